@@ -52,7 +52,7 @@ absl::Status InlineEngine::Step(const StepPlan& plan, std::vector<SequenceStep> 
                                 std::vector<SequenceResult>* results) const {
   if (!plan.ring.has_value()) return engine_->Step(steps, plan.layer_done, results);
   if (steps.size() != 1) {
-    return absl::InvalidArgumentError("ring: its sequence must be alone in its step");
+    return absl::InvalidArgumentError("ring: a ring step must have exactly one sequence");
   }
   const absl::StatusOr<RingStep> ring = plan.ring->enter();
   if (!ring.ok()) return ring.status();

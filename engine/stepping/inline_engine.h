@@ -1,5 +1,5 @@
-// InlineEngine: a StepEngine over a synchronous Engine, without a thread: Launch runs the step, so
-// it blocks for as long, and Poll has it then. For simulations, and for ThreadedEngine.
+// InlineEngine: a StepEngine over a synchronous Engine, without a thread: Launch runs the step and
+// returns when it has ended; Poll then gives the result. For simulations, and for ThreadedEngine.
 #pragma once
 
 #include <cstdint>
@@ -24,17 +24,17 @@ class InlineEngine : public StepEngine {
   std::optional<CompletedStep> Poll() override { return std::exchange(completed_, std::nullopt); }
   void Release(SequenceHandle sequence) override { sequences_.erase(sequence); }
 
-  // A plan with what it needs of its sequences: those may be released while it runs.
+  // A plan with copies of its sequences' infos, since these may be released while it runs.
   struct Taken {
     StepPlan plan;
     std::vector<SequenceInfo> sequences;  // by plan.sequences
   };
   Taken Take(StepPlan plan) const;
-  // Runs it, on any thread, one at a time. Touches nothing of this but the engine.
+  // Runs the plan; any thread, one at a time. Uses no member of this object except the engine.
   CompletedStep Run(const Taken& taken) const;
 
  private:
-  // What the steps of the engine point into.
+  // The arrays that an Engine's SequenceStep points to.
   struct Buffers {
     std::vector<int32_t> tokens;
     std::vector<int32_t> next_tokens;

@@ -1,10 +1,10 @@
-// StepEngine: runs step plans on one device (design.md, section 4). A sequence is admitted once and
-// then named by its handle; a launched step completes later. Implementations: InlineEngine and
-// ThreadedEngine, adapters of the synchronous Engine (engine.h), which a later change deletes. The
-// conformance suite is step_engine_test.cc.
+// StepEngine: runs step plans on one device. A sequence is admitted once and then named by its
+// handle; a launched step completes later. Implementations: InlineEngine and ThreadedEngine, which
+// adapt the synchronous Engine (engine.h) until a later change deletes that. The conformance suite
+// is step_engine_test.cc.
 //
-// Threads: Spec and KvRegions are immutable and may be read from any thread, Poll may be called by
-// any; one thread calls the rest.
+// Threads: Spec, KvRegions and Poll may be called by any thread; the first two never change. One
+// thread calls the rest.
 #pragma once
 
 #include <compare>
@@ -31,7 +31,7 @@ struct SequenceHandle {
 struct SequenceInfo {
   std::shared_ptr<const std::vector<int32_t>> prompt;
   std::shared_ptr<const SamplingParams> sampling;
-  // Each step tells the logprobs of the prompt's tokens that follow those that it ran.
+  // Each step's result has the logprobs of the prompt tokens that follow those that it ran.
   bool prompt_logprobs = false;
 };
 
@@ -40,28 +40,28 @@ struct PlannedSequence {
   SequenceHandle sequence;
   int64_t position = 0;
   int64_t count = 0;
-  std::vector<int32_t> blocks;  // in order; cover position + count tokens; ring: those of its spans
+  std::vector<int32_t> blocks;  // in order; cover position + count tokens; ring: the spans' blocks
   std::shared_ptr<const std::vector<int32_t>> output;  // so far; null: none
-  bool sample = false;                                 // a token after the last of them
-  uint64_t token_index = 0;                            // of that token in the output
+  bool sample = false;                                 // choose the token after the last one
+  uint64_t token_index = 0;                            // that token's index in the output
 };
 
 // The other instances of a ring step.
 struct RingMeeting {
   std::vector<TokenSpan> spans;  // of this rank
-  // Called when the step begins, on whichever thread runs it: the step with its communicators, good
-  // until `leave`. Not OK: the step ends with this, and nothing was run.
+  // Called when the step begins, on the thread that runs it. Returns the step with its
+  // communicators, valid until `leave`. Not OK: the step ends with this status, without having run.
   std::function<absl::StatusOr<RingStep>()> enter;
-  // Called when a step that was entered has ended, with its status.
+  // Called on the same thread when a step that was entered has ended, with its status.
   std::function<void(const absl::Status&)> leave;
 };
 
 struct StepPlan {
   uint64_t number = 0;  // the caller's
   std::vector<PlannedSequence> sequences;
-  std::optional<RingMeeting> ring;  // with its only sequence; else this instance steps alone
-  // Layer by layer, when the KV of the step's sequences is written (Engine::Step); on whichever
-  // thread runs the step; must not block. May be empty.
+  std::optional<RingMeeting> ring;  // a ring step, of one sequence; empty: an ordinary step
+  // Called after each layer, when its KV of the step's sequences is written (Engine::Step), on the
+  // thread that runs the step; must not block. May be empty.
   std::function<void(int layer)> layer_done;
 };
 
@@ -83,14 +83,15 @@ class StepEngine {
   // that the vocabulary lacks.
   virtual absl::StatusOr<SequenceHandle> Admit(const SequenceInfo& info) = 0;
 
-  // Never blocks. REQUIRES: no step in flight; sequences, admitted and not released.
+  // Starts the step; does not block (InlineEngine runs the step here instead). REQUIRES: no step is
+  // in flight; each sequence of the plan is admitted and not released.
   virtual void Launch(StepPlan plan) = 0;
 
   // The step that has completed, once. Never blocks.
   virtual std::optional<CompletedStep> Poll() = 0;
 
-  // The sequence is in no further step. One in the step in flight is kept until its end. Unknown
-  // handles are fine.
+  // No later step has the sequence. If the step in flight has it, it is kept until that step ends.
+  // Unknown handles are ignored.
   virtual void Release(SequenceHandle sequence) = 0;
 };
 

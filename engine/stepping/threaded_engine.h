@@ -14,8 +14,8 @@ namespace skein::engine {
 
 class ThreadedEngine : public StepEngine {
  public:
-  // `engine` outlives this. `completed` is called on the thread when Poll has a step, and may call
-  // Poll.
+  // `engine` outlives this. `completed` is called on the engine's thread whenever Poll has a
+  // completed step. It may call Poll.
   ThreadedEngine(Engine* engine, std::function<void()> completed);
   ~ThreadedEngine() override;  // waits for the step in flight
 
@@ -31,7 +31,7 @@ class ThreadedEngine : public StepEngine {
  private:
   void Loop();
 
-  InlineEngine inline_;  // its sequences are the caller's thread's, its Run is the thread's
+  InlineEngine inline_;  // thread_ calls only its Run; the caller's thread calls the rest
   const std::function<void()> notify_;
 
   std::mutex mu_;

@@ -76,8 +76,8 @@ struct AssignReplied {
 struct ReplacePlanningTables {
   PlanningTables tables;
 };
-// Everything that had come before was handled. Only now are instances dead that were silent for a
-// lease; it is due often while there are any (scheduler/base/listening_clock.h).
+// All messages that arrived before it are handled. Only this event lets leases expire
+// (scheduler/base/listening_clock.h); while instances are registered it comes often.
 struct OrchestratorTick {};
 
 using OrchestratorEvent =
@@ -93,7 +93,7 @@ struct SendPlanUpdate {
   RequestId id;
   PlanUpdate update;
 };
-// OK: the stream is that of this router from here on. Otherwise it is over.
+// OK: the stream belongs to this router from now on. Otherwise it is closed.
 struct WelcomeRouter {
   CallId call;
   uint64_t router = 0;
@@ -116,7 +116,7 @@ struct CloseRouter {
   CallId call;
   absl::Status status;
 };
-// To be kept for the next start, before any effect that follows.
+// Store it durably, for the next start, before executing any later effect.
 struct StoreGeneration {
   uint64_t generation = 0;
 };
@@ -127,7 +127,7 @@ struct AnswerPlaceDecode {
   Epoch epoch;
   PlaceDecodeReply reply;
 };
-// OK: the stream is that of reply.instance from here on. Otherwise it is over.
+// OK: the stream belongs to reply.instance from now on. Otherwise it is closed.
 struct AnswerRegister {
   CallId call;
   RegisterReply reply;

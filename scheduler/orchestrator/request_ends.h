@@ -8,7 +8,7 @@ namespace skein::scheduler::orchestrator {
 
 class RequestEnds {
  public:
-  // Its router wants no more of it, or is gone: it is cancelled wherever it may be. Erases it.
+  // Its router no longer wants it, or is gone: cancels it at all its instances and erases it.
   virtual void CloseByRouter(Request& request) = 0;
 
  protected:

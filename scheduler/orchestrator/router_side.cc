@@ -39,7 +39,7 @@ void RouterSide::CloseUnlisted(uint64_t router, const std::vector<RouterRequest>
   }
 }
 
-// And what may not have been heard.
+// Also repeats the state of each listed request, because the router may have missed it.
 void RouterSide::Welcome(const RouterConnected& event, const Generation& own) {
   RouterWelcome welcome{.status = absl::OkStatus(),
                         .generation = own,

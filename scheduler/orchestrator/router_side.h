@@ -37,11 +37,11 @@ class RouterSide {
     RequestEnds* ends = nullptr;
     std::vector<OrchestratorEffect>* effects = nullptr;
   };
-  // `requests_max`: that the orchestrator holds at a time.
+  // `requests_max`: the most requests that the orchestrator holds at a time.
   RouterSide(TimeUs lease_us, int64_t requests_max, const Parts& parts)
       : lease_us_(lease_us), requests_max_(requests_max), parts_(parts), routers_(lease_us) {}
 
-  // `own`: of this orchestrator, which is not lower than the router has seen.
+  // `own`: this orchestrator's generation. REQUIRES: it is not lower than the one the router saw.
   void Connect(const RouterConnected& event, const Generation& own, TimeUs now);
   void On(const RouterEnded& event, TimeUs now);
   void On(const RouterReported& event, TimeUs now);
@@ -57,7 +57,7 @@ class RouterSide {
   // The request failed. The router hears of it again, on its next stream, until it confirms.
   void TellFailed(RequestId id, absl::Status status);
 
-  // What is submitted before `until_us` waits.
+  // Submissions that come before `until_us` are held. Those held are not in RequestTable.
   void HoldUntil(TimeUs until_us) { early_until_us_ = until_us; }
   bool Holds(TimeUs now) const { return now < early_until_us_; }
   void Hold(const SubmitCalled& submission) { early_.push_back(submission); }

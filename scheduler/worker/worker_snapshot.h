@@ -26,7 +26,7 @@ struct WorkerSnapshot {
   WorkerLoad load;
   BlockCounts blocks;
   TimeUs oldest_wait_us = 0;  // of the requests that do not run yet
-  uint64_t steps = 0;         // probes are none
+  uint64_t steps = 0;         // without probes
   uint64_t probes = 0;        // of the idle engine
   uint64_t failed = 0;        // requests
 };

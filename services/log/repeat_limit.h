@@ -1,5 +1,5 @@
-// RepeatLimit: for a failure that comes again and again, as that of a peer that is not there. The
-// first is logged, and of those that follow one every 30 s, until it is over. One thread at a time.
+// RepeatLimit: decides which occurrences of a repeated failure are logged, such as that of a peer
+// that cannot be reached: the first, then one every 30 s until it is over. One thread at a time.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@ namespace skein::services {
 class RepeatLimit {
  public:
   static constexpr int64_t kSpacingUs = 30'000'000;
-  static constexpr size_t kKindsMax = 1024;  // that fail at a time; of more, each is logged
+  static constexpr size_t kKindsMax = 1024;  // remembered; failures of further kinds are all logged
 
   // Whether this failure is to be logged.
   bool Admit(const std::string& kind, int64_t now_us);

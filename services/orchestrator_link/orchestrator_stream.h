@@ -32,7 +32,8 @@ class OrchestratorStream {
     std::function<absl::Status(const In&)> message;
     // The stream has ended. `welcomed`: the orchestrator had answered on it.
     std::function<void(const absl::Status& why, bool welcomed)> ended;
-    // Closed by this side: a message was malformed, or none is acknowledged. Not called by Send.
+    // This side closed the stream: a message was malformed, or the orchestrator acknowledged none
+    // for too long. Called in a later event, never inside Send.
     std::function<void(const absl::Status& why)> broken;
   };
 

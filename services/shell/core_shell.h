@@ -2,7 +2,7 @@
 // passes each effect to the shell's On, and ticks the core when it asks. Any thread may ask for a
 // copy of the core's snapshot, or for a check of the invariants.
 //
-//   class DecodeShell : public CoreShell<DecodeShell, DecodeCore, DecodeEvent, DecodeSnapshot>
+//   class RouterShell : public CoreShell<RouterShell, RouterCore, RouterEvent, RouterSnapshot>
 //
 // An event that arrives while the effects of another are executed is queued and handled after them.
 //

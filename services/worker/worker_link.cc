@@ -73,8 +73,8 @@ void WorkerLink::Unregister(const scheduler::CallUnregister& call) {
   Send(std::move(message));
 }
 
-// A second stream of this process replaces the first only if this side has also given the first up,
-// so nobody listens to it.
+// `registered` with an error tells the core that the registration was refused. If the orchestrator
+// closes a stream because a newer one replaced it, this side has closed it too, so it ends unheard.
 void WorkerLink::Ended(const absl::Status& why, bool welcomed) {
   if (welcomed || unregistered_.Admit(std::string(why.message()), MonotonicUs())) {
     LogWarning(welcomed ? "the stream to the orchestrator ended" : "registration failed",

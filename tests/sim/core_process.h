@@ -19,7 +19,7 @@
 
 namespace skein::sim {
 
-// The first thing that was wrong ends the run.
+// Keeps the run's first violation, which ends the run.
 class Verdict {
  public:
   void Violated(std::string what) {

@@ -1,5 +1,5 @@
-// Events that a core has handled, by the request's state: pairs that no run has reached are not
-// tested, whatever the seeds found.
+// Counts the events that a core has handled, by the request's state. A (state, event) pair that no
+// run has reached is untested, even if all seeds pass.
 #pragma once
 
 #include <array>
@@ -38,9 +38,9 @@ class Coverage {
   }
   void Add(const Coverage& other);
 
-  // A line for each core, one with the events that never came, and one for each of its states with
-  // those that it never met. Events of requests are expected in each state, and where the core has
-  // no such request.
+  // For each core: a summary line, a line with the events that never came, and for each state a
+  // line with the events that never came in it. Each request event is expected in every state,
+  // kNoRequest included.
   std::string Report() const;
 
  private:

@@ -33,7 +33,8 @@ class EngineThread {
   std::shared_ptr<Steps> steps_;
 };
 
-// What the engines make of a sequence's result: NaN if the request says so (NanFrom).
+// The status of a sequence's result: as the engine gave it, or the error of NaN logits if the
+// request asks for them (NanFrom).
 absl::Status StatusOf(const scheduler::StepSequence& sequence,
                       const engine::SequenceResult& result);
 

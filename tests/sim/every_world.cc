@@ -52,7 +52,8 @@ TEST_P(EveryWorldTest, AResyncFailsNoRequest) {
   }
 }
 
-// By many leases, and nothing else breaks: no instance is given up, and no request fails.
+// The orchestrator's clock jumps by many leases, and nothing else breaks: no instance is given up,
+// and no request fails.
 TEST_P(EveryWorldTest, AClockThatJumpsFencesNobody) {
   Scenario scenario = Faultless();
   JumpClocks(&scenario);

@@ -1,5 +1,5 @@
-// The tests that every kind of world passes, whatever its seeds decide (every_world.cc). A test
-// over seeds of one kind instantiates them with its slices, which Bazel shards.
+// The tests that every kind of world must pass with every seed (every_world.cc). The test of a kind
+// instantiates them with its slices of seeds, which Bazel shards.
 #pragma once
 
 #include <cstdint>

@@ -43,10 +43,12 @@ class JointSteps {
     bool over = false;
   };
 
-  // A member's ends of its groups; kPieces names the meeting, kMoves belongs to it.
+  // A member made or dropped its end of a group. A meeting is named by its kPieces group; a kMoves
+  // group belongs to one meeting.
   void Make(const Process* process, const scheduler::MakeGroup& group);
   void Drop(const Process* process, scheduler::RingGroup group);
-  // Its own step ends, if it is in one; the others hear of it, or the word of it is lost.
+  // Ends the member's own step, if it is in one. The other members are notified, unless the
+  // scenario loses the notification.
   void Abort(const Process* process, const scheduler::AbortGroup& abort);
   // The same of a group that the member has not made: it will not come.
   void Refuse(const scheduler::BreakGroup& refusal);
@@ -77,7 +79,8 @@ class JointSteps {
   static bool Waits(const Meeting& meeting) { return !meeting.broken && !meeting.running; }
   void CheckGroups(const Entrant& entrant) const;
   void CheckDeadline(const Meeting& meeting, int rank);
-  // Members of several pieces wait for one another: each is in its piece, none will move.
+  // Whether the meeting waits in a cycle: its missing members wait in other pieces, whose missing
+  // members wait in turn, and so on back to it.
   bool InRing(const Meeting& meeting) const;
   std::vector<const Meeting*> WaitedFor(const Meeting& meeting) const;
   void Begin(std::shared_ptr<Meeting> meeting);
@@ -94,8 +97,8 @@ class JointSteps {
   Verdict* verdict_;
   Meetings meetings_;
   std::map<std::pair<const Process*, scheduler::RingGroup>, Made> made_;
-  std::set<GroupId> refused_;                   // as far as the others heard
-  std::set<std::pair<GroupId, int>> refusers_;  // by rank, heard or not
+  std::set<GroupId> refused_;                   // whose other members were notified
+  std::set<std::pair<GroupId, int>> refusers_;  // (group, rank), notification lost or not
   int64_t run_ = 0;
   int64_t broken_ = 0;
 };

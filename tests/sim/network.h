@@ -35,7 +35,7 @@ class Process {
 
   void Start();
   void Crash();  // everything in it is gone
-  // It does not run until then; what comes, and what it had to do, waits.
+  // Pauses the process until then; its messages and timers wait.
   void StandStill(TimeUs until);
   bool alive() const { return alive_; }
   uint64_t generation() const { return generation_; }
@@ -44,8 +44,8 @@ class Process {
   // Runs `action` after `delay`, or when it runs again, if this process is still the same then.
   void After(TimeUs delay, std::function<void()> action);
   void WhenAwake(std::function<void()> action);  // at once, if it does not stand still
-  // Of a clock that begins elsewhere with each start, minutes before or after. While the process
-  // lives it only goes forward, and jumps when it is told to.
+  // The process's own clock. Its origin changes by minutes, either way, at each start. While the
+  // process lives, the clock only goes forward; JumpClock makes it jump.
   TimeUs LocalNow() const;
   void JumpClock(TimeUs by);
 
@@ -64,7 +64,8 @@ class Process {
   TimeUs stands_until_us_ = 0;
 };
 
-// One stream. Both ends hold it; whoever is gone is not called any more.
+// A stream on which the server sends messages. Both ends hold it; an end whose process died is no
+// longer called.
 class Stream : public std::enable_shared_from_this<Stream> {
  public:
   Stream(Network* network, Process* client, std::function<void(absl::Status)> ended)
@@ -124,8 +125,8 @@ class Duplex : public std::enable_shared_from_this<Duplex> {
   void Accept(Process* server, std::function<void(absl::Status)> ended);
   // `deliver` runs at the other end.
   void Send(Side from, std::function<void()> deliver);
-  // This end sends nothing more and is told nothing more; the other one learns of it after what was
-  // sent before.
+  // This end sends and receives nothing more. The other end gets what was sent before, then its
+  // `ended` runs with `status`.
   void Close(Side by, absl::Status status);
   void Break();
   void Reach(Process* server) { ends_[kServer].reached = server; }

@@ -46,8 +46,9 @@ class OrchestratorProcess
   using Departures = std::map<scheduler::RequestId, TimeUs>;
   void WatchDepartures(const Departures* departures) { departures_ = departures; }
 
-  // Served to others. The stream of a worker or a router, and what comes on it. `told`: the ends
-  // that the worker has told on streams before; those that did not arrive are told again.
+  // Called by other processes: a worker or router opens its stream, or a message comes on it.
+  // `told`: the ends that the worker reported on earlier streams; its request must repeat those
+  // that did not arrive.
   void Connect(std::shared_ptr<Duplex> stream, WorkerPort port,
                const scheduler::RegisterRequest& request, const EndedSet& told);
   void ConnectRouter(std::shared_ptr<Duplex> stream, RouterPort port,

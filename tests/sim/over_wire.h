@@ -1,6 +1,6 @@
 // Messages as their receivers get them: encoded and decoded by services/codec, as between
-// processes. What the codec forgets, nobody in the simulation knows; what it refuses is a
-// violation. Messages without a codec (replies that are a status alone) stay as they are.
+// processes. A field that the codec drops is lost in the simulation too; a message that the codec
+// refuses is a violation. Messages without a codec (a mere status) stay as they are.
 #pragma once
 
 #include <string>
@@ -11,7 +11,7 @@
 
 namespace skein::sim {
 
-// The message, or itself with `error` set to why it was refused.
+// The decoded message. If the codec refuses it: the message unchanged, and `error` says why.
 template <class T>
 T OverWire(const T& message, std::string* error) {
   if constexpr (requires { services::FromProto(services::ToProto(message)).status(); }) {

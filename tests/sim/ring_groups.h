@@ -1,7 +1,7 @@
-// RingGroups: the shell of the shipped scheduler::RingSteps in a simulated prefill worker, as
-// services/worker/engine/ring_groups.h is in a real one. Its engine thread enters a step a moment
-// after the core has asked for it, and the core hears of the end a moment later; what the core says
-// meanwhile comes in between. Groups are those of JointSteps.
+// RingGroups: carries out, in a simulated prefill worker, what the shipped scheduler::RingSteps
+// decides, as services/worker/engine/ring_groups.h does in a real one. A step is entered, and its
+// end reported to the core, after short random delays, so aborts can come in between. The groups
+// are those of JointSteps.
 #pragma once
 
 #include <cstdint>

@@ -31,7 +31,7 @@ class RouterProcess
   // What became of the request of this serial, once it ended.
   absl::Status StatusOf(uint64_t serial) const { return clients_.at(serial).status; }
   int64_t finished() const { return finished_; }
-  // Requests that ended with what their own sequence failed with.
+  // Requests that ended with the error of their own sequence.
   int64_t failed_alone() const { return failed_alone_; }
   // Clients that have not got their answer.
   int64_t open() const { return open_; }

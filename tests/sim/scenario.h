@@ -1,4 +1,5 @@
-// What a seed decides: the workload, the world's temper, and when what breaks.
+// What a seed decides: the workload, the network's and engines' behaviour, and the faults with
+// their times.
 #pragma once
 
 #include <cstdint>
@@ -67,8 +68,8 @@ struct Scenario {
   uint64_t seed = 0;
   bool faultless = false;  // no fault at all: whatever can be served must be
   bool no_excuse = false;  // what breaks is no reason for any client to get an error
-  // The processes' timeouts and leases are so many times those of the tests, which are a tenth of
-  // the products': for steps that take as long as theirs.
+  // Multiplies the processes' timeouts and leases. At 1 these are a tenth of the product's; worlds
+  // whose steps take as long as the product's need more.
   int64_t time_scale = 1;
   // The network.
   TimeUs delay_min_us = 50;
@@ -80,7 +81,7 @@ struct Scenario {
   double link_break_chance = 0;   // of a worker's or router's stream to the orchestrator, likewise
   double stall_chance = 0;        // of a put
   double group_break_chance = 0;  // of a step that several instances run
-  double word_loss_chance = 0;    // of a member's word to the others that a group is broken
+  double word_loss_chance = 0;    // of the notification to other members that a group is broken
   double duplicate_chance = 0;    // of a call: executed twice
   double refusal_chance = 0;      // of a call or a stream, by a full inbox
   // The engines.
@@ -123,17 +124,18 @@ Scenario MakeSpScenario(uint64_t seed);
 // Streams of a hundred tokens whose steps take as long as those of large models, with timeouts to
 // match, for half a minute; workers and the orchestrator die or stand still in their midst.
 Scenario MakeLongScenario(uint64_t seed);
-// Decode workers with little memory, prefill workers whose puts stall and that stand still for
-// longer than their grants last, and clients that leave meanwhile: blocks are wanted by others as
-// soon as they are free, or seem to be.
+// Decode workers with little memory; prefill workers whose puts stall, or that pause for longer
+// than their leases on granted blocks; clients that leave meanwhile. So blocks that are freed, or
+// freed too early, are used again at once.
 Scenario MakeSlowWritersScenario(uint64_t seed);
 // Of a scenario without faults: patient clients that can all be served, room to spare, and exactly
 // one fault, of a prefill worker or of the orchestrator. Nothing excuses a client's error.
 void LeaveNoExcuse(Scenario* scenario);
 // Likewise, but what breaks are the streams between the orchestrator and the others, again and
 // again, and it restarts at once in between: both sides compare their state, and nothing is lost.
-// It does not restart where plans span instances: of a plan that it had sent to some of its members
-// those wait until the step's deadline (MakeSpScenario has such restarts, with an excuse).
+// It does not restart in worlds with SP plans: if it dies after only some members of a plan got
+// their Assign, these wait until the step's deadline (MakeSpScenario has such restarts, with an
+// excuse).
 void BreakLinks(Scenario* scenario);
 // Instances hold few requests, and the router admits more than all of them together can hold.
 void LimitRequests(Scenario* scenario);

@@ -1,5 +1,5 @@
-// Which blocks and slots of staging buffers remote writes or reads are under way to. A block that
-// serves another request meanwhile is a violation: "no free during a transfer".
+// Tracks the blocks and staging-buffer slots that a transfer is writing or reading. If another
+// request uses one meanwhile, that is a violation ("no free during a transfer").
 #pragma once
 
 #include <cstdint>

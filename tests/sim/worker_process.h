@@ -30,7 +30,7 @@ struct Done {  // the reply of calls that answer nothing
   absl::Status status;
 };
 
-// After an engine's failure, until the process must have gone.
+// From an engine's failure until its process ends.
 inline constexpr TimeUs kLastWordsUs = 500 * scheduler::kMillisecondUs;
 
 // `unit_us`: a millisecond of the configuration (Scenario::time_scale).
@@ -152,8 +152,8 @@ class WorkerProcess : public CoreProcess<Derived, Core, Event, Effect, scheduler
     ended_.clear();
     drained_ = false;
   }
-  // What was reported as ended has ended for good: whoever planned it has planned it anew, so an
-  // old message that comes late must not bring it back.
+  // An epoch that was reported as ended must stay ended: the orchestrator has planned the request
+  // again, so a late message of the old epoch must not revive it.
   void CheckNotEnded(scheduler::RequestId id, scheduler::Epoch epoch, const char* how) {
     if (!ended_.contains({id, epoch})) return;
     this->verdict_->Violated(

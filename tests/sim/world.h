@@ -27,7 +27,7 @@ struct Outcome {
   Coverage coverage;
   int64_t requests = 0;
   int64_t finished = 0;      // with a whole, right answer
-  int64_t failed_alone = 0;  // with what its own sequence fails with in an engine
+  int64_t failed_alone = 0;  // with the error of its own sequence
   int64_t sp_plans = 0;
   int64_t joint_steps = 0;  // run to their end
   int64_t joint_steps_broken = 0;

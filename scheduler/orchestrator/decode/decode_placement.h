@@ -31,8 +31,8 @@
 // places, one that finds no room, and those that it unblocks or blocks; for each of the first two,
 // the decode instances of one model.
 //
-// Invariants (CheckInvariants): each line is ordered by number and no line is empty; who is ready
-// or blocked waits; no instance has an empty set of unopened plans.
+// Invariants (CheckInvariants): each queue is ordered by number and none is empty; every request
+// that is ready or blocked is in a queue; no instance has an empty set of unopened plans.
 #pragma once
 
 #include <cstdint>
@@ -60,7 +60,7 @@ class DecodePlacement {
   bool MustWait(InstanceId member, PlanSequence first) const;
   const std::map<InstanceId, std::set<PlanSequence>>& unopened() const { return unopened_; }
 
-  // ---- the lines, by model ----
+  // ---- the queues (lines), one for each model ----
 
   uint64_t NextNumber() { return ++last_number_; }
   void Wait(const std::string& model, uint64_t number, RequestId request);
@@ -68,9 +68,9 @@ class DecodePlacement {
   bool SomeWait(const std::string& model) const { return lines_.count(model) > 0; }
   // Whether its lead asks; ignored for a request that does not wait.
   void SetAsking(const std::string& model, uint64_t number, bool asks);
-  // The first that may be tried; none: there is none.
+  // The first request that may be tried now; empty: none may.
   std::optional<RequestId> FirstReady(const std::string& model) const;
-  // It must wait for an older plan; `first` is its own. REQUIRES that it is ready.
+  // The request must wait for an older plan; `first` is its own sequence. REQUIRES: it is ready.
   void Block(const std::string& model, uint64_t number, PlanSequence first);
   enum class Standing { kAbsent, kNotAsking, kReady, kBlocked };
   Standing StandingOf(const std::string& model, uint64_t number, RequestId request) const;
@@ -81,8 +81,8 @@ class DecodePlacement {
     for (const auto& [model, line] : lines_) visit(line.all.begin()->second.request);
   }
 
-  // A line may move: its model's instances have room, or a plan opened or left. TakeChanged: those
-  // since the last call that have a request to try.
+  // A queue may advance: its model's instances have room, or a plan opened or left. TakeChanged
+  // gives the models noted since the last call that have a request to try.
   void NoteChange(const std::string& model) { changed_.insert(model); }
   std::vector<std::string> TakeChanged();
 
@@ -90,9 +90,9 @@ class DecodePlacement {
 
   struct Question {
     const RequestSpec* spec = nullptr;
-    const std::set<InstanceId>* tried = nullptr;  // not these, under this epoch
-    const std::set<InstanceId>* old = nullptr;    // these only if no other is left
-    bool asked = false;                           // its lead asks; otherwise: with the plan
+    const std::set<InstanceId>* tried = nullptr;  // under this epoch: never these
+    const std::set<InstanceId>* old = nullptr;    // under earlier epochs: only if no other is left
+    bool asked = false;                           // its lead asks; false: placed with its plan
   };
   enum class Outcome {
     kPlaced,  // at `instance`

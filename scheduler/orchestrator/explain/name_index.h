@@ -1,7 +1,7 @@
-// NameIndex: which requests have a name: what clients and people call them by. Part of
-// ExplanationLog. Each operation costs the logarithm of the number of names.
+// NameIndex: finds requests by the names that clients and operators call them by. Part of
+// ExplanationLog. Each operation costs O(log names).
 //
-// It keeps hashes: what it finds is to be compared with the name.
+// It stores hashes only, so the caller compares each request found with the name.
 #pragma once
 
 #include <cstdint>

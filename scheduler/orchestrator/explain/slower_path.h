@@ -1,5 +1,5 @@
-// By what a handoff took longer than it had to: the reasons that are counted, and what is told of
-// them to people.
+// Why a handoff took a slower path than it could have: the reasons that are counted, and their text
+// for operators.
 #pragma once
 
 #include <string>
@@ -10,7 +10,7 @@
 
 namespace skein::scheduler {
 
-// None: no faster path is known, or the instance did not tell the path.
+// The reasons that are counted. Empty: no faster path is known, or the path was not reported.
 std::vector<Degraded> SlowerBy(const HandoffPath& path);
 
 // Why no faster path was taken; "" if SlowerBy gives none. Hosts are those that the instances

@@ -21,7 +21,7 @@ namespace skein::scheduler {
 struct Placement {
   Epoch epoch;
   SpecPtr spec;
-  bool announced = false;  // decode: it was placed with its plan, and nobody opened the transfer
+  bool announced = false;  // decode: placed with its plan, and the transfer is not open yet
 };
 
 // Requests placed at an instance that were not in its last report; at a decode instance: not as
@@ -45,8 +45,8 @@ struct PoolCounts {
   bool operator==(const PoolCounts&) const = default;
 };
 
-// Whoever changes what Placeable, Serves or TakesAssigns look at calls
-// Registry::Recount afterwards.
+// Code that changes a field that Placeable, Serves or TakesAssigns reads must then call
+// Registry::Recount.
 struct Instance {
   InstanceId id;
   WorkerIdentity identity;
@@ -74,7 +74,7 @@ struct Instance {
   }
   // It may take requests, now or as soon as it reports or has room.
   bool Serves() const { return !draining() && load.invariants_ok; }
-  // For one more; `without`: so many of those that are placed do not count.
+  // Whether it can take one more request; `without` of those placed here do not count.
   bool HasRoom(int64_t without = 0) const {
     return identity.max_requests == 0 ||
            static_cast<int64_t>(placed.size()) - without < identity.max_requests;
@@ -91,12 +91,12 @@ struct Instance {
   void DropHeld(RequestId request, Epoch epoch);
   void CountUnreported();  // anew
 
-  // The difference between the state that its worker reports at the start of a stream and the
-  // records. Of the previous stream, only the last messages can be lost: nothing that was lost is
-  // followed by something that arrived.
+  // UnknownOf and CompareHeld compare what the worker reports at the start of a stream with the
+  // records here. They may differ only by the last messages of the previous stream, because a
+  // stream that breaks loses no message before one that arrived.
   //
-  // Those of `all` that are not placed here: the worker cancels them. Requests of a predecessor,
-  // with epochs below `first_epoch`, are left alone.
+  // Those of `all` that are not placed here: the worker cancels them. Requests of an earlier
+  // orchestrator, with epochs below `first_epoch`, are not among them.
   std::vector<HeldRequest> UnknownOf(const std::vector<HeldRequest>& all,
                                      uint64_t first_epoch) const;
   // The requests that are placed here, by id.

@@ -56,7 +56,7 @@ namespace skein::scheduler {
 // From the orchestrator; not answered.
 struct AnnounceCalled {
   AnnounceRequest request;
-  absl::Status checked;  // not OK: the engine cannot run it; its Grants are answered with this
+  absl::Status checked;  // not OK: the engine cannot run it; OpenTransfer is answered with this
 };
 struct WithdrawCalled {
   WithdrawRequest request;

@@ -73,12 +73,12 @@ class DecodeCore::Impl {
   void TakeResult(Sequence& sequence, const StepResult& result);
   void LeaveWithFailedEngine();
   void End(Sequence& sequence, FinishReason reason, const absl::Status& status);
-  // Once.
+  // Reports the end to the orchestrator, once.
   void TellEnd(Sequence& sequence, FinishReason reason, const absl::Status& status);
   void EndAll(const absl::Status& status);
   void Release(const Sequence& sequence);  // gives the blocks back, unless a step reads them
-  // Of the requests that this event touched: erases those with neither blocks nor a stream to
-  // serve, and looks again at the Grants that wait for them.
+  // Among the requests that this event touched: erases those with neither blocks nor a stream to
+  // serve, and retries the OpenTransfers that wait for them.
   void FollowUp();
   void Report();
 

@@ -1,4 +1,4 @@
-// What comes before the KV of a request: its announcement, and the first Grant, which takes blocks.
+// Before a request's KV: its announcement, and the first OpenTransfer, which takes blocks.
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -123,7 +123,7 @@ void DecodeCore::Impl::HoldOrRefuse(const OpenTransferCalled& grant, TimeUs unti
   Refuse(grant, status);
 }
 
-// Answers the Grant, or holds it until the announcement that names its writer has come, or the
+// Answers OpenTransfer, or holds it until the announcement that names its writer has come, or the
 // blocks of an older epoch are free, or `until_us`.
 void DecodeCore::Impl::Open(const OpenTransferCalled& grant, TimeUs until_us) {
   const OpenTransferRequest& request = grant.request;

@@ -1,4 +1,4 @@
-// How a request gets its blocks in a DecodeCore: announcements, Grants, writers, epochs.
+// How a request gets its blocks in a DecodeCore: announcements, OpenTransfer, writers, epochs.
 #include <gtest/gtest.h>
 
 #include "scheduler/worker/testing/decode_core_fixture.h"
@@ -44,7 +44,7 @@ TEST_F(DecodeCoreTest, AWriterThatThePlanDoesNotNameCannotEndTheRequest) {
     Do(Tick{});
     ASSERT_TRUE(Renew(1).ok()) << i;
   }
-  // One that joins later is named by a repeated announcement, which its Grant may overtake.
+  // A repeated announcement names a writer that joins later; its OpenTransfer may come first.
   EXPECT_TRUE(Of<AnswerOpenTransfer>(Do(OpenTransferCalled{Call(), stray})).empty());
   const auto granted =
       Of<AnswerOpenTransfer>(Do(AnnounceCalled{{Spec(1), {5}, {{99}}}, absl::OkStatus()}));

@@ -157,11 +157,12 @@ absl::Status DecodeSequences::CheckInvariants() const {
     unclaimed += sequence.phase == Phase::kEnded && sequence.stream == Stream::kUnattached;
     if (sequence.stream == Stream::kAttached && !sequence.unsent.empty()) {
       return absl::InternalError(
-          absl::StrCat("DecodeCore 4: ", ToString(id), " keeps tokens from its stream"));
+          absl::StrCat("DecodeCore 4: ", ToString(id), " is attached, but has unsent tokens"));
     }
     if ((sequence.stream == Stream::kUnattached) != (attach_ends_.Of(id) != kNever)) {
       return absl::InternalError(absl::StrCat("DecodeCore 4: ", ToString(id),
-                                              " waits for its router without end, or no more"));
+                                              ": unattached, but without an attach timer, or the "
+                                              "reverse"));
     }
   }
   if (counts != counts_ || unclaimed != unclaimed_ ||

@@ -1,14 +1,14 @@
-// DecodeSequences: the requests that a decode-worker has given blocks, until their routers have
-// heard their end: phase, output, and the stream of the router. Part of DecodeCore. Each call costs
-// the logarithm of the number of requests, or the tokens that it sends.
+// DecodeSequences: the requests to which a decode-worker has given blocks, until their routers were
+// told their end: phase, output, and the router's stream. Part of DecodeCore, and used only on its
+// thread. A call costs O(log requests), or the number of tokens that it sends.
 //
-// Tokens that come before the router attaches are kept for it. A router that has not come when the
-// attach lease is over comes no more (TakeUnclaimed).
+// Tokens sampled before the router attaches are kept for it. A router that has not attached within
+// the attach lease cannot attach later (TakeUnclaimed).
 //
 // Invariants (CheckInvariants names them, by DecodeCore's numbers):
 //   4. Token indices on a stream are 0, 1, 2 … without gap: an attached stream has got all tokens;
 //      each stream ends exactly once.
-//   5. What is counted of all requests agrees with them.
+//   5. The counters over all requests agree with the requests.
 #pragma once
 
 #include <array>
@@ -57,7 +57,7 @@ struct DecodeSequence {
   std::shared_ptr<std::vector<int32_t>> output = std::make_shared<std::vector<int32_t>>();
   FinishReason reason = FinishReason::kError;
   absl::Status status;
-  bool told = false;          // the orchestrator of its end; set by DecodeCore
+  bool told = false;          // its end was reported to the orchestrator; set by DecodeCore
   bool unclaimed = false;     // no router came in time
   int64_t output_tokens = 0;  // sampled, the stop token included
   int32_t stop_token = -1;
@@ -70,7 +70,7 @@ class DecodeSequences {
   using Phase = DecodeSequence::Phase;
   using Stream = DecodeSequence::Stream;
 
-  // `emit` is called for each effect, inside the call that has it.
+  // `emit` is called for each effect, before the call that causes it returns.
   explicit DecodeSequences(std::function<void(TokenEffect)> emit) : emit_(std::move(emit)) {}
 
   // A new one, receiving. Its router attaches until `attach_until_us`, by the listening clock.
@@ -97,7 +97,7 @@ class DecodeSequences {
 
   // The router came. REQUIRES: none has.
   void Attach(DecodeSequence& sequence, CallId call);
-  // The router went; its sequence, null: the call is of none.
+  // The router detached. Returns its sequence; null: no sequence has this call.
   DecodeSequence* Detach(CallId call);
   // One whose attach lease is over; its stream is closed now.
   DecodeSequence* TakeUnclaimed(TimeUs listening);

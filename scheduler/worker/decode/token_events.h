@@ -1,5 +1,5 @@
-// What DecodeCore says to its shell about the tokens of requests, and hears of their routers.
-// DecodeSequences makes the effects.
+// The events by which DecodeCore's shell reports routers that attach and detach, and the effects by
+// which DecodeCore sends them tokens. DecodeSequences makes the effects.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ namespace skein::scheduler {
 
 // ---- events ----
 
-// The router attached to a request; that ends with EndStream{call} or DetachCalled{call}.
+// The router attached to a request. It stays attached until EndStream{call} or DetachCalled{call}.
 struct AttachCalled {
   CallId call;
   RequestId id;
@@ -28,7 +28,7 @@ struct DetachCalled {  // the router went away or cancelled
 
 // ---- effects ----
 
-struct EmitToken {  // TokenEvent on the stream `call`
+struct EmitToken {  // a token on the stream `call`, in a TokenBatch
   CallId call;
   RequestId id;
   Epoch epoch;
@@ -38,7 +38,7 @@ struct EmitToken {  // TokenEvent on the stream `call`
   std::string prompt_logprobs;             // with index 0 only
   std::optional<PrefillTimes> times = {};  // with index 0 only
 };
-struct EndStream {  // Finished on the stream `call`, then its end; nothing follows
+struct EndStream {  // TokenBatch.Finished for `call`; nothing follows
   CallId call;
   RequestId id;
   Epoch epoch;

@@ -93,7 +93,8 @@ absl::Status DecodePlaceCalls::CheckInvariants() const {
     }
     if (on_stream != (timers_.Of(id) == kNever)) {
       return absl::InternalError(
-          absl::StrCat("DecodePlaceCalls: ", ToString(id), " has a timer too many or none"));
+          absl::StrCat("DecodePlaceCalls: ", ToString(id),
+                       on_stream ? " has a timer and a call" : " has neither timer nor call"));
     }
   }
   return absl::OkStatus();

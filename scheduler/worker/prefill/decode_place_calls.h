@@ -10,7 +10,7 @@
 // parked.
 //
 // Invariants (CheckInvariants): calls are on a stream only while there is one, and requests are
-// parked only while there is none; who waits for a time has a timer, the others have none.
+// parked only while there is none; exactly the retrying and the parked requests have a timer.
 #pragma once
 
 #include <functional>
@@ -34,7 +34,8 @@ struct DecodePlaceConfig {
 
 class DecodePlaceCalls {
  public:
-  // `call` is called for each call, inside the method that has it. It names the sender.
+  // `call` sends a PlaceDecode to the orchestrator; it runs before the method that causes it
+  // returns, and fills in the sender (instance, incarnation).
   DecodePlaceCalls(const DecodePlaceConfig& config, std::function<void(PlaceDecodeRequest)> call)
       : config_(config), call_(std::move(call)) {}
 
@@ -44,13 +45,14 @@ class DecodePlaceCalls {
   // The request asks. If its call is on the stream already, suspended, there is no second one.
   void Ask(const PlaceDecodeRequest& request, TimeUs now);
   void Suspend(RequestId id);  // it does not ask for now
-  void Forget(RequestId id);   // nor ever; an answer is not its any more
+  void Forget(RequestId id);   // it asks no more, and an answer on its way is ignored
 
   // The call was answered. False: the request has none on the stream, ignore the answer. With
   // RESOURCE_EXHAUSTED a request that still asks calls again later; else it asks no more.
   bool Answered(RequestId id, Epoch epoch, const absl::Status& status, TimeUs now);
 
-  // Calls again what is due, and gives those that waited too long for a stream; they ask no more.
+  // Repeats the calls that are due. Returns the requests that waited for a stream for give_up_us;
+  // they ask no more.
   std::vector<RequestId> RunTimers(TimeUs now);
   TimeUs NextDeadline() const { return timers_.Next(); }
 

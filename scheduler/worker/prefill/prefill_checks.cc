@@ -7,7 +7,7 @@
 
 namespace skein::scheduler {
 
-// With a failed engine not all is waited for.
+// With a failed engine, requests left at the end of a drain's grace period are not waited for.
 bool PrefillCore::Impl::Empty() const {
   return (requests_.all().empty() && successors_.empty()) ||
          (!steps_.engine().ok() && now_ >= drain_end_us_);

@@ -1,4 +1,4 @@
-// Plans that come, requests that end. The way in between: prefill_flow.cc.
+// How plans come and requests end. A request's life in between: prefill_flow.cc.
 #include "scheduler/worker/prefill/prefill_core.h"
 
 #include <algorithm>
@@ -173,14 +173,15 @@ absl::Status PrefillCore::Impl::Accept(const AssignRequest& request) const {
   const KvShape& shape = config_.membership.identity.shape;
   const int64_t total_blocks = requests_.blocks().total;
   if (request.members.empty() && BlocksOf(shape, prompt_tokens) > total_blocks) {
-    return absl::InvalidArgumentError(absl::StrCat("prompt: ", prompt_tokens, " tokens, room for ",
+    return absl::InvalidArgumentError(absl::StrCat("prompt: ", prompt_tokens,
+                                                   " tokens exceed this instance's limit of ",
                                                    total_blocks * shape.block_tokens));
   }
   if (config_.max_sequence_tokens > 0 &&
       prompt_tokens + spec.max_tokens > config_.max_sequence_tokens) {
     return absl::InvalidArgumentError(
-        absl::StrCat("prompt + max_tokens: ", prompt_tokens + spec.max_tokens, " of at most ",
-                     config_.max_sequence_tokens));
+        absl::StrCat("prompt + max_tokens: ", prompt_tokens + spec.max_tokens,
+                     " tokens exceed this model's limit of ", config_.max_sequence_tokens));
   }
   if (static_cast<int64_t>(requests_.all().size()) >= config_.max_requests) {
     return absl::ResourceExhaustedError("the prefill queue is full");
@@ -211,8 +212,8 @@ void PrefillCore::Impl::On(const RegisterReplied& event) {
   EndOrphans();
 }
 
-// A new registration: the orchestrator is another one, or had given this instance up. Plans that
-// name the old registration and wait for a word of their planner will not hear it.
+// After a new registration, the orchestrator is a new one or had given this instance up. Plans that
+// name the old registration and still need a message from the orchestrator would wait forever.
 void PrefillCore::Impl::EndOrphans() {
   const auto status =
       absl::UnavailableError("the orchestrator that issued this plan is gone, or gave it up");

@@ -16,7 +16,7 @@
 // order. A plain prompt that waits for decode room gives its blocks back to an SP plan before
 // it.
 //
-// A decode side that answers the Grant with staging slots is written to through a staging buffer
+// If the decode side answers OpenTransfer with staging slots, KV goes through a staging buffer
 // (scheduler/kv/staging_buffer_queue.h), asked for when the handoff sender has something to put,
 // given back when it has had nothing for a while. The sender tells the parts that arrived; they are
 // told to the decode side one call at a time, and back to the sender when they were taken.

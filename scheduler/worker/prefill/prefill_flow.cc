@@ -1,4 +1,5 @@
-// A request's way through a prefill-worker: asking, computing, granted, handed over, committed.
+// A request's life in a prefill-worker: it asks for a decode instance and opens the transfer, then
+// computes and hands its KV over, then commits. How plans come and requests end: prefill_core.cc.
 #include <algorithm>
 #include <utility>
 

@@ -54,7 +54,7 @@ class PrefillCore::Impl {
     }
   }
 
-  // Plans that come, requests that end: prefill_core.cc.
+  // How plans come and requests end: prefill_core.cc.
   absl::Status Assign(const AssignRequest& assign);
   absl::Status AssignAfterOlder(const AssignRequest& assign);
   absl::Status ExtendPlan(Request& request, const AssignRequest& assign);
@@ -71,7 +71,7 @@ class PrefillCore::Impl {
   void Erase(Request& request, const absl::Status& status, const HandoffPath& path = {});
   void Report();
 
-  // A request's way: prefill_flow.cc.
+  // A request's life between its plan and its end: prefill_flow.cc.
   void RunTimers();
   void AdmitQueued();
   void Ask(const Request& request);
@@ -102,7 +102,7 @@ class PrefillCore::Impl {
   Tombstones tombstones_;
   std::vector<RequestId> left_;  // by this event; successors_ may follow them
   TimeUs drain_end_us_ = kNever;
-  bool drain_ended_ = false;  // what was left then has been ended
+  bool drain_ended_ = false;  // drain_end_us_ has passed, and all requests left then were ended
   uint64_t committed_ = 0;
   uint64_t failed_ = 0;
 };

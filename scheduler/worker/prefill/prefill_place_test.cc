@@ -79,7 +79,7 @@ TEST_F(PrefillCoreTest, OnlyWhatWasAskedOfTheDecodeSideIsAborted) {
   EXPECT_TRUE(Of<CallAbort>(Do(CancelCalled{{{7, 1}, {5}, "test"}})).empty());
   EXPECT_TRUE(Place(1).empty()) << "it comes late";
   Assign(Spec(2));
-  Place(2);  // the Grant is under way: its blocks may be taken
+  Place(2);  // OpenTransfer is unanswered: the decode side may have taken blocks for it
   const auto aborts = Of<CallAbort>(Do(CancelCalled{{{7, 2}, {5}, "test"}}));
   ASSERT_EQ(aborts.size(), 1u);
   EXPECT_EQ(aborts[0].endpoint, "d:1");

@@ -9,7 +9,7 @@
 // Invariants (CheckInvariants names them, by PrefillCore's numbers):
 //   1. Blocks held in the pool are exactly those of the requests that have a table.
 //   3. The queue holds the queued requests, and no other.
-//   6. Who is in front, the counts and the earliest timer agree with the requests.
+//   6. The set of requests in front, the counts and the earliest timer agree with the requests.
 #pragma once
 
 #include <array>
@@ -50,7 +50,7 @@ struct PrefillRequest {
   TimeUs arrived_us = 0;
   TimeUs started_us = kNever;     // the first step with it
   TimeUs deadline_us = kNever;    // of the request
-  TimeUs join_until_us = kNever;  // by then it has blocks
+  TimeUs join_until_us = kNever;  // ends if it has no blocks by then
   int64_t blocks_wanted = 0;      // while queued
 
   Phase phase = Phase::kQueued;  // PrefillRequests sets it
@@ -114,7 +114,7 @@ class PrefillRequests {
 
   void SetPlaced(PrefillRequest& request, const Placed& placed);
   void ClearPlaced(PrefillRequest& request);  // it asks for another
-  // kComputing and later. Who has computed, or ends, leaves the front.
+  // To kComputing or a later phase. A request that has computed, or is ending, leaves the front.
   void SetPhase(PrefillRequest& request, Phase phase);
   void LeaveFront(RequestId id) { queue_.LeaveFront(id); }
   // An SP plan of a smaller sequence waits for blocks.
@@ -145,7 +145,7 @@ class PrefillRequests {
   BlockPool pool_;
   PlanQueue queue_;
   TimerQueue<RequestId> timers_;
-  Count count_;                                     // but for the oldest arrival
+  Count count_;                                     // without oldest_arrival_us
   std::set<std::pair<TimeUs, RequestId>> waiting_;  // by arrival: those queued or asking
 };
 

@@ -327,7 +327,7 @@ TEST_F(PrefillSpanTest, BadPlansAreRefusedByName) {
   refused(Plan(Spec(1, 20), {{8, {3}}, {12, {1}}}, 2), "leaves out instance 3");
   refused(Plan(Spec(1, 20), {{20, {3}}}, 3, 1), "adds none");
   refused(Plan(Spec(1, 20), {{20, {1, 2}}, {20, {1, 2, 3}}}, 4), "beyond");
-  refused(Plan(Spec(1, 44), {{44, {3}}}, 5), "11 blocks here, of 10");
+  refused(Plan(Spec(1, 44), {{44, {3}}}, 5), "11 blocks needed here exceed the pool's 10");
   auto logprobs = Spec(1, 20);
   logprobs->want_prompt_logprobs = true;
   refused(Plan(logprobs, {{20, {3}}}, 6), "prompt_logprobs");

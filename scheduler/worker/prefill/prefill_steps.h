@@ -4,7 +4,8 @@
 // Plain prompts of a smaller sequence go before a piece, others only while no piece can run. A
 // piece can run when it is its plan's turn (sp_plans.h) and its request computes.
 //
-// Invariant (CheckInvariants): the step in flight is of a batch or of a piece; the batch's own.
+// Invariants (CheckInvariants): the step in flight is a batch or a piece, never both; those of the
+// batch (BatchScheduler).
 #pragma once
 
 #include <cstdint>

@@ -58,13 +58,15 @@ absl::Status SpPlan::AddChunk(const AssignRequest& assign, size_t index) {
   const PlanChunk& chunk = assign.chunks[index];
   if (index < chunks_.size()) {
     if (SameChunk(chunk, chunks_[index])) return absl::OkStatus();
-    return absl::InvalidArgumentError(absl::StrCat("chunks: chunk ", index, " was another"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("chunks: chunk ", index, " differs from an earlier Assign's"));
   }
   DealtChunk dealt{.tokens = chunk.tokens, .members = {}};
   for (uint32_t member : chunk.members) {
     if (member >= assign.members.size()) {
-      return absl::InvalidArgumentError(absl::StrCat("chunks: member ", member, " of chunk ", index,
-                                                     " of ", assign.members.size()));
+      return absl::InvalidArgumentError(absl::StrCat("chunks: chunk ", index, " names member ",
+                                                     member, ", but the plan has ",
+                                                     assign.members.size(), " members"));
     }
     dealt.members.push_back(assign.members[member].instance);
   }

@@ -40,8 +40,8 @@ class SpPlan {
   bool Whole() const { return dealer_.Whole(); }  // no chunk is missing
   bool ComputesNothing() const { return share_.empty(); }
   int64_t slots() const { return slots_used_; }  // that the chunks so far fill
-  // To be asked for at once. A plan without its last chunks holds blocks for the whole rest: if it
-  // asked for more while it holds some, two such plans could wait for each other.
+  // The blocks to allocate at once. A plan whose last chunks are unknown gets blocks for the whole
+  // rest of the prompt: if it asked for more later, two such plans could wait for each other.
   int64_t BlocksWanted(int64_t total) const;
   int64_t BlocksToCompute() const { return static_cast<int64_t>(share_.size()) - blocks_done_; }
   uint32_t chunks_done() const { return chunks_done_; }
@@ -86,8 +86,8 @@ class SpPlan {
   int64_t slots_used_ = 0;
   int64_t later_blocks_ = 0;    // that chunks still unknown may bring (BlocksToFill of `ahead_`)
   std::vector<int32_t> share_;  // global blocks that are computed here, ascending
-  size_t share_named_ = 0;      // so many of them the handoff knows
-  int64_t blocks_done_ = 0;     // of the share
+  size_t share_named_ = 0;      // of share_: those that TakeNewPuts has returned
+  int64_t blocks_done_ = 0;     // of share_: those that are computed
   uint32_t chunks_done_ = 0;
   TimeUs chunk_since_us_ = kNever;
 };

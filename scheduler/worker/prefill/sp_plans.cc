@@ -27,8 +27,8 @@ absl::Status SpPlans::Add(const AssignRequest& assign) {
   SpPlan plan(assign.spec, assign.epoch, sizes, *self);
   if (absl::Status status = plan.AddChunks(assign); !status.ok()) return status;
   if (plan.slots() > config_.total_blocks) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("chunks: ", plan.slots(), " blocks here, of ", config_.total_blocks));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "chunks: ", plan.slots(), " blocks needed here exceed the pool's ", config_.total_blocks));
   }
   plans_.emplace(assign.spec->id, Entry{.plan = std::move(plan), .sequences = {}});
   AddSpan(assign);

@@ -68,7 +68,7 @@ class DecodeCoreTest : public ::testing::Test {
   Effects Announce(SpecPtr spec, uint64_t epoch = 5) {
     return Do(AnnounceCalled{{spec, {epoch}, {{2}}}, absl::OkStatus()});
   }
-  // Announced, and a writer's first Grant.
+  // Announces the request; then its first writer calls OpenTransfer.
   absl::Status Open(SpecPtr spec, uint64_t epoch = 5) {
     Announce(spec, epoch);
     return OpenTransfer(spec->id.serial, epoch).status;

@@ -1,6 +1,6 @@
-// RouterLink: a router's stream to the orchestrator of one cell, and the order to drain: an
-// operator's that comes on the stream, or one that came to this router itself and that the
-// orchestrator is told of.
+// RouterLink: a router's stream to the orchestrator of one cell. Also passes drain orders on: those
+// of an operator at the orchestrator to this router, and those given to this router itself to the
+// orchestrator.
 #pragma once
 
 #include <cstddef>

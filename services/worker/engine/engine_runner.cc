@@ -38,7 +38,7 @@ engine::RingMeeting EngineRunner::MeetingOf(const scheduler::RunStep& step) cons
   return {.spans = part->piece.spans[part->rank],
           .enter = [groups, part, number = step.step]() -> absl::StatusOr<engine::RingStep> {
             if (groups != nullptr) return groups->Enter(number, *part);
-            return absl::InvalidArgumentError("this worker steps with no others");
+            return absl::InvalidArgumentError("this worker cannot run ring steps");
           },
           .leave = [groups](const absl::Status& status) { groups->Leave(status); }};
 }
