@@ -119,7 +119,7 @@ class WorkerProcess : public CoreProcess<Derived, Core, Event, Effect, scheduler
     });
   }
   void Take(const WorkerMessage& message) {
-    std::visit([this](const auto& one) { On(one); }, message);
+    std::visit([this](const auto& one) { this->On(one); }, message);
   }
   void On(const scheduler::RegisterReply& reply) {
     this->Dispatch(scheduler::RegisterReplied{reply});
