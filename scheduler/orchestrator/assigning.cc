@@ -75,9 +75,18 @@ void OrchestratorCore::Impl::On(const AssignReplied& event) {
 
 void OrchestratorCore::Impl::Accepted(Request& request, Member& member) {
   member.phase = Member::Phase::kAccepted;
+  StartMembers(request);
   if (request.state != State::kAssigning || !request.AllAccepted()) return;
   Enter(request, State::kAssigned);
   if (request.asking.has_value()) EnterLine(request);
+}
+
+// A member that started while another lacks the plan would wait for it in vain if this
+// orchestrator died: its successor does not know the plan. Members without a Start give it up then
+// (PrefillCore).
+void OrchestratorCore::Impl::StartMembers(const Request& request) {
+  const bool open = request.sequence_parallel && request.state == State::kPlaced;
+  if (open && request.AllAccepted()) sender_.StartMembers(request);
 }
 
 void OrchestratorCore::Impl::TakeProgress(Request& request, Member& member,

@@ -116,6 +116,7 @@ class OrchestratorCore::Impl final : private orchestrator::RequestEnds {
   void SendPlan(Request& request, const std::vector<PlannedChunk>& chunks);  // under a new epoch
   void AddChunk(Request& request, const PlannedChunk& chunk, PlanSequence sequence);
   void Accepted(Request& request, Member& member);
+  void StartMembers(const Request& request);  // if each has the plan, and the transfer is open
   void TakeProgress(Request& request, Member& member, const HeldRequest& held);
   void NoteEntered(Request& request, const Member& member);
   void MemberDone(Request& request, Member& member);

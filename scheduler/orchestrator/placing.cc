@@ -189,7 +189,7 @@ void OrchestratorCore::Impl::Opened(Request& request) {
   request.explanation.plans.back().decode = request.decode;
   moved_.insert(request.spec->model);
   effects_.push_back(SendPlanUpdate{request.spec->id, PlacedOf(request)});
-  sender_.StartMembers(request);
+  StartMembers(request);
 }
 
 }  // namespace skein::scheduler

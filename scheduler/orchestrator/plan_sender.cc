@@ -57,10 +57,8 @@ void PlanSender::AssignMembers(Request& request, size_t from_chunk, PlanSequence
   }
 }
 
-// The lead has opened the transfer itself.
 void PlanSender::StartMembers(const Request& request) {
-  for (size_t i = 1; i < request.members.size(); ++i) {
-    const Member& member = request.members[i];
+  for (const Member& member : request.members) {
     if (member.here()) Start(request, member);
   }
 }

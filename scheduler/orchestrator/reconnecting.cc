@@ -44,14 +44,13 @@ void OrchestratorCore::Impl::SendAgain(Request& request, InstanceId id, const He
   }
   Member* member = request.MemberAt(id);
   if (member == nullptr) return;
-  if (!member->accepted() && request.sequence_parallel) {
-    // It may not have heard of all chunks.
-    return GiveUpPlan(request, StreamBroke(id));
+  if (request.sequence_parallel && held.chunks_known < request.chunks.size()) {
+    return GiveUpPlan(request, StreamBroke(id));  // the last Assign was lost
   }
-  if (!member->accepted()) Accepted(request, *member);
   TakeProgress(request, *member, held);
-  const bool leads = member == request.members.data();
-  if (request.state == State::kPlaced && !leads) sender_.Start(request, *member);
+  if (!member->accepted()) return Accepted(request, *member);  // only the answer was lost
+  const bool open = request.sequence_parallel && request.state == State::kPlaced;
+  if (open && request.AllAccepted()) sender_.Start(request, *member);
 }
 
 // The worker neither holds the request nor reported its end: the request never arrived there.

@@ -373,12 +373,13 @@ TEST(Codec, WhatComesOfAPlanSurvivesBothWays) {
 TEST(Codec, AWorkersStateIsToldWithItsRegistration) {
   auto hello = FromProto(GoodRegistration());
   ASSERT_TRUE(hello.ok()) << hello.status();
-  hello->held = {{{7, 1}, {3}, true, 2, 500}};
+  hello->held = {{{7, 1}, {3}, true, 2, 500, 4}};
   hello->ended = {{.id = {7, 2}, .epoch = {4}, .status = absl::UnavailableError("x")}};
   hello->seen = {5, {9}};
   const auto decoded = FromProto(ToProto(*hello));
   ASSERT_TRUE(decoded.ok()) << decoded.status();
   EXPECT_EQ(decoded->held.at(0).chunk_running_us, 500);
+  EXPECT_EQ(decoded->held.at(0).chunks_known, 4u);
   EXPECT_TRUE(decoded->held.at(0).opened);
   EXPECT_EQ(decoded->ended.at(0).status, hello->ended[0].status);
   EXPECT_EQ(decoded->seen, hello->seen);

@@ -133,9 +133,6 @@ Scenario MakeSlowWritersScenario(uint64_t seed);
 void LeaveNoExcuse(Scenario* scenario);
 // Likewise, but what breaks are the streams between the orchestrator and the others, again and
 // again, and it restarts at once in between: both sides compare their state, and nothing is lost.
-// It does not restart in worlds with SP plans: if it dies after only some members of a plan got
-// their Assign, these wait until the step's deadline (MakeSpScenario has such restarts, with an
-// excuse).
 void BreakLinks(Scenario* scenario);
 // Instances hold few requests, and the router admits more than all of them together can hold.
 void LimitRequests(Scenario* scenario);
