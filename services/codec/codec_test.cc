@@ -500,6 +500,8 @@ TEST(Codec, AReportTellsTheChunks) {
   EXPECT_EQ(decoded->held_digest, UINT64_MAX - 1);
   EXPECT_TRUE(FromProto(ToProto(scheduler::ReportReply{.want_full = true}))->want_full);
   EXPECT_FALSE(FromProto(ToProto(scheduler::DrainOrder{false}))->drain);
+  EXPECT_TRUE(FromProto(ToProto(scheduler::OrderRouterDrain{{7}, true}))->drain);
+  EXPECT_FALSE(FromProto(ToProto(scheduler::OrderRouterDrain{{7}, false}))->drain);
   EXPECT_EQ(decoded->held[0].chunk_running_us, 1500);
   EXPECT_EQ(decoded->held[1].chunk_running_us, -1);
   EXPECT_EQ(decoded->load.step_age_us, 2500);

@@ -555,6 +555,10 @@ void OrderDrains(Scenario* scenario) {
                                 .lasts_us = lasts});
     at += lasts + random.Between(0, 100) * kMillisecondUs;
   }
+  scenario->faults.push_back({.kind = FaultKind::kOrderedDrain,
+                              .worker = kTheRouter,
+                              .at_us = random.Between(100 * kMillisecondUs, scenario->heals_us / 2),
+                              .lasts_us = random.Between(20, 300) * kMillisecondUs});
 }
 
 engine::EmulatedOptions EngineOptions(scheduler::Role role) {

@@ -50,7 +50,8 @@ enum class FaultKind {
   kClockJump
 };
 
-// Beside the workers, of a standstill, a cut or a clock's jump.
+// Beside the workers, of a standstill, a cut or a clock's jump; the router of an ordered drain,
+// too.
 inline constexpr int kTheOrchestrator = -1;
 inline constexpr int kTheRouter = -2;
 
@@ -141,7 +142,8 @@ void LimitRequests(Scenario* scenario);
 void JumpClocks(Scenario* scenario);
 // Lets so many of the clients that can be served fail engines, and all of them be patient.
 void LetClientsFailEngines(int64_t clients, Scenario* scenario);
-// An operator drains one worker after the other, and undoes each order after a while.
+// An operator drains one worker after the other, and once the router, and undoes each order after a
+// while.
 void OrderDrains(Scenario* scenario);
 engine::EmulatedOptions EngineOptions(scheduler::Role role);
 
