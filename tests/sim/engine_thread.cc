@@ -9,6 +9,7 @@
 #include "proto/common.pb.h"
 #include "services/worker/engine/sampling_codec.h"
 #include "services/worker/engine/step_conversion.h"
+#include "tests/sim/answers.h"
 #include "tests/sim/scenario.h"
 
 namespace skein::sim {

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "tests/sim/variations.h"
+
 namespace skein::sim {
 namespace {
 

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "services/worker/engine/sampling_codec.h"
 #include "services/worker/engine/step_conversion.h"
+#include "tests/sim/answers.h"
 #include "tests/sim/scenario.h"
 
 namespace skein::sim {

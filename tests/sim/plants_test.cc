@@ -8,6 +8,7 @@
 
 #include "scheduler/base/plant.h"
 #include "tests/sim/seed_main.h"
+#include "tests/sim/variations.h"
 
 namespace skein::sim {
 namespace {

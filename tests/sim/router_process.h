@@ -9,6 +9,7 @@
 
 #include "scheduler/router/router_core.h"
 #include "scheduler/router/token_stream_client.h"
+#include "tests/sim/answers.h"
 #include "tests/sim/core_process.h"
 #include "tests/sim/orchestrator_process.h"
 #include "tests/sim/scenario.h"

@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "engine/emulated/emulated_engine.h"
 #include "scheduler/base/messages.h"
 #include "scheduler/base/request.h"
 #include "scheduler/orchestrator/orchestrator_core.h"
@@ -129,34 +128,5 @@ Scenario MakeLongScenario(uint64_t seed);
 // than their leases on granted blocks; clients that leave meanwhile. So blocks that are freed, or
 // freed too early, are used again at once.
 Scenario MakeSlowWritersScenario(uint64_t seed);
-// Of a scenario without faults: patient clients that can all be served, room to spare, and exactly
-// one fault, of a prefill worker or of the orchestrator. Nothing excuses a client's error.
-void LeaveNoExcuse(Scenario* scenario);
-// Likewise, but what breaks are the streams between the orchestrator and the others, again and
-// again, and it restarts at once in between: both sides compare their state, and nothing is lost.
-void BreakLinks(Scenario* scenario);
-// Instances hold few requests, and the router admits more than all of them together can hold.
-void LimitRequests(Scenario* scenario);
-// Of a scenario without faults, as LeaveNoExcuse, but what happens is that the orchestrator's clock
-// jumps by seconds, many leases of an instance.
-void JumpClocks(Scenario* scenario);
-// Lets so many of the clients that can be served fail engines, and all of them be patient.
-void LetClientsFailEngines(int64_t clients, Scenario* scenario);
-// An operator drains one worker after the other, and once the router, and undoes each order after a
-// while.
-void OrderDrains(Scenario* scenario);
-engine::EmulatedOptions EngineOptions(scheduler::Role role);
-
-// The whole answer of a request, from its tokens and sampling parameters alone.
-struct Expected {
-  std::vector<int32_t> tokens;        // emitted, without a stop token
-  std::vector<std::string> payloads;  // of each of them, with its logprobs (PayloadOf)
-  int32_t stop_token = -1;
-  std::string prompt_logprobs;  // empty unless they are wanted
-};
-Expected ExpectedAnswer(const scheduler::RequestSpec& spec);
-// The output index from which on the logits of the request's sequence are NaN (never: INT64_MAX).
-// The engines of the simulation read it from the request's names.
-int64_t NanFrom(const scheduler::RequestSpec& spec);
 
 }  // namespace skein::sim

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "tests/sim/every_world.h"
+#include "tests/sim/variations.h"
 
 namespace skein::sim {
 namespace {

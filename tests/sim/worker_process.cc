@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
+#include "tests/sim/answers.h"
 
 namespace skein::sim {
 

@@ -16,6 +16,7 @@
 #include "scheduler/worker/decode/decode_core.h"
 #include "scheduler/worker/prefill/prefill_core.h"
 #include "scheduler/worker/token_streams.h"
+#include "tests/sim/answers.h"
 #include "tests/sim/core_process.h"
 #include "tests/sim/engine_thread.h"
 #include "tests/sim/joint_steps.h"

@@ -1,0 +1,116 @@
+#include "tests/sim/variations.h"
+
+#include <memory>
+#include <vector>
+
+#include "tests/sim/virtual_time.h"
+
+namespace skein::sim {
+namespace {
+
+using scheduler::kMillisecondUs;
+
+void GiveRoom(Scenario* scenario) {
+  std::erase_if(scenario->clients, [](const ClientPlan& client) {
+    return client.impossible || client.unknown_model || client.poison != absl::StatusCode::kOk;
+  });
+  for (ClientPlan& client : scenario->clients) {
+    auto spec = std::make_shared<scheduler::RequestSpec>(*client.spec);
+    spec->deadline_us = 0;
+    client.spec = spec;
+    client.leaves_us = scheduler::kNever;
+  }
+  const Scenario defaults;
+  ++scenario->prefill_workers;
+  scenario->prefill_blocks = 60;
+  scenario->decode_blocks = 400;
+  scenario->router_streams = 100;
+  scenario->prefill_requests = scenario->decode_requests = 100;
+  scenario->attach_lease_ms = scenario->writing_lease_ms = 500;
+  scenario->instance_lease_ms = defaults.instance_lease_ms;
+  scenario->faultless = false;
+  scenario->no_excuse = true;
+}
+
+}  // namespace
+
+void LeaveNoExcuse(Scenario* scenario) {
+  GiveRoom(scenario);
+  Random random(scenario->seed * 0x9e3779b97f4a7c15u + 59);
+  constexpr FaultKind kKinds[] = {FaultKind::kCrash,
+                                  FaultKind::kCrash,
+                                  FaultKind::kSlow,
+                                  FaultKind::kDrain,
+                                  FaultKind::kEngineHang,
+                                  FaultKind::kEngineFailure,
+                                  FaultKind::kStandstill,
+                                  FaultKind::kOrchestratorCrash,
+                                  FaultKind::kOrchestratorCrash};
+  Fault fault{.kind = kKinds[random.Between(0, 8)],
+              .worker = static_cast<int>(random.Between(0, scenario->prefill_workers - 1)),
+              .at_us = random.Between(100 * kMillisecondUs, scenario->heals_us),
+              .lasts_us = random.Between(20, 600) * kMillisecondUs};
+  if (fault.kind == FaultKind::kStandstill && random.Chance(0.7)) fault.worker = kTheOrchestrator;
+  scenario->faults = {fault};
+  scenario->loses_generation = random.Chance(0.5);
+}
+
+void BreakLinks(Scenario* scenario) {
+  GiveRoom(scenario);
+  Random random(scenario->seed * 0x9e3779b97f4a7c15u + 67);
+  scenario->link_break_chance = static_cast<double>(random.Between(2, 20)) * 1e-3;
+  scenario->loses_generation = random.Chance(0.5);
+  for (TimeUs at = 0; (at += random.Between(50, 400) * kMillisecondUs) < scenario->heals_us;) {
+    scenario->faults.push_back({.kind = FaultKind::kOrchestratorCrash,
+                                .at_us = at,
+                                .lasts_us = random.Between(1, 10) * kMillisecondUs});
+  }
+}
+
+void JumpClocks(Scenario* scenario) {
+  GiveRoom(scenario);
+  Random random(scenario->seed * 0x9e3779b97f4a7c15u + 73);
+  scenario->faults.push_back({.kind = FaultKind::kClockJump,
+                              .worker = kTheOrchestrator,
+                              .at_us = random.Between(100 * kMillisecondUs, scenario->heals_us),
+                              .lasts_us = random.Between(1, 5) * scheduler::kSecondUs});
+}
+
+void LimitRequests(Scenario* scenario) {
+  Random random(scenario->seed * 0x9e3779b97f4a7c15u + 37);
+  scenario->prefill_requests = random.Between(1, 2);
+  scenario->decode_requests = random.Between(1, 3);
+  scenario->router_streams = 100;
+}
+
+void LetClientsFailEngines(int64_t clients, Scenario* scenario) {
+  for (ClientPlan& client : scenario->clients) {
+    auto spec = std::make_shared<scheduler::RequestSpec>(*client.spec);
+    if (client.impossible || client.unknown_model) continue;
+    if (client.poison != absl::StatusCode::kOk) continue;
+    client.leaves_us = scheduler::kNever;
+    spec->deadline_us = 0;
+    if (clients-- > 0) spec->names = {kFailsEngines};
+    client.spec = spec;
+  }
+}
+
+void OrderDrains(Scenario* scenario) {
+  Random random(scenario->seed * 0x9e3779b97f4a7c15u + 23);
+  const int workers = scenario->prefill_workers + kDecodeWorkers;
+  TimeUs at = 50 * kMillisecondUs;
+  while (at < scenario->heals_us) {
+    const TimeUs lasts = random.Between(20, 400) * kMillisecondUs;
+    scenario->faults.push_back({.kind = FaultKind::kOrderedDrain,
+                                .worker = static_cast<int>(random.Between(0, workers - 1)),
+                                .at_us = at,
+                                .lasts_us = lasts});
+    at += lasts + random.Between(0, 100) * kMillisecondUs;
+  }
+  scenario->faults.push_back({.kind = FaultKind::kOrderedDrain,
+                              .worker = kTheRouter,
+                              .at_us = random.Between(100 * kMillisecondUs, scenario->heals_us / 2),
+                              .lasts_us = random.Between(20, 300) * kMillisecondUs});
+}
+
+}  // namespace skein::sim

@@ -1,0 +1,27 @@
+// What the tests of every kind of world change in a scenario.
+#pragma once
+
+#include <cstdint>
+
+#include "tests/sim/scenario.h"
+
+namespace skein::sim {
+
+// Of a scenario without faults: patient clients that can all be served, room to spare, and exactly
+// one fault, of a prefill worker or of the orchestrator. Nothing excuses a client's error.
+void LeaveNoExcuse(Scenario* scenario);
+// Likewise, but what breaks are the streams between the orchestrator and the others, again and
+// again, and it restarts at once in between: both sides compare their state, and nothing is lost.
+void BreakLinks(Scenario* scenario);
+// Instances hold few requests, and the router admits more than all of them together can hold.
+void LimitRequests(Scenario* scenario);
+// Of a scenario without faults, as LeaveNoExcuse, but what happens is that the orchestrator's clock
+// jumps by seconds, many leases of an instance.
+void JumpClocks(Scenario* scenario);
+// Lets so many of the clients that can be served fail engines, and all of them be patient.
+void LetClientsFailEngines(int64_t clients, Scenario* scenario);
+// An operator drains one worker after the other, and once the router, and undoes each order after a
+// while.
+void OrderDrains(Scenario* scenario);
+
+}  // namespace skein::sim
