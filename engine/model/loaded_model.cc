@@ -5,7 +5,7 @@
 
 #include "engine/checkpoint/mapped_file.h"
 #include "engine/checkpoint/model_hash.h"
-#include "engine/model/device_weights.h"
+#include "engine/model/load/device_weights.h"
 
 namespace skein::engine {
 namespace {

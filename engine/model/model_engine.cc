@@ -2,13 +2,13 @@
 
 #include <utility>
 
-#include "engine/model/device_done.h"
-#include "engine/model/forward.h"
+#include "engine/model/forward/device_done.h"
+#include "engine/model/forward/forward.h"
+#include "engine/model/forward/step_check.h"
+#include "engine/model/forward/step_rows.h"
 #include "engine/model/loaded_model.h"
-#include "engine/model/ring_check.h"
-#include "engine/model/ring_step.h"
-#include "engine/model/step_check.h"
-#include "engine/model/step_rows.h"
+#include "engine/model/ring/ring_check.h"
+#include "engine/model/ring/ring_step.h"
 #include "engine/sampling/sampler.h"
 
 namespace skein::engine {
