@@ -135,6 +135,19 @@ TEST(PatternTest, ExplosiveExpressionsEnd) {
   }
 }
 
+TEST(PatternTest, CombinedClassesAreRefused) {
+  for (const char* expression :
+       {R"([a-z&&[^aeiou]]+)", R"([\p{L}&&\p{Lu}])", "x[^a&&b]", "[a[bc]]", "[]&&a]"}) {
+    const auto pattern = Pattern::Regex(expression);
+    ASSERT_FALSE(pattern.ok()) << expression;
+    EXPECT_NE(pattern.status().message().find("class"), std::string::npos) << pattern.status();
+  }
+  for (const char* expression :
+       {"a&&b", R"([a\&&])", R"([\[&])", "[[:alpha:]&]", "[&]&", "[]&]&&"}) {
+    EXPECT_TRUE(Pattern::Regex(expression).ok()) << expression;
+  }
+}
+
 TEST(PatternTest, EmptyMatchesAdvance) {
   std::vector<Span> spans;
   Pattern::Regex("x*")->Cut("éx", &spans);

@@ -57,6 +57,35 @@ void AppendEscape(char escape, bool in_class, std::string* out) {
   }
 }
 
+// Oniguruma reads && in a class as an intersection and [ as a class inside it; PCRE2 reads both as
+// plain characters, so the expression would match something else.
+absl::Status RefuseClassSets(std::string_view expression) {
+  size_t class_begin = 0;  // behind the [ or [^ of the open class, 0: none is open
+  for (size_t i = 0; i < expression.size(); ++i) {
+    const char c = expression[i];
+    const char next = i + 1 < expression.size() ? expression[i + 1] : '\0';
+    if (c == '\\') {
+      ++i;
+    } else if (class_begin == 0) {
+      if (c != '[') continue;
+      if (next == '^') ++i;
+      class_begin = i + 1;
+    } else if (c == '[' && next == ':' && expression.find(":]", i) != std::string_view::npos) {
+      i = expression.find(":]", i) + 1;  // [:alpha:]
+    } else if (c == ']' && i > class_begin) {
+      class_begin = 0;
+    } else if (c == '&' && next == '&') {
+      return absl::InvalidArgumentError(
+          "the regular expression intersects character classes (&&), which is not supported");
+    } else if (c == '[') {
+      return absl::InvalidArgumentError(
+          "the regular expression has a character class inside another ([ in a class), which is "
+          "not supported; write \\[ for the character");
+    }
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 std::string TranslateRegex(std::string_view expression) {
@@ -115,6 +144,7 @@ absl::StatusOr<Pattern> Pattern::Literal(std::string literal) {
 absl::StatusOr<Pattern> Pattern::Regex(std::string_view expression) {
   if (expression.empty() || expression.size() > kExpressionBytesMax || !IsUtf8(expression))
     return absl::InvalidArgumentError("the regular expression is empty, too long or not UTF-8");
+  if (absl::Status sets = RefuseClassSets(expression); !sets.ok()) return sets;
   const std::string translated = TranslateRegex(expression);
   Pattern pattern;
   pattern.compiled_ = std::make_unique<Compiled>();

@@ -27,7 +27,8 @@ struct Span {
 class Pattern {
  public:
   // {"String": literal} or {"Regex": expression}. INVALID_ARGUMENT for anything else, for an empty
-  // literal and for an expression that does not compile.
+  // literal, for an expression that does not compile and for one that combines character classes
+  // (&&, or a class inside a class), which Oniguruma and PCRE2 understand differently.
   static absl::StatusOr<Pattern> FromJson(const Json& json, const std::string& path);
   static absl::StatusOr<Pattern> Regex(std::string_view expression);
   static absl::StatusOr<Pattern> Literal(std::string literal);
