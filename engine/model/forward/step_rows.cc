@@ -173,7 +173,7 @@ void FillBatch(std::span<const SequenceStep> sequences, std::span<const Sequence
 }
 
 absl::Status UseLogits(std::span<const SequenceStep> sequences, std::span<const LogitUse> uses,
-                       const LogitsOf& logits_of, int64_t rows_max, Sampler& sampler,
+                       const LogitsOf& logits_of, int64_t rows_max, Samplers& samplers,
                        std::vector<SequenceResult>& results) {
   StartResults(sequences, results);
   const auto at_once = static_cast<size_t>(rows_max);
@@ -182,15 +182,18 @@ absl::Status UseLogits(std::span<const SequenceStep> sequences, std::span<const 
     const absl::StatusOr<ConstMatrix> logits =
         logits_of(static_cast<int64_t>(begin), static_cast<int64_t>(count));
     if (!logits.ok()) return logits.status();
-    for (size_t i = 0; i < count; ++i) {
-      const LogitUse& use = uses[begin + i];
+    // Rows of one sequence write to different places of its result, but for its status.
+    std::vector<absl::Status> used(count);
+    samplers.ForRows(static_cast<int64_t>(count), [&](int64_t row, Sampler& sampler) {
+      const LogitUse& use = uses[begin + static_cast<size_t>(row)];
       SequenceResult& result = results[use.sequence];
-      if (!result.status.ok()) continue;
-      const float* row =
-          static_cast<const float*>(logits->data) + static_cast<int64_t>(i) * logits->stride;
-      result.status = Use(sequences[use.sequence], use.token,
-                          {row, static_cast<size_t>(logits->cols)}, sampler, result);
-    }
+      if (!result.status.ok()) return;
+      const float* values = static_cast<const float*>(logits->data) + row * logits->stride;
+      used[static_cast<size_t>(row)] =
+          Use(sequences[use.sequence], use.token, {values, static_cast<size_t>(logits->cols)},
+              sampler, result);
+    });
+    for (size_t i = 0; i < count; ++i) results[uses[begin + i].sequence].status.Update(used[i]);
   }
   return absl::OkStatus();
 }

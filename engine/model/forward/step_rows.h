@@ -13,7 +13,7 @@
 #include "engine/base/tensor.h"
 #include "engine/engine.h"
 #include "engine/model/forward/forward.h"
-#include "engine/sampling/sampler.h"
+#include "engine/sampling/samplers.h"
 #include "engine/sampling/token_sampler.h"
 
 namespace skein::engine {
@@ -33,11 +33,11 @@ void FillBatch(std::span<const SequenceStep> sequences, std::span<const Sequence
 // call.
 using LogitsOf = std::function<absl::StatusOr<ConstMatrix>(int64_t first, int64_t count)>;
 
-// Samples, scores and copies what `sequences` ask for, asking for at most `rows_max` rows at a
-// time. results[i] is of sequences[i], empty or not OK (it is then left alone); a row that cannot
-// be used is the status of its sequence. Errors are those of `logits_of`.
+// Samples, scores and copies what `sequences` ask for, on all threads of `samplers`, asking for at
+// most `rows_max` rows at a time. results[i] is of sequences[i], empty or not OK (it is then left
+// alone); a row that cannot be used is the status of its sequence. Errors are those of `logits_of`.
 absl::Status UseLogits(std::span<const SequenceStep> sequences, std::span<const LogitUse> uses,
-                       const LogitsOf& logits_of, int64_t rows_max, Sampler& sampler,
+                       const LogitsOf& logits_of, int64_t rows_max, Samplers& samplers,
                        std::vector<SequenceResult>& results);
 
 // Whether `sampler` can answer all that the sequences that run ask for: none wants raw logits.

@@ -113,7 +113,7 @@ GroupEngine::GroupEngine(std::shared_ptr<LoadedModel> loaded, GroupBuffers buffe
       buffers_(std::move(buffers)),
       ranks_max_(ranks_max),
       group_spec_(loaded_->spec),
-      sampler_(loaded_->config.vocab_size) {}
+      samplers_(loaded_->config.vocab_size, loaded_->ops->HostThreads()) {}
 
 int GroupEngine::MaxPositions(int ranks) const {
   const KvSpec& kv = loaded_->spec.kv;
@@ -189,7 +189,7 @@ absl::Status GroupEngine::RunTogether(const GroupPart& part, const ShardLayout& 
     return logits.ok() ? loaded_->OnHost(*logits) : logits;
   };
   const absl::Status used =
-      UseLogits(sequences, logit_uses_, logits_of, loaded_->state.logits.rows, sampler_, results);
+      UseLogits(sequences, logit_uses_, logits_of, loaded_->state.logits.rows, samplers_, results);
   if (!used.ok()) AbortAll(part, used);
   return done.End(used);
 }

@@ -19,7 +19,7 @@
 #include "engine/model/group/group_forward.h"
 #include "engine/model/model_engine.h"
 #include "engine/ops/ops.h"
-#include "engine/sampling/sampler.h"
+#include "engine/sampling/samplers.h"
 
 namespace skein::engine {
 
@@ -78,7 +78,7 @@ class GroupEngine final : public Engine {
   GroupBuffers buffers_;
   int ranks_max_;
   EngineSpec group_spec_;  // spec with the group's max_positions
-  Sampler sampler_;
+  Samplers samplers_;
   Batch batch_;  // of the current step
   std::vector<LogitUse> logit_uses_;
 };
