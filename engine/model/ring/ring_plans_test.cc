@@ -58,9 +58,11 @@ class Cluster {
     options.block_tokens = shape.block_tokens;
     options.num_blocks = 400 / shape.block_tokens + 10;
     options.max_batch_tokens = 400;
-    options.ring_segment_bytes = int64_t{kSegmentBlocks} * 2 * shape.kv_heads * shape.block_tokens *
-                                 kHeadDim * static_cast<int64_t>(BytesOf(shape.dtype));
+    const int64_t block_bytes = int64_t{2} * shape.kv_heads * shape.block_tokens * kHeadDim *
+                                static_cast<int64_t>(BytesOf(shape.dtype));
     for (int i = 0; i <= kRanksMax; ++i) {
+      // As where members have devices of different kinds: a step takes the smallest segment.
+      options.ring_segment_bytes = kSegmentBlocks * (1 + i % 3) * block_bytes;
       auto engine = MakeModelEngine(dir, *MakeCpuOps({.threads = 1}), MakeCpuDevice(), options);
       EXPECT_TRUE(engine.ok()) << engine.status();
       owned_.push_back(*std::move(engine));

@@ -21,15 +21,16 @@ Matrix RowsFrom(const Matrix& m, int64_t begin, int64_t rows) {
   return {static_cast<float*>(m.data) + begin * m.stride, m.dtype, rows, m.cols, m.stride};
 }
 
-constexpr size_t kWords = 3;  // of a rank, when the ranks meet: runs it, fingerprint, attends last
+// Of a rank, when the ranks meet: runs it, fingerprint, attends last, blocks of a segment.
+constexpr size_t kWords = 4;
 
 // A digest of everything that all ranks must have been given alike.
 uint64_t FingerprintOf(const RingStep& step, const KvSpec& kv, std::string_view model_hash) {
   Digest digest(model_hash);
   const auto add = [&](int64_t value) { digest.Add(static_cast<uint64_t>(value)); };
-  for (const int64_t value : {int64_t{kv.num_layers}, int64_t{kv.kv_heads}, int64_t{kv.head_dim},
-                              int64_t{kv.block_tokens}, static_cast<int64_t>(kv.dtype),
-                              kv.num_blocks, int64_t{step.moves != nullptr}}) {
+  for (const int64_t value :
+       {int64_t{kv.num_layers}, int64_t{kv.kv_heads}, int64_t{kv.head_dim},
+        int64_t{kv.block_tokens}, static_cast<int64_t>(kv.dtype), int64_t{step.moves != nullptr}}) {
     add(value);
   }
   for (const RankShare& share : step.shares) {
@@ -88,10 +89,11 @@ absl::StatusOr<std::unique_ptr<RingRunner>> RingRunner::Create(const RingStepOpt
 absl::Status RingRunner::Meet(const RingStep& step, bool attends_last, absl::Status* verdict) {
   attends_last_.assign(step.comm == nullptr ? 1 : static_cast<size_t>(step.comm->Size()),
                        attends_last);
+  step_blocks_ = segment_.num_blocks;
   if (step.comm == nullptr) return absl::OkStatus();
-  const uint64_t mine[kWords] = {verdict->ok() ? 1u : 0u,
-                                 FingerprintOf(step, segment_, options_.model_hash),
-                                 attends_last ? 1u : 0u};
+  const uint64_t mine[kWords] = {
+      verdict->ok() ? 1u : 0u, FingerprintOf(step, segment_, options_.model_hash),
+      attends_last ? 1u : 0u, static_cast<uint64_t>(segment_.num_blocks)};
   const absl::StatusOr<std::vector<uint64_t>> words =
       GatherValues(step.comm, device_, mine, ring_, step.deadline);
   const absl::Status met = words.ok() ? TakeWords(step, *words, verdict) : words.status();
@@ -117,6 +119,8 @@ absl::Status RingRunner::TakeWords(const RingStep& step, std::span<const uint64_
                                         " has other shares, another model or another KV shape");
     }
     attends_last_[rank] = word(rank, 2) != 0;
+    const auto blocks = static_cast<int64_t>(std::min<uint64_t>(word(rank, 3), INT64_MAX));
+    step_blocks_ = std::min(step_blocks_, std::max<int64_t>(1, blocks));
   }
   return absl::OkStatus();
 }
@@ -142,7 +146,7 @@ void RingRunner::Place(const SequenceStep& sequence, Batch* batch) {
 
 absl::Status RingRunner::Run(const Model& model, const RingStep& ring, const Batch& batch,
                              const std::function<void(int)>& layer_done, RunState& state) {
-  const RingLayout layout(ring.shares, segment_.block_tokens, segment_.num_blocks);
+  const RingLayout layout(ring.shares, segment_.block_tokens, step_blocks_);
   RingProgress progress(ring);
   const bool alone = layout.ranks() == 1;
   const bool moves = !alone && ring.moves != nullptr;
@@ -152,13 +156,14 @@ absl::Status RingRunner::Run(const Model& model, const RingStep& ring, const Bat
                                     .layers = state.kv,
                                     .kv = model.kv,
                                     .buffers = ring_,
-                                    .segment_blocks = segment_.num_blocks,
+                                    .segment_blocks = step_blocks_,
                                     .attends_last = attends_last_};
   std::optional<KvRing> kv_ring;
   std::optional<KvMover> mover;
   if (!alone) kv_ring.emplace(ring, layout, list_, ring_options, &progress);
   if (moves) {
-    mover.emplace(ring, device_, state.kv, model.kv, options_.segment_bytes, &staging_, &progress);
+    mover.emplace(ring, device_, state.kv, model.kv, step_blocks_ * segment_.BlockBytes(),
+                  &staging_, &progress);
   }
   absl::Status status = RunRingLayers(
       {model, layout, kv_ring ? &*kv_ring : nullptr, progress, state}, batch, layer_done);

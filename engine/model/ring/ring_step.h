@@ -29,7 +29,7 @@ namespace skein::engine {
 
 struct RingStepOptions {
   int64_t tokens_max = 0;     // of one step
-  int64_t segment_bytes = 0;  // of a ring buffer, about; the same on all ranks
+  int64_t segment_bytes = 0;  // of a ring buffer, about
   std::string model_hash;     // EngineSpec::model_hash; the same on all ranks
 };
 
@@ -43,7 +43,7 @@ class RingRunner {
 
   // First, of every step. The ranks tell each other whether they refuse it (`verdict`, which is not
   // OK at any afterwards if it was not OK at one; nobody runs the step then), what must be equal at
-  // all, and whether they attend in the last layer. Errors are Run's.
+  // all, how large a segment may be, and whether they attend in the last layer. Errors are Run's.
   absl::Status Meet(const RingStep& step, bool attends_last, absl::Status* verdict);
 
   // Sets what differs from a plain batch of the same tokens: their positions, and where their KV
@@ -82,6 +82,7 @@ class RingRunner {
   Device* device_;
   KvSpec segment_;                  // the pool's shape with the blocks of one ring buffer
   std::vector<bool> attends_last_;  // by rank, as they said in Meet
+  int64_t step_blocks_ = 0;         // of the step's segments: as many as all ranks' buffers hold
   std::vector<int32_t> list_;       // block ids: history, then spans
   std::vector<int32_t> count_;      // 0, 1, 2, …
   Matrix merged_;                   // f32 [T, Q]  empty when the activations are f32: then in place
