@@ -1,6 +1,6 @@
 // PeerOpener: memory of a device that another process of the node opens, to copy from and to it
-// without this process. Implementations: CUDA's IPC (engine/cuda/cuda_peer_opener.h), and the far
-// device of tests (far_peer_opener.h).
+// without this process. Implementations: CUDA's IPC (engine/cuda/device/cuda_peer_opener.h), and
+// the far device of tests (far_peer_opener.h).
 #pragma once
 
 #include <cstddef>

@@ -10,7 +10,7 @@
 #include "engine/emulated/ring_run.h"
 #include "engine/emulated/tagged_memory.h"
 #include "engine/emulated/tags.h"
-#include "engine/model/step_check.h"
+#include "engine/model/forward/step_check.h"
 
 namespace skein::engine {
 namespace {

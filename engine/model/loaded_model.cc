@@ -5,7 +5,7 @@
 
 #include "engine/checkpoint/mapped_file.h"
 #include "engine/checkpoint/model_hash.h"
-#include "engine/model/device_weights.h"
+#include "engine/model/load/device_weights.h"
 
 namespace skein::engine {
 namespace {
@@ -25,8 +25,8 @@ absl::Status CheckOptions(const ModelEngineOptions& options) {
   }
   if (options.num_blocks < 0) return bad("num_blocks", options.num_blocks, "at least 0");
   if (options.kv_bytes < 0) return bad("kv_bytes", options.kv_bytes, "at least 0");
-  if (options.ring_segment_bytes < 1) {
-    return bad("ring_segment_bytes", options.ring_segment_bytes, "at least 1");
+  if (options.ring_segment_bytes < 0) {
+    return bad("ring_segment_bytes", options.ring_segment_bytes, "at least 0");
   }
   if (options.max_positions < 0) return bad("max_positions", options.max_positions, "at least 0");
   if (options.num_blocks == 0 && options.kv_bytes == 0) {
@@ -81,6 +81,11 @@ absl::Status PlaceOnDevice(const LoadProgress& progress, LoadedModel* loaded) {
 }
 
 }  // namespace
+
+int64_t DefaultRingSegmentBytes(const Device& device, const KvSpec& kv) {
+  constexpr int64_t kOfHost = 4 << 20, kOfDevice = 64 << 20;
+  return std::min(device.IsHost() ? kOfHost : kOfDevice, kv.num_blocks * kv.BlockBytes());
+}
 
 absl::StatusOr<ConstMatrix> LoadedModel::OnHost(const ConstMatrix& logits) {
   if (device->IsHost() || logits.rows == 0) return logits;
@@ -149,9 +154,11 @@ absl::StatusOr<std::unique_ptr<LoadedModel>> LoadModel(const std::string& model_
   absl::StatusOr<RunState> state = AllocateRunState(
       *config, weights->activation, *kv, options.max_batch_tokens, logit_rows, device.get());
   if (!state.ok()) return state.status();
-  const RingStepOptions ring_options = {.tokens_max = options.max_batch_tokens,
-                                        .segment_bytes = options.ring_segment_bytes,
-                                        .model_hash = spec.model_hash};
+  const RingStepOptions ring_options = {
+      .tokens_max = options.max_batch_tokens,
+      .segment_bytes = options.ring_segment_bytes > 0 ? options.ring_segment_bytes
+                                                      : DefaultRingSegmentBytes(*device, *kv),
+      .model_hash = spec.model_hash};
   absl::StatusOr<std::unique_ptr<RingRunner>> ring =
       RingRunner::Create(ring_options, *config, weights->activation, *kv, device.get());
   if (!ring.ok()) return ring.status();

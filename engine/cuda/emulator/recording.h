@@ -5,7 +5,7 @@
 #include <functional>
 #include <vector>
 
-#include "engine/cuda/stream.h"
+#include "engine/cuda/simt/stream.h"
 
 namespace skein::engine::simt {
 

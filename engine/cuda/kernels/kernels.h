@@ -1,5 +1,5 @@
 // Kernels of the CUDA backend, as hosts call them: each puts one kernel on `stream` and returns.
-// Definitions are in the .cu files, compiled by nvcc or for the emulator (engine/cuda/simt.h).
+// Definitions are in the .cu files, compiled by nvcc or for the emulator (engine/cuda/simt/simt.h).
 // Shapes and meanings are those of engine/ops/ops.h, checked there; all buffers, those of index
 // lists too, are device memory. Nothing is launched for an empty batch.
 //
@@ -11,7 +11,7 @@
 
 #include "engine/base/tensor.h"
 #include "engine/cuda/kernels/paged.h"
-#include "engine/cuda/stream.h"
+#include "engine/cuda/simt/stream.h"
 
 namespace skein::engine {
 

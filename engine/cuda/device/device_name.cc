@@ -1,0 +1,22 @@
+#include <charconv>
+#include <string>
+
+#include "engine/cuda/device/cuda_device.h"
+
+namespace skein::engine {
+
+absl::StatusOr<int> ParseCudaDevice(std::string_view name) {
+  constexpr std::string_view kPrefix = "cuda:";
+  int id = -1;
+  const char* end = name.data() + name.size();
+  const bool begins = name.starts_with(kPrefix);
+  const char* digits = name.data() + (begins ? kPrefix.size() : 0);
+  const auto parsed = std::from_chars(digits, end, id);
+  if (!begins || parsed.ec != std::errc() || parsed.ptr != end || id < 0) {
+    return absl::InvalidArgumentError("device: '" + std::string(name) +
+                                      "' is not cuda:N with N from 0");
+  }
+  return id;
+}
+
+}  // namespace skein::engine
