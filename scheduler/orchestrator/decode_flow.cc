@@ -1,21 +1,26 @@
-// Which instance decodes a prompt: decode_placement.h says how that is chosen, and why so.
+#include "scheduler/orchestrator/decode_flow.h"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "scheduler/orchestrator/orchestrator_impl.h"
+#include "scheduler/orchestrator/requests/violated.h"
 
-namespace skein::scheduler {
+namespace skein::scheduler::orchestrator {
 
-void OrchestratorCore::Impl::AnswerAsking(Request& request, absl::Status status) {
+void DecodeFlow::Answer(Request& request, absl::Status status) {
   if (!request.asking.has_value()) return;
   PlaceDecodeReply reply{std::move(status), {}};
   if (reply.status.ok()) reply.placed = PlacedOf(request);
-  effects_.push_back(
+  parts_.effects->push_back(
       AnswerPlaceDecode{*request.asking, request.spec->id, request.epoch, std::move(reply)});
   ForgetAsking(request);
 }
 
-void OrchestratorCore::Impl::ForgetAsking(Request& request) {
+void DecodeFlow::ForgetAsking(Request& request) {
   request.asking.reset();
   request.asking_until_us = kNever;
   if (request.state == State::kWaiting) {
@@ -24,39 +29,62 @@ void OrchestratorCore::Impl::ForgetAsking(Request& request) {
 }
 
 // A request keeps the place of its first asking.
-void OrchestratorCore::Impl::EnterLine(Request& request) {
+void DecodeFlow::EnterLine(Request& request, TimeUs now) {
   if (request.waiting_number == 0) {
     request.waiting_number = placement_.NextNumber();
-    request.waiting_since_us = now_;
+    request.waiting_since_us = now;
   }
-  Enter(request, State::kWaiting);
+  parts_.requests->Enter(request, State::kWaiting);
   placement_.Wait(request.spec->model, request.waiting_number, request.spec->id);
   placement_.SetAsking(request.spec->model, request.waiting_number, request.asking.has_value());
 }
 
-void OrchestratorCore::Impl::LeaveLine(Request& request) {
+void DecodeFlow::LeaveLine(Request& request) {
   if (request.state == State::kWaiting) {
     placement_.Leave(request.spec->model, request.waiting_number);
   }
 }
 
-void OrchestratorCore::Impl::TakeFromDecode(Request& request) {
-  if (Instance* instance = registry_.Find(request.decode)) {
+void DecodeFlow::Assigned(Request& request, TimeUs now) {
+  if (request.asking.has_value()) EnterLine(request, now);
+}
+
+void DecodeFlow::TakeFromDecode(Request& request) {
+  if (Instance* instance = parts_.registry->Find(request.decode)) {
     instance->Take(request.spec->id);
     placement_.NoteChange(instance->identity.model);
   }
   request.decode = InstanceId{};
 }
 
-void OrchestratorCore::Impl::PlaceWaiting() {
+void DecodeFlow::BeginPlan(const Request& request) {
+  for (const Member& member : request.members) {
+    placement_.AddUnopened(member.instance, request.chunks[0].sequence);
+  }
+}
+
+void DecodeFlow::EndUnopened(const Request& request) {
+  for (const Member& member : request.members) {
+    placement_.RemoveUnopened(member.instance, request.chunks[0].sequence);
+  }
+  placement_.NoteChange(request.spec->model);
+}
+
+void DecodeFlow::ForgetPlan(Request& request) {
+  LeaveLine(request);
+  TakeFromDecode(request);
+  EndUnopened(request);
+}
+
+void DecodeFlow::PlaceWaiting() {
   for (const std::string& model : placement_.TakeChanged()) PlaceWaiting(model);
 }
 
 // The first request that waits only for room blocks those behind it, so that large requests are not
 // overtaken by small ones.
-void OrchestratorCore::Impl::PlaceWaiting(const std::string& model) {
+void DecodeFlow::PlaceWaiting(const std::string& model) {
   while (const std::optional<RequestId> first = placement_.FirstReady(model)) {
-    Request& request = requests_.At(*first);
+    Request& request = parts_.requests->At(*first);
     if (MustWaitForOlder(request)) {
       placement_.Block(model, request.waiting_number, request.chunks[0].sequence);
     } else if (!TryPlace(request)) {
@@ -65,7 +93,7 @@ void OrchestratorCore::Impl::PlaceWaiting(const std::string& model) {
   }
 }
 
-bool OrchestratorCore::Impl::MustWaitForOlder(const Request& request) const {
+bool DecodeFlow::MustWaitForOlder(const Request& request) const {
   if (!request.sequence_parallel) return false;
   const PlanSequence first = request.chunks[0].sequence;
   return std::any_of(request.members.begin(), request.members.end(), [&](const Member& member) {
@@ -73,58 +101,56 @@ bool OrchestratorCore::Impl::MustWaitForOlder(const Request& request) const {
   });
 }
 
-DecodePlacement::Choice OrchestratorCore::Impl::ChooseDecode(const Request& request,
-                                                             bool asked) const {
+DecodePlacement::Choice DecodeFlow::Choose(const Request& request, bool asked) const {
   return DecodePlacement::Choose({.spec = request.spec.get(),
                                   .tried = &request.tried_decode,
                                   .old = &request.old_decodes,
                                   .asked = asked},
-                                 registry_.Pool(request.spec->model, Role::kDecode));
+                                 parts_.registry->Pool(request.spec->model, Role::kDecode));
 }
 
-// Otherwise its lead will ask.
-void OrchestratorCore::Impl::PlaceWithPlan(Request& request) {
+void DecodeFlow::PlaceWithPlan(Request& request) {
   if (placement_.SomeWait(request.spec->model) || MustWaitForOlder(request)) return;
-  const DecodePlacement::Choice choice = ChooseDecode(request, /*asked=*/false);
+  const DecodePlacement::Choice choice = Choose(request, /*asked=*/false);
   if (choice.outcome != DecodePlacement::Outcome::kPlaced) return;
   PlaceAt(request, choice.instance, /*with_plan=*/true);
 }
 
 // True: the first in the queue got an instance and left the queue. False: nothing changed.
-bool OrchestratorCore::Impl::TryPlace(Request& request) {
-  const DecodePlacement::Choice choice = ChooseDecode(request, /*asked=*/true);
+bool DecodeFlow::TryPlace(Request& request) {
+  const DecodePlacement::Choice choice = Choose(request, /*asked=*/true);
   switch (choice.outcome) {
     case DecodePlacement::Outcome::kNoRoom:
       return false;
     case DecodePlacement::Outcome::kAllTried:  // this epoch was cancelled there
       request.old_decodes.merge(request.tried_decode);
       request.tried_decode.clear();
-      Replan(request, absl::UnavailableError("no decode instance took the request"));
+      parts_.ends->Replan(request, absl::UnavailableError("no decode instance took the request"));
       return true;
     case DecodePlacement::Outcome::kNone:
-      Fail(request,
-           absl::UnavailableError(absl::StrCat("No decode instance of model '", request.spec->model,
-                                               "' is available. Retry.")));
+      parts_.ends->Fail(request, absl::UnavailableError(
+                                     absl::StrCat("No decode instance of model '",
+                                                  request.spec->model, "' is available. Retry.")));
       return true;
     case DecodePlacement::Outcome::kPlaced:
       break;
   }
   LeaveLine(request);
-  Enter(request, State::kReserving);
+  parts_.requests->Enter(request, State::kReserving);
   PlaceAt(request, choice.instance, /*with_plan=*/false);
-  AnswerAsking(request, absl::OkStatus());
+  Answer(request, absl::OkStatus());
   return true;
 }
 
-void OrchestratorCore::Impl::PlaceAt(Request& request, InstanceId instance, bool with_plan) {
+void DecodeFlow::PlaceAt(Request& request, InstanceId instance, bool with_plan) {
   request.decode = instance;
-  registry_.Find(instance)->Place(request.spec, request.epoch, with_plan);
-  sender_.Announce(request);
+  parts_.registry->Find(instance)->Place(request.spec, request.epoch, with_plan);
+  parts_.sender->Announce(request);
 }
 
-void OrchestratorCore::Impl::On(const PlaceDecodeCalled& event) {
+void DecodeFlow::On(const PlaceDecodeCalled& event, TimeUs now) {
   const PlaceDecodeRequest& asked = event.request;
-  Request* request = Find(asked.id);
+  Request* request = parts_.requests->Find(asked.id);
   Member* lead = nullptr;
   if (request != nullptr && request->epoch == asked.epoch && !request->members.empty() &&
       request->members[0].instance == asked.instance) {
@@ -133,63 +159,114 @@ void OrchestratorCore::Impl::On(const PlaceDecodeCalled& event) {
   if (lead == nullptr) {
     absl::Status status = request == nullptr ? absl::NotFoundError("unknown request")
                                              : absl::FailedPreconditionError("epoch: stale");
-    effects_.push_back(
+    parts_.effects->push_back(
         AnswerPlaceDecode{event.call, asked.id, asked.epoch, {std::move(status), {}}});
     return;
   }
   if (asked.refused_by != InstanceId{} && asked.refused_by == request->decode) {
     TakeRefusal(*request, asked);
-    if (Find(asked.id, asked.epoch) != request) return;  // planned anew, or failed
+    // Planned anew, or failed.
+    if (parts_.requests->Find(asked.id, asked.epoch) != request) return;
   }
   request->asking = event.call;
-  request->asking_until_us = now_ + config_.begin_wait_us;
-  Arm(*request);
+  request->asking_until_us = now + begin_wait_us_;
+  parts_.requests->Arm(*request);
   if (request->decode != InstanceId{}) {
-    AnswerAsking(*request, absl::OkStatus());
+    Answer(*request, absl::OkStatus());
   } else if (request->state == State::kAssigned || request->state == State::kReserving) {
-    EnterLine(*request);
+    EnterLine(*request, now);
   } else if (request->state == State::kWaiting) {
     placement_.SetAsking(request->spec->model, request->waiting_number, true);
   }  // else it enters the line when all members have accepted the plan
 }
 
 // The decode instance named to the lead did not open the transfer, or the lead cannot tell.
-void OrchestratorCore::Impl::TakeRefusal(Request& request, const PlaceDecodeRequest& refusal) {
+void DecodeFlow::TakeRefusal(Request& request, const PlaceDecodeRequest& refusal) {
   const bool full = absl::IsResourceExhausted(refusal.why);
-  Note(full ? Degraded::kDecodeFull : Degraded::kDecodeRetried, request);
+  parts_.explanations->Note(full ? Degraded::kDecodeFull : Degraded::kDecodeRetried, &request);
   if (request.state == State::kPlaced) {  // it did, and the answer was lost
-    if (full) return;                     // so the next Grant finds it open
-    return Replan(request, refusal.why);
+    if (full) return;                     // so the next OpenTransfer finds it open
+    return parts_.ends->Replan(request, refusal.why);
   }
-  sender_.Withdraw(request);
+  parts_.sender->Withdraw(request);
   if (full) {
-    registry_.Find(request.decode)->load.free_blocks = 0;  // until its next report
+    parts_.registry->Find(request.decode)->load.free_blocks = 0;  // until its next report
   } else {
     request.tried_decode.insert(request.decode);
   }
   TakeFromDecode(request);
-  if (request.state == State::kReserving) Enter(request, State::kAssigned);
+  if (request.state == State::kReserving) parts_.requests->Enter(request, State::kAssigned);
 }
 
-void OrchestratorCore::Impl::On(const TransferOpened& event) {
-  Request* request = Find(event.id, event.epoch);
-  if (request != nullptr && request->decode == event.instance) Opened(*request);
+void DecodeFlow::On(const TransferOpened& event, TimeUs now) {
+  Request* request = parts_.requests->Find(event.id, event.epoch);
+  if (request != nullptr && request->decode == event.instance) Opened(*request, now);
 }
 
-void OrchestratorCore::Impl::Opened(Request& request) {
+void DecodeFlow::Opened(Request& request, TimeUs now) {
   if (request.state == State::kPlaced) return;
   // The lead then has the plan, whichever of its other answers are still on their way.
   Member& lead = request.members[0];
   if (!request.sequence_parallel && lead.here()) lead.phase = Member::Phase::kAccepted;
-  AnswerAsking(request, absl::OkStatus());
-  Enter(request, State::kPlaced);
-  registry_.Find(request.decode)->Opened(request.spec->id);
-  NoteOpened(request);
-  request.explanation.placed_us = now_ - request.submitted_us;
+  Answer(request, absl::OkStatus());
+  parts_.requests->Enter(request, State::kPlaced);
+  parts_.registry->Find(request.decode)->Opened(request.spec->id);
+  EndUnopened(request);
+  parts_.pools->Opened(request);
+  request.explanation.placed_us = now - request.submitted_us;
   request.explanation.plans.back().decode = request.decode;
-  moved_.insert(request.spec->model);
-  effects_.push_back(SendPlanUpdate{request.spec->id, PlacedOf(request)});
-  sender_.StartMembers(request);
+  parts_.effects->push_back(SendPlanUpdate{request.spec->id, PlacedOf(request)});
+  parts_.sender->StartMembers(request);
 }
 
-}  // namespace skein::scheduler
+TimeUs DecodeFlow::OldestWait(TimeUs now) const {
+  TimeUs oldest_us = 0;
+  placement_.ForEachFirst([&](RequestId first) {  // it asked first
+    oldest_us = std::max(oldest_us, now - parts_.requests->At(first).waiting_since_us);
+  });
+  return oldest_us;
+}
+
+absl::Status DecodeFlow::CheckRequest(const Request& request) const {
+  const RequestId id = request.spec->id;
+  const bool must = request.state == State::kReserving || request.state == State::kPlaced;
+  const bool may = must || request.state == State::kAssigning || request.state == State::kAssigned;
+  const bool has_place = request.decode != InstanceId{};
+  if (must && !has_place) return Violated(2, id, "has no decode place");
+  if (has_place && !may) return Violated(2, id, "has a decode place and should not");
+  using Standing = DecodePlacement::Standing;
+  const Standing standing = placement_.StandingOf(request.spec->model, request.waiting_number, id);
+  const bool in_line = standing != Standing::kAbsent;
+  if ((request.state == State::kWaiting) != in_line) {
+    return Violated(3, id, in_line ? "waits in a list and should not" : "waits in no list");
+  }
+  if (in_line && request.asking.has_value() != (standing != Standing::kNotAsking)) {
+    return Violated(3, id, "is asking in one table and not in the other");
+  }
+  if (standing == Standing::kBlocked && !MustWaitForOlder(request)) {
+    return Violated(3, id, "waits for a plan that has opened");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status DecodeFlow::CheckInvariants() const {
+  absl::Status found = placement_.CheckInvariants();
+  size_t waiting = 0;
+  std::map<InstanceId, std::set<PlanSequence>> unopened;
+  parts_.requests->ForEach([&](const Request& request) {
+    if (found.ok()) found = CheckRequest(request);
+    waiting += request.state == State::kWaiting ? 1 : 0;
+    if (request.state == State::kPlaced || request.chunks.empty()) return;
+    for (const Member& member : request.members) {
+      unopened[member.instance].insert(request.chunks[0].sequence);
+    }
+  });
+  if (!found.ok()) return found;
+  if (waiting != placement_.waiting()) {
+    return absl::InternalError("OrchestratorCore 3: a list holds others");
+  }
+  if (unopened == placement_.unopened()) return absl::OkStatus();
+  return absl::InternalError("OrchestratorCore 9: the plans that have not opened their transfer");
+}
+
+}  // namespace skein::scheduler::orchestrator
