@@ -1,6 +1,6 @@
 // HandoffSender: moves the KV of prompts from this instance's blocks into the blocks granted at a
-// decode instance, layer by layer while later layers compute (design.md section 7; Tetris
-// section 4.2, the send manager). What is put when is decided by PutSchedule (put_schedule.h); this
+// decode instance, layer by layer while later layers compute (Tetris section 4.2, the send
+// manager; engine/README.md). What is put when is decided by PutSchedule (put_schedule.h); this
 // class connects the peers, makes the puts on a Transport, and knows the clock and the threads.
 //
 // Life of a handoff: Open -> Written (from the engine thread, each layer of each chunk) and Grant

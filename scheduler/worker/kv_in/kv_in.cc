@@ -134,7 +134,7 @@ OpenTransferReply KvIn::Grant(const OpenTransferRequest& request, TimeUs now) {
                      " is not among the writers that the reservation names")));
   }
   Writer& writer = entry->writers[request.prefill];
-  if (!writer.Writes()) {  // the Grant of before its Commit came once more
+  if (!writer.Writes()) {  // a duplicate of its OpenTransfer
     return refuse(absl::FailedPreconditionError("the writer has committed already"));
   }
   SetPhase(*entry, Phase::kGranted);
