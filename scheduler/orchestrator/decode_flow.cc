@@ -149,6 +149,7 @@ void DecodeFlow::PlaceAt(Request& request, InstanceId instance, bool with_plan) 
 }
 
 void DecodeFlow::On(const PlaceDecodeCalled& event, TimeUs now) {
+  parts_.registry->Heard(event.request.instance, now);
   const PlaceDecodeRequest& asked = event.request;
   Request* request = parts_.requests->Find(asked.id);
   Member* lead = nullptr;
@@ -199,6 +200,7 @@ void DecodeFlow::TakeRefusal(Request& request, const PlaceDecodeRequest& refusal
 }
 
 void DecodeFlow::On(const TransferOpened& event, TimeUs now) {
+  parts_.registry->Heard(event.instance, now);
   Request* request = parts_.requests->Find(event.id, event.epoch);
   if (request != nullptr && request->decode == event.instance) Opened(*request, now);
 }

@@ -171,6 +171,7 @@ void OrchestratorCore::Impl::Follow(const Generation& seen) {
 }
 
 void OrchestratorCore::Impl::On(const SubmitCalled& event) {
+  router_side_.Heard(event.spec->id.router, now_);
   router_side_.Holds(now_) ? router_side_.Hold(event) : Submit(event);
 }
 
@@ -307,8 +308,10 @@ void OrchestratorCore::Impl::Replan(Request& request, const absl::Status& why) {
 void OrchestratorCore::Impl::Erase(Request& request, const std::string& why) {
   const RequestId id = request.spec->id;
   decode_.Answer(request, absl::NotFoundError("the request has ended"));
-  sender_.CancelAtMembers(request, why);
-  sender_.CancelAt(request.decode, request, why);
+  if (!request.RanToItsEnd()) {
+    sender_.CancelAtMembers(request, why);
+    sender_.CancelAt(request.decode, request, why);
+  }
   orchestrator::ExplanationLog::NoteTimes(&request);
   AwaitedReports reports = AwaitedReportsOf(request);
   prefill_.ForgetPlan(request, now_);

@@ -176,6 +176,7 @@ void WorkerSide::TakePrefillEnded(Request& request, Member& member, const EndedR
 }
 
 void WorkerSide::On(const AssignReplied& event, TimeUs now) {
+  parts_.registry->Heard(event.instance, now);
   Request* request = parts_.requests->Find(event.id);
   if (request == nullptr) return;
   const absl::Status& status = event.reply.status;

@@ -47,6 +47,10 @@ void Registry::RenewLease(Instance& instance, TimeUs now) {
   leases_.Set(instance.id, instance.lease_end_us);
 }
 
+void Registry::Heard(InstanceId instance, TimeUs now) {
+  if (Instance* known = Find(instance)) RenewLease(*known, now);
+}
+
 absl::StatusOr<Registry::Registration> Registry::Register(const RegisterRequest& hello,
                                                           CallId connection, TimeUs now) {
   absl::StatusOr<Registration> registration = FindOrAdd(hello.identity, connection, now);

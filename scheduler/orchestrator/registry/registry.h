@@ -60,6 +60,8 @@ class Registry {
   // What a router or a prefill instance is told of a request that is placed at `decode`. REQUIRES
   // that it is registered.
   Placed PlacedAt(InstanceId decode, Epoch epoch) const;
+  // Any message of its stream renews its lease: under load, its reports wait behind others.
+  void Heard(InstanceId instance, TimeUs now);
   void Disconnect(Instance& instance);  // its stream broke
   void Avoid(Instance& instance);       // it gets no Assign until its next report
   void Recount(Instance& instance) { instance.Recount(); }

@@ -125,6 +125,7 @@ void DecodeCore::Impl::CancelUpTo(RequestId id, Epoch epoch, const std::string& 
 
 void DecodeCore::Impl::On(const RegisterReplied& event) {
   membership_.On(event, now_);
+  if (!membership_.connected()) return;  // refused: a former orchestrator orders nothing
   for (const HeldRequest& cancel : event.reply.cancel) {
     CancelUpTo(cancel.id, cancel.epoch, "unknown to the orchestrator");
   }
