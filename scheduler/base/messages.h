@@ -100,7 +100,9 @@ struct AssignReply {
   absl::Status status;
 };
 
-// The lead of an SP plan has opened the transfer to its decode instance. Sent to all other members.
+// The lead of an SP plan has opened the transfer to its decode instance, and every member has
+// accepted all chunks that were sent. Goes to each member: to the lead, which started by itself,
+// as word that no other member lacks the plan. Sent anew when later chunks were accepted.
 // Idempotent. An instance that does not hold the plan ignores it; its reports show this.
 struct StartRequest {
   RequestId id;
@@ -371,6 +373,7 @@ struct HeldRequest {
   // SP plan: chunks that this instance has finished, and how long the next one has run.
   uint32_t chunks_done = 0;
   TimeUs chunk_running_us = -1;  // -1: none is running
+  uint32_t chunks_known = 0;     // of the plan, at this instance; told at the start of a stream
 };
 
 // The path of one instance's KV to the decode instance.

@@ -46,6 +46,7 @@ void PrefillFlow::AddChunk(Request& request, const PlannedChunk& chunk, PlanSequ
 
 void PrefillFlow::Accepted(Request& request, Member& member, TimeUs now) {
   member.phase = Member::Phase::kAccepted;
+  parts_.sender->StartMembers(request);
   if (request.state != State::kAssigning || !request.AllAccepted()) return;
   parts_.requests->Enter(request, State::kAssigned);
   parts_.decode->Assigned(request, now);

@@ -57,10 +57,16 @@ void PlanSender::AssignMembers(Request& request, size_t from_chunk, PlanSequence
   }
 }
 
-// The lead has opened the transfer itself.
+// A member that started while another lacks the plan would wait for it in vain if this
+// orchestrator died: its successor does not know the plan. Members without a Start give it up then
+// (PrefillCore).
+bool PlanSender::MayStart(const Request& request) {
+  return request.sequence_parallel && request.state == State::kPlaced && request.AllAccepted();
+}
+
 void PlanSender::StartMembers(const Request& request) {
-  for (size_t i = 1; i < request.members.size(); ++i) {
-    const Member& member = request.members[i];
+  if (!MayStart(request)) return;
+  for (const Member& member : request.members) {
     if (member.here()) Start(request, member);
   }
 }

@@ -89,16 +89,22 @@ TEST_F(PlanSenderTest, AnSpPlanGoesToEachMemberAndItsPlaceToTheLead) {
   EXPECT_FALSE(assigns.at(0).request.placed.has_value());
 }
 
-TEST_F(PlanSenderTest, StartGoesToAllMembersButTheLead) {
+TEST_F(PlanSenderTest, StartGoesToAllMembersThatAreHereOnceEachHasThePlan) {
   PlanOnTwo();
   request_.decode = decode_;
+  request_.state = State::kPlaced;
+  request_.members[0].phase = Member::Phase::kAccepted;
+  sender_.StartMembers(request_);
+  EXPECT_TRUE(effects_.empty());
+  request_.members[1].phase = Member::Phase::kAccepted;
   sender_.StartMembers(request_);
   const auto starts = Take<CallStart>();
-  ASSERT_EQ(starts.size(), 1u);
-  EXPECT_EQ(starts[0].instance, second_);
+  ASSERT_EQ(starts.size(), 2u);
+  EXPECT_EQ(starts[1].instance, second_);
   request_.members[1].phase = Member::Phase::kGone;
   sender_.StartMembers(request_);
-  EXPECT_TRUE(Take<CallStart>().empty());
+  EXPECT_EQ(Take<CallStart>().at(0).instance, first_);
+  EXPECT_TRUE(effects_.empty());
 }
 
 TEST_F(PlanSenderTest, TheDecodeInstanceHearsOfAllWritersThatAreHere) {

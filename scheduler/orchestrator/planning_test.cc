@@ -34,9 +34,10 @@ TEST_F(PlanningTest, APlanOfTwoMembersRunsFromItsAssignsToItsEnd) {
   Answer(assigns[1]);
   const Effects placed = Opened(decode, assigns[0]);
   const auto starts = Of<CallStart>(placed);
-  ASSERT_EQ(starts.size(), 1u);
-  EXPECT_EQ(starts[0].instance, prefill[1]);
-  EXPECT_EQ(starts[0].request.placed.endpoint, "w:2");
+  ASSERT_EQ(starts.size(), 2u);
+  EXPECT_EQ(starts[0].instance, prefill[0]) << "as word that the other has the plan";
+  EXPECT_EQ(starts[1].instance, prefill[1]);
+  EXPECT_EQ(starts[1].request.placed.endpoint, "w:2");
   Report(prefill[0], {Held(assigns[0], 1)}, {});
   Report(prefill[1], {}, {Ended(assigns[1])});
   Report(prefill[0], {}, {Ended(assigns[0])});
@@ -44,6 +45,17 @@ TEST_F(PlanningTest, APlanOfTwoMembersRunsFromItsAssignsToItsEnd) {
   EXPECT_EQ(Ends(ended).size(), 1u);
   EXPECT_TRUE(Of<CallCancel>(ended).empty());
   EXPECT_EQ(core_->Snapshot(now_).sp_plans, 1u);
+}
+
+// If this orchestrator died, nobody would cancel the plan at those that started.
+TEST_F(PlanningTest, NoMemberIsStartedWhileAnotherMayLackThePlan) {
+  UpPrefill(4);
+  const InstanceId decode = Up(Role::kDecode, 2);
+  const auto assigns = Of<CallAssign>(Submit(1, 4000));
+  ASSERT_EQ(assigns.size(), 4u);
+  for (size_t i = 0; i < 3; ++i) Answer(assigns[i]);
+  EXPECT_TRUE(Of<CallStart>(Opened(decode, assigns[0])).empty());
+  EXPECT_EQ(Of<CallStart>(Answer(assigns[3])).size(), 4u);
 }
 
 // Else the younger would hold decode room while it waits for the older, which may wait for that
@@ -66,7 +78,7 @@ TEST_F(PlanningTest, APlanOnSeveralInstancesIsPlacedWhenAllOlderOnesThereAreOpen
   EXPECT_EQ(PlacedAt(Answer(younger[1])), InstanceId{});
   EXPECT_EQ(core_->Snapshot(now_).waiting, 1);
   EXPECT_EQ(PlacedAt(Opened(decode, older[0])), decode);
-  EXPECT_EQ(Of<CallStart>(Opened(decode, younger[0])).size(), 1u);
+  EXPECT_EQ(Of<CallStart>(Opened(decode, younger[0])).size(), 2u);
 }
 
 TEST_F(PlanningTest, PlansAreCountedOnceTheirPromptIsComputed) {

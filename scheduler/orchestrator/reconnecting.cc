@@ -42,14 +42,13 @@ void WorkerSide::SendAgain(Request& request, InstanceId id, const HeldRequest& h
   }
   Member* member = request.MemberAt(id);
   if (member == nullptr) return;
-  if (!member->accepted() && request.sequence_parallel) {
-    // It may not have heard of all chunks.
+  if (request.sequence_parallel && held.chunks_known < request.chunks.size()) {
+    // The last Assign was lost.
     return parts_.replanner->GiveUpPlan(request, StreamBroke(id), now);
   }
-  if (!member->accepted()) parts_.prefill->Accepted(request, *member, now);
   parts_.prefill->TakeProgress(request, *member, held, now);
-  const bool leads = member == request.members.data();
-  if (request.state == State::kPlaced && !leads) parts_.sender->Start(request, *member);
+  if (!member->accepted()) return parts_.prefill->Accepted(request, *member, now);  // told late
+  if (PlanSender::MayStart(request)) parts_.sender->Start(request, *member);
 }
 
 // The worker neither holds the request nor reported its end: the request never arrived there.

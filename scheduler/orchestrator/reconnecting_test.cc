@@ -72,6 +72,20 @@ TEST_F(ReconnectingTest, AnAssignWhoseAnswerWasLostIsAccepted) {
   EXPECT_EQ(core_->Snapshot(now_).assigned, 1);
 }
 
+// Its tokens may have been sent: a new plan would end the request.
+TEST_F(ReconnectingTest, AnSpPlanWhoseAnswerWasLostIsAcceptedIfAllItsChunksCame) {
+  const auto assigns = Of<CallAssign>(Submit(1, 4000));
+  for (size_t i = 1; i < 4; ++i) Answer(assigns[i]);
+  EXPECT_TRUE(Of<CallStart>(Opened(decode_, assigns[0])).empty());
+  const Effects again = Again(prefill_[0], {Held(assigns[0])});
+  EXPECT_EQ(Of<CallStart>(again).size(), 4u);
+  EXPECT_TRUE(Of<CallCancel>(again).empty());
+  EXPECT_EQ(core_->Snapshot(now_).replans, 0u);
+  HeldRequest without_chunks = Held(assigns[0]);
+  without_chunks.chunks_known = 0;
+  EXPECT_EQ(Of<CallCancel>(Again(prefill_[0], {without_chunks})).size(), 5u);
+}
+
 TEST_F(ReconnectingTest, AnAnnouncementThatWasLostIsMadeAgain) {
   const Effects submitted = Submit(1, 4000);
   const CallAnnounce lost = Of<CallAnnounce>(submitted).at(0);
@@ -81,7 +95,8 @@ TEST_F(ReconnectingTest, AnAnnouncementThatWasLostIsMadeAgain) {
   EXPECT_EQ(announced[0].request.epoch, lost.request.epoch);
   EXPECT_EQ(announced[0].request.writers, lost.request.writers);
   EXPECT_EQ(core_->Snapshot(now_).replans, 0u);
-  EXPECT_EQ(Of<CallStart>(Opened(decode_, Of<CallAssign>(submitted)[0])).size(), 3u);
+  for (const CallAssign& assign : Of<CallAssign>(submitted)) Answer(assign);
+  EXPECT_EQ(Of<CallStart>(Opened(decode_, Of<CallAssign>(submitted)[0])).size(), 4u);
 }
 
 // A plain plan has one writer, which was named from the beginning.
@@ -97,11 +112,12 @@ TEST_F(ReconnectingTest, AnAnnouncementThatArrivedIsRepeatedOnlyForThePlansOfSev
 
 TEST_F(ReconnectingTest, ATransferWhoseOpeningWasNotHeardIsOpen) {
   const auto assigns = Of<CallAssign>(Submit(1, 4000));
+  for (const CallAssign& assign : assigns) Answer(assign);
   HeldRequest held = Held(assigns[0]);
   held.opened = true;
   const Effects again = Again(decode_, {held});
   EXPECT_EQ(Updates<skein::scheduler::Placed>(again).size(), 1u);
-  EXPECT_EQ(Of<CallStart>(again).size(), 3u);
+  EXPECT_EQ(Of<CallStart>(again).size(), 4u);
   EXPECT_EQ(core_->Snapshot(now_).placed, 1);
 }
 
@@ -115,12 +131,12 @@ TEST_F(ReconnectingTest, AnAnnouncementOfAnInstanceWithoutAStreamWaitsForItsNext
   EXPECT_EQ(PlacedAt(ConnectAgain(decode_)), decode_);
 }
 
-TEST_F(ReconnectingTest, AMemberThatMayNotKnowThePlaceIsToldAgain) {
+TEST_F(ReconnectingTest, AMemberThatMayNotKnowThatAllHaveThePlanIsToldAgain) {
   const auto assigns = Place(1, 4000);
   const auto starts = Of<CallStart>(Again(prefill_[2], {Held(assigns[2])}));
   ASSERT_EQ(starts.size(), 1u);
   EXPECT_EQ(starts[0].request.placed.decode, decode_);
-  EXPECT_TRUE(Of<CallStart>(Again(prefill_[0], {Held(assigns[0])})).empty());
+  EXPECT_EQ(Of<CallStart>(Again(prefill_[0], {Held(assigns[0])})).size(), 1u);
   EXPECT_EQ(PlacedAt(Ask(assigns[0])), decode_);  // the lead asks again
 }
 

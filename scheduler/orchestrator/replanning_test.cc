@@ -154,7 +154,7 @@ TEST_F(ReplanningTest, AMembersFailureIsPlacedAnewUnderTheNewEpoch) {
   EXPECT_EQ(PlacedAt(Report(decode_)), decode_);
   const Effects placed = Opened(decode_, again[0]);
   EXPECT_EQ(Updates<skein::scheduler::Placed>(placed)[0].epoch, again[0].request.epoch);
-  EXPECT_EQ(Of<CallStart>(placed).size(), 3u);
+  EXPECT_EQ(Of<CallStart>(placed).size(), 4u);
 }
 
 // The time since which a decode instance must list a request in its reports is that of the plan in

@@ -98,7 +98,8 @@ TEST_F(RollingPlansTest, AChunkAfterTheFirstIsOneMoreAssignToAllItsMembers) {
     EXPECT_EQ(request.members[0].instance, first[0].instance);
     EXPECT_EQ(request.members[1].instance, first[1].instance);
     EXPECT_EQ(request.placed.has_value(), i >= 2);  // who joins knows where the KV goes
-    Answer(second[i]);
+    const auto starts = Of<CallStart>(Answer(second[i]));
+    EXPECT_EQ(starts.size(), i < 3 ? 0u : 4u) << "once all have the last chunk";
   }
   EXPECT_EQ(core_->Explain("cmpl-1", now_)[0].plans[0].chunks.size(), 2u);
   for (const CallAssign& assign : second) Report(assign.instance, {}, {Ended(assign)});

@@ -95,6 +95,9 @@ v1::CellReport ToProto(const scheduler::CellReport& report);
 absl::StatusOr<scheduler::CellReport> FromProto(const v1::CellReport& report);
 v1::RouterWelcome ToProto(const scheduler::RouterWelcome& welcome);
 absl::StatusOr<scheduler::RouterWelcome> FromProto(const v1::RouterWelcome& welcome);
+// Its `call` is the stream's.
+v1::RouterDrain ToProto(const scheduler::OrderRouterDrain& order);
+absl::StatusOr<scheduler::OrderRouterDrain> FromProto(const v1::RouterDrain& order);
 // INVALID_ARGUMENT: the request belongs to another router.
 absl::Status IsOfRouter(scheduler::RequestId id, uint64_t router);
 

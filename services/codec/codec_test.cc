@@ -373,12 +373,13 @@ TEST(Codec, WhatComesOfAPlanSurvivesBothWays) {
 TEST(Codec, AWorkersStateIsToldWithItsRegistration) {
   auto hello = FromProto(GoodRegistration());
   ASSERT_TRUE(hello.ok()) << hello.status();
-  hello->held = {{{7, 1}, {3}, true, 2, 500}};
+  hello->held = {{{7, 1}, {3}, true, 2, 500, 4}};
   hello->ended = {{.id = {7, 2}, .epoch = {4}, .status = absl::UnavailableError("x")}};
   hello->seen = {5, {9}};
   const auto decoded = FromProto(ToProto(*hello));
   ASSERT_TRUE(decoded.ok()) << decoded.status();
   EXPECT_EQ(decoded->held.at(0).chunk_running_us, 500);
+  EXPECT_EQ(decoded->held.at(0).chunks_known, 4u);
   EXPECT_TRUE(decoded->held.at(0).opened);
   EXPECT_EQ(decoded->ended.at(0).status, hello->ended[0].status);
   EXPECT_EQ(decoded->seen, hello->seen);
@@ -499,6 +500,8 @@ TEST(Codec, AReportTellsTheChunks) {
   EXPECT_EQ(decoded->held_digest, UINT64_MAX - 1);
   EXPECT_TRUE(FromProto(ToProto(scheduler::ReportReply{.want_full = true}))->want_full);
   EXPECT_FALSE(FromProto(ToProto(scheduler::DrainOrder{false}))->drain);
+  EXPECT_TRUE(FromProto(ToProto(scheduler::OrderRouterDrain{{7}, true}))->drain);
+  EXPECT_FALSE(FromProto(ToProto(scheduler::OrderRouterDrain{{7}, false}))->drain);
   EXPECT_EQ(decoded->held[0].chunk_running_us, 1500);
   EXPECT_EQ(decoded->held[1].chunk_running_us, -1);
   EXPECT_EQ(decoded->load.step_age_us, 2500);

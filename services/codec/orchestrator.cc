@@ -72,7 +72,8 @@ absl::StatusOr<std::vector<scheduler::HeldRequest>> HeldFrom(const Repeated& hel
                    .epoch = {one.epoch()},
                    .opened = one.opened(),
                    .chunks_done = one.chunks_done(),
-                   .chunk_running_us = one.has_chunk_running_us() ? *running_us : -1});
+                   .chunk_running_us = one.has_chunk_running_us() ? *running_us : -1,
+                   .chunks_known = one.chunks_known()});
   }
   return out;
 }
@@ -85,6 +86,7 @@ void AddHeld(const std::vector<scheduler::HeldRequest>& held, Repeated* out) {
     added->set_epoch(one.epoch.value);
     added->set_opened(one.opened);
     added->set_chunks_done(one.chunks_done);
+    added->set_chunks_known(one.chunks_known);
     if (one.chunk_running_us >= 0) {
       added->set_chunk_running_us(static_cast<uint64_t>(one.chunk_running_us));
     }

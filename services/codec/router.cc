@@ -244,4 +244,14 @@ absl::StatusOr<scheduler::RouterWelcome> FromProto(const v1::RouterWelcome& welc
   return out;
 }
 
+v1::RouterDrain ToProto(const scheduler::OrderRouterDrain& order) {
+  v1::RouterDrain out;
+  out.set_drain(order.drain);
+  return out;
+}
+
+absl::StatusOr<scheduler::OrderRouterDrain> FromProto(const v1::RouterDrain& order) {
+  return scheduler::OrderRouterDrain{.call = {}, .drain = order.drain()};
+}
+
 }  // namespace skein::services

@@ -283,7 +283,7 @@ void OrchestratorShell::On(const scheduler::AnswerRouterGoodbye& effect) {
 
 void OrchestratorShell::On(const scheduler::OrderRouterDrain& effect) {
   v1::OrchestratorRouterMessage message;
-  message.mutable_drain()->set_drain(effect.drain);
+  *message.mutable_drain() = ToProto(effect);
   routers_.Send(effect.call.value, std::move(message));
 }
 

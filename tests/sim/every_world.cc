@@ -70,6 +70,7 @@ TEST_P(EveryWorldTest, AnOperatorsDrainFailsNoRequest) {
   const Outcome outcome = RunWorld(scenario);
   EXPECT_EQ(outcome.violation, "") << "seed " << scenario.seed;
   EXPECT_GT(outcome.drains_ordered, 0);
+  EXPECT_GT(outcome.router_drains, 0);
 }
 
 }  // namespace

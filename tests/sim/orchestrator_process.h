@@ -24,7 +24,7 @@ using WorkerMessage =
 using WorkerPort = std::function<void(const WorkerMessage&)>;  // runs at the worker
 // To a router, on its stream.
 using RouterMessage = std::variant<scheduler::RouterWelcome, scheduler::SendPlanUpdate,
-                                   scheduler::AnswerRouterReport>;
+                                   scheduler::AnswerRouterReport, scheduler::OrderRouterDrain>;
 using RouterPort = std::function<void(const RouterMessage&)>;  // runs at the router
 
 using EndedSet = std::set<std::pair<scheduler::RequestId, scheduler::Epoch>>;
@@ -66,7 +66,9 @@ class OrchestratorProcess
   void Execute(scheduler::WelcomeRouter& effect);
   void Execute(scheduler::AnswerRouterReport& effect);
   void Execute(scheduler::AnswerRouterGoodbye& effect) {}  // the routers of the simulation stay
-  void Execute(scheduler::OrderRouterDrain& effect) {}     // nobody orders it
+  void Execute(scheduler::OrderRouterDrain& effect) {
+    SendToRouter(effect.call, network_->Encoded(effect));
+  }
   void Execute(scheduler::CloseRouter& effect);
   void Execute(scheduler::StoreGeneration& effect);
   void Execute(scheduler::AnswerDrain& effect);

@@ -29,6 +29,7 @@ void RouterProcess::OnStart() {
 
 // The clients' connections end.
 void RouterProcess::OnCrash() {
+  draining_ = false;
   token_links_.clear();
   link_.reset();
   for (auto& [id, client] : clients_) {
@@ -40,6 +41,15 @@ void RouterProcess::OnCrash() {
 }
 
 void RouterProcess::Arrive(const ClientPlan& plan) {
+  if (draining_) {  // its client comes again
+    ++turned_away_;
+    VirtualTime& time = network_->time();
+    time.At(time.now() + 10 * kMillisecondUs, [this, &plan] {
+      --turned_away_;
+      Arrive(plan);
+    });
+    return;
+  }
   auto spec = std::make_shared<RequestSpec>(*plan.spec);
   spec->id.router = incarnation_;
   const RequestId id = spec->id;
@@ -59,7 +69,7 @@ void RouterProcess::Arrive(const ClientPlan& plan) {
     return;
   }
   if (plan.leaves_us != kNever) {
-    After(plan.leaves_us - network_->time().now(), [this, id] {
+    After(std::max<TimeUs>(plan.leaves_us - network_->time().now(), 0), [this, id] {
       departures_[id] = network_->time().now();
       Dispatch(ClientGone{id});
     });
@@ -68,6 +78,7 @@ void RouterProcess::Arrive(const ClientPlan& plan) {
 }
 
 bool RouterProcess::AllEnded() const {
+  if (turned_away_ > 0) return false;
   for (const auto& [id, client] : clients_) {
     if (client.ends == 0) return false;
   }
@@ -142,6 +153,7 @@ void RouterProcess::Execute(Reject& effect) {
 }
 
 void RouterProcess::Execute(OpenLink& effect) {
+  effect.hello.load.draining = draining_;
   const uint64_t number = ++links_;
   link_ = network_->OpenDuplex(
       this, kOrchestrator,
@@ -184,6 +196,7 @@ void RouterProcess::Execute(SendRouterEnd& effect) {
 }
 
 void RouterProcess::Execute(SendRouterReport& effect) {
+  effect.load.draining = draining_;
   ToOrchestrator(RouterReported{{}, network_->Encoded(effect.load)});
 }
 
@@ -192,9 +205,17 @@ void RouterProcess::Take(const RouterMessage& message) {
     Dispatch(Welcomed{*welcome});
   } else if (const auto* sent = std::get_if<SendPlanUpdate>(&message)) {
     Dispatch(PlanUpdateReceived{sent->id, sent->update});
+  } else if (const auto* order = std::get_if<OrderRouterDrain>(&message)) {
+    TakeDrain(order->drain);
   } else {
     Dispatch(RouterReportTaken{std::get<AnswerRouterReport>(message).cell});
   }
+}
+
+void RouterProcess::TakeDrain(bool drain) {
+  if (drain) ++drains_taken_;
+  draining_ = drain;
+  Dispatch(ReportSoon{});
 }
 
 void RouterProcess::Execute(OpenTokens& effect) {

@@ -35,6 +35,9 @@ class RouterProcess
   int64_t failed_alone() const { return failed_alone_; }
   // Clients that have not got their answer.
   int64_t open() const { return open_; }
+  uint64_t incarnation() const { return incarnation_; }
+  bool draining() const { return draining_; }             // an operator has ordered it
+  int64_t drains_taken() const { return drains_taken_; }  // such orders, undone ones included
   // When clients went away.
   const std::map<scheduler::RequestId, TimeUs>& departures() const { return departures_; }
 
@@ -45,7 +48,7 @@ class RouterProcess
   void Execute(scheduler::OpenLink& effect);
   void Execute(scheduler::CloseLink& effect);
   void Execute(scheduler::SendRouterReport& effect);
-  void Execute(scheduler::SendRouterGoodbye&) {}  // it stays
+  void Execute(scheduler::SendRouterGoodbye&) {}  // it stays, drained or not
   void Execute(scheduler::RouterHasLeft&) {}
   void Execute(scheduler::OpenTokens& effect);
   void Execute(scheduler::CloseTokens& effect);
@@ -74,6 +77,7 @@ class RouterProcess
   Client& ClientOf(scheduler::RequestId id) { return clients_.at(id.serial); }
   void ToOrchestrator(scheduler::OrchestratorEvent message);
   void Take(const RouterMessage& message);
+  void TakeDrain(bool drain);
   void Ended(Client& client, absl::Status status);
   void CheckAnswer(const Client& client, const scheduler::End& end);
   void CheckHonest(const Client& client, const absl::Status& status);
@@ -90,6 +94,9 @@ class RouterProcess
   uint64_t links_ = 0;                  // messages of an older one are not heard any more
   std::map<uint64_t, Client> clients_;  // by serial
   std::map<scheduler::RequestId, TimeUs> departures_;
+  bool draining_ = false;
+  int64_t drains_taken_ = 0;
+  int64_t turned_away_ = 0;  // clients that come again
   int64_t open_ = 0;
   int64_t finished_ = 0;
   int64_t failed_alone_ = 0;

@@ -508,7 +508,6 @@ void BreakLinks(Scenario* scenario) {
   Random random(scenario->seed * 0x9e3779b97f4a7c15u + 67);
   scenario->link_break_chance = static_cast<double>(random.Between(2, 20)) * 1e-3;
   scenario->loses_generation = random.Chance(0.5);
-  if (scenario->planning != nullptr) return;
   for (TimeUs at = 0; (at += random.Between(50, 400) * kMillisecondUs) < scenario->heals_us;) {
     scenario->faults.push_back({.kind = FaultKind::kOrchestratorCrash,
                                 .at_us = at,
@@ -556,6 +555,10 @@ void OrderDrains(Scenario* scenario) {
                                 .lasts_us = lasts});
     at += lasts + random.Between(0, 100) * kMillisecondUs;
   }
+  scenario->faults.push_back({.kind = FaultKind::kOrderedDrain,
+                              .worker = kTheRouter,
+                              .at_us = random.Between(100 * kMillisecondUs, scenario->heals_us / 2),
+                              .lasts_us = random.Between(20, 300) * kMillisecondUs});
 }
 
 engine::EmulatedOptions EngineOptions(scheduler::Role role) {

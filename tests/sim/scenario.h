@@ -50,7 +50,8 @@ enum class FaultKind {
   kClockJump
 };
 
-// Beside the workers, of a standstill, a cut or a clock's jump.
+// Beside the workers, of a standstill, a cut or a clock's jump; the router of an ordered drain,
+// too.
 inline constexpr int kTheOrchestrator = -1;
 inline constexpr int kTheRouter = -2;
 
@@ -133,9 +134,6 @@ Scenario MakeSlowWritersScenario(uint64_t seed);
 void LeaveNoExcuse(Scenario* scenario);
 // Likewise, but what breaks are the streams between the orchestrator and the others, again and
 // again, and it restarts at once in between: both sides compare their state, and nothing is lost.
-// It does not restart in worlds with SP plans: if it dies after only some members of a plan got
-// their Assign, these wait until the step's deadline (MakeSpScenario has such restarts, with an
-// excuse).
 void BreakLinks(Scenario* scenario);
 // Instances hold few requests, and the router admits more than all of them together can hold.
 void LimitRequests(Scenario* scenario);
@@ -144,7 +142,8 @@ void LimitRequests(Scenario* scenario);
 void JumpClocks(Scenario* scenario);
 // Lets so many of the clients that can be served fail engines, and all of them be patient.
 void LetClientsFailEngines(int64_t clients, Scenario* scenario);
-// An operator drains one worker after the other, and undoes each order after a while.
+// An operator drains one worker after the other, and once the router, and undoes each order after a
+// while.
 void OrderDrains(Scenario* scenario);
 engine::EmulatedOptions EngineOptions(scheduler::Role role);
 

@@ -98,6 +98,10 @@ void World::Strike(const Fault& fault) {
     });
   } else if (fault.kind == FaultKind::kClockJump) {
     ProcessAt(fault.worker)->JumpClock(fault.lasts_us);
+  } else if (fault.kind == FaultKind::kOrderedDrain && fault.worker < 0) {
+    OrderRouter(/*undo=*/false);
+    time_.At(std::min(time_.now() + fault.lasts_us, scenario_.heals_us),
+             [this] { OrderRouter(/*undo=*/true); });
   } else if (fault.kind == FaultKind::kStandstill && fault.worker < 0) {
     orchestrator_->StandStill(time_.now() + fault.lasts_us);
   } else if (fault.kind == FaultKind::kOrchestratorCrash) {
@@ -172,6 +176,12 @@ void World::Order(Worker& worker, bool undo) {
   orchestrator_->Drain({.instance = snapshot.instance, .undo = undo});
 }
 
+// The only one: without force it would be refused.
+void World::OrderRouter(bool undo) {
+  if (!orchestrator_->alive() || !router_->alive()) return;
+  orchestrator_->Drain({.router = router_->incarnation(), .undo = undo, .force = true});
+}
+
 // A process that has gone comes back under a new incarnation; one that still drains is waited for.
 template <class Worker>
 void World::Return(Worker& worker, TimeUs after) {
@@ -215,6 +225,7 @@ bool World::Served() const {
 void World::CheckRest() {
   if (!verdict_.ok()) return;
   verdict_.Require(router_->AllEnded(), "a request never ended");
+  verdict_.Require(!router_->draining(), "the router is not back");
   verdict_.Require(orchestrator_->Quiet(), "the orchestrator keeps a request");
   verdict_.Require(transfers_.size() == 0, "a transfer never ended");
   const auto check = [this](const auto& worker) {
@@ -307,6 +318,7 @@ Outcome World::Run() {
           .parts_copied = parts_copied,
           .engines_failed = engines_failed,
           .drains_ordered = orchestrator_->drains_ordered(),
+          .router_drains = router_->drains_taken(),
           .instances_lost = static_cast<int64_t>(orchestrator.instances_lost),
           .refused = static_cast<int64_t>(orchestrator.refused)};
 }

@@ -23,7 +23,8 @@ bool Request::HasMembersHere() const {
 }
 
 bool Request::AllAccepted() const {
-  return std::all_of(members.begin(), members.end(), [](const Member& m) { return m.accepted(); });
+  return std::all_of(members.begin(), members.end(),
+                     [](const Member& m) { return m.accepted() || !m.here(); });
 }
 
 size_t Request::NextChunkOf(const Member& member) const {

@@ -108,6 +108,7 @@ struct Request {
   bool IsPlanWhole() const { return PlannedTokens() == PromptTokens(*spec); }
   Member* MemberAt(InstanceId instance);  // that is here; null: none
   bool HasMembersHere() const;
+  // Each member has the plan as it is now, or has committed its part.
   bool AllAccepted() const;
   // The chunk that the member computes next; chunks.size(): none. A member that joined later takes
   // no part in the first chunks.

@@ -164,7 +164,8 @@ class PlanningTest : public OrchestratorTest {
     return {.id = assign.request.spec->id,
             .epoch = assign.request.epoch,
             .chunks_done = chunks_done,
-            .chunk_running_us = running_us};
+            .chunk_running_us = running_us,
+            .chunks_known = static_cast<uint32_t>(assign.request.chunks.size())};
   }
   EndedRequest Ended(const CallAssign& assign, absl::Status status = absl::OkStatus()) {
     return {assign.request.spec->id, assign.request.epoch,

@@ -28,12 +28,17 @@ std::vector<HeldRequest> PrefillCore::Impl::Held() const {
   for (const auto& [id, request] : requests_.all()) {
     HeldRequest one{id, request.epoch};
     if (const SpPlan* plan = sp_plans_.Find(id)) {
+      one.chunks_known = plan->chunks_known();
       one.chunks_done = plan->chunks_done();
       if (plan->chunk_since_us() != kNever) one.chunk_running_us = now_ - plan->chunk_since_us();
     }
     held.push_back(one);
   }
-  for (const auto& [id, assigns] : successors_.all()) held.push_back({id, assigns.front().epoch});
+  for (const auto& [id, plan] : successors_.all()) {
+    const AssignRequest& latest = plan.assigns.back();
+    const auto chunks = static_cast<uint32_t>(latest.chunks.size());
+    held.push_back({.id = id, .epoch = latest.epoch, .chunks_known = chunks});
+  }
   return held;
 }
 

@@ -122,6 +122,7 @@ absl::Status PrefillCore::Impl::ExtendPlan(Request& request, const AssignRequest
   if (request.IsEnding()) return absl::FailedPreconditionError("epoch: has ended");
   if (request.IsPlain()) return absl::InvalidArgumentError("members: the plan was plain");
   if (absl::Status status = sp_plans_.Extend(assign); !status.ok()) return status;
+  request.all_have_plan = false;
   const SpPlan& plan = *sp_plans_.Find(request.id());
   request.blocks_wanted = plan.BlocksWanted(requests_.blocks().total);
   if (request.phase != Phase::kQueued && !requests_.Extend(request, plan.slots())) {
@@ -137,7 +138,8 @@ absl::Status PrefillCore::Impl::ExtendPlan(Request& request, const AssignRequest
 void PrefillCore::Impl::TakeSuccessors() {
   for (const RequestId id : std::exchange(left_, {})) {
     if (requests_.Find(id) != nullptr) continue;
-    for (const AssignRequest& assign : successors_.Take(id)) {
+    const Successors::Plan plan = successors_.Take(id);
+    for (const AssignRequest& assign : plan.assigns) {
       const absl::Status status = Assign(assign);
       if (status.ok()) continue;
       tombstones_.Put(id, assign.epoch, false);
@@ -145,11 +147,12 @@ void PrefillCore::Impl::TakeSuccessors() {
       membership_.Ended({id, assign.epoch, FinishReason::kError, status});
       break;
     }
+    if (Request* request = requests_.Find(id)) request->all_have_plan = plan.all_have_it;
   }
 }
 
 void PrefillCore::Impl::EndSuccessor(RequestId id, const absl::Status& status) {
-  const std::vector<AssignRequest> assigns = successors_.Take(id);
+  const std::vector<AssignRequest> assigns = successors_.Take(id).assigns;
   if (assigns.empty()) return;
   ++failed_;
   const bool cancelled = status.code() == absl::StatusCode::kCancelled;
@@ -213,7 +216,8 @@ void PrefillCore::Impl::On(const RegisterReplied& event) {
 }
 
 // After a new registration, the orchestrator is a new one or had given this instance up. Plans that
-// name the old registration and still need a message from the orchestrator would wait forever.
+// name the old registration and still need a message from the orchestrator would wait forever; so
+// would the members of a plan that did not reach all of them.
 void PrefillCore::Impl::EndOrphans() {
   const auto status =
       absl::UnavailableError("the orchestrator that issued this plan is gone, or gave it up");
@@ -221,13 +225,13 @@ void PrefillCore::Impl::EndOrphans() {
       [this](const Request& request) {
         const SpPlan* plan = sp_plans_.Find(request.id());
         if (plan == nullptr || plan->self() == membership_.instance()) return false;
-        const bool started = plan->Leads() ? request.phase > Phase::kAsking : request.IsPlaced();
-        return !started || !plan->Whole();
+        const bool computed = request.phase == Phase::kCommitting;
+        return !plan->Whole() || !(request.all_have_plan || computed);
       },
       status);
   std::vector<RequestId> orphans;
-  for (const auto& [id, assigns] : successors_.all()) {
-    const absl::StatusOr<InstanceId> self = sp_plans_.SelfIn(assigns.front());
+  for (const auto& [id, plan] : successors_.all()) {
+    const absl::StatusOr<InstanceId> self = sp_plans_.SelfIn(plan.assigns.front());
     if (self.ok() && *self != membership_.instance()) orphans.push_back(id);
   }
   for (const RequestId id : orphans) EndSuccessor(id, status);

@@ -79,9 +79,10 @@ void PrefillCore::Impl::On(const PlaceDecodeReplied& event) {
 void PrefillCore::Impl::On(const StartCalled& event) {
   const StartRequest& start = event.request;
   if (Request* request = requests_.FindLive(start.id, start.epoch); request != nullptr) {
+    request->all_have_plan = true;
     Place(*request, start.placed);
   } else {
-    successors_.Place(start.id, start.epoch, start.placed);
+    successors_.Start(start);
   }
 }
 

@@ -47,6 +47,8 @@ struct PrefillRequest {
   PlanSequence sequence;
   Kind kind = Kind::kPlain;
   bool suspect = false;  // as its Assign says
+  // An SP plan: a Start came after its last Assign, so no member lacks any of it.
+  bool all_have_plan = false;
   TimeUs arrived_us = 0;
   TimeUs started_us = kNever;     // the first step with it
   TimeUs deadline_us = kNever;    // of the request

@@ -86,6 +86,17 @@ class PrefillSpanTest : public ::testing::Test {
     for (PrefillEffect& effect : Grant(serial, blocks)) effects.push_back(effect);
     return effects;
   }
+  // With an orchestrator that does not know this process: the one before is gone.
+  Effects RegisterAnew() {
+    now_ = 400'000'000;
+    for (const CallReport& report : Of<CallReport>(core_.Handle(Tick{}, now_))) {
+      const auto effects = Do(ReportReplied{report.request.serial, {absl::NotFoundError("who?")}});
+      EXPECT_EQ(Of<CloseStream>(effects).size(), 1u);
+    }
+    now_ = core_.NextDeadline();
+    EXPECT_EQ(Of<CallRegister>(Do(Tick{})).size(), 1u);
+    return Do(RegisterReplied{{absl::OkStatus(), {77}, 1'000'000'000}});
+  }
   Effects Step(int32_t token = 40) { return Do(StepDone{++step_, {}, {{token, "p", ""}}}); }
   Effects StepFails(absl::Status status) { return Do(StepDone{++step_, std::move(status), {}}); }
   int64_t Held() { return core_.Snapshot(now_).blocks.held; }
@@ -301,20 +312,48 @@ TEST_F(PrefillSpanTest, PlansOfAnOrchestratorThatIsGoneAreNotWaitedFor) {
   Assign(Plan(Spec(1, 8), {{8, {1, 3}}}, 10));
   Assign(Plan(Spec(2, 8), {{8, {1, 3}}}, 20));
   Start(1);
-  now_ = 400'000'000;
-  for (const CallReport& report : Of<CallReport>(core_.Handle(Tick{}, now_))) {
-    const auto effects = Do(ReportReplied{report.request.serial, {absl::NotFoundError("who?")}});
-    EXPECT_EQ(Of<CloseStream>(effects).size(), 1u);
-  }
-  now_ = core_.NextDeadline();
-  EXPECT_EQ(Of<CallRegister>(Do(Tick{})).size(), 1u);
-  Do(RegisterReplied{{absl::OkStatus(), {77}, 1'000'000'000}});
+  RegisterAnew();
   EXPECT_EQ(ended_.at({7, 2}).code(), absl::StatusCode::kUnavailable);
   EXPECT_EQ(ended_.count({7, 1}), 0u);  // needs nobody any more
   AssignRequest fresh = Plan(Spec(3, 8), {{8, {1, 3}}}, 1000);
   EXPECT_TRUE(StatusOf(Assign(fresh)).ok());
   Start(3);
   EXPECT_EQ(Of<RunStep>(Step())[0].sequences[0].id, (RequestId{7, 3}));
+}
+
+// Another orchestrator does not know the plan: it would cancel it nowhere, and the members would
+// wait for the one that lacks it until their step's deadline.
+TEST_F(PrefillSpanTest, ALeadWithoutAStartGivesItsPlanUpUnderAnotherOrchestrator) {
+  Assign(Plan(Spec(1, 16), {{16, {3, 1}}}, 10));
+  EXPECT_EQ(Of<RunStep>(Placed(1, 4)).size(), 1u);  // it is in the ring with instance 1, or waits
+  EXPECT_EQ(Of<AbortStep>(RegisterAnew()).size(), 1u);
+  StepFails(absl::CancelledError("aborted"));
+  Do(HandoffStopped{{7, 1}, {5}});
+  EXPECT_EQ(ended_.at({7, 1}).code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(Held(), 0);
+}
+
+TEST_F(PrefillSpanTest, APlanThatAllMembersHaveOutlivesItsOrchestrator) {
+  Assign(Plan(Spec(1, 16), {{16, {3, 1}}}, 10));
+  Placed(1, 4);
+  Start(1);
+  EXPECT_TRUE(Of<AbortStep>(RegisterAnew()).empty());
+  EXPECT_EQ(ended_.count({7, 1}), 0u);
+}
+
+TEST_F(PrefillSpanTest, ALaterChunkMakesAStartWorthlessUntilTheNext) {
+  for (const uint64_t serial : {1, 2}) {
+    Assign(Plan(Spec(serial, 24), {{8, {1, 3}}}, 10 * serial));
+    Start(serial);
+    Assign(Plan(Spec(serial, 24), {{8, {1, 3}}, {16, {1, 3}}}, 10 * serial + 5, 1));
+  }
+  Start(2);
+  const Effects effects = RegisterAnew();
+  EXPECT_EQ(Of<AbortStep>(effects).size(), 1u);
+  EXPECT_EQ(Of<BreakGroup>(effects).size(), 1u) << "that of the later chunk";
+  StepFails(absl::CancelledError("aborted"));
+  EXPECT_EQ(ended_.at({7, 1}).code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(ended_.count({7, 2}), 0u);
 }
 
 TEST_F(PrefillSpanTest, BadPlansAreRefusedByName) {

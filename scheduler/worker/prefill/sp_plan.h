@@ -44,6 +44,7 @@ class SpPlan {
   // rest of the prompt: if it asked for more later, two such plans could wait for each other.
   int64_t BlocksWanted(int64_t total) const;
   int64_t BlocksToCompute() const { return static_cast<int64_t>(share_.size()) - blocks_done_; }
+  uint32_t chunks_known() const { return static_cast<uint32_t>(chunks_.size()); }
   uint32_t chunks_done() const { return chunks_done_; }
   TimeUs chunk_since_us() const { return chunk_since_us_; }  // kNever: no chunk runs
   // The chunks of the first Assign are computed here.

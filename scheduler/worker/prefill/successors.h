@@ -20,29 +20,41 @@ namespace skein::scheduler {
 
 class Successors {
  public:
+  struct Plan {
+    std::vector<AssignRequest> assigns;
+    bool all_have_it = false;  // a Start came after the last of them
+  };
+
   std::optional<Epoch> EpochOf(RequestId id) const {
     const auto it = waiting_.find(id);
     if (it == waiting_.end()) return std::nullopt;
-    return it->second.front().epoch;
+    return it->second.assigns.front().epoch;
   }
   // REQUIRES: no other epoch of the request waits.
-  void Add(const AssignRequest& assign) { waiting_[assign.spec->id].push_back(assign); }
-  // The plan's decode instance. Unknown plans are fine.
-  void Place(RequestId id, Epoch epoch, const Placed& placed) {
-    if (EpochOf(id) == epoch) waiting_.at(id).front().placed = placed;
+  void Add(const AssignRequest& assign) {
+    Plan& plan = waiting_[assign.spec->id];
+    plan.assigns.push_back(assign);
+    plan.all_have_it = false;
   }
-  // The Assigns of the plan that waits, in order; empty: none does. It waits no more.
-  std::vector<AssignRequest> Take(RequestId id) {
+  // It names the plan's decode instance. Unknown plans are fine.
+  void Start(const StartRequest& start) {
+    if (EpochOf(start.id) != start.epoch) return;
+    Plan& plan = waiting_.at(start.id);
+    plan.assigns.front().placed = start.placed;
+    plan.all_have_it = true;
+  }
+  // The plan that waits, its Assigns in order; without any: none does. It waits no more.
+  Plan Take(RequestId id) {
     auto taken = waiting_.extract(id);
-    return taken.empty() ? std::vector<AssignRequest>() : std::move(taken.mapped());
+    return taken.empty() ? Plan() : std::move(taken.mapped());
   }
 
   bool empty() const { return waiting_.empty(); }
-  // By request, each with its Assigns.
-  const std::map<RequestId, std::vector<AssignRequest>>& all() const { return waiting_; }
+  const std::map<RequestId, Plan>& all() const { return waiting_; }  // by request
 
   absl::Status CheckInvariants() const {
-    for (const auto& [id, assigns] : waiting_) {
+    for (const auto& [id, plan] : waiting_) {
+      const std::vector<AssignRequest>& assigns = plan.assigns;
       if (assigns.empty()) {
         return absl::InternalError(absl::StrCat("Successors: ", ToString(id), " has no Assign"));
       }
@@ -56,7 +68,7 @@ class Successors {
   }
 
  private:
-  std::map<RequestId, std::vector<AssignRequest>> waiting_;
+  std::map<RequestId, Plan> waiting_;
 };
 
 }  // namespace skein::scheduler

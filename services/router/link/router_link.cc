@@ -74,9 +74,12 @@ absl::Status RouterLink::Take(const v1::OrchestratorRouterMessage& message) {
       handle_(scheduler::PlanUpdateReceived{*id, *std::move(update), orchestrator_.cell});
       return absl::OkStatus();
     }
-    case v1::OrchestratorRouterMessage::kDrain:
-      if (!drain_orders_.Contradicts(message.drain().drain())) self_.drain(message.drain().drain());
+    case v1::OrchestratorRouterMessage::kDrain: {
+      const auto order = FromProto(message.drain());
+      if (!order.ok()) return order.status();
+      if (!drain_orders_.Contradicts(order->drain)) self_.drain(order->drain);
       return absl::OkStatus();
+    }
     case v1::OrchestratorRouterMessage::kReportTaken: {
       auto report = FromProto(message.report_taken().cell());
       if (!report.ok()) return report.status();
