@@ -398,8 +398,9 @@ struct EndedRequest {
 };
 
 struct WorkerLoad {
-  int64_t queued_requests = 0;  // not yet computing (decode: blocks allocated, KV on its way)
-  int64_t queued_tokens = 0;    // prompt tokens not yet computed, of all requests
+  // Not yet computing; decode: KV on its way, or preempted.
+  int64_t queued_requests = 0;
+  int64_t queued_tokens = 0;  // prompt tokens not yet computed, of all requests
   int64_t running_requests = 0;
   int64_t free_blocks = 0;
   int64_t held_blocks = 0;  // quarantined ones included

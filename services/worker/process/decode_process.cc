@@ -30,8 +30,11 @@ void Refresh(DecodeShell* shell, const std::string& model, Metrics* metrics) {
   const auto copy = shell->Look();
   if (!copy.has_value()) return;
   const auto& [snapshot, invariants] = *copy;
-  // Until their KV is here.
-  RefreshLoad(snapshot.load, {.deferred = snapshot.load.queued_requests}, model, metrics);
+  // Deferred: until their KV is here.
+  RefreshLoad(snapshot.load,
+              {.capacity = snapshot.preempted,
+               .deferred = snapshot.load.queued_requests - snapshot.preempted},
+              model, metrics);
   const Metrics::Labels labels = {{"model_name", model}};
   metrics->Total("skein_output_tokens_computed_total", "Output tokens computed.", labels,
                  snapshot.output_tokens);
