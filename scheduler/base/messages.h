@@ -371,6 +371,7 @@ struct HeldRequest {
   // SP plan: chunks that this instance has finished, and how long the next one has run.
   uint32_t chunks_done = 0;
   TimeUs chunk_running_us = -1;  // -1: none is running
+  uint32_t preemptions = 0;      // decode: how often it gave its blocks up, so far
 };
 
 // The path of one instance's KV to the decode instance.
@@ -406,6 +407,8 @@ struct WorkerLoad {
   int64_t held_blocks = 0;  // quarantined ones included
   int64_t cached_blocks = 0;
   int64_t total_blocks = 0;
+  // Decode: of the free ones, those kept for the growth of the requests that are here.
+  int64_t claimed_blocks = 0;
   double tokens_per_second = 0;  // measured over recent steps; 0 = not measured yet
   bool draining = false;
   bool invariants_ok = true;  // latest result of /debug/invariants; set by the shell

@@ -55,6 +55,8 @@ void DecodeCore::Impl::Preempt(Sequence& sequence) {
   block_order_.Preempt(id);
   sequences_.Preempt(sequence);
   ++preemptions_;
+  membership_.Holds(
+      {.id = id, .epoch = sequence.epoch, .opened = true, .preemptions = sequence.preemptions});
   membership_.ReportSoon();
 }
 

@@ -119,6 +119,7 @@ TEST_F(DecodeBlocksTest, NobodyIsAdmittedWhileOneIsPreempted) {
   Start(2, 14, 20);
   while (Look().preemptions == 0) RunStepInFlight();
   EXPECT_GT(Look().blocks.free, 2);
+  EXPECT_EQ(Look().load.claimed_blocks, Look().blocks.free) << "none is for others";
   EXPECT_EQ(Open(Spec(3)),
             absl::ResourceExhaustedError("KV blocks: sequences that are here wait for them"));
   while (Look().preempted > 0) RunStepInFlight();
@@ -131,6 +132,7 @@ TEST_F(DecodeBlocksTest, SomeBlocksStayFreeForTheGrowthOfThoseHere) {
   EXPECT_EQ(Open(Spec(5)),
             absl::ResourceExhaustedError("KV blocks: 2 wanted, 2 free, of which 1 are kept for the "
                                          "sequences here"));
+  EXPECT_EQ(Look().load.claimed_blocks, 1);
   EXPECT_TRUE(Open(Spec(6, 2, 4)).ok()) << "a smaller one fits";
 }
 
@@ -147,6 +149,29 @@ TEST_F(DecodeBlocksTest, OneThatFindsNoVictimWaitsWithItsBlocks) {
   RunToTheEnd();
   EXPECT_EQ(emitted_[1], 20);
   EXPECT_EQ(Look().preemptions, 0u);
+}
+
+TEST_F(DecodeBlocksTest, ReportsTellHowOftenARequestWasPreempted) {
+  Start(1, 14, 20);
+  Start(2, 14, 20);
+  std::map<uint64_t, uint32_t> told;
+  while (in_flight_.step != 0) {
+    const RunStep step = std::exchange(in_flight_, {});
+    std::vector<StepResult> results;
+    for (const StepSequence& sequence : step.sequences) {
+      results.push_back({Token(sequence.id.serial, sequence.token_index), "p", ""});
+    }
+    const Effects effects = Do(StepDone{step.step, {}, results});
+    Take(effects);
+    for (const CallReport& report : Of<CallReport>(effects)) {
+      for (const HeldRequest& held : report.request.held) {
+        told[held.id.serial] = held.preemptions;
+      }
+    }
+  }
+  EXPECT_EQ(told[2], Look().preemptions);
+  EXPECT_GT(told[2], 0u);
+  EXPECT_EQ(told[1], 0u);
 }
 
 TEST_F(DecodeBlocksTest, APreemptedSequenceIsCancelledLikeAnyOther) {

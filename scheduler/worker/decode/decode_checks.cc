@@ -20,6 +20,8 @@ WorkerLoad DecodeCore::Impl::Load() const {
   load.queued_requests = sequences_.Count(Phase::kReceiving) + sequences_.Count(Phase::kPreempted);
   load.running_requests = sequences_.Count(Phase::kRunning);
   load.queued_tokens = batch_.PendingPromptTokens();
+  const int64_t free = kv_in_.blocks().free;
+  load.claimed_blocks = SomeWaitForBlocks() ? free : std::min(free, Headroom());
   return load;
 }
 
@@ -27,7 +29,8 @@ std::vector<HeldRequest> DecodeCore::Impl::Held() const {
   std::vector<HeldRequest> held;
   for (const auto& [id, sequence] : sequences_.all()) {
     if (!sequence.told) {
-      held.push_back({.id = id, .epoch = sequence.epoch, .opened = true});
+      held.push_back(
+          {.id = id, .epoch = sequence.epoch, .opened = true, .preemptions = sequence.preemptions});
     }
   }
   for (const auto& [id, announced] : announcements_.all()) {

@@ -75,6 +75,9 @@ class DecodeCore::Impl {
 
   // Blocks of sequences that run: decode_blocks.cc.
   int64_t Headroom() const;
+  bool SomeWaitForBlocks() const {
+    return block_order_.FirstWanting().has_value() || block_order_.FirstPreempted().has_value();
+  }
   absl::Status HasRoom(int64_t blocks) const;
   void WantBlock(const Sequence& sequence);  // if its table is full
   void GrowTables();                         // of those that want; REQUIRES: no step is in flight

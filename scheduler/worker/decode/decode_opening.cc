@@ -103,7 +103,7 @@ absl::Status DecodeCore::Impl::MayOpen(const Announcements::Announced& announced
   if (membership_.draining()) return absl::ResourceExhaustedError("draining");
   if (spec.prompt.empty()) return absl::InvalidArgumentError("prompt: empty");
   if (absl::Status status = CanEverFit(spec); !status.ok()) return status;
-  if (block_order_.FirstWanting().has_value() || block_order_.FirstPreempted().has_value()) {
+  if (SomeWaitForBlocks()) {
     return absl::ResourceExhaustedError("KV blocks: sequences that are here wait for them");
   }
   if (absl::Status status = HasRoom(kv_in_.BlocksFor(OpeningTokens(spec))); !status.ok()) {

@@ -38,6 +38,20 @@ void Refresh(DecodeShell* shell, const std::string& model, Metrics* metrics) {
   const Metrics::Labels labels = {{"model_name", model}};
   metrics->Total("skein_output_tokens_computed_total", "Output tokens computed.", labels,
                  snapshot.output_tokens);
+  metrics->Total("vllm:num_preemptions_total",
+                 "Times that a request gave its KV blocks up for another one.", EngineLabels(model),
+                 snapshot.preemptions);
+  metrics->Total("skein_recomputed_tokens_total",
+                 "Tokens of prompts and outputs computed anew after a preemption.", labels,
+                 snapshot.recomputed_tokens);
+  const auto blocks = [&](const char* state, int64_t count) {
+    metrics
+        ->Gauge("skein_kv_blocks", "KV blocks, by state.",
+                {{"model_name", model}, {"state", state}})
+        .Set(static_cast<double>(count));
+  };
+  blocks("quarantined", snapshot.blocks.quarantined);
+  blocks("claimed", snapshot.load.claimed_blocks);
   RefreshSteps(snapshot.steps, snapshot.probes, model, metrics);
   const auto buffers = [&](const char* state, int64_t count) {
     metrics
