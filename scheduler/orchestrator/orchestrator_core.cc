@@ -226,14 +226,17 @@ absl::Status OrchestratorCore::Impl::MaySubmit(const SubmitCalled& event) const 
         absl::StrCat("No decode instance of model '", spec.model, "' is available. Retry."));
   }
   const int64_t tokens = PromptTokens(spec) + spec.max_tokens;
-  const bool fits = std::any_of(decode.begin(), decode.end(), [&](const Instance* instance) {
+  int64_t most = 0;  // that one of them takes
+  for (const Instance* instance : decode) {
     const WorkerIdentity& identity = instance->identity;
-    return BlocksOf(identity.shape, tokens) <= identity.total_blocks &&
-           (identity.max_positions == 0 || tokens <= identity.max_positions);
-  });
-  if (fits) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("prompt + max_tokens: ", tokens, " fit no decode instance"));
+    int64_t limit = identity.total_blocks * identity.shape.block_tokens;
+    if (identity.max_positions > 0) limit = std::min<int64_t>(limit, identity.max_positions);
+    most = std::max(most, limit);
+  }
+  if (tokens <= most) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("prompt + max_tokens: ", tokens,
+                                                 " tokens fit no decode instance; the largest ",
+                                                 "takes ", most));
 }
 
 // RESOURCE_EXHAUSTED: nothing of the request was begun.

@@ -37,6 +37,7 @@ void WorkerSide::SendAgain(Request& request, InstanceId id, const HeldRequest& h
   if (request.decode == id) {
     // It may not have heard of all writers.
     if (request.sequence_parallel) parts_.sender->Announce(request);
+    parts_.explanations->NotePreemptions(held.preemptions, &request);
     if (held.opened) parts_.decode->Opened(request, now);
     return;
   }

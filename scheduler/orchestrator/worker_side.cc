@@ -75,6 +75,9 @@ void WorkerSide::On(const ReportCalled& event, TimeUs now) {
     digest_mismatches_ += reply.want_full ? 1 : 0;
     for (const HeldRequest& held : event.request.held) {
       Request* request = parts_.requests->Find(held.id, held.epoch);
+      if (request != nullptr && request->decode == reporter.id) {
+        parts_.explanations->NotePreemptions(held.preemptions, request);
+      }
       Member* member = request == nullptr ? nullptr : request->MemberAt(reporter.id);
       if (member != nullptr) parts_.prefill->TakeProgress(*request, *member, held, now);
     }

@@ -258,7 +258,7 @@ class DecodeProcess : public WorkerProcess<DecodeProcess, scheduler::DecodeCore,
                                            scheduler::DecodeEvent, scheduler::DecodeEffect> {
  public:
   static const CoreStates& States() {
-    static const CoreStates states{"decode", {"announced", "granted", "running", "ended"}};
+    static const CoreStates states{"decode", {"announced", "granted", "running", "preempted", "ended"}};
     return states;
   }
 
@@ -306,6 +306,7 @@ class DecodeProcess : public WorkerProcess<DecodeProcess, scheduler::DecodeCore,
   // Of this incarnation; none when handoffs are one-sided.
   std::shared_ptr<std::vector<std::byte>> buffer(int buffer) const { return buffers_[buffer]; }
   int64_t parts_copied() const { return parts_copied_; }  // of all incarnations
+  int64_t resumed() const { return resumed_; }            // preempted sequences; likewise
 
  protected:
   void OnStart() override;
@@ -329,6 +330,7 @@ class DecodeProcess : public WorkerProcess<DecodeProcess, scheduler::DecodeCore,
   std::map<scheduler::CallId, Transfers::Owner> asked_by_;
   std::vector<std::shared_ptr<std::vector<std::byte>>> buffers_;
   int64_t parts_copied_ = 0;
+  int64_t resumed_ = 0;
   std::unique_ptr<scheduler::TokenStreams> tokens_;
   std::map<scheduler::TokenStreamId, TokenLink> token_links_;
   uint64_t last_token_stream_ = 0;

@@ -105,7 +105,7 @@ std::vector<std::string> DecodePlacement::TakeChanged() {
 DecodeCandidate DecodePlacement::CandidateOf(const Instance& instance, bool asked) {
   DecodeCandidate candidate{
       .instance = instance.id,
-      .free_blocks = instance.load.free_blocks,
+      .free_blocks = instance.load.free_blocks - instance.load.claimed_blocks,
       .unreported_blocks = instance.unreported.blocks,
       .active_requests = instance.load.running_requests + instance.load.queued_requests,
       .unreported_requests = instance.unreported.requests};
@@ -122,7 +122,7 @@ DecodePlacement::Choice DecodePlacement::Choose(const Question& question,
                                                 const std::vector<const Instance*>& pool) {
   std::vector<DecodeCandidate> candidates;
   std::vector<DecodeCandidate> old_candidates;
-  const int64_t tokens = PromptTokens(*question.spec) + question.spec->max_tokens;
+  const int64_t most_tokens = PromptTokens(*question.spec) + question.spec->max_tokens;
   int64_t blocks = 0;
   bool tried = false;
   for (const Instance* instance : pool) {
@@ -131,8 +131,9 @@ DecodePlacement::Choice DecodePlacement::Choose(const Question& question,
       tried = true;
       continue;
     }
-    blocks = BlocksOf(instance->identity.shape, tokens);  // one shape in a model's pool
-    if (blocks > instance->identity.total_blocks) continue;
+    const KvShape& shape = instance->identity.shape;  // one in a model's pool
+    if (BlocksOf(shape, most_tokens) > instance->identity.total_blocks) continue;
+    blocks = BlocksOf(shape, OpeningTokens(*question.spec));
     const bool old = question.old->count(instance->id) > 0;
     auto& list = old ? old_candidates : candidates;
     list.push_back(CandidateOf(*instance, question.asked));

@@ -6,6 +6,11 @@
 // transfer). A lead without a decode instance, or whose instance refused, asks for one. It then
 // holds prefill blocks, computes nothing, and waits here in its model's queue, in order of arrival.
 //
+// Room. A request opens with the blocks of its prompt and takes others as its tokens come
+// (scheduler/worker/README.md). So an instance has room for it if that many blocks are free beyond
+// those that it keeps for the growth of its requests (WorkerLoad::claimed_blocks). All its tokens
+// must fit the whole pool.
+//
 // Virtual usage. Blocks of requests placed at an instance but not yet open in its last report count
 // as used, so a burst of plans does not choose one instance. For a queued request, only those count
 // whose leads are opening now (Instance::unreported minus those placed with the plan); the others

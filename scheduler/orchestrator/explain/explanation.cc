@@ -9,10 +9,11 @@
 namespace skein::scheduler {
 
 const char* NameOf(Degraded kind) {
-  constexpr const char* kNames[kDegradedKinds] = {
-      "parked",      "replanned",           "recomputed",  "decode_retried",
-      "decode_full", "handoff_host_memory", "handoff_tcp", "handoff_staging_buffer",
-      "unclaimed"};
+  constexpr const char* kNames[kDegradedKinds] = {"parked",      "replanned",
+                                                  "recomputed",  "decode_retried",
+                                                  "decode_full", "handoff_host_memory",
+                                                  "handoff_tcp", "handoff_staging_buffer",
+                                                  "unclaimed",   "preempted"};
   return kNames[static_cast<size_t>(kind)];
 }
 

@@ -31,8 +31,9 @@ enum class Degraded {
   kHandoffTcp,
   kHandoffStagingBuffer,
   kUnclaimed,  // its router did not attach to the token stream in time
+  kPreempted,  // its decode instance took its KV blocks away, and computed its tokens anew later
 };
-inline constexpr size_t kDegradedKinds = static_cast<size_t>(Degraded::kUnclaimed) + 1;
+inline constexpr size_t kDegradedKinds = static_cast<size_t>(Degraded::kPreempted) + 1;
 using DegradedCounts = std::array<uint64_t, kDegradedKinds>;
 const char* NameOf(Degraded kind);  // as metrics and explanations write it
 
@@ -72,6 +73,7 @@ struct PlanExplanation {
   std::vector<AlternativeExplanation> alternatives;
   InstanceId decode;                         // took the blocks; 0: none yet
   std::vector<HandoffExplanation> handoffs;  // of those that have told it
+  uint32_t preemptions = 0;                  // that the decode instance has told
   std::string lost;                          // why it was given up, if it was
 };
 

@@ -37,6 +37,15 @@ void ExplanationLog::Note(Degraded kind, Request* request) {
   ++request->explanation.degraded[static_cast<size_t>(kind)];
 }
 
+void ExplanationLog::NotePreemptions(uint32_t so_far, Request* request) {
+  if (request->explanation.plans.empty()) return;
+  uint32_t& told = request->explanation.plans.back().preemptions;
+  if (so_far <= told) return;
+  const uint32_t more = so_far - std::exchange(told, so_far);
+  degraded_[static_cast<size_t>(Degraded::kPreempted)] += more;
+  request->explanation.degraded[static_cast<size_t>(Degraded::kPreempted)] += more;
+}
+
 void ExplanationLog::NoteFailed(Request* request) {
   ++failed_;
   request->explanation.failed = true;

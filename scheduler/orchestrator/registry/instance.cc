@@ -66,8 +66,7 @@ bool Instance::Drained() const {
 }
 
 Unreported Instance::Of(const RequestSpec& spec) const {
-  const int64_t tokens = PromptTokens(spec);
-  return {1, BlocksOf(identity.shape, tokens + spec.max_tokens), tokens};
+  return {1, BlocksOf(identity.shape, OpeningTokens(spec)), PromptTokens(spec)};
 }
 
 void Instance::SetHeld(const std::vector<HeldRequest>& all) {

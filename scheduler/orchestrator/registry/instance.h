@@ -28,7 +28,7 @@ struct Placement {
 // opened.
 struct Unreported {
   int64_t requests = 0;
-  int64_t blocks = 0;  // of prompt and output
+  int64_t blocks = 0;  // with which they open
   int64_t prompt_tokens = 0;
   bool operator==(const Unreported&) const = default;
 };
