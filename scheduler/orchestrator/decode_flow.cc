@@ -1,9 +1,7 @@
 #include "scheduler/orchestrator/decode_flow.h"
 
 #include <algorithm>
-#include <map>
 #include <optional>
-#include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -254,7 +252,7 @@ absl::Status DecodeFlow::CheckRequest(const Request& request) const {
 absl::Status DecodeFlow::CheckInvariants() const {
   absl::Status found = placement_.CheckInvariants();
   size_t waiting = 0;
-  std::map<InstanceId, std::set<PlanSequence>> unopened;
+  DecodePlacement::Unopened unopened;
   parts_.requests->ForEach([&](const Request& request) {
     if (found.ok()) found = CheckRequest(request);
     waiting += request.state == State::kWaiting ? 1 : 0;

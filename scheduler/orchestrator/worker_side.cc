@@ -273,7 +273,7 @@ void WorkerSide::Lose(InstanceId id, const std::string& why, bool left, TimeUs n
                     .replaced = instance->succeeded});
   const Role role = instance->identity.role;
   const CallId connection = instance->connection;
-  const std::map<RequestId, Placement> placed = parts_.registry->TakePlaced(*instance);
+  const Placements placed = parts_.registry->TakePlaced(*instance);
   const std::string what =
       absl::StrCat(role == Role::kPrefill ? "prefill" : "decode", " instance ", id.value, " ", why);
   NoteRoom(instance->identity.model);

@@ -47,6 +47,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/container/btree_set.h"
 #include "absl/status/status.h"
 #include "scheduler/base/ids.h"
 #include "scheduler/base/request.h"
@@ -63,7 +64,8 @@ class DecodePlacement {
   void RemoveUnopened(InstanceId member, PlanSequence first);
   // An older plan at this instance has not opened.
   bool MustWait(InstanceId member, PlanSequence first) const;
-  const std::map<InstanceId, std::set<PlanSequence>>& unopened() const { return unopened_; }
+  using Unopened = std::map<InstanceId, absl::btree_set<PlanSequence>>;
+  const Unopened& unopened() const { return unopened_; }
 
   // ---- the queues (lines), one for each model ----
 
@@ -126,7 +128,7 @@ class DecodePlacement {
   };
   void Unblock(PlanSequence first);
 
-  std::map<InstanceId, std::set<PlanSequence>> unopened_;
+  Unopened unopened_;
   std::map<std::string, Line> lines_;                                 // by model
   std::map<PlanSequence, std::pair<std::string, uint64_t>> blocked_;  // model and number
   std::set<std::string> changed_;

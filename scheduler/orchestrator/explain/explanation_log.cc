@@ -19,6 +19,7 @@ Explanation ExplanationOf(const Request& request, TimeUs now) {
                                            "parked: no prefill instance takes it now"};
   Request copy = request;
   ExplanationLog::NoteTimes(&copy);
+  for (PlanExplanation& plan : copy.explanation.plans) TellWhy(&plan);
   copy.explanation.age_us = now - request.submitted_us;
   copy.explanation.state = kNames[static_cast<size_t>(request.state)];
   const bool decoding = request.state == State::kPlaced && request.explanation.prefilled_us >= 0;
@@ -29,7 +30,7 @@ Explanation ExplanationOf(const Request& request, TimeUs now) {
 }  // namespace
 
 void ExplanationLog::Begin(const Request& request) {
-  alive_.Add(request.explanation.AllNames(), request.number);
+  alive_.Add(request.explanation, request.number);
 }
 
 void ExplanationLog::Note(Degraded kind, Request* request) {
@@ -68,7 +69,7 @@ void ExplanationLog::NoteTimes(Request* request) {
 
 void ExplanationLog::End(Request* request, const std::string& why, TimeUs now,
                          AwaitedReports reports) {
-  alive_.Remove(request->explanation.AllNames(), request->number);
+  alive_.Remove(request->explanation, request->number);
   request->explanation.state = why;
   request->explanation.ended_us = now - request->submitted_us;
   if (request->router_end.has_value() &&

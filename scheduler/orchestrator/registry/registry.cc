@@ -188,8 +188,8 @@ void Registry::Disconnect(Instance& instance) {
   Recount(instance);
 }
 
-std::map<RequestId, Placement> Registry::TakePlaced(Instance& instance) {
-  std::map<RequestId, Placement> placed = std::exchange(instance.placed, {});
+Placements Registry::TakePlaced(Instance& instance) {
+  Placements placed = std::exchange(instance.placed, {});
   instance.unreported = instance.announced = {};
   Recount(instance);
   return placed;

@@ -66,7 +66,7 @@ class Registry {
   void Avoid(Instance& instance);       // it gets no Assign until its next report
   void Recount(Instance& instance) { instance.Recount(); }
   // All that is placed there; nothing is, afterwards.
-  std::map<RequestId, Placement> TakePlaced(Instance& instance);
+  Placements TakePlaced(Instance& instance);
   // An instance registered and replaces one without a stream, if any.
   void NoteSuccessor(Role role, const std::string& model);
   std::vector<InstanceId> Connected() const;
