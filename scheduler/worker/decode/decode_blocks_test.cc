@@ -130,20 +130,25 @@ TEST_F(DecodeBlocksTest, SomeBlocksStayFreeForTheGrowthOfThoseHere) {
   for (uint64_t serial = 1; serial <= 4; ++serial) ASSERT_TRUE(Open(Spec(serial)).ok());
   EXPECT_EQ(Look().blocks.free, 2);
   EXPECT_EQ(Open(Spec(5)),
-            absl::ResourceExhaustedError("KV blocks: 2 wanted, 2 free, of which 1 are kept for the "
+            absl::ResourceExhaustedError("KV blocks: 2 wanted, 2 free, of which 2 are kept for the "
                                          "sequences here"));
-  EXPECT_EQ(Look().load.claimed_blocks, 1);
-  EXPECT_TRUE(Open(Spec(6, 2, 4)).ok()) << "a smaller one fits";
+  EXPECT_EQ(Look().load.claimed_blocks, 2) << "a quarter of the pool";
+  for (uint64_t serial : {1, 2, 3, 4}) {
+    Do(CancelCalled{{{7, serial}, {5}, "test"}});
+    Abort(serial, absl::CancelledError("stopped"));
+  }
+  EXPECT_EQ(Look().load.claimed_blocks, 0) << "an empty pool keeps none";
+  EXPECT_TRUE(Open(Spec(6, 36, 4)).ok());
 }
 
 // The others' KV is still coming, so there is nobody to preempt.
 TEST_F(DecodeBlocksTest, OneThatFindsNoVictimWaitsWithItsBlocks) {
   Start(1, 14, 20);
-  ASSERT_TRUE(Open(Spec(2, 18, 4)).ok());
+  ASSERT_TRUE(Open(Spec(2, 15, 4)).ok());
   while (in_flight_.step != 0) RunStepInFlight();
   EXPECT_EQ(StateOf(1), "running");
   EXPECT_EQ(Look().blocks.free, 0);
-  EXPECT_EQ(emitted_[1], 7) << "its 21st token has no place";
+  EXPECT_EQ(emitted_[1], 11) << "its 25th token has no place";
   EXPECT_EQ(Open(Spec(3)).code(), absl::StatusCode::kResourceExhausted);
   Take(Do(AbortCalled{{{7, 2}, {5}, absl::CancelledError("stopped"), {1}}}));
   RunToTheEnd();
