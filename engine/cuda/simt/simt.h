@@ -25,6 +25,7 @@
 #include <cstdint>
 
 #include "engine/base/dtype.h"
+#include "engine/cuda/simt/launch_failures.h"
 #include "engine/cuda/simt/stream.h"
 
 namespace skein::engine::simt {
