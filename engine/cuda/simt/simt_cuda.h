@@ -225,8 +225,7 @@ template <typename... Parameters, typename... Args>
 void Launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, size_t shared_bytes,
             CudaStream stream, Args&&... args) {
   const void* address = reinterpret_cast<const void*>(kernel);
-  constexpr size_t kWithoutAsking = 48 << 10;
-  if (shared_bytes > kWithoutAsking &&
+  if (shared_bytes > kSharedBytesUnasked &&
       !CheckLaunch(cudaFuncSetAttribute(address, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                         static_cast<int>(shared_bytes)),
                    address)) {
