@@ -284,7 +284,7 @@ Batch GroupForward::KeepLogitRows(const Batch& batch) {
   }
   model_.ops->Embed(own_rows, FirstRows(state_.residual, before.count),
                     FirstRows(state_.projected, mine.count));
-  std::swap(state_.residual, state_.projected);
+  Copy(FirstRows(state_.projected, mine.count), FirstRows(state_.residual, mine.count));
   const Matrix queries = Compact(buffers_.send, selected.tokens(), query_.cols);
   model_.ops->Embed(batch.logit_rows, query_, queries);
   query_ = queries;
@@ -302,7 +302,7 @@ absl::Status GroupForward::GatherResidual() {
     receive.push_back(BytesOf(RowsOf(all, theirs)));
   }
   const absl::Status moved = part_.sp->AllToAll(send, receive, part_.deadline);
-  if (moved.ok()) std::swap(state_.residual, state_.projected);
+  if (moved.ok()) Copy(all, FirstRows(state_.residual, all.rows));
   return moved;
 }
 

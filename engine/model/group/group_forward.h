@@ -60,7 +60,8 @@ class GroupForward {
                const ShardLayout& layout);
 
   // As RunLayers of forward.h, for the group: afterwards state.residual[0 … R) holds the rows of
-  // logit_rows on every rank. An error is a communicator's.
+  // logit_rows on every rank. Buffers never change places: graphs of plain steps have their
+  // addresses. An error is a communicator's.
   absl::Status RunLayers(const Batch& batch, const std::function<void(int)>& layer_done);
 
   // Logits f32 [count, V] of residual rows first …, valid until the next call.
