@@ -29,8 +29,6 @@ class RingLayout {
 
   int ranks() const { return static_cast<int>(lists_.size()); }
   int64_t segments() const { return segments_; }
-  // Blocks of the longest list.
-  int64_t blocks_max() const { return blocks_max_; }
   int64_t BlocksOf(int rank) const { return lists_[static_cast<size_t>(rank)].blocks; }
   // The blocks of `rank`'s list in one segment start at segment * segment_blocks.
   int64_t SegmentBlocksOf(int rank, int64_t segment) const;
@@ -50,7 +48,6 @@ class RingLayout {
   int block_tokens_;
   int64_t segment_blocks_;
   int64_t segments_ = 0;
-  int64_t blocks_max_ = 0;
   std::vector<List> lists_;
 };
 
