@@ -66,7 +66,7 @@ DecodeGraphs::~DecodeGraphs() {
   if (scratch_ != nullptr) device_->Free(scratch_, scratch_bytes_);
 }
 
-// For steps of rows_max_ rows, which take the most.
+// Allocates for steps of rows_max_ rows, which need the most.
 absl::Status DecodeGraphs::Allocate() {
   if (!FitsAttention()) return absl::OkStatus();
   const int64_t ids = rows_max_ * BlocksMax(shape_);

@@ -63,7 +63,7 @@ class DecodeGraphs final : public DecodeRunner {
   const GraphCache& graphs() const { return graphs_; }
 
  private:
-  // Where the tables of a step of some rows are, in bytes from the arena's begin.
+  // Where the tables of a step lie, in bytes from the begin of the arena.
   struct Places {
     size_t positions, spans, plan, tables;
   };

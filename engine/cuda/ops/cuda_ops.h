@@ -68,7 +68,7 @@ class CudaOps final : public Ops {
   // process when they have other ids, positions or sequences.
   void Record(const RecordedStep* step) { recorded_ = step; }
   const AttentionPolicy& attention_policy() const { return policy_; }
-  // Where kernels go that no RecordedStep sends elsewhere.
+  // The stream of all kernels outside a recorded step.
   CudaStream own_stream() const { return stream_; }
 
  private:

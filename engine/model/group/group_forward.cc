@@ -170,7 +170,8 @@ void GroupForward::Project(const LayerWeights& w) {
   ops.Rope(key_, own_.positions, model_.rope);
 }
 
-// What sp_rank `to` attends with of the own tokens, as one row [q | k | v] a token.
+// Packs the heads of the own tokens with which sp_rank `to` attends: one row [q | k | v] for each
+// token.
 void GroupForward::PackFor(int to, const Matrix& block) {
   const int ranks = layout_.mode.ranks(), dim = shape_.head_dim;
   const int rank = layout_.tp_rank * layout_.mode.sp + to;

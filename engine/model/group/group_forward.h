@@ -38,8 +38,8 @@ struct GroupPart {
   CommDeadline deadline;
 };
 
-// What a group step writes beside RunState. T and act as there, P ≤ ranks_max, N = T + ranks_max
-// rows at most, Q and W the widest row of one rank's heads (at P = 2).
+// The buffers that a group step writes besides RunState. T and act as there, P ≤ ranks_max, N = T +
+// ranks_max rows at most, Q and W the widest row of one rank's heads (at P = 2).
 struct GroupBuffers {
   Matrix send;      // f32 [N, W]  q k v of own tokens, by receiver
   Matrix receive;   // f32 [N, W]  q k v of all tokens, this rank's heads

@@ -1,5 +1,5 @@
-// What passes round the ring of a ring step, worked out from the shares alone, so that every
-// rank knows the same. Pure.
+// RingLayout: which blocks pass round the ring of a ring step. It depends on the shares alone, so
+// all ranks know the same. Pure.
 //
 // A rank's list: the blocks of its history, then those of its spans. A query sees a prefix of any
 // other rank's list: all of its history, which is before the step, and the spans before its own
