@@ -134,6 +134,7 @@ absl::StatusOr<std::unique_ptr<LoadedModel>> LoadModel(const std::string& model_
   if (!tensors.ok()) return tensors.status();
   absl::StatusOr<ModelWeights> weights = BindWeights(*config, *tensors);
   if (!weights.ok()) return weights.status();
+  if (!weights->slower_because.empty()) options.warn(weights->slower_because);
   const absl::StatusOr<KvSpec> kv = MakeKvSpec(*config, weights->common, options);
   if (!kv.ok()) return kv.status();
 
@@ -149,10 +150,12 @@ absl::StatusOr<std::unique_ptr<LoadedModel>> LoadModel(const std::string& model_
   spec.kv = *kv;
   // Rows whose logits are computed at a time: of any sequences, so they must not matter to each
   // other.
-  const int64_t logit_rows = std::min<int64_t>(
-      ops->SkinnyRowsMax(weights->activation, weights->lm_head.dtype), options.max_batch_tokens);
-  absl::StatusOr<RunState> state = AllocateRunState(
-      *config, weights->activation, *kv, options.max_batch_tokens, logit_rows, device.get());
+  const int64_t logit_rows =
+      std::min<int64_t>(ops->SkinnyRowsMax(weights->head_activation, weights->lm_head.dtype),
+                        options.max_batch_tokens);
+  absl::StatusOr<RunState> state =
+      AllocateRunState(*config, weights->activation, weights->head_activation, *kv,
+                       options.max_batch_tokens, logit_rows, device.get());
   if (!state.ok()) return state.status();
   const RingStepOptions ring_options = {
       .tokens_max = options.max_batch_tokens,

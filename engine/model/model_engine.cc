@@ -76,7 +76,7 @@ class ModelEngine final : public Engine {
         loaded_->state.logits.rows, samplers_, results);
   }
 
-  // Not run, if `verdict` is not OK at every rank.
+  // Runs nothing unless `verdict` is OK at every rank.
   absl::Status RunRingStep(const SequenceStep& sequence,
                            const std::function<void(int layer)>& layer_done,
                            absl::Status* verdict) {

@@ -36,13 +36,14 @@ struct ModelEngineOptions {
   // > 0 lowers EngineSpec::max_positions, which is otherwise the checkpoint's. In any case it is no
   // more than the KV pool holds.
   int max_positions = 0;
-  // Where the device cannot read the mapped checkpoint: bytes of weights copied so far, and of all.
+  // Called while weights are copied to a device that cannot read the mapped checkpoint: the bytes
+  // copied so far, and all bytes.
   std::function<void(int64_t done_bytes, int64_t total_bytes)> progress;
-  // Makes what samples tokens on the device. Without it logits come to the host.
+  // Makes the sampler on the device. Without one logits are copied to the host.
   MakeTokenSampler make_token_sampler;
-  // Makes what runs steps of one token a sequence. Without it they run as all others.
+  // Makes the runner of steps with one token for each sequence. Without one they run as any other.
   MakeDecodeRunner make_decode_runner;
-  // Told what goes on more slowly than it could, and why.
+  // Called with a text when something runs more slowly than it could; the text says why.
   std::function<void(const std::string&)> warn = [](const std::string&) {};
 };
 

@@ -45,7 +45,7 @@ class Sampler {
                                       uint64_t token_index, std::span<const int32_t> prompt,
                                       std::span<const int32_t> output);
 
-  // Of the last Sample, behind its one scan of all logits.
+  // The work of the last Sample after its one scan of all logits.
   struct Cost {
     int64_t looked_at = 0;  // logits that top_k compared
     int64_t weighed = 0;    // weights that were computed

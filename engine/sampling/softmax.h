@@ -18,7 +18,8 @@ LogitScan ScanLogits(std::span<const float> logits);
 inline constexpr size_t kStretchLogits = 256;
 constexpr size_t Stretches(size_t logits) { return (logits + kStretchLogits - 1) / kStretchLogits; }
 
-// As above. maxima[s], of Stretches(logits.size()), becomes the largest logit of stretch s.
+// As above; also sets maxima[s], for all Stretches(logits.size()), to the largest logit of stretch
+// s.
 LogitScan ScanLogits(std::span<const float> logits, std::span<float> maxima);
 
 // Smallest index whose value is `max`, which must occur. `maxima` are those of ScanLogits.

@@ -1,5 +1,4 @@
-// The address of a process that uses UCX, for the transport and for the fabric of communicators.
-// Internal to these two folders.
+// The address of a process that uses UCX, for engine/transport and engine/comm. Internal to them.
 #pragma once
 
 #include <optional>
@@ -13,7 +12,8 @@ struct UcxAddress {
   std::string worker;   // as UcxContext::worker_address
 };
 
-// As bytes with a checksum: UCX trusts worker addresses, and torn ones must not reach it.
+// The address as bytes with a checksum. UCX trusts worker addresses, so a damaged one must not
+// reach it.
 std::string SealAddress(const UcxAddress& address);
 std::optional<UcxAddress> OpenAddress(const std::string& sealed);
 

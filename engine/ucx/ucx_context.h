@@ -1,5 +1,5 @@
-// Starting UCX as the transport and the fabric of communicators need it, and reading what it says.
-// Internal to these two folders.
+// Starts UCX as engine/transport and engine/comm need it, and reads what it reports. Internal to
+// them.
 #pragma once
 
 #include <span>
@@ -25,12 +25,13 @@ struct UcxContext {
 // prefix.
 using UcxSetting = std::pair<const char*, std::string>;
 
-// Whether UCX_TLS (or `options`) lets UCX use shared memory, tcp, at all. UCX warns of settings for
-// nobody.
+// Whether UCX_TLS (or `options`) permits shared memory, and tcp. UCX warns about settings that no
+// transport uses.
 bool MayUseSharedMemory(const UcxOptions& options);
 bool MayUseTcp(const UcxOptions& options);
 
-// `more` come on top of what both users need. The caller destroys the worker, then the context.
+// `more` are settings beyond those that both users need. The caller destroys the worker, then the
+// context.
 absl::StatusOr<UcxContext> MakeUcxContext(const UcxOptions& options,
                                           std::span<const UcxSetting> more = {});
 

@@ -1,4 +1,4 @@
-// How a process uses UCX: for the transport and for the fabric of communicators.
+// How a process uses UCX, in engine/transport and engine/comm.
 #pragma once
 
 #include <chrono>
@@ -9,7 +9,7 @@ namespace skein::engine {
 struct UcxOptions {
   std::string tls;  // as UCX_TLS, such as "shm" or "self,shm,tcp"; "" leaves it to the environment
   std::chrono::milliseconds keepalive{200};
-  // Over tcp: the port to listen on, at the address of each device; 0: any free one.
+  // With tcp: the port to listen on at the address of each network device; 0 for any free port.
   int tcp_port = 0;
   std::string net_device;  // as UCX_NET_DEVICES, such as "eth0"; "" leaves it to the environment
 };

@@ -12,7 +12,7 @@ Value ApplyFilter(Runtime& runtime, std::string_view name, const Value& input,
                   const Arguments& arguments);
 bool IsFilter(std::string_view name);
 
-// By what they work on; nullptr where there is none of that name.
+// The filters by the kind of value they work on; nullptr if there is none of that name.
 Method FindTextFilter(std::string_view name);
 Method FindNumberFilter(std::string_view name);
 Method FindSequenceFilter(std::string_view name);

@@ -111,7 +111,7 @@ struct Expression {
   int depth = 1;
 };
 
-// Where a value goes: a name, an attribute of a namespace, or several of those.
+// The target of an assignment: a name, an attribute of a namespace, or several of these.
 struct Target {
   std::string name;
   std::string attribute;       // empty: the name itself

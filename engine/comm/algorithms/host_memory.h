@@ -1,4 +1,4 @@
-// LinkMemory of the host: memcpy and SumInOrder, at once. Internal to this folder.
+// LinkMemory of the host: memcpy and SumInOrder, at once. Internal to engine/comm.
 #pragma once
 
 #include <vector>

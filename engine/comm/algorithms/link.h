@@ -1,5 +1,5 @@
 // Link: what a LinkCommunicator needs of the wire: messages between the ranks of one group, in
-// order for each pair of ranks. Internal to this folder.
+// order for each pair of ranks. Internal to engine/comm.
 //
 // Send and Receive only start a message; Wait returns when what is received has arrived and the
 // buffers are the caller's again (what is sent may then still be under way). The n-th Send of rank
@@ -19,7 +19,7 @@
 
 namespace skein::engine {
 
-// What both ends must agree on beside the number of bytes.
+// What both ends must agree on besides the number of bytes.
 using Signature = uint64_t;
 
 // Where the buffers of a link's communicator live, and what computes on them. What is started runs
@@ -37,7 +37,7 @@ class LinkMemory {
 
   virtual void Copy(std::byte* to, std::span<const std::byte> from) = 0;
 
-  // As SumInOrder (reduce.h).
+  // Like SumInOrder (reduce.h).
   virtual void Sum(std::span<const void* const> sources, void* out, int64_t count, DType dtype) = 0;
 };
 
@@ -60,7 +60,7 @@ class Link {
   // OK, or why the link is broken.
   virtual absl::Status Health() = 0;
 
-  // Belongs to the link.
+  // Owned by the link.
   virtual LinkMemory* Memory() = 0;
 
   // As Communicator's; INTERNAL stays INTERNAL, every other code becomes UNAVAILABLE.

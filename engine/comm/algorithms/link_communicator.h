@@ -1,4 +1,4 @@
-// Communicator over a Link: the algorithms. Internal to this folder.
+// Communicator over a Link: the algorithms. Internal to engine/comm.
 //
 // Every rank owns a slice of the elements: it receives that slice from all, sums it in the order of
 // ranks, and sends the rounded sum to all. That moves the bytes of a ring, (n - 1) / n of the
@@ -38,7 +38,7 @@ class LinkCommunicator : public Communicator {
  private:
   // OK, or UNAVAILABLE if the link broke before this call.
   absl::Status Enter();
-  // As LinkMemory's; without room the group is broken, so that nobody waits for this rank.
+  // As in LinkMemory. Without memory the group breaks, so that no rank waits for this one.
   absl::StatusOr<std::byte*> Scratch(size_t bytes);
   int Peer(int distance) const { return (Rank() + distance + Size()) % Size(); }
   absl::Status ReduceWhole(void* data, int64_t count, DType dtype, CommDeadline deadline);

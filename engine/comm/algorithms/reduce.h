@@ -1,4 +1,4 @@
-// The sum of several ranks' buffers, in the order given. Internal to this folder.
+// The sum of several ranks' buffers, in the order given. Internal to engine/comm.
 #pragma once
 
 #include <cstdint>

@@ -38,7 +38,7 @@ class FaultlessFabric : public Fabric {
 }  // namespace
 
 // Faultless: behind a FaultCommunicator that has nothing to inject. FarStaged, FarOnDevice,
-// FarPeers: in a device's memory (testing_far_fabric.h). FarPaths: a PathFabric's groups over
+// FarPeers: in a device's memory (far_fabric.h). FarPaths: a PathFabric's groups over
 // FarPeers; FarPathsRefused: every other rank may not open the others' memory.
 std::vector<std::string> ConformanceFabrics() {
   return {"Local",       "Faultless", "UcxSharedMemory", "UcxTcp",         "FarStaged",

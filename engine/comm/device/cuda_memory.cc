@@ -18,7 +18,8 @@ absl::Status CheckCudaDevice(int device) {
   int count = 0;
   const absl::Status status = AsCommStatus(cudaGetDeviceCount(&count), "cudaGetDeviceCount");
   if (!status.ok() || (device >= 0 && device < count)) return status;
-  return absl::UnavailableError(absl::StrCat("no CUDA device ", device, " of ", count));
+  return absl::UnavailableError(
+      absl::StrCat("CUDA device ", device, " does not exist; this machine has ", count));
 }
 
 absl::Status CudaMemory::Open() {

@@ -1,4 +1,4 @@
-// LinkMemory of a GPU, on a stream of its own. Internal to this folder.
+// LinkMemory of a GPU, on a stream of its own. Internal to engine/comm.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -7,20 +7,20 @@
 
 namespace skein::engine {
 
-// OK, or UNAVAILABLE with the call's name; of memory, RESOURCE_EXHAUSTED. A sticky error of CUDA
-// ends the process (engine/cuda/device/cuda_check.h).
+// OK, or UNAVAILABLE with the call's name, or RESOURCE_EXHAUSTED when memory is used up. A sticky
+// error of CUDA ends the process (engine/cuda/device/cuda_check.h).
 absl::Status AsCommStatus(cudaError_t error, const char* what);
 
 // OK, or UNAVAILABLE when there is no device of this number.
 absl::Status CheckCudaDevice(int device);
 
-// An error is kept until it is asked for.
+// An error is kept until the caller asks for it.
 class CudaMemory : public LinkMemory {
  public:
   explicit CudaMemory(int device) : device_(device) {}
   ~CudaMemory() override;
 
-  // Before anything else.
+  // To be called before anything else.
   absl::Status Open();
 
   int64_t PieceBytes() const override { return 32 << 20; }

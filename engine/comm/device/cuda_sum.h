@@ -1,4 +1,4 @@
-// SumInOrder (reduce.h) on a CUDA device. Internal to this folder.
+// SumInOrder (reduce.h) on a CUDA device. Internal to engine/comm.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -12,7 +12,7 @@ namespace skein::engine {
 
 inline constexpr size_t kCudaSumSourcesMax = 64;
 
-// Started on `stream`. All pointers are the device's; at most kCudaSumSourcesMax sources.
+// Starts the sum on `stream`. All pointers are device memory; at most kCudaSumSourcesMax sources.
 cudaError_t CudaSumInOrder(std::span<const void* const> sources, void* out, int64_t count,
                            DType dtype, cudaStream_t stream);
 

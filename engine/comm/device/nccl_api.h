@@ -21,8 +21,8 @@ struct NcclApi {
   decltype(&ncclRecv) recv = nullptr;
 };
 
-// UNAVAILABLE: no libnccl.so.2 where the loader looks, or one without these functions. Stays for
-// the process's life.
+// UNAVAILABLE if the loader finds no libnccl.so.2, or one without these functions. The result holds
+// for the process's life.
 absl::StatusOr<const NcclApi*> LoadNccl();
 
 }  // namespace skein::engine

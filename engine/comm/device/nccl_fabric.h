@@ -31,7 +31,7 @@ absl::StatusOr<std::unique_ptr<Fabric>> MakeNcclFabric(const UcxOptions& hosts, 
 absl::StatusOr<std::unique_ptr<Fabric>> MakeNcclFabric(std::shared_ptr<LinkFabric> hosts,
                                                        int device);
 
-// As ncclGetVersion says. UNAVAILABLE: there is no NCCL here.
+// The version by ncclGetVersion. UNAVAILABLE if this machine has no NCCL.
 absl::StatusOr<int> NcclVersion();
 
 }  // namespace skein::engine

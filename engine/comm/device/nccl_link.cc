@@ -94,7 +94,7 @@ absl::Status NcclLink::AwaitNccl(CommDeadline deadline) {
     if (result != ncclInProgress) return FromNccl(result, "NCCL");
     status = hosts_->Health();
     if (!status.ok()) return status;
-    if (leaving_) return absl::UnavailableError("the rank leaves");
+    if (leaving_) return absl::UnavailableError("this rank is leaving the group");
     if (Clock::now() >= deadline) return absl::DeadlineExceededError("NCCL is not ready");
     Rest(look);
   }

@@ -1,4 +1,4 @@
-// A Link whose messages go by NCCL once both hosts agreed on them. Internal to this folder.
+// A Link whose messages go by NCCL once both hosts agreed on them. Internal to engine/comm.
 #pragma once
 
 #include <nccl.h>

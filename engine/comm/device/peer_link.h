@@ -1,5 +1,5 @@
 // A Link between devices of one node, without the host's memory: the receiver copies straight out
-// of the sender's memory. Internal to this folder.
+// of the sender's memory. Internal to engine/comm.
 //
 // For each message the sender tells over the hosts' link where the bytes lie (that link also sees
 // sizes that differ, peers that never call, stall or died), the receiver copies them on a stream of

@@ -1,4 +1,4 @@
-// The Fabric of PeerLinks. Internal to this folder.
+// The Fabric of PeerLinks. Internal to engine/comm.
 #pragma once
 
 #include <functional>

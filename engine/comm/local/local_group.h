@@ -1,4 +1,4 @@
-// The state that the ranks of an in-process group share. Internal to this folder.
+// The state that the ranks of an in-process group share. Internal to engine/comm.
 #pragma once
 
 #include <atomic>

@@ -1,4 +1,4 @@
-// What communicators moved, by the way they took, for logs and metrics.
+// What communicators moved, by the path they used, for logs and metrics.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +15,8 @@
 
 namespace skein::engine {
 
-// Of all groups of one size that went one way. Bytes of a call: the more of what the rank sent to
-// others and received from them; of a reduction what a ring sends.
+// The groups of one size that used one path. The bytes of a call are what the rank sent to others
+// or received from them, whichever is more; those of a reduction are what a ring would send.
 struct CommTotals {
   int ranks = 0;
   CommPath path = CommPath::kHost;
@@ -30,9 +30,9 @@ struct CommTotals {
 class CommLedger {
  public:
   void Called(int ranks, CommPath path, uint64_t bytes, double seconds);
-  // Why groups of so many ranks go this way and none before it.
+  // Why groups of so many ranks use this path rather than a faster one.
   void Explain(int ranks, CommPath path, std::string why_not);
-  // Of those that moved bytes, by ranks and path.
+  // The groups that moved bytes, by number of ranks and path.
   std::vector<CommTotals> Totals() const;
 
  private:
@@ -42,7 +42,7 @@ class CommLedger {
   std::map<std::pair<int, CommPath>, CommTotals> totals_;
 };
 
-// `group`, with its calls that ended OK in `ledger`, under what `path` says then.
+// `group`, with its successful calls counted in `ledger` under the path that `path` returns then.
 std::unique_ptr<Communicator> MakeMeteredCommunicator(std::unique_ptr<Communicator> group,
                                                       std::shared_ptr<CommLedger> ledger,
                                                       std::function<CommPath()> path);

@@ -1,5 +1,5 @@
 // The address of a PathFabric: properties of a member, and the address by which the fabric of the
-// hosts reaches it. Internal to this folder.
+// hosts reaches it. Internal to engine/comm.
 #pragma once
 
 #include <optional>
@@ -14,9 +14,9 @@ struct MemberAddress {
   std::string host;  // of the fabric below
 };
 
-// As bytes with a checksum.
+// The address as bytes with a checksum.
 std::string SealMember(const MemberAddress& address);
-// nullopt: torn, or of another kind.
+// nullopt if the bytes are damaged or not an address of this kind.
 std::optional<MemberAddress> OpenMember(const std::string& sealed);
 
 }  // namespace skein::engine

@@ -61,7 +61,7 @@ class PathFabric::Cells {
   absl::StatusOr<std::byte*> Take(size_t bytes) {
     const std::lock_guard lock(mutex_);
     if (free_.empty() || bytes > kCellBytes) {
-      return absl::ResourceExhaustedError("no memory left for a trial");
+      return absl::ResourceExhaustedError("the device has no memory left to try this path");
     }
     std::byte* const cell = free_.back();
     free_.pop_back();

@@ -29,7 +29,8 @@
 
 namespace skein::engine {
 
-// The fabrics of the paths: one address, that of `host`, serves all. Null where there is none.
+// The fabrics of the paths; null where this machine has none. All share one address, that of
+// `host`.
 struct CommWays {
   std::shared_ptr<Fabric> host;  // buffers in the host's memory
   std::shared_ptr<Fabric> ipc;   // in the device's
@@ -58,12 +59,12 @@ class PathFabric final : public Fabric {
 
   const std::string& Address() const override { return address_; }
 
-  // INVALID_ARGUMENT also as ChoosePath.
+  // INVALID_ARGUMENT also where ChoosePath returns it.
   absl::StatusOr<std::unique_ptr<Communicator>> MakeGroup(GroupId id,
                                                           std::span<const std::string> addresses,
                                                           int rank) override;
 
-  // What was moved so far. Any thread.
+  // What was moved so far. May be called from any thread.
   std::vector<CommTotals> Totals() const { return ledger_->Totals(); }
 
  private:

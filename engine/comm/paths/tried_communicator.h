@@ -1,5 +1,5 @@
 // A group that tries a fast path, and falls back to another one if the fast path fails at some
-// rank. Internal to this folder.
+// rank. Internal to engine/comm.
 //
 // Whether a path works may show only at its first use: a container may refuse to open the memory of
 // another one, NCCL may find no network. So each rank tries it in a thread of its own as soon as

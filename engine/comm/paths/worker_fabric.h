@@ -20,12 +20,12 @@ struct WorkerFabricOptions {
   std::function<void(const std::string&)> warn;  // as PathFabricOptions::warn
 };
 
-// Of buffers in the host's memory. INVALID_ARGUMENT names the field `comm_path` and the value: a
-// path of GPUs. UNAVAILABLE if UCX cannot start.
+// For buffers in the host's memory. INVALID_ARGUMENT names the field `comm_path` and the value if
+// that is a path of GPUs. UNAVAILABLE if UCX cannot start.
 absl::StatusOr<std::unique_ptr<PathFabric>> MakeHostFabric(const WorkerFabricOptions& options);
 
-// Of buffers in the memory of `device`, which is "cuda:N". INVALID_ARGUMENT names the field and the
-// value: `comm_path`, of a path that this machine has not, and why; `device`, in a build without
+// For buffers in the memory of `device`, which is "cuda:N". INVALID_ARGUMENT names the field and
+// the value: `comm_path` if this machine lacks that path, and why; `device` in a build without
 // CUDA. UNAVAILABLE if UCX cannot start, RESOURCE_EXHAUSTED if the GPU has no memory left.
 absl::StatusOr<std::unique_ptr<PathFabric>> MakeGpuFabric(const std::string& name,
                                                           std::shared_ptr<Device> device,

@@ -1,5 +1,5 @@
 // For tests: the communicators of DeviceFabric on FarDevices, behind buffers of the host
-// (testing_device_buffers.h).
+// (device_buffers.h).
 #pragma once
 
 #include <memory>

@@ -1,6 +1,6 @@
 // For tests: PathFabrics of ranks on FarDevices, all in this process, whose ways work or fail as
 // the test likes. Their ipc is that of PeerLinks between the devices, their nccl moves what the
-// memory holds at the time of the call (testing_near_fabric.h); both over UCX's shared memory.
+// memory holds at the time of the call (near_fabric.h); both over UCX's shared memory.
 #pragma once
 
 #include <memory>

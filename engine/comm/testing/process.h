@@ -1,4 +1,4 @@
-// A rank in a process of its own, for tests that kill it: testing_rank, asked line by line.
+// A rank in a process of its own, for tests that kill it: the program `rank`, asked line by line.
 #pragma once
 
 #include <sys/types.h>

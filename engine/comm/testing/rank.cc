@@ -1,4 +1,4 @@
-// The process behind RankProcess: testing_rank <UCX_TLS>, commands on descriptor 3. Addresses are
+// The process behind RankProcess: rank <UCX_TLS>, commands on descriptor 3. Addresses are
 // told in hexadecimal.
 #include <signal.h>
 #include <sys/prctl.h>

@@ -1,4 +1,4 @@
-// Messages for groups that this process has not made yet, or has left. Internal to this folder.
+// Messages for groups that this process has not made yet, or has left. Internal to engine/comm.
 #pragma once
 
 #include <cstddef>
@@ -13,8 +13,9 @@
 
 namespace skein::engine {
 
-// Bounded. A group whose messages no longer fit, or that was not made while messages of many others
-// came, is forgotten or kept as broken; its calls then end by an abort or by their deadlines.
+// Its size is bounded. A group whose messages no longer fit, or that was not made while messages of
+// many other groups arrived, is forgotten or kept as broken; its calls then end by an abort or at
+// their deadlines.
 class EarlyGroups {
  public:
   struct Message {
@@ -26,7 +27,7 @@ class EarlyGroups {
 
   void Keep(const WireHeader& header, std::span<const std::byte> data);
 
-  // All messages that were kept for a group that is made now.
+  // The messages that were kept for a group, which is being made now.
   std::vector<Message> Take(const GroupKey& key);
 
   // The group was left: later messages for it are dropped.

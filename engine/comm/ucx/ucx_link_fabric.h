@@ -1,4 +1,4 @@
-// The UCX fabric for fabrics that build on it. Internal to this folder.
+// The UCX fabric for fabrics that build on it. Internal to engine/comm.
 #pragma once
 
 #include <memory>

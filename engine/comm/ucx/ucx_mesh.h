@@ -1,5 +1,5 @@
-// The worker of a UCX fabric, its groups, and the waiting of their calls. Internal to this folder.
-// Thread-safe.
+// UcxMesh: the worker of a UCX fabric and its groups, whose calls wait here. Internal to
+// engine/comm. Thread-safe.
 #pragma once
 
 #include <atomic>
@@ -23,7 +23,7 @@
 namespace skein::engine {
 
 inline constexpr unsigned kCommMessage = 1;  // the active message's number
-// What UCX is told to carry in one piece.
+// The longest message that UCX carries in one piece.
 inline constexpr size_t kUcxSegmentBytes = 64 << 10;
 
 // A group's end and the call that waits for it.
@@ -37,7 +37,7 @@ struct UcxGroup {
 
 class UcxMesh {
  public:
-  // `host` null: nothing goes past UCX.
+  // Without `host` everything goes over UCX.
   UcxMesh(const UcxContext& context, std::unique_ptr<HostWire> host);
   ~UcxMesh();
 

@@ -1,5 +1,5 @@
 // The connections of a UCX fabric, their peers, and what is being sent on them.
-// Internal to this folder. All calls under the fabric's lock.
+// Internal to engine/comm. All calls under the fabric's lock.
 #pragma once
 
 #include <ucp/api/ucp.h>
@@ -24,8 +24,8 @@ namespace skein::engine {
 struct UcxPeer;
 struct UcxGroup;
 
-// One message under way. The wire reads header and data through it, when it has room for them; UCX
-// carries its address.
+// A message that is being sent. The wire reads header and data through it once it has room for
+// them; UCX passes its address to the callback.
 struct UcxOperation {
   WireHeader header;
   std::span<const std::byte> data;
@@ -60,26 +60,27 @@ class UcxPeers {
   // RESOURCE_EXHAUSTED: this process has no descriptors or memory left now.
   absl::StatusOr<UcxPeer*> Get(const UcxAddress& address);
 
-  // True: sent, nothing refers to the operation any more. False: under way (on_sent will tell).
+  // True: sent, and nothing refers to the operation any more. False: on_sent will be called.
   bool Send(UcxPeer* peer, UcxOperation operation);
 
-  // Sends what waited for room in a ring of the host's; how many messages.
+  // Sends messages that waited for room in a ring of this host, and returns their number.
   int SendWaiting();
-  // Before a sleep on HostWire::fd(). False: SendWaiting has something to do.
+  // To be called before a sleep on HostWire::fd(). False if SendWaiting can send something now.
   bool AwaitRoom();
 
-  // Peers whose processes have ended, and whose last words were read, are dead from now on. True:
-  // there were some.
+  // Marks peers as dead whose processes have ended and whose last messages were read. True if there
+  // were any.
   bool LoseEnded();
   // Readable when LoseEnded has something to do.
   int ended_fd() const { return processes_.fd(); }
 
-  // Operations of `group` no longer refer to its buffers: what is left of them is copied.
+  // Copies what operations of `group` have still to send, so that they no longer refer to its
+  // buffers.
   void Disown(UcxGroup* group);
 
   size_t under_way() const { return under_way_; }
 
-  // Forced and bounded.
+  // Closes all connections by force, in bounded time.
   void CloseAll();
 
  private:

@@ -1,6 +1,6 @@
 // One rank's end of a group over an unreliable-order wire: which bytes go next, where arriving ones
 // belong, and when the group is broken. No I/O, no clock, no lock: UcxMesh drives it under its own.
-// Internal to this folder.
+// Internal to engine/comm.
 //
 // Messages up to kEagerBytesMax go at once, and are kept where they come before their Receive.
 // Longer ones wait for a kReady, which Receive sends by itself, so that in a collective (where both
@@ -59,14 +59,14 @@ class WireGroup {
   void Receive(int from, std::span<std::byte> data, Signature signature);
   bool Idle() const { return pending_ == 0; }
 
-  // The next part for rank `to`, if one may go.
+  // The next part for rank `to`, if one may be sent now.
   std::optional<Fragment> Next(int to);
   void Sent(Outgoing* message, int to);
 
-  // `header` is of this group; what makes no sense breaks it.
+  // REQUIRES: `header` names this group. A message that makes no sense breaks the group.
   void Arrived(const WireHeader& header, std::span<const std::byte> data);
 
-  // UNAVAILABLE if something is awaited of, or cannot be given to, a rank that left or is `dead`.
+  // UNAVAILABLE if this rank waits for, or cannot send to, a rank that left or is `dead`.
   absl::Status Lacking(const std::vector<bool>& dead) const;
 
   const absl::Status& broken() const { return broken_; }
@@ -74,10 +74,10 @@ class WireGroup {
   void Break(const absl::Status& reason);
   // Forgets all buffers. REQUIRES: broken, and no fragment of them is under way.
   void Withdraw();
-  // Says goodbye.
+  // Tells the others that this rank leaves.
   void Leave();
 
-  // What to send beside messages, in order; the caller empties it.
+  // What to send besides messages, in this order; the caller empties it.
   std::vector<Control>& controls() { return controls_; }
 
  private:

@@ -1,4 +1,4 @@
-// The messages of the UCX fabric. Internal to this folder. Ranks of one group run the same binary
+// The messages of the UCX fabric. Internal to engine/comm. Ranks of one group run the same binary
 // on machines of one byte order, so a header travels as it lies in memory.
 #pragma once
 
@@ -10,7 +10,7 @@
 
 namespace skein::engine {
 
-// Longer messages go only when their receiver said that it is ready: they are never kept.
+// A longer message is sent only after its receiver said that it is ready, so it is never kept.
 inline constexpr size_t kEagerBytesMax = 64 << 10;
 
 enum class WireKind : uint32_t {

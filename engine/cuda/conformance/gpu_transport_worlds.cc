@@ -1,6 +1,6 @@
 // The worlds of the transport's conformance suite on a GPU, which the two processes share: through
 // staging memory of the host, and straight from memory to memory by CUDA's IPC (engine/transport/
-// testing_worlds.cc has the same on a double).
+// worlds.cc has the same on a double).
 #include <memory>
 #include <string>
 

@@ -1,5 +1,5 @@
-// What a CUDA call's failure becomes. Internal to the CUDA backend and to the communicators of GPUs
-// (engine/comm); includes CUDA's headers.
+// Turns failures of CUDA calls into statuses. Internal to engine/cuda and engine/comm, because it
+// includes CUDA's headers.
 #pragma once
 
 #include <cuda_runtime_api.h>

@@ -11,13 +11,13 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/cuda/device/cuda_check.h"
+#include "engine/cuda/device/kernel_image.h"
 #include "scheduler/vocabulary/check.h"
 
 namespace skein::engine {
 namespace {
 
 constexpr size_t kPageBytes = 4096;
-constexpr int kCapabilityMin = 80;
 constexpr size_t kPieceBytes = size_t{16} << 20;  // of pinned memory, in a staged copy
 constexpr size_t kStagedMin = size_t{1} << 20;    // smaller copies CUDA stages itself
 
@@ -39,7 +39,11 @@ class OpenedDevice final : public CudaDevice {
     const absl::Status set = Use();
     if (!set.ok()) return set;
     void* allocated = nullptr;
-    const cudaError_t error = cudaMalloc(&allocated, bytes + kPageBytes);
+    cudaError_t error = cudaMalloc(&allocated, WholePieces(bytes));
+    if (error == cudaSuccess && reinterpret_cast<uintptr_t>(allocated) % kPageBytes != 0) {
+      cudaFree(allocated);
+      error = cudaMalloc(&allocated, WholePieces(bytes + kPageBytes));
+    }
     if (error == cudaErrorMemoryAllocation) {
       cudaGetLastError();
       const absl::StatusOr<MemoryUse> use = MemoryInfo();
@@ -198,11 +202,8 @@ absl::StatusOr<CudaDeviceInfo> Look(int id) {
   info.capability = properties.major * 10 + properties.minor;
   info.multiprocessors = properties.multiProcessorCount;
   info.block_shared_bytes = static_cast<int>(properties.sharedMemPerBlockOptin);
-  if (info.capability < kCapabilityMin) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("device: 'cuda:", id, "' (", info.name, ") has compute capability ",
-                     properties.major, ".", properties.minor, ": 8.0 or newer is needed"));
-  }
+  const absl::Status old = CheckCapability(info, "");
+  if (!old.ok()) return old;
   return info;
 }
 
@@ -215,6 +216,9 @@ absl::StatusOr<std::shared_ptr<CudaDevice>> OpenCudaDevice(std::string_view name
   if (!info.ok()) return info.status();
   absl::Status status = FromCuda(cudaSetDevice(*id), "cudaSetDevice");
   if (!status.ok()) return status;
+  if (const int code = KernelImageError(); code != cudaSuccess) {
+    return CheckCapability(*info, cudaGetErrorString(static_cast<cudaError_t>(code)));
+  }
   cudaStream_t stream = nullptr;
   status = FromCuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreate");
   if (!status.ok()) return status;

@@ -19,4 +19,15 @@ absl::StatusOr<int> ParseCudaDevice(std::string_view name) {
   return id;
 }
 
+absl::Status CheckCapability(const CudaDeviceInfo& info, std::string_view code_error) {
+  constexpr int kOldest = 80;
+  const std::string gpu = "device: 'cuda:" + std::to_string(info.id) + "' (" + info.name +
+                          ") has compute capability " + std::to_string(info.capability / 10) + "." +
+                          std::to_string(info.capability % 10) + ": ";
+  if (info.capability < kOldest) return absl::InvalidArgumentError(gpu + "8.0 or newer is needed");
+  if (code_error.empty()) return absl::OkStatus();
+  return absl::InvalidArgumentError(gpu + "this build has no code for it (" +
+                                    std::string(code_error) + ")");
+}
+
 }  // namespace skein::engine

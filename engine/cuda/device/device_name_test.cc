@@ -21,5 +21,33 @@ TEST(ParseCudaDevice, NamesTheFieldAndTheValue) {
   }
 }
 
+TEST(CheckCapability, TakesWhatKernelsRunOn) {
+  CudaDeviceInfo info;
+  info.id = 1;
+  info.name = "NVIDIA B200";
+  for (const int capability : {80, 86, 89, 90, 100, 120}) {
+    info.capability = capability;
+    EXPECT_TRUE(CheckCapability(info, "").ok()) << capability;
+  }
+  info.capability = 75;
+  EXPECT_EQ(CheckCapability(info, "").message(),
+            "device: 'cuda:1' (NVIDIA B200) has compute capability 7.5: 8.0 or newer is needed");
+  info.capability = 100;
+  const absl::Status refused = CheckCapability(info, "no kernel image is available");
+  EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(
+      refused.message(),
+      "device: 'cuda:1' (NVIDIA B200) has compute capability 10.0: this build has no code for "
+      "it (no kernel image is available)");
+}
+
+TEST(WholePieces, AreOfTwoMebibytes) {
+  constexpr size_t kPiece = size_t{2} << 20;
+  EXPECT_EQ(WholePieces(0), kPiece);
+  EXPECT_EQ(WholePieces(1), kPiece);
+  EXPECT_EQ(WholePieces(kPiece), kPiece);
+  EXPECT_EQ(WholePieces(kPiece + 1), 2 * kPiece);
+}
+
 }  // namespace
 }  // namespace skein::engine

@@ -28,6 +28,15 @@ TEST_F(GpuDevice, AllocIsAlignedAndZero) {
   }
 }
 
+// CUDA's IPC hands over whole pieces of 2 MiB: no two allocations may lie in one.
+TEST_F(GpuDevice, AllocationsShareNoPiece) {
+  void* a = device_->Alloc(1000).value();
+  void* b = device_->Alloc(1000).value();
+  EXPECT_NE(reinterpret_cast<uintptr_t>(a) >> 21, reinterpret_cast<uintptr_t>(b) >> 21);
+  device_->Free(a, 1000);
+  device_->Free(b, 1000);
+}
+
 TEST_F(GpuDevice, CopiesAreInOrder) {
   std::vector<int> in(1 << 20), out(in.size());
   std::iota(in.begin(), in.end(), 5);

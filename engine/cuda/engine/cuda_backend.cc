@@ -8,6 +8,7 @@
 #include "engine/cuda/graphs/decode_graphs.h"
 #include "engine/cuda/ops/cublas_gemm.h"
 #include "engine/cuda/ops/cuda_ops.h"
+#include "engine/cuda/ops/split_gemm.h"
 #include "engine/cuda/skinny_gemm/skinny_gemm.h"
 
 namespace skein::engine {
@@ -53,7 +54,7 @@ absl::StatusOr<CudaBackend> MakeCudaBackend(std::string_view name,
                          {std::string(name), info.capability, info.multiprocessors}, warn);
   }
   auto ops = std::make_unique<CudaOps>(
-      *gpu, (*gpu)->Stream(), *std::move(gemm), policy,
+      *gpu, (*gpu)->Stream(), MakeSplitGemm(*gpu, *std::move(gemm)), policy,
       [id = info.id] { RequireCuda(cudaSetDevice(id), "cudaSetDevice"); });
   backend.make_decode_runner = [gpu = *gpu, ops = ops.get()](
                                    const DecodeShape& shape,

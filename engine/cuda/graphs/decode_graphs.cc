@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "engine/cuda/attention/attention.h"
+#include "engine/cuda/simt/launch_failures.h"
 #include "scheduler/vocabulary/check.h"
 
 namespace skein::engine {
@@ -65,7 +66,7 @@ DecodeGraphs::~DecodeGraphs() {
   if (scratch_ != nullptr) device_->Free(scratch_, scratch_bytes_);
 }
 
-// For steps of rows_max_ rows, which take the most.
+// Allocates for steps of rows_max_ rows, which need the most.
 absl::Status DecodeGraphs::Allocate() {
   if (!FitsAttention()) return absl::OkStatus();
   const int64_t ids = rows_max_ * BlocksMax(shape_);
@@ -115,7 +116,7 @@ int64_t DecodeGraphs::RowsFor(std::span<const SequenceSpan> sequences) const {
 
 void DecodeGraphs::Run(std::span<const int32_t> ids, std::span<const int32_t> positions,
                        std::span<const SequenceSpan> sequences, const std::function<void()>& step) {
-  if (refused_ || !graphs_.IsWarm(static_cast<int64_t>(ids.size()))) {
+  if (refused_) {
     ++counts_.plain;
     return step();
   }
@@ -123,12 +124,26 @@ void DecodeGraphs::Run(std::span<const int32_t> ids, std::span<const int32_t> po
   recorded.ids = ids;
   recorded.positions = positions;
   recorded.sequences = sequences;
-  const absl::Status ran = RunGraph(recorded, step);
+  const bool warm = graphs_.IsWarm(static_cast<int64_t>(ids.size()));
+  const absl::Status ran = warm ? RunGraph(recorded, step) : Rehearse(recorded, step);
   if (ran.ok()) return;
   refused_ = true;
   warn_("decode steps run without graphs from here on: " + std::string(ran.message()));
   ++counts_.plain;
   step();
+}
+
+absl::Status DecodeGraphs::Rehearse(const RecordedStep& step, const std::function<void()>& run) {
+  const Places places = PlacesOf(static_cast<int64_t>(step.ids.size()));
+  const absl::Status copied = CopyTables(step, places);
+  if (!copied.ok()) return copied;
+  RecordedStep placed = Placed(step, places);
+  placed.stream = ops_->own_stream();
+  ops_->Record(&placed);
+  run();
+  ops_->Record(nullptr);
+  ++counts_.plain;
+  return absl::OkStatus();
 }
 
 absl::Status DecodeGraphs::RunGraph(const RecordedStep& step, const std::function<void()>& run) {
@@ -194,10 +209,13 @@ absl::StatusOr<std::unique_ptr<RecordedGraph>> DecodeGraphs::Record(
   const absl::StatusOr<CudaStream> stream = recorder_->Begin();
   if (!stream.ok()) return stream.status();
   step.stream = *stream;
+  const LaunchFailures failures;
   ops_->Record(&step);
   run();
   ops_->Record(nullptr);
-  return recorder_->End();
+  auto graph = recorder_->End();
+  if (!failures.first().empty()) return absl::InternalError(failures.first());
+  return graph;
 }
 
 }  // namespace skein::engine

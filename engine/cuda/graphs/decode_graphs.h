@@ -4,8 +4,10 @@
 // them; then the graph is launched. Tokens are the same bits as without: rows do not depend on what
 // else is in a batch, and attention is cut in the same parts.
 //
-// The first step of a size runs as any other, the second is recorded. When the device refuses to
-// record or to launch, `warn` is told once, the step runs without, and so do all that follow.
+// The first step of a size is a rehearsal: it runs the very launches that the second one records,
+// so nothing is loaded or chosen for the first time while work is recorded. When the device refuses
+// to record, any launch within, or the graph, `warn` is told once, the step runs without a graph,
+// and so do all that follow.
 #pragma once
 
 #include <cstddef>
@@ -53,7 +55,7 @@ class DecodeGraphs final : public DecodeRunner {
            std::span<const SequenceSpan> sequences, const std::function<void()>& step) override;
 
   struct Counts {
-    int64_t plain = 0;  // steps that ran without a graph
+    int64_t plain = 0;  // steps that ran without a graph, rehearsals too
     int64_t recorded = 0;
     int64_t launched = 0;
   };
@@ -61,7 +63,7 @@ class DecodeGraphs final : public DecodeRunner {
   const GraphCache& graphs() const { return graphs_; }
 
  private:
-  // Where the tables of a step of some rows are, in bytes from the arena's begin.
+  // Where the tables of a step lie, in bytes from the begin of the arena.
   struct Places {
     size_t positions, spans, plan, tables;
   };
@@ -74,6 +76,7 @@ class DecodeGraphs final : public DecodeRunner {
   bool FitsAttention() const;
   DecodeGraphBounds BoundsOf(int64_t rows) const;
   Places PlacesOf(int64_t rows) const;
+  absl::Status Rehearse(const RecordedStep& step, const std::function<void()>& run);
   absl::Status RunGraph(const RecordedStep& step, const std::function<void()>& run);
   absl::Status CopyTables(const RecordedStep& step, const Places& places);
   RecordedStep Placed(RecordedStep step, const Places& places) const;

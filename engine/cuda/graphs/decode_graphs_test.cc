@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/cuda/simt/launch_failures.h"
 #include "engine/cuda/testing/twin_backend.h"
 #include "engine/model/forward/forward.h"
 #include "engine/model/model_engine.h"
@@ -198,7 +199,7 @@ TEST_P(DecodeGraphsTest, SameSampledTokens) {
 // A device that refuses at its second graph.
 class Refusing final : public GraphRecorder {
  public:
-  enum class At { kBegin, kEnd, kLaunch };
+  enum class At { kBegin, kWithin, kEnd, kLaunch };
   class Graph final : public RecordedGraph {
    public:
     absl::Status Launch() override { return absl::InternalError("no launch today"); }
@@ -211,6 +212,7 @@ class Refusing final : public GraphRecorder {
     return inner_->Begin();
   }
   absl::StatusOr<std::unique_ptr<RecordedGraph>> End() override {
+    if (refuses_ && at_ == At::kWithin) LaunchFailed("no kernel today");
     auto graph = inner_->End();
     if (refuses_ && at_ == At::kEnd) return absl::InternalError("no graph today");
     if (refuses_ && at_ == At::kLaunch) return std::make_unique<Graph>();
@@ -226,6 +228,7 @@ class Refusing final : public GraphRecorder {
 
 TEST_P(DecodeGraphsTest, ADeviceThatRefusesIsAskedNoMore) {
   const std::pair<Refusing::At, std::string> cases[] = {{Refusing::At::kBegin, "no capture today"},
+                                                        {Refusing::At::kWithin, "no kernel today"},
                                                         {Refusing::At::kEnd, "no graph today"},
                                                         {Refusing::At::kLaunch, "no launch today"}};
   for (const auto& [at, text] : cases) {

@@ -17,7 +17,7 @@ class GraphCache {
   explicit GraphCache(size_t graphs_max) : graphs_max_(graphs_max) {}
 
   // False the first time: what a size needs (the choice of algorithms, code that is loaded at first
-  // use) is made by a step that is not recorded.
+  // use) is made by a rehearsal.
   bool IsWarm(int64_t rows);
 
   // Null when there is none. Valid until the next Put.

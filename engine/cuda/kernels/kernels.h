@@ -51,4 +51,13 @@ void PlainAttentionKernel(ConstMatrix q, const PagedBatch& batch, const DeviceKv
 // MatMul for any dtypes and strides in f32 on the ordinary cores, each sum in the order of k.
 void PlainGemmKernel(ConstMatrix x, ConstMatrix w, ConstVector bias, Matrix out, CudaStream stream);
 
+// f32 rows x [R, K] as rows of a 16-bit type. parts f16 [2 R, K]: x[r] = scales[r] * (parts[r] +
+// parts[R + r] / 2^11), scales [R] powers of two; parts bf16 [3 R, K]: x[r] is the sum of parts[r],
+// parts[R + r] and parts[2 R + r], `scales` null.
+void SplitRowsKernel(ConstMatrix x, Matrix parts, float* scales, CudaStream stream);
+
+// From the products of such parts, f32 [2 R or 3 R, N], to out [R, N], with the bias added.
+void JoinProductsKernel(ConstMatrix products, const float* scales, ConstVector bias, Matrix out,
+                        CudaStream stream);
+
 }  // namespace skein::engine

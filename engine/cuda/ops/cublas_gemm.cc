@@ -8,10 +8,12 @@
 #include <cstdlib>
 #include <map>
 #include <optional>
+#include <string>
 #include <utility>
 
 #include "engine/cuda/kernels/kernels.h"
 #include "engine/cuda/ops/rows_bucket.h"
+#include "engine/cuda/simt/launch_failures.h"
 #include "engine/ops/ops.h"
 
 namespace skein::engine {
@@ -94,10 +96,12 @@ class CublasGemm final : public Gemm {
     const float one = 1.0f, kept = bias.empty() ? 0.0f : 1.0f;
     const Layout a(w.dtype, w.rows, w.cols, w.stride), b(x.dtype, x.rows, x.cols, x.stride);
     const Layout d(out.dtype, out.rows, out.cols, out.stride);
-    Require(cublasLtMatmul(handle_, product_, &one, w.data, a.get(), x.data, b.get(), &kept,
-                           out.data, d.get(), out.data, d.get(), &*algorithm, workspace_,
-                           kWorkspaceBytes, stream),
-            "cublasLtMatmul");
+    const cublasStatus_t launched = cublasLtMatmul(
+        handle_, product_, &one, w.data, a.get(), x.data, b.get(), &kept, out.data, d.get(),
+        out.data, d.get(), &*algorithm, workspace_, kWorkspaceBytes, stream);
+    if (launched != CUBLAS_STATUS_SUCCESS) {
+      LaunchFailed(std::string("cublasLtMatmul: ") + cublasGetStatusString(launched));
+    }
   }
 
  private:

@@ -68,6 +68,8 @@ class CudaOps final : public Ops {
   // process when they have other ids, positions or sequences.
   void Record(const RecordedStep* step) { recorded_ = step; }
   const AttentionPolicy& attention_policy() const { return policy_; }
+  // The stream of all kernels outside a recorded step.
+  CudaStream own_stream() const { return stream_; }
 
  private:
   CudaStream stream() const { return recorded_ != nullptr ? recorded_->stream : stream_; }

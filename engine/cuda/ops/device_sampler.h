@@ -33,7 +33,7 @@ class DeviceSampler final : public TokenSampler {
   DeviceSampler& operator=(const DeviceSampler&) = delete;
 
   int RequestsMax() const override { return rows_max_; }
-  // Not for more than kDeviceTopLogprobsMax alternatives.
+  // True unless more than kDeviceTopLogprobsMax alternatives are wanted.
   bool Takes(const SamplingParams& params) const override {
     return params.top_logprobs <= kDeviceTopLogprobsMax;
   }

@@ -92,6 +92,23 @@ TEST_F(Kernels, RowsBehindTheLastSpanGoNowhere) {
   ExpectNear(OnHost(device_out, out.size()), out);
 }
 
+// Rows whose copy in shared memory fills the 48 KiB that a launch has without asking: with the sums
+// beside it, it has to ask.
+TEST_F(Kernels, NormsOfRowsAsWideAsSharedMemory) {
+  for (const int64_t cols : {8192, 12272, 12288, 12292, 16384}) {
+    const auto count = static_cast<size_t>(2 * cols);
+    std::vector<float> x = Random(count), expected(count);
+    const std::vector<float> weight = Random(static_cast<size_t>(cols));
+    float* out = OnDevice(std::vector<float>(count));
+    RmsNormKernel(View(OnDevice(x), 2, cols), {}, View(OnDevice(weight), 1, cols), 1e-5f,
+                  View(out, 2, cols), TestingStream());
+    std::vector<float> same_weight = weight;
+    reference_.RmsNorm(View(x.data(), 2, cols), View(same_weight.data(), 1, cols), 1e-5f,
+                       View(expected.data(), 2, cols));
+    ExpectNear(OnHost(out, count), expected);
+  }
+}
+
 TEST_F(Kernels, BroadcastRow) {
   for (const int64_t cols : {3, 64}) {
     const std::vector<float> row = Random(static_cast<size_t>(cols));

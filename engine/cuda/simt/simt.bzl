@@ -6,7 +6,8 @@ twin_test: a test of both.
 
 load("//tools/build:cuda.bzl", "REQUIRES_CUDA", "cuda_library")
 
-# Hopper with its own instructions, and everything since Ampere.
+# Hopper with its own instructions, and everything since Ampere; what comes after runs the PTX of the
+# latter.
 ARCHS = ["80", "90a"]
 
 def simt_library(name, srcs, hdrs = [], deps = [], emulated_deps = [], cuda_deps = [], archs = ARCHS, **kwargs):

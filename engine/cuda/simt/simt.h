@@ -25,12 +25,18 @@
 #include <cstdint>
 
 #include "engine/base/dtype.h"
+#include "engine/cuda/simt/launch_failures.h"
 #include "engine/cuda/simt/stream.h"
 
 namespace skein::engine::simt {
 
 inline constexpr int kWarp = 32;
 inline constexpr uint32_t kAllLanes = 0xffffffffu;
+
+// A block has 48 KiB of shared memory, static and dynamic together, unless its launch asks for
+// more. Launch asks where it is given more dynamic memory than this, so a kernel with less may have
+// 16 KiB of static arrays.
+inline constexpr size_t kSharedBytesUnasked = 32 << 10;
 
 // IEEE half precision as bits. (BF16 of engine/base/dtype.h is the same for bfloat16.)
 struct Half {

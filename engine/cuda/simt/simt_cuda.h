@@ -6,8 +6,7 @@
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
 
-#include <cstdio>
-#include <cstdlib>
+#include <string>
 
 // A block's static shared array: SKEIN_SHARED(float, sums, [32]), SKEIN_SHARED(int, flag, ).
 #define SKEIN_SHARED(type, name, extents) __shared__ type name extents
@@ -210,14 +209,15 @@ inline int Multiprocessors() {
   return count;
 }
 
-// Ends the process: a launch that fails is a programmer error or a sticky one.
-inline void CheckLaunch(cudaError_t error, const void* kernel) {
-  if (error == cudaSuccess) return;
+// Whether the launch went well; else LaunchFailed, which may return.
+inline bool CheckLaunch(cudaError_t error, const void* kernel) {
+  if (error == cudaSuccess) return true;
   const char* name = nullptr;
   if (cudaFuncGetName(&name, kernel) != cudaSuccess || name == nullptr) name = "a kernel";
-  std::fprintf(stderr, "CUDA: launch of %s: %s (%s)\n", name, cudaGetErrorString(error),
-               cudaGetErrorName(error));
-  std::abort();
+  cudaGetLastError();  // forgets it: it is told here
+  LaunchFailed(std::string("launch of ") + name + ": " + cudaGetErrorString(error) + " (" +
+               cudaGetErrorName(error) + ")");
+  return false;
 }
 
 // kernel<<<grid, block, shared_bytes, stream>>>(args...), on the current device.
@@ -225,11 +225,11 @@ template <typename... Parameters, typename... Args>
 void Launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, size_t shared_bytes,
             CudaStream stream, Args&&... args) {
   const void* address = reinterpret_cast<const void*>(kernel);
-  constexpr size_t kWithoutAsking = 48 << 10;
-  if (shared_bytes > kWithoutAsking) {
-    CheckLaunch(cudaFuncSetAttribute(address, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                     static_cast<int>(shared_bytes)),
-                address);
+  if (shared_bytes > kSharedBytesUnasked &&
+      !CheckLaunch(cudaFuncSetAttribute(address, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                        static_cast<int>(shared_bytes)),
+                   address)) {
+    return;
   }
   cudaLaunchConfig_t config{};
   config.gridDim = grid;

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "engine/cuda/emulator/recording.h"
+#include "engine/cuda/ops/split_gemm.h"
 #include "engine/cuda/skinny_gemm/skinny_gemm.h"
 #include "engine/device/cpu_device.h"
 #include "scheduler/vocabulary/check.h"
@@ -106,9 +107,9 @@ std::unique_ptr<GraphRecorder> MakeEmulatedGraphRecorder() {
 std::unique_ptr<CudaOps> MakeEmulatedCudaOps(WideKernel wide) {
   auto gemm = MakeSkinnyGemm(MakeEmulatedCudaDevice(), kSkinnyGemm, MakePlainGemm());
   SKEIN_CHECK(gemm.ok());
-  return std::make_unique<CudaOps>(MakeEmulatedCudaDevice(), nullptr, *std::move(gemm),
-                                   AttentionPolicy{.blocks = kAttentionBlocks, .wide = wide},
-                                   [] {});
+  return std::make_unique<CudaOps>(
+      MakeEmulatedCudaDevice(), nullptr, MakeSplitGemm(MakeEmulatedCudaDevice(), *std::move(gemm)),
+      AttentionPolicy{.blocks = kAttentionBlocks, .wide = wide}, [] {});
 }
 
 }  // namespace skein::engine

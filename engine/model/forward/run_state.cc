@@ -59,8 +59,9 @@ DeviceBuffer::~DeviceBuffer() {
 }
 
 absl::StatusOr<RunState> AllocateRunState(const ModelConfig& config, DType activation,
-                                          const KvSpec& kv, int64_t tokens_max,
-                                          int64_t logit_rows_max, Device* device) {
+                                          DType head_activation, const KvSpec& kv,
+                                          int64_t tokens_max, int64_t logit_rows_max,
+                                          Device* device) {
   RunState state;
   Allocator allocator(device, &state);
   const int64_t hidden = config.hidden_size;
@@ -73,7 +74,7 @@ absl::StatusOr<RunState> AllocateRunState(const ModelConfig& config, DType activ
   state.projected = allocator.Rows(DType::kF32, tokens_max, hidden);
   state.gate_up = allocator.Rows(DType::kF32, tokens_max, int64_t{2} * config.intermediate_size);
   state.ffn = allocator.Rows(activation, tokens_max, config.intermediate_size);
-  state.last_normed = allocator.Rows(activation, logit_rows_max, hidden);
+  state.last_normed = allocator.Rows(head_activation, logit_rows_max, hidden);
   state.logits = allocator.Rows(DType::kF32, logit_rows_max, config.vocab_size);
   for (int layer = 0; layer < kv.num_layers; ++layer) {
     state.kv.push_back(allocator.Bytes(static_cast<size_t>(kv.num_blocks * kv.BlockBytes())));

@@ -33,7 +33,8 @@ class DeviceBuffer {
 };
 
 // T = tokens of the largest step, R = rows whose logits are computed at a time (Ops::SkinnyRowsMax
-// at most); H, Q, K, F as in weights.h, V the vocabulary. `act` is ModelWeights::activation.
+// at most); H, Q, K, F as in weights.h, V the vocabulary. `act` is ModelWeights::activation, `head`
+// its head_activation.
 struct RunState {
   Matrix residual;        // f32 [T, H]   the stream that every layer adds to
   Matrix normed;          // act [T, H]   input of the layer's products
@@ -44,7 +45,7 @@ struct RunState {
   Matrix projected;       // f32 [T, H]   what a layer adds to the residual
   Matrix gate_up;         // f32 [T, 2 F] gate | up
   Matrix ffn;             // act [T, F]
-  Matrix last_normed;     // act [R, H]   rows that need logits
+  Matrix last_normed;     // head [R, H]  rows that need logits
   Matrix logits;          // f32 [R, V]
   std::vector<void*> kv;  // one per layer, kv_bytes_a_layer each
 
@@ -53,8 +54,9 @@ struct RunState {
 
 // RESOURCE_EXHAUSTED when the device has not the memory.
 absl::StatusOr<RunState> AllocateRunState(const ModelConfig& config, DType activation,
-                                          const KvSpec& kv, int64_t tokens_max,
-                                          int64_t logit_rows_max, Device* device);
+                                          DType head_activation, const KvSpec& kv,
+                                          int64_t tokens_max, int64_t logit_rows_max,
+                                          Device* device);
 
 // The first `rows` rows.
 Matrix FirstRows(const Matrix& matrix, int64_t rows);

@@ -62,7 +62,8 @@ absl::StatusOr<bool> AgreeOn(uint64_t digest, bool refuses, const GroupPart& par
   return any;
 }
 
-// What one rank refuses (its own blocks, say) the others do not run either. 64 sequences at a time.
+// A sequence that one rank refuses (for its own blocks, say) runs at no rank. 64 sequences at a
+// time.
 absl::Status ShareRefusals(const GroupPart& part, Device* device, std::byte* scratch,
                            std::vector<SequenceResult>& results) {
   for (size_t begin = 0; begin < results.size(); begin += 64) {

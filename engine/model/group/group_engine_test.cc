@@ -10,7 +10,11 @@
 #include <string>
 #include <vector>
 
+#include "engine/comm/local/local_fabric.h"
+#include "engine/comm/testing/ranks.h"
 #include "engine/device/cpu_device.h"
+#include "engine/model/group/group_comms.h"
+#include "engine/model/group/group_weights.h"
 #include "engine/model/testing/lone_failures.h"
 #include "engine/model/testing/ranks/group_of_engines.h"
 #include "engine/model/testing/sequence_runner.h"
@@ -93,6 +97,62 @@ class Checkpoint {
   static inline int made_ = 0;
   std::string dir_;
 };
+
+// Graphs of a rank's plain steps hold the addresses of the buffers that its group steps use, too.
+TEST(GroupForwardTest, BuffersNeverChangePlaces) {
+  const Checkpoint checkpoint("{}");
+  constexpr int kRanks = 4;
+  const std::vector<GroupMode> modes = {{1, 4}, {4, 1}, {2, 2}};
+  LocalHub hub;
+  TestingRanks ranks([&] { return hub.MakeFabric(); }, kRanks);
+  const std::vector<int> members = {0, 1, 2, 3};
+  const std::vector<std::string> addresses = ranks.Addresses(members);
+  const std::vector<int32_t> table = {0, 1}, other = {2, 3};
+  Batch batch;
+  for (const auto& blocks : {&table, &other}) {
+    const int64_t first = batch.tokens();
+    batch.sequences.push_back({first, 3, 0, *blocks, KvLayout{kRanks}});
+    for (int i = 0; i < 3; ++i) {
+      batch.ids.push_back(static_cast<int32_t>(first) + i);
+      batch.positions.push_back(i);
+    }
+    batch.logit_rows.push_back(static_cast<int32_t>(first) + 2);
+  }
+  const auto run = [&](Communicator* comm) {
+    const int rank = comm->Rank();
+    auto loaded = LoadModel(checkpoint.dir(), *MakeCpuOps({.threads = 1}), MakeCpuDevice(),
+                            SmallPool(), kRanks);
+    if (!loaded.ok()) return loaded.status();
+    auto buffers = AllocateGroupBuffers(**loaded, kRanks);
+    if (!buffers.ok()) return buffers.status();
+    auto comms = GroupComms::Make(ranks.fabric(rank), GroupId{9, 1}, addresses, rank, modes);
+    if (!comms.ok()) return comms.status();
+    RunState& state = (*loaded)->state;
+    const std::vector<Matrix*> all = {&state.residual,    &state.normed,  &state.query,
+                                      &state.key,         &state.value,   &state.attention,
+                                      &state.projected,   &state.gate_up, &state.ffn,
+                                      &state.last_normed, &state.logits};
+    std::vector<const void*> places;
+    for (const Matrix* m : all) places.push_back(m->data);
+    for (const GroupMode mode : modes) {
+      const auto layout = MakeShardLayout(ShapeOf((*loaded)->config), mode, rank);
+      if (!layout.ok()) return layout.status();
+      GroupForward forward(loaded->get(), &*buffers, comms->Part(mode, Later()), *layout);
+      absl::Status ran = forward.RunLayers(batch, nullptr);
+      if (ran.ok()) ran = forward.Logits(0, 2).status();
+      if (!ran.ok()) return ran;
+      for (size_t i = 0; i < all.size(); ++i) {
+        if (all[i]->data != places[i]) {
+          return absl::InternalError("buffer " + std::to_string(i) + " changed its place");
+        }
+      }
+    }
+    return absl::OkStatus();
+  };
+  for (const absl::Status& status : TestingRanks::Run(ranks.GroupOfAll(), run)) {
+    EXPECT_TRUE(status.ok()) << status;
+  }
+}
 
 // A whole prompt, a chunked one, and two that go token by token, in the same steps.
 std::vector<double> Scores(Engine& engine) {

@@ -170,7 +170,8 @@ void GroupForward::Project(const LayerWeights& w) {
   ops.Rope(key_, own_.positions, model_.rope);
 }
 
-// What sp_rank `to` attends with of the own tokens, as one row [q | k | v] a token.
+// Packs the heads of the own tokens with which sp_rank `to` attends: one row [q | k | v] for each
+// token.
 void GroupForward::PackFor(int to, const Matrix& block) {
   const int ranks = layout_.mode.ranks(), dim = shape_.head_dim;
   const int rank = layout_.tp_rank * layout_.mode.sp + to;
@@ -284,7 +285,7 @@ Batch GroupForward::KeepLogitRows(const Batch& batch) {
   }
   model_.ops->Embed(own_rows, FirstRows(state_.residual, before.count),
                     FirstRows(state_.projected, mine.count));
-  std::swap(state_.residual, state_.projected);
+  Copy(FirstRows(state_.projected, mine.count), FirstRows(state_.residual, mine.count));
   const Matrix queries = Compact(buffers_.send, selected.tokens(), query_.cols);
   model_.ops->Embed(batch.logit_rows, query_, queries);
   query_ = queries;
@@ -302,7 +303,7 @@ absl::Status GroupForward::GatherResidual() {
     receive.push_back(BytesOf(RowsOf(all, theirs)));
   }
   const absl::Status moved = part_.sp->AllToAll(send, receive, part_.deadline);
-  if (moved.ok()) std::swap(state_.residual, state_.projected);
+  if (moved.ok()) Copy(all, FirstRows(state_.residual, all.rows));
   return moved;
 }
 

@@ -38,8 +38,8 @@ struct GroupPart {
   CommDeadline deadline;
 };
 
-// What a group step writes beside RunState. T and act as there, P ≤ ranks_max, N = T + ranks_max
-// rows at most, Q and W the widest row of one rank's heads (at P = 2).
+// The buffers that a group step writes besides RunState. T and act as there, P ≤ ranks_max, N = T +
+// ranks_max rows at most, Q and W the widest row of one rank's heads (at P = 2).
 struct GroupBuffers {
   Matrix send;      // f32 [N, W]  q k v of own tokens, by receiver
   Matrix receive;   // f32 [N, W]  q k v of all tokens, this rank's heads
@@ -60,7 +60,8 @@ class GroupForward {
                const ShardLayout& layout);
 
   // As RunLayers of forward.h, for the group: afterwards state.residual[0 … R) holds the rows of
-  // logit_rows on every rank. An error is a communicator's.
+  // logit_rows on every rank. Buffers never change places: graphs of plain steps have their
+  // addresses. An error is a communicator's.
   absl::Status RunLayers(const Batch& batch, const std::function<void(int)>& layer_done);
 
   // Logits f32 [count, V] of residual rows first …, valid until the next call.

@@ -13,7 +13,7 @@ namespace skein::engine {
 // Radians a position adds to pair i, i < head_dim / 2.
 std::vector<double> InverseFrequencies(const RopeConfig& rope, int head_dim);
 
-// What cos and sin are multiplied with: 1 for all but yarn.
+// The factor of cos and sin: 1 for every kind but yarn.
 double AttentionFactor(const RopeConfig& rope);
 
 // cos and sin, [positions, head_dim / 2] each, computed in f64 and rounded once.

@@ -1,7 +1,9 @@
 #include "engine/model/load/weights.h"
 
+#include <algorithm>
 #include <set>
 #include <string>
+#include <utility>
 
 #include "absl/status/status.h"
 
@@ -92,15 +94,44 @@ absl::Status RefuseUnknown(const ModelConfig& config, const TensorStore& tensors
   return absl::OkStatus();
 }
 
-bool AllBF16(const ModelWeights& weights) {
-  bool all = weights.lm_head.dtype == DType::kBF16;
-  for (const LayerWeights& w : weights.layers) {
-    for (const Linear* linear :
-         {&w.query, &w.key, &w.value, &w.attention_out, &w.gate, &w.up, &w.down}) {
-      all = all && linear->weight.dtype == DType::kBF16;
+// The matrices of the layers, then lm_head.
+struct NamedMatrix {
+  std::string name;
+  DType dtype;
+};
+std::vector<NamedMatrix> MatricesOf(const ModelConfig& config, const ModelWeights& weights) {
+  std::vector<NamedMatrix> all;
+  for (size_t layer = 0; layer < weights.layers.size(); ++layer) {
+    const LayerWeights& w = weights.layers[layer];
+    const std::pair<const char*, const Linear*> linears[] = {
+        {"self_attn.q_proj", &w.query}, {"self_attn.k_proj", &w.key},
+        {"self_attn.v_proj", &w.value}, {"self_attn.o_proj", &w.attention_out},
+        {"mlp.gate_proj", &w.gate},     {"mlp.up_proj", &w.up},
+        {"mlp.down_proj", &w.down}};
+    for (const auto& [name, linear] : linears) {
+      all.push_back(
+          {"model.layers." + std::to_string(layer) + "." + name + ".weight", linear->weight.dtype});
     }
   }
+  all.push_back({config.tied_embeddings ? "model.embed_tokens.weight" : "lm_head.weight",
+                 weights.lm_head.dtype});
   return all;
+}
+
+void ChooseActivations(const ModelConfig& config, ModelWeights* weights) {
+  const std::vector<NamedMatrix> all = MatricesOf(config, *weights);
+  const auto other =
+      std::find_if(all.begin(), all.end(), [](const auto& m) { return m.dtype != DType::kBF16; });
+  if (other == all.end() || other + 1 == all.end()) weights->activation = DType::kBF16;
+  if (other == all.end()) weights->head_activation = DType::kBF16;
+  const bool all_f32 =
+      std::all_of(all.begin(), all.end(), [](const auto& m) { return m.dtype == DType::kF32; });
+  if (other == all.end() || all_f32) return;
+  weights->slower_because =
+      "tensor \"" + other->name + "\" is " + std::string(NameOf(other->dtype)) +
+      (other + 1 == all.end()
+           ? ", not bf16 as the others: its products are in f32, which is slower"
+           : ", not bf16: the products of all layers are in f32, which is slower");
 }
 
 int64_t CountParameters(const TensorStore& tensors, const Binder& binder) {
@@ -130,7 +161,7 @@ absl::StatusOr<ModelWeights> BindWeights(const ModelConfig& config, const Tensor
   if (!binder.status().ok()) return binder.status();
   const absl::Status unknown = RefuseUnknown(config, tensors, binder);
   if (!unknown.ok()) return unknown;
-  weights.activation = AllBF16(weights) ? DType::kBF16 : DType::kF32;
+  ChooseActivations(config, &weights);
   weights.common = weights.layers.front().query.weight.dtype;
   weights.num_parameters = CountParameters(tensors, binder);
   return weights;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -43,9 +44,14 @@ struct ModelWeights {
   ConstVector final_norm;  // [H]
   ConstMatrix lm_head;     // [vocab, H]; the embedding when tied
 
-  // What activations are rounded to before a product: bf16 when every matrix is bf16, else f32 (f16
-  // would overflow on the outliers that real models have).
+  // What activations are rounded to before a product of a layer: bf16 when every matrix of the
+  // layers is bf16, else f32 (f16 would overflow on the outliers that real models have). Before
+  // lm_head: the same, if that is bf16, too.
   DType activation = DType::kF32;
+  DType head_activation = DType::kF32;
+  // Names the first tensor because of which an activation is f32 though there are 16-bit matrices:
+  // such products are slower than those of a bf16 checkpoint. Else empty.
+  std::string slower_because;
   DType common = DType::kF32;  // dtype of the first layer's query matrix
   int64_t num_parameters = 0;  // elements of the tensors in use, tied ones once
 };

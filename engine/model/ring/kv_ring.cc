@@ -98,7 +98,7 @@ bool KvRing::Passes(int layer, int rank, int hop) const {
   return false;
 }
 
-// Of a segment of `rank`'s blocks on its way to the rank `hop` places on.
+// The bytes of a segment of `rank`'s blocks that go to the rank `hop` places further.
 size_t KvRing::BytesOf(int layer, int64_t segment, int rank, int hop) const {
   if (!Passes(layer, rank, hop)) return 0;
   return static_cast<size_t>(layout_.SegmentBlocksOf(rank, segment) * options_.kv->BlockBytes());

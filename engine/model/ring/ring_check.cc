@@ -29,7 +29,8 @@ absl::Status CheckBlocks(std::span<const int32_t> ids, const std::string& field,
 absl::Status CheckGroups(const RingStep& step) {
   const auto ranks = static_cast<int>(step.shares.size());
   if (ranks == 0) return Bad("shares: empty");
-  if (step.comm == nullptr && ranks > 1) return Bad("comm: required by several shares");
+  if (step.comm == nullptr && ranks > 1)
+    return Bad("comm: required when there is more than one share");
   for (const Communicator* group : {step.comm, step.moves}) {
     if (group == nullptr) continue;
     if (group->Size() != ranks) {
@@ -37,7 +38,7 @@ absl::Status CheckGroups(const RingStep& step) {
                  std::to_string(group->Size()));
     }
     if (step.comm == nullptr || group->Rank() != step.comm->Rank()) {
-      return Bad("moves: not the rank of comm");
+      return Bad("moves: this process has another rank there than in comm");
     }
   }
   return absl::OkStatus();
@@ -142,7 +143,7 @@ absl::Status CheckRingStep(const SequenceStep& sequence, const EngineSpec& spec,
        {std::pair(&step.send, "ring.send"), std::pair(&step.receive, "ring.receive")}) {
     if (status.ok()) status = CheckLists(*lists, field, ranks, rank, spec.kv.num_blocks);
     if (status.ok() && step.moves == nullptr && HasBlocks(*lists)) {
-      status = Bad(std::string(field) + ": without a group that moves");
+      status = Bad(std::string(field) + ": given, but there is no group `moves`");
     }
   }
   return status;

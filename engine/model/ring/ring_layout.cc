@@ -12,6 +12,7 @@ int64_t CeilDivide(int64_t a, int64_t b) { return (a + b - 1) / b; }
 RingLayout::RingLayout(const std::vector<RankShare>& shares, int block_tokens,
                        int64_t segment_blocks)
     : block_tokens_(block_tokens), segment_blocks_(segment_blocks) {
+  int64_t blocks_max = 0;
   for (const RankShare& share : shares) {
     List list;
     int64_t tokens = share.history_tokens;
@@ -21,10 +22,10 @@ RingLayout::RingLayout(const std::vector<RankShare>& shares, int block_tokens,
       list.seen_after.push_back(tokens += span.count);
     }
     list.blocks = CeilDivide(tokens, block_tokens);
-    blocks_max_ = std::max(blocks_max_, list.blocks);
+    blocks_max = std::max(blocks_max, list.blocks);
     lists_.push_back(std::move(list));
   }
-  segments_ = CeilDivide(blocks_max_, segment_blocks);
+  segments_ = CeilDivide(blocks_max, segment_blocks);
 }
 
 int64_t RingLayout::SegmentBlocksOf(int rank, int64_t segment) const {

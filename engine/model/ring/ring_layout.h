@@ -1,5 +1,5 @@
-// What passes round the ring of a ring step, worked out from the shares alone, so that every
-// rank knows the same. Pure.
+// RingLayout: which blocks pass round the ring of a ring step. It depends on the shares alone, so
+// all ranks know the same. Pure.
 //
 // A rank's list: the blocks of its history, then those of its spans. A query sees a prefix of any
 // other rank's list: all of its history, which is before the step, and the spans before its own
@@ -29,8 +29,6 @@ class RingLayout {
 
   int ranks() const { return static_cast<int>(lists_.size()); }
   int64_t segments() const { return segments_; }
-  // Blocks of the longest list.
-  int64_t blocks_max() const { return blocks_max_; }
   int64_t BlocksOf(int rank) const { return lists_[static_cast<size_t>(rank)].blocks; }
   // The blocks of `rank`'s list in one segment start at segment * segment_blocks.
   int64_t SegmentBlocksOf(int rank, int64_t segment) const;
@@ -50,7 +48,6 @@ class RingLayout {
   int block_tokens_;
   int64_t segment_blocks_;
   int64_t segments_ = 0;
-  int64_t blocks_max_ = 0;
   std::vector<List> lists_;
 };
 

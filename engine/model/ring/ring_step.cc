@@ -21,7 +21,8 @@ Matrix RowsFrom(const Matrix& m, int64_t begin, int64_t rows) {
   return {static_cast<float*>(m.data) + begin * m.stride, m.dtype, rows, m.cols, m.stride};
 }
 
-// Of a rank, when the ranks meet: runs it, fingerprint, attends last, blocks of a segment.
+// The words that each rank sends when the ranks meet: whether it runs the step, the fingerprint,
+// whether it attends in the last layer, and the blocks of a segment.
 constexpr size_t kWords = 4;
 
 // A digest of everything that all ranks must have been given alike.
@@ -202,7 +203,7 @@ absl::Status RingRunner::RunRingLayers(const Step& step, const Batch& batch,
     FeedForward(model, rows, layer, state);
     if (layer == last) EndLayers(model, rows, state);
   }
-  // What this rank passes on and gives away may be wanted longer than its own attention lasts.
+  // Other ranks may still need blocks of this rank when its own attention has ended.
   step.progress.Await(Milestone::kPassed, last + 1);
   step.progress.Await(Milestone::kMoved, last + 1);
   return step.progress.status();

@@ -31,7 +31,7 @@ struct World {
   std::shared_ptr<Device> device = nullptr;  // where the source's memory lies
 };
 
-// Whoever links the suite has this, and instantiates it (testing_worlds.cc).
+// Whoever links the suite has this, and instantiates it (worlds.cc).
 World MakeWorld(const std::string& name);
 
 std::string RandomBytes(size_t bytes, std::mt19937_64* random);

@@ -1,7 +1,7 @@
-// DeviceInbox: the target's side of transfers to and from memory of a device: what messages bring
-// is copied on to the device, what they ask for is copied from it, through page-locked slots of a
-// message each. Internal to this folder; the source's side is StagedWire. Under the transport's
-// lock.
+// DeviceInbox: the target's side of transfers to and from a device's memory. It copies the data of
+// messages to the device, and data that messages ask for from it, through page-locked slots of one
+// message each. Internal to engine/transport; the source's side is StagedWire. Called under the
+// transport's lock.
 #pragma once
 
 #include <cstddef>
@@ -24,18 +24,18 @@ class DeviceInbox {
     size_t bytes = 0;
   };
 
-  // Messages are of at most `message_bytes`.
+  // A message has at most `message_bytes`.
   DeviceInbox(std::shared_ptr<CopyStream> copies, size_t message_bytes);
 
   bool IsDevice(const void* pointer) const { return copies_->IsDevice(pointer); }
 
-  // Starts to copy `data` to the places, in order; the data is read when this returns. When all
-  // slots are under way it waits for the oldest, for the microseconds that a copy takes: that is
-  // what holds the sources back. The mark of the copies.
+  // Starts to copy `data` to the places, in order, and returns the mark of the copies; the data has
+  // been read when this returns. When all slots are in use it waits for the oldest copy, which
+  // takes microseconds: this wait slows the sources down.
   absl::StatusOr<uint64_t> Put(std::span<const Place> places, std::span<const std::byte> data);
 
-  // Starts to copy `bytes` from the device to a slot. Null when no slot is free. The caller gives
-  // the slot back.
+  // Starts to copy `bytes` from the device to a slot, which the caller gives back. Null when no
+  // slot is free.
   struct Fetched {
     std::byte* slot = nullptr;
     uint64_t mark = 0;
@@ -43,7 +43,8 @@ class DeviceInbox {
   absl::StatusOr<Fetched> Get(const std::byte* from, size_t bytes);
   void GiveBack(std::byte* slot);
 
-  // Of marks of Put and Get. A failed copy counts as done, and spoils the inbox: see `failed`.
+  // Whether the copies up to a mark of Put or Get are done. A failed copy counts as done, and the
+  // inbox then reports `failed`.
   bool Done(uint64_t mark);
   bool failed() const { return failed_; }
 

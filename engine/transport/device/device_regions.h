@@ -1,4 +1,4 @@
-// Which local memory lies in a device: the regions of a wire that do. Internal to this folder.
+// The regions of a wire that lie in a device's memory. Internal to engine/transport.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +18,7 @@ class DeviceRegions {
     last_ = {};
   }
 
-  // Looks first where the last one was found: that is where most are.
+  // Looks first at the region that was found last, which usually is the one.
   bool Hold(const std::byte* pointer) {
     if (last_.Holds(pointer)) return true;
     for (const auto& [mapping, region] : regions_) {

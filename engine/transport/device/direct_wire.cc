@@ -186,7 +186,7 @@ void DirectWire::Close(uint64_t endpoint) {
   Lane lane = std::move(lanes_.extract(endpoint).mapped());
   if (lane.jobs.empty()) return;
   (void)AwaitMark(copies_.get(), lane.jobs.back().mark);
-  while (!lane.jobs.empty()) EndFirst(&lane, absl::UnavailableError("broken off"));
+  while (!lane.jobs.empty()) EndFirst(&lane, absl::UnavailableError("the connection was closed"));
 }
 
 }  // namespace skein::engine

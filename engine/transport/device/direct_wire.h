@@ -1,5 +1,5 @@
-// DirectWire: transfers to and from the device memory of another process of this node, without the
-// host's memory and without the other process. Internal to this folder.
+// DirectWire: transfers to and from the device memory of another process of this node. Neither the
+// host's memory nor the other process takes part. Internal to engine/transport.
 //
 // The key of a region of device memory tells other processes of the node how to open it
 // (PeerOpener). A process that opened it copies from and to it by its own device; such a put or get
@@ -41,12 +41,12 @@ class DirectWire : public Wire {
   void Start(uint64_t endpoint, TransferOp op, std::span<const WirePiece> pieces,
              WireTicket* ticket) override;
   void Flush(uint64_t endpoint, WireTicket* ticket) override;
-  // True also while copies run: they take less than a sleep.
+  // Also true while copies run, because they end sooner than a sleep would.
   bool Progress() override;
   std::optional<int> Arm() override { return inner_->Arm(); }
   // A device that failed to copy breaks the peer, too.
   absl::Status Health(uint64_t endpoint) override;
-  // Says, too, why it is not this one.
+  // Also says why the path is not the direct one.
   std::string Lanes(uint64_t endpoint) override;
   TransferPath Path(uint64_t endpoint) override;
   // Waits for the copies that run: afterwards nobody here writes to the peer's memory.
@@ -59,7 +59,7 @@ class DirectWire : public Wire {
     uint64_t address = 0;               // in its own process
     std::shared_ptr<std::byte> opened;  // the same place for our device's copies, or null
   };
-  // Copies that were queued together, or a flush.
+  // Copies that were queued together, or one flush.
   struct Job {
     uint64_t mark = 0;
     uint64_t bytes = 0;

@@ -14,7 +14,7 @@ namespace skein::engine {
 
 class PinnedSlots {
  public:
-  // Allocates slots when they are first taken, `slots_max` at most.
+  // Allocates a slot when it is first taken; there are at most `slots_max`.
   PinnedSlots(std::shared_ptr<CopyStream> copies, size_t slot_bytes, size_t slots_max)
       : copies_(std::move(copies)), slot_bytes_(slot_bytes), slots_max_(slots_max) {}
   ~PinnedSlots();  // waits for the stream's copies
@@ -23,7 +23,7 @@ class PinnedSlots {
 
   size_t slot_bytes() const { return slot_bytes_; }
 
-  // Null when all are taken. RESOURCE_EXHAUSTED when the host has no such memory.
+  // Null when all are taken. RESOURCE_EXHAUSTED when the host has no page-locked memory left.
   absl::StatusOr<std::byte*> Take();
   void GiveBack(std::byte* slot) { free_.push_back(slot); }  // REQUIRES: no copy uses it
 

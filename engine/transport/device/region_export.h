@@ -1,5 +1,5 @@
-// What the key of a region of device memory carries for processes of its node: behind the key of
-// the wire that any process can use. Internal to this folder.
+// The second part of the key of a region of device memory: what processes of its node need to open
+// it. The first part is the wire's key, which any process can use. Internal to engine/transport.
 #pragma once
 
 #include <cstdint>
@@ -18,11 +18,11 @@ struct RegionExport {
 
 void AppendExport(const RegionExport& region, std::string* key);
 
-// Cuts it off again; nullopt: there is none.
+// Removes the second part from a key and returns it; nullopt if the key has none.
 std::optional<RegionExport> TakeExport(std::string* key);
 
-// Whether the whole region lies in the allocation, and is the one described. A description that
-// promises more than there is must not let copies leave the allocation.
+// Whether the region is the one described and lies in the allocation as a whole. A description that
+// claims more must not let copies leave the allocation.
 bool IsSound(const RegionExport& region, uint64_t address, uint64_t bytes);
 
 }  // namespace skein::engine

@@ -212,7 +212,7 @@ void StagedWire::Close(uint64_t endpoint) {
     const bool copies = job.stage == Stage::kCopiesOut || job.stage == Stage::kCopiesIn;
     if (copies) (void)AwaitMark(copies_.get(), job.mark);
     if (job.inner.error.ok()) {
-      job.inner.error = absl::UnavailableError("the connection was broken off");
+      job.inner.error = absl::UnavailableError("the connection was closed");
     }
     End(&lane->second, &job);
   }

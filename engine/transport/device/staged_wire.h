@@ -1,11 +1,11 @@
-// StagedWire: the source's side of transfers from and to memory of a device that the wire under it
-// cannot reach. The bytes go through page-locked slots of the host: while one slot is on the wire,
-// the next is copied. Internal to this folder; the target's side is DeviceInbox.
+// StagedWire: the source's side of transfers between a peer and device memory that the inner wire
+// cannot reach. The bytes go through page-locked slots of the host: while the inner wire sends one
+// slot, the next is filled. Internal to engine/transport; the target's side is DeviceInbox.
 //
-// A put is started at the inner wire when its copies are done, and its slot is used again when the
-// inner wire has let go of it. A get arrives in the slot and counts as done when it was copied to
-// the device. Bytes of the host's memory pass through untouched. A peer has two slots, so one that
-// stands still takes none from another.
+// A put starts at the inner wire when its copies are done; its slot is free again when the inner
+// wire has finished with it. A get arrives in the slot and is done when it was copied to the
+// device. Transfers of host memory go straight to the inner wire. Each peer has two slots of its
+// own, so a stopped peer takes none from others.
 #pragma once
 
 #include <cstdint>
@@ -40,7 +40,7 @@ class StagedWire : public Wire {
   void Start(uint64_t endpoint, TransferOp op, std::span<const WirePiece> pieces,
              WireTicket* ticket) override;
   void Flush(uint64_t endpoint, WireTicket* ticket) override;
-  // True also while copies run: they take less than a sleep.
+  // Also true while copies run, because they end sooner than a sleep would.
   bool Progress() override;
   std::optional<int> Arm() override { return inner_->Arm(); }
   absl::Status Health(uint64_t endpoint) override { return inner_->Health(endpoint); }
@@ -86,8 +86,8 @@ class StagedWire : public Wire {
   const std::shared_ptr<CopyStream> copies_;
   DeviceRegions device_regions_;
   std::map<uint64_t, Lane> lanes_;  // by endpoint
-  // Of closed endpoints, for the next ones. They are not freed: a medium that did not close a
-  // connection in time may still read them.
+  // Slots of closed endpoints, for new ones. They are never freed, because a medium that did not
+  // close a connection in time may still read them.
   std::vector<std::unique_ptr<PinnedSlots>> spare_slots_;
 };
 

@@ -1,4 +1,4 @@
-// The process behind WriterProcess: testing_writer <UCX_TLS> <region> <puts> <host|far>, the
+// The process behind WriterProcess: writer <UCX_TLS> <region> <puts> <host|far>, the
 // target's description on descriptor 3. "far": from the memory of a FarDevice that opens others.
 // Puts into that region of the target, again and again, until it is killed; says so on descriptor 3
 // when as many puts have ended as asked for.

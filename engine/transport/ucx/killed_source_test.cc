@@ -25,10 +25,10 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// Where no testing_writer writes.
+// Where no writer writes.
 constexpr size_t kPlace = (4 << 10) + 100;
 
-// testing_writer, whose first `puts` puts have ended and whose next has begun.
+// The program `writer`, whose first `puts` puts have ended and whose next has begun.
 class WriterProcess {
  public:
   WriterProcess(const std::string& tls, size_t region, int puts, bool far,

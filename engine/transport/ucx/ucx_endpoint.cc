@@ -239,7 +239,7 @@ void UcxEndpoints::Forget(Endpoint* endpoint) {
 
 void UcxEndpoints::Close(std::unique_ptr<Endpoint> endpoint) {
   for (const auto& [id, wait] : endpoint->awaited) {
-    Finish(wait.ticket, wait.bytes, absl::UnavailableError("the connection was broken off"));
+    Finish(wait.ticket, wait.bytes, absl::UnavailableError("the connection was closed"));
   }
   endpoint->awaited.clear();
   endpoint->imports.clear();

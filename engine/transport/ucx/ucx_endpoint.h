@@ -1,4 +1,4 @@
-// The connections of a UcxWire and the messages on them. Internal to this folder.
+// The connections of a UcxWire and the messages on them. Internal to engine/transport.
 //
 // Why not ucp_put: over tcp, and for memory that a peer cannot map, UCX 1.13 emulates it, and its
 // emulation aborts the TARGET process when the source dies before an acknowledgement is sent
@@ -58,7 +58,7 @@ struct Fragment {
   uint64_t bytes = 0;
 };
 
-// One tcp segment of UCX, so that it is not assembled first.
+// One tcp segment of UCX, so that the receiver need not assemble several.
 inline constexpr size_t kMessageBytesMax = 60 << 10;
 // UCX writes a message in one system call, without a copy of its own, up to 16 parts (UCP_MAX_IOV).
 // The header is one.
@@ -89,7 +89,7 @@ struct PutMessage {
 
 struct Endpoint;
 
-// One send under way; UCX carries its address to OnSent. The header and payload are read until
+// A send that has not ended. UCX passes its address to OnSent, and reads header and payload until
 // then.
 struct Operation {
   Endpoint* endpoint = nullptr;
@@ -145,7 +145,7 @@ struct Endpoint {
 void Begin(WireTicket* ticket, uint64_t bytes);
 void Finish(WireTicket* ticket, uint64_t bytes, const absl::Status& status);
 
-// A message in a ring: this, the header, the data.
+// The start of a message in a ring; the header and the data follow.
 struct Frame {
   uint32_t message = 0;
   uint32_t header_bytes = 0;
@@ -163,8 +163,8 @@ class UcxEndpoints {
   // `host` (null: everything goes over UCX) outlives this.
   UcxEndpoints(ucp_worker_h worker, HostWire* host) : worker_(worker), host_(host) {}
 
-  // `address` as SealAddress gives it. RESOURCE_EXHAUSTED: this process has no descriptors or
-  // memory left now.
+  // `address` comes from SealAddress. RESOURCE_EXHAUSTED: this process has no descriptors or no
+  // memory left at the moment.
   absl::StatusOr<std::unique_ptr<Endpoint>> Open(const std::string& address);
 
   // Forced and bounded: nothing is asked of the peer, and what was under way ends with an error.
@@ -172,13 +172,12 @@ class UcxEndpoints {
   // in a ring is sent when there is some.
   void Close(std::unique_ptr<Endpoint> endpoint);
 
-  // Sends what waited for room in a ring. True: something.
+  // Sends messages that waited for room in a ring; true if it sent any.
   bool SendWaiting();
-  // Before a sleep on HostWire::fd(). False: SendWaiting has something to do.
+  // To be called before a sleep on HostWire::fd(). False if SendWaiting can send something now.
   bool AwaitRoom();
 
-  // Endpoints to processes that have ended, and whose last words were read, are not healthy from
-  // now on.
+  // Marks endpoints as unhealthy whose processes have ended and whose last messages were read.
   void LoseEnded();
   // Readable when LoseEnded has something to do.
   int ended_fd() const { return processes_.fd(); }
@@ -193,8 +192,8 @@ class UcxEndpoints {
   const ucp_worker_h worker_;
   HostWire* const host_;
   ProcessWatch processes_;
-  // By address. One for all connections to a process, one after another, too: what an earlier one
-  // sent comes before what a later one sends.
+  // By address. Successive connections to a process share one, so messages of an earlier connection
+  // arrive before those of a later one.
   std::map<std::string, std::shared_ptr<HostChannel>> channels_;
   std::vector<Endpoint*> waiting_;                  // for room in their rings
   std::vector<Endpoint*> ended_;                    // their processes; last words are to be read

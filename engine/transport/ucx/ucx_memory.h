@@ -1,5 +1,5 @@
-// The memory of a UcxWire: regions of this process, and peers' regions mapped into it. Internal to
-// this folder.
+// The memory of a UcxWire: the regions of this process, and regions of peers that are mapped into
+// it. Internal to engine/transport/ucx.
 #pragma once
 
 #include <cstddef>
@@ -17,19 +17,19 @@ namespace skein::engine {
 
 class UcxMemory {
  public:
-  // `shared`: what it allocates can be mapped by processes that see this one. `inbox` outlives
-  // this; without one all memory is the host's.
+  // `shared`: other processes of the host can map the regions that it allocates. `inbox` outlives
+  // this; without an inbox all memory is the host's.
   explicit UcxMemory(bool shared, DeviceInbox* inbox = nullptr) : shared_(shared), inbox_(inbox) {}
   ~UcxMemory() { UnmapAll(); }
   UcxMemory(const UcxMemory&) = delete;
 
-  // As Wire's. A region's key is its handle, then its name if it can be mapped. The handle says
-  // whether it is a device's.
+  // As in Wire. A region's key is its handle, followed by its name if it can be mapped. The handle
+  // says whether the region is device memory.
   absl::StatusOr<WireMapping> Map(void* base, size_t bytes);
   void Unmap(uint64_t mapping);
   void UnmapAll();
 
-  // Where a message may read or write `bytes`; null if that is not inside a region.
+  // The address at which a message may read or write `bytes`; null if that is not inside a region.
   std::byte* Place(uint64_t mapping, uint64_t address, uint64_t bytes) const;
 
   // Writes a put's data to its fragments; false, and nothing is written, unless each lies inside a
@@ -55,11 +55,11 @@ class UcxMemory {
   std::map<uint64_t, Mapping> mappings_;
 };
 
-// Of a mapping: whether it is of a device's memory.
+// Whether a mapping is of device memory.
 bool IsDeviceMapping(uint64_t mapping);
 
-// A peer's region as its key describes it, mapped into this process if that can be.
-// INVALID_ARGUMENT for what is no key.
+// The region that a peer's key describes, mapped into this process if possible. INVALID_ARGUMENT if
+// the bytes are not a key.
 absl::StatusOr<Imported> ImportRegion(const Endpoint& endpoint, const DescribedRegion& region);
 
 }  // namespace skein::engine

@@ -105,7 +105,8 @@ bool UcxTarget::Advance(DeviceGet* get) {
     const Header& header = get->header;
     const std::byte* const from = memory_->Place(header.mapping, header.address, header.count);
     const absl::StatusOr<DeviceInbox::Fetched> fetched =
-        from == nullptr ? absl::NotFoundError("unmapped since") : inbox_->Get(from, header.count);
+        from == nullptr ? absl::NotFoundError("the region has been unregistered")
+                        : inbox_->Get(from, header.count);
     if (!fetched.ok()) {
       Answer(get->header, nullptr, nullptr);
       get->answered = true;

@@ -1,5 +1,5 @@
-// The target's part of a UcxWire: applies and answers what peers send over connections that they
-// opened. Internal to this folder.
+// The target's part of a UcxWire: it applies and answers messages on connections that peers opened.
+// Internal to engine/transport/ucx.
 #pragma once
 
 #include <cstddef>
@@ -18,8 +18,8 @@ namespace skein::engine {
 
 class UcxTarget {
  public:
-  // All outlive this. `inbox` may be null. At most `sources_max` connections are held: a new one
-  // takes the place of the one that has been idle longest, whose source is told (kBye).
+  // The arguments outlive this; `inbox` may be null. It holds at most `sources_max` connections: a
+  // new one replaces the one that has been idle longest, whose source gets a kBye.
   UcxTarget(UcxEndpoints* endpoints, UcxMemory* memory, DeviceInbox* inbox, size_t sources_max)
       : endpoints_(endpoints), memory_(memory), inbox_(inbox), sources_max_(sources_max) {}
 
@@ -30,20 +30,20 @@ class UcxTarget {
   void OnGet(const Header& header, const std::byte* data, size_t bytes);
   void OnBye(const Header& header, const std::byte* data, size_t bytes);
 
-  // Goes on with what waits for a device. True if anything changed or still runs.
+  // Continues operations that wait for a device. True if anything changed or still runs.
   bool Progress();
 
-  // These not from within a message: UCX still uses the endpoint there.
+  // Not to be called from a message's callback, in which UCX still uses the endpoint.
   void CloseLost();
   void CloseAll();
 
  private:
-  // A put that is applied when the copies up to `mark` are done, and not before those ahead of it.
+  // A put that counts as applied when the copies up to `mark` and the puts before it are done.
   struct CopyingPut {
     uint64_t connection = 0;
     uint64_t mark = 0;
   };
-  // The answer to a get of a device's memory.
+  // The answer to a get of device memory.
   struct DeviceGet {
     Header header;
     DeviceInbox::Fetched fetched;

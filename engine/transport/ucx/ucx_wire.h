@@ -1,4 +1,4 @@
-// The Wire over libucp. Internal to this folder; see ucx_transport.h.
+// The Wire over libucp. Internal to engine/transport; see ucx_transport.h.
 #pragma once
 
 #include <cstddef>
@@ -16,9 +16,10 @@ namespace skein::engine {
 // Connections that others opened to this process.
 inline constexpr size_t kUcxSourcesMax = 1024;
 
-// Takes the worker and the context. `host` null: everything goes over UCX. `address` is this
-// process's, as SealAddress gives it. `copies` is null, or reaches memory of a device, which
-// `opener`, if there is one, shares with others of the node.
+// Takes ownership of the worker and the context. Without `host` everything goes over UCX. `address`
+// is this process's address from SealAddress. `copies` may be null; else it copies to and from
+// device memory, and `opener`, which may be null too, shares that memory with other processes of
+// the node.
 std::unique_ptr<Wire> MakeUcxWire(const UcxContext& context, std::unique_ptr<HostWire> host,
                                   const std::string& address, std::shared_ptr<CopyStream> copies,
                                   std::shared_ptr<PeerOpener> opener = nullptr,
