@@ -113,10 +113,13 @@ class WorkerProcess : public CoreProcess<Derived, Core, Event, Effect, scheduler
  protected:
   void ToOrchestrator(scheduler::OrchestratorEvent message) {
     if (stream_ == nullptr) return;
-    stream_->Send(Duplex::kClient, [stream = stream_, message = std::move(message),
-                                    orchestrator = this->network_->Find(kOrchestrator)] {
-      static_cast<OrchestratorProcess*>(orchestrator)->Take(stream, message);
-    });
+    stream_->Send(Duplex::kClient,
+                  [stream = stream_, message = std::move(message), network = this->network_] {
+                    // Found when it arrives: it may have been dead when the message was sent.
+                    Process* orchestrator = network->Find(kOrchestrator);
+                    if (orchestrator == nullptr) return;
+                    static_cast<OrchestratorProcess*>(orchestrator)->Take(stream, message);
+                  });
   }
   void Take(const WorkerMessage& message) {
     std::visit([this](const auto& one) { this->On(one); }, message);
@@ -258,7 +261,8 @@ class DecodeProcess : public WorkerProcess<DecodeProcess, scheduler::DecodeCore,
                                            scheduler::DecodeEvent, scheduler::DecodeEffect> {
  public:
   static const CoreStates& States() {
-    static const CoreStates states{"decode", {"announced", "granted", "running", "preempted", "ended"}};
+    static const CoreStates states{"decode",
+                                   {"announced", "granted", "running", "preempted", "ended"}};
     return states;
   }
 
