@@ -29,7 +29,7 @@ struct EngineSpec {
   KvSpec kv;
 };
 
-// What one rank does of a ring step.
+// One rank's share of a ring step.
 struct RankShare {
   int64_t history_tokens = 0;    // earlier tokens that it attends from, whole blocks
   std::vector<TokenSpan> spans;  // tokens that it runs: ascending, each starts on a block boundary;
@@ -51,14 +51,14 @@ struct RingStep {
   std::vector<RankShare> shares;  // by rank, the same on every rank
   std::vector<int32_t> history_blocks;  // block ids of this rank's history, kept and received, in
                                         // the prompt's order; all full
-  // By rank: block ids given to it and filled from it. Empty, or one entry a rank.
+  // By rank: the block ids whose KV that rank gets, and those that are filled from it. Empty, or
+  // one entry for each rank.
   std::vector<std::vector<int32_t>> send;
   std::vector<std::vector<int32_t>> receive;
   std::chrono::steady_clock::time_point deadline;  // of the whole step
 };
 
-// What one sequence runs in this step. Spans are owned by the caller and must live until Step
-// returns.
+// One sequence's part in a step. The caller owns the spans and keeps them until Step returns.
 struct SequenceStep {
   std::span<const int32_t>
       tokens;            // ≥ 1 tokens to run, at positions position … position + size - 1

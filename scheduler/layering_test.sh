@@ -1,6 +1,6 @@
 #!/bin/bash
 # No target under scheduler/ may depend on anything but scheduler/ itself, absl and (tests) gtest: not
-# on gRPC, protobuf, UCX, CUDA, the engine or the services (design.md, section 2, rules 1 and 2). Nor
+# on gRPC, protobuf, UCX, CUDA, the engine or the services (scheduler/README.md). Nor
 # may a core see a clock, a thread, a lock, a file, the network, the environment or unordered iteration.
 # The one thing that engine/ may name of scheduler/ is scheduler/vocabulary, which depends on absl only;
 # services and proto it may not name at all.

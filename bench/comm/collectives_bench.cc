@@ -21,7 +21,7 @@
 #include "absl/flags/flag.h"
 #include "absl/flags/parse.h"
 #include "engine/comm/group_pool.h"
-#include "engine/comm/ucx_fabric.h"
+#include "engine/comm/ucx/ucx_fabric.h"
 #include "scheduler/vocabulary/check.h"
 
 ABSL_FLAG(int, ranks, 2, "processes");

@@ -13,7 +13,7 @@
 #include "engine/device/cpu_device.h"
 #include "engine/emulated/emulated_engine.h"
 #include "engine/transport/registered_device.h"
-#include "engine/transport/ucx_transport.h"
+#include "engine/transport/ucx/ucx_transport.h"
 #include "proto/orchestrator.pb.h"
 #include "scheduler/vocabulary/check.h"
 #include "services/codec/codec.h"

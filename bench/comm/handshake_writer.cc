@@ -4,7 +4,7 @@
 #include <thread>
 #include <utility>
 
-#include "engine/transport/ucx_transport.h"
+#include "engine/transport/ucx/ucx_transport.h"
 #include "scheduler/vocabulary/check.h"
 #include "services/codec/codec.h"
 #include "services/worker/engine/worker_engine.h"

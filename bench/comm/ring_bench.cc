@@ -22,7 +22,7 @@
 #include "absl/flags/flag.h"
 #include "absl/flags/parse.h"
 #include "bench/engine/bench_timer.h"
-#include "engine/comm/local_fabric.h"
+#include "engine/comm/local/local_fabric.h"
 #include "engine/device/cpu_device.h"
 #include "engine/model/model_engine.h"
 #include "engine/ops/cpu/cpu_ops.h"

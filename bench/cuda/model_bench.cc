@@ -20,7 +20,7 @@
 #include "bench/cuda/step_bench.h"
 #include "bench/engine/bench_timer.h"
 #include "engine/checkpoint/mapped_file.h"
-#include "engine/cuda/cuda_engine.h"
+#include "engine/cuda/engine/cuda_engine.h"
 #include "engine/device/cpu_device.h"
 #include "engine/model/model_engine.h"
 #include "engine/ops/cpu/cpu_ops.h"

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "engine/base/tensor.h"
+#include "engine/cuda/simt/stream.h"
 #include "engine/cuda/skinny_gemm/skinny_gemm.h"
-#include "engine/cuda/stream.h"
 #include "engine/device/device.h"
 
 namespace skein::bench {

@@ -1,6 +1,6 @@
 #include "bench/cuda/product_backend.h"
 #include "bench/engine/bench_timer.h"
-#include "engine/cuda/emulated_backend.h"
+#include "engine/cuda/testing/emulated_backend.h"
 
 namespace skein::bench {
 

@@ -5,7 +5,7 @@
 #include "bench/cuda/gpu_limits.h"
 #include "bench/cuda/gpu_timer.h"
 #include "bench/cuda/product_backend.h"
-#include "engine/cuda/cuda_device.h"
+#include "engine/cuda/device/cuda_device.h"
 
 namespace skein::bench {
 namespace {

@@ -26,7 +26,7 @@ constexpr uint64_t kGeneration = 1;
 constexpr uint64_t kIncarnation = 1;
 constexpr uint64_t kRouter = 1;  // the incarnation in every request's id
 
-using WorkerStream = services::ServerStream<v1::WorkerMessage, v1::OrchestratorMessage>;
+using WorkerStream = services::ServerStream<v1::WorkerMessages, v1::OrchestratorMessages>;
 
 // One worker as it registered, and its stream.
 struct Worker {
@@ -36,7 +36,7 @@ struct Worker {
   bool registered = false;
 
   void Send(v1::OrchestratorMessage message) {
-    counters.Stamp(&message);
+    counters.Stamp(&message, 0);
     stream->Write(std::move(message));
   }
 };
@@ -199,7 +199,7 @@ class Cluster final : public DirectCluster, public v1::Orchestrator::CallbackSer
 
   // ---- what workers call ----
 
-  grpc::ServerBidiReactor<v1::WorkerMessage, v1::OrchestratorMessage>* ConnectWorker(
+  grpc::ServerBidiReactor<v1::WorkerMessages, v1::OrchestratorMessages>* ConnectWorker(
       grpc::CallbackServerContext* context) override {
     auto stream = WorkerStream::Make(context, [](const std::function<void()>& hook) { hook(); });
     {
@@ -226,7 +226,7 @@ class Cluster final : public DirectCluster, public v1::Orchestrator::CallbackSer
       std::lock_guard lock(mu_);
       Worker* const worker = WorkerOf(stream);
       if (worker == nullptr) return;
-      SKEIN_CHECK(worker->counters.Take(message).ok());
+      SKEIN_CHECK(worker->counters.Take(message, 0).ok());
       v1::OrchestratorMessage answer;
       if (message.has_report()) {
         answer.mutable_report_taken();
@@ -252,7 +252,7 @@ class Cluster final : public DirectCluster, public v1::Orchestrator::CallbackSer
     Worker& worker = message.hello().role() == v1::ROLE_PREFILL ? prefill_ : decode_;
     const auto opened = opened_.extract(stream);
     worker = {message.hello(), opened.mapped(), services::MessageCounters(++last_session_)};
-    SKEIN_CHECK(worker.counters.Take(message).ok());
+    SKEIN_CHECK(worker.counters.Take(message, 0).ok());
     v1::OrchestratorMessage welcome;
     welcome.mutable_welcome()->set_instance(message.hello().role());
     welcome.mutable_welcome()->set_lease_us(kInstanceLeaseUs);

@@ -59,7 +59,7 @@ std::vector<ServedCore::Out> ServedCore::FromRouter(uint64_t stream, const std::
   v1::RouterMessage message;
   message.ParseFromString(bytes);
   Lap(kDecode);
-  Check(peers_.at(stream).counters.Take(message));
+  Check(peers_.at(stream).counters.Take(message, 0));
   Lap(kStream);
   const auto handle = [&](auto event) {
     Lap(kDecode);
@@ -94,7 +94,7 @@ std::vector<ServedCore::Out> ServedCore::FromWorker(uint64_t stream, const std::
   if (message.has_report()) report_bytes_ += static_cast<double>(bytes.size());
   Lap(kDecode);
   Peer& worker = peers_.at(stream);
-  Check(worker.counters.Take(message));
+  Check(worker.counters.Take(message, 0));
   Lap(kStream);
   const auto handle = [&](auto event) {
     Lap(kDecode);
@@ -135,7 +135,7 @@ void ServedCore::Tick(TimeUs now) {
 template <class Message>
 void ServedCore::Send(uint64_t stream, Message message, std::vector<Out>* out) {
   Lap(kEncode);
-  peers_.at(stream).counters.Stamp(&message);
+  peers_.at(stream).counters.Stamp(&message, 0);
   Lap(kStream);
   out->push_back({stream, message.SerializeAsString()});
   sent_bytes_ += static_cast<double>(out->back().bytes.size());

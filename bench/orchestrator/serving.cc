@@ -35,10 +35,12 @@ using services::ToProto;
 
 struct Options {
   std::string trace;
-  double seconds = 3;    // of virtual time that are measured
-  double rate = 10'000;  // requests a second
-  int instances = 1024;  // half of them prefill
-  double speedup = 6;    // of the instances over LLaMA3-8B on A100
+  double seconds = 3;     // of virtual time that are measured
+  double rate = 10'000;   // requests a second
+  int instances = 1024;   // half of them prefill
+  double speedup = 6;     // of the instances over LLaMA3-8B on A100
+  double sp_speedup = 4;  // of what an SP group costs, whatever the prompt's length, over that
+  double in_flight = 0;   // 0: 1k, 10k and 100k
   bool cpu_clock = false;
 };
 
@@ -97,7 +99,7 @@ class Cluster {
   void Print(double in_flight);
 
  private:
-  enum class Kind { kArrive, kSay, kAsk, kReport, kOpen, kPrefilled, kEnd };
+  enum class Kind { kArrive, kSay, kAsk, kReport, kRouterReport, kOpen, kPrefilled, kEnd };
   struct Event {
     double at_us = 0;
     uint64_t order = 0;
@@ -148,15 +150,15 @@ class Cluster {
   std::mt19937_64 random_{1};
 };
 
-LatencyModel FastModel(int max_sp, double speedup) {
+LatencyModel FastModel(int max_sp, const Options& options) {
   std::map<int, SpCoefficients> sizes;
   const LatencyModel base = ExtendedModel(max_sp);
   for (const int sp : base.sp_sizes()) {
     SpCoefficients one = base.CoefficientsAt(base.IndexOf(sp));
-    one.a_s /= speedup;
-    one.b_s_per_token /= speedup;
-    one.c_s_per_token2 /= speedup;
-    one.d_s_per_token2 /= speedup;
+    one.a_s /= options.speedup * options.sp_speedup;
+    one.b_s_per_token /= options.speedup;
+    one.c_s_per_token2 /= options.speedup;
+    one.d_s_per_token2 /= options.speedup;
     sizes[sp] = one;
   }
   return *LatencyModel::Make(sizes);
@@ -165,7 +167,7 @@ LatencyModel FastModel(int max_sp, double speedup) {
 Cluster::Cluster(const Options& options, double in_flight)
     : options_(options), life_us_(in_flight / options.rate * 1e6), lengths_(options.trace) {
   PlanningConfig planning{
-      .latency = FastModel(64, options.speedup),
+      .latency = FastModel(64, options),
       .policy = *Policy::Parse("tetris"),
       .tables = {ImprovementRateTable::Constant(0.0), RollingTable::Constant({})}};
   OrchestratorConfig config;
@@ -217,6 +219,7 @@ Cluster::Cluster(const Options& options, double in_flight)
     ReportSoon(i, now_us_ + kReportEveryUs * static_cast<double>(i) / options.instances);
   }
   Run(0.6);
+  Push(now_us_, Kind::kRouterReport, 0, 0);
   Push(now_us_, Kind::kArrive, 0, 0);
 }
 
@@ -397,6 +400,14 @@ void Cluster::Run(double seconds) {
       case Kind::kReport:
         Report(event.worker, now_us_);
         break;
+      case Kind::kRouterReport: {
+        v1::RouterMessage report;
+        *report.mutable_report() = ToProto(RouterLoad{});
+        const std::string bytes = Stamped(std::move(report));
+        Serve(now_us_, [&](TimeUs now) { return served_->FromRouter(kRouterStream, bytes, now); });
+        Push(now_us_ + kReportEveryUs, Kind::kRouterReport, 0, 0);
+        break;
+      }
       case Kind::kOpen:
         Open(event.serial, now_us_);
         break;
@@ -465,7 +476,7 @@ void Cluster::Print(double in_flight) {
 // The planner alone, on queues of half a second and the same prompts.
 double PlannerUs(const Options& options) {
   const int prefill = options.instances / 2;
-  const LatencyModel model = FastModel(64, options.speedup);
+  const LatencyModel model = FastModel(64, options);
   CdspPlanner planner(model, scheduler::Cluster{.instances = prefill, .node_size = 8});
   PromptLengths lengths(options.trace);
   std::mt19937_64 random(1);
@@ -495,6 +506,10 @@ int Main(int argc, char** argv) {
       options.rate = std::atof(value.c_str());
     } else if (arg.starts_with("--speedup=")) {
       options.speedup = std::atof(value.c_str());
+    } else if (arg.starts_with("--sp_speedup=")) {
+      options.sp_speedup = std::atof(value.c_str());
+    } else if (arg.starts_with("--in_flight=")) {
+      options.in_flight = std::atof(value.c_str());
     } else if (arg == "--cpu_clock") {
       options.cpu_clock = true;
     } else if (arg.starts_with("--instances=")) {
@@ -515,6 +530,7 @@ int Main(int argc, char** argv) {
       "the plan |\n"
       "|---|---|---|---|---|---|---|---|---|---|---|---|\n");
   for (const double in_flight : {1e3, 1e4, 1e5}) {
+    if (options.in_flight > 0 && options.in_flight != in_flight) continue;
     Cluster cluster(options, in_flight);
     cluster.Run(1.5 * in_flight / options.rate + 0.5);
     cluster.Forget();

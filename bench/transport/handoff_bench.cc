@@ -19,7 +19,7 @@
 
 #include "absl/flags/flag.h"
 #include "absl/flags/parse.h"
-#include "engine/transport/ucx_transport.h"
+#include "engine/transport/ucx/ucx_transport.h"
 #include "scheduler/vocabulary/check.h"
 
 ABSL_FLAG(uint64_t, layers, 32, "layers of the model");

@@ -4,11 +4,11 @@
 #include <utility>
 
 #include "absl/status/status.h"
-#include "engine/chat_template/ast.h"
-#include "engine/chat_template/interpreter.h"
-#include "engine/chat_template/json.h"
-#include "engine/chat_template/parser.h"
-#include "engine/chat_template/runtime.h"
+#include "engine/chat_template/interpreter/interpreter.h"
+#include "engine/chat_template/operations/json.h"
+#include "engine/chat_template/parse/ast.h"
+#include "engine/chat_template/parse/parser.h"
+#include "engine/chat_template/values/runtime.h"
 
 namespace skein::engine {
 

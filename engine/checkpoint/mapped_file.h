@@ -14,9 +14,9 @@
 
 namespace skein::engine {
 
-// What the bytes are for: to be read again and again where they are (large files are in memory when
-// Open returns, in huge pages where that can be), or once, to be copied elsewhere (nothing is read
-// before it is asked for).
+// How the bytes are used. kAgainAndAgain: they are read in place again and again, so large files
+// are in memory when Open returns, in huge pages where possible. kOnce: they are copied elsewhere,
+// so nothing is read in advance.
 enum class MappedUse { kAgainAndAgain, kOnce };
 
 class MappedFile {

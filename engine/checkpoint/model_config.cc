@@ -1,7 +1,6 @@
 #include "engine/checkpoint/model_config.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "engine/checkpoint/strict_json.h"
 #include "nlohmann/json.hpp"
@@ -152,15 +151,6 @@ void ReadDType(FieldReader& fields) {
   }
 }
 
-// yarn's max_position_embeddings is in many files still the length before scaling.
-int64_t ExtendedPositions(const ModelConfig& model) {
-  if (model.rope.kind != RopeKind::kYarn) return model.max_positions;
-  const double extended =
-      std::floor(model.rope.factor * static_cast<double>(model.rope.original_max_positions));
-  return std::max<int64_t>(model.max_positions,
-                           static_cast<int64_t>(std::min<double>(extended, kPositionsMax)));
-}
-
 }  // namespace
 
 absl::StatusOr<ModelConfig> ParseModelConfig(std::string_view json_text, int positions_limit) {
@@ -177,7 +167,7 @@ absl::StatusOr<ModelConfig> ParseModelConfig(std::string_view json_text, int pos
   const absl::StatusOr<RopeConfig> rope = ParseRopeConfig(*config, model.max_positions);
   if (!rope.ok()) return rope.status();
   model.rope = *rope;
-  model.max_positions = static_cast<int>(ExtendedPositions(model));
+  model.max_positions = static_cast<int>(ExtendedPositions(model.rope, model.max_positions));
   if (positions_limit > 0) model.max_positions = std::min(model.max_positions, positions_limit);
   ReadVariant(fields, &model);
   RefuseWindow(*config, fields, model);

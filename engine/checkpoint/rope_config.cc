@@ -1,5 +1,7 @@
 #include "engine/checkpoint/rope_config.h"
 
+#include <algorithm>
+#include <cmath>
 #include <string>
 
 #include "engine/checkpoint/strict_json.h"
@@ -12,6 +14,7 @@ using nlohmann::json;
 
 constexpr double kFactorMax = 1e6;
 constexpr int64_t kPositionsMax = int64_t{1} << 30;
+constexpr int64_t kExtendedMax = int64_t{1} << 28;  // as model_config.cc
 
 void ReadLlama3(FieldReader& fields, RopeConfig* rope) {
   for (const char* field : {"factor", "low_freq_factor", "high_freq_factor"}) {
@@ -97,6 +100,13 @@ absl::StatusOr<RopeConfig> ParseRopeConfig(const json& config, int64_t max_posit
       config.at(holder), std::string("config.json: ") + holder + ".", max_positions, &rope);
   if (!read.ok()) return read;
   return rope;
+}
+
+int64_t ExtendedPositions(const RopeConfig& rope, int64_t max_positions) {
+  if (rope.kind != RopeKind::kYarn) return max_positions;
+  const double extended =
+      std::floor(rope.factor * static_cast<double>(rope.original_max_positions));
+  return std::max(max_positions, static_cast<int64_t>(std::min<double>(extended, kExtendedMax)));
 }
 
 }  // namespace skein::engine

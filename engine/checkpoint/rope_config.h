@@ -32,4 +32,8 @@ struct RopeConfig {
 // settings, impossible numbers.
 absl::StatusOr<RopeConfig> ParseRopeConfig(const nlohmann::json& config, int64_t max_positions);
 
+// How many positions a model has whose max_position_embeddings is `max_positions`: yarn extends
+// them, because in many files max_position_embeddings is still the length before scaling.
+int64_t ExtendedPositions(const RopeConfig& rope, int64_t max_positions);
+
 }  // namespace skein::engine

@@ -56,10 +56,10 @@ absl::Status CheckMembers(std::span<const std::string> addresses, int rank, cons
   if (rank < 0 || rank >= size) return Refuse(rank, "is not in the group");
   std::set<std::string> seen;
   for (int r = 0; r < size; ++r) {
-    if (!is_ours(addresses[r])) return Refuse(r, "not an address of this kind of fabric");
-    if (!seen.insert(addresses[r]).second) return Refuse(r, "the address of another rank");
+    if (!is_ours(addresses[r])) return Refuse(r, "its address is not one of this kind of fabric");
+    if (!seen.insert(addresses[r]).second) return Refuse(r, "another rank has the same address");
   }
-  if (addresses[rank] != own) return Refuse(rank, "not the address of this fabric");
+  if (addresses[rank] != own) return Refuse(rank, "its address is not that of this fabric");
   return absl::OkStatus();
 }
 

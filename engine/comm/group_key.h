@@ -1,4 +1,4 @@
-// The name of a group on the wire, and what MakeGroup refuses. Internal to this folder.
+// The name of a group on the wire, and what MakeGroup refuses. Internal to engine/comm.
 #pragma once
 
 #include <cstdint>

@@ -7,8 +7,8 @@
 #include <thread>
 #include <vector>
 
-#include "engine/comm/local_fabric.h"
-#include "engine/comm/testing_ranks.h"
+#include "engine/comm/local/local_fabric.h"
+#include "engine/comm/testing/ranks.h"
 
 namespace skein::engine {
 namespace {

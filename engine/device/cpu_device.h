@@ -11,7 +11,8 @@
 
 namespace skein::engine {
 
-// Where the machine and the process's cgroup say how much memory there is; tests pass their own.
+// The files that tell how much memory the machine and the process's cgroup have; tests pass their
+// own.
 struct HostMemoryPaths {
   std::string meminfo = "/proc/meminfo";
   std::string cgroup = "/sys/fs/cgroup";  // of version 2; a missing file means no limit

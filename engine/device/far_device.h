@@ -40,7 +40,8 @@ class FarDevice : public Device {
   bool IsHost() const override { return false; }
 
   bool Owns(const void* pointer) const { return view_->Owns(pointer); }
-  // Where queued work finds the memory behind a pointer of the device; the host's stay as they are.
+  // The memory behind a pointer of the device, for queued work; a pointer of the host stays as it
+  // is.
   void* Near(const void* pointer) const {
     return Owns(pointer) ? view_->Near(pointer) : const_cast<void*>(pointer);
   }
@@ -49,7 +50,7 @@ class FarDevice : public Device {
     return static_cast<T*>(Near(pointer));
   }
 
-  // Behind all that was queued.
+  // Queues `work` behind all earlier work.
   void Queue(std::function<void()> work);
 
   const std::byte* Base() const { return view_->far(); }

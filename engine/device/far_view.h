@@ -13,13 +13,13 @@ class FarView {
   ~FarView();
   FarView(const FarView&) = delete;
 
-  // What is given out; nobody may touch it.
+  // The addresses that are given out; no code may read or write them.
   std::byte* far() const { return far_; }
   bool Owns(const void* pointer) const {
     const auto* p = static_cast<const std::byte*>(pointer);
     return p >= far_ && p < far_ + bytes_;
   }
-  // Where copies find what `pointer` stands for. REQUIRES: Owns.
+  // The memory behind `pointer`, for copies. REQUIRES: Owns.
   std::byte* Near(const void* pointer) const {
     return near_ + (static_cast<const std::byte*>(pointer) - far_);
   }
@@ -30,7 +30,7 @@ class FarView {
   std::byte* far_ = nullptr;
 };
 
-// As Near, through whichever view of this process owns it; the host's stay as they are.
+// As Near, by the view of this process that owns the pointer; a pointer of the host stays as it is.
 void* NearOfAny(const void* pointer);
 
 }  // namespace skein::engine

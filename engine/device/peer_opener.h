@@ -1,6 +1,6 @@
 // PeerOpener: memory of a device that another process of the node opens, to copy from and to it
-// without this process. Implementations: CUDA's IPC (engine/cuda/cuda_peer_opener.h), and the far
-// device of tests (far_peer_opener.h).
+// without this process. Implementations: CUDA's IPC (engine/cuda/device/cuda_peer_opener.h), and
+// the far device of tests (far_peer_opener.h).
 #pragma once
 
 #include <cstddef>
@@ -27,7 +27,7 @@ class PeerOpener {
  public:
   virtual ~PeerOpener() = default;
 
-  // What carries the bytes then, such as "cuda-ipc".
+  // The name of the path that the bytes then take, such as "cuda-ipc".
   virtual std::string Name() const = 0;
 
   // PeerPlace::process of what this process exports.
@@ -37,10 +37,10 @@ class PeerOpener {
   // allocated until the processes that opened it have closed it, or this process ends.
   virtual absl::StatusOr<PeerPlace> Export(const void* data) = 0;
 
-  // Where copies of this process's device find the place. The allocation stays open as long as the
-  // pointer, or a copy of it, lives; opened again meanwhile it is the same. UNAVAILABLE: this
-  // device does not reach it, or the place is not one. A place that another process forged may be
-  // memory of that process only, or open nothing.
+  // The address at which copies of this process's device find the place. The allocation stays open
+  // as long as the pointer, or a copy of it, lives; opened again meanwhile it is the same.
+  // UNAVAILABLE: this device does not reach it, or the place is not one. A place that another
+  // process forged may be memory of that process only, or open nothing.
   //
   // Opening and closing may wait for work of the device that is under way.
   virtual absl::StatusOr<std::shared_ptr<std::byte>> Open(const PeerPlace& place) = 0;

@@ -10,7 +10,7 @@
 #include "engine/emulated/ring_run.h"
 #include "engine/emulated/tagged_memory.h"
 #include "engine/emulated/tags.h"
-#include "engine/model/step_check.h"
+#include "engine/model/forward/step_check.h"
 
 namespace skein::engine {
 namespace {
@@ -25,10 +25,11 @@ absl::Status CheckOptions(const EmulatedOptions& options) {
                                                        {"vocab_size", options.vocab_size},
                                                        {"max_positions", options.max_positions}};
   for (const auto& [field, value] : positives) {
-    if (value < 1) return absl::InvalidArgumentError(absl::StrCat(field, ": not positive"));
+    if (value < 1)
+      return absl::InvalidArgumentError(absl::StrCat(field, " = ", value, ": must be at least 1"));
   }
   if (kv.head_dim * BytesOf(kv.dtype) % sizeof(uint64_t) != 0) {
-    return absl::InvalidArgumentError("kv.head_dim: a head's bytes are no multiple of 8");
+    return absl::InvalidArgumentError("kv.head_dim: the bytes of a head must be a multiple of 8");
   }
   return absl::OkStatus();
 }

@@ -1,5 +1,5 @@
-// What EmulatedEngine samples, as arithmetic: every parameter that changes what a model's sampler
-// would do changes the token.
+// The tokens that EmulatedEngine samples, as arithmetic: every parameter that changes what a
+// model's sampler would do changes the token.
 //
 // The digest of a sequence's tags stands for its logits: digest % vocab_size is the most likely id,
 // then come those after it, cyclically. Edits (penalties with the counts that they are of, bias,

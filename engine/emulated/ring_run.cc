@@ -12,7 +12,7 @@
 #include "engine/emulated/emulated_sampling.h"
 #include "engine/emulated/pace.h"
 #include "engine/emulated/tags.h"
-#include "engine/model/ring_check.h"
+#include "engine/model/ring/ring_check.h"
 #include "scheduler/vocabulary/mix64.h"
 
 namespace skein::engine {

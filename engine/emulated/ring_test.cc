@@ -7,7 +7,7 @@
 #include <random>
 #include <thread>
 
-#include "engine/comm/local_fabric.h"
+#include "engine/comm/local/local_fabric.h"
 #include "engine/emulated/emulated_engine.h"
 
 namespace skein::engine {

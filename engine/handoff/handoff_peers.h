@@ -15,7 +15,7 @@
 
 namespace skein::engine {
 
-// What was moved so far to one peer, for logs and metrics.
+// What has been moved to one peer so far, for logs and metrics.
 struct HandoffTotals {
   PeerId id;              // 0: all peers that were disconnected, by transport and path
   std::string peer;       // HandoffGrant::peer of the last grant; "" if id is 0
@@ -31,13 +31,13 @@ class HandoffPeers {
   HandoffPeers(Transport* transport, size_t peers_max)
       : transport_(transport), peers_max_(peers_max) {}
 
-  // The peer of a description, for one handoff more. Errors are Transport::Connect's; those for
-  // want of room come only when all peers are in use.
+  // The peer of a description, for one more handoff. Errors are those of Transport::Connect;
+  // RESOURCE_EXHAUSTED only when all peers are in use.
   absl::StatusOr<Peer> Acquire(const std::string& memory, const std::string& name);
-  // A handoff that acquired it uses it no more.
+  // A handoff that acquired the peer no longer uses it.
   void Release(PeerId peer);
 
-  // Disconnects those that the transport found broken and that no handoff uses.
+  // Disconnects peers that the transport found broken and that no handoff uses.
   void DropBroken();
 
   size_t connected() const { return peers_.size(); }
@@ -60,7 +60,7 @@ class HandoffPeers {
   const size_t peers_max_;
   Peers peers_;
   uint64_t uses_ = 0;
-  // Of those disconnected, by transport and path.
+  // The totals of disconnected peers, by transport and path.
   std::map<std::pair<std::string, std::string>, HandoffTotals> gone_;
 };
 

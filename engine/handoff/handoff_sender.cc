@@ -96,10 +96,15 @@ void HandoffSender::Grant(HandoffKey key, HandoffGrant grant) {
 absl::Status HandoffSender::CheckGrant(const HandoffGrant& grant, int64_t prompt_tokens) const {
   const KvLayout layout{static_cast<int>(grant.targets.size())};
   if (grant.staging_slots > 0) {
-    if (layout.tp > 1) return absl::FailedPreconditionError("layout: a staged grant of many ranks");
+    if (layout.tp > 1)
+      return absl::FailedPreconditionError(
+          absl::StrCat("layout: staging buffers take tp = 1, the grant has tp = ", layout.tp));
     const bool comes = ends_.waits != nullptr && ends_.idle != nullptr;
-    if (layout.tp == 0 && !comes) return absl::FailedPreconditionError("staging: no buffer");
-    if (ends_.part == nullptr) return absl::FailedPreconditionError("staging: not taken here");
+    if (layout.tp == 0 && !comes)
+      return absl::FailedPreconditionError("staging: the grant names no buffer");
+    if (ends_.part == nullptr)
+      return absl::FailedPreconditionError(
+          "staging: this instance does not put into staging buffers");
     return absl::OkStatus();
   }
   if (absl::Status status = CheckLayout(spec_, layout); !status.ok()) return status;
@@ -261,7 +266,7 @@ void HandoffSender::Pump(std::chrono::nanoseconds wait) {
     std::lock_guard lock(mu_);
     const PutSchedule::Time now = Clock::now();
     before = schedule_.Take(now);
-    // What has nothing under way ends now, not after the wait.
+    // A handoff that has nothing under way ends now, not after the wait.
     if (!Carry(before) || !before.Silent()) wait = {};
     const PutSchedule::Time idle = schedule_.NextIdle();
     if (idle != PutSchedule::Time::max()) {

@@ -1,6 +1,6 @@
 // HandoffSender: moves the KV of prompts from this instance's blocks into the blocks granted at a
-// decode instance, layer by layer while later layers compute (design.md section 7; Tetris
-// section 4.2, the send manager). What is put when is decided by PutSchedule (put_schedule.h); this
+// decode instance, layer by layer while later layers compute (Tetris section 4.2, the send
+// manager; engine/README.md). What is put when is decided by PutSchedule (put_schedule.h); this
 // class connects the peers, makes the puts on a Transport, and knows the clock and the threads.
 //
 // Life of a handoff: Open -> Written (from the engine thread, each layer of each chunk) and Grant
@@ -54,7 +54,7 @@ struct HandoffTarget {
   std::string memory;           // Transport::Describe of that rank: one region a layer
 };
 
-// What the decode side granted.
+// The decode side's grant.
 struct HandoffGrant {
   std::vector<HandoffTarget> targets;  // by rank of the receiver's layout: as many as its tp
   std::chrono::steady_clock::time_point post_until;
@@ -124,8 +124,8 @@ class HandoffSender {
   // ignored.
   void Taken(HandoffKey key, std::span<const int32_t> slots, const absl::Status& status);
 
-  // Post nothing more; `stopped` is called when nothing is under way. A handoff whose end has been
-  // decided already ignores it.
+  // Posts nothing more, and calls `stopped` when nothing is under way. A handoff whose end has been
+  // decided ignores this.
   void Stop(HandoffKey key);
 
   // Forgets a handoff that was never granted. Unknown keys are ignored.
@@ -134,14 +134,14 @@ class HandoffSender {
   // Posts what is ready, drives the transport for at most `wait`, calls ends back.
   void Pump(std::chrono::nanoseconds wait);
 
-  // Disconnects peers that died since their last handoff. Now and then.
+  // Disconnects peers that died since their last handoff. To be called now and then.
   void DropGonePeers();
 
-  // By peer, of ended handoffs.
+  // What ended handoffs moved, by peer.
   std::vector<HandoffTotals> Totals() const;
 
  private:
-  // What a handoff writes to.
+  // The targets of a handoff.
   struct Receiver {
     HandoffGrant grant;
     std::vector<Peer> peers;  // by rank; staged: of the buffer
@@ -152,7 +152,8 @@ class HandoffSender {
   absl::Status ConnectTo(const std::string& memory, Receiver* receiver);
   void ReleasePeers(Receiver* receiver);
   std::vector<TransferPiece> PiecesOf(const PutSchedule::Put& put, const Receiver& receiver) const;
-  // Its cancels, puts and ends. False: a handoff has failed by a put that cannot be made.
+  // Carries out the schedule's cancels, puts and ends. False: a put could not be made, and its
+  // handoff has failed.
   bool Carry(const PutSchedule::Work& work);
   PeerInfo SlowestOf(const Receiver& receiver) const;
   void Tell(PutSchedule::Work* work);

@@ -1,4 +1,4 @@
-// Where the bytes of one KV block go when its receiver keeps another layout. Pure arithmetic.
+// Maps the bytes of one KV block to a receiver that keeps another layout. Pure arithmetic.
 //
 // The source writes blocks of layout TP 1: [2: K, V][kv_heads][block_tokens][head_dim]. A receiver
 // of p ranks (KvLayout{p}) keeps, at each rank, blocks of the same bytes with 1 / c of the heads

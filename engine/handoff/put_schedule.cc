@@ -206,7 +206,7 @@ bool PutSchedule::HasUnposted(const Handoff& handoff) const {
 void PutSchedule::PostReady(HandoffKey key, Handoff* handoff, Time now) {
   if (handoff->phase != Phase::kGranted || !HasUnposted(*handoff)) return;
   if (now >= handoff->terms.post_until) {
-    return FailIfLive(handoff, absl::DeadlineExceededError("the lease of the grant is over"));
+    return FailIfLive(handoff, absl::DeadlineExceededError("the grant's lease has expired"));
   }
   if (handoff->terms.staging_slots == 0) {
     for (int layer = 0; layer < num_layers_; ++layer) {

@@ -101,25 +101,26 @@ class PutSchedule {
   // REQUIRES: IsOpen(key).
   void Grant(HandoffKey key, const Terms& terms, Time now);
 
-  // Of the rest, calls about unknown keys change nothing.
+  // The calls below change nothing if the key is unknown.
   void Add(HandoffKey key, std::span<const HandoffBlock> blocks, bool more);
-  // Of the tokens before `token_end` none is still to be computed here. False: nothing can follow
-  // from it yet.
+  // This instance has no tokens before `token_end` left to compute. False: no block can be put yet
+  // because of it.
   bool Written(HandoffKey key, int layer, int64_t token_end);
   void Extend(HandoffKey key, Time post_until);
   void UseBuffer(HandoffKey key, Time now);
-  // The blocks of these slots were copied out, or (not OK) never will be.
+  // The receiver has copied the blocks out of these slots; or, if `status` is an error, never will.
   void Taken(HandoffKey key, std::span<const int32_t> slots, const absl::Status& status, Time now);
   void Stop(HandoffKey key);
   void Fail(HandoffKey key, absl::Status status);
   void Discard(HandoffKey key);  // one that was not granted
 
   void PutEnded(uint64_t number, const absl::Status& status, Time now);
-  // The transport is full: nothing of it was put. Before the next Take, which tries it again.
+  // The transport was full and nothing of this was put. To be called before the next Take, which
+  // tries it again.
   void PutRefused(uint64_t number);
 
   Work Take(Time now);
-  // When Take may next give an idle handoff, if nothing else happens; max: never.
+  // The time at which Take may next report an idle handoff if nothing else happens; max for never.
   Time NextIdle() const;
 
   absl::Status CheckInvariants() const;

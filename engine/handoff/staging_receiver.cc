@@ -10,10 +10,13 @@ namespace skein::engine {
 absl::StatusOr<std::unique_ptr<StagingReceiver>> StagingReceiver::Create(
     Transport* transport, const KvSpec& spec, std::span<const KvRegion> pool, int buffers,
     int slots, std::shared_ptr<CopyStream> copies) {
-  if (buffers < 1) return absl::InvalidArgumentError(absl::StrCat("buffers: ", buffers));
-  if (slots < 1) return absl::InvalidArgumentError(absl::StrCat("slots: ", slots));
+  if (buffers < 1)
+    return absl::InvalidArgumentError(absl::StrCat("buffers = ", buffers, ": must be at least 1"));
+  if (slots < 1)
+    return absl::InvalidArgumentError(absl::StrCat("slots = ", slots, ": must be at least 1"));
   if (static_cast<int>(pool.size()) != spec.num_layers) {
-    return absl::InvalidArgumentError(absl::StrCat("pool: ", pool.size(), " layers"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("pool: ", pool.size(), " layers; the model has ", spec.num_layers));
   }
   std::unique_ptr<StagingReceiver> receiver(
       new StagingReceiver(transport, spec, pool, slots, std::move(copies)));

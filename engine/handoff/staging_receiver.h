@@ -37,7 +37,7 @@ class StagingReceiver {
 
   int buffers() const { return static_cast<int>(buffers_.size()); }
   int slots() const { return slots_; }
-  // What a writer connects with: HandoffTarget::memory of a staged grant.
+  // The description with which a writer connects: HandoffTarget::memory of a staged grant.
   const std::string& Description(int buffer) const {
     return buffers_[static_cast<size_t>(buffer)].description;
   }

@@ -13,7 +13,7 @@
 #include "engine/kv/kv_spec.h"
 #include "engine/transport/loopback_transport.h"
 #include "engine/transport/transport.h"
-#include "engine/transport/ucx_transport.h"
+#include "engine/transport/ucx/ucx_transport.h"
 #include "gtest/gtest.h"
 
 namespace skein::engine {

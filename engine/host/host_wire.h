@@ -1,6 +1,6 @@
-// Messages between the processes of one host and user, which find one another in /proc: each has a
-// mailbox, and a ring of its own to each of the others. Internal to the engine. Not thread-safe,
-// but for the fd, which another thread may poll.
+// Messages between processes of one host and user, which find one another in /proc. Each process
+// has a mailbox, and one ring to each of the others. Internal to the engine. Not thread-safe,
+// except that another thread may poll the fd.
 #pragma once
 
 #include <cstddef>
@@ -16,16 +16,17 @@
 
 namespace skein::engine {
 
-// The way to one other.
+// The path to one other process.
 class HostChannel {
  public:
   HostChannel(Ring ring, MailboxOf mailbox)
       : ring_(std::move(ring)), mailbox_(std::move(mailbox)) {}
   ~HostChannel();
 
-  // A message of these parts, end to end, at most kRingBytes / 2. False: no room now.
+  // Sends these parts as one message of at most kRingBytes / 2. False: there is no room now.
   bool Write(std::span<const std::span<const std::byte>> parts);
-  // Before a sleep on HostWire::fd(), which ends when there is room. False: try at once.
+  // To be called before a sleep on HostWire::fd(), which ends when there is room. False: there is
+  // room now.
   bool AwaitRoom(size_t bytes);
 
  private:
@@ -40,24 +41,24 @@ class HostWire {
   static std::unique_ptr<HostWire> Make();
   ~HostWire();
 
-  // By which others connect to it.
+  // The name by which other processes connect to this one.
   const std::string& name() const { return name_; }
 
-  // RESOURCE_EXHAUSTED: this process has no descriptors or memory left now. Another error: not a
-  // process that is visible from here, or gone.
+  // RESOURCE_EXHAUSTED: this process has no descriptors or no memory left at the moment. Any other
+  // error: the process has ended or is not visible from here.
   absl::StatusOr<std::unique_ptr<HostChannel>> Connect(const std::string& name);
 
-  // Gives the messages that came, some `max` at most, to `receive`; how many they were.
+  // Passes about `max` received messages at most to `receive`, and returns their number.
   template <typename Receive>
   int Read(int max, const Receive& receive);
 
-  // Whether something that this process (ThisProcess() there) wrote has not been read.
+  // Whether a message of the process whose ThisProcess() this is has not been read yet.
   bool HasUnread(const std::string& process) const;
 
-  // Before a sleep on fd(). False: there is something to read, or a ring that for lack of
-  // descriptors or memory could not be opened; Read tries again.
+  // To be called before a sleep on fd(). False: there is something to read, or a ring could not be
+  // opened for want of descriptors or memory; Read tries it again.
   bool Sleep();
-  // After it.
+  // To be called after the sleep.
   void Wake();
   int fd() const { return mailbox_->fd(); }
 
@@ -80,7 +81,7 @@ class HostWire {
   const std::string name_;
   ProcessWatch writers_;
   std::vector<Letter> postponed_;  // for lack of descriptors or memory
-  // A process that left is forgotten at the next letter and before the next sleep.
+  // Processes that have ended are removed at the next letter and before the next sleep.
   std::vector<std::unique_ptr<Inbound>> inbound_;
 };
 

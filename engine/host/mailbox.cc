@@ -111,7 +111,8 @@ absl::StatusOr<MailboxOf> MailboxOf::Open(pid_t pid, const std::string& name) {
   close(*file);
   if (!card.ok()) return card.status();
   const absl::StatusOr<int> pipe =
-      (*card)->token == token ? OpenOf(pid, pipe_number) : absl::NotFoundError("another's mailbox");
+      (*card)->token == token ? OpenOf(pid, pipe_number)
+                              : absl::NotFoundError("the mailbox belongs to another process");
   if (!pipe.ok()) {
     munmap(*card, sizeof(MailboxCard));
     return pipe.status();

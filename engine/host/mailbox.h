@@ -1,5 +1,5 @@
-// How processes of one host tell each other that there is something to read, and wake a process
-// that sleeps. Internal to the engine.
+// Mailbox: by it processes of one host tell each other that there is something to read, and wake a
+// process that sleeps. Internal to the engine.
 //
 // A letter is one small write into a pipe, which the kernel takes whole or not at all. So a process
 // that is killed at any moment stops nobody but itself.
@@ -31,7 +31,7 @@ struct MailboxCard {
   std::atomic<uint64_t> sleeping;  // 0: awake; else which sleep
 };
 
-// This fabric's. Not thread-safe, but for the fd, which another thread may poll.
+// The mailbox of this process. Not thread-safe, except that another thread may poll the fd.
 class Mailbox {
  public:
   // Null where the system has no pipes or memory left.
@@ -39,11 +39,11 @@ class Mailbox {
   ~Mailbox();
   Mailbox(const Mailbox&) = delete;
 
-  // By which others find it in this process.
+  // The name by which other processes find it.
   std::string name() const;
 
   bool HasLetters() const;
-  // All letters that came. Cancels what Sleep announced, if somebody has rung.
+  // All letters that have arrived. If a process has rung, this ends what Sleep announced.
   std::vector<Letter> Take();
 
   // Until Wake, every process that writes to this one rings: fd() becomes readable. Call it before
@@ -62,7 +62,7 @@ class Mailbox {
   uint64_t sleeps_ = 0;
 };
 
-// Another one's, or this fabric's own. Not thread-safe.
+// Writes to a mailbox of another process or of this one. Not thread-safe.
 class MailboxOf {
  public:
   // `name` is Mailbox::name() in the process of that number. Errors as OpenOf's.
@@ -70,7 +70,7 @@ class MailboxOf {
   MailboxOf(MailboxOf&& other) noexcept;
   ~MailboxOf();
 
-  // False: no room now.
+  // False: there is no room now.
   bool Post(const Letter& letter);
   void WakeOwner();  // if it sleeps
 
@@ -81,8 +81,8 @@ class MailboxOf {
   MailboxCard* card_;
 };
 
-// Opens a descriptor of a process of this host and user. RESOURCE_EXHAUSTED: this process has no
-// descriptors or memory left now; another error: it cannot be opened.
+// Opens a descriptor of another process of this host and user. RESOURCE_EXHAUSTED: this process has
+// no descriptors or no memory left at the moment. Any other error: it cannot be opened.
 absl::StatusOr<int> OpenOf(pid_t pid, int fd);
 
 // For tokens.

@@ -1,4 +1,4 @@
-// Which processes may open one another's device memory. Internal to the engine.
+// Tells which processes may open one another's device memory. Internal to the engine.
 #pragma once
 
 #include <string>

@@ -1,7 +1,7 @@
 // A queue of messages in shared memory, from one process to one other. Internal to the engine.
 //
-// Only its writer ever writes into it, and a message is seen when it is whole: a writer that
-// is killed at any moment leaves what it had written, and stops nobody but itself.
+// Only its writer writes into it, and the reader sees whole messages only. So a writer that is
+// killed at any moment leaves its earlier messages intact and stops no other process.
 #pragma once
 
 #include <array>
@@ -16,7 +16,7 @@
 
 namespace skein::engine {
 
-// Of messages in one ring that nobody has read yet, with 8 bytes and padding to 64 for each.
+// Bytes of unread messages that a ring can hold; each message takes 8 bytes more and padding to 64.
 inline constexpr size_t kRingBytes = 512 << 10;
 inline constexpr size_t kRingNameMax = 512;
 
@@ -33,28 +33,30 @@ struct RingState {
 // One process's mapping of a ring. Not thread-safe.
 class Ring {
  public:
-  // A new one, for its writer. RESOURCE_EXHAUSTED.
+  // Makes a ring, for its writer. RESOURCE_EXHAUSTED when there is no memory or descriptor for it.
   static absl::StatusOr<Ring> Make();
-  // The one behind this descriptor, which stays the caller's. NOT_FOUND: it is none;
-  // RESOURCE_EXHAUSTED.
+  // Opens the ring behind this descriptor, which stays the caller's. NOT_FOUND: it is not a ring.
+  // RESOURCE_EXHAUSTED: there is no memory to map it.
   static absl::StatusOr<Ring> Open(int fd);
 
   Ring(Ring&& other) noexcept;
   ~Ring();
 
   RingState* state() const { return state_; }
-  // By which others of this host may open it; -1 if it was opened here.
+  // The descriptor by which other processes of this host may open it; -1 in a process that opened
+  // it.
   int fd() const { return fd_; }
 
-  // The writer's: a message of these parts, end to end. False: no room.
+  // For the writer: appends these parts as one message. False: there is no room.
   bool Write(std::span<const std::span<const std::byte>> parts);
-  // Before the writer sleeps until the reader's HasWaiter. False: there is room for `bytes`.
+  // For the writer, before it sleeps until the reader's HasWaiter. False: there is room for
+  // `bytes`.
   bool AwaitRoom(size_t bytes);
 
-  // The reader's: the oldest message, valid until Pop. nullopt: none.
+  // For the reader: the oldest message, valid until Pop; nullopt if there is none.
   std::optional<std::span<const std::byte>> Front();
   void Pop();
-  // Whether the writer is to be woken, after some Pops.
+  // For the reader, after Pops: whether the writer waits to be woken.
   bool HasWaiter();
 
  private:
@@ -65,7 +67,7 @@ class Ring {
 
   RingState* state_;
   int fd_;
-  // What each side knows without asking.
+  // What each side remembers of the other's position.
   uint64_t written_ = 0;
   uint64_t read_ = 0;
   size_t front_bytes_ = 0;

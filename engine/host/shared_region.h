@@ -10,10 +10,10 @@ namespace skein::engine {
 
 class SharedRegion {
  public:
-  // Zeroed. Null: no memory.
+  // Makes a zeroed region; null when there is no memory.
   static std::unique_ptr<SharedRegion> Allocate(size_t bytes);
-  // The one that the process called `process` (ThisProcess() there) names so. Null: not visible
-  // from here, or gone.
+  // Maps the region that the process `process` (its ThisProcess()) calls `name`. Null: the process
+  // has ended or is not visible from here, or it has no such region.
   static std::unique_ptr<SharedRegion> Map(const std::string& process, const std::string& name,
                                            size_t bytes);
 
@@ -21,7 +21,7 @@ class SharedRegion {
   SharedRegion(const SharedRegion&) = delete;
 
   std::byte* base() const { return base_; }
-  // For Map, while this lives; "" of one that was mapped.
+  // The name for Map, valid while this lives; "" for a region that was mapped.
   const std::string& name() const { return name_; }
 
  private:

@@ -11,15 +11,15 @@
 #include <utility>
 #include <vector>
 
-#include "engine/comm/device_fabric.h"
-#include "engine/comm/local_fabric.h"
-#include "engine/comm/testing_near_fabric.h"
+#include "engine/comm/device/device_fabric.h"
+#include "engine/comm/local/local_fabric.h"
+#include "engine/comm/testing/near_fabric.h"
 #include "engine/device/cpu_device.h"
 #include "engine/device/far_device.h"
 #include "engine/model/model_engine.h"
 #include "engine/model/testing/far_ops.h"
-#include "engine/model/testing/group_of_engines.h"
-#include "engine/model/testing/ring_ranks.h"
+#include "engine/model/testing/ranks/group_of_engines.h"
+#include "engine/model/testing/ranks/ring_ranks.h"
 #include "engine/model/testing/sequence_runner.h"
 #include "engine/ops/cpu/cpu_ops.h"
 #include "gtest/gtest.h"

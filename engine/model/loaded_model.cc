@@ -5,7 +5,7 @@
 
 #include "engine/checkpoint/mapped_file.h"
 #include "engine/checkpoint/model_hash.h"
-#include "engine/model/device_weights.h"
+#include "engine/model/load/device_weights.h"
 
 namespace skein::engine {
 namespace {
@@ -25,8 +25,8 @@ absl::Status CheckOptions(const ModelEngineOptions& options) {
   }
   if (options.num_blocks < 0) return bad("num_blocks", options.num_blocks, "at least 0");
   if (options.kv_bytes < 0) return bad("kv_bytes", options.kv_bytes, "at least 0");
-  if (options.ring_segment_bytes < 1) {
-    return bad("ring_segment_bytes", options.ring_segment_bytes, "at least 1");
+  if (options.ring_segment_bytes < 0) {
+    return bad("ring_segment_bytes", options.ring_segment_bytes, "at least 0");
   }
   if (options.max_positions < 0) return bad("max_positions", options.max_positions, "at least 0");
   if (options.num_blocks == 0 && options.kv_bytes == 0) {
@@ -82,6 +82,11 @@ absl::Status PlaceOnDevice(const LoadProgress& progress, LoadedModel* loaded) {
 
 }  // namespace
 
+int64_t DefaultRingSegmentBytes(const Device& device, const KvSpec& kv) {
+  constexpr int64_t kOfHost = 4 << 20, kOfDevice = 64 << 20;
+  return std::min(device.IsHost() ? kOfHost : kOfDevice, kv.num_blocks * kv.BlockBytes());
+}
+
 absl::StatusOr<ConstMatrix> LoadedModel::OnHost(const ConstMatrix& logits) {
   if (device->IsHost() || logits.rows == 0) return logits;
   host_logits_.resize(static_cast<size_t>((logits.rows - 1) * logits.stride + logits.cols));
@@ -129,6 +134,7 @@ absl::StatusOr<std::unique_ptr<LoadedModel>> LoadModel(const std::string& model_
   if (!tensors.ok()) return tensors.status();
   absl::StatusOr<ModelWeights> weights = BindWeights(*config, *tensors);
   if (!weights.ok()) return weights.status();
+  if (!weights->slower_because.empty()) options.warn(weights->slower_because);
   const absl::StatusOr<KvSpec> kv = MakeKvSpec(*config, weights->common, options);
   if (!kv.ok()) return kv.status();
 
@@ -144,14 +150,18 @@ absl::StatusOr<std::unique_ptr<LoadedModel>> LoadModel(const std::string& model_
   spec.kv = *kv;
   // Rows whose logits are computed at a time: of any sequences, so they must not matter to each
   // other.
-  const int64_t logit_rows = std::min<int64_t>(
-      ops->SkinnyRowsMax(weights->activation, weights->lm_head.dtype), options.max_batch_tokens);
-  absl::StatusOr<RunState> state = AllocateRunState(
-      *config, weights->activation, *kv, options.max_batch_tokens, logit_rows, device.get());
+  const int64_t logit_rows =
+      std::min<int64_t>(ops->SkinnyRowsMax(weights->head_activation, weights->lm_head.dtype),
+                        options.max_batch_tokens);
+  absl::StatusOr<RunState> state =
+      AllocateRunState(*config, weights->activation, weights->head_activation, *kv,
+                       options.max_batch_tokens, logit_rows, device.get());
   if (!state.ok()) return state.status();
-  const RingStepOptions ring_options = {.tokens_max = options.max_batch_tokens,
-                                        .segment_bytes = options.ring_segment_bytes,
-                                        .model_hash = spec.model_hash};
+  const RingStepOptions ring_options = {
+      .tokens_max = options.max_batch_tokens,
+      .segment_bytes = options.ring_segment_bytes > 0 ? options.ring_segment_bytes
+                                                      : DefaultRingSegmentBytes(*device, *kv),
+      .model_hash = spec.model_hash};
   absl::StatusOr<std::unique_ptr<RingRunner>> ring =
       RingRunner::Create(ring_options, *config, weights->activation, *kv, device.get());
   if (!ring.ok()) return ring.status();

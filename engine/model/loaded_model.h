@@ -12,12 +12,12 @@
 #include "engine/checkpoint/tensor_store.h"
 #include "engine/device/device.h"
 #include "engine/engine.h"
-#include "engine/model/forward.h"
+#include "engine/model/forward/forward.h"
+#include "engine/model/forward/run_state.h"
+#include "engine/model/load/rope_table.h"
+#include "engine/model/load/weights.h"
 #include "engine/model/model_engine.h"
-#include "engine/model/ring_step.h"
-#include "engine/model/rope_table.h"
-#include "engine/model/run_state.h"
-#include "engine/model/weights.h"
+#include "engine/model/ring/ring_step.h"
 #include "engine/ops/ops.h"
 
 namespace skein::engine {

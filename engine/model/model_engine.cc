@@ -2,14 +2,14 @@
 
 #include <utility>
 
-#include "engine/model/device_done.h"
-#include "engine/model/forward.h"
+#include "engine/model/forward/device_done.h"
+#include "engine/model/forward/forward.h"
+#include "engine/model/forward/step_check.h"
+#include "engine/model/forward/step_rows.h"
 #include "engine/model/loaded_model.h"
-#include "engine/model/ring_check.h"
-#include "engine/model/ring_step.h"
-#include "engine/model/step_check.h"
-#include "engine/model/step_rows.h"
-#include "engine/sampling/sampler.h"
+#include "engine/model/ring/ring_check.h"
+#include "engine/model/ring/ring_step.h"
+#include "engine/sampling/samplers.h"
 
 namespace skein::engine {
 namespace {
@@ -17,7 +17,8 @@ namespace {
 class ModelEngine final : public Engine {
  public:
   explicit ModelEngine(std::shared_ptr<LoadedModel> loaded)
-      : loaded_(std::move(loaded)), sampler_(loaded_->config.vocab_size) {}
+      : loaded_(std::move(loaded)),
+        samplers_(loaded_->config.vocab_size, loaded_->ops->HostThreads()) {}
 
   const EngineSpec& Spec() const override { return loaded_->spec; }
   std::span<const KvRegion> KvRegions() const override { return loaded_->regions; }
@@ -72,10 +73,10 @@ class ModelEngine final : public Engine {
         [this](int64_t first, int64_t count) {
           return loaded_->OnHost(DeviceLogits(first, count));
         },
-        loaded_->state.logits.rows, sampler_, results);
+        loaded_->state.logits.rows, samplers_, results);
   }
 
-  // Not run, if `verdict` is not OK at every rank.
+  // Runs nothing unless `verdict` is OK at every rank.
   absl::Status RunRingStep(const SequenceStep& sequence,
                            const std::function<void(int layer)>& layer_done,
                            absl::Status* verdict) {
@@ -112,7 +113,7 @@ class ModelEngine final : public Engine {
   }
 
   std::shared_ptr<LoadedModel> loaded_;
-  Sampler sampler_;
+  Samplers samplers_;
   Batch batch_;                       // of the current step
   std::vector<LogitUse> logit_uses_;  // of each of batch_.logit_rows
   int64_t logits_there_ = 0;          // of the batch's first rows, in the state

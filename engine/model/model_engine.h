@@ -30,21 +30,26 @@ struct ModelEngineOptions {
   std::optional<DType> kv_dtype;  // absent: the weights' dtype
   // Tokens of all sequences of one step together; Step refuses more (INVALID_ARGUMENT).
   int max_batch_tokens = 2048;
-  // Ring steps pass KV round in pieces of about so many bytes; three are held. The same at all
-  // members of a step.
-  int64_t ring_segment_bytes = 4 << 20;
+  // Ring steps pass KV round in segments of about so many bytes, three of which are held; a step
+  // takes the smallest of its members'. 0: as the device needs it, DefaultRingSegmentBytes.
+  int64_t ring_segment_bytes = 0;
   // > 0 lowers EngineSpec::max_positions, which is otherwise the checkpoint's. In any case it is no
   // more than the KV pool holds.
   int max_positions = 0;
-  // Where the device cannot read the mapped checkpoint: bytes of weights copied so far, and of all.
+  // Called while weights are copied to a device that cannot read the mapped checkpoint: the bytes
+  // copied so far, and all bytes.
   std::function<void(int64_t done_bytes, int64_t total_bytes)> progress;
-  // Makes what samples tokens on the device. Without it logits come to the host.
+  // Makes the sampler on the device. Without one logits are copied to the host.
   MakeTokenSampler make_token_sampler;
-  // Makes what runs steps of one token a sequence. Without it they run as all others.
+  // Makes the runner of steps with one token for each sequence. Without one they run as any other.
   MakeDecodeRunner make_decode_runner;
-  // Told what goes on more slowly than it could, and why.
+  // Called with a text when something runs more slowly than it could; the text says why.
   std::function<void(const std::string&)> warn = [](const std::string&) {};
 };
+
+// A GPU computes a segment's attention sooner, and pays for each in launches, handshakes and a
+// merge of all rows, so its segments are larger. Never more than a layer of the pool.
+int64_t DefaultRingSegmentBytes(const Device& device, const KvSpec& kv);
 
 // Batch invariance: what a step computes for a sequence, logits and KV, is the same
 // bits whatever other sequences are in the step and in whatever order. It does depend on how the

@@ -13,6 +13,7 @@
 #include "engine/device/cpu_device.h"
 #include "engine/model/testing/lone_failures.h"
 #include "engine/model/testing/sequence_runner.h"
+#include "engine/model/testing/widen_checkpoint.h"
 #include "engine/ops/reference/reference_ops.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -90,6 +91,61 @@ TEST_F(ModelEngineTest, SpecAndRegions) {
     EXPECT_EQ(region.bytes, 20 * spec.kv.BlockBytes());
     EXPECT_NE(region.base, nullptr);
   }
+}
+
+// Counts products of f32 rows with 16-bit weights, which are slow.
+class NotingOps final : public ReferenceOps {
+ public:
+  explicit NotingOps(int* widened) : widened_(widened) {}
+  void MatMul(ConstMatrix x, ConstMatrix w, ConstVector bias, Matrix out) override {
+    if (x.dtype == DType::kF32 && w.dtype != DType::kF32) ++*widened_;
+    ReferenceOps::MatMul(x, w, bias, out);
+  }
+
+ private:
+  int* const widened_;
+};
+
+TEST_F(ModelEngineTest, ATensorThatMakesProductsSlowerIsNamed) {
+  std::vector<std::string> warnings;
+  int widened = 0;
+  options_.warn = [&](const std::string& what) { warnings.push_back(what); };
+  const auto run = [&](const std::string& dir) {
+    warnings.clear();
+    widened = 0;
+    auto engine =
+        MakeModelEngine(dir, std::make_unique<NotingOps>(&widened), MakeCpuDevice(), options_);
+    ASSERT_TRUE(engine.ok()) << engine.status();
+    GreedyRun greedy{.prompt = {1, 2, 3}, .tokens_wanted = 2};
+    RunTogether(**engine, {&greedy});
+  };
+  const auto write = [&](DType dtype) {
+    const absl::Status written =
+        tools::WriteRandomCheckpoint(dir_, TinyConfig(), {.dtype = dtype, .seed = 3, .shards = 1});
+    ASSERT_TRUE(written.ok()) << written;
+  };
+  write(DType::kF32);
+  run(dir_);
+  EXPECT_TRUE(warnings.empty()) << warnings[0];
+  write(DType::kF16);
+  run(dir_);
+  ASSERT_EQ(warnings.size(), 1u);
+  EXPECT_THAT(warnings[0], HasSubstr("\"model.layers.0.self_attn.q_proj.weight\" is f16"));
+  write(DType::kBF16);
+  run(dir_);
+  EXPECT_TRUE(warnings.empty()) << warnings[0];
+  EXPECT_EQ(widened, 0);
+
+  const auto mixed = [&](const std::string& wide) {
+    WidenCheckpoint(dir_, dir_ + "_mixed", [&](const std::string& name) { return name == wide; });
+    run(dir_ + "_mixed");
+    ASSERT_EQ(warnings.size(), 1u);
+    EXPECT_THAT(warnings[0], HasSubstr("\"" + wide + "\" is f32"));
+  };
+  mixed("lm_head.weight");  // the layers' products are those of bf16
+  EXPECT_EQ(widened, 0);
+  mixed("model.layers.1.mlp.up_proj.weight");
+  EXPECT_GT(widened, 0);
 }
 
 TEST_F(ModelEngineTest, OptionsShapeThePool) {

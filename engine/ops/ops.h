@@ -27,6 +27,8 @@
 
 namespace skein::engine {
 
+class ThreadPool;
+
 // Rows up to which every implementation's MatMul is invariant.
 inline constexpr int64_t kSkinnyRowsMax = 64;
 
@@ -118,6 +120,10 @@ class Ops {
 
   // x += y.  f32 [T, N].
   virtual void Add(Matrix x, ConstMatrix y) = 0;
+
+  // The host's threads that the implementation computes with, idle between its calls and then for
+  // its caller to use; null: it has none of its own.
+  virtual ThreadPool* HostThreads() { return nullptr; }
 };
 
 }  // namespace skein::engine

@@ -1,7 +1,6 @@
-// What each rank of a group of P computes and holds when they run one batch together. Pure
-// arithmetic, after Shift Parallelism (Hidayetoglu et al., Snowflake AI Research), algorithms 1 and
-// 2.
-// and 2.
+// ShardLayout: what each rank of a group of P computes and holds when they run one batch together.
+// Pure arithmetic, after Shift Parallelism (Hidayetoglu et al., Snowflake AI Research), algorithms
+// 1 and 2.
 //
 // A step runs in a mode (sp, tp), sp * tp = P. Its dense part is cut by tokens over sp ranks
 // (Ulysses) and by weights over tp ranks; attention is always cut by heads over all P.
@@ -77,16 +76,16 @@ struct ShardLayout {
   int sp_rank = 0;  // = the rank within the SP group
   int tp_rank = 0;  // = the rank within the TP group
 
-  // Of the weights, by tp_rank. With tp > kv_heads neighbours multiply by the same KV heads; where
-  // tp and kv_heads do not divide one another, a range begins and ends at the heads that are
-  // needed.
+  // The heads of the weights, by tp_rank. With tp > kv_heads neighbours multiply by the same KV
+  // heads; where tp and kv_heads do not divide one another, a range begins and ends at the heads
+  // that are needed.
   ShardRange weight_heads;
   ShardRange weight_kv_heads;
   ShardRange intermediate;  // rows of gate and up, columns of down; sizes differ by at most one
-  // In attention and in the KV, by rank; the same in every mode of as many ranks.
+  // The heads in attention and in the KV, by rank: the same in every mode of as many ranks.
   ShardRange heads;
   ShardRange kv_heads;
-  // Of lm_head's rows, by rank: ceil(vocab / P) each as far as they last.
+  // The rows of lm_head, by rank: ceil(vocab / P) each, and fewer for the last ranks.
   ShardRange vocabulary;
 
   // Biases of o and down, which every tp_rank's partial sum would add once more, are this rank's.

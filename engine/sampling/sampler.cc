@@ -1,12 +1,12 @@
 #include "engine/sampling/sampler.h"
 
 #include <algorithm>
-#include <cmath>
+#include <functional>
+#include <limits>
 
 #include "engine/sampling/logprobs.h"
 #include "engine/sampling/philox.h"
 #include "engine/sampling/sample_errors.h"
-#include "engine/sampling/softmax.h"
 #include "scheduler/vocabulary/check.h"
 
 namespace skein::engine {
@@ -25,70 +25,100 @@ struct MoreLikely {
 
 }  // namespace
 
-Sampler::Sampler(int vocab_size) : editor_(vocab_size), edited_(vocab_size), weights_(vocab_size) {}
+Sampler::Sampler(int vocab_size)
+    : editor_(vocab_size),
+      edited_(vocab_size),
+      maxima_(Stretches(static_cast<size_t>(vocab_size))),
+      weights_(vocab_size) {}
 
 absl::StatusOr<SampledToken> Sampler::Sample(std::span<const float> logits,
                                              const SamplingParams& params, uint64_t token_index,
                                              std::span<const int32_t> prompt,
                                              std::span<const int32_t> output) {
   SKEIN_CHECK(logits.size() == weights_.size());
-  if (!ScanLogits(logits).usable) return BadLogits();
+  cost_ = {};
+  LogitScan scan = ScanLogits(logits, maxima_);
+  if (!scan.usable) return BadLogits();
   std::span<const float> edited = logits;
   if (LogitEditor::Edits(params, token_index)) {
     std::copy(logits.begin(), logits.end(), edited_.begin());
     editor_.Apply(params, token_index, prompt, output, edited_);
     edited = edited_;
+    scan = ScanLogits(edited, maxima_);
+    if (!scan.usable) return NoTokenLeft();
   }
   const absl::StatusOr<int32_t> token =
-      Choose(edited, params, UniformSample(params.seed, token_index));
+      Choose(edited, scan, params, UniformSample(params.seed, token_index));
   if (!token.ok()) return token.status();
   if (params.top_logprobs < 0) return SampledToken{*token, 0.0f, {}};
   return LogprobsOf(logits, *token, params.top_logprobs);
 }
 
-absl::StatusOr<int32_t> Sampler::Choose(std::span<const float> logits, const SamplingParams& params,
-                                        double uniform) {
-  const LogitScan scan = ScanLogits(logits);
-  if (!scan.usable) return NoTokenLeft();
+absl::StatusOr<int32_t> Sampler::Choose(std::span<const float> logits, const LogitScan& scan,
+                                        const SamplingParams& params, double uniform) {
   if (params.temperature < kGreedyBelow || params.top_k == 1) {
-    return FirstIndexOf(logits, scan.max);
+    return FirstIndexOf(logits, maxima_, scan.max);
   }
-  ExpWeights(logits, scan.max, params.temperature, weights_);
-  const bool top_k = params.top_k > 0 && static_cast<size_t>(params.top_k) < logits.size();
-  if (!top_k && params.top_p >= 1.0f) return SampleFromAll(uniform, params.min_p);
   candidates_.clear();
-  if (top_k) KeepTopK(logits, params.top_k);
-  if (params.top_p < 1.0f) KeepTopP(logits, params.top_p);
+  double total = 0.0;
+  if (params.top_k > 0 && static_cast<size_t>(params.top_k) < logits.size()) {
+    KeepTopK(logits, params.top_k);
+    for (const int32_t id : candidates_) {
+      weights_[id] = ExpWeight(logits[id], scan.max, params.temperature);
+      total += weights_[id];
+    }
+    cost_.weighed = params.top_k;
+  } else {
+    total = ExpWeights(logits, scan.max, params.temperature, weights_);
+    cost_.weighed = static_cast<int64_t>(logits.size());
+    if (params.top_p >= 1.0f) return SampleFromAll(uniform, params.min_p, total);
+  }
+  if (params.top_p < 1.0f) KeepTopP(logits, params.top_p, total);
   return SampleFromCandidates(uniform, params.min_p);
 }
 
-// One scan with a heap whose front is the least likely of the best so far.
+// As many stretches as tokens are kept have a maximum of `least` or more, so all that is kept is at
+// least that, and stretches below it are not looked at. The heap's front is the least likely of the
+// best so far.
 void Sampler::KeepTopK(std::span<const float> logits, int top_k) {
   const MoreLikely more_likely{logits};
-  const auto count = static_cast<int32_t>(logits.size());
-  for (int32_t id = 0; id < top_k; ++id) candidates_.push_back(id);
-  std::make_heap(candidates_.begin(), candidates_.end(), more_likely);
-  for (int32_t id = top_k; id < count; ++id) {
-    if (!(logits[id] > logits[candidates_.front()])) continue;  // an equal one has a larger id
-    std::pop_heap(candidates_.begin(), candidates_.end(), more_likely);
-    candidates_.back() = id;
-    std::push_heap(candidates_.begin(), candidates_.end(), more_likely);
+  const auto kept = static_cast<size_t>(top_k);
+  float least = -std::numeric_limits<float>::infinity();
+  if (kept <= maxima_.size()) {
+    largest_ = maxima_;
+    const auto kth = largest_.begin() + (top_k - 1);
+    std::nth_element(largest_.begin(), kth, largest_.end(), std::greater<>());
+    least = *kth;
+  }
+  for (size_t s = 0; s < maxima_.size(); ++s) {
+    if (maxima_[s] < least) continue;
+    const size_t begin = s * kStretchLogits;
+    const size_t end = std::min(begin + kStretchLogits, logits.size());
+    cost_.looked_at += static_cast<int64_t>(end - begin);
+    for (size_t i = begin; i < end; ++i) {
+      const auto id = static_cast<int32_t>(i);
+      if (candidates_.size() < kept) {
+        candidates_.push_back(id);
+        std::push_heap(candidates_.begin(), candidates_.end(), more_likely);
+      } else if (logits[id] > logits[candidates_.front()]) {  // an equal one has a larger id
+        std::pop_heap(candidates_.begin(), candidates_.end(), more_likely);
+        candidates_.back() = id;
+        std::push_heap(candidates_.begin(), candidates_.end(), more_likely);
+      }
+    }
   }
   std::sort_heap(candidates_.begin(), candidates_.end(), more_likely);
 }
 
-void Sampler::KeepTopP(std::span<const float> logits, float top_p) {
-  double total = 0.0;
+// `total`: the weight of the candidates, or of all tokens where there are none.
+void Sampler::KeepTopP(std::span<const float> logits, float top_p, double total) {
   size_t sorted = candidates_.size();
   if (candidates_.empty()) {
-    for (const float weight : weights_) total += weight;
     // All tokens less likely than this together weigh less than 1 - top_p: none can be needed.
     const double least = (1.0 - top_p) * total / static_cast<double>(weights_.size());
     for (size_t id = 0; id < weights_.size(); ++id) {
       if (weights_[id] >= least) candidates_.push_back(static_cast<int32_t>(id));
     }
-  } else {
-    for (const int32_t id : candidates_) total += weights_[id];
   }
   double reached = 0.0;
   for (size_t i = 0; i < candidates_.size(); ++i) {
@@ -106,9 +136,11 @@ void Sampler::KeepTopP(std::span<const float> logits, float top_p) {
   }
 }
 
-int32_t Sampler::SampleFromAll(double uniform, float weight_min) const {
-  double total = 0.0;
-  for (const float weight : weights_) total += weight >= weight_min ? weight : 0.0f;
+int32_t Sampler::SampleFromAll(double uniform, float weight_min, double total) const {
+  if (weight_min > 0.0f) {
+    total = 0.0;
+    for (const float weight : weights_) total += weight >= weight_min ? weight : 0.0f;
+  }
   const double target = uniform * total;
   double reached = 0.0;
   int32_t last = 0;

@@ -7,6 +7,9 @@
 // whose probability, renormalised after top_k, reaches top_p (Holtzman et al. 2020); min_p keeps
 // tokens at least min_p times as likely as the most likely.
 //
+// Every call reads the logits once. Beyond that greedy choice and top_k look at few stretches of
+// them, and compute the weights of what top_k keeps only.
+//
 // Owned and called by one thread; buffers are of the vocabulary's size and reused.
 #pragma once
 
@@ -19,6 +22,7 @@
 #include "absl/status/statusor.h"
 #include "engine/sampling/logit_edits.h"
 #include "engine/sampling/sampling_params.h"
+#include "engine/sampling/softmax.h"
 
 namespace skein::engine {
 
@@ -41,18 +45,29 @@ class Sampler {
                                       uint64_t token_index, std::span<const int32_t> prompt,
                                       std::span<const int32_t> output);
 
+  // The work of the last Sample after its one scan of all logits.
+  struct Cost {
+    int64_t looked_at = 0;  // logits that top_k compared
+    int64_t weighed = 0;    // weights that were computed
+  };
+  const Cost& cost() const { return cost_; }
+
  private:
-  absl::StatusOr<int32_t> Choose(std::span<const float> logits, const SamplingParams& params,
-                                 double uniform);
+  absl::StatusOr<int32_t> Choose(std::span<const float> logits, const LogitScan& scan,
+                                 const SamplingParams& params, double uniform);
   void KeepTopK(std::span<const float> logits, int top_k);
-  void KeepTopP(std::span<const float> logits, float top_p);
-  int32_t SampleFromAll(double uniform, float weight_min) const;
+  void KeepTopP(std::span<const float> logits, float top_p, double total);
+  int32_t SampleFromAll(double uniform, float weight_min, double total) const;
   int32_t SampleFromCandidates(double uniform, float weight_min) const;
 
   LogitEditor editor_;
   std::vector<float> edited_;        // [vocab_size]
-  std::vector<float> weights_;       // [vocab_size] probabilities relative to the most likely
+  std::vector<float> maxima_;        // of the stretches of the logits that are chosen from
+  std::vector<float> largest_;       // KeepTopK's
+  std::vector<float> weights_;       // [vocab_size] probabilities relative to the most likely; with
+                                     // top_k only those of candidates_ are set
   std::vector<int32_t> candidates_;  // what top_k and top_p left, most likely first
+  Cost cost_;
 };
 
 }  // namespace skein::engine

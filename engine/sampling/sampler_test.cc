@@ -157,6 +157,47 @@ TEST(SamplerTest, GoldenSamples) {
   EXPECT_EQ(sample(), (std::vector<int32_t>{929, 564, 283, 453, 63, 990}));
 }
 
+// By the definition, ties by smaller id, where vocabularies end within a stretch and many logits
+// are equal.
+TEST(SamplerTest, TopKKeepsTheMostLikely) {
+  for (const int size : {3, 255, 256, 257, 1000, 5000}) {
+    for (const int levels : {3, 1 << 20}) {
+      std::vector<float> logits = Rugged(size, static_cast<uint64_t>(size + levels));
+      for (float& logit : logits) logit = std::floor(logit * static_cast<float>(levels) / 8);
+      std::vector<int> order(logits.size());
+      std::iota(order.begin(), order.end(), 0);
+      std::stable_sort(order.begin(), order.end(),
+                       [&](int a, int b) { return logits[a] > logits[b]; });
+      for (const int top_k : {2, 7, 20, 300}) {
+        if (top_k >= size) continue;
+        SamplingParams params;
+        params.top_k = top_k;
+        params.temperature = 1e30f;  // all that is kept weighs the same
+        for (uint64_t i = 0; i < 40; ++i) {
+          const double place = UniformSample(params.seed, i) * top_k;
+          EXPECT_EQ(SampleOne(logits, params, i), order[static_cast<size_t>(place)])
+              << size << " " << levels << " " << top_k;
+        }
+      }
+    }
+  }
+}
+
+// A vocabulary of 150,000 is read once; top_k then compares few of it and weighs what it keeps.
+TEST(SamplerTest, TopKDoesNotWeighTheVocabulary) {
+  const std::vector<float> logits = Rugged(150'000, 4);
+  Sampler sampler(150'000);
+  SamplingParams params;
+  params.top_k = 20;
+  params.top_p = 0.9f;
+  ASSERT_TRUE(sampler.Sample(logits, params, 0, {}, {}).ok());
+  EXPECT_EQ(sampler.cost().weighed, 20);
+  EXPECT_LE(sampler.cost().looked_at, 20 * static_cast<int64_t>(kStretchLogits));
+  ASSERT_TRUE(sampler.Sample(logits, Greedy(), 0, {}, {}).ok());
+  EXPECT_EQ(sampler.cost().weighed, 0);
+  EXPECT_EQ(sampler.cost().looked_at, 0);
+}
+
 TEST(SamplerTest, GreedyTakesTheSmallestOfTies) {
   const std::vector<float> logits = {1, 3, 2, 3, 3};
   EXPECT_EQ(SampleOne(logits, Greedy()), 1);

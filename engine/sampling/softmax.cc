@@ -10,7 +10,7 @@ namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr float kLowest = -87.0f;  // exp of less is 0 here
-constexpr size_t kStretch = 1024;  // weights summed in f32 lanes before they join the f64 sum
+constexpr size_t kStretch = 1024;  // weights at a time
 
 // exp(x) for x ≤ 0: 2^n · e^r with |r| ≤ ln 2 / 2, e^r by its Taylor series to r⁶ (error < 2e-7).
 inline float ExpOfNegative(float x) {
@@ -41,8 +41,32 @@ LogitScan ScanLogits(std::span<const float> logits) {
   return {max, bad == 0 && max > -kInfinity};
 }
 
-int32_t FirstIndexOf(std::span<const float> logits, float max) {
-  return static_cast<int32_t>(std::find(logits.begin(), logits.end(), max) - logits.begin());
+LogitScan ScanLogits(std::span<const float> logits, std::span<float> maxima) {
+  float max = -kInfinity;
+  int bad = 0;
+  for (size_t s = 0; s < maxima.size(); ++s) {
+    const size_t begin = s * kStretchLogits;
+    const size_t end = std::min(begin + kStretchLogits, logits.size());
+    float most = -kInfinity;
+    for (size_t i = begin; i < end; ++i) {
+      bad |= !(logits[i] < kInfinity);
+      most = most < logits[i] ? logits[i] : most;
+    }
+    maxima[s] = most;
+    max = max < most ? most : max;
+  }
+  return {max, bad == 0 && max > -kInfinity};
+}
+
+int32_t FirstIndexOf(std::span<const float> logits, std::span<const float> maxima, float max) {
+  const auto stretch =
+      static_cast<size_t>(std::find(maxima.begin(), maxima.end(), max) - maxima.begin());
+  const auto from = logits.begin() + static_cast<std::ptrdiff_t>(stretch * kStretchLogits);
+  return static_cast<int32_t>(std::find(from, logits.end(), max) - logits.begin());
+}
+
+float ExpWeight(float logit, float max, float temperature) {
+  return ExpOfNegative((logit - max) / temperature);
 }
 
 double ExpWeights(std::span<const float> logits, float max, float temperature,

@@ -27,7 +27,7 @@ struct SequenceHandle {
   auto operator<=>(const SequenceHandle&) const = default;
 };
 
-// What is the same in all steps of a sequence.
+// The properties of a sequence that all its steps share.
 struct SequenceInfo {
   std::shared_ptr<const std::vector<int32_t>> prompt;
   std::shared_ptr<const SamplingParams> sampling;
@@ -35,7 +35,7 @@ struct SequenceInfo {
   bool prompt_logprobs = false;
 };
 
-// What one sequence runs in a step: tokens [position, position + count) of prompt ++ output.
+// One sequence's part in a step: tokens [position, position + count) of prompt ++ output.
 struct PlannedSequence {
   SequenceHandle sequence;
   int64_t position = 0;

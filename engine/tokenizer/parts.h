@@ -5,13 +5,13 @@
 #include <unordered_map>
 #include <vector>
 
-#include "engine/tokenizer/added_tokens.h"
-#include "engine/tokenizer/bpe.h"
-#include "engine/tokenizer/config.h"
-#include "engine/tokenizer/decoder.h"
-#include "engine/tokenizer/normalizer.h"
-#include "engine/tokenizer/post_processor.h"
-#include "engine/tokenizer/pre_tokenizer.h"
+#include "engine/tokenizer/bpe/bpe.h"
+#include "engine/tokenizer/components/added_tokens.h"
+#include "engine/tokenizer/components/config.h"
+#include "engine/tokenizer/components/decoder.h"
+#include "engine/tokenizer/components/normalizer.h"
+#include "engine/tokenizer/components/post_processor.h"
+#include "engine/tokenizer/components/pre_tokenizer.h"
 #include "engine/tokenizer/tokenizer.h"
 
 namespace skein::engine {

@@ -10,7 +10,7 @@
 #include <cstdint>
 #include <string>
 
-#include "engine/tokenizer/text_assembler.h"
+#include "engine/tokenizer/text/text_assembler.h"
 #include "engine/tokenizer/tokenizer.h"
 
 namespace skein::engine {

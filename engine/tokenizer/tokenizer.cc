@@ -5,7 +5,7 @@
 
 #include "engine/tokenizer/parts.h"
 #include "engine/tokenizer/stream_decoder.h"
-#include "engine/tokenizer/utf8.h"
+#include "engine/tokenizer/text/utf8.h"
 
 namespace skein::engine {
 namespace {

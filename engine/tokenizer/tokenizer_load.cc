@@ -6,7 +6,7 @@
 #include <sstream>
 
 #include "engine/tokenizer/parts.h"
-#include "engine/tokenizer/tokenizer_json.h"
+#include "engine/tokenizer/text/tokenizer_json.h"
 
 namespace skein::engine {
 namespace {

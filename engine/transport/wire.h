@@ -1,4 +1,4 @@
-// Wire: what WireTransport needs of a medium. Internal to this folder; the callers' interface is
+// Wire: the interface between WireTransport and a medium. Internal to engine/transport; callers use
 // transport.h. Every method is called under the transport's lock, so a Wire needs none of its own.
 #pragma once
 
@@ -15,7 +15,7 @@
 
 namespace skein::engine {
 
-// Counts operations under way; the wire writes it, at the latest in Progress or Close.
+// Counts operations that have not ended. The wire updates it, in Progress or Close at the latest.
 struct WireTicket {
   uint32_t in_flight = 0;
   uint64_t bytes_in_flight = 0;
@@ -60,17 +60,17 @@ class Wire {
   // True if anything moved.
   virtual bool Progress() = 0;
 
-  // Prepares to sleep: a descriptor that becomes readable at the next event (-1: there will be
-  // none), or nothing if events already wait, or something that can only be tried again.
+  // Prepares to sleep. Returns a descriptor that becomes readable at the next event, -1 if there
+  // will be no event, and nullopt if events already wait or if only another try can show progress.
   virtual std::optional<int> Arm() = 0;
 
-  // Not OK once the peer was found dead.
+  // An error once the peer was found dead.
   virtual absl::Status Health(uint64_t endpoint) = 0;
   virtual std::string Lanes(uint64_t endpoint) = 0;
   virtual TransferPath Path(uint64_t endpoint) = 0;
 
-  // Breaks off: bounded, and afterwards no ticket counts an operation of this endpoint. Its keys
-  // are gone too.
+  // Closes the endpoint in bounded time. Afterwards no ticket counts an operation of it, and its
+  // keys are gone.
   virtual void Close(uint64_t endpoint) = 0;
 };
 

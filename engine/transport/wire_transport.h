@@ -1,6 +1,6 @@
 // WireTransport: the whole of the Transport contract over any Wire: ids, bounds, order, deadlines,
-// cancelling, sleeping. Internal to this folder; see loopback_transport.h and ucx_transport.h for
-// the factories.
+// cancelling, sleeping. Internal to engine/transport; see loopback_transport.h and ucx_transport.h
+// for the factories.
 #pragma once
 
 #include <atomic>

@@ -374,6 +374,7 @@ struct HeldRequest {
   uint32_t chunks_done = 0;
   TimeUs chunk_running_us = -1;  // -1: none is running
   uint32_t chunks_known = 0;     // of the plan, at this instance; told at the start of a stream
+  uint32_t preemptions = 0;      // decode: how often it gave its blocks up, so far
 };
 
 // The path of one instance's KV to the decode instance.
@@ -401,13 +402,16 @@ struct EndedRequest {
 };
 
 struct WorkerLoad {
-  int64_t queued_requests = 0;  // not yet computing (decode: blocks allocated, KV on its way)
-  int64_t queued_tokens = 0;    // prompt tokens not yet computed, of all requests
+  // Not yet computing; decode: KV on its way, or preempted.
+  int64_t queued_requests = 0;
+  int64_t queued_tokens = 0;  // prompt tokens not yet computed, of all requests
   int64_t running_requests = 0;
   int64_t free_blocks = 0;
   int64_t held_blocks = 0;  // quarantined ones included
   int64_t cached_blocks = 0;
   int64_t total_blocks = 0;
+  // Decode: of the free ones, those kept for the growth of the requests that are here.
+  int64_t claimed_blocks = 0;
   double tokens_per_second = 0;  // measured over recent steps; 0 = not measured yet
   bool draining = false;
   bool invariants_ok = true;  // latest result of /debug/invariants; set by the shell

@@ -23,7 +23,7 @@ struct RequestSpec {
   // with ignore_eos.
   std::vector<int32_t> stop_token_ids;
   bool want_prompt_logprobs = false;
-  int32_t priority = 0;
+  int32_t priority = 0;    // a larger one is served before a smaller one
   TimeUs deadline_us = 0;  // budget, starting at arrival at each process; 0: the process's default
   std::vector<std::string> names;  // ids that the client knows the request by; for people
 };
@@ -32,6 +32,12 @@ using SpecPtr = std::shared_ptr<const RequestSpec>;
 
 inline int64_t PromptTokens(const RequestSpec& spec) {
   return static_cast<int64_t>(spec.prompt.size());
+}
+
+// The tokens for which a decode instance takes blocks before the KV comes: those of the prompt, and
+// the first of the output, if another one follows it.
+inline int64_t OpeningTokens(const RequestSpec& spec) {
+  return PromptTokens(spec) + (spec.max_tokens > 1 ? 1 : 0);
 }
 
 enum class FinishReason { kStop, kLength, kCancelled, kError };

@@ -4,11 +4,11 @@
 #pragma once
 
 #include <cstddef>
-#include <map>
 #include <optional>
-#include <set>
 #include <utility>
 
+#include "absl/container/btree_map.h"
+#include "absl/container/btree_set.h"
 #include "scheduler/base/time.h"
 
 namespace skein::scheduler {
@@ -18,10 +18,14 @@ class TimerQueue {
  public:
   // Replaces the key's time; kNever: not due.
   void Set(const Key& key, TimeUs at) {
-    Remove(key);
-    if (at == kNever) return;
-    at_.emplace(key, at);
-    order_.emplace(at, key);
+    if (at == kNever) return Remove(key);
+    const auto [it, is_new] = at_.try_emplace(key, at);
+    if (!is_new) {
+      if (it->second == at) return;
+      order_.erase({it->second, key});
+      it->second = at;
+    }
+    order_.insert({at, key});
   }
   void Remove(const Key& key) {
     const auto it = at_.find(key);
@@ -33,7 +37,8 @@ class TimerQueue {
   std::optional<Key> TakeDue(TimeUs now) {
     if (order_.empty() || order_.begin()->first > now) return std::nullopt;
     const Key key = order_.begin()->second;
-    Remove(key);
+    order_.erase(order_.begin());
+    at_.erase(key);
     return key;
   }
   TimeUs Next() const { return order_.empty() ? kNever : order_.begin()->first; }
@@ -44,8 +49,8 @@ class TimerQueue {
   }
 
  private:
-  std::map<Key, TimeUs> at_;
-  std::set<std::pair<TimeUs, Key>> order_;
+  absl::btree_map<Key, TimeUs> at_;
+  absl::btree_set<std::pair<TimeUs, Key>> order_;
 };
 
 }  // namespace skein::scheduler

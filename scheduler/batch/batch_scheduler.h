@@ -59,6 +59,7 @@ class BatchScheduler {
   // Forgets a sequence. REQUIRES: it is not in the step in flight. Unknown ids are ignored.
   void Remove(RequestId id);
 
+  bool Has(RequestId id) const { return sequences_.count(id) > 0; }
   bool InFlight() const { return !in_flight_.empty(); }
   bool InFlight(RequestId id) const;
   int64_t Size() const { return static_cast<int64_t>(sequences_.size()); }

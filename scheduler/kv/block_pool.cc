@@ -10,7 +10,7 @@ namespace skein::scheduler {
 
 BlockPool::BlockPool(int64_t total) {
   SKEIN_CHECK_MSG(total >= 1 && total <= INT32_MAX, "a pool has 1 … 2^31 - 1 blocks");
-  states_.assign(total, State::kFree);
+  blocks_.resize(total);
   InsertRun(0, static_cast<int32_t>(total));
   counts_.free = counts_.total = total;
 }
@@ -32,8 +32,6 @@ absl::StatusOr<BlockTable> BlockPool::Allocate(int64_t count) {
     const auto [length, start] = *run;
     TakeFromRun(start, length, std::min(wanted, length), &blocks);
   }
-  counts_.free -= count;
-  counts_.held += count;
   return std::make_shared<const std::vector<BlockId>>(std::move(blocks));
 }
 
@@ -48,35 +46,69 @@ absl::StatusOr<BlockTable> BlockPool::Extend(const BlockTable& table, int64_t co
   return std::make_shared<const std::vector<BlockId>>(std::move(blocks));
 }
 
+void BlockPool::Share(std::span<const BlockId> blocks) {
+  for (const BlockId id : blocks) {
+    Block block = InUse(id, "only held blocks are shared");
+    ++block.tables;
+    Change(id, block);
+  }
+}
+
 void BlockPool::Free(std::span<const BlockId> blocks) {
-  for (BlockId block : blocks) {
-    SKEIN_CHECK_MSG(block.value >= 0 && block.value < counts_.total, "block out of range");
-    State& state = states_[block.value];
-    SKEIN_CHECK_MSG(state != State::kFree, "block freed twice");
-    if (state == State::kQuarantined) --counts_.quarantined;
-    state = State::kFree;
-    --counts_.held;
-    ++counts_.free;
-    ReturnToRuns(block);
+  for (const BlockId id : blocks) {
+    Block block = InUse(id, "block freed twice");
+    --block.tables;
+    Change(id, block);
   }
 }
 
 void BlockPool::Quarantine(std::span<const BlockId> blocks) {
-  for (BlockId block : blocks) {
-    SKEIN_CHECK_MSG(block.value >= 0 && block.value < counts_.total, "block out of range");
-    State& state = states_[block.value];
-    SKEIN_CHECK_MSG(state == State::kHeld, "only held blocks are quarantined");
-    state = State::kQuarantined;
-    ++counts_.quarantined;
+  for (const BlockId id : blocks) {
+    Block block = InUse(id, "only held blocks are quarantined");
+    --block.tables;
+    ++block.quarantines;
+    Change(id, block);
   }
+}
+
+void BlockPool::EndQuarantine(std::span<const BlockId> blocks) {
+  for (const BlockId id : blocks) {
+    SKEIN_CHECK_MSG(id.value >= 0 && id.value < counts_.total, "block out of range");
+    Block block = blocks_[id.value];
+    SKEIN_CHECK_MSG(block.quarantines > 0, "the block is not in quarantine");
+    --block.quarantines;
+    Change(id, block);
+  }
+}
+
+BlockPool::Block BlockPool::InUse(BlockId block, const char* otherwise) const {
+  SKEIN_CHECK_MSG(block.value >= 0 && block.value < counts_.total, "block out of range");
+  SKEIN_CHECK_MSG(blocks_[block.value].tables > 0, otherwise);
+  return blocks_[block.value];
+}
+
+void BlockPool::Count(const Block& block, int64_t times, BlockCounts* counts) {
+  counts->free += block.Free() ? times : 0;
+  counts->held += block.Free() ? 0 : times;
+  counts->quarantined += block.tables == 0 && block.quarantines > 0 ? times : 0;
+  counts->shared += block.tables > 1 ? times : 0;
+}
+
+void BlockPool::Change(BlockId id, const Block& to) {
+  Block& block = blocks_[id.value];
+  Count(block, -1, &counts_);
+  Count(to, 1, &counts_);
+  block = to;
+  if (block.Free()) ReturnToRuns(id);
 }
 
 void BlockPool::TakeFromRun(int32_t start, int32_t length, int32_t count,
                             std::vector<BlockId>* out) {
   EraseRun(start, length);
   for (int32_t i = 0; i < count; ++i) {
-    states_[start + i] = State::kHeld;
-    out->push_back(BlockId{start + i});
+    const BlockId block{start + i};
+    Change(block, {.tables = 1});
+    out->push_back(block);
   }
   if (length > count) InsertRun(start + count, length - count);
 }
@@ -115,16 +147,12 @@ void BlockPool::ReturnToRuns(BlockId block) {
 
 absl::Status BlockPool::CheckInvariants() const {
   BlockCounts counted;
-  for (State state : states_) {
-    ++counted.total;
-    counted.free += state == State::kFree;
-    counted.held += state != State::kFree;
-    counted.quarantined += state == State::kQuarantined;
-  }
+  counted.total = static_cast<int64_t>(blocks_.size());
+  for (const Block& block : blocks_) Count(block, 1, &counted);
   if (!(counted == counts_) || counts_.free + counts_.held + counts_.cached != counts_.total) {
     return absl::InternalError(absl::StrCat("BlockPool 1: counts: ", counts_.free, " free + ",
                                             counts_.held, " held + ", counts_.cached, " cached of ",
-                                            counts_.total, ", states say ", counted.free,
+                                            counts_.total, ", blocks say ", counted.free,
                                             " free + ", counted.held, " held"));
   }
   int64_t in_runs = 0;
@@ -134,7 +162,7 @@ absl::Status BlockPool::CheckInvariants() const {
       return absl::InternalError(absl::StrCat("BlockPool 2: run at ", start));
     }
     for (int32_t i = start; i < start + length; ++i) {
-      if (states_[i] != State::kFree) {
+      if (!blocks_[i].Free()) {
         return absl::InternalError(absl::StrCat("BlockPool 2: block ", i, " in a free run"));
       }
     }

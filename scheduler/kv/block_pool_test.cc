@@ -20,7 +20,7 @@ TEST(BlockPoolTest, CountsAddUpInEveryState) {
   EXPECT_EQ(pool.Counts(), (BlockCounts{.free = 6, .held = 4, .total = 10}));
   pool.Quarantine(*a);
   EXPECT_EQ(pool.Counts(), (BlockCounts{.free = 6, .held = 4, .quarantined = 4, .total = 10}));
-  pool.Free(*a);
+  pool.EndQuarantine(*a);
   EXPECT_EQ(pool.Counts(), (BlockCounts{.free = 10, .total = 10}));
   EXPECT_TRUE(pool.CheckInvariants().ok());
 }
@@ -76,14 +76,50 @@ TEST(BlockPoolTest, Invariants1And2HoldOverARandomHistory) {
       if (table.ok()) tables.push_back(*table);
     } else {
       const size_t pick = random() % tables.size();
-      if (random() % 3 == 0) pool.Quarantine(*tables[pick]);
-      pool.Free(*tables[pick]);
+      const BlockTable table = tables[pick];
+      const auto what = random() % 4;
+      if (what == 0) {
+        pool.Share(*table);
+        tables.push_back(table);
+        continue;
+      }
+      if (what == 1) pool.Quarantine(*table);
+      what == 1 ? pool.EndQuarantine(*table) : pool.Free(*table);
       tables.erase(tables.begin() + pick);
     }
     ASSERT_TRUE(pool.CheckInvariants().ok()) << pool.CheckInvariants();
   }
   for (const BlockTable& table : tables) pool.Free(*table);
   EXPECT_EQ(Values(*pool.Allocate(97)).front(), 0);  // one run again
+}
+
+TEST(BlockPoolTest, ASharedBlockIsFreeWhenItsLastTableIs) {
+  BlockPool pool(4);
+  const BlockTable a = *pool.Allocate(2);
+  pool.Share(*a);
+  EXPECT_EQ(pool.Counts(), (BlockCounts{.free = 2, .held = 2, .shared = 2, .total = 4}));
+  pool.Free(*a);
+  EXPECT_EQ(pool.Counts(), (BlockCounts{.free = 2, .held = 2, .total = 4}));
+  pool.Free(*a);
+  EXPECT_EQ(pool.Counts(), (BlockCounts{.free = 4, .total = 4}));
+  EXPECT_TRUE(pool.CheckInvariants().ok());
+}
+
+TEST(BlockPoolTest, ASharedBlockInQuarantineIsFreeWhenTableAndQuarantineHaveEnded) {
+  BlockPool pool(2);
+  const BlockTable a = *pool.Allocate(1);
+  pool.Share(*a);
+  pool.Quarantine(*a);
+  EXPECT_EQ(pool.Counts(), (BlockCounts{.free = 1, .held = 1, .total = 2})) << "one uses it";
+  pool.EndQuarantine(*a);
+  EXPECT_EQ(pool.Counts().free, 1);
+  pool.Share(*a);
+  pool.Quarantine(*a);
+  pool.Free(*a);
+  EXPECT_EQ(pool.Counts(), (BlockCounts{.free = 1, .held = 1, .quarantined = 1, .total = 2}));
+  pool.EndQuarantine(*a);
+  EXPECT_EQ(pool.Counts().free, 2);
+  EXPECT_TRUE(pool.CheckInvariants().ok());
 }
 
 TEST(BlockPool, AnExtendedTableBeginsWithTheOldOneARefusedOneIsAsItWas) {

@@ -51,6 +51,20 @@ TEST_F(HandoffPathTest, TheFastestPathIsToldAndCountsNothing) {
   EXPECT_EQ(Plan(1).handoffs[0].slower, "");
 }
 
+// A cancel could come before the commit's answer at the prefill instance, which would then report a
+// failed handoff of a request that succeeded.
+TEST_F(HandoffPathTest, NothingIsCancelledOfARequestThatRanToItsEnd) {
+  for (const auto how : {RouterEnd::How::kMaxTokens, RouterEnd::How::kStopToken}) {
+    Place(static_cast<uint64_t>(how) + 1, 8);
+    const Effects effects = Do(RouterEnded{{{7, static_cast<uint64_t>(how) + 1}, how, "", 1, 10}});
+    EXPECT_TRUE(Of<CallCancel>(effects).empty());
+  }
+  // Its tokens go on at the decode instance.
+  Place(9, 8);
+  const Effects effects = Do(RouterEnded{{{7, 9}, RouterEnd::How::kStopString, "", 1, 10}});
+  EXPECT_EQ(Of<CallCancel>(effects).size(), 2u);
+}
+
 // A short answer is over before its prefill instance reports.
 TEST_F(HandoffPathTest, ItIsToldOfARequestThatHasEndedToo) {
   const CallAssign assign = Place(1, 8).at(0);

@@ -1,4 +1,3 @@
-// Entry, submission and the end of requests. Placement: placing.cc; instances: membership.cc.
 #include "scheduler/orchestrator/orchestrator_core.h"
 
 #include <algorithm>
@@ -10,6 +9,22 @@
 #include "scheduler/vocabulary/check.h"
 
 namespace skein::scheduler {
+namespace {
+
+// Of a request that ends: the instances whose reports may still tell that its KV was taken, and how
+// it ended.
+AwaitedReports AwaitedReportsOf(const orchestrator::Request& request) {
+  AwaitedReports reports;
+  if (request.state != orchestrator::State::kPlaced || !request.IsPlanWhole()) return reports;
+  reports.epoch = request.epoch;
+  reports.decode = request.decode;
+  for (const orchestrator::Member& member : request.members) {
+    if (member.here()) reports.prefill.insert(member.instance);
+  }
+  return reports;
+}
+
+}  // namespace
 
 OrchestratorCore::OrchestratorCore(const OrchestratorConfig& config)
     : impl_(std::make_unique<Impl>(config)) {}
@@ -31,14 +46,39 @@ std::vector<Explanation> OrchestratorCore::Requests(RequestOrder order, size_t l
   return impl_->List(order, limit, now);
 }
 
-// Plan sequences continue above a predecessor's, too: workers order its requests with ours.
 OrchestratorCore::Impl::Impl(const OrchestratorConfig& config)
     : config_(config),
+      numbers_(config.generation),
       registry_(FirstNumberOf(config.generation), config.instance_lease_us),
       pools_(config.planning, &registry_),
-      chooser_(&registry_, config.default_tokens_per_second),
       gone_(config.max_gone, config.gone_kept_us),
       explanations_(config.max_explanations),
+      decode_(config.begin_wait_us, {.requests = &requests_,
+                                     .registry = &registry_,
+                                     .pools = &pools_,
+                                     .sender = &sender_,
+                                     .explanations = &explanations_,
+                                     .ends = this,
+                                     .effects = &effects_}),
+      prefill_(config.default_tokens_per_second, {.requests = &requests_,
+                                                  .registry = &registry_,
+                                                  .numbers = &numbers_,
+                                                  .pools = &pools_,
+                                                  .decode = &decode_,
+                                                  .sender = &sender_,
+                                                  .explanations = &explanations_,
+                                                  .ends = this,
+                                                  .effects = &effects_}),
+      replanner_({.replans_max = config.max_replans, .lease_us = config.instance_lease_us},
+                 {.requests = &requests_,
+                  .registry = &registry_,
+                  .numbers = &numbers_,
+                  .prefill = &prefill_,
+                  .decode = &decode_,
+                  .sender = &sender_,
+                  .explanations = &explanations_,
+                  .ends = this,
+                  .effects = &effects_}),
       router_side_(config.instance_lease_us, config.max_requests,
                    {.requests = &requests_,
                     .registry = &registry_,
@@ -46,25 +86,36 @@ OrchestratorCore::Impl::Impl(const OrchestratorConfig& config)
                     .gone = &gone_,
                     .ends = this,
                     .effects = &effects_}),
-      generation_(config.generation),
-      first_epoch_(FirstNumberOf(config.generation)),
-      last_epoch_(first_epoch_ - 1),
-      last_sequence_(last_epoch_) {
-  if (plans()) {
-    const absl::Status valid = CheckPlanning(pools_.planning());
-    SKEIN_CHECK_MSG(valid.ok(), std::string(valid.message()).c_str());
-  }
+      worker_side_(config.instance_lease_us, {.requests = &requests_,
+                                              .registry = &registry_,
+                                              .numbers = &numbers_,
+                                              .prefill = &prefill_,
+                                              .decode = &decode_,
+                                              .replanner = &replanner_,
+                                              .routers = &router_side_,
+                                              .sender = &sender_,
+                                              .explanations = &explanations_,
+                                              .gone = &gone_,
+                                              .ends = this,
+                                              .effects = &effects_}) {
+  if (!pools_.plans()) return;
+  const absl::Status valid = CheckPlanning(pools_.planning());
+  SKEIN_CHECK_MSG(valid.ok(), std::string(valid.message()).c_str());
 }
 
 std::vector<OrchestratorEffect> OrchestratorCore::Impl::Handle(const OrchestratorEvent& event,
                                                                TimeUs now) {
   now_ = std::max(now_, now);
   effects_.clear();
-  if (!std::exchange(started_, true) && generation_ > 1) Settle();
+  if (!std::exchange(started_, true) && numbers_.generation() > 1) Settle();
   std::visit(
       [this](const auto& e) {
         if constexpr (requires { router_side_.On(e, now_); }) {
           router_side_.On(e, now_);
+        } else if constexpr (requires { worker_side_.On(e, now_); }) {
+          worker_side_.On(e, now_);
+        } else if constexpr (requires { decode_.On(e, now_); }) {
+          decode_.On(e, now_);
         } else {
           On(e);
         }
@@ -72,44 +123,55 @@ std::vector<OrchestratorEffect> OrchestratorCore::Impl::Handle(const Orchestrato
       event);
   SubmitEarly();
   RunTimers();
-  PlaceWaiting();
-  PlanParked();
-  DecideRolling();
+  decode_.PlaceWaiting();
+  prefill_.PlanParked(now_);
+  prefill_.DecideRolling(now_);
   if (const auto* submit = std::get_if<SubmitCalled>(&event)) TellAccepted(*submit);
-  for (const std::string& model : moved_) NoteStarts(model);
-  moved_.clear();
+  prefill_.NoteStarts(now_);
   return std::move(effects_);
 }
 
 void OrchestratorCore::Impl::On(const RouterConnected& event) {
   Follow(event.hello.seen);
-  router_side_.Connect(event, {generation_, config_.incarnation}, now_);
+  router_side_.Connect(event, Own(), now_);
+}
+
+void OrchestratorCore::Impl::On(const RegisterCalled& event) {
+  Follow(event.request.seen);
+  worker_side_.Connect(event, Own(), now_);
+}
+
+// An operator's order to an instance or a router.
+void OrchestratorCore::Impl::On(const DrainCalled& event) {
+  const bool instance = event.request.instance != InstanceId{};
+  absl::Status status =
+      instance ? worker_side_.Drain(event.request, now_) : router_side_.Drain(event.request);
+  effects_.push_back(AnswerDrain{event.call, {std::move(status)}});
+}
+
+void OrchestratorCore::Impl::On(const ReplacePlanningTables& event) {
+  if (!pools_.plans()) return;
+  PlanningConfig planning = pools_.planning();
+  planning.tables = event.tables;
+  if (CheckPlanning(planning).ok()) pools_.ReplaceTables(event.tables);
 }
 
 // Workers and routers have listened to another orchestrator, or to this one's predecessor: they
 // listen to this one again under a higher generation, on new streams. Epochs of the generation
 // before may be the other's, too.
 void OrchestratorCore::Impl::Follow(const Generation& seen) {
-  const Generation own{generation_, config_.incarnation};
-  if (own.MayFollow(seen) || SKEIN_PLANT(stale_epoch_accepted)) return;
-  generation_ = seen.number + 1;
-  first_epoch_ = FirstNumberOf(generation_);
-  last_epoch_ = last_sequence_ = first_epoch_ - 1;
-  registry_.NumberFrom(first_epoch_);
+  if (Own().MayFollow(seen) || SKEIN_PLANT(stale_epoch_accepted)) return;
+  numbers_.Begin(seen.number + 1);
+  registry_.NumberFrom(numbers_.first_epoch());
   Settle();
-  effects_.push_back(StoreGeneration{generation_});
+  effects_.push_back(StoreGeneration{numbers_.generation()});
   const absl::Status why = absl::AbortedError("the orchestrator takes a higher generation");
   router_side_.CloseStreams(why);
-  for (const InstanceId id : registry_.Connected()) {
-    Instance& instance = *registry_.Find(id);
-    const CallId stream = instance.connection;
-    registry_.Disconnect(instance);
-    LeaveStream(id, stream);
-    effects_.push_back(CloseWorker{stream, why});
-  }
+  worker_side_.CloseStreams(why);
 }
 
 void OrchestratorCore::Impl::On(const SubmitCalled& event) {
+  router_side_.Heard(event.spec->id.router, now_);
   router_side_.Holds(now_) ? router_side_.Hold(event) : Submit(event);
 }
 
@@ -122,7 +184,7 @@ void OrchestratorCore::Impl::SubmitEarly() {
 
 void OrchestratorCore::Impl::Submit(const SubmitCalled& event) {
   const RequestId id = event.spec->id;
-  if (const Request* known = Find(id)) return router_side_.TellState(*known);
+  if (const Request* known = requests_.Find(id)) return router_side_.TellState(*known);
   if (absl::Status status = MaySubmit(event); !status.ok()) {
     refused_ += absl::IsResourceExhausted(status) ? 1 : 0;
     return router_side_.TellFailed(id, std::move(status));
@@ -135,16 +197,15 @@ void OrchestratorCore::Impl::Submit(const SubmitCalled& event) {
   request.explanation.names = event.spec->names;
   request.explanation.model = event.spec->model;
   request.explanation.prompt_tokens = PromptTokens(*request.spec);
-  request.explanation.policy = plans() ? pools_.planning().policy.name : "none";
+  request.explanation.policy = pools_.plans() ? pools_.planning().policy.name : "none";
   explanations_.Begin(request);
-  auto* const pool = pools_.Of(event.spec->model, requests_);
-  if (pool != nullptr) pool->planner.OnArrival(now_);
-  Plan(request);
+  prefill_.NoteArrival(event.spec->model, now_);
+  prefill_.Plan(request, now_);
 }
 
 // Whose plan has to wait.
 void OrchestratorCore::Impl::TellAccepted(const SubmitCalled& event) {
-  const Request* kept = Find(event.spec->id);
+  const Request* kept = requests_.Find(event.spec->id);
   if (kept == nullptr) return;
   if (kept->state != State::kQueued && kept->state != State::kParked) return;
   effects_.push_back(SendPlanUpdate{event.spec->id, scheduler::Accepted{}});
@@ -165,14 +226,17 @@ absl::Status OrchestratorCore::Impl::MaySubmit(const SubmitCalled& event) const 
         absl::StrCat("No decode instance of model '", spec.model, "' is available. Retry."));
   }
   const int64_t tokens = PromptTokens(spec) + spec.max_tokens;
-  const bool fits = std::any_of(decode.begin(), decode.end(), [&](const Instance* instance) {
+  int64_t most = 0;  // that one of them takes
+  for (const Instance* instance : decode) {
     const WorkerIdentity& identity = instance->identity;
-    return BlocksOf(identity.shape, tokens) <= identity.total_blocks &&
-           (identity.max_positions == 0 || tokens <= identity.max_positions);
-  });
-  if (fits) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("prompt + max_tokens: ", tokens, " fit no decode instance"));
+    int64_t limit = identity.total_blocks * identity.shape.block_tokens;
+    if (identity.max_positions > 0) limit = std::min<int64_t>(limit, identity.max_positions);
+    most = std::max(most, limit);
+  }
+  if (tokens <= most) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("prompt + max_tokens: ", tokens,
+                                                 " tokens fit no decode instance; the largest ",
+                                                 "takes ", most));
 }
 
 // RESOURCE_EXHAUSTED: nothing of the request was begun.
@@ -194,17 +258,17 @@ absl::Status OrchestratorCore::Impl::HasCapacity(const std::string& model) const
 }
 
 void OrchestratorCore::Impl::On(const OrchestratorTick&) {
-  for (InstanceId dead : registry_.Listened(now_)) Lose(dead, "was lost: its lease expired");
+  worker_side_.LoseTheSilent(now_);
   router_side_.LoseTheSilent(now_);
-  LeaveTheSilent();
+  replanner_.LeaveTheSilent(now_);
 }
 
 void OrchestratorCore::Impl::RunTimers() {
   for (const RequestId id : requests_.TakeDue(now_)) {
-    Request* request = Find(id);
+    Request* request = requests_.Find(id);
     if (request == nullptr) continue;
     RunTimers(*request);
-    if (const Request* alive = Find(id)) Arm(*alive);
+    if (const Request* alive = requests_.Find(id)) requests_.Arm(*alive);
   }
 }
 
@@ -213,7 +277,7 @@ void OrchestratorCore::Impl::RunTimers(Request& request) {
     return Fail(request, absl::DeadlineExceededError("the request's deadline passed"));
   }
   if (now_ >= request.asking_until_us) {
-    AnswerAsking(request, absl::ResourceExhaustedError("no decode instance has room yet"));
+    decode_.Answer(request, absl::ResourceExhaustedError("no decode instance has room yet"));
   }
 }
 
@@ -235,38 +299,27 @@ void OrchestratorCore::Impl::CloseByRouter(Request& request) {
 }
 
 void OrchestratorCore::Impl::Finish(Request& request, FinishReason reason) {
-  TakeFromPrefill(request);  // it has committed, or the end would be another
+  prefill_.TakeFromPrefill(request);  // it has committed, or the end would be another
   effects_.push_back(SendPlanUpdate{request.spec->id, PlanEnded{}});
   Erase(request, CompletedBy(reason));
 }
 
-AwaitedReports OrchestratorCore::Impl::AwaitedReportsOf(const Request& request) {
-  AwaitedReports reports;
-  const bool whole = request.IsPlanWhole();
-  if (request.state != State::kPlaced || !whole) return reports;
-  reports.epoch = request.epoch;
-  reports.decode = request.decode;
-  for (const Member& member : request.members) {
-    if (member.here()) reports.prefill.insert(member.instance);
-  }
-  return reports;
+void OrchestratorCore::Impl::Replan(Request& request, const absl::Status& why) {
+  replanner_.Replan(request, why, now_);
 }
 
 void OrchestratorCore::Impl::Erase(Request& request, const std::string& why) {
   const RequestId id = request.spec->id;
-  AnswerAsking(request, absl::NotFoundError("the request has ended"));
-  sender_.CancelAtMembers(request, why);
-  sender_.CancelAt(request.decode, request, why);
-  LeaveRolling(request);
+  decode_.Answer(request, absl::NotFoundError("the request has ended"));
+  if (!request.RanToItsEnd()) {
+    sender_.CancelAtMembers(request, why);
+    sender_.CancelAt(request.decode, request, why);
+  }
   orchestrator::ExplanationLog::NoteTimes(&request);
   AwaitedReports reports = AwaitedReportsOf(request);
-  TakeFromPrefill(request);
-  TakeFromDecode(request);
-  ForgetPlan(request);
-  LeaveLine(request);
-  parked_.Remove(request);
-  abandoned_.Forget(id);
-  moved_.insert(request.spec->model);
+  prefill_.ForgetPlan(request, now_);
+  decode_.ForgetPlan(request);
+  replanner_.Forget(id);
   explanations_.End(&request, why, now_, std::move(reports));
   requests_.Erase(request);
 }

@@ -8,7 +8,7 @@ TEST_F(OrchestratorCoreTest, Invariant3WaitingForDecodeRoomIsFirstComeFirstServe
   Up(Role::kPrefill, 1);
   const InstanceId decode = Up(Role::kDecode, 2);
   Report(decode, 2, {}, {}, 3);
-  const CallAssign large = Submit(1, 12, 8);  // 5 blocks
+  const CallAssign large = Submit(1, 19, 1);  // 5 blocks
   EXPECT_FALSE(large.request.placed.has_value());
   EXPECT_EQ(PlacedAt(Ask(large)), InstanceId{});
   const CallAssign small = Submit(2, 4, 4);  // 2 blocks
@@ -47,12 +47,12 @@ TEST_F(OrchestratorCoreTest, PlansOfABurstAreSpreadByVirtualUsage) {
 TEST_F(OrchestratorCoreTest, WhoAsksIsNotKeptWaitingByWhatIsOnlyAnnounced) {
   Up(Role::kPrefill, 1);
   const InstanceId decode = Up(Role::kDecode, 2);
-  const CallAssign one = Submit(1, 12, 8);  // 5 of 10 blocks
-  const CallAssign two = Submit(2, 12, 8);
+  const CallAssign one = Submit(1, 19, 1);  // 5 of 10 blocks
+  const CallAssign two = Submit(2, 19, 1);
   ASSERT_TRUE(one.request.placed.has_value() && two.request.placed.has_value());
-  const CallAssign three = Submit(3, 12, 8);
-  const CallAssign four = Submit(4, 12, 8);
-  const CallAssign five = Submit(5, 12, 8);
+  const CallAssign three = Submit(3, 19, 1);
+  const CallAssign four = Submit(4, 19, 1);
+  const CallAssign five = Submit(5, 19, 1);
   EXPECT_EQ(PlacedAt(Ask(three)), decode);
   EXPECT_EQ(PlacedAt(Ask(four)), decode);
   EXPECT_EQ(PlacedAt(Ask(five)), InstanceId{}) << "two leads open there now";

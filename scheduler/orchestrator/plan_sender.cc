@@ -32,6 +32,7 @@ void PlanSender::AssignMembers(Request& request, size_t from_chunk, PlanSequence
   AssignRequest assign{request.spec, request.epoch, sequence};
   assign.from_chunk = static_cast<uint32_t>(from_chunk);
   assign.suspect = IsSuspect(request);
+  assign.members.reserve(request.members.size());
   for (const Member& member : request.members) {
     const WorkerIdentity& identity = registry_->Find(member.instance)->identity;
     assign.members.push_back(
@@ -53,11 +54,19 @@ void PlanSender::AssignMembers(Request& request, size_t from_chunk, PlanSequence
     member.assigned = sequence;
     member.phase = Member::Phase::kAssigned;
     instance.Place(request.spec, request.epoch);
-    Send(CallAssign{member.instance, assign});
+    if (instance.connected()) effects_->push_back(CallAssign{member.instance, assign});
   }
 }
 
+// A member that started while another lacks the plan would wait for it in vain if this
+// orchestrator died: its successor does not know the plan. Members without a Start give it up then
+// (PrefillCore).
+bool PlanSender::MayStart(const Request& request) {
+  return request.sequence_parallel && request.state == State::kPlaced && request.AllAccepted();
+}
+
 void PlanSender::StartMembers(const Request& request) {
+  if (!MayStart(request)) return;
   for (const Member& member : request.members) {
     if (member.here()) Start(request, member);
   }

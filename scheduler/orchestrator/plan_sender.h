@@ -35,9 +35,10 @@ class PlanSender {
   // To each member, all of which are registered: the plan as it is now, under this sequence, of
   // which the chunks before `from_chunk` are known. The request counts as placed there from now on.
   void Assign(Request& request, size_t from_chunk, PlanSequence sequence);
-  // To a member: the transfer is open, and all members have the plan. StartMembers: to each.
+  // To a member: the transfer is open, and all members have the plan. REQUIRES: MayStart.
   void Start(const Request& request, const Member& member);
-  void StartMembers(const Request& request);
+  static bool MayStart(const Request& request);
+  void StartMembers(const Request& request);  // each, if MayStart
   // To the request's decode instance: who will write its KV.
   void Announce(const Request& request);
   void Withdraw(const Request& request) {

@@ -89,9 +89,14 @@ TEST_F(PlanSenderTest, AnSpPlanGoesToEachMemberAndItsPlaceToTheLead) {
   EXPECT_FALSE(assigns.at(0).request.placed.has_value());
 }
 
-TEST_F(PlanSenderTest, StartGoesToAllMembersThatAreHere) {
+TEST_F(PlanSenderTest, StartGoesToAllMembersThatAreHereOnceEachHasThePlan) {
   PlanOnTwo();
   request_.decode = decode_;
+  request_.state = State::kPlaced;
+  request_.members[0].phase = Member::Phase::kAccepted;
+  sender_.StartMembers(request_);
+  EXPECT_TRUE(effects_.empty());
+  request_.members[1].phase = Member::Phase::kAccepted;
   sender_.StartMembers(request_);
   const auto starts = Take<CallStart>();
   ASSERT_EQ(starts.size(), 2u);

@@ -4,115 +4,114 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "scheduler/orchestrator/orchestrator_impl.h"
+#include "scheduler/orchestrator/prefill_flow.h"
+#include "scheduler/orchestrator/requests/violated.h"
 
-namespace skein::scheduler {
+namespace skein::scheduler::orchestrator {
 
-void OrchestratorCore::Impl::Plan(Request& request) {
+void PrefillFlow::NoteArrival(const std::string& model, TimeUs now) {
+  PrefillPools::Pool* const pool = parts_.pools->Of(model, *parts_.requests);
+  if (pool != nullptr) pool->planner.OnArrival(now);
+}
+
+void PrefillFlow::NoteRoom(const std::string& model) {
+  parked_.NoteRoom(model);
+  rolled_.insert(model);
+}
+
+void PrefillFlow::Plan(Request& request, TimeUs now) {
   const std::string& model = request.spec->model;
-  if (registry_.Counts(model, Role::kPrefill).serving == 0) return FailUnplannable(request);
+  if (parts_.registry->Counts(model, Role::kPrefill).serving == 0) return FailUnplannable(request);
   // Those that are parked already come first.
   if (request.state != State::kParked && parked_.HasLine(model)) return Park(request);
-  orchestrator::PrefillPools::Pool* pool = pools_.Of(model, requests_);
-  orchestrator::PlanChoice choice = chooser_.Choose(request, pools_, pool, now_);
-  using Kind = orchestrator::PlanChoice::Kind;
+  PrefillPools::Pool* pool = parts_.pools->Of(model, *parts_.requests);
+  PlanChoice choice = chooser_.Choose(request, *parts_.pools, pool, now);
+  using Kind = PlanChoice::Kind;
   switch (choice.kind) {
     case Kind::kPark:
       return Park(request);
     case Kind::kFail:
-      return Fail(request, choice.failure);
+      return parts_.ends->Fail(request, choice.failure);
     case Kind::kPlan:
-      AddPlan(request, std::move(choice.explanation));
-      return SendPlan(request, choice.chunks);
+      AddPlan(request, std::move(choice.explanation), now);
+      return SendPlan(request, choice.chunks, now);
     case Kind::kRoll:
-      AddPlan(request, std::move(choice.explanation));
+      AddPlan(request, std::move(choice.explanation), now);
       parked_.Remove(request);
-      Enter(request, State::kQueued);
+      parts_.requests->Enter(request, State::kQueued);
       rolled_.insert(model);
-      return rolling_.Add(&request, pool, now_);
+      return rolling_.Add(&request, pool, now);
   }
 }
 
-void OrchestratorCore::Impl::AddPlan(Request& request, PlanExplanation explanation) {
+void PrefillFlow::AddPlan(Request& request, PlanExplanation explanation, TimeUs now) {
   constexpr size_t kMostPlans = 16;  // that are told of one request: the first, and the latest
   auto& plans = request.explanation.plans;
   if (plans.size() == kMostPlans) plans.erase(plans.begin() + 1);
-  explanation.decided_us = now_ - request.submitted_us;
+  explanation.decided_us = now - request.submitted_us;
   plans.push_back(std::move(explanation));
 }
 
-void OrchestratorCore::Impl::FailUnplannable(Request& request) {
-  Fail(request,
-       absl::UnavailableError(absl::StrCat("No prefill instance of model '", request.spec->model,
-                                           "' is available. Retry.")));
-}
-
-void OrchestratorCore::Impl::On(const ReplacePlanningTables& event) {
-  if (!plans()) return;
-  PlanningConfig planning = pools_.planning();
-  planning.tables = event.tables;
-  if (CheckPlanning(planning).ok()) pools_.ReplaceTables(event.tables);
+void PrefillFlow::FailUnplannable(Request& request) {
+  parts_.ends->Fail(
+      request, absl::UnavailableError(absl::StrCat("No prefill instance of model '",
+                                                   request.spec->model, "' is available. Retry.")));
 }
 
 // An admitted request without a prefill instance waits until its deadline. It is planned when an
 // instance reports, has room again or registers: in the order of submission, except that a request
 // needing a particular instance (with much memory) does not block the others.
-void OrchestratorCore::Impl::Park(Request& request) {
+void PrefillFlow::Park(Request& request) {
   request.tried_prefill.clear();  // all were tried, or take nothing now
   if (request.state == State::kParked) return;
-  Enter(request, State::kParked);
+  parts_.requests->Enter(request, State::kParked);
   parked_.Add(request);
 }
 
-void OrchestratorCore::Impl::PlanParked() {
+void PrefillFlow::PlanParked(TimeUs now) {
   for (const std::string& model : parked_.TakeRoomy()) {
     uint64_t last = 0;
     while (const auto next = parked_.NextAfter(model, last)) {
-      const PoolCounts& prefill = registry_.Counts(model, Role::kPrefill);
+      const PoolCounts& prefill = parts_.registry->Counts(model, Role::kPrefill);
       if (prefill.serving > 0 && prefill.taking == 0) break;
       last = next->number;
-      Plan(requests_.At(next->id));  // parks it again, fails it, or takes it out of the line
+      Plan(parts_.requests->At(next->id),
+           now);  // parks it again, fails it, or takes it out of the line
     }
   }
   for (const RequestId id : parked_.TakeAdded()) {
-    Request* request = Find(id);
+    Request* request = parts_.requests->Find(id);
     const bool waits = request != nullptr && request->state == State::kParked;
-    if (waits) Note(Degraded::kParked, *request);
+    if (waits) parts_.explanations->Note(Degraded::kParked, request);
   }
-}
-
-void OrchestratorCore::Impl::TakeFromInstance(Instance& instance, RequestId request) {
-  instance.Take(request);
-  parked_.NoteRoom(instance.identity.model);
 }
 
 // Where nothing came, ended, or was reported, the decision would be the one before: an instance
 // reports often enough for what time alone changes.
-void OrchestratorCore::Impl::DecideRolling() {
+void PrefillFlow::DecideRolling(TimeUs now) {
   for (const std::string& model : std::exchange(rolled_, {})) {
-    orchestrator::PrefillPools::Pool* pool = pools_.Known(model);
+    PrefillPools::Pool* pool = parts_.pools->Known(model);
     if (pool == nullptr || pool->planner.rolling() == nullptr) continue;
-    if (pool->planner.rolling()->waiting() > 0) DecideRolling(model);
+    if (pool->planner.rolling()->waiting() > 0) DecideRolling(model, now);
   }
 }
 
-void OrchestratorCore::Impl::DecideRolling(const std::string& model) {
-  orchestrator::PrefillPools::Pool* pool = pools_.Of(model, requests_);
+void PrefillFlow::DecideRolling(const std::string& model, TimeUs now) {
+  PrefillPools::Pool* pool = parts_.pools->Of(model, *parts_.requests);
   if (pool == nullptr) {  // no instance is left, and none may come
-    for (const RequestId id : rolling_.QueuedOf(model, requests_)) {
-      FailUnplannable(requests_.At(id));
+    for (const RequestId id : rolling_.QueuedOf(model, *parts_.requests)) {
+      FailUnplannable(parts_.requests->At(id));
     }
     return;
   }
-  for (const auto& start : rolling_.Decide(model, pool, now_)) {
-    StartChunk(requests_.At(start.id), *pool, start.chunk);
+  for (const auto& start : rolling_.Decide(model, pool, now)) {
+    StartChunk(parts_.requests->At(start.id), *pool, start.chunk, now);
   }
 }
 
 // An instance that computed the chunk before keeps its rank; one that joins is appended.
-void OrchestratorCore::Impl::StartChunk(Request& request,
-                                        const orchestrator::PrefillPools::Pool& pool,
-                                        const ChunkPlan& start) {
+void PrefillFlow::StartChunk(Request& request, const PrefillPools::Pool& pool,
+                             const ChunkPlan& start, TimeUs now) {
   PlannedChunk chunk;
   chunk.tokens = start.tokens;
   for (const Member& member : request.members) chunk.instances.push_back(member.instance);
@@ -128,87 +127,61 @@ void OrchestratorCore::Impl::StartChunk(Request& request,
       {chunk.tokens, chunk.instances, start.start_s - decided_s, start.end_s - decided_s});
   explained.ttft_s = start.end_s - decided_s;
   request.rolling_running = true;
-  if (request.state == State::kQueued) return SendPlan(request, {chunk});
+  if (request.state == State::kQueued) return SendPlan(request, {chunk}, now);
   Join(request, chunk);
 }
 
 // New members are announced to the decode instance, where their OpenTransfers wait for it.
-void OrchestratorCore::Impl::Join(Request& request, const PlannedChunk& chunk) {
+void PrefillFlow::Join(Request& request, const PlannedChunk& chunk) {
   const std::vector<InstanceId>& instances = chunk.instances;
   const bool all_serve = std::all_of(instances.begin(), instances.end(), [this](InstanceId id) {
-    return registry_.Find(id) != nullptr && registry_.Find(id)->Serves();
+    return parts_.registry->Find(id) != nullptr && parts_.registry->Find(id)->Serves();
   });
-  if (!all_serve) return Replan(request, absl::UnavailableError("a prefill instance is leaving"));
-  const PlanSequence sequence{++last_sequence_};
+  if (!all_serve) {
+    return parts_.ends->Replan(request, absl::UnavailableError("a prefill instance is leaving"));
+  }
+  const PlanSequence sequence = parts_.numbers->NextSequence();
   const size_t members = request.members.size();
   AddChunk(request, chunk, sequence);
-  if (request.state != State::kPlaced) NoteUnopened(request);  // its new members, too
-  if (request.decode != InstanceId{} && request.members.size() > members) sender_.Announce(request);
-  sender_.Assign(request, request.chunks.size() - 1, sequence);
+  if (request.state != State::kPlaced) parts_.decode->BeginPlan(request);  // its new members, too
+  if (request.decode != InstanceId{} && request.members.size() > members)
+    parts_.sender->Announce(request);
+  parts_.sender->Assign(request, request.chunks.size() - 1, sequence);
 }
 
-void OrchestratorCore::Impl::LeaveRolling(Request& request) {
-  if (request.rolling_key != 0) {
-    rolling_.Remove(&request, pools_.Known(request.spec->model), now_);
-    rolled_.insert(request.spec->model);
+absl::Status PrefillFlow::CheckPlan(const Request& request) const {
+  const RequestId id = request.spec->id;
+  const bool nowhere = request.state == State::kReplanning || request.state == State::kParked ||
+                       request.state == State::kQueued;
+  if (nowhere != request.members.empty() || nowhere != request.chunks.empty()) {
+    return Violated(7, id, "has an instance without a plan, or a plan without an instance");
   }
-}
-
-// All members of its latest chunk have ended it.
-void OrchestratorCore::Impl::NoteChunksEnded(Request& request) {
-  for (size_t k = 0; k < request.chunks.size(); ++k) {
-    if (request.chunks[k].ended_us >= 0) continue;
-    if (!request.HasEnded(k)) return;
-    pools_.EndChunk(&request, k, now_);
-    moved_.insert(request.spec->model);
-    const bool last = k + 1 == request.chunks.size();
-    if (request.rolling_running && last) {
-      rolling_.EndChunk(&request, pools_.Known(request.spec->model), now_);
-      rolled_.insert(request.spec->model);
+  if (nowhere) return absl::OkStatus();
+  int64_t tokens = 0;
+  size_t members = 1;
+  for (const Chunk& chunk : request.chunks) {
+    if (chunk.history != tokens || chunk.tokens < 1) return Violated(7, id, "has a hole");
+    if (chunk.members < members || chunk.members > request.members.size()) {
+      return Violated(7, id, "loses a member");
     }
+    members = chunk.members;
+    tokens += chunk.tokens;
   }
+  if (members != request.members.size()) return Violated(7, id, "has a member without a chunk");
+  if (tokens > PromptTokens(*request.spec)) return Violated(7, id, "has too many tokens");
+  const bool to_come = tokens < PromptTokens(*request.spec);
+  if (to_come && request.rolling_key == 0) return Violated(8, id, "is forgotten by the planner");
+  return absl::OkStatus();
 }
 
-// A report tells when a chunk of an SP plan began; of others it is taken to begin when it can.
-void OrchestratorCore::Impl::NoteStarts(const std::string& model) {
-  for (const RequestId id : pools_.TakeReady(model)) {
-    Request& request = requests_.At(id);
-    if (request.state != State::kPlaced) continue;
-    const auto next = std::find_if(request.chunks.begin(), request.chunks.end(),
-                                   [](const Chunk& chunk) { return chunk.ended_us < 0; });
-    pools_.BeginChunk(&request, static_cast<size_t>(next - request.chunks.begin()), now_);
-  }
-}
-
-void OrchestratorCore::Impl::NoteUnopened(const Request& request) {
-  for (const Member& member : request.members) {
-    placement_.AddUnopened(member.instance, request.chunks[0].sequence);
-  }
-}
-
-void OrchestratorCore::Impl::NoteOpened(const Request& request) {
-  pools_.RecheckStart(request);
-  for (const Member& member : request.members) {
-    placement_.RemoveUnopened(member.instance, request.chunks[0].sequence);
-  }
-  placement_.NoteChange(request.spec->model);
-}
-
-void OrchestratorCore::Impl::ForgetPlan(const Request& request) {
-  NoteOpened(request);
-  pools_.DropPlan(request);
-}
-
-absl::Status OrchestratorCore::Impl::CheckUnopened() const {
-  std::map<InstanceId, std::set<PlanSequence>> unopened;
-  requests_.ForEach([&](const Request& request) {
-    if (request.state == State::kPlaced || request.chunks.empty()) return;
-    for (const Member& member : request.members) {
-      unopened[member.instance].insert(request.chunks[0].sequence);
-    }
+absl::Status PrefillFlow::CheckInvariants() const {
+  absl::Status found = parked_.CheckInvariants(*parts_.requests);
+  if (found.ok()) found = parts_.pools->CheckInvariants(*parts_.requests);
+  if (found.ok()) found = rolling_.CheckInvariants(*parts_.requests, *parts_.pools);
+  parts_.requests->ForEach([&](const Request& request) {
+    if (found.ok()) found = CheckPlan(request);
   });
-  if (unopened == placement_.unopened()) return placement_.CheckInvariants();
-  return absl::InternalError("OrchestratorCore 9: the plans that have not opened their transfer");
+  return found;
 }
 
-}  // namespace skein::scheduler
+}  // namespace skein::scheduler::orchestrator

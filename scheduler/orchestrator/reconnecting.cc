@@ -1,11 +1,9 @@
 // A worker opens a stream: takes over the state that it reports. For a new instance nothing is
 // placed there, but requests may have ended in its process before it was given up.
-#include <algorithm>
-
 #include "absl/strings/str_cat.h"
-#include "scheduler/orchestrator/orchestrator_impl.h"
+#include "scheduler/orchestrator/worker_side.h"
 
-namespace skein::scheduler {
+namespace skein::scheduler::orchestrator {
 namespace {
 
 absl::Status StreamBroke(InstanceId id) {
@@ -16,56 +14,58 @@ absl::Status StreamBroke(InstanceId id) {
 
 // Ended requests come first. This and each later step may end or move other requests, so a request
 // is used only if it still exists under its earlier epoch.
-void OrchestratorCore::Impl::Resync(InstanceId id, const RegisterRequest& hello) {
-  const Instance::Compared compared = registry_.Find(id)->CompareHeld(hello.held);
-  for (const EndedRequest& ended : hello.ended) TakeEnded(*registry_.Find(id), ended);
+void WorkerSide::Resync(InstanceId id, const RegisterRequest& hello, TimeUs now) {
+  const Instance::Compared compared = parts_.registry->Find(id)->CompareHeld(hello.held);
+  for (const EndedRequest& ended : hello.ended) {
+    TakeEnded(*parts_.registry->Find(id), ended, now);
+  }
   for (const HeldRequest& held : compared.held) {
-    if (Request* request = Find(held.id, held.epoch)) SendAgain(*request, id, held);
+    if (Request* request = parts_.requests->Find(held.id, held.epoch)) {
+      SendAgain(*request, id, held, now);
+    }
   }
   for (const HeldRequest& missing : compared.missing) {
-    if (Request* request = Find(missing.id, missing.epoch)) TakeMissing(*request, id);
+    if (Request* request = parts_.requests->Find(missing.id, missing.epoch)) {
+      TakeMissing(*request, id, now);
+    }
   }
-  for (const RequestId request_id : abandoned_.At(id)) {
-    const Epoch left = abandoned_.EpochOf(request_id);
-    const bool holds = std::any_of(hello.held.begin(), hello.held.end(), [&](const auto& held) {
-      return held.id == request_id && held.epoch <= left;
-    });
-    if (!holds) HasLeft(requests_.At(request_id), id);
-  }
+  parts_.replanner->HasOnly(id, hello.held, now);
 }
 
 // It holds the request: whatever else was sent about it may be lost.
-void OrchestratorCore::Impl::SendAgain(Request& request, InstanceId id, const HeldRequest& held) {
+void WorkerSide::SendAgain(Request& request, InstanceId id, const HeldRequest& held, TimeUs now) {
   if (request.decode == id) {
     // It may not have heard of all writers.
-    if (request.sequence_parallel) sender_.Announce(request);
-    if (held.opened) Opened(request);
+    if (request.sequence_parallel) parts_.sender->Announce(request);
+    parts_.explanations->NotePreemptions(held.preemptions, &request);
+    if (held.opened) parts_.decode->Opened(request, now);
     return;
   }
   Member* member = request.MemberAt(id);
   if (member == nullptr) return;
   if (request.sequence_parallel && held.chunks_known < request.chunks.size()) {
-    return GiveUpPlan(request, StreamBroke(id));  // the last Assign was lost
+    // The last Assign was lost.
+    return parts_.replanner->GiveUpPlan(request, StreamBroke(id), now);
   }
-  TakeProgress(request, *member, held);
-  if (!member->accepted()) return Accepted(request, *member);  // only the answer was lost
-  const bool open = request.sequence_parallel && request.state == State::kPlaced;
-  if (open && request.AllAccepted()) sender_.Start(request, *member);
+  parts_.prefill->TakeProgress(request, *member, held, now);
+  if (!member->accepted()) return parts_.prefill->Accepted(request, *member, now);  // told late
+  if (PlanSender::MayStart(request)) parts_.sender->Start(request, *member);
 }
 
 // The worker neither holds the request nor reported its end: the request never arrived there.
-void OrchestratorCore::Impl::TakeMissing(Request& request, InstanceId id) {
+void WorkerSide::TakeMissing(Request& request, InstanceId id, TimeUs now) {
   const absl::Status lost = StreamBroke(id);
   if (Member* member = request.MemberAt(id)) {
     const bool accepted = member->accepted();
     member->phase = Member::Phase::kLacksPlan;
-    return accepted ? Replan(request, lost) : GiveUpPlan(request, lost);
+    return accepted ? parts_.replanner->Replan(request, lost, now)
+                    : parts_.replanner->GiveUpPlan(request, lost, now);
   }
   if (request.decode != id) return;
-  if (request.state != State::kPlaced) return sender_.Announce(request);  // it was lost
-  if (request.HasMembersHere()) return Replan(request, lost);
-  TakeFromDecode(request);
-  Fail(request, lost);
+  if (request.state != State::kPlaced) return parts_.sender->Announce(request);  // it was lost
+  if (request.HasMembersHere()) return parts_.replanner->Replan(request, lost, now);
+  parts_.decode->TakeFromDecode(request);
+  parts_.ends->Fail(request, lost);
 }
 
-}  // namespace skein::scheduler
+}  // namespace skein::scheduler::orchestrator

@@ -1,15 +1,25 @@
-// RequestEnds: how a part of OrchestratorCore ends a request that it does not own. The core
+// RequestEnds: how a part of OrchestratorCore ends a request, or gives up its plan. The core
 // implements it: an end concerns all of its parts.
 #pragma once
 
+#include "absl/status/status.h"
+#include "scheduler/base/messages.h"
 #include "scheduler/orchestrator/requests/request.h"
 
 namespace skein::scheduler::orchestrator {
 
 class RequestEnds {
  public:
-  // Its router no longer wants it, or is gone: cancels it at all its instances and erases it.
+  // Each of the first three erases the request, after it was cancelled wherever it may still be.
+  //
+  // Its router no longer wants it, or is gone.
   virtual void CloseByRouter(Request& request) = 0;
+  // It failed; its router is told why.
+  virtual void Fail(Request& request, const absl::Status& why) = 0;
+  // It was answered completely.
+  virtual void Finish(Request& request, FinishReason reason) = 0;
+  // Its plan is given up, and it is planned again; after too many replans it fails.
+  virtual void Replan(Request& request, const absl::Status& why) = 0;
 
  protected:
   ~RequestEnds() = default;

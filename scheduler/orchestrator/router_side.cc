@@ -112,7 +112,14 @@ CellReport RouterSide::Cell() const {
   return report;
 }
 
-void RouterSide::On(const RouterEnded& event, TimeUs) { TakeEnd(event.end); }
+void RouterSide::On(const RouterEnded& event, TimeUs now) {
+  Heard(event.end.id.router, now);
+  TakeEnd(event.end);
+}
+
+void RouterSide::Heard(uint64_t router, TimeUs now) {
+  routers_.Heard(router, parts_.registry->listening().At(now));
+}
 
 // Its client has its answer, or wants none: whatever is left of the request is cancelled.
 void RouterSide::TakeEnd(const RouterEnd& end) {

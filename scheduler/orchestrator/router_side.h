@@ -64,6 +64,7 @@ class RouterSide {
   std::vector<SubmitCalled> TakeHeld(TimeUs now);  // that have waited for long enough
   size_t held() const { return early_.size(); }
 
+  void Heard(uint64_t router, TimeUs now);  // a message of its stream
   TimeUs NextTick() const;
   const Routers& routers() const { return routers_; }
   absl::Status CheckInvariants() const { return routers_.CheckInvariants(); }

@@ -17,6 +17,9 @@ class RouterSideTest : public ::testing::Test, public RequestEnds {
     closed_.push_back(request.spec->id.serial);
     requests_.Erase(request);
   }
+  void Fail(Request&, const absl::Status& why) override { FAIL() << why; }
+  void Finish(Request&, FinishReason) override { FAIL(); }
+  void Replan(Request&, const absl::Status& why) override { FAIL() << why; }
   static SpecPtr Spec(uint64_t router, uint64_t serial) {
     auto spec = std::make_shared<RequestSpec>();
     spec->id = {router, serial};

@@ -46,6 +46,30 @@ class SilenceTest : public PlanningTest {
   std::map<InstanceId, TimeUs> report_at_;
 };
 
+// An instance whose reports wait behind its other messages is alive.
+TEST_F(SilenceTest, EveryMessageOfAStreamRenewsTheLease) {
+  RouterConnects(7);
+  for (int third = 1; third <= 12; ++third) {
+    now_ += kLeaseUs / 3;
+    for (const auto& [id, at] : report_at_) {
+      switch (id.value % 3) {
+        case 0:
+          Do(AssignReplied{id, {7, 1}, {}, {}});
+          break;
+        case 1:
+          Do(TransferOpened{id, {7, 1}, {}});
+          break;
+        default:
+          Do(PlaceDecodeCalled{{}, {.instance = id, .id = {7, 1}}});
+      }
+    }
+    Do(RouterEnded{{{7, 1}, RouterEnd::How::kMaxTokens, "", 1, 10}});
+    if (now_ >= core_->NextDeadline()) Do(OrchestratorTick{});
+    ASSERT_EQ(Lost(), 0u) << "third of a lease " << third;
+    ASSERT_EQ(core_->Snapshot(now_).routers.size(), 1u);
+  }
+}
+
 TEST_F(SilenceTest, AStalledOrchestratorTakesNobodyForDead) {
   for (uint64_t seed = 1; seed <= 20; ++seed) {
     random_.seed(seed);

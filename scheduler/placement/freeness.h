@@ -2,9 +2,10 @@
 // available slots to active batch size. Blocks of requests whose KV is still being transferred
 // count as used ("virtual usage"). Tetris section 5.2, after Llumnix.
 //
-// A decode instance reserves all blocks of a request before its transfer starts, so its reported
-// free blocks already exclude the virtual usage it knows of. `unreported` is the rest: placed there
-// since its last report. Requests on their way count as part of the batch; otherwise a burst that
+// A decode instance takes the blocks of a prompt before its transfer starts, so its reported free
+// blocks already exclude the virtual usage it knows of; those that it keeps for the growth of its
+// requests do not count as free either. `unreported` is the rest: placed there since its last
+// report. Requests on their way count as part of the batch; otherwise a burst that
 // finds many free blocks would all go to one instance.
 //
 // An instance whose steps take many times as long as another's (a device that is throttled, or
@@ -22,7 +23,7 @@ namespace skein::scheduler {
 
 struct DecodeCandidate {
   InstanceId instance;
-  int64_t free_blocks = 0;        // as reported
+  int64_t free_blocks = 0;        // as reported, without those claimed
   int64_t unreported_blocks = 0;  // of requests placed there after the report
   int64_t active_requests = 0;    // running or on their way, as reported
   int64_t unreported_requests = 0;

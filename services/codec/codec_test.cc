@@ -480,7 +480,8 @@ TEST(Codec, AWriterIsNamed) {
 TEST(Codec, AReportTellsTheChunks) {
   scheduler::ReportRequest report{
       .instance = {1}, .incarnation = {2}, .load = {}, .held = {}, .ended = {}};
-  report.held = {{{7, 9}, {3}, true, 2, 1500}, {{7, 10}, {4}}};
+  report.held = {{{7, 9}, {3}, true, 2, 1500, 4}, {{7, 10}, {4}}};
+  report.load.claimed_blocks = 17;
   report.gone = {{.id = {7, 13}, .epoch = {7}}};
   report.full = true;
   report.held_digest = UINT64_MAX - 1;
@@ -495,6 +496,8 @@ TEST(Codec, AReportTellsTheChunks) {
   const auto decoded = FromProto(ToProto(report));
   ASSERT_TRUE(decoded.ok()) << decoded.status();
   EXPECT_EQ(decoded->held[0].chunks_done, 2u);
+  EXPECT_EQ(decoded->held[0].preemptions, 4u);
+  EXPECT_EQ(decoded->load.claimed_blocks, 17);
   EXPECT_EQ(decoded->gone.at(0).epoch.value, 7u);
   EXPECT_TRUE(decoded->full);
   EXPECT_EQ(decoded->held_digest, UINT64_MAX - 1);

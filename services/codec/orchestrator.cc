@@ -26,6 +26,7 @@ v1::Load LoadToProto(const scheduler::WorkerLoad& load) {
   out.set_invariants_ok(load.invariants_ok);
   out.set_step_age_us(static_cast<uint64_t>(load.step_age_us));
   out.set_step_estimate_us(static_cast<uint64_t>(load.step_estimate_us));
+  out.set_claimed_blocks(static_cast<uint64_t>(load.claimed_blocks));
   return out;
 }
 
@@ -39,6 +40,7 @@ absl::StatusOr<scheduler::WorkerLoad> LoadFrom(const v1::Load& load) {
                 {"load.blocks.free", load.blocks().free(), &out.free_blocks},
                 {"load.blocks.held", load.blocks().held(), &out.held_blocks},
                 {"load.blocks.cached", load.blocks().cached(), &out.cached_blocks},
+                {"load.claimed_blocks", load.claimed_blocks(), &out.claimed_blocks},
                 {"load.running", load.running(), &out.running_requests},
                 {"load.waiting", load.waiting(), &out.queued_requests},
                 {"load.queued_tokens", load.queued_tokens(), &out.queued_tokens},
@@ -73,7 +75,8 @@ absl::StatusOr<std::vector<scheduler::HeldRequest>> HeldFrom(const Repeated& hel
                    .opened = one.opened(),
                    .chunks_done = one.chunks_done(),
                    .chunk_running_us = one.has_chunk_running_us() ? *running_us : -1,
-                   .chunks_known = one.chunks_known()});
+                   .chunks_known = one.chunks_known(),
+                   .preemptions = one.preemptions()});
   }
   return out;
 }
@@ -87,6 +90,7 @@ void AddHeld(const std::vector<scheduler::HeldRequest>& held, Repeated* out) {
     added->set_opened(one.opened);
     added->set_chunks_done(one.chunks_done);
     added->set_chunks_known(one.chunks_known);
+    added->set_preemptions(one.preemptions);
     if (one.chunk_running_us >= 0) {
       added->set_chunk_running_us(static_cast<uint64_t>(one.chunk_running_us));
     }

@@ -59,12 +59,12 @@ void FillStatus(const OrchestratorShell::Copy& copy, v1::StatusResponse* out) {
 OrchestratorService::OrchestratorService(OrchestratorShell* shell)
     : shell_(shell), started_us_(MonotonicUs()) {}
 
-grpc::ServerBidiReactor<v1::RouterMessage, v1::OrchestratorRouterMessage>*
+grpc::ServerBidiReactor<v1::RouterMessages, v1::OrchestratorRouterMessages>*
 OrchestratorService::ConnectRouter(grpc::CallbackServerContext* context) {
   return shell_->ConnectRouter(context);
 }
 
-grpc::ServerBidiReactor<v1::WorkerMessage, v1::OrchestratorMessage>*
+grpc::ServerBidiReactor<v1::WorkerMessages, v1::OrchestratorMessages>*
 OrchestratorService::ConnectWorker(grpc::CallbackServerContext* context) {
   return shell_->ConnectWorker(context);
 }

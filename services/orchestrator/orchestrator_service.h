@@ -16,9 +16,9 @@ class OrchestratorService final : public v1::Orchestrator::CallbackService {
   void OrderDrain(bool drain) { shell_->OrderDrain(drain); }
   bool draining() const { return shell_->draining(); }
 
-  grpc::ServerBidiReactor<v1::RouterMessage, v1::OrchestratorRouterMessage>* ConnectRouter(
+  grpc::ServerBidiReactor<v1::RouterMessages, v1::OrchestratorRouterMessages>* ConnectRouter(
       grpc::CallbackServerContext* context) override;
-  grpc::ServerBidiReactor<v1::WorkerMessage, v1::OrchestratorMessage>* ConnectWorker(
+  grpc::ServerBidiReactor<v1::WorkerMessages, v1::OrchestratorMessages>* ConnectWorker(
       grpc::CallbackServerContext* context) override;
   grpc::ServerUnaryReactor* Status(grpc::CallbackServerContext* context,
                                    const v1::StatusRequest* request,

@@ -4,6 +4,7 @@
 
 #include "services/codec/codec.h"
 #include "services/log/log.h"
+#include "services/log/log_limit.h"
 #include "services/orchestrator/model_list.h"
 
 namespace skein::services {
@@ -241,8 +242,13 @@ void OrchestratorShell::ReplaceTables(scheduler::PlanningTables tables) {
 
 void OrchestratorShell::On(const scheduler::SendPlanUpdate& effect) {
   if (const auto* failed = std::get_if<scheduler::Failed>(&effect.update)) {
-    LogWarning("request failed", {{"request_id", ToString(effect.id)},
-                                  {"reason", std::string(failed->status.message())}});
+    const std::initializer_list<LogField> fields = {
+        {"request_id", ToString(effect.id)}, {"reason", std::string(failed->status.message())}};
+    if (absl::IsResourceExhausted(failed->status)) {  // an overload: a line for each is a flood
+      LogLimited("refused", Level::kWarning, "request failed", fields);
+    } else {
+      LogWarning("request failed", fields);
+    }
   }
   v1::OrchestratorRouterMessage message;
   *message.mutable_update()->mutable_id() = ToProto(effect.id);

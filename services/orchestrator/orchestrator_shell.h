@@ -26,9 +26,9 @@ class OrchestratorShell
                        scheduler::OrchestratorSnapshot> {
  public:
   using WorkerStreams =
-      PeerStreams<v1::WorkerMessage, v1::OrchestratorMessage, scheduler::InstanceId>;
+      PeerStreams<v1::WorkerMessages, v1::OrchestratorMessages, scheduler::InstanceId>;
   // By the router's incarnation.
-  using RouterStreams = PeerStreams<v1::RouterMessage, v1::OrchestratorRouterMessage, uint64_t>;
+  using RouterStreams = PeerStreams<v1::RouterMessages, v1::OrchestratorRouterMessages, uint64_t>;
 
   // `store_generation` keeps the number for the next start; called on the loop, which waits for it.
   OrchestratorShell(

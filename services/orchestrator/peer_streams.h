@@ -20,10 +20,12 @@
 
 namespace skein::services {
 
-template <class In, class Out, class Key>
+template <class InBatch, class OutBatch, class Key>
 class PeerStreams {
  public:
-  using Stream = ServerStream<In, Out>;
+  using Stream = ServerStream<InBatch, OutBatch>;
+  using In = MessageOf<InBatch>;
+  using Out = MessageOf<OutBatch>;
   struct Hooks {
     // A message of stream `call`, whose peer is `key`. Not OK: it is refused, the stream is closed
     // with that status and `broke` follows.
@@ -65,7 +67,9 @@ class PeerStreams {
   // Its peer has left: nothing more is expected on the stream.
   void Unname(uint64_t call) {
     const auto it = peers_.find(call);
-    if (it != peers_.end()) it->second.key = Key{};
+    if (it == peers_.end()) return;
+    Forget(call, it->second.key);
+    it->second.key = Key{};
   }
 
   // Dropped where there is no stream, or none of that peer.
@@ -73,10 +77,11 @@ class PeerStreams {
     const auto it = peers_.find(call);
     if (it == peers_.end()) return;
     Peer& peer = it->second;
-    if (peer.counters.unacknowledged() >= MessageCounters::kUnacknowledgedMax) {
+    const int64_t now_us = MonotonicUs();
+    if (peer.counters.Stuck(now_us)) {
       return Drop(call, absl::ResourceExhaustedError("messages are not acknowledged"));
     }
-    peer.counters.Stamp(&message);
+    peer.counters.Stamp(&message, now_us);
     peer.stream->Write(std::move(message));
   }
   void SendTo(const Key& key, Out message) {
@@ -112,17 +117,20 @@ class PeerStreams {
   void Take(uint64_t call, const In& message) {
     const auto it = peers_.find(call);
     if (it == peers_.end()) return;
-    absl::Status status = it->second.counters.Take(message);
+    absl::Status status = it->second.counters.Take(message, MonotonicUs());
     // The message may end the stream: nothing of it is used afterwards.
     if (status.ok()) status = hooks_.message(call, Key(it->second.key), message);
     if (!status.ok()) Drop(call, status);
   }
 
+  void Forget(uint64_t call, const Key& key) {
+    const auto named = named_.find(key);
+    if (named != named_.end() && named->second == call) named_.erase(named);
+  }
   std::optional<Peer> Remove(uint64_t call) {
     auto removed = peers_.extract(call);
     if (removed.empty()) return std::nullopt;
-    const auto named = named_.find(removed.mapped().key);
-    if (named != named_.end() && named->second == call) named_.erase(named);
+    Forget(call, removed.mapped().key);
     return std::move(removed.mapped());
   }
 

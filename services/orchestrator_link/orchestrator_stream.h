@@ -2,8 +2,8 @@
 // messages, checks received ones (the first is the welcome, whose generation matches the session),
 // and drops messages of an older stream. The owner decides when to open one.
 //
-// Runs on the owner's loop. Out and In: v1::WorkerMessage and v1::OrchestratorMessage, or
-// v1::RouterMessage and v1::OrchestratorRouterMessage.
+// Runs on the owner's loop. OutBatch and InBatch: v1::WorkerMessages and v1::OrchestratorMessages,
+// or v1::RouterMessages and v1::OrchestratorRouterMessages.
 #pragma once
 
 #include <cstdint>
@@ -24,9 +24,11 @@
 
 namespace skein::services {
 
-template <typename Out, typename In>
+template <typename OutBatch, typename InBatch>
 class OrchestratorStream {
  public:
+  using Out = MessageOf<OutBatch>;
+  using In = MessageOf<InBatch>;
   struct Hooks {
     // Not OK: the message is malformed. The stream is closed, and `broken` follows.
     std::function<absl::Status(const In&)> message;
@@ -51,7 +53,8 @@ class OrchestratorStream {
     counters_ = MessageCounters();
     welcomed_ = false;
     stream_ = Stream::Open(
-        "orchestrator", calls_, [this](std::function<void()> hook) { loop_->PostFirst(hook); },
+        "orchestrator", calls_,
+        [this](std::function<void()> hook) { loop_->PostFirst(std::move(hook)); },
         {.message = [this, number](const In& message) { Take(number, message); },
          .ended = [this, number](const absl::Status& status) { Ended(number, status); }},
         std::move(start));
@@ -61,10 +64,11 @@ class OrchestratorStream {
   // Dropped if there is no stream.
   void Send(Out message) {
     if (stream_ == nullptr) return;
-    if (counters_.unacknowledged() >= MessageCounters::kUnacknowledgedMax) {
+    const int64_t now_us = MonotonicUs();
+    if (counters_.Stuck(now_us)) {
       return Break(absl::ResourceExhaustedError("the orchestrator does not acknowledge messages"));
     }
-    counters_.Stamp(&message);
+    counters_.Stamp(&message, now_us);
     stream_->Write(std::move(message));
   }
 
@@ -76,11 +80,11 @@ class OrchestratorStream {
   }
 
  private:
-  using Stream = ClientStream<Out, In>;
+  using Stream = ClientStream<OutBatch, InBatch>;
 
   void Take(uint64_t number, const In& message) {
     if (number != streams_) return;
-    absl::Status status = counters_.Take(message);
+    absl::Status status = counters_.Take(message, MonotonicUs());
     if (status.ok()) status = CheckWelcome(message);
     if (status.ok()) status = hooks_.message(message);
     if (!status.ok() && number == streams_) Break(MalformedAnswer("orchestrator", status));

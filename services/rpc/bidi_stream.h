@@ -1,18 +1,25 @@
 // ServerStream and ClientStream: the two ends of a gRPC stream on which both sides send.
 //
-// The next message is read only after the previous one was handled, so a slow side stops the other
-// through gRPC's flow control. Written messages are queued and sent one at a time; the owner bounds
-// the queue (MessageCounters). `run` takes the stream's hooks to the thread that owns them, in
-// order: a loop's PostFirst, or in place. A stream keeps itself alive until gRPC is done with it.
-// Holders keep a shared_ptr and may Write and Close at any time, on any thread; calls after the end
-// have no effect.
+// Messages travel in batches: what is written while a batch is under way makes the next one, and
+// what arrives while earlier batches are handled is handled with them, in one run of the owner's
+// thread. So a busy stream costs few system calls and wake-ups, and an idle one delays nothing.
+// Batches are read ahead of the owner up to a limit (ReadAhead), so a slow side stops the other
+// through gRPC's flow control. The owner bounds the queue of written messages (MessageCounters).
+//
+// InBatch and OutBatch are protobuf messages with one field, `repeated … messages`.
+//
+// `run` takes the stream's hooks to the thread that owns them, in order: a loop's PostFirst, or in
+// place. A stream keeps itself alive until gRPC is done with it. Holders keep a shared_ptr and may
+// Write and Close at any time, on any thread; calls after the end have no effect.
 #pragma once
 
+#include <cstddef>
 #include <deque>
 #include <functional>
 #include <memory>
 #include <mutex>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "grpcpp/grpcpp.h"
@@ -24,12 +31,81 @@ namespace skein::services {
 
 using RunHook = std::function<void(std::function<void()>)>;
 
-template <typename In, typename Out>
-class ServerStream : public grpc::ServerBidiReactor<In, Out> {
+// The messages that one batch carries.
+template <typename Batch>
+using MessageOf = std::decay_t<decltype(std::declval<Batch>().messages(0))>;
+
+// Batches that were read and are not handled yet. The stream's lock guards it.
+template <typename Batch>
+class ReadAhead {
  public:
+  // A batch is read on while fewer than these wait.
+  static constexpr size_t kBatchesMax = 64;
+  static constexpr size_t kBytesMax = size_t{1} << 20;
+
+  // True: nothing waited before, so somebody has to be told.
+  bool Add(Batch batch) {
+    bytes_ += batch.ByteSizeLong();
+    batches_.push_back(std::move(batch));
+    return batches_.size() == 1;
+  }
+  bool HasRoom() const { return batches_.size() < kBatchesMax && bytes_ < kBytesMax; }
+  std::vector<Batch> TakeAll() {
+    bytes_ = 0;
+    return std::exchange(batches_, {});
+  }
+
+ private:
+  std::vector<Batch> batches_;
+  size_t bytes_ = 0;
+};
+
+// Hands each message over until `closed()`.
+template <typename Batch, typename OnMessage, typename Closed>
+void HandleBatches(const std::vector<Batch>& batches, const OnMessage& message, Closed closed) {
+  for (const Batch& batch : batches) {
+    if (batch.messages_size() == 0 && !closed()) message(MessageOf<Batch>());
+    for (const auto& one : batch.messages()) {
+      if (closed()) return;
+      message(one);
+    }
+  }
+}
+
+// Messages that wait to be written, and the batch that is being written. The stream's lock guards
+// it.
+template <typename Batch>
+class WriteQueue {
+ public:
+  // A batch is closed when it has so many bytes.
+  static constexpr size_t kBatchBytes = size_t{64} << 10;
+
+  void Add(MessageOf<Batch> message) { queue_.push_back(std::move(message)); }
+  bool empty() const { return queue_.empty(); }
+  void Clear() { queue_.clear(); }
+  // The next batch; valid until the next call. REQUIRES: not empty, and the former was written.
+  const Batch* Next() {
+    batch_.clear_messages();
+    for (size_t bytes = 0; !queue_.empty() && bytes < kBatchBytes; queue_.pop_front()) {
+      bytes += queue_.front().ByteSizeLong();
+      *batch_.add_messages() = std::move(queue_.front());
+    }
+    return &batch_;
+  }
+
+ private:
+  std::deque<MessageOf<Batch>> queue_;
+  Batch batch_;
+};
+
+template <typename InBatch, typename OutBatch>
+class ServerStream : public grpc::ServerBidiReactor<InBatch, OutBatch> {
+ public:
+  using In = MessageOf<InBatch>;
+  using Out = MessageOf<OutBatch>;
   struct Hooks {
-    std::function<void(const In&)> message;
-    std::function<void()> ended;  // at most once, the last hook; not after Close
+    std::function<void(const In&)> message;  // an empty batch counts as an empty message
+    std::function<void()> ended;             // at most once, the last hook; not after Close
   };
 
   // The method's handler returns this pointer to gRPC, after Open.
@@ -46,30 +122,43 @@ class ServerStream : public grpc::ServerBidiReactor<In, Out> {
   void Write(Out message) {
     std::lock_guard lock(mu_);
     if (closing_) return;
-    queue_.push_back(std::move(message));
+    queue_.Add(std::move(message));
     Advance();
   }
 
   // Drops unsent messages. No further hook runs, except for a message being handled now.
   void Close(grpc::Status status) {
     std::lock_guard lock(mu_);
-    if (closing_) return;
-    closing_ = true;
+    closed_ = true;
+    if (std::exchange(closing_, true)) return;
     status_ = std::move(status);
     if (writing_) context_->TryCancel();  // the client may never read it
     Advance();
   }
 
   void OnReadDone(bool ok) override {
-    if (!ok) return Over();
-    run_([self = self_] { self->Deal(); });
+    // In order: what was read before the end is handled before it.
+    if (!ok) {
+      return run_([self = self_] {
+        self->Deal();
+        self->Over();
+      });
+    }
+    bool first = false;
+    {
+      std::lock_guard lock(mu_);
+      first = arrived_.Add(std::move(in_));
+      in_.Clear();
+      reading_ = !closing_ && arrived_.HasRoom();
+      if (reading_) this->StartRead(&in_);
+    }
+    if (first) run_([self = self_] { self->Deal(); });
   }
 
   void OnWriteDone(bool ok) override {
     std::lock_guard lock(mu_);
     writing_ = false;
-    queue_.pop_front();
-    if (!ok) queue_.clear();
+    if (!ok) queue_.Clear();
     Advance();
   }
 
@@ -85,16 +174,22 @@ class ServerStream : public grpc::ServerBidiReactor<In, Out> {
   ServerStream(grpc::CallbackServerContext* context, RunHook run)
       : context_(context), run_(std::move(run)) {}
 
-  bool closing() {
+  bool closed() {
     std::lock_guard lock(mu_);
-    return closing_;
+    return closed_;
   }
 
   void Deal() {
-    if (closing()) return;
-    hooks_.message(in_);
+    std::lock_guard dealing(deal_mu_);
+    std::vector<InBatch> batches;
+    {
+      std::lock_guard lock(mu_);
+      batches = arrived_.TakeAll();
+    }
+    HandleBatches(batches, hooks_.message, [this] { return closed(); });
     std::lock_guard lock(mu_);
-    if (!closing_) this->StartRead(&in_);
+    if (closing_ || std::exchange(reading_, true)) return;
+    this->StartRead(&in_);
   }
 
   void Over() {
@@ -107,7 +202,9 @@ class ServerStream : public grpc::ServerBidiReactor<In, Out> {
       status_ = grpc::Status::CANCELLED;
       Advance();
     }
-    run_([self] { self->hooks_.ended(); });
+    run_([self] {
+      if (!self->closed()) self->hooks_.ended();
+    });
   }
 
   // REQUIRES: mu_ held. Starts the next write, or the finish, if neither is in progress.
@@ -118,28 +215,34 @@ class ServerStream : public grpc::ServerBidiReactor<In, Out> {
       this->Finish(status_);
     } else if (!queue_.empty()) {
       writing_ = true;
-      this->StartWrite(&queue_.front());
+      this->StartWrite(queue_.Next());
     }
   }
 
   grpc::CallbackServerContext* const context_;
   const RunHook run_;
   Hooks hooks_;
-  In in_;
+  InBatch in_;          // while `reading_`
+  std::mutex deal_mu_;  // messages are handled one after the other, also in place
   std::mutex mu_;
-  std::deque<Out> queue_;  // the front is being written while `writing_`
+  ReadAhead<InBatch> arrived_;
+  WriteQueue<OutBatch> queue_;
+  bool reading_ = true;  // from Open on
   bool writing_ = false;
-  bool closing_ = false;
+  bool closing_ = false;  // no further read or write starts
+  bool closed_ = false;   // by this side: no further hook runs
   bool finishing_ = false;
   grpc::Status status_;
   std::shared_ptr<ServerStream> self_;
 };
 
-template <typename Out, typename In>
-class ClientStream : public grpc::ClientBidiReactor<Out, In> {
+template <typename OutBatch, typename InBatch>
+class ClientStream : public grpc::ClientBidiReactor<OutBatch, InBatch> {
  public:
+  using Out = MessageOf<OutBatch>;
+  using In = MessageOf<InBatch>;
   struct Hooks {
-    std::function<void(const In&)> message;
+    std::function<void(const In&)> message;   // an empty batch counts as an empty message
     std::function<void(absl::Status)> ended;  // at most once, the last hook; not after Close
   };
 
@@ -163,7 +266,7 @@ class ClientStream : public grpc::ClientBidiReactor<Out, In> {
   void Write(Out message) {
     std::lock_guard lock(mu_);
     if (over_) return;
-    queue_.push_back(std::move(message));
+    queue_.Add(std::move(message));
     Advance();
   }
 
@@ -179,29 +282,33 @@ class ClientStream : public grpc::ClientBidiReactor<Out, In> {
   }
 
   void OnReadDone(bool ok) override {
-    if (ok) return run_([self = self_] { self->Deal(); });
+    bool first = false;
     {
       std::lock_guard lock(mu_);
-      if (std::exchange(over_, true)) return;
+      if (ok) {
+        first = arrived_.Add(std::move(in_));
+        in_.Clear();
+        reading_ = !over_ && arrived_.HasRoom();
+        if (reading_) this->StartRead(&in_);
+      } else if (std::exchange(over_, true)) {
+        return;
+      }
     }
-    this->RemoveHold();
+    if (!ok) return this->RemoveHold();
+    if (first) run_([self = self_] { self->Deal(); });
   }
 
   void OnWriteDone(bool ok) override {
     std::lock_guard lock(mu_);
     writing_ = false;
-    queue_.pop_front();
-    if (!ok || over_) queue_.clear();  // a failed read means the stream has ended
+    if (!ok || over_) queue_.Clear();  // a failed read means the stream has ended
     Advance();
   }
 
   void OnDone(const grpc::Status& status) override {
     run_([self = self_, status] {
-      const bool closed = [&] {
-        std::lock_guard lock(self->mu_);
-        return self->closed_;
-      }();
-      if (!closed) self->hooks_.ended(EndOfCall(status, self->peer_, self->context_));
+      self->Deal();
+      if (!self->closed()) self->hooks_.ended(EndOfCall(status, self->peer_, self->context_));
       self->hooks_ = {};  // they may own what owns this
     });
     CallTracker* const tracker = tracker_;
@@ -214,23 +321,29 @@ class ClientStream : public grpc::ClientBidiReactor<Out, In> {
   ClientStream(const char* peer, CallTracker* tracker, RunHook run, Hooks hooks)
       : peer_(peer), tracker_(tracker), run_(std::move(run)), hooks_(std::move(hooks)) {}
 
-  bool over() {
+  bool closed() {
     std::lock_guard lock(mu_);
-    return over_;
+    return closed_;
   }
 
   void Deal() {
-    if (over()) return;
-    hooks_.message(in_);
+    std::lock_guard dealing(deal_mu_);
+    std::vector<InBatch> batches;
+    {
+      std::lock_guard lock(mu_);
+      batches = arrived_.TakeAll();
+    }
+    HandleBatches(batches, hooks_.message, [this] { return closed(); });
     std::lock_guard lock(mu_);
-    if (!over_) this->StartRead(&in_);
+    if (over_ || std::exchange(reading_, true)) return;
+    this->StartRead(&in_);
   }
 
   // REQUIRES: mu_ held.
   void Advance() {
     if (writing_ || over_ || queue_.empty()) return;
     writing_ = true;
-    this->StartWrite(&queue_.front());
+    this->StartWrite(queue_.Next());
   }
 
   const char* const peer_;
@@ -238,12 +351,15 @@ class ClientStream : public grpc::ClientBidiReactor<Out, In> {
   const RunHook run_;
   Hooks hooks_;
   grpc::ClientContext context_;
-  In in_;
+  InBatch in_;          // while `reading_`
+  std::mutex deal_mu_;  // messages are handled one after the other, also in place
   std::mutex mu_;
-  std::deque<Out> queue_;  // the front is being written while `writing_`
+  ReadAhead<InBatch> arrived_;
+  WriteQueue<OutBatch> queue_;
+  bool reading_ = true;  // from Open on
   bool writing_ = false;
   bool over_ = false;    // the hold is released: no further read or write starts
-  bool closed_ = false;  // by this side
+  bool closed_ = false;  // by this side: no further hook runs
   std::shared_ptr<ClientStream> self_;
 };
 

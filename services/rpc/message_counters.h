@@ -1,6 +1,6 @@
 // MessageCounters: session, sequence and acknowledgement of the messages on a bidirectional stream.
-// gRPC keeps the order; these numbers verify it, and limit how many unread messages a slow side may
-// leave. One thread.
+// gRPC keeps the order; these numbers verify it, and tell when the other side has stopped reading.
+// One thread; `now_us` is MonotonicUs.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +12,11 @@ namespace skein::services {
 
 class MessageCounters {
  public:
-  // Far more than two processes send each other between two reports.
+  // The other side is stuck when more than so many messages are unacknowledged, and none was
+  // acknowledged for so long. One event alone may send more messages: the welcome of a router with
+  // many requests. Each side sends a report, hence an acknowledgement, several times in that time.
   static constexpr uint64_t kUnacknowledgedMax = 16384;
+  static constexpr int64_t kStuckUs = 5'000'000;
 
   // The side that chooses the session number passes it. The other side passes 0 and learns it from
   // the first message.
@@ -26,7 +29,8 @@ class MessageCounters {
 
   // Numbers a message before it is sent.
   template <typename Message>
-  void Stamp(Message* message) {
+  void Stamp(Message* message, int64_t now_us) {
+    if (unacknowledged() == 0) progress_us_ = now_us;
     message->set_session(session_);
     message->set_sequence(++sent_);
     message->set_acknowledged(handled_);
@@ -34,7 +38,7 @@ class MessageCounters {
 
   // Checks the numbers of a received message. INVALID_ARGUMENT names the wrong one.
   template <typename Message>
-  absl::Status Take(const Message& message) {
+  absl::Status Take(const Message& message, int64_t now_us) {
     const bool first = handled_ == 0;
     if (!gives_session_ && first) session_ = message.session();
     const uint64_t expected = gives_session_ && first ? 0 : session_;
@@ -49,15 +53,19 @@ class MessageCounters {
                                                      " is not between ", acknowledged_, " and ",
                                                      sent_));
     }
+    if (message.acknowledged() > acknowledged_) progress_us_ = now_us;
     acknowledged_ = message.acknowledged();
     ++handled_;
     return absl::OkStatus();
   }
 
   uint64_t session() const { return session_; }
-  uint64_t unacknowledged() const { return sent_ - acknowledged_; }
+  bool Stuck(int64_t now_us) const {
+    return unacknowledged() >= kUnacknowledgedMax && now_us - progress_us_ >= kStuckUs;
+  }
 
  private:
+  uint64_t unacknowledged() const { return sent_ - acknowledged_; }
   static absl::Status Wrong(const char* field, uint64_t value, uint64_t expected) {
     return absl::InvalidArgumentError(absl::StrCat(field, ": ", value, ", expected ", expected));
   }
@@ -67,6 +75,7 @@ class MessageCounters {
   uint64_t sent_ = 0;
   uint64_t handled_ = 0;       // of the other side's messages
   uint64_t acknowledged_ = 0;  // of this side's messages
+  int64_t progress_us_ = 0;    // when the oldest unacknowledged message became it
 };
 
 }  // namespace skein::services

@@ -250,19 +250,22 @@ TEST_F(MalformedRpc, SixHundredMessagesAreRefusedAndTheServicesGoOn) {
   ExpectRefused("Orchestrator/ConnectRouter", "");
   EXPECT_FALSE(Send("Orchestrator/ConnectRouter", "\x0f").ok());
   while (refused_ < 500) {
-    ExpectRefused("Orchestrator/ConnectRouter", SpoiledHello(&random).SerializeAsString());
+    v1::RouterMessages hello;
+    *hello.add_messages() = SpoiledHello(&random);
+    ExpectRefused("Orchestrator/ConnectRouter", hello.SerializeAsString());
     v1::OpenTransferRequest grant;
     *grant.mutable_id() = GoodSpec().id();
     grant.set_epoch(1);
     grant.mutable_kv()->set_num_layers(static_cast<uint32_t>(random()));
     ExpectRefused("DecodeWorker/OpenTransfer", grant.SerializeAsString());
-    v1::WorkerMessage message;
+    v1::WorkerMessages batch;
+    v1::WorkerMessage& message = *batch.add_messages();
     message.set_sequence(1);
     v1::RegisterRequest& registration = *message.mutable_hello();
     registration.set_role(static_cast<v1::Role>(random() % 3));
     registration.set_model("m");
     registration.mutable_kv()->set_head_dim(static_cast<uint32_t>(random()));
-    ExpectRefused("Orchestrator/ConnectWorker", message.SerializeAsString());
+    ExpectRefused("Orchestrator/ConnectWorker", batch.SerializeAsString());
   }
   while (refused_ < 600) {
     ExpectRefused("DecodeWorker/StreamTokens", SpoiledTokenRequest(&random).SerializeAsString());
@@ -284,14 +287,17 @@ TEST_F(MalformedRpc, AMalformedRequestFailsAloneOnItsRoutersStream) {
   const auto stream = stub->ConnectRouter(&context);
   MessageCounters counters;
   const auto send = [&](v1::RouterMessage message) {
-    counters.Stamp(&message);
-    EXPECT_TRUE(stream->Write(message));
+    counters.Stamp(&message, 0);
+    v1::RouterMessages batch;
+    *batch.add_messages() = std::move(message);
+    EXPECT_TRUE(stream->Write(batch));
   };
   const auto receive = [&] {
-    v1::OrchestratorRouterMessage message;
-    EXPECT_TRUE(stream->Read(&message));
-    EXPECT_TRUE(counters.Take(message).ok());
-    return message;
+    v1::OrchestratorRouterMessages batch;
+    EXPECT_TRUE(stream->Read(&batch));
+    EXPECT_EQ(batch.messages_size(), 1);
+    EXPECT_TRUE(counters.Take(batch.messages(0), 0).ok());
+    return batch.messages(0);
   };
   v1::RouterMessage hello;
   hello.mutable_hello()->mutable_identity()->set_router(1);
@@ -311,7 +317,7 @@ TEST_F(MalformedRpc, AMalformedRequestFailsAloneOnItsRoutersStream) {
   *of_another.mutable_submit()->mutable_spec() = GoodSpec();
   of_another.mutable_submit()->mutable_spec()->mutable_id()->set_router(2);
   send(of_another);
-  v1::OrchestratorRouterMessage none;
+  v1::OrchestratorRouterMessages none;
   EXPECT_FALSE(stream->Read(&none));
   EXPECT_EQ(stream->Finish().error_code(), grpc::StatusCode::INVALID_ARGUMENT);
 }

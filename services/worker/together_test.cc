@@ -7,7 +7,7 @@
 #include <numeric>
 #include <random>
 
-#include "engine/comm/local_fabric.h"
+#include "engine/comm/local/local_fabric.h"
 #include "engine/emulated/emulated_engine.h"
 #include "gtest/gtest.h"
 #include "proto/common.pb.h"

@@ -70,7 +70,7 @@ class WorkerLink {
   Events events_;
   std::function<void(const absl::Status&)> refused_;
   // On the loop.
-  OrchestratorStream<v1::WorkerMessage, v1::OrchestratorMessage> stream_;
+  OrchestratorStream<v1::WorkerMessages, v1::OrchestratorMessages> stream_;
   uint64_t last_serial_ = 0;                 // of reports
   std::optional<int64_t> refused_since_us_;  // MonotonicUs() of the first of the present refusals
   RepeatLimit unregistered_;                 // by reason

@@ -38,7 +38,7 @@ class FakeOrchestrator final : public v1::Orchestrator::CallbackService {
   void OrderDrainAfterWelcome() { orders_.store(true); }
   int list_models_calls() const { return list_models_calls_.load(); }
 
-  grpc::ServerBidiReactor<v1::WorkerMessage, v1::OrchestratorMessage>* ConnectWorker(
+  grpc::ServerBidiReactor<v1::WorkerMessages, v1::OrchestratorMessages>* ConnectWorker(
       grpc::CallbackServerContext* context) override {
     auto stream = Stream::Make(context, [](const std::function<void()>& hook) { hook(); });
     {
@@ -60,25 +60,25 @@ class FakeOrchestrator final : public v1::Orchestrator::CallbackService {
   }
 
  private:
-  using Stream = ServerStream<v1::WorkerMessage, v1::OrchestratorMessage>;
+  using Stream = ServerStream<v1::WorkerMessages, v1::OrchestratorMessages>;
 
   void Take(Stream* stream, const v1::WorkerMessage& message) {
     if (!message.has_hello()) return;
     const grpc::StatusCode code = code_.load();
     if (code != grpc::StatusCode::OK) return stream->Close(grpc::Status(code, "no"));
     MessageCounters counters(scheduler::FirstNumberOf(1));
-    EXPECT_TRUE(counters.Take(message).ok());
+    EXPECT_TRUE(counters.Take(message, 0).ok());
     v1::OrchestratorMessage welcome;
     welcome.mutable_welcome()->set_instance(1);
     welcome.mutable_welcome()->set_lease_us(kHourUs);
     welcome.mutable_welcome()->mutable_generation()->set_number(1);
     welcome.mutable_welcome()->mutable_generation()->set_orchestrator(1);
-    counters.Stamp(&welcome);
+    counters.Stamp(&welcome, 0);
     stream->Write(std::move(welcome));
     if (!orders_.load()) return;
     v1::OrchestratorMessage order;
     order.mutable_drain_order()->set_drain(true);
-    counters.Stamp(&order);
+    counters.Stamp(&order, 0);
     stream->Write(std::move(order));
   }
 

@@ -129,7 +129,7 @@ def a_killed_decode_worker_fails_only_its_own_requests():
 
 
 def a_prefill_worker_that_aborts_does_not_stop_running_streams():
-    """Ends like a worker whose GPU failed (engine/cuda/cuda_check.h)."""
+    """Ends like a worker whose GPU failed (engine/cuda/device/cuda_check.h)."""
     return dead("prefill", signal.SIGABRT) if model_or_skip() else "skip: needs ../shared"
 
 

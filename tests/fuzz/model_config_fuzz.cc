@@ -7,7 +7,7 @@
 
 #include "engine/checkpoint/generation_config.h"
 #include "engine/checkpoint/model_config.h"
-#include "engine/model/rope_table.h"
+#include "engine/model/load/rope_table.h"
 #include "scheduler/vocabulary/check.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

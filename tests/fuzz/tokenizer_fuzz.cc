@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "engine/tokenizer/stream_decoder.h"
+#include "engine/tokenizer/text/utf8.h"
 #include "engine/tokenizer/tokenizer.h"
-#include "engine/tokenizer/utf8.h"
 #include "scheduler/vocabulary/check.h"
 
 namespace {

@@ -181,8 +181,10 @@ void RouterProcess::Execute(CloseLink&) {
 
 void RouterProcess::ToOrchestrator(OrchestratorEvent message) {
   if (link_ == nullptr) return;
-  link_->Send(Duplex::kClient, [stream = link_, message = std::move(message),
-                                orchestrator = network_->Find(kOrchestrator)] {
+  link_->Send(Duplex::kClient, [stream = link_, message = std::move(message), network = network_] {
+    // Found when it arrives: it may have been dead when the message was sent.
+    Process* orchestrator = network->Find(kOrchestrator);
+    if (orchestrator == nullptr) return;
     static_cast<OrchestratorProcess*>(orchestrator)->Take(stream, message);
   });
 }

@@ -60,6 +60,7 @@ inline void Add(const Outcome& one, Outcome* sum) {
   sum->joint_steps += one.joint_steps;
   sum->joint_steps_broken += one.joint_steps_broken;
   sum->parts_copied += one.parts_copied;
+  sum->resumed += one.resumed;
   sum->refused += one.refused;
 }
 

@@ -421,6 +421,7 @@ void DecodeProcess::Execute(RunStep& effect) {
   std::set<int32_t> used;
   for (const StepSequence& sequence : effect.sequences) {
     CheckNotEnded(sequence.id, sequence.epoch, "computes");
+    resumed_ += sequence.position == 0;
     for (BlockId block : *sequence.blocks) {
       verdict_->Require(used.insert(block.value).second, "two sequences share a block");
       verdict_->Require(!transfers_->Under(PlaceOf(block)), "a step reads a block being written");

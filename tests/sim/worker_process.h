@@ -114,10 +114,13 @@ class WorkerProcess : public CoreProcess<Derived, Core, Event, Effect, scheduler
  protected:
   void ToOrchestrator(scheduler::OrchestratorEvent message) {
     if (stream_ == nullptr) return;
-    stream_->Send(Duplex::kClient, [stream = stream_, message = std::move(message),
-                                    orchestrator = this->network_->Find(kOrchestrator)] {
-      static_cast<OrchestratorProcess*>(orchestrator)->Take(stream, message);
-    });
+    stream_->Send(Duplex::kClient,
+                  [stream = stream_, message = std::move(message), network = this->network_] {
+                    // Found when it arrives: it may have been dead when the message was sent.
+                    Process* orchestrator = network->Find(kOrchestrator);
+                    if (orchestrator == nullptr) return;
+                    static_cast<OrchestratorProcess*>(orchestrator)->Take(stream, message);
+                  });
   }
   void Take(const WorkerMessage& message) {
     std::visit([this](const auto& one) { this->On(one); }, message);
@@ -259,7 +262,8 @@ class DecodeProcess : public WorkerProcess<DecodeProcess, scheduler::DecodeCore,
                                            scheduler::DecodeEvent, scheduler::DecodeEffect> {
  public:
   static const CoreStates& States() {
-    static const CoreStates states{"decode", {"announced", "granted", "running", "ended"}};
+    static const CoreStates states{"decode",
+                                   {"announced", "granted", "running", "preempted", "ended"}};
     return states;
   }
 
@@ -307,6 +311,7 @@ class DecodeProcess : public WorkerProcess<DecodeProcess, scheduler::DecodeCore,
   // Of this incarnation; none when handoffs are one-sided.
   std::shared_ptr<std::vector<std::byte>> buffer(int buffer) const { return buffers_[buffer]; }
   int64_t parts_copied() const { return parts_copied_; }  // of all incarnations
+  int64_t resumed() const { return resumed_; }            // preempted sequences; likewise
 
  protected:
   void OnStart() override;
@@ -330,6 +335,7 @@ class DecodeProcess : public WorkerProcess<DecodeProcess, scheduler::DecodeCore,
   std::map<scheduler::CallId, Transfers::Owner> asked_by_;
   std::vector<std::shared_ptr<std::vector<std::byte>>> buffers_;
   int64_t parts_copied_ = 0;
+  int64_t resumed_ = 0;
   std::unique_ptr<scheduler::TokenStreams> tokens_;
   std::map<scheduler::TokenStreamId, TokenLink> token_links_;
   uint64_t last_token_stream_ = 0;

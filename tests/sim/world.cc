@@ -296,9 +296,11 @@ Outcome World::Run() {
   const OrchestratorSnapshot orchestrator =
       orchestrator_->core()->Snapshot(orchestrator_->LocalNow());
   int64_t parts_copied = 0;
+  int64_t resumed = 0;
   int64_t engines_failed = 0;
   for (const auto& worker : decode_) {
     parts_copied += worker->parts_copied();
+    resumed += worker->resumed();
     engines_failed += worker->engines_failed();
   }
   for (const auto& worker : prefill_) engines_failed += worker->engines_failed();
@@ -316,6 +318,7 @@ Outcome World::Run() {
           .joint_steps = joint_steps_.run(),
           .joint_steps_broken = joint_steps_.broken(),
           .parts_copied = parts_copied,
+          .resumed = resumed,
           .engines_failed = engines_failed,
           .drains_ordered = orchestrator_->drains_ordered(),
           .router_drains = router_->drains_taken(),

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "engine/tokenizer/stream_decoder.h"
-#include "engine/tokenizer/utf8.h"
+#include "engine/tokenizer/text/utf8.h"
 #include "tests/tokenizer/models.h"
 #include "tests/tokenizer/random_text.h"
 

@@ -5,7 +5,7 @@
 #include <cstdlib>
 #include <iterator>
 
-#include "engine/tokenizer/utf8.h"
+#include "engine/tokenizer/text/utf8.h"
 
 namespace skein::tests {
 namespace {

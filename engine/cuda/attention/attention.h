@@ -22,7 +22,7 @@
 #include "engine/base/tensor.h"
 #include "engine/cuda/attention/attention_plan.h"
 #include "engine/cuda/kernels/paged.h"
-#include "engine/cuda/stream.h"
+#include "engine/cuda/simt/stream.h"
 
 namespace skein::engine {
 

@@ -11,7 +11,7 @@
 
 #include "engine/cuda/attention/attention.h"
 #include "engine/cuda/attention/cuda_attention.h"
-#include "engine/cuda/device_tables.h"
+#include "engine/cuda/device/device_tables.h"
 #include "engine/ops/conformance/host_buffer.h"
 #include "engine/ops/reference/reference_ops.h"
 #include "gtest/gtest.h"

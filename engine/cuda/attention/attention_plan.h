@@ -74,7 +74,7 @@ struct AttentionPolicy {
   int decode_keys = 256;
   int prefill_keys = 512;
   int parts_max = 128;
-  // Not part of the plan: the maker of the plan passes it on with its work (attention.h).
+  // No part of the plan; its maker passes it on with the work (attention.h).
   WideKernel wide = WideKernel::kMmaSync;
 };
 
@@ -93,9 +93,9 @@ class AttentionPlan {
   // `heads`; contexts below 2^31 keys.
   void Build(std::span<const DeviceSpan> spans, int heads, int head_dim);
 
-  // To be copied to the device, aligned to 8; valid until the next Build.
+  // The plan as the device reads it, to be copied there, aligned to 8; valid until the next Build.
   std::span<const std::byte> bytes() const { return bytes_; }
-  // A block for each item.
+  // One block for each item.
   const AttentionGrid& grid() const { return grid_; }
   // Partial results: ScratchBytes(…) of device memory.
   int64_t partial_rows() const { return partial_rows_; }

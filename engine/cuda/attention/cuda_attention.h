@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "engine/cuda/attention/attention.h"
-#include "engine/cuda/device_tables.h"
+#include "engine/cuda/device/device_tables.h"
 #include "engine/device/device.h"
 
 namespace skein::engine {

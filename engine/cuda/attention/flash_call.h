@@ -4,7 +4,7 @@
 #include "engine/base/tensor.h"
 #include "engine/cuda/attention/attention_plan.h"
 #include "engine/cuda/kernels/paged.h"
-#include "engine/cuda/simt.h"
+#include "engine/cuda/simt/simt.h"
 
 namespace skein::engine {
 

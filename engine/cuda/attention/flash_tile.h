@@ -15,7 +15,7 @@
 
 #include "engine/cuda/attention/attention_plan.h"
 #include "engine/cuda/kernels/paged.h"
-#include "engine/cuda/simt.h"
+#include "engine/cuda/simt/simt.h"
 
 namespace skein::engine {
 

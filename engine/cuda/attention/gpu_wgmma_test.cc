@@ -3,7 +3,7 @@
 #include <memory>
 
 #include "engine/cuda/attention/wide_choice.h"
-#include "engine/cuda/cuda_device.h"
+#include "engine/cuda/device/cuda_device.h"
 #include "gtest/gtest.h"
 
 namespace skein::engine {

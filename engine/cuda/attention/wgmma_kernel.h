@@ -28,7 +28,7 @@
 #include "engine/cuda/attention/flash_call.h"
 #include "engine/cuda/attention/flash_rows.h"
 #include "engine/cuda/attention/flash_tile.h"
-#include "engine/cuda/simt_hopper.h"
+#include "engine/cuda/simt/simt_hopper.h"
 
 namespace skein::engine {
 

@@ -4,7 +4,7 @@
 #include <string_view>
 
 #include "absl/strings/str_cat.h"
-#include "engine/cuda/deadline.h"
+#include "engine/cuda/device/deadline.h"
 
 namespace skein::engine {
 namespace {

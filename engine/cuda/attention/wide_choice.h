@@ -8,7 +8,7 @@
 
 #include "absl/status/status.h"
 #include "engine/cuda/attention/attention_plan.h"
-#include "engine/cuda/stream.h"
+#include "engine/cuda/simt/stream.h"
 #include "engine/device/device.h"
 
 namespace skein::engine {

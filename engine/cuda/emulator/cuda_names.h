@@ -1,5 +1,5 @@
-// The names of CUDA C++ that kernel sources use, for g++ (engine/cuda/simt.h lists them). Vector
-// types have CUDA's sizes and alignments. Included through simt.h only, never beside CUDA's
+// The names of CUDA C++ that kernel sources use, for g++ (engine/cuda/simt/simt.h lists them).
+// Vector types have CUDA's sizes and alignments. Included through simt.h only, never beside CUDA's
 // headers.
 #pragma once
 

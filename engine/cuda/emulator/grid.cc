@@ -152,7 +152,7 @@ void Runner::Run(const GridShape& shape, const std::function<void()>& thread) {
   SKEIN_CHECK_MSG(shape.shared_bytes <= kSharedBytesMax, "dynamic shared memory: at most 227 KiB");
   body_ = &thread;
   while (fibers_.size() < static_cast<size_t>(size)) fibers_.push_back(std::make_unique<Fiber>());
-  shared_.Reset(shape.shared_bytes);
+  shared_.Reset(shape.shared_bytes, shape.asks_for_shared);
   random_.seed(1);
   ++counters_.grids;
   for (unsigned z = 0; z < shape.grid.z; ++z) {
@@ -405,7 +405,8 @@ void* StaticSharedMemory(const void* key, size_t bytes, size_t alignment) {
   void* array = ThisRunner().shared().Find(key, bytes, alignment);
   if (array == nullptr) {
     KernelFailure({"SKEIN_SHARED", __FILE__, __LINE__},
-                  "more than 48 KiB of static or 227 KiB of all shared memory");
+                  "more than 48 KiB of static, or 227 KiB of all shared memory, or 48 KiB of all "
+                  "where the launch does not ask for more");
   }
   return array;
 }

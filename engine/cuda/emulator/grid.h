@@ -3,8 +3,8 @@
 // line that names the block, the threads and the place:
 //   - a barrier or warp operation that some of its threads never reach (they ended, or wait
 //     elsewhere), or that they reach at different places;
-//   - a cp.async that is never waited for, misaligned vector moves, too much shared memory or too
-//     many threads, writes past the end of shared memory;
+//   - a cp.async that is never waited for, misaligned vector moves, too much shared memory (static
+//     and dynamic together, too) or too many threads, writes past the end of shared memory;
 //   - what hopper.h lists.
 // Shared memory holds 0xff (NaN in every float type) when a block starts, and so does the target of
 // a cp.async until it was waited for. A missing barrier between two threads shows up when the
@@ -43,6 +43,7 @@ struct GridShape {
   dim3 grid;
   dim3 block;
   size_t shared_bytes = 0;
+  bool asks_for_shared = true;  // for more shared memory than the 48 KiB of any launch
 };
 
 // Calls `thread` as every thread of the grid.

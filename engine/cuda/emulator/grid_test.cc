@@ -7,7 +7,7 @@
 #include <numeric>
 #include <vector>
 
-#include "engine/cuda/simt.h"
+#include "engine/cuda/simt/simt.h"
 #include "gtest/gtest.h"
 
 namespace skein::engine::simt {

@@ -8,7 +8,7 @@
 #include <random>
 #include <vector>
 
-#include "engine/cuda/simt_hopper.h"
+#include "engine/cuda/simt/simt_hopper.h"
 #include "gtest/gtest.h"
 
 namespace skein::engine::simt {

@@ -5,7 +5,7 @@
 #include <functional>
 #include <vector>
 
-#include "engine/cuda/stream.h"
+#include "engine/cuda/simt/stream.h"
 
 namespace skein::engine::simt {
 
@@ -20,7 +20,11 @@ void EndRecording();
 bool IsRecording();
 
 // Runs the launch, or notes it when `stream` is not null. Ends the process when that is not the
-// stream of this thread's recording.
-void RunOrRecord(CudaStream stream, std::function<void()> launch);
+// stream of this thread's recording. A kernel's code is loaded when it first runs, which a GPU may
+// refuse while work is recorded: a launch that is noted before `kernel` ever ran is LaunchFailed.
+void RunOrRecord(CudaStream stream, const void* kernel, std::function<void()> launch);
+
+// Forgets which kernels have run, in all threads: as in a process that has just begun.
+void UnloadKernels();
 
 }  // namespace skein::engine::simt

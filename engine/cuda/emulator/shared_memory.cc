@@ -24,7 +24,8 @@ SharedMemory::Array SharedMemory::Make(const void* key, size_t bytes, size_t ali
   return array;
 }
 
-void SharedMemory::Reset(size_t dynamic_bytes) {
+void SharedMemory::Reset(size_t dynamic_bytes, bool asks) {
+  bytes_max_ = asks ? kSharedBytesMax : kStaticSharedBytesMax;
   arrays_.clear();
   arrays_.push_back(Make(nullptr, dynamic_bytes, kDynamicAlignment));
 }
@@ -39,8 +40,7 @@ void* SharedMemory::Find(const void* key, size_t bytes, size_t alignment) {
     if (arrays_[i].key == key) return arrays_[i].data();
     static_bytes += arrays_[i].bytes;
   }
-  if (static_bytes > kStaticSharedBytesMax ||
-      static_bytes + arrays_.front().bytes > kSharedBytesMax) {
+  if (static_bytes > kStaticSharedBytesMax || static_bytes + arrays_.front().bytes > bytes_max_) {
     return nullptr;
   }
   arrays_.push_back(Make(key, bytes, std::max<size_t>(alignment, 16)));

@@ -8,14 +8,15 @@
 
 namespace skein::engine::simt {
 
-// What Hopper has for a block, and what of it may be static.
+// What Hopper has for a block, and what of it may be static; the latter is all that a block has
+// whose launch does not ask for more.
 inline constexpr size_t kSharedBytesMax = 227 << 10;
 inline constexpr size_t kStaticSharedBytesMax = 48 << 10;
 
 class SharedMemory {
  public:
-  // For the blocks of a new grid.
-  void Reset(size_t dynamic_bytes);
+  // For the blocks of a new grid, whose launch asks for more than the usual memory or does not.
+  void Reset(size_t dynamic_bytes, bool asks);
   // Fills all arrays for a new block.
   void Poison();
   unsigned char* dynamic() { return arrays_.front().data(); }
@@ -37,6 +38,7 @@ class SharedMemory {
   static Array Make(const void* key, size_t bytes, size_t alignment);
 
   std::vector<Array> arrays_;  // the first is the dynamic one
+  size_t bytes_max_ = kSharedBytesMax;
 };
 
 }  // namespace skein::engine::simt

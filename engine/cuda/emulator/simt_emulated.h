@@ -125,8 +125,9 @@ template <typename... Parameters, typename... Args>
 void Launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, size_t shared_bytes,
             CudaStream stream, Args&&... args) {
   const std::tuple<std::decay_t<Parameters>...> all(static_cast<Parameters>(args)...);
-  RunOrRecord(stream, [=] {
-    RunGrid({grid, block, shared_bytes}, [&] { std::apply(kernel, all); });
+  const bool asks = shared_bytes > kSharedBytesUnasked;
+  RunOrRecord(stream, reinterpret_cast<const void*>(kernel), [=] {
+    RunGrid({grid, block, shared_bytes, asks}, [&] { std::apply(kernel, all); });
   });
 }
 

@@ -6,7 +6,7 @@
 #include <random>
 #include <vector>
 
-#include "engine/cuda/simt.h"
+#include "engine/cuda/simt/simt.h"
 #include "gtest/gtest.h"
 
 namespace skein::engine::simt {

@@ -1,6 +1,6 @@
 #include "engine/cuda/kernels/copy_pieces.h"
 
-#include "engine/cuda/simt.h"
+#include "engine/cuda/simt/simt.h"
 
 namespace skein::engine {
 namespace {

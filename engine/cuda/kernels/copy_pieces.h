@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <span>
 
-#include "engine/cuda/stream.h"
+#include "engine/cuda/simt/stream.h"
 #include "engine/device/copy_stream.h"
 
 namespace skein::engine {

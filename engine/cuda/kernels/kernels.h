@@ -1,5 +1,5 @@
 // Kernels of the CUDA backend, as hosts call them: each puts one kernel on `stream` and returns.
-// Definitions are in the .cu files, compiled by nvcc or for the emulator (engine/cuda/simt.h).
+// Definitions are in the .cu files, compiled by nvcc or for the emulator (engine/cuda/simt/simt.h).
 // Shapes and meanings are those of engine/ops/ops.h, checked there; all buffers, those of index
 // lists too, are device memory. Nothing is launched for an empty batch.
 //
@@ -11,7 +11,7 @@
 
 #include "engine/base/tensor.h"
 #include "engine/cuda/kernels/paged.h"
-#include "engine/cuda/stream.h"
+#include "engine/cuda/simt/stream.h"
 
 namespace skein::engine {
 
@@ -50,5 +50,14 @@ void PlainAttentionKernel(ConstMatrix q, const PagedBatch& batch, const DeviceKv
 
 // MatMul for any dtypes and strides in f32 on the ordinary cores, each sum in the order of k.
 void PlainGemmKernel(ConstMatrix x, ConstMatrix w, ConstVector bias, Matrix out, CudaStream stream);
+
+// f32 rows x [R, K] as rows of a 16-bit type. parts f16 [2 R, K]: x[r] = scales[r] * (parts[r] +
+// parts[R + r] / 2^11), scales [R] powers of two; parts bf16 [3 R, K]: x[r] is the sum of parts[r],
+// parts[R + r] and parts[2 R + r], `scales` null.
+void SplitRowsKernel(ConstMatrix x, Matrix parts, float* scales, CudaStream stream);
+
+// From the products of such parts, f32 [2 R or 3 R, N], to out [R, N], with the bias added.
+void JoinProductsKernel(ConstMatrix products, const float* scales, ConstVector bias, Matrix out,
+                        CudaStream stream);
 
 }  // namespace skein::engine

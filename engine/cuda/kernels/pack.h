@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "engine/base/tensor.h"
-#include "engine/cuda/simt.h"
+#include "engine/cuda/simt/simt.h"
 
 namespace skein::engine {
 

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "engine/cuda/kernels/paged.h"
-#include "engine/cuda/simt.h"
+#include "engine/cuda/simt/simt.h"
 
 namespace skein::engine {
 

@@ -7,7 +7,7 @@
 #include <cstdint>
 
 #include "engine/base/tensor.h"
-#include "engine/cuda/stream.h"
+#include "engine/cuda/simt/stream.h"
 
 namespace skein::engine {
 

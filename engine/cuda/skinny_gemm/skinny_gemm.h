@@ -7,7 +7,7 @@
 #include <memory>
 
 #include "absl/status/statusor.h"
-#include "engine/cuda/gemm.h"
+#include "engine/cuda/ops/gemm.h"
 #include "engine/cuda/skinny_gemm/skinny_gemm_plan.h"
 #include "engine/device/device.h"
 

@@ -5,8 +5,8 @@
 #include <cstdint>
 
 #include "engine/base/dtype.h"
+#include "engine/cuda/simt/stream.h"
 #include "engine/cuda/skinny_gemm/skinny_gemm_plan.h"
-#include "engine/cuda/stream.h"
 
 namespace skein::engine {
 

@@ -9,7 +9,7 @@
 // tensor cores are the limit, and half as many do. (engine/cuda/README.md has the figures.)
 #pragma once
 
-#include "engine/cuda/simt.h"
+#include "engine/cuda/simt/simt.h"
 #include "engine/cuda/skinny_gemm/skinny_gemm_call.h"
 
 namespace skein::engine {

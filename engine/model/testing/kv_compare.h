@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "engine/engine.h"
-#include "engine/model/testing/ring_ranks.h"
+#include "engine/model/testing/ranks/ring_ranks.h"
 
 namespace skein::engine {
 

@@ -1,6 +1,6 @@
-// What every Engine promises of sequences that fail (engine.h): they do so alone. Beside sequences
-// that are refused, that have no token left to sample and that give NaN, ordinary ones get what
-// they get without them.
+// The suite for sequences that fail (engine.h): every Engine lets them fail alone. Besides
+// sequences that are refused, that have no token left to sample or that give NaN, the others get
+// the results that they would get without them.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
-// What suites of whole models run on. A test links the suite and one library that defines
-// ModelBackends(): //engine/model/testing:cpu_backends, //engine/cuda:model_backends (a GPU) or its
-// twin on the emulator.
+// The backends on which suites of whole models run. A test links the suite and one library that
+// defines ModelBackends(): //engine/model/testing:cpu_backends,
+// //engine/cuda/testing:model_backends (a GPU) or its twin on the emulator.
 #pragma once
 
 #include <functional>

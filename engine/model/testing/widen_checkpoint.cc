@@ -12,24 +12,28 @@
 
 namespace skein::engine {
 
-void WidenCheckpoint(const std::string& from, const std::string& to) {
+void WidenCheckpoint(const std::string& from, const std::string& to,
+                     const std::function<bool(const std::string& name)>& widens) {
   const absl::StatusOr<TensorStore> store = TensorStore::Open(from);
   SKEIN_CHECK_MSG(store.ok(), from.c_str());
   std::filesystem::create_directories(to);
   std::filesystem::copy_file(from + "/config.json", to + "/config.json",
                              std::filesystem::copy_options::overwrite_existing);
   nlohmann::json header;
-  std::vector<float> values;
+  std::string values;
   for (const auto& [name, tensor] : store->tensors()) {
     SKEIN_CHECK_MSG(tensor.dtype == "BF16", "only bf16 is widened");
-    const size_t begin = values.size() * sizeof(float);
+    const size_t begin = values.size();
     const auto count = static_cast<int64_t>(tensor.bytes / BytesOf(DType::kBF16));
-    for (int64_t i = 0; i < count; ++i) {
-      values.push_back(LoadElement(tensor.data, DType::kBF16, i));
+    const bool wide = widens == nullptr || widens(name);
+    for (int64_t i = 0; wide && i < count; ++i) {
+      const float value = LoadElement(tensor.data, DType::kBF16, i);
+      values.append(reinterpret_cast<const char*>(&value), sizeof(value));
     }
-    header[name] = {{"dtype", "F32"},
+    if (!wide) values.append(reinterpret_cast<const char*>(tensor.data), tensor.bytes);
+    header[name] = {{"dtype", wide ? "F32" : "BF16"},
                     {"shape", tensor.shape},
-                    {"data_offsets", {begin, values.size() * sizeof(float)}}};
+                    {"data_offsets", {begin, values.size()}}};
   }
   std::string text = header.dump();
   text.resize((text.size() + 7) / 8 * 8, ' ');
@@ -37,8 +41,7 @@ void WidenCheckpoint(const std::string& from, const std::string& to) {
   std::ofstream file(to + "/model.safetensors", std::ios::binary | std::ios::trunc);
   file.write(reinterpret_cast<const char*>(&length), sizeof(length));
   file << text;
-  file.write(reinterpret_cast<const char*>(values.data()),
-             static_cast<std::streamsize>(values.size() * sizeof(float)));
+  file << values;
   SKEIN_CHECK_MSG(file.flush().good(), to.c_str());
 }
 

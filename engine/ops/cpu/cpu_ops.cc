@@ -97,6 +97,8 @@ class CpuOps final : public Ops {
     });
   }
 
+  ThreadPool* HostThreads() override { return &pool_; }
+
   void PagedAttention(ConstMatrix q, std::span<const SequenceSpan> sequences, const KvLayerView& kv,
                       float scale, Matrix out, Matrix lse) override;
   void MergeAttention(Matrix out_a, Matrix lse_a, ConstMatrix out_b, ConstMatrix lse_b) override;

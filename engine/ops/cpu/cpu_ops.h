@@ -11,7 +11,7 @@ namespace skein::engine {
 
 struct CpuOpsOptions {
   int threads = 1;  // in all: the caller is one of them
-  // Of our own kernels. oneDNN chooses for itself among what the CPU has, but multiplies in bf16
+  // For our own kernels. oneDNN chooses for itself among what the CPU has, but multiplies in bf16
   // only under kAvx512Bf16.
   CpuIsa isa = CpuIsa::kAuto;
 };

@@ -57,7 +57,8 @@ void ForEachShare(ThreadPool* pool, int64_t columns, int64_t shares, const Body&
 
 struct MatMulRunner::WidenedShare {
   ColumnShare columns;
-  // Of a whole panel and of what is left at the end of the share; null when there is none.
+  // The product of a whole panel, and that of the rest at the end of the share; null if there is
+  // none.
   std::shared_ptr<const OneDnnGemm::Product> whole, rest;
   size_t scratch_bytes = 0;
 };

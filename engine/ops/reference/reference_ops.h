@@ -7,7 +7,7 @@
 
 namespace skein::engine {
 
-class ReferenceOps final : public Ops {
+class ReferenceOps : public Ops {
  public:
   void Embed(std::span<const int32_t> ids, ConstMatrix table, Matrix out) override;
   void RmsNorm(ConstMatrix x, ConstVector weight, float eps, Matrix out) override;

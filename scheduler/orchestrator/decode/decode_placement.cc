@@ -105,7 +105,7 @@ std::vector<std::string> DecodePlacement::TakeChanged() {
 DecodeCandidate DecodePlacement::CandidateOf(const Instance& instance, bool asked) {
   DecodeCandidate candidate{
       .instance = instance.id,
-      .free_blocks = instance.load.free_blocks,
+      .free_blocks = instance.load.free_blocks - instance.load.claimed_blocks,
       .unreported_blocks = instance.unreported.blocks,
       .active_requests = instance.load.running_requests + instance.load.queued_requests,
       .unreported_requests = instance.unreported.requests};
@@ -121,19 +121,27 @@ DecodeCandidate DecodePlacement::CandidateOf(const Instance& instance, bool aske
 DecodePlacement::Choice DecodePlacement::Choose(const Question& question,
                                                 const std::vector<const Instance*>& pool) {
   std::vector<DecodeCandidate> candidates;
+  candidates.reserve(pool.size());
   std::vector<DecodeCandidate> old_candidates;
-  const int64_t tokens = PromptTokens(*question.spec) + question.spec->max_tokens;
+  const int64_t most_tokens = PromptTokens(*question.spec) + question.spec->max_tokens;
+  int64_t most_blocks = 0;
   int64_t blocks = 0;
   bool tried = false;
+  const bool any_tried = !question.tried->empty();
+  const bool any_old = !question.old->empty();
+  if (!pool.empty()) {
+    const KvShape& shape = pool[0]->identity.shape;  // one in a model's pool
+    most_blocks = BlocksOf(shape, most_tokens);
+    blocks = BlocksOf(shape, OpeningTokens(*question.spec));
+  }
   for (const Instance* instance : pool) {
     if (instance->draining()) continue;
-    if (question.tried->count(instance->id) > 0) {
+    if (any_tried && question.tried->count(instance->id) > 0) {
       tried = true;
       continue;
     }
-    blocks = BlocksOf(instance->identity.shape, tokens);  // one shape in a model's pool
-    if (blocks > instance->identity.total_blocks) continue;
-    const bool old = question.old->count(instance->id) > 0;
+    if (most_blocks > instance->identity.total_blocks) continue;
+    const bool old = any_old && question.old->count(instance->id) > 0;
     auto& list = old ? old_candidates : candidates;
     list.push_back(CandidateOf(*instance, question.asked));
     const int64_t others = question.asked ? instance->announced.requests : 0;

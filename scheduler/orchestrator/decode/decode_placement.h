@@ -6,6 +6,11 @@
 // transfer). A lead without a decode instance, or whose instance refused, asks for one. It then
 // holds prefill blocks, computes nothing, and waits here in its model's queue, in order of arrival.
 //
+// Room. A request opens with the blocks of its prompt and takes others as its tokens come
+// (scheduler/worker/README.md). So an instance has room for it if that many blocks are free beyond
+// those that it keeps for the growth of its requests (WorkerLoad::claimed_blocks). All its tokens
+// must fit the whole pool.
+//
 // Virtual usage. Blocks of requests placed at an instance but not yet open in its last report count
 // as used, so a burst of plans does not choose one instance. For a queued request, only those count
 // whose leads are opening now (Instance::unreported minus those placed with the plan); the others
@@ -42,6 +47,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/container/btree_set.h"
 #include "absl/status/status.h"
 #include "scheduler/base/ids.h"
 #include "scheduler/base/request.h"
@@ -58,7 +64,8 @@ class DecodePlacement {
   void RemoveUnopened(InstanceId member, PlanSequence first);
   // An older plan at this instance has not opened.
   bool MustWait(InstanceId member, PlanSequence first) const;
-  const std::map<InstanceId, std::set<PlanSequence>>& unopened() const { return unopened_; }
+  using Unopened = std::map<InstanceId, absl::btree_set<PlanSequence>>;
+  const Unopened& unopened() const { return unopened_; }
 
   // ---- the queues (lines), one for each model ----
 
@@ -121,7 +128,7 @@ class DecodePlacement {
   };
   void Unblock(PlanSequence first);
 
-  std::map<InstanceId, std::set<PlanSequence>> unopened_;
+  Unopened unopened_;
   std::map<std::string, Line> lines_;                                 // by model
   std::map<PlanSequence, std::pair<std::string, uint64_t>> blocked_;  // model and number
   std::set<std::string> changed_;

@@ -74,6 +74,33 @@ TEST_F(DecodePlacementTest, WhoAsksIsMeasuredAgainstThoseThatOpenNow) {
   EXPECT_EQ(Choose(4).outcome, Outcome::kPlaced) << "it counts once";
 }
 
+// It takes the rest as its tokens come.
+TEST_F(DecodePlacementTest, ARequestNeedsRoomForItsPromptAndTheWholePoolForAllItsTokens) {
+  auto spec = std::make_shared<RequestSpec>(*Spec(99, 8));
+  const std::vector<const Instance*> pool = {&instances_[0]};
+  const auto choose = [&] {
+    return DecodePlacement::Choose({.spec = spec.get(), .tried = &tried_, .old = &old_}, pool)
+        .outcome;
+  };
+  spec->max_tokens = 32;
+  instances_[0].load.free_blocks = 3;
+  EXPECT_EQ(choose(), Outcome::kPlaced);
+  instances_[0].load.free_blocks = 2;
+  EXPECT_EQ(choose(), Outcome::kNoRoom) << "the first token after the prompt has no place";
+  instances_[0].load.free_blocks = 10;
+  spec->max_tokens = 33;
+  EXPECT_EQ(choose(), Outcome::kNone);
+}
+
+TEST_F(DecodePlacementTest, BlocksThatAnInstanceKeepsForItsRequestsAreNotFree) {
+  instances_[0].load.free_blocks = 9;
+  instances_[0].load.claimed_blocks = 8;
+  instances_[1].load.free_blocks = 5;
+  instances_[1].load.claimed_blocks = 3;
+  EXPECT_EQ(Choose(8).instance, InstanceId{2});
+  EXPECT_EQ(Choose(12).outcome, Outcome::kNoRoom);
+}
+
 TEST_F(DecodePlacementTest, AnInstanceThatIsFullOfAnnouncedRequestsHasRoomForOneThatAsks) {
   instances_.pop_back();
   instances_[0].identity.max_requests = 2;

@@ -5,14 +5,16 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 
 namespace skein::scheduler {
 
 const char* NameOf(Degraded kind) {
-  constexpr const char* kNames[kDegradedKinds] = {
-      "parked",      "replanned",           "recomputed",  "decode_retried",
-      "decode_full", "handoff_host_memory", "handoff_tcp", "handoff_staging_buffer",
-      "unclaimed"};
+  constexpr const char* kNames[kDegradedKinds] = {"parked",      "replanned",
+                                                  "recomputed",  "decode_retried",
+                                                  "decode_full", "handoff_host_memory",
+                                                  "handoff_tcp", "handoff_staging_buffer",
+                                                  "unclaimed",   "preempted"};
   return kNames[static_cast<size_t>(kind)];
 }
 
@@ -20,10 +22,36 @@ bool Explanation::Answers(const std::string& request) const {
   return std::find(names.begin(), names.end(), request) != names.end() || ToString(id) == request;
 }
 
-std::vector<std::string> Explanation::AllNames() const {
-  std::vector<std::string> all = names;
-  all.push_back(ToString(id));
-  return all;
+void TellWhy(PlanExplanation* plan) {
+  const auto percent = [](double fraction) { return absl::StrFormat("%.1f %%", 100 * fraction); };
+  AlternativeExplanation* best = nullptr;
+  for (AlternativeExplanation& one : plan->alternatives) {
+    const double gain = best == nullptr ? 1 : 1 - one.ttft_s / best->ttft_s;
+    if (gain <= 0) {
+      one.why = absl::StrCat("not faster than SP ", best->sp);
+    } else if (best != nullptr && gain <= plan->improvement_rate) {
+      one.why = absl::StrCat(percent(gain), " faster than SP ", best->sp, "; ",
+                             percent(plan->improvement_rate), " is required");
+    } else {
+      one.why = "the best single chunk of its policy";
+      if (best != nullptr) {
+        best->why = absl::StrCat("SP ", one.sp, " is ", percent(gain), " faster");
+      }
+      best = &one;
+    }
+  }
+  if (plan->choice == PlanExplanation::Choice::kLater || plan->chunks.empty()) return;
+  const bool chunked = plan->chunks.size() > 1;
+  for (AlternativeExplanation& one : plan->alternatives) {
+    const bool size = one.sp == static_cast<int>(plan->chunks.back().instances.size());
+    if (plan->choice == PlanExplanation::Choice::kFixedSize) {
+      one.why = size ? "chosen: the policy's size" : "the policy has another size";
+    } else if (&one == best) {
+      one.why = chunked ? absl::StrFormat("its instances end earlier in %d chunks: at %.6f s",
+                                          plan->chunks.size(), plan->ttft_s)
+                        : "chosen";
+    }
+  }
 }
 
 std::string CompletedBy(FinishReason reason) {
@@ -116,7 +144,7 @@ void FinishedExplanations::Add(TimeUs now, Explanation explanation, AwaitedRepor
   if (max_ == 0) return;
   if (finished_.size() >= max_) {
     const RequestId oldest = finished_.front().explanation.id;
-    names_.Remove(finished_.front().explanation.AllNames(), dropped_);
+    names_.Remove(finished_.front().explanation, dropped_);
     const auto awaited = awaited_.find(oldest);  // it may be of the same id, submitted again
     if (awaited != awaited_.end() && awaited->second.number == dropped_) awaited_.erase(awaited);
     if (numbers_.at(oldest) == dropped_) numbers_.erase(oldest);
@@ -125,7 +153,7 @@ void FinishedExplanations::Add(TimeUs now, Explanation explanation, AwaitedRepor
   }
   const uint64_t number = dropped_ + finished_.size();
   numbers_[explanation.id] = number;
-  names_.Add(explanation.AllNames(), number);
+  names_.Add(explanation, number);
   if (!reports.empty()) awaited_[explanation.id] = {number, std::move(reports)};
   if (explanation.prefilled_us >= 0) NotePrefilled(explanation.prefilled_us, &explanation);
   CountIfPrefilled(explanation);
@@ -184,6 +212,7 @@ void FinishedExplanations::Find(const std::string& request, TimeUs now, size_t l
     const Finished& finished = finished_[number - dropped_];
     if (!finished.explanation.Answers(request)) return true;
     out->push_back(finished.explanation);
+    for (PlanExplanation& plan : out->back().plans) TellWhy(&plan);
     out->back().age_us = now - finished.submitted_us;
     return true;
   });

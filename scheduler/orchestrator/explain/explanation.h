@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/container/btree_map.h"
 #include "absl/status/status.h"
 #include "scheduler/base/ids.h"
 #include "scheduler/base/messages.h"
@@ -31,8 +32,9 @@ enum class Degraded {
   kHandoffTcp,
   kHandoffStagingBuffer,
   kUnclaimed,  // its router did not attach to the token stream in time
+  kPreempted,  // its decode instance took its KV blocks away, and computed its tokens anew later
 };
-inline constexpr size_t kDegradedKinds = static_cast<size_t>(Degraded::kUnclaimed) + 1;
+inline constexpr size_t kDegradedKinds = static_cast<size_t>(Degraded::kPreempted) + 1;
 using DegradedCounts = std::array<uint64_t, kDegradedKinds>;
 const char* NameOf(Degraded kind);  // as metrics and explanations write it
 
@@ -51,7 +53,7 @@ struct AlternativeExplanation {
   int sp = 0;
   double start_s = 0;
   double ttft_s = 0;
-  std::string why;  // it was, or was not, chosen
+  std::string why;  // it was, or was not, chosen: TellWhy writes it
 };
 
 // How the KV of one instance's part of the prompt went to the decode instance.
@@ -62,6 +64,9 @@ struct HandoffExplanation {
 };
 
 struct PlanExplanation {
+  // How the plan was chosen among the alternatives.
+  enum class Choice { kSoonest, kFixedSize, kLater };  // kLater: chunk by chunk (rolling)
+
   Epoch epoch;
   TimeUs decided_us = 0;  // from the request's submission
   std::string how;        // the rule that decided
@@ -69,11 +74,16 @@ struct PlanExplanation {
   double ttft_s = 0;                                   // estimated
   std::vector<std::pair<InstanceId, double>> queue_s;  // of the pool
   std::vector<ChunkExplanation> chunks;
-  std::vector<AlternativeExplanation> alternatives;
-  InstanceId decode;                         // took the blocks; 0: none yet
-  std::vector<HandoffExplanation> handoffs;  // of those that have told it
-  std::string lost;                          // why it was given up, if it was
+  Choice choice = Choice::kSoonest;
+  std::vector<AlternativeExplanation> alternatives;  // by SP size
+  InstanceId decode;                                 // took the blocks; 0: none yet
+  std::vector<HandoffExplanation> handoffs;          // of those that have told it
+  uint32_t preemptions = 0;                          // that the decode instance has told
+  std::string lost;                                  // why it was given up, if it was
 };
+
+// Writes the texts of the alternatives, which only those who ask need.
+void TellWhy(PlanExplanation* plan);
 
 // Times count from the submission; -1: not yet.
 struct Explanation {
@@ -98,7 +108,12 @@ struct Explanation {
 
   // `request` is one of its names, or its id as logs write it.
   bool Answers(const std::string& request) const;
-  std::vector<std::string> AllNames() const;  // that it answers to
+  // Calls visit(name) with each name that it answers to.
+  template <class Visit>
+  void ForEachName(Visit visit) const {
+    for (const std::string& name : names) visit(name);
+    visit(ToString(id));
+  }
 };
 
 // End states for a request that its router closed. At first only whether its KV was handed over is
@@ -181,9 +196,9 @@ class FinishedExplanations {
     uint64_t number = 0;  // of all that were added
     AwaitedReports reports;
   };
-  std::map<RequestId, Awaited> awaited_;   // of those in finished_
-  std::map<RequestId, uint64_t> numbers_;  // the same, of all that were added
-  NameIndex names_;                        // of these numbers
+  absl::btree_map<RequestId, Awaited> awaited_;   // of those in finished_
+  absl::btree_map<RequestId, uint64_t> numbers_;  // the same, of all that were added
+  NameIndex names_;                               // of these numbers
   std::map<std::string, PlanTotals> totals_;
 };
 

@@ -19,6 +19,7 @@ Explanation ExplanationOf(const Request& request, TimeUs now) {
                                            "parked: no prefill instance takes it now"};
   Request copy = request;
   ExplanationLog::NoteTimes(&copy);
+  for (PlanExplanation& plan : copy.explanation.plans) TellWhy(&plan);
   copy.explanation.age_us = now - request.submitted_us;
   copy.explanation.state = kNames[static_cast<size_t>(request.state)];
   const bool decoding = request.state == State::kPlaced && request.explanation.prefilled_us >= 0;
@@ -29,12 +30,21 @@ Explanation ExplanationOf(const Request& request, TimeUs now) {
 }  // namespace
 
 void ExplanationLog::Begin(const Request& request) {
-  alive_.Add(request.explanation.AllNames(), request.number);
+  alive_.Add(request.explanation, request.number);
 }
 
 void ExplanationLog::Note(Degraded kind, Request* request) {
   ++degraded_[static_cast<size_t>(kind)];
   ++request->explanation.degraded[static_cast<size_t>(kind)];
+}
+
+void ExplanationLog::NotePreemptions(uint32_t so_far, Request* request) {
+  if (request->explanation.plans.empty()) return;
+  uint32_t& told = request->explanation.plans.back().preemptions;
+  if (so_far <= told) return;
+  const uint32_t more = so_far - std::exchange(told, so_far);
+  degraded_[static_cast<size_t>(Degraded::kPreempted)] += more;
+  request->explanation.degraded[static_cast<size_t>(Degraded::kPreempted)] += more;
 }
 
 void ExplanationLog::NoteFailed(Request* request) {
@@ -59,7 +69,7 @@ void ExplanationLog::NoteTimes(Request* request) {
 
 void ExplanationLog::End(Request* request, const std::string& why, TimeUs now,
                          AwaitedReports reports) {
-  alive_.Remove(request->explanation.AllNames(), request->number);
+  alive_.Remove(request->explanation, request->number);
   request->explanation.state = why;
   request->explanation.ended_us = now - request->submitted_us;
   if (request->router_end.has_value() &&

@@ -28,6 +28,8 @@ class ExplanationLog {
   // It was submitted, and has its names: it is found by them from here on, until it ends.
   void Begin(const Request& request);
   void Note(Degraded kind, Request* request);
+  // Its decode instance has told how often it was preempted under its latest plan.
+  void NotePreemptions(uint32_t so_far, Request* request);
   void NoteFailed(Request* request);
   // The latest plan of it is given up, or the request ends: the times of its chunks are kept.
   static void NoteTimes(Request* request);

@@ -5,9 +5,7 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
 #include <string_view>
-#include <vector>
 
 #include "absl/container/btree_set.h"
 
@@ -15,12 +13,14 @@ namespace skein::scheduler {
 
 class NameIndex {
  public:
-  // `number`: the request, as its owner numbers it.
-  void Add(const std::vector<std::string>& names, uint64_t number) {
-    for (const std::string& name : names) entries_.insert({HashOf(name), number});
+  // `number`: the request, as its owner numbers it. `named` has ForEachName (Explanation).
+  template <class Named>
+  void Add(const Named& named, uint64_t number) {
+    named.ForEachName([&](std::string_view name) { entries_.insert({HashOf(name), number}); });
   }
-  void Remove(const std::vector<std::string>& names, uint64_t number) {
-    for (const std::string& name : names) entries_.erase({HashOf(name), number});
+  template <class Named>
+  void Remove(const Named& named, uint64_t number) {
+    named.ForEachName([&](std::string_view name) { entries_.erase({HashOf(name), number}); });
   }
   // Calls visit(number) for those that may have the name, the largest number first, while it
   // returns true.

@@ -34,18 +34,25 @@ PlannedChunk ToPlanned(const Pool& pool, const ChunkPlan& chunk) {
 constexpr size_t kQueuesTold = 16;
 
 PlanExplanation ExplanationOf(const Pool& pool, const PoolQueue& queue) {
-  PlanExplanation explanation;
-  auto& told = explanation.queue_s;
-  double longest_s = kAbsentQueueS;
-  const auto longest = [&] {
-    return std::max_element(told.begin(), told.end(),
-                            [](const auto& a, const auto& b) { return a.second < b.second; });
-  };
+  std::vector<std::pair<double, size_t>> soonest;  // a heap: the latest of them in front
+  soonest.reserve(kQueuesTold);
   for (size_t slot = 0; slot < queue.queue_s.size(); ++slot) {
-    if (queue.queue_s[slot] >= longest_s) continue;
-    if (told.size() == kQueuesTold) told.erase(longest());
-    told.emplace_back(pool.IdAt(slot), queue.queue_s[slot]);
-    if (told.size() == kQueuesTold) longest_s = longest()->second;
+    const double queue_s = queue.queue_s[slot];
+    if (queue_s >= kAbsentQueueS) continue;
+    if (soonest.size() == kQueuesTold) {
+      if (queue_s >= soonest.front().first) continue;
+      std::pop_heap(soonest.begin(), soonest.end());
+      soonest.pop_back();
+    }
+    soonest.emplace_back(queue_s, slot);
+    std::push_heap(soonest.begin(), soonest.end());
+  }
+  std::sort(soonest.begin(), soonest.end(),
+            [](const auto& a, const auto& b) { return a.second < b.second; });
+  PlanExplanation explanation;
+  explanation.queue_s.reserve(soonest.size());
+  for (const auto& [queue_s, slot] : soonest) {
+    explanation.queue_s.emplace_back(pool.IdAt(slot), queue_s);
   }
   return explanation;
 }
@@ -144,7 +151,8 @@ PlanChoice PlanChooser::ChooseByPolicy(const Request& request, Pool& pool, const
   explanation.how = pool.planner.config().policy.name;
   explanation.improvement_rate = rate;
   explanation.ttft_s = plan->ttft_s;
-  explanation.alternatives = pool.planner.Alternatives(queue.queue_s, tokens, rate, &*plan);
+  explanation.alternatives = pool.planner.Alternatives(queue.queue_s, tokens);
+  explanation.choice = pool.planner.choice();
   for (size_t k = 0; k < chunks.size(); ++k) {
     explanation.chunks.push_back(
         {chunks[k].tokens, chunks[k].instances, plan->chunks[k].start_s, plan->chunks[k].end_s});
@@ -156,8 +164,8 @@ PlanChoice PlanChooser::Roll(const Request& request, Pool& pool, const PoolQueue
   PlanChoice choice{.kind = PlanChoice::Kind::kRoll, .explanation = ExplanationOf(pool, queue)};
   choice.explanation.how = "rolling: each chunk is decided when its instances are free";
   choice.explanation.alternatives =
-      pool.planner.Alternatives(queue.queue_s, PromptTokens(*request.spec),
-                                /*improvement_rate=*/0, nullptr);
+      pool.planner.Alternatives(queue.queue_s, PromptTokens(*request.spec));
+  choice.explanation.choice = pool.planner.choice();
   return choice;
 }
 

@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "scheduler/plan/baselines.h"
 #include "scheduler/plan/random_plan.h"
 
@@ -14,11 +13,15 @@ namespace {
 
 using Kind = Policy::Kind;
 
+// Plan calls CdspPlanner.
+bool PlansByCdsp(const Policy& policy) {
+  return policy.kind != Kind::kFixed && policy.kind != Kind::kRandom &&
+         policy.kind != Kind::kRolling;
+}
+
 bool HeedsRate(const Policy& policy) {
   return policy.kind == Kind::kTetris || policy.kind == Kind::kSingle;
 }
-
-std::string Percent(double fraction) { return absl::StrFormat("%.1f %%", 100 * fraction); }
 
 }  // namespace
 
@@ -129,43 +132,29 @@ std::optional<PrefillPlan> PoolPlanner::Plan(absl::Span<const double> queue_s,
   return plan;
 }
 
+PlanExplanation::Choice PoolPlanner::choice() const {
+  switch (config_->policy.kind) {
+    case Kind::kFixed:
+      return PlanExplanation::Choice::kFixedSize;
+    case Kind::kRolling:
+      return PlanExplanation::Choice::kLater;
+    default:
+      return PlanExplanation::Choice::kSoonest;
+  }
+}
+
 std::vector<AlternativeExplanation> PoolPlanner::Alternatives(absl::Span<const double> queue_s,
-                                                              int64_t prompt_tokens,
-                                                              double improvement_rate,
-                                                              const PrefillPlan* plan) {
+                                                              int64_t prompt_tokens) {
   std::vector<AlternativeExplanation> all;
-  AlternativeExplanation* best = nullptr;
-  const auto singles = planner_->SingleChunks(queue_s, prompt_tokens);
-  all.reserve(singles.size());  // `best` points into it
-  for (const CdspPlanner::SingleChunk& single : singles) {
-    if (single.ttft_s >= kAbsentQueueS) continue;
-    all.push_back({single.sp, single.start_s, single.ttft_s, {}});
-    AlternativeExplanation& one = all.back();
-    const double gain = best == nullptr ? 1 : 1 - one.ttft_s / best->ttft_s;
-    if (gain <= 0) {
-      one.why = absl::StrCat("not faster than SP ", best->sp);
-    } else if (best != nullptr && gain <= improvement_rate) {
-      one.why = absl::StrCat(Percent(gain), " faster than SP ", best->sp, "; ",
-                             Percent(improvement_rate), " is required");
-    } else {
-      one.why = "the best single chunk of its policy";
-      if (best != nullptr)
-        best->why = absl::StrCat("SP ", one.sp, " is ", Percent(gain), " faster");
-      best = &one;
+  const auto add = [&](const std::vector<CdspPlanner::SingleChunk>& singles) {
+    all.reserve(singles.size());
+    for (const CdspPlanner::SingleChunk& single : singles) {
+      if (single.ttft_s >= kAbsentQueueS) continue;
+      all.push_back({single.sp, single.start_s, single.ttft_s, {}});
     }
-  }
-  if (plan == nullptr || best == nullptr) return all;
-  const bool chunked = plan->chunks.size() > 1;
-  for (AlternativeExplanation& one : all) {
-    const bool size = one.sp == static_cast<int>(plan->chunks.back().instances.size());
-    if (config_->policy.kind == Kind::kFixed) {
-      one.why = size ? "chosen: the policy's size" : "the policy has another size";
-    } else if (&one == best) {
-      one.why = chunked ? absl::StrFormat("its instances end earlier in %d chunks: at %.6f s",
-                                          plan->chunks.size(), plan->ttft_s)
-                        : "chosen";
-    }
-  }
+  };
+  PlansByCdsp(config_->policy) ? add(planner_->LastSingleChunks())
+                               : add(planner_->SingleChunks(queue_s, prompt_tokens));
   return all;
 }
 

@@ -78,10 +78,11 @@ class PoolPlanner {
   // slot that is absent. REQUIRES a slot that is not; queue_s by slot.
   std::optional<PrefillPlan> Plan(absl::Span<const double> queue_s, int64_t prompt_tokens,
                                   double improvement_rate);
-  // What else there was. `plan`: what was chosen, null with rolling.
+  // What else there was, without its texts. REQUIRES: with these, Plan was called last, unless the
+  // policy is rolling.
   std::vector<AlternativeExplanation> Alternatives(absl::Span<const double> queue_s,
-                                                   int64_t prompt_tokens, double improvement_rate,
-                                                   const PrefillPlan* plan);
+                                                   int64_t prompt_tokens);
+  PlanExplanation::Choice choice() const;  // the policy's
 
   // Null unless the policy is rolling and there ever was an instance. Its instances are the slots
   // of layout(), but while that has none.

@@ -91,7 +91,15 @@ TEST(PoolPlanner, AlternativesSayWhyNot) {
   std::vector<double> queue_s(8, 0.0);
   queue_s[7] = 60;
   const auto plan = pool.Plan(queue_s, 65536, 0.3);
-  const auto all = pool.Alternatives(queue_s, 65536, 0.3, &*plan);
+  PlanExplanation explained{.improvement_rate = 0.3, .ttft_s = plan->ttft_s};
+  for (const ChunkPlan& chunk : plan->chunks) {
+    explained.chunks.push_back({.tokens = chunk.tokens});
+    explained.chunks.back().instances.resize(chunk.instances.size());
+  }
+  explained.alternatives = pool.Alternatives(queue_s, 65536);
+  explained.choice = pool.choice();
+  TellWhy(&explained);
+  const auto& all = explained.alternatives;
   ASSERT_EQ(all.size(), 4u);
   EXPECT_EQ(all[0].why, "SP 2 is 49.4 % faster");
   EXPECT_EQ(all[2].why, "chosen") << all[1].why;

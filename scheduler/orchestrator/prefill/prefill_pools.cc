@@ -130,16 +130,19 @@ void PrefillPools::BeginChunk(Request* request, size_t index, TimeUs since_us) {
 void PrefillPools::EndChunk(Request* request, size_t index, TimeUs now) {
   Chunk& chunk = request->chunks[index];
   chunk.ended_us = now;
+  moved_.insert(request->spec->model);
   Pool* pool = Known(request->spec->model);
   if (pool != nullptr) pool->timeline.Remove({chunk.sequence, index});
 }
 
 void PrefillPools::DropPlan(const Request& request) {
+  moved_.insert(request.spec->model);
   Pool* pool = Known(request.spec->model);
   if (pool != nullptr) pool->timeline.Drop(request.epoch);
 }
 
-void PrefillPools::RecheckStart(const Request& request) {
+void PrefillPools::Opened(const Request& request) {
+  moved_.insert(request.spec->model);
   Pool* pool = Known(request.spec->model);
   if (pool == nullptr) return;
   for (size_t k = 0; k < request.chunks.size(); ++k) {

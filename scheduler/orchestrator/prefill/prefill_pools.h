@@ -14,6 +14,7 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -60,15 +61,19 @@ class PrefillPools {
   Pool* Known(const std::string& model);
   PoolQueue QueueOf(const Pool& pool, const std::set<InstanceId>& tried, TimeUs now) const;
 
-  // The plan of a request. Nothing happens where its model has no pool.
+  // The plan of a request. The timeline changes only where its model has a pool.
   void AddChunk(const Request& request, size_t chunk);
   void BeginChunk(Request* request, size_t chunk, TimeUs since_us);
   void EndChunk(Request* request, size_t chunk, TimeUs now);
   void DropPlan(const Request& request);
-  // The first chunk of it that has not ended may begin as soon as nothing is in front of it.
-  void RecheckStart(const Request& request);
+  // Its transfer is open: the first chunk of it that has not ended may begin as soon as nothing is
+  // in front of it.
+  void Opened(const Request& request);
   // The requests of which nothing is in front any more (Timeline::TakeReady).
   std::vector<RequestId> TakeReady(const std::string& model);
+  // The models of which a chunk ended, a plan was dropped or a transfer opened since the last call:
+  // some of their chunks may be ready.
+  std::set<std::string> TakeMoved() { return std::exchange(moved_, {}); }
 
   // By model; the layout is that of the last Of().
   std::map<std::string, Pool>& all() { return pools_; }
@@ -87,6 +92,7 @@ class PrefillPools {
   std::shared_ptr<const PlanningConfig> planning_;
   const Registry& registry_;
   std::map<std::string, Pool> pools_;
+  std::set<std::string> moved_;
 };
 
 }  // namespace skein::scheduler::orchestrator

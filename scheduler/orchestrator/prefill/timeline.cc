@@ -62,7 +62,7 @@ void Timeline::Drop(Epoch plan) {
 void Timeline::Erase(Entry* entry) {
   const ChunkKey key = entry->chunk.key;
   for (const int slot : entry->chunk.slots) {
-    std::set<ChunkKey>& queue = queues_[static_cast<size_t>(slot)];
+    absl::btree_set<ChunkKey>& queue = queues_[static_cast<size_t>(slot)];
     queue.erase(key);
     if (!queue.empty()) {
       fronts_.insert(*queue.begin());

@@ -18,10 +18,11 @@
 #include <limits>
 #include <map>
 #include <optional>
-#include <set>
 #include <utility>
 #include <vector>
 
+#include "absl/container/btree_map.h"
+#include "absl/container/btree_set.h"
 #include "scheduler/base/ids.h"
 #include "scheduler/base/time.h"
 
@@ -90,12 +91,12 @@ class Timeline {
 
   size_t looks_max_;
   std::map<ChunkKey, Entry> entries_;
-  std::map<Epoch, Entry*> first_;           // of each plan
-  std::vector<std::set<ChunkKey>> queues_;  // by slot
-  std::set<ChunkKey> fronts_;               // all that may be ready and were not taken
-  mutable std::vector<End> free_;           // by slot, when all its chunks have ended
-  mutable bool exact_ = true;               // free_ is what a pass from now on would make of it
-  mutable bool looked_ = true;              // the pass was taken on since the last change
+  absl::btree_map<Epoch, Entry*> first_;           // of each plan
+  std::vector<absl::btree_set<ChunkKey>> queues_;  // by slot
+  absl::btree_set<ChunkKey> fronts_;               // all that may be ready and were not taken
+  mutable std::vector<End> free_;                  // by slot, when all its chunks have ended
+  mutable bool exact_ = true;   // free_ is what a pass from now on would make of it
+  mutable bool looked_ = true;  // the pass was taken on since the last change
   // Of a pass under way:
   mutable bool passing_ = false;
   mutable ChunkKey next_;               // all before it were estimated

@@ -1,5 +1,7 @@
 #include "scheduler/orchestrator/registry/instance.h"
 
+#include <map>
+
 #include "absl/strings/str_cat.h"
 #include "scheduler/base/plant.h"
 
@@ -26,36 +28,40 @@ void PoolCounts::Add(const PoolCounts& more, int64_t times) {
 bool Instance::IsReported(RequestId request, Epoch epoch) const {
   const auto it = held.find({request, epoch});
   if (it == held.end()) return false;
-  return identity.role == Role::kPrefill || it->second.opened;
+  return IsReported(it->second);
+}
+
+void Instance::CountIfUnreported(const Placement& placement, int64_t times) {
+  if (!IsReported(placement.spec->id, placement.epoch)) Count(placement, times);
 }
 
 void Instance::Count(const Placement& placement, int64_t times) {
-  if (IsReported(placement.spec->id, placement.epoch)) return;
   const Unreported more = Of(*placement.spec);
   Add(more, times, &unreported);
   if (placement.announced) Add(more, times, &announced);
 }
 
 void Instance::Place(const SpecPtr& spec, Epoch epoch, bool announced_only) {
-  Take(spec->id);
-  const Placement& placement =
-      placed.emplace(spec->id, Placement{epoch, spec, announced_only}).first->second;
-  Count(placement, 1);
+  const auto [it, is_new] = placed.try_emplace(spec->id);
+  if (!is_new) CountIfUnreported(it->second, -1);
+  it->second = {epoch, spec, announced_only};
+  CountIfUnreported(it->second, 1);
   Recount();
 }
 
 void Instance::Opened(RequestId request) {
   const auto it = placed.find(request);
   if (it == placed.end()) return;
-  Count(it->second, -1);
+  const bool reported = IsReported(request, it->second.epoch);
+  if (!reported) Count(it->second, -1);
   it->second.announced = false;
-  Count(it->second, 1);
+  if (!reported) Count(it->second, 1);
 }
 
 void Instance::Take(RequestId request) {
   const auto it = placed.find(request);
   if (it == placed.end()) return;
-  Count(it->second, -1);
+  CountIfUnreported(it->second, -1);
   placed.erase(it);
   Recount();
 }
@@ -66,8 +72,7 @@ bool Instance::Drained() const {
 }
 
 Unreported Instance::Of(const RequestSpec& spec) const {
-  const int64_t tokens = PromptTokens(spec);
-  return {1, BlocksOf(identity.shape, tokens + spec.max_tokens), tokens};
+  return {1, BlocksOf(identity.shape, OpeningTokens(spec)), PromptTokens(spec)};
 }
 
 void Instance::SetHeld(const std::vector<HeldRequest>& all) {
@@ -79,25 +84,31 @@ void Instance::SetHeld(const std::vector<HeldRequest>& all) {
   CountUnreported();
 }
 
+void Instance::NoteReported(RequestId request, Epoch epoch, bool reported) {
+  const auto it = placed.find(request);
+  if (it != placed.end() && it->second.epoch == epoch) Count(it->second, reported ? -1 : 1);
+}
+
 void Instance::TakeHeld(const HeldRequest& one) {
-  const auto it = placed.find(one.id);
-  const bool counts = it != placed.end() && it->second.epoch == one.epoch;
-  if (counts) Count(it->second, -1);
-  if (held.insert_or_assign({one.id, one.epoch}, one).second) held_digest.Add(one.id, one.epoch);
-  if (counts) Count(it->second, 1);
+  const auto [it, is_new] = held.try_emplace({one.id, one.epoch}, one);
+  const bool before = !is_new && IsReported(it->second);
+  it->second = one;
+  if (is_new) held_digest.Add(one.id, one.epoch);
+  if (IsReported(one) != before) NoteReported(one.id, one.epoch, !before);
 }
 
 void Instance::DropHeld(RequestId request, Epoch epoch) {
-  const auto it = placed.find(request);
-  const bool counts = it != placed.end() && it->second.epoch == epoch;
-  if (counts) Count(it->second, -1);
-  if (held.erase({request, epoch}) > 0) held_digest.Remove(request, epoch);
-  if (counts) Count(it->second, 1);
+  const auto it = held.find({request, epoch});
+  if (it == held.end()) return;
+  const bool before = IsReported(it->second);
+  held.erase(it);
+  held_digest.Remove(request, epoch);
+  if (before) NoteReported(request, epoch, false);
 }
 
 void Instance::CountUnreported() {
   unreported = announced = {};
-  for (const auto& [request, placement] : placed) Count(placement, 1);
+  for (const auto& [request, placement] : placed) CountIfUnreported(placement, 1);
 }
 
 absl::Status Instance::CheckUnreported() const {

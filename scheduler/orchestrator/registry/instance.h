@@ -3,11 +3,11 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <optional>
 #include <utility>
 #include <vector>
 
+#include "absl/container/btree_map.h"
 #include "absl/status/status.h"
 #include "scheduler/base/held_digest.h"
 #include "scheduler/base/ids.h"
@@ -24,11 +24,13 @@ struct Placement {
   bool announced = false;  // decode: placed with its plan, and the transfer is not open yet
 };
 
+using Placements = absl::btree_map<RequestId, Placement>;
+
 // Requests placed at an instance that were not in its last report; at a decode instance: not as
 // opened.
 struct Unreported {
   int64_t requests = 0;
-  int64_t blocks = 0;  // of prompt and output
+  int64_t blocks = 0;  // with which they open
   int64_t prompt_tokens = 0;
   bool operator==(const Unreported&) const = default;
 };
@@ -56,9 +58,9 @@ struct Instance {
   TimeUs heard_us = 0;
   TimeUs lease_end_us = 0;  // by the listening clock
   // What it holds, as its registration and its reports have told.
-  std::map<std::pair<RequestId, Epoch>, HeldRequest> held;
-  HeldDigest held_digest;                 // of these
-  std::map<RequestId, Placement> placed;  // by Place and Take alone
+  absl::btree_map<std::pair<RequestId, Epoch>, HeldRequest> held;
+  HeldDigest held_digest;  // of these
+  Placements placed;       // by Place and Take alone
   Unreported unreported;
   Unreported announced;  // the part of `unreported` whose placements are announced
   bool avoid = false;    // could not take an Assign since its last report
@@ -109,8 +111,15 @@ struct Instance {
 
  private:
   friend class Registry;
+  // A request that is held so counts as reported.
+  bool IsReported(const HeldRequest& held) const {
+    return identity.role == Role::kPrefill || held.opened;
+  }
   bool IsReported(RequestId request, Epoch epoch) const;
+  void CountIfUnreported(const Placement& placement, int64_t times);
   void Count(const Placement& placement, int64_t times);
+  // The placement under this epoch is reported, or is no longer.
+  void NoteReported(RequestId request, Epoch epoch, bool reported);
   Unreported Of(const RequestSpec& spec) const;
   void Recount();
   PoolCounts Counts() const;

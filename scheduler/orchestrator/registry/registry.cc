@@ -47,6 +47,10 @@ void Registry::RenewLease(Instance& instance, TimeUs now) {
   leases_.Set(instance.id, instance.lease_end_us);
 }
 
+void Registry::Heard(InstanceId instance, TimeUs now) {
+  if (Instance* known = Find(instance)) RenewLease(*known, now);
+}
+
 absl::StatusOr<Registry::Registration> Registry::Register(const RegisterRequest& hello,
                                                           CallId connection, TimeUs now) {
   absl::StatusOr<Registration> registration = FindOrAdd(hello.identity, connection, now);
@@ -184,8 +188,8 @@ void Registry::Disconnect(Instance& instance) {
   Recount(instance);
 }
 
-std::map<RequestId, Placement> Registry::TakePlaced(Instance& instance) {
-  std::map<RequestId, Placement> placed = std::exchange(instance.placed, {});
+Placements Registry::TakePlaced(Instance& instance) {
+  Placements placed = std::exchange(instance.placed, {});
   instance.unreported = instance.announced = {};
   Recount(instance);
   return placed;

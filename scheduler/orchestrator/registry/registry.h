@@ -60,11 +60,13 @@ class Registry {
   // What a router or a prefill instance is told of a request that is placed at `decode`. REQUIRES
   // that it is registered.
   Placed PlacedAt(InstanceId decode, Epoch epoch) const;
+  // Any message of its stream renews its lease: under load, its reports wait behind others.
+  void Heard(InstanceId instance, TimeUs now);
   void Disconnect(Instance& instance);  // its stream broke
   void Avoid(Instance& instance);       // it gets no Assign until its next report
   void Recount(Instance& instance) { instance.Recount(); }
   // All that is placed there; nothing is, afterwards.
-  std::map<RequestId, Placement> TakePlaced(Instance& instance);
+  Placements TakePlaced(Instance& instance);
   // An instance registered and replaces one without a stream, if any.
   void NoteSuccessor(Role role, const std::string& model);
   std::vector<InstanceId> Connected() const;

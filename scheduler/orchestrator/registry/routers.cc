@@ -40,6 +40,10 @@ void Routers::Report(Router& router, const RouterLoad& load, TimeUs now, TimeUs 
   leases_.Set(router.identity.router, listened_us + lease_us_);
 }
 
+void Routers::Heard(uint64_t router, TimeUs listened_us) {
+  if (routers_.contains(router)) leases_.Set(router, listened_us + lease_us_);
+}
+
 void Routers::Disconnect(Router& router) {
   by_connection_.erase(router.connection);
   router.connection = CallId{};

@@ -51,7 +51,8 @@ class Routers {
   // Null: the stream is no router's any more.
   Router* FindConnected(CallId connection);
   void Report(Router& router, const RouterLoad& load, TimeUs now, TimeUs listened_us);
-  void Disconnect(Router& router);  // its stream is broken
+  void Heard(uint64_t router, TimeUs listened_us);  // any message of its stream renews its lease
+  void Disconnect(Router& router);                  // its stream is broken
   // All streams are broken; which they were.
   std::vector<CallId> DisconnectAll();
 

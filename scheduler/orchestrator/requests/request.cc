@@ -4,6 +4,13 @@
 
 namespace skein::scheduler::orchestrator {
 
+bool Request::RanToItsEnd() const {
+  using How = RouterEnd::How;
+  const bool all_tokens = router_end.has_value() && (router_end->how == How::kStopToken ||
+                                                     router_end->how == How::kMaxTokens);
+  return all_tokens && state == State::kPlaced && replans == 0 && old_decodes.empty();
+}
+
 Member* Request::MemberAt(InstanceId instance) {
   for (Member& member : members) {
     if (member.instance == instance && member.here()) return &member;

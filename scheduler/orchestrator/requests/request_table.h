@@ -10,12 +10,12 @@
 #include <array>
 #include <cstdint>
 #include <map>
-#include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/container/btree_map.h"
+#include "absl/container/btree_set.h"
 #include "absl/status/status.h"
 #include "scheduler/base/ids.h"
 #include "scheduler/base/time.h"
@@ -74,7 +74,7 @@ class RequestTable {
  private:
   std::map<uint64_t, Request> by_number_;
   absl::btree_map<RequestId, Request*> by_id_;
-  std::map<uint64_t, std::set<uint64_t>> of_router_;  // serials; no set is empty
+  std::map<uint64_t, absl::btree_set<uint64_t>> of_router_;  // serials; no set is empty
   StateCounts in_state_ = {};
   std::map<std::string, StateCounts> of_model_;  // models stay when they have no request
   TimerQueue<RequestId> timers_;                 // not later than NextTimer of each

@@ -60,6 +60,7 @@ class CdspPlanner::Impl {
   void Plan(absl::Span<const double> queue_s, int64_t prompt_tokens, const PlanOptions& options,
             bool chunks, PrefillPlan* plan);
   std::vector<SingleChunk> SingleChunks(absl::Span<const double> queue_s, int64_t prompt_tokens);
+  const std::vector<SingleChunk>& singles() const { return singles_; }
 
   const LatencyModel& model() const { return model_; }
   const Cluster& cluster() const { return cluster_; }
@@ -86,8 +87,9 @@ class CdspPlanner::Impl {
   NodeGroups groups_;
   ChunkSearch search_;
   ChunkLadder ladder_;
-  Group single_;  // from algorithm 2
-  Group group_;   // scratch
+  Group single_;                      // from algorithm 2
+  std::vector<SingleChunk> singles_;  // the same, of each size
+  Group group_;                       // scratch
   std::array<Times, kMaxSpSizes> times_;
   std::array<int, kMaxSpSizes> start_nodes_;
 };
@@ -113,11 +115,13 @@ ChunkPath CdspPlanner::Impl::BestSingle(int64_t prompt_tokens, double improvemen
   ChunkPath best;
   best.chunks = 1;
   best.ttft_s = std::numeric_limits<double>::infinity();
+  singles_.clear();
   for (int index = 0; index < sizes_; ++index) {
     if (index > 0 && !HoldsEnough(Size(index), prompt_tokens)) break;
     group_.Clear();
     groups_.Extend(Size(index), &group_);
     const double ttft_s = group_.ready_s + model_.SecondsAt(index, 0, prompt_tokens);
+    singles_.push_back({Size(index), group_.ready_s, ttft_s});
     if (index > 0 && !(ttft_s < best.ttft_s * (1 - improvement_rate))) continue;
     best.ttft_s = ttft_s;
     best.chunk[0] = {index, prompt_tokens, group_.ready_s, ttft_s};
@@ -131,16 +135,8 @@ std::vector<CdspPlanner::SingleChunk> CdspPlanner::Impl::SingleChunks(
   const absl::Status input = CheckPlanInput(model_, cluster_, queue_s, prompt_tokens, {});
   SKEIN_CHECK_MSG(input.ok(), std::string(input.message()).c_str());
   groups_.Reset(queue_s);
-  groups_.UseCluster();
-  std::vector<SingleChunk> all;
-  for (int index = 0; index < sizes_; ++index) {
-    if (index > 0 && !HoldsEnough(Size(index), prompt_tokens)) break;
-    group_.Clear();
-    groups_.Extend(Size(index), &group_);
-    all.push_back(
-        {Size(index), group_.ready_s, group_.ready_s + model_.SecondsAt(index, 0, prompt_tokens)});
-  }
-  return all;
+  BestSingle(prompt_tokens, /*improvement_rate=*/0);
+  return singles_;
 }
 
 // Algorithm 1 within the instances of the single chunk, which bound the SP size.
@@ -251,6 +247,10 @@ void CdspPlanner::PlanSingleChunk(absl::Span<const double> queue_s, int64_t prom
 std::vector<CdspPlanner::SingleChunk> CdspPlanner::SingleChunks(absl::Span<const double> queue_s,
                                                                 int64_t prompt_tokens) {
   return impl_->SingleChunks(queue_s, prompt_tokens);
+}
+
+const std::vector<CdspPlanner::SingleChunk>& CdspPlanner::LastSingleChunks() const {
+  return impl_->singles();
 }
 
 const LatencyModel& CdspPlanner::model() const { return impl_->model(); }

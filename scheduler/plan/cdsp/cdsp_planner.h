@@ -70,6 +70,9 @@ class CdspPlanner {
     double ttft_s = 0;
   };
   std::vector<SingleChunk> SingleChunks(absl::Span<const double> queue_s, int64_t prompt_tokens);
+  // The same for the input of the last Plan or PlanSingleChunk, which has found them: costs
+  // nothing. The reference holds until the next plan.
+  const std::vector<SingleChunk>& LastSingleChunks() const;
 
   const LatencyModel& model() const;
   const Cluster& cluster() const;

@@ -96,6 +96,28 @@ TEST(CdspPlannerTest, PlansAreLegalAndNeverWorseThanASingleChunk) {
   }
 }
 
+TEST(CdspPlannerTest, TheSingleChunksOfAPlanAreThoseThatItsInputHas) {
+  const LatencyModel model = Extended(128);
+  States states(2);
+  for (const Cluster& cluster : kClusters) {
+    CdspPlanner planner(model, cluster);
+    for (int i = 0; i < 50; ++i) {
+      State state = states.Draw(cluster);
+      state.options.scope = i % 2 == 0 ? PlanScope::kPaper : PlanScope::kWide;
+      PrefillPlan plan;
+      planner.Plan(state.queue_s, state.prompt_tokens, state.options, &plan);
+      const std::vector<CdspPlanner::SingleChunk> last = planner.LastSingleChunks();
+      const auto asked = planner.SingleChunks(state.queue_s, state.prompt_tokens);
+      ASSERT_EQ(last.size(), asked.size());
+      for (size_t k = 0; k < last.size(); ++k) {
+        EXPECT_EQ(last[k].sp, asked[k].sp);
+        EXPECT_EQ(last[k].start_s, asked[k].start_s);
+        EXPECT_EQ(last[k].ttft_s, asked[k].ttft_s);
+      }
+    }
+  }
+}
+
 TEST(CdspPlannerTest, EveryChunkStartsAsSoonAsItsInstancesAreFreeAndIsLongEnough) {
   const LatencyModel model = Extended(32);
   States states(8);

@@ -17,9 +17,11 @@ bool DecodeCore::Impl::Empty() const {
 
 WorkerLoad DecodeCore::Impl::Load() const {
   WorkerLoad load = LoadOf(membership_, steps_, kv_in_.blocks(), now_);
-  load.queued_requests = sequences_.Count(Phase::kReceiving);
+  load.queued_requests = sequences_.Count(Phase::kReceiving) + sequences_.Count(Phase::kPreempted);
   load.running_requests = sequences_.Count(Phase::kRunning);
   load.queued_tokens = batch_.PendingPromptTokens();
+  const int64_t free = kv_in_.blocks().free;
+  load.claimed_blocks = SomeWaitForBlocks() ? free : std::min(free, Headroom());
   return load;
 }
 
@@ -27,7 +29,8 @@ std::vector<HeldRequest> DecodeCore::Impl::Held() const {
   std::vector<HeldRequest> held;
   for (const auto& [id, sequence] : sequences_.all()) {
     if (!sequence.told) {
-      held.push_back({.id = id, .epoch = sequence.epoch, .opened = true});
+      held.push_back(
+          {.id = id, .epoch = sequence.epoch, .opened = true, .preemptions = sequence.preemptions});
     }
   }
   for (const auto& [id, announced] : announcements_.all()) {
@@ -50,6 +53,7 @@ std::string_view DecodeCore::Impl::StateOf(RequestId id) const {
   const Sequence* sequence = sequences_.Find(id);
   if (sequence == nullptr) return "";
   if (sequence->phase == Phase::kReceiving) return kv_in_.StateOf(id);
+  if (sequence->phase == Phase::kPreempted) return "preempted";
   return sequence->phase == Phase::kRunning ? "running" : "ended";
 }
 
@@ -64,6 +68,9 @@ DecodeSnapshot DecodeCore::Impl::Snapshot(TimeUs now) const {
   snapshot.announced = static_cast<int64_t>(announcements_.all().size());
   snapshot.granted = counts.granted;
   snapshot.running = sequences_.Count(Phase::kRunning);
+  snapshot.preempted = sequences_.Count(Phase::kPreempted);
+  snapshot.preemptions = preemptions_;
+  snapshot.recomputed_tokens = recomputed_tokens_;
   snapshot.unclaimed = sequences_.CountUnclaimed();
   snapshot.quarantined = counts.quarantined;
   if (const StagingBufferQueue* buffers = kv_in_.staging_buffers(); buffers != nullptr) {
@@ -80,7 +87,7 @@ DecodeSnapshot DecodeCore::Impl::Snapshot(TimeUs now) const {
 absl::Status DecodeCore::Impl::CheckInvariants() const {
   for (const absl::Status& status :
        {kv_in_.CheckInvariants(), batch_.CheckInvariants(), announcements_.CheckInvariants(),
-        sequences_.CheckInvariants(), steps_.CheckInvariants(),
+        sequences_.CheckInvariants(), block_order_.CheckInvariants(), steps_.CheckInvariants(),
         membership_.CheckInvariants(Held())}) {
     if (!status.ok()) return status;
   }
@@ -93,7 +100,14 @@ absl::Status DecodeCore::Impl::CheckInvariants() const {
         (!whole || sequence.stream != Stream::kUnattached)) {
       return violated(5, id, "has ended, and the orchestrator was not told");
     }
-    if (kv_in_.Has(id)) continue;
+    if (kv_in_.Has(id)) {
+      if (sequence.phase == Phase::kPreempted) return violated(7, id, "is preempted, with blocks");
+      const bool grown = sequence.phase != Phase::kRunning || block_order_.Wants(id) ||
+                         kv_in_.Covers(id, sequence.KnownTokens());
+      if (!grown) return violated(7, id, "has a table that is too short, and wants no block");
+      continue;
+    }
+    if (sequence.phase == Phase::kPreempted) continue;
     if (batch_.InFlight(id)) return violated(3, id, "runs without blocks");
     if (sequence.phase != Phase::kEnded) return violated(5, id, "lives without blocks");
     if (sequence.stream == Stream::kClosed) return violated(5, id, "is kept without a reason");

@@ -86,6 +86,7 @@ void DecodeCore::Impl::Run(Sequence& sequence, KvIn::Result result) {
   if (!result.has_token) return End(sequence, FinishReason::kLength, absl::OkStatus());
   const auto reason = sequences_.AddToken(sequence, result.token, result.payload);
   if (reason.has_value()) return End(sequence, *reason, absl::OkStatus());
+  block_order_.Add(sequence.id(), sequence.spec->priority, sequence.arrived_us);
   const int64_t prompt_tokens = PromptTokens(*sequence.spec);
   batch_.Add(sequence.id(), PlanSequence{sequence.epoch.value}, prompt_tokens + 1, prompt_tokens);
 }
@@ -125,6 +126,7 @@ void DecodeCore::Impl::CancelUpTo(RequestId id, Epoch epoch, const std::string& 
 
 void DecodeCore::Impl::On(const RegisterReplied& event) {
   membership_.On(event, now_);
+  if (!membership_.connected()) return;  // refused: a former orchestrator orders nothing
   for (const HeldRequest& cancel : event.reply.cancel) {
     CancelUpTo(cancel.id, cancel.epoch, "unknown to the orchestrator");
   }
@@ -198,6 +200,7 @@ void DecodeCore::Impl::RunTimers() {
 void DecodeCore::Impl::StartStep() {
   if (!steps_.MayLaunch()) return;
   const bool must_probe = steps_.doubtful() && !membership_.leaving();
+  if (!must_probe) GrowTables();
   const std::vector<StepItem> items = must_probe ? std::vector<StepItem>() : batch_.Plan();
   if (items.empty()) {
     if (membership_.leaving()) return;
@@ -226,8 +229,10 @@ void DecodeCore::Impl::On(const StepDone& event) {
   const std::optional<StepLoop::Ended> ended = steps_.End(event, now_);
   if (!ended.has_value()) return;
   if (batch_.InFlight()) batch_.Complete();
+  int64_t tokens = 0;
   for (size_t i = 0; i < ended->ran.size(); ++i) {
     Sequence& sequence = sequences_.at(ended->ran[i].id);
+    tokens += ended->ran[i].sample ? 1 : 0;
     const auto failed = std::find_if(event.results.begin(), event.results.end(),
                                      [](const StepResult& r) { return !r.status.ok(); });
     if (sequence.phase == Phase::kEnded) {
@@ -235,22 +240,25 @@ void DecodeCore::Impl::On(const StepDone& event) {
     } else if (SKEIN_PLANT(one_sequence_fails_its_batch) && failed != event.results.end()) {
       End(sequence, FinishReason::kError, failed->status);
     } else if (ended->status.ok()) {
-      TakeResult(sequence, event.results[i]);
+      TakeResult(sequence, ended->ran[i].sample, event.results[i]);
     } else {
       End(sequence, FinishReason::kError, ended->status);
     }
   }
   if (ended->status.ok() && !ended->ran.empty()) {
-    steps_.AddTokens(static_cast<int64_t>(ended->ran.size()), ended->took_us);
+    steps_.AddTokens(tokens, ended->took_us);
   }
   if (!steps_.engine().ok()) LeaveWithFailedEngine();
 }
 
-void DecodeCore::Impl::TakeResult(Sequence& sequence, const StepResult& result) {
+// Without `sampled` the step computed a part of a resumed sequence.
+void DecodeCore::Impl::TakeResult(Sequence& sequence, bool sampled, const StepResult& result) {
   if (!result.status.ok()) return End(sequence, FinishReason::kError, result.status);
+  if (!sampled) return;
   ++output_tokens_;
   const auto reason = sequences_.AddToken(sequence, result.token, result.payload);
-  if (reason.has_value()) End(sequence, *reason, absl::OkStatus());
+  if (reason.has_value()) return End(sequence, *reason, absl::OkStatus());
+  WantBlock(sequence);
 }
 
 void DecodeCore::Impl::LeaveWithFailedEngine() {
@@ -301,6 +309,7 @@ void DecodeCore::Impl::Release(const Sequence& sequence) {
   if (batch_.InFlight(id)) return;
   if (!sequence.output->empty()) effects_.push_back(ReleaseSequence{id, sequence.epoch});
   batch_.Remove(id);
+  block_order_.Remove(id);
   kv_in_.Release(id, Listening());
   touched_.push_back(id);
 }

@@ -1,12 +1,19 @@
 // DecodeCore: every decision of a decode-worker. One thread owns it.
 //
-// Life of a request here: announced (no blocks) -> granted (all its blocks taken, leases running,
-// prefill instances write) -> running (committed: in the batch) -> ended. Its router attaches at
-// any of these but the first, on its token stream; tokens that came before are kept for it until
-// the attach lease ends.
+// Life of a request here: announced (no blocks) -> granted (the blocks of its prompt taken, leases
+// running, prefill instances write) -> running (committed: in the batch) -> ended. Its router
+// attaches at any of these but the first, on its token stream; tokens that came before are kept for
+// it until the attach lease ends.
+//
+// A running sequence takes further blocks as its tokens come. When none is free, another one may be
+// preempted: it gives all its blocks back, keeps its output, and resumes later. Its tokens are then
+// computed anew in the batch, as a prompt's. It draws what it would have drawn, because a choice
+// depends on the seed, the token's index and the tokens before alone. Which one is preempted, and
+// why everyone gets on: scheduler/worker/decode/block_order.h.
 //
 // An announcement names the processes that may write a request's KV. It takes no blocks; the first
-// OpenTransfer allocates all blocks of prompt and output, or none. Announcements and OpenTransfers
+// OpenTransfer allocates the blocks of the prompt and of the first token after it, or none, and
+// leaves some free for the growth of the sequences here. Announcements and OpenTransfers
 // arrive on different connections. An OpenTransfer that arrives first waits for its announcement,
 // at most open_wait_us. (Sending the announcement inside OpenTransfer would send each prompt
 // twice.) An announced request is forgotten when it is cancelled, withdrawn or expired.
@@ -26,6 +33,8 @@
 //   5. For each request the epoch only grows; every accepted (id, epoch) ends exactly once, in a
 //      report's `ended`: an answer that is whole when a router has attached, or its lease is over.
 //   6. The batch's own.
+//   7. A running sequence has blocks for all its tokens, or wants one and is in no step until it
+//      has it; a preempted one has none.
 #pragma once
 
 #include <cstdint>
@@ -107,6 +116,7 @@ struct DecodeSnapshot : WorkerSnapshot {
   int64_t announced = 0;  // without blocks
   int64_t granted = 0;    // KV on its way
   int64_t running = 0;
+  int64_t preempted = 0;               // until there is room for them
   int64_t quarantined = 0;             // cancelled, blocks not yet safe
   int64_t unclaimed = 0;               // ended before a router attached
   int64_t buffers = 0;                 // staging buffers; 0: one-sided
@@ -114,6 +124,8 @@ struct DecodeSnapshot : WorkerSnapshot {
   int64_t staging_buffer_waiting = 0;  // writers that wait for one
   uint64_t output_tokens = 0;          // sampled here since the start
   uint64_t finished = 0;               // with stop or length
+  uint64_t preemptions = 0;
+  uint64_t recomputed_tokens = 0;  // by resumed sequences
 };
 
 class DecodeCore {

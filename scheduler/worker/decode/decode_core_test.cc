@@ -16,7 +16,7 @@ TEST_F(DecodeCoreTest, ASequenceRunsFromItsAnnouncementToItsEnd) {
   EXPECT_EQ(core_.StateOf({7, 1}), "announced");
   EXPECT_EQ(Held(), 0);
   const OpenTransferReply grant = OpenTransfer(1);
-  EXPECT_EQ(Held(), 3);  // ceil((6 + 4) / 4)
+  EXPECT_EQ(Held(), 2);  // of the prompt, with room for the first tokens
   EXPECT_EQ(grant.layout, KvLayout{1});
   EXPECT_TRUE(Attach(1, 50).empty());
   EXPECT_EQ(grant.blocks, (std::vector<BlockId>{{0}, {1}}));  // those of the prompt
@@ -151,11 +151,11 @@ TEST_F(DecodeCoreTest, Invariant2ACancelledGrantIsQuarantinedUntilLeaseAndGrace)
   Until(400);
   EXPECT_TRUE(Renew(1).ok());
   Do(CancelCalled{{{7, 1}, {5}, "test"}});
-  EXPECT_EQ(Held(), 3);
-  EXPECT_EQ(core_.Snapshot(now_).blocks.quarantined, 3);
+  EXPECT_EQ(Held(), 2);
+  EXPECT_EQ(core_.Snapshot(now_).blocks.quarantined, 2);
   EXPECT_EQ(Renew(1).code(), absl::StatusCode::kCancelled);
   Until(400 + 1000 + 499);
-  EXPECT_EQ(Held(), 3);
+  EXPECT_EQ(Held(), 2);
   EXPECT_EQ(core_.NextDeadline(), now_ + 1);
   Until(now_ + 1);
   EXPECT_EQ(Held(), 0);
@@ -188,7 +188,7 @@ TEST_F(DecodeCoreTest, Invariant3ACancelDuringAStepTakesEffectAtItsEnd) {
   Attach(1, 50);
   Commit(1);
   Do(DetachCalled{{50}});
-  EXPECT_EQ(Held(), 3);
+  EXPECT_EQ(Held(), 2);
   const Effects effects = Step(41);
   EXPECT_TRUE(Of<EmitToken>(effects).empty());
   EXPECT_EQ(Held(), 0);

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "scheduler/base/listening_clock.h"
+#include "scheduler/worker/decode/block_order.h"
 #include "scheduler/worker/decode/decode_core.h"
 #include "scheduler/worker/decode/decode_sequences.h"
 #include "scheduler/worker/kv_in/announcements.h"
@@ -60,6 +61,7 @@ class DecodeCore::Impl {
   void Open(const OpenTransferCalled& grant, TimeUs until_us);
   void Refuse(const OpenTransferCalled& grant, const absl::Status& status);
   void HoldOrRefuse(const OpenTransferCalled& grant, TimeUs until_us, const absl::Status& status);
+  absl::Status CanEverFit(const RequestSpec& spec) const;
   absl::Status MayOpen(const Announcements::Announced& announced) const;
   absl::Status TakeBlocks(RequestId id);
   KvIn::Gone WhyGone(RequestId id, Epoch epoch) const;
@@ -70,7 +72,20 @@ class DecodeCore::Impl {
   void TakeOutcomes();  // of KvIn
   void Run(Sequence& sequence, KvIn::Result result);
   void StartStep();
-  void TakeResult(Sequence& sequence, const StepResult& result);
+
+  // Blocks of sequences that run: decode_blocks.cc.
+  int64_t Headroom() const;
+  bool SomeWaitForBlocks() const {
+    return block_order_.FirstWanting().has_value() || block_order_.FirstPreempted().has_value();
+  }
+  absl::Status HasRoom(int64_t blocks) const;
+  void WantBlock(const Sequence& sequence);  // if its table is full
+  void GrowTables();                         // of those that want; REQUIRES: no step is in flight
+  bool TakeBlock(const Sequence& sequence);
+  void Preempt(Sequence& sequence);
+  void ResumePreempted();
+
+  void TakeResult(Sequence& sequence, bool sampled, const StepResult& result);
   void LeaveWithFailedEngine();
   void End(Sequence& sequence, FinishReason reason, const absl::Status& status);
   // Reports the end to the orchestrator, once.
@@ -96,12 +111,15 @@ class DecodeCore::Impl {
   StepLoop steps_;
   Tombstones tombstones_;
   DecodeSequences sequences_;
+  BlockOrder block_order_;  // of the sequences that run or are preempted
   Announcements announcements_;
   std::vector<RequestId> touched_;  // by this event
   TimeUs drain_end_us_ = kNever;
   uint64_t output_tokens_ = 0;
   uint64_t finished_ = 0;
   uint64_t failed_ = 0;
+  uint64_t preemptions_ = 0;
+  uint64_t recomputed_tokens_ = 0;
 };
 
 }  // namespace skein::scheduler

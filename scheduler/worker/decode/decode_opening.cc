@@ -8,6 +8,9 @@ namespace skein::scheduler {
 
 KvIn::Gone DecodeCore::Impl::WhyGone(RequestId id, Epoch epoch) const {
   const Sequence* sequence = sequences_.Find(id);
+  if (sequence != nullptr && sequence->epoch == epoch && sequence->phase == Phase::kPreempted) {
+    return {absl::FailedPreconditionError("the request was committed already"), true};
+  }
   const Announcements::Announced* announced = announcements_.Find(id);
   if ((sequence != nullptr && sequence->epoch > epoch) ||
       (announced != nullptr && announced->epoch > epoch)) {
@@ -76,6 +79,22 @@ void DecodeCore::Impl::On(const WithdrawCalled& event) {
   }
 }
 
+// All tokens of a sequence must fit the pool: it may have to be recomputed when it is alone.
+absl::Status DecodeCore::Impl::CanEverFit(const RequestSpec& spec) const {
+  if (spec.max_tokens < 0) return absl::InvalidArgumentError("max_tokens: negative");
+  const int64_t tokens = PromptTokens(spec) + spec.max_tokens;
+  if (config_.max_sequence_tokens > 0 && tokens > config_.max_sequence_tokens) {
+    return absl::InvalidArgumentError(absl::StrCat("prompt + max_tokens: ", tokens,
+                                                   " tokens exceed the limit of ",
+                                                   config_.max_sequence_tokens));
+  }
+  const int64_t total = kv_in_.blocks().total;
+  if (kv_in_.BlocksFor(tokens) <= total) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "prompt + max_tokens: ", tokens, " tokens exceed the KV cache of this instance, ",
+      total * config_.membership.identity.shape.block_tokens, " tokens"));
+}
+
 // RESOURCE_EXHAUSTED: another instance may take it.
 absl::Status DecodeCore::Impl::MayOpen(const Announcements::Announced& announced) const {
   const RequestSpec& spec = *announced.spec;
@@ -83,11 +102,12 @@ absl::Status DecodeCore::Impl::MayOpen(const Announcements::Announced& announced
   if (!steps_.engine().ok()) return absl::ResourceExhaustedError("the engine has failed");
   if (membership_.draining()) return absl::ResourceExhaustedError("draining");
   if (spec.prompt.empty()) return absl::InvalidArgumentError("prompt: empty");
-  const int64_t tokens = PromptTokens(spec) + spec.max_tokens;
-  if (spec.max_tokens < 0 || kv_in_.BlocksFor(spec) > kv_in_.blocks().total ||
-      (config_.max_sequence_tokens > 0 && tokens > config_.max_sequence_tokens)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("prompt + max_tokens: ", tokens, " can never fit this instance"));
+  if (absl::Status status = CanEverFit(spec); !status.ok()) return status;
+  if (SomeWaitForBlocks()) {
+    return absl::ResourceExhaustedError("KV blocks: sequences that are here wait for them");
+  }
+  if (absl::Status status = HasRoom(kv_in_.BlocksFor(OpeningTokens(spec))); !status.ok()) {
+    return status;
   }
   if (sequences_.CountLive() >= config_.max_requests) {
     return absl::ResourceExhaustedError(
@@ -96,8 +116,8 @@ absl::Status DecodeCore::Impl::MayOpen(const Announcements::Announced& announced
   return absl::OkStatus();
 }
 
-// Of prompt and output, all or none. OK: the request is a sequence from here on. REQUIRES: it is
-// announced, and no older epoch of it has blocks.
+// Those of the prompt, all or none; the rest is taken as tokens come. OK: the request is a sequence
+// from here on. REQUIRES: it is announced, and no older epoch of it has blocks.
 absl::Status DecodeCore::Impl::TakeBlocks(RequestId id) {
   const Announcements::Announced& announced = *announcements_.Find(id);
   if (absl::Status status = MayOpen(announced); !status.ok()) return status;

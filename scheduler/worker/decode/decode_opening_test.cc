@@ -65,7 +65,7 @@ TEST_F(DecodeCoreTest, RepeatedCallsAreUnderstood) {
   Announce(Spec(1));
   EXPECT_EQ(OpenTransfer(1).blocks, OpenTransfer(1).blocks);
   Announce(Spec(1));
-  EXPECT_EQ(Held(), 3);
+  EXPECT_EQ(Held(), 2);
   EXPECT_TRUE(StatusOf(Commit(1)).ok());
   EXPECT_TRUE(StatusOf(Commit(1)).ok());
   for (int32_t i = 0; i < 3; ++i) Step(50 + i);
@@ -146,7 +146,7 @@ TEST_F(DecodeCoreTest, WhatIsWithdrawnMayBeAnnouncedAgainUnderTheSameEpoch) {
   Do(WithdrawCalled{{{7, 1}, {5}}});  // its lead did not hear that it was opened
   EXPECT_TRUE(absl::IsUnavailable(ended_.at({7, 1})));
   EXPECT_EQ(reasons_.at({7, 1}), FinishReason::kError);
-  EXPECT_EQ(core_.Snapshot(now_).blocks.quarantined, 3);
+  EXPECT_EQ(core_.Snapshot(now_).blocks.quarantined, 2);
 }
 
 TEST_F(DecodeCoreTest, AnAnnouncementIsForgottenWhenItsTimeIsOver) {
@@ -171,7 +171,7 @@ TEST_F(DecodeCoreTest, ANewerEpochIsOpenedWhenTheOlderHasLeftItsStep) {
   const auto answers = Of<AnswerOpenTransfer>(Step(41));
   ASSERT_EQ(answers.size(), 1u);
   EXPECT_TRUE(answers[0].reply.status.ok());
-  EXPECT_EQ(Held(), 3);
+  EXPECT_EQ(Held(), 2);
 }
 
 TEST_F(DecodeCoreTest, WhatTheEngineCannotRunIsToldToItsPrefillInstance) {
@@ -218,16 +218,16 @@ TEST_F(DecodeCoreTest, Invariant2BlocksAreFreeWhenTheLastWriterIsDone) {
   Commit(1, {128, 128}, -1, 1);
   Abort(1, absl::UnavailableError("broke"), 2);
   EXPECT_EQ(ended_.at({7, 1}).code(), absl::StatusCode::kUnavailable);
-  EXPECT_EQ(core_.Snapshot(now_).blocks.quarantined, 3);
+  EXPECT_EQ(core_.Snapshot(now_).blocks.quarantined, 2);
   Commit(1, {128, 128}, -1, 3);  // too late, but its word
-  EXPECT_EQ(Held(), 3);
+  EXPECT_EQ(Held(), 2);
   Until(700);
   ASSERT_TRUE(Open(Spec(1), 6).ok());  // the next epoch does not wait for the fourth
-  EXPECT_EQ(Held(), 6);
+  EXPECT_EQ(Held(), 4);
   EXPECT_EQ(OpenTransfer(1, 5, 2).status.code(), absl::StatusCode::kFailedPrecondition);
   Abort(1, absl::UnavailableError("broke"), 2);
   Until(1500);
-  EXPECT_EQ(Held(), 3);
+  EXPECT_EQ(Held(), 2);
 }
 
 TEST_F(DecodeCoreTest, ASilentWriterEndsTheRequestAndALateOneIsWaitedForALease) {

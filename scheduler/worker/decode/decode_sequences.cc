@@ -72,6 +72,16 @@ std::optional<FinishReason> DecodeSequences::AddToken(DecodeSequence& sequence, 
   return std::nullopt;
 }
 
+void DecodeSequences::Preempt(DecodeSequence& sequence) {
+  SetPhase(sequence, Phase::kPreempted);
+  ++sequence.preemptions;
+}
+
+void DecodeSequences::Resume(DecodeSequence& sequence) {
+  SKEIN_CHECK(sequence.phase == Phase::kPreempted);
+  SetPhase(sequence, Phase::kRunning);
+}
+
 void DecodeSequences::End(DecodeSequence& sequence, FinishReason reason,
                           const absl::Status& status) {
   SetPhase(sequence, Phase::kEnded);
@@ -140,7 +150,8 @@ void DecodeSequences::Flush(DecodeSequence& sequence) {
 }
 
 void DecodeSequences::SetPhase(DecodeSequence& sequence, Phase phase) {
-  SKEIN_CHECK(sequence.phase < phase);
+  const bool resumes = sequence.phase == Phase::kPreempted && phase == Phase::kRunning;
+  SKEIN_CHECK(sequence.phase < phase || resumes);
   --counts_[static_cast<size_t>(sequence.phase)];
   ++counts_[static_cast<size_t>(phase)];
   if (sequence.phase == Phase::kReceiving) receiving_.erase({sequence.arrived_us, sequence.id()});
@@ -150,7 +161,7 @@ void DecodeSequences::SetPhase(DecodeSequence& sequence, Phase phase) {
 absl::Status DecodeSequences::CheckInvariants() const {
   size_t attached = 0;
   int64_t unclaimed = 0;
-  std::array<int64_t, 3> counts{};
+  std::array<int64_t, 4> counts{};
   for (const auto& [id, sequence] : sequences_) {
     ++counts[static_cast<size_t>(sequence.phase)];
     attached += sequence.stream == Stream::kAttached;

@@ -34,7 +34,12 @@
 namespace skein::scheduler {
 
 struct DecodeSequence {
-  enum class Phase { kReceiving, kRunning, kEnded };  // kReceiving: its KV
+  enum class Phase {
+    kReceiving,  // its KV
+    kRunning,
+    kPreempted,  // it runs later, its KV computed anew
+    kEnded
+  };
   enum class Stream { kUnattached, kAttached, kClosed };
   struct Token {
     int64_t index = 0;
@@ -61,8 +66,11 @@ struct DecodeSequence {
   bool unclaimed = false;     // no router came in time
   int64_t output_tokens = 0;  // sampled, the stop token included
   int32_t stop_token = -1;
+  uint32_t preemptions = 0;
 
   RequestId id() const { return spec->id; }
+  // Of prompt and output, so far.
+  int64_t KnownTokens() const { return PromptTokens(*spec) + static_cast<int64_t>(output->size()); }
 };
 
 class DecodeSequences {
@@ -92,6 +100,8 @@ class DecodeSequences {
   // runs.
   std::optional<FinishReason> AddToken(DecodeSequence& sequence, int32_t token,
                                        const std::string& payload);
+  void Preempt(DecodeSequence& sequence);  // REQUIRES: it runs
+  void Resume(DecodeSequence& sequence);   // REQUIRES: it is preempted
   // REQUIRES: it has not ended.
   void End(DecodeSequence& sequence, FinishReason reason, const absl::Status& status);
 
@@ -104,7 +114,9 @@ class DecodeSequences {
   TimeUs NextAttachEnd() const { return attach_ends_.Next(); }  // by the listening clock
 
   int64_t Count(Phase phase) const { return counts_[static_cast<size_t>(phase)]; }
-  int64_t CountLive() const { return Count(Phase::kReceiving) + Count(Phase::kRunning); }
+  int64_t CountLive() const {
+    return Count(Phase::kReceiving) + Count(Phase::kRunning) + Count(Phase::kPreempted);
+  }
   int64_t CountUnclaimed() const { return unclaimed_; }  // ended, and no router has come yet
   TimeUs oldest_arrival_us() const {                     // of those receiving; kNever: none
     return receiving_.empty() ? kNever : receiving_.begin()->first;
@@ -117,7 +129,7 @@ class DecodeSequences {
 
   const std::function<void(TokenEffect)> emit_;
   std::map<RequestId, DecodeSequence> sequences_;
-  std::array<int64_t, 3> counts_{};  // by phase
+  std::array<int64_t, 4> counts_{};  // by phase
   int64_t unclaimed_ = 0;
   std::set<std::pair<TimeUs, RequestId>> receiving_;  // by their arrival
   TimerQueue<RequestId> attach_ends_;

@@ -181,7 +181,7 @@ TEST_F(DecodeStagingTest, Invariant2ABlockWaitsForTheCopyIntoItAndForNothingElse
   ASSERT_TRUE(Has(1, 1));
   const Effects part = Part(1, 1, 1, {{0, 0, 0}});
   Do(CancelCalled{{{7, 1}, {5}, "test"}});
-  EXPECT_EQ(core_.Snapshot(now_).blocks.held, 3);
+  EXPECT_EQ(core_.Snapshot(now_).blocks.held, 2);
   EXPECT_EQ(StatusOf(Copied(part)).code(), absl::StatusCode::kCancelled);
   EXPECT_EQ(core_.Snapshot(now_).blocks.held, 0);
   EXPECT_EQ(core_.Snapshot(now_).staging_buffers_held, 1);  // its writer may still put

@@ -31,7 +31,7 @@ class Announcements {
   struct Announced {
     SpecPtr spec;
     Epoch epoch;
-    absl::Status checked;           // not OK: what its Grants are answered
+    absl::Status checked;           // not OK: the answer to its OpenTransfers
     std::set<Incarnation> writers;  // may be granted the blocks
   };
 
@@ -61,7 +61,7 @@ class Announcements {
   std::optional<RequestId> TakeOver(TimeUs now) { return ends_.TakeDue(now); }
   const std::map<RequestId, Announced>& all() const { return announced_; }
 
-  // ---- Grants that wait ----
+  // ---- OpenTransfers that wait ----
   void Hold(const OpenTransferCalled& grant, TimeUs until_us) {
     const uint64_t number = next_held_++;
     held_[grant.request.id].emplace(number, grant);

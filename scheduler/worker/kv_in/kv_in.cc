@@ -25,10 +25,6 @@ KvIn::KvIn(KvInConfig config, std::function<Gone(RequestId, Epoch)> why_gone,
                                 .hold_us = staging.hold_us});
 }
 
-int64_t KvIn::BlocksFor(const RequestSpec& spec) const {
-  return BlocksOf(config_.shape, PromptTokens(spec) + spec.max_tokens);
-}
-
 KvIn::Entry* KvIn::FindComing(RequestId id, Epoch epoch) {
   const auto it = entries_.find(id);
   if (it == entries_.end() || it->second.epoch != epoch) return nullptr;
@@ -63,19 +59,28 @@ absl::Status KvIn::ExtendTo(Entry& entry, int64_t blocks) {
 }
 
 absl::Status KvIn::Extend(RequestId id, int64_t tokens) {
-  return ExtendTo(entries_.at(id), BlocksOf(config_.shape, tokens));
+  return ExtendTo(entries_.at(id), BlocksFor(tokens));
 }
 
 absl::Status KvIn::Reserve(const SpecPtr& spec, Epoch epoch,
                            const std::vector<Incarnation>& writers, TimeUs now) {
   SKEIN_CHECK(!Has(spec->id));
   Entry entry{.spec = spec, .epoch = epoch};
-  if (absl::Status status = ExtendTo(entry, BlocksFor(*spec)); !status.ok()) return status;
+  absl::Status status = ExtendTo(entry, BlocksFor(OpeningTokens(*spec)));
+  if (!status.ok()) return status;
   entry.named.insert(writers.begin(), writers.end());
   entry.lease_end_us = now + config_.lease_us;
   ++counts_.reserved;
   Arm(entries_.emplace(spec->id, std::move(entry)).first->second);
   return absl::OkStatus();
+}
+
+absl::Status KvIn::Resume(const SpecPtr& spec, Epoch epoch, int64_t tokens) {
+  SKEIN_CHECK(!Has(spec->id));
+  Entry entry{.spec = spec, .epoch = epoch, .phase = Phase::kWhole};
+  absl::Status status = ExtendTo(entry, BlocksFor(tokens));
+  if (status.ok()) entries_.emplace(spec->id, std::move(entry));
+  return status;
 }
 
 void KvIn::AddWriters(RequestId id, const std::vector<Incarnation>& writers) {
@@ -134,7 +139,7 @@ OpenTransferReply KvIn::Grant(const OpenTransferRequest& request, TimeUs now) {
                      " is not among the writers that the reservation names")));
   }
   Writer& writer = entry->writers[request.prefill];
-  if (!writer.Writes()) {  // the Grant of before its Commit came once more
+  if (!writer.Writes()) {  // a duplicate of its OpenTransfer
     return refuse(absl::FailedPreconditionError("the writer has committed already"));
   }
   SetPhase(*entry, Phase::kGranted);
@@ -160,7 +165,8 @@ absl::Status KvIn::Renew(const RenewRequest& request, TimeUs now) {
   const auto it = entries_.find(request.id);
   const bool here = it != entries_.end() && it->second.epoch == request.epoch &&
                     it->second.phase != Phase::kFailed;
-  if (!here) {
+  const bool resumed = here && it->second.phase == Phase::kWhole && it->second.writers.empty();
+  if (!here || resumed) {
     Gone gone = WhyGone(request.id, request.epoch);
     const bool may_write = quarantines_.contains({request.id, request.epoch});
     return gone.committed && !may_write ? absl::OkStatus() : gone.status;
@@ -336,7 +342,7 @@ void KvIn::ArmOrFree(const Attempt& attempt) {
   }
   quarantine_ends_.Set(attempt, end);
   if (!quarantine.writers.empty() || quarantine.copies > 0) return;
-  pool_.Free(*quarantine.blocks);
+  pool_.EndQuarantine(*quarantine.blocks);
   quarantines_.erase(it);
   freed_ = true;
 }

@@ -10,7 +10,8 @@
 //
 // Tables. A sequence's table covers a number of tokens and may be extended; a step in flight keeps
 // the one that it was given. An extension for which no blocks are free is refused, and nothing has
-// changed.
+// changed. A sequence whose KV is whole may be released and come back later: Resume takes other
+// blocks for it, to which no writer was ever granted.
 //
 // Quarantine. Blocks that are released while a writer may still put into them are not free before
 // it has said that it stopped, or its lease + grace is over. With staging buffers a writer reaches
@@ -96,7 +97,8 @@ class KvIn {
   KvIn(KvInConfig config, std::function<Gone(RequestId, Epoch)> why_gone,
        std::function<void(KvInEffect)> emit);
 
-  // RESOURCE_EXHAUSTED: too few blocks are free. REQUIRES: !Has(spec->id).
+  // Takes the blocks of spec's OpeningTokens. RESOURCE_EXHAUSTED: too few are free.
+  // REQUIRES: !Has(spec->id).
   absl::Status Reserve(const SpecPtr& spec, Epoch epoch, const std::vector<Incarnation>& writers,
                        TimeUs now);
   // Such a process may be granted the blocks. REQUIRES: Has(id).
@@ -108,6 +110,12 @@ class KvIn {
   // The table covers at least so many tokens from now on. RESOURCE_EXHAUSTED: it is as it was.
   // REQUIRES: Has(id).
   absl::Status Extend(RequestId id, int64_t tokens);
+  bool Covers(RequestId id, int64_t tokens) const {
+    return static_cast<int64_t>(entries_.at(id).blocks->size()) >= BlocksFor(tokens);
+  }
+  // Blocks for so many tokens of a sequence whose KV was whole and was released; a step writes them
+  // anew. RESOURCE_EXHAUSTED: too few are free. REQUIRES: !Has(spec->id).
+  absl::Status Resume(const SpecPtr& spec, Epoch epoch, int64_t tokens);
   bool Has(RequestId id) const { return entries_.count(id) > 0; }
   // REQUIRES: Has(id).
   const BlockTable& TableOf(RequestId id) const { return entries_.at(id).blocks; }
@@ -132,8 +140,7 @@ class KvIn {
   // Blocks became free since the last call.
   bool TakeFreed() { return std::exchange(freed_, false); }
 
-  // Blocks of a sequence from its first to its last token.
-  int64_t BlocksFor(const RequestSpec& spec) const;
+  int64_t BlocksFor(int64_t tokens) const { return BlocksOf(config_.shape, tokens); }
   BlockCounts blocks() const { return pool_.Counts(); }
   Counts CountSequences() const;
   const StagingBufferQueue* staging_buffers() const {
@@ -170,7 +177,7 @@ class KvIn {
     bool Coming() const { return phase == Phase::kReserved || phase == Phase::kGranted; }
   };
 
-  // Blocks of a sequence that ended while somebody may still write to them.
+  // Blocks of a sequence that was released while somebody may still write to them.
   using Attempt = std::pair<RequestId, Epoch>;
   struct Quarantine {
     BlockTable blocks;

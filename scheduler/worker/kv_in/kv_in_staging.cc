@@ -154,16 +154,15 @@ void KvIn::On(const PartCopied& event, TimeUs) {
   emit_(AnswerTakePart{copy.call, {std::move(status)}});
 }
 
+// A sequence that was released and came back has no copies of its own.
 void KvIn::EndCopy(RequestId id, Epoch epoch) {
-  const auto entry = entries_.find(id);
-  if (entry != entries_.end() && entry->second.epoch == epoch) {
-    --entry->second.copies;
-    return;
-  }
   const auto quarantine = quarantines_.find({id, epoch});
-  if (quarantine == quarantines_.end()) return;
-  --quarantine->second.copies;
-  ArmOrFree({id, epoch});
+  if (quarantine != quarantines_.end()) {
+    --quarantine->second.copies;
+    return ArmOrFree({id, epoch});
+  }
+  const auto entry = entries_.find(id);
+  if (entry != entries_.end() && entry->second.epoch == epoch) --entry->second.copies;
 }
 
 }  // namespace skein::scheduler

@@ -48,7 +48,7 @@ struct KvOutConfig {
   TimeUs acquire_timeout_us =
       2 * kSecondUs;  // the decode side answers AcquireStagingBuffer before this
   TimeUs retry_us = 50 * kMillisecondUs;  // between attempts
-  int attempts = 3;                       // of Grant and Commit
+  int attempts = 3;                       // of OpenTransfer and Commit
 };
 
 class KvOut {

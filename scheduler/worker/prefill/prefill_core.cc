@@ -208,7 +208,7 @@ void PrefillCore::Impl::CancelUpTo(RequestId id, Epoch epoch, const std::string&
 
 void PrefillCore::Impl::On(const RegisterReplied& event) {
   membership_.On(event, now_);
-  if (!event.reply.status.ok()) return;
+  if (!membership_.connected()) return;  // refused: a former orchestrator orders nothing
   for (const HeldRequest& cancel : event.reply.cancel) {
     CancelUpTo(cancel.id, cancel.epoch, "unknown to the orchestrator");
   }

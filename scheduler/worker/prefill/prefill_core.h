@@ -107,7 +107,7 @@ struct PrefillConfig {
   TimeUs ask_timeout_us =
       2 * kSecondUs;  // the decode side answers AcquireStagingBuffer before this
   TimeUs retry_us = 50 * kMillisecondUs;  // between attempts
-  int attempts = 3;                       // of Grant and Commit
+  int attempts = 3;                       // of OpenTransfer and Commit
   // A request that needs its place waits so long for the stream to the orchestrator.
   TimeUs begin_give_up_us = 10 * kSecondUs;
   TimeUs request_deadline_us = 600 * kSecondUs;  // when the spec names none

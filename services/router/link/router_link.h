@@ -68,7 +68,7 @@ class RouterLink {
   const int64_t started_us_;
   Self self_;              // on the loop
   RepeatLimit unreached_;  // likewise; by reason
-  OrchestratorStream<v1::RouterMessage, v1::OrchestratorRouterMessage> stream_;
+  OrchestratorStream<v1::RouterMessages, v1::OrchestratorRouterMessages> stream_;
   DrainOrders drain_orders_;
 };
 

@@ -21,7 +21,15 @@ std::shared_ptr<TokenStreamCall> TokenStreamCall::Open(
   return call;
 }
 
+bool TokenStreamCall::Writable() {
+  if (over_) return false;
+  std::lock_guard lock(mu_);
+  wanted_ = writing_;
+  return !writing_;
+}
+
 void TokenStreamCall::Write(v1::TokenStreamRequest request) {
+  std::lock_guard lock(mu_);
   writing_ = true;
   request_ = std::move(request);
   StartWrite(&request_);
@@ -30,26 +38,52 @@ void TokenStreamCall::Write(v1::TokenStreamRequest request) {
 void TokenStreamCall::Close() {
   if (std::exchange(closed_, true)) return;
   context_.TryCancel();
-  if (idle_) NothingFollows();
+  std::unique_lock lock(mu_);
+  const bool paused = !reading_ && !ended_;
+  lock.unlock();
+  if (paused) NothingFollows();
 }
 
 void TokenStreamCall::OnReadDone(bool ok) {
-  loop_->Post([self = self_, ok] { ok ? self->Deal() : self->NothingFollows(); });
+  bool first = false;
+  {
+    std::lock_guard lock(mu_);
+    if (ok) {
+      first = arrived_.Add(std::move(batch_));
+      batch_.Clear();
+    }
+    ended_ = !ok;
+    reading_ = ok && arrived_.HasRoom();
+    if (reading_) StartRead(&batch_);
+  }
+  if (!ok) return loop_->Post([self = self_] { self->NothingFollows(); });
+  if (first) loop_->Post([self = self_] { self->Deal(); });
 }
 
 void TokenStreamCall::OnWriteDone(bool) {
+  std::unique_lock lock(mu_);
+  writing_ = false;
+  const bool wanted = std::exchange(wanted_, false);
+  lock.unlock();
+  if (!wanted) return;
   loop_->Post([self = self_] {
-    self->writing_ = false;
     if (!self->closed_ && !self->over_) self->hooks_.writable();
   });
 }
 
 void TokenStreamCall::Deal() {
-  idle_ = true;
-  if (!closed_) hooks_.batch(batch_);
-  if (closed_) return NothingFollows();
-  idle_ = false;
-  StartRead(&batch_);
+  std::unique_lock lock(mu_);
+  const std::vector<v1::TokenBatch> batches = arrived_.TakeAll();
+  lock.unlock();
+  for (const v1::TokenBatch& batch : batches) {
+    if (!closed_) hooks_.batch(batch);
+  }
+  lock.lock();
+  if (over_ || reading_ || ended_) return;
+  reading_ = !closed_;
+  if (reading_) return StartRead(&batch_);
+  lock.unlock();
+  NothingFollows();
 }
 
 // No read is under way and none will be; a write may be. From here on gRPC may finish the call.

@@ -1,16 +1,18 @@
-// TokenStreamCall: the router's side of one StreamTokens call, driven by a loop. A batch is read
-// only when the loop has dealt with the one before, and one request is written at a time. The call
-// has no deadline: requests have theirs, and a peer that is silent is noticed by the keepalive of
-// its connection (services/rpc/rpc.h).
+// TokenStreamCall: the router's side of one StreamTokens call, driven by a loop. Batches are read
+// ahead of the loop up to a limit (ReadAhead), and one request is written at a time. The call has
+// no deadline: requests have theirs, and a peer that is silent is noticed by the keepalive of its
+// connection (services/rpc/rpc.h).
 #pragma once
 
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <string>
 
 #include "absl/status/status.h"
 #include "grpcpp/grpcpp.h"
 #include "proto/decode_worker.grpc.pb.h"
+#include "services/rpc/bidi_stream.h"
 #include "services/shell/loop.h"
 
 namespace skein::services {
@@ -20,7 +22,7 @@ class TokenStreamCall final
  public:
   struct Hooks {
     std::function<void(const v1::TokenBatch&)> batch;  // on the loop, not after Close
-    std::function<void()> writable;           // on the loop: a write has ended; not after Close
+    std::function<void()> writable;           // on the loop, once after a Writable that was false
     std::function<void(absl::Status)> ended;  // on the loop, at most once, not after Close
     std::function<void()> done;               // on a gRPC thread, once, the last thing that happens
   };
@@ -30,7 +32,7 @@ class TokenStreamCall final
                                                Loop* loop, Hooks hooks);
 
   // The rest on the loop.
-  bool Writable() const { return !writing_ && !over_; }
+  bool Writable();
   // REQUIRES: Writable.
   void Write(v1::TokenStreamRequest request);
   // The other side sees the call cancelled; no hook but done follows.
@@ -51,10 +53,15 @@ class TokenStreamCall final
   const std::unique_ptr<v1::DecodeWorker::Stub> stub_;
   grpc::ClientContext context_;
   v1::TokenStreamRequest request_;
-  v1::TokenBatch batch_;
-  // On the loop.
+  v1::TokenBatch batch_;  // while `reading_`
+  std::mutex mu_;
+  // With mu_ held.
+  ReadAhead<v1::TokenBatch> arrived_;
+  bool reading_ = true;
+  bool ended_ = false;  // nothing follows what has arrived
   bool writing_ = false;
-  bool idle_ = false;    // no read is under way
+  bool wanted_ = false;  // somebody waits for the write's end
+  // On the loop.
   bool closed_ = false;  // no hook may run
   bool over_ = false;    // nothing is read or written any more
   std::shared_ptr<TokenStreamCall> self_;

@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "engine/checkpoint/generation_config.h"
+#include "engine/checkpoint/rope_config.h"
 #include "nlohmann/json.hpp"
 
 namespace skein::services {
@@ -40,6 +41,10 @@ absl::Status ReadConfig(const std::string& text, ServedModel* model) {
     if (count(name) > 0 && count(name) < INT32_MAX) continue;
     return absl::InvalidArgumentError(
         absl::StrCat("config.json: ", name, " is not a number above 0"));
+  }
+  // Scaling that workers refuse extends nothing here.
+  if (const auto rope = engine::ParseRopeConfig(json, model->max_positions); rope.ok()) {
+    model->max_positions = engine::ExtendedPositions(*rope, model->max_positions);
   }
   const auto eos = json.find("eos_token_id");
   if (eos == json.end()) return absl::OkStatus();

@@ -32,7 +32,7 @@ struct ServedModel {
   std::optional<engine::ChatTemplate> chat_template;
   // Of generation_config.json or config.json, and the tokenizer's; all below vocab_size.
   std::vector<int32_t> eos_ids;
-  int64_t max_positions = 0;  // prompt and output together
+  int64_t max_positions = 0;  // prompt and output together, as far as YaRN extends them
   int64_t vocab_size = 0;     // tokens that can be computed: rows of the embedding
   SamplingDefaults defaults;
   std::optional<int64_t>

@@ -22,17 +22,36 @@ TEST(ModelsTest, GenerationConfigGivesTheDefaults) {
   EXPECT_EQ(model->vocab_size, 2048);
 }
 
-// Engines refuse a stop token that has no row of the embedding.
-TEST(ModelsTest, EndOfTextIdsAreBelowTheVocabulary) {
-  const std::filesystem::path dir = std::filesystem::path(::testing::TempDir()) / "eos";
+// A model "m" with fledgling's tokenizer and this config.json.
+absl::StatusOr<Models> LoadWith(const std::string& name, const std::string& config) {
+  const std::filesystem::path dir = std::filesystem::path(::testing::TempDir()) / name;
   std::filesystem::create_directories(dir);
-  for (const char* name : {"tokenizer.json", "tokenizer_config.json"}) {
-    std::filesystem::copy_file(std::filesystem::path(kFledgling) / name, dir / name,
+  for (const char* file : {"tokenizer.json", "tokenizer_config.json"}) {
+    std::filesystem::copy_file(std::filesystem::path(kFledgling) / file, dir / file,
                                std::filesystem::copy_options::overwrite_existing);
   }
-  std::ofstream(dir / "config.json")
-      << R"({"max_position_embeddings": 100, "vocab_size": 5, "eos_token_id": [4, 5, -1]})";
-  const auto models = Models::Load({"m=" + dir.string()});
+  std::ofstream(dir / "config.json") << config;
+  return Models::Load({"m=" + dir.string()});
+}
+
+// The limit of a request is the engine's: YaRN extends the length that the file names.
+TEST(ModelsTest, YarnExtendsThePositions) {
+  const auto models = LoadWith(
+      "yarn", R"({"max_position_embeddings": 32768, "vocab_size": 2048, "rope_scaling": {"type": )"
+              R"("yarn", "factor": 4.0, "original_max_position_embeddings": 32768}})");
+  ASSERT_TRUE(models.ok()) << models.status();
+  EXPECT_EQ(models->Find("m")->max_positions, 131072);
+  const auto refused =
+      LoadWith("dynamic", R"({"max_position_embeddings": 32768, "vocab_size": 2048, )"
+                          R"("rope_scaling": {"type": "dynamic", "factor": 4.0}})");
+  ASSERT_TRUE(refused.ok()) << refused.status();
+  EXPECT_EQ(refused->Find("m")->max_positions, 32768);
+}
+
+// Engines refuse a stop token that has no row of the embedding.
+TEST(ModelsTest, EndOfTextIdsAreBelowTheVocabulary) {
+  const auto models = LoadWith(
+      "eos", R"({"max_position_embeddings": 100, "vocab_size": 5, "eos_token_id": [4, 5, -1]})");
   ASSERT_TRUE(models.ok()) << models.status();
   const std::vector<int32_t>& eos = models->Find("m")->eos_ids;
   EXPECT_EQ(std::count(eos.begin(), eos.end(), 4), 1);

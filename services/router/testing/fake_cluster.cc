@@ -105,9 +105,9 @@ void FakeCluster::BreakRouterStreams() {
   routers_.clear();
 }
 
-grpc::ServerBidiReactor<v1::RouterMessage, v1::OrchestratorRouterMessage>*
+grpc::ServerBidiReactor<v1::RouterMessages, v1::OrchestratorRouterMessages>*
 FakeCluster::ConnectRouter(grpc::CallbackServerContext* context) {
-  using Stream = ServerStream<v1::RouterMessage, v1::OrchestratorRouterMessage>;
+  using Stream = ServerStream<v1::RouterMessages, v1::OrchestratorRouterMessages>;
   auto stream = Stream::Make(context, [](std::function<void()> hook) { hook(); });
   std::unique_lock<std::mutex> lock(mutex_);
   const uint64_t session = scheduler::FirstNumberOf(1) + ++sessions_;
@@ -131,7 +131,7 @@ FakeCluster::ConnectRouter(grpc::CallbackServerContext* context) {
 void FakeCluster::Take(uint64_t router, const v1::RouterMessage& message, const Script& script) {
   const auto it = routers_.find(router);
   if (it == routers_.end()) return;
-  if (!it->second.counters.Take(message).ok()) std::abort();
+  if (!it->second.counters.Take(message, 0).ok()) std::abort();
   v1::OrchestratorRouterMessage answer;
   switch (message.message_case()) {
     case v1::RouterMessage::kHello: {
@@ -163,7 +163,7 @@ void FakeCluster::Take(uint64_t router, const v1::RouterMessage& message, const 
 
 void FakeCluster::Send(uint64_t router, v1::OrchestratorRouterMessage message) {
   Router& to = routers_.at(router);
-  to.counters.Stamp(&message);
+  to.counters.Stamp(&message, 0);
   to.stream->Write(std::move(message));
 }
 

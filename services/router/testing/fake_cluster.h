@@ -72,7 +72,7 @@ class FakeCluster final : public v1::Orchestrator::CallbackService,
   // Ends all token streams, as a worker does that stops.
   void BreakTokenStreams();
 
-  grpc::ServerBidiReactor<v1::RouterMessage, v1::OrchestratorRouterMessage>* ConnectRouter(
+  grpc::ServerBidiReactor<v1::RouterMessages, v1::OrchestratorRouterMessages>* ConnectRouter(
       grpc::CallbackServerContext* context) override;
   grpc::ServerUnaryReactor* ListModels(grpc::CallbackServerContext* context,
                                        const v1::ListModelsRequest* request,
@@ -82,7 +82,7 @@ class FakeCluster final : public v1::Orchestrator::CallbackService,
 
  private:
   struct Router {
-    std::shared_ptr<ServerStream<v1::RouterMessage, v1::OrchestratorRouterMessage>> stream;
+    std::shared_ptr<ServerStream<v1::RouterMessages, v1::OrchestratorRouterMessages>> stream;
     MessageCounters counters;
   };
 

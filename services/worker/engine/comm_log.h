@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "engine/comm/comm_ledger.h"
+#include "engine/comm/paths/comm_ledger.h"
 
 namespace skein::services {
 

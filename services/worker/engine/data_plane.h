@@ -4,7 +4,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "engine/transport/ucx_options.h"
+#include "engine/ucx/ucx_options.h"
 #include "services/worker/process/worker_options.h"
 
 namespace skein::services {

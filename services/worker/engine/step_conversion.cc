@@ -36,7 +36,8 @@ absl::StatusOr<engine::SequenceHandle> StepConversion::HandleOf(
       {.prompt = {spec, &spec->prompt},
        .sampling = probe ? ProbeSampling()
                          : std::make_shared<const engine::SamplingParams>(SamplingFrom(*spec)),
-       .prompt_logprobs = spec->want_prompt_logprobs});
+       // One with an output was prefilled elsewhere: these logprobs have been told.
+       .prompt_logprobs = spec->want_prompt_logprobs && sequence.output == nullptr});
   if (!handle.ok()) return handle;
   if (!probe) {
     handles_.emplace(Key{sequence.id, sequence.epoch}, *handle);

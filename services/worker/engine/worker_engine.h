@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "engine/comm/path_fabric.h"
+#include "engine/comm/paths/path_fabric.h"
 #include "engine/device/copy_stream.h"
 #include "engine/engine.h"
 #include "engine/handoff/staging_receiver.h"

@@ -30,11 +30,28 @@ void Refresh(DecodeShell* shell, const std::string& model, Metrics* metrics) {
   const auto copy = shell->Look();
   if (!copy.has_value()) return;
   const auto& [snapshot, invariants] = *copy;
-  // Until their KV is here.
-  RefreshLoad(snapshot.load, {.deferred = snapshot.load.queued_requests}, model, metrics);
+  // Deferred: until their KV is here.
+  RefreshLoad(snapshot.load,
+              {.capacity = snapshot.preempted,
+               .deferred = snapshot.load.queued_requests - snapshot.preempted},
+              model, metrics);
   const Metrics::Labels labels = {{"model_name", model}};
   metrics->Total("skein_output_tokens_computed_total", "Output tokens computed.", labels,
                  snapshot.output_tokens);
+  metrics->Total("vllm:num_preemptions_total",
+                 "Times that a request gave its KV blocks up for another one.", EngineLabels(model),
+                 snapshot.preemptions);
+  metrics->Total("skein_recomputed_tokens_total",
+                 "Tokens of prompts and outputs computed anew after a preemption.", labels,
+                 snapshot.recomputed_tokens);
+  const auto blocks = [&](const char* state, int64_t count) {
+    metrics
+        ->Gauge("skein_kv_blocks", "KV blocks, by state.",
+                {{"model_name", model}, {"state", state}})
+        .Set(static_cast<double>(count));
+  };
+  blocks("quarantined", snapshot.blocks.quarantined);
+  blocks("claimed", snapshot.load.claimed_blocks);
   RefreshSteps(snapshot.steps, snapshot.probes, model, metrics);
   const auto buffers = [&](const char* state, int64_t count) {
     metrics

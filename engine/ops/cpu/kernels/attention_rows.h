@@ -1,5 +1,5 @@
-// What both ways of attention share, over the Simd of the including file (include one simd_*.h and
-// simd_math.h before): a unit's rows from queries to results, and its keys in chunks.
+// Code that both attention kernels share, over the Simd of the including file (include one simd_*.h
+// and simd_math.h before): a unit's rows from queries to results, and its keys in chunks.
 //
 // FlashAttention-2 (Dao 2023, Algorithm 1) for one KV head: keys come in chunks of up to
 // kAttentionChunkKeys, and every row keeps a running maximum and sum.
@@ -146,7 +146,7 @@ class ChunkWalk {
   }
 
  private:
-  // As much as memory delivers while one request is on its way, and some more.
+  // More than memory delivers in the latency of one request.
   static constexpr int64_t kAheadBytes = 8192;
 
   SKEIN_INLINE void PrefetchRow(const Kv* row) const {

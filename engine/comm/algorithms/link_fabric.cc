@@ -1,0 +1,16 @@
+#include "engine/comm/algorithms/link_fabric.h"
+
+#include <utility>
+
+#include "engine/comm/algorithms/link_communicator.h"
+
+namespace skein::engine {
+
+absl::StatusOr<std::unique_ptr<Communicator>> LinkFabric::MakeGroup(
+    GroupId id, std::span<const std::string> addresses, int rank) {
+  auto link = MakeLink(id, addresses, rank);
+  if (!link.ok()) return link.status();
+  return std::make_unique<LinkCommunicator>(*std::move(link));
+}
+
+}  // namespace skein::engine

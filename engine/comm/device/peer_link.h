@@ -1,0 +1,63 @@
+// A Link between devices of one node, without the host's memory: the receiver copies straight out
+// of the sender's memory. Internal to engine/comm.
+//
+// For each message the sender tells over the hosts' link where the bytes lie (that link also sees
+// sizes that differ, peers that never call, stall or died), the receiver copies them on a stream of
+// its own and, when that is done, says so; then the sender's buffer is the caller's again. So a
+// Wait costs two words on the hosts' link, whatever the bytes.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "engine/comm/algorithms/link.h"
+#include "engine/device/peer_opener.h"
+
+namespace skein::engine {
+
+class PeerMemory : public LinkMemory {
+ public:
+  virtual absl::StatusOr<PeerPlace> Export(const std::byte* data) = 0;
+  // Where this process's Copy reads it, for as long as the memory lives. UNAVAILABLE when this
+  // device cannot.
+  virtual absl::StatusOr<const std::byte*> Import(const PeerPlace& place) = 0;
+  // Until all that was started is done; what failed since the last one.
+  virtual absl::Status Finish() = 0;
+};
+
+class PeerLink : public Link {
+ public:
+  // `hosts` is the same group's link between the hosts. `memory` is the link's alone.
+  PeerLink(std::unique_ptr<Link> hosts, std::unique_ptr<PeerMemory> memory)
+      : hosts_(std::move(hosts)), memory_(std::move(memory)) {}
+
+  int Rank() const override { return hosts_->Rank(); }
+  int Size() const override { return hosts_->Size(); }
+  void Send(int to, std::span<const std::byte> data, Signature signature) override;
+  void Receive(int from, std::span<std::byte> data, Signature signature) override;
+  absl::Status Wait(CommDeadline deadline) override;
+  absl::Status Health() override { return hosts_->Health(); }
+  LinkMemory* Memory() override { return memory_.get(); }
+  void Abort(const absl::Status& reason) override { hosts_->Abort(reason); }
+
+ private:
+  struct Message {
+    bool outgoing = false;
+    int peer = 0;
+    std::span<std::byte> data;
+    Signature signature = 0;
+    PeerPlace place;
+  };
+
+  absl::Status Tell(CommDeadline deadline);
+  absl::Status CopyIn();
+  absl::Status Acknowledge(CommDeadline deadline);
+
+  const std::unique_ptr<Link> hosts_;
+  const std::unique_ptr<PeerMemory> memory_;
+  std::vector<Message> messages_;  // since the last Wait
+};
+
+}  // namespace skein::engine

@@ -1,0 +1,231 @@
+#include "engine/comm/paths/path_fabric.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "absl/strings/str_cat.h"
+#include "engine/comm/device/device_fabric.h"
+#include "engine/comm/group_key.h"
+#include "engine/comm/paths/member_address.h"
+#include "engine/comm/paths/tried_communicator.h"
+#include "scheduler/vocabulary/check.h"
+
+namespace skein::engine {
+namespace {
+
+constexpr size_t kTrialWords = 8;  // of a rank
+
+// A group that waits for the trial of another way has another name; no id that callers use ends so.
+GroupId SpareOf(GroupId id) {
+  return {id.high ^ 0xd1b54a32d192ed03u, id.low ^ 0x9e3779b97f4a7c15u};
+}
+
+// What `rank` sends in a group's trial.
+uint64_t TrialWord(GroupId id, int rank, size_t word) {
+  uint64_t value = id.high ^ (id.low * 0x9e3779b97f4a7c15u) ^
+                   (static_cast<uint64_t>(rank + 1) * kTrialWords + word);
+  value = (value ^ (value >> 30)) * 0xbf58476d1ce4e5b9u;  // most of SplitMix64's finaliser
+  return value ^ (value >> 27);
+}
+
+// OK only when every rank has come here.
+absl::Status Meet(Communicator* group, CommDeadline deadline) {
+  return group->AllReduce(nullptr, 0, DType::kF32, deadline);
+}
+
+}  // namespace
+
+struct PathFabric::Members {
+  std::vector<CommMember> all;  // by rank
+  std::vector<std::string> host;
+  int rank = 0;
+};
+
+// Memory of the device for trials, kept until the fabric's end: others may have it open. All of it
+// is there from the start, for a trial asks nothing of the device's own stream, which may be
+// recording a graph just then.
+class PathFabric::Cells {
+ public:
+  // Of more than a trial of kCellRanks needs, as many as trials may be at once.
+  static constexpr size_t kCellRanks = 256, kCells = 64;
+  static constexpr size_t kCellBytes = kCellRanks * kTrialWords * sizeof(uint64_t);
+
+  Cells(std::shared_ptr<Device> device, void* memory)
+      : device_(std::move(device)), memory_(static_cast<std::byte*>(memory)) {
+    for (size_t i = 0; i < kCells; ++i) free_.push_back(memory_ + i * kCellBytes);
+  }
+  ~Cells() { device_->Free(memory_, kCells * kCellBytes); }
+
+  absl::StatusOr<std::byte*> Take(size_t bytes) {
+    const std::lock_guard lock(mutex_);
+    if (free_.empty() || bytes > kCellBytes) {
+      return absl::ResourceExhaustedError("the device has no memory left to try this path");
+    }
+    std::byte* const cell = free_.back();
+    free_.pop_back();
+    return cell;
+  }
+
+  void GiveBack(std::byte* cell) {
+    const std::lock_guard lock(mutex_);
+    free_.push_back(cell);
+  }
+
+ private:
+  const std::shared_ptr<Device> device_;
+  std::byte* const memory_;
+  std::mutex mutex_;
+  std::vector<std::byte*> free_;
+};
+
+PathFabric::PathFabric(CommMember self, CommWays ways, CommDevice device, PathFabricOptions options)
+    : self_(std::move(self)),
+      ways_(std::move(ways)),
+      on_(std::move(device)),
+      options_(std::move(options)),
+      address_(SealMember({self_, ways_.host->Address()})),
+      ledger_(std::make_shared<CommLedger>()) {
+  SKEIN_CHECK(self_.gpu.empty() == (on_.device == nullptr));
+  SKEIN_CHECK((on_.device == nullptr) == (on_.copies == nullptr));
+  SKEIN_CHECK(self_.realm.empty() == (ways_.ipc == nullptr));
+  SKEIN_CHECK((self_.nccl_version == 0) == (ways_.nccl == nullptr));
+}
+
+PathFabric::~PathFabric() = default;
+
+absl::StatusOr<std::unique_ptr<PathFabric>> PathFabric::Make(CommMember self, CommWays ways,
+                                                             CommDevice device,
+                                                             PathFabricOptions options) {
+  const std::shared_ptr<Device> on = device.device;
+  std::unique_ptr<PathFabric> fabric(
+      new PathFabric(std::move(self), std::move(ways), std::move(device), std::move(options)));
+  if (on == nullptr) return fabric;
+  const absl::StatusOr<void*> memory = on->Alloc(Cells::kCells * Cells::kCellBytes);
+  if (!memory.ok()) return memory.status();
+  fabric->cells_ = std::make_unique<Cells>(on, *memory);
+  const absl::Status cleared = on->Synchronize();
+  if (!cleared.ok()) return cleared;
+  return fabric;
+}
+
+absl::StatusOr<std::unique_ptr<Communicator>> PathFabric::MakeGroup(
+    GroupId id, std::span<const std::string> addresses, int rank) {
+  const absl::Status checked = CheckMembers(addresses, rank, address_, [](const std::string& one) {
+    return OpenMember(one).has_value();
+  });
+  if (!checked.ok()) return checked;
+  Members members;
+  members.rank = rank;
+  for (const std::string& address : addresses) {
+    MemberAddress opened = *OpenMember(address);
+    members.all.push_back(std::move(opened.member));
+    members.host.push_back(std::move(opened.host));
+  }
+  const absl::StatusOr<PathChoice> choice = ChoosePath(members.all);
+  if (!choice.ok()) return choice.status();
+  const int ranks = static_cast<int>(addresses.size());
+  if (on_.device != nullptr) ledger_->Explain(ranks, choice->path, choice->why_not);
+  if (choice->path != CommPath::kHost && !choice->wanted) {
+    return MakeTried(choice->path, id, members);
+  }
+  auto below = MakeBelow(choice->path, id, members);
+  if (!below.ok()) return below;
+  return MakeMeteredCommunicator(OnDevice(choice->path, *std::move(below)), ledger_,
+                                 [path = choice->path] { return path; });
+}
+
+absl::StatusOr<std::unique_ptr<Communicator>> PathFabric::MakeBelow(CommPath path, GroupId id,
+                                                                    const Members& members) {
+  Fabric* const way = path == CommPath::kIpc    ? ways_.ipc.get()
+                      : path == CommPath::kNccl ? ways_.nccl.get()
+                                                : ways_.host.get();
+  return way->MakeGroup(id, members.host, members.rank);
+}
+
+std::unique_ptr<Communicator> PathFabric::OnDevice(CommPath path,
+                                                   std::unique_ptr<Communicator> below) {
+  if (on_.device == nullptr) return below;
+  return MakeDeviceCommunicator(
+      std::move(below), on_.device,
+      path == CommPath::kHost ? DevicePath::kHostStaged : DevicePath::kOnDevice);
+}
+
+// If this rank alone cannot use a path at all, it breaks the path for the ranks that wait for it.
+absl::StatusOr<std::unique_ptr<Communicator>> PathFabric::MakeTried(CommPath path, GroupId id,
+                                                                    const Members& members) {
+  auto first = MakeBelow(path, id, members);
+  if (!first.ok()) {
+    const absl::Status why = first.status();
+    first = MakeBelow(CommPath::kHost, id, members);
+    if (!first.ok()) return first;
+    (*first)->Abort(absl::UnavailableError(
+        absl::StrCat("rank ", members.rank, ": ", std::string(why.message()))));
+  }
+  auto second = MakeBelow(CommPath::kHost, SpareOf(id), members);
+  if (!second.ok()) return second;
+  const int ranks = static_cast<int>(members.all.size());
+  const Trial trial = {
+      .meet = [below = second->get()](CommDeadline deadline) { return Meet(below, deadline); },
+      .run =
+          [this, id, below = first->get()](CommDeadline deadline) {
+            const absl::Status status = Try(below, id, deadline);
+            return status.ok() ? Meet(below, deadline) : status;
+          },
+      .max = options_.trial_max,
+      .refused = [this, path, ranks](const absl::Status& why) { Refused(path, ranks, why); }};
+  auto tried = std::make_unique<TriedCommunicator>(
+      OnDevice(path, *std::move(first)), OnDevice(CommPath::kHost, *std::move(second)), trial);
+  const auto taken = [path, group = tried.get()] {
+    return group->OnFirst() ? path : CommPath::kHost;
+  };
+  return MakeMeteredCommunicator(std::move(tried), ledger_, taken);
+}
+
+// Every rank's words reach all, in the device's memory.
+absl::Status PathFabric::Try(Communicator* below, GroupId id, CommDeadline deadline) {
+  const auto ranks = static_cast<size_t>(below->Size()), rank = static_cast<size_t>(below->Rank());
+  std::vector<uint64_t> wanted(ranks * kTrialWords), words(wanted.size(), 0);
+  for (size_t i = 0; i < wanted.size(); ++i) {
+    wanted[i] = TrialWord(id, static_cast<int>(i / kTrialWords), i % kTrialWords);
+  }
+  const size_t own = rank * kTrialWords;
+  for (size_t i = own; i < own + kTrialWords; ++i) words[i] = wanted[i];
+  const size_t bytes = words.size() * sizeof(uint64_t);
+  const absl::StatusOr<std::byte*> cell = cells_->Take(bytes);
+  if (!cell.ok()) return cell.status();
+  const absl::Status status = Exchange(below, {*cell, bytes}, bytes / ranks, &words, deadline);
+  cells_->GiveBack(*cell);
+  if (!status.ok() || words == wanted) return status;
+  return absl::UnavailableError(
+      absl::StrCat("rank ", rank, " received bytes that differ from those sent"));
+}
+
+absl::Status PathFabric::Exchange(Communicator* below, std::span<std::byte> cell, size_t each,
+                                  std::vector<uint64_t>* words, CommDeadline deadline) {
+  CopyStream* const copies = on_.copies.get();
+  const auto rank = static_cast<size_t>(below->Rank());
+  absl::Status status = copies->Copy(cell.data(), words->data(), cell.size());
+  const absl::Status sent = AwaitCopies(copies);
+  if (status.ok()) status = sent;
+  if (status.ok()) status = below->AllGather(cell.subspan(rank * each, each), cell, deadline);
+  if (!status.ok()) return status;
+  status = copies->Copy(words->data(), cell.data(), cell.size());
+  const absl::Status came = AwaitCopies(copies);
+  return status.ok() ? came : status;
+}
+
+void PathFabric::Refused(CommPath path, int ranks, const absl::Status& why) {
+  const std::string reason =
+      absl::StrCat(std::string(NameOf(path)), ": ", std::string(why.message()));
+  ledger_->Explain(ranks, CommPath::kHost, reason);
+  {
+    const std::lock_guard lock(mutex_);
+    if (!warned_.insert(absl::StrCat(ranks, " ", reason)).second) return;
+  }
+  if (!options_.warn) return;
+  options_.warn(absl::StrCat("a group of ", ranks, " ranks goes through the host: ", reason));
+}
+
+}  // namespace skein::engine

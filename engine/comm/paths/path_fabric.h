@@ -1,0 +1,96 @@
+// PathFabric: the Fabric of workers. Each group uses the fastest path that all its members support
+// (comm_path.h). Every rank decides this from the members' addresses alone.
+//
+// A path that should work is tried before the group's first call. If the trial fails at any rank (a
+// container that may not open the memory of another one, NCCL without a network), the whole group
+// falls back to the host's memory, and `warn` gets the reason at every rank (tried_communicator.h).
+// A path that a member demands (CommMember::wants) is used without a trial; if it fails, the group
+// is broken, and the error names the path and the rank. No rank waits longer than its deadlines.
+//
+// Buffers lie in the memory of `device`, and calls are ordered with its work as device_fabric.h
+// says, on every path; without a device they lie in the host's memory.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/comm/fabric.h"
+#include "engine/comm/paths/comm_ledger.h"
+#include "engine/comm/paths/comm_path.h"
+#include "engine/device/copy_stream.h"
+#include "engine/device/device.h"
+
+namespace skein::engine {
+
+// The fabrics of the paths; null where this machine has none. All share one address, that of
+// `host`.
+struct CommWays {
+  std::shared_ptr<Fabric> host;  // buffers in the host's memory
+  std::shared_ptr<Fabric> ipc;   // in the device's
+  std::shared_ptr<Fabric> nccl;
+};
+
+// Where the buffers lie. Null: in the host's memory.
+struct CommDevice {
+  std::shared_ptr<Device> device;
+  std::shared_ptr<CopyStream> copies;  // beside the device's work, for trials
+};
+
+struct PathFabricOptions {
+  std::function<void(const std::string&)> warn;  // any thread; once for each size, way and reason
+  std::chrono::milliseconds trial_max{20'000};   // of a way, once all members are there
+};
+
+class PathFabric final : public Fabric {
+ public:
+  // `self` has a GPU when there is a device, a realm when there is ways.ipc, a version of NCCL when
+  // there is ways.nccl. RESOURCE_EXHAUSTED: no memory on the device for trials.
+  static absl::StatusOr<std::unique_ptr<PathFabric>> Make(CommMember self, CommWays ways,
+                                                          CommDevice device,
+                                                          PathFabricOptions options);
+  ~PathFabric() override;
+
+  const std::string& Address() const override { return address_; }
+
+  // INVALID_ARGUMENT also where ChoosePath returns it.
+  absl::StatusOr<std::unique_ptr<Communicator>> MakeGroup(GroupId id,
+                                                          std::span<const std::string> addresses,
+                                                          int rank) override;
+
+  // What was moved so far. May be called from any thread.
+  std::vector<CommTotals> Totals() const { return ledger_->Totals(); }
+
+ private:
+  struct Members;
+  class Cells;
+
+  PathFabric(CommMember self, CommWays ways, CommDevice device, PathFabricOptions options);
+  absl::StatusOr<std::unique_ptr<Communicator>> MakeBelow(CommPath path, GroupId id,
+                                                          const Members& members);
+  std::unique_ptr<Communicator> OnDevice(CommPath path, std::unique_ptr<Communicator> below);
+  absl::StatusOr<std::unique_ptr<Communicator>> MakeTried(CommPath path, GroupId id,
+                                                          const Members& members);
+  absl::Status Try(Communicator* below, GroupId id, CommDeadline deadline);
+  absl::Status Exchange(Communicator* below, std::span<std::byte> cell, size_t each,
+                        std::vector<uint64_t>* words, CommDeadline deadline);
+  void Refused(CommPath path, int ranks, const absl::Status& why);
+
+  const CommMember self_;
+  const CommWays ways_;
+  const CommDevice on_;
+  const PathFabricOptions options_;
+  const std::string address_;
+  const std::shared_ptr<CommLedger> ledger_;
+  std::unique_ptr<Cells> cells_;
+  std::mutex mutex_;
+  std::set<std::string> warned_;
+};
+
+}  // namespace skein::engine

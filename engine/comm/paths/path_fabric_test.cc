@@ -1,0 +1,218 @@
+// PathFabric on far devices: which way a group takes, and what happens when it is refused.
+#include "engine/comm/paths/path_fabric.h"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/comm/conformance/checks.h"
+#include "engine/comm/conformance/values.h"
+#include "engine/comm/paths/worker_fabric.h"
+#include "engine/comm/testing/device_buffers.h"
+#include "engine/comm/testing/far_paths.h"
+#include "engine/comm/testing/ranks.h"
+
+namespace skein::engine {
+namespace {
+
+CommMember On(const std::string& node, const std::string& gpu) {
+  CommMember member{.gpu = node + gpu, .realm = node, .nccl_version = 22809};
+  for (const char* other : {"0", "1", "2", "3"}) member.reaches.push_back(node + other);
+  return member;
+}
+
+struct World {
+  // Rank r is members[r]; `lame` has `fault`.
+  World(std::vector<CommMember> members, int lame, FarFault fault)
+      : ranks(
+            [this, members = std::move(members), lame, fault]() -> std::unique_ptr<Fabric> {
+              const size_t rank = fabrics.size();
+              FarPaths paths{.self = members[rank]};
+              if (static_cast<int>(rank) == lame) paths.fault = fault;
+              paths.options.trial_max = std::chrono::milliseconds(500);
+              paths.options.warn = [this, rank](const std::string& what) {
+                const std::lock_guard lock(mutex);
+                warnings[rank].push_back(what);
+              };
+              FarPathFabric made = MakeFarPaths(paths);
+              fabrics.push_back(made.fabric.get());
+              return MakeBufferedFabric(std::move(made.fabric), made.device);
+            },
+            static_cast<int>(members.size())) {}
+
+  // The only way that bytes went, at all ranks; "" if there are several.
+  std::string Way() const {
+    std::string way;
+    for (const PathFabric* fabric : fabrics) {
+      for (const CommTotals& totals : fabric->Totals()) {
+        const std::string name(NameOf(totals.path));
+        if (!way.empty() && way != name) return "";
+        way = name;
+        EXPECT_GT(totals.bytes, 0u);
+        EXPECT_GT(totals.busy_seconds, 0.0);
+        EXPECT_GT(totals.best_gb_per_s, 0.0);
+        EXPECT_EQ(totals.ranks, ranks.Ranks());
+      }
+    }
+    return way;
+  }
+
+  std::mutex mutex;
+  std::map<size_t, std::vector<std::string>> warnings;
+  std::vector<PathFabric*> fabrics;
+  TestingRanks ranks;
+};
+
+TEST(PathFabric, OneNodeTakesIpc) {
+  World world({On("a", "0"), On("a", "1"), On("a", "1")}, -1, FarFault::kNone);
+  for (int round = 0; round < 2; ++round) {
+    ExpectOk(TestingRanks::Run(world.ranks.GroupOfAll(), CheckEverything));
+  }
+  EXPECT_EQ(world.Way(), "ipc");
+  EXPECT_TRUE(world.warnings.empty());
+}
+
+TEST(PathFabric, TwoNodesTakeNccl) {
+  World world({On("a", "0"), On("a", "1"), On("b", "1")}, -1, FarFault::kNone);
+  ExpectOk(TestingRanks::Run(world.ranks.GroupOfAll(), CheckEverything));
+  EXPECT_EQ(world.Way(), "nccl");
+  EXPECT_EQ(world.fabrics[1]->Totals()[0].why_not,
+            "ipc: rank 2 differs from rank 0 in node, container or user");
+}
+
+TEST(PathFabric, WhatNoneOfTheFastOnesServesGoesThroughTheHost) {
+  World world({On("a", "0"), On("b", "1"), On("b", "1")}, -1, FarFault::kNone);
+  ExpectOk(TestingRanks::Run(world.ranks.GroupOfAll(), CheckEverything));
+  EXPECT_EQ(world.Way(), "host");
+  EXPECT_TRUE(world.warnings.empty());
+}
+
+// Whatever is wrong at one rank alone, all ranks take the host's way, and say why.
+class Refusals : public testing::TestWithParam<std::pair<FarFault, const char*>> {};
+
+TEST_P(Refusals, OnIpc) {
+  const auto [fault, why] = GetParam();
+  for (const int lame : {0, 2}) {
+    SCOPED_TRACE(lame);
+    World world({On("a", "0"), On("a", "1"), On("a", "2")}, lame, fault);
+    for (const auto check : {CheckEverything, CheckAllReduce}) {
+      ExpectOk(TestingRanks::Run(world.ranks.GroupOfAll(), check));
+    }
+    EXPECT_EQ(world.Way(), "host");
+    const std::string rank = "rank " + std::to_string(lame);
+    for (size_t r = 0; r < 3; ++r) {
+      ASSERT_GE(world.warnings[r].size(), 1u);
+      EXPECT_LE(world.warnings[r].size(), 2u);  // who first gives up may change, of two deadlines
+      const std::string& said = world.warnings[r][0];
+      EXPECT_EQ(said.find("a group of 3 ranks goes through the host: ipc: "), 0u) << said;
+      EXPECT_NE(said.find(why), std::string::npos) << said;
+      if (fault != FarFault::kHangs) {
+        EXPECT_NE(said.find(rank), std::string::npos) << said;
+      }
+      EXPECT_EQ(world.fabrics[r]->Totals()[0].why_not.find("ipc: "), 0u);
+    }
+  }
+}
+
+TEST_P(Refusals, OnNccl) {
+  const auto [fault, why] = GetParam();
+  if (fault == FarFault::kMayNotOpen) GTEST_SKIP() << "NCCL opens nothing";
+  World world({On("a", "0"), On("b", "1"), On("c", "2")}, 1, fault);
+  ExpectOk(TestingRanks::Run(world.ranks.GroupOfAll(), CheckEverything));
+  EXPECT_EQ(world.Way(), "host");
+  EXPECT_EQ(world.warnings.size(), 3u);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Refusals,
+                         testing::Values(std::pair(FarFault::kMayNotOpen,
+                                                   "the container forbids it"),
+                                         std::pair(FarFault::kCannotBegin, "no stream left"),
+                                         std::pair(FarFault::kHangs, ""),
+                                         std::pair(FarFault::kWrongBytes,
+                                                   "received bytes that differ from those sent")));
+
+// Nothing stands in for it: the error names the way and the rank, everywhere.
+TEST(PathFabric, AWantedWayThatIsRefusedBreaksTheGroup) {
+  std::vector<CommMember> members = {On("a", "0"), On("a", "1"), On("a", "2")};
+  members[2].wants = CommPath::kIpc;
+  World world(members, 1, FarFault::kMayNotOpen);
+  for (int round = 0; round < 2; ++round) {
+    for (const auto& end : TestingRanks::Run(world.ranks.GroupOfAll(), CheckAllReduce)) {
+      EXPECT_TRUE(absl::IsUnavailable(end)) << end;
+      const std::string said(end.message());
+      EXPECT_NE(said.find("ipc: rank 1 cannot open rank "), std::string::npos) << said;
+      EXPECT_NE(said.find("the container forbids it"), std::string::npos) << said;
+    }
+  }
+  EXPECT_TRUE(world.warnings.empty());
+}
+
+TEST(PathFabric, AWantedWayIsTaken) {
+  std::vector<CommMember> members = {On("a", "0"), On("a", "1")};
+  members[0].wants = CommPath::kNccl;
+  World world(members, -1, FarFault::kNone);
+  ExpectOk(TestingRanks::Run(world.ranks.GroupOfAll(), CheckEverything));
+  EXPECT_EQ(world.Way(), "nccl");
+}
+
+// No call waits longer than its deadline for a trial that takes more.
+TEST(PathFabric, ACallsDeadlineEndsTheTrial) {
+  World world({On("a", "0"), On("a", "1")}, -1, FarFault::kNone);
+  const std::vector<int> members = {0, 1};
+  auto alone = world.ranks.fabric(0)->MakeGroup({1, 1}, world.ranks.Addresses(members), 0);
+  ASSERT_TRUE(alone.ok()) << alone.status();
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(50);
+  EXPECT_TRUE(absl::IsDeadlineExceeded(CallOnce(0, alone->get(), deadline)));
+  EXPECT_TRUE(CheckBroken(alone->get()).ok());
+  // The other one hears of it, whenever it comes.
+  auto late = world.ranks.fabric(1)->MakeGroup({1, 1}, world.ranks.Addresses(members), 1);
+  ASSERT_TRUE(late.ok()) << late.status();
+  EXPECT_TRUE(absl::IsUnavailable(CallOnce(0, late->get(), Later())));
+  EXPECT_TRUE(world.warnings.empty());
+}
+
+TEST(PathFabric, GpusAndHostsDoNotMix) {
+  World world({On("a", "0"), On("a", "1")}, -1, FarFault::kNone);
+  const auto host = MakeHostFabric({.hosts = {.tls = "self,shm"}});
+  ASSERT_TRUE(host.ok()) << host.status();
+  const std::vector<std::string> addresses = {world.ranks.fabric(0)->Address(),
+                                              world.ranks.fabric(1)->Address(), (*host)->Address()};
+  for (Fabric* fabric : {world.ranks.fabric(0), static_cast<Fabric*>(host->get())}) {
+    const int rank = fabric == host->get() ? 2 : 0;
+    const auto made = fabric->MakeGroup({1, 1}, addresses, rank);
+    EXPECT_TRUE(absl::IsInvalidArgument(made.status())) << made.status();
+    EXPECT_EQ(std::string(made.status().message()),
+              "rank 2 is not on a GPU, rank 0 is: all ranks of a group must be on GPUs, or none");
+  }
+}
+
+TEST(HostFabric, GroupsGoThroughTheHost) {
+  std::vector<PathFabric*> fabrics;
+  TestingRanks ranks(
+      [&]() -> std::unique_ptr<Fabric> {
+        auto made = MakeHostFabric({.hosts = {.tls = "self,shm"}});
+        EXPECT_TRUE(made.ok()) << made.status();
+        fabrics.push_back(made->get());
+        return *std::move(made);
+      },
+      2);
+  ExpectOk(TestingRanks::Run(ranks.GroupOfAll(), CheckEverything));
+  ASSERT_EQ(fabrics[0]->Totals().size(), 1u);
+  EXPECT_EQ(fabrics[0]->Totals()[0].path, CommPath::kHost);
+  EXPECT_EQ(fabrics[0]->Totals()[0].why_not, "");
+}
+
+TEST(HostFabric, RefusesPathsOfGpus) {
+  const absl::Status status = MakeHostFabric({.path = CommPath::kNccl}).status();
+  EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
+  EXPECT_EQ(std::string(status.message()), "comm_path: 'nccl' takes a GPU (device cuda:N)");
+}
+
+}  // namespace
+}  // namespace skein::engine

@@ -1,0 +1,102 @@
+#include "engine/comm/ucx/ucx_fabric.h"
+
+#include <cstdlib>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "engine/comm/algorithms/host_memory.h"
+#include "engine/comm/group_key.h"
+#include "engine/comm/ucx/ucx_link_fabric.h"
+#include "engine/comm/ucx/ucx_mesh.h"
+#include "engine/host/process_watch.h"
+#include "engine/ucx/ucx_address.h"
+#include "engine/ucx/ucx_context.h"
+
+namespace skein::engine {
+namespace {
+
+class UcxLink : public Link {
+ public:
+  UcxLink(std::shared_ptr<UcxMesh> mesh, UcxGroup* group, int rank, int size)
+      : mesh_(std::move(mesh)), group_(group), rank_(rank), size_(size) {}
+  ~UcxLink() override { mesh_->RemoveGroup(group_); }
+
+  int Rank() const override { return rank_; }
+  int Size() const override { return size_; }
+  void Send(int to, std::span<const std::byte> data, Signature signature) override {
+    mesh_->Send(group_, to, data, signature);
+  }
+  void Receive(int from, std::span<std::byte> data, Signature signature) override {
+    mesh_->Receive(group_, from, data, signature);
+  }
+  absl::Status Wait(CommDeadline deadline) override { return mesh_->Wait(group_, deadline); }
+  absl::Status Health() override { return mesh_->Health(group_); }
+  LinkMemory* Memory() override { return &memory_; }
+  void Abort(const absl::Status& reason) override { mesh_->Abort(group_, reason); }
+
+ private:
+  const std::shared_ptr<UcxMesh> mesh_;
+  UcxGroup* const group_;
+  const int rank_;
+  const int size_;
+  HostMemory memory_;
+};
+
+class UcxFabric : public LinkFabric {
+ public:
+  UcxFabric(const UcxContext& context, std::unique_ptr<HostWire> host)
+      : address_(SealAddress(
+            {ThisProcess(), host == nullptr ? "" : host->name(), context.worker_address})),
+        mesh_(std::make_shared<UcxMesh>(context, std::move(host))) {}
+
+  const std::string& Address() const override { return address_; }
+
+  absl::StatusOr<std::unique_ptr<Link>> MakeLink(GroupId id, std::span<const std::string> addresses,
+                                                 int rank) override {
+    auto status = CheckMembers(addresses, rank, address_, [](const std::string& address) {
+      return OpenAddress(address).has_value();
+    });
+    if (!status.ok()) return status;
+    std::vector<UcxAddress> opened;
+    for (const auto& address : addresses) opened.push_back(*OpenAddress(address));
+    auto group = mesh_->AddGroup(KeyOf(id, addresses), opened, rank);
+    if (!group.ok()) return group.status();
+    return std::make_unique<UcxLink>(mesh_, *group, rank, static_cast<int>(addresses.size()));
+  }
+
+ private:
+  const std::string address_;
+  const std::shared_ptr<UcxMesh> mesh_;
+};
+
+// Room for a fragment in one segment of each transport, where the environment does not say
+// otherwise (fragments longer than a segment are slower, and right).
+std::vector<UcxSetting> Settings(const UcxOptions& options) {
+  std::vector<UcxSetting> settings;
+  const std::string bytes = absl::StrCat(kUcxSegmentBytes);
+  if (MayUseSharedMemory(options) && std::getenv("UCX_MM_SEG_SIZE") == nullptr &&
+      std::getenv("UCX_POSIX_SEG_SIZE") == nullptr && std::getenv("UCX_SYSV_SEG_SIZE") == nullptr) {
+    settings.emplace_back("MM_SEG_SIZE", bytes);
+  }
+  if (MayUseTcp(options) && std::getenv("UCX_TCP_TX_SEG_SIZE") == nullptr) {
+    settings.emplace_back("TX_SEG_SIZE", bytes);
+  }
+  return settings;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<LinkFabric>> MakeUcxLinkFabric(const UcxOptions& options) {
+  auto context = MakeUcxContext(options, Settings(options));
+  if (!context.ok()) return context.status();
+  auto host = MayUseSharedMemory(options) ? HostWire::Make() : nullptr;
+  return std::make_unique<UcxFabric>(*context, std::move(host));
+}
+
+absl::StatusOr<std::unique_ptr<Fabric>> MakeUcxFabric(const UcxOptions& options) {
+  return MakeUcxLinkFabric(options);
+}
+
+}  // namespace skein::engine

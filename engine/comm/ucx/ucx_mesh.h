@@ -1,0 +1,104 @@
+// UcxMesh: the worker of a UCX fabric and its groups, whose calls wait here. Internal to
+// engine/comm. Thread-safe.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <thread>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "engine/comm/ucx/early_groups.h"
+#include "engine/comm/ucx/ucx_peers.h"
+#include "engine/comm/ucx/wire_group.h"
+#include "engine/host/host_wire.h"
+#include "engine/ucx/ucx_context.h"
+
+namespace skein::engine {
+
+inline constexpr unsigned kCommMessage = 1;  // the active message's number
+// The longest message that UCX carries in one piece.
+inline constexpr size_t kUcxSegmentBytes = 64 << 10;
+
+// A group's end and the call that waits for it.
+struct UcxGroup {
+  WireGroup wire;
+  std::vector<UcxPeer*> peers;  // by rank; its own is null
+  std::condition_variable changed;
+  uint64_t changes = 0;
+  bool late = false;  // its own deadline broke it
+};
+
+class UcxMesh {
+ public:
+  // Without `host` everything goes over UCX.
+  UcxMesh(const UcxContext& context, std::unique_ptr<HostWire> host);
+  ~UcxMesh();
+
+  // `addresses` of the group's ranks. ALREADY_EXISTS; RESOURCE_EXHAUSTED: this process has no
+  // descriptors or memory left now.
+  absl::StatusOr<UcxGroup*> AddGroup(GroupKey key, std::span<const UcxAddress> addresses, int rank);
+  void RemoveGroup(UcxGroup* group);
+
+  void Send(UcxGroup* group, int to, std::span<const std::byte> data, Signature signature);
+  void Receive(UcxGroup* group, int from, std::span<std::byte> data, Signature signature);
+  absl::Status Wait(UcxGroup* group, CommDeadline deadline);
+  absl::Status Health(UcxGroup* group);
+  void Abort(UcxGroup* group, const absl::Status& reason);
+
+ private:
+  using Lock = std::unique_lock<std::mutex>;
+
+  static ucs_status_t OnUcxMessage(void* mesh, const void* header, size_t header_bytes, void* data,
+                                   size_t bytes, const ucp_am_recv_param_t* param);
+  void OnMessage(std::span<const std::byte> message);
+  void Arrived(const WireHeader& header, std::span<const std::byte> data);
+  void OnSent(const UcxOperation& operation);
+  void OnDeath();
+
+  Lock Enter();
+  void Breathe(Lock* lock);
+  bool Progress();
+  int MoveHost();
+  void Pump(UcxGroup* group);
+  void SendControls(UcxGroup* group);
+  void Changed(UcxGroup* group);
+  absl::Status Lacking(const UcxGroup& group) const;
+  bool Settled(UcxGroup* group, CommDeadline deadline);
+  bool Sleep(UcxGroup* group, CommDeadline deadline, bool stuck, Lock* lock);
+  bool SleepOnWorker(UcxGroup* group, CommDeadline deadline, Lock* lock);
+  bool Arm();
+  void Kick();
+  void Leave();
+  void SendLeftovers();
+
+  const UcxContext context_;
+  const std::unique_ptr<HostWire> host_;
+  int event_fd_ = -1;  // the worker's
+  int kick_fd_ = -1;   // ends the sleep on the worker
+  std::atomic<int> entering_{0};
+
+  std::mutex mutex_;  // guards the worker, the host's wire and all below
+  UcxPeers peers_;
+  std::map<GroupKey, std::unique_ptr<UcxGroup>> groups_;
+  EarlyGroups early_;
+  std::vector<UcxGroup*> to_send_controls_;
+
+  bool on_worker_ = false;               // a call sleeps on the worker,
+  UcxGroup* on_worker_group_ = nullptr;  // in a call of this group (null: the thread of leftovers)
+  bool disarmed_ = false;                // others took the worker's events since it fell asleep
+  int calls_ = 0;                        // Waits under way
+  std::vector<UcxGroup*> sleepers_;      // on their condition variables
+
+  bool stopping_ = false;
+  std::condition_variable leftovers_;
+  std::thread leftovers_thread_;
+};
+
+}  // namespace skein::engine

@@ -1,0 +1,108 @@
+// The connections of a UCX fabric, their peers, and what is being sent on them.
+// Internal to engine/comm. All calls under the fabric's lock.
+#pragma once
+
+#include <ucp/api/ucp.h>
+
+#include <cstddef>
+#include <functional>
+#include <list>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "engine/comm/ucx/wire_group.h"
+#include "engine/host/host_wire.h"
+#include "engine/host/process_watch.h"
+#include "engine/ucx/ucx_address.h"
+
+namespace skein::engine {
+
+struct UcxPeer;
+struct UcxGroup;
+
+// A message that is being sent. The wire reads header and data through it once it has room for
+// them; UCX passes its address to the callback.
+struct UcxOperation {
+  WireHeader header;
+  std::span<const std::byte> data;
+  std::vector<std::byte> owned;  // if the data is nobody else's
+  UcxPeer* peer = nullptr;
+  std::list<UcxOperation>::iterator self;
+  UcxGroup* group = nullptr;  // whose message it is part of; null: a control message
+  WireGroup::Outgoing* message = nullptr;
+  int to = 0;
+};
+
+struct UcxPeer {
+  class UcxPeers* owner = nullptr;
+  std::string process;                   // ThisProcess() there
+  std::unique_ptr<HostChannel> channel;  // if it is of this host; else, and if it is not closed,
+  ucp_ep_h ep = nullptr;
+  bool dead = false;
+  std::list<UcxOperation> operations;
+};
+
+class UcxPeers {
+ public:
+  // `on_sent` when an operation that Send left under way ends; `on_death` when a peer is lost. Both
+  // come from within Send, SendWaiting, LoseEnded, CloseAll or the worker's progress. `host` (null:
+  // everything goes over UCX) outlives this. The caller owns the worker, and destroys it after
+  // CloseAll and before this.
+  UcxPeers(ucp_worker_h worker, HostWire* host, std::function<void(const UcxOperation&)> on_sent,
+           std::function<void()> on_death);
+  ~UcxPeers();
+
+  // Connects at the first call for an address. A peer that cannot be reached is dead.
+  // RESOURCE_EXHAUSTED: this process has no descriptors or memory left now.
+  absl::StatusOr<UcxPeer*> Get(const UcxAddress& address);
+
+  // True: sent, and nothing refers to the operation any more. False: on_sent will be called.
+  bool Send(UcxPeer* peer, UcxOperation operation);
+
+  // Sends messages that waited for room in a ring of this host, and returns their number.
+  int SendWaiting();
+  // To be called before a sleep on HostWire::fd(). False if SendWaiting can send something now.
+  bool AwaitRoom();
+
+  // Marks peers as dead whose processes have ended and whose last messages were read. True if there
+  // were any.
+  bool LoseEnded();
+  // Readable when LoseEnded has something to do.
+  int ended_fd() const { return processes_.fd(); }
+
+  // Copies what operations of `group` have still to send, so that they no longer refer to its
+  // buffers.
+  void Disown(UcxGroup* group);
+
+  size_t under_way() const { return under_way_; }
+
+  // Closes all connections by force, in bounded time.
+  void CloseAll();
+
+ private:
+  static void OnSent(void* request, ucs_status_t status, void* user_data);
+  static void OnError(void* argument, ucp_ep_h ep, ucs_status_t status);
+  absl::Status Connect(const UcxAddress& address, UcxPeer* peer);
+  void Ended(UcxOperation* operation);
+  void Lost(UcxPeer* peer);
+  void Close(UcxPeer* peer);
+
+  const ucp_worker_h worker_;
+  HostWire* const host_;
+  const std::function<void(const UcxOperation&)> on_sent_;
+  const std::function<void()> on_death_;
+  ucp_datatype_t datatype_ = 0;
+  std::map<std::string, std::unique_ptr<UcxPeer>> peers_;
+  std::list<UcxOperation> spare_;  // most sends end at once and leave theirs unused
+  size_t under_way_ = 0;
+  std::vector<UcxPeer*> waiting_;  // for room in their rings
+  ProcessWatch processes_;
+  std::vector<UcxPeer*> ended_;  // their processes; last words are to be read
+  std::vector<ucs_status_ptr_t> closing_;
+};
+
+}  // namespace skein::engine

@@ -1,9 +1,0 @@
-#include "engine/cuda/emulated_backend.h"
-#include "engine/cuda/testing_device.h"
-
-namespace skein::engine {
-
-std::shared_ptr<Device> OpenTestingDevice() { return MakeEmulatedCudaDevice(); }
-CudaStream TestingStream() { return nullptr; }
-
-}  // namespace skein::engine

@@ -1,0 +1,86 @@
+// GroupEngine: one rank of the groups that share a checkpoint, each rank with its own weights
+// (views of the whole model) and its own KV pool. It runs alone, like any Engine, or together with
+// others; every step chooses (Flying Serving's switch, Shift Parallelism's modes), and both write
+// the same pool, each in blocks of its own layout.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "engine/device/device.h"
+#include "engine/engine.h"
+#include "engine/model/forward/step_rows.h"
+#include "engine/model/group/group_forward.h"
+#include "engine/model/model_engine.h"
+#include "engine/ops/ops.h"
+#include "engine/sampling/samplers.h"
+
+namespace skein::engine {
+
+class GroupEngine final : public Engine {
+ public:
+  // `ranks_max`: of the largest group, at least 2 (2 … 4096). Errors as MakeModelEngine's.
+  static absl::StatusOr<std::unique_ptr<GroupEngine>> Make(const std::string& model_dir,
+                                                           std::unique_ptr<Ops> ops,
+                                                           std::unique_ptr<Device> device,
+                                                           const ModelEngineOptions& options,
+                                                           int ranks_max);
+
+  const EngineSpec& Spec() const override { return loaded_->spec; }
+  std::span<const KvRegion> KvRegions() const override { return loaded_->regions; }
+
+  // A step of this rank alone, on sequences of layout tp = 1.
+  absl::Status Step(std::span<const SequenceStep> sequences,
+                    const std::function<void(int layer)>& layer_done,
+                    std::vector<SequenceResult>* results) override {
+    return alone_->Step(sequences, layer_done, results);
+  }
+
+  // A step of all ranks of part.all together: every rank is given the same sequences (block tables
+  // are its own), all of layout tp = P, and the same mode and deadline. Results are the same bits
+  // on every rank. A sequence's steps may change the mode freely: all modes of as many ranks share
+  // its KV.
+  //
+  // A sequence that one rank refuses is refused at all. INVALID_ARGUMENT: as Engine::Step, or a
+  // mode that this model cannot run in; nothing was run or sent. FAILED_PRECONDITION, at every
+  // rank: they were not given the same step of the same model (rows, what is wanted of them, seeds;
+  // penalties and such are taken on trust); nothing was run. UNAVAILABLE, DEADLINE_EXCEEDED: a
+  // collective failed. The step then counts as failed at every rank, whatever the others saw; its
+  // communicators are broken (aborted, so that nobody waits for the deadline) and the KV of its own
+  // tokens is undefined, but earlier KV is untouched and the engine stays usable: the same step may
+  // run again, in other company.
+  absl::Status StepTogether(const GroupPart& part, std::span<const SequenceStep> sequences,
+                            const std::function<void(int layer)>& layer_done,
+                            std::vector<SequenceResult>* results);
+
+  // Longest sequence in a group of so many ranks, whose blocks hold more tokens than one rank's.
+  int MaxPositions(int ranks) const;
+
+ private:
+  GroupEngine(std::shared_ptr<LoadedModel> loaded, GroupBuffers buffers, int ranks_max);
+
+  absl::StatusOr<ShardLayout> CheckPart(const GroupPart& part) const;
+  absl::Status Agree(const GroupPart& part, std::span<const SequenceStep> sequences,
+                     std::vector<SequenceResult>& results);
+  absl::Status RunTogether(const GroupPart& part, const ShardLayout& layout,
+                           std::span<const SequenceStep> sequences,
+                           const std::function<void(int layer)>& layer_done,
+                           std::vector<SequenceResult>& results);
+
+  std::shared_ptr<LoadedModel> loaded_;
+  std::unique_ptr<Engine> alone_;
+  GroupBuffers buffers_;
+  int ranks_max_;
+  EngineSpec group_spec_;  // spec with the group's max_positions
+  Samplers samplers_;
+  Batch batch_;  // of the current step
+  std::vector<LogitUse> logit_uses_;
+};
+
+}  // namespace skein::engine

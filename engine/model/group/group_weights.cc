@@ -1,0 +1,65 @@
+#include "engine/model/group/group_weights.h"
+
+#include <cstddef>
+#include <cstdint>
+
+#include "scheduler/vocabulary/check.h"
+
+namespace skein::engine {
+namespace {
+
+const void* ElementAt(const ConstMatrix& m, int64_t element) {
+  return static_cast<const std::byte*>(m.data) + element * static_cast<int64_t>(BytesOf(m.dtype));
+}
+
+// The outputs of a map: rows of [out, in], entries of the bias.
+Linear SliceOutputs(const Linear& full, const ShardRange& range) {
+  return {SliceRows(full.weight, range), SliceColumns(full.bias, range)};
+}
+
+// The inputs of a map; the bias whole or not at all.
+Linear SliceInputs(const Linear& full, const ShardRange& range, bool bias) {
+  return {SliceColumns(full.weight, range), bias ? full.bias : ConstVector{}};
+}
+
+ShardRange ColumnsOfHeads(const ShardRange& heads, int head_dim) {
+  return {heads.begin * head_dim, heads.count * head_dim};
+}
+
+}  // namespace
+
+ShardShape ShapeOf(const ModelConfig& config) {
+  return {config.num_heads, config.num_kv_heads, config.head_dim, config.intermediate_size,
+          config.vocab_size};
+}
+
+ConstMatrix SliceRows(const ConstMatrix& m, const ShardRange& range) {
+  if (m.empty()) return m;
+  SKEIN_CHECK(range.begin >= 0 && range.count >= 0 && range.end() <= m.rows);
+  return {ElementAt(m, range.begin * m.stride), m.dtype, range.count, m.cols, m.stride};
+}
+
+ConstMatrix SliceColumns(const ConstMatrix& m, const ShardRange& range) {
+  if (m.empty()) return m;
+  SKEIN_CHECK(range.begin >= 0 && range.count >= 0 && range.end() <= m.cols);
+  return {ElementAt(m, range.begin), m.dtype, m.rows, range.count, m.stride};
+}
+
+LayerWeights SliceLayer(const LayerWeights& full, const ShardLayout& layout, int head_dim) {
+  if (layout.mode.tp == 1) return full;
+  const ShardRange query = ColumnsOfHeads(layout.weight_heads, head_dim);
+  const ShardRange key_value = ColumnsOfHeads(layout.weight_kv_heads, head_dim);
+  const bool bias = layout.adds_output_bias();
+  LayerWeights w = full;
+  w.query = SliceOutputs(full.query, query);
+  w.key = SliceOutputs(full.key, key_value);
+  w.value = SliceOutputs(full.value, key_value);
+  w.attention_out = SliceInputs(full.attention_out, query, bias);
+  w.gate = SliceOutputs(full.gate, layout.intermediate);
+  w.up = SliceOutputs(full.up, layout.intermediate);
+  w.down = SliceInputs(full.down, layout.intermediate, bias);
+  w.gate_up = {};
+  return w;
+}
+
+}  // namespace skein::engine

@@ -1,0 +1,140 @@
+#include "engine/model/load/device_weights.h"
+
+#include <map>
+#include <utility>
+
+namespace skein::engine {
+namespace {
+
+constexpr int64_t kAlignment = 256;  // of every tensor
+
+int64_t BytesOf(const ConstMatrix& m) {
+  return m.rows * m.cols * static_cast<int64_t>(BytesOf(m.dtype));
+}
+
+int64_t Aligned(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+
+// Calls f(view of a tensor) for every tensor of a layer but gate and up.
+template <typename F>
+void ForEachPlain(LayerWeights& w, const F& f) {
+  f(w.attention_norm);
+  for (Linear* linear : {&w.query, &w.key, &w.value, &w.attention_out, &w.down}) {
+    f(linear->weight);
+    f(linear->bias);
+  }
+  f(w.query_norm);
+  f(w.key_norm);
+  f(w.ffn_norm);
+  f(w.gate.bias);
+  f(w.up.bias);
+}
+
+// Puts tensors one behind the other into a buffer; remembers the first error.
+class Placer {
+ public:
+  Placer(Device* device, LoadProgress progress, int64_t total)
+      : device_(device), progress_(std::move(progress)), total_(total) {}
+
+  // Room for the tensors that follow.
+  void Open(int64_t bytes) {
+    if (!status_.ok()) return;
+    absl::StatusOr<DeviceBuffer> buffer =
+        DeviceBuffer::Allocate(device_, static_cast<size_t>(bytes));
+    if (!buffer.ok()) {
+      status_ = buffer.status();
+      return;
+    }
+    owned_.push_back(*std::move(buffer));
+    used_ = 0;
+  }
+
+  // Copies the tensor, and makes the view one of the copy.
+  void Place(ConstMatrix& view) {
+    if (view.empty() || !status_.ok()) return;
+    auto* to = static_cast<std::byte*>(owned_.back().data()) + used_;
+    const auto row_bytes = view.cols * static_cast<int64_t>(engine::BytesOf(view.dtype));
+    const int64_t stride_bytes = view.stride * static_cast<int64_t>(engine::BytesOf(view.dtype));
+    const auto* from = static_cast<const std::byte*>(view.data);
+    const bool whole = view.stride == view.cols || view.rows <= 1;
+    const int64_t pieces = whole ? 1 : view.rows;
+    const auto bytes = static_cast<size_t>(whole ? BytesOf(view) : row_bytes);
+    for (int64_t i = 0; i < pieces && status_.ok(); ++i) {
+      status_ = device_->Copy(to + i * row_bytes, from + i * stride_bytes, bytes,
+                              CopyKind::kHostToDevice);
+    }
+    used_ += Aligned(BytesOf(view));
+    done_ += BytesOf(view);
+    view.data = to;
+    view.stride = view.cols;
+    if (progress_ && status_.ok()) progress_(done_, total_);
+  }
+
+  // Lets the next tensor follow the last without a gap.
+  void Join(const ConstMatrix& last) { used_ -= Aligned(BytesOf(last)) - BytesOf(last); }
+
+  const absl::Status& status() const { return status_; }
+  std::vector<DeviceBuffer> TakeOwned() { return std::move(owned_); }
+
+ private:
+  Device* const device_;
+  const LoadProgress progress_;
+  const int64_t total_;
+  std::vector<DeviceBuffer> owned_;
+  int64_t used_ = 0;  // of the last buffer
+  int64_t done_ = 0;
+  absl::Status status_;
+};
+
+int64_t LayerBytes(LayerWeights w) {
+  int64_t bytes = 0;
+  const auto add = [&](const ConstMatrix& m) { bytes += m.empty() ? 0 : Aligned(BytesOf(m)); };
+  ForEachPlain(w, add);
+  add(w.gate.weight);
+  add(w.up.weight);
+  return bytes;
+}
+
+void PlaceLayer(LayerWeights& w, Placer& placer) {
+  placer.Open(LayerBytes(w));
+  placer.Place(w.gate.weight);
+  const bool stacks =
+      w.gate.bias.empty() && w.up.bias.empty() && w.gate.weight.dtype == w.up.weight.dtype;
+  if (stacks) placer.Join(w.gate.weight);
+  placer.Place(w.up.weight);
+  if (stacks) {
+    w.gate_up = w.gate.weight;
+    w.gate_up.rows += w.up.weight.rows;
+  }
+  ForEachPlain(w, [&](ConstMatrix& m) { placer.Place(m); });
+}
+
+}  // namespace
+
+absl::StatusOr<DeviceWeights> UploadWeights(const ModelWeights& weights, Device* device,
+                                            const LoadProgress& progress) {
+  DeviceWeights out{weights, {}};
+  ModelWeights& w = out.weights;
+  const bool tied = w.lm_head.data == w.embedding.data;
+  int64_t total = Aligned(BytesOf(w.embedding)) + Aligned(BytesOf(w.final_norm)) +
+                  (tied ? 0 : Aligned(BytesOf(w.lm_head)));
+  const int64_t of_model = total;
+  for (const LayerWeights& layer : w.layers) total += LayerBytes(layer);
+  Placer placer(device, progress, total);
+  placer.Open(of_model);
+  placer.Place(w.embedding);
+  placer.Place(w.final_norm);
+  if (tied) {
+    w.lm_head = w.embedding;
+  } else {
+    placer.Place(w.lm_head);
+  }
+  for (LayerWeights& layer : w.layers) PlaceLayer(layer, placer);
+  if (!placer.status().ok()) return placer.status();
+  const absl::Status arrived = device->Synchronize();
+  if (!arrived.ok()) return arrived;
+  if (progress) progress(total, total);
+  out.owned = placer.TakeOwned();
+  return out;
+}
+
+}  // namespace skein::engine

@@ -1,0 +1,31 @@
+// A model's weights in the memory of a device that cannot read the host's: copies of the
+// checkpoint's tensors, each once.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "engine/device/device.h"
+#include "engine/model/forward/run_state.h"
+#include "engine/model/load/weights.h"
+
+namespace skein::engine {
+
+// Bytes that are on their way to the device or there, of all that will be. Called from the loading
+// thread.
+using LoadProgress = std::function<void(int64_t done_bytes, int64_t total_bytes)>;
+
+struct DeviceWeights {
+  ModelWeights weights;             // as given, with views of `owned`
+  std::vector<DeviceBuffer> owned;  // the device outlives them
+};
+
+// A matrix that stands for two (the embedding as lm_head) is copied once. Where gate and up have no
+// bias they are put one behind the other, so that gate_up is always there. RESOURCE_EXHAUSTED names
+// the tensor's bytes and what was free.
+absl::StatusOr<DeviceWeights> UploadWeights(const ModelWeights& weights, Device* device,
+                                            const LoadProgress& progress);
+
+}  // namespace skein::engine

@@ -1,0 +1,166 @@
+// Ring steps on deploy/models/fledgling and real text: the teacher-forced likelihood of more
+// than 2,000 tokens, their KV and what is said after them are those of one rank, for KV heads fewer
+// than, equal to and more than ranks.
+#include <cstring>
+#include <map>
+#include <memory>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "engine/comm/local/local_fabric.h"
+#include "engine/device/cpu_device.h"
+#include "engine/model/model_engine.h"
+#include "engine/model/testing/kv_compare.h"
+#include "engine/model/testing/parity_text.h"
+#include "engine/model/testing/ranks/ring_ranks.h"
+#include "engine/model/testing/widen_checkpoint.h"
+#include "engine/ops/cpu/cpu_ops.h"
+#include "gtest/gtest.h"
+
+namespace skein::engine {
+namespace {
+
+constexpr char kFledgling[] = "deploy/models/fledgling";  // 8 heads, 4 of KV
+constexpr int kRanksMax = 8;
+constexpr int64_t kTokens = 2077;  // a last block of 13 tokens
+
+struct Precision {
+  std::string name;
+  DType dtype;
+  double nll_relative;  // the limit for any layout: 1e-5 in f32, 1e-3 in bf16
+  double kv;            // absolute, of values of size about 1 to 10
+};
+
+// Engines for one precision, made once, and what one of them says alone.
+struct World {
+  explicit World(const Precision& precision) {
+    std::string dir = kFledgling;
+    if (precision.dtype == DType::kF32) {
+      dir = ::testing::TempDir() + "/ring_nll_f32";
+      WidenCheckpoint(kFledgling, dir);
+    }
+    ModelEngineOptions options;
+    options.num_blocks = 300;
+    options.max_batch_tokens = 2200;
+    options.kv_dtype = precision.dtype;
+    options.ring_segment_bytes = 1 << 20;  // several segments
+    for (int r = 0; r <= kRanksMax; ++r) {
+      auto engine = MakeModelEngine(dir, *MakeCpuOps({.threads = 1}), MakeCpuDevice(), options);
+      EXPECT_TRUE(engine.ok()) << engine.status();
+      owned.push_back(*std::move(engine));
+      if (r < kRanksMax) engines.push_back(owned.back().get());
+    }
+    ids = EvalText(kTokens);
+    expected = RunPlain(*owned.back(), ids);
+    ranks = std::make_unique<RingRanks>(engines, [this] { return hub.MakeFabric(); });
+  }
+
+  LocalHub hub;
+  std::vector<std::unique_ptr<Engine>> owned;  // the last one runs alone
+  std::vector<Engine*> engines;
+  std::unique_ptr<RingRanks> ranks;
+  std::vector<int32_t> ids;
+  RingOutcome expected;
+};
+
+class RingNll : public ::testing::TestWithParam<Precision> {
+ protected:
+  static World& WorldOf(const Precision& precision) {
+    static std::map<std::string, std::unique_ptr<World>> worlds;
+    std::unique_ptr<World>& world = worlds[precision.name];
+    if (world == nullptr) world = std::make_unique<World>(precision);
+    return *world;
+  }
+
+  void ExpectSame(const RingOutcome& actual) const {
+    ASSERT_EQ(actual.logprobs.size(), expected_.logprobs.size());
+    EXPECT_NEAR(actual.Nll() / expected_.Nll(), 1.0, GetParam().nll_relative);
+    EXPECT_EQ(actual.token, expected_.token);
+    ASSERT_EQ(actual.places.size(), expected_.places.size());
+    EXPECT_LE(LargestKvDifference(engines_, actual.places, *plain_, expected_.places, kTokens),
+              GetParam().kv);
+  }
+
+  World& world_ = WorldOf(GetParam());
+  const std::vector<Engine*>& engines_ = world_.engines;
+  Engine* const plain_ = world_.owned.back().get();
+  RingRanks* const ranks_ = world_.ranks.get();
+  const std::vector<int32_t>& ids_ = world_.ids;
+  const RingOutcome& expected_ = world_.expected;
+};
+
+std::vector<int> FirstRanks(int count) {
+  std::vector<int> ranks(static_cast<size_t>(count));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return ranks;
+}
+
+// 130 blocks: 65 full chunks for two ranks do not divide evenly into 4, 8 or 16 shards.
+TEST_P(RingNll, RingAttention) {
+  for (const int ranks : {2, 4, 8}) {
+    SCOPED_TRACE(ranks);
+    const RingOutcome actual = ranks_->Run({.ids = ids_, .chunks = {{130, FirstRanks(ranks)}}});
+    ExpectSame(actual);
+    EXPECT_EQ(actual.blocks_moved, 0);
+  }
+}
+
+TEST_P(RingNll, CdspOverGrowingMembers) {
+  const RingOutcome two = ranks_->Run({.ids = ids_, .chunks = {{31, {3}}, {99, {3, 6}}}});
+  ExpectSame(two);
+  EXPECT_EQ(two.blocks_moved, 15);
+  const RingOutcome four =
+      ranks_->Run({.ids = ids_, .chunks = {{31, {5}}, {40, {1, 5}}, {59, {0, 1, 2, 5}}}});
+  ExpectSame(four);
+  const RingOutcome eight =
+      ranks_->Run({.ids = ids_, .chunks = {{31, {4, 2}}, {60, {1, 2, 3, 4}}, {39, FirstRanks(8)}}});
+  ExpectSame(eight);
+}
+
+// A decode instance goes on from the blocks that eight ranks computed.
+TEST_P(RingNll, GreedyContinuation) {
+  const RingOutcome actual =
+      ranks_->Run({.ids = ids_, .chunks = {{50, {0, 1, 2}}, {80, FirstRanks(8)}}, .score = false});
+  const auto continued = [&](const RingOutcome& start) {
+    std::vector<int32_t> table(plain_->Spec().kv.num_blocks);
+    std::iota(table.begin(), table.end(), 0);
+    SamplingParams greedy;
+    greedy.temperature = 0.0f;
+    std::vector<int32_t> output = {start.token};
+    while (output.size() < 40) {
+      SequenceStep step;
+      step.tokens = std::span(output).last(1);
+      step.position = kTokens + static_cast<int64_t>(output.size()) - 1;
+      step.block_table = table;
+      step.sample = true;
+      step.sampling = &greedy;
+      step.token_index = output.size();
+      std::vector<SequenceResult> results;
+      EXPECT_TRUE(plain_->Step({&step, 1}, nullptr, &results).ok());
+      output.push_back(results[0].sampled.token);
+    }
+    return output;
+  };
+  const std::vector<int32_t> expected = continued(RunPlain(*plain_, ids_, /*score=*/false));
+  SpoilKv(*plain_);
+  const auto bytes = static_cast<size_t>(plain_->Spec().kv.BlockBytes());
+  for (size_t layer = 0; layer < plain_->KvRegions().size(); ++layer) {
+    auto* to = static_cast<std::byte*>(plain_->KvRegions()[layer].base);
+    for (size_t block = 0; block < actual.places.size(); ++block) {
+      const BlockPlace& place = actual.places[block];
+      const auto* from = static_cast<const std::byte*>(
+          engines_[static_cast<size_t>(place.engine)]->KvRegions()[layer].base);
+      std::memcpy(to + block * bytes, from + static_cast<size_t>(place.block) * bytes, bytes);
+    }
+  }
+  EXPECT_EQ(continued(actual), expected);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, RingNll,
+                         ::testing::Values(Precision{"f32", DType::kF32, 1e-5, 1e-3},
+                                           Precision{"bf16", DType::kBF16, 1e-3, 0.5}),
+                         [](const auto& info) { return info.param.name; });
+
+}  // namespace
+}  // namespace skein::engine

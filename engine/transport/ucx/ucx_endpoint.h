@@ -1,0 +1,206 @@
+// The connections of a UcxWire and the messages on them. Internal to engine/transport.
+//
+// Why not ucp_put: over tcp, and for memory that a peer cannot map, UCX 1.13 emulates it, and its
+// emulation aborts the TARGET process when the source dies before an acknowledgement is sent
+// (rma_sw.c returns the send's error to a caller that calls ucs_fatal). Nor UCX's remote keys: to
+// unpack one makes two workers shake hands, which aborts the target when the source dies meanwhile
+// (an assertion of ucp_request_send_state_ff). So memory that can be mapped is written by memcpy,
+// and the rest by messages of our own, whose failures come back to us and whose places the target
+// checks against its regions. Between processes that see one another they go through rings of their
+// own (engine/host/host_wire.h), else through UCX.
+#pragma once
+
+#include <ucp/api/ucp.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <list>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "engine/host/host_wire.h"
+#include "engine/host/process_watch.h"
+#include "engine/host/shared_region.h"
+#include "engine/transport/wire.h"
+
+namespace skein::engine {
+
+enum Message : unsigned { kHello = 1, kPut, kFlush, kGet, kAnswer, kBye };
+
+// Every message's header; what a message does not use is zero.
+//
+// - kHello: connection. Data: the source's worker address.
+// - kPut: connection, count of fragments; the header is the base of a PutHeader.
+// - kFlush: connection, id, count. Answered when so many puts were applied.
+// - kGet: connection, id, mapping, address, count of bytes.
+// - kAnswer: connection, id, refused. Data: the bytes of a get.
+// - kBye: connection. From the source: it leaves. From the target: it closed the connection to make
+//   room for others; the source says kHello again before it sends anything else.
+struct Header {
+  uint64_t connection = 0;
+  uint64_t id = 0;
+  uint64_t mapping = 0;
+  uint64_t address = 0;
+  uint64_t count = 0;
+  uint64_t refused = 0;
+};
+
+// A put's data for one place of the target.
+struct Fragment {
+  uint64_t mapping = 0;
+  uint64_t address = 0;
+  uint64_t bytes = 0;
+};
+
+// One tcp segment of UCX, so that the receiver need not assemble several.
+inline constexpr size_t kMessageBytesMax = 60 << 10;
+// UCX writes a message in one system call, without a copy of its own, up to 16 parts (UCP_MAX_IOV).
+// The header is one.
+inline constexpr size_t kFragmentsMax = 15;
+
+// A put's header, sent as far as it is used. The data is the fragments' bytes, in their order.
+struct PutHeader {
+  Header base;
+  std::array<Fragment, kFragmentsMax> to;
+
+  size_t Bytes() const { return sizeof base + base.count * sizeof(Fragment); }
+};
+static_assert(sizeof(PutHeader) == sizeof(Header) + kFragmentsMax * sizeof(Fragment));
+
+struct PutMessage {
+  PutHeader header;
+  std::array<ucp_dt_iov_t, kFragmentsMax> from;
+  uint64_t bytes = 0;
+
+  void Add(const Fragment& fragment, std::byte* source) {
+    header.to[header.base.count] = fragment;
+    from[header.base.count] = {source, fragment.bytes};
+    ++header.base.count;
+    bytes += fragment.bytes;
+  }
+  bool full() const { return header.base.count == kFragmentsMax || bytes == kMessageBytesMax; }
+};
+
+struct Endpoint;
+
+// A send that has not ended. UCX passes its address to OnSent, and reads header and payload until
+// then.
+struct Operation {
+  Endpoint* endpoint = nullptr;
+  std::list<Operation>::iterator self;
+  WireTicket* ticket = nullptr;  // null: nobody waits
+  uint64_t bytes = 0;
+  Message message = kHello;
+  size_t header_bytes = 0;
+  size_t parts = 0;     // of put.from
+  PutMessage put;       // what is not a put uses `put.header.base` and one part
+  std::string payload;  // if the data is not somebody else's
+};
+
+struct Awaited {
+  WireTicket* ticket = nullptr;
+  std::byte* local = nullptr;  // a get's
+  uint64_t bytes = 0;
+  uint64_t puts_flushed = 0;  // a flush's
+};
+
+struct Imported {
+  std::unique_ptr<SharedRegion> shared;
+  std::byte* mapped = nullptr;  // the region in this process, if it can be mapped
+  uint64_t address = 0;
+  uint64_t mapping = 0;
+};
+
+// A connection, at its source (which opened it) or at its target (where it carries the answers).
+struct Endpoint {
+  uint64_t connection = 0;
+  std::string process;                   // ThisProcess() there
+  std::shared_ptr<HostChannel> channel;  // if it is visible from here; else
+  ucp_ep_h ep = nullptr;                 // (neither: it had ended)
+  std::vector<Endpoint*>* waiting = nullptr;
+  absl::Status health;
+  std::list<Operation> operations;
+  std::list<Operation> spare;  // one node: most sends end at once and leave it unused
+  // At the source:
+  std::list<Imported> imports;
+  std::map<uint64_t, Awaited> awaited;  // by id
+  uint64_t puts_started = 0;
+  uint64_t puts_flushed = 0;
+  bool closed_by_target = false;  // to make room; nothing was under way
+  // At the target:
+  uint64_t used = 0;           // when the source last sent something: UcxTarget::uses_ then
+  uint64_t puts_received = 0;  // of those, the last ones may still be copied to a device
+  uint64_t puts_applied = 0;
+  bool refused = false;
+  std::vector<std::pair<uint64_t, uint64_t>> flushes;  // count, id
+};
+
+// Counts one operation in `ticket`, and no more; null: nobody waits.
+void Begin(WireTicket* ticket, uint64_t bytes);
+void Finish(WireTicket* ticket, uint64_t bytes, const absl::Status& status);
+
+// The start of a message in a ring; the header and the data follow.
+struct Frame {
+  uint32_t message = 0;
+  uint32_t header_bytes = 0;
+};
+
+// Payloads that are read after this call are either the caller's until its ticket is done, or
+// copied (a hello's).
+void Send(Endpoint* endpoint, Message message, const Header& header, const void* data, size_t bytes,
+          WireTicket* ticket);
+void SendPut(Endpoint* endpoint, const PutMessage& put, WireTicket* ticket);
+
+// Opens and closes endpoints of one worker, which the caller owns and destroys before this.
+class UcxEndpoints {
+ public:
+  // `host` (null: everything goes over UCX) outlives this.
+  UcxEndpoints(ucp_worker_h worker, HostWire* host) : worker_(worker), host_(host) {}
+
+  // `address` comes from SealAddress. RESOURCE_EXHAUSTED: this process has no descriptors or no
+  // memory left at the moment.
+  absl::StatusOr<std::unique_ptr<Endpoint>> Open(const std::string& address);
+
+  // Forced and bounded: nothing is asked of the peer, and what was under way ends with an error.
+  // Transfers that ended OK were flushed, so nothing of theirs is lost. A kBye that waits for room
+  // in a ring is sent when there is some.
+  void Close(std::unique_ptr<Endpoint> endpoint);
+
+  // Sends messages that waited for room in a ring; true if it sent any.
+  bool SendWaiting();
+  // To be called before a sleep on HostWire::fd(). False if SendWaiting can send something now.
+  bool AwaitRoom();
+
+  // Marks endpoints as unhealthy whose processes have ended and whose last messages were read.
+  void LoseEnded();
+  // Readable when LoseEnded has something to do.
+  int ended_fd() const { return processes_.fd(); }
+
+ private:
+  absl::StatusOr<std::shared_ptr<HostChannel>> ChannelTo(const std::string& address,
+                                                         const std::string& host);
+  void CloseInHost(std::unique_ptr<Endpoint> endpoint);
+  void CloseInUcx(std::unique_ptr<Endpoint> endpoint);
+  void Forget(Endpoint* endpoint);
+
+  const ucp_worker_h worker_;
+  HostWire* const host_;
+  ProcessWatch processes_;
+  // By address. Successive connections to a process share one, so messages of an earlier connection
+  // arrive before those of a later one.
+  std::map<std::string, std::shared_ptr<HostChannel>> channels_;
+  std::vector<Endpoint*> waiting_;                  // for room in their rings
+  std::vector<Endpoint*> ended_;                    // their processes; last words are to be read
+  std::vector<std::unique_ptr<Endpoint>> leaving_;  // closed, but for their kBye
+  // Endpoints that UCX did not close in time. UCX may still call back into them, so they live as
+  // long as the worker.
+  std::vector<std::unique_ptr<Endpoint>> abandoned_;
+};
+
+}  // namespace skein::engine

@@ -1,0 +1,184 @@
+#include "engine/transport/ucx/ucx_target.h"
+
+#include <algorithm>
+#include <iterator>
+#include <string>
+#include <utility>
+
+namespace skein::engine {
+void UcxTarget::CloseAll() {
+  while (!inbound_.empty())
+    endpoints_->Close(std::move(inbound_.extract(inbound_.begin()).mapped()));
+}
+
+Endpoint* UcxTarget::Inbound(const Header& header) {
+  const auto found = inbound_.find(header.connection);
+  return found == inbound_.end() ? nullptr : found->second.get();
+}
+
+Endpoint* UcxTarget::Used(const Header& header) {
+  Endpoint* const endpoint = Inbound(header);
+  if (endpoint != nullptr) endpoint->used = ++uses_;
+  return endpoint;
+}
+
+void UcxTarget::OnHello(const Header& header, const std::byte* data, size_t bytes) {
+  if (bytes == 0 || inbound_.contains(header.connection) || !MakeRoom()) return;
+  auto endpoint = endpoints_->Open(std::string(reinterpret_cast<const char*>(data), bytes));
+  if (!endpoint.ok()) return;  // the source's flush stays unanswered, and its timeout says so
+  (*endpoint)->connection = header.connection;
+  (*endpoint)->used = ++uses_;
+  inbound_[header.connection] = *std::move(endpoint);
+}
+
+bool UcxTarget::IsIdle(const Endpoint& endpoint) const {
+  return endpoint.flushes.empty() && endpoint.operations.empty() &&
+         endpoint.puts_applied == endpoint.puts_received &&
+         std::none_of(gets_.begin(), gets_.end(), [&](const DeviceGet& get) {
+           return get.header.connection == endpoint.connection;
+         });
+}
+
+// What has to leave is closed by CloseLost: this is within a message.
+bool UcxTarget::MakeRoom() {
+  size_t held = 0;
+  Endpoint* idle = nullptr;
+  for (const auto& [connection, endpoint] : inbound_) {
+    if (!endpoint->health.ok()) continue;
+    ++held;
+    const bool older = idle == nullptr || endpoint->used < idle->used;
+    if (older && IsIdle(*endpoint)) idle = endpoint.get();
+  }
+  if (held < sources_max_) return true;
+  if (idle == nullptr) return false;
+  Send(idle, kBye, {.connection = idle->connection}, nullptr, 0, nullptr);
+  idle->health = absl::ResourceExhaustedError("its place was needed for another source");
+  return true;
+}
+
+void UcxTarget::OnPut(const Header& header, std::span<const Fragment> fragments,
+                      std::span<const std::byte> data) {
+  Endpoint* const endpoint = Used(header);
+  if (endpoint == nullptr) return;
+  uint64_t mark = 0;
+  if (!memory_->Scatter(fragments, data, &mark)) endpoint->refused = true;
+  // In the order of arrival: a flush counts puts.
+  const bool behind = endpoint->puts_applied < endpoint->puts_received;
+  ++endpoint->puts_received;
+  if (mark > 0 || behind) {
+    copying_.push_back({header.connection, mark});
+    return;
+  }
+  ++endpoint->puts_applied;
+  if (!endpoint->flushes.empty()) AnswerFlushes(endpoint);
+}
+
+bool UcxTarget::ProgressPuts() {
+  const bool any = !copying_.empty();
+  while (!copying_.empty() && (copying_.front().mark == 0 || inbox_->Done(copying_.front().mark))) {
+    Endpoint* const endpoint = Inbound({.connection = copying_.front().connection});
+    copying_.pop_front();
+    if (endpoint == nullptr) continue;
+    endpoint->refused |= inbox_->failed();
+    ++endpoint->puts_applied;
+    AnswerFlushes(endpoint);
+  }
+  return any;
+}
+
+bool UcxTarget::ProgressGets() {
+  bool moved = false;
+  for (auto it = gets_.begin(); it != gets_.end();) {
+    const auto get = it++;
+    moved |= Advance(&*get);
+    if (!get->answered || get->sent.in_flight > 0) continue;
+    if (get->fetched.slot != nullptr) inbox_->GiveBack(get->fetched.slot);
+    gets_.erase(get);
+  }
+  return moved;
+}
+
+// Until the answer is sent: waits for a slot, then for the copy.
+bool UcxTarget::Advance(DeviceGet* get) {
+  if (get->answered) return false;
+  if (get->fetched.slot == nullptr) {
+    const Header& header = get->header;
+    const std::byte* const from = memory_->Place(header.mapping, header.address, header.count);
+    const absl::StatusOr<DeviceInbox::Fetched> fetched =
+        from == nullptr ? absl::NotFoundError("the region has been unregistered")
+                        : inbox_->Get(from, header.count);
+    if (!fetched.ok()) {
+      Answer(get->header, nullptr, nullptr);
+      get->answered = true;
+      return true;
+    }
+    get->fetched = *fetched;
+    return get->fetched.slot != nullptr;
+  }
+  if (!inbox_->Done(get->fetched.mark)) return true;
+  Answer(get->header, inbox_->failed() ? nullptr : get->fetched.slot, &get->sent);
+  get->answered = true;
+  return true;
+}
+
+bool UcxTarget::Progress() {
+  if (inbox_ == nullptr) return false;
+  const bool puts = ProgressPuts();
+  return ProgressGets() || puts;
+}
+
+void UcxTarget::OnFlush(const Header& header, const std::byte*, size_t) {
+  Endpoint* const endpoint = Used(header);
+  if (endpoint == nullptr) return;
+  endpoint->flushes.emplace_back(header.count, header.id);
+  AnswerFlushes(endpoint);
+}
+
+void UcxTarget::AnswerFlushes(Endpoint* endpoint) {
+  std::erase_if(endpoint->flushes, [&](const auto& flush) {
+    const auto [count, id] = flush;
+    if (endpoint->puts_applied < count) return false;
+    Send(endpoint, kAnswer,
+         {.connection = endpoint->connection, .id = id, .refused = endpoint->refused}, nullptr, 0,
+         nullptr);
+    return true;
+  });
+}
+
+void UcxTarget::OnGet(const Header& header, const std::byte*, size_t) {
+  Endpoint* const endpoint = Used(header);
+  if (endpoint == nullptr) return;
+  const bool fits = header.count <= kMessageBytesMax;
+  const std::byte* const place =
+      fits ? memory_->Place(header.mapping, header.address, header.count) : nullptr;
+  if (place != nullptr && IsDeviceMapping(header.mapping)) {
+    gets_.push_back({.header = header});
+  } else {
+    Answer(header, place, nullptr);
+  }
+}
+
+// Null `data`: a refusal.
+void UcxTarget::Answer(const Header& header, const std::byte* data, WireTicket* ticket) {
+  Endpoint* const endpoint = Inbound(header);
+  if (endpoint == nullptr) return;
+  Send(endpoint, kAnswer,
+       {.connection = header.connection, .id = header.id, .refused = data == nullptr}, data,
+       data == nullptr ? 0 : header.count, ticket);
+}
+
+void UcxTarget::OnBye(const Header& header, const std::byte*, size_t) {
+  if (Endpoint* const endpoint = Inbound(header); endpoint != nullptr) {
+    endpoint->health = absl::UnavailableError("the source left");
+  }
+}
+
+void UcxTarget::CloseLost() {
+  for (auto it = inbound_.begin(); it != inbound_.end();) {
+    const auto next = std::next(it);
+    if (!it->second->health.ok()) endpoints_->Close(std::move(inbound_.extract(it).mapped()));
+    it = next;
+  }
+}
+
+}  // namespace skein::engine

@@ -1,0 +1,98 @@
+// What is of the UCX transport alone.
+#include "engine/transport/ucx/ucx_transport.h"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/host/testing_descriptors.h"
+#include "engine/transport/testing/target.h"
+
+namespace skein::engine {
+namespace {
+
+using namespace std::chrono_literals;
+
+class UcxTransport : public testing::Test {
+ protected:
+  UcxTransport() : memory_(*source_->Register(nullptr, 64)) {}
+
+  void ExpectPutArrives(TestingTarget* target) {
+    const auto peer = source_->Connect(target->Describe());
+    ASSERT_TRUE(peer.ok()) << peer.status();
+    const TransferPiece piece = {memory_.id, 0, peer->regions.at(1), 0, 1};
+    memory_.base[0] ^= std::byte{1};
+    ASSERT_TRUE(source_->Post(peer->id, TransferOp::kPut, {&piece, 1}, 60s).ok());
+    std::vector<TransferCompletion> ended;
+    ASSERT_EQ(source_->Poll(1, 60s, &ended), 1u);
+    ASSERT_TRUE(ended[0].status.ok()) << ended[0].status;
+    EXPECT_EQ(target->Read(1, 0, 1), std::string(1, static_cast<char>(memory_.base[0])));
+    EXPECT_TRUE(source_->Disconnect(peer->id).ok());
+  }
+
+  const std::unique_ptr<Transport> source_ = *MakeUcxTransport({.tls = "self,shm"});
+  const Region memory_;
+};
+
+// It is seen, and no wire leads to it.
+TEST_F(UcxTransport, TheDeathOfWhoCannotBeReachedIsNobodysBusiness) {
+  const auto reached = SpawnProcessTarget("self,shm");
+  const auto other = SpawnProcessTarget("self,tcp");
+  EXPECT_FALSE(source_->Connect(other->Describe()).ok());
+  other->Kill();
+  std::vector<TransferCompletion> none;
+  EXPECT_EQ(source_->Poll(1, 0ns, &none), 0u);
+  ExpectPutArrives(reached.get());
+}
+
+TEST_F(UcxTransport, ALackOfDescriptorsPasses) {
+  const auto first = SpawnProcessTarget("self,shm"), second = SpawnProcessTarget("self,shm");
+  const std::string description = second->Describe();
+  ExpectPutArrives(first.get());
+  {
+    const NoDescriptorsLeft none;
+    EXPECT_TRUE(absl::IsResourceExhausted(source_->Connect(description).status()));
+  }
+  ExpectPutArrives(first.get());
+  ExpectPutArrives(second.get());
+}
+
+// Each time the ring is full when the source leaves. The target would know it for ever, and take no
+// more connections after so many.
+TEST_F(UcxTransport, TheTargetHearsThatTheSourceLeftThoughTheRingWasFull) {
+  constexpr size_t kBytes = 1 << 20;
+  constexpr int kConnectionsMax = 1024;
+  std::vector<std::byte> sent(kBytes), came(kBytes);
+  const auto target = *MakeUcxTransport({.tls = "self,shm"});
+  const Region to = *target->Register(came.data(), kBytes);
+  const Region from = *source_->Register(sent.data(), kBytes);
+  const std::string description = *target->Describe({&to.id, 1});
+  std::vector<TransferCompletion> ended;
+  for (int i = 0; i <= kConnectionsMax; ++i) {
+    const auto peer = source_->Connect(description);
+    ASSERT_TRUE(peer.ok()) << peer.status();
+    const TransferPiece all = {from.id, 0, peer->regions.at(0), 0, kBytes};
+    ASSERT_TRUE(source_->Post(peer->id, TransferOp::kPut, {&all, 1}, 60s).ok());
+    ASSERT_EQ(source_->Poll(1, 0ns, &ended), 0u);
+    ASSERT_TRUE(source_->Disconnect(peer->id).ok());
+    ASSERT_EQ(source_->Poll(1, 0ns, &ended), 1u);
+    target->Poll(1, 0ns, &ended);
+    source_->Poll(1, 0ns, &ended);
+    target->Poll(1, 0ns, &ended);
+  }
+  const auto peer = source_->Connect(description);
+  ASSERT_TRUE(peer.ok()) << peer.status();
+  const TransferPiece one = {from.id, 0, peer->regions.at(0), 0, 1};
+  ASSERT_TRUE(source_->Post(peer->id, TransferOp::kPut, {&one, 1}, 60s).ok());
+  source_->Poll(1, 0ns, &ended);
+  target->Poll(1, 0ns, &ended);
+  ended.clear();
+  ASSERT_EQ(source_->Poll(1, 0ns, &ended), 1u);
+  EXPECT_TRUE(ended[0].status.ok()) << ended[0].status;
+}
+
+}  // namespace
+}  // namespace skein::engine

@@ -1,0 +1,47 @@
+#include "engine/ucx/ucx_address.h"
+
+#include <cstdint>
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
+
+namespace skein::engine {
+namespace {
+
+constexpr char kMagic[] = "SKNV";
+constexpr size_t kMagicBytes = sizeof kMagic - 1;
+constexpr size_t kPrefixBytes = kMagicBytes + sizeof(uint64_t) + 2 * sizeof(uint32_t);
+
+uint64_t Checksum(const std::string& text) {
+  uint64_t hash = 0xcbf29ce484222325u;  // FNV-1a
+  for (const unsigned char c : text) hash = (hash ^ c) * 0x100000001b3u;
+  return hash;
+}
+
+template <typename Number>
+std::string Raw(Number number) {
+  return std::string(reinterpret_cast<const char*>(&number), sizeof number);
+}
+
+}  // namespace
+
+std::string SealAddress(const UcxAddress& address) {
+  const std::string body = absl::StrCat(Raw(static_cast<uint32_t>(address.process.size())),
+                                        Raw(static_cast<uint32_t>(address.host.size())),
+                                        address.process, address.host, address.worker);
+  return absl::StrCat(kMagic, Raw(Checksum(body)), body);
+}
+
+std::optional<UcxAddress> OpenAddress(const std::string& sealed) {
+  if (sealed.size() <= kPrefixBytes) return std::nullopt;
+  uint32_t sizes[2];  // of process and host
+  std::memcpy(sizes, &sealed[kPrefixBytes - sizeof sizes], sizeof sizes);
+  const std::string rest = sealed.substr(kPrefixBytes);
+  if (uint64_t{sizes[0]} + sizes[1] > rest.size()) return std::nullopt;
+  UcxAddress address{rest.substr(0, sizes[0]), rest.substr(sizes[0], sizes[1]),
+                     rest.substr(sizes[0] + sizes[1])};
+  if (SealAddress(address) != sealed) return std::nullopt;
+  return address;
+}
+
+}  // namespace skein::engine

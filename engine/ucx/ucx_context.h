@@ -1,0 +1,45 @@
+// Starts UCX as engine/transport and engine/comm need it, and reads what it reports. Internal to
+// them.
+#pragma once
+
+#include <span>
+#include <string>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "engine/ucx/ucx_options.h"
+
+struct ucp_context;
+struct ucp_worker;
+
+namespace skein::engine {
+
+struct UcxContext {
+  ucp_context* context = nullptr;
+  ucp_worker* worker = nullptr;
+  std::string worker_address;
+};
+
+// A setting of UCX by its name inside it, without UCX_ or, for one of a transport's own, its
+// prefix.
+using UcxSetting = std::pair<const char*, std::string>;
+
+// Whether UCX_TLS (or `options`) permits shared memory, and tcp. UCX warns about settings that no
+// transport uses.
+bool MayUseSharedMemory(const UcxOptions& options);
+bool MayUseTcp(const UcxOptions& options);
+
+// `more` are settings beyond those that both users need. The caller destroys the worker, then the
+// context.
+absl::StatusOr<UcxContext> MakeUcxContext(const UcxOptions& options,
+                                          std::span<const UcxSetting> more = {});
+
+// `ucs_status` is a ucs_status_t; `what` names the call.
+absl::Status FromUcs(int ucs_status, const char* what);
+
+// The transports named by the text of ucp_ep_print_info, in order and once each, such as
+// "sysv+posix" or "tcp".
+std::string LanesOfEndpointInfo(const std::string& info);
+
+}  // namespace skein::engine

@@ -1,0 +1,272 @@
+#include "scheduler/orchestrator/decode_flow.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "scheduler/orchestrator/requests/violated.h"
+
+namespace skein::scheduler::orchestrator {
+
+void DecodeFlow::Answer(Request& request, absl::Status status) {
+  if (!request.asking.has_value()) return;
+  PlaceDecodeReply reply{std::move(status), {}};
+  if (reply.status.ok()) reply.placed = PlacedOf(request);
+  parts_.effects->push_back(
+      AnswerPlaceDecode{*request.asking, request.spec->id, request.epoch, std::move(reply)});
+  ForgetAsking(request);
+}
+
+void DecodeFlow::ForgetAsking(Request& request) {
+  request.asking.reset();
+  request.asking_until_us = kNever;
+  if (request.state == State::kWaiting) {
+    placement_.SetAsking(request.spec->model, request.waiting_number, false);
+  }
+}
+
+// A request keeps the place of its first asking.
+void DecodeFlow::EnterLine(Request& request, TimeUs now) {
+  if (request.waiting_number == 0) {
+    request.waiting_number = placement_.NextNumber();
+    request.waiting_since_us = now;
+  }
+  parts_.requests->Enter(request, State::kWaiting);
+  placement_.Wait(request.spec->model, request.waiting_number, request.spec->id);
+  placement_.SetAsking(request.spec->model, request.waiting_number, request.asking.has_value());
+}
+
+void DecodeFlow::LeaveLine(Request& request) {
+  if (request.state == State::kWaiting) {
+    placement_.Leave(request.spec->model, request.waiting_number);
+  }
+}
+
+void DecodeFlow::Assigned(Request& request, TimeUs now) {
+  if (request.asking.has_value()) EnterLine(request, now);
+}
+
+void DecodeFlow::TakeFromDecode(Request& request) {
+  if (Instance* instance = parts_.registry->Find(request.decode)) {
+    instance->Take(request.spec->id);
+    placement_.NoteChange(instance->identity.model);
+  }
+  request.decode = InstanceId{};
+}
+
+void DecodeFlow::BeginPlan(const Request& request) {
+  for (const Member& member : request.members) {
+    placement_.AddUnopened(member.instance, request.chunks[0].sequence);
+  }
+}
+
+void DecodeFlow::EndUnopened(const Request& request) {
+  for (const Member& member : request.members) {
+    placement_.RemoveUnopened(member.instance, request.chunks[0].sequence);
+  }
+  placement_.NoteChange(request.spec->model);
+}
+
+void DecodeFlow::ForgetPlan(Request& request) {
+  LeaveLine(request);
+  TakeFromDecode(request);
+  EndUnopened(request);
+}
+
+void DecodeFlow::PlaceWaiting() {
+  for (const std::string& model : placement_.TakeChanged()) PlaceWaiting(model);
+}
+
+// The first request that waits only for room blocks those behind it, so that large requests are not
+// overtaken by small ones.
+void DecodeFlow::PlaceWaiting(const std::string& model) {
+  while (const std::optional<RequestId> first = placement_.FirstReady(model)) {
+    Request& request = parts_.requests->At(*first);
+    if (MustWaitForOlder(request)) {
+      placement_.Block(model, request.waiting_number, request.chunks[0].sequence);
+    } else if (!TryPlace(request)) {
+      return;
+    }
+  }
+}
+
+bool DecodeFlow::MustWaitForOlder(const Request& request) const {
+  if (!request.sequence_parallel) return false;
+  const PlanSequence first = request.chunks[0].sequence;
+  return std::any_of(request.members.begin(), request.members.end(), [&](const Member& member) {
+    return placement_.MustWait(member.instance, first);
+  });
+}
+
+DecodePlacement::Choice DecodeFlow::Choose(const Request& request, bool asked) const {
+  return DecodePlacement::Choose({.spec = request.spec.get(),
+                                  .tried = &request.tried_decode,
+                                  .old = &request.old_decodes,
+                                  .asked = asked},
+                                 parts_.registry->Pool(request.spec->model, Role::kDecode));
+}
+
+void DecodeFlow::PlaceWithPlan(Request& request) {
+  if (placement_.SomeWait(request.spec->model) || MustWaitForOlder(request)) return;
+  const DecodePlacement::Choice choice = Choose(request, /*asked=*/false);
+  if (choice.outcome != DecodePlacement::Outcome::kPlaced) return;
+  PlaceAt(request, choice.instance, /*with_plan=*/true);
+}
+
+// True: the first in the queue got an instance and left the queue. False: nothing changed.
+bool DecodeFlow::TryPlace(Request& request) {
+  const DecodePlacement::Choice choice = Choose(request, /*asked=*/true);
+  switch (choice.outcome) {
+    case DecodePlacement::Outcome::kNoRoom:
+      return false;
+    case DecodePlacement::Outcome::kAllTried:  // this epoch was cancelled there
+      request.old_decodes.merge(request.tried_decode);
+      request.tried_decode.clear();
+      parts_.ends->Replan(request, absl::UnavailableError("no decode instance took the request"));
+      return true;
+    case DecodePlacement::Outcome::kNone:
+      parts_.ends->Fail(request, absl::UnavailableError(
+                                     absl::StrCat("No decode instance of model '",
+                                                  request.spec->model, "' is available. Retry.")));
+      return true;
+    case DecodePlacement::Outcome::kPlaced:
+      break;
+  }
+  LeaveLine(request);
+  parts_.requests->Enter(request, State::kReserving);
+  PlaceAt(request, choice.instance, /*with_plan=*/false);
+  Answer(request, absl::OkStatus());
+  return true;
+}
+
+void DecodeFlow::PlaceAt(Request& request, InstanceId instance, bool with_plan) {
+  request.decode = instance;
+  parts_.registry->Find(instance)->Place(request.spec, request.epoch, with_plan);
+  parts_.sender->Announce(request);
+}
+
+void DecodeFlow::On(const PlaceDecodeCalled& event, TimeUs now) {
+  parts_.registry->Heard(event.request.instance, now);
+  const PlaceDecodeRequest& asked = event.request;
+  Request* request = parts_.requests->Find(asked.id);
+  Member* lead = nullptr;
+  if (request != nullptr && request->epoch == asked.epoch && !request->members.empty() &&
+      request->members[0].instance == asked.instance) {
+    lead = request->MemberAt(asked.instance);
+  }
+  if (lead == nullptr) {
+    absl::Status status = request == nullptr ? absl::NotFoundError("unknown request")
+                                             : absl::FailedPreconditionError("epoch: stale");
+    parts_.effects->push_back(
+        AnswerPlaceDecode{event.call, asked.id, asked.epoch, {std::move(status), {}}});
+    return;
+  }
+  if (asked.refused_by != InstanceId{} && asked.refused_by == request->decode) {
+    TakeRefusal(*request, asked);
+    // Planned anew, or failed.
+    if (parts_.requests->Find(asked.id, asked.epoch) != request) return;
+  }
+  request->asking = event.call;
+  request->asking_until_us = now + begin_wait_us_;
+  parts_.requests->Arm(*request);
+  if (request->decode != InstanceId{}) {
+    Answer(*request, absl::OkStatus());
+  } else if (request->state == State::kAssigned || request->state == State::kReserving) {
+    EnterLine(*request, now);
+  } else if (request->state == State::kWaiting) {
+    placement_.SetAsking(request->spec->model, request->waiting_number, true);
+  }  // else it enters the line when all members have accepted the plan
+}
+
+// The decode instance named to the lead did not open the transfer, or the lead cannot tell.
+void DecodeFlow::TakeRefusal(Request& request, const PlaceDecodeRequest& refusal) {
+  const bool full = absl::IsResourceExhausted(refusal.why);
+  parts_.explanations->Note(full ? Degraded::kDecodeFull : Degraded::kDecodeRetried, &request);
+  if (request.state == State::kPlaced) {  // it did, and the answer was lost
+    if (full) return;                     // so the next OpenTransfer finds it open
+    return parts_.ends->Replan(request, refusal.why);
+  }
+  parts_.sender->Withdraw(request);
+  if (full) {
+    parts_.registry->Find(request.decode)->load.free_blocks = 0;  // until its next report
+  } else {
+    request.tried_decode.insert(request.decode);
+  }
+  TakeFromDecode(request);
+  if (request.state == State::kReserving) parts_.requests->Enter(request, State::kAssigned);
+}
+
+void DecodeFlow::On(const TransferOpened& event, TimeUs now) {
+  parts_.registry->Heard(event.instance, now);
+  Request* request = parts_.requests->Find(event.id, event.epoch);
+  if (request != nullptr && request->decode == event.instance) Opened(*request, now);
+}
+
+void DecodeFlow::Opened(Request& request, TimeUs now) {
+  if (request.state == State::kPlaced) return;
+  // The lead then has the plan, whichever of its other answers are still on their way.
+  Member& lead = request.members[0];
+  if (!request.sequence_parallel && lead.here()) lead.phase = Member::Phase::kAccepted;
+  Answer(request, absl::OkStatus());
+  parts_.requests->Enter(request, State::kPlaced);
+  parts_.registry->Find(request.decode)->Opened(request.spec->id);
+  EndUnopened(request);
+  parts_.pools->Opened(request);
+  request.explanation.placed_us = now - request.submitted_us;
+  request.explanation.plans.back().decode = request.decode;
+  parts_.effects->push_back(SendPlanUpdate{request.spec->id, PlacedOf(request)});
+  parts_.sender->StartMembers(request);
+}
+
+TimeUs DecodeFlow::OldestWait(TimeUs now) const {
+  TimeUs oldest_us = 0;
+  placement_.ForEachFirst([&](RequestId first) {  // it asked first
+    oldest_us = std::max(oldest_us, now - parts_.requests->At(first).waiting_since_us);
+  });
+  return oldest_us;
+}
+
+absl::Status DecodeFlow::CheckRequest(const Request& request) const {
+  const RequestId id = request.spec->id;
+  const bool must = request.state == State::kReserving || request.state == State::kPlaced;
+  const bool may = must || request.state == State::kAssigning || request.state == State::kAssigned;
+  const bool has_place = request.decode != InstanceId{};
+  if (must && !has_place) return Violated(2, id, "has no decode place");
+  if (has_place && !may) return Violated(2, id, "has a decode place and should not");
+  using Standing = DecodePlacement::Standing;
+  const Standing standing = placement_.StandingOf(request.spec->model, request.waiting_number, id);
+  const bool in_line = standing != Standing::kAbsent;
+  if ((request.state == State::kWaiting) != in_line) {
+    return Violated(3, id, in_line ? "waits in a list and should not" : "waits in no list");
+  }
+  if (in_line && request.asking.has_value() != (standing != Standing::kNotAsking)) {
+    return Violated(3, id, "is asking in one table and not in the other");
+  }
+  if (standing == Standing::kBlocked && !MustWaitForOlder(request)) {
+    return Violated(3, id, "waits for a plan that has opened");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status DecodeFlow::CheckInvariants() const {
+  absl::Status found = placement_.CheckInvariants();
+  size_t waiting = 0;
+  DecodePlacement::Unopened unopened;
+  parts_.requests->ForEach([&](const Request& request) {
+    if (found.ok()) found = CheckRequest(request);
+    waiting += request.state == State::kWaiting ? 1 : 0;
+    if (request.state == State::kPlaced || request.chunks.empty()) return;
+    for (const Member& member : request.members) {
+      unopened[member.instance].insert(request.chunks[0].sequence);
+    }
+  });
+  if (!found.ok()) return found;
+  if (waiting != placement_.waiting()) {
+    return absl::InternalError("OrchestratorCore 3: a list holds others");
+  }
+  if (unopened == placement_.unopened()) return absl::OkStatus();
+  return absl::InternalError("OrchestratorCore 9: the plans that have not opened their transfer");
+}
+
+}  // namespace skein::scheduler::orchestrator

@@ -1,0 +1,90 @@
+// DecodeFlow: carries out which instance decodes a prompt (decode/decode_placement.h says how that
+// is chosen, and why so): placement with the plan, questions of leads and the wait for room,
+// refusals, the opened transfer, the end of decoding. Owns the waiting lines and the plans that
+// have not opened their transfer. Part of OrchestratorCore.
+//
+// Invariants (CheckInvariants, by the core's numbers): 3, the waiting lists; 9, the plans without
+// decode room.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "scheduler/base/ids.h"
+#include "scheduler/base/time.h"
+#include "scheduler/orchestrator/decode/decode_placement.h"
+#include "scheduler/orchestrator/explain/explanation_log.h"
+#include "scheduler/orchestrator/orchestrator_events.h"
+#include "scheduler/orchestrator/plan_sender.h"
+#include "scheduler/orchestrator/prefill/prefill_pools.h"
+#include "scheduler/orchestrator/registry/registry.h"
+#include "scheduler/orchestrator/request_ends.h"
+#include "scheduler/orchestrator/requests/request.h"
+#include "scheduler/orchestrator/requests/request_table.h"
+
+namespace skein::scheduler::orchestrator {
+
+class DecodeFlow {
+ public:
+  // Not owned; they outlive it.
+  struct Parts {
+    RequestTable* requests = nullptr;
+    Registry* registry = nullptr;
+    PrefillPools* pools = nullptr;
+    PlanSender* sender = nullptr;
+    ExplanationLog* explanations = nullptr;
+    RequestEnds* ends = nullptr;
+    std::vector<OrchestratorEffect>* effects = nullptr;
+  };
+  // `begin_wait_us`: a lead's question is answered within this.
+  DecodeFlow(TimeUs begin_wait_us, const Parts& parts)
+      : begin_wait_us_(begin_wait_us), parts_(parts) {}
+
+  void On(const PlaceDecodeCalled& event, TimeUs now);
+  void On(const TransferOpened& event, TimeUs now);
+
+  // The request has a plan, or new members, and its transfer is not open.
+  void BeginPlan(const Request& request);
+  // If an instance has room and nobody waits; otherwise its lead will ask.
+  void PlaceWithPlan(Request& request);
+  // All members accepted the plan; it is kAssigned. A lead that has asked waits from now on.
+  void Assigned(Request& request, TimeUs now);
+  // Its transfer is open at request.decode. REQUIRES that. A second time: nothing.
+  void Opened(Request& request, TimeUs now);
+  // Its lead's question, if any, is answered with this.
+  void Answer(Request& request, absl::Status status);
+  // The stream on which its lead asked is over.
+  void ForgetAsking(Request& request);
+  void TakeFromDecode(Request& request);
+  // The plan is given up, or the request ends. REQUIRES that the lead's question was answered.
+  void ForgetPlan(Request& request);
+
+  // An instance of the model may have room now, or a plan has left its instances.
+  void NoteChange(const std::string& model) { placement_.NoteChange(model); }
+  void PlaceWaiting();  // first come, first served within a model
+
+  TimeUs OldestWait(TimeUs now) const;  // 0: nobody waits
+  absl::Status CheckInvariants() const;
+
+ private:
+  void PlaceWaiting(const std::string& model);
+  DecodePlacement::Choice Choose(const Request& request, bool asked) const;
+  bool TryPlace(Request& request);
+  void PlaceAt(Request& request, InstanceId instance, bool with_plan);
+  bool MustWaitForOlder(const Request& request) const;
+  void TakeRefusal(Request& request, const PlaceDecodeRequest& refusal);
+  void EnterLine(Request& request, TimeUs now);
+  void LeaveLine(Request& request);
+  void EndUnopened(const Request& request);  // it opened, or was given up
+  Placed PlacedOf(const Request& request) const {
+    return parts_.registry->PlacedAt(request.decode, request.epoch);
+  }
+  absl::Status CheckRequest(const Request& request) const;
+
+  TimeUs begin_wait_us_;
+  Parts parts_;
+  DecodePlacement placement_;
+};
+
+}  // namespace skein::scheduler::orchestrator

@@ -1,0 +1,122 @@
+#include "scheduler/orchestrator/decode_flow.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "scheduler/orchestrator/testing/parts_testing.h"
+
+namespace skein::scheduler::orchestrator {
+namespace {
+
+using DecodeFlowTest = PartsTest;
+
+TEST_F(DecodeFlowTest, ARequestIsPlacedWithItsPlanAndOpensOnce) {
+  Join(Role::kPrefill, 1);
+  const InstanceId decode = Join(Role::kDecode, 2);
+  Request& request = Submit(1);
+  EXPECT_EQ(request.decode, decode);
+  ASSERT_EQ(Of<CallAssign>().size(), 1u);
+  EXPECT_EQ(Of<CallAssign>()[0].request.placed->decode, decode);
+  EXPECT_EQ(registry_.Find(decode)->announced.requests, 1);
+
+  effects_.clear();
+  Open(request);
+  EXPECT_EQ(request.state, State::kPlaced);
+  EXPECT_EQ(Of<SendPlanUpdate>().size(), 1u) << "its router attaches";
+  EXPECT_EQ(registry_.Find(decode)->announced.requests, 0);
+  EXPECT_EQ(pools_.TakeMoved().count("m"), 1u);
+  Open(request);
+  EXPECT_EQ(Of<SendPlanUpdate>().size(), 1u) << "told once";
+}
+
+TEST_F(DecodeFlowTest, ALeadWithoutAPlaceWaitsUntilAnInstanceHasRoom) {
+  Join(Role::kPrefill, 1);
+  Request& request = Submit(1);
+  Accept(request);
+  EXPECT_EQ(request.state, State::kAssigned);
+  const InstanceId full = Join(Role::kDecode, 2);
+  registry_.Find(full)->load.free_blocks = 0;
+  now_ += 10;
+  Ask(request, 5);
+  EXPECT_EQ(request.state, State::kWaiting);
+  EXPECT_EQ(request.asking_until_us, now_ + kBeginWaitUs);
+  EXPECT_TRUE(Of<AnswerPlaceDecode>().empty());
+  EXPECT_EQ(decode_.OldestWait(now_ + 7), 7);
+
+  registry_.Find(full)->load.free_blocks = 10;
+  decode_.PlaceWaiting();
+  EXPECT_EQ(request.state, State::kWaiting) << "nobody said that there is room";
+  decode_.NoteChange("m");
+  decode_.PlaceWaiting();
+  EXPECT_EQ(request.state, State::kReserving);
+  ASSERT_EQ(Of<AnswerPlaceDecode>().size(), 1u);
+  EXPECT_EQ(Of<AnswerPlaceDecode>()[0].call.value, 5u);
+  EXPECT_EQ(Of<AnswerPlaceDecode>()[0].reply.placed.decode, full);
+  EXPECT_EQ(decode_.OldestWait(now_), 0);
+}
+
+TEST_F(DecodeFlowTest, AQuestionBeforeAllMembersAcceptedKeepsUntilTheyHave) {
+  Join(Role::kPrefill, 1);
+  Request& request = Submit(1);
+  Ask(request, 5);
+  EXPECT_EQ(request.state, State::kAssigning);
+  Accept(request);
+  EXPECT_EQ(request.state, State::kWaiting);
+}
+
+TEST_F(DecodeFlowTest, AFullInstanceIsPassedOverUntilItsNextReport) {
+  Join(Role::kPrefill, 1);
+  const InstanceId one = Join(Role::kDecode, 2);
+  Request& request = Submit(1);
+  Accept(request);
+  const InstanceId other = Join(Role::kDecode, 3);
+  Ask(request, 5, one, absl::ResourceExhaustedError("no blocks"));
+  EXPECT_EQ(Of<CallWithdraw>().size(), 1u);
+  EXPECT_EQ(registry_.Find(one)->load.free_blocks, 0);
+  EXPECT_EQ(request.decode, other);
+  EXPECT_EQ(request.tried_decode.count(one), 0u) << "it is full, not unfit";
+  EXPECT_EQ(explanations_.degraded()[static_cast<size_t>(Degraded::kDecodeFull)], 1u);
+}
+
+TEST_F(DecodeFlowTest, ARequestThatNoInstanceTookIsPlannedAnew) {
+  Join(Role::kPrefill, 1);
+  const InstanceId only = Join(Role::kDecode, 2);
+  Request& request = Submit(1);
+  Accept(request);
+  const Epoch before = request.epoch;
+  Ask(request, 5, only, absl::UnavailableError("unreachable"));
+  EXPECT_GT(request.epoch, before);
+  EXPECT_EQ(request.replans, 1);
+  EXPECT_EQ(request.old_decodes.count(only), 1u);
+  ASSERT_EQ(Of<AnswerPlaceDecode>().size(), 1u);
+  EXPECT_TRUE(absl::IsFailedPrecondition(Of<AnswerPlaceDecode>()[0].reply.status));
+}
+
+TEST_F(DecodeFlowTest, WithoutDecodeInstancesARequestThatAsksFails) {
+  Join(Role::kPrefill, 1);
+  Request& request = Submit(1);
+  Accept(request);
+  Ask(request, 5);
+  ASSERT_EQ(ends_.size(), 1u);
+  EXPECT_EQ(ends_[0].rfind("1 failed: No decode instance", 0), 0u) << ends_[0];
+}
+
+TEST_F(DecodeFlowTest, AStaleQuestionIsRefused) {
+  Join(Role::kPrefill, 1);
+  Request& request = Submit(1);
+  PlaceDecodeRequest asked{.instance = request.members[0].instance,
+                           .incarnation = {1},
+                           .id = request.spec->id,
+                           .epoch = {request.epoch.value - 1}};
+  decode_.On(PlaceDecodeCalled{{5}, asked}, now_);
+  ASSERT_EQ(Of<AnswerPlaceDecode>().size(), 1u);
+  EXPECT_TRUE(absl::IsFailedPrecondition(Of<AnswerPlaceDecode>()[0].reply.status));
+  asked.id.serial = 9;
+  decode_.On(PlaceDecodeCalled{{5}, asked}, now_);
+  EXPECT_TRUE(absl::IsNotFound(Of<AnswerPlaceDecode>()[1].reply.status));
+}
+
+}  // namespace
+}  // namespace skein::scheduler::orchestrator

@@ -1,0 +1,128 @@
+#include "scheduler/orchestrator/replanner.h"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "scheduler/base/plant.h"
+#include "scheduler/orchestrator/requests/violated.h"
+
+namespace skein::scheduler::orchestrator {
+
+namespace {
+
+constexpr size_t kEngineFailuresMax = 2;
+
+std::string NamesOf(const std::set<InstanceId>& instances) {
+  return absl::StrJoin(instances, ", ", [](std::string* out, InstanceId instance) {
+    absl::StrAppend(out, instance.value);
+  });
+}
+
+}  // namespace
+
+// A member's failure reaches the others through the decode instance, with any status. A request
+// that no engine can sample (INVALID_ARGUMENT), or whose logits are NaN (INTERNAL), would fail
+// anywhere.
+bool Replanner::MayReplan(const Request& request, const absl::Status& status) {
+  if (request.sequence_parallel)
+    return !absl::IsInvalidArgument(status) && !absl::IsInternal(status);
+  return absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status) || absl::IsAborted(status);
+}
+
+// Without this limit, a request that makes engines fail would be planned onto one after the other.
+// An instance that said nothing may have been cut off by the network: then the client may try
+// again.
+bool Replanner::FailSuspect(Request& request) {
+  std::set<InstanceId> all = request.engines_failed;
+  all.insert(request.lost_under.begin(), request.lost_under.end());
+  if (all.size() < kEngineFailuresMax) return false;
+  const std::string what =
+      absl::StrCat(all.size(), " engines failed or were lost while they computed this request (",
+                   "instances ", NamesOf(all), "): it is not planned again");
+  const bool said = request.engines_failed.size() >= kEngineFailuresMax;
+  parts_.ends->Fail(request, said ? absl::InternalError(what) : absl::UnavailableError(what));
+  return true;
+}
+
+void Replanner::Replan(Request& request, const absl::Status& why, TimeUs now) {
+  if (FailSuspect(request)) return;
+  if (++request.replans > limits_.replans_max || SKEIN_PLANT(replan_gives_up)) {
+    return parts_.ends->Fail(request, why);
+  }
+  GiveUpPlan(request, why, now);
+}
+
+void Replanner::GiveUpPlan(Request& request, const absl::Status& why, TimeUs now) {
+  const std::string text(why.message());
+  parts_.explanations->Note(Degraded::kReplanned, &request);
+  if (request.state == State::kPlaced) parts_.explanations->Note(Degraded::kRecomputed, &request);
+  ExplanationLog::NoteTimes(&request);
+  request.explanation.plans.back().lost = text;
+  parts_.decode->Answer(request, absl::FailedPreconditionError("epoch: planned anew"));
+  std::set<InstanceId> leaving;
+  for (const Member& member : request.members) {
+    const bool may_have_it = member.here() && member.phase != Member::Phase::kLacksPlan;
+    if (may_have_it && parts_.registry->Find(member.instance) != nullptr)
+      leaving.insert(member.instance);
+  }
+  parts_.sender->CancelAtMembers(request, text);
+  parts_.sender->CancelAt(request.decode, request, text);
+  if (request.decode != InstanceId{}) request.old_decodes.insert(request.decode);
+  parts_.prefill->ForgetPlan(request, now);
+  parts_.decode->ForgetPlan(request);
+  request.members.clear();
+  request.chunks.clear();
+  parts_.requests->Enter(request, State::kReplanning);
+  const Epoch left = std::exchange(request.epoch, parts_.numbers->NextEpoch());
+  // Sent at once, so that the router does not take the end of the token stream for the end of the
+  // request.
+  parts_.effects->push_back(SendPlanUpdate{request.spec->id, Planned{request.epoch, InstanceId{}}});
+  if (leaving.empty()) return parts_.prefill->Plan(request, now);
+  abandoned_.Add(request.spec->id, left, std::move(leaving),
+                 parts_.registry->listening().At(now) + limits_.lease_us);
+}
+
+// Plans anew when no instance is left that may have the plan before.
+void Replanner::HasLeft(Request& request, InstanceId instance, TimeUs now) {
+  if (abandoned_.Left(request.spec->id, instance)) parts_.prefill->Plan(request, now);
+}
+
+void Replanner::HasOnly(InstanceId instance, const std::vector<HeldRequest>& held, TimeUs now) {
+  for (const RequestId id : abandoned_.At(instance)) {
+    const Epoch left = abandoned_.EpochOf(id);
+    const bool holds = std::any_of(held.begin(), held.end(), [&](const HeldRequest& one) {
+      return one.id == id && one.epoch <= left;
+    });
+    if (!holds) HasLeft(parts_.requests->At(id), instance, now);
+  }
+}
+
+// Members that have not confirmed the plan's end within a lease are dropped; other instances are
+// tried first.
+void Replanner::LeaveTheSilent(TimeUs now) {
+  while (const auto overdue = abandoned_.TakeOverdue(parts_.registry->listening().elapsed())) {
+    Request& request = parts_.requests->At(overdue->id);
+    request.tried_prefill.insert(overdue->silent.begin(), overdue->silent.end());
+    parts_.prefill->Plan(request, now);
+  }
+}
+
+absl::Status Replanner::CheckInvariants() const {
+  absl::Status found = abandoned_.CheckInvariants();
+  parts_.requests->ForEach([&](const Request& request) {
+    if (!found.ok()) return;
+    const RequestId id = request.spec->id;
+    const bool replanning = request.state == State::kReplanning;
+    if (replanning != abandoned_.Knows(id)) {
+      found = Violated(7, id, "is replanning in one table and not in the other");
+    } else if (replanning && abandoned_.EpochOf(id) >= request.epoch) {
+      found = Violated(7, id, "has the epoch of a plan that was given up");
+    }
+  });
+  return found;
+}
+
+}  // namespace skein::scheduler::orchestrator

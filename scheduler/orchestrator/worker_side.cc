@@ -1,0 +1,378 @@
+#include "scheduler/orchestrator/worker_side.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "scheduler/orchestrator/explain/slower_path.h"
+#include "scheduler/orchestrator/requests/violated.h"
+
+namespace skein::scheduler::orchestrator {
+
+void WorkerSide::NoteRoom(const std::string& model) {
+  parts_.prefill->NoteRoom(model);
+  parts_.decode->NoteChange(model);
+}
+
+void WorkerSide::Connect(const RegisterCalled& event, const Generation& own, TimeUs now) {
+  const WorkerIdentity& identity = event.request.identity;
+  const int64_t instances = parts_.registry->Count(identity.role);
+  absl::StatusOr<Registry::Registration> registered =
+      parts_.registry->Register(event.request, event.call, now);
+  RegisterReply reply;
+  reply.status = registered.status();
+  if (!registered.ok()) {
+    parts_.effects->push_back(AnswerRegister{event.call, std::move(reply)});
+    return;
+  }
+  // The welcome goes first. What the worker holds is compared with the records before requests of
+  // an instance that it replaces are moved.
+  const bool came = parts_.registry->Count(identity.role) != instances;
+  const Instance& instance = *parts_.registry->Find(registered->id);
+  reply.instance = instance.id;
+  reply.lease_us = lease_us_;
+  reply.cancel = instance.UnknownOf(event.request.held, parts_.numbers->first_epoch());
+  reply.generation = own;
+  parts_.effects->push_back(AnswerRegister{event.call, std::move(reply)});
+  if (instance.drain_order.has_value()) {
+    parts_.sender->Send(CallDrainOrder{instance.id, {.drain = *instance.drain_order}});
+  }
+  if (registered->former != CallId{}) {
+    LeaveStream(registered->id, registered->former);
+    parts_.effects->push_back(CloseWorker{
+        registered->former, absl::AbortedError("the worker has opened another stream")});
+  }
+  Resync(registered->id, event.request, now);
+  for (InstanceId replaced : registered->replaced) {
+    Lose(replaced, "was replaced by another process at its address", /*left=*/false, now);
+  }
+  if (came && !parts_.gone->InstanceCame(identity.role, identity.model)) {
+    parts_.registry->NoteSuccessor(identity.role, identity.model);
+  }
+  NoteRoom(identity.model);
+}
+
+void WorkerSide::On(const WorkerDisconnected& event, TimeUs) {
+  Instance* instance = parts_.registry->FindConnected(event.call);
+  if (instance == nullptr) return;
+  parts_.registry->Disconnect(*instance);
+  LeaveStream(instance->id, event.call);
+}
+
+// Requests sent on it are sent again on the next stream.
+void WorkerSide::LeaveStream(InstanceId id, CallId stream) {
+  for (const auto& [request_id, placement] : parts_.registry->Find(id)->placed) {
+    Request& request = parts_.requests->At(request_id);
+    if (request.asking == stream) parts_.decode->ForgetAsking(request);
+  }
+}
+
+void WorkerSide::On(const ReportCalled& event, TimeUs now) {
+  const absl::StatusOr<Registry::Reported> reported = parts_.registry->Report(event.request, now);
+  ReportReply reply{reported.status()};
+  if (reported.ok()) {
+    const Instance& reporter = *reported->instance;
+    reply.want_full = !reported->digest_fits;
+    digest_mismatches_ += reply.want_full ? 1 : 0;
+    for (const HeldRequest& held : event.request.held) {
+      Request* request = parts_.requests->Find(held.id, held.epoch);
+      if (request != nullptr && request->decode == reporter.id) {
+        parts_.explanations->NotePreemptions(held.preemptions, request);
+      }
+      Member* member = request == nullptr ? nullptr : request->MemberAt(reporter.id);
+      if (member != nullptr) parts_.prefill->TakeProgress(*request, *member, held, now);
+    }
+    for (const EndedRequest& ended : event.request.ended) TakeEnded(reporter, ended, now);
+    LeaveDraining(reporter, now);
+    NoteRoom(reporter.identity.model);
+  }
+  parts_.effects->push_back(AnswerReport{event.call, std::move(reply)});
+}
+
+void WorkerSide::TakeEnded(const Instance& instance, const EndedRequest& ended, TimeUs now) {
+  Request* request = parts_.requests->Find(ended.id);
+  NoteHandoff(request, instance, ended);
+  if (request == nullptr) {
+    return parts_.explanations->TakeEnded(ended, instance.id);
+  }
+  if (ended.engine_failed) {  // under whichever of its epochs
+    request->engines_failed.insert(instance.id);
+    if (parts_.replanner->FailSuspect(*request)) return;
+  }
+  if (parts_.replanner->IsGivenUp(ended.id, ended.epoch)) {
+    return parts_.replanner->HasLeft(*request, instance.id, now);
+  }
+  if (request->epoch != ended.epoch) return;
+  if (request->decode == instance.id) return TakeDecodeEnded(*request, ended, now);
+  if (Member* member = request->MemberAt(instance.id)) {
+    TakePrefillEnded(*request, *member, ended, now);
+  }
+}
+
+// The request may have ended before the instances that wrote its KV report.
+void WorkerSide::NoteHandoff(Request* alive, const Instance& from, const EndedRequest& ended) {
+  if (ended.handoff.path.empty()) return;
+  Explanation* explanation =
+      alive != nullptr ? &alive->explanation : parts_.explanations->FindEnded(ended.id);
+  const bool planned = explanation != nullptr && !explanation->plans.empty();
+  const Instance* to = planned ? parts_.registry->Find(explanation->plans.back().decode) : nullptr;
+  parts_.explanations->NoteHandoff(
+      ended.epoch,
+      {from.id, ended.handoff,
+       WhySlower(ended.handoff, from.identity.host, to == nullptr ? "" : to->identity.host)},
+      explanation);
+}
+
+void WorkerSide::TakeDecodeEnded(Request& request, const EndedRequest& ended, TimeUs now) {
+  if (ended.unclaimed) return TakeUnclaimed(request, ended.status, now);
+  if (ended.status.ok()) {
+    // Word of it may be lost: the router has yet to hear of the place.
+    parts_.decode->Opened(request, now);
+    parts_.prefill->NotePrefilled(request, now);  // those that wrote the KV may report later
+    parts_.decode->TakeFromDecode(request);       // nothing to cancel there
+    return parts_.ends->Finish(request, ended.reason);
+  }
+  // A request in a step had all its KV, whatever the writing instances have reported.
+  const bool incomplete = (request.HasMembersHere() || request.unsure) && !ended.engine_failed;
+  if (incomplete && Replanner::MayReplan(request, ended.status)) {
+    return parts_.replanner->Replan(request, ended.status, now);
+  }
+  parts_.decode->TakeFromDecode(request);
+  if (ended.reason == FinishReason::kCancelled) {  // its router closed the token stream
+    parts_.effects->push_back(SendPlanUpdate{request.spec->id, PlanEnded{}});
+    return parts_.ends->CloseByRouter(request);  // as the router itself will say
+  }
+  parts_.ends->Fail(request, ended.status);
+}
+
+// A router that is heard of may reach another decode instance. One that is not may be dead: then
+// nobody would take the tokens there either.
+void WorkerSide::TakeUnclaimed(Request& request, const absl::Status& why, TimeUs now) {
+  parts_.explanations->Note(Degraded::kUnclaimed, &request);
+  if (parts_.routers->IsConnected(request.spec->id.router)) {
+    return parts_.replanner->Replan(request, why, now);
+  }
+  parts_.decode->TakeFromDecode(request);
+  parts_.ends->Fail(request, why);
+}
+
+void WorkerSide::TakePrefillEnded(Request& request, Member& member, const EndedRequest& ended,
+                                  TimeUs now) {
+  const InstanceId instance = member.instance;
+  const bool whole = request.IsPlanWhole();
+  parts_.prefill->MemberDone(request, member, now);
+  if (ended.status.ok() && whole) return;  // committed: the decode instance has it
+  const bool begun = request.state != State::kAssigning && request.state != State::kAssigned;
+  const bool handed_back =
+      !begun && (absl::IsUnavailable(ended.status) || absl::IsResourceExhausted(ended.status));
+  if (handed_back) {
+    request.tried_prefill.insert(instance);
+    return parts_.replanner->GiveUpPlan(request, ended.status, now);
+  }
+  if (ended.status.ok()) {
+    return parts_.replanner->Replan(request,
+                                    absl::InternalError("an instance ended before its plan"), now);
+  }
+  if (Replanner::MayReplan(request, ended.status)) {
+    return parts_.replanner->Replan(request, ended.status, now);
+  }
+  parts_.ends->Fail(request, ended.status);
+}
+
+void WorkerSide::On(const AssignReplied& event, TimeUs now) {
+  parts_.registry->Heard(event.instance, now);
+  Request* request = parts_.requests->Find(event.id);
+  if (request == nullptr) return;
+  const absl::Status& status = event.reply.status;
+  if (parts_.replanner->IsGivenUp(event.id, event.epoch)) {
+    if (!status.ok()) parts_.replanner->HasLeft(*request, event.instance, now);
+    return;
+  }
+  Member* member = request->epoch == event.epoch ? request->MemberAt(event.instance) : nullptr;
+  if (member == nullptr || member->assigned != event.sequence) return;
+  if (status.ok()) return parts_.prefill->Accepted(*request, *member, now);
+  if (status.code() == absl::StatusCode::kInvalidArgument)
+    return parts_.ends->Fail(*request, status);
+  member->phase = Member::Phase::kLacksPlan;
+  request->tried_prefill.insert(event.instance);
+  const absl::Status why =
+      absl::UnavailableError(absl::StrCat("prefill instance ", event.instance.value,
+                                          " did not take it: ", std::string(status.message())));
+  const bool for_all = absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status) ||
+                       absl::IsResourceExhausted(status);
+  if (!for_all) return parts_.replanner->Replan(*request, why, now);
+  // It takes nothing now: no fault of the request.
+  parts_.registry->Avoid(*parts_.registry->Find(event.instance));
+  parts_.replanner->GiveUpPlan(*request, why, now);
+}
+
+// The instance takes no more chunks of an incomplete plan.
+void WorkerSide::LeaveDraining(const Instance& instance, TimeUs now) {
+  if (instance.Serves()) return;
+  std::vector<RequestId> unfinished;
+  for (const auto& [id, placement] : instance.placed) {
+    const Request& request = parts_.requests->At(id);
+    if (request.rolling_key != 0 && request.PlannedTokens() < PromptTokens(*request.spec)) {
+      unfinished.push_back(id);
+    }
+  }
+  for (const RequestId id : unfinished) {
+    parts_.replanner->Replan(parts_.requests->At(id),
+                             absl::UnavailableError("a prefill instance is leaving"), now);
+  }
+}
+
+void WorkerSide::On(const UnregisterCalled& event, TimeUs now) {
+  const Instance* instance = parts_.registry->Find(event.request.instance);
+  UnregisterReply reply;
+  if (instance == nullptr || instance->identity.incarnation != event.request.incarnation) {
+    reply.status = absl::NotFoundError("unknown instance");
+  } else {
+    Lose(instance->id, "has left", /*left=*/true, now);
+  }
+  parts_.effects->push_back(AnswerUnregister{event.call, std::move(reply)});
+}
+
+absl::Status WorkerSide::Drain(const DrainRequest& request, TimeUs now) {
+  absl::Status status = parts_.registry->Drain(request);
+  if (!status.ok()) return status;
+  const Instance& ordered = *parts_.registry->Find(request.instance);
+  parts_.sender->Send(CallDrainOrder{ordered.id, {.drain = !request.undo}});
+  LeaveDraining(ordered, now);
+  NoteRoom(ordered.identity.model);
+  return status;
+}
+
+void WorkerSide::LoseTheSilent(TimeUs now) {
+  for (const InstanceId dead : parts_.registry->Listened(now)) {
+    Lose(dead, "was lost: its lease expired", /*left=*/false, now);
+  }
+}
+
+void WorkerSide::CloseStreams(const absl::Status& why) {
+  for (const InstanceId id : parts_.registry->Connected()) {
+    Instance& instance = *parts_.registry->Find(id);
+    const CallId stream = instance.connection;
+    parts_.registry->Disconnect(instance);
+    LeaveStream(id, stream);
+    parts_.effects->push_back(CloseWorker{stream, why});
+  }
+}
+
+// Requests move off the instance before it is forgotten; none is placed on it again.
+void WorkerSide::Lose(InstanceId id, const std::string& why, bool left, TimeUs now) {
+  Instance* instance = parts_.registry->Find(id);
+  if (instance == nullptr) return;
+  if (!left) ++lost_[{instance->identity.model, instance->identity.role}];
+  parts_.gone->Add({.instance = id,
+                    .role = instance->identity.role,
+                    .model = instance->identity.model,
+                    .endpoint = instance->identity.endpoint,
+                    .at_us = now,
+                    .why = why,
+                    .left = left,
+                    .replaced = instance->succeeded});
+  const Role role = instance->identity.role;
+  const CallId connection = instance->connection;
+  const Placements placed = parts_.registry->TakePlaced(*instance);
+  const std::string what =
+      absl::StrCat(role == Role::kPrefill ? "prefill" : "decode", " instance ", id.value, " ", why);
+  NoteRoom(instance->identity.model);
+  parts_.registry->Remove(id);
+  if (connection != CallId{} && !left) {
+    parts_.effects->push_back(
+        CloseWorker{connection, absl::NotFoundError("the instance was given up")});
+  }
+  for (const auto& [request_id, placement] : placed) {
+    Request* request = parts_.requests->Find(request_id, placement.epoch);
+    if (request == nullptr) continue;
+    role == Role::kPrefill ? LosePrefill(*request, id, what, left, now)
+                           : LoseDecode(*request, what, now);
+  }
+  parts_.replanner->HasOnly(id, {}, now);
+}
+
+// Once placed, only the decode instance knows whether the KV was committed. If so, the token stream
+// continues; if not, the writer's lease expires there and the decode instance reports it. While
+// other members still have parts to commit, the KV cannot be complete.
+void WorkerSide::LosePrefill(Request& request, InstanceId instance, const std::string& why,
+                             bool left, TimeUs now) {
+  const bool whole = request.IsPlanWhole();
+  if (Member* member = request.MemberAt(instance)) member->phase = Member::Phase::kGone;
+  const bool computed_there = request.state == State::kPlaced;  // not before
+  if (computed_there && !left) request.lost_under.insert(instance);
+  const absl::Status lost = absl::UnavailableError(why);
+  const bool unsure = request.state == State::kPlaced && whole && !request.HasMembersHere();
+  if (unsure) {
+    request.unsure = true;
+    parts_.prefill->NoteChunksEnded(request, now);
+    return;
+  }
+  parts_.replanner->Replan(request, lost, now);
+}
+
+// The token stream is lost, unless none of its tokens can have been sampled. If the transfer is not
+// known to be open, only the plan's position in the queues is lost.
+void WorkerSide::LoseDecode(Request& request, const std::string& why, TimeUs now) {
+  const absl::Status lost = absl::UnavailableError(why);
+  if (request.state != State::kPlaced) {
+    return parts_.replanner->GiveUpPlan(request, lost, now);
+  }
+  if (request.HasMembersHere()) return parts_.replanner->Replan(request, lost, now);
+  parts_.decode->TakeFromDecode(request);
+  parts_.ends->Fail(request, lost);
+}
+
+absl::Status WorkerSide::CheckPlaces(const Request& request) const {
+  const RequestId id = request.spec->id;
+  std::vector<InstanceId> places;
+  for (const Member& member : request.members) {
+    if (member.here()) places.push_back(member.instance);
+  }
+  if (request.decode != InstanceId{}) places.push_back(request.decode);
+  for (const InstanceId at : places) {
+    const Instance* instance = parts_.registry->Find(at);
+    if (instance == nullptr) return Violated(2, id, "is on a dead instance");
+    const auto placed = instance->placed.find(id);
+    if (placed == instance->placed.end() || placed->second.epoch != request.epoch) {
+      return Violated(2, id, "is not known at its instance");
+    }
+  }
+  return absl::OkStatus();
+}
+
+// Each instance against the first of its model, and of its model's prefill instances.
+absl::Status WorkerSide::CheckPools() const {
+  std::map<std::string, const WorkerIdentity*> first;
+  std::map<std::string, const WorkerIdentity*> first_prefill;
+  for (const auto& [id, instance] : parts_.registry->instances()) {
+    const WorkerIdentity& identity = instance.identity;
+    const WorkerIdentity& one = *first.try_emplace(identity.model, &identity).first->second;
+    bool same = one.shape == identity.shape;
+    if (identity.role == Role::kPrefill) {
+      const auto& prefill = first_prefill.try_emplace(identity.model, &identity).first->second;
+      same = same && prefill->max_batch_tokens == identity.max_batch_tokens;
+    }
+    if (!same) {
+      return absl::InternalError(absl::StrCat("OrchestratorCore 5: model ", identity.model));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status WorkerSide::CheckInvariants() const {
+  absl::Status found = parts_.registry->CheckInvariants();
+  size_t on_instances = 0;
+  parts_.requests->ForEach([&](const Request& request) {
+    if (found.ok()) found = CheckPlaces(request);
+    for (const Member& member : request.members) on_instances += member.here() ? 1 : 0;
+    on_instances += request.decode != InstanceId{} ? 1 : 0;
+  });
+  if (!found.ok()) return found;
+  for (const auto& [id, instance] : parts_.registry->instances()) {
+    on_instances -= instance.placed.size();
+  }
+  if (on_instances != 0) return absl::InternalError("OrchestratorCore 2: an instance holds others");
+  return CheckPools();
+}
+
+}  // namespace skein::scheduler::orchestrator

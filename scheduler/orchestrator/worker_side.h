@@ -1,0 +1,106 @@
+// WorkerSide: the streams of workers. An instance registers or reconnects, reports, answers a plan,
+// leaves, drains or is lost; its reports are reconciled with the orchestrator's records. Owns the
+// counts of what was lost or did not fit. Part of OrchestratorCore.
+//
+// A worker that connects lists what it holds. What it holds without cause is cancelled there; what
+// it lacks is sent again or planned again (reconnecting.cc).
+//
+// Invariants (CheckInvariants, by the core's numbers): 2, a request is on live instances only, and
+// known there; 5, the instances of a model are alike.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "scheduler/base/ids.h"
+#include "scheduler/base/messages.h"
+#include "scheduler/base/time.h"
+#include "scheduler/orchestrator/decode_flow.h"
+#include "scheduler/orchestrator/explain/explanation_log.h"
+#include "scheduler/orchestrator/orchestrator_events.h"
+#include "scheduler/orchestrator/plan_numbers.h"
+#include "scheduler/orchestrator/plan_sender.h"
+#include "scheduler/orchestrator/prefill_flow.h"
+#include "scheduler/orchestrator/registry/gone_list.h"
+#include "scheduler/orchestrator/registry/registry.h"
+#include "scheduler/orchestrator/replanner.h"
+#include "scheduler/orchestrator/request_ends.h"
+#include "scheduler/orchestrator/requests/request.h"
+#include "scheduler/orchestrator/requests/request_table.h"
+#include "scheduler/orchestrator/router_side.h"
+
+namespace skein::scheduler::orchestrator {
+
+class WorkerSide {
+ public:
+  // Not owned; they outlive it.
+  struct Parts {
+    RequestTable* requests = nullptr;
+    Registry* registry = nullptr;
+    const PlanNumbers* numbers = nullptr;
+    PrefillFlow* prefill = nullptr;
+    DecodeFlow* decode = nullptr;
+    Replanner* replanner = nullptr;
+    const RouterSide* routers = nullptr;
+    PlanSender* sender = nullptr;
+    ExplanationLog* explanations = nullptr;
+    GoneList* gone = nullptr;
+    RequestEnds* ends = nullptr;
+    std::vector<OrchestratorEffect>* effects = nullptr;
+  };
+  using LostCounts = std::map<std::pair<std::string, Role>, uint64_t>;  // by model and role
+
+  WorkerSide(TimeUs lease_us, const Parts& parts) : lease_us_(lease_us), parts_(parts) {}
+
+  // `own`: this orchestrator's generation. REQUIRES: it is not lower than the one the worker saw.
+  void Connect(const RegisterCalled& event, const Generation& own, TimeUs now);
+  void On(const ReportCalled& event, TimeUs now);
+  void On(const AssignReplied& event, TimeUs now);
+  void On(const UnregisterCalled& event, TimeUs now);
+  void On(const WorkerDisconnected& event, TimeUs now);
+  // See Registry::Drain. The worker hears of it; from now on nothing is placed there.
+  absl::Status Drain(const DrainRequest& request, TimeUs now);
+  void LoseTheSilent(TimeUs now);
+  void CloseStreams(const absl::Status& why);  // of all
+
+  const LostCounts& lost() const { return lost_; }
+  uint64_t digest_mismatches() const { return digest_mismatches_; }
+  absl::Status CheckInvariants() const;
+
+ private:
+  void NoteRoom(const std::string& model);
+  void LeaveStream(InstanceId instance, CallId stream);
+  void LeaveDraining(const Instance& instance, TimeUs now);
+
+  // An instance reports a request's end.
+  void TakeEnded(const Instance& instance, const EndedRequest& ended, TimeUs now);
+  void NoteHandoff(Request* alive, const Instance& from, const EndedRequest& ended);
+  void TakeDecodeEnded(Request& request, const EndedRequest& ended, TimeUs now);
+  void TakeUnclaimed(Request& request, const absl::Status& why, TimeUs now);
+  void TakePrefillEnded(Request& request, Member& member, const EndedRequest& ended, TimeUs now);
+
+  // What a new stream begins with: reconnecting.cc.
+  void Resync(InstanceId instance, const RegisterRequest& hello, TimeUs now);
+  void SendAgain(Request& request, InstanceId instance, const HeldRequest& held, TimeUs now);
+  void TakeMissing(Request& request, InstanceId instance, TimeUs now);
+
+  // An instance is lost, or leaves: its requests move off it before it is forgotten.
+  void Lose(InstanceId instance, const std::string& why, bool left, TimeUs now);
+  void LosePrefill(Request& request, InstanceId instance, const std::string& why, bool left,
+                   TimeUs now);
+  void LoseDecode(Request& request, const std::string& why, TimeUs now);
+
+  absl::Status CheckPlaces(const Request& request) const;
+  absl::Status CheckPools() const;
+
+  TimeUs lease_us_;
+  Parts parts_;
+  LostCounts lost_;
+  uint64_t digest_mismatches_ = 0;
+};
+
+}  // namespace skein::scheduler::orchestrator

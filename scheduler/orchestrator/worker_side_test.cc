@@ -1,0 +1,129 @@
+#include "scheduler/orchestrator/worker_side.h"
+
+#include <gtest/gtest.h>
+
+#include <utility>
+
+#include "scheduler/base/held_digest.h"
+#include "scheduler/orchestrator/testing/parts_testing.h"
+
+namespace skein::scheduler::orchestrator {
+namespace {
+
+class WorkerSideTest : public PartsTest {
+ protected:
+  WorkerSideTest() {
+    prefill_instance_ = Join(Role::kPrefill, 1);
+    decode_instance_ = Join(Role::kDecode, 2);
+  }
+  void Report(InstanceId instance, uint64_t incarnation, std::vector<HeldRequest> held,
+              std::vector<EndedRequest> ended) {
+    ReportRequest report{.instance = instance, .incarnation = {incarnation}};
+    report.load = registry_.Find(instance)->load;
+    report.held_digest = DigestOf(held);
+    report.held = std::move(held);
+    report.full = true;
+    report.ended = std::move(ended);
+    effects_.clear();
+    workers_.On(ReportCalled{{incarnation}, std::move(report)}, now_);
+  }
+
+  InstanceId prefill_instance_;
+  InstanceId decode_instance_;
+};
+
+TEST_F(WorkerSideTest, AnAnswerIsFinishedByItsDecodeInstancesReport) {
+  Request& request = Submit(1);
+  Accept(request);
+  const EndedRequest ended{request.spec->id, request.epoch, FinishReason::kStop, absl::OkStatus()};
+  Report(decode_instance_, 2, {}, {ended});
+  EXPECT_EQ(Of<SendPlanUpdate>().size(), 1u) << "its router hears of the place that it missed";
+  EXPECT_EQ(ends_, std::vector<std::string>{"1 finished"});
+  EXPECT_TRUE(registry_.Find(prefill_instance_)->placed.empty());
+}
+
+TEST_F(WorkerSideTest, APrefillInstanceThatHandsARequestBackIsNotAskedAgain) {
+  const InstanceId other = Join(Role::kPrefill, 3);
+  Request& request = Submit(1);
+  Accept(request);
+  const InstanceId at = request.members[0].instance;
+  const uint64_t incarnation = at == prefill_instance_ ? 1 : 3;
+  const EndedRequest ended{request.spec->id, request.epoch, FinishReason::kCancelled,
+                           absl::UnavailableError("leaving")};
+  Report(at, incarnation, {}, {ended});
+  EXPECT_EQ(request.members[0].instance, at == prefill_instance_ ? other : prefill_instance_);
+  EXPECT_EQ(request.replans, 0);
+  EXPECT_EQ(request.tried_prefill.count(at), 1u);
+}
+
+TEST_F(WorkerSideTest, AnInvalidRequestFailsAndNoOtherInstanceIsAsked) {
+  Request& request = Submit(1);
+  const Member& lead = request.members[0];
+  workers_.On(AssignReplied{lead.instance,
+                            request.spec->id,
+                            request.epoch,
+                            {absl::InvalidArgumentError("prompt: bad")},
+                            lead.assigned},
+              now_);
+  EXPECT_EQ(ends_, std::vector<std::string>{"1 failed: prompt: bad"});
+}
+
+TEST_F(WorkerSideTest, WhatAWorkerLacksIsSentAgainAndWhatItHoldsWithoutCauseIsCancelled) {
+  Request& request = Submit(1);
+  Accept(request);
+  const Epoch epoch = request.epoch;
+  workers_.On(WorkerDisconnected{{2}}, now_);
+  EXPECT_FALSE(registry_.Find(decode_instance_)->connected());
+  effects_.clear();
+  Join(Role::kDecode, 2, {{.id = {7, 9}, .epoch = epoch}});
+  ASSERT_EQ(Of<AnswerRegister>().size(), 1u);
+  const RegisterReply welcome = Of<AnswerRegister>()[0].reply;
+  EXPECT_EQ(welcome.instance, decode_instance_) << "the same process keeps its id";
+  ASSERT_EQ(welcome.cancel.size(), 1u);
+  EXPECT_EQ(welcome.cancel[0].id, (RequestId{7, 9}));
+  ASSERT_EQ(Of<CallAnnounce>().size(), 1u) << "it never heard of the request";
+  EXPECT_EQ(request.epoch, epoch);
+}
+
+TEST_F(WorkerSideTest, AReportThatDoesNotFitAsksForAFullOne) {
+  ReportRequest report{.instance = prefill_instance_, .incarnation = {1}};
+  report.held_digest = 5;
+  workers_.On(ReportCalled{{1}, report}, now_);
+  EXPECT_TRUE(Of<AnswerReport>().back().reply.want_full);
+  EXPECT_EQ(workers_.digest_mismatches(), 1u);
+  report.incarnation = {9};
+  workers_.On(ReportCalled{{1}, report}, now_);
+  EXPECT_TRUE(absl::IsNotFound(Of<AnswerReport>().back().reply.status));
+}
+
+TEST_F(WorkerSideTest, ALostInstancesRequestsMoveAndItIsCounted) {
+  Request& request = Submit(1);
+  Accept(request);
+  Join(Role::kPrefill, 3);
+  std::vector<OrchestratorEffect> closed;
+  for (const TimeUs end = now_ + kLeaseUs * 5 / 4; now_ < end; now_ += kLeaseUs / 16) {
+    for (const uint64_t alive : {2, 3}) {
+      const Instance* instance = registry_.FindConnected({alive});
+      Report(instance->id, alive, {}, {});
+    }
+    workers_.LoseTheSilent(now_);
+    for (const CloseWorker& one : Of<CloseWorker>()) closed.push_back(one);
+  }
+  EXPECT_EQ(registry_.Find(prefill_instance_), nullptr);
+  EXPECT_EQ(closed.size(), 1u);
+  EXPECT_EQ(request.members[0].instance, registry_.FindConnected({3})->id);
+  EXPECT_EQ(workers_.lost().at({"m", Role::kPrefill}), 1u);
+}
+
+TEST_F(WorkerSideTest, ADrainedInstanceHearsOfItAndTheLastOneIsRefused) {
+  EXPECT_TRUE(absl::IsFailedPrecondition(workers_.Drain({.instance = prefill_instance_}, now_)));
+  Join(Role::kPrefill, 3);
+  effects_.clear();
+  EXPECT_TRUE(workers_.Drain({.instance = prefill_instance_}, now_).ok());
+  ASSERT_EQ(Of<CallDrainOrder>().size(), 1u);
+  EXPECT_TRUE(Of<CallDrainOrder>()[0].request.drain);
+  EXPECT_NE(Submit(1).members[0].instance, prefill_instance_);
+}
+
+}  // namespace
+}  // namespace skein::scheduler::orchestrator

@@ -1,0 +1,86 @@
+// BlockOrder: which of a decode-worker's sequences gets KV blocks first, and which gives its own up
+// when none is free. Part of DecodeCore, and used only on its thread. A call costs O(log
+// sequences).
+//
+// Seniority is one total order that never changes for a sequence: a higher priority first, then an
+// earlier arrival, then the smaller id. A running sequence whose next token needs a further block
+// `wants`. The wanting ones are served in this order. If no block is free, the last running one is
+// preempted, provided that it is behind the one that wants; else that one waits, with its blocks,
+// outside the batch. A preempted sequence has no blocks. When there is room for all its tokens it
+// resumes: its tokens are computed again as a prompt's, and the next one is drawn as it would have
+// been. Preempted sequences resume in this order, behind all that want, and before any request is
+// admitted.
+//
+// Nobody starves, and nothing runs in circles:
+//   1. The first running sequence is never preempted, because a victim is behind the one that
+//      wants. When it wants, it gets a block, from the last one if need be, or it is itself the
+//      last. Then the other blocks belong to sequences whose KV is coming, or are in quarantine.
+//      Both end within a lease and take no further block. So the first one always advances, and it
+//      ends, because its tokens are limited and all of them fit the pool.
+//   2. Of one priority, those that come later are behind. So finitely many sequences are in front
+//      of each, and when they have ended, it is the first. If it is preempted then, nothing runs,
+//      and nothing is admitted before it: all blocks become free, and it resumes.
+//   3. Each preemption gives a block to a sequence in front of the victim. Those in front take
+//      finitely many blocks until they end, so a sequence is preempted finitely often.
+// Requests of a higher priority that keep coming may hold up one of a lower priority. That is what
+// the priority is for.
+//
+// Invariants (CheckInvariants): each sequence is either running or preempted; those that want run.
+#pragma once
+
+#include <compare>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "scheduler/base/ids.h"
+#include "scheduler/base/time.h"
+
+namespace skein::scheduler {
+
+class BlockOrder {
+ public:
+  // It runs from now on. REQUIRES: it is unknown.
+  void Add(RequestId id, int32_t priority, TimeUs arrived_us);
+  void Remove(RequestId id);  // unknown ones are fine
+
+  // REQUIRES (these four): it runs.
+  void Want(RequestId id);
+  void Satisfy(RequestId id);  // it has the block, if it wanted one
+  void Preempt(RequestId id);
+  // Who gives its blocks up for this one; empty: nobody behind it has any.
+  std::optional<RequestId> VictimFor(RequestId id) const;
+  void Resume(RequestId id);  // REQUIRES: it is preempted
+  bool Wants(RequestId id) const {
+    const auto rank = ranks_.find(id);
+    return rank != ranks_.end() && wanting_.count(rank->second) > 0;
+  }
+
+  std::optional<RequestId> FirstWanting() const { return First(wanting_); }
+  std::optional<RequestId> FirstPreempted() const { return First(preempted_); }
+  size_t running() const { return running_.size(); }
+  absl::Status CheckInvariants() const;
+
+ private:
+  struct Rank {
+    int64_t before = 0;  // minus the priority
+    TimeUs arrived_us = 0;
+    RequestId id;
+    auto operator<=>(const Rank&) const = default;
+  };
+  static std::optional<RequestId> First(const std::set<Rank>& ranks) {
+    if (ranks.empty()) return std::nullopt;
+    return ranks.begin()->id;
+  }
+
+  std::map<RequestId, Rank> ranks_;
+  std::set<Rank> running_;
+  std::set<Rank> wanting_;  // some of those running
+  std::set<Rank> preempted_;
+};
+
+}  // namespace skein::scheduler

@@ -1,0 +1,120 @@
+#include "services/rpc/bidi_stream.h"
+
+#include <future>
+#include <string>
+
+#include "gtest/gtest.h"
+#include "proto/orchestrator.grpc.pb.h"
+#include "services/rpc/rpc.h"
+#include "services/shell/loop.h"
+
+namespace skein::services {
+namespace {
+
+v1::WorkerMessage Numbered(uint64_t sequence) {
+  v1::WorkerMessage message;
+  message.set_sequence(sequence);
+  return message;
+}
+
+v1::WorkerMessages Batch(uint64_t first, uint64_t last) {
+  v1::WorkerMessages batch;
+  for (uint64_t i = first; i <= last; ++i) *batch.add_messages() = Numbered(i);
+  return batch;
+}
+
+TEST(WriteQueueTest, ABatchTakesAllThatWaitsUpToItsLimit) {
+  WriteQueue<v1::WorkerMessages> queue;
+  for (uint64_t i = 1; i <= 3; ++i) queue.Add(Numbered(i));
+  EXPECT_EQ(queue.Next()->messages_size(), 3);
+  EXPECT_TRUE(queue.empty());
+  v1::WorkerMessage large = Numbered(4);
+  large.mutable_hello()->set_model(std::string(WriteQueue<v1::WorkerMessages>::kBatchBytes, 'x'));
+  queue.Add(large);
+  queue.Add(Numbered(5));
+  EXPECT_EQ(queue.Next()->messages_size(), 1);
+  const v1::WorkerMessages* const last = queue.Next();
+  ASSERT_EQ(last->messages_size(), 1);
+  EXPECT_EQ(last->messages(0).sequence(), 5u);
+}
+
+TEST(ReadAheadTest, IsBoundedAndTellsOnceThatSomethingWaits) {
+  ReadAhead<v1::WorkerMessages> arrived;
+  EXPECT_TRUE(arrived.Add(Batch(1, 2)));
+  size_t waiting = 1;
+  for (; arrived.HasRoom(); ++waiting) EXPECT_FALSE(arrived.Add(Batch(waiting + 2, waiting + 2)));
+  EXPECT_EQ(waiting, ReadAhead<v1::WorkerMessages>::kBatchesMax);
+  const auto batches = arrived.TakeAll();
+  EXPECT_TRUE(arrived.HasRoom());
+  EXPECT_TRUE(arrived.Add(Batch(1, 1)));
+  uint64_t handled = 0;
+  HandleBatches(
+      batches, [&](const v1::WorkerMessage& message) { EXPECT_EQ(message.sequence(), ++handled); },
+      [&] { return handled == 10; });
+  EXPECT_EQ(handled, 10u);
+}
+
+class Peer : public v1::Orchestrator::CallbackService {
+ public:
+  using Stream = ServerStream<v1::WorkerMessages, v1::OrchestratorMessages>;
+
+  // Answers each message with three of the same number.
+  grpc::ServerBidiReactor<v1::WorkerMessages, v1::OrchestratorMessages>* ConnectWorker(
+      grpc::CallbackServerContext* context) override {
+    auto stream = Stream::Make(
+        context, [this](std::function<void()> hook) { loop.PostFirst(std::move(hook)); });
+    stream->Open({.message =
+                      [s = stream.get()](const v1::WorkerMessage& message) {
+                        v1::OrchestratorMessage answer;
+                        answer.set_sequence(message.sequence());
+                        for (int i = 0; i < 3; ++i) s->Write(answer);
+                      },
+                  .ended = [this] { ended.set_value(); }});
+    return stream.get();
+  }
+
+  Loop loop{16};
+  std::promise<void> ended;
+};
+
+TEST(BidiStreamTest, KeepsTheOrderUnderABacklogOfBothSides) {
+  constexpr uint64_t kMessages = 5000;
+  Peer peer;
+  Loop loop(16);
+  for (Loop* one : {&peer.loop, &loop}) {
+    one->Start(
+        "test", [] { return INT64_MAX; }, [] {});
+  }
+  auto server = ServeRpc("127.0.0.1:0", {&peer});
+  ASSERT_TRUE(server.ok()) << server.status();
+  Channels channels;
+  CallTracker calls;
+  const auto stub =
+      v1::Orchestrator::NewStub(channels.Get("127.0.0.1:" + std::to_string(server->port)));
+  uint64_t received = 0;
+  std::promise<void> all;
+  const auto stream = ClientStream<v1::WorkerMessages, v1::OrchestratorMessages>::Open(
+      "orchestrator", &calls, [&](std::function<void()> hook) { loop.PostFirst(std::move(hook)); },
+      {.message =
+           [&](const v1::OrchestratorMessage& message) {
+             EXPECT_EQ(message.sequence(), received / 3 + 1);
+             if (++received == 3 * kMessages) all.set_value();
+           },
+       .ended = [](const absl::Status& status) { ADD_FAILURE() << status; }},
+      [&](auto* context, auto* reactor) { stub->async()->ConnectWorker(context, reactor); });
+  // More than may wait: the reader stops reading meanwhile, and goes on.
+  std::promise<void> go;
+  loop.PostFirst([blocked = go.get_future().share()] { blocked.wait(); });
+  for (uint64_t i = 1; i <= kMessages; ++i) stream->Write(Numbered(i));
+  go.set_value();
+  all.get_future().wait();
+  stream->Close();
+  peer.ended.get_future().wait();
+  calls.CancelAndWait();
+  loop.Stop();
+  peer.loop.Stop();
+  server->server->Shutdown();
+}
+
+}  // namespace
+}  // namespace skein::services

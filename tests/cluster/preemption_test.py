@@ -1,0 +1,81 @@
+#!/usr/bin/env python3
+"""Decode instances with little KV memory: blocks are taken as tokens come, requests are preempted and recomputed, and each answer is
+that of its request alone."""
+import concurrent.futures
+import os
+import random
+import sys
+import tempfile
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from cluster import Cluster, HttpFailure, binaries_from_argv, run_tests  # noqa: E402
+from emulated import VOCAB, complete, continuation, emulated_model  # noqa: E402
+
+FLEDGLING = "deploy/models/fledgling"
+BLOCK_BYTES = 256  # of an emulated worker's default shape
+BLOCK_TOKENS = 16
+
+
+def kv(blocks):
+    return "--kv-gib=%.12f" % ((blocks + 1) * BLOCK_BYTES / 2**30)  # one is for probes
+
+
+def preemptions(cluster):
+    return sum(cluster.metric(process, "vllm:num_preemptions_total")
+               for name, process in cluster.processes.items() if name.startswith("decode"))
+
+
+def answers_that_outgrow_the_cache_are_those_of_each_alone():
+    draw = random.Random(3)
+    asked = [([draw.randrange(VOCAB) for _ in range(draw.randint(1, 100))], draw.randint(200, 400)) for _ in range(24)]
+    with tempfile.TemporaryDirectory() as folder, \
+            Cluster(binaries_from_argv(), emulated_model(folder, FLEDGLING), worker_flags=["--device=emulated"],
+                    decode_flags=[kv(64), "--emulated-decode-step-us=1000"]) as cluster:
+        with concurrent.futures.ThreadPoolExecutor(len(asked)) as pool:
+            answers = list(pool.map(lambda one: complete(cluster, *one), asked))
+        for (prompt, count), answer in zip(asked, answers):
+            assert answer == continuation(prompt, count), (len(prompt), count)
+        assert preemptions(cluster) > 0
+        orchestrator = cluster.processes["orchestrator"]
+        assert cluster.metric(orchestrator, "skein_degraded_total", 'reason="preempted"') > 0
+        cluster.assert_idle_and_whole()
+
+
+def what_can_never_fit_is_refused_at_once_with_both_numbers():
+    with tempfile.TemporaryDirectory() as folder, \
+            Cluster(binaries_from_argv(), emulated_model(folder, FLEDGLING), prefill=1, decode=1,
+                    worker_flags=["--device=emulated"], decode_flags=[kv(64)]) as cluster:
+        tokens = 64 * BLOCK_TOKENS
+        prompt = list(range(100))
+        assert complete(cluster, prompt, tokens - 100) == continuation(prompt, tokens - 100)
+        try:
+            complete(cluster, prompt, tokens - 99)
+        except HttpFailure as failure:
+            assert failure.code == 400, failure
+            assert str(tokens) in failure.body and str(tokens + 1) in failure.body, failure.body
+        else:
+            raise AssertionError("it was taken")
+        cluster.assert_idle_and_whole()
+
+
+def chats_without_max_tokens_share_the_cache():
+    """Each may fill the rest of the context, 4,096 tokens; the cache of 20 MiB has 8,192."""
+    questions = ["What is the capital of %s?" % place for place in
+                 ("France", "Italy", "Spain", "Peru", "Japan", "Kenya", "Norway", "Egypt", "Chile", "Cuba", "Greece", "Turkey")]
+    with Cluster(binaries_from_argv(), FLEDGLING, prefill=1, decode=1, decode_flags=["--kv-gib=0.01953125"]) as cluster:
+        def ask(question):
+            answer = cluster.post("/v1/chat/completions", {
+                "model": cluster.name, "temperature": 0, "messages": [{"role": "user", "content": question}]})
+            choice = answer["choices"][0]
+            assert choice["finish_reason"] in ("stop", "length"), choice
+            return choice["message"]["content"]
+        alone = [ask(question) for question in questions]
+        with concurrent.futures.ThreadPoolExecutor(2 * len(questions)) as pool:
+            assert list(pool.map(ask, 2 * questions)) == 2 * alone
+        assert preemptions(cluster) == 0, "there is room for all of them"
+        cluster.assert_idle_and_whole()
+
+
+if __name__ == "__main__":
+    run_tests(answers_that_outgrow_the_cache_are_those_of_each_alone, what_can_never_fit_is_refused_at_once_with_both_numbers,
+              chats_without_max_tokens_share_the_cache)
