@@ -480,7 +480,7 @@ TEST(Codec, AWriterIsNamed) {
 TEST(Codec, AReportTellsTheChunks) {
   scheduler::ReportRequest report{
       .instance = {1}, .incarnation = {2}, .load = {}, .held = {}, .ended = {}};
-  report.held = {{{7, 9}, {3}, true, 2, 1500, 4}, {{7, 10}, {4}}};
+  report.held = {{{7, 9}, {3}, true, 2, 1500, 3, 4}, {{7, 10}, {4}}};
   report.load.claimed_blocks = 17;
   report.gone = {{.id = {7, 13}, .epoch = {7}}};
   report.full = true;
@@ -496,6 +496,7 @@ TEST(Codec, AReportTellsTheChunks) {
   const auto decoded = FromProto(ToProto(report));
   ASSERT_TRUE(decoded.ok()) << decoded.status();
   EXPECT_EQ(decoded->held[0].chunks_done, 2u);
+  EXPECT_EQ(decoded->held[0].chunks_known, 3u);
   EXPECT_EQ(decoded->held[0].preemptions, 4u);
   EXPECT_EQ(decoded->load.claimed_blocks, 17);
   EXPECT_EQ(decoded->gone.at(0).epoch.value, 7u);
