@@ -199,6 +199,7 @@ void OrchestratorCore::Impl::Submit(const SubmitCalled& event) {
   request.explanation.prompt_tokens = PromptTokens(*request.spec);
   request.explanation.policy = pools_.plans() ? pools_.planning().policy.name : "none";
   explanations_.Begin(request);
+  if (event.accepted) explanations_.Note(Degraded::kSubmittedAnew, &request);
   prefill_.NoteArrival(event.spec->model, now_);
   prefill_.Plan(request, now_);
 }
@@ -220,19 +221,12 @@ absl::Status OrchestratorCore::Impl::MaySubmit(const SubmitCalled& event) const 
   }
   const absl::Status capacity = HasCapacity(spec.model);
   if (!event.accepted && !capacity.ok()) return capacity;
-  const std::vector<const Instance*>& decode = registry_.Pool(spec.model, Role::kDecode);
-  if (decode.empty()) {
+  if (registry_.Pool(spec.model, Role::kDecode).empty()) {
     return absl::UnavailableError(
         absl::StrCat("No decode instance of model '", spec.model, "' is available. Retry."));
   }
   const int64_t tokens = PromptTokens(spec) + spec.max_tokens;
-  int64_t most = 0;  // that one of them takes
-  for (const Instance* instance : decode) {
-    const WorkerIdentity& identity = instance->identity;
-    int64_t limit = identity.total_blocks * identity.shape.block_tokens;
-    if (identity.max_positions > 0) limit = std::min<int64_t>(limit, identity.max_positions);
-    most = std::max(most, limit);
-  }
+  const int64_t most = registry_.LargestSequence(spec.model);
   if (tokens <= most) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat("prompt + max_tokens: ", tokens,
                                                  " tokens fit no decode instance; the largest ",

@@ -114,5 +114,20 @@ TEST_F(OrchestratorCoreTest, AStaleEpochIsRefused) {
   EXPECT_EQ(Of<AnswerPlaceDecode>(unknown)[0].reply.status.code(), absl::StatusCode::kNotFound);
 }
 
+// Its router submits it again, after the orchestrator that had accepted it was lost.
+TEST_F(OrchestratorCoreTest, ARequestThatIsSubmittedAnewIsCounted) {
+  Up(Role::kPrefill, 1);
+  Up(Role::kDecode, 2);
+  const auto counted = [this] {
+    return core_->Totals().degraded[static_cast<size_t>(Degraded::kSubmittedAnew)];
+  };
+  Do(SubmitCalled{Spec(1)});
+  EXPECT_EQ(counted(), 0u);
+  Do(SubmitCalled{.spec = Spec(2), .accepted = true});
+  EXPECT_EQ(counted(), 1u);
+  const Explanation told = core_->Explain("7/2", now_).at(0);
+  EXPECT_EQ(told.degraded[static_cast<size_t>(Degraded::kSubmittedAnew)], 1u);
+}
+
 }  // namespace
 }  // namespace skein::scheduler

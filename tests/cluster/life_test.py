@@ -2,8 +2,10 @@
 """Workers and the orchestrator leave, fail and return while requests run: nothing hangs, nothing is lost silently,
 every request ends exactly once, every block is free afterwards."""
 import os
+import pathlib
 import signal
 import sys
+import tempfile
 import threading
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
@@ -136,12 +138,16 @@ def a_prefill_worker_that_aborts_does_not_stop_running_streams():
 def running_streams_outlive_the_orchestrator():
     if not model_or_skip():
         return "skip: needs ../shared"
-    with Cluster(binaries_from_argv(), model_or_skip()) as cluster:
+    state = tempfile.TemporaryDirectory()
+    generation = pathlib.Path(state.name) / "generation"
+    with state, Cluster(binaries_from_argv(), model_or_skip(), orchestrator_flags=["--state-dir=" + state.name]) as cluster:
         expected = expected_texts(cluster, 4)
         streams = [Stream(cluster, 300, seed) for seed in range(4)]
         for stream in streams:
             stream.started.wait()
         cluster.kill("orchestrator")
+        first = int(generation.read_text())
+        generation.unlink()  # the next one learns the number from who refuses it
         finish(streams, expected)
         try:
             cluster.post("/v1/completions", {"model": cluster.name, "prompt": PROMPT, "max_tokens": 1})
@@ -151,11 +157,12 @@ def running_streams_outlive_the_orchestrator():
         admin = os.path.join(cluster.folder, "orchestrator.admin")
         cluster.processes["orchestrator"] = Process(
             "orchestrator", [cluster.binaries["orchestrator"], "--port=" + cluster.orchestrator.split(":")[1],
-                             "--admin-port=0", "--admin-port-file=" + admin], cluster.folder)
+                             "--admin-port=0", "--admin-port-file=" + admin, "--state-dir=" + state.name], cluster.folder)
         # Workers and router find the new orchestrator independently, so there are two things to
         # wait for.
         cluster.until(lambda: len(cluster.status()["instances"]) == 4, "all workers registered anew", 30)
         cluster.until(lambda: len(cluster.status()["routers"]) == 1, "the router has found it", 30)
+        assert int(generation.read_text()) > first
         assert expected_texts(cluster, 4) == expected
         cluster.assert_idle_and_whole()
 

@@ -31,7 +31,8 @@ enum class Degraded {
   kHandoffHostMemory,
   kHandoffTcp,
   kHandoffStagingBuffer,
-  kUnclaimed,  // its router did not attach to the token stream in time
+  kUnclaimed,      // its router did not attach to the token stream in time
+  kSubmittedAnew,  // the orchestrator that had accepted it was lost
   kPreempted,  // its decode instance took its KV blocks away, and computed its tokens anew later
 };
 inline constexpr size_t kDegradedKinds = static_cast<size_t>(Degraded::kPreempted) + 1;

@@ -30,6 +30,17 @@ absl::Status CheckSamePieces(const WorkerIdentity& a, const WorkerIdentity& b) {
                                                     b.max_batch_tokens));
 }
 
+int64_t LargestSequenceOf(const std::vector<const Instance*>& instances) {
+  int64_t largest = 0;
+  for (const Instance* instance : instances) {
+    const WorkerIdentity& identity = instance->identity;
+    int64_t tokens = identity.total_blocks * identity.shape.block_tokens;
+    if (identity.max_positions > 0) tokens = std::min<int64_t>(tokens, identity.max_positions);
+    largest = std::max(largest, tokens);
+  }
+  return largest;
+}
+
 }  // namespace
 
 Registry::PoolOfRole& Registry::PoolOf(const Instance& instance) {
@@ -95,6 +106,7 @@ absl::StatusOr<Registry::Registration> Registry::FindOrAdd(const WorkerIdentity&
   RenewLease(instance, now);
   PoolOfRole& pool = PoolOf(instance);
   pool.instances.push_back(&instance);  // its id is the largest
+  pool.largest_sequence = LargestSequenceOf(pool.instances);
   pool.version = ++versions_;
   instance.counts_ = &pool.counts;
   Recount(instance);
@@ -170,6 +182,7 @@ void Registry::Remove(InstanceId id) {
   PoolOfRole& pool = PoolOf(instance);
   pool.counts.Add(instance.counted_, -1);
   std::erase(pool.instances, &instance);
+  pool.largest_sequence = LargestSequenceOf(pool.instances);
   pool.without_stream.erase(id);
   pool.version = ++versions_;
   leases_.Remove(id);
@@ -257,6 +270,11 @@ const PoolCounts& Registry::Counts(const std::string& model, Role role) const {
   return pool == nullptr ? kNone : pool->counts;
 }
 
+int64_t Registry::LargestSequence(const std::string& model) const {
+  const PoolOfRole* pool = FindPool(model, Role::kDecode);
+  return pool == nullptr ? 0 : pool->largest_sequence;
+}
+
 uint64_t Registry::PoolVersion(const std::string& model, Role role) const {
   const PoolOfRole* pool = FindPool(model, role);
   return pool == nullptr ? 0 : pool->version;
@@ -293,7 +311,8 @@ absl::Status Registry::CheckInvariants() const {
   for (const auto& [key, pool] : pools_) {
     const bool same = std::equal(pool.instances.begin(), pool.instances.end(), pools[key].begin(),
                                  pools[key].end());
-    if (!same || pool.counts != counts[key]) {
+    if (!same || pool.counts != counts[key] ||
+        pool.largest_sequence != LargestSequenceOf(pool.instances)) {
       return absl::InternalError("Registry: the pool of model " + key.first);
     }
   }

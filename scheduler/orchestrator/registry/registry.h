@@ -80,6 +80,8 @@ class Registry {
   // Those of the model's pool, by id. The reference holds until an instance comes or goes.
   const std::vector<const Instance*>& Pool(const std::string& model, Role role) const;
   const PoolCounts& Counts(const std::string& model, Role role) const;
+  // Tokens of the longest sequence that one decode instance of the model can hold.
+  int64_t LargestSequence(const std::string& model) const;
   // Another number when an instance of the pool came or went.
   uint64_t PoolVersion(const std::string& model, Role role) const;
   // NOT_FOUND: there is no such instance. FAILED_PRECONDITION: it is the last one of its model and
@@ -96,6 +98,7 @@ class Registry {
   struct PoolOfRole {
     std::vector<const Instance*> instances;  // by id
     PoolCounts counts;
+    int64_t largest_sequence = 0;         // tokens that the roomiest of them can hold
     std::set<InstanceId> without_stream;  // and without a successor
     uint64_t version = 1;
   };
