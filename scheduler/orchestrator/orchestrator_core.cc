@@ -228,9 +228,8 @@ absl::Status OrchestratorCore::Impl::MaySubmit(const SubmitCalled& event) const 
   const int64_t tokens = PromptTokens(spec) + spec.max_tokens;
   const int64_t most = registry_.LargestSequence(spec.model);
   if (tokens <= most) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("prompt + max_tokens: ", tokens,
-                                                 " tokens fit no decode instance; the largest ",
-                                                 "takes ", most));
+  return absl::InvalidArgumentError(absl::StrCat(
+      "prompt + max_tokens: ", tokens, " tokens fit no decode instance; the largest takes ", most));
 }
 
 // RESOURCE_EXHAUSTED: nothing of the request was begun.
