@@ -14,6 +14,7 @@ import threading
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from cluster import Cluster, HttpFailure, Process, binaries_from_argv, free_ports, run_tests  # noqa: E402
+from emulated import emulated_model  # noqa: E402
 
 MODEL = "deploy/models/fledgling"
 DOCS = "docs/admin.md"
@@ -103,8 +104,12 @@ def drained_and_the_others_agree():
 
 
 def what_runs_goes_on_and_then_sigterm_ends_it_at_once():
-    # The grace period is so long that a process that waited for it would not end within the test.
-    with up(prefill=1, decode=1, worker_flags=["--drain-grace-s=600"], router_flags=["--drain-grace-s=600"]) as cluster:
+    # The grace period is so long that a process that waited for it would not end within the test. The answer takes two
+    # seconds, so it runs while its processes are asked.
+    with tempfile.TemporaryDirectory() as folder, \
+            Cluster(binaries_from_argv(), emulated_model(folder, MODEL), prefill=1, decode=1,
+                    worker_flags=["--device=emulated", "--kv-gib=0.01", "--drain-grace-s=600"],
+                    decode_flags=["--emulated-decode-step-us=5000"], router_flags=["--drain-grace-s=600"]) as cluster:
         body = {"model": cluster.name, "prompt": "The", "max_tokens": 400, "ignore_eos": True, "temperature": 0}
         chunks = cluster.stream("/v1/completions", body)
         next(chunks)
