@@ -12,12 +12,14 @@ from cluster import Cluster, HttpFailure, binaries_from_argv, run_tests  # noqa:
 from emulated import VOCAB, complete, continuation, emulated_model  # noqa: E402
 
 FLEDGLING = "deploy/models/fledgling"
-BLOCK_BYTES = 256  # of an emulated worker's default shape
+LAYERS = 8
+BLOCK_BYTES = LAYERS * 256  # of an emulated worker: a layer of its default shape has 256
 BLOCK_TOKENS = 16
+EMULATED = ["--device=emulated", "--emulated-layers=%d" % LAYERS]
 
 
 def kv(blocks):
-    return "--kv-gib=%.12f" % ((blocks + 1) * BLOCK_BYTES / 2**30)  # one is for probes
+    return "--kv-gib=%.12f" % ((blocks + 1.5) * BLOCK_BYTES / 2**30)  # one is for probes; rounded down
 
 
 def preemptions(cluster):
@@ -29,12 +31,12 @@ def answers_that_outgrow_the_cache_are_those_of_each_alone():
     draw = random.Random(3)
     asked = [([draw.randrange(VOCAB) for _ in range(draw.randint(1, 100))], draw.randint(200, 400)) for _ in range(24)]
     with tempfile.TemporaryDirectory() as folder, \
-            Cluster(binaries_from_argv(), emulated_model(folder, FLEDGLING), worker_flags=["--device=emulated"],
+            Cluster(binaries_from_argv(), emulated_model(folder, FLEDGLING), worker_flags=EMULATED,
                     decode_flags=[kv(64), "--emulated-decode-step-us=1000"]) as cluster:
         with concurrent.futures.ThreadPoolExecutor(len(asked)) as pool:
             answers = list(pool.map(lambda one: complete(cluster, *one), asked))
         for (prompt, count), answer in zip(asked, answers):
-            assert answer == continuation(prompt, count), (len(prompt), count)
+            assert answer == continuation(prompt, count, layers=LAYERS), (len(prompt), count)
         assert preemptions(cluster) > 0
         orchestrator = cluster.processes["orchestrator"]
         assert cluster.metric(orchestrator, "skein_degraded_total", 'reason="preempted"') > 0
@@ -44,10 +46,10 @@ def answers_that_outgrow_the_cache_are_those_of_each_alone():
 def what_can_never_fit_is_refused_at_once_with_both_numbers():
     with tempfile.TemporaryDirectory() as folder, \
             Cluster(binaries_from_argv(), emulated_model(folder, FLEDGLING), prefill=1, decode=1,
-                    worker_flags=["--device=emulated"], decode_flags=[kv(64)]) as cluster:
+                    worker_flags=EMULATED, decode_flags=[kv(64)]) as cluster:
         tokens = 64 * BLOCK_TOKENS
         prompt = list(range(100))
-        assert complete(cluster, prompt, tokens - 100) == continuation(prompt, tokens - 100)
+        assert complete(cluster, prompt, tokens - 100) == continuation(prompt, tokens - 100, layers=LAYERS)
         try:
             complete(cluster, prompt, tokens - 99)
         except HttpFailure as failure:

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "scheduler/base/request.h"
+#include "tests/sim/answers.h"
 
 namespace skein::sim {
 namespace {
