@@ -1,7 +1,7 @@
 // PrefillFlow: a request's plan, from the decision which instances compute its prompt to its last
-// chunk: it carries out what PlanChooser and the rolling planner decide (planning.cc), tells the
-// plan to its members, and follows what they have done of it (assigning.cc). Parks requests that no
-// instance can take now. Owns the parked requests and what the rolling planner has to do. Part of
+// chunk. Carries out the decisions of PlanChooser and of the rolling planner (planning.cc), sends
+// the plan to its members, and follows their progress (assigning.cc). Parks requests that no
+// instance can take now. Owns the parked requests and the work list of the rolling planner. Part of
 // OrchestratorCore.
 //
 // Invariants (CheckInvariants, by the core's numbers): 7, a plan is whole; 8, the rolling planner

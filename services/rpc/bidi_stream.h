@@ -1,8 +1,8 @@
 // ServerStream and ClientStream: the two ends of a gRPC stream on which both sides send.
 //
-// Messages travel in batches: what is written while a batch is under way makes the next one, and
-// what arrives while earlier batches are handled is handled with them, in one run of the owner's
-// thread. So a busy stream costs few system calls and wake-ups, and an idle one delays nothing.
+// Messages travel in batches. Messages that are written while a batch is being sent form the next
+// batch. All batches that have arrived when the owner's thread is free are handled in one run. So a
+// busy stream costs few system calls and wake-ups, and an idle one delays nothing.
 // Batches are read ahead of the owner up to a limit (ReadAhead), so a slow side stops the other
 // through gRPC's flow control. The owner bounds the queue of written messages (MessageCounters).
 //
@@ -39,11 +39,11 @@ using MessageOf = std::decay_t<decltype(std::declval<Batch>().messages(0))>;
 template <typename Batch>
 class ReadAhead {
  public:
-  // A batch is read on while fewer than these wait.
+  // Reading goes on while less than this waits.
   static constexpr size_t kBatchesMax = 64;
   static constexpr size_t kBytesMax = size_t{1} << 20;
 
-  // True: nothing waited before, so somebody has to be told.
+  // True: nothing waited before, so the caller has to schedule the handling.
   bool Add(Batch batch) {
     bytes_ += batch.ByteSizeLong();
     batches_.push_back(std::move(batch));
@@ -77,7 +77,7 @@ void HandleBatches(const std::vector<Batch>& batches, const OnMessage& message, 
 template <typename Batch>
 class WriteQueue {
  public:
-  // A batch is closed when it has so many bytes.
+  // A batch takes no further message once it has so many bytes.
   static constexpr size_t kBatchBytes = size_t{64} << 10;
 
   void Add(MessageOf<Batch> message) { queue_.push_back(std::move(message)); }

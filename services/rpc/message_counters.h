@@ -75,7 +75,8 @@ class MessageCounters {
   uint64_t sent_ = 0;
   uint64_t handled_ = 0;       // of the other side's messages
   uint64_t acknowledged_ = 0;  // of this side's messages
-  int64_t progress_us_ = 0;    // when the oldest unacknowledged message became it
+  // When the other side last acknowledged a message, or the first of those outstanding was sent.
+  int64_t progress_us_ = 0;
 };
 
 }  // namespace skein::services

@@ -121,9 +121,10 @@ struct Request {
     TimeUs last_us = -1;  // of those that have
   };
   Entered EnteredOf(size_t chunk) const;
-  // Its client has every token, by its router, and it has had one plan only. Its decode instance
-  // has then ended by itself, after every member committed, so nothing is left to cancel. A cancel
-  // could come before the commit's answer at a member, which would count the handoff as failed.
+  // The router has reported that the client has every token, and there was only one plan. Then the
+  // decode instance has ended by itself, after every member committed, and nothing is left to
+  // cancel. A cancel could reach a member before the answer to its Commit; that member would count
+  // its handoff as failed.
   bool RanToItsEnd() const;
   // When something of it is due next.
   TimeUs NextTimer() const { return std::min(deadline_us, asking_until_us); }
