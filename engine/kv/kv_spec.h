@@ -37,17 +37,17 @@ struct KvSpec {
 
 // A layout holds for any mode in which a group of `tp` ranks wrote (TP, SP or both;
 // engine/parallel/shard_layout.h says which heads a rank holds). The functions after this one
-// REQUIRE that it fits: tp divides kv_heads or kv_heads divides tp.
+// REQUIRE that it fits.
 inline bool FitsHeads(KvLayout layout, const KvSpec& spec) {
-  return layout.tp >= 1 && (spec.kv_heads % layout.tp == 0 || layout.tp % spec.kv_heads == 0);
+  return skein::FitsHeads(layout, spec.kv_heads);
 }
 
 // Into how many parts the heads are cut.
 inline int HeadCuts(KvLayout layout, const KvSpec& spec) {
-  return layout.tp < spec.kv_heads ? layout.tp : spec.kv_heads;
+  return skein::HeadCuts(layout, spec.kv_heads);
 }
 inline int TokensPerBlock(KvLayout layout, const KvSpec& spec) {
-  return spec.block_tokens * HeadCuts(layout, spec);
+  return skein::TokensPerBlock(layout, spec.kv_heads, spec.block_tokens);
 }
 // Heads that one rank holds.
 inline int KvHeads(KvLayout layout, const KvSpec& spec) {

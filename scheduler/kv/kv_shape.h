@@ -1,4 +1,5 @@
-// The KV shape on which both ends of a handoff must agree, and block arithmetic.
+// The KV shape on which both ends of a handoff must agree, and block arithmetic. The layout is part
+// of it: how many tokens a block holds depends on it.
 #pragma once
 
 #include <cstdint>
@@ -18,9 +19,9 @@ struct KvShape {
   std::string model_hash;
   std::string dtype;  // "bf16", "f16", "f32"
   KvLayout layout;
-  int32_t block_tokens = 16;
+  int32_t block_tokens = 16;  // of a block of one instance alone; TokensPerBlock: of this layout's
   int32_t num_layers = 0;
-  int32_t kv_heads = 0;
+  int32_t kv_heads = 1;
   int32_t head_dim = 0;
   int64_t block_bytes = 0;  // size of one block in one layer
   uint32_t kv_format = kKvFormat;
@@ -28,9 +29,13 @@ struct KvShape {
   bool operator==(const KvShape&) const = default;
 };
 
+inline int64_t TokensPerBlock(const KvShape& shape) {
+  return skein::TokensPerBlock(shape.layout, shape.kv_heads, shape.block_tokens);
+}
+
 // Number of blocks for `tokens` tokens.
 inline int64_t BlocksOf(const KvShape& shape, int64_t tokens) {
-  return (tokens + shape.block_tokens - 1) / shape.block_tokens;
+  return (tokens + TokensPerBlock(shape) - 1) / TokensPerBlock(shape);
 }
 
 // Bytes that a handoff moves per layer: each block with prompt tokens, whole, once.

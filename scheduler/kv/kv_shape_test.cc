@@ -48,5 +48,15 @@ TEST(KvShapeTest, BlocksRoundUpAndAHandoffMovesWholeBlocks) {
   EXPECT_EQ(HandoffBytesPerLayer(kShape, 17), 4096);
 }
 
+TEST(KvShapeTest, ABlockOfALargerGroupHoldsMoreTokensInTheSameBytes) {
+  KvShape shape = kShape;
+  shape.layout.tp = 2;
+  EXPECT_EQ(TokensPerBlock(shape), 32);
+  EXPECT_EQ(BlocksOf(shape, 33), 2);
+  EXPECT_EQ(HandoffBytesPerLayer(shape, 33), 4096);
+  shape.layout.tp = 8;  // two ranks hold each of the four heads
+  EXPECT_EQ(TokensPerBlock(shape), 64);
+}
+
 }  // namespace
 }  // namespace skein::scheduler

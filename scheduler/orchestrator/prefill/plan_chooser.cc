@@ -187,7 +187,7 @@ bool PlanChooser::Fits(const Request& request, const std::vector<PlannedChunk>& 
   const WorkerIdentity& lead = registry_.Find(chunks.front().instances.front())->identity;
   const int64_t tokens = PromptTokens(*request.spec);
   Dealer dealer({.prompt_tokens = tokens,
-                 .block_tokens = lead.shape.block_tokens,
+                 .block_tokens = TokensPerBlock(lead.shape),
                  .rank_tokens_max = lead.max_batch_tokens > 0 ? lead.max_batch_tokens : tokens});
   std::vector<InstanceId> members;  // by rank
   for (const PlannedChunk& chunk : chunks) {

@@ -41,7 +41,7 @@ void PrefillPools::LayOut(Pool* pool, const std::string& model, const RequestTab
   std::vector<std::pair<std::string, InstanceId>> by_host;
   int64_t block_tokens = 1;
   for (const Instance* instance : registry_.Pool(model, Role::kPrefill)) {
-    block_tokens = instance->identity.shape.block_tokens;
+    block_tokens = TokensPerBlock(instance->identity.shape);
     if (instance->identity.comm_address.empty()) continue;
     by_host.emplace_back(instance->identity.host, instance->id);
   }

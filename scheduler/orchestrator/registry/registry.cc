@@ -17,6 +17,11 @@ absl::Status CheckIdentity(const WorkerIdentity& identity) {
   if (identity.incarnation.value == 0) return invalid("incarnation", "0");
   if (identity.shape.block_tokens < 1) return invalid("block_tokens", "below 1");
   if (identity.shape.num_layers < 1) return invalid("num_layers", "below 1");
+  if (!FitsHeads(identity.shape.layout, identity.shape.kv_heads)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("layout.tp: ", identity.shape.layout.tp,
+                     " does not fit kv_heads=", identity.shape.kv_heads));
+  }
   if (identity.total_blocks < 1) return invalid("num_blocks", "below 1");
   return absl::OkStatus();
 }
@@ -34,7 +39,7 @@ int64_t LargestSequenceOf(const std::vector<const Instance*>& instances) {
   int64_t largest = 0;
   for (const Instance* instance : instances) {
     const WorkerIdentity& identity = instance->identity;
-    int64_t tokens = identity.total_blocks * identity.shape.block_tokens;
+    int64_t tokens = identity.total_blocks * TokensPerBlock(identity.shape);
     if (identity.max_positions > 0) tokens = std::min<int64_t>(tokens, identity.max_positions);
     largest = std::max(largest, tokens);
   }

@@ -89,6 +89,19 @@ TEST_F(RegistryTest, PoolsAreByModelAndRoleAndTellWhenTheyChange) {
   EXPECT_TRUE(registry_.Pool("other", Role::kDecode).empty());
 }
 
+TEST_F(RegistryTest, ALayoutThatDoesNotFitTheHeadsIsRefused) {
+  WorkerIdentity identity = Identity(Role::kDecode, 11);
+  identity.shape.kv_heads = 4;
+  for (const int32_t tp : {0, 3, 6}) {
+    identity.shape.layout.tp = tp;
+    EXPECT_EQ(registry_.Register({identity}, {11}, now_).status(),
+              absl::InvalidArgumentError("layout.tp: " + std::to_string(tp) +
+                                         " does not fit kv_heads=4"));
+  }
+  identity.shape.layout.tp = 8;
+  EXPECT_TRUE(registry_.Register({identity}, {11}, now_).ok());
+}
+
 TEST_F(RegistryTest, OnlyTheSilentAreDead) {
   const InstanceId one = Up(Role::kPrefill, 11);
   const InstanceId two = Up(Role::kPrefill, 12);

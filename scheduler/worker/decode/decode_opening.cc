@@ -92,7 +92,7 @@ absl::Status DecodeCore::Impl::CanEverFit(const RequestSpec& spec) const {
   if (kv_in_.BlocksFor(tokens) <= total) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
       "prompt + max_tokens: ", tokens, " tokens exceed the KV cache of this instance, ",
-      total * config_.membership.identity.shape.block_tokens, " tokens"));
+      total * TokensPerBlock(config_.membership.identity.shape), " tokens"));
 }
 
 // RESOURCE_EXHAUSTED: another instance may take it.

@@ -16,8 +16,9 @@ bool PrefillCore::Impl::Empty() const {
 WorkerLoad PrefillCore::Impl::Load() const {
   WorkerLoad load = LoadOf(membership_, steps_.loop(), requests_.blocks(), now_);
   const PrefillRequests::Count count = requests_.CountRequests();
-  load.queued_tokens = steps_.PendingPromptTokens() + count.plain_tokens +
-                       sp_plans_.BlocksToCompute() * config_.membership.identity.shape.block_tokens;
+  load.queued_tokens =
+      steps_.PendingPromptTokens() + count.plain_tokens +
+      sp_plans_.BlocksToCompute() * TokensPerBlock(config_.membership.identity.shape);
   load.queued_requests = count[Phase::kQueued] + count[Phase::kAsking];
   load.running_requests = count[Phase::kComputing] + count[Phase::kCommitting];
   return load;

@@ -36,7 +36,7 @@ PrefillCore::Impl::Impl(const PrefillConfig& config)
       membership_(MembershipOf(config)),
       requests_(config.membership.identity.total_blocks, config.begin_ahead, config.batch),
       sp_plans_({.incarnation = config.membership.identity.incarnation,
-                 .block_tokens = config.membership.identity.shape.block_tokens,
+                 .block_tokens = TokensPerBlock(config.membership.identity.shape),
                  .rank_tokens_max = config.batch.max_batch_tokens,
                  .total_blocks = config.membership.identity.total_blocks}),
       place_calls_({.retry_us = config.retry_us, .give_up_us = config.begin_give_up_us},
@@ -178,7 +178,7 @@ absl::Status PrefillCore::Impl::Accept(const AssignRequest& request) const {
   if (request.members.empty() && BlocksOf(shape, prompt_tokens) > total_blocks) {
     return absl::InvalidArgumentError(absl::StrCat("prompt: ", prompt_tokens,
                                                    " tokens exceed this instance's limit of ",
-                                                   total_blocks * shape.block_tokens));
+                                                   total_blocks * TokensPerBlock(shape)));
   }
   if (config_.max_sequence_tokens > 0 &&
       prompt_tokens + spec.max_tokens > config_.max_sequence_tokens) {
