@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "scheduler/base/backoff.h"
 #include "scheduler/base/ids.h"
 #include "scheduler/base/messages.h"
 #include "scheduler/base/time.h"
@@ -66,7 +67,8 @@ class OrchestratorSession {
  public:
   static constexpr size_t kMaxEnded = 4096;
 
-  explicit OrchestratorSession(const SessionConfig& config) : config_(config) {}
+  explicit OrchestratorSession(const SessionConfig& config)
+      : config_(config), backoff_(config.retry_us / 8, config.retry_us) {}
 
   void Join(RouterIdentity identity, TimeUs now);
   void Leave() { leaving_ = true; }
@@ -85,17 +87,21 @@ class OrchestratorSession {
   // break to the core: it gets no other.
   template <class Load, class Requests>
   std::optional<SessionEffect> Due(TimeUs now, Load load, Requests requests) {
-    if (!joined_ || left_) return std::nullopt;
-    if (awaits_ != Awaits::kNothing) return now >= answer_by_us_ ? Close(now) : std::nullopt;
+    if (phase_ == Phase::kOutside || phase_ == Phase::kLeft) return std::nullopt;
+    if (AwaitsAnswer()) return now >= answer_by_us_ ? Close(now) : std::nullopt;
     if (leaving_) return SayGoodbye(now);
-    if (!ready_) return now >= next_us_ ? Open(load(), requests(), now) : std::nullopt;
+    if (phase_ == Phase::kAway) {
+      return now >= next_us_ ? Open(load(), requests(), now) : std::nullopt;
+    }
     if (now < spacing_end_us_ || (!dirty_ && now < next_us_)) return std::nullopt;
     return Report(load(), now);
   }
   TimeUs NextDeadline() const;
 
   // The stream stands and the orchestrator has answered the hello.
-  bool ready() const { return ready_; }
+  bool ready() const {
+    return phase_ == Phase::kReady || phase_ == Phase::kReporting || phase_ == Phase::kParting;
+  }
   // How the stream was refused or broke last; OK before the first.
   const absl::Status& broken() const { return broken_; }
   const Generation& generation() const { return seen_; }
@@ -106,9 +112,22 @@ class OrchestratorSession {
   absl::Status CheckInvariants() const;
 
  private:
-  enum class Awaits { kNothing, kWelcome, kReportTaken, kGoodbyeTaken };
+  enum class Phase {
+    kOutside,    // before Join
+    kAway,       // no stream; the next attempt at next_us_
+    kGreeting,   // the hello is not answered
+    kRefused,    // the welcome was refused; Due closes the stream
+    kReady,      // the stream stands, nothing is unanswered
+    kReporting,  // a report is not answered
+    kParting,    // the goodbye is not answered
+    kLeft,
+  };
 
-  void Await(Awaits what, TimeUs now);
+  bool AwaitsAnswer() const {
+    return phase_ == Phase::kGreeting || phase_ == Phase::kRefused || phase_ == Phase::kReporting ||
+           phase_ == Phase::kParting;
+  }
+  void Await(Phase phase, TimeUs now);
   std::optional<SessionEffect> Close(TimeUs now);
   std::optional<SessionEffect> Open(RouterLoad load, std::vector<RouterRequest> requests,
                                     TimeUs now);
@@ -118,18 +137,14 @@ class OrchestratorSession {
 
   SessionConfig config_;
   RouterIdentity identity_;
-  bool joined_ = false;
-  bool ready_ = false;
+  Phase phase_ = Phase::kOutside;
   bool leaving_ = false;
-  bool left_ = false;
   bool dirty_ = false;
-  bool refused_ = false;  // the welcome that Due closes the stream for
-  Awaits awaits_ = Awaits::kNothing;
-  TimeUs answer_by_us_ = kNever;
-  TimeUs next_us_ = 0;  // ready: the next report at the latest; else the next attempt
+  TimeUs answer_by_us_ = kNever;  // while an answer is awaited
+  TimeUs next_us_ = 0;            // away: the next attempt; ready: the next report at the latest
   TimeUs spacing_end_us_ = 0;
   TimeUs lease_us_ = 0;
-  int attempts_failed_ = 0;  // in a row
+  Backoff backoff_;
   absl::Status broken_;
   Generation seen_;
   std::deque<RouterEnd> ended_;

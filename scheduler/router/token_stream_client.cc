@@ -1,7 +1,5 @@
 #include "scheduler/router/token_stream_client.h"
 
-#include <algorithm>
-
 #include "absl/strings/str_cat.h"
 
 namespace skein::scheduler {
@@ -121,14 +119,9 @@ std::vector<TokenStreamClient::Lost> TokenStreamClient::Ended(TokenStreamId stre
   link.requests.clear();
   link.unsent = {};
   link.stream = {};
-  link.failures = link.received ? 0 : link.failures + 1;
-  link.open_us = now + BackoffUs(link.failures);
+  if (link.received) link.backoff.Succeeded();
+  link.open_us = link.received ? now : now + link.backoff.Failed();
   return lost;
-}
-
-TimeUs TokenStreamClient::BackoffUs(int failures) {
-  if (failures == 0) return 0;
-  return std::min(kBackoffMinUs << std::min(failures - 1, 10), kBackoffMaxUs);
 }
 
 std::vector<TokenStreamClient::Open> TokenStreamClient::TakeOpens() {

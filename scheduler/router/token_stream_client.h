@@ -25,6 +25,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "scheduler/base/backoff.h"
 #include "scheduler/base/ids.h"
 #include "scheduler/base/time.h"
 #include "scheduler/base/token_stream.h"
@@ -77,10 +78,10 @@ class TokenStreamClient {
   // An endpoint: with a stream, or between two.
   struct Link {
     std::string endpoint;
-    TokenStreamId stream;   // 0: none is open
-    bool received = false;  // anything, on this stream
-    int failures = 0;       // streams in a row on which nothing came
-    TimeUs open_us = 0;     // not before; without a stream
+    TokenStreamId stream;                           // 0: none is open
+    bool received = false;                          // anything, on this stream
+    Backoff backoff{kBackoffMinUs, kBackoffMaxUs};  // after streams on which nothing came
+    TimeUs open_us = 0;                             // not before; without a stream
     std::set<RequestId> requests;
     TokenStreamRequest unsent;
   };
@@ -96,7 +97,6 @@ class TokenStreamClient {
   void Forget(std::map<RequestId, Attached>::iterator it);
   void Grant(RequestId id, Attached& attached, int64_t at_least);
   void MarkReady(const Link& link);
-  static TimeUs BackoffUs(int failures);
 
   const int64_t credit_;
   uint64_t last_stream_ = 0;

@@ -10,26 +10,24 @@ namespace skein::scheduler {
 
 void Membership::On(const RegisterReplied& event, TimeUs now) {
   const RegisterReply& reply = event.reply;
-  if (!calling_ || connected_) return;
+  if (phase_ != Phase::kGreeting) return;
   if (!reply.status.ok()) {
     registered_ = false;
     return On(Disconnected{reply.status}, now);
   }
   const bool stale = !reply.generation.MayFollow(seen_) && !SKEIN_PLANT(stale_epoch_accepted);
   if (stale) {  // Due closes the stream; the next hello says why
-    last_call_ = absl::FailedPreconditionError(
-        absl::StrCat("the orchestrator's generation ", reply.generation.number, " is not above ",
-                     seen_.number, ", which this worker has listened to"));
-    refused_ = true;
-    answer_by_us_ = now;
-    return;
+    return Refuse(absl::FailedPreconditionError(absl::StrCat(
+                      "the orchestrator's generation ", reply.generation.number, " is not above ",
+                      seen_.number, ", which this worker has listened to")),
+                  now);
   }
   seen_ = reply.generation;
-  calling_ = false;
+  phase_ = Phase::kReady;
   last_call_ = reply.status;
   TakeEndedHeard();
-  registered_ = connected_ = true;
-  attempts_failed_ = 0;
+  registered_ = true;
+  backoff_.Succeeded();
   told_draining_ = draining_in_flight_;
   instance_ = reply.instance;
   lease_us_ = std::max<TimeUs>(reply.lease_us, 3);
@@ -39,19 +37,24 @@ void Membership::On(const RegisterReplied& event, TimeUs now) {
 
 void Membership::On(const ReportReplied& event, TimeUs now) {
   const ReportReply& reply = event.reply;
-  if (!calling_ || event.serial != serial_) return;
-  last_call_ = reply.status;
-  if (!reply.status.ok()) {  // Due closes the stream: the next one begins with a registration
+  if (phase_ != Phase::kReporting || event.serial != serial_) return;
+  if (!reply.status.ok()) {  // the next stream begins with a registration
     registered_ = false;
-    answer_by_us_ = now;
-    return;
+    return Refuse(reply.status, now);
   }
-  calling_ = false;
+  last_call_ = reply.status;
+  phase_ = Phase::kReady;
   if (reply.want_full) full_wanted_ = dirty_ = true;
   spacing_end_us_ = now + config_.report_spacing_us +
                     static_cast<TimeUs>(listed_) * config_.report_spacing_per_request_us;
   TakeEndedHeard();
   told_draining_ = draining_in_flight_;
+}
+
+void Membership::Refuse(absl::Status why, TimeUs now) {
+  last_call_ = std::move(why);
+  phase_ = Phase::kRefused;
+  answer_by_us_ = now;
 }
 
 void Membership::TakeEndedHeard() {
@@ -60,16 +63,14 @@ void Membership::TakeEndedHeard() {
 }
 
 void Membership::On(const Disconnected& event, TimeUs now) {
-  if (left_) return;
-  if (saying_goodbye_) registered_ = saying_goodbye_ = false;  // it is as good as said
-  attempts_failed_ = connected_ ? 0 : attempts_failed_ + 1;
-  connected_ = calling_ = refused_ = false;
+  if (phase_ == Phase::kLeft) return;
+  if (phase_ == Phase::kParting) registered_ = false;  // it is as good as said
+  phase_ = Phase::kAway;
   if (SKEIN_PLANT(end_lost_over_a_resync)) TakeEndedHeard();
   ended_in_flight_ = 0;
   dirty_ = true;
   last_call_ = event.status;
-  const TimeUs first_us = config_.register_retry_us / 8;
-  next_us_ = now + std::min(config_.register_retry_us, first_us << std::min(attempts_failed_, 3));
+  next_us_ = now + backoff_.Failed();
 }
 
 absl::Status Membership::CheckEpoch(Epoch epoch) const {
@@ -81,9 +82,9 @@ absl::Status Membership::CheckEpoch(Epoch epoch) const {
 }
 
 void Membership::On(const UnregisterReplied&, TimeUs) {
-  if (!saying_goodbye_) return;
-  calling_ = saying_goodbye_ = false;
-  registered_ = connected_ = false;
+  if (phase_ != Phase::kParting) return;
+  phase_ = Phase::kAway;
+  registered_ = false;
 }
 
 void Membership::Holds(const HeldRequest& held, TimeUs chunk_since_us) {
@@ -123,14 +124,13 @@ absl::Status Membership::CheckCall() const {
   const auto violated = [](const char* what) {
     return absl::InternalError(absl::StrCat("Membership: ", what));
   };
-  if (calling_ && answer_by_us_ == kNever) return violated("an answer is awaited without a limit");
-  if (!calling_ && (refused_ || saying_goodbye_)) return violated("no answer is awaited for it");
-  if (saying_goodbye_ && !(connected_ && leaving_)) return violated("a goodbye out of place");
-  if (refused_ && connected_) return violated("the stream of a refused welcome stands");
-  if (connected_ && !registered_ && !calling_) return violated("connected without a registration");
-  if (left_ && (calling_ || connected_ || !leaving_)) return violated("it left and has a stream");
+  const bool awaits = AwaitsAnswer();
+  const bool goes = phase_ == Phase::kParting || phase_ == Phase::kLeft;
+  if (awaits && answer_by_us_ == kNever) return violated("an answer is awaited without a limit");
+  if (goes && !leaving_) return violated("it leaves without being told to");
+  if (connected() && !registered_) return violated("connected without a registration");
   if (ended_.size() > kMaxEnded) return violated("too many ends are remembered");
-  if (ended_in_flight_ > (calling_ ? ended_.size() : 0)) {
+  if (ended_in_flight_ > (awaits ? ended_.size() : 0)) {
     return violated("more ends are awaited to be heard than were sent");
   }
   return absl::OkStatus();
@@ -158,22 +158,20 @@ bool Membership::ReportDue(TimeUs now) const {
   return now >= spacing_end_us_ && (dirty_ || now >= next_us_);
 }
 
-void Membership::Await(TimeUs now) {
-  calling_ = true;
+void Membership::Await(Phase phase, TimeUs now) {
+  phase_ = phase;
   answer_by_us_ = now + config_.answer_timeout_us;
 }
 
 std::optional<MembershipEffect> Membership::Close(TimeUs now) {
-  const bool refused = std::exchange(refused_, false) || (!registered_ && connected_);
-  On(Disconnected{refused ? last_call_
-                          : absl::DeadlineExceededError("the orchestrator does not answer")},
-     now);
+  const absl::Status silent = absl::DeadlineExceededError("the orchestrator does not answer");
+  On(Disconnected{phase_ == Phase::kRefused ? absl::Status(last_call_) : silent}, now);
   return CloseStream{};
 }
 
 std::optional<MembershipEffect> Membership::Register(WorkerLoad load, std::vector<HeldRequest> held,
                                                      TimeUs now) {
-  Await(now);
+  Await(Phase::kGreeting, now);
   dirty_ = full_wanted_ = false;
   ended_in_flight_ = ended_.size();
   changes_.clear();
@@ -188,7 +186,7 @@ std::optional<MembershipEffect> Membership::Register(WorkerLoad load, std::vecto
 
 // All but what is held.
 ReportRequest Membership::ReportOf(WorkerLoad load, TimeUs now) {
-  Await(now);
+  Await(Phase::kReporting, now);
   dirty_ = full_wanted_ = false;
   next_us_ = now + lease_us_ / 3;
   ended_in_flight_ = ended_.size();
@@ -225,19 +223,18 @@ std::optional<MembershipEffect> Membership::ReportChanges(WorkerLoad load, TimeU
 }
 
 std::optional<MembershipEffect> Membership::Leave(TimeUs now) {
-  if (connected_) {
-    Await(now);
-    saying_goodbye_ = true;
+  if (phase_ == Phase::kReady) {
+    Await(Phase::kParting, now);
     return CallUnregister{{instance_, config_.identity.incarnation}};
   }
-  left_ = true;
+  phase_ = Phase::kLeft;
   return Drained{};
 }
 
 TimeUs Membership::NextDeadline() const {
-  if (left_) return kNever;
-  if (calling_) return answer_by_us_;
-  if (!connected_) return next_us_;
+  if (phase_ == Phase::kLeft) return kNever;
+  if (AwaitsAnswer()) return answer_by_us_;
+  if (phase_ == Phase::kAway) return next_us_;
   return dirty_ ? spacing_end_us_ : std::max(next_us_, spacing_end_us_);
 }
 

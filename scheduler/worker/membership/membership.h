@@ -27,6 +27,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "scheduler/base/backoff.h"
 #include "scheduler/base/held_digest.h"
 #include "scheduler/base/ids.h"
 #include "scheduler/base/messages.h"
@@ -42,7 +43,8 @@ class Membership {
  public:
   static constexpr size_t kMaxEnded = 65536;
 
-  explicit Membership(const MembershipConfig& config) : config_(config) {}
+  explicit Membership(const MembershipConfig& config)
+      : config_(config), backoff_(config.register_retry_us / 8, config.register_retry_us) {}
 
   void On(const RegisterReplied& event, TimeUs now);
   void On(const ReportReplied& event, TimeUs now);
@@ -72,10 +74,12 @@ class Membership {
   // Disconnected to the core: it gets no other.
   template <class Load, class Held>
   std::optional<MembershipEffect> Due(TimeUs now, bool empty, Load load, Held held) {
-    if (left_) return std::nullopt;
-    if (calling_) return now >= answer_by_us_ ? Close(now) : std::nullopt;
+    if (phase_ == Phase::kLeft) return std::nullopt;
+    if (AwaitsAnswer()) return now >= answer_by_us_ ? Close(now) : std::nullopt;
     if (leaving_ && empty && MayLeave()) return Leave(now);
-    if (!connected_) return now >= next_us_ ? Register(load(), held(), now) : std::nullopt;
+    if (phase_ == Phase::kAway) {
+      return now >= next_us_ ? Register(load(), held(), now) : std::nullopt;
+    }
     if (!ReportDue(now)) return std::nullopt;
     return full_wanted_ ? ReportFull(load(), held(), now) : ReportChanges(load(), now);
   }
@@ -86,11 +90,13 @@ class Membership {
   // The orchestrator knew this instance when it was last heard.
   bool registered() const { return registered_; }
   // The stream stands and the orchestrator has answered the registration.
-  bool connected() const { return connected_; }
+  bool connected() const {
+    return phase_ == Phase::kReady || phase_ == Phase::kReporting || phase_ == Phase::kParting;
+  }
   bool draining() const { return leaving_ || ordered_; }
   bool leaving() const { return leaving_; }
   // The orchestrator has acknowledged the drain and all ended requests, or cannot be reached.
-  bool drain_told() const { return !connected_ || (told_draining_ && ended_.empty()); }
+  bool drain_told() const { return !connected() || (told_draining_ && ended_.empty()); }
   // How the latest message to the orchestrator was answered; UNKNOWN before the first.
   const absl::Status& last_call() const { return last_call_; }
   InstanceId instance() const { return instance_; }
@@ -103,8 +109,18 @@ class Membership {
  private:
   // Without a stream it leaves when it was never known there, or could not open another one.
   bool MayLeave() const {
-    return connected_ ? ended_.empty() : !registered_ || attempts_failed_ > 0;
+    const bool in_vain = backoff_.failures() > 1;  // the first is the break
+    return phase_ == Phase::kReady ? ended_.empty() : !registered_ || in_vain;
   }
+  enum class Phase {
+    kAway,       // no stream; the next attempt at next_us_
+    kGreeting,   // the registration is not answered
+    kRefused,    // this worker refuses the welcome, or the orchestrator a report: Due closes it
+    kReady,      // the stream stands, nothing is unanswered
+    kReporting,  // a report is not answered
+    kParting,    // the Unregister is not answered
+    kLeft,
+  };
   using Key = std::pair<RequestId, Epoch>;
   struct Change {
     HeldRequest held;
@@ -115,7 +131,12 @@ class Membership {
   bool ReportDue(TimeUs now) const;
   bool Drop(RequestId id, Epoch epoch);  // false: it was not held
   ReportRequest ReportOf(WorkerLoad load, TimeUs now);
-  void Await(TimeUs now);
+  bool AwaitsAnswer() const {
+    return phase_ == Phase::kGreeting || phase_ == Phase::kRefused || phase_ == Phase::kReporting ||
+           phase_ == Phase::kParting;
+  }
+  void Await(Phase phase, TimeUs now);
+  void Refuse(absl::Status why, TimeUs now);
   void TakeEndedHeard();
   std::optional<MembershipEffect> Close(TimeUs now);
   std::optional<MembershipEffect> Register(WorkerLoad load, std::vector<HeldRequest> held,
@@ -126,24 +147,20 @@ class Membership {
   std::optional<MembershipEffect> Leave(TimeUs now);
 
   MembershipConfig config_;
+  Phase phase_ = Phase::kAway;
   bool registered_ = false;
-  bool connected_ = false;
   bool leaving_ = false;
   bool ordered_ = false;             // by an operator, to drain
   bool draining_in_flight_ = false;  // the message under way says that we drain
   bool told_draining_ = false;       // and the latest that was heard said so
-  bool left_ = false;
-  bool calling_ = false;
-  bool refused_ = false;          // the welcome, of an orchestrator that another one has followed
-  bool saying_goodbye_ = false;   // what is unanswered is the Unregister
-  TimeUs answer_by_us_ = kNever;  // while calling
+  TimeUs answer_by_us_ = kNever;     // while an answer is awaited
   bool dirty_ = false;
-  int attempts_failed_ = 0;  // to open a stream, in a row
+  Backoff backoff_;  // between attempts to open a stream
   absl::Status last_call_ = absl::UnknownError("not called yet");
   InstanceId instance_;
   Generation seen_;
   TimeUs lease_us_ = 0;
-  TimeUs next_us_ = 0;         // not connected: next attempt; connected: next report at the latest
+  TimeUs next_us_ = 0;         // away: next attempt; ready: next report at the latest
   TimeUs spacing_end_us_ = 0;  // no report before this
   uint64_t serial_ = 0;
   std::deque<EndedRequest> ended_;
