@@ -38,8 +38,9 @@ class PeerStreams {
 
   // A stream begins; any thread. The raw pointer goes back to gRPC from the method's handler.
   Stream* Open(grpc::CallbackServerContext* context, uint64_t call) {
-    auto stream = Stream::Make(
-        context, [this](std::function<void()> hook) { loop_->PostFirst(std::move(hook)); });
+    auto stream = Stream::Make(context, [this](std::function<void()> hook) {
+      loop_->PostFirst(std::move(hook), Loop::kHelp);
+    });
     loop_->PostFirst([this, call, stream] {
       peers_.emplace(call, Peer{stream, MessageCounters(call), Key{}});
     });

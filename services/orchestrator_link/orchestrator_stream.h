@@ -54,7 +54,7 @@ class OrchestratorStream {
     welcomed_ = false;
     stream_ = Stream::Open(
         "orchestrator", calls_,
-        [this](std::function<void()> hook) { loop_->PostFirst(std::move(hook)); },
+        [this](std::function<void()> hook) { loop_->PostFirst(std::move(hook), Loop::kHelp); },
         {.message = [this, number](const In& message) { Take(number, message); },
          .ended = [this, number](const absl::Status& status) { Ended(number, status); }},
         std::move(start));

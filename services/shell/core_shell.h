@@ -44,8 +44,8 @@ class CoreShell {
 
   // Any thread. Accepts every event and returns no result. Events posted before StartCore are
   // handled after it.
-  void Post(Event event) {
-    loop_.Post([this, event = std::move(event)]() mutable { Handle(std::move(event)); });
+  void Post(Event event, Loop::Caller caller = Loop::kBusy) {
+    loop_.Post([this, event = std::move(event)]() mutable { Handle(std::move(event)); }, caller);
   }
   // What /metrics and /status read, on their own threads. The loop only makes the copy, ahead of
   // the messages that wait for it. Empty: the loop has stopped, or its inbox for urgent messages is

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <future>
 #include <memory>
+#include <utility>
 
 namespace skein::services {
 
@@ -18,54 +19,83 @@ void Loop::Start(std::string name, std::function<int64_t()> next_deadline,
                  std::function<void()> tick) {
   {
     std::lock_guard lock(mu_);
+    next_deadline_ = std::move(next_deadline);
+    tick_ = std::move(tick);
     running_ = true;
   }
-  thread_ = std::thread([this, name = name.substr(0, 15), next_deadline = std::move(next_deadline),
-                         tick = std::move(tick)] {
+  thread_ = std::thread([this, name = name.substr(0, 15)] {
     pthread_setname_np(pthread_self(), name.c_str());
-    Run(next_deadline, tick);
+    Run();
   });
 }
 
-bool Loop::TryPost(Task task) { return TryPostTo(&inbox_, std::move(task)); }
+bool Loop::TryPost(Task task, Caller caller) { return TryPostTo(&inbox_, std::move(task), caller); }
 
-bool Loop::TryPostFirst(Task task) { return TryPostTo(&first_, std::move(task)); }
+bool Loop::TryPostFirst(Task task, Caller caller) {
+  return TryPostTo(&first_, std::move(task), caller);
+}
 
-bool Loop::TryPostTo(std::vector<Task>* inbox, Task task) {
-  {
-    std::lock_guard lock(mu_);
-    if (!running_ || stopping_ || inbox->size() >= capacity_) return false;
-    inbox->push_back(std::move(task));
-  }
-  wake_.notify_one();
+bool Loop::TryPostTo(std::vector<Task>* inbox, Task task, Caller caller) {
+  std::unique_lock lock(mu_);
+  if (!running_ || stopping_ || inbox->size() >= capacity_) return false;
+  inbox->push_back(std::move(task));
+  Added(lock, caller);
   return true;
 }
 
-void Loop::Post(Task task) { PostTo(&inbox_, std::move(task)); }
+void Loop::Post(Task task, Caller caller) { PostTo(&inbox_, std::move(task), caller); }
 
-void Loop::PostFirst(Task task) { PostTo(&first_, std::move(task)); }
+void Loop::PostFirst(Task task, Caller caller) { PostTo(&first_, std::move(task), caller); }
 
-void Loop::PostTo(std::vector<Task>* inbox, Task task) {
-  {
-    std::lock_guard lock(mu_);
-    if (stopped_) return;
-    inbox->push_back(std::move(task));
+void Loop::PostTo(std::vector<Task>* inbox, Task task, Caller caller) {
+  std::unique_lock lock(mu_);
+  if (stopped_) return;
+  inbox->push_back(std::move(task));
+  Added(lock, caller);
+}
+
+// Wakes with the lock held: the loop may be destroyed as soon as its thread has seen that it stops.
+void Loop::Added(std::unique_lock<std::mutex>& lock, Caller caller) {
+  if (busy_) return;  // who runs tasks looks again
+  if (caller == kHelp && running_ && !stopping_) {
+    RunRound(lock);
+    if (!TasksWait() && !stopping_ && deadline_us_ >= sleeps_until_us_) return;
   }
   wake_.notify_one();
+}
+
+// One batch of tasks and the tick, if it is due then.
+void Loop::RunRound(std::unique_lock<std::mutex>& lock) {
+  busy_ = true;
+  batch_first_.swap(first_);
+  batch_.swap(inbox_);
+  lock.unlock();
+  for (std::vector<Task>* tasks : {&batch_first_, &batch_}) {
+    for (Task& task : *tasks) task();
+    tasks->clear();
+  }
+  int64_t deadline_us = next_deadline_();
+  if (MonotonicUs() >= deadline_us) {
+    tick_();
+    deadline_us = next_deadline_();
+  }
+  lock.lock();
+  deadline_us_ = deadline_us;
+  busy_ = false;
 }
 
 bool Loop::RunAndWait(const Task& task) {
   auto done = std::make_shared<std::promise<void>>();
   std::future<void> future = done->get_future();
   {
-    std::lock_guard lock(mu_);
+    std::unique_lock lock(mu_);
     if (!running_ || stopping_) return false;
     inbox_.push_back([&task, done] {
       task();
       done->set_value();
     });
+    Added(lock, kBusy);
   }
-  wake_.notify_one();
   future.wait();
   return true;
 }
@@ -74,42 +104,33 @@ void Loop::Stop() {
   {
     std::lock_guard lock(mu_);
     stopping_ = true;
+    wake_.notify_one();
   }
-  wake_.notify_one();
   if (thread_.joinable()) thread_.join();
   std::lock_guard lock(mu_);
   stopped_ = true;  // if it never ran
 }
 
-void Loop::Run(const std::function<int64_t()>& next_deadline, const std::function<void()>& tick) {
-  std::vector<Task> first;
-  std::vector<Task> batch;
+void Loop::Run() {
+  std::unique_lock lock(mu_);
   for (;;) {
-    const int64_t deadline_us = next_deadline();
-    {
-      std::unique_lock lock(mu_);
-      const auto awake = [this] { return stopping_ || !first_.empty() || !inbox_.empty(); };
-      if (deadline_us == INT64_MAX) {
-        wake_.wait(lock, awake);
+    const auto awake = [this] { return !busy_ && (stopping_ || TasksWait()); };
+    const auto due = [this] { return !busy_ && MonotonicUs() >= deadline_us_; };
+    while (!awake() && !due()) {
+      // While a helper is busy, it wakes this thread if something is left to do.
+      sleeps_until_us_ = busy_ ? INT64_MAX : deadline_us_;
+      if (sleeps_until_us_ == INT64_MAX) {
+        wake_.wait(lock);
       } else {
-        wake_.wait_until(
-            lock, std::chrono::steady_clock::time_point(std::chrono::microseconds(deadline_us)),
-            awake);
-      }
-      first.swap(first_);
-      batch.swap(inbox_);
-      if (first.empty() && batch.empty() && stopping_) {
-        running_ = false;
-        stopped_ = true;
-        return;
+        wake_.wait_until(lock, std::chrono::steady_clock::time_point(
+                                   std::chrono::microseconds(sleeps_until_us_)));
       }
     }
-    for (std::vector<Task>* tasks : {&first, &batch}) {
-      for (Task& task : *tasks) task();
-      tasks->clear();
-    }
-    if (MonotonicUs() >= next_deadline()) tick();
+    if (stopping_ && !TasksWait()) break;
+    RunRound(lock);
   }
+  running_ = false;
+  stopped_ = true;
 }
 
 }  // namespace skein::services

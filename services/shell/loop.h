@@ -1,4 +1,9 @@
-// Loop: the one thread that owns a core. Others reach the core only by posting tasks.
+// Loop: runs a core's tasks one after the other. Others reach the core only by posting tasks.
+//
+// Tasks run on the loop's own thread, or on a thread that posts with kHelp while the loop is idle:
+// waking another thread costs more than most tasks. A helper runs what waits, its own task and
+// others', and leaves what comes meanwhile to the loop's thread. "On the loop" means: within a
+// task, on whatever thread.
 //
 // The inbox is bounded for tasks from outside (TryPost). Heartbeats and lease renewals use a
 // separate, high-priority inbox (TryPostFirst), so that a flood of requests cannot delay them.
@@ -27,6 +32,9 @@ inline constexpr size_t kInboxMax = 16384;
 class Loop {
  public:
   using Task = std::function<void()>;
+  // kHelp: the caller may run tasks of the loop, here and now. It holds no lock that a task may
+  // take, and nothing waits for it that a task would wait for.
+  enum Caller { kBusy, kHelp };
 
   explicit Loop(size_t capacity) : capacity_(capacity) {}
   ~Loop() { Stop(); }
@@ -39,29 +47,35 @@ class Loop {
 
   // False at once when the inbox is full or the loop does not run; the caller answers
   // RESOURCE_EXHAUSTED.
-  [[nodiscard]] bool TryPost(Task task);
+  [[nodiscard]] bool TryPost(Task task, Caller caller = kBusy);
   // The same for the high-priority inbox, of the same capacity, which is emptied first. For
   // messages that keep their sender from being declared dead.
-  [[nodiscard]] bool TryPostFirst(Task task);
+  [[nodiscard]] bool TryPostFirst(Task task, Caller caller = kBusy);
   // Always accepted, also while stopping; dropped only after Stop has returned. Before Start: runs
   // when it has started.
-  void Post(Task task);
+  void Post(Task task, Caller caller = kBusy);
   // The same for the high-priority inbox. For streams, each of which posts its next message only
   // after the previous one was handled.
-  void PostFirst(Task task);
+  void PostFirst(Task task, Caller caller = kBusy);
 
   // Runs `task` on the loop and waits for it. False when the loop does not run. Not from the loop.
   bool RunAndWait(const Task& task);
 
-  // Runs what is in the inbox, then joins the thread. Idempotent.
+  // Runs what is in the inbox, waits for helpers, then joins the thread. Idempotent.
   void Stop();
 
  private:
-  bool TryPostTo(std::vector<Task>* inbox, Task task);
-  void PostTo(std::vector<Task>* inbox, Task task);
-  void Run(const std::function<int64_t()>& next_deadline, const std::function<void()>& tick);
+  bool TryPostTo(std::vector<Task>* inbox, Task task, Caller caller);
+  void PostTo(std::vector<Task>* inbox, Task task, Caller caller);
+  void Run();
+  // With mu_ held. `lock` is free while tasks run.
+  bool TasksWait() const { return !first_.empty() || !inbox_.empty(); }
+  void Added(std::unique_lock<std::mutex>& lock, Caller caller);
+  void RunRound(std::unique_lock<std::mutex>& lock);
 
   const size_t capacity_;
+  std::function<int64_t()> next_deadline_;  // set by Start
+  std::function<void()> tick_;
   std::mutex mu_;
   std::condition_variable wake_;
   std::vector<Task> inbox_;
@@ -69,6 +83,10 @@ class Loop {
   bool stopping_ = false;
   bool running_ = false;  // its thread takes tasks
   bool stopped_ = false;
+  bool busy_ = false;  // a thread runs tasks; it looks for new ones before it stops doing so
+  std::vector<Task> batch_first_, batch_;  // of the thread that is busy
+  int64_t sleeps_until_us_ = INT64_MAX;    // the loop's thread
+  int64_t deadline_us_ = INT64_MIN;        // of the next tick, as of the last round
   std::thread thread_;
 };
 

@@ -1,6 +1,9 @@
 #include "services/shell/loop.h"
 
 #include <atomic>
+#include <future>
+#include <memory>
+#include <thread>
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -31,6 +34,91 @@ TEST(Loop, AFullInboxRefusesAtOnceAndCompletionsStillPass) {
   loop.Stop();
   EXPECT_EQ(ran, 3);
   EXPECT_FALSE(loop.TryPost([] {}));
+}
+
+TEST(Loop, WhoHelpsAnIdleLoopRunsItsTaskItself) {
+  Loop loop(2);
+  loop.Start("test", kNever, [] {});
+  ASSERT_TRUE(loop.RunAndWait([] {}));
+  std::thread::id ran_on;
+  // The loop's thread may still be busy with the end of its own round.
+  while (ran_on != std::this_thread::get_id()) {
+    std::promise<void> ran;
+    loop.Post(
+        [&] {
+          ran_on = std::this_thread::get_id();
+          ran.set_value();
+        },
+        Loop::kHelp);
+    ran.get_future().wait();
+  }
+  loop.Stop();
+}
+
+TEST(Loop, TasksOfHelpersNeverOverlap) {
+  Loop loop(1 << 20);
+  int64_t ticks = 0;
+  loop.Start(
+      "test", [] { return MonotonicUs() + 50; }, [&ticks] { ++ticks; });
+  constexpr int kThreads = 4, kTasks = 5000;
+  int ran = 0;  // guarded by the loop alone
+  std::vector<int> next(kThreads, 0);
+  std::vector<std::thread> threads;
+  for (int t = 0; t < kThreads; ++t) {
+    threads.emplace_back([&, t] {
+      for (int i = 0; i < kTasks; ++i) {
+        const Loop::Caller caller = (i + t) % 3 == 0 ? Loop::kBusy : Loop::kHelp;
+        loop.Post(
+            [&, t, i] {
+              EXPECT_EQ(next[t]++, i) << "each thread's tasks run in order";
+              ++ran;
+              if (i % 7 == 0) loop.PostFirst([&ran] { ++ran; }, Loop::kHelp);
+            },
+            caller);
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  loop.Stop();
+  EXPECT_EQ(ran, kThreads * (kTasks + (kTasks + 6) / 7));
+}
+
+TEST(Loop, AnEarlierDeadlineOfAHelpersTaskWakesTheLoop) {
+  Loop loop(2);
+  int64_t deadline_us = INT64_MAX;
+  std::promise<void> ticked;
+  loop.Start(
+      "test", [&] { return deadline_us; },
+      [&] {
+        deadline_us = INT64_MAX;
+        ticked.set_value();
+      });
+  ASSERT_TRUE(loop.RunAndWait([] {}));
+  loop.Post([&] { deadline_us = MonotonicUs() + 2000; }, Loop::kHelp);
+  ticked.get_future().wait();
+  loop.Stop();
+}
+
+TEST(Loop, StopWaitsForAHelper) {
+  for (int i = 0; i < 200; ++i) {
+    auto loop = std::make_unique<Loop>(2);
+    loop->Start("test", kNever, [] {});
+    std::atomic<bool> posted{false}, ran{false};
+    std::thread helper([&] {
+      loop->Post(
+          [&] {
+            posted = true;
+            posted.notify_all();
+            std::this_thread::yield();
+            ran = true;
+          },
+          Loop::kHelp);
+    });
+    posted.wait(false);
+    loop->Stop();
+    EXPECT_TRUE(ran);
+    helper.join();
+  }
 }
 
 TEST(Loop, WhatWasPostedBeforeTheStartRunsFirst) {

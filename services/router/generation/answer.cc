@@ -36,7 +36,7 @@ Answer::Answer(AnswerPlan plan, std::shared_ptr<http::Responder> responder, Rout
 
 bool Answer::Launch(std::shared_ptr<Answer> answer) {
   Loop* loop = &answer->shell_->loop();
-  if (!loop->TryPost([answer] { answer->Start(); })) return false;
+  if (!loop->TryPost([answer] { answer->Start(); }, Loop::kHelp)) return false;
   const auto on_loop = [loop, weak = std::weak_ptr<Answer>(answer)](auto call) {
     return [loop, weak, call](auto... args) {
       loop->Post([weak, call, args...] {

@@ -57,7 +57,7 @@ void TokenStreamCall::OnReadDone(bool ok) {
     if (reading_) StartRead(&batch_);
   }
   if (!ok) return loop_->Post([self = self_] { self->NothingFollows(); });
-  if (first) loop_->Post([self = self_] { self->Deal(); });
+  if (first) loop_->Post([self = self_] { self->Deal(); }, Loop::kHelp);
 }
 
 void TokenStreamCall::OnWriteDone(bool) {

@@ -25,7 +25,8 @@ void DecodeShell::Start(const scheduler::DecodeConfig& config, std::function<voi
                         std::function<void(const absl::Status&)> engine_failed) {
   StartLink(std::move(drained), std::move(engine_failed));
   runner_ = std::make_unique<EngineRunner>(
-      engine_->engine.get(), nullptr, [this](scheduler::StepDone done) { Post(std::move(done)); });
+      engine_->engine.get(), nullptr,
+      [this](scheduler::StepDone done) { Post(std::move(done), Loop::kHelp); });
   // The target of puts: where the wire has no remote writes, polling applies them.
   progress_ = std::make_unique<ProgressThread>(
       [this] {
@@ -71,11 +72,13 @@ absl::Status DecodeShell::Take(const v1::OrchestratorMessage& message) {
 
 bool DecodeShell::OpenTransfer(scheduler::OpenTransferRequest request,
                                Calls<v1::OpenTransferResponse>::Call call) {
-  return loop_.TryPost([this, request = std::move(request), call] {
-    const uint64_t id = NextCall();
-    grants_.Add(id, call);
-    Handle(scheduler::OpenTransferCalled{{id}, request});
-  });
+  return loop_.TryPost(
+      [this, request = std::move(request), call] {
+        const uint64_t id = NextCall();
+        grants_.Add(id, call);
+        Handle(scheduler::OpenTransferCalled{{id}, request});
+      },
+      Loop::kHelp);
 }
 
 bool DecodeShell::Renew(scheduler::RenewRequest request, Calls<v1::RenewResponse>::Call call) {
@@ -114,19 +117,21 @@ bool DecodeShell::ReleaseStagingBuffer(const scheduler::ReleaseStagingBufferRequ
 }
 
 bool DecodeShell::Commit(scheduler::CommitRequest request, Calls<v1::CommitResponse>::Call call) {
-  return loop_.TryPost([this, request = std::move(request), call] {
-    const uint64_t id = NextCall();
-    commits_.Add(id, call);
-    Handle(scheduler::CommitCalled{{id}, request});
-  });
+  return loop_.TryPost(
+      [this, request = std::move(request), call] {
+        const uint64_t id = NextCall();
+        commits_.Add(id, call);
+        Handle(scheduler::CommitCalled{{id}, request});
+      },
+      Loop::kHelp);
 }
 
 std::shared_ptr<TokenCall> DecodeShell::OpenTokenStream() {
   const scheduler::TokenStreamId id{next_token_stream_.fetch_add(1)};
-  auto call =
-      TokenCall::Make({.request = [this, id] { loop_.Post([this, id] { OnTokenRequest(id); }); },
-                       .writable = [this, id] { loop_.Post([this, id] { SendTokens(id); }); },
-                       .closed = [this, id] { loop_.Post([this, id] { CloseTokenStream(id); }); }});
+  auto call = TokenCall::Make(
+      {.request = [this, id] { loop_.Post([this, id] { OnTokenRequest(id); }, Loop::kHelp); },
+       .writable = [this, id] { loop_.Post([this, id] { SendTokens(id); }); },
+       .closed = [this, id] { loop_.Post([this, id] { CloseTokenStream(id); }); }});
   const bool taken = loop_.TryPost([this, id, call] {
     if (token_calls_.size() >= kTokenStreamsMax) {
       return call->Close({grpc::StatusCode::RESOURCE_EXHAUSTED,

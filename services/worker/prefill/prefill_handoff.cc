@@ -114,8 +114,9 @@ void PrefillShell::On(const scheduler::CallOpenTransfer& effect) {
       ToProto(effect.request), effect.timeout_us,
       [this, id = effect.request.id, epoch = effect.request.epoch](
           absl::Status status, const v1::OpenTransferResponse& response) {
-        Post(scheduler::OpenTransferReplied{
-            id, epoch, AnswerOf("decode-worker", std::move(status), response)});
+        Post(scheduler::OpenTransferReplied{id, epoch,
+                                            AnswerOf("decode-worker", std::move(status), response)},
+             Loop::kHelp);
       });
 }
 
