@@ -300,6 +300,11 @@ struct RouterLoad {
   int64_t running = 0;  // admitted and not ended
   bool draining = false;
   TimeUs uptime_us = 0;
+  // Decode instances with requests of this router, by whether it hears them: something came on
+  // their token streams of late (scheduler/router/heard_instances.h). In a hello, all; in a report,
+  // those that changed since the message before.
+  std::vector<InstanceId> heard = {};
+  std::vector<InstanceId> not_heard = {};
 };
 
 // A submitted request that has not ended for its client.
@@ -368,7 +373,8 @@ struct WorkerIdentity {
 struct HeldRequest {
   RequestId id;
   Epoch epoch;
-  // Decode: its blocks are allocated; otherwise it is only announced. Prefill: unused.
+  // Decode: its blocks are allocated; otherwise it is only announced. Prefill, at the plan's lead:
+  // it has opened the transfer.
   bool opened = false;
   // SP plan: chunks that this instance has finished, and how long the next one has run.
   uint32_t chunks_done = 0;

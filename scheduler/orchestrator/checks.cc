@@ -53,6 +53,7 @@ OrchestratorSnapshot OrchestratorCore::Impl::Totals() const {
       .submitted = requests_.submitted(),
       .failed = explanations_.failed(),
       .refused = refused_,
+      .misses = worker_side_.misses(),
       .lost = worker_side_.lost(),
       .sp_plans = prefill_.sp_plans(),
       .replans = explanations_.degraded()[static_cast<size_t>(Degraded::kReplanned)],
@@ -66,6 +67,7 @@ OrchestratorSnapshot OrchestratorCore::Impl::Totals() const {
     totals.waiting_here[model] =
         requests_.CountOf(model, State::kParked) + requests_.CountOf(model, State::kQueued);
     totals.plans.try_emplace(model);
+    totals.missed[model] = registry_.Counts(model, Role::kDecode).missed;
     totals.lost.try_emplace({model, Role::kPrefill});
     totals.lost.try_emplace({model, Role::kDecode});
   }
@@ -90,7 +92,9 @@ OrchestratorSnapshot OrchestratorCore::Impl::Snapshot(TimeUs now) const {
                           .placed_requests = static_cast<int64_t>(instance.placed.size()),
                           .registered_us = now - instance.registered_us,
                           .placeable = instance.Placeable(),
-                          .drained = instance.Drained()};
+                          .drained = instance.Drained(),
+                          .heard_by = router_side_.HeardBy(id),
+                          .missed = instance.missed};
     status.load.draining = instance.draining();
     if (instance.identity.role == Role::kPrefill) {
       const auto estimated = queue_s.find(id);
@@ -114,6 +118,13 @@ OrchestratorSnapshot OrchestratorCore::Impl::Snapshot(TimeUs now) const {
 
 absl::Status OrchestratorCore::Impl::CheckInvariants() const {
   absl::Status found = requests_.CheckInvariants();
+  for (const auto& [router, heard] : router_side_.routers().evidence().all()) {
+    for (const InstanceId id : heard) {
+      if (found.ok() && registry_.Find(id) == nullptr) {
+        found = absl::InternalError(absl::StrCat("a router hears lost instance ", id.value));
+      }
+    }
+  }
   if (found.ok()) found = router_side_.CheckInvariants();
   if (found.ok()) found = worker_side_.CheckInvariants();
   if (found.ok()) found = prefill_.CheckInvariants();

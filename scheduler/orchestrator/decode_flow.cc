@@ -210,7 +210,9 @@ void DecodeFlow::Opened(Request& request, TimeUs now) {
   if (!request.sequence_parallel && lead.here()) lead.phase = Member::Phase::kAccepted;
   Answer(request, absl::OkStatus());
   parts_.requests->Enter(request, State::kPlaced);
-  parts_.registry->Find(request.decode)->Opened(request.spec->id);
+  Instance& decode = *parts_.registry->Find(request.decode);
+  decode.Opened(request.spec->id);
+  parts_.registry->AwaitRouter(decode, now);
   EndUnopened(request);
   parts_.pools->Opened(request);
   request.explanation.placed_us = now - request.submitted_us;

@@ -221,7 +221,9 @@ absl::Status OrchestratorCore::Impl::MaySubmit(const SubmitCalled& event) const 
   }
   const absl::Status capacity = HasCapacity(spec.model);
   if (!event.accepted && !capacity.ok()) return capacity;
-  if (registry_.Pool(spec.model, Role::kDecode).empty()) {
+  // Those that are missed may be so for long.
+  const auto instances = static_cast<int64_t>(registry_.Pool(spec.model, Role::kDecode).size());
+  if (instances == registry_.Counts(spec.model, Role::kDecode).missed) {
     return absl::UnavailableError(
         absl::StrCat("No decode instance of model '", spec.model, "' is available. Retry."));
   }

@@ -110,6 +110,10 @@ struct InstanceStatus {
   TimeUs registered_us = 0;     // ago
   bool placeable = false;
   bool drained = false;  // it may be stopped
+  // Decode: routers that hear it, and whether they alone do: it does not report, so it keeps its
+  // requests and gets no new ones.
+  int64_t heard_by = 0;
+  bool missed = false;
 };
 
 struct RouterStatus {
@@ -142,6 +146,8 @@ struct OrchestratorSnapshot {
   uint64_t failed = 0;
   uint64_t refused = 0;  // for lack of capacity, before anything was begun
   uint64_t instances_lost = 0;
+  uint64_t misses = 0;                                    // how often an instance was missed
+  std::map<std::string, int64_t> missed;                  // now, by model that ever had an instance
   std::map<std::pair<std::string, Role>, uint64_t> lost;  // the same by model and role
   uint64_t sp_plans = 0;  // first Assigns of plans on more than one instance
   uint64_t replans = 0;

@@ -47,6 +47,7 @@ void WorkerSide::SendAgain(Request& request, InstanceId id, const HeldRequest& h
     // The last Assign was lost.
     return parts_.replanner->GiveUpPlan(request, StreamBroke(id), now);
   }
+  if (held.opened) TakeOpened(request, id, now);
   parts_.prefill->TakeProgress(request, *member, held, now);
   if (!member->accepted()) return parts_.prefill->Accepted(request, *member, now);  // told late
   if (PlanSender::MayStart(request)) parts_.sender->Start(request, *member);

@@ -8,7 +8,8 @@
 namespace skein::scheduler::orchestrator {
 
 void RouterSide::Connect(const RouterConnected& event, const Generation& own, TimeUs now) {
-  const RouterHello& hello = event.hello;
+  RouterHello hello = event.hello;
+  hello.load = Known(std::move(hello.load));
   const uint64_t router = hello.identity.router;
   const Routers::Connected connected =
       routers_.Connect(hello, event.call, now, parts_.registry->listening().At(now));
@@ -91,8 +92,18 @@ void RouterSide::On(const RouterDisconnected& event, TimeUs) {
 void RouterSide::On(const RouterReported& event, TimeUs now) {
   Router* router = routers_.FindConnected(event.call);
   if (router == nullptr) return;
-  routers_.Report(*router, event.load, now, parts_.registry->listening().At(now));
+  routers_.Report(*router, Known(event.load), now, parts_.registry->listening().At(now));
   Tell(AnswerRouterReport{event.call, Cell()});
+}
+
+RouterLoad RouterSide::Known(RouterLoad load) const {
+  for (std::vector<InstanceId>* ids : {&load.heard, &load.not_heard}) {
+    std::erase_if(*ids, [this](InstanceId id) {
+      const Instance* instance = parts_.registry->Find(id);
+      return instance == nullptr || instance->identity.role != Role::kDecode;
+    });
+  }
+  return load;
 }
 
 // By the same counts as HasCapacity of the core.

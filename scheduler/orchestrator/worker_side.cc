@@ -79,7 +79,9 @@ void WorkerSide::On(const ReportCalled& event, TimeUs now) {
         parts_.explanations->NotePreemptions(held.preemptions, request);
       }
       Member* member = request == nullptr ? nullptr : request->MemberAt(reporter.id);
-      if (member != nullptr) parts_.prefill->TakeProgress(*request, *member, held, now);
+      if (member == nullptr) continue;
+      if (held.opened) TakeOpened(*request, reporter.id, now);
+      parts_.prefill->TakeProgress(*request, *member, held, now);
     }
     for (const EndedRequest& ended : event.request.ended) TakeEnded(reporter, ended, now);
     LeaveDraining(reporter, now);
@@ -106,6 +108,13 @@ void WorkerSide::TakeEnded(const Instance& instance, const EndedRequest& ended, 
   if (Member* member = request->MemberAt(instance.id)) {
     TakePrefillEnded(*request, *member, ended, now);
   }
+}
+
+// The plan's lead has opened the transfer. The decode instance says so itself, unless it cannot
+// reach this orchestrator.
+void WorkerSide::TakeOpened(Request& request, InstanceId instance, TimeUs now) {
+  const bool leads = !request.members.empty() && request.members[0].instance == instance;
+  if (leads && request.decode != InstanceId{}) parts_.decode->Opened(request, now);
 }
 
 // The request may have ended before the instances that wrote its KV report.
@@ -159,6 +168,7 @@ void WorkerSide::TakePrefillEnded(Request& request, Member& member, const EndedR
                                   TimeUs now) {
   const InstanceId instance = member.instance;
   const bool whole = request.IsPlanWhole();
+  if (ended.status.ok()) TakeOpened(request, instance, now);  // before it committed
   parts_.prefill->MemberDone(request, member, now);
   if (ended.status.ok() && whole) return;  // committed: the decode instance has it
   const bool begun = request.state != State::kAssigning && request.state != State::kAssigned;
@@ -242,9 +252,20 @@ absl::Status WorkerSide::Drain(const DrainRequest& request, TimeUs now) {
   return status;
 }
 
+bool WorkerSide::MayMiss(const Instance& instance) const {
+  return instance.identity.role == Role::kDecode && parts_.routers->HeardBy(instance.id) > 0;
+}
+
 void WorkerSide::LoseTheSilent(TimeUs now) {
-  for (const InstanceId dead : parts_.registry->Listened(now)) {
-    Lose(dead, "was lost: its lease expired", /*left=*/false, now);
+  for (const InstanceId id : parts_.registry->Listened(now)) {
+    Instance& silent = *parts_.registry->Find(id);
+    if (MayMiss(silent)) {
+      misses_ += parts_.registry->Miss(silent) ? 1 : 0;
+    } else {
+      const char* why = silent.missed ? "was lost: its lease expired, and no router hears it"
+                                      : "was lost: its lease expired";
+      Lose(id, why, /*left=*/false, now);
+    }
   }
 }
 
@@ -278,6 +299,7 @@ void WorkerSide::Lose(InstanceId id, const std::string& why, bool left, TimeUs n
       absl::StrCat(role == Role::kPrefill ? "prefill" : "decode", " instance ", id.value, " ", why);
   NoteRoom(instance->identity.model);
   parts_.registry->Remove(id);
+  parts_.routers->ForgetInstance(id);
   if (connection != CallId{} && !left) {
     parts_.effects->push_back(
         CloseWorker{connection, absl::NotFoundError("the instance was given up")});

@@ -2,6 +2,11 @@
 // leaves, drains or is lost; its reports are reconciled with the orchestrator's records. Owns the
 // counts of what was lost or did not fit. Part of OrchestratorCore.
 //
+// A decode instance whose lease expires while routers hear it (registry/evidence.h) is missed, not
+// lost: only the link between it and the orchestrator is cut. Its requests stream on, and it gets
+// nothing new. A handover to it goes on, too: its writer tells that the transfer is open. When it
+// reports, it serves again; when no router hears it, it is lost.
+//
 // A worker that connects lists what it holds. What it holds without cause is cancelled there; what
 // it lacks is sent again or planned again (reconnecting.cc).
 //
@@ -45,7 +50,7 @@ class WorkerSide {
     PrefillFlow* prefill = nullptr;
     DecodeFlow* decode = nullptr;
     Replanner* replanner = nullptr;
-    const RouterSide* routers = nullptr;
+    RouterSide* routers = nullptr;
     PlanSender* sender = nullptr;
     ExplanationLog* explanations = nullptr;
     GoneList* gone = nullptr;
@@ -68,6 +73,7 @@ class WorkerSide {
   void CloseStreams(const absl::Status& why);  // of all
 
   const LostCounts& lost() const { return lost_; }
+  uint64_t misses() const { return misses_; }  // how often an instance was missed
   uint64_t digest_mismatches() const { return digest_mismatches_; }
   absl::Status CheckInvariants() const;
 
@@ -78,6 +84,7 @@ class WorkerSide {
 
   // An instance reports a request's end.
   void TakeEnded(const Instance& instance, const EndedRequest& ended, TimeUs now);
+  void TakeOpened(Request& request, InstanceId instance, TimeUs now);
   void NoteHandoff(Request* alive, const Instance& from, const EndedRequest& ended);
   void TakeDecodeEnded(Request& request, const EndedRequest& ended, TimeUs now);
   void TakeUnclaimed(Request& request, const absl::Status& why, TimeUs now);
@@ -88,6 +95,7 @@ class WorkerSide {
   void SendAgain(Request& request, InstanceId instance, const HeldRequest& held, TimeUs now);
   void TakeMissing(Request& request, InstanceId instance, TimeUs now);
 
+  bool MayMiss(const Instance& instance) const;  // instead of losing it
   // An instance is lost, or leaves: its requests move off it before it is forgotten.
   void Lose(InstanceId instance, const std::string& why, bool left, TimeUs now);
   void LosePrefill(Request& request, InstanceId instance, const std::string& why, bool left,
@@ -100,6 +108,7 @@ class WorkerSide {
   TimeUs lease_us_;
   Parts parts_;
   LostCounts lost_;
+  uint64_t misses_ = 0;
   uint64_t digest_mismatches_ = 0;
 };
 

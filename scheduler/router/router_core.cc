@@ -165,7 +165,8 @@ void RouterCore::Apply(Request& request, const Placed& placed) {
   request.begun = true;
   request.epoch = placed.epoch;
   request.decode = placed.decode;
-  effects_.push_back(OpenTokens{request.spec->id, placed.epoch, placed.decode, placed.endpoint});
+  effects_.push_back(OpenTokens{request.spec->id, placed.epoch, placed.decode, placed.endpoint,
+                                request.cell.value_or(0)});
 }
 
 void RouterCore::Apply(Request& request, const Failed& failed) {

@@ -155,6 +155,7 @@ struct OpenTokens {  // to the decode instance at `endpoint`
   Epoch epoch;
   InstanceId decode;
   std::string endpoint;
+  size_t cell = 0;  // whose instance it is
 };
 struct CloseTokens {
   RequestId id;

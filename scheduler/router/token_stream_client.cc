@@ -4,16 +4,21 @@
 
 namespace skein::scheduler {
 
-void TokenStreamClient::Attach(RequestId id, Epoch epoch, const std::string& endpoint,
+void TokenStreamClient::Attach(RequestId id, Epoch epoch, const Source& source,
                                std::string traceparent, bool paused, TimeUs now) {
   if (const auto it = attached_.find(id); it != attached_.end()) Detach(id, it->second.epoch);
-  Link& link = LinkTo(endpoint, now);
+  Link& link = LinkTo(source.endpoint, now);
   link.requests.insert(id);
-  attached_[id] = {.epoch = epoch, .link = &link, .owed = paused ? credit_ : 0, .paused = paused};
+  attached_[id] = {.epoch = epoch,
+                   .link = &link,
+                   .place = source.place,
+                   .owed = paused ? credit_ : 0,
+                   .paused = paused};
+  heard_.Attach(source.place, source.endpoint);
   link.unsent.attach.push_back({id, epoch, paused ? 0 : credit_, std::move(traceparent)});
   if (link.stream != TokenStreamId{}) return MarkReady(link);
-  waiting_.emplace(link.open_us, endpoint);
-  Tick(now);
+  waiting_.emplace(link.open_us, source.endpoint);
+  OpenDue(now);
 }
 
 // Endpoints without a stream are remembered for their back-off only, until that is over.
@@ -31,6 +36,11 @@ TokenStreamClient::Link& TokenStreamClient::LinkTo(const std::string& endpoint, 
 }
 
 void TokenStreamClient::Tick(TimeUs now) {
+  heard_.Tick(now);
+  OpenDue(now);
+}
+
+void TokenStreamClient::OpenDue(TimeUs now) {
   while (!waiting_.empty() && waiting_.begin()->first <= now) {
     Link& link = links_.at(waiting_.begin()->second);
     waiting_.erase(waiting_.begin());
@@ -47,7 +57,7 @@ void TokenStreamClient::OpenStream(Link& link) {
 }
 
 TimeUs TokenStreamClient::NextDeadline() const {
-  return waiting_.empty() ? kNever : waiting_.begin()->first;
+  return std::min(waiting_.empty() ? kNever : waiting_.begin()->first, heard_.NextDeadline());
 }
 
 void TokenStreamClient::MarkReady(const Link& link) {
@@ -70,6 +80,7 @@ void TokenStreamClient::Detach(RequestId id, Epoch epoch) {
 }
 
 void TokenStreamClient::Forget(std::map<RequestId, Attached>::iterator it) {
+  heard_.Detach(it->second.place);
   it->second.link->requests.erase(it->first);
   attached_.erase(it);
 }
@@ -88,10 +99,16 @@ void TokenStreamClient::Grant(RequestId id, Attached& attached, int64_t at_least
   MarkReady(link);
 }
 
+void TokenStreamClient::Received(TokenStreamId stream, TimeUs now) {
+  const auto from = streams_.find(stream);
+  if (from == streams_.end()) return;
+  from->second->received = true;
+  heard_.Received(from->second->endpoint, now);
+}
+
 bool TokenStreamClient::Receive(TokenStreamId stream, const SequenceTokens& tokens) {
   const auto from = streams_.find(stream);
   if (from == streams_.end()) return false;
-  from->second->received = true;
   const auto it = attached_.find(tokens.id);
   if (it == attached_.end() || it->second.epoch != tokens.epoch) return false;
   if (it->second.link != from->second) return false;
@@ -111,8 +128,10 @@ std::vector<TokenStreamClient::Lost> TokenStreamClient::Ended(TokenStreamId stre
   Link& link = *it->second;
   streams_.erase(it);
   ready_.erase(stream);
+  heard_.Broken(link.endpoint);
   for (const RequestId id : link.requests) {
     const auto request = attached_.find(id);
+    heard_.Detach(request->second.place);
     lost.push_back({id, request->second.epoch});
     attached_.erase(request);
   }
@@ -144,6 +163,7 @@ TokenStreamRequest TokenStreamClient::Next(TokenStreamId stream) {
 }
 
 absl::Status TokenStreamClient::CheckInvariants() const {
+  if (absl::Status status = heard_.CheckInvariants(); !status.ok()) return status;
   size_t requests = 0, waiting = 0;
   for (const auto& [endpoint, link] : links_) {
     requests += link.requests.size();

@@ -13,8 +13,11 @@
 // Use: after any call, open the streams of TakeOpens, and for each of TakeReady send Next while
 // HasNext and the transport takes a message. Every stream that was opened is given to Ended once.
 //
+// It also knows which decode instances are heard (heard_instances.h); `heard` tells the
+// orchestrators so, with each hello and report.
+//
 // Invariants (CheckInvariants): every attached request is in the set of its endpoint; an endpoint
-// with requests and no stream has a time at which it gets one.
+// with requests and no stream has a time at which it gets one; HeardInstances's own.
 #pragma once
 
 #include <cstdint>
@@ -29,6 +32,7 @@
 #include "scheduler/base/ids.h"
 #include "scheduler/base/time.h"
 #include "scheduler/base/token_stream.h"
+#include "scheduler/router/heard_instances.h"
 
 namespace skein::scheduler {
 
@@ -47,22 +51,32 @@ class TokenStreamClient {
     Epoch epoch;
   };
 
-  explicit TokenStreamClient(int64_t credit = kCredit) : credit_(credit) {}
+  // Where a request's tokens come from.
+  struct Source {
+    std::string endpoint;
+    DecodePlace place;
+  };
 
-  // Asks the decode-worker at `endpoint` for a request's tokens. An older epoch of it is detached.
-  void Attach(RequestId id, Epoch epoch, const std::string& endpoint, std::string traceparent,
-              bool paused, TimeUs now);
+  explicit TokenStreamClient(int64_t credit = kCredit,
+                             TimeUs silence_us = HeardInstances::kSilenceUs)
+      : credit_(credit), heard_(silence_us) {}
+
+  // Asks the decode-worker for a request's tokens. An older epoch of it is detached.
+  void Attach(RequestId id, Epoch epoch, const Source& source, std::string traceparent, bool paused,
+              TimeUs now);
   // Unknown and ended requests are fine, here and below. Nothing of it is received any more.
   void Detach(RequestId id, Epoch epoch);
   void SetPaused(RequestId id, bool paused);
 
-  // Something came on `stream`. True: it is of a request that is attached there, hand it on; false:
-  // drop it. After its end a request is attached no more.
+  // A message came on `stream`. Each of its parts is given to Receive.
+  void Received(TokenStreamId stream, TimeUs now);
+  // Part of a message. True: it is of a request that is attached there, hand it on; false: drop it.
+  // After its end a request is attached no more.
   bool Receive(TokenStreamId stream, const SequenceTokens& tokens);
   // The stream has ended, however. Returns the requests that it had.
   std::vector<Lost> Ended(TokenStreamId stream, TimeUs now);
 
-  // Opens what is due.
+  // Opens what is due. REQUIRES that all earlier messages were handled.
   void Tick(TimeUs now);
   TimeUs NextDeadline() const;  // of a Tick; kNever: none
 
@@ -71,6 +85,7 @@ class TokenStreamClient {
   bool HasNext(TokenStreamId stream) const;
   TokenStreamRequest Next(TokenStreamId stream);
 
+  HeardInstances& heard() { return heard_; }
   size_t attached() const { return attached_.size(); }
   absl::Status CheckInvariants() const;
 
@@ -88,11 +103,13 @@ class TokenStreamClient {
   struct Attached {
     Epoch epoch;
     Link* link = nullptr;
+    DecodePlace place;
     int64_t owed = 0;  // credit to grant
     bool paused = false;
   };
 
   Link& LinkTo(const std::string& endpoint, TimeUs now);
+  void OpenDue(TimeUs now);
   void OpenStream(Link& link);
   void Forget(std::map<RequestId, Attached>::iterator it);
   void Grant(RequestId id, Attached& attached, int64_t at_least);
@@ -106,6 +123,7 @@ class TokenStreamClient {
   std::map<RequestId, Attached> attached_;
   std::vector<Open> opens_;
   std::set<TokenStreamId> ready_;
+  HeardInstances heard_;
 };
 
 }  // namespace skein::scheduler

@@ -7,12 +7,13 @@ namespace {
 
 constexpr RequestId kFirst{1, 1}, kSecond{1, 2};
 constexpr Epoch kEpoch{5};
+constexpr DecodePlace kPlace{0, {3}};
 
 class TokenStreamClientTest : public ::testing::Test {
  protected:
   void Attach(RequestId id, const std::string& endpoint = "a", Epoch epoch = kEpoch,
               bool paused = false) {
-    client_.Attach(id, epoch, endpoint, "trace", paused, now_);
+    client_.Attach(id, epoch, {endpoint, kPlace}, "trace", paused, now_);
     Check();
   }
   // The stream to be opened now.
@@ -34,6 +35,7 @@ class TokenStreamClientTest : public ::testing::Test {
                Epoch epoch = kEpoch) {
     SequenceTokens sequence{.id = id, .epoch = epoch, .tokens = std::vector<int32_t>(tokens)};
     if (finished) sequence.finished = FinishedTokens{};
+    client_.Received(stream, now_);
     const bool taken = client_.Receive(stream, sequence);
     Check();
     return taken;
@@ -194,6 +196,49 @@ TEST_F(TokenStreamClientTest, ADetachWhileItWaitsForAStreamLeavesNothing) {
   ASSERT_EQ(request.attach.size(), 1u);
   EXPECT_EQ(request.attach[0].epoch, (Epoch{7}));
   EXPECT_TRUE(request.detach.empty());
+}
+
+// The orchestrators are told of instances with requests here whose messages came of late, empty
+// ones included.
+TEST_F(TokenStreamClientTest, AnInstanceIsHeardWhileMessagesComeOfItsRequests) {
+  using Ids = std::vector<InstanceId>;
+  Attach(kFirst);
+  Attach(kSecond);
+  const TokenStreamId stream = Opened();
+  EXPECT_EQ(client_.heard().TellAll(0).not_heard, (Ids{{3}}));
+  client_.Received(stream, now_);
+  Check();
+  EXPECT_EQ(client_.heard().TellChanges(0).heard, (Ids{{3}}));
+  EXPECT_TRUE(client_.heard().TellChanges(1).heard.empty()) << "it is another orchestrator's";
+  Receive(stream, kFirst, 1, /*finished=*/true);
+  EXPECT_TRUE(client_.heard().TellChanges(0).not_heard.empty()) << "the other request is there";
+  client_.Detach(kSecond, kEpoch);
+  Check();
+  EXPECT_EQ(client_.heard().TellChanges(0).not_heard, (Ids{{3}}));
+  Attach(kSecond, "a", {6});
+  client_.Received(stream, now_);
+  EXPECT_EQ(client_.heard().TellChanges(0).heard, (Ids{{3}}));
+  EXPECT_EQ(End(stream), 1u);
+  EXPECT_EQ(client_.heard().TellChanges(0).not_heard, (Ids{{3}})) << "its stream broke";
+}
+
+TEST_F(TokenStreamClientTest, ASilentInstanceIsHeardNoMore) {
+  Attach(kFirst);
+  const TokenStreamId stream = Opened();
+  client_.Received(stream, now_);
+  ASSERT_EQ(client_.heard().TellChanges(0).heard.size(), 1u);
+  const TimeUs silent_since_us = now_;
+  for (;;) {
+    now_ = client_.NextDeadline();
+    ASSERT_NE(now_, kNever);
+    client_.Tick(now_);
+    Check();
+    if (!client_.heard().TellChanges(0).not_heard.empty()) break;
+  }
+  EXPECT_GE(now_, silent_since_us + HeardInstances::kSilenceUs);
+  EXPECT_LE(now_, silent_since_us + HeardInstances::kSilenceUs * 5 / 4);
+  EXPECT_EQ(client_.NextDeadline(), kNever);
+  EXPECT_EQ(client_.attached(), 1u) << "silence alone ends no stream";
 }
 
 }  // namespace

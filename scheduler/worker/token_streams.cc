@@ -103,6 +103,17 @@ void TokenStreams::QueueIfSendable(CallId call, Sequence& sequence) {
   ready_.insert(sequence.stream);
 }
 
+// As many streams as there are routers.
+void TokenStreams::Tick(TimeUs now) {
+  if (sequences_.empty() || now < next_beat_us_) return;
+  next_beat_us_ = now + beat_us_;
+  for (auto& [id, stream] : streams_) {
+    if (std::exchange(stream.sent, false) || stream.attached.empty()) continue;
+    stream.beat = true;
+    ready_.insert(id);
+  }
+}
+
 std::vector<TokenStreamId> TokenStreams::TakeReady() {
   std::vector<TokenStreamId> ready(ready_.begin(), ready_.end());
   ready_.clear();
@@ -111,11 +122,13 @@ std::vector<TokenStreamId> TokenStreams::TakeReady() {
 
 bool TokenStreams::HasNext(TokenStreamId stream) const {
   const auto it = streams_.find(stream);
-  return it != streams_.end() && !it->second.queue.empty();
+  return it != streams_.end() && (it->second.beat || !it->second.queue.empty());
 }
 
 TokenBatch TokenStreams::Next(TokenStreamId stream) {
   Stream& from = streams_.at(stream);
+  from.beat = false;
+  from.sent = true;
   TokenBatch batch;
   size_t bytes = 0;
   while (!from.queue.empty() && bytes < kBatchBytesMax) {

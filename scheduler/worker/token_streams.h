@@ -6,6 +6,10 @@
 // here, at most the request's max_tokens, and hold up no other request. The end of a request needs
 // no credit, but comes after its tokens.
 //
+// Beats. A router tells the orchestrator which instances it hears, so a stream with requests on
+// which nothing else is sent gets an empty message: at once when a request attaches, and after
+// beat_us at the latest by twice as much.
+//
 // Use: give each event of Take and Close to DecodeCore::Handle, and all EmitToken and EndStream
 // effects to Emit and End; then, for each stream of TakeReady, send Next while HasNext and the
 // transport takes a message. A stream whose transport is busy is sent when it is not any more:
@@ -25,6 +29,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "scheduler/base/time.h"
 #include "scheduler/base/token_stream.h"
 #include "scheduler/worker/decode/decode_core.h"
 
@@ -37,6 +42,10 @@ class TokenStreams {
   // A message is closed when it holds so many bytes of tokens; one token more may be in it.
   static constexpr size_t kBatchBytesMax = size_t{1} << 20;
 
+  static constexpr TimeUs kBeatUs = 500 * kMillisecondUs;
+
+  explicit TokenStreams(TimeUs beat_us = kBeatUs) : beat_us_(beat_us) {}
+
   // What a router asks for on `stream`, which is new if it is not known. Appends the core's events.
   // RESOURCE_EXHAUSTED: the stream would have too many requests; nothing was done, end it.
   absl::Status Take(TokenStreamId stream, const TokenStreamRequest& request,
@@ -47,6 +56,10 @@ class TokenStreams {
   // The core's effects. Those of a request that was detached meanwhile are dropped.
   void Emit(EmitToken effect);
   void End(EndStream effect);
+
+  // Gives a beat to the streams on which nothing was sent since the last one.
+  void Tick(TimeUs now);
+  TimeUs NextDeadline() const { return sequences_.empty() ? kNever : next_beat_us_; }
 
   // The streams that have had something to send since the last call.
   std::vector<TokenStreamId> TakeReady();
@@ -79,6 +92,8 @@ class TokenStreams {
   struct Stream {
     std::map<std::pair<RequestId, Epoch>, CallId> attached;
     std::deque<CallId> queue;  // of those that have something to send
+    bool sent = false;         // a message, since the last Tick
+    bool beat = false;         // an empty message is to be sent, if there is no other
   };
 
   void Attach(TokenStreamId stream, const AttachTokens& attach, std::vector<DecodeEvent>* events);
@@ -87,6 +102,8 @@ class TokenStreams {
   void QueueIfSendable(CallId call, Sequence& sequence);
   SequenceTokens TakeFrom(Sequence& sequence, size_t* bytes);
 
+  TimeUs beat_us_;
+  TimeUs next_beat_us_ = 0;
   std::map<TokenStreamId, Stream> streams_;
   std::map<CallId, Sequence> sequences_;
   std::set<TokenStreamId> ready_;

@@ -209,5 +209,38 @@ TEST_F(TokenStreamsTest, CreditOfAnySizeDoesNotOverflow) {
   EXPECT_TRUE(streams_.HasNext(kStream));
 }
 
+// Its router takes a stream on which nothing comes for a dead instance's.
+TEST_F(TokenStreamsTest, AStreamWithRequestsOnWhichNothingIsSentGetsEmptyMessages) {
+  TimeUs now = 7 * kSecondUs;
+  EXPECT_EQ(streams_.NextDeadline(), kNever);
+  const CallId call = Attach(kStream, kFirst, 10);
+  Attach(kOther, kSecond, 10);
+  ASSERT_LE(streams_.NextDeadline(), now);
+  for (int beats = 0; beats < 3; ++beats) {
+    streams_.Tick(now);
+    Check();
+    EXPECT_EQ(streams_.TakeReady(), (std::vector<TokenStreamId>{kStream, kOther}));
+    for (const TokenStreamId stream : {kStream, kOther}) {
+      ASSERT_TRUE(streams_.HasNext(stream));
+      EXPECT_TRUE(streams_.Next(stream).sequences.empty());
+      EXPECT_FALSE(streams_.HasNext(stream));
+    }
+    EXPECT_EQ(streams_.NextDeadline(), now + TokenStreams::kBeatUs);
+    streams_.Tick(now + 1);
+    EXPECT_TRUE(streams_.TakeReady().empty()) << "before its time";
+    now += TokenStreams::kBeatUs;
+    streams_.Tick(now);
+    EXPECT_TRUE(streams_.TakeReady().empty()) << "the beat was sent since the last tick";
+    now += TokenStreams::kBeatUs;
+  }
+  streams_.Tick(now);
+  Emit(call, 0);
+  EXPECT_EQ(streams_.Next(kStream).sequences.size(), 1u) << "tokens are as good as a beat";
+  EXPECT_FALSE(streams_.HasNext(kStream));
+  Take(kStream, {.detach = {{kFirst, kEpoch}}});
+  Take(kOther, {.detach = {{kSecond, kEpoch}}});
+  EXPECT_EQ(streams_.NextDeadline(), kNever);
+}
+
 }  // namespace
 }  // namespace skein::scheduler

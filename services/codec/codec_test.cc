@@ -397,7 +397,12 @@ TEST(Codec, ARoutersStateIsToldWithItsHello) {
   scheduler::RouterHello hello;
   hello.identity = {7, "r:80", "h", details.SerializeAsString()};
   hello.seen = {5, {9}};
-  hello.load = {.queued = 1, .running = 2, .draining = true, .uptime_us = 3};
+  hello.load = {.queued = 1,
+                .running = 2,
+                .draining = true,
+                .uptime_us = 3,
+                .heard = {{4}, {5}},
+                .not_heard = {{6}}};
   hello.requests = {{.id = {7, 1}, .epoch = {4}, .placed = true, .decode = {6}, .streams = true}};
   hello.ended = {{{7, 2}, scheduler::RouterEnd::How::kFailed, "lost", 3, 4}};
   const v1::RouterHello wire = ToProto(hello);
@@ -409,6 +414,8 @@ TEST(Codec, ARoutersStateIsToldWithItsHello) {
   EXPECT_TRUE(decoded->requests.at(0).streams);
   EXPECT_EQ(decoded->ended.at(0).why, "lost");
   EXPECT_EQ(decoded->load.uptime_us, 3);
+  EXPECT_EQ(decoded->load.heard, hello.load.heard);
+  EXPECT_EQ(decoded->load.not_heard, hello.load.not_heard);
   const scheduler::CellReport cell{.models = {{"m", {10, 4}}, {"n", {7, 0}}}, .routers = 3};
   const auto welcome =
       FromProto(ToProto(scheduler::RouterWelcome{{}, {5, {9}}, 1000, {{7, 1}}, cell}));

@@ -397,6 +397,8 @@ v1::InstanceStatus ToProto(const scheduler::InstanceStatus& status) {
   out.set_uptime_us(static_cast<uint64_t>(status.registered_us));
   out.set_serving(status.placeable);
   out.set_drained(status.drained);
+  out.set_heard_by(static_cast<uint64_t>(status.heard_by));
+  out.set_missed(status.missed);
   return out;
 }
 

@@ -1,5 +1,6 @@
 // Messages of the router's stream.
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "services/codec/codec.h"
@@ -65,6 +66,16 @@ absl::StatusOr<scheduler::RouterRequest> RequestFrom(const v1::RouterRequest& re
                                   .streams = request.streams()};
 }
 
+absl::Status InstancesFrom(const char* field,
+                           const google::protobuf::RepeatedField<uint64_t>& instances,
+                           std::vector<scheduler::InstanceId>* out) {
+  for (const uint64_t instance : instances) {
+    if (instance == 0) return Invalid(field, "names instance 0");
+    out->push_back({instance});
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 v1::Generation ToProto(const scheduler::Generation& generation) {
@@ -122,6 +133,8 @@ v1::RouterLoad ToProto(const scheduler::RouterLoad& load) {
   out.set_running(static_cast<uint64_t>(load.running));
   out.set_draining(load.draining);
   out.set_uptime_us(static_cast<uint64_t>(load.uptime_us));
+  for (const scheduler::InstanceId one : load.heard) out.add_heard(one.value);
+  for (const scheduler::InstanceId one : load.not_heard) out.add_not_heard(one.value);
   return out;
 }
 
@@ -130,8 +143,12 @@ absl::StatusOr<scheduler::RouterLoad> FromProto(const v1::RouterLoad& load) {
   if (load.running() > uint64_t{kMaxCount}) return TooLarge("running", load.running(), kMaxCount);
   const auto uptime_us = DurationFrom("uptime_us", load.uptime_us());
   if (!uptime_us.ok()) return uptime_us.status();
-  return scheduler::RouterLoad{static_cast<int64_t>(load.queued()),
-                               static_cast<int64_t>(load.running()), load.draining(), *uptime_us};
+  scheduler::RouterLoad out{static_cast<int64_t>(load.queued()),
+                            static_cast<int64_t>(load.running()), load.draining(), *uptime_us};
+  absl::Status status = InstancesFrom("heard", load.heard(), &out.heard);
+  status.Update(InstancesFrom("not_heard", load.not_heard(), &out.not_heard));
+  if (!status.ok()) return status;
+  return out;
 }
 
 v1::RouterHello ToProto(const scheduler::RouterHello& hello) {

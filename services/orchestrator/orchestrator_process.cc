@@ -81,6 +81,13 @@ void Refresh(const scheduler::OrchestratorSnapshot& totals, const absl::Status& 
     metrics->Total("skein_instances_lost_total", "Instances whose lease ran out.",
                    {{"model_name", of.first}, {"role", role}}, count);
   }
+  for (const auto& [model, missed] : totals.missed) {
+    metrics
+        ->Gauge("skein_instances_missed",
+                "Decode instances that do not report, and that routers hear.",
+                {{"model_name", model}})
+        .Set(static_cast<double>(missed));
+  }
   metrics->Total("skein_spanning_plans_total", "Plans on more than one instance.", {},
                  totals.sp_plans);
   metrics->Total("skein_replans_total", "Plans that were given up.", {}, totals.replans);

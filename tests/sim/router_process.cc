@@ -21,7 +21,9 @@ void RouterProcess::OnStart() {
                     .report_spacing_us = 5 * unit_us,
                     .answer_timeout_us = 200 * unit_us,
                     .retry_us = 50 * unit_us};
-  tokens_ = std::make_unique<TokenStreamClient>(kCredit);
+  tokens_ = std::make_unique<TokenStreamClient>(
+      kCredit, network_->scenario().instance_lease_ms * unit_us * 2 / 3);
+  tokens_due_us_ = kNever;
   incarnation_ = kRouter + generation() / 2;
   Run(std::make_unique<RouterCore>(config));
   Dispatch(Join{{.router = incarnation_, .endpoint = endpoint(), .host = "h"}});
@@ -154,6 +156,9 @@ void RouterProcess::Execute(Reject& effect) {
 
 void RouterProcess::Execute(OpenLink& effect) {
   effect.hello.load.draining = draining_;
+  HeardInstances::Told heard = tokens_->heard().TellAll(0);
+  effect.hello.load.heard = std::move(heard.heard);
+  effect.hello.load.not_heard = std::move(heard.not_heard);
   const uint64_t number = ++links_;
   link_ = network_->OpenDuplex(
       this, kOrchestrator,
@@ -199,6 +204,9 @@ void RouterProcess::Execute(SendRouterEnd& effect) {
 
 void RouterProcess::Execute(SendRouterReport& effect) {
   effect.load.draining = draining_;
+  HeardInstances::Told heard = tokens_->heard().TellChanges(0);
+  effect.load.heard = std::move(heard.heard);
+  effect.load.not_heard = std::move(heard.not_heard);
   ToOrchestrator(RouterReported{{}, network_->Encoded(effect.load)});
 }
 
@@ -221,7 +229,8 @@ void RouterProcess::TakeDrain(bool drain) {
 }
 
 void RouterProcess::Execute(OpenTokens& effect) {
-  tokens_->Attach(effect.id, effect.epoch, effect.endpoint, "", /*paused=*/false, LocalNow());
+  tokens_->Attach(effect.id, effect.epoch, {effect.endpoint, {effect.cell, effect.decode}}, "",
+                  /*paused=*/false, LocalNow());
 }
 
 void RouterProcess::Execute(CloseTokens& effect) { tokens_->Detach(effect.id, effect.epoch); }
@@ -237,9 +246,16 @@ void RouterProcess::Executed() {
   }
   const absl::Status invariants = tokens_->CheckInvariants();
   if (!invariants.ok()) verdict_->Violated(std::string(invariants.message()));
+  ArmTokens();
+}
+
+void RouterProcess::ArmTokens() {
   const TimeUs due = tokens_->NextDeadline();
-  if (due == kNever) return;
-  After(std::max<TimeUs>(due - LocalNow(), 1), [this] {
+  if (due >= tokens_due_us_) return;
+  tokens_due_us_ = due;
+  After(std::max<TimeUs>(due - LocalNow(), 1), [this, due] {
+    if (tokens_due_us_ != due) return;
+    tokens_due_us_ = kNever;
     tokens_->Tick(LocalNow());
     Executed();
   });
@@ -257,6 +273,7 @@ void RouterProcess::OpenTokenStream(const TokenStreamClient::Open& open) {
 }
 
 void RouterProcess::OnTokenBatch(TokenStreamId stream, const TokenBatch& batch) {
+  tokens_->Received(stream, LocalNow());
   for (const SequenceTokens& tokens : batch.sequences) {
     if (!tokens_->Receive(stream, tokens)) continue;
     for (size_t i = 0; i < tokens.tokens.size(); ++i) {

@@ -72,6 +72,7 @@ class RouterProcess
     absl::Status status;
   };
 
+  void ArmTokens();
   void OpenTokenStream(const scheduler::TokenStreamClient::Open& open);
   void OnTokenBatch(scheduler::TokenStreamId stream, const scheduler::TokenBatch& batch);
   void OnTokenStreamEnded(scheduler::TokenStreamId stream, const absl::Status& status);
@@ -89,6 +90,7 @@ class RouterProcess
   static constexpr int64_t kCredit = 4;
 
   std::unique_ptr<scheduler::TokenStreamClient> tokens_;
+  TimeUs tokens_due_us_ = scheduler::kNever;  // their next tick
   std::map<scheduler::TokenStreamId, std::shared_ptr<Stream>> token_links_;
   uint64_t incarnation_ = kRouter;      // another one at each start
   std::shared_ptr<Duplex> link_;        // to the orchestrator; null: there is none

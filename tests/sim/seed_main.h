@@ -55,6 +55,7 @@ inline void Add(const Outcome& one, Outcome* sum) {
   sum->coverage.Add(one.coverage);
   sum->requests += one.requests;
   sum->finished += one.finished;
+  sum->misses += one.misses;
   sum->failed_alone += one.failed_alone;
   sum->sp_plans += one.sp_plans;
   sum->joint_steps += one.joint_steps;

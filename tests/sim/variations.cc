@@ -1,6 +1,8 @@
 #include "tests/sim/variations.h"
 
+#include <algorithm>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "tests/sim/virtual_time.h"
@@ -64,6 +66,25 @@ void BreakLinks(Scenario* scenario) {
     scenario->faults.push_back({.kind = FaultKind::kOrchestratorCrash,
                                 .at_us = at,
                                 .lasts_us = random.Between(1, 10) * kMillisecondUs});
+  }
+}
+
+void CutDecodeFromOrchestrator(Scenario* scenario) {
+  GiveRoom(scenario);
+  Random random(scenario->seed * 0x9e3779b97f4a7c15u + 79);
+  const TimeUs lease_us = scenario->instance_lease_ms * scenario->time_scale * kMillisecondUs;
+  scenario->heals_us = std::max(scenario->heals_us, 12 * lease_us);
+  int worker = scenario->prefill_workers + static_cast<int>(random.Between(0, kDecodeWorkers - 1));
+  for (TimeUs at = random.Between(50, 200) * kMillisecondUs; at < scenario->heals_us;) {
+    const TimeUs lasts_us = random.Between(lease_us / 2, 3 * lease_us);
+    Fault cut{.kind = FaultKind::kCut, .worker = worker, .at_us = at, .lasts_us = lasts_us};
+    cut.to = kTheOrchestrator;
+    scenario->faults.push_back(cut);
+    std::swap(cut.worker, cut.to);
+    scenario->faults.push_back(cut);
+    // The other one takes what is new meanwhile: it must be back before.
+    at += lasts_us + lease_us;
+    worker = 2 * scenario->prefill_workers + kDecodeWorkers - 1 - worker;
   }
 }
 

@@ -13,6 +13,9 @@ void LeaveNoExcuse(Scenario* scenario);
 // Likewise, but what breaks are the streams between the orchestrator and the others, again and
 // again, and it restarts at once in between: both sides compare their state, and nothing is lost.
 void BreakLinks(Scenario* scenario);
+// Likewise, but what breaks is the network between the orchestrator and one decode worker after the
+// other, for up to several leases of an instance each. Routers and prefill workers reach them.
+void CutDecodeFromOrchestrator(Scenario* scenario);
 // Instances hold few requests, and the router admits more than all of them together can hold.
 void LimitRequests(Scenario* scenario);
 // Of a scenario without faults, as LeaveNoExcuse, but what happens is that the orchestrator's clock

@@ -215,9 +215,10 @@ void PrefillProcess::StepTogether(const RunStep& step, EngineThread::LayerDone l
 
 void DecodeProcess::OnStart() {
   StartEngine(Role::kDecode);
-  tokens_ = std::make_unique<TokenStreams>();
   const Scenario& scenario = network_->scenario();
   const TimeUs unit_us = scenario.time_scale * kMillisecondUs;
+  tokens_ = std::make_unique<TokenStreams>(scenario.instance_lease_ms * unit_us / 6);
+  tokens_due_us_ = kNever;
   DecodeConfig config;
   config.membership = MembershipOf(Role::kDecode, *this, unit_us);
   config.membership.identity.total_blocks = engine_->Spec().kv.num_blocks - 1;
@@ -295,6 +296,19 @@ void DecodeProcess::Executed() {
   }
   const absl::Status invariants = tokens_->CheckInvariants();
   if (!invariants.ok()) verdict_->Violated(std::string(invariants.message()));
+  ArmTokens();
+}
+
+void DecodeProcess::ArmTokens() {
+  const TimeUs due = tokens_->NextDeadline();
+  if (due >= tokens_due_us_) return;
+  tokens_due_us_ = due;
+  After(std::max<TimeUs>(due - LocalNow(), 1), [this, due] {
+    if (tokens_due_us_ != due) return;
+    tokens_due_us_ = kNever;
+    tokens_->Tick(LocalNow());
+    Executed();
+  });
 }
 
 void DecodeProcess::Serve(const CallAnnounce& message) {

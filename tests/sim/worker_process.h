@@ -318,6 +318,7 @@ class DecodeProcess : public WorkerProcess<DecodeProcess, scheduler::DecodeCore,
   void OnCrash() override;
 
  private:
+  void ArmTokens();
   void StartStaging(scheduler::StagingConfig* config);
   struct TokenLink {
     std::shared_ptr<Stream> stream;
@@ -337,6 +338,7 @@ class DecodeProcess : public WorkerProcess<DecodeProcess, scheduler::DecodeCore,
   int64_t parts_copied_ = 0;
   int64_t resumed_ = 0;
   std::unique_ptr<scheduler::TokenStreams> tokens_;
+  TimeUs tokens_due_us_ = scheduler::kNever;  // their next beat
   std::map<scheduler::TokenStreamId, TokenLink> token_links_;
   uint64_t last_token_stream_ = 0;
   std::map<scheduler::RequestId, scheduler::Epoch> epochs_;  // the newest granted

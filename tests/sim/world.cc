@@ -323,6 +323,9 @@ Outcome World::Run() {
           .drains_ordered = orchestrator_->drains_ordered(),
           .router_drains = router_->drains_taken(),
           .instances_lost = static_cast<int64_t>(orchestrator.instances_lost),
+          .misses = static_cast<int64_t>(orchestrator.misses),
+          .recomputed = static_cast<int64_t>(
+              orchestrator.degraded[static_cast<size_t>(scheduler::Degraded::kRecomputed)]),
           .refused = static_cast<int64_t>(orchestrator.refused)};
 }
 

@@ -23,6 +23,7 @@ void PoolCounts::Add(const PoolCounts& more, int64_t times) {
   request_limit += times * more.request_limit;
   unlimited += times * more.unlimited;
   placed_not_serving += times * more.placed_not_serving;
+  missed += times * more.missed;
 }
 
 bool Instance::IsReported(RequestId request, Epoch epoch) const {
@@ -126,7 +127,8 @@ PoolCounts Instance::Counts() const {
           .taking = TakesAssigns() ? 1 : 0,
           .request_limit = serves ? identity.max_requests : 0,
           .unlimited = serves && !limited ? 1 : 0,
-          .placed_not_serving = serves ? 0 : static_cast<int64_t>(placed.size())};
+          .placed_not_serving = serves ? 0 : static_cast<int64_t>(placed.size()),
+          .missed = missed ? 1 : 0};
 }
 
 void Instance::Recount() {

@@ -43,6 +43,7 @@ struct PoolCounts {
   int64_t request_limit = 0;       // of those that serve: the sum of their max_requests
   int64_t unlimited = 0;           // of those that serve: how many tell no max_requests
   int64_t placed_not_serving = 0;  // requests at those that do not serve
+  int64_t missed = 0;
   void Add(const PoolCounts& more, int64_t times);
   bool operator==(const PoolCounts&) const = default;
 };
@@ -66,16 +67,18 @@ struct Instance {
   bool avoid = false;    // could not take an Assign since its last report
   TimeUs registered_us = 0;
   std::optional<bool> drain_order;  // an operator's
+  // Decode: its lease expired, but a router hears it. It keeps its requests and gets nothing new.
+  bool missed = false;
 
   bool draining() const { return load.draining || drain_order == true; }
   bool Suspect() const { return IsStepSuspect(load.step_age_us, load.step_estimate_us); }
   bool succeeded = false;  // another of its kind came after its stream broke
   bool connected() const { return connection != CallId{}; }
   bool Placeable() const {
-    return connected() && reported && !draining() && load.invariants_ok && !Suspect();
+    return connected() && reported && !missed && !draining() && load.invariants_ok && !Suspect();
   }
   // It may take requests, now or as soon as it reports or has room.
-  bool Serves() const { return !draining() && load.invariants_ok; }
+  bool Serves() const { return !missed && !draining() && load.invariants_ok; }
   // Whether it can take one more request; `without` of those placed here do not count.
   bool HasRoom(int64_t without = 0) const {
     return identity.max_requests == 0 ||

@@ -61,6 +61,23 @@ void Registry::RenewLease(Instance& instance, TimeUs now) {
   instance.heard_us = now;
   instance.lease_end_us = listening_.At(now) + lease_us_;
   leases_.Set(instance.id, instance.lease_end_us);
+  if (!std::exchange(instance.missed, false)) return;
+  Recount(instance);
+}
+
+void Registry::AwaitRouter(Instance& instance, TimeUs now) {
+  const TimeUs end_us = listening_.At(now) + lease_us_ / 2;
+  if (end_us <= instance.lease_end_us) return;
+  instance.lease_end_us = end_us;
+  leases_.Set(instance.id, end_us);
+}
+
+bool Registry::Miss(Instance& instance) {
+  instance.lease_end_us = listening_.elapsed() + lease_us_ / 16;
+  leases_.Set(instance.id, instance.lease_end_us);
+  if (std::exchange(instance.missed, true)) return false;
+  Recount(instance);
+  return true;
 }
 
 void Registry::Heard(InstanceId instance, TimeUs now) {
@@ -255,10 +272,10 @@ Placed Registry::PlacedAt(InstanceId decode, Epoch epoch) const {
 
 std::vector<InstanceId> Registry::Listened(TimeUs now) {
   listening_.Listened(now);
-  std::vector<InstanceId> dead;
-  while (const auto id = leases_.TakeDue(listening_.elapsed())) dead.push_back(*id);
-  std::sort(dead.begin(), dead.end());
-  return dead;
+  std::vector<InstanceId> expired;
+  while (const auto id = leases_.TakeDue(listening_.elapsed())) expired.push_back(*id);
+  std::sort(expired.begin(), expired.end());
+  return expired;
 }
 
 TimeUs Registry::NextTick() const { return listening_.NextTick(leases_.Next()); }

@@ -2,7 +2,7 @@
 // recorded as placed there. Part of OrchestratorCore.
 //
 // An instance that was silent for a lease, while the orchestrator listened (ListeningClock), is
-// dead.
+// dead, or, if routers hear it, missed: it stays, and the question comes up again soon.
 //
 // All instances of one model name have one KV shape (model hash included); the first live one fixes
 // it, and a different one is refused, naming the field. Its prefill instances also share one
@@ -62,6 +62,11 @@ class Registry {
   Placed PlacedAt(InstanceId decode, Epoch epoch) const;
   // Any message of its stream renews its lease: under load, its reports wait behind others.
   void Heard(InstanceId instance, TimeUs now);
+  // A router was told to attach there: it gets half a lease to say whether it hears the instance.
+  void AwaitRouter(Instance& instance, TimeUs now);
+  // Its lease expired, and it stays. True: it was not missed before. Any message of its stream ends
+  // it. REQUIRES: Listened named it.
+  bool Miss(Instance& instance);
   void Disconnect(Instance& instance);  // its stream broke
   void Avoid(Instance& instance);       // it gets no Assign until its next report
   void Recount(Instance& instance) { instance.Recount(); }
@@ -72,7 +77,7 @@ class Registry {
   std::vector<InstanceId> Connected() const;
   void NumberFrom(uint64_t first_id) { next_id_ = first_id; }
   Instance* FindConnected(CallId connection);  // null: the stream is no instance's
-  // At a tick; who is dead. The caller Removes them.
+  // At a tick; whose lease has expired. The caller Removes them, or Misses them.
   std::vector<InstanceId> Listened(TimeUs now);
   const ListeningClock& listening() const { return listening_; }
   TimeUs NextTick() const;  // when the next one is due

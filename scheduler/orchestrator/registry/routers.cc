@@ -25,7 +25,8 @@ Routers::Connected Routers::Connect(const RouterHello& hello, CallId connection,
   router.identity = hello.identity;
   router.connection = connection;
   by_connection_[connection] = it->first;
-  Report(router, hello.load, now, listened_us);
+  TakeLoad(router, hello.load, now, listened_us);
+  evidence_.Replace(it->first, hello.load.heard);
   return connected;
 }
 
@@ -35,7 +36,14 @@ Router* Routers::FindConnected(CallId connection) {
 }
 
 void Routers::Report(Router& router, const RouterLoad& load, TimeUs now, TimeUs listened_us) {
+  TakeLoad(router, load, now, listened_us);
+  evidence_.Change(router.identity.router, load.heard, load.not_heard);
+}
+
+void Routers::TakeLoad(Router& router, const RouterLoad& load, TimeUs now, TimeUs listened_us) {
   router.load = load;
+  router.load.heard.clear();
+  router.load.not_heard.clear();
   router.heard_us = now;
   leases_.Set(router.identity.router, listened_us + lease_us_);
 }
@@ -104,6 +112,7 @@ void Routers::Remove(uint64_t router) {
   const auto it = routers_.find(router);
   if (it == routers_.end()) return;
   Disconnect(it->second);
+  evidence_.ForgetRouter(router);
   leases_.Remove(router);
   routers_.erase(it);
 }
@@ -117,6 +126,7 @@ std::vector<uint64_t> Routers::TakeSilent(TimeUs listened_us) {
 }
 
 absl::Status Routers::CheckInvariants() const {
+  if (absl::Status status = evidence_.CheckInvariants(); !status.ok()) return status;
   size_t connected = 0;
   for (const auto& [id, router] : routers_) {
     if (leases_.Of(id) == kNever) {
@@ -134,6 +144,10 @@ absl::Status Routers::CheckInvariants() const {
   }
   if (leases_.size() != routers_.size()) {
     return absl::InternalError("Routers: a lease belongs to no router");
+  }
+  for (const auto& [router, instances] : evidence_.all()) {
+    if (routers_.contains(router)) continue;
+    return absl::InternalError(absl::StrCat("Routers: router ", router, " is unknown and hears"));
   }
   return absl::OkStatus();
 }

@@ -2,6 +2,8 @@
 // orders to drain them, and the failures that they have not confirmed. Part of OrchestratorCore.
 //
 // A router that was silent for a lease, while the orchestrator listened (ListeningClock), is lost.
+// Which decode instances the routers hear is in `evidence`: what a router said holds until it says
+// otherwise, leaves or is lost.
 //
 // Cost: a message of a router, and the time at which the next lease ends, cost the logarithm of the
 // number of routers. Connect walks over all of them.
@@ -17,12 +19,13 @@
 #include "scheduler/base/messages.h"
 #include "scheduler/base/time.h"
 #include "scheduler/base/timer_queue.h"
+#include "scheduler/orchestrator/registry/evidence.h"
 
 namespace skein::scheduler {
 
 struct Router {
   RouterIdentity identity;
-  RouterLoad load;
+  RouterLoad load;    // without what it hears
   CallId connection;  // its stream; 0: it is broken
   TimeUs heard_us = 0;
   std::optional<bool> drain_order;
@@ -50,6 +53,7 @@ class Routers {
   Connected Connect(const RouterHello& hello, CallId connection, TimeUs now, TimeUs listened_us);
   // Null: the stream is no router's any more.
   Router* FindConnected(CallId connection);
+  // `load` names registered decode instances only, as does a hello's.
   void Report(Router& router, const RouterLoad& load, TimeUs now, TimeUs listened_us);
   void Heard(uint64_t router, TimeUs listened_us);  // any message of its stream renews its lease
   void Disconnect(Router& router);                  // its stream is broken
@@ -61,6 +65,9 @@ class Routers {
   // Null: there is none.
   const absl::Status* FailureOf(RequestId id) const;
 
+  const Evidence& evidence() const { return evidence_; }
+  void ForgetInstance(InstanceId instance) { evidence_.ForgetInstance(instance); }
+
   // NOT_FOUND: there is no such router. FAILED_PRECONDITION: it is the last one that serves.
   absl::Status Drain(const DrainRequest& request);
 
@@ -71,12 +78,16 @@ class Routers {
   TimeUs NextLeaseEnd() const { return leases_.Next(); }  // by the listening clock
   const std::map<uint64_t, Router>& all() const { return routers_; }
 
-  // Each router has a lease, each stream belongs to one router, and neither belongs to another.
+  // Each router has a lease, each stream belongs to one router, and neither belongs to another;
+  // only routers that are known here hear instances.
   absl::Status CheckInvariants() const;
 
  private:
+  void TakeLoad(Router& router, const RouterLoad& load, TimeUs now, TimeUs listened_us);
+
   TimeUs lease_us_;
   std::map<uint64_t, Router> routers_;
+  Evidence evidence_;
   std::map<CallId, uint64_t> by_connection_;
   TimerQueue<uint64_t> leases_;  // by the listening clock
 };

@@ -27,7 +27,7 @@ WorkerLoad PrefillCore::Impl::Load() const {
 std::vector<HeldRequest> PrefillCore::Impl::Held() const {
   std::vector<HeldRequest> held;
   for (const auto& [id, request] : requests_.all()) {
-    HeldRequest one{id, request.epoch};
+    HeldRequest one{.id = id, .epoch = request.epoch, .opened = HasOpened(request)};
     if (const SpPlan* plan = sp_plans_.Find(id)) {
       one.chunks_known = plan->chunks_known();
       one.chunks_done = plan->chunks_done();

@@ -140,6 +140,7 @@ void PrefillCore::Impl::TakeOutcomes() {
     switch (outcome.end) {
       case KvOut::End::kOpened:
         if (request->phase == Phase::kAsking) BeginWork(*request);
+        TellOpened(*request);
         break;
       case KvOut::End::kRefused:
         if (request->phase != Phase::kAsking) break;
@@ -175,14 +176,29 @@ void PrefillCore::Impl::StartStep() {
       request.result.times.queue_us = now_ - request.arrived_us;
     }
     const bool starts_chunk = sequence.ring != nullptr && sequence.ring->piece.index == 0;
-    if (starts_chunk) TellProgress(*sp_plans_.Find(sequence.id), request.epoch);
+    if (starts_chunk) TellProgress(*sp_plans_.Find(sequence.id), request);
   }
   effects_.push_back(*std::move(step));
 }
 
-void PrefillCore::Impl::TellProgress(const SpPlan& plan, Epoch epoch) {
-  membership_.Holds({.id = plan.id(), .epoch = epoch, .chunks_done = plan.chunks_done()},
+void PrefillCore::Impl::TellProgress(const SpPlan& plan, const Request& request) {
+  membership_.Holds({.id = plan.id(),
+                     .epoch = request.epoch,
+                     .opened = HasOpened(request),
+                     .chunks_done = plan.chunks_done()},
                     plan.chunk_since_us());
+}
+
+// The decode instance tells it, too, but may not reach the orchestrator.
+void PrefillCore::Impl::TellOpened(const Request& request) {
+  if (!HasOpened(request)) return;
+  if (const SpPlan* plan = sp_plans_.Find(request.id())) return TellProgress(*plan, request);
+  membership_.Holds({.id = request.id(), .epoch = request.epoch, .opened = true});
+}
+
+bool PrefillCore::Impl::HasOpened(const Request& request) {
+  return request.OpensTransfer() &&
+         (request.phase == Phase::kComputing || request.phase == Phase::kCommitting);
 }
 
 void PrefillCore::Impl::On(const StepDone& event) {
@@ -214,7 +230,7 @@ void PrefillCore::Impl::TakeResult(Request& request, const StepSequence& ran,
     request.result.payload = result.payload;
   }
   if (plan != nullptr && ran.ring->piece.ends_chunk) {
-    TellProgress(*plan, request.epoch);
+    TellProgress(*plan, request);
     membership_.ReportSoon();
     if (plan->FirstChunksDone()) requests_.LeaveFront(ran.id);
   }

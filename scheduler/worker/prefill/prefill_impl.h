@@ -83,7 +83,9 @@ class PrefillCore::Impl {
   void StartStep();
   void TakeResult(Request& request, const StepSequence& ran, const StepResult& result);
   void LeaveWithFailedEngine();
-  void TellProgress(const SpPlan& plan, Epoch epoch);  // in the next report
+  void TellProgress(const SpPlan& plan, const Request& request);  // in the next report
+  void TellOpened(const Request& request);                        // likewise
+  static bool HasOpened(const Request& request);                  // its transfer, here
 
   bool Empty() const;
   WorkerLoad Load() const;

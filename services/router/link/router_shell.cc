@@ -16,6 +16,11 @@ using scheduler::RequestId;
 
 constexpr std::chrono::seconds kGoodbyeTimeout{1};
 
+void Fill(scheduler::HeardInstances::Told told, scheduler::RouterLoad* load) {
+  load->heard = std::move(told.heard);
+  load->not_heard = std::move(told.not_heard);
+}
+
 scheduler::RouterConfig ConfigOf(const RouterShellOptions& options) {
   scheduler::RouterConfig config = options.core;
   config.cells = options.orchestrators.size();
@@ -183,10 +188,20 @@ void RouterShell::On(const scheduler::SendRouterGoodbye& effect) {
   links_[effect.cell]->Send(std::move(message));
 }
 
+void RouterShell::On(scheduler::OpenLink& effect) {
+  Fill(tokens_.heard().TellAll(effect.cell), &effect.hello.load);
+  links_[effect.cell]->Open(effect.hello);
+}
+
+void RouterShell::On(scheduler::SendRouterReport& effect) {
+  Fill(tokens_.heard().TellChanges(effect.cell), &effect.load);
+  links_[effect.cell]->Report(effect.load);
+}
+
 void RouterShell::On(const scheduler::OpenTokens& effect) {
   const auto it = requests_.find(effect.id);
   const bool known = it != requests_.end();  // not if an effect before cancelled it: it is detached
-  tokens_.Attach(effect.id, effect.epoch, effect.endpoint,
+  tokens_.Attach(effect.id, effect.epoch, {effect.endpoint, {effect.cell, effect.decode}},
                  known ? it->second.traceparent : std::string(), known && it->second.paused,
                  MonotonicUs());
 }
@@ -229,6 +244,7 @@ void RouterShell::OnTokenBatch(scheduler::TokenStreamId stream, const v1::TokenB
     token_calls_.at(stream)->Close();
     return OnTokenStreamEnded(stream, MalformedAnswer("decode-worker", batch.status()));
   }
+  tokens_.Received(stream, MonotonicUs());
   for (scheduler::SequenceTokens& tokens : batch->sequences) {
     if (tokens_.Receive(stream, tokens)) OnTokens(std::move(tokens));
   }

@@ -114,9 +114,9 @@ class RouterShell : public CoreShell<RouterShell, scheduler::RouterCore, schedul
   void On(const scheduler::DeliverToken& effect);
   void On(const scheduler::End& effect);
   void On(const scheduler::RequestAccepted& effect);
-  void On(const scheduler::OpenLink& effect) { links_[effect.cell]->Open(effect.hello); }
+  void On(scheduler::OpenLink& effect);
   void On(const scheduler::CloseLink& effect) { links_[effect.cell]->Close(); }
-  void On(const scheduler::SendRouterReport& effect) { links_[effect.cell]->Report(effect.load); }
+  void On(scheduler::SendRouterReport& effect);
   void On(const scheduler::SendRouterGoodbye& effect);
   void On(const scheduler::RouterHasLeft& effect) { left_.set_value(); }
   void OpenTokenStream(const scheduler::TokenStreamClient::Open& open);

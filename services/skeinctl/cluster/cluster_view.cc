@@ -170,6 +170,8 @@ Json InstanceJson(const v1::InstanceStatus& instance, const ProcessNames& names)
   json["version"] = registration.version();
   json["state"] = StateName(instance);
   json["serving"] = instance.serving();
+  json["missed"] = instance.missed();
+  json["heard_by"] = instance.heard_by();
   json["running"] = load.running();
   json["waiting"] = load.waiting();
   json["queued_tokens"] = load.queued_tokens();
@@ -241,6 +243,7 @@ const char* RoleName(v1::Role role) {
 }
 
 const char* StateName(const v1::InstanceStatus& instance) {
+  if (instance.missed()) return "missed";
   if (!instance.load().invariants_ok()) return "broken";
   if (instance.drained()) return "drained";
   if (instance.load().draining()) return "draining";

@@ -98,6 +98,18 @@ void JudgeSteps(const v1::StatusResponse& status, Verdict* verdict) {
   }
 }
 
+// Only the way between the orchestrator and the instance is broken.
+void JudgeMissed(const v1::StatusResponse& status, Verdict* verdict) {
+  for (const v1::InstanceStatus& instance : status.instances()) {
+    if (!instance.missed()) continue;
+    verdict->Add(Level::kDegraded,
+                 absl::StrCat("decode instance ", instance.instance(), " (",
+                              instance.registration().endpoint(),
+                              ") does not report; routers that hear it: ", instance.heard_by(),
+                              ". Its requests go on, it receives no new ones"));
+  }
+}
+
 }  // namespace
 
 Health HealthOf(const v1::StatusResponse& status) {
@@ -107,6 +119,7 @@ Health HealthOf(const v1::StatusResponse& status) {
   JudgeLosses(status, &verdict);
   JudgeInvariants(status, &verdict);
   JudgeSteps(status, &verdict);
+  JudgeMissed(status, &verdict);
   return verdict.Take();
 }
 

@@ -74,6 +74,18 @@ TEST(Status, AStepThatRunsForTooLongIsAReason) {
       << health.reasons[0];
 }
 
+TEST(Status, AnInstanceThatOnlyRoutersHearIsAReason) {
+  v1::StatusResponse status = Example();
+  v1::InstanceStatus* instance = status.mutable_instances(1);
+  instance->set_serving(false);
+  instance->set_missed(true);
+  instance->set_heard_by(2);
+  const std::string table = StatusTable(status);
+  EXPECT_TRUE(Has(table, "decode instance 2 (127.0.0.1:2000) does not report")) << table;
+  EXPECT_TRUE(Has(table, "missed")) << table;
+  EXPECT_EQ(StatusJson(status, {})["instances"][1]["heard_by"], 2);
+}
+
 TEST(Status, TheTableShowsHealthRoutersAndInstances) {
   const LocalCluster local{.processes = {{"decode-0", "decode", 102, "", ""}}};
   const std::string table = StatusTable(Example(), ProcessNames(local, "h"));

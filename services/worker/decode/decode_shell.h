@@ -60,6 +60,8 @@ class DecodeShell : public WorkerShell<DecodeShell, scheduler::DecodeCore, sched
   using WorkerShell::On;
 
   void Handled() { SendTokens(); }
+  int64_t PartsDeadline() const { return tokens_.NextDeadline(); }
+  void TickParts() { tokens_.Tick(MonotonicUs()); }
   absl::Status CheckParts() { return tokens_.CheckInvariants(); }
   void OnTokenRequest(scheduler::TokenStreamId stream);
   void CloseTokenStream(scheduler::TokenStreamId stream);

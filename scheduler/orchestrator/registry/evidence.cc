@@ -1,0 +1,80 @@
+#include "scheduler/orchestrator/registry/evidence.h"
+
+#include "absl/strings/str_cat.h"
+
+namespace skein::scheduler {
+namespace {
+
+template <class Key, class Value>
+void EraseFrom(std::map<Key, std::set<Value>>* table, Key key, Value value) {
+  const auto it = table->find(key);
+  if (it == table->end()) return;
+  it->second.erase(value);
+  if (it->second.empty()) table->erase(it);
+}
+
+}  // namespace
+
+void Evidence::Add(uint64_t router, InstanceId instance) {
+  hears_[router].insert(instance);
+  heard_by_[instance].insert(router);
+}
+
+void Evidence::Remove(uint64_t router, InstanceId instance) {
+  EraseFrom(&hears_, router, instance);
+  EraseFrom(&heard_by_, instance, router);
+}
+
+void Evidence::Replace(uint64_t router, const std::vector<InstanceId>& heard) {
+  ForgetRouter(router);
+  for (const InstanceId instance : heard) Add(router, instance);
+}
+
+void Evidence::Change(uint64_t router, const std::vector<InstanceId>& heard,
+                      const std::vector<InstanceId>& not_heard) {
+  for (const InstanceId instance : heard) Add(router, instance);
+  for (const InstanceId instance : not_heard) Remove(router, instance);
+}
+
+void Evidence::ForgetRouter(uint64_t router) {
+  const auto forgotten = hears_.extract(router);
+  if (forgotten.empty()) return;
+  for (const InstanceId instance : forgotten.mapped()) EraseFrom(&heard_by_, instance, router);
+}
+
+void Evidence::ForgetInstance(InstanceId instance) {
+  const auto forgotten = heard_by_.extract(instance);
+  if (forgotten.empty()) return;
+  for (const uint64_t router : forgotten.mapped()) EraseFrom(&hears_, router, instance);
+}
+
+int64_t Evidence::HeardBy(InstanceId instance) const {
+  const auto it = heard_by_.find(instance);
+  return it == heard_by_.end() ? 0 : static_cast<int64_t>(it->second.size());
+}
+
+absl::Status Evidence::CheckInvariants() const {
+  size_t pairs = 0;
+  for (const auto& [router, instances] : hears_) {
+    pairs += instances.size();
+    if (instances.empty()) {
+      return absl::InternalError(absl::StrCat("Evidence: router ", router, " hears nothing"));
+    }
+    for (const InstanceId instance : instances) {
+      const auto it = heard_by_.find(instance);
+      if (it != heard_by_.end() && it->second.count(router) > 0) continue;
+      return absl::InternalError(absl::StrCat("Evidence: instance ", instance.value,
+                                              " is heard by router ", router,
+                                              " in one table and not in the other"));
+    }
+  }
+  for (const auto& [instance, routers] : heard_by_) {
+    pairs -= routers.size();
+    if (!routers.empty()) continue;
+    return absl::InternalError(absl::StrCat("Evidence: nobody hears instance ", instance.value));
+  }
+  if (pairs == 0) return absl::OkStatus();
+  return absl::InternalError("Evidence: an instance is heard by a router that does not hear it");
+}
+
+}  // namespace skein::scheduler

@@ -1,0 +1,100 @@
+// HeardInstances: which decode instances a router hears. It tells each orchestrator about its own
+// instances, because an orchestrator that cannot reach an instance asks nobody else whether it is
+// alive. Part of TokenStreamClient; one thread owns it; no I/O.
+//
+// A router *hears* an instance while it has requests there and something came from the instance's
+// endpoint within silence_us. A decode-worker sends an empty message when it has nothing else to
+// send (scheduler/worker/token_streams.h), so slow requests are heard, too. An instance whose token
+// stream broke is not heard until something comes on the next one. Silence is measured while this
+// process listens (scheduler/base/listening_clock.h): its own pauses are not the silence of others.
+//
+// An instance's id is its orchestrator's, so it is known by its cell and its id.
+//
+// Invariants (CheckInvariants): every place has requests and is found by its endpoint; exactly the
+// endpoints that are heard have a time at which they are not any more; what was told to a cell and
+// has not changed since is still so.
+#pragma once
+
+#include <compare>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "scheduler/base/ids.h"
+#include "scheduler/base/listening_clock.h"
+#include "scheduler/base/time.h"
+#include "scheduler/base/timer_queue.h"
+
+namespace skein::scheduler {
+
+// A decode instance, as its orchestrator names it.
+struct DecodePlace {
+  size_t cell = 0;
+  InstanceId instance;
+  auto operator<=>(const DecodePlace&) const = default;
+};
+
+class HeardInstances {
+ public:
+  // Two thirds of an instance's lease: the orchestrator knows that nobody hears an instance by the
+  // time at which its lease ends.
+  static constexpr TimeUs kSilenceUs = 2 * kSecondUs;
+
+  explicit HeardInstances(TimeUs silence_us = kSilenceUs)
+      : silence_us_(silence_us), listening_(silence_us) {}
+
+  // A request is attached there, or no longer. A place has one endpoint.
+  void Attach(const DecodePlace& place, const std::string& endpoint);
+  void Detach(const DecodePlace& place);
+
+  // Something came from the endpoint, or its token stream has ended.
+  void Received(const std::string& endpoint, TimeUs now);
+  void Broken(const std::string& endpoint);
+
+  // All earlier messages were handled: only this lets silence grow.
+  void Tick(TimeUs now);
+  TimeUs NextDeadline() const { return listening_.NextTick(silent_at_.Next()); }
+
+  struct Told {
+    std::vector<InstanceId> heard;
+    std::vector<InstanceId> not_heard;
+  };
+  // Of one cell: all with requests, or those that changed since it was told last. Both count as
+  // told.
+  Told TellAll(size_t cell);
+  Told TellChanges(size_t cell);
+
+  absl::Status CheckInvariants() const;
+
+ private:
+  struct Endpoint {
+    bool heard = false;
+    TimeUs silent_us = 0;  // when it is not heard any more, by the listening clock
+    std::set<DecodePlace> places;
+  };
+  struct Place {
+    std::string endpoint;
+    int64_t requests = 0;
+  };
+  struct Cell {
+    std::set<InstanceId> told;  // as heard
+    std::set<InstanceId> changed;
+  };
+
+  bool IsHeard(const DecodePlace& place) const;
+  void SetHeard(Endpoint& endpoint, bool heard);
+  void NoteChange(const DecodePlace& place) { cells_[place.cell].changed.insert(place.instance); }
+
+  TimeUs silence_us_;
+  ListeningClock listening_;
+  std::map<std::string, Endpoint> endpoints_;  // with requests
+  std::map<DecodePlace, Place> places_;
+  std::map<size_t, Cell> cells_;
+  TimerQueue<std::string> silent_at_;  // by the listening clock
+};
+
+}  // namespace skein::scheduler

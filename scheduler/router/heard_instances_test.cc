@@ -1,0 +1,117 @@
+#include "scheduler/router/heard_instances.h"
+
+#include <gtest/gtest.h>
+
+namespace skein::scheduler {
+namespace {
+
+using Ids = std::vector<InstanceId>;
+constexpr TimeUs kSilence = 2 * kSecondUs;
+
+class HeardInstancesTest : public ::testing::Test {
+ protected:
+  void TearDown() override { Check(); }
+  void Check() {
+    const absl::Status invariants = heard_.CheckInvariants();
+    ASSERT_TRUE(invariants.ok()) << invariants;
+  }
+  // As the shell's loop: a tick when it is due, all messages before it handled.
+  void Wait(TimeUs how_long) {
+    const TimeUs until = now_ + how_long;
+    while (heard_.NextDeadline() <= until) {
+      now_ = std::max(now_, heard_.NextDeadline());
+      heard_.Tick(now_);
+      Check();
+    }
+    now_ = until;
+  }
+
+  TimeUs now_ = 5 * kSecondUs;
+  HeardInstances heard_{kSilence};
+};
+
+TEST_F(HeardInstancesTest, OnlyChangesAreToldAfterTheWhole) {
+  heard_.Attach({0, {1}}, "a");
+  heard_.Attach({0, {2}}, "b");
+  heard_.Received("a", now_);
+  HeardInstances::Told told = heard_.TellAll(0);
+  EXPECT_EQ(told.heard, (Ids{{1}}));
+  EXPECT_EQ(told.not_heard, (Ids{{2}}));
+  heard_.Received("a", now_);
+  told = heard_.TellChanges(0);
+  EXPECT_TRUE(told.heard.empty() && told.not_heard.empty());
+  heard_.Received("b", now_);
+  heard_.Broken("a");
+  told = heard_.TellChanges(0);
+  EXPECT_EQ(told.heard, (Ids{{2}}));
+  EXPECT_EQ(told.not_heard, (Ids{{1}}));
+  EXPECT_EQ(heard_.TellAll(0).heard, (Ids{{2}})) << "the whole again, on another stream";
+}
+
+// Two cells number their instances alike.
+TEST_F(HeardInstancesTest, EachCellIsToldOfItsOwnInstances) {
+  heard_.Attach({0, {1}}, "a");
+  heard_.Attach({1, {1}}, "b");
+  heard_.Received("b", now_);
+  EXPECT_TRUE(heard_.TellChanges(0).heard.empty());
+  EXPECT_EQ(heard_.TellChanges(1).heard, (Ids{{1}}));
+  EXPECT_EQ(heard_.TellAll(0).not_heard, (Ids{{1}}));
+}
+
+TEST_F(HeardInstancesTest, AnInstanceWithoutRequestsIsNotHeard) {
+  heard_.Received("a", now_);
+  heard_.Attach({0, {1}}, "a");
+  EXPECT_TRUE(heard_.TellChanges(0).heard.empty()) << "that came before its requests";
+  heard_.Attach({0, {1}}, "a");
+  heard_.Received("a", now_);
+  EXPECT_EQ(heard_.TellChanges(0).heard.size(), 1u);
+  heard_.Detach({0, {1}});
+  EXPECT_TRUE(heard_.TellChanges(0).not_heard.empty());
+  heard_.Detach({0, {1}});
+  EXPECT_EQ(heard_.TellChanges(0).not_heard, (Ids{{1}}));
+  EXPECT_EQ(heard_.NextDeadline(), kNever);
+  heard_.Detach({0, {1}});  // unknown: fine
+}
+
+TEST_F(HeardInstancesTest, WhatChangesAndChangesBackIsNotTold) {
+  heard_.Attach({0, {1}}, "a");
+  heard_.Received("a", now_);
+  heard_.TellChanges(0);
+  heard_.Broken("a");
+  heard_.Received("a", now_);
+  const HeardInstances::Told told = heard_.TellChanges(0);
+  EXPECT_TRUE(told.heard.empty() && told.not_heard.empty());
+}
+
+TEST_F(HeardInstancesTest, SilenceEndsItAndMessagesProlongIt) {
+  heard_.Attach({0, {1}}, "a");
+  heard_.Received("a", now_);
+  heard_.TellChanges(0);
+  for (int i = 0; i < 10; ++i) {
+    Wait(kSilence / 2);
+    heard_.Received("a", now_);
+  }
+  EXPECT_TRUE(heard_.TellChanges(0).not_heard.empty());
+  Wait(kSilence * 3 / 4);
+  EXPECT_TRUE(heard_.TellChanges(0).not_heard.empty());
+  Wait(kSilence / 2);
+  EXPECT_EQ(heard_.TellChanges(0).not_heard, (Ids{{1}}));
+  heard_.Received("a", now_);
+  EXPECT_EQ(heard_.TellChanges(0).heard, (Ids{{1}}));
+}
+
+// Messages that wait here, unread, are not the instance's silence.
+TEST_F(HeardInstancesTest, AStandstillOfTheRouterIsNoSilence) {
+  heard_.Attach({0, {1}}, "a");
+  heard_.Received("a", now_);
+  heard_.TellChanges(0);
+  for (int i = 0; i < 5; ++i) {
+    now_ += 10 * kSilence;
+    heard_.Tick(now_);
+    heard_.Received("a", now_);
+    EXPECT_TRUE(heard_.TellChanges(0).not_heard.empty());
+  }
+}
+
+}  // namespace
+}  // namespace skein::scheduler
