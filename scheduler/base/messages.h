@@ -70,6 +70,8 @@ struct PlanMember {
 struct PlanChunk {
   int64_t tokens = 0;             // whole blocks, except in the prompt's last chunk
   std::vector<uint32_t> members;  // indexes into AssignRequest::members; the order is the rank
+  // Estimated time from when the first of its members is free for it until its end; 0: unknown.
+  TimeUs estimated_us = 0;
 };
 
 // Refused with UNAVAILABLE (draining), RESOURCE_EXHAUSTED (queue full), INVALID_ARGUMENT (can never
@@ -391,6 +393,13 @@ struct HandoffPath {
   bool operator==(const HandoffPath&) const = default;
 };
 
+// The path of the keys and values that an instance sent to others in steps of several instances.
+struct RingPath {
+  bool through_host = false;  // through host memory, although the instances' memory is on devices
+  std::string why;            // why no direct path was used
+  bool operator==(const RingPath&) const = default;
+};
+
 struct EndedRequest {
   RequestId id;
   Epoch epoch;
@@ -401,8 +410,9 @@ struct EndedRequest {
   // was opened = handed back, to be planned again. Another error of an SP plan's member: planned
   // again, within bounds.
   absl::Status status;
-  bool engine_failed = false;  // in a step with this request
-  HandoffPath handoff = {};    // prefill: path of the committed KV
+  bool engine_failed = false;         // in a step with this request
+  HandoffPath handoff = {};           // prefill: path of the committed KV
+  std::optional<RingPath> ring = {};  // prefill: of its steps with other instances; none: no step
   // Decode: no router attached in time. All sampled tokens were lost, even of a complete answer.
   bool unclaimed = false;
 };

@@ -13,7 +13,7 @@ void PrefillFlow::SendPlan(Request& request, const std::vector<PlannedChunk>& ch
   request.members.clear();
   request.chunks.clear();
   const PlanSequence sequence = parts_.numbers->NextSequence();
-  for (const PlannedChunk& chunk : chunks) AddChunk(request, chunk, sequence);
+  for (const PlannedChunk& chunk : chunks) AddChunk(request, chunk, sequence, now);
   parts_.decode->BeginPlan(request);
   const bool whole = chunks.size() == 1 && chunks[0].tokens == PromptTokens(*request.spec);
   request.sequence_parallel = !whole || request.members.size() > 1;
@@ -31,7 +31,8 @@ void PrefillFlow::SendPlan(Request& request, const std::vector<PlannedChunk>& ch
 }
 
 // Members keep their places.
-void PrefillFlow::AddChunk(Request& request, const PlannedChunk& chunk, PlanSequence sequence) {
+void PrefillFlow::AddChunk(Request& request, const PlannedChunk& chunk, PlanSequence sequence,
+                           TimeUs now) {
   for (const InstanceId instance : chunk.instances) {
     const bool known = std::any_of(request.members.begin(), request.members.end(),
                                    [&](const Member& m) { return m.instance == instance; });
@@ -41,7 +42,8 @@ void PrefillFlow::AddChunk(Request& request, const PlannedChunk& chunk, PlanSequ
                             .tokens = chunk.tokens,
                             .members = request.members.size(),
                             .sequence = sequence});
-  parts_.pools->AddChunk(request, request.chunks.size() - 1);
+  request.chunks.back().estimated_us =
+      parts_.pools->AddChunk(request, request.chunks.size() - 1, now);
 }
 
 void PrefillFlow::Accepted(Request& request, Member& member, TimeUs now) {

@@ -43,6 +43,37 @@ TEST_F(HandoffPathTest, ASlowerPathIsCountedByReasonAndTold) {
             "faster between them");
 }
 
+// Of the instances that computed a prompt together, each tells its own.
+TEST_F(HandoffPathTest, AnExchangeThroughHostMemoryIsCountedAndTold) {
+  Make("fixed2");
+  UpPrefill(2);
+  Up(Role::kDecode, 2);
+  const auto assigns = Place(1, 4000);
+  ASSERT_EQ(assigns.size(), 2u);
+  const RingPath slow{.through_host = true, .why = "ipc: rank 1 cannot open rank 0"};
+  for (const CallAssign& assign : assigns) {
+    EndedRequest ended = Ended(assign);
+    ended.ring = assign.instance == assigns[0].instance ? slow : RingPath{};
+    Report(assign.instance, {}, {ended});
+    Report(assign.instance, {}, {ended});
+  }
+  EXPECT_EQ(Count(Degraded::kRingHostMemory), 1u);
+  EXPECT_STREQ(NameOf(Degraded::kRingHostMemory), "ring_host_memory");
+  const PlanExplanation plan = Plan(1);
+  ASSERT_EQ(plan.rings.size(), 2u);
+  EXPECT_EQ(plan.rings[0].prefill, assigns[0].instance);
+  EXPECT_EQ(plan.rings[0].path, slow);
+  EXPECT_EQ(plan.rings[1].path, RingPath{});
+}
+
+TEST_F(HandoffPathTest, AnExchangeOfAPlanThatWasGivenUpCountsNothing) {
+  const CallAssign assign = Place(1, 8).at(0);
+  EndedRequest ended = Ended(assign, absl::UnavailableError("broke"));
+  ended.ring = RingPath{.through_host = true, .why = "x"};
+  Report(assign.instance, {}, {ended});
+  EXPECT_EQ(Count(Degraded::kRingHostMemory), 0u);
+}
+
 TEST_F(HandoffPathTest, TheFastestPathIsToldAndCountsNothing) {
   const CallAssign assign = Place(1, 8).at(0);
   Report(assign.instance, {}, {HandedOver(assign, {.path = "direct", .transport = "cuda-ipc"})});

@@ -42,6 +42,7 @@ void PlanSender::AssignMembers(Request& request, size_t from_chunk, PlanSequence
     PlanChunk& out = assign.chunks.emplace_back();
     out.tokens = chunk.tokens;
     for (uint32_t i = 0; i < chunk.members; ++i) out.members.push_back(i);
+    out.estimated_us = chunk.estimated_us;
   }
   for (Member& member : request.members) {
     Instance& instance = *registry_->Find(member.instance);

@@ -128,11 +128,11 @@ void PrefillFlow::StartChunk(Request& request, const PrefillPools::Pool& pool,
   explained.ttft_s = start.end_s - decided_s;
   request.rolling_running = true;
   if (request.state == State::kQueued) return SendPlan(request, {chunk}, now);
-  Join(request, chunk);
+  Join(request, chunk, now);
 }
 
 // New members are announced to the decode instance, where their OpenTransfers wait for it.
-void PrefillFlow::Join(Request& request, const PlannedChunk& chunk) {
+void PrefillFlow::Join(Request& request, const PlannedChunk& chunk, TimeUs now) {
   const std::vector<InstanceId>& instances = chunk.instances;
   const bool all_serve = std::all_of(instances.begin(), instances.end(), [this](InstanceId id) {
     return parts_.registry->Find(id) != nullptr && parts_.registry->Find(id)->Serves();
@@ -142,7 +142,7 @@ void PrefillFlow::Join(Request& request, const PlannedChunk& chunk) {
   }
   const PlanSequence sequence = parts_.numbers->NextSequence();
   const size_t members = request.members.size();
-  AddChunk(request, chunk, sequence);
+  AddChunk(request, chunk, sequence, now);
   if (request.state != State::kPlaced) parts_.decode->BeginPlan(request);  // its new members, too
   if (request.decode != InstanceId{} && request.members.size() > members)
     parts_.sender->Announce(request);

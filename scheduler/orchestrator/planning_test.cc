@@ -340,6 +340,19 @@ TEST_F(PlanningTest, ChunksEndOnTheBlocksOfTheInstancesThatAreThere) {
   }
 }
 
+TEST_F(PlanningTest, MembersAreToldHowLongAChunkShouldTake) {
+  Make("fixed2");
+  UpPrefill(2);
+  Up(Role::kDecode, 2);
+  const auto assigns = Of<CallAssign>(Submit(1, 4000));
+  ASSERT_EQ(assigns.size(), 2u);
+  const double ttft_s = core_->Explain("req-1", now_)[0].plans[0].ttft_s;
+  ASSERT_GT(ttft_s, 0);
+  for (const CallAssign& assign : assigns) {
+    EXPECT_NEAR(static_cast<double>(assign.request.chunks[0].estimated_us) * 1e-6, ttft_s, 1e-5);
+  }
+}
+
 TEST_F(PlanningTest, PoliciesPlanAsTheirNamesSay) {
   for (const auto& [policy, rate, members] : std::vector<std::tuple<const char*, double, size_t>>{
            {"greedy", 0.9, 4}, {"single", 0.8, 1}, {"single", 0.4, 4}, {"fixed2", 0, 2}}) {

@@ -90,9 +90,9 @@ class PrefillFlow {
   void DecideRolling(const std::string& model, TimeUs now);
   void StartChunk(Request& request, const PrefillPools::Pool& pool, const ChunkPlan& start,
                   TimeUs now);
-  void Join(Request& request, const PlannedChunk& chunk);
+  void Join(Request& request, const PlannedChunk& chunk, TimeUs now);
   void SendPlan(Request& request, const std::vector<PlannedChunk>& chunks, TimeUs now);
-  void AddChunk(Request& request, const PlannedChunk& chunk, PlanSequence sequence);
+  void AddChunk(Request& request, const PlannedChunk& chunk, PlanSequence sequence, TimeUs now);
   void NoteEntered(Request& request, const Member& member);
   absl::Status CheckPlan(const Request& request) const;
 

@@ -92,7 +92,7 @@ void WorkerSide::On(const ReportCalled& event, TimeUs now) {
 
 void WorkerSide::TakeEnded(const Instance& instance, const EndedRequest& ended, TimeUs now) {
   Request* request = parts_.requests->Find(ended.id);
-  NoteHandoff(request, instance, ended);
+  NotePaths(request, instance, ended);
   if (request == nullptr) {
     return parts_.explanations->TakeEnded(ended, instance.id);
   }
@@ -118,10 +118,13 @@ void WorkerSide::TakeOpened(Request& request, InstanceId instance, TimeUs now) {
 }
 
 // The request may have ended before the instances that wrote its KV report.
-void WorkerSide::NoteHandoff(Request* alive, const Instance& from, const EndedRequest& ended) {
-  if (ended.handoff.path.empty()) return;
+void WorkerSide::NotePaths(Request* alive, const Instance& from, const EndedRequest& ended) {
   Explanation* explanation =
       alive != nullptr ? &alive->explanation : parts_.explanations->FindEnded(ended.id);
+  if (ended.ring.has_value() && ended.status.ok()) {
+    parts_.explanations->NoteRing(ended.epoch, {from.id, *ended.ring}, explanation);
+  }
+  if (ended.handoff.path.empty()) return;
   const bool planned = explanation != nullptr && !explanation->plans.empty();
   const Instance* to = planned ? parts_.registry->Find(explanation->plans.back().decode) : nullptr;
   parts_.explanations->NoteHandoff(

@@ -85,7 +85,7 @@ class WorkerSide {
   // An instance reports a request's end.
   void TakeEnded(const Instance& instance, const EndedRequest& ended, TimeUs now);
   void TakeOpened(Request& request, InstanceId instance, TimeUs now);
-  void NoteHandoff(Request* alive, const Instance& from, const EndedRequest& ended);
+  void NotePaths(Request* alive, const Instance& from, const EndedRequest& ended);
   void TakeDecodeEnded(Request& request, const EndedRequest& ended, TimeUs now);
   void TakeUnclaimed(Request& request, const absl::Status& why, TimeUs now);
   void TakePrefillEnded(Request& request, Member& member, const EndedRequest& ended, TimeUs now);

@@ -81,6 +81,7 @@ v1::AssignRequest GoodPlan() {
     v1::PlanChunk* chunk = assign.add_chunks();
     chunk->set_tokens(16 * members.size());
     chunk->mutable_members()->Add(members.begin(), members.end());
+    chunk->set_estimated_us(1000 * members.size());
   }
   assign.set_from_chunk(1);
   assign.mutable_placed()->set_epoch(3);
@@ -498,7 +499,8 @@ TEST(Codec, AReportTellsTheChunks) {
                    .epoch = {5},
                    .status = absl::UnavailableError("the engine failed"),
                    .engine_failed = true,
-                   .handoff = {"host-staged", "tcp (not cuda-ipc: no)", true}},
+                   .handoff = {"host-staged", "tcp (not cuda-ipc: no)", true},
+                   .ring = scheduler::RingPath{true, "ipc: no"}},
                   {.id = {7, 12}, .epoch = {6}, .unclaimed = true}};
   const auto decoded = FromProto(ToProto(report));
   ASSERT_TRUE(decoded.ok()) << decoded.status();
@@ -520,6 +522,8 @@ TEST(Codec, AReportTellsTheChunks) {
   EXPECT_TRUE(decoded->ended[0].engine_failed);
   EXPECT_EQ(decoded->ended[0].handoff, report.ended[0].handoff);
   EXPECT_EQ(decoded->ended[1].handoff, scheduler::HandoffPath{});
+  EXPECT_EQ(decoded->ended[0].ring, report.ended[0].ring);
+  EXPECT_EQ(decoded->ended[1].ring, std::nullopt);
   EXPECT_FALSE(decoded->ended[1].engine_failed);
   EXPECT_FALSE(decoded->ended[0].unclaimed);
   EXPECT_TRUE(decoded->ended[1].unclaimed);

@@ -44,6 +44,11 @@ v1::PlanExplanation PlanToProto(const scheduler::PlanExplanation& plan) {
     *added->mutable_path() = ToProto(one.path);
     added->set_slower(one.slower);
   }
+  for (const scheduler::RingExplanation& one : plan.rings) {
+    v1::PlanExplanation::Ring* added = out.add_rings();
+    added->set_prefill_instance(one.prefill.value);
+    *added->mutable_path() = ToProto(one.path);
+  }
   return out;
 }
 
@@ -54,6 +59,13 @@ v1::HandoffPath ToProto(const scheduler::HandoffPath& path) {
   out.set_path(path.path);
   out.set_transport(path.transport);
   out.set_staging_buffer(path.staging_buffer);
+  return out;
+}
+
+v1::RingPath ToProto(const scheduler::RingPath& path) {
+  v1::RingPath out;
+  out.set_through_host(path.through_host);
+  out.set_why(path.why);
   return out;
 }
 

@@ -16,6 +16,7 @@ inline constexpr int64_t kMaxCount = int64_t{1} << 31;
 inline constexpr int64_t kMaxTotal = int64_t{1} << 50;
 
 v1::HandoffPath ToProto(const scheduler::HandoffPath& path);
+v1::RingPath ToProto(const scheduler::RingPath& path);
 
 // INVALID_ARGUMENT "field: why".
 absl::Status Invalid(std::string_view field, std::string_view why);

@@ -105,6 +105,8 @@ absl::StatusOr<std::vector<scheduler::EndedRequest>> EndedFrom(const Repeated& e
     if (!id.ok()) return id.status();
     const size_t path_bytes = one.handoff().path().size() + one.handoff().transport().size();
     if (path_bytes > kMaxPathBytes) return TooLarge("handoff", path_bytes, kMaxPathBytes);
+    const size_t why_bytes = one.ring().why().size();
+    if (why_bytes > kMaxPathBytes) return TooLarge("ring.why", why_bytes, kMaxPathBytes);
     out.push_back({.id = *id,
                    .epoch = {one.epoch()},
                    .reason = FromProto(one.reason()),
@@ -114,6 +116,9 @@ absl::StatusOr<std::vector<scheduler::EndedRequest>> EndedFrom(const Repeated& e
                                .transport = one.handoff().transport(),
                                .staging_buffer = one.handoff().staging_buffer()},
                    .unclaimed = one.unclaimed()});
+    if (one.has_ring()) {
+      out.back().ring = {.through_host = one.ring().through_host(), .why = one.ring().why()};
+    }
   }
   return out;
 }
@@ -129,6 +134,7 @@ void AddEnded(const std::vector<scheduler::EndedRequest>& ended, Repeated* out) 
     added->set_engine_failed(one.engine_failed);
     added->set_unclaimed(one.unclaimed);
     if (!one.handoff.path.empty()) *added->mutable_handoff() = ToProto(one.handoff);
+    if (one.ring.has_value()) *added->mutable_ring() = ToProto(*one.ring);
   }
 }
 

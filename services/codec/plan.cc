@@ -2,6 +2,7 @@
 // instances' answers.
 #include "absl/strings/str_cat.h"
 #include "services/codec/codec.h"
+#include "services/codec/durations.h"
 #include "services/codec/id_and_epoch.h"
 #include "services/codec/internal.h"
 #include "services/rpc/status_map.h"
@@ -38,8 +39,12 @@ absl::StatusOr<scheduler::PlanChunk> ChunkFrom(const v1::PlanChunk& chunk, int m
       return Invalid("chunks.members", absl::StrCat(member, " is not the index of a member"));
     }
   }
+  const absl::StatusOr<int64_t> estimated_us =
+      DurationFrom("chunks.estimated_us", chunk.estimated_us());
+  if (!estimated_us.ok()) return estimated_us.status();
   return scheduler::PlanChunk{static_cast<int64_t>(chunk.tokens()),
-                              {chunk.members().begin(), chunk.members().end()}};
+                              {chunk.members().begin(), chunk.members().end()},
+                              *estimated_us};
 }
 
 absl::Status ReadChunks(const v1::AssignRequest& request, scheduler::AssignRequest* out) {
@@ -90,6 +95,7 @@ v1::AssignRequest ToProto(const scheduler::AssignRequest& request) {
     v1::PlanChunk* added = out.add_chunks();
     added->set_tokens(static_cast<uint64_t>(chunk.tokens));
     added->mutable_members()->Add(chunk.members.begin(), chunk.members.end());
+    added->set_estimated_us(static_cast<uint64_t>(chunk.estimated_us));
   }
   out.set_from_chunk(request.from_chunk);
   out.set_suspect(request.suspect);

@@ -69,7 +69,7 @@ class Member {
         inbox_(inbox),
         fabric_(hub->MakeFabric()),
         engine_(*engine::EmulatedEngine::Create(Options())),
-        groups_(fabric_.get()),
+        groups_(fabric_.get(), [this](const engine::Communicator&) { return why_through_host; }),
         core_(Config()),
         runner_(std::make_unique<EngineRunner>(
             engine_.get(), nullptr,
@@ -111,7 +111,10 @@ class Member {
       } else if (const auto* stop = std::get_if<scheduler::StopHandoff>(&effect)) {
         inbox_->Push(index_, scheduler::HandoffStopped{stop->id, stop->epoch});
       } else if (const auto* report = std::get_if<scheduler::CallReport>(&effect)) {
-        for (const scheduler::EndedRequest& end : report->request.ended) ended[end.id] = end.status;
+        for (const scheduler::EndedRequest& end : report->request.ended) {
+          ended[end.id] = end.status;
+          rings[end.id] = end.ring;
+        }
         inbox_->Push(index_, scheduler::ReportReplied{report->request.serial, {}});
       }
     }
@@ -122,6 +125,8 @@ class Member {
   std::map<scheduler::RequestId, scheduler::SpecPtr> prompts;
   std::map<scheduler::RequestId, int32_t> sampled;
   std::map<scheduler::RequestId, absl::Status> ended;
+  std::map<scheduler::RequestId, std::optional<scheduler::RingPath>> rings;  // as told at the end
+  std::optional<std::string> why_through_host;  // of its groups; set before any step
   int steps = 0;
 
  private:
@@ -326,6 +331,29 @@ TEST_F(TogetherTest, AWorkerThatStopsIsNotWaitedFor) {
   }
   for (int member : used) {
     EXPECT_EQ(members_[member]->ended.at(id).code(), absl::StatusCode::kUnavailable);
+  }
+}
+
+TEST_F(TogetherTest, EachMemberTellsHowItsExchangesWent) {
+  members_[0]->why_through_host = "ipc: it may not";
+  int alone = 0;
+  int slow = 0;
+  for (int round = 0; round < 20 || alone == 0 || slow == 0; ++round) {
+    const scheduler::RequestId id = Submit();
+    RunUntilEnded(id);
+    const std::vector<int>& used = members_of_.at(id);
+    for (const int member : used) {
+      const std::optional<scheduler::RingPath>& ring = members_[member]->rings.at(id);
+      if (used.size() == 1) {
+        EXPECT_EQ(ring, std::nullopt);
+        ++alone;
+      } else if (member == 0) {
+        EXPECT_EQ(ring, (scheduler::RingPath{true, "ipc: it may not"}));
+        ++slow;
+      } else {
+        EXPECT_EQ(ring, scheduler::RingPath{});
+      }
+    }
   }
 }
 

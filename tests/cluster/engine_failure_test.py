@@ -7,6 +7,7 @@ import json
 import os
 import random
 import signal
+import subprocess
 import sys
 import tempfile
 import time
@@ -90,6 +91,50 @@ def one_that_hangs_is_given_up_and_says_so_first():
         assert asked.result(60).code == 503
 
 
+def one_that_hangs_among_several_is_given_up():
+    """Of two instances that compute a prompt together, one hangs. The other one is free again long before any step timeout: the
+    prompt is computed by others. The one that hangs gets nothing new, and ends."""
+    profile = "--profile=llama3-8b-a100"
+    with tempfile.TemporaryDirectory() as folder, \
+            failing(folder, "prefill", "hang", [profile, "--step-timeout-s=20"], prefill=1, decode=1,
+                    orchestrator_flags=[profile, "--policy=fixed2", "--node-size=2"]) as cluster, \
+            concurrent.futures.ThreadPoolExecutor() as pool:
+        cluster.flags["prefill"] = FLAGS + [profile]  # with the default timeout, 600 s
+        for i in range(1, 4):
+            cluster.start_worker("prefill", i)
+        cluster.until(lambda: cluster.serving() == 5, "each worker serves")
+        hung = cluster.processes.pop("prefill-0")
+        (hangs,) = [one["instance"] for one in cluster.status()["instances"] if one["pid"] == hung.popen.pid]
+        prompt = [random.Random(9).randrange(BAD + 1, VOCAB) for _ in range(400)] + [BAD]
+        asked = pool.submit(complete, cluster, prompt, 4, 100, "joint")
+        assert asked.result() == continuation(prompt, 4)
+        plans = plans_of(cluster, "joint")
+        assert hangs in members_of(plans[0]) and hangs not in members_of(plans[-1]), (hangs, plans)
+        assert "a step of several instances broke" in plans[0]["lost"], "the other one gave it up: %s" % plans
+        cluster.until(lambda: hung.popen.poll() is not None or age_of(cluster, hangs) > 2, "its step's age is told", 30)
+        for i in range(4):
+            assert complete(cluster, [1, 2, i + 20], 4, name="after-%d" % i) == continuation([1, 2, i + 20], 4)
+            assert all(hangs not in members_of(plan) for plan in plans_of(cluster, "after-%d" % i))
+        assert end_of(hung, 60) == ENGINE_FAILED, hung.tail()
+        assert "has not ended in 20 s" in hung.text(), hung.tail()
+        cluster.assert_idle_and_whole()  # all others are there
+
+
+def age_of(cluster, instance):
+    return max([one["step_age_s"] for one in cluster.status()["instances"] if one["instance"] == instance] or [0])
+
+
+def members_of(plan):
+    return {instance for chunk in plan["chunks"] for instance in chunk["instances"]}
+
+
+def plans_of(cluster, name):
+    done = subprocess.run([cluster.binaries["skeinctl"], "explain", name, "--orchestrator", cluster.orchestrator, "--format=json"],
+                          stdout=subprocess.PIPE, timeout=60, check=True)
+    (shown,) = json.loads(done.stdout)["requests"]
+    return shown["plans"]
+
+
 def a_request_that_fails_engines_ends_after_two():
     ends_after_two(["--profile=llama3-8b-a100"], ["--profile=llama3-8b-a100", "--policy=single"])
 
@@ -153,5 +198,6 @@ def a_dead_engine_is_never_ready():
 
 if __name__ == "__main__":
     run_tests(a_failed_engine_ends_its_process, one_that_hangs_is_given_up_and_says_so_first,
+              one_that_hangs_among_several_is_given_up,
               a_request_that_fails_engines_ends_after_two, without_a_profile_too, a_request_of_nan_ends_alone,
               idle_engines_are_probed, a_dead_engine_is_never_ready)

@@ -44,6 +44,12 @@ void CopyBlock(const engine::EmulatedEngine& from, int32_t source, const engine:
   }
 }
 
+// The others need what it would have sent.
+bool AnyHangs(const std::map<int, JointSteps::Entrant>& entrants) {
+  return std::any_of(entrants.begin(), entrants.end(),
+                     [](const auto& entry) { return entry.second.thread->hangs; });
+}
+
 // A rank's result of a step whose check refused the sequence (at all ranks), or which ran (only one
 // rank samples).
 scheduler::StepResult ResultAt(const StepSequence& sequence, engine::SequenceResult computed,
@@ -190,11 +196,10 @@ void JointSteps::Begin(std::shared_ptr<Meeting> meeting) {
   auto results = std::make_shared<std::vector<scheduler::StepResult>>();
   if (!scenario.compute_at_end) *results = Compute(*meeting);
   time.At(time.now() + takes, [this, meeting, results] {
-    if (meeting->broken) return;
+    if (meeting->broken || AnyHangs(meeting->entrants)) return;
     if (results->empty()) *results = Compute(*meeting);
     ++run_;
     for (auto& [rank, entrant] : meeting->entrants) {
-      if (entrant.thread->hangs) continue;
       StepDone done{.step = entrant.step.step, .status = {}, .results = {(*results)[rank]}};
       if (entrant.thread->fails || (rank == 0 && FailsEngines(*SequenceOf(entrant).spec))) {
         done = {done.step, absl::InternalError("the device failed"), {}};

@@ -74,7 +74,7 @@ void PrefillProcess::OnStart() {
   config.retry_us = 5 * kMillisecondUs;
   config.begin_give_up_us = 1000 * unit_us;
   config.request_deadline_us = 20'000 * unit_us;
-  config.ring_step_us = 3000 * unit_us;
+  config.ring_step = {.max_us = 3000 * unit_us, .min_us = 1000 * unit_us};
   config.join_wait_us = 1000 * unit_us;
   Run(std::make_unique<PrefillCore>(config));
 }

@@ -11,8 +11,10 @@ constexpr uint64_t kTellingBytes = 1 << 20;  // shorter calls say nothing of a w
 class MeteredCommunicator final : public Communicator {
  public:
   MeteredCommunicator(std::unique_ptr<Communicator> group, std::shared_ptr<CommLedger> ledger,
-                      std::function<CommPath()> path)
-      : group_(std::move(group)), ledger_(std::move(ledger)), path_(std::move(path)) {}
+                      GroupWay way)
+      : group_(std::move(group)), ledger_(std::move(ledger)), way_(std::move(way)) {}
+
+  const GroupWay& way() const { return way_; }
 
   int Rank() const override { return group_->Rank(); }
   int Size() const override { return group_->Size(); }
@@ -64,13 +66,13 @@ class MeteredCommunicator final : public Communicator {
     const auto begin = std::chrono::steady_clock::now();
     absl::Status status = call();
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
-    if (status.ok() && bytes > 0) ledger_->Called(Size(), path_(), bytes, took.count());
+    if (status.ok() && bytes > 0) ledger_->Called(Size(), way_.path(), bytes, took.count());
     return status;
   }
 
   const std::unique_ptr<Communicator> group_;
   const std::shared_ptr<CommLedger> ledger_;
-  const std::function<CommPath()> path_;
+  const GroupWay way_;
 };
 
 }  // namespace
@@ -108,9 +110,13 @@ std::vector<CommTotals> CommLedger::Totals() const {
 
 std::unique_ptr<Communicator> MakeMeteredCommunicator(std::unique_ptr<Communicator> group,
                                                       std::shared_ptr<CommLedger> ledger,
-                                                      std::function<CommPath()> path) {
-  return std::make_unique<MeteredCommunicator>(std::move(group), std::move(ledger),
-                                               std::move(path));
+                                                      GroupWay way) {
+  return std::make_unique<MeteredCommunicator>(std::move(group), std::move(ledger), std::move(way));
+}
+
+const GroupWay* WayOf(const Communicator& group) {
+  const auto* metered = dynamic_cast<const MeteredCommunicator*>(&group);
+  return metered == nullptr ? nullptr : &metered->way();
 }
 
 }  // namespace skein::engine

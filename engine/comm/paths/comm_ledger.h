@@ -42,9 +42,17 @@ class CommLedger {
   std::map<std::pair<int, CommPath>, CommTotals> totals_;
 };
 
-// `group`, with its successful calls counted in `ledger` under the path that `path` returns then.
+// How a group's bytes go. Both may be called from any thread, as long as the group lives.
+struct GroupWay {
+  std::function<CommPath()> path;
+  std::function<std::string()> why_not;  // why by no path before it; "" for the first
+};
+
+// `group`, with its successful calls counted in `ledger` under the path that they took.
 std::unique_ptr<Communicator> MakeMeteredCommunicator(std::unique_ptr<Communicator> group,
                                                       std::shared_ptr<CommLedger> ledger,
-                                                      std::function<CommPath()> path);
+                                                      GroupWay way);
+// Of such a group; null: it is another one. Valid as long as the group.
+const GroupWay* WayOf(const Communicator& group);
 
 }  // namespace skein::engine

@@ -37,6 +37,23 @@ absl::Status Meet(Communicator* group, CommDeadline deadline) {
 
 }  // namespace
 
+// Why a group left the path that it tried: written by its trial's thread.
+class PathFabric::Refusal {
+ public:
+  void Put(std::string why) {
+    const std::lock_guard lock(mutex_);
+    why_ = std::move(why);
+  }
+  std::string Get() {
+    const std::lock_guard lock(mutex_);
+    return why_;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::string why_;
+};
+
 struct PathFabric::Members {
   std::vector<CommMember> all;  // by rank
   std::vector<std::string> host;
@@ -132,8 +149,10 @@ absl::StatusOr<std::unique_ptr<Communicator>> PathFabric::MakeGroup(
   }
   auto below = MakeBelow(choice->path, id, members);
   if (!below.ok()) return below;
-  return MakeMeteredCommunicator(OnDevice(choice->path, *std::move(below)), ledger_,
-                                 [path = choice->path] { return path; });
+  const std::string why_not = choice->wanted ? "host: it is set as the path" : choice->why_not;
+  return MakeMeteredCommunicator(
+      OnDevice(choice->path, *std::move(below)), ledger_,
+      {.path = [path = choice->path] { return path; }, .why_not = [why_not] { return why_not; }});
 }
 
 absl::StatusOr<std::unique_ptr<Communicator>> PathFabric::MakeBelow(CommPath path, GroupId id,
@@ -166,6 +185,7 @@ absl::StatusOr<std::unique_ptr<Communicator>> PathFabric::MakeTried(CommPath pat
   auto second = MakeBelow(CommPath::kHost, SpareOf(id), members);
   if (!second.ok()) return second;
   const int ranks = static_cast<int>(members.all.size());
+  const auto refusal = std::make_shared<Refusal>();
   const Trial trial = {
       .meet = [below = second->get()](CommDeadline deadline) { return Meet(below, deadline); },
       .run =
@@ -174,13 +194,15 @@ absl::StatusOr<std::unique_ptr<Communicator>> PathFabric::MakeTried(CommPath pat
             return status.ok() ? Meet(below, deadline) : status;
           },
       .max = options_.trial_max,
-      .refused = [this, path, ranks](const absl::Status& why) { Refused(path, ranks, why); }};
+      .refused = [this, path, ranks,
+                  refusal](const absl::Status& why) { refusal->Put(Refused(path, ranks, why)); }};
   auto tried = std::make_unique<TriedCommunicator>(
       OnDevice(path, *std::move(first)), OnDevice(CommPath::kHost, *std::move(second)), trial);
   const auto taken = [path, group = tried.get()] {
     return group->OnFirst() ? path : CommPath::kHost;
   };
-  return MakeMeteredCommunicator(std::move(tried), ledger_, taken);
+  return MakeMeteredCommunicator(std::move(tried), ledger_,
+                                 {.path = taken, .why_not = [refusal] { return refusal->Get(); }});
 }
 
 // Every rank's words reach all, in the device's memory.
@@ -216,16 +238,24 @@ absl::Status PathFabric::Exchange(Communicator* below, std::span<std::byte> cell
   return status.ok() ? came : status;
 }
 
-void PathFabric::Refused(CommPath path, int ranks, const absl::Status& why) {
+std::string PathFabric::Refused(CommPath path, int ranks, const absl::Status& why) {
   const std::string reason =
       absl::StrCat(std::string(NameOf(path)), ": ", std::string(why.message()));
   ledger_->Explain(ranks, CommPath::kHost, reason);
   {
     const std::lock_guard lock(mutex_);
-    if (!warned_.insert(absl::StrCat(ranks, " ", reason)).second) return;
+    if (!warned_.insert(absl::StrCat(ranks, " ", reason)).second) return reason;
   }
-  if (!options_.warn) return;
+  if (!options_.warn) return reason;
   options_.warn(absl::StrCat("a group of ", ranks, " ranks goes through the host: ", reason));
+  return reason;
+}
+
+std::optional<std::string> PathFabric::WhyThroughHost(const Communicator& group) const {
+  const GroupWay* const way = WayOf(group);
+  if (on_.device == nullptr || way == nullptr) return std::nullopt;
+  if (way->path() != CommPath::kHost) return std::nullopt;
+  return way->why_not();
 }
 
 }  // namespace skein::engine

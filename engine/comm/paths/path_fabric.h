@@ -16,6 +16,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -64,11 +65,17 @@ class PathFabric final : public Fabric {
                                                           std::span<const std::string> addresses,
                                                           int rank) override;
 
+  // Why the bytes of `group`, which this fabric made, go through the host's memory although they
+  // are on devices. Empty: they do not, or there are no devices. Known once a call of it was OK.
+  // Any thread.
+  std::optional<std::string> WhyThroughHost(const Communicator& group) const;
+
   // What was moved so far. May be called from any thread.
   std::vector<CommTotals> Totals() const { return ledger_->Totals(); }
 
  private:
   struct Members;
+  class Refusal;
   class Cells;
 
   PathFabric(CommMember self, CommWays ways, CommDevice device, PathFabricOptions options);
@@ -80,7 +87,7 @@ class PathFabric final : public Fabric {
   absl::Status Try(Communicator* below, GroupId id, CommDeadline deadline);
   absl::Status Exchange(Communicator* below, std::span<std::byte> cell, size_t each,
                         std::vector<uint64_t>* words, CommDeadline deadline);
-  void Refused(CommPath path, int ranks, const absl::Status& why);
+  std::string Refused(CommPath path, int ranks, const absl::Status& why);  // the reason
 
   const CommMember self_;
   const CommWays ways_;

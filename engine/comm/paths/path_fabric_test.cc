@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -137,6 +138,46 @@ INSTANTIATE_TEST_SUITE_P(All, Refusals,
                                          std::pair(FarFault::kWrongBytes,
                                                    "received bytes that differ from those sent")));
 
+// Why a group's bytes take the host's way: by rank, once a call of it was OK.
+std::vector<std::optional<std::string>> WhyThroughHost(World* world) {
+  std::vector<int> members;
+  for (int r = 0; r < world->ranks.Ranks(); ++r) members.push_back(r);
+  const std::vector<std::string> addresses = world->ranks.Addresses(members);
+  std::vector<std::unique_ptr<Communicator>> group;
+  for (const int r : members) {
+    auto made = world->fabrics[static_cast<size_t>(r)]->MakeGroup({77, 1}, addresses, r);
+    EXPECT_TRUE(made.ok()) << made.status();
+    group.push_back(*std::move(made));
+  }
+  ExpectOk(TestingRanks::Run(
+      group, [](Communicator* one) { return one->AllReduce(nullptr, 0, DType::kF32, Later()); }));
+  std::vector<std::optional<std::string>> why;
+  for (const int r : members) {
+    why.push_back(world->fabrics[static_cast<size_t>(r)]->WhyThroughHost(*group[r]));
+  }
+  return why;
+}
+
+TEST(PathFabric, AGroupTellsWhyItGoesThroughTheHost) {
+  World refused({On("a", "0"), On("a", "1")}, 1, FarFault::kMayNotOpen);
+  for (const auto& why : WhyThroughHost(&refused)) {
+    ASSERT_TRUE(why.has_value());
+    EXPECT_EQ(why->find("ipc: "), 0u) << *why;
+    EXPECT_NE(why->find("the container forbids it"), std::string::npos) << *why;
+  }
+  World mixed({On("a", "0"), On("b", "1"), On("b", "1")}, -1, FarFault::kNone);
+  for (const auto& why : WhyThroughHost(&mixed)) {
+    ASSERT_TRUE(why.has_value());
+    EXPECT_NE(why->find("; nccl: "), std::string::npos) << *why;
+  }
+  std::vector<CommMember> wanting = {On("a", "0"), On("a", "1")};
+  wanting[0].wants = CommPath::kHost;
+  World wanted(wanting, -1, FarFault::kNone);
+  EXPECT_EQ(WhyThroughHost(&wanted)[1], "host: it is set as the path");
+  World fast({On("a", "0"), On("a", "1")}, -1, FarFault::kNone);
+  EXPECT_EQ(WhyThroughHost(&fast)[0], std::nullopt);
+}
+
 // Nothing stands in for it: the error names the way and the rank, everywhere.
 TEST(PathFabric, AWantedWayThatIsRefusedBreaksTheGroup) {
   std::vector<CommMember> members = {On("a", "0"), On("a", "1"), On("a", "2")};
@@ -206,6 +247,10 @@ TEST(HostFabric, GroupsGoThroughTheHost) {
   ASSERT_EQ(fabrics[0]->Totals().size(), 1u);
   EXPECT_EQ(fabrics[0]->Totals()[0].path, CommPath::kHost);
   EXPECT_EQ(fabrics[0]->Totals()[0].why_not, "");
+  const std::vector<int> both = {0, 1};
+  const auto group = fabrics[0]->MakeGroup({77, 1}, ranks.Addresses(both), 0);
+  ASSERT_TRUE(group.ok()) << group.status();
+  EXPECT_EQ(fabrics[0]->WhyThroughHost(**group), std::nullopt) << "no device, no slower path";
 }
 
 TEST(HostFabric, RefusesPathsOfGpus) {

@@ -11,9 +11,9 @@ namespace skein::scheduler {
 
 const char* NameOf(Degraded kind) {
   constexpr const char* kNames[kDegradedKinds] = {
-      "parked",      "replanned",           "recomputed",  "decode_retried",
-      "decode_full", "handoff_host_memory", "handoff_tcp", "handoff_staging_buffer",
-      "unclaimed",   "submitted_anew",      "preempted"};
+      "parked",           "replanned",           "recomputed",     "decode_retried",
+      "decode_full",      "handoff_host_memory", "handoff_tcp",    "handoff_staging_buffer",
+      "ring_host_memory", "unclaimed",           "submitted_anew", "preempted"};
   return kNames[static_cast<size_t>(kind)];
 }
 

@@ -31,8 +31,9 @@ enum class Degraded {
   kHandoffHostMemory,
   kHandoffTcp,
   kHandoffStagingBuffer,
-  kUnclaimed,      // its router did not attach to the token stream in time
-  kSubmittedAnew,  // the orchestrator that had accepted it was lost
+  kRingHostMemory,  // the same of what instances that compute a prompt together exchange
+  kUnclaimed,       // its router did not attach to the token stream in time
+  kSubmittedAnew,   // the orchestrator that had accepted it was lost
   kPreempted,  // its decode instance took its KV blocks away, and computed its tokens anew later
 };
 inline constexpr size_t kDegradedKinds = static_cast<size_t>(Degraded::kPreempted) + 1;
@@ -64,6 +65,12 @@ struct HandoffExplanation {
   std::string slower;  // why it took no faster path; "": none is known
 };
 
+// How what an instance exchanged with the others of its plan went.
+struct RingExplanation {
+  InstanceId prefill;
+  RingPath path;
+};
+
 struct PlanExplanation {
   // How the plan was chosen among the alternatives.
   enum class Choice { kSoonest, kFixedSize, kLater };  // kLater: chunk by chunk (rolling)
@@ -79,6 +86,7 @@ struct PlanExplanation {
   std::vector<AlternativeExplanation> alternatives;  // by SP size
   InstanceId decode;                                 // took the blocks; 0: none yet
   std::vector<HandoffExplanation> handoffs;          // of those that have told it
+  std::vector<RingExplanation> rings;                // likewise
   uint32_t preemptions = 0;                          // that the decode instance has told
   std::string lost;                                  // why it was given up, if it was
 };

@@ -33,10 +33,7 @@ void ExplanationLog::Begin(const Request& request) {
   alive_.Add(request.explanation, request.number);
 }
 
-void ExplanationLog::Note(Degraded kind, Request* request) {
-  ++degraded_[static_cast<size_t>(kind)];
-  ++request->explanation.degraded[static_cast<size_t>(kind)];
-}
+void ExplanationLog::Note(Degraded kind, Request* request) { Count(kind, &request->explanation); }
 
 void ExplanationLog::NotePreemptions(uint32_t so_far, Request* request) {
   if (request->explanation.plans.empty()) return;
@@ -79,23 +76,32 @@ void ExplanationLog::End(Request* request, const std::string& why, TimeUs now,
   ended_.Add(now, std::move(request->explanation), std::move(reports));
 }
 
+template <class Told>
+bool ExplanationLog::IsNew(Epoch epoch, InstanceId from, std::vector<Told> PlanExplanation::*list,
+                           const Explanation* explanation) {
+  if (explanation == nullptr) return true;
+  if (explanation->plans.empty() || explanation->plans.back().epoch != epoch) return false;
+  const std::vector<Told>& told = explanation->plans.back().*list;
+  return std::none_of(told.begin(), told.end(),
+                      [from](const Told& one) { return one.prefill == from; });
+}
+
+void ExplanationLog::Count(Degraded kind, Explanation* explanation) {
+  ++degraded_[static_cast<size_t>(kind)];
+  if (explanation != nullptr) ++explanation->degraded[static_cast<size_t>(kind)];
+}
+
 void ExplanationLog::NoteHandoff(Epoch epoch, HandoffExplanation handoff,
                                  Explanation* explanation) {
-  DegradedCounts none = {};
-  DegradedCounts* degraded = &none;
-  if (explanation != nullptr) {
-    if (explanation->plans.empty() || explanation->plans.back().epoch != epoch) return;
-    auto& handoffs = explanation->plans.back().handoffs;
-    const bool known = std::any_of(handoffs.begin(), handoffs.end(),
-                                   [&](const auto& one) { return one.prefill == handoff.prefill; });
-    if (known) return;
-    handoffs.push_back(handoff);
-    degraded = &explanation->degraded;
-  }
-  for (const Degraded kind : SlowerBy(handoff.path)) {
-    ++degraded_[static_cast<size_t>(kind)];
-    ++(*degraded)[static_cast<size_t>(kind)];
-  }
+  if (!IsNew(epoch, handoff.prefill, &PlanExplanation::handoffs, explanation)) return;
+  for (const Degraded kind : SlowerBy(handoff.path)) Count(kind, explanation);
+  if (explanation != nullptr) explanation->plans.back().handoffs.push_back(std::move(handoff));
+}
+
+void ExplanationLog::NoteRing(Epoch epoch, RingExplanation ring, Explanation* explanation) {
+  if (!IsNew(epoch, ring.prefill, &PlanExplanation::rings, explanation)) return;
+  if (ring.path.through_host) Count(Degraded::kRingHostMemory, explanation);
+  if (explanation != nullptr) explanation->plans.back().rings.push_back(std::move(ring));
 }
 
 void ExplanationLog::TakeEnded(const EndedRequest& ended, InstanceId instance) {

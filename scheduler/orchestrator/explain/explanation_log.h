@@ -40,6 +40,8 @@ class ExplanationLog {
   // A part of the plan `epoch` was handed over: of the request that `explanation` tells of, null:
   // of one that is not remembered. An instance that says it again is counted once, but then.
   void NoteHandoff(Epoch epoch, HandoffExplanation handoff, Explanation* explanation);
+  // The same of what an instance exchanged with the others of the plan.
+  void NoteRing(Epoch epoch, RingExplanation ring, Explanation* explanation);
   // Of a request that has ended; one that is not remembered: nothing.
   void TakeEnded(const EndedRequest& ended, InstanceId instance);
   void TakeRouterEnd(const RouterEnd& end);
@@ -57,6 +59,12 @@ class ExplanationLog {
   const std::map<std::string, PlanTotals>& plans() const { return ended_.totals(); }  // by model
 
  private:
+  // Whether `list` of the plan `epoch` lacks what `from` tells; true if nothing is remembered.
+  template <class Told>
+  static bool IsNew(Epoch epoch, InstanceId from, std::vector<Told> PlanExplanation::*list,
+                    const Explanation* explanation);
+  void Count(Degraded kind, Explanation* explanation);  // null: of one that is not remembered
+
   FinishedExplanations ended_;
   NameIndex alive_;  // by Request::number
   DegradedCounts degraded_ = {};

@@ -4,6 +4,11 @@
 #include <utility>
 
 namespace skein::scheduler::orchestrator {
+namespace {
+
+constexpr double kEstimateMaxS = 24 * 3600;  // of what is told to workers
+
+}  // namespace
 
 void PrefillPools::ReplaceTables(const PlanningTables& tables) {
   auto planning = std::make_shared<PlanningConfig>(*planning_);
@@ -115,9 +120,19 @@ std::vector<TimelineChunk> PrefillPools::ChunksToCome(const Pool& pool, const st
   return chunks;
 }
 
-void PrefillPools::AddChunk(const Request& request, size_t chunk) {
+TimeUs PrefillPools::AddChunk(const Request& request, size_t index, TimeUs now) {
   Pool* pool = Known(request.spec->model);
-  if (pool != nullptr) pool->timeline.Add(EstimatedChunk(*pool, request, chunk));
+  if (pool == nullptr) return 0;
+  TimelineChunk chunk = EstimatedChunk(*pool, request, index);
+  double first_free_s = kEstimateMaxS;
+  for (const int slot : chunk.slots) {
+    first_free_s = std::min(first_free_s, pool->timeline.QueueSeconds(slot, now));
+  }
+  const int slot = chunk.slots.empty() ? -1 : chunk.slots.front();
+  pool->timeline.Add(std::move(chunk));
+  if (slot < 0) return 0;
+  const double end_s = pool->timeline.QueueSeconds(slot, now);
+  return static_cast<TimeUs>(std::min(end_s - first_free_s, kEstimateMaxS) * kSecondUs);
 }
 
 void PrefillPools::BeginChunk(Request* request, size_t index, TimeUs since_us) {

@@ -62,7 +62,9 @@ class PrefillPools {
   PoolQueue QueueOf(const Pool& pool, const std::set<InstanceId>& tried, TimeUs now) const;
 
   // The plan of a request. The timeline changes only where its model has a pool.
-  void AddChunk(const Request& request, size_t chunk);
+  // Returns the estimated time from when the first of the chunk's instances is free for it until
+  // its end; 0: there is no pool to tell.
+  TimeUs AddChunk(const Request& request, size_t chunk, TimeUs now);
   void BeginChunk(Request* request, size_t chunk, TimeUs since_us);
   void EndChunk(Request* request, size_t chunk, TimeUs now);
   void DropPlan(const Request& request);

@@ -36,6 +36,17 @@ TEST_F(PrefillPoolsTest, QueueTimesFollowTheChunksOfPlans) {
   EXPECT_EQ(Queue(), (std::vector<double>{0, 0}));
 }
 
+TEST_F(PrefillPoolsTest, AnEstimateCountsFromTheFirstInstanceThatIsFree) {
+  const std::vector<InstanceId> up = {Up(), Up(), Up()};
+  Request& early = Submit(1000);
+  EXPECT_EQ(Plan(&early, {up[0]}), 0) << "there is no pool yet";
+  ASSERT_NE(Pool(), nullptr);
+  pools_.DropPlan(early);
+  EXPECT_EQ(Plan(&early, {up[0]}), 1'000'000);
+  EXPECT_EQ(Plan(&Submit(100), {up[0], up[1]}), 1'056'000) << "the second waits for the first";
+  EXPECT_EQ(Plan(&Submit(100), {up[0], up[1]}), 56'000) << "both are free at once";
+}
+
 TEST_F(PrefillPoolsTest, ChunksMoveAlongWhenInstancesComeAndGo) {
   const InstanceId gone = Up();
   const InstanceId stays = Up();

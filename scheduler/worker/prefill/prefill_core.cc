@@ -45,7 +45,7 @@ PrefillCore::Impl::Impl(const PrefillConfig& config)
                      request.incarnation = membership_.identity().incarnation;
                      effects_.push_back(CallPlaceDecode{std::move(request)});
                    }),
-      steps_(config.batch, config.engine, config.ring_step_us),
+      steps_(config.batch, config.engine, config.ring_step),
       kv_out_({.incarnation = config.membership.identity.incarnation,
                .shape = config.membership.identity.shape,
                .rpc_timeout_us = config.rpc_timeout_us,
@@ -319,7 +319,8 @@ void PrefillCore::Impl::Erase(Request& request, const absl::Status& status,
                      .reason = reason,
                      .status = status,
                      .engine_failed = steps_.engine().FailedUnder(id),
-                     .handoff = path});
+                     .handoff = path,
+                     .ring = request.ring});
   tombstones_.Put(id, request.epoch, status.ok());
   committed_ += status.ok();
   if (request.started_us != kNever) effects_.push_back(ReleaseSequence{id, request.epoch});

@@ -51,6 +51,7 @@
 #include "scheduler/worker/kv_out/kv_out_events.h"
 #include "scheduler/worker/membership/membership_events.h"
 #include "scheduler/worker/steps/engine_watch.h"
+#include "scheduler/worker/steps/ring_step_limits.h"
 #include "scheduler/worker/steps/step.h"
 #include "scheduler/worker/worker_snapshot.h"
 
@@ -111,12 +112,11 @@ struct PrefillConfig {
   // A request that needs its place waits so long for the stream to the orchestrator.
   TimeUs begin_give_up_us = 10 * kSecondUs;
   TimeUs request_deadline_us = 600 * kSecondUs;  // when the spec names none
-  // Time limit of a ring step, including the wait for the other members. A free member waits for
-  // the one with the longest queue, and for one with a hung engine until that engine's own timeout
-  // (EngineWatch). Failed or leaving members are noticed much earlier. `batch.max_batch_tokens` is
+  // A free member waits for the one with the longest queue, and for one with a hung engine until
+  // this limit. Failed or leaving members are noticed much earlier. `batch.max_batch_tokens` is
   // what one member computes in a step, equal at all instances that share plans; the orchestrator
   // registers no others.
-  TimeUs ring_step_us = 1200 * kSecondUs;
+  RingStepLimits ring_step;
   // Time that an instance joining a running plan waits for blocks; two plans may wait for each
   // other's.
   TimeUs join_wait_us = 5 * kSecondUs;

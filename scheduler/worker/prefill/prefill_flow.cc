@@ -209,6 +209,8 @@ void PrefillCore::Impl::On(const StepDone& event) {
     if (request.IsEnding()) {
       MaybeLeave(request);
     } else if (ended->status.ok()) {
+      const bool first = !request.ring.has_value() || !request.ring->through_host;
+      if (event.ring.has_value() && first) request.ring = event.ring;
       TakeResult(request, ended->ran[i], event.results[i]);
     } else {
       End(request, ended->status);

@@ -64,6 +64,8 @@ struct PrefillRequest {
   absl::Status refused_why;
   InstanceId writer;     // this instance's name towards the decode side
   KvOut::Result result;  // as far as it is computed
+  // Of its steps with other instances so far: the one through host memory, if there was any.
+  std::optional<RingPath> ring;
 
   absl::Status end_status;       // when ending: what it ends with
   bool must_tell_abort = false;  // when ending: the decode side may have granted blocks

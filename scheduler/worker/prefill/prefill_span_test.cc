@@ -33,7 +33,7 @@ class PrefillSpanTest : public ::testing::Test {
     config.membership.report_spacing_per_request_us = 0;
     config.batch = {.max_batch_tokens = 8};
     config.begin_ahead = 2;
-    config.ring_step_us = 700;
+    config.ring_step.max_us = 700;
     config.join_wait_us = 1000;
     return config;
   }

@@ -40,7 +40,7 @@ std::optional<RunStep> PrefillSteps::Next(const PrefillRequests& requests, SpPla
 
 RunStep PrefillSteps::Enter(const PrefillRequest& request, SpPlan& plan, TimeUs now) {
   piece_ = request.id();
-  const TimeUs deadline_us = std::min(now + ring_step_us_, request.deadline_us);
+  const TimeUs deadline_us = std::min(now + ring_.For(plan.NextEstimateUs()), request.deadline_us);
   return loop_.Launch({plan.Enter(*request.blocks, deadline_us, now)}, now);
 }
 

@@ -18,15 +18,16 @@
 #include "scheduler/batch/batch_scheduler.h"
 #include "scheduler/worker/prefill/prefill_requests.h"
 #include "scheduler/worker/prefill/sp_plans.h"
+#include "scheduler/worker/steps/ring_step_limits.h"
 #include "scheduler/worker/steps/step_loop.h"
 
 namespace skein::scheduler {
 
 class PrefillSteps {
  public:
-  // `ring_step_us`: a ring step ends within this, the wait for the other members included.
-  PrefillSteps(const BatchLimits& limits, const EngineWatchConfig& engine, TimeUs ring_step_us)
-      : batch_(limits), loop_(engine), ring_step_us_(ring_step_us) {}
+  PrefillSteps(const BatchLimits& limits, const EngineWatchConfig& engine,
+               const RingStepLimits& ring)
+      : batch_(limits), loop_(engine), ring_(ring) {}
 
   // A plain prompt that computes from now on. REQUIRES: it is not known.
   void Add(const PrefillRequest& request);
@@ -60,7 +61,7 @@ class PrefillSteps {
 
   BatchScheduler batch_;
   StepLoop loop_;
-  const TimeUs ring_step_us_;
+  const RingStepLimits ring_;
   std::optional<RequestId> piece_;  // whose piece is the step in flight
   uint64_t prompt_tokens_ = 0;
 };

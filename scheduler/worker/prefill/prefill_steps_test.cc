@@ -22,13 +22,13 @@ class PrefillStepsTest : public ::testing::Test {
     steps_.Add(Add(serial, sequence, Kind::kPlain));
   }
   // A prompt of 8 tokens, in one piece of two members.
-  void AddPlan(uint64_t serial, uint64_t sequence, bool computes = true) {
+  void AddPlan(uint64_t serial, uint64_t sequence, bool computes = true, TimeUs estimated_us = 0) {
     ASSERT_TRUE(plans_
                     .Add({.spec = testing::Spec(serial, 8),
                           .epoch = {5},
                           .sequence = {sequence},
                           .members = {{{1}, {7}, "w1", "c1"}, {{kSelf}, {kSelf + 6}, "w3", "c3"}},
-                          .chunks = {{.tokens = 8, .members = {0, 1}}}})
+                          .chunks = {{8, {0, 1}, estimated_us}}})
                     .ok());
     Add(serial, sequence, Kind::kMember, computes);
   }
@@ -68,7 +68,7 @@ class PrefillStepsTest : public ::testing::Test {
   PrefillRequests requests_{/*total_blocks=*/100, /*ahead=*/10, kLimits};
   SpPlans plans_{
       {.incarnation = {kSelf + 6}, .block_tokens = 4, .rank_tokens_max = 8, .total_blocks = 100}};
-  PrefillSteps steps_{kLimits, {}, /*ring_step_us=*/700};
+  PrefillSteps steps_{kLimits, {}, {.max_us = 700, .min_us = 100}};
 };
 
 TEST_F(PrefillStepsTest, PlainPromptsOfASmallerSequenceGoBeforeAPiece) {
@@ -111,6 +111,19 @@ TEST_F(PrefillStepsTest, APieceEndsWithItsStepsTimeOrItsRequests) {
   EXPECT_EQ(sequences_.front().ring->deadline_us, 300);
 }
 
+TEST_F(PrefillStepsTest, AnEstimateShortensThePiecesDeadline) {
+  for (const auto& [estimated_us, deadline_us] :
+       std::vector<std::pair<TimeUs, TimeUs>>{{1, 100}, {5, 100}, {20, 400}, {36, 700}}) {
+    const auto serial = static_cast<uint64_t>(estimated_us);
+    AddPlan(serial, serial * 10, /*computes=*/true, estimated_us);
+    EXPECT_EQ(Next(), serial);
+    EXPECT_EQ(sequences_.front().ring->deadline_us, deadline_us) << estimated_us;
+    EXPECT_EQ(sequences_.front().ring->estimated_us, estimated_us);
+    End();
+    plans_.Forget(Id(serial));
+  }
+}
+
 TEST_F(PrefillStepsTest, OnlyAPieceInFlightIsAborted) {
   AddPlan(1, 20);
   AddPlain(2, 10);
@@ -127,7 +140,7 @@ TEST_F(PrefillStepsTest, OnlyAPieceInFlightIsAborted) {
 }
 
 TEST_F(PrefillStepsTest, TheSequencesOfAnOverdueStepStayInItUntilItIsForgotten) {
-  PrefillSteps steps(kLimits, {.step_timeout_us = 1000}, /*ring_step_us=*/700);
+  PrefillSteps steps(kLimits, {.step_timeout_us = 1000}, {.max_us = 700});
   steps.Add(Add(1, 10, Kind::kPlain));
   ASSERT_TRUE(steps.Next(requests_, plans_, /*may_probe=*/false, 0).has_value());
   ASSERT_TRUE(steps.engine().Overdue(1000));

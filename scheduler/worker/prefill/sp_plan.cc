@@ -167,6 +167,7 @@ RingPart SpPlan::PartOf(const std::vector<BlockId>& blocks, TimeUs deadline_us) 
     }
   }
   part.deadline_us = deadline_us;
+  part.estimated_us = NextEstimateUs();
   part.group = KeyOf(id(), epoch_, piece.chunk, false);
   part.moves_group = KeyOf(id(), epoch_, piece.chunk, true);
   return part;

@@ -52,6 +52,8 @@ class SpPlan {
 
   // The chunk of the next piece that this instance takes part in; empty: it has no more so far.
   std::optional<int> NextChunk() const;
+  // Of its chunk, as PlanChunk says. REQUIRES: NextChunk().
+  TimeUs NextEstimateUs() const { return chunks_[next_->chunk].estimated_us; }
   // That piece, as a step. `blocks`: the request's table. Its chunk runs from now on. REQUIRES:
   // NextChunk().
   StepSequence Enter(const std::vector<BlockId>& blocks, TimeUs deadline_us, TimeUs now);

@@ -12,6 +12,11 @@ namespace {
 
 constexpr size_t kRecentSteps = 16;
 
+// From the deadline or the abort of a step of several instances until the engine returns: it may
+// have to end a layer, a small part of the chunk's time.
+constexpr TimeUs kReturnUs = 100 * kMillisecondUs;
+constexpr TimeUs kChunkParts = 20;
+
 SpecPtr ProbeSpec() {
   static const SpecPtr spec = [] {
     auto made = std::make_shared<RequestSpec>();
@@ -48,6 +53,7 @@ void EngineWatch::Begin(const RunStep& step, TimeUs now) {
   probe_ = step.probe;
   probes_ += step.probe ? 1 : 0;
   joint_ = part != nullptr;
+  returns_us_ = joint_ ? std::max(kReturnUs, part->estimated_us / kChunkParts) : 0;
   tokens_ = TokensOf(step);
   since_us_ = joint_ ? std::max(part->deadline_us, now) : now;
   overdue_us_ = since_us_ + config_.step_timeout_us;
@@ -104,6 +110,7 @@ TimeUs EngineWatch::StepAgeUs(TimeUs now) const {
 // estimate errs to the long side, but no step may take longer than the timeout.
 TimeUs EngineWatch::StepEstimateUs() const {
   if (!stepping_) return 0;
+  if (joint_) return std::min(returns_us_, config_.step_timeout_us);
   double longest_us = 0;
   for (const Measured& step : recent_) {
     const double scale = static_cast<double>(tokens_) / static_cast<double>(step.tokens);

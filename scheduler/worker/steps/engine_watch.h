@@ -65,7 +65,9 @@ class EngineWatch {
   TimeUs NextDeadline(bool may_probe) const;
 
   // Of the step in flight: its age, and about what it should take, from recent steps. 0: there is
-  // none, or it waits for other instances; the estimate: nothing was measured yet.
+  // none, or it waits for other instances; the estimate: nothing was measured yet. Of a step of
+  // several instances both count from where it waits no more: an engine that does not hang returns
+  // then within one of its layers.
   TimeUs StepAgeUs(TimeUs now) const;
   TimeUs StepEstimateUs() const;
 
@@ -81,7 +83,8 @@ class EngineWatch {
 
   bool stepping_ = false;
   bool probe_ = false;
-  bool joint_ = false;  // with other instances
+  bool joint_ = false;     // with other instances
+  TimeUs returns_us_ = 0;  // joint: its end, after it waits no more
   int64_t tokens_ = 0;
   TimeUs since_us_ = 0;  // its age counts from here
   TimeUs overdue_us_ = kNever;

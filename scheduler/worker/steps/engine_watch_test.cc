@@ -13,10 +13,11 @@ RunStep StepOf(int64_t tokens) {
   return step;
 }
 
-RunStep JointStep(TimeUs deadline_us) {
+RunStep JointStep(TimeUs deadline_us, TimeUs estimated_us = 0) {
   RunStep step = StepOf(8);
   auto part = std::make_shared<RingPart>();
   part->deadline_us = deadline_us;
+  part->estimated_us = estimated_us;
   step.sequences.front().ring = std::move(part);
   return step;
 }
@@ -44,6 +45,16 @@ TEST(EngineWatch, AStepOfSeveralInstancesAgesFromItsOwnDeadline) {
   watch.End(9000);
   watch.Begin(StepOf(1), 9000);
   EXPECT_EQ(watch.StepEstimateUs(), 0) << "how long the others took is no measure";
+}
+
+// One that does not return then is suspect (placement/step_age.h), whatever it ran before.
+TEST(EngineWatch, AStepOfSeveralInstancesReturnsSoonAfterItsDeadline) {
+  EngineWatch watch({.step_timeout_us = 600 * kSecondUs});
+  watch.Begin(JointStep(8000), 5000);
+  EXPECT_EQ(watch.StepEstimateUs(), 100 * kMillisecondUs);
+  watch.End(9000);
+  watch.Begin(JointStep(8000, /*estimated_us=*/40 * kSecondUs), 5000);
+  EXPECT_EQ(watch.StepEstimateUs(), 2 * kSecondUs) << "a layer of a long chunk";
 }
 
 TEST(EngineWatch, TheEstimateIsTheLongestOfRecentStepsScaledUpToItsTokens) {

@@ -4,11 +4,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "scheduler/base/ids.h"
+#include "scheduler/base/messages.h"
 #include "scheduler/base/request.h"
 #include "scheduler/base/time.h"
 #include "scheduler/kv/block_pool.h"
@@ -31,6 +33,7 @@ struct RingPart {
   std::vector<int64_t> history_tokens;  // by rank
   int64_t token_end = 0;                // prompt tokens that are computed, somewhere, after it
   TimeUs deadline_us = 0;               // of the whole step
+  TimeUs estimated_us = 0;              // of the chunk, as PlanChunk says
   GroupId group;                        // of the chunk's members: the same for all its pieces
   GroupId moves_group;                  // a second one, for what moves
 };
@@ -100,6 +103,7 @@ struct StepDone {
   uint64_t step = 0;
   absl::Status status;
   std::vector<StepResult> results;
+  std::optional<RingPath> ring = {};  // a step that ran with other instances: how their bytes went
 };
 
 // The status of the whole step, which ran `sequences` sequences.

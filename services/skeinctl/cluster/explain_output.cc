@@ -41,6 +41,11 @@ std::string HandoffText(const v1::PlanExplanation::Handoff& handoff, uint64_t de
   return text;
 }
 
+std::string RingText(const v1::PlanExplanation::Ring& ring) {
+  return absl::StrCat("exchange of instance ", ring.prefill_instance(),
+                      " with the others: through host memory; no faster path: ", ring.path().why());
+}
+
 std::string PlanText(const v1::PlanExplanation& plan, bool ended) {
   std::string text = absl::StrFormat("  plan of epoch %d, decided %s after submission: %s\n",
                                      plan.epoch(), Time(plan.decided_s()), plan.how());
@@ -64,6 +69,9 @@ std::string PlanText(const v1::PlanExplanation& plan, bool ended) {
   if (!plan.queue().empty()) text += "\n";
   for (const auto& one : plan.handoffs()) {
     absl::StrAppend(&text, "    ", HandoffText(one, plan.decode_instance()), "\n");
+  }
+  for (const auto& one : plan.rings()) {
+    if (one.path().through_host()) absl::StrAppend(&text, "    ", RingText(one), "\n");
   }
   if (!plan.lost().empty()) absl::StrAppend(&text, "    given up: ", plan.lost(), "\n");
   return text;
@@ -141,6 +149,12 @@ Json PlanJson(const v1::PlanExplanation& plan) {
                                 {"transport", one.path().transport()},
                                 {"staging_buffer", one.path().staging_buffer()},
                                 {"slower", one.slower().empty() ? Json() : Json(one.slower())}});
+  }
+  json["rings"] = Json::array();
+  for (const auto& one : plan.rings()) {
+    json["rings"].push_back({{"prefill_instance", one.prefill_instance()},
+                             {"through_host", one.path().through_host()},
+                             {"why", one.path().why().empty() ? Json() : Json(one.path().why())}});
   }
   json["lost"] = plan.lost().empty() ? Json() : Json(plan.lost());
   return json;

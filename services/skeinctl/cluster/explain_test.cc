@@ -45,6 +45,11 @@ v1::ExplainResponse Example() {
   handoff->mutable_path()->set_path("direct");
   handoff->mutable_path()->set_transport("tcp");
   handoff->set_slower("over TCP: two hosts");
+  auto* ring = plan->add_rings();
+  ring->set_prefill_instance(1);
+  ring->mutable_path()->set_through_host(true);
+  ring->mutable_path()->set_why("ipc: no permission");
+  plan->add_rings()->set_prefill_instance(2);
   return response;
 }
 
@@ -58,9 +63,12 @@ TEST(Explain, TextShowsThePlanAndItsAlternatives) {
         "actual: not started; instances 1 2\n", "0.000 s to 2.000 s: its chunks end earlier",
         "queue times by instance: 1: 0.500 s\n",
         "    KV of instance 1 to decode instance 9: direct by tcp; no faster path: over TCP: two "
-        "hosts\n"}) {
+        "hosts\n",
+        "    exchange of instance 1 with the others: through host memory; no faster path: ipc: no "
+        "permission\n"}) {
     EXPECT_NE(text.find(part), std::string::npos) << part << "\n" << text;
   }
+  EXPECT_EQ(text.find("exchange of instance 2"), std::string::npos) << text;
 }
 
 TEST(Explain, NothingOfWhatHasEndedGoesOnNow) {
@@ -96,6 +104,8 @@ TEST(Explain, JsonHasNullForWhatHasNotHappened) {
   EXPECT_EQ(plan["decode_instance"], 9);
   EXPECT_EQ(plan["handoffs"][0]["transport"], "tcp");
   EXPECT_EQ(plan["handoffs"][0]["slower"], "over TCP: two hosts");
+  EXPECT_EQ(plan["rings"][0]["why"], "ipc: no permission");
+  EXPECT_FALSE(plan["rings"][1]["through_host"]);
 }
 
 }  // namespace

@@ -49,7 +49,10 @@ void EngineRunner::Completed() {
   if (!completed.has_value()) return;
   const auto planned = std::move(in_flight_);
   if (completed->status.ok() && log_ != nullptr) log_->Add(planned->step, completed->seconds);
-  done_(StepConversion::DoneOf(*planned, *completed));
+  scheduler::StepDone done = StepConversion::DoneOf(*planned, *completed);
+  const bool joint = planned->step.sequences.front().ring != nullptr && groups_ != nullptr;
+  if (joint && completed->status.ok()) done.ring = groups_->path();
+  done_(std::move(done));
 }
 
 }  // namespace skein::services

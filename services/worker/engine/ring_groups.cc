@@ -9,9 +9,15 @@
 #include "services/worker/engine/step_conversion.h"
 
 namespace skein::services {
+namespace {
+
+constexpr size_t kWhyMax = 1000;  // bytes; the orchestrator refuses reports with much longer texts
+
+}  // namespace
 
 absl::StatusOr<engine::RingStep> RingGroups::Enter(uint64_t step, const scheduler::RingPart& part) {
   engine::RingStep out = RingStepOf(part);
+  path_.reset();
   std::lock_guard lock(mu_);
   Run(steps_.Enter(step, part));
   if (!steps_.entry().ok()) return steps_.entry();
@@ -22,7 +28,19 @@ absl::StatusOr<engine::RingStep> RingGroups::Enter(uint64_t step, const schedule
 
 void RingGroups::Leave(const absl::Status& status) {
   std::lock_guard lock(mu_);
+  if (status.ok()) path_ = PathNow();
   Run(steps_.Leave(status));
+}
+
+std::optional<scheduler::RingPath> RingGroups::PathNow() const {
+  if (pieces_ == nullptr) return std::nullopt;
+  scheduler::RingPath path;
+  for (const Group* group : {&pieces_, &moves_}) {
+    if (*group == nullptr || why_through_host_ == nullptr || path.through_host) continue;
+    const std::optional<std::string> why = why_through_host_(**group);
+    if (why.has_value()) path = {.through_host = true, .why = why->substr(0, kWhyMax)};
+  }
+  return path;
 }
 
 void RingGroups::Abort(uint64_t step, const absl::Status& reason) {

@@ -5,9 +5,12 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -20,14 +23,23 @@ namespace skein::services {
 
 class RingGroups {
  public:
-  // `fabric` outlives this; null: the instance can only step alone.
-  explicit RingGroups(engine::Fabric* fabric) : fabric_(fabric) {}
+  // Why the bytes of a group of the fabric go through the host's memory although they are on
+  // devices; nullopt: they do not.
+  using WhyThroughHost = std::function<std::optional<std::string>(const engine::Communicator&)>;
+
+  // `fabric` outlives this; null: the instance can only step alone. Without `why_through_host`, no
+  // group goes through the host's memory.
+  explicit RingGroups(engine::Fabric* fabric, WhyThroughHost why_through_host = nullptr)
+      : fabric_(fabric), why_through_host_(std::move(why_through_host)) {}
 
   // The engine's thread: the step that `part` describes, its groups valid until Leave. UNAVAILABLE:
   // a group could not be made. CANCELLED: the step was aborted before.
   absl::StatusOr<engine::RingStep> Enter(uint64_t step, const scheduler::RingPart& part);
   // The step has ended.
   void Leave(const absl::Status& status);
+  // The engine's thread: how the bytes of the latest step went; nullopt: it failed, or was none of
+  // several instances.
+  const std::optional<scheduler::RingPath>& path() const { return path_; }
 
   // Any thread; never blocks: groups are made and broken at once, and nothing waits while the lock
   // is held. Breaks the groups of `step`, whether this worker is in them, has yet to enter or has
@@ -51,7 +63,11 @@ class RingGroups {
     return group == scheduler::RingGroup::kPieces ? pieces_ : moves_;
   }
 
+  std::optional<scheduler::RingPath> PathNow() const;
+
   engine::Fabric* const fabric_;
+  const WhyThroughHost why_through_host_;
+  std::optional<scheduler::RingPath> path_;
   std::mutex mu_;
   scheduler::RingSteps steps_;
   Group pieces_;

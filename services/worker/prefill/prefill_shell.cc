@@ -17,7 +17,10 @@ constexpr auto kPutTimeout = std::chrono::milliseconds(1500);
 
 PrefillShell::PrefillShell(WorkerEngine* engine, const std::string& orchestrator, size_t inbox)
     : WorkerShell(engine, orchestrator, inbox),
-      groups_(engine->fabric.get()),
+      groups_(engine->fabric.get(),
+              [engine](const engine::Communicator& group) {
+                return engine->fabric->WhyThroughHost(group);
+              }),
       sender_(engine->transport.get(), engine->engine->Spec().kv, engine->regions, kPutTimeout,
               Ends()) {}
 

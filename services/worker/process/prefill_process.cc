@@ -20,7 +20,7 @@ scheduler::PrefillConfig ConfigOf(const WorkerOptions& options, const WorkerEngi
   config.engine = EngineWatchOf(options, spec);
   config.max_requests = options.max_requests;
   config.max_sequence_tokens = spec.max_positions;
-  config.ring_step_us = 2 * config.engine.step_timeout_us;
+  config.ring_step.max_us = 2 * config.engine.step_timeout_us;
   return config;
 }
 

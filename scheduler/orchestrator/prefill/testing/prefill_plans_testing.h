@@ -47,15 +47,15 @@ class PrefillPoolTest : public ::testing::Test {
     spec->prompt.assign(static_cast<size_t>(tokens), 1);
     return requests_.Add(std::move(spec), 0, 100 * kSecondUs);
   }
-  // The request's plan: one chunk on these instances.
-  void Plan(Request* request, const std::vector<InstanceId>& instances) {
+  // The request's plan: one chunk on these instances. Returns its estimated time.
+  TimeUs Plan(Request* request, const std::vector<InstanceId>& instances) {
     request->epoch = {++epoch_};
     request->members.clear();
     for (const InstanceId instance : instances) request->members.push_back({.instance = instance});
     request->chunks = {{.tokens = PromptTokens(*request->spec),
                         .members = instances.size(),
                         .sequence = {epoch_}}};
-    pools_.AddChunk(*request, 0);
+    return pools_.AddChunk(*request, 0, /*now=*/0);
   }
   PrefillPools::Pool* Pool() { return pools_.Of("m", requests_); }
   std::vector<double> Queue(TimeUs now = 0) { return pools_.QueueOf(*Pool(), {}, now).queue_s; }
