@@ -122,19 +122,19 @@ class Bench {
   }
 
   void Reserve() {
-    auto spec = std::make_shared<scheduler::RequestSpec>();
-    spec->id = {1, serial_};
-    spec->model = "m";
-    spec->prompt.assign(static_cast<size_t>(shape_.kv.num_blocks * shape_.kv.block_tokens), 5);
-    spec->max_tokens = 0;
+    scheduler::RequestSpec spec;
+    spec.id = {1, serial_};
+    spec.model = "m";
+    spec.prompt.assign(static_cast<size_t>(shape_.kv.num_blocks * shape_.kv.block_tokens), 5);
+    spec.max_tokens = 0;
     v1::SamplingParams sampling;
     sampling.set_top_p(1);
     sampling.set_repetition_penalty(1);
-    spec->sampling = sampling.SerializeAsString();
+    spec.sampling = sampling.SerializeAsString();
     grpc::ClientContext context;
     ReserveOrder order;
-    order.set_order(
-        services::ToProto(scheduler::AnnounceRequest{spec, {1}, {{1}}}).SerializeAsString());
+    order.set_order(services::ToProto(scheduler::AnnounceOrder{services::Encode(spec), {1}, {{1}}})
+                        .SerializeAsString());
     ReserveOrderTaken taken;
     Check(staging_->Reserve(&context, order, &taken));
   }

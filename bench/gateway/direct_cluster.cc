@@ -327,7 +327,8 @@ class Cluster final : public DirectCluster, public v1::Orchestrator::CallbackSer
         NextSpec(), [this](Stream* s, absl::Status status) { End(s, std::move(status)); });
     streams_[last_serial_] = stream;
     v1::OrchestratorMessage message;
-    *message.mutable_assign()->mutable_spec() = stream->spec();
+    const std::string spec = stream->spec().SerializeAsString();
+    message.mutable_assign()->set_spec(spec);
     message.mutable_assign()->set_epoch(stream->epoch());
     message.mutable_assign()->set_sequence(last_serial_);
     v1::DecodePlace* place = message.mutable_assign()->mutable_placed();
@@ -335,7 +336,7 @@ class Cluster final : public DirectCluster, public v1::Orchestrator::CallbackSer
     place->set_decode_instance(v1::ROLE_DECODE);
     place->set_decode_endpoint(decode_.registration.endpoint());
     v1::OrchestratorMessage announcement;
-    *announcement.mutable_announce()->mutable_spec() = stream->spec();
+    announcement.mutable_announce()->set_spec(spec);
     announcement.mutable_announce()->set_epoch(stream->epoch());
     announcement.mutable_announce()->add_writers(prefill_.registration.incarnation());
     decode_.Send(std::move(announcement));

@@ -131,11 +131,11 @@ void Cluster::End(InstanceId at, const Flying& request) {
 
 void Cluster::Arrive() {
   now_ += kMillisecondUs;
-  auto spec = std::make_shared<RequestSpec>();
+  auto spec = std::make_shared<RequestHead>();
   spec->id = {7, ++last_};
   spec->model = "m";
   const double unit = static_cast<double>(random_() >> 11) * 0x1p-53;
-  spec->prompt.resize(static_cast<size_t>(4096 * std::exp2(unit * 5)));
+  spec->prompt_tokens = static_cast<int64_t>(4096 * std::exp2(unit * 5));
   spec->max_tokens = 256;
   flying_[last_].id = spec->id;
   Do(SubmitCalled{spec});
@@ -169,7 +169,7 @@ void Cluster::Do(const OrchestratorEvent& event) {
 
 void Cluster::Answer(const OrchestratorEffect& effect) {
   if (const auto* assign = std::get_if<CallAssign>(&effect)) {
-    const AssignRequest& request = assign->request;
+    const AssignOrder& request = assign->request;
     const RequestId id = request.spec->id;
     workers_.at(assign->instance).held[id] = request.epoch;
     Flying& flying = flying_.at(id.serial);

@@ -70,7 +70,7 @@ std::vector<ServedCore::Out> ServedCore::FromRouter(uint64_t stream, const std::
       handle(RouterConnected{{stream}, Value(FromProto(message.hello()))});
       break;
     case v1::RouterMessage::kSubmit:
-      handle(SubmitCalled{Value(FromProto(message.submit().spec()))});
+      handle(Value(FromProto(message.submit())));
       break;
     case v1::RouterMessage::kEnded:
       handle(RouterEnded{Value(FromProto(message.ended()))});

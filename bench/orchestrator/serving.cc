@@ -296,7 +296,7 @@ void Cluster::Arrive(double at_us) {
   spec.sampling = std::string(24, 's');
   spec.names = {"cmpl-" + std::to_string(last_), "req-" + std::to_string(last_)};
   v1::RouterMessage submit;
-  *submit.mutable_submit()->mutable_spec() = ToProto(spec);
+  *submit.mutable_submit() = ToProto(SubmitCalled{services::Encode(spec)});
   const std::string bytes = Stamped(std::move(submit));
   flying_.try_emplace(last_);
   ++requests_;
@@ -308,7 +308,7 @@ void Cluster::Arrive(double at_us) {
 }
 
 void Cluster::OnAssign(size_t index, const v1::AssignRequest& assign, double at_us) {
-  const uint64_t serial = assign.spec().id().serial();
+  const uint64_t serial = services::IdOfSpec(assign.spec())->serial;
   const RequestId id{kRouter, serial};
   workers_[index].Hold({.id = id, .epoch = {assign.epoch()}});
   v1::WorkerMessage taken;
@@ -369,7 +369,7 @@ void Cluster::Deliver(const ServedCore::Out& out, double at_us) {
   } else if (message.has_assign()) {
     OnAssign(index, message.assign(), at_us);
   } else if (message.has_announce()) {
-    const uint64_t serial = message.announce().spec().id().serial();
+    const uint64_t serial = services::IdOfSpec(message.announce().spec())->serial;
     flying_.at(serial).decode = index;
     flying_.at(serial).placed = true;
     worker.Hold({.id = {kRouter, serial}, .epoch = {message.announce().epoch()}});

@@ -11,6 +11,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <variant>
@@ -82,8 +83,12 @@ struct PlanChunk {
 // message adds [from_chunk, size). If they do not sum to the prompt yet, later Assigns of the same
 // id and epoch, each with a larger sequence, add the rest; members are only appended. An instance
 // gets SP Assigns in the order of their sequences.
-struct AssignRequest {
-  SpecPtr spec;
+//
+// The orchestrator sends it with the request's head (AssignOrder), whose bytes become the worker's
+// spec (AssignRequest).
+template <class Spec>
+struct AssignOf {
+  std::shared_ptr<const Spec> spec;
   Epoch epoch;
   PlanSequence sequence;
   std::vector<PlanMember> members = {};
@@ -98,6 +103,8 @@ struct AssignRequest {
   // failure harms no other request.
   bool suspect = false;
 };
+using AssignOrder = AssignOf<RequestHead>;
+using AssignRequest = AssignOf<RequestSpec>;
 struct AssignReply {
   absl::Status status;
 };
@@ -136,13 +143,17 @@ struct PlaceDecodeReply {
 
 // The request will be decoded here. Takes no blocks; the lead's OpenTransferRequest does, when the
 // first chunk is about to start. A repeated message for the same (id, epoch) may name more writers.
-// Not answered; the next report lists refused ones as ended.
-struct AnnounceRequest {
-  SpecPtr spec;
+// Not answered; the next report lists refused ones as ended. As with Assign, AnnounceOrder is what
+// the orchestrator sends, AnnounceRequest what the worker gets.
+template <class Spec>
+struct AnnounceOf {
+  std::shared_ptr<const Spec> spec;
   Epoch epoch;
   // The processes of the plan's members. Only they may write the KV.
   std::vector<Incarnation> writers = {};
 };
+using AnnounceOrder = AnnounceOf<RequestHead>;
+using AnnounceRequest = AnnounceOf<RequestSpec>;
 
 // The request was placed elsewhere under the same epoch. The announcement is forgotten; if blocks
 // were already taken, the request ends here with UNAVAILABLE. Idempotent, not answered. Unlike

@@ -1,4 +1,6 @@
-// A request's parameters. Made once by the router, then immutable and shared.
+// A request's parameters: all of them for the workers (RequestSpec), those that planning needs for
+// the router and the orchestrator (RequestHead). Made once by the router, then immutable and
+// shared.
 #pragma once
 
 #include <cstdint>
@@ -30,13 +32,30 @@ struct RequestSpec {
 
 using SpecPtr = std::shared_ptr<const RequestSpec>;
 
+// What router and orchestrator know of a request: what they decide by, and the serialised spec,
+// which they pass on. The fields are those of RequestSpec.
+struct RequestHead {
+  RequestId id;
+  std::string model;
+  int64_t prompt_tokens = 0;
+  int64_t max_tokens = 0;
+  bool want_prompt_logprobs = false;
+  TimeUs deadline_us = 0;
+  std::vector<std::string> names;
+  std::shared_ptr<const std::string> encoded;  // the spec; opaque to the cores, shared by all uses
+};
+
+using HeadPtr = std::shared_ptr<const RequestHead>;
+
 inline int64_t PromptTokens(const RequestSpec& spec) {
   return static_cast<int64_t>(spec.prompt.size());
 }
+inline int64_t PromptTokens(const RequestHead& head) { return head.prompt_tokens; }
 
 // The tokens for which a decode instance takes blocks before the KV comes: those of the prompt, and
 // the first of the output, if another one follows it.
-inline int64_t OpeningTokens(const RequestSpec& spec) {
+template <class Spec>  // RequestSpec or RequestHead
+int64_t OpeningTokens(const Spec& spec) {
   return PromptTokens(spec) + (spec.max_tokens > 1 ? 1 : 0);
 }
 

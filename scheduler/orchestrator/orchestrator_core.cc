@@ -213,8 +213,8 @@ void OrchestratorCore::Impl::TellAccepted(const SubmitCalled& event) {
 }
 
 absl::Status OrchestratorCore::Impl::MaySubmit(const SubmitCalled& event) const {
-  const RequestSpec& spec = *event.spec;
-  if (spec.prompt.empty()) return absl::InvalidArgumentError("prompt: empty");
+  const RequestHead& spec = *event.spec;
+  if (spec.prompt_tokens <= 0) return absl::InvalidArgumentError("prompt: empty");
   if (spec.max_tokens < 0) return absl::InvalidArgumentError("max_tokens: negative");
   if (!registry_.KnowsModel(spec.model)) {
     return absl::NotFoundError(absl::StrCat("model ", spec.model, " is not served here"));

@@ -14,7 +14,7 @@ namespace skein::scheduler {
 // ---- events ----
 
 struct SubmitCalled {  // by the router that its id names; idempotent
-  SpecPtr spec;
+  HeadPtr spec;
   bool alone = false;     // on one prefill instance, whatever the policy
   bool accepted = false;  // by an orchestrator before: it is not refused for lack of capacity
 };
@@ -153,7 +153,7 @@ struct CloseWorker {
 // instance, id, epoch and sequence, unless the stream breaks; the others are not answered.
 struct CallAssign {
   InstanceId instance;
-  AssignRequest request;
+  AssignOrder request;
 };
 struct CallStart {
   InstanceId instance;
@@ -161,7 +161,7 @@ struct CallStart {
 };
 struct CallAnnounce {
   InstanceId instance;
-  AnnounceRequest request;
+  AnnounceOrder request;
 };
 struct CallWithdraw {
   InstanceId instance;

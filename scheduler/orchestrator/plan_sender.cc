@@ -22,14 +22,14 @@ void PlanSender::AssignPlain(Request& request, PlanSequence sequence) {
   Instance& instance = *registry_->Find(to);
   instance.Place(request.spec, request.epoch);
   request.members[0].assigned = sequence;
-  AssignRequest assign{request.spec, request.epoch, sequence};
+  AssignOrder assign{request.spec, request.epoch, sequence};
   assign.suspect = IsSuspect(request);
   if (request.decode != InstanceId{}) assign.placed = PlacedAt(request);
   Send(CallAssign{to, std::move(assign)});
 }
 
 void PlanSender::AssignMembers(Request& request, size_t from_chunk, PlanSequence sequence) {
-  AssignRequest assign{request.spec, request.epoch, sequence};
+  AssignOrder assign{request.spec, request.epoch, sequence};
   assign.from_chunk = static_cast<uint32_t>(from_chunk);
   assign.suspect = IsSuspect(request);
   assign.members.reserve(request.members.size());
@@ -78,7 +78,7 @@ void PlanSender::Start(const Request& request, const Member& member) {
 }
 
 void PlanSender::Announce(const Request& request) {
-  AnnounceRequest announce{request.spec, request.epoch};
+  AnnounceOrder announce{request.spec, request.epoch};
   for (const Member& member : request.members) {
     const Instance* writer = registry_->Find(member.instance);  // null: it committed, and left
     if (writer != nullptr) announce.writers.push_back(writer->identity.incarnation);

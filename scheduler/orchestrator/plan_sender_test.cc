@@ -11,10 +11,10 @@ namespace {
 class PlanSenderTest : public ::testing::Test {
  protected:
   PlanSenderTest() {
-    auto spec = std::make_shared<RequestSpec>();
+    auto spec = std::make_shared<RequestHead>();
     spec->id = {7, 1};
     spec->model = "m";
-    spec->prompt.assign(8, 1);
+    spec->prompt_tokens = 8;
     request_.spec = spec;
     request_.epoch = {5};
   }

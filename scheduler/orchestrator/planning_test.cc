@@ -12,7 +12,7 @@ TEST_F(PlanningTest, APlanOfTwoMembersRunsFromItsAssignsToItsEnd) {
   ASSERT_EQ(assigns.size(), 2u);
   EXPECT_EQ(Updates<Planned>(submitted)[0].prefill, prefill[0]);
   for (size_t i = 0; i < 2; ++i) {
-    const AssignRequest& request = assigns[i].request;
+    const AssignOrder& request = assigns[i].request;
     EXPECT_EQ(assigns[i].instance, prefill[i]);
     ASSERT_EQ(request.members.size(), 2u);
     EXPECT_EQ(request.members[1].comm_address, "c102");
@@ -217,7 +217,7 @@ TEST_F(PlanningTest, ChunksHaveGrowingMembersOnBlockBoundaries) {
   Do(SubmitCalled{spec});
   const auto assigns = Of<CallAssign>(Submit(2, 4999));
   ASSERT_EQ(assigns.size(), 4u);
-  const AssignRequest& request = assigns[0].request;
+  const AssignOrder& request = assigns[0].request;
   ASSERT_EQ(request.chunks.size(), 2u);  // two until the third is free, then four
   EXPECT_EQ(request.chunks[0].tokens % kTestBlockTokens, 0);
   EXPECT_EQ(request.chunks[0].tokens + request.chunks[1].tokens, 4999);

@@ -106,7 +106,7 @@ void RandomEventsTest::Watch(const Effects& effects) {
       EXPECT_EQ(broken_.count(assign->instance), 0u);
       assigns_.push_back(*assign);
     } else if (const auto* announce = std::get_if<CallAnnounce>(&effect)) {
-      const AnnounceRequest& request = announce->request;
+      const AnnounceOrder& request = announce->request;
       const bool is_new =
           announced_once_.insert({announce->instance, request.spec->id, request.epoch}).second;
       const bool ordered = ordered_.count(announce->instance) > 0;

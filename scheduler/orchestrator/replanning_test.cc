@@ -235,11 +235,11 @@ TEST_F(ReplanningTest, AttemptsAreBounded) {
 }
 
 // Alone on one instance, whatever the policy.
-std::shared_ptr<RequestSpec> PlainSpec(uint64_t serial) {
-  auto spec = std::make_shared<RequestSpec>();
+std::shared_ptr<RequestHead> PlainSpec(uint64_t serial) {
+  auto spec = std::make_shared<RequestHead>();
   spec->id = {7, serial};
   spec->model = "m";
-  spec->prompt.assign(400, 1);
+  spec->prompt_tokens = 400;
   spec->max_tokens = 4;
   spec->want_prompt_logprobs = true;
   return spec;

@@ -86,7 +86,7 @@ TEST_F(RollingPlansTest, AChunkAfterTheFirstIsOneMoreAssignToAllItsMembers) {
   const auto second = Of<CallAssign>(ended);
   ASSERT_EQ(second.size(), 4u);
   for (size_t i = 0; i < 4; ++i) {
-    const AssignRequest& request = second[i].request;
+    const AssignOrder& request = second[i].request;
     EXPECT_EQ(request.epoch, first[0].request.epoch);
     EXPECT_GT(request.sequence, first[0].request.sequence);
     EXPECT_EQ(request.from_chunk, 1u);

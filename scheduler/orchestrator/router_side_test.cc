@@ -20,8 +20,8 @@ class RouterSideTest : public ::testing::Test, public RequestEnds {
   void Fail(Request&, const absl::Status& why) override { FAIL() << why; }
   void Finish(Request&, FinishReason) override { FAIL(); }
   void Replan(Request&, const absl::Status& why) override { FAIL() << why; }
-  static SpecPtr Spec(uint64_t router, uint64_t serial) {
-    auto spec = std::make_shared<RequestSpec>();
+  static HeadPtr Spec(uint64_t router, uint64_t serial) {
+    auto spec = std::make_shared<RequestHead>();
     spec->id = {router, serial};
     spec->model = "m";
     return spec;

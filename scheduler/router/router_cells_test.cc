@@ -49,10 +49,10 @@ class RouterCellsTest : public ::testing::Test {
   }
   std::vector<RouterEffect> Arrive(uint64_t serial, uint64_t affinity = 0,
                                    const std::string& model = kModel) {
-    auto spec = std::make_shared<RequestSpec>();
+    auto spec = std::make_shared<RequestHead>();
     spec->id = {7, serial};
     spec->model = model;
-    spec->prompt = {1, 2, 3};
+    spec->prompt_tokens = 3;
     spec->max_tokens = 4;
     return Do(Arrived{spec, false, affinity});
   }

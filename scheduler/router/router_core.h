@@ -62,7 +62,7 @@ namespace skein::scheduler {
 // ---- events ----
 
 struct Arrived {  // a client's request; the shell numbers them, ids are never used twice
-  SpecPtr spec;
+  HeadPtr spec;
   bool alone = false;  // one prefill instance computes its prompt, whatever the policy
   // Requests with the same key go to the same cell while it has room; 0: none. Equal at all
   // routers.
@@ -142,7 +142,7 @@ struct Reject {  // RESOURCE_EXHAUSTED; before any work was done
   TimeUs retry_after_us = 0;
 };
 struct SendSubmit {  // on the stream to the orchestrator of `cell`
-  SpecPtr spec;
+  HeadPtr spec;
   bool alone = false;
   bool accepted = false;  // by an orchestrator before
   size_t cell = 0;
@@ -252,7 +252,7 @@ class RouterCore {
   };
 
   struct Request {
-    SpecPtr spec;
+    HeadPtr spec;
     State state = State::kQueued;
     bool alone = false;
     uint64_t affinity = 0;

@@ -7,11 +7,11 @@
 namespace skein::scheduler {
 namespace {
 
-SpecPtr Spec(uint64_t serial, TimeUs deadline_us = 0) {
-  auto spec = std::make_shared<RequestSpec>();
+HeadPtr Spec(uint64_t serial, TimeUs deadline_us = 0) {
+  auto spec = std::make_shared<RequestHead>();
   spec->id = {7, serial};
   spec->model = "m";
-  spec->prompt = {1, 2, 3};
+  spec->prompt_tokens = 3;
   spec->max_tokens = 4;
   spec->deadline_us = deadline_us;
   return spec;

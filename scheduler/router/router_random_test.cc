@@ -170,10 +170,10 @@ void RandomRouter::On(const End& effect) {
 }
 
 void RandomRouter::Arrive() {
-  auto spec = std::make_shared<RequestSpec>();
+  auto spec = std::make_shared<RequestHead>();
   spec->id = {7, ++last_serial_};
   spec->model = "m";
-  spec->prompt = {1};
+  spec->prompt_tokens = 1;
   spec->max_tokens = kTokens;
   clients_[spec->id] = {};
   Do(Arrived{spec, false, Draw(5)});

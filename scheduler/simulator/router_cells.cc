@@ -173,10 +173,10 @@ class RouterCellsWorld {
     next_arrival_s_ += gap_s;
     At(start_us_ + Micros(next_arrival_s_), Arrival{});
     const size_t router = random_.Below(routers_.size());
-    auto spec = std::make_shared<RequestSpec>();
+    auto spec = std::make_shared<RequestHead>();
     spec->id = {router + 1, ++routers_[router].last_serial};
     spec->model = kModel;
-    spec->prompt = {1};
+    spec->prompt_tokens = 1;
     spec->max_tokens = 1;
     const bool keyed = random_.Uniform() <= options_.keyed;
     ++result_.requests;

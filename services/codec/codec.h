@@ -2,8 +2,8 @@
 // The only place that knows both.
 //
 // FromProto refuses malformed messages: INVALID_ARGUMENT naming the field and the value. Its
-// results meet the cores' expectations (ids not zero, counts in range). Sampling parameters and
-// prompt ids pass through unread; the workers check them (services/worker/engine/sampling_codec.h).
+// results meet the cores' expectations (ids not zero, counts in range). What only workers use of a
+// request is not checked here (services/worker/engine/sampling_codec.h).
 #pragma once
 
 #include <cstdint>
@@ -33,9 +33,19 @@ absl::StatusOr<scheduler::RequestId> FromProto(const v1::RequestId& id);
 std::string PackTokens(const std::vector<int32_t>& tokens);
 std::vector<int32_t> UnpackTokens(const std::string& bytes);
 
+// A request travels as one string, a serialised v1::RequestSpec: its router makes it (Encode), the
+// orchestrator takes the head from it and passes the string on, the workers take the whole spec.
+// HeadFrom and SpecFrom check the fields of the head; of the others, SpecFrom checks none.
 // `spec.sampling` is a serialised v1::SamplingParams, which the codec does not read.
+scheduler::HeadPtr Encode(const scheduler::RequestSpec& spec);
+absl::StatusOr<scheduler::HeadPtr> HeadFrom(const std::string& encoded);
+absl::StatusOr<scheduler::SpecPtr> SpecFrom(const std::string& encoded);
+// For a string that HeadFrom refuses: whose it is.
+absl::StatusOr<scheduler::RequestId> IdOfSpec(const std::string& encoded);
 v1::RequestSpec ToProto(const scheduler::RequestSpec& spec);
-absl::StatusOr<scheduler::SpecPtr> FromProto(const v1::RequestSpec& spec);
+
+v1::SubmitRequest ToProto(const scheduler::SubmitCalled& submit);  // without its traceparent
+absl::StatusOr<scheduler::SubmitCalled> FromProto(const v1::SubmitRequest& submit);
 
 v1::FinishReason ToProto(scheduler::FinishReason reason);
 scheduler::FinishReason FromProto(v1::FinishReason reason);
@@ -110,13 +120,13 @@ v1::RequestExplanation ToProto(const scheduler::Explanation& explanation);
 // ---- workers ----
 
 // FromProto checks that members and chunks are in range; PrefillCore checks that they form a plan.
-v1::AssignRequest ToProto(const scheduler::AssignRequest& request);
+v1::AssignRequest ToProto(const scheduler::AssignOrder& order);
 absl::StatusOr<scheduler::AssignRequest> FromProto(const v1::AssignRequest& request);
 
 v1::StartRequest ToProto(const scheduler::StartRequest& request);
 absl::StatusOr<scheduler::StartRequest> FromProto(const v1::StartRequest& request);
 
-v1::AnnounceRequest ToProto(const scheduler::AnnounceRequest& request);
+v1::AnnounceRequest ToProto(const scheduler::AnnounceOrder& order);
 absl::StatusOr<scheduler::AnnounceRequest> FromProto(const v1::AnnounceRequest& request);
 
 v1::WithdrawRequest ToProto(const scheduler::WithdrawRequest& request);

@@ -38,7 +38,7 @@ Out WithIdAndEpoch(const In& in) {
 // For messages with a spec and an epoch, such as Assign.
 template <typename Out, typename Message>
 absl::Status ReadSpecAndEpoch(const Message& message, Out* out) {
-  absl::StatusOr<scheduler::SpecPtr> spec = FromProto(message.spec());
+  absl::StatusOr<scheduler::SpecPtr> spec = SpecFrom(message.spec());
   if (!spec.ok()) return spec.status();
   const absl::StatusOr<scheduler::Epoch> epoch = EpochOf(message);
   if (!epoch.ok()) return epoch.status();

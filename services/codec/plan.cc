@@ -79,27 +79,27 @@ absl::StatusOr<scheduler::Placed> PlacedFrom(const v1::DecodePlace& place) {
 
 }  // namespace
 
-v1::AssignRequest ToProto(const scheduler::AssignRequest& request) {
+v1::AssignRequest ToProto(const scheduler::AssignOrder& order) {
   v1::AssignRequest out;
-  *out.mutable_spec() = ToProto(*request.spec);
-  out.set_epoch(request.epoch.value);
-  out.set_sequence(request.sequence.value);
-  for (const scheduler::PlanMember& member : request.members) {
+  out.set_spec(*order.spec->encoded);
+  out.set_epoch(order.epoch.value);
+  out.set_sequence(order.sequence.value);
+  for (const scheduler::PlanMember& member : order.members) {
     v1::PlanMember* added = out.add_members();
     added->set_instance(member.instance.value);
     added->set_incarnation(member.incarnation.value);
     added->set_endpoint(member.endpoint);
     added->set_comm_address(member.comm_address);
   }
-  for (const scheduler::PlanChunk& chunk : request.chunks) {
+  for (const scheduler::PlanChunk& chunk : order.chunks) {
     v1::PlanChunk* added = out.add_chunks();
     added->set_tokens(static_cast<uint64_t>(chunk.tokens));
     added->mutable_members()->Add(chunk.members.begin(), chunk.members.end());
     added->set_estimated_us(static_cast<uint64_t>(chunk.estimated_us));
   }
-  out.set_from_chunk(request.from_chunk);
-  out.set_suspect(request.suspect);
-  if (request.placed.has_value()) Fill(*request.placed, out.mutable_placed());
+  out.set_from_chunk(order.from_chunk);
+  out.set_suspect(order.suspect);
+  if (order.placed.has_value()) Fill(*order.placed, out.mutable_placed());
   return out;
 }
 

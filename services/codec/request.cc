@@ -10,16 +10,6 @@
 namespace skein::services {
 namespace {
 
-absl::Status CheckTokens(const char* name, const google::protobuf::RepeatedField<int32_t>& ids) {
-  for (int i = 0; i < ids.size(); ++i) {
-    if (ids[i] < 0) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(name, "[", i, "]: ", ids[i], " is not a token id"));
-    }
-  }
-  return absl::OkStatus();
-}
-
 absl::Status CheckNames(const v1::RequestSpec& spec) {
   constexpr int kMaxNames = 4;
   constexpr size_t kMaxNameBytes = 256;
@@ -30,24 +20,24 @@ absl::Status CheckNames(const v1::RequestSpec& spec) {
   return absl::OkStatus();
 }
 
-absl::Status CheckSpec(const v1::RequestSpec& spec) {
+// Of the fields of RequestHead.
+absl::Status CheckHead(const v1::RequestSpec& spec) {
   if (spec.model().empty()) return Invalid("model", "is empty");
   if (spec.prompt().empty()) return Invalid("prompt", "has no tokens");
   if (spec.prompt().size() % sizeof(int32_t) != 0) {
     return Invalid("prompt", absl::StrCat(spec.prompt().size(), " bytes are not whole tokens"));
   }
   if (spec.max_tokens() > kMaxCount) return TooLarge("max_tokens", spec.max_tokens(), kMaxCount);
-  if (spec.min_tokens() > spec.max_tokens()) {
-    return Invalid("min_tokens",
-                   absl::StrCat(spec.min_tokens(), " is above max_tokens ", spec.max_tokens()));
-  }
-  if (absl::Status status = CheckTokens("stop_token_ids", spec.stop_token_ids()); !status.ok()) {
-    return status;
-  }
   if (const auto deadline_us = DurationFrom("deadline_us", spec.deadline_us()); !deadline_us.ok()) {
     return deadline_us.status();
   }
   return CheckNames(spec);
+}
+
+absl::StatusOr<v1::RequestSpec> Parsed(const std::string& encoded) {
+  v1::RequestSpec spec;
+  if (spec.ParseFromString(encoded)) return spec;
+  return Invalid("spec", "is not a serialised RequestSpec");
 }
 
 }  // namespace
@@ -102,10 +92,50 @@ v1::RequestSpec ToProto(const scheduler::RequestSpec& spec) {
   return out;
 }
 
-absl::StatusOr<scheduler::SpecPtr> FromProto(const v1::RequestSpec& spec) {
+scheduler::HeadPtr Encode(const scheduler::RequestSpec& spec) {
+  auto head = std::make_shared<scheduler::RequestHead>();
+  head->id = spec.id;
+  head->model = spec.model;
+  head->prompt_tokens = PromptTokens(spec);
+  head->max_tokens = spec.max_tokens;
+  head->want_prompt_logprobs = spec.want_prompt_logprobs;
+  head->deadline_us = spec.deadline_us;
+  head->names = spec.names;
+  head->encoded = std::make_shared<const std::string>(ToProto(spec).SerializeAsString());
+  return head;
+}
+
+absl::StatusOr<scheduler::RequestId> IdOfSpec(const std::string& encoded) {
+  const absl::StatusOr<v1::RequestSpec> spec = Parsed(encoded);
+  if (!spec.ok()) return spec.status();
+  return FromProto(spec->id());
+}
+
+absl::StatusOr<scheduler::HeadPtr> HeadFrom(const std::string& encoded) {
+  const absl::StatusOr<v1::RequestSpec> spec = Parsed(encoded);
+  if (!spec.ok()) return spec.status();
+  const absl::StatusOr<scheduler::RequestId> id = FromProto(spec->id());
+  if (!id.ok()) return id.status();
+  if (absl::Status status = CheckHead(*spec); !status.ok()) return status;
+  auto head = std::make_shared<scheduler::RequestHead>();
+  head->id = *id;
+  head->model = spec->model();
+  head->prompt_tokens = static_cast<int64_t>(spec->prompt().size() / sizeof(int32_t));
+  head->max_tokens = spec->max_tokens();
+  head->want_prompt_logprobs = spec->want_prompt_logprobs();
+  head->deadline_us = static_cast<int64_t>(spec->deadline_us());
+  head->names.assign(spec->names().begin(), spec->names().end());
+  head->encoded = std::make_shared<const std::string>(encoded);
+  return head;
+}
+
+absl::StatusOr<scheduler::SpecPtr> SpecFrom(const std::string& encoded) {
+  const absl::StatusOr<v1::RequestSpec> parsed = Parsed(encoded);
+  if (!parsed.ok()) return parsed.status();
+  const v1::RequestSpec& spec = *parsed;
   const absl::StatusOr<scheduler::RequestId> id = FromProto(spec.id());
   if (!id.ok()) return id.status();
-  if (absl::Status status = CheckSpec(spec); !status.ok()) return status;
+  if (absl::Status status = CheckHead(spec); !status.ok()) return status;
   auto out = std::make_shared<scheduler::RequestSpec>();
   out->id = *id;
   out->model = spec.model();

@@ -94,6 +94,20 @@ absl::StatusOr<scheduler::Generation> FromProto(const v1::Generation& generation
   return scheduler::Generation{generation.number(), {generation.orchestrator()}};
 }
 
+v1::SubmitRequest ToProto(const scheduler::SubmitCalled& submit) {
+  v1::SubmitRequest out;
+  out.set_spec(*submit.spec->encoded);
+  out.set_plan_alone(submit.alone);
+  out.set_accepted(submit.accepted);
+  return out;
+}
+
+absl::StatusOr<scheduler::SubmitCalled> FromProto(const v1::SubmitRequest& submit) {
+  absl::StatusOr<scheduler::HeadPtr> head = HeadFrom(submit.spec());
+  if (!head.ok()) return head.status();
+  return scheduler::SubmitCalled{*std::move(head), submit.plan_alone(), submit.accepted()};
+}
+
 v1::RouterEnded ToProto(const scheduler::RouterEnd& end) {
   v1::RouterEnded out;
   *out.mutable_id() = ToProto(end.id);

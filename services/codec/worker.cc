@@ -24,11 +24,11 @@ absl::StatusOr<Out> ReadAsk(const Message& message) {
 
 }  // namespace
 
-v1::AnnounceRequest ToProto(const scheduler::AnnounceRequest& request) {
+v1::AnnounceRequest ToProto(const scheduler::AnnounceOrder& order) {
   v1::AnnounceRequest out;
-  *out.mutable_spec() = ToProto(*request.spec);
-  out.set_epoch(request.epoch.value);
-  for (const scheduler::Incarnation writer : request.writers) out.add_writers(writer.value);
+  out.set_spec(*order.spec->encoded);
+  out.set_epoch(order.epoch.value);
+  for (const scheduler::Incarnation writer : order.writers) out.add_writers(writer.value);
   return out;
 }
 

@@ -151,15 +151,15 @@ absl::Status OrchestratorShell::TakeFromRouter(uint64_t call, uint64_t router,
 
 // A spec that is refused fails its request, and no other.
 absl::Status OrchestratorShell::TakeSubmit(uint64_t router, const v1::SubmitRequest& submit) {
-  const auto id = FromProto(submit.spec().id());
+  absl::StatusOr<scheduler::SubmitCalled> called = FromProto(submit);
+  const auto id = called.ok() ? called->spec->id : IdOfSpec(submit.spec());
   if (!id.ok()) return id.status();
   if (absl::Status of = IsOfRouter(*id, router); !of.ok()) return of;
-  absl::StatusOr<scheduler::SpecPtr> spec = FromProto(submit.spec());
-  if (spec.ok() && draining()) spec = absl::UnavailableError(kDraining);
-  if (!spec.ok()) {
-    On(scheduler::SendPlanUpdate{*id, scheduler::Failed{spec.status()}});
+  if (called.ok() && draining()) called = absl::UnavailableError(kDraining);
+  if (!called.ok()) {
+    On(scheduler::SendPlanUpdate{*id, scheduler::Failed{called.status()}});
   } else {
-    Handle(scheduler::SubmitCalled{*std::move(spec), submit.plan_alone(), submit.accepted()});
+    Handle(*std::move(called));
   }
   return absl::OkStatus();
 }

@@ -157,7 +157,7 @@ v1::RequestSpec SpoiledSpec(std::mt19937_64* random) {
       spec.set_max_tokens(0xf0000000u + static_cast<uint32_t>((*random)() % 1000));
       break;
     default:
-      spec.add_stop_token_ids(-5);
+      spec.add_names(std::string(300, 'n'));
   }
   return spec;
 }
@@ -306,7 +306,7 @@ TEST_F(MalformedRpc, AMalformedRequestFailsAloneOnItsRoutersStream) {
   EXPECT_TRUE(receive().has_welcome());
   for (int i = 0; i < 100; ++i) {
     v1::RouterMessage submit;
-    *submit.mutable_submit()->mutable_spec() = SpoiledSpec(&random);
+    submit.mutable_submit()->set_spec(SpoiledSpec(&random).SerializeAsString());
     send(submit);
     const auto refused = FromProto(receive().update().update());
     ASSERT_TRUE(refused.ok()) << refused.status();
@@ -314,8 +314,9 @@ TEST_F(MalformedRpc, AMalformedRequestFailsAloneOnItsRoutersStream) {
     EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
   }
   v1::RouterMessage of_another;
-  *of_another.mutable_submit()->mutable_spec() = GoodSpec();
-  of_another.mutable_submit()->mutable_spec()->mutable_id()->set_router(2);
+  v1::RequestSpec spec = GoodSpec();
+  spec.mutable_id()->set_router(2);
+  of_another.mutable_submit()->set_spec(spec.SerializeAsString());
   send(of_another);
   v1::OrchestratorRouterMessages none;
   EXPECT_FALSE(stream->Read(&none));
@@ -323,7 +324,8 @@ TEST_F(MalformedRpc, AMalformedRequestFailsAloneOnItsRoutersStream) {
 }
 
 TEST_F(MalformedRpc, AMismatchedHandshakeIsRefusedByName) {
-  decode_.Post(scheduler::AnnounceCalled{{*FromProto(GoodSpec()), {5}, {{9}}}, {}});
+  decode_.Post(
+      scheduler::AnnounceCalled{{*SpecFrom(GoodSpec().SerializeAsString()), {5}, {{9}}}, {}});
   scheduler::OpenTransferRequest good;
   good.id = {1, 1};
   good.epoch = {5};

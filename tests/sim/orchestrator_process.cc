@@ -205,12 +205,12 @@ void OrchestratorProcess::Execute(CallAssign& effect) {
       "an epoch did not grow");
   last_epoch_ = effect.request.epoch;
   if (effect.request.members.size() > 1) sp_plans_.insert(effect.request.epoch);
-  SendOrder(effect);
+  SendOrder<Assigned>(effect);
 }
-void OrchestratorProcess::Execute(CallStart& effect) { SendOrder(effect); }
-void OrchestratorProcess::Execute(CallAnnounce& effect) { SendOrder(effect); }
-void OrchestratorProcess::Execute(CallWithdraw& effect) { SendOrder(effect); }
-void OrchestratorProcess::Execute(CallCancel& effect) { SendOrder(effect); }
-void OrchestratorProcess::Execute(CallDrainOrder& effect) { SendOrder(effect); }
+void OrchestratorProcess::Execute(CallStart& effect) { SendOrder<CallStart>(effect); }
+void OrchestratorProcess::Execute(CallAnnounce& effect) { SendOrder<Announced>(effect); }
+void OrchestratorProcess::Execute(CallWithdraw& effect) { SendOrder<CallWithdraw>(effect); }
+void OrchestratorProcess::Execute(CallCancel& effect) { SendOrder<CallCancel>(effect); }
+void OrchestratorProcess::Execute(CallDrainOrder& effect) { SendOrder<CallDrainOrder>(effect); }
 
 }  // namespace skein::sim

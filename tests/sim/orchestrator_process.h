@@ -15,12 +15,20 @@ namespace skein::sim {
 
 inline constexpr char kOrchestrator[] = "orch";
 
+// CallAssign and CallAnnounce as their worker gets them.
+struct Assigned {
+  scheduler::InstanceId instance;
+  scheduler::AssignRequest request;
+};
+struct Announced {
+  scheduler::InstanceId instance;
+  scheduler::AnnounceRequest request;
+};
 // From the orchestrator to a worker, on its stream.
 using WorkerMessage =
     std::variant<scheduler::RegisterReply, scheduler::AnswerReport, scheduler::AnswerUnregister,
-                 scheduler::PlaceDecodeReplied, scheduler::CallAssign, scheduler::CallStart,
-                 scheduler::CallAnnounce, scheduler::CallWithdraw, scheduler::CallCancel,
-                 scheduler::CallDrainOrder>;
+                 scheduler::PlaceDecodeReplied, Assigned, scheduler::CallStart, Announced,
+                 scheduler::CallWithdraw, scheduler::CallCancel, scheduler::CallDrainOrder>;
 using WorkerPort = std::function<void(const WorkerMessage&)>;  // runs at the worker
 // To a router, on its stream.
 using RouterMessage = std::variant<scheduler::RouterWelcome, scheduler::SendPlanUpdate,
@@ -101,10 +109,9 @@ class OrchestratorProcess
 
   void SendTo(scheduler::CallId call, WorkerMessage message);
   void SendToRouter(scheduler::CallId call, RouterMessage message);
-  template <class Order>
-  void SendOrder(Order& order) {
-    order.request = network_->Encoded(order.request);
-    SendTo(streams_.at(order.instance), order);
+  template <class Received, class Order>
+  void SendOrder(const Order& order) {
+    SendTo(streams_.at(order.instance), Received{order.instance, network_->Encoded(order.request)});
   }
   void HearEnds(scheduler::Incarnation worker, const std::vector<scheduler::EndedRequest>& ended);
   void TakeHeld(const scheduler::ReportRequest& report, Connected* worker) const;

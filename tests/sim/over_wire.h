@@ -3,6 +3,7 @@
 // refuses is a violation. Messages without a codec (a mere status) stay as they are.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <utility>
 
@@ -27,13 +28,22 @@ T OverWire(const T& message, std::string* error) {
   return message;
 }
 
-inline scheduler::SpecPtr OverWire(const scheduler::SpecPtr& spec, std::string* error) {
-  v1::RequestSpec proto;
-  proto.ParseFromString(services::ToProto(*spec).SerializeAsString());
-  absl::StatusOr<scheduler::SpecPtr> decoded = services::FromProto(proto);
+// An order with a request's head, as its worker gets it: with the spec. If the codec refuses it,
+// the spec has nothing but the id.
+template <template <class> class Order>
+Order<scheduler::RequestSpec> OverWire(const Order<scheduler::RequestHead>& order,
+                                       std::string* error) {
+  using Proto = decltype(services::ToProto(order));
+  Proto proto;
+  proto.ParseFromString(services::ToProto(order).SerializeAsString());
+  auto decoded = services::FromProto(proto);
   if (decoded.ok()) return *std::move(decoded);
-  if (error->empty()) *error = absl::StrCat("RequestSpec: ", decoded.status().ToString());
-  return spec;
+  if (error->empty()) {
+    *error = absl::StrCat(std::string(proto.GetTypeName()), ": ", decoded.status().ToString());
+  }
+  scheduler::RequestSpec spec;
+  spec.id = order.spec->id;
+  return {std::make_shared<const scheduler::RequestSpec>(std::move(spec)), order.epoch};
 }
 
 // The prefill-worker gets the orchestrator's effect as an event of its own.

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "services/codec/codec.h"
 #include "tests/sim/worker_process.h"
 
 namespace skein::sim {
@@ -76,7 +77,7 @@ void RouterProcess::Arrive(const ClientPlan& plan) {
       Dispatch(ClientGone{id});
     });
   }
-  Dispatch(Arrived{spec});
+  Dispatch(Arrived{services::Encode(*spec)});
 }
 
 bool RouterProcess::AllEnded() const {
@@ -195,7 +196,7 @@ void RouterProcess::ToOrchestrator(OrchestratorEvent message) {
 }
 
 void RouterProcess::Execute(SendSubmit& effect) {
-  ToOrchestrator(SubmitCalled{network_->Encoded(effect.spec), effect.alone, effect.accepted});
+  ToOrchestrator(network_->Encoded(SubmitCalled{effect.spec, effect.alone, effect.accepted}));
 }
 
 void RouterProcess::Execute(SendRouterEnd& effect) {

@@ -85,7 +85,7 @@ void PrefillProcess::OnCrash() {
   stream_.reset();
 }
 
-void PrefillProcess::Serve(const CallAssign& message) {
+void PrefillProcess::Serve(const Assigned& message) {
   const AssignRequest& request = message.request;
   const CallId call = NextCall();
   assigns_[call] = {message.instance, request.spec->id, request.epoch, {}, request.sequence};
@@ -311,7 +311,7 @@ void DecodeProcess::ArmTokens() {
   });
 }
 
-void DecodeProcess::Serve(const CallAnnounce& message) {
+void DecodeProcess::Serve(const Announced& message) {
   Dispatch(AnnounceCalled{message.request, absl::OkStatus()});
 }
 void DecodeProcess::Serve(const CallWithdraw& message) {

@@ -217,10 +217,10 @@ class PrefillProcess : public WorkerProcess<PrefillProcess, scheduler::PrefillCo
   void Stopping() { ring_groups_->Stop(); }  // in order, not by a crash
 
   // From the orchestrator.
-  void Serve(const scheduler::CallAssign& message);
+  void Serve(const Assigned& message);
   void Serve(const scheduler::CallStart& message);
   void Serve(const scheduler::PlaceDecodeReplied& message);
-  void Serve(const scheduler::CallAnnounce& message) {}
+  void Serve(const Announced& message) {}
   void Serve(const scheduler::CallWithdraw& message) {}
 
   void Execute(scheduler::AnswerAssign& effect);
@@ -275,9 +275,9 @@ class DecodeProcess : public WorkerProcess<DecodeProcess, scheduler::DecodeCore,
   void OpenTokenStream(std::shared_ptr<Stream> stream, OnBatch batch);
   void TokenRequest(Stream* stream, const scheduler::TokenStreamRequest& request);
   // From the orchestrator.
-  void Serve(const scheduler::CallAnnounce& message);
+  void Serve(const Announced& message);
   void Serve(const scheduler::CallWithdraw& message);
-  void Serve(const scheduler::CallAssign& message) {}
+  void Serve(const Assigned& message) {}
   void Serve(const scheduler::CallStart& message) {}
   void Serve(const scheduler::PlaceDecodeReplied& message) {}
   void Serve(const scheduler::OpenTransferRequest& request,

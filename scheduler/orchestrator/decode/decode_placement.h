@@ -96,7 +96,7 @@ class DecodePlacement {
   // ---- the choice ----
 
   struct Question {
-    const RequestSpec* spec = nullptr;
+    const RequestHead* spec = nullptr;
     const std::set<InstanceId>* tried = nullptr;  // under this epoch: never these
     const std::set<InstanceId>* old = nullptr;    // under earlier epochs: only if no other is left
     bool asked = false;                           // its lead asks; false: placed with its plan

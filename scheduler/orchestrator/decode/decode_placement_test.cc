@@ -21,18 +21,18 @@ Instance DecodeInstance(uint64_t id, int64_t free_blocks = 10) {
   return instance;
 }
 
-SpecPtr Spec(uint64_t serial, int64_t tokens) {
-  auto spec = std::make_shared<RequestSpec>();
+HeadPtr Spec(uint64_t serial, int64_t tokens) {
+  auto spec = std::make_shared<RequestHead>();
   spec->id = {7, serial};
   spec->model = "m";
-  spec->prompt.assign(static_cast<size_t>(tokens), 1);
+  spec->prompt_tokens = tokens;
   return spec;
 }
 
 class DecodePlacementTest : public ::testing::Test {
  protected:
   DecodePlacement::Choice Choose(int64_t tokens, bool asked = false) {
-    const SpecPtr spec = Spec(99, tokens);
+    const HeadPtr spec = Spec(99, tokens);
     std::vector<const Instance*> pool;
     for (const Instance& instance : instances_) pool.push_back(&instance);
     return DecodePlacement::Choose(
@@ -76,7 +76,7 @@ TEST_F(DecodePlacementTest, WhoAsksIsMeasuredAgainstThoseThatOpenNow) {
 
 // It takes the rest as its tokens come.
 TEST_F(DecodePlacementTest, ARequestNeedsRoomForItsPromptAndTheWholePoolForAllItsTokens) {
-  auto spec = std::make_shared<RequestSpec>(*Spec(99, 8));
+  auto spec = std::make_shared<RequestHead>(*Spec(99, 8));
   const std::vector<const Instance*> pool = {&instances_[0]};
   const auto choose = [&] {
     return DecodePlacement::Choose({.spec = spec.get(), .tried = &tried_, .old = &old_}, pool)

@@ -11,7 +11,7 @@ namespace {
 class ExplanationLogTest : public ::testing::Test {
  protected:
   Request& Add(uint64_t serial, TimeUs at) {
-    auto spec = std::make_shared<RequestSpec>();
+    auto spec = std::make_shared<RequestHead>();
     spec->id = {7, serial};
     spec->model = "m";
     Request& request = requests_.Add(std::move(spec), at, at + 100);

@@ -42,7 +42,7 @@ void Instance::Count(const Placement& placement, int64_t times) {
   if (placement.announced) Add(more, times, &announced);
 }
 
-void Instance::Place(const SpecPtr& spec, Epoch epoch, bool announced_only) {
+void Instance::Place(const HeadPtr& spec, Epoch epoch, bool announced_only) {
   const auto [it, is_new] = placed.try_emplace(spec->id);
   if (!is_new) CountIfUnreported(it->second, -1);
   it->second = {epoch, spec, announced_only};
@@ -72,7 +72,7 @@ bool Instance::Drained() const {
          load.queued_requests == 0 && load.held_blocks == 0;
 }
 
-Unreported Instance::Of(const RequestSpec& spec) const {
+Unreported Instance::Of(const RequestHead& spec) const {
   return {1, BlocksOf(identity.shape, OpeningTokens(spec)), PromptTokens(spec)};
 }
 

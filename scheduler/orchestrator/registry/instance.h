@@ -20,7 +20,7 @@ namespace skein::scheduler {
 // A request recorded as placed at an instance.
 struct Placement {
   Epoch epoch;
-  SpecPtr spec;
+  HeadPtr spec;
   bool announced = false;  // decode: placed with its plan, and the transfer is not open yet
 };
 
@@ -87,7 +87,7 @@ struct Instance {
   bool TakesAssigns() const { return Placeable() && !avoid && HasRoom(); }
   // It drains, by its own report, and holds nothing: nothing is lost when it is stopped.
   bool Drained() const;
-  void Place(const SpecPtr& spec, Epoch epoch, bool announced_only = false);
+  void Place(const HeadPtr& spec, Epoch epoch, bool announced_only = false);
   void Opened(RequestId request);  // it is announced no longer
   void Take(RequestId request);    // it is not there, or no longer
   // What the worker tells of what it holds.
@@ -123,7 +123,7 @@ struct Instance {
   void Count(const Placement& placement, int64_t times);
   // The placement under this epoch is reported, or is no longer.
   void NoteReported(RequestId request, Epoch epoch, bool reported);
-  Unreported Of(const RequestSpec& spec) const;
+  Unreported Of(const RequestHead& spec) const;
   void Recount();
   PoolCounts Counts() const;
 

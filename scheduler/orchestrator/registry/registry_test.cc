@@ -31,8 +31,8 @@ class RegistryTest : public ::testing::Test {
     report.load.draining = draining;
     EXPECT_TRUE(registry_.Report(report, now_).ok());
   }
-  static SpecPtr Spec(uint64_t serial) {
-    auto spec = std::make_shared<RequestSpec>();
+  static HeadPtr Spec(uint64_t serial) {
+    auto spec = std::make_shared<RequestHead>();
     spec->id = {7, serial};
     return spec;
   }

@@ -11,7 +11,7 @@ namespace {
 class ParkedRequestsTest : public ::testing::Test {
  protected:
   Request& Park(uint64_t serial, const std::string& model = "m") {
-    auto spec = std::make_shared<RequestSpec>();
+    auto spec = std::make_shared<RequestHead>();
     spec->id = {7, serial};
     spec->model = model;
     Request& request = requests_.Add(std::move(spec), 0, 100);

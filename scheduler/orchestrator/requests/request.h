@@ -66,7 +66,7 @@ struct PlannedChunk {
 };
 
 struct Request {
-  SpecPtr spec;
+  HeadPtr spec;
   bool alone = false;  // asked for: one prefill instance, whatever the policy
   State state = State::kAssigning;
   Epoch epoch;

@@ -9,7 +9,7 @@
 
 namespace skein::scheduler::orchestrator {
 
-Request& RequestTable::Add(SpecPtr spec, TimeUs now, TimeUs deadline_us) {
+Request& RequestTable::Add(HeadPtr spec, TimeUs now, TimeUs deadline_us) {
   const uint64_t number = ++submitted_;
   Request& request = by_number_.try_emplace(by_number_.end(), number)->second;
   request.number = number;

@@ -27,7 +27,7 @@ namespace skein::scheduler::orchestrator {
 class RequestTable {
  public:
   // REQUIRES an id that is not in the table. The reference holds until Erase.
-  Request& Add(SpecPtr spec, TimeUs now, TimeUs deadline_us);
+  Request& Add(HeadPtr spec, TimeUs now, TimeUs deadline_us);
   void Erase(const Request& request);
 
   Request* Find(RequestId id);  // null: it is not alive

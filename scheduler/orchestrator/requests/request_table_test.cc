@@ -11,7 +11,7 @@ namespace {
 class RequestTableTest : public ::testing::Test {
  protected:
   Request& Add(uint64_t serial, TimeUs deadline_us, const std::string& model = "m") {
-    auto spec = std::make_shared<RequestSpec>();
+    auto spec = std::make_shared<RequestHead>();
     spec->id = {7, serial};
     spec->model = model;
     return table_.Add(std::move(spec), now_, deadline_us);

@@ -72,10 +72,10 @@ class PartsTest : public ::testing::Test, public RequestEnds {
   }
   // A request of 4 tokens and 4 to come that is planned.
   Request& Submit(uint64_t serial) {
-    auto spec = std::make_shared<RequestSpec>();
+    auto spec = std::make_shared<RequestHead>();
     spec->id = {7, serial};
     spec->model = "m";
-    spec->prompt.assign(4, 1);
+    spec->prompt_tokens = 4;
     spec->max_tokens = 4;
     Request& request = requests_.Add(std::move(spec), now_, now_ + 600 * kSecondUs);
     effects_.clear();

@@ -23,11 +23,11 @@ inline const KvShape kShape{.model_hash = "h",
                             .head_dim = 4,
                             .block_bytes = 128};
 
-inline SpecPtr Spec(uint64_t serial, int64_t prompt_tokens = 4, int64_t max_tokens = 4) {
-  auto spec = std::make_shared<RequestSpec>();
+inline HeadPtr Spec(uint64_t serial, int64_t prompt_tokens = 4, int64_t max_tokens = 4) {
+  auto spec = std::make_shared<RequestHead>();
   spec->id = {7, serial};
   spec->model = "m";
-  spec->prompt.assign(prompt_tokens, 1);
+  spec->prompt_tokens = prompt_tokens;
   spec->max_tokens = max_tokens;
   return spec;
 }

@@ -110,11 +110,11 @@ class PlanningTest : public OrchestratorTest {
                             .held_digest = digest}});
   }
 
-  static std::shared_ptr<RequestSpec> Spec(uint64_t serial, int64_t tokens) {
-    auto spec = std::make_shared<RequestSpec>();
+  static std::shared_ptr<RequestHead> Spec(uint64_t serial, int64_t tokens) {
+    auto spec = std::make_shared<RequestHead>();
     spec->id = {7, serial};
     spec->model = "m";
-    spec->prompt.assign(static_cast<size_t>(tokens), 1);
+    spec->prompt_tokens = tokens;
     spec->max_tokens = 4;
     spec->names = {"cmpl-" + std::to_string(serial), "req-" + std::to_string(serial)};
     return spec;

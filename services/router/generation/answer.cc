@@ -55,8 +55,9 @@ void Answer::Start() {
         .prompt_tokens.Increment(static_cast<double>(prompt.tokens.size()));
   }
   for (size_t i = 0; i < plan_.specs.size() && !closed_; ++i) {
-    shell_->Submit(plan_.specs[i], plan_.traceparent, shared_from_this(), /*alone=*/false,
+    shell_->Submit(*plan_.specs[i], plan_.traceparent, shared_from_this(), /*alone=*/false,
                    AffinityOf(plan_.hints));
+    if (plan_.trace == nullptr) plan_.specs[i]->prompt = {};  // the router has it as bytes
   }
 }
 

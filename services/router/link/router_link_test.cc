@@ -138,11 +138,11 @@ class RouterLinkTest : public ::testing::Test {
     return false;
   }
   std::shared_ptr<EndListener> Submit(const std::string& model) {
-    auto spec = std::make_shared<scheduler::RequestSpec>();
-    spec->id = shell_->NextIds(1);
-    spec->model = model;
-    spec->prompt = {1, 2, 3};
-    spec->max_tokens = 1;
+    scheduler::RequestSpec spec;
+    spec.id = shell_->NextIds(1);
+    spec.model = model;
+    spec.prompt = {1, 2, 3};
+    spec.max_tokens = 1;
     auto listener = std::make_shared<EndListener>();
     shell_->loop().RunAndWait([&] { shell_->Submit(spec, "", listener); });
     return listener;

@@ -105,12 +105,12 @@ void RouterShell::CloseAll() {
   token_calls_.clear();
 }
 
-void RouterShell::Submit(scheduler::SpecPtr spec, std::string traceparent,
+void RouterShell::Submit(const scheduler::RequestSpec& spec, std::string traceparent,
                          std::shared_ptr<RequestListener> listener, bool alone, uint64_t affinity) {
-  Request& request = requests_[spec->id];
+  Request& request = requests_[spec.id];
   request.traceparent = std::move(traceparent);
   request.listener = std::move(listener);
-  Handle(scheduler::Arrived{std::move(spec), alone, affinity});
+  Handle(scheduler::Arrived{Encode(spec), alone, affinity});
 }
 
 void RouterShell::Cancel(RequestId id) {
@@ -168,9 +168,7 @@ void RouterShell::On(const scheduler::DeliverToken& effect) {
 void RouterShell::On(const scheduler::SendSubmit& effect) {
   v1::RouterMessage message;
   v1::SubmitRequest& submit = *message.mutable_submit();
-  *submit.mutable_spec() = ToProto(*effect.spec);
-  submit.set_plan_alone(effect.alone);
-  submit.set_accepted(effect.accepted);
+  submit = ToProto(scheduler::SubmitCalled{effect.spec, effect.alone, effect.accepted});
   const auto it = requests_.find(effect.spec->id);
   if (it != requests_.end()) submit.set_traceparent(it->second.traceparent);
   links_[effect.cell]->Send(std::move(message));

@@ -77,9 +77,10 @@ class RouterShell : public CoreShell<RouterShell, scheduler::RouterCore, schedul
   }
 
   // ---- on the loop ----
+  // The spec is serialised here, once for all submissions, and not needed afterwards.
   // `alone`: one prefill instance computes its prompt, whatever the orchestrator's policy.
   // `affinity`: as Arrived has it.
-  void Submit(scheduler::SpecPtr spec, std::string traceparent,
+  void Submit(const scheduler::RequestSpec& spec, std::string traceparent,
               std::shared_ptr<RequestListener> listener, bool alone = false, uint64_t affinity = 0);
   // The client has gone: the listener is forgotten at once. Unknown ids are fine.
   void Cancel(scheduler::RequestId id);

@@ -100,16 +100,16 @@ class RouterTokenStreams : public ::testing::Test {
 
   scheduler::RequestId Submit(int64_t max_tokens, bool paused = false,
                               const std::string& traceparent = "") {
-    auto spec = std::make_shared<scheduler::RequestSpec>();
-    spec->id = shell_->NextIds(1);
-    spec->model = "m";
-    spec->prompt = {1, 2, 3};
-    spec->max_tokens = max_tokens;
+    scheduler::RequestSpec spec;
+    spec.id = shell_->NextIds(1);
+    spec.model = "m";
+    spec.prompt = {1, 2, 3};
+    spec.max_tokens = max_tokens;
     OnLoop([&] {
       shell_->Submit(spec, traceparent, recorder_);
-      if (paused) shell_->SetPaused(spec->id, true);
+      if (paused) shell_->SetPaused(spec.id, true);
     });
-    return spec->id;
+    return spec.id;
   }
   void OnLoop(const std::function<void()>& action) {
     ASSERT_TRUE(shell_->loop().RunAndWait(action));
@@ -210,15 +210,15 @@ TEST_F(RouterTokenStreams, ARequestEndsAtItsDeadlineThoughItsStreamGoesOn) {
     script.hold = true;
     return script;
   });
-  auto spec = std::make_shared<scheduler::RequestSpec>();
-  spec->id = shell_->NextIds(1);
-  spec->model = "m";
-  spec->prompt = {1};
-  spec->max_tokens = 10;
-  spec->deadline_us = 300'000;
+  scheduler::RequestSpec spec;
+  spec.id = shell_->NextIds(1);
+  spec.model = "m";
+  spec.prompt = {1};
+  spec.max_tokens = 10;
+  spec.deadline_us = 300'000;
   OnLoop([&] { shell_->Submit(spec, "", recorder_); });
-  ASSERT_TRUE(recorder_->AwaitEnd(spec->id));
-  EXPECT_TRUE(absl::IsDeadlineExceeded(recorder_->end(spec->id)));
+  ASSERT_TRUE(recorder_->AwaitEnd(spec.id));
+  EXPECT_TRUE(absl::IsDeadlineExceeded(recorder_->end(spec.id)));
   EXPECT_TRUE(cluster_->AwaitEnded(0, 1));
 }
 

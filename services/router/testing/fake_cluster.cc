@@ -10,6 +10,15 @@
 #include "services/rpc/status_map.h"
 
 namespace skein::services::testing {
+namespace {
+
+v1::RequestSpec SpecOf(const v1::SubmitRequest& submit) {
+  v1::RequestSpec spec;
+  if (!spec.ParseFromString(submit.spec())) std::abort();
+  return spec;
+}
+
+}  // namespace
 
 std::vector<int32_t> PromptOf(const v1::RequestSpec& spec) { return UnpackTokens(spec.prompt()); }
 
@@ -116,7 +125,7 @@ FakeCluster::ConnectRouter(grpc::CallbackServerContext* context) {
   stream->Open({.message =
                     [this, session](const v1::RouterMessage& message) {
                       Script script;  // it may ask this cluster
-                      if (message.has_submit()) script = script_(message.submit().spec());
+                      if (message.has_submit()) script = script_(SpecOf(message.submit()));
                       std::lock_guard<std::mutex> lock(mutex_);
                       Take(session, message, script);
                     },
@@ -168,13 +177,14 @@ void FakeCluster::Send(uint64_t router, v1::OrchestratorRouterMessage message) {
 }
 
 void FakeCluster::Plan(uint64_t router, const v1::SubmitRequest& request, const Script& script) {
-  specs_.push_back(request.spec());
-  scripts_[request.spec().id().serial()] = script;
+  const v1::RequestSpec spec = SpecOf(request);
+  specs_.push_back(spec);
+  scripts_[spec.id().serial()] = script;
   traceparent_ = request.traceparent();
   v1::OrchestratorRouterMessage message;
-  *message.mutable_update()->mutable_id() = request.spec().id();
+  *message.mutable_update()->mutable_id() = spec.id();
   v1::PlanUpdate& update = *message.mutable_update()->mutable_update();
-  update.set_epoch(request.spec().id().serial());
+  update.set_epoch(spec.id().serial());
   // As the real one does: a plan may fail later for want of a decode instance.
   if (script.plan.ok() || absl::IsUnavailable(script.plan)) {
     update.mutable_planned()->set_prefill_instance(1);

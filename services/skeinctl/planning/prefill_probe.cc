@@ -110,19 +110,19 @@ PrefillProbe::~PrefillProbe() {
 }
 
 absl::Status PrefillProbe::Run(int64_t prompt_tokens) {
-  auto spec = std::make_shared<scheduler::RequestSpec>();
-  spec->id = router_->NextIds(1);
-  spec->model = model_;
-  std::minstd_rand draw(static_cast<uint32_t>(spec->id.serial));
+  scheduler::RequestSpec spec;
+  spec.id = router_->NextIds(1);
+  spec.model = model_;
+  std::minstd_rand draw(static_cast<uint32_t>(spec.id.serial));
   for (int64_t i = 0; i < prompt_tokens; ++i) {
-    spec->prompt.push_back(kFirstToken + static_cast<int32_t>(draw() % (kLastToken - kFirstToken)));
+    spec.prompt.push_back(kFirstToken + static_cast<int32_t>(draw() % (kLastToken - kFirstToken)));
   }
-  spec->max_tokens = 1;
+  spec.max_tokens = 1;
   v1::SamplingParams sampling;
   sampling.set_top_p(1);
   sampling.set_repetition_penalty(1);
   sampling.set_top_logprobs(-1);
-  spec->sampling = sampling.SerializeAsString();
+  spec.sampling = sampling.SerializeAsString();
   auto listener = std::make_shared<EndListener>();
   router_->loop().RunAndWait([&] { router_->Submit(spec, "", listener, /*alone=*/true); });
   const absl::Status ended = listener->Await();

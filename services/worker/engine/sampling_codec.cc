@@ -64,6 +64,15 @@ engine::SamplingParams SamplingFrom(const scheduler::RequestSpec& spec) {
 }
 
 absl::Status CheckSpec(const scheduler::RequestSpec& spec, int vocab_size) {
+  if (spec.min_tokens > spec.max_tokens) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("min_tokens: ", spec.min_tokens, " is above max_tokens ", spec.max_tokens));
+  }
+  for (size_t i = 0; i < spec.stop_token_ids.size(); ++i) {
+    if (spec.stop_token_ids[i] >= 0) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("stop_token_ids[", i, "]: ", spec.stop_token_ids[i], " is not a token id"));
+  }
   for (size_t i = 0; i < spec.prompt.size(); ++i) {
     if (spec.prompt[i] >= 0 && spec.prompt[i] < vocab_size) continue;
     return absl::InvalidArgumentError(

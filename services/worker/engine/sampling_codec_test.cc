@@ -47,6 +47,15 @@ TEST(CheckSpecTest, NamesIdsOutsideTheVocabulary) {
   EXPECT_THAT(Refusal(biased), HasSubstr("logit_bias"));
 }
 
+TEST(CheckSpecTest, NamesWhatNobodyOnTheWayParses) {
+  EXPECT_EQ(Refusal([](Asked& a) { a.spec.min_tokens = 6; }),
+            "min_tokens: 6 is above max_tokens 5");
+  EXPECT_EQ(Refusal([](Asked& a) {
+              a.spec.stop_token_ids = {2, -1};
+            }),
+            "stop_token_ids[1]: -1 is not a token id");
+}
+
 TEST(CheckSpecTest, NamesSamplingParametersThatAreOutOfRange) {
   const auto edited = [](auto edit) { return Refusal([&](Asked& a) { edit(a.sampling); }); };
   EXPECT_THAT(edited([](auto& s) { s.set_temperature(-1); }), HasSubstr("sampling.temperature"));
@@ -81,7 +90,7 @@ TEST(CheckSpecTest, RefusesWhatLeavesNoTokenToSample) {
             "");
   EXPECT_EQ(Refusal([&](Asked& a) {
               all_stop(a);
-              a.spec.max_tokens = 0;
+              a.spec.min_tokens = a.spec.max_tokens = 0;
             }),
             "")
       << "nothing is sampled";

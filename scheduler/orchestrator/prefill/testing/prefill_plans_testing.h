@@ -41,10 +41,10 @@ class PrefillPoolTest : public ::testing::Test {
     return id;
   }
   Request& Submit(int64_t tokens) {
-    auto spec = std::make_shared<RequestSpec>();
+    auto spec = std::make_shared<RequestHead>();
     spec->id = {7, ++serial_};
     spec->model = "m";
-    spec->prompt.assign(static_cast<size_t>(tokens), 1);
+    spec->prompt_tokens = tokens;
     return requests_.Add(std::move(spec), 0, 100 * kSecondUs);
   }
   // The request's plan: one chunk on these instances. Returns its estimated time.
