@@ -140,6 +140,9 @@ struct AnnounceRequest {
   Epoch epoch;
   // The processes of the plan's members. Only they may write the KV.
   std::vector<Incarnation> writers = {};
+  // Nobody writes the KV: the request has the very prompt of this one, which was announced here
+  // before it, and shares its blocks.
+  std::optional<RequestId> prompt_of = std::nullopt;
 };
 
 // The request was placed elsewhere under the same epoch. The announcement is forgotten; if blocks
