@@ -151,6 +151,9 @@ struct AnnounceOf {
   Epoch epoch;
   // The processes of the plan's members. Only they may write the KV.
   std::vector<Incarnation> writers = {};
+  // Nobody writes the KV: the request has the very prompt of this one, which was announced here
+  // before it, and shares its blocks.
+  std::optional<RequestId> prompt_of = std::nullopt;
 };
 using AnnounceOrder = AnnounceOf<RequestHead>;
 using AnnounceRequest = AnnounceOf<RequestSpec>;

@@ -15,6 +15,20 @@
 #include "scheduler/vocabulary/check.h"
 
 namespace skein::scheduler {
+namespace {
+
+// The size if all are right: the first pass has no branch and becomes vector instructions.
+size_t FirstWrongTime(absl::Span<const double> queue_s) {
+  constexpr double kMax = std::numeric_limits<double>::max();
+  const auto right = [](double time_s) { return time_s >= 0 && time_s <= kMax; };
+  int64_t right_times = 0;
+  for (const double time_s : queue_s) right_times += int{time_s >= 0} & int{time_s <= kMax};
+  if (right_times == static_cast<int64_t>(queue_s.size())) return queue_s.size();
+  return static_cast<size_t>(std::find_if_not(queue_s.begin(), queue_s.end(), right) -
+                             queue_s.begin());
+}
+
+}  // namespace
 
 absl::Status CheckPlanInput(const LatencyModel& model, const Cluster& cluster,
                             absl::Span<const double> queue_s, int64_t prompt_tokens,
@@ -31,10 +45,8 @@ absl::Status CheckPlanInput(const LatencyModel& model, const Cluster& cluster,
   if (queue_s.size() != static_cast<size_t>(cluster.instances)) {
     return wrong("queue_s: ", queue_s.size(), " values for ", cluster.instances, " instances");
   }
-  for (size_t i = 0; i < queue_s.size(); ++i) {
-    if (!std::isfinite(queue_s[i]) || queue_s[i] < 0) {
-      return wrong("queue_s[", i, "]: ", queue_s[i], " is not a finite time of at least 0");
-    }
+  if (const size_t i = FirstWrongTime(queue_s); i < queue_s.size()) {
+    return wrong("queue_s[", i, "]: ", queue_s[i], " is not a finite time of at least 0");
   }
   if (prompt_tokens < 1 || prompt_tokens > kMaxPromptTokens) {
     return wrong("prompt_tokens: ", prompt_tokens, " is not in 1 ... ", kMaxPromptTokens);
@@ -139,12 +151,15 @@ std::vector<CdspPlanner::SingleChunk> CdspPlanner::Impl::SingleChunks(
   return singles_;
 }
 
-// Algorithm 1 within the instances of the single chunk, which bound the SP size.
+// Algorithm 1 within the instances of the single chunk, which bound the SP size. Groups of leading
+// nodes only are the same whatever they have grown from, so their times are found once.
 void CdspPlanner::Impl::Explore(int largest, ChunkPath* best) {
   groups_.UsePool(single_);
+  bool leading_only = false;
   for (int first = 0; first < largest; ++first) {
     group_.Clear();
-    FillTimes(first, largest, &times_[0]);
+    if (!leading_only) FillTimes(first, largest, &times_[0]);
+    leading_only = group_.specials == 0;
     search_.From(first, largest, times_[0].data(), best);
   }
 }

@@ -44,7 +44,7 @@ absl::Status CheckPlanInput(const LatencyModel& model, const Cluster& cluster,
 // gives an equal plan, whatever was planned before. `model` must outlive it.
 //
 // All methods REQUIRE what CheckPlanInput checks; otherwise the process ends. queue_s[i] is the
-// time until instance i is free, in seconds. Time is bounded for any input: O(n log n) for n
+// time until instance i is free, in seconds. Time is bounded for any input: O(n log^2 n) for n
 // instances plus at most kMaxExplored search states.
 class CdspPlanner {
  public:

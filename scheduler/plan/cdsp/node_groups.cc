@@ -1,33 +1,53 @@
 #include "scheduler/plan/cdsp/node_groups.h"
 
 #include <algorithm>
-#include <array>
-#include <numeric>
+#include <limits>
 #include <utility>
 
 #include "scheduler/vocabulary/check.h"
 
 namespace skein::scheduler {
+namespace {
 
-void Group::Clear() {
-  shares.clear();
-  size = 0;
-  ready_s = 0;
+// Batcher's odd-even merge sort (Knuth, volume 3, algorithm 5.2.2M) for any number of values.
+std::vector<std::pair<int, int>> SortingNetwork(int values) {
+  std::vector<std::pair<int, int>> comparators;
+  for (int width = 1; width < values; width *= 2) {
+    for (int step = width; step >= 1; step /= 2) {
+      for (int begin = step % width; begin + step < values; begin += 2 * step) {
+        for (int i = begin; i < std::min(begin + step, values - step); ++i) {
+          if (i / (2 * width) == (i + step) / (2 * width)) comparators.push_back({i, i + step});
+        }
+      }
+    }
+  }
+  return comparators;
 }
+
+// Leaves the smaller of each pair in `low`. Two comparisons, so that the compiler makes vector
+// instructions of them and no branch.
+void CompareAndSwap(double* low, double* high, size_t count) {
+  for (size_t i = 0; i < count; ++i) {
+    const double a = low[i];
+    const double b = high[i];
+    low[i] = b < a ? b : a;
+    high[i] = a < b ? b : a;
+  }
+}
+
+}  // namespace
 
 NodeGroups::NodeGroups(const Cluster& cluster)
     : cluster_(cluster),
-      queue_s_(static_cast<size_t>(cluster.instances)),
-      order_(static_cast<size_t>(cluster.instances)),
-      used_(static_cast<size_t>(cluster.nodes()), 0),
-      listed_(static_cast<size_t>(cluster.instances), 0) {
-  group_pool_.counts.resize(static_cast<size_t>(cluster.nodes()));
-  std::iota(order_.begin(), order_.end(), 0);
+      comparators_(SortingNetwork(std::min(cluster.node_size, cluster.instances))),
+      times_(static_cast<size_t>(cluster.node_size) * static_cast<size_t>(cluster.nodes())),
+      counts_(static_cast<size_t>(cluster.nodes()), 0) {
   for (int node = 0; node < cluster.nodes(); ++node) {
-    cluster_pool_.counts.push_back(Capacity(node));
-    keys_.push_back({.count = Capacity(node), .node = node});
+    cluster_pool_.order.push_back({0, node, Capacity(node)});
   }
-  cluster_pool_.shares.resize(keys_.size());
+  cluster_pool_.places.resize(cluster_pool_.order.size());
+  group_pool_.places.resize(cluster_pool_.order.size());
+  merged_.resize(cluster_pool_.order.size());
 }
 
 int NodeGroups::Capacity(int node) const {
@@ -35,172 +55,219 @@ int NodeGroups::Capacity(int node) const {
 }
 
 void NodeGroups::Reset(absl::Span<const double> queue_s) {
-  for (int node = 0; node < cluster_.nodes(); ++node) SortNode(node, queue_s);
-  SortCluster();
+  queue_s_ = queue_s;
+  SortWithinNodes(queue_s);
+  SortNodes();
   UseCluster();
 }
 
-// Stable: equal instances stay ordered by number. Few nodes change their order between states, so
-// the last order is tried first. Small nodes are sorted by rank, which has no unpredictable branch.
-void NodeGroups::SortNode(int node, absl::Span<const double> queue_s) {
-  const int begin = Begin(node);
-  const int count = Capacity(node);
-  int* const order = order_.data() + begin;
-  double* const times = queue_s_.data() + begin;
-  const auto take_times = [&] {
-    for (int i = 0; i < count; ++i) times[i] = queue_s[static_cast<size_t>(order[i])];
-  };
-  take_times();
-  bool sorted = true;
-  for (int i = 1; i < count; ++i) {
-    sorted &= times[i - 1] < times[i] || (times[i - 1] == times[i] && order[i - 1] < order[i]);
-  }
-  if (sorted) return;
-  if (count <= kRankedMax) return RankNode(begin, count, queue_s.data() + begin);
-  std::sort(order, order + count, [&](int a, int b) {
-    const double at = queue_s[static_cast<size_t>(a)];
-    const double bt = queue_s[static_cast<size_t>(b)];
-    return at < bt || (at == bt && a < b);
-  });
-  take_times();
-}
-
-void NodeGroups::RankNode(int begin, int count, const double* queue_s) {
-  std::array<int, kRankedMax> ranks = {};
-  for (int i = 1; i < count; ++i) {
-    for (int j = 0; j < i; ++j) {
-      const int after = queue_s[j] <= queue_s[i] ? 1 : 0;
-      ranks[static_cast<size_t>(i)] += after;
-      ranks[static_cast<size_t>(j)] += 1 - after;
+void NodeGroups::SortWithinNodes(absl::Span<const double> queue_s) {
+  const auto nodes = static_cast<size_t>(cluster_.nodes());
+  const auto node_size = static_cast<size_t>(cluster_.node_size);
+  for (size_t node = 0; node < nodes; ++node) {
+    const double* const from = queue_s.data() + node * node_size;
+    const auto count = static_cast<size_t>(Capacity(static_cast<int>(node)));
+    for (size_t i = 0; i < count; ++i) times_[i * nodes + node] = from[i];
+    for (size_t i = count; i < node_size; ++i) {
+      times_[i * nodes + node] = std::numeric_limits<double>::infinity();
     }
   }
-  for (int i = 0; i < count; ++i) {
-    const auto place = static_cast<size_t>(begin + ranks[static_cast<size_t>(i)]);
-    queue_s_[place] = queue_s[i];
-    order_[place] = begin + i;
+  for (const auto& [low, high] : comparators_) {
+    CompareAndSwap(times_.data() + static_cast<size_t>(low) * nodes,
+                   times_.data() + static_cast<size_t>(high) * nodes, nodes);
   }
 }
 
-// Most of a group's nodes are whole and already in the cluster's order.
+bool NodeGroups::Before(const Entry& a, const Entry& b) {
+  if (a.count != b.count) return a.count > b.count;
+  return a.ready_s != b.ready_s ? a.ready_s < b.ready_s : a.node < b.node;
+}
+
+// The last node alone may be smaller, and then it is the last in the order. The others are merged
+// in runs of growing length; a merge takes the smaller of two without a branch, since no processor
+// could predict it.
+void NodeGroups::SortNodes() {
+  std::vector<Entry>& order = cluster_pool_.order;
+  for (size_t node = 0; node < order.size(); ++node) {
+    const int count = Capacity(static_cast<int>(node));
+    order[node] = {ReadyOf(static_cast<int>(node), count), static_cast<int>(node), count};
+  }
+  const size_t full = order.size() - (order.back().count < cluster_.node_size ? 1 : 0);
+  merged_.back() = order.back();
+  for (size_t width = 1; width < full; width *= 2) {
+    for (size_t begin = 0; begin < full; begin += 2 * width) {
+      const Entry* low = order.data() + begin;
+      const Entry* high = order.data() + std::min(begin + width, full);
+      const Entry* const low_end = high;
+      const Entry* const high_end = order.data() + std::min(begin + 2 * width, full);
+      Entry* to = merged_.data() + begin;
+      while (low != low_end && high != high_end) {
+        const ptrdiff_t take_high = high->ready_s < low->ready_s;  // equal: the lower number
+        *to++ = low[take_high * (high - low)];
+        high += take_high;
+        low += 1 - take_high;
+      }
+      std::copy(high, high_end, std::copy(low, low_end, to));
+    }
+    order.swap(merged_);
+  }
+  cluster_pool_.full = full;
+  NotePlaces(&cluster_pool_);
+}
+
+void NodeGroups::NotePlaces(Pool* pool) const {
+  for (size_t i = 0; i < pool->order.size(); ++i) {
+    pool->places[static_cast<size_t>(pool->order[i].node)] = static_cast<int>(i);
+  }
+}
+
 void NodeGroups::UsePool(const Group& group) {
-  std::fill(group_pool_.counts.begin(), group_pool_.counts.end(), 0);
-  for (const NodeShare& share : group.shares) {
-    group_pool_.counts[static_cast<size_t>(share.node)] = share.count;
+  const std::vector<Entry>& all = cluster_pool_.order;
+  std::vector<Entry>& order = group_pool_.order;
+  order.assign(all.begin(), all.begin() + group.leading);
+  for (const NodeShare& share : group.Specials()) {
+    if (cluster_pool_.places[static_cast<size_t>(share.node)] < group.leading) continue;
+    const Entry entry{ReadyOf(share.node, share.count), share.node, share.count};
+    order.insert(std::upper_bound(order.begin(), order.end(), entry, Before), entry);
   }
-  std::vector<NodeShare>& shares = group_pool_.shares;
-  shares.clear();
-  for (const NodeShare& whole : cluster_pool_.shares) {
-    if (group_pool_.counts[static_cast<size_t>(whole.node)] == whole.count) shares.push_back(whole);
-  }
-  const auto before = [this](const NodeShare& a, const NodeShare& b) {
-    if (a.count != b.count) return a.count > b.count;
-    const double at = ReadyOf(a);
-    const double bt = ReadyOf(b);
-    return at != bt ? at < bt : a.node < b.node;
-  };
-  for (const NodeShare& share : group.shares) {
-    if (share.count == Capacity(share.node)) continue;
-    shares.insert(std::upper_bound(shares.begin(), shares.end(), share, before), share);
-  }
+  const auto smaller = [this](const Entry& entry) { return entry.count < cluster_.node_size; };
+  group_pool_.full =
+      static_cast<size_t>(std::find_if(order.begin(), order.end(), smaller) - order.begin());
+  NotePlaces(&group_pool_);
   pool_ = &group_pool_;
 }
 
-// Sorts the whole cluster, starting from the last order, like SortNode.
-void NodeGroups::SortCluster() {
-  const auto before = [](const NodeKey& a, const NodeKey& b) {
-    if (a.count != b.count) return a.count > b.count;
-    return a.ready_s != b.ready_s ? a.ready_s < b.ready_s : a.node < b.node;
-  };
-  for (NodeKey& key : keys_) key.ready_s = ReadyOf({key.node, key.count});
-  const size_t moves_max = 4 * keys_.size();  // beyond this, a full sort is cheaper
-  size_t moves = 0;
-  for (size_t i = 1; i < keys_.size() && moves <= moves_max; ++i) {
-    const NodeKey key = keys_[i];
-    size_t place = i;
-    for (; place > 0 && before(key, keys_[place - 1]); --place, ++moves) {
-      keys_[place] = keys_[place - 1];
-    }
-    keys_[place] = key;
-  }
-  if (moves > moves_max) std::sort(keys_.begin(), keys_.end(), before);
-  for (size_t i = 0; i < keys_.size(); ++i) {
-    cluster_pool_.shares[i] = {keys_[i].node, keys_[i].count};
-  }
-}
-
-int NodeGroups::BestNode(int count) const {
-  const NodeShare* best = BestFor(count);
-  return best == nullptr ? -1 : best->node;
-}
+int NodeGroups::BestNode(int count) const { return BestFor(count, {}); }
 
 void NodeGroups::Start(int node, int count, Group* group) const {
   group->Clear();
-  Add({node, count}, group);
+  AddSpecial({node, count}, group);
 }
 
-void NodeGroups::Add(NodeShare share, Group* group) const {
-  group->shares.push_back(share);
+void NodeGroups::AddSpecial(NodeShare share, Group* group) const {
+  group->special[static_cast<size_t>(group->specials++)] = share;
   group->size += share.count;
-  group->ready_s = std::max(group->ready_s, ReadyOf(share));
+  group->ready_s = std::max(group->ready_s, ReadyOf(share.node, share.count));
+}
+
+bool NodeGroups::IsSpecial(const Group& group, int node) const {
+  const auto specials = group.Specials();
+  return std::any_of(specials.begin(), specials.end(),
+                     [node](const NodeShare& share) { return share.node == node; });
+}
+
+// How many special nodes have places begin ... end - 1 in the pool's order.
+int NodeGroups::SpecialsAmong(const Group& group, int begin, int end) const {
+  const auto specials = group.Specials();
+  return static_cast<int>(
+      std::count_if(specials.begin(), specials.end(), [&](const NodeShare& share) {
+        const int place = pool_->places[static_cast<size_t>(share.node)];
+        return place >= begin && place < end;
+      }));
 }
 
 // Adds the rest of the group's own nodes; returns how many are still missing.
-int NodeGroups::Fill(int missing, Group* group) {
-  for (NodeShare& share : group->shares) {
-    const int room = pool_->counts[static_cast<size_t>(share.node)] - share.count;
-    const int taken = std::min(room, missing);
+int NodeGroups::Fill(int missing, Group* group) const {
+  for (int i = 0; i < group->specials && missing > 0; ++i) {
+    NodeShare& share = group->special[static_cast<size_t>(i)];
+    const int taken = std::min(EntryOf(share.node).count - share.count, missing);
     if (taken <= 0) continue;
     share.count += taken;
     group->size += taken;
-    group->ready_s = std::max(group->ready_s, ReadyOf(share));
+    group->ready_s = std::max(group->ready_s, ReadyOf(share.node, share.count));
     missing -= taken;
   }
   return missing;
 }
 
-// The unused node of the pool whose `count` soonest instances are free first; null if no node has
+// Adds as many of the next full nodes as fit; returns how many instances are still missing.
+int NodeGroups::TakeFullNodes(int missing, Group* group) const {
+  const auto full = static_cast<int>(pool_->full);
+  const int begin = group->leading;
+  const int wanted = missing / cluster_.node_size;
+  int end = begin;
+  for (int next = begin + wanted; end != next;) {  // special nodes on the way are not counted
+    end = next;
+    next = begin + wanted + SpecialsAmong(*group, begin, end);
+  }
+  end = std::min(end, full);
+  if (end <= begin) return missing;
+  const int taken = (end - begin - SpecialsAmong(*group, begin, end)) * cluster_.node_size;
+  group->leading = end;
+  group->size += taken;
+  group->ready_s = std::max(group->ready_s, pool_->order[static_cast<size_t>(end - 1)].ready_s);
+  return missing - taken;
+}
+
+// The unused node of the pool whose `count` soonest instances are free first; -1 if no node has
 // that many.
-const NodeShare* NodeGroups::BestFor(int count) const {
-  const NodeShare* best = nullptr;
+int NodeGroups::BestFor(int count, const Group& group) const {
+  int best = -1;
   double best_s = 0;
-  for (const NodeShare& share : pool_->shares) {
-    if (share.count < count) break;  // so do all that follow
-    if (used_[static_cast<size_t>(share.node)] != 0) continue;
-    const double ready_s = ReadyOf({share.node, count});
-    if (best == nullptr || ready_s < best_s || (ready_s == best_s && share.node < best->node)) {
-      best = &share;
-      best_s = ready_s;
-    }
+  for (auto i = static_cast<size_t>(group.leading); i < pool_->order.size(); ++i) {
+    const Entry& entry = pool_->order[i];
+    if (entry.count < count) break;  // so do all that follow
+    const double ready_s = ReadyOf(entry.node, count);
+    if (best >= 0 && (ready_s > best_s || (ready_s == best_s && entry.node > best))) continue;
+    if (IsSpecial(group, entry.node)) continue;
+    best = entry.node;
+    best_s = ready_s;
   }
   return best;
 }
 
-void NodeGroups::Extend(int size, Group* group) {
+void NodeGroups::Extend(int size, Group* group) const {
   int missing = Fill(size - group->size, group);
-  if (missing == 0) return;
-  for (const NodeShare& share : group->shares) used_[static_cast<size_t>(share.node)] = 1;
-  for (auto next = pool_->shares.cbegin(); missing > 0;) {
-    while (next != pool_->shares.cend() && used_[static_cast<size_t>(next->node)] != 0) ++next;
-    SKEIN_CHECK_MSG(next != pool_->shares.cend(), "the pool is smaller than the group asked for");
-    const NodeShare* share = missing < next->count ? BestFor(missing) : &*next;
-    const int taken = std::min(missing, share->count);
-    Add({share->node, taken}, group);
-    used_[static_cast<size_t>(share->node)] = 1;
-    missing -= taken;
+  if (missing > 0) missing = TakeFullNodes(missing, group);
+  while (missing > 0) {
+    const auto next = static_cast<size_t>(group->leading);
+    SKEIN_CHECK_MSG(next < pool_->order.size(), "the pool is smaller than the group asked for");
+    const Entry& entry = pool_->order[next];
+    if (IsSpecial(*group, entry.node)) {
+      ++group->leading;
+      continue;
+    }
+    if (missing < entry.count) return AddSpecial({BestFor(missing, *group), missing}, group);
+    ++group->leading;
+    group->size += entry.count;
+    group->ready_s = std::max(group->ready_s, entry.ready_s);
+    missing -= entry.count;
   }
-  for (const NodeShare& share : group->shares) used_[static_cast<size_t>(share.node)] = 0;
 }
 
 void NodeGroups::List(const Group& group, std::vector<int>* instances) {
-  instances->clear();
-  for (const NodeShare& share : group.shares) {
-    const int begin = Begin(share.node);
-    for (int i = begin; i < begin + share.count; ++i) {
-      listed_[static_cast<size_t>(order_[static_cast<size_t>(i)])] = 1;
-    }
+  for (int i = 0; i < group.leading; ++i) {
+    const Entry& entry = pool_->order[static_cast<size_t>(i)];
+    counts_[static_cast<size_t>(entry.node)] = entry.count;
   }
-  for (int i = 0; i < cluster_.instances; ++i) {
-    if (std::exchange(listed_[static_cast<size_t>(i)], uint8_t{0}) != 0) instances->push_back(i);
+  for (const NodeShare& share : group.Specials()) {
+    counts_[static_cast<size_t>(share.node)] = share.count;
+  }
+  instances->clear();
+  for (int node = 0; node < cluster_.nodes(); ++node) {
+    const int count = std::exchange(counts_[static_cast<size_t>(node)], 0);
+    if (count == 0) continue;
+    if (count < Capacity(node)) {
+      ListSoonest({node, count}, instances);
+      continue;
+    }
+    for (int i = Begin(node); i < Begin(node) + count; ++i) instances->push_back(i);
+  }
+}
+
+// Of instances that are free at the same time, those with the lower numbers.
+void NodeGroups::ListSoonest(NodeShare share, std::vector<int>* instances) const {
+  const double last_s = ReadyOf(share.node, share.count);
+  const int begin = Begin(share.node);
+  const auto times =
+      queue_s_.subspan(static_cast<size_t>(begin), static_cast<size_t>(Capacity(share.node)));
+  const auto sooner = std::count_if(times.begin(), times.end(),
+                                    [last_s](double queue_s) { return queue_s < last_s; });
+  auto equal_left = share.count - static_cast<int>(sooner);
+  for (size_t i = 0; i < times.size(); ++i) {
+    if (times[i] < last_s || (times[i] == last_s && equal_left-- > 0)) {
+      instances->push_back(begin + static_cast<int>(i));
+    }
   }
 }
 

@@ -1,12 +1,19 @@
 // Groups of instances for a given cluster state, by the extension rules of Tetris section 5.1:
 // first the instances of earlier chunks, then the rest of their nodes, then whole nodes with the
 // shortest queues, then the node whose missing instances are free first. Part of CdspPlanner.
+//
+// A group names no instances until it is listed. Nodes are taken whole in one order, so that a
+// group is a number of leading nodes of that order, and the few nodes that were taken otherwise:
+// extending it costs the same at 8 and at 1,024 instances.
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "absl/types/span.h"
+#include "scheduler/plan/cdsp/chunk_path.h"
 #include "scheduler/plan/plan.h"
 
 namespace skein::scheduler {
@@ -17,29 +24,36 @@ struct NodeShare {
   int count = 0;
 };
 
-// Shares of different nodes. A longer group of the same chain contains the shorter one.
+// Belongs to the pool from which it was grown. A longer group of the same chain contains the
+// shorter one.
 struct Group {
-  std::vector<NodeShare> shares;
+  int leading = 0;                                 // nodes of the pool's order, all of them whole
+  std::array<NodeShare, kMaxSpSizes + 1> special;  // other nodes; may lie among the leading ones
+  int specials = 0;
   int size = 0;
   double ready_s = 0;  // when all its instances are free
 
-  void Clear();
+  void Clear() { leading = specials = size = 0, ready_s = 0; }
+  absl::Span<const NodeShare> Specials() const {
+    return absl::MakeConstSpan(special).first(static_cast<size_t>(specials));
+  }
 };
 
-// Instances by node, and within a node by queue time (equal ones by number). One per planner;
-// reuses its memory.
+// The queue times of all instances, sorted within each node, and the order of the nodes. One per
+// planner; reuses its memory.
 class NodeGroups {
  public:
   explicit NodeGroups(const Cluster& cluster);
   NodeGroups(const NodeGroups&) = delete;  // pool_ points into it
   NodeGroups& operator=(const NodeGroups&) = delete;
 
-  // Loads a new state; the pool becomes the whole cluster.
+  // Loads a new state; the pool becomes the whole cluster. queue_s must live until the last call of
+  // List for this state.
   void Reset(absl::Span<const double> queue_s);
 
-  // Groups are taken from a pool: the whole cluster, or a copy of one group.
+  // Groups are taken from a pool: the whole cluster, or a copy of one of its groups.
   void UseCluster() { pool_ = &cluster_pool_; }
-  void UsePool(const Group& group);
+  void UsePool(const Group& group);  // REQUIRES a group of the cluster
 
   // The node of the pool whose `count` soonest instances are free first; -1 if no node has that
   // many.
@@ -47,48 +61,59 @@ class NodeGroups {
   // Sets *group to the `count` soonest instances of a node of the pool that has that many.
   void Start(int node, int count, Group* group) const;
 
-  // Grows *group to `size` instances of the pool. REQUIRES the pool has that many and *group is
-  // empty or part of the pool.
-  void Extend(int size, Group* group);
+  // Grows *group to `size` instances of the pool, at most kMaxSpSizes times. REQUIRES the pool has
+  // that many and *group is empty or was grown from it.
+  void Extend(int size, Group* group) const;
 
-  // The instances of a group, ascending.
+  // The instances of a group of the pool, ascending.
   void List(const Group& group, std::vector<int>* instances);
 
  private:
-  struct Pool {
-    std::vector<NodeShare> shares;  // largest first, among equals the soonest ready
-    std::vector<int> counts;        // [nodes]
-  };
-
-  static constexpr int kRankedMax = 16;  // instances per node
-
-  struct NodeKey {
-    int count = 0;
-    double ready_s = 0;  // when the whole node is free
+  struct Entry {
+    double ready_s = 0;  // when the last of its `count` instances is free
     int node = 0;
+    int count = 0;
   };
+
+  // Largest nodes first, among equals the soonest ready, then by number.
+  struct Pool {
+    std::vector<Entry> order;
+    size_t full = 0;          // leading entries of node_size instances
+    std::vector<int> places;  // [nodes], in `order`; of nodes of the pool
+  };
+
+  static bool Before(const Entry& a, const Entry& b);
 
   int Begin(int node) const { return node * cluster_.node_size; }
   int Capacity(int node) const;
-  double ReadyOf(const NodeShare& share) const {
-    return queue_s_[static_cast<size_t>(Begin(share.node) + share.count - 1)];
+  double ReadyOf(int node, int count) const {
+    return times_[static_cast<size_t>((count - 1) * cluster_.nodes() + node)];
   }
-  void SortNode(int node, absl::Span<const double> queue_s);
-  void RankNode(int begin, int count, const double* queue_s);
-  void SortCluster();
-  void Add(NodeShare share, Group* group) const;
-  int Fill(int missing, Group* group);
-  const NodeShare* BestFor(int count) const;
+  const Entry& EntryOf(int node) const {
+    return pool_->order[static_cast<size_t>(pool_->places[static_cast<size_t>(node)])];
+  }
+  void SortWithinNodes(absl::Span<const double> queue_s);
+  void SortNodes();
+  void NotePlaces(Pool* pool) const;
+  bool IsSpecial(const Group& group, int node) const;
+  int SpecialsAmong(const Group& group, int begin, int end) const;
+  int Fill(int missing, Group* group) const;
+  int TakeFullNodes(int missing, Group* group) const;
+  void AddSpecial(NodeShare share, Group* group) const;
+  int BestFor(int count, const Group& group) const;
+  void ListSoonest(NodeShare share, std::vector<int>* instances) const;
 
   Cluster cluster_;
-  std::vector<double> queue_s_;  // [instances], node by node, ascending within each
-  std::vector<int> order_;       // [instances], the instance of each queue_s_
+  absl::Span<const double> queue_s_;
+  std::vector<std::pair<int, int>> comparators_;  // of a sorting network for node_size values
+  // [node_size, nodes]: row i has the time at which i + 1 instances of each node are free;
+  // infinity where a node is smaller. Rows by rank, so that all nodes are sorted side by side.
+  std::vector<double> times_;
   Pool cluster_pool_;
   Pool group_pool_;
   const Pool* pool_ = &cluster_pool_;
-  std::vector<NodeKey> keys_;    // [nodes], in the order of cluster_pool_.shares
-  std::vector<uint8_t> used_;    // [nodes], of the group being extended
-  std::vector<uint8_t> listed_;  // [instances]
+  std::vector<Entry> merged_;  // scratch of SortNodes
+  std::vector<int> counts_;    // [nodes], scratch: zero between calls
 };
 
 }  // namespace skein::scheduler

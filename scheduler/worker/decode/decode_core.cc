@@ -81,6 +81,7 @@ void DecodeCore::Impl::TakeOutcomes() {
 }
 
 void DecodeCore::Impl::Run(Sequence& sequence, KvIn::Result result) {
+  ShareWithAll(sequence, result);
   sequences_.Run(sequence, std::move(result.prompt_logprobs), result.times);
   membership_.ReportSoon();
   if (!result.has_token) return End(sequence, FinishReason::kLength, absl::OkStatus());
@@ -279,6 +280,7 @@ void DecodeCore::Impl::End(Sequence& sequence, FinishReason reason, const absl::
   sequences_.End(sequence, reason, status);
   if (!status.ok() || !unattached) TellEnd(sequence, reason, status);
   Release(sequence);
+  EndSharers(sequence.id());
 }
 
 void DecodeCore::Impl::TellEnd(Sequence& sequence, FinishReason reason,
@@ -307,7 +309,7 @@ void DecodeCore::Impl::EndAll(const absl::Status& status) {
 void DecodeCore::Impl::Release(const Sequence& sequence) {
   const RequestId id = sequence.id();
   if (batch_.InFlight(id)) return;
-  if (!sequence.output->empty()) effects_.push_back(ReleaseSequence{id, sequence.epoch});
+  if (sequence.committed) effects_.push_back(ReleaseSequence{id, sequence.epoch});
   batch_.Remove(id);
   block_order_.Remove(id);
   kv_in_.Release(id, Listening());

@@ -11,6 +11,17 @@
 // depends on the seed, the token's index and the tokens before alone. Which one is preempted, and
 // why everyone gets on: scheduler/worker/decode/block_order.h.
 //
+// Sharing. The choices of an answer with n > 1 are requests of their own: each has its seed,
+// stream, epochs, end and preemption, and may be cancelled or planned anew without the others. The
+// first one is prefilled. The others are announced after it with `prompt_of`, and have no writer.
+// When the first one's KV is whole, they enter with it: their tables begin with its blocks, up to
+// the one with the prompt's last token. From there on each has blocks of its own, and its first
+// step computes those last tokens of the prompt again, at most one block of them, in the mixed
+// batch. So nobody writes to a shared block, no engine has to copy one, and each choice samples its
+// own first token. A preempted sequence gives its references up and later computes everything anew.
+// A request that cannot share, because there is no room, or the first one has ended or runs
+// already, ends with UNAVAILABLE; then it is planned as one without `prompt_of`.
+//
 // An announcement names the processes that may write a request's KV. It takes no blocks; the first
 // OpenTransfer allocates the blocks of the prompt and of the first token after it, or none, and
 // leaves some free for the growth of the sequences here. Announcements and OpenTransfers

@@ -62,7 +62,8 @@ class DecodeCore::Impl {
   void Refuse(const OpenTransferCalled& grant, const absl::Status& status);
   void HoldOrRefuse(const OpenTransferCalled& grant, TimeUs until_us, const absl::Status& status);
   absl::Status CanEverFit(const RequestSpec& spec) const;
-  absl::Status MayOpen(const Announcements::Announced& announced) const;
+  absl::Status MayOpen(const Announcements::Announced& announced, int64_t blocks) const;
+  Sequence& Enter(RequestId id);
   absl::Status TakeBlocks(RequestId id);
   KvIn::Gone WhyGone(RequestId id, Epoch epoch) const;
 
@@ -72,6 +73,14 @@ class DecodeCore::Impl {
   void TakeOutcomes();  // of KvIn
   void Run(Sequence& sequence, KvIn::Result result);
   void StartStep();
+
+  // Requests that share another one's prompt: decode_sharing.cc.
+  void AwaitPrompt(RequestId id, RequestId from);
+  void ShareWithAll(const Sequence& from, const KvIn::Result& result);
+  absl::Status Share(RequestId id, const Sequence& from, const KvIn::Result& result);
+  absl::Status MayShare(const Announcements::Announced& announced, const Sequence& from) const;
+  int64_t SharedBlocks(const RequestSpec& spec) const;
+  void EndSharers(RequestId from);
 
   // Blocks of sequences that run: decode_blocks.cc.
   int64_t Headroom() const;

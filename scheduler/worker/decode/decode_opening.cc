@@ -36,6 +36,7 @@ void DecodeCore::Impl::On(const AnnounceCalled& event) {
   announcements_.Add(request, event.checked,
                      now_ + (budget > 0 ? budget : config_.request_deadline_us));
   membership_.Holds({.id = id, .epoch = request.epoch, .opened = false});
+  if (request.prompt_of.has_value()) AwaitPrompt(id, *request.prompt_of);
 }
 
 // Ends an older epoch of the request, wherever it stands.
@@ -66,6 +67,7 @@ void DecodeCore::Impl::EndAnnounced(RequestId id, FinishReason reason, const abs
   tombstones_.Put(id, epoch, false);
   membership_.Ended({.id = id, .epoch = epoch, .reason = reason, .status = status});
   touched_.push_back(id);
+  EndSharers(id);
 }
 
 void DecodeCore::Impl::On(const WithdrawCalled& event) {
@@ -74,6 +76,7 @@ void DecodeCore::Impl::On(const WithdrawCalled& event) {
   if (announcements_.Has(request.id, request.epoch)) {
     announcements_.Take(request.id);
     membership_.Gone(request.id, request.epoch);
+    EndSharers(request.id);
   } else if (Sequence* sequence = sequences_.Find(request.id, request.epoch)) {
     End(*sequence, FinishReason::kError, absl::UnavailableError("placed elsewhere"));
   }
@@ -95,8 +98,9 @@ absl::Status DecodeCore::Impl::CanEverFit(const RequestSpec& spec) const {
       total * TokensPerBlock(config_.membership.identity.shape), " tokens"));
 }
 
-// RESOURCE_EXHAUSTED: another instance may take it.
-absl::Status DecodeCore::Impl::MayOpen(const Announcements::Announced& announced) const {
+// It takes so many blocks. RESOURCE_EXHAUSTED: another instance may take it.
+absl::Status DecodeCore::Impl::MayOpen(const Announcements::Announced& announced,
+                                       int64_t blocks) const {
   const RequestSpec& spec = *announced.spec;
   if (!announced.checked.ok()) return announced.checked;
   if (!steps_.engine().ok()) return absl::ResourceExhaustedError("the engine has failed");
@@ -106,9 +110,7 @@ absl::Status DecodeCore::Impl::MayOpen(const Announcements::Announced& announced
   if (SomeWaitForBlocks()) {
     return absl::ResourceExhaustedError("KV blocks: sequences that are here wait for them");
   }
-  if (absl::Status status = HasRoom(kv_in_.BlocksFor(OpeningTokens(spec))); !status.ok()) {
-    return status;
-  }
+  if (absl::Status status = HasRoom(blocks); !status.ok()) return status;
   if (sequences_.CountLive() >= config_.max_requests) {
     return absl::ResourceExhaustedError(
         absl::StrCat("request limit reached (max_requests=", config_.max_requests, ")"));
@@ -120,17 +122,23 @@ absl::Status DecodeCore::Impl::MayOpen(const Announcements::Announced& announced
 // from here on. REQUIRES: it is announced, and no older epoch of it has blocks.
 absl::Status DecodeCore::Impl::TakeBlocks(RequestId id) {
   const Announcements::Announced& announced = *announcements_.Find(id);
-  if (absl::Status status = MayOpen(announced); !status.ok()) return status;
+  const int64_t blocks = kv_in_.BlocksFor(OpeningTokens(*announced.spec));
+  if (absl::Status status = MayOpen(announced, blocks); !status.ok()) return status;
   const std::vector<Incarnation> writers(announced.writers.begin(), announced.writers.end());
   absl::Status status = kv_in_.Reserve(announced.spec, announced.epoch, writers, Listening());
-  if (!status.ok()) return status;
+  if (status.ok()) Enter(id);
+  return status;
+}
+
+// An announced request has blocks now: it becomes a sequence, receiving.
+DecodeSequence& DecodeCore::Impl::Enter(RequestId id) {
+  const Announcements::Announced announced = announcements_.Take(id);
   if (sequences_.Find(id) != nullptr) sequences_.Erase(id);  // an older epoch, for its router only
-  const Sequence& sequence =
+  Sequence& sequence =
       sequences_.Add(announced.spec, announced.epoch, now_, Listening() + config_.attach_lease_us);
   effects_.push_back(TellOpened{{membership_.instance(), id, sequence.epoch}});
   membership_.Holds({.id = id, .epoch = sequence.epoch, .opened = true});
-  announcements_.Take(id);
-  return absl::OkStatus();
+  return sequence;
 }
 
 void DecodeCore::Impl::Refuse(const OpenTransferCalled& grant, const absl::Status& status) {

@@ -33,6 +33,7 @@ class Announcements {
     Epoch epoch;
     absl::Status checked;           // not OK: the answer to its OpenTransfers
     std::set<Incarnation> writers;  // may be granted the blocks
+    std::optional<RequestId> prompt_of;
   };
 
   // ---- announced requests ----
@@ -51,12 +52,21 @@ class Announcements {
     announced.epoch = request.epoch;
     announced.checked = checked;
     announced.writers.insert(request.writers.begin(), request.writers.end());
+    Unlink(request.spec->id, announced);
+    announced.prompt_of = request.prompt_of;
+    if (announced.prompt_of.has_value()) sharers_[*announced.prompt_of].insert(request.spec->id);
     ends_.Set(request.spec->id, end_us);
   }
   // REQUIRES: Find(id).
   Announced Take(RequestId id) {
     ends_.Remove(id);
+    Unlink(id, announced_.at(id));
     return std::move(announced_.extract(id).mapped());
+  }
+  // The announced requests that share this one's prompt.
+  std::set<RequestId> SharersOf(RequestId id) const {
+    const auto it = sharers_.find(id);
+    return it == sharers_.end() ? std::set<RequestId>() : it->second;
   }
   std::optional<RequestId> TakeOver(TimeUs now) { return ends_.TakeDue(now); }
   const std::map<RequestId, Announced>& all() const { return announced_; }
@@ -95,6 +105,10 @@ class Announcements {
         return absl::InternalError(
             absl::StrCat("Announcements: ", ToString(id), " is announced without an end"));
       }
+      if (announced.prompt_of.has_value() && SharersOf(*announced.prompt_of).count(id) == 0) {
+        return absl::InternalError(
+            absl::StrCat("Announcements: ", ToString(id), " is not among the sharers"));
+      }
     }
     for (const auto& [id, grants] : held_) {
       for (const auto& [number, grant] : grants) {
@@ -107,7 +121,15 @@ class Announcements {
   }
 
  private:
+  void Unlink(RequestId id, const Announced& announced) {
+    if (!announced.prompt_of.has_value()) return;
+    const auto it = sharers_.find(*announced.prompt_of);
+    it->second.erase(id);
+    if (it->second.empty()) sharers_.erase(it);
+  }
+
   std::map<RequestId, Announced> announced_;
+  std::map<RequestId, std::set<RequestId>> sharers_;  // of announced ones, by prompt_of
   TimerQueue<RequestId> ends_;
   std::map<RequestId, std::map<uint64_t, OpenTransferCalled>> held_;
   TimerQueue<std::pair<RequestId, uint64_t>> until_;

@@ -83,6 +83,21 @@ absl::Status KvIn::Resume(const SpecPtr& spec, Epoch epoch, int64_t tokens) {
   return status;
 }
 
+absl::Status KvIn::Share(RequestId from, int64_t shared, const SpecPtr& spec, Epoch epoch) {
+  SKEIN_CHECK(!Has(spec->id));
+  const Entry& source = entries_.at(from);
+  SKEIN_CHECK(source.phase == Phase::kWhole);
+  const absl::StatusOr<BlockTable> own = pool_.Allocate(BlocksFor(OpeningTokens(*spec)) - shared);
+  if (!own.ok()) return own.status();
+  std::vector<BlockId> blocks(source.blocks->begin(), source.blocks->begin() + shared);
+  pool_.Share(blocks);
+  blocks.insert(blocks.end(), (*own)->begin(), (*own)->end());
+  Entry entry{.spec = spec, .epoch = epoch, .phase = Phase::kWhole};
+  entry.blocks = std::make_shared<const std::vector<BlockId>>(std::move(blocks));
+  entries_.emplace(spec->id, std::move(entry));
+  return absl::OkStatus();
+}
+
 void KvIn::AddWriters(RequestId id, const std::vector<Incarnation>& writers) {
   entries_.at(id).named.insert(writers.begin(), writers.end());
 }
@@ -354,6 +369,25 @@ const char* KvIn::StateOf(RequestId id) const {
   return kNames[static_cast<size_t>(entries_.at(id).phase)];
 }
 
+BlockCounts KvIn::CountBlocks() const {
+  std::map<BlockId, int> tables;
+  std::set<BlockId> quarantined;
+  for (const auto& [id, entry] : entries_) {
+    for (const BlockId block : *entry.blocks) ++tables[block];
+  }
+  for (const auto& [attempt, quarantine] : quarantines_) {
+    for (const BlockId block : *quarantine.blocks) {
+      if (tables.count(block) == 0) quarantined.insert(block);
+    }
+  }
+  BlockCounts counts;
+  counts.quarantined = static_cast<int64_t>(quarantined.size());
+  counts.held = static_cast<int64_t>(tables.size()) + counts.quarantined;
+  counts.shared = std::count_if(tables.begin(), tables.end(),
+                                [](const auto& block) { return block.second > 1; });
+  return counts;
+}
+
 absl::Status KvIn::CheckInvariants() const {
   if (absl::Status status = pool_.CheckInvariants(); !status.ok()) return status;
   if (buffers_.has_value()) {
@@ -362,10 +396,8 @@ absl::Status KvIn::CheckInvariants() const {
   const auto violated = [](int number, const auto&... what) {
     return absl::InternalError(absl::StrCat("KvIn ", number, ": ", what...));
   };
-  int64_t held = 0;
   Counts counts;
   for (const auto& [id, entry] : entries_) {
-    held += static_cast<int64_t>(entry.blocks->size());
     counts.reserved += entry.phase == Phase::kReserved;
     counts.granted += entry.phase == Phase::kGranted;
     if (entry.Coming() != (leases_.Of(id) != kNever)) {
@@ -376,19 +408,20 @@ absl::Status KvIn::CheckInvariants() const {
     return violated(3, counts.reserved, " reserved, ", counts.granted, " granted; counted ",
                     counts_.reserved, ", ", counts_.granted);
   }
-  int64_t quarantined = 0;
   for (const auto& [attempt, quarantine] : quarantines_) {
-    quarantined += static_cast<int64_t>(quarantine.blocks->size());
     if (quarantine.writers.empty() && quarantine.copies == 0) {
       return violated(2, ToString(attempt.first), " is quarantined for nobody");
     }
   }
-  if (quarantined != pool_.Counts().quarantined) {
-    return violated(2, quarantined, " blocks quarantined, ", pool_.Counts().quarantined,
+  const BlockCounts counted = CountBlocks();
+  const BlockCounts pool = pool_.Counts();
+  if (counted.quarantined != pool.quarantined) {
+    return violated(2, counted.quarantined, " blocks quarantined, ", pool.quarantined,
                     " in the pool");
   }
-  if (held + quarantined != pool_.Counts().held) {
-    return violated(1, held + quarantined, " blocks in tables, ", pool_.Counts().held, " held");
+  if (counted.held != pool.held || counted.shared != pool.shared) {
+    return violated(1, counted.held, " blocks in tables, ", counted.shared, " of them shared; ",
+                    pool.held, " held, ", pool.shared, " shared");
   }
   return absl::OkStatus();
 }

@@ -13,6 +13,9 @@
 // changed. A sequence whose KV is whole may be released and come back later: Resume takes other
 // blocks for it, to which no writer was ever granted.
 //
+// Sharing. A sequence may be given the blocks of another one's prompt. Each has a reference to
+// them, and neither writes to them; they are free when both were released.
+//
 // Quarantine. Blocks that are released while a writer may still put into them are not free before
 // it has said that it stopped, or its lease + grace is over. With staging buffers a writer reaches
 // no block, and they wait only for the copies under way.
@@ -26,9 +29,10 @@
 // writers.
 //
 // Invariants, by number (CheckInvariants names them):
-//   1. The blocks held in the pool are those of the tables and of the quarantine.
-//   2. The blocks quarantined in the pool are those of the quarantine; each waits for a writer or
-//      for a copy.
+//   1. The blocks held in the pool are those of the tables and of the quarantine; those shared, of
+//      several tables.
+//   2. The blocks quarantined in the pool are those of the quarantine that no table has; each
+//      quarantine waits for a writer or for a copy.
 //   3. A sequence whose KV is coming has a time at which its silence ends it.
 //   4. The parts' own: the pool's, the queue's for staging buffers.
 #pragma once
@@ -116,6 +120,11 @@ class KvIn {
   // Blocks for so many tokens of a sequence whose KV was whole and was released; a step writes them
   // anew. RESOURCE_EXHAUSTED: too few are free. REQUIRES: !Has(spec->id).
   absl::Status Resume(const SpecPtr& spec, Epoch epoch, int64_t tokens);
+  // Blocks for the opening tokens of a sequence with the prompt of `from`: its first `shared`
+  // blocks are from's, which none of the two writes any more; the others are new, and a step writes
+  // them. RESOURCE_EXHAUSTED: too few are free. REQUIRES: from's KV is whole; `shared` are fewer
+  // than the prompt's; !Has(spec->id).
+  absl::Status Share(RequestId from, int64_t shared, const SpecPtr& spec, Epoch epoch);
   bool Has(RequestId id) const { return entries_.count(id) > 0; }
   // REQUIRES: Has(id).
   const BlockTable& TableOf(RequestId id) const { return entries_.at(id).blocks; }
@@ -198,6 +207,7 @@ class KvIn {
   Gone WhyGone(RequestId id, Epoch epoch) const;
   void SetPhase(Entry& entry, Phase phase);
   absl::Status ExtendTo(Entry& entry, int64_t blocks);
+  BlockCounts CountBlocks() const;  // anew, from tables and quarantines
   OpenTransferReply Grant(const OpenTransferRequest& request, TimeUs now);
   absl::Status Renew(const RenewRequest& request, TimeUs now);
   absl::Status Commit(const CommitRequest& request, TimeUs now);
