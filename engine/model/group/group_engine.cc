@@ -8,7 +8,6 @@
 #include "engine/model/forward/device_done.h"
 #include "engine/model/forward/step_check.h"
 #include "engine/model/group/agreement.h"
-#include "engine/model/group/group_weights.h"
 #include "engine/model/ring/ring_check.h"
 
 namespace skein::engine {
@@ -172,12 +171,17 @@ absl::Status GroupEngine::StepTogether(const GroupPart& part,
   return RunTogether(part, *layout, sequences, layer_done, *results);
 }
 
+WeightSource& GroupEngine::WeightsFor(const ShardLayout& layout) {
+  const std::tuple key(layout.mode.sp, layout.mode.tp, layout.rank);
+  return slices_.try_emplace(key, loaded_->weights, layout, loaded_->config.head_dim).first->second;
+}
+
 absl::Status GroupEngine::RunTogether(const GroupPart& part, const ShardLayout& layout,
                                       std::span<const SequenceStep> sequences,
                                       const std::function<void(int layer)>& layer_done,
                                       std::vector<SequenceResult>& results) {
   FillBatch(sequences, results, &batch_, &logit_uses_);
-  GroupForward forward(loaded_.get(), &buffers_, part, layout);
+  GroupForward forward(loaded_.get(), &buffers_, &WeightsFor(layout), part, layout);
   DeviceDone done(loaded_->device.get());
   absl::Status ran = forward.RunLayers(batch_, done.Behind(layer_done));
   if (ran.ok()) ran = done.status();

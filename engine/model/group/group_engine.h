@@ -5,10 +5,12 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -17,6 +19,7 @@
 #include "engine/engine.h"
 #include "engine/model/forward/step_rows.h"
 #include "engine/model/group/group_forward.h"
+#include "engine/model/group/group_weights.h"
 #include "engine/model/model_engine.h"
 #include "engine/ops/ops.h"
 #include "engine/sampling/samplers.h"
@@ -73,8 +76,11 @@ class GroupEngine final : public Engine {
                            const std::function<void(int layer)>& layer_done,
                            std::vector<SequenceResult>& results);
 
+  WeightSource& WeightsFor(const ShardLayout& layout);
+
   std::shared_ptr<LoadedModel> loaded_;
   std::unique_ptr<Engine> alone_;
+  std::map<std::tuple<int, int, int>, SlicedWeights> slices_;  // by (sp, tp, rank); made once
   GroupBuffers buffers_;
   int ranks_max_;
   EngineSpec group_spec_;  // spec with the group's max_positions
