@@ -46,6 +46,13 @@ class ModelEngine final : public Engine {
     return done.End(Run(sequences, layer_done, &done, *results));
   }
 
+  absl::Status StepTogether(const GroupPart& /*part*/, std::span<const SequenceStep> /*sequences*/,
+                            const std::function<void(int layer)>& /*layer_done*/,
+                            std::vector<SequenceResult>* /*results*/) override {
+    return absl::InvalidArgumentError(
+        "mode: this engine has no buffers for steps of a group (GroupEngine has)");
+  }
+
  private:
   absl::Status Run(std::span<const SequenceStep> sequences,
                    const std::function<void(int layer)>& layer_done, DeviceDone* done,

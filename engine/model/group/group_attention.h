@@ -16,9 +16,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "engine/model/forward/run_state.h"
-#include "engine/model/group/group_part.h"
 #include "engine/model/layers/layer_loop.h"
 #include "engine/model/layers/local_feed_forward.h"
+#include "engine/parallel/group_part.h"
 #include "engine/parallel/shard_layout.h"
 
 namespace skein::engine {

@@ -15,9 +15,9 @@
 #include "engine/model/forward/forward.h"
 #include "engine/model/forward/run_state.h"
 #include "engine/model/group/group_attention.h"
-#include "engine/model/group/group_part.h"
 #include "engine/model/layers/weight_source.h"
 #include "engine/model/loaded_model.h"
+#include "engine/parallel/group_part.h"
 #include "engine/parallel/shard_layout.h"
 
 namespace skein::engine {
