@@ -1,10 +1,11 @@
 // Engine: runs one step (forward pass and sampling) of a ragged batch on one device.
 // Implementations: model (a checkpoint on a Device through Ops) and emulated (content tags in its
-// KV; its steps take a profile's time). One thread calls Step; Spec and KvRegions are immutable and
+// KV; its steps take a profile's time). One thread runs steps; Spec and KvRegions are immutable and
 // may be read from any thread.
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <span>
@@ -14,6 +15,7 @@
 #include "absl/status/status.h"
 #include "engine/comm/communicator.h"
 #include "engine/kv/kv_spec.h"
+#include "engine/parallel/group_part.h"
 #include "engine/sampling/sampling_params.h"
 #include "scheduler/vocabulary/token_span.h"
 
@@ -83,6 +85,14 @@ struct SequenceStep {
   // sampling->top_logprobs asks.
   std::span<const int32_t> next_tokens;
 
+  // What an engine's owner has checked before, so that no step need do so again.
+  struct Checked {
+    bool prompt_and_sampling = false;
+    size_t blocks = 0;  // the first of block_table
+    size_t output = 0;  // the first of output
+  };
+  Checked checked;
+
   bool want_logits = false;  // copy the raw logits of the last token into SequenceResult::logits
 };
 
@@ -131,6 +141,23 @@ class Engine {
   virtual absl::Status Step(std::span<const SequenceStep> sequences,
                             const std::function<void(int layer)>& layer_done,
                             std::vector<SequenceResult>* results) = 0;
+
+  // A step of all ranks of part.all together, which may follow and precede any other: every rank is
+  // given the same sequences (block tables are its own), all of layout tp = P, and the same mode
+  // and deadline. Results are the same bits on every rank. A sequence's steps may change the mode
+  // freely: all modes of as many ranks share its KV.
+  //
+  // A sequence that one rank refuses is refused at all. INVALID_ARGUMENT: as Step, or a mode that
+  // this engine cannot run in; nothing was run or sent. FAILED_PRECONDITION, at every rank: they
+  // were not given the same step of the same model (rows, what is wanted of them, seeds; penalties
+  // and such are taken on trust); nothing was run. UNAVAILABLE, DEADLINE_EXCEEDED: a collective
+  // failed. The step then counts as failed at every rank, whatever the others saw; its
+  // communicators are broken (aborted, so that nobody waits for the deadline) and the KV of its own
+  // tokens is undefined, but earlier KV is untouched and the engine stays usable: the same step may
+  // run again, in other company.
+  virtual absl::Status StepTogether(const GroupPart& part, std::span<const SequenceStep> sequences,
+                                    const std::function<void(int layer)>& layer_done,
+                                    std::vector<SequenceResult>* results) = 0;
 };
 
 }  // namespace skein::engine

@@ -6,9 +6,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/emulated/emulated_sampling.h"
+#include "engine/emulated/group_run.h"
 #include "engine/emulated/pace.h"
 #include "engine/emulated/ring_run.h"
 #include "engine/emulated/tagged_memory.h"
+#include "engine/emulated/tagged_sequence.h"
 #include "engine/emulated/tags.h"
 #include "engine/model/forward/step_check.h"
 
@@ -81,29 +83,8 @@ EmulatedEngine::~EmulatedEngine() {
   }
 }
 
-uint64_t EmulatedEngine::LinkBefore(const SequenceStep& sequence) const {
-  if (sequence.position == 0) return kChainStart;
-  const int64_t before = sequence.position - 1;
-  const int32_t block = sequence.block_table[before / spec_.kv.block_tokens];
-  return TaggedMemory(&spec_.kv, regions_).Words(0, block, before % spec_.kv.block_tokens, 0, 0)[0];
-}
-
-std::vector<uint64_t> EmulatedEngine::DigestsOf(const SequenceStep& sequence) const {
-  const TaggedMemory memory(&spec_.kv, regions_);
-  const int64_t end = sequence.position + static_cast<int64_t>(sequence.tokens.size());
-  std::vector<uint64_t> digests;
-  digests.reserve(sequence.tokens.size());
-  uint64_t digest = 0;
-  for (int64_t position = 0; position < end; ++position) {
-    digest = memory.FoldFrom(digest, sequence.block_table[position / spec_.kv.block_tokens],
-                             position % spec_.kv.block_tokens);
-    if (position >= sequence.position) digests.push_back(digest);
-  }
-  return digests;
-}
-
-double EmulatedEngine::SecondsOf(std::span<const SequenceStep> sequences,
-                                 std::span<const SequenceResult> results) const {
+double StepSeconds(const EmulatedTimes& times, int members, std::span<const SequenceStep> sequences,
+                   std::span<const SequenceResult> results) {
   double seconds = 0;
   bool decodes = false;
   for (size_t i = 0; i < sequences.size(); ++i) {
@@ -111,13 +92,13 @@ double EmulatedEngine::SecondsOf(std::span<const SequenceStep> sequences,
     if (!results[i].status.ok()) continue;
     if (BehindPrompt(sequence)) {
       decodes = true;
-      seconds += times_.decode_sequence_s;
-    } else if (times_.prefill_s != nullptr) {
+      seconds += times.decode_sequence_s;
+    } else if (times.prefill_s != nullptr) {
       seconds +=
-          times_.prefill_s(1, sequence.position, static_cast<int64_t>(sequence.tokens.size()));
+          times.prefill_s(members, sequence.position, static_cast<int64_t>(sequence.tokens.size()));
     }
   }
-  return seconds + (decodes ? times_.decode_step_s : 0);
+  return seconds + (decodes ? times.decode_step_s : 0);
 }
 
 absl::Status EmulatedEngine::Step(std::span<const SequenceStep> sequences,
@@ -131,30 +112,22 @@ absl::Status EmulatedEngine::Step(std::span<const SequenceStep> sequences,
   return run.Run(layer_done, &results->front());
 }
 
-void EmulatedEngine::Write(const SequenceStep& sequence, int layer,
-                           std::span<const uint64_t> links) const {
-  const TaggedMemory memory(&spec_.kv, regions_);
-  int64_t position = sequence.position;
-  for (const uint64_t link : links) {
-    memory.WriteToken(layer, sequence.block_table[position / spec_.kv.block_tokens],
-                      position % spec_.kv.block_tokens, link);
-    ++position;
-  }
-}
-
-std::vector<uint64_t> EmulatedEngine::LinksOfStep(const SequenceStep& sequence) const {
-  std::vector<uint64_t> links;
-  uint64_t link = LinkBefore(sequence);
-  int64_t position = sequence.position;
-  for (const int32_t token : sequence.tokens) {
-    links.push_back(link = NextLink(link, position++, token));
-  }
-  return links;
+absl::Status EmulatedEngine::StepTogether(const GroupPart& part,
+                                          std::span<const SequenceStep> sequences,
+                                          const std::function<void(int layer)>& layer_done,
+                                          std::vector<SequenceResult>* results) {
+  return GroupRun(spec_, regions_, times_, part, sequences).Run(layer_done, results);
 }
 
 void EmulatedEngine::Answer(const SequenceStep& sequence, SequenceResult* result) const {
   if (sequence.next_tokens.empty() && !sequence.sample) return;
-  AnswerEmulated(sequence, spec_.vocab_size, DigestsOf(sequence), result);
+  const std::vector<uint64_t> chains = ChainsOfStep({&spec_.kv, regions_}, sequence);
+  const auto heads = static_cast<size_t>(spec_.kv.kv_heads);
+  std::vector<uint64_t> digests;
+  for (size_t at = 0; at < chains.size(); at += heads) {
+    digests.push_back(JoinChains(std::span(chains).subspan(at, heads)));
+  }
+  AnswerEmulated(sequence, spec_.vocab_size, digests, result);
 }
 
 absl::Status EmulatedEngine::StepPlain(std::span<const SequenceStep> sequences,
@@ -164,14 +137,15 @@ absl::Status EmulatedEngine::StepPlain(std::span<const SequenceStep> sequences,
   const int64_t tokens_max = std::numeric_limits<int64_t>::max();
   const absl::Status checked = CheckStep(sequences, spec_, tokens_max, KvLayout{}, results);
   if (!checked.ok() || !AnyRuns(*results)) return checked;
-  const double seconds = SecondsOf(sequences, *results);
+  const double seconds = StepSeconds(times_, 1, sequences, *results);
+  const TaggedMemory memory(&spec_.kv, regions_);
   std::vector<std::pair<size_t, std::vector<uint64_t>>> running;  // index, links
   for (size_t i = 0; i < sequences.size(); ++i) {
-    if ((*results)[i].status.ok()) running.emplace_back(i, LinksOfStep(sequences[i]));
+    if ((*results)[i].status.ok()) running.emplace_back(i, LinksOfStep(memory, sequences[i]));
   }
   const int layers = spec_.kv.num_layers;
   for (int layer = 0; layer < layers; ++layer) {
-    for (const auto& [i, links] : running) Write(sequences[i], layer, links);
+    for (const auto& [i, links] : running) WriteTags(memory, sequences[i], layer, links);
     if (layer + 1 == layers) {
       for (const auto& [i, links] : running) Answer(sequences[i], &(*results)[i]);
     }
@@ -186,16 +160,18 @@ namespace {
 // The digest of tokens that are not in any memory.
 class Continuation {
  public:
-  explicit Continuation(const KvSpec* kv) : kv_(*kv) {}
+  explicit Continuation(const KvSpec* kv) : kv_(*kv), chains_(static_cast<size_t>(kv->kv_heads)) {}
 
   uint64_t Append(int32_t token) {
     link_ = NextLink(link_, position_++, token);
-    return digest_ = FoldToken(kv_, digest_, link_);
+    FoldToken(kv_, link_, chains_);
+    return digest_ = JoinChains(chains_);
   }
   uint64_t digest() const { return digest_; }
 
  private:
   const KvSpec& kv_;
+  std::vector<uint64_t> chains_;
   uint64_t link_ = kChainStart;
   uint64_t digest_ = 0;
   int64_t position_ = 0;

@@ -5,12 +5,13 @@
 //
 // Tags (tags.h). Every token has a link, a hash chain over (position, token) from the sequence's
 // start, so that equal prefixes have equal KV whoever wrote it. A token's place in a block
-// (kv_spec.h: K and V, every head) is filled with 64-bit words that mix the link with layer, part,
-// head and word. The link itself is not stored elsewhere: a step that continues a sequence recovers
-// it from the KV of the token before (layer 0, word 0 is an invertible mix), so wrong KV also
-// poisons what is written after it.
+// (kv_spec.h: K and V, every head that the rank holds in the sequence's layout) is filled with
+// 64-bit words that mix the link with layer, part, head and word. The link itself is not stored
+// elsewhere: a step that continues a sequence recovers it from the KV of the token before (layer 0,
+// word 0 is an invertible mix), so wrong KV also poisons what is written after it.
 //
-// The digest folds every word of positions 0 … n-1 of every layer in order. It stands for the
+// The digest folds, head by head, every word of positions 0 … n-1 of every layer in order. A
+// group's ranks put it together from their heads (group_run.h). It stands for the
 // logits after those positions: what is sampled from it, with which logprobs, depends on the
 // sampling parameters, the output index and the output so far as with a model
 // (emulated_sampling.h). Greedy sampling without penalties or bias takes digest % vocab_size.
@@ -56,6 +57,10 @@ struct EmulatedOptions {
   std::shared_ptr<Device> device = nullptr;  // holds the KV; null: the heap
 };
 
+// The time of a step of `members` instances: of its sequences whose result is OK.
+double StepSeconds(const EmulatedTimes& times, int members, std::span<const SequenceStep> sequences,
+                   std::span<const SequenceResult> results);
+
 class EmulatedEngine : public Engine {
  public:
   // INVALID_ARGUMENT names the field; the device's error if it has no room.
@@ -67,18 +72,14 @@ class EmulatedEngine : public Engine {
   absl::Status Step(std::span<const SequenceStep> sequences,
                     const std::function<void(int layer)>& layer_done,
                     std::vector<SequenceResult>* results) override;
+  absl::Status StepTogether(const GroupPart& part, std::span<const SequenceStep> sequences,
+                            const std::function<void(int layer)>& layer_done,
+                            std::vector<SequenceResult>* results) override;
 
  private:
   explicit EmulatedEngine(const EmulatedOptions& options);
 
   absl::Status Allocate();
-  uint64_t LinkBefore(const SequenceStep& sequence) const;
-  // After each of the step's tokens.
-  std::vector<uint64_t> DigestsOf(const SequenceStep& sequence) const;
-  double SecondsOf(std::span<const SequenceStep> sequences,
-                   std::span<const SequenceResult> results) const;
-  std::vector<uint64_t> LinksOfStep(const SequenceStep& sequence) const;
-  void Write(const SequenceStep& sequence, int layer, std::span<const uint64_t> links) const;
   void Answer(const SequenceStep& sequence, SequenceResult* result) const;
   absl::Status StepPlain(std::span<const SequenceStep> sequences,
                          const std::function<void(int layer)>& layer_done,

@@ -21,23 +21,40 @@ bool AnyHas(std::span<const SequenceStep> sequences, int64_t token) {
 
 }  // namespace
 
-absl::Status FaultyEngine::Step(std::span<const SequenceStep> sequences,
-                                const std::function<void(int layer)>& layer_done,
-                                std::vector<SequenceResult>* results) {
+absl::Status FaultyEngine::Before(std::span<const SequenceStep> sequences) const {
   while (AnyHas(sequences, faults_.hang_token)) {
     std::this_thread::sleep_for(std::chrono::hours(1));
   }
-  if (AnyHas(sequences, faults_.fail_token)) {
-    return absl::InternalError(
-        absl::StrCat("token ", faults_.fail_token, " fails this emulated device"));
-  }
-  const absl::Status status = engine_->Step(sequences, layer_done, results);
-  if (!status.ok()) return status;
+  if (!AnyHas(sequences, faults_.fail_token)) return absl::OkStatus();
+  return absl::InternalError(
+      absl::StrCat("token ", faults_.fail_token, " fails this emulated device"));
+}
+
+void FaultyEngine::SpoilNan(std::span<const SequenceStep> sequences,
+                            std::vector<SequenceResult>* results) const {
   for (size_t i = 0; i < sequences.size(); ++i) {
     if (!Has(sequences[i], faults_.nan_token)) continue;
     (*results)[i] = {};
     (*results)[i].status = absl::InternalError("logits hold NaN or infinity");
   }
+}
+
+absl::Status FaultyEngine::Step(std::span<const SequenceStep> sequences,
+                                const std::function<void(int layer)>& layer_done,
+                                std::vector<SequenceResult>* results) {
+  absl::Status status = Before(sequences);
+  if (status.ok()) status = engine_->Step(sequences, layer_done, results);
+  if (status.ok()) SpoilNan(sequences, results);
+  return status;
+}
+
+absl::Status FaultyEngine::StepTogether(const GroupPart& part,
+                                        std::span<const SequenceStep> sequences,
+                                        const std::function<void(int layer)>& layer_done,
+                                        std::vector<SequenceResult>* results) {
+  absl::Status status = Before(sequences);
+  if (status.ok()) status = engine_->StepTogether(part, sequences, layer_done, results);
+  if (status.ok()) SpoilNan(sequences, results);
   return status;
 }
 

@@ -31,8 +31,16 @@ class FaultyEngine : public Engine {
   absl::Status Step(std::span<const SequenceStep> sequences,
                     const std::function<void(int layer)>& layer_done,
                     std::vector<SequenceResult>* results) override;
+  absl::Status StepTogether(const GroupPart& part, std::span<const SequenceStep> sequences,
+                            const std::function<void(int layer)>& layer_done,
+                            std::vector<SequenceResult>* results) override;
 
  private:
+  // Hangs, or gives the error of a step that fails.
+  absl::Status Before(std::span<const SequenceStep> sequences) const;
+  void SpoilNan(std::span<const SequenceStep> sequences,
+                std::vector<SequenceResult>* results) const;
+
   std::unique_ptr<Engine> engine_;
   const Faults faults_;
 };

@@ -226,9 +226,10 @@ void RingRun::Write(int layer) const {
 
 void RingRun::Answer(SequenceResult* result) const {
   std::vector<uint64_t> digests;  // after each position of the prompt so far
-  uint64_t digest = 0;
+  std::vector<uint64_t> chains(static_cast<size_t>(spec_.kv.kv_heads));
   for (int64_t position = 0; position < history_tokens_ + tokens_; ++position) {
-    digests.push_back(digest = FoldToken(spec_.kv, digest, LinkAt(position)));
+    FoldToken(spec_.kv, LinkAt(position), chains);
+    digests.push_back(JoinChains(chains));
   }
   std::vector<uint64_t> mine;
   for (const TokenSpan& span : step_.shares[static_cast<size_t>(rank_)].spans) {

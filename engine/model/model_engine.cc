@@ -6,10 +6,14 @@
 #include "engine/model/forward/forward.h"
 #include "engine/model/forward/step_check.h"
 #include "engine/model/forward/step_rows.h"
+#include "engine/model/layers/layer_loop.h"
+#include "engine/model/layers/local_feed_forward.h"
+#include "engine/model/layers/plain_attention.h"
 #include "engine/model/loaded_model.h"
 #include "engine/model/ring/ring_check.h"
 #include "engine/model/ring/ring_step.h"
 #include "engine/sampling/samplers.h"
+#include "scheduler/vocabulary/check.h"
 
 namespace skein::engine {
 namespace {
@@ -18,6 +22,7 @@ class ModelEngine final : public Engine {
  public:
   explicit ModelEngine(std::shared_ptr<LoadedModel> loaded)
       : loaded_(std::move(loaded)),
+        whole_weights_(&loaded_->weights),
         samplers_(loaded_->config.vocab_size, loaded_->ops->HostThreads()) {}
 
   const EngineSpec& Spec() const override { return loaded_->spec; }
@@ -41,6 +46,13 @@ class ModelEngine final : public Engine {
     return done.End(Run(sequences, layer_done, &done, *results));
   }
 
+  absl::Status StepTogether(const GroupPart& /*part*/, std::span<const SequenceStep> /*sequences*/,
+                            const std::function<void(int layer)>& /*layer_done*/,
+                            std::vector<SequenceResult>* /*results*/) override {
+    return absl::InvalidArgumentError(
+        "mode: this engine has no buffers for steps of a group (GroupEngine has)");
+  }
+
  private:
   absl::Status Run(std::span<const SequenceStep> sequences,
                    const std::function<void(int layer)>& layer_done, DeviceDone* done,
@@ -52,7 +64,8 @@ class ModelEngine final : public Engine {
       const absl::Status ran = RunRingStep(sequences.front(), told, &verdict);
       if (!ran.ok() || !verdict.ok()) return ran;
     } else if (layer_done || !RunDecode()) {
-      RunLayers(loaded_->model, batch_, told, loaded_->state);
+      const absl::Status ran = RunAlone(told);
+      if (!ran.ok()) return ran;
     }
     if (!done->status().ok()) return done->status();
     return Answer(sequences, results);
@@ -74,6 +87,13 @@ class ModelEngine final : public Engine {
           return loaded_->OnHost(DeviceLogits(first, count));
         },
         loaded_->state.logits.rows, samplers_, results);
+  }
+
+  absl::Status RunAlone(const std::function<void(int layer)>& layer_done) {
+    PlainAttention attention(&loaded_->model, &batch_, &loaded_->state);
+    LocalFeedForward feed_forward(&loaded_->model, &loaded_->state);
+    return RunLayers({attention, feed_forward, whole_weights_}, loaded_->config.num_layers,
+                     layer_done);
   }
 
   // Runs nothing unless `verdict` is OK at every rank.
@@ -99,7 +119,7 @@ class ModelEngine final : public Engine {
     batch_.positions.resize(static_cast<size_t>(rows), 0);
     const bool to_logits = rows <= loaded_->state.logits.rows;
     runner->Run(batch_.ids, batch_.positions, batch_.sequences, [this, rows, to_logits] {
-      RunLayers(loaded_->model, batch_, nullptr, loaded_->state);
+      SKEIN_CHECK(RunAlone(nullptr).ok());  // its weights are here, and it has no collective
       if (to_logits) ComputeLogits(loaded_->model, 0, rows, loaded_->state);
     });
     if (to_logits) logits_there_ = rows;
@@ -113,6 +133,7 @@ class ModelEngine final : public Engine {
   }
 
   std::shared_ptr<LoadedModel> loaded_;
+  WholeWeights whole_weights_;
   Samplers samplers_;
   Batch batch_;                       // of the current step
   std::vector<LogitUse> logit_uses_;  // of each of batch_.logit_rows

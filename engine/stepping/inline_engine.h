@@ -2,54 +2,44 @@
 // returns when it has ended; Poll then gives the result. For simulations, and for ThreadedEngine.
 #pragma once
 
-#include <cstdint>
-#include <map>
 #include <memory>
 #include <optional>
 #include <span>
-#include <vector>
+#include <utility>
 
+#include "engine/stepping/sequence_table.h"
 #include "engine/stepping/step_engine.h"
 
 namespace skein::engine {
 
 class InlineEngine : public StepEngine {
  public:
-  explicit InlineEngine(Engine* engine) : engine_(engine) {}  // `engine` outlives this
+  // `engine` outlives this.
+  explicit InlineEngine(Engine* engine) : engine_(engine), sequences_(&engine->Spec()) {}
 
   const EngineSpec& Spec() const override { return engine_->Spec(); }
   std::span<const KvRegion> KvRegions() const override { return engine_->KvRegions(); }
-  absl::StatusOr<SequenceHandle> Admit(const SequenceInfo& info) override;
-  void Launch(StepPlan plan) override { completed_ = Run(Take(std::move(plan))); }
+  absl::StatusOr<SequenceHandle> Admit(const SequenceInfo& info) override {
+    return sequences_.Admit(info);
+  }
+  void Launch(StepPlan plan) override { completed_ = Run(*Prepare(std::move(plan))); }
   std::optional<CompletedStep> Poll() override { return std::exchange(completed_, std::nullopt); }
-  void Release(SequenceHandle sequence) override { sequences_.erase(sequence); }
+  void Release(SequenceHandle sequence) override { sequences_.Release(sequence); }
 
-  // A plan with copies of its sequences' infos, since these may be released while it runs.
-  struct Taken {
-    StepPlan plan;
-    std::vector<SequenceInfo> sequences;  // by plan.sequences
-  };
-  Taken Take(StepPlan plan) const;
-  // Runs the plan; any thread, one at a time. Uses no member of this object except the engine.
-  CompletedStep Run(const Taken& taken) const;
+  // The two halves of Launch. Prepare is the host's part.
+  std::shared_ptr<const PreparedStep> Prepare(StepPlan plan) {
+    return sequences_.Prepare(std::move(plan));
+  }
+  // Any thread, one at a time. Uses no member of this object except the engine.
+  CompletedStep Run(const PreparedStep& prepared) const;
 
  private:
-  // The arrays that an Engine's SequenceStep points to.
-  struct Buffers {
-    std::vector<int32_t> tokens;
-    std::vector<int32_t> next_tokens;
-  };
-
-  static Buffers BuffersOf(const SequenceInfo& info, const PlannedSequence& planned,
-                           const std::optional<RingMeeting>& ring);
-  static SequenceStep StepOf(const SequenceInfo& info, const PlannedSequence& planned,
-                             const Buffers& buffers);
-  absl::Status Step(const StepPlan& plan, std::vector<SequenceStep> steps,
-                    std::vector<SequenceResult>* results) const;
+  absl::Status Step(const PreparedStep& prepared, std::vector<SequenceResult>* results) const;
+  absl::Status RingStep(const PreparedStep& prepared, std::vector<SequenceResult>* results) const;
+  absl::Status GroupStep(const PreparedStep& prepared, std::vector<SequenceResult>* results) const;
 
   Engine* const engine_;
-  std::map<SequenceHandle, SequenceInfo> sequences_;
-  uint64_t last_ = 0;
+  SequenceTable sequences_;
   std::optional<CompletedStep> completed_;
 };
 

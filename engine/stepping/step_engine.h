@@ -33,6 +33,7 @@ struct SequenceInfo {
   std::shared_ptr<const SamplingParams> sampling;
   // Each step's result has the logprobs of the prompt tokens that follow those that it ran.
   bool prompt_logprobs = false;
+  KvLayout layout = {};  // of its KV: tp = P for steps of a group of P ranks
 };
 
 // One sequence's part in a step: tokens [position, position + count) of prompt ++ output.
@@ -40,10 +41,14 @@ struct PlannedSequence {
   SequenceHandle sequence;
   int64_t position = 0;
   int64_t count = 0;
-  std::vector<int32_t> blocks;  // in order; cover position + count tokens; ring: the spans' blocks
-  std::shared_ptr<const std::vector<int32_t>> output;  // so far; null: none
-  bool sample = false;                                 // choose the token after the last one
-  uint64_t token_index = 0;                            // that token's index in the output
+  // Its block table, as a change of the one that its last step had: the first `kept_blocks` entries
+  // of that, then these. It covers position + count tokens; ring: it is the spans' blocks.
+  int64_t kept_blocks = 0;
+  std::vector<int32_t> blocks;
+  // So far; null: none. Unchanged until the step has completed; from step to step it only grows.
+  std::shared_ptr<const std::vector<int32_t>> output;
+  bool sample = false;       // choose the token after the last one
+  uint64_t token_index = 0;  // that token's index in the output
 };
 
 // The other instances of a ring step.
@@ -56,10 +61,18 @@ struct RingMeeting {
   std::function<void(const absl::Status&)> leave;
 };
 
+// The other ranks of a step in which a group is bound, and its mode. As in RingMeeting.
+struct GroupMeeting {
+  std::function<absl::StatusOr<GroupPart>()> enter;
+  std::function<void(const absl::Status&)> leave;
+};
+
+// A step of this instance alone, unless `ring` or `group` is set (not both).
 struct StepPlan {
   uint64_t number = 0;  // the caller's
   std::vector<PlannedSequence> sequences;
-  std::optional<RingMeeting> ring;  // a ring step, of one sequence; empty: an ordinary step
+  std::optional<RingMeeting> ring;    // a ring step, of one sequence of layout tp = 1
+  std::optional<GroupMeeting> group;  // a bound group's step, of sequences of its layout
   // Called after each layer, when its KV of the step's sequences is written (Engine::Step), on the
   // thread that runs the step; must not block. May be empty.
   std::function<void(int layer)> layer_done;
@@ -79,8 +92,8 @@ class StepEngine {
   virtual const EngineSpec& Spec() const = 0;
   virtual std::span<const KvRegion> KvRegions() const = 0;
 
-  // INVALID_ARGUMENT names the field: no prompt, no sampling parameters, or a token of the prompt
-  // that the vocabulary lacks.
+  // Checks what no step of the sequence checks again. INVALID_ARGUMENT names the field: no prompt,
+  // no sampling parameters or impossible ones, or a token of the prompt that the vocabulary lacks.
   virtual absl::StatusOr<SequenceHandle> Admit(const SequenceInfo& info) = 0;
 
   // Starts the step; does not block (InlineEngine runs the step here instead). REQUIRES: no step is

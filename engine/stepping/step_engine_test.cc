@@ -145,6 +145,53 @@ TEST_P(StepEngineTest, ASequenceThatFailsDoesSoAlone) {
   EXPECT_TRUE(completed.results.at(1).status.ok());
 }
 
+// Each step's table is the last one's, changed.
+TEST_P(StepEngineTest, ABlockTableGrowsByWhatIsNewAndMayBeReplaced) {
+  const auto prompt = Tokens(13, 10);
+  const std::vector<int32_t> expected = EmulatedContinuation(
+      {.kv = emulated_->Spec().kv, .vocab_size = 1000, .max_positions = 64}, *prompt, 1, *Greedy());
+  const SequenceHandle sequence = Admit(prompt);
+  const auto run = [&](PlannedSequence planned) {
+    planned.sequence = sequence;
+    StepPlan plan;
+    plan.sequences = {std::move(planned)};
+    return Run(std::move(plan)).results.at(0);
+  };
+  EXPECT_TRUE(run({.count = 6, .blocks = {3, 5}}).status.ok());
+  EXPECT_TRUE(run({.position = 6, .count = 4, .kept_blocks = 2, .blocks = {9}}).status.ok());
+  const SequenceResult last =
+      run({.position = 10, .count = 3, .kept_blocks = 3, .blocks = {2}, .sample = true});
+  ASSERT_TRUE(last.status.ok()) << last.status;
+  EXPECT_EQ(last.sampled.token, expected[0]);
+  // As after a preemption: other blocks, from the start.
+  const SequenceResult again =
+      run({.count = 13, .kept_blocks = 1, .blocks = {11, 12, 13}, .sample = true});
+  ASSERT_TRUE(again.status.ok()) << again.status;
+  EXPECT_EQ(again.sampled.token, expected[0]);
+  EXPECT_TRUE(absl::IsInvalidArgument(
+      run({.position = 10, .count = 3, .kept_blocks = 2, .blocks = {12}}).status))
+      << "the table is too short now";
+}
+
+TEST_P(StepEngineTest, AWrongBlockOrTokenIsRefusedInEveryStepThatHasIt) {
+  const SequenceHandle sequence = Admit(Tokens(4, 10));
+  const auto refused = [&](PlannedSequence planned, const char* why) {
+    planned.sequence = sequence;
+    StepPlan plan;
+    plan.sequences = {std::move(planned)};
+    const absl::Status status = Run(std::move(plan)).results.at(0).status;
+    EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
+    EXPECT_NE(status.message().find(why), std::string::npos) << status;
+  };
+  refused({.count = 4, .blocks = {16}}, "block_table[0] = 16");
+  refused({.count = 4, .kept_blocks = 1}, "block_table[0] = 16");
+  const auto wrong = std::make_shared<const std::vector<int32_t>>(std::vector<int32_t>{7, 1000, 8});
+  for (int i = 0; i < 2; ++i) {
+    refused({.position = 6, .count = 1, .blocks = {1, 2}, .output = wrong, .token_index = 3},
+            "output[1] = 1000");
+  }
+}
+
 TEST_P(StepEngineTest, LogprobsOfThePromptAreToldAsAdmitted) {
   const auto handle =
       engine_->Admit({.prompt = Tokens(4, 10), .sampling = Greedy(), .prompt_logprobs = true});
@@ -169,6 +216,9 @@ TEST_P(StepEngineTest, WhatCannotRunIsNotAdmitted) {
   refused({.prompt = Tokens(3, 998), .sampling = Greedy()}, "token 1000");
   refused({.prompt = Tokens(3, -1), .sampling = Greedy()}, "token -1");
   refused({.prompt = Tokens(3, 10), .sampling = nullptr}, "sampling");
+  refused({.prompt = Tokens(3, 10),
+           .sampling = std::make_shared<const SamplingParams>(SamplingParams{.top_p = 2.0f})},
+          "top_p");
 }
 
 TEST_P(StepEngineTest, AReleasedSequenceIsKeptUntilItsStepEnds) {

@@ -22,10 +22,10 @@ ThreadedEngine::~ThreadedEngine() {
 }
 
 void ThreadedEngine::Launch(StepPlan plan) {
-  InlineEngine::Taken taken = inline_.Take(std::move(plan));
+  std::shared_ptr<const PreparedStep> prepared = inline_.Prepare(std::move(plan));
   {
     std::lock_guard lock(mu_);
-    next_ = std::move(taken);
+    next_ = std::move(prepared);
   }
   wake_.notify_one();
 }
@@ -37,14 +37,14 @@ std::optional<CompletedStep> ThreadedEngine::Poll() {
 
 void ThreadedEngine::Loop() {
   for (;;) {
-    InlineEngine::Taken taken;
+    std::shared_ptr<const PreparedStep> prepared;
     {
       std::unique_lock lock(mu_);
-      wake_.wait(lock, [this] { return stopping_ || next_.has_value(); });
+      wake_.wait(lock, [this] { return stopping_ || next_ != nullptr; });
       if (stopping_) return;
-      taken = *std::exchange(next_, std::nullopt);
+      prepared = std::exchange(next_, nullptr);
     }
-    CompletedStep completed = inline_.Run(taken);
+    CompletedStep completed = inline_.Run(*prepared);
     {
       std::lock_guard lock(mu_);
       completed_ = std::move(completed);

@@ -3,6 +3,7 @@
 
 #include <condition_variable>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <span>
@@ -36,7 +37,7 @@ class ThreadedEngine : public StepEngine {
 
   std::mutex mu_;
   std::condition_variable wake_;
-  std::optional<InlineEngine::Taken> next_;
+  std::shared_ptr<const PreparedStep> next_;
   std::optional<CompletedStep> completed_;
   bool stopping_ = false;
 

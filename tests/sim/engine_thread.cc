@@ -24,13 +24,13 @@ bool AnyFailsEngines(const scheduler::RunStep& step) {
 
 struct EngineThread::Steps {
   using Planned = services::StepConversion::Planned;
-  using Taken = engine::InlineEngine::Taken;
+  using Prepared = std::shared_ptr<const engine::PreparedStep>;
 
   explicit Steps(std::shared_ptr<engine::EmulatedEngine> emulated)
       : engine(std::move(emulated)), inline_engine(engine.get()), conversion(&inline_engine) {}
 
-  scheduler::StepDone Compute(const Planned& planned, const Taken& taken) const {
-    engine::CompletedStep completed = inline_engine.Run(taken);
+  scheduler::StepDone Compute(const Planned& planned, const Prepared& prepared) const {
+    engine::CompletedStep completed = inline_engine.Run(*prepared);
     for (size_t i = 0; completed.status.ok() && i < completed.results.size(); ++i) {
       completed.results[i].status = StatusOf(planned.step.sequences[i], completed.results[i]);
     }
@@ -74,10 +74,10 @@ void EngineThread::Run(Network* network, Process* process,
   if (steps_ == nullptr || steps_->engine != engine) steps_ = std::make_shared<Steps>(engine);
   const std::shared_ptr<Steps> steps = steps_;
   const Steps::Planned planned = steps->conversion.PlanOf(step);
-  const Steps::Taken taken = steps->inline_engine.Take(planned.plan);
+  const Steps::Prepared prepared = steps->inline_engine.Prepare(planned.plan);
   if (network->scenario().compute_at_end) {
     process->After(takes, [=, this] {
-      scheduler::StepDone result = steps->Compute(planned, taken);
+      scheduler::StepDone result = steps->Compute(planned, prepared);
       busy = false;
       if (fails || broken) result = {step.step, absl::InternalError("the device failed"), {}};
       for (int layer = 0; layer < layers; ++layer) layer_done(step, layer);
@@ -85,7 +85,7 @@ void EngineThread::Run(Network* network, Process* process,
     });
     return;
   }
-  const scheduler::StepDone result = steps->Compute(planned, taken);
+  const scheduler::StepDone result = steps->Compute(planned, prepared);
   for (int layer = 0; layer < layers; ++layer) {
     process->After(takes * (layer + 1) / layers, [=] { layer_done(step, layer); });
   }

@@ -1,10 +1,6 @@
 #include "engine/model/forward/forward.h"
 
-#include <cmath>
-#include <numeric>
-
 #include "engine/model/forward/forward_parts.h"
-#include "engine/model/forward/layer_parts.h"
 #include "scheduler/vocabulary/check.h"
 
 namespace skein::engine {
@@ -20,16 +16,6 @@ Matrix RowsOf(const Matrix& m, const RowRun& run) {
 size_t SpanOf(const std::vector<SequenceSpan>& sequences, int64_t row, size_t from) {
   while (row >= sequences[from].token_begin + sequences[from].token_count) ++from;
   return from;
-}
-
-// The part of a layer after its KV.
-void FinishLayer(const Model& model, const Batch& batch, int layer, RunState& state) {
-  MakeQueries(model, batch, layer, state);
-  model.ops->PagedAttention(FirstRows(state.query, batch.tokens()), batch.sequences,
-                            {state.kv[layer], model.kv}, AttentionScale(model),
-                            FirstRows(state.attention, batch.tokens()), /*lse=*/{});
-  ProjectAttention(model, batch, layer, state);
-  FeedForward(model, batch, layer, state);
 }
 
 }  // namespace
@@ -68,99 +54,6 @@ Batch LogitBatch(const Batch& batch) {
   return selected;
 }
 
-void WriteKv(const Model& model, const Batch& batch, int layer, RunState& state) {
-  const ModelConfig& config = *model.config;
-  const LayerWeights& w = model.weights->layers[layer];
-  Ops& ops = *model.ops;
-  const int64_t tokens = batch.tokens();
-  const Matrix normed = FirstRows(state.normed, tokens);
-  const Matrix key = FirstRows(state.key, tokens);
-  const Matrix value = FirstRows(state.value, tokens);
-
-  const Matrix residual = FirstRows(state.residual, tokens);
-  if (layer == 0) {
-    ops.RmsNorm(residual, w.attention_norm, config.rms_norm_eps, normed);
-  } else {
-    ops.AddRmsNorm(residual, FirstRows(state.projected, tokens), w.attention_norm,
-                   config.rms_norm_eps, normed);
-  }
-  Apply(model, batch, normed, w.key, key);
-  Apply(model, batch, normed, w.value, value);
-  if (config.qk_norm) {
-    const Matrix heads = AsHeads(key, config.head_dim);
-    ops.RmsNorm(heads, w.key_norm, config.rms_norm_eps, heads);
-  }
-  ops.StoreKv(key, value, batch.sequences, {state.kv[layer], model.kv},
-              {batch.positions, model.rope});
-}
-
-Batch KeepLogitRows(const Model& model, const Batch& batch, int layer, RunState& state) {
-  if (static_cast<int64_t>(batch.logit_rows.size()) + batch.padding == batch.tokens()) return batch;
-  Batch selected = LogitBatch(batch);
-  const int64_t rows = selected.tokens();
-  if (rows == 0) return selected;
-  model.ops->Embed(batch.logit_rows, FirstRows(state.residual, batch.tokens()),
-                   FirstRows(state.projected, rows));  // gathers
-  std::vector<int32_t> all(static_cast<size_t>(rows));
-  std::iota(all.begin(), all.end(), 0);
-  model.ops->Embed(all, FirstRows(state.projected, rows), FirstRows(state.residual, rows));
-  model.ops->RmsNorm(FirstRows(state.residual, rows), model.weights->layers[layer].attention_norm,
-                     model.config->rms_norm_eps, FirstRows(state.normed, rows));
-  return selected;
-}
-
-void MakeQueries(const Model& model, const Batch& batch, int layer, RunState& state) {
-  const ModelConfig& config = *model.config;
-  const LayerWeights& w = model.weights->layers[layer];
-  const Matrix query = FirstRows(state.query, batch.tokens());
-  Apply(model, batch, FirstRows(state.normed, batch.tokens()), w.query, query);
-  if (config.qk_norm) {
-    const Matrix heads = AsHeads(query, config.head_dim);
-    model.ops->RmsNorm(heads, w.query_norm, config.rms_norm_eps, heads);
-  }
-  model.ops->Rope(query, batch.positions, model.rope);
-}
-
-float AttentionScale(const Model& model) {
-  return 1.0f / std::sqrt(static_cast<float>(model.config->head_dim));
-}
-
-void ProjectAttention(const Model& model, const Batch& batch, int layer, RunState& state) {
-  const int64_t tokens = batch.tokens();
-  Apply(model, batch, FirstRows(state.attention, tokens),
-        model.weights->layers[layer].attention_out, FirstRows(state.projected, tokens));
-}
-
-void FeedForward(const Model& model, const Batch& batch, int layer, RunState& state) {
-  const ModelConfig& config = *model.config;
-  const LayerWeights& w = model.weights->layers[layer];
-  Ops& ops = *model.ops;
-  const int64_t tokens = batch.tokens();
-  const int64_t inner = config.intermediate_size;
-  const Matrix residual = FirstRows(state.residual, tokens);
-  const Matrix normed = FirstRows(state.normed, tokens);
-  const Matrix gate_up = FirstRows(state.gate_up, tokens);
-  const Matrix gate = Columns(state.gate_up, tokens, 0, inner);
-  const Matrix up = Columns(state.gate_up, tokens, inner, inner);
-  const Matrix ffn = FirstRows(state.ffn, tokens);
-  const Matrix projected = FirstRows(state.projected, tokens);
-
-  ops.AddRmsNorm(residual, projected, w.ffn_norm, config.rms_norm_eps, normed);
-  if (!w.gate_up.empty()) {
-    Apply(model, batch, normed, {w.gate_up, {}}, gate_up);
-  } else {
-    Apply(model, batch, normed, w.gate, gate);
-    Apply(model, batch, normed, w.up, up);
-  }
-  ops.SwiGlu(gate, up, ffn);
-  Apply(model, batch, ffn, w.down, projected);
-}
-
-void EndLayers(const Model& model, const Batch& batch, RunState& state) {
-  model.ops->Add(FirstRows(state.residual, batch.tokens()),
-                 FirstRows(state.projected, batch.tokens()));
-}
-
 std::vector<RowRun> RunsOf(std::span<const SequenceSpan> sequences, int64_t padding,
                            int64_t skinny_gemm) {
   std::vector<RowRun> runs;
@@ -177,23 +70,6 @@ std::vector<RowRun> RunsOf(std::span<const SequenceSpan> sequences, int64_t padd
   for (const SequenceSpan& s : sequences) add(s.token_begin, s.token_count);
   for (int64_t i = 0; i < padding; ++i) add(end, 1);
   return runs;
-}
-
-void RunLayers(const Model& model, const Batch& batch, const std::function<void(int)>& layer_done,
-               RunState& state) {
-  model.ops->Embed(batch.ids, model.weights->embedding, FirstRows(state.residual, batch.tokens()));
-  const int last = model.config->num_layers - 1;
-  for (int layer = 0; layer < last; ++layer) {
-    WriteKv(model, batch, layer, state);
-    if (layer_done) layer_done(layer);
-    FinishLayer(model, batch, layer, state);
-  }
-  WriteKv(model, batch, last, state);
-  if (layer_done) layer_done(last);
-  if (batch.logit_rows.empty()) return;
-  const Batch selected = KeepLogitRows(model, batch, last, state);
-  FinishLayer(model, selected, last, state);
-  EndLayers(model, selected, state);
 }
 
 void ComputeLogits(const Model& model, int64_t first, int64_t count, RunState& state) {

@@ -1,9 +1,8 @@
-// The forward pass of a ragged batch, from token ids to the residual stream, and from it to logits.
-// Reads like the model's definition; every FLOP is in Ops.
+// The rows of a ragged batch, and what every forward pass does with them outside its layers, which
+// engine/model/layers runs. Every FLOP is in Ops.
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <span>
 #include <vector>
 
@@ -48,13 +47,6 @@ struct Model {
   RopeTable rope;
   Ops* ops;
 };
-
-// Runs all layers: writes the batch's
-// KV, calling layer_done(l) as soon as layer l's is written, and leaves the output of the last
-// layer, for the R rows of logit_rows only, in state.residual[0 … R). (What no logits need of the
-// last layer is not computed.) T ≤ state.residual.rows.
-void RunLayers(const Model& model, const Batch& batch, const std::function<void(int)>& layer_done,
-               RunState& state);
 
 // state.logits[i, :] = logits of residual row first + i, i < count ≤ state.logits.rows.
 void ComputeLogits(const Model& model, int64_t first, int64_t count, RunState& state);

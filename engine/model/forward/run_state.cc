@@ -94,4 +94,9 @@ Matrix Columns(const Matrix& matrix, int64_t rows, int64_t begin, int64_t cols) 
   return {static_cast<float*>(matrix.data) + begin, DType::kF32, rows, cols, matrix.stride};
 }
 
+Matrix Compact(const Matrix& buffer, int64_t rows, int64_t cols) {
+  SKEIN_CHECK(rows * cols <= buffer.rows * buffer.cols);
+  return {buffer.data, buffer.dtype, rows, cols, cols};
+}
+
 }  // namespace skein::engine

@@ -62,5 +62,7 @@ absl::StatusOr<RunState> AllocateRunState(const ModelConfig& config, DType activ
 Matrix FirstRows(const Matrix& matrix, int64_t rows);
 // Columns [begin, begin + cols) of the first `rows` rows. f32 only.
 Matrix Columns(const Matrix& matrix, int64_t rows, int64_t begin, int64_t cols);
+// The first rows * cols elements of a buffer's memory as a matrix without gaps.
+Matrix Compact(const Matrix& buffer, int64_t rows, int64_t cols);
 
 }  // namespace skein::engine

@@ -10,8 +10,10 @@ namespace {
 
 absl::Status Bad(const std::string& what) { return absl::InvalidArgumentError(what); }
 
-absl::Status CheckIds(std::span<const int32_t> ids, const char* field, int32_t low, int32_t end) {
-  for (size_t i = 0; i < ids.size(); ++i) {
+// But for the first `checked`.
+absl::Status CheckIds(std::span<const int32_t> ids, const char* field, int32_t low, int32_t end,
+                      size_t checked = 0) {
+  for (size_t i = checked; i < ids.size(); ++i) {
     if (ids[i] >= low && ids[i] < end) continue;
     return Bad(std::string(field) + "[" + std::to_string(i) + "] = " + std::to_string(ids[i]) +
                ": must be from " + std::to_string(low) + " to " + std::to_string(end - 1));
@@ -49,12 +51,13 @@ absl::Status CheckTable(const SequenceStep& sequence, const EngineSpec& spec, in
                std::to_string(blocks) + " needed");
   }
   return CheckIds(sequence.block_table.first(blocks), "block_table", 0,
-                  static_cast<int32_t>(spec.kv.num_blocks));
+                  static_cast<int32_t>(spec.kv.num_blocks), sequence.checked.blocks);
 }
 
 absl::Status CheckSampling(const SequenceStep& sequence, int vocab_size) {
   if (sequence.sample && sequence.sampling == nullptr) return Bad("sampling: required by sample");
-  if (sequence.sampling != nullptr) {
+  const bool checked = sequence.checked.prompt_and_sampling;
+  if (sequence.sampling != nullptr && !checked) {
     const absl::Status params = CheckSamplingParams(*sequence.sampling, vocab_size);
     if (!params.ok()) return params;
   }
@@ -63,8 +66,10 @@ absl::Status CheckSampling(const SequenceStep& sequence, int vocab_size) {
                std::to_string(sequence.tokens.size()) + " tokens");
   }
   absl::Status ids = CheckIds(sequence.next_tokens, "next_tokens", -1, vocab_size);
-  if (ids.ok()) ids = CheckIds(sequence.prompt, "prompt", 0, vocab_size);
-  if (ids.ok()) ids = CheckIds(sequence.output, "output", 0, vocab_size);
+  if (ids.ok() && !checked) ids = CheckIds(sequence.prompt, "prompt", 0, vocab_size);
+  if (ids.ok()) {
+    ids = CheckIds(sequence.output, "output", 0, vocab_size, sequence.checked.output);
+  }
   return ids;
 }
 

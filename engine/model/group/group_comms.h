@@ -11,7 +11,7 @@
 #include "absl/status/statusor.h"
 #include "engine/comm/communicator.h"
 #include "engine/comm/fabric.h"
-#include "engine/model/group/group_forward.h"
+#include "engine/parallel/group_part.h"
 #include "engine/parallel/shard_layout.h"
 
 namespace skein::engine {

@@ -5,10 +5,12 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -17,6 +19,7 @@
 #include "engine/engine.h"
 #include "engine/model/forward/step_rows.h"
 #include "engine/model/group/group_forward.h"
+#include "engine/model/group/group_weights.h"
 #include "engine/model/model_engine.h"
 #include "engine/ops/ops.h"
 #include "engine/sampling/samplers.h"
@@ -42,22 +45,9 @@ class GroupEngine final : public Engine {
     return alone_->Step(sequences, layer_done, results);
   }
 
-  // A step of all ranks of part.all together: every rank is given the same sequences (block tables
-  // are its own), all of layout tp = P, and the same mode and deadline. Results are the same bits
-  // on every rank. A sequence's steps may change the mode freely: all modes of as many ranks share
-  // its KV.
-  //
-  // A sequence that one rank refuses is refused at all. INVALID_ARGUMENT: as Engine::Step, or a
-  // mode that this model cannot run in; nothing was run or sent. FAILED_PRECONDITION, at every
-  // rank: they were not given the same step of the same model (rows, what is wanted of them, seeds;
-  // penalties and such are taken on trust); nothing was run. UNAVAILABLE, DEADLINE_EXCEEDED: a
-  // collective failed. The step then counts as failed at every rank, whatever the others saw; its
-  // communicators are broken (aborted, so that nobody waits for the deadline) and the KV of its own
-  // tokens is undefined, but earlier KV is untouched and the engine stays usable: the same step may
-  // run again, in other company.
   absl::Status StepTogether(const GroupPart& part, std::span<const SequenceStep> sequences,
                             const std::function<void(int layer)>& layer_done,
-                            std::vector<SequenceResult>* results);
+                            std::vector<SequenceResult>* results) override;
 
   // Longest sequence in a group of so many ranks, whose blocks hold more tokens than one rank's.
   int MaxPositions(int ranks) const;
@@ -66,15 +56,16 @@ class GroupEngine final : public Engine {
   GroupEngine(std::shared_ptr<LoadedModel> loaded, GroupBuffers buffers, int ranks_max);
 
   absl::StatusOr<ShardLayout> CheckPart(const GroupPart& part) const;
-  absl::Status Agree(const GroupPart& part, std::span<const SequenceStep> sequences,
-                     std::vector<SequenceResult>& results);
   absl::Status RunTogether(const GroupPart& part, const ShardLayout& layout,
                            std::span<const SequenceStep> sequences,
                            const std::function<void(int layer)>& layer_done,
                            std::vector<SequenceResult>& results);
 
+  WeightSource& WeightsFor(const ShardLayout& layout);
+
   std::shared_ptr<LoadedModel> loaded_;
   std::unique_ptr<Engine> alone_;
+  std::map<std::tuple<int, int, int>, SlicedWeights> slices_;  // by (sp, tp, rank); made once
   GroupBuffers buffers_;
   int ranks_max_;
   EngineSpec group_spec_;  // spec with the group's max_positions

@@ -137,7 +137,8 @@ TEST(GroupForwardTest, BuffersNeverChangePlaces) {
     for (const GroupMode mode : modes) {
       const auto layout = MakeShardLayout(ShapeOf((*loaded)->config), mode, rank);
       if (!layout.ok()) return layout.status();
-      GroupForward forward(loaded->get(), &*buffers, comms->Part(mode, Later()), *layout);
+      SlicedWeights slices((*loaded)->weights, *layout, (*loaded)->config.head_dim);
+      GroupForward forward(loaded->get(), &*buffers, &slices, comms->Part(mode, Later()), *layout);
       absl::Status ran = forward.RunLayers(batch, nullptr);
       if (ran.ok()) ran = forward.Logits(0, 2).status();
       if (!ran.ok()) return ran;

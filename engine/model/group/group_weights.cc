@@ -26,6 +26,23 @@ ShardRange ColumnsOfHeads(const ShardRange& heads, int head_dim) {
   return {heads.begin * head_dim, heads.count * head_dim};
 }
 
+LayerWeights SliceLayer(const LayerWeights& full, const ShardLayout& layout, int head_dim) {
+  if (layout.mode.tp == 1) return full;
+  const ShardRange query = ColumnsOfHeads(layout.weight_heads, head_dim);
+  const ShardRange key_value = ColumnsOfHeads(layout.weight_kv_heads, head_dim);
+  const bool bias = layout.adds_output_bias();
+  LayerWeights w = full;
+  w.query = SliceOutputs(full.query, query);
+  w.key = SliceOutputs(full.key, key_value);
+  w.value = SliceOutputs(full.value, key_value);
+  w.attention_out = SliceInputs(full.attention_out, query, bias);
+  w.feed_forward.gate = SliceOutputs(full.feed_forward.gate, layout.intermediate);
+  w.feed_forward.up = SliceOutputs(full.feed_forward.up, layout.intermediate);
+  w.feed_forward.down = SliceInputs(full.feed_forward.down, layout.intermediate, bias);
+  w.feed_forward.gate_up = {};
+  return w;
+}
+
 }  // namespace
 
 ShardShape ShapeOf(const ModelConfig& config) {
@@ -45,21 +62,10 @@ ConstMatrix SliceColumns(const ConstMatrix& m, const ShardRange& range) {
   return {ElementAt(m, range.begin), m.dtype, m.rows, range.count, m.stride};
 }
 
-LayerWeights SliceLayer(const LayerWeights& full, const ShardLayout& layout, int head_dim) {
-  if (layout.mode.tp == 1) return full;
-  const ShardRange query = ColumnsOfHeads(layout.weight_heads, head_dim);
-  const ShardRange key_value = ColumnsOfHeads(layout.weight_kv_heads, head_dim);
-  const bool bias = layout.adds_output_bias();
-  LayerWeights w = full;
-  w.query = SliceOutputs(full.query, query);
-  w.key = SliceOutputs(full.key, key_value);
-  w.value = SliceOutputs(full.value, key_value);
-  w.attention_out = SliceInputs(full.attention_out, query, bias);
-  w.gate = SliceOutputs(full.gate, layout.intermediate);
-  w.up = SliceOutputs(full.up, layout.intermediate);
-  w.down = SliceInputs(full.down, layout.intermediate, bias);
-  w.gate_up = {};
-  return w;
+SlicedWeights::SlicedWeights(const ModelWeights& full, const ShardLayout& layout, int head_dim) {
+  for (const LayerWeights& layer : full.layers) {
+    layers_.push_back(SliceLayer(layer, layout, head_dim));
+  }
 }
 
 }  // namespace skein::engine

@@ -2,8 +2,12 @@
 // runs moves no bytes.
 #pragma once
 
+#include <cstddef>
+#include <vector>
+
 #include "engine/base/tensor.h"
 #include "engine/checkpoint/model_config.h"
+#include "engine/model/layers/weight_source.h"
 #include "engine/model/load/weights.h"
 #include "engine/parallel/shard_layout.h"
 
@@ -11,11 +15,23 @@ namespace skein::engine {
 
 ShardShape ShapeOf(const ModelConfig& config);
 
-// q, k, v, gate and up: the rows of this tp_rank's heads and intermediate columns, with their
-// biases; o and down: the matching columns (a stride), with their biases at tp_rank 0 only, since
-// ranks' sums are added. Norms are whole. gate_up stays fused where tp = 1; else its halves are not
-// neighbours.
-LayerWeights SliceLayer(const LayerWeights& full, const ShardLayout& layout, int head_dim);
+// One rank's slices of all layers in one mode. q, k, v, gate and up: the rows of this tp_rank's
+// heads and intermediate columns, with their biases; o and down: the matching columns (a stride),
+// with their biases at tp_rank 0 only, since ranks' sums are added. Norms are whole. gate_up stays
+// fused where tp = 1; else its halves are not neighbours.
+class SlicedWeights final : public WeightSource {
+ public:
+  SlicedWeights(const ModelWeights& full, const ShardLayout& layout, int head_dim);
+
+  const LayerWeights& Layer(int layer) override { return layers_[static_cast<size_t>(layer)]; }
+  absl::StatusOr<const FeedForwardWeights*> FeedForward(int layer) override {
+    return &Layer(layer).feed_forward;
+  }
+  void Used(int /*layer*/) override {}
+
+ private:
+  std::vector<LayerWeights> layers_;
+};
 
 // Rows, or columns, of `m`; empty stays empty.
 ConstMatrix SliceRows(const ConstMatrix& m, const ShardRange& range);

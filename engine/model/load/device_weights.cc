@@ -18,15 +18,15 @@ int64_t Aligned(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * 
 template <typename F>
 void ForEachPlain(LayerWeights& w, const F& f) {
   f(w.attention_norm);
-  for (Linear* linear : {&w.query, &w.key, &w.value, &w.attention_out, &w.down}) {
+  for (Linear* linear : {&w.query, &w.key, &w.value, &w.attention_out, &w.feed_forward.down}) {
     f(linear->weight);
     f(linear->bias);
   }
   f(w.query_norm);
   f(w.key_norm);
   f(w.ffn_norm);
-  f(w.gate.bias);
-  f(w.up.bias);
+  f(w.feed_forward.gate.bias);
+  f(w.feed_forward.up.bias);
 }
 
 // Puts tensors one behind the other into a buffer; remembers the first error.
@@ -89,21 +89,22 @@ int64_t LayerBytes(LayerWeights w) {
   int64_t bytes = 0;
   const auto add = [&](const ConstMatrix& m) { bytes += m.empty() ? 0 : Aligned(BytesOf(m)); };
   ForEachPlain(w, add);
-  add(w.gate.weight);
-  add(w.up.weight);
+  add(w.feed_forward.gate.weight);
+  add(w.feed_forward.up.weight);
   return bytes;
 }
 
 void PlaceLayer(LayerWeights& w, Placer& placer) {
+  FeedForwardWeights& ffn = w.feed_forward;
   placer.Open(LayerBytes(w));
-  placer.Place(w.gate.weight);
+  placer.Place(ffn.gate.weight);
   const bool stacks =
-      w.gate.bias.empty() && w.up.bias.empty() && w.gate.weight.dtype == w.up.weight.dtype;
-  if (stacks) placer.Join(w.gate.weight);
-  placer.Place(w.up.weight);
+      ffn.gate.bias.empty() && ffn.up.bias.empty() && ffn.gate.weight.dtype == ffn.up.weight.dtype;
+  if (stacks) placer.Join(ffn.gate.weight);
+  placer.Place(ffn.up.weight);
   if (stacks) {
-    w.gate_up = w.gate.weight;
-    w.gate_up.rows += w.up.weight.rows;
+    ffn.gate_up = ffn.gate.weight;
+    ffn.gate_up.rows += ffn.up.weight.rows;
   }
   ForEachPlain(w, [&](ConstMatrix& m) { placer.Place(m); });
 }

@@ -74,10 +74,11 @@ LayerWeights BindLayer(const ModelConfig& config, int layer, Binder& binder) {
   w.attention_out =
       binder.Map(attention + "o_proj", hidden, config.QueryColumns(), config.output_bias);
   w.ffn_norm = binder.Vector(prefix + "post_attention_layernorm.weight", hidden);
-  w.gate = binder.Map(mlp + "gate_proj", inner, hidden, config.mlp_bias);
-  w.up = binder.Map(mlp + "up_proj", inner, hidden, config.mlp_bias);
-  w.down = binder.Map(mlp + "down_proj", hidden, inner, config.mlp_bias);
-  if (binder.status().ok()) w.gate_up = Stacked(w.gate, w.up);
+  FeedForwardWeights& ffn = w.feed_forward;
+  ffn.gate = binder.Map(mlp + "gate_proj", inner, hidden, config.mlp_bias);
+  ffn.up = binder.Map(mlp + "up_proj", inner, hidden, config.mlp_bias);
+  ffn.down = binder.Map(mlp + "down_proj", hidden, inner, config.mlp_bias);
+  if (binder.status().ok()) ffn.gate_up = Stacked(ffn.gate, ffn.up);
   return w;
 }
 
@@ -104,10 +105,10 @@ std::vector<NamedMatrix> MatricesOf(const ModelConfig& config, const ModelWeight
   for (size_t layer = 0; layer < weights.layers.size(); ++layer) {
     const LayerWeights& w = weights.layers[layer];
     const std::pair<const char*, const Linear*> linears[] = {
-        {"self_attn.q_proj", &w.query}, {"self_attn.k_proj", &w.key},
-        {"self_attn.v_proj", &w.value}, {"self_attn.o_proj", &w.attention_out},
-        {"mlp.gate_proj", &w.gate},     {"mlp.up_proj", &w.up},
-        {"mlp.down_proj", &w.down}};
+        {"self_attn.q_proj", &w.query},          {"self_attn.k_proj", &w.key},
+        {"self_attn.v_proj", &w.value},          {"self_attn.o_proj", &w.attention_out},
+        {"mlp.gate_proj", &w.feed_forward.gate}, {"mlp.up_proj", &w.feed_forward.up},
+        {"mlp.down_proj", &w.feed_forward.down}};
     for (const auto& [name, linear] : linears) {
       all.push_back(
           {"model.layers." + std::to_string(layer) + "." + name + ".weight", linear->weight.dtype});

@@ -19,7 +19,19 @@ struct Linear {
   ConstVector bias;
 };
 
-// H hidden, Q = heads * head_dim, K = kv_heads * head_dim, F intermediate.
+// H hidden, F intermediate. A layer's feed-forward weights may be elsewhere than its others
+// (WeightSource).
+struct FeedForwardWeights {
+  Linear gate;  // [F, H]
+  Linear up;    // [F, H]
+  Linear down;  // [H, F]
+
+  // gate over up as one matrix [2 F, H] where the file has one right behind the other (as
+  // safetensors files sorted by name do) and neither has a bias; else empty.
+  ConstMatrix gate_up;
+};
+
+// H hidden, Q = heads * head_dim, K = kv_heads * head_dim.
 struct LayerWeights {
   ConstVector attention_norm;  // [H]
   Linear query;                // [Q, H]
@@ -29,13 +41,7 @@ struct LayerWeights {
   ConstVector key_norm;        // [head_dim], Qwen3; else empty
   Linear attention_out;        // [H, Q]
   ConstVector ffn_norm;        // [H]
-  Linear gate;                 // [F, H]
-  Linear up;                   // [F, H]
-  Linear down;                 // [H, F]
-
-  // gate over up as one matrix [2 F, H] where the file has one right behind the other (as
-  // safetensors files sorted by name do) and neither has a bias; else empty.
-  ConstMatrix gate_up;
+  FeedForwardWeights feed_forward;
 };
 
 struct ModelWeights {

@@ -7,19 +7,16 @@
 #include <string_view>
 #include <utility>
 
-#include "engine/model/forward/layer_parts.h"
 #include "engine/model/group/agreement.h"
+#include "engine/model/layers/layer_loop.h"
+#include "engine/model/layers/local_feed_forward.h"
+#include "engine/model/ring/ring_attention.h"
 #include "engine/model/ring/ring_check.h"
 #include "engine/model/ring/ring_moves.h"
 #include "scheduler/vocabulary/check.h"
 
 namespace skein::engine {
 namespace {
-
-Matrix RowsFrom(const Matrix& m, int64_t begin, int64_t rows) {
-  SKEIN_CHECK(m.dtype == DType::kF32 && begin + rows <= m.rows);
-  return {static_cast<float*>(m.data) + begin * m.stride, m.dtype, rows, m.cols, m.stride};
-}
 
 // The words that each rank sends when the ranks meet: whether it runs the step, the fingerprint,
 // whether it attends in the last layer, and the blocks of a segment.
@@ -48,10 +45,12 @@ uint64_t FingerprintOf(const RingStep& step, const KvSpec& kv, std::string_view 
 }  // namespace
 
 RingRunner::RingRunner(const RingStepOptions& options, const KvSpec& kv, Device* device)
-    : options_(options), device_(device), segment_(kv) {
-  segment_.num_blocks = std::max<int64_t>(1, options.segment_bytes / kv.BlockBytes());
-  count_.resize(static_cast<size_t>(std::max(segment_.num_blocks, options.tokens_max)));
-  std::iota(count_.begin(), count_.end(), 0);
+    : options_(options), device_(device) {
+  buffers_.segment = kv;
+  buffers_.segment.num_blocks = std::max<int64_t>(1, options.segment_bytes / kv.BlockBytes());
+  buffers_.count.resize(
+      static_cast<size_t>(std::max(buffers_.segment.num_blocks, options.tokens_max)));
+  std::iota(buffers_.count.begin(), buffers_.count.end(), 0);
 }
 
 absl::StatusOr<std::unique_ptr<RingRunner>> RingRunner::Create(const RingStepOptions& options,
@@ -75,13 +74,13 @@ absl::StatusOr<std::unique_ptr<RingRunner>> RingRunner::Create(const RingStepOpt
     return {allocate(options.tokens_max * cols * static_cast<int64_t>(sizeof(float))), DType::kF32,
             options.tokens_max, cols, cols};
   };
-  if (activation != DType::kF32) runner->merged_ = rows(config.QueryColumns());
-  runner->partial_ = rows(config.QueryColumns());
-  runner->merged_lse_ = rows(config.num_heads);
-  runner->partial_lse_ = rows(config.num_heads);
+  if (activation != DType::kF32) runner->buffers_.merged = rows(config.QueryColumns());
+  runner->buffers_.partial = rows(config.QueryColumns());
+  runner->buffers_.merged_lse = rows(config.num_heads);
+  runner->buffers_.partial_lse = rows(config.num_heads);
   // A few blocks may be less than what the ranks' agreement takes.
-  const int64_t ring_bytes =
-      KvRing::kBuffers * runner->segment_.num_blocks * runner->segment_.BlockBytes();
+  const int64_t ring_bytes = KvRing::kBuffers * runner->buffers_.segment.num_blocks *
+                             runner->buffers_.segment.BlockBytes();
   runner->ring_ = static_cast<std::byte*>(allocate(std::max<int64_t>(ring_bytes, 64 << 10)));
   if (!status.ok()) return status;
   return runner;
@@ -90,11 +89,11 @@ absl::StatusOr<std::unique_ptr<RingRunner>> RingRunner::Create(const RingStepOpt
 absl::Status RingRunner::Meet(const RingStep& step, bool attends_last, absl::Status* verdict) {
   attends_last_.assign(step.comm == nullptr ? 1 : static_cast<size_t>(step.comm->Size()),
                        attends_last);
-  step_blocks_ = segment_.num_blocks;
+  step_blocks_ = buffers_.segment.num_blocks;
   if (step.comm == nullptr) return absl::OkStatus();
   const uint64_t mine[kWords] = {
-      verdict->ok() ? 1u : 0u, FingerprintOf(step, segment_, options_.model_hash),
-      attends_last ? 1u : 0u, static_cast<uint64_t>(segment_.num_blocks)};
+      verdict->ok() ? 1u : 0u, FingerprintOf(step, buffers_.segment, options_.model_hash),
+      attends_last ? 1u : 0u, static_cast<uint64_t>(buffers_.segment.num_blocks)};
   const absl::StatusOr<std::vector<uint64_t>> words =
       GatherValues(step.comm, device_, mine, ring_, step.deadline);
   const absl::Status met = words.ok() ? TakeWords(step, *words, verdict) : words.status();
@@ -132,7 +131,7 @@ void RingRunner::Place(const SequenceStep& sequence, Batch* batch) {
   const RankShare& share = step.shares[rank];
   list_ = step.history_blocks;
   const auto tokens = static_cast<int64_t>(sequence.tokens.size());
-  const int64_t block_tokens = segment_.block_tokens;
+  const int64_t block_tokens = buffers_.segment.block_tokens;
   const auto blocks = static_cast<size_t>((tokens + block_tokens - 1) / block_tokens);
   list_.insert(list_.end(), sequence.block_table.begin(),
                sequence.block_table.begin() + static_cast<std::ptrdiff_t>(blocks));
@@ -147,12 +146,12 @@ void RingRunner::Place(const SequenceStep& sequence, Batch* batch) {
 
 absl::Status RingRunner::Run(const Model& model, const RingStep& ring, const Batch& batch,
                              const std::function<void(int)>& layer_done, RunState& state) {
-  const RingLayout layout(ring.shares, segment_.block_tokens, step_blocks_);
+  const RingLayout layout(ring.shares, buffers_.segment.block_tokens, step_blocks_);
   RingProgress progress(ring);
   const bool alone = layout.ranks() == 1;
   const bool moves = !alone && ring.moves != nullptr;
-  if (alone) progress.Reach(Milestone::kPassed, segment_.num_layers);
-  if (!moves) progress.Reach(Milestone::kMoved, segment_.num_layers);
+  if (alone) progress.Reach(Milestone::kPassed, buffers_.segment.num_layers);
+  if (!moves) progress.Reach(Milestone::kMoved, buffers_.segment.num_layers);
   const RingOptions ring_options = {.device = device_,
                                     .layers = state.kv,
                                     .kv = model.kv,
@@ -163,104 +162,20 @@ absl::Status RingRunner::Run(const Model& model, const RingStep& ring, const Bat
   std::optional<KvMover> mover;
   if (!alone) kv_ring.emplace(ring, layout, list_, ring_options, &progress);
   if (moves) {
-    mover.emplace(ring, device_, state.kv, model.kv, step_blocks_ * segment_.BlockBytes(),
+    mover.emplace(ring, device_, state.kv, model.kv, step_blocks_ * buffers_.segment.BlockBytes(),
                   &staging_, &progress);
   }
-  absl::Status status = RunRingLayers(
-      {model, layout, kv_ring ? &*kv_ring : nullptr, progress, state}, batch, layer_done);
+  RingAttention attention({model, layout, kv_ring ? &*kv_ring : nullptr, progress, state, buffers_},
+                          &batch);
+  LocalFeedForward feed_forward(&model, &state);
+  WholeWeights weights(model.weights);
+  absl::Status status =
+      RunLayers({attention, feed_forward, weights}, model.config->num_layers, layer_done);
   if (!status.ok()) return status;
   // Ring and mover have made their last calls.
   status = MeetAtEnd(ring);
   if (!status.ok()) progress.Fail(status);
   return progress.status();
-}
-
-absl::Status RingRunner::RunRingLayers(const Step& step, const Batch& batch,
-                                       const std::function<void(int)>& layer_done) {
-  const Model& model = step.model;
-  RunState& state = step.state;
-  const int last = model.config->num_layers - 1;
-  const bool runs = batch.tokens() > 0;
-  if (runs) {
-    model.ops->Embed(batch.ids, model.weights->embedding,
-                     FirstRows(state.residual, batch.tokens()));
-  }
-  Batch selected;
-  for (int layer = 0; layer <= last; ++layer) {
-    if (runs) WriteKv(model, batch, layer, state);
-    step.progress.Reach(Milestone::kWritten, layer + 1);
-    if (layer_done) layer_done(layer);
-    if (runs && layer == last) selected = KeepLogitRows(model, batch, layer, state);
-    const Batch& rows = layer == last ? selected : batch;
-    if (rows.tokens() == 0) {  // nor will a later layer have any
-      if (step.ring != nullptr) step.progress.Reach(Milestone::kConsumed, step.ring->fills());
-      continue;
-    }
-    MakeQueries(model, rows, layer, state);
-    const absl::Status attended = Attend(step, rows, layer);
-    if (!attended.ok()) return attended;
-    ProjectAttention(model, rows, layer, state);
-    FeedForward(model, rows, layer, state);
-    if (layer == last) EndLayers(model, rows, state);
-  }
-  // Other ranks may still need blocks of this rank when its own attention has ended.
-  step.progress.Await(Milestone::kPassed, last + 1);
-  step.progress.Await(Milestone::kMoved, last + 1);
-  return step.progress.status();
-}
-
-Matrix RingRunner::Merged(const Step& step) const {
-  return merged_.empty() ? step.state.attention : merged_;
-}
-
-// state.attention = attention of state.query.
-absl::Status RingRunner::Attend(const Step& step, const Batch& rows, int layer) {
-  const int64_t tokens = rows.tokens();
-  if (!step.progress.Await(Milestone::kMoved, layer + 1)) return step.progress.status();
-  AttendOwn(step, rows, layer);
-  if (step.ring == nullptr) return absl::OkStatus();
-  for (int64_t segment = 0; segment < step.layout.segments(); ++segment) {
-    for (int hop = 1; hop < step.layout.ranks(); ++hop) {
-      const int64_t fill = step.ring->FillOf(layer, segment, hop);
-      if (!step.progress.Await(Milestone::kFilled, fill + 1)) return step.progress.status();
-      AttendArrived(step, rows, step.ring->RankBefore(hop), segment, step.ring->BufferOf(fill));
-      step.progress.Reach(Milestone::kConsumed, fill + 1);
-    }
-  }
-  if (!merged_.empty()) {  // converts
-    step.model.ops->Embed(std::span(count_).first(static_cast<size_t>(tokens)),
-                          FirstRows(merged_, tokens), FirstRows(step.state.attention, tokens));
-  }
-  return absl::OkStatus();
-}
-
-void RingRunner::AttendOwn(const Step& step, const Batch& rows, int layer) {
-  const int64_t tokens = rows.tokens();
-  const bool alone = step.ring == nullptr;
-  step.model.ops->PagedAttention(FirstRows(step.state.query, tokens), rows.sequences,
-                                 {step.state.kv[layer], step.model.kv}, AttentionScale(step.model),
-                                 FirstRows(alone ? step.state.attention : Merged(step), tokens),
-                                 alone ? Matrix{} : FirstRows(merged_lse_, tokens));
-}
-
-void RingRunner::AttendArrived(const Step& step, const Batch& rows, int rank, int64_t segment,
-                               std::byte* buffer) {
-  const std::vector<VisibleRows> visible = step.layout.RowsThatSee(rank, segment, rows.positions);
-  if (visible.empty()) return;
-  std::vector<SequenceSpan> spans;
-  for (const VisibleRows& v : visible) {
-    spans.push_back(
-        {v.begin, v.count, 0, std::span(count_).first(segment_.num_blocks), KvLayout{}, v.keys});
-  }
-  const int64_t tokens = rows.tokens();
-  Ops& ops = *step.model.ops;
-  ops.PagedAttention(FirstRows(step.state.query, tokens), spans, {buffer, &segment_},
-                     AttentionScale(step.model), FirstRows(partial_, tokens),
-                     FirstRows(partial_lse_, tokens));
-  const int64_t first = visible.front().begin;
-  const int64_t count = tokens - first;
-  ops.MergeAttention(RowsFrom(Merged(step), first, count), RowsFrom(merged_lse_, first, count),
-                     RowsFrom(partial_, first, count), RowsFrom(partial_lse_, first, count));
 }
 
 }  // namespace skein::engine

@@ -1,6 +1,8 @@
 #include "services/worker/engine/step_conversion.h"
 
+#include <algorithm>
 #include <chrono>
+#include <span>
 #include <utility>
 
 #include "proto/common.pb.h"
@@ -25,50 +27,58 @@ std::shared_ptr<const std::vector<int32_t>> OutputOf(const scheduler::StepSequen
   return forgotten;
 }
 
+// How many entries both begin with. Tables are immutable: most steps have the last one's.
+size_t KeptBlocks(const scheduler::BlockTable& before, const scheduler::BlockTable& now) {
+  if (before == nullptr) return 0;
+  if (before == now) return now->size();
+  const auto differ = std::mismatch(before->begin(), before->end(), now->begin(), now->end());
+  return static_cast<size_t>(differ.first - before->begin());
+}
+
 }  // namespace
 
-absl::StatusOr<engine::SequenceHandle> StepConversion::HandleOf(
+absl::StatusOr<StepConversion::Known*> StepConversion::KnownOf(
     const scheduler::StepSequence& sequence, bool probe) {
   const scheduler::SpecPtr& spec = sequence.spec;
-  const auto known = handles_.find({sequence.id, sequence.epoch});
-  if (!probe && known != handles_.end()) return known->second;
+  const Key key{sequence.id, sequence.epoch};
+  const auto known = known_.find(key);
+  if (!probe && known != known_.end()) return &known->second;
   const absl::StatusOr<engine::SequenceHandle> handle = engine_->Admit(
       {.prompt = {spec, &spec->prompt},
        .sampling = probe ? ProbeSampling()
                          : std::make_shared<const engine::SamplingParams>(SamplingFrom(*spec)),
        // One with an output was prefilled elsewhere: these logprobs have been told.
        .prompt_logprobs = spec->want_prompt_logprobs && sequence.output == nullptr});
-  if (!handle.ok()) return handle;
-  if (!probe) {
-    handles_.emplace(Key{sequence.id, sequence.epoch}, *handle);
-  } else {
-    if (probe_.has_value()) engine_->Release(*probe_);
-    probe_ = *handle;
-  }
-  return handle;
+  if (!handle.ok()) return handle.status();
+  if (!probe) return &known_.emplace(key, Known{*handle, nullptr}).first->second;
+  if (probe_.has_value()) engine_->Release(probe_->handle);
+  return &probe_.emplace(Known{*handle, nullptr});
 }
 
 StepConversion::Planned StepConversion::PlanOf(scheduler::RunStep step) {
   Planned planned{.step = std::move(step), .plan = {}, .admitted = {}};
   planned.plan.number = planned.step.step;
   for (const scheduler::StepSequence& sequence : planned.step.sequences) {
-    const auto handle = HandleOf(sequence, planned.step.probe);
-    planned.admitted.push_back(handle.status());
-    if (!handle.ok()) continue;
-    planned.plan.sequences.push_back({.sequence = *handle,
+    const absl::StatusOr<Known*> known = KnownOf(sequence, planned.step.probe);
+    planned.admitted.push_back(known.status());
+    if (!known.ok()) continue;
+    const size_t kept = KeptBlocks((*known)->table, sequence.blocks);
+    planned.plan.sequences.push_back({.sequence = (*known)->handle,
                                       .position = sequence.position,
                                       .count = sequence.count,
-                                      .blocks = PlainIds(*sequence.blocks),
+                                      .kept_blocks = static_cast<int64_t>(kept),
+                                      .blocks = PlainIds(std::span(*sequence.blocks).subspan(kept)),
                                       .output = OutputOf(sequence),
                                       .sample = sequence.sample,
                                       .token_index = static_cast<uint64_t>(sequence.token_index)});
+    (*known)->table = sequence.blocks;
   }
   return planned;
 }
 
 void StepConversion::Release(const scheduler::ReleaseSequence& effect) {
-  const auto known = handles_.extract(Key{effect.id, effect.epoch});
-  if (!known.empty()) engine_->Release(known.mapped());
+  const auto known = known_.extract(Key{effect.id, effect.epoch});
+  if (!known.empty()) engine_->Release(known.mapped().handle);
 }
 
 scheduler::StepDone StepConversion::DoneOf(const Planned& planned,

@@ -41,12 +41,17 @@ class StepConversion {
  private:
   using Key = std::pair<scheduler::RequestId, scheduler::Epoch>;
 
-  absl::StatusOr<engine::SequenceHandle> HandleOf(const scheduler::StepSequence& sequence,
-                                                  bool probe);
+  // A sequence that the engine knows.
+  struct Known {
+    engine::SequenceHandle handle;
+    scheduler::BlockTable table;  // of its last step; null before the first
+  };
+
+  absl::StatusOr<Known*> KnownOf(const scheduler::StepSequence& sequence, bool probe);
 
   engine::StepEngine* const engine_;
-  std::map<Key, engine::SequenceHandle> handles_;
-  std::optional<engine::SequenceHandle> probe_;  // the latest
+  std::map<Key, Known> known_;
+  std::optional<Known> probe_;  // the latest
 };
 
 // `result` is of a step whose status was OK.

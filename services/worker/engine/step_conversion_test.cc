@@ -62,6 +62,34 @@ TEST(StepConversion, ASequenceIsAdmittedOnceAndReleasedByItsEpoch) {
   EXPECT_EQ(engine.admissions, 3u);
 }
 
+scheduler::BlockTable Table(std::vector<int32_t> ids) {
+  std::vector<scheduler::BlockId> blocks;
+  for (const int32_t id : ids) blocks.push_back({id});
+  return std::make_shared<const std::vector<scheduler::BlockId>>(std::move(blocks));
+}
+
+TEST(StepConversion, ABlockTableTravelsAsWhatIsNew) {
+  FakeEngine engine;
+  StepConversion conversion(&engine);
+  scheduler::StepSequence sequence = Sequence(1);
+  const auto plan = [&](scheduler::BlockTable table) {
+    sequence.blocks = std::move(table);
+    return conversion.PlanOf({.step = 1, .sequences = {sequence}}).plan.sequences.at(0);
+  };
+  const scheduler::BlockTable first = Table({4, 6});
+  EXPECT_EQ(plan(first).kept_blocks, 0);
+  EXPECT_EQ(plan(first).kept_blocks, 2);
+  EXPECT_TRUE(plan(first).blocks.empty());
+  const auto grown = plan(Table({4, 6, 9}));
+  EXPECT_EQ(grown.kept_blocks, 2);
+  EXPECT_EQ(grown.blocks, (std::vector<int32_t>{9}));
+  const auto after_preemption = plan(Table({4, 8}));
+  EXPECT_EQ(after_preemption.kept_blocks, 1);
+  EXPECT_EQ(after_preemption.blocks, (std::vector<int32_t>{8}));
+  conversion.Release({sequence.id, sequence.epoch});
+  EXPECT_EQ(plan(Table({4, 8})).kept_blocks, 0) << "admitted anew";
+}
+
 TEST(StepConversion, WhatTheEngineDoesNotAdmitFailsAlone) {
   FakeEngine engine;
   StepConversion conversion(&engine);

@@ -51,6 +51,13 @@ class GroupOfEngines final : public Engine {
                     const std::function<void(int layer)>& layer_done,
                     std::vector<SequenceResult>* results) override;
 
+  // INVALID_ARGUMENT: it is a group already.
+  absl::Status StepTogether(const GroupPart& part, std::span<const SequenceStep> sequences,
+                            const std::function<void(int layer)>& layer_done,
+                            std::vector<SequenceResult>* results) override {
+    return absl::InvalidArgumentError("mode: every step is one of the group");
+  }
+
   // New communicators, after a failure.
   void Regroup();
   // Makes the next step of one rank fail: it does not come, or aborts.

@@ -60,6 +60,12 @@ class RankEngine final : public Engine {
     return absl::OkStatus();
   }
 
+  absl::Status StepTogether(const GroupPart&, std::span<const SequenceStep>,
+                            const std::function<void(int)>&,
+                            std::vector<SequenceResult>*) override {
+    return absl::InvalidArgumentError("mode: every step is one of the group");
+  }
+
  private:
   GroupMode Mode() const {
     if (mode_.sp > 0) return mode_;

@@ -1,0 +1,83 @@
+#include "engine/model/layers/layer_parts.h"
+
+#include <cmath>
+#include <numeric>
+
+#include "engine/model/forward/forward_parts.h"
+
+namespace skein::engine {
+
+void NormLayer(const Model& model, const LayerWeights& w, int64_t rows, int layer,
+               RunState& state) {
+  const float eps = model.config->rms_norm_eps;
+  const Matrix residual = FirstRows(state.residual, rows);
+  const Matrix normed = FirstRows(state.normed, rows);
+  if (layer == 0) {
+    model.ops->RmsNorm(residual, w.attention_norm, eps, normed);
+  } else {
+    model.ops->AddRmsNorm(residual, FirstRows(state.projected, rows), w.attention_norm, eps,
+                          normed);
+  }
+}
+
+void WriteKv(const Model& model, const LayerWeights& w, const Batch& batch, int layer,
+             RunState& state) {
+  const ModelConfig& config = *model.config;
+  Ops& ops = *model.ops;
+  const int64_t tokens = batch.tokens();
+  const Matrix normed = FirstRows(state.normed, tokens);
+  const Matrix key = FirstRows(state.key, tokens);
+  const Matrix value = FirstRows(state.value, tokens);
+  NormLayer(model, w, tokens, layer, state);
+  Apply(model, batch, normed, w.key, key);
+  Apply(model, batch, normed, w.value, value);
+  if (config.qk_norm) {
+    const Matrix heads = AsHeads(key, config.head_dim);
+    ops.RmsNorm(heads, w.key_norm, config.rms_norm_eps, heads);
+  }
+  ops.StoreKv(key, value, batch.sequences, {state.kv[layer], model.kv},
+              {batch.positions, model.rope});
+}
+
+Batch KeepLogitRows(const Model& model, const LayerWeights& w, const Batch& batch,
+                    RunState& state) {
+  if (static_cast<int64_t>(batch.logit_rows.size()) + batch.padding == batch.tokens()) return batch;
+  Batch selected = LogitBatch(batch);
+  const int64_t rows = selected.tokens();
+  if (rows == 0) return selected;
+  model.ops->Embed(batch.logit_rows, FirstRows(state.residual, batch.tokens()),
+                   FirstRows(state.projected, rows));  // gathers
+  std::vector<int32_t> all(static_cast<size_t>(rows));
+  std::iota(all.begin(), all.end(), 0);
+  model.ops->Embed(all, FirstRows(state.projected, rows), FirstRows(state.residual, rows));
+  model.ops->RmsNorm(FirstRows(state.residual, rows), w.attention_norm, model.config->rms_norm_eps,
+                     FirstRows(state.normed, rows));
+  return selected;
+}
+
+void MakeQueries(const Model& model, const LayerWeights& w, const Batch& batch, RunState& state) {
+  const ModelConfig& config = *model.config;
+  const Matrix query = FirstRows(state.query, batch.tokens());
+  Apply(model, batch, FirstRows(state.normed, batch.tokens()), w.query, query);
+  if (config.qk_norm) {
+    const Matrix heads = AsHeads(query, config.head_dim);
+    model.ops->RmsNorm(heads, w.query_norm, config.rms_norm_eps, heads);
+  }
+  model.ops->Rope(query, batch.positions, model.rope);
+}
+
+float AttentionScale(const Model& model) {
+  return 1.0f / std::sqrt(static_cast<float>(model.config->head_dim));
+}
+
+void ProjectAttention(const Model& model, const LayerWeights& w, const Batch& batch,
+                      const Matrix& attention, RunState& state) {
+  Apply(model, batch, attention, w.attention_out, FirstRows(state.projected, batch.tokens()));
+}
+
+void EndLayers(const Model& model, const Batch& batch, RunState& state) {
+  model.ops->Add(FirstRows(state.residual, batch.tokens()),
+                 FirstRows(state.projected, batch.tokens()));
+}
+
+}  // namespace skein::engine

@@ -1,0 +1,34 @@
+// Parts of a layer that its phases share. Internal to engine/model. All work on the first
+// batch.tokens() rows of the state, with the weights `w` of the layer.
+#pragma once
+
+#include "engine/model/forward/forward.h"
+#include "engine/model/forward/run_state.h"
+
+namespace skein::engine {
+
+// residual += state.projected (but for the first layer); state.normed = the layer's normed input.
+void NormLayer(const Model& model, const LayerWeights& w, int64_t rows, int layer, RunState& state);
+
+// NormLayer, then the layer's keys and values of every row, rotated, into the KV.
+void WriteKv(const Model& model, const LayerWeights& w, const Batch& batch, int layer,
+             RunState& state);
+
+// For the last layer, after WriteKv: the rows of `batch` that need logits, as a batch of their own
+// whose rows are now the first of residual and normed. May be none.
+Batch KeepLogitRows(const Model& model, const LayerWeights& w, const Batch& batch, RunState& state);
+
+// state.query = the rotated queries of state.normed.
+void MakeQueries(const Model& model, const LayerWeights& w, const Batch& batch, RunState& state);
+
+// The factor of attention's scores.
+float AttentionScale(const Model& model);
+
+// state.projected = the projection of `attention`, whose rows are the batch's.
+void ProjectAttention(const Model& model, const LayerWeights& w, const Batch& batch,
+                      const Matrix& attention, RunState& state);
+
+// residual += state.projected, behind the last layer.
+void EndLayers(const Model& model, const Batch& batch, RunState& state);
+
+}  // namespace skein::engine

@@ -1,0 +1,122 @@
+#include "engine/model/ring/ring_attention.h"
+
+#include <span>
+
+#include "engine/model/layers/layer_parts.h"
+#include "scheduler/vocabulary/check.h"
+
+namespace skein::engine {
+namespace {
+
+Matrix RowsFrom(const Matrix& m, int64_t begin, int64_t rows) {
+  SKEIN_CHECK(m.dtype == DType::kF32 && begin + rows <= m.rows);
+  return {static_cast<float*>(m.data) + begin * m.stride, m.dtype, rows, m.cols, m.stride};
+}
+
+}  // namespace
+
+void RingAttention::Begin() {
+  if (rows_->tokens() == 0) return;
+  step_.model.ops->Embed(rows_->ids, step_.model.weights->embedding,
+                         FirstRows(step_.state.residual, rows_->tokens()));
+}
+
+absl::Status RingAttention::WriteKv(const LayerWeights& w, int layer) {
+  if (rows_->tokens() > 0) engine::WriteKv(step_.model, w, *rows_, layer, step_.state);
+  step_.progress.Reach(Milestone::kWritten, layer + 1);
+  return absl::OkStatus();
+}
+
+bool RingAttention::KeepLogitRows(const LayerWeights& w, int /*layer*/) {
+  if (rows_->tokens() == 0) return false;
+  selected_ = engine::KeepLogitRows(step_.model, w, *rows_, step_.state);
+  rows_ = &selected_;
+  return rows_->tokens() > 0;
+}
+
+absl::Status RingAttention::Attend(const LayerWeights& w, int layer) {
+  if (rows_->tokens() == 0) {  // nor will a later layer have any
+    ConsumeAll();
+    return absl::OkStatus();
+  }
+  MakeQueries(step_.model, w, *rows_, step_.state);
+  const absl::Status attended = AttendAll(layer);
+  if (!attended.ok()) return attended;
+  ProjectAttention(step_.model, w, *rows_, FirstRows(step_.state.attention, rows_->tokens()),
+                   step_.state);
+  return absl::OkStatus();
+}
+
+absl::Status RingAttention::End() {
+  if (rows_->tokens() > 0) EndLayers(step_.model, *rows_, step_.state);
+  ConsumeAll();
+  // Other ranks may still need blocks of this rank when its own attention has ended.
+  const int layers = step_.model.config->num_layers;
+  step_.progress.Await(Milestone::kPassed, layers);
+  step_.progress.Await(Milestone::kMoved, layers);
+  return step_.progress.status();
+}
+
+void RingAttention::ConsumeAll() {
+  if (step_.ring != nullptr) step_.progress.Reach(Milestone::kConsumed, step_.ring->fills());
+}
+
+Matrix RingAttention::Merged() const {
+  return step_.buffers.merged.empty() ? step_.state.attention : step_.buffers.merged;
+}
+
+absl::Status RingAttention::AttendAll(int layer) {
+  const int64_t tokens = rows_->tokens();
+  if (!step_.progress.Await(Milestone::kMoved, layer + 1)) return step_.progress.status();
+  AttendOwn(layer);
+  if (step_.ring == nullptr) return absl::OkStatus();
+  for (int64_t segment = 0; segment < step_.layout.segments(); ++segment) {
+    for (int hop = 1; hop < step_.layout.ranks(); ++hop) {
+      const int64_t fill = step_.ring->FillOf(layer, segment, hop);
+      if (!step_.progress.Await(Milestone::kFilled, fill + 1)) return step_.progress.status();
+      AttendArrived(step_.ring->RankBefore(hop), segment, step_.ring->BufferOf(fill));
+      step_.progress.Reach(Milestone::kConsumed, fill + 1);
+    }
+  }
+  if (!step_.buffers.merged.empty()) {  // converts
+    step_.model.ops->Embed(std::span(step_.buffers.count).first(static_cast<size_t>(tokens)),
+                           FirstRows(step_.buffers.merged, tokens),
+                           FirstRows(step_.state.attention, tokens));
+  }
+  return absl::OkStatus();
+}
+
+void RingAttention::AttendOwn(int layer) {
+  const int64_t tokens = rows_->tokens();
+  const bool alone = step_.ring == nullptr;
+  step_.model.ops->PagedAttention(FirstRows(step_.state.query, tokens), rows_->sequences,
+                                  {step_.state.kv[layer], step_.model.kv},
+                                  AttentionScale(step_.model),
+                                  FirstRows(alone ? step_.state.attention : Merged(), tokens),
+                                  alone ? Matrix{} : FirstRows(step_.buffers.merged_lse, tokens));
+}
+
+void RingAttention::AttendArrived(int rank, int64_t segment, std::byte* buffer) {
+  const std::vector<VisibleRows> visible =
+      step_.layout.RowsThatSee(rank, segment, rows_->positions);
+  if (visible.empty()) return;
+  std::vector<SequenceSpan> spans;
+  for (const VisibleRows& v : visible) {
+    spans.push_back({v.begin, v.count, 0,
+                     std::span(step_.buffers.count).first(step_.buffers.segment.num_blocks),
+                     KvLayout{}, v.keys});
+  }
+  const int64_t tokens = rows_->tokens();
+  Ops& ops = *step_.model.ops;
+  ops.PagedAttention(FirstRows(step_.state.query, tokens), spans, {buffer, &step_.buffers.segment},
+                     AttentionScale(step_.model), FirstRows(step_.buffers.partial, tokens),
+                     FirstRows(step_.buffers.partial_lse, tokens));
+  const int64_t first = visible.front().begin;
+  const int64_t count = tokens - first;
+  ops.MergeAttention(RowsFrom(Merged(), first, count),
+                     RowsFrom(step_.buffers.merged_lse, first, count),
+                     RowsFrom(step_.buffers.partial, first, count),
+                     RowsFrom(step_.buffers.partial_lse, first, count));
+}
+
+}  // namespace skein::engine

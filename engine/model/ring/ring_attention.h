@@ -1,0 +1,67 @@
+// RingAttention: the attention of one rank of a ring step.
+//
+// A rank's own history and spans, put end to end, are in the prompt's order, so that attention over
+// them is one causal call over one block table. What other ranks hold arrives through KvRing and is
+// merged by log-sum-exp in the order (segment, distance in the ring), never in that of arrival:
+// results repeat bit by bit. A rank without rows still serves the ring to its end.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "engine/kv/kv_spec.h"
+#include "engine/model/forward/run_state.h"
+#include "engine/model/layers/layer_loop.h"
+#include "engine/model/ring/kv_ring.h"
+#include "engine/model/ring/ring_layout.h"
+#include "engine/model/ring/ring_progress.h"
+
+namespace skein::engine {
+
+// What a ring step writes besides RunState. T, Q and heads as there.
+struct RingBuffers {
+  Matrix merged;               // f32 [T, Q]  empty when the activations are f32: then in place
+  Matrix partial;              // f32 [T, Q]
+  Matrix merged_lse;           // f32 [T, heads]
+  Matrix partial_lse;          // f32 [T, heads]
+  KvSpec segment;              // the pool's shape with the blocks of one ring buffer
+  std::vector<int32_t> count;  // 0, 1, 2, …, at least T and the blocks of a segment
+};
+
+class RingAttention final : public AttentionPhase {
+ public:
+  // The inputs of a step, all of which outlive it.
+  struct Step {
+    const Model& model;
+    const RingLayout& layout;
+    const KvRing* ring;  // null when alone
+    RingProgress& progress;
+    RunState& state;
+    const RingBuffers& buffers;
+  };
+
+  RingAttention(const Step& step, const Batch* batch) : step_(step), rows_(batch) {}
+
+  void Begin() override;
+  absl::Status WriteKv(const LayerWeights& w, int layer) override;
+  bool KeepLogitRows(const LayerWeights& w, int layer) override;
+  absl::Status Attend(const LayerWeights& w, int layer) override;
+  const Batch& Rows() const override { return *rows_; }
+  absl::Status End() override;
+
+ private:
+  // state.attention = attention of state.query.
+  absl::Status AttendAll(int layer);
+  void AttendOwn(int layer);
+  void AttendArrived(int rank, int64_t segment, std::byte* buffer);
+  Matrix Merged() const;
+  // This rank is done with every fill of the ring.
+  void ConsumeAll();
+
+  const Step step_;
+  const Batch* rows_;
+  Batch selected_;  // of the last layer
+};
+
+}  // namespace skein::engine

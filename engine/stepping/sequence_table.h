@@ -1,0 +1,67 @@
+// SequenceTable: the sequences that an engine has admitted, with their block tables, and from a
+// plan the input of its step. What was checked once is not checked again (SequenceStep::Checked),
+// and nothing that grows with a sequence's length is copied or read: a plan costs the tokens that
+// it runs, and the blocks and output tokens that are new.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "engine/engine.h"
+#include "engine/stepping/step_engine.h"
+
+namespace skein::engine {
+
+// A plan that can run. It keeps all that `steps` point to, also of sequences that are released
+// meanwhile.
+struct PreparedStep {
+  // The arrays of one sequence.
+  struct Arrays {
+    SequenceInfo info;
+    std::shared_ptr<const std::vector<int32_t>> table;
+    std::shared_ptr<const std::vector<int32_t>> output;
+    std::vector<int32_t> tokens;
+    std::vector<int32_t> next_tokens;
+  };
+
+  PreparedStep() = default;
+  PreparedStep(const PreparedStep&) = delete;
+  PreparedStep& operator=(const PreparedStep&) = delete;
+
+  StepPlan plan;
+  std::vector<Arrays> arrays;       // by plan.sequences
+  std::vector<SequenceStep> steps;  // likewise; without ring
+};
+
+// Used by one thread.
+class SequenceTable {
+ public:
+  explicit SequenceTable(const EngineSpec* spec) : spec_(*spec) {}  // outlives this
+
+  absl::StatusOr<SequenceHandle> Admit(const SequenceInfo& info);  // as StepEngine::Admit
+  void Release(SequenceHandle sequence) { sequences_.erase(sequence.value); }
+
+  // Changes the tables as the plan says. A table that a step in flight reads stays as it was.
+  // REQUIRES: each sequence of the plan is admitted, and `kept_blocks` are there.
+  std::shared_ptr<const PreparedStep> Prepare(StepPlan plan);
+
+ private:
+  struct Sequence {
+    SequenceInfo info;
+    std::shared_ptr<std::vector<int32_t>> table;
+    SequenceStep::Checked checked;
+  };
+
+  void ChangeTable(const PlannedSequence& planned, Sequence* sequence) const;
+  void CheckOutput(const PlannedSequence& planned, Sequence* sequence) const;
+
+  const EngineSpec& spec_;
+  std::unordered_map<uint64_t, Sequence> sequences_;  // by handle
+  uint64_t last_ = 0;
+};
+
+}  // namespace skein::engine
