@@ -226,9 +226,9 @@ bool HandoffSender::Carry(const PutSchedule::Work& work) {
       continue;
     }
     const Receiver& receiver = receivers_.at(put.key);
-    const absl::StatusOr<TransferId> id =
-        transport_->Post(receiver.peers[static_cast<size_t>(put.rank)].id, TransferOp::kPut,
-                         PiecesOf(put, receiver), put_timeout_);
+    const Peer& peer = receiver.peers[static_cast<size_t>(put.rank)];
+    const absl::StatusOr<TransferId> id = transport_->PostUnder(
+        peer.grant, peer.id, TransferOp::kPut, PiecesOf(put, receiver), put_timeout_);
     if (id.ok()) {
       puts_[*id] = put.number;
       transfers_[put.number] = *id;

@@ -24,9 +24,10 @@
 // progress thread. Callbacks run on that thread, without locks held, exactly one end per Open +
 // Grant.
 //
-// Safety. Nothing is posted after `post_until`, and a put posted shortly before ends within
-// `put_timeout` after it: the receiving side frees the blocks no sooner than lease + grace, with
-// grace > put_timeout. Local blocks may be reused as soon as the end was called back.
+// Safety. Puts are made under the grant of the receiver's description (transport.h: Grants), which
+// the receiver closes before the blocks serve another: a late put fails the handoff and reaches
+// nothing. Nothing is posted after `post_until`. Local blocks may be reused as soon as the end was
+// called back.
 #pragma once
 
 #include <chrono>
@@ -51,7 +52,7 @@ namespace skein::engine {
 // One rank of the receiver.
 struct HandoffTarget {
   std::vector<int32_t> blocks;  // of the whole prompt, in token order (BlocksOfLayout many)
-  std::string memory;           // Transport::Describe of that rank: one region a layer
+  std::string memory;           // DescribeUnder a grant, of that rank's memory: one region a layer
 };
 
 // The decode side's grant.

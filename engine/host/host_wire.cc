@@ -25,6 +25,8 @@ struct Name {
   const std::string process, mailbox;
 };
 
+static_assert(kMessageMax <= kRingBytes / 2);
+
 }  // namespace
 
 HostChannel::~HostChannel() { ring_.state()->writer_left.store(1, std::memory_order_release); }

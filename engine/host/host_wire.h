@@ -11,23 +11,21 @@
 
 #include "absl/status/statusor.h"
 #include "engine/host/mailbox.h"
+#include "engine/host/message_channel.h"
 #include "engine/host/process_watch.h"
 #include "engine/host/ring.h"
 
 namespace skein::engine {
 
 // The path to one other process.
-class HostChannel {
+class HostChannel : public MessageChannel {
  public:
   HostChannel(Ring ring, MailboxOf mailbox)
       : ring_(std::move(ring)), mailbox_(std::move(mailbox)) {}
-  ~HostChannel();
+  ~HostChannel() override;
 
-  // Sends these parts as one message of at most kRingBytes / 2. False: there is no room now.
-  bool Write(std::span<const std::span<const std::byte>> parts);
-  // To be called before a sleep on HostWire::fd(), which ends when there is room. False: there is
-  // room now.
-  bool AwaitRoom(size_t bytes);
+  bool Write(std::span<const std::span<const std::byte>> parts) override;
+  bool AwaitRoom(size_t bytes) override;
 
  private:
   Ring ring_;

@@ -11,7 +11,7 @@ namespace skein::engine {
 namespace {
 
 constexpr uint32_t kMagic = 0x52544b53;  // "SKTR"
-constexpr uint16_t kVersion = 1;
+constexpr uint16_t kVersion = 2;
 constexpr size_t kChecksumBytes = 8;
 
 uint64_t Fnv1a(std::string_view bytes) {
@@ -74,6 +74,7 @@ absl::Status TakeHeader(Cursor* cursor, Description* description) {
   if (!cursor->Take(&kind) || kind < 1 || kind > 2) return Malformed("unknown kind");
   description->kind = static_cast<TransportKind>(kind);
   if (!cursor->Take(&description->incarnation)) return Malformed("no incarnation");
+  if (!cursor->Take(&description->grant.value)) return Malformed("no grant");
   if (!cursor->TakeBytes(kWorkerAddressBytesMax, &description->worker_address) ||
       description->worker_address.empty()) {
     return Malformed("bad worker address");
@@ -122,6 +123,7 @@ std::string SerializeDescription(const Description& description) {
   Append(kVersion, &out);
   Append(static_cast<uint16_t>(description.kind), &out);
   Append(description.incarnation, &out);
+  Append(description.grant.value, &out);
   AppendBytes(description.worker_address, &out);
   Append(static_cast<uint32_t>(description.regions.size()), &out);
   for (const DescribedRegion& region : description.regions) {
@@ -146,6 +148,13 @@ absl::StatusOr<Description> ParseDescription(std::string_view text) {
   if (auto status = TakeRegions(&cursor, &description); !status.ok()) return status;
   if (!cursor.empty()) return Malformed("trailing bytes");
   return description;
+}
+
+std::string DescribeUnder(const std::string& text, GrantId grant) {
+  absl::StatusOr<Description> description = ParseDescription(text);
+  SKEIN_CHECK_MSG(description.ok(), description.status().ToString().c_str());
+  description->grant = grant;
+  return SerializeDescription(*description);
 }
 
 }  // namespace skein::engine

@@ -2,9 +2,10 @@
 // it.
 //
 // Little-endian, no padding:
-//   u32 magic "SKTR" | u16 version 1 | u16 kind | u64 incarnation | u32 n, n bytes worker address |
-//   u32 regions per region: u64 id | u64 address | u64 bytes | u32 n, n bytes key u64 FNV-1a (64
-//   bit) of all that precedes
+//   u32 magic "SKTR" | u16 version 2 | u16 kind | u64 incarnation | u64 grant |
+//   u32 n, n bytes worker address |
+//   u32 regions, per region: u64 id | u64 address | u64 bytes | u32 n, n bytes key |
+//   u64 FNV-1a (64 bit) of all that precedes
 // The checksum finds damage, not forgery. The parser reads nothing outside its input, allocates no
 // more than a small multiple of it, and refuses what is impossible: zero or repeated ids, empty or
 // wrapping regions, trailing bytes.
@@ -18,6 +19,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "engine/transport/transport.h"
 
 namespace skein::engine {
 
@@ -34,6 +36,7 @@ struct DescribedRegion {
 struct Description {
   TransportKind kind = TransportKind::kLoopback;
   uint64_t incarnation = 0;
+  GrantId grant;
   std::string worker_address;
   std::vector<DescribedRegion> regions;
   bool operator==(const Description&) const = default;
@@ -48,6 +51,10 @@ std::string SerializeDescription(const Description& description);
 
 // INVALID_ARGUMENT names what is wrong.
 absl::StatusOr<Description> ParseDescription(std::string_view text);
+
+// The same memory, for a writer that puts under `grant`. REQUIRES: Transport::Describe made
+// `description`.
+std::string DescribeUnder(const std::string& description, GrantId grant);
 
 // Appends the checksum of `body`; for tests and the fuzzer, which want bodies past the first gate.
 std::string SealDescription(std::string body);

@@ -12,6 +12,7 @@ Description Sample() {
   Description d;
   d.kind = TransportKind::kUcx;
   d.incarnation = 0x0123456789abcdefu;
+  d.grant = {7};
   d.worker_address = std::string("worker\0address", 14);
   d.regions = {{1, 0x7f0000000000u, 1u << 20, "key-one"}, {9, 0x1000, 4096, ""}};
   return d;
@@ -20,6 +21,14 @@ Description Sample() {
 TEST(Description, RoundTrips) {
   auto parsed = ParseDescription(SerializeDescription(Sample()));
   ASSERT_TRUE(parsed.ok()) << parsed.status();
+  EXPECT_EQ(*parsed, Sample());
+}
+
+TEST(Description, DescribeUnderChangesTheGrantOnly) {
+  auto parsed = ParseDescription(DescribeUnder(SerializeDescription(Sample()), {8}));
+  ASSERT_TRUE(parsed.ok()) << parsed.status();
+  EXPECT_EQ(parsed->grant, GrantId{8});
+  parsed->grant = {7};
   EXPECT_EQ(*parsed, Sample());
 }
 

@@ -5,8 +5,10 @@
 #include <cstring>
 #include <map>
 #include <mutex>
+#include <set>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -24,6 +26,11 @@ class LoopbackFabric {
     uint64_t bytes = 0;
   };
 
+  struct Member {
+    std::map<uint64_t, Range> ranges;  // by mapping
+    std::set<uint64_t> grants;         // that are open
+  };
+
   uint64_t Join() {
     std::lock_guard lock(mutex_);
     members_[next_member_];
@@ -37,12 +44,22 @@ class LoopbackFabric {
 
   void Add(uint64_t member, uint64_t mapping, Range range) {
     std::lock_guard lock(mutex_);
-    members_.at(member)[mapping] = range;
+    members_.at(member).ranges[mapping] = range;
   }
 
   void Remove(uint64_t member, uint64_t mapping) {
     std::lock_guard lock(mutex_);
-    members_.at(member).erase(mapping);
+    members_.at(member).ranges.erase(mapping);
+  }
+
+  void OpenGrant(uint64_t member, uint64_t grant) {
+    std::lock_guard lock(mutex_);
+    members_.at(member).grants.insert(grant);
+  }
+
+  void CloseGrant(uint64_t member, uint64_t grant) {
+    std::lock_guard lock(mutex_);
+    members_.at(member).grants.erase(grant);
   }
 
   bool Has(uint64_t member) {
@@ -50,12 +67,15 @@ class LoopbackFabric {
     return members_.contains(member);
   }
 
-  absl::Status Copy(uint64_t member, TransferOp op, const WirePiece& piece) {
+  // `grant` 0: none is needed.
+  absl::Status Copy(uint64_t member, TransferOp op, const WirePiece& piece, uint64_t grant) {
     std::lock_guard lock(mutex_);
     const auto owner = members_.find(member);
     if (owner == members_.end()) return absl::UnavailableError("the peer is gone");
-    const auto found = owner->second.find(piece.key);
-    if (found == owner->second.end()) return absl::UnavailableError("the peer's region is gone");
+    const Member& target = owner->second;
+    if (grant != 0 && !target.grants.contains(grant)) return ClosedGrant();
+    const auto found = target.ranges.find(piece.key);
+    if (found == target.ranges.end()) return absl::UnavailableError("the peer's region is gone");
     const Range& range = found->second;
     if (piece.remote < range.address || piece.remote - range.address > range.bytes ||
         piece.bytes > range.bytes - (piece.remote - range.address)) {
@@ -70,15 +90,33 @@ class LoopbackFabric {
  private:
   std::mutex mutex_;
   uint64_t next_member_ = 1;
-  std::map<uint64_t, std::map<uint64_t, Range>> members_;  // member -> mapping -> range
+  std::map<uint64_t, Member> members_;
 };
 
 namespace {
 
+// Copies run under the fabric's lock, so a grant is closed at once.
+class LoopbackGrants : public WireGrants {
+ public:
+  LoopbackGrants(LoopbackFabric* fabric, uint64_t member) : fabric_(fabric), member_(member) {}
+
+  void Open(uint64_t grant) override { fabric_->OpenGrant(member_, grant); }
+  void Close(uint64_t grant) override {
+    fabric_->CloseGrant(member_, grant);
+    closed_.push_back(grant);
+  }
+  std::vector<uint64_t> TakeClosed() override { return std::exchange(closed_, {}); }
+
+ private:
+  LoopbackFabric* const fabric_;
+  const uint64_t member_;
+  std::vector<uint64_t> closed_;
+};
+
 class LoopbackWire : public Wire {
  public:
   explicit LoopbackWire(std::shared_ptr<LoopbackFabric> fabric)
-      : fabric_(std::move(fabric)), member_(fabric_->Join()) {}
+      : fabric_(std::move(fabric)), member_(fabric_->Join()), grants_(fabric_.get(), member_) {}
   ~LoopbackWire() override { fabric_->Leave(member_); }
 
   uint64_t member() const { return member_; }
@@ -125,11 +163,12 @@ class LoopbackWire : public Wire {
              WireTicket* ticket) override {
     for (const WirePiece& piece : pieces) {
       if (!ticket->error.ok()) return;
-      ticket->error = fabric_->Copy(endpoints_.at(endpoint), op, piece);
+      ticket->error = fabric_->Copy(endpoints_.at(endpoint), op, piece, ticket->grant);
     }
   }
   void Flush(uint64_t, WireTicket*) override {}
 
+  WireGrants* Grants() override { return &grants_; }
   bool Progress() override { return false; }
   std::optional<int> Arm() override { return -1; }
 
@@ -150,6 +189,7 @@ class LoopbackWire : public Wire {
 
   const std::shared_ptr<LoopbackFabric> fabric_;
   const uint64_t member_;
+  LoopbackGrants grants_;
   uint64_t next_handle_ = 1;
   std::map<uint64_t, Mapping> mappings_;
   std::map<uint64_t, uint64_t> endpoints_;  // -> member

@@ -51,6 +51,10 @@ absl::Status PeerQueue::AddRegions(const Description& description) {
   return absl::OkStatus();
 }
 
+void PeerQueue::AskFor(GrantId grant) {
+  if (grant != GrantId{}) wire_->Grants()->Ask(endpoint_, grant.value);
+}
+
 const RegionExtent* PeerQueue::FindRegion(RegionId region) const {
   const auto found = regions_.find(region);
   return found == regions_.end() ? nullptr : &found->second.extent;
@@ -109,7 +113,33 @@ void PeerQueue::StartNext(Transfer* transfer, uint64_t* budget) {
   transfer->issued_bytes += bytes;
 }
 
+bool PeerQueue::MayPut(const Transfer& transfer) {
+  const uint64_t grant = transfer.ticket.grant;
+  return grant == 0 || wire_->Grants()->Ask(endpoint_, grant) == WireGrants::Permit::kGiven;
+}
+
+// What the target has closed is given up, and acknowledged once nothing of it is under way.
+bool PeerQueue::ObeyWithdrawals() {
+  bool moved = false;
+  for (const uint64_t grant : wire_->Grants()->Withdrawn(endpoint_)) {
+    bool under_way = false;
+    for (auto& transfer : queue_) {
+      if (transfer->ticket.grant != grant) continue;
+      if (!transfer->given_up) {
+        transfer->given_up = true;
+        transfer->end = ClosedGrant();
+      }
+      under_way |= transfer->ticket.in_flight > 0;
+    }
+    if (under_way) continue;
+    wire_->Grants()->Acknowledge(endpoint_, grant);
+    moved = true;
+  }
+  return moved;
+}
+
 bool PeerQueue::Issue(Transfer* transfer, uint64_t* budget) {
+  if (!MayPut(*transfer)) return false;
   bool moved = false;
   while (transfer->next_chunk < transfer->chunks.size() && *budget > 0 &&
          transfer->ticket.error.ok()) {
@@ -169,8 +199,8 @@ bool PeerQueue::Pump(TransportClock::time_point now, uint64_t* budget,
   if (!broken()) {
     if (auto health = wire_->Health(endpoint_); !health.ok()) Break(health);
   }
-  if (queue_.empty()) return false;
-  bool moved = false;
+  bool moved = !broken() && ObeyWithdrawals();
+  if (queue_.empty()) return moved;
   for (auto& transfer : queue_) {
     if (ExpireOrBreak(transfer.get(), now)) moved = true;
     if (!broken() && !transfer->given_up) moved |= Issue(transfer.get(), budget);

@@ -45,6 +45,9 @@ class PeerQueue {
   // Opens the endpoint if there is none (again after Break) and imports what is new.
   absl::Status AddRegions(const Description& description);
 
+  // So that the permission to put under it is there when the first put is. 0: nothing is asked.
+  void AskFor(GrantId grant);
+
   const RegionExtent* FindRegion(RegionId region) const;
   void Push(std::unique_ptr<Transfer> transfer);
   void Cancel(TransferId transfer);
@@ -71,6 +74,8 @@ class PeerQueue {
     uint64_t key = 0;
   };
 
+  bool MayPut(const Transfer& transfer);
+  bool ObeyWithdrawals();
   bool Issue(Transfer* transfer, uint64_t* budget);
   void StartNext(Transfer* transfer, uint64_t* budget);
   bool WindowFull() const;

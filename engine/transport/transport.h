@@ -15,10 +15,23 @@
 // with null), and live from Register to Unregister. The local bytes of a transfer may be reused
 // once its completion was polled, whatever its status. On any status but OK the remote bytes of a
 // put (the local bytes of a get) are undefined, and those of a put may still change while what is
-// in the wire drains into the target's Poll. Nothing revokes a description: a target that reassigns
-// blocks first waits for the source's word (its transfer ended, or it never posts it now) or for
-// the source's death, then goes through Poll(wait = 0) once; a source keeps the timeout of Post
-// below the lease of its grant.
+// in the wire drains into the target's Poll.
+//
+// Grants. A target that gives its memory to one writer after the other numbers what it gives: it
+// opens a grant, sends its description under that number (description.h, DescribeUnder), and closes
+// the grant before it gives the same bytes to another. When TakeClosed returns the grant, no put
+// under it changes a byte any more, however late its source is. Neither a check at the commit
+// (bytes may land after it) nor a wait of any length (a source may be stopped for longer) would do.
+//  - Where the target applies the bytes (messages), each message names its grant, and those of a
+//    closed one are dropped. The grant is closed at once.
+//  - Where the source writes by itself (mapped memory, memory of a device that it opened), it first
+//    asks the target, which knows from then on that this process may write under the grant, and
+//    watches the process. Closing withdraws the permission; the grant is closed when the source has
+//    acknowledged, with nothing of it under way, or has ended. A source that stands still keeps the
+//    bytes from others until it goes on or is killed: the cost of writing without the target's CPU.
+//    (Memory that is remapped under a writer, or KV that is staged, would cost each put a copy or
+//    each handoff a change of page tables, in order to spare blocks of the rare stopped writer.)
+// Puts under no grant are always applied: for memory that has one writer as long as it lives.
 //
 // Visibility. OK for a put means that the target's CPU (in memory of a device: that device's next
 // kernel) reads the new bytes, even if it learns of the put over another channel: the commit
@@ -63,6 +76,12 @@ struct TransferId {
   auto operator<=>(const TransferId&) const = default;
 };
 
+// Numbered by the target, from 1; never used again within its process. 0: no grant.
+struct GrantId {
+  uint64_t value = 0;
+  auto operator<=>(const GrantId&) const = default;
+};
+
 struct Region {
   RegionId id;
   std::byte* base = nullptr;
@@ -74,6 +93,7 @@ struct Region {
 struct Peer {
   PeerId id;
   std::vector<RegionId> regions;
+  GrantId grant;  // under which the description permits puts
 };
 
 enum class TransferOp { kPut, kGet };
@@ -92,6 +112,7 @@ struct TransferPiece {
 //   CANCELLED          Cancel came first
 //   DEADLINE_EXCEEDED  the timeout of Post passed
 //   UNAVAILABLE        the peer is dead, was disconnected, or was found broken
+//   FAILED_PRECONDITION  the target has closed the grant; nothing is wrong with the peer
 struct TransferCompletion {
   TransferId id;
   absl::Status status;
@@ -144,10 +165,15 @@ class Transport {
   // No pieces is a transfer that completes. INVALID_ARGUMENT names the first piece that leaves its
   // local or remote region; NOT_FOUND an unknown peer or region; UNAVAILABLE a broken peer;
   // RESOURCE_EXHAUSTED too many transfers or pieces queued (back off, Poll). On error nothing was
-  // queued. `timeout` counts from now.
-  virtual absl::StatusOr<TransferId> Post(PeerId peer, TransferOp op,
-                                          std::span<const TransferPiece> pieces,
-                                          std::chrono::nanoseconds timeout) = 0;
+  // queued. `timeout` counts from now. A put is made under `grant`, which a get ignores.
+  virtual absl::StatusOr<TransferId> PostUnder(GrantId grant, PeerId peer, TransferOp op,
+                                               std::span<const TransferPiece> pieces,
+                                               std::chrono::nanoseconds timeout) = 0;
+  // Under no grant.
+  absl::StatusOr<TransferId> Post(PeerId peer, TransferOp op, std::span<const TransferPiece> pieces,
+                                  std::chrono::nanoseconds timeout) {
+    return PostUnder(GrantId{}, peer, op, pieces, timeout);
+  }
 
   // Gives a transfer up: no further piece is issued and it ends CANCELLED (or as it had ended
   // already). Pieces on the wire are awaited; if they do not finish within the timeout of Post the
@@ -159,6 +185,15 @@ class Transport {
   // sleeps) or a Wake.
   virtual size_t Poll(size_t max, std::chrono::nanoseconds wait,
                       std::vector<TransferCompletion>* out) = 0;
+
+  // For targets. Puts under `grant` are applied from now on. Open grants stay as they are.
+  virtual void OpenGrant(GrantId grant) = 0;
+  // TakeClosed returns `grant` once, when no put under it changes anything any more. Also one that
+  // is not open.
+  virtual void CloseGrant(GrantId grant) = 0;
+  // Grants that were closed since the last call, in no order. Poll drives this, and returns early
+  // as long as there is one to take.
+  virtual std::vector<GrantId> TakeClosed() = 0;
 
   // Makes the Poll that sleeps now, or else the next one, return early.
   virtual void Wake() = 0;

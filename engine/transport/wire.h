@@ -7,6 +7,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -17,6 +18,7 @@ namespace skein::engine {
 
 // Counts operations that have not ended. The wire updates it, in Progress or Close at the latest.
 struct WireTicket {
+  uint64_t grant = 0;  // of the put; the caller's
   uint32_t in_flight = 0;
   uint64_t bytes_in_flight = 0;
   absl::Status error;  // the first one
@@ -38,6 +40,36 @@ struct WirePiece {
 
 enum class TransferPath { kDirect, kHostStaged };  // PeerInfo::path
 
+// Grants (transport.h), at both ends of a wire.
+class WireGrants {
+ public:
+  enum class Permit { kGiven, kAsked };
+
+  virtual ~WireGrants() = default;
+
+  // ---- at the target ----
+  virtual void Open(uint64_t grant) = 0;
+  virtual void Close(uint64_t grant) = 0;
+  virtual std::vector<uint64_t> TakeClosed() = 0;
+
+  // ---- at the source ----
+  // Whether puts under `grant` may be started. kAsked: not yet, the target was asked; its answer is
+  // progress. If it refuses, the grant is withdrawn. Always given where the target applies the
+  // bytes.
+  virtual Permit Ask(uint64_t endpoint, uint64_t grant) { return Permit::kGiven; }
+  // Grants whose permission the target has withdrawn and that were not acknowledged.
+  virtual std::vector<uint64_t> Withdrawn(uint64_t endpoint) { return {}; }
+  // Nothing of the grant is under way, and nothing will be before it was asked for again.
+  virtual void Acknowledge(uint64_t endpoint, uint64_t grant) {}
+  // Whether Ask asks: only then may a wire write to the peer's memory by itself.
+  virtual bool Asks(uint64_t endpoint) const { return false; }
+};
+
+// The end of a put under a closed grant.
+inline absl::Status ClosedGrant() {
+  return absl::FailedPreconditionError("the target has closed the grant");
+}
+
 class Wire {
  public:
   virtual ~Wire() = default;
@@ -54,8 +86,12 @@ class Wire {
   virtual void Start(uint64_t endpoint, TransferOp op, std::span<const WirePiece> pieces,
                      WireTicket* ticket) = 0;
 
-  // As Start; ends when all puts started before it at this endpoint are visible to the target.
+  // As Start; ends when all puts started before it at this endpoint are visible to the target, with
+  // FAILED_PRECONDITION if the ticket's grant is closed there.
   virtual void Flush(uint64_t endpoint, WireTicket* ticket) = 0;
+
+  // Never null; lives as long as the wire.
+  virtual WireGrants* Grants() = 0;
 
   // True if anything moved.
   virtual bool Progress() = 0;
@@ -70,7 +106,7 @@ class Wire {
   virtual TransferPath Path(uint64_t endpoint) = 0;
 
   // Closes the endpoint in bounded time. Afterwards no ticket counts an operation of it, and its
-  // keys are gone.
+  // keys are gone. Acknowledges all of its grants.
   virtual void Close(uint64_t endpoint) = 0;
 };
 

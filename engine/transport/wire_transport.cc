@@ -9,6 +9,7 @@
 #include <mutex>
 #include <random>
 #include <set>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "scheduler/vocabulary/check.h"
@@ -100,7 +101,7 @@ absl::StatusOr<std::string> WireTransport::Describe(std::span<const RegionId> re
     return absl::InvalidArgumentError("too many regions for one description");
   }
   Lock lock(mutex_);
-  Description description{kind_, incarnation_, worker_address_, {}};
+  Description description{kind_, incarnation_, {}, worker_address_, {}};
   std::set<RegionId> seen;
   for (const RegionId id : regions) {
     const auto found = regions_.find(id);
@@ -131,7 +132,9 @@ absl::StatusOr<Peer> WireTransport::Connect(std::string_view text) {
     return status;
   }
   peer_ids_[key] = id;
-  Peer result{id, {}};
+  peer->AskFor(description->grant);
+  Signal();
+  Peer result{id, {}, description->grant};
   for (const DescribedRegion& region : description->regions) {
     result.regions.push_back(RegionId{region.id});
   }
@@ -153,9 +156,9 @@ absl::Status WireTransport::Disconnect(PeerId peer) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<TransferId> WireTransport::Post(PeerId peer, TransferOp op,
-                                               std::span<const TransferPiece> pieces,
-                                               std::chrono::nanoseconds timeout) {
+absl::StatusOr<TransferId> WireTransport::PostUnder(GrantId grant, PeerId peer, TransferOp op,
+                                                    std::span<const TransferPiece> pieces,
+                                                    std::chrono::nanoseconds timeout) {
   Lock lock(mutex_);
   PeerQueue* const queue = FindPeer(peer);
   if (queue == nullptr) return Unknown("peer", peer.value);
@@ -176,6 +179,7 @@ absl::StatusOr<TransferId> WireTransport::Post(PeerId peer, TransferOp op,
   auto transfer = std::make_unique<Transfer>();
   transfer->id = TransferId{next_id_++};
   transfer->op = op;
+  if (op == TransferOp::kPut) transfer->ticket.grant = grant.value;
   transfer->chunks = *std::move(chunks);
   transfer->deadline = After(timeout);
   chunks_queued_ += transfer->chunks.size();
@@ -200,6 +204,22 @@ absl::StatusOr<PeerInfo> WireTransport::Inspect(PeerId peer) {
   PeerQueue* const queue = FindPeer(peer);
   if (queue == nullptr) return Unknown("peer", peer.value);
   return queue->Info(TransportClock::now());
+}
+
+void WireTransport::OpenGrant(GrantId grant) {
+  Lock lock(mutex_);
+  wire_->Grants()->Open(grant.value);
+}
+
+void WireTransport::CloseGrant(GrantId grant) {
+  Lock lock(mutex_);
+  wire_->Grants()->Close(grant.value);
+  Signal();
+}
+
+std::vector<GrantId> WireTransport::TakeClosed() {
+  Lock lock(mutex_);
+  return std::exchange(closed_, {});
 }
 
 void WireTransport::Wake() {
@@ -243,7 +263,7 @@ WireTransport::Round WireTransport::PollOnce(size_t max, PollState* state,
     out->push_back(std::move(completions_.front()));
     completions_.pop_front();
   }
-  if (taken > 0 || woken_.exchange(false)) return Round::kReturn;
+  if (taken > 0 || !closed_.empty() || woken_.exchange(false)) return Round::kReturn;
   const bool late = TransportClock::now() >= state->until;
   if (late && (!moved || ++state->rounds >= kRoundsPerPoll)) return Round::kReturn;
   if (moved) {
@@ -295,6 +315,7 @@ bool WireTransport::Pump() {
     moved |= peer->Pump(now, &budget, &ended);
   }
   Collect(std::move(ended));
+  for (const uint64_t grant : wire_->Grants()->TakeClosed()) closed_.push_back({grant});
   return moved;
 }
 

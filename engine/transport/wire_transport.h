@@ -30,11 +30,15 @@ class WireTransport : public Transport {
   absl::StatusOr<std::string> Describe(std::span<const RegionId> regions) override;
   absl::StatusOr<Peer> Connect(std::string_view description) override;
   absl::Status Disconnect(PeerId peer) override;
-  absl::StatusOr<TransferId> Post(PeerId peer, TransferOp op, std::span<const TransferPiece> pieces,
-                                  std::chrono::nanoseconds timeout) override;
+  absl::StatusOr<TransferId> PostUnder(GrantId grant, PeerId peer, TransferOp op,
+                                       std::span<const TransferPiece> pieces,
+                                       std::chrono::nanoseconds timeout) override;
   void Cancel(TransferId transfer) override;
   size_t Poll(size_t max, std::chrono::nanoseconds wait,
               std::vector<TransferCompletion>* out) override;
+  void OpenGrant(GrantId grant) override;
+  void CloseGrant(GrantId grant) override;
+  std::vector<GrantId> TakeClosed() override;
   void Wake() override;
   absl::StatusOr<PeerInfo> Inspect(PeerId peer) override;
 
@@ -76,6 +80,7 @@ class WireTransport : public Transport {
   std::map<TransferId, PeerId> transfers_;  // under way
   uint64_t chunks_queued_ = 0;
   std::deque<TransferCompletion> completions_;
+  std::vector<GrantId> closed_;  // grants, until TakeClosed
   bool sleeping_ = false;
 };
 

@@ -15,6 +15,13 @@ namespace {
 
 using namespace std::chrono_literals;
 
+class NoGrants : public WireGrants {
+ public:
+  void Open(uint64_t) override {}
+  void Close(uint64_t) override {}
+  std::vector<uint64_t> TakeClosed() override { return {}; }
+};
+
 // Has something to do, and cannot do it.
 class StuckWire : public Wire {
  public:
@@ -26,6 +33,7 @@ class StuckWire : public Wire {
   absl::StatusOr<uint64_t> Import(uint64_t, const DescribedRegion&) override { return 1; }
   void Start(uint64_t, TransferOp, std::span<const WirePiece>, WireTicket*) override {}
   void Flush(uint64_t, WireTicket*) override {}
+  WireGrants* Grants() override { return &grants_; }
   bool Progress() override {
     ++*looks_;
     return false;
@@ -37,6 +45,7 @@ class StuckWire : public Wire {
   void Close(uint64_t) override {}
 
  private:
+  NoGrants grants_;
   std::atomic<int>* const looks_;
 };
 

@@ -10,7 +10,8 @@ namespace {
 
 constexpr char kMagic[] = "SKNV";
 constexpr size_t kMagicBytes = sizeof kMagic - 1;
-constexpr size_t kPrefixBytes = kMagicBytes + sizeof(uint64_t) + 2 * sizeof(uint32_t);
+constexpr size_t kSizes = 4;  // of process, host and tcp; whether there is a fabric
+constexpr size_t kPrefixBytes = kMagicBytes + sizeof(uint64_t) + kSizes * sizeof(uint32_t);
 
 uint64_t Checksum(const std::string& text) {
   uint64_t hash = 0xcbf29ce484222325u;  // FNV-1a
@@ -26,20 +27,26 @@ std::string Raw(Number number) {
 }  // namespace
 
 std::string SealAddress(const UcxAddress& address) {
-  const std::string body = absl::StrCat(Raw(static_cast<uint32_t>(address.process.size())),
-                                        Raw(static_cast<uint32_t>(address.host.size())),
-                                        address.process, address.host, address.worker);
+  const auto size = [](const std::string& text) { return Raw(static_cast<uint32_t>(text.size())); };
+  const std::string body = absl::StrCat(size(address.process), size(address.host),
+                                        size(address.tcp), Raw(uint32_t{address.fabric}),
+                                        address.process, address.host, address.tcp, address.worker);
   return absl::StrCat(kMagic, Raw(Checksum(body)), body);
 }
 
 std::optional<UcxAddress> OpenAddress(const std::string& sealed) {
   if (sealed.size() <= kPrefixBytes) return std::nullopt;
-  uint32_t sizes[2];  // of process and host
+  uint32_t sizes[kSizes];
   std::memcpy(sizes, &sealed[kPrefixBytes - sizeof sizes], sizeof sizes);
   const std::string rest = sealed.substr(kPrefixBytes);
-  if (uint64_t{sizes[0]} + sizes[1] > rest.size()) return std::nullopt;
-  UcxAddress address{rest.substr(0, sizes[0]), rest.substr(sizes[0], sizes[1]),
-                     rest.substr(sizes[0] + sizes[1])};
+  const uint64_t tcp = uint64_t{sizes[0]} + sizes[1];
+  const uint64_t worker = tcp + sizes[2];
+  if (worker > rest.size()) return std::nullopt;
+  UcxAddress address{.process = rest.substr(0, sizes[0]),
+                     .host = rest.substr(sizes[0], sizes[1]),
+                     .worker = rest.substr(worker),
+                     .tcp = rest.substr(tcp, sizes[2]),
+                     .fabric = sizes[3] != 0};
   if (SealAddress(address) != sealed) return std::nullopt;
   return address;
 }

@@ -3,6 +3,7 @@
 #include <ucp/api/ucp.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <cstdlib>
 #include <initializer_list>
 #include <sstream>
@@ -10,22 +11,20 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 
 namespace skein::engine {
 namespace {
 
-// Large socket buffers from the start: on a busy machine they gave handoffs of scattered blocks a
-// quarter more than the kernel's own growth (bench/transport/README.md). MAX_IOV lets a put of
-// kFragmentsMax fragments (ucx_endpoint.h) leave in one system call. CONN_NB: a connection to a
-// host that does not answer is waited for beside the others; UCX's default holds up the whole
-// worker, 127 s.
-constexpr std::pair<const char*, const char*> kTcpSettings[] = {
-    {"SNDBUF", "4M"}, {"RCVBUF", "4M"}, {"MAX_IOV", "16"}, {"CONN_NB", "y"}};
+std::string TlsOf(const UcxOptions& options) {
+  if (!options.tls.empty()) return options.tls;
+  const char* const environment = std::getenv("UCX_TLS");
+  return environment == nullptr ? "all" : environment;
+}
 
 bool MayUse(std::initializer_list<const char*> transports, const UcxOptions& options) {
-  const char* const environment = std::getenv("UCX_TLS");
-  const std::string tls =
-      !options.tls.empty() ? options.tls : (environment == nullptr ? "all" : environment);
+  const std::string tls = TlsOf(options);
   const auto named = [&](const char* name) { return tls.find(name) != std::string::npos; };
   return named("all") || named("^") || std::any_of(transports.begin(), transports.end(), named);
 }
@@ -34,17 +33,7 @@ absl::Status Configure(const UcxOptions& options, std::span<const UcxSetting> mo
                        ucp_config_t* config) {
   std::vector<UcxSetting> settings(more.begin(), more.end());
   settings.emplace_back("KEEPALIVE_INTERVAL", absl::StrCat(options.keepalive.count(), "ms"));
-  if (!options.tls.empty()) settings.emplace_back("TLS", options.tls);
-  if (!options.net_device.empty()) settings.emplace_back("NET_DEVICES", options.net_device);
-  // UCX's names of a transport's own settings have no prefix here.
-  if (MayUseTcp(options) && options.tcp_port != 0) {
-    settings.emplace_back("PORT_RANGE", absl::StrCat(options.tcp_port, "-", options.tcp_port));
-  }
-  for (const auto& [name, value] : kTcpSettings) {
-    if (MayUseTcp(options) && std::getenv(absl::StrCat("UCX_TCP_", name).c_str()) == nullptr) {
-      settings.emplace_back(name, value);
-    }
-  }
+  settings.emplace_back("TLS", WithoutTcp(TlsOf(options)));
   // UCX_POSIX_ERROR_HANDLING and UCX_SYSV_ERROR_HANDLING: both share this name inside UCX.
   if (MayUseSharedMemory(options)) settings.emplace_back("MM_ERROR_HANDLING", "y");
   for (const auto& [name, value] : settings) {
@@ -90,6 +79,18 @@ absl::StatusOr<std::string> AddressOf(ucp_worker_h worker) {
   return text;
 }
 
+std::string InfoOf(ucp_context_h context) {
+  char* text = nullptr;
+  size_t bytes = 0;
+  FILE* const stream = open_memstream(&text, &bytes);
+  if (stream == nullptr) return "";
+  ucp_context_print_info(context, stream);
+  std::fclose(stream);
+  const std::string info(text, bytes);
+  std::free(text);
+  return info;
+}
+
 }  // namespace
 
 bool MayUseSharedMemory(const UcxOptions& options) {
@@ -113,7 +114,29 @@ absl::StatusOr<UcxContext> MakeUcxContext(const UcxOptions& options,
     ucp_cleanup(*context);
     return address.status();
   }
-  return UcxContext{*context, *worker, *std::move(address)};
+  return UcxContext{*context, *worker, *std::move(address), HasFabric(InfoOf(*context))};
+}
+
+std::string WithoutTcp(const std::string& tls) {
+  if (tls.empty() || tls == "all") return "^tcp";
+  const bool negated = tls[0] == '^';
+  std::vector<std::string> names = absl::StrSplit(tls.substr(negated ? 1 : 0), ',');
+  std::erase(names, "tcp");
+  if (negated) names.push_back("tcp");
+  if (names.empty()) return "self";
+  return absl::StrCat(negated ? "^" : "", absl::StrJoin(names, ","));
+}
+
+bool HasFabric(const std::string& info) {
+  for (const char* const name : {"rc_", "ud_", "dc_", "srd", "ugni"}) {
+    if (info.find(absl::StrCat(" ", name)) != std::string::npos) return true;
+  }
+  return false;
+}
+
+void Destroy(const UcxContext& context) {
+  ucp_worker_destroy(context.worker);
+  ucp_cleanup(context.context);
 }
 
 absl::Status FromUcs(int ucs_status, const char* what) {

@@ -61,6 +61,13 @@ struct PlanSequence {
 
 using skein::BlockId;
 
+// A permission to write blocks, or a staging buffer. Numbered by the decode worker that gives it;
+// never reused within its process.
+struct GrantId {
+  uint64_t value = 0;
+  auto operator<=>(const GrantId&) const = default;
+};
+
 // An incoming RPC or stream that a core will answer. Numbered by the shell; never reused within a
 // process.
 struct CallId {

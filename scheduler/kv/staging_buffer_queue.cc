@@ -73,7 +73,7 @@ std::optional<int> StagingBufferQueue::Ask(const StagingRequest& request, Instan
   Buffer* buffer = Find(request, writer);
   if (buffer == nullptr) return std::nullopt;
   buffer->ask = std::max(buffer->ask, ask);
-  buffer->free_at = now + times_.lease_us + times_.grace_us;
+  buffer->free_at = now + times_.lease_us;
   return static_cast<int>(buffer - buffers_.data());
 }
 
@@ -82,7 +82,7 @@ bool StagingBufferQueue::Renew(const StagingRequest& request, InstanceId writer,
   Assign(now);
   Buffer* buffer = Find(request, writer);
   if (buffer == nullptr) return false;
-  buffer->free_at = now + times_.lease_us + times_.grace_us;
+  buffer->free_at = now + times_.lease_us;
   return true;
 }
 
@@ -159,10 +159,7 @@ void StagingBufferQueue::GiveTo(Buffer* buffer, uint64_t place, TimeUs now) {
   buffer->owner = owner;
   buffer->writer = first.writer;
   buffer->ask = first.ask;
-  // The writer does not write before it asks again and gets the answer, so no grace is needed. But
-  // it may already have been told in an answer that was lost.
-  buffer->free_at = now + times_.lease_us + times_.grace_us;
-  given_.push_back({owner, first.writer});
+  buffer->free_at = now + times_.lease_us;
   EraseWish(place, first.writer, kEveryAsk);
 }
 

@@ -14,9 +14,9 @@
 //    until it reports that it is finished (its last block was copied out, or it gave up).
 //
 // A writer that is told "not yet" must ask again within `ask_lease_us`, or its ask is forgotten
-// (its request keeps its place). A grant has a lease: a writer silent for longer than lease + grace
-// counts as dead. Nobody else uses a buffer before its writer has finished or lease + grace is
-// over, so a late put cannot reach another writer's buffer.
+// (its request keeps its place). A grant has a lease: a writer silent for longer counts as dead.
+// The buffer then goes to another writer, which is told so only when no late put of the former one
+// can reach it (KvIn).
 //
 // Calls may arrive late and more than once. A writer numbers its asks: finishing one does not
 // finish a later one, and a finished one is not granted again.
@@ -45,7 +45,6 @@ namespace skein::scheduler {
 
 struct StagingTimes {
   TimeUs lease_us = 3 * kSecondUs;
-  TimeUs grace_us = 2 * kSecondUs;
   TimeUs ask_lease_us = 2 * kSecondUs;
   TimeUs hold_us = 5 * kSecondUs;
 };
@@ -82,11 +81,6 @@ class StagingBufferQueue {
   void Tick(TimeUs now);
   TimeUs NextDeadline() const;
 
-  // Writers that got a staging buffer since the last call, in order; they may have lost it again.
-  std::vector<std::pair<StagingRequest, InstanceId>> TakeGiven() {
-    return std::exchange(given_, {});
-  }
-
   // The writer that has the staging buffer; empty: it is free.
   std::optional<StagingRequest> OwnerOf(int buffer) const;
   std::optional<InstanceId> WriterOf(int buffer) const;
@@ -112,7 +106,7 @@ class StagingBufferQueue {
     std::optional<StagingRequest> owner;
     std::optional<InstanceId> writer;
     uint64_t ask = 0;         // the writer's ask
-    TimeUs free_at = kNever;  // lease + grace; without a writer: end of the hold
+    TimeUs free_at = kNever;  // the lease's end; without a writer: end of the hold
   };
 
   Buffer* Find(const StagingRequest& request, InstanceId writer);
@@ -137,7 +131,6 @@ class StagingBufferQueue {
   std::set<uint64_t> places_waiting_;  // positions of requests with waiting writers
   int64_t waiting_ = 0;
   TimerQueue<std::pair<uint64_t, InstanceId>> wishes_;  // by position; when they are forgotten
-  std::vector<std::pair<StagingRequest, InstanceId>> given_;
 };
 
 }  // namespace skein::scheduler

@@ -9,8 +9,7 @@ namespace {
 
 StagingRequest Request(uint64_t serial) { return {{1, serial}, {serial}}; }
 constexpr InstanceId kA{1}, kB{2}, kC{3};
-constexpr StagingTimes kTimes{
-    .lease_us = 100, .grace_us = 50, .ask_lease_us = 1000, .hold_us = 150};
+constexpr StagingTimes kTimes{.lease_us = 150, .ask_lease_us = 1000, .hold_us = 150};
 
 TEST(StagingBufferQueue, GivesInTheOrderOfEachRequestsFirstAsking) {
   StagingBufferQueue queue(1, kTimes);
@@ -59,7 +58,7 @@ TEST(StagingBufferQueue, AskingAgainGivesTheSameStagingBuffer) {
   EXPECT_EQ(queue.free(), 1);
 }
 
-TEST(StagingBufferQueue, AWriterThatIsSilentLosesItAfterLeaseAndGrace) {
+TEST(StagingBufferQueue, AWriterThatIsSilentLosesItAfterItsLease) {
   StagingBufferQueue queue(1, kTimes);
   EXPECT_EQ(queue.Ask(Request(1), kA, 0), 0);
   EXPECT_EQ(queue.Ask(Request(2), kB, 0), std::nullopt);
@@ -74,7 +73,7 @@ TEST(StagingBufferQueue, AWriterThatIsSilentLosesItAfterLeaseAndGrace) {
   EXPECT_EQ(queue.OwnerOf(0), Request(2));
 }
 
-TEST(StagingBufferQueue, AnEndedRequestIsTakenAsDeadAfterLeaseAndGrace) {
+TEST(StagingBufferQueue, AnEndedRequestIsTakenAsDeadAfterItsLease) {
   StagingBufferQueue queue(1, kTimes);
   EXPECT_EQ(queue.Ask(Request(1), kA, 0), 0);
   queue.End(Request(1), 1);
@@ -86,7 +85,7 @@ TEST(StagingBufferQueue, AnEndedRequestIsTakenAsDeadAfterLeaseAndGrace) {
 }
 
 TEST(StagingBufferQueue, AWishThatIsNotRepeatedIsForgottenItsPlaceIsNot) {
-  StagingBufferQueue queue(1, {.lease_us = 10000, .grace_us = 0, .ask_lease_us = 10});
+  StagingBufferQueue queue(1, {.lease_us = 10000, .ask_lease_us = 10});
   EXPECT_EQ(queue.Ask(Request(1), kA, 0), 0);
   EXPECT_EQ(queue.Ask(Request(2), kB, 1), std::nullopt);
   EXPECT_EQ(queue.Ask(Request(3), kB, 2), std::nullopt);
@@ -119,8 +118,7 @@ TEST(StagingBufferQueue, CallsThatComeLateOrTwiceTouchOnlyTheirOwnWish) {
 }
 
 TEST(StagingBufferQueue, WhatIsHeldButNotUsedIsLentOnAndFirstInLineForItAgain) {
-  StagingBufferQueue queue(1,
-                           {.lease_us = 1000, .grace_us = 0, .ask_lease_us = 1000, .hold_us = 20});
+  StagingBufferQueue queue(1, {.lease_us = 1000, .ask_lease_us = 1000, .hold_us = 20});
   EXPECT_EQ(queue.Ask(Request(1), kA, 0, 1), 0);
   EXPECT_EQ(queue.Ask(Request(2), kB, 1, 1), std::nullopt);
   EXPECT_EQ(queue.Ask(Request(3), kC, 1, 1), std::nullopt);

@@ -155,67 +155,88 @@ std::vector<Sender::Target> Sender::TargetsOf(const Put& put, const Receiver& re
   return targets;
 }
 
-// The bytes travel even if this process dies meanwhile, or not: a coin decides.
+// Messages travel even if this process dies meanwhile, or not: a coin decides.
 void Sender::Post(const Put& put) {
   const Receiver& receiver = receivers_.at(put.key);
   const RemoteMemory memory = receiver.memory;
   const std::vector<Target> targets = TargetsOf(put, receiver);
-  const bool staged = memory.buffer != nullptr;
-  const scheduler::RequestId id = IdOf(put.key);
-  const scheduler::Epoch epoch = EpochOf(put.key);
-  const Transfers::Owner owner{id, epoch};
-  const Transfers::Owner writer{id, epoch, staged ? process_->endpoint() : ""};
+  const Transfers::Grant grant{memory.process->endpoint(), memory.generation, memory.grant};
   const bool stalls = network_->Happens(network_->scenario().stall_chance) ||
                       network_->IsCut(process_->endpoint(), memory.process->endpoint());
   const TimeUs takes = stalls ? kPutTimeoutUs : network_->random().Between(20, 800);
   const bool survives_death = network_->random().Chance(0.5);
-  const uint64_t generation = process_->generation();
-  const auto places = [=, process = process_](const Target& target) {
-    return std::pair{Transfers::Place{process->endpoint(), generation, target.from.value},
-                     Transfers::Place{memory.process->endpoint(), memory.generation, target.place}};
-  };
-  for (const Target& target : targets) {
-    const auto [from, to] = places(target);
-    transfers_->Begin(from, owner);
-    transfers_->Begin(to, writer);
+  const bool by_itself = network_->random().Chance(0.5);
+  if (!transfers_->IsOpen(grant)) {
+    process_->After(takes, [this, number = put.number] {
+      PutEnded(number, absl::FailedPreconditionError("the target has closed the grant"));
+    });
+    return;
   }
+  const uint64_t generation = process_->generation();
+  const uint64_t under_way = transfers_->BeginPut(PutOf(put, targets, grant, by_itself));
   const int64_t bytes = engine_->Spec().kv.BlockBytes();
-  const auto copy = [=, process = process_, engine = engine_](const Target& target, int64_t begin,
-                                                              int64_t end) {
+  const auto copy = [=, process = process_, engine = engine_, transfers = transfers_](
+                        const Target& target, int64_t begin, int64_t end) {
+    if (!transfers->Arrives(under_way)) return;
     if (process->generation() != generation && !survives_death) return;
     if (memory.process->generation() != memory.generation) return;
     // Planted: V before K.
     const int64_t to = SKEIN_PLANT(block_of_the_wrong_layout) ? (begin + bytes / 2) % bytes : begin;
     std::memcpy(target.to + to, BlockAt(*engine, target.layer, target.from) + begin, end - begin);
   };
-  VirtualTime& time = network_->time();
+  const auto at = [=, process = process_, &time = network_->time()](TimeUs after,
+                                                                    std::function<void()> action) {
+    time.At(time.now() + after, [=] {
+      if (by_itself) {
+        process->WhenAwake(action);
+      } else {
+        action();
+      }
+    });
+  };
   const auto count = static_cast<TimeUs>(targets.size());
   for (TimeUs i = 0; i < count; ++i) {
     const Target target = targets[static_cast<size_t>(i)];
-    time.At(time.now() + takes * (2 * i + 1) / (2 * count + 1),
-            [=] { copy(target, 0, bytes / 2); });
+    at(takes * (2 * i + 1) / (2 * count + 1), [=] { copy(target, 0, bytes / 2); });
     if (stalls) continue;
-    time.At(time.now() + takes * (2 * i + 2) / (2 * count + 1),
-            [=] { copy(target, bytes / 2, bytes); });
+    at(takes * (2 * i + 2) / (2 * count + 1), [=] { copy(target, bytes / 2, bytes); });
   }
   // A process that starts anew has another Sender: the end is told to this one only.
-  time.At(time.now() + takes, [=, this, process = process_, transfers = transfers_,
-                               number = put.number] {
-    const bool arrives = memory.process->generation() == memory.generation;
-    for (const Target& target : targets) {
-      const auto [from, to] = places(target);
-      transfers->End(from, owner);
-      transfers->End(to, writer);
-    }
+  at(takes, [=, this, process = process_, transfers = transfers_, number = put.number] {
+    const bool arrives = transfers->Arrives(under_way);
+    const bool lives = memory.process->generation() == memory.generation;
+    transfers->EndPut(under_way);
     if (process->generation() != generation) return;
-    const absl::Status status = stalls     ? absl::DeadlineExceededError("a put stalled")
-                                : !arrives ? absl::UnavailableError("the decode instance is dead")
-                                           : absl::OkStatus();
-    process->WhenAwake([=, this] {
-      schedule_.PutEnded(number, status, Now());
-      Advance();
-    });
+    const absl::Status status =
+        stalls     ? absl::DeadlineExceededError("a put stalled")
+        : !lives   ? absl::UnavailableError("the decode instance is dead")
+        : !arrives ? absl::FailedPreconditionError("the target has closed the grant")
+                   : absl::OkStatus();
+    process->WhenAwake([=, this] { PutEnded(number, status); });
   });
+}
+
+Transfers::Put Sender::PutOf(const Put& put, const std::vector<Target>& targets,
+                             const Transfers::Grant& grant, bool by_itself) const {
+  const bool staged = receivers_.at(put.key).memory.buffer != nullptr;
+  const scheduler::RequestId id = IdOf(put.key);
+  const scheduler::Epoch epoch = EpochOf(put.key);
+  Transfers::Put made{.grant = grant,
+                      .source = process_->endpoint(),
+                      .source_generation = process_->generation(),
+                      .by_itself = by_itself,
+                      .reader = {id, epoch},
+                      .writer = {id, epoch, staged ? process_->endpoint() : ""}};
+  for (const Target& target : targets) {
+    made.from.push_back({made.source, made.source_generation, target.from.value});
+    made.to.push_back({grant.endpoint, grant.generation, target.place});
+  }
+  return made;
+}
+
+void Sender::PutEnded(uint64_t number, const absl::Status& status) {
+  schedule_.PutEnded(number, status, Now());
+  Advance();
 }
 
 }  // namespace skein::sim

@@ -28,6 +28,7 @@ struct RemoteMemory {
   Process* process = nullptr;
   uint64_t generation = 0;
   std::shared_ptr<engine::EmulatedEngine> engine;
+  uint64_t grant = 0;
   int buffer_index = -1;
   std::shared_ptr<std::vector<std::byte>> buffer;
 };
@@ -81,6 +82,9 @@ class Sender {
   void ArmIdle();
   std::vector<Target> TargetsOf(const Put& put, const Receiver& receiver) const;
   void Post(const Put& put);
+  Transfers::Put PutOf(const Put& put, const std::vector<Target>& targets,
+                       const Transfers::Grant& grant, bool by_itself) const;
+  void PutEnded(uint64_t number, const absl::Status& status);
   void Tell(engine::PutSchedule::Work work);
 
   Network* network_;

@@ -80,6 +80,7 @@ void PrefillProcess::OnStart() {
 }
 
 void PrefillProcess::OnCrash() {
+  transfers_->Died(endpoint(), generation() - 1);  // Crash has counted it already
   joint_steps_->Died(this);
   assigns_.clear();
   stream_.reset();
@@ -228,7 +229,6 @@ void DecodeProcess::OnStart() {
   config.max_requests = scenario.decode_requests;
   config.max_sequence_tokens = engine_->Spec().max_positions;
   config.lease_us = scenario.writing_lease_ms * unit_us;
-  config.grace_us = 100 * unit_us;
   config.open_wait_us = 40 * unit_us;
   config.request_deadline_us = 20'000 * unit_us;
   config.attach_lease_us = scenario.attach_lease_ms * unit_us;
@@ -360,8 +360,22 @@ void DecodeProcess::Execute(AnswerOpenTransfer& effect) {
     for (BlockId block : effect.reply.blocks) {
       transfers_->CheckUse(PlaceOf(block), owner, "granted to");
     }
+    AddGrant(effect.grant, &effect.reply.memory);
   }
   grants_.Answer(effect.call, std::move(effect.reply), verdict_);
+}
+// As DescribeUnder does (engine/transport/description.h).
+void DecodeProcess::AddGrant(GrantId grant, std::string* memory) {
+  if (grant == GrantId{}) return;
+  transfers_->Open({endpoint(), generation(), grant.value});
+  absl::StrAppend(memory, "!", grant.value);
+}
+void DecodeProcess::Execute(CloseGrant& effect) {
+  transfers_->Close({endpoint(), generation(), effect.grant.value}, [this, mine = generation(),
+                                                                     grant = effect.grant] {
+    if (generation() != mine || !alive()) return;
+    After(network_->random().Between(0, 300), [this, grant] { Dispatch(GrantClosed{grant}); });
+  });
 }
 void DecodeProcess::Execute(AnswerRenew& effect) {
   renews_.Answer(effect.call, std::move(effect.reply), verdict_);
@@ -375,6 +389,7 @@ void DecodeProcess::Execute(AnswerAcquireStagingBuffer& effect) {
     for (int32_t slot = 0; slot < network_->scenario().staging_slots; ++slot) {
       transfers_->CheckUse(PlaceOf({PlaceOfSlot(buffer, slot)}), writer, "lent to");
     }
+    AddGrant(effect.grant, &effect.reply.memory);
   }
   asks_.Answer(effect.call, std::move(effect.reply), verdict_);
 }

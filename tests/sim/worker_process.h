@@ -302,6 +302,7 @@ class DecodeProcess : public WorkerProcess<DecodeProcess, scheduler::DecodeCore,
   void Execute(scheduler::AnswerReleaseStagingBuffer& effect);
   void Execute(scheduler::CopyPart& effect);
   void Execute(scheduler::AnswerCommit& effect);
+  void Execute(scheduler::CloseGrant& effect);
   void Execute(scheduler::EmitToken& effect);
   void Execute(scheduler::EndStream& effect);
   void Executed();  // sends the tokens
@@ -320,6 +321,7 @@ class DecodeProcess : public WorkerProcess<DecodeProcess, scheduler::DecodeCore,
  private:
   void ArmTokens();
   void StartStaging(scheduler::StagingConfig* config);
+  void AddGrant(scheduler::GrantId grant, std::string* memory);
   struct TokenLink {
     std::shared_ptr<Stream> stream;
     OnBatch batch;

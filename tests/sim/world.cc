@@ -59,6 +59,7 @@ RemoteMemory World::FindMemory(const std::string& description) {
   for (const auto& worker : decode_) {
     if (worker->endpoint() != description.substr(0, hash)) continue;
     RemoteMemory memory{worker.get(), generation, worker->engine()};
+    memory.grant = std::stoull(description.substr(description.find('!') + 1));
     if (staged == std::string::npos) return memory;
     memory.buffer_index = std::stoi(description.substr(staged + 1));
     memory.buffer = worker->buffer(memory.buffer_index);

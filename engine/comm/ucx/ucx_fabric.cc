@@ -10,9 +10,8 @@
 #include "engine/comm/group_key.h"
 #include "engine/comm/ucx/ucx_link_fabric.h"
 #include "engine/comm/ucx/ucx_mesh.h"
-#include "engine/host/process_watch.h"
 #include "engine/ucx/ucx_address.h"
-#include "engine/ucx/ucx_context.h"
+#include "engine/ucx/ucx_parts.h"
 
 namespace skein::engine {
 namespace {
@@ -46,10 +45,8 @@ class UcxLink : public Link {
 
 class UcxFabric : public LinkFabric {
  public:
-  UcxFabric(const UcxContext& context, std::unique_ptr<HostWire> host)
-      : address_(SealAddress(
-            {ThisProcess(), host == nullptr ? "" : host->name(), context.worker_address})),
-        mesh_(std::make_shared<UcxMesh>(context, std::move(host))) {}
+  explicit UcxFabric(UcxParts parts)
+      : address_(parts.address), mesh_(std::make_shared<UcxMesh>(std::move(parts))) {}
 
   const std::string& Address() const override { return address_; }
 
@@ -80,19 +77,15 @@ std::vector<UcxSetting> Settings(const UcxOptions& options) {
       std::getenv("UCX_POSIX_SEG_SIZE") == nullptr && std::getenv("UCX_SYSV_SEG_SIZE") == nullptr) {
     settings.emplace_back("MM_SEG_SIZE", bytes);
   }
-  if (MayUseTcp(options) && std::getenv("UCX_TCP_TX_SEG_SIZE") == nullptr) {
-    settings.emplace_back("TX_SEG_SIZE", bytes);
-  }
   return settings;
 }
 
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<LinkFabric>> MakeUcxLinkFabric(const UcxOptions& options) {
-  auto context = MakeUcxContext(options, Settings(options));
-  if (!context.ok()) return context.status();
-  auto host = MayUseSharedMemory(options) ? HostWire::Make() : nullptr;
-  return std::make_unique<UcxFabric>(*context, std::move(host));
+  auto parts = MakeUcxParts(options, Settings(options));
+  if (!parts.ok()) return parts.status();
+  return std::make_unique<UcxFabric>(*std::move(parts));
 }
 
 absl::StatusOr<std::unique_ptr<Fabric>> MakeUcxFabric(const UcxOptions& options) {

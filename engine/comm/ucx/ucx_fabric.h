@@ -1,10 +1,11 @@
-// The Fabric of processes over UCX: shared memory within a host, tcp between hosts.
+// The Fabric of processes: shared memory within a host, tcp or UCX between hosts.
 //
 // How bytes travel. Messages of at most 64 KiB, taken from the sender's buffer when there is room
 // for them and copied by the receiver into its own. Between processes of one host and user that see
 // one another in /proc they lie in shared memory of our own, a ring for each ordered pair
-// (engine/host/host_wire.h): two copies. Else they are UCX's active messages. Neither holds a
-// caller's buffer (UCX's packing goes through us), so a call that fails returns without waiting for
+// (engine/host/host_wire.h): two copies. Else they go over tcp sockets (engine/net/tcp_wire.h), or,
+// where both sides have a fabric such as InfiniBand, as UCX's active messages. None holds a caller's
+// buffer (UCX's packing goes through us), so a call that fails returns without waiting for
 // a stopped peer. UCX's own rendezvous would save a copy; it is not used, because a receive under
 // way cannot be taken back when a peer dies.
 //
@@ -13,15 +14,11 @@
 // thread of the fabric sends what is left over when no call waits (the word of an Abort).
 //
 // Death of a peer. One of this host and pid namespace is noticed at once, reaped or not: its
-// process is watched. Otherwise UCX notices (engine/transport/ucx/ucx_transport.h): at once over
-// tcp; over shared memory within two keepalives (0.4 s) if the process is reaped. A stopped process
+// process is watched; over tcp its sockets close at once. Otherwise UCX notices: over its shared
+// memory within two keepalives (0.4 s) if the process is reaped. A stopped process
 // is noticed by the deadline only. An address that failed once is dead for the fabric's life. A
 // process that is killed, at any moment, takes nothing with it but what came and went through its
 // own rings and sockets: groups without it go on, and the survivors' new groups work.
-//
-// The limit of tcp (UCX 1.13): when one process speaks to another for the first time, UCX makes
-// them shake hands; if the first dies before it has the answer, some milliseconds later, UCX ends
-// the other's process by an assertion (ucp_request_send_state_ff).
 //
 // Why not UCX's shared memory: all senders to a receiver share a queue there (1.13), in which a
 // sender claims a place, then writes it. If it is killed in between, that place is never filled and

@@ -44,12 +44,13 @@ int MillisUntil(CommDeadline deadline) {
 
 }  // namespace
 
-UcxMesh::UcxMesh(const UcxContext& context, std::unique_ptr<HostWire> host)
-    : context_(context),
-      host_(std::move(host)),
+UcxMesh::UcxMesh(UcxParts parts)
+    : context_(std::move(parts.context)),
+      host_(std::move(parts.host)),
+      tcp_(std::move(parts.tcp)),
       peers_(
-          context.worker, host_.get(), [this](const UcxOperation& operation) { OnSent(operation); },
-          [this] { OnDeath(); }) {
+          context_, host_.get(), tcp_.get(),
+          [this](const UcxOperation& operation) { OnSent(operation); }, [this] { OnDeath(); }) {
   ucp_am_handler_param_t params{};
   params.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_CB |
                       UCP_AM_HANDLER_PARAM_FIELD_ARG;
@@ -74,11 +75,10 @@ UcxMesh::~UcxMesh() {
   const auto until = Clock::now() + kLastWordsMax;
   while (peers_.under_way() > 0 && Clock::now() < until) {
     ucp_worker_progress(context_.worker);
-    MoveHost();
+    MoveMessages();
   }
   peers_.CloseAll();
-  ucp_worker_destroy(context_.worker);
-  ucp_cleanup(context_.context);
+  Destroy(context_);
   close(kick_fd_);
 }
 
@@ -236,18 +236,19 @@ void UcxMesh::SendControls(UcxGroup* group) {
 }
 
 bool UcxMesh::Progress() {
-  int moved = MoveHost();
+  int moved = MoveMessages();
   while (moved < kProgressInARow && ucp_worker_progress(context_.worker) != 0) ++moved;
   disarmed_ = true;
   for (UcxGroup* group : std::exchange(to_send_controls_, {})) SendControls(group);
   return moved > 0;
 }
 
-int UcxMesh::MoveHost() {
-  if (host_ == nullptr) return 0;
-  const int sent = peers_.SendWaiting();
-  return sent + host_->Read(kProgressInARow,
-                            [this](std::span<const std::byte> message) { OnMessage(message); });
+int UcxMesh::MoveMessages() {
+  const auto receive = [this](std::span<const std::byte> message) { OnMessage(message); };
+  int moved = peers_.SendWaiting();
+  if (host_ != nullptr) moved += host_->Read(kProgressInARow, receive);
+  if (tcp_ != nullptr && tcp_->Progress(receive)) ++moved;
+  return moved;
 }
 
 ucs_status_t UcxMesh::OnUcxMessage(void* mesh, const void*, size_t header_bytes, void* data,
@@ -331,7 +332,8 @@ bool UcxMesh::SleepOnWorker(UcxGroup* group, CommDeadline deadline, Lock* lock) 
   pollfd fds[] = {{event_fd_, POLLIN, 0},
                   {kick_fd_, POLLIN, 0},
                   {peers_.ended_fd(), POLLIN, 0},
-                  {host_ == nullptr ? -1 : host_->fd(), POLLIN, 0}};
+                  {host_ == nullptr ? -1 : host_->fd(), POLLIN, 0},
+                  {tcp_ == nullptr ? -1 : tcp_->fd(), POLLIN, 0}};
   poll(fds, std::size(fds), MillisUntil(deadline));
   *lock = Enter();
   if (host_ != nullptr) host_->Wake();
@@ -344,7 +346,7 @@ bool UcxMesh::SleepOnWorker(UcxGroup* group, CommDeadline deadline, Lock* lock) 
 
 // False: there is something to do.
 bool UcxMesh::Arm() {
-  const bool quiet = host_ == nullptr || (host_->Sleep() && peers_.AwaitRoom());
+  const bool quiet = (host_ == nullptr || host_->Sleep()) && peers_.AwaitRoom();
   if (quiet && ucp_worker_arm(context_.worker) == UCS_OK) return true;
   if (host_ != nullptr) host_->Wake();
   return false;

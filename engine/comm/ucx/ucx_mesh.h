@@ -17,8 +17,7 @@
 #include "engine/comm/ucx/early_groups.h"
 #include "engine/comm/ucx/ucx_peers.h"
 #include "engine/comm/ucx/wire_group.h"
-#include "engine/host/host_wire.h"
-#include "engine/ucx/ucx_context.h"
+#include "engine/ucx/ucx_parts.h"
 
 namespace skein::engine {
 
@@ -37,8 +36,7 @@ struct UcxGroup {
 
 class UcxMesh {
  public:
-  // Without `host` everything goes over UCX.
-  UcxMesh(const UcxContext& context, std::unique_ptr<HostWire> host);
+  explicit UcxMesh(UcxParts parts);
   ~UcxMesh();
 
   // `addresses` of the group's ranks. ALREADY_EXISTS; RESOURCE_EXHAUSTED: this process has no
@@ -65,7 +63,7 @@ class UcxMesh {
   Lock Enter();
   void Breathe(Lock* lock);
   bool Progress();
-  int MoveHost();
+  int MoveMessages();
   void Pump(UcxGroup* group);
   void SendControls(UcxGroup* group);
   void Changed(UcxGroup* group);
@@ -80,11 +78,12 @@ class UcxMesh {
 
   const UcxContext context_;
   const std::unique_ptr<HostWire> host_;
+  const std::unique_ptr<TcpWire> tcp_;
   int event_fd_ = -1;  // the worker's
   int kick_fd_ = -1;   // ends the sleep on the worker
   std::atomic<int> entering_{0};
 
-  std::mutex mutex_;  // guards the worker, the host's wire and all below
+  std::mutex mutex_;  // guards the worker, the wires and all below
   UcxPeers peers_;
   std::map<GroupKey, std::unique_ptr<UcxGroup>> groups_;
   EarlyGroups early_;

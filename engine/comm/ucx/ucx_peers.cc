@@ -60,9 +60,14 @@ std::array<std::span<const std::byte>, 2> PartsOf(const UcxOperation& operation)
 
 }  // namespace
 
-UcxPeers::UcxPeers(ucp_worker_h worker, HostWire* host,
+UcxPeers::UcxPeers(const UcxContext& context, HostWire* host, TcpWire* tcp,
                    std::function<void(const UcxOperation&)> on_sent, std::function<void()> on_death)
-    : worker_(worker), host_(host), on_sent_(std::move(on_sent)), on_death_(std::move(on_death)) {
+    : worker_(context.worker),
+      fabric_(context.fabric),
+      host_(host),
+      tcp_(tcp),
+      on_sent_(std::move(on_sent)),
+      on_death_(std::move(on_death)) {
   ucp_generic_dt_ops_t operations{};
   operations.start_pack = StartPack;
   operations.packed_size = PackedSize;
@@ -90,8 +95,15 @@ absl::StatusOr<UcxPeer*> UcxPeers::Get(const UcxAddress& address) {
 absl::Status UcxPeers::Connect(const UcxAddress& address, UcxPeer* peer) {
   if (host_ != nullptr) {
     auto channel = host_->Connect(address.host);
+    peer->near = channel.ok();
     if (channel.ok()) peer->channel = *std::move(channel);
     if (channel.ok() || absl::IsResourceExhausted(channel.status())) return channel.status();
+  }
+  if (tcp_ != nullptr && !address.tcp.empty() && !(fabric_ && address.fabric)) {
+    auto channel = tcp_->Connect(address.tcp);
+    if (channel.ok()) peer->channel = *std::move(channel);
+    tcp_ended_ = 0;  // it may have ended already
+    return channel.status();
   }
   ucp_ep_params_t params{};
   params.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
@@ -187,8 +199,16 @@ void UcxPeers::Disown(UcxGroup* group) {
 
 bool UcxPeers::LoseEnded() {
   for (void* const token : processes_.Ended()) ended_.push_back(static_cast<UcxPeer*>(token));
+  if (tcp_ != nullptr && std::exchange(tcp_ended_, tcp_->ended()) != tcp_->ended()) {
+    for (auto& [address, peer] : peers_) {
+      const bool lost = peer->channel != nullptr && peer->channel->ended();
+      if (lost && std::find(ended_.begin(), ended_.end(), peer.get()) == ended_.end()) {
+        ended_.push_back(peer.get());
+      }
+    }
+  }
   return std::erase_if(ended_, [this](UcxPeer* peer) {
-           if (host_ != nullptr && host_->HasUnread(peer->process)) return false;
+           if (peer->near && host_->HasUnread(peer->process)) return false;
            Lost(peer);
            Close(peer);
            return true;

@@ -17,7 +17,9 @@
 #include "engine/comm/ucx/wire_group.h"
 #include "engine/host/host_wire.h"
 #include "engine/host/process_watch.h"
+#include "engine/net/tcp_wire.h"
 #include "engine/ucx/ucx_address.h"
+#include "engine/ucx/ucx_context.h"
 
 namespace skein::engine {
 
@@ -39,9 +41,10 @@ struct UcxOperation {
 
 struct UcxPeer {
   class UcxPeers* owner = nullptr;
-  std::string process;                   // ThisProcess() there
-  std::unique_ptr<HostChannel> channel;  // if it is of this host; else, and if it is not closed,
+  std::string process;                      // ThisProcess() there
+  std::unique_ptr<MessageChannel> channel;  // a ring or a socket; else, and if it is not closed,
   ucp_ep_h ep = nullptr;
+  bool near = false;  // a ring
   bool dead = false;
   std::list<UcxOperation> operations;
 };
@@ -49,11 +52,11 @@ struct UcxPeer {
 class UcxPeers {
  public:
   // `on_sent` when an operation that Send left under way ends; `on_death` when a peer is lost. Both
-  // come from within Send, SendWaiting, LoseEnded, CloseAll or the worker's progress. `host` (null:
-  // everything goes over UCX) outlives this. The caller owns the worker, and destroys it after
-  // CloseAll and before this.
-  UcxPeers(ucp_worker_h worker, HostWire* host, std::function<void(const UcxOperation&)> on_sent,
-           std::function<void()> on_death);
+  // come from within Send, SendWaiting, LoseEnded, CloseAll or the worker's progress. `host` and
+  // `tcp` (what is null is not used) outlive this. The caller owns the context, and destroys it
+  // after CloseAll and before this.
+  UcxPeers(const UcxContext& context, HostWire* host, TcpWire* tcp,
+           std::function<void(const UcxOperation&)> on_sent, std::function<void()> on_death);
   ~UcxPeers();
 
   // Connects at the first call for an address. A peer that cannot be reached is dead.
@@ -63,13 +66,13 @@ class UcxPeers {
   // True: sent, and nothing refers to the operation any more. False: on_sent will be called.
   bool Send(UcxPeer* peer, UcxOperation operation);
 
-  // Sends messages that waited for room in a ring of this host, and returns their number.
+  // Sends messages that waited for room in a ring or a socket, and returns their number.
   int SendWaiting();
   // To be called before a sleep on HostWire::fd(). False if SendWaiting can send something now.
   bool AwaitRoom();
 
-  // Marks peers as dead whose processes have ended and whose last messages were read. True if there
-  // were any.
+  // Marks peers as dead whose sockets have ended, or whose processes have and their last messages
+  // were read. True if there were any.
   bool LoseEnded();
   // Readable when LoseEnded has something to do.
   int ended_fd() const { return processes_.fd(); }
@@ -92,7 +95,10 @@ class UcxPeers {
   void Close(UcxPeer* peer);
 
   const ucp_worker_h worker_;
+  const bool fabric_;
   HostWire* const host_;
+  TcpWire* const tcp_;
+  uint64_t tcp_ended_ = 0;  // TcpWire::ended() that was looked at
   const std::function<void(const UcxOperation&)> on_sent_;
   const std::function<void()> on_death_;
   ucp_datatype_t datatype_ = 0;

@@ -62,6 +62,19 @@ TransferId TransportConformance::Posted(TransferOp op, const std::vector<Transfe
   return id.ok() ? *id : TransferId{};
 }
 
+TransferId TransportConformance::PutUnder(GrantId grant, size_t region, size_t bytes) {
+  const std::vector<TransferPiece> pieces = {Piece(region, 0, 0, bytes)};
+  auto id = source_->PostUnder(grant, peer_.id, TransferOp::kPut, pieces, kLong);
+  EXPECT_TRUE(id.ok()) << id.status();
+  return id.ok() ? *id : TransferId{};
+}
+
+void TransportConformance::Closed(GrantId grant) {
+  target_->CloseGrant(grant);
+  std::vector<TransferCompletion> none;
+  while (!target_->IsClosed(grant)) source_->Poll(0, std::chrono::milliseconds(1), &none);
+}
+
 std::map<TransferId, TransferCompletion> TransportConformance::Ended(
     const std::vector<TransferId>& ids) {
   std::map<TransferId, TransferCompletion> ended;

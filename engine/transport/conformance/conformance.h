@@ -55,6 +55,11 @@ class TransportConformance : public testing::TestWithParam<const char*> {
   TransferId Posted(TransferOp op, const std::vector<TransferPiece>& pieces,
                     std::chrono::nanoseconds timeout = kLong);
 
+  // A put of the source's first bytes to the beginning of a region.
+  TransferId PutUnder(GrantId grant, size_t region, size_t bytes);
+  // Closes the grant; the source polls until it is.
+  void Closed(GrantId grant);
+
   // The one completion of each of `ids`; fails on any other.
   std::map<TransferId, TransferCompletion> Ended(const std::vector<TransferId>& ids);
   absl::Status EndOf(TransferId id) { return Ended({id})[id].status; }

@@ -41,7 +41,7 @@ absl::StatusOr<uint64_t> DirectWire::Open(const std::string& worker_address) {
   if (!endpoint.ok()) return endpoint;
   Lane& lane = lanes_[*endpoint];
   const std::optional<UcxAddress> address = OpenAddress(worker_address);
-  lane.near = address.has_value() && IsNear(*address);
+  lane.near = address.has_value() && IsNear(*address) && inner_->Grants()->Asks(*endpoint);
   lane.own = address.has_value() && address->process == ThisProcess();
   return endpoint;
 }
@@ -182,11 +182,10 @@ TransferPath DirectWire::Path(uint64_t endpoint) {
 }
 
 void DirectWire::Close(uint64_t endpoint) {
-  inner_->Close(endpoint);
   Lane lane = std::move(lanes_.extract(endpoint).mapped());
-  if (lane.jobs.empty()) return;
-  (void)AwaitMark(copies_.get(), lane.jobs.back().mark);
+  if (!lane.jobs.empty()) (void)AwaitMark(copies_.get(), lane.jobs.back().mark);
   while (!lane.jobs.empty()) EndFirst(&lane, absl::UnavailableError("the connection was closed"));
+  inner_->Close(endpoint);  // tells the peer that nothing is written any more
 }
 
 }  // namespace skein::engine

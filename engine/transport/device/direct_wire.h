@@ -41,6 +41,7 @@ class DirectWire : public Wire {
   void Start(uint64_t endpoint, TransferOp op, std::span<const WirePiece> pieces,
              WireTicket* ticket) override;
   void Flush(uint64_t endpoint, WireTicket* ticket) override;
+  WireGrants* Grants() override { return inner_->Grants(); }
   // Also true while copies run, because they end sooner than a sleep would.
   bool Progress() override;
   std::optional<int> Arm() override { return inner_->Arm(); }

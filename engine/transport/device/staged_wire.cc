@@ -48,6 +48,7 @@ StagedWire::Lane& StagedWire::LaneOf(uint64_t endpoint) {
 void StagedWire::Add(Lane* lane, Job job) {
   ++job.ticket->in_flight;
   job.ticket->bytes_in_flight += job.bytes;
+  job.inner.grant = job.ticket->grant;
   lane->jobs.push_back(std::move(job));
 }
 

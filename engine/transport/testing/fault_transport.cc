@@ -68,18 +68,18 @@ absl::StatusOr<Peer> FaultTransport::Connect(std::string_view description) {
 
 absl::Status FaultTransport::Disconnect(PeerId peer) { return inner_->Disconnect(peer); }
 
-absl::StatusOr<TransferId> FaultTransport::Post(PeerId peer, TransferOp op,
-                                                std::span<const TransferPiece> pieces,
-                                                std::chrono::nanoseconds timeout) {
+absl::StatusOr<TransferId> FaultTransport::PostUnder(GrantId grant, PeerId peer, TransferOp op,
+                                                     std::span<const TransferPiece> pieces,
+                                                     std::chrono::nanoseconds timeout) {
   std::lock_guard lock(mutex_);
   if (dead_.contains(peer)) return Injected();
-  auto id = inner_->Post(peer, op, pieces, timeout);
+  auto id = inner_->PostUnder(grant, peer, op, pieces, timeout);
   if (!id.ok()) return id;
   const TransferFault fault = plan_(posts_++, peer);
   const bool moves = fault.kind == TransferFault::kNone || fault.kind == TransferFault::kDelay;
   if (!moves) inner_->Cancel(*id);
   if (fault.kind == TransferFault::kPartial) {
-    auto half = inner_->Post(peer, op, FirstHalf(pieces), timeout);
+    auto half = inner_->PostUnder(grant, peer, op, FirstHalf(pieces), timeout);
     if (half.ok()) {
       checks_.insert(*id);
       id = half;
@@ -154,6 +154,14 @@ bool FaultTransport::Waiting() {
   return !held_.empty() || !stalled_.empty();
 }
 
+// True if there are some to take.
+bool FaultTransport::TakeInnerClosed() {
+  const std::vector<GrantId> closed = inner_->TakeClosed();
+  std::lock_guard lock(mutex_);
+  closed_.insert(closed_.end(), closed.begin(), closed.end());
+  return !closed_.empty();
+}
+
 size_t FaultTransport::Poll(size_t max, std::chrono::nanoseconds wait,
                             std::vector<TransferCompletion>* out) {
   const auto until = After(wait);
@@ -165,8 +173,14 @@ size_t FaultTransport::Poll(size_t max, std::chrono::nanoseconds wait,
     std::vector<TransferCompletion> batch;
     inner_->Poll(max, waiting ? std::min(left, kNap) : left, &batch);
     for (auto& completion : batch) Receive(std::move(completion));
+    if (TakeInnerClosed()) return 0;
     if (batch.empty() && (woken_.exchange(false) || Clock::now() >= until)) return 0;
   }
+}
+
+std::vector<GrantId> FaultTransport::TakeClosed() {
+  std::lock_guard lock(mutex_);
+  return std::exchange(closed_, {});
 }
 
 void FaultTransport::Wake() {

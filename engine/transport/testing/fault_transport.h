@@ -46,11 +46,15 @@ class FaultTransport : public Transport {
   absl::StatusOr<std::string> Describe(std::span<const RegionId> regions) override;
   absl::StatusOr<Peer> Connect(std::string_view description) override;
   absl::Status Disconnect(PeerId peer) override;
-  absl::StatusOr<TransferId> Post(PeerId peer, TransferOp op, std::span<const TransferPiece> pieces,
-                                  std::chrono::nanoseconds timeout) override;
+  absl::StatusOr<TransferId> PostUnder(GrantId grant, PeerId peer, TransferOp op,
+                                       std::span<const TransferPiece> pieces,
+                                       std::chrono::nanoseconds timeout) override;
   void Cancel(TransferId transfer) override;
   size_t Poll(size_t max, std::chrono::nanoseconds wait,
               std::vector<TransferCompletion>* out) override;
+  void OpenGrant(GrantId grant) override { inner_->OpenGrant(grant); }
+  void CloseGrant(GrantId grant) override { inner_->CloseGrant(grant); }
+  std::vector<GrantId> TakeClosed() override;
   void Wake() override;
   absl::StatusOr<PeerInfo> Inspect(PeerId peer) override;
 
@@ -70,6 +74,7 @@ class FaultTransport : public Transport {
   bool Release(size_t max, std::vector<TransferCompletion>* out);
   void Receive(TransferCompletion completion);
   bool Waiting();
+  bool TakeInnerClosed();
 
   const std::unique_ptr<Transport> inner_;
   const Plan plan_;
@@ -80,6 +85,7 @@ class FaultTransport : public Transport {
   std::set<TransferId> checks_;  // posted only to be checked; their ends are nobody's business
   std::map<TransferId, Record> stalled_;
   std::deque<Held> held_;  // in order
+  std::vector<GrantId> closed_;
   std::set<PeerId> dead_;
 };
 

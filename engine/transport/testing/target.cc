@@ -12,6 +12,7 @@
 #include <cstring>
 #include <utility>
 
+#include "engine/transport/description.h"
 #include "scheduler/vocabulary/check.h"
 
 extern char** environ;
@@ -24,7 +25,9 @@ constexpr size_t kGapBytes = 4096 + 256;
 constexpr size_t kAllocationBytes = kTargetRegionBytes[0] + kTargetRegionBytes[1] + 2 * kGapBytes;
 
 struct Request {
-  char what = 0;  // 'd'escribe, 'r'ead, 'w'rite
+  // 'd'escribe, 'r'ead, 'w'rite; of the grant in `offset`: 'o'pen, 'c'lose, 'i's it closed, wait
+  // 'u'ntil it is
+  char what = 0;
   uint64_t region = 0;
   uint64_t offset = 0;
   uint64_t bytes = 0;
@@ -79,6 +82,10 @@ class ProcessTarget : public TestingTarget {
   void Write(size_t region, size_t offset, const std::string& data) override {
     SKEIN_CHECK(Ask({'w', region, offset, data.size()}, data) == "ok");
   }
+  std::string DescribeUnder(GrantId grant) override { return Ask({'o', 0, grant.value, 0}, ""); }
+  void CloseGrant(GrantId grant) override { Ask({'c', 0, grant.value, 0}, ""); }
+  bool IsClosed(GrantId grant) override { return Ask({'i', 0, grant.value, 0}, "") == "yes"; }
+  void WaitUntilClosed(GrantId grant) override { Ask({'u', 0, grant.value, 0}, ""); }
   void Kill() override {
     kill(pid_, SIGKILL);
     Reap();
@@ -113,6 +120,11 @@ void ServeTarget(TestingTarget* target, int fd) {
     std::string answer = "ok";
     if (request.what == 'd') answer = target->Describe();
     if (request.what == 'r') answer = target->Read(request.region, request.offset, request.bytes);
+    const GrantId grant{request.offset};
+    if (request.what == 'o') answer = target->DescribeUnder(grant);
+    if (request.what == 'c') target->CloseGrant(grant);
+    if (request.what == 'i') answer = target->IsClosed(grant) ? "yes" : "no";
+    if (request.what == 'u') target->WaitUntilClosed(grant);
     if (request.what == 'w') {
       std::string data(request.bytes, '\0');
       if (!ReceiveAll(fd, data.data(), data.size())) return;
@@ -135,7 +147,13 @@ InProcessTarget::InProcessTarget(std::unique_ptr<Transport> transport,
   }
   progress_ = std::thread([this] {
     std::vector<TransferCompletion> none;
-    while (!ending_) transport_->Poll(1, std::chrono::seconds(10), &none);
+    while (!ending_) {
+      transport_->Poll(1, std::chrono::seconds(10), &none);
+      const std::vector<GrantId> closed = transport_->TakeClosed();
+      std::lock_guard lock(mutex_);
+      closed_.insert(closed.begin(), closed.end());
+      if (!closed.empty()) some_closed_.notify_all();
+    }
   });
 }
 
@@ -175,6 +193,22 @@ void InProcessTarget::Kill() {
 std::string InProcessTarget::Describe() {
   const RegionId ids[] = {regions_[0].id, regions_[1].id};
   return *transport_->Describe(ids);
+}
+
+std::string InProcessTarget::DescribeUnder(GrantId grant) {
+  transport_->OpenGrant(grant);
+  return engine::DescribeUnder(Describe(), grant);
+}
+
+bool InProcessTarget::IsClosed(GrantId grant) {
+  std::lock_guard lock(mutex_);
+  return closed_.contains(grant);
+}
+
+void InProcessTarget::WaitUntilClosed(GrantId grant) {
+  std::unique_lock lock(mutex_);
+  some_closed_.wait(lock, [&] { return closed_.contains(grant); });
+  closed_.erase(grant);
 }
 
 std::string InProcessTarget::Read(size_t region, size_t offset, size_t bytes) {

@@ -3,9 +3,12 @@
 #pragma once
 
 #include <atomic>
+#include <condition_variable>
 #include <cstddef>
 #include <functional>
 #include <memory>
+#include <mutex>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -31,6 +34,12 @@ class TestingTarget {
   virtual std::string Describe() = 0;
   virtual std::string Read(size_t region, size_t offset, size_t bytes) = 0;
   virtual void Write(size_t region, size_t offset, const std::string& data) = 0;
+  // Opens the grant, and describes the regions under it.
+  virtual std::string DescribeUnder(GrantId grant) = 0;
+  // Asks for it; WaitUntilClosed returns when TakeClosed brought it, at most once for each.
+  virtual void CloseGrant(GrantId grant) = 0;
+  virtual bool IsClosed(GrantId grant) = 0;
+  virtual void WaitUntilClosed(GrantId grant) = 0;
   // Abruptly; afterwards only the destructor may be called.
   virtual void Kill() = 0;
   // Stands still until Continue; only in a process of its own.
@@ -49,6 +58,10 @@ class InProcessTarget : public TestingTarget {
   std::string Describe() override;
   std::string Read(size_t region, size_t offset, size_t bytes) override;
   void Write(size_t region, size_t offset, const std::string& data) override;
+  std::string DescribeUnder(GrantId grant) override;
+  void CloseGrant(GrantId grant) override { transport_->CloseGrant(grant); }
+  bool IsClosed(GrantId grant) override;
+  void WaitUntilClosed(GrantId grant) override;
   void Kill() override;
   void Stop() override {}
   void Continue() override {}
@@ -63,6 +76,9 @@ class InProcessTarget : public TestingTarget {
   std::vector<std::byte> own_memory_;
   std::byte* allocation_ = nullptr;  // the device's; it goes with it
   std::vector<Region> regions_;
+  std::mutex mutex_;
+  std::condition_variable some_closed_;
+  std::set<GrantId> closed_;
   std::atomic<bool> ending_{false};
   std::thread progress_;
 };

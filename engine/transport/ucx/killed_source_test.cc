@@ -83,9 +83,7 @@ TEST_P(KilledSource, LeavesItsTargetToOthers) {
   for (int round = 0; round < kRounds; ++round) {
     for (const size_t region : {0u, 1u}) {
       {
-        // Over tcp not in its first words (ucx_transport.h: what is known of UCX).
-        const int puts = tls == "self,tcp" ? 1 : round % 2;
-        const WriterProcess writer(tls, region, puts, IsShared(GetParam().memory), description);
+        const WriterProcess writer(tls, region, /*puts=*/round % 2, IsShared(GetParam().memory), description);
         std::this_thread::sleep_for(std::chrono::microseconds(random() % 2000));
       }
       const auto peer = (*other)->Connect(description);

@@ -149,41 +149,64 @@ absl::StatusOr<std::unique_ptr<Endpoint>> UcxEndpoints::Open(const std::string& 
   endpoint->process = address->process;
   endpoint->waiting = &waiting_;
   if (host_ != nullptr) {
-    auto channel = ChannelTo(sealed, address->host);
+    auto channel = ChannelTo(sealed, *address, /*near=*/true);
     if (absl::IsResourceExhausted(channel.status())) return channel.status();
     if (channel.ok()) endpoint->channel = *std::move(channel);
+    endpoint->near = endpoint->channel != nullptr;
     // Only now: what was opened is of the process that is alive.
     if (!processes_.Add(address->process, endpoint.get())) {
       endpoint->health = absl::UnavailableError("the peer's process has ended");
       endpoint->channel.reset();
       return endpoint;
     }
-    if (endpoint->channel != nullptr) return endpoint;
+    if (endpoint->near) return endpoint;
   }
-  ucp_ep_params_t params{};
-  params.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
-                      UCP_EP_PARAM_FIELD_ERR_HANDLER;
-  params.address = reinterpret_cast<const ucp_address_t*>(address->worker.data());
-  params.err_mode = UCP_ERR_HANDLING_MODE_PEER;
-  params.err_handler.cb = OnEndpointError;
-  params.err_handler.arg = endpoint.get();
-  auto status = FromUcs(ucp_ep_create(worker_, &params, &endpoint->ep), "ucp_ep_create");
+  absl::Status status;
+  if (tcp_ != nullptr && !address->tcp.empty() && !(fabric_ && address->fabric)) {
+    auto channel = ChannelTo(sealed, *address, /*near=*/false);
+    status = channel.status();
+    if (status.ok()) {
+      endpoint->channel = *std::move(channel);
+      far_.push_back(endpoint.get());
+      tcp_ended_ = 0;  // it may have ended already
+    }
+  } else {
+    status = OpenInUcx(*address, endpoint.get());
+  }
   if (status.ok()) return endpoint;
   processes_.Remove(endpoint.get());
   return status;
 }
 
-absl::StatusOr<std::shared_ptr<HostChannel>> UcxEndpoints::ChannelTo(const std::string& address,
-                                                                     const std::string& host) {
+absl::Status UcxEndpoints::OpenInUcx(const UcxAddress& address, Endpoint* endpoint) {
+  ucp_ep_params_t params{};
+  params.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
+                      UCP_EP_PARAM_FIELD_ERR_HANDLER;
+  params.address = reinterpret_cast<const ucp_address_t*>(address.worker.data());
+  params.err_mode = UCP_ERR_HANDLING_MODE_PEER;
+  params.err_handler.cb = OnEndpointError;
+  params.err_handler.arg = endpoint;
+  return FromUcs(ucp_ep_create(worker_, &params, &endpoint->ep), "ucp_ep_create");
+}
+
+absl::StatusOr<std::shared_ptr<MessageChannel>> UcxEndpoints::ChannelTo(const std::string& sealed,
+                                                                        const UcxAddress& address,
+                                                                        bool near) {
   std::erase_if(channels_, [](const auto& other) {
     const auto& [others_address, channel] = other;
+    if (channel->ended()) return true;
     return channel.use_count() == 1 && HasEnded(OpenAddress(others_address)->process);
   });
-  const auto found = channels_.find(address);
+  const auto found = channels_.find(sealed);
   if (found != channels_.end()) return found->second;
-  auto channel = host_->Connect(host);
+  if (near) {
+    auto channel = host_->Connect(address.host);
+    if (!channel.ok()) return channel.status();
+    return channels_[sealed] = *std::move(channel);
+  }
+  auto channel = tcp_->Connect(address.tcp);
   if (!channel.ok()) return channel.status();
-  return channels_[address] = *std::move(channel);
+  return channels_[sealed] = *std::move(channel);
 }
 
 bool UcxEndpoints::SendWaiting() {
@@ -217,12 +240,20 @@ bool UcxEndpoints::AwaitRoom() {
 
 void UcxEndpoints::LoseEnded() {
   for (void* const token : processes_.Ended()) ended_.push_back(static_cast<Endpoint*>(token));
-  if (ended_.empty()) return;
+  const bool some_left = tcp_ != nullptr && tcp_ended_ != tcp_->ended();
+  if (ended_.empty() && !some_left) return;
   std::erase_if(ended_, [this](Endpoint* endpoint) {
     if (host_->HasUnread(endpoint->process)) return false;
     endpoint->health = absl::UnavailableError("the peer's process has ended");
     return true;
   });
+  if (some_left) {
+    tcp_ended_ = tcp_->ended();
+    for (Endpoint* const endpoint : far_) {
+      if (!endpoint->channel->ended() || !endpoint->health.ok()) continue;
+      endpoint->health = absl::UnavailableError("peer lost: its connection has ended");
+    }
+  }
   std::erase_if(leaving_, [this](const auto& endpoint) {
     if (endpoint->health.ok()) return false;
     Forget(endpoint.get());
@@ -235,6 +266,7 @@ void UcxEndpoints::Forget(Endpoint* endpoint) {
   processes_.Remove(endpoint);
   std::erase(ended_, endpoint);
   std::erase(waiting_, endpoint);
+  std::erase(far_, endpoint);
 }
 
 void UcxEndpoints::Close(std::unique_ptr<Endpoint> endpoint) {

@@ -1,13 +1,12 @@
 // The connections of a UcxWire and the messages on them. Internal to engine/transport.
 //
-// Why not ucp_put: over tcp, and for memory that a peer cannot map, UCX 1.13 emulates it, and its
-// emulation aborts the TARGET process when the source dies before an acknowledgement is sent
-// (rma_sw.c returns the send's error to a caller that calls ucs_fatal). Nor UCX's remote keys: to
-// unpack one makes two workers shake hands, which aborts the target when the source dies meanwhile
-// (an assertion of ucp_request_send_state_ff). So memory that can be mapped is written by memcpy,
-// and the rest by messages of our own, whose failures come back to us and whose places the target
-// checks against its regions. Between processes that see one another they go through rings of their
-// own (engine/host/host_wire.h), else through UCX.
+// Why not ucp_put: for memory that a peer cannot map, UCX 1.13 emulates it, and its emulation
+// aborts the TARGET process when the source dies before an acknowledgement is sent (rma_sw.c
+// returns the send's error to a caller that calls ucs_fatal). Nor UCX's remote keys: to unpack one
+// makes two workers shake hands, which aborts the target when the source dies meanwhile (an
+// assertion of ucp_request_send_state_ff). So memory that can be mapped is written by memcpy, and
+// the rest by messages of our own, whose failures come back to us and whose places the target
+// checks against its regions and grants. Which way they take: UcxEndpoints::Open.
 #pragma once
 
 #include <ucp/api/ucp.h>
@@ -18,6 +17,7 @@
 #include <list>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -27,29 +27,46 @@
 #include "engine/host/host_wire.h"
 #include "engine/host/process_watch.h"
 #include "engine/host/shared_region.h"
+#include "engine/net/tcp_wire.h"
 #include "engine/transport/wire.h"
+#include "engine/ucx/ucx_address.h"
 
 namespace skein::engine {
 
-enum Message : unsigned { kHello = 1, kPut, kFlush, kGet, kAnswer, kBye };
+enum Message : unsigned {
+  kHello = 1,
+  kPut,
+  kFlush,
+  kGet,
+  kAnswer,
+  kBye,
+  kAsk,
+  kPermit,
+  kWithdraw,
+  kWithdrawn
+};
 
 // Every message's header; what a message does not use is zero.
 //
 // - kHello: connection. Data: the source's worker address.
-// - kPut: connection, count of fragments; the header is the base of a PutHeader.
-// - kFlush: connection, id, count. Answered when so many puts were applied.
+// - kPut: connection, grant, count of fragments; the header is the base of a PutHeader.
+// - kFlush: connection, id, grant, count. Answered when so many puts were applied.
 // - kGet: connection, id, mapping, address, count of bytes.
 // - kAnswer: connection, id, refused. Data: the bytes of a get.
 // - kBye: connection. From the source: it leaves. From the target: it closed the connection to make
 //   room for others; the source says kHello again before it sends anything else.
+// - kAsk, kPermit (refused), kWithdraw, kWithdrawn: connection, grant (ucx_grants.h).
 struct Header {
   uint64_t connection = 0;
   uint64_t id = 0;
   uint64_t mapping = 0;
   uint64_t address = 0;
   uint64_t count = 0;
-  uint64_t refused = 0;
+  uint64_t grant = 0;
+  uint64_t refused = 0;  // kRefusedRegion, kRefusedGrant
 };
+inline constexpr uint64_t kRefusedRegion = 1;
+inline constexpr uint64_t kRefusedGrant = 2;
 
 // A put's data for one place of the target.
 struct Fragment {
@@ -110,6 +127,12 @@ struct Awaited {
   uint64_t puts_flushed = 0;  // a flush's
 };
 
+struct FlushAsked {
+  uint64_t count = 0;
+  uint64_t id = 0;
+  uint64_t grant = 0;
+};
+
 struct Imported {
   std::unique_ptr<SharedRegion> shared;
   std::byte* mapped = nullptr;  // the region in this process, if it can be mapped
@@ -120,9 +143,10 @@ struct Imported {
 // A connection, at its source (which opened it) or at its target (where it carries the answers).
 struct Endpoint {
   uint64_t connection = 0;
-  std::string process;                   // ThisProcess() there
-  std::shared_ptr<HostChannel> channel;  // if it is visible from here; else
-  ucp_ep_h ep = nullptr;                 // (neither: it had ended)
+  std::string process;                      // ThisProcess() there
+  std::shared_ptr<MessageChannel> channel;  // a ring or a socket; else
+  ucp_ep_h ep = nullptr;                    // (neither: it had ended)
+  bool near = false;                        // a ring: each sees the other's end
   std::vector<Endpoint*>* waiting = nullptr;
   absl::Status health;
   std::list<Operation> operations;
@@ -132,13 +156,17 @@ struct Endpoint {
   std::map<uint64_t, Awaited> awaited;  // by id
   uint64_t puts_started = 0;
   uint64_t puts_flushed = 0;
-  bool closed_by_target = false;  // to make room; nothing was under way
+  bool has_put = false;                            // by a message
+  bool closed_by_target = false;                   // to make room; nothing was under way
+  std::map<uint64_t, WireGrants::Permit> permits;  // by grant
+  std::map<uint64_t, bool> withdrawn;              // grants; whether the target waits for it
   // At the target:
   uint64_t used = 0;           // when the source last sent something: UcxTarget::uses_ then
   uint64_t puts_received = 0;  // of those, the last ones may still be copied to a device
   uint64_t puts_applied = 0;
   bool refused = false;
-  std::vector<std::pair<uint64_t, uint64_t>> flushes;  // count, id
+  std::vector<FlushAsked> flushes;
+  std::set<uint64_t> writes_under;  // grants: the source may write by itself
 };
 
 // Counts one operation in `ticket`, and no more; null: nobody waits.
@@ -160,11 +188,13 @@ void SendPut(Endpoint* endpoint, const PutMessage& put, WireTicket* ticket);
 // Opens and closes endpoints of one worker, which the caller owns and destroys before this.
 class UcxEndpoints {
  public:
-  // `host` (null: everything goes over UCX) outlives this.
-  UcxEndpoints(ucp_worker_h worker, HostWire* host) : worker_(worker), host_(host) {}
+  // `host` and `tcp` outlive this; what is null is not used. `fabric`: UCX comes before tcp.
+  UcxEndpoints(ucp_worker_h worker, HostWire* host, TcpWire* tcp, bool fabric)
+      : worker_(worker), host_(host), tcp_(tcp), fabric_(fabric) {}
 
-  // `address` comes from SealAddress. RESOURCE_EXHAUSTED: this process has no descriptors or no
-  // memory left at the moment.
+  // A ring to a process of this host that is visible from here; else tcp; UCX where both sides
+  // have a fabric, or one has no tcp. `address` comes from SealAddress. RESOURCE_EXHAUSTED: this
+  // process has no descriptors or no memory left at the moment.
   absl::StatusOr<std::unique_ptr<Endpoint>> Open(const std::string& address);
 
   // Forced and bounded: nothing is asked of the peer, and what was under way ends with an error.
@@ -177,24 +207,30 @@ class UcxEndpoints {
   // To be called before a sleep on HostWire::fd(). False if SendWaiting can send something now.
   bool AwaitRoom();
 
-  // Marks endpoints as unhealthy whose processes have ended and whose last messages were read.
+  // Marks endpoints as unhealthy whose connections have ended, or whose processes have and their
+  // last messages were read.
   void LoseEnded();
   // Readable when LoseEnded has something to do.
   int ended_fd() const { return processes_.fd(); }
 
  private:
-  absl::StatusOr<std::shared_ptr<HostChannel>> ChannelTo(const std::string& address,
-                                                         const std::string& host);
+  absl::StatusOr<std::shared_ptr<MessageChannel>> ChannelTo(const std::string& sealed,
+                                                            const UcxAddress& address, bool near);
+  absl::Status OpenInUcx(const UcxAddress& address, Endpoint* endpoint);
   void CloseInHost(std::unique_ptr<Endpoint> endpoint);
   void CloseInUcx(std::unique_ptr<Endpoint> endpoint);
   void Forget(Endpoint* endpoint);
 
   const ucp_worker_h worker_;
   HostWire* const host_;
+  TcpWire* const tcp_;
+  const bool fabric_;
+  uint64_t tcp_ended_ = 0;      // TcpWire::ended() that was looked at
+  std::vector<Endpoint*> far_;  // that have a socket
   ProcessWatch processes_;
   // By address. Successive connections to a process share one, so messages of an earlier connection
   // arrive before those of a later one.
-  std::map<std::string, std::shared_ptr<HostChannel>> channels_;
+  std::map<std::string, std::shared_ptr<MessageChannel>> channels_;
   std::vector<Endpoint*> waiting_;                  // for room in their rings
   std::vector<Endpoint*> ended_;                    // their processes; last words are to be read
   std::vector<std::unique_ptr<Endpoint>> leaving_;  // closed, but for their kBye

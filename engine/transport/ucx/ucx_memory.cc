@@ -118,7 +118,7 @@ absl::StatusOr<Imported> ImportRegion(const Endpoint& endpoint, const DescribedR
   imported.address = region.address;
   std::memcpy(&imported.mapping, region.key.data(), sizeof imported.mapping);
   // What follows a device's handle is not for this wire.
-  if (endpoint.channel == nullptr || IsDeviceMapping(imported.mapping)) return imported;
+  if (!endpoint.near || IsDeviceMapping(imported.mapping)) return imported;
   const std::string name = region.key.substr(sizeof imported.mapping);
   if (name.empty()) return imported;
   imported.shared = SharedRegion::Map(endpoint.process, name, region.bytes);

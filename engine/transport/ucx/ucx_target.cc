@@ -7,8 +7,7 @@
 
 namespace skein::engine {
 void UcxTarget::CloseAll() {
-  while (!inbound_.empty())
-    endpoints_->Close(std::move(inbound_.extract(inbound_.begin()).mapped()));
+  while (!inbound_.empty()) Close(std::move(inbound_.extract(inbound_.begin()).mapped()));
 }
 
 Endpoint* UcxTarget::Inbound(const Header& header) {
@@ -32,7 +31,7 @@ void UcxTarget::OnHello(const Header& header, const std::byte* data, size_t byte
 }
 
 bool UcxTarget::IsIdle(const Endpoint& endpoint) const {
-  return endpoint.flushes.empty() && endpoint.operations.empty() &&
+  return endpoint.flushes.empty() && endpoint.operations.empty() && endpoint.writes_under.empty() &&
          endpoint.puts_applied == endpoint.puts_received &&
          std::none_of(gets_.begin(), gets_.end(), [&](const DeviceGet& get) {
            return get.header.connection == endpoint.connection;
@@ -61,7 +60,10 @@ void UcxTarget::OnPut(const Header& header, std::span<const Fragment> fragments,
   Endpoint* const endpoint = Used(header);
   if (endpoint == nullptr) return;
   uint64_t mark = 0;
-  if (!memory_->Scatter(fragments, data, &mark)) endpoint->refused = true;
+  // A late one is dropped; its flush is told so.
+  const bool may = grants_->IsOpen(header.grant);
+  if (may && !memory_->Scatter(fragments, data, &mark)) endpoint->refused = true;
+  if (mark > 0) grants_->Applied(mark);
   // In the order of arrival: a flush counts puts.
   const bool behind = endpoint->puts_applied < endpoint->puts_received;
   ++endpoint->puts_received;
@@ -130,16 +132,18 @@ bool UcxTarget::Progress() {
 void UcxTarget::OnFlush(const Header& header, const std::byte*, size_t) {
   Endpoint* const endpoint = Used(header);
   if (endpoint == nullptr) return;
-  endpoint->flushes.emplace_back(header.count, header.id);
+  endpoint->flushes.push_back({header.count, header.id, header.grant});
   AnswerFlushes(endpoint);
 }
 
+// A grant that is open now was open when its puts were applied: none is opened twice.
 void UcxTarget::AnswerFlushes(Endpoint* endpoint) {
-  std::erase_if(endpoint->flushes, [&](const auto& flush) {
-    const auto [count, id] = flush;
-    if (endpoint->puts_applied < count) return false;
+  std::erase_if(endpoint->flushes, [&](const FlushAsked& flush) {
+    if (endpoint->puts_applied < flush.count) return false;
+    const uint64_t late = grants_->IsOpen(flush.grant) ? 0 : kRefusedGrant;
+    const uint64_t refused = endpoint->refused ? kRefusedRegion : late;
     Send(endpoint, kAnswer,
-         {.connection = endpoint->connection, .id = id, .refused = endpoint->refused}, nullptr, 0,
+         {.connection = endpoint->connection, .id = flush.id, .refused = refused}, nullptr, 0,
          nullptr);
     return true;
   });
@@ -173,10 +177,27 @@ void UcxTarget::OnBye(const Header& header, const std::byte*, size_t) {
   }
 }
 
+void UcxTarget::OnAsk(const Header& header) {
+  if (Endpoint* const endpoint = Used(header); endpoint != nullptr) {
+    grants_->OnAsk(endpoint, header.grant);
+  }
+}
+
+void UcxTarget::OnWithdrawn(const Header& header) {
+  if (Endpoint* const endpoint = Inbound(header); endpoint != nullptr) {
+    grants_->OnWithdrawn(endpoint, header.grant);
+  }
+}
+
+void UcxTarget::Close(std::unique_ptr<Endpoint> endpoint) {
+  grants_->Forget(endpoint.get());
+  endpoints_->Close(std::move(endpoint));
+}
+
 void UcxTarget::CloseLost() {
   for (auto it = inbound_.begin(); it != inbound_.end();) {
     const auto next = std::next(it);
-    if (!it->second->health.ok()) endpoints_->Close(std::move(inbound_.extract(it).mapped()));
+    if (!it->second->health.ok()) Close(std::move(inbound_.extract(it).mapped()));
     it = next;
   }
 }

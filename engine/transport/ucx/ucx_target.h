@@ -12,6 +12,7 @@
 
 #include "engine/transport/device/device_inbox.h"
 #include "engine/transport/ucx/ucx_endpoint.h"
+#include "engine/transport/ucx/ucx_grants.h"
 #include "engine/transport/ucx/ucx_memory.h"
 
 namespace skein::engine {
@@ -20,8 +21,13 @@ class UcxTarget {
  public:
   // The arguments outlive this; `inbox` may be null. It holds at most `sources_max` connections: a
   // new one replaces the one that has been idle longest, whose source gets a kBye.
-  UcxTarget(UcxEndpoints* endpoints, UcxMemory* memory, DeviceInbox* inbox, size_t sources_max)
-      : endpoints_(endpoints), memory_(memory), inbox_(inbox), sources_max_(sources_max) {}
+  UcxTarget(UcxEndpoints* endpoints, UcxMemory* memory, DeviceInbox* inbox, UcxGrants* grants,
+            size_t sources_max)
+      : endpoints_(endpoints),
+        memory_(memory),
+        inbox_(inbox),
+        grants_(grants),
+        sources_max_(sources_max) {}
 
   void OnHello(const Header& header, const std::byte* data, size_t bytes);
   void OnPut(const Header& header, std::span<const Fragment> fragments,
@@ -29,6 +35,8 @@ class UcxTarget {
   void OnFlush(const Header& header, const std::byte* data, size_t bytes);
   void OnGet(const Header& header, const std::byte* data, size_t bytes);
   void OnBye(const Header& header, const std::byte* data, size_t bytes);
+  void OnAsk(const Header& header);
+  void OnWithdrawn(const Header& header);
 
   // Continues operations that wait for a device. True if anything changed or still runs.
   bool Progress();
@@ -61,10 +69,12 @@ class UcxTarget {
   bool Advance(DeviceGet* get);
   void Answer(const Header& header, const std::byte* data, WireTicket* ticket);
   void AnswerFlushes(Endpoint* endpoint);
+  void Close(std::unique_ptr<Endpoint> endpoint);
 
   UcxEndpoints* const endpoints_;
   UcxMemory* const memory_;
   DeviceInbox* const inbox_;
+  UcxGrants* const grants_;
   const size_t sources_max_;
   uint64_t uses_ = 0;
   std::deque<CopyingPut> copying_;

@@ -4,42 +4,41 @@
 // /proc do without UCX: a region that the transport allocated (Register with null) is shared memory
 // (engine/host/shared_region.h) that such a peer maps, and a put is one memcpy without the target's
 // CPU. So KV pools are allocated by the transport. Everything else (another host, a region on the
-// caller's own memory) goes by messages of at most 60 KiB, through a ring for each pair of
-// processes (engine/host/host_wire.h) or as UCX's active messages, which the target's Poll checks
-// against its regions and applies; a put is OK when the target answered the flush that follows it.
-// Scattered pieces of a put share messages.
+// caller's own memory) goes by messages of at most 60 KiB, which the target's Poll checks against
+// its regions and grants, and applies; a put is OK when the target answered the flush that follows
+// it. They go through a ring for each pair of processes of a host (engine/host/host_wire.h), over
+// tcp (engine/net/tcp_wire.h), or, where both sides have a fabric such as InfiniBand or no tcp, as
+// UCX's active messages. Scattered pieces of a put share messages.
+//
+// Grants (transport.h). Writers by themselves are those that map: of this host, so their end is
+// seen. A stopped one keeps the blocks of its handoffs in quarantine until it goes on or is killed.
 //
 // Death of a peer. One of this host is noticed at once, reaped or not: its process is watched. Over
-// tcp UCX reports a closed socket at once. A put into mapped memory succeeds against a dead or
+// tcp a closed socket is noticed at once. A put into mapped memory succeeds against a dead or
 // stopped process until then: OK means that the bytes are in the region, not that a process is left
 // to read them. That word comes from the commit over gRPC. A stopped peer shows in timeouts only. A
 // process that is killed, at any moment, takes nothing with it but what came and went through its
-// own rings and sockets (but for the limit of tcp below).
+// own rings and sockets.
 //
 // What is known of UCX 1.13 (Debian 12), tried on this code or read in UCX's:
-//  - ucp_put and ucp_get are emulated over tcp, and the emulation ends the TARGET's process
-//  (ucs_fatal) when the source dies
-//    before an acknowledgement was sent (ucp/rma/rma_sw.c). They are therefore not used.
+//  - Its tcp is not used. The first message between two processes makes them shake hands; a source
+//    that dies, or closes the connection, before it has the answer ends the TARGET's process by an
+//    assertion of ucp_request_send_state_ff, which UCX dropped later (its pull request 8175). And
+//    ucp_put and ucp_get are emulated over it; the emulation ends the TARGET (ucs_fatal) when the
+//    source dies before an acknowledgement was sent (ucp/rma/rma_sw.c).
 //  - Its shared memory has one queue for all senders to a receiver, in which a sender claims a
-//  place, then writes it: one that is killed in between stops the queue for good. So it is used
-//  only between processes of one host that do not see one another (other users, other pid
-//  namespaces), if UCX can reach them so; without shm in UCX_TLS they use tcp. It needs
-//    UCX_{POSIX,SYSV}_ERROR_HANDLING=y, which is turned on here; a keepalive (every 200 ms) then
-//    sees that a process is gone.
-//  - The limit of tcp: the first message between two processes makes them shake hands; a source
-//  that dies, or closes the connection, before it has the answer, some milliseconds later, ends the
-//  TARGET's process by an assertion of ucp_request_send_state_ff, which UCX dropped later (its pull
-//  request 8175).
-//  - ucp_ep_query knows no lanes before 1.14; Inspect reads ucp_ep_print_info. "mapped+ring": not
-//  UCX, puts are memcpy.
+//    place, then writes it: one that is killed in between stops the queue for good. So it is used
+//    only between processes of one host that do not see one another (other users, other pid
+//    namespaces), if UCX_TLS has no tcp. It needs UCX_{POSIX,SYSV}_ERROR_HANDLING=y, which is
+//    turned on here; a keepalive (every 200 ms) then sees that a process is gone.
+//  - ucp_ep_query knows no lanes before 1.14; Inspect reads ucp_ep_print_info. "mapped+ring" and
+//    "tcp" are not UCX's.
 //  - Do not fork after creating one (UCX does not support it; fork and exec at once is fine). Under
-//  TSan set
-//    UCX_MEM_MMAP_HOOK_MODE=none.
-//  - UCX_TCP_SNDBUF and UCX_TCP_RCVBUF, if set, replace this transport's own 4 MiB, and
-//    UCX_TCP_MAX_IOV its 16 (with fewer, scattered puts are split and slower).
+//    TSan set UCX_MEM_MMAP_HOOK_MODE=none.
+//  - UCX_TCP_SNDBUF and UCX_TCP_RCVBUF, if set, replace the sockets' 4 MiB.
 //  - Memory of a device: see MakeUcxTransport.
 //  - All members need the same UCX_TLS (or UcxOptions::tls). UCX trusts worker addresses: a forged
-//  one may crash the reader.
+//    one may crash the reader.
 #pragma once
 
 #include <memory>

@@ -19,6 +19,7 @@
 #include "engine/transport/device/staged_wire.h"
 #include "engine/transport/ucx/stream_copy.h"
 #include "engine/transport/ucx/ucx_endpoint.h"
+#include "engine/transport/ucx/ucx_grants.h"
 #include "engine/transport/ucx/ucx_memory.h"
 #include "engine/transport/ucx/ucx_target.h"
 #include "scheduler/vocabulary/check.h"
@@ -48,8 +49,7 @@ uint64_t RandomId() {
 // The source's part; the target's is UcxTarget.
 class UcxWire : public Wire {
  public:
-  UcxWire(const UcxContext& context, std::unique_ptr<HostWire> host, const std::string& address,
-          std::shared_ptr<CopyStream> copies, size_t sources_max);
+  UcxWire(UcxParts parts, std::shared_ptr<CopyStream> copies, size_t sources_max);
   ~UcxWire() override;
 
   absl::StatusOr<WireMapping> Map(void* base, size_t bytes) override {
@@ -61,6 +61,7 @@ class UcxWire : public Wire {
   void Start(uint64_t endpoint, TransferOp op, std::span<const WirePiece> pieces,
              WireTicket* ticket) override;
   void Flush(uint64_t endpoint, WireTicket* ticket) override;
+  WireGrants* Grants() override { return &grants_; }
   bool Progress() override;
   std::optional<int> Arm() override;
   absl::Status Health(uint64_t endpoint) override { return endpoints_.at(endpoint)->health; }
@@ -74,12 +75,13 @@ class UcxWire : public Wire {
                                    size_t bytes, const ucp_am_recv_param_t* param);
   template <Message message>
   void Subscribe();
-  void OnHostMessage(std::span<const std::byte> framed);
+  void OnFramed(std::span<const std::byte> framed);
   void OnMessage(Message message, std::span<const std::byte> header,
                  std::span<const std::byte> data);
   void OnPut(std::span<const std::byte> header, std::span<const std::byte> data);
   void OnAnswer(const Header& header, const std::byte* data, size_t bytes);
   void OnBye(const Header& header, const std::byte* data, size_t bytes);
+  void OnGrant(Message message, const Header& header);
   void Watch(int fd);
 
   void Greet(Endpoint* endpoint);
@@ -88,33 +90,36 @@ class UcxWire : public Wire {
   void FinishPut(Endpoint* endpoint, PutMessage* put, WireTicket* ticket);
   void StartGet(Endpoint* endpoint, const WirePiece& piece, WireTicket* ticket);
 
-  const ucp_context_h context_;
+  const UcxContext context_;
   const ucp_worker_h worker_;
   const std::unique_ptr<HostWire> host_;
+  const std::unique_ptr<TcpWire> tcp_;
   const std::string address_;
   const int events_fd_;  // readable when any of the wire's is
   bool asleep_ = false;  // since Arm
   UcxEndpoints opener_;
   const std::unique_ptr<DeviceInbox> inbox_;  // null: all memory is the host's
   UcxMemory memory_;
+  UcxGrants::Endpoints endpoints_;  // opened here, by connection
+  UcxGrants grants_;
   UcxTarget target_;
-  uint64_t next_id_ = 1;                                     // of awaited answers
-  std::map<uint64_t, std::unique_ptr<Endpoint>> endpoints_;  // opened here, by connection
+  uint64_t next_id_ = 1;  // of awaited answers
 };
 
-UcxWire::UcxWire(const UcxContext& context, std::unique_ptr<HostWire> host,
-                 const std::string& address, std::shared_ptr<CopyStream> copies, size_t sources_max)
-    : context_(context.context),
-      worker_(context.worker),
-      host_(std::move(host)),
-      address_(address),
+UcxWire::UcxWire(UcxParts parts, std::shared_ptr<CopyStream> copies, size_t sources_max)
+    : context_(parts.context),
+      worker_(context_.worker),
+      host_(std::move(parts.host)),
+      tcp_(std::move(parts.tcp)),
+      address_(parts.address),
       events_fd_(epoll_create1(EPOLL_CLOEXEC)),
-      opener_(worker_, host_.get()),
+      opener_(worker_, host_.get(), tcp_.get(), context_.fabric),
       inbox_(copies == nullptr
                  ? nullptr
                  : std::make_unique<DeviceInbox>(std::move(copies), kMessageBytesMax)),
       memory_(host_ != nullptr, inbox_.get()),
-      target_(&opener_, &memory_, inbox_.get(), sources_max) {
+      grants_(&endpoints_, inbox_.get(), [this](Endpoint* endpoint) { GreetAgain(endpoint); }),
+      target_(&opener_, &memory_, inbox_.get(), &grants_, sources_max) {
   SKEIN_CHECK(events_fd_ >= 0);
   Subscribe<kHello>();
   Subscribe<kPut>();
@@ -122,18 +127,22 @@ UcxWire::UcxWire(const UcxContext& context, std::unique_ptr<HostWire> host,
   Subscribe<kGet>();
   Subscribe<kAnswer>();
   Subscribe<kBye>();
+  Subscribe<kAsk>();
+  Subscribe<kPermit>();
+  Subscribe<kWithdraw>();
+  Subscribe<kWithdrawn>();
   int worker_fd = -1;
   SKEIN_CHECK(ucp_worker_get_efd(worker_, &worker_fd) == UCS_OK);
   Watch(worker_fd);
   Watch(opener_.ended_fd());
   if (host_ != nullptr) Watch(host_->fd());
+  if (tcp_ != nullptr) Watch(tcp_->fd());
 }
 
 UcxWire::~UcxWire() {
   while (!endpoints_.empty()) Close(endpoints_.begin()->first);
   target_.CloseAll();
-  ucp_worker_destroy(worker_);
-  ucp_cleanup(context_);
+  Destroy(context_);
   close(events_fd_);
 }
 
@@ -165,7 +174,7 @@ void UcxWire::Subscribe() {
   ucp_worker_set_am_recv_handler(worker_, &params);
 }
 
-void UcxWire::OnHostMessage(std::span<const std::byte> framed) {
+void UcxWire::OnFramed(std::span<const std::byte> framed) {
   Frame frame;
   if (framed.size() < sizeof frame) return;
   std::memcpy(&frame, framed.data(), sizeof frame);
@@ -193,6 +202,13 @@ void UcxWire::OnMessage(Message message, std::span<const std::byte> header,
       return OnBye(copy, data.data(), data.size());
     case kAnswer:
       return OnAnswer(copy, data.data(), data.size());
+    case kAsk:
+      return target_.OnAsk(copy);
+    case kWithdrawn:
+      return target_.OnWithdrawn(copy);
+    case kPermit:
+    case kWithdraw:
+      return OnGrant(message, copy);
     default:
       return;
   }
@@ -236,9 +252,18 @@ void UcxWire::OnBye(const Header& header, const std::byte* data, size_t bytes) {
   Endpoint& endpoint = *found->second;
   if (endpoint.puts_started == endpoint.puts_flushed && endpoint.awaited.empty()) {
     endpoint.closed_by_target = true;
+    endpoint.permits.clear();  // asked, and perhaps not heard
   } else {
     endpoint.health = absl::UnavailableError("the peer closed the connection");
   }
+}
+
+void UcxWire::OnGrant(Message message, const Header& header) {
+  const auto found = endpoints_.find(header.connection);
+  if (found == endpoints_.end()) return;
+  Endpoint* const target = found->second.get();
+  if (message == kPermit) return UcxGrants::OnPermit(target, header.grant, header.refused != 0);
+  UcxGrants::OnWithdraw(target, header.grant);
 }
 
 absl::StatusOr<uint64_t> UcxWire::Import(uint64_t endpoint, const DescribedRegion& region) {
@@ -283,7 +308,9 @@ void UcxWire::FinishPut(Endpoint* endpoint, PutMessage* put, WireTicket* ticket)
   if (put->bytes == 0) return;
   GreetAgain(endpoint);
   put->header.base.connection = endpoint->connection;
+  put->header.base.grant = ticket->grant;
   ++endpoint->puts_started;
+  endpoint->has_put = true;
   SendPut(endpoint, *put, ticket);
   *put = {};
 }
@@ -305,11 +332,18 @@ void UcxWire::StartGet(Endpoint* endpoint, const WirePiece& piece, WireTicket* t
 
 void UcxWire::Flush(uint64_t endpoint, WireTicket* ticket) {
   Endpoint* const target = endpoints_.at(endpoint).get();
-  if (target->puts_started == target->puts_flushed) return;
+  // The flush of another put says nothing of this one's grant.
+  const bool flushed = target->puts_started == target->puts_flushed && ticket->grant == 0;
+  if (flushed || !target->has_put) return;
+  GreetAgain(target);
   const uint64_t id = next_id_++;
   target->awaited[id] = {ticket, nullptr, 0, target->puts_started};
   Begin(ticket, 0);
-  Send(target, kFlush, {.connection = target->connection, .id = id, .count = target->puts_started},
+  Send(target, kFlush,
+       {.connection = target->connection,
+        .id = id,
+        .count = target->puts_started,
+        .grant = ticket->grant},
        nullptr, 0, ticket);
 }
 
@@ -321,7 +355,10 @@ void UcxWire::OnAnswer(const Header& header, const std::byte* data, size_t bytes
   if (awaited == endpoint.awaited.end()) return;
   const Awaited& wait = awaited->second;
   absl::Status status;
-  if (header.refused != 0 || bytes != wait.bytes) {
+  if (header.refused == kRefusedGrant) {
+    status = ClosedGrant();
+    endpoint.puts_flushed = std::max(endpoint.puts_flushed, wait.puts_flushed);
+  } else if (header.refused != 0 || bytes != wait.bytes) {
     status = absl::UnavailableError("the peer's region is gone");
   } else {
     if (bytes > 0) std::memcpy(wait.local, data, bytes);
@@ -333,14 +370,12 @@ void UcxWire::OnAnswer(const Header& header, const std::byte* data, size_t bytes
 
 bool UcxWire::Progress() {
   bool moved = ucp_worker_progress(worker_) != 0;
-  if (host_ != nullptr) {
-    if (std::exchange(asleep_, false)) host_->Wake();
-    moved |= opener_.SendWaiting();
-    moved |= host_->Read(kReadsInARow, [this](std::span<const std::byte> message) {
-      OnHostMessage(message);
-    }) > 0;
-    opener_.LoseEnded();
-  }
+  const auto receive = [this](std::span<const std::byte> message) { OnFramed(message); };
+  if (host_ != nullptr && std::exchange(asleep_, false)) host_->Wake();
+  moved |= opener_.SendWaiting();
+  if (host_ != nullptr) moved |= host_->Read(kReadsInARow, receive) > 0;
+  if (tcp_ != nullptr) moved |= tcp_->Progress(receive);
+  opener_.LoseEnded();
   moved |= target_.Progress();
   target_.CloseLost();
   return moved;
@@ -350,8 +385,8 @@ std::optional<int> UcxWire::Arm() {
   if (host_ != nullptr) {
     if (!host_->Sleep()) return std::nullopt;
     asleep_ = true;
-    if (!opener_.AwaitRoom()) return std::nullopt;
   }
+  if (!opener_.AwaitRoom()) return std::nullopt;
   if (ucp_worker_arm(worker_) != UCS_OK) return std::nullopt;
   return events_fd_;
 }
@@ -372,6 +407,7 @@ std::string LanesOf(ucp_ep_h ep) {
 std::string UcxWire::Lanes(uint64_t endpoint) {
   const Endpoint& target = *endpoints_.at(endpoint);
   if (target.ep != nullptr) return LanesOf(target.ep);
+  if (!target.near) return "tcp";
   const bool mapped = std::any_of(target.imports.begin(), target.imports.end(),
                                   [](const Imported& i) { return i.mapped != nullptr; });
   return mapped ? "mapped+ring" : "ring";
@@ -395,11 +431,10 @@ void UcxWire::Close(uint64_t endpoint) {
 
 }  // namespace
 
-std::unique_ptr<Wire> MakeUcxWire(const UcxContext& context, std::unique_ptr<HostWire> host,
-                                  const std::string& address, std::shared_ptr<CopyStream> copies,
+std::unique_ptr<Wire> MakeUcxWire(UcxParts parts, std::shared_ptr<CopyStream> copies,
                                   std::shared_ptr<PeerOpener> opener, size_t sources_max) {
-  const bool sees_peers = host != nullptr;
-  auto wire = std::make_unique<UcxWire>(context, std::move(host), address, copies, sources_max);
+  const bool sees_peers = parts.host != nullptr;
+  auto wire = std::make_unique<UcxWire>(std::move(parts), copies, sources_max);
   if (copies == nullptr) return wire;
   auto staged = std::make_unique<StagedWire>(std::move(wire), copies);
   if (opener == nullptr || !sees_peers) return staged;

@@ -7,11 +7,9 @@
 #include <string>
 #include <utility>
 
-#include "engine/host/process_watch.h"
 #include "engine/transport/description.h"
 #include "engine/transport/testing/target.h"
-#include "engine/ucx/ucx_address.h"
-#include "engine/ucx/ucx_context.h"
+#include "engine/ucx/ucx_parts.h"
 #include "scheduler/vocabulary/check.h"
 
 namespace skein::engine {
@@ -23,12 +21,10 @@ struct AddressedWire {
 };
 
 AddressedWire Make(size_t sources_max = kUcxSourcesMax) {
-  auto context = MakeUcxContext({.tls = "self,shm"});
-  SKEIN_CHECK(context.ok());
-  auto host = HostWire::Make();
-  SKEIN_CHECK(host != nullptr);
-  const std::string address = SealAddress({ThisProcess(), host->name(), context->worker_address});
-  return {address, MakeUcxWire(*context, std::move(host), address, nullptr, nullptr, sources_max)};
+  auto parts = MakeUcxParts({.tls = "self,shm"});
+  SKEIN_CHECK(parts.ok() && parts->host != nullptr);
+  const std::string address = parts->address;
+  return {address, MakeUcxWire(*std::move(parts), nullptr, nullptr, sources_max)};
 }
 
 // The word of a death does not wait until nobody else has anything to say.

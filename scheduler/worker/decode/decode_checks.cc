@@ -7,12 +7,10 @@
 
 namespace skein::scheduler {
 
-// After the grace period of a drain only the step in flight is waited for; with a failed engine not
-// even that, because quarantined memory goes away with the process.
+// Not of blocks in quarantine: they go away with the process. After the grace period of a drain
+// only the step in flight is waited for.
 bool DecodeCore::Impl::Empty() const {
-  const bool quarantined = kv_in_.CountSequences().quarantined > 0;
-  return (sequences_.all().empty() && (!quarantined || !steps_.engine().ok())) ||
-         (now_ >= drain_end_us_ && !batch_.InFlight());
+  return sequences_.all().empty() || (now_ >= drain_end_us_ && !batch_.InFlight());
 }
 
 WorkerLoad DecodeCore::Impl::Load() const {

@@ -24,7 +24,6 @@ KvInConfig KvInOf(const DecodeConfig& config) {
           .total_blocks = config.membership.identity.total_blocks,
           .memory = config.memory,
           .lease_us = config.lease_us,
-          .grace_us = config.grace_us,
           .staging = config.staging};
 }
 

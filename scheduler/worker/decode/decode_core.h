@@ -37,7 +37,7 @@
 //
 // Invariants, by number (CheckInvariants names them):
 //   1. Blocks held in the pool are exactly those of the requests that have a table (KvIn).
-//   2. Blocks granted to writers are freed only after each one's Commit, Abort, or lease + grace;
+//   2. Blocks granted to writers are freed only when each has committed or their grant is closed;
 //      staging: after each copy into them (KvIn).
 //   3. A sequence in the step in flight keeps its blocks.
 //   4. Token indices on a stream are 0, 1, 2 … without gap; each stream ends exactly once.
@@ -88,9 +88,9 @@ struct AbortCalled {  // needs no answer from the core; the shell answers OK at 
 using DecodeEvent =
     std::variant<AnnounceCalled, WithdrawCalled, OpenTransferCalled, RenewCalled,
                  AcquireStagingBufferCalled, TakePartCalled, ReleaseStagingBufferCalled, PartCopied,
-                 CommitCalled, CancelCalled, AbortCalled, AttachCalled, DetachCalled, StepDone,
-                 RegisterReplied, ReportReplied, UnregisterReplied, Disconnected, Drain, OrderDrain,
-                 Tick>;
+                 GrantClosed, CommitCalled, CancelCalled, AbortCalled, AttachCalled, DetachCalled,
+                 StepDone, RegisterReplied, ReportReplied, UnregisterReplied, Disconnected, Drain,
+                 OrderDrain, Tick>;
 
 // ---- effects ----
 
@@ -100,9 +100,9 @@ struct TellOpened {  // to the orchestrator, on the stream; dropped when there i
 
 using DecodeEffect =
     std::variant<TellOpened, AnswerOpenTransfer, AnswerRenew, AnswerAcquireStagingBuffer,
-                 AnswerTakePart, AnswerReleaseStagingBuffer, CopyPart, AnswerCommit, EmitToken,
-                 EndStream, RunStep, ReleaseSequence, CallRegister, CallReport, CallUnregister,
-                 CloseStream, EngineFailed, Drained>;
+                 AnswerTakePart, AnswerReleaseStagingBuffer, CopyPart, AnswerCommit, CloseGrant,
+                 EmitToken, EndStream, RunStep, ReleaseSequence, CallRegister, CallReport,
+                 CallUnregister, CloseStream, EngineFailed, Drained>;
 
 struct DecodeConfig {
   MembershipConfig membership;
@@ -115,7 +115,6 @@ struct DecodeConfig {
   TimeUs open_wait_us = 300 * kMillisecondUs;
   // Of an announced request whose spec names no deadline.
   TimeUs request_deadline_us = 600 * kSecondUs;
-  TimeUs grace_us = 2 * kSecondUs;  // after the lease, before its blocks are used again
   // Time for the router to attach. A request without a router is planned again while its router
   // still reports. Longer than the backlog of a router in a burst.
   TimeUs attach_lease_us = 60 * kSecondUs;

@@ -22,7 +22,6 @@ class DecodeStagingTest : public ::testing::Test {
     config.membership.identity = testing::Identity(Role::kDecode, 20);
     config.memory = "memory";
     config.lease_us = 1000;
-    config.grace_us = 500;
     config.attach_lease_us = 100'000;
     config.staging = {.memory = {"buffer"}, .slots = 2, .ask_wait_us = 100, .hold_us = 200};
     return config;
@@ -31,6 +30,10 @@ class DecodeStagingTest : public ::testing::Test {
   Effects Do(const DecodeEvent& event) {
     Effects effects = core_.Handle(event, now_);
     EXPECT_TRUE(core_.CheckInvariants().ok()) << core_.CheckInvariants();
+    if (!writers_live_) return effects;
+    for (const CloseGrant& closing : Of<CloseGrant>(effects)) {
+      for (const DecodeEffect& more : Do(GrantClosed{closing.grant})) effects.push_back(more);
+    }
     return effects;
   }
   Effects Until(TimeUs end) {
@@ -101,6 +104,7 @@ class DecodeStagingTest : public ::testing::Test {
 
   TimeUs now_ = 0;
   uint64_t calls_ = 1000;
+  bool writers_live_ = true;  // their grants are closed at once
   DecodeCore core_{Config()};
 };
 
@@ -189,19 +193,22 @@ TEST_F(DecodeStagingTest, Invariant2ABlockWaitsForTheCopyIntoItAndForNothingElse
   EXPECT_EQ(core_.Snapshot(now_).staging_buffers_held, 0);
 }
 
-TEST_F(DecodeStagingTest, ADeadWriterLosesItsStagingBufferAfterLeaseAndGrace) {
+TEST_F(DecodeStagingTest, ADeadWriterLosesItsStagingBufferAfterItsLease) {
   Begin(1, {1});
   Begin(2, {1});
   ASSERT_TRUE(Has(1, 1));
-  for (const TimeUs at : {300, 600, 900, 1200}) {
+  for (const TimeUs at : {300, 600, 900}) {
     Until(at);
     Renew(2, 1);
     EXPECT_FALSE(Has(2, 1)) << at;
   }
   EXPECT_EQ(core_.Snapshot(now_).staging_buffers_held, 1);
-  Until(1499);
+  writers_live_ = false;
+  Until(999);
   EXPECT_FALSE(Has(2, 1));
-  EXPECT_EQ(Answered(Until(1500)), absl::OkStatus());
+  const auto closing = Of<CloseGrant>(Until(1000));
+  ASSERT_EQ(closing.size(), 1u);
+  EXPECT_EQ(Answered(Do(GrantClosed{closing[0].grant})), absl::OkStatus());
 }
 
 TEST_F(DecodeStagingTest, APartThatCannotBeIsRefusedByName) {

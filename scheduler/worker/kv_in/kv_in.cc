@@ -20,9 +20,9 @@ KvIn::KvIn(KvInConfig config, std::function<Gone(RequestId, Epoch)> why_gone,
   // A writer that waits for a buffer is remembered for as long as its lease.
   buffers_.emplace(static_cast<int>(staging.memory.size()),
                    StagingTimes{.lease_us = config_.lease_us,
-                                .grace_us = config_.grace_us,
                                 .ask_lease_us = config_.lease_us,
                                 .hold_us = staging.hold_us});
+  lendings_.resize(staging.memory.size());
 }
 
 KvIn::Entry* KvIn::FindComing(RequestId id, Epoch epoch) {
@@ -104,8 +104,15 @@ void KvIn::AddWriters(RequestId id, const std::vector<Incarnation>& writers) {
 
 bool KvIn::MayBeWritten(const Entry& entry) const {
   if (buffers_.has_value()) return entry.copies > 0;
+  if (entry.grant == GrantId{}) return false;
   return std::any_of(entry.writers.begin(), entry.writers.end(),
                      [](const auto& writer) { return writer.second.Writes(); });
+}
+
+void KvIn::CloseGrantOf(const Entry& entry) {
+  if (entry.grant == GrantId{}) return;
+  if (!closing_.emplace(entry.grant, Attempt{entry.spec->id, entry.epoch}).second) return;
+  emit_(CloseGrant{entry.grant});
 }
 
 void KvIn::Release(RequestId id, TimeUs now) {
@@ -121,23 +128,23 @@ void KvIn::Release(RequestId id, TimeUs now) {
     AnswerAskingOf(entry);
     AnswerGiven();
   }
+  CloseGrantOf(entry);
   if (!MayBeWritten(entry) || SKEIN_PLANT(quarantine_freed_early)) {
     pool_.Free(*entry.blocks);
     freed_ = true;
     return;
   }
-  std::erase_if(entry.writers, [this](const auto& writer) {
-    return !writer.second.Writes() || buffers_.has_value();
-  });
   pool_.Quarantine(*entry.blocks);
-  quarantines_[attempt] = {std::move(entry.blocks), std::move(entry.writers), entry.copies};
-  ArmOrFree(attempt);
+  quarantines_[attempt] = {std::move(entry.blocks), entry.grant, entry.copies};
 }
 
 // ---- writers ----
 
 void KvIn::On(const OpenTransferCalled& event, TimeUs now) {
-  emit_(AnswerOpenTransfer{event.call, Grant(event.request, now)});
+  OpenTransferReply reply = Grant(event.request, now);
+  const bool one_sided = reply.status.ok() && !buffers_.has_value();
+  const GrantId grant = one_sided ? entries_.at(event.request.id).grant : GrantId{};
+  emit_(AnswerOpenTransfer{event.call, std::move(reply), grant});
 }
 
 OpenTransferReply KvIn::Grant(const OpenTransferRequest& request, TimeUs now) {
@@ -165,6 +172,7 @@ OpenTransferReply KvIn::Grant(const OpenTransferRequest& request, TimeUs now) {
             .lease_us = config_.lease_us,
             .staging_slots = config_.staging.slots};
   }
+  if (entry->grant == GrantId{}) entry->grant = NewGrant();
   const auto blocks = entry->blocks->begin();
   return {.blocks = {blocks, blocks + BlocksOf(config_.shape, PromptTokens(*entry->spec))},
           .layout = config_.shape.layout,
@@ -288,6 +296,7 @@ void KvIn::Finish(Entry& entry, absl::Status status, TimeUs now) {
   const RequestId id = entry.spec->id;
   SetPhase(entry, status.ok() ? Phase::kWhole : Phase::kFailed);
   leases_.Remove(id);
+  if (status.ok()) CloseGrantOf(entry);
   if (status.ok() && buffers_.has_value()) {
     buffers_->End({id, entry.epoch}, now);
     AnswerAskingOf(entry);
@@ -322,7 +331,7 @@ void KvIn::Arm(const Entry& entry) {
 }
 
 TimeUs KvIn::NextDeadline() const {
-  return std::min({leases_.Next(), quarantine_ends_.Next(), asking_ends_.Next(),
+  return std::min({leases_.Next(), asking_ends_.Next(),
                    buffers_.has_value() ? buffers_->NextDeadline() : kNever});
 }
 
@@ -331,7 +340,6 @@ void KvIn::RunTimers(TimeUs now) {
     Finish(entries_.at(*id), absl::UnavailableError("the lease of a prefill instance expired"),
            now);
   }
-  while (const auto attempt = quarantine_ends_.TakeDue(now)) RunQuarantine(*attempt, now);
   if (!buffers_.has_value()) return;
   buffers_->Tick(now);
   AnswerGiven();
@@ -340,23 +348,34 @@ void KvIn::RunTimers(TimeUs now) {
   }
 }
 
-void KvIn::RunQuarantine(const Attempt& attempt, TimeUs now) {
-  std::erase_if(quarantines_.at(attempt).writers, [&](const auto& writer) {
-    return now >= writer.second.lease_end_us + config_.grace_us;
-  });
-  ArmOrFree(attempt);
+// ---- grants ----
+
+void KvIn::On(const GrantClosed& event, TimeUs) {
+  const auto lending =
+      std::find_if(lendings_.begin(), lendings_.end(), [&](const Lending& candidate) {
+        return candidate.closing && candidate.grant == event.grant;
+      });
+  if (lending != lendings_.end()) {
+    *lending = {};
+    return AnswerGiven();
+  }
+  const auto closed = closing_.extract(event.grant);
+  if (closed.empty()) return;
+  const Attempt attempt = closed.mapped();
+  if (const auto it = quarantines_.find(attempt);
+      it != quarantines_.end() && it->second.grant == event.grant) {
+    it->second.grant = {};
+    FreeIfSafe(attempt);
+  }
+  const auto entry = entries_.find(attempt.first);
+  if (entry != entries_.end() && entry->second.grant == event.grant) entry->second.grant = {};
 }
 
-void KvIn::ArmOrFree(const Attempt& attempt) {
+void KvIn::FreeIfSafe(const Attempt& attempt) {
   const auto it = quarantines_.find(attempt);
   if (it == quarantines_.end()) return;
   const Quarantine& quarantine = it->second;
-  TimeUs end = kNever;
-  for (const auto& [instance, writer] : quarantine.writers) {
-    end = std::min(end, writer.lease_end_us + config_.grace_us);
-  }
-  quarantine_ends_.Set(attempt, end);
-  if (!quarantine.writers.empty() || quarantine.copies > 0) return;
+  if (quarantine.grant != GrantId{} || quarantine.copies > 0) return;
   pool_.EndQuarantine(*quarantine.blocks);
   quarantines_.erase(it);
   freed_ = true;
@@ -409,7 +428,8 @@ absl::Status KvIn::CheckInvariants() const {
                     counts_.reserved, ", ", counts_.granted);
   }
   for (const auto& [attempt, quarantine] : quarantines_) {
-    if (quarantine.writers.empty() && quarantine.copies == 0) {
+    const bool closing = closing_.count(quarantine.grant) > 0;
+    if (quarantine.copies == 0 && !closing) {
       return violated(2, ToString(attempt.first), " is quarantined for nobody");
     }
   }

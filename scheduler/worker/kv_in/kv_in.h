@@ -16,13 +16,16 @@
 // Sharing. A sequence may be given the blocks of another one's prompt. Each has a reference to
 // them, and neither writes to them; they are free when both were released.
 //
-// Quarantine. Blocks that are released while a writer may still put into them are not free before
-// it has said that it stopped, or its lease + grace is over. With staging buffers a writer reaches
-// no block, and they wait only for the copies under way.
+// Quarantine. The writers of a sequence put under one grant. Blocks that are released while one of
+// them may still put into them are not free before the grant is closed: the transport then promises
+// that no put under it changes anything, however late its writer is (engine/transport/transport.h:
+// Grants). A writer's word over gRPC is not enough, since its bytes may come later over another
+// way, and no length of time is. With staging buffers a writer reaches no block, and they wait only
+// for the copies under way.
 //
 // Staging buffers (config.staging; scheduler/kv/staging_buffer_queue.h): a writer acquires one,
 // fills it, tells it part by part, and each part is copied into the blocks before its slots are
-// used again.
+// used again. It puts under a grant of its own, which is closed before another one gets the buffer.
 //
 // Time. `now` is DecodeCore's listening clock (scheduler/base/listening_clock.h): its value at an
 // event, and the elapsed time for RunTimers. An event costs O(log sequences) plus the sequence's
@@ -32,7 +35,7 @@
 //   1. The blocks held in the pool are those of the tables and of the quarantine; those shared, of
 //      several tables.
 //   2. The blocks quarantined in the pool are those of the quarantine that no table has; each
-//      quarantine waits for a writer or for a copy.
+//      quarantine waits for a grant or for a copy.
 //   3. A sequence whose KV is coming has a time at which its silence ends it.
 //   4. The parts' own: the pool's, the queue's for staging buffers.
 #pragma once
@@ -66,7 +69,6 @@ struct KvInConfig {
   int64_t total_blocks = 0;
   std::string memory;               // the transport's description of the KV regions, for grants
   TimeUs lease_us = 3 * kSecondUs;  // of a reservation, and of each grant and renewal
-  TimeUs grace_us = 2 * kSecondUs;  // after the lease, before its blocks are used again
   StagingConfig staging;
 };
 
@@ -139,7 +141,8 @@ class KvIn {
   void On(const TakePartCalled& event, TimeUs now);
   void On(const ReleaseStagingBufferCalled& event, TimeUs now);
   void On(const PartCopied& event, TimeUs now);
-  // The writer aborted: it puts nothing more. Its sequence has not ended by that.
+  void On(const GrantClosed& event, TimeUs now);
+  // The writer aborted. Its sequence has not ended by that.
   void WriterStopped(RequestId id, Epoch epoch, InstanceId writer, TimeUs now);
   void RunTimers(TimeUs now);
   TimeUs NextDeadline() const;
@@ -177,6 +180,7 @@ class KvIn {
     Phase phase = Phase::kReserved;
     BlockTable blocks;
     std::set<Incarnation> named;  // may be granted the blocks
+    GrantId grant;                // 0: none yet, or closed; staging: none
     Writers writers;
     TimeUs lease_end_us = 0;             // since the reservation, or any writer's last message
     int64_t copies = 0;                  // staging: under way
@@ -190,7 +194,7 @@ class KvIn {
   using Attempt = std::pair<RequestId, Epoch>;
   struct Quarantine {
     BlockTable blocks;
-    Writers writers;  // all writing; staging: none
+    GrantId grant;  // that is being closed; 0: closed, or none
     int64_t copies = 0;
   };
   // A part on its way out of its buffer.
@@ -202,6 +206,12 @@ class KvIn {
   };
   // A writer's call that waits for a staging buffer; one of a writer at a time.
   using Asking = std::tuple<RequestId, Epoch, InstanceId>;
+  // Who may write to a staging buffer.
+  struct Lending {
+    Asking writer;
+    GrantId grant;  // 0: nobody
+    bool closing = false;
+  };
 
   Entry* FindComing(RequestId id, Epoch epoch);
   Gone WhyGone(RequestId id, Epoch epoch) const;
@@ -218,15 +228,18 @@ class KvIn {
   void Finish(Entry& entry, absl::Status status, TimeUs now);
   bool MayBeWritten(const Entry& entry) const;
   void Arm(const Entry& entry);
-  void RunQuarantine(const Attempt& attempt, TimeUs now);
-  void ArmOrFree(const Attempt& attempt);
+  GrantId NewGrant() { return {next_grant_++}; }
+  void CloseGrantOf(const Entry& entry);
+  void FreeIfSafe(const Attempt& attempt);
 
   // Staging: kv_in_staging.cc.
   absl::StatusOr<Writer*> FindStaged(RequestId id, Epoch epoch, InstanceId writer);
   absl::Status MayTakePart(const TakePartRequest& request, const Entry& entry) const;
   void EndCopy(RequestId id, Epoch epoch);
   void WriterFinished(RequestId id, Epoch epoch, InstanceId writer, TimeUs now);
-  void AnswerAsking(const Asking& asking, absl::Status status, std::string memory = "");
+  void AnswerAsking(const Asking& asking, absl::Status status);
+  void AnswerGiven(const Asking& asking, int buffer);
+  GrantId Lend(int buffer, const Asking& asking);
   void AnswerGiven();                       // writers whose turn has come
   void AnswerAskingOf(const Entry& entry);  // when nobody writes to it any more
 
@@ -237,8 +250,10 @@ class KvIn {
   std::map<RequestId, Entry> entries_;
   std::map<Attempt, Quarantine> quarantines_;
   TimerQueue<RequestId> leases_;
-  TimerQueue<Attempt> quarantine_ends_;
+  uint64_t next_grant_ = 1;
+  std::map<GrantId, Attempt> closing_;         // grants of blocks
   std::optional<StagingBufferQueue> buffers_;  // staging
+  std::vector<Lending> lendings_;              // by buffer
   std::map<Asking, CallId> asking_;
   TimerQueue<Asking> asking_ends_;
   std::map<uint64_t, Copy> copies_;  // under way

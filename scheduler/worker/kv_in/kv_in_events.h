@@ -45,11 +45,22 @@ struct PartCopied {  // the end of a CopyPart
   uint64_t copy = 0;
   absl::Status status;
 };
+struct GrantClosed {  // answers CloseGrant: no put under it changes anything any more
+  GrantId grant;
+};
+
 // ---- effects ----
 
-struct AnswerOpenTransfer {  // `memory` is the config's
+// `memory` is the config's, which the shell describes under `grant`, after it has opened it at the
+// transport. The same goes for AnswerAcquireStagingBuffer.
+struct AnswerOpenTransfer {
   CallId call;
   OpenTransferReply reply;
+  GrantId grant = {};
+};
+// Nobody is to write under it any more; answered by one GrantClosed.
+struct CloseGrant {
+  GrantId grant;
 };
 struct AnswerRenew {
   CallId call;
@@ -62,6 +73,7 @@ struct AnswerCommit {
 struct AnswerAcquireStagingBuffer {
   CallId call;
   AcquireStagingBufferReply reply;
+  GrantId grant = {};
 };
 struct AnswerTakePart {
   CallId call;
@@ -71,7 +83,7 @@ struct AnswerReleaseStagingBuffer {
   CallId call;
   ReleaseStagingBufferReply reply;
 };
-// Copy what lies in the slots of `staging buffer`'s buffer into `blocks`, those of the sequence by
+// Copy what lies in the slots of a staging buffer into `blocks`, those of the sequence by
 // global index; answered by one PartCopied.
 struct CopyPart {
   uint64_t copy = 0;
@@ -81,8 +93,9 @@ struct CopyPart {
   std::vector<StagedBlock> part;
   BlockTable blocks;
 };
-using KvInEffect = std::variant<AnswerOpenTransfer, AnswerRenew, AnswerAcquireStagingBuffer,
-                                AnswerTakePart, AnswerReleaseStagingBuffer, CopyPart, AnswerCommit>;
+using KvInEffect =
+    std::variant<AnswerOpenTransfer, AnswerRenew, AnswerAcquireStagingBuffer, AnswerTakePart,
+                 AnswerReleaseStagingBuffer, CopyPart, AnswerCommit, CloseGrant>;
 
 struct StagingConfig {
   std::vector<std::string>

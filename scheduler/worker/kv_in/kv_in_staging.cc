@@ -31,26 +31,46 @@ void KvIn::On(const AcquireStagingBufferCalled& event, TimeUs now) {
   asking_ends_.Set(asking, now + config_.staging.ask_wait_us);
   const std::optional<int> buffer =
       buffers_->Ask({request.id, request.epoch}, request.prefill, now, request.ask);
-  if (buffer.has_value()) {
-    AnswerAsking(asking, absl::OkStatus(), config_.staging.memory[static_cast<size_t>(*buffer)]);
-  }
+  if (buffer.has_value()) AnswerGiven(asking, *buffer);
   AnswerGiven();
 }
 
-void KvIn::AnswerAsking(const Asking& asking, absl::Status status, std::string memory) {
+void KvIn::AnswerAsking(const Asking& asking, absl::Status status) {
   const auto it = asking_.find(asking);
   if (it == asking_.end()) return;
-  emit_(AnswerAcquireStagingBuffer{it->second, {std::move(status), std::move(memory)}});
+  emit_(AnswerAcquireStagingBuffer{it->second, {std::move(status), ""}});
+  asking_.erase(it);
+  asking_ends_.Remove(asking);
+}
+
+// The grant under which it may write to the buffer; 0: not yet, the former writer's is being
+// closed.
+GrantId KvIn::Lend(int buffer, const Asking& asking) {
+  Lending& lending = lendings_[static_cast<size_t>(buffer)];
+  if (lending.grant == GrantId{}) lending = {asking, NewGrant()};
+  if (lending.writer == asking && !lending.closing) return lending.grant;
+  if (!std::exchange(lending.closing, true)) emit_(CloseGrant{lending.grant});
+  return {};
+}
+
+// It waits no longer, unless the buffer may still be written to under its former writer's grant.
+void KvIn::AnswerGiven(const Asking& asking, int buffer) {
+  const auto it = asking_.find(asking);
+  if (it == asking_.end()) return;
+  const GrantId grant = Lend(buffer, asking);
+  if (grant == GrantId{}) return;
+  emit_(AnswerAcquireStagingBuffer{
+      it->second, {absl::OkStatus(), config_.staging.memory[static_cast<size_t>(buffer)]}, grant});
   asking_.erase(it);
   asking_ends_.Remove(asking);
 }
 
 void KvIn::AnswerGiven() {
-  for (const auto& [request, writer] : buffers_->TakeGiven()) {
-    const std::optional<int> buffer = buffers_->BufferOf(request, writer);
-    if (!buffer.has_value()) continue;
-    AnswerAsking({request.id, request.epoch, writer}, absl::OkStatus(),
-                 config_.staging.memory[static_cast<size_t>(*buffer)]);
+  for (int buffer = 0; buffer < buffers_->buffers(); ++buffer) {
+    const std::optional<StagingRequest> request = buffers_->OwnerOf(buffer);
+    const std::optional<InstanceId> writer = buffers_->WriterOf(buffer);
+    if (!writer.has_value()) continue;
+    AnswerGiven({request->id, request->epoch, *writer}, buffer);
   }
 }
 
@@ -61,10 +81,8 @@ void KvIn::AnswerAskingOf(const Entry& entry) {
   }
 }
 
-// The writer puts nothing more, neither into blocks in quarantine nor into its buffer.
+// The writer needs its buffer no longer.
 void KvIn::WriterFinished(RequestId id, Epoch epoch, InstanceId writer, TimeUs now) {
-  const auto it = quarantines_.find({id, epoch});
-  if (it != quarantines_.end() && it->second.writers.erase(writer) > 0) ArmOrFree({id, epoch});
   if (!buffers_.has_value()) return;
   AnswerAsking({id, epoch, writer},
                absl::FailedPreconditionError("the writer has committed or aborted"));
@@ -159,7 +177,7 @@ void KvIn::EndCopy(RequestId id, Epoch epoch) {
   const auto quarantine = quarantines_.find({id, epoch});
   if (quarantine != quarantines_.end()) {
     --quarantine->second.copies;
-    return ArmOrFree({id, epoch});
+    return FreeIfSafe({id, epoch});
   }
   const auto entry = entries_.find(id);
   if (entry != entries_.end() && entry->second.epoch == epoch) --entry->second.copies;

@@ -16,7 +16,6 @@ using testing::Of;
 using testing::Spec;
 
 constexpr TimeUs kLeaseUs = 900;
-constexpr TimeUs kGraceUs = 100;
 constexpr TimeUs kAskWaitUs = 50;
 constexpr Epoch kEpoch{5};
 constexpr Incarnation kWriter{9};
@@ -26,7 +25,6 @@ KvInConfig Config(int buffers) {
           .total_blocks = 10,
           .memory = "memory",
           .lease_us = kLeaseUs,
-          .grace_us = kGraceUs,
           .staging = {.memory = std::vector<std::string>(buffers, "buffer"),
                       .slots = 2,
                       .ask_wait_us = kAskWaitUs}};
@@ -79,10 +77,12 @@ class KvInTest : public ::testing::Test {
                                              .times = {1, 2, 3}}});
     return Of<AnswerCommit>(effects).at(0).reply.status;
   }
-  void Release(uint64_t serial) {
+  Effects Release(uint64_t serial) {
     kv_in_.Release({7, serial}, now_);
-    Taken();
+    return Taken();
   }
+  // The transport's answer to the CloseGrant among what was done since the last look.
+  void Closed(GrantId grant) { Do(GrantClosed{grant}); }
   void Stopped(uint64_t serial, uint64_t writer = 1) {
     kv_in_.WriterStopped({7, serial}, kEpoch, {writer}, now_);
     Taken();
@@ -204,24 +204,59 @@ TEST_F(KvInTest, AReservationOfWhichNobodyIsHeardFails) {
   EXPECT_TRUE(absl::IsUnavailable(Outcomes().at(0).status));
 }
 
-TEST_F(KvInTest, BlocksAreFreeWhenEachWriterHasStoppedOrItsLeaseAndGraceAreOver) {
+TEST_F(KvInTest, BlocksAreFreeWhenTheirGrantIsClosedAndNotBefore) {
   ASSERT_TRUE(Reserve(1).ok());
   Grant(1, 1);
-  Until(300);
   Grant(1, 2);
-  Grant(1, 3);
-  Release(1);
+  const Effects released = Release(1);
+  const GrantId grant = Of<CloseGrant>(released).at(0).grant;
   EXPECT_EQ(Free(), 8);
   EXPECT_EQ(kv_in_.CountSequences().quarantined, 1);
-  Until(999);
+  Stopped(1, 1);
   Stopped(1, 2);
-  Until(1000);  // the lease and grace of writer 1
-  EXPECT_EQ(Free(), 8);
+  EXPECT_EQ(Free(), 8) << "their bytes may still be on their way";
+  Until(1'000'000'000);
+  EXPECT_EQ(Free(), 8) << "no time is long enough for a writer that stands still";
+  EXPECT_EQ(kv_in_.NextDeadline(), kNever);
   ASSERT_TRUE(Reserve(1).ok()) << "the request comes once more, under another table";
-  Until(1299);
-  EXPECT_EQ(Free(), 6);
-  Until(1300);
+  EXPECT_EQ(kv_in_.TableOf({7, 1})->at(0), BlockId{2});
+  Closed({grant.value + 1});
+  EXPECT_EQ(Free(), 6) << "another grant";
+  Closed(grant);
   EXPECT_EQ(Free(), 8);
+  EXPECT_TRUE(kv_in_.TakeFreed());
+}
+
+TEST_F(KvInTest, EachAttemptHasAGrantOfItsOwnWhichItsWritersShare) {
+  ASSERT_TRUE(Reserve(1).ok());
+  const auto grant_of = [this](uint64_t writer) {
+    const Effects effects =
+        Do(OpenTransferCalled{Call(), {{7, 1}, kEpoch, {writer}, kWriter, Config(0).shape}});
+    return Of<AnswerOpenTransfer>(effects).at(0).grant;
+  };
+  const GrantId first = grant_of(1);
+  EXPECT_NE(first, GrantId{});
+  EXPECT_EQ(grant_of(2), first);
+  EXPECT_EQ(grant_of(1), first) << "once more";
+  EXPECT_EQ(Of<CloseGrant>(Release(1)).at(0).grant, first);
+  ASSERT_TRUE(Reserve(1).ok());
+  EXPECT_GT(grant_of(1), first);
+}
+
+TEST_F(KvInTest, AGrantIsClosedWhenTheKvIsWholeAndNobodyWaitsForWritersThatCommitted) {
+  ASSERT_TRUE(Reserve(1).ok());
+  Grant(1);
+  const Effects committed = Do(CommitCalled{Call(),
+                                            {.id = {7, 1},
+                                             .epoch = kEpoch,
+                                             .bytes_per_layer = {256, 256},
+                                             .has_token = true,
+                                             .prefill = {1}}});
+  const GrantId grant = Of<CloseGrant>(committed).at(0).grant;
+  EXPECT_TRUE(Of<CloseGrant>(Release(1)).empty()) << "it was closed already";
+  EXPECT_EQ(Free(), 10);
+  Closed(grant);
+  EXPECT_EQ(Free(), 10);
 }
 
 TEST_F(KvInTest, AWriterInQuarantineIsGivenNoFurtherTime) {
@@ -229,14 +264,12 @@ TEST_F(KvInTest, AWriterInQuarantineIsGivenNoFurtherTime) {
   Grant(1, 1);
   Grant(1, 2);  // brings nothing: the KV is whole without it
   EXPECT_TRUE(Commit(1).ok());
-  Until(800);
   EXPECT_TRUE(Renew(1, 2).ok());
   committed_.insert({7, 1});
   Release(1);
   EXPECT_FALSE(Renew(1, 2).ok());
-  Until(1799);
-  EXPECT_EQ(Free(), 8) << "the lease that it was told, and the grace";
-  Until(1800);
+  EXPECT_EQ(Free(), 8);
+  Closed({1});
   EXPECT_EQ(Free(), 10);
   EXPECT_TRUE(Renew(1, 2).ok()) << "nothing of it can be touched any more";
 }
@@ -258,7 +291,7 @@ TEST_F(KvInTest, ASequenceThatWasReleasedComesBackWithOtherBlocks) {
   EXPECT_TRUE(Commit(1).ok()) << "once more";
   EXPECT_FALSE(Renew(1, 2).ok()) << "its blocks are in quarantine";
   EXPECT_FALSE(Grant(1, 3).status.ok());
-  Until(1000);
+  Closed({1});
   EXPECT_EQ(Free(), 7);
   EXPECT_TRUE(Renew(1, 2).ok());
   EXPECT_TRUE(Outcomes().empty());
@@ -306,7 +339,38 @@ TEST_F(KvInStagingTest, WritersAreAnsweredWhenTheirTurnComes) {
       CommitCalled{Call(),
                    {.id = {7, 1}, .epoch = kEpoch, .bytes_per_layer = {256, 256}, .prefill = {1}}},
       now_);
-  EXPECT_TRUE(Asked(effects_).ok()) << "the first request is whole: its buffer is free";
+  // The first request is whole: its buffer is free as soon as no late put reaches it.
+  const GrantId former = Of<CloseGrant>(std::exchange(effects_, {})).at(0).grant;
+  EXPECT_EQ(Asked(Ask(2)).message(), "asked again");
+  const Effects closed = Do(GrantClosed{former});
+  EXPECT_TRUE(Asked(closed).ok());
+  EXPECT_GT(Of<AnswerAcquireStagingBuffer>(closed).at(0).grant, former);
+}
+
+TEST_F(KvInStagingTest, AWriterThatGetsItsBufferBackWritesUnderTheSameGrant) {
+  Begin(1);
+  const GrantId grant = Of<AnswerAcquireStagingBuffer>(Ask(1, 1)).at(0).grant;
+  EXPECT_NE(grant, GrantId{});
+  Do(ReleaseStagingBufferCalled{Call(), {{7, 1}, kEpoch, {1}, 1}});
+  const Effects again = Ask(1, 2);
+  EXPECT_EQ(Of<AnswerAcquireStagingBuffer>(again).at(0).grant, grant);
+  EXPECT_TRUE(Of<CloseGrant>(again).empty());
+}
+
+// The next one's turn has come, and it asks in vain as long as the former one is stopped.
+TEST_F(KvInStagingTest, ABufferIsNotLentWhileALatePutMayReachIt) {
+  Begin(1);
+  Begin(2);
+  const GrantId former = Of<AnswerAcquireStagingBuffer>(Ask(1)).at(0).grant;
+  EXPECT_TRUE(Ask(2).empty());
+  Release(1);
+  Stopped(1);
+  for (TimeUs now = 100; now < 800; now += 100) {
+    EXPECT_EQ(Asked(Until(now)).code(), absl::StatusCode::kResourceExhausted);
+    EXPECT_TRUE(Renew(2).ok());
+    EXPECT_TRUE(Of<AnswerAcquireStagingBuffer>(Ask(2, static_cast<uint64_t>(now))).empty());
+  }
+  EXPECT_TRUE(Asked(Do(GrantClosed{former})).ok());
 }
 
 TEST_F(KvInStagingTest, AWriterWhoseSequenceEndsIsToldSo) {

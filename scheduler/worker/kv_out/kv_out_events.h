@@ -106,8 +106,8 @@ struct AddToHandoff {  // behind those it has
   bool more = false;
 };
 // The sender may write what it was opened with to the granted blocks (steps before this effect
-// count too). No put is posted after `post_until_us`, and none may take longer than the decode
-// side's grace.
+// count too). No put is posted after `post_until_us`; one that is late all the same fails, since
+// the decode side has closed the grant in `memory`.
 struct StartHandoff {
   RequestId id;
   Epoch epoch;

@@ -23,7 +23,6 @@ inline DecodeConfig DecodeTestConfig() {
   config.membership.report_spacing_per_request_us = 0;
   config.memory = "memory";
   config.lease_us = 1000;
-  config.grace_us = 500;
   config.attach_lease_us = 5000;
   config.open_wait_us = 300;
   config.engine.step_timeout_us = kStepTimeoutUs;
@@ -52,6 +51,10 @@ class DecodeCoreTest : public ::testing::Test {
       for (const DecodeEffect& more : Do(ReportReplied{report.request.serial, {}})) {
         effects.push_back(more);
       }
+    }
+    if (!writers_live_) return effects;
+    for (const CloseGrant& closing : Of<CloseGrant>(effects)) {
+      for (const DecodeEffect& more : Do(GrantClosed{closing.grant})) effects.push_back(more);
     }
     return effects;
   }
@@ -121,7 +124,8 @@ class DecodeCoreTest : public ::testing::Test {
   std::map<RequestId, FinishReason> reasons_;
   std::set<RequestId> failed_under_;
   std::set<RequestId> unclaimed_;
-  PrefillTimes times_;  // what the next Commit tells
+  bool writers_live_ = true;  // their grants are closed at once
+  PrefillTimes times_;        // what the next Commit tells
   DecodeCore core_{DecodeTestConfig()};
 };
 

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "engine/transport/description.h"
 #include "services/codec/codec.h"
 #include "services/worker/engine/block_ids.h"
 #include "services/worker/engine/sampling_codec.h"
@@ -32,6 +33,9 @@ void DecodeShell::Start(const scheduler::DecodeConfig& config, std::function<voi
       [this] {
         std::vector<engine::TransferCompletion> none;
         engine_->transport->Poll(16, kPumpWait, &none);
+        for (const engine::GrantId grant : engine_->transport->TakeClosed()) {
+          Post(scheduler::GrantClosed{{grant.value}});
+        }
       },
       [this] { engine_->transport->Wake(); });
   copier_.Start(
@@ -200,9 +204,21 @@ void DecodeShell::On(const scheduler::TellOpened& effect) {
   orchestrator_.Send(std::move(message));
 }
 
+std::string DecodeShell::MemoryUnder(scheduler::GrantId grant, const std::string& memory) {
+  if (grant == scheduler::GrantId{}) return memory;
+  engine_->transport->OpenGrant({grant.value});
+  return engine::DescribeUnder(memory, {grant.value});
+}
+
+void DecodeShell::On(const scheduler::CloseGrant& effect) {
+  engine_->transport->CloseGrant({effect.grant.value});
+}
+
 void DecodeShell::On(const scheduler::AnswerOpenTransfer& effect) {
-  grants_.Answer(effect.call.value, ToGrpc(effect.reply.status),
-                 [&](v1::OpenTransferResponse* r) { *r = ToProto(effect.reply); });
+  grants_.Answer(effect.call.value, ToGrpc(effect.reply.status), [&](v1::OpenTransferResponse* r) {
+    *r = ToProto(effect.reply);
+    r->set_memory(MemoryUnder(effect.grant, effect.reply.memory));
+  });
 }
 
 void DecodeShell::On(const scheduler::AnswerRenew& effect) {
@@ -212,7 +228,9 @@ void DecodeShell::On(const scheduler::AnswerRenew& effect) {
 
 void DecodeShell::On(const scheduler::AnswerAcquireStagingBuffer& effect) {
   asks_.Answer(effect.call.value, ToGrpc(effect.reply.status),
-               [&](v1::AcquireStagingBufferResponse* r) { r->set_memory(effect.reply.memory); });
+               [&](v1::AcquireStagingBufferResponse* r) {
+                 r->set_memory(MemoryUnder(effect.grant, effect.reply.memory));
+               });
 }
 
 void DecodeShell::On(const scheduler::AnswerTakePart& effect) {

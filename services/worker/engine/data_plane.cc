@@ -24,6 +24,12 @@ std::string TextOf(const sockaddr* address) {
   return text;
 }
 
+// Of IPv4, and not the wildcard.
+bool IsOneAddress(const std::string& host) {
+  in_addr ip{};
+  return inet_pton(AF_INET, host.c_str(), &ip) == 1 && ip.s_addr != htonl(INADDR_ANY);
+}
+
 }  // namespace
 
 absl::StatusOr<std::string> DeviceWithAddress(const std::string& address) {
@@ -46,8 +52,9 @@ absl::StatusOr<std::string> DeviceWithAddress(const std::string& address) {
 absl::StatusOr<engine::UcxOptions> DataPlaneOf(const WorkerOptions& options, int offset) {
   engine::UcxOptions out;
   if (options.data_port != 0) out.tcp_port = static_cast<int>(options.data_port) + offset;
-  if (options.data_host.empty()) return out;
-  absl::StatusOr<std::string> device = DeviceWithAddress(options.data_host);
+  const std::string& host = options.data_host.empty() ? options.host : options.data_host;
+  if (options.data_host.empty() && !IsOneAddress(host)) return out;
+  absl::StatusOr<std::string> device = DeviceWithAddress(host);
   if (!device.ok()) return device.status();
   out.net_device = *std::move(device);
   return out;

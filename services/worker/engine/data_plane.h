@@ -1,4 +1,4 @@
-// Which network KV takes, by the flags --data-port and --data-host.
+// Which network KV takes, by the flags --data-port, --data-host and --host.
 #pragma once
 
 #include <string>

@@ -10,7 +10,7 @@
 namespace skein::services {
 namespace {
 
-// A put that was posted within the lease ends before the decode side's grace (2 s) does.
+// Of a put to a decode instance that lives: its blocks lie within one layer.
 constexpr auto kPutTimeout = std::chrono::milliseconds(1500);
 
 }  // namespace

@@ -22,7 +22,6 @@ scheduler::DecodeConfig ConfigOf(const WorkerOptions& options, const WorkerEngin
   config.max_requests = options.max_requests;
   config.max_sequence_tokens = spec.max_positions;
   config.lease_us = static_cast<int64_t>(options.lease_s * 1e6);
-  config.grace_us = static_cast<int64_t>(WorkerOptions::kGraceS * 1e6);
   return config;
 }
 

@@ -189,7 +189,7 @@ absl::Status ServeUntilDrained(const WorkerOptions& options, WorkerEnd* end,
     drain(static_cast<int64_t>(options.drain_grace_s * 1e6));
     // The core ends what is left when the grace is over; a little more for leases and final
     // reports.
-    wait_s = options.drain_grace_s + options.lease_s + WorkerOptions::kGraceS + 2;
+    wait_s = options.drain_grace_s + options.lease_s + 2;
   }
   const bool in_time = end->AwaitDrained(wait_s);
   if (!end->engine().ok()) EndWithFailedEngine(end->engine(), servers);

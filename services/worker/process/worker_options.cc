@@ -57,10 +57,12 @@ void RegisterAddresses(WorkerOptions* options, FlagSet* flags) {
       "ones.",
       0, 65534);
   flags
-      ->String(&options->data_host, "data-host",
-               "KV goes over the network device that has this address, and no other.")
+      ->String(
+          &options->data_host, "data-host",
+          "KV goes over the network device that has this address, and no other. TCP is listened to "
+          "there alone.")
       .Value("ADDRESS")
-      .Default("all devices");
+      .Default("--host; all devices if that is a wildcard address");
   options->admin.Register(flags);
 }
 

@@ -11,10 +11,6 @@
 namespace skein::services {
 
 struct WorkerOptions {
-  // Decode: from the end of a lease until its KV blocks are used again. At least what a put may
-  // still take that was posted within the lease (prefill_shell.cc, kPutTimeout).
-  static constexpr double kGraceS = 2;
-
   std::string model;
   double wait_for_model_s = 0;
   std::string served_name;
