@@ -242,6 +242,7 @@ TEST_F(RouterCellsTest, AMovedRequestHearsNothingOfItsFormerCell) {
   const auto placed = Place(1, present, 5);
   ASSERT_EQ(Of<OpenTokens>(placed).size(), 1u) << "epochs are a cell's own";
   EXPECT_EQ(Of<OpenTokens>(placed)[0].endpoint, absl::StrCat("d", present, ":1"));
+  EXPECT_EQ(Of<OpenTokens>(placed)[0].cell, present) << "its instances' ids are its own";
   // The former one comes back: it is told of no such request, and that it has ended there.
   now_ += kSecondUs;
   std::optional<RouterHello> hello;

@@ -486,6 +486,16 @@ TEST(Codec, WhatACellCanTakeHasLimits) {
   EXPECT_TRUE(absl::StrContains(FromProto(report).status().message(), "cell.routers"));
 }
 
+TEST(Codec, WhatARouterHearsHasIds) {
+  v1::RouterLoad load;
+  load.add_heard(3);
+  load.add_heard(0);
+  EXPECT_TRUE(absl::StrContains(FromProto(load).status().message(), "heard: names instance 0"));
+  load.clear_heard();
+  load.add_not_heard(0);
+  EXPECT_TRUE(absl::StrContains(FromProto(load).status().message(), "not_heard: names instance 0"));
+}
+
 TEST(Codec, ARouterSpeaksOfItsOwnRequestsOnly) {
   v1::RouterHello hello;
   hello.mutable_identity()->set_router(7);

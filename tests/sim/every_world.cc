@@ -54,24 +54,6 @@ TEST_P(EveryWorldTest, AResyncFailsNoRequest) {
   }
 }
 
-// Requests stream on at an instance that the orchestrator misses. None of them is computed again,
-// and those that were only on their way there are placed elsewhere at most.
-TEST_P(EveryWorldTest, ACutBetweenDecodeAndOrchestratorFailsNoRequest) {
-  Outcome sum;
-  for (uint64_t i = 0; i < GetParam().seeds; ++i) {
-    Scenario scenario = Faultless(i);
-    CutDecodeFromOrchestrator(&scenario);
-    const Outcome outcome = RunWorld(scenario);
-    EXPECT_EQ(outcome.violation, "") << "seed " << scenario.seed;
-    EXPECT_EQ(outcome.finished, outcome.requests);
-    const bool plain =
-        outcome.sp_plans == 0;  // who joins an SP plan is announced at its decode side
-    EXPECT_EQ(plain ? outcome.recomputed : 0, 0) << "seed " << scenario.seed;
-    Add(outcome, &sum);
-  }
-  EXPECT_GT(sum.misses, 0);
-}
-
 // The orchestrator's clock jumps by many leases, and nothing else breaks: no instance is given up,
 // and no request fails.
 TEST_P(EveryWorldTest, AClockThatJumpsFencesNobody) {

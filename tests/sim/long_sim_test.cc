@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "tests/sim/seed_main.h"
+#include "tests/sim/variations.h"
 
 namespace skein::sim {
 namespace {
@@ -21,6 +22,25 @@ TEST_P(LongSimTest, KeepsTheInvariantsAndHeals) {
   EXPECT_GE(sum.in_flight_us, 20'000 * scheduler::kSecondUs / static_cast<TimeUs>(kSlices));
   EXPECT_GT(sum.failed_alone, 0);
   EXPECT_GT(sum.faults_met, 2 * static_cast<int64_t>(kSeedsPerSlice));
+}
+
+// Nothing else breaks. Requests stream on at an instance that the orchestrator misses, none is
+// computed again, and no client gets an error.
+TEST_P(LongSimTest, ACutBetweenDecodeAndOrchestratorFailsNoRequest) {
+  constexpr uint64_t kSeeds = 3;
+  int64_t misses = 0;
+  for (uint64_t i = 0; i < kSeeds; ++i) {
+    const uint64_t first = (seed_flags.first_seed - 1) / 8 + GetParam() * kSeeds;
+    Scenario scenario = MakeLongScenario(8 * (first + i + 1));
+    ASSERT_TRUE(scenario.faultless);
+    CutDecodeFromOrchestrator(&scenario);
+    const Outcome outcome = RunWorld(scenario);
+    EXPECT_EQ(outcome.violation, "") << "seed " << scenario.seed;
+    EXPECT_EQ(outcome.finished, outcome.requests) << "seed " << scenario.seed;
+    EXPECT_EQ(outcome.recomputed, 0) << "seed " << scenario.seed;
+    misses += outcome.misses;
+  }
+  EXPECT_GT(misses, 0);
 }
 
 INSTANTIATE_TEST_SUITE_P(Slices, LongSimTest, ::testing::Range<uint64_t>(0, kSlices));

@@ -34,6 +34,33 @@ TEST_F(PrefillCoreTest, ALargePromptThatWaitsForBlocksIsNotOvertaken) {
   EXPECT_TRUE(Of<CallPlaceDecode>(Assign(Spec(3, 4), 30)).empty());
 }
 
+// The orchestrator may not hear it of the decode instance.
+TEST_F(PrefillCoreTest, ReportsThatItHasOpenedTheTransfer) {
+  Assign(Spec(1));
+  Assign(Spec(2));
+  const auto opened = [](const std::vector<HeldRequest>& held) {
+    std::set<uint64_t> serials;
+    for (const HeldRequest& one : held) {
+      if (one.opened) serials.insert(one.id.serial);
+    }
+    return serials;
+  };
+  Place(1);
+  auto reports = Of<CallReport>(Do(CancelCalled{{{7, 2}, {5}, "test"}}));
+  ASSERT_FALSE(reports.empty());
+  EXPECT_TRUE(opened(reports[0].request.held).empty()) << "it has only asked for it";
+  Assign(Spec(3));
+  Grant(1, 2, /*lease_us=*/1'000'000);
+  reports = Of<CallReport>(Do(CancelCalled{{{7, 3}, {5}, "test"}}));
+  ASSERT_FALSE(reports.empty());
+  EXPECT_EQ(opened(reports[0].request.held), (std::set<uint64_t>{1}));
+  Do(Disconnected{absl::UnavailableError("broke")});
+  now_ += 100'000;  // it tries again within
+  const auto registers = Of<CallRegister>(Do(Tick{}));
+  ASSERT_EQ(registers.size(), 1u);
+  EXPECT_EQ(opened(registers[0].request.held), (std::set<uint64_t>{1}));
+}
+
 TEST_F(PrefillCoreTest, AsksAgainWhenThereIsNoRoom) {
   Assign(Spec(1));
   Do(PlaceDecodeReplied{{7, 1}, {5}, {absl::ResourceExhaustedError("no room"), {}}});
