@@ -253,27 +253,29 @@ bool PlanChooser::MayBeTakenLater(const Request& request) const {
   });
 }
 
-// The client's fault only if all live instances were asked and the request never had a plan;
-// otherwise it fits instances that are gone.
+// It waits while instances are missing that it would fit, as far as this orchestrator has seen
+// them. The client's fault only if all instances were asked and the request never had a plan.
 PlanChoice PlanChooser::TooLarge(const Request& request) const {
+  const std::string& model = request.spec->model;
+  const bool one = request.spec->want_prompt_logprobs;
   int64_t blocks = 0;
   int64_t instances = 0;
-  int64_t largest = 0;
-  int64_t together = 0;
   bool all = request.explanation.plans.empty();
-  for (const Instance* instance : registry_.Pool(request.spec->model, Role::kPrefill)) {
+  for (const Instance* instance : registry_.Pool(model, Role::kPrefill)) {
     blocks = PromptBlocks(request, *instance);
     ++instances;
-    largest = std::max(largest, instance->identity.total_blocks);
-    together += instance->identity.total_blocks;
     all = all && instance->Placeable();
   }
-  const bool may_fit = blocks <= (request.spec->want_prompt_logprobs ? largest : together);
-  if (may_fit && MayBeTakenLater(request)) return {};
+  const Registry::PoolBlocks now = registry_.BlocksOfPool(model, Role::kPrefill);
+  const Registry::PoolBlocks most = registry_.MostBlocksOfPool(model, Role::kPrefill);
+  const int64_t room = one ? now.largest : now.together;
+  const int64_t most_room = one ? most.largest : most.together;
+  if (blocks <= room && MayBeTakenLater(request)) return {};
+  if (room < most_room && blocks <= most_room) return {};
   const std::string why = absl::StrCat(
       "prompt: ", PromptTokens(*request.spec), " tokens take ", blocks,
-      request.spec->want_prompt_logprobs ? " KV blocks of one instance; " : " KV blocks; ",
-      instances, " prefill instances have ", largest, " at most, ", together, " together");
+      one ? " KV blocks of one instance; " : " KV blocks; ", instances, " prefill instances have ",
+      now.largest, " at most, ", now.together, " together");
   return {.kind = PlanChoice::Kind::kFail,
           .failure = all ? absl::InvalidArgumentError(why) : absl::UnavailableError(why)};
 }

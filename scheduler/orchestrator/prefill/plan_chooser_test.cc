@@ -47,6 +47,22 @@ TEST_F(PlanChooserTest, APromptThatIsLargerThanOneMemoryIsSharedOrRefused) {
   EXPECT_TRUE(absl::IsInvalidArgument(refused.failure));
 }
 
+TEST_F(PlanChooserTest, APromptThatFitsInstancesThatAreGoneWaits) {
+  const std::vector<InstanceId> up = {Up(100), Up(100)};
+  registry_.Remove(up[1]);
+  EXPECT_EQ(Choose(Submit(600)).kind, Kind::kPark);
+  const PlanChoice refused = Choose(Submit(1000));
+  EXPECT_EQ(refused.kind, Kind::kFail);
+  EXPECT_TRUE(absl::IsInvalidArgument(refused.failure)) << refused.failure;
+  Request& scored = Submit(600);
+  auto spec = std::make_shared<RequestSpec>(*scored.spec);
+  spec->want_prompt_logprobs = true;
+  scored.spec = std::move(spec);
+  EXPECT_EQ(Choose(scored).kind, Kind::kFail) << "no instance alone ever held it";
+  Up(100);
+  EXPECT_EQ(Choose(Submit(600)).kind, Kind::kPlan);
+}
+
 TEST_F(PlanChooserTest, WhatNoInstanceTakesNowIsParked) {
   const InstanceId only = Up();
   registry_.Avoid(*registry_.Find(only));

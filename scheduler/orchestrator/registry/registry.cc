@@ -129,6 +129,9 @@ absl::StatusOr<Registry::Registration> Registry::FindOrAdd(const WorkerIdentity&
   PoolOfRole& pool = PoolOf(instance);
   pool.instances.push_back(&instance);  // its id is the largest
   pool.largest_sequence = LargestSequenceOf(pool.instances);
+  const PoolBlocks blocks = BlocksOfPool(identity.model, identity.role);
+  pool.most_blocks.largest = std::max(pool.most_blocks.largest, blocks.largest);
+  pool.most_blocks.together = std::max(pool.most_blocks.together, blocks.together);
   pool.version = ++versions_;
   instance.counts_ = &pool.counts;
   Recount(instance);
@@ -295,6 +298,20 @@ const PoolCounts& Registry::Counts(const std::string& model, Role role) const {
 int64_t Registry::LargestSequence(const std::string& model) const {
   const PoolOfRole* pool = FindPool(model, Role::kDecode);
   return pool == nullptr ? 0 : pool->largest_sequence;
+}
+
+Registry::PoolBlocks Registry::BlocksOfPool(const std::string& model, Role role) const {
+  PoolBlocks blocks;
+  for (const Instance* instance : Pool(model, role)) {
+    blocks.largest = std::max(blocks.largest, instance->identity.total_blocks);
+    blocks.together += instance->identity.total_blocks;
+  }
+  return blocks;
+}
+
+Registry::PoolBlocks Registry::MostBlocksOfPool(const std::string& model, Role role) const {
+  const PoolOfRole* pool = FindPool(model, role);
+  return pool == nullptr ? PoolBlocks{} : pool->most_blocks;
 }
 
 uint64_t Registry::PoolVersion(const std::string& model, Role role) const {

@@ -87,6 +87,14 @@ class Registry {
   const PoolCounts& Counts(const std::string& model, Role role) const;
   // Tokens of the longest sequence that one decode instance of the model can hold.
   int64_t LargestSequence(const std::string& model) const;
+  // KV blocks of the model's pool: of the largest instance, and of all together.
+  struct PoolBlocks {
+    int64_t largest = 0;
+    int64_t together = 0;
+  };
+  PoolBlocks BlocksOfPool(const std::string& model, Role role) const;
+  // The most that there were of each since the registry was made.
+  PoolBlocks MostBlocksOfPool(const std::string& model, Role role) const;
   // Another number when an instance of the pool came or went.
   uint64_t PoolVersion(const std::string& model, Role role) const;
   // NOT_FOUND: there is no such instance. FAILED_PRECONDITION: it is the last one of its model and
@@ -103,7 +111,8 @@ class Registry {
   struct PoolOfRole {
     std::vector<const Instance*> instances;  // by id
     PoolCounts counts;
-    int64_t largest_sequence = 0;         // tokens that the roomiest of them can hold
+    int64_t largest_sequence = 0;  // tokens that the roomiest of them can hold
+    PoolBlocks most_blocks;
     std::set<InstanceId> without_stream;  // and without a successor
     uint64_t version = 1;
   };
