@@ -1,9 +1,10 @@
 // WorkerSide: the streams of workers. An instance registers or reconnects, reports, answers a plan,
 // leaves, drains or is lost; its reports are reconciled with the orchestrator's records. Owns the
-// counts of what was lost or did not fit. Part of OrchestratorCore.
+// counts of what was lost or did not fit, and early failures of engines. Part of OrchestratorCore.
 //
 // A worker that connects lists what it holds. What it holds without cause is cancelled there; what
-// it lacks is sent again or planned again (reconnecting.cc).
+// it lacks is sent again or planned again (reconnecting.cc). It may report failures of its engine
+// under requests that routers have yet to submit.
 //
 // Invariants (CheckInvariants, by the core's numbers): 2, a request is on live instances only, and
 // known there; 5, the instances of a model are alike.
@@ -29,6 +30,7 @@
 #include "scheduler/orchestrator/registry/registry.h"
 #include "scheduler/orchestrator/replanner.h"
 #include "scheduler/orchestrator/request_ends.h"
+#include "scheduler/orchestrator/requests/engine_failures.h"
 #include "scheduler/orchestrator/requests/request.h"
 #include "scheduler/orchestrator/requests/request_table.h"
 #include "scheduler/orchestrator/router_side.h"
@@ -45,7 +47,7 @@ class WorkerSide {
     PrefillFlow* prefill = nullptr;
     DecodeFlow* decode = nullptr;
     Replanner* replanner = nullptr;
-    const RouterSide* routers = nullptr;
+    RouterSide* routers = nullptr;
     PlanSender* sender = nullptr;
     ExplanationLog* explanations = nullptr;
     GoneList* gone = nullptr;
@@ -66,6 +68,9 @@ class WorkerSide {
   absl::Status Drain(const DrainRequest& request, TimeUs now);
   void LoseTheSilent(TimeUs now);
   void CloseStreams(const absl::Status& why);  // of all
+
+  // Of engines under this request, which is submitted now.
+  EngineFailures::Instances TakeEarlyFailures(RequestId id) { return early_failures_.Take(id); }
 
   const LostCounts& lost() const { return lost_; }
   uint64_t digest_mismatches() const { return digest_mismatches_; }
@@ -100,6 +105,7 @@ class WorkerSide {
   TimeUs lease_us_;
   Parts parts_;
   LostCounts lost_;
+  EarlyFailures early_failures_;
   uint64_t digest_mismatches_ = 0;
 };
 
