@@ -198,9 +198,9 @@ void OrchestratorCore::Impl::Submit(const SubmitCalled& event) {
   request.explanation.model = event.spec->model;
   request.explanation.prompt_tokens = PromptTokens(*request.spec);
   request.explanation.policy = pools_.plans() ? pools_.planning().policy.name : "none";
-  request.failures = orchestrator::EngineFailures(event.failed_engines, numbers_.last_epoch());
+  request.failures = orchestrator::EngineFailures(event.failed_engines);
   for (const InstanceId instance : worker_side_.TakeEarlyFailures(id)) {
-    request.failures.Fail(instance, /*epoch=*/{});
+    request.failures.Fail(instance);
   }
   explanations_.Begin(request);
   if (event.accepted) explanations_.Note(Degraded::kSubmittedAnew, &request);

@@ -85,7 +85,7 @@ TEST_F(ReplannerTest, ARequestFailsAfterTooManyReplans) {
 
 TEST_F(ReplannerTest, ARequestUnderWhichTwoEnginesFailedIsNotPlannedAThirdTime) {
   Request& request = Submit(1);
-  request.failures.Fail(prefill_one_, {1});
+  request.failures.Fail(prefill_one_);
   EXPECT_FALSE(replanner_.FailSuspect(request));
   request.failures.Lose(prefill_one_);
   EXPECT_FALSE(replanner_.FailSuspect(request)) << "the same engine";

@@ -97,7 +97,7 @@ void WorkerSide::TakeEnded(const Instance& instance, const EndedRequest& ended, 
     return parts_.explanations->TakeEnded(ended, instance.id);
   }
   // Under whichever of its epochs.
-  if (ended.engine_failed && request->failures.Fail(instance.id, ended.epoch)) {
+  if (ended.engine_failed && request->failures.Fail(instance.id)) {
     if (parts_.replanner->FailSuspect(*request)) return;
     parts_.routers->TellState(*request);  // the router tells the next orchestrator
   }

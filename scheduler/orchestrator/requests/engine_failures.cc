@@ -1,6 +1,5 @@
 #include "scheduler/orchestrator/requests/engine_failures.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -8,38 +7,20 @@
 
 namespace skein::scheduler::orchestrator {
 
-bool EngineFailures::Fail(InstanceId instance, Epoch epoch) {
-  if (failed_.count(instance) > 0 || failed_before_.count(instance) > 0) return false;
-  (epoch > before_ ? failed_ : failed_before_).insert(instance);
-  return true;
-}
-
-int64_t EngineFailures::failed() const {
-  return std::max(told_, static_cast<int64_t>(failed_before_.size())) +
-         static_cast<int64_t>(failed_.size());
-}
-
 int64_t EngineFailures::failed_or_lost() const {
   int64_t all = failed();
-  for (const InstanceId lost : lost_) all += failed_.count(lost) + failed_before_.count(lost) == 0;
-  return all;
-}
-
-EngineFailures::Instances EngineFailures::Known() const {
-  Instances all = failed_before_;
-  all.insert(failed_.begin(), failed_.end());
-  all.insert(lost_.begin(), lost_.end());
+  for (const InstanceId lost : lost_) all += failed_.count(lost) == 0 ? 1 : 0;
   return all;
 }
 
 std::string EngineFailures::ToString() const {
-  const Instances known = Known();
+  Instances known = failed_;
+  known.insert(lost_.begin(), lost_.end());
   const std::string names = absl::StrJoin(known, ", ", [](std::string* out, InstanceId instance) {
     absl::StrAppend(out, instance.value);
   });
-  const int64_t more = failed_or_lost() - static_cast<int64_t>(known.size());
-  if (more == 0) return absl::StrCat("instances ", names);
-  const std::string earlier = absl::StrCat(more, " under another orchestrator");
+  if (told_ == 0) return absl::StrCat("instances ", names);
+  const std::string earlier = absl::StrCat(told_, " under another orchestrator");
   return known.empty() ? earlier : absl::StrCat("instances ", names, ", and ", earlier);
 }
 

@@ -4,10 +4,10 @@
 // WorkerSide.
 //
 // A request that comes from another orchestrator, or from one before a restart, brings a count: its
-// router was told. That orchestrator's plans have lower epochs. A failure under one of them may be
-// reported here, too, when the report was not acknowledged there: then it may be in the count or
-// not. Of the count and the number of these reports the larger one is taken. So no engine counts
-// twice.
+// router was told. Failures that are reported here are added. An engine counts twice if that
+// orchestrator told the router of it and died before the worker had the acknowledgement: then the
+// request may end after one failure. The contrary would be worse: an engine that fails while there
+// is no orchestrator is common after a first failure, and would not count.
 #pragma once
 
 #include <cstddef>
@@ -26,27 +26,22 @@ class EngineFailures {
   using Instances = std::set<InstanceId>;
 
   EngineFailures() = default;
-  // `told`: the count of the request's router. Plans up to the epoch `before` are another
-  // orchestrator's.
-  EngineFailures(int64_t told, Epoch before) : told_(told), before_(before) {}
+  // `told`: the count of the request's router.
+  explicit EngineFailures(int64_t told) : told_(told) {}
 
-  // The instance reports that its engine failed in a step with the request, under a plan of this
-  // epoch. False: nothing new.
-  bool Fail(InstanceId instance, Epoch epoch);
+  // The instance reports that its engine failed in a step with the request. False: nothing new.
+  bool Fail(InstanceId instance) { return failed_.insert(instance).second; }
   // The instance was lost while it computed the prompt.
   void Lose(InstanceId instance) { lost_.insert(instance); }
 
-  int64_t failed() const;  // what its router is told
+  // What its router is told.
+  int64_t failed() const { return told_ + static_cast<int64_t>(failed_.size()); }
   int64_t failed_or_lost() const;
   std::string ToString() const;  // which; for people
 
  private:
-  Instances Known() const;  // all that are known by name
-
   int64_t told_ = 0;
-  Epoch before_;
-  Instances failed_before_;  // under a plan of another orchestrator
-  Instances failed_;         // no member of failed_before_
+  Instances failed_;
   Instances lost_;
 };
 

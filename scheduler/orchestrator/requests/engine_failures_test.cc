@@ -5,14 +5,13 @@
 namespace skein::scheduler::orchestrator {
 namespace {
 
-constexpr InstanceId kOne{11}, kTwo{12}, kThree{13};
-constexpr Epoch kBefore{100}, kOwn{101};
+constexpr InstanceId kOne{11}, kTwo{12};
 
 TEST(EngineFailures, EachInstanceCountsOnce) {
   EngineFailures failures;
   EXPECT_EQ(failures.failed_or_lost(), 0);
-  EXPECT_TRUE(failures.Fail(kOne, kOwn));
-  EXPECT_FALSE(failures.Fail(kOne, kOwn)) << "reported once more";
+  EXPECT_TRUE(failures.Fail(kOne));
+  EXPECT_FALSE(failures.Fail(kOne)) << "reported once more";
   failures.Lose(kOne);
   EXPECT_EQ(failures.failed_or_lost(), 1);
   failures.Lose(kTwo);
@@ -22,24 +21,12 @@ TEST(EngineFailures, EachInstanceCountsOnce) {
 }
 
 TEST(EngineFailures, WhatTheRouterWasToldCounts) {
-  EngineFailures failures(1, kBefore);
+  EngineFailures failures(1);
   EXPECT_EQ(failures.failed(), 1);
   EXPECT_EQ(failures.ToString(), "1 under another orchestrator");
-  EXPECT_TRUE(failures.Fail(kTwo, kOwn));
+  EXPECT_TRUE(failures.Fail(kTwo));
   EXPECT_EQ(failures.failed(), 2);
   EXPECT_EQ(failures.ToString(), "instances 12, and 1 under another orchestrator");
-}
-
-TEST(EngineFailures, AFailureUnderAnEarlierPlanMayBeOneThatTheRouterWasToldOf) {
-  EngineFailures failures(1, kBefore);
-  EXPECT_TRUE(failures.Fail(kOne, kBefore));
-  EXPECT_EQ(failures.failed(), 1);
-  EXPECT_EQ(failures.ToString(), "instances 11");
-  EXPECT_TRUE(failures.Fail(kTwo, kBefore)) << "this one was not told";
-  EXPECT_EQ(failures.failed(), 2);
-  EXPECT_FALSE(failures.Fail(kTwo, kOwn));
-  EXPECT_TRUE(failures.Fail(kThree, kOwn));
-  EXPECT_EQ(failures.failed(), 3);
 }
 
 TEST(EarlyFailures, AreKeptUntilTheRequestIsKnown) {
