@@ -32,7 +32,8 @@ namespace skein::scheduler {
 struct Planned {
   Epoch epoch;
   InstanceId prefill;
-  TimeUs decided_us = 0;  // from submission to decision
+  TimeUs decided_us = 0;       // from submission to decision
+  int64_t failed_engines = 0;  // engines that failed in a step with the request, so far
 };
 
 // The decode instance has allocated the blocks: attach to it on StreamTokens.
@@ -48,7 +49,9 @@ struct Failed {
 };
 
 // The request was accepted and waits for its plan. Not sent when the plan is made at once.
-struct Accepted {};
+struct Accepted {
+  int64_t failed_engines = 0;  // as in Planned
+};
 
 // The request's decode instance has reported its end; the orchestrator has forgotten the request.
 // Its last update.

@@ -198,9 +198,14 @@ void OrchestratorCore::Impl::Submit(const SubmitCalled& event) {
   request.explanation.model = event.spec->model;
   request.explanation.prompt_tokens = PromptTokens(*request.spec);
   request.explanation.policy = pools_.plans() ? pools_.planning().policy.name : "none";
+  request.failures = orchestrator::EngineFailures(event.failed_engines);
+  for (const InstanceId instance : worker_side_.TakeEarlyFailures(id)) {
+    request.failures.Fail(instance);
+  }
   explanations_.Begin(request);
   if (event.accepted) explanations_.Note(Degraded::kSubmittedAnew, &request);
   prefill_.NoteArrival(event.spec->model, now_);
+  if (replanner_.FailSuspect(request)) return;
   prefill_.Plan(request, now_);
 }
 
@@ -209,7 +214,7 @@ void OrchestratorCore::Impl::TellAccepted(const SubmitCalled& event) {
   const Request* kept = requests_.Find(event.spec->id);
   if (kept == nullptr) return;
   if (kept->state != State::kQueued && kept->state != State::kParked) return;
-  effects_.push_back(SendPlanUpdate{event.spec->id, scheduler::Accepted{}});
+  effects_.push_back(SendPlanUpdate{event.spec->id, scheduler::Accepted{kept->failures.failed()}});
 }
 
 absl::Status OrchestratorCore::Impl::MaySubmit(const SubmitCalled& event) const {

@@ -5,10 +5,7 @@
 namespace skein::scheduler::orchestrator {
 namespace {
 
-// Engines failed or were lost under it.
-bool IsSuspect(const Request& request) {
-  return !request.engines_failed.empty() || !request.lost_under.empty();
-}
+bool IsSuspect(const Request& request) { return request.failures.failed_or_lost() > 0; }
 
 }  // namespace
 

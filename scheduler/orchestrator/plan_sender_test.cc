@@ -67,7 +67,7 @@ TEST_F(PlanSenderTest, APlainPlanGoesToItsInstanceWithItsPlace) {
   EXPECT_FALSE(assigns[0].request.suspect);
   EXPECT_TRUE(assigns[0].request.chunks.empty());
   EXPECT_EQ(registry_.Find(first_)->placed.count({7, 1}), 1u);
-  request_.engines_failed = {second_};
+  request_.failures.Fail(second_);
   sender_.Assign(request_, 0, {4});
   EXPECT_TRUE(Take<CallAssign>().at(0).request.suspect);
 }
@@ -78,6 +78,9 @@ TEST_F(PlanSenderTest, AnSpPlanGoesToEachMemberAndItsPlaceToTheLead) {
   sender_.Assign(request_, 0, {3});
   auto assigns = Take<CallAssign>();
   ASSERT_EQ(assigns.size(), 2u);
+  for (const CallAssign& assign : assigns) {
+    EXPECT_EQ(assign.request.spec, request_.spec) << "the same bytes, not a copy";
+  }
   EXPECT_EQ(assigns[1].request.members.at(0).endpoint, "w:11");
   EXPECT_EQ(assigns[1].request.chunks.at(0).members, (std::vector<uint32_t>{0}));
   EXPECT_EQ(assigns[1].request.chunks.at(1).members, (std::vector<uint32_t>{0, 1}));

@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "scheduler/base/plant.h"
 #include "scheduler/orchestrator/requests/violated.h"
 
@@ -13,13 +12,7 @@ namespace skein::scheduler::orchestrator {
 
 namespace {
 
-constexpr size_t kEngineFailuresMax = 2;
-
-std::string NamesOf(const std::set<InstanceId>& instances) {
-  return absl::StrJoin(instances, ", ", [](std::string* out, InstanceId instance) {
-    absl::StrAppend(out, instance.value);
-  });
-}
+constexpr int64_t kEngineFailuresMax = 2;
 
 }  // namespace
 
@@ -36,13 +29,12 @@ bool Replanner::MayReplan(const Request& request, const absl::Status& status) {
 // An instance that said nothing may have been cut off by the network: then the client may try
 // again.
 bool Replanner::FailSuspect(Request& request) {
-  std::set<InstanceId> all = request.engines_failed;
-  all.insert(request.lost_under.begin(), request.lost_under.end());
-  if (all.size() < kEngineFailuresMax) return false;
+  const int64_t all = request.failures.failed_or_lost();
+  if (all < kEngineFailuresMax) return false;
   const std::string what =
-      absl::StrCat(all.size(), " engines failed or were lost while they computed this request (",
-                   "instances ", NamesOf(all), "): it is not planned again");
-  const bool said = request.engines_failed.size() >= kEngineFailuresMax;
+      absl::StrCat(all, " engines failed or were lost while they computed this request (",
+                   request.failures.ToString(), "): it is not planned again");
+  const bool said = request.failures.failed() >= kEngineFailuresMax;
   parts_.ends->Fail(request, said ? absl::InternalError(what) : absl::UnavailableError(what));
   return true;
 }
@@ -79,7 +71,9 @@ void Replanner::GiveUpPlan(Request& request, const absl::Status& why, TimeUs now
   const Epoch left = std::exchange(request.epoch, parts_.numbers->NextEpoch());
   // Sent at once, so that the router does not take the end of the token stream for the end of the
   // request.
-  parts_.effects->push_back(SendPlanUpdate{request.spec->id, Planned{request.epoch, InstanceId{}}});
+  parts_.effects->push_back(SendPlanUpdate{
+      request.spec->id,
+      Planned{request.epoch, InstanceId{}, /*decided_us=*/0, request.failures.failed()}});
   if (leaving.empty()) return parts_.prefill->Plan(request, now);
   abandoned_.Add(request.spec->id, left, std::move(leaving),
                  parts_.registry->listening().At(now) + limits_.lease_us);

@@ -3,7 +3,7 @@
 // plans that were given up and may still be somewhere. Part of OrchestratorCore.
 //
 // A request under which two engines failed, or were lost while they computed it, is not planned a
-// third time.
+// third time; those that failed under another orchestrator count (engine_failures.h).
 //
 // Invariant (CheckInvariants, by the core's number): 7, a request that is replanning is on no
 // instance.

@@ -85,11 +85,11 @@ TEST_F(ReplannerTest, ARequestFailsAfterTooManyReplans) {
 
 TEST_F(ReplannerTest, ARequestUnderWhichTwoEnginesFailedIsNotPlannedAThirdTime) {
   Request& request = Submit(1);
-  request.engines_failed.insert(prefill_one_);
+  request.failures.Fail(prefill_one_);
   EXPECT_FALSE(replanner_.FailSuspect(request));
-  request.lost_under.insert(prefill_one_);
+  request.failures.Lose(prefill_one_);
   EXPECT_FALSE(replanner_.FailSuspect(request)) << "the same engine";
-  request.lost_under.insert(prefill_two_);
+  request.failures.Lose(prefill_two_);
   replanner_.Replan(request, Lost(), now_);
   ASSERT_EQ(ends_.size(), 1u);
   EXPECT_EQ(ends_[0].rfind("1 failed: 2 engines failed", 0), 0u) << ends_[0];

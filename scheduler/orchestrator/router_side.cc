@@ -63,18 +63,20 @@ void RouterSide::Welcome(const RouterConnected& event, const Generation& own) {
 
 void RouterSide::TellState(const Request& request) {
   const RequestId id = request.spec->id;
+  const int64_t failed = request.failures.failed();
   switch (request.state) {
     case State::kQueued:
     case State::kParked:
-      return Tell(SendPlanUpdate{id, Accepted{}});
+      return Tell(SendPlanUpdate{id, Accepted{failed}});
     case State::kReplanning:
-      return Tell(SendPlanUpdate{id, Planned{request.epoch, InstanceId{}}});
+      return Tell(
+          SendPlanUpdate{id, Planned{request.epoch, InstanceId{}, /*decided_us=*/0, failed}});
     default:
       break;
   }
   const TimeUs decided_us =
       request.explanation.plans.empty() ? 0 : request.explanation.plans.back().decided_us;
-  Tell(SendPlanUpdate{id, Planned{request.epoch, request.members[0].instance, decided_us}});
+  Tell(SendPlanUpdate{id, Planned{request.epoch, request.members[0].instance, decided_us, failed}});
   if (request.state == State::kPlaced) {
     Tell(SendPlanUpdate{id, parts_.registry->PlacedAt(request.decode, request.epoch)});
   }

@@ -94,11 +94,14 @@ void WorkerSide::TakeEnded(const Instance& instance, const EndedRequest& ended, 
   Request* request = parts_.requests->Find(ended.id);
   NotePaths(request, instance, ended);
   if (request == nullptr) {
+    const bool of_another = ended.epoch.value < parts_.numbers->first_epoch();
+    if (ended.engine_failed && of_another) early_failures_.Add(ended.id, instance.id);
     return parts_.explanations->TakeEnded(ended, instance.id);
   }
-  if (ended.engine_failed) {  // under whichever of its epochs
-    request->engines_failed.insert(instance.id);
+  // Under whichever of its epochs.
+  if (ended.engine_failed && request->failures.Fail(instance.id)) {
     if (parts_.replanner->FailSuspect(*request)) return;
+    parts_.routers->TellState(*request);  // the router tells the next orchestrator
   }
   if (parts_.replanner->IsGivenUp(ended.id, ended.epoch)) {
     return parts_.replanner->HasLeft(*request, instance.id, now);
@@ -324,7 +327,7 @@ void WorkerSide::LosePrefill(Request& request, InstanceId instance, const std::s
   const bool whole = request.IsPlanWhole();
   if (Member* member = request.MemberAt(instance)) member->phase = Member::Phase::kGone;
   const bool computed_there = request.state == State::kPlaced;  // not before
-  if (computed_there && !left) request.lost_under.insert(instance);
+  if (computed_there && !left) request.failures.Lose(instance);
   const absl::Status lost = absl::UnavailableError(why);
   const bool unsure = request.state == State::kPlaced && whole && !request.HasMembersHere();
   if (unsure) {

@@ -1,6 +1,6 @@
 // WorkerSide: the streams of workers. An instance registers or reconnects, reports, answers a plan,
 // leaves, drains or is lost; its reports are reconciled with the orchestrator's records. Owns the
-// counts of what was lost or did not fit. Part of OrchestratorCore.
+// counts of what was lost or did not fit, and early failures of engines. Part of OrchestratorCore.
 //
 // A decode instance whose lease expires while routers hear it (registry/evidence.h) is missed, not
 // lost: only the link between it and the orchestrator is cut. Its requests stream on, and it gets
@@ -8,7 +8,8 @@
 // reports, it serves again; when no router hears it, it is lost.
 //
 // A worker that connects lists what it holds. What it holds without cause is cancelled there; what
-// it lacks is sent again or planned again (reconnecting.cc).
+// it lacks is sent again or planned again (reconnecting.cc). It may report failures of its engine
+// under requests that routers have yet to submit.
 //
 // Invariants (CheckInvariants, by the core's numbers): 2, a request is on live instances only, and
 // known there; 5, the instances of a model are alike.
@@ -34,6 +35,7 @@
 #include "scheduler/orchestrator/registry/registry.h"
 #include "scheduler/orchestrator/replanner.h"
 #include "scheduler/orchestrator/request_ends.h"
+#include "scheduler/orchestrator/requests/engine_failures.h"
 #include "scheduler/orchestrator/requests/request.h"
 #include "scheduler/orchestrator/requests/request_table.h"
 #include "scheduler/orchestrator/router_side.h"
@@ -72,6 +74,9 @@ class WorkerSide {
   void LoseTheSilent(TimeUs now);
   void CloseStreams(const absl::Status& why);  // of all
 
+  // Of engines under this request, which is submitted now.
+  EngineFailures::Instances TakeEarlyFailures(RequestId id) { return early_failures_.Take(id); }
+
   const LostCounts& lost() const { return lost_; }
   uint64_t misses() const { return misses_; }  // how often an instance was missed
   uint64_t digest_mismatches() const { return digest_mismatches_; }
@@ -109,6 +114,7 @@ class WorkerSide {
   Parts parts_;
   LostCounts lost_;
   uint64_t misses_ = 0;
+  EarlyFailures early_failures_;
   uint64_t digest_mismatches_ = 0;
 };
 

@@ -23,7 +23,8 @@ void RouterCore::Submit(Request& request) {
   if (!request.cell.has_value()) return AwaitCell(request);
   request.known = Known::kSent;
   StopWaiting(request);
-  effects_.push_back(SendSubmit{request.spec, request.alone, request.accepted, *request.cell});
+  effects_.push_back(SendSubmit{request.spec, request.alone, request.accepted,
+                                request.failed_engines, *request.cell});
 }
 
 void RouterCore::SubmitAnew(Request& request) {

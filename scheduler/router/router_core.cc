@@ -120,7 +120,12 @@ void RouterCore::Accept(Request& request) {
   effects_.push_back(RequestAccepted{request.spec->id});
 }
 
+void RouterCore::Apply(Request& request, const Accepted& accepted) {
+  request.failed_engines = std::max(request.failed_engines, accepted.failed_engines);
+}
+
 void RouterCore::Apply(Request& request, const Planned& planned) {
+  request.failed_engines = std::max(request.failed_engines, planned.failed_engines);
   if (planned.epoch >= request.epoch) request.times.plan_us = planned.decided_us;
   if (request.state == State::kSubmitted) request.epoch = std::max(request.epoch, planned.epoch);
   if (request.state != State::kPlaced || planned.epoch <= request.epoch) return;

@@ -144,7 +144,8 @@ struct Reject {  // RESOURCE_EXHAUSTED; before any work was done
 struct SendSubmit {  // on the stream to the orchestrator of `cell`
   HeadPtr spec;
   bool alone = false;
-  bool accepted = false;  // by an orchestrator before
+  bool accepted = false;       // by an orchestrator before
+  int64_t failed_engines = 0;  // that the router was told of
   size_t cell = 0;
 };
 struct RequestAccepted {  // for the client, once at most: it will not be refused any more
@@ -259,9 +260,11 @@ class RouterCore {
     std::optional<size_t> cell;  // to which it was submitted; none: it waits for one
     std::set<size_t> left;       // cells in which it has been before
     Known known = Known::kUnsent;
-    bool accepted = false;    // an orchestrator has said so, or planned it
-    bool taken = false;       // that of its cell has
-    int refusals = 0;         // cells that refused it
+    bool accepted = false;  // an orchestrator has said so, or planned it
+    bool taken = false;     // that of its cell has
+    int refusals = 0;       // cells that refused it
+    // Engines that failed in a step with it, in any cell: the next orchestrator has to know.
+    int64_t failed_engines = 0;
     absl::Status refusal;     // what it ends with if no cell takes it
     bool stream_open = true;  // the token stream has not ended by itself (counts once placed)
     Epoch epoch;
@@ -298,7 +301,7 @@ class RouterCore {
   void Apply(Request& request, const Planned& planned);
   void Apply(Request& request, const Placed& placed);
   void Apply(Request& request, const Failed& failed);
-  void Apply(Request& request, const Accepted& accepted) {}
+  void Apply(Request& request, const Accepted& accepted);
   void Accept(Request& request);
   void Apply(Request& request, const PlanEnded& ended);
   void TakeRefusal(Request& request, const absl::Status& status);

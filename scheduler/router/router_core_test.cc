@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
 #include <utility>
 
 namespace skein::scheduler {
@@ -386,6 +387,22 @@ TEST_F(RouterCoreTest, AnOlderEpochIsIgnored) {
   EXPECT_TRUE(Do(PlanUpdateReceived{{7, 1}, Placed{{5}, {2}, "d:1"}}).empty());
   EXPECT_EQ(Do(PlanUpdateReceived{{7, 1}, Placed{{9}, {2}, "d:1"}}).size(), 1u);
   EXPECT_TRUE(Token(1, 0).empty());  // of epoch 5
+}
+
+// Two engines may have failed under two orchestrators.
+TEST_F(RouterCoreTest, TheNextOrchestratorIsToldHowManyEnginesFailedUnderARequest) {
+  EXPECT_EQ(std::get<SendSubmit>(Do(Arrived{Spec(1)}).at(0)).failed_engines, 0);
+  Do(Arrived{Spec(2)});
+  Do(PlanUpdateReceived{{7, 1}, Planned{{5}, {1}, 0, 1}});
+  Do(PlanUpdateReceived{{7, 2}, Accepted{1}});
+  Do(PlanUpdateReceived{{7, 2}, Planned{{6}, {1}, 0, 0}});  // an earlier one cannot take it back
+  Break();
+  std::map<uint64_t, int64_t> told;
+  for (const RouterEffect& effect : Welcome({{7, 1}, {7, 2}}, {4, {2}})) {
+    const auto* submit = std::get_if<SendSubmit>(&effect);
+    if (submit != nullptr) told[submit->spec->id.serial] = submit->failed_engines;
+  }
+  EXPECT_EQ(told, (std::map<uint64_t, int64_t>{{1, 1}, {2, 1}}));
 }
 
 }  // namespace

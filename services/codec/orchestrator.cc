@@ -210,12 +210,14 @@ v1::PlanUpdate ToProto(const scheduler::PlanUpdate& update) {
     out.set_epoch(planned->epoch.value);
     out.mutable_planned()->set_prefill_instance(planned->prefill.value);
     out.mutable_planned()->set_decided_us(static_cast<uint64_t>(planned->decided_us));
+    out.set_failed_engines(static_cast<uint32_t>(planned->failed_engines));
   } else if (const auto* placed = std::get_if<scheduler::Placed>(&update)) {
     out.set_epoch(placed->epoch.value);
     out.mutable_placed()->set_decode_instance(placed->decode.value);
     out.mutable_placed()->set_decode_endpoint(placed->endpoint);
-  } else if (std::holds_alternative<scheduler::Accepted>(update)) {
+  } else if (const auto* accepted = std::get_if<scheduler::Accepted>(&update)) {
     out.mutable_accepted();
+    out.set_failed_engines(static_cast<uint32_t>(accepted->failed_engines));
   } else if (std::holds_alternative<scheduler::PlanEnded>(update)) {
     out.mutable_ended();
   } else {
@@ -225,12 +227,17 @@ v1::PlanUpdate ToProto(const scheduler::PlanUpdate& update) {
 }
 
 absl::StatusOr<scheduler::PlanUpdate> FromProto(const v1::PlanUpdate& update) {
+  if (update.failed_engines() > kMaxCount) {
+    return TooLarge("failed_engines", update.failed_engines(), kMaxCount);
+  }
   switch (update.update_case()) {
     case v1::PlanUpdate::kPlanned: {
       const auto decided_us = DurationFrom("planned.decided_us", update.planned().decided_us());
       if (!decided_us.ok()) return decided_us.status();
-      return scheduler::Planned{
-          {update.epoch()}, {update.planned().prefill_instance()}, *decided_us};
+      return scheduler::Planned{{update.epoch()},
+                                {update.planned().prefill_instance()},
+                                *decided_us,
+                                update.failed_engines()};
     }
     case v1::PlanUpdate::kPlaced:
       if (update.placed().decode_endpoint().empty()) {
@@ -239,7 +246,7 @@ absl::StatusOr<scheduler::PlanUpdate> FromProto(const v1::PlanUpdate& update) {
       return scheduler::Placed{
           {update.epoch()}, {update.placed().decode_instance()}, update.placed().decode_endpoint()};
     case v1::PlanUpdate::kAccepted:
-      return scheduler::Accepted{};
+      return scheduler::Accepted{update.failed_engines()};
     case v1::PlanUpdate::kEnded:
       return scheduler::PlanEnded{};
     case v1::PlanUpdate::kFailed:

@@ -99,13 +99,18 @@ v1::SubmitRequest ToProto(const scheduler::SubmitCalled& submit) {
   out.set_spec(*submit.spec->encoded);
   out.set_plan_alone(submit.alone);
   out.set_accepted(submit.accepted);
+  out.set_failed_engines(static_cast<uint32_t>(submit.failed_engines));
   return out;
 }
 
 absl::StatusOr<scheduler::SubmitCalled> FromProto(const v1::SubmitRequest& submit) {
   absl::StatusOr<scheduler::HeadPtr> head = HeadFrom(submit.spec());
   if (!head.ok()) return head.status();
-  return scheduler::SubmitCalled{*std::move(head), submit.plan_alone(), submit.accepted()};
+  if (submit.failed_engines() > kMaxCount) {
+    return TooLarge("failed_engines", submit.failed_engines(), kMaxCount);
+  }
+  return scheduler::SubmitCalled{*std::move(head), submit.plan_alone(), submit.accepted(),
+                                 submit.failed_engines()};
 }
 
 v1::RouterEnded ToProto(const scheduler::RouterEnd& end) {

@@ -138,6 +138,22 @@ void OrchestratorProcess::Execute(SendPlanUpdate& effect) {
   const auto it = router_streams_.find(effect.id.router);
   if (it == router_streams_.end()) return;
   SendToRouter(it->second, SendPlanUpdate{effect.id, network_->Encoded(effect.update)});
+  DieAfter(effect.update);
+}
+
+// When the router has the update.
+void OrchestratorProcess::DieAfter(const PlanUpdate& update) {
+  const Scenario& scenario = network_->scenario();
+  const auto* planned = std::get_if<Planned>(&update);
+  const bool told = planned != nullptr && planned->failed_engines > 0;
+  if (!scenario.dies_after_engine_failure || !told || deaths_ > 0) return;
+  ++deaths_;
+  VirtualTime& time = network_->time();
+  const TimeUs dies_us = time.now() + scenario.delay_max_us + scenario.spike_us;
+  time.At(dies_us, [this] { Crash(); });
+  time.At(dies_us + 10 * kMillisecondUs, [this] {
+    if (!alive()) Start();
+  });
 }
 
 void OrchestratorProcess::Execute(WelcomeRouter& effect) {

@@ -90,6 +90,7 @@ class OrchestratorProcess
   int64_t drains_ordered() const { return drains_ordered_; }  // and not refused
   // Plans on more than one instance, over all its generations.
   int64_t sp_plans() const { return static_cast<int64_t>(sp_plans_.size()); }
+  int64_t deaths_after_engine_failure() const { return deaths_; }
   bool Quiet() const;  // nothing is unanswered, no stream is open
 
  protected:
@@ -97,6 +98,8 @@ class OrchestratorProcess
   void OnCrash() override;
 
  private:
+  void DieAfter(const scheduler::PlanUpdate& update);
+
   struct Connected {
     std::shared_ptr<Duplex> stream;
     WorkerPort port;
@@ -128,6 +131,7 @@ class OrchestratorProcess
   const Departures* departures_ = nullptr;
   std::set<scheduler::Epoch> sp_plans_;
   int64_t drains_ordered_ = 0;
+  int64_t deaths_ = 0;
   scheduler::Epoch last_epoch_;  // over all its generations
 };
 

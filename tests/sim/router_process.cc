@@ -196,7 +196,8 @@ void RouterProcess::ToOrchestrator(OrchestratorEvent message) {
 }
 
 void RouterProcess::Execute(SendSubmit& effect) {
-  ToOrchestrator(network_->Encoded(SubmitCalled{effect.spec, effect.alone, effect.accepted}));
+  ToOrchestrator(network_->Encoded(
+      SubmitCalled{effect.spec, effect.alone, effect.accepted, effect.failed_engines}));
 }
 
 void RouterProcess::Execute(SendRouterEnd& effect) {

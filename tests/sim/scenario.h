@@ -93,6 +93,8 @@ struct Scenario {
   int prefill_blocks = 28;  // of each; a long prompt may need the memory of several
   int decode_blocks = 40;
   bool loses_generation = false;  // the orchestrator, with each crash
+  // The orchestrator dies, once, when it has told the router of an engine that failed.
+  bool dies_after_engine_failure = false;
   int64_t router_streams = 12;
   int64_t router_queue = 8;
   int64_t prefill_requests = 16;  // that one instance holds at a time

@@ -34,6 +34,19 @@ TEST_P(SpSimTest, ARequestThatFailsEnginesHarmsNoOther) {
   EXPECT_LE(outcome.engines_failed, 2);
 }
 
+// The same, and the orchestrator dies between the first failure and the second: the next one hears
+// of the first from the router, and plans the request no third time.
+TEST_P(SpSimTest, ARequestThatFailsEnginesIsRememberedOverARestart) {
+  Scenario scenario = Faultless();
+  scenario.prefill_blocks = 40;
+  scenario.dies_after_engine_failure = true;
+  LetClientsFailEngines(1, &scenario);
+  const Outcome outcome = RunWorld(scenario);
+  EXPECT_EQ(outcome.violation, "") << "seed " << scenario.seed;
+  EXPECT_EQ(outcome.deaths_after_engine_failure, 1) << "seed " << scenario.seed;
+  EXPECT_LE(outcome.engines_failed, 2) << "seed " << scenario.seed;
+}
+
 INSTANTIATE_TEST_SUITE_P(Together, SpSimTest, kSlices);
 INSTANTIATE_TEST_SUITE_P(Together, EveryWorldTest, kSlices);
 

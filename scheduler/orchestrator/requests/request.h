@@ -15,6 +15,7 @@
 #include "scheduler/base/request.h"
 #include "scheduler/base/time.h"
 #include "scheduler/orchestrator/explain/explanation.h"
+#include "scheduler/orchestrator/requests/engine_failures.h"
 
 namespace skein::scheduler::orchestrator {
 
@@ -84,9 +85,7 @@ struct Request {
   int64_t rolling_key = 0;       // the rolling planner knows it by this; 0: it does not
   bool rolling_running = false;  // its last chunk has not ended
 
-  // In a step with it an engine failed, or the instance was lost while it computed the prompt.
-  std::set<InstanceId> engines_failed;
-  std::set<InstanceId> lost_under;
+  EngineFailures failures;
 
   int replans = 0;
 
