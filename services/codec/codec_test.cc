@@ -116,6 +116,20 @@ TEST(Codec, AnAnnouncementSurvivesBothWays) {
   EXPECT_TRUE(MessageDifferencer::Equals(ToProto(*decoded), reserve));
 }
 
+TEST(Codec, AnAnnouncementThatSharesAPromptHasNoWriters) {
+  v1::AnnounceRequest announce;
+  *announce.mutable_spec() = GoodSpec();
+  announce.set_epoch(3);
+  *announce.mutable_prompt_of() = ToProto(scheduler::RequestId{7, 9});
+  const auto decoded = FromProto(announce);
+  ASSERT_TRUE(decoded.ok()) << decoded.status();
+  EXPECT_TRUE(MessageDifferencer::Equals(ToProto(*decoded), announce));
+  announce.add_writers(104);
+  const absl::Status refused = FromProto(announce).status();
+  EXPECT_TRUE(absl::IsInvalidArgument(refused)) << refused;
+  EXPECT_NE(refused.message().find("prompt_of"), std::string::npos) << refused;
+}
+
 TEST(Codec, ACommitSurvivesBothWays) {
   v1::CommitRequest commit;
   *commit.mutable_id() = GoodSpec().id();
