@@ -160,6 +160,22 @@ TEST(Codec, AnAnnouncementSurvivesBothWays) {
   EXPECT_TRUE(MessageDifferencer::Equals(ToProto(order), reserve));
 }
 
+TEST(Codec, AnAnnouncementThatSharesAPromptHasNoWriters) {
+  v1::AnnounceRequest announce;
+  announce.set_spec(GoodSpec().SerializeAsString());
+  announce.set_epoch(3);
+  *announce.mutable_prompt_of() = ToProto(scheduler::RequestId{7, 9});
+  const auto decoded = FromProto(announce);
+  ASSERT_TRUE(decoded.ok()) << decoded.status();
+  const scheduler::AnnounceOrder order{Encode(*decoded->spec), decoded->epoch, decoded->writers,
+                                       decoded->prompt_of};
+  EXPECT_TRUE(MessageDifferencer::Equals(ToProto(order), announce));
+  announce.add_writers(104);
+  const absl::Status refused = FromProto(announce).status();
+  EXPECT_TRUE(absl::IsInvalidArgument(refused)) << refused;
+  EXPECT_NE(refused.message().find("prompt_of"), std::string::npos) << refused;
+}
+
 TEST(Codec, ACommitSurvivesBothWays) {
   v1::CommitRequest commit;
   *commit.mutable_id() = GoodSpec().id();

@@ -29,6 +29,7 @@ v1::AnnounceRequest ToProto(const scheduler::AnnounceOrder& order) {
   out.set_spec(*order.spec->encoded);
   out.set_epoch(order.epoch.value);
   for (const scheduler::Incarnation writer : order.writers) out.add_writers(writer.value);
+  if (order.prompt_of.has_value()) *out.mutable_prompt_of() = ToProto(*order.prompt_of);
   return out;
 }
 
@@ -36,6 +37,11 @@ absl::StatusOr<scheduler::AnnounceRequest> FromProto(const v1::AnnounceRequest& 
   scheduler::AnnounceRequest out;
   if (absl::Status status = ReadSpecAndEpoch(request, &out); !status.ok()) return status;
   for (const uint64_t writer : request.writers()) out.writers.push_back({writer});
+  if (!request.has_prompt_of()) return out;
+  const absl::StatusOr<scheduler::RequestId> prompt_of = FromProto(request.prompt_of());
+  if (!prompt_of.ok()) return Invalid("prompt_of", std::string(prompt_of.status().message()));
+  if (!out.writers.empty()) return Invalid("prompt_of", "there are writers too");
+  out.prompt_of = *prompt_of;
   return out;
 }
 

@@ -3,6 +3,7 @@
 // before it samples that it reads what its own sequence should have there.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <random>
 
 #include "scheduler/worker/testing/decode_core_fixture.h"
@@ -66,6 +67,11 @@ class DecodeSharingTest : public DecodeCoreTest {
       const int64_t end = one.position + one.count;
       for (int64_t place = one.position; place < end; ++place) {
         Write(*one.blocks, place, one.TokenAt(place));
+        const BlockId written = (*one.blocks)[static_cast<size_t>(place / 4)];
+        for (const StepSequence& other : step.sequences) {
+          const auto count = std::count(other.blocks->begin(), other.blocks->end(), written);
+          EXPECT_EQ(count, other.id == one.id ? 1 : 0) << "a shared block is written";
+        }
       }
       computed_ += one.count;
     }
