@@ -1,0 +1,181 @@
+// What the host does between two decode steps: the time of a whole step on a device that takes none
+// (its operations do nothing), from the core's step to its results, at 64 sequences.
+//
+//   host_bench [--sequences=64] [--repeats=300]
+//
+// Rows: context. Columns, CPU time of the one thread: with whole tables in each plan and everything
+// checked in each step (as before plans had changes of tables), and as it is now. Sampling is
+// greedy over 64 ids: on a GPU it is the device's.
+#include <cstdint>
+#include <cstdio>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/flags/flag.h"
+#include "absl/flags/parse.h"
+#include "bench/engine/bench_timer.h"
+#include "engine/device/cpu_device.h"
+#include "engine/model/model_engine.h"
+#include "engine/stepping/inline_engine.h"
+#include "nlohmann/json.hpp"
+#include "proto/common.pb.h"
+#include "scheduler/vocabulary/check.h"
+#include "services/worker/engine/block_ids.h"
+#include "services/worker/engine/step_conversion.h"
+#include "tools/random_checkpoint/random_checkpoint.h"
+
+ABSL_FLAG(int, sequences, 64, "sequences of a step");
+ABSL_FLAG(int, repeats, 300, "steps of each kind; the median counts");
+
+namespace skein {
+namespace {
+
+constexpr int kBlockTokens = 16, kVocab = 64, kOutputTokens = 200;
+
+// A device on which everything takes no time.
+class IdleOps : public engine::Ops {
+ public:
+  void Embed(std::span<const int32_t>, engine::ConstMatrix, engine::Matrix) override {}
+  void RmsNorm(engine::ConstMatrix, engine::ConstVector, float, engine::Matrix) override {}
+  void AddRmsNorm(engine::Matrix, engine::ConstMatrix, engine::ConstVector, float,
+                  engine::Matrix) override {}
+  void MatMul(engine::ConstMatrix, engine::ConstMatrix, engine::ConstVector,
+              engine::Matrix) override {}
+  void Rope(engine::Matrix, std::span<const int32_t>, const engine::RopeTable&) override {}
+  void StoreKv(engine::Matrix, engine::ConstMatrix, std::span<const engine::SequenceSpan>,
+               const engine::KvLayerView&, const engine::Rotation&) override {}
+  void PagedAttention(engine::ConstMatrix, std::span<const engine::SequenceSpan>,
+                      const engine::KvLayerView&, float, engine::Matrix, engine::Matrix) override {}
+  void MergeAttention(engine::Matrix, engine::Matrix, engine::ConstMatrix,
+                      engine::ConstMatrix) override {}
+  void SwiGlu(engine::ConstMatrix, engine::ConstMatrix, engine::Matrix) override {}
+  void Add(engine::Matrix, engine::ConstMatrix) override {}
+};
+
+std::unique_ptr<engine::Engine> LoadIdle(int64_t blocks) {
+  nlohmann::json config = tools::NamedConfig("0.1b");
+  config["hidden_size"] = 64;
+  config["intermediate_size"] = 128;
+  config["num_hidden_layers"] = 16;
+  config["num_attention_heads"] = 4;
+  config["num_key_value_heads"] = 1;
+  config["head_dim"] = 16;
+  config["vocab_size"] = kVocab;
+  config["max_position_embeddings"] = 32768;
+  const std::string dir = (std::filesystem::temp_directory_path() / "skein_host_bench").string();
+  SKEIN_CHECK(tools::WriteRandomCheckpoint(dir, config, {}).ok());
+  engine::ModelEngineOptions options;
+  options.num_blocks = blocks;
+  options.block_tokens = kBlockTokens;
+  options.max_batch_tokens = 256;
+  auto engine =
+      engine::MakeModelEngine(dir, std::make_unique<IdleOps>(), engine::MakeCpuDevice(), options);
+  SKEIN_CHECK_MSG(engine.ok(), engine.status().ToString().c_str());
+  std::filesystem::remove_all(dir);
+  return *std::move(engine);
+}
+
+// A core's decode batch: sequences of one context, a block taken every 16 tokens by each in turn.
+class Batch {
+ public:
+  Batch(int sequences, int64_t context) {
+    for (int i = 0; i < sequences; ++i) {
+      auto spec = std::make_shared<scheduler::RequestSpec>();
+      spec->id = {7, static_cast<uint64_t>(i)};
+      spec->prompt.assign(static_cast<size_t>(context), i % kVocab);
+      v1::SamplingParams sampling;
+      sampling.set_top_p(1);
+      sampling.set_top_logprobs(-1);
+      sampling.set_repetition_penalty(1);
+      spec->sampling = sampling.SerializeAsString();
+      auto output = std::make_shared<const std::vector<int32_t>>(kOutputTokens, 3);
+      std::vector<scheduler::BlockId> blocks;
+      const int64_t count = (context + kOutputTokens) / kBlockTokens + 1;
+      for (int64_t b = 0; b < count; ++b) {
+        blocks.push_back({static_cast<int32_t>(i * count + b)});
+      }
+      step_.sequences.push_back(
+          {.id = spec->id,
+           .epoch = {5},
+           .spec = spec,
+           .position = context + kOutputTokens - 1,
+           .count = 1,
+           .blocks = std::make_shared<const std::vector<scheduler::BlockId>>(std::move(blocks)),
+           .sample = true,
+           .token_index = kOutputTokens,
+           .output = std::move(output)});
+    }
+  }
+
+  // One sequence in 16 has a new table, as if it had taken a block.
+  const scheduler::RunStep& Next() {
+    ++step_.step;
+    for (size_t i = step_.step % kBlockTokens; i < step_.sequences.size(); i += kBlockTokens) {
+      auto grown = std::make_shared<std::vector<scheduler::BlockId>>(*step_.sequences[i].blocks);
+      grown->back() = {static_cast<int32_t>(step_.step % 2)};
+      step_.sequences[i].blocks = std::move(grown);
+    }
+    return step_;
+  }
+
+ private:
+  scheduler::RunStep step_;
+};
+
+// With copies of whole tables, checked in each step.
+void StepWhole(engine::Engine& engine, const scheduler::RunStep& step,
+               const engine::SamplingParams& sampling) {
+  std::vector<std::vector<int32_t>> tables;
+  std::vector<engine::SequenceStep> steps;
+  for (const scheduler::StepSequence& sequence : step.sequences) {
+    tables.push_back(services::PlainIds(*sequence.blocks));
+    engine::SequenceStep one;
+    one.tokens = std::span(*sequence.output).last(1);
+    one.position = sequence.position;
+    one.block_table = tables.back();
+    one.sample = true;
+    one.sampling = &sampling;
+    one.token_index = static_cast<uint64_t>(sequence.token_index);
+    one.prompt = sequence.spec->prompt;
+    one.output = *sequence.output;
+    steps.push_back(one);
+  }
+  engine::CompletedStep completed;
+  completed.status = engine.Step(steps, nullptr, &completed.results);
+  SKEIN_CHECK(completed.status.ok() && completed.results.front().status.ok());
+}
+
+void Measure(int64_t context) {
+  const int sequences = absl::GetFlag(FLAGS_sequences);
+  const auto engine = LoadIdle(sequences * ((context + kOutputTokens) / kBlockTokens + 1));
+  Batch batch(sequences, context);
+  const engine::SamplingParams sampling = {.temperature = 0.0f, .top_logprobs = -1};
+  engine::InlineEngine inline_engine(engine.get());
+  services::StepConversion conversion(&inline_engine);
+  // One kind after the other: whole tables and prompts would put the others out of the caches.
+  const auto seconds = [](const std::function<void()>& step) {
+    return bench::MedianSecondsInTurn({step}, absl::GetFlag(FLAGS_repeats),
+                                      bench::Clock::kThreadCpu)[0];
+  };
+  const double whole = seconds([&] { StepWhole(*engine, batch.Next(), sampling); });
+  const double changes = seconds([&] {
+    const auto planned = conversion.PlanOf(batch.Next());
+    inline_engine.Launch(planned.plan);
+    const auto done = services::StepConversion::DoneOf(planned, *inline_engine.Poll());
+    const absl::Status ended = done.status.ok() ? done.results.front().status : done.status;
+    SKEIN_CHECK_MSG(ended.ok(), ended.ToString().c_str());
+  });
+  std::printf("%6lld tokens  whole %7.1f us   changes %7.1f us\n", static_cast<long long>(context),
+              whole * 1e6, changes * 1e6);
+}
+
+}  // namespace
+}  // namespace skein
+
+int main(int argc, char** argv) {
+  absl::ParseCommandLine(argc, argv);
+  for (const int64_t context : {512, 2048, 8192, 16384}) skein::Measure(context);
+}
