@@ -92,7 +92,10 @@ void OrchestratorProcess::Take(const std::shared_ptr<Duplex>& stream, Orchestrat
 }
 
 void OrchestratorProcess::HearEnds(Incarnation worker, const std::vector<EndedRequest>& ended) {
-  for (const EndedRequest& one : ended) ends_heard_[worker].emplace(one.id, one.epoch);
+  for (const EndedRequest& one : ended) {
+    ends_heard_[worker].emplace(one.id, one.epoch);
+    if (one.engine_failed) engines_failed_.insert(worker);
+  }
 }
 
 // A report tells what has changed.

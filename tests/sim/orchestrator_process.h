@@ -91,6 +91,8 @@ class OrchestratorProcess
   // Plans on more than one instance, over all its generations.
   int64_t sp_plans() const { return static_cast<int64_t>(sp_plans_.size()); }
   int64_t deaths_after_engine_failure() const { return deaths_; }
+  // Over all its generations.
+  int64_t engine_failures_heard() const { return static_cast<int64_t>(engines_failed_.size()); }
   bool Quiet() const;  // nothing is unanswered, no stream is open
 
  protected:
@@ -132,7 +134,8 @@ class OrchestratorProcess
   std::set<scheduler::Epoch> sp_plans_;
   int64_t drains_ordered_ = 0;
   int64_t deaths_ = 0;
-  scheduler::Epoch last_epoch_;  // over all its generations
+  std::set<scheduler::Incarnation> engines_failed_;  // workers that reported it
+  scheduler::Epoch last_epoch_;                      // over all its generations
 };
 
 }  // namespace skein::sim

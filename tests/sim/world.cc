@@ -321,6 +321,7 @@ Outcome World::Run() {
           .parts_copied = parts_copied,
           .resumed = resumed,
           .engines_failed = engines_failed,
+          .engine_failures_heard = orchestrator_->engine_failures_heard(),
           .deaths_after_engine_failure = orchestrator_->deaths_after_engine_failure(),
           .drains_ordered = orchestrator_->drains_ordered(),
           .router_drains = router_->drains_taken(),

@@ -34,6 +34,7 @@ struct Outcome {
   int64_t parts_copied = 0;  // of KV that came through staging buffers
   int64_t resumed = 0;       // sequences that had been preempted
   int64_t engines_failed = 0;
+  int64_t engine_failures_heard = 0;        // by the orchestrator
   int64_t deaths_after_engine_failure = 0;  // of the orchestrator
   int64_t drains_ordered = 0;  // by an operator, undone ones included
   int64_t router_drains = 0;   // of the router, which has heard of them
