@@ -36,12 +36,12 @@ struct Outcome {
   int64_t engines_failed = 0;
   int64_t engine_failures_heard = 0;        // by the orchestrator
   int64_t deaths_after_engine_failure = 0;  // of the orchestrator
-  int64_t drains_ordered = 0;  // by an operator, undone ones included
-  int64_t router_drains = 0;   // of the router, which has heard of them
-  int64_t instances_lost = 0;  // taken for dead by the last orchestrator
-  int64_t misses = 0;          // by the last orchestrator: instances that only routers heard
-  int64_t recomputed = 0;      // by it: requests that were placed and planned again
-  int64_t refused = 0;         // by the last orchestrator, for lack of capacity
+  int64_t drains_ordered = 0;               // by an operator, undone ones included
+  int64_t router_drains = 0;                // of the router, which has heard of them
+  int64_t instances_lost = 0;               // taken for dead by the last orchestrator
+  int64_t misses = 0;      // by the last orchestrator: instances that only routers heard
+  int64_t recomputed = 0;  // by it: requests that were placed and planned again
+  int64_t refused = 0;     // by the last orchestrator, for lack of capacity
 };
 
 class World {

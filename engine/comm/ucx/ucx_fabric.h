@@ -4,8 +4,8 @@
 // for them and copied by the receiver into its own. Between processes of one host and user that see
 // one another in /proc they lie in shared memory of our own, a ring for each ordered pair
 // (engine/host/host_wire.h): two copies. Else they go over tcp sockets (engine/net/tcp_wire.h), or,
-// where both sides have a fabric such as InfiniBand, as UCX's active messages. None holds a caller's
-// buffer (UCX's packing goes through us), so a call that fails returns without waiting for
+// where both sides have a fabric such as InfiniBand, as UCX's active messages. None holds a
+// caller's buffer (UCX's packing goes through us), so a call that fails returns without waiting for
 // a stopped peer. UCX's own rendezvous would save a copy; it is not used, because a receive under
 // way cannot be taken back when a peer dies.
 //

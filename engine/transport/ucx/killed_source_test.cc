@@ -83,7 +83,8 @@ TEST_P(KilledSource, LeavesItsTargetToOthers) {
   for (int round = 0; round < kRounds; ++round) {
     for (const size_t region : {0u, 1u}) {
       {
-        const WriterProcess writer(tls, region, /*puts=*/round % 2, IsShared(GetParam().memory), description);
+        const WriterProcess writer(tls, region, /*puts=*/round % 2, IsShared(GetParam().memory),
+                                   description);
         std::this_thread::sleep_for(std::chrono::microseconds(random() % 2000));
       }
       const auto peer = (*other)->Connect(description);

@@ -20,7 +20,8 @@
 //   2. Of one priority, those that come later are behind. So finitely many sequences are in front
 //      of each, and when they have ended, it is the first. If it is preempted then, nothing runs,
 //      and nothing is admitted before it: all blocks become free, and it resumes.
-//   3. Each preemption gives a block to a sequence in front of the victim: every sequence has a block
+//   3. Each preemption gives a block to a sequence in front of the victim: every sequence has a
+//   block
 //      that it shares with none. Those in front take
 //      finitely many blocks until they end, so a sequence is preempted finitely often.
 // Requests of a higher priority that keep coming may hold up one of a lower priority. That is what
