@@ -45,6 +45,7 @@ void ThreadedEngine::Loop() {
       prepared = std::exchange(next_, nullptr);
     }
     CompletedStep completed = inline_.Run(*prepared);
+    prepared.reset();  // its tables may change in place from here on
     {
       std::lock_guard lock(mu_);
       completed_ = std::move(completed);

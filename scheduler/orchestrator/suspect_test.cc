@@ -1,5 +1,6 @@
 // OrchestratorCore and requests under which engines failed before the orchestrator knew them.
-#include "gtest/gtest.h"
+#include <gtest/gtest.h>
+
 #include "scheduler/orchestrator/testing/plain_testing.h"
 
 namespace skein::scheduler {

@@ -33,7 +33,8 @@ class Loop {
  public:
   using Task = std::function<void()>;
   // kHelp: the caller may run tasks of the loop, here and now. It holds no lock that a task may
-  // take, and nothing waits for it that a task would wait for.
+  // take, nothing waits for it that a task would wait for, and it has nothing better to do: an
+  // engine's thread has its next step.
   enum Caller { kBusy, kHelp };
 
   explicit Loop(size_t capacity) : capacity_(capacity) {}

@@ -34,18 +34,21 @@ def continuation(prompt, count, vocab=VOCAB, layers=1, heads=1, words=1):
 
     words = head_dim * 2 bytes / 8.
     """
-    places = [((layer * 2 + part) * 4096 + head) * 4096 + word for layer in range(layers) for part in range(2)
+    places = [(head, ((layer * 2 + part) * 4096 + head) * 4096 + word) for layer in range(layers) for part in range(2)
               for head in range(heads) for word in range(words)]
-    salts = [place * CHAIN_START & MASK for place in places]
-    link, digest, output = CHAIN_START, 0, []
+    salts = [place * CHAIN_START & MASK for _, place in places]
+    link, digest, chains, output = CHAIN_START, 0, [0] * heads, []
     for position in range(len(prompt) + count):
         if position >= len(prompt):
             output.append(digest % vocab)
         token = prompt[position] if position < len(prompt) else output[-1]
         link = mix(link ^ mix(position * 0x10001 + token + 1 & MASK))
-        for place, salt in zip(places, salts):
+        for (head, place), salt in zip(places, salts):
             word = link if place == 0 else mix(link + salt & MASK)
-            digest = mix(digest + CHAIN_START & MASK) ^ word
+            chains[head] = mix(chains[head] + CHAIN_START & MASK) ^ word
+        digest = 0
+        for chain in chains:
+            digest = mix(digest + CHAIN_START & MASK) ^ chain
     return output
 
 

@@ -1,6 +1,6 @@
 #include "scheduler/orchestrator/requests/engine_failures.h"
 
-#include "gtest/gtest.h"
+#include <gtest/gtest.h>
 
 namespace skein::scheduler::orchestrator {
 namespace {

@@ -26,8 +26,7 @@ void DecodeShell::Start(const scheduler::DecodeConfig& config, std::function<voi
                         std::function<void(const absl::Status&)> engine_failed) {
   StartLink(std::move(drained), std::move(engine_failed));
   runner_ = std::make_unique<EngineRunner>(
-      engine_->engine.get(), nullptr,
-      [this](scheduler::StepDone done) { Post(std::move(done), Loop::kHelp); });
+      engine_->engine.get(), nullptr, [this](scheduler::StepDone done) { Post(std::move(done)); });
   // The target of puts: where the wire has no remote writes, polling applies them.
   progress_ = std::make_unique<ProgressThread>(
       [this] {
