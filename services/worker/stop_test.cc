@@ -61,6 +61,7 @@ TEST(StoppedShell, ADecodeShellEndsBetweenTwoStepsOfARunningRequest) {
     WorkerEngine engine = EmulatedWorker();
     DecodeShell shell(&engine, "127.0.0.1:1", 64);
     scheduler::DecodeConfig config;
+    config.memory = engine.description;
     config.membership.identity.shape = ShapeOf(engine.engine->Spec());
     config.membership.identity.total_blocks = engine.engine->Spec().kv.num_blocks;
     shell.Start(config, [] {});

@@ -253,8 +253,9 @@ bool PlanChooser::MayBeTakenLater(const Request& request) const {
   });
 }
 
-// It waits while instances are missing that it would fit, as far as this orchestrator has seen
-// them. The client's fault only if all instances were asked and the request never had a plan.
+// It does not wait for instances that are gone, whose size is known as far as this orchestrator has
+// seen them: those behind it would wait too. The client's fault only if it never fitted, all
+// instances were asked and the request never had a plan.
 PlanChoice PlanChooser::TooLarge(const Request& request) const {
   const std::string& model = request.spec->model;
   const bool one = request.spec->want_prompt_logprobs;
@@ -271,13 +272,14 @@ PlanChoice PlanChooser::TooLarge(const Request& request) const {
   const int64_t room = one ? now.largest : now.together;
   const int64_t most_room = one ? most.largest : most.together;
   if (blocks <= room && MayBeTakenLater(request)) return {};
-  if (room < most_room && blocks <= most_room) return {};
+  const bool gone = room < most_room && blocks <= most_room;
   const std::string why = absl::StrCat(
       "prompt: ", PromptTokens(*request.spec), " tokens take ", blocks,
       one ? " KV blocks of one instance; " : " KV blocks; ", instances, " prefill instances have ",
-      now.largest, " at most, ", now.together, " together");
+      now.largest, " at most, ", now.together, " together",
+      gone ? "; those that would hold it are gone. Retry." : "");
   return {.kind = PlanChoice::Kind::kFail,
-          .failure = all ? absl::InvalidArgumentError(why) : absl::UnavailableError(why)};
+          .failure = all && !gone ? absl::InvalidArgumentError(why) : absl::UnavailableError(why)};
 }
 
 }  // namespace skein::scheduler::orchestrator

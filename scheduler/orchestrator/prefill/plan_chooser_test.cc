@@ -47,18 +47,20 @@ TEST_F(PlanChooserTest, APromptThatIsLargerThanOneMemoryIsSharedOrRefused) {
   EXPECT_TRUE(absl::IsInvalidArgument(refused.failure));
 }
 
-TEST_F(PlanChooserTest, APromptThatFitsInstancesThatAreGoneWaits) {
+TEST_F(PlanChooserTest, APromptThatFitsOnlyInstancesThatAreGoneIsToBeTriedAgain) {
   const std::vector<InstanceId> up = {Up(100), Up(100)};
   registry_.Remove(up[1]);
-  EXPECT_EQ(Choose(Submit(600)).kind, Kind::kPark);
+  const PlanChoice unlucky = Choose(Submit(600));
+  EXPECT_EQ(unlucky.kind, Kind::kFail) << "others would wait behind it";
+  EXPECT_TRUE(absl::IsUnavailable(unlucky.failure)) << unlucky.failure;
   const PlanChoice refused = Choose(Submit(1000));
   EXPECT_EQ(refused.kind, Kind::kFail);
   EXPECT_TRUE(absl::IsInvalidArgument(refused.failure)) << refused.failure;
   Request& scored = Submit(600);
-  auto spec = std::make_shared<RequestSpec>(*scored.spec);
-  spec->want_prompt_logprobs = true;
-  scored.spec = std::move(spec);
-  EXPECT_EQ(Choose(scored).kind, Kind::kFail) << "no instance alone ever held it";
+  auto head = std::make_shared<RequestHead>(*scored.spec);
+  head->want_prompt_logprobs = true;
+  scored.spec = std::move(head);
+  EXPECT_TRUE(absl::IsInvalidArgument(Choose(scored).failure)) << "no instance alone ever held it";
   Up(100);
   EXPECT_EQ(Choose(Submit(600)).kind, Kind::kPlan);
 }

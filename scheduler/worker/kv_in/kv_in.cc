@@ -105,7 +105,8 @@ void KvIn::AddWriters(RequestId id, const std::vector<Incarnation>& writers) {
 bool KvIn::MayBeWritten(const Entry& entry) const {
   if (buffers_.has_value()) return entry.copies > 0;
   if (entry.grant == GrantId{}) return false;
-  return std::any_of(entry.writers.begin(), entry.writers.end(),
+  return entry.aborted ||
+         std::any_of(entry.writers.begin(), entry.writers.end(),
                      [](const auto& writer) { return writer.second.Writes(); });
 }
 
@@ -310,6 +311,7 @@ void KvIn::WriterStopped(RequestId id, Epoch epoch, InstanceId writer, TimeUs no
   const auto it = entries_.find(id);
   if (it == entries_.end() || it->second.epoch != epoch) return;
   if (it->second.writers.erase(writer) == 0) return;
+  it->second.aborted = true;
   if (buffers_.has_value()) {
     AnswerAsking({id, epoch, writer}, absl::FailedPreconditionError("the writer has aborted"));
   }

@@ -182,6 +182,7 @@ class KvIn {
     std::set<Incarnation> named;  // may be granted the blocks
     GrantId grant;                // 0: none yet, or closed; staging: none
     Writers writers;
+    bool aborted = false;                // a writer did: what it has put may still come
     TimeUs lease_end_us = 0;             // since the reservation, or any writer's last message
     int64_t copies = 0;                  // staging: under way
     std::vector<int64_t> bytes_written;  // by layer, of the writers that committed

@@ -227,6 +227,16 @@ TEST_F(KvInTest, BlocksAreFreeWhenTheirGrantIsClosedAndNotBefore) {
   EXPECT_TRUE(kv_in_.TakeFreed());
 }
 
+TEST_F(KvInTest, WhatAWriterHadPutBeforeItAbortedMayStillCome) {
+  ASSERT_TRUE(Reserve(1).ok());
+  Grant(1, 1);
+  Stopped(1, 1);
+  const GrantId grant = Of<CloseGrant>(Release(1)).at(0).grant;
+  EXPECT_EQ(Free(), 8);
+  Closed(grant);
+  EXPECT_EQ(Free(), 10);
+}
+
 TEST_F(KvInTest, EachAttemptHasAGrantOfItsOwnWhichItsWritersShare) {
   ASSERT_TRUE(Reserve(1).ok());
   const auto grant_of = [this](uint64_t writer) {
