@@ -273,11 +273,11 @@ PlanChoice PlanChooser::TooLarge(const Request& request) const {
   const int64_t most_room = one ? most.largest : most.together;
   if (blocks <= room && MayBeTakenLater(request)) return {};
   const bool gone = room < most_room && blocks <= most_room;
-  const std::string why = absl::StrCat(
-      "prompt: ", PromptTokens(*request.spec), " tokens take ", blocks,
-      one ? " KV blocks of one instance; " : " KV blocks; ", instances, " prefill instances have ",
-      now.largest, " at most, ", now.together, " together",
-      gone ? "; those that would hold it are gone. Retry." : "");
+  const std::string why =
+      absl::StrCat("prompt: ", PromptTokens(*request.spec), " tokens take ", blocks,
+                   one ? " KV blocks of one instance; " : " KV blocks; ", instances,
+                   " prefill instances have ", now.largest, " at most, ", now.together, " together",
+                   gone ? "; those that would hold it are gone. Retry." : "");
   return {.kind = PlanChoice::Kind::kFail,
           .failure = all && !gone ? absl::InvalidArgumentError(why) : absl::UnavailableError(why)};
 }

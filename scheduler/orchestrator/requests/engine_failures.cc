@@ -37,6 +37,7 @@ void EarlyFailures::Add(RequestId request, InstanceId instance) {
 EngineFailures::Instances EarlyFailures::Take(RequestId request) {
   auto taken = failures_.extract(request);
   if (taken.empty()) return {};
+  std::erase(oldest_first_, request);
   return std::move(taken.mapped());
 }
 

@@ -57,7 +57,7 @@ class EarlyFailures {
 
  private:
   std::map<RequestId, EngineFailures::Instances> failures_;
-  std::deque<RequestId> oldest_first_;  // may name requests that were taken
+  std::deque<RequestId> oldest_first_;  // those of failures_
 };
 
 }  // namespace skein::scheduler::orchestrator

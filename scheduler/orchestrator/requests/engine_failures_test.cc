@@ -49,5 +49,18 @@ TEST(EarlyFailures, TheOldestGoFirst) {
   EXPECT_FALSE(early.Take({7, 2}).empty());
 }
 
+TEST(EarlyFailures, OneThatWasTakenPushesNoOtherOut) {
+  EarlyFailures early;
+  early.Add({7, 1}, kOne);
+  early.Add({7, 2}, kOne);
+  early.Take({7, 1});
+  early.Add({7, 1}, kTwo);
+  for (uint64_t serial = 3; serial <= EarlyFailures::kMax; ++serial) {
+    early.Add({7, serial}, kOne);
+  }
+  EXPECT_EQ(early.size(), EarlyFailures::kMax);
+  EXPECT_EQ(early.Take({7, 1}), (EngineFailures::Instances{kTwo}));
+}
+
 }  // namespace
 }  // namespace skein::scheduler::orchestrator

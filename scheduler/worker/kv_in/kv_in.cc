@@ -105,9 +105,8 @@ void KvIn::AddWriters(RequestId id, const std::vector<Incarnation>& writers) {
 bool KvIn::MayBeWritten(const Entry& entry) const {
   if (buffers_.has_value()) return entry.copies > 0;
   if (entry.grant == GrantId{}) return false;
-  return entry.aborted ||
-         std::any_of(entry.writers.begin(), entry.writers.end(),
-                     [](const auto& writer) { return writer.second.Writes(); });
+  return entry.aborted || std::any_of(entry.writers.begin(), entry.writers.end(),
+                                      [](const auto& writer) { return writer.second.Writes(); });
 }
 
 void KvIn::CloseGrantOf(const Entry& entry) {
