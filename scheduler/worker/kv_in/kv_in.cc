@@ -209,7 +209,7 @@ absl::Status KvIn::Renew(const RenewRequest& request, TimeUs now) {
 }
 
 void KvIn::On(const CommitCalled& event, TimeUs now) {
-  emit_(AnswerCommit{event.call, Commit(event.request, now)});
+  emit_(AnswerCommit{event.call, {Commit(event.request, now)}});
 }
 
 absl::Status KvIn::Commit(const CommitRequest& request, TimeUs now) {
