@@ -97,6 +97,7 @@ void DecodeCore::Impl::On(const AbortCalled& event) {
   kv_in_.WriterStopped(abort.id, abort.epoch, abort.prefill, Listening());
   touched_.push_back(abort.id);
   if (Sequence* sequence = sequences_.Find(abort.id, abort.epoch); sequence != nullptr) {
+    if (sequence->phase != Phase::kReceiving) return;  // its writers have done their part
     End(*sequence, FinishReason::kError,
         abort.reason.ok() ? absl::InternalError("aborted") : abort.reason);
   } else if (announcements_.Has(abort.id, abort.epoch)) {

@@ -212,6 +212,16 @@ TEST_F(DecodeCoreTest, ARoutersCloseIsToldApartFromAWritersAbort) {
   EXPECT_EQ(reasons_.at({7, 2}), FinishReason::kError);
 }
 
+TEST_F(DecodeCoreTest, AnAbortAfterTheCommitEndsNothing) {
+  Announce(Spec(1));
+  OpenTransfer(1);
+  Attach(1, 50);
+  Commit(1);
+  Abort(1, absl::UnavailableError("the commit was not answered"));
+  EXPECT_EQ(ended_.count({7, 1}), 0u);
+  EXPECT_EQ(Of<EmitToken>(Step(41)).size(), 1u);
+}
+
 TEST_F(DecodeCoreTest, ADrainLetsStreamsFinishUntilItsGraceEnds) {
   Announce(Spec(1));
   OpenTransfer(1);

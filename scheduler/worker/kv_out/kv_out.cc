@@ -263,15 +263,14 @@ void KvOut::On(const CommitReplied& event, TimeUs now) {
   Entry* entry = FindLive(event.id, event.epoch);
   if (entry == nullptr || !entry->commit.TakeAnswer()) return;
   const absl::Status status = OfCall(event.reply.status);
-  if (status.ok()) {
+  const bool unknown = IsUnreachable(status) && entry->commit.attempts() >= config_.attempts;
+  if (status.ok() || unknown) {
     entry->stopped = true;
     timers_.Remove(event.id);
     outcomes_.push_back({event.id, End::kCommitted, absl::OkStatus(), entry->path});
     return;
   }
-  if (!IsUnreachable(status) || entry->commit.attempts() >= config_.attempts) {
-    return Fail(*entry, EndOf(*entry, status));
-  }
+  if (!IsUnreachable(status)) return Fail(*entry, EndOf(*entry, status));
   entry->commit.SendAt(now + config_.retry_us);
   Arm(*entry);
 }

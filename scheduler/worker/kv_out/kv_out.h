@@ -6,6 +6,10 @@
 // that is renewed every third of it; no put is posted after its end. When the sender has put all
 // blocks and the result (SetResult) is there, the transfer is committed. It ends with one Outcome.
 //
+// A commit that is never answered may have been taken, and the answer may be streaming. So it
+// counts as committed, and the decode side decides: it has the commit, or the writer's lease ends
+// there.
+//
 // The grant of a transfer that takes the decode side's blocks may be refused, for lack of room or
 // because the decode side cannot be reached: kRefused tells the owner, which forgets the transfer
 // and may open it elsewhere. kOpened tells that it was granted before Begin. Neither is the end.

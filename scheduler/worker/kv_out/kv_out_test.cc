@@ -98,6 +98,24 @@ TEST_F(KvOutTest, ATransferIsOpenedGrantedWrittenAndCommitted) {
   EXPECT_EQ(out_.NextDeadline(), kNever);
 }
 
+TEST_F(KvOutTest, OfACommitThatIsNeverAnsweredTheDecodeSideDecides) {
+  Open(1);
+  Granted(1);
+  Computed(1);
+  Written(1);
+  for (int attempt = 1; attempt <= KvOutConfig().attempts; ++attempt) {
+    EXPECT_TRUE(Outcomes().empty());
+    Do(CommitReplied{{7, 1}, {5}, {absl::DeadlineExceededError("late")}});
+    if (attempt < KvOutConfig().attempts) {
+      EXPECT_EQ(Of<CallCommit>(Until(now_ + kRetryUs)).size(), 1u);
+    }
+  }
+  const auto outcomes = Outcomes();
+  ASSERT_EQ(outcomes.size(), 1u);
+  EXPECT_EQ(outcomes[0].end, KvOut::End::kCommitted) << "its answer may be streaming";
+  EXPECT_EQ(out_.NextDeadline(), kNever);
+}
+
 TEST_F(KvOutTest, ATransferThatTakesBlocksBeginsWhenItIsOpened) {
   EXPECT_TRUE(Of<OpenHandoff>(Open(1, false, /*takes_blocks=*/true)).empty());
   EXPECT_TRUE(Granted(1).empty());
