@@ -36,6 +36,9 @@ struct RankShare {
   int64_t history_tokens = 0;    // earlier tokens that it attends from, whole blocks
   std::vector<TokenSpan> spans;  // tokens that it runs: ascending, each starts on a block boundary;
                                  // all but the prompt's last block are full
+  // The prompt's blocks (0, 1, …) that the history is, ascending. An engine that is reproducible
+  // refuses a history without them; the others do not use them.
+  std::vector<int32_t> history;
   bool operator==(const RankShare&) const = default;
 };
 

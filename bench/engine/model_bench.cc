@@ -24,7 +24,7 @@
 #include "engine/ops/cpu/cpu_ops.h"
 #include "scheduler/vocabulary/check.h"
 
-ABSL_FLAG(std::string, measure, "decode", "gemm, prefill, decode or breakdown");
+ABSL_FLAG(std::string, measure, "decode", "gemm, prefill, decode, breakdown or reproducible");
 ABSL_FLAG(std::string, model_dir, "", "the checkpoint");
 ABSL_FLAG(int, threads, 1, "threads of the measurement");
 ABSL_FLAG(int, prompt_tokens, 512, "tokens of the prefill");
@@ -121,9 +121,11 @@ std::vector<int32_t> Prompt(int count, int vocab) {
   return tokens;
 }
 
-std::unique_ptr<engine::Engine> LoadEngine(int tokens_max, std::vector<OpCall>* calls) {
-  auto ops =
-      engine::MakeCpuOps({.threads = absl::GetFlag(FLAGS_threads), .isa = engine::CpuIsa::kAuto});
+std::unique_ptr<engine::Engine> LoadEngine(int tokens_max, std::vector<OpCall>* calls,
+                                           bool reproducible = false) {
+  auto ops = engine::MakeCpuOps({.threads = absl::GetFlag(FLAGS_threads),
+                                 .isa = engine::CpuIsa::kAuto,
+                                 .reproducible = reproducible});
   SKEIN_CHECK_MSG(ops.ok(), ops.status().ToString().c_str());
   if (calls != nullptr) ops = MakeTimedOps(*std::move(ops), TheClock(), calls);
   engine::ModelEngineOptions options;
@@ -147,6 +149,31 @@ void MeasurePrefill() {
     best = std::min(best, runner.Step(prompt, 0, &next));
   }
   std::printf("{\"prefill_tokens_per_s\": %.6g}\n", tokens / best);
+}
+
+// What reproducible kernels cost: the same prefill and as many decode steps behind it, with and
+// without, in turns. Medians of the turns' own ratios of time (1: costs nothing).
+void MeasureReproducible() {
+  const int tokens = absl::GetFlag(FLAGS_prompt_tokens), steps = absl::GetFlag(FLAGS_round_tokens);
+  const int tokens_max = tokens + steps + 1;
+  const auto plain = LoadEngine(tokens_max, nullptr, false);
+  const auto reproducible = LoadEngine(tokens_max, nullptr, true);
+  const std::vector<int32_t> prompt = Prompt(tokens, plain->Spec().vocab_size);
+  Runner runners[] = {Runner(*plain), Runner(*reproducible)};
+  std::vector<double> prefill_ratios, decode_ratios;
+  for (int repeat = 0; repeat <= absl::GetFlag(FLAGS_repeats); ++repeat) {
+    double prefill[2] = {}, decode[2] = {};
+    int32_t next[2] = {};
+    for (int i : {0, 1}) prefill[i] = runners[i].Step(prompt, 0, &next[i]);
+    for (int step = 0; step < steps; ++step) {
+      for (int i : {0, 1}) decode[i] += runners[i].Step({next[0]}, tokens + step, &next[i]);
+    }
+    if (repeat == 0) continue;  // warms up
+    prefill_ratios.push_back(prefill[1] / prefill[0]);
+    decode_ratios.push_back(decode[1] / decode[0]);
+  }
+  std::printf("{\"prefill_time_ratio\": %.4g, \"decode_time_ratio\": %.4g}\n",
+              Median(prefill_ratios), Median(decode_ratios));
 }
 
 // Decodes from a prompt again and again, calling after_step(seconds) after each step.
@@ -248,8 +275,10 @@ int main(int argc, char** argv) {
     skein::bench::MeasureDecode();
   } else if (measure == "breakdown") {
     skein::bench::MeasureBreakdown();
+  } else if (measure == "reproducible") {
+    skein::bench::MeasureReproducible();
   } else {
-    std::fprintf(stderr, "--measure=%s: must be gemm, prefill, decode or breakdown\n",
+    std::fprintf(stderr, "--measure=%s: must be gemm, prefill, decode, breakdown or reproducible\n",
                  measure.c_str());
     return 2;
   }

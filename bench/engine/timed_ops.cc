@@ -35,6 +35,12 @@ class TimedOps final : public engine::Ops {
     const auto bytes = static_cast<double>(w.rows * w.cols) * static_cast<double>(BytesOf(w.dtype));
     Time(NameOfProduct(w), bytes, [&] { ops_->MatMul(x, w, bias, out); });
   }
+  void MatMulSlice(ConstMatrix x, ConstMatrix w, ConstVector bias, const engine::ColumnSlice& slice,
+                   Matrix out) override {
+    const auto bytes = static_cast<double>(w.rows * w.cols) * static_cast<double>(BytesOf(w.dtype));
+    Time(NameOfProduct(w), bytes, [&] { ops_->MatMulSlice(x, w, bias, slice, out); });
+  }
+  int64_t KeySegment(int block_tokens) const override { return ops_->KeySegment(block_tokens); }
   int64_t SkinnyRowsMax(engine::DType x, engine::DType w) const override {
     return ops_->SkinnyRowsMax(x, w);
   }

@@ -49,7 +49,8 @@ absl::Status GroupRun::Run(const std::function<void(int layer)>& layer_done,
   if (!status.ok()) return status;
   const std::unique_ptr<Device> host = MakeCpuDevice();
   std::vector<std::byte> scratch(static_cast<size_t>(ranks + 1) * 16);
-  status = AgreeOnStep(part_, sequences_, spec_, host.get(), scratch.data(), *results);
+  status = AgreeOnStep(part_, sequences_, spec_, /*key_segment=*/0, host.get(), scratch.data(),
+                       *results);
   if (!status.ok() || !AnyRuns(*results)) return status;
   status = RunAgreed(layer_done, results);
   if (!status.ok()) AbortGroup(part_, status);

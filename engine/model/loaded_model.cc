@@ -151,7 +151,9 @@ absl::StatusOr<std::unique_ptr<LoadedModel>> LoadModel(const std::string& model_
   // Rows whose logits are computed at a time: of any sequences, so they must not matter to each
   // other.
   const int64_t logit_rows =
-      std::min<int64_t>(ops->SkinnyRowsMax(weights->head_activation, weights->lm_head.dtype),
+      std::min<int64_t>(ops->KeySegment(kv->block_tokens) != 0
+                            ? kSkinnyRowsMax
+                            : ops->SkinnyRowsMax(weights->head_activation, weights->lm_head.dtype),
                         options.max_batch_tokens);
   absl::StatusOr<RunState> state =
       AllocateRunState(*config, weights->activation, weights->head_activation, *kv,
@@ -161,7 +163,8 @@ absl::StatusOr<std::unique_ptr<LoadedModel>> LoadModel(const std::string& model_
       .tokens_max = options.max_batch_tokens,
       .segment_bytes = options.ring_segment_bytes > 0 ? options.ring_segment_bytes
                                                       : DefaultRingSegmentBytes(*device, *kv),
-      .model_hash = spec.model_hash};
+      .model_hash = spec.model_hash,
+      .key_segment = ops->KeySegment(kv->block_tokens)};
   absl::StatusOr<std::unique_ptr<RingRunner>> ring =
       RingRunner::Create(ring_options, *config, weights->activation, *kv, device.get());
   if (!ring.ok()) return ring.status();

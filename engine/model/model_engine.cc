@@ -34,7 +34,8 @@ class ModelEngine final : public Engine {
     if (sequences.size() == 1 && sequences.front().ring != nullptr) {
       results->assign(1, {});
       results->front().status =
-          CheckRingStep(sequences.front(), loaded_->spec, loaded_->tokens_max);
+          CheckRingStep(sequences.front(), loaded_->spec, loaded_->tokens_max,
+                        loaded_->ops->KeySegment(loaded_->spec.kv.block_tokens) != 0);
     } else {
       const absl::Status checked =
           CheckStep(sequences, loaded_->spec, loaded_->tokens_max, KvLayout{}, results);

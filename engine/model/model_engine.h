@@ -57,7 +57,8 @@ int64_t DefaultRingSegmentBytes(const Device& device, const KvSpec& kv);
 // and a single token sum their products or their attention in different orders. So a prompt
 // prefilled whole and one continued from cached blocks differ by rounding, and so do its last
 // logits with and without next_tokens. Chunks of more than SkinnyRowsMax tokens also depend on the
-// number of threads.
+// number of threads. With Ops that are reproducible (Ops::KeySegment) nothing of this matters: a
+// token's logits and KV are the same bits in any cut, ring or group.
 //
 // NOT_FOUND, INVALID_ARGUMENT (checkpoint or options, field and value named) or RESOURCE_EXHAUSTED.
 absl::StatusOr<std::unique_ptr<Engine>> MakeModelEngine(const std::string& model_dir,

@@ -16,6 +16,8 @@
 //   - PagedAttention:  the span has the same token_count, position and keys. Other spans never
 //                      matter.
 //   - the others:      always.
+// An implementation whose KeySegment is not 0 promises it in any case (docs/reproducibility.md): a
+// row of attention depends on its position and the keys that it sees, not on its span.
 // This holds for one machine and build: another instruction set sums in another order.
 #pragma once
 
@@ -45,6 +47,14 @@ struct RopeTable {
 struct Rotation {
   std::span<const int32_t> positions;
   RopeTable table;
+};
+
+// Which columns of a larger matrix a product's w is: [begin, begin + w.cols) of `columns`, the rest
+// being other ranks', whose results are added to this one's in pairs of neighbours. `columns` = 0:
+// no rank has a part of this matrix's columns in any mode.
+struct ColumnSlice {
+  int64_t columns = 0;
+  int64_t begin = 0;
 };
 
 // One sequence's share of a ragged batch.
@@ -88,6 +98,13 @@ class Ops {
   // activations in w's dtype where speed matters.
   virtual void MatMul(ConstMatrix x, ConstMatrix w, ConstVector bias, Matrix out) = 0;
 
+  // MatMul by a slice of columns. A reproducible implementation sums so that the ranks' results
+  // add up to the bits of the whole product, in groups of 2, 4 and 8.
+  virtual void MatMulSlice(ConstMatrix x, ConstMatrix w, ConstVector bias, const ColumnSlice& slice,
+                           Matrix out) {
+    MatMul(x, w, bias, out);
+  }
+
   // Rows up to which MatMul of these dtypes is invariant, and best not cut: at least
   // kSkinnyRowsMax.
   virtual int64_t SkinnyRowsMax(DType x, DType w) const { return kSkinnyRowsMax; }
@@ -120,6 +137,12 @@ class Ops {
 
   // x += y.  f32 [T, N].
   virtual void Add(Matrix x, ConstMatrix y) = 0;
+
+  // Not 0: the implementation is reproducible. Attention is then computed for every segment of so
+  // many positions, whole blocks of a pool with `block_tokens`, by itself, from key 0 of a span's
+  // table on, and segments are merged in their order, as MergeAttention does. So calls for one
+  // segment each, merged in order, give the bits of one call for all.
+  virtual int64_t KeySegment(int block_tokens) const { return 0; }
 
   // The host's threads that the implementation computes with, idle between its calls and then for
   // its caller to use; null: it has none of its own.

@@ -1,4 +1,4 @@
-// The sum of several ranks' buffers, in the order given. Internal to engine/comm.
+// The sum of several ranks' buffers, in pairs. Internal to engine/comm.
 #pragma once
 
 #include <cstdint>
@@ -8,8 +8,10 @@
 
 namespace skein::engine {
 
-// out[i] = sources[0][i] + sources[1][i] + …, summed from left to right in f32 and rounded once.
-// `out` may be one of the sources. The bits do not depend on the CPU.
+// out[i] = the sum of all sources[r][i] in f32, rounded once: neighbours 0 and 1, 2 and 3, … are
+// added, then the sums of pairs, and so on; one that has no neighbour waits. So what 2, 4 or 8
+// ranks add up, each the sum of its part in the same order, is the same bits. `out` may be one of
+// the sources. The bits do not depend on the CPU.
 void SumInOrder(std::span<const void* const> sources, void* out, int64_t count, DType dtype);
 
 }  // namespace skein::engine

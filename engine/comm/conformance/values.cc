@@ -5,6 +5,8 @@
 #include <map>
 #include <mutex>
 #include <tuple>
+#include <utility>
+#include <vector>
 
 #include "engine/base/f16.h"
 
@@ -51,17 +53,27 @@ Bytes MakeValues(int rank, int64_t count, DType dtype) {
   return values;
 }
 
-Bytes MakeSum(const std::vector<const Bytes*>& of_ranks, int64_t count, DType dtype) {
-  std::vector<float> sums(count);
-  for (size_t r = 0; r < of_ranks.size(); ++r) {
-    const Bytes& values = *of_ranks[r];
-    for (int64_t i = 0; i < count; ++i) {
-      const float value = Get(&values[i * BytesOf(dtype)], dtype);
-      sums[i] = r == 0 ? value : sums[i] + value;
+// In pairs of neighbours, then in pairs of those sums, and so on; one without a neighbour waits.
+float SumOf(std::vector<float> values) {
+  while (values.size() > 1) {
+    std::vector<float> pairs;
+    for (size_t i = 0; i < values.size(); i += 2) {
+      pairs.push_back(i + 1 < values.size() ? values[i] + values[i + 1] : values[i]);
     }
+    values = std::move(pairs);
   }
+  return values[0];
+}
+
+Bytes MakeSum(const std::vector<const Bytes*>& of_ranks, int64_t count, DType dtype) {
   Bytes rounded(count * BytesOf(dtype));
-  for (int64_t i = 0; i < count; ++i) Put(sums[i], dtype, &rounded[i * BytesOf(dtype)]);
+  std::vector<float> values(of_ranks.size());
+  for (int64_t i = 0; i < count; ++i) {
+    for (size_t r = 0; r < of_ranks.size(); ++r) {
+      values[r] = Get(&(*of_ranks[r])[i * BytesOf(dtype)], dtype);
+    }
+    Put(SumOf(values), dtype, &rounded[i * BytesOf(dtype)]);
+  }
   return rounded;
 }
 

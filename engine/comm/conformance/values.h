@@ -15,7 +15,7 @@ using Bytes = std::vector<std::byte>;
 // `count` elements of `dtype` of rank `rank`: not exact in any order of summing.
 const Bytes& ValuesOf(int rank, int64_t count, DType dtype);
 
-// Of all ranks' values the sum in the order of ranks, in f32, rounded once.
+// Of all ranks' values the sum, in pairs of ranks, in f32, rounded once.
 const Bytes& SumOf(int ranks, int64_t count, DType dtype);
 
 const Bytes& Text(int seed, size_t bytes);

@@ -10,6 +10,8 @@ namespace {
 
 constexpr int kThreads = 256;
 constexpr int64_t kBlocksMax = 1024;
+constexpr int kLevels = 16;  // sums that wait for a neighbour (SumInOrder)
+static_assert(kCudaSumSourcesMax < 1 << (kLevels - 1));
 
 struct Sources {
   const void* data[kCudaSumSourcesMax];
@@ -40,10 +42,15 @@ __global__ void Sum(Sources sources, T* out, int64_t count) {
   const int64_t step = static_cast<int64_t>(gridDim.x) * blockDim.x;
   for (int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < count;
        i += step) {
-    float sum = Widen(static_cast<const T*>(sources.data[0])[i]);
-    for (int s = 1; s < sources.count; ++s) {
-      sum = __fadd_rn(sum, Widen(static_cast<const T*>(sources.data[s])[i]));
+    float waiting[kLevels];
+    int depth = 0;
+    for (int s = 0; s < sources.count; ++s) {
+      float sum = Widen(static_cast<const T*>(sources.data[s])[i]);
+      for (int rest = s; rest % 2 == 1; rest /= 2) sum = __fadd_rn(waiting[--depth], sum);
+      waiting[depth++] = sum;
     }
+    float sum = waiting[--depth];
+    while (depth > 0) sum = __fadd_rn(waiting[--depth], sum);
     out[i] = Narrow<T>(sum);
   }
 }

@@ -5,7 +5,7 @@
 // is launched, both ends of each message have agreed on it over the hosts' link, so what NCCL
 // cannot tell (sizes that differ, a peer that never calls, stalls, died) is told there, and NCCL is
 // started only when it can finish. If it does not, ncclCommAbort ends its kernels. Sums are done by
-// a kernel of ours, in the order of ranks and in f32, as NCCL's own reductions promise neither.
+// a kernel of ours, in pairs of ranks and in f32, as NCCL's own reductions promise neither.
 //
 // Buffers lie in the device's memory, and earlier work on them is complete (Device::Synchronize). A
 // call returns when its own work on the device is complete.

@@ -28,7 +28,8 @@ void Apply(const Model& model, const Batch& batch, const Matrix& x, const Linear
            const Matrix& out) {
   const int64_t skinny_gemm = model.ops->SkinnyRowsMax(x.dtype, linear.weight.dtype);
   for (const RowRun& run : RunsOf(batch.sequences, batch.padding, skinny_gemm)) {
-    model.ops->MatMul(RowsOf(x, run), linear.weight, linear.bias, RowsOf(out, run));
+    model.ops->MatMulSlice(RowsOf(x, run), linear.weight, linear.bias, linear.slice,
+                           RowsOf(out, run));
   }
 }
 

@@ -90,8 +90,9 @@ absl::Status GroupEngine::StepTogether(const GroupPart& part,
   absl::Status status =
       CheckStep(sequences, group_spec_, loaded_->tokens_max, KvLayout{ranks}, results);
   if (status.ok()) {
-    status = AgreeOnStep(part, sequences, loaded_->spec, loaded_->device.get(),
-                         static_cast<std::byte*>(buffers_.send.data), *results);
+    status = AgreeOnStep(
+        part, sequences, loaded_->spec, loaded_->ops->KeySegment(loaded_->spec.kv.block_tokens),
+        loaded_->device.get(), static_cast<std::byte*>(buffers_.send.data), *results);
   }
   if (!status.ok() || !AnyRuns(*results)) return status;
   return RunTogether(part, *layout, sequences, layer_done, *results);

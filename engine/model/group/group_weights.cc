@@ -14,12 +14,14 @@ const void* ElementAt(const ConstMatrix& m, int64_t element) {
 
 // The outputs of a map: rows of [out, in], entries of the bias.
 Linear SliceOutputs(const Linear& full, const ShardRange& range) {
-  return {SliceRows(full.weight, range), SliceColumns(full.bias, range)};
+  return {SliceRows(full.weight, range), SliceColumns(full.bias, range), full.slice};
 }
 
 // The inputs of a map; the bias whole or not at all.
 Linear SliceInputs(const Linear& full, const ShardRange& range, bool bias) {
-  return {SliceColumns(full.weight, range), bias ? full.bias : ConstVector{}};
+  return {SliceColumns(full.weight, range),
+          bias ? full.bias : ConstVector{},
+          {full.weight.cols, range.begin}};
 }
 
 ShardRange ColumnsOfHeads(const ShardRange& heads, int head_dim) {

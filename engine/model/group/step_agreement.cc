@@ -11,8 +11,10 @@ namespace skein::engine {
 namespace {
 
 // A digest of everything that decides the rows and their results, in one model and mode.
-uint64_t DigestOf(GroupMode mode, std::span<const SequenceStep> sequences, const EngineSpec& spec) {
+uint64_t DigestOf(GroupMode mode, std::span<const SequenceStep> sequences, const EngineSpec& spec,
+                  int64_t key_segment) {
   Digest digest(spec.model_hash);
+  digest.Add(static_cast<uint64_t>(key_segment));
   digest.Add(static_cast<uint64_t>(mode.sp));
   for (const SequenceStep& sequence : sequences) {
     digest.Add(static_cast<uint64_t>(sequence.position));
@@ -66,12 +68,12 @@ absl::Status ShareRefusals(const GroupPart& part, Device* device, std::byte* scr
 }  // namespace
 
 absl::Status AgreeOnStep(const GroupPart& part, std::span<const SequenceStep> sequences,
-                         const EngineSpec& spec, Device* device, std::byte* scratch,
-                         std::vector<SequenceResult>& results) {
+                         const EngineSpec& spec, int64_t key_segment, Device* device,
+                         std::byte* scratch, std::vector<SequenceResult>& results) {
   const bool refuses = std::any_of(results.begin(), results.end(),
                                    [](const auto& result) { return !result.status.ok(); });
   const absl::StatusOr<bool> refusals =
-      AgreeOn(DigestOf(part.mode, sequences, spec), refuses, part, device, scratch);
+      AgreeOn(DigestOf(part.mode, sequences, spec, key_segment), refuses, part, device, scratch);
   if (absl::IsFailedPrecondition(refusals.status())) return refusals.status();  // so say all ranks
   absl::Status status = refusals.status();
   if (status.ok() && *refusals) status = ShareRefusals(part, device, scratch, results);

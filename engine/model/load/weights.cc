@@ -78,6 +78,9 @@ LayerWeights BindLayer(const ModelConfig& config, int layer, Binder& binder) {
   ffn.gate = binder.Map(mlp + "gate_proj", inner, hidden, config.mlp_bias);
   ffn.up = binder.Map(mlp + "up_proj", inner, hidden, config.mlp_bias);
   ffn.down = binder.Map(mlp + "down_proj", hidden, inner, config.mlp_bias);
+  for (Linear* shared : {&w.attention_out, &ffn.down}) {
+    shared->slice.columns = shared->weight.cols;
+  }
   if (binder.status().ok()) ffn.gate_up = Stacked(ffn.gate, ffn.up);
   return w;
 }

@@ -10,6 +10,7 @@
 #include "engine/base/tensor.h"
 #include "engine/checkpoint/model_config.h"
 #include "engine/checkpoint/tensor_store.h"
+#include "engine/ops/ops.h"
 
 namespace skein::engine {
 
@@ -17,6 +18,7 @@ namespace skein::engine {
 struct Linear {
   ConstMatrix weight;
   ConstVector bias;
+  ColumnSlice slice;  // of a matrix whose columns a group's ranks share (o, down)
 };
 
 // H hidden, F intermediate. A layer's feed-forward weights may be elsewhere than its others

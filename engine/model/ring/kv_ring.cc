@@ -28,6 +28,14 @@ int64_t KvRing::FillOf(int layer, int64_t segment, int hop) const {
 }
 
 std::byte* KvRing::BufferOf(int64_t fill) const {
+  if (options_.window_blocks > 0) {
+    const int64_t window = fill / layout_.ranks(), segment = window % layout_.segments();
+    int64_t block = window % 2 * options_.window_blocks;
+    for (int hop = 0; hop < fill % layout_.ranks(); ++hop) {
+      block += layout_.SegmentBlocksOf(RankBefore(hop), segment);
+    }
+    return options_.buffers + block * options_.kv->BlockBytes();
+  }
   return options_.buffers + fill % kBuffers * options_.segment_blocks * options_.kv->BlockBytes();
 }
 
@@ -60,11 +68,10 @@ absl::Status KvRing::PassLayer(int layer) {
 absl::Status KvRing::PassSegment(int layer, int64_t segment) {
   const int next = (rank_ + 1) % layout_.ranks();
   if (!AwaitBuffer(FillOf(layer, segment, 0))) return progress_->status();
-  const auto own = list_.subspan(
-      static_cast<size_t>(std::min<int64_t>(segment * options_.segment_blocks, list_.size())),
-      static_cast<size_t>(layout_.SegmentBlocksOf(rank_, segment)));
+  const auto own = list_.subspan(static_cast<size_t>(layout_.SegmentBegin(rank_, segment)),
+                                 static_cast<size_t>(layout_.SegmentBlocksOf(rank_, segment)));
   absl::Status status;
-  if (Passes(layer, rank_, 1)) {
+  if (Packs(layer)) {
     status = PackBlocks(options_.device, {options_.layers[layer], options_.kv}, own,
                         BufferOf(FillOf(layer, segment, 0)));
   }
@@ -83,10 +90,21 @@ absl::Status KvRing::PassSegment(int layer, int64_t segment) {
 // Waits until nobody reads what the buffer held. What was packed is read by the thread itself only;
 // then what arrived before it is enough to wait for.
 bool KvRing::AwaitBuffer(int64_t fill) {
+  if (options_.window_blocks > 0) {
+    const int64_t consumed = (fill / layout_.ranks() - 1) * layout_.ranks();
+    return consumed <= 0 || progress_->Await(Milestone::kConsumed, consumed);
+  }
   const int64_t held = fill - kBuffers;
   if (held < 0) return true;
   const bool packed = held % layout_.ranks() == 0;
   return progress_->Await(Milestone::kConsumed, packed ? held : held + 1);
+}
+
+// Whether anybody reads the own blocks from a buffer: the next rank, or with windows this one.
+bool KvRing::Packs(int layer) const {
+  const bool last = layer + 1 == options_.kv->num_layers;
+  const bool attends = !last || options_.attends_last[static_cast<size_t>(rank_)];
+  return Passes(layer, rank_, 1) || (options_.window_blocks > 0 && attends);
 }
 
 // Whether the blocks of `rank` go `hop` places: somebody that many places on, or farther, attends.

@@ -6,6 +6,9 @@
 // numbers count through the whole step; buffer f % kBuffers holds fill f until its buffer is wanted
 // again, which waits until attention is done with it.
 //
+// With windows (RingLayout) a segment's fills lie one behind the other, and attention waits for all
+// of them; a window's buffers are filled again once attention is done with all of the last but one.
+//
 // In the last layer blocks pass only as far as to a rank that attends there, and nothing passes
 // when none does.
 #pragma once
@@ -30,6 +33,7 @@ struct RingOptions {
   const KvSpec* kv = nullptr;
   std::byte* buffers = nullptr;  // kBuffers * segment_blocks blocks, of the device
   int64_t segment_blocks = 0;
+  int64_t window_blocks = 0;       // > 0: of a window; buffers then hold 2 * window_blocks
   std::vector<bool> attends_last;  // by rank: whether it attends in the last layer
 };
 
@@ -49,7 +53,7 @@ class KvRing {
 
   // Compute side. The fill in which the blocks of the rank `hop` places before arrive, and where.
   int64_t FillOf(int layer, int64_t segment, int hop) const;
-  std::byte* BufferOf(int64_t fill) const;
+  std::byte* BufferOf(int64_t fill) const;  // hop 0 with windows: where all its fills begin
   int RankBefore(int hop) const;
   // The number of fills in the whole step.
   int64_t fills() const { return FillOf(options_.kv->num_layers, 0, 0); }
@@ -59,6 +63,7 @@ class KvRing {
   absl::Status PassLayer(int layer);
   absl::Status PassSegment(int layer, int64_t segment);
   bool AwaitBuffer(int64_t fill);
+  bool Packs(int layer) const;
   bool Passes(int layer, int rank, int hop) const;
   size_t BytesOf(int layer, int64_t segment, int rank, int hop) const;
 

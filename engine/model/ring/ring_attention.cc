@@ -1,5 +1,6 @@
 #include "engine/model/ring/ring_attention.h"
 
+#include <algorithm>
 #include <span>
 
 #include "engine/model/layers/layer_parts.h"
@@ -66,8 +67,8 @@ Matrix RingAttention::Merged() const {
 }
 
 absl::Status RingAttention::AttendAll(int layer) {
-  const int64_t tokens = rows_->tokens();
   if (!step_.progress.Await(Milestone::kMoved, layer + 1)) return step_.progress.status();
+  if (step_.ring != nullptr && step_.buffers.window.num_blocks > 0) return AttendWindows(layer);
   AttendOwn(layer);
   if (step_.ring == nullptr) return absl::OkStatus();
   for (int64_t segment = 0; segment < step_.layout.segments(); ++segment) {
@@ -78,12 +79,62 @@ absl::Status RingAttention::AttendAll(int layer) {
       step_.progress.Reach(Milestone::kConsumed, fill + 1);
     }
   }
-  if (!step_.buffers.merged.empty()) {  // converts
-    step_.model.ops->Embed(std::span(step_.buffers.count).first(static_cast<size_t>(tokens)),
-                           FirstRows(step_.buffers.merged, tokens),
-                           FirstRows(step_.state.attention, tokens));
-  }
+  Convert();
   return absl::OkStatus();
+}
+
+absl::Status RingAttention::AttendWindows(int layer) {
+  for (int64_t window = 0; window < step_.layout.segments(); ++window) {
+    const int64_t first = step_.ring->FillOf(layer, window, 0);
+    const int64_t end = first + step_.layout.ranks();
+    if (!step_.progress.Await(Milestone::kFilled, end)) return step_.progress.status();
+    AttendWindow(window, step_.ring->BufferOf(first));
+    step_.progress.Reach(Milestone::kConsumed, end);
+  }
+  Convert();
+  return absl::OkStatus();
+}
+
+void RingAttention::Convert() {
+  if (step_.buffers.merged.empty()) return;
+  const int64_t tokens = rows_->tokens();
+  step_.model.ops->Embed(std::span(step_.buffers.count).first(static_cast<size_t>(tokens)),
+                         FirstRows(step_.buffers.merged, tokens),
+                         FirstRows(step_.state.attention, tokens));
+}
+
+// Rows behind the window see all of it; rows within it, runs of neighbours, what is before them.
+void RingAttention::AttendWindow(int64_t window, std::byte* buffer) {
+  const std::vector<int32_t> table = step_.layout.WindowTable(step_.ring->RankBefore(0), window);
+  const KvSpec& spec = step_.buffers.window;
+  const int64_t window_tokens = spec.num_blocks * spec.block_tokens;
+  const int64_t begin = window * window_tokens, end = begin + window_tokens;
+  const std::vector<int32_t>& positions = rows_->positions;
+  const auto place = [&](int64_t position) {
+    return std::lower_bound(positions.begin(), positions.end(), position) - positions.begin();
+  };
+  const int64_t first = place(begin), behind = place(end), tokens = rows_->tokens();
+  if (first == tokens) return;
+  std::vector<SequenceSpan> spans;
+  for (int64_t row = first; row < behind; ++row) {
+    const int64_t position = positions[static_cast<size_t>(row)] - begin;
+    const bool follows =
+        !spans.empty() && spans.back().position + spans.back().token_count == position;
+    if (follows) {
+      ++spans.back().token_count;
+    } else {
+      spans.push_back({row, 1, position, table, KvLayout{}});
+    }
+  }
+  if (behind < tokens) {
+    spans.push_back({behind, tokens - behind, 0, table, KvLayout{}, window_tokens});
+  }
+  const bool is_first = window == 0;
+  step_.model.ops->PagedAttention(
+      FirstRows(step_.state.query, tokens), spans, {buffer, &spec}, AttentionScale(step_.model),
+      FirstRows(is_first ? Merged() : step_.buffers.partial, tokens),
+      FirstRows(is_first ? step_.buffers.merged_lse : step_.buffers.partial_lse, tokens));
+  if (!is_first) MergePartial(first);
 }
 
 void RingAttention::AttendOwn(int layer) {
@@ -111,12 +162,15 @@ void RingAttention::AttendArrived(int rank, int64_t segment, std::byte* buffer) 
   ops.PagedAttention(FirstRows(step_.state.query, tokens), spans, {buffer, &step_.buffers.segment},
                      AttentionScale(step_.model), FirstRows(step_.buffers.partial, tokens),
                      FirstRows(step_.buffers.partial_lse, tokens));
-  const int64_t first = visible.front().begin;
-  const int64_t count = tokens - first;
-  ops.MergeAttention(RowsFrom(Merged(), first, count),
-                     RowsFrom(step_.buffers.merged_lse, first, count),
-                     RowsFrom(step_.buffers.partial, first, count),
-                     RowsFrom(step_.buffers.partial_lse, first, count));
+  MergePartial(visible.front().begin);
+}
+
+void RingAttention::MergePartial(int64_t first) {
+  const int64_t count = rows_->tokens() - first;
+  step_.model.ops->MergeAttention(RowsFrom(Merged(), first, count),
+                                  RowsFrom(step_.buffers.merged_lse, first, count),
+                                  RowsFrom(step_.buffers.partial, first, count),
+                                  RowsFrom(step_.buffers.partial_lse, first, count));
 }
 
 }  // namespace skein::engine

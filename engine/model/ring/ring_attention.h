@@ -3,7 +3,9 @@
 // A rank's own history and spans, put end to end, are in the prompt's order, so that attention over
 // them is one causal call over one block table. What other ranks hold arrives through KvRing and is
 // merged by log-sum-exp in the order (segment, distance in the ring), never in that of arrival:
-// results repeat bit by bit. A rank without rows still serves the ring to its end.
+// results repeat bit by bit. Where Ops is reproducible, every rank instead gathers the prompt's KV
+// window by window and attends to it in the prompt's order: the bits of a plain step. A rank
+// without rows still serves the ring to its end.
 #pragma once
 
 #include <cstdint>
@@ -26,6 +28,7 @@ struct RingBuffers {
   Matrix merged_lse;           // f32 [T, heads]
   Matrix partial_lse;          // f32 [T, heads]
   KvSpec segment;              // the pool's shape with the blocks of one ring buffer
+  KvSpec window;               // the same with those of a window; 0: the ring passes no windows
   std::vector<int32_t> count;  // 0, 1, 2, …, at least T and the blocks of a segment
 };
 
@@ -53,8 +56,14 @@ class RingAttention final : public AttentionPhase {
  private:
   // state.attention = attention of state.query.
   absl::Status AttendAll(int layer);
+  absl::Status AttendWindows(int layer);
+  void AttendWindow(int64_t window, std::byte* buffer);
+  // state.attention = the merged rows.
+  void Convert();
   void AttendOwn(int layer);
   void AttendArrived(int rank, int64_t segment, std::byte* buffer);
+  // Merges `partial` into the merged rows, from row `first` on.
+  void MergePartial(int64_t first);
   Matrix Merged() const;
   // This rank is done with every fill of the ring.
   void ConsumeAll();

@@ -81,6 +81,28 @@ absl::Status CheckShares(const RingStep& step, const EngineSpec& spec) {
   return absl::OkStatus();
 }
 
+// The blocks of all histories together are 0, 1, … each once, and each rank's ascend.
+absl::Status CheckHistories(const RingStep& step, int64_t block_tokens) {
+  std::vector<int32_t> all;
+  for (size_t r = 0; r < step.shares.size(); ++r) {
+    const std::vector<int32_t>& history = step.shares[r].history;
+    if (static_cast<int64_t>(history.size()) * block_tokens != step.shares[r].history_tokens) {
+      return Bad(Entry("shares", r) + ".history: " + std::to_string(history.size()) +
+                 " blocks for history_tokens = " + std::to_string(step.shares[r].history_tokens));
+    }
+    if (!std::is_sorted(history.begin(), history.end())) {
+      return Bad(Entry("shares", r) + ".history: must ascend");
+    }
+    all.insert(all.end(), history.begin(), history.end());
+  }
+  std::sort(all.begin(), all.end());
+  for (size_t i = 0; i < all.size(); ++i) {
+    if (all[i] == static_cast<int32_t>(i)) continue;
+    return Bad("shares: no history is block " + std::to_string(i) + " of the prompt, or two are");
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckOwn(const SequenceStep& sequence, const RankShare& share,
                       const EngineSpec& spec) {
   const RingStep& step = *sequence.ring;
@@ -125,11 +147,12 @@ bool HasBlocks(const std::vector<std::vector<int32_t>>& lists) {
 
 }  // namespace
 
-absl::Status CheckRingStep(const SequenceStep& sequence, const EngineSpec& spec,
-                           int64_t tokens_max) {
+absl::Status CheckRingStep(const SequenceStep& sequence, const EngineSpec& spec, int64_t tokens_max,
+                           bool named_histories) {
   const RingStep& step = *sequence.ring;
   absl::Status status = CheckGroups(step);
   if (status.ok()) status = CheckShares(step, spec);
+  if (status.ok() && named_histories) status = CheckHistories(step, spec.kv.block_tokens);
   if (!status.ok()) return Bad("ring." + std::string(status.message()));
   const size_t ranks = step.shares.size();
   const size_t rank = step.comm == nullptr ? 0 : static_cast<size_t>(step.comm->Rank());

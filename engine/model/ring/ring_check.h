@@ -12,8 +12,9 @@ namespace skein::engine {
 // `sequence.ring` is set, and it is alone in its step. INVALID_ARGUMENT names the field. What
 // only all ranks together can tell (that their shares are the same, that what one sends another
 // receives) is left to the step.
-absl::Status CheckRingStep(const SequenceStep& sequence, const EngineSpec& spec,
-                           int64_t tokens_max);
+// `named_histories`: the engine needs RankShare::history.
+absl::Status CheckRingStep(const SequenceStep& sequence, const EngineSpec& spec, int64_t tokens_max,
+                           bool named_histories = false);
 
 // The status of a step's sequence at the ranks that would have run it. INVALID_ARGUMENT.
 absl::Status RefusedBy(size_t rank);

@@ -23,16 +23,18 @@ namespace {
 constexpr size_t kWords = 4;
 
 // A digest of everything that all ranks must have been given alike.
-uint64_t FingerprintOf(const RingStep& step, const KvSpec& kv, std::string_view model_hash) {
+uint64_t FingerprintOf(const RingStep& step, const KvSpec& kv, std::string_view model_hash,
+                       int64_t key_segment) {
   Digest digest(model_hash);
   const auto add = [&](int64_t value) { digest.Add(static_cast<uint64_t>(value)); };
-  for (const int64_t value :
-       {int64_t{kv.num_layers}, int64_t{kv.kv_heads}, int64_t{kv.head_dim},
-        int64_t{kv.block_tokens}, static_cast<int64_t>(kv.dtype), int64_t{step.moves != nullptr}}) {
+  for (const int64_t value : {int64_t{kv.num_layers}, int64_t{kv.kv_heads}, int64_t{kv.head_dim},
+                              int64_t{kv.block_tokens}, static_cast<int64_t>(kv.dtype),
+                              int64_t{step.moves != nullptr}, key_segment}) {
     add(value);
   }
   for (const RankShare& share : step.shares) {
     add(share.history_tokens);
+    if (key_segment > 0) digest.AddIds(share.history);
     add(static_cast<int64_t>(share.spans.size()));
     for (const TokenSpan& span : share.spans) {
       add(span.position);
@@ -47,6 +49,8 @@ uint64_t FingerprintOf(const RingStep& step, const KvSpec& kv, std::string_view 
 RingRunner::RingRunner(const RingStepOptions& options, const KvSpec& kv, Device* device)
     : options_(options), device_(device) {
   buffers_.segment = kv;
+  buffers_.window = kv;
+  buffers_.window.num_blocks = options.key_segment / kv.block_tokens;
   buffers_.segment.num_blocks = std::max<int64_t>(1, options.segment_bytes / kv.BlockBytes());
   buffers_.count.resize(
       static_cast<size_t>(std::max(buffers_.segment.num_blocks, options.tokens_max)));
@@ -79,8 +83,9 @@ absl::StatusOr<std::unique_ptr<RingRunner>> RingRunner::Create(const RingStepOpt
   runner->buffers_.merged_lse = rows(config.num_heads);
   runner->buffers_.partial_lse = rows(config.num_heads);
   // A few blocks may be less than what the ranks' agreement takes.
-  const int64_t ring_bytes = KvRing::kBuffers * runner->buffers_.segment.num_blocks *
-                             runner->buffers_.segment.BlockBytes();
+  const int64_t ring_blocks = std::max(KvRing::kBuffers * runner->buffers_.segment.num_blocks,
+                                       2 * runner->buffers_.window.num_blocks);
+  const int64_t ring_bytes = ring_blocks * kv.BlockBytes();
   runner->ring_ = static_cast<std::byte*>(allocate(std::max<int64_t>(ring_bytes, 64 << 10)));
   if (!status.ok()) return status;
   return runner;
@@ -92,7 +97,8 @@ absl::Status RingRunner::Meet(const RingStep& step, bool attends_last, absl::Sta
   step_blocks_ = buffers_.segment.num_blocks;
   if (step.comm == nullptr) return absl::OkStatus();
   const uint64_t mine[kWords] = {
-      verdict->ok() ? 1u : 0u, FingerprintOf(step, buffers_.segment, options_.model_hash),
+      verdict->ok() ? 1u : 0u,
+      FingerprintOf(step, buffers_.segment, options_.model_hash, options_.key_segment),
       attends_last ? 1u : 0u, static_cast<uint64_t>(buffers_.segment.num_blocks)};
   const absl::StatusOr<std::vector<uint64_t>> words =
       GatherValues(step.comm, device_, mine, ring_, step.deadline);
@@ -146,9 +152,10 @@ void RingRunner::Place(const SequenceStep& sequence, Batch* batch) {
 
 absl::Status RingRunner::Run(const Model& model, const RingStep& ring, const Batch& batch,
                              const std::function<void(int)>& layer_done, RunState& state) {
-  const RingLayout layout(ring.shares, buffers_.segment.block_tokens, step_blocks_);
+  const bool alone = ring.shares.size() == 1;
+  const int64_t window_blocks = alone ? 0 : buffers_.window.num_blocks;
+  const RingLayout layout(ring.shares, buffers_.segment.block_tokens, step_blocks_, window_blocks);
   RingProgress progress(ring);
-  const bool alone = layout.ranks() == 1;
   const bool moves = !alone && ring.moves != nullptr;
   if (alone) progress.Reach(Milestone::kPassed, buffers_.segment.num_layers);
   if (!moves) progress.Reach(Milestone::kMoved, buffers_.segment.num_layers);
@@ -157,6 +164,7 @@ absl::Status RingRunner::Run(const Model& model, const RingStep& ring, const Bat
                                     .kv = model.kv,
                                     .buffers = ring_,
                                     .segment_blocks = step_blocks_,
+                                    .window_blocks = window_blocks,
                                     .attends_last = attends_last_};
   std::optional<KvRing> kv_ring;
   std::optional<KvMover> mover;

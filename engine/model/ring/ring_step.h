@@ -26,6 +26,7 @@ struct RingStepOptions {
   int64_t tokens_max = 0;     // of one step
   int64_t segment_bytes = 0;  // of a ring buffer, about
   std::string model_hash;     // EngineSpec::model_hash; the same on all ranks
+  int64_t key_segment = 0;    // Ops::KeySegment; > 0: the ring passes windows of so many positions
 };
 
 class RingRunner {
@@ -63,8 +64,9 @@ class RingRunner {
   std::vector<bool> attends_last_;  // by rank, as they said in Meet
   int64_t step_blocks_ = 0;         // of the step's segments: as many as all ranks' buffers hold
   std::vector<int32_t> list_;       // block ids: history, then spans
-  std::byte* ring_ = nullptr;       // [KvRing::kBuffers][segment_.num_blocks] blocks
-  DeviceBuffer staging_;            // of KvMover
+  // [KvRing::kBuffers][segment.num_blocks] blocks or two windows, whichever are more.
+  std::byte* ring_ = nullptr;
+  DeviceBuffer staging_;  // of KvMover
   std::vector<DeviceBuffer> owned_;
 };
 

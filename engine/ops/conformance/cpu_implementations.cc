@@ -9,8 +9,8 @@
 namespace skein::engine {
 namespace {
 
-std::unique_ptr<Ops> Make(int threads, CpuIsa isa) {
-  return std::move(MakeCpuOps({threads, isa})).value();
+std::unique_ptr<Ops> Make(int threads, CpuIsa isa, bool reproducible = false) {
+  return std::move(MakeCpuOps({threads, isa, reproducible})).value();
 }
 
 }  // namespace
@@ -19,6 +19,8 @@ std::vector<Implementation> Implementations() {
   std::vector<Implementation> all;
   for (const CpuIsa isa : {CpuIsa::kPortable, CpuIsa::kAvx2, CpuIsa::kAvx512Bf16}) {
     if (!IsSupported(isa)) continue;
+    all.push_back({"cpu_reproducible_" + std::string(NameOf(isa)),
+                   [=] { return Make(3, isa, true); }, [=] { return Make(2, isa, true); }});
     for (const int threads : {1, 3}) {
       all.push_back({"cpu_" + std::string(NameOf(isa)) + "_" + std::to_string(threads),
                      [=] { return Make(threads, isa); }, [=] { return Make(2, isa); }});

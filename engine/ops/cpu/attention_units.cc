@@ -12,6 +12,10 @@ constexpr int kTileRows = 64;
 // A part of a split tile has at least this many keys: its start and its merge cost little beside.
 constexpr int64_t kPartKeysMin = 512;
 
+size_t WindowBytes(int64_t rows, int64_t head_dim) {
+  return static_cast<size_t>(2 * rows * (head_dim + 1)) * sizeof(float);
+}
+
 int64_t RowsOf(const AttentionUnit& u) { return int64_t{u.tokens} * u.group; }
 
 // In units of one row meeting one key; packing a key costs about as much as four rows.
@@ -25,7 +29,8 @@ void* ElementAt(void* data, DType dtype, int64_t index) {
 
 void AttentionUnits::Build(const ConstMatrix& q, std::span<const SequenceSpan> sequences,
                            const KvLayerView& kv, float scale, const Matrix& out, const Matrix& lse,
-                           int threads) {
+                           int64_t window, int threads) {
+  window_ = window;
   units_.clear();
   parts_.clear();
   split_tiles_.clear();
@@ -34,7 +39,8 @@ void AttentionUnits::Build(const ConstMatrix& q, std::span<const SequenceSpan> s
   ShareUnits(threads);
   scratch_bytes_ = 0;
   for (const AttentionUnit& u : units_) {
-    scratch_bytes_ = std::max(scratch_bytes_, AttentionScratchBytes(RowsOf(u), u.head_dim));
+    scratch_bytes_ = std::max(scratch_bytes_, AttentionScratchBytes(RowsOf(u), u.head_dim) +
+                                                  WindowBytes(RowsOf(u), u.head_dim));
   }
 }
 
@@ -74,10 +80,12 @@ void AttentionUnits::AddTiles(const ConstMatrix& q, const SequenceSpan& sequence
       u.block_table = sequence.block_table.data();
       u.block_tokens = TokensPerBlock(sequence.layout, spec);
       u.block_stride = spec.BlockBytes() / static_cast<int64_t>(BytesOf(spec.dtype));
+      u.exact_rows = window_ != 0;
       units_.push_back(u);
       const bool alone = sequence.token_count <= tile_tokens;
-      parts_.push_back(alone ? static_cast<int>(std::max<int64_t>(1, u.key_end / kPartKeysMin))
-                             : 1);
+      const int64_t parts =
+          window_ != 0 ? (u.key_end + window_ - 1) / window_ : u.key_end / kPartKeysMin;
+      parts_.push_back(alone ? static_cast<int>(std::max<int64_t>(1, parts)) : 1);
     }
   }
 }
@@ -101,8 +109,9 @@ void AttentionUnits::SplitLongTiles() {
     split_tiles_.push_back({whole, partial, lse, static_cast<int>(parts)});
     for (int64_t part = 0; part < parts; ++part) {
       AttentionUnit u = whole;
-      u.key_begin = whole.key_end * part / parts;
-      u.key_end = whole.key_end * (part + 1) / parts;
+      u.key_begin = window_ != 0 ? window_ * part : whole.key_end * part / parts;
+      u.key_end = window_ != 0 ? std::min(whole.key_end, window_ * (part + 1))
+                               : whole.key_end * (part + 1) / parts;
       u.out = partial + part * rows * u.head_dim;
       u.out_dtype = DType::kF32;
       u.out_stride = int64_t{u.group} * u.head_dim;

@@ -5,6 +5,9 @@
 // long sequence keeps all threads busy: each part writes a partial result, and parts are merged by
 // their log-sum-exp. How a sequence is cut depends on its own span only, never on the batch or on
 // the number of threads, so its result does not either.
+//
+// With a window, keys are split at its multiples, whatever the rows: every unit is computed window
+// by window, by the same kernel, and results are merged in order.
 #pragma once
 
 #include <cstdint>
@@ -28,15 +31,17 @@ struct SplitTile {
 
 class AttentionUnits {
  public:
-  // Views stay the caller's. The units are valid until the next Build.
+  // `window`: keys that are attended to at a time and merged in order; 0: as is fastest. Views stay
+  // the caller's. The units are valid until the next Build.
   void Build(const ConstMatrix& q, std::span<const SequenceSpan> sequences, const KvLayerView& kv,
-             float scale, const Matrix& out, const Matrix& lse, int threads);
+             float scale, const Matrix& out, const Matrix& lse, int64_t window, int threads);
 
   std::span<const AttentionUnit> units() const { return units_; }
   std::span<const SplitTile> split_tiles() const { return split_tiles_; }
   // Units [first, second) are thread `index`'s of `threads`, of about equal cost.
   std::pair<size_t, size_t> UnitsOf(int index) const;
-  // The size that the largest unit needs.
+  int64_t window() const { return window_; }
+  // The size that the largest unit needs, with room for merging its windows.
   size_t ScratchBytes() const { return scratch_bytes_; }
 
  private:
@@ -45,6 +50,7 @@ class AttentionUnits {
   void SplitLongTiles();
   void ShareUnits(int threads);
 
+  int64_t window_ = 0;
   std::vector<AttentionUnit> units_;
   std::vector<int> parts_;  // of each unit, before the split
   std::vector<SplitTile> split_tiles_;

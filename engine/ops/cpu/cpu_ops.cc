@@ -21,6 +21,11 @@ namespace {
 constexpr int64_t kShareElementsMin = 16 << 10;
 // As few split attention tiles are merged on one thread.
 constexpr int64_t kMergedTilesMin = 8;
+// Reproducible attention merges results of so many positions each, or of as few more as make whole
+// blocks.
+constexpr int64_t kSegmentKeysMin = 512;
+// More rows than any call has.
+constexpr int64_t kAnyRows = int64_t{1} << 40;
 
 const void* RowOf(const ConstMatrix& m, int64_t row) {
   return static_cast<const std::byte*>(m.data) +
@@ -39,10 +44,12 @@ float* FloatRow(const Matrix& m, int64_t row) { return static_cast<float*>(RowOf
 
 class CpuOps final : public Ops {
  public:
-  CpuOps(int threads, CpuIsa isa)
+  CpuOps(int threads, CpuIsa isa, bool reproducible)
       : kernels_(KernelsFor(isa)),
+        reproducible_(reproducible),
         pool_(threads),
-        mat_mul_(&kernels_, &pool_),
+        mat_mul_(&kernels_, &pool_, reproducible),
+
         attention_scratch_(static_cast<size_t>(threads)) {}
 
   void Embed(std::span<const int32_t> ids, ConstMatrix table, Matrix out) override {
@@ -72,7 +79,22 @@ class CpuOps final : public Ops {
 
   void MatMul(ConstMatrix x, ConstMatrix w, ConstVector bias, Matrix out) override {
     CheckMatMul(x, w, bias, out);
-    mat_mul_.Run(x, w, bias, out);
+    mat_mul_.Run(x, w, bias, {}, out);
+  }
+
+  void MatMulSlice(ConstMatrix x, ConstMatrix w, ConstVector bias, const ColumnSlice& slice,
+                   Matrix out) override {
+    CheckMatMul(x, w, bias, out);
+    mat_mul_.Run(x, w, bias, slice, out);
+  }
+
+  int64_t SkinnyRowsMax(DType x, DType w) const override {
+    return reproducible_ ? kAnyRows : kSkinnyRowsMax;
+  }
+
+  int64_t KeySegment(int block_tokens) const override {
+    if (!reproducible_) return 0;
+    return (kSegmentKeysMin + block_tokens - 1) / block_tokens * block_tokens;
   }
 
   void Rope(Matrix x, std::span<const int32_t> positions, const RopeTable& table) override {
@@ -151,9 +173,11 @@ class CpuOps final : public Ops {
     }
   }
 
+  void AttendWindows(const AttentionUnit& unit, std::byte* scratch) const;
   void MergeSplitTile(const SplitTile& tile) const;
 
   const Kernels kernels_;
+  const bool reproducible_;
   ThreadPool pool_;
   MatMulRunner mat_mul_;
   AttentionUnits units_;
@@ -180,12 +204,13 @@ constexpr float kNoKey = -std::numeric_limits<float>::infinity();
 void CpuOps::PagedAttention(ConstMatrix q, std::span<const SequenceSpan> sequences,
                             const KvLayerView& kv, float scale, Matrix out, Matrix lse) {
   CheckPagedAttention(q, sequences, kv, out, lse);
-  units_.Build(q, sequences, kv, scale, out, lse, pool_.threads());
+  units_.Build(q, sequences, kv, scale, out, lse, KeySegment(kv.spec->block_tokens),
+               pool_.threads());
   const auto run = [&](int thread) {
     const auto [begin, end] = units_.UnitsOf(thread);
     if (begin == end) return;
     std::byte* scratch = attention_scratch_[static_cast<size_t>(thread)].Get(units_.ScratchBytes());
-    for (size_t i = begin; i < end; ++i) kernels_.attend(units_.units()[i], scratch);
+    for (size_t i = begin; i < end; ++i) AttendWindows(units_.units()[i], scratch);
   };
   if (units_.units().size() == 1) {
     for (int thread = 0; thread < pool_.threads(); ++thread) run(thread);
@@ -201,6 +226,65 @@ void CpuOps::PagedAttention(ConstMatrix q, std::span<const SequenceSpan> sequenc
                     });
 }
 
+// (out, lse) of one row and head becomes its merge with another partial attention.
+void MergeRow(const RowKernels& rows, float* out, float* lse, const float* other, float other_lse,
+              int64_t dim) {
+  if (other_lse == kNoKey) return;
+  if (*lse == kNoKey) {
+    std::copy(other, other + dim, out);
+    *lse = other_lse;
+    return;
+  }
+  const MergeShares shares = SharesOf(*lse, other_lse);
+  rows.mix(out, shares.a, other, shares.b, dim);
+  *lse = shares.lse;
+}
+
+// Writes the results of a unit's row r.
+void WriteRow(const RowKernels& rows, const AttentionUnit& u, int64_t r, const float* out,
+              float lse) {
+  const int64_t t = r / u.group, g = r % u.group;
+  const int64_t element = t * u.out_stride + g * u.head_dim;
+  rows.convert(
+      out, DType::kF32,
+      static_cast<std::byte*>(u.out) + element * static_cast<int64_t>(BytesOf(u.out_dtype)),
+      u.out_dtype, u.head_dim);
+  if (u.lse != nullptr) u.lse[t * u.lse_stride + g] = lse;
+}
+
+// A unit whose keys are of several windows, window by window. Behind the kernel's own scratch are
+// the results so far and those of a window.
+void CpuOps::AttendWindows(const AttentionUnit& unit, std::byte* scratch) const {
+  const int64_t window = units_.window();
+  if (window == 0 || unit.key_end - unit.key_begin / window * window <= window) {
+    return kernels_.attend(unit, scratch);
+  }
+  const int64_t rows = int64_t{unit.tokens} * unit.group, dim = unit.head_dim;
+  auto* merged = reinterpret_cast<float*>(scratch + AttentionScratchBytes(rows, dim));
+  float* partial = merged + rows * dim;
+  float* merged_lse = partial + rows * dim;
+  float* partial_lse = merged_lse + rows;
+  std::fill(merged, merged + rows * dim, 0.0f);
+  std::fill(merged_lse, merged_lse + rows, kNoKey);
+  AttentionUnit u = unit;
+  u.out = partial;
+  u.out_dtype = DType::kF32;
+  u.out_stride = unit.group * dim;
+  u.lse = partial_lse;
+  u.lse_stride = unit.group;
+  for (u.key_begin = unit.key_begin; u.key_begin < unit.key_end; u.key_begin = u.key_end) {
+    u.key_end = std::min(unit.key_end, (u.key_begin / window + 1) * window);
+    kernels_.attend(u, scratch);
+    for (int64_t r = 0; r < rows; ++r) {
+      MergeRow(kernels_.rows, merged + r * dim, merged_lse + r, partial + r * dim, partial_lse[r],
+               dim);
+    }
+  }
+  for (int64_t r = 0; r < rows; ++r) {
+    WriteRow(kernels_.rows, unit, r, merged + r * dim, merged_lse[r]);
+  }
+}
+
 void CpuOps::MergeSplitTile(const SplitTile& tile) const {
   const AttentionUnit& u = tile.whole;
   const int64_t rows = int64_t{u.tokens} * u.group;
@@ -209,20 +293,10 @@ void CpuOps::MergeSplitTile(const SplitTile& tile) const {
     std::fill(merged.begin(), merged.end(), 0.0f);
     float lse = kNoKey;
     for (int64_t part = 0; part < tile.parts; ++part) {
-      const float part_lse = tile.lse[part * rows + r];
-      if (part_lse == kNoKey) continue;
-      const MergeShares shares = SharesOf(lse, part_lse);
-      kernels_.rows.mix(merged.data(), shares.a, tile.partial + (part * rows + r) * u.head_dim,
-                        shares.b, u.head_dim);
-      lse = shares.lse;
+      MergeRow(kernels_.rows, merged.data(), &lse, tile.partial + (part * rows + r) * u.head_dim,
+               tile.lse[part * rows + r], u.head_dim);
     }
-    const int64_t t = r / u.group, g = r % u.group;
-    const int64_t element = t * u.out_stride + g * u.head_dim;
-    kernels_.rows.convert(
-        merged.data(), DType::kF32,
-        static_cast<std::byte*>(u.out) + element * static_cast<int64_t>(BytesOf(u.out_dtype)),
-        u.out_dtype, u.head_dim);
-    if (u.lse != nullptr) u.lse[t * u.lse_stride + g] = lse;
+    WriteRow(kernels_.rows, u, r, merged.data(), lse);
   }
 }
 
@@ -231,19 +305,8 @@ void CpuOps::MergeAttention(Matrix out_a, Matrix lse_a, ConstMatrix out_b, Const
   const int64_t dim = out_a.cols / lse_a.cols;
   ForRows(lse_a.rows, out_a.cols, [&](int64_t t) {
     for (int64_t head = 0; head < lse_a.cols; ++head) {
-      float* to = FloatRow(out_a, t) + head * dim;
-      const float* from = FloatRow(out_b, t) + head * dim;
-      float* lse = FloatRow(lse_a, t) + head;
-      const float other = FloatRow(lse_b, t)[head];
-      if (other == kNoKey) continue;
-      if (*lse == kNoKey) {
-        std::copy(from, from + dim, to);
-        *lse = other;
-        continue;
-      }
-      const MergeShares shares = SharesOf(*lse, other);
-      kernels_.rows.mix(to, shares.a, from, shares.b, dim);
-      *lse = shares.lse;
+      MergeRow(kernels_.rows, FloatRow(out_a, t) + head * dim, FloatRow(lse_a, t) + head,
+               FloatRow(out_b, t) + head * dim, FloatRow(lse_b, t)[head], dim);
     }
   });
 }
@@ -261,7 +324,7 @@ absl::StatusOr<std::unique_ptr<Ops>> MakeCpuOps(const CpuOpsOptions& options) {
         absl::StrCat("this CPU has no ", absl::string_view(name.data(), name.size())));
   }
   const CpuIsa isa = options.isa == CpuIsa::kAuto ? BestIsa() : options.isa;
-  return std::unique_ptr<Ops>(std::make_unique<CpuOps>(options.threads, isa));
+  return std::unique_ptr<Ops>(std::make_unique<CpuOps>(options.threads, isa, options.reproducible));
 }
 
 }  // namespace skein::engine

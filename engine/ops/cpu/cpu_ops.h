@@ -14,6 +14,9 @@ struct CpuOpsOptions {
   // For our own kernels. oneDNN chooses for itself among what the CPU has, but multiplies in bf16
   // only under kAvx512Bf16.
   CpuIsa isa = CpuIsa::kAuto;
+  // Whether what is computed for a row depends on its own sequence alone, bit for bit, however the
+  // sequence is cut into calls and its model among ranks (docs/reproducibility.md).
+  bool reproducible = false;
 };
 
 // INVALID_ARGUMENT: threads < 1, or the CPU lacks the isa.

@@ -15,6 +15,34 @@ constexpr int64_t kWidenedPanel = 128;
 // A product smaller than this (bytes of w) is not worth waking a thread for.
 constexpr int64_t kSharedBytesMin = 64 << 10;
 
+// Rows from which packing the weights of a reproducible product pays.
+constexpr int64_t kBlockRowsMin = 17;
+// Parts of a reproducible product that no group cuts are no longer than this, so that a few rows of
+// one stay in L1 (while there may be more of them).
+constexpr int64_t kPartColumns = 1024;
+
+// Where a reproducible product is cut. A group's slices are cut where the whole matrix is: at
+// eighths, so that the slices of 2, 4 or 8 ranks are whole subtrees of its sums.
+ProductCuts CutsOf(int64_t k, const ColumnSlice& slice) {
+  ProductCuts cuts;
+  if (slice.columns == 0) {
+    while (cuts.parts < kProductPartsMax && k > kPartColumns * cuts.parts) cuts.parts *= 2;
+    for (int i = 0; i <= cuts.parts; ++i) cuts.at[i] = k * i / cuts.parts;
+    return cuts;
+  }
+  const auto cut = [&](int i) { return slice.columns * i / kProductPartsMax - slice.begin; };
+  for (int parts = kProductPartsMax; parts >= 1; parts /= 2) {
+    for (int first = 0; first < kProductPartsMax; first += parts) {
+      if (cut(first) != 0 || cut(first + parts) != k) continue;
+      cuts.parts = parts;
+      for (int i = 0; i <= parts; ++i) cuts.at[i] = cut(first + i);
+      return cuts;
+    }
+  }
+  cuts.at[1] = k;  // of a group that has no cuts in common with others
+  return cuts;
+}
+
 const void* At(const ConstMatrix& m, int64_t row) {
   return static_cast<const std::byte*>(m.data) +
          row * m.stride * static_cast<int64_t>(BytesOf(m.dtype));
@@ -63,11 +91,14 @@ struct MatMulRunner::WidenedShare {
   size_t scratch_bytes = 0;
 };
 
-MatMulRunner::MatMulRunner(const Kernels* kernels, ThreadPool* pool)
-    : kernels_(kernels), pool_(pool), thread_scratch_(static_cast<size_t>(pool->threads())) {}
+MatMulRunner::MatMulRunner(const Kernels* kernels, ThreadPool* pool, bool reproducible)
+    : kernels_(kernels),
+      pool_(pool),
+      reproducible_(reproducible),
+      thread_scratch_(static_cast<size_t>(pool->threads())) {}
 
 void MatMulRunner::Run(const ConstMatrix& x, const ConstMatrix& w, const ConstVector& bias,
-                       const Matrix& out) {
+                       const ColumnSlice& slice, const Matrix& out) {
   if (out.rows == 0 || out.cols == 0) return;
   const float* bias_f32 = nullptr;
   if (!bias.empty()) {
@@ -75,10 +106,15 @@ void MatMulRunner::Run(const ConstMatrix& x, const ConstMatrix& w, const ConstVe
     kernels_->rows.convert(bias.data, bias.dtype, const_cast<float*>(bias_f32), DType::kF32,
                            bias.cols);
   }
+  if (reproducible_) {
+    StreamProduct product = ProductOf(x, w, bias_f32, out);
+    product.cuts = CutsOf(x.cols, slice);
+    return x.rows < kBlockRowsMin ? RunStreamed(product) : RunBlocks(product);
+  }
   const bool pairs = kernels_->has_bf16_pairs && x.dtype == DType::kBF16;
   const bool as_they_are = x.dtype == w.dtype && (pairs || x.dtype == DType::kF32);
   if (x.rows <= kSkinnyRowsMax || x.cols == 0) {
-    RunStreamed(x, w, bias_f32, out);
+    RunStreamed(ProductOf(x, w, bias_f32, out));
   } else if (as_they_are) {
     RunGemm(x, w, bias_f32, out);
   } else {
@@ -86,15 +122,49 @@ void MatMulRunner::Run(const ConstMatrix& x, const ConstMatrix& w, const ConstVe
   }
 }
 
-void MatMulRunner::RunStreamed(const ConstMatrix& x, const ConstMatrix& w, const float* bias,
-                               const Matrix& out) {
+StreamProduct MatMulRunner::ProductOf(const ConstMatrix& x, const ConstMatrix& w, const float* bias,
+                                      const Matrix& out) {
   const bool pairs = kernels_->has_bf16_pairs && x.dtype == DType::kBF16;
   const ConstMatrix rows = pairs ? x : InF32(x);
-  const StreamProduct product{rows.data, rows.stride, pairs, static_cast<int>(rows.rows),
-                              w,         bias,        out};
+  StreamProduct product{rows.data, rows.stride, pairs, static_cast<int>(rows.rows),
+                        w,         bias,        out,   {}};
+  product.cuts.at[1] = x.cols;
+  return product;
+}
+
+void MatMulRunner::RunStreamed(const StreamProduct& product) {
+  const ConstMatrix& w = product.w;
   ForEachShare(pool_, w.rows, SharesFor(w, pool_->threads()), [&](size_t, ColumnShare columns) {
     kernels_->stream(product, columns.begin, columns.end);
   });
+}
+
+void MatMulRunner::RunBlocks(const StreamProduct& product) {
+  const ConstMatrix& w = product.w;
+  const int64_t x_bytes = product.bf16_pairs ? 2 : 4;
+  for (int first = 0; first < product.rows; first += kBlockRows) {
+    BlockProduct block{product, nullptr};
+    StreamProduct& p = block.product;
+    p.rows = std::min(kBlockRows, product.rows - first);
+    p.x = static_cast<const std::byte*>(product.x) + first * product.x_stride * x_bytes;
+    p.out.data = static_cast<std::byte*>(product.out.data) +
+                 first * product.out.stride * static_cast<int64_t>(BytesOf(product.out.dtype));
+    p.out.rows = p.rows;
+    std::byte* packed =
+        packed_scratch_.Get(static_cast<size_t>(PaddedDepth(p.cuts) * p.rows * x_bytes));
+    block.packed = packed;
+    const int tiles = (p.rows + kernels_->block_tile_rows - 1) / kernels_->block_tile_rows;
+    pool_->ParallelFor(tiles, std::max<int64_t>(1, (16 << 10) / std::max<int64_t>(1, w.cols)),
+                       [&](int64_t begin, int64_t end) {
+                         for (int64_t tile = begin; tile < end; ++tile) {
+                           kernels_->pack_tile(p, static_cast<int>(tile), packed);
+                         }
+                       });
+    ForEachShare(pool_, w.rows, SharesFor(w, pool_->threads()), [&](size_t i, ColumnShare columns) {
+      kernels_->multiply_block(block, columns.begin, columns.end,
+                               thread_scratch_[i].Get(BlockScratchBytes(p.cuts)));
+    });
+  }
 }
 
 ConstMatrix MatMulRunner::InF32(const ConstMatrix& x) {

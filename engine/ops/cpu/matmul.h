@@ -4,6 +4,9 @@
 //   bf16 · bf16, AVX-512  oneDNN in bf16
 //   f32 · f32             oneDNN in f32
 //   any other             x widened to f32, w widened a panel of columns at a time, oneDNN in f32
+//
+// Reproducible: own kernels only, the streamed one for a few rows and the blocked one for more,
+// with the summed dimension cut alike in both (docs/reproducibility.md).
 #pragma once
 
 #include <vector>
@@ -13,23 +16,28 @@
 #include "engine/ops/cpu/kernels/kernels.h"
 #include "engine/ops/cpu/onednn_gemm.h"
 #include "engine/ops/cpu/scratch.h"
+#include "engine/ops/ops.h"
 
 namespace skein::engine {
 
 class MatMulRunner {
  public:
   // Both outlive this.
-  MatMulRunner(const Kernels* kernels, ThreadPool* pool);
+  MatMulRunner(const Kernels* kernels, ThreadPool* pool, bool reproducible);
 
-  // As Ops::MatMul; shapes are already checked.
-  void Run(const ConstMatrix& x, const ConstMatrix& w, const ConstVector& bias, const Matrix& out);
+  // As Ops::MatMulSlice; shapes are already checked.
+  void Run(const ConstMatrix& x, const ConstMatrix& w, const ConstVector& bias,
+           const ColumnSlice& slice, const Matrix& out);
 
  private:
   // One thread's share of a widened product.
   struct WidenedShare;
 
-  void RunStreamed(const ConstMatrix& x, const ConstMatrix& w, const float* bias,
-                   const Matrix& out);
+  // What both own kernels take.
+  StreamProduct ProductOf(const ConstMatrix& x, const ConstMatrix& w, const float* bias,
+                          const Matrix& out);
+  void RunStreamed(const StreamProduct& product);
+  void RunBlocks(const StreamProduct& product);
   void RunGemm(const ConstMatrix& x, const ConstMatrix& w, const float* bias, const Matrix& out);
   void RunWidened(const ConstMatrix& x, const ConstMatrix& w, const float* bias, const Matrix& out);
   void RunWidenedShare(const ConstMatrix& x, const ConstMatrix& w, const float* bias,
@@ -39,8 +47,9 @@ class MatMulRunner {
 
   const Kernels* kernels_;
   ThreadPool* pool_;
+  const bool reproducible_;
   OneDnnGemm gemm_;
-  Scratch x_scratch_, bias_scratch_;
+  Scratch x_scratch_, bias_scratch_, packed_scratch_;
   std::vector<Scratch> thread_scratch_;
 };
 

@@ -116,8 +116,9 @@ scheduler::StepResult ResultOf(const scheduler::StepSequence& sequence,
 engine::RingStep RingStepOf(const scheduler::RingPart& part) {
   engine::RingStep step;
   for (size_t rank = 0; rank < part.piece.spans.size(); ++rank) {
-    step.shares.push_back(
-        {.history_tokens = part.history_tokens[rank], .spans = part.piece.spans[rank]});
+    step.shares.push_back({.history_tokens = part.history_tokens[rank],
+                           .spans = part.piece.spans[rank],
+                           .history = part.piece.history[rank]});
   }
   step.history_blocks = PlainIds(part.history);
   for (const auto& blocks : part.send) step.send.push_back(PlainIds(blocks));

@@ -66,7 +66,9 @@ absl::StatusOr<std::unique_ptr<engine::Engine>> MakeCpuEngine(
   if (!engine_options.ok()) return engine_options.status();
   const auto isa = IsaOf(options.isa);
   if (!isa.ok()) return isa.status();
-  auto ops = engine::MakeCpuOps({.threads = static_cast<int>(options.threads), .isa = *isa});
+  auto ops = engine::MakeCpuOps({.threads = static_cast<int>(options.threads),
+                                 .isa = *isa,
+                                 .reproducible = options.reproducible});
   if (!ops.ok()) return ops.status();
   auto made =
       engine::MakeModelEngine(options.model, *std::move(ops), std::move(device), *engine_options);

@@ -27,6 +27,10 @@ void RegisterModel(WorkerOptions* options, FlagSet* flags) {
   flags->String(&options->isa, "isa", "Instructions that the CPU kernels use.")
       .Value("ISA")
       .OneOf({"auto", "avx512bf16", "avx2", "portable"});
+  flags->Bool(
+      &options->reproducible, "reproducible",
+      "Compute each token from its own sequence alone, bit for bit, whatever the batch, plan "
+      "and formation (--device cpu); give it to all workers of a model.");
   flags->Int(&options->threads, "threads", "Threads of the engine, on a CPU.", 1, 1024);
   flags->Int(&options->max_positions, "max-positions",
              "Longest sequence, prompt and answer together; 0 means the model's.", 0, 1 << 24);
@@ -124,6 +128,15 @@ void CheckModel(const WorkerOptions* options, FlagSet* flags) {
   });
 }
 
+// Libraries of a GPU choose the order of their own sums.
+void CheckReproducible(const WorkerOptions* options, FlagSet* flags) {
+  flags->Check([options] {
+    if (!options->reproducible || !options->IsCuda()) return absl::OkStatus();
+    return absl::InvalidArgumentError(absl::StrCat("--reproducible: --device '", options->device,
+                                                   "' cannot do it; only cpu can"));
+  });
+}
+
 // Whether a server with this --host listens on all addresses of the machine: to others it is no
 // address at all.
 bool IsEveryAddress(absl::string_view host) {
@@ -200,6 +213,7 @@ void WorkerOptions::RegisterPrefill(FlagSet* flags) {
       .Value("PROFILE");
   RegisterLogFlags(&log_level, flags);
   CheckModel(this, flags);
+  CheckReproducible(this, flags);
   CheckAdvertised(this, flags);
 }
 
@@ -233,6 +247,7 @@ void WorkerOptions::RegisterDecode(FlagSet* flags) {
              "Time that each sequence adds to a decode step.", 0, 60'000'000);
   RegisterLogFlags(&log_level, flags);
   CheckModel(this, flags);
+  CheckReproducible(this, flags);
   CheckAdvertised(this, flags);
 }
 

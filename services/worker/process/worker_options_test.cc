@@ -48,6 +48,14 @@ TEST_P(WorkerOptionsTest, AnAddressOfTheMachineNeedsNothingElse) {
   EXPECT_TRUE(Start({"--host=node-7"}).ok());
 }
 
+TEST_P(WorkerOptionsTest, AGpuIsNotReproducible) {
+  const absl::Status status = Start({"--reproducible", "--device=cuda:1"});
+  EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
+  EXPECT_TRUE(absl::StrContains(status.message(), "--reproducible: --device 'cuda:1'")) << status;
+  EXPECT_TRUE(Start({"--reproducible", "--device=cpu"}).ok());
+  EXPECT_TRUE(Start({"--device=cuda:1"}).ok());
+}
+
 INSTANTIATE_TEST_SUITE_P(Roles, WorkerOptionsTest,
                          ::testing::Values(&WorkerOptions::RegisterPrefill,
                                            &WorkerOptions::RegisterDecode));

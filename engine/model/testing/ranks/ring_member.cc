@@ -104,6 +104,7 @@ void RingMember::Fill(const DealtPiece& piece, size_t rank, Input* input) {
   const size_t ranks = piece.members.size();
   RingStep& ring = input->ring;
   ring.shares = piece.shares;
+  for (size_t r = 0; r < ranks; ++r) ring.shares[r].history = piece.history[r];
   ring.send.resize(ranks);
   ring.receive.resize(ranks);
   for (size_t other = 0; other < ranks; ++other) {

@@ -11,7 +11,7 @@ namespace {
 template <typename S>
 void Attend(const AttentionUnit& u, std::byte* scratch) {
   // Up to so many rows, using keys in place beats packing them (ops_bench --mode=attention).
-  const bool few = u.tokens * u.group <= 2 * S::kFewRows;
+  const bool few = !u.exact_rows && u.tokens * u.group <= 2 * S::kFewRows;
   if constexpr (S::kHasPairs) {
     if (u.kv_dtype == DType::kBF16 && u.head_dim % 2 == 0) {
       return few ? AttendFew<Paired<S>>(u, scratch) : AttendTilePairs<S>(u, scratch);

@@ -8,11 +8,16 @@ namespace skein::engine {
 Kernels KernelsFor(CpuIsa isa) {
   switch (isa) {
     case CpuIsa::kAvx512Bf16:
-      return {kAvx512Rows, true, StreamAvx512, AttendAvx512};
+      return {kAvx512Rows,         true,        StreamAvx512, PackTileAvx512, kBlockTileRowsAvx512,
+              MultiplyBlockAvx512, AttendAvx512};
     case CpuIsa::kAvx2:
-      return {kAvx2Rows, false, StreamAvx2, AttendAvx2};
+      return {kAvx2Rows,         false,     StreamAvx2, PackTileAvx2, kBlockTileRowsAvx2,
+              MultiplyBlockAvx2, AttendAvx2};
     case CpuIsa::kPortable:
-      return {kPortableRows, false, StreamPortable, AttendPortable};
+      return {kPortableRows,          false,
+              StreamPortable,         PackTilePortable,
+              kBlockTileRowsPortable, MultiplyBlockPortable,
+              AttendPortable};
     case CpuIsa::kAuto:
       break;
   }

@@ -25,6 +25,15 @@ struct RowKernels {
   void (*mix)(float* a, float share_a, const float* b, float share_b, int64_t n);
 };
 
+inline constexpr int kProductPartsMax = 8;
+
+// Where the summed dimension of a product is cut: part i is [at[i], at[i + 1]), at[0] = 0. Each
+// part is summed by itself, then the parts' sums are added in pairs.
+struct ProductCuts {
+  int parts = 1;  // a power of two, at most kProductPartsMax
+  int64_t at[kProductPartsMax + 1] = {};
+};
+
 // Skinny GEMM, out = x · wᵀ + bias with few rows of x: reads w once, in memory order.
 struct StreamProduct {
   const void* x = nullptr;  // [rows, k]: bf16 when `bf16_pairs`, else f32
@@ -32,9 +41,39 @@ struct StreamProduct {
   bool bf16_pairs = false;  // multiply bf16 pairs as they are; REQUIRES has_bf16_pairs, w in bf16
   int rows = 0;
   ConstMatrix w;                // [n, k]
-  const float* bias = nullptr;  // [n] or null
+  const float* bias = nullptr;  // [n] or null; added to the first part's sum
   Matrix out;                   // [rows, n]
+  ProductCuts cuts;             // of k
 };
+
+// The same product for a block of many rows, which x holds packed (PackTile): tiles of a few rows
+// side by side, so that a tile and a few columns of w stay in the caches. The same bits as
+// StreamProduct with the same cuts.
+struct BlockProduct {
+  StreamProduct product;              // of the block's rows, at most kBlockRows
+  const std::byte* packed = nullptr;  // PackedBytes(product)
+};
+
+inline constexpr int kBlockRows = 144;      // a multiple of every ISA's tile
+inline constexpr int kBlockColumns = 128;   // of out, summed part by part
+inline constexpr int kProductPadding = 32;  // of a part of k: a register's elements, or more
+inline constexpr int kBlockPanel = 4;       // columns of w that meet a tile at a time
+
+// The length of a part in packed operands.
+constexpr int64_t PaddedPart(const ProductCuts& cuts, int part) {
+  const int64_t k = cuts.at[part + 1] - cuts.at[part];
+  return (k + kProductPadding - 1) / kProductPadding * kProductPadding;
+}
+constexpr int64_t PaddedDepth(const ProductCuts& cuts) {
+  int64_t depth = 0;
+  for (int part = 0; part < cuts.parts; ++part) depth += PaddedPart(cuts, part);
+  return depth;
+}
+// Of multiply_block's scratch: the sums of three parts, and two panels of w.
+constexpr size_t BlockScratchBytes(const ProductCuts& cuts) {
+  return static_cast<size_t>(3 * kBlockRows * kBlockColumns + 2 * kBlockPanel * PaddedDepth(cuts)) *
+         sizeof(float);
+}
 
 // Attention of some query rows of one sequence over a range of its keys, for one KV head and the
 // `group` query heads that share it.
@@ -55,6 +94,7 @@ struct AttentionUnit {
   int64_t position = 0;  // of token 0; token t sees keys 0 … position + t (of those in the range)
   int64_t key_begin = 0;  // the range of keys this unit looks at
   int64_t key_end = 0;
+  bool exact_rows = false;  // a row gets the same bits beside any number of others
 
   // The key at position p is at keys + (table[p / block_tokens] * block_stride + p % block_tokens *
   // head_dim) elements; values alike.
@@ -71,6 +111,14 @@ struct Kernels {
   bool has_bf16_pairs = false;
   // Columns [begin, end) of p.out.
   void (*stream)(const StreamProduct& p, int64_t begin, int64_t end) = nullptr;
+  // Packs rows [tile * block_tile_rows, …) of a product's x: `to` as BlockProduct::packed, of
+  // PaddedDepth * rows elements of x in all.
+  void (*pack_tile)(const StreamProduct& p, int tile, std::byte* to) = nullptr;
+  int block_tile_rows = 0;
+  // Columns [begin, end) of a block's out; `begin` a multiple of kBlockPanel. `scratch`:
+  // BlockScratchBytes, aligned to 64.
+  void (*multiply_block)(const BlockProduct& p, int64_t begin, int64_t end,
+                         std::byte* scratch) = nullptr;
   // `scratch`: AttentionScratchBytes(tokens * group, head_dim), aligned to 64. A row that sees no
   // key of the range gets zeros and an lse of -inf.
   void (*attend)(const AttentionUnit& unit, std::byte* scratch) = nullptr;
