@@ -102,7 +102,7 @@ OrchestratorSnapshot OrchestratorCore::Impl::Snapshot(TimeUs now) const {
                                  ? QueueSeconds(prefill_.CandidateOf(instance))
                                  : estimated->second;
     } else {
-      const DecodeCandidate candidate = DecodePlacement::CandidateOf(instance, /*asked=*/false);
+      const DecodeCandidate candidate = DecodePool::CandidateOf(instance, /*asked=*/false);
       status.freeness = Freeness(candidate);
       status.virtual_blocks = candidate.unreported_blocks;
     }

@@ -99,38 +99,38 @@ bool DecodeFlow::MustWaitForOlder(const Request& request) const {
   });
 }
 
-DecodePlacement::Choice DecodeFlow::Choose(const Request& request, bool asked) const {
-  return DecodePlacement::Choose({.spec = request.spec.get(),
-                                  .tried = &request.tried_decode,
-                                  .old = &request.old_decodes,
-                                  .asked = asked},
-                                 parts_.registry->Pool(request.spec->model, Role::kDecode));
+DecodePool::Choice DecodeFlow::Choose(const Request& request, bool asked) {
+  return pools_.Of(request.spec->model)
+      .Choose({.spec = request.spec.get(),
+               .tried = &request.tried_decode,
+               .old = &request.old_decodes,
+               .asked = asked});
 }
 
 void DecodeFlow::PlaceWithPlan(Request& request) {
   if (placement_.SomeWait(request.spec->model) || MustWaitForOlder(request)) return;
-  const DecodePlacement::Choice choice = Choose(request, /*asked=*/false);
-  if (choice.outcome != DecodePlacement::Outcome::kPlaced) return;
+  const DecodePool::Choice choice = Choose(request, /*asked=*/false);
+  if (choice.outcome != DecodePool::Outcome::kPlaced) return;
   PlaceAt(request, choice.instance, /*with_plan=*/true);
 }
 
 // True: the first in the queue got an instance and left the queue. False: nothing changed.
 bool DecodeFlow::TryPlace(Request& request) {
-  const DecodePlacement::Choice choice = Choose(request, /*asked=*/true);
+  const DecodePool::Choice choice = Choose(request, /*asked=*/true);
   switch (choice.outcome) {
-    case DecodePlacement::Outcome::kNoRoom:
+    case DecodePool::Outcome::kNoRoom:
       return false;
-    case DecodePlacement::Outcome::kAllTried:  // this epoch was cancelled there
+    case DecodePool::Outcome::kAllTried:  // this epoch was cancelled there
       request.old_decodes.merge(request.tried_decode);
       request.tried_decode.clear();
       parts_.ends->Replan(request, absl::UnavailableError("no decode instance took the request"));
       return true;
-    case DecodePlacement::Outcome::kNone:
+    case DecodePool::Outcome::kNone:
       parts_.ends->Fail(request, absl::UnavailableError(
                                      absl::StrCat("No decode instance of model '",
                                                   request.spec->model, "' is available. Retry.")));
       return true;
-    case DecodePlacement::Outcome::kPlaced:
+    case DecodePool::Outcome::kPlaced:
       break;
   }
   LeaveLine(request);
@@ -253,6 +253,7 @@ absl::Status DecodeFlow::CheckRequest(const Request& request) const {
 
 absl::Status DecodeFlow::CheckInvariants() const {
   absl::Status found = placement_.CheckInvariants();
+  if (found.ok()) found = pools_.CheckInvariants();
   size_t waiting = 0;
   DecodePlacement::Unopened unopened;
   parts_.requests->ForEach([&](const Request& request) {

@@ -1,5 +1,5 @@
-// DecodeFlow: carries out which instance decodes a prompt (decode/decode_placement.h says how that
-// is chosen, and why so): placement with the plan, questions of leads and the wait for room,
+// DecodeFlow: carries out which instance decodes a prompt (decode/decode_pool.h says how that is
+// chosen, decode/decode_placement.h who may get one, and why so): placement with the plan, questions of leads and the wait for room,
 // refusals, the opened transfer, the end of decoding. Owns the waiting lines and the plans that
 // have not opened their transfer. Part of OrchestratorCore.
 //
@@ -14,6 +14,7 @@
 #include "scheduler/base/ids.h"
 #include "scheduler/base/time.h"
 #include "scheduler/orchestrator/decode/decode_placement.h"
+#include "scheduler/orchestrator/decode/decode_pool.h"
 #include "scheduler/orchestrator/explain/explanation_log.h"
 #include "scheduler/orchestrator/orchestrator_events.h"
 #include "scheduler/orchestrator/plan_sender.h"
@@ -39,7 +40,7 @@ class DecodeFlow {
   };
   // `begin_wait_us`: a lead's question is answered within this.
   DecodeFlow(TimeUs begin_wait_us, const Parts& parts)
-      : begin_wait_us_(begin_wait_us), parts_(parts) {}
+      : begin_wait_us_(begin_wait_us), parts_(parts), pools_(parts.registry) {}
 
   void On(const PlaceDecodeCalled& event, TimeUs now);
   void On(const TransferOpened& event, TimeUs now);
@@ -69,7 +70,7 @@ class DecodeFlow {
 
  private:
   void PlaceWaiting(const std::string& model);
-  DecodePlacement::Choice Choose(const Request& request, bool asked) const;
+  DecodePool::Choice Choose(const Request& request, bool asked);
   bool TryPlace(Request& request);
   void PlaceAt(Request& request, InstanceId instance, bool with_plan);
   bool MustWaitForOlder(const Request& request) const;
@@ -85,6 +86,7 @@ class DecodeFlow {
   TimeUs begin_wait_us_;
   Parts parts_;
   DecodePlacement placement_;
+  DecodePools pools_;
 };
 
 }  // namespace skein::scheduler::orchestrator

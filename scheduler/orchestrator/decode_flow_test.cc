@@ -38,6 +38,7 @@ TEST_F(DecodeFlowTest, ALeadWithoutAPlaceWaitsUntilAnInstanceHasRoom) {
   EXPECT_EQ(request.state, State::kAssigned);
   const InstanceId full = Join(Role::kDecode, 2);
   registry_.Find(full)->load.free_blocks = 0;
+  registry_.Recount(*registry_.Find(full));
   now_ += 10;
   Ask(request, 5);
   EXPECT_EQ(request.state, State::kWaiting);
@@ -46,6 +47,7 @@ TEST_F(DecodeFlowTest, ALeadWithoutAPlaceWaitsUntilAnInstanceHasRoom) {
   EXPECT_EQ(decode_.OldestWait(now_ + 7), 7);
 
   registry_.Find(full)->load.free_blocks = 10;
+  registry_.Recount(*registry_.Find(full));
   decode_.PlaceWaiting();
   EXPECT_EQ(request.state, State::kWaiting) << "nobody said that there is room";
   decode_.NoteChange("m");

@@ -1,5 +1,5 @@
-// What an event or a question costs OrchestratorCore while there are many requests: counted in
-// allocations, which do not depend on the machine.
+// What an event or a question costs OrchestratorCore while there are many requests or instances:
+// counted in allocations, which do not depend on the machine.
 #include <cstdlib>
 #include <new>
 
@@ -65,6 +65,20 @@ TEST_F(OrchestratorCostTest, AnEventOfOneModelDoesNotPlanAnother) {
     return AllocationsOf(RegisterCalled{Call(), {.identity = other}});
   };
   EXPECT_EQ(cost(200), cost(1));
+}
+
+// Nor does a request that is planned with its decode place: the planner walks over one pool, and
+// nothing else does.
+TEST_F(OrchestratorCostTest, APlanDoesNotGrowWithTheInstances) {
+  const auto cost = [this](int instances) {
+    Make("single");
+    serials_ = 0;
+    UpPrefill(instances);
+    for (int i = 0; i < instances; ++i) Up(Role::kDecode, ++last_incarnation_);
+    SubmitMany(2);  // the pools are laid out
+    return AllocationsOf(SubmitCalled{Spec(++serials_, 8)});
+  };
+  EXPECT_EQ(cost(512), cost(32));
 }
 
 }  // namespace

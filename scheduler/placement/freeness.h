@@ -28,6 +28,7 @@ struct DecodeCandidate {
   int64_t active_requests = 0;    // running or on their way, as reported
   int64_t unreported_requests = 0;
   double step_s = 0;  // what a step takes now, about; 0: idle, or not known
+  bool operator==(const DecodeCandidate&) const = default;
 
   int64_t AvailableBlocks() const {
     return free_blocks > unreported_blocks ? free_blocks - unreported_blocks : 0;

@@ -102,58 +102,6 @@ std::vector<std::string> DecodePlacement::TakeChanged() {
   return models;
 }
 
-DecodeCandidate DecodePlacement::CandidateOf(const Instance& instance, bool asked) {
-  DecodeCandidate candidate{
-      .instance = instance.id,
-      .free_blocks = instance.load.free_blocks - instance.load.claimed_blocks,
-      .unreported_blocks = instance.unreported.blocks,
-      .active_requests = instance.load.running_requests + instance.load.queued_requests,
-      .unreported_requests = instance.unreported.requests};
-  if (asked) candidate.unreported_blocks -= instance.announced.blocks;
-  // Each step gives each running request a token.
-  const WorkerLoad& load = instance.load;
-  if (load.running_requests > 0 && load.tokens_per_second > 0) {
-    candidate.step_s = static_cast<double>(load.running_requests) / load.tokens_per_second;
-  }
-  return candidate;
-}
-
-DecodePlacement::Choice DecodePlacement::Choose(const Question& question,
-                                                const std::vector<const Instance*>& pool) {
-  std::vector<DecodeCandidate> candidates;
-  candidates.reserve(pool.size());
-  std::vector<DecodeCandidate> old_candidates;
-  const int64_t most_tokens = PromptTokens(*question.spec) + question.spec->max_tokens;
-  int64_t most_blocks = 0;
-  int64_t blocks = 0;
-  bool tried = false;
-  const bool any_tried = !question.tried->empty();
-  const bool any_old = !question.old->empty();
-  if (!pool.empty()) {
-    const KvShape& shape = pool[0]->identity.shape;  // one in a model's pool
-    most_blocks = BlocksOf(shape, most_tokens);
-    blocks = BlocksOf(shape, OpeningTokens(*question.spec));
-  }
-  for (const Instance* instance : pool) {
-    if (instance->draining()) continue;
-    if (any_tried && question.tried->count(instance->id) > 0) {
-      tried = true;
-      continue;
-    }
-    if (most_blocks > instance->identity.total_blocks) continue;
-    const bool old = any_old && question.old->count(instance->id) > 0;
-    auto& list = old ? old_candidates : candidates;
-    list.push_back(CandidateOf(*instance, question.asked));
-    const int64_t others = question.asked ? instance->announced.requests : 0;
-    if (!instance->Placeable() || !instance->HasRoom(others)) list.back().free_blocks = 0;  // now
-  }
-  if (candidates.empty()) candidates = std::move(old_candidates);
-  if (candidates.empty()) return {tried ? Outcome::kAllTried : Outcome::kNone, {}};
-  const std::optional<InstanceId> pick = PickDecode(candidates, blocks);
-  if (!pick.has_value()) return {Outcome::kNoRoom, {}};
-  return {Outcome::kPlaced, *pick};
-}
-
 absl::Status DecodePlacement::CheckInvariants() const {
   for (const auto& [model, line] : lines_) {
     if (line.all.empty()) {

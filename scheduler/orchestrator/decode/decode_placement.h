@@ -1,20 +1,12 @@
-// DecodePlacement: chooses the decode instance for a request, and queues requests that wait for
-// one. Part of OrchestratorCore.
+// DecodePlacement: queues the requests that wait for a decode instance, and says which of them may
+// get one. Part of OrchestratorCore.
 //
 // A request's decode instance is chosen and announced with its plan, if one has room. That takes no
 // blocks: the plan's lead allocates them when its first chunk is about to start (it "opens" the
 // transfer). A lead without a decode instance, or whose instance refused, asks for one. It then
 // holds prefill blocks, computes nothing, and waits here in its model's queue, in order of arrival.
 //
-// Room. A request opens with the blocks of its prompt and takes others as its tokens come
-// (scheduler/worker/README.md). So an instance has room for it if that many blocks are free beyond
-// those that it keeps for the growth of its requests (WorkerLoad::claimed_blocks). All its tokens
-// must fit the whole pool.
-//
-// Virtual usage. Blocks of requests placed at an instance but not yet open in its last report count
-// as used, so a burst of plans does not choose one instance. For a queued request, only those count
-// whose leads are opening now (Instance::unreported minus those placed with the plan); the others
-// may be behind it in a prefill queue.
+// What counts as room: decode_pool.h.
 //
 // Fairness. While a request waits in the queue, no plan of its model gets an instance. Only
 // requests placed before it asked, which are finitely many, and those ahead of it in the queue can
@@ -33,8 +25,7 @@
 // Cost. Only requests that may get an instance are tried: their leads ask, and no older plan was
 // ahead of them when they were last tried. A request found behind an older plan is blocked until
 // its own plan is the oldest at one of its instances. So an event costs the requests that it
-// places, one that finds no room, and those that it unblocks or blocks; for each of the first two,
-// the decode instances of one model.
+// places, one that finds no room, and those that it unblocks or blocks.
 //
 // Invariants (CheckInvariants): each queue is ordered by number and none is empty; every request
 // that is ready or blocked is in a queue; no instance has an empty set of unopened plans.
@@ -50,9 +41,6 @@
 #include "absl/container/btree_set.h"
 #include "absl/status/status.h"
 #include "scheduler/base/ids.h"
-#include "scheduler/base/request.h"
-#include "scheduler/orchestrator/registry/registry.h"
-#include "scheduler/placement/freeness.h"
 
 namespace skein::scheduler {
 
@@ -92,28 +80,6 @@ class DecodePlacement {
   // gives the models noted since the last call that have a request to try.
   void NoteChange(const std::string& model) { changed_.insert(model); }
   std::vector<std::string> TakeChanged();
-
-  // ---- the choice ----
-
-  struct Question {
-    const RequestHead* spec = nullptr;
-    const std::set<InstanceId>* tried = nullptr;  // under this epoch: never these
-    const std::set<InstanceId>* old = nullptr;    // under earlier epochs: only if no other is left
-    bool asked = false;                           // its lead asks; false: placed with its plan
-  };
-  enum class Outcome {
-    kPlaced,  // at `instance`
-    kNoRoom,  // now
-    kNone,    // no instance can ever take it
-    kAllTried,
-  };
-  struct Choice {
-    Outcome outcome = Outcome::kNone;
-    InstanceId instance;
-  };
-  // Among the decode instances of the request's model.
-  static Choice Choose(const Question& question, const std::vector<const Instance*>& pool);
-  static DecodeCandidate CandidateOf(const Instance& instance, bool asked);
 
   absl::Status CheckInvariants() const;
 

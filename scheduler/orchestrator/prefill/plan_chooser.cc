@@ -74,10 +74,10 @@ PrefillCandidate PlanChooser::CandidateOf(const Instance& instance) const {
   return candidate;
 }
 
-PlanChoice PlanChooser::Choose(const Request& request, const PrefillPools& pools, Pool* pool,
+PlanChoice PlanChooser::Choose(const Request& request, PrefillPools& pools, Pool* pool,
                                TimeUs now) const {
   if (pool == nullptr) return ChooseByRate(request);
-  const PoolQueue queue = pools.QueueOf(*pool, request.tried_prefill, now);
+  const PoolQueue queue = pools.QueueOf(request.spec->model, pool, request.tried_prefill, now);
   if (queue.usable == 0) return {};
   if (request.spec->want_prompt_logprobs) {
     return ChooseOne(request, *pool, queue, "one instance: prompt logprobs were requested");
@@ -172,6 +172,7 @@ PlanChoice PlanChooser::Roll(const Request& request, Pool& pool, const PoolQueue
 // Each of those that can be planned with.
 bool PlanChooser::EachHoldsAll(const Request& request, const Pool& pool,
                                const PoolQueue& queue) const {
+  if (PromptBlocks(request, *pool.instances[0]) <= pool.least_blocks) return true;  // one shape
   for (size_t slot = 0; slot < queue.queue_s.size(); ++slot) {
     if (queue.queue_s[slot] >= kAbsentQueueS) continue;
     if (!HoldsAll(request, *pool.instances[slot])) return false;

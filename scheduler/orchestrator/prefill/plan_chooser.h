@@ -43,7 +43,7 @@ class PlanChooser {
 
   // `pool` is null: the one instance with the earliest end by the rates that the instances report.
   // REQUIRES that `pools` laid `pool` out over the instances that are registered.
-  PlanChoice Choose(const Request& request, const PrefillPools& pools, PrefillPools::Pool* pool,
+  PlanChoice Choose(const Request& request, PrefillPools& pools, PrefillPools::Pool* pool,
                     TimeUs now) const;
   PrefillCandidate CandidateOf(const Instance& instance) const;
 

@@ -1,6 +1,7 @@
 #include "scheduler/orchestrator/prefill/prefill_pools.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 namespace skein::scheduler::orchestrator {
@@ -55,9 +56,15 @@ void PrefillPools::LayOut(Pool* pool, const std::string& model, const RequestTab
   const std::vector<InstanceId>& slots = pool->planner.layout().slots;
   pool->slot_of.clear();
   pool->instances.clear();
+  pool->takes.clear();
+  pool->least_blocks = std::numeric_limits<int64_t>::max();
   for (size_t slot = 0; slot < slots.size(); ++slot) {
+    const Instance* instance = registry_.Find(slots[slot]);
     pool->slot_of[slots[slot]] = static_cast<int>(slot);
-    pool->instances.push_back(registry_.Find(slots[slot]));
+    pool->instances.push_back(instance);
+    pool->takes.push_back(instance != nullptr && instance->TakesAssigns() ? 1 : 0);
+    if (instance == nullptr) continue;
+    pool->least_blocks = std::min(pool->least_blocks, instance->identity.total_blocks);
   }
   std::vector<TimelineChunk> chunks =
       pool->version == 0 ? ChunksToCome(*pool, model, requests) : ChunksMoved(*pool, requests);
@@ -74,16 +81,24 @@ std::vector<TimelineChunk> PrefillPools::ChunksMoved(const Pool& pool,
   return chunks;
 }
 
-PoolQueue PrefillPools::QueueOf(const Pool& pool, const std::set<InstanceId>& tried,
-                                TimeUs now) const {
+PoolQueue PrefillPools::QueueOf(const std::string& model, Pool* pool,
+                                const std::set<InstanceId>& tried, TimeUs now) {
+  for (const Instance* instance : registry_.TakeChanged(model, Role::kPrefill)) {
+    const auto slot = pool->slot_of.find(instance->id);
+    if (slot == pool->slot_of.end()) continue;
+    pool->takes[static_cast<size_t>(slot->second)] = instance->TakesAssigns() ? 1 : 0;
+  }
   PoolQueue queue;
-  queue.queue_s.assign(pool.instances.size(), kAbsentQueueS);
-  for (size_t slot = 0; slot < pool.instances.size(); ++slot) {
-    const Instance* instance = pool.instances[slot];
-    if (instance == nullptr || !instance->TakesAssigns()) continue;
-    if (!tried.empty() && tried.count(instance->id) > 0) continue;
-    queue.queue_s[slot] = pool.timeline.QueueSeconds(slot, now);
-    ++queue.usable;
+  pool->timeline.AllQueueSeconds(now, &queue.queue_s);
+  for (size_t slot = 0; slot < pool->takes.size(); ++slot) {
+    queue.usable += pool->takes[slot];
+    if (pool->takes[slot] == 0) queue.queue_s[slot] = kAbsentQueueS;
+  }
+  for (const InstanceId instance : tried) {
+    const auto slot = pool->slot_of.find(instance);
+    if (slot == pool->slot_of.end()) continue;
+    queue.usable -= pool->takes[static_cast<size_t>(slot->second)];
+    queue.queue_s[static_cast<size_t>(slot->second)] = kAbsentQueueS;
   }
   return queue;
 }
@@ -175,6 +190,13 @@ absl::Status PrefillPools::CheckInvariants(const RequestTable& requests) const {
   for (const auto& [model, pool] : pools_) {
     if (pool.timeline.Chunks() != ChunksToCome(pool, model, requests)) {
       return absl::InternalError("PrefillPools: the timeline of model " + model);
+    }
+    if (pool.version != registry_.PoolVersion(model, Role::kPrefill)) continue;
+    for (size_t slot = 0; slot < pool.instances.size(); ++slot) {
+      const Instance* instance = pool.instances[slot];
+      if (instance == nullptr || instance->change_noted()) continue;
+      if ((pool.takes[slot] != 0) == instance->TakesAssigns()) continue;
+      return absl::InternalError("PrefillPools: who takes plans of model " + model);
     }
   }
   return absl::OkStatus();

@@ -6,8 +6,11 @@
 // is planned there next. That looks at the pool's instances and at the chunks that are planned on
 // them; a pool's first layout looks at all requests, for those that were planned before it.
 //
-// Invariant (CheckInvariants): the timelines have exactly the chunks that the requests' plans have
-// and that have not ended.
+// Cost. The queue times of a pool are computed from arrays, by slot; of the instances themselves,
+// only those are looked at that changed since the last time.
+//
+// Invariants (CheckInvariants): the timelines have exactly the chunks that the requests' plans have
+// and that have not ended; `takes` is true to the instances, but for changes that are noted.
 #pragma once
 
 #include <map>
@@ -41,13 +44,15 @@ class PrefillPools {
     uint64_t version = 0;                    // of the registry's pool, when the layout was made
     std::vector<const Instance*> instances;  // by slot; null: none
     std::map<InstanceId, int> slot_of;
+    std::vector<char> takes;   // by slot: Instance::TakesAssigns, as of the last QueueOf
+    int64_t least_blocks = 0;  // of the instance with the fewest
     Timeline timeline = Timeline(0);
 
     InstanceId IdAt(size_t slot) const { return planner.layout().slots[slot]; }
   };
 
   // `planning` is null when nothing is planned; then there is no pool. The registry outlives this.
-  PrefillPools(std::shared_ptr<const PlanningConfig> planning, const Registry* registry)
+  PrefillPools(std::shared_ptr<const PlanningConfig> planning, Registry* registry)
       : planning_(std::move(planning)), registry_(*registry) {}
 
   bool plans() const { return planning_ != nullptr; }
@@ -59,7 +64,9 @@ class PrefillPools {
   Pool* Of(const std::string& model, const RequestTable& requests);
   // As it was laid out last; null: there never was one.
   Pool* Known(const std::string& model);
-  PoolQueue QueueOf(const Pool& pool, const std::set<InstanceId>& tried, TimeUs now) const;
+  // REQUIRES: `pool` is that of Of(model) in this event, and no instance came or went since.
+  PoolQueue QueueOf(const std::string& model, Pool* pool, const std::set<InstanceId>& tried,
+                    TimeUs now);
 
   // The plan of a request. The timeline changes only where its model has a pool.
   // Returns the estimated time from when the first of the chunk's instances is free for it until
@@ -92,7 +99,7 @@ class PrefillPools {
                                           const RequestTable& requests) const;
 
   std::shared_ptr<const PlanningConfig> planning_;
-  const Registry& registry_;
+  Registry& registry_;
   std::map<std::string, Pool> pools_;
   std::set<std::string> moved_;
 };

@@ -64,7 +64,7 @@ TEST_F(PrefillPoolsTest, ChunksMoveAlongWhenInstancesComeAndGo) {
 TEST_F(PrefillPoolsTest, WhatTakesNothingNowOrWasTriedIsAbsent) {
   const std::vector<InstanceId> up = {Up(), Up(), Up()};
   registry_.Avoid(*registry_.Find(up[1]));
-  const PoolQueue queue = pools_.QueueOf(*Pool(), {up[2]}, 0);
+  const PoolQueue queue = pools_.QueueOf("m", Pool(), {up[2]}, 0);
   EXPECT_EQ(queue.usable, 1);
   EXPECT_EQ(queue.queue_s[0], 0);
   EXPECT_EQ(queue.queue_s[1], kAbsentQueueS);

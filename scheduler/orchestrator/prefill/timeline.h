@@ -60,6 +60,7 @@ class Timeline {
 
   // From `now` until all of the slot's chunks have ended.
   double QueueSeconds(size_t slot, TimeUs now) const;
+  void AllQueueSeconds(TimeUs now, std::vector<double>* seconds) const;  // by slot
 
   // Requests whose first chunk has not begun although nothing precedes it: those that became ready,
   // or were named by Recheck, since the last call.

@@ -1,6 +1,7 @@
 #include "scheduler/orchestrator/registry/instance.h"
 
 #include <map>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "scheduler/base/plant.h"
@@ -57,6 +58,7 @@ void Instance::Opened(RequestId request) {
   if (!reported) Count(it->second, -1);
   it->second.announced = false;
   if (!reported) Count(it->second, 1);
+  NoteChange();
 }
 
 void Instance::Take(RequestId request) {
@@ -136,6 +138,12 @@ void Instance::Recount() {
   counts_->Add(counted_, -1);
   counted_ = Counts();
   counts_->Add(counted_, 1);
+  NoteChange();
+}
+
+void Instance::NoteChange() {
+  if (changed_ == nullptr || std::exchange(change_noted_, true)) return;
+  changed_->push_back(this);
 }
 
 std::vector<HeldRequest> Instance::UnknownOf(const std::vector<HeldRequest>& all,

@@ -48,8 +48,8 @@ struct PoolCounts {
   bool operator==(const PoolCounts&) const = default;
 };
 
-// Code that changes a field that Placeable, Serves or TakesAssigns reads must then call
-// Registry::Recount.
+// Code that changes a field that Placeable, Serves, TakesAssigns or the choice of a decode instance
+// (decode_pool.h) reads must then call Registry::Recount.
 struct Instance {
   InstanceId id;
   WorkerIdentity identity;
@@ -111,6 +111,8 @@ struct Instance {
   };
   Compared CompareHeld(const std::vector<HeldRequest>& all) const;
   absl::Status CheckUnreported() const;
+  // It changed since Registry::TakeChanged named it last.
+  bool change_noted() const { return change_noted_; }
 
  private:
   friend class Registry;
@@ -125,10 +127,13 @@ struct Instance {
   void NoteReported(RequestId request, Epoch epoch, bool reported);
   Unreported Of(const RequestHead& spec) const;
   void Recount();
+  void NoteChange();
   PoolCounts Counts() const;
 
   PoolCounts counted_;            // its part in *counts_
   PoolCounts* counts_ = nullptr;  // of its pool; null: it is not in the registry
+  std::vector<Instance*>* changed_ = nullptr;  // of its pool; null: as above
+  bool change_noted_ = false;                  // it is in *changed_
 };
 
 }  // namespace skein::scheduler

@@ -134,6 +134,7 @@ absl::StatusOr<Registry::Registration> Registry::FindOrAdd(const WorkerIdentity&
   pool.most_blocks.together = std::max(pool.most_blocks.together, blocks.together);
   pool.version = ++versions_;
   instance.counts_ = &pool.counts;
+  instance.changed_ = &pool.changed;
   Recount(instance);
   at_endpoint_[identity.endpoint].insert(instance.id);
   by_connection_[connection] = instance.id;
@@ -207,6 +208,7 @@ void Registry::Remove(InstanceId id) {
   PoolOfRole& pool = PoolOf(instance);
   pool.counts.Add(instance.counted_, -1);
   std::erase(pool.instances, &instance);
+  std::erase(pool.changed, &instance);
   pool.largest_sequence = LargestSequenceOf(pool.instances);
   pool.without_stream.erase(id);
   pool.version = ++versions_;
@@ -293,6 +295,15 @@ const PoolCounts& Registry::Counts(const std::string& model, Role role) const {
   static constexpr PoolCounts kNone;
   const PoolOfRole* pool = FindPool(model, role);
   return pool == nullptr ? kNone : pool->counts;
+}
+
+std::vector<const Instance*> Registry::TakeChanged(const std::string& model, Role role) {
+  const auto pool = pools_.find({model, role});
+  if (pool == pools_.end()) return {};
+  for (Instance* instance : pool->second.changed) instance->change_noted_ = false;
+  std::vector<const Instance*> changed(pool->second.changed.begin(), pool->second.changed.end());
+  pool->second.changed.clear();
+  return changed;
 }
 
 int64_t Registry::LargestSequence(const std::string& model) const {

@@ -85,6 +85,9 @@ class Registry {
   // Those of the model's pool, by id. The reference holds until an instance comes or goes.
   const std::vector<const Instance*>& Pool(const std::string& model, Role role) const;
   const PoolCounts& Counts(const std::string& model, Role role) const;
+  // Those of the pool that changed since the last call, for the one that keeps an index of the pool.
+  // After another PoolVersion, any may have.
+  std::vector<const Instance*> TakeChanged(const std::string& model, Role role);
   // Tokens of the longest sequence that one decode instance of the model can hold.
   int64_t LargestSequence(const std::string& model) const;
   // KV blocks of the model's pool: of the largest instance, and of all together.
@@ -110,6 +113,7 @@ class Registry {
  private:
   struct PoolOfRole {
     std::vector<const Instance*> instances;  // by id
+    std::vector<Instance*> changed;          // since TakeChanged
     PoolCounts counts;
     int64_t largest_sequence = 0;  // tokens that the roomiest of them can hold
     PoolBlocks most_blocks;

@@ -58,7 +58,7 @@ class PrefillPoolTest : public ::testing::Test {
     return pools_.AddChunk(*request, 0, /*now=*/0);
   }
   PrefillPools::Pool* Pool() { return pools_.Of("m", requests_); }
-  std::vector<double> Queue(TimeUs now = 0) { return pools_.QueueOf(*Pool(), {}, now).queue_s; }
+  std::vector<double> Queue(TimeUs now = 0) { return pools_.QueueOf("m", Pool(), {}, now).queue_s; }
 
   Registry registry_{1, 3 * kSecondUs};
   RequestTable requests_;

@@ -1,0 +1,128 @@
+#include "scheduler/orchestrator/decode/decode_pool.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+
+namespace skein::scheduler {
+
+DecodeCandidate DecodePool::CandidateOf(const Instance& instance, bool asked) {
+  DecodeCandidate candidate{
+      .instance = instance.id,
+      .free_blocks = instance.load.free_blocks - instance.load.claimed_blocks,
+      .unreported_blocks = instance.unreported.blocks,
+      .active_requests = instance.load.running_requests + instance.load.queued_requests,
+      .unreported_requests = instance.unreported.requests};
+  if (asked) candidate.unreported_blocks -= instance.announced.blocks;
+  // Each step gives each running request a token.
+  const WorkerLoad& load = instance.load;
+  if (load.running_requests > 0 && load.tokens_per_second > 0) {
+    candidate.step_s = static_cast<double>(load.running_requests) / load.tokens_per_second;
+  }
+  return candidate;
+}
+
+DecodeCandidate DecodePool::RankedAs(const Instance& instance, bool asked) {
+  DecodeCandidate candidate = CandidateOf(instance, asked);
+  const int64_t others = asked ? instance.announced.requests : 0;
+  if (!instance.Placeable() || !instance.HasRoom(others)) candidate.free_blocks = 0;
+  return candidate;
+}
+
+void DecodePool::Set(const Instance& instance) {
+  if (!shape_.has_value()) shape_ = instance.identity.shape;
+  const auto known = blocks_of_.find(instance.id);
+  if (instance.draining()) {
+    if (known == blocks_of_.end()) return;
+    by_size_.erase({known->second, instance.id});
+    blocks_of_.erase(known);
+    with_plan_.Remove(instance.id);
+    asked_.Remove(instance.id);
+    return;
+  }
+  if (known == blocks_of_.end()) {
+    blocks_of_[instance.id] = instance.identity.total_blocks;
+    by_size_.emplace(instance.identity.total_blocks, instance.id);
+  }
+  with_plan_.Set(RankedAs(instance, /*asked=*/false));
+  asked_.Set(RankedAs(instance, /*asked=*/true));
+}
+
+DecodePool::Choice DecodePool::Choose(const Question& question) const {
+  if (!shape_.has_value()) return {};
+  const std::set<InstanceId>& tried = *question.tried;
+  const std::set<InstanceId>& old = *question.old;
+  const int64_t most_tokens = PromptTokens(*question.spec) + question.spec->max_tokens;
+  const int64_t most_blocks = BlocksOf(*shape_, most_tokens);
+  bool any = false;    // of those that were not tried, one can ever take it
+  bool fresh = false;  // and is not an old one
+  for (auto it = by_size_.rbegin(); it != by_size_.rend() && it->first >= most_blocks; ++it) {
+    if (tried.count(it->second) > 0) continue;
+    any = true;
+    if (fresh = old.count(it->second) == 0; fresh) break;
+  }
+  if (!any) {
+    const bool one_tried = std::any_of(tried.begin(), tried.end(), [&](InstanceId instance) {
+      return blocks_of_.count(instance) > 0;
+    });
+    return {one_tried ? Outcome::kAllTried : Outcome::kNone, {}};
+  }
+  const bool all_hold = by_size_.begin()->first >= most_blocks;
+  const auto allows = [&](InstanceId instance) {
+    return (all_hold || blocks_of_.at(instance) >= most_blocks) && tried.count(instance) == 0 &&
+           (!fresh || old.count(instance) == 0);
+  };
+  const FreenessOrder& order = question.asked ? asked_ : with_plan_;
+  const std::optional<InstanceId> pick =
+      order.Pick(BlocksOf(*shape_, OpeningTokens(*question.spec)), allows);
+  if (!pick.has_value()) return {Outcome::kNoRoom, {}};
+  return {Outcome::kPlaced, *pick};
+}
+
+bool DecodePool::Knows(const Instance& instance) const {
+  const auto known = blocks_of_.find(instance.id);
+  if (known == blocks_of_.end()) return instance.draining();
+  return !instance.draining() && known->second == instance.identity.total_blocks &&
+         *with_plan_.Find(instance.id) == RankedAs(instance, /*asked=*/false) &&
+         *asked_.Find(instance.id) == RankedAs(instance, /*asked=*/true);
+}
+
+absl::Status DecodePool::CheckInvariants() const {
+  if (absl::Status status = with_plan_.CheckInvariants(); !status.ok()) return status;
+  if (absl::Status status = asked_.CheckInvariants(); !status.ok()) return status;
+  bool same = with_plan_.size() == size() && asked_.size() == size() && by_size_.size() == size();
+  for (const auto& [instance, blocks] : blocks_of_) {
+    same = same && with_plan_.Find(instance) != nullptr && asked_.Find(instance) != nullptr &&
+           by_size_.count({blocks, instance}) == 1;
+  }
+  if (same) return absl::OkStatus();
+  return absl::InternalError("DecodePool: its indexes have not the same instances");
+}
+
+const DecodePool& DecodePools::Of(const std::string& model) {
+  Known& known = pools_[model];
+  const uint64_t version = registry_.PoolVersion(model, Role::kDecode);
+  const std::vector<const Instance*> changed = registry_.TakeChanged(model, Role::kDecode);
+  if (known.version == version) {
+    for (const Instance* instance : changed) known.pool.Set(*instance);
+    return known.pool;
+  }
+  known = {.pool = {}, .version = version};
+  for (const Instance* instance : registry_.Pool(model, Role::kDecode)) known.pool.Set(*instance);
+  return known.pool;
+}
+
+absl::Status DecodePools::CheckInvariants() const {
+  for (const auto& [model, known] : pools_) {
+    if (absl::Status status = known.pool.CheckInvariants(); !status.ok()) return status;
+    if (known.version != registry_.PoolVersion(model, Role::kDecode)) continue;
+    for (const Instance* instance : registry_.Pool(model, Role::kDecode)) {
+      if (instance->change_noted() || known.pool.Knows(*instance)) continue;
+      return absl::InternalError(
+          absl::StrCat("DecodePools: instance ", instance->id.value, " is not as it stands"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace skein::scheduler
