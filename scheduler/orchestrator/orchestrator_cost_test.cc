@@ -67,9 +67,8 @@ TEST_F(OrchestratorCostTest, AnEventOfOneModelDoesNotPlanAnother) {
   EXPECT_EQ(cost(200), cost(1));
 }
 
-// Nor does a request that is planned with its decode place: the planner walks over one pool, and
-// nothing else does.
-TEST_F(OrchestratorCostTest, APlanDoesNotGrowWithTheInstances) {
+// With its decode place. That its choice looks at few of them: freeness_order_test.
+TEST_F(OrchestratorCostTest, WhatAPlanAllocatesDoesNotGrowWithTheInstances) {
   const auto cost = [this](int instances) {
     Make("single");
     serials_ = 0;
