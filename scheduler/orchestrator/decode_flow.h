@@ -1,7 +1,8 @@
 // DecodeFlow: carries out which instance decodes a prompt (decode/decode_pool.h says how that is
-// chosen, decode/decode_placement.h who may get one, and why so): placement with the plan, questions of leads and the wait for room,
-// refusals, the opened transfer, the end of decoding. Owns the waiting lines and the plans that
-// have not opened their transfer. Part of OrchestratorCore.
+// chosen, decode/decode_placement.h who may get one, and why so): placement with the plan,
+// questions of leads and the wait for room, refusals, the opened transfer, the end of decoding.
+// Owns the waiting lines and the plans that have not opened their transfer. Part of
+// OrchestratorCore.
 //
 // Invariants (CheckInvariants, by the core's numbers): 3, the waiting lists; 9, the plans without
 // decode room.

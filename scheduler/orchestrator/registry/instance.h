@@ -130,8 +130,8 @@ struct Instance {
   void NoteChange();
   PoolCounts Counts() const;
 
-  PoolCounts counted_;            // its part in *counts_
-  PoolCounts* counts_ = nullptr;  // of its pool; null: it is not in the registry
+  PoolCounts counted_;                         // its part in *counts_
+  PoolCounts* counts_ = nullptr;               // of its pool; null: it is not in the registry
   std::vector<Instance*>* changed_ = nullptr;  // of its pool; null: as above
   bool change_noted_ = false;                  // it is in *changed_
 };

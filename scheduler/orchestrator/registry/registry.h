@@ -85,8 +85,8 @@ class Registry {
   // Those of the model's pool, by id. The reference holds until an instance comes or goes.
   const std::vector<const Instance*>& Pool(const std::string& model, Role role) const;
   const PoolCounts& Counts(const std::string& model, Role role) const;
-  // Those of the pool that changed since the last call, for the one that keeps an index of the pool.
-  // After another PoolVersion, any may have.
+  // Those of the pool that changed since the last call, for the one that keeps an index of the
+  // pool. After another PoolVersion, any may have.
   std::vector<const Instance*> TakeChanged(const std::string& model, Role role);
   // Tokens of the longest sequence that one decode instance of the model can hold.
   int64_t LargestSequence(const std::string& model) const;
