@@ -277,12 +277,13 @@ struct CommitReply {
 };
 
 // The writer has stopped and will not commit. The blocks are freed when the request has no other
-// writer. Idempotent, always answered OK.
+// writer. A process that the plan does not name ends nothing. Idempotent, always answered OK.
 struct AbortRequest {
   RequestId id;
   Epoch epoch;
-  absl::Status reason;      // final status of the token stream
-  InstanceId prefill = {};  // the writer, as in OpenTransferRequest
+  absl::Status reason;           // final status of the token stream
+  InstanceId prefill = {};       // the writer, as in OpenTransferRequest
+  Incarnation incarnation = {};  // of its process, as there
 };
 
 // ---- orchestrator -> prefill, decode ----

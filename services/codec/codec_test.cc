@@ -555,9 +555,10 @@ TEST(Codec, TheTalkAboutAStagingBufferSurvivesBothWays) {
 TEST(Codec, AWriterIsNamed) {
   const scheduler::RequestId id{7, 9};
   EXPECT_EQ(FromProto(ToProto(scheduler::RenewRequest{id, {3}, {4}}))->prefill.value, 4u);
-  EXPECT_EQ(FromProto(ToProto(scheduler::AbortRequest{id, {3}, absl::UnavailableError("x"), {4}}))
-                ->prefill.value,
-            4u);
+  const auto abort =
+      FromProto(ToProto(scheduler::AbortRequest{id, {3}, absl::UnavailableError("x"), {4}, {5}}));
+  EXPECT_EQ(abort->prefill.value, 4u);
+  EXPECT_EQ(abort->incarnation.value, 5u);
 }
 
 TEST(Codec, AReportTellsTheChunks) {

@@ -267,6 +267,7 @@ v1::AbortRequest ToProto(const scheduler::AbortRequest& request) {
   auto out = WithIdAndEpoch<v1::AbortRequest>(request);
   ToProto(request.reason, out.mutable_failure());
   out.set_prefill_instance(request.prefill.value);
+  out.set_incarnation(request.incarnation.value);
   return out;
 }
 
@@ -275,6 +276,7 @@ absl::StatusOr<scheduler::AbortRequest> FromProto(const v1::AbortRequest& reques
   if (absl::Status status = ReadIdAndEpoch(request, &out); !status.ok()) return status;
   out.reason = FromProto(request.failure());
   out.prefill = {request.prefill_instance()};
+  out.incarnation = {request.incarnation()};
   return out;
 }
 

@@ -150,7 +150,7 @@ TEST_F(DecodeBlocksTest, OneThatFindsNoVictimWaitsWithItsBlocks) {
   EXPECT_EQ(Look().blocks.free, 0);
   EXPECT_EQ(emitted_[1], 11) << "its 25th token has no place";
   EXPECT_EQ(Open(Spec(3)).code(), absl::StatusCode::kResourceExhausted);
-  Take(Do(AbortCalled{{{7, 2}, {5}, absl::CancelledError("stopped"), {1}}}));
+  Take(Do(AbortCalled{{{7, 2}, {5}, absl::CancelledError("stopped"), {1}, {2}}}));
   RunToTheEnd();
   EXPECT_EQ(emitted_[1], 20);
   EXPECT_EQ(Look().preemptions, 0u);

@@ -91,9 +91,20 @@ void DecodeCore::Impl::Run(Sequence& sequence, KvIn::Result result) {
   batch_.Add(sequence.id(), PlanSequence{sequence.epoch.value}, prompt_tokens + 1, prompt_tokens);
 }
 
+// From a process that the request's plan does not name as a writer.
+bool DecodeCore::Impl::IsStray(const AbortRequest& abort) const {
+  const Sequence* sequence = sequences_.Find(abort.id);
+  if (sequence != nullptr && sequence->epoch == abort.epoch) {
+    return sequence->phase == Phase::kReceiving && !kv_in_.IsNamed(abort.id, abort.incarnation);
+  }
+  const Announcements::Announced* announced = announcements_.Find(abort.id);
+  return announced != nullptr && announced->epoch == abort.epoch &&
+         announced->writers.count(abort.incarnation) == 0;
+}
+
 void DecodeCore::Impl::On(const AbortCalled& event) {
   const AbortRequest& abort = event.request;
-  if (!CheckEpoch(abort.epoch).ok()) return;
+  if (!CheckEpoch(abort.epoch).ok() || IsStray(abort)) return;
   kv_in_.WriterStopped(abort.id, abort.epoch, abort.prefill, Listening());
   touched_.push_back(abort.id);
   if (Sequence* sequence = sequences_.Find(abort.id, abort.epoch); sequence != nullptr) {

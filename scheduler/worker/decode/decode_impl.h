@@ -38,6 +38,7 @@ class DecodeCore::Impl {
   void On(const OpenTransferCalled& event) { Open(event, now_ + config_.open_wait_us); }
   void On(const CancelCalled& event);
   void On(const AbortCalled& event);
+  bool IsStray(const AbortRequest& abort) const;
   void On(const AttachCalled& event);
   void On(const DetachCalled& event);
   void On(const StepDone& event);

@@ -25,12 +25,15 @@ TEST_F(DecodeCoreTest, EveryMismatchOfAGrantIsRefusedByName) {
 
 TEST_F(DecodeCoreTest, AWriterThatThePlanDoesNotNameCannotEndTheRequest) {
   Announce(Spec(1));
+  const AbortCalled abort{{{7, 1}, {5}, absl::CancelledError("stray"), {1}, {99}}};
+  Do(abort);  // while it is announced
   const OpenTransferRequest stray{.id = {7, 1},
                                   .epoch = {5},
                                   .prefill = {9},
                                   .incarnation = {99},
                                   .shape = DecodeTestConfig().membership.identity.shape};
   ASSERT_TRUE(OpenTransfer(1).status.ok());
+  Do(abort);  // while it receives, by the number of the instance that writes
   EXPECT_TRUE(Of<AnswerOpenTransfer>(Do(OpenTransferCalled{Call(), stray})).empty())
       << "it may be named yet";
   const auto refused = Of<AnswerOpenTransfer>(Until(now_ + DecodeTestConfig().open_wait_us));
@@ -91,7 +94,7 @@ TEST_F(DecodeCoreTest, Invariant5AnEpochThatNobodyIssuedEndsNothing) {
   Announce(Spec(1), 5);
   for (uint64_t serial : {1, 2}) {
     Do(CancelCalled{{{7, serial}, forged, "forged"}});
-    Do(AbortCalled{{{7, serial}, forged, absl::CancelledError("forged"), {1}}});
+    Do(AbortCalled{{{7, serial}, forged, absl::CancelledError("forged"), {1}, {2}}});
   }
   EXPECT_TRUE(OpenTransfer(1).status.ok());
   EXPECT_TRUE(Open(Spec(2), 5).ok());

@@ -189,7 +189,7 @@ TEST_F(DecodeStagingTest, Invariant2ABlockWaitsForTheCopyIntoItAndForNothingElse
   EXPECT_EQ(StatusOf(Copied(part)).code(), absl::StatusCode::kCancelled);
   EXPECT_EQ(core_.Snapshot(now_).blocks.held, 0);
   EXPECT_EQ(core_.Snapshot(now_).staging_buffers_held, 1);  // its writer may still put
-  Do(AbortCalled{{{7, 1}, {5}, absl::CancelledError("test"), {1}}});
+  Do(AbortCalled{{{7, 1}, {5}, absl::CancelledError("test"), {1}, {2}}});
   EXPECT_EQ(core_.Snapshot(now_).staging_buffers_held, 0);
 }
 

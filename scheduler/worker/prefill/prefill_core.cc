@@ -300,9 +300,10 @@ void PrefillCore::Impl::MaybeLeave(Request& request) {
   if (request.must_tell_abort) {
     const InstanceId writer =
         request.writer == InstanceId{} ? membership_.instance() : request.writer;
-    effects_.push_back(CallAbort{request.placed.endpoint,
-                                 {id, request.epoch, request.end_status, writer},
-                                 config_.rpc_timeout_us});
+    effects_.push_back(CallAbort{
+        request.placed.endpoint,
+        {id, request.epoch, request.end_status, writer, membership_.identity().incarnation},
+        config_.rpc_timeout_us});
   }
   Erase(request, absl::Status(request.end_status));
 }

@@ -103,7 +103,7 @@ class DecodeCoreTest : public ::testing::Test {
                             .times = times_}});
   }
   void Abort(uint64_t serial, absl::Status reason, uint64_t writer = 1, uint64_t epoch = 5) {
-    Do(AbortCalled{{{7, serial}, {epoch}, std::move(reason), {writer}}});
+    Do(AbortCalled{{{7, serial}, {epoch}, std::move(reason), {writer}, {2}}});
   }
   static absl::Status StatusOf(const Effects& commit) {
     return Of<AnswerCommit>(commit)[0].reply.status;
