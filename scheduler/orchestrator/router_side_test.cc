@@ -80,7 +80,7 @@ TEST_F(RouterSideTest, OneThatComesBackHearsHowItsRequestsStand) {
   Connect(7, 1, {{7, 2}, {7, 9}});
   EXPECT_EQ(closed_, std::vector<uint64_t>{1}) << "not listed: it has ended for its client";
   ASSERT_EQ(Of<WelcomeRouter>().size(), 1u);
-  const RouterWelcome& welcome = Of<WelcomeRouter>()[0].welcome;
+  const RouterWelcome welcome = Of<WelcomeRouter>()[0].welcome;
   EXPECT_EQ(welcome.unknown, (std::vector<RequestId>{{7, 9}}));
   EXPECT_EQ(welcome.generation.number, 5u);
   EXPECT_EQ(welcome.lease_us, kLeaseUs);

@@ -68,7 +68,7 @@ void Stream::SendToServer(std::function<void()> deliver) {
   if (over_) return;
   if (server_ == nullptr) return before_accept_.push_back(std::move(deliver));
   if (network_->Happens(network_->scenario().break_chance)) return Break();
-  AtServer(std::move(deliver));
+  AtServer([self = shared_from_this(), deliver = std::move(deliver)] { deliver(); });
 }
 
 void Stream::Send(std::function<void()> deliver) {

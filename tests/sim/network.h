@@ -78,7 +78,8 @@ class Stream : public std::enable_shared_from_this<Stream> {
   void Accept(Process* server, std::function<void()> closed);
   void Send(std::function<void()> deliver);
   void End();
-  // Client's side. What `deliver` does at the server is done after Accept, in order.
+  // Client's side. What `deliver` does at the server is done after Accept, in order. The stream
+  // holds `deliver` until then and lives while it runs: `deliver` must not own the stream.
   void SendToServer(std::function<void()> deliver);
   void Close();
 

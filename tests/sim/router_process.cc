@@ -241,10 +241,10 @@ void RouterProcess::Executed() {
   for (const TokenStreamClient::Open& open : tokens_->TakeOpens()) OpenTokenStream(open);
   for (const TokenStreamId id : tokens_->TakeReady()) {
     if (!tokens_->HasNext(id)) continue;
-    token_links_.at(id)->SendToServer(
-        [stream = token_links_.at(id), request = network_->Encoded(tokens_->Next(id))] {
-          static_cast<DecodeProcess*>(stream->server())->TokenRequest(stream.get(), request);
-        });
+    Stream* const stream = token_links_.at(id).get();
+    stream->SendToServer([stream, request = network_->Encoded(tokens_->Next(id))] {
+      static_cast<DecodeProcess*>(stream->server())->TokenRequest(stream, request);
+    });
   }
   const absl::Status invariants = tokens_->CheckInvariants();
   if (!invariants.ok()) verdict_->Violated(std::string(invariants.message()));
