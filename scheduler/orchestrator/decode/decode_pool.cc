@@ -59,7 +59,8 @@ DecodePool::Choice DecodePool::Choose(const Question& question) const {
   for (auto it = by_size_.rbegin(); it != by_size_.rend() && it->first >= most_blocks; ++it) {
     if (tried.count(it->second) > 0) continue;
     any = true;
-    if (fresh = old.count(it->second) == 0; fresh) break;
+    fresh = old.count(it->second) == 0;
+    if (fresh) break;
   }
   if (!any) {
     const bool one_tried = std::any_of(tried.begin(), tried.end(), [&](InstanceId instance) {

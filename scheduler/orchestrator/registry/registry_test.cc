@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <memory>
+#include <set>
 #include <utility>
 
 namespace skein::scheduler {
@@ -75,6 +76,32 @@ TEST_F(RegistryTest, CountsWhatAPoolCanDoWithEachChange) {
   registry_.Remove(one);
   EXPECT_EQ(Counts(), (PoolCounts{.serving = 1, .request_limit = 2}));
   EXPECT_EQ(registry_.Counts("other", Role::kPrefill), PoolCounts{});
+}
+
+TEST_F(RegistryTest, NamesEachChangedInstanceOnce) {
+  const InstanceId one = Up(Role::kDecode, 11);
+  const InstanceId two = Up(Role::kDecode, 12);
+  Up(Role::kPrefill, 13);
+  const auto changed = [&] {
+    std::set<InstanceId> ids;
+    for (const Instance* instance : registry_.TakeChanged("m", Role::kDecode)) {
+      EXPECT_TRUE(ids.insert(instance->id).second) << "named twice";
+    }
+    return ids;
+  };
+  changed();
+  EXPECT_TRUE(changed().empty());
+  registry_.Find(two)->Place(Spec(1), {5});
+  registry_.Find(two)->Place(Spec(2), {6});
+  EXPECT_EQ(changed(), std::set<InstanceId>{two});
+  EXPECT_TRUE(changed().empty()) << "told";
+  Report(one, 11, /*draining=*/true);
+  registry_.Find(two)->Take({7, 1});
+  EXPECT_EQ(changed(), (std::set<InstanceId>{one, two}));
+  registry_.Find(one)->Place(Spec(3), {7});
+  registry_.Remove(one);
+  EXPECT_TRUE(changed().empty()) << "gone: PoolVersion tells it";
+  EXPECT_TRUE(registry_.TakeChanged("other", Role::kDecode).empty());
 }
 
 TEST_F(RegistryTest, PoolsAreByModelAndRoleAndTellWhenTheyChange) {
