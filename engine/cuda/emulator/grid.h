@@ -10,7 +10,8 @@
 // a cp.async until it was waited for. A missing barrier between two threads shows up when the
 // later one is run first: run a kernel in more than one Order.
 //
-// A grid runs on the calling OS thread; several OS threads may run grids at once.
+// A grid runs on the calling OS thread; several OS threads may run grids at once. ranks.h runs the
+// grids of several ranks on one.
 #pragma once
 
 #include <cstddef>

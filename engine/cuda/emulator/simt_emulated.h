@@ -127,7 +127,7 @@ void Launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, size_t shared_
   const std::tuple<std::decay_t<Parameters>...> all(static_cast<Parameters>(args)...);
   const bool asks = shared_bytes > kSharedBytesUnasked;
   RunOrRecord(stream, reinterpret_cast<const void*>(kernel), [=] {
-    RunGrid({grid, block, shared_bytes, asks}, [&] { std::apply(kernel, all); });
+    RunGrid({grid, block, shared_bytes, asks}, [kernel, all] { std::apply(kernel, all); });
   });
 }
 

@@ -16,7 +16,8 @@
 //   BF16, Half                           16-bit floats: bits only, Widen, Narrow, Widen2, Narrow2
 //   Load<uint4>(p), Store(p, v)          vector moves; the emulator checks the alignment
 //   LdMatrix*, Mma16816, CpAsync*, BarrierSync, BarrierArrive, Exp2, Log2, Opaque,
-//   Multiprocessors: see simt_cuda.h; simt_hopper.h has what needs compute capability 9.0
+//   Multiprocessors: see simt_cuda.h; simt_hopper.h has what needs compute capability 9.0,
+//   simt_peer.h what kernels need that talk to other GPUs
 //
 // Blocks of a grid must not wait for one another (clusters and cooperative grids are not emulated).
 #pragma once
