@@ -34,6 +34,9 @@ struct Planned {
   InstanceId prefill;
   TimeUs decided_us = 0;       // from submission to decision
   int64_t failed_engines = 0;  // engines that failed in a step with the request, so far
+  // Where the request was announced with its plan. It may be placed elsewhere; Placed says where.
+  InstanceId decode = {};
+  std::string decode_endpoint = {};  // empty: nowhere yet
 };
 
 // The decode instance has allocated the blocks: attach to it on StreamTokens.

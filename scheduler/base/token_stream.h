@@ -29,6 +29,8 @@ struct AttachTokens {
   Epoch epoch;
   int64_t credit = 0;  // tokens that may be sent
   std::string traceparent;
+  // The request was announced there; whether it has got blocks is not known. Held until it has.
+  bool ahead = false;
 };
 struct CreditTokens {
   RequestId id;

@@ -26,8 +26,7 @@ void PrefillFlow::SendPlan(Request& request, const std::vector<PlannedChunk>& ch
   parts_.decode->PlaceWithPlan(request);
   parts_.sender->Assign(request, 0, sequence);
   parts_.effects->push_back(SendPlanUpdate{
-      request.spec->id, Planned{request.epoch, request.members[0].instance,
-                                now - request.submitted_us, request.failures.failed()}});
+      request.spec->id, PlannedOf(request, *parts_.registry, now - request.submitted_us)});
 }
 
 // Members keep their places.

@@ -42,6 +42,21 @@ TEST_F(OrchestratorCoreTest, PlansOfABurstAreSpreadByVirtualUsage) {
             1u);
 }
 
+// So it may attach before the transfer is open.
+TEST_F(OrchestratorCoreTest, TheRouterHearsWithThePlanWhereItsRequestWasAnnounced) {
+  Up(Role::kPrefill, 1);
+  const InstanceId decode = Up(Role::kDecode, 2);
+  const auto planned = [this](uint64_t serial) {
+    const auto updates = Of<SendPlanUpdate>(Do(SubmitCalled{Spec(serial, 4, 4)}));
+    return updates.empty() ? Planned{} : std::get<Planned>(updates.back().update);
+  };
+  const Planned first = planned(1);
+  EXPECT_EQ(first.decode, decode);
+  EXPECT_FALSE(first.decode_endpoint.empty());
+  for (uint64_t serial = 2; serial <= 5; ++serial) planned(serial);  // 2 of 10 blocks each
+  EXPECT_EQ(planned(6).decode, InstanceId{}) << "it has no place yet";
+}
+
 // Those that were placed with their plans stand in queues behind the one that asks: they may not
 // keep it waiting. Those whose leads open right now count.
 TEST_F(OrchestratorCoreTest, WhoAsksIsNotKeptWaitingByWhatIsOnlyAnnounced) {

@@ -9,6 +9,16 @@ bool IsSuspect(const Request& request) { return request.failures.failed_or_lost(
 
 }  // namespace
 
+Planned PlannedOf(const Request& request, const Registry& registry, TimeUs decided_us) {
+  Planned planned{request.epoch, request.members[0].instance, decided_us,
+                  request.failures.failed()};
+  if (request.decode == InstanceId{}) return planned;
+  Placed announced = registry.PlacedAt(request.decode, request.epoch);
+  planned.decode = announced.decode;
+  planned.decode_endpoint = std::move(announced.endpoint);
+  return planned;
+}
+
 void PlanSender::Assign(Request& request, size_t from_chunk, PlanSequence sequence) {
   request.sequence_parallel ? AssignMembers(request, from_chunk, sequence)
                             : AssignPlain(request, sequence);

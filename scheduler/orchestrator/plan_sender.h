@@ -19,6 +19,10 @@
 
 namespace skein::scheduler::orchestrator {
 
+// For the request's router: its plan, and where it was announced, if anywhere. REQUIRES: it has
+// members.
+Planned PlannedOf(const Request& request, const Registry& registry, TimeUs decided_us);
+
 class PlanSender {
  public:
   // Neither is owned; both outlive it.

@@ -76,7 +76,7 @@ void RouterSide::TellState(const Request& request) {
   }
   const TimeUs decided_us =
       request.explanation.plans.empty() ? 0 : request.explanation.plans.back().decided_us;
-  Tell(SendPlanUpdate{id, Planned{request.epoch, request.members[0].instance, decided_us, failed}});
+  Tell(SendPlanUpdate{id, PlannedOf(request, *parts_.registry, decided_us)});
   if (request.state == State::kPlaced) {
     Tell(SendPlanUpdate{id, parts_.registry->PlacedAt(request.decode, request.epoch)});
   }

@@ -28,8 +28,9 @@ void RouterCore::Submit(Request& request) {
 }
 
 void RouterCore::SubmitAnew(Request& request) {
+  CloseStream(request);
   if (request.state == State::kPlaced) SetState(request, State::kSubmitted);
-  request.stream_open = true;
+  request.tokens = Tokens::kNone;
   Keep(request);
   Submit(request);
 }
@@ -45,6 +46,8 @@ bool RouterCore::Move(Request& request, const absl::Status& why) {
           {.id = request.spec->id,
            .how = RouterEnd::How::kFailed,
            .why = absl::StrCat("moved to another cell: ", std::string(why.message()))});
+  CloseStream(request);
+  request.tokens = Tokens::kNone;
   request.left = std::move(left);
   request.cell = next;
   request.epoch = {};
@@ -69,7 +72,7 @@ const absl::Status& RouterCore::WhyUnreachable(const Request& request) const {
   return cells_.broken(cell);
 }
 
-void RouterCore::Place(Request& request) {
+void RouterCore::Settle(Request& request) {
   if (!request.cell.has_value()) return Submit(request);
   if (!cells_.lost(*request.cell) || !Move(request, cells_.broken(*request.cell))) return;
   ++snapshot_.moved_lost;
@@ -79,7 +82,7 @@ void RouterCore::Place(Request& request) {
 // Few are, and only while a cell is unreachable.
 void RouterCore::PlaceUnsettled() {
   const std::vector<RequestId> ids(unsettled_.begin(), unsettled_.end());
-  for (const RequestId id : ids) Place(requests_.at(id));
+  for (const RequestId id : ids) Settle(requests_.at(id));
 }
 
 void RouterCore::TakeLostCells() {
@@ -180,7 +183,7 @@ std::vector<RouterRequest> RouterCore::RequestsTold(size_t cell) const {
                     .epoch = request.epoch,
                     .placed = placed,
                     .decode = placed ? request.decode : InstanceId{},
-                    .streams = placed && request.stream_open});
+                    .streams = request.tokens == Tokens::kOpen});
   }
   return told;
 }

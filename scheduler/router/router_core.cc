@@ -127,22 +127,40 @@ void RouterCore::Apply(Request& request, const Accepted& accepted) {
 void RouterCore::Apply(Request& request, const Planned& planned) {
   request.failed_engines = std::max(request.failed_engines, planned.failed_engines);
   if (planned.epoch >= request.epoch) request.times.plan_us = planned.decided_us;
-  if (request.state == State::kSubmitted) request.epoch = std::max(request.epoch, planned.epoch);
-  if (request.state != State::kPlaced || planned.epoch <= request.epoch) return;
-  if (request.delivered > 0) {
-    return Finish(request, FinishReason::kError,
-                  absl::UnavailableError("the plan was lost after tokens were sent"));
+  if (planned.epoch > request.epoch) {
+    if (request.delivered > 0) {
+      return Finish(request, FinishReason::kError,
+                    absl::UnavailableError("the plan was lost after tokens were sent"));
+    }
+    CloseStream(request);
+    if (request.state == State::kPlaced) {
+      Keep(request);
+      SetState(request, State::kSubmitted);
+    }
+    request.tokens = Tokens::kNone;
+    request.epoch = planned.epoch;
   }
-  if (request.stream_open) effects_.push_back(CloseTokens{request.spec->id, request.epoch});
-  Keep(request);
-  SetState(request, State::kSubmitted);
-  request.stream_open = true;
-  request.epoch = planned.epoch;
+  AttachAhead(request, planned);
+}
+
+void RouterCore::AttachAhead(Request& request, const Planned& planned) {
+  if (planned.decode_endpoint.empty() || planned.epoch != request.epoch) return;
+  if (request.state != State::kSubmitted || request.tokens != Tokens::kNone) return;
+  request.tokens = Tokens::kAhead;
+  request.decode = planned.decode;
+  effects_.push_back(OpenTokens{request.spec->id, request.epoch, planned.decode,
+                                planned.decode_endpoint, request.cell.value_or(0),
+                                /*ahead=*/true});
+}
+
+void RouterCore::CloseStream(Request& request) {
+  if (request.tokens != Tokens::kAhead && request.tokens != Tokens::kOpen) return;
+  effects_.push_back(CloseTokens{request.spec->id, request.epoch});
 }
 
 // Its end, unless the orchestrator may still plan it anew.
 void RouterCore::Lose(Request& request, FinishReason reason, absl::Status status) {
-  request.stream_open = false;
+  request.tokens = Tokens::kOver;
   const bool passing =
       absl::IsUnavailable(status) || absl::IsCancelled(status) || absl::IsAborted(status);
   if (!passing || request.known == Known::kOver || request.delivered > 0) {
@@ -155,7 +173,7 @@ void RouterCore::Lose(Request& request, FinishReason reason, absl::Status status
     waits_.Set(request.spec->id, now_ + config_.replan_wait_us);
   } else {
     AwaitCell(request);
-    Place(request);
+    Settle(request);
   }
 }
 
@@ -166,12 +184,23 @@ void RouterCore::Keep(Request& request) {
 
 void RouterCore::Apply(Request& request, const Placed& placed) {
   if (request.state != State::kSubmitted || placed.epoch < request.epoch) return;
+  const bool attached = request.tokens == Tokens::kAhead && request.epoch == placed.epoch &&
+                        request.decode == placed.decode;
+  if (!attached) CloseStream(request);
+  Place(request, placed.epoch, placed.decode);
+  if (attached) return;
+  effects_.push_back(OpenTokens{request.spec->id, placed.epoch, placed.decode, placed.endpoint,
+                                request.cell.value_or(0), /*ahead=*/false});
+}
+
+// Its cell need not be ready: a token that comes places it, too.
+void RouterCore::Place(Request& request, Epoch epoch, InstanceId decode) {
   SetState(request, State::kPlaced);
   request.begun = true;
-  request.epoch = placed.epoch;
-  request.decode = placed.decode;
-  effects_.push_back(OpenTokens{request.spec->id, placed.epoch, placed.decode, placed.endpoint,
-                                request.cell.value_or(0)});
+  request.tokens = Tokens::kOpen;
+  request.epoch = epoch;
+  request.decode = decode;
+  StopWaiting(request);
 }
 
 void RouterCore::Apply(Request& request, const Failed& failed) {
@@ -208,6 +237,7 @@ void RouterCore::Apply(Request& request, const PlanEnded&) {
 void RouterCore::On(const TokenReceived& event) {
   Request* request = FindStream(event.id, event.epoch);
   if (request == nullptr) return;
+  if (request->tokens == Tokens::kAhead) Place(*request, request->epoch, request->decode);
   if (event.index != request->delivered) {
     return FailIndex(*request, absl::StrCat("token ", event.index, " came, ", request->delivered,
                                             " was expected"));
@@ -221,10 +251,18 @@ void RouterCore::On(const TokenReceived& event) {
 void RouterCore::On(const FinishedReceived& event) {
   Request* request = FindStream(event.id, event.epoch);
   if (request == nullptr) return;
-  request->stream_open = false;
   const int64_t emitted = event.output_tokens - (event.stop_token >= 0 ? 1 : 0);
   const bool complete =
       event.reason == FinishReason::kStop || event.reason == FinishReason::kLength;
+  if (request->tokens == Tokens::kAhead) {
+    // It got no blocks there. If it did, and failed, then its orchestrator says so.
+    if (!complete) {
+      request->tokens = Tokens::kNone;
+      return;
+    }
+    Place(*request, request->epoch, request->decode);
+  }
+  request->tokens = Tokens::kOver;
   if (complete && emitted != request->delivered) {
     return FailIndex(*request,
                      absl::StrCat(emitted, " tokens sent, ", request->delivered, " received"));
@@ -239,6 +277,10 @@ void RouterCore::On(const FinishedReceived& event) {
 void RouterCore::On(const TokenStreamLost& event) {
   Request* request = FindStream(event.id, event.epoch);
   if (request == nullptr) return;
+  if (request->tokens == Tokens::kAhead) {
+    request->tokens = Tokens::kNone;
+    return;
+  }
   absl::Status status = event.status;
   if (status.ok()) status = absl::UnavailableError("the token stream ended early");
   // The decode instance's inbox was full. The request was accepted, so this is not a 429.
@@ -291,9 +333,7 @@ void RouterCore::Finish(Request& request, FinishReason reason, absl::Status stat
     recent_ends_.push_back(now_);
     if (recent_ends_.size() > kRecentEnds) recent_ends_.pop_front();
   }
-  if (request.state == State::kPlaced && request.stream_open) {
-    effects_.push_back(CloseTokens{id, request.epoch});
-  }
+  CloseStream(request);
   const bool complete = reason == FinishReason::kStop || reason == FinishReason::kLength;
   const bool cancelled = reason == FinishReason::kCancelled;
   ++(complete ? snapshot_.finished : cancelled ? snapshot_.cancelled : snapshot_.failed);
@@ -335,8 +375,9 @@ RouterCore::Request* RouterCore::Find(RequestId id) {
 
 RouterCore::Request* RouterCore::FindStream(RequestId id, Epoch epoch) {
   Request* request = Find(id);
-  if (request == nullptr || request->state != State::kPlaced) return nullptr;
-  return request->epoch == epoch && request->stream_open ? request : nullptr;
+  if (request == nullptr || request->epoch != epoch) return nullptr;
+  const bool has_one = request->tokens == Tokens::kAhead || request->tokens == Tokens::kOpen;
+  return has_one ? request : nullptr;
 }
 
 // How long until a place in the queue is likely to be free: one more end at the recent rate.
@@ -385,10 +426,13 @@ absl::Status RouterCore::CheckInvariants() const {
     const bool timed = waits_.Of(id) != kNever;
     const bool unsettled = unsettled_.count(id) > 0;
     if (deadlines_.Of(id) != request.deadline_us || waits != timed ||
-        unsettled != (waits && !Ready(request)) ||
-        (lost && (request.stream_open || request.state != State::kPlaced))) {
+        unsettled != (waits && !Ready(request)) || (lost && request.tokens != Tokens::kOver)) {
       return absl::InternalError(absl::StrCat(
           "RouterCore 5: ", ToString(id), " has a timer without a wait, or waits without a timer"));
+    }
+    const bool placed = request.tokens == Tokens::kOpen || request.tokens == Tokens::kOver;
+    if (placed != (request.state == State::kPlaced)) {
+      return absl::InternalError(absl::StrCat("RouterCore 7: the token stream of ", ToString(id)));
     }
     const bool told = request.known != Known::kUnsent;
     if (told != request.cell.has_value() || (told && request.left.count(*request.cell) > 0)) {

@@ -1,9 +1,13 @@
 // RouterCore: the life of every request as its client sees it. One thread owns it.
 //
 // Life: queued (admission) -> submitted -> placed (token stream open) -> ended. A request ends
-// exactly once, with Reject (nothing was done) or End. Until its client has received tokens, the
-// orchestrator may plan it again under a later epoch: it goes from placed back to submitted. If a
-// token stream fails before its first token, the request waits for the new plan.
+// exactly once, with Reject (nothing was done) or End. With its plan the router hears where the
+// request was announced, and attaches there ahead: its first token need not wait until the router
+// hears that the transfer is open. Such a stream may end without a token, which means nothing; the
+// first token, or a complete answer, places the request as the orchestrator's message does. Until
+// its client has received tokens, the orchestrator may plan it again under a later epoch: it goes
+// from placed back to submitted. If a token stream fails before its first token, the request waits
+// for the new plan.
 //
 // A cell is an orchestrator with its instances. The router and each orchestrator tell each other
 // all on one stream (orchestrator_session.h). A request is submitted to the cell that
@@ -34,6 +38,7 @@
 //   if
 //      its token stream was lost, or if it is submitted and its cell is not ready.
 //   6. A request has a cell exactly if it was submitted there, and none in which it was before.
+//   7. A placed request has, or had, its token stream; another one has at most one ahead.
 #pragma once
 
 #include <cstddef>
@@ -156,7 +161,8 @@ struct OpenTokens {  // to the decode instance at `endpoint`
   Epoch epoch;
   InstanceId decode;
   std::string endpoint;
-  size_t cell = 0;  // whose instance it is
+  size_t cell = 0;     // whose instance it is
+  bool ahead = false;  // its transfer may not be open yet
 };
 struct CloseTokens {
   RequestId id;
@@ -252,6 +258,14 @@ class RouterCore {
     kOver,     // that it has ended at its decode instance
   };
 
+  // A request's token stream, under its epoch, at its decode instance.
+  enum class Tokens {
+    kNone,   // not placed, and no stream was asked for, or it ended
+    kAhead,  // not placed, and asked for
+    kOpen,   // placed
+    kOver,   // placed, and ended by itself
+  };
+
   struct Request {
     HeadPtr spec;
     State state = State::kQueued;
@@ -265,10 +279,10 @@ class RouterCore {
     int refusals = 0;       // cells that refused it
     // Engines that failed in a step with it, in any cell: the next orchestrator has to know.
     int64_t failed_engines = 0;
-    absl::Status refusal;     // what it ends with if no cell takes it
-    bool stream_open = true;  // the token stream has not ended by itself (counts once placed)
+    absl::Status refusal;  // what it ends with if no cell takes it
+    Tokens tokens = Tokens::kNone;
     Epoch epoch;
-    InstanceId decode;   // where it was placed last
+    InstanceId decode;   // where its token stream is, or was last
     bool begun = false;  // it has been placed, under any epoch
     int64_t delivered = 0;
     TimeUs arrived_us = 0;
@@ -303,6 +317,9 @@ class RouterCore {
   void Apply(Request& request, const Failed& failed);
   void Apply(Request& request, const Accepted& accepted);
   void Accept(Request& request);
+  void AttachAhead(Request& request, const Planned& planned);
+  void Place(Request& request, Epoch epoch, InstanceId decode);
+  void CloseStream(Request& request);  // if it is open
   void Apply(Request& request, const PlanEnded& ended);
   void TakeRefusal(Request& request, const absl::Status& status);
   // Cells: router_cells.cc.
@@ -316,7 +333,7 @@ class RouterCore {
   void StopWaiting(const Request& request);
   void NoteBroken(size_t cell);
   const absl::Status& WhyUnreachable(const Request& request) const;
-  void Place(Request& request);  // one that is unsettled, if it can be placed now
+  void Settle(Request& request);  // one that is unsettled, if a cell can take it now
   void PlaceUnsettled();
   void TakeKnown(Request& request, bool unknown);
   void TakeLostCells();
@@ -331,7 +348,7 @@ class RouterCore {
   void SetState(Request& request, State state);
   void Count(const Request& request, int64_t change);  // in its state
   Request* Find(RequestId id);
-  Request* FindStream(RequestId id, Epoch epoch);  // placed under this epoch
+  Request* FindStream(RequestId id, Epoch epoch);  // with a stream, under this epoch
   void FailIndex(Request& request, const std::string& what);
   void Finish(Request& request, FinishReason reason, absl::Status status, int32_t stop_token = -1,
               std::string prompt_logprobs = {}, bool client_gone = false);  // erases it

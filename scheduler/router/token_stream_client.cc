@@ -15,7 +15,8 @@ void TokenStreamClient::Attach(RequestId id, Epoch epoch, const Source& source,
                    .owed = paused ? credit_ : 0,
                    .paused = paused};
   heard_.Attach(source.place, source.endpoint);
-  link.unsent.attach.push_back({id, epoch, paused ? 0 : credit_, std::move(traceparent)});
+  link.unsent.attach.push_back(
+      {id, epoch, paused ? 0 : credit_, std::move(traceparent), source.ahead});
   if (link.stream != TokenStreamId{}) return MarkReady(link);
   waiting_.emplace(link.open_us, source.endpoint);
   OpenDue(now);

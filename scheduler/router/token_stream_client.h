@@ -55,6 +55,7 @@ class TokenStreamClient {
   struct Source {
     std::string endpoint;
     DecodePlace place;
+    bool ahead = false;  // it may have no blocks there yet (AttachTokens)
   };
 
   explicit TokenStreamClient(int64_t credit = kCredit,

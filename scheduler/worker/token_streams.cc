@@ -36,7 +36,7 @@ void TokenStreams::Attach(TokenStreamId stream, const AttachTokens& attach,
   sequence.id = attach.id;
   sequence.epoch = attach.epoch;
   sequence.credit = std::min(attach.credit, kCreditMax);
-  events->push_back(AttachCalled{call, attach.id, attach.epoch});
+  events->push_back(AttachCalled{call, attach.id, attach.epoch, attach.ahead});
 }
 
 void TokenStreams::AddCredit(Stream& stream, const CreditTokens& credit) {

@@ -201,6 +201,7 @@ TEST(Codec, ATokenStreamRequestSurvivesBothWays) {
   attach->set_epoch(3);
   attach->set_credit(64);
   attach->set_traceparent("00-t");
+  attach->set_ahead(true);
   v1::TokenStreamRequest::Credit* credit = request.add_credit();
   *credit->mutable_id() = GoodSpec().id();
   credit->set_epoch(3);
@@ -621,6 +622,7 @@ TEST(Codec, MoreFailedEnginesThanThereCanBeAreRefused) {
 TEST(Codec, EachPlanUpdateSurvivesBothWays) {
   for (const scheduler::PlanUpdate& update :
        {scheduler::PlanUpdate(scheduler::Planned{{3}, {4}, 1500, 1}),
+        scheduler::PlanUpdate(scheduler::Planned{{3}, {4}, 1500, 1, {5}, "h:1"}),
         scheduler::PlanUpdate(scheduler::Placed{{3}, {4}, "h:1"}),
         scheduler::PlanUpdate(scheduler::Accepted{2}),
         scheduler::PlanUpdate(scheduler::PlanEnded{}),
@@ -630,6 +632,13 @@ TEST(Codec, EachPlanUpdateSurvivesBothWays) {
     EXPECT_EQ(decoded->index(), update.index());
     EXPECT_TRUE(MessageDifferencer::Equals(ToProto(*decoded), ToProto(update)));
   }
+}
+
+TEST(Codec, AnAnnouncedPlaceWithoutAnEndpointIsRefused) {
+  v1::PlanUpdate update;
+  update.mutable_planned()->mutable_announced()->set_decode_instance(5);
+  EXPECT_EQ(FromProto(update).status(),
+            absl::InvalidArgumentError("planned.announced.decode_endpoint: is empty"));
 }
 
 // By the orchestrator, and by the workers.

@@ -211,6 +211,11 @@ v1::PlanUpdate ToProto(const scheduler::PlanUpdate& update) {
     out.mutable_planned()->set_prefill_instance(planned->prefill.value);
     out.mutable_planned()->set_decided_us(static_cast<uint64_t>(planned->decided_us));
     out.set_failed_engines(static_cast<uint32_t>(planned->failed_engines));
+    if (!planned->decode_endpoint.empty()) {
+      v1::PlanUpdate::Placed* announced = out.mutable_planned()->mutable_announced();
+      announced->set_decode_instance(planned->decode.value);
+      announced->set_decode_endpoint(planned->decode_endpoint);
+    }
   } else if (const auto* placed = std::get_if<scheduler::Placed>(&update)) {
     out.set_epoch(placed->epoch.value);
     out.mutable_placed()->set_decode_instance(placed->decode.value);
@@ -234,10 +239,16 @@ absl::StatusOr<scheduler::PlanUpdate> FromProto(const v1::PlanUpdate& update) {
     case v1::PlanUpdate::kPlanned: {
       const auto decided_us = DurationFrom("planned.decided_us", update.planned().decided_us());
       if (!decided_us.ok()) return decided_us.status();
+      const v1::PlanUpdate::Placed& announced = update.planned().announced();
+      if (update.planned().has_announced() && announced.decode_endpoint().empty()) {
+        return Invalid("planned.announced.decode_endpoint", "is empty");
+      }
       return scheduler::Planned{{update.epoch()},
                                 {update.planned().prefill_instance()},
                                 *decided_us,
-                                update.failed_engines()};
+                                update.failed_engines(),
+                                {announced.decode_instance()},
+                                announced.decode_endpoint()};
     }
     case v1::PlanUpdate::kPlaced:
       if (update.placed().decode_endpoint().empty()) {

@@ -65,6 +65,7 @@ v1::TokenStreamRequest ToProto(scheduler::TokenStreamRequest request) {
     *out.add_attach() = WithIdAndEpoch<v1::TokenStreamRequest::Attach>(attach);
     out.mutable_attach()->rbegin()->set_credit(static_cast<uint64_t>(attach.credit));
     out.mutable_attach()->rbegin()->set_traceparent(std::move(attach.traceparent));
+    out.mutable_attach()->rbegin()->set_ahead(attach.ahead);
   }
   for (const scheduler::CreditTokens& credit : request.credit) {
     *out.add_credit() = WithIdAndEpoch<v1::TokenStreamRequest::Credit>(credit);
@@ -85,6 +86,7 @@ absl::StatusOr<scheduler::TokenStreamRequest> FromProto(const v1::TokenStreamReq
     if (!credit.ok()) return credit.status();
     to.credit = *credit;
     to.traceparent = attach.traceparent();
+    to.ahead = attach.ahead();
   }
   for (const v1::TokenStreamRequest::Credit& credit : request.credit()) {
     scheduler::CreditTokens& to = out.credit.emplace_back();

@@ -231,7 +231,8 @@ void RouterProcess::TakeDrain(bool drain) {
 }
 
 void RouterProcess::Execute(OpenTokens& effect) {
-  tokens_->Attach(effect.id, effect.epoch, {effect.endpoint, {effect.cell, effect.decode}}, "",
+  tokens_->Attach(effect.id, effect.epoch,
+                  {effect.endpoint, {effect.cell, effect.decode}, effect.ahead}, "",
                   /*paused=*/false, LocalNow());
 }
 

@@ -85,7 +85,8 @@ DecodeSnapshot DecodeCore::Impl::Snapshot(TimeUs now) const {
 absl::Status DecodeCore::Impl::CheckInvariants() const {
   for (const absl::Status& status :
        {kv_in_.CheckInvariants(), batch_.CheckInvariants(), announcements_.CheckInvariants(),
-        sequences_.CheckInvariants(), block_order_.CheckInvariants(), steps_.CheckInvariants(),
+        sequences_.CheckInvariants(), expected_streams_.CheckInvariants(),
+        block_order_.CheckInvariants(), steps_.CheckInvariants(),
         membership_.CheckInvariants(Held())}) {
     if (!status.ok()) return status;
   }

@@ -114,7 +114,15 @@ void DecodeCore::Impl::On(const AbortCalled& event) {
   } else if (announcements_.Has(abort.id, abort.epoch)) {
     EndAnnounced(abort.id, FinishReason::kError, abort.reason);
   } else {
-    tombstones_.Put(abort.id, abort.epoch, false);
+    Bury(abort.id, abort.epoch, false, abort.reason);
+  }
+}
+
+void DecodeCore::Impl::Bury(RequestId id, Epoch epoch, bool committed, const absl::Status& status) {
+  tombstones_.Put(id, epoch, committed);
+  for (const ExpectedStreams::Expected& one : expected_streams_.TakeUpTo(id, epoch)) {
+    Refuse(AttachCalled{.call = one.call, .id = id, .epoch = one.epoch},
+           status.ok() ? absl::CancelledError("the request has ended") : status);
   }
 }
 
@@ -132,7 +140,7 @@ void DecodeCore::Impl::CancelUpTo(RequestId id, Epoch epoch, const std::string& 
   if (announced != nullptr && announced->epoch <= epoch) {
     EndAnnounced(id, FinishReason::kCancelled, absl::CancelledError(why));
   }
-  tombstones_.Put(id, epoch, false);
+  Bury(id, epoch, false, absl::CancelledError(why));
   touched_.push_back(id);
 }
 
@@ -152,27 +160,30 @@ void DecodeCore::Impl::On(const Drain& event) {
 
 void DecodeCore::Impl::On(const AttachCalled& event) {
   Sequence* sequence = sequences_.Find(event.id, event.epoch);
-  absl::Status status;
+  const auto taken = absl::AlreadyExistsError("the request's token stream was taken already");
   if (sequence == nullptr) {
-    status = WhyGone(event.id, event.epoch).status;
-  } else if (sequence->stream != Stream::kUnattached) {
-    status = absl::AlreadyExistsError("the request's token stream was taken already");
-  }
-  if (!status.ok()) {
-    effects_.push_back(EndStream{.call = event.call,
-                                 .id = event.id,
-                                 .epoch = event.epoch,
-                                 .reason = FinishReason::kError,
-                                 .status = std::move(status),
-                                 .prompt_logprobs = ""});
+    absl::Status gone = WhyGone(event.id, event.epoch).status;
+    if (!event.ahead || !absl::IsNotFound(gone)) return Refuse(event, std::move(gone));
+    if (!expected_streams_.Add(event.id, event.epoch, event.call)) Refuse(event, taken);
     return;
   }
+  if (sequence->stream != Stream::kUnattached) return Refuse(event, taken);
   touched_.push_back(event.id);
   if (sequence->phase == Phase::kEnded) TellEnd(*sequence, sequence->reason, sequence->status);
   sequences_.Attach(*sequence, event.call);
 }
 
+void DecodeCore::Impl::Refuse(const AttachCalled& attach, absl::Status status) {
+  effects_.push_back(EndStream{.call = attach.call,
+                               .id = attach.id,
+                               .epoch = attach.epoch,
+                               .reason = FinishReason::kError,
+                               .status = std::move(status),
+                               .prompt_logprobs = ""});
+}
+
 void DecodeCore::Impl::On(const DetachCalled& event) {
+  expected_streams_.Remove(event.call);
   Sequence* sequence = sequences_.Detach(event.call);
   if (sequence == nullptr) return;
   touched_.push_back(sequence->id());
@@ -287,7 +298,7 @@ void DecodeCore::Impl::End(Sequence& sequence, FinishReason reason, const absl::
   if (sequence.phase == Phase::kEnded) return TellEnd(sequence, reason, status);
   const bool unattached = sequence.stream == Stream::kUnattached;
   (status.ok() ? finished_ : failed_) += 1;
-  tombstones_.Put(sequence.id(), sequence.epoch, sequence.committed);
+  Bury(sequence.id(), sequence.epoch, sequence.committed, status);
   sequences_.End(sequence, reason, status);
   if (!status.ok() || !unattached) TellEnd(sequence, reason, status);
   Release(sequence);

@@ -2,8 +2,8 @@
 //
 // Life of a request here: announced (no blocks) -> granted (the blocks of its prompt taken, leases
 // running, prefill instances write) -> running (committed: in the batch) -> ended. Its router
-// attaches at any of these but the first, on its token stream; tokens that came before are kept for
-// it until the attach lease ends.
+// attaches at any of these on its token stream, ahead of the blocks, too; tokens that came before
+// are kept for it until the attach lease ends.
 //
 // A running sequence takes further blocks as its tokens come. When none is free, another one may be
 // preempted: it gives all its blocks back, keeps its output, and resumes later. Its tokens are then

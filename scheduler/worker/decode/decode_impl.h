@@ -9,6 +9,7 @@
 #include "scheduler/worker/decode/block_order.h"
 #include "scheduler/worker/decode/decode_core.h"
 #include "scheduler/worker/decode/decode_sequences.h"
+#include "scheduler/worker/decode/expected_streams.h"
 #include "scheduler/worker/kv_in/announcements.h"
 #include "scheduler/worker/kv_in/kv_in.h"
 #include "scheduler/worker/membership/membership.h"
@@ -68,6 +69,9 @@ class DecodeCore::Impl {
   absl::Status TakeBlocks(RequestId id);
   KvIn::Gone WhyGone(RequestId id, Epoch epoch) const;
 
+  // The request has ended here under this epoch and all older ones.
+  void Bury(RequestId id, Epoch epoch, bool committed, const absl::Status& status);
+  void Refuse(const AttachCalled& attach, absl::Status status);
   void CancelUpTo(RequestId id, Epoch epoch, const std::string& why);
   void RunTimers();
   TimeUs Listening() const { return listening_.At(now_); }
@@ -123,7 +127,8 @@ class DecodeCore::Impl {
   DecodeSequences sequences_;
   BlockOrder block_order_;  // of the sequences that run or are preempted
   Announcements announcements_;
-  std::vector<RequestId> touched_;  // by this event
+  ExpectedStreams expected_streams_;  // of requests without blocks
+  std::vector<RequestId> touched_;    // by this event
   TimeUs drain_end_us_ = kNever;
   uint64_t output_tokens_ = 0;
   uint64_t finished_ = 0;

@@ -64,7 +64,7 @@ bool DecodeCore::Impl::MayAnnounce(const AnnounceRequest& request) {
 // REQUIRES: it is announced.
 void DecodeCore::Impl::EndAnnounced(RequestId id, FinishReason reason, const absl::Status& status) {
   const Epoch epoch = announcements_.Take(id).epoch;
-  tombstones_.Put(id, epoch, false);
+  Bury(id, epoch, false, status);
   membership_.Ended({.id = id, .epoch = epoch, .reason = reason, .status = status});
   touched_.push_back(id);
   EndSharers(id);
@@ -138,6 +138,9 @@ DecodeSequence& DecodeCore::Impl::Enter(RequestId id) {
       sequences_.Add(announced.spec, announced.epoch, now_, Listening() + config_.attach_lease_us);
   effects_.push_back(TellOpened{{membership_.instance(), id, sequence.epoch}});
   membership_.Holds({.id = id, .epoch = sequence.epoch, .opened = true});
+  if (const auto call = expected_streams_.Take(id, sequence.epoch)) {
+    sequences_.Attach(sequence, *call);
+  }
   return sequence;
 }
 

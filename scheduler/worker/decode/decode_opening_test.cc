@@ -253,5 +253,53 @@ TEST_F(DecodeCoreTest, ASilentWriterEndsTheRequestAndALateOneIsWaitedForALease) 
   EXPECT_EQ(ended_.at({7, 2}).code(), absl::StatusCode::kUnavailable);
 }
 
+// A router that attaches ahead of the blocks: the order of the router's message and of the
+// orchestrator's and the writer's does not matter.
+TEST_F(DecodeCoreTest, ARouterMayAttachBeforeTheBlocksAreTaken) {
+  EXPECT_TRUE(Of<EndStream>(AttachAhead(1, 70)).empty()) << "not announced yet";
+  ASSERT_TRUE(Open(Spec(1)).ok());
+  ASSERT_TRUE(Open(Spec(2)).ok());
+  Announce(Spec(3));
+  EXPECT_TRUE(Of<EndStream>(AttachAhead(3, 72)).empty()) << "announced";
+  ASSERT_TRUE(OpenTransfer(3).status.ok());
+  EXPECT_TRUE(Of<EndStream>(AttachAhead(2, 71)).empty()) << "open";
+  for (const uint64_t serial : {1, 2, 3}) {
+    const auto tokens = Of<EmitToken>(Commit(serial));
+    ASSERT_EQ(tokens.size(), 1u) << serial;
+    EXPECT_EQ(tokens[0].call, CallId{serial == 1 ? 70u : serial == 2 ? 71u : 72u});
+  }
+}
+
+TEST_F(DecodeCoreTest, AnAttachmentAheadEndsWithItsRequest) {
+  Announce(Spec(1));
+  AttachAhead(1, 70);
+  const auto second = Of<EndStream>(AttachAhead(1, 71));
+  ASSERT_EQ(second.size(), 1u);
+  EXPECT_EQ(second[0].status.code(), absl::StatusCode::kAlreadyExists);
+  const auto ended = Of<EndStream>(Do(CancelCalled{{{7, 1}, {5}, "planned anew"}}));
+  ASSERT_EQ(ended.size(), 1u);
+  EXPECT_EQ(ended[0].call, CallId{70});
+  EXPECT_EQ(ended[0].status, absl::CancelledError("planned anew"));
+  EXPECT_EQ(Of<EndStream>(AttachAhead(1, 72)).size(), 1u) << "it has ended";
+}
+
+// The request may come back under the same epoch; its router knows better where it is.
+TEST_F(DecodeCoreTest, AnAttachmentAheadOutlivesAWithdrawal) {
+  Announce(Spec(1));
+  AttachAhead(1, 70);
+  EXPECT_TRUE(Of<EndStream>(Do(WithdrawCalled{{{7, 1}, {5}}})).empty());
+  ASSERT_TRUE(Open(Spec(1)).ok());
+  EXPECT_EQ(Of<EmitToken>(Commit(1)).size(), 1u);
+}
+
+TEST_F(DecodeCoreTest, ARouterThatDetachesAheadOfTheBlocksIsForgotten) {
+  Announce(Spec(1));
+  AttachAhead(1, 70);
+  Do(DetachCalled{{70}});
+  ASSERT_TRUE(OpenTransfer(1).status.ok());
+  EXPECT_TRUE(Of<EmitToken>(Commit(1)).empty());
+  EXPECT_EQ(Of<EmitToken>(Attach(1, 71)).size(), 1u);
+}
+
 }  // namespace
 }  // namespace skein::scheduler

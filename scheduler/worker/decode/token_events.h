@@ -21,6 +21,7 @@ struct AttachCalled {
   CallId call;
   RequestId id;
   Epoch epoch;
+  bool ahead = false;  // the request may have no blocks here yet, or never get any
 };
 struct DetachCalled {  // the router went away or cancelled
   CallId call;

@@ -111,6 +111,9 @@ class DecodeCoreTest : public ::testing::Test {
   Effects Attach(uint64_t serial, uint64_t call, uint64_t epoch = 5) {
     return Do(AttachCalled{{call}, {7, serial}, {epoch}});
   }
+  Effects AttachAhead(uint64_t serial, uint64_t call, uint64_t epoch = 5) {
+    return Do(AttachCalled{{call}, {7, serial}, {epoch}, /*ahead=*/true});
+  }
   Effects Step(int32_t token, size_t sequences = 1) {
     return Do(StepDone{++step_, {}, std::vector<StepResult>(sequences, {token, "p", ""})});
   }

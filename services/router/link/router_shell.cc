@@ -200,9 +200,9 @@ void RouterShell::On(scheduler::SendRouterReport& effect) {
 void RouterShell::On(const scheduler::OpenTokens& effect) {
   const auto it = requests_.find(effect.id);
   const bool known = it != requests_.end();  // not if an effect before cancelled it: it is detached
-  tokens_.Attach(effect.id, effect.epoch, {effect.endpoint, {effect.cell, effect.decode}},
-                 known ? it->second.traceparent : std::string(), known && it->second.paused,
-                 MonotonicUs());
+  tokens_.Attach(
+      effect.id, effect.epoch, {effect.endpoint, {effect.cell, effect.decode}, effect.ahead},
+      known ? it->second.traceparent : std::string(), known && it->second.paused, MonotonicUs());
 }
 
 void RouterShell::On(const scheduler::CloseTokens& effect) {
