@@ -197,6 +197,7 @@ void Connection::SendHead(uint64_t exchange, Response response, bool stream) {
   Queue(SerializeHead(response, framing, keep_alive_, std::time(nullptr)));
   if (!stream) {
     if (!head_request_) Queue(response.body);
+    answer_held_ = std::move(response.held);
     answer_ended_ = true;
   }
   Flush();
@@ -260,6 +261,7 @@ void Connection::OnSent(error_code ec, size_t bytes) {
 
 void Connection::OnAnswered() {
   exchange_.reset();
+  answer_held_.reset();
   watched_ = false;
   Disarm();
   if (!keep_alive_) return Linger();

@@ -77,11 +77,12 @@ class Connection : public std::enable_shared_from_this<Connection> {
   boost::asio::ip::tcp::socket socket_;
   boost::asio::steady_timer timer_;
   RequestReader reader_;
-  std::shared_ptr<ByteBudget::Lease> held_;  // for the arriving body; null: none yet
-  std::string in_;                           // arrived, not consumed
-  std::string scratch_;                      // target of the outstanding read
-  std::string out_;                          // to send after sending_
-  std::string sending_;                      // being sent, from sent_ on
+  std::shared_ptr<ByteBudget::Lease> held_;         // for the arriving body; null: none yet
+  std::string in_;                                  // arrived, not consumed
+  std::string scratch_;                             // target of the outstanding read
+  std::shared_ptr<ByteBudget::Lease> answer_held_;  // for the answer that is sent; null: none
+  std::string out_;                                 // to send after sending_
+  std::string sending_;                             // being sent, from sent_ on
   size_t sent_ = 0;
   std::string remote_;
   Request asked_;  // the request being answered, without its body

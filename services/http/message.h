@@ -44,6 +44,9 @@ struct Response {
 
   // Not sent: the contents of an error body, for logs and counts.
   std::string error, error_param, error_code;
+  // Not sent: a share of ServerOptions::bodies that is freed when the answer has been sent. Of Send
+  // only, not of a stream.
+  std::shared_ptr<ByteBudget::Lease> held = nullptr;
   // Not sent: whoever made the answer has logged and counted it.
   bool noted = false;
 };

@@ -539,6 +539,26 @@ TEST_F(ServerTest, SlowLargeBodiesAreBoundedTogether) {
   EXPECT_EQ(options.bodies->held_bytes(), 0u);
 }
 
+// The client reads slowly: the share is that of the bytes that are still here.
+TEST_F(ServerTest, AnAnswerHoldsItsShareUntilItHasBeenSent) {
+  ServerOptions options;
+  options.bodies = std::make_shared<ByteBudget>(64 << 20);
+  StartServer(options);
+  constexpr size_t kBytes = 32 << 20;  // more than the kernel's buffers take
+  RawClient client(port());
+  client.Send("GET /hold HTTP/1.1\r\nHost: a\r\n\r\n");
+  Response answer;
+  answer.body = std::string(kBytes, 'x');
+  answer.held = std::make_shared<ByteBudget::Lease>(options.bodies);
+  ASSERT_TRUE(answer.held->Resize(kBytes));
+  Held()->Send(std::move(answer));
+  EXPECT_EQ(options.bodies->held_bytes(), kBytes);
+  EXPECT_EQ(client.ReadResponse().body.size(), kBytes);
+  client.Send("GET /livez HTTP/1.1\r\nHost: a\r\n\r\n");  // the answer before it is over
+  EXPECT_EQ(client.ReadResponse().status, 200);
+  EXPECT_EQ(options.bodies->held_bytes(), 0u);
+}
+
 TEST_F(ServerTest, ClientThatReadsNothingIsDropped) {
   ServerOptions options;
   options.write_timeout = std::chrono::milliseconds(50);

@@ -42,6 +42,13 @@ TEST_F(RouterTest, RefusalsNameWhatIsWrong) {
   e = error("/v1/completions", {{"model", "m"}, {"prompt", "p"}, {"logit_bias", {{"258", 1}}}},
             400);
   EXPECT_EQ(e["param"], "logit_bias");
+  e = error("/v1/completions",
+            {{"model", "m"}, {"prompt", "p"}, {"stop_token_ids", std::vector<int>(129, 7)}}, 400);
+  EXPECT_EQ(e["param"], "stop_token_ids");
+  Json biases = Json::object();
+  for (int id = 0; id < 1025; ++id) biases[std::to_string(id)] = 1;
+  e = error("/v1/completions", {{"model", "m"}, {"prompt", "p"}, {"logit_bias", biases}}, 400);
+  EXPECT_EQ(e["param"], "logit_bias");
   e = error(
       "/v1/chat/completions",
       {{"model", "m"}, {"messages", {{{"role", "user"}, {"content", "a"}}}}, {"max_tokens", 5000}},

@@ -346,6 +346,8 @@ TEST_F(RouterTest, TokensBeyondTheEmbeddingAreRefusedByTheirParameter) {
   refused("/v1/completions", {{"model", "m"}, {"prompt", {65, 226}}}, "prompt");
   refused("/v1/completions", {{"model", "m"}, {"prompt", "a"}, {"logit_bias", {{"226", 1}}}},
           "logit_bias");
+  refused("/v1/completions", {{"model", "m"}, {"prompt", "a"}, {"stop_token_ids", {65, 226}}},
+          "stop_token_ids");
   refused("/v1/chat/completions",
           {{"model", "m"}, {"messages", {{{"role", "user"}, {"content", "€"}}}}}, "messages");
   EXPECT_TRUE(cluster_->specs().empty());
@@ -378,6 +380,29 @@ TEST_F(RouterTest, APromptThatCannotFitIsRefusedBeforeItIsTokenized) {
                     {{"model", "m"}, {"messages", {{{"role", "user"}, {"content", longest}}}}})
                 .find("bytes of messages"),
             std::string::npos);
+}
+
+// Before anything is made of them: one id may stand for many bytes.
+TEST_F(RouterTest, MoreTokenIdsThanThereMayBeAreRefusedUnread) {
+  StartRouter([](const v1::RequestSpec&) { return Says("x"); });
+  const std::vector<int32_t> most(200, 'x');
+  std::vector<int32_t> more = most;
+  more.push_back(9999);  // never looked at
+  const auto refused = [this](const char* path, const Json& body, const char* param) {
+    const http::Response response = Post(path, body);
+    EXPECT_EQ(response.status, 400) << response.body;
+    const Json error = Json::parse(response.body)["error"];
+    EXPECT_EQ(error["code"], "context_length_exceeded");
+    EXPECT_EQ(error["param"], param);
+    EXPECT_EQ(error["message"],
+              std::string("This server takes at most 200 tokens of this model. However, you sent "
+                          "201 in ") +
+                  param + ". Please reduce the length of the " + param + ".");
+  };
+  refused("/v1/completions", {{"model", "m"}, {"prompt", more}, {"echo", true}}, "prompt");
+  refused("/detokenize", {{"tokens", more}}, "tokens");
+  EXPECT_TRUE(cluster_->specs().empty());
+  EXPECT_EQ(Ask("/detokenize", {{"tokens", most}})["prompt"], std::string(200, 'x'));
 }
 
 // A request holds its share until its answer has ended, not only while its body is read.

@@ -185,8 +185,11 @@ void RouterApi::Complete(const http::Request& request, const ResponderPtr& respo
   if (!error) error = FindModel(asked.model, true, &plan.model);
   for (size_t i = 0; !error && i < asked.prompts.size(); ++i) {
     prompts.emplace_back();
-    error = PreparePrompt(*plan.model, asked.prompts[i], asked.add_special_tokens,
-                          LimitsOf(*plan.model).prompt_tokens_max(), &prompts.back());
+    error = PreparePrompt(*plan.model, asked.prompts[i],
+                          {.add_special_tokens = asked.add_special_tokens,
+                           .with_text = asked.echo,
+                           .tokens_max = LimitsOf(*plan.model).prompt_tokens_max()},
+                          &prompts.back());
   }
   plan.options = std::move(asked.options);
   plan.echo = asked.echo;
@@ -345,7 +348,7 @@ void RouterApi::Tokenize(const http::Request& request, const ResponderPtr& respo
   if (error) return Refuse(responder, *error, std::move(headers));
   std::vector<std::string> strings;
   for (const int32_t token : prompt.tokens) strings.push_back(model->tokenizer->TokenBytes(token));
-  SendJson(responder, std::move(headers),
+  SendJson(request, responder, std::move(headers),
            openai::TokenizeBody(prompt.tokens, MaxPositions(*model),
                                 asked.return_token_strs ? &strings : nullptr));
 }
@@ -356,16 +359,25 @@ void RouterApi::Detokenize(const http::Request& request, const ResponderPtr& res
   MaybeError error = openai::Parse(request.body, Limits(), &asked);
   std::vector<http::Header> headers = Note(request, asked.notes);
   if (!error) error = FindModel(asked.model, false, &model);
+  if (!error) {
+    error = CheckTokenCount("tokens", asked.tokens.size(), LimitsOf(*model).prompt_tokens_max());
+  }
   if (!error) error = CheckTokenRange(model->known_tokens(), "tokens", asked.tokens);
   if (error) return Refuse(responder, *error, std::move(headers));
-  SendJson(responder, std::move(headers),
+  SendJson(request, responder, std::move(headers),
            openai::DetokenizeBody(model->tokenizer->Decode(asked.tokens, false)));
 }
 
-void RouterApi::SendJson(const ResponderPtr& responder, std::vector<http::Header> headers,
-                         std::string body) {
+// The answer takes the place of the request's body in the byte budget until it has been sent: a
+// client may read slowly.
+void RouterApi::SendJson(const http::Request& request, const ResponderPtr& responder,
+                         std::vector<http::Header> headers, std::string body) {
+  if (request.held != nullptr && !request.held->Resize(body.size())) {
+    return Refuse(responder, kSaturated, std::move(headers));
+  }
   http::Response response = JsonResponse(std::move(body));
   response.headers = std::move(headers);
+  response.held = request.held;
   responder->Send(std::move(response));
 }
 

@@ -81,7 +81,8 @@ class RouterApi {
                           AnswerPlan* plan) const;
   void Launch(const http::Request& request, const ResponderPtr& responder, int64_t arrived_us,
               AnswerPlan plan);
-  void SendJson(const ResponderPtr& responder, std::vector<http::Header> headers, std::string body);
+  void SendJson(const http::Request& request, const ResponderPtr& responder,
+                std::vector<http::Header> headers, std::string body);
   // Until the deadline; not positive: it has passed.
   int64_t TimeLeftUs(int64_t arrived_us) const {
     return options_.request_deadline_us - (MonotonicUs() - arrived_us);

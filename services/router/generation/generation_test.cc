@@ -128,14 +128,15 @@ TEST(ChoiceSeedTest, FirstChoiceKeepsTheSeed) {
 TEST(PreparePromptTest, NothingBecomesTheStartOfText) {
   const auto model = testing::MakeByteModel("m", 100);
   PreparedPrompt prompt;
-  ASSERT_FALSE(PreparePrompt(*model, std::string(), true, 100, &prompt));
+  ASSERT_FALSE(PreparePrompt(*model, std::string(), {.tokens_max = 100}, &prompt));
   EXPECT_EQ(prompt.tokens, std::vector<int32_t>{testing::kBos});
   EXPECT_TRUE(prompt.at_text_start);
   PreparedPrompt text;
-  ASSERT_FALSE(PreparePrompt(*model, std::string("a"), true, 100, &text));
+  ASSERT_FALSE(PreparePrompt(*model, std::string("a"), {.tokens_max = 100}, &text));
   EXPECT_FALSE(text.at_text_start);
   PreparedPrompt ids;
-  ASSERT_FALSE(PreparePrompt(*model, std::vector<int32_t>{testing::kBos, 'a'}, true, 100, &ids));
+  ASSERT_FALSE(PreparePrompt(*model, std::vector<int32_t>{testing::kBos, 'a'},
+                             {.with_text = true, .tokens_max = 100}, &ids));
   EXPECT_FALSE(ids.at_text_start);
   EXPECT_EQ(ids.text, "a") << "special tokens are no text";
 }
@@ -145,8 +146,8 @@ TEST(PreparePromptTest, IdsAreBelowTheVocabulary) {
   const auto model = testing::MakeByteModel("m", 100);
   model->vocab_size = 200;
   PreparedPrompt prompt;
-  EXPECT_FALSE(PreparePrompt(*model, std::vector<int32_t>{199}, true, 100, &prompt));
-  const auto error = PreparePrompt(*model, std::vector<int32_t>{200}, true, 100, &prompt);
+  EXPECT_FALSE(PreparePrompt(*model, std::vector<int32_t>{199}, {.tokens_max = 100}, &prompt));
+  const auto error = PreparePrompt(*model, std::vector<int32_t>{200}, {.tokens_max = 100}, &prompt);
   ASSERT_TRUE(error);
   EXPECT_EQ(error->param, "prompt");
   EXPECT_EQ(error->message,

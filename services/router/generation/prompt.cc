@@ -21,8 +21,8 @@ void FindTextStart(const ServedModel& model, PreparedPrompt* out) {
   });
 }
 
-// A text that has no tokens is continued from the beginning of one.
-MaybeError StandInForNothing(const ServedModel& model, const char* param, PreparedPrompt* out) {
+// An empty prompt becomes the token that begins a text.
+MaybeError SubstituteBosIfEmpty(const ServedModel& model, const char* param, PreparedPrompt* out) {
   if (!out->tokens.empty()) return std::nullopt;
   std::optional<int32_t> start = model.tokenizer->bos_id();
   if (!start.has_value()) start = model.tokenizer->eos_id();
@@ -88,18 +88,30 @@ MaybeError CheckBytes(const ServedModel& model, const std::string& param, const 
                       "context_length_exceeded");
 }
 
+MaybeError CheckTokenCount(const std::string& param, size_t tokens, int64_t tokens_max) {
+  if (static_cast<int64_t>(tokens) <= tokens_max) return std::nullopt;
+  return InvalidParam(param,
+                      absl::StrCat("This server takes at most ", tokens_max,
+                                   " tokens of this model. However, you sent ", tokens, " in ",
+                                   param, ". Please reduce the length of the ", param, "."),
+                      "context_length_exceeded");
+}
+
 MaybeError PreparePrompt(const ServedModel& model, const openai::Prompt& prompt,
-                         bool add_special_tokens, int64_t tokens_max, PreparedPrompt* out) {
+                         const PromptOptions& options, PreparedPrompt* out) {
   if (const auto* text = std::get_if<std::string>(&prompt)) {
-    if (MaybeError error = CheckBytes(model, "prompt", *text, tokens_max)) return error;
-    out->text = *text;
-    out->tokens = model.tokenizer->Encode(*text, {.add_special_tokens = add_special_tokens});
+    if (MaybeError error = CheckBytes(model, "prompt", *text, options.tokens_max)) return error;
+    if (options.with_text) out->text = *text;
+    out->tokens =
+        model.tokenizer->Encode(*text, {.add_special_tokens = options.add_special_tokens});
   } else {
-    out->tokens = std::get<std::vector<int32_t>>(prompt);
-    if (MaybeError error = CheckTokenRange(model.vocab_size, "prompt", out->tokens)) return error;
-    out->text = model.tokenizer->Decode(out->tokens, true);
+    const auto& ids = std::get<std::vector<int32_t>>(prompt);
+    if (MaybeError error = CheckTokenCount("prompt", ids.size(), options.tokens_max)) return error;
+    if (MaybeError error = CheckTokenRange(model.vocab_size, "prompt", ids)) return error;
+    out->tokens = ids;
+    if (options.with_text) out->text = model.tokenizer->Decode(ids, true);
   }
-  if (MaybeError error = StandInForNothing(model, "prompt", out)) return error;
+  if (MaybeError error = SubstituteBosIfEmpty(model, "prompt", out)) return error;
   FindTextStart(model, out);
   return std::nullopt;
 }
@@ -123,7 +135,7 @@ MaybeError PrepareChat(const ServedModel& model, const openai::ChatInput& chat,
   if (MaybeError error = CheckBytes(model, "messages", *text, tokens_max)) return error;
   out->tokens = model.tokenizer->Encode(*text, {.add_special_tokens = chat.add_special_tokens});
   out->text = *std::move(text);
-  if (MaybeError error = StandInForNothing(model, "messages", out)) return error;
+  if (MaybeError error = SubstituteBosIfEmpty(model, "messages", out)) return error;
   FindTextStart(model, out);
   return std::nullopt;
 }

@@ -14,7 +14,7 @@ namespace skein::services {
 
 struct PreparedPrompt {
   std::vector<int32_t> tokens;  // at least one
-  std::string text;             // what `echo` repeats
+  std::string text;             // of a chat, or if PromptOptions::with_text: what `echo` repeats
   // No token of the prompt is text, so the answer begins a text.
   bool at_text_start = false;
 };
@@ -24,10 +24,19 @@ struct PreparedPrompt {
 openai::MaybeError CheckBytes(const ServedModel& model, const std::string& param,
                               const std::string& text, int64_t tokens_max);
 
-// Each refuses at once what CheckBytes does; what has more than `tokens_max` tokens all the same is
-// the caller's to refuse.
+// The same for token ids, before anything is made of them.
+openai::MaybeError CheckTokenCount(const std::string& param, size_t tokens, int64_t tokens_max);
+
+struct PromptOptions {
+  bool add_special_tokens = true;
+  bool with_text = false;  // it is echoed
+  int64_t tokens_max = 0;
+};
+
+// Each refuses at once what CheckBytes and CheckTokenCount do; a text that has more than
+// `tokens_max` tokens all the same is the caller's to refuse.
 openai::MaybeError PreparePrompt(const ServedModel& model, const openai::Prompt& prompt,
-                                 bool add_special_tokens, int64_t tokens_max, PreparedPrompt* out);
+                                 const PromptOptions& options, PreparedPrompt* out);
 
 // Renders the model's chat template. `now` is what the template takes for the time of day.
 openai::MaybeError PrepareChat(const ServedModel& model, const openai::ChatInput& chat,
