@@ -133,8 +133,10 @@ TokenBatch TokenStreams::Next(TokenStreamId stream) {
   size_t bytes = 0;
   while (!from.queue.empty() && bytes < kBatchBytesMax) {
     const CallId call = from.queue.front();
-    from.queue.pop_front();
     Sequence& sequence = sequences_.at(call);
+    // A prompt's logprobs may be as large as a message may be: then they travel alone.
+    if (bytes > 0 && bytes + sequence.prompt_logprobs.size() > kBatchBytesMax) break;
+    from.queue.pop_front();
     sequence.queued = false;
     batch.sequences.push_back(TakeFrom(sequence, &bytes));
     if (batch.sequences.back().finished.has_value()) {

@@ -189,6 +189,24 @@ TEST_F(TokenStreamsTest, ALongQueueIsSentInSeveralMessagesInTurn) {
   EXPECT_EQ(second_in, 2u) << "it does not wait for all of the other";
 }
 
+// A message has a limit, and one that is larger ends the stream with all its requests.
+TEST_F(TokenStreamsTest, LargeLogprobsOfAPromptTravelAlone) {
+  const CallId first = Attach(kStream, kFirst, 10), second = Attach(kStream, kSecond, 10);
+  Emit(first, 0);
+  streams_.Emit({.call = second,
+                 .index = 0,
+                 .token = 7,
+                 .prompt_logprobs = std::string(TokenStreams::kBatchBytesMax, 'l')});
+  EXPECT_EQ(streams_.Next(kStream).sequences.size(), 1u);
+  Emit(first, 1);
+  Check();
+  ASSERT_TRUE(streams_.HasNext(kStream));
+  const TokenBatch large = streams_.Next(kStream);
+  ASSERT_EQ(large.sequences.size(), 1u);
+  EXPECT_EQ(large.sequences[0].id, kSecond);
+  EXPECT_EQ(streams_.Next(kStream).sequences.size(), 1u);
+}
+
 TEST_F(TokenStreamsTest, AStreamWithTooManyRequestsIsRefused) {
   TokenStreamRequest request;
   for (uint64_t i = 1; i <= TokenStreams::kSequencesMax; ++i) {

@@ -21,14 +21,11 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "grpcpp/grpcpp.h"
+#include "services/rpc/message_limits.h"
 #include "services/rpc/status_map.h"
 
 namespace skein::services {
 
-// Default limit of a message that a server accepts: some 5 million tokens.
-inline constexpr int kMessageBytesMax = 16 << 20;
-// Limit for messages with a prompt's logprobs: 20 each for some 200,000 tokens.
-inline constexpr int kLogprobsMessageBytesMax = 64 << 20;
 // Concurrent calls of one connection; further ones wait at the client. Far above the requests of a
 // router or an instance (--max-streams, --max-requests), so only a flood reaches it.
 inline constexpr int kConnectionStreamsMax = 1 << 16;

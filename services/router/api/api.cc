@@ -269,6 +269,10 @@ MaybeError RouterApi::CheckPrompts(Kind kind, const std::vector<PreparedPrompt>&
     if (!error) {
       error = CheckTokenRange(plan.model->vocab_size, PromptParam(kind), prompt.tokens);
     }
+    if (!error && plan.echo && plan.options.top_logprobs >= 0) {
+      error = CheckPromptLogprobs(static_cast<int64_t>(prompt.tokens.size()),
+                                  plan.options.top_logprobs);
+    }
     if (error) return error;
   }
   return std::nullopt;

@@ -95,6 +95,19 @@ MaybeError ResolveMaxTokens(Kind kind, const openai::GenerationOptions& options,
   return std::nullopt;
 }
 
+MaybeError CheckPromptLogprobs(int64_t prompt_tokens, int top) {
+  // A SampledToken and its alternatives, each with tags and the longest id (proto/common.proto).
+  const int64_t bytes = prompt_tokens * (14 + 13 * static_cast<int64_t>(top));
+  constexpr int64_t kRestBytes = 2 << 20;  // of that message
+  const int64_t bytes_max = kLogprobsMessageBytesMax - kRestBytes;
+  if (bytes <= bytes_max) return std::nullopt;
+  return InvalidParam(
+      "logprobs",
+      absl::StrCat("Invalid 'logprobs': ", top, " alternatives for each of ", prompt_tokens,
+                   " prompt tokens may need ", bytes, " bytes; this server sends at most ",
+                   bytes_max, ". Ask for fewer, or echo a shorter prompt."));
+}
+
 MaybeError CheckTokenIds(const ServedModel& model, const openai::GenerationOptions& options) {
   std::vector<int32_t> biased;
   for (const auto& [token, bias] : options.logit_bias) biased.push_back(token);

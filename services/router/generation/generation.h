@@ -10,8 +10,13 @@
 #include "services/openai/request.h"
 #include "services/openai/response.h"
 #include "services/router/model/model.h"
+#include "services/rpc/message_limits.h"
 
 namespace skein::services {
+
+// A prompt travels in one message, 4 bytes a token, on a stream that other requests share. One that
+// is too large would end that stream. The rest of the message needs far less than 1 MiB.
+inline constexpr int64_t kPromptTokensMax = (kMessageBytesMax - (1 << 20)) / 4;
 
 struct LengthLimits {
   int64_t max_positions = 0;      // of prompt and output together
@@ -20,7 +25,8 @@ struct LengthLimits {
   int64_t default_max_tokens = INT64_MAX;
 
   int64_t prompt_tokens_max() const {
-    return max_prompt_tokens > 0 ? std::min(max_prompt_tokens, max_positions) : max_positions;
+    const int64_t most = std::min(max_positions, kPromptTokensMax);
+    return max_prompt_tokens > 0 ? std::min(max_prompt_tokens, most) : most;
   }
 };
 
@@ -30,6 +36,10 @@ struct LengthLimits {
 openai::MaybeError ResolveMaxTokens(openai::Kind kind, const openai::GenerationOptions& options,
                                     const LengthLimits& limits, int64_t prompt_tokens,
                                     int64_t* max_tokens);
+
+// 400 where the logprobs of the prompt, with `top` alternatives for each token, would not fit the
+// message in which they travel.
+openai::MaybeError CheckPromptLogprobs(int64_t prompt_tokens, int top);
 
 // 400 for token ids the model does not have.
 openai::MaybeError CheckTokenIds(const ServedModel& model,

@@ -119,6 +119,20 @@ TEST(CheckTokenIdsTest, NameTheVocabulary) {
             "Invalid 'stop_token_ids': token id 258 is out of range (vocabulary size 258).");
 }
 
+// Each travels in one message with a limit.
+TEST(LengthLimitsTest, PromptsAndTheirLogprobsFitTheirMessages) {
+  EXPECT_EQ((LengthLimits{.max_positions = 1 << 24}.prompt_tokens_max()), 3'932'160);
+  EXPECT_EQ((LengthLimits{.max_positions = 1000}.prompt_tokens_max()), 1000);
+  EXPECT_FALSE(CheckPromptLogprobs(200'000, 20));
+  EXPECT_FALSE(CheckPromptLogprobs(3'932'160, 0));
+  const auto error = CheckPromptLogprobs(300'000, 20);
+  ASSERT_TRUE(error);
+  EXPECT_EQ(error->message,
+            "Invalid 'logprobs': 20 alternatives for each of 300000 prompt tokens may need "
+            "82200000 bytes; this server sends at most 65011712. Ask for fewer, or echo a shorter "
+            "prompt.");
+}
+
 TEST(ChoiceSeedTest, FirstChoiceKeepsTheSeed) {
   EXPECT_EQ(ChoiceSeed(5, 0), 5u);
   EXPECT_NE(ChoiceSeed(5, 1), ChoiceSeed(5, 2));
