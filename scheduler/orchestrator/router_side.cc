@@ -5,6 +5,8 @@
 #include <set>
 #include <utility>
 
+#include "scheduler/orchestrator/plan_sender.h"
+
 namespace skein::scheduler::orchestrator {
 
 void RouterSide::Connect(const RouterConnected& event, const Generation& own, TimeUs now) {
