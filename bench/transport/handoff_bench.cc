@@ -26,6 +26,8 @@ ABSL_FLAG(uint64_t, layers, 32, "layers of the model");
 ABSL_FLAG(uint64_t, blocks, 64, "KV blocks of the handoff");
 ABSL_FLAG(uint64_t, block_bytes, 32 << 10, "bytes of one block of one layer");
 ABSL_FLAG(bool, fragmented, false, "blocks lie in random places instead of one after the other");
+ABSL_FLAG(bool, own_wires, true,
+          "false: UCX carries everything, by RMA where that is truly remote");
 ABSL_FLAG(int, handoffs, 10, "how many to measure; their average is printed");
 
 namespace {
@@ -51,7 +53,7 @@ struct Side {
 
 // Touches every page, so that the first handoff does not pay for it.
 Side MakeSide(int fill) {
-  auto transport = MakeUcxTransport({});
+  auto transport = MakeUcxTransport({.own_wires = absl::GetFlag(FLAGS_own_wires)});
   SKEIN_CHECK_MSG(transport.ok(), transport.status().ToString().c_str());
   auto pool = (*transport)->Register(nullptr, HandoffBytes());
   SKEIN_CHECK_MSG(pool.ok(), pool.status().ToString().c_str());

@@ -24,13 +24,13 @@
 // (bytes may land after it) nor a wait of any length (a source may be stopped for longer) would do.
 //  - Where the target applies the bytes (messages), each message names its grant, and those of a
 //    closed one are dropped. The grant is closed at once.
-//  - Where the source writes by itself (mapped memory, memory of a device that it opened), it first
-//    asks the target, which knows from then on that this process may write under the grant, and
-//    watches the process. Closing withdraws the permission; the grant is closed when the source has
-//    acknowledged, with nothing of it under way, or has ended. A source that stands still keeps the
-//    bytes from others until it goes on or is killed: the cost of writing without the target's CPU.
-//    (Memory that is remapped under a writer, or KV that is staged, would cost each put a copy or
-//    each handoff a change of page tables, in order to spare blocks of the rare stopped writer.)
+//  - Where the source writes by itself (mapped memory, memory of a device that it opened, RMA), it
+//    first asks the target, which knows from then on that this process may write under the grant,
+//    and watches the process. Closing withdraws the permission; the grant is closed when the source
+//    has acknowledged, with nothing of it under way, or has ended. A source that stands still keeps
+//    the bytes from others until it goes on or is killed: the cost of writing without the target's
+//    CPU. (Memory that is remapped under a writer, or KV that is staged, would cost each put a copy
+//    or each handoff a change of page tables, in order to spare blocks of the rare stopped writer.)
 // Puts under no grant are always applied: for memory that has one writer as long as it lives.
 //
 // Visibility. OK for a put means that the target's CPU (in memory of a device: that device's next

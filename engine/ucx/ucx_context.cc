@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "engine/ucx/rdma_devices.h"
 
 namespace skein::engine {
 namespace {
@@ -33,7 +34,14 @@ absl::Status Configure(const UcxOptions& options, std::span<const UcxSetting> mo
                        ucp_config_t* config) {
   std::vector<UcxSetting> settings(more.begin(), more.end());
   settings.emplace_back("KEEPALIVE_INTERVAL", absl::StrCat(options.keepalive.count(), "ms"));
-  settings.emplace_back("TLS", WithoutTcp(TlsOf(options)));
+  std::string tls = WithoutTcp(TlsOf(options));
+  // The operator's word comes first.
+  if (!options.net_device.empty() && std::getenv("UCX_NET_DEVICES") == nullptr) {
+    const std::vector<std::string> rdma = RdmaDevicesBehind(options.net_device);
+    if (!rdma.empty()) settings.emplace_back("NET_DEVICES", absl::StrJoin(rdma, ","));
+    if (rdma.empty()) tls = WithoutRdma(tls);
+  }
+  settings.emplace_back("TLS", tls);
   // UCX_POSIX_ERROR_HANDLING and UCX_SYSV_ERROR_HANDLING: both share this name inside UCX.
   if (MayUseSharedMemory(options)) settings.emplace_back("MM_ERROR_HANDLING", "y");
   for (const auto& [name, value] : settings) {
@@ -50,7 +58,7 @@ absl::StatusOr<ucp_context_h> MakeContext(const UcxOptions& options,
   if (!status.ok()) return status;
   ucp_params_t params{};
   params.field_mask = UCP_PARAM_FIELD_FEATURES;
-  params.features = UCP_FEATURE_AM | UCP_FEATURE_WAKEUP;
+  params.features = UCP_FEATURE_AM | UCP_FEATURE_RMA | UCP_FEATURE_WAKEUP;
   ucp_context_h context = nullptr;
   status = Configure(options, more, config);
   if (status.ok()) status = FromUcs(ucp_init(&params, config, &context), "ucp_init");
@@ -125,6 +133,18 @@ std::string WithoutTcp(const std::string& tls) {
   if (negated) names.push_back("tcp");
   if (names.empty()) return "self";
   return absl::StrCat(negated ? "^" : "", absl::StrJoin(names, ","));
+}
+
+std::string WithoutRdma(const std::string& tls) {
+  if (tls.empty() || tls == "all") return "^ib";
+  if (tls[0] == '^') return absl::StrCat(tls, ",ib");
+  std::vector<std::string> names = absl::StrSplit(tls, ',');
+  std::erase_if(names, [](const std::string& name) {
+    if (name == "ib" || name == "srd") return true;
+    const std::string kind = name.substr(0, 2);
+    return (kind == "rc" || kind == "ud" || kind == "dc") && (name.size() == 2 || name[2] == '_');
+  });
+  return names.empty() ? "self" : absl::StrJoin(names, ",");
 }
 
 bool HasFabric(const std::string& info) {

@@ -48,6 +48,9 @@ std::string LanesOfEndpointInfo(const std::string& info);
 // `tls`, as UCX_TLS, without tcp. "" stands for all.
 std::string WithoutTcp(const std::string& tls);
 
+// `tls`, as UCX_TLS, without what reaches other hosts by RDMA.
+std::string WithoutRdma(const std::string& tls);
+
 // Whether the text of ucp_context_print_info names a transport to other hosts that is not tcp.
 bool HasFabric(const std::string& info);
 

@@ -9,9 +9,13 @@ namespace skein::engine {
 struct UcxOptions {
   std::string tls;  // as UCX_TLS, such as "shm" or "self,shm,tcp"; "" leaves it to the environment
   std::chrono::milliseconds keepalive{200};
-  // For tcp (engine/net/tcp_wire.h): the port to listen on; 0 for any free port. The network device
-  // to listen at, such as "eth0"; "": all of them.
+  // Whether Skein's own wires are used: rings and mapped memory within a host, tcp between hosts.
+  // Without them UCX carries everything, also within a host: for tests and measurements of that.
+  bool own_wires = true;
+  // For tcp (engine/net/tcp_wire.h): the port to listen on; 0 for any free port.
   int tcp_port = 0;
+  // The network device to listen at, such as "eth0"; "": all of them. UCX then uses the RDMA
+  // devices behind it and no others, unless UCX_NET_DEVICES names some.
   std::string net_device;
 };
 

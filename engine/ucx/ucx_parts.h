@@ -18,6 +18,7 @@ struct UcxParts {
   UcxContext context;              // the owner calls Destroy, after all that uses it is gone
   std::unique_ptr<HostWire> host;  // null: not permitted, or /proc does not allow it
   std::unique_ptr<TcpWire> tcp;    // null: not permitted
+  bool rma = false;                // peers may put into memory here by UCX's RMA
   std::string address;             // from SealAddress
 };
 

@@ -3,6 +3,8 @@
 //  be
 //    noticed);
 //  - UcxSharedMemory, UcxTcp;
+//  - UcxRma: UCX carries everything: region 0 by RMA over its own shared memory, region 1, which it
+//    cannot map, by its messages;
 //  - FarSharedMemory, FarTcp: from one device into another, neither of which UCX can reach: through
 //    staging memory on both sides;
 //  - FarDirect, FarMixed: from one device straight into another's memory; of FarMixed only one
@@ -11,6 +13,7 @@
 #include "engine/transport/conformance/conformance.h"
 #include "engine/transport/loopback_transport.h"
 #include "engine/transport/testing/fault_transport.h"
+#include "engine/transport/testing/testing_options.h"
 #include "engine/transport/ucx/ucx_transport.h"
 #include "scheduler/vocabulary/check.h"
 
@@ -36,7 +39,7 @@ World FaultlessWorld() {
 World UcxWorld(const std::string& name, const std::string& lane, const std::string& tls) {
   return {name, lane, "direct",
           [=] {
-            auto transport = MakeUcxTransport({.tls = tls});
+            auto transport = MakeUcxTransport(TestingOptions(tls));
             EXPECT_TRUE(transport.ok()) << transport.status();
             return *std::move(transport);
           },
@@ -51,7 +54,7 @@ World FarWorld(const std::string& name, const std::string& lane, const std::stri
           lane,
           direct ? "direct" : "host-staged",
           [=] {
-            auto transport = MakeUcxTransport({.tls = tls}, MakeFarCopyStream(device),
+            auto transport = MakeUcxTransport(TestingOptions(tls), MakeFarCopyStream(device),
                                               direct ? MakeFarPeerOpener(device) : nullptr);
             EXPECT_TRUE(transport.ok()) << transport.status();
             return *std::move(transport);
@@ -69,6 +72,7 @@ World MakeWorld(const std::string& name) {
   if (name == "Loopback") return LoopbackWorld();
   if (name == "Faultless") return FaultlessWorld();
   if (name == "UcxSharedMemory") return UcxWorld(name, "mapped+ring", "self,shm");
+  if (name == "UcxRma") return UcxWorld(name, "rma+posix", "ucx:self,posix");
   if (name == "UcxTcp") return UcxWorld(name, "tcp", "self,tcp");
   if (name == "FarSharedMemory") return FarWorld(name, "ring", "self,shm", kHostAndDevice);
   if (name == "FarTcp") return FarWorld(name, "tcp", "self,tcp", kHostAndDevice);
@@ -78,14 +82,15 @@ World MakeWorld(const std::string& name) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, TransportConformance,
-                         testing::Values("Loopback", "Faultless", "UcxSharedMemory", "UcxTcp",
-                                         "FarSharedMemory", "FarTcp", "FarDirect", "FarMixed"),
+                         testing::Values("Loopback", "Faultless", "UcxSharedMemory", "UcxRma",
+                                         "UcxTcp", "FarSharedMemory", "FarTcp", "FarDirect",
+                                         "FarMixed"),
                          NameOfWorld);
 
 // Not FarDirect: nothing there waits for the target.
 INSTANTIATE_TEST_SUITE_P(All, TransportOfProcesses,
-                         testing::Values("UcxSharedMemory", "UcxTcp", "FarSharedMemory", "FarTcp",
-                                         "FarMixed"),
+                         testing::Values("UcxSharedMemory", "UcxRma", "UcxTcp", "FarSharedMemory",
+                                         "FarTcp", "FarMixed"),
                          NameOfWorld);
 
 }  // namespace skein::engine

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "engine/transport/testing/late_order.h"
+#include "engine/transport/testing/testing_options.h"
 #include "engine/transport/ucx/ucx_transport.h"
 #include "scheduler/vocabulary/check.h"
 
@@ -61,7 +62,7 @@ char Put(Transport* transport, const Region& memory, const LateOrder& order, con
 }
 
 void Run(const std::string& tls) {
-  auto transport = MakeUcxTransport({.tls = tls});
+  auto transport = MakeUcxTransport(TestingOptions(tls));
   SKEIN_CHECK_MSG(transport.ok(), transport.status().ToString().c_str());
   constexpr size_t kBytes = kLatePieces * kLatePieceBytes;
   void* const base =

@@ -3,6 +3,7 @@
 
 #include "engine/device/far_peer_opener.h"
 #include "engine/transport/testing/target.h"
+#include "engine/transport/testing/testing_options.h"
 #include "engine/transport/ucx/ucx_transport.h"
 #include "scheduler/vocabulary/check.h"
 
@@ -18,7 +19,7 @@ PeerParts MakeParts(const std::string& tls, TargetMemory memory) {
     copies = MakeFarCopyStream(device);
   }
   if (IsShared(memory)) opener = MakeFarPeerOpener(device);
-  auto transport = MakeUcxTransport({.tls = tls}, copies, opener);
+  auto transport = MakeUcxTransport(TestingOptions(tls), copies, opener);
   SKEIN_CHECK_MSG(transport.ok(), transport.status().ToString().c_str());
   return {*std::move(transport), device};
 }

@@ -14,6 +14,7 @@
 
 #include "engine/device/far_peer_opener.h"
 #include "engine/transport/testing/target.h"
+#include "engine/transport/testing/testing_options.h"
 #include "engine/transport/ucx/ucx_transport.h"
 #include "scheduler/vocabulary/check.h"
 
@@ -47,7 +48,7 @@ void Run(const std::string& tls, size_t region, int puts, bool far) {
   description.resize(static_cast<size_t>(bytes));
   std::shared_ptr<FarDevice> device;
   if (far) device = std::make_shared<FarDevice>(kTargetRegionBytes[1]);
-  auto transport = MakeUcxTransport({.tls = tls}, far ? MakeFarCopyStream(device) : nullptr,
+  auto transport = MakeUcxTransport(TestingOptions(tls), far ? MakeFarCopyStream(device) : nullptr,
                                     far ? MakeFarPeerOpener(device) : nullptr);
   SKEIN_CHECK_MSG(transport.ok(), transport.status().ToString().c_str());
   void* const source = far ? device->Alloc(kTargetRegionBytes[1]).value() : nullptr;

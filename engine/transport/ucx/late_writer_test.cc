@@ -25,6 +25,7 @@
 
 #include "engine/transport/testing/late_order.h"
 #include "engine/transport/testing/target.h"
+#include "engine/transport/testing/testing_options.h"
 #include "engine/transport/ucx/ucx_transport.h"
 #include "scheduler/vocabulary/check.h"
 
@@ -102,7 +103,7 @@ class Late : public testing::TestWithParam<Way> {
  protected:
   Late()
       : target_(SpawnProcessTarget(GetParam().tls)),
-        other_(MakeUcxTransport({.tls = GetParam().tls}).value()),
+        other_(MakeUcxTransport(TestingOptions(GetParam().tls)).value()),
         memory_(other_->Register(nullptr, kSlotBytes).value()) {
     for (size_t slot = 0; (slot + 1) * kSlotBytes <= kTargetRegionBytes[1]; ++slot) {
       free_.insert(slot);
@@ -211,6 +212,7 @@ TEST_P(Late, AStoppedWriterThatIsKilledGivesItsBlocksBack) {
 
 INSTANTIATE_TEST_SUITE_P(Ways, Late,
                          testing::Values(Way{"Mapped", "self,shm", 0, true, true},
+                                         Way{"Rma", "ucx:self,posix", 0, true, true},
                                          Way{"Ring", "self,shm", 1, true, true},
                                          Way{"Tcp", "self,tcp", 0, false, false}),
                          [](const auto& info) { return std::string(info.param.name); });

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <cstdio>
+#include <cstdlib>
 #include <span>
 #include <utility>
 
@@ -24,25 +26,8 @@ absl::Status Lost(ucs_status_t status) {
   return absl::UnavailableError(absl::StrCat("peer lost: ", ucs_status_string(status)));
 }
 
-void OnSent(void* request, ucs_status_t status, void* user_data) {
-  auto* const operation = static_cast<Operation*>(user_data);
-  Finish(operation->ticket, operation->bytes, Lost(status));
-  operation->endpoint->operations.erase(operation->self);
-  ucp_request_free(request);
-}
-
 void OnEndpointError(void* argument, ucp_ep_h, ucs_status_t status) {
   static_cast<Endpoint*>(argument)->health = Lost(status);
-}
-
-Operation* SpareOperation(Endpoint* endpoint, uint64_t bytes, WireTicket* ticket) {
-  if (endpoint->spare.empty()) endpoint->spare.emplace_back();
-  const auto operation = endpoint->spare.begin();
-  operation->endpoint = endpoint;
-  operation->self = operation;
-  operation->ticket = ticket;
-  operation->bytes = bytes;
-  return &*operation;
 }
 
 // False: no room in the ring.
@@ -82,18 +67,13 @@ void Launch(Operation* operation) {
   params.flags = UCP_AM_SEND_FLAG_EAGER;
   params.memory_type = UCS_MEMORY_TYPE_HOST;
   params.datatype = is_put ? ucp_datatype_t{UCP_DATATYPE_IOV} : ucp_dt_make_contig(1);
-  params.cb.send = OnSent;
+  params.cb.send = EndOperation;
   params.user_data = operation;
   const auto& from = operation->put.from;
-  const ucs_status_ptr_t request = ucp_am_send_nbx(
-      endpoint->ep, operation->message, &operation->put.header, operation->header_bytes,
-      is_put ? from.data() : from[0].buffer, is_put ? operation->parts : from[0].length, &params);
-  if (UCS_PTR_IS_PTR(request)) {
-    Begin(operation->ticket, operation->bytes);
-    endpoint->operations.splice(endpoint->operations.end(), endpoint->spare, operation->self);
-  } else if (UCS_PTR_IS_ERR(request) && operation->ticket != nullptr) {
-    Fail(Lost(UCS_PTR_STATUS(request)), operation->ticket);
-  }
+  Launched(operation,
+           ucp_am_send_nbx(endpoint->ep, operation->message, &operation->put.header,
+                           operation->header_bytes, is_put ? from.data() : from[0].buffer,
+                           is_put ? operation->parts : from[0].length, &params));
 }
 
 void Abandon(Endpoint* endpoint) {
@@ -104,6 +84,46 @@ void Abandon(Endpoint* endpoint) {
 }
 
 }  // namespace
+
+Operation* NewOperation(Endpoint* endpoint, uint64_t bytes, WireTicket* ticket) {
+  if (endpoint->spare.empty()) endpoint->spare.emplace_back();
+  const auto operation = endpoint->spare.begin();
+  operation->endpoint = endpoint;
+  operation->self = operation;
+  operation->ticket = ticket;
+  operation->bytes = bytes;
+  operation->acknowledges = 0;
+  return &*operation;
+}
+
+void Launched(Operation* operation, ucs_status_ptr_t request) {
+  Endpoint* const endpoint = operation->endpoint;
+  if (UCS_PTR_IS_PTR(request)) {
+    Begin(operation->ticket, operation->bytes);
+    endpoint->operations.splice(endpoint->operations.end(), endpoint->spare, operation->self);
+  } else if (UCS_PTR_IS_ERR(request) && operation->ticket != nullptr) {
+    Fail(Lost(UCS_PTR_STATUS(request)), operation->ticket);
+  }
+}
+
+void EndOperation(void* request, ucs_status_t status, void* user_data) {
+  auto* const operation = static_cast<Operation*>(user_data);
+  Finish(operation->ticket, operation->bytes, Lost(status));
+  operation->endpoint->operations.erase(operation->self);
+  ucp_request_free(request);
+}
+
+std::string InfoOf(ucp_ep_h ep) {
+  char* text = nullptr;
+  size_t bytes = 0;
+  FILE* const stream = open_memstream(&text, &bytes);
+  if (stream == nullptr) return "";
+  ucp_ep_print_info(ep, stream);
+  std::fclose(stream);
+  const std::string info(text, bytes);
+  std::free(text);
+  return info;
+}
 
 void Begin(WireTicket* ticket, uint64_t bytes) {
   if (ticket == nullptr) return;
@@ -120,7 +140,7 @@ void Finish(WireTicket* ticket, uint64_t bytes, const absl::Status& status) {
 
 void Send(Endpoint* endpoint, Message message, const Header& header, const void* data, size_t bytes,
           WireTicket* ticket) {
-  Operation* const operation = SpareOperation(endpoint, bytes, ticket);
+  Operation* const operation = NewOperation(endpoint, bytes, ticket);
   operation->message = message;
   operation->put.header.base = header;
   operation->header_bytes = sizeof(Header);
@@ -134,7 +154,7 @@ void Send(Endpoint* endpoint, Message message, const Header& header, const void*
 }
 
 void SendPut(Endpoint* endpoint, const PutMessage& put, WireTicket* ticket) {
-  Operation* const operation = SpareOperation(endpoint, put.bytes, ticket);
+  Operation* const operation = NewOperation(endpoint, put.bytes, ticket);
   operation->message = kPut;
   operation->put = put;
   operation->header_bytes = put.header.Bytes();
@@ -172,6 +192,10 @@ absl::StatusOr<std::unique_ptr<Endpoint>> UcxEndpoints::Open(const std::string& 
     }
   } else {
     status = OpenInUcx(*address, endpoint.get());
+    const bool watched = host_ != nullptr || !status.ok();
+    if (!watched && !processes_.Add(address->process, endpoint.get())) {
+      endpoint->health = absl::UnavailableError("the peer's process has ended");
+    }
   }
   if (status.ok()) return endpoint;
   processes_.Remove(endpoint.get());
@@ -243,7 +267,7 @@ void UcxEndpoints::LoseEnded() {
   const bool some_left = tcp_ != nullptr && tcp_ended_ != tcp_->ended();
   if (ended_.empty() && !some_left) return;
   std::erase_if(ended_, [this](Endpoint* endpoint) {
-    if (host_->HasUnread(endpoint->process)) return false;
+    if (host_ != nullptr && host_->HasUnread(endpoint->process)) return false;
     endpoint->health = absl::UnavailableError("the peer's process has ended");
     return true;
   });
@@ -274,7 +298,6 @@ void UcxEndpoints::Close(std::unique_ptr<Endpoint> endpoint) {
     Finish(wait.ticket, wait.bytes, absl::UnavailableError("the connection was closed"));
   }
   endpoint->awaited.clear();
-  endpoint->imports.clear();
   if (endpoint->channel != nullptr) {
     CloseInHost(std::move(endpoint));
   } else {
@@ -295,24 +318,40 @@ void UcxEndpoints::CloseInHost(std::unique_ptr<Endpoint> endpoint) {
 
 void UcxEndpoints::CloseInUcx(std::unique_ptr<Endpoint> endpoint) {
   Forget(endpoint.get());
-  ucp_request_param_t params{};
-  params.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
-  params.flags = UCP_EP_CLOSE_FLAG_FORCE;
-  const ucs_status_ptr_t request =
-      endpoint->ep == nullptr ? nullptr : ucp_ep_close_nbx(endpoint->ep, &params);
   const auto until = std::chrono::steady_clock::now() + kCloseMax;
-  const auto closing = [&] {
-    return UCS_PTR_IS_PTR(request) && ucp_request_check_status(request) == UCS_INPROGRESS;
-  };
-  while ((closing() || !endpoint->operations.empty()) && std::chrono::steady_clock::now() < until) {
-    ucp_worker_progress(worker_);
-  }
-  const bool closed = !closing() && endpoint->operations.empty();
-  if (UCS_PTR_IS_PTR(request)) ucp_request_free(request);
-  if (!closed) {
+  const auto closed = [&] { return Cut(endpoint.get()) && endpoint->operations.empty(); };
+  while (!closed() && std::chrono::steady_clock::now() < until) ucp_worker_progress(worker_);
+  const bool in_time = closed();
+  if (UCS_PTR_IS_PTR(endpoint->closing)) ucp_request_free(endpoint->closing);
+  endpoint->closing = nullptr;
+  if (!in_time) {
     Abandon(endpoint.get());
     abandoned_.push_back(std::move(endpoint));
   }
+}
+
+bool UcxEndpoints::Cut(Endpoint* endpoint) {
+  if (endpoint->ep != nullptr) {
+    ucp_request_param_t params{};
+    params.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
+    params.flags = UCP_EP_CLOSE_FLAG_FORCE;
+    endpoint->closing = ucp_ep_close_nbx(std::exchange(endpoint->ep, nullptr), &params);
+  }
+  return !UCS_PTR_IS_PTR(endpoint->closing) ||
+         ucp_request_check_status(endpoint->closing) != UCS_INPROGRESS;
+}
+
+bool UcxEndpoints::SettleRma(Endpoint* endpoint) {
+  if (endpoint->rma_unflushed) FlushRma(endpoint, nullptr, 0);
+  const auto until = std::chrono::steady_clock::now() + kCloseMax;
+  while (endpoint->rma_flushes > 0 && std::chrono::steady_clock::now() < until) {
+    ucp_worker_progress(worker_);
+  }
+  return !RmaPending(*endpoint) && endpoint->health.ok();
+}
+
+void UcxEndpoints::ForgetKeys() {
+  for (const auto& endpoint : abandoned_) endpoint->imports.clear();
 }
 
 }  // namespace skein::engine

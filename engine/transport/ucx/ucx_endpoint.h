@@ -1,12 +1,8 @@
 // The connections of a UcxWire and the messages on them. Internal to engine/transport.
 //
-// Why not ucp_put: for memory that a peer cannot map, UCX 1.13 emulates it, and its emulation
-// aborts the TARGET process when the source dies before an acknowledgement is sent (rma_sw.c
-// returns the send's error to a caller that calls ucs_fatal). Nor UCX's remote keys: to unpack one
-// makes two workers shake hands, which aborts the target when the source dies meanwhile (an
-// assertion of ucp_request_send_state_ff). So memory that can be mapped is written by memcpy, and
-// the rest by messages of our own, whose failures come back to us and whose places the target
-// checks against its regions and grants. Which way they take: UcxEndpoints::Open.
+// Memory that can be mapped is written by memcpy, memory that UCX writes truly remotely by ucp_put
+// (ucx_rma.h), and the rest by messages of our own, whose failures come back to us and whose places
+// the target checks against its regions and grants. Which way they take: UcxEndpoints::Open.
 #pragma once
 
 #include <ucp/api/ucp.h>
@@ -28,6 +24,7 @@
 #include "engine/host/process_watch.h"
 #include "engine/host/shared_region.h"
 #include "engine/net/tcp_wire.h"
+#include "engine/transport/ucx/ucx_rma.h"
 #include "engine/transport/wire.h"
 #include "engine/ucx/ucx_address.h"
 
@@ -115,9 +112,10 @@ struct Operation {
   uint64_t bytes = 0;
   Message message = kHello;
   size_t header_bytes = 0;
-  size_t parts = 0;     // of put.from
-  PutMessage put;       // what is not a put uses `put.header.base` and one part
-  std::string payload;  // if the data is not somebody else's
+  size_t parts = 0;           // of put.from
+  PutMessage put;             // what is not a put uses `put.header.base` and one part
+  std::string payload;        // if the data is not somebody else's
+  uint64_t acknowledges = 0;  // FlushRma's grant
 };
 
 struct Awaited {
@@ -138,6 +136,7 @@ struct Imported {
   std::byte* mapped = nullptr;  // the region in this process, if it can be mapped
   uint64_t address = 0;
   uint64_t mapping = 0;
+  RemoteKey key;  // if UCX can put there (ucx_rma.h)
 };
 
 // A connection, at its source (which opened it) or at its target (where it carries the answers).
@@ -147,6 +146,7 @@ struct Endpoint {
   std::shared_ptr<MessageChannel> channel;  // a ring or a socket; else
   ucp_ep_h ep = nullptr;                    // (neither: it had ended)
   bool near = false;                        // a ring: each sees the other's end
+  ucs_status_ptr_t closing = nullptr;       // of ep, since Cut
   std::vector<Endpoint*>* waiting = nullptr;
   absl::Status health;
   std::list<Operation> operations;
@@ -160,11 +160,15 @@ struct Endpoint {
   bool closed_by_target = false;                   // to make room; nothing was under way
   std::map<uint64_t, WireGrants::Permit> permits;  // by grant
   std::map<uint64_t, bool> withdrawn;              // grants; whether the target waits for it
+  bool by_rma = false;                             // some of its memory is written by ucp_put
+  bool rma_unflushed = false;                      // no flush was started since the last such put
+  int rma_flushes = 0;                             // under way
   // At the target:
   uint64_t used = 0;           // when the source last sent something: UcxTarget::uses_ then
   uint64_t puts_received = 0;  // of those, the last ones may still be copied to a device
   uint64_t puts_applied = 0;
   bool refused = false;
+  bool left = false;  // the source said so: it writes no more
   std::vector<FlushAsked> flushes;
   std::set<uint64_t> writes_under;  // grants: the source may write by itself
 };
@@ -172,6 +176,15 @@ struct Endpoint {
 // Counts one operation in `ticket`, and no more; null: nobody waits.
 void Begin(WireTicket* ticket, uint64_t bytes);
 void Finish(WireTicket* ticket, uint64_t bytes, const absl::Status& status);
+
+// For sends of UCX: an operation that is not under way yet, what UCX made of it (done, failed, or
+// under way with this as its callback), and its end.
+Operation* NewOperation(Endpoint* endpoint, uint64_t bytes, WireTicket* ticket);
+void Launched(Operation* operation, ucs_status_ptr_t request);
+void EndOperation(void* request, ucs_status_t status, void* operation);
+
+// What ucp_ep_print_info says.
+std::string InfoOf(ucp_ep_h ep);
 
 // The start of a message in a ring; the header and the data follow.
 struct Frame {
@@ -201,6 +214,18 @@ class UcxEndpoints {
   // Transfers that ended OK were flushed, so nothing of theirs is lost. A kBye that waits for room
   // in a ring is sent when there is some.
   void Close(std::unique_ptr<Endpoint> endpoint);
+
+  // Waits, but not for long, until the peer has all puts that were started by RMA. False: it does
+  // not have them.
+  bool SettleRma(Endpoint* endpoint);
+
+  // Closes the endpoint's connection in UCX and no more; true when nothing comes through it any
+  // longer. Does not wait.
+  static bool Cut(Endpoint* endpoint);
+
+  // Lets go of all that UCX knows of endpoints that did not close in time. To be called before the
+  // worker is destroyed.
+  void ForgetKeys();
 
   // Sends messages that waited for room in a ring; true if it sent any.
   bool SendWaiting();

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "engine/transport/ucx/ucx_rma.h"
+
 namespace skein::engine {
 namespace {
 
@@ -33,9 +35,10 @@ std::vector<uint64_t> UcxGrants::TakeClosed() {
   return closed;
 }
 
-// Permission is for those whose end is seen here, too.
+// Permission is for those whose end is seen here, too: processes of this host, and those that UCX
+// loses.
 void UcxGrants::OnAsk(Endpoint* source, uint64_t grant) {
-  const bool given = source->near && open_.contains(grant);
+  const bool given = (source->near || source->ep != nullptr) && open_.contains(grant);
   if (given) {
     source->writes_under.insert(grant);
     writers_[grant].insert(source);
@@ -58,7 +61,8 @@ void UcxGrants::Forget(Endpoint* source) {
 
 WireGrants::Permit UcxGrants::Ask(uint64_t endpoint, uint64_t grant) {
   Endpoint* const target = opened_->at(endpoint).get();
-  if (!target->near) return Permit::kGiven;  // the target looks at each message
+  // The target looks at each message.
+  if (!target->near && !target->by_rma) return Permit::kGiven;
   if (target->withdrawn.contains(grant)) return Permit::kAsked;
   const auto [known, is_new] = target->permits.try_emplace(grant, Permit::kAsked);
   if (is_new) {
@@ -78,7 +82,9 @@ std::vector<uint64_t> UcxGrants::Withdrawn(uint64_t endpoint) {
 void UcxGrants::Acknowledge(uint64_t endpoint, uint64_t grant) {
   Endpoint* const target = opened_->at(endpoint).get();
   const auto withdrawn = target->withdrawn.extract(grant);
-  if (!withdrawn.empty() && withdrawn.mapped()) Tell(target, kWithdrawn, grant);
+  if (withdrawn.empty() || !withdrawn.mapped()) return;
+  if (RmaPending(*target)) return FlushRma(target, nullptr, grant);
+  Tell(target, kWithdrawn, grant);
 }
 
 bool UcxGrants::Asks(uint64_t endpoint) const { return opened_->at(endpoint)->near; }

@@ -1,9 +1,10 @@
 // The grants of a UcxWire (transport.h: Grants). Internal to engine/transport/ucx.
 //
-// A source asks before it writes to mapped memory (kAsk), and is answered (kPermit). The target
-// closes a grant by kWithdraw to each source that was given permission; kWithdrawn acknowledges.
-// All go through rings of engine/host, in order. Processes that have a ring see one another's end,
-// so a connection that is lost acknowledges everything.
+// A source asks before it writes to mapped memory or by RMA (kAsk), and is answered (kPermit). The
+// target closes a grant by kWithdraw to each source that was given permission; kWithdrawn
+// acknowledges. All go in order, through rings of engine/host, or through UCX for those that write
+// by RMA. Processes that have a ring see one another's end, so a connection that is lost
+// acknowledges everything. Of UCX's, see UcxTarget::MayWrite.
 #pragma once
 
 #include <cstdint>

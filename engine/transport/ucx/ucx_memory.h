@@ -11,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "engine/transport/device/device_inbox.h"
 #include "engine/transport/ucx/ucx_endpoint.h"
+#include "engine/transport/ucx/ucx_rma.h"
 #include "engine/transport/wire.h"
 
 namespace skein::engine {
@@ -18,13 +19,16 @@ namespace skein::engine {
 class UcxMemory {
  public:
   // `shared`: other processes of the host can map the regions that it allocates. `inbox` outlives
-  // this; without an inbox all memory is the host's.
-  explicit UcxMemory(bool shared, DeviceInbox* inbox = nullptr) : shared_(shared), inbox_(inbox) {}
+  // this; without an inbox all memory is the host's. `rma`: peers put into memory of the host by
+  // RMA; UnmapAll comes before the end of this context. Null: they do not.
+  explicit UcxMemory(bool shared, DeviceInbox* inbox = nullptr, ucp_context_h rma = nullptr)
+      : shared_(shared), inbox_(inbox), rma_(rma) {}
   ~UcxMemory() { UnmapAll(); }
   UcxMemory(const UcxMemory&) = delete;
 
-  // As in Wire. A region's key is its handle, followed by its name if it can be mapped. The handle
-  // says whether the region is device memory.
+  // As in Wire. A region's key is its handle, then of memory of the host the length of its name,
+  // its name if it can be mapped, and its key of RMA if it has one. The handle says whether the
+  // region is device memory.
   absl::StatusOr<WireMapping> Map(void* base, size_t bytes);
   void Unmap(uint64_t mapping);
   void UnmapAll();
@@ -44,13 +48,16 @@ class UcxMemory {
     uint64_t bytes = 0;
     bool own = false;  // mapped by this, and by it alone
     std::unique_ptr<SharedRegion> shared;
+    std::unique_ptr<RmaMemory> rma;
   };
 
   absl::StatusOr<WireMapping> Allocate(size_t bytes);
+  WireMapping Keep(Mapping mapping);
   bool FitsRegions(std::span<const Fragment> fragments, size_t bytes) const;
 
   const bool shared_;
   DeviceInbox* const inbox_;
+  const ucp_context_h rma_;
   uint64_t next_handle_ = 1;
   std::map<uint64_t, Mapping> mappings_;
 };

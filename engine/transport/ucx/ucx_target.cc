@@ -5,6 +5,8 @@
 #include <string>
 #include <utility>
 
+#include "engine/host/process_watch.h"
+
 namespace skein::engine {
 void UcxTarget::CloseAll() {
   while (!inbound_.empty()) Close(std::move(inbound_.extract(inbound_.begin()).mapped()));
@@ -173,6 +175,7 @@ void UcxTarget::Answer(const Header& header, const std::byte* data, WireTicket* 
 
 void UcxTarget::OnBye(const Header& header, const std::byte*, size_t) {
   if (Endpoint* const endpoint = Inbound(header); endpoint != nullptr) {
+    endpoint->left = true;
     endpoint->health = absl::UnavailableError("the source left");
   }
 }
@@ -194,10 +197,20 @@ void UcxTarget::Close(std::unique_ptr<Endpoint> endpoint) {
   endpoints_->Close(std::move(endpoint));
 }
 
+// Whether a source that is lost may still write by RMA, under grants that it did not give back: one
+// of this host until its process has ended; any other until its connection is closed here, as the
+// queue pair of its puts goes with that.
+bool UcxTarget::MayWrite(Endpoint* source) {
+  if (source->near || source->left || source->writes_under.empty()) return false;
+  if (VisibleProcess(source->process).has_value()) return !HasEnded(source->process);
+  return !UcxEndpoints::Cut(source);
+}
+
 void UcxTarget::CloseLost() {
   for (auto it = inbound_.begin(); it != inbound_.end();) {
     const auto next = std::next(it);
-    if (!it->second->health.ok()) Close(std::move(inbound_.extract(it).mapped()));
+    if (!it->second->health.ok() && !MayWrite(it->second.get()))
+      Close(std::move(inbound_.extract(it).mapped()));
     it = next;
   }
 }

@@ -64,6 +64,7 @@ class UcxTarget {
   // False: all connections are in use.
   bool MakeRoom();
   bool IsIdle(const Endpoint& endpoint) const;
+  static bool MayWrite(Endpoint* source);
   bool ProgressPuts();
   bool ProgressGets();
   bool Advance(DeviceGet* get);

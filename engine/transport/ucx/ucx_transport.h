@@ -8,10 +8,13 @@
 // its regions and grants, and applies; a put is OK when the target answered the flush that follows
 // it. They go through a ring for each pair of processes of a host (engine/host/host_wire.h), over
 // tcp (engine/net/tcp_wire.h), or, where both sides have a fabric such as InfiniBand or no tcp, as
-// UCX's active messages. Scattered pieces of a put share messages.
+// UCX's active messages. Scattered pieces of a put share messages. In UCX, memory that it can write
+// truly remotely is put by RMA instead (ucx_rma.h; lanes "rma+rc_mlx5"): chosen at Connect, for
+// each region.
 //
 // Grants (transport.h). Writers by themselves are those that map: of this host, so their end is
-// seen. A stopped one keeps the blocks of its handoffs in quarantine until it goes on or is killed.
+// seen; and those that put by RMA (ucx_rma.h says how their end is seen). A stopped one keeps the
+// blocks of its handoffs in quarantine until it goes on or is killed.
 //
 // Death of a peer. One of this host is noticed at once, reaped or not: its process is watched. Over
 // tcp a closed socket is noticed at once. A put into mapped memory succeeds against a dead or

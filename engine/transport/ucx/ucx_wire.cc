@@ -5,8 +5,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <map>
 #include <random>
@@ -14,6 +12,7 @@
 #include <string>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "engine/transport/device/device_inbox.h"
 #include "engine/transport/device/direct_wire.h"
 #include "engine/transport/device/staged_wire.h"
@@ -117,7 +116,7 @@ UcxWire::UcxWire(UcxParts parts, std::shared_ptr<CopyStream> copies, size_t sour
       inbox_(copies == nullptr
                  ? nullptr
                  : std::make_unique<DeviceInbox>(std::move(copies), kMessageBytesMax)),
-      memory_(host_ != nullptr, inbox_.get()),
+      memory_(host_ != nullptr, inbox_.get(), parts.rma ? context_.context : nullptr),
       grants_(&endpoints_, inbox_.get(), [this](Endpoint* endpoint) { GreetAgain(endpoint); }),
       target_(&opener_, &memory_, inbox_.get(), &grants_, sources_max) {
   SKEIN_CHECK(events_fd_ >= 0);
@@ -142,6 +141,8 @@ UcxWire::UcxWire(UcxParts parts, std::shared_ptr<CopyStream> copies, size_t sour
 UcxWire::~UcxWire() {
   while (!endpoints_.empty()) Close(endpoints_.begin()->first);
   target_.CloseAll();
+  opener_.ForgetKeys();
+  memory_.UnmapAll();
   Destroy(context_);
   close(events_fd_);
 }
@@ -270,6 +271,7 @@ absl::StatusOr<uint64_t> UcxWire::Import(uint64_t endpoint, const DescribedRegio
   Endpoint& target = *endpoints_.at(endpoint);
   auto imported = ImportRegion(target, region);
   if (!imported.ok()) return imported.status();
+  target.by_rma |= imported->key != nullptr;
   target.imports.push_back(*std::move(imported));
   return reinterpret_cast<uint64_t>(&target.imports.back());
 }
@@ -283,6 +285,8 @@ void UcxWire::Start(uint64_t endpoint, TransferOp op, std::span<const WirePiece>
     if (ImportedOf(piece).mapped != nullptr) {
       if (i + 1 < pieces.size()) StreamAhead(pieces[i + 1].local);
       CopyMapped(op, piece);
+    } else if (op == TransferOp::kPut && ImportedOf(piece).key != nullptr) {
+      PutByRma(target, piece, ImportedOf(piece).key.get(), ticket);
     } else if (op == TransferOp::kPut) {
       AddToPut(target, piece, &put, ticket);
     } else {
@@ -332,6 +336,7 @@ void UcxWire::StartGet(Endpoint* endpoint, const WirePiece& piece, WireTicket* t
 
 void UcxWire::Flush(uint64_t endpoint, WireTicket* ticket) {
   Endpoint* const target = endpoints_.at(endpoint).get();
+  if (RmaPending(*target)) FlushRma(target, ticket, 0);
   // The flush of another put says nothing of this one's grant.
   const bool flushed = target->puts_started == target->puts_flushed && ticket->grant == 0;
   if (flushed || !target->has_put) return;
@@ -391,22 +396,11 @@ std::optional<int> UcxWire::Arm() {
   return events_fd_;
 }
 
-// Empty if UCX cannot say.
-std::string LanesOf(ucp_ep_h ep) {
-  char* text = nullptr;
-  size_t bytes = 0;
-  FILE* const stream = open_memstream(&text, &bytes);
-  if (stream == nullptr) return "";
-  ucp_ep_print_info(ep, stream);
-  std::fclose(stream);
-  const std::string lanes = LanesOfEndpointInfo(std::string(text, bytes));
-  std::free(text);
-  return lanes;
-}
-
 std::string UcxWire::Lanes(uint64_t endpoint) {
   const Endpoint& target = *endpoints_.at(endpoint);
-  if (target.ep != nullptr) return LanesOf(target.ep);
+  if (target.ep != nullptr) {
+    return absl::StrCat(target.by_rma ? "rma+" : "", LanesOfEndpointInfo(InfoOf(target.ep)));
+  }
   if (!target.near) return "tcp";
   const bool mapped = std::any_of(target.imports.begin(), target.imports.end(),
                                   [](const Imported& i) { return i.mapped != nullptr; });
@@ -423,7 +417,8 @@ TransferPath UcxWire::Path(uint64_t endpoint) {
 
 void UcxWire::Close(uint64_t endpoint) {
   auto target = std::move(endpoints_.extract(endpoint).mapped());
-  if (target->health.ok()) {
+  // One whose puts may still arrive does not say that it left.
+  if (target->health.ok() && opener_.SettleRma(target.get())) {
     Send(target.get(), kBye, {.connection = target->connection}, nullptr, 0, nullptr);
   }
   opener_.Close(std::move(target));

@@ -1,0 +1,78 @@
+// One-sided puts of a UcxWire by UCX's RMA: ucp_put with remote keys. Internal to
+// engine/transport/ucx.
+//
+// Where. A peer whose memory this process maps by itself needs none of it. Of the others, memory
+// is written by ucp_put where that is truly remote: where UCX has mapped the region here (its own
+// shared memory), or has a lane of reliable connections (rc_*: InfiniBand, RoCE). Never elsewhere:
+// UCX emulates it there, and its emulation ends the TARGET's process when the source dies
+// (rma_sw.c). Nor over dc, whose target has no queue pair of its own for each source, so that it
+// cannot shut one out. Gets are messages: one that is given up must write nothing here any more.
+//
+// Grants (transport.h). A source asks before it puts, as for mapped memory. It acknowledges that
+// permission was withdrawn when a flush says that its puts are in the target's memory, or never
+// will be. Until then, or until it is known that it cannot write any more, the target keeps the
+// bytes from others: until the source's process has ended (one of this host), or until the target
+// has closed its own end of the connection and with it the queue pair through which the puts come
+// (another host). The cost: one message each way at the first put of a grant, which Connect sends
+// ahead; and the blocks of a source that stands still are of no use until it goes on, is killed, or
+// is lost to UCX's keepalive.
+#pragma once
+
+#include <ucp/api/ucp.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "engine/transport/wire.h"
+
+namespace skein::engine {
+
+struct Endpoint;
+
+struct DestroyRemoteKey {
+  void operator()(ucp_rkey_h key) const { ucp_rkey_destroy(key); }
+};
+using RemoteKey = std::unique_ptr<std::remove_pointer_t<ucp_rkey_h>, DestroyRemoteKey>;
+
+// This process's memory, as UCX knows it.
+class RmaMemory {
+ public:
+  // Null `base`: UCX allocates zeroed memory that peers on this host can map. Null: it cannot be
+  // registered. `context` outlives this.
+  static std::unique_ptr<RmaMemory> Map(ucp_context_h context, void* base, size_t bytes);
+  ~RmaMemory() { ucp_mem_unmap(context_, memory_); }
+  RmaMemory(const RmaMemory&) = delete;
+
+  std::byte* base() const { return base_; }
+  // For UnpackRemoteKey at the peers.
+  const std::string& key() const { return key_; }
+
+ private:
+  RmaMemory(ucp_context_h context, ucp_mem_h memory) : context_(context), memory_(memory) {}
+
+  const ucp_context_h context_;
+  const ucp_mem_h memory_;
+  std::byte* base_ = nullptr;
+  std::string key_;
+};
+
+// The key to the region at `address` of the endpoint's process; null where puts would not be truly
+// remote. REQUIRES: `ep` lives as long as the key.
+RemoteKey UnpackRemoteKey(ucp_ep_h ep, std::string_view packed, uint64_t address);
+
+// Whether the text of ucp_ep_print_info shows a lane of reliable connections that can put.
+bool HasReliableLane(const std::string& info);
+
+// As Wire::Start of a put for one piece. REQUIRES: `key` is of this endpoint.
+void PutByRma(Endpoint* endpoint, const WirePiece& piece, ucp_rkey_h key, WireTicket* ticket);
+
+// Whether puts were started that no flush has confirmed.
+bool RmaPending(const Endpoint& endpoint);
+
+// Ends with the ticket, or with an acknowledgement of `grant` (0: of none), when all puts started
+// before it are in the target's memory.
+void FlushRma(Endpoint* endpoint, WireTicket* ticket, uint64_t grant);
+
+}  // namespace skein::engine
