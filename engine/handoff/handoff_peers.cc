@@ -68,8 +68,8 @@ std::vector<HandoffTotals> HandoffPeers::Totals() const {
   for (const auto& [peer, known] : peers_) {
     const absl::StatusOr<PeerInfo> info = transport_->Inspect(peer);
     if (!info.ok()) continue;
-    totals.push_back(
-        {peer, known.name, info->lanes, info->path, info->put_bytes, info->busy_seconds});
+    totals.push_back({peer, known.name, info->lanes, info->path, info->why_not_faster,
+                      info->put_bytes, info->busy_seconds});
   }
   return totals;
 }

@@ -17,10 +17,11 @@ namespace skein::engine {
 
 // What has been moved to one peer so far, for logs and metrics.
 struct HandoffTotals {
-  PeerId id;              // 0: all peers that were disconnected, by transport and path
-  std::string peer;       // HandoffGrant::peer of the last grant; "" if id is 0
-  std::string transport;  // what carries the bytes: PeerInfo::lanes
-  std::string path;       // and the way they take: PeerInfo::path
+  PeerId id;                   // 0: all peers that were disconnected, by transport and path
+  std::string peer;            // HandoffGrant::peer of the last grant; "" if id is 0
+  std::string transport;       // what carries the bytes: PeerInfo::lanes
+  std::string path;            // and the way they take: PeerInfo::path
+  std::string why_not_faster;  // PeerInfo's
   uint64_t bytes = 0;
   double busy_seconds = 0;
 };

@@ -32,6 +32,7 @@ absl::Status PeerQueue::AddRegions(const Description& description) {
     broken_ = absl::OkStatus();
     info_.lanes.clear();
     info_.path.clear();
+    info_.why_not_faster.clear();
     regions_.clear();  // their keys went with the former endpoint
   }
   for (const DescribedRegion& region : description.regions) {
@@ -189,7 +190,10 @@ void PeerQueue::Retire(Transfer* transfer) {
         transfer->issued_bytes;
     const bool staged = wire_->Path(endpoint_) == TransferPath::kHostStaged;
     const char* const path = staged ? "host-staged" : "direct";
-    if (info_.lanes.empty() || info_.path != path) info_.lanes = wire_->Lanes(endpoint_);
+    if (info_.lanes.empty() || info_.path != path) {
+      info_.lanes = wire_->Lanes(endpoint_);
+      info_.why_not_faster = wire_->WhyNotFaster(endpoint_);
+    }
     info_.path = path;
   }
 }

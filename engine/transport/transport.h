@@ -125,6 +125,7 @@ struct PeerInfo {
                       // "loopback", for people; "" before the first transfer
   std::string path;   // "direct": between the memories as the lanes do it; "host-staged": through
                       // staging memory, for a device that they cannot reach; "" as above
+  std::string why_not_faster;  // why nothing before it; "": nothing is faster, or as above
   bool broken = false;
   uint64_t put_bytes = 0;  // of transfers that ended OK
   uint64_t get_bytes = 0;

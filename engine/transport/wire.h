@@ -104,6 +104,8 @@ class Wire {
   virtual absl::Status Health(uint64_t endpoint) = 0;
   virtual std::string Lanes(uint64_t endpoint) = 0;
   virtual TransferPath Path(uint64_t endpoint) = 0;
+  // PeerInfo::why_not_faster.
+  virtual std::string WhyNotFaster(uint64_t endpoint) { return ""; }
 
   // Closes the endpoint in bounded time. Afterwards no ticket counts an operation of it, and its
   // keys are gone. Acknowledges all of its grants.

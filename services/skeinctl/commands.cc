@@ -7,6 +7,7 @@
 #include "services/skeinctl/cluster/logs.h"
 #include "services/skeinctl/cluster/requests.h"
 #include "services/skeinctl/cluster/status.h"
+#include "services/skeinctl/cluster/transports.h"
 #include "services/skeinctl/planning/fit.h"
 #include "services/skeinctl/planning/plan.h"
 #include "services/skeinctl/planning/profile.h"
@@ -22,6 +23,7 @@ const std::vector<Command>& Commands() {
       MakeCommand<TopFlags>("top", RunTop),
       MakeCommand<RequestsFlags>("requests", RunRequests),
       MakeCommand<ExplainFlags>("explain", RunExplain),
+      MakeCommand<TransportsFlags>("transports", RunTransports),
       MakeCommand<DrainFlags>("drain", RunDrain),
       MakeCommand<LogsFlags>("logs", RunLogs),
       MakeCommand<PlanFlags>("plan", RunPlan),

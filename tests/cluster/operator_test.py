@@ -203,6 +203,21 @@ def requests_tell_how_they_ended():
         assert skeinctl(cluster, "requests", "--limit=0").returncode == USAGE
 
 
+def transports_tell_the_way_of_each_pair():
+    with up(prefill=1, decode=2) as cluster:
+        write_state(cluster)
+        before = json_of(cluster, "transports")
+        assert len(before["handoffs"]) == 2 and all(pair["transport"] is None for pair in before["handoffs"]), before
+        assert "no handoff yet" in skeinctl(cluster, "transports").stdout
+        complete(cluster, 3)
+        moved = [pair for pair in json_of(cluster, "transports")["handoffs"] if pair["transport"]]
+        assert len(moved) == 1, moved
+        pair = moved[0]
+        assert pair["transport"] == "mapped+ring" and pair["path"] == "direct" and pair["why_not_faster"] == "", pair
+        assert pair["bytes"] > 0 and pair["gb_per_s"] > 0 and pair["error"] == "", pair
+        assert "mapped+ring" in skeinctl(cluster, "transports").stdout
+
+
 def run_in_terminal(cluster, arguments, keys, until, **environment):
     """Runs it on its own terminal; returns exit status and output. Presses `keys` once `until` is shown; none: ctrl-C."""
     master, slave = pty.openpty()
@@ -263,5 +278,5 @@ def logs_are_one():
 if __name__ == "__main__":
     tempfile.tempdir = os.environ.get("TEST_TMPDIR")
     run_tests(the_exit_status_is_the_health, the_cluster_is_found_or_the_error_says_what_to_give,
-              a_drain_under_load_fails_no_request, a_drained_router_takes_nothing_new, requests_tell_how_they_ended,
+              a_drain_under_load_fails_no_request, a_drained_router_takes_nothing_new, requests_tell_how_they_ended, transports_tell_the_way_of_each_pair,
               top_fills_a_terminal_and_leaves_it_as_it_was, logs_are_one)

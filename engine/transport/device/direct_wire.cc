@@ -181,6 +181,12 @@ TransferPath DirectWire::Path(uint64_t endpoint) {
   return lane.direct && !lane.inner ? TransferPath::kDirect : inner_->Path(endpoint);
 }
 
+std::string DirectWire::WhyNotFaster(uint64_t endpoint) {
+  const Lane& lane = lanes_.at(endpoint);
+  if (lane.direct && !lane.inner) return "";
+  return lane.refusal.empty() ? inner_->WhyNotFaster(endpoint) : lane.refusal;
+}
+
 void DirectWire::Close(uint64_t endpoint) {
   Lane lane = std::move(lanes_.extract(endpoint).mapped());
   if (!lane.jobs.empty()) (void)AwaitMark(copies_.get(), lane.jobs.back().mark);

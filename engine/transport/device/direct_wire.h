@@ -50,6 +50,7 @@ class DirectWire : public Wire {
   // Also says why the path is not the direct one.
   std::string Lanes(uint64_t endpoint) override;
   TransferPath Path(uint64_t endpoint) override;
+  std::string WhyNotFaster(uint64_t endpoint) override;
   // Waits for the copies that run: afterwards nobody here writes to the peer's memory.
   void Close(uint64_t endpoint) override;
 

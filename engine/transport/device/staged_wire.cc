@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
+
 namespace skein::engine {
 namespace {
 
@@ -203,6 +205,13 @@ void StagedWire::End(Lane* lane, Job* job) {
   --job->ticket->in_flight;
   job->ticket->bytes_in_flight -= job->bytes;
   if (job->ticket->error.ok()) job->ticket->error = job->inner.error;
+}
+
+std::string StagedWire::WhyNotFaster(uint64_t endpoint) {
+  const std::string inner = inner_->WhyNotFaster(endpoint);
+  if (Path(endpoint) != TransferPath::kHostStaged) return inner;
+  return absl::StrCat("no process may open the memory of the other one's device",
+                      inner.empty() ? "" : "; ", inner);
 }
 
 void StagedWire::Close(uint64_t endpoint) {

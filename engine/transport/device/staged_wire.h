@@ -49,6 +49,7 @@ class StagedWire : public Wire {
   TransferPath Path(uint64_t endpoint) override {
     return lanes_.contains(endpoint) ? TransferPath::kHostStaged : inner_->Path(endpoint);
   }
+  std::string WhyNotFaster(uint64_t endpoint) override;
   void Close(uint64_t endpoint) override;
 
  private:

@@ -76,6 +76,12 @@ void Launch(Operation* operation) {
                            is_put ? operation->parts : from[0].length, &params));
 }
 
+std::string WhyNoFabric(bool here, bool there) {
+  if (here && there) return "";
+  if (!here && !there) return "no RDMA device at either end";
+  return here ? "no RDMA device at the other end" : "no RDMA device here";
+}
+
 void Abandon(Endpoint* endpoint) {
   for (Operation& operation : endpoint->operations) {
     Finish(operation.ticket, operation.bytes, absl::UnavailableError("the peer does not answer"));
@@ -173,6 +179,7 @@ absl::StatusOr<std::unique_ptr<Endpoint>> UcxEndpoints::Open(const std::string& 
     if (absl::IsResourceExhausted(channel.status())) return channel.status();
     if (channel.ok()) endpoint->channel = *std::move(channel);
     endpoint->near = endpoint->channel != nullptr;
+    if (!endpoint->near) endpoint->why_far = std::string(channel.status().message());
     // Only now: what was opened is of the process that is alive.
     if (!processes_.Add(address->process, endpoint.get())) {
       endpoint->health = absl::UnavailableError("the peer's process has ended");
@@ -181,6 +188,8 @@ absl::StatusOr<std::unique_ptr<Endpoint>> UcxEndpoints::Open(const std::string& 
     }
     if (endpoint->near) return endpoint;
   }
+  if (host_ == nullptr) endpoint->why_far = "this process uses no shared memory";
+  endpoint->why_no_fabric = WhyNoFabric(fabric_, address->fabric);
   absl::Status status;
   if (tcp_ != nullptr && !address->tcp.empty() && !(fabric_ && address->fabric)) {
     auto channel = ChannelTo(sealed, *address, /*near=*/false);

@@ -146,6 +146,8 @@ struct Endpoint {
   std::shared_ptr<MessageChannel> channel;  // a ring or a socket; else
   ucp_ep_h ep = nullptr;                    // (neither: it had ended)
   bool near = false;                        // a ring: each sees the other's end
+  std::string why_far;                      // why not near,
+  std::string why_no_fabric;                // and why UCX does not carry the messages; or ""
   ucs_status_ptr_t closing = nullptr;       // of ep, since Cut
   std::vector<Endpoint*>* waiting = nullptr;
   absl::Status health;

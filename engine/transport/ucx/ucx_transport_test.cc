@@ -10,6 +10,7 @@
 
 #include "engine/host/testing_descriptors.h"
 #include "engine/transport/testing/target.h"
+#include "engine/transport/testing/testing_options.h"
 
 namespace skein::engine {
 namespace {
@@ -36,6 +37,28 @@ class UcxTransport : public testing::Test {
   const std::unique_ptr<Transport> source_ = *MakeUcxTransport({.tls = "self,shm"});
   const Region memory_;
 };
+
+// The target's region 0 is what its transport allocated, region 1 is not.
+TEST(UcxTransportWays, SayWhyNothingFasterIsUsed) {
+  const auto why = [](const std::string& tls) {
+    const auto target = SpawnProcessTarget(tls);
+    const auto source = MakeUcxTransport(TestingOptions(tls)).value();
+    const Region memory = source->Register(nullptr, 64).value();
+    const Peer peer = source->Connect(target->Describe()).value();
+    EXPECT_EQ(source->Inspect(peer.id)->why_not_faster, "");
+    const TransferPiece piece = {memory.id, 0, peer.regions.at(0), 0, 1};
+    EXPECT_TRUE(source->Post(peer.id, TransferOp::kPut, {&piece, 1}, 60s).ok());
+    std::vector<TransferCompletion> ended;
+    while (ended.empty()) source->Poll(1, 60s, &ended);
+    return source->Inspect(peer.id)->why_not_faster;
+  };
+  EXPECT_EQ(why("self,shm"), "some of its memory cannot be mapped here");
+  EXPECT_EQ(why("ucx:self,posix"),
+            "its memory cannot be mapped here: this process uses no shared memory");
+  EXPECT_EQ(why("self,tcp"),
+            "its memory cannot be mapped here: this process uses no shared memory; no RDMA device "
+            "at either end");
+}
 
 // It is seen, and no wire leads to it.
 TEST_F(UcxTransport, TheDeathOfWhoCannotBeReachedIsNobodysBusiness) {

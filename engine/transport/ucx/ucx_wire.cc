@@ -65,6 +65,7 @@ class UcxWire : public Wire {
   std::optional<int> Arm() override;
   absl::Status Health(uint64_t endpoint) override { return endpoints_.at(endpoint)->health; }
   std::string Lanes(uint64_t endpoint) override;
+  std::string WhyNotFaster(uint64_t endpoint) override;
   TransferPath Path(uint64_t endpoint) override;
   void Close(uint64_t endpoint) override;
 
@@ -405,6 +406,21 @@ std::string UcxWire::Lanes(uint64_t endpoint) {
   const bool mapped = std::any_of(target.imports.begin(), target.imports.end(),
                                   [](const Imported& i) { return i.mapped != nullptr; });
   return mapped ? "mapped+ring" : "ring";
+}
+
+std::string UcxWire::WhyNotFaster(uint64_t endpoint) {
+  const Endpoint& target = *endpoints_.at(endpoint);
+  const bool all_mapped = std::all_of(
+      target.imports.begin(), target.imports.end(),
+      [](const Imported& i) { return i.mapped != nullptr || IsDeviceMapping(i.mapping); });
+  if (target.near) return all_mapped ? "" : "some of its memory cannot be mapped here";
+  const std::string far = absl::StrCat("its memory cannot be mapped here: ", target.why_far);
+  if (target.by_rma) return far;
+  const std::string rma =
+      target.ep == nullptr || !target.why_no_fabric.empty()
+          ? target.why_no_fabric
+          : "UCX has no reliable connection to it, so it takes each message itself";
+  return rma.empty() ? far : absl::StrCat(far, "; ", rma);
 }
 
 // A device's memory at the target: it stages.

@@ -71,8 +71,8 @@ void Refresh(DecodeShell* shell, const std::string& model, Metrics* metrics) {
 }  // namespace
 
 absl::Status RunDecodeWorker(const WorkerOptions& options) {
-  return RunWorker<DecodeShell, DecodeService>(options, scheduler::Role::kDecode, ConfigOf,
-                                               Refresh);
+  return RunWorker<DecodeShell, DecodeService>(options, scheduler::Role::kDecode, ConfigOf, Refresh,
+                                               [](const auto&...) {});
 }
 
 }  // namespace skein::services

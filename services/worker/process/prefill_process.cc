@@ -3,8 +3,10 @@
 #include <utility>
 #include <vector>
 
+#include "services/http/admin.h"
 #include "services/worker/prefill/prefill_service.h"
 #include "services/worker/process/run_worker.h"
+#include "services/worker/process/transports_page.h"
 #include "services/worker/process/worker_process.h"
 
 namespace skein::services {
@@ -88,11 +90,24 @@ void Refresh(PrefillShell* shell, const std::string& model, Metrics* metrics) {
   RefreshComm(shell->CommTotals(), model, metrics);
 }
 
+void AddPages(http::Routes* routes, WorkerPages<PrefillShell>* pages) {
+  http::AddJsonPage(
+      "/debug/transports",
+      [pages] {
+        std::string json = TransportsJson({}, {});
+        pages->shell.With([&json](PrefillShell& running) {
+          json = TransportsJson(running.HandoffTotals(), running.CommTotals());
+        });
+        return json;
+      },
+      routes);
+}
+
 }  // namespace
 
 absl::Status RunPrefillWorker(const WorkerOptions& options) {
   return RunWorker<PrefillShell, PrefillService>(options, scheduler::Role::kPrefill, ConfigOf,
-                                                 Refresh);
+                                                 Refresh, AddPages);
 }
 
 }  // namespace skein::services

@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "services/admin/model_wait.h"
@@ -89,7 +90,8 @@ AdminHooks HooksOf(const std::string& role, const std::string& model, WorkerPage
             pages->process.Refresh();
             return pages->metrics.Render();
           },
-      .invariants = [pages] { return InvariantsJson(pages->Invariants()); }};
+      .invariants = [pages] { return InvariantsJson(pages->Invariants()); },
+      .more = nullptr};
 }
 
 // Waits for the model's folder, if the flags say so, and loads it. A stop signal ends the process.
@@ -98,15 +100,16 @@ absl::StatusOr<WorkerEngine> LoadWorkerEngine(const WorkerOptions& options, sche
 
 // Opens the admin port, loads the engine, listens, runs the core until a stop signal, drains.
 // `config_of` makes the core's config from engine and bound ports; `refresh` brings the metrics up
-// to date.
-template <typename Shell, typename Service, typename ConfigOf, typename Refresh>
+// to date. `add_pages(routes, pages)` adds the role's own admin pages.
+template <typename Shell, typename Service, typename ConfigOf, typename Refresh, typename AddPages>
 absl::Status RunWorker(const WorkerOptions& options, scheduler::Role role, ConfigOf config_of,
-                       Refresh refresh) {
+                       Refresh refresh, AddPages add_pages) {
   const std::string name = role == scheduler::Role::kPrefill ? "prefill-worker" : "decode-worker";
   const std::string model = ServedName(options);
   WorkerPages<Shell> pages(options, name);
-  auto admin =
-      AdminServer::Start(options.admin, options.host, HooksOf(name, model, &pages, refresh));
+  AdminHooks hooks = HooksOf(name, model, &pages, refresh);
+  hooks.more = [&pages, add_pages](http::Routes* routes) { add_pages(routes, &pages); };
+  auto admin = AdminServer::Start(options.admin, options.host, std::move(hooks));
   if (!admin.ok()) return admin.status();
   absl::StatusOr<WorkerEngine> engine = LoadWorkerEngine(options, role, &pages.start);
   if (!engine.ok()) return engine.status();
