@@ -93,6 +93,10 @@ struct SequenceStep {
     bool prompt_and_sampling = false;
     size_t blocks = 0;  // the first of block_table
     size_t output = 0;  // the first of output
+    // Of engine/parallel/step_digest.h: that of prompt and sampling (0: not known), and that of the
+    // first `output` of output.
+    uint64_t identity = 0;
+    uint64_t output_digest = 0;
   };
   Checked checked;
 
@@ -150,11 +154,12 @@ class Engine {
   // and deadline. Results are the same bits on every rank. A sequence's steps may change the mode
   // freely: all modes of as many ranks share its KV.
   //
-  // A sequence that one rank refuses is refused at all. INVALID_ARGUMENT: as Step, or a mode that
-  // this engine cannot run in; nothing was run or sent. FAILED_PRECONDITION, at every rank: they
-  // were not given the same step of the same model (rows, what is wanted of them, seeds; penalties
-  // and such are taken on trust); nothing was run. UNAVAILABLE, DEADLINE_EXCEEDED: a collective
-  // failed. The step then counts as failed at every rank, whatever the others saw; its
+  // A sequence that all ranks refuse is refused alone. INVALID_ARGUMENT: as Step, or a mode that
+  // this engine cannot run in; nothing was run or sent. FAILED_PRECONDITION: the ranks were not
+  // given the same step of the same model, in any field that can change a token (step_digest.h), or
+  // refuse different sequences; the step ended at its first exchange. (Ranks whose first exchanges
+  // are with others find out at the deadline.) UNAVAILABLE, DEADLINE_EXCEEDED: a collective failed.
+  // In all three cases the step counts as failed at every rank, whatever the others saw; its
   // communicators are broken (aborted, so that nobody waits for the deadline) and the KV of its own
   // tokens is undefined, but earlier KV is untouched and the engine stays usable: the same step may
   // run again, in other company.

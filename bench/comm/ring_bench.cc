@@ -49,6 +49,7 @@ class FreeRing final : public Communicator {
   explicit FreeRing(Communicator* inner) : inner_(inner) {}
   int Rank() const override { return inner_->Rank(); }
   int Size() const override { return inner_->Size(); }
+  void Tag(uint64_t tag) override { inner_->Tag(tag); }
   absl::Status AllReduce(void* data, int64_t count, engine::DType dtype,
                          CommDeadline deadline) override {
     return inner_->AllReduce(data, count, dtype, deadline);

@@ -49,6 +49,11 @@ class Communicator {
   virtual int Rank() const = 0;
   virtual int Size() const = 0;
 
+  // What the ranks must agree on beside their calls: every message of later calls carries it, and
+  // one whose two ends have other tags ends the call as calls that differ do (INTERNAL). It costs
+  // no message. 0 at first.
+  virtual void Tag(uint64_t tag) = 0;
+
   // data[i] becomes the sum of all ranks' data[i]. `count` elements of `dtype`, in place.
   virtual absl::Status AllReduce(void* data, int64_t count, DType dtype, CommDeadline deadline) = 0;
 

@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "engine/device/cpu_device.h"
 #include "engine/emulated/emulated_sampling.h"
 #include "engine/emulated/pace.h"
 #include "engine/emulated/tagged_sequence.h"
@@ -47,12 +46,9 @@ absl::Status GroupRun::Run(const std::function<void(int layer)>& layer_done,
   const int64_t tokens_max = std::numeric_limits<int64_t>::max();
   status = CheckStep(sequences_, spec_, tokens_max, KvLayout{ranks}, results);
   if (!status.ok()) return status;
-  const std::unique_ptr<Device> host = MakeCpuDevice();
-  std::vector<std::byte> scratch(static_cast<size_t>(ranks + 1) * 16);
-  status = AgreeOnStep(part_, sequences_, spec_, /*key_segment=*/0, host.get(), scratch.data(),
-                       *results);
+  status = AgreeOnStep(part_, sequences_, *results, spec_, /*key_segment=*/0);
   if (!status.ok() || !AnyRuns(*results)) return status;
-  status = RunAgreed(layer_done, results);
+  status = StepError(RunAgreed(layer_done, results));
   if (!status.ok()) AbortGroup(part_, status);
   return status;
 }

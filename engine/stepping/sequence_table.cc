@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "engine/parallel/step_digest.h"
 #include "engine/sampling/sampler.h"
 #include "scheduler/vocabulary/check.h"
 
@@ -62,9 +63,11 @@ absl::StatusOr<SequenceHandle> SequenceTable::Admit(const SequenceInfo& info) {
   const absl::Status params = CheckSamplingParams(*info.sampling, spec_.vocab_size);
   if (!params.ok()) return params;
   const SequenceHandle handle{++last_};
-  sequences_[handle.value] = {.info = info,
-                              .table = std::make_shared<std::vector<int32_t>>(),
-                              .checked = {.prompt_and_sampling = true}};
+  sequences_[handle.value] = {
+      .info = info,
+      .table = std::make_shared<std::vector<int32_t>>(),
+      .checked = {.prompt_and_sampling = true,
+                  .identity = IdentityOf(*info.prompt, info.sampling.get())}};
   return handle;
 }
 
@@ -88,9 +91,11 @@ void SequenceTable::ChangeTable(const PlannedSequence& planned, Sequence* sequen
 void SequenceTable::CheckOutput(const PlannedSequence& planned, Sequence* sequence) const {
   const size_t size = planned.output == nullptr ? 0 : planned.output->size();
   size_t& checked = sequence->checked.output;
-  checked = std::min(checked, size);
+  uint64_t& digest = sequence->checked.output_digest;
+  if (checked > size) checked = digest = 0;
   while (checked < size && (*planned.output)[checked] >= 0 &&
          (*planned.output)[checked] < spec_.vocab_size) {
+    digest = OutputDigest(digest, (*planned.output)[checked]);
     ++checked;
   }
 }

@@ -150,7 +150,7 @@ void LinkCommunicator::CopyUnlessSame(std::byte* to, std::span<const std::byte> 
 absl::Status LinkCommunicator::ReduceWhole(void* data, int64_t count, DType dtype,
                                            CommDeadline deadline) {
   const size_t bytes = static_cast<size_t>(count) * BytesOf(dtype);
-  const Signature signature = Sign(kAllReduce, count, dtype);
+  const Signature signature = Tagged(Sign(kAllReduce, count, dtype));
   auto* const own = static_cast<std::byte*>(data);
   const auto scratch = Scratch(bytes * Size());
   if (!scratch.ok()) return scratch.status();
@@ -175,7 +175,7 @@ absl::Status LinkCommunicator::AllReduce(void* data, int64_t count, DType dtype,
   if (count * element <= kWholeBytesMax) return ReduceWhole(data, count, dtype, deadline);
 
   auto* const bytes = static_cast<std::byte*>(data);
-  const Signature signature = Sign(kAllReduce, count, dtype);
+  const Signature signature = Tagged(Sign(kAllReduce, count, dtype));
   std::vector<Range> slices;
   for (int r = 0; r < Size(); ++r) slices.push_back(Share(count, r, Size()));
   const auto scratch = Scratch(SliceReducer::ScratchBytes(link_.get()));
@@ -209,7 +209,7 @@ absl::Status LinkCommunicator::ReduceScatter(const void* send, void* receive, in
   for (int r = 0; r < Size(); ++r) slices.push_back({r * count, (r + 1) * count});
   const auto scratch = Scratch(SliceReducer::ScratchBytes(link_.get()));
   if (!scratch.ok()) return scratch.status();
-  SliceReducer reducer(link_.get(), dtype, Sign(kReduceScatter, count, dtype),
+  SliceReducer reducer(link_.get(), dtype, Tagged(Sign(kReduceScatter, count, dtype)),
                        static_cast<const std::byte*>(send), std::move(slices),
                        static_cast<std::byte*>(receive), *scratch);
   const int64_t pieces = reducer.Pieces();
@@ -227,7 +227,7 @@ absl::Status LinkCommunicator::AllGather(std::span<const std::byte> send,
   SKEIN_CHECK(receive.size() == send.size() * static_cast<size_t>(Size()));
   if (auto status = Enter(); !status.ok()) return status;
   const auto place = [&](int rank) { return receive.subspan(rank * send.size(), send.size()); };
-  const Signature signature = Sign(kAllGather, send.size());
+  const Signature signature = Tagged(Sign(kAllGather, send.size()));
   for (int i = 1; i < Size(); ++i) {
     link_->Send(Peer(i), send, signature);
     link_->Receive(Peer(-i), place(Peer(-i)), signature);
@@ -251,9 +251,9 @@ absl::Status LinkCommunicator::AllToAll(std::span<const std::span<const std::byt
   }
   for (int i = 1; i < Size(); ++i) {
     const int to = Peer(i), from = Peer(-i);
-    link_->Send(to, send[to], SignPair(rank, send[to].size(), to, receive[to].size()));
+    link_->Send(to, send[to], Tagged(SignPair(rank, send[to].size(), to, receive[to].size())));
     link_->Receive(from, receive[from],
-                   SignPair(rank, send[from].size(), from, receive[from].size()));
+                   Tagged(SignPair(rank, send[from].size(), from, receive[from].size())));
   }
   CopyUnlessSame(receive[rank].data(), send[rank]);
   return link_->Wait(deadline);
@@ -272,8 +272,8 @@ absl::Status LinkCommunicator::SendRecv(std::span<const std::byte> send, int to,
     CopyUnlessSame(receive.data(), send);
     return link_->Wait(deadline);
   }
-  if (!send.empty()) link_->Send(to, send, Sign(kSendRecv, 0));
-  if (!receive.empty()) link_->Receive(from, receive, Sign(kSendRecv, 0));
+  if (!send.empty()) link_->Send(to, send, Tagged(Sign(kSendRecv, 0)));
+  if (!receive.empty()) link_->Receive(from, receive, Tagged(Sign(kSendRecv, 0)));
   return link_->Wait(deadline);
 }
 
@@ -281,7 +281,7 @@ absl::Status LinkCommunicator::Broadcast(std::span<std::byte> data, int root,
                                          CommDeadline deadline) {
   SKEIN_CHECK(root >= 0 && root < Size());
   if (auto status = Enter(); !status.ok()) return status;
-  const Signature signature = Sign(kBroadcast, data.size());
+  const Signature signature = Tagged(Sign(kBroadcast, data.size()));
   const bool whole = Size() == 2 || data.size() <= kBroadcastWholeMax;
   const auto part = [&](int rank) {
     const Range range = Share(static_cast<int64_t>(data.size()), rank, Size());

@@ -6,6 +6,7 @@
 // the wire. Short buffers go whole to everybody and each rank sums for itself, in the same order.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <span>
 #include <utility>
@@ -21,6 +22,7 @@ class LinkCommunicator : public Communicator {
 
   int Rank() const override { return link_->Rank(); }
   int Size() const override { return link_->Size(); }
+  void Tag(uint64_t tag) override { tag_ = tag; }
 
   absl::Status AllReduce(void* data, int64_t count, DType dtype, CommDeadline deadline) override;
   absl::Status AllGather(std::span<const std::byte> send, std::span<std::byte> receive,
@@ -36,15 +38,20 @@ class LinkCommunicator : public Communicator {
   void Abort(const absl::Status& reason) override { link_->Abort(reason); }
 
  private:
+  static constexpr uint64_t kTagFactor = 0xd6e8feb86659fd93u;  // odd: other tags, other products
+
   // OK, or UNAVAILABLE if the link broke before this call.
   absl::Status Enter();
   // As in LinkMemory. Without memory the group breaks, so that no rank waits for this one.
   absl::StatusOr<std::byte*> Scratch(size_t bytes);
+  // Of a message of the call that `signature` describes.
+  Signature Tagged(Signature signature) const { return signature ^ (tag_ * kTagFactor); }
   int Peer(int distance) const { return (Rank() + distance + Size()) % Size(); }
   absl::Status ReduceWhole(void* data, int64_t count, DType dtype, CommDeadline deadline);
   void CopyUnlessSame(std::byte* to, std::span<const std::byte> from);
 
   const std::unique_ptr<Link> link_;
+  uint64_t tag_ = 0;
 };
 
 }  // namespace skein::engine

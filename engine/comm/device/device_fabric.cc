@@ -17,6 +17,7 @@ class BehindDevice : public Communicator {
 
   int Rank() const override { return below_->Rank(); }
   int Size() const override { return below_->Size(); }
+  void Tag(uint64_t tag) override { below_->Tag(tag); }
   void Abort(const absl::Status& reason) override { below_->Abort(reason); }
 
  protected:

@@ -18,6 +18,7 @@ class MeteredCommunicator final : public Communicator {
 
   int Rank() const override { return group_->Rank(); }
   int Size() const override { return group_->Size(); }
+  void Tag(uint64_t tag) override { group_->Tag(tag); }
   void Abort(const absl::Status& reason) override { group_->Abort(reason); }
 
   absl::Status AllReduce(void* data, int64_t count, DType dtype, CommDeadline deadline) override {

@@ -57,19 +57,28 @@ bool TriedCommunicator::OnFirst() const {
 
 template <typename Call>
 absl::Status TriedCommunicator::OnTheWay(CommDeadline deadline, const Call& call) {
+  if (!AwaitWay(deadline)) {
+    const auto late = absl::DeadlineExceededError("not all ranks of the group came in time");
+    Abort(late);
+    return late;
+  }
+  way_->Tag(tag_);  // it does not change any more
+  return call(way_);
+}
+
+bool TriedCommunicator::AwaitWay(CommDeadline deadline) {
   std::unique_lock lock(mutex_);
   while (way_ == nullptr) {
-    if (Clock::now() >= deadline) {
-      lock.unlock();
-      const auto late = absl::DeadlineExceededError("not all ranks of the group came in time");
-      Abort(late);
-      return late;
-    }
+    if (Clock::now() >= deadline) return false;
     known_.wait_until(lock, std::min(deadline, Clock::now() + kSleepMax));
   }
-  Communicator* const way = way_;
-  lock.unlock();
-  return call(way);
+  return true;
+}
+
+absl::Status TriedCommunicator::AwaitFirst(CommDeadline deadline) {
+  if (!AwaitWay(deadline)) return absl::DeadlineExceededError("the path's trial has not ended");
+  if (OnFirst()) return absl::OkStatus();
+  return absl::UnavailableError("the path was given up");
 }
 
 absl::Status TriedCommunicator::AllReduce(void* data, int64_t count, DType dtype,

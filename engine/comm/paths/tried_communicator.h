@@ -50,6 +50,7 @@ class TriedCommunicator final : public Communicator {
 
   int Rank() const override { return second_->Rank(); }
   int Size() const override { return second_->Size(); }
+  void Tag(uint64_t tag) override { tag_ = tag; }
 
   absl::Status AllReduce(void* data, int64_t count, DType dtype, CommDeadline deadline) override;
   absl::Status AllGather(std::span<const std::byte> send, std::span<std::byte> receive,
@@ -64,12 +65,17 @@ class TriedCommunicator final : public Communicator {
   absl::Status Broadcast(std::span<std::byte> data, int root, CommDeadline deadline) override;
   void Abort(const absl::Status& reason) override;
 
+  // OK: the group uses the fast path. UNAVAILABLE: the fallback. DEADLINE_EXCEEDED: it is not
+  // known.
+  absl::Status AwaitFirst(CommDeadline deadline);
+
   // Whether the group uses the fast path; false until that is known.
   bool OnFirst() const;
 
  private:
   void Try();
   bool FirstWorks();
+  bool AwaitWay(CommDeadline deadline);
   template <typename Call>
   absl::Status OnTheWay(CommDeadline deadline, const Call& call);
 
@@ -78,6 +84,7 @@ class TriedCommunicator final : public Communicator {
   mutable std::mutex mutex_;
   std::condition_variable known_;
   Communicator* way_ = nullptr;  // null until it is known
+  uint64_t tag_ = 0;             // of calls, not of the trial
   std::thread trying_;
 };
 

@@ -74,6 +74,7 @@ class BufferedCommunicator final : public Communicator {
 
   int Rank() const override { return on_device_->Rank(); }
   int Size() const override { return on_device_->Size(); }
+  void Tag(uint64_t tag) override { on_device_->Tag(tag); }
   void Abort(const absl::Status& reason) override { on_device_->Abort(reason); }
 
   absl::Status AllReduce(void* data, int64_t count, DType dtype, CommDeadline deadline) override {

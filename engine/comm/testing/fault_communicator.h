@@ -33,6 +33,7 @@ class FaultCommunicator : public Communicator {
 
   int Rank() const override { return inner_->Rank(); }
   int Size() const override { return inner_->Size(); }
+  void Tag(uint64_t tag) override { inner_->Tag(tag); }
   absl::Status AllReduce(void* data, int64_t count, DType dtype, CommDeadline deadline) override;
   absl::Status AllGather(std::span<const std::byte> send, std::span<std::byte> receive,
                          CommDeadline deadline) override;

@@ -13,6 +13,7 @@ class NearCommunicator final : public Communicator {
 
   int Rank() const override { return below_->Rank(); }
   int Size() const override { return below_->Size(); }
+  void Tag(uint64_t tag) override { below_->Tag(tag); }
   absl::Status AllReduce(void* data, int64_t count, DType dtype, CommDeadline deadline) override {
     return below_->AllReduce(device_->Near(data), count, dtype, deadline);
   }

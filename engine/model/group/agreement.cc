@@ -1,19 +1,6 @@
 #include "engine/model/group/agreement.h"
 
-#include "scheduler/vocabulary/mix64.h"
-
 namespace skein::engine {
-
-Digest::Digest(std::string_view model_hash) {
-  for (const char c : model_hash) Add(static_cast<unsigned char>(c));
-}
-
-void Digest::Add(uint64_t value) { value_ = Mix64((value_ ^ value) + kMix64Step); }
-
-void Digest::AddIds(std::span<const int32_t> ids) {
-  Add(ids.size());
-  for (const int32_t id : ids) Add(static_cast<uint32_t>(id));
-}
 
 absl::StatusOr<std::vector<uint64_t>> GatherValues(Communicator* comm, Device* device,
                                                    std::span<const uint64_t> mine,

@@ -90,9 +90,8 @@ absl::Status GroupEngine::StepTogether(const GroupPart& part,
   absl::Status status =
       CheckStep(sequences, group_spec_, loaded_->tokens_max, KvLayout{ranks}, results);
   if (status.ok()) {
-    status = AgreeOnStep(
-        part, sequences, loaded_->spec, loaded_->ops->KeySegment(loaded_->spec.kv.block_tokens),
-        loaded_->device.get(), static_cast<std::byte*>(buffers_.send.data), *results);
+    status = AgreeOnStep(part, sequences, *results, loaded_->spec,
+                         loaded_->ops->KeySegment(loaded_->spec.kv.block_tokens));
   }
   if (!status.ok() || !AnyRuns(*results)) return status;
   return RunTogether(part, *layout, sequences, layer_done, *results);
@@ -110,7 +109,7 @@ absl::Status GroupEngine::RunTogether(const GroupPart& part, const ShardLayout& 
   FillBatch(sequences, results, &batch_, &logit_uses_);
   GroupForward forward(loaded_.get(), &buffers_, &WeightsFor(layout), part, layout);
   DeviceDone done(loaded_->device.get());
-  absl::Status ran = forward.RunLayers(batch_, done.Behind(layer_done));
+  absl::Status ran = StepError(forward.RunLayers(batch_, done.Behind(layer_done)));
   if (ran.ok()) ran = done.status();
   if (!ran.ok()) {
     AbortGroup(part, ran);

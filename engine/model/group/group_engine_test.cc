@@ -443,16 +443,16 @@ TEST(GroupEngineTest, FailuresStayAlone) {
   }
 }
 
-// Nothing is run when ranks disagree, and the communicators stay good.
+// At the step's first exchange; it has none for that alone.
 TEST(GroupEngineTest, RanksThatWereGivenOtherStepsFindOut) {
   const Checkpoint checkpoint("{}");
   const auto group = checkpoint.Group({{1, 2}});
   ASSERT_NE(group, nullptr);
   TestingRanks ranks([hub = std::make_shared<LocalHub>()] { return hub->MakeFabric(); }, 2);
-  const auto comms = ranks.GroupOfAll();
   const std::vector<int32_t> table = ScatteredTable();
   const std::vector<int32_t> ids[] = {Text(5, 1), Text(5, 2)};
   for (const bool same : {false, true}) {
+    const auto comms = ranks.GroupOfAll();
     const auto ends = TestingRanks::Run(comms, [&](Communicator* comm) {
       SequenceStep step;
       step.tokens = ids[same ? 0 : comm->Rank()];

@@ -1,24 +1,25 @@
-// Before a group runs a step, its ranks make sure that all were given the same one, and that none
-// refuses a sequence that the others run.
+// The ranks of a group agree on a step by the tags of its messages (Communicator::Tag): no exchange
+// is for that alone.
 #pragma once
 
-#include <cstddef>
 #include <span>
 #include <vector>
 
 #include "absl/status/status.h"
-#include "engine/device/device.h"
 #include "engine/engine.h"
 
 namespace skein::engine {
 
-// A sequence that one rank refuses (for its own blocks, say) is refused in `results` at all.
-// `key_segment` is Ops::KeySegment. `scratch` is memory of the device, at least (ranks + 1) * 16
-// bytes. FAILED_PRECONDITION, at every rank: they were given other steps, or have other models.
-// Other errors are the communicator's; the group is then broken.
+// Tags the messages of the step. `key_segment` is Ops::KeySegment; `results` are the checks' (a
+// sequence that one rank alone refuses ends the step). When no sequence runs, the ranks meet here,
+// so that one that runs some finds out; OK and results as they are.
 absl::Status AgreeOnStep(const GroupPart& part, std::span<const SequenceStep> sequences,
-                         const EngineSpec& spec, int64_t key_segment, Device* device,
-                         std::byte* scratch, std::vector<SequenceResult>& results);
+                         const std::vector<SequenceResult>& results, const EngineSpec& spec,
+                         int64_t key_segment);
+
+// What an error of the step's communicators says about the step: calls that differ are
+// FAILED_PRECONDITION.
+absl::Status StepError(const absl::Status& status);
 
 // Breaks the step's groups: no rank waits for one that has given up.
 void AbortGroup(const GroupPart& part, const absl::Status& reason);

@@ -31,6 +31,7 @@ class CountingRing final : public Communicator {
   CountingRing(Communicator* inner, std::atomic<int64_t>* sent) : inner_(inner), sent_(sent) {}
   int Rank() const override { return inner_->Rank(); }
   int Size() const override { return inner_->Size(); }
+  void Tag(uint64_t tag) override { inner_->Tag(tag); }
   absl::Status AllReduce(void* data, int64_t count, DType dtype, CommDeadline deadline) override {
     return inner_->AllReduce(data, count, dtype, deadline);
   }
