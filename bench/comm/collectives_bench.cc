@@ -14,14 +14,15 @@
 #include <cstdio>
 #include <cstring>
 #include <functional>
+#include <future>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/flags/flag.h"
 #include "absl/flags/parse.h"
-#include "engine/comm/group_pool.h"
 #include "engine/comm/ucx/ucx_fabric.h"
+#include "engine/model/group/group_contexts.h"
 #include "scheduler/vocabulary/check.h"
 
 ABSL_FLAG(int, ranks, 2, "processes");
@@ -139,13 +140,13 @@ void MeasureAll(Communicator* comm) {
   }
 }
 
-void MeasurePool(GroupPool* pool, int rank, int ranks) {
+void MeasureTake(const GroupContexts& contexts, int rank, int ranks) {
   if (rank != 0) return;
   constexpr int kTakes = 1000000;
   std::vector<int> members;
   for (int r = 0; r < ranks; ++r) members.push_back(r);
   const auto start = Clock::now();
-  for (int i = 0; i < kTakes; ++i) Check(pool->Take(members).status());
+  for (int i = 0; i < kTakes; ++i) Check(contexts.Take(members).status());
   const double ns = std::chrono::duration<double, std::nano>(Clock::now() - start).count();
   std::printf("take %d %.1f\n", ranks, ns / kTakes);
 }
@@ -167,15 +168,20 @@ void RunRank(int fd, int rank, int ranks) {
   Check(fabric.status());
   const auto addresses = Exchange(fd, (*fabric)->Address(), ranks);
   const auto start = Clock::now();
-  auto pool = GroupPool::Make(fabric->get(), 1, addresses, rank);
-  Check(pool.status());
+  std::promise<absl::Status> made;
+  GroupContexts contexts(fabric->get(), {.made = [&made](uint64_t, const absl::Status& status) {
+                           made.set_value(status);
+                         }});
+  Check(contexts.Make({1, addresses, rank}));
+  Check(made.get_future().get());
   const double make_us = std::chrono::duration<double, std::micro>(Clock::now() - start).count();
-  Check((*pool)->Connect(Later()));
   if (rank == 0) std::printf("make %d %.1f\n", ranks, make_us);
-  MeasurePool(pool->get(), rank, ranks);
+  MeasureTake(contexts, rank, ranks);
   std::vector<int> members;
   for (int r = 0; r < ranks; ++r) members.push_back(r);
-  MeasureAll(*(*pool)->Take(members));
+  const auto context = contexts.Take(members);
+  Check(context.status());
+  MeasureAll((*context)->Part({1, ranks}, Later()).all);
 }
 
 // Children before UCX starts; the parent only passes addresses on.

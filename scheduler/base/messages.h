@@ -483,6 +483,9 @@ struct RegisterReply {
   TimeUs lease_us = 0;              // report at least every third of this
   std::vector<HeldRequest> cancel;  // held by the worker, unknown to the orchestrator
   Generation generation = {};
+  // Prefill: addresses of the communicators of the pool's other instances. The shell makes its
+  // links to them.
+  std::vector<std::string> peers = {};
 };
 
 // Changes since the previous report or the registration; the stream loses none. One at a time: the
@@ -514,6 +517,12 @@ struct ReportReply {
 // the worker keeps its state.
 struct DrainOrder {
   bool drain = true;
+};
+
+// Prefill: another instance of the pool has registered, or came back as another process. Not
+// answered. The shell makes its link to it.
+struct PeerOrder {
+  std::string comm_address;
 };
 
 struct UnregisterRequest {

@@ -176,11 +176,15 @@ struct CallDrainOrder {
   InstanceId instance;
   DrainOrder request;
 };
+struct CallPeer {
+  InstanceId instance;
+  PeerOrder request;
+};
 
 using OrchestratorEffect =
     std::variant<SendPlanUpdate, WelcomeRouter, AnswerRouterReport, AnswerRouterGoodbye,
                  OrderRouterDrain, CloseRouter, StoreGeneration, AnswerPlaceDecode, AnswerRegister,
                  AnswerReport, AnswerUnregister, CloseWorker, AnswerDrain, CallAssign, CallStart,
-                 CallAnnounce, CallWithdraw, CallCancel, CallDrainOrder>;
+                 CallAnnounce, CallWithdraw, CallCancel, CallDrainOrder, CallPeer>;
 
 }  // namespace skein::scheduler

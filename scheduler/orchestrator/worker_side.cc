@@ -13,6 +13,27 @@ void WorkerSide::NoteRoom(const std::string& model) {
   parts_.decode->NoteChange(model);
 }
 
+// A ring of prefill instances uses the links of each pair: the one that comes is told of all others
+// of its pool, they of it.
+std::vector<std::string> WorkerSide::PeersOf(const Instance& instance) const {
+  std::vector<std::string> peers;
+  if (instance.identity.comm_address.empty()) return peers;
+  for (const Instance* other : parts_.registry->Pool(instance.identity.model, Role::kPrefill)) {
+    const std::string& address = other->identity.comm_address;
+    if (other->id != instance.id && !address.empty()) peers.push_back(address);
+  }
+  return peers;
+}
+
+void WorkerSide::Introduce(const Instance& instance) {
+  const WorkerIdentity& identity = instance.identity;
+  if (identity.comm_address.empty()) return;
+  for (const Instance* other : parts_.registry->Pool(identity.model, Role::kPrefill)) {
+    if (other->id == instance.id || other->identity.comm_address.empty()) continue;
+    parts_.sender->Send(CallPeer{other->id, {identity.comm_address}});
+  }
+}
+
 void WorkerSide::Connect(const RegisterCalled& event, const Generation& own, TimeUs now) {
   const WorkerIdentity& identity = event.request.identity;
   const int64_t instances = parts_.registry->Count(identity.role);
@@ -32,7 +53,9 @@ void WorkerSide::Connect(const RegisterCalled& event, const Generation& own, Tim
   reply.lease_us = lease_us_;
   reply.cancel = instance.UnknownOf(event.request.held, parts_.numbers->first_epoch());
   reply.generation = own;
+  reply.peers = PeersOf(instance);
   parts_.effects->push_back(AnswerRegister{event.call, std::move(reply)});
+  if (came) Introduce(instance);
   if (instance.drain_order.has_value()) {
     parts_.sender->Send(CallDrainOrder{instance.id, {.drain = *instance.drain_order}});
   }

@@ -83,6 +83,8 @@ class WorkerSide {
   absl::Status CheckInvariants() const;
 
  private:
+  std::vector<std::string> PeersOf(const Instance& instance) const;
+  void Introduce(const Instance& instance);
   void NoteRoom(const std::string& model);
   void LeaveStream(InstanceId instance, CallId stream);
   void LeaveDraining(const Instance& instance, TimeUs now);

@@ -85,6 +85,31 @@ TEST_F(WorkerSideTest, WhatAWorkerLacksIsSentAgainAndWhatItHoldsWithoutCauseIsCa
   EXPECT_EQ(request.epoch, epoch);
 }
 
+TEST_F(WorkerSideTest, APrefillInstanceIsToldOfItsPoolAndThePoolOfIt) {
+  const auto register_at = [this](uint64_t incarnation, const std::string& comm_address) {
+    RegisterRequest hello{
+        .identity = registry_.Find(prefill_instance_)->identity, .held = {}, .ended = {}};
+    hello.identity.incarnation = {incarnation};
+    hello.identity.endpoint = "p" + std::to_string(incarnation);
+    hello.identity.comm_address = comm_address;
+    effects_.clear();
+    workers_.Connect({{incarnation}, hello}, {1, {1}}, now_);
+    return Of<AnswerRegister>().back().reply;
+  };
+  EXPECT_TRUE(register_at(11, "a").peers.empty());
+  EXPECT_TRUE(Of<CallPeer>().empty());
+  const RegisterReply second = register_at(12, "b");
+  EXPECT_EQ(second.peers, std::vector<std::string>{"a"});
+  ASSERT_EQ(Of<CallPeer>().size(), 1u);
+  EXPECT_EQ(Of<CallPeer>()[0].request.comm_address, "b");
+  workers_.On(WorkerDisconnected{{11}}, now_);
+  EXPECT_EQ(register_at(13, "c").peers, (std::vector<std::string>{"a", "b"}));
+  ASSERT_EQ(Of<CallPeer>().size(), 1u) << "one has no stream; it is told when it comes back";
+  EXPECT_EQ(Of<CallPeer>()[0].instance, second.instance);
+  EXPECT_EQ(register_at(11, "a").peers, (std::vector<std::string>{"b", "c"}));
+  EXPECT_TRUE(Of<CallPeer>().empty()) << "the others know it";
+}
+
 TEST_F(WorkerSideTest, AReportThatDoesNotFitAsksForAFullOne) {
   ReportRequest report{.instance = prefill_instance_, .incarnation = {1}};
   report.held_digest = 5;

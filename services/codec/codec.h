@@ -167,6 +167,8 @@ absl::StatusOr<scheduler::AbortRequest> FromProto(const v1::AbortRequest& reques
 v1::CancelRequest ToProto(const scheduler::CancelRequest& request);
 absl::StatusOr<scheduler::CancelRequest> FromProto(const v1::CancelRequest& request);
 
+v1::PeerOrder ToProto(const scheduler::PeerOrder& order);
+absl::StatusOr<scheduler::PeerOrder> FromProto(const v1::PeerOrder& order);
 v1::DrainOrder ToProto(const scheduler::DrainOrder& order);
 absl::StatusOr<scheduler::DrainOrder> FromProto(const v1::DrainOrder& order);
 

@@ -450,11 +450,14 @@ TEST(Codec, AWorkersStateIsToldWithItsRegistration) {
   EXPECT_TRUE(decoded->held.at(0).opened);
   EXPECT_EQ(decoded->ended.at(0).status, hello->ended[0].status);
   EXPECT_EQ(decoded->seen, hello->seen);
-  const auto welcome =
-      FromProto(ToProto(scheduler::RegisterReply{{}, {4}, 1000, {{{7, 1}, {3}}}, {5, {9}}}));
+  const auto welcome = FromProto(ToProto(scheduler::RegisterReply{
+      {}, {4}, 1000, {{{7, 1}, {3}}}, {5, {9}}, {"a", std::string("b\0c", 3)}}));
   ASSERT_TRUE(welcome.ok()) << welcome.status();
   EXPECT_EQ(welcome->cancel.at(0).epoch.value, 3u);
   EXPECT_EQ(welcome->generation, hello->seen);
+  EXPECT_EQ(welcome->peers, (std::vector<std::string>{"a", std::string("b\0c", 3)}));
+  EXPECT_EQ(FromProto(ToProto(scheduler::PeerOrder{"x"}))->comm_address, "x");
+  EXPECT_FALSE(FromProto(v1::PeerOrder()).ok());
 }
 
 TEST(Codec, ARoutersStateIsToldWithItsHello) {

@@ -303,6 +303,8 @@ v1::RegisterResponse ToProto(const scheduler::RegisterReply& reply) {
   out.set_lease_us(static_cast<uint64_t>(reply.lease_us));
   AddHeld(reply.cancel, out.mutable_cancel());
   *out.mutable_generation() = ToProto(reply.generation);
+  for (const std::string& peer : reply.peers)
+    *out.add_peers() = ToProto(scheduler::PeerOrder{peer});
   return out;
 }
 
@@ -315,8 +317,14 @@ absl::StatusOr<scheduler::RegisterReply> FromProto(const v1::RegisterResponse& r
   const absl::StatusOr<scheduler::Generation> generation = FromProto(response.generation());
   if (!generation.ok()) return generation.status();
   if (generation->number == 0) return Invalid("generation.number", "is 0");
-  return scheduler::RegisterReply{
-      absl::OkStatus(), {response.instance()}, *lease_us, *std::move(cancel), *generation};
+  std::vector<std::string> peers;
+  for (const v1::PeerOrder& order : response.peers()) {
+    absl::StatusOr<scheduler::PeerOrder> peer = FromProto(order);
+    if (!peer.ok()) return peer.status();
+    peers.push_back(std::move(peer->comm_address));
+  }
+  return scheduler::RegisterReply{absl::OkStatus(),   {response.instance()}, *lease_us,
+                                  *std::move(cancel), *generation,           std::move(peers)};
 }
 
 v1::ReportRequest ToProto(const scheduler::ReportRequest& request) {

@@ -147,6 +147,17 @@ absl::StatusOr<scheduler::CancelRequest> FromProto(const v1::CancelRequest& requ
   return out;
 }
 
+v1::PeerOrder ToProto(const scheduler::PeerOrder& order) {
+  v1::PeerOrder out;
+  out.set_comm_address(order.comm_address);
+  return out;
+}
+
+absl::StatusOr<scheduler::PeerOrder> FromProto(const v1::PeerOrder& order) {
+  if (order.comm_address().empty()) return Invalid("comm_address", "is empty");
+  return scheduler::PeerOrder{order.comm_address()};
+}
+
 v1::DrainOrder ToProto(const scheduler::DrainOrder& order) {
   v1::DrainOrder out;
   out.set_drain(order.drain);

@@ -373,6 +373,12 @@ void OrchestratorShell::On(const scheduler::CallDrainOrder& effect) {
   SendTo(effect.instance, std::move(message));
 }
 
+void OrchestratorShell::On(const scheduler::CallPeer& effect) {
+  v1::OrchestratorMessage message;
+  *message.mutable_peer() = ToProto(effect.request);
+  SendTo(effect.instance, std::move(message));
+}
+
 void OrchestratorShell::On(const scheduler::CallCancel& effect) {
   v1::OrchestratorMessage message;
   *message.mutable_cancel() = ToProto(effect.request);

@@ -144,7 +144,7 @@ class Member {
 
   const int index_;
   Inbox* const inbox_;
-  const std::unique_ptr<engine::Fabric> fabric_;
+  const std::unique_ptr<engine::RingFabric> fabric_;
   const std::unique_ptr<engine::EmulatedEngine> engine_;
   RingGroups groups_;
   scheduler::PrefillCore core_;

@@ -96,6 +96,7 @@ absl::Status WorkerLink::TakeWelcome(const v1::RegisterResponse& message) {
   v1::DrainRequest self;
   self.set_instance(reply->instance.value);
   drain_orders_.Know(self);
+  for (const std::string& peer : reply->peers) events_.peer(peer);
   events_.registered({*std::move(reply)});
   return absl::OkStatus();
 }
@@ -115,6 +116,12 @@ absl::Status WorkerLink::Take(const v1::OrchestratorMessage& message) {
       const auto order = FromProto(message.drain_order());
       if (!order.ok()) return order.status();
       if (!drain_orders_.Contradicts(order->drain)) events_.ordered({.drain = order->drain});
+      return absl::OkStatus();
+    }
+    case v1::OrchestratorMessage::kPeer: {
+      const auto peer = FromProto(message.peer());
+      if (!peer.ok()) return peer.status();
+      events_.peer(peer->comm_address);
       return absl::OkStatus();
     }
     case v1::OrchestratorMessage::kGoodbyeTaken:

@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -30,6 +31,8 @@ class WorkerLink {
     std::function<void(scheduler::Disconnected)> disconnected;
     std::function<void(scheduler::CancelCalled)> cancelled;
     std::function<void(scheduler::OrderDrain)> ordered;
+    // Another instance of the pool is reached there.
+    std::function<void(const std::string& comm_address)> peer;
     // The messages of the worker's own role. Not OK: it is malformed, and the stream is closed.
     std::function<absl::Status(const v1::OrchestratorMessage&)> other;
   };

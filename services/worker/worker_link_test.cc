@@ -103,6 +103,7 @@ class RefusalTest : public ::testing::Test {
                   .disconnected = [this](const auto&) { answered_(); },
                   .cancelled = [](const auto&) {},
                   .ordered = [this](const auto& order) { ordered_.set_value(order.drain); },
+                  .peer = [](const std::string&) {},
                   .other = [](const auto&) { return absl::OkStatus(); }});
     loop_.Start(
         "test", [] { return std::numeric_limits<int64_t>::max(); }, [] {});

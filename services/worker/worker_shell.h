@@ -20,6 +20,7 @@
 #include "proto/orchestrator.pb.h"
 #include "scheduler/worker/membership/membership_events.h"
 #include "scheduler/worker/steps/step.h"
+#include "services/log/log.h"
 #include "services/rpc/rpc.h"
 #include "services/shell/core_shell.h"
 #include "services/worker/engine/engine_runner.h"
@@ -73,15 +74,25 @@ class WorkerShell : public CoreShell<Shell, Core, Event, Snapshot> {
     drained_ = std::move(drained);
     engine_failed_ = std::move(engine_failed);
     const auto handle = [this](auto event) { this->Handle(std::move(event)); };
-    orchestrator_.Start({.registered = handle,
-                         .reported = handle,
-                         .unregistered = handle,
-                         .disconnected = handle,
-                         .cancelled = handle,
-                         .ordered = handle,
-                         .other = [this](const v1::OrchestratorMessage& message) {
-                           return shell()->Take(message);
-                         }});
+    orchestrator_.Start(
+        {.registered = handle,
+         .reported = handle,
+         .unregistered = handle,
+         .disconnected = handle,
+         .cancelled = handle,
+         .ordered = handle,
+         .peer = [this](const std::string& address) { Meet(address); },
+         .other =
+             [this](const v1::OrchestratorMessage& message) { return shell()->Take(message); }});
+  }
+
+  // Makes the link before a ring needs it.
+  void Meet(const std::string& comm_address) {
+    if (engine_->fabric == nullptr) return;
+    const absl::Status linked = engine_->fabric->Connect(comm_address);
+    if (linked.ok()) return;
+    LogWarning("no link to another instance of the pool",
+               {{"reason", std::string(linked.message())}});
   }
 
   void On(const scheduler::RunStep& effect) {

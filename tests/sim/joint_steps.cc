@@ -15,7 +15,7 @@ namespace skein::sim {
 using scheduler::BlockId;
 using scheduler::kMillisecondUs;
 using scheduler::Piece;
-using scheduler::RingGroup;
+using scheduler::RingKind;
 using scheduler::RingPart;
 using scheduler::StepDone;
 using scheduler::StepSequence;
@@ -60,27 +60,27 @@ scheduler::StepResult ResultAt(const StepSequence& sequence, engine::SequenceRes
 
 }  // namespace
 
-void JointSteps::Make(const Process* process, const scheduler::MakeGroup& group) {
-  const auto [it, fresh] = made_.try_emplace({process, group.group}, Made{group.key, group.rank});
+void JointSteps::Make(const Process* process, const scheduler::OpenRing& group) {
+  const auto [it, fresh] = opened_.try_emplace({process, group.group}, Made{group.key, group.rank});
   verdict_->Require(fresh, "a group is made over another one");
 }
 
-void JointSteps::Drop(const Process* process, scheduler::RingGroup group) {
-  verdict_->Require(made_.erase({process, group}) == 1, "a group is dropped that was not made");
+void JointSteps::Drop(const Process* process, scheduler::RingKind group) {
+  verdict_->Require(opened_.erase({process, group}) == 1, "a group is dropped that was not made");
 }
 
 void JointSteps::CheckGroups(const Entrant& entrant) const {
   const RingPart& part = PartOf(entrant);
-  const auto has = [&](scheduler::RingGroup group, GroupId key) {
-    const auto it = made_.find({entrant.process, group});
-    if (it == made_.end()) return false;
+  const auto has = [&](scheduler::RingKind group, GroupId key) {
+    const auto it = opened_.find({entrant.process, group});
+    if (it == opened_.end()) return false;
     verdict_->Require(!it->second.broken, "a member enters a group that it has broken");
     return it->second.key == key && it->second.rank == part.rank;
   };
   const bool together = part.comm_addresses.size() > 1;
   const bool moves = together && !part.piece.moves.empty();
-  verdict_->Require(has(RingGroup::kPieces, part.group) == together, "a step lacks its group");
-  verdict_->Require(has(RingGroup::kMoves, part.moves_group) == moves,
+  verdict_->Require(has(RingKind::kPieces, part.group) == together, "a step lacks its group");
+  verdict_->Require(has(RingKind::kMoves, part.moves_group) == moves,
                     "a step lacks its group for moves");
 }
 
@@ -248,11 +248,11 @@ void JointSteps::Break(const std::shared_ptr<Meeting>& meeting, const char* why)
   }
 }
 
-void JointSteps::Abort(const Process* process, const scheduler::AbortGroup& abort) {
-  const auto it = made_.find({process, abort.group});
-  if (it == made_.end()) return verdict_->Violated("a group is broken that was not made");
+void JointSteps::Abort(const Process* process, const scheduler::AbortRing& abort) {
+  const auto it = opened_.find({process, abort.group});
+  if (it == opened_.end()) return verdict_->Violated("a group is broken that was not made");
   it->second.broken = true;
-  if (abort.group == RingGroup::kMoves) return;  // that of the pieces is, too
+  if (abort.group == RingKind::kMoves) return;  // that of the pieces is, too
   bool was_in = false;
   for (const auto& [key, meeting] : Meetings(meetings_)) {
     if (key.first != it->second.key) continue;
@@ -281,7 +281,7 @@ void JointSteps::WillNotCome(GroupId group, int rank) {
 }
 
 void JointSteps::Died(const Process* process) {
-  std::erase_if(made_, [process](const auto& made) { return made.first.first == process; });
+  std::erase_if(opened_, [process](const auto& made) { return made.first.first == process; });
   for (const auto& [key, meeting] : Meetings(meetings_)) {
     for (auto& [rank, entrant] : meeting->entrants) {
       if (entrant.process != process || entrant.over) continue;

@@ -45,11 +45,11 @@ class JointSteps {
 
   // A member made or dropped its end of a group. A meeting is named by its kPieces group; a kMoves
   // group belongs to one meeting.
-  void Make(const Process* process, const scheduler::MakeGroup& group);
-  void Drop(const Process* process, scheduler::RingGroup group);
+  void Make(const Process* process, const scheduler::OpenRing& group);
+  void Drop(const Process* process, scheduler::RingKind group);
   // Ends the member's own step, if it is in one. The other members are notified, unless the
   // scenario loses the notification.
-  void Abort(const Process* process, const scheduler::AbortGroup& abort);
+  void Abort(const Process* process, const scheduler::AbortRing& abort);
   // The same of a group that the member has not made: it will not come.
   void Refuse(const scheduler::BreakGroup& refusal);
 
@@ -96,7 +96,7 @@ class JointSteps {
   Network* network_;
   Verdict* verdict_;
   Meetings meetings_;
-  std::map<std::pair<const Process*, scheduler::RingGroup>, Made> made_;
+  std::map<std::pair<const Process*, scheduler::RingKind>, Made> opened_;
   std::set<GroupId> refused_;                   // whose other members were notified
   std::set<std::pair<GroupId, int>> refusers_;  // (group, rank), notification lost or not
   int64_t run_ = 0;

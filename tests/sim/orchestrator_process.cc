@@ -231,5 +231,8 @@ void OrchestratorProcess::Execute(CallAnnounce& effect) { SendOrder<Announced>(e
 void OrchestratorProcess::Execute(CallWithdraw& effect) { SendOrder<CallWithdraw>(effect); }
 void OrchestratorProcess::Execute(CallCancel& effect) { SendOrder<CallCancel>(effect); }
 void OrchestratorProcess::Execute(CallDrainOrder& effect) { SendOrder<CallDrainOrder>(effect); }
+void OrchestratorProcess::Execute(scheduler::CallPeer& effect) {
+  SendOrder<scheduler::CallPeer>(effect);
+}
 
 }  // namespace skein::sim

@@ -28,7 +28,8 @@ struct Announced {
 using WorkerMessage =
     std::variant<scheduler::RegisterReply, scheduler::AnswerReport, scheduler::AnswerUnregister,
                  scheduler::PlaceDecodeReplied, Assigned, scheduler::CallStart, Announced,
-                 scheduler::CallWithdraw, scheduler::CallCancel, scheduler::CallDrainOrder>;
+                 scheduler::CallWithdraw, scheduler::CallCancel, scheduler::CallDrainOrder,
+                 scheduler::CallPeer>;
 using WorkerPort = std::function<void(const WorkerMessage&)>;  // runs at the worker
 // To a router, on its stream.
 using RouterMessage = std::variant<scheduler::RouterWelcome, scheduler::SendPlanUpdate,
@@ -86,6 +87,7 @@ class OrchestratorProcess
   void Execute(scheduler::CallWithdraw& effect);
   void Execute(scheduler::CallCancel& effect);
   void Execute(scheduler::CallDrainOrder& effect);
+  void Execute(scheduler::CallPeer& effect);
 
   int64_t drains_ordered() const { return drains_ordered_; }  // and not refused
   // Plans on more than one instance, over all its generations.

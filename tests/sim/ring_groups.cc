@@ -55,19 +55,19 @@ void RingGroups::Take(const scheduler::RingSteps::Effects& effects) {
   if (!invariants.ok()) verdict_->Violated(std::string(invariants.message()));
 }
 
-void RingGroups::Execute(const scheduler::MakeGroup& effect) {
+void RingGroups::Execute(const scheduler::OpenRing& effect) {
   const bool fails = network_->Happens(network_->scenario().group_break_chance);
   if (!fails) joint_steps_->Make(process_, effect);
-  Take(
-      steps_.Made(fails ? absl::UnavailableError("a member cannot be reached") : absl::OkStatus()));
+  Take(steps_.Opened(fails ? absl::UnavailableError("a member cannot be reached")
+                           : absl::OkStatus()));
 }
-void RingGroups::Execute(const scheduler::DropGroup& effect) {
+void RingGroups::Execute(const scheduler::CloseRing& effect) {
   joint_steps_->Drop(process_, effect.group);
 }
-void RingGroups::Execute(const scheduler::AbortGroup& effect) {
+void RingGroups::Execute(const scheduler::AbortRing& effect) {
   joint_steps_->Abort(process_, effect);
 }
-void RingGroups::Execute(const scheduler::RefuseGroup& effect) {
+void RingGroups::Execute(const scheduler::RefuseRing& effect) {
   joint_steps_->Refuse(effect.refused);
 }
 

@@ -29,10 +29,10 @@ class RingGroups {
  private:
   void Enter(JointSteps::Entrant entrant);
   void Take(const scheduler::RingSteps::Effects& effects);
-  void Execute(const scheduler::MakeGroup& effect);
-  void Execute(const scheduler::DropGroup& effect);
-  void Execute(const scheduler::AbortGroup& effect);
-  void Execute(const scheduler::RefuseGroup& effect);
+  void Execute(const scheduler::OpenRing& effect);
+  void Execute(const scheduler::CloseRing& effect);
+  void Execute(const scheduler::AbortRing& effect);
+  void Execute(const scheduler::RefuseRing& effect);
   TimeUs Moment() { return network_->random().Between(0, 300); }
 
   Network* network_;

@@ -10,6 +10,14 @@ absl::StatusOr<std::unique_ptr<Communicator>> LinkFabric::MakeGroup(
     GroupId id, std::span<const std::string> addresses, int rank) {
   auto link = MakeLink(id, addresses, rank);
   if (!link.ok()) return link.status();
+  ++groups_;
+  return std::make_unique<LinkCommunicator>(*std::move(link));
+}
+
+absl::StatusOr<std::unique_ptr<Communicator>> LinkFabric::OpenRing(
+    GroupId name, std::span<const std::string> addresses, int rank) {
+  auto link = MakeLink(name, addresses, rank);
+  if (!link.ok()) return link.status();
   return std::make_unique<LinkCommunicator>(*std::move(link));
 }
 

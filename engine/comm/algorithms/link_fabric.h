@@ -2,16 +2,18 @@
 // this folder.
 #pragma once
 
+#include <atomic>
+#include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
 
 #include "engine/comm/algorithms/link.h"
-#include "engine/comm/fabric.h"
+#include "engine/comm/ring_fabric.h"
 
 namespace skein::engine {
 
-class LinkFabric : public Fabric {
+class LinkFabric : public RingFabric {
  public:
   // As MakeGroup, which puts a LinkCommunicator on it.
   virtual absl::StatusOr<std::unique_ptr<Link>> MakeLink(GroupId id,
@@ -21,6 +23,16 @@ class LinkFabric : public Fabric {
   absl::StatusOr<std::unique_ptr<Communicator>> MakeGroup(GroupId id,
                                                           std::span<const std::string> addresses,
                                                           int rank) final;
+  absl::StatusOr<std::unique_ptr<Communicator>> OpenRing(GroupId name,
+                                                         std::span<const std::string> addresses,
+                                                         int rank) final;
+  FabricCounts Made() const final { return {Links(), groups_.load()}; }
+
+ protected:
+  virtual uint64_t Links() const = 0;  // made so far
+
+ private:
+  std::atomic<uint64_t> groups_{0};
 };
 
 }  // namespace skein::engine

@@ -24,6 +24,10 @@ class NcclFabric : public LinkFabric {
     if (!hosts.ok()) return hosts.status();
     return std::make_unique<NcclLink>(*std::move(hosts), nccl_, device_);
   }
+  absl::Status Connect(const std::string& address) override { return hosts_->Connect(address); }
+
+ protected:
+  uint64_t Links() const override { return hosts_->Made().links; }
 
  private:
   const std::shared_ptr<LinkFabric> hosts_;

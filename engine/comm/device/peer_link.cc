@@ -41,6 +41,7 @@ absl::Status PeerLink::Wait(CommDeadline deadline) {
   if (status.ok()) status = CopyIn();
   if (status.ok()) status = Acknowledge(deadline);
   if (!status.ok()) {
+    failed_ = true;
     (void)memory_->Finish();  // nobody here writes to the buffers any more
     hosts_->Abort(status);
     (void)hosts_->Wait(deadline);  // ends at once: nor reads what was to be told

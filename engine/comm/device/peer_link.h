@@ -9,7 +9,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "engine/comm/algorithms/link.h"
@@ -29,9 +31,15 @@ class PeerMemory : public LinkMemory {
 
 class PeerLink : public Link {
  public:
-  // `hosts` is the same group's link between the hosts. `memory` is the link's alone.
-  PeerLink(std::unique_ptr<Link> hosts, std::unique_ptr<PeerMemory> memory)
-      : hosts_(std::move(hosts)), memory_(std::move(memory)) {}
+  using Done = std::function<void(std::unique_ptr<PeerMemory>)>;
+
+  // `hosts` is the same group's link between the hosts. `memory` is the link's alone; `done` gets
+  // it at the end of a link none of whose waits has failed.
+  PeerLink(std::unique_ptr<Link> hosts, std::unique_ptr<PeerMemory> memory, Done done)
+      : hosts_(std::move(hosts)), memory_(std::move(memory)), done_(std::move(done)) {}
+  ~PeerLink() override {
+    if (!failed_ && messages_.empty()) done_(std::move(memory_));
+  }
 
   int Rank() const override { return hosts_->Rank(); }
   int Size() const override { return hosts_->Size(); }
@@ -56,7 +64,9 @@ class PeerLink : public Link {
   absl::Status Acknowledge(CommDeadline deadline);
 
   const std::unique_ptr<Link> hosts_;
-  const std::unique_ptr<PeerMemory> memory_;
+  std::unique_ptr<PeerMemory> memory_;
+  const Done done_;
+  bool failed_ = false;            // a Wait
   std::vector<Message> messages_;  // since the last Wait
 };
 

@@ -3,6 +3,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -72,10 +73,22 @@ class LocalFabric : public LinkFabric {
   const std::string& Address() const override { return address_; }
   absl::StatusOr<std::unique_ptr<Link>> MakeLink(GroupId id, std::span<const std::string> addresses,
                                                  int rank) override;
+  absl::Status Connect(const std::string& address) override;
+
+ protected:
+  uint64_t Links() const override {
+    std::lock_guard<std::mutex> lock(hub_->mutex);
+    return linked_.size();
+  }
 
  private:
+  bool IsOurs(const std::string& address) const {
+    return absl::StartsWith(address, address_.substr(0, address_.rfind('/') + 1));
+  }
+
   const std::shared_ptr<LocalHubState> hub_;
   const std::string address_;
+  std::set<std::string> linked_;  // under the hub's lock
 };
 
 // The end of a process: it leaves the groups that others made and it never joined.
@@ -93,10 +106,8 @@ LocalFabric::~LocalFabric() {
 absl::StatusOr<std::unique_ptr<Link>> LocalFabric::MakeLink(GroupId id,
                                                             std::span<const std::string> addresses,
                                                             int rank) {
-  const std::string prefix = address_.substr(0, address_.rfind('/') + 1);
-  auto status = CheckMembers(addresses, rank, address_, [&](const std::string& address) {
-    return absl::StartsWith(address, prefix);
-  });
+  auto status = CheckMembers(addresses, rank, address_,
+                             [&](const std::string& address) { return IsOurs(address); });
   if (!status.ok()) return status;
   const GroupKey key = KeyOf(id, addresses);
   std::lock_guard<std::mutex> lock(hub_->mutex);
@@ -108,14 +119,23 @@ absl::StatusOr<std::unique_ptr<Link>> LocalFabric::MakeLink(GroupId id,
   if (!entry.group->Join(rank)) {
     return absl::AlreadyExistsError(absl::StrCat("group ", id.high, ":", id.low, " is in use"));
   }
+  linked_.insert(addresses.begin(), addresses.end());
+  linked_.erase(address_);
   return std::make_unique<LocalLink>(hub_, key, entry.group, rank);
+}
+
+absl::Status LocalFabric::Connect(const std::string& address) {
+  if (!IsOurs(address)) return absl::InvalidArgumentError("the address is not one of this hub");
+  std::lock_guard<std::mutex> lock(hub_->mutex);
+  if (address != address_) linked_.insert(address);
+  return absl::OkStatus();
 }
 
 }  // namespace
 
 LocalHub::LocalHub() : state_(std::make_shared<LocalHubState>()) {}
 
-std::unique_ptr<Fabric> LocalHub::MakeFabric() {
+std::unique_ptr<RingFabric> LocalHub::MakeFabric() {
   std::lock_guard<std::mutex> lock(state_->mutex);
   return std::make_unique<LocalFabric>(
       state_, absl::StrCat("local/", reinterpret_cast<uintptr_t>(state_.get()), "/",

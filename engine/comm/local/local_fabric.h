@@ -7,7 +7,7 @@
 
 #include <memory>
 
-#include "engine/comm/fabric.h"
+#include "engine/comm/ring_fabric.h"
 
 namespace skein::engine {
 
@@ -17,7 +17,7 @@ struct LocalHubState;
 class LocalHub {
  public:
   LocalHub();
-  std::unique_ptr<Fabric> MakeFabric();
+  std::unique_ptr<RingFabric> MakeFabric();
 
  private:
   std::shared_ptr<LocalHubState> state_;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 
 #include "absl/strings/str_cat.h"
@@ -30,6 +31,9 @@ uint64_t TrialWord(GroupId id, int rank, size_t word) {
   return value ^ (value >> 27);
 }
 
+// The name of all pairs: they differ in their members.
+constexpr GroupId kPairs = {0x5045455250414952u, 2};
+
 // OK only when every rank has come here.
 absl::Status Meet(Communicator* group, CommDeadline deadline) {
   return group->AllReduce(nullptr, 0, DType::kF32, deadline);
@@ -55,9 +59,16 @@ class PathFabric::Refusal {
 };
 
 struct PathFabric::Members {
-  std::vector<CommMember> all;  // by rank
+  std::vector<std::string> addresses;  // by rank, as all below
+  std::vector<CommMember> all;
   std::vector<std::string> host;
   int rank = 0;
+};
+
+// A group that tries a path.
+struct PathFabric::Tried {
+  std::shared_ptr<Refusal> refusal;
+  std::unique_ptr<TriedCommunicator> group;
 };
 
 // Memory of the device for trials, kept until the fabric's end: others may have it open. All of it
@@ -129,25 +140,53 @@ absl::StatusOr<std::unique_ptr<PathFabric>> PathFabric::Make(CommMember self, Co
 
 absl::StatusOr<std::unique_ptr<Communicator>> PathFabric::MakeGroup(
     GroupId id, std::span<const std::string> addresses, int rank) {
+  return Make(Use::kGroup, id, addresses, rank);
+}
+
+absl::StatusOr<std::unique_ptr<Communicator>> PathFabric::OpenRing(
+    GroupId name, std::span<const std::string> addresses, int rank) {
+  return Make(Use::kRing, name, addresses, rank);
+}
+
+FabricCounts PathFabric::Made() const { return {ways_.host->Made().links, groups_made_.load()}; }
+
+absl::StatusOr<PathFabric::Members> PathFabric::MembersOf(std::span<const std::string> addresses,
+                                                          int rank) const {
   const absl::Status checked = CheckMembers(addresses, rank, address_, [](const std::string& one) {
     return OpenMember(one).has_value();
   });
   if (!checked.ok()) return checked;
   Members members;
   members.rank = rank;
+  members.addresses.assign(addresses.begin(), addresses.end());
   for (const std::string& address : addresses) {
     MemberAddress opened = *OpenMember(address);
     members.all.push_back(std::move(opened.member));
     members.host.push_back(std::move(opened.host));
   }
-  const absl::StatusOr<PathChoice> choice = ChoosePath(members.all);
+  return members;
+}
+
+absl::StatusOr<std::unique_ptr<Communicator>> PathFabric::Make(
+    Use use, GroupId id, std::span<const std::string> addresses, int rank) {
+  const absl::StatusOr<Members> members = MembersOf(addresses, rank);
+  if (!members.ok()) return members.status();
+  const absl::StatusOr<PathChoice> choice = ChoosePath(members->all);
   if (!choice.ok()) return choice.status();
   const int ranks = static_cast<int>(addresses.size());
   if (on_.device != nullptr) ledger_->Explain(ranks, choice->path, choice->why_not);
+  if (use == Use::kGroup || choice->path == CommPath::kNccl) ++groups_made_;
   if (choice->path != CommPath::kHost && !choice->wanted) {
-    return MakeTried(choice->path, id, members);
+    absl::StatusOr<Tried> tried = MakeTried(use, choice->path, id, *members);
+    if (!tried.ok()) return tried.status();
+    const auto taken = [path = choice->path, group = tried->group.get()] {
+      return group->OnFirst() ? path : CommPath::kHost;
+    };
+    return MakeMeteredCommunicator(
+        std::move(tried->group), ledger_,
+        {.path = taken, .why_not = [refusal = tried->refusal] { return refusal->Get(); }});
   }
-  auto below = MakeBelow(choice->path, id, members);
+  auto below = MakeBelow(use, choice->path, id, *members);
   if (!below.ok()) return below;
   const std::string why_not = choice->wanted ? "host: it is set as the path" : choice->why_not;
   return MakeMeteredCommunicator(
@@ -155,8 +194,12 @@ absl::StatusOr<std::unique_ptr<Communicator>> PathFabric::MakeGroup(
       {.path = [path = choice->path] { return path; }, .why_not = [why_not] { return why_not; }});
 }
 
-absl::StatusOr<std::unique_ptr<Communicator>> PathFabric::MakeBelow(CommPath path, GroupId id,
+absl::StatusOr<std::unique_ptr<Communicator>> PathFabric::MakeBelow(Use use, CommPath path,
+                                                                    GroupId id,
                                                                     const Members& members) {
+  if (use == Use::kRing && path == CommPath::kHost) {
+    return ways_.host->OpenRing(id, members.host, members.rank);
+  }
   Fabric* const way = path == CommPath::kIpc    ? ways_.ipc.get()
                       : path == CommPath::kNccl ? ways_.nccl.get()
                                                 : ways_.host.get();
@@ -172,37 +215,90 @@ std::unique_ptr<Communicator> PathFabric::OnDevice(CommPath path,
 }
 
 // If this rank alone cannot use a path at all, it breaks the path for the ranks that wait for it.
-absl::StatusOr<std::unique_ptr<Communicator>> PathFabric::MakeTried(CommPath path, GroupId id,
-                                                                    const Members& members) {
-  auto first = MakeBelow(path, id, members);
+absl::StatusOr<PathFabric::Tried> PathFabric::MakeTried(Use use, CommPath path, GroupId id,
+                                                        const Members& members) {
+  auto first = MakeBelow(use, path, id, members);
   if (!first.ok()) {
     const absl::Status why = first.status();
-    first = MakeBelow(CommPath::kHost, id, members);
-    if (!first.ok()) return first;
+    first = MakeBelow(use, CommPath::kHost, id, members);
+    if (!first.ok()) return first.status();
     (*first)->Abort(absl::UnavailableError(
         absl::StrCat("rank ", members.rank, ": ", std::string(why.message()))));
   }
-  auto second = MakeBelow(CommPath::kHost, SpareOf(id), members);
-  if (!second.ok()) return second;
+  auto second = MakeBelow(use, CommPath::kHost, SpareOf(id), members);
+  if (!second.ok()) return second.status();
+  const bool pairs_tell = use == Use::kRing && path == CommPath::kIpc;
   const int ranks = static_cast<int>(members.all.size());
   const auto refusal = std::make_shared<Refusal>();
   const Trial trial = {
       .meet = [below = second->get()](CommDeadline deadline) { return Meet(below, deadline); },
       .run =
-          [this, id, below = first->get()](CommDeadline deadline) {
-            const absl::Status status = Try(below, id, deadline);
+          [this, id, pairs_tell, members, below = first->get()](CommDeadline deadline) {
+            const absl::Status status =
+                pairs_tell ? PairsWork(members, deadline) : Try(below, id, deadline);
             return status.ok() ? Meet(below, deadline) : status;
           },
       .max = options_.trial_max,
       .refused = [this, path, ranks,
                   refusal](const absl::Status& why) { refusal->Put(Refused(path, ranks, why)); }};
-  auto tried = std::make_unique<TriedCommunicator>(
+  auto group = std::make_unique<TriedCommunicator>(
       OnDevice(path, *std::move(first)), OnDevice(CommPath::kHost, *std::move(second)), trial);
-  const auto taken = [path, group = tried.get()] {
-    return group->OnFirst() ? path : CommPath::kHost;
-  };
-  return MakeMeteredCommunicator(std::move(tried), ledger_,
-                                 {.path = taken, .why_not = [refusal] { return refusal->Get(); }});
+  return Tried{refusal, std::move(group)};
+}
+
+absl::Status PathFabric::Connect(const std::string& address) {
+  const std::optional<MemberAddress> opened = OpenMember(address);
+  if (!opened.has_value()) {
+    return absl::InvalidArgumentError("the address is not one of this kind of fabric");
+  }
+  if (address == address_) return absl::OkStatus();
+  const absl::Status connected = ways_.host->Connect(opened->host);
+  return connected.ok() ? TryPair(address) : connected;
+}
+
+// Both ends make the pair, of the same name and in the same order of ranks.
+absl::Status PathFabric::TryPair(const std::string& address) {
+  std::vector<std::string> both = {address_, address};
+  std::sort(both.begin(), both.end());
+  const absl::StatusOr<Members> members = MembersOf(both, both[0] == address_ ? 0 : 1);
+  if (!members.ok()) return members.status();
+  const absl::StatusOr<PathChoice> choice = ChoosePath(members->all);
+  if (!choice.ok()) return choice.status();
+  if (choice->path != CommPath::kIpc || choice->wanted) return absl::OkStatus();
+  {
+    const std::lock_guard lock(mutex_);
+    if (!pairs_.try_emplace(address).second) return absl::OkStatus();
+  }
+  absl::StatusOr<Tried> tried = MakeTried(Use::kGroup, CommPath::kIpc, kPairs, *members);
+  const std::lock_guard lock(mutex_);
+  if (tried.ok()) {
+    pairs_[address] = std::make_shared<Tried>(*std::move(tried));
+  } else {
+    pairs_.erase(address);
+  }
+  return tried.status();
+}
+
+// That this rank's pairs can use the path by IPC. They were tried before any ring, unless the ring
+// is the first that is heard of a member.
+absl::Status PathFabric::PairsWork(const Members& members, CommDeadline deadline) {
+  for (size_t rank = 0; rank < members.addresses.size(); ++rank) {
+    if (static_cast<int>(rank) == members.rank) continue;
+    const absl::Status tried = Connect(members.addresses[rank]);
+    if (!tried.ok()) return tried;
+    std::shared_ptr<Tried> pair;
+    {
+      const std::lock_guard lock(mutex_);
+      pair = pairs_[members.addresses[rank]];
+    }
+    if (pair == nullptr) return absl::UnavailableError("the pair's trial is being begun");
+    const absl::Status works = pair->group->AwaitFirst(deadline);
+    if (works.ok()) continue;
+    const std::string why = pair->refusal->Get();
+    return absl::UnavailableError(absl::StrCat("rank ", members.rank, " and rank ", rank, ": ",
+                                               why.empty() ? std::string(works.message()) : why));
+  }
+  return absl::OkStatus();
 }
 
 // Every rank's words reach all, in the device's memory.

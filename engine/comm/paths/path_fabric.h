@@ -7,11 +7,17 @@
 // A path that a member demands (CommMember::wants) is used without a trial; if it fails, the group
 // is broken, and the error names the path and the rank. No rank waits longer than its deadlines.
 //
+// Rings. Connect makes the link to a process and, where a path by CUDA IPC should work, tries it
+// once for the pair. A ring uses that path if it works for each of its pairs: its members tell each
+// other so in one exchange without data, at its first call. A ring over NCCL makes a communicator.
+//
 // Buffers lie in the memory of `device`, and calls are ordered with its work as device_fabric.h
 // says, on every path; without a device they lie in the host's memory.
 #pragma once
 
+#include <atomic>
 #include <chrono>
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
@@ -22,9 +28,9 @@
 #include <utility>
 #include <vector>
 
-#include "engine/comm/fabric.h"
 #include "engine/comm/paths/comm_ledger.h"
 #include "engine/comm/paths/comm_path.h"
+#include "engine/comm/ring_fabric.h"
 #include "engine/device/copy_stream.h"
 #include "engine/device/device.h"
 
@@ -33,8 +39,8 @@ namespace skein::engine {
 // The fabrics of the paths; null where this machine has none. All share one address, that of
 // `host`.
 struct CommWays {
-  std::shared_ptr<Fabric> host;  // buffers in the host's memory
-  std::shared_ptr<Fabric> ipc;   // in the device's
+  std::shared_ptr<RingFabric> host;  // buffers in the host's memory
+  std::shared_ptr<Fabric> ipc;       // in the device's
   std::shared_ptr<Fabric> nccl;
 };
 
@@ -49,7 +55,7 @@ struct PathFabricOptions {
   std::chrono::milliseconds trial_max{20'000};   // of a way, once all members are there
 };
 
-class PathFabric final : public Fabric {
+class PathFabric final : public RingFabric {
  public:
   // `self` has a GPU when there is a device, a realm when there is ways.ipc, a version of NCCL when
   // there is ways.nccl. RESOURCE_EXHAUSTED: no memory on the device for trials.
@@ -64,6 +70,11 @@ class PathFabric final : public Fabric {
   absl::StatusOr<std::unique_ptr<Communicator>> MakeGroup(GroupId id,
                                                           std::span<const std::string> addresses,
                                                           int rank) override;
+  absl::Status Connect(const std::string& address) override;
+  absl::StatusOr<std::unique_ptr<Communicator>> OpenRing(GroupId name,
+                                                         std::span<const std::string> addresses,
+                                                         int rank) override;
+  FabricCounts Made() const override;
 
   // Why the bytes of `group`, which this fabric made, go through the host's memory although they
   // are on devices. Empty: they do not, or there are no devices. Known once a call of it was OK.
@@ -74,16 +85,23 @@ class PathFabric final : public Fabric {
   std::vector<CommTotals> Totals() const { return ledger_->Totals(); }
 
  private:
+  enum class Use { kGroup, kRing };
   struct Members;
+  struct Tried;
   class Refusal;
   class Cells;
 
   PathFabric(CommMember self, CommWays ways, CommDevice device, PathFabricOptions options);
-  absl::StatusOr<std::unique_ptr<Communicator>> MakeBelow(CommPath path, GroupId id,
+  absl::StatusOr<std::unique_ptr<Communicator>> Make(Use use, GroupId id,
+                                                     std::span<const std::string> addresses,
+                                                     int rank);
+  absl::StatusOr<Members> MembersOf(std::span<const std::string> addresses, int rank) const;
+  absl::StatusOr<std::unique_ptr<Communicator>> MakeBelow(Use use, CommPath path, GroupId id,
                                                           const Members& members);
   std::unique_ptr<Communicator> OnDevice(CommPath path, std::unique_ptr<Communicator> below);
-  absl::StatusOr<std::unique_ptr<Communicator>> MakeTried(CommPath path, GroupId id,
-                                                          const Members& members);
+  absl::StatusOr<Tried> MakeTried(Use use, CommPath path, GroupId id, const Members& members);
+  absl::Status TryPair(const std::string& address);
+  absl::Status PairsWork(const Members& members, CommDeadline deadline);
   absl::Status Try(Communicator* below, GroupId id, CommDeadline deadline);
   absl::Status Exchange(Communicator* below, std::span<std::byte> cell, size_t each,
                         std::vector<uint64_t>* words, CommDeadline deadline);
@@ -96,8 +114,11 @@ class PathFabric final : public Fabric {
   const std::string address_;
   const std::shared_ptr<CommLedger> ledger_;
   std::unique_ptr<Cells> cells_;
+  std::atomic<uint64_t> groups_made_{0};
   std::mutex mutex_;
   std::set<std::string> warned_;
+  // By address, the pairs whose path by IPC was tried, or is. They stay as long as the fabric.
+  std::map<std::string, std::shared_ptr<Tried>> pairs_;
 };
 
 }  // namespace skein::engine

@@ -178,6 +178,64 @@ TEST(PathFabric, AGroupTellsWhyItGoesThroughTheHost) {
   EXPECT_EQ(WhyThroughHost(&fast)[0], std::nullopt);
 }
 
+// Why the bytes of a ring of `members` take the host's way, at each of them.
+std::vector<std::optional<std::string>> WhyRingThroughHost(World* world, std::vector<int> members,
+                                                           uint64_t name) {
+  const std::vector<std::string> addresses = world->ranks.Addresses(members);
+  std::vector<std::unique_ptr<Communicator>> ring;
+  for (size_t r = 0; r < members.size(); ++r) {
+    auto opened = world->fabrics[static_cast<size_t>(members[r])]->OpenRing({name, 1}, addresses,
+                                                                            static_cast<int>(r));
+    EXPECT_TRUE(opened.ok()) << opened.status();
+    ring.push_back(*std::move(opened));
+  }
+  ExpectOk(TestingRanks::Run(
+      ring, [](Communicator* one) { return one->AllReduce(nullptr, 0, DType::kF32, Later()); }));
+  std::vector<std::optional<std::string>> why;
+  for (size_t r = 0; r < members.size(); ++r) {
+    why.push_back(world->fabrics[static_cast<size_t>(members[r])]->WhyThroughHost(*ring[r]));
+  }
+  return why;
+}
+
+void ConnectAll(World* world) {
+  for (PathFabric* one : world->fabrics) {
+    for (PathFabric* other : world->fabrics) EXPECT_TRUE(one->Connect(other->Address()).ok());
+  }
+}
+
+// A pair is tried once, when it is linked; rings make nothing.
+TEST(PathFabric, ARingUsesThePathThatWorksForEachOfItsPairs) {
+  World world({On("a", "0"), On("a", "1"), On("a", "2")}, 1, FarFault::kMayNotOpen);
+  ConnectAll(&world);
+  for (uint64_t name = 1; name <= 6; name += 2) {
+    for (const auto& why : WhyRingThroughHost(&world, {0, 2}, name)) {
+      EXPECT_EQ(why, std::nullopt);
+    }
+    for (const auto& why : WhyRingThroughHost(&world, {2, 0, 1}, name + 1)) {
+      ASSERT_TRUE(why.has_value());
+      EXPECT_NE(why->find("the container forbids it"), std::string::npos) << *why;
+    }
+  }
+  for (const PathFabric* fabric : world.fabrics) {
+    EXPECT_EQ(fabric->Made().links, 2u);
+    EXPECT_EQ(fabric->Made().groups, 0u);
+  }
+}
+
+TEST(PathFabric, ARingOfInstancesThatWereNotLinkedLinksThem) {
+  World world({On("a", "0"), On("a", "1")}, -1, FarFault::kNone);
+  WhyRingThroughHost(&world, {0, 1}, 1);
+  EXPECT_EQ(world.fabrics[0]->Made().links, 1u);
+}
+
+TEST(PathFabric, OnlyRingsOverNcclMakeACommunicator) {
+  World world({On("a", "0"), On("b", "1")}, -1, FarFault::kNone);
+  ConnectAll(&world);
+  for (const auto& why : WhyRingThroughHost(&world, {0, 1}, 1)) EXPECT_EQ(why, std::nullopt);
+  EXPECT_EQ(world.fabrics[0]->Made().groups, 1u);
+}
+
 // Nothing stands in for it: the error names the way and the rank, everywhere.
 TEST(PathFabric, AWantedWayThatIsRefusedBreaksTheGroup) {
   std::vector<CommMember> members = {On("a", "0"), On("a", "1"), On("a", "2")};

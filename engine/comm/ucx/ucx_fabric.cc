@@ -1,6 +1,7 @@
 #include "engine/comm/ucx/ucx_fabric.h"
 
 #include <cstdlib>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -62,6 +63,15 @@ class UcxFabric : public LinkFabric {
     if (!group.ok()) return group.status();
     return std::make_unique<UcxLink>(mesh_, *group, rank, static_cast<int>(addresses.size()));
   }
+
+  absl::Status Connect(const std::string& address) override {
+    const std::optional<UcxAddress> opened = OpenAddress(address);
+    if (!opened.has_value()) return absl::InvalidArgumentError("the address is not one of UCX's");
+    return address == address_ ? absl::OkStatus() : mesh_->Connect(*opened);
+  }
+
+ protected:
+  uint64_t Links() const override { return mesh_->Links(); }
 
  private:
   const std::string address_;

@@ -116,6 +116,18 @@ absl::StatusOr<UcxGroup*> UcxMesh::AddGroup(GroupKey key, std::span<const UcxAdd
   return (groups_[key] = std::move(group)).get();
 }
 
+absl::Status UcxMesh::Connect(const UcxAddress& address) {
+  const Lock lock = Enter();
+  const absl::StatusOr<UcxPeer*> peer = peers_.Get(address);
+  if (!peer.ok()) return peer.status();
+  return (*peer)->dead ? absl::UnavailableError("the process cannot be reached") : absl::OkStatus();
+}
+
+uint64_t UcxMesh::Links() {
+  const Lock lock = Enter();
+  return peers_.made();
+}
+
 void UcxMesh::RemoveGroup(UcxGroup* group) {
   const Lock lock = Enter();
   group->wire.Leave();

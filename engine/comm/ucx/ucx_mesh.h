@@ -43,6 +43,9 @@ class UcxMesh {
   // descriptors or memory left now.
   absl::StatusOr<UcxGroup*> AddGroup(GroupKey key, std::span<const UcxAddress> addresses, int rank);
   void RemoveGroup(UcxGroup* group);
+  // The connection to a process, which its first group would make. As RingFabric::Connect.
+  absl::Status Connect(const UcxAddress& address);
+  uint64_t Links();  // made so far
 
   void Send(UcxGroup* group, int to, std::span<const std::byte> data, Signature signature);
   void Receive(UcxGroup* group, int from, std::span<std::byte> data, Signature signature);

@@ -63,6 +63,8 @@ class UcxPeers {
   // RESOURCE_EXHAUSTED: this process has no descriptors or memory left now.
   absl::StatusOr<UcxPeer*> Get(const UcxAddress& address);
 
+  size_t made() const { return peers_.size(); }  // the dead included
+
   // True: sent, and nothing refers to the operation any more. False: on_sent will be called.
   bool Send(UcxPeer* peer, UcxOperation operation);
 

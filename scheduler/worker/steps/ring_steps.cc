@@ -16,34 +16,34 @@ RingSteps::Effects RingSteps::Enter(uint64_t step, const RingPart& part) {
   wants_pieces_ = part.comm_addresses.size() > 1;
   wants_moves_ = wants_pieces_ && !part.piece.moves.empty();
   const bool kept = wants_pieces_ && pieces_.has_value() && pieces_->key == part.group;
-  if (!kept) Drop(RingGroup::kPieces, &effects);
+  if (!kept) Drop(RingKind::kPieces, &effects);
   if (wants_pieces_ && !kept) {
-    to_make_.push_back({RingGroup::kPieces, part.group, part.rank, part.comm_addresses});
+    to_open_.push_back({RingKind::kPieces, part.group, part.rank, part.comm_addresses});
   }
   if (wants_moves_) {
-    to_make_.push_back({RingGroup::kMoves, part.moves_group, part.rank, part.comm_addresses});
+    to_open_.push_back({RingKind::kMoves, part.moves_group, part.rank, part.comm_addresses});
   }
-  MakeNext(&effects);
+  OpenNext(&effects);
   return effects;
 }
 
-RingSteps::Effects RingSteps::Made(const absl::Status& status) {
-  SKEIN_CHECK(!to_make_.empty());
+RingSteps::Effects RingSteps::Opened(const absl::Status& status) {
+  SKEIN_CHECK(!to_open_.empty());
   Effects effects;
-  const MakeGroup made = std::move(to_make_.front());
-  to_make_.pop_front();
+  const OpenRing opened = std::move(to_open_.front());
+  to_open_.pop_front();
   if (!status.ok()) {
     Refuse(absl::UnavailableError(status.message()), &effects);
     return effects;
   }
-  GroupOf(made.group) = Group{made.key};
-  MakeNext(&effects);
+  GroupOf(opened.group) = Group{opened.key};
+  OpenNext(&effects);
   return effects;
 }
 
-void RingSteps::MakeNext(Effects* effects) {
-  if (!to_make_.empty()) {
-    effects->push_back(to_make_.front());
+void RingSteps::OpenNext(Effects* effects) {
+  if (!to_open_.empty()) {
+    effects->push_back(to_open_.front());
   } else if (Aborted()) {
     Refuse(absl::CancelledError("the step was aborted before it began"), effects);
   } else {
@@ -54,10 +54,10 @@ void RingSteps::MakeNext(Effects* effects) {
 
 void RingSteps::Refuse(absl::Status why, Effects* effects) {
   entry_ = std::move(why);
-  to_make_.clear();
-  AbortGroups(entry_, effects);
-  Drop(RingGroup::kMoves, effects);
-  Drop(RingGroup::kPieces, effects);
+  to_open_.clear();
+  AbortRings(entry_, effects);
+  Drop(RingKind::kMoves, effects);
+  Drop(RingKind::kPieces, effects);
   phase_ = Phase::kOutside;
 }
 
@@ -67,10 +67,10 @@ RingSteps::Effects RingSteps::Leave(const absl::Status& status) {
   phase_ = Phase::kOutside;
   if (!status.ok()) {
     // The others may not know it yet: a failure of this instance must not leave them waiting.
-    AbortGroups(absl::UnavailableError("a member's step failed"), &effects);
-    Drop(RingGroup::kPieces, &effects);
+    AbortRings(absl::UnavailableError("a member's step failed"), &effects);
+    Drop(RingKind::kPieces, &effects);
   }
-  Drop(RingGroup::kMoves, &effects);
+  Drop(RingKind::kMoves, &effects);
   return effects;
 }
 
@@ -80,16 +80,16 @@ RingSteps::Effects RingSteps::Abort(uint64_t step, const absl::Status& reason) {
   // A step that is being entered breaks its groups when it has them.
   const bool runs = phase_ == Phase::kInside && step_ <= step;
   const bool has_left = phase_ == Phase::kOutside && step_ == step;
-  if (runs || has_left) AbortGroups(reason, &effects);
+  if (runs || has_left) AbortRings(reason, &effects);
   return effects;
 }
 
 RingSteps::Effects RingSteps::Break(const BreakGroup& group, const absl::Status& reason) {
   Effects effects;
   if (!pieces_.has_value() || pieces_->key != group.group) {
-    effects.push_back(RefuseGroup{group, reason});
+    effects.push_back(RefuseRing{group, reason});
   } else if (!std::exchange(pieces_->broken, true)) {
-    effects.push_back(AbortGroup{RingGroup::kPieces, reason});
+    effects.push_back(AbortRing{RingKind::kPieces, reason});
   }
   return effects;
 }
@@ -97,30 +97,30 @@ RingSteps::Effects RingSteps::Break(const BreakGroup& group, const absl::Status&
 RingSteps::Effects RingSteps::Stop() {
   Effects effects;
   stopped_ = true;
-  AbortGroups(absl::UnavailableError("an instance is stopping"), &effects);
+  AbortRings(absl::UnavailableError("an instance is stopping"), &effects);
   return effects;
 }
 
-void RingSteps::AbortGroups(const absl::Status& reason, Effects* effects) {
-  for (const RingGroup group : {RingGroup::kPieces, RingGroup::kMoves}) {
+void RingSteps::AbortRings(const absl::Status& reason, Effects* effects) {
+  for (const RingKind group : {RingKind::kPieces, RingKind::kMoves}) {
     std::optional<Group>& made = GroupOf(group);
     if (!made.has_value() || std::exchange(made->broken, true)) continue;
-    effects->push_back(AbortGroup{group, reason});
+    effects->push_back(AbortRing{group, reason});
   }
 }
 
-void RingSteps::Drop(RingGroup group, Effects* effects) {
+void RingSteps::Drop(RingKind group, Effects* effects) {
   std::optional<Group>& made = GroupOf(group);
   if (!made.has_value()) return;
   made.reset();
-  effects->push_back(DropGroup{group});
+  effects->push_back(CloseRing{group});
 }
 
 absl::Status RingSteps::CheckInvariants() const {
   const auto violated = [](int number, const char* what) {
     return absl::InternalError(absl::StrCat("RingSteps ", number, ": ", what));
   };
-  if ((phase_ == Phase::kEntering) == to_make_.empty()) {
+  if ((phase_ == Phase::kEntering) == to_open_.empty()) {
     return violated(1, "a group is awaited, and no step is being entered");
   }
   if (phase_ == Phase::kOutside && moves_.has_value()) {

@@ -1,24 +1,27 @@
-// RingSteps: the groups by which this instance's engine steps together with other instances: when
-// they are made, kept from step to step, broken and dropped. Decides only: its shells carry out the
-// effects on a Fabric (services/worker/engine/ring_groups.h) and in virtual time
-// (tests/sim/ring_groups.h). One caller at a time; nothing waits.
+// RingSteps: the rings by which this instance's engine steps together with other instances: when
+// they are opened on the pairwise links, kept from step to step, broken and closed. Decides only:
+// its shells carry out the effects on a RingFabric (services/worker/engine/ring_groups.h) and in
+// virtual time (tests/sim/ring_groups.h). One caller at a time; nothing waits.
 //
-// Groups. kPieces is kept while the pieces of one chunk are run. kMoves, by which history moves,
+// A ring is a name under which messages pass over links that are there already: opening one makes
+// no link and no communicator (engine/comm/ring_fabric.h).
+//
+// Rings. kPieces is kept while the pieces of one chunk are run. kMoves, by which history moves,
 // exists only for the step that moves some. A chunk of one instance needs neither.
 //
-// Life of a step: Enter -> Made for each group that it lacks -> entry(): if OK, the step runs and
-// ends with Leave; otherwise it has ended. Groups are made even for a step that was aborted before,
-// because its other members learn of it only by them.
+// Life of a step: Enter -> Opened for each ring that it lacks -> entry(): if OK, the step runs and
+// ends with Leave; otherwise it has ended. Rings are opened even for a step that was aborted
+// before, because its other members learn of it only by them.
 //
-// Broken groups. A group of a step that failed, or could not be entered, is broken and dropped. A
-// group of a step that was aborted after it had left is broken and kept until another takes its
-// place: the other members may already wait in it for the next piece.
+// Broken rings. A ring of a step that failed, or could not be entered, is broken and closed. A ring
+// of a step that was aborted after it had left is broken and kept until another takes its place:
+// the other members may already wait in it for the next piece.
 //
 // Invariants, by number (CheckInvariants names them):
-//   1. Groups are awaited exactly while a step is being entered; one group at a time.
+//   1. Rings are awaited exactly while a step is being entered; one ring at a time.
 //   2. kMoves exists only while a step is being entered or runs.
-//   3. A step runs with the groups that it needs, and with no other.
-//   4. If a step that runs was aborted, or this instance stops, each of its groups is broken.
+//   3. A step runs with the rings that it needs, and with no other.
+//   4. If a step that runs was aborted, or this instance stops, each of its rings is broken.
 #pragma once
 
 #include <cstdint>
@@ -33,30 +36,30 @@
 
 namespace skein::scheduler {
 
-enum class RingGroup { kPieces, kMoves };
+enum class RingKind { kPieces, kMoves };
 
-// Effect: make this instance's end of the group, then call Made. The last effect of its list.
-struct MakeGroup {
-  RingGroup group = RingGroup::kPieces;
+// Effect: open this instance's end of the ring, then call Opened. The last effect of its list.
+struct OpenRing {
+  RingKind group = RingKind::kPieces;
   GroupId key;
   int rank = 0;
   std::vector<std::string> comm_addresses;  // by rank
 };
-// Effect: the group is not used any more.
-struct DropGroup {
-  RingGroup group = RingGroup::kPieces;
+// Effect: the ring is not used any more.
+struct CloseRing {
+  RingKind group = RingKind::kPieces;
 };
-// Effect: break the group. Its calls end with UNAVAILABLE at each member that hears of it.
-struct AbortGroup {
-  RingGroup group = RingGroup::kPieces;
+// Effect: break the ring. Its calls end with UNAVAILABLE at each member that hears of it.
+struct AbortRing {
+  RingKind group = RingKind::kPieces;
   absl::Status reason;
 };
-// Effect: break a group in which this instance is not and will not be: make it, abort it, drop it.
-struct RefuseGroup {
+// Effect: break a ring in which this instance is not and will not be: open it, abort it, close it.
+struct RefuseRing {
   BreakGroup refused;
   absl::Status reason;
 };
-using RingEffect = std::variant<MakeGroup, DropGroup, AbortGroup, RefuseGroup>;
+using RingEffect = std::variant<OpenRing, CloseRing, AbortRing, RefuseRing>;
 
 class RingSteps {
  public:
@@ -65,10 +68,10 @@ class RingSteps {
   // The engine is about to run the step that `part` describes. REQUIRES: no other step is being
   // entered or runs.
   Effects Enter(uint64_t step, const RingPart& part);
-  // How the latest MakeGroup ended. REQUIRES: it was not answered yet.
-  Effects Made(const absl::Status& status);
-  // Whether the step of the latest Enter may run, once its groups are made. UNAVAILABLE: a group
-  // could not be made. CANCELLED: the step was aborted, or this instance stops.
+  // How the latest OpenRing ended. REQUIRES: it was not answered yet.
+  Effects Opened(const absl::Status& status);
+  // Whether the step of the latest Enter may run, once its rings are open. UNAVAILABLE: a ring
+  // could not be opened. CANCELLED: the step was aborted, or this instance stops.
   const absl::Status& entry() const { return entry_; }
   // The step that runs has ended. REQUIRES: one runs.
   Effects Leave(const absl::Status& status);
@@ -89,22 +92,22 @@ class RingSteps {
     bool broken = false;
   };
 
-  std::optional<Group>& GroupOf(RingGroup group) {
-    return group == RingGroup::kPieces ? pieces_ : moves_;
+  std::optional<Group>& GroupOf(RingKind group) {
+    return group == RingKind::kPieces ? pieces_ : moves_;
   }
   bool Aborted() const { return stopped_ || step_ <= aborted_step_; }
-  void MakeNext(Effects* effects);
+  void OpenNext(Effects* effects);
   void Refuse(absl::Status why, Effects* effects);
-  void AbortGroups(const absl::Status& reason, Effects* effects);
-  void Drop(RingGroup group, Effects* effects);
+  void AbortRings(const absl::Status& reason, Effects* effects);
+  void Drop(RingKind group, Effects* effects);
 
   Phase phase_ = Phase::kOutside;
   uint64_t step_ = 0;          // the latest that was entered
   uint64_t aborted_step_ = 0;  // it and those before may not run
   bool stopped_ = false;
   absl::Status entry_ = absl::UnavailableError("no step was entered");
-  std::deque<MakeGroup> to_make_;  // for step_; the first is awaited
-  bool wants_pieces_ = false;      // step_ does
+  std::deque<OpenRing> to_open_;  // for step_; the first is awaited
+  bool wants_pieces_ = false;     // step_ does
   bool wants_moves_ = false;
   std::optional<Group> pieces_;
   std::optional<Group> moves_;

@@ -31,25 +31,25 @@ BreakGroup GroupOf(uint64_t chunk) {
   return {.group = {chunk, 0}, .rank = 0, .comm_addresses = {}};
 }
 
-std::string NameOf(RingGroup group) { return group == RingGroup::kPieces ? "pieces" : "moves"; }
+std::string NameOf(RingKind group) { return group == RingKind::kPieces ? "pieces" : "moves"; }
 std::string NameOf(GroupId key) { return absl::StrCat(key.high, key.low == 0 ? "" : "m"); }
 
 struct Describe {
-  std::string operator()(const MakeGroup& make) const {
+  std::string operator()(const OpenRing& make) const {
     return absl::StrCat("make ", NameOf(make.group), " ", NameOf(make.key));
   }
-  std::string operator()(const DropGroup& drop) const {
+  std::string operator()(const CloseRing& drop) const {
     return absl::StrCat("drop ", NameOf(drop.group));
   }
-  std::string operator()(const AbortGroup& abort) const {
+  std::string operator()(const AbortRing& abort) const {
     return absl::StrCat("abort ", NameOf(abort.group));
   }
-  std::string operator()(const RefuseGroup& refuse) const {
+  std::string operator()(const RefuseRing& refuse) const {
     return absl::StrCat("refuse ", NameOf(refuse.refused.group));
   }
 };
 
-// Answers MakeGroup as `made` says, and lists all effects.
+// Answers OpenRing as `made` says, and lists all effects.
 class RingStepsTest : public ::testing::Test {
  protected:
   Lines Run(const Effects& effects) {
@@ -58,9 +58,9 @@ class RingStepsTest : public ::testing::Test {
       lines.push_back(std::visit(Describe(), effect));
       const absl::Status invariants = steps_.CheckInvariants();
       EXPECT_TRUE(invariants.ok()) << invariants;
-      if (const auto* make = std::get_if<MakeGroup>(&effect)) {
-        EXPECT_EQ(make, std::get_if<MakeGroup>(&effects.back())) << "not the last";
-        const Lines more = Run(steps_.Made(made_[make->group]));
+      if (const auto* make = std::get_if<OpenRing>(&effect)) {
+        EXPECT_EQ(make, std::get_if<OpenRing>(&effects.back())) << "not the last";
+        const Lines more = Run(steps_.Opened(opened_[make->group]));
         lines.insert(lines.end(), more.begin(), more.end());
       }
     }
@@ -71,7 +71,7 @@ class RingStepsTest : public ::testing::Test {
   Lines Enter(uint64_t step, const RingPart& part) { return Run(steps_.Enter(step, part)); }
   Lines Leave(const absl::Status& status = absl::OkStatus()) { return Run(steps_.Leave(status)); }
 
-  std::map<RingGroup, absl::Status> made_;
+  std::map<RingKind, absl::Status> opened_;
   RingSteps steps_;
 };
 
@@ -106,13 +106,13 @@ TEST_F(RingStepsTest, AFailedStepBreaksItsGroupsForTheOthers) {
   EXPECT_EQ(Enter(2, PartOf(1)), (Lines{"make pieces 1"}));
 }
 
-TEST_F(RingStepsTest, AGroupThatCannotBeMadeEndsTheStep) {
-  made_[RingGroup::kPieces] = absl::InvalidArgumentError("test");
+TEST_F(RingStepsTest, ARingThatCannotBeOpenedEndsTheStep) {
+  opened_[RingKind::kPieces] = absl::InvalidArgumentError("test");
   EXPECT_EQ(Enter(1, PartOf(1, true)), (Lines{"make pieces 1"}));
   EXPECT_EQ(steps_.entry().code(), absl::StatusCode::kUnavailable);
   // The others must not wait in a group whose second one is lacking here.
-  made_.clear();
-  made_[RingGroup::kMoves] = absl::UnavailableError("test");
+  opened_.clear();
+  opened_[RingKind::kMoves] = absl::UnavailableError("test");
   EXPECT_EQ(Enter(2, PartOf(1, true)),
             (Lines{"make pieces 1", "make moves 1m", "abort pieces", "drop pieces"}));
   EXPECT_EQ(steps_.entry().code(), absl::StatusCode::kUnavailable);
@@ -135,10 +135,10 @@ TEST_F(RingStepsTest, AStepThatWasAbortedBeforeItCameBreaksItsGroups) {
   EXPECT_TRUE(steps_.entry().ok());
 }
 
-TEST_F(RingStepsTest, AStepThatIsAbortedWhileItsGroupsAreMadeBreaksThem) {
+TEST_F(RingStepsTest, AStepThatIsAbortedWhileItsRingsAreOpenedBreaksThem) {
   EXPECT_EQ(steps_.Enter(1, PartOf(1)).size(), 1u);
   EXPECT_EQ(Run(steps_.Abort(1, kReason)), Lines{});
-  EXPECT_EQ(Run(steps_.Made(absl::OkStatus())), (Lines{"abort pieces", "drop pieces"}));
+  EXPECT_EQ(Run(steps_.Opened(absl::OkStatus())), (Lines{"abort pieces", "drop pieces"}));
   EXPECT_EQ(steps_.entry().code(), absl::StatusCode::kCancelled);
 }
 
@@ -177,20 +177,20 @@ TEST(RingStepsRandomTest, GroupsAreMadeAndDroppedInTurn) {
       return low + random() % (high - low + 1);
     };
     RingSteps steps;
-    std::set<RingGroup> there, broken;
+    std::set<RingKind> there, broken;
     bool making = false, inside = false;
-    RingGroup next = RingGroup::kPieces;  // that is being made
+    RingKind next = RingKind::kPieces;  // that is being made
     uint64_t step = 0;
     const auto take = [&](const Effects& effects) {
       for (const RingEffect& effect : effects) {
-        if (const auto* make = std::get_if<MakeGroup>(&effect)) {
+        if (const auto* make = std::get_if<OpenRing>(&effect)) {
           EXPECT_EQ(there.count(make->group), 0u);
           making = true;
           next = make->group;
-        } else if (const auto* drop = std::get_if<DropGroup>(&effect)) {
+        } else if (const auto* drop = std::get_if<CloseRing>(&effect)) {
           EXPECT_EQ(there.erase(drop->group), 1u);
           broken.erase(drop->group);
-        } else if (const auto* abort = std::get_if<AbortGroup>(&effect)) {
+        } else if (const auto* abort = std::get_if<AbortRing>(&effect)) {
           EXPECT_EQ(there.count(abort->group), 1u);
           EXPECT_TRUE(broken.insert(abort->group).second);
         }
@@ -204,7 +204,7 @@ TEST(RingStepsRandomTest, GroupsAreMadeAndDroppedInTurn) {
         const bool made = between(0, 9) > 0;
         making = false;
         if (made) there.insert(next);
-        take(steps.Made(made ? absl::OkStatus() : kReason));
+        take(steps.Opened(made ? absl::OkStatus() : kReason));
         inside = !making && steps.entry().ok();
       } else if (what < 6 && inside) {
         inside = false;

@@ -64,19 +64,19 @@ void RingGroups::Run(const scheduler::RingSteps::Effects& effects) {
   }
 }
 
-void RingGroups::On(const scheduler::MakeGroup& effect) {
+void RingGroups::On(const scheduler::OpenRing& effect) {
   absl::StatusOr<Group> made = Make(effect.key, effect.comm_addresses, effect.rank);
   if (made.ok()) GroupOf(effect.group) = *std::move(made);
-  Run(steps_.Made(made.status()));
+  Run(steps_.Opened(made.status()));
 }
 
-void RingGroups::On(const scheduler::DropGroup& effect) { GroupOf(effect.group).reset(); }
+void RingGroups::On(const scheduler::CloseRing& effect) { GroupOf(effect.group).reset(); }
 
-void RingGroups::On(const scheduler::AbortGroup& effect) {
+void RingGroups::On(const scheduler::AbortRing& effect) {
   GroupOf(effect.group)->Abort(effect.reason);
 }
 
-void RingGroups::On(const scheduler::RefuseGroup& effect) {
+void RingGroups::On(const scheduler::RefuseRing& effect) {
   const scheduler::BreakGroup& refused = effect.refused;
   const absl::StatusOr<Group> group = Make(refused.group, refused.comm_addresses, refused.rank);
   if (group.ok()) (*group)->Abort(effect.reason);
@@ -86,7 +86,7 @@ absl::StatusOr<RingGroups::Group> RingGroups::Make(GroupId key,
                                                    const std::vector<std::string>& addresses,
                                                    int rank) {
   if (fabric_ == nullptr) return absl::UnavailableError("this worker has no fabric");
-  absl::StatusOr<Group> group = fabric_->MakeGroup(key, addresses, rank);
+  absl::StatusOr<Group> group = fabric_->OpenRing(key, addresses, rank);
   if (group.ok()) return group;
   return absl::UnavailableError(absl::StrCat("group: ", std::string(group.status().message())));
 }

@@ -1,7 +1,7 @@
-// RingGroups: the communicators by which this worker's engine steps together with other instances,
-// and a ring step in the engine's words. Carries out on a Fabric what scheduler::RingSteps decides:
-// which group is made, kept, broken and dropped when. The fabric keeps the connections, so making a
-// group creates nothing.
+// RingGroups: the rings by which this worker's engine steps together with other instances, and a
+// ring step in the engine's words. Carries out on a RingFabric what scheduler::RingSteps decides:
+// which ring is opened, kept, broken and closed when. The fabric has the links, so no plan makes
+// any.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "engine/comm/fabric.h"
+#include "engine/comm/ring_fabric.h"
 #include "engine/engine.h"
 #include "scheduler/worker/steps/ring_steps.h"
 #include "scheduler/worker/steps/step.h"
@@ -29,11 +29,11 @@ class RingGroups {
 
   // `fabric` outlives this; null: the instance can only step alone. Without `why_through_host`, no
   // group goes through the host's memory.
-  explicit RingGroups(engine::Fabric* fabric, WhyThroughHost why_through_host = nullptr)
+  explicit RingGroups(engine::RingFabric* fabric, WhyThroughHost why_through_host = nullptr)
       : fabric_(fabric), why_through_host_(std::move(why_through_host)) {}
 
   // The engine's thread: the step that `part` describes, its groups valid until Leave. UNAVAILABLE:
-  // a group could not be made. CANCELLED: the step was aborted before.
+  // a ring could not be opened. CANCELLED: the step was aborted before.
   absl::StatusOr<engine::RingStep> Enter(uint64_t step, const scheduler::RingPart& part);
   // The step has ended.
   void Leave(const absl::Status& status);
@@ -41,7 +41,7 @@ class RingGroups {
   // several instances.
   const std::optional<scheduler::RingPath>& path() const { return path_; }
 
-  // Any thread; never blocks: groups are made and broken at once, and nothing waits while the lock
+  // Any thread; never blocks: rings are opened and broken at once, and nothing waits while the lock
   // is held. Breaks the groups of `step`, whether this worker is in them, has yet to enter or has
   // just left; the other members are notified.
   void Abort(uint64_t step, const absl::Status& reason);
@@ -54,18 +54,18 @@ class RingGroups {
   using Group = std::unique_ptr<engine::Communicator>;
 
   void Run(const scheduler::RingSteps::Effects& effects);
-  void On(const scheduler::MakeGroup& effect);
-  void On(const scheduler::DropGroup& effect);
-  void On(const scheduler::AbortGroup& effect);
-  void On(const scheduler::RefuseGroup& effect);
+  void On(const scheduler::OpenRing& effect);
+  void On(const scheduler::CloseRing& effect);
+  void On(const scheduler::AbortRing& effect);
+  void On(const scheduler::RefuseRing& effect);
   absl::StatusOr<Group> Make(GroupId key, const std::vector<std::string>& addresses, int rank);
-  Group& GroupOf(scheduler::RingGroup group) {
-    return group == scheduler::RingGroup::kPieces ? pieces_ : moves_;
+  Group& GroupOf(scheduler::RingKind group) {
+    return group == scheduler::RingKind::kPieces ? pieces_ : moves_;
   }
 
   std::optional<scheduler::RingPath> PathNow() const;
 
-  engine::Fabric* const fabric_;
+  engine::RingFabric* const fabric_;
   const WhyThroughHost why_through_host_;
   std::optional<scheduler::RingPath> path_;
   std::mutex mu_;

@@ -38,6 +38,9 @@ class PrefillShell : public WorkerShell<PrefillShell, scheduler::PrefillCore,
     return engine_->fabric == nullptr ? std::vector<engine::CommTotals>()
                                       : engine_->fabric->Totals();
   }
+  engine::FabricCounts CommMade() const {
+    return engine_->fabric == nullptr ? engine::FabricCounts() : engine_->fabric->Made();
+  }
   std::vector<StepTime> StepTimes(uint64_t after) const { return step_log_.After(after); }
 
  private:

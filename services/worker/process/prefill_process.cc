@@ -66,6 +66,16 @@ void RefreshComm(const std::vector<engine::CommTotals>& ways, const std::string&
   }
 }
 
+void RefreshLinks(const engine::FabricCounts& made, const std::string& model, Metrics* metrics) {
+  const Metrics::Labels labels = {{"model_name", model}};
+  metrics->Total("skein_comm_links_made_total",
+                 "Links made to other instances of the pool, each as it comes.", labels,
+                 static_cast<double>(made.links));
+  metrics->Total("skein_comm_groups_made_total",
+                 "Communicators made. Rings use the links and make none, except over NCCL.", labels,
+                 static_cast<double>(made.groups));
+}
+
 void RefreshCore(PrefillShell* shell, const std::string& model, Metrics* metrics) {
   const auto copy = shell->Look();
   if (!copy.has_value()) return;
@@ -88,6 +98,7 @@ void Refresh(PrefillShell* shell, const std::string& model, Metrics* metrics) {
   RefreshCore(shell, model, metrics);
   RefreshHandoffs(shell->HandoffTotals(), model, metrics);
   RefreshComm(shell->CommTotals(), model, metrics);
+  RefreshLinks(shell->CommMade(), model, metrics);
 }
 
 void AddPages(http::Routes* routes, WorkerPages<PrefillShell>* pages) {
