@@ -16,6 +16,7 @@
 #include "scheduler/kv/block_pool.h"
 #include "scheduler/kv/deal.h"
 #include "scheduler/vocabulary/group_id.h"
+#include "scheduler/vocabulary/kv_layout.h"
 
 namespace skein::scheduler {
 
@@ -52,6 +53,7 @@ struct StepSequence {
   // Output tokens so far; read-only for the shell, and unchanged until StepDone is handled.
   std::shared_ptr<const std::vector<int32_t>> output;
   std::shared_ptr<const RingPart> ring;
+  KvLayout layout = {};  // of its KV, in all its steps
 
   int32_t TokenAt(int64_t place) const {
     const int64_t prompt_tokens = PromptTokens(*spec);

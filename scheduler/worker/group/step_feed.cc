@@ -1,0 +1,222 @@
+#include "scheduler/worker/group/step_feed.h"
+
+#include <cstddef>
+#include <cstring>
+#include <limits>
+#include <string_view>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace skein::scheduler {
+namespace {
+
+constexpr uint64_t kListMax = 1 << 20;     // entries
+constexpr uint64_t kTextMax = 1000;        // bytes of a reason
+constexpr uint64_t kRanksMax = 4096;       // of a mode
+constexpr uint64_t kTokensMax = 1u << 30;  // of a slice
+
+class Writer {
+ public:
+  void Number(uint64_t value) {
+    while (value >= 0x80) {
+      out_.push_back(static_cast<char>(value | 0x80));
+      value >>= 7;
+    }
+    out_.push_back(static_cast<char>(value));
+  }
+  void Fixed(uint64_t value) { out_.append(reinterpret_cast<const char*>(&value), sizeof value); }
+  void Text(std::string_view text) {
+    text = text.substr(0, kTextMax);
+    Number(text.size());
+    out_.append(text);
+  }
+  void Reason(const absl::Status& status) {
+    Number(static_cast<uint64_t>(status.raw_code()));
+    Text({status.message().data(), status.message().size()});
+  }
+  std::string Take() { return std::move(out_); }
+
+ private:
+  std::string out_;
+};
+
+// After the first field that cannot be read, all others are 0, and status() names it.
+class Reader {
+ public:
+  explicit Reader(std::span<const std::byte> bytes) : bytes_(bytes) {}
+
+  uint64_t Number(const char* field, uint64_t max = std::numeric_limits<uint64_t>::max()) {
+    uint64_t value = 0;
+    for (int shift = 0; shift < 64; shift += 7) {
+      if (bytes_.empty()) return Fail(field, "is cut off");
+      const auto byte = static_cast<uint64_t>(bytes_.front());
+      bytes_ = bytes_.subspan(1);
+      value |= (byte & 0x7f) << shift;
+      if (byte < 0x80) return value <= max ? value : Fail(field, "is too large");
+    }
+    return Fail(field, "is too long");
+  }
+  uint64_t Fixed(const char* field) {
+    uint64_t value = 0;
+    if (bytes_.size() < sizeof value) return Fail(field, "is cut off");
+    std::memcpy(&value, bytes_.data(), sizeof value);
+    bytes_ = bytes_.subspan(sizeof value);
+    return value;
+  }
+  absl::Status Reason(const char* field) {
+    const uint64_t code = Number(field, 16);
+    const uint64_t size = Number(field, kTextMax);
+    if (bytes_.size() < size) Fail(field, "is cut off");
+    if (!status_.ok()) return absl::UnknownError("");
+    const std::string text(reinterpret_cast<const char*>(bytes_.data()), size);
+    bytes_ = bytes_.subspan(size);
+    if (code == 0) Fail(field, "is no error");
+    return absl::Status(static_cast<absl::StatusCode>(code), text);
+  }
+  // Of a list whose entries have at least one byte.
+  uint64_t Count(const char* field) {
+    const uint64_t count = Number(field, kListMax);
+    return count <= bytes_.size() ? count : Fail(field, "has more entries than bytes");
+  }
+  // What was read, if it was all.
+  absl::StatusOr<FeedMessage> Finish(FeedMessage message) {
+    if (status_.ok() && !bytes_.empty()) Fail("message", "has bytes behind its end");
+    if (!status_.ok()) return status_;
+    return message;
+  }
+
+ private:
+  uint64_t Fail(const char* field, const char* what) {
+    if (status_.ok()) status_ = absl::InvalidArgumentError(absl::StrCat(field, ": ", what));
+    bytes_ = {};
+    return 0;
+  }
+
+  std::span<const std::byte> bytes_;
+  absl::Status status_;
+};
+
+struct Write {
+  Writer& out;
+
+  void operator()(const FeedPlan& plan) {
+    out.Number(static_cast<uint64_t>(plan.mode.sp));
+    out.Number(static_cast<uint64_t>(plan.mode.tp));
+    out.Number(static_cast<uint64_t>(plan.own_tokens));
+    for (const auto* handles : {&plan.removed, &plan.preempted}) {
+      out.Number(handles->size());
+      for (const uint32_t handle : *handles) out.Number(handle);
+    }
+    out.Number(plan.added.size());
+    for (const FeedAdded& added : plan.added) {
+      out.Number(added.handle);
+      out.Fixed(added.id.router);
+      out.Number(added.id.serial);
+      out.Number(added.epoch.value);
+    }
+    out.Number(plan.slices.size());
+    for (const FeedSlice& slice : plan.slices) {
+      out.Number(slice.handle);
+      out.Number(static_cast<uint64_t>(slice.tokens));
+    }
+  }
+  void operator()(const FeedReady&) {}
+  void operator()(const FeedGo&) {}
+  void operator()(const FeedCancel&) {}
+  void operator()(const FeedRefusal& refusal) {
+    out.Number(static_cast<uint64_t>(refusal.free_blocks));
+    out.Reason(refusal.why);
+  }
+  void operator()(const FeedDone& done) {
+    out.Number(static_cast<uint64_t>(done.free_blocks));
+    out.Fixed(done.digest);
+  }
+  void operator()(const FeedEnd& end) { out.Reason(end.why); }
+};
+
+uint64_t StepOf(const FeedMessage& message) {
+  return std::visit(
+      [](const auto& one) -> uint64_t {
+        if constexpr (requires { one.step; }) return one.step;
+        return 0;
+      },
+      message);
+}
+
+constexpr uint64_t kHandleMax = std::numeric_limits<uint32_t>::max();
+constexpr uint64_t kBlocksMax = std::numeric_limits<int32_t>::max();
+
+FeedPlan ReadPlan(uint64_t epoch, uint64_t step, Reader* in) {
+  FeedPlan plan{.epoch = epoch, .step = step};
+  plan.mode.sp = static_cast<int32_t>(in->Number("mode.sp", kRanksMax));
+  plan.mode.tp = static_cast<int32_t>(in->Number("mode.tp", kRanksMax));
+  plan.own_tokens = static_cast<int64_t>(in->Number("own_tokens", kTokensMax));
+  for (const auto& [handles, name] :
+       {std::pair(&plan.removed, "removed"), std::pair(&plan.preempted, "preempted")}) {
+    for (uint64_t left = in->Count(name); left > 0; --left) {
+      handles->push_back(static_cast<uint32_t>(in->Number(name, kHandleMax)));
+    }
+  }
+  for (uint64_t left = in->Count("added"); left > 0; --left) {
+    FeedAdded& added = plan.added.emplace_back();
+    added.handle = static_cast<uint32_t>(in->Number("added.handle", kHandleMax));
+    added.id.router = in->Fixed("added.id.router");
+    added.id.serial = in->Number("added.id.serial");
+    added.epoch.value = in->Number("added.epoch");
+  }
+  for (uint64_t left = in->Count("slices"); left > 0; --left) {
+    FeedSlice& slice = plan.slices.emplace_back();
+    slice.handle = static_cast<uint32_t>(in->Number("slices.handle", kHandleMax));
+    slice.tokens = static_cast<int64_t>(in->Number("slices.tokens", kTokensMax));
+  }
+  return plan;
+}
+
+FeedMessage ReadKind(uint64_t kind, uint64_t epoch, uint64_t step, Reader* in) {
+  const auto blocks = [in] { return static_cast<int64_t>(in->Number("free_blocks", kBlocksMax)); };
+  switch (kind) {
+    case 0:
+      return ReadPlan(epoch, step, in);
+    case 1:
+      return FeedReady{epoch, step};
+    case 2: {
+      FeedRefusal refusal{epoch, step, blocks(), {}};
+      refusal.why = in->Reason("why");
+      return refusal;
+    }
+    case 3:
+      return FeedGo{epoch, step};
+    case 4:
+      return FeedCancel{epoch, step};
+    case 5: {
+      FeedDone done{epoch, step, blocks()};
+      done.digest = in->Fixed("digest");
+      return done;
+    }
+    default:
+      return FeedEnd{epoch, in->Reason("why")};
+  }
+}
+
+}  // namespace
+
+std::string Encode(const FeedMessage& message) {
+  Writer out;
+  out.Number(message.index());
+  out.Number(std::visit([](const auto& one) { return one.epoch; }, message));
+  out.Number(StepOf(message));
+  std::visit(Write{out}, message);
+  return out.Take();
+}
+
+absl::StatusOr<FeedMessage> DecodeFeed(std::span<const std::byte> bytes) {
+  Reader in(bytes);
+  const uint64_t kind = in.Number("kind", std::variant_size_v<FeedMessage> - 1);
+  const uint64_t epoch = in.Number("epoch");
+  const uint64_t step = in.Number("step");
+  FeedMessage message = ReadKind(kind, epoch, step, &in);
+  return in.Finish(std::move(message));
+}
+
+}  // namespace skein::scheduler

@@ -1,0 +1,112 @@
+// The step feed: what the lead of a bound group and its members tell each other about steps
+// (Flying Serving, section 4). A plan names what changed in the batch that all ranks hold alike
+// (GroupBatch): some tens of bytes. Block tables and sampled tokens never travel: each rank has
+// blocks of its own, and samples the same bits.
+//
+// The life of a step, between the lead and each member:
+//
+//   lead -> FeedPlan    the next step; members check it and take their blocks, while the step
+//                       before it may still run
+//   member -> FeedReady, or FeedRefusal: it is short, or does not know a request
+//   lead -> FeedGo      all are ready: the step runs at every rank, after the one before it
+//        or FeedCancel  a member refused: the step runs at no rank
+//   member -> FeedDone  the step ended here; the blocks that this rank has free, and a digest of
+//                       what it sampled
+//
+// Steps are numbered 1, 2, … in the order in which every rank runs them: no two ranks ever wait for
+// each other. Messages of another epoch are ignored. FeedEnd, from either side, ends the epoch.
+//
+// Encoding: one byte for the kind, then varints (little endian, 7 bits a byte); ids of requests and
+// digests have 8 bytes. It is the same binary on both sides, on one node.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "scheduler/base/ids.h"
+
+namespace skein::scheduler {
+
+// How the ranks of a group run a step: sp * tp of them together. Own: each rank alone, a step of
+// its own batch.
+struct StepMode {
+  int32_t sp = 0;
+  int32_t tp = 0;
+  bool own() const { return sp == 0; }
+  bool operator==(const StepMode&) const = default;
+};
+
+// A sequence enters the batch. Every rank has been offered it (GroupBatch::Offer).
+struct FeedAdded {
+  uint32_t handle = 0;  // larger than those before; the batch is in the order of handles
+  RequestId id;
+  Epoch epoch;  // of the request
+  bool operator==(const FeedAdded&) const = default;
+};
+
+// A sequence runs another number of tokens than it would by itself.
+struct FeedSlice {
+  uint32_t handle = 0;
+  int64_t tokens = 0;  // 0: it does not run
+  bool operator==(const FeedSlice&) const = default;
+};
+
+struct FeedPlan {
+  uint64_t epoch = 0;  // of the formation
+  uint64_t step = 0;
+  StepMode mode;
+  int64_t own_tokens = 0;           // mode own: how many tokens each rank may run at most
+  std::vector<uint32_t> removed;    // they have ended
+  std::vector<uint32_t> preempted;  // they stay, without KV
+  std::vector<FeedAdded> added;
+  std::vector<FeedSlice> slices;
+  bool operator==(const FeedPlan&) const = default;
+};
+struct FeedReady {
+  uint64_t epoch = 0;
+  uint64_t step = 0;
+  bool operator==(const FeedReady&) const = default;
+};
+struct FeedRefusal {
+  uint64_t epoch = 0;
+  uint64_t step = 0;
+  int64_t free_blocks = 0;  // at the member
+  absl::Status why;         // RESOURCE_EXHAUSTED: it is short of blocks
+  bool operator==(const FeedRefusal&) const = default;
+};
+struct FeedGo {
+  uint64_t epoch = 0;
+  uint64_t step = 0;
+  bool operator==(const FeedGo&) const = default;
+};
+struct FeedCancel {
+  uint64_t epoch = 0;
+  uint64_t step = 0;
+  bool operator==(const FeedCancel&) const = default;
+};
+struct FeedDone {
+  uint64_t epoch = 0;
+  uint64_t step = 0;
+  int64_t free_blocks = 0;
+  uint64_t digest = 0;  // of the tokens that it sampled; own steps: 0
+  bool operator==(const FeedDone&) const = default;
+};
+struct FeedEnd {
+  uint64_t epoch = 0;
+  absl::Status why;
+  bool operator==(const FeedEnd&) const = default;
+};
+
+using FeedMessage =
+    std::variant<FeedPlan, FeedReady, FeedRefusal, FeedGo, FeedCancel, FeedDone, FeedEnd>;
+
+std::string Encode(const FeedMessage& message);
+// INVALID_ARGUMENT names the field that is cut off or impossible.
+absl::StatusOr<FeedMessage> DecodeFeed(std::span<const std::byte> bytes);
+
+}  // namespace skein::scheduler
