@@ -48,7 +48,8 @@ absl::StatusOr<StepConversion::Known*> StepConversion::KnownOf(
        .sampling = probe ? ProbeSampling()
                          : std::make_shared<const engine::SamplingParams>(SamplingFrom(*spec)),
        // One with an output was prefilled elsewhere: these logprobs have been told.
-       .prompt_logprobs = spec->want_prompt_logprobs && sequence.output == nullptr});
+       .prompt_logprobs = spec->want_prompt_logprobs && sequence.output == nullptr,
+       .layout = sequence.layout});
   if (!handle.ok()) return handle.status();
   if (!probe) return &known_.emplace(key, Known{*handle, nullptr}).first->second;
   if (probe_.has_value()) engine_->Release(probe_->handle);

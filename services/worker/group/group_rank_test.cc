@@ -1,0 +1,395 @@
+// Bound groups of processes: a lead and its members over the step feed, the communicators of a
+// GroupContext, and engines whose tokens tell whether every block was where it must be. All ranks
+// answer as one instance alone would, and whoever is killed, the others leave.
+#include "services/worker/group/group_rank.h"
+
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <numeric>
+#include <random>
+#include <set>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "engine/comm/paths/worker_fabric.h"
+#include "engine/emulated/emulated_engine.h"
+#include "engine/parallel/shard_layout.h"
+#include "proto/common.pb.h"
+#include "scheduler/vocabulary/check.h"
+#include "services/worker/engine/sampling_codec.h"
+
+namespace skein::services {
+namespace {
+
+constexpr int kBlocks = 40;
+constexpr int kRequests = 6;
+
+engine::EmulatedOptions EngineOptions() {
+  return {.kv = {.num_layers = 2,
+                 .kv_heads = 4,
+                 .head_dim = 8,
+                 .block_tokens = 4,
+                 .dtype = engine::DType::kBF16,
+                 .num_blocks = kBlocks},
+          .vocab_size = 1 << 20,
+          .max_positions = 4096};
+}
+
+// The same in every process.
+scheduler::SpecPtr SpecOf(uint64_t serial) {
+  auto spec = std::make_shared<scheduler::RequestSpec>();
+  spec->id = {7, serial};
+  for (uint64_t i = 0; i < 5 + serial * 11 % 40; ++i) {
+    spec->prompt.push_back(static_cast<int32_t>((serial * 1000 + i * 7) % 100'000));
+  }
+  spec->max_tokens = static_cast<int64_t>(8 + serial % 20);
+  v1::SamplingParams sampling;
+  sampling.set_temperature(0);
+  sampling.set_top_p(1);
+  sampling.set_repetition_penalty(1);
+  spec->sampling = sampling.SerializeAsString();
+  return spec;
+}
+
+struct Plan {
+  int ranks = 2;
+  int victim = -1;       // the rank that kills itself,
+  int at_step = 0;       // in or after this step,
+  bool in_step = false;  // between two layers of it
+  bool stops = false;    // it is stopped instead
+};
+
+// A rank in a process of its own.
+class RankProcess {
+ public:
+  RankProcess(const Plan& plan, int rank) {
+    int to[2], from[2];
+    EXPECT_EQ(pipe(to) + pipe(from), 0);
+    pid_ = fork();
+    if (pid_ == 0) {
+      prctl(PR_SET_PDEATHSIG, SIGKILL);
+      Run(plan, rank, to[0], from[1]);
+      _exit(0);
+    }
+    close(to[0]);
+    close(from[1]);
+    to_ = fdopen(to[1], "w");
+    from_ = fdopen(from[0], "r");
+  }
+  ~RankProcess() {
+    kill(pid_, SIGKILL);
+    waitpid(pid_, nullptr, 0);
+    fclose(to_);
+    fclose(from_);
+  }
+  RankProcess(const RankProcess&) = delete;
+
+  void Tell(const std::string& line) {
+    fputs((line + "\n").c_str(), to_);
+    fflush(to_);
+  }
+  std::string Hear() {  // "" when it has ended
+    std::string line;
+    for (int c = 0; (c = fgetc(from_)) != EOF && c != '\n';) line += static_cast<char>(c);
+    return line;
+  }
+
+ private:
+  static void Run(const Plan& plan, int rank, int in, int out);
+
+  pid_t pid_ = -1;
+  FILE* to_ = nullptr;
+  FILE* from_ = nullptr;
+};
+
+// An engine that kills its process in the middle of a step.
+class DyingEngine final : public engine::Engine {
+ public:
+  DyingEngine(std::unique_ptr<engine::Engine> inner, int dies_in_step)
+      : inner_(std::move(inner)), dies_in_step_(dies_in_step) {}
+  const engine::EngineSpec& Spec() const override { return inner_->Spec(); }
+  std::span<const engine::KvRegion> KvRegions() const override { return inner_->KvRegions(); }
+  absl::Status Step(std::span<const engine::SequenceStep> sequences,
+                    const std::function<void(int layer)>& layer_done,
+                    std::vector<engine::SequenceResult>* results) override {
+    return inner_->Step(sequences, layer_done, results);
+  }
+  absl::Status StepTogether(const engine::GroupPart& part,
+                            std::span<const engine::SequenceStep> sequences,
+                            const std::function<void(int layer)>&,
+                            std::vector<engine::SequenceResult>* results) override {
+    const int step = step_++;
+    const auto layer_done = [&](int layer) {
+      if (step == dies_in_step_ && layer == 0) kill(getpid(), SIGKILL);
+    };
+    return inner_->StepTogether(part, sequences, layer_done, results);
+  }
+
+ private:
+  const std::unique_ptr<engine::Engine> inner_;
+  const int dies_in_step_;
+  int step_ = 0;
+};
+
+// The lead's plans: random slices, modes, preemptions and own steps.
+class Planner {
+ public:
+  explicit Planner(int ranks)
+      : modes_(engine::ModesOf(ranks)), random_(static_cast<uint32_t>(ranks)) {}
+
+  std::optional<scheduler::FeedPlan> Next(const scheduler::GroupBatch& batch) {
+    scheduler::FeedPlan plan;
+    const engine::GroupMode mode = modes_[random_() % modes_.size()];
+    plan.mode = {mode.sp, mode.tp};
+    const bool own = random_() % 6 == 0;
+    if (own) {
+      plan.mode = {};
+      plan.own_tokens = 16;
+    }
+    std::set<uint64_t> there;
+    uint32_t last = last_handle_;
+    int64_t tokens = 24;
+    for (const scheduler::GroupBatch::Member& member : batch.Members()) {
+      there.insert(member.spec->id.serial);
+      if (member.output_tokens >= member.spec->max_tokens) {
+        plan.removed.push_back(member.handle);
+      } else if (member.blocks > 0 && random_() % 24 == 0) {
+        plan.preempted.push_back(member.handle);
+      } else if (!own && member.Lacks() > 1) {
+        const int64_t slice =
+            std::min<int64_t>(member.Lacks(), std::min<int64_t>(tokens, 1 + random_() % 16));
+        plan.slices.push_back({member.handle, slice});
+        tokens -= slice;
+      }
+      last_handle_ = std::max(last_handle_, member.handle);
+    }
+    last = std::max(last, last_handle_);
+    for (const uint64_t serial : there) seen_.insert(serial);
+    const uint64_t next = seen_.size() + 1;
+    if (next <= kRequests && there.size() < 4) plan.added.push_back({last + 1, {7, next}, {next}});
+    if (there.empty() && plan.added.empty()) return std::nullopt;  // all are answered
+    return plan;
+  }
+
+ private:
+  const std::vector<engine::GroupMode> modes_;
+  std::mt19937 random_;
+  uint32_t last_handle_ = 0;
+  std::set<uint64_t> seen_;
+};
+
+// The main thread of a rank's process waits for what its group tells.
+class Outcome {
+ public:
+  void Sampled(uint64_t serial, int32_t token) {
+    const std::lock_guard lock(mutex_);
+    answers_[serial].push_back(token);
+    changed_.notify_all();
+  }
+  void Ended(const absl::Status& why) {
+    const std::lock_guard lock(mutex_);
+    ended_ = why;
+    changed_.notify_all();
+  }
+  // "answers: 1: 5 6 7; 2: …", or "ended: UNAVAILABLE".
+  std::string Await() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return ended_.has_value() || All(); });
+    if (!All()) return absl::StrCat("ended: ", absl::StatusCodeToString(ended_->code()));
+    std::string line = "answers:";
+    for (const auto& [serial, tokens] : answers_) {
+      absl::StrAppend(&line, " ", serial, ": ", absl::StrJoin(tokens, " "), ";");
+    }
+    return line;
+  }
+  void AwaitEnd() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return ended_.has_value(); });
+  }
+
+ private:
+  bool All() const {
+    for (uint64_t serial = 1; serial <= kRequests; ++serial) {
+      const auto answer = answers_.find(serial);
+      if (answer == answers_.end()) return false;
+      if (static_cast<int64_t>(answer->second.size()) < SpecOf(serial)->max_tokens) return false;
+    }
+    return true;
+  }
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::map<uint64_t, std::vector<int32_t>> answers_;
+  std::optional<absl::Status> ended_;
+};
+
+std::string ReadLine(int fd) {
+  std::string line;
+  for (char c = 0; read(fd, &c, 1) == 1 && c != '\n';) line += c;
+  return line;
+}
+
+void WriteLine(int fd, const std::string& line) {
+  const std::string text = line + "\n";
+  SKEIN_CHECK(write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size()));
+}
+
+std::vector<std::string> HexWords(const std::string& line) {
+  std::istringstream words(line);
+  std::vector<std::string> out;
+  for (std::string word; words >> word;) out.push_back(absl::HexStringToBytes(word));
+  return out;
+}
+
+// As registration makes it.
+std::shared_ptr<engine::GroupContext> ContextOf(engine::GroupContexts* contexts, int ranks,
+                                                std::atomic<int>* made) {
+  while (made->load() == 0) usleep(1000);
+  std::vector<int> members(static_cast<size_t>(ranks));
+  std::iota(members.begin(), members.end(), 0);
+  const auto context = contexts->Take(members);
+  SKEIN_CHECK_MSG(context.ok(), context.status().ToString().c_str());
+  return *context;
+}
+
+GroupRank::Options OptionsOf(const Plan& plan, int rank, Planner* planner, Outcome* outcome) {
+  GroupRank::Options options;
+  options.epoch = 3;
+  options.limits = {.answer_us = plan.stops ? 300'000 : 60'000'000, .step_us = 60'000'000};
+  options.step_max = std::chrono::milliseconds(plan.stops ? 1000 : 60'000);
+  options.next = [planner](const scheduler::GroupBatch& batch) { return planner->Next(batch); };
+  options.stepped = [=](const scheduler::GroupStep& step,
+                        const std::vector<scheduler::StepResult>& results) {
+    if (rank == plan.victim && !plan.in_step && static_cast<int>(step.step) >= plan.at_step) {
+      kill(getpid(), plan.stops ? SIGSTOP : SIGKILL);
+    }
+    for (size_t i = 0; i < results.size(); ++i) {
+      SKEIN_CHECK_MSG(results[i].status.ok(), results[i].status.ToString().c_str());
+      if (step.sequences[i].sample) outcome->Sampled(step.sequences[i].id.serial, results[i].token);
+    }
+  };
+  options.ended = [outcome](const absl::Status& why, const auto&) { outcome->Ended(why); };
+  return options;
+}
+
+void RankProcess::Run(const Plan& plan, int rank, int in, int out) {
+  auto fabric = engine::MakeHostFabric({.hosts = {.tls = "self,shm"}});
+  auto wire = engine::RankWire::Make();
+  SKEIN_CHECK(fabric.ok() && wire.ok());
+  WriteLine(out, absl::BytesToHexString((*fabric)->Address()));
+  WriteLine(out, absl::BytesToHexString((*wire)->name()));
+  const std::vector<std::string> addresses = HexWords(ReadLine(in));
+  const std::vector<std::string> names = HexWords(ReadLine(in));
+  SKEIN_CHECK((*wire)->Join(11, names, rank).ok());
+  std::atomic<int> made = 0;
+  engine::GroupContexts contexts(fabric->get(),
+                                 {.made = [&made](uint64_t, const absl::Status&) { ++made; }});
+  SKEIN_CHECK(contexts.Make({1, addresses, rank}).ok());
+  const bool dies = rank == plan.victim && plan.in_step;
+  DyingEngine engine(*engine::EmulatedEngine::Create(EngineOptions()), dies ? plan.at_step : -1);
+  scheduler::BlockPool pool(kBlocks);
+  if (rank > 0) (void)pool.Allocate(3 * rank);  // each rank has other blocks, and fewer
+  const scheduler::BlockCounts before = pool.Counts();
+  Planner planner(plan.ranks);
+  Outcome outcome;
+  {
+    GroupRank group(&engine, wire->get(), ContextOf(&contexts, plan.ranks, &made), &pool,
+                    OptionsOf(plan, rank, &planner, &outcome));
+    for (uint64_t serial = 1; serial <= kRequests; ++serial) {
+      group.Offer({{serial}, SpecOf(serial), nullptr, 0, {}});
+    }
+    WriteLine(out, outcome.Await());
+    // Members stay until the lead goes.
+    if (rank == 0) ReadLine(in);
+    if (rank == 0) group.End(absl::CancelledError("all is answered"));
+    outcome.AwaitEnd();
+  }
+  WriteLine(out, pool.Counts() == before ? "all blocks are free" : "blocks are lost");
+}
+
+std::vector<std::unique_ptr<RankProcess>> Start(const Plan& plan) {
+  std::vector<std::unique_ptr<RankProcess>> ranks;
+  std::vector<std::string> addresses, names;
+  for (int rank = 0; rank < plan.ranks; ++rank) {
+    ranks.push_back(std::make_unique<RankProcess>(plan, rank));
+    addresses.push_back(ranks.back()->Hear());
+    names.push_back(ranks.back()->Hear());
+  }
+  for (const auto& rank : ranks) {
+    rank->Tell(absl::StrJoin(addresses, " "));
+    rank->Tell(absl::StrJoin(names, " "));
+  }
+  return ranks;
+}
+
+std::string AnswersOfOne() {
+  std::string line = "answers:";
+  for (uint64_t serial = 1; serial <= kRequests; ++serial) {
+    const scheduler::SpecPtr spec = SpecOf(serial);
+    const std::vector<int32_t> tokens = engine::EmulatedContinuation(
+        EngineOptions(), spec->prompt, static_cast<int>(spec->max_tokens), SamplingFrom(*spec));
+    absl::StrAppend(&line, " ", serial, ": ", absl::StrJoin(tokens, " "), ";");
+  }
+  return line;
+}
+
+class Groups : public ::testing::TestWithParam<int> {};
+
+TEST_P(Groups, EveryRankAnswersAsOneAlone) {
+  const auto ranks = Start({.ranks = GetParam()});
+  const std::string expected = AnswersOfOne();
+  for (const auto& rank : ranks) EXPECT_EQ(rank->Hear(), expected);
+  ranks[0]->Tell("end");
+  for (const auto& rank : ranks) EXPECT_EQ(rank->Hear(), "all blocks are free");
+}
+
+TEST_P(Groups, WhoeverIsKilledWheneverTheOthersLeave) {
+  for (int victim = 0; victim < GetParam(); ++victim) {
+    for (const bool in_step : {false, true}) {
+      for (const int at_step : {0, 5, 17}) {
+        SCOPED_TRACE(absl::StrCat("rank ", victim, in_step ? " in" : " after", " step ", at_step));
+        const auto ranks = Start({GetParam(), victim, at_step, in_step});
+        for (int rank = 0; rank < GetParam(); ++rank) {
+          if (rank == victim) continue;
+          EXPECT_EQ(ranks[static_cast<size_t>(rank)]->Hear(), "ended: UNAVAILABLE");
+          if (rank == 0) ranks[0]->Tell("end");
+          EXPECT_EQ(ranks[static_cast<size_t>(rank)]->Hear(), "all blocks are free");
+        }
+      }
+    }
+  }
+}
+
+// Its death is not told: the waits' ends are. (Members wait for a plan without a bound: the
+// orchestrator tells them of a lead that is stopped.)
+TEST_P(Groups, ARankThatIsStoppedIsNotAwaitedForEver) {
+  for (const int victim : {1, GetParam() - 1}) {
+    SCOPED_TRACE(victim);
+    const auto ranks = Start({GetParam(), victim, 3, false, /*stops=*/true});
+    for (int rank = 0; rank < GetParam(); ++rank) {
+      if (rank == victim) continue;
+      const std::string end = ranks[static_cast<size_t>(rank)]->Hear();
+      EXPECT_TRUE(end == "ended: UNAVAILABLE" || end == "ended: DEADLINE_EXCEEDED") << end;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(OfSize, Groups, ::testing::Values(2, 4));
+
+}  // namespace
+}  // namespace skein::services
