@@ -50,10 +50,8 @@
 
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <string>
 #include <string_view>
-#include <variant>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -62,47 +60,12 @@
 #include "scheduler/base/time.h"
 #include "scheduler/batch/batch_scheduler.h"
 #include "scheduler/kv/block_pool.h"
-#include "scheduler/worker/decode/token_events.h"
-#include "scheduler/worker/kv_in/kv_in_events.h"
+#include "scheduler/worker/decode/decode_events.h"
 #include "scheduler/worker/membership/membership_events.h"
 #include "scheduler/worker/steps/engine_watch.h"
-#include "scheduler/worker/steps/step.h"
 #include "scheduler/worker/worker_snapshot.h"
 
 namespace skein::scheduler {
-
-// ---- events ----
-
-// From the orchestrator; not answered.
-struct AnnounceCalled {
-  AnnounceRequest request;
-  absl::Status checked;  // not OK: the engine cannot run it; OpenTransfer is answered with this
-};
-struct WithdrawCalled {
-  WithdrawRequest request;
-};
-struct AbortCalled {  // needs no answer from the core; the shell answers OK at once
-  AbortRequest request;
-};
-
-using DecodeEvent =
-    std::variant<AnnounceCalled, WithdrawCalled, OpenTransferCalled, RenewCalled,
-                 AcquireStagingBufferCalled, TakePartCalled, ReleaseStagingBufferCalled, PartCopied,
-                 GrantClosed, CommitCalled, CancelCalled, AbortCalled, AttachCalled, DetachCalled,
-                 StepDone, RegisterReplied, ReportReplied, UnregisterReplied, Disconnected, Drain,
-                 OrderDrain, Tick>;
-
-// ---- effects ----
-
-struct TellOpened {  // to the orchestrator, on the stream; dropped when there is none
-  TransferOpened opened;
-};
-
-using DecodeEffect =
-    std::variant<TellOpened, AnswerOpenTransfer, AnswerRenew, AnswerAcquireStagingBuffer,
-                 AnswerTakePart, AnswerReleaseStagingBuffer, CopyPart, AnswerCommit, CloseGrant,
-                 EmitToken, EndStream, RunStep, ReleaseSequence, CallRegister, CallReport,
-                 CallUnregister, CloseStream, EngineFailed, Drained>;
 
 struct DecodeConfig {
   MembershipConfig membership;

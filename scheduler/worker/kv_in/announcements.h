@@ -1,19 +1,11 @@
-// Announcements: announced requests without blocks, and OpenTransfers that arrived early: before
-// the announcement that names their writer, or before the blocks of an older epoch are free. Part
-// of DecodeCore.
-//
-// An announcement ends at its time; an OpenTransfer waits until its time. Both are told apart by
-// request, so that an event looks at those of its own request only.
+// Announcements: announced requests without blocks, each until its time is over, and which of them
+// share the prompt of another one. Part of DecodeOrders.
 #pragma once
 
-#include <algorithm>
-#include <cstdint>
 #include <map>
 #include <optional>
 #include <set>
-#include <string>
 #include <utility>
-#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
@@ -22,7 +14,6 @@
 #include "scheduler/base/request.h"
 #include "scheduler/base/time.h"
 #include "scheduler/base/timer_queue.h"
-#include "scheduler/worker/kv_in/kv_in_events.h"
 
 namespace skein::scheduler {
 
@@ -36,7 +27,6 @@ class Announcements {
     std::optional<RequestId> prompt_of;
   };
 
-  // ---- announced requests ----
   const Announced* Find(RequestId id) const {
     const auto it = announced_.find(id);
     return it == announced_.end() ? nullptr : &it->second;
@@ -71,34 +61,7 @@ class Announcements {
   std::optional<RequestId> TakeOver(TimeUs now) { return ends_.TakeDue(now); }
   const std::map<RequestId, Announced>& all() const { return announced_; }
 
-  // ---- OpenTransfers that wait ----
-  void Hold(const OpenTransferCalled& grant, TimeUs until_us) {
-    const uint64_t number = next_held_++;
-    held_[grant.request.id].emplace(number, grant);
-    until_.Set({grant.request.id, number}, until_us);
-  }
-  // Of a request, in the order of their coming, with the time until which each may wait.
-  std::vector<std::pair<OpenTransferCalled, TimeUs>> TakeHeld(RequestId id) {
-    std::vector<std::pair<OpenTransferCalled, TimeUs>> taken;
-    const auto held = held_.extract(id);
-    if (held.empty()) return taken;
-    for (const auto& [number, grant] : held.mapped()) {
-      taken.emplace_back(grant, until_.Of({id, number}));
-      until_.Remove({id, number});
-    }
-    return taken;
-  }
-  // One whose time is over.
-  std::optional<OpenTransferCalled> TakeOverdue(TimeUs now) {
-    const auto due = until_.TakeDue(now);
-    if (!due.has_value()) return std::nullopt;
-    const auto held = held_.find(due->first);
-    OpenTransferCalled grant = std::move(held->second.extract(due->second).mapped());
-    if (held->second.empty()) held_.erase(held);
-    return grant;
-  }
-
-  TimeUs NextDeadline() const { return std::min(ends_.Next(), until_.Next()); }
+  TimeUs NextDeadline() const { return ends_.Next(); }
   absl::Status CheckInvariants() const {
     for (const auto& [id, announced] : announced_) {
       if (ends_.Of(id) == kNever) {
@@ -108,13 +71,6 @@ class Announcements {
       if (announced.prompt_of.has_value() && SharersOf(*announced.prompt_of).count(id) == 0) {
         return absl::InternalError(
             absl::StrCat("Announcements: ", ToString(id), " is not among the sharers"));
-      }
-    }
-    for (const auto& [id, grants] : held_) {
-      for (const auto& [number, grant] : grants) {
-        if (until_.Of({id, number}) != kNever) continue;
-        return absl::InternalError(absl::StrCat("Announcements: an OpenTransfer of ", ToString(id),
-                                                " waits without a time limit"));
       }
     }
     return absl::OkStatus();
@@ -131,9 +87,6 @@ class Announcements {
   std::map<RequestId, Announced> announced_;
   std::map<RequestId, std::set<RequestId>> sharers_;  // of announced ones, by prompt_of
   TimerQueue<RequestId> ends_;
-  std::map<RequestId, std::map<uint64_t, OpenTransferCalled>> held_;
-  TimerQueue<std::pair<RequestId, uint64_t>> until_;
-  uint64_t next_held_ = 1;
 };
 
 }  // namespace skein::scheduler

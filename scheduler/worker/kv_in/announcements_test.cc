@@ -17,10 +17,6 @@ AnnounceRequest Request(uint64_t serial, Incarnation writer, Epoch epoch = kEpoc
   return {.spec = Spec(serial), .epoch = epoch, .writers = {writer}};
 }
 
-OpenTransferCalled Grant(uint64_t serial, uint64_t call) {
-  return {{call}, {.id = {7, serial}, .epoch = kEpoch}};
-}
-
 TEST(Announcements, ARepeatedOneNamesFurtherWriters) {
   Announcements announcements;
   announcements.Add(Request(1, {8}), {}, 100);
@@ -44,25 +40,6 @@ TEST(Announcements, TheyEndAtTheirTime) {
   EXPECT_EQ(announcements.TakeOver(100), first);
   announcements.Take(first);
   EXPECT_TRUE(announcements.CheckInvariants().ok()) << announcements.CheckInvariants();
-}
-
-TEST(Announcements, GrantsWaitForTheirOwnRequestInTheOrderOfTheirComing) {
-  Announcements announcements;
-  announcements.Hold(Grant(1, 10), 50);
-  announcements.Hold(Grant(2, 11), 40);
-  announcements.Hold(Grant(1, 12), 60);
-  EXPECT_TRUE(announcements.CheckInvariants().ok()) << announcements.CheckInvariants();
-  EXPECT_EQ(announcements.NextDeadline(), 40);
-  EXPECT_TRUE(announcements.TakeHeld({7, 3}).empty());
-  const auto held = announcements.TakeHeld({7, 1});
-  ASSERT_EQ(held.size(), 2u);
-  EXPECT_EQ(held[0].first.call, CallId{10});
-  EXPECT_EQ(held[0].second, 50);
-  EXPECT_EQ(held[1].first.call, CallId{12});
-  EXPECT_FALSE(announcements.TakeOverdue(39).has_value());
-  EXPECT_EQ(announcements.TakeOverdue(40)->call, CallId{11});
-  EXPECT_TRUE(announcements.TakeHeld({7, 2}).empty());
-  EXPECT_EQ(announcements.NextDeadline(), kNever);
 }
 
 }  // namespace

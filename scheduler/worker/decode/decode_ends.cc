@@ -1,0 +1,100 @@
+#include "scheduler/worker/decode/decode_ends.h"
+
+#include "absl/strings/str_cat.h"
+
+namespace skein::scheduler {
+
+using Phase = DecodeSequence::Phase;
+using Stream = DecodeSequence::Stream;
+
+void DecodeEnds::End(DecodeSequence& sequence, FinishReason reason, const absl::Status& status) {
+  if (sequence.phase == Phase::kEnded) return Tell(sequence, reason, status);
+  const bool unattached = sequence.stream == Stream::kUnattached;
+  (status.ok() ? finished_ : failed_) += 1;
+  Bury(sequence.id(), sequence.epoch, status, sequence.committed);
+  parts_.sequences->End(sequence, reason, status);
+  if (!status.ok() || !unattached) Tell(sequence, reason, status);
+  Release(sequence);
+  ended_(sequence.id());
+}
+
+void DecodeEnds::Tell(DecodeSequence& sequence, FinishReason reason, const absl::Status& status) {
+  if (std::exchange(sequence.told, true)) return;
+  parts_.membership->Ended({.id = sequence.id(),
+                            .epoch = sequence.epoch,
+                            .reason = reason,
+                            .status = status,
+                            .engine_failed = parts_.steps->engine().FailedUnder(sequence.id()),
+                            .unclaimed = sequence.unclaimed});
+}
+
+void DecodeEnds::EndAll(const absl::Status& status) {
+  for (const auto& [id, known] : parts_.sequences->all()) {
+    DecodeSequence& sequence = parts_.sequences->at(id);
+    if (sequence.phase == Phase::kEnded) {
+      Tell(sequence);
+    } else {
+      End(sequence, FinishReason::kError, status);
+    }
+  }
+}
+
+void DecodeEnds::EndAnnounced(RequestId id, Epoch epoch, FinishReason reason,
+                              const absl::Status& status) {
+  Bury(id, epoch, status);
+  parts_.membership->Ended({.id = id, .epoch = epoch, .reason = reason, .status = status});
+  Touch(id);
+  ended_(id);
+}
+
+void DecodeEnds::Bury(RequestId id, Epoch epoch, const absl::Status& status, bool committed) {
+  tombstones_.Put(id, epoch, committed);
+  for (const ExpectedStreams::Expected& one : parts_.expected_streams->TakeUpTo(id, epoch)) {
+    Refuse(AttachCalled{.call = one.call, .id = id, .epoch = one.epoch},
+           status.ok() ? absl::CancelledError("the request has ended") : status);
+  }
+}
+
+void DecodeEnds::Refuse(const AttachCalled& attach, absl::Status status) {
+  parts_.effects->push_back(EndStream{.call = attach.call,
+                                      .id = attach.id,
+                                      .epoch = attach.epoch,
+                                      .reason = FinishReason::kError,
+                                      .status = std::move(status),
+                                      .prompt_logprobs = ""});
+}
+
+void DecodeEnds::Release(const DecodeSequence& sequence) {
+  const RequestId id = sequence.id();
+  if (parts_.running->InFlight(id)) return;
+  if (sequence.committed) parts_.effects->push_back(ReleaseSequence{id, sequence.epoch});
+  parts_.running->Remove(id);
+  parts_.kv_in->Release(id, parts_.clock->Listening());
+  Touch(id);
+}
+
+void DecodeEnds::ForgetIfOver(RequestId id) {
+  const DecodeSequence* sequence = parts_.sequences->Find(id);
+  const bool over = sequence != nullptr && sequence->phase == Phase::kEnded &&
+                    sequence->stream == Stream::kClosed && !parts_.kv_in->Has(id);
+  if (over) parts_.sequences->Erase(id);
+}
+
+absl::Status DecodeEnds::CheckInvariants() const {
+  const auto violated = [](RequestId id, const char* what) {
+    return absl::InternalError(absl::StrCat("DecodeCore 5: ", ToString(id), " ", what));
+  };
+  for (const auto& [id, sequence] : parts_.sequences->all()) {
+    const bool ended = sequence.phase == Phase::kEnded;
+    const bool whole = ended && sequence.status.ok();
+    if (ended && !sequence.told && (!whole || sequence.stream != Stream::kUnattached)) {
+      return violated(id, "has ended, and the orchestrator was not told");
+    }
+    if (parts_.kv_in->Has(id) || sequence.phase == Phase::kPreempted) continue;
+    if (!ended) return violated(id, "lives without blocks");
+    if (sequence.stream == Stream::kClosed) return violated(id, "is kept without a reason");
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace skein::scheduler

@@ -1,0 +1,48 @@
+// The events that a DecodeCore handles, and the effects that its shell carries out.
+#pragma once
+
+#include <variant>
+
+#include "absl/status/status.h"
+#include "scheduler/base/messages.h"
+#include "scheduler/worker/decode/token_events.h"
+#include "scheduler/worker/kv_in/kv_in_events.h"
+#include "scheduler/worker/membership/membership_events.h"
+#include "scheduler/worker/steps/step.h"
+
+namespace skein::scheduler {
+
+// ---- events ----
+
+// From the orchestrator; not answered.
+struct AnnounceCalled {
+  AnnounceRequest request;
+  absl::Status checked;  // not OK: the engine cannot run it; OpenTransfer is answered with this
+};
+struct WithdrawCalled {
+  WithdrawRequest request;
+};
+struct AbortCalled {  // needs no answer from the core; the shell answers OK at once
+  AbortRequest request;
+};
+
+using DecodeEvent =
+    std::variant<AnnounceCalled, WithdrawCalled, OpenTransferCalled, RenewCalled,
+                 AcquireStagingBufferCalled, TakePartCalled, ReleaseStagingBufferCalled, PartCopied,
+                 GrantClosed, CommitCalled, CancelCalled, AbortCalled, AttachCalled, DetachCalled,
+                 StepDone, RegisterReplied, ReportReplied, UnregisterReplied, Disconnected, Drain,
+                 OrderDrain, Tick>;
+
+// ---- effects ----
+
+struct TellOpened {  // to the orchestrator, on the stream; dropped when there is none
+  TransferOpened opened;
+};
+
+using DecodeEffect =
+    std::variant<TellOpened, AnswerOpenTransfer, AnswerRenew, AnswerAcquireStagingBuffer,
+                 AnswerTakePart, AnswerReleaseStagingBuffer, CopyPart, AnswerCommit, CloseGrant,
+                 EmitToken, EndStream, RunStep, ReleaseSequence, CallRegister, CallReport,
+                 CallUnregister, CloseStream, EngineFailed, Drained>;
+
+}  // namespace skein::scheduler

@@ -1,0 +1,171 @@
+#include "scheduler/worker/decode/decode_orders.h"
+
+#include <optional>
+
+#include "absl/strings/str_cat.h"
+
+namespace skein::scheduler {
+
+using Phase = DecodeSequence::Phase;
+
+// ---- announcements ----
+
+void DecodeOrders::On(const AnnounceCalled& event) {
+  const AnnounceRequest& request = event.request;
+  const RequestId id = request.spec->id;
+  parts_.ends->Touch(id);
+  const DecodeSequence* known = parts_.sequences->Find(id, request.epoch);
+  if (known != nullptr && known->phase == Phase::kReceiving) {
+    return parts_.kv_in->AddWriters(id, request.writers);
+  }
+  // A whole answer that no router has taken yet is no end: the announcement came once more.
+  if ((known != nullptr && !known->told) || !MayAnnounce(request)) return;
+  const TimeUs budget = request.spec->deadline_us;
+  announced_.Add(request, event.checked,
+                 parts_.clock->now + (budget > 0 ? budget : request_deadline_us_));
+  parts_.membership->Holds({.id = id, .epoch = request.epoch, .opened = false});
+  if (request.prompt_of.has_value()) AwaitPrompt(id, *request.prompt_of);
+}
+
+// Ends an older epoch of the request, wherever it stands.
+bool DecodeOrders::MayAnnounce(const AnnounceRequest& request) {
+  const RequestId id = request.spec->id;
+  const Announced* announced = announced_.Find(id);
+  DecodeSequence* sequence = parts_.sequences->Find(id);
+  const bool stale = (announced != nullptr && announced->epoch > request.epoch) ||
+                     (sequence != nullptr && sequence->epoch > request.epoch);
+  if (stale || parts_.ends->tombstones().Covers(id, request.epoch)) {
+    parts_.membership->Ended({.id = id,
+                              .epoch = request.epoch,
+                              .reason = FinishReason::kError,
+                              .status = absl::UnavailableError("epoch: ended already")});
+    return false;
+  }
+  const absl::Status anew = absl::CancelledError("planned anew");
+  if (sequence != nullptr) parts_.ends->End(*sequence, FinishReason::kCancelled, anew);
+  if (announced != nullptr && announced->epoch < request.epoch) {
+    EndAnnounced(id, FinishReason::kCancelled, anew);
+  }
+  return true;
+}
+
+// REQUIRES: it is announced.
+void DecodeOrders::AwaitPrompt(RequestId id, RequestId from) {
+  const DecodeSequence* sequence = parts_.sequences->Find(from);
+  const bool coming =
+      sequence != nullptr ? sequence->phase == Phase::kReceiving : announced_.Find(from) != nullptr;
+  if (coming && from != id) return;
+  EndAnnounced(id, FinishReason::kError,
+               absl::UnavailableError("prompt_of: that request's KV is not on its way here"));
+}
+
+void DecodeOrders::On(const WithdrawCalled& event) {
+  const WithdrawRequest& request = event.request;
+  if (!parts_.membership->CheckEpoch(request.epoch).ok()) return;
+  if (announced_.Has(request.id, request.epoch)) {
+    announced_.Take(request.id);
+    parts_.membership->Gone(request.id, request.epoch);
+    EndSharers(request.id);
+  } else if (DecodeSequence* sequence = parts_.sequences->Find(request.id, request.epoch)) {
+    parts_.ends->End(*sequence, FinishReason::kError, absl::UnavailableError("placed elsewhere"));
+  }
+}
+
+// ---- ends ----
+
+void DecodeOrders::EndAnnounced(RequestId id, FinishReason reason, const absl::Status& status) {
+  parts_.ends->EndAnnounced(id, announced_.Take(id).epoch, reason, status);
+}
+
+void DecodeOrders::EndSharers(RequestId from) {
+  for (const RequestId id : announced_.SharersOf(from)) {
+    if (announced_.Find(id) == nullptr) continue;  // ended with another one
+    EndAnnounced(id, FinishReason::kError,
+                 absl::UnavailableError("prompt_of: that request has ended"));
+  }
+}
+
+void DecodeOrders::On(const CancelCalled& event) {
+  if (!parts_.membership->CheckEpoch(event.request.epoch).ok()) return;
+  CancelUpTo(event.request.id, event.request.epoch, event.request.why);
+}
+
+void DecodeOrders::CancelUpTo(RequestId id, Epoch epoch, const std::string& why) {
+  DecodeSequence* sequence = parts_.sequences->Find(id);
+  if (sequence != nullptr && sequence->epoch <= epoch) {
+    parts_.ends->End(*sequence, FinishReason::kCancelled, absl::CancelledError(why));
+  }
+  const Announced* announced = announced_.Find(id);
+  if (announced != nullptr && announced->epoch <= epoch) {
+    EndAnnounced(id, FinishReason::kCancelled, absl::CancelledError(why));
+  }
+  parts_.ends->Bury(id, epoch, absl::CancelledError(why));
+  parts_.ends->Touch(id);
+}
+
+// From a process that the request's plan does not name as a writer.
+bool DecodeOrders::IsStray(const AbortRequest& abort) const {
+  const DecodeSequence* sequence = parts_.sequences->Find(abort.id);
+  if (sequence != nullptr && sequence->epoch == abort.epoch) {
+    return sequence->phase == Phase::kReceiving &&
+           !parts_.kv_in->IsNamed(abort.id, abort.incarnation);
+  }
+  const Announced* announced = announced_.Find(abort.id);
+  return announced != nullptr && announced->epoch == abort.epoch &&
+         announced->writers.count(abort.incarnation) == 0;
+}
+
+void DecodeOrders::On(const AbortCalled& event) {
+  const AbortRequest& abort = event.request;
+  if (!parts_.membership->CheckEpoch(abort.epoch).ok() || IsStray(abort)) return;
+  parts_.kv_in->WriterStopped(abort.id, abort.epoch, abort.prefill, parts_.clock->Listening());
+  parts_.ends->Touch(abort.id);
+  if (DecodeSequence* sequence = parts_.sequences->Find(abort.id, abort.epoch)) {
+    if (sequence->phase != Phase::kReceiving) return;  // its writers have done their part
+    parts_.ends->End(*sequence, FinishReason::kError,
+                     abort.reason.ok() ? absl::InternalError("aborted") : abort.reason);
+  } else if (announced_.Has(abort.id, abort.epoch)) {
+    EndAnnounced(abort.id, FinishReason::kError, abort.reason);
+  } else {
+    parts_.ends->Bury(abort.id, abort.epoch, abort.reason);
+  }
+}
+
+void DecodeOrders::RunTimers() {
+  while (const std::optional<RequestId> id = announced_.TakeOver(parts_.clock->now)) {
+    EndAnnounced(*id, FinishReason::kError,
+                 absl::DeadlineExceededError("the request's deadline passed before its prefill"));
+  }
+}
+
+// ---- what it shows ----
+
+KvIn::Gone DecodeOrders::WhyGone(RequestId id, Epoch epoch) const {
+  const DecodeSequence* sequence = parts_.sequences->Find(id);
+  if (sequence != nullptr && sequence->epoch == epoch && sequence->phase == Phase::kPreempted) {
+    return {absl::FailedPreconditionError("the request was committed already"), true};
+  }
+  const Announced* announced = announced_.Find(id);
+  if ((sequence != nullptr && sequence->epoch > epoch) ||
+      (announced != nullptr && announced->epoch > epoch)) {
+    return {absl::FailedPreconditionError("epoch: stale"), false};
+  }
+  const Tombstones& tombstones = parts_.ends->tombstones();
+  if (tombstones.Covers(id, epoch)) {
+    return {absl::CancelledError("the request has ended"), tombstones.Committed(id, epoch)};
+  }
+  return {absl::NotFoundError("no transfer of the request is open here"), false};
+}
+
+absl::Status DecodeOrders::CheckInvariants() const {
+  if (absl::Status status = announced_.CheckInvariants(); !status.ok()) return status;
+  for (const auto& [id, announced] : announced_.all()) {
+    const DecodeSequence* sequence = parts_.sequences->Find(id);
+    if (sequence == nullptr || sequence->phase == Phase::kEnded) continue;
+    return absl::InternalError(
+        absl::StrCat("DecodeCore 5: ", ToString(id), " is announced while another epoch lives"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace skein::scheduler

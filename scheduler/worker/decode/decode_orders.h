@@ -1,0 +1,81 @@
+// DecodeOrders: what the orchestrator orders about requests at a decode-worker, and what a writer
+// aborts: announcements, withdrawals, cancels. Owns the announced requests, which have no blocks
+// yet. Part of DecodeCore, and used only on its thread. A call costs O(log requests), but for those
+// that share a prompt.
+//
+// An announced request ends when it is cancelled, aborted, planned anew, over its time, or when the
+// one whose prompt it shares has ended (EndSharers). It is withdrawn without an end.
+// TransferOpening and PromptSharing take it when it gets blocks.
+//
+// Invariants (CheckInvariants names them, by DecodeCore's numbers):
+//   5. No request is announced while another epoch of it lives.
+#pragma once
+
+#include <map>
+#include <set>
+#include <string>
+
+#include "absl/status/status.h"
+#include "scheduler/base/ids.h"
+#include "scheduler/base/messages.h"
+#include "scheduler/base/time.h"
+#include "scheduler/worker/decode/decode_clock.h"
+#include "scheduler/worker/decode/decode_ends.h"
+#include "scheduler/worker/decode/decode_events.h"
+#include "scheduler/worker/decode/decode_sequences.h"
+#include "scheduler/worker/kv_in/announcements.h"
+#include "scheduler/worker/kv_in/kv_in.h"
+#include "scheduler/worker/membership/membership.h"
+
+namespace skein::scheduler {
+
+class DecodeOrders {
+ public:
+  using Announced = Announcements::Announced;
+
+  // Not owned; they outlive it.
+  struct Parts {
+    const DecodeClock* clock = nullptr;
+    KvIn* kv_in = nullptr;
+    DecodeSequences* sequences = nullptr;
+    DecodeEnds* ends = nullptr;
+    Membership* membership = nullptr;
+  };
+  // `request_deadline_us`: of an announced request whose spec names no deadline.
+  DecodeOrders(TimeUs request_deadline_us, const Parts& parts)
+      : request_deadline_us_(request_deadline_us), parts_(parts) {}
+
+  void On(const AnnounceCalled& event);
+  void On(const WithdrawCalled& event);
+  void On(const CancelCalled& event);
+  void On(const AbortCalled& event);
+  // Ends every epoch of the request up to this one, wherever it stands.
+  void CancelUpTo(RequestId id, Epoch epoch, const std::string& why);
+  void RunTimers();  // ends those that are over their time
+
+  const Announced* Find(RequestId id) const { return announced_.Find(id); }
+  const std::map<RequestId, Announced>& all() const { return announced_.all(); }
+  // It has blocks now. REQUIRES: Find(id).
+  Announced Take(RequestId id) { return announced_.Take(id); }
+  // REQUIRES: Find(id).
+  void EndAnnounced(RequestId id, FinishReason reason, const absl::Status& status);
+  // Those that were announced to share this one's prompt.
+  std::set<RequestId> SharersOf(RequestId id) const { return announced_.SharersOf(id); }
+  void EndSharers(RequestId from);  // the KV that they were to share will not come
+
+  // Why a message about a sequence comes too late.
+  KvIn::Gone WhyGone(RequestId id, Epoch epoch) const;
+  TimeUs NextDeadline() const { return announced_.NextDeadline(); }
+  absl::Status CheckInvariants() const;
+
+ private:
+  bool MayAnnounce(const AnnounceRequest& request);
+  void AwaitPrompt(RequestId id, RequestId from);
+  bool IsStray(const AbortRequest& abort) const;
+
+  const TimeUs request_deadline_us_;
+  const Parts parts_;
+  Announcements announced_;
+};
+
+}  // namespace skein::scheduler

@@ -1,0 +1,86 @@
+// RunningBatch: the sequences of a decode-worker that run or are preempted: which of them the next
+// step runs, and the blocks that they take as tokens come and give up for one another
+// (block_order.h says in which order, and why that ends). Owns the batch and that order. Part of
+// DecodeCore, and used only on its thread. A call costs O(log sequences), or the size of a step.
+//
+// Invariants (CheckInvariants names them, by DecodeCore's numbers):
+//   3. A sequence in the step in flight keeps its blocks.
+//   6. The batch's own.
+//   7. A running sequence has blocks for all its tokens, or wants one and is in no step until it
+//      has it; a preempted one has none.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "scheduler/base/ids.h"
+#include "scheduler/batch/batch_scheduler.h"
+#include "scheduler/worker/decode/block_order.h"
+#include "scheduler/worker/decode/decode_clock.h"
+#include "scheduler/worker/decode/decode_sequences.h"
+#include "scheduler/worker/kv_in/kv_in.h"
+#include "scheduler/worker/membership/membership.h"
+#include "scheduler/worker/steps/step.h"
+
+namespace skein::scheduler {
+
+class RunningBatch {
+ public:
+  // Not owned; they outlive it.
+  struct Parts {
+    const DecodeClock* clock = nullptr;
+    KvIn* kv_in = nullptr;
+    DecodeSequences* sequences = nullptr;
+    Membership* membership = nullptr;
+  };
+  RunningBatch(const BatchLimits& limits, const Parts& parts) : parts_(parts), batch_(limits) {}
+
+  // It runs from the next step on; the KV of `computed` of its tokens is there. REQUIRES: its phase
+  // is kRunning, it is not here yet, and it has a table.
+  void Add(const DecodeSequence& sequence, int64_t computed);
+  // A token was added to it. REQUIRES: it is here and not preempted.
+  void NoteToken(const DecodeSequence& sequence);
+  // REQUIRES: !InFlight(id). Unknown ones are fine.
+  void Remove(RequestId id);
+
+  // Gives blocks to those that want one, for which others may be preempted, and resumes preempted
+  // ones that have room. REQUIRES: !InFlight().
+  void GrowTables();
+  // What the next step runs; it is in flight from now on, unless it is empty. REQUIRES:
+  // !InFlight().
+  std::vector<StepSequence> NextStep();
+  void EndStep();  // the step in flight has ended, if there is one
+  bool InFlight() const { return batch_.InFlight(); }
+  bool InFlight(RequestId id) const { return batch_.InFlight(id); }
+
+  // OK: a request may enter that takes so many blocks. RESOURCE_EXHAUSTED: sequences that are here
+  // wait for blocks, or those that are free are kept for them.
+  absl::Status MayEnter(int64_t blocks) const;
+  int64_t ClaimedBlocks() const;  // free ones that MayEnter keeps
+  int64_t PendingPromptTokens() const { return batch_.PendingPromptTokens(); }
+  uint64_t preemptions() const { return preemptions_; }
+  uint64_t recomputed_tokens() const { return recomputed_tokens_; }  // by resumed sequences
+
+  absl::Status CheckInvariants() const;
+
+ private:
+  using Phase = DecodeSequence::Phase;
+
+  int64_t Headroom() const;
+  absl::Status HasRoom(int64_t blocks) const;
+  bool SomeWaitForBlocks() const {
+    return order_.FirstWanting().has_value() || order_.FirstPreempted().has_value();
+  }
+  bool TakeBlock(const DecodeSequence& sequence);
+  void Preempt(DecodeSequence& sequence);
+  void ResumePreempted();
+
+  const Parts parts_;
+  BatchScheduler batch_;
+  BlockOrder order_;
+  uint64_t preemptions_ = 0;
+  uint64_t recomputed_tokens_ = 0;
+};
+
+}  // namespace skein::scheduler
