@@ -95,7 +95,8 @@ class LoopbackFabric {
 
 namespace {
 
-// Copies run under the fabric's lock, so a grant is closed at once.
+// Copies run under the fabric's lock, so a grant is closed at once, and opening one waits for the
+// copy of one piece at most.
 class LoopbackGrants : public WireGrants {
  public:
   LoopbackGrants(LoopbackFabric* fabric, uint64_t member) : fabric_(fabric), member_(member) {}

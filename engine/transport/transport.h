@@ -6,10 +6,11 @@
 //
 // Threads. Every method may be called from any thread (one internal fair lock), except Poll: one
 // thread at a time, the *progress thread*. No method blocks on the network; Poll alone may sleep,
-// at most for its `wait`. The TARGET of a transfer must poll too: where the wire has no remote
-// writes (tcp), its Poll applies them. A process that has described a region therefore keeps a
-// progress thread in Poll(…, wait = e.g. 100 ms) for as long as peers may know the description; the
-// thread sleeps in the kernel while nothing arrives.
+// at most for its `wait`. OpenGrant and CloseGrant do not wait for a Poll that moves bytes. The
+// TARGET of a transfer must poll too: where the wire has no remote writes (tcp), its Poll applies
+// them. A process that has described a region therefore keeps a progress thread in Poll(…, wait =
+// e.g. 100 ms) for as long as peers may know the description; the thread sleeps in the kernel while
+// nothing arrives.
 //
 // Memory. A region's bytes belong to the caller, or to the transport if it allocated them (Register
 // with null), and live from Register to Unregister. The local bytes of a transfer may be reused

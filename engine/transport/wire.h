@@ -40,7 +40,7 @@ struct WirePiece {
 
 enum class TransferPath { kDirect, kHostStaged };  // PeerInfo::path
 
-// Grants (transport.h), at both ends of a wire.
+// Grants (transport.h), at both ends of a wire. Used under the transport's lock, but for Open.
 class WireGrants {
  public:
   enum class Permit { kGiven, kAsked };
@@ -48,8 +48,10 @@ class WireGrants {
   virtual ~WireGrants() = default;
 
   // ---- at the target ----
+  // From any thread, also during Progress; never waits for it. Puts that a peer makes under the
+  // grant after this has returned are applied, even by a Progress that had begun before.
   virtual void Open(uint64_t grant) = 0;
-  virtual void Close(uint64_t grant) = 0;
+  virtual void Close(uint64_t grant) = 0;  // after its Open has returned
   virtual std::vector<uint64_t> TakeClosed() = 0;
 
   // ---- at the source ----

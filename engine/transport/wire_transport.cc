@@ -58,14 +58,14 @@ WireTransport::WireTransport(TransportKind kind, std::string worker_address,
       incarnation_(RandomIncarnation()),
       worker_address_(std::move(worker_address)),
       wake_fd_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)),
-      wire_(std::move(wire)) {
+      wire_(std::move(wire)),
+      grants_(wire_->Grants()) {
   SKEIN_CHECK(wake_fd_ >= 0);
 }
 
 WireTransport::~WireTransport() {
   peers_.clear();
   for (auto& [id, region] : regions_) wire_->Unmap(region.mapping.handle);
-  wire_.reset();
   close(wake_fd_);
 }
 
@@ -206,14 +206,12 @@ absl::StatusOr<PeerInfo> WireTransport::Inspect(PeerId peer) {
   return queue->Info(TransportClock::now());
 }
 
-void WireTransport::OpenGrant(GrantId grant) {
-  Lock lock(mutex_);
-  wire_->Grants()->Open(grant.value);
-}
+// Neither waits for the lock, which Poll holds while it moves bytes: both are on the way of a first
+// token.
+void WireTransport::OpenGrant(GrantId grant) { grants_->Open(grant.value); }
 
 void WireTransport::CloseGrant(GrantId grant) {
-  Lock lock(mutex_);
-  wire_->Grants()->Close(grant.value);
+  closings_.Add(grant);
   Signal();
 }
 
@@ -233,9 +231,8 @@ PeerQueue* WireTransport::FindPeer(PeerId peer) {
   return found == peers_.end() ? nullptr : found->second.get();
 }
 
-// REQUIRES: the lock is held.
 void WireTransport::Signal() {
-  if (!sleeping_) return;
+  if (!sleeping_.load()) return;
   const uint64_t one = 1;
   // Fails only when the counter is full, and then it is readable.
   [[maybe_unused]] const ssize_t written = write(wake_fd_, &one, sizeof one);
@@ -256,7 +253,7 @@ size_t WireTransport::Poll(size_t max, std::chrono::nanoseconds wait,
 WireTransport::Round WireTransport::PollOnce(size_t max, PollState* state,
                                              std::vector<TransferCompletion>* out) {
   Lock lock(mutex_);
-  sleeping_ = false;
+  sleeping_.store(false);
   const bool moved = Pump();
   const size_t taken = std::min(max, completions_.size());
   for (size_t i = 0; i < taken; ++i) {
@@ -290,8 +287,8 @@ WireTransport::Round WireTransport::PrepareSleep(PollState* state) {
     state->sleep_until = std::min(state->sleep_until, TransportClock::now() + kNapInFlight);
   }
   state->wire_fd = fd.value_or(-1);
-  sleeping_ = true;
-  return Round::kSleep;
+  sleeping_.store(true);
+  return closings_.empty() ? Round::kSleep : Round::kAgain;
 }
 
 void WireTransport::Sleep(const PollState& state) {
@@ -307,6 +304,7 @@ void WireTransport::Sleep(const PollState& state) {
 
 // REQUIRES: the lock is held.
 bool WireTransport::Pump() {
+  for (const GrantId grant : closings_.Take()) grants_->Close(grant.value);
   bool moved = wire_->Progress();
   std::vector<std::unique_ptr<Transfer>> ended;
   const auto now = TransportClock::now();
@@ -315,7 +313,7 @@ bool WireTransport::Pump() {
     moved |= peer->Pump(now, &budget, &ended);
   }
   Collect(std::move(ended));
-  for (const uint64_t grant : wire_->Grants()->TakeClosed()) closed_.push_back({grant});
+  for (const uint64_t grant : grants_->TakeClosed()) closed_.push_back({grant});
   return moved;
 }
 

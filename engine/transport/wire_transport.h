@@ -7,6 +7,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
@@ -57,6 +58,27 @@ class WireTransport : public Transport {
     TransportClock::time_point sleep_until;
   };
 
+  // Grants that were closed since the last round.
+  class Closings {
+   public:
+    void Add(GrantId grant) {
+      std::lock_guard lock(mutex_);
+      grants_.push_back(grant);
+    }
+    std::vector<GrantId> Take() {
+      std::lock_guard lock(mutex_);
+      return std::exchange(grants_, {});
+    }
+    bool empty() {
+      std::lock_guard lock(mutex_);
+      return grants_.empty();
+    }
+
+   private:
+    std::mutex mutex_;
+    std::vector<GrantId> grants_;
+  };
+
   Round PollOnce(size_t max, PollState* state, std::vector<TransferCompletion>* out);
   bool Pump();
   void Collect(std::vector<std::unique_ptr<Transfer>> ended);
@@ -69,10 +91,15 @@ class WireTransport : public Transport {
   const uint64_t incarnation_;
   const std::string worker_address_;
   const int wake_fd_;
+  const std::unique_ptr<Wire> wire_;
+  WireGrants* const grants_;  // the wire's
   std::atomic<bool> woken_{false};
+  // Whoever gives Poll something to do looks at this afterwards (Signal); Poll sets it, and then
+  // looks once more whether there is something to do.
+  std::atomic<bool> sleeping_{false};
+  Closings closings_;
 
-  FairMutex mutex_;  // guards all below
-  std::unique_ptr<Wire> wire_;
+  FairMutex mutex_;  // guards wire_, but for Open of its grants, and all below
   uint64_t next_id_ = 1;
   std::map<RegionId, LocalRegion> regions_;
   std::map<std::pair<std::string, uint64_t>, PeerId> peer_ids_;  // by worker address, incarnation
@@ -81,7 +108,6 @@ class WireTransport : public Transport {
   uint64_t chunks_queued_ = 0;
   std::deque<TransferCompletion> completions_;
   std::vector<GrantId> closed_;  // grants, until TakeClosed
-  bool sleeping_ = false;
 };
 
 }  // namespace skein::engine

@@ -17,8 +17,22 @@ void Tell(Endpoint* endpoint, Message message, uint64_t grant, bool refused = fa
 
 // ---- at the target ----
 
+void UcxGrants::Open(uint64_t grant) {
+  std::lock_guard lock(open_mutex_);
+  open_.insert(grant);
+}
+
+bool UcxGrants::IsOpen(uint64_t grant) const {
+  if (grant == 0) return true;
+  std::lock_guard lock(open_mutex_);
+  return open_.contains(grant);
+}
+
 void UcxGrants::Close(uint64_t grant) {
-  open_.erase(grant);
+  {
+    std::lock_guard lock(open_mutex_);
+    open_.erase(grant);
+  }
   closing_[grant] = last_mark_;
   const auto writers = writers_.find(grant);
   if (writers == writers_.end()) return;
@@ -38,7 +52,7 @@ std::vector<uint64_t> UcxGrants::TakeClosed() {
 // Permission is for those whose end is seen here, too: processes of this host, and those that UCX
 // loses.
 void UcxGrants::OnAsk(Endpoint* source, uint64_t grant) {
-  const bool given = (source->near || source->ep != nullptr) && open_.contains(grant);
+  const bool given = (source->near || source->ep != nullptr) && IsOpen(grant);
   if (given) {
     source->writes_under.insert(grant);
     writers_[grant].insert(source);

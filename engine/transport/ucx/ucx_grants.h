@@ -11,6 +11,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <set>
 #include <vector>
 
@@ -30,11 +31,11 @@ class UcxGrants : public WireGrants {
       : opened_(opened), inbox_(inbox), greet_(std::move(greet)) {}
 
   // ---- at the target ----
-  void Open(uint64_t grant) override { open_.insert(grant); }
+  void Open(uint64_t grant) override;
   void Close(uint64_t grant) override;
   std::vector<uint64_t> TakeClosed() override;
   // Whether a put that arrives now may be applied.
-  bool IsOpen(uint64_t grant) const { return grant == 0 || open_.contains(grant); }
+  bool IsOpen(uint64_t grant) const;
   // A put was applied to a device's memory, by copies up to this mark.
   void Applied(uint64_t mark) { last_mark_ = mark; }
   void OnAsk(Endpoint* source, uint64_t grant);
@@ -54,6 +55,7 @@ class UcxGrants : public WireGrants {
   const Endpoints* const opened_;
   DeviceInbox* const inbox_;
   const std::function<void(Endpoint*)> greet_;
+  mutable std::mutex open_mutex_;  // guards open_ alone; held for one look or change
   std::set<uint64_t> open_;
   // Of open grants and of those that are being closed: connections whose sources may write.
   std::map<uint64_t, std::set<Endpoint*>> writers_;
