@@ -1,5 +1,6 @@
 // The parts of OrchestratorCore without the core: what it shares among them, and ends of requests
-// that are only noted. For tests of one part. Plans are plain: on one instance each.
+// that are only noted. For tests of one part. Without a PlanningConfig plans are plain: on one
+// instance each.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -21,6 +22,9 @@ class PartsTest : public ::testing::Test, public RequestEnds {
   static constexpr TimeUs kLeaseUs = 3 * kSecondUs;
   static constexpr TimeUs kBeginWaitUs = 5 * kSecondUs;
   static constexpr int kReplansMax = 2;
+
+  explicit PartsTest(std::shared_ptr<const PlanningConfig> planning = nullptr)
+      : pools_(std::move(planning), &registry_) {}
 
   // An end erases the request, as the core's does.
   void CloseByRouter(Request& request) override { End(request, "closed"); }
@@ -64,18 +68,20 @@ class PartsTest : public ::testing::Test, public RequestEnds {
                       .total_blocks = 10,
                       .max_positions = 0,
                       .details = "",
+                      .host = "a",
+                      .comm_address = "c" + std::to_string(incarnation),
                       .max_batch_tokens = 8};
     hello.load.free_blocks = hello.load.total_blocks = 10;
     hello.held = std::move(held);
     workers_.Connect({{incarnation}, std::move(hello)}, {numbers_.generation(), {1}}, now_);
     return registry_.FindConnected({incarnation})->id;
   }
-  // A request of 4 tokens and 4 to come that is planned.
-  Request& Submit(uint64_t serial) {
+  // A request of so many tokens and 4 to come that is planned.
+  Request& Submit(uint64_t serial, int64_t prompt_tokens = 4) {
     auto spec = std::make_shared<RequestHead>();
     spec->id = {7, serial};
     spec->model = "m";
-    spec->prompt_tokens = 4;
+    spec->prompt_tokens = prompt_tokens;
     spec->max_tokens = 4;
     Request& request = requests_.Add(std::move(spec), now_, now_ + 600 * kSecondUs);
     effects_.clear();
@@ -120,7 +126,7 @@ class PartsTest : public ::testing::Test, public RequestEnds {
   PlanNumbers numbers_{1};
   RequestTable requests_;
   Registry registry_{1, kLeaseUs};
-  PrefillPools pools_{nullptr, &registry_};
+  PrefillPools pools_;
   GoneList gone_{10, 600 * kSecondUs};
   ExplanationLog explanations_{10};
   PlanSender sender_{&registry_, &effects_};
