@@ -9,7 +9,7 @@ namespace skein::scheduler {
 
 // With a failed engine, requests left at the end of a drain's grace period are not waited for.
 bool PrefillCore::Impl::Empty() const {
-  return (requests_.all().empty() && successors_.empty()) ||
+  return (requests_.all().empty() && orders_.successors().empty()) ||
          (!steps_.engine().ok() && now_ >= drain_end_us_);
 }
 
@@ -27,7 +27,8 @@ WorkerLoad PrefillCore::Impl::Load() const {
 std::vector<HeldRequest> PrefillCore::Impl::Held() const {
   std::vector<HeldRequest> held;
   for (const auto& [id, request] : requests_.all()) {
-    HeldRequest one{.id = id, .epoch = request.epoch, .opened = HasOpened(request)};
+    HeldRequest one{
+        .id = id, .epoch = request.epoch, .opened = PrefillTransfers::HasOpened(request)};
     if (const SpPlan* plan = sp_plans_.Find(id)) {
       one.chunks_known = plan->chunks_known();
       one.chunks_done = plan->chunks_done();
@@ -35,7 +36,7 @@ std::vector<HeldRequest> PrefillCore::Impl::Held() const {
     }
     held.push_back(one);
   }
-  for (const auto& [id, plan] : successors_.all()) {
+  for (const auto& [id, plan] : orders_.successors().all()) {
     const AssignRequest& latest = plan.assigns.back();
     const auto chunks = static_cast<uint32_t>(latest.chunks.size());
     held.push_back({.id = id, .epoch = latest.epoch, .chunks_known = chunks});
@@ -54,8 +55,8 @@ TimeUs PrefillCore::Impl::NextDeadline() const {
 PrefillSnapshot PrefillCore::Impl::Snapshot(TimeUs now) const {
   PrefillSnapshot snapshot;
   Describe(membership_, steps_.loop(), Load(), requests_.blocks(), Empty(), now, &snapshot);
-  snapshot.failed = failed_;
-  snapshot.committed = committed_;
+  snapshot.failed = ends_.failed();
+  snapshot.committed = ends_.committed();
   snapshot.prompt_tokens = steps_.prompt_tokens();
   snapshot.handoffs = kv_out_.CountWriting();
   const PrefillRequests::Count count = requests_.CountRequests();
@@ -70,25 +71,10 @@ PrefillSnapshot PrefillCore::Impl::Snapshot(TimeUs now) const {
 
 absl::Status PrefillCore::Impl::CheckInvariants() const {
   for (const absl::Status& status :
-       {requests_.CheckInvariants(), sp_plans_.CheckInvariants(), successors_.CheckInvariants(),
-        place_calls_.CheckInvariants(), steps_.CheckInvariants(), kv_out_.CheckInvariants(),
-        membership_.CheckInvariants(Held())}) {
+       {requests_.CheckInvariants(), sp_plans_.CheckInvariants(), place_calls_.CheckInvariants(),
+        steps_.CheckInvariants(), kv_out_.CheckInvariants(), ends_.CheckInvariants(),
+        orders_.CheckInvariants(), membership_.CheckInvariants(Held())}) {
     if (!status.ok()) return status;
-  }
-  const auto violated = [](int number, RequestId id, const char* what) {
-    return absl::InternalError(absl::StrCat("PrefillCore ", number, ": ", ToString(id), " ", what));
-  };
-  for (const auto& [id, request] : requests_.all()) {
-    const bool touched = steps_.InFlight(id) || kv_out_.Writing(id);
-    if (touched && request.blocks == nullptr) return violated(2, id, "has no blocks");
-    if (request.IsEnding() && !touched) return violated(4, id, "never leaves");
-    const SpPlan* plan = sp_plans_.Find(id);
-    if (request.IsPlain() != (plan == nullptr))
-      return violated(7, id, "has another's plan, or none");
-    const bool holds = request.blocks != nullptr && !request.IsEnding();
-    if (plan != nullptr && holds && plan->slots() > static_cast<int64_t>(request.blocks->size())) {
-      return violated(7, id, "has more slots than blocks");
-    }
   }
   return absl::OkStatus();
 }

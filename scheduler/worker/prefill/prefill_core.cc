@@ -1,4 +1,4 @@
-// How plans come and requests end. A request's life in between: prefill_flow.cc.
+// The order of an event's steps; steps, timers and drain.
 #include "scheduler/worker/prefill/prefill_core.h"
 
 #include <algorithm>
@@ -54,7 +54,35 @@ PrefillCore::Impl::Impl(const PrefillConfig& config)
                .attempts = config.attempts},
               [this](KvOutEffect effect) {
                 std::visit([this](auto& one) { effects_.push_back(std::move(one)); }, effect);
-              }) {}
+              }),
+      ends_(config.rpc_timeout_us, {.now = &now_,
+                                    .requests = &requests_,
+                                    .sp_plans = &sp_plans_,
+                                    .place_calls = &place_calls_,
+                                    .steps = &steps_,
+                                    .kv_out = &kv_out_,
+                                    .membership = &membership_,
+                                    .effects = &effects_}),
+      transfers_({.now = &now_,
+                  .requests = &requests_,
+                  .sp_plans = &sp_plans_,
+                  .place_calls = &place_calls_,
+                  .steps = &steps_,
+                  .kv_out = &kv_out_,
+                  .membership = &membership_,
+                  .ends = &ends_}),
+      orders_({.max_requests = config.max_requests,
+               .max_sequence_tokens = config.max_sequence_tokens,
+               .request_deadline_us = config.request_deadline_us,
+               .join_wait_us = config.join_wait_us},
+              {.now = &now_,
+               .requests = &requests_,
+               .sp_plans = &sp_plans_,
+               .steps = &steps_,
+               .membership = &membership_,
+               .transfers = &transfers_,
+               .ends = &ends_,
+               .effects = &effects_}) {}
 
 std::vector<PrefillEffect> PrefillCore::Impl::Handle(const PrefillEvent& event, TimeUs now) {
   now_ = std::max(now_, now);
@@ -62,275 +90,133 @@ std::vector<PrefillEffect> PrefillCore::Impl::Handle(const PrefillEvent& event, 
   std::visit([this](const auto& e) { On(e); }, event);
   place_calls_.SetConnected(membership_.connected(), now_);
   RunTimers();
-  TakeOutcomes();
-  TakeSuccessors();
-  AdmitQueued();
+  transfers_.TakeOutcomes();
+  orders_.TakeSuccessors();
+  transfers_.AdmitQueued();
   StartStep();
   Report();
   return std::move(effects_);
-}
-
-void PrefillCore::Impl::On(const AssignCalled& event) {
-  effects_.push_back(AnswerAssign{event.call, {Assign(event.request)}});
-}
-
-absl::Status PrefillCore::Impl::Assign(const AssignRequest& assign) {
-  const bool plain = assign.members.empty();
-  const RequestId id = assign.spec->id;
-  Request* known = requests_.Find(id);
-  if (known != nullptr && known->epoch == assign.epoch) {
-    return plain ? absl::OkStatus() : ExtendPlan(*known, assign);  // plain: the same once more
-  }
-  if (absl::Status status = Accept(assign); !status.ok()) return status;
-  if (known != nullptr) {
-    End(*known, absl::CancelledError("planned anew"));
-    if (requests_.Find(id) != nullptr) return AssignAfterOlder(assign);
-  }
-  const TimeUs budget = assign.spec->deadline_us;
-  Request request{.spec = assign.spec,
-                  .epoch = assign.epoch,
-                  .sequence = assign.sequence,
-                  .suspect = assign.suspect,
-                  .arrived_us = now_,
-                  .deadline_us = now_ + (budget > 0 ? budget : config_.request_deadline_us)};
-  if (assign.placed.has_value()) request.placed = *assign.placed;
-  request.blocks_wanted = BlocksOf(config_.membership.identity.shape, PromptTokens(*assign.spec));
-  if (!plain) {
-    if (absl::Status status = sp_plans_.Add(assign); !status.ok()) return status;
-    const SpPlan& plan = *sp_plans_.Find(id);
-    request.kind = plan.Leads() ? Request::Kind::kLead : Request::Kind::kMember;
-    request.blocks_wanted = plan.BlocksWanted(requests_.blocks().total);
-    if (assign.from_chunk > 0) request.join_until_us = now_ + config_.join_wait_us;
-  }
-  membership_.Holds({.id = id, .epoch = assign.epoch});
-  requests_.Add(std::move(request));
-  return absl::OkStatus();
-}
-
-// The older epoch's blocks are still in use: this one is taken up when they are not.
-absl::Status PrefillCore::Impl::AssignAfterOlder(const AssignRequest& assign) {
-  const RequestId id = assign.spec->id;
-  const Epoch waiting = successors_.EpochOf(id).value_or(assign.epoch);
-  if (waiting > assign.epoch) return absl::FailedPreconditionError("epoch: stale");
-  if (waiting < assign.epoch) EndSuccessor(id, absl::CancelledError("planned anew"));
-  successors_.Add(assign);
-  membership_.Holds({.id = id, .epoch = assign.epoch});
-  return absl::OkStatus();
-}
-
-absl::Status PrefillCore::Impl::ExtendPlan(Request& request, const AssignRequest& assign) {
-  if (request.IsEnding()) return absl::FailedPreconditionError("epoch: has ended");
-  if (request.IsPlain()) return absl::InvalidArgumentError("members: the plan was plain");
-  if (absl::Status status = sp_plans_.Extend(assign); !status.ok()) return status;
-  request.all_have_plan = false;
-  const SpPlan& plan = *sp_plans_.Find(request.id());
-  request.blocks_wanted = plan.BlocksWanted(requests_.blocks().total);
-  if (request.phase != Phase::kQueued && !requests_.Extend(request, plan.slots())) {
-    absl::Status status = absl::UnavailableError("no blocks for a later chunk");
-    End(request, status);
-    return status;
-  }
-  if (request.phase == Phase::kComputing) OpenHandoffOf(request);
-  if (assign.placed.has_value()) Place(request, *assign.placed);
-  return absl::OkStatus();
-}
-
-void PrefillCore::Impl::TakeSuccessors() {
-  for (const RequestId id : std::exchange(left_, {})) {
-    if (requests_.Find(id) != nullptr) continue;
-    const Successors::Plan plan = successors_.Take(id);
-    for (const AssignRequest& assign : plan.assigns) {
-      const absl::Status status = Assign(assign);
-      if (status.ok()) continue;
-      tombstones_.Put(id, assign.epoch, false);
-      ++failed_;
-      membership_.Ended({id, assign.epoch, FinishReason::kError, status});
-      break;
-    }
-    if (Request* request = requests_.Find(id)) request->all_have_plan = plan.all_have_it;
-  }
-}
-
-void PrefillCore::Impl::EndSuccessor(RequestId id, const absl::Status& status) {
-  const std::vector<AssignRequest> assigns = successors_.Take(id).assigns;
-  if (assigns.empty()) return;
-  ++failed_;
-  const bool cancelled = status.code() == absl::StatusCode::kCancelled;
-  membership_.Ended({id, assigns.front().epoch,
-                     cancelled ? FinishReason::kCancelled : FinishReason::kError, status});
-}
-
-absl::Status PrefillCore::Impl::Accept(const AssignRequest& request) const {
-  const RequestSpec& spec = *request.spec;
-  const Request* known = requests_.Find(spec.id);
-  if (known != nullptr && known->epoch > request.epoch) {
-    return absl::FailedPreconditionError("epoch: stale");
-  }
-  if (tombstones_.Covers(spec.id, request.epoch)) {
-    return absl::FailedPreconditionError("epoch: ended already");
-  }
-  if (!steps_.engine().ok()) return absl::UnavailableError("the engine has failed");
-  if (membership_.draining()) return absl::UnavailableError("draining");
-  if (spec.prompt.empty()) return absl::InvalidArgumentError("prompt: empty");
-  const int64_t prompt_tokens = PromptTokens(spec);
-  const KvShape& shape = config_.membership.identity.shape;
-  const int64_t total_blocks = requests_.blocks().total;
-  if (request.members.empty() && BlocksOf(shape, prompt_tokens) > total_blocks) {
-    return absl::InvalidArgumentError(absl::StrCat("prompt: ", prompt_tokens,
-                                                   " tokens exceed this instance's limit of ",
-                                                   total_blocks * TokensPerBlock(shape)));
-  }
-  if (config_.max_sequence_tokens > 0 &&
-      prompt_tokens + spec.max_tokens > config_.max_sequence_tokens) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("prompt + max_tokens: ", prompt_tokens + spec.max_tokens,
-                     " tokens exceed this model's limit of ", config_.max_sequence_tokens));
-  }
-  if (static_cast<int64_t>(requests_.all().size()) >= config_.max_requests) {
-    return absl::ResourceExhaustedError("the prefill queue is full");
-  }
-  return absl::OkStatus();
-}
-
-void PrefillCore::Impl::On(const CancelCalled& event) {
-  if (!CheckEpoch(event.request.epoch).ok()) return;
-  CancelUpTo(event.request.id, event.request.epoch, event.request.why);
-}
-
-void PrefillCore::Impl::CancelUpTo(RequestId id, Epoch epoch, const std::string& why) {
-  Request* request = requests_.Find(id);
-  if (request != nullptr && request->epoch <= epoch) End(*request, absl::CancelledError(why));
-  if (const std::optional<Epoch> waits = successors_.EpochOf(id); waits && *waits <= epoch) {
-    EndSuccessor(id, absl::CancelledError(why));
-  }
-  tombstones_.Put(id, epoch, false);
 }
 
 void PrefillCore::Impl::On(const RegisterReplied& event) {
   membership_.On(event, now_);
   if (!membership_.connected()) return;  // refused: a former orchestrator orders nothing
   for (const HeldRequest& cancel : event.reply.cancel) {
-    CancelUpTo(cancel.id, cancel.epoch, "unknown to the orchestrator");
+    orders_.CancelUpTo(cancel.id, cancel.epoch, "unknown to the orchestrator");
   }
-  EndOrphans();
-}
-
-// After a new registration, the orchestrator is a new one or had given this instance up. Plans that
-// name the old registration and still need a message from the orchestrator would wait forever; so
-// would the members of a plan that did not reach all of them.
-void PrefillCore::Impl::EndOrphans() {
-  const auto status =
-      absl::UnavailableError("the orchestrator that issued this plan is gone, or gave it up");
-  EndThose(
-      [this](const Request& request) {
-        const SpPlan* plan = sp_plans_.Find(request.id());
-        if (plan == nullptr || plan->self() == membership_.instance()) return false;
-        const bool computed = request.phase == Phase::kCommitting;
-        return !plan->Whole() || !(request.all_have_plan || computed);
-      },
-      status);
-  std::vector<RequestId> orphans;
-  for (const auto& [id, plan] : successors_.all()) {
-    const absl::StatusOr<InstanceId> self = sp_plans_.SelfIn(plan.assigns.front());
-    if (self.ok() && *self != membership_.instance()) orphans.push_back(id);
-  }
-  for (const RequestId id : orphans) EndSuccessor(id, status);
+  orders_.EndOrphans();
 }
 
 void PrefillCore::Impl::On(const OrderDrain& event) {
-  if (membership_.OrderDrain(event.drain)) HandBack();
+  if (membership_.OrderDrain(event.drain)) orders_.HandBack();
 }
 
 void PrefillCore::Impl::On(const Drain& event) {
   if (membership_.leaving()) return;
   membership_.StartDrain();
   drain_end_us_ = now_ + event.grace_us;
-  HandBack();
+  orders_.HandBack();
 }
 
-// The orchestrator plans anew what has not begun here.
-void PrefillCore::Impl::HandBack() {
-  const auto status = absl::UnavailableError("handed back: draining");
-  EndThose([](const Request& request) { return request.phase == Phase::kQueued; }, status);
-  EndSuccessors(status);
-}
-
-void PrefillCore::Impl::EndThose(const std::function<bool(const Request&)>& which,
-                                 const absl::Status& status) {
-  std::vector<RequestId> ids;
-  for (const auto& [id, request] : requests_.all()) {
-    if (which(request)) ids.push_back(id);
-  }
-  for (const RequestId id : ids) End(requests_.at(id), status);
-}
-
-void PrefillCore::Impl::EndSuccessors(const absl::Status& status) {
-  while (!successors_.empty()) EndSuccessor(successors_.all().begin()->first, status);
-}
-
-void PrefillCore::Impl::End(Request& request, const absl::Status& status) {
-  if (request.IsEnding()) return;
-  const RequestId id = request.id();
-  if (const SpPlan* plan = sp_plans_.Find(id)) {
-    // The other members may be in its next piece already, or will come; who joins later may wait in
-    // the group of a later chunk.
-    const std::optional<AbortStep> abort = steps_.Abort(id, now_);
-    if (abort.has_value()) effects_.push_back(*abort);
-    for (BreakGroup& group : plan->GroupsAhead(/*skip_next=*/abort.has_value())) {
-      effects_.push_back(std::move(group));
+void PrefillCore::Impl::RunTimers() {
+  if (steps_.engine().Overdue(now_)) {
+    // The hung step may still write to its blocks. That is safe: a failed engine gets no more work,
+    // so no other sequence is given them.
+    const std::vector<StepSequence> ran = steps_.FailOverdue();
+    LeaveWithFailedEngine();  // before the step is forgotten: the others in it must hear
+    steps_.ForgetStep();
+    for (const StepSequence& sequence : ran) {
+      if (Request* request = requests_.Find(sequence.id)) ends_.MaybeLeave(*request);
     }
-    sp_plans_.Stop(id);
   }
-  request.end_status = status;
-  request.must_tell_abort = kv_out_.Has(id) || request.phase > Phase::kAsking;
-  requests_.SetPhase(request, Phase::kEnding);
-  place_calls_.Forget(id);
-  ++failed_;
-  MaybeLeave(request);
+  if (now_ >= drain_end_us_ && !drain_ended_) {
+    drain_ended_ = true;  // nothing new is accepted any more
+    const auto status = absl::UnavailableError("the prefill instance is going away");
+    ends_.EndThose([](const Request&) { return true; }, status);
+    orders_.EndSuccessors(status);
+  }
+  kv_out_.RunTimers(now_);
+  while (const std::optional<RequestId> id = requests_.TakeOverdue(now_)) {
+    Request& request = requests_.at(*id);
+    ends_.End(request, now_ >= request.deadline_us
+                           ? absl::DeadlineExceededError("the request's deadline passed in prefill")
+                           : absl::UnavailableError("no blocks in time to join the plan"));
+  }
+  for (const RequestId id : place_calls_.RunTimers(now_)) {
+    ends_.End(requests_.at(id), absl::UnavailableError("the orchestrator cannot be reached"));
+  }
 }
 
-// Blocks are given back only when neither the engine nor the handoff sender touches them any more;
-// until then the request stays, ending.
-void PrefillCore::Impl::MaybeLeave(Request& request) {
-  const RequestId id = request.id();
-  if (!request.IsEnding()) return;
-  if (!steps_.InFlight(id)) steps_.Remove(id);  // no further slice while the handoff stops
-  kv_out_.Stop(id);
-  if (kv_out_.Writing(id) || steps_.InFlight(id)) return;
-  if (request.must_tell_abort) {
-    const InstanceId writer =
-        request.writer == InstanceId{} ? membership_.instance() : request.writer;
-    effects_.push_back(CallAbort{
-        request.placed.endpoint,
-        {id, request.epoch, request.end_status, writer, membership_.identity().incarnation},
-        config_.rpc_timeout_us});
+void PrefillCore::Impl::StartStep() {
+  std::optional<RunStep> step =
+      steps_.Next(requests_, sp_plans_, /*may_probe=*/!membership_.leaving(), now_);
+  if (!step.has_value()) return;
+  for (const StepSequence& sequence : step->sequences) {
+    if (step->probe) break;
+    Request& request = requests_.at(sequence.id);
+    if (request.started_us == kNever) {
+      request.started_us = now_;
+      request.result.times.queue_us = now_ - request.arrived_us;
+    }
+    const bool starts_chunk = sequence.ring != nullptr && sequence.ring->piece.index == 0;
+    if (starts_chunk) transfers_.TellProgress(*sp_plans_.Find(sequence.id), request);
   }
-  Erase(request, absl::Status(request.end_status));
+  effects_.push_back(*std::move(step));
 }
 
-void PrefillCore::Impl::Erase(Request& request, const absl::Status& status,
-                              const HandoffPath& path) {
-  const RequestId id = request.id();
-  const bool cancelled = status.code() == absl::StatusCode::kCancelled;
-  const FinishReason reason = status.ok() ? FinishReason::kStop
-                              : cancelled ? FinishReason::kCancelled
-                                          : FinishReason::kError;
-  membership_.Ended({.id = id,
-                     .epoch = request.epoch,
-                     .reason = reason,
-                     .status = status,
-                     .engine_failed = steps_.engine().FailedUnder(id),
-                     .handoff = path,
-                     .ring = request.ring});
-  tombstones_.Put(id, request.epoch, status.ok());
-  committed_ += status.ok();
-  if (request.started_us != kNever) effects_.push_back(ReleaseSequence{id, request.epoch});
-  steps_.Remove(id);
-  kv_out_.Forget(id);
-  sp_plans_.Forget(id);
-  place_calls_.Forget(id);
-  requests_.Erase(id);
-  left_.push_back(id);
+void PrefillCore::Impl::On(const StepDone& event) {
+  const std::optional<StepLoop::Ended> ended = steps_.End(event, now_);
+  if (!ended.has_value()) return;
+  for (size_t i = 0; i < ended->ran.size(); ++i) {
+    Request& request = requests_.at(ended->ran[i].id);
+    if (request.IsEnding()) {
+      ends_.MaybeLeave(request);
+    } else if (ended->status.ok()) {
+      const bool first = !request.ring.has_value() || !request.ring->through_host;
+      if (event.ring.has_value() && first) request.ring = event.ring;
+      TakeResult(request, ended->ran[i], event.results[i]);
+    } else {
+      ends_.End(request, ended->status);
+    }
+  }
+  if (!steps_.engine().ok()) LeaveWithFailedEngine();
+}
+
+void PrefillCore::Impl::TakeResult(Request& request, const StepSequence& ran,
+                                   const StepResult& result) {
+  SpPlan* plan = sp_plans_.Find(ran.id);
+  // The other members may still be at the end of this step: its failure here is none of theirs.
+  if (plan != nullptr) sp_plans_.Leave(ran.id, ran, result.status.ok());
+  if (!result.status.ok()) return ends_.End(request, result.status);
+  absl::StrAppend(&request.result.prompt_logprobs, result.prompt_logprobs);
+  if (ran.sample) {
+    request.result.has_token = true;
+    request.result.token = result.token;
+    request.result.payload = result.payload;
+  }
+  if (plan != nullptr && ran.ring->piece.ends_chunk) {
+    transfers_.TellProgress(*plan, request);
+    membership_.ReportSoon();
+    if (plan->FirstChunksDone()) requests_.LeaveFront(ran.id);
+  }
+  const bool last = plan != nullptr ? ran.ring->piece.last
+                                    : ran.position + ran.count >= PromptTokens(*request.spec);
+  if (!last) return;
+  request.result.times.prefill_us = now_ - request.started_us;
+  requests_.SetPhase(request, Phase::kCommitting);
+  if (plan == nullptr) steps_.Remove(ran.id);
+  if (plan != nullptr && plan->ComputesNothing()) return ends_.Erase(request, absl::OkStatus());
+  kv_out_.SetResult(ran.id, std::move(request.result), now_);
+}
+
+// What is computed needs the engine no more: it may still be handed over.
+void PrefillCore::Impl::LeaveWithFailedEngine() {
+  const absl::Status status = steps_.engine().EndOfRequests();
+  ends_.EndThose([](const Request& request) { return request.phase < Phase::kCommitting; }, status);
+  orders_.EndSuccessors(status);
+  membership_.StartDrain();
+  drain_end_us_ = std::min(drain_end_us_, now_ + config_.engine.last_words_us);
+  effects_.push_back(EngineFailed{steps_.engine().status()});
 }
 
 void PrefillCore::Impl::Report() {

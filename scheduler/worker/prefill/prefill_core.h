@@ -39,7 +39,7 @@
 
 #include <cstdint>
 #include <memory>
-#include <variant>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -48,53 +48,13 @@
 #include "scheduler/base/time.h"
 #include "scheduler/batch/batch_scheduler.h"
 #include "scheduler/kv/block_pool.h"
-#include "scheduler/worker/kv_out/kv_out_events.h"
 #include "scheduler/worker/membership/membership_events.h"
+#include "scheduler/worker/prefill/prefill_events.h"
 #include "scheduler/worker/steps/engine_watch.h"
 #include "scheduler/worker/steps/ring_step_limits.h"
-#include "scheduler/worker/steps/step.h"
 #include "scheduler/worker/worker_snapshot.h"
 
 namespace skein::scheduler {
-
-// ---- events ----
-
-struct AssignCalled {
-  CallId call;
-  AssignRequest request;
-};
-struct StartCalled {
-  StartRequest request;
-};
-struct PlaceDecodeReplied {  // the answer to CallPlaceDecode
-  RequestId id;
-  Epoch epoch;
-  PlaceDecodeReply reply;
-};
-
-using PrefillEvent =
-    std::variant<AssignCalled, StartCalled, CancelCalled, PlaceDecodeReplied, OpenTransferReplied,
-                 RenewReplied, AcquireStagingBufferReplied, TakePartReplied,
-                 ReleaseStagingBufferReplied, CommitReplied, StepDone, HandoffWaits, HandoffPart,
-                 HandoffIdle, HandoffDone, HandoffFailed, HandoffStopped, RegisterReplied,
-                 ReportReplied, UnregisterReplied, Disconnected, Drain, OrderDrain, Tick>;
-
-// ---- effects ----
-
-struct AnswerAssign {
-  CallId call;
-  AssignReply reply;
-};
-struct CallPlaceDecode {  // to the orchestrator, on the stream
-  PlaceDecodeRequest request;
-};
-using PrefillEffect =
-    std::variant<AnswerAssign, CallPlaceDecode, CallOpenTransfer, CallRenew,
-                 CallAcquireStagingBuffer, CallTakePart, CallReleaseStagingBuffer, CallCommit,
-                 CallAbort, RunStep, ReleaseSequence, AbortStep, BreakGroup, OpenHandoff,
-                 AddToHandoff, StartHandoff, UseStagingBuffer, PartTaken, ExtendHandoff,
-                 StopHandoff, CallRegister, CallReport, CallUnregister, CloseStream, EngineFailed,
-                 Drained>;
 
 struct PrefillConfig {
   MembershipConfig membership;

@@ -1,23 +1,28 @@
-// The parts of PrefillCore, and what carries out their decisions. Included by its own files only.
+// The parts of PrefillCore, and what concerns several of them: the order of an event's steps, steps
+// and their results, timers, drain. Included by its own files only.
+//
+//   PrefillOrders     plans come and grow, are started, cancelled and handed back
+//   PrefillTransfers  from a request's admission to its KV at the decode side
+//   PrefillEnds       how requests end
+//   PrefillRequests, SpPlans, DecodePlaceCalls, PrefillSteps, KvOut, Membership   shared tables
+//
+// prefill_core.cc has what happens; prefill_checks.cc what the core shows of itself.
 #pragma once
 
-#include <functional>
-#include <optional>
-#include <string>
 #include <string_view>
 #include <type_traits>
-#include <utility>
 #include <vector>
 
 #include "scheduler/worker/kv_out/kv_out.h"
 #include "scheduler/worker/membership/membership.h"
 #include "scheduler/worker/prefill/decode_place_calls.h"
 #include "scheduler/worker/prefill/prefill_core.h"
+#include "scheduler/worker/prefill/prefill_ends.h"
+#include "scheduler/worker/prefill/prefill_orders.h"
 #include "scheduler/worker/prefill/prefill_requests.h"
 #include "scheduler/worker/prefill/prefill_steps.h"
+#include "scheduler/worker/prefill/prefill_transfers.h"
 #include "scheduler/worker/prefill/sp_plans.h"
-#include "scheduler/worker/prefill/successors.h"
-#include "scheduler/worker/tombstones.h"
 
 namespace skein::scheduler {
 
@@ -36,77 +41,48 @@ class PrefillCore::Impl {
   using Request = PrefillRequest;
   using Phase = PrefillRequest::Phase;
 
-  void On(const AssignCalled& event);
-  void On(const StartCalled& event);
-  void On(const CancelCalled& event);
-  void On(const PlaceDecodeReplied& event);
   void On(const StepDone& event);
   void On(const RegisterReplied& event);
   void On(const Drain& event);
   void On(const OrderDrain& event);
-  // The rest is about the stream to the orchestrator, or about KV on its way; a Tick is neither.
+  // The other events go to the part that has On for them; a Tick to none.
   template <class Event>
   void On(const Event& event) {
-    if constexpr (requires { membership_.On(event, now_); }) {
+    if constexpr (requires { orders_.On(event); }) {
+      orders_.On(event);
+    } else if constexpr (requires { transfers_.On(event); }) {
+      transfers_.On(event);
+    } else if constexpr (requires { membership_.On(event, now_); }) {
       membership_.On(event, now_);
     } else if constexpr (!std::is_same_v<Event, Tick>) {
       kv_out_.On(event, now_);
     }
   }
 
-  // How plans come and requests end: prefill_core.cc.
-  absl::Status Assign(const AssignRequest& assign);
-  absl::Status AssignAfterOlder(const AssignRequest& assign);
-  absl::Status ExtendPlan(Request& request, const AssignRequest& assign);
-  absl::Status Accept(const AssignRequest& request) const;
-  void TakeSuccessors();
-  void EndSuccessor(RequestId id, const absl::Status& status);
-  void EndSuccessors(const absl::Status& status);  // all
-  void EndOrphans();
-  void CancelUpTo(RequestId id, Epoch epoch, const std::string& why);
-  void HandBack();
-  void EndThose(const std::function<bool(const Request&)>& which, const absl::Status& status);
-  void End(Request& request, const absl::Status& status);
-  void MaybeLeave(Request& request);  // erases it when nothing touches its blocks
-  void Erase(Request& request, const absl::Status& status, const HandoffPath& path = {});
-  void Report();
-
-  // A request's life between its plan and its end: prefill_flow.cc.
   void RunTimers();
-  void AdmitQueued();
-  void Ask(const Request& request);
-  void Place(Request& request, const Placed& placed);
-  void OpenTransfer(Request& request);
-  void BeginWork(Request& request);
-  void OpenHandoffOf(Request& request);
-  void TakeOutcomes();  // of KV on its way
   void StartStep();
   void TakeResult(Request& request, const StepSequence& ran, const StepResult& result);
   void LeaveWithFailedEngine();
-  void TellProgress(const SpPlan& plan, const Request& request);  // in the next report
-  void TellOpened(const Request& request);                        // likewise
-  static bool HasOpened(const Request& request);                  // its transfer, here
+  void Report();
 
   bool Empty() const;
   WorkerLoad Load() const;
   std::vector<HeldRequest> Held() const;
 
-  PrefillConfig config_;
+  const PrefillConfig config_;
   TimeUs now_ = 0;
   std::vector<PrefillEffect> effects_;
   Membership membership_;
   PrefillRequests requests_;
   SpPlans sp_plans_;
-  Successors successors_;
   DecodePlaceCalls place_calls_;
   PrefillSteps steps_;
   KvOut kv_out_;
-  Tombstones tombstones_;
-  std::vector<RequestId> left_;  // by this event; successors_ may follow them
+  PrefillEnds ends_;
+  PrefillTransfers transfers_;
+  PrefillOrders orders_;
   TimeUs drain_end_us_ = kNever;
   bool drain_ended_ = false;  // drain_end_us_ has passed, and all requests left then were ended
-  uint64_t committed_ = 0;
-  uint64_t failed_ = 0;
 };
 
 }  // namespace skein::scheduler

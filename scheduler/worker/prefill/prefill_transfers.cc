@@ -1,0 +1,147 @@
+#include "scheduler/worker/prefill/prefill_transfers.h"
+
+#include <optional>
+#include <utility>
+
+namespace skein::scheduler {
+
+using Phase = PrefillRequest::Phase;
+
+// In plan-sequence order, and none overtakes one that waits for blocks.
+void PrefillTransfers::AdmitQueued() {
+  std::vector<RequestId> gave_back;
+  while (Request* request = parts_.requests->Admit(&gave_back)) {
+    for (const RequestId id : std::exchange(gave_back, {})) parts_.place_calls->Suspend(id);
+    if (!request->IsPlaced()) {
+      if (request->OpensTransfer()) Ask(*request);  // other members wait for Start
+    } else if (request->OpensTransfer()) {
+      OpenTransfer(*request);
+    } else {
+      BeginWork(*request);
+    }
+  }
+  for (const RequestId id : gave_back) parts_.place_calls->Suspend(id);
+}
+
+void PrefillTransfers::Ask(const Request& request) {
+  parts_.place_calls->Ask({.id = request.id(),
+                           .epoch = request.epoch,
+                           .refused_by = request.refused_by,
+                           .why = request.refused_why},
+                          *parts_.now);
+}
+
+void PrefillTransfers::On(const PlaceDecodeReplied& event) {
+  const absl::Status& status = event.reply.status;
+  if (!parts_.place_calls->Answered(event.id, event.epoch, status, *parts_.now)) return;
+  Request& request = parts_.requests->at(event.id);
+  if (status.ok()) return Place(request, event.reply.placed);
+  if (!absl::IsResourceExhausted(status)) return parts_.ends->End(request, status);
+  // No decode room: blocks that an SP plan before it waits for must not wait with it, for that plan
+  // may hold the room.
+  const bool yields = request.phase == Phase::kAsking && request.IsPlain() &&
+                      parts_.requests->SpPlanWaitsBefore(request.sequence);
+  if (!yields) return;
+  parts_.requests->BackToQueue(request);
+  parts_.place_calls->Suspend(event.id);
+}
+
+void PrefillTransfers::Place(Request& request, const Placed& placed) {
+  if (request.IsPlaced()) return;  // after a break it is said once more
+  parts_.requests->SetPlaced(request, placed);
+  parts_.place_calls->Forget(request.id());
+  if (request.phase != Phase::kAsking) return;
+  request.OpensTransfer() ? OpenTransfer(request) : BeginWork(request);
+}
+
+void PrefillTransfers::OpenTransfer(Request& request) {
+  const SpPlan* plan = parts_.sp_plans->Find(request.id());
+  request.writer = plan != nullptr ? plan->self() : parts_.membership->instance();
+  parts_.kv_out->Open({.id = request.id(),
+                       .epoch = request.epoch,
+                       .spec = request.spec,
+                       .endpoint = request.placed.endpoint,
+                       .writer = request.writer,
+                       .one_of_several = plan != nullptr,
+                       .takes_blocks = request.OpensTransfer()},
+                      *parts_.now);
+}
+
+void PrefillTransfers::BeginWork(Request& request) {
+  parts_.requests->SetPhase(request, Phase::kComputing);
+  if (request.IsPlain()) parts_.steps->Add(request);
+  OpenHandoffOf(request);
+}
+
+// Tells the handoff which blocks are computed here, as far as that is known. A member that does not
+// lead opens its transfer when the first are.
+void PrefillTransfers::OpenHandoffOf(Request& request) {
+  const RequestId id = request.id();
+  std::vector<HandoffBlock> puts;
+  bool more = false;
+  if (SpPlan* plan = parts_.sp_plans->Find(id)) {
+    puts = plan->TakeNewPuts(*request.blocks);
+    more = !plan->Whole();
+  } else {
+    for (const BlockId block : *request.blocks) {
+      puts.push_back({static_cast<int32_t>(puts.size()), block});
+    }
+  }
+  if (parts_.kv_out->Begun(id)) return parts_.kv_out->AddBlocks(id, std::move(puts), more);
+  if (puts.empty()) return;
+  if (!parts_.kv_out->Has(id)) OpenTransfer(request);
+  parts_.kv_out->Begin(id, std::move(puts), more, *parts_.now);
+}
+
+void PrefillTransfers::TakeOutcomes() {
+  for (const KvOut::Outcome& outcome : parts_.kv_out->TakeOutcomes()) {
+    Request* request = parts_.requests->Find(outcome.id);
+    if (request == nullptr) continue;  // its deadline passed at the same time
+    switch (outcome.end) {
+      case KvOut::End::kOpened:
+        if (request->phase == Phase::kAsking) BeginWork(*request);
+        TellOpened(*request);
+        break;
+      case KvOut::End::kRefused:
+        if (request->phase != Phase::kAsking) break;
+        // It keeps its local blocks while it asks for another place: it is about to start.
+        parts_.kv_out->Forget(outcome.id);
+        request->refused_by = request->placed.decode;
+        request->refused_why = outcome.status;
+        parts_.requests->ClearPlaced(*request);
+        Ask(*request);
+        break;
+      case KvOut::End::kCommitted:
+        parts_.ends->Erase(*request, absl::OkStatus(), outcome.path);
+        break;
+      case KvOut::End::kFailed:
+        parts_.ends->End(*request, outcome.status);
+        break;
+      case KvOut::End::kStopped:
+        parts_.ends->MaybeLeave(*request);
+        break;
+    }
+  }
+}
+
+void PrefillTransfers::TellProgress(const SpPlan& plan, const Request& request) {
+  parts_.membership->Holds({.id = plan.id(),
+                            .epoch = request.epoch,
+                            .opened = HasOpened(request),
+                            .chunks_done = plan.chunks_done()},
+                           plan.chunk_since_us());
+}
+
+// The decode instance tells it, too, but may not reach the orchestrator.
+void PrefillTransfers::TellOpened(const Request& request) {
+  if (!HasOpened(request)) return;
+  if (const SpPlan* plan = parts_.sp_plans->Find(request.id())) return TellProgress(*plan, request);
+  parts_.membership->Holds({.id = request.id(), .epoch = request.epoch, .opened = true});
+}
+
+bool PrefillTransfers::HasOpened(const Request& request) {
+  return request.OpensTransfer() &&
+         (request.phase == Phase::kComputing || request.phase == Phase::kCommitting);
+}
+
+}  // namespace skein::scheduler
