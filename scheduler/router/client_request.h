@@ -1,0 +1,74 @@
+// A request as the router sees it. Plain data: ClientRequests owns it, and the parts of RouterCore
+// read and change it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <set>
+
+#include "absl/status/status.h"
+#include "scheduler/base/ids.h"
+#include "scheduler/base/messages.h"
+#include "scheduler/base/request.h"
+#include "scheduler/base/time.h"
+#include "scheduler/router/router_events.h"
+
+namespace skein::scheduler {
+
+struct ClientRequest {
+  enum class State {
+    kQueued,
+    kSubmitted,
+    kAhead,       // submitted; a token stream was asked for where its plan was announced
+    kStreaming,   // placed; its token stream is open
+    kStreamOver,  // placed; its token stream has ended by itself
+  };
+  // What the orchestrator of its cell knows of a request.
+  enum class Known {
+    kUnsent,   // nothing: it has no cell
+    kSent,     // it was submitted, and may be refused
+    kTaken,    // the orchestrator has taken it, or did not name it as unknown after a hello
+    kUnknown,  // it was placed by another orchestrator than the present one
+    kOver,     // that it has ended at its decode instance
+  };
+  // How far it has come, in any cell.
+  enum class Progress {
+    kNone,
+    kAccepted,  // an orchestrator has said so, or planned it; its client knows
+    kBegun,     // it has been placed
+  };
+
+  HeadPtr spec;
+  State state = State::kQueued;
+  bool alone = false;
+  uint64_t affinity = 0;
+  std::optional<size_t> cell;  // to which it was submitted; none: it waits for one
+  std::set<size_t> left;       // cells in which it has been before
+  Known known = Known::kUnsent;
+  Progress progress = Progress::kNone;
+  int refusals = 0;  // cells that refused it
+  // Engines that failed in a step with it, in any cell: the next orchestrator has to know.
+  int64_t failed_engines = 0;
+  absl::Status refusal;  // what it ends with if no cell takes it
+  Epoch epoch;
+  InstanceId decode;  // where its token stream is, or was last
+  int64_t delivered = 0;
+  TimeUs arrived_us = 0;
+  TimeUs submitted_us = 0;
+  TimeUs first_token_us = -1;  // -1: none came
+  RequestTimes times;
+  TimeUs deadline_us = kNever;
+  // kStreamOver: what the request ends with if it is not planned anew in time.
+  FinishReason lost_reason = FinishReason::kError;
+  absl::Status lost;
+
+  bool IsSubmitted() const { return state == State::kSubmitted || state == State::kAhead; }
+  bool HasStream() const { return state == State::kAhead || state == State::kStreaming; }
+  bool IsPlaced() const { return state == State::kStreaming || state == State::kStreamOver; }
+  bool IsLost() const { return state == State::kStreamOver; }
+  // Its cell's orchestrator plans it, as far as is known.
+  bool IsKnown() const { return known == Known::kSent || known == Known::kTaken; }
+};
+
+}  // namespace skein::scheduler

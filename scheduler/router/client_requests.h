@@ -1,0 +1,96 @@
+// ClientRequests: the requests of a router, their counts by state and model, and the queue of those
+// that wait for a free stream. Part of RouterCore, and used only on its thread. A call costs
+// O(log requests), but the end of a queued request the length of the queue.
+//
+// Invariants (CheckInvariants names them, by RouterCore's numbers):
+//   1. running <= max_streams, queued <= max_queued; nothing is queued while a stream is free.
+//   2. Nothing was delivered of a request that is not placed.
+//   4. The snapshot counts the requests there are, by state.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "scheduler/base/ids.h"
+#include "scheduler/base/time.h"
+#include "scheduler/router/client_request.h"
+
+namespace skein::scheduler {
+
+// Kept up to date event by event, so that a look at it costs nothing like the number of requests.
+struct RouterSnapshot {
+  int64_t queued = 0;     // not submitted yet
+  int64_t submitted = 0;  // no decode instance yet
+  int64_t streaming = 0;
+  TimeUs oldest_arrival_us = kNever;  // of those queued; kNever: none is
+  uint64_t accepted = 0;
+  uint64_t rejected = 0;
+  uint64_t finished = 0;  // stop or length
+  uint64_t cancelled = 0;
+  uint64_t failed = 0;
+  uint64_t index_errors = 0;   // gaps and repetitions
+  uint64_t moved_refused = 0;  // to another cell, since theirs refused them
+  uint64_t moved_lost = 0;     // since theirs was lost
+  std::vector<bool> ready;     // by cell
+  struct OfModel {
+    int64_t queued = 0, submitted = 0, streaming = 0;
+  };
+  std::map<std::string, OfModel> models;  // of which there was a request
+  uint64_t version = 0;  // changes with each event that changes the rest: tokens do not
+};
+
+struct AdmissionConfig {
+  int64_t max_streams = 256;
+  int64_t max_queued = 256;
+  TimeUs min_retry_after_us = kSecondUs;
+  TimeUs max_retry_after_us = 60 * kSecondUs;
+};
+
+class ClientRequests {
+ public:
+  using State = ClientRequest::State;
+
+  // `snapshot` outlives this.
+  ClientRequests(const AdmissionConfig& config, RouterSnapshot* snapshot)
+      : config_(config), snapshot_(*snapshot) {}
+
+  // Neither a stream is free nor a place in the queue.
+  bool IsFull() const;
+  // How long until a place in the queue is likely to be free: one more end at the recent rate.
+  TimeUs RetryAfter(TimeUs now) const;
+  // A new request, queued. REQUIRES: its id is unknown, and !IsFull().
+  void Add(ClientRequest request);
+  // The first queued request, submitted from now on, if a stream is free; null: there is none.
+  ClientRequest* Admit(TimeUs now);
+  void SetState(ClientRequest& request, State state);  // REQUIRES: it is not queued
+  // Its end.
+  void Erase(ClientRequest& request, TimeUs now);
+
+  bool Has(RequestId id) const { return requests_.count(id) > 0; }
+  ClientRequest* Find(RequestId id);                     // null: there is none
+  ClientRequest* FindStream(RequestId id, Epoch epoch);  // that has one, under this epoch
+  ClientRequest& at(RequestId id) { return requests_.at(id); }
+  const std::map<RequestId, ClientRequest>& all() const { return requests_; }
+  std::vector<RequestId> InCell(size_t cell) const;
+  int64_t running() const { return running_; }  // that are not queued
+  TimeUs OldestQueuedUs() const;                // its arrival; kNever: none is queued
+  std::string_view StateOf(RequestId id) const;
+  absl::Status CheckInvariants() const;
+
+ private:
+  void Count(const ClientRequest& request, int64_t change);  // in its state
+
+  const AdmissionConfig config_;
+  RouterSnapshot& snapshot_;
+  std::map<RequestId, ClientRequest> requests_;
+  int64_t running_ = 0;
+  std::deque<RequestId> queue_;     // by arrival
+  std::deque<TimeUs> recent_ends_;  // of requests that had been submitted, for RetryAfter
+};
+
+}  // namespace skein::scheduler

@@ -1,0 +1,122 @@
+#include "scheduler/router/client_requests.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <memory>
+
+namespace skein::scheduler {
+namespace {
+
+using State = ClientRequest::State;
+
+class ClientRequestsTest : public ::testing::Test {
+ protected:
+  ClientRequest& Add(uint64_t serial) {
+    auto spec = std::make_shared<RequestHead>();
+    spec->id = {7, serial};
+    spec->model = "m";
+    ClientRequest request;
+    request.spec = std::move(spec);
+    request.arrived_us = now_;
+    requests_.Add(std::move(request));
+    return requests_.at({7, serial});
+  }
+  void Check() const {
+    EXPECT_TRUE(requests_.CheckInvariants().ok()) << requests_.CheckInvariants();
+  }
+
+  TimeUs now_ = 100;
+  RouterSnapshot snapshot_;
+  ClientRequests requests_{
+      {.max_streams = 2, .max_queued = 1, .min_retry_after_us = 10, .max_retry_after_us = 1000},
+      &snapshot_};
+};
+
+TEST_F(ClientRequestsTest, RequestsAreAdmittedInOrderWhileAStreamIsFree) {
+  for (uint64_t serial : {1, 2}) {
+    Add(serial);
+    now_ += 5;
+    ClientRequest* request = requests_.Admit(now_);
+    ASSERT_NE(request, nullptr);
+    EXPECT_EQ(request->spec->id.serial, serial);
+    EXPECT_EQ(request->state, State::kSubmitted);
+    EXPECT_EQ(request->times.admission_us, 5);
+  }
+  EXPECT_FALSE(requests_.IsFull());
+  Add(3);
+  EXPECT_TRUE(requests_.IsFull());
+  EXPECT_EQ(requests_.Admit(now_), nullptr);
+  EXPECT_EQ(requests_.OldestQueuedUs(), now_);
+  Check();
+  requests_.Erase(requests_.at({7, 1}), now_);
+  ASSERT_NE(requests_.Admit(now_), nullptr);
+  EXPECT_EQ(requests_.OldestQueuedUs(), kNever);
+  EXPECT_FALSE(requests_.IsFull());
+  Check();
+}
+
+TEST_F(ClientRequestsTest, TheSnapshotCountsByStateAndModel) {
+  Add(1);
+  EXPECT_EQ(snapshot_.queued, 1);
+  ClientRequest& request = *requests_.Admit(now_);
+  EXPECT_EQ(snapshot_.models.at("m").submitted, 1);
+  const uint64_t version = snapshot_.version;
+  requests_.SetState(request, State::kStreaming);
+  EXPECT_GT(snapshot_.version, version);
+  EXPECT_EQ(snapshot_.streaming, 1);
+  EXPECT_EQ(requests_.StateOf({7, 1}), "placed");
+  requests_.SetState(request, State::kStreamOver);
+  EXPECT_EQ(snapshot_.streaming, 1) << "it is placed still";
+  EXPECT_EQ(requests_.StateOf({7, 1}), "placed");
+  Check();
+  requests_.Erase(request, now_);
+  EXPECT_EQ(snapshot_.streaming, 0);
+  EXPECT_EQ(snapshot_.models.at("m").streaming, 0);
+  EXPECT_EQ(requests_.running(), 0);
+  Check();
+}
+
+TEST_F(ClientRequestsTest, AQueuedRequestLeavesTheQueueWhenItEnds) {
+  for (uint64_t serial : {1, 2}) {
+    Add(serial);
+    requests_.Admit(now_);
+  }
+  requests_.Erase(Add(3), now_);
+  EXPECT_EQ(snapshot_.queued, 0);
+  EXPECT_EQ(requests_.Find({7, 3}), nullptr);
+  Check();
+}
+
+TEST_F(ClientRequestsTest, AStreamIsFoundUnderItsEpochWhileItIsOpen) {
+  Add(1);
+  ClientRequest& request = *requests_.Admit(now_);
+  request.epoch = {5};
+  EXPECT_EQ(requests_.FindStream({7, 1}, {5}), nullptr);
+  requests_.SetState(request, State::kStreaming);
+  EXPECT_EQ(requests_.FindStream({7, 1}, {5}), &request);
+  EXPECT_EQ(requests_.FindStream({7, 1}, {4}), nullptr);
+  requests_.SetState(request, State::kStreamOver);
+  EXPECT_EQ(requests_.FindStream({7, 1}, {5}), nullptr);
+}
+
+TEST_F(ClientRequestsTest, RetryAfterFollowsTheRateOfEnds) {
+  EXPECT_EQ(requests_.RetryAfter(now_), 10) << "nothing has ended yet";
+  for (uint64_t serial : {1, 2}) {
+    Add(serial);
+    requests_.Erase(*requests_.Admit(now_), now_);
+    now_ += 200;
+  }
+  EXPECT_EQ(requests_.RetryAfter(now_), 200) << "two ends in 400";
+  now_ += 100'000;
+  EXPECT_EQ(requests_.RetryAfter(now_), 1000) << "the limit";
+}
+
+TEST_F(ClientRequestsTest, TokensBeforeAPlaceViolateTheInvariants) {
+  Add(1);
+  requests_.Admit(now_)->delivered = 1;
+  EXPECT_FALSE(requests_.CheckInvariants().ok());
+}
+
+}  // namespace
+}  // namespace skein::scheduler
