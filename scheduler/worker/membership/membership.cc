@@ -44,7 +44,7 @@ void Membership::On(const ReportReplied& event, TimeUs now) {
   }
   last_call_ = reply.status;
   phase_ = Phase::kReady;
-  if (reply.want_full) full_wanted_ = dirty_ = true;
+  if (reply.want_full) wanted_ = Report::kFull;
   spacing_end_us_ = now + config_.report_spacing_us +
                     static_cast<TimeUs>(listed_) * config_.report_spacing_per_request_us;
   TakeEndedHeard();
@@ -68,7 +68,7 @@ void Membership::On(const Disconnected& event, TimeUs now) {
   phase_ = Phase::kAway;
   if (SKEIN_PLANT(end_lost_over_a_resync)) TakeEndedHeard();
   ended_in_flight_ = 0;
-  dirty_ = true;
+  ReportSoon();
   last_call_ = event.status;
   next_us_ = now + backoff_.Failed();
 }
@@ -143,19 +143,19 @@ void Membership::Ended(EndedRequest ended) {
     ended_.pop_front();
     if (ended_in_flight_ > 0) --ended_in_flight_;
   }
-  dirty_ = true;
+  ReportSoon();
 }
 
 bool Membership::OrderDrain(bool drain) {
   if (ordered_ == drain) return false;
   const bool before = draining();
   ordered_ = drain;
-  dirty_ = true;
+  ReportSoon();
   return draining() && !before;
 }
 
 bool Membership::ReportDue(TimeUs now) const {
-  return now >= spacing_end_us_ && (dirty_ || now >= next_us_);
+  return now >= spacing_end_us_ && (wanted_ != Report::kInTime || now >= next_us_);
 }
 
 void Membership::Await(Phase phase, TimeUs now) {
@@ -172,7 +172,7 @@ std::optional<MembershipEffect> Membership::Close(TimeUs now) {
 std::optional<MembershipEffect> Membership::Register(WorkerLoad load, std::vector<HeldRequest> held,
                                                      TimeUs now) {
   Await(Phase::kGreeting, now);
-  dirty_ = full_wanted_ = false;
+  wanted_ = Report::kInTime;
   ended_in_flight_ = ended_.size();
   changes_.clear();
   gone_.clear();
@@ -187,7 +187,7 @@ std::optional<MembershipEffect> Membership::Register(WorkerLoad load, std::vecto
 // All but what is held.
 ReportRequest Membership::ReportOf(WorkerLoad load, TimeUs now) {
   Await(Phase::kReporting, now);
-  dirty_ = full_wanted_ = false;
+  wanted_ = Report::kInTime;
   next_us_ = now + lease_us_ / 3;
   ended_in_flight_ = ended_.size();
   load.draining = draining_in_flight_ = draining();
@@ -235,7 +235,7 @@ TimeUs Membership::NextDeadline() const {
   if (phase_ == Phase::kLeft) return kNever;
   if (AwaitsAnswer()) return answer_by_us_;
   if (phase_ == Phase::kAway) return next_us_;
-  return dirty_ ? spacing_end_us_ : std::max(next_us_, spacing_end_us_);
+  return wanted_ != Report::kInTime ? spacing_end_us_ : std::max(next_us_, spacing_end_us_);
 }
 
 }  // namespace skein::scheduler

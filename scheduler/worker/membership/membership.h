@@ -17,6 +17,7 @@
 // that was away for so long has failed them).
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <deque>
 #include <map>
@@ -64,8 +65,11 @@ class Membership {
   // Something ended, if it was held or not: it will be reported soon.
   void Ended(EndedRequest ended);
   // The last report is outdated in a way that placement should learn soon.
-  void ReportSoon() { dirty_ = true; }
-  void StartDrain() { leaving_ = dirty_ = true; }
+  void ReportSoon() { wanted_ = std::max(wanted_, Report::kSoon); }
+  void StartDrain() {
+    leaving_ = true;
+    ReportSoon();
+  }
   // True: the worker did not drain, and does now.
   bool OrderDrain(bool drain);
 
@@ -81,7 +85,7 @@ class Membership {
       return now >= next_us_ ? Register(load(), held(), now) : std::nullopt;
     }
     if (!ReportDue(now)) return std::nullopt;
-    return full_wanted_ ? ReportFull(load(), held(), now) : ReportChanges(load(), now);
+    return wanted_ == Report::kFull ? ReportFull(load(), held(), now) : ReportChanges(load(), now);
   }
 
   // When Due may next have a call, if nothing else happens.
@@ -121,6 +125,12 @@ class Membership {
     kParting,    // the Unregister is not answered
     kLeft,
   };
+  // The next report: when it is due, and what is in it.
+  enum class Report {
+    kInTime,  // a third of a lease after the last one
+    kSoon,    // as soon as the spacing allows
+    kFull,    // as soon, with the whole list
+  };
   using Key = std::pair<RequestId, Epoch>;
   struct Change {
     HeldRequest held;
@@ -154,7 +164,7 @@ class Membership {
   bool draining_in_flight_ = false;  // the message under way says that we drain
   bool told_draining_ = false;       // and the latest that was heard said so
   TimeUs answer_by_us_ = kNever;     // while an answer is awaited
-  bool dirty_ = false;
+  Report wanted_ = Report::kInTime;
   Backoff backoff_;  // between attempts to open a stream
   absl::Status last_call_ = absl::UnknownError("not called yet");
   InstanceId instance_;
@@ -170,7 +180,6 @@ class Membership {
   HeldDigest digest_;              // of held_
   std::map<Key, Change> changes_;  // since the last message; each is held
   std::vector<HeldRequest> gone_;  // likewise
-  bool full_wanted_ = false;
 };
 
 }  // namespace skein::scheduler
