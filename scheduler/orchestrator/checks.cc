@@ -37,6 +37,7 @@ OrchestratorSnapshot OrchestratorCore::Impl::Totals() const {
   OrchestratorSnapshot totals{
       .instances = {},
       .routers = {},
+      .groups = {},
       .gone = {},
       .models = {registry_.models_seen().begin(), registry_.models_seen().end()},
       .prefill_instances = registry_.Count(Role::kPrefill),
@@ -112,6 +113,15 @@ OrchestratorSnapshot OrchestratorCore::Impl::Snapshot(TimeUs now) const {
     snapshot.routers.push_back(
         {router.identity, router.load, now - router.heard_us, router.draining(), router.drained()});
   }
+  for (const auto& [key, group] : groups_.all()) {
+    snapshot.groups.push_back({.role = key.role,
+                               .model = key.model,
+                               .node = key.node,
+                               .members = {group.members.begin(), group.members.end()},
+                               .formation = NameOf(group.formation),
+                               .for_us = now - group.since_us,
+                               .why = group.why});
+  }
   snapshot.oldest_wait_us = decode_.OldestWait(now);
   return snapshot;
 }
@@ -131,6 +141,7 @@ absl::Status OrchestratorCore::Impl::CheckInvariants() const {
   if (found.ok()) found = decode_.CheckInvariants();
   if (found.ok()) found = replanner_.CheckInvariants();
   if (found.ok()) found = explanations_.CheckInvariants();
+  if (found.ok()) found = groups_.CheckInvariants(registry_);
   requests_.ForEach([&](const Request& request) {
     if (found.ok() && request.epoch > numbers_.last_epoch()) {
       found = orchestrator::Violated(4, request.spec->id, "has an epoch of the future");

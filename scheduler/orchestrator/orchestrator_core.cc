@@ -96,6 +96,7 @@ OrchestratorCore::Impl::Impl(const OrchestratorConfig& config)
                                               .sender = &sender_,
                                               .explanations = &explanations_,
                                               .gone = &gone_,
+                                              .groups = &groups_,
                                               .ends = this,
                                               .effects = &effects_}) {
   if (!pools_.plans()) return;

@@ -124,9 +124,21 @@ struct RouterStatus {
   bool drained = false;
 };
 
+// Instances of one node that form a group.
+struct GroupStatus {
+  Role role = Role::kPrefill;
+  std::string model;
+  std::string node;                 // "": a single instance that tells none
+  std::vector<InstanceId> members;  // by id
+  std::string_view formation;       // its name; static
+  TimeUs for_us = 0;                // since when, ago
+  std::string why;
+};
+
 struct OrchestratorSnapshot {
   std::vector<InstanceStatus> instances;  // by id
   std::vector<RouterStatus> routers;      // by endpoint
+  std::vector<GroupStatus> groups;        // by role, model and node
   std::vector<Gone> gone;                 // the latest first
   std::vector<std::string> models;        // that ever had an instance
   int64_t prefill_instances = 0;

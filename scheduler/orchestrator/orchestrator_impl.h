@@ -7,6 +7,7 @@
 //   DecodeFlow    which instance decodes it, and the wait for room
 //   Replanner     a plan is given up
 //   PlanSender    the messages about plans
+//   GroupControl  which instances form a group, and its formation
 //   RequestTable, Registry, PrefillPools, ExplanationLog, GoneList, PlanNumbers   shared tables
 //
 // orchestrator_core.cc has what happens; checks.cc what the core shows of itself.
@@ -18,6 +19,7 @@
 
 #include "scheduler/orchestrator/decode_flow.h"
 #include "scheduler/orchestrator/explain/explanation_log.h"
+#include "scheduler/orchestrator/groups/group_control.h"
 #include "scheduler/orchestrator/orchestrator_core.h"
 #include "scheduler/orchestrator/plan_numbers.h"
 #include "scheduler/orchestrator/plan_sender.h"
@@ -90,6 +92,7 @@ class OrchestratorCore::Impl final : private orchestrator::RequestEnds {
   Registry registry_;
   orchestrator::PrefillPools pools_;
   GoneList gone_;
+  orchestrator::GroupControl groups_;
   orchestrator::ExplanationLog explanations_;
   orchestrator::PlanSender sender_{&registry_, &effects_};
   orchestrator::DecodeFlow decode_;

@@ -49,6 +49,7 @@ void WorkerSide::Connect(const RegisterCalled& event, const Generation& own, Tim
   // an instance that it replaces are moved.
   const bool came = parts_.registry->Count(identity.role) != instances;
   const Instance& instance = *parts_.registry->Find(registered->id);
+  parts_.groups->Came(instance, now);
   reply.instance = instance.id;
   reply.lease_us = lease_us_;
   reply.cancel = instance.UnknownOf(event.request.held, parts_.numbers->first_epoch());
@@ -328,6 +329,7 @@ void WorkerSide::Lose(InstanceId id, const std::string& why, bool left, TimeUs n
       absl::StrCat(role == Role::kPrefill ? "prefill" : "decode", " instance ", id.value, " ", why);
   NoteRoom(instance->identity.model);
   parts_.registry->Remove(id);
+  parts_.groups->Left(id);
   parts_.routers->ForgetInstance(id);
   if (connection != CallId{} && !left) {
     parts_.effects->push_back(

@@ -27,6 +27,7 @@
 #include "scheduler/base/time.h"
 #include "scheduler/orchestrator/decode_flow.h"
 #include "scheduler/orchestrator/explain/explanation_log.h"
+#include "scheduler/orchestrator/groups/group_control.h"
 #include "scheduler/orchestrator/orchestrator_events.h"
 #include "scheduler/orchestrator/plan_numbers.h"
 #include "scheduler/orchestrator/plan_sender.h"
@@ -56,6 +57,7 @@ class WorkerSide {
     PlanSender* sender = nullptr;
     ExplanationLog* explanations = nullptr;
     GoneList* gone = nullptr;
+    GroupControl* groups = nullptr;
     RequestEnds* ends = nullptr;
     std::vector<OrchestratorEffect>* effects = nullptr;
   };

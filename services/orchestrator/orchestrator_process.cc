@@ -10,11 +10,13 @@
 #include "services/base/process.h"
 #include "services/base/signals.h"
 #include "services/base/version.h"
+#include "services/http/admin.h"
 #include "services/http/error.h"
 #include "services/log/log.h"
 #include "services/metrics/metrics.h"
 #include "services/metrics/process_metrics.h"
 #include "services/orchestrator/generation_file.h"
+#include "services/orchestrator/group_page.h"
 #include "services/orchestrator/orchestrator_service.h"
 #include "services/orchestrator/planning_options.h"
 
@@ -179,7 +181,17 @@ AdminHooks HooksOf(const OrchestratorOptions& options, Pages* pages) {
                 pages->process.Refresh();
                 return pages->metrics.Render();
               },
-          .invariants = [pages] { return InvariantsJson(pages->shell); }};
+          .invariants = [pages] { return InvariantsJson(pages->shell); },
+          .more =
+              [pages](http::Routes* routes) {
+                http::AddJsonPage(
+                    "/debug/groups",
+                    [pages] {
+                      const auto copy = pages->shell->Look();
+                      return copy.has_value() ? GroupsJson(copy->snapshot.groups) : GroupsJson({});
+                    },
+                    routes);
+              }};
 }
 
 // A file that is behind costs a refusal at the next start.

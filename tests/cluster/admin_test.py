@@ -183,16 +183,29 @@ def a_model_is_waited_for():
 
 def the_page_has_every_endpoint():
     with open(DOCS, encoding="utf-8") as page:
-        table = page.read().split("## Endpoints")[1].split("## Flags")[0]
+        section = page.read().split("## Endpoints")[1].split("## Flags")[0]
+    table, of_orchestrator = section.split("The orchestrator also has", 1)
+    own = {"orchestrator": set(re.findall(r"`(GET /\S*)`", of_orchestrator.split("\n\n")[0]))}
     documented = set(re.findall(r"`((?:GET|POST) /\S*)`", "".join(line.split("|")[1] for line in table.splitlines() if "|" in line)))
     with up(prefill=1, decode=1) as cluster:
         for name, process in cluster.processes.items():
             others = documented if name.startswith("prefill") else documented - {"GET /debug/transports"}
-            assert set(cluster.get("/", base=process.admin())["endpoints"]) == others, name
+            assert set(cluster.get("/", base=process.admin())["endpoints"]) == others | own.get(name, set()), name
             wrong = failure(lambda p=process: cluster.get("/drain", base=p.admin()))
             assert wrong.code == 405 and wrong.headers["Allow"] == "POST, OPTIONS", wrong.headers
             bad = failure(lambda n=name: post(cluster, n, "/drain?wait_s=soon"))
             assert bad.code == 400 and bad.error()["param"] == "wait_s" and "'soon'" in bad.error()["message"], bad.body
+
+
+def the_groups_are_those_of_the_instances():
+    with up(prefill=1, decode=2) as cluster:
+        groups = cluster.get("/debug/groups", base=cluster.processes["orchestrator"].admin())["groups"]
+        instances = cluster.status()["instances"]
+        assert [g["role"] for g in groups] == ["prefill", "decode"], groups
+        for group in groups:
+            assert group["instances"] == sorted(i["instance"] for i in instances if i["role"] == group["role"]), (group, instances)
+            assert group["model"] == cluster.name and group["node"] == instances[0]["host"], group
+            assert group["formation"] == "independent" and group["for_s"] >= 0 and group["why"], group
 
 
 def listening(pids):
@@ -248,4 +261,4 @@ if __name__ == "__main__":
     tempfile.tempdir = os.environ.get("TEST_TMPDIR")
     run_tests(drained_and_the_others_agree, what_runs_goes_on_and_then_sigterm_ends_it_at_once,
               an_orchestrator_that_drains_takes_nothing_new, a_model_is_waited_for, every_port_is_named_by_a_flag,
-              the_page_has_every_endpoint)
+              the_page_has_every_endpoint, the_groups_are_those_of_the_instances)

@@ -46,7 +46,8 @@ class PartsTest : public ::testing::Test, public RequestEnds {
   void TearDown() override {
     for (const absl::Status& status :
          {requests_.CheckInvariants(), registry_.CheckInvariants(), decode_.CheckInvariants(),
-          prefill_.CheckInvariants(), replanner_.CheckInvariants(), workers_.CheckInvariants()}) {
+          prefill_.CheckInvariants(), replanner_.CheckInvariants(), workers_.CheckInvariants(),
+          groups_.CheckInvariants(registry_)}) {
       EXPECT_TRUE(status.ok()) << status;
     }
   }
@@ -128,6 +129,7 @@ class PartsTest : public ::testing::Test, public RequestEnds {
   Registry registry_{1, kLeaseUs};
   PrefillPools pools_;
   GoneList gone_{10, 600 * kSecondUs};
+  GroupControl groups_;
   ExplanationLog explanations_{10};
   PlanSender sender_{&registry_, &effects_};
   DecodeFlow decode_{kBeginWaitUs,
@@ -177,6 +179,7 @@ class PartsTest : public ::testing::Test, public RequestEnds {
                        .sender = &sender_,
                        .explanations = &explanations_,
                        .gone = &gone_,
+                       .groups = &groups_,
                        .ends = this,
                        .effects = &effects_}};
 };

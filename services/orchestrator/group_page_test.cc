@@ -1,0 +1,34 @@
+#include "services/orchestrator/group_page.h"
+
+#include <gtest/gtest.h>
+
+#include "nlohmann/json.hpp"
+
+namespace skein::services {
+namespace {
+
+TEST(GroupPage, TellsMembersAndFormationOfEachGroup) {
+  const std::vector<scheduler::GroupStatus> groups = {
+      {.role = scheduler::Role::kDecode,
+       .model = "m",
+       .node = "a",
+       .members = {{3}, {5}},
+       .formation = "independent",
+       .for_us = 1'500'000,
+       .why = "new"},
+      {.role = scheduler::Role::kPrefill, .model = "\xff", .formation = "independent"}};
+  const auto json = nlohmann::json::parse(GroupsJson(groups));
+  ASSERT_EQ(json["groups"].size(), 2u);
+  const auto& first = json["groups"][0];
+  EXPECT_EQ(first["role"], "decode");
+  EXPECT_EQ(first["node"], "a");
+  EXPECT_EQ(first["instances"], nlohmann::json({3, 5}));
+  EXPECT_EQ(first["formation"], "independent");
+  EXPECT_EQ(first["for_s"], 1.5);
+  EXPECT_EQ(first["why"], "new");
+  EXPECT_TRUE(json["groups"][1]["node"].is_null());
+  EXPECT_EQ(GroupsJson({}), "{\"groups\":[]}");
+}
+
+}  // namespace
+}  // namespace skein::services
