@@ -27,13 +27,17 @@
 
 namespace skein::scheduler {
 
+// The engines that failed in a step with a request, by their processes. Few: after two it is not
+// planned again.
+using FailedEngines = std::vector<Incarnation>;
+
 // ---- orchestrator -> router ----
 
 struct Planned {
   Epoch epoch;
   InstanceId prefill;
-  TimeUs decided_us = 0;       // from submission to decision
-  int64_t failed_engines = 0;  // engines that failed in a step with the request, so far
+  TimeUs decided_us = 0;              // from submission to decision
+  FailedEngines failed_engines = {};  // so far
   // Where the request was announced with its plan. It may be placed elsewhere; Placed says where.
   InstanceId decode = {};
   std::string decode_endpoint = {};  // empty: nowhere yet
@@ -53,7 +57,7 @@ struct Failed {
 
 // The request was accepted and waits for its plan. Not sent when the plan is made at once.
 struct Accepted {
-  int64_t failed_engines = 0;  // as in Planned
+  FailedEngines failed_engines = {};  // as in Planned
 };
 
 // The request's decode instance has reported its end; the orchestrator has forgotten the request.

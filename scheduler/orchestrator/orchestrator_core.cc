@@ -200,8 +200,8 @@ void OrchestratorCore::Impl::Submit(const SubmitCalled& event) {
   request.explanation.prompt_tokens = PromptTokens(*request.spec);
   request.explanation.policy = pools_.plans() ? pools_.planning().policy.name : "none";
   request.failures = orchestrator::EngineFailures(event.failed_engines);
-  for (const InstanceId instance : worker_side_.TakeEarlyFailures(id)) {
-    request.failures.Fail(instance);
+  for (const auto& [engine, instance] : worker_side_.TakeEarlyFailures(id)) {
+    request.failures.Fail(engine, instance);
   }
   explanations_.Begin(request);
   if (event.accepted) explanations_.Note(Degraded::kSubmittedAnew, &request);

@@ -15,9 +15,9 @@ namespace skein::scheduler {
 
 struct SubmitCalled {  // by the router that its id names; idempotent
   HeadPtr spec;
-  bool alone = false;          // on one prefill instance, whatever the policy
-  bool accepted = false;       // by an orchestrator before: it is not refused for lack of capacity
-  int64_t failed_engines = 0;  // in a step with it, as its router was last told
+  bool alone = false;     // on one prefill instance, whatever the policy
+  bool accepted = false;  // by an orchestrator before: it is not refused for lack of capacity
+  FailedEngines failed_engines = {};  // as its router was told
 };
 struct RouterEnded {  // for its client; the request is cancelled everywhere
   RouterEnd end;

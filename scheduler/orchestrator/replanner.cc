@@ -10,12 +10,6 @@
 
 namespace skein::scheduler::orchestrator {
 
-namespace {
-
-constexpr int64_t kEngineFailuresMax = 2;
-
-}  // namespace
-
 // A member's failure reaches the others through the decode instance, with any status. A request
 // that no engine can sample (INVALID_ARGUMENT), or whose logits are NaN (INTERNAL), would fail
 // anywhere.
@@ -25,17 +19,10 @@ bool Replanner::MayReplan(const Request& request, const absl::Status& status) {
   return absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status) || absl::IsAborted(status);
 }
 
-// Without this limit, a request that makes engines fail would be planned onto one after the other.
-// An instance that said nothing may have been cut off by the network: then the client may try
-// again.
 bool Replanner::FailSuspect(Request& request) {
-  const int64_t all = request.failures.failed_or_lost();
-  if (all < kEngineFailuresMax) return false;
-  const std::string what =
-      absl::StrCat(all, " engines failed or were lost while they computed this request (",
-                   request.failures.ToString(), "): it is not planned again");
-  const bool said = request.failures.failed() >= kEngineFailuresMax;
-  parts_.ends->Fail(request, said ? absl::InternalError(what) : absl::UnavailableError(what));
+  const absl::Status verdict = request.failures.Verdict();
+  if (verdict.ok()) return false;
+  parts_.ends->Fail(request, verdict);
   return true;
 }
 

@@ -2,8 +2,8 @@
 // again when all instances that had the plan report its end, or were silent for a lease. Owns the
 // plans that were given up and may still be somewhere. Part of OrchestratorCore.
 //
-// A request under which two engines failed, or were lost while they computed it, is not planned a
-// third time; those that failed under another orchestrator count (engine_failures.h).
+// A request under which too many engines failed is not planned again; those that failed under
+// another orchestrator count (engine_failures.h has the rule).
 //
 // Invariant (CheckInvariants, by the core's number): 7, a request that is replanning is on no
 // instance.

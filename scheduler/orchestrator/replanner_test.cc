@@ -85,11 +85,11 @@ TEST_F(ReplannerTest, ARequestFailsAfterTooManyReplans) {
 
 TEST_F(ReplannerTest, ARequestUnderWhichTwoEnginesFailedIsNotPlannedAThirdTime) {
   Request& request = Submit(1);
-  request.failures.Fail(prefill_one_);
+  request.failures.Fail({101}, prefill_one_);
   EXPECT_FALSE(replanner_.FailSuspect(request));
-  request.failures.Lose(prefill_one_);
+  request.failures.Lose({101}, prefill_one_);
   EXPECT_FALSE(replanner_.FailSuspect(request)) << "the same engine";
-  request.failures.Lose(prefill_two_);
+  request.failures.Fail({102}, prefill_two_);
   replanner_.Replan(request, Lost(), now_);
   ASSERT_EQ(ends_.size(), 1u);
   EXPECT_EQ(ends_[0].rfind("1 failed: 2 engines failed", 0), 0u) << ends_[0];

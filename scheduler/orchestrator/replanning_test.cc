@@ -37,6 +37,14 @@ class ReplanningTest : public PlanningTest {
     }
   }
 
+  // The KV of a prefill instance that was lost may be there: the decode instance knows.
+  Effects LeaseEnds(const CallAssign& assign) {
+    return Report(decode_, {},
+                  {{.id = assign.request.spec->id,
+                    .epoch = assign.request.epoch,
+                    .status = absl::UnavailableError("the lease of a prefill instance expired")}});
+  }
+
   std::vector<InstanceId> prefill_;
   InstanceId decode_;
   std::map<std::pair<InstanceId, RequestId>, Epoch> held_;
@@ -304,26 +312,61 @@ TEST_F(ReplanningTest, AnEngineThatFailedUnderAnOlderPlanOfARequestCounts) {
   EXPECT_EQ(Updates<Failed>(twice).at(0).status.code(), absl::StatusCode::kInternal);
 }
 
-// It may be the network: the client may try again.
-TEST_F(ReplanningTest, ARequestUnderWhichTwoInstancesWereLostEndsAsUnavailable) {
-  CallAssign assign = Of<CallAssign>(Do(SubmitCalled{PlainSpec(1)})).at(0);
-  Effects lost;
-  for (int i = 0; i < 2; ++i) {
-    Placed({assign});
-    WorkerIdentity other = Identity(Role::kPrefill, 300 + i);  // at the same address
-    other.endpoint = Identity(Role::kPrefill, incarnations_[assign.instance].value).endpoint;
+// They may have been killed for reasons of their own: the client may try again.
+TEST_F(ReplanningTest, ARequestUnderWhichThreeProcessesEndedEndsAsUnavailable) {
+  const auto replaced = [this](InstanceId instance) {
+    WorkerIdentity other = Identity(Role::kPrefill, 300 + instance.value);  // at the same address
+    other.endpoint = Identity(Role::kPrefill, incarnations_[instance].value).endpoint;
     Do(RegisterCalled{Call(), {other}});
-    // The KV may be there: the decode instance knows.
-    lost = Report(decode_, {},
-                  {{.id = {7, 1},
-                    .epoch = assign.request.epoch,
-                    .status = absl::UnavailableError("the lease of a prefill instance expired")}});
-    const auto again = Of<CallAssign>(lost);
-    if (again.empty()) break;
+  };
+  CallAssign assign = Of<CallAssign>(Do(SubmitCalled{PlainSpec(1)})).at(0);
+  for (int i = 0; i < 2; ++i) {
+    replaced(Placed({assign})[0].instance);
+    const auto again = Of<CallAssign>(LeaseEnds(assign));
+    ASSERT_EQ(again.size(), 1u) << "it is healthy, as far as anyone can tell";
+    EXPECT_TRUE(again[0].request.suspect) << "no other request falls with it";
     assign = again[0];
   }
-  ASSERT_EQ(Updates<Failed>(lost).size(), 1u);
-  EXPECT_EQ(Updates<Failed>(lost)[0].status.code(), absl::StatusCode::kUnavailable);
+  replaced(Placed({assign})[0].instance);
+  const Effects last = LeaseEnds(assign);
+  ASSERT_EQ(Updates<Failed>(last).size(), 1u);
+  EXPECT_EQ(Updates<Failed>(last)[0].status.code(), absl::StatusCode::kUnavailable);
+}
+
+// A process that crashes closes its stream. One whose host dies does not.
+TEST_F(ReplanningTest, OnlyALossWhoseStreamBrokeIsEvidence) {
+  for (const bool crashes : {false, true}) {
+    const uint64_t serial = crashes ? 2 : 1;
+    CallAssign assign = Of<CallAssign>(Do(SubmitCalled{PlainSpec(serial)})).at(0);
+    Placed({assign});
+    const InstanceId dead = assign.instance;
+    held_ = {{{decode_, {7, serial}}, assign.request.epoch}};
+    if (crashes) Break(dead);
+    Pass(4 * kSecondUs, dead);
+    incarnations_.erase(dead);
+    const auto again = Of<CallAssign>(LeaseEnds(assign));
+    ASSERT_EQ(again.size(), 1u);
+    EXPECT_EQ(again[0].request.suspect, crashes);
+    Do(Closed({7, serial}));
+    held_.clear();
+  }
+}
+
+// It waits for the members of the first chunk, or hands over what it has computed.
+TEST_F(ReplanningTest, AMemberWhoseTurnItIsNotIsNoEvidence) {
+  const auto assigns = Place(1, 4000);
+  Report(assigns[1].instance, {Held(assigns[1], 1)});  // its only chunk is done
+  WorkerIdentity other = Identity(Role::kPrefill, 300);
+  other.endpoint = Identity(Role::kPrefill, incarnations_[assigns[1].instance].value).endpoint;
+  Do(RegisterCalled{Call(), {other}});
+  Effects after;
+  for (const CallAssign& assign : assigns) {
+    if (assign.instance == assigns[1].instance) continue;
+    after = Report(assign.instance, {}, {Ended(assign, absl::CancelledError("x"))});
+  }
+  const auto again = Of<CallAssign>(after);
+  ASSERT_FALSE(again.empty());
+  EXPECT_FALSE(again[0].request.suspect);
 }
 
 TEST_F(ReplanningTest, WhoHasNotBegunARequestIsNoEvidenceAgainstIt) {

@@ -65,14 +65,14 @@ void RouterSide::Welcome(const RouterConnected& event, const Generation& own) {
 
 void RouterSide::TellState(const Request& request) {
   const RequestId id = request.spec->id;
-  const int64_t failed = request.failures.failed();
+  FailedEngines failed = request.failures.failed();
   switch (request.state) {
     case State::kQueued:
     case State::kParked:
-      return Tell(SendPlanUpdate{id, Accepted{failed}});
+      return Tell(SendPlanUpdate{id, Accepted{std::move(failed)}});
     case State::kReplanning:
-      return Tell(
-          SendPlanUpdate{id, Planned{request.epoch, InstanceId{}, /*decided_us=*/0, failed}});
+      return Tell(SendPlanUpdate{
+          id, Planned{request.epoch, InstanceId{}, /*decided_us=*/0, std::move(failed)}});
     default:
       break;
   }

@@ -15,9 +15,9 @@ class SuspectTest : public OrchestratorCoreTest {
     Up(Role::kDecode, 21);
   }
 
-  Effects SubmitWith(int64_t failed_engines) {
-    return Do(SubmitCalled{
-        .spec = Spec(1), .accepted = failed_engines > 0, .failed_engines = failed_engines});
+  Effects SubmitWith(const FailedEngines& engines) {
+    return Do(
+        SubmitCalled{.spec = Spec(1), .accepted = !engines.empty(), .failed_engines = engines});
   }
   static EndedRequest UnderFailedEngine(Epoch epoch) {
     return {.id = {7, 1},
@@ -59,7 +59,7 @@ class SuspectTest : public OrchestratorCoreTest {
 };
 
 TEST_F(SuspectTest, ARequestThatBringsAFailureIsSuspectAndIsNotPlannedAThirdTime) {
-  const CallAssign assign = Of<CallAssign>(SubmitWith(1)).at(0);
+  const CallAssign assign = Of<CallAssign>(SubmitWith({{51}})).at(0);
   EXPECT_TRUE(assign.request.suspect) << "it is computed in steps of its own";
   const absl::Status end = RefusalOf(FailEngine(assign));
   EXPECT_EQ(end.code(), absl::StatusCode::kInternal);
@@ -67,28 +67,29 @@ TEST_F(SuspectTest, ARequestThatBringsAFailureIsSuspectAndIsNotPlannedAThirdTime
 }
 
 TEST_F(SuspectTest, ARequestThatBringsTwoFailuresIsNotPlanned) {
-  EXPECT_EQ(RefusalOf(SubmitWith(2)).code(), absl::StatusCode::kInternal);
+  EXPECT_EQ(RefusalOf(SubmitWith({{51}, {52}})).code(), absl::StatusCode::kInternal);
   EXPECT_EQ(Of<CallAssign>(Do(SubmitCalled{Spec(2)})).size(), 1u) << "another one is";
 }
 
 TEST_F(SuspectTest, TheRouterIsToldOfEachFailure) {
-  const Effects planned = SubmitWith(0);
-  EXPECT_EQ(Updates<Planned>(planned).at(0).failed_engines, 0);
+  const Effects planned = SubmitWith({});
+  EXPECT_TRUE(Updates<Planned>(planned).at(0).failed_engines.empty());
   const CallAssign assign = Of<CallAssign>(planned).at(0);
   const Effects failed = FailEngine(assign);
   ASSERT_FALSE(Updates<Planned>(failed).empty());
-  for (const Planned& update : Updates<Planned>(failed)) EXPECT_EQ(update.failed_engines, 1);
+  const FailedEngines engines = {{incarnations_.at(assign.instance)}};
+  for (const Planned& update : Updates<Planned>(failed)) EXPECT_EQ(update.failed_engines, engines);
   // It may have missed it: it is told again on its next stream.
   RouterHello hello{.identity = {.router = 7, .endpoint = "r:1"}};
   hello.requests = {{.id = {7, 1}, .epoch = assign.request.epoch}};
   const Effects again = Do(RouterConnected{Call(), std::move(hello)});
-  EXPECT_EQ(Updates<Planned>(again).at(0).failed_engines, 1);
+  EXPECT_EQ(Updates<Planned>(again).at(0).failed_engines, engines);
 }
 
 // Workers connect to a new orchestrator before routers submit.
 TEST_F(SuspectTest, AFailureThatTheOrchestratorBeforeDidNotHearOfCounts) {
   ConnectFailed(31);
-  const CallAssign assign = Of<CallAssign>(SubmitWith(0)).at(0);
+  const CallAssign assign = Of<CallAssign>(SubmitWith({})).at(0);
   EXPECT_TRUE(assign.request.suspect);
   EXPECT_EQ(RefusalOf(FailEngine(assign)).code(), absl::StatusCode::kInternal);
 }
@@ -96,13 +97,19 @@ TEST_F(SuspectTest, AFailureThatTheOrchestratorBeforeDidNotHearOfCounts) {
 // The plan after the first failure was still under way when that orchestrator died.
 TEST_F(SuspectTest, AFailureWhileThereWasNoOrchestratorIsAddedToWhatTheRouterWasTold) {
   ConnectFailed(31);
-  EXPECT_EQ(RefusalOf(SubmitWith(1)).code(), absl::StatusCode::kInternal);
+  EXPECT_EQ(RefusalOf(SubmitWith({{51}})).code(), absl::StatusCode::kInternal);
+}
+
+// It died before the worker had its answer, so the worker reports it again.
+TEST_F(SuspectTest, AFailureThatTheRouterWasToldOfAndTheWorkerReportsAgainCountsOnce) {
+  ConnectFailed(31);
+  EXPECT_EQ(Of<CallAssign>(SubmitWith({{31}})).size(), 1u);
 }
 
 TEST_F(SuspectTest, TwoEnginesThatFailedUnderTheOrchestratorBeforeAreEnough) {
   ConnectFailed(31);
   ConnectFailed(32);
-  EXPECT_EQ(RefusalOf(SubmitWith(0)).code(), absl::StatusCode::kInternal);
+  EXPECT_EQ(RefusalOf(SubmitWith({})).code(), absl::StatusCode::kInternal);
 }
 
 }  // namespace

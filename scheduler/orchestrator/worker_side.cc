@@ -67,7 +67,7 @@ void WorkerSide::Connect(const RegisterCalled& event, const Generation& own, Tim
   }
   Resync(registered->id, event.request, now);
   for (InstanceId replaced : registered->replaced) {
-    Lose(replaced, "was replaced by another process at its address", /*left=*/false, now);
+    Lose(replaced, "was replaced by another process at its address", Loss::kEnded, now);
   }
   if (came && !parts_.gone->InstanceCame(identity.role, identity.model)) {
     parts_.registry->NoteSuccessor(identity.role, identity.model);
@@ -119,11 +119,14 @@ void WorkerSide::TakeEnded(const Instance& instance, const EndedRequest& ended, 
   NotePaths(request, instance, ended);
   if (request == nullptr) {
     const bool of_another = ended.epoch.value < parts_.numbers->first_epoch();
-    if (ended.engine_failed && of_another) early_failures_.Add(ended.id, instance.id);
+    if (ended.engine_failed && of_another)
+      early_failures_.Add(ended.id, instance.identity.incarnation, instance.id);
     return parts_.explanations->TakeEnded(ended, instance.id);
   }
   // Under whichever of its epochs.
-  if (ended.engine_failed && request->failures.Fail(instance.id)) {
+  const bool fails =
+      ended.engine_failed && request->failures.Fail(instance.identity.incarnation, instance.id);
+  if (fails) {
     if (parts_.replanner->FailSuspect(*request)) return;
     parts_.routers->TellState(*request);  // the router tells the next orchestrator
   }
@@ -267,7 +270,7 @@ void WorkerSide::On(const UnregisterCalled& event, TimeUs now) {
   if (instance == nullptr || instance->identity.incarnation != event.request.incarnation) {
     reply.status = absl::NotFoundError("unknown instance");
   } else {
-    Lose(instance->id, "has left", /*left=*/true, now);
+    Lose(instance->id, "has left", Loss::kLeft, now);
   }
   parts_.effects->push_back(AnswerUnregister{event.call, std::move(reply)});
 }
@@ -294,7 +297,7 @@ void WorkerSide::LoseTheSilent(TimeUs now) {
     } else {
       const char* why = silent.missed ? "was lost: its lease expired, and no router hears it"
                                       : "was lost: its lease expired";
-      Lose(id, why, /*left=*/false, now);
+      Lose(id, why, silent.connected() ? Loss::kSilent : Loss::kEnded, now);
     }
   }
 }
@@ -310,36 +313,36 @@ void WorkerSide::CloseStreams(const absl::Status& why) {
 }
 
 // Requests move off the instance before it is forgotten; none is placed on it again.
-void WorkerSide::Lose(InstanceId id, const std::string& why, bool left, TimeUs now) {
+void WorkerSide::Lose(InstanceId id, const std::string& why, Loss how, TimeUs now) {
   Instance* instance = parts_.registry->Find(id);
   if (instance == nullptr) return;
-  if (!left) ++lost_[{instance->identity.model, instance->identity.role}];
+  if (how != Loss::kLeft) ++lost_[{instance->identity.model, instance->identity.role}];
   parts_.gone->Add({.instance = id,
                     .role = instance->identity.role,
                     .model = instance->identity.model,
                     .endpoint = instance->identity.endpoint,
                     .at_us = now,
                     .why = why,
-                    .left = left,
+                    .left = how == Loss::kLeft,
                     .replaced = instance->succeeded});
-  const Role role = instance->identity.role;
-  const CallId connection = instance->connection;
   const Placements placed = parts_.registry->TakePlaced(*instance);
-  const std::string what =
-      absl::StrCat(role == Role::kPrefill ? "prefill" : "decode", " instance ", id.value, " ", why);
-  NoteRoom(instance->identity.model);
+  const WorkerIdentity identity = instance->identity;
+  const CallId connection = instance->connection;
+  const bool prefill = identity.role == Role::kPrefill;
+  const Lost lost{id, identity.incarnation, how,
+                  absl::StrCat(prefill ? "prefill" : "decode", " instance ", id.value, " ", why)};
+  NoteRoom(identity.model);
   parts_.registry->Remove(id);
   parts_.groups->Left(id);
   parts_.routers->ForgetInstance(id);
-  if (connection != CallId{} && !left) {
+  if (connection != CallId{} && how != Loss::kLeft) {
     parts_.effects->push_back(
         CloseWorker{connection, absl::NotFoundError("the instance was given up")});
   }
   for (const auto& [request_id, placement] : placed) {
     Request* request = parts_.requests->Find(request_id, placement.epoch);
     if (request == nullptr) continue;
-    role == Role::kPrefill ? LosePrefill(*request, id, what, left, now)
-                           : LoseDecode(*request, what, now);
+    prefill ? LosePrefill(*request, lost, now) : LoseDecode(*request, lost.why, now);
   }
   parts_.replanner->HasOnly(id, {}, now);
 }
@@ -347,20 +350,20 @@ void WorkerSide::Lose(InstanceId id, const std::string& why, bool left, TimeUs n
 // Once placed, only the decode instance knows whether the KV was committed. If so, the token stream
 // continues; if not, the writer's lease expires there and the decode instance reports it. While
 // other members still have parts to commit, the KV cannot be complete.
-void WorkerSide::LosePrefill(Request& request, InstanceId instance, const std::string& why,
-                             bool left, TimeUs now) {
+void WorkerSide::LosePrefill(Request& request, const Lost& lost, TimeUs now) {
   const bool whole = request.IsPlanWhole();
-  if (Member* member = request.MemberAt(instance)) member->phase = Member::Phase::kGone;
-  const bool computed_there = request.state == State::kPlaced;  // not before
-  if (computed_there && !left) request.failures.Lose(instance);
-  const absl::Status lost = absl::UnavailableError(why);
+  if (Member* member = request.MemberAt(lost.id)) {
+    const bool may_have_crashed = lost.how == Loss::kEnded && request.MayCompute(*member);
+    if (may_have_crashed) request.failures.Lose(lost.incarnation, lost.id);
+    member->phase = Member::Phase::kGone;
+  }
   const bool unsure = request.state == State::kPlaced && whole && !request.HasMembersHere();
   if (unsure) {
     request.unsure = true;
     parts_.prefill->NoteChunksEnded(request, now);
     return;
   }
-  parts_.replanner->Replan(request, lost, now);
+  parts_.replanner->Replan(request, absl::UnavailableError(lost.why), now);
 }
 
 // The token stream is lost, unless none of its tokens can have been sampled. If the transfer is not

@@ -77,7 +77,7 @@ class WorkerSide {
   void CloseStreams(const absl::Status& why);  // of all
 
   // Of engines under this request, which is submitted now.
-  EngineFailures::Instances TakeEarlyFailures(RequestId id) { return early_failures_.Take(id); }
+  EarlyFailures::Engines TakeEarlyFailures(RequestId id) { return early_failures_.Take(id); }
 
   const LostCounts& lost() const { return lost_; }
   uint64_t misses() const { return misses_; }  // how often an instance was missed
@@ -105,10 +105,20 @@ class WorkerSide {
   void TakeMissing(Request& request, InstanceId instance, TimeUs now);
 
   bool MayMiss(const Instance& instance) const;  // instead of losing it
-  // An instance is lost, or leaves: its requests move off it before it is forgotten.
-  void Lose(InstanceId instance, const std::string& why, bool left, TimeUs now);
-  void LosePrefill(Request& request, InstanceId instance, const std::string& why, bool left,
-                   TimeUs now);
+  enum class Loss {
+    kLeft,    // it has unregistered
+    kEnded,   // its process has ended, as far as anyone can tell: it may have crashed
+    kSilent,  // its stream stands, and nothing comes: it is cut off, or its host is dead
+  };
+  struct Lost {
+    InstanceId id;
+    Incarnation incarnation;
+    Loss how = Loss::kLeft;
+    std::string why;
+  };
+  // Its requests move off it before it is forgotten.
+  void Lose(InstanceId instance, const std::string& why, Loss how, TimeUs now);
+  void LosePrefill(Request& request, const Lost& lost, TimeUs now);
   void LoseDecode(Request& request, const std::string& why, TimeUs now);
 
   absl::Status CheckPlaces(const Request& request) const;

@@ -49,7 +49,7 @@ struct ClientRequest {
   Progress progress = Progress::kNone;
   int refusals = 0;  // cells that refused it
   // Engines that failed in a step with it, in any cell: the next orchestrator has to know.
-  int64_t failed_engines = 0;
+  FailedEngines failed_engines;
   absl::Status refusal;  // what it ends with if no cell takes it
   Epoch epoch;
   InstanceId decode;  // where its token stream is, or was last

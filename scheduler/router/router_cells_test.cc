@@ -211,7 +211,7 @@ TEST_F(RouterCellsTest, ALostCellsRequestsArePlacedElsewhereUnlessTheyStream) {
   Place(streams, 1);
   Token(streams, 5, 0);
   Place(placed, 1);
-  Update(waits, 1, Accepted{1});
+  Update(waits, 1, Accepted{{{51}}});
   EXPECT_EQ(CellOf(Break(1)), 9u) << "it may come back within its lease";
   EXPECT_TRUE(Of<SendSubmit>(Pass(kLease - 1)).empty());
   std::map<RequestId, SendSubmit> moved;
@@ -220,7 +220,8 @@ TEST_F(RouterCellsTest, ALostCellsRequestsArePlacedElsewhereUnlessTheyStream) {
   EXPECT_EQ(core_.Snapshot().moved_lost, moved.size());
   ASSERT_EQ(moved.count({7, waits}), 1u);
   EXPECT_TRUE(moved.at({7, waits}).accepted) << "it must not be refused now";
-  EXPECT_EQ(moved.at({7, waits}).failed_engines, 1) << "an engine failed in the lost cell";
+  EXPECT_EQ(moved.at({7, waits}).failed_engines, FailedEngines{{51}})
+      << "an engine failed in the lost cell";
   EXPECT_NE(moved.at({7, waits}).cell, 1u);
   EXPECT_EQ(Of<DeliverToken>(Token(streams, 5, 1)).size(), 1u);
   // What is placed moves when its token stream fails before the first token.

@@ -108,12 +108,19 @@ void RouterCore::Accept(Request& request) {
   effects_.push_back(RequestAccepted{request.spec->id});
 }
 
+void RouterCore::NoteFailed(const FailedEngines& engines, Request* request) {
+  FailedEngines& known = request->failed_engines;
+  for (const Incarnation engine : engines) {
+    if (std::find(known.begin(), known.end(), engine) == known.end()) known.push_back(engine);
+  }
+}
+
 void RouterCore::Apply(Request& request, const Accepted& accepted) {
-  request.failed_engines = std::max(request.failed_engines, accepted.failed_engines);
+  NoteFailed(accepted.failed_engines, &request);
 }
 
 void RouterCore::Apply(Request& request, const Planned& planned) {
-  request.failed_engines = std::max(request.failed_engines, planned.failed_engines);
+  NoteFailed(planned.failed_engines, &request);
   if (planned.epoch >= request.epoch) request.times.plan_us = planned.decided_us;
   if (planned.epoch > request.epoch) {
     if (request.delivered > 0) {

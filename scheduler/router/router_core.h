@@ -118,6 +118,7 @@ class RouterCore {
   void Apply(Request& request, const Accepted& accepted);
   void Apply(Request& request, const PlanEnded& ended);
   void Accept(Request& request);
+  static void NoteFailed(const FailedEngines& engines, Request* request);
   void AttachAhead(Request& request, const Planned& planned);
   void Place(Request& request, Epoch epoch, InstanceId decode);
   void TakeRefusal(Request& request, const absl::Status& status);

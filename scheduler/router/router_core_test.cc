@@ -331,19 +331,20 @@ TEST_F(RouterCoreTest, AnOlderEpochIsIgnored) {
 }
 
 // Two engines may have failed under two orchestrators.
-TEST_F(RouterCoreTest, TheNextOrchestratorIsToldHowManyEnginesFailedUnderARequest) {
-  EXPECT_EQ(std::get<SendSubmit>(Do(Arrived{Spec(1)}).at(0)).failed_engines, 0);
+TEST_F(RouterCoreTest, TheNextOrchestratorIsToldWhichEnginesFailedUnderARequest) {
+  EXPECT_TRUE(std::get<SendSubmit>(Do(Arrived{Spec(1)}).at(0)).failed_engines.empty());
   Do(Arrived{Spec(2)});
-  Do(PlanUpdateReceived{{7, 1}, Planned{{5}, {1}, 0, 1}});
-  Do(PlanUpdateReceived{{7, 2}, Accepted{1}});
-  Do(PlanUpdateReceived{{7, 2}, Planned{{6}, {1}, 0, 0}});  // an earlier one cannot take it back
+  Do(PlanUpdateReceived{{7, 1}, Planned{{5}, {1}, 0, {{51}}}});
+  Do(PlanUpdateReceived{{7, 2}, Accepted{{{51}}}});
+  Do(PlanUpdateReceived{{7, 2}, Planned{{6}, {1}, 0, {}}});  // an earlier one cannot take it back
+  Do(PlanUpdateReceived{{7, 2}, Planned{{6}, {1}, 0, {{51}, {52}}}});
   Break();
-  std::map<uint64_t, int64_t> told;
+  std::map<uint64_t, FailedEngines> told;
   for (const RouterEffect& effect : Welcome({{7, 1}, {7, 2}}, {4, {2}})) {
     const auto* submit = std::get_if<SendSubmit>(&effect);
     if (submit != nullptr) told[submit->spec->id.serial] = submit->failed_engines;
   }
-  EXPECT_EQ(told, (std::map<uint64_t, int64_t>{{1, 1}, {2, 1}}));
+  EXPECT_EQ(told, (std::map<uint64_t, FailedEngines>{{1, {{51}}}, {2, {{51}, {52}}}}));
 }
 
 }  // namespace

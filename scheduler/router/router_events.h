@@ -102,7 +102,7 @@ struct SendSubmit {  // on the stream to the orchestrator of `cell`
   HeadPtr spec;
   bool alone = false;
   bool accepted = false;       // by an orchestrator before
-  int64_t failed_engines = 0;  // that the router was told of
+  FailedEngines failed_engines = {};  // that the router was told of
   size_t cell = 0;
 };
 struct RequestAccepted {  // for the client, once at most: it will not be refused any more

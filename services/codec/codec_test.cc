@@ -133,7 +133,7 @@ TEST(Codec, ASubmissionSurvivesBothWays) {
   submit.set_spec(GoodSpec().SerializeAsString());
   submit.set_plan_alone(true);
   submit.set_accepted(true);
-  submit.set_failed_engines(1);
+  submit.add_failed_engines(51);
   const auto decoded = FromProto(submit);
   ASSERT_TRUE(decoded.ok()) << decoded.status();
   ExpectHeadOfGoodSpec(*decoded->spec);
@@ -609,13 +609,13 @@ TEST(Codec, AReportTellsTheChunks) {
   EXPECT_TRUE(decoded->ended[1].unclaimed);
 }
 
-TEST(Codec, MoreFailedEnginesThanThereCanBeAreRefused) {
+TEST(Codec, FailedEnginesThatCannotBeAreRefused) {
   v1::SubmitRequest submit;
   submit.set_spec(GoodSpec().SerializeAsString());
-  submit.set_failed_engines(~0u);
+  for (uint64_t engine = 1; engine <= 17; ++engine) submit.add_failed_engines(engine);
   v1::PlanUpdate update;
   update.mutable_planned();
-  update.set_failed_engines(~0u);
+  update.add_failed_engines(0);
   for (const absl::Status& status : {FromProto(submit).status(), FromProto(update).status()}) {
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
     EXPECT_TRUE(absl::StrContains(status.message(), "failed_engines")) << status;
@@ -624,10 +624,10 @@ TEST(Codec, MoreFailedEnginesThanThereCanBeAreRefused) {
 
 TEST(Codec, EachPlanUpdateSurvivesBothWays) {
   for (const scheduler::PlanUpdate& update :
-       {scheduler::PlanUpdate(scheduler::Planned{{3}, {4}, 1500, 1}),
-        scheduler::PlanUpdate(scheduler::Planned{{3}, {4}, 1500, 1, {5}, "h:1"}),
+       {scheduler::PlanUpdate(scheduler::Planned{{3}, {4}, 1500, {{51}}}),
+        scheduler::PlanUpdate(scheduler::Planned{{3}, {4}, 1500, {{51}}, {5}, "h:1"}),
         scheduler::PlanUpdate(scheduler::Placed{{3}, {4}, "h:1"}),
-        scheduler::PlanUpdate(scheduler::Accepted{2}),
+        scheduler::PlanUpdate(scheduler::Accepted{{{51}, {52}}}),
         scheduler::PlanUpdate(scheduler::PlanEnded{}),
         scheduler::PlanUpdate(scheduler::Failed{absl::UnavailableError("x")})}) {
     const auto decoded = FromProto(ToProto(update));

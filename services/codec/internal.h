@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "proto/orchestrator.pb.h"
 #include "scheduler/base/messages.h"
 
@@ -17,6 +18,10 @@ inline constexpr int64_t kMaxTotal = int64_t{1} << 50;
 
 v1::HandoffPath ToProto(const scheduler::HandoffPath& path);
 v1::RingPath ToProto(const scheduler::RingPath& path);
+
+using RepeatedIds = google::protobuf::RepeatedField<uint64_t>;
+void ToProto(const scheduler::FailedEngines& engines, RepeatedIds* out);
+absl::StatusOr<scheduler::FailedEngines> FailedEnginesFrom(const RepeatedIds& engines);
 
 // INVALID_ARGUMENT "field: why".
 absl::Status Invalid(std::string_view field, std::string_view why);

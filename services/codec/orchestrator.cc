@@ -210,7 +210,7 @@ v1::PlanUpdate ToProto(const scheduler::PlanUpdate& update) {
     out.set_epoch(planned->epoch.value);
     out.mutable_planned()->set_prefill_instance(planned->prefill.value);
     out.mutable_planned()->set_decided_us(static_cast<uint64_t>(planned->decided_us));
-    out.set_failed_engines(static_cast<uint32_t>(planned->failed_engines));
+    ToProto(planned->failed_engines, out.mutable_failed_engines());
     if (!planned->decode_endpoint.empty()) {
       v1::PlanUpdate::Placed* announced = out.mutable_planned()->mutable_announced();
       announced->set_decode_instance(planned->decode.value);
@@ -222,7 +222,7 @@ v1::PlanUpdate ToProto(const scheduler::PlanUpdate& update) {
     out.mutable_placed()->set_decode_endpoint(placed->endpoint);
   } else if (const auto* accepted = std::get_if<scheduler::Accepted>(&update)) {
     out.mutable_accepted();
-    out.set_failed_engines(static_cast<uint32_t>(accepted->failed_engines));
+    ToProto(accepted->failed_engines, out.mutable_failed_engines());
   } else if (std::holds_alternative<scheduler::PlanEnded>(update)) {
     out.mutable_ended();
   } else {
@@ -232,9 +232,8 @@ v1::PlanUpdate ToProto(const scheduler::PlanUpdate& update) {
 }
 
 absl::StatusOr<scheduler::PlanUpdate> FromProto(const v1::PlanUpdate& update) {
-  if (update.failed_engines() > kMaxCount) {
-    return TooLarge("failed_engines", update.failed_engines(), kMaxCount);
-  }
+  absl::StatusOr<scheduler::FailedEngines> failed = FailedEnginesFrom(update.failed_engines());
+  if (!failed.ok()) return failed.status();
   switch (update.update_case()) {
     case v1::PlanUpdate::kPlanned: {
       const auto decided_us = DurationFrom("planned.decided_us", update.planned().decided_us());
@@ -243,12 +242,9 @@ absl::StatusOr<scheduler::PlanUpdate> FromProto(const v1::PlanUpdate& update) {
       if (update.planned().has_announced() && announced.decode_endpoint().empty()) {
         return Invalid("planned.announced.decode_endpoint", "is empty");
       }
-      return scheduler::Planned{{update.epoch()},
-                                {update.planned().prefill_instance()},
-                                *decided_us,
-                                update.failed_engines(),
-                                {announced.decode_instance()},
-                                announced.decode_endpoint()};
+      return scheduler::Planned{
+          {update.epoch()},   {update.planned().prefill_instance()}, *decided_us,
+          *std::move(failed), {announced.decode_instance()},         announced.decode_endpoint()};
     }
     case v1::PlanUpdate::kPlaced:
       if (update.placed().decode_endpoint().empty()) {
@@ -257,7 +253,7 @@ absl::StatusOr<scheduler::PlanUpdate> FromProto(const v1::PlanUpdate& update) {
       return scheduler::Placed{
           {update.epoch()}, {update.placed().decode_instance()}, update.placed().decode_endpoint()};
     case v1::PlanUpdate::kAccepted:
-      return scheduler::Accepted{update.failed_engines()};
+      return scheduler::Accepted{*std::move(failed)};
     case v1::PlanUpdate::kEnded:
       return scheduler::PlanEnded{};
     case v1::PlanUpdate::kFailed:

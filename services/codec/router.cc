@@ -78,6 +78,23 @@ absl::Status InstancesFrom(const char* field,
 
 }  // namespace
 
+void ToProto(const scheduler::FailedEngines& engines, RepeatedIds* out) {
+  for (const scheduler::Incarnation engine : engines) out->Add(engine.value);
+}
+
+absl::StatusOr<scheduler::FailedEngines> FailedEnginesFrom(const RepeatedIds& engines) {
+  constexpr int kMost = 16;
+  if (engines.size() > kMost) {
+    return TooLarge("failed_engines", static_cast<uint64_t>(engines.size()), kMost);
+  }
+  scheduler::FailedEngines out;
+  for (const uint64_t engine : engines) {
+    if (engine == 0) return Invalid("failed_engines", "names incarnation 0");
+    out.push_back({engine});
+  }
+  return out;
+}
+
 v1::Generation ToProto(const scheduler::Generation& generation) {
   v1::Generation out;
   out.set_number(generation.number);
@@ -99,18 +116,17 @@ v1::SubmitRequest ToProto(const scheduler::SubmitCalled& submit) {
   out.set_spec(*submit.spec->encoded);
   out.set_plan_alone(submit.alone);
   out.set_accepted(submit.accepted);
-  out.set_failed_engines(static_cast<uint32_t>(submit.failed_engines));
+  ToProto(submit.failed_engines, out.mutable_failed_engines());
   return out;
 }
 
 absl::StatusOr<scheduler::SubmitCalled> FromProto(const v1::SubmitRequest& submit) {
   absl::StatusOr<scheduler::HeadPtr> head = HeadFrom(submit.spec());
   if (!head.ok()) return head.status();
-  if (submit.failed_engines() > kMaxCount) {
-    return TooLarge("failed_engines", submit.failed_engines(), kMaxCount);
-  }
+  absl::StatusOr<scheduler::FailedEngines> failed = FailedEnginesFrom(submit.failed_engines());
+  if (!failed.ok()) return failed.status();
   return scheduler::SubmitCalled{*std::move(head), submit.plan_alone(), submit.accepted(),
-                                 submit.failed_engines()};
+                                 *std::move(failed)};
 }
 
 v1::RouterEnded ToProto(const scheduler::RouterEnd& end) {

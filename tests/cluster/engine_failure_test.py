@@ -120,6 +120,10 @@ def one_that_hangs_among_several_is_given_up():
         cluster.assert_idle_and_whole()  # all others are there
 
 
+def serves(cluster, process):
+    return any(one["pid"] == process.popen.pid and one["state"] == "serving" for one in cluster.status()["instances"])
+
+
 def age_of(cluster, instance):
     return max([one["step_age_s"] for one in cluster.status()["instances"] if one["instance"] == instance] or [0])
 
@@ -158,6 +162,30 @@ def ends_after_two(prefill, orchestrator):
         cluster.processes.update({name: workers[name] for name, code in codes.items() if code is None})
         assert complete(cluster, [1, 2, 3], 4) == continuation([1, 2, 3], 4)
         cluster.assert_idle_and_whole()
+
+
+def a_request_outlives_two_hosts_that_are_killed_under_it():
+    """Processes that end without a word may have been killed for reasons of their own; after the third the request is given up."""
+    for killed in (2, 3):
+        with tempfile.TemporaryDirectory() as folder, \
+                failing(folder, "prefill", "hang", prefill=1, decode=1) as cluster, \
+                concurrent.futures.ThreadPoolExecutor() as pool:
+            prompt = [1, 2, BAD]
+            asked = pool.submit(complete if killed == 2 else failure_of, cluster, prompt, 4)
+            for i in range(killed):
+                runs = cluster.processes["prefill-%d" % i]
+                cluster.until(lambda runs=runs: cluster.metric(runs, "skein_engine_step_age_seconds") > 0.3, "its step runs", 30)
+                if i + 1 == 2 and killed == 2:
+                    cluster.flags["prefill"] = FLAGS  # this one does not hang
+                cluster.start_worker("prefill", i + 1)
+                following = cluster.processes["prefill-%d" % (i + 1)]
+                cluster.until(lambda following=following: serves(cluster, following), "the next one serves", 30)
+                cluster.processes.pop("prefill-%d" % i).popen.kill()
+            end = asked.result(60)
+            if killed == 2:
+                assert end == continuation(prompt, 4), end
+            else:
+                assert end.code == 503 and "3 engines failed or were lost" in end.body, end
 
 
 def a_request_of_nan_ends_alone():
@@ -199,5 +227,6 @@ def a_dead_engine_is_never_ready():
 if __name__ == "__main__":
     run_tests(a_failed_engine_ends_its_process, one_that_hangs_is_given_up_and_says_so_first,
               one_that_hangs_among_several_is_given_up,
-              a_request_that_fails_engines_ends_after_two, without_a_profile_too, a_request_of_nan_ends_alone,
+              a_request_that_fails_engines_ends_after_two, without_a_profile_too,
+              a_request_outlives_two_hosts_that_are_killed_under_it, a_request_of_nan_ends_alone,
               idle_engines_are_probed, a_dead_engine_is_never_ready)

@@ -148,7 +148,7 @@ void OrchestratorProcess::Execute(SendPlanUpdate& effect) {
 void OrchestratorProcess::DieAfter(const PlanUpdate& update) {
   const Scenario& scenario = network_->scenario();
   const auto* planned = std::get_if<Planned>(&update);
-  const bool told = planned != nullptr && planned->failed_engines > 0;
+  const bool told = planned != nullptr && !planned->failed_engines.empty();
   if (!scenario.dies_after_engine_failure || !told || deaths_ > 0) return;
   ++deaths_;
   VirtualTime& time = network_->time();

@@ -36,7 +36,7 @@ TEST_P(SpSimTest, ARequestThatFailsEnginesHarmsNoOther) {
 
 // The same, and the orchestrator dies between the first failure and the second: the next one hears
 // of the first from the router, and plans the request no third time. A third engine may fail under
-// the plan that was under way when the orchestrator died; its worker leaves before any hears of it.
+// the plan that was under way when the orchestrator died; its worker tells the next one.
 TEST_P(SpSimTest, ARequestThatFailsEnginesIsRememberedOverARestart) {
   Scenario scenario = Faultless();
   scenario.prefill_blocks = 40;
@@ -45,7 +45,7 @@ TEST_P(SpSimTest, ARequestThatFailsEnginesIsRememberedOverARestart) {
   const Outcome outcome = RunWorld(scenario);
   EXPECT_EQ(outcome.violation, "") << "seed " << scenario.seed;
   EXPECT_EQ(outcome.deaths_after_engine_failure, 1) << "seed " << scenario.seed;
-  EXPECT_EQ(outcome.engine_failures_heard, 2) << "seed " << scenario.seed;
+  EXPECT_GE(outcome.engine_failures_heard, 2) << "seed " << scenario.seed;
   EXPECT_LE(outcome.engines_failed, 3) << "seed " << scenario.seed;
 }
 

@@ -1,13 +1,29 @@
-// EngineFailures: the engines that failed under one request, or were lost while they computed it.
-// A request under which two did is not planned again (Replanner). Part of a Request.
+// EngineFailures: the engines that failed in a step with one request, and the processes that ended
+// while they may have computed its prompt. Part of a Request.
 // EarlyFailures: failures under requests that this orchestrator does not know yet. Owned by
 // WorkerSide.
 //
-// A request that comes from another orchestrator, or from one before a restart, brings a count: its
-// router was told. Failures that are reported here are added. An engine counts twice if that
-// orchestrator told the router of it and died before the worker had the acknowledgement: then the
-// request may end after one failure. The contrary would be worse: an engine that fails while there
-// is no orchestrator is common after a first failure, and would not count.
+// The rule. A request is *condemned*, that is not planned again (Replanner), when
+//   - kFailedMax engines failed in a step with it. They said so: a step's error, NaN from the
+//   engine,
+//     a step that did not end; or
+//   - kAllMax engines failed or were lost under it. A process that ends without a word may have
+//     crashed because of the request (SIGSEGV), or have been killed for reasons of its own, so it
+//     takes one more of them.
+// A loss counts only if the instance may have been computing the prompt: the request's transfer was
+// open, and it was the instance's turn in the plan (Request::MayCompute). And only if the process
+// has ended: its stream broke and it did not come back, or another process has its address. A
+// crashed process closes its connections, so an instance that falls silent on an open stream was
+// cut off, or its host died. That is no fault of a request.
+//
+// The bound. A request that makes engines fail costs kFailedMax of them, one that makes processes
+// crash kAllMax. After the first, it runs in steps of its own (AssignRequest::suspect), so it takes
+// no other request with it. Plans that were lost otherwise are bounded by max_replans.
+//
+// Engines are known by the incarnation of their process, which outlives the orchestrator. A request
+// that comes from another orchestrator, or from one before a restart, brings those that its router
+// was told of; those that workers report here are added, and each counts once. Losses are not told
+// to the router: the next orchestrator counts them anew.
 #pragma once
 
 #include <cstddef>
@@ -18,45 +34,52 @@
 #include <string>
 
 #include "scheduler/base/ids.h"
+#include "scheduler/base/messages.h"
 
 namespace skein::scheduler::orchestrator {
 
 class EngineFailures {
  public:
-  using Instances = std::set<InstanceId>;
+  static constexpr int64_t kFailedMax = 2;
+  static constexpr int64_t kAllMax = 3;
 
   EngineFailures() = default;
-  // `told`: the count of the request's router.
-  explicit EngineFailures(int64_t told) : told_(told) {}
+  explicit EngineFailures(const FailedEngines& told);  // by the request's router
 
   // The instance reports that its engine failed in a step with the request. False: nothing new.
-  bool Fail(InstanceId instance) { return failed_.insert(instance).second; }
-  // The instance was lost while it computed the prompt.
-  void Lose(InstanceId instance) { lost_.insert(instance); }
+  bool Fail(Incarnation engine, InstanceId instance);
+  // The process of the instance ended while it may have computed the prompt.
+  void Lose(Incarnation engine, InstanceId instance) { lost_.emplace(engine, instance); }
 
   // What its router is told.
-  int64_t failed() const { return told_ + static_cast<int64_t>(failed_.size()); }
+  FailedEngines failed() const;
   int64_t failed_or_lost() const;
-  std::string ToString() const;  // which; for people
+  // The status with which the request ends, if it is condemned; else OK. INTERNAL: engines said
+  // that they failed. UNAVAILABLE: it may not be the request's fault, so the client may try again.
+  absl::Status Verdict() const;
 
  private:
-  int64_t told_ = 0;
-  Instances failed_;
-  Instances lost_;
+  // The instance's number, for people; none: it failed under another orchestrator.
+  using Engines = std::map<Incarnation, InstanceId>;
+  std::string ToString() const;
+
+  Engines failed_;
+  Engines lost_;
 };
 
 // Workers connect to a new orchestrator before routers do. Keeps the latest kMax requests.
 class EarlyFailures {
  public:
+  using Engines = std::map<Incarnation, InstanceId>;
   static constexpr size_t kMax = 1024;
 
-  void Add(RequestId request, InstanceId instance);
+  void Add(RequestId request, Incarnation engine, InstanceId instance);
   // Those under this request, which is known from now on.
-  EngineFailures::Instances Take(RequestId request);
+  Engines Take(RequestId request);
   size_t size() const { return failures_.size(); }
 
  private:
-  std::map<RequestId, EngineFailures::Instances> failures_;
+  std::map<RequestId, Engines> failures_;
   std::deque<RequestId> oldest_first_;  // those of failures_
 };
 

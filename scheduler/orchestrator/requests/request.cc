@@ -34,6 +34,13 @@ size_t Request::NextChunkOf(const Member& member) const {
   return chunk;
 }
 
+bool Request::MayCompute(const Member& member) const {
+  if (state != State::kPlaced || !member.here()) return false;
+  const size_t next = NextChunkOf(member);
+  if (next >= chunks.size()) return false;  // it hands over what it has computed
+  return next == member.chunks_done || member.entered_us >= 0 || HasEnded(next - 1);
+}
+
 bool Request::HasEnded(size_t chunk) const {
   for (size_t i = 0; i < chunks[chunk].members; ++i) {
     if (members[i].here() && members[i].chunks_done <= chunk) return false;

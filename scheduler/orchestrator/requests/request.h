@@ -113,6 +113,9 @@ struct Request {
   // The chunk that the member computes next; chunks.size(): none. A member that joined later takes
   // no part in the first chunks.
   size_t NextChunkOf(const Member& member) const;
+  // As far as its reports tell, it may be in a step with the request: the transfer is open, and its
+  // next chunk is the plan's next.
+  bool MayCompute(const Member& member) const;
   // All members of a chunk that are here have ended it.
   bool HasEnded(size_t chunk) const;
   // A chunk begins when the last of its members has entered it: the others wait for that one.

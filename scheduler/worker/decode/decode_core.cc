@@ -244,7 +244,7 @@ void DecodeCore::Impl::TakeResult(Sequence& sequence, bool sampled, const StepRe
 
 void DecodeCore::Impl::LeaveWithFailedEngine() {
   ends_.EndAll(steps_.engine().EndOfRequests());
-  membership_.StartDrain();
+  membership_.StartLastWords(clock_.now + config_.engine.last_words_us);
   drain_end_us_ = std::min(drain_end_us_, clock_.now + config_.engine.last_words_us);
   effects_.push_back(EngineFailed{steps_.engine().status()});
 }

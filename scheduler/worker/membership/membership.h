@@ -70,6 +70,12 @@ class Membership {
     leaving_ = true;
     ReportSoon();
   }
+  // The same after a failure of the engine. If no orchestrator can be reached, it tries to tell one
+  // until then: a request under which engines failed must not be forgotten.
+  void StartLastWords(TimeUs until_us) {
+    StartDrain();
+    last_words_end_us_ = until_us;
+  }
   // True: the worker did not drain, and does now.
   bool OrderDrain(bool drain);
 
@@ -80,7 +86,7 @@ class Membership {
   std::optional<MembershipEffect> Due(TimeUs now, bool empty, Load load, Held held) {
     if (phase_ == Phase::kLeft) return std::nullopt;
     if (AwaitsAnswer()) return now >= answer_by_us_ ? Close(now) : std::nullopt;
-    if (leaving_ && empty && MayLeave()) return Leave(now);
+    if (leaving_ && empty && MayLeave(now)) return Leave(now);
     if (phase_ == Phase::kAway) {
       return now >= next_us_ ? Register(load(), held(), now) : std::nullopt;
     }
@@ -112,9 +118,10 @@ class Membership {
 
  private:
   // Without a stream it leaves when it was never known there, or could not open another one.
-  bool MayLeave() const {
+  bool MayLeave(TimeUs now) const {
     const bool in_vain = backoff_.failures() > 1;  // the first is the break
-    return phase_ == Phase::kReady ? ended_.empty() : !registered_ || in_vain;
+    const bool has_words = !ended_.empty() && now < last_words_end_us_;
+    return phase_ == Phase::kReady ? ended_.empty() : !registered_ || (in_vain && !has_words);
   }
   enum class Phase {
     kAway,       // no stream; the next attempt at next_us_
@@ -160,6 +167,7 @@ class Membership {
   Phase phase_ = Phase::kAway;
   bool registered_ = false;
   bool leaving_ = false;
+  TimeUs last_words_end_us_ = 0;
   bool ordered_ = false;             // by an operator, to drain
   bool draining_in_flight_ = false;  // the message under way says that we drain
   bool told_draining_ = false;       // and the latest that was heard said so

@@ -10,6 +10,7 @@ namespace skein::scheduler {
 namespace {
 
 constexpr TimeUs kLeaseUs = 3000;
+constexpr TimeUs kLastWordsEndUs = 5 * kSecondUs;
 
 class MembershipTest : public ::testing::Test {
  protected:
@@ -38,6 +39,12 @@ class MembershipTest : public ::testing::Test {
     Check();
     const Effect* effect = std::get_if<Effect>(&*due);
     return effect == nullptr ? std::nullopt : std::optional<Effect>(*effect);
+  }
+  // What is due when nothing is held.
+  std::optional<MembershipEffect> Leaving() {
+    return membership_.Due(
+        now_, /*empty=*/true, [] { return WorkerLoad{}; },
+        [] { return std::vector<HeldRequest>{}; });
   }
   void Check() {
     std::vector<HeldRequest> held;
@@ -157,6 +164,48 @@ TEST_F(MembershipTest, AStreamBeginsWithAllAndTheLoad) {
   EXPECT_TRUE(membership_.CheckInvariants(all).ok());
   all.pop_back();
   EXPECT_FALSE(membership_.CheckInvariants(all).ok());
+}
+
+// An orchestrator that is away may come back: it must hear under which request an engine failed.
+TEST_F(MembershipTest, TheLastWordsOfAFailedEngineWaitForAnOrchestrator) {
+  const auto leaves_at = [this](bool engine_failed) {
+    Membership membership(Config());
+    membership_ = std::move(membership);
+    now_ = 0;
+    Take<CallRegister>();
+    membership_.On(RegisterReplied{{absl::OkStatus(), {3}, kLeaseUs}}, now_);
+    membership_.On(Disconnected{absl::UnavailableError("gone")}, now_);
+    membership_.Ended({.id = {7, 1}, .epoch = {5}, .engine_failed = engine_failed});
+    engine_failed ? membership_.StartLastWords(kLastWordsEndUs) : membership_.StartDrain();
+    while (true) {
+      now_ = std::max(now_, membership_.NextDeadline());
+      const auto due = Leaving();
+      if (due.has_value() && std::holds_alternative<Drained>(*due)) return now_;
+      if (!due.has_value()) continue;
+      EXPECT_EQ(std::get<CallRegister>(*due).request.ended.size(), 1u);
+      membership_.On(Disconnected{absl::UnavailableError("gone")}, now_);
+    }
+  };
+  EXPECT_LT(leaves_at(false), kLastWordsEndUs / 2);
+  const TimeUs left_us = leaves_at(true);
+  EXPECT_GE(left_us, kLastWordsEndUs);
+  EXPECT_LE(left_us, kLastWordsEndUs + Config().register_retry_us);
+}
+
+TEST_F(MembershipTest, AFailedEngineLeavesAsSoonAsItsLastWordsWereHeard) {
+  membership_.On(Disconnected{absl::UnavailableError("gone")}, now_);
+  membership_.Ended({.id = {7, 1}, .epoch = {5}, .engine_failed = true});
+  membership_.StartLastWords(kLastWordsEndUs);
+  for (int i = 0; i < 5; ++i) {
+    now_ = std::max(now_, membership_.NextDeadline());
+    const auto hello = Leaving();
+    ASSERT_TRUE(hello.has_value() && std::holds_alternative<CallRegister>(*hello));
+    if (i < 4) membership_.On(Disconnected{absl::UnavailableError("gone")}, now_);
+  }
+  membership_.On(RegisterReplied{{absl::OkStatus(), {3}, kLeaseUs}}, now_);
+  const auto leaves = Leaving();
+  ASSERT_TRUE(leaves.has_value());
+  EXPECT_TRUE(std::holds_alternative<CallUnregister>(*leaves));
 }
 
 }  // namespace

@@ -214,7 +214,7 @@ void PrefillCore::Impl::LeaveWithFailedEngine() {
   const absl::Status status = steps_.engine().EndOfRequests();
   ends_.EndThose([](const Request& request) { return request.phase < Phase::kCommitting; }, status);
   orders_.EndSuccessors(status);
-  membership_.StartDrain();
+  membership_.StartLastWords(now_ + config_.engine.last_words_us);
   drain_end_us_ = std::min(drain_end_us_, now_ + config_.engine.last_words_us);
   effects_.push_back(EngineFailed{steps_.engine().status()});
 }
