@@ -21,8 +21,13 @@ namespace skein::scheduler {
 
 class ListeningClock {
  public:
-  explicit ListeningClock(TimeUs lease_us)
-      : period_us_(std::max<TimeUs>(lease_us / 16, 1)), step_us_(2 * period_us_) {}
+  explicit ListeningClock(TimeUs lease_us) { SetLease(lease_us); }
+
+  // From now on it measures leases of this length, or longer ones.
+  void SetLease(TimeUs lease_us) {
+    period_us_ = std::max<TimeUs>(lease_us / 16, 1);
+    step_us_ = 2 * period_us_;
+  }
 
   // At a tick: all earlier messages were handled. Compare leases with elapsed().
   void Listened(TimeUs now) {
@@ -43,8 +48,8 @@ class ListeningClock {
   }
 
  private:
-  TimeUs period_us_;  // time between ticks
-  TimeUs step_us_;    // a tick counts for at most this long
+  TimeUs period_us_ = 1;  // time between ticks
+  TimeUs step_us_ = 2;    // a tick counts for at most this long
   TimeUs last_us_ = 0;
   TimeUs elapsed_us_ = 0;
 };

@@ -6,12 +6,29 @@
 
 namespace skein::scheduler {
 
+void HeardInstances::SetLease(size_t cell, TimeUs lease_us) {
+  cells_[cell].silence_us = SilenceOf(lease_us);
+  TimeUs shortest_us = kNever;
+  for (const auto& [known, one] : cells_) shortest_us = std::min(shortest_us, one.silence_us);
+  listening_.SetLease(shortest_us);
+}
+
+// Two cells rarely share an endpoint: then the shorter one of theirs.
+TimeUs HeardInstances::SilenceOf(const Endpoint& endpoint) const {
+  TimeUs silence_us = kNever;
+  for (const DecodePlace& place : endpoint.places) {
+    silence_us = std::min(silence_us, cells_.at(place.cell).silence_us);
+  }
+  return silence_us;
+}
+
 void HeardInstances::Attach(const DecodePlace& place, const std::string& endpoint) {
   Place& at = places_[place];
   if (at.requests++ > 0) return;
   at.endpoint = endpoint;
   Endpoint& from = endpoints_[endpoint];
   from.places.insert(place);
+  if (cells_.try_emplace(place.cell).second) SetLease(place.cell, kLeaseUs);
   if (from.heard) NoteChange(place);
 }
 
@@ -33,8 +50,10 @@ void HeardInstances::Received(const std::string& endpoint, TimeUs now) {
   const auto it = endpoints_.find(endpoint);
   if (it == endpoints_.end()) return;
   Endpoint& from = it->second;
-  const TimeUs silent_us = listening_.At(now) + silence_us_;
-  if (from.heard && silent_us - from.silent_us < silence_us_ / 8) return;
+  const TimeUs silence_us = SilenceOf(from);
+  const TimeUs silent_us = listening_.At(now) + silence_us;
+  const TimeUs later_us = silent_us - from.silent_us;
+  if (from.heard && later_us >= 0 && later_us < silence_us / 8) return;
   from.silent_us = silent_us;
   silent_at_.Set(endpoint, silent_us);
   SetHeard(from, true);
@@ -68,7 +87,8 @@ bool HeardInstances::IsHeard(const DecodePlace& place) const {
 HeardInstances::Told HeardInstances::TellAll(size_t cell) {
   Told told;
   Cell& to = cells_[cell];
-  to = {};
+  to.told.clear();
+  to.changed.clear();
   for (auto it = places_.lower_bound({cell, {}}); it != places_.end() && it->first.cell == cell;
        ++it) {
     const InstanceId instance = it->first.instance;

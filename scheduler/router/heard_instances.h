@@ -3,7 +3,9 @@
 // alive. Part of TokenStreamClient; one thread owns it; no I/O.
 //
 // A router *hears* an instance while it has requests there and something came from the instance's
-// endpoint within silence_us. A decode-worker sends an empty message when it has nothing else to
+// endpoint within two thirds of the lease that the instance's orchestrator names in its welcome:
+// the orchestrator then knows that nobody hears an instance by the time at which its lease ends. A
+// decode-worker sends an empty message when it has nothing else to
 // send (scheduler/worker/token_streams.h), so slow requests are heard, too. An instance whose token
 // stream broke is not heard until something comes on the next one. Silence is measured while this
 // process listens (scheduler/base/listening_clock.h): its own pauses are not the silence of others.
@@ -15,6 +17,7 @@
 // has not changed since is still so.
 #pragma once
 
+#include <algorithm>
 #include <compare>
 #include <cstddef>
 #include <cstdint>
@@ -40,12 +43,13 @@ struct DecodePlace {
 
 class HeardInstances {
  public:
-  // Two thirds of an instance's lease: the orchestrator knows that nobody hears an instance by the
-  // time at which its lease ends.
-  static constexpr TimeUs kSilenceUs = 2 * kSecondUs;
+  static constexpr TimeUs SilenceOf(TimeUs lease_us) {
+    return std::max<TimeUs>(lease_us * 2 / 3, 1);
+  }
+  static constexpr TimeUs kLeaseUs = 3 * kSecondUs;  // of a cell, before its welcome
 
-  explicit HeardInstances(TimeUs silence_us = kSilenceUs)
-      : silence_us_(silence_us), listening_(silence_us) {}
+  // The cell's orchestrator has named the lease of its instances. Holds from the next message on.
+  void SetLease(size_t cell, TimeUs lease_us);
 
   // A request is attached there, or no longer. A place has one endpoint.
   void Attach(const DecodePlace& place, const std::string& endpoint);
@@ -81,17 +85,18 @@ class HeardInstances {
     int64_t requests = 0;
   };
   struct Cell {
+    TimeUs silence_us = SilenceOf(kLeaseUs);
     std::set<InstanceId> told;  // as heard
     std::set<InstanceId> changed;
   };
 
   bool IsHeard(const DecodePlace& place) const;
   void SetHeard(Endpoint& endpoint, bool heard);
+  TimeUs SilenceOf(const Endpoint& endpoint) const;
   void NoteChange(const DecodePlace& place) { cells_[place.cell].changed.insert(place.instance); }
 
-  TimeUs silence_us_;
-  ListeningClock listening_;
-  std::map<std::string, Endpoint> endpoints_;  // with requests
+  ListeningClock listening_{SilenceOf(kLeaseUs)};  // for the shortest silence
+  std::map<std::string, Endpoint> endpoints_;      // with requests
   std::map<DecodePlace, Place> places_;
   std::map<size_t, Cell> cells_;
   TimerQueue<std::string> silent_at_;  // by the listening clock

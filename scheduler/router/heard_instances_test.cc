@@ -27,7 +27,7 @@ class HeardInstancesTest : public ::testing::Test {
   }
 
   TimeUs now_ = 5 * kSecondUs;
-  HeardInstances heard_{kSilence};
+  HeardInstances heard_;
 };
 
 TEST_F(HeardInstancesTest, OnlyChangesAreToldAfterTheWhole) {
@@ -98,6 +98,33 @@ TEST_F(HeardInstancesTest, SilenceEndsItAndMessagesProlongIt) {
   EXPECT_EQ(heard_.TellChanges(0).not_heard, (Ids{{1}}));
   heard_.Received("a", now_);
   EXPECT_EQ(heard_.TellChanges(0).heard, (Ids{{1}}));
+}
+
+// Two thirds of the lease that the instance's orchestrator told, whatever that is.
+TEST_F(HeardInstancesTest, TheOrchestratorsLeaseSetsTheSilence) {
+  for (const TimeUs lease_us : {60 * kSecondUs, 300 * kMillisecondUs}) {
+    heard_.SetLease(1, lease_us);
+    heard_.Attach({0, {1}}, "a");
+    heard_.Attach({1, {1}}, "b");
+    heard_.Received("a", now_);
+    heard_.Received("b", now_);
+    heard_.TellChanges(0);
+    heard_.TellChanges(1);
+    const TimeUs since_us = now_;
+    const auto ends_after = [&](size_t cell) {
+      while (heard_.TellChanges(cell).not_heard.empty()) Wait(kMillisecondUs);
+      return now_ - since_us;
+    };
+    const bool longer = lease_us > 3 * kSecondUs;  // the other cell's, by default
+    TimeUs silent_us[2] = {};
+    for (const size_t cell : longer ? std::vector<size_t>{0, 1} : std::vector<size_t>{1, 0}) {
+      silent_us[cell] = ends_after(cell);
+    }
+    EXPECT_NEAR(silent_us[0], kSilence, kSilence / 8);
+    EXPECT_NEAR(silent_us[1], lease_us * 2 / 3, lease_us / 12);
+    heard_.Detach({0, {1}});
+    heard_.Detach({1, {1}});
+  }
 }
 
 // Messages that wait here, unread, are not the instance's silence.

@@ -58,9 +58,7 @@ class TokenStreamClient {
     bool ahead = false;  // it may have no blocks there yet (AttachTokens)
   };
 
-  explicit TokenStreamClient(int64_t credit = kCredit,
-                             TimeUs silence_us = HeardInstances::kSilenceUs)
-      : credit_(credit), heard_(silence_us) {}
+  explicit TokenStreamClient(int64_t credit = kCredit) : credit_(credit) {}
 
   // Asks the decode-worker for a request's tokens. An older epoch of it is detached.
   void Attach(RequestId id, Epoch epoch, const Source& source, std::string traceparent, bool paused,

@@ -7,8 +7,9 @@
 // no credit, but comes after its tokens.
 //
 // Beats. A router tells the orchestrator which instances it hears, so a stream with requests on
-// which nothing else is sent gets an empty message: at once when a request attaches, and after
-// beat_us at the latest by twice as much.
+// which nothing else is sent gets an empty message: at once when a request attaches, and then every
+// sixth of the instance's lease, at the latest every third. A router waits for two thirds
+// (scheduler/router/heard_instances.h).
 //
 // Use: give each event of Take and Close to DecodeCore::Handle, and all EmitToken and EndStream
 // effects to Emit and End; then, for each stream of TakeReady, send Next while HasNext and the
@@ -19,6 +20,7 @@
 // that may be sent, and in its stream's map by its id and epoch.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <deque>
 #include <map>
@@ -42,9 +44,8 @@ class TokenStreams {
   // A message is closed when it holds so many bytes of tokens; one token more may be in it.
   static constexpr size_t kBatchBytesMax = size_t{1} << 20;
 
-  static constexpr TimeUs kBeatUs = 500 * kMillisecondUs;
-
-  explicit TokenStreams(TimeUs beat_us = kBeatUs) : beat_us_(beat_us) {}
+  // The orchestrator has named the instance's lease.
+  void SetLease(TimeUs lease_us) { beat_us_ = std::max<TimeUs>(lease_us / 6, 1); }
 
   // What a router asks for on `stream`, which is new if it is not known. Appends the core's events.
   // RESOURCE_EXHAUSTED: the stream would have too many requests; nothing was done, end it.
@@ -102,7 +103,7 @@ class TokenStreams {
   void QueueIfSendable(CallId call, Sequence& sequence);
   SequenceTokens TakeFrom(Sequence& sequence, size_t* bytes);
 
-  TimeUs beat_us_;
+  TimeUs beat_us_ = 500 * kMillisecondUs;
   TimeUs next_beat_us_ = 0;
   std::map<TokenStreamId, Stream> streams_;
   std::map<CallId, Sequence> sequences_;

@@ -230,6 +230,8 @@ TEST_F(TokenStreamsTest, CreditOfAnySizeDoesNotOverflow) {
 // Its router takes a stream on which nothing comes for a dead instance's.
 TEST_F(TokenStreamsTest, AStreamWithRequestsOnWhichNothingIsSentGetsEmptyMessages) {
   TimeUs now = 7 * kSecondUs;
+  constexpr TimeUs kBeatUs = 2 * kSecondUs;
+  streams_.SetLease(6 * kBeatUs);
   EXPECT_EQ(streams_.NextDeadline(), kNever);
   const CallId call = Attach(kStream, kFirst, 10);
   Attach(kOther, kSecond, 10);
@@ -243,13 +245,13 @@ TEST_F(TokenStreamsTest, AStreamWithRequestsOnWhichNothingIsSentGetsEmptyMessage
       EXPECT_TRUE(streams_.Next(stream).sequences.empty());
       EXPECT_FALSE(streams_.HasNext(stream));
     }
-    EXPECT_EQ(streams_.NextDeadline(), now + TokenStreams::kBeatUs);
+    EXPECT_EQ(streams_.NextDeadline(), now + kBeatUs);
     streams_.Tick(now + 1);
     EXPECT_TRUE(streams_.TakeReady().empty()) << "before its time";
-    now += TokenStreams::kBeatUs;
+    now += kBeatUs;
     streams_.Tick(now);
     EXPECT_TRUE(streams_.TakeReady().empty()) << "the beat was sent since the last tick";
-    now += TokenStreams::kBeatUs;
+    now += kBeatUs;
   }
   streams_.Tick(now);
   Emit(call, 0);

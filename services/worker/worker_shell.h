@@ -75,7 +75,11 @@ class WorkerShell : public CoreShell<Shell, Core, Event, Snapshot> {
     engine_failed_ = std::move(engine_failed);
     const auto handle = [this](auto event) { this->Handle(std::move(event)); };
     orchestrator_.Start(
-        {.registered = handle,
+        {.registered =
+             [this](scheduler::RegisterReplied event) {
+               if (event.reply.status.ok()) shell()->Registered(event.reply);
+               this->Handle(std::move(event));
+             },
          .reported = handle,
          .unregistered = handle,
          .disconnected = handle,
@@ -94,6 +98,8 @@ class WorkerShell : public CoreShell<Shell, Core, Event, Snapshot> {
     LogWarning("no link to another instance of the pool",
                {{"reason", std::string(linked.message())}});
   }
+
+  void Registered(const scheduler::RegisterReply&) {}
 
   void On(const scheduler::RunStep& effect) {
     if (step_tokens_ != nullptr && !effect.probe) {

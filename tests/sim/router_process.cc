@@ -22,8 +22,7 @@ void RouterProcess::OnStart() {
                     .report_spacing_us = 5 * unit_us,
                     .answer_timeout_us = 200 * unit_us,
                     .retry_us = 50 * unit_us};
-  tokens_ = std::make_unique<TokenStreamClient>(
-      kCredit, network_->scenario().instance_lease_ms * unit_us * 2 / 3);
+  tokens_ = std::make_unique<TokenStreamClient>(kCredit);
   tokens_due_us_ = kNever;
   incarnation_ = kRouter + generation() / 2;
   Run(std::make_unique<RouterCore>(config));
@@ -214,6 +213,7 @@ void RouterProcess::Execute(SendRouterReport& effect) {
 
 void RouterProcess::Take(const RouterMessage& message) {
   if (const auto* welcome = std::get_if<RouterWelcome>(&message)) {
+    if (welcome->status.ok()) tokens_->heard().SetLease(0, welcome->lease_us);
     Dispatch(Welcomed{*welcome});
   } else if (const auto* sent = std::get_if<SendPlanUpdate>(&message)) {
     Dispatch(PlanUpdateReceived{sent->id, sent->update});

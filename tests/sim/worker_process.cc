@@ -218,7 +218,7 @@ void DecodeProcess::OnStart() {
   StartEngine(Role::kDecode);
   const Scenario& scenario = network_->scenario();
   const TimeUs unit_us = scenario.time_scale * kMillisecondUs;
-  tokens_ = std::make_unique<TokenStreams>(scenario.instance_lease_ms * unit_us / 6);
+  tokens_ = std::make_unique<TokenStreams>();
   tokens_due_us_ = kNever;
   DecodeConfig config;
   config.membership = MembershipOf(Role::kDecode, *this, unit_us);

@@ -125,7 +125,9 @@ class WorkerProcess : public CoreProcess<Derived, Core, Event, Effect, scheduler
   void Take(const WorkerMessage& message) {
     std::visit([this](const auto& one) { this->On(one); }, message);
   }
+  void Registered(const scheduler::RegisterReply&) {}
   void On(const scheduler::RegisterReply& reply) {
+    if (reply.status.ok()) static_cast<Derived*>(this)->Registered(reply);
     this->Dispatch(scheduler::RegisterReplied{reply});
   }
   void On(const scheduler::AnswerReport& answer) {
@@ -271,6 +273,7 @@ class DecodeProcess : public WorkerProcess<DecodeProcess, scheduler::DecodeCore,
   using WorkerProcess::Execute;
   using WorkerProcess::WorkerProcess;
 
+  void Registered(const scheduler::RegisterReply& reply) { tokens_->SetLease(reply.lease_us); }
   // `batch` runs at the router.
   using OnBatch = std::function<void(const scheduler::TokenBatch&)>;
   void OpenTokenStream(std::shared_ptr<Stream> stream, OnBatch batch);

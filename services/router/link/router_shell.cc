@@ -35,11 +35,19 @@ RouterShell::RouterShell(const RouterShellOptions& options)
     links_.push_back(std::make_unique<RouterLink>(
         incarnation_, &calls_, &loop_,
         RouterLink::Orchestrator{links_.size(), address, channels_.Get(address)},
-        [this](scheduler::RouterEvent event) { Handle(std::move(event)); }));
+        [this](scheduler::RouterEvent event) { TakeFromLink(std::move(event)); }));
   }
 }
 
 RouterShell::~RouterShell() { Stop(); }
+
+void RouterShell::TakeFromLink(scheduler::RouterEvent event) {
+  const auto* welcomed = std::get_if<scheduler::Welcomed>(&event);
+  if (welcomed != nullptr && welcomed->welcome.status.ok()) {
+    tokens_.heard().SetLease(welcomed->cell, welcomed->welcome.lease_us);
+  }
+  Handle(std::move(event));
+}
 
 void RouterShell::Start() { StartCore("router", config_, scheduler::RouterTick{}); }
 

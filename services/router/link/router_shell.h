@@ -102,6 +102,7 @@ class RouterShell : public CoreShell<RouterShell, scheduler::RouterCore, schedul
     bool paused = false;
   };
 
+  void TakeFromLink(scheduler::RouterEvent event);
   void Decided();  // publishes the snapshot, before a client sees what came of the event
   void Handled() { SendTokenRequests(); }
   int64_t PartsDeadline() const { return tokens_.NextDeadline(); }

@@ -59,6 +59,7 @@ class DecodeShell : public WorkerShell<DecodeShell, scheduler::DecodeCore, sched
 
   using WorkerShell::On;
 
+  void Registered(const scheduler::RegisterReply& reply) { tokens_.SetLease(reply.lease_us); }
   void Handled() { SendTokens(); }
   int64_t PartsDeadline() const { return tokens_.NextDeadline(); }
   void TickParts() { tokens_.Tick(MonotonicUs()); }
