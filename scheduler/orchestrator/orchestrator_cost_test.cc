@@ -1,8 +1,10 @@
 // What an event or a question costs OrchestratorCore while there are many requests or instances:
-// counted in allocations, which do not depend on the machine.
+// counted in allocations and in the instances that are looked at, which do not depend on the
+// machine.
 #include <cstdlib>
 #include <new>
 
+#include "scheduler/base/looks.h"
 #include "scheduler/orchestrator/testing/planning_testing.h"
 
 namespace {
@@ -79,6 +81,132 @@ TEST_F(OrchestratorCostTest, WhatAPlanAllocatesDoesNotGrowWithTheInstances) {
   };
   EXPECT_EQ(cost(512), cost(32));
 }
+
+#ifndef NDEBUG
+
+// A pool of so many prefill and decode instances, and what each kind of event looks at there.
+class LooksTest : public OrchestratorCostTest {
+ protected:
+  using Looks = std::map<std::string, int64_t>;
+
+  void UpEach(int count) {
+    prefill_.clear();
+    decode_.clear();
+    for (int i = 0; i < count; ++i) {
+      for (const Role role : {Role::kPrefill, Role::kDecode}) {
+        const WorkerIdentity identity = Identity(role, ++last_incarnation_);
+        const CallId stream = Call();
+        const auto effects = core_->Handle(
+            RegisterCalled{stream, {.identity = identity, .load = LoadOf(false)}}, now_);
+        const InstanceId id = Of<AnswerRegister>(effects)[0].reply.instance;
+        (role == Role::kPrefill ? prefill_ : decode_).push_back(id);
+        incarnations_[id] = identity.incarnation;
+        streams_[id] = stream;
+      }
+    }
+  }
+  Effects Count(const std::string& name, const OrchestratorEvent& event) {
+    const int64_t before = looks;
+    Effects effects = core_->Handle(event, now_);
+    counted_[name] = std::max(counted_[name], looks - before);
+    return effects;
+  }
+  ReportCalled ReportOf(InstanceId instance, std::vector<HeldRequest> held = {}) {
+    const uint64_t digest = DigestOf(held);
+    return {Call(),
+            {.instance = instance,
+             .incarnation = incarnations_[instance],
+             .serial = ++serial_,
+             .load = LoadOf(false),
+             .held = std::move(held),
+             .full = true,
+             .held_digest = digest}};
+  }
+  // A request's life, and everything that comes beside it.
+  Looks LooksOf(int instances) {
+    counted_.clear();
+    serials_ = 0;
+    UpEach(instances);
+    Count("router connects",
+          RouterConnected{Call(), {.identity = {.router = 7, .endpoint = "r:1"}}});
+    SubmitMany(1);  // the pools are read for the first time
+    const auto planned = Of<CallAssign>(Count("submit", SubmitCalled{Spec(++serials_, 8)}));
+    const CallAssign& assign = planned.at(0);
+    const RequestId id = assign.request.spec->id;
+    const Epoch epoch = assign.request.epoch;
+    for (const CallAssign& one : planned) {
+      Count("answer", AssignReplied{one.instance, id, epoch, {}, one.request.sequence});
+    }
+    Count("opened", TransferOpened{assign.request.placed->decode, id, epoch});
+    Count("progress", ReportOf(assign.instance, {{.id = id, .epoch = epoch, .opened = true}}));
+    Count("heartbeat", ReportOf(prefill_.back()));
+    Count("heartbeat", ReportOf(decode_.back()));
+    Count("reconnects", RegisterCalled{Call(),
+                                       {.identity = Identity(Role::kDecode, last_incarnation_),
+                                        .load = LoadOf(false)}});
+    Count("refused", PlaceDecodeCalled{Call(),
+                                       {.instance = assign.instance,
+                                        .incarnation = incarnations_[assign.instance],
+                                        .id = id,
+                                        .epoch = epoch,
+                                        .refused_by = assign.request.placed->decode,
+                                        .why = absl::ResourceExhaustedError("no room")}});
+    Count("stream breaks", WorkerDisconnected{streams_[prefill_.front()]});
+    now_ += kSecondUs;
+    Count("tick", OrchestratorTick{});
+    Count("ends", RouterEnded{{.id = id, .how = RouterEnd::How::kClientGone}});
+    const int64_t before = looks;
+    core_->NextDeadline();
+    core_->Totals();
+    counted_["metrics"] = looks - before;
+    return counted_;
+  }
+
+  Looks counted_;
+  std::vector<InstanceId> prefill_, decode_;
+};
+
+TEST_F(LooksTest, WithoutAProfileNoEventLooksAtAllInstances) {
+  const auto of = [this](int instances) {
+    MakeWithoutProfile();
+    return LooksOf(instances);
+  };
+  const Looks few = of(64);
+  EXPECT_EQ(of(1024), few);
+  for (const auto& [event, count] : few) EXPECT_LE(count, 4) << event;
+}
+
+TEST_F(LooksTest, OnlyAPlanWalksOverItsPoolAndOnlyOnce) {
+  const auto of = [this](int instances) {
+    Make("tetris");
+    return LooksOf(instances);
+  };
+  Looks few = of(64), many = of(1024);
+  EXPECT_EQ(many["submit"] - few["submit"], 1024 - 64);
+  EXPECT_LE(few["submit"], 64 + 4);
+  few.erase("submit");
+  many.erase("submit");
+  EXPECT_EQ(many, few);
+  for (const auto& [event, count] : few) EXPECT_LE(count, 4) << event;
+}
+
+// What cannot fit is refused without a look at each instance.
+TEST_F(LooksTest, APromptThatIsTooLargeIsRefusedWithoutAWalk) {
+  const auto of = [this](int instances) {
+    MakeWithoutProfile();
+    total_blocks_ = 10;
+    UpEach(instances);
+    SubmitMany(1);
+    auto spec = Spec(++serials_, 10 * kTestBlockTokens + 1);
+    spec->want_prompt_logprobs = true;
+    spec->max_tokens = 0;
+    Count("too large", SubmitCalled{spec});
+    return counted_.at("too large");
+  };
+  EXPECT_LE(of(1024), 4);
+}
+
+#endif  // NDEBUG
 
 }  // namespace
 }  // namespace skein::scheduler

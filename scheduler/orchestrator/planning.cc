@@ -177,6 +177,7 @@ absl::Status PrefillFlow::CheckPlan(const Request& request) const {
 absl::Status PrefillFlow::CheckInvariants() const {
   absl::Status found = parked_.CheckInvariants(*parts_.requests);
   if (found.ok()) found = parts_.pools->CheckInvariants(*parts_.requests);
+  if (found.ok()) found = chooser_.CheckInvariants();
   if (found.ok()) found = rolling_.CheckInvariants(*parts_.requests, *parts_.pools);
   parts_.requests->ForEach([&](const Request& request) {
     if (found.ok()) found = CheckPlan(request);

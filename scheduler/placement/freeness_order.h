@@ -17,6 +17,7 @@
 #include "absl/container/btree_set.h"
 #include "absl/status/status.h"
 #include "scheduler/base/ids.h"
+#include "scheduler/base/looks.h"
 #include "scheduler/placement/freeness.h"
 
 namespace skein::scheduler {
@@ -36,6 +37,7 @@ class FreenessOrder {
     const double slow_s = by_step_.empty() ? 0 : kSlowStepFactor * by_step_.begin()->first;
     std::optional<InstanceId> slow;  // the freest of them
     for (const auto& [place, values] : order_) {
+      SKEIN_LOOKED(1);
       if (values.room < blocks || !allows(place.second)) continue;
       if (values.step_s <= slow_s) return place.second;
       if (!slow.has_value()) slow = place.second;

@@ -16,6 +16,7 @@ struct PrefillCandidate {
   int64_t queued_tokens = 0;      // as reported
   int64_t unreported_tokens = 0;  // of requests assigned there after the report
   double tokens_per_second = 1;   // > 0
+  bool operator==(const PrefillCandidate&) const = default;
 };
 
 inline double QueueSeconds(const PrefillCandidate& candidate) {
@@ -23,7 +24,8 @@ inline double QueueSeconds(const PrefillCandidate& candidate) {
          candidate.tokens_per_second;
 }
 
-// The instance that would finish a prompt of `prompt_tokens` first; the smallest id of equals.
+// The instance that would finish a prompt of `prompt_tokens` first; the smallest id of equals. It
+// walks over all: RateOrder (rate_order.h) keeps them in order.
 inline std::optional<InstanceId> PickPrefill(const std::vector<PrefillCandidate>& candidates,
                                              int64_t prompt_tokens) {
   std::optional<InstanceId> best;

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "scheduler/base/looks.h"
 #include "scheduler/kv/deal.h"
 #include "scheduler/kv/kv_shape.h"
 #include "scheduler/vocabulary/check.h"
@@ -30,28 +31,10 @@ PlannedChunk ToPlanned(const Pool& pool, const ChunkPlan& chunk) {
   return planned;
 }
 
-// Of the instances that are free first, so many are told of: a pool may have a thousand.
-constexpr size_t kQueuesTold = 16;
-
 PlanExplanation ExplanationOf(const Pool& pool, const PoolQueue& queue) {
-  std::vector<std::pair<double, size_t>> soonest;  // a heap: the latest of them in front
-  soonest.reserve(kQueuesTold);
-  for (size_t slot = 0; slot < queue.queue_s.size(); ++slot) {
-    const double queue_s = queue.queue_s[slot];
-    if (queue_s >= kAbsentQueueS) continue;
-    if (soonest.size() == kQueuesTold) {
-      if (queue_s >= soonest.front().first) continue;
-      std::pop_heap(soonest.begin(), soonest.end());
-      soonest.pop_back();
-    }
-    soonest.emplace_back(queue_s, slot);
-    std::push_heap(soonest.begin(), soonest.end());
-  }
-  std::sort(soonest.begin(), soonest.end(),
-            [](const auto& a, const auto& b) { return a.second < b.second; });
   PlanExplanation explanation;
-  explanation.queue_s.reserve(soonest.size());
-  for (const auto& [queue_s, slot] : soonest) {
+  explanation.queue_s.reserve(queue.soonest.size());
+  for (const auto& [queue_s, slot] : queue.soonest) {
     explanation.queue_s.emplace_back(pool.IdAt(slot), queue_s);
   }
   return explanation;
@@ -65,17 +48,8 @@ PlanChoice Plan(std::vector<PlannedChunk> chunks, PlanExplanation explanation) {
 
 }  // namespace
 
-PrefillCandidate PlanChooser::CandidateOf(const Instance& instance) const {
-  PrefillCandidate candidate{.instance = instance.id,
-                             .queued_tokens = instance.load.queued_tokens,
-                             .unreported_tokens = instance.unreported.prompt_tokens,
-                             .tokens_per_second = instance.load.tokens_per_second};
-  if (candidate.tokens_per_second <= 0) candidate.tokens_per_second = default_tokens_per_second_;
-  return candidate;
-}
-
 PlanChoice PlanChooser::Choose(const Request& request, PrefillPools& pools, Pool* pool,
-                               TimeUs now) const {
+                               TimeUs now) {
   if (pool == nullptr) return ChooseByRate(request);
   const PoolQueue queue = pools.QueueOf(request.spec->model, pool, request.tried_prefill, now);
   if (queue.usable == 0) return {};
@@ -91,38 +65,50 @@ PlanChoice PlanChooser::Choose(const Request& request, PrefillPools& pools, Pool
                                              : ChooseToFit(request, *pool, queue);
 }
 
-PlanChoice PlanChooser::ChooseByRate(const Request& request) const {
-  std::vector<PrefillCandidate> candidates;
-  bool too_small = false;
-  for (const Instance* instance : registry_.Pool(request.spec->model, Role::kPrefill)) {
-    if (!instance->TakesAssigns() || request.tried_prefill.count(instance->id) > 0) continue;
-    if (HoldsAll(request, *instance)) {
-      candidates.push_back(CandidateOf(*instance));
-    } else {
-      too_small = true;
-    }
-  }
-  const std::optional<InstanceId> pick = PickPrefill(candidates, PromptTokens(*request.spec));
-  if (!pick.has_value()) return too_small ? TooLarge(request) : PlanChoice{};
+PlanChoice PlanChooser::ChooseByRate(const Request& request) {
+  const std::string& model = request.spec->model;
+  const RateOrder& order = rates_.Of(model);
+  if (order.size() == 0) return {};
+  const int64_t blocks = BlocksOfPrompt(request);
+  const auto allows = [&](InstanceId id) {
+    return request.tried_prefill.count(id) == 0 &&
+           blocks <= registry_.Find(id)->identity.total_blocks;
+  };
+  const bool one_holds_all = blocks <= registry_.BlocksOfPool(model, Role::kPrefill).largest;
+  std::optional<InstanceId> pick;
+  if (one_holds_all) pick = order.Pick(PromptTokens(*request.spec), allows);
+  if (!pick.has_value()) return Untried(request) > 0 ? TooLarge(request) : PlanChoice{};
   PlanExplanation explanation;
   explanation.how =
       "one instance, the one with the earliest estimated end: there is no latency profile";
-  for (const PrefillCandidate& one : candidates) {
-    if (explanation.queue_s.size() == kQueuesTold) break;
-    explanation.queue_s.emplace_back(one.instance, QueueSeconds(one));
-  }
+  order.ForShortest(PoolQueue::kSoonest, [&](const PrefillCandidate& one) {
+    if (allows(one.instance)) explanation.queue_s.emplace_back(one.instance, QueueSeconds(one));
+  });
   return Plan({{PromptTokens(*request.spec), {*pick}}}, std::move(explanation));
+}
+
+// The one that is free first. Only a prompt that some instances cannot hold needs a look at each.
+PlanChooser::Soonest PlanChooser::SoonestThatHoldsAll(const Request& request, const Pool& pool,
+                                                      const PoolQueue& queue) const {
+  Soonest soonest;
+  const auto look = [&](double queue_s, size_t slot) {
+    if (queue_s < soonest.queue_s) soonest = {queue_s, pool.IdAt(slot)};
+  };
+  if (BlocksOfPrompt(request) <= pool.least_blocks) {
+    for (const auto& [queue_s, slot] : queue.soonest) look(queue_s, slot);
+    return soonest;
+  }
+  SKEIN_LOOKED(queue.queue_s.size());
+  for (size_t slot = 0; slot < queue.queue_s.size(); ++slot) {
+    const bool usable = queue.queue_s[slot] < kAbsentQueueS;
+    if (usable && HoldsAll(request, *pool.instances[slot])) look(queue.queue_s[slot], slot);
+  }
+  return soonest;
 }
 
 PlanChoice PlanChooser::ChooseOne(const Request& request, const Pool& pool, const PoolQueue& queue,
                                   const char* why) const {
-  double soonest_s = kAbsentQueueS;
-  InstanceId instance;
-  for (size_t slot = 0; slot < queue.queue_s.size(); ++slot) {
-    if (queue.queue_s[slot] >= soonest_s || !HoldsAll(request, *pool.instances[slot])) continue;
-    soonest_s = queue.queue_s[slot];
-    instance = pool.IdAt(slot);
-  }
+  const auto [soonest_s, instance] = SoonestThatHoldsAll(request, pool, queue);
   if (instance == InstanceId{}) {
     return request.spec->want_prompt_logprobs ? TooLarge(request)
                                               : ChooseToFit(request, pool, queue);
@@ -173,6 +159,7 @@ PlanChoice PlanChooser::Roll(const Request& request, Pool& pool, const PoolQueue
 bool PlanChooser::EachHoldsAll(const Request& request, const Pool& pool,
                                const PoolQueue& queue) const {
   if (PromptBlocks(request, *pool.instances[0]) <= pool.least_blocks) return true;  // one shape
+  SKEIN_LOOKED(queue.queue_s.size());
   for (size_t slot = 0; slot < queue.queue_s.size(); ++slot) {
     if (queue.queue_s[slot] >= kAbsentQueueS) continue;
     if (!HoldsAll(request, *pool.instances[slot])) return false;
@@ -208,6 +195,7 @@ bool PlanChooser::Fits(const Request& request, const std::vector<PlannedChunk>& 
 std::optional<ChunkPlan> PlanChooser::ShareAmong(int sp, int64_t more_blocks,
                                                  const Request& request, const Pool& pool,
                                                  const PoolQueue& queue) const {
+  SKEIN_LOOKED(queue.queue_s.size());
   std::vector<std::pair<double, int>> free;
   for (size_t slot = 0; slot < queue.queue_s.size(); ++slot) {
     if (queue.queue_s[slot] >= kAbsentQueueS) continue;
@@ -245,13 +233,24 @@ PlanChoice PlanChooser::ChooseToFit(const Request& request, const Pool& pool,
   return Plan({std::move(planned)}, std::move(explanation));
 }
 
+int64_t PlanChooser::BlocksOfPrompt(const Request& request) const {
+  const PoolView pool = registry_.Pool(request.spec->model, Role::kPrefill);
+  return pool.empty() ? 0 : PromptBlocks(request, *pool.front());  // they have one shape
+}
+
+int64_t PlanChooser::Untried(const Request& request) const {
+  const PoolCounts& counts = registry_.Counts(request.spec->model, Role::kPrefill);
+  int64_t untried = counts.taking;
+  for (const InstanceId tried : request.tried_prefill) {
+    const Instance* instance = registry_.Find(tried);
+    untried -= instance != nullptr && instance->TakesAssigns() ? 1 : 0;
+  }
+  return untried;
+}
+
 // An instance that serves but was not asked now: it has no room, or others come first.
 bool PlanChooser::MayBeTakenLater(const Request& request) const {
-  const std::vector<const Instance*>& pool = registry_.Pool(request.spec->model, Role::kPrefill);
-  return std::any_of(pool.begin(), pool.end(), [&](const Instance* one) {
-    const bool asked = one->TakesAssigns() && request.tried_prefill.count(one->id) == 0;
-    return one->Serves() && !asked;
-  });
+  return registry_.Counts(request.spec->model, Role::kPrefill).serving > Untried(request);
 }
 
 // It does not wait for instances that are gone, whose size is known as far as this orchestrator has
@@ -260,14 +259,10 @@ bool PlanChooser::MayBeTakenLater(const Request& request) const {
 PlanChoice PlanChooser::TooLarge(const Request& request) const {
   const std::string& model = request.spec->model;
   const bool one = request.spec->want_prompt_logprobs;
-  int64_t blocks = 0;
-  int64_t instances = 0;
-  bool all = request.explanation.plans.empty();
-  for (const Instance* instance : registry_.Pool(model, Role::kPrefill)) {
-    blocks = PromptBlocks(request, *instance);
-    ++instances;
-    all = all && instance->Placeable();
-  }
+  const int64_t blocks = BlocksOfPrompt(request);
+  const auto instances = static_cast<int64_t>(registry_.Pool(model, Role::kPrefill).size());
+  const bool all = request.explanation.plans.empty() &&
+                   registry_.Counts(model, Role::kPrefill).placeable == instances;
   const Registry::PoolBlocks now = registry_.BlocksOfPool(model, Role::kPrefill);
   const Registry::PoolBlocks most = registry_.MostBlocksOfPool(model, Role::kPrefill);
   const int64_t room = one ? now.largest : now.together;

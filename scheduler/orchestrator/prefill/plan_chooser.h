@@ -2,6 +2,10 @@
 // policy and the memory of the instances, and changes nothing but the planners' own state. Part of
 // OrchestratorCore.
 //
+// Cost. Beside the planner, one walk over the pool's arrays (PrefillPools::QueueOf); without a
+// profile none (RatePools). Only a prompt that does not fit the smallest instance of its pool costs
+// more: then the memory of each is looked at.
+//
 // A prompt that is larger than the memory of the instances that were chosen is computed by as many
 // together as have room for its KV, dealt as they themselves will deal it (scheduler/kv/deal.h).
 #pragma once
@@ -15,6 +19,7 @@
 #include "scheduler/base/time.h"
 #include "scheduler/orchestrator/explain/explanation.h"
 #include "scheduler/orchestrator/prefill/prefill_pools.h"
+#include "scheduler/orchestrator/prefill/rate_pools.h"
 #include "scheduler/orchestrator/registry/registry.h"
 #include "scheduler/orchestrator/requests/request.h"
 #include "scheduler/placement/queue_time.h"
@@ -38,19 +43,28 @@ class PlanChooser {
  public:
   // `default_tokens_per_second`: of an instance that has not measured yet. The registry outlives
   // this.
-  PlanChooser(const Registry* registry, double default_tokens_per_second)
-      : registry_(*registry), default_tokens_per_second_(default_tokens_per_second) {}
+  PlanChooser(Registry* registry, double default_tokens_per_second)
+      : registry_(*registry), rates_(registry, default_tokens_per_second) {}
 
   // `pool` is null: the one instance with the earliest end by the rates that the instances report.
   // REQUIRES that `pools` laid `pool` out over the instances that are registered.
   PlanChoice Choose(const Request& request, PrefillPools& pools, PrefillPools::Pool* pool,
-                    TimeUs now) const;
-  PrefillCandidate CandidateOf(const Instance& instance) const;
+                    TimeUs now);
+  PrefillCandidate CandidateOf(const Instance& instance) const {
+    return rates_.CandidateOf(instance);
+  }
+  absl::Status CheckInvariants() const { return rates_.CheckInvariants(); }
 
  private:
   using Pool = PrefillPools::Pool;
 
-  PlanChoice ChooseByRate(const Request& request) const;
+  struct Soonest {
+    double queue_s = kAbsentQueueS;
+    InstanceId instance;  // 0: none
+  };
+  PlanChoice ChooseByRate(const Request& request);
+  Soonest SoonestThatHoldsAll(const Request& request, const Pool& pool,
+                              const PoolQueue& queue) const;
   PlanChoice ChooseOne(const Request& request, const Pool& pool, const PoolQueue& queue,
                        const char* why) const;
   PlanChoice ChooseByPolicy(const Request& request, Pool& pool, const PoolQueue& queue,
@@ -64,9 +78,11 @@ class PlanChooser {
   std::optional<ChunkPlan> ShareAmong(int sp, int64_t more_blocks, const Request& request,
                                       const Pool& pool, const PoolQueue& queue) const;
   bool MayBeTakenLater(const Request& request) const;
+  int64_t BlocksOfPrompt(const Request& request) const;  // at any instance of its model
+  int64_t Untried(const Request& request) const;         // instances that take plans now
 
   const Registry& registry_;
-  const double default_tokens_per_second_;
+  RatePools rates_;
 };
 
 }  // namespace skein::scheduler::orchestrator

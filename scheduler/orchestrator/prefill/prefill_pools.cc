@@ -29,7 +29,7 @@ PrefillPools::Pool* PrefillPools::Of(const std::string& model, const RequestTabl
   const uint64_t version = registry_.PoolVersion(model, Role::kPrefill);
   if (pool == nullptr) {
     // An instance without such an address cannot compute together with others.
-    const std::vector<const Instance*>& instances = registry_.Pool(model, Role::kPrefill);
+    const PoolView instances = registry_.Pool(model, Role::kPrefill);
     const bool any = std::any_of(instances.begin(), instances.end(), [](const Instance* instance) {
       return !instance->identity.comm_address.empty();
     });
@@ -88,18 +88,37 @@ PoolQueue PrefillPools::QueueOf(const std::string& model, Pool* pool,
     if (slot == pool->slot_of.end()) continue;
     pool->takes[static_cast<size_t>(slot->second)] = instance->TakesAssigns() ? 1 : 0;
   }
-  PoolQueue queue;
-  pool->timeline.AllQueueSeconds(now, &queue.queue_s);
-  for (size_t slot = 0; slot < pool->takes.size(); ++slot) {
-    queue.usable += pool->takes[slot];
-    if (pool->takes[slot] == 0) queue.queue_s[slot] = kAbsentQueueS;
-  }
+  std::vector<size_t> withheld;
   for (const InstanceId instance : tried) {
     const auto slot = pool->slot_of.find(instance);
     if (slot == pool->slot_of.end()) continue;
-    queue.usable -= pool->takes[static_cast<size_t>(slot->second)];
-    queue.queue_s[static_cast<size_t>(slot->second)] = kAbsentQueueS;
+    char& takes = pool->takes[static_cast<size_t>(slot->second)];
+    if (std::exchange(takes, 0) != 0) withheld.push_back(static_cast<size_t>(slot->second));
   }
+  PoolQueue queue = UsableQueues(*pool, now);
+  for (const size_t slot : withheld) pool->takes[slot] = 1;
+  return queue;
+}
+
+PoolQueue PrefillPools::UsableQueues(const Pool& pool, TimeUs now) {
+  PoolQueue queue;
+  queue.queue_s.assign(pool.takes.size(), kAbsentQueueS);
+  auto& soonest = queue.soonest;  // a heap: the latest of them in front
+  soonest.reserve(PoolQueue::kSoonest);
+  pool.timeline.ForEachQueue(now, [&](size_t slot, double queue_s) {
+    if (pool.takes[slot] == 0) return;
+    ++queue.usable;
+    queue.queue_s[slot] = queue_s;
+    if (soonest.size() == PoolQueue::kSoonest) {
+      if (queue_s >= soonest.front().first) return;
+      std::pop_heap(soonest.begin(), soonest.end());
+      soonest.pop_back();
+    }
+    soonest.emplace_back(queue_s, slot);
+    std::push_heap(soonest.begin(), soonest.end());
+  });
+  std::sort(soonest.begin(), soonest.end(),
+            [](const auto& a, const auto& b) { return a.second < b.second; });
   return queue;
 }
 

@@ -6,8 +6,9 @@
 // is planned there next. That looks at the pool's instances and at the chunks that are planned on
 // them; a pool's first layout looks at all requests, for those that were planned before it.
 //
-// Cost. The queue times of a pool are computed from arrays, by slot; of the instances themselves,
-// only those are looked at that changed since the last time.
+// Cost. The queue times of a pool, and which are the shortest, are computed from arrays in one walk
+// over the slots; of the instances themselves, only those are looked at that changed since the last
+// time.
 //
 // Invariants (CheckInvariants): the timelines have exactly the chunks that the requests' plans have
 // and that have not ended; `takes` is true to the instances, but for changes that are noted.
@@ -33,8 +34,13 @@ namespace skein::scheduler::orchestrator {
 
 // What a pool can do now.
 struct PoolQueue {
+  // Of the instances that are free first, so many are told of: a pool may have a thousand.
+  static constexpr size_t kSoonest = 16;
+
   std::vector<double> queue_s;  // by slot; kAbsentQueueS where nothing may be planned
   int usable = 0;
+  // Queue times and slots of the kSoonest usable ones that are free first, by slot.
+  std::vector<std::pair<double, size_t>> soonest;
 };
 
 class PrefillPools {
@@ -92,6 +98,7 @@ class PrefillPools {
 
  private:
   void LayOut(Pool* pool, const std::string& model, const RequestTable& requests);
+  static PoolQueue UsableQueues(const Pool& pool, TimeUs now);
   // Of those that its timeline had, with the slots of now.
   std::vector<TimelineChunk> ChunksMoved(const Pool& pool, const RequestTable& requests) const;
   TimelineChunk EstimatedChunk(const Pool& pool, const Request& request, size_t chunk) const;

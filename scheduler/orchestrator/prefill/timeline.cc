@@ -136,15 +136,6 @@ double Timeline::QueueSeconds(size_t slot, TimeUs now) const {
   return std::max(free.after_s, free.at_s - Seconds(now));
 }
 
-void Timeline::AllQueueSeconds(TimeUs now, std::vector<double>* seconds) const {
-  if (!looked_) TakeOn();
-  const double now_s = Seconds(now);
-  seconds->resize(free_.size());
-  for (size_t slot = 0; slot < free_.size(); ++slot) {
-    (*seconds)[slot] = std::max(free_[slot].after_s, free_[slot].at_s - now_s);
-  }
-}
-
 bool Timeline::InFront(const Entry& entry) const {
   return entry.before == nullptr &&
          std::all_of(entry.chunk.slots.begin(), entry.chunk.slots.end(), [&](int slot) {

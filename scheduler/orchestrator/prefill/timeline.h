@@ -14,6 +14,7 @@
 // a pass. An instance without chunks is always known to be free.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <limits>
 #include <map>
@@ -24,6 +25,7 @@
 #include "absl/container/btree_map.h"
 #include "absl/container/btree_set.h"
 #include "scheduler/base/ids.h"
+#include "scheduler/base/looks.h"
 #include "scheduler/base/time.h"
 
 namespace skein::scheduler {
@@ -60,7 +62,16 @@ class Timeline {
 
   // From `now` until all of the slot's chunks have ended.
   double QueueSeconds(size_t slot, TimeUs now) const;
-  void AllQueueSeconds(TimeUs now, std::vector<double>* seconds) const;  // by slot
+  // visit(slot, seconds) for each slot.
+  template <class Visit>
+  void ForEachQueue(TimeUs now, Visit visit) const {
+    if (!looked_) TakeOn();
+    SKEIN_LOOKED(free_.size());
+    const double now_s = static_cast<double>(now) * 1e-6;
+    for (size_t slot = 0; slot < free_.size(); ++slot) {
+      visit(slot, std::max(free_[slot].after_s, free_[slot].at_s - now_s));
+    }
+  }
 
   // Requests whose first chunk has not begun although nothing precedes it: those that became ready,
   // or were named by Recheck, since the last call.

@@ -129,9 +129,10 @@ absl::StatusOr<Registry::Registration> Registry::FindOrAdd(const WorkerIdentity&
   PoolOfRole& pool = PoolOf(instance);
   pool.instances.push_back(&instance);  // its id is the largest
   pool.largest_sequence = LargestSequenceOf(pool.instances);
-  const PoolBlocks blocks = BlocksOfPool(identity.model, identity.role);
-  pool.most_blocks.largest = std::max(pool.most_blocks.largest, blocks.largest);
-  pool.most_blocks.together = std::max(pool.most_blocks.together, blocks.together);
+  pool.blocks.largest = std::max(pool.blocks.largest, identity.total_blocks);
+  pool.blocks.together += identity.total_blocks;
+  pool.most_blocks.largest = std::max(pool.most_blocks.largest, pool.blocks.largest);
+  pool.most_blocks.together = std::max(pool.most_blocks.together, pool.blocks.together);
   pool.version = ++versions_;
   instance.counts_ = &pool.counts;
   instance.changed_ = &pool.changed;
@@ -147,11 +148,13 @@ absl::StatusOr<Registry::Registration> Registry::FindOrAdd(const WorkerIdentity&
 // of a role are alike already, so the first that stays stands for them.
 absl::Status Registry::CheckShape(const WorkerIdentity& identity) const {
   for (const Role role : {Role::kPrefill, Role::kDecode}) {
-    const std::vector<const Instance*>& pool = Pool(identity.model, role);
-    const auto other = std::find_if(pool.begin(), pool.end(), [&](const Instance* one) {
+    const PoolOfRole* pool = FindPool(identity.model, role);
+    if (pool == nullptr) continue;
+    const std::vector<const Instance*>& all = pool->instances;
+    const auto other = std::find_if(all.begin(), all.end(), [&](const Instance* one) {
       return one->identity.endpoint != identity.endpoint;
     });
-    if (other == pool.end()) continue;
+    if (other == all.end()) continue;
     const WorkerIdentity& first = (*other)->identity;
     absl::Status same = CheckSameShape(identity.shape, first.shape, "this worker", "its instances");
     if (same.ok()) same = CheckSamePieces(identity, first);
@@ -210,6 +213,7 @@ void Registry::Remove(InstanceId id) {
   std::erase(pool.instances, &instance);
   std::erase(pool.changed, &instance);
   pool.largest_sequence = LargestSequenceOf(pool.instances);
+  pool.blocks = BlocksOf(pool.instances);
   pool.without_stream.erase(id);
   pool.version = ++versions_;
   leases_.Remove(id);
@@ -285,10 +289,10 @@ std::vector<InstanceId> Registry::Listened(TimeUs now) {
 
 TimeUs Registry::NextTick() const { return listening_.NextTick(leases_.Next()); }
 
-const std::vector<const Instance*>& Registry::Pool(const std::string& model, Role role) const {
+PoolView Registry::Pool(const std::string& model, Role role) const {
   static const auto* const none = new std::vector<const Instance*>;
   const PoolOfRole* pool = FindPool(model, role);
-  return pool == nullptr ? *none : pool->instances;
+  return PoolView(pool == nullptr ? none : &pool->instances);
 }
 
 const PoolCounts& Registry::Counts(const std::string& model, Role role) const {
@@ -312,8 +316,13 @@ int64_t Registry::LargestSequence(const std::string& model) const {
 }
 
 Registry::PoolBlocks Registry::BlocksOfPool(const std::string& model, Role role) const {
+  const PoolOfRole* pool = FindPool(model, role);
+  return pool == nullptr ? PoolBlocks{} : pool->blocks;
+}
+
+Registry::PoolBlocks Registry::BlocksOf(const std::vector<const Instance*>& pool) {
   PoolBlocks blocks;
-  for (const Instance* instance : Pool(model, role)) {
+  for (const Instance* instance : pool) {
     blocks.largest = std::max(blocks.largest, instance->identity.total_blocks);
     blocks.together += instance->identity.total_blocks;
   }
@@ -361,7 +370,7 @@ absl::Status Registry::CheckInvariants() const {
   for (const auto& [key, pool] : pools_) {
     const bool same = std::equal(pool.instances.begin(), pool.instances.end(), pools[key].begin(),
                                  pools[key].end());
-    if (!same || pool.counts != counts[key] ||
+    if (!same || pool.counts != counts[key] || pool.blocks != BlocksOf(pool.instances) ||
         pool.largest_sequence != LargestSequenceOf(pool.instances)) {
       return absl::InternalError("Registry: the pool of model " + key.first);
     }

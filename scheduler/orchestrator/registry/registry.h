@@ -26,12 +26,33 @@
 #include "absl/status/statusor.h"
 #include "scheduler/base/ids.h"
 #include "scheduler/base/listening_clock.h"
+#include "scheduler/base/looks.h"
 #include "scheduler/base/messages.h"
 #include "scheduler/base/time.h"
 #include "scheduler/base/timer_queue.h"
 #include "scheduler/orchestrator/registry/instance.h"
 
 namespace skein::scheduler {
+
+// The instances of one model and role, by id. Holds until an instance comes or goes.
+class PoolView {
+ public:
+  using Instances = std::vector<const Instance*>;
+  explicit PoolView(const Instances* instances) : instances_(*instances) {}
+
+  size_t size() const { return instances_.size(); }
+  bool empty() const { return instances_.empty(); }
+  const Instance* front() const { return instances_.front(); }
+  // A walk: not for each event (looks.h).
+  Instances::const_iterator begin() const {
+    SKEIN_LOOKED(instances_.size());
+    return instances_.begin();
+  }
+  Instances::const_iterator end() const { return instances_.end(); }
+
+ private:
+  const Instances& instances_;
+};
 
 class Registry {
  public:
@@ -82,8 +103,7 @@ class Registry {
   const ListeningClock& listening() const { return listening_; }
   TimeUs NextTick() const;  // when the next one is due
 
-  // Those of the model's pool, by id. The reference holds until an instance comes or goes.
-  const std::vector<const Instance*>& Pool(const std::string& model, Role role) const;
+  PoolView Pool(const std::string& model, Role role) const;
   const PoolCounts& Counts(const std::string& model, Role role) const;
   // Those of the pool that changed since the last call, for the one that keeps an index of the
   // pool. After another PoolVersion, any may have.
@@ -94,6 +114,7 @@ class Registry {
   struct PoolBlocks {
     int64_t largest = 0;
     int64_t together = 0;
+    bool operator==(const PoolBlocks&) const = default;
   };
   PoolBlocks BlocksOfPool(const std::string& model, Role role) const;
   // The most that there were of each since the registry was made.
@@ -105,7 +126,11 @@ class Registry {
   absl::Status Drain(const DrainRequest& request);
   const std::set<std::string>& models_seen() const { return models_seen_; }
   bool KnowsModel(const std::string& model) const { return models_seen_.count(model) > 0; }
-  const std::map<InstanceId, Instance>& instances() const { return instances_; }
+  // A walk, as in PoolView.
+  const std::map<InstanceId, Instance>& instances() const {
+    SKEIN_LOOKED(instances_.size());
+    return instances_;
+  }
   int64_t Count(Role role) const { return count_[static_cast<size_t>(role)]; }
   // That the counts and indexes agree with the instances.
   absl::Status CheckInvariants() const;
@@ -116,6 +141,7 @@ class Registry {
     std::vector<Instance*> changed;          // since TakeChanged
     PoolCounts counts;
     int64_t largest_sequence = 0;  // tokens that the roomiest of them can hold
+    PoolBlocks blocks;
     PoolBlocks most_blocks;
     std::set<InstanceId> without_stream;  // and without a successor
     uint64_t version = 1;
@@ -125,6 +151,7 @@ class Registry {
   absl::StatusOr<Registration> FindOrAdd(const WorkerIdentity& identity, CallId connection,
                                          TimeUs now);
   absl::Status CheckShape(const WorkerIdentity& identity) const;
+  static PoolBlocks BlocksOf(const std::vector<const Instance*>& pool);
   PoolOfRole& PoolOf(const Instance& instance);
   const PoolOfRole* FindPool(const std::string& model, Role role) const;
   void RenewLease(Instance& instance, TimeUs now);

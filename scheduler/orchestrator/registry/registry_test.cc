@@ -112,7 +112,7 @@ TEST_F(RegistryTest, PoolsAreByModelAndRoleAndTellWhenTheyChange) {
   Up(Role::kPrefill, 13);
   EXPECT_NE(registry_.PoolVersion("m", Role::kPrefill), version);
   ASSERT_EQ(registry_.Pool("m", Role::kPrefill).size(), 2u);
-  EXPECT_EQ(registry_.Pool("m", Role::kPrefill)[0]->id, one);
+  EXPECT_EQ(registry_.Pool("m", Role::kPrefill).front()->id, one);
   EXPECT_TRUE(registry_.Pool("other", Role::kDecode).empty());
 }
 
