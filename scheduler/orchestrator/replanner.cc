@@ -10,13 +10,15 @@
 
 namespace skein::scheduler::orchestrator {
 
+// FAILED_PRECONDITION is what a decode instance answers that does not expect this writer.
 // A member's failure reaches the others through the decode instance, with any status. A request
 // that no engine can sample (INVALID_ARGUMENT), or whose logits are NaN (INTERNAL), would fail
 // anywhere.
 bool Replanner::MayReplan(const Request& request, const absl::Status& status) {
   if (request.sequence_parallel)
     return !absl::IsInvalidArgument(status) && !absl::IsInternal(status);
-  return absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status) || absl::IsAborted(status);
+  return absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status) ||
+         absl::IsAborted(status) || absl::IsFailedPrecondition(status);
 }
 
 bool Replanner::FailSuspect(Request& request) {

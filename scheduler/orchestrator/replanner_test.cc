@@ -98,6 +98,7 @@ TEST_F(ReplannerTest, ARequestUnderWhichTwoEnginesFailedIsNotPlannedAThirdTime) 
 TEST_F(ReplannerTest, WhatWouldFailAnywhereIsNotWorthAnotherPlan) {
   Request& request = Submit(1);
   EXPECT_TRUE(Replanner::MayReplan(request, absl::UnavailableError("")));
+  EXPECT_TRUE(Replanner::MayReplan(request, absl::FailedPreconditionError("not a writer")));
   EXPECT_FALSE(Replanner::MayReplan(request, absl::InternalError("NaN")));
   EXPECT_FALSE(Replanner::MayReplan(request, absl::NotFoundError("")));
   request.sequence_parallel = true;  // a member's failure comes with any status

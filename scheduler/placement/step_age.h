@@ -8,12 +8,12 @@
 namespace skein::scheduler {
 
 inline constexpr TimeUs kSuspectStepMinUs = 2 * kSecondUs;
+inline constexpr TimeUs kSuspectUnknownUs = 10 * kSecondUs;  // of the first step
 inline constexpr TimeUs kSuspectStepFactor = 20;
 
-// `age_us` of the step in flight; 0: none. `estimate_us` of such a step; 0: unknown, then never
-// suspect.
+// `age_us` of the step in flight; 0: none. `estimate_us` of such a step; 0: unknown.
 inline bool IsStepSuspect(TimeUs age_us, TimeUs estimate_us) {
-  if (estimate_us <= 0) return false;
+  if (estimate_us <= 0) return age_us > kSuspectUnknownUs;
   // Divides first, so that no estimate overflows.
   return age_us > kSuspectStepMinUs && age_us / kSuspectStepFactor > estimate_us;
 }

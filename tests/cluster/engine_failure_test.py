@@ -224,9 +224,22 @@ def a_dead_engine_is_never_ready():
         assert end_of(cluster.processes.pop("decode-0")) == ENGINE_FAILED
 
 
+def one_that_hangs_from_its_start_is_never_ready():
+    with tempfile.TemporaryDirectory() as folder, \
+            Cluster(binaries_from_argv(), emulated_model(folder, TOKENIZER), prefill=0, decode=0,
+                    decode_flags=FLAGS + ["--emulated-hang-token=0", "--step-timeout-s=3"]) as cluster:  # probes use this token
+        cluster.start_worker("decode", 0)
+        hung = cluster.processes.pop("decode-0")
+        while hung.popen.poll() is None:
+            assert not cluster.status()["instances"], "it has registered"
+            time.sleep(0.1)
+        assert end_of(hung) == ENGINE_FAILED, hung.tail()
+
+
 if __name__ == "__main__":
     run_tests(a_failed_engine_ends_its_process, one_that_hangs_is_given_up_and_says_so_first,
               one_that_hangs_among_several_is_given_up,
               a_request_that_fails_engines_ends_after_two, without_a_profile_too,
               a_request_outlives_two_hosts_that_are_killed_under_it, a_request_of_nan_ends_alone,
-              idle_engines_are_probed, a_dead_engine_is_never_ready)
+              idle_engines_are_probed, a_dead_engine_is_never_ready,
+              one_that_hangs_from_its_start_is_never_ready)

@@ -259,6 +259,7 @@ void DecodeCore::Impl::FollowUp() {
 }
 
 void DecodeCore::Impl::Report() {
+  membership_.HoldBack(!steps_.engine().proven());
   std::optional<MembershipEffect> due = membership_.Due(
       clock_.now, Empty(), [this] { return Load(); }, [this] { return Held(); });
   if (!due.has_value()) return;

@@ -7,6 +7,15 @@
 #include "scheduler/vocabulary/check.h"
 
 namespace skein::scheduler {
+namespace {
+
+// The writer is at fault, not the request: another one may compute it.
+absl::Status OfWriter(const absl::Status& why) {
+  return absl::UnavailableError(
+      absl::StrCat("a prefill instance committed what does not fit: ", std::string(why.message())));
+}
+
+}  // namespace
 
 KvIn::KvIn(KvInConfig config, std::function<Gone(RequestId, Epoch)> why_gone,
            std::function<void(KvInEffect)> emit)
@@ -231,7 +240,7 @@ absl::Status KvIn::Commit(const CommitRequest& request, TimeUs now) {
   absl::Status status = telling ? absl::InvalidArgumentError("commit: a part is still being taken")
                                 : TakeCommit(*entry, request);
   if (!status.ok() || IsWhole(*entry)) {
-    Finish(*entry, status, now);
+    Finish(*entry, status.ok() ? status : OfWriter(status), now);
   } else {
     Arm(*entry);
   }

@@ -270,6 +270,10 @@ void KvOut::On(const CommitReplied& event, TimeUs now) {
     outcomes_.push_back({event.id, End::kCommitted, absl::OkStatus(), entry->path});
     return;
   }
+  if (absl::IsInvalidArgument(status)) {  // this instance is at fault, not the request
+    return Fail(*entry, absl::UnavailableError(absl::StrCat("the decode side refused the commit: ",
+                                                            std::string(status.message()))));
+  }
   if (!IsUnreachable(status)) return Fail(*entry, EndOf(*entry, status));
   entry->commit.SendAt(now + config_.retry_us);
   Arm(*entry);

@@ -98,6 +98,19 @@ TEST_F(KvOutTest, ATransferIsOpenedGrantedWrittenAndCommitted) {
   EXPECT_EQ(out_.NextDeadline(), kNever);
 }
 
+TEST_F(KvOutTest, ACommitThatIsRefusedIsNoFaultOfTheRequest) {
+  Open(1);
+  Granted(1);
+  Computed(1);
+  Written(1);
+  Do(CommitReplied{{7, 1}, {5}, {absl::InvalidArgumentError("bytes of layer 1")}});
+  const auto outcomes = Outcomes();
+  ASSERT_EQ(outcomes.size(), 1u);
+  EXPECT_EQ(outcomes[0].end, KvOut::End::kFailed);
+  EXPECT_EQ(outcomes[0].status,
+            absl::UnavailableError("the decode side refused the commit: bytes of layer 1"));
+}
+
 TEST_F(KvOutTest, OfACommitThatIsNeverAnsweredTheDecodeSideDecides) {
   Open(1);
   Granted(1);

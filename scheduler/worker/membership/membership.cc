@@ -234,7 +234,7 @@ std::optional<MembershipEffect> Membership::Leave(TimeUs now) {
 TimeUs Membership::NextDeadline() const {
   if (phase_ == Phase::kLeft) return kNever;
   if (AwaitsAnswer()) return answer_by_us_;
-  if (phase_ == Phase::kAway) return next_us_;
+  if (phase_ == Phase::kAway) return MayRegister() ? next_us_ : kNever;
   return wanted_ != Report::kInTime ? spacing_end_us_ : std::max(next_us_, spacing_end_us_);
 }
 

@@ -7,6 +7,9 @@
 // registration, and when the orchestrator finds that the digest does not fit what it was told. So a
 // report costs nothing for requests that do nothing.
 //
+// A worker does not register before its engine has run a step (HoldBack), so that no request goes
+// to an engine that hangs from its start.
+//
 // A worker drains for one of two reasons: its process is stopping (StartDrain; it leaves when
 // empty), or an operator ordered it (it stays, empty, until it is stopped or the order is undone),
 // through the orchestrator or at this worker. The order survives the orchestrator that forwarded
@@ -62,6 +65,8 @@ class Membership {
   void Holds(const HeldRequest& held, TimeUs chunk_since_us = kNever);
   // No longer held, without an end.
   void Gone(RequestId id, Epoch epoch);
+  // While `held_back` it does not register for the first time.
+  void HoldBack(bool held_back) { held_back_ = held_back; }
   // Something ended, if it was held or not: it will be reported soon.
   void Ended(EndedRequest ended);
   // The last report is outdated in a way that placement should learn soon.
@@ -88,7 +93,7 @@ class Membership {
     if (AwaitsAnswer()) return now >= answer_by_us_ ? Close(now) : std::nullopt;
     if (leaving_ && empty && MayLeave(now)) return Leave(now);
     if (phase_ == Phase::kAway) {
-      return now >= next_us_ ? Register(load(), held(), now) : std::nullopt;
+      return now >= next_us_ && MayRegister() ? Register(load(), held(), now) : std::nullopt;
     }
     if (!ReportDue(now)) return std::nullopt;
     return wanted_ == Report::kFull ? ReportFull(load(), held(), now) : ReportChanges(load(), now);
@@ -117,6 +122,7 @@ class Membership {
   absl::Status CheckInvariants(const std::vector<HeldRequest>& held) const;
 
  private:
+  bool MayRegister() const { return !held_back_ || registered_; }
   // Without a stream it leaves when it was never known there, or could not open another one.
   bool MayLeave(TimeUs now) const {
     const bool in_vain = backoff_.failures() > 1;  // the first is the break
@@ -167,6 +173,7 @@ class Membership {
   Phase phase_ = Phase::kAway;
   bool registered_ = false;
   bool leaving_ = false;
+  bool held_back_ = false;
   TimeUs last_words_end_us_ = 0;
   bool ordered_ = false;             // by an operator, to drain
   bool draining_in_flight_ = false;  // the message under way says that we drain

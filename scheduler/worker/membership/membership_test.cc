@@ -208,5 +208,19 @@ TEST_F(MembershipTest, AFailedEngineLeavesAsSoonAsItsLastWordsWereHeard) {
   EXPECT_TRUE(std::holds_alternative<CallUnregister>(*leaves));
 }
 
+TEST_F(MembershipTest, OneThatIsHeldBackDoesNotRegister) {
+  membership_ = Membership(Config());
+  membership_.HoldBack(true);
+  EXPECT_FALSE(Take<CallRegister>().has_value());
+  EXPECT_EQ(membership_.NextDeadline(), kNever);
+  membership_.HoldBack(false);
+  EXPECT_TRUE(Take<CallRegister>().has_value());
+  membership_.HoldBack(true);
+  membership_.On(RegisterReplied{{absl::OkStatus(), {3}, kLeaseUs}}, now_);
+  membership_.On(Disconnected{absl::UnavailableError("gone")}, now_);
+  now_ = membership_.NextDeadline();
+  EXPECT_TRUE(Take<CallRegister>().has_value()) << "it is known there";
+}
+
 }  // namespace
 }  // namespace skein::scheduler

@@ -220,6 +220,7 @@ void PrefillCore::Impl::LeaveWithFailedEngine() {
 }
 
 void PrefillCore::Impl::Report() {
+  membership_.HoldBack(!steps_.engine().proven());
   std::optional<MembershipEffect> due = membership_.Due(
       now_, Empty(), [this] { return Load(); }, [this] { return Held(); });
   if (!due.has_value()) return;

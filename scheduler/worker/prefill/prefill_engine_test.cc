@@ -113,20 +113,22 @@ TEST(PrefillCoreProbes, AProbeDelaysABatchByThatOneStep) {
   config.engine.probe_interval_us = 1000;
   config.engine.probe_block = {10};
   PrefillCore core(config);
-  const std::vector<RunStep> probe = Of<RunStep>(core.Handle(Tick{}, 1));
+  const uint64_t first = Of<RunStep>(core.Handle(Tick{}, 1)).at(0).step;
+  core.Handle(StepDone{first, {}, {{.token = 1, .payload = "p"}}}, 1);
+  core.Handle(RegisterReplied{{absl::OkStatus(), {3}, 1'000'000'000}}, 2);
+  const std::vector<RunStep> probe = Of<RunStep>(core.Handle(Tick{}, 1001));
   ASSERT_EQ(probe.size(), 1u);
   EXPECT_TRUE(probe[0].probe);
-  core.Handle(RegisterReplied{{absl::OkStatus(), {3}, 1'000'000'000}}, 2);
-  core.Handle(AssignCalled{{1}, {Spec(1), {5}, {1}}}, 3);
-  core.Handle(PlaceDecodeReplied{{7, 1}, {5}, {{}, {{5}, {4}, "d:1"}}}, 4);
+  core.Handle(AssignCalled{{1}, {Spec(1), {5}, {1}}}, 1003);
+  core.Handle(PlaceDecodeReplied{{7, 1}, {5}, {{}, {{5}, {4}, "d:1"}}}, 1004);
   const OpenTransferReplied granted{{7, 1}, {5}, {{}, {{8}, {9}}, {}, "memory", 900}};
-  EXPECT_TRUE(Of<RunStep>(core.Handle(granted, 4)).empty()) << "the probe is in flight";
-  const auto effects = core.Handle(StepDone{probe[0].step, {}, {{}}}, 5);
+  EXPECT_TRUE(Of<RunStep>(core.Handle(granted, 1004)).empty()) << "the probe is in flight";
+  const auto effects = core.Handle(StepDone{probe[0].step, {}, {{}}}, 1005);
   ASSERT_EQ(Of<RunStep>(effects).size(), 1u);
   EXPECT_FALSE(Of<RunStep>(effects)[0].probe);
   EXPECT_TRUE(core.CheckInvariants().ok());
-  EXPECT_EQ(core.Snapshot(5).steps, 1u);
-  EXPECT_EQ(core.Snapshot(5).prompt_tokens, 0u);
+  EXPECT_EQ(core.Snapshot(1005).steps, 1u);
+  EXPECT_EQ(core.Snapshot(1005).prompt_tokens, 0u);
 }
 
 TEST(PrefillCoreProbes, AfterNothingButNanTheNextStepIsAProbe) {
@@ -158,6 +160,24 @@ TEST(PrefillCoreProbes, AfterNothingButNanTheNextStepIsAProbe) {
   effects = core.Handle(StepDone{step, {}, {{.token = 1, .payload = "p"}}}, 5);
   ASSERT_EQ(Of<RunStep>(effects).size(), 1u) << "the engine is well";
   EXPECT_EQ(Of<RunStep>(effects)[0].sequences[0].id.serial, 9u);
+}
+
+TEST(PrefillCoreProbes, AnEngineThatHangsInItsFirstProbeNeverServes) {
+  PrefillConfig config = PrefillTestConfig();
+  config.engine.probe_interval_us = kSecondUs;
+  config.engine.probe_block = {10};
+  PrefillCore hung(config);
+  auto effects = hung.Handle(Tick{}, 1);
+  EXPECT_EQ(Of<RunStep>(effects).size(), 1u);
+  EXPECT_TRUE(Of<CallRegister>(effects).empty());
+  EXPECT_EQ(hung.NextDeadline(), 1 + kStepTimeoutUs);
+  effects = hung.Handle(Tick{}, 1 + kStepTimeoutUs);
+  EXPECT_EQ(Of<EngineFailed>(effects).size(), 1u);
+  EXPECT_TRUE(Of<CallRegister>(effects).empty());
+  PrefillCore well(config);
+  const uint64_t step = Of<RunStep>(well.Handle(Tick{}, 1)).at(0).step;
+  effects = well.Handle(StepDone{step, {}, {{.token = 1, .payload = "p"}}}, 2);
+  EXPECT_EQ(Of<CallRegister>(effects).size(), 1u);
 }
 
 }  // namespace

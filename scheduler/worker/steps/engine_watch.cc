@@ -68,6 +68,7 @@ void EngineWatch::Abort(TimeUs now) {
 void EngineWatch::End(TimeUs now) {
   SKEIN_CHECK(stepping_);
   stepping_ = false;
+  proven_ = true;
   next_probe_us_ = now + config_.probe_interval_us;
   if (joint_) return;  // it took the others' time
   recent_.push_back({tokens_, now - since_us_});

@@ -56,6 +56,8 @@ class EngineWatch {
   absl::Status OverdueStatus() const;  // DEADLINE_EXCEEDED
 
   bool CanProbe() const { return config_.probe_interval_us > 0; }
+  // A step or probe has ended. Without probes it is taken on trust.
+  bool proven() const { return proven_ || !CanProbe(); }
   bool ProbeDue(TimeUs now) const;
   void ProbeSoon() { next_probe_us_ = 0; }  // the next probe is due at once
   RunStep Probe(uint64_t step) const;
@@ -89,6 +91,7 @@ class EngineWatch {
   TimeUs since_us_ = 0;  // its age counts from here
   TimeUs overdue_us_ = kNever;
   std::deque<Measured> recent_;
+  bool proven_ = false;
   TimeUs next_probe_us_ = 0;
   uint64_t probes_ = 0;
 };

@@ -99,8 +99,8 @@ struct BreakGroup {
 
 // Event: results[i] belongs to sequences[i], each with a status of its own; empty when `status`,
 // that of the whole step, is not OK. INVALID_ARGUMENT: nothing was run, the batch's requests end
-// with it. UNAVAILABLE, DEADLINE_EXCEEDED and CANCELLED of a ring step: its group broke, its
-// request ends. Any other error: the engine is unusable; all requests end.
+// with UNAVAILABLE. UNAVAILABLE, DEADLINE_EXCEEDED and CANCELLED of a ring step: its group broke,
+// its request ends. Any other error: the engine is unusable; all requests end.
 struct StepDone {
   uint64_t step = 0;
   absl::Status status;

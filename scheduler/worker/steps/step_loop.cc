@@ -51,6 +51,11 @@ std::optional<StepLoop::Ended> StepLoop::End(const StepDone& event, TimeUs now) 
     ended.status = engine_.EndOfRequests();
   } else {
     engine_.End(now);
+    // No request is at fault for what it did not ask for: another instance may run it.
+    if (!ended.status.ok()) {
+      ended.status = absl::UnavailableError(
+          absl::StrCat("the engine refused the step: ", std::string(ended.status.message())));
+    }
   }
   if (!probe && ended.status.ok()) CountNan(event.results);
   return ended;

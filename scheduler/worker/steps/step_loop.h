@@ -6,7 +6,9 @@
 // step is overdue (engine_watch.h), or when a probe gives any error. Steps in a row that give
 // nothing but NaN (nan_steps.h) are followed by a probe, which tells the engine from its requests;
 // where probes are off they are a failure. A step of several instances that ends with UNAVAILABLE,
-// DEADLINE_EXCEEDED or CANCELLED broke because of another instance: no failure of this engine.
+// DEADLINE_EXCEEDED or CANCELLED broke because of another instance: no failure of this engine. In
+// each of these cases the requests end with UNAVAILABLE; only a status of its own says that a
+// sequence is at fault.
 #pragma once
 
 #include <cstdint>

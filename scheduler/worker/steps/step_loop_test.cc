@@ -35,11 +35,12 @@ TEST(StepLoop, OneStepAtATimeByNumber) {
   EXPECT_EQ(steps.Launch({Sequence(1)}, 200).step, 2u);
 }
 
-TEST(StepLoop, ARefusedStepEndsItsRequestsAndNotTheEngine) {
+// Nothing says which of its sequences is at fault, if any.
+TEST(StepLoop, AStepThatIsRefusedWholeBlamesNoRequest) {
   StepLoop steps({});
   steps.Launch({Sequence(1)}, 0);
   const auto ended = steps.End({.step = 1, .status = absl::InvalidArgumentError("shape")}, 1);
-  EXPECT_EQ(ended->status, absl::InvalidArgumentError("shape"));
+  EXPECT_EQ(ended->status, absl::UnavailableError("the engine refused the step: shape"));
   EXPECT_TRUE(steps.MayLaunch());
 }
 
