@@ -75,9 +75,14 @@ void OrchestratorSession::EndsWereHeard() {
   ended_asked_ = 0;
 }
 
+// The stream may be half-open: only this side believes in it. A report that is not answered within
+// half of the lease leaves time to open another stream before the orchestrator gives this router
+// up. A hello may be long, so it has more time.
 void OrchestratorSession::Await(Phase phase, TimeUs now) {
   phase_ = phase;
-  answer_by_us_ = now + config_.answer_timeout_us;
+  const TimeUs patience_us = config_.answer_timeout_us;
+  answer_by_us_ =
+      now + (phase == Phase::kReporting ? std::min(patience_us, lease_us_ / 2) : patience_us);
   ended_asked_ = ended_.size();
 }
 

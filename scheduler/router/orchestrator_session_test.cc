@@ -136,6 +136,20 @@ TEST_F(OrchestratorSessionTest, ASilentOrchestratorIsABreak) {
   EXPECT_FALSE(session_.ready());
 }
 
+// Only this side believes in the stream. It has to open another one before its lease expires.
+TEST_F(OrchestratorSessionTest, AHalfOpenStreamIsClosedWithinTheLease) {
+  Connect();
+  const TimeUs heard_us = now_;
+  now_ = session_.NextDeadline();
+  Take<SendRouterReport>();
+  now_ = session_.NextDeadline();
+  Take<CloseLink>();
+  now_ = session_.NextDeadline();
+  Take<OpenLink>();
+  EXPECT_LT(now_, heard_us + kLeaseUs);
+  EXPECT_EQ(session_.NextDeadline(), now_ + kAnswerUs) << "a hello has more time";
+}
+
 TEST_F(OrchestratorSessionTest, AnOrchestratorThatAnotherOneHasFollowedIsRefused) {
   Connect();
   for (const Generation& former : {Generation{2, {1}}, Generation{3, {2}}}) {

@@ -158,9 +158,14 @@ bool Membership::ReportDue(TimeUs now) const {
   return now >= spacing_end_us_ && (wanted_ != Report::kInTime || now >= next_us_);
 }
 
+// The stream may be half-open: only this side believes in it. Reports go out every third of the
+// lease, so a report that is not answered within half of it leaves time to open another stream
+// before the orchestrator gives this instance up. A registration may be long, so it has more time.
 void Membership::Await(Phase phase, TimeUs now) {
   phase_ = phase;
-  answer_by_us_ = now + config_.answer_timeout_us;
+  const TimeUs patience_us = config_.answer_timeout_us;
+  answer_by_us_ =
+      now + (phase == Phase::kReporting ? std::min(patience_us, lease_us_ / 2) : patience_us);
 }
 
 std::optional<MembershipEffect> Membership::Close(TimeUs now) {

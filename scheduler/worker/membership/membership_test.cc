@@ -94,6 +94,19 @@ TEST_F(MembershipTest, AThousandRequestsThatDoNothingAreToldOnce) {
   EXPECT_EQ(second.held_digest, Digest());
 }
 
+// Only the worker believes in the stream. It has to open another one before its lease expires.
+TEST_F(MembershipTest, AHalfOpenStreamIsClosedWithinTheLease) {
+  const TimeUs heard_us = now_;
+  now_ = membership_.NextDeadline();
+  ASSERT_TRUE(Take<CallReport>().has_value());
+  now_ = membership_.NextDeadline();
+  ASSERT_TRUE(Take<CloseStream>().has_value());
+  EXPECT_LT(now_, heard_us + kLeaseUs);
+  now_ = membership_.NextDeadline();
+  EXPECT_TRUE(Take<CallRegister>().has_value());
+  EXPECT_EQ(membership_.NextDeadline(), now_ + Config().answer_timeout_us) << "it has more time";
+}
+
 TEST_F(MembershipTest, AReportTellsWhatBeganMovedAndEnded) {
   Hold(1, /*opened=*/false);
   Hold(2, /*opened=*/false);
