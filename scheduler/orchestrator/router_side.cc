@@ -26,19 +26,28 @@ void RouterSide::Connect(const RouterConnected& event, const Generation& own, Ti
     if (end.id.router == router) TakeEnd(end);
   }
   ForgetHeld([router](RequestId id) { return id.router == router; });  // they are unknown
-  CloseUnlisted(router, hello.requests);
+  NoteUnlisted(router, hello.requests);
   Welcome(event, own);
   const std::optional<bool> order = routers_.Find(router)->drain_order;
   if (order.has_value()) Tell(OrderRouterDrain{event.call, *order});
 }
 
-// A request that the router no longer has has ended for its client.
-void RouterSide::CloseUnlisted(uint64_t router, const std::vector<RouterRequest>& listed) {
+void RouterSide::NoteUnlisted(uint64_t router, const std::vector<RouterRequest>& listed) {
   std::set<RequestId> has;
   for (const RouterRequest& one : listed) has.insert(one.id);
+  std::vector<RequestId> unlisted;
   for (const RequestId id : parts_.requests->OfRouter(router)) {
-    Request* request = parts_.requests->Find(id);
-    if (request != nullptr && has.count(id) == 0) parts_.ends->CloseByRouter(*request);
+    if (has.count(id) == 0) unlisted.push_back(id);
+  }
+  unlisted_[router] = std::move(unlisted);
+}
+
+// A request that the router no longer has has ended for its client.
+void RouterSide::CloseUnlisted(uint64_t router) {
+  const auto unlisted = unlisted_.extract(router);
+  if (unlisted.empty()) return;
+  for (const RequestId id : unlisted.mapped()) {
+    if (Request* request = parts_.requests->Find(id)) parts_.ends->CloseByRouter(*request);
   }
 }
 
@@ -97,6 +106,7 @@ void RouterSide::On(const RouterReported& event, TimeUs now) {
   Router* router = routers_.FindConnected(event.call);
   if (router == nullptr) return;
   routers_.Report(*router, Known(event.load), now, parts_.registry->listening().At(now));
+  CloseUnlisted(router->identity.router);
   Tell(AnswerRouterReport{event.call, Cell()});
 }
 
@@ -170,6 +180,7 @@ void RouterSide::Lose(uint64_t router, const std::string& why, Gone how, TimeUs 
     Tell(CloseRouter{lost.connection, absl::NotFoundError("the router was given up")});
   }
   routers_.Remove(router);
+  unlisted_.erase(router);
   ForgetHeld([router](RequestId id) { return id.router == router; });
   for (const RequestId id : parts_.requests->OfRouter(router)) {
     Request* request = parts_.requests->Find(id);
@@ -191,11 +202,6 @@ absl::Status RouterSide::Drain(const DrainRequest& request) {
     Tell(OrderRouterDrain{router->connection, !request.undo});
   }
   return status;
-}
-
-bool RouterSide::IsConnected(uint64_t router) const {
-  const Router* known = routers_.Find(router);
-  return known != nullptr && known->connection != CallId{};
 }
 
 std::vector<SubmitCalled> RouterSide::TakeHeld(TimeUs now) {

@@ -3,11 +3,14 @@
 // the routers, and submissions that wait until instances have reconnected. Part of
 // OrchestratorCore.
 //
-// A router that reconnects lists its requests. A request that it does not list has ended for its
-// client and is cancelled. It is told the state of the others, and which are unknown here.
+// A router that reconnects lists its requests. It is told their state, and which are unknown here.
+// A request that it does not list has ended for its client and is cancelled, but only when the
+// router's next report shows that it uses this stream: after a cut, a hello may arrive that its
+// router has given up since, and that is older than its latest requests.
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -51,7 +54,6 @@ class RouterSide {
   void CloseStreams(const absl::Status& why);  // of all
   // See Routers::Drain. The router hears of it.
   absl::Status Drain(const DrainRequest& request);
-  bool IsConnected(uint64_t router) const;
 
   void TellState(const Request& request);
   // The request failed. The router hears of it again, on its next stream, until it confirms.
@@ -78,7 +80,8 @@ class RouterSide {
   void TakeEnd(const RouterEnd& end);
   RouterLoad Known(RouterLoad load) const;  // without instances that are not decode instances here
   void Lose(uint64_t router, const std::string& why, Gone how, TimeUs now);
-  void CloseUnlisted(uint64_t router, const std::vector<RouterRequest>& listed);
+  void NoteUnlisted(uint64_t router, const std::vector<RouterRequest>& listed);
+  void CloseUnlisted(uint64_t router);
   void Welcome(const RouterConnected& event, const Generation& own);
   CellReport Cell() const;  // what the cell can take, for routers
   template <class Of>
@@ -92,6 +95,8 @@ class RouterSide {
   Routers routers_;
   TimeUs early_until_us_ = 0;
   std::vector<SubmitCalled> early_;
+  // By router: what the hello of its stream does not list, until its first report there.
+  std::map<uint64_t, std::vector<RequestId>> unlisted_;
 };
 
 }  // namespace skein::scheduler::orchestrator

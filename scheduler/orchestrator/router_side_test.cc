@@ -78,7 +78,6 @@ TEST_F(RouterSideTest, OneThatComesBackHearsHowItsRequestsStand) {
   Add(7, 2);
   Add(8, 3);
   Connect(7, 1, {{7, 2}, {7, 9}});
-  EXPECT_EQ(closed_, std::vector<uint64_t>{1}) << "not listed: it has ended for its client";
   ASSERT_EQ(Of<WelcomeRouter>().size(), 1u);
   const RouterWelcome welcome = Of<WelcomeRouter>()[0].welcome;
   EXPECT_EQ(welcome.unknown, (std::vector<RequestId>{{7, 9}}));
@@ -86,6 +85,19 @@ TEST_F(RouterSideTest, OneThatComesBackHearsHowItsRequestsStand) {
   EXPECT_EQ(welcome.lease_us, kLeaseUs);
   ASSERT_EQ(Of<SendPlanUpdate>().size(), 1u);
   EXPECT_EQ(Of<SendPlanUpdate>()[0].id, (RequestId{7, 2}));
+  side_.On(RouterReported{{1}, {}}, now_);
+  EXPECT_EQ(closed_, std::vector<uint64_t>{1}) << "not listed: it has ended for its client";
+}
+
+// The router has given its stream up since, and has sent another request.
+TEST_F(RouterSideTest, AHelloThatArrivesLateCancelsNothing) {
+  Connect(7, 1);
+  Add(7, 1);
+  Connect(7, 2);
+  side_.On(RouterDisconnected{{2}}, now_);
+  Connect(7, 3, {{7, 1}});
+  side_.On(RouterReported{{3}, {}}, now_);
+  EXPECT_TRUE(closed_.empty());
 }
 
 TEST_F(RouterSideTest, AFailureIsToldOnEachStreamUntilItIsConfirmed) {
@@ -108,9 +120,9 @@ TEST_F(RouterSideTest, OfASilentOneOnlyThoseThatArePlacedGoOn) {
   requests_.Enter(Add(7, 1), State::kPlaced);
   Add(7, 2);
   Listen(kLeaseUs / 2);
-  EXPECT_TRUE(side_.IsConnected(7));
+  EXPECT_NE(side_.routers().Find(7), nullptr);
   Listen(kLeaseUs);
-  EXPECT_FALSE(side_.IsConnected(7));
+  EXPECT_EQ(side_.routers().Find(7), nullptr);
   EXPECT_EQ(closed_, std::vector<uint64_t>{2});
   EXPECT_EQ(gone_.Latest(now_).size(), 1u);
 }

@@ -43,6 +43,16 @@ TEST_F(UnclaimedTest, ItIsPlannedAnewAtAnotherDecodeInstance) {
   EXPECT_EQ(core_->Explain("cmpl-1", now_).at(0).plans.at(0).lost, "no router attached");
 }
 
+// The router's stream is broken, or cut off: it has not heard where its request is placed.
+TEST_F(UnclaimedTest, ItIsPlannedAnewIfItsRouterMayComeBack) {
+  RouterConnects(7);
+  const CallAssign assign = Decoded(1);
+  Do(RouterDisconnected{router_stream_});
+  const Effects effects = NobodyCame(assign);
+  EXPECT_TRUE(Updates<Failed>(effects).empty());
+  EXPECT_EQ(Of<CallAssign>(effects).size(), 1u);
+}
+
 // Nobody would take the tokens there either.
 TEST_F(UnclaimedTest, ItFailsIfItsRouterIsNotHeardOf) {
   const auto failed = Updates<Failed>(NobodyCame(Decoded(1)));

@@ -186,11 +186,12 @@ void WorkerSide::TakeDecodeEnded(Request& request, const EndedRequest& ended, Ti
   parts_.ends->Fail(request, ended.status);
 }
 
-// A router that is heard of may reach another decode instance. One that is not may be dead: then
-// nobody would take the tokens there either.
+// A router whose lease has not expired may reach another decode instance; its stream may be broken,
+// so that it never heard of this one. A router that was lost may be dead: then nobody would take
+// the tokens there either. If it is not dead, it submits the request anew.
 void WorkerSide::TakeUnclaimed(Request& request, const absl::Status& why, TimeUs now) {
   parts_.explanations->Note(Degraded::kUnclaimed, &request);
-  if (parts_.routers->IsConnected(request.spec->id.router)) {
+  if (parts_.routers->routers().Find(request.spec->id.router) != nullptr) {
     return parts_.replanner->Replan(request, why, now);
   }
   parts_.decode->TakeFromDecode(request);
