@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -28,6 +29,8 @@ struct RequestSpec {
   int32_t priority = 0;    // a larger one is served before a smaller one
   TimeUs deadline_us = 0;  // budget, starting at arrival at each process; 0: the process's default
   std::vector<std::string> names;  // ids that the client knows the request by; for people
+  // The first choice of the answer of which this is a further one: the same prompt, to be shared.
+  std::optional<RequestId> prompt_of = std::nullopt;
 };
 
 using SpecPtr = std::shared_ptr<const RequestSpec>;
@@ -42,6 +45,7 @@ struct RequestHead {
   bool want_prompt_logprobs = false;
   TimeUs deadline_us = 0;
   std::vector<std::string> names;
+  std::optional<RequestId> prompt_of = std::nullopt;
   std::shared_ptr<const std::string> encoded;  // the spec; opaque to the cores, shared by all uses
 };
 

@@ -28,7 +28,8 @@ std::vector<Explanation> OrchestratorCore::Impl::List(RequestOrder order, size_t
 
 std::string_view OrchestratorCore::Impl::StateOf(RequestId id) const {
   static constexpr std::string_view kNames[orchestrator::kStates] = {
-      "queued", "assigning", "assigned", "waiting", "reserving", "placed", "replanning", "parked"};
+      "queued", "assigning",  "assigned", "waiting", "reserving",
+      "placed", "replanning", "parked",   "sharing"};
   const Request* request = requests_.Find(id);
   return request == nullptr ? "" : kNames[static_cast<size_t>(request->state)];
 }
@@ -57,6 +58,7 @@ OrchestratorSnapshot OrchestratorCore::Impl::Totals() const {
       .misses = worker_side_.misses(),
       .lost = worker_side_.lost(),
       .sp_plans = prefill_.sp_plans(),
+      .shared_prompts = sharing_.shared(),
       .replans = explanations_.degraded()[static_cast<size_t>(Degraded::kReplanned)],
       .digest_mismatches = worker_side_.digest_mismatches(),
       .degraded = explanations_.degraded(),
@@ -140,6 +142,7 @@ absl::Status OrchestratorCore::Impl::CheckInvariants() const {
   if (found.ok()) found = prefill_.CheckInvariants();
   if (found.ok()) found = decode_.CheckInvariants();
   if (found.ok()) found = replanner_.CheckInvariants();
+  if (found.ok()) found = sharing_.CheckInvariants();
   if (found.ok()) found = explanations_.CheckInvariants();
   if (found.ok()) found = groups_.CheckInvariants(registry_);
   requests_.ForEach([&](const Request& request) {

@@ -144,6 +144,7 @@ void DecodeFlow::PlaceAt(Request& request, InstanceId instance, bool with_plan) 
   request.decode = instance;
   parts_.registry->Find(instance)->Place(request.spec, request.epoch, with_plan);
   parts_.sender->Announce(request);
+  parts_.sharing->FirstPlaced(request);
 }
 
 void DecodeFlow::On(const PlaceDecodeCalled& event, TimeUs now) {
@@ -206,9 +207,12 @@ void DecodeFlow::On(const TransferOpened& event, TimeUs now) {
 void DecodeFlow::Opened(Request& request, TimeUs now) {
   if (request.state == State::kPlaced) return;
   // The lead then has the plan, whichever of its other answers are still on their way.
-  Member& lead = request.members[0];
-  if (!request.sequence_parallel && lead.here()) lead.phase = Member::Phase::kAccepted;
+  if (!request.members.empty()) {
+    Member& lead = request.members[0];
+    if (!request.sequence_parallel && lead.here()) lead.phase = Member::Phase::kAccepted;
+  }
   Answer(request, absl::OkStatus());
+  parts_.sharing->Opened(request, now);
   parts_.requests->Enter(request, State::kPlaced);
   Instance& decode = *parts_.registry->Find(request.decode);
   decode.Opened(request.spec->id);
@@ -232,7 +236,8 @@ TimeUs DecodeFlow::OldestWait(TimeUs now) const {
 absl::Status DecodeFlow::CheckRequest(const Request& request) const {
   const RequestId id = request.spec->id;
   const bool must = request.state == State::kReserving || request.state == State::kPlaced;
-  const bool may = must || request.state == State::kAssigning || request.state == State::kAssigned;
+  const bool may = must || request.state == State::kAssigning ||
+                   request.state == State::kAssigned || request.state == State::kSharing;
   const bool has_place = request.decode != InstanceId{};
   if (must && !has_place) return Violated(2, id, "has no decode place");
   if (has_place && !may) return Violated(2, id, "has a decode place and should not");

@@ -57,6 +57,7 @@ OrchestratorCore::Impl::Impl(const OrchestratorConfig& config)
                                      .registry = &registry_,
                                      .pools = &pools_,
                                      .sender = &sender_,
+                                     .sharing = &sharing_,
                                      .explanations = &explanations_,
                                      .ends = this,
                                      .effects = &effects_}),
@@ -76,6 +77,7 @@ OrchestratorCore::Impl::Impl(const OrchestratorConfig& config)
                   .prefill = &prefill_,
                   .decode = &decode_,
                   .sender = &sender_,
+                  .sharing = &sharing_,
                   .explanations = &explanations_,
                   .ends = this,
                   .effects = &effects_}),
@@ -127,6 +129,7 @@ std::vector<OrchestratorEffect> OrchestratorCore::Impl::Handle(const Orchestrato
   decode_.PlaceWaiting();
   prefill_.PlanParked(now_);
   prefill_.DecideRolling(now_);
+  PlanOrphans();
   if (const auto* submit = std::get_if<SubmitCalled>(&event)) TellAccepted(*submit);
   prefill_.NoteStarts(now_);
   return std::move(effects_);
@@ -205,9 +208,18 @@ void OrchestratorCore::Impl::Submit(const SubmitCalled& event) {
   }
   explanations_.Begin(request);
   if (event.accepted) explanations_.Note(Degraded::kSubmittedAnew, &request);
+  if (replanner_.FailSuspect(request) || sharing_.Begin(request, now_)) return;
   prefill_.NoteArrival(event.spec->model, now_);
-  if (replanner_.FailSuspect(request)) return;
   prefill_.Plan(request, now_);
+}
+
+void OrchestratorCore::Impl::PlanOrphans() {
+  for (auto orphans = sharing_.TakeOrphans(); !orphans.empty(); orphans = sharing_.TakeOrphans()) {
+    for (const RequestId id : orphans) {
+      replanner_.GiveUpPlan(requests_.At(id),
+                            absl::UnavailableError("the answer's first choice has ended"), now_);
+    }
+  }
 }
 
 // Whose plan has to wait.
@@ -321,6 +333,8 @@ void OrchestratorCore::Impl::Erase(Request& request, const std::string& why) {
   prefill_.ForgetPlan(request, now_);
   decode_.ForgetPlan(request);
   replanner_.Forget(id);
+  sharing_.Forget(request);
+  sharing_.FirstEnded(id);
   explanations_.End(&request, why, now_, std::move(reports));
   requests_.Erase(request);
 }

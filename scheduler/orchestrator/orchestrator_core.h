@@ -58,6 +58,7 @@
 //   8. The rolling planner knows exactly the requests that are queued or have chunks to come.
 //   9. Cached aggregates, which spare decisions a walk over all requests, agree with the requests:
 //      timelines, plans without decode room, each instance's unreported load.
+//  11. The requests that share another one's prompt are known as such (PromptSharing).
 //  10. The parked requests are exactly those of the lines by model; the requests that are alive are
 //      counted by model.
 #pragma once
@@ -162,6 +163,7 @@ struct OrchestratorSnapshot {
   std::map<std::string, int64_t> missed;                  // now, by model that ever had an instance
   std::map<std::pair<std::string, Role>, uint64_t> lost;  // the same by model and role
   uint64_t sp_plans = 0;  // first Assigns of plans on more than one instance
+  uint64_t shared_prompts = 0;  // of further choices of an answer, not computed again
   uint64_t replans = 0;
   uint64_t digest_mismatches = 0;           // reports that did not fit what was told before
   DegradedCounts degraded = {};             // how often, of all requests

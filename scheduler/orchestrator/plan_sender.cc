@@ -10,8 +10,8 @@ bool IsSuspect(const Request& request) { return request.failures.failed_or_lost(
 }  // namespace
 
 Planned PlannedOf(const Request& request, const Registry& registry, TimeUs decided_us) {
-  Planned planned{request.epoch, request.members[0].instance, decided_us,
-                  request.failures.failed()};
+  const InstanceId lead = request.members.empty() ? InstanceId{} : request.members[0].instance;
+  Planned planned{request.epoch, lead, decided_us, request.failures.failed()};
   if (request.decode == InstanceId{}) return planned;
   Placed announced = registry.PlacedAt(request.decode, request.epoch);
   planned.decode = announced.decode;
@@ -86,6 +86,7 @@ void PlanSender::Start(const Request& request, const Member& member) {
 
 void PlanSender::Announce(const Request& request) {
   AnnounceOrder announce{request.spec, request.epoch};
+  if (request.shares_prompt) announce.prompt_of = request.spec->prompt_of;
   for (const Member& member : request.members) {
     const Instance* writer = registry_->Find(member.instance);  // null: it committed, and left
     if (writer != nullptr) announce.writers.push_back(writer->identity.incarnation);

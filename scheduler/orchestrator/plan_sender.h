@@ -19,8 +19,7 @@
 
 namespace skein::scheduler::orchestrator {
 
-// For the request's router: its plan, and where it was announced, if anywhere. REQUIRES: it has
-// members.
+// For the request's router: its plan, and where it was announced, if anywhere.
 Planned PlannedOf(const Request& request, const Registry& registry, TimeUs decided_us);
 
 class PlanSender {

@@ -152,7 +152,7 @@ void PrefillFlow::Join(Request& request, const PlannedChunk& chunk, TimeUs now) 
 absl::Status PrefillFlow::CheckPlan(const Request& request) const {
   const RequestId id = request.spec->id;
   const bool nowhere = request.state == State::kReplanning || request.state == State::kParked ||
-                       request.state == State::kQueued;
+                       request.state == State::kQueued || request.shares_prompt;
   if (nowhere != request.members.empty() || nowhere != request.chunks.empty()) {
     return Violated(7, id, "has an instance without a plan, or a plan without an instance");
   }

@@ -38,6 +38,8 @@ void Replanner::Replan(Request& request, const absl::Status& why, TimeUs now) {
 
 void Replanner::GiveUpPlan(Request& request, const absl::Status& why, TimeUs now) {
   const std::string text(why.message());
+  parts_.sharing->Forget(request);
+  request.shares_prompt = false;
   parts_.explanations->Note(Degraded::kReplanned, &request);
   if (request.state == State::kPlaced) parts_.explanations->Note(Degraded::kRecomputed, &request);
   ExplanationLog::NoteTimes(&request);

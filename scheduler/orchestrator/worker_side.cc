@@ -173,6 +173,9 @@ void WorkerSide::TakeDecodeEnded(Request& request, const EndedRequest& ended, Ti
     parts_.decode->TakeFromDecode(request);       // nothing to cancel there
     return parts_.ends->Finish(request, ended.reason);
   }
+  if (request.state == State::kSharing) {  // it cannot share there
+    return parts_.replanner->GiveUpPlan(request, ended.status, now);
+  }
   // A request in a step had all its KV, whatever the writing instances have reported.
   const bool incomplete = (request.HasMembersHere() || request.unsure) && !ended.engine_failed;
   if (incomplete && Replanner::MayReplan(request, ended.status)) {

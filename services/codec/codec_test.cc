@@ -31,6 +31,8 @@ v1::RequestSpec GoodSpec() {
   spec.set_priority(-1);
   spec.set_deadline_us(1000000);
   spec.add_names("cmpl-1");
+  spec.mutable_prompt_of()->set_router(7);
+  spec.mutable_prompt_of()->set_serial(8);
   return spec;
 }
 
@@ -107,6 +109,7 @@ void ExpectHeadOfGoodSpec(const scheduler::RequestHead& head) {
   EXPECT_TRUE(head.want_prompt_logprobs);
   EXPECT_EQ(head.deadline_us, 1000000);
   EXPECT_EQ(head.names, std::vector<std::string>{"cmpl-1"});
+  EXPECT_EQ(head.prompt_of, (scheduler::RequestId{7, 8}));
 }
 
 // What the orchestrator sends on is, byte for byte, what the router made, with fields that this
@@ -674,6 +677,7 @@ TEST(Codec, AMalformedRequestIsRefusedByName) {
       {"prompt", [](auto* s) { s->set_prompt("12345"); }},
       {"max_tokens", [](auto* s) { s->set_max_tokens(4000000000u); }},
       {"deadline_us", [](auto* s) { s->set_deadline_us(~0ull); }},
+      {"prompt_of: id.serial", [](auto* s) { s->mutable_prompt_of()->clear_serial(); }},
       {"names", [](auto* s) { s->add_names(std::string(300, 'n')); }},
       {"names",
        [](auto* s) {

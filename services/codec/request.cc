@@ -89,6 +89,7 @@ v1::RequestSpec ToProto(const scheduler::RequestSpec& spec) {
   out.set_priority(spec.priority);
   out.set_deadline_us(static_cast<uint64_t>(spec.deadline_us));
   for (const std::string& name : spec.names) out.add_names(name);
+  if (spec.prompt_of.has_value()) *out.mutable_prompt_of() = ToProto(*spec.prompt_of);
   return out;
 }
 
@@ -101,6 +102,7 @@ scheduler::HeadPtr Encode(const scheduler::RequestSpec& spec) {
   head->want_prompt_logprobs = spec.want_prompt_logprobs;
   head->deadline_us = spec.deadline_us;
   head->names = spec.names;
+  head->prompt_of = spec.prompt_of;
   head->encoded = std::make_shared<const std::string>(ToProto(spec).SerializeAsString());
   return head;
 }
@@ -110,6 +112,18 @@ absl::StatusOr<scheduler::RequestId> IdOfSpec(const std::string& encoded) {
   if (!spec.ok()) return spec.status();
   return FromProto(spec->id());
 }
+
+namespace {
+
+absl::Status ReadPromptOf(const v1::RequestSpec& spec, std::optional<scheduler::RequestId>* out) {
+  if (!spec.has_prompt_of()) return absl::OkStatus();
+  const absl::StatusOr<scheduler::RequestId> id = FromProto(spec.prompt_of());
+  if (!id.ok()) return Invalid("prompt_of", std::string(id.status().message()));
+  *out = *id;
+  return absl::OkStatus();
+}
+
+}  // namespace
 
 absl::StatusOr<scheduler::HeadPtr> HeadFrom(const std::string& encoded) {
   const absl::StatusOr<v1::RequestSpec> spec = Parsed(encoded);
@@ -125,6 +139,7 @@ absl::StatusOr<scheduler::HeadPtr> HeadFrom(const std::string& encoded) {
   head->want_prompt_logprobs = spec->want_prompt_logprobs();
   head->deadline_us = static_cast<int64_t>(spec->deadline_us());
   head->names.assign(spec->names().begin(), spec->names().end());
+  if (absl::Status status = ReadPromptOf(*spec, &head->prompt_of); !status.ok()) return status;
   head->encoded = std::make_shared<const std::string>(encoded);
   return head;
 }
@@ -148,6 +163,7 @@ absl::StatusOr<scheduler::SpecPtr> SpecFrom(const std::string& encoded) {
   out->priority = spec.priority();
   out->deadline_us = static_cast<int64_t>(spec.deadline_us());
   out->names.assign(spec.names().begin(), spec.names().end());
+  if (absl::Status status = ReadPromptOf(spec, &out->prompt_of); !status.ok()) return status;
   return out;
 }
 

@@ -92,6 +92,9 @@ void Refresh(const scheduler::OrchestratorSnapshot& totals, const absl::Status& 
   }
   metrics->Total("skein_spanning_plans_total", "Plans on more than one instance.", {},
                  totals.sp_plans);
+  metrics->Total("skein_shared_prompts_total",
+                 "Further choices of an answer that got their prompt's KV from the first one.", {},
+                 totals.shared_prompts);
   metrics->Total("skein_replans_total", "Plans that were given up.", {}, totals.replans);
   metrics->Total("skein_report_digest_mismatches_total",
                  "Reports that did not fit what their worker had told before.", {},

@@ -60,6 +60,22 @@ def what_can_never_fit_is_refused_at_once_with_both_numbers():
         cluster.assert_idle_and_whole()
 
 
+def the_choices_of_an_answer_share_their_prompt():
+    """One prefill for all of them, and each greedy choice is the answer of a request alone. Two prompts, four choices each."""
+    prompts = ["Once upon a time there was a small bird that lived in a tall tree. " * 4, "Tom and Mia went to the park to fly a red kite. " * 4]
+    with Cluster(binaries_from_argv(), FLEDGLING, prefill=1, decode=1) as cluster:
+        body = {"model": cluster.name, "max_tokens": 24, "temperature": 0}
+        alone = [cluster.post("/v1/completions", {**body, "prompt": prompt})["choices"][0]["text"] for prompt in prompts]
+        orchestrator = cluster.processes["orchestrator"]
+        assert cluster.metric(orchestrator, "skein_shared_prompts_total") == 0
+        answer = cluster.post("/v1/completions", {**body, "prompt": prompts, "n": 4})
+        assert [choice["text"] for choice in answer["choices"]] == [text for text in alone for _ in range(4)], answer
+        assert cluster.metric(orchestrator, "skein_shared_prompts_total") == 6
+        sampled = cluster.post("/v1/completions", {**body, "prompt": prompts[0], "n": 4, "temperature": 1, "seed": 7})
+        assert len({choice["text"] for choice in sampled["choices"]}) > 1, sampled
+        cluster.assert_idle_and_whole()
+
+
 def chats_without_max_tokens_share_the_cache():
     """Each may fill the rest of the context, 4,096 tokens; the cache of 20 MiB has 8,192."""
     questions = ["What is the capital of %s?" % place for place in

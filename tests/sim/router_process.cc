@@ -54,6 +54,7 @@ void RouterProcess::Arrive(const ClientPlan& plan) {
   }
   auto spec = std::make_shared<RequestSpec>(*plan.spec);
   spec->id.router = incarnation_;
+  if (spec->prompt_of.has_value()) spec->prompt_of->router = incarnation_;
   const RequestId id = spec->id;
   Client client;
   client.plan = plan;

@@ -79,6 +79,37 @@ std::string MakeSampling(Random& random) {
   return sampling.SerializeAsString();
 }
 
+bool IsOrdinary(const ClientPlan& client) {
+  return !client.impossible && !client.unknown_model && client.spec->max_tokens > 0;
+}
+
+// A further choice of the answer whose first one is `first`: the same but for seed and serial.
+void MakeChoice(const ClientPlan& first, ClientPlan& client) {
+  auto spec = std::make_shared<scheduler::RequestSpec>(*first.spec);
+  spec->id = client.spec->id;
+  spec->prompt_of = first.spec->id;
+  v1::SamplingParams sampling;
+  sampling.ParseFromString(spec->sampling);
+  sampling.set_seed(sampling.seed() + 1);
+  spec->sampling = sampling.SerializeAsString();
+  client.spec = spec;
+  client.arrives_us = first.arrives_us;
+}
+
+// Some requests become further choices of the one before them.
+void MakeChoices(uint64_t seed, std::vector<ClientPlan>* clients) {
+  Random random(seed * 0x9e3779b97f4a7c15u + 53);
+  size_t first = 0;
+  for (size_t i = 1; i < clients->size(); ++i) {
+    ClientPlan& client = (*clients)[i];
+    if (IsOrdinary((*clients)[first]) && IsOrdinary(client) && random.Chance(0.25)) {
+      MakeChoice((*clients)[first], client);
+    } else {
+      first = i;
+    }
+  }
+}
+
 // What an engine makes of it: refused (an id outside the vocabulary), run in vain (no token is left
 // to sample), or NaN at some token.
 void Poison(Random& random, ClientPlan& client) {
@@ -165,6 +196,7 @@ void MakeSamplings(uint64_t seed, Scenario& scenario) {
       client.spec = spec;
     }
   }
+  MakeChoices(seed, &scenario.clients);
 }
 
 void MakePoison(uint64_t seed, Scenario& scenario) {

@@ -28,8 +28,9 @@ enum class State {
   kPlaced,      // the transfer is open
   kReplanning,  // its last plan is being cancelled
   kParked,      // no prefill instance takes it now
+  kSharing,     // it waits for the KV of its answer's first choice (prompt_sharing.h)
 };
-inline constexpr size_t kStates = static_cast<size_t>(State::kParked) + 1;
+inline constexpr size_t kStates = static_cast<size_t>(State::kSharing) + 1;
 using StateCounts = std::array<int64_t, kStates>;
 
 // An instance's part in the current plan of a request.
@@ -76,6 +77,7 @@ struct Request {
   TimeUs submitted_us = 0;
   TimeUs deadline_us = kNever;
 
+  bool shares_prompt = false;   // it has no plan of its own (prompt_sharing.h)
   std::vector<Member> members;  // the lead first; none without a plan
   std::vector<Chunk> chunks;    // all but those that rolling has not started
   bool sequence_parallel = false;
@@ -105,7 +107,7 @@ struct Request {
     return chunks.empty() ? 0 : chunks.back().history + chunks.back().tokens;
   }
   // All chunks of the prompt are known.
-  bool IsPlanWhole() const { return PlannedTokens() == PromptTokens(*spec); }
+  bool IsPlanWhole() const { return shares_prompt || PlannedTokens() == PromptTokens(*spec); }
   Member* MemberAt(InstanceId instance);  // that is here; null: none
   bool HasMembersHere() const;
   // Each member has the plan as it is now, or has committed its part.

@@ -41,13 +41,15 @@ class PartsTest : public ::testing::Test, public RequestEnds {
     prefill_.ForgetPlan(request, now_);
     decode_.ForgetPlan(request);
     replanner_.Forget(request.spec->id);
+    sharing_.Forget(request);
+    sharing_.FirstEnded(request.spec->id);
     requests_.Erase(request);
   }
   void TearDown() override {
     for (const absl::Status& status :
          {requests_.CheckInvariants(), registry_.CheckInvariants(), decode_.CheckInvariants(),
           prefill_.CheckInvariants(), replanner_.CheckInvariants(), workers_.CheckInvariants(),
-          groups_.CheckInvariants(registry_)}) {
+          groups_.CheckInvariants(registry_), sharing_.CheckInvariants()}) {
       EXPECT_TRUE(status.ok()) << status;
     }
   }
@@ -132,11 +134,13 @@ class PartsTest : public ::testing::Test, public RequestEnds {
   GroupControl groups_;
   ExplanationLog explanations_{10};
   PlanSender sender_{&registry_, &effects_};
+  PromptSharing sharing_{{&requests_, &registry_, &numbers_, &sender_, &effects_}};
   DecodeFlow decode_{kBeginWaitUs,
                      {.requests = &requests_,
                       .registry = &registry_,
                       .pools = &pools_,
                       .sender = &sender_,
+                      .sharing = &sharing_,
                       .explanations = &explanations_,
                       .ends = this,
                       .effects = &effects_}};
@@ -157,6 +161,7 @@ class PartsTest : public ::testing::Test, public RequestEnds {
                         .prefill = &prefill_,
                         .decode = &decode_,
                         .sender = &sender_,
+                        .sharing = &sharing_,
                         .explanations = &explanations_,
                         .ends = this,
                         .effects = &effects_}};

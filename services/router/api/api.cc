@@ -325,6 +325,7 @@ void RouterApi::Launch(const http::Request& request, const ResponderPtr& respond
     spec->deadline_us = left_us;
     ++id.serial;
   }
+  SharePrompts(plan.options.best_of, &plan.specs);
   if (Answer::Launch(std::make_shared<Answer>(std::move(plan), responder, shell_, metrics_)))
     return;
   Refuse(responder, kSaturated);

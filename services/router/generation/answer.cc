@@ -1,4 +1,5 @@
 #include "services/router/generation/answer.h"
+#include "scheduler/vocabulary/mix64.h"
 
 #include <algorithm>
 #include <numeric>
@@ -54,9 +55,12 @@ void Answer::Start() {
     metrics_->Of(plan_.model->name)
         .prompt_tokens.Increment(static_cast<double>(prompt.tokens.size()));
   }
+  uint64_t affinity = AffinityOf(plan_.hints);
+  // Choices share their prompt's KV, so they belong in one cell.
+  if (affinity == 0 && plan_.specs.size() > 1) affinity = Mix64(plan_.specs.front()->id.serial);
   for (size_t i = 0; i < plan_.specs.size() && !closed_; ++i) {
     shell_->Submit(*plan_.specs[i], plan_.traceparent, shared_from_this(), /*alone=*/false,
-                   AffinityOf(plan_.hints));
+                   affinity);
     if (plan_.trace == nullptr) plan_.specs[i]->prompt = {};  // the router has it as bytes
   }
 }

@@ -137,4 +137,12 @@ std::shared_ptr<scheduler::RequestSpec> MakeSpec(const ServedModel& model,
   return spec;
 }
 
+void SharePrompts(int choices, std::vector<std::shared_ptr<scheduler::RequestSpec>>* specs) {
+  for (size_t i = 0; i < specs->size(); ++i) {
+    scheduler::RequestSpec& spec = *(*specs)[i];
+    const size_t choice = i % static_cast<size_t>(choices);
+    if (choice > 0 && spec.max_tokens > 0) spec.prompt_of = (*specs)[i - choice]->id;
+  }
+}
+
 }  // namespace skein::services

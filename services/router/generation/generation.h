@@ -56,4 +56,8 @@ std::shared_ptr<scheduler::RequestSpec> MakeSpec(const ServedModel& model,
                                                  int64_t max_tokens, uint64_t seed, int index,
                                                  bool want_prompt_logprobs);
 
+// The further choices of each prompt, which follow its first one, share the KV of its prompt,
+// unless nothing is sampled. REQUIRES: they have their ids.
+void SharePrompts(int choices, std::vector<std::shared_ptr<scheduler::RequestSpec>>* specs);
+
 }  // namespace skein::services

@@ -133,6 +133,20 @@ TEST(LengthLimitsTest, PromptsAndTheirLogprobsFitTheirMessages) {
             "prompt.");
 }
 
+TEST(SharePromptsTest, FurtherChoicesNameTheFirstOfTheirPrompt) {
+  std::vector<std::shared_ptr<scheduler::RequestSpec>> specs;
+  for (uint64_t serial = 1; serial <= 4; ++serial) {
+    specs.push_back(std::make_shared<scheduler::RequestSpec>());
+    specs.back()->id = {7, serial};
+    specs.back()->max_tokens = serial == 2 ? 0 : 5;
+  }
+  SharePrompts(2, &specs);
+  EXPECT_EQ(specs[0]->prompt_of, std::nullopt);
+  EXPECT_EQ(specs[1]->prompt_of, std::nullopt) << "nothing is sampled";
+  EXPECT_EQ(specs[2]->prompt_of, std::nullopt);
+  EXPECT_EQ(specs[3]->prompt_of, (scheduler::RequestId{7, 3}));
+}
+
 TEST(ChoiceSeedTest, FirstChoiceKeepsTheSeed) {
   EXPECT_EQ(ChoiceSeed(5, 0), 5u);
   EXPECT_NE(ChoiceSeed(5, 1), ChoiceSeed(5, 2));
