@@ -96,4 +96,4 @@ def chats_without_max_tokens_share_the_cache():
 
 if __name__ == "__main__":
     run_tests(answers_that_outgrow_the_cache_are_those_of_each_alone, what_can_never_fit_is_refused_at_once_with_both_numbers,
-              chats_without_max_tokens_share_the_cache)
+              the_choices_of_an_answer_share_their_prompt, chats_without_max_tokens_share_the_cache)
