@@ -20,7 +20,7 @@
 #include "scheduler/orchestrator/orchestrator_events.h"
 #include "scheduler/orchestrator/plan_sender.h"
 #include "scheduler/orchestrator/prefill/prefill_pools.h"
-#include "scheduler/orchestrator/prompt_sharing.h"
+#include "scheduler/orchestrator/shared_prompts.h"
 #include "scheduler/orchestrator/registry/registry.h"
 #include "scheduler/orchestrator/request_ends.h"
 #include "scheduler/orchestrator/requests/request.h"
@@ -36,7 +36,7 @@ class DecodeFlow {
     Registry* registry = nullptr;
     PrefillPools* pools = nullptr;
     PlanSender* sender = nullptr;
-    PromptSharing* sharing = nullptr;
+    SharedPrompts* sharing = nullptr;
     ExplanationLog* explanations = nullptr;
     RequestEnds* ends = nullptr;
     std::vector<OrchestratorEffect>* effects = nullptr;

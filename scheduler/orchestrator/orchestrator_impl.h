@@ -6,7 +6,7 @@
 //   PrefillFlow   which instances compute a prompt, and what they have done of it
 //   DecodeFlow    which instance decodes it, and the wait for room
 //   Replanner     a plan is given up
-//   PromptSharing further choices of an answer, which share the first one's prompt
+//   SharedPrompts further choices of an answer, which share the first one's prompt
 //   PlanSender    the messages about plans
 //   GroupControl  which instances form a group, and its formation
 //   RequestTable, Registry, PrefillPools, ExplanationLog, GoneList, PlanNumbers   shared tables
@@ -26,7 +26,7 @@
 #include "scheduler/orchestrator/plan_sender.h"
 #include "scheduler/orchestrator/prefill/prefill_pools.h"
 #include "scheduler/orchestrator/prefill_flow.h"
-#include "scheduler/orchestrator/prompt_sharing.h"
+#include "scheduler/orchestrator/shared_prompts.h"
 #include "scheduler/orchestrator/registry/gone_list.h"
 #include "scheduler/orchestrator/registry/registry.h"
 #include "scheduler/orchestrator/replanner.h"
@@ -98,7 +98,7 @@ class OrchestratorCore::Impl final : private orchestrator::RequestEnds {
   orchestrator::GroupControl groups_;
   orchestrator::ExplanationLog explanations_;
   orchestrator::PlanSender sender_{&registry_, &effects_};
-  orchestrator::PromptSharing sharing_{{&requests_, &registry_, &numbers_, &sender_, &effects_}};
+  orchestrator::SharedPrompts sharing_{{&requests_, &registry_, &numbers_, &sender_, &effects_}};
   orchestrator::DecodeFlow decode_;
   orchestrator::PrefillFlow prefill_;
   orchestrator::Replanner replanner_;

@@ -23,7 +23,7 @@
 #include "scheduler/orchestrator/plan_sender.h"
 #include "scheduler/orchestrator/prefill/abandoned_plans.h"
 #include "scheduler/orchestrator/prefill_flow.h"
-#include "scheduler/orchestrator/prompt_sharing.h"
+#include "scheduler/orchestrator/shared_prompts.h"
 #include "scheduler/orchestrator/registry/registry.h"
 #include "scheduler/orchestrator/request_ends.h"
 #include "scheduler/orchestrator/requests/request.h"
@@ -41,7 +41,7 @@ class Replanner {
     PrefillFlow* prefill = nullptr;
     DecodeFlow* decode = nullptr;
     PlanSender* sender = nullptr;
-    PromptSharing* sharing = nullptr;
+    SharedPrompts* sharing = nullptr;
     ExplanationLog* explanations = nullptr;
     RequestEnds* ends = nullptr;
     std::vector<OrchestratorEffect>* effects = nullptr;

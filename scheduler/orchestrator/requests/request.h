@@ -28,7 +28,7 @@ enum class State {
   kPlaced,      // the transfer is open
   kReplanning,  // its last plan is being cancelled
   kParked,      // no prefill instance takes it now
-  kSharing,     // it waits for the KV of its answer's first choice (prompt_sharing.h)
+  kSharing,     // it waits for the KV of its answer's first choice (shared_prompts.h)
 };
 inline constexpr size_t kStates = static_cast<size_t>(State::kSharing) + 1;
 using StateCounts = std::array<int64_t, kStates>;
@@ -77,7 +77,7 @@ struct Request {
   TimeUs submitted_us = 0;
   TimeUs deadline_us = kNever;
 
-  bool shares_prompt = false;   // it has no plan of its own (prompt_sharing.h)
+  bool shares_prompt = false;   // it has no plan of its own (shared_prompts.h)
   std::vector<Member> members;  // the lead first; none without a plan
   std::vector<Chunk> chunks;    // all but those that rolling has not started
   bool sequence_parallel = false;

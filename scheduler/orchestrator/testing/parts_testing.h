@@ -134,7 +134,7 @@ class PartsTest : public ::testing::Test, public RequestEnds {
   GroupControl groups_;
   ExplanationLog explanations_{10};
   PlanSender sender_{&registry_, &effects_};
-  PromptSharing sharing_{{&requests_, &registry_, &numbers_, &sender_, &effects_}};
+  SharedPrompts sharing_{{&requests_, &registry_, &numbers_, &sender_, &effects_}};
   DecodeFlow decode_{kBeginWaitUs,
                      {.requests = &requests_,
                       .registry = &registry_,

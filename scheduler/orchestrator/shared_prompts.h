@@ -1,4 +1,4 @@
-// PromptSharing: the further choices of an answer with n > 1. Each is a request of its own, and
+// SharedPrompts: the further choices of an answer with n > 1. Each is a request of its own, and
 // names the first choice of its prompt (RequestHead::prompt_of). It gets no plan of its own: it is
 // announced at the first one's decode instance, where it gets the blocks of that one's prompt when
 // they are whole (scheduler/worker/decode/decode_core.h, "Sharing"). From then on it stands as any
@@ -32,7 +32,7 @@
 
 namespace skein::scheduler::orchestrator {
 
-class PromptSharing {
+class SharedPrompts {
  public:
   // Not owned; they outlive it.
   struct Parts {
@@ -42,7 +42,7 @@ class PromptSharing {
     PlanSender* sender = nullptr;
     std::vector<OrchestratorEffect>* effects = nullptr;
   };
-  explicit PromptSharing(const Parts& parts) : parts_(parts) {}
+  explicit SharedPrompts(const Parts& parts) : parts_(parts) {}
 
   // True: the request shares the prompt of another one from now on. REQUIRES: it is new.
   bool Begin(Request& request, TimeUs now);

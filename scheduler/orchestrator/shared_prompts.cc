@@ -1,4 +1,4 @@
-#include "scheduler/orchestrator/prompt_sharing.h"
+#include "scheduler/orchestrator/shared_prompts.h"
 
 #include <utility>
 
@@ -6,7 +6,7 @@
 
 namespace skein::scheduler::orchestrator {
 
-bool PromptSharing::Begin(Request& request, TimeUs now) {
+bool SharedPrompts::Begin(Request& request, TimeUs now) {
   if (!request.spec->prompt_of.has_value()) return false;
   const RequestId id = request.spec->id;
   const Request* first = parts_.requests->Find(*request.spec->prompt_of);
@@ -29,14 +29,14 @@ bool PromptSharing::Begin(Request& request, TimeUs now) {
   return true;
 }
 
-void PromptSharing::Announce(Request& request, const Request& first) {
+void SharedPrompts::Announce(Request& request, const Request& first) {
   request.decode = first.decode;
   parts_.registry->Find(request.decode)
       ->Place(request.spec, request.epoch, /*announced_only=*/true);
   parts_.sender->Announce(request);
 }
 
-void PromptSharing::FirstPlaced(const Request& first) {
+void SharedPrompts::FirstPlaced(const Request& first) {
   const auto it = sharers_.find(first.spec->id);
   if (it == sharers_.end()) return;
   for (const RequestId id : it->second) {
@@ -45,14 +45,14 @@ void PromptSharing::FirstPlaced(const Request& first) {
   }
 }
 
-void PromptSharing::Opened(Request& request, TimeUs now) {
+void SharedPrompts::Opened(Request& request, TimeUs now) {
   if (request.state != State::kSharing) return;
   ++shared_;
   request.explanation.prefilled_us = now - request.submitted_us;
   Forget(request);
 }
 
-void PromptSharing::Forget(const Request& request) {
+void SharedPrompts::Forget(const Request& request) {
   if (request.state != State::kSharing) return;
   const RequestId id = request.spec->id;
   orphans_.erase(id);
@@ -63,7 +63,7 @@ void PromptSharing::Forget(const Request& request) {
   if (it->second.empty()) sharers_.erase(it);
 }
 
-void PromptSharing::FirstEnded(RequestId first) {
+void SharedPrompts::FirstEnded(RequestId first) {
   const auto it = sharers_.find(first);
   if (it == sharers_.end()) return;
   for (const RequestId id : it->second) {
@@ -73,15 +73,15 @@ void PromptSharing::FirstEnded(RequestId first) {
   sharers_.erase(it);
 }
 
-std::vector<RequestId> PromptSharing::TakeOrphans() { return {orphans_.begin(), orphans_.end()}; }
+std::vector<RequestId> SharedPrompts::TakeOrphans() { return {orphans_.begin(), orphans_.end()}; }
 
-absl::Status PromptSharing::CheckRequest(RequestId id) const {
+absl::Status SharedPrompts::CheckRequest(RequestId id) const {
   const Request* request = parts_.requests->Find(id);
   if (request != nullptr && request->state == State::kSharing) return absl::OkStatus();
   return Violated(11, id, "is listed as sharing a prompt and does not");
 }
 
-absl::Status PromptSharing::CheckInvariants() const {
+absl::Status SharedPrompts::CheckInvariants() const {
   if (!orphans_.empty()) return Violated(11, *orphans_.begin(), "was not planned on its own");
   absl::Status found;
   size_t known = announced_.size();

@@ -1,4 +1,4 @@
-#include "scheduler/orchestrator/prompt_sharing.h"
+#include "scheduler/orchestrator/shared_prompts.h"
 
 #include <gtest/gtest.h>
 
@@ -9,7 +9,7 @@
 namespace skein::scheduler::orchestrator {
 namespace {
 
-class PromptSharingTest : public PartsTest {
+class SharedPromptsTest : public PartsTest {
  protected:
   // A further choice of the answer whose first one is `first`.
   Request& Add(uint64_t serial, uint64_t first, int64_t prompt_tokens = 4) {
@@ -44,7 +44,7 @@ class PromptSharingTest : public PartsTest {
   uint64_t serial_ = 0;
 };
 
-TEST_F(PromptSharingTest, AChoiceIsAnnouncedWhereTheFirstOneIsAndOpensWithoutAPlan) {
+TEST_F(SharedPromptsTest, AChoiceIsAnnouncedWhereTheFirstOneIsAndOpensWithoutAPlan) {
   Join(Role::kPrefill, 1);
   const InstanceId decode = Join(Role::kDecode, 2);
   Request& first = Submit(1);
@@ -67,7 +67,7 @@ TEST_F(PromptSharingTest, AChoiceIsAnnouncedWhereTheFirstOneIsAndOpensWithoutAPl
   EXPECT_EQ(sharing_.shared(), 1u);
 }
 
-TEST_F(PromptSharingTest, AChoiceWaitsUntilTheFirstOneIsPlaced) {
+TEST_F(SharedPromptsTest, AChoiceWaitsUntilTheFirstOneIsPlaced) {
   Join(Role::kPrefill, 1);
   Request& first = Submit(1);
   Accept(first);
@@ -79,7 +79,7 @@ TEST_F(PromptSharingTest, AChoiceWaitsUntilTheFirstOneIsPlaced) {
   EXPECT_EQ(choice.decode, decode);
 }
 
-TEST_F(PromptSharingTest, AChoiceWhoseFirstOneEndsBeforeItIsPlacedIsAnOrphan) {
+TEST_F(SharedPromptsTest, AChoiceWhoseFirstOneEndsBeforeItIsPlacedIsAnOrphan) {
   Join(Role::kPrefill, 1);
   Request& first = Submit(1);
   Request& choice = Choice(2, 1);
@@ -92,7 +92,7 @@ TEST_F(PromptSharingTest, AChoiceWhoseFirstOneEndsBeforeItIsPlacedIsAnOrphan) {
 }
 
 // It may have the blocks already: then it goes on.
-TEST_F(PromptSharingTest, TheDecodeInstanceTellsHowAnAnnouncedChoiceStands) {
+TEST_F(SharedPromptsTest, TheDecodeInstanceTellsHowAnAnnouncedChoiceStands) {
   Join(Role::kPrefill, 1);
   const InstanceId decode = Join(Role::kDecode, 2);
   Request& first = Submit(1);
@@ -108,7 +108,7 @@ TEST_F(PromptSharingTest, TheDecodeInstanceTellsHowAnAnnouncedChoiceStands) {
   EXPECT_EQ(three.state, State::kAssigning) << "planned on its own";
 }
 
-TEST_F(PromptSharingTest, ALostDecodeInstanceCostsAChoiceItsShareOnly) {
+TEST_F(SharedPromptsTest, ALostDecodeInstanceCostsAChoiceItsShareOnly) {
   Join(Role::kPrefill, 1);
   Join(Role::kDecode, 2);
   Submit(1);
@@ -120,7 +120,7 @@ TEST_F(PromptSharingTest, ALostDecodeInstanceCostsAChoiceItsShareOnly) {
   EXPECT_FALSE(choice.shares_prompt);
 }
 
-TEST_F(PromptSharingTest, WhatCannotShareIsPlannedAsAnyOther) {
+TEST_F(SharedPromptsTest, WhatCannotShareIsPlannedAsAnyOther) {
   Join(Role::kPrefill, 1);
   Join(Role::kDecode, 2);
   Submit(1);
