@@ -113,7 +113,7 @@ class Cluster {
   };
 
   void Push(double at_us, Kind kind, size_t worker, uint64_t serial, std::string bytes = {});
-  void Say(size_t worker, v1::WorkerMessage message, double at_us);
+  void Send(size_t worker, v1::WorkerMessage message, double at_us);
   std::string Stamped(v1::RouterMessage message);  // by the router
   void ReportSoon(size_t worker, double at_us);
   void Report(size_t worker, double at_us);
@@ -212,7 +212,7 @@ Cluster::Cluster(const Options& options, double in_flight)
     RegisterRequest request{.identity = identity, .held = {}, .ended = {}};
     request.load.free_blocks = request.load.total_blocks = kBlocks;
     *hello.mutable_hello() = ToProto(request);
-    Say(workers_.size() - 1, std::move(hello), 0);
+    Send(workers_.size() - 1, std::move(hello), 0);
   }
   Run(0.1);
   for (size_t i = 0; i < workers_.size(); ++i) {
@@ -227,7 +227,7 @@ void Cluster::Push(double at_us, Kind kind, size_t worker, uint64_t serial, std:
   events_.push({at_us, ++events_pushed_, kind, worker, serial, std::move(bytes)});
 }
 
-void Cluster::Say(size_t index, v1::WorkerMessage message, double at_us) {
+void Cluster::Send(size_t index, v1::WorkerMessage message, double at_us) {
   Worker& worker = workers_[index];
   message.set_session(worker.session);
   message.set_sequence(++worker.sent);
@@ -264,7 +264,7 @@ void Cluster::Report(size_t index, double at_us) {
                           kReportSpacingPerRequestUs * static_cast<double>(report.held.size());
   v1::WorkerMessage message;
   *message.mutable_report() = ToProto(report);
-  Say(index, std::move(message), at_us);
+  Send(index, std::move(message), at_us);
 }
 
 void Cluster::EndAt(size_t index, RequestId id, Epoch epoch, double at_us) {
@@ -314,7 +314,7 @@ void Cluster::OnAssign(size_t index, const v1::AssignRequest& assign, double at_
   v1::WorkerMessage taken;
   *taken.mutable_assigned() =
       ToProto(AssignReplied{{}, id, {assign.epoch()}, {absl::OkStatus()}, {assign.sequence()}});
-  Say(index, std::move(taken), at_us);
+  Send(index, std::move(taken), at_us);
   Flying& flying = flying_.at(serial);
   flying.epoch = {assign.epoch()};
   flying.members.push_back(index);
@@ -338,11 +338,11 @@ void Cluster::Open(uint64_t serial, double at_us) {
     const Worker& lead = workers_[flying.lead];
     *message.mutable_place_decode() =
         ToProto(PlaceDecodeRequest{lead.instance, lead.incarnation, id, flying.epoch});
-    return Say(flying.lead, std::move(message), at_us);
+    return Send(flying.lead, std::move(message), at_us);
   }
   workers_[flying.decode].Hold({.id = id, .epoch = flying.epoch, .opened = true});
   *message.mutable_opened() = ToProto(TransferOpened{{}, id, flying.epoch});
-  Say(flying.decode, std::move(message), at_us);
+  Send(flying.decode, std::move(message), at_us);
   Push(at_us + life_us_ * 0.1, Kind::kPrefilled, 0, serial);
 }
 

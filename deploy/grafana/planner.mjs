@@ -1,4 +1,4 @@
-// How prompts are planned over prefill instances, and how well the planner foresees.
+// How prompts are planned over prefill instances, and how well it estimates their times.
 import { board, curves, mean, number, query, ratio, row, percentile, rate, MODEL, OF_WORKER, RATE, WHERE } from './board.mjs';
 
 const OF_PLANS = OF_WORKER;  // orchestrators have the same labels

@@ -11,7 +11,7 @@ namespace skein::scheduler {
 
 BatchScheduler::BatchScheduler(const BatchLimits& limits) : limits_(limits) {
   SKEIN_CHECK_MSG(limits.max_batch_tokens >= 1 && limits.max_batch_sequences >= 1 &&
-                      limits.max_chunk_tokens >= 1 && limits.min_chunk_tokens >= 0,
+                      limits.max_slice_tokens >= 1 && limits.min_slice_tokens >= 0,
                   "batch limits are positive");
 }
 
@@ -52,7 +52,7 @@ bool BatchScheduler::FirstPromptIsAlone(PlanSequence before) const {
 void BatchScheduler::PlanDecode(std::vector<StepItem>* step) const {
   int64_t room = std::min(limits_.max_batch_tokens, limits_.max_batch_sequences);
   if (!prompts_.empty()) {
-    const int64_t kept = std::min(limits_.min_chunk_tokens, limits_.max_batch_tokens / 2);
+    const int64_t kept = std::min(limits_.min_slice_tokens, limits_.max_batch_tokens / 2);
     room = std::min(limits_.max_batch_tokens - kept,
                     std::max<int64_t>(1, limits_.max_batch_sequences - 1));
   }
@@ -70,8 +70,8 @@ void BatchScheduler::PlanPrompts(PlanSequence before, std::vector<StepItem>* ste
     const Sequence& sequence = sequences_.at(id);
     if (sequence.alone && !step->empty()) break;
     const int64_t left = sequence.known - sequence.computed;
-    if (SKEIN_PLANT(prompt_starved) && left > 2 * limits_.max_chunk_tokens) continue;
-    const int64_t count = std::min({left, tokens, limits_.max_chunk_tokens});
+    if (SKEIN_PLANT(prompt_starved) && left > 2 * limits_.max_slice_tokens) continue;
+    const int64_t count = std::min({left, tokens, limits_.max_slice_tokens});
     step->push_back(
         {.id = id, .position = sequence.computed, .count = count, .sample = count == left});
     if (sequence.alone) break;

@@ -3,7 +3,7 @@
 //
 // Decode tokens come first; if there are too many, those of the least recently stepped sequences.
 // Prefill slices fill the rest, in plan order. While a prompt waits, decode tokens leave at least
-// `min_chunk_tokens` of the budget to prompts, so neither side starves. A prompt that must run
+// `min_slice_tokens` of the budget to prompts, so neither side starves. A prompt that must run
 // alone gets its own steps; the prompts behind it wait.
 //
 // Invariants, by number:
@@ -26,8 +26,8 @@ namespace skein::scheduler {
 struct BatchLimits {
   int64_t max_batch_tokens = 512;
   int64_t max_batch_sequences = 64;
-  int64_t max_chunk_tokens = 512;  // limit of one prompt in one step
-  int64_t min_chunk_tokens = 64;   // part of the budget reserved for prompts while any waits
+  int64_t max_slice_tokens = 512;  // limit of one prompt in one step
+  int64_t min_slice_tokens = 64;   // part of the budget reserved for prompts while any waits
 };
 
 // Tokens [position, position + count) of a sequence; with `sample`, the token after them is

@@ -29,14 +29,14 @@ TEST(BatchSchedulerTest, APromptIsCutIntoChunksAndSamplesAfterTheLast) {
 }
 
 TEST(BatchSchedulerTest, Invariant3PromptsFillTheStepInPlanOrder) {
-  BatchScheduler batch({.max_batch_tokens = 8, .max_chunk_tokens = 6});
+  BatchScheduler batch({.max_batch_tokens = 8, .max_slice_tokens = 6});
   batch.Add(Id(1), {20}, 5, 0);
   batch.Add(Id(2), {10}, 9, 0);
   EXPECT_EQ(batch.Plan(), (std::vector<StepItem>{{Id(2), 0, 6, false}, {Id(1), 0, 2, false}}));
 }
 
 TEST(BatchSchedulerTest, APromptThatMustBeAloneSharesItsStepsWithNothing) {
-  BatchScheduler batch({.max_batch_tokens = 8, .max_chunk_tokens = 6});
+  BatchScheduler batch({.max_batch_tokens = 8, .max_slice_tokens = 6});
   batch.Add(Id(1), {10}, 2, 0);
   batch.Add(Id(2), {20}, 9, 0, /*alone=*/true);
   batch.Add(Id(3), {30}, 2, 0);
@@ -54,7 +54,7 @@ TEST(BatchSchedulerTest, APromptThatMustBeAloneSharesItsStepsWithNothing) {
 }
 
 TEST(BatchSchedulerTest, DecodeComesFirstButLeavesRoomForPrompts) {
-  BatchScheduler batch({.max_batch_tokens = 4, .min_chunk_tokens = 2});
+  BatchScheduler batch({.max_batch_tokens = 4, .min_slice_tokens = 2});
   for (uint64_t i = 1; i <= 4; ++i) batch.Add(Id(i), {i}, 8, 7);
   batch.Add(Id(9), {9}, 5, 0);
   EXPECT_EQ(batch.Plan(), (std::vector<StepItem>{
@@ -95,8 +95,8 @@ TEST(BatchSchedulerTest, InvariantsHoldOverARandomHistory) {
   std::mt19937_64 random(3);
   BatchScheduler batch({.max_batch_tokens = 20,
                         .max_batch_sequences = 5,
-                        .max_chunk_tokens = 9,
-                        .min_chunk_tokens = 3});
+                        .max_slice_tokens = 9,
+                        .min_slice_tokens = 3});
   uint64_t serial = 0;
   std::vector<RequestId> ids;
   for (int i = 0; i < 2000; ++i) {

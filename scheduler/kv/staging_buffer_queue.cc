@@ -47,7 +47,7 @@ void StagingBufferQueue::Enqueue(const StagingRequest& request, InstanceId write
   } else {
     it->ask = std::max(it->ask, ask);
   }
-  wishes_.Set({place, writer}, now + times_.ask_lease_us);
+  acquisitions_.Set({place, writer}, now + times_.acquire_lease_us);
 }
 
 void StagingBufferQueue::EraseWish(uint64_t place, InstanceId writer, uint64_t ask) {
@@ -55,7 +55,7 @@ void StagingBufferQueue::EraseWish(uint64_t place, InstanceId writer, uint64_t a
   const size_t erased =
       std::erase_if(waiting, [&](const Waiting& w) { return w.writer == writer && w.ask <= ask; });
   if (erased == 0) return;
-  wishes_.Remove({place, writer});
+  acquisitions_.Remove({place, writer});
   waiting_ -= static_cast<int64_t>(erased);
   if (waiting.empty()) places_waiting_.erase(place);
 }
@@ -140,7 +140,7 @@ void StagingBufferQueue::ForgetIfEnded(const StagingRequest& request) {
 }
 
 void StagingBufferQueue::Expire(TimeUs now) {
-  while (const auto acquisition = wishes_.TakeDue(now))
+  while (const auto acquisition = acquisitions_.TakeDue(now))
     EraseWish(acquisition->first, acquisition->second, kEveryAsk);
   for (Buffer& buffer : buffers_) {
     if (!buffer.owner.has_value() || buffer.free_at > now) continue;
@@ -192,7 +192,7 @@ void StagingBufferQueue::Tick(TimeUs now) {
 TimeUs StagingBufferQueue::NextDeadline() const {
   TimeUs next = kNever;
   for (const Buffer& buffer : buffers_) next = std::min(next, buffer.free_at);
-  return std::min(next, wishes_.Next());
+  return std::min(next, acquisitions_.Next());
 }
 
 std::optional<StagingRequest> StagingBufferQueue::OwnerOf(int buffer) const {

@@ -13,7 +13,7 @@
 //  - Within a request, one writer at a time uses a buffer, in the order of asking: from its grant
 //    until it reports that it is finished (its last block was copied out, or it gave up).
 //
-// A writer that is told "not yet" must ask again within `ask_lease_us`, or its ask is forgotten
+// A writer that is told "not yet" must ask again within `acquire_lease_us`, or its ask is forgotten
 // (its request keeps its place). A grant has a lease: a writer silent for longer counts as dead.
 // The buffer then goes to another writer, which is told so only when no late put of the former one
 // can reach it (KvIn).
@@ -45,7 +45,7 @@ namespace skein::scheduler {
 
 struct StagingTimes {
   TimeUs lease_us = 3 * kSecondUs;
-  TimeUs ask_lease_us = 2 * kSecondUs;
+  TimeUs acquire_lease_us = 2 * kSecondUs;
   TimeUs hold_us = 5 * kSecondUs;
 };
 
@@ -130,7 +130,8 @@ class StagingBufferQueue {
   uint64_t next_place_ = 1;
   std::set<uint64_t> places_waiting_;  // positions of requests with waiting writers
   int64_t waiting_ = 0;
-  TimerQueue<std::pair<uint64_t, InstanceId>> wishes_;  // by position; when they are forgotten
+  TimerQueue<std::pair<uint64_t, InstanceId>>
+      acquisitions_;  // by position; when they are forgotten
 };
 
 }  // namespace skein::scheduler

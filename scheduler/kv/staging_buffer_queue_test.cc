@@ -9,7 +9,7 @@ namespace {
 
 StagingRequest Request(uint64_t serial) { return {{1, serial}, {serial}}; }
 constexpr InstanceId kA{1}, kB{2}, kC{3};
-constexpr StagingTimes kTimes{.lease_us = 150, .ask_lease_us = 1000, .hold_us = 150};
+constexpr StagingTimes kTimes{.lease_us = 150, .acquire_lease_us = 1000, .hold_us = 150};
 
 TEST(StagingBufferQueue, GivesInTheOrderOfEachRequestsFirstAsking) {
   StagingBufferQueue queue(1, kTimes);
@@ -85,7 +85,7 @@ TEST(StagingBufferQueue, AnEndedRequestIsTakenAsDeadAfterItsLease) {
 }
 
 TEST(StagingBufferQueue, AWishThatIsNotRepeatedIsForgottenItsPlaceIsNot) {
-  StagingBufferQueue queue(1, {.lease_us = 10000, .ask_lease_us = 10});
+  StagingBufferQueue queue(1, {.lease_us = 10000, .acquire_lease_us = 10});
   EXPECT_EQ(queue.Ask(Request(1), kA, 0), 0);
   EXPECT_EQ(queue.Ask(Request(2), kB, 1), std::nullopt);
   EXPECT_EQ(queue.Ask(Request(3), kB, 2), std::nullopt);
@@ -118,7 +118,7 @@ TEST(StagingBufferQueue, CallsThatComeLateOrTwiceTouchOnlyTheirOwnWish) {
 }
 
 TEST(StagingBufferQueue, WhatIsHeldButNotUsedIsLentOnAndFirstInLineForItAgain) {
-  StagingBufferQueue queue(1, {.lease_us = 1000, .ask_lease_us = 1000, .hold_us = 20});
+  StagingBufferQueue queue(1, {.lease_us = 1000, .acquire_lease_us = 1000, .hold_us = 20});
   EXPECT_EQ(queue.Ask(Request(1), kA, 0, 1), 0);
   EXPECT_EQ(queue.Ask(Request(2), kB, 1, 1), std::nullopt);
   EXPECT_EQ(queue.Ask(Request(3), kC, 1, 1), std::nullopt);

@@ -169,7 +169,7 @@ void DecodeFlow::On(const PlaceDecodeCalled& event, TimeUs now) {
     if (parts_.requests->Find(asked.id, asked.epoch) != request) return;
   }
   request->asking = event.call;
-  request->asking_until_us = now + begin_wait_us_;
+  request->asking_until_us = now + place_decode_wait_us_;
   parts_.requests->Arm(*request);
   if (request->decode != InstanceId{}) {
     Answer(*request, absl::OkStatus());

@@ -20,11 +20,11 @@
 #include "scheduler/orchestrator/orchestrator_events.h"
 #include "scheduler/orchestrator/plan_sender.h"
 #include "scheduler/orchestrator/prefill/prefill_pools.h"
-#include "scheduler/orchestrator/shared_prompts.h"
 #include "scheduler/orchestrator/registry/registry.h"
 #include "scheduler/orchestrator/request_ends.h"
 #include "scheduler/orchestrator/requests/request.h"
 #include "scheduler/orchestrator/requests/request_table.h"
+#include "scheduler/orchestrator/shared_prompts.h"
 
 namespace skein::scheduler::orchestrator {
 
@@ -41,9 +41,9 @@ class DecodeFlow {
     RequestEnds* ends = nullptr;
     std::vector<OrchestratorEffect>* effects = nullptr;
   };
-  // `begin_wait_us`: a lead's question is answered within this.
-  DecodeFlow(TimeUs begin_wait_us, const Parts& parts)
-      : begin_wait_us_(begin_wait_us), parts_(parts), pools_(parts.registry) {}
+  // `place_decode_wait_us`: a lead's question is answered within this.
+  DecodeFlow(TimeUs place_decode_wait_us, const Parts& parts)
+      : place_decode_wait_us_(place_decode_wait_us), parts_(parts), pools_(parts.registry) {}
 
   void On(const PlaceDecodeCalled& event, TimeUs now);
   void On(const TransferOpened& event, TimeUs now);
@@ -86,7 +86,7 @@ class DecodeFlow {
   }
   absl::Status CheckRequest(const Request& request) const;
 
-  TimeUs begin_wait_us_;
+  TimeUs place_decode_wait_us_;
   Parts parts_;
   DecodePlacement placement_;
   DecodePools pools_;

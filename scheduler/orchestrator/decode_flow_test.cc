@@ -42,7 +42,7 @@ TEST_F(DecodeFlowTest, ALeadWithoutAPlaceWaitsUntilAnInstanceHasRoom) {
   now_ += 10;
   Ask(request, 5);
   EXPECT_EQ(request.state, State::kWaiting);
-  EXPECT_EQ(request.asking_until_us, now_ + kBeginWaitUs);
+  EXPECT_EQ(request.asking_until_us, now_ + kPlaceDecodeWaitUs);
   EXPECT_TRUE(Of<AnswerPlaceDecode>().empty());
   EXPECT_EQ(decode_.OldestWait(now_ + 7), 7);
 

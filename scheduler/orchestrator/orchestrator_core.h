@@ -88,7 +88,7 @@ struct OrchestratorConfig {
   Incarnation incarnation;  // of this process
   int64_t max_requests = 4096;
   TimeUs instance_lease_us = 3 * kSecondUs;
-  TimeUs begin_wait_us = 5 * kSecondUs;          // PlaceDecode is answered within this
+  TimeUs place_decode_wait_us = 5 * kSecondUs;   // PlaceDecode is answered within this
   TimeUs request_deadline_us = 600 * kSecondUs;  // when the spec names none
   double default_tokens_per_second = 1000;       // of an instance that has not measured yet
   // Null: every plan is plain. REQUIRES CheckPlanning.
@@ -162,7 +162,7 @@ struct OrchestratorSnapshot {
   uint64_t misses = 0;                                    // how often an instance was missed
   std::map<std::string, int64_t> missed;                  // now, by model that ever had an instance
   std::map<std::pair<std::string, Role>, uint64_t> lost;  // the same by model and role
-  uint64_t sp_plans = 0;  // first Assigns of plans on more than one instance
+  uint64_t sp_plans = 0;        // first Assigns of plans on more than one instance
   uint64_t shared_prompts = 0;  // of further choices of an answer, not computed again
   uint64_t replans = 0;
   uint64_t digest_mismatches = 0;           // reports that did not fit what was told before

@@ -15,7 +15,7 @@ TEST_F(OrchestratorCoreTest, ARequestIsPlannedPlacedAndEnded) {
   EXPECT_EQ(core_->Snapshot(now_).assigned, 1);
   EXPECT_EQ(Updates<Placed>(Opened(assign))[0].endpoint, "w:2");
   EXPECT_EQ(core_->Snapshot(now_).placed, 1);
-  EXPECT_TRUE(Opened(assign).empty()) << "a resync may tell it once more";
+  EXPECT_TRUE(Opened(assign).empty()) << "a resync may repeat it";
   Report(prefill, 1, {}, {{{7, 1}, assign.request.epoch, FinishReason::kStop, {}}});
   const Effects ended =
       Report(decode, 2, {}, {{{7, 1}, assign.request.epoch, FinishReason::kLength, {}}});

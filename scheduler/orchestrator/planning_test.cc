@@ -173,7 +173,7 @@ TEST_F(PlanningTest, AssignsAreSentInTheOrderOfTheirSequences) {
   }
 }
 
-// The state is the foreseen queue times; the plan is that of skeinctl plan for it.
+// The state is the estimated queue times; the plan is that of skeinctl plan for it.
 TEST_F(PlanningTest, PlansAsSkeinctlPlanDoesForTheSameState) {
   const LatencyModel latency = TestLatency();
   for (const double rate : {0.0, 0.2}) {

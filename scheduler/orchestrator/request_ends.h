@@ -12,7 +12,7 @@ class RequestEnds {
  public:
   // Each of the first three erases the request, after it was cancelled wherever it may still be.
   //
-  // Its router no longer wants it, or is gone.
+  // Its router closed it, or was lost.
   virtual void CloseByRouter(Request& request) = 0;
   // It failed; its router is told why.
   virtual void Fail(Request& request, const absl::Status& why) = 0;

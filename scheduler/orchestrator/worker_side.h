@@ -4,7 +4,7 @@
 //
 // A decode instance whose lease expires while routers hear it (registry/evidence.h) is missed, not
 // lost: only the link between it and the orchestrator is cut. Its requests stream on, and it gets
-// nothing new. A handover to it goes on, too: its writer tells that the transfer is open. When it
+// nothing new. A handoff to it goes on, too: its writer tells that the transfer is open. When it
 // reports, it serves again; when no router hears it, it is lost.
 //
 // A worker that connects lists what it holds. What it holds without cause is cancelled there; what

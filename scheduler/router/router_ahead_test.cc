@@ -36,7 +36,7 @@ TEST_F(AheadTest, TheRouterAttachesWithThePlanAndOnce) {
   EXPECT_TRUE(opened_[0].ahead);
   EXPECT_EQ(opened_[0].endpoint, "d:1");
   EXPECT_EQ(core_.StateOf({7, 1}), "submitted");
-  EXPECT_TRUE(Plan(5, 2, "d:1").empty()) << "said again";
+  EXPECT_TRUE(Plan(5, 2, "d:1").empty()) << "duplicate";
   EXPECT_TRUE(PlaceAt(2, "d:1").empty());
   EXPECT_EQ(core_.StateOf({7, 1}), "placed");
   EXPECT_EQ(Of<DeliverToken>(Token(1, 0)).size(), 1u);

@@ -202,7 +202,7 @@ void RouterCore::Apply(Request& request, const PlanEnded&) {
   if (request.IsLost()) return Finish(request, request.lost_reason, request.lost);
   if (request.IsPlaced()) return;
   Finish(request, FinishReason::kError,
-         absl::UnavailableError("the plan ended before a decode instance"));
+         absl::UnavailableError("the plan ended before a decode instance was assigned"));
 }
 
 void RouterCore::On(const TokenReceived& event) {

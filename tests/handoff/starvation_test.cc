@@ -79,7 +79,7 @@ class Receiver {
         staging_(*engine::StagingReceiver::Create(pool_.transport.get(), kSpec, pool_.kv_regions,
                                                   kBackends, kSlots)),
         queue_(kBackends, {.lease_us = 600 * scheduler::kSecondUs,
-                           .ask_lease_us = 600 * scheduler::kSecondUs}),
+                           .acquire_lease_us = 600 * scheduler::kSecondUs}),
         progress_([this] {
           std::vector<engine::TransferCompletion> none;
           while (!ending_) pool_.transport->Poll(16, std::chrono::milliseconds(1), &none);

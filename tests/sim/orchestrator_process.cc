@@ -17,7 +17,7 @@ void OrchestratorProcess::OnStart() {
   config.generation = ++stored_generation_;
   config.incarnation = {generation()};
   config.instance_lease_us = scenario.instance_lease_ms * unit_us;
-  config.begin_wait_us = 400 * unit_us;
+  config.place_decode_wait_us = 400 * unit_us;
   config.request_deadline_us = 20'000 * unit_us;
   config.planning = scenario.planning;
   Run(std::make_unique<OrchestratorCore>(config));
@@ -218,10 +218,11 @@ void OrchestratorProcess::Execute(CloseWorker& effect) {
 }
 
 void OrchestratorProcess::Execute(CallAssign& effect) {
-  const bool spans = !effect.request.members.empty();  // then each member has the same epoch
-  verdict_->Require(
-      effect.request.epoch > last_epoch_ || (spans && effect.request.epoch == last_epoch_),
-      "an epoch did not grow");
+  const bool sequence_parallel =
+      !effect.request.members.empty();  // then each member has the same epoch
+  verdict_->Require(effect.request.epoch > last_epoch_ ||
+                        (sequence_parallel && effect.request.epoch == last_epoch_),
+                    "an epoch did not grow");
   last_epoch_ = effect.request.epoch;
   if (effect.request.members.size() > 1) sp_plans_.insert(effect.request.epoch);
   SendOrder<Assigned>(effect);

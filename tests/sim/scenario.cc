@@ -52,8 +52,8 @@ void MakeLimits(uint64_t seed, Scenario& scenario) {
   scenario.router_queue = random.Between(4, 16);
   scenario.prefill_requests = random.Between(4, 16);
   scenario.decode_requests = random.Between(3, 12);
-  scenario.begin_ahead = random.Between(1, 5);
-  scenario.chunk_tokens = random.Between(4, 16);
+  scenario.open_ahead = random.Between(1, 5);
+  scenario.slice_tokens = random.Between(4, 16);
   scenario.decode_batch = random.Between(1, 8);
   scenario.instance_lease_ms = random.Between(250, 900);
   scenario.writing_lease_ms = random.Between(150, 500);

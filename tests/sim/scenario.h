@@ -99,8 +99,8 @@ struct Scenario {
   int64_t router_queue = 8;
   int64_t prefill_requests = 16;  // that one instance holds at a time
   int64_t decode_requests = 12;
-  int64_t begin_ahead = 3;
-  int64_t chunk_tokens = 12;
+  int64_t open_ahead = 3;
+  int64_t slice_tokens = 12;
   int64_t decode_batch = 5;
   int64_t instance_lease_ms = 300;  // these three times time_scale
   int64_t writing_lease_ms = 200;

@@ -48,7 +48,7 @@ BatchLimits BatchOf(Role role, const Scenario& scenario) {
   if (role == Role::kPrefill) {
     return {.max_batch_tokens = 16,
             .max_batch_sequences = 4,
-            .max_chunk_tokens = scenario.chunk_tokens};
+            .max_slice_tokens = scenario.slice_tokens};
   }
   return {.max_batch_tokens = 16, .max_batch_sequences = scenario.decode_batch};
 }
@@ -69,10 +69,10 @@ void PrefillProcess::OnStart() {
   config.batch = BatchOf(Role::kPrefill, scenario);
   config.max_requests = scenario.prefill_requests;
   config.max_sequence_tokens = engine_->Spec().max_positions;
-  config.begin_ahead = scenario.begin_ahead;
+  config.open_ahead = scenario.open_ahead;
   config.rpc_timeout_us = 100 * unit_us;
   config.retry_us = 5 * kMillisecondUs;
-  config.begin_give_up_us = 1000 * unit_us;
+  config.place_decode_give_up_us = 1000 * unit_us;
   config.request_deadline_us = 20'000 * unit_us;
   config.ring_step = {.max_us = 3000 * unit_us, .min_us = 1000 * unit_us};
   config.join_wait_us = 1000 * unit_us;
@@ -245,14 +245,14 @@ void DecodeProcess::StartStaging(StagingConfig* config) {
     config->memory.push_back(absl::StrCat(endpoint(), "#", generation(), "#", i));
   }
   config->slots = scenario.staging_slots;
-  config->ask_wait_us = 40 * scenario.time_scale * kMillisecondUs;
+  config->acquire_wait_us = 40 * scenario.time_scale * kMillisecondUs;
   config->hold_us = 30 * scenario.time_scale * kMillisecondUs;
 }
 
 void DecodeProcess::OnCrash() {
   grants_.clear();
   renews_.clear();
-  asks_.clear();
+  acquisitions_.clear();
   parts_.clear();
   releases_.clear();
   commits_.clear();
@@ -328,7 +328,7 @@ void DecodeProcess::Serve(const RenewRequest& request, std::function<void(RenewR
 }
 void DecodeProcess::Serve(const AcquireStagingBufferRequest& request, const std::string& writer,
                           std::function<void(AcquireStagingBufferReply)> reply) {
-  const CallId call = asks_.Add(NextCall(), std::move(reply));
+  const CallId call = acquisitions_.Add(NextCall(), std::move(reply));
   asked_by_[call] = {request.id, request.epoch, writer};
   Dispatch(AcquireStagingBufferCalled{call, request});
 }
@@ -391,7 +391,7 @@ void DecodeProcess::Execute(AnswerAcquireStagingBuffer& effect) {
     }
     AddGrant(effect.grant, &effect.reply.memory);
   }
-  asks_.Answer(effect.call, std::move(effect.reply), verdict_);
+  acquisitions_.Answer(effect.call, std::move(effect.reply), verdict_);
 }
 void DecodeProcess::Execute(AnswerTakePart& effect) {
   parts_.Answer(effect.call, std::move(effect.reply), verdict_);

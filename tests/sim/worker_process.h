@@ -334,7 +334,7 @@ class DecodeProcess : public WorkerProcess<DecodeProcess, scheduler::DecodeCore,
 
   Unanswered<scheduler::OpenTransferReply> grants_;
   Unanswered<scheduler::RenewReply> renews_;
-  Unanswered<scheduler::AcquireStagingBufferReply> asks_;
+  Unanswered<scheduler::AcquireStagingBufferReply> acquisitions_;
   Unanswered<scheduler::TakePartReply> parts_;
   Unanswered<scheduler::ReleaseStagingBufferReply> releases_;
   Unanswered<scheduler::CommitReply> commits_;

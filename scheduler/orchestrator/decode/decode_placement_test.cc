@@ -42,7 +42,7 @@ TEST(DecodePlacementTest, ALineKeepsItsOrderAndAPlaceInIt) {
   placement.Leave("m", first);
   EXPECT_EQ(placement.StandingOf("m", first, {7, 1}), Standing::kAbsent);
   EXPECT_EQ(placement.FirstReady("m"), (RequestId{7, 2}));
-  placement.Wait("m", first, {7, 1});  // refused once more
+  placement.Wait("m", first, {7, 1});  // refused again
   placement.SetAsking("m", first, true);
   EXPECT_EQ(placement.FirstReady("m"), (RequestId{7, 1}));
   EXPECT_TRUE(placement.CheckInvariants().ok());

@@ -97,7 +97,7 @@ absl::Status DecodePool::CheckInvariants() const {
            by_size_.count({blocks, instance}) == 1;
   }
   if (same) return absl::OkStatus();
-  return absl::InternalError("DecodePool: its indexes have not the same instances");
+  return absl::InternalError("DecodePool: its two indexes hold different instances");
 }
 
 const DecodePool& DecodePools::Of(const std::string& model) {

@@ -38,7 +38,7 @@ class ExplanationLog {
   // What is told of a request that has ended; null: it is not remembered.
   Explanation* FindEnded(RequestId id) { return ended_.Find(id); }
   // A part of the plan `epoch` was handed over: of the request that `explanation` tells of, null:
-  // of one that is not remembered. An instance that says it again is counted once, but then.
+  // of one that is not remembered. An instance that reports it again is counted once, but then.
   void NoteHandoff(Epoch epoch, HandoffExplanation handoff, Explanation* explanation);
   // The same of what an instance exchanged with the others of the plan.
   void NoteRing(Epoch epoch, RingExplanation ring, Explanation* explanation);

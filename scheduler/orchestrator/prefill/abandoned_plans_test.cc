@@ -23,7 +23,7 @@ TEST_F(AbandonedPlansTest, APlanHasEndedWhenEachOfItsInstancesHasLeftIt) {
   EXPECT_FALSE(plans_.Is(kOne, {6}));
   EXPECT_EQ(plans_.At({2}), (std::vector<RequestId>{kOne, kTwo}));
   EXPECT_FALSE(plans_.Left(kOne, {1}));
-  EXPECT_FALSE(plans_.Left(kOne, {1}));  // said again
+  EXPECT_FALSE(plans_.Left(kOne, {1}));  // duplicate
   EXPECT_FALSE(plans_.Left(kOne, {9}));  // never had it
   EXPECT_TRUE(plans_.Left(kOne, {2}));
   EXPECT_FALSE(plans_.Knows(kOne));

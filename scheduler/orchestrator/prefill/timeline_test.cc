@@ -61,8 +61,8 @@ TEST(Timeline, ReadyIsWhatNothingIsInFrontOf) {
 }
 
 // Word for word: chunk after chunk, from now.
-std::vector<double> ForeseenOneByOne(const std::vector<TimelineChunk>& chunks, size_t slots,
-                                     TimeUs now) {
+std::vector<double> EstimatedOneByOne(const std::vector<TimelineChunk>& chunks, size_t slots,
+                                      TimeUs now) {
   std::vector<double> free_s(slots);
   std::map<Epoch, double> plan_end_s;
   for (const TimelineChunk& chunk : chunks) {
@@ -132,7 +132,7 @@ TEST(Timeline, APassOfManyStepsEndsAtTheExactTimesAndKnowsFreeSlotsAtOnce) {
   EXPECT_EQ(bounded.QueueSeconds(1, now), 0);  // though the pass is not complete
 }
 
-TEST(Timeline, IsWhatOneByOneForeseesAfterAnything) {
+TEST(Timeline, IsWhatOneByOneEstimatesAfterAnything) {
   std::mt19937_64 random(1);
   const auto draw = [&](uint64_t below) { return random() % below; };
   for (int round = 0; round < 200; ++round) {
@@ -157,7 +157,7 @@ TEST(Timeline, IsWhatOneByOneForeseesAfterAnything) {
       if (what == 2 && draw(3) == 0) timeline.Drop(one.plan);
       now += static_cast<TimeUs>(draw(kSecondUs));
       chunks = timeline.Chunks();
-      const std::vector<double> expected = ForeseenOneByOne(chunks, slots, now);
+      const std::vector<double> expected = EstimatedOneByOne(chunks, slots, now);
       for (size_t slot = 0; slot < slots; ++slot) {
         ASSERT_NEAR(timeline.QueueSeconds(slot, now), expected[slot], 1e-9);
       }

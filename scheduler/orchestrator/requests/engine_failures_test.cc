@@ -18,7 +18,7 @@ TEST(EngineFailures, EachEngineCountsOnce) {
   EngineFailures failures;
   EXPECT_EQ(failures.failed_or_lost(), 0);
   EXPECT_TRUE(failures.Fail(kProcessOne, kOne));
-  EXPECT_FALSE(failures.Fail(kProcessOne, kOne)) << "reported once more";
+  EXPECT_FALSE(failures.Fail(kProcessOne, kOne)) << "duplicate";
   EXPECT_FALSE(failures.Fail(kProcessOne, kThree)) << "the process has registered anew";
   failures.Lose(kProcessOne, kThree);
   EXPECT_EQ(failures.failed_or_lost(), 1);

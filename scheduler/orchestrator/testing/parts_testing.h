@@ -20,7 +20,7 @@ namespace skein::scheduler::orchestrator {
 class PartsTest : public ::testing::Test, public RequestEnds {
  protected:
   static constexpr TimeUs kLeaseUs = 3 * kSecondUs;
-  static constexpr TimeUs kBeginWaitUs = 5 * kSecondUs;
+  static constexpr TimeUs kPlaceDecodeWaitUs = 5 * kSecondUs;
   static constexpr int kReplansMax = 2;
 
   explicit PartsTest(std::shared_ptr<const PlanningConfig> planning = nullptr)
@@ -135,7 +135,7 @@ class PartsTest : public ::testing::Test, public RequestEnds {
   ExplanationLog explanations_{10};
   PlanSender sender_{&registry_, &effects_};
   SharedPrompts sharing_{{&requests_, &registry_, &numbers_, &sender_, &effects_}};
-  DecodeFlow decode_{kBeginWaitUs,
+  DecodeFlow decode_{kPlaceDecodeWaitUs,
                      {.requests = &requests_,
                       .registry = &registry_,
                       .pools = &pools_,

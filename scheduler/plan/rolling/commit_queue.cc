@@ -18,7 +18,7 @@ CommitQueue::CommitQueue(const LatencyModel& model, const Cluster& cluster, int6
       queue_s_(queues_.size(), 0) {}
 
 CommitQueue::Id CommitQueue::Commit(const CommitMode& mode, const Rest& rest, const State& state) {
-  if (!exact_) Foresee(state);
+  if (!exact_) Estimate(state);
   for (size_t i = 0; i < free_s_.size(); ++i) {
     queue_s_[i] = std::max(0.0, free_s_[i] - state.now_s);
   }
@@ -83,7 +83,7 @@ void CommitQueue::Clear() {
 }
 
 // When the instances are free after all committed work, given their current chunks.
-void CommitQueue::Foresee(const State& state) {
+void CommitQueue::Estimate(const State& state) {
   for (size_t i = 0; i < free_s_.size(); ++i) {
     free_s_[i] = state.busy[i] ? std::max(state.end_s[i], state.now_s) : state.now_s;
   }

@@ -70,7 +70,7 @@ class CommitQueue {
     std::deque<ChunkPlan> chunks;  // not started
   };
 
-  void Foresee(const State& state);
+  void Estimate(const State& state);
   void Append(double from_s, Planned* planned);
 
   const LatencyModel& model_;

@@ -62,7 +62,7 @@ TEST(Rolling, CommitsToWhatIsFreeEarlierThanPlanned) {
 
 // The rest of a plan takes longer because of the chunks that have run. A request planned after an
 // early end is not queued behind it if another instance is free earlier.
-TEST(Rolling, ForeseesTheRestOfAPlanWithItsHistory) {
+TEST(Rolling, EstimatesTheRestOfAPlanWithItsHistory) {
   const LatencyModel model =
       *LatencyModel::Make({{1, {0, 1e-3, 1e-6, 0.5e-6}}, {2, {0, 0.5e-3, 0.5e-6, 0.25e-6}}});
   RollingOptions options;

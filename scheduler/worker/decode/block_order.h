@@ -7,9 +7,9 @@
 // `wants`. The wanting ones are served in this order. If no block is free, the last running one is
 // preempted, provided that it is behind the one that wants; else that one waits, with its blocks,
 // outside the batch. A preempted sequence has no blocks. When there is room for all its tokens it
-// resumes: its tokens are computed again as a prompt's, and the next one is drawn as it would have
-// been. Preempted sequences resume in this order, behind all that want, and before any request is
-// admitted.
+// resumes: its tokens are computed again as a prompt's, and the next one is sampled as it would
+// have been. Preempted sequences resume in this order, behind all that want, and before any request
+// is admitted.
 //
 // Nobody starves, and nothing runs in circles:
 //   1. The first running sequence is never preempted, because a victim is behind the one that

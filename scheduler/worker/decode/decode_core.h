@@ -7,9 +7,9 @@
 //
 // A running sequence takes further blocks as its tokens come. When none is free, another one may be
 // preempted: it gives all its blocks back, keeps its output, and resumes later. Its tokens are then
-// computed anew in the batch, as a prompt's. It draws what it would have drawn, because a choice
-// depends on the seed, the token's index and the tokens before alone. Which one is preempted, and
-// why everyone gets on: scheduler/worker/decode/block_order.h.
+// computed anew in the batch, as a prompt's. It samples what it would have sampled, because a
+// choice depends on the seed, the token's index and the tokens before alone. Which one is
+// preempted, and why everyone gets on: scheduler/worker/decode/block_order.h.
 //
 // Sharing. The choices of an answer with n > 1 are requests of their own: each has its seed,
 // stream, epochs, end and preemption, and may be cancelled or planned anew without the others. The

@@ -108,7 +108,7 @@ TEST_F(DecodeCoreTest, Invariant5AnEpochThatEndedStaysSoAfterALateCancelOfAnOlde
   for (int32_t i = 0; i < 3; ++i) Step(50 + i);
   EXPECT_EQ(Held(), 0);
   Do(CancelCalled{{{7, 1}, {4}, "late"}});
-  EXPECT_TRUE(StatusOf(Commit(1)).ok()) << "said again: it ended well";
+  EXPECT_TRUE(StatusOf(Commit(1)).ok()) << "duplicate: it ended well";
   EXPECT_EQ(Open(Spec(1), 5).code(), absl::StatusCode::kCancelled);
   EXPECT_EQ(Held(), 0);
 }
@@ -190,7 +190,7 @@ TEST_F(DecodeCoreTest, SeveralWritersCommitTheirParts) {
   Attach(1, 50);
   EXPECT_TRUE(Of<EmitToken>(Commit(1, {128, 128}, 40, 1)).empty());
   EXPECT_EQ(OpenTransfer(1, 5, 2).blocks.size(), 2u);        // comes when the other has gone
-  EXPECT_TRUE(StatusOf(Commit(1, {128, 128}, 40, 1)).ok());  // said again: counted once
+  EXPECT_TRUE(StatusOf(Commit(1, {128, 128}, 40, 1)).ok());  // duplicate: counted once
   EXPECT_EQ(OpenTransfer(1, 5, 1).status.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_TRUE(Renew(1, 1).ok());
   EXPECT_EQ(Renew(1, 3).code(), absl::StatusCode::kFailedPrecondition);

@@ -18,7 +18,7 @@ void DecodeOrders::On(const AnnounceCalled& event) {
   if (known != nullptr && known->phase == Phase::kReceiving) {
     return parts_.kv_in->AddWriters(id, request.writers);
   }
-  // A whole answer that no router has taken yet is no end: the announcement came once more.
+  // A whole answer that no router has taken yet is no end: this announcement is a duplicate.
   if ((known != nullptr && !known->told) || !MayAnnounce(request)) return;
   const TimeUs budget = request.spec->deadline_us;
   announced_.Add(request, event.checked,

@@ -23,7 +23,7 @@ class DecodeStagingTest : public ::testing::Test {
     config.memory = "memory";
     config.lease_us = 1000;
     config.attach_lease_us = 100'000;
-    config.staging = {.memory = {"buffer"}, .slots = 2, .ask_wait_us = 100, .hold_us = 200};
+    config.staging = {.memory = {"buffer"}, .slots = 2, .acquire_wait_us = 100, .hold_us = 200};
     return config;
   }
 
@@ -172,7 +172,7 @@ TEST_F(DecodeStagingTest, WhoHasNothingToPutLetsOthersGoFirst) {
   EXPECT_FALSE(Answered(Ask(2, 1)).has_value());
   Release(1, 1, 1);
   EXPECT_TRUE(Has(1, 1, 2));  // still its own
-  Release(1, 1, 1);           // the first release, once more
+  Release(1, 1, 1);           // duplicate of the first release
   EXPECT_EQ(Answered(Ask(1, 1, 2)), absl::OkStatus());
   Release(1, 1, 2);
   Until(199);
@@ -224,7 +224,7 @@ TEST_F(DecodeStagingTest, APartThatCannotBeIsRefusedByName) {
   EXPECT_EQ(why(2, 1, {0, 0, 0}), "the writer has no staging buffer");
   EXPECT_EQ(why(3, 1, {0, 0, 0}), "nothing was granted to this writer");
   Part(1, 1, 1, {{0, 0, 0}});
-  EXPECT_EQ(Commit(1, 1, 256).message(), "commit: a part is still being taken");
+  EXPECT_EQ(Commit(1, 1, 256).message(), "commit: a staged part is still being copied");
 }
 
 TEST(DecodeOneSidedTest, HasNoStagingBuffers) {

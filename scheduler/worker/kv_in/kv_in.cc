@@ -29,7 +29,7 @@ KvIn::KvIn(KvInConfig config, std::function<Gone(RequestId, Epoch)> why_gone,
   // A writer that waits for a buffer is remembered for as long as its lease.
   buffers_.emplace(static_cast<int>(staging.memory.size()),
                    StagingTimes{.lease_us = config_.lease_us,
-                                .ask_lease_us = config_.lease_us,
+                                .acquire_lease_us = config_.lease_us,
                                 .hold_us = staging.hold_us});
   lendings_.resize(staging.memory.size());
 }
@@ -134,7 +134,7 @@ void KvIn::Release(RequestId id, TimeUs now) {
   leases_.Remove(id);
   if (buffers_.has_value()) {
     buffers_->End({id, entry.epoch}, now);
-    AnswerAskingOf(entry);
+    AnswerAcquisitionsOf(entry);
     AnswerGiven();
   }
   CloseGrantOf(entry);
@@ -233,12 +233,13 @@ absl::Status KvIn::Commit(const CommitRequest& request, TimeUs now) {
     return absl::FailedPreconditionError("nothing was granted to this writer");
   }
   Writer& writer = it->second;
-  if (!writer.Writes()) return absl::OkStatus();  // once more, while others write
+  if (!writer.Writes()) return absl::OkStatus();  // duplicate, while others write
   const bool telling = writer.phase == WriterPhase::kTellingPart;
   writer.phase = WriterPhase::kCommitted;  // whatever becomes of it, it writes no more
   entry->lease_end_us = now + config_.lease_us;
-  absl::Status status = telling ? absl::InvalidArgumentError("commit: a part is still being taken")
-                                : TakeCommit(*entry, request);
+  absl::Status status =
+      telling ? absl::InvalidArgumentError("commit: a staged part is still being copied")
+              : TakeCommit(*entry, request);
   if (!status.ok() || IsWhole(*entry)) {
     Finish(*entry, status.ok() ? status : OfWriter(status), now);
   } else {
@@ -255,7 +256,7 @@ absl::Status KvIn::TakeCommit(Entry& entry, const CommitRequest& request) const 
   AddTimes(result, request.times);
   const bool wanted = entry.spec->max_tokens > 0;
   if (request.has_token && (result.has_token || !wanted)) {
-    return absl::InvalidArgumentError("first token: once, and only if max_tokens > 0");
+    return absl::InvalidArgumentError("first token: sent twice, or although max_tokens is 0");
   }
   if (request.has_token) {
     result.has_token = true;
@@ -308,7 +309,7 @@ void KvIn::Finish(Entry& entry, absl::Status status, TimeUs now) {
   if (status.ok()) CloseGrantOf(entry);
   if (status.ok() && buffers_.has_value()) {
     buffers_->End({id, entry.epoch}, now);
-    AnswerAskingOf(entry);
+    AnswerAcquisitionsOf(entry);
     AnswerGiven();
   }
   outcomes_.push_back({id, std::move(status), std::move(entry.result)});
@@ -321,7 +322,7 @@ void KvIn::WriterStopped(RequestId id, Epoch epoch, InstanceId writer, TimeUs no
   if (it->second.writers.erase(writer) == 0) return;
   it->second.aborted = true;
   if (buffers_.has_value()) {
-    AnswerAsking({id, epoch, writer}, absl::FailedPreconditionError("the writer has aborted"));
+    AnswerAcquisition({id, epoch, writer}, absl::FailedPreconditionError("the writer has aborted"));
   }
   Arm(it->second);
 }
@@ -341,7 +342,7 @@ void KvIn::Arm(const Entry& entry) {
 }
 
 TimeUs KvIn::NextDeadline() const {
-  return std::min({leases_.Next(), asking_ends_.Next(),
+  return std::min({leases_.Next(), acquisition_ends_.Next(),
                    buffers_.has_value() ? buffers_->NextDeadline() : kNever});
 }
 
@@ -353,8 +354,8 @@ void KvIn::RunTimers(TimeUs now) {
   if (!buffers_.has_value()) return;
   buffers_->Tick(now);
   AnswerGiven();
-  while (const auto asking = asking_ends_.TakeDue(now)) {
-    AnswerAsking(*asking, absl::ResourceExhaustedError("no staging buffer yet"));
+  while (const auto acquisition = acquisition_ends_.TakeDue(now)) {
+    AnswerAcquisition(*acquisition, absl::ResourceExhaustedError("no staging buffer yet"));
   }
 }
 

@@ -90,7 +90,7 @@ class KvIn {
   // Why a message about a sequence comes too late.
   struct Gone {
     absl::Status status;     // FAILED_PRECONDITION, CANCELLED or NOT_FOUND
-    bool committed = false;  // its KV had been whole: a Renew or Commit once more is fine
+    bool committed = false;  // its KV had been whole: a duplicate Renew or Commit is fine
   };
   struct Counts {
     int64_t reserved = 0;     // sequences to whose blocks nobody was granted
@@ -206,10 +206,10 @@ class KvIn {
     InstanceId writer;
   };
   // A writer's call that waits for a staging buffer; one of a writer at a time.
-  using Asking = std::tuple<RequestId, Epoch, InstanceId>;
+  using Acquisition = std::tuple<RequestId, Epoch, InstanceId>;
   // Who may write to a staging buffer.
   struct Lending {
-    Asking writer;
+    Acquisition writer;
     GrantId grant;  // 0: nobody
     bool closing = false;
   };
@@ -238,11 +238,11 @@ class KvIn {
   absl::Status MayTakePart(const TakePartRequest& request, const Entry& entry) const;
   void EndCopy(RequestId id, Epoch epoch);
   void WriterFinished(RequestId id, Epoch epoch, InstanceId writer, TimeUs now);
-  void AnswerAsking(const Asking& asking, absl::Status status);
-  void AnswerGiven(const Asking& asking, int buffer);
-  GrantId Lend(int buffer, const Asking& asking);
-  void AnswerGiven();                       // writers whose turn has come
-  void AnswerAskingOf(const Entry& entry);  // when nobody writes to it any more
+  void AnswerAcquisition(const Acquisition& acquisition, absl::Status status);
+  void AnswerGiven(const Acquisition& acquisition, int buffer);
+  GrantId Lend(int buffer, const Acquisition& acquisition);
+  void AnswerGiven();                             // writers whose turn has come
+  void AnswerAcquisitionsOf(const Entry& entry);  // when nobody writes to it any more
 
   const KvInConfig config_;
   const std::function<Gone(RequestId, Epoch)> why_gone_;
@@ -255,8 +255,8 @@ class KvIn {
   std::map<GrantId, Attempt> closing_;         // grants of blocks
   std::optional<StagingBufferQueue> buffers_;  // staging
   std::vector<Lending> lendings_;              // by buffer
-  std::map<Asking, CallId> asking_;
-  TimerQueue<Asking> asking_ends_;
+  std::map<Acquisition, CallId> acquisitions_;
+  TimerQueue<Acquisition> acquisition_ends_;
   std::map<uint64_t, Copy> copies_;  // under way
   uint64_t next_copy_ = 1;
   Counts counts_;

@@ -25,44 +25,44 @@ void KvIn::On(const AcquireStagingBufferCalled& event, TimeUs now) {
   const AcquireStagingBufferRequest& request = event.request;
   const absl::StatusOr<Writer*> writer = FindStaged(request.id, request.epoch, request.prefill);
   if (!writer.ok()) return emit_(AnswerAcquireStagingBuffer{event.call, {writer.status(), ""}});
-  const Asking asking{request.id, request.epoch, request.prefill};
-  AnswerAsking(asking, absl::ResourceExhaustedError("asked again"));  // an older call
-  asking_[asking] = event.call;
-  asking_ends_.Set(asking, now + config_.staging.ask_wait_us);
+  const Acquisition acquisition{request.id, request.epoch, request.prefill};
+  AnswerAcquisition(acquisition, absl::ResourceExhaustedError("asked again"));  // an older call
+  acquisitions_[acquisition] = event.call;
+  acquisition_ends_.Set(acquisition, now + config_.staging.acquire_wait_us);
   const std::optional<int> buffer =
       buffers_->Ask({request.id, request.epoch}, request.prefill, now, request.ask);
-  if (buffer.has_value()) AnswerGiven(asking, *buffer);
+  if (buffer.has_value()) AnswerGiven(acquisition, *buffer);
   AnswerGiven();
 }
 
-void KvIn::AnswerAsking(const Asking& asking, absl::Status status) {
-  const auto it = asking_.find(asking);
-  if (it == asking_.end()) return;
+void KvIn::AnswerAcquisition(const Acquisition& acquisition, absl::Status status) {
+  const auto it = acquisitions_.find(acquisition);
+  if (it == acquisitions_.end()) return;
   emit_(AnswerAcquireStagingBuffer{it->second, {std::move(status), ""}});
-  asking_.erase(it);
-  asking_ends_.Remove(asking);
+  acquisitions_.erase(it);
+  acquisition_ends_.Remove(acquisition);
 }
 
 // The grant under which it may write to the buffer; 0: not yet, the former writer's is being
 // closed.
-GrantId KvIn::Lend(int buffer, const Asking& asking) {
+GrantId KvIn::Lend(int buffer, const Acquisition& acquisition) {
   Lending& lending = lendings_[static_cast<size_t>(buffer)];
-  if (lending.grant == GrantId{}) lending = {asking, NewGrant()};
-  if (lending.writer == asking && !lending.closing) return lending.grant;
+  if (lending.grant == GrantId{}) lending = {acquisition, NewGrant()};
+  if (lending.writer == acquisition && !lending.closing) return lending.grant;
   if (!std::exchange(lending.closing, true)) emit_(CloseGrant{lending.grant});
   return {};
 }
 
 // It waits no longer, unless the buffer may still be written to under its former writer's grant.
-void KvIn::AnswerGiven(const Asking& asking, int buffer) {
-  const auto it = asking_.find(asking);
-  if (it == asking_.end()) return;
-  const GrantId grant = Lend(buffer, asking);
+void KvIn::AnswerGiven(const Acquisition& acquisition, int buffer) {
+  const auto it = acquisitions_.find(acquisition);
+  if (it == acquisitions_.end()) return;
+  const GrantId grant = Lend(buffer, acquisition);
   if (grant == GrantId{}) return;
   emit_(AnswerAcquireStagingBuffer{
       it->second, {absl::OkStatus(), config_.staging.memory[static_cast<size_t>(buffer)]}, grant});
-  asking_.erase(it);
-  asking_ends_.Remove(asking);
+  acquisitions_.erase(it);
+  acquisition_ends_.Remove(acquisition);
 }
 
 void KvIn::AnswerGiven() {
@@ -74,18 +74,18 @@ void KvIn::AnswerGiven() {
   }
 }
 
-void KvIn::AnswerAskingOf(const Entry& entry) {
+void KvIn::AnswerAcquisitionsOf(const Entry& entry) {
   const RequestId id = entry.spec->id;
   for (const auto& [instance, writer] : entry.writers) {
-    AnswerAsking({id, entry.epoch, instance}, WhyGone(id, entry.epoch).status);
+    AnswerAcquisition({id, entry.epoch, instance}, WhyGone(id, entry.epoch).status);
   }
 }
 
 // The writer needs its buffer no longer.
 void KvIn::WriterFinished(RequestId id, Epoch epoch, InstanceId writer, TimeUs now) {
   if (!buffers_.has_value()) return;
-  AnswerAsking({id, epoch, writer},
-               absl::FailedPreconditionError("the writer has committed or aborted"));
+  AnswerAcquisition({id, epoch, writer},
+                    absl::FailedPreconditionError("the writer has committed or aborted"));
   buffers_->Finished({id, epoch}, writer, now);
   AnswerGiven();
 }

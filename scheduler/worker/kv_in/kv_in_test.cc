@@ -27,7 +27,7 @@ KvInConfig Config(int buffers) {
           .lease_us = kLeaseUs,
           .staging = {.memory = std::vector<std::string>(buffers, "buffer"),
                       .slots = 2,
-                      .ask_wait_us = kAskWaitUs}};
+                      .acquire_wait_us = kAskWaitUs}};
 }
 
 // Prompts have six tokens in two blocks, in which there is room for two more.
@@ -121,7 +121,7 @@ TEST_F(KvInTest, KvIsReservedGrantedCommittedAndReleased) {
   EXPECT_EQ(outcomes[0].result.times, (PrefillTimes{1, 2, 3}));
   EXPECT_STREQ(kv_in_.StateOf({7, 1}), "whole");
   EXPECT_EQ(kv_in_.NextDeadline(), kNever);
-  EXPECT_TRUE(Commit(1).ok()) << "once more";
+  EXPECT_TRUE(Commit(1).ok()) << "duplicate";
   EXPECT_TRUE(Renew(1).ok());
   EXPECT_FALSE(Grant(1).status.ok());
   EXPECT_TRUE(Outcomes().empty());
@@ -164,7 +164,7 @@ TEST_F(KvInTest, TheKvIsWholeWhenAllWritersHaveCommitted) {
   Grant(1, 1);
   Grant(1, 2);
   EXPECT_TRUE(Commit(1, 128, true, 2).ok());
-  EXPECT_TRUE(Commit(1, 128, true, 2).ok()) << "once more";
+  EXPECT_TRUE(Commit(1, 128, true, 2).ok()) << "duplicate";
   EXPECT_TRUE(Outcomes().empty());
   EXPECT_TRUE(Commit(1, 128, false, 1).ok());
   EXPECT_TRUE(Outcomes().at(0).status.ok());
@@ -248,7 +248,7 @@ TEST_F(KvInTest, EachAttemptHasAGrantOfItsOwnWhichItsWritersShare) {
   const GrantId first = grant_of(1);
   EXPECT_NE(first, GrantId{});
   EXPECT_EQ(grant_of(2), first);
-  EXPECT_EQ(grant_of(1), first) << "once more";
+  EXPECT_EQ(grant_of(1), first) << "duplicate";
   EXPECT_EQ(Of<CloseGrant>(Release(1)).at(0).grant, first);
   ASSERT_TRUE(Reserve(1).ok());
   EXPECT_GT(grant_of(1), first);
@@ -299,7 +299,7 @@ TEST_F(KvInTest, ASequenceThatWasReleasedComesBackWithOtherBlocks) {
   ASSERT_TRUE(kv_in_.Resume(Spec(1), kEpoch, 9).ok());
   EXPECT_EQ(kv_in_.TableOf({7, 1})->size(), 3u);
   EXPECT_EQ(Free(), 5);
-  EXPECT_TRUE(Commit(1).ok()) << "once more";
+  EXPECT_TRUE(Commit(1).ok()) << "duplicate";
   EXPECT_FALSE(Renew(1, 2).ok()) << "its blocks are in quarantine";
   EXPECT_FALSE(Grant(1, 3).status.ok());
   Closed({1});

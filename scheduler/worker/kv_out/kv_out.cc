@@ -156,7 +156,8 @@ void KvOut::Granted(Entry& entry, OpenTransferReply reply, TimeUs now) {
   }
   entry.post_until_us = entry.grant.sent_us() + reply.lease_us;
   if (now >= entry.post_until_us) {
-    return Fail(entry, absl::UnavailableError("the grant came after its own lease"));
+    return Fail(entry, absl::UnavailableError(
+                           "the answer to OpenTransfer came after its lease had expired"));
   }
   entry.renew.SendAt(entry.grant.sent_us() + reply.lease_us / 3);
   if (entry.begun) return StartWriting(entry, reply);

@@ -24,7 +24,7 @@ class PlanQueue {
   struct Place {
     PlanSequence sequence;
     RequestId id;
-    bool spans = false;
+    bool sequence_parallel = false;
   };
 
   PlanQueue(int64_t ahead, const BatchLimits& step) : ahead_(ahead), step_(step) {}
@@ -32,7 +32,7 @@ class PlanQueue {
   // ---- those that wait for blocks ----
   void Wait(const Place& place) {
     waiting_.emplace(place.sequence, place.id);
-    if (place.spans) sp_waiting_.emplace(place.sequence, place.id);
+    if (place.sequence_parallel) sp_waiting_.emplace(place.sequence, place.id);
   }
   void StopWaiting(const Place& place) {
     waiting_.erase({place.sequence, place.id});
@@ -50,7 +50,7 @@ class PlanQueue {
 
   // ---- SP plans with blocks and without a place ----
   void AddUnplaced(const Place& place) {
-    if (place.spans) unplaced_.emplace(place.sequence, place.id);
+    if (place.sequence_parallel) unplaced_.emplace(place.sequence, place.id);
   }
   void RemoveUnplaced(const Place& place) { unplaced_.erase({place.sequence, place.id}); }
   // The youngest, if it is younger than `sequence`.

@@ -6,8 +6,8 @@ namespace skein::scheduler {
 namespace {
 
 PlanQueue Queue() { return {/*ahead=*/2, {.max_batch_tokens = 100, .max_batch_sequences = 4}}; }
-PlanQueue::Place At(uint64_t sequence, bool spans = false) {
-  return {{sequence}, {7, 100 - sequence}, spans};
+PlanQueue::Place At(uint64_t sequence, bool sequence_parallel = false) {
+  return {{sequence}, {7, 100 - sequence}, sequence_parallel};
 }
 
 TEST(PlanQueue, TheFirstIsTheOneWithTheSmallestSequence) {

@@ -34,12 +34,12 @@ PrefillSnapshot PrefillCore::Snapshot(TimeUs now) const { return impl_->Snapshot
 PrefillCore::Impl::Impl(const PrefillConfig& config)
     : config_(config),
       membership_(MembershipOf(config)),
-      requests_(config.membership.identity.total_blocks, config.begin_ahead, config.batch),
+      requests_(config.membership.identity.total_blocks, config.open_ahead, config.batch),
       sp_plans_({.incarnation = config.membership.identity.incarnation,
                  .block_tokens = TokensPerBlock(config.membership.identity.shape),
                  .rank_tokens_max = config.batch.max_batch_tokens,
                  .total_blocks = config.membership.identity.total_blocks}),
-      place_calls_({.retry_us = config.retry_us, .give_up_us = config.begin_give_up_us},
+      place_calls_({.retry_us = config.retry_us, .give_up_us = config.place_decode_give_up_us},
                    [this](PlaceDecodeRequest request) {
                      request.instance = membership_.instance();
                      request.incarnation = membership_.identity().incarnation;
@@ -49,7 +49,7 @@ PrefillCore::Impl::Impl(const PrefillConfig& config)
       kv_out_({.incarnation = config.membership.identity.incarnation,
                .shape = config.membership.identity.shape,
                .rpc_timeout_us = config.rpc_timeout_us,
-               .acquire_timeout_us = config.ask_timeout_us,
+               .acquire_timeout_us = config.acquire_timeout_us,
                .retry_us = config.retry_us,
                .attempts = config.attempts},
               [this](KvOutEffect effect) {
@@ -138,9 +138,10 @@ void PrefillCore::Impl::RunTimers() {
   kv_out_.RunTimers(now_);
   while (const std::optional<RequestId> id = requests_.TakeOverdue(now_)) {
     Request& request = requests_.at(*id);
-    ends_.End(request, now_ >= request.deadline_us
-                           ? absl::DeadlineExceededError("the request's deadline passed in prefill")
-                           : absl::UnavailableError("no blocks in time to join the plan"));
+    ends_.End(request,
+              now_ >= request.deadline_us
+                  ? absl::DeadlineExceededError("the request's deadline passed in prefill")
+                  : absl::UnavailableError("no KV blocks became free in time to join the plan"));
   }
   for (const RequestId id : place_calls_.RunTimers(now_)) {
     ends_.End(requests_.at(id), absl::UnavailableError("the orchestrator cannot be reached"));

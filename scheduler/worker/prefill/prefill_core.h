@@ -63,14 +63,14 @@ struct PrefillConfig {
   int64_t max_sequence_tokens = 0;  // prompt + max_tokens; the engine's max_positions (0: no limit)
   // Limit of requests that ask for a place or compute. More may, while the step in flight and the
   // next one have room for them: short prompts must not wait for each other's answers.
-  int64_t begin_ahead = 4;
+  int64_t open_ahead = 4;
   TimeUs rpc_timeout_us = kSecondUs;
-  TimeUs ask_timeout_us =
+  TimeUs acquire_timeout_us =
       2 * kSecondUs;  // the decode side answers AcquireStagingBuffer before this
   TimeUs retry_us = 50 * kMillisecondUs;  // between attempts
   int attempts = 3;                       // of OpenTransfer and Commit
   // A request that needs its place waits so long for the stream to the orchestrator.
-  TimeUs begin_give_up_us = 10 * kSecondUs;
+  TimeUs place_decode_give_up_us = 10 * kSecondUs;
   TimeUs request_deadline_us = 600 * kSecondUs;  // when the spec names none
   // A free member waits for the one with the longest queue, and for one with a hung engine until
   // this limit. Failed or leaving members are noticed much earlier. `batch.max_batch_tokens` is

@@ -139,7 +139,7 @@ TEST_F(PrefillCoreTest, AssignIsRefusedHonestly) {
   Do(CancelCalled{{{7, 2}, {5}, "overtook its Assign"}});
   EXPECT_EQ(StatusOf(Assign(Spec(2))).code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_TRUE(StatusOf(Assign(Spec(3))).ok());
-  EXPECT_TRUE(StatusOf(Assign(Spec(3))).ok());  // said again
+  EXPECT_TRUE(StatusOf(Assign(Spec(3))).ok());  // duplicate
   EXPECT_EQ(core_.Snapshot(now_).asking, 1);
 }
 
@@ -148,7 +148,7 @@ TEST_F(PrefillCoreTest, ADrainHandsBackWhatHasNotBegunAndLeavesWhenItsKvIsTaken)
   Place(1);
   Grant(1);
   Assign(Spec(2), 20);
-  Assign(Spec(3), 30);  // queued: begin_ahead is 2
+  Assign(Spec(3), 30);  // queued: open_ahead is 2
   Do(Drain{1'000'000});
   now_ = 100;
   Do(Tick{});
@@ -169,7 +169,7 @@ TEST_F(PrefillCoreTest, AnOrderedDrainHandsBackAndStaysUntilItIsUndone) {
   Place(1);
   Grant(1);
   Assign(Spec(2), 20);
-  Assign(Spec(3), 30);  // queued: begin_ahead is 2
+  Assign(Spec(3), 30);  // queued: open_ahead is 2
   now_ = 10;
   Order(true);
   now_ = 100;

@@ -79,7 +79,7 @@ Members::Members(uint64_t seed) : random_(seed), instances_(3 + seed % 4) {
     config.membership.identity = testing::Identity(Role::kPrefill, 10000);
     config.membership.identity.incarnation = {i + 7};
     config.batch = {.max_batch_tokens = 8};
-    config.begin_ahead = 1000;
+    config.open_ahead = 1000;
     config.membership.answer_timeout_us = kNever / 2;
     instances_[i].core = std::make_unique<PrefillCore>(config);
     Do(i, Tick{});

@@ -20,7 +20,7 @@ absl::Status PrefillOrders::Assign(const AssignRequest& assign) {
   const RequestId id = assign.spec->id;
   Request* known = parts_.requests->Find(id);
   if (known != nullptr && known->epoch == assign.epoch) {
-    return plain ? absl::OkStatus() : ExtendPlan(*known, assign);  // plain: the same once more
+    return plain ? absl::OkStatus() : ExtendPlan(*known, assign);  // plain: a duplicate
   }
   if (absl::Status status = Accept(assign); !status.ok()) return status;
   if (known != nullptr) {

@@ -14,7 +14,7 @@ using testing::Spec;
 TEST_F(PrefillCoreTest, Invariant3RequestsAskInPlanOrderAndNoneOvertakes) {
   Assign(Spec(1), 10);
   Assign(Spec(2), 20);
-  EXPECT_TRUE(Of<CallPlaceDecode>(Assign(Spec(3), 40)).empty());  // begin_ahead is 2
+  EXPECT_TRUE(Of<CallPlaceDecode>(Assign(Spec(3), 40)).empty());  // open_ahead is 2
   EXPECT_TRUE(Of<CallPlaceDecode>(Assign(Spec(4), 30)).empty());
   const Effects effects = Do(CancelCalled{{{7, 1}, {5}, "test"}});
   ASSERT_EQ(Of<CallPlaceDecode>(effects).size(), 1u);
@@ -77,7 +77,7 @@ TEST_F(PrefillCoreTest, AsksAgainOnTheNextStreamAndGivesUpWithoutOne) {
   const auto disconnected = Do(Disconnected{absl::UnavailableError("broke")});
   EXPECT_TRUE(Of<CallPlaceDecode>(disconnected).empty());
   EXPECT_TRUE(Of<CallPlaceDecode>(Assign(Spec(3))).empty());
-  now_ += 100'000;  // begin_give_up_us
+  now_ += 100'000;  // place_decode_give_up_us
   const auto given_up = Do(Tick{});
   EXPECT_TRUE(Of<CallPlaceDecode>(given_up).empty());
   EXPECT_EQ(core_.Snapshot(now_).failed, 1u);

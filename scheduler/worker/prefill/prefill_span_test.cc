@@ -32,7 +32,7 @@ class PrefillSpanTest : public ::testing::Test {
     config.membership.report_spacing_us = 0;
     config.membership.report_spacing_per_request_us = 0;
     config.batch = {.max_batch_tokens = 8};
-    config.begin_ahead = 2;
+    config.open_ahead = 2;
     config.ring_step.max_us = 700;
     config.join_wait_us = 1000;
     return config;
@@ -185,7 +185,7 @@ TEST_F(PrefillSpanTest, AMemberThatJoinsReceivesItsHistoryFirst) {
   EXPECT_EQ(piece.ring->history, piece.ring->receive[0]);
   EXPECT_FALSE(piece.sample);
   EXPECT_EQ(Of<OpenHandoff>(effects)[0].blocks.size(), 2u);  // what it computes, no more
-  EXPECT_TRUE(Of<RunStep>(Start(1)).empty());                // said again
+  EXPECT_TRUE(Of<RunStep>(Start(1)).empty());                // duplicate
   Grant(1, 6);
   Step();
   EXPECT_FALSE(Of<CallCommit>(Do(HandoffDone{{7, 1}, {5}, {256, 256}}))[0].request.has_token);

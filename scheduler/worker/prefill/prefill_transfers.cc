@@ -17,7 +17,7 @@ void PrefillTransfers::AdmitQueued() {
     } else if (request->OpensTransfer()) {
       OpenTransfer(*request);
     } else {
-      BeginWork(*request);
+      StartComputing(*request);
     }
   }
   for (const RequestId id : gave_back) parts_.place_calls->Suspend(id);
@@ -47,11 +47,11 @@ void PrefillTransfers::On(const PlaceDecodeReplied& event) {
 }
 
 void PrefillTransfers::Place(Request& request, const Placed& placed) {
-  if (request.IsPlaced()) return;  // after a break it is said once more
+  if (request.IsPlaced()) return;  // after a break it is sent again
   parts_.requests->SetPlaced(request, placed);
   parts_.place_calls->Forget(request.id());
   if (request.phase != Phase::kAsking) return;
-  request.OpensTransfer() ? OpenTransfer(request) : BeginWork(request);
+  request.OpensTransfer() ? OpenTransfer(request) : StartComputing(request);
 }
 
 void PrefillTransfers::OpenTransfer(Request& request) {
@@ -67,7 +67,7 @@ void PrefillTransfers::OpenTransfer(Request& request) {
                       *parts_.now);
 }
 
-void PrefillTransfers::BeginWork(Request& request) {
+void PrefillTransfers::StartComputing(Request& request) {
   parts_.requests->SetPhase(request, Phase::kComputing);
   if (request.IsPlain()) parts_.steps->Add(request);
   OpenHandoffOf(request);
@@ -99,7 +99,7 @@ void PrefillTransfers::TakeOutcomes() {
     if (request == nullptr) continue;  // its deadline passed at the same time
     switch (outcome.end) {
       case KvOut::End::kOpened:
-        if (request->phase == Phase::kAsking) BeginWork(*request);
+        if (request->phase == Phase::kAsking) StartComputing(*request);
         TellOpened(*request);
         break;
       case KvOut::End::kRefused:

@@ -57,7 +57,7 @@ class PrefillTransfers {
  private:
   void Ask(const Request& request);
   void OpenTransfer(Request& request);
-  void BeginWork(Request& request);
+  void StartComputing(Request& request);
   void TellOpened(const Request& request);
 
   const Parts parts_;

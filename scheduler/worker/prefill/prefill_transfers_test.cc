@@ -35,7 +35,7 @@ TEST_F(PrefillTransfersTest, APlaceIsTakenOnce) {
   effects_.clear();
   transfers_.Place(request, {kEpoch, kDecode, "d:1"});
   transfers_.Place(request, {kEpoch, {9}, "d:2"});
-  EXPECT_EQ(request.placed.decode, kDecode) << "after a break it is said once more";
+  EXPECT_EQ(request.placed.decode, kDecode) << "after a break it is sent again";
   EXPECT_EQ(Of<CallOpenTransfer>(effects_).size(), 1u);
 }
 

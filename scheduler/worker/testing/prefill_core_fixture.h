@@ -22,9 +22,9 @@ inline PrefillConfig PrefillTestConfig() {
   config.membership.report_spacing_us = 0;
   config.membership.report_spacing_per_request_us = 0;
   config.batch = {.max_batch_tokens = 4};
-  config.begin_ahead = 2;
+  config.open_ahead = 2;
   config.retry_us = 50;
-  config.begin_give_up_us = 100'000;
+  config.place_decode_give_up_us = 100'000;
   config.engine.step_timeout_us = kStepTimeoutUs;
   config.engine.last_words_us = kLastWordsUs;
   return config;

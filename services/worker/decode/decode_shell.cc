@@ -46,7 +46,7 @@ void DecodeShell::StopParts() {
   const grpc::Status gone = ToGrpc(absl::UnavailableError("the worker is stopping"));
   grants_.AbortAll(gone);
   renews_.AbortAll(gone);
-  asks_.AbortAll(gone);
+  acquisitions_.AbortAll(gone);
   parts_.AbortAll(gone);
   releases_.AbortAll(gone);
   commits_.AbortAll(gone);
@@ -70,7 +70,7 @@ absl::Status DecodeShell::Take(const v1::OrchestratorMessage& message) {
     Handle(scheduler::WithdrawCalled{*std::move(withdraw)});
     return absl::OkStatus();
   }
-  return absl::InvalidArgumentError("message: is none for a decode worker");
+  return absl::InvalidArgumentError("message: a decode-worker does not take this kind");
 }
 
 bool DecodeShell::OpenTransfer(scheduler::OpenTransferRequest request,
@@ -96,7 +96,7 @@ bool DecodeShell::AcquireStagingBuffer(const scheduler::AcquireStagingBufferRequ
                                        Calls<v1::AcquireStagingBufferResponse>::Call call) {
   return loop_.TryPost([this, request, call] {
     const uint64_t id = NextCall();
-    asks_.Add(id, call);
+    acquisitions_.Add(id, call);
     Handle(scheduler::AcquireStagingBufferCalled{{id}, request});
   });
 }
@@ -226,10 +226,10 @@ void DecodeShell::On(const scheduler::AnswerRenew& effect) {
 }
 
 void DecodeShell::On(const scheduler::AnswerAcquireStagingBuffer& effect) {
-  asks_.Answer(effect.call.value, ToGrpc(effect.reply.status),
-               [&](v1::AcquireStagingBufferResponse* r) {
-                 r->set_memory(MemoryUnder(effect.grant, effect.reply.memory));
-               });
+  acquisitions_.Answer(effect.call.value, ToGrpc(effect.reply.status),
+                       [&](v1::AcquireStagingBufferResponse* r) {
+                         r->set_memory(MemoryUnder(effect.grant, effect.reply.memory));
+                       });
 }
 
 void DecodeShell::On(const scheduler::AnswerTakePart& effect) {

@@ -96,7 +96,7 @@ class DecodeShell : public WorkerShell<DecodeShell, scheduler::DecodeCore, sched
   std::map<scheduler::TokenStreamId, std::shared_ptr<TokenCall>> token_calls_;
   Calls<v1::OpenTransferResponse> grants_;
   Calls<v1::RenewResponse> renews_;
-  Calls<v1::AcquireStagingBufferResponse> asks_;
+  Calls<v1::AcquireStagingBufferResponse> acquisitions_;
   Calls<v1::TakePartResponse> parts_;
   Calls<v1::ReleaseStagingBufferResponse> releases_;
   Calls<v1::CommitResponse> commits_;

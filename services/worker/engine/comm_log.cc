@@ -18,7 +18,7 @@ std::vector<engine::CommTotals> CommLog::Due(const std::vector<engine::CommTotal
   return due;
 }
 
-void CommLog::Say(const std::vector<engine::CommTotals>& totals) {
+void CommLog::Log(const std::vector<engine::CommTotals>& totals) {
   for (const engine::CommTotals& one : Due(totals)) {
     const double seconds = one.busy_seconds;
     const double mean = seconds > 0 ? static_cast<double>(one.bytes) / seconds * 1e-9 : 0;

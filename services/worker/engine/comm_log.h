@@ -17,7 +17,7 @@ class CommLog {
   std::vector<engine::CommTotals> Due(const std::vector<engine::CommTotals>& totals);
 
   // Logs them.
-  void Say(const std::vector<engine::CommTotals>& totals);
+  void Log(const std::vector<engine::CommTotals>& totals);
 
  private:
   std::map<std::pair<int, engine::CommPath>, uint64_t> said_bytes_;

@@ -81,7 +81,7 @@ void PrefillShell::Pump() {
     next_log_us_ = now + kLogEveryUs;
     sender_.DropGonePeers();
     LogTransports();
-    comm_log_.Say(CommTotals());
+    comm_log_.Log(CommTotals());
   }
 }
 

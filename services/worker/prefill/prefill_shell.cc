@@ -62,7 +62,7 @@ absl::Status PrefillShell::Take(const v1::OrchestratorMessage& message) {
       return absl::OkStatus();
     }
     default:
-      return absl::InvalidArgumentError("message: is none for a prefill worker");
+      return absl::InvalidArgumentError("message: a prefill-worker does not take this kind");
   }
 }
 

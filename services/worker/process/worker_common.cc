@@ -72,8 +72,8 @@ scheduler::BatchLimits BatchLimitsOf(const WorkerOptions& options) {
   scheduler::BatchLimits limits;
   limits.max_batch_tokens = options.BatchTokens();
   limits.max_batch_sequences = options.BatchSequences();
-  limits.max_chunk_tokens = options.SliceTokens();
-  limits.min_chunk_tokens = std::min<int64_t>(limits.min_chunk_tokens, limits.max_chunk_tokens);
+  limits.max_slice_tokens = options.SliceTokens();
+  limits.min_slice_tokens = std::min<int64_t>(limits.min_slice_tokens, limits.max_slice_tokens);
   return limits;
 }
 
