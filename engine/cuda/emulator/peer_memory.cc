@@ -126,7 +126,7 @@ void PeerMemory::Release(PeerView* view, void* p, uint32_t value, const Site& si
 uint32_t PeerMemory::Acquire(PeerView* view, const void* p, const Site& site) {
   const Word& word = words_[IndexOf(p, 1, site)];
   const StoreOf& store = word.stores[word.count - 1];
-  if (store.run == run_ && store.released >= 0) {
+  if (store.released >= 0 && !Sees(*view, store)) {  // who sees it has seen what it released
     auto all = std::make_shared<Ticks>(*view->seen);
     Join(*releases_[static_cast<size_t>(store.released)], all.get());
     view->seen = std::move(all);

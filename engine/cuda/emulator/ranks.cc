@@ -69,7 +69,7 @@ RankRun::RankRun(std::span<GridQueue> queues, PeerMemory* memory, const RankRunO
     : memory_(memory),
       blocks_at_once_(options.blocks_at_once),
       random_(static_cast<uint32_t>(options.seed * 2654435761u + 1)) {
-  constexpr uint64_t kWeights[] = {1, 1, 4, 32};
+  constexpr uint64_t kWeights[] = {1, 1, 3, 12};
   constexpr Order kOrders[] = {Order::kForward, Order::kBackward, Order::kShuffled};
   order_ = kOrders[random_() % 3];
   int64_t agents = 0;
