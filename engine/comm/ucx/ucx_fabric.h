@@ -16,9 +16,10 @@
 // Death of a peer. One of this host and pid namespace is noticed at once, reaped or not: its
 // process is watched; over tcp its sockets close at once. Otherwise UCX notices: over its shared
 // memory within two keepalives (0.4 s) if the process is reaped. A stopped process
-// is noticed by the deadline only. An address that failed once is dead for the fabric's life. A
-// process that is killed, at any moment, takes nothing with it but what came and went through its
-// own rings and sockets: groups without it go on, and the survivors' new groups work.
+// is noticed by the deadline only. An address that failed once is dead as long as a group has it;
+// then it is forgotten. A process that is killed, at any moment, takes nothing with it but what
+// came and went through its own rings and sockets: groups without it go on, and the survivors' new
+// groups work.
 //
 // Why not UCX's shared memory: all senders to a receiver share a queue there (1.13), in which a
 // sender claims a place, then writes it. If it is killed in between, that place is never filled and

@@ -108,7 +108,10 @@ absl::StatusOr<UcxGroup*> UcxMesh::AddGroup(GroupKey key, std::span<const UcxAdd
   std::unique_ptr<UcxGroup> group(new UcxGroup{WireGroup(key, rank, size, kFragmentBytesMax)});
   for (int r = 0; r < size; ++r) {
     const absl::StatusOr<UcxPeer*> peer = r == rank ? nullptr : peers_.Get(addresses[r]);
-    if (!peer.ok()) return peer.status();
+    if (!peer.ok()) {
+      for (UcxPeer* const got : group->peers) peers_.Release(got);
+      return peer.status();
+    }
     group->peers.push_back(*peer);
   }
   for (const auto& [header, data] : early_.Take(key)) group->wire.Arrived(header, data);
@@ -136,6 +139,7 @@ void UcxMesh::RemoveGroup(UcxGroup* group) {
   std::erase(to_send_controls_, group);
   const GroupKey key = group->wire.key();
   early_.Close(key);
+  for (UcxPeer* const peer : group->peers) peers_.Release(peer);
   groups_.erase(key);
 }
 

@@ -80,16 +80,43 @@ UcxPeers::~UcxPeers() { ucp_dt_destroy(datatype_); }
 
 absl::StatusOr<UcxPeer*> UcxPeers::Get(const UcxAddress& address) {
   const auto known = peers_.find(address.worker);
-  if (known != peers_.end()) return known->second.get();
+  if (known != peers_.end()) {
+    ++known->second->groups;
+    return known->second.get();
+  }
   auto connected = std::make_unique<UcxPeer>();
   connected->owner = this;
   connected->process = address.process;
+  connected->groups = 1;
   auto status = Connect(address, connected.get());
   if (absl::IsResourceExhausted(status)) return status;
   const auto& peer = peers_[address.worker] = std::move(connected);
   // Only now: what was opened is of the process that is alive.
   peer->dead = !processes_.Add(address.process, peer.get()) || !status.ok();
   return peer.get();
+}
+
+void UcxPeers::Release(UcxPeer* peer) {
+  if (peer == nullptr) return;
+  --peer->groups;
+  if (peer->dead) ForgetDead();
+}
+
+void UcxPeers::ForgetDead() {
+  std::erase_if(peers_, [this](const auto& known) {
+    UcxPeer* const peer = known.second.get();
+    if (!peer->dead || peer->groups > 0) return false;
+    Close(peer);
+    if (!peer->operations.empty()) return false;  // UCX still refers to it
+    processes_.Remove(peer);
+    std::erase(ended_, peer);
+    return true;
+  });
+  std::erase_if(closing_, [](ucs_status_ptr_t request) {
+    if (ucp_request_check_status(request) == UCS_INPROGRESS) return false;
+    ucp_request_free(request);
+    return true;
+  });
 }
 
 absl::Status UcxPeers::Connect(const UcxAddress& address, UcxPeer* peer) {
@@ -207,12 +234,14 @@ bool UcxPeers::LoseEnded() {
       }
     }
   }
-  return std::erase_if(ended_, [this](UcxPeer* peer) {
-           if (peer->near && host_->HasUnread(peer->process)) return false;
-           Lost(peer);
-           Close(peer);
-           return true;
-         }) > 0;
+  const bool any = std::erase_if(ended_, [this](UcxPeer* peer) {
+                     if (peer->near && host_->HasUnread(peer->process)) return false;
+                     Lost(peer);
+                     Close(peer);
+                     return true;
+                   }) > 0;
+  if (any) ForgetDead();
+  return any;
 }
 
 // What is under way to it ends, where UCX might try for ever.

@@ -46,6 +46,7 @@ struct UcxPeer {
   ucp_ep_h ep = nullptr;
   bool near = false;  // a ring
   bool dead = false;
+  int groups = 0;  // that use it
   std::list<UcxOperation> operations;
 };
 
@@ -59,9 +60,13 @@ class UcxPeers {
            std::function<void(const UcxOperation&)> on_sent, std::function<void()> on_death);
   ~UcxPeers();
 
-  // Connects at the first call for an address. A peer that cannot be reached is dead.
-  // RESOURCE_EXHAUSTED: this process has no descriptors or memory left now.
+  // Connects at the first call for an address. A peer that cannot be reached is dead. To be given
+  // back by Release. RESOURCE_EXHAUSTED: this process has no descriptors or memory left now.
   absl::StatusOr<UcxPeer*> Get(const UcxAddress& address);
+  // Null is ignored. A peer stays connected for later groups, unless it is dead: one that no group
+  // uses is forgotten then.
+  void Release(UcxPeer* peer);
+  size_t size() const { return peers_.size(); }
 
   size_t made() const { return peers_.size(); }  // the dead included
 
@@ -95,6 +100,7 @@ class UcxPeers {
   void Ended(UcxOperation* operation);
   void Lost(UcxPeer* peer);
   void Close(UcxPeer* peer);
+  void ForgetDead();
 
   const ucp_worker_h worker_;
   const bool fabric_;

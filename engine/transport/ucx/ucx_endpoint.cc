@@ -225,11 +225,7 @@ absl::Status UcxEndpoints::OpenInUcx(const UcxAddress& address, Endpoint* endpoi
 absl::StatusOr<std::shared_ptr<MessageChannel>> UcxEndpoints::ChannelTo(const std::string& sealed,
                                                                         const UcxAddress& address,
                                                                         bool near) {
-  std::erase_if(channels_, [](const auto& other) {
-    const auto& [others_address, channel] = other;
-    if (channel->ended()) return true;
-    return channel.use_count() == 1 && HasEnded(OpenAddress(others_address)->process);
-  });
+  ForgetChannels();
   const auto found = channels_.find(sealed);
   if (found != channels_.end()) return found->second;
   if (near) {
@@ -240,6 +236,14 @@ absl::StatusOr<std::shared_ptr<MessageChannel>> UcxEndpoints::ChannelTo(const st
   auto channel = tcp_->Connect(address.tcp);
   if (!channel.ok()) return channel.status();
   return channels_[sealed] = *std::move(channel);
+}
+
+void UcxEndpoints::ForgetChannels() {
+  std::erase_if(channels_, [](const auto& other) {
+    const auto& [address, channel] = other;
+    if (channel->ended()) return true;
+    return channel.use_count() == 1 && HasEnded(OpenAddress(address)->process);
+  });
 }
 
 bool UcxEndpoints::SendWaiting() {
@@ -318,11 +322,14 @@ void UcxEndpoints::Close(std::unique_ptr<Endpoint> endpoint) {
 void UcxEndpoints::CloseInHost(std::unique_ptr<Endpoint> endpoint) {
   Abandon(endpoint.get());
   std::erase_if(endpoint->operations, [](const Operation& o) { return o.message != kBye; });
-  if (endpoint->operations.empty()) {
-    Forget(endpoint.get());
-  } else {
+  if (!endpoint->operations.empty()) {
     leaving_.push_back(std::move(endpoint));
+    return;
   }
+  Forget(endpoint.get());
+  const bool lost = !endpoint->health.ok();
+  endpoint.reset();
+  if (lost) ForgetChannels();
 }
 
 void UcxEndpoints::CloseInUcx(std::unique_ptr<Endpoint> endpoint) {

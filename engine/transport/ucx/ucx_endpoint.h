@@ -247,6 +247,8 @@ class UcxEndpoints {
   void CloseInHost(std::unique_ptr<Endpoint> endpoint);
   void CloseInUcx(std::unique_ptr<Endpoint> endpoint);
   void Forget(Endpoint* endpoint);
+  // Of processes that are gone.
+  void ForgetChannels();
 
   const ucp_worker_h worker_;
   HostWire* const host_;
