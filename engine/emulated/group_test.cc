@@ -133,9 +133,10 @@ TEST_P(EmulatedGroupTest, AWrongWordAtOneRankChangesEveryRanksAnswer) {
   }
 }
 
-TEST_P(EmulatedGroupTest, WhatOneRankRefusesRunsAtNone) {
+// The step feed asks each rank before any enters; a rank that refuses later ends the step for all.
+TEST_P(EmulatedGroupTest, WhatOneRankAloneRefusesEndsTheStepAtAll) {
   for (const auto& one : Sample(prompt_, 0, {40, 20, 60, 10, 70}, 0, /*wrong_block_at=*/1)) {
-    EXPECT_TRUE(absl::IsInvalidArgument(one.status())) << one.status();
+    EXPECT_TRUE(absl::IsFailedPrecondition(one.status())) << one.status();
   }
 }
 

@@ -109,7 +109,7 @@ Poisons AllPoisons(const Engine& engine, bool nan) {
   poisons.Add("next_tokens: 1 ids", [](OwnStep& s) { s.next = {1}; });
   poisons.Add("position", [&](OwnStep& s) { s.position_error = engine.Spec().max_positions; });
   poisons.Add("block_table: 0 blocks", [](OwnStep& s) { s.blocks.clear(); });
-  poisons.Add("", [](OwnStep& s) { s.blocks[0] = -1; });  // at one rank of a group only
+  poisons.Add("", [](OwnStep& s) { s.blocks[0] = -1; });
   poisons.Add("top_p", [](OwnStep& s) { s.sampling.top_p = 0; });
   poisons.Add("leave no token to sample", [&](OwnStep& s) {
     s.sampling.suppressed_until_min_tokens.resize(static_cast<size_t>(vocabulary));

@@ -88,7 +88,8 @@ void GroupOfEngines::BreakNextStep(int rank, bool abort) {
 std::vector<int32_t> GroupOfEngines::TableOf(int rank, std::span<const int32_t> table) const {
   std::vector<int32_t> own;
   for (const int32_t block : table) {
-    own.push_back(static_cast<int32_t>((block + int64_t{3} * rank) % spec_.kv.num_blocks));
+    const int64_t moved = (block + int64_t{3} * rank) % spec_.kv.num_blocks;
+    own.push_back(block < 0 ? block : static_cast<int32_t>(moved));  // none stays none
   }
   return own;
 }
