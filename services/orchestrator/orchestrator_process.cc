@@ -191,7 +191,7 @@ AdminHooks HooksOf(const OrchestratorOptions& options, Pages* pages) {
                     "/debug/groups",
                     [pages] {
                       const auto copy = pages->shell->Look();
-                      return copy.has_value() ? GroupsJson(copy->snapshot.groups) : GroupsJson({});
+                      return copy != nullptr ? GroupsJson(copy->snapshot.groups) : GroupsJson({});
                     },
                     routes);
               }};
