@@ -123,7 +123,9 @@ absl::Status UcxMesh::Connect(const UcxAddress& address) {
   const Lock lock = Enter();
   const absl::StatusOr<UcxPeer*> peer = peers_.Get(address);
   if (!peer.ok()) return peer.status();
-  return (*peer)->dead ? absl::UnavailableError("the process cannot be reached") : absl::OkStatus();
+  const bool dead = (*peer)->dead;
+  peers_.Release(*peer);  // it stays as long as its process lives
+  return dead ? absl::UnavailableError("the process cannot be reached") : absl::OkStatus();
 }
 
 uint64_t UcxMesh::Links() {

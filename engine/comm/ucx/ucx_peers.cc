@@ -91,6 +91,7 @@ absl::StatusOr<UcxPeer*> UcxPeers::Get(const UcxAddress& address) {
   auto status = Connect(address, connected.get());
   if (absl::IsResourceExhausted(status)) return status;
   const auto& peer = peers_[address.worker] = std::move(connected);
+  ++made_;
   // Only now: what was opened is of the process that is alive.
   peer->dead = !processes_.Add(address.process, peer.get()) || !status.ok();
   return peer.get();

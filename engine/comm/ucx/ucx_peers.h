@@ -68,7 +68,7 @@ class UcxPeers {
   void Release(UcxPeer* peer);
   size_t size() const { return peers_.size(); }
 
-  size_t made() const { return peers_.size(); }  // the dead included
+  size_t made() const { return made_; }  // connections, since the start
 
   // True: sent, and nothing refers to the operation any more. False: on_sent will be called.
   bool Send(UcxPeer* peer, UcxOperation operation);
@@ -113,6 +113,7 @@ class UcxPeers {
   std::map<std::string, std::unique_ptr<UcxPeer>> peers_;
   std::list<UcxOperation> spare_;  // most sends end at once and leave theirs unused
   size_t under_way_ = 0;
+  size_t made_ = 0;
   std::vector<UcxPeer*> waiting_;  // for room in their rings
   ProcessWatch processes_;
   std::vector<UcxPeer*> ended_;  // their processes; last words are to be read
