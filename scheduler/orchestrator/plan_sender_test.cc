@@ -67,7 +67,7 @@ TEST_F(PlanSenderTest, APlainPlanGoesToItsInstanceWithItsPlace) {
   EXPECT_FALSE(assigns[0].request.suspect);
   EXPECT_TRUE(assigns[0].request.chunks.empty());
   EXPECT_EQ(registry_.Find(first_)->placed.count({7, 1}), 1u);
-  request_.failures.Fail(second_);
+  request_.failures.Fail({102}, second_);
   sender_.Assign(request_, 0, {4});
   EXPECT_TRUE(Take<CallAssign>().at(0).request.suspect);
 }
