@@ -213,6 +213,7 @@ TEST_F(RouterLinkTest, ALostGenerationIsLearntFromTheRouter) {
   const int port = orchestrator->port();
   Start({orchestrator->address()});
   ASSERT_TRUE(orchestrator->AwaitRouter());
+  ASSERT_TRUE(AwaitReady({true})) << "it knows the generation";
   orchestrator = nullptr;
   orchestrator = std::make_unique<Orchestrator>(port, 1, 2);
   EXPECT_EQ(orchestrator->AwaitStored(), 7u);
@@ -226,9 +227,11 @@ TEST_F(RouterLinkTest, AFormerOrchestratorIsFenced) {
   const int port = former.port();
   Start({former.address()});
   ASSERT_TRUE(former.AwaitRouter());
+  ASSERT_TRUE(AwaitReady({true})) << "it knows the generation";
   former.Withdraw();
   auto latter = std::make_unique<Orchestrator>(port, 6, 2);
   ASSERT_TRUE(latter->AwaitRouter());
+  ASSERT_TRUE(AwaitReady({true}));
   EXPECT_EQ(former.Snapshot().generation, 5u);
   latter->Withdraw();
   former.Serve(port);
