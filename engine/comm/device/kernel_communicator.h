@@ -1,0 +1,89 @@
+// One rank of a group whose collectives are kernels (kernel_fabric.h). Internal to this folder.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "engine/comm/communicator.h"
+#include "engine/comm/device/kernel_fabric.h"
+
+namespace skein::engine {
+
+// What kernels use until the fabric's end. Thread-safe.
+class KernelMemory {
+ public:
+  explicit KernelMemory(std::shared_ptr<Device> device) : device_(std::move(device)) {}
+  ~KernelMemory();
+  KernelMemory(const KernelMemory&) = delete;
+  KernelMemory& operator=(const KernelMemory&) = delete;
+
+  absl::StatusOr<std::byte*> Take(size_t bytes);  // zeros
+  std::byte* Keep(std::shared_ptr<std::byte> opened);
+
+ private:
+  const std::shared_ptr<Device> device_;
+  std::mutex mutex_;
+  std::vector<std::pair<void*, size_t>> owned_;
+  std::vector<std::shared_ptr<std::byte>> opened_;
+};
+
+class KernelCommunicator final : public Communicator {
+ public:
+  KernelCommunicator(const KernelFabricParts& parts, std::unique_ptr<Communicator> hosts,
+                     std::unique_ptr<Communicator> below, std::shared_ptr<KernelMemory> memory)
+      : parts_(parts),
+        hosts_(std::move(hosts)),
+        below_(std::move(below)),
+        memory_(std::move(memory)) {}
+
+  int Rank() const override { return hosts_->Rank(); }
+  int Size() const override { return hosts_->Size(); }
+
+  void Tag(uint64_t tag) override {  // the hosts' meetings carry it
+    hosts_->Tag(tag);
+    below_->Tag(tag);
+  }
+  absl::Status AllReduce(void* data, int64_t count, DType dtype, CommDeadline deadline) override;
+  absl::Status AllGather(std::span<const std::byte> send, std::span<std::byte> receive,
+                         CommDeadline deadline) override;
+  absl::Status ReduceScatter(const void* send, void* receive, int64_t count, DType dtype,
+                             CommDeadline deadline) override;
+  absl::Status AllToAll(std::span<const std::span<const std::byte>> send,
+                        std::span<const std::span<std::byte>> receive,
+                        CommDeadline deadline) override;
+  absl::Status SendRecv(std::span<const std::byte> send, int to, std::span<std::byte> receive,
+                        int from, CommDeadline deadline) override;
+  absl::Status Broadcast(std::span<std::byte> data, int root, CommDeadline deadline) override;
+  void Abort(const absl::Status& reason) override;
+
+ private:
+  enum Operation : uint64_t { kAllReduce = 1, kAllGather, kAllToAll };
+
+  bool ByKernels() const { return group_.has_value(); }
+  absl::Status SetUp(CommDeadline deadline);
+  absl::Status Offer(std::byte** own, PeerPlace* place);
+  absl::Status OpenAll(std::span<const PeerPlace> places, PeerGroup* group);
+  // The hosts meet over what the call is: its size, or what is sent to each rank.
+  absl::Status Meet(Operation operation, uint64_t size, std::span<const uint64_t> sent,
+                    std::span<const uint64_t> expected, CommDeadline deadline);
+  // OK when all kernels so far ended well at this rank.
+  absl::Status Settle();
+  absl::Status Broken(const absl::Status& status);
+  const PeerGroup& GroupUntil(CommDeadline deadline);
+
+  const KernelFabricParts parts_;
+  const std::unique_ptr<Communicator> hosts_, below_;
+  const std::shared_ptr<KernelMemory> memory_;
+  bool set_up_ = false;
+  std::optional<PeerGroup> group_;  // of kernels
+};
+
+}  // namespace skein::engine
