@@ -5,10 +5,28 @@
 
 namespace skein::engine {
 
-CompletedStep InlineEngine::Run(const PreparedStep& prepared) const {
-  CompletedStep completed{.number = prepared.plan.number, .status = {}, .results = {}};
+void InlineEngine::Launch(StepPlan plan) {
+  const std::shared_ptr<PreparedStep> prepared = Prepare(std::move(plan));
+  if (!completed_.empty() && EndsTheNext(completed_.back().status)) {
+    completed_.push_back({.number = prepared->plan.number, .status = completed_.back().status});
+  } else {
+    completed_.push_back(Run(prepared.get()));
+  }
+}
+
+std::optional<CompletedStep> InlineEngine::Poll() {
+  if (completed_.empty()) return std::nullopt;
+  CompletedStep first = std::move(completed_.front());
+  completed_.pop_front();
+  return first;
+}
+
+CompletedStep InlineEngine::Run(PreparedStep* prepared) const {
+  CompletedStep completed{.number = prepared->plan.number, .status = {}, .results = {}};
   const auto started = std::chrono::steady_clock::now();
-  completed.status = Step(prepared, &completed.results);
+  prepared->Begin(engine_->Spec().vocab_size);
+  completed.status = Step(*prepared, &completed.results);
+  if (completed.status.ok()) prepared->End(completed.results);
   completed.seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
   return completed;

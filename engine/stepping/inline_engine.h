@@ -2,6 +2,7 @@
 // returns when it has ended; Poll then gives the result. For simulations, and for ThreadedEngine.
 #pragma once
 
+#include <deque>
 #include <memory>
 #include <optional>
 #include <span>
@@ -22,16 +23,17 @@ class InlineEngine : public StepEngine {
   absl::StatusOr<SequenceHandle> Admit(const SequenceInfo& info) override {
     return sequences_.Admit(info);
   }
-  void Launch(StepPlan plan) override { completed_ = Run(*Prepare(std::move(plan))); }
-  std::optional<CompletedStep> Poll() override { return std::exchange(completed_, std::nullopt); }
+  void Launch(StepPlan plan) override;
+  std::optional<CompletedStep> Poll() override;
   void Release(SequenceHandle sequence) override { sequences_.Release(sequence); }
 
   // The two halves of Launch. Prepare is the host's part.
-  std::shared_ptr<const PreparedStep> Prepare(StepPlan plan) {
+  std::shared_ptr<PreparedStep> Prepare(StepPlan plan) {
     return sequences_.Prepare(std::move(plan));
   }
-  // Any thread, one at a time. Uses no member of this object except the engine.
-  CompletedStep Run(const PreparedStep& prepared) const;
+  // Any thread, one at a time, in the order of Prepare. Uses no member of this object except the
+  // engine.
+  CompletedStep Run(PreparedStep* prepared) const;
 
  private:
   absl::Status Step(const PreparedStep& prepared, std::vector<SequenceResult>* results) const;
@@ -40,7 +42,12 @@ class InlineEngine : public StepEngine {
 
   Engine* const engine_;
   SequenceTable sequences_;
-  std::optional<CompletedStep> completed_;
+  std::deque<CompletedStep> completed_;
 };
+
+// Whether a step that was launched while one with this status ran is not run either.
+inline bool EndsTheNext(const absl::Status& status) {
+  return !status.ok() && !absl::IsInvalidArgument(status);
+}
 
 }  // namespace skein::engine

@@ -11,30 +11,30 @@
 namespace skein::engine {
 namespace {
 
-// The tokens that the plan runs, and those after them where their logprobs are wanted.
+// The prompt's tokens of those that the plan runs, and what comes after each where its logprob is
+// wanted. The output's tokens follow in Begin.
 void FillTokens(const PlannedSequence& planned, const std::optional<RingMeeting>& ring,
                 PreparedStep::Arrays* arrays) {
   const std::vector<int32_t>& prompt = *arrays->info.prompt;
   const auto prompt_tokens = static_cast<int64_t>(prompt.size());
+  arrays->tokens.reserve(static_cast<size_t>(planned.count));
   const auto run = [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) {
-      arrays->tokens.push_back(i < prompt_tokens
-                                   ? prompt[static_cast<size_t>(i)]
-                                   : (*arrays->output)[static_cast<size_t>(i - prompt_tokens)]);
-      if (arrays->info.prompt_logprobs && begin < prompt_tokens) {
-        arrays->next_tokens.push_back(i + 1 < prompt_tokens ? prompt[static_cast<size_t>(i + 1)]
-                                                            : -1);
-      }
+    for (int64_t i = begin; i < std::min(end, prompt_tokens); ++i) {
+      arrays->tokens.push_back(prompt[static_cast<size_t>(i)]);
+    }
+    if (!arrays->info.prompt_logprobs || begin >= prompt_tokens) return;
+    for (int64_t i = begin + 1; i <= end; ++i) {
+      arrays->next_tokens.push_back(i < prompt_tokens ? prompt[static_cast<size_t>(i)] : -1);
     }
   };
   if (!ring.has_value()) return run(planned.position, planned.position + planned.count);
   for (const TokenSpan& span : ring->spans) run(span.position, span.position + span.count);
 }
 
+// Without tokens and output.
 SequenceStep StepOf(const PlannedSequence& planned, const PreparedStep::Arrays& arrays,
                     const SequenceStep::Checked& checked) {
   SequenceStep step;
-  step.tokens = arrays.tokens;
   step.position = planned.position;
   step.block_table = *arrays.table;
   step.layout = arrays.info.layout;
@@ -42,13 +42,62 @@ SequenceStep StepOf(const PlannedSequence& planned, const PreparedStep::Arrays& 
   step.sampling = arrays.info.sampling.get();
   step.token_index = planned.token_index;
   step.prompt = *arrays.info.prompt;
-  if (arrays.output != nullptr) step.output = *arrays.output;
   step.next_tokens = arrays.next_tokens;
   step.checked = checked;
   return step;
 }
 
+// Brings the output to what the plan says. False: it lacks tokens that the plan keeps.
+bool ChangeOutput(const PlannedSequence& planned, int vocab_size, SequenceOutput* output) {
+  const auto kept = static_cast<size_t>(planned.kept_output);
+  std::vector<int32_t>& tokens = output->tokens;
+  if (tokens.size() < kept) return false;
+  tokens.resize(kept);
+  tokens.insert(tokens.end(), planned.output.begin(), planned.output.end());
+  size_t& checked = output->checked;
+  if (checked > kept) checked = output->digest = 0;
+  for (; checked < tokens.size(); ++checked) {
+    const int32_t token = tokens[checked];
+    if (token < 0 || token >= vocab_size) break;
+    output->digest = OutputDigest(output->digest, token);
+  }
+  return true;
+}
+
+// The output's tokens of those that the plan runs. False: there are not so many.
+bool AddOutputTokens(const PlannedSequence& planned, PreparedStep::Arrays* arrays) {
+  const auto prompt_tokens = static_cast<int64_t>(arrays->info.prompt->size());
+  const std::vector<int32_t>& output = arrays->output->tokens;
+  const int64_t begin = std::max(planned.position - prompt_tokens, int64_t{0});
+  const int64_t end = planned.position + planned.count - prompt_tokens;
+  if (end > static_cast<int64_t>(output.size())) return false;
+  if (begin < end) {
+    arrays->tokens.insert(arrays->tokens.end(), output.begin() + begin, output.begin() + end);
+  }
+  return true;
+}
+
 }  // namespace
+
+void PreparedStep::Begin(int vocab_size) {
+  for (size_t i = 0; i < steps.size(); ++i) {
+    const PlannedSequence& planned = plan.sequences[i];
+    Arrays& of = arrays[i];
+    const bool there = ChangeOutput(planned, vocab_size, of.output.get()) &&
+                       (plan.ring.has_value() || AddOutputTokens(planned, &of));
+    if (there) steps[i].tokens = of.tokens;
+    steps[i].output = of.output->tokens;
+    steps[i].checked.output = of.output->checked;
+    steps[i].checked.output_digest = of.output->digest;
+  }
+}
+
+void PreparedStep::End(const std::vector<SequenceResult>& results) {
+  for (size_t i = 0; i < steps.size(); ++i) {
+    if (!steps[i].sample || !results[i].status.ok()) continue;
+    arrays[i].output->tokens.push_back(results[i].sampled.token);
+  }
+}
 
 absl::StatusOr<SequenceHandle> SequenceTable::Admit(const SequenceInfo& info) {
   if (info.prompt == nullptr || info.prompt->empty()) {
@@ -66,6 +115,7 @@ absl::StatusOr<SequenceHandle> SequenceTable::Admit(const SequenceInfo& info) {
   sequences_[handle.value] = {
       .info = info,
       .table = std::make_shared<std::vector<int32_t>>(),
+      .output = std::make_shared<SequenceOutput>(),
       .checked = {.prompt_and_sampling = true,
                   .identity = IdentityOf(*info.prompt, info.sampling.get())}};
   return handle;
@@ -75,11 +125,16 @@ void SequenceTable::ChangeTable(const PlannedSequence& planned, Sequence* sequen
   const auto kept = static_cast<size_t>(planned.kept_blocks);
   SKEIN_CHECK(kept <= sequence->table->size());
   if (kept == sequence->table->size() && planned.blocks.empty()) return;
-  if (sequence->table.use_count() > 1) {  // a step in flight reads it
-    sequence->table = std::make_shared<std::vector<int32_t>>(*sequence->table);
+  // Steps in flight read what they were given of it: entries may be added behind that, unless the
+  // array would move.
+  const size_t size = kept + planned.blocks.size();
+  if (kept < sequence->table->size() || size > sequence->table->capacity()) {
+    auto other = std::make_shared<std::vector<int32_t>>();
+    other->reserve(std::max(size, 2 * kept));
+    other->assign(sequence->table->begin(), sequence->table->begin() + planned.kept_blocks);
+    sequence->table = std::move(other);
   }
   std::vector<int32_t>& table = *sequence->table;
-  table.resize(kept);
   table.insert(table.end(), planned.blocks.begin(), planned.blocks.end());
   size_t& checked = sequence->checked.blocks;
   checked = std::min(checked, kept);
@@ -88,19 +143,7 @@ void SequenceTable::ChangeTable(const PlannedSequence& planned, Sequence* sequen
   }
 }
 
-void SequenceTable::CheckOutput(const PlannedSequence& planned, Sequence* sequence) const {
-  const size_t size = planned.output == nullptr ? 0 : planned.output->size();
-  size_t& checked = sequence->checked.output;
-  uint64_t& digest = sequence->checked.output_digest;
-  if (checked > size) checked = digest = 0;
-  while (checked < size && (*planned.output)[checked] >= 0 &&
-         (*planned.output)[checked] < spec_.vocab_size) {
-    digest = OutputDigest(digest, (*planned.output)[checked]);
-    ++checked;
-  }
-}
-
-std::shared_ptr<const PreparedStep> SequenceTable::Prepare(StepPlan plan) {
+std::shared_ptr<PreparedStep> SequenceTable::Prepare(StepPlan plan) {
   auto prepared = std::make_shared<PreparedStep>();
   prepared->plan = std::move(plan);
   prepared->arrays.reserve(prepared->plan.sequences.size());
@@ -108,10 +151,9 @@ std::shared_ptr<const PreparedStep> SequenceTable::Prepare(StepPlan plan) {
   for (const PlannedSequence& planned : prepared->plan.sequences) {
     Sequence& sequence = sequences_.at(planned.sequence.value);
     ChangeTable(planned, &sequence);
-    CheckOutput(planned, &sequence);
     prepared->arrays.push_back({.info = sequence.info,
                                 .table = sequence.table,
-                                .output = planned.output,
+                                .output = sequence.output,
                                 .tokens = {},
                                 .next_tokens = {}});
     FillTokens(planned, prepared->plan.ring, &prepared->arrays.back());

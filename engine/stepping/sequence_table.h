@@ -1,7 +1,10 @@
-// SequenceTable: the sequences that an engine has admitted, with their block tables, and from a
-// plan the input of its step. What was checked once is not checked again (SequenceStep::Checked),
-// and nothing that grows with a sequence's length is copied or read: a plan costs the tokens that
-// it runs, and the blocks and output tokens that are new.
+// SequenceTable: the sequences that an engine has admitted, with their block tables and output, and
+// from a plan the input of its step. What was checked once is not checked again
+// (SequenceStep::Checked), and nothing that grows with a sequence's length is copied or read: a
+// plan costs the tokens that it runs, and the blocks and output tokens that are new.
+//
+// A step is made in two halves. Prepare is the host's part, and may run while the step before runs.
+// Begin adds what only that step's end tells: the tokens that it sampled.
 #pragma once
 
 #include <cstddef>
@@ -16,6 +19,14 @@
 
 namespace skein::engine {
 
+// A sequence's output as the engine has it: what plans said, and what steps sampled. Only the
+// thread that runs steps uses it.
+struct SequenceOutput {
+  std::vector<int32_t> tokens;
+  size_t checked = 0;   // the first so many are in the vocabulary
+  uint64_t digest = 0;  // of those (SequenceStep::Checked)
+};
+
 // A plan that can run. It keeps all that `steps` point to, also of sequences that are released
 // meanwhile.
 struct PreparedStep {
@@ -23,7 +34,7 @@ struct PreparedStep {
   struct Arrays {
     SequenceInfo info;
     std::shared_ptr<const std::vector<int32_t>> table;
-    std::shared_ptr<const std::vector<int32_t>> output;
+    std::shared_ptr<SequenceOutput> output;
     std::vector<int32_t> tokens;
     std::vector<int32_t> next_tokens;
   };
@@ -32,9 +43,14 @@ struct PreparedStep {
   PreparedStep(const PreparedStep&) = delete;
   PreparedStep& operator=(const PreparedStep&) = delete;
 
+  // These two on the thread that runs steps, when the step before has ended, and when this one has.
+  // A sequence whose output is shorter than its plan says gets no tokens, so its check refuses it.
+  void Begin(int vocab_size);
+  void End(const std::vector<SequenceResult>& results);  // of a step that is OK
+
   StepPlan plan;
   std::vector<Arrays> arrays;       // by plan.sequences
-  std::vector<SequenceStep> steps;  // likewise; without ring
+  std::vector<SequenceStep> steps;  // likewise; without ring; whole after Begin
 };
 
 // Used by one thread.
@@ -45,19 +61,19 @@ class SequenceTable {
   absl::StatusOr<SequenceHandle> Admit(const SequenceInfo& info);  // as StepEngine::Admit
   void Release(SequenceHandle sequence) { sequences_.erase(sequence.value); }
 
-  // Changes the tables as the plan says. A table that a step in flight reads stays as it was.
+  // Changes the tables as the plan says. What a step in flight reads of a table stays as it was.
   // REQUIRES: each sequence of the plan is admitted, and `kept_blocks` are there.
-  std::shared_ptr<const PreparedStep> Prepare(StepPlan plan);
+  std::shared_ptr<PreparedStep> Prepare(StepPlan plan);
 
  private:
   struct Sequence {
     SequenceInfo info;
     std::shared_ptr<std::vector<int32_t>> table;
+    std::shared_ptr<SequenceOutput> output;
     SequenceStep::Checked checked;
   };
 
   void ChangeTable(const PlannedSequence& planned, Sequence* sequence) const;
-  void CheckOutput(const PlannedSequence& planned, Sequence* sequence) const;
 
   const EngineSpec& spec_;
   std::unordered_map<uint64_t, Sequence> sequences_;  // by handle

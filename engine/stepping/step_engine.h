@@ -45,8 +45,12 @@ struct PlannedSequence {
   // of that, then these. It covers position + count tokens; ring: it is the spans' blocks.
   int64_t kept_blocks = 0;
   std::vector<int32_t> blocks;
-  // So far; null: none. Unchanged until the step has completed; from step to step it only grows.
-  std::shared_ptr<const std::vector<int32_t>> output;
+  // Its output so far, likewise: of the output as the engine has it when the step begins, the first
+  // `kept_output` tokens, then these. The engine has what plans said and what its own steps have
+  // sampled. So a step that is launched while another one runs may run that one's token: it keeps
+  // it, before anybody knows it.
+  int64_t kept_output = 0;
+  std::vector<int32_t> output;
   bool sample = false;       // choose the token after the last one
   uint64_t token_index = 0;  // that token's index in the output
 };
@@ -96,15 +100,18 @@ class StepEngine {
   // no sampling parameters or impossible ones, or a token of the prompt that the vocabulary lacks.
   virtual absl::StatusOr<SequenceHandle> Admit(const SequenceInfo& info) = 0;
 
-  // Starts the step; does not block (InlineEngine runs the step here instead). REQUIRES: no step is
-  // in flight; each sequence of the plan is admitted and not released.
+  // Starts the step; does not block (InlineEngine runs the step here instead). A step that is
+  // launched while another one is in flight begins when that has ended. If that one fails, with
+  // anything but INVALID_ARGUMENT, this one is not run and ends likewise. A sequence for which it
+  // was to sample a token that this one runs, and did not, is refused in this one. REQUIRES: at
+  // most one step is in flight; each sequence of the plan is admitted and not released.
   virtual void Launch(StepPlan plan) = 0;
 
-  // The step that has completed, once. Never blocks.
+  // The step that has completed, once, in the order of Launch. Never blocks.
   virtual std::optional<CompletedStep> Poll() = 0;
 
-  // No later step has the sequence. If the step in flight has it, it is kept until that step ends.
-  // Unknown handles are ignored.
+  // No later step has the sequence. If steps in flight have it, it is kept until they end. Unknown
+  // handles are ignored.
   virtual void Release(SequenceHandle sequence) = 0;
 };
 

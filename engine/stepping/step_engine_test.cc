@@ -4,11 +4,14 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <condition_variable>
+#include <future>
 #include <mutex>
 #include <numeric>
 
 #include "engine/emulated/emulated_engine.h"
+#include "engine/emulated/faulty_engine.h"
 #include "engine/stepping/inline_engine.h"
 #include "engine/stepping/threaded_engine.h"
 
@@ -44,48 +47,73 @@ class Signal {
   void Raise() {
     {
       std::lock_guard lock(mu_);
-      raised_ = true;
+      ++raised_;
     }
     wake_.notify_one();
   }
   void Await() {
     std::unique_lock lock(mu_);
-    wake_.wait(lock, [this] { return std::exchange(raised_, false); });
+    wake_.wait(lock, [this] { return raised_ > 0; });
+    --raised_;
   }
 
  private:
   std::mutex mu_;
   std::condition_variable wake_;
-  bool raised_ = false;
+  int raised_ = 0;
 };
 
 enum class Kind { kInline, kThreaded };
 
 class StepEngineTest : public ::testing::TestWithParam<Kind> {
  protected:
-  StepEngineTest() {
+  StepEngineTest() { Over(emulated_.get()); }
+  void Over(Engine* engine) {
     if (GetParam() == Kind::kInline) {
-      engine_ = std::make_unique<InlineEngine>(emulated_.get());
+      engine_ = std::make_unique<InlineEngine>(engine);
     } else {
-      engine_ = std::make_unique<ThreadedEngine>(emulated_.get(), [this] { signal_.Raise(); });
+      engine_ = std::make_unique<ThreadedEngine>(engine, [this] { signal_.Raise(); });
     }
   }
-  SequenceHandle Admit(std::shared_ptr<const std::vector<int32_t>> prompt) {
-    const auto handle = engine_->Admit({.prompt = std::move(prompt), .sampling = Greedy()});
+  SequenceHandle Admit(std::shared_ptr<const std::vector<int32_t>> prompt,
+                       std::shared_ptr<const SamplingParams> sampling = Greedy()) {
+    const auto handle =
+        engine_->Admit({.prompt = std::move(prompt), .sampling = std::move(sampling)});
     EXPECT_TRUE(handle.ok()) << handle.status();
     return *handle;
   }
   CompletedStep Run(StepPlan plan) {
     engine_->Launch(std::move(plan));
-    if (GetParam() == Kind::kThreaded) signal_.Await();
-    std::optional<CompletedStep> completed = engine_->Poll();
-    EXPECT_TRUE(completed.has_value());
+    CompletedStep completed = Await();
     EXPECT_FALSE(engine_->Poll().has_value()) << "a step completes once";
+    return completed;
+  }
+  // The second is launched while the first runs, as far as there is a thread.
+  std::array<CompletedStep, 2> RunAhead(StepPlan first, StepPlan second) {
+    std::promise<void> launched;
+    if (GetParam() == Kind::kThreaded) {
+      first.layer_done = [&launched](int layer) {
+        if (layer == 0) launched.get_future().wait();
+      };
+    }
+    engine_->Launch(std::move(first));
+    engine_->Launch(std::move(second));
+    launched.set_value();
+    CompletedStep one = Await();
+    return {std::move(one), Await()};
+  }
+  CompletedStep Await() {
+    std::optional<CompletedStep> completed;
+    while (!(completed = engine_->Poll()).has_value() && GetParam() == Kind::kThreaded) {
+      signal_.Await();
+    }
+    EXPECT_TRUE(completed.has_value());
     return completed.value_or(CompletedStep{});
   }
 
   Signal signal_;
   std::unique_ptr<EmulatedEngine> emulated_ = Emulated();
+  FaultyEngine faulty_{Emulated(), {.nan_token = 13}};
   std::unique_ptr<StepEngine> engine_;
 };
 
@@ -127,7 +155,7 @@ TEST_P(StepEngineTest, GivesWhatTheEngineGives) {
                      .position = 6,
                      .count = 1,
                      .blocks = blocks,
-                     .output = std::make_shared<const std::vector<int32_t>>(output),
+                     .output = output,
                      .sample = true,
                      .token_index = 1}};
   EXPECT_EQ(Run(std::move(next)).results.at(0).sampled.token, expected[0].sampled.token);
@@ -185,7 +213,7 @@ TEST_P(StepEngineTest, AWrongBlockOrTokenIsRefusedInEveryStepThatHasIt) {
   };
   refused({.count = 4, .blocks = {16}}, "block_table[0] = 16");
   refused({.count = 4, .kept_blocks = 1}, "block_table[0] = 16");
-  const auto wrong = std::make_shared<const std::vector<int32_t>>(std::vector<int32_t>{7, 1000, 8});
+  const std::vector<int32_t> wrong = {7, 1000, 8};
   for (int i = 0; i < 2; ++i) {
     refused({.position = 6, .count = 1, .blocks = {1, 2}, .output = wrong, .token_index = 3},
             "output[1] = 1000");
@@ -259,6 +287,83 @@ TEST_P(StepEngineTest, ARingStepEntersAndLeavesItsMeeting) {
   };
   EXPECT_EQ(Run(plan).status, absl::UnavailableError("no group"));
   EXPECT_EQ(calls.size(), 2u) << "what was not entered is not left";
+}
+
+// The step that samples the token `index` >= 1 of a sequence. `block` is new if it needs one.
+StepPlan Next(SequenceHandle sequence, int64_t prompt_tokens, int64_t index, int32_t block) {
+  const int64_t position = prompt_tokens + index - 1;
+  StepPlan plan{.number = static_cast<uint64_t>(index)};
+  plan.sequences = {{.sequence = sequence,
+                     .position = position,
+                     .count = 1,
+                     .kept_blocks = (position + 3) / 4,
+                     .kept_output = index,
+                     .sample = true,
+                     .token_index = static_cast<uint64_t>(index)}};
+  if (position % 4 == 0) plan.sequences[0].blocks = {block};
+  return plan;
+}
+
+// Penalties need every token before; the table grows while a step reads it.
+TEST_P(StepEngineTest, AStepLaunchedAheadRunsTheTokenThatTheOneBeforeSamples) {
+  const auto sampling = std::make_shared<const SamplingParams>(
+      SamplingParams{.temperature = 0.9f, .repetition_penalty = 1.3f, .presence_penalty = 1.5f});
+  const auto prompt = Tokens(6, 10);
+  const std::vector<int32_t> expected = EmulatedContinuation(
+      {.kv = emulated_->Spec().kv, .vocab_size = 1000, .max_positions = 64}, *prompt, 8, *sampling);
+  const SequenceHandle sequence = Admit(prompt, sampling);
+  StepPlan first;
+  first.sequences = {{.sequence = sequence, .count = 6, .blocks = {3, 5}, .sample = true}};
+  std::vector<int32_t> sampled;
+  for (int64_t index = 0; index < 8; index += 2) {
+    const auto block = static_cast<int32_t>(8 + index);
+    StepPlan one = index == 0 ? first : Next(sequence, 6, index, block);
+    for (const auto& completed : RunAhead(std::move(one), Next(sequence, 6, index + 1, block))) {
+      ASSERT_TRUE(completed.status.ok()) << completed.status;
+      ASSERT_TRUE(completed.results.at(0).status.ok()) << completed.results[0].status;
+      sampled.push_back(completed.results[0].sampled.token);
+    }
+  }
+  EXPECT_EQ(sampled, expected);
+}
+
+TEST_P(StepEngineTest, AStepLaunchedAheadRefusesTheSequenceThatGotNoToken) {
+  Over(&faulty_);
+  const SequenceHandle good = Admit(Tokens(4, 20)), bad = Admit(Tokens(4, 10));  // with a 13
+  StepPlan one, two = Next(bad, 4, 1, 2);
+  one.sequences = {{.sequence = bad, .count = 4, .blocks = {1}, .sample = true},
+                   {.sequence = good, .count = 4, .blocks = {5}, .sample = true}};
+  two.sequences.push_back(Next(good, 4, 1, 6).sequences[0]);
+  const auto completed = RunAhead(std::move(one), std::move(two));
+  EXPECT_TRUE(absl::IsInternal(completed[0].results.at(0).status));
+  EXPECT_FALSE(completed[1].results.at(0).status.ok());
+  const std::vector<int32_t> expected =
+      EmulatedContinuation({.kv = emulated_->Spec().kv, .vocab_size = 1000, .max_positions = 64},
+                           *Tokens(4, 20), 2, *Greedy());
+  EXPECT_EQ(completed[0].results.at(1).sampled.token, expected[0]);
+  EXPECT_EQ(completed[1].results.at(1).sampled.token, expected[1]);
+}
+
+TEST_P(StepEngineTest, AStepThatFailsEndsTheOneLaunchedAhead) {
+  const SequenceHandle first = Admit(Tokens(4, 10)), second = Admit(Tokens(4, 20));
+  std::promise<void> launched;
+  StepPlan one{.number = 1}, two{.number = 2};
+  one.sequences = {{.sequence = first, .count = 4, .blocks = {1}, .sample = true}};
+  one.ring = RingMeeting{.spans = {{0, 4}}, .enter = [&]() -> absl::StatusOr<RingStep> {
+                           if (GetParam() == Kind::kThreaded) launched.get_future().wait();
+                           return absl::UnavailableError("no group");
+                         }};
+  two.sequences = {{.sequence = second, .count = 4, .blocks = {2}, .sample = true}};
+  StepPlan again = two;
+  engine_->Launch(std::move(one));
+  engine_->Launch(std::move(two));
+  launched.set_value();
+  for (uint64_t number : {1, 2}) {
+    const CompletedStep completed = Await();
+    EXPECT_EQ(completed.number, number);
+    EXPECT_EQ(completed.status, absl::UnavailableError("no group"));
+  }
+  EXPECT_TRUE(Run(std::move(again)).status.ok()) << "of the one behind it no more";
 }
 
 TEST_P(StepEngineTest, ItsRegionsAreTheEngines) {

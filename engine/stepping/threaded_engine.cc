@@ -22,33 +22,42 @@ ThreadedEngine::~ThreadedEngine() {
 }
 
 void ThreadedEngine::Launch(StepPlan plan) {
-  std::shared_ptr<const PreparedStep> prepared = inline_.Prepare(std::move(plan));
+  std::shared_ptr<PreparedStep> prepared = inline_.Prepare(std::move(plan));
   {
     std::lock_guard lock(mu_);
-    next_ = std::move(prepared);
+    waiting_.push_back(std::move(prepared));
   }
   wake_.notify_one();
 }
 
 std::optional<CompletedStep> ThreadedEngine::Poll() {
   std::lock_guard lock(mu_);
-  return std::exchange(completed_, std::nullopt);
+  if (completed_.empty()) return std::nullopt;
+  CompletedStep first = std::move(completed_.front());
+  completed_.pop_front();
+  return first;
 }
 
 void ThreadedEngine::Loop() {
   for (;;) {
-    std::shared_ptr<const PreparedStep> prepared;
+    std::shared_ptr<PreparedStep> prepared;
     {
       std::unique_lock lock(mu_);
-      wake_.wait(lock, [this] { return stopping_ || next_ != nullptr; });
+      wake_.wait(lock, [this] { return stopping_ || !waiting_.empty(); });
       if (stopping_) return;
-      prepared = std::exchange(next_, nullptr);
+      prepared = std::move(waiting_.front());
+      waiting_.pop_front();
     }
-    CompletedStep completed = inline_.Run(*prepared);
+    CompletedStep completed = inline_.Run(prepared.get());
     prepared.reset();  // its tables may change in place from here on
     {
       std::lock_guard lock(mu_);
-      completed_ = std::move(completed);
+      const absl::Status status = completed.status;
+      completed_.push_back(std::move(completed));
+      while (EndsTheNext(status) && !waiting_.empty()) {
+        completed_.push_back({.number = waiting_.front()->plan.number, .status = status});
+        waiting_.pop_front();
+      }
     }
     notify_();
   }

@@ -1,7 +1,10 @@
-// ThreadedEngine: a StepEngine over a synchronous Engine, whose steps run on a thread of its own.
+// ThreadedEngine: a StepEngine over a synchronous Engine, whose steps run on a thread of its own. A
+// step that was launched while another one ran begins at once when that has ended: between the two
+// this thread does nothing but hand over the results.
 #pragma once
 
 #include <condition_variable>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -16,7 +19,7 @@ namespace skein::engine {
 class ThreadedEngine : public StepEngine {
  public:
   // `engine` outlives this. `completed` is called on the engine's thread whenever Poll has a
-  // completed step. It may call Poll.
+  // completed step. It may call Poll; the next step waits for it.
   ThreadedEngine(Engine* engine, std::function<void()> completed);
   ~ThreadedEngine() override;  // waits for the step in flight
 
@@ -37,8 +40,8 @@ class ThreadedEngine : public StepEngine {
 
   std::mutex mu_;
   std::condition_variable wake_;
-  std::shared_ptr<const PreparedStep> next_;
-  std::optional<CompletedStep> completed_;
+  std::deque<std::shared_ptr<PreparedStep>> waiting_;
+  std::deque<CompletedStep> completed_;
   bool stopping_ = false;
 
   std::thread thread_;

@@ -24,13 +24,13 @@ bool AnyFailsEngines(const scheduler::RunStep& step) {
 
 struct EngineThread::Steps {
   using Planned = services::StepConversion::Planned;
-  using Prepared = std::shared_ptr<const engine::PreparedStep>;
+  using Prepared = std::shared_ptr<engine::PreparedStep>;
 
   explicit Steps(std::shared_ptr<engine::EmulatedEngine> emulated)
       : engine(std::move(emulated)), inline_engine(engine.get()), conversion(&inline_engine) {}
 
   scheduler::StepDone Compute(const Planned& planned, const Prepared& prepared) const {
-    engine::CompletedStep completed = inline_engine.Run(*prepared);
+    engine::CompletedStep completed = inline_engine.Run(prepared.get());
     for (size_t i = 0; completed.status.ok() && i < completed.results.size(); ++i) {
       completed.results[i].status = StatusOf(planned.step.sequences[i], completed.results[i]);
     }

@@ -19,14 +19,6 @@ std::shared_ptr<const engine::SamplingParams> ProbeSampling() {
   return params;
 }
 
-std::shared_ptr<const std::vector<int32_t>> OutputOf(const scheduler::StepSequence& sequence) {
-  if (sequence.output == nullptr || !SKEIN_PLANT(penalties_forget)) return sequence.output;
-  const int64_t before = sequence.position - scheduler::PromptTokens(*sequence.spec);
-  auto forgotten = std::make_shared<std::vector<int32_t>>(*sequence.output);
-  for (int64_t i = 0; i < before; ++i) (*forgotten)[static_cast<size_t>(i)] = 0;
-  return forgotten;
-}
-
 // How many entries both begin with. Tables are immutable: most steps have the last one's.
 size_t KeptBlocks(const scheduler::BlockTable& before, const scheduler::BlockTable& now) {
   if (before == nullptr) return 0;
@@ -51,9 +43,36 @@ absl::StatusOr<StepConversion::Known*> StepConversion::KnownOf(
        .prompt_logprobs = spec->want_prompt_logprobs && sequence.output == nullptr,
        .layout = sequence.layout});
   if (!handle.ok()) return handle.status();
-  if (!probe) return &known_.emplace(key, Known{*handle, nullptr}).first->second;
+  if (!probe) return &known_.emplace(key, Known{*handle}).first->second;
   if (probe_.has_value()) engine_->Release(probe_->handle);
-  return &probe_.emplace(Known{*handle, nullptr});
+  return &probe_.emplace(Known{*handle});
+}
+
+void StepConversion::PlanBlocks(const scheduler::StepSequence& sequence, Known* known,
+                                engine::PlannedSequence* planned) {
+  const size_t kept = KeptBlocks(known->table, sequence.blocks);
+  planned->kept_blocks = static_cast<int64_t>(kept);
+  planned->blocks = PlainIds(std::span(*sequence.blocks).subspan(kept));
+  known->table = sequence.blocks;
+}
+
+// The engine has what it was told and what it has sampled, the step in flight included. So one
+// token of the output may not be known here yet, and it is the last one.
+void StepConversion::PlanOutput(const scheduler::StepSequence& sequence, Known* known,
+                                engine::PlannedSequence* planned) {
+  static const std::vector<int32_t> kNone;
+  const std::vector<int32_t>& output = sequence.output == nullptr ? kNone : *sequence.output;
+  const auto size = static_cast<int64_t>(output.size());
+  const int64_t run = sequence.position + sequence.count - scheduler::PromptTokens(*sequence.spec);
+  const int64_t before = std::max(size, run);
+  planned->kept_output = std::min(known->output, before);
+  known->output = before + (sequence.sample ? 1 : 0);
+  if (SKEIN_PLANT(penalties_forget) && before == size) planned->kept_output = 0;
+  if (planned->kept_output >= size) return;
+  planned->output.assign(output.begin() + planned->kept_output, output.end());
+  if (!SKEIN_PLANT(penalties_forget)) return;
+  const int64_t forgotten = std::max<int64_t>(run - sequence.count, 0);
+  std::fill_n(planned->output.begin(), std::min(forgotten, size - planned->kept_output), 0);
 }
 
 StepConversion::Planned StepConversion::PlanOf(scheduler::RunStep step) {
@@ -63,16 +82,14 @@ StepConversion::Planned StepConversion::PlanOf(scheduler::RunStep step) {
     const absl::StatusOr<Known*> known = KnownOf(sequence, planned.step.probe);
     planned.admitted.push_back(known.status());
     if (!known.ok()) continue;
-    const size_t kept = KeptBlocks((*known)->table, sequence.blocks);
-    planned.plan.sequences.push_back({.sequence = (*known)->handle,
-                                      .position = sequence.position,
-                                      .count = sequence.count,
-                                      .kept_blocks = static_cast<int64_t>(kept),
-                                      .blocks = PlainIds(std::span(*sequence.blocks).subspan(kept)),
-                                      .output = OutputOf(sequence),
-                                      .sample = sequence.sample,
-                                      .token_index = static_cast<uint64_t>(sequence.token_index)});
-    (*known)->table = sequence.blocks;
+    engine::PlannedSequence& one = planned.plan.sequences.emplace_back();
+    one.sequence = (*known)->handle;
+    one.position = sequence.position;
+    one.count = sequence.count;
+    one.sample = sequence.sample;
+    one.token_index = static_cast<uint64_t>(sequence.token_index);
+    PlanBlocks(sequence, *known, &one);
+    PlanOutput(sequence, *known, &one);
   }
   return planned;
 }

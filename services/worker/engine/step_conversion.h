@@ -30,8 +30,9 @@ class StepConversion {
   // `engine` outlives this.
   explicit StepConversion(engine::StepEngine* engine) : engine_(engine) {}
 
-  // Admits those of its sequences that are not known yet. A probe takes the likeliest token: it is
-  // of no request, so of no client's parameters.
+  // Admits those of its sequences that are not known yet. Reads their output here and now, so it
+  // may grow afterwards. A probe takes the likeliest token: it is of no request, so of no client's
+  // parameters.
   Planned PlanOf(scheduler::RunStep step);
   // The sequence is in no further step. Unknown ones are fine.
   void Release(const scheduler::ReleaseSequence& effect);
@@ -44,10 +45,15 @@ class StepConversion {
   // A sequence that the engine knows.
   struct Known {
     engine::SequenceHandle handle;
-    scheduler::BlockTable table;  // of its last step; null before the first
+    scheduler::BlockTable table = nullptr;  // of its last step; null before the first
+    int64_t output = 0;  // tokens that the engine has of it when its last step has ended
   };
 
   absl::StatusOr<Known*> KnownOf(const scheduler::StepSequence& sequence, bool probe);
+  static void PlanBlocks(const scheduler::StepSequence& sequence, Known* known,
+                         engine::PlannedSequence* planned);
+  static void PlanOutput(const scheduler::StepSequence& sequence, Known* known,
+                         engine::PlannedSequence* planned);
 
   engine::StepEngine* const engine_;
   std::map<Key, Known> known_;

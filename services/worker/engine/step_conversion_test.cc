@@ -90,6 +90,33 @@ TEST(StepConversion, ABlockTableTravelsAsWhatIsNew) {
   EXPECT_EQ(plan(Table({4, 8})).kept_blocks, 0) << "admitted anew";
 }
 
+// The engine has what it was told and what it sampled, also in the step that still runs.
+TEST(StepConversion, AnOutputTravelsAsWhatIsNew) {
+  FakeEngine engine;
+  StepConversion conversion(&engine);
+  auto output = std::make_shared<std::vector<int32_t>>(std::vector<int32_t>{40});
+  scheduler::StepSequence sequence = Sequence(1);
+  sequence.output = output;
+  sequence.count = 1;
+  const auto plan = [&](int64_t position) {
+    sequence.position = position;
+    return conversion.PlanOf({.step = 1, .sequences = {sequence}}).plan.sequences.at(0);
+  };
+  const auto first = plan(3);  // runs the token that the prefill instance sampled
+  EXPECT_EQ(first.kept_output, 0);
+  EXPECT_EQ(first.output, (std::vector<int32_t>{40}));
+  const auto ahead = plan(4);  // launched while that one runs: 41 is not known here
+  EXPECT_EQ(ahead.kept_output, 2);
+  EXPECT_TRUE(ahead.output.empty());
+  output->insert(output->end(), {41, 42});
+  EXPECT_EQ(plan(5).kept_output, 3);
+  EXPECT_TRUE(plan(5).output.empty());
+  sequence.count = 6;  // as after a preemption
+  const auto again = plan(0);
+  EXPECT_EQ(again.kept_output, 3);
+  EXPECT_TRUE(again.output.empty());
+}
+
 TEST(StepConversion, WhatTheEngineDoesNotAdmitFailsAlone) {
   FakeEngine engine;
   StepConversion conversion(&engine);
