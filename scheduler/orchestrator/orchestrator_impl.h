@@ -26,7 +26,6 @@
 #include "scheduler/orchestrator/plan_sender.h"
 #include "scheduler/orchestrator/prefill/prefill_pools.h"
 #include "scheduler/orchestrator/prefill_flow.h"
-#include "scheduler/orchestrator/shared_prompts.h"
 #include "scheduler/orchestrator/registry/gone_list.h"
 #include "scheduler/orchestrator/registry/registry.h"
 #include "scheduler/orchestrator/replanner.h"
@@ -34,6 +33,7 @@
 #include "scheduler/orchestrator/requests/request.h"
 #include "scheduler/orchestrator/requests/request_table.h"
 #include "scheduler/orchestrator/router_side.h"
+#include "scheduler/orchestrator/shared_prompts.h"
 #include "scheduler/orchestrator/worker_side.h"
 
 namespace skein::scheduler {

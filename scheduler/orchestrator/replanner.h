@@ -23,11 +23,11 @@
 #include "scheduler/orchestrator/plan_sender.h"
 #include "scheduler/orchestrator/prefill/abandoned_plans.h"
 #include "scheduler/orchestrator/prefill_flow.h"
-#include "scheduler/orchestrator/shared_prompts.h"
 #include "scheduler/orchestrator/registry/registry.h"
 #include "scheduler/orchestrator/request_ends.h"
 #include "scheduler/orchestrator/requests/request.h"
 #include "scheduler/orchestrator/requests/request_table.h"
+#include "scheduler/orchestrator/shared_prompts.h"
 
 namespace skein::scheduler::orchestrator {
 

@@ -101,7 +101,7 @@ struct Reject {  // RESOURCE_EXHAUSTED; before any work was done
 struct SendSubmit {  // on the stream to the orchestrator of `cell`
   HeadPtr spec;
   bool alone = false;
-  bool accepted = false;       // by an orchestrator before
+  bool accepted = false;              // by an orchestrator before
   FailedEngines failed_engines = {};  // that the router was told of
   size_t cell = 0;
 };

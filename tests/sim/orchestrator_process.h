@@ -46,7 +46,7 @@ class OrchestratorProcess
   static const CoreStates& States() {
     static const CoreStates states{"orchestrator",
                                    {"queued", "assigning", "assigned", "waiting", "reserving",
-                                    "placed", "replanning", "parked"}};
+                                    "placed", "replanning", "parked", "sharing"}};
     return states;
   }
 

@@ -445,14 +445,27 @@ void DecodeProcess::Execute(AnswerCommit& effect) {
 void DecodeProcess::Execute(EmitToken& effect) { tokens_->Emit(effect); }
 void DecodeProcess::Execute(EndStream& effect) { tokens_->End(effect); }
 
+// Only the choices of one answer share blocks: whole ones of their prompt, in the same places.
+void DecodeProcess::CheckShared(const StepSequence& sequence, UsedBlocks* used) {
+  const RequestId first = sequence.spec->prompt_of.value_or(sequence.id);
+  const int64_t unit = engine_->Spec().kv.block_tokens;
+  const int64_t shared = (PromptTokens(*sequence.spec) - 1) / unit;
+  for (size_t i = 0; i < sequence.blocks->size(); ++i) {
+    const std::pair<RequestId, size_t> place{first, i};
+    const auto [it, fresh] = used->emplace((*sequence.blocks)[i].value, place);
+    const bool may = it->second == place && static_cast<int64_t>(i) < shared;
+    verdict_->Require(fresh || may, "two sequences share a block");
+  }
+}
+
 void DecodeProcess::Execute(RunStep& effect) {
   verdict_->Require(!engine_thread_.busy, "two steps in flight");
-  std::set<int32_t> used;
+  UsedBlocks used;
   for (const StepSequence& sequence : effect.sequences) {
     CheckNotEnded(sequence.id, sequence.epoch, "computes");
     resumed_ += sequence.position == 0;
+    CheckShared(sequence, &used);
     for (BlockId block : *sequence.blocks) {
-      verdict_->Require(used.insert(block.value).second, "two sequences share a block");
       verdict_->Require(!transfers_->Under(PlaceOf(block)), "a step reads a block being written");
     }
   }

@@ -311,6 +311,9 @@ class DecodeProcess : public WorkerProcess<DecodeProcess, scheduler::DecodeCore,
   void Execute(scheduler::EndStream& effect);
   void Executed();  // sends the tokens
   void Execute(scheduler::RunStep& effect);
+  // Block to whose it is: the first choice of its answer, and its place in the table.
+  using UsedBlocks = std::map<int32_t, std::pair<scheduler::RequestId, size_t>>;
+  void CheckShared(const scheduler::StepSequence& sequence, UsedBlocks* used);
   void Execute(scheduler::ReleaseSequence& effect) { engine_thread_.Release(effect); }
 
   // Of this incarnation; none when handoffs are one-sided.

@@ -132,6 +132,19 @@ TEST(StepConversion, WhatTheEngineDoesNotAdmitFailsAlone) {
   EXPECT_EQ(done.results[1].token, 40);
 }
 
+// The engine's word about the empty step is none about them.
+TEST(StepConversion, WhereNoneIsAdmittedEachHasItsOwnReason) {
+  FakeEngine engine;
+  StepConversion conversion(&engine);
+  const auto planned = conversion.PlanOf({.step = 3, .sequences = {Sequence(1, -1)}});
+  ASSERT_TRUE(planned.plan.sequences.empty());
+  const scheduler::StepDone done = StepConversion::DoneOf(
+      planned, {.number = 3, .status = absl::InvalidArgumentError("sequences: empty")});
+  EXPECT_TRUE(done.status.ok());
+  ASSERT_EQ(done.results.size(), 1u);
+  EXPECT_EQ(done.results[0].status, absl::InvalidArgumentError("prompt"));
+}
+
 TEST(StepConversion, AStepThatFailedHasNoResults) {
   FakeEngine engine;
   StepConversion conversion(&engine);
