@@ -96,17 +96,19 @@ TEST_F(WorkerSideTest, APrefillInstanceIsToldOfItsPoolAndThePoolOfIt) {
     workers_.Connect({{incarnation}, hello}, {1, {1}}, now_);
     return Of<AnswerRegister>().back().reply;
   };
-  EXPECT_TRUE(register_at(11, "a").peers.empty());
-  EXPECT_TRUE(Of<CallPeer>().empty());
-  const RegisterReply second = register_at(12, "b");
-  EXPECT_EQ(second.peers, std::vector<std::string>{"a"});
+  // The fixture's instance has the address c1.
+  EXPECT_EQ(register_at(11, "a").peers, std::vector<std::string>{"c1"});
   ASSERT_EQ(Of<CallPeer>().size(), 1u);
+  EXPECT_EQ(Of<CallPeer>()[0].instance, prefill_instance_);
+  const RegisterReply second = register_at(12, "b");
+  EXPECT_EQ(second.peers, (std::vector<std::string>{"c1", "a"}));
+  ASSERT_EQ(Of<CallPeer>().size(), 2u);
   EXPECT_EQ(Of<CallPeer>()[0].request.comm_address, "b");
   workers_.On(WorkerDisconnected{{11}}, now_);
-  EXPECT_EQ(register_at(13, "c").peers, (std::vector<std::string>{"a", "b"}));
-  ASSERT_EQ(Of<CallPeer>().size(), 1u) << "one has no stream; it is told when it comes back";
-  EXPECT_EQ(Of<CallPeer>()[0].instance, second.instance);
-  EXPECT_EQ(register_at(11, "a").peers, (std::vector<std::string>{"b", "c"}));
+  EXPECT_EQ(register_at(13, "c").peers, (std::vector<std::string>{"c1", "a", "b"}));
+  ASSERT_EQ(Of<CallPeer>().size(), 2u) << "one has no stream; it is told when it comes back";
+  EXPECT_EQ(Of<CallPeer>()[1].instance, second.instance);
+  EXPECT_EQ(register_at(11, "a").peers, (std::vector<std::string>{"c1", "b", "c"}));
   EXPECT_TRUE(Of<CallPeer>().empty()) << "the others know it";
 }
 
