@@ -208,6 +208,7 @@ TEST_F(OperatorTest, TheRouterSaysHowARequestEnded) {
     now_ += kSecondUs;
     if (serial % 2 == 0) {  // its word may come after a hello that does not list the request
       RouterConnects(7);
+      RouterReports(router_stream_);  // the hello was not a late one
       EXPECT_EQ(Explained(serial).state, "cancelled by its router");
     }
     Do(RouterEnded{one.end});
@@ -274,6 +275,7 @@ TEST_F(OperatorTest, TheDecodeInstanceSaysHowARequestEndedWhoseRouterClosedFirst
   const CallAssign assign = Place(1, 8).at(0);
   now_ = kSecondUs;
   RouterConnects(7);
+  RouterReports(router_stream_);
   EndedRequest ended = Ended(assign);
   ended.reason = FinishReason::kLength;
   now_ = 2 * kSecondUs;

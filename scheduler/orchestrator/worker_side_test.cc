@@ -112,6 +112,30 @@ TEST_F(WorkerSideTest, APrefillInstanceIsToldOfItsPoolAndThePoolOfIt) {
   EXPECT_TRUE(Of<CallPeer>().empty()) << "the others know it";
 }
 
+// The decode side misses the KV of a writer before this orchestrator's lease of it expires.
+TEST_F(WorkerSideTest, ALossCountsForARequestThatHadMovedOffTheInstance) {
+  Request& request = Submit(1);
+  Accept(request);
+  Open(request);
+  Join(Role::kPrefill, 21);
+  workers_.On(WorkerDisconnected{{1}}, now_);
+  ReportRequest report{.instance = decode_instance_, .incarnation = {2}};
+  report.ended = {{.id = request.spec->id,
+                   .epoch = request.epoch,
+                   .reason = FinishReason::kError,
+                   .status = absl::UnavailableError("the writer's lease expired")}};
+  workers_.On(ReportCalled{{2}, report}, now_);
+  EXPECT_EQ(request.failures.failed_or_lost(), 0) << "it may come back";
+  for (int i = 0; i < 8; ++i) {  // the others are heard
+    now_ += kLeaseUs / 4;
+    registry_.Heard(decode_instance_, now_);
+    registry_.Heard(registry_.FindConnected({21})->id, now_);
+    workers_.LoseTheSilent(now_);
+  }
+  ASSERT_EQ(registry_.Find(prefill_instance_), nullptr);
+  EXPECT_EQ(request.failures.failed_or_lost(), 1);
+}
+
 TEST_F(WorkerSideTest, AReportThatDoesNotFitAsksForAFullOne) {
   ReportRequest report{.instance = prefill_instance_, .incarnation = {1}};
   report.held_digest = 5;

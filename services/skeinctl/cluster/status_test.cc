@@ -61,8 +61,10 @@ TEST(Status, AStepThatRunsForTooLongIsAReason) {
   v1::StatusResponse status = Example();
   v1::InstanceStatus* instance = status.mutable_instances(1);
   instance->set_serving(false);  // for any reason: avoided, or no report yet
+  instance->mutable_load()->set_step_age_us(9'000'000);
+  EXPECT_EQ(HealthOf(status).level, Health::Level::kHealthy) << "no estimate of the first step";
   instance->mutable_load()->set_step_age_us(90'000'000);
-  EXPECT_EQ(HealthOf(status).level, Health::Level::kHealthy) << "no estimate of the step";
+  EXPECT_EQ(HealthOf(status).level, Health::Level::kDegraded) << "too long for any";
   instance->mutable_load()->set_step_estimate_us(10'000'000);
   EXPECT_EQ(HealthOf(status).level, Health::Level::kHealthy) << "a slow device";
   instance->mutable_load()->set_step_estimate_us(1'000'000);
