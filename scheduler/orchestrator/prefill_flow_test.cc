@@ -68,12 +68,11 @@ TEST_F(PrefillFlowTest, ParkedRequestsArePlannedInTheirOrderWhenThereIsRoom) {
   EXPECT_EQ(Parked(), 2u) << "explain tells it";
 
   TakesNothing(only, false);
+  prefill_.PlanParked(now_);
+  EXPECT_EQ(first.state, State::kParked) << "nobody said that there is room";
   Request& third = Submit(3);
   EXPECT_EQ(third.state, State::kParked) << "those that are parked come first";
   effects_.clear();
-  prefill_.PlanParked(now_);
-  EXPECT_EQ(first.state, State::kParked) << "nobody said that there is room";
-  prefill_.NoteRoom("m");
   prefill_.PlanParked(now_);
   const std::vector<CallAssign> assigns = Of<CallAssign>();
   ASSERT_EQ(assigns.size(), 3u);
@@ -99,6 +98,7 @@ TEST_F(PrefillFlowTest, AParkedRequestWhoseInstancesAreGoneFails) {
   TakesNothing(only);
   Submit(1);
   registry_.Remove(only);
+  groups_.Left(only);
   prefill_.NoteRoom("m");
   prefill_.PlanParked(now_);
   ASSERT_EQ(ends_.size(), 1u);
