@@ -9,9 +9,8 @@ namespace skein::sim {
 
 using namespace scheduler;  // NOLINT: the messages, all of them
 
-MembershipConfig MembershipOf(Role role, const Process& process,
-                              const engine::EmulatedEngine& engine, TimeUs unit_us) {
-  const engine::EngineSpec& spec = engine.Spec();
+MembershipConfig MembershipOf(Role role, const Process& process, TimeUs unit_us) {
+  const engine::EmulatedOptions options = EngineOptions(role);
   MembershipConfig config;
   config.identity.role = role;
   config.identity.model = "m";
@@ -22,13 +21,13 @@ MembershipConfig MembershipOf(Role role, const Process& process,
   config.identity.shape = {.model_hash = "emulated",
                            .dtype = "f32",
                            .layout = {},
-                           .block_tokens = spec.kv.block_tokens,
-                           .num_layers = spec.kv.num_layers,
-                           .kv_heads = spec.kv.kv_heads,
-                           .head_dim = spec.kv.head_dim,
-                           .block_bytes = spec.kv.BlockBytes()};
-  config.identity.total_blocks = spec.kv.num_blocks - 1;
-  config.identity.max_positions = spec.max_positions;
+                           .block_tokens = options.kv.block_tokens,
+                           .num_layers = options.kv.num_layers,
+                           .kv_heads = options.kv.kv_heads,
+                           .head_dim = options.kv.head_dim,
+                           .block_bytes = options.kv.BlockBytes()};
+  config.identity.total_blocks = options.kv.num_blocks;
+  config.identity.max_positions = options.max_positions;
   config.identity.host = "h";
   if (role == Role::kPrefill) {
     config.identity.comm_address = absl::StrCat(process.endpoint(), "#", process.generation());
@@ -64,7 +63,8 @@ void PrefillProcess::OnStart() {
   const Scenario& scenario = network_->scenario();
   const TimeUs unit_us = scenario.time_scale * kMillisecondUs;
   PrefillConfig config;
-  config.membership = MembershipOf(Role::kPrefill, *this, *engine_, unit_us);
+  config.membership = MembershipOf(Role::kPrefill, *this, unit_us);
+  config.membership.identity.total_blocks = engine_->Spec().kv.num_blocks - 1;
   config.engine = EngineWatchOf(*engine_, unit_us);
   config.batch = BatchOf(Role::kPrefill, scenario);
   config.max_requests = scenario.prefill_requests;
@@ -221,7 +221,8 @@ void DecodeProcess::OnStart() {
   tokens_ = std::make_unique<TokenStreams>();
   tokens_due_us_ = kNever;
   DecodeConfig config;
-  config.membership = MembershipOf(Role::kDecode, *this, *engine_, unit_us);
+  config.membership = MembershipOf(Role::kDecode, *this, unit_us);
+  config.membership.identity.total_blocks = engine_->Spec().kv.num_blocks - 1;
   config.engine = EngineWatchOf(*engine_, unit_us);
   config.batch = BatchOf(Role::kDecode, scenario);
   config.memory = absl::StrCat(endpoint(), "#", generation());
