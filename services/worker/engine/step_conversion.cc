@@ -103,8 +103,9 @@ scheduler::StepDone StepConversion::DoneOf(const Planned& planned,
                                            const engine::CompletedStep& completed) {
   scheduler::StepDone done{.step = planned.step.step, .status = completed.status, .results = {}};
   // An engine refuses a step of nothing. Each sequence has a reason of its own then.
-  const bool nothing_ran = !planned.admitted.empty() && planned.plan.sequences.empty();
-  if (nothing_ran) done.status = absl::OkStatus();
+  const bool some_ran = std::any_of(planned.admitted.begin(), planned.admitted.end(),
+                                    [](const absl::Status& admitted) { return admitted.ok(); });
+  if (!some_ran) done.status = absl::OkStatus();
   if (!done.status.ok()) return done;
   size_t next = 0;
   for (size_t i = 0; i < planned.admitted.size(); ++i) {

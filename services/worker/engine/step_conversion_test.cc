@@ -148,7 +148,8 @@ TEST(StepConversion, WhereNoneIsAdmittedEachHasItsOwnReason) {
 TEST(StepConversion, AStepThatFailedHasNoResults) {
   FakeEngine engine;
   StepConversion conversion(&engine);
-  const auto planned = conversion.PlanOf({.step = 1, .sequences = {Sequence(1)}});
+  auto planned = conversion.PlanOf({.step = 1, .sequences = {Sequence(1)}});
+  planned.plan = {};  // it was launched
   const scheduler::StepDone done = StepConversion::DoneOf(
       planned, {.number = 1, .status = absl::InternalError("device"), .results = {}});
   EXPECT_EQ(done.step, 1u);
