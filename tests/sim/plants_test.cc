@@ -21,6 +21,12 @@ Scenario MakeNoExcuse(uint64_t seed) {
   return scenario;
 }
 
+Scenario MakeSpNoExcuse(uint64_t seed) {
+  Scenario scenario = MakeSpScenario(4 * seed);
+  LeaveNoExcuse(&scenario);
+  return scenario;
+}
+
 Scenario MakeResyncs(uint64_t seed) {
   Scenario scenario = MakeScenario(5 * seed);
   BreakLinks(&scenario);
@@ -34,6 +40,7 @@ struct Kind {
 constexpr Kind kKinds[] = {{"seed", MakeScenario},
                            {"SP seed", MakeSpScenario},
                            {"seed without excuse", MakeNoExcuse},
+                           {"SP seed without excuse", MakeSpNoExcuse},
                            {"seed with resyncs", MakeResyncs},
                            {"seed with slow writers", MakeSlowWritersScenario}};
 
