@@ -16,9 +16,12 @@
 // crashed process closes its connections, so an instance that falls silent on an open stream was
 // cut off, or its host died. That is no fault of a request.
 //
-// The bound. A request that makes engines fail costs kFailedMax of them, one that makes processes
-// crash kAllMax. After the first, it runs in steps of its own (AssignRequest::suspect), so it takes
-// no other request with it. Plans that were lost otherwise are bounded by max_replans.
+// The bound. A request that makes engines fail costs kFailedMax of them. One that makes processes
+// crash costs kAllMax, and may reach one process more: the decode side misses the KV of a dead
+// writer before the orchestrator's lease of that instance ends, so the request may move once before
+// the loss counts (WorkerSide::NoteMovesOff). After the first, it runs in steps of its own
+// (AssignRequest::suspect), so it takes no other request with it. Plans that were lost otherwise
+// are bounded by max_replans.
 //
 // Engines are known by the incarnation of their process, which outlives the orchestrator. A request
 // that comes from another orchestrator, or from one before a restart, brings those that its router
