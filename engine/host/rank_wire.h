@@ -23,7 +23,8 @@ namespace skein::engine {
 
 class RankWire {
  public:
-  // What came from `rank`: a message, or (last) word that its process has ended.
+  // What came from `rank`: a message, or (last) word that its process has ended. Messages of a
+  // process that ended before this one had read its first are lost: nothing else held them.
   struct Arrival {
     int rank = 0;
     std::string message;

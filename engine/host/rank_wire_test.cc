@@ -85,7 +85,7 @@ TEST(RankWire, NamesThatAreNoRanksAreRefused) {
   EXPECT_TRUE(absl::IsInvalidArgument(one->Join(1, std::vector<std::string>{one->name(), "x"}, 0)));
 }
 
-// A rank that sends its name, then `last` to rank 0, and is killed.
+// A rank sends its name, then to rank 0 "first", then "last", and is killed at once.
 TEST(RankWire, OfARankThatDiedTheLastWordsComeFirst) {
   const auto lead = Make();
   int to_child[2], from_child[2];
@@ -101,6 +101,8 @@ TEST(RankWire, OfARankThatDiedTheLastWordsComeFirst) {
     SKEIN_CHECK(read(to_child[0], &go, 1) == 1);
     const std::vector<std::string> names = {lead->name(), wire->name()};
     SKEIN_CHECK(wire->Join(5, names, 1).ok());
+    wire->Send(0, "first");
+    SKEIN_CHECK(read(to_child[0], &go, 1) == 1);
     wire->Send(0, "last");
     kill(getpid(), SIGKILL);
   }
@@ -108,6 +110,8 @@ TEST(RankWire, OfARankThatDiedTheLastWordsComeFirst) {
   for (char c = 0; read(from_child[0], &c, 1) == 1 && c != 0;) name += c;
   const std::vector<std::string> names = {lead->name(), name};
   ASSERT_TRUE(lead->Join(5, names, 0).ok());
+  ASSERT_EQ(write(to_child[1], "g", 1), 1);
+  EXPECT_EQ(lead->Wait(Later()).at(0).message, "first");
   ASSERT_EQ(write(to_child[1], "g", 1), 1);
   std::vector<RankWire::Arrival> arrivals;
   while (arrivals.size() < 2) {
