@@ -13,10 +13,7 @@
 namespace skein::engine {
 namespace {
 
-constexpr size_t kPageBytes = 4096;
 constexpr size_t kHugePageBytes = size_t{2} << 20;
-
-size_t RoundUpToPages(size_t bytes) { return (bytes + kPageBytes - 1) / kPageBytes * kPageBytes; }
 
 // The kB of a line "Name:   123 kB".
 std::optional<size_t> MeminfoBytes(const std::string& path, const std::string& name) {
@@ -41,7 +38,7 @@ std::optional<size_t> CgroupBytes(const std::string& path) {
 class CpuDevice final : public Device {
  public:
   absl::StatusOr<void*> Alloc(size_t bytes) override {
-    const size_t mapped = std::max(RoundUpToPages(bytes), kPageBytes);
+    const size_t mapped = DeviceBytes(bytes);
     void* pointer =
         mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (pointer == MAP_FAILED) {
@@ -56,7 +53,7 @@ class CpuDevice final : public Device {
   }
 
   void Free(void* pointer, size_t bytes) override {
-    if (pointer != nullptr) munmap(pointer, std::max(RoundUpToPages(bytes), kPageBytes));
+    if (pointer != nullptr) munmap(pointer, DeviceBytes(bytes));
   }
 
   absl::Status Copy(void* to, const void* from, size_t bytes, CopyKind) override {

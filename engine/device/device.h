@@ -11,6 +11,15 @@ namespace skein::engine {
 
 enum class CopyKind { kHostToDevice, kDeviceToHost, kDeviceToDevice };
 
+// Alloc gives whole pages of so many bytes.
+inline constexpr size_t kDevicePageBytes = 4096;
+
+// What an allocation of `bytes` takes.
+inline constexpr size_t DeviceBytes(size_t bytes) {
+  const size_t pages = (bytes + kDevicePageBytes - 1) / kDevicePageBytes;
+  return (pages > 0 ? pages : 1) * kDevicePageBytes;
+}
+
 struct MemoryUse {
   size_t total_bytes = 0;
   size_t free_bytes = 0;
