@@ -5,7 +5,10 @@
 
 #include "engine/checkpoint/mapped_file.h"
 #include "engine/checkpoint/model_hash.h"
+#include "engine/model/kv_pool_size.h"
+#include "engine/model/layers/slot_weights.h"
 #include "engine/model/load/device_weights.h"
+#include "engine/model/load/feed_forward_reader.h"
 
 namespace skein::engine {
 namespace {
@@ -29,38 +32,30 @@ absl::Status CheckOptions(const ModelEngineOptions& options) {
     return bad("ring_segment_bytes", options.ring_segment_bytes, "at least 0");
   }
   if (options.max_positions < 0) return bad("max_positions", options.max_positions, "at least 0");
-  if (options.num_blocks == 0 && options.kv_bytes == 0) {
+  const bool asked = options.num_blocks > 0 || options.kv_bytes > 0;
+  if (!asked && !options.kv_fills_device) {
     return bad("num_blocks", 0, "above 0 when kv_bytes is 0");
+  }
+  if (asked && options.kv_fills_device) {
+    return absl::InvalidArgumentError("kv_fills_device: not with num_blocks or kv_bytes");
   }
   return absl::OkStatus();
 }
 
-// The pool's shape. INVALID_ARGUMENT when kv_bytes holds no block or num_blocks cannot be.
-absl::StatusOr<KvSpec> MakeKvSpec(const ModelConfig& config, DType weights,
-                                  const ModelEngineOptions& options) {
-  KvSpec kv;
-  kv.num_layers = config.num_layers;
-  kv.kv_heads = config.num_kv_heads;
-  kv.head_dim = config.head_dim;
-  kv.block_tokens = options.block_tokens;
-  kv.dtype = options.kv_dtype.value_or(weights);
-  const int64_t bytes_a_block = kv.BlockBytes() * kv.num_layers;
-  kv.num_blocks = options.num_blocks > 0 ? options.num_blocks : options.kv_bytes / bytes_a_block;
-  if (kv.num_blocks == 0) {
-    return absl::InvalidArgumentError("kv_bytes = " + std::to_string(options.kv_bytes) +
-                                      ": one block takes " + std::to_string(bytes_a_block) +
-                                      " bytes");
-  }
-  if (kv.num_blocks > INT32_MAX || kv.num_blocks > (int64_t{1} << 48) / bytes_a_block) {
-    return absl::InvalidArgumentError("num_blocks = " + std::to_string(kv.num_blocks) +
-                                      ": too many");
-  }
-  return kv;
+// Of the rotary angles, where they are copied to a device: cosines and sines.
+int64_t AnglesBytes(int64_t positions, int head_dim) {
+  const auto bytes = static_cast<size_t>(positions * (head_dim / 2)) * sizeof(float);
+  return static_cast<int64_t>(2 * DeviceBytes(bytes));
+}
+
+// Where the weights are copied to; null: they are read where the checkpoint is mapped.
+Device* PlacedOn(const ModelEngineOptions& options, Device* device) {
+  if (options.weights_device != nullptr) return options.weights_device.get();
+  return device->IsHost() ? nullptr : device;
 }
 
 // Weights and angles to where the device reads them.
-absl::Status PlaceOnDevice(const LoadProgress& progress, LoadedModel* loaded) {
-  Device* device = loaded->device.get();
+absl::Status PlaceOnDevice(const LoadProgress& progress, Device* device, LoadedModel* loaded) {
   absl::StatusOr<DeviceWeights> uploaded = UploadWeights(loaded->weights, device, progress);
   if (!uploaded.ok()) return uploaded.status();
   loaded->weights = std::move(uploaded->weights);
@@ -77,7 +72,11 @@ absl::Status PlaceOnDevice(const LoadProgress& progress, LoadedModel* loaded) {
     *angles = static_cast<const float*>(buffer->data());
     loaded->placed.push_back(*std::move(buffer));
   }
-  return device->Synchronize();
+  const absl::Status arrived = device->Synchronize();
+  if (!arrived.ok()) return arrived;
+  loaded->angles.Drop();
+  loaded->tensors.reset();
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -98,9 +97,10 @@ absl::StatusOr<ConstMatrix> LoadedModel::OnHost(const ConstMatrix& logits) {
 }
 
 LoadedModel::LoadedModel(std::unique_ptr<Ops> ops_in, std::unique_ptr<Device> device_in,
-                         TensorStore tensors_in, ModelConfig config_in, ModelWeights weights_in,
-                         EngineSpec spec_in, RunState state_in, std::unique_ptr<RingRunner> ring_in,
-                         int64_t tokens_max_in, int64_t positions)
+                         std::shared_ptr<const TensorStore> tensors_in, ModelConfig config_in,
+                         ModelWeights weights_in, EngineSpec spec_in, RunState state_in,
+                         std::unique_ptr<RingRunner> ring_in, int64_t tokens_max_in,
+                         int64_t positions)
     : ops(std::move(ops_in)),
       device(std::move(device_in)),
       tensors(std::move(tensors_in)),
@@ -117,6 +117,193 @@ LoadedModel::LoadedModel(std::unique_ptr<Ops> ops_in, std::unique_ptr<Device> de
   }
 }
 
+namespace {
+
+// The steps of LoadModel, in their order.
+class Loader {
+ public:
+  Loader(std::unique_ptr<Ops> ops, std::unique_ptr<Device> device,
+         const ModelEngineOptions& options, int layouts_tp)
+      : options_(options),
+        layouts_tp_(layouts_tp),
+        ops_(std::move(ops)),
+        device_(std::move(device)),
+        placed_on_(PlacedOn(options, device_.get())) {}
+
+  // Configuration and weights, as views of the mapped files.
+  absl::Status Open(const std::string& model_dir) {
+    const absl::StatusOr<std::string> text =
+        ReadSmallFile(model_dir + "/config.json", kConfigBytesMax);
+    if (!text.ok()) return text.status();
+    absl::StatusOr<ModelConfig> config = ParseModelConfig(*text, options_.max_positions);
+    if (!config.ok()) return config.status();
+    config_ = *std::move(config);
+    absl::StatusOr<TensorStore> tensors = TensorStore::Open(
+        model_dir, placed_on_ == nullptr ? MappedUse::kAgainAndAgain : MappedUse::kOnce);
+    if (!tensors.ok()) return tensors.status();
+    tensors_ = std::make_shared<const TensorStore>(*std::move(tensors));
+    absl::StatusOr<ModelWeights> weights = BindWeights(config_, *tensors_);
+    if (!weights.ok()) return weights.status();
+    weights_ = *std::move(weights);
+    if (!weights_.slower_because.empty()) options_.warn(weights_.slower_because);
+    spec_.model_hash = ModelHash(*text, *tensors_);
+    return options_.feed_forward.has_value() ? PlaceFeedForward() : absl::OkStatus();
+  }
+
+  // The buffers of steps, and the KV pool.
+  absl::Status AllocateBuffers() {
+    spec_.kv = KvShapeOf(config_, weights_.common, options_);
+    if (options_.kv_fills_device) return FillWithKv();
+    const absl::StatusOr<int64_t> blocks = BlocksAskedFor(spec_.kv, options_);
+    if (!blocks.ok()) return blocks.status();
+    spec_.kv.num_blocks = *blocks;
+    const absl::Status allocated = AllocateStepBuffers();
+    return allocated.ok() ? AllocateKv(spec_.kv, device_.get(), &state_) : allocated;
+  }
+
+  absl::StatusOr<std::unique_ptr<LoadedModel>> Finish() {
+    spec_.device = options_.device_name;
+    spec_.vocab_size = config_.vocab_size;
+    spec_.max_positions = static_cast<int>(Positions(KvLayout{}));
+    spec_.num_parameters = weights_.num_parameters;
+    const int64_t rotated = Positions(KvLayout{layouts_tp_});
+    auto loaded = std::make_unique<LoadedModel>(
+        std::move(ops_), std::move(device_), std::move(tensors_), std::move(config_),
+        std::move(weights_), std::move(spec_), std::move(state_), std::move(ring_),
+        options_.max_batch_tokens, rotated);
+    loaded->weights_device = options_.weights_device;
+    if (placed_on_ != nullptr) {
+      const absl::Status placed = PlaceOnDevice(options_.progress, placed_on_, loaded.get());
+      if (!placed.ok()) return placed;
+    }
+    absl::Status made = MakeSource(loaded.get());
+    if (made.ok()) made = MakeDeviceParts(loaded.get());
+    if (!made.ok()) return made;
+    return loaded;
+  }
+
+ private:
+  int64_t Positions(KvLayout layout) const {
+    return std::min<int64_t>(config_.max_positions,
+                             spec_.kv.num_blocks * TokensPerBlock(layout, spec_.kv));
+  }
+
+  // Takes the layers' feed-forward weights that are not kept here out of the model's.
+  absl::Status PlaceFeedForward() {
+    const SlotOptions& slots = *options_.feed_forward;
+    if (slots.places.size() != weights_.layers.size() || slots.slots < 1) {
+      return absl::InvalidArgumentError(
+          "feed_forward: " + std::to_string(slots.places.size()) + " places and " +
+          std::to_string(slots.slots) + " slots; must be a place for each of " +
+          std::to_string(weights_.layers.size()) + " layers, and 1 slot or more");
+    }
+    for (size_t i = 0; i < slots.places.size(); ++i) {
+      FeedForwardWeights& layer = weights_.layers[i].feed_forward;
+      feed_forward_.push_back(layer);
+      if (slots.places[i] != FeedForwardPlace::kHere) layer = {};
+    }
+    reader_ = std::make_unique<CheckpointReader>(tensors_, feed_forward_);
+    if (slots.make_reader) reader_ = slots.make_reader(std::move(reader_));
+    return absl::OkStatus();
+  }
+
+  absl::Status MakeSource(LoadedModel* loaded) {
+    if (!options_.feed_forward.has_value()) {
+      loaded->source = std::make_unique<WholeWeights>(&loaded->weights);
+    } else {
+      auto made = SlotWeights::Create(&loaded->weights, feed_forward_, *options_.feed_forward,
+                                      std::move(reader_),
+                                      placed_on_ != nullptr ? placed_on_ : loaded->device.get());
+      if (!made.ok()) return made.status();
+      loaded->source = *std::move(made);
+    }
+    loaded->model.source = loaded->source.get();
+    return absl::OkStatus();
+  }
+
+  // The pool gets what is left behind everything else.
+  absl::Status FillWithKv() {
+    const int64_t placed = placed_on_ == nullptr ? 0 : PlacedBytes(weights_);
+    const absl::StatusOr<KvRest> rest = KvRest::Make(spec_.kv, placed, device_.get());
+    if (!rest.ok()) return rest.status();
+    absl::StatusOr<int64_t> blocks = rest->BlocksMax();
+    if (!blocks.ok()) return blocks.status();
+    spec_.kv.num_blocks = *blocks;
+    const absl::Status allocated = AllocateStepBuffers();
+    if (!allocated.ok()) return rest->About(allocated);
+    const int64_t angles =
+        placed_on_ == nullptr ? 0 : AnglesBytes(Positions(KvLayout{layouts_tp_}), config_.head_dim);
+    const int64_t slots =
+        options_.feed_forward.has_value() ? SlotBytes(*options_.feed_forward, feed_forward_) : 0;
+    blocks = rest->Blocks(angles + slots);
+    if (!blocks.ok()) return blocks.status();
+    spec_.kv.num_blocks = *blocks;
+    return AllocateKv(spec_.kv, device_.get(), &state_);
+  }
+
+  absl::Status AllocateStepBuffers() {
+    const int64_t key_segment = ops_->KeySegment(spec_.kv.block_tokens);
+    // Rows whose logits are computed at a time: of any sequences, so they must not matter to each
+    // other.
+    const int64_t logit_rows = std::min<int64_t>(
+        key_segment != 0 ? kSkinnyRowsMax
+                         : ops_->SkinnyRowsMax(weights_.head_activation, weights_.lm_head.dtype),
+        options_.max_batch_tokens);
+    absl::StatusOr<RunState> state =
+        AllocateRunState(config_, weights_.activation, weights_.head_activation,
+                         options_.max_batch_tokens, logit_rows, device_.get());
+    if (!state.ok()) return state.status();
+    state_ = *std::move(state);
+    const RingStepOptions ring_options = {
+        .tokens_max = options_.max_batch_tokens,
+        .segment_bytes = options_.ring_segment_bytes > 0
+                             ? options_.ring_segment_bytes
+                             : DefaultRingSegmentBytes(*device_, spec_.kv),
+        .model_hash = spec_.model_hash,
+        .key_segment = key_segment};
+    absl::StatusOr<std::unique_ptr<RingRunner>> ring =
+        RingRunner::Create(ring_options, config_, weights_.activation, spec_.kv, device_.get());
+    if (!ring.ok()) return ring.status();
+    ring_ = *std::move(ring);
+    return absl::OkStatus();
+  }
+
+  absl::Status MakeDeviceParts(LoadedModel* loaded) const {
+    if (options_.make_token_sampler) {
+      auto made = options_.make_token_sampler(loaded->config.vocab_size);
+      if (!made.ok()) return made.status();
+      loaded->token_sampler = *std::move(made);
+    }
+    // Its graphs would hold the copies into slots, too.
+    if (options_.make_decode_runner && !options_.feed_forward.has_value()) {
+      const DecodeShape shape = {.kv = loaded->spec.kv,
+                                 .query_heads = loaded->config.num_heads,
+                                 .rows_max = options_.max_batch_tokens,
+                                 .positions_max = loaded->spec.max_positions};
+      auto made = options_.make_decode_runner(shape, options_.warn);
+      if (!made.ok()) return made.status();
+      loaded->decode_runner = *std::move(made);
+    }
+    return absl::OkStatus();
+  }
+
+  const ModelEngineOptions& options_;
+  const int layouts_tp_;
+  std::unique_ptr<Ops> ops_;
+  std::unique_ptr<Device> device_;
+  Device* const placed_on_;
+  ModelConfig config_;
+  std::shared_ptr<const TensorStore> tensors_;
+  ModelWeights weights_;
+  std::vector<FeedForwardWeights> feed_forward_;  // of all layers, where not all are kept
+  std::unique_ptr<FeedForwardReader> reader_;
+  EngineSpec spec_;
+  RunState state_;
+  std::unique_ptr<RingRunner> ring_;
+};
+
+}  // namespace
+
 absl::StatusOr<std::unique_ptr<LoadedModel>> LoadModel(const std::string& model_dir,
                                                        std::unique_ptr<Ops> ops,
                                                        std::unique_ptr<Device> device,
@@ -124,74 +311,11 @@ absl::StatusOr<std::unique_ptr<LoadedModel>> LoadModel(const std::string& model_
                                                        int layouts_tp) {
   const absl::Status checked = CheckOptions(options);
   if (!checked.ok()) return checked;
-  const absl::StatusOr<std::string> text =
-      ReadSmallFile(model_dir + "/config.json", kConfigBytesMax);
-  if (!text.ok()) return text.status();
-  absl::StatusOr<ModelConfig> config = ParseModelConfig(*text, options.max_positions);
-  if (!config.ok()) return config.status();
-  absl::StatusOr<TensorStore> tensors =
-      TensorStore::Open(model_dir, device->IsHost() ? MappedUse::kAgainAndAgain : MappedUse::kOnce);
-  if (!tensors.ok()) return tensors.status();
-  absl::StatusOr<ModelWeights> weights = BindWeights(*config, *tensors);
-  if (!weights.ok()) return weights.status();
-  if (!weights->slower_because.empty()) options.warn(weights->slower_because);
-  const absl::StatusOr<KvSpec> kv = MakeKvSpec(*config, weights->common, options);
-  if (!kv.ok()) return kv.status();
-
-  EngineSpec spec;
-  spec.model_hash = ModelHash(*text, *tensors);
-  spec.device = options.device_name;
-  spec.vocab_size = config->vocab_size;
-  const auto positions = [&](KvLayout layout) {
-    return std::min<int64_t>(config->max_positions, kv->num_blocks * TokensPerBlock(layout, *kv));
-  };
-  spec.max_positions = static_cast<int>(positions(KvLayout{}));
-  spec.num_parameters = weights->num_parameters;
-  spec.kv = *kv;
-  // Rows whose logits are computed at a time: of any sequences, so they must not matter to each
-  // other.
-  const int64_t logit_rows =
-      std::min<int64_t>(ops->KeySegment(kv->block_tokens) != 0
-                            ? kSkinnyRowsMax
-                            : ops->SkinnyRowsMax(weights->head_activation, weights->lm_head.dtype),
-                        options.max_batch_tokens);
-  absl::StatusOr<RunState> state =
-      AllocateRunState(*config, weights->activation, weights->head_activation, *kv,
-                       options.max_batch_tokens, logit_rows, device.get());
-  if (!state.ok()) return state.status();
-  const RingStepOptions ring_options = {
-      .tokens_max = options.max_batch_tokens,
-      .segment_bytes = options.ring_segment_bytes > 0 ? options.ring_segment_bytes
-                                                      : DefaultRingSegmentBytes(*device, *kv),
-      .model_hash = spec.model_hash,
-      .key_segment = ops->KeySegment(kv->block_tokens)};
-  absl::StatusOr<std::unique_ptr<RingRunner>> ring =
-      RingRunner::Create(ring_options, *config, weights->activation, *kv, device.get());
-  if (!ring.ok()) return ring.status();
-  const int64_t rotated = positions(KvLayout{layouts_tp});
-  auto loaded = std::make_unique<LoadedModel>(
-      std::move(ops), std::move(device), *std::move(tensors), *std::move(config),
-      *std::move(weights), std::move(spec), *std::move(state), *std::move(ring),
-      options.max_batch_tokens, rotated);
-  if (!loaded->device->IsHost()) {
-    const absl::Status placed = PlaceOnDevice(options.progress, loaded.get());
-    if (!placed.ok()) return placed;
-  }
-  if (options.make_token_sampler) {
-    auto made = options.make_token_sampler(loaded->config.vocab_size);
-    if (!made.ok()) return made.status();
-    loaded->token_sampler = *std::move(made);
-  }
-  if (options.make_decode_runner) {
-    const DecodeShape shape = {.kv = loaded->spec.kv,
-                               .query_heads = loaded->config.num_heads,
-                               .rows_max = options.max_batch_tokens,
-                               .positions_max = loaded->spec.max_positions};
-    auto made = options.make_decode_runner(shape, options.warn);
-    if (!made.ok()) return made.status();
-    loaded->decode_runner = *std::move(made);
-  }
-  return loaded;
+  Loader loader(std::move(ops), std::move(device), options, layouts_tp);
+  absl::Status status = loader.Open(model_dir);
+  if (status.ok()) status = loader.AllocateBuffers();
+  if (!status.ok()) return status;
+  return loader.Finish();
 }
 
 }  // namespace skein::engine

@@ -14,6 +14,7 @@
 #include "engine/engine.h"
 #include "engine/model/forward/forward.h"
 #include "engine/model/forward/run_state.h"
+#include "engine/model/layers/weight_source.h"
 #include "engine/model/load/rope_table.h"
 #include "engine/model/load/weights.h"
 #include "engine/model/model_engine.h"
@@ -26,14 +27,16 @@ namespace skein::engine {
 struct LoadedModel {
   LoadedModel(const LoadedModel&) = delete;
   LoadedModel& operator=(const LoadedModel&) = delete;
-  LoadedModel(std::unique_ptr<Ops> ops, std::unique_ptr<Device> device, TensorStore tensors,
-              ModelConfig config, ModelWeights weights, EngineSpec spec, RunState state,
-              std::unique_ptr<RingRunner> ring, int64_t tokens_max, int64_t positions);
+  LoadedModel(std::unique_ptr<Ops> ops, std::unique_ptr<Device> device,
+              std::shared_ptr<const TensorStore> tensors, ModelConfig config, ModelWeights weights,
+              EngineSpec spec, RunState state, std::unique_ptr<RingRunner> ring, int64_t tokens_max,
+              int64_t positions);
 
   std::unique_ptr<Ops> ops;
-  std::unique_ptr<Device> device;  // outlives `state`
-  TensorStore tensors;             // outlives `weights`
-  // On a device that cannot read the host's memory: what `weights` and `model.rope` are views of.
+  std::unique_ptr<Device> device;              // outlives `state`
+  std::shared_ptr<Device> weights_device;      // ModelEngineOptions::weights_device
+  std::shared_ptr<const TensorStore> tensors;  // what `weights` are views of, or null
+  // Where `tensors` is null: what `weights` and `model.rope` are views of.
   std::vector<DeviceBuffer> placed;
   std::unique_ptr<TokenSampler> token_sampler;  // null: on the host
   std::unique_ptr<DecodeRunner> decode_runner;  // null: decode steps run as all others
@@ -44,6 +47,7 @@ struct LoadedModel {
   RopeAngles angles;
   RunState state;
   std::unique_ptr<RingRunner> ring;  // runs steps that span instances
+  std::unique_ptr<WeightSource> source;
   std::vector<KvRegion> regions;
   Model model;
 

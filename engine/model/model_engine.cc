@@ -22,7 +22,6 @@ class ModelEngine final : public Engine {
  public:
   explicit ModelEngine(std::shared_ptr<LoadedModel> loaded)
       : loaded_(std::move(loaded)),
-        whole_weights_(&loaded_->weights),
         samplers_(loaded_->config.vocab_size, loaded_->ops->HostThreads()) {}
 
   const EngineSpec& Spec() const override { return loaded_->spec; }
@@ -93,7 +92,7 @@ class ModelEngine final : public Engine {
   absl::Status RunAlone(const std::function<void(int layer)>& layer_done) {
     PlainAttention attention(&loaded_->model, &batch_, &loaded_->state);
     LocalFeedForward feed_forward(&loaded_->model, &loaded_->state);
-    return RunLayers({attention, feed_forward, whole_weights_}, loaded_->config.num_layers,
+    return RunLayers({attention, feed_forward, *loaded_->source}, loaded_->config.num_layers,
                      layer_done);
   }
 
@@ -134,7 +133,6 @@ class ModelEngine final : public Engine {
   }
 
   std::shared_ptr<LoadedModel> loaded_;
-  WholeWeights whole_weights_;
   Samplers samplers_;
   Batch batch_;                       // of the current step
   std::vector<LogitUse> logit_uses_;  // of each of batch_.logit_rows

@@ -2,7 +2,8 @@
 //
 // The residual stream and everything but the inputs of products is f32; logits are computed only
 // for rows that are sampled or asked for. All buffers are sized once, from the options. The weights
-// stay mapped where the checkpoint is when the device is the host; else they are copied to it.
+// stay mapped where the checkpoint is when the device is the host; else they are copied to it, or
+// to ModelEngineOptions::weights_device.
 #pragma once
 
 #include <cstdint>
@@ -15,6 +16,7 @@
 #include "engine/base/dtype.h"
 #include "engine/device/device.h"
 #include "engine/engine.h"
+#include "engine/model/load/feed_forward_places.h"
 #include "engine/ops/decode_runner.h"
 #include "engine/ops/ops.h"
 #include "engine/sampling/token_sampler.h"
@@ -23,11 +25,21 @@ namespace skein::engine {
 
 struct ModelEngineOptions {
   std::string device_name = "cpu";  // EngineSpec::device
-  // KV pool: so many blocks, or when 0 as many as fit kv_bytes. One of them is required.
+  // KV pool: so many blocks, or when 0 as many as fit kv_bytes, or all that the device has room for
+  // beside the weights and the buffers of steps (Device::MemoryInfo; not for engines of a group).
+  // One of them is required.
   int64_t num_blocks = 0;
   int64_t kv_bytes = 0;
+  bool kv_fills_device = false;
+  // Not null: the weights are copied into its memory, which the host can read, and the mapped
+  // checkpoint is let go. With kv_fills_device it shares the budget of the engine's device.
+  std::shared_ptr<Device> weights_device;
   int block_tokens = 16;
   std::optional<DType> kv_dtype;  // absent: the weights' dtype
+  // Not null: not all layers' feed-forward weights are kept (layers/slot_weights.h). A step whose
+  // weights could not be read ends with their reader's error, or DEADLINE_EXCEEDED; the engine is
+  // as good as before. Not for engines of a group.
+  std::optional<SlotOptions> feed_forward;
   // Tokens of all sequences of one step together; Step refuses more (INVALID_ARGUMENT).
   int max_batch_tokens = 2048;
   // Ring steps pass KV round in segments of about so many bytes, three of which are held; a step
@@ -36,8 +48,7 @@ struct ModelEngineOptions {
   // > 0 lowers EngineSpec::max_positions, which is otherwise the checkpoint's. In any case it is no
   // more than the KV pool holds.
   int max_positions = 0;
-  // Called while weights are copied to a device that cannot read the mapped checkpoint: the bytes
-  // copied so far, and all bytes.
+  // Called while weights are copied to a device: the bytes copied so far, and all bytes.
   std::function<void(int64_t done_bytes, int64_t total_bytes)> progress;
   // Makes the sampler on the device. Without one logits are copied to the host.
   MakeTokenSampler make_token_sampler;

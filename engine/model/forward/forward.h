@@ -39,6 +39,8 @@ struct Batch {
   int64_t tokens() const { return static_cast<int64_t>(ids.size()); }
 };
 
+class WeightSource;  // engine/model/layers
+
 // A model on a device, all parts owned by the engine.
 struct Model {
   const ModelConfig* config;
@@ -46,6 +48,7 @@ struct Model {
   const KvSpec* kv;
   RopeTable rope;
   Ops* ops;
+  WeightSource* source = nullptr;  // of the layers' weights, where a step is not one of a group
 };
 
 // state.logits[i, :] = logits of residual row first + i, i < count ≤ state.logits.rows.

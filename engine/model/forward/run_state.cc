@@ -59,9 +59,8 @@ DeviceBuffer::~DeviceBuffer() {
 }
 
 absl::StatusOr<RunState> AllocateRunState(const ModelConfig& config, DType activation,
-                                          DType head_activation, const KvSpec& kv,
-                                          int64_t tokens_max, int64_t logit_rows_max,
-                                          Device* device) {
+                                          DType head_activation, int64_t tokens_max,
+                                          int64_t logit_rows_max, Device* device) {
   RunState state;
   Allocator allocator(device, &state);
   const int64_t hidden = config.hidden_size;
@@ -76,11 +75,16 @@ absl::StatusOr<RunState> AllocateRunState(const ModelConfig& config, DType activ
   state.ffn = allocator.Rows(activation, tokens_max, config.intermediate_size);
   state.last_normed = allocator.Rows(head_activation, logit_rows_max, hidden);
   state.logits = allocator.Rows(DType::kF32, logit_rows_max, config.vocab_size);
-  for (int layer = 0; layer < kv.num_layers; ++layer) {
-    state.kv.push_back(allocator.Bytes(static_cast<size_t>(kv.num_blocks * kv.BlockBytes())));
-  }
   if (!allocator.status().ok()) return allocator.status();
   return state;
+}
+
+absl::Status AllocateKv(const KvSpec& kv, Device* device, RunState* state) {
+  Allocator allocator(device, state);
+  for (int layer = 0; layer < kv.num_layers; ++layer) {
+    state->kv.push_back(allocator.Bytes(static_cast<size_t>(kv.num_blocks * kv.BlockBytes())));
+  }
+  return allocator.status();
 }
 
 Matrix FirstRows(const Matrix& matrix, int64_t rows) {

@@ -47,16 +47,18 @@ struct RunState {
   Matrix ffn;             // act [T, F]
   Matrix last_normed;     // head [R, H]  rows that need logits
   Matrix logits;          // f32 [R, V]
-  std::vector<void*> kv;  // one per layer, kv_bytes_a_layer each
+  std::vector<void*> kv;  // one per layer, num_blocks * BlockBytes() each
 
   std::vector<DeviceBuffer> owned;
 };
 
-// RESOURCE_EXHAUSTED when the device has not the memory.
+// All but the KV. RESOURCE_EXHAUSTED when the device has not the memory.
 absl::StatusOr<RunState> AllocateRunState(const ModelConfig& config, DType activation,
-                                          DType head_activation, const KvSpec& kv,
-                                          int64_t tokens_max, int64_t logit_rows_max,
-                                          Device* device);
+                                          DType head_activation, int64_t tokens_max,
+                                          int64_t logit_rows_max, Device* device);
+
+// The KV of an allocated state. RESOURCE_EXHAUSTED when the device has not the memory.
+absl::Status AllocateKv(const KvSpec& kv, Device* device, RunState* state);
 
 // The first `rows` rows.
 Matrix FirstRows(const Matrix& matrix, int64_t rows);

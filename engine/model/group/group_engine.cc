@@ -36,6 +36,13 @@ absl::StatusOr<std::unique_ptr<GroupEngine>> GroupEngine::Make(const std::string
                                                                const ModelEngineOptions& options,
                                                                int ranks_max) {
   if (ranks_max < 2 || ranks_max > 4096) return Bad("ranks_max", ranks_max, "from 2 to 4096");
+  // Its buffers are allocated behind the model's, and its slices are views of whole layers.
+  if (options.kv_fills_device) {
+    return absl::InvalidArgumentError("kv_fills_device: not for an engine of a group");
+  }
+  if (options.feed_forward.has_value()) {
+    return absl::InvalidArgumentError("feed_forward: not for an engine of a group");
+  }
   absl::StatusOr<std::unique_ptr<LoadedModel>> loaded =
       LoadModel(model_dir, std::move(ops), std::move(device), options, ranks_max);
   if (!loaded.ok()) return loaded.status();

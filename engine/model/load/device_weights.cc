@@ -109,16 +109,31 @@ void PlaceLayer(LayerWeights& w, Placer& placer) {
   ForEachPlain(w, [&](ConstMatrix& m) { placer.Place(m); });
 }
 
+bool Ties(const ModelWeights& w) { return w.lm_head.data == w.embedding.data; }
+
+// Of what no layer has.
+int64_t BytesOutsideLayers(const ModelWeights& w) {
+  return Aligned(BytesOf(w.embedding)) + Aligned(BytesOf(w.final_norm)) +
+         (Ties(w) ? 0 : Aligned(BytesOf(w.lm_head)));
+}
+
 }  // namespace
+
+int64_t PlacedBytes(const ModelWeights& weights) {
+  size_t bytes = DeviceBytes(static_cast<size_t>(BytesOutsideLayers(weights)));
+  for (const LayerWeights& layer : weights.layers) {
+    bytes += DeviceBytes(static_cast<size_t>(LayerBytes(layer)));
+  }
+  return static_cast<int64_t>(bytes);
+}
 
 absl::StatusOr<DeviceWeights> UploadWeights(const ModelWeights& weights, Device* device,
                                             const LoadProgress& progress) {
   DeviceWeights out{weights, {}};
   ModelWeights& w = out.weights;
-  const bool tied = w.lm_head.data == w.embedding.data;
-  int64_t total = Aligned(BytesOf(w.embedding)) + Aligned(BytesOf(w.final_norm)) +
-                  (tied ? 0 : Aligned(BytesOf(w.lm_head)));
-  const int64_t of_model = total;
+  const bool tied = Ties(w);
+  const int64_t of_model = BytesOutsideLayers(w);
+  int64_t total = of_model;
   for (const LayerWeights& layer : w.layers) total += LayerBytes(layer);
   Placer placer(device, progress, total);
   placer.Open(of_model);

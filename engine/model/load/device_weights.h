@@ -1,5 +1,5 @@
-// A model's weights in the memory of a device that cannot read the host's: copies of the
-// checkpoint's tensors, each once.
+// A model's weights in a device's memory: copies of the checkpoint's tensors, each once. For a
+// device that cannot read the host's memory, and for one whose memory is a budget.
 #pragma once
 
 #include <cstdint>
@@ -21,6 +21,9 @@ struct DeviceWeights {
   ModelWeights weights;             // as given, with views of `owned`
   std::vector<DeviceBuffer> owned;  // the device outlives them
 };
+
+// What UploadWeights takes of a device's memory.
+int64_t PlacedBytes(const ModelWeights& weights);
 
 // A matrix that stands for two (the embedding as lm_head) is copied once. Where gate and up have no
 // bias they are put one behind the other, so that gate_up is always there. RESOURCE_EXHAUSTED names

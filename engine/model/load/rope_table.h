@@ -21,7 +21,13 @@ class RopeAngles {
  public:
   RopeAngles(const RopeConfig& rope, int head_dim, int64_t positions);
 
-  // Valid while this object lives.
+  // Gives the memory back; tables are no longer valid.
+  void Drop() {
+    cos_ = {};
+    sin_ = {};
+  }
+
+  // Valid while this object lives, until Drop.
   RopeTable table() const { return {cos_.data(), sin_.data(), positions_, head_dim_}; }
 
  private:

@@ -176,9 +176,8 @@ absl::Status RingRunner::Run(const Model& model, const RingStep& ring, const Bat
   RingAttention attention({model, layout, kv_ring ? &*kv_ring : nullptr, progress, state, buffers_},
                           &batch);
   LocalFeedForward feed_forward(&model, &state);
-  WholeWeights weights(model.weights);
   absl::Status status =
-      RunLayers({attention, feed_forward, weights}, model.config->num_layers, layer_done);
+      RunLayers({attention, feed_forward, *model.source}, model.config->num_layers, layer_done);
   if (!status.ok()) return status;
   // Ring and mover have made their last calls.
   status = MeetAtEnd(ring);
