@@ -132,6 +132,8 @@ def what_the_engine_refuses_names_the_flag():
                 "--block-tokens=4096")
         refused("--kv-gib: 60000 GiB and what the model needs beside them do not fit in memory: ", "--model=" + fledgling,
                 "--kv-gib=60000")
+        refused("--device-memory-gib: 0.001 GiB: device memory: 1073741 bytes, but the weights alone take ",
+                "--model=" + fledgling, "--device-memory-gib=0.001")
     emulated = ["--device=emulated", "--served-name=m", "--emulated-vocab-size=10", "--port=0", "--admin-port=0"]
     assert_refused("prefill_worker", run("prefill_worker", *emulated, "--profile=/nowhere"),
                    "--profile: '/nowhere' is neither a built-in profile (llama3-8b-a100) nor a file")

@@ -13,6 +13,7 @@
 #include "engine/cuda/device/cuda_peer_opener.h"
 #include "engine/cuda/engine/cuda_engine.h"
 #include "engine/device/cpu_device.h"
+#include "engine/device/memory_budget.h"
 #include "engine/model/model_engine.h"
 #include "engine/ops/cpu/cpu_ops.h"
 #include "engine/transport/registered_device.h"
@@ -42,6 +43,8 @@ absl::StatusOr<engine::CpuIsa> IsaOf(const std::string& name) {
       absl::StrCat("--isa: '", name, "' is not auto, avx512bf16, avx2 or portable"));
 }
 
+int64_t BytesOf(double gib) { return static_cast<int64_t>(gib * (1 << 30)); }
+
 // Of --device=cpu and cuda:N.
 absl::StatusOr<engine::ModelEngineOptions> ModelOptionsOf(const WorkerOptions& options) {
   if (options.model.empty()) return absl::InvalidArgumentError("--model is required");
@@ -50,7 +53,8 @@ absl::StatusOr<engine::ModelEngineOptions> ModelOptionsOf(const WorkerOptions& o
   }
   engine::ModelEngineOptions engine_options;
   engine_options.device_name = options.device;
-  engine_options.kv_bytes = static_cast<int64_t>(options.kv_gib * (1 << 30));
+  engine_options.kv_fills_device = options.device_memory_gib > 0;
+  if (!engine_options.kv_fills_device) engine_options.kv_bytes = BytesOf(options.kv_gib);
   engine_options.block_tokens = static_cast<int>(options.block_tokens);
   engine_options.max_batch_tokens = static_cast<int>(options.BatchTokens());
   engine_options.max_positions = static_cast<int>(options.max_positions);
@@ -60,10 +64,31 @@ absl::StatusOr<engine::ModelEngineOptions> ModelOptionsOf(const WorkerOptions& o
   return engine_options;
 }
 
+using Progress = std::function<void(int64_t done_bytes, int64_t total_bytes)>;
+
+// Says every tenth of the weights; all to `progress`.
+Progress LogProgress(const Progress& progress) {
+  return [progress, tenth = int64_t{0}](int64_t done_bytes, int64_t total_bytes) mutable {
+    if (progress) progress(done_bytes, total_bytes);
+    if (done_bytes * 10 < (tenth + 1) * total_bytes) return;
+    tenth = done_bytes * 10 / total_bytes;
+    LogInfo("loading weights", {{"done_bytes", done_bytes}, {"total_bytes", total_bytes}});
+  };
+}
+
 absl::StatusOr<std::unique_ptr<engine::Engine>> MakeCpuEngine(
-    const WorkerOptions& options, std::unique_ptr<engine::Device> device) {
-  const auto engine_options = ModelOptionsOf(options);
+    const WorkerOptions& options, std::unique_ptr<engine::Device> device,
+    const Progress& progress) {
+  auto engine_options = ModelOptionsOf(options);
   if (!engine_options.ok()) return engine_options.status();
+  if (options.device_memory_gib > 0) {
+    // Only KV is for other processes to reach.
+    const auto budget = std::make_shared<engine::MemoryBudget>(
+        static_cast<size_t>(BytesOf(options.device_memory_gib)));
+    device = engine::MakeBudgetedDevice(std::move(device), budget);
+    engine_options->weights_device = engine::MakeBudgetedDevice(engine::MakeCpuDevice(), budget);
+    engine_options->progress = LogProgress(progress);
+  }
   const auto isa = IsaOf(options.isa);
   if (!isa.ok()) return isa.status();
   auto ops = engine::MakeCpuOps({.threads = static_cast<int>(options.threads),
@@ -101,23 +126,14 @@ absl::Status AboutModel(const WorkerOptions& options, const absl::Status& failed
     return absl::Status(status.code(), absl::StrCat(text...));
   };
   if (absl::StartsWith(message, "--") || options.model.empty()) return status;
+  if (absl::IsResourceExhausted(status) && options.device_memory_gib > 0) {
+    return about("--device-memory-gib: ", options.device_memory_gib, " GiB: ", message);
+  }
   if (absl::IsResourceExhausted(status)) {
     return about("--kv-gib: ", options.kv_gib,
                  " GiB and what the model needs beside them do not fit in memory: ", message);
   }
   return about("--model: '", options.model, "': ", message);
-}
-
-using Progress = std::function<void(int64_t done_bytes, int64_t total_bytes)>;
-
-// Says every tenth of the weights; all to `progress`.
-Progress LogProgress(const Progress& progress) {
-  return [progress, tenth = int64_t{0}](int64_t done_bytes, int64_t total_bytes) mutable {
-    if (progress) progress(done_bytes, total_bytes);
-    if (done_bytes * 10 < (tenth + 1) * total_bytes) return;
-    tenth = done_bytes * 10 / total_bytes;
-    LogInfo("loading weights", {{"done_bytes", done_bytes}, {"total_bytes", total_bytes}});
-  };
 }
 
 // `gpu` receives the device, for who has to wait for its work.
@@ -139,7 +155,7 @@ absl::StatusOr<std::unique_ptr<engine::Engine>> MakeEngine(const WorkerOptions& 
                                                            std::shared_ptr<engine::Device>* gpu) {
   absl::StatusOr<std::unique_ptr<engine::Engine>> made = absl::InvalidArgumentError(
       absl::StrCat("--device: '", options.device, "' is not cpu, cuda:N or emulated"));
-  if (options.device == "cpu") made = MakeCpuEngine(options, std::move(device));
+  if (options.device == "cpu") made = MakeCpuEngine(options, std::move(device), progress);
   if (options.device == "emulated") made = MakeEmulatedEngine(options, std::move(device));
   if (options.IsCuda()) made = MakeGpuEngine(options, progress, gpu);
   if (!made.ok()) return AboutModel(options, made.status());

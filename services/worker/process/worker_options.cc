@@ -73,6 +73,11 @@ void RegisterAddresses(WorkerOptions* options, FlagSet* flags) {
 void RegisterKv(WorkerOptions* options, FlagSet* flags) {
   flags->Group("KV");
   flags->Double(&options->kv_gib, "kv-gib", "Memory for KV blocks, in GiB.", 0.0001, 65536);
+  flags->Double(&options->device_memory_gib, "device-memory-gib",
+                "Memory of the device for everything, in GiB (--device cpu): the weights are "
+                "copied into it, KV blocks get what is left, and --kv-gib does not count. 0: "
+                "weights stay in the page cache, which workers of one machine share.",
+                0, 65536);
   flags->Int(&options->block_tokens, "block-tokens",
              "Tokens of a KV block; the same at all workers of a model.", 1, 4096);
   flags->String(&options->kv_dtype, "kv-dtype", "Type of KV; auto means the weights'.")
@@ -134,6 +139,16 @@ void CheckReproducible(const WorkerOptions* options, FlagSet* flags) {
     if (!options->reproducible || !options->IsCuda()) return absl::OkStatus();
     return absl::InvalidArgumentError(absl::StrCat("--reproducible: --device '", options->device,
                                                    "' cannot do it; only cpu can"));
+  });
+}
+
+// A GPU's memory is what it has, and the emulated device has no weights.
+void CheckDeviceMemory(const WorkerOptions* options, FlagSet* flags) {
+  flags->Check([options] {
+    if (options->device_memory_gib == 0 || options->device == "cpu") return absl::OkStatus();
+    return absl::InvalidArgumentError(absl::StrCat("--device-memory-gib: --device '",
+                                                   options->device,
+                                                   "' cannot be given a budget; only cpu can"));
   });
 }
 
@@ -214,6 +229,7 @@ void WorkerOptions::RegisterPrefill(FlagSet* flags) {
   RegisterLogFlags(&log_level, flags);
   CheckModel(this, flags);
   CheckReproducible(this, flags);
+  CheckDeviceMemory(this, flags);
   CheckAdvertised(this, flags);
 }
 
@@ -248,6 +264,7 @@ void WorkerOptions::RegisterDecode(FlagSet* flags) {
   RegisterLogFlags(&log_level, flags);
   CheckModel(this, flags);
   CheckReproducible(this, flags);
+  CheckDeviceMemory(this, flags);
   CheckAdvertised(this, flags);
 }
 

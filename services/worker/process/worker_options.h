@@ -38,6 +38,7 @@ struct WorkerOptions {
   AdminOptions admin;  // port 7201 for prefill, 7301 for decode
   int64_t threads = 1;
   double kv_gib = 0.5;
+  double device_memory_gib = 0;
   int64_t block_tokens = 16;
   std::string kv_dtype = "auto";
   int64_t max_positions = 0;

@@ -56,6 +56,16 @@ TEST_P(WorkerOptionsTest, AGpuIsNotReproducible) {
   EXPECT_TRUE(Start({"--device=cuda:1"}).ok());
 }
 
+TEST_P(WorkerOptionsTest, OnlyACpuHasABudgetOfMemory) {
+  for (const char* device : {"--device=cuda:1", "--device=emulated"}) {
+    const absl::Status status = Start({"--device-memory-gib=2", device});
+    EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
+    EXPECT_TRUE(absl::StrContains(status.message(), "--device-memory-gib: --device '")) << status;
+    EXPECT_TRUE(Start({"--device-memory-gib=0", device}).ok()) << device;
+  }
+  EXPECT_TRUE(Start({"--device-memory-gib=2", "--device=cpu"}).ok());
+}
+
 INSTANTIATE_TEST_SUITE_P(Roles, WorkerOptionsTest,
                          ::testing::Values(&WorkerOptions::RegisterPrefill,
                                            &WorkerOptions::RegisterDecode));
