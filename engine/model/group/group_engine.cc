@@ -122,14 +122,28 @@ absl::Status GroupEngine::RunTogether(const GroupPart& part, const ShardLayout& 
     AbortGroup(part, ran);
     return done.End(ran);
   }
-  const auto logits_of = [&](int64_t first, int64_t count) {
-    absl::StatusOr<ConstMatrix> logits = forward.Logits(first, count);
-    return logits.ok() ? loaded_->OnHost(*logits) : logits;
-  };
-  const absl::Status used =
-      UseLogits(sequences, logit_uses_, logits_of, loaded_->state.logits.rows, samplers_, results);
+  const absl::Status used = Answer(sequences, &forward, results);
   if (!used.ok()) AbortGroup(part, used);
   return done.End(used);
+}
+
+// From the logits to the results. Every rank asks for the same rows in the same order, which is a
+// collective, and samples the same bits, on its device where it can.
+absl::Status GroupEngine::Answer(std::span<const SequenceStep> sequences, GroupForward* forward,
+                                 std::vector<SequenceResult>& results) {
+  const auto on_device = [forward](int64_t first, int64_t count) {
+    return forward->Logits(first, count);
+  };
+  TokenSampler* const sampler = loaded_->token_sampler.get();
+  if (sampler != nullptr && TakesAll(*sampler, sequences, results)) {
+    return SampleOnDevice(sequences, logit_uses_, on_device, loaded_->state.logits.rows, *sampler,
+                          results);
+  }
+  const auto on_host = [&](int64_t first, int64_t count) {
+    absl::StatusOr<ConstMatrix> logits = on_device(first, count);
+    return logits.ok() ? loaded_->OnHost(*logits) : logits;
+  };
+  return UseLogits(sequences, logit_uses_, on_host, loaded_->state.logits.rows, samplers_, results);
 }
 
 }  // namespace skein::engine

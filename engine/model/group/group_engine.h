@@ -60,6 +60,8 @@ class GroupEngine final : public Engine {
                            std::span<const SequenceStep> sequences,
                            const std::function<void(int layer)>& layer_done,
                            std::vector<SequenceResult>& results);
+  absl::Status Answer(std::span<const SequenceStep> sequences, GroupForward* forward,
+                      std::vector<SequenceResult>& results);
 
   WeightSource& WeightsFor(const ShardLayout& layout);
 

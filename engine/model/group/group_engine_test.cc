@@ -2,6 +2,7 @@
 // every mode and in modes that change from step to step, says what one rank says.
 #include "engine/model/group/group_engine.h"
 
+#include <atomic>
 #include <chrono>
 #include <cmath>
 #include <cstring>
@@ -21,6 +22,8 @@
 #include "engine/ops/cpu/cpu_ops.h"
 #include "engine/ops/reference/reference_ops.h"
 #include "engine/sampling/philox.h"
+#include "engine/sampling/sampler.h"
+#include "engine/sampling/token_sampler.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
@@ -361,6 +364,76 @@ TEST(GroupEngineTest, SamplesAsOneRank) {
     EXPECT_EQ(actual[0].sampled.token, expected[0].sampled.token);
     EXPECT_NEAR(actual[0].sampled.logprob, expected[0].sampled.logprob, 1e-5);
     EXPECT_EQ(layers, (std::vector<int>{0, 1}));
+  }
+}
+
+// A device's sampler, whose device is the host: the host's choices.
+class CountingSampler final : public TokenSampler {
+ public:
+  CountingSampler(int vocab_size, std::atomic<int>* asked) : sampler_(vocab_size), asked_(asked) {}
+
+  int RequestsMax() const override { return 2; }
+  bool Takes(const SamplingParams& params) const override { return params.top_k == 0; }
+  absl::Status Sample(ConstMatrix logits, std::span<const SampleRequest> requests,
+                      std::span<absl::StatusOr<SampledToken>> answers) override {
+    *asked_ += static_cast<int>(requests.size());
+    for (size_t i = 0; i < requests.size(); ++i) {
+      const SampleRequest& request = requests[i];
+      const std::span<const float> row(
+          static_cast<const float*>(logits.data) + request.row * logits.stride,
+          static_cast<size_t>(logits.cols));
+      answers[i] = sampler_.Sample(row, *request.params, request.token_index, request.prompt,
+                                   request.output);
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  Sampler sampler_;
+  std::atomic<int>* const asked_;
+};
+
+// Each rank of a group samples on its device what that can, and the same as alone.
+TEST(GroupEngineTest, SamplesOnTheDevice) {
+  const Checkpoint checkpoint("{}");
+  std::atomic<int> asked = 0;
+  ModelEngineOptions options = SmallPool();
+  options.make_token_sampler =
+      [&](int vocab_size) -> absl::StatusOr<std::unique_ptr<TokenSampler>> {
+    return std::make_unique<CountingSampler>(vocab_size, &asked);
+  };
+  const auto group = GroupOfEngines::Make(checkpoint.dir(), {4, ModesOf(4), true, options});
+  ASSERT_NE(group, nullptr);
+  const auto alone = checkpoint.Alone();
+  const std::vector<int32_t> ids = Text(20, 11);
+  for (const int top_k : {0, 5}) {  // a top_k it does not take
+    SamplingParams params;
+    params.temperature = 0.9f;
+    params.seed = 6;
+    params.top_k = top_k;
+    std::vector<SequenceStep> steps(3);  // more than a call's requests
+    std::vector<std::vector<int32_t>> tables;
+    for (size_t s = 0; s < steps.size(); ++s) {
+      tables.push_back({static_cast<int32_t>(6 * s), static_cast<int32_t>(6 * s + 1),
+                        static_cast<int32_t>(6 * s + 2), static_cast<int32_t>(6 * s + 3),
+                        static_cast<int32_t>(6 * s + 4)});
+    }
+    for (size_t s = 0; s < steps.size(); ++s) {
+      steps[s].tokens = std::span(ids).first(18 + s);
+      steps[s].block_table = tables[s];
+      steps[s].sample = true;
+      steps[s].sampling = &params;
+      steps[s].prompt = steps[s].tokens;
+    }
+    std::vector<SequenceResult> expected, actual;
+    ASSERT_TRUE(alone->Step(steps, nullptr, &expected).ok());
+    asked = 0;
+    ASSERT_TRUE(group->Step(steps, nullptr, &actual).ok());
+    EXPECT_EQ(asked, top_k == 0 ? 4 * 3 : 0);
+    for (size_t s = 0; s < steps.size(); ++s) {
+      ASSERT_TRUE(actual[s].status.ok()) << actual[s].status;
+      EXPECT_EQ(actual[s].sampled.token, expected[s].sampled.token);
+    }
   }
 }
 
