@@ -96,7 +96,7 @@ void Cluster::Join(Role role, uint64_t incarnation) {
                     .head_dim = 128,
                     .block_bytes = 1 << 16};
   identity.total_blocks = kBlocks;
-  identity.host = "host" + std::to_string(incarnation / 8);
+  identity.node = "host" + std::to_string(incarnation / 8);
   if (role == Role::kPrefill) identity.comm_address = "c" + std::to_string(incarnation);
   for (const OrchestratorEffect& effect :
        core_->Handle(RegisterCalled{{++calls_}, {identity}}, now_)) {

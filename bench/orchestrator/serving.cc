@@ -204,7 +204,7 @@ Cluster::Cluster(const Options& options, double in_flight)
                       .head_dim = 128,
                       .block_bytes = 1 << 16};
     identity.total_blocks = kBlocks;
-    identity.host = "host" + std::to_string(number / 16);
+    identity.node = "host" + std::to_string(number / 16);
     if (worker.role == Role::kPrefill) identity.comm_address = std::string(64, 'c');
     workers_.push_back(std::move(worker));
     served_->Open(number);

@@ -1,6 +1,7 @@
-// SKEIN_LOOKED(n): an event is about to look at n instances, or slots of a pool, one after the
-// other. Tests count it (orchestrator_cost_test): no event's work may grow with the instances, but
-// for the walk that a plan makes over its pool. In optimised builds it is nothing.
+// SKEIN_LOOKED(n): an event is about to look at n instances, slots of a pool or requests, one after
+// the other. Tests count it (orchestrator_cost_test): no event's work may grow with the instances,
+// but for the walk that a plan makes over its pool, nor with requests that it does not change. In
+// optimised builds it is nothing.
 #pragma once
 
 #include <cstdint>

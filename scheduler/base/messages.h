@@ -388,7 +388,7 @@ struct WorkerIdentity {
   int64_t total_blocks = 0;
   int64_t max_positions = 0;      // longest sequence, prompt and output; 0: no limit
   std::string details;            // fields for status (serialised); opaque to the cores
-  std::string host = {};          // its host: instances of one host can form a node
+  std::string node = {};          // locality label: instances of one node have fast links
   std::string comm_address = {};  // prefill: address of its communicators; opaque to the cores
   // Prefill: token limit of one step, equal at all instances that share plans, because a chunk of
   // several instances is cut into pieces by it. Set by PrefillCore.
@@ -410,11 +410,14 @@ struct HeldRequest {
   uint32_t preemptions = 0;      // decode: how often it gave its blocks up, so far
 };
 
-// The path of one instance's KV to the decode instance.
+// How one instance's KV went to the decode instance.
 struct HandoffPath {
   std::string path;             // "direct", or "host-staged": through host memory; "": none
   std::string transport;        // such as "cuda-ipc" or "tcp"
   bool staging_buffer = false;  // through a staging buffer of the decode instance
+  uint32_t retries = 0;         // calls of OpenTransfer and Commit that were sent again
+  // No answer to Commit came. It counts as committed, because the decode side may have taken it.
+  bool commit_unanswered = false;
   bool operator==(const HandoffPath&) const = default;
 };
 

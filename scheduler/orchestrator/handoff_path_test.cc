@@ -39,7 +39,7 @@ TEST_F(HandoffPathTest, ASlowerPathIsCountedByReasonAndTold) {
   EXPECT_EQ(plan.handoffs[0].prefill, assign.instance);
   EXPECT_EQ(plan.handoffs[0].path, tcp_);
   EXPECT_EQ(plan.handoffs[0].slower,
-            "over TCP: the instances are on different hosts (a and b), and UCX found nothing "
+            "over TCP: the instances are on different nodes (a and b), and UCX found nothing "
             "faster between them");
 }
 

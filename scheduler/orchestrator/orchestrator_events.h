@@ -18,6 +18,7 @@ struct SubmitCalled {  // by the router that its id names; idempotent
   bool alone = false;     // on one prefill instance, whatever the policy
   bool accepted = false;  // by an orchestrator before: it is not refused for lack of capacity
   FailedEngines failed_engines = {};  // as its router was told
+  uint32_t moves = 0;                 // from one cell to another, so far
 };
 struct RouterEnded {  // for its client; the request is cancelled everywhere
   RouterEnd end;

@@ -155,13 +155,13 @@ void WorkerSide::NotePaths(Request* alive, const Instance& from, const EndedRequ
   if (ended.ring.has_value() && ended.status.ok()) {
     parts_.explanations->NoteRing(ended.epoch, {from.id, *ended.ring}, explanation);
   }
-  if (ended.handoff.path.empty()) return;
+  if (ended.handoff == HandoffPath{}) return;
   const bool planned = explanation != nullptr && !explanation->plans.empty();
   const Instance* to = planned ? parts_.registry->Find(explanation->plans.back().decode) : nullptr;
   parts_.explanations->NoteHandoff(
       ended.epoch,
       {from.id, ended.handoff,
-       WhySlower(ended.handoff, from.identity.host, to == nullptr ? "" : to->identity.host)},
+       WhySlower(ended.handoff, from.identity.node, to == nullptr ? "" : to->identity.node)},
       explanation);
 }
 

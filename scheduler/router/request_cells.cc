@@ -28,8 +28,9 @@ void RequestCells::Submit(Request& request) {
   request.known = Known::kSent;
   StopWaiting(request);
   const bool accepted = request.progress != Request::Progress::kNone;
-  parts_.effects->push_back(
-      SendSubmit{request.spec, request.alone, accepted, request.failed_engines, *request.cell});
+  parts_.effects->push_back(SendSubmit{request.spec, request.alone, accepted,
+                                       request.failed_engines,
+                                       static_cast<uint32_t>(request.left.size()), *request.cell});
 }
 
 void RequestCells::SubmitAnew(Request& request) {

@@ -103,6 +103,7 @@ struct SendSubmit {  // on the stream to the orchestrator of `cell`
   bool alone = false;
   bool accepted = false;              // by an orchestrator before
   FailedEngines failed_engines = {};  // that the router was told of
+  uint32_t moves = 0;                 // to other cells, so far
   size_t cell = 0;
 };
 struct RequestAccepted {  // for the client, once at most: it will not be refused any more

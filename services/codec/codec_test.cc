@@ -56,6 +56,7 @@ v1::RegisterRequest GoodRegistration() {
   r.set_max_positions(2048);
   r.set_admin_endpoint("127.0.0.1:2");
   r.set_host("h");
+  r.set_node("n");
   r.set_pid(12);
   r.set_version("1");
   r.set_comm_address("c\0d");
@@ -137,6 +138,7 @@ TEST(Codec, ASubmissionSurvivesBothWays) {
   submit.set_plan_alone(true);
   submit.set_accepted(true);
   submit.add_failed_engines(51);
+  submit.set_moves(2);
   const auto decoded = FromProto(submit);
   ASSERT_TRUE(decoded.ok()) << decoded.status();
   ExpectHeadOfGoodSpec(*decoded->spec);
@@ -463,6 +465,13 @@ TEST(Codec, AWorkersStateIsToldWithItsRegistration) {
   EXPECT_FALSE(FromProto(v1::PeerOrder()).ok());
 }
 
+TEST(Codec, AWorkerWithoutANodeLabelIsOfItsHost) {
+  v1::RegisterRequest registration = GoodRegistration();
+  EXPECT_EQ(FromProto(registration)->identity.node, "n");
+  registration.clear_node();
+  EXPECT_EQ(FromProto(registration)->identity.node, "h");
+}
+
 TEST(Codec, ARoutersStateIsToldWithItsHello) {
   v1::RouterIdentity details;
   details.set_admin_endpoint("r:81");
@@ -582,7 +591,7 @@ TEST(Codec, AReportTellsTheChunks) {
                    .epoch = {5},
                    .status = absl::UnavailableError("the engine failed"),
                    .engine_failed = true,
-                   .handoff = {"host-staged", "tcp (not cuda-ipc: no)", true},
+                   .handoff = {"host-staged", "tcp (not cuda-ipc: no)", true, 3, true},
                    .ring = scheduler::RingPath{true, "ipc: no"}},
                   {.id = {7, 12}, .epoch = {6}, .unclaimed = true}};
   const auto decoded = FromProto(ToProto(report));

@@ -59,6 +59,8 @@ v1::HandoffPath ToProto(const scheduler::HandoffPath& path) {
   out.set_path(path.path);
   out.set_transport(path.transport);
   out.set_staging_buffer(path.staging_buffer);
+  out.set_retries(path.retries);
+  out.set_commit_unanswered(path.commit_unanswered);
   return out;
 }
 

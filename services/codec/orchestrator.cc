@@ -114,7 +114,9 @@ absl::StatusOr<std::vector<scheduler::EndedRequest>> EndedFrom(const Repeated& e
                    .engine_failed = one.engine_failed(),
                    .handoff = {.path = one.handoff().path(),
                                .transport = one.handoff().transport(),
-                               .staging_buffer = one.handoff().staging_buffer()},
+                               .staging_buffer = one.handoff().staging_buffer(),
+                               .retries = one.handoff().retries(),
+                               .commit_unanswered = one.handoff().commit_unanswered()},
                    .unclaimed = one.unclaimed()});
     if (one.has_ring()) {
       out.back().ring = {.through_host = one.ring().through_host(), .why = one.ring().why()};
@@ -133,7 +135,7 @@ void AddEnded(const std::vector<scheduler::EndedRequest>& ended, Repeated* out) 
     if (!one.status.ok()) ToProto(one.status, added->mutable_failure());
     added->set_engine_failed(one.engine_failed);
     added->set_unclaimed(one.unclaimed);
-    if (!one.handoff.path.empty()) *added->mutable_handoff() = ToProto(one.handoff);
+    if (one.handoff != scheduler::HandoffPath{}) *added->mutable_handoff() = ToProto(one.handoff);
     if (one.ring.has_value()) *added->mutable_ring() = ToProto(*one.ring);
   }
 }
@@ -150,7 +152,7 @@ void Fill(const scheduler::WorkerIdentity& identity, v1::RegisterRequest* out) {
   *out->mutable_layout() = ToProto(identity.shape.layout);
   out->set_block_bytes(static_cast<uint64_t>(identity.shape.block_bytes));
   out->set_max_positions(static_cast<uint64_t>(identity.max_positions));
-  if (!identity.host.empty()) out->set_host(identity.host);
+  out->set_node(identity.node);
   out->set_comm_address(identity.comm_address);
   out->set_max_batch_tokens(static_cast<uint64_t>(identity.max_batch_tokens));
   out->set_max_requests(static_cast<uint64_t>(identity.max_requests));
@@ -193,7 +195,7 @@ absl::StatusOr<scheduler::WorkerIdentity> IdentityFrom(const v1::RegisterRequest
   out.max_batch_tokens = static_cast<int64_t>(request.max_batch_tokens());
   out.max_requests = static_cast<int64_t>(request.max_requests());
   out.details = DetailsOf(request);
-  out.host = request.host();
+  out.node = request.node().empty() ? request.host() : request.node();
   out.comm_address = request.comm_address();
   out.endpoint = request.endpoint();
   out.incarnation = {request.incarnation()};

@@ -117,6 +117,7 @@ v1::SubmitRequest ToProto(const scheduler::SubmitCalled& submit) {
   out.set_plan_alone(submit.alone);
   out.set_accepted(submit.accepted);
   ToProto(submit.failed_engines, out.mutable_failed_engines());
+  out.set_moves(submit.moves);
   return out;
 }
 
@@ -126,7 +127,7 @@ absl::StatusOr<scheduler::SubmitCalled> FromProto(const v1::SubmitRequest& submi
   absl::StatusOr<scheduler::FailedEngines> failed = FailedEnginesFrom(submit.failed_engines());
   if (!failed.ok()) return failed.status();
   return scheduler::SubmitCalled{*std::move(head), submit.plan_alone(), submit.accepted(),
-                                 *std::move(failed)};
+                                 *std::move(failed), submit.moves()};
 }
 
 v1::RouterEnded ToProto(const scheduler::RouterEnd& end) {

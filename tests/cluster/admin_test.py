@@ -204,7 +204,7 @@ def the_groups_are_those_of_the_instances():
         assert [g["role"] for g in groups] == ["prefill", "decode"], groups
         for group in groups:
             assert group["instances"] == sorted(i["instance"] for i in instances if i["role"] == group["role"]), (group, instances)
-            assert group["model"] == cluster.name and group["node"] == instances[0]["host"], group
+            assert group["model"] == cluster.name and group["node"] == instances[0]["node"], group
             assert group["formation"] == "independent" and group["for_s"] >= 0 and group["why"], group
 
 

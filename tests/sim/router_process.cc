@@ -196,8 +196,8 @@ void RouterProcess::ToOrchestrator(OrchestratorEvent message) {
 }
 
 void RouterProcess::Execute(SendSubmit& effect) {
-  ToOrchestrator(network_->Encoded(
-      SubmitCalled{effect.spec, effect.alone, effect.accepted, effect.failed_engines}));
+  ToOrchestrator(network_->Encoded(SubmitCalled{effect.spec, effect.alone, effect.accepted,
+                                                effect.failed_engines, effect.moves}));
 }
 
 void RouterProcess::Execute(SendRouterEnd& effect) {

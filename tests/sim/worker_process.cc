@@ -28,7 +28,7 @@ MembershipConfig MembershipOf(Role role, const Process& process, TimeUs unit_us)
                            .block_bytes = options.kv.BlockBytes()};
   config.identity.total_blocks = options.kv.num_blocks;
   config.identity.max_positions = options.max_positions;
-  config.identity.host = "h";
+  config.identity.node = "h";
   if (role == Role::kPrefill) {
     config.identity.comm_address = absl::StrCat(process.endpoint(), "#", process.generation());
   }

@@ -14,15 +14,15 @@ std::string RefusalIn(const std::string& transport) {
   return transport.substr(begin + 2, transport.size() - begin - 3);
 }
 
-std::string WhyThroughHost(const HandoffPath& path, const std::string& hosts) {
+std::string WhyThroughHost(const HandoffPath& path, const std::string& nodes) {
   if (const std::string refusal = RefusalIn(path.transport); !refusal.empty()) return refusal;
-  if (!hosts.empty()) return hosts;
+  if (!nodes.empty()) return nodes;
   return "--handoff-path=host is set at one of the two, or the device memory of one cannot be "
          "opened by the other";
 }
 
-std::string WhyTcp(const std::string& hosts) {
-  if (!hosts.empty()) return absl::StrCat(hosts, ", and UCX found nothing faster between them");
+std::string WhyTcp(const std::string& nodes) {
+  if (!nodes.empty()) return absl::StrCat(nodes, ", and UCX found nothing faster between them");
   return "the two processes share no memory: UCX_TLS of one lacks shm, or they do not share "
          "/dev/shm";
 }
@@ -37,19 +37,19 @@ std::vector<Degraded> SlowerBy(const HandoffPath& path) {
   return reasons;
 }
 
-std::string WhySlower(const HandoffPath& path, const std::string& prefill_host,
-                      const std::string& decode_host) {
-  std::string hosts;
-  if (!prefill_host.empty() && !decode_host.empty() && prefill_host != decode_host) {
-    hosts = absl::StrCat("the instances are on different hosts (", prefill_host, " and ",
-                         decode_host, ")");
+std::string WhySlower(const HandoffPath& path, const std::string& prefill_node,
+                      const std::string& decode_node) {
+  std::string nodes;
+  if (!prefill_node.empty() && !decode_node.empty() && prefill_node != decode_node) {
+    nodes = absl::StrCat("the instances are on different nodes (", prefill_node, " and ",
+                         decode_node, ")");
   }
   std::vector<std::string> why;
   for (const Degraded reason : SlowerBy(path)) {
     if (reason == Degraded::kHandoffHostMemory) {
-      why.push_back(absl::StrCat("through the host's memory: ", WhyThroughHost(path, hosts)));
+      why.push_back(absl::StrCat("through the host's memory: ", WhyThroughHost(path, nodes)));
     } else if (reason == Degraded::kHandoffTcp) {
-      why.push_back(absl::StrCat("over TCP: ", WhyTcp(hosts)));
+      why.push_back(absl::StrCat("over TCP: ", WhyTcp(nodes)));
     } else {
       why.push_back("through a staging buffer: the decode instance runs with --handoff=staging");
     }

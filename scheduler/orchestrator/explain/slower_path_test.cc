@@ -16,11 +16,11 @@ TEST(SlowerPath, SharedMemoryAndTheLinksOfDevicesAreTheFastest) {
   EXPECT_EQ(SlowerBy({}), Reasons{}) << "an instance that tells nothing";
 }
 
-TEST(SlowerPath, TcpNamesTheHosts) {
+TEST(SlowerPath, TcpNamesTheNodes) {
   const HandoffPath path{.path = "direct", .transport = "tcp/eth0"};
   EXPECT_EQ(SlowerBy(path), Reasons{Degraded::kHandoffTcp});
   EXPECT_EQ(WhySlower(path, "a", "b"),
-            "over TCP: the instances are on different hosts (a and b), and UCX found nothing "
+            "over TCP: the instances are on different nodes (a and b), and UCX found nothing "
             "faster between them");
   const std::string on_one_host =
       "over TCP: the two processes share no memory: UCX_TLS of one lacks shm, or they do not "

@@ -16,8 +16,8 @@ GroupControl::Key GroupControl::KeyOf(const Instance& instance) {
   const WorkerIdentity& identity = instance.identity;
   return {.role = identity.role,
           .model = identity.model,
-          .node = identity.host,
-          .alone = identity.host.empty() ? instance.id : InstanceId{}};
+          .node = identity.node,
+          .alone = identity.node.empty() ? instance.id : InstanceId{}};
 }
 
 void GroupControl::Came(const Instance& instance, TimeUs now) {

@@ -19,7 +19,7 @@ class GroupControlTest : public ::testing::Test {
     hello.identity.incarnation = {incarnation};
     hello.identity.shape.num_layers = 1;
     hello.identity.total_blocks = 1;
-    hello.identity.host = node;
+    hello.identity.node = node;
     const InstanceId id = registry_.Register(hello, {incarnation}, now_)->id;
     groups_.Came(*registry_.Find(id), now_);
     Check();

@@ -33,10 +33,10 @@ struct PoolLayout {
   bool operator==(const PoolLayout& other) const { return slots == other.slots; }
 };
 
-// The instances of one host are cut into nodes of `node_size`, by id; hosts are ordered by name.
+// The instances of one node label are cut into nodes of `node_size`, by id; labels are in order.
 // Nodes that stay smaller are filled up with slots without an instance, but for the last one.
 // REQUIRES node_size >= 1.
-PoolLayout LayOut(std::vector<std::pair<std::string, InstanceId>> by_host, int node_size);
+PoolLayout LayOut(std::vector<std::pair<std::string, InstanceId>> by_label, int node_size);
 
 // What may be replaced while plans are made with it.
 struct PlanningTables {

@@ -48,9 +48,9 @@ PlanningConfig Config(const char* policy) {
 TEST(PoolPlanner, PlansAsThePlannerDoes) {
   const auto config = std::make_shared<const PlanningConfig>(Config("tetris"));
   PoolPlanner pool(config);
-  std::vector<std::pair<std::string, InstanceId>> by_host;
-  for (uint64_t i = 0; i < 16; ++i) by_host.emplace_back(i < 8 ? "a" : "b", InstanceId{i + 1});
-  pool.SetLayout(LayOut(by_host, 8), 16);
+  std::vector<std::pair<std::string, InstanceId>> by_label;
+  for (uint64_t i = 0; i < 16; ++i) by_label.emplace_back(i < 8 ? "a" : "b", InstanceId{i + 1});
+  pool.SetLayout(LayOut(by_label, 8), 16);
   std::vector<double> queue_s(16);
   for (size_t i = 0; i < 16; ++i) queue_s[i] = static_cast<double>(i * i % 7);
   for (const int64_t tokens : {int64_t{300}, int64_t{16000}, int64_t{131072}, int64_t{200001}}) {
@@ -85,9 +85,9 @@ TEST(PoolPlanner, NothingIsPlannedOnAnAbsentSlot) {
 TEST(PoolPlanner, AlternativesSayWhyNot) {
   const auto config = std::make_shared<const PlanningConfig>(Config("single"));
   PoolPlanner pool(config);
-  std::vector<std::pair<std::string, InstanceId>> by_host;
-  for (uint64_t i = 0; i < 8; ++i) by_host.emplace_back("a", InstanceId{i + 1});
-  pool.SetLayout(LayOut(by_host, 8), 16);
+  std::vector<std::pair<std::string, InstanceId>> by_label;
+  for (uint64_t i = 0; i < 8; ++i) by_label.emplace_back("a", InstanceId{i + 1});
+  pool.SetLayout(LayOut(by_label, 8), 16);
   std::vector<double> queue_s(8, 0.0);
   queue_s[7] = 60;
   const auto plan = pool.Plan(queue_s, 65536, 0.3);

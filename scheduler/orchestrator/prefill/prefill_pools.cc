@@ -44,14 +44,14 @@ PrefillPools::Pool* PrefillPools::Of(const std::string& model, const RequestTabl
 }
 
 void PrefillPools::LayOut(Pool* pool, const std::string& model, const RequestTable& requests) {
-  std::vector<std::pair<std::string, InstanceId>> by_host;
+  std::vector<std::pair<std::string, InstanceId>> by_label;
   int64_t block_tokens = 1;
   for (const Instance* instance : registry_.Pool(model, Role::kPrefill)) {
     block_tokens = TokensPerBlock(instance->identity.shape);
     if (instance->identity.comm_address.empty()) continue;
-    by_host.emplace_back(instance->identity.host, instance->id);
+    by_label.emplace_back(instance->identity.node, instance->id);
   }
-  pool->planner.SetLayout(scheduler::LayOut(std::move(by_host), planning_->node_size),
+  pool->planner.SetLayout(scheduler::LayOut(std::move(by_label), planning_->node_size),
                           block_tokens);
   const std::vector<InstanceId>& slots = pool->planner.layout().slots;
   pool->slot_of.clear();

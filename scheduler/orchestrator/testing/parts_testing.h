@@ -71,7 +71,7 @@ class PartsTest : public ::testing::Test, public RequestEnds {
                       .total_blocks = 10,
                       .max_positions = 0,
                       .details = "",
-                      .host = "a",
+                      .node = "a",
                       .comm_address = "c" + std::to_string(incarnation),
                       .max_batch_tokens = 8};
     hello.load.free_blocks = hello.load.total_blocks = 10;

@@ -53,7 +53,7 @@ class PlanningTest : public OrchestratorTest {
     core_ = std::make_unique<OrchestratorCore>(OrchestratorConfig{.generation = 1});
   }
 
-  WorkerIdentity Identity(Role role, uint64_t incarnation, const std::string& host = "a") {
+  WorkerIdentity Identity(Role role, uint64_t incarnation, const std::string& node = "a") {
     WorkerIdentity identity;
     identity.role = role;
     identity.model = "m";
@@ -61,23 +61,23 @@ class PlanningTest : public OrchestratorTest {
     identity.incarnation = {incarnation};
     identity.shape = shape_;
     identity.total_blocks = total_blocks_;
-    identity.host = host;
+    identity.node = node;
     identity.max_requests = max_requests_;
     if (role == Role::kPrefill) identity.comm_address = "c" + std::to_string(incarnation);
     return identity;
   }
-  InstanceId Up(Role role, uint64_t incarnation, const std::string& host = "a") {
-    const InstanceId id = Of<AnswerRegister>(Connect(role, incarnation, host))[0].reply.instance;
+  InstanceId Up(Role role, uint64_t incarnation, const std::string& node = "a") {
+    const InstanceId id = Of<AnswerRegister>(Connect(role, incarnation, node))[0].reply.instance;
     incarnations_[id] = {incarnation};
     streams_[id] = {calls_};
     Report(id);
     return id;
   }
   // A worker's stream begins; it is streams_[...] of the instance if Up was called before.
-  Effects Connect(Role role, uint64_t incarnation, const std::string& host = "a",
+  Effects Connect(Role role, uint64_t incarnation, const std::string& node = "a",
                   std::vector<HeldRequest> held = {}, std::vector<EndedRequest> ended = {}) {
     return Do(RegisterCalled{Call(),
-                             {Identity(role, incarnation, host), std::move(held), std::move(ended),
+                             {Identity(role, incarnation, node), std::move(held), std::move(ended),
                               LoadOf(/*draining=*/false)}});
   }
   WorkerLoad LoadOf(bool draining) const {

@@ -176,8 +176,8 @@ void RouterShell::On(const scheduler::DeliverToken& effect) {
 void RouterShell::On(const scheduler::SendSubmit& effect) {
   v1::RouterMessage message;
   v1::SubmitRequest& submit = *message.mutable_submit();
-  submit = ToProto(
-      scheduler::SubmitCalled{effect.spec, effect.alone, effect.accepted, effect.failed_engines});
+  submit = ToProto(scheduler::SubmitCalled{effect.spec, effect.alone, effect.accepted,
+                                           effect.failed_engines, effect.moves});
   const auto it = requests_.find(effect.spec->id);
   if (it != requests_.end()) submit.set_traceparent(it->second.traceparent);
   links_[effect.cell]->Send(std::move(message));

@@ -166,6 +166,7 @@ Json InstanceJson(const v1::InstanceStatus& instance, const ProcessNames& names)
   json["endpoint"] = registration.endpoint();
   json["admin_endpoint"] = registration.admin_endpoint();
   json["host"] = registration.host();
+  json["node"] = registration.node().empty() ? registration.host() : registration.node();
   json["pid"] = registration.pid();
   json["version"] = registration.version();
   json["state"] = StateName(instance);

@@ -63,7 +63,7 @@ scheduler::WorkerIdentity IdentityOf(const WorkerOptions& options, scheduler::Ro
   identity.shape = ShapeOf(spec);
   identity.total_blocks = PoolBlocksOf(options, spec);
   identity.max_positions = spec.max_positions;
-  identity.host = options.node.empty() ? HostName() : options.node;
+  identity.node = options.node.empty() ? HostName() : options.node;
   identity.details = Details(options, servers.admin->port());
   return identity;
 }

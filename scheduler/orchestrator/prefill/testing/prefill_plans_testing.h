@@ -35,7 +35,7 @@ class PrefillPoolTest : public ::testing::Test {
     identity.endpoint = "w:" + std::to_string(last_);
     identity.shape = {.model_hash = "h", .dtype = "f32", .block_tokens = 4, .num_layers = 1};
     identity.total_blocks = total_blocks;
-    identity.host = "a";
+    identity.node = "a";
     identity.comm_address = "c" + std::to_string(last_);
     const InstanceId id = registry_.Register({identity}, {last_}, 0)->id;
     return id;
