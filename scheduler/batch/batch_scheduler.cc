@@ -128,10 +128,12 @@ absl::Status BatchScheduler::CheckInvariants() const {
     pending += sequence.decoding ? 0 : left;
     in_step += sequence.in_step;
     if (decoding_.count({sequence.last_turn, id}) != (sequence.decoding ? 1 : 0)) {
-      return absl::InternalError(absl::StrCat("BatchScheduler 2: turn of ", ToString(id)));
+      return absl::InternalError(
+          absl::StrCat("BatchScheduler 2: ", ToString(id), " is missing in the order of decoding"));
     }
     if (prompts_.count({sequence.order, id}) != (sequence.decoding ? 0 : 1)) {
-      return absl::InternalError(absl::StrCat("BatchScheduler 3: order of ", ToString(id)));
+      return absl::InternalError(
+          absl::StrCat("BatchScheduler 3: ", ToString(id), " is missing in the order of prompts"));
     }
   }
   int64_t tokens = 0;
@@ -140,7 +142,8 @@ absl::Status BatchScheduler::CheckInvariants() const {
     tokens += item.count;
     const auto it = sequences_.find(item.id);
     if (it == sequences_.end() || it->second.computed != item.position || seen[item.id]++ > 0) {
-      return absl::InternalError(absl::StrCat("BatchScheduler 2: step of ", ToString(item.id)));
+      return absl::InternalError(
+          absl::StrCat("BatchScheduler 2: ", ToString(item.id), " does not fit its step"));
     }
   }
   if (tokens > limits_.max_batch_tokens ||
@@ -148,8 +151,9 @@ absl::Status BatchScheduler::CheckInvariants() const {
       in_step != in_flight_.size() || pending != pending_ ||
       prompts != static_cast<int64_t>(prompts_.size()) ||
       prompts_.size() + decoding_.size() != sequences_.size()) {
-    return absl::InternalError(
-        absl::StrCat("BatchScheduler 2: ", tokens, " tokens in ", in_flight_.size(), " sequences"));
+    return absl::InternalError(absl::StrCat("BatchScheduler 2: ", tokens, " tokens in ",
+                                            in_flight_.size(),
+                                            " sequences: miscounted or above a limit"));
   }
   return absl::OkStatus();
 }

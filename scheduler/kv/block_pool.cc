@@ -150,20 +150,22 @@ absl::Status BlockPool::CheckInvariants() const {
   counted.total = static_cast<int64_t>(blocks_.size());
   for (const Block& block : blocks_) Count(block, 1, &counted);
   if (!(counted == counts_) || counts_.free + counts_.held + counts_.cached != counts_.total) {
-    return absl::InternalError(absl::StrCat("BlockPool 1: counts: ", counts_.free, " free + ",
-                                            counts_.held, " held + ", counts_.cached, " cached of ",
-                                            counts_.total, ", blocks say ", counted.free,
-                                            " free + ", counted.held, " held"));
+    return absl::InternalError(absl::StrCat(
+        "BlockPool 1: counts: ", counts_.free, " free + ", counts_.held, " held + ", counts_.cached,
+        " cached of ", counts_.total, "; counted block by block: ", counted.free, " free + ",
+        counted.held, " held"));
   }
   int64_t in_runs = 0;
   int32_t end_of_last = -1;
   for (const auto& [start, length] : runs_) {
     if (start <= end_of_last || runs_by_length_.count({length, start}) != 1) {
-      return absl::InternalError(absl::StrCat("BlockPool 2: run at ", start));
+      return absl::InternalError(absl::StrCat("BlockPool 2: the free run at block ", start,
+                                              " overlaps another one or is in one index only"));
     }
     for (int32_t i = start; i < start + length; ++i) {
       if (!blocks_[i].Free()) {
-        return absl::InternalError(absl::StrCat("BlockPool 2: block ", i, " in a free run"));
+        return absl::InternalError(
+            absl::StrCat("BlockPool 2: block ", i, " is in a free run but not free"));
       }
     }
     end_of_last = start + length;
@@ -171,7 +173,7 @@ absl::Status BlockPool::CheckInvariants() const {
   }
   if (in_runs != counts_.free || runs_.size() != runs_by_length_.size()) {
     return absl::InternalError(
-        absl::StrCat("BlockPool 2: ", in_runs, " blocks in runs, ", counts_.free, " free"));
+        absl::StrCat("BlockPool 2: ", in_runs, " blocks in free runs, ", counts_.free, " free"));
   }
   return absl::OkStatus();
 }

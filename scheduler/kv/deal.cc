@@ -192,7 +192,7 @@ int64_t BlocksToFill(Dealer dealer, InstanceId instance) {
     const absl::Status added =
         dealer.AddChunk({.tokens = dealer.sizes().prompt_tokens - dealer.tokens_added(),
                          .members = dealer.all_chunks().back().members});
-    SKEIN_CHECK_MSG(added.ok(), "the rest is a chunk");
+    SKEIN_CHECK_MSG(added.ok(), "the rest of a prompt is a valid chunk");
   }
   int64_t blocks = 0;
   while (const std::optional<Piece> piece = dealer.Next()) {

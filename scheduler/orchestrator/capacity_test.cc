@@ -33,9 +33,10 @@ TEST_P(CapacityTest, WhatNobodyHasRoomForFailsAtOnceByItsLength) {
   UpWith(GetParam());
   const absl::Status status = StatusOf(Submit(1, 1000));
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(status.message(),
-            "prompt: 1000 tokens take 250 KV blocks; 4 prefill instances have 60 at most, 240 "
-            "together");
+  EXPECT_EQ(
+      status.message(),
+      "prompt: 1000 tokens need 250 KV blocks; of 4 prefill instances the largest has 60, all "
+      "together have 240");
   auto scored = Spec(2, 400);
   scored->want_prompt_logprobs = true;  // by one instance alone
   EXPECT_EQ(StatusOf(Do(SubmitCalled{scored})).code(), absl::StatusCode::kInvalidArgument);

@@ -133,7 +133,8 @@ absl::Status OrchestratorCore::Impl::CheckInvariants() const {
   for (const auto& [router, heard] : router_side_.routers().evidence().all()) {
     for (const InstanceId id : heard) {
       if (found.ok() && registry_.Find(id) == nullptr) {
-        found = absl::InternalError(absl::StrCat("a router hears lost instance ", id.value));
+        found = absl::InternalError(
+            absl::StrCat("instance ", id.value, " is heard by a router but not registered"));
       }
     }
   }
@@ -147,7 +148,7 @@ absl::Status OrchestratorCore::Impl::CheckInvariants() const {
   if (found.ok()) found = groups_.CheckInvariants(registry_);
   requests_.ForEach([&](const Request& request) {
     if (found.ok() && request.epoch > numbers_.last_epoch()) {
-      found = orchestrator::Violated(4, request.spec->id, "has an epoch of the future");
+      found = orchestrator::Violated(4, request.spec->id, "has an epoch that was not issued yet");
     }
   });
   return found;

@@ -240,18 +240,20 @@ absl::Status DecodeFlow::CheckRequest(const Request& request) const {
                    request.state == State::kAssigned || request.state == State::kSharing;
   const bool has_place = request.decode != InstanceId{};
   if (must && !has_place) return Violated(2, id, "has no decode place");
-  if (has_place && !may) return Violated(2, id, "has a decode place and should not");
+  if (has_place && !may) return Violated(2, id, "has a decode place in a state that has none");
   using Standing = DecodePlacement::Standing;
   const Standing standing = placement_.StandingOf(request.spec->model, request.waiting_number, id);
   const bool in_line = standing != Standing::kAbsent;
   if ((request.state == State::kWaiting) != in_line) {
-    return Violated(3, id, in_line ? "waits in a list and should not" : "waits in no list");
+    return Violated(
+        3, id,
+        in_line ? "is in a waiting line but does not wait" : "waits but is in no waiting line");
   }
   if (in_line && request.asking.has_value() != (standing != Standing::kNotAsking)) {
-    return Violated(3, id, "is asking in one table and not in the other");
+    return Violated(3, id, "has an open PlaceDecode in one table but not in the other");
   }
   if (standing == Standing::kBlocked && !MustWaitForOlder(request)) {
-    return Violated(3, id, "waits for a plan that has opened");
+    return Violated(3, id, "waits for a plan whose transfers are open");
   }
   return absl::OkStatus();
 }
@@ -271,10 +273,12 @@ absl::Status DecodeFlow::CheckInvariants() const {
   });
   if (!found.ok()) return found;
   if (waiting != placement_.waiting()) {
-    return absl::InternalError("OrchestratorCore 3: a list holds others");
+    return absl::InternalError(
+        "OrchestratorCore 3: a waiting line holds requests that do not wait");
   }
   if (unopened == placement_.unopened()) return absl::OkStatus();
-  return absl::InternalError("OrchestratorCore 9: the plans that have not opened their transfer");
+  return absl::InternalError(
+      "OrchestratorCore 9: the list of plans with unopened transfers is wrong");
 }
 
 }  // namespace skein::scheduler::orchestrator

@@ -154,23 +154,29 @@ absl::Status PrefillFlow::CheckPlan(const Request& request) const {
   const bool nowhere = request.state == State::kReplanning || request.state == State::kParked ||
                        request.state == State::kQueued || request.shares_prompt;
   if (nowhere != request.members.empty() || nowhere != request.chunks.empty()) {
-    return Violated(7, id, "has an instance without a plan, or a plan without an instance");
+    return Violated(7, id, "has instances without a plan, or a plan without instances");
   }
   if (nowhere) return absl::OkStatus();
   int64_t tokens = 0;
   size_t members = 1;
   for (const Chunk& chunk : request.chunks) {
-    if (chunk.history != tokens || chunk.tokens < 1) return Violated(7, id, "has a hole");
+    if (chunk.history != tokens || chunk.tokens < 1) {
+      return Violated(7, id, "has a gap between its chunks");
+    }
     if (chunk.members < members || chunk.members > request.members.size()) {
-      return Violated(7, id, "loses a member");
+      return Violated(7, id, "has a chunk with fewer members than the one before");
     }
     members = chunk.members;
     tokens += chunk.tokens;
   }
   if (members != request.members.size()) return Violated(7, id, "has a member without a chunk");
-  if (tokens > PromptTokens(*request.spec)) return Violated(7, id, "has too many tokens");
+  if (tokens > PromptTokens(*request.spec)) {
+    return Violated(7, id, "has chunks of more tokens than its prompt");
+  }
   const bool to_come = tokens < PromptTokens(*request.spec);
-  if (to_come && request.rolling_key == 0) return Violated(8, id, "is forgotten by the planner");
+  if (to_come && request.rolling_key == 0) {
+    return Violated(8, id, "has tokens without a chunk and is unknown to the rolling planner");
+  }
   return absl::OkStatus();
 }
 

@@ -139,7 +139,8 @@ TEST_F(PlanningTest, APromptIsPlannedAloneWhenItsSubmitterAsks) {
     const auto alone = Of<CallAssign>(Do(SubmitCalled{Spec(1, 4000), /*alone=*/true}));
     ASSERT_EQ(alone.size(), 1u) << policy;
     EXPECT_TRUE(alone[0].request.members.empty()) << policy;
-    EXPECT_EQ(core_->Explain("cmpl-1", now_)[0].plans[0].how, "alone: it was asked for");
+    EXPECT_EQ(core_->Explain("cmpl-1", now_)[0].plans[0].how,
+              "one instance: the request asks for one");
   }
 }
 

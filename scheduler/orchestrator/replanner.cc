@@ -44,7 +44,8 @@ void Replanner::GiveUpPlan(Request& request, const absl::Status& why, TimeUs now
   if (request.state == State::kPlaced) parts_.explanations->Note(Degraded::kRecomputed, &request);
   ExplanationLog::NoteTimes(&request);
   request.explanation.plans.back().lost = text;
-  parts_.decode->Answer(request, absl::FailedPreconditionError("epoch: planned anew"));
+  parts_.decode->Answer(request,
+                        absl::FailedPreconditionError("epoch: the request was planned again"));
   std::set<InstanceId> leaving;
   for (const Member& member : request.members) {
     const bool may_have_it = member.here() && member.phase != Member::Phase::kLacksPlan;
@@ -102,7 +103,7 @@ absl::Status Replanner::CheckInvariants() const {
     const RequestId id = request.spec->id;
     const bool replanning = request.state == State::kReplanning;
     if (replanning != abandoned_.Knows(id)) {
-      found = Violated(7, id, "is replanning in one table and not in the other");
+      found = Violated(7, id, "is being replanned in one table but not in the other");
     } else if (replanning && abandoned_.EpochOf(id) >= request.epoch) {
       found = Violated(7, id, "has the epoch of a plan that was given up");
     }

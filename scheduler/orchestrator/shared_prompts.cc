@@ -78,7 +78,7 @@ std::vector<RequestId> SharedPrompts::TakeOrphans() { return {orphans_.begin(), 
 absl::Status SharedPrompts::CheckRequest(RequestId id) const {
   const Request* request = parts_.requests->Find(id);
   if (request != nullptr && request->state == State::kSharing) return absl::OkStatus();
-  return Violated(11, id, "is listed as sharing a prompt and does not");
+  return Violated(11, id, "is listed as sharing a prompt but does not share one");
 }
 
 absl::Status SharedPrompts::CheckInvariants() const {
@@ -89,14 +89,14 @@ absl::Status SharedPrompts::CheckInvariants() const {
   for (const auto& [first, sharers] : sharers_) {
     known += sharers.size();
     if (parts_.requests->Find(first) == nullptr) {
-      return Violated(11, first, "has ended, and others wait for its prompt");
+      return Violated(11, first, "has ended, but others wait for its prompt");
     }
     for (const RequestId id : sharers) found.Update(CheckRequest(id));
   }
   if (!found.ok()) return found;
   const auto sharing = static_cast<size_t>(parts_.requests->CountIn(State::kSharing));
   if (known == sharing) return absl::OkStatus();
-  return absl::InternalError("OrchestratorCore 11: a request that shares a prompt is not known");
+  return absl::InternalError("OrchestratorCore 11: a request that shares a prompt is not listed");
 }
 
 }  // namespace skein::scheduler::orchestrator

@@ -218,8 +218,9 @@ void WorkerSide::TakePrefillEnded(Request& request, Member& member, const EndedR
     return parts_.replanner->GiveUpPlan(request, ended.status, now);
   }
   if (ended.status.ok()) {
-    return parts_.replanner->Replan(request,
-                                    absl::InternalError("an instance ended before its plan"), now);
+    return parts_.replanner->Replan(
+        request,
+        absl::InternalError("an instance ended the request before it had computed its part"), now);
   }
   if (Replanner::MayReplan(request, ended.status)) {
     return parts_.replanner->Replan(request, ended.status, now);
@@ -415,10 +416,12 @@ absl::Status WorkerSide::CheckPlaces(const Request& request) const {
   if (request.decode != InstanceId{}) places.push_back(request.decode);
   for (const InstanceId at : places) {
     const Instance* instance = parts_.registry->Find(at);
-    if (instance == nullptr) return Violated(2, id, "is on a dead instance");
+    if (instance == nullptr) {
+      return Violated(2, id, "is placed at an instance that is not registered");
+    }
     const auto placed = instance->placed.find(id);
     if (placed == instance->placed.end() || placed->second.epoch != request.epoch) {
-      return Violated(2, id, "is not known at its instance");
+      return Violated(2, id, "is not listed at its instance");
     }
   }
   return absl::OkStatus();
@@ -437,7 +440,8 @@ absl::Status WorkerSide::CheckPools() const {
       same = same && prefill->max_batch_tokens == identity.max_batch_tokens;
     }
     if (!same) {
-      return absl::InternalError(absl::StrCat("OrchestratorCore 5: model ", identity.model));
+      return absl::InternalError(
+          absl::StrCat("OrchestratorCore 5: model ", identity.model, " has different instances"));
     }
   }
   return absl::OkStatus();
@@ -455,7 +459,9 @@ absl::Status WorkerSide::CheckInvariants() const {
   for (const auto& [id, instance] : parts_.registry->instances()) {
     on_instances -= instance.placed.size();
   }
-  if (on_instances != 0) return absl::InternalError("OrchestratorCore 2: an instance holds others");
+  if (on_instances != 0) {
+    return absl::InternalError("OrchestratorCore 2: an instance lists requests that are not there");
+  }
   return CheckPools();
 }
 

@@ -44,14 +44,14 @@ absl::Status FreenessOrder::CheckInvariants() const {
         by_step_.count({candidate.step_s, instance}) == (candidate.step_s > 0 ? 1U : 0U)) {
       continue;
     }
-    return absl::InternalError(
-        absl::StrCat("FreenessOrder: instance ", instance.value, " is not where it belongs"));
+    return absl::InternalError(absl::StrCat("FreenessOrder: instance ", instance.value,
+                                            " is not at its place in an index"));
   }
   if (order_.size() == candidates_.size() && by_room_.size() == candidates_.size() &&
       by_step_.size() == with_step) {
     return absl::OkStatus();
   }
-  return absl::InternalError("FreenessOrder: an index has an instance that is not known");
+  return absl::InternalError("FreenessOrder: an index has an unknown instance");
 }
 
 }  // namespace skein::scheduler

@@ -33,10 +33,10 @@ absl::Status RateOrder::CheckInvariants() const {
       continue;
     }
     return absl::InternalError(
-        absl::StrCat("RateOrder: instance ", instance.value, " is not where it belongs"));
+        absl::StrCat("RateOrder: instance ", instance.value, " is not at its place in an index"));
   }
   if (order_.size() == size() && by_rate_.size() == size()) return absl::OkStatus();
-  return absl::InternalError("RateOrder: an index has an instance that is not known");
+  return absl::InternalError("RateOrder: an index has an unknown instance");
 }
 
 }  // namespace skein::scheduler

@@ -132,15 +132,16 @@ absl::Status ClientRequests::CheckInvariants() const {
     running += request.state != State::kQueued;
     streaming += request.IsPlaced();
     if (request.delivered > 0 && !request.IsPlaced()) {
-      return absl::InternalError(absl::StrCat("RouterCore 2: ", ToString(id), " too early"));
+      return absl::InternalError(
+          absl::StrCat("RouterCore 2: ", ToString(id), " has tokens before it is placed"));
     }
   }
   const auto queued = static_cast<int64_t>(requests_.size()) - running;
   if (running != running_ || running > config_.max_streams || queued > config_.max_queued ||
       queued != static_cast<int64_t>(queue_.size()) ||
       (queued > 0 && running < config_.max_streams)) {
-    return absl::InternalError(
-        absl::StrCat("RouterCore 1: ", running, " running, ", queued, " queued"));
+    return absl::InternalError(absl::StrCat("RouterCore 1: ", running, " running, ", queued,
+                                            " queued: miscounted or above a limit"));
   }
   if (queued != snapshot_.queued || streaming != snapshot_.streaming ||
       running != snapshot_.submitted + snapshot_.streaming) {

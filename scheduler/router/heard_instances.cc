@@ -122,25 +122,28 @@ absl::Status HeardInstances::CheckInvariants() const {
   size_t places = 0;
   for (const auto& [name, endpoint] : endpoints_) {
     places += endpoint.places.size();
-    if (endpoint.places.empty()) return violated(absl::StrCat(name, " has no requests"));
+    if (endpoint.places.empty()) return violated(absl::StrCat(name, " was kept without requests"));
     const TimeUs silent_us = endpoint.heard ? endpoint.silent_us : kNever;
     if (silent_at_.Of(name) != silent_us) {
-      return violated(absl::StrCat(name, endpoint.heard ? " is heard for ever" : " has a timer"));
+      return violated(absl::StrCat(
+          name, endpoint.heard ? " is heard without a time limit" : " is silent but has a timer"));
     }
     for (const DecodePlace& place : endpoint.places) {
       const auto at = places_.find(place);
       if (at == places_.end() || at->second.endpoint != name || at->second.requests < 1) {
-        return violated(absl::StrCat("instance ", place.instance.value, " at ", name));
+        return violated(
+            absl::StrCat("instance ", place.instance.value, " is not listed at ", name));
       }
       const auto cell = cells_.find(place.cell);
       const bool told = cell != cells_.end() && cell->second.told.count(place.instance) > 0;
       const bool changed = cell != cells_.end() && cell->second.changed.count(place.instance) > 0;
       if (told != endpoint.heard && !changed) {
-        return violated(absl::StrCat("instance ", place.instance.value, " was told otherwise"));
+        return violated(
+            absl::StrCat("instance ", place.instance.value, " was reported in another state"));
       }
     }
   }
-  if (places != places_.size()) return violated("a place without an endpoint");
+  if (places != places_.size()) return violated("a place belongs to no endpoint");
   return absl::OkStatus();
 }
 

@@ -21,7 +21,7 @@ bool OrchestratorSession::OnWelcomed(const RouterWelcome& welcome, TimeUs now) {
   if (refused.ok() && stale) {
     refused = absl::FailedPreconditionError(
         absl::StrCat("the orchestrator's generation ", welcome.generation.number, " is not above ",
-                     seen_.number, ", which this router has listened to"));
+                     seen_.number, ", the latest that this router has followed"));
   }
   if (!refused.ok()) {
     broken_ = std::move(refused);
@@ -133,11 +133,13 @@ absl::Status OrchestratorSession::CheckInvariants() const {
   };
   const bool awaits = AwaitsAnswer();
   const bool goes = phase_ == Phase::kParting || phase_ == Phase::kLeft;
-  if (awaits && answer_by_us_ == kNever) return violated("an answer is awaited without a limit");
-  if (goes && !leaving_) return violated("it leaves without being told to");
+  if (awaits && answer_by_us_ == kNever) {
+    return violated("an answer is awaited without a time limit");
+  }
+  if (goes && !leaving_) return violated("it leaves without an order");
   if (ended_.size() > kMaxEnded) return violated("too many ends are remembered");
   if (ended_asked_ > (awaits ? ended_.size() : 0)) {
-    return violated("more ends are awaited to be heard than were sent");
+    return violated("more ends await an answer than were sent");
   }
   return absl::OkStatus();
 }

@@ -249,7 +249,8 @@ absl::Status RequestCells::CheckInvariants() const {
     }
     const bool told = request.known != Known::kUnsent;
     if (told != request.cell.has_value() || (told && request.left.count(*request.cell) > 0)) {
-      return absl::InternalError(absl::StrCat("RouterCore 6: the cell of ", ToString(id)));
+      return absl::InternalError(
+          absl::StrCat("RouterCore 6: ", ToString(id), " has a cell that does not fit its state"));
     }
   }
   return absl::OkStatus();

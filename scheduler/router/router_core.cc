@@ -180,7 +180,7 @@ void RouterCore::Place(Request& request, Epoch epoch, InstanceId decode) {
 
 void RouterCore::Apply(Request& request, const Failed& failed) {
   absl::Status status =
-      failed.status.ok() ? absl::InternalError("failed without a reason") : failed.status;
+      failed.status.ok() ? absl::InternalError("the orchestrator gave no reason") : failed.status;
   const bool elsewhere =
       absl::IsResourceExhausted(status) || absl::IsUnavailable(status) || absl::IsNotFound(status);
   if (elsewhere && request.known == Known::kSent) return TakeRefusal(request, status);
@@ -210,8 +210,8 @@ void RouterCore::On(const TokenReceived& event) {
   if (request == nullptr) return;
   if (request->state == State::kAhead) Place(*request, request->epoch, request->decode);
   if (event.index != request->delivered) {
-    return FailIndex(*request, absl::StrCat("token ", event.index, " came, ", request->delivered,
-                                            " was expected"));
+    return FailIndex(*request, absl::StrCat("token ", event.index, " arrived, but token ",
+                                            request->delivered, " was expected"));
   }
   if (request->delivered++ == 0) request->first_token_us = now_;
   if (event.times.has_value()) request->times.prefill = event.times;
@@ -236,7 +236,7 @@ void RouterCore::On(const FinishedReceived& event) {
                      absl::StrCat(emitted, " tokens sent, ", request->delivered, " received"));
   }
   absl::Status status = event.status;
-  if (!complete && status.ok()) status = absl::InternalError("failed without a reason");
+  if (!complete && status.ok()) status = absl::InternalError("the decode instance gave no reason");
   if (!complete) return Lose(*request, event.reason, std::move(status));
   if (event.times.has_value()) request->times.prefill = event.times;
   Finish(*request, event.reason, std::move(status), event.stop_token, event.prompt_logprobs);
@@ -255,7 +255,8 @@ void RouterCore::On(const TokenStreamLost& event) {
 
 void RouterCore::On(const ClientGone& event) {
   if (Request* request = requests_.Find(event.id); request != nullptr) {
-    Finish(*request, FinishReason::kCancelled, absl::CancelledError("the client went away"), -1, {},
+    Finish(*request, FinishReason::kCancelled, absl::CancelledError("the client disconnected"), -1,
+           {},
            /*client_gone=*/true);
   }
 }

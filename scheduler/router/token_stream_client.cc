@@ -173,7 +173,8 @@ absl::Status TokenStreamClient::CheckInvariants() const {
     waiting += waits;
     if (waits != (!open && !link.requests.empty())) {
       return absl::InternalError(
-          absl::StrCat("TokenStreamClient: ", endpoint, waits ? " waits" : " does not wait"));
+          absl::StrCat("TokenStreamClient: ", endpoint,
+                       waits ? " waits without need" : " lacks a stream but does not wait"));
     }
     for (const RequestId id : link.requests) {
       const auto it = attached_.find(id);

@@ -17,7 +17,7 @@ absl::Status TokenStreams::Take(TokenStreamId stream, const TokenStreamRequest& 
   Stream& to = streams_[stream];
   if (to.attached.size() + request.attach.size() > kSequencesMax) {
     return absl::ResourceExhaustedError(
-        absl::StrCat("the token stream has its limit of ", kSequencesMax, " requests"));
+        absl::StrCat("token stream request limit reached (", kSequencesMax, ")"));
   }
   for (const AttachTokens& attach : request.attach) Attach(stream, attach, events);
   for (const CreditTokens& credit : request.credit) AddCredit(to, credit);
@@ -178,7 +178,9 @@ absl::Status TokenStreams::CheckInvariants() const {
     queued += sequence.queued;
     if (sequence.queued == sequence.Sendable()) continue;
     return absl::InternalError(absl::StrCat("TokenStreams: ", ToString(sequence.id),
-                                            sequence.queued ? " is queued" : " is not queued"));
+                                            sequence.queued
+                                                ? " is queued with nothing to send"
+                                                : " has something to send but is not queued"));
   }
   for (const auto& [id, stream] : streams_) {
     attached += stream.attached.size();

@@ -40,8 +40,8 @@ absl::Status WaitForModel(const std::string& folder, engine::CheckpointParts par
     }
     logged = true;
     if (waited_s() >= seconds) {
-      return absl::DeadlineExceededError(
-          absl::StrCat("--wait-for-model-s: not complete after ", seconds, " s: ", what));
+      return absl::DeadlineExceededError(absl::StrCat(
+          "--wait-for-model-s: the model is not complete after ", seconds, " s: ", what));
     }
     std::this_thread::sleep_for(
         std::min<Clock::duration>(kLook, std::chrono::duration_cast<Clock::duration>(

@@ -70,7 +70,7 @@ TEST_F(ModelWaitTest, GivesUpInTimeAndSaysWhatIsMissing) {
   EXPECT_TRUE(said.empty());
   const absl::Status late = WaitForModel(none, {}, 0.05, say);
   EXPECT_EQ(late.message(),
-            "--wait-for-model-s: not complete after 0.05 s: " + none + ": no such folder");
+            "--wait-for-model-s: the model is not complete after 0.05 s: " + none + ": no such folder");
   ASSERT_FALSE(said.empty());
   EXPECT_EQ(said[0], none + ": no such folder");
 }

@@ -40,7 +40,7 @@ absl::StatusOr<scheduler::AnnounceRequest> FromProto(const v1::AnnounceRequest& 
   if (!request.has_prompt_of()) return out;
   const absl::StatusOr<scheduler::RequestId> prompt_of = FromProto(request.prompt_of());
   if (!prompt_of.ok()) return Invalid("prompt_of", std::string(prompt_of.status().message()));
-  if (!out.writers.empty()) return Invalid("prompt_of", "there are writers too");
+  if (!out.writers.empty()) return Invalid("prompt_of", "cannot be given together with writers");
   out.prompt_of = *prompt_of;
   return out;
 }

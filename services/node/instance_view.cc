@@ -148,7 +148,7 @@ std::string InstanceView::WhyNotReady(const Instance& instance, int64_t now_us) 
   if (instance.Gone()) {
     const double in_s = static_cast<double>(instance.process.next_start_us - now_us) * 1e-6;
     return absl::StrCat(
-        instance.process.last_exit.empty() ? "does not run" : instance.process.last_exit,
+        instance.process.last_exit.empty() ? "is not running" : instance.process.last_exit,
         in_s > 0 ? absl::StrCat(", restarts in ", static_cast<int64_t>(in_s) + 1, " s") : "");
   }
   if (instance.status_json.empty()) return "its admin port does not answer";

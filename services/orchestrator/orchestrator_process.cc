@@ -42,15 +42,16 @@ void RefreshPlans(const std::string& model, const scheduler::PlanTotals& plans, 
           {{"chunks", std::to_string(chunks)}}, count);
   }
   for (const auto& [sp, count] : plans.chunks_by_sp) {
-    total("skein_plan_chunks_total", "Chunks of these plans, by the number of instances.",
+    total("skein_plan_chunks_total",
+          "Chunks of plans whose prompt was computed, by the number of instances.",
           {{"sp", std::to_string(sp)}}, count);
   }
   total("skein_plan_estimated_seconds_total", "Estimated time from a plan to its last chunk's end.",
         {}, plans.estimated_s);
   total("skein_plan_actual_seconds_total", "Actual time from a plan to its last chunk's end.", {},
         plans.actual_s);
-  total("skein_plan_error_seconds_total", "Differences of the two, without their signs.", {},
-        plans.error_s);
+  total("skein_plan_error_seconds_total",
+        "Absolute difference of the estimated and the actual time of plans.", {}, plans.error_s);
 }
 
 void Refresh(const scheduler::OrchestratorSnapshot& totals, const absl::Status& invariants,
@@ -74,30 +75,32 @@ void Refresh(const scheduler::OrchestratorSnapshot& totals, const absl::Status& 
   instances("prefill", static_cast<double>(totals.prefill_instances));
   instances("decode", static_cast<double>(totals.decode_instances));
   metrics->Total("skein_requests_submitted_total", "Requests submitted.", {}, totals.submitted);
-  metrics->Total("skein_requests_failed_total", "Requests that failed here.", {}, totals.failed);
+  metrics->Total("skein_requests_failed_total",
+                 "Requests that failed at the orchestrator or at a worker.", {}, totals.failed);
   metrics->Total("skein_requests_refused_total",
-                 "Requests refused because the instances hold as many as they can.", {},
-                 totals.refused);
+                 "Requests refused before any work, at a request limit.", {}, totals.refused);
   for (const auto& [of, count] : totals.lost) {
     const char* role = of.second == scheduler::Role::kPrefill ? "prefill" : "decode";
-    metrics->Total("skein_instances_lost_total", "Instances whose lease ran out.",
+    metrics->Total("skein_instances_lost_total",
+                   "Instances whose lease expired, or that were replaced.",
                    {{"model_name", of.first}, {"role", role}}, count);
   }
   for (const auto& [model, missed] : totals.missed) {
     metrics
         ->Gauge("skein_instances_missed",
-                "Decode instances that do not report, and that routers hear.",
+                "Decode instances that do not report but still send tokens to routers.",
                 {{"model_name", model}})
         .Set(static_cast<double>(missed));
   }
   metrics->Total("skein_spanning_plans_total", "Plans on more than one instance.", {},
                  totals.sp_plans);
   metrics->Total("skein_shared_prompts_total",
-                 "Further choices of an answer that got their prompt's KV from the first one.", {},
+                 "Choices that got their prompt's KV from the first choice of their answer.", {},
                  totals.shared_prompts);
-  metrics->Total("skein_replans_total", "Plans that were given up.", {}, totals.replans);
+  metrics->Total("skein_replans_total", "Plans that were cancelled and replaced.", {},
+                 totals.replans);
   metrics->Total("skein_report_digest_mismatches_total",
-                 "Reports that did not fit what their worker had told before.", {},
+                 "Reports whose digest did not match the requests listed for their worker.", {},
                  totals.digest_mismatches);
   for (size_t kind = 0; kind < scheduler::kDegradedKinds; ++kind) {
     const char* reason = NameOf(static_cast<scheduler::Degraded>(kind));
@@ -109,7 +112,7 @@ void Refresh(const scheduler::OrchestratorSnapshot& totals, const absl::Status& 
   for (const auto& [model, plans] : totals.plans) RefreshPlans(model, plans, metrics);
   metrics->Gauge("skein_invariants_ok", "1 unless the last /debug/invariants found a violation.")
       .Set(invariants.ok() ? 1 : 0);
-  metrics->Gauge("skein_epoch", "The last epoch given out.")
+  metrics->Gauge("skein_epoch", "The latest epoch that was issued.")
       .Set(static_cast<double>(totals.last_epoch.value));
 }
 

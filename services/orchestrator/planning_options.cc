@@ -69,7 +69,7 @@ absl::StatusOr<scheduler::PlanningTables> ReloadTables(const OrchestratorOptions
   if (const absl::Status status = CheckPlanning(config); !status.ok()) {
     return absl::InvalidArgumentError(
         absl::StrCat("--profile: '", options.profile,
-                     "' as it was at the start does not fit its tables of now: ",
+                     "': its new tables do not fit the latency model read at the start: ",
                      std::string(status.message())));
   }
   return std::move(config.tables);

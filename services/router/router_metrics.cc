@@ -94,9 +94,8 @@ RouterMetrics::Model RouterMetrics::Make(const std::string& model, int64_t max_p
       .prompt_tokens =
           make.Counter("vllm:prompt_tokens_total", "Prompt tokens of admitted requests."),
       .generation_tokens = make.Counter("vllm:generation_tokens_total", "Output tokens."),
-      .running =
-          make.Gauge("vllm:num_requests_running",
-                     "Requests that this process computes: workers count them, not routers."),
+      .running = make.Gauge("vllm:num_requests_running",
+                            "Always 0: workers count the requests that are computed."),
       .waiting = make.Gauge("vllm:num_requests_waiting", "Requests that wait in this process."),
       .waiting_capacity = make.Capacity(),
       .queued = make.OurGauge("skein_router_queued", "Choices that wait for one of --max-streams."),
@@ -173,21 +172,21 @@ void RouterMetrics::CountUnknownParameters(const std::string& path, int64_t coun
 void RouterMetrics::RefreshTrace(uint64_t written, uint64_t dropped) {
   for (const auto& [result, value] :
        {std::pair("written", written), std::pair("dropped", dropped)}) {
-    metrics_->Total("skein_router_trace_choices_total",
-                    "Choices for --record-trace, by what became of them.", {{"result", result}},
-                    value);
+    metrics_->Total("skein_router_trace_choices_total", "Choices for --record-trace, by result.",
+                    {{"result", result}}, value);
   }
 }
 
 void RouterMetrics::RefreshHeldBytes(const http::ByteBudget& bodies) {
   metrics_
-      ->Gauge("skein_router_held_bytes",
-              "Bytes that requests under way hold, as bodies and prompts.")
+      ->Gauge("skein_router_held_bytes", "Bytes that bodies and prompts of running requests hold.")
       .Set(static_cast<double>(bodies.held_bytes()));
-  metrics_->Gauge("skein_router_held_bytes_limit", "Their limit, --max-held-bytes.")
+  metrics_
+      ->Gauge("skein_router_held_bytes_limit",
+              "Limit of skein_router_held_bytes (--max-held-bytes).")
       .Set(static_cast<double>(bodies.bytes_max()));
   metrics_->Total("skein_router_held_bytes_refusals_total",
-                  "Requests refused because of that limit.", {}, bodies.refusals());
+                  "Requests refused because --max-held-bytes was reached.", {}, bodies.refusals());
 }
 
 void RouterMetrics::Refresh(const scheduler::RouterSnapshot& snapshot, int64_t now_us,
@@ -212,8 +211,8 @@ void RouterMetrics::Refresh(const scheduler::RouterSnapshot& snapshot, int64_t n
         snapshot.queued == 0 ? 0 : Seconds(now_us - snapshot.oldest_arrival_us));
   gauge("skein_router_connections", "Open client connections.", static_cast<double>(connections));
   const auto total = [this](const char* result, uint64_t value) {
-    metrics_->Total("skein_router_requests_total", "Choices by what became of them.",
-                    {{"result", result}}, value);
+    metrics_->Total("skein_router_requests_total", "Choices, by result.", {{"result", result}},
+                    value);
   };
   total("accepted", snapshot.accepted);
   total("rejected", snapshot.rejected);
@@ -223,15 +222,16 @@ void RouterMetrics::Refresh(const scheduler::RouterSnapshot& snapshot, int64_t n
   total("index_error", snapshot.index_errors);
   for (const auto& [reason, value] :
        {std::pair("refused", snapshot.moved_refused), std::pair("lost", snapshot.moved_lost)}) {
-    metrics_->Total("skein_router_moved_requests_total",
-                    "Choices that were moved to another cell, by what their cell did.",
-                    {{"reason", reason}}, value);
+    metrics_->Total(
+        "skein_router_moved_requests_total",
+        "Choices moved to another cell, by reason: their cell refused them or was lost.",
+        {{"reason", reason}}, value);
   }
   int64_t ready = 0;
   for (const bool cell : snapshot.ready) ready += cell ? 1 : 0;
-  gauge("skein_router_cells", "Orchestrators that this router was given.",
+  gauge("skein_router_cells", "Orchestrators in --orchestrator.",
         static_cast<double>(snapshot.ready.size()));
-  gauge("skein_router_cells_ready", "Of these, those to which a stream stands.",
+  gauge("skein_router_cells_ready", "Orchestrators to which this router is connected.",
         static_cast<double>(ready));
 }
 

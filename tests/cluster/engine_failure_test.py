@@ -110,7 +110,7 @@ def one_that_hangs_among_several_is_given_up():
         assert asked.result() == continuation(prompt, 4)
         plans = plans_of(cluster, "joint")
         assert hangs in members_of(plans[0]) and hangs not in members_of(plans[-1]), (hangs, plans)
-        assert "a step of several instances broke" in plans[0]["lost"], "the other one gave it up: %s" % plans
+        assert "a ring step failed" in plans[0]["lost"], "the other one gave it up: %s" % plans
         cluster.until(lambda: hung.popen.poll() is not None or age_of(cluster, hangs) > 2, "its step's age is told", 30)
         for i in range(4):
             assert complete(cluster, [1, 2, i + 20], 4, name="after-%d" % i) == continuation([1, 2, i + 20], 4)

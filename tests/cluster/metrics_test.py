@@ -160,7 +160,7 @@ def documented_as_empty():
 
 
 def load_until_seen(cluster, prometheus):
-    """Sends requests until Prometheus sees the counters of common steps and of plans grow. On a busy machine an instance answers late, and then
+    """Sends requests until Prometheus sees the counters of ring steps and of plans grow. On a busy machine an instance answers late, and then
     some prompts are planned on the other alone."""
     def seen():
         load(cluster, 3)

@@ -14,7 +14,7 @@ MODEL = "deploy/models/fledgling"
 
 
 def bytes_by_path(cluster):
-    """Bytes exchanged in common steps, by path, over all prefill-workers."""
+    """Bytes exchanged in ring steps, by path, over all prefill-workers."""
     workers = [p for p in cluster.workers() if p.name.startswith("prefill")]
     return {path: sum(cluster.metric(p, "skein_comm_bytes_total", 'path="%s"' % path) for p in workers)
             for path in ("ipc", "nccl", "host")}

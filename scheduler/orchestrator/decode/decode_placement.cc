@@ -105,27 +105,31 @@ std::vector<std::string> DecodePlacement::TakeChanged() {
 absl::Status DecodePlacement::CheckInvariants() const {
   for (const auto& [model, line] : lines_) {
     if (line.all.empty()) {
-      return absl::InternalError(absl::StrCat("DecodePlacement: the line of ", model, " is empty"));
+      return absl::InternalError(
+          absl::StrCat("DecodePlacement: the empty line of model ", model, " was kept"));
     }
     if (line.all.rbegin()->first > last_number_) {
-      return absl::InternalError("DecodePlacement: a number was not given out");
+      return absl::InternalError(
+          "DecodePlacement: a waiting request has a number that was not issued");
     }
     for (const uint64_t number : line.ready) {
       if (line.all.count(number) == 0 || line.all.at(number).blocked != PlanSequence{}) {
-        return absl::InternalError("DecodePlacement: one is ready that does not wait");
+        return absl::InternalError(
+            "DecodePlacement: a request that is blocked or does not wait is marked ready");
       }
     }
     for (const auto& [number, waiter] : line.all) {
       if (waiter.blocked == PlanSequence{}) continue;
       const auto known = blocked_.find(waiter.blocked);
       if (known != blocked_.end() && known->second == std::pair(model, number)) continue;
-      return absl::InternalError("DecodePlacement: one is blocked for ever");
+      return absl::InternalError(
+          "DecodePlacement: no plan is listed as blocking a blocked request");
     }
   }
   for (const auto& [instance, plans] : unopened_) {
     if (!plans.empty()) continue;
-    return absl::InternalError(
-        absl::StrCat("DecodePlacement: no plan at instance ", instance.value));
+    return absl::InternalError(absl::StrCat("DecodePlacement: instance ", instance.value,
+                                            " is listed without an unopened plan"));
   }
   return absl::OkStatus();
 }

@@ -119,8 +119,8 @@ absl::Status DecodePools::CheckInvariants() const {
     if (known.version != registry_.PoolVersion(model, Role::kDecode)) continue;
     for (const Instance* instance : registry_.Pool(model, Role::kDecode)) {
       if (instance->change_noted() || known.pool.Knows(*instance)) continue;
-      return absl::InternalError(
-          absl::StrCat("DecodePools: instance ", instance->id.value, " is not as it stands"));
+      return absl::InternalError(absl::StrCat("DecodePools: the entry of instance ",
+                                              instance->id.value, " is out of date"));
     }
   }
   return absl::OkStatus();

@@ -224,17 +224,17 @@ bool FinishedExplanations::Remembers(uint64_t number, RequestId id) const {
 
 absl::Status FinishedExplanations::CheckInvariants() const {
   if (finished_.size() > max_) {
-    return absl::InternalError("FinishedExplanations: more are remembered than may be");
+    return absl::InternalError("FinishedExplanations: more explanations are kept than the limit");
   }
   for (const auto& [id, number] : numbers_) {
     if (Remembers(number, id)) continue;
     return absl::InternalError(
-        absl::StrCat("FinishedExplanations: ", ToString(id), " has a number, and is forgotten"));
+        absl::StrCat("FinishedExplanations: ", ToString(id), " has a number but no explanation"));
   }
   for (const auto& [id, awaited] : awaited_) {
     if (Remembers(awaited.number, id)) continue;
     return absl::InternalError(
-        absl::StrCat("FinishedExplanations: ", ToString(id), " is awaited, and is forgotten"));
+        absl::StrCat("FinishedExplanations: ", ToString(id), " is awaited but has no explanation"));
   }
   return absl::OkStatus();
 }

@@ -17,8 +17,8 @@ std::string RefusalIn(const std::string& transport) {
 std::string WhyThroughHost(const HandoffPath& path, const std::string& nodes) {
   if (const std::string refusal = RefusalIn(path.transport); !refusal.empty()) return refusal;
   if (!nodes.empty()) return nodes;
-  return "--handoff-path=host is set at one of the two, or the device memory of one cannot be "
-         "opened by the other";
+  return "one instance runs with --handoff-path=host, or cannot open the device memory of the "
+         "other";
 }
 
 std::string WhyTcp(const std::string& nodes) {

@@ -50,13 +50,13 @@ absl::Status GroupControl::CheckInvariants(const Registry& registry) const {
   };
   size_t members = 0;
   for (const auto& [key, group] : groups_) {
-    if (group.members.empty()) return absl::InternalError("GroupControl: an empty group");
+    if (group.members.empty()) return absl::InternalError("GroupControl: an empty group was kept");
     members += group.members.size();
     for (const InstanceId id : group.members) {
       const Instance* instance = registry.Find(id);
       if (instance == nullptr) return violated(id, "is in a group, but not registered");
-      if (KeyOf(*instance) != key) return violated(id, "is in the group of others");
-      if (GroupOf(id) != &group) return violated(id, "has another group, or none");
+      if (KeyOf(*instance) != key) return violated(id, "is in a group with another key");
+      if (GroupOf(id) != &group) return violated(id, "is not found by the group that lists it");
     }
   }
   if (members == registry.instances().size() && members == key_of_.size()) {

@@ -63,16 +63,22 @@ absl::Status AbandonedPlans::CheckInvariants() const {
   };
   size_t places = 0;
   for (const auto& [id, plan] : plans_) {
-    if (plan.instances.empty()) return violated(id, "waits for no instance");
-    if (ends_.Of(id) == kNever) return violated(id, "is waited for without a bound");
+    if (plan.instances.empty()) {
+      return violated(id, "is kept although no instance has to confirm its end");
+    }
+    if (ends_.Of(id) == kNever) return violated(id, "is waited for without a time limit");
     for (const InstanceId instance : plan.instances) {
       const auto at = at_.find(instance);
-      if (at == at_.end() || at->second.count(id) == 0) return violated(id, "is not found");
+      if (at == at_.end() || at->second.count(id) == 0) {
+        return violated(id, "is not listed at its instance");
+      }
     }
     places += plan.instances.size();
   }
   for (const auto& [instance, ids] : at_) places -= ids.size();
-  if (places != 0) return absl::InternalError("AbandonedPlans: an instance has plans of others");
+  if (places != 0) {
+    return absl::InternalError("AbandonedPlans: an instance lists plans that have ended");
+  }
   return absl::OkStatus();
 }
 

@@ -56,7 +56,9 @@ PlanChoice PlanChooser::Choose(const Request& request, PrefillPools& pools, Pool
   if (request.spec->want_prompt_logprobs) {
     return ChooseOne(request, *pool, queue, "one instance: prompt logprobs were requested");
   }
-  if (request.alone) return ChooseOne(request, *pool, queue, "alone: it was asked for");
+  if (request.alone) {
+    return ChooseOne(request, *pool, queue, "one instance: the request asks for one");
+  }
   if (queue.usable == 1) {
     return ChooseOne(request, *pool, queue, "one instance: no other is available");
   }
@@ -270,10 +272,10 @@ PlanChoice PlanChooser::TooLarge(const Request& request) const {
   if (blocks <= room && MayBeTakenLater(request)) return {};
   const bool gone = room < most_room && blocks <= most_room;
   const std::string why =
-      absl::StrCat("prompt: ", PromptTokens(*request.spec), " tokens take ", blocks,
-                   one ? " KV blocks of one instance; " : " KV blocks; ", instances,
-                   " prefill instances have ", now.largest, " at most, ", now.together, " together",
-                   gone ? "; those that would hold it are gone. Retry." : "");
+      absl::StrCat("prompt: ", PromptTokens(*request.spec), " tokens need ", blocks,
+                   one ? " KV blocks of one instance; of " : " KV blocks; of ", instances,
+                   " prefill instances the largest has ", now.largest, ", all together have ",
+                   now.together, gone ? "; instances that could hold it have left. Retry." : "");
   return {.kind = PlanChoice::Kind::kFail,
           .failure = all && !gone ? absl::InvalidArgumentError(why) : absl::UnavailableError(why)};
 }

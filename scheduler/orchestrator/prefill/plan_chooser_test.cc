@@ -41,9 +41,10 @@ TEST_F(PlanChooserTest, APromptThatIsLargerThanOneMemoryIsSharedOrRefused) {
   EXPECT_EQ(shared.chunks[0].instances, up);
   const PlanChoice refused = Choose(Submit(1000));
   EXPECT_EQ(refused.kind, Kind::kFail);
-  EXPECT_EQ(refused.failure.message(),
-            "prompt: 1000 tokens take 250 KV blocks; 2 prefill instances have 100 at most, "
-            "200 together");
+  EXPECT_EQ(
+      refused.failure.message(),
+      "prompt: 1000 tokens need 250 KV blocks; of 2 prefill instances the largest has 100, all "
+      "together have 200");
   EXPECT_TRUE(absl::IsInvalidArgument(refused.failure));
 }
 

@@ -208,14 +208,16 @@ std::vector<RequestId> PrefillPools::TakeReady(const std::string& model) {
 absl::Status PrefillPools::CheckInvariants(const RequestTable& requests) const {
   for (const auto& [model, pool] : pools_) {
     if (pool.timeline.Chunks() != ChunksToCome(pool, model, requests)) {
-      return absl::InternalError("PrefillPools: the timeline of model " + model);
+      return absl::InternalError(
+          "PrefillPools: the timeline has other chunks than the requests of model " + model);
     }
     if (pool.version != registry_.PoolVersion(model, Role::kPrefill)) continue;
     for (size_t slot = 0; slot < pool.instances.size(); ++slot) {
       const Instance* instance = pool.instances[slot];
       if (instance == nullptr || instance->change_noted()) continue;
       if ((pool.takes[slot] != 0) == instance->TakesAssigns()) continue;
-      return absl::InternalError("PrefillPools: who takes plans of model " + model);
+      return absl::InternalError(
+          "PrefillPools: the list of instances that take plans is out of date for model " + model);
     }
   }
   return absl::OkStatus();

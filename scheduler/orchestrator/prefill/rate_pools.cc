@@ -44,7 +44,7 @@ absl::Status RatePools::CheckInvariants() const {
                             : instance->TakesAssigns() && *found == CandidateOf(*instance);
       if (same) continue;
       return absl::InternalError(
-          absl::StrCat("RatePools: instance ", instance->id.value, " is not as it stands"));
+          absl::StrCat("RatePools: the entry of instance ", instance->id.value, " is out of date"));
     }
   }
   return absl::OkStatus();

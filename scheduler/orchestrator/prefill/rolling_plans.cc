@@ -79,8 +79,8 @@ absl::Status RollingPlans::CheckInvariants(const RequestTable& requests,
     for (const auto& [key, id] : keys) {
       const Request* request = requests.Find(id);
       if (request != nullptr && request->rolling_key == key) continue;
-      return absl::InternalError(
-          absl::StrCat("RollingPlans: ", ToString(id), " is known to the planner alone"));
+      return absl::InternalError(absl::StrCat("RollingPlans: ", ToString(id),
+                                              " is listed under a key that is not its own"));
     }
   }
   absl::Status found;
@@ -92,7 +92,7 @@ absl::Status RollingPlans::CheckInvariants(const RequestTable& requests,
       if (key != of_model->second.end() && key->second == request.spec->id) return;
     }
     found = absl::InternalError(
-        absl::StrCat("RollingPlans: ", ToString(request.spec->id), " has another key"));
+        absl::StrCat("RollingPlans: ", ToString(request.spec->id), " is not listed under its key"));
   });
   return found;
 }

@@ -58,20 +58,22 @@ absl::Status Evidence::CheckInvariants() const {
   for (const auto& [router, instances] : hears_) {
     pairs += instances.size();
     if (instances.empty()) {
-      return absl::InternalError(absl::StrCat("Evidence: router ", router, " hears nothing"));
+      return absl::InternalError(
+          absl::StrCat("Evidence: router ", router, " is listed but hears nothing"));
     }
     for (const InstanceId instance : instances) {
       const auto it = heard_by_.find(instance);
       if (it != heard_by_.end() && it->second.count(router) > 0) continue;
       return absl::InternalError(absl::StrCat("Evidence: instance ", instance.value,
                                               " is heard by router ", router,
-                                              " in one table and not in the other"));
+                                              " in one table but not in the other"));
     }
   }
   for (const auto& [instance, routers] : heard_by_) {
     pairs -= routers.size();
     if (!routers.empty()) continue;
-    return absl::InternalError(absl::StrCat("Evidence: nobody hears instance ", instance.value));
+    return absl::InternalError(
+        absl::StrCat("Evidence: instance ", instance.value, " is listed but no router hears it"));
   }
   if (pairs == 0) return absl::OkStatus();
   return absl::InternalError("Evidence: an instance is heard by a router that does not hear it");

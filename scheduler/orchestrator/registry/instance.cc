@@ -118,7 +118,8 @@ absl::Status Instance::CheckUnreported() const {
   Instance afresh = *this;
   afresh.CountUnreported();
   if (unreported == afresh.unreported && announced == afresh.announced) return absl::OkStatus();
-  return absl::InternalError(absl::StrCat("the unreported load of instance ", id.value));
+  return absl::InternalError(
+      absl::StrCat("the unreported load of instance ", id.value, " is miscounted"));
 }
 
 PoolCounts Instance::Counts() const {

@@ -30,9 +30,9 @@ absl::Status CheckIdentity(const WorkerIdentity& identity) {
 absl::Status CheckSamePieces(const WorkerIdentity& a, const WorkerIdentity& b) {
   const bool plan_together = a.role == Role::kPrefill && b.role == Role::kPrefill;
   if (!plan_together || a.max_batch_tokens == b.max_batch_tokens) return absl::OkStatus();
-  return absl::FailedPreconditionError(absl::StrCat("max_batch_tokens: this worker ",
-                                                    a.max_batch_tokens, ", its prefill instances ",
-                                                    b.max_batch_tokens));
+  return absl::FailedPreconditionError(
+      absl::StrCat("max_batch_tokens: this worker ", a.max_batch_tokens,
+                   ", other prefill instances ", b.max_batch_tokens));
 }
 
 int64_t LargestSequenceOf(const std::vector<const Instance*>& instances) {
@@ -156,7 +156,8 @@ absl::Status Registry::CheckShape(const WorkerIdentity& identity) const {
     });
     if (other == all.end()) continue;
     const WorkerIdentity& first = (*other)->identity;
-    absl::Status same = CheckSameShape(identity.shape, first.shape, "this worker", "its instances");
+    absl::Status same =
+        CheckSameShape(identity.shape, first.shape, "this worker", "other instances");
     if (same.ok()) same = CheckSamePieces(identity, first);
     if (same.ok()) continue;
     return absl::FailedPreconditionError(
@@ -168,7 +169,7 @@ absl::Status Registry::CheckShape(const WorkerIdentity& identity) const {
 absl::StatusOr<Registry::Reported> Registry::Report(const ReportRequest& report, TimeUs now) {
   Instance* instance = Find(report.instance);
   if (instance == nullptr || instance->identity.incarnation != report.incarnation) {
-    return absl::NotFoundError("instance: not known; register again");
+    return absl::NotFoundError("instance: unknown; register again");
   }
   RenewLease(*instance, now);
   instance->avoid = false;
@@ -351,13 +352,15 @@ absl::Status Registry::CheckInvariants() const {
     counts[key].Add(instance.Counts(), 1);
     pools[key].push_back(&instance);
     if (absl::Status status = instance.CheckUnreported(); !status.ok()) return status;
-    if (leases_.Of(id) != instance.lease_end_us) return violated(id, "has a lease without an end");
+    if (leases_.Of(id) != instance.lease_end_us) {
+      return violated(id, "has a lease end other than its timer's");
+    }
     if (at_endpoint_.at(instance.identity.endpoint).count(id) == 0) {
       return violated(id, "is not found by its endpoint");
     }
     const bool waits = !instance.connected() && !instance.succeeded;
     if (waits != (pools_.at(key).without_stream.count(id) > 0)) {
-      return violated(id, "expects a successor in one table and not in the other");
+      return violated(id, "expects a successor in one table but not in the other");
     }
     if (!instance.connected()) continue;
     ++connected;
@@ -366,13 +369,15 @@ absl::Status Registry::CheckInvariants() const {
       return violated(id, "is not found by its stream");
     }
   }
-  if (connected != by_connection_.size()) return absl::InternalError("Registry: unknown streams");
+  if (connected != by_connection_.size()) {
+    return absl::InternalError("Registry: a stream belongs to no instance");
+  }
   for (const auto& [key, pool] : pools_) {
     const bool same = std::equal(pool.instances.begin(), pool.instances.end(), pools[key].begin(),
                                  pools[key].end());
     if (!same || pool.counts != counts[key] || pool.blocks != BlocksOf(pool.instances) ||
         pool.largest_sequence != LargestSequenceOf(pool.instances)) {
-      return absl::InternalError("Registry: the pool of model " + key.first);
+      return absl::InternalError("Registry: the counts are out of date for model " + key.first);
     }
   }
   return absl::OkStatus();

@@ -136,7 +136,8 @@ absl::Status Routers::CheckInvariants() const {
     ++connected;
     const auto known = by_connection_.find(router.connection);
     if (known == by_connection_.end() || known->second != id) {
-      return absl::InternalError(absl::StrCat("Routers: the stream of router ", id, " is unknown"));
+      return absl::InternalError(
+          absl::StrCat("Routers: the stream of router ", id, " is not listed"));
     }
   }
   if (connected != by_connection_.size()) {
@@ -147,7 +148,8 @@ absl::Status Routers::CheckInvariants() const {
   }
   for (const auto& [router, instances] : evidence_.all()) {
     if (routers_.contains(router)) continue;
-    return absl::InternalError(absl::StrCat("Routers: router ", router, " is unknown and hears"));
+    return absl::InternalError(
+        absl::StrCat("Routers: unknown router ", router, " is listed as hearing instances"));
   }
   return absl::OkStatus();
 }

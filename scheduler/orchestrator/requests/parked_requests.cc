@@ -30,13 +30,14 @@ std::optional<ParkedRequests::Place> ParkedRequests::NextAfter(const std::string
 absl::Status ParkedRequests::CheckInvariants(const RequestTable& requests) const {
   int64_t parked = 0;
   for (const auto& [model, line] : lines_) {
-    if (line.empty()) return absl::InternalError("ParkedRequests: an empty line");
+    if (line.empty()) return absl::InternalError("ParkedRequests: an empty line was kept");
     parked += static_cast<int64_t>(line.size());
     for (const auto& [number, id] : line) {
       const Request* request = requests.Find(id);
       if (request == nullptr || request->state != State::kParked || request->number != number ||
           request->spec->model != model) {
-        return absl::InternalError(absl::StrCat("ParkedRequests: ", ToString(id), " is not"));
+        return absl::InternalError(
+            absl::StrCat("ParkedRequests: ", ToString(id), " is in a line but not parked"));
       }
     }
   }

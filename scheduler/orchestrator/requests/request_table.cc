@@ -109,13 +109,14 @@ absl::Status RequestTable::CheckInvariants() const {
   std::map<std::string, StateCounts> of_model;
   for (const auto& [number, request] : by_number_) {
     const RequestId id = request.spec->id;
-    if (request.number != number || Find(id) != &request) return violated(id, "is not found");
+    if (request.number != number || Find(id) != &request) {
+      return violated(id, "is not found by its id");
+    }
     const auto router = of_router_.find(id.router);
     if (router == of_router_.end() || router->second.count(id.serial) == 0) {
-      return violated(id, "is not its router's");
+      return violated(id, "is not listed at its router");
     }
-    if (timers_.Of(id) > request.NextTimer())
-      return violated(id, "has a timer that is not remembered");
+    if (timers_.Of(id) > request.NextTimer()) return violated(id, "is due before its timer");
     ++in_state[static_cast<size_t>(request.state)];
     ++of_model[request.spec->model][static_cast<size_t>(request.state)];
   }
@@ -124,10 +125,12 @@ absl::Status RequestTable::CheckInvariants() const {
   if (by_id_.size() != by_number_.size() || of_routers != by_number_.size()) {
     return absl::InternalError("RequestTable: an index knows requests that have ended");
   }
-  if (in_state != in_state_) return absl::InternalError("RequestTable: states miscounted");
+  if (in_state != in_state_) {
+    return absl::InternalError("RequestTable: requests by state are miscounted");
+  }
   for (const auto& [model, counts] : of_model_) {
     if (counts != of_model[model]) {
-      return absl::InternalError("RequestTable: model " + model + " miscounted");
+      return absl::InternalError("RequestTable: model " + model + " is miscounted");
     }
   }
   return absl::OkStatus();

@@ -10,7 +10,7 @@
 namespace skein::scheduler {
 
 absl::StatusOr<RollingTable> RollingTable::Make(std::vector<RollingSetting> rows) {
-  if (rows.empty()) return absl::InvalidArgumentError("rows: none");
+  if (rows.empty()) return absl::InvalidArgumentError("rows: there are none");
   double before = -1;
   for (size_t i = 0; i < rows.size(); ++i) {
     const RollingSetting& row = rows[i];

@@ -55,7 +55,7 @@ absl::Status BlockOrder::CheckInvariants() const {
         absl::StrCat("BlockOrder: ", ToString(id), " is in none or in several of its states"));
   }
   if (running_.size() + preempted_.size() != ranks_.size() || wanting_.size() > running_.size()) {
-    return absl::InternalError("BlockOrder: a sequence is listed that is not known");
+    return absl::InternalError("BlockOrder: an unknown sequence is listed");
   }
   return absl::OkStatus();
 }

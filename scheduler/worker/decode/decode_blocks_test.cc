@@ -121,7 +121,7 @@ TEST_F(DecodeBlocksTest, NobodyIsAdmittedWhileOneIsPreempted) {
   EXPECT_GT(Look().blocks.free, 2);
   EXPECT_EQ(Look().load.claimed_blocks, Look().blocks.free) << "none is for others";
   EXPECT_EQ(Open(Spec(3)),
-            absl::ResourceExhaustedError("KV blocks: sequences that are here wait for them"));
+            absl::ResourceExhaustedError("KV blocks: running sequences wait for blocks"));
   while (Look().preempted > 0) RunStepInFlight();
   EXPECT_TRUE(OpenTransfer(3).status.ok());
 }
@@ -130,8 +130,8 @@ TEST_F(DecodeBlocksTest, SomeBlocksStayFreeForTheGrowthOfThoseHere) {
   for (uint64_t serial = 1; serial <= 4; ++serial) ASSERT_TRUE(Open(Spec(serial)).ok());
   EXPECT_EQ(Look().blocks.free, 2);
   EXPECT_EQ(Open(Spec(5)),
-            absl::ResourceExhaustedError("KV blocks: 2 wanted, 2 free, of which 2 are kept for the "
-                                         "sequences here"));
+            absl::ResourceExhaustedError("KV blocks: 2 wanted, 2 free, 2 of them reserved for "
+                                         "running sequences"));
   EXPECT_EQ(Look().load.claimed_blocks, 2) << "a quarter of the pool";
   for (uint64_t serial : {1, 2, 3, 4}) {
     Do(CancelCalled{{{7, serial}, {5}, "test"}});

@@ -132,7 +132,7 @@ void DecodeCore::Impl::On(const RegisterReplied& event) {
   membership_.On(event, clock_.now);
   if (!membership_.connected()) return;  // refused: a former orchestrator orders nothing
   for (const HeldRequest& cancel : event.reply.cancel) {
-    orders_.CancelUpTo(cancel.id, cancel.epoch, "unknown to the orchestrator");
+    orders_.CancelUpTo(cancel.id, cancel.epoch, "the orchestrator does not know the request");
   }
 }
 
@@ -176,7 +176,7 @@ void DecodeCore::Impl::RunTimers() {
     for (const StepSequence& one : ran) ends_.Release(sequences_.at(one.id));
   }
   if (clock_.now >= drain_end_us_ && sequences_.CountLive() > 0) {
-    ends_.EndAll(absl::UnavailableError("the decode instance is going away"));
+    ends_.EndAll(absl::UnavailableError("the decode instance is shutting down"));
   }
   while (Sequence* sequence = sequences_.TakeUnclaimed(clock_.listening.elapsed())) {
     ends_.Touch(sequence->id());

@@ -88,11 +88,13 @@ absl::Status DecodeEnds::CheckInvariants() const {
     const bool ended = sequence.phase == Phase::kEnded;
     const bool whole = ended && sequence.status.ok();
     if (ended && !sequence.told && (!whole || sequence.stream != Stream::kUnattached)) {
-      return violated(id, "has ended, and the orchestrator was not told");
+      return violated(id, "has ended, but the orchestrator was not told");
     }
     if (parts_.kv_in->Has(id) || sequence.phase == Phase::kPreempted) continue;
-    if (!ended) return violated(id, "lives without blocks");
-    if (sequence.stream == Stream::kClosed) return violated(id, "is kept without a reason");
+    if (!ended) return violated(id, "has not ended but holds no blocks");
+    if (sequence.stream == Stream::kClosed) {
+      return violated(id, "is kept although it has ended everywhere");
+    }
   }
   return absl::OkStatus();
 }

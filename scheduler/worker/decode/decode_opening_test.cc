@@ -212,7 +212,7 @@ TEST_F(DecodeCoreTest, MoreBytesThanThePromptOrNoTokenEndTheRequest) {
   }
   EXPECT_EQ(StatusOf(Commit(1, {256, 256}, 40, 2)).code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(StatusOf(Commit(2, {128, 128}, -1, 2)),
-            absl::InvalidArgumentError("first token: no writer brought it"));
+            absl::InvalidArgumentError("first token: no writer sent it"));
   EXPECT_EQ(Held(), 0);
 }
 

@@ -38,10 +38,10 @@ bool DecodeOrders::MayAnnounce(const AnnounceRequest& request) {
     parts_.membership->Ended({.id = id,
                               .epoch = request.epoch,
                               .reason = FinishReason::kError,
-                              .status = absl::UnavailableError("epoch: ended already")});
+                              .status = absl::UnavailableError("epoch: this plan has ended")});
     return false;
   }
-  const absl::Status anew = absl::CancelledError("planned anew");
+  const absl::Status anew = absl::CancelledError("the request was planned again");
   if (sequence != nullptr) parts_.ends->End(*sequence, FinishReason::kCancelled, anew);
   if (announced != nullptr && announced->epoch < request.epoch) {
     EndAnnounced(id, FinishReason::kCancelled, anew);
@@ -56,7 +56,7 @@ void DecodeOrders::AwaitPrompt(RequestId id, RequestId from) {
       sequence != nullptr ? sequence->phase == Phase::kReceiving : announced_.Find(from) != nullptr;
   if (coming && from != id) return;
   EndAnnounced(id, FinishReason::kError,
-               absl::UnavailableError("prompt_of: that request's KV is not on its way here"));
+               absl::UnavailableError("prompt_of: no KV of that request is expected here"));
 }
 
 void DecodeOrders::On(const WithdrawCalled& event) {
@@ -67,7 +67,8 @@ void DecodeOrders::On(const WithdrawCalled& event) {
     parts_.membership->Gone(request.id, request.epoch);
     EndSharers(request.id);
   } else if (DecodeSequence* sequence = parts_.sequences->Find(request.id, request.epoch)) {
-    parts_.ends->End(*sequence, FinishReason::kError, absl::UnavailableError("placed elsewhere"));
+    parts_.ends->End(*sequence, FinishReason::kError,
+                     absl::UnavailableError("the request was placed at another instance"));
   }
 }
 
@@ -143,7 +144,7 @@ void DecodeOrders::RunTimers() {
 KvIn::Gone DecodeOrders::WhyGone(RequestId id, Epoch epoch) const {
   const DecodeSequence* sequence = parts_.sequences->Find(id);
   if (sequence != nullptr && sequence->epoch == epoch && sequence->phase == Phase::kPreempted) {
-    return {absl::FailedPreconditionError("the request was committed already"), true};
+    return {absl::FailedPreconditionError("the request is already committed"), true};
   }
   const Announced* announced = announced_.Find(id);
   if ((sequence != nullptr && sequence->epoch > epoch) ||

@@ -172,8 +172,7 @@ absl::Status DecodeSequences::CheckInvariants() const {
     }
     if ((sequence.stream == Stream::kUnattached) != (attach_ends_.Of(id) != kNever)) {
       return absl::InternalError(absl::StrCat("DecodeCore 4: ", ToString(id),
-                                              ": unattached, but without an attach timer, or the "
-                                              "reverse"));
+                                              " has an attach timer exactly when it should not"));
     }
   }
   if (counts != counts_ || unclaimed != unclaimed_ ||

@@ -222,7 +222,7 @@ TEST_F(DecodeStagingTest, APartThatCannotBeIsRefusedByName) {
   EXPECT_EQ(why(1, 1, {0, 0, 2}), "block: 2 is out of range");
   EXPECT_EQ(why(1, 2, {0, 0, 0}), "part: 2 is out of range");
   EXPECT_EQ(why(2, 1, {0, 0, 0}), "the writer has no staging buffer");
-  EXPECT_EQ(why(3, 1, {0, 0, 0}), "nothing was granted to this writer");
+  EXPECT_EQ(why(3, 1, {0, 0, 0}), "no transfer is open for this writer");
   Part(1, 1, 1, {{0, 0, 0}});
   EXPECT_EQ(Commit(1, 1, 256).message(), "commit: a staged part is still being copied");
 }

@@ -33,7 +33,9 @@ absl::Status PromptSharing::MayShare(const DecodeOrders::Announced& announced,
   if (spec.prompt != from.spec->prompt) {
     return absl::InvalidArgumentError("prompt_of: that request has another prompt");
   }
-  if (spec.max_tokens == 0) return absl::InvalidArgumentError("prompt_of: nothing is sampled");
+  if (spec.max_tokens == 0) {
+    return absl::InvalidArgumentError("prompt_of: max_tokens is 0, so no prompt is shared");
+  }
   if (parts_.kv_in->Has(spec.id)) {
     return absl::UnavailableError("an older epoch of the request is still here");
   }

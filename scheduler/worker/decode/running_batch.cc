@@ -67,13 +67,13 @@ absl::Status RunningBatch::HasRoom(int64_t blocks) const {
   const int64_t free = parts_.kv_in->blocks().free;
   if (blocks + Headroom() <= free) return absl::OkStatus();
   return absl::ResourceExhaustedError(absl::StrCat("KV blocks: ", blocks, " wanted, ", free,
-                                                   " free, of which ", Headroom(),
-                                                   " are kept for the sequences here"));
+                                                   " free, ", Headroom(),
+                                                   " of them reserved for running sequences"));
 }
 
 absl::Status RunningBatch::MayEnter(int64_t blocks) const {
   if (SomeWaitForBlocks()) {
-    return absl::ResourceExhaustedError("KV blocks: sequences that are here wait for them");
+    return absl::ResourceExhaustedError("KV blocks: running sequences wait for blocks");
   }
   return HasRoom(blocks);
 }
@@ -139,12 +139,12 @@ absl::Status RunningBatch::CheckInvariants() const {
   for (const auto& [id, sequence] : parts_.sequences->all()) {
     const bool has_blocks = parts_.kv_in->Has(id);
     if (sequence.phase == Phase::kPreempted && has_blocks) {
-      return violated(7, id, "is preempted, with blocks");
+      return violated(7, id, "is preempted but holds blocks");
     }
     if (batch_.InFlight(id) && !has_blocks) return violated(3, id, "runs without blocks");
     const bool grown = sequence.phase != Phase::kRunning || !has_blocks || order_.Wants(id) ||
                        parts_.kv_in->Covers(id, sequence.KnownTokens());
-    if (!grown) return violated(7, id, "has a table that is too short, and wants no block");
+    if (!grown) return violated(7, id, "needs another block but does not wait for one");
   }
   return absl::OkStatus();
 }

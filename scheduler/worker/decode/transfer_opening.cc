@@ -94,7 +94,9 @@ absl::Status TransferOpening::MayOpen(const DecodeOrders::Announced& announced,
   const RequestSpec& spec = *announced.spec;
   if (!announced.checked.ok()) return announced.checked;
   if (!parts_.steps->engine().ok()) return absl::ResourceExhaustedError("the engine has failed");
-  if (parts_.membership->draining()) return absl::ResourceExhaustedError("draining");
+  if (parts_.membership->draining()) {
+    return absl::ResourceExhaustedError("the instance is draining");
+  }
   if (spec.prompt.empty()) return absl::InvalidArgumentError("prompt: empty");
   if (absl::Status status = CanEverFit(spec); !status.ok()) return status;
   if (absl::Status status = parts_.running->MayEnter(blocks); !status.ok()) return status;

@@ -52,7 +52,7 @@ void FeedLead::Take(int rank, const FeedMessage& message, TimeUs, FeedEffects* e
   }
   if (const auto* done = std::get_if<FeedDone>(&message)) return TakeDone(rank, *done, effects);
   if (const auto* end = std::get_if<FeedEnd>(&message)) return Lost(rank, end->why, effects);
-  Lost(rank, absl::InternalError("it sends what only a lead sends"), effects);
+  Lost(rank, absl::InternalError("it sent a message that only the lead may send"), effects);
 }
 
 void FeedLead::TakeReady(int rank, const FeedReady& ready, FeedEffects* effects) {
@@ -109,7 +109,8 @@ void FeedLead::TakeDone(int rank, const FeedDone& done, FeedEffects* effects) {
   free_blocks_[static_cast<size_t>(rank)] = done.free_blocks;
   const auto running = running_.find(done.step);
   if (running == running_.end() || running->second.digests.contains(rank)) {
-    return Lost(rank, absl::InternalError("it ended a step that it does not run"), effects);
+    return Lost(rank, absl::InternalError("it reported the end of a step that it does not run"),
+                effects);
   }
   NoteDone(rank, done.step, done.digest, effects);
 }
@@ -166,7 +167,7 @@ TimeUs FeedLead::NextTick() const {
 
 absl::Status FeedLead::CheckInvariants() const {
   if (awaited_.empty() != (answer_due_us_ == kNever)) {
-    return absl::InternalError("FeedLead 1: an answer is awaited without a plan");
+    return absl::InternalError("FeedLead 1: the time limit does not fit the awaited answers");
   }
   if (running_.size() > kAheadMax) return absl::InternalError("FeedLead 2: too many steps run");
   return absl::OkStatus();

@@ -95,7 +95,7 @@ void FeedMember::Tick(TimeUs now, FeedEffects* effects) {
 
 absl::Status FeedMember::CheckInvariants() const {
   if (prepared_.has_value() == (answer_due_us_ != kNever)) return absl::OkStatus();
-  return absl::InternalError("FeedMember 1: the lead is awaited without a prepared plan");
+  return absl::InternalError("FeedMember 1: the time limit does not fit the prepared plan");
 }
 
 }  // namespace skein::scheduler

@@ -31,9 +31,9 @@ GroupBatch::GroupBatch(BlockPool* pool, KvLayout layout, int64_t tokens_per_bloc
 
 void GroupBatch::Offer(OfferedSequence sequence) {
   SKEIN_CHECK_MSG(static_cast<int64_t>(SizeOf(sequence.blocks)) == BlocksOf(sequence.kv_tokens),
-                  "an offer has other blocks than its KV");
+                  "an offer has the blocks of its KV");
   const OfferKey key(sequence.spec->id, sequence.epoch);
-  SKEIN_CHECK_MSG(offers_.emplace(key, std::move(sequence)).second, "a sequence is offered twice");
+  SKEIN_CHECK_MSG(offers_.emplace(key, std::move(sequence)).second, "a sequence is offered once");
 }
 
 bool GroupBatch::Withdraw(RequestId id, Epoch epoch) {
@@ -57,14 +57,16 @@ absl::Status GroupBatch::CheckNames(const FeedPlan& plan) const {
         return Bad(field, handle, "is named twice");
       }
       if (handles == &plan.preempted && Has(plan.removed, handle)) {
-        return Bad(field, handle, "is removed, too");
+        return Bad(field, handle, "is also removed");
       }
     }
   }
   uint32_t last = last_handle_;
   std::set<OfferKey> taken;
   for (const FeedAdded& added : plan.added) {
-    if (added.handle <= last) return Bad("added", added.handle, "does not follow the others");
+    if (added.handle <= last) {
+      return Bad("added", added.handle, "is not above the handles before it");
+    }
     last = added.handle;
     if (!offers_.contains({added.id, added.epoch}) ||
         !taken.emplace(added.id, added.epoch).second) {
@@ -156,7 +158,7 @@ absl::Status GroupBatch::Prepare(const FeedPlan& plan) {
   absl::Status status = CheckNames(plan);
   if (status.ok() && !plan.mode.own()) status = FillRows(plan, &planned);
   if (status.ok() && plan.mode.own() && !plan.slices.empty()) {
-    status = Bad("slices", plan.slices.front().handle, "is named in an own step");
+    status = Bad("slices", plan.slices.front().handle, "is named in a step without prompt slices");
   }
   if (status.ok()) status = TakeBlocks(&planned);
   if (status.ok()) prepared_ = std::move(planned);

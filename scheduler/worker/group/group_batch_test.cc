@@ -175,11 +175,11 @@ TEST_F(GroupBatchTest, PlansThatContradictTheBatchAreRefused) {
             }),
             "removed: sequence 1 is named twice");
   EXPECT_EQ(refused([](FeedPlan* p) { p->removed = p->preempted = {1}; }),
-            "preempted: sequence 1 is removed, too");
+            "preempted: sequence 1 is also removed");
   EXPECT_EQ(refused([](FeedPlan* p) {
               p->added = {{1, {7, 1}, {1}}};
             }),
-            "added: sequence 1 does not follow the others");
+            "added: sequence 1 is not above the handles before it");
   EXPECT_EQ(refused([](FeedPlan* p) {
               p->added = {{2, {7, 9}, {1}}};
             }),
@@ -196,7 +196,7 @@ TEST_F(GroupBatchTest, PlansThatContradictTheBatchAreRefused) {
               p->mode = {};
               p->slices = {{1, 1}};
             }),
-            "slices: sequence 1 is named in an own step");
+            "slices: sequence 1 is named in a step without prompt slices");
   FeedPlan own = Plan();
   own.mode = {};
   EXPECT_EQ(Run(own), Rows{}) << "in an own step nothing of this batch runs";

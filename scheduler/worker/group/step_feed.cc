@@ -71,7 +71,7 @@ class Reader {
     if (!status_.ok()) return absl::UnknownError("");
     const std::string text(reinterpret_cast<const char*>(bytes_.data()), size);
     bytes_ = bytes_.subspan(size);
-    if (code == 0) Fail(field, "is no error");
+    if (code == 0) Fail(field, "is OK, but must be an error");
     return absl::Status(static_cast<absl::StatusCode>(code), text);
   }
   // Of a list whose entries have at least one byte.
@@ -81,7 +81,7 @@ class Reader {
   }
   // What was read, if it was all.
   absl::StatusOr<FeedMessage> Finish(FeedMessage message) {
-    if (status_.ok() && !bytes_.empty()) Fail("message", "has bytes behind its end");
+    if (status_.ok() && !bytes_.empty()) Fail("message", "has bytes after its end");
     if (!status_.ok()) return status_;
     return message;
   }

@@ -66,11 +66,11 @@ class Announcements {
     for (const auto& [id, announced] : announced_) {
       if (ends_.Of(id) == kNever) {
         return absl::InternalError(
-            absl::StrCat("Announcements: ", ToString(id), " is announced without an end"));
+            absl::StrCat("Announcements: ", ToString(id), " is announced without a time limit"));
       }
       if (announced.prompt_of.has_value() && SharersOf(*announced.prompt_of).count(id) == 0) {
         return absl::InternalError(
-            absl::StrCat("Announcements: ", ToString(id), " is not among the sharers"));
+            absl::StrCat("Announcements: ", ToString(id), " is not listed as sharing its prompt"));
       }
     }
     return absl::OkStatus();

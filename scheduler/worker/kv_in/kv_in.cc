@@ -12,7 +12,7 @@ namespace {
 // The writer is at fault, not the request: another one may compute it.
 absl::Status OfWriter(const absl::Status& why) {
   return absl::UnavailableError(
-      absl::StrCat("a prefill instance committed what does not fit: ", std::string(why.message())));
+      absl::StrCat("a prefill instance sent an invalid Commit: ", std::string(why.message())));
 }
 
 }  // namespace
@@ -43,7 +43,7 @@ KvIn::Entry* KvIn::FindComing(RequestId id, Epoch epoch) {
 KvIn::Gone KvIn::WhyGone(RequestId id, Epoch epoch) const {
   const auto it = entries_.find(id);
   if (it != entries_.end() && it->second.epoch == epoch && it->second.phase == Phase::kWhole) {
-    return {absl::FailedPreconditionError("the request was committed already"), true};
+    return {absl::FailedPreconditionError("the request is already committed"), true};
   }
   return why_gone_(id, epoch);
 }
@@ -171,7 +171,7 @@ OpenTransferReply KvIn::Grant(const OpenTransferRequest& request, TimeUs now) {
   }
   Writer& writer = entry->writers[request.prefill];
   if (!writer.Writes()) {  // a duplicate of its OpenTransfer
-    return refuse(absl::FailedPreconditionError("the writer has committed already"));
+    return refuse(absl::FailedPreconditionError("the writer has already committed"));
   }
   SetPhase(*entry, Phase::kGranted);
   entry->lease_end_us = writer.lease_end_us = now + config_.lease_us;
@@ -206,7 +206,7 @@ absl::Status KvIn::Renew(const RenewRequest& request, TimeUs now) {
   Entry& entry = it->second;
   const auto writer = entry.writers.find(request.prefill);
   if (writer == entry.writers.end()) {
-    return absl::FailedPreconditionError("nothing was granted to this writer");
+    return absl::FailedPreconditionError("no transfer is open for this writer");
   }
   entry.lease_end_us = writer->second.lease_end_us = now + config_.lease_us;
   Arm(entry);
@@ -230,7 +230,7 @@ absl::Status KvIn::Commit(const CommitRequest& request, TimeUs now) {
   }
   const auto it = entry->writers.find(request.prefill);
   if (it == entry->writers.end()) {
-    return absl::FailedPreconditionError("nothing was granted to this writer");
+    return absl::FailedPreconditionError("no transfer is open for this writer");
   }
   Writer& writer = it->second;
   if (!writer.Writes()) return absl::OkStatus();  // duplicate, while others write
@@ -264,7 +264,7 @@ absl::Status KvIn::TakeCommit(Entry& entry, const CommitRequest& request) const 
     result.payload = request.payload;
   }
   if (IsWhole(entry) && wanted && !result.has_token) {
-    return absl::InvalidArgumentError("first token: no writer brought it");
+    return absl::InvalidArgumentError("first token: no writer sent it");
   }
   return absl::OkStatus();
 }
@@ -441,7 +441,8 @@ absl::Status KvIn::CheckInvariants() const {
   for (const auto& [attempt, quarantine] : quarantines_) {
     const bool closing = closing_.count(quarantine.grant) > 0;
     if (quarantine.copies == 0 && !closing) {
-      return violated(2, ToString(attempt.first), " is quarantined for nobody");
+      return violated(2, ToString(attempt.first),
+                      " is quarantined although nothing can write to it");
     }
   }
   const BlockCounts counted = CountBlocks();

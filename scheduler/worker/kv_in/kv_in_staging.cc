@@ -7,16 +7,17 @@ namespace skein::scheduler {
 // The writer, as long as it may write.
 absl::StatusOr<KvIn::Writer*> KvIn::FindStaged(RequestId id, Epoch epoch, InstanceId writer) {
   if (!buffers_.has_value()) {
-    return absl::FailedPreconditionError("handoff: one-sided here, without staging buffers");
+    return absl::FailedPreconditionError(
+        "handoff: this instance has no staging buffers (--handoff=one-sided)");
   }
   Entry* entry = FindComing(id, epoch);
   if (entry == nullptr) return WhyGone(id, epoch).status;
   const auto it = entry->writers.find(writer);
   if (it == entry->writers.end()) {
-    return absl::FailedPreconditionError("nothing was granted to this writer");
+    return absl::FailedPreconditionError("no transfer is open for this writer");
   }
   if (!it->second.Writes()) {
-    return absl::FailedPreconditionError("the writer has committed already");
+    return absl::FailedPreconditionError("the writer has already committed");
   }
   return &it->second;
 }
@@ -26,7 +27,9 @@ void KvIn::On(const AcquireStagingBufferCalled& event, TimeUs now) {
   const absl::StatusOr<Writer*> writer = FindStaged(request.id, request.epoch, request.prefill);
   if (!writer.ok()) return emit_(AnswerAcquireStagingBuffer{event.call, {writer.status(), ""}});
   const Acquisition acquisition{request.id, request.epoch, request.prefill};
-  AnswerAcquisition(acquisition, absl::ResourceExhaustedError("asked again"));  // an older call
+  AnswerAcquisition(acquisition,
+                    absl::ResourceExhaustedError(
+                        "a later call of this writer replaces this one"));  // an older call
   acquisitions_[acquisition] = event.call;
   acquisition_ends_.Set(acquisition, now + config_.staging.acquire_wait_us);
   const std::optional<int> buffer =
@@ -135,7 +138,7 @@ void KvIn::On(const TakePartCalled& event, TimeUs) {
   if (request.part < writer.parts) return answer(absl::OkStatus());  // a call that came late
   if (request.part == writer.parts && writer.parts > 0) {            // a retry
     return answer(writer.phase == WriterPhase::kTellingPart
-                      ? absl::UnavailableError("the part is being taken")
+                      ? absl::UnavailableError("the part is still being copied")
                       : absl::OkStatus());
   }
   Entry& entry = entries_.at(request.id);

@@ -342,7 +342,8 @@ TEST_F(KvInStagingTest, WritersAreAnsweredWhenTheirTurnComes) {
   Begin(2);
   EXPECT_TRUE(Asked(Ask(1)).ok());
   EXPECT_TRUE(Ask(2).empty());
-  EXPECT_EQ(Asked(Ask(2)).message(), "asked again") << "the older call";
+  EXPECT_EQ(Asked(Ask(2)).message(), "a later call of this writer replaces this one")
+      << "the older call";
   Until(kAskWaitUs - 1);
   EXPECT_EQ(Asked(Until(kAskWaitUs)).code(), absl::StatusCode::kResourceExhausted);
   EXPECT_TRUE(Ask(2).empty());
@@ -352,7 +353,7 @@ TEST_F(KvInStagingTest, WritersAreAnsweredWhenTheirTurnComes) {
       now_);
   // The first request is whole: its buffer is free as soon as no late put reaches it.
   const GrantId former = Of<CloseGrant>(std::exchange(effects_, {})).at(0).grant;
-  EXPECT_EQ(Asked(Ask(2)).message(), "asked again");
+  EXPECT_EQ(Asked(Ask(2)).message(), "a later call of this writer replaces this one");
   const Effects closed = Do(GrantClosed{former});
   EXPECT_TRUE(Asked(closed).ok());
   EXPECT_GT(Of<AnswerAcquireStagingBuffer>(closed).at(0).grant, former);

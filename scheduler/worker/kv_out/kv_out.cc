@@ -151,8 +151,9 @@ void KvOut::Granted(Entry& entry, OpenTransferReply reply, TimeUs now) {
   const bool staged = reply.staging_slots > 0;
   const int64_t expected = staged ? 0 : BlocksOf(config_.shape, PromptTokens(*transfer.spec));
   if (blocks != expected) {
-    return Fail(entry, absl::UnavailableError(absl::StrCat("the decode instance granted ", blocks,
-                                                           " blocks, not ", expected)));
+    return Fail(entry,
+                absl::UnavailableError(absl::StrCat("the decode instance granted ", blocks,
+                                                    " blocks; the prompt needs ", expected)));
   }
   entry.post_until_us = entry.grant.sent_us() + reply.lease_us;
   if (now >= entry.post_until_us) {
@@ -231,7 +232,7 @@ void KvOut::On(const HandoffFailed& event, TimeUs) {
 
 void KvOut::On(const HandoffStopped& event, TimeUs now) {
   On(HandoffFailed{event.id, event.epoch,
-                   absl::InternalError("the sender stopped without an order")},
+                   absl::InternalError("the sender stopped without being told to")},
      now);
 }
 

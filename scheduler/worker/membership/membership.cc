@@ -19,7 +19,7 @@ void Membership::On(const RegisterReplied& event, TimeUs now) {
   if (stale) {  // Due closes the stream; the next hello says why
     return Refuse(absl::FailedPreconditionError(absl::StrCat(
                       "the orchestrator's generation ", reply.generation.number, " is not above ",
-                      seen_.number, ", which this worker has listened to")),
+                      seen_.number, ", the latest that this worker has followed")),
                   now);
   }
   seen_ = reply.generation;
@@ -108,12 +108,12 @@ absl::Status Membership::CheckInvariants(const std::vector<HeldRequest>& held) c
   for (const HeldRequest& one : held) keys.emplace(one.id, one.epoch);
   if (keys != held_ || DigestOf(held) != digest_.value()) {
     return absl::InternalError(absl::StrCat("Membership: ", held.size(), " requests are held, ",
-                                            held_.size(), " were told"));
+                                            held_.size(), " were reported"));
   }
   for (const auto& [key, change] : changes_) {
     if (held_.count(key) == 0) {
-      return absl::InternalError(
-          absl::StrCat("Membership: ", ToString(key.first), " changed and is not held"));
+      return absl::InternalError(absl::StrCat("Membership: ", ToString(key.first),
+                                              " has a change to report but is not held"));
     }
   }
   return CheckCall();
@@ -126,12 +126,14 @@ absl::Status Membership::CheckCall() const {
   };
   const bool awaits = AwaitsAnswer();
   const bool goes = phase_ == Phase::kParting || phase_ == Phase::kLeft;
-  if (awaits && answer_by_us_ == kNever) return violated("an answer is awaited without a limit");
-  if (goes && !leaving_) return violated("it leaves without being told to");
+  if (awaits && answer_by_us_ == kNever) {
+    return violated("an answer is awaited without a time limit");
+  }
+  if (goes && !leaving_) return violated("it leaves without an order");
   if (connected() && !registered_) return violated("connected without a registration");
   if (ended_.size() > kMaxEnded) return violated("too many ends are remembered");
   if (ended_in_flight_ > (awaits ? ended_.size() : 0)) {
-    return violated("more ends are awaited to be heard than were sent");
+    return violated("more ends await an answer than were sent");
   }
   return absl::OkStatus();
 }

@@ -87,9 +87,10 @@ absl::Status DecodePlaceCalls::CheckInvariants() const {
   for (const auto& [id, entry] : entries_) {
     const bool on_stream = entry.state == State::kCalled || entry.state == State::kSuspended;
     if ((on_stream && !connected_) || (entry.state == State::kParked && connected_)) {
-      return absl::InternalError(absl::StrCat("DecodePlaceCalls: ", ToString(id),
-                                              connected_ ? " is parked" : " has a call on a stream",
-                                              connected_ ? " beside a stream" : " that is gone"));
+      return absl::InternalError(
+          absl::StrCat("DecodePlaceCalls: ", ToString(id),
+                       connected_ ? " is parked although a stream" : " has a call on a stream",
+                       connected_ ? " is open" : " that is gone"));
     }
     if (on_stream != (timers_.Of(id) == kNever)) {
       return absl::InternalError(

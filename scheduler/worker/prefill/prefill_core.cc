@@ -102,7 +102,7 @@ void PrefillCore::Impl::On(const RegisterReplied& event) {
   membership_.On(event, now_);
   if (!membership_.connected()) return;  // refused: a former orchestrator orders nothing
   for (const HeldRequest& cancel : event.reply.cancel) {
-    orders_.CancelUpTo(cancel.id, cancel.epoch, "unknown to the orchestrator");
+    orders_.CancelUpTo(cancel.id, cancel.epoch, "the orchestrator does not know the request");
   }
   orders_.EndOrphans();
 }
@@ -131,7 +131,7 @@ void PrefillCore::Impl::RunTimers() {
   }
   if (now_ >= drain_end_us_ && !drain_ended_) {
     drain_ended_ = true;  // nothing new is accepted any more
-    const auto status = absl::UnavailableError("the prefill instance is going away");
+    const auto status = absl::UnavailableError("the prefill instance is shutting down");
     ends_.EndThose([](const Request&) { return true; }, status);
     orders_.EndSuccessors(status);
   }

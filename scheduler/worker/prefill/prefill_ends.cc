@@ -100,8 +100,8 @@ absl::Status PrefillEnds::CheckInvariants() const {
   };
   for (const auto& [id, request] : parts_.requests->all()) {
     const bool touched = parts_.steps->InFlight(id) || parts_.kv_out->Writing(id);
-    if (touched && request.blocks == nullptr) return violated(2, id, "has no blocks");
-    if (request.IsEnding() && !touched) return violated(4, id, "never leaves");
+    if (touched && request.blocks == nullptr) return violated(2, id, "is in use without blocks");
+    if (request.IsEnding() && !touched) return violated(4, id, "is ending but not in use");
   }
   return absl::OkStatus();
 }

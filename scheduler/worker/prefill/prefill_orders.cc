@@ -24,7 +24,7 @@ absl::Status PrefillOrders::Assign(const AssignRequest& assign) {
   }
   if (absl::Status status = Accept(assign); !status.ok()) return status;
   if (known != nullptr) {
-    parts_.ends->End(*known, absl::CancelledError("planned anew"));
+    parts_.ends->End(*known, absl::CancelledError("the request was planned again"));
     if (parts_.requests->Find(id) != nullptr) return AssignAfterOlder(assign);
   }
   const TimeUs budget = assign.spec->deadline_us;
@@ -53,21 +53,25 @@ absl::Status PrefillOrders::AssignAfterOlder(const AssignRequest& assign) {
   const RequestId id = assign.spec->id;
   const Epoch waiting = successors_.EpochOf(id).value_or(assign.epoch);
   if (waiting > assign.epoch) return absl::FailedPreconditionError("epoch: stale");
-  if (waiting < assign.epoch) EndSuccessor(id, absl::CancelledError("planned anew"));
+  if (waiting < assign.epoch) {
+    EndSuccessor(id, absl::CancelledError("the request was planned again"));
+  }
   successors_.Add(assign);
   parts_.membership->Holds({.id = id, .epoch = assign.epoch});
   return absl::OkStatus();
 }
 
 absl::Status PrefillOrders::ExtendPlan(Request& request, const AssignRequest& assign) {
-  if (request.IsEnding()) return absl::FailedPreconditionError("epoch: has ended");
-  if (request.IsPlain()) return absl::InvalidArgumentError("members: the plan was plain");
+  if (request.IsEnding()) return absl::FailedPreconditionError("epoch: this plan has ended");
+  if (request.IsPlain()) {
+    return absl::InvalidArgumentError("members: the plan has one instance and cannot get more");
+  }
   if (absl::Status status = parts_.sp_plans->Extend(assign); !status.ok()) return status;
   request.all_have_plan = false;
   const SpPlan& plan = *parts_.sp_plans->Find(request.id());
   request.blocks_wanted = plan.BlocksWanted(parts_.requests->blocks().total);
   if (request.phase != Phase::kQueued && !parts_.requests->Extend(request, plan.slots())) {
-    absl::Status status = absl::UnavailableError("no blocks for a later chunk");
+    absl::Status status = absl::UnavailableError("no KV blocks are free for a later chunk");
     parts_.ends->End(request, status);
     return status;
   }
@@ -83,10 +87,10 @@ absl::Status PrefillOrders::Accept(const AssignRequest& request) const {
     return absl::FailedPreconditionError("epoch: stale");
   }
   if (parts_.ends->tombstones().Covers(spec.id, request.epoch)) {
-    return absl::FailedPreconditionError("epoch: ended already");
+    return absl::FailedPreconditionError("epoch: this plan has ended");
   }
   if (!parts_.steps->engine().ok()) return absl::UnavailableError("the engine has failed");
-  if (parts_.membership->draining()) return absl::UnavailableError("draining");
+  if (parts_.membership->draining()) return absl::UnavailableError("the instance is draining");
   if (spec.prompt.empty()) return absl::InvalidArgumentError("prompt: empty");
   const int64_t prompt_tokens = PromptTokens(spec);
   const KvShape& shape = parts_.membership->identity().shape;
@@ -138,7 +142,7 @@ void PrefillOrders::CancelUpTo(RequestId id, Epoch epoch, const std::string& why
 // would the members of a plan that did not reach all of them.
 void PrefillOrders::EndOrphans() {
   const auto status =
-      absl::UnavailableError("the orchestrator that issued this plan is gone, or gave it up");
+      absl::UnavailableError("the orchestrator that issued this plan is gone or has dropped it");
   parts_.ends->EndThose(
       [this](const Request& request) {
         const SpPlan* plan = parts_.sp_plans->Find(request.id());
@@ -157,7 +161,8 @@ void PrefillOrders::EndOrphans() {
 
 // The orchestrator plans anew what has not begun here.
 void PrefillOrders::HandBack() {
-  const auto status = absl::UnavailableError("handed back: draining");
+  const auto status =
+      absl::UnavailableError("the instance is draining and had not begun the request");
   parts_.ends->EndThose([](const Request& request) { return request.phase == Phase::kQueued; },
                         status);
   EndSuccessors(status);
@@ -193,7 +198,9 @@ absl::Status PrefillOrders::CheckInvariants() const {
   };
   for (const auto& [id, request] : parts_.requests->all()) {
     const SpPlan* plan = parts_.sp_plans->Find(id);
-    if (request.IsPlain() != (plan == nullptr)) return violated(id, "has another's plan, or none");
+    if (request.IsPlain() != (plan == nullptr)) {
+      return violated(id, "has no plan, or one that it should not have");
+    }
     const bool holds = request.blocks != nullptr && !request.IsEnding();
     if (plan != nullptr && holds && plan->slots() > static_cast<int64_t>(request.blocks->size())) {
       return violated(id, "has more slots than blocks");

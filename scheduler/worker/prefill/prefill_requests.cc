@@ -183,7 +183,7 @@ absl::Status PrefillRequests::CheckInvariants() const {
     if (absl::Status status = CheckFront(request); !status.ok()) return status;
     if (DeadlineOf(request) < timers_.Of(id)) {
       return absl::InternalError(
-          absl::StrCat("PrefillCore 6: ", ToString(id), " has a timer before the queue's"));
+          absl::StrCat("PrefillCore 6: ", ToString(id), " is due before its timer"));
     }
   }
   if (blocks != pool_.Counts().held) {
@@ -195,11 +195,11 @@ absl::Status PrefillRequests::CheckInvariants() const {
   }
   if (in_front != queue_.front()) {
     return absl::InternalError(
-        absl::StrCat("PrefillCore 6: ", queue_.front(), " counted in front, ", in_front, " are"));
+        absl::StrCat("PrefillCore 6: ", queue_.front(), " counted in front, ", in_front, " found"));
   }
   if (queued != queue_.waiting()) {
-    return absl::InternalError(
-        absl::StrCat("PrefillCore 3: ", queue_.waiting(), " in the queue, ", queued, " queued"));
+    return absl::InternalError(absl::StrCat("PrefillCore 3: ", queue_.waiting(),
+                                            " counted in the queue, ", queued, " found"));
   }
   return absl::OkStatus();
 }
@@ -211,7 +211,9 @@ absl::Status PrefillRequests::CheckFront(const PrefillRequest& request) const {
   const bool must = may && request.IsPlain();
   const bool is = queue_.InFront(request.id());
   if (is ? may : !must) return absl::OkStatus();
-  return absl::InternalError(absl::StrCat("PrefillCore 6: ", ToString(request.id()), " in front"));
+  return absl::InternalError(absl::StrCat("PrefillCore 6: ", ToString(request.id()),
+                                          is ? " is in front although it neither asks nor computes"
+                                             : " asks or computes but is not in front"));
 }
 
 }  // namespace skein::scheduler

@@ -364,7 +364,7 @@ TEST_F(PrefillSpanTest, BadPlansAreRefusedByName) {
   };
   refused(Plan(Spec(1, 20), {{6, {3}}, {14, {3}}}, 1), "within a block");
   refused(Plan(Spec(1, 20), {{8, {3}}, {12, {1}}}, 2), "leaves out instance 3");
-  refused(Plan(Spec(1, 20), {{20, {3}}}, 3, 1), "adds none");
+  refused(Plan(Spec(1, 20), {{20, {3}}}, 3, 1), "adds no chunk");
   refused(Plan(Spec(1, 20), {{20, {1, 2}}, {20, {1, 2, 3}}}, 4), "beyond");
   refused(Plan(Spec(1, 44), {{44, {3}}}, 5), "11 blocks needed here exceed the pool's 10");
   auto logprobs = Spec(1, 20);

@@ -35,7 +35,7 @@ SpPlan::SpPlan(SpecPtr spec, Epoch epoch, const DealSizes& sizes, InstanceId sel
 // All or nothing: a copy takes them first.
 absl::Status SpPlan::AddChunks(const AssignRequest& assign) {
   if (assign.from_chunk >= assign.chunks.size()) {
-    return absl::InvalidArgumentError("chunks: the Assign adds none");
+    return absl::InvalidArgumentError("chunks: the Assign adds no chunk");
   }
   SpPlan copy = *this;
   if (assign.members.size() > copy.members_.size()) copy.members_ = assign.members;
@@ -44,7 +44,7 @@ absl::Status SpPlan::AddChunks(const AssignRequest& assign) {
   }
   const std::vector<InstanceId>& last = copy.dealer_.all_chunks().back().members;
   if (std::find(last.begin(), last.end(), self_) == last.end()) {
-    return absl::InvalidArgumentError("chunks: this instance takes part in none");
+    return absl::InvalidArgumentError("chunks: this instance is not a member of the last chunk");
   }
   if (first_chunks_ == 0) copy.first_chunks_ = copy.dealer_.chunks();
   copy.GiveSlots();
@@ -79,7 +79,7 @@ absl::Status SpPlan::AddChunk(const AssignRequest& assign, size_t index) {
 void SpPlan::GiveSlots() {
   const auto give = [this](int32_t block) {
     int32_t& slot = slots_[block];
-    SKEIN_CHECK_MSG(slot < 0, "a block comes here twice");
+    SKEIN_CHECK_MSG(slot < 0, "a block gets one slot");
     slot = static_cast<int32_t>(slots_used_++);
   };
   while (const std::optional<Piece> piece = ahead_.Next()) {
@@ -218,7 +218,7 @@ absl::Status SpPlan::CheckInvariants() const {
   }
   if (count == slots_used_) return absl::OkStatus();
   return absl::InternalError(absl::StrCat("PrefillCore 7: ", ToString(id()), " has ", count,
-                                          " slots, ", slots_used_, " are counted"));
+                                          " slots, ", slots_used_, " counted"));
 }
 
 }  // namespace skein::scheduler

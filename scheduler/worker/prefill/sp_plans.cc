@@ -11,7 +11,7 @@ absl::StatusOr<InstanceId> SpPlans::SelfIn(const AssignRequest& assign) const {
   for (const PlanMember& member : assign.members) {
     if (member.incarnation == config_.incarnation) return member.instance;
   }
-  return absl::FailedPreconditionError("members: this instance is none of them");
+  return absl::FailedPreconditionError("members: this instance is not among them");
 }
 
 absl::Status SpPlans::Add(const AssignRequest& assign) {
@@ -102,7 +102,7 @@ absl::Status SpPlans::CheckInvariants() const {
   for (const auto& [sequence, span] : order_) {
     if (plans_.count(span.id) > 0) continue;
     return absl::InternalError(
-        absl::StrCat("PrefillCore 7: sequence ", sequence.value, " is of no plan"));
+        absl::StrCat("PrefillCore 7: sequence ", sequence.value, " belongs to no plan"));
   }
   int64_t to_compute = 0;
   for (const auto& [id, entry] : plans_) {

@@ -121,14 +121,14 @@ absl::Status RingSteps::CheckInvariants() const {
     return absl::InternalError(absl::StrCat("RingSteps ", number, ": ", what));
   };
   if ((phase_ == Phase::kEntering) == to_open_.empty()) {
-    return violated(1, "a group is awaited, and no step is being entered");
+    return violated(1, "a group is awaited, but no step is being entered");
   }
   if (phase_ == Phase::kOutside && moves_.has_value()) {
     return violated(2, "the group for moves outlives its step");
   }
   if (phase_ != Phase::kInside) return absl::OkStatus();
   if (pieces_.has_value() != wants_pieces_ || moves_.has_value() != wants_moves_) {
-    return violated(3, "a step runs with other groups than it needs");
+    return violated(3, "a running step lacks a group, or has one too many");
   }
   const bool whole = (pieces_.has_value() && !pieces_->broken) || (moves_ && !moves_->broken);
   if (Aborted() && whole) return violated(4, "an aborted step runs in a group that is not broken");

@@ -111,7 +111,7 @@ struct StepDone {
 // The status of the whole step, which ran `sequences` sequences.
 inline absl::Status StatusOf(const StepDone& done, size_t sequences) {
   if (!done.status.ok() || done.results.size() == sequences) return done.status;
-  return absl::InternalError("the engine returned another number of results than sequences");
+  return absl::InternalError("the engine returned more or fewer results than sequences");
 }
 
 }  // namespace skein::scheduler

@@ -45,7 +45,7 @@ std::optional<StepLoop::Ended> StepLoop::End(const StepDone& event, TimeUs now) 
   if (joint && BrokeForOthers(ended.status)) {
     engine_.End(now);
     ended.status = absl::UnavailableError(
-        absl::StrCat("a step of several instances broke: ", std::string(ended.status.message())));
+        absl::StrCat("a ring step failed: ", std::string(ended.status.message())));
   } else if (!ended.status.ok() && (probe || !absl::IsInvalidArgument(ended.status))) {
     engine_.Fail(ended.status, ended.ran);
     ended.status = engine_.EndOfRequests();

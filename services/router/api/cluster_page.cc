@@ -8,14 +8,16 @@ namespace {
 void AddModel(const std::string& model, const ModelLoad& load, int64_t queued, Metrics* page) {
   const Metrics::Labels labels = EngineLabels(model);
   const auto waiting = static_cast<double>(load.waiting + queued);
-  page->Gauge("vllm:num_requests_running", "Requests that the cluster computes.", labels)
+  page->Gauge("vllm:num_requests_running", "Requests that the instances of the cluster compute.",
+              labels)
       .Set(static_cast<double>(load.running));
   page->Gauge("vllm:num_requests_waiting", "Requests that wait in this router and in the cluster.",
               labels)
       .Set(waiting);
   Metrics::Labels by_reason = labels;
   by_reason["reason"] = "capacity";
-  page->Gauge("vllm:num_requests_waiting_by_reason", "The same, by reason.", by_reason)
+  page->Gauge("vllm:num_requests_waiting_by_reason",
+              "Requests that wait in this router and in the cluster, by reason.", by_reason)
       .Set(waiting);
   page->Gauge("vllm:kv_cache_usage_perc",
               "Share of the decode instances' KV blocks that sequences hold, 0 to 1.", labels)
@@ -26,7 +28,9 @@ void AddModel(const std::string& model, const ModelLoad& load, int64_t queued, M
   cache["block_size"] = std::to_string(load.kv_block_tokens);
   cache["num_gpu_blocks"] = std::to_string(load.kv_blocks);
   page->Gauge("vllm:cache_config_info",
-              "1; the labels tell the size of the decode instances' KV caches together.", cache)
+              "Always 1; the labels are the block size and the total KV blocks of the decode "
+              "instances.",
+              cache)
       .Set(1);
 }
 

@@ -139,7 +139,7 @@ std::string TransportsTable(const TransportsView& view) {
   for (const HandoffPair& pair : view.handoffs) rows.push_back(RowOf(pair));
   std::string text = AlignedTable(rows);
   if (view.groups.empty()) return text;
-  rows = {{"INSTANCE", "COMMON STEPS OF", "PATH", "GB", "GB/S", "BEST GB/S", "WHY NOT FASTER"}};
+  rows = {{"INSTANCE", "RING STEPS OF", "PATH", "GB", "GB/S", "BEST GB/S", "WHY NOT FASTER"}};
   for (const GroupRow& row : view.groups) {
     rows.push_back({NameOf(row.instance, row.endpoint), absl::StrCat(row.instances), row.path,
                     Fixed(row.bytes * 1e-9), Fixed(row.gb_per_s), Fixed(row.best_gb_per_s),
@@ -179,13 +179,12 @@ std::string TransportsViewJson(const TransportsView& view) {
 
 void TransportsFlags::Register(FlagSet* set) {
   set->About(absl::StrCat(
-      "Show by which way KV goes from each prefill to each decode instance, how fast, and why by "
-      "no "
-      "faster way; and the same of common steps of prefill instances.\n\nGB/s are those of the "
-      "handoffs so far: bytes divided by the time in which at least one was under way. Of common "
-      "steps they include waits for slower instances; the best is the fastest call of at least 1 "
-      "MiB. A pair without a handoff has no way yet: it is chosen at the first. skeinctl asks the "
-      "admin ports of the prefill-workers (GET /debug/transports). ",
+      "Show the path that KV takes from each prefill to each decode instance, its rate, and why no "
+      "faster path is used; and the same for ring steps of prefill instances.\n\nGB/s of handoffs: "
+      "bytes divided by the time during which at least one handoff ran. GB/s of ring steps include "
+      "waits for slower instances; the best is the fastest call of at least 1 MiB. A pair has no "
+      "path before its first handoff. skeinctl asks the admin ports of the prefill-workers (GET "
+      "/debug/transports). ",
       ExitCodesHelp()));
   RegisterCluster(&orchestrator, set);
   RegisterFormat(&format, "table", set);

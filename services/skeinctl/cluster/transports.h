@@ -1,4 +1,4 @@
-// skeinctl transports: by which way KV goes between instances.
+// skeinctl transports: the paths that KV takes between instances.
 #pragma once
 
 #include <cstdint>
@@ -49,7 +49,7 @@ struct GroupRow {
 };
 
 struct TransportsView {
-  std::vector<HandoffPair> handoffs;  // several of a pair that used several ways
+  std::vector<HandoffPair> handoffs;  // several of a pair that used several paths
   std::vector<GroupRow> groups;
 };
 

@@ -63,7 +63,7 @@ TEST(Transports, TheTableSaysWhichWayHowFastAndWhy) {
   const std::string table = TransportsTable(View());
   for (const char* const part :
        {"1 (h:1)", "3 (h:3)", "mapped+ring", "8.250", "2.000", "not a process of this host",
-        "no handoff yet", "h:2 does not answer", "COMMON STEPS OF", "2.500", "no GPU"}) {
+        "no handoff yet", "h:2 does not answer", "RING STEPS OF", "2.500", "no GPU"}) {
     EXPECT_NE(table.find(part), std::string::npos) << part << "\n" << table;
   }
   EXPECT_EQ(TransportsTable({}), "no pair of a prefill and a decode instance\n");

@@ -22,13 +22,12 @@ void CommLog::Log(const std::vector<engine::CommTotals>& totals) {
   for (const engine::CommTotals& one : Due(totals)) {
     const double seconds = one.busy_seconds;
     const double mean = seconds > 0 ? static_cast<double>(one.bytes) / seconds * 1e-9 : 0;
-    LogInfo("communicator path",
-            {{"ranks", one.ranks},
-             {"path", std::string(engine::NameOf(one.path))},
-             {"reason", one.why_not.empty() ? "the first choice" : one.why_not},
-             {"bytes", one.bytes},
-             {"gb_per_s", mean},
-             {"best_gb_per_s", std::max(one.best_gb_per_s, mean)}});
+    LogInfo("communicator path", {{"ranks", one.ranks},
+                                  {"path", std::string(engine::NameOf(one.path))},
+                                  {"reason", one.why_not.empty() ? "preferred path" : one.why_not},
+                                  {"bytes", one.bytes},
+                                  {"gb_per_s", mean},
+                                  {"best_gb_per_s", std::max(one.best_gb_per_s, mean)}});
   }
 }
 

@@ -213,7 +213,8 @@ void GroupRank::Launch(const scheduler::GroupStep& step) {
                 until = Clock::now() + options_.step_max]() -> absl::StatusOr<engine::GroupPart> {
         if (mode.ranks() == context->size()) return context->Part(mode, until);
         return absl::InvalidArgumentError(absl::StrCat("mode: sp = ", mode.sp, ", tp = ", mode.tp,
-                                                       " in a group of ", context->size()));
+                                                       " does not fit a group of ",
+                                                       context->size()));
       },
       .leave = [](const absl::Status&) {}};
   engine_->Launch(std::move(plan));

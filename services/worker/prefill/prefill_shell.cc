@@ -94,7 +94,7 @@ void PrefillShell::On(const scheduler::AbortStep& effect) {
 }
 
 void PrefillShell::On(const scheduler::BreakGroup& effect) {
-  groups_.Break(effect, absl::UnavailableError("a member has given the plan up"));
+  groups_.Break(effect, absl::UnavailableError("a member of the ring has ended the plan"));
 }
 
 void PrefillShell::On(const scheduler::CallRegister& effect) {

@@ -38,10 +38,10 @@ void Refresh(DecodeShell* shell, const std::string& model, Metrics* metrics) {
   metrics->Total("skein_output_tokens_computed_total", "Output tokens computed.", labels,
                  snapshot.output_tokens);
   metrics->Total("vllm:num_preemptions_total",
-                 "Times that a request gave its KV blocks up for another one.", EngineLabels(model),
+                 "Times that a request lost its KV blocks to another request.", EngineLabels(model),
                  snapshot.preemptions);
   metrics->Total("skein_recomputed_tokens_total",
-                 "Tokens of prompts and outputs computed anew after a preemption.", labels,
+                 "Tokens of prompts and outputs computed again after a preemption.", labels,
                  snapshot.recomputed_tokens);
   const auto blocks = [&](const char* state, int64_t count) {
     metrics

@@ -31,16 +31,16 @@ void RefreshHandoffs(const std::vector<engine::HandoffTotals>& peers, const std:
   struct Sum {
     double bytes = 0, seconds = 0;
   };
-  std::map<std::pair<std::string, std::string>, Sum> by_way;
+  std::map<std::pair<std::string, std::string>, Sum> by_path;
   for (const engine::HandoffTotals& peer : peers) {
     if (peer.path.empty()) continue;  // nothing moved yet
-    Sum& sum = by_way[{peer.path, peer.transport}];
+    Sum& sum = by_path[{peer.path, peer.transport}];
     sum.bytes += static_cast<double>(peer.bytes);
     sum.seconds += peer.busy_seconds;
   }
-  for (const auto& [way, sum] : by_way) {
+  for (const auto& [path, sum] : by_path) {
     const Metrics::Labels labels = {
-        {"model_name", model}, {"path", way.first}, {"transport", way.second}};
+        {"model_name", model}, {"path", path.first}, {"transport", path.second}};
     metrics->Total("skein_handoff_bytes_total", "KV bytes handed over.", labels, sum.bytes);
     metrics->Total("skein_handoff_busy_seconds_total",
                    "Time during which at least one handoff moved bytes to a peer.", labels,
@@ -48,31 +48,31 @@ void RefreshHandoffs(const std::vector<engine::HandoffTotals>& peers, const std:
   }
 }
 
-void RefreshComm(const std::vector<engine::CommTotals>& ways, const std::string& model,
+void RefreshComm(const std::vector<engine::CommTotals>& all, const std::string& model,
                  Metrics* metrics) {
-  for (const engine::CommTotals& way : ways) {
+  for (const engine::CommTotals& one : all) {
     const Metrics::Labels labels = {{"model_name", model},
-                                    {"path", std::string(engine::NameOf(way.path))},
-                                    {"ranks", std::to_string(way.ranks)}};
-    metrics->Total("skein_comm_bytes_total", "Bytes exchanged with instances of a common step.",
-                   labels, way.bytes);
+                                    {"path", std::string(engine::NameOf(one.path))},
+                                    {"ranks", std::to_string(one.ranks)}};
+    metrics->Total("skein_comm_bytes_total", "Bytes exchanged with other instances in ring steps.",
+                   labels, one.bytes);
     metrics->Total("skein_comm_busy_seconds_total",
-                   "Time in the calls that exchanged them, waits included.", labels,
-                   way.busy_seconds);
+                   "Time in calls that exchanged bytes in ring steps, waits included.", labels,
+                   one.busy_seconds);
     metrics
         ->Gauge("skein_comm_best_bytes_per_second",
-                "The fastest call of at least 1 MiB so far; 0: there was none.", labels)
-        .Set(way.best_gb_per_s * 1e9);
+                "Rate of the fastest call of at least 1 MiB in ring steps; 0 before the first.",
+                labels)
+        .Set(one.best_gb_per_s * 1e9);
   }
 }
 
 void RefreshLinks(const engine::FabricCounts& made, const std::string& model, Metrics* metrics) {
   const Metrics::Labels labels = {{"model_name", model}};
-  metrics->Total("skein_comm_links_made_total",
-                 "Links made to other instances of the pool, each as it comes.", labels,
-                 static_cast<double>(made.links));
+  metrics->Total("skein_comm_links_made_total", "Links made to other instances of the pool.",
+                 labels, static_cast<double>(made.links));
   metrics->Total("skein_comm_groups_made_total",
-                 "Communicators made. Rings use the links and make none, except over NCCL.", labels,
+                 "Communicators made. Rings over links need none; rings over NCCL do.", labels,
                  static_cast<double>(made.groups));
 }
 
@@ -87,7 +87,7 @@ void RefreshCore(PrefillShell* shell, const std::string& model, Metrics* metrics
                  snapshot.prompt_tokens);
   RefreshSteps(snapshot.steps, snapshot.probes, model, metrics);
   metrics->Total("skein_handoffs_committed_total",
-                 "Prompts whose KV was taken by a decode instance.", labels, snapshot.committed);
+                 "Prompts whose KV a decode instance has received.", labels, snapshot.committed);
   metrics
       ->Gauge("skein_invariants_ok", "1 unless the last /debug/invariants found a violation.",
               labels)

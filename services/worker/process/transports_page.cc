@@ -13,7 +13,8 @@ double GbPerS(uint64_t bytes, double seconds) {
   return seconds > 0 ? static_cast<double>(bytes) / seconds * 1e-9 : 0;
 }
 
-// A decode instance may be several peers, as it was restarted: one entry for each endpoint and way.
+// A decode instance may be several peers, as it was restarted: one entry for each endpoint and
+// path.
 std::vector<engine::HandoffTotals> ByEndpoint(const std::vector<engine::HandoffTotals>& all) {
   std::map<std::vector<std::string>, engine::HandoffTotals> sums;
   for (const engine::HandoffTotals& one : all) {

@@ -1,5 +1,5 @@
-// GET /debug/transports of a prefill-worker: by which way KV went to each decode instance and
-// between the instances of common steps, how fast, and why by no faster way.
+// GET /debug/transports of a prefill-worker: the path that KV took to each decode instance and
+// between the instances of ring steps, its rate, and why no faster path was used.
 #pragma once
 
 #include <string>

@@ -105,7 +105,8 @@ prometheus::Histogram& StepTokens(const engine::EngineSpec& spec, const std::str
   cache["cache_dtype"] = engine::NameOf(spec.kv.dtype);
   cache["num_gpu_blocks"] = std::to_string(spec.kv.num_blocks);
   metrics
-      ->Gauge("vllm:cache_config_info", "1; the labels tell how the KV cache is laid out.", cache)
+      ->Gauge("vllm:cache_config_info",
+              "Always 1; the labels are the size and type of the KV cache.", cache)
       .Set(1);
   return metrics->Histogram("vllm:iteration_tokens_total", "Tokens of an engine step.",
                             StepTokenBuckets(), EngineLabels(model));
@@ -113,7 +114,7 @@ prometheus::Histogram& StepTokens(const engine::EngineSpec& spec, const std::str
 
 void RefreshSteps(uint64_t steps, uint64_t probes, const std::string& model, Metrics* metrics) {
   const Metrics::Labels labels = {{"model_name", model}};
-  metrics->Total("skein_engine_steps_total", "Steps run.", labels, steps);
+  metrics->Total("skein_engine_steps_total", "Engine steps run.", labels, steps);
   metrics->Total("skein_engine_probes_total", "One-token steps started to test the idle engine.",
                  labels, probes);
 }
@@ -152,12 +153,12 @@ void RefreshLoad(const scheduler::WorkerLoad& load, WaitingRequests waiting,
   blocks("cached", load.cached_blocks);
   blocks("total", load.total_blocks);
   metrics
-      ->Gauge("skein_engine_tokens_per_second", "Tokens that recent steps computed a second.",
+      ->Gauge("skein_engine_tokens_per_second", "Tokens per second that recent steps computed.",
               {{"model_name", model}})
       .Set(load.tokens_per_second);
   metrics
       ->Gauge("skein_engine_step_age_seconds",
-              "How long the step in flight has run; 0: there is none, or it waits for others.",
+              "Time that the current step has run; 0 if none runs or it waits for other instances.",
               {{"model_name", model}})
       .Set(static_cast<double>(load.step_age_us) * 1e-6);
 }
@@ -196,8 +197,9 @@ absl::Status ServeUntilDrained(const WorkerOptions& options, WorkerEnd* end,
   if (!in_time) LogWarning("requests were still running at the end of the drain's grace");
   // The step in flight may take as long as it may at any other time.
   if (!RunWithin(options.StepTimeoutS(), stop)) {
-    EndWithFailedEngine(absl::DeadlineExceededError("a step has not ended since the drain"),
-                        servers);
+    EndWithFailedEngine(
+        absl::DeadlineExceededError("a step did not end within the step timeout after the drain"),
+        servers);
   }
   servers->rpc.server->Shutdown(std::chrono::system_clock::now() + std::chrono::seconds(1));
   servers->admin->Stop(std::chrono::milliseconds(200));

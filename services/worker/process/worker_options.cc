@@ -57,14 +57,13 @@ void RegisterAddresses(WorkerOptions* options, FlagSet* flags) {
                 "File to write the gRPC port to once it is open.");
   flags->Int(
       &options->data_port, "data-port",
-      "TCP port of the network of KV; a prefill-worker takes the next one, too. 0 takes free "
-      "ones.",
-      0, 65534);
+      "TCP port for KV transfers; a prefill-worker also uses the next port. 0 takes free ports.", 0,
+      65534);
   flags
-      ->String(
-          &options->data_host, "data-host",
-          "KV goes over the network device that has this address, and no other. TCP is listened to "
-          "there alone.")
+      ->String(&options->data_host, "data-host",
+               "KV transfers use only the network device with this address; TCP connections are "
+               "accepted "
+               "only there.")
       .Value("ADDRESS")
       .Default("--host; all devices if that is a wildcard address");
   options->admin.Register(flags);
@@ -85,14 +84,14 @@ void RegisterKv(WorkerOptions* options, FlagSet* flags) {
       .OneOf({"auto", "f32", "bf16", "f16"});
 }
 
-void RegisterBatch(WorkerOptions* options, FlagSet* flags) {
+void RegisterBatch(WorkerOptions* options, const char* more, FlagSet* flags) {
   flags->Group("Batches");
-  flags->Int(&options->max_batch_tokens, "max-batch-tokens",
-             "Most tokens of one step; 0 means 512, or 8192 on a GPU. The same at all "
-             "prefill-workers of a model.",
-             0, 1 << 20);
+  flags->Int(
+      &options->max_batch_tokens, "max-batch-tokens",
+      absl::StrCat("Maximum number of tokens in a step; 0 means 512, or 8192 on a GPU.", more), 0,
+      1 << 20);
   flags->Int(&options->max_batch_sequences, "max-batch-sequences",
-             "Most sequences of one step; 0 means 64, or 256 on a GPU.", 0, 1 << 16);
+             "Maximum number of sequences in a step; 0 means 64, or 256 on a GPU.", 0, 1 << 16);
 }
 
 void RegisterLimits(WorkerOptions* options, FlagSet* flags) {
@@ -118,8 +117,8 @@ void RegisterHandoffPath(WorkerOptions* options, FlagSet* flags) {
   flags->Group("Handoff of KV");
   flags
       ->String(&options->handoff_path, "handoff-path",
-               "On GPUs: auto copies straight between GPUs of one node where that is possible and "
-               "else through host memory; host always copies through host memory.")
+               "On GPUs: auto copies directly between GPUs of one node where that is possible, "
+               "otherwise through host memory; host always copies through host memory.")
       .Value("PATH")
       .OneOf({"auto", "host"});
 }
@@ -207,9 +206,10 @@ void WorkerOptions::RegisterPrefill(FlagSet* flags) {
   RegisterModel(this, flags);
   RegisterAddresses(this, flags);
   RegisterKv(this, flags);
-  RegisterBatch(this, flags);
+  RegisterBatch(this, " The same at all prefill-workers of a model.", flags);
   flags->Int(&max_slice_tokens, "max-slice-tokens",
-             "Most tokens of one prompt in one step; 0 means 512, or 8192 on a GPU.", 0, 1 << 20);
+             "Maximum number of tokens of one prompt in a step; 0 means 512, or 8192 on a GPU.", 0,
+             1 << 20);
   RegisterLimits(this, flags);
   RegisterHandoffPath(this, flags);
   flags->Group("Sequence parallelism");
@@ -217,14 +217,14 @@ void WorkerOptions::RegisterPrefill(FlagSet* flags) {
       ->String(&comm_path, "comm-path",
                "On GPUs: how instances that compute one prompt exchange KV. ipc: between GPUs of "
                "one node; nccl; host: through host memory; auto: the first of these that all of "
-               "them support. A path that is named is used, or the step fails.")
+               "them support. With a named path, a step fails if it cannot use it.")
       .Value("PATH")
       .OneOf({"auto", "ipc", "nccl", "host"});
   RegisterEmulated(this, flags);
   flags
       ->String(&profile, "profile",
-               "Latency profile whose times prefill takes: a built-in name (llama3-8b-a100) or a "
-               "file. Without it prefill takes no time.")
+               "Latency profile that gives the time of a prefill step: a built-in name "
+               "(llama3-8b-a100) or a file. Without it prefill takes no time.")
       .Value("PROFILE");
   RegisterLogFlags(&log_level, flags);
   CheckModel(this, flags);
@@ -240,7 +240,7 @@ void WorkerOptions::RegisterDecode(FlagSet* flags) {
   RegisterModel(this, flags);
   RegisterAddresses(this, flags);
   RegisterKv(this, flags);
-  RegisterBatch(this, flags);
+  RegisterBatch(this, "", flags);
   RegisterLimits(this, flags);
   flags->Double(&lease_s, "lease-s",
                 "Time that a prefill-worker may hold KV blocks here without renewing its lease.",
@@ -248,7 +248,7 @@ void WorkerOptions::RegisterDecode(FlagSet* flags) {
   RegisterHandoffPath(this, flags);
   flags
       ->String(&handoff, "handoff",
-               "How KV arrives: one-sided writes it straight into its blocks; staging goes "
+               "How KV arrives: one-sided writes it directly into its blocks; staging goes "
                "through a few buffers that prefill-workers use in turn.")
       .Value("KIND")
       .OneOf({"one-sided", "staging"});
