@@ -134,9 +134,9 @@ void RunSource(const std::string& description) {
     seconds += HandoffSeconds(side.transport.get(), *peer, plan);
   }
   const double gigabytes = static_cast<double>(HandoffBytes()) / 1e9;
-  std::printf("gb_per_s %.3f first %.3f lanes %s\n",
+  std::printf("gb_per_s %.3f first %.3f transport %s\n",
               gigabytes * absl::GetFlag(FLAGS_handoffs) / seconds, gigabytes / first,
-              side.transport->Inspect(peer->id)->lanes.c_str());
+              side.transport->Inspect(peer->id)->transport.c_str());
 }
 
 }  // namespace

@@ -46,8 +46,8 @@ bool HandoffPeers::DropLeastRecentlyUsed() {
 
 HandoffPeers::Peers::iterator HandoffPeers::Drop(Peers::iterator peer) {
   if (const absl::StatusOr<PeerInfo> info = transport_->Inspect(peer->first); info.ok()) {
-    HandoffTotals& sum = gone_[{info->lanes, info->path}];
-    sum.transport = info->lanes;
+    HandoffTotals& sum = gone_[{info->transport, info->path}];
+    sum.transport = info->transport;
     sum.path = info->path;
     sum.bytes += info->put_bytes;
     sum.busy_seconds += info->busy_seconds;
@@ -68,7 +68,7 @@ std::vector<HandoffTotals> HandoffPeers::Totals() const {
   for (const auto& [peer, known] : peers_) {
     const absl::StatusOr<PeerInfo> info = transport_->Inspect(peer);
     if (!info.ok()) continue;
-    totals.push_back({peer, known.name, info->lanes, info->path, info->why_not_faster,
+    totals.push_back({peer, known.name, info->transport, info->path, info->why_not_faster,
                       info->put_bytes, info->busy_seconds});
   }
   return totals;

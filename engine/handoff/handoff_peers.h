@@ -19,7 +19,7 @@ namespace skein::engine {
 struct HandoffTotals {
   PeerId id;                   // 0: all peers that were disconnected, by transport and path
   std::string peer;            // HandoffGrant::peer of the last grant; "" if id is 0
-  std::string transport;       // what carries the bytes: PeerInfo::lanes
+  std::string transport;       // what carries the bytes: PeerInfo::transport
   std::string path;            // and the way they take: PeerInfo::path
   std::string why_not_faster;  // PeerInfo's
   uint64_t bytes = 0;

@@ -106,7 +106,7 @@ TEST_F(HandoffSenderTest, EveryBlockOfEveryLayerArrivesWhereItWasGranted) {
   EXPECT_EQ(*done_, std::vector<int64_t>(3, 4 * kSpec.BlockBytes()));
   ASSERT_TRUE(carried_.has_value());
   EXPECT_EQ(carried_->path, "direct");
-  EXPECT_EQ(carried_->lanes, "loopback");
+  EXPECT_EQ(carried_->transport, "loopback");
   for (int layer = 0; layer < kSpec.num_layers; ++layer) {
     for (size_t i = 0; i < local.size(); ++i) {
       EXPECT_EQ(std::memcmp(source_.Block(layer, local[i]), target_.Block(layer, remote[i]),

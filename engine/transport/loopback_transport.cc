@@ -178,7 +178,7 @@ class LoopbackWire : public Wire {
     return absl::UnavailableError("the peer is gone");
   }
 
-  std::string Lanes(uint64_t endpoint) override { return "loopback"; }
+  std::string TransportName(uint64_t endpoint) override { return "loopback"; }
   TransferPath Path(uint64_t endpoint) override { return TransferPath::kDirect; }
   void Close(uint64_t endpoint) override { endpoints_.erase(endpoint); }
 

@@ -30,7 +30,7 @@ absl::Status PeerQueue::AddRegions(const Description& description) {
     endpoint_ = *endpoint;
     open_ = true;
     broken_ = absl::OkStatus();
-    info_.lanes.clear();
+    info_.transport.clear();
     info_.path.clear();
     info_.why_not_faster.clear();
     regions_.clear();  // their keys went with the former endpoint
@@ -86,7 +86,7 @@ bool PeerQueue::WindowFull() const {
   for (const auto& transfer : queue_) {
     ops += transfer->ticket.in_flight;
     bytes += transfer->ticket.bytes_in_flight;
-    if (transfer->next_chunk == 0 && transfer->next_offset == 0) break;  // nor has a later one
+    if (transfer->next_segment == 0 && transfer->next_offset == 0) break;  // nor has a later one
   }
   return ops >= kOpsInFlightMax || bytes >= kBytesInFlightMax;
 }
@@ -94,17 +94,17 @@ bool PeerQueue::WindowFull() const {
 void PeerQueue::StartNext(Transfer* transfer, uint64_t* budget) {
   batch_.clear();
   uint64_t left = kBatchBytesMax;
-  while (transfer->next_chunk < transfer->chunks.size() && left > 0 &&
+  while (transfer->next_segment < transfer->segments.size() && left > 0 &&
          batch_.size() < kBatchPiecesMax) {
-    const Chunk& chunk = transfer->chunks[transfer->next_chunk];
+    const Segment& segment = transfer->segments[transfer->next_segment];
     const uint64_t offset = transfer->next_offset;
-    const uint64_t bytes = std::min(left, chunk.bytes - offset);
-    batch_.push_back({chunk.local_address + offset, chunk.remote_address + offset, bytes,
-                      regions_.at(chunk.remote).key});
+    const uint64_t bytes = std::min(left, segment.bytes - offset);
+    batch_.push_back({segment.local_address + offset, segment.remote_address + offset, bytes,
+                      regions_.at(segment.remote).key});
     left -= bytes;
     transfer->next_offset += bytes;
-    if (transfer->next_offset == chunk.bytes) {
-      ++transfer->next_chunk;
+    if (transfer->next_offset == segment.bytes) {
+      ++transfer->next_segment;
       transfer->next_offset = 0;
     }
   }
@@ -142,7 +142,7 @@ bool PeerQueue::ObeyWithdrawals() {
 bool PeerQueue::Issue(Transfer* transfer, uint64_t* budget) {
   if (!MayPut(*transfer)) return false;
   bool moved = false;
-  while (transfer->next_chunk < transfer->chunks.size() && *budget > 0 &&
+  while (transfer->next_segment < transfer->segments.size() && *budget > 0 &&
          transfer->ticket.error.ok()) {
     // Operations that end at once leave the window as it was: look again only when one stayed.
     if (transfer->ticket.in_flight > 0 || !moved) {
@@ -151,7 +151,7 @@ bool PeerQueue::Issue(Transfer* transfer, uint64_t* budget) {
     StartNext(transfer, budget);
     moved = true;
   }
-  const bool all_issued = transfer->next_chunk == transfer->chunks.size();
+  const bool all_issued = transfer->next_segment == transfer->segments.size();
   if (all_issued && transfer->op == TransferOp::kPut && !transfer->flush_started &&
       transfer->ticket.error.ok()) {
     transfer->flush_started = true;
@@ -164,7 +164,7 @@ bool PeerQueue::Issue(Transfer* transfer, uint64_t* budget) {
 bool PeerQueue::Finished(const Transfer& transfer) const {
   if (transfer.ticket.in_flight > 0) return false;
   if (transfer.given_up) return true;
-  return transfer.next_chunk == transfer.chunks.size() &&
+  return transfer.next_segment == transfer.segments.size() &&
          (transfer.op == TransferOp::kGet || transfer.flush_started);
 }
 
@@ -190,8 +190,8 @@ void PeerQueue::Retire(Transfer* transfer) {
         transfer->issued_bytes;
     const bool staged = wire_->Path(endpoint_) == TransferPath::kHostStaged;
     const char* const path = staged ? "host-staged" : "direct";
-    if (info_.lanes.empty() || info_.path != path) {
-      info_.lanes = wire_->Lanes(endpoint_);
+    if (info_.transport.empty() || info_.path != path) {
+      info_.transport = wire_->TransportName(endpoint_);
       info_.why_not_faster = wire_->WhyNotFaster(endpoint_);
     }
     info_.path = path;

@@ -23,9 +23,9 @@ using TransportClock = std::chrono::steady_clock;
 struct Transfer {
   TransferId id;
   TransferOp op = TransferOp::kPut;
-  std::vector<Chunk> chunks;
+  std::vector<Segment> segments;
   TransportClock::time_point deadline;
-  size_t next_chunk = 0;     // the first that is not wholly issued
+  size_t next_segment = 0;   // the first that is not wholly issued
   uint64_t next_offset = 0;  // bytes of it that are
   uint64_t issued_bytes = 0;
   bool flush_started = false;  // puts only

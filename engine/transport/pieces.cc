@@ -39,17 +39,17 @@ class LastExtent {
   const RegionExtent* extent_ = nullptr;
 };
 
-bool Continues(const Chunk& chunk, const Chunk& last) {
-  return chunk.local == last.local && chunk.remote == last.remote &&
-         chunk.local_address == last.local_address + last.bytes &&
-         chunk.remote_address == last.remote_address + last.bytes;
+bool Continues(const Segment& segment, const Segment& last) {
+  return segment.local == last.local && segment.remote == last.remote &&
+         segment.local_address == last.local_address + last.bytes &&
+         segment.remote_address == last.remote_address + last.bytes;
 }
 
 }  // namespace
 
-absl::StatusOr<std::vector<Chunk>> ToChunks(std::span<const TransferPiece> pieces,
-                                            const FindExtent& local, const FindExtent& remote) {
-  std::vector<Chunk> chunks;
+absl::StatusOr<std::vector<Segment>> ToSegments(std::span<const TransferPiece> pieces,
+                                                const FindExtent& local, const FindExtent& remote) {
+  std::vector<Segment> segments;
   LastExtent find_local(local);
   LastExtent find_remote(remote);
   for (size_t i = 0; i < pieces.size(); ++i) {
@@ -65,16 +65,16 @@ absl::StatusOr<std::vector<Chunk>> ToChunks(std::span<const TransferPiece> piece
       return status;
     }
     if (piece.bytes == 0) continue;
-    const Chunk chunk{piece.local, piece.remote,
-                      reinterpret_cast<std::byte*>(from->address + piece.local_offset),
-                      to->address + piece.remote_offset, piece.bytes};
-    if (!chunks.empty() && Continues(chunk, chunks.back())) {
-      chunks.back().bytes += chunk.bytes;
+    const Segment segment{piece.local, piece.remote,
+                          reinterpret_cast<std::byte*>(from->address + piece.local_offset),
+                          to->address + piece.remote_offset, piece.bytes};
+    if (!segments.empty() && Continues(segment, segments.back())) {
+      segments.back().bytes += segment.bytes;
     } else {
-      chunks.push_back(chunk);
+      segments.push_back(segment);
     }
   }
-  return chunks;
+  return segments;
 }
 
 }  // namespace skein::engine

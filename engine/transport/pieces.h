@@ -1,4 +1,4 @@
-// From the pieces of a Post to the chunks that go on the wire: bounds, addresses, and the merging
+// From the pieces of a Post to the segments that go on the wire: bounds, addresses, and the merging
 // of neighbours.
 #pragma once
 
@@ -20,7 +20,7 @@ struct RegionExtent {
 };
 
 // A run of bytes that touches on both sides. Never empty.
-struct Chunk {
+struct Segment {
   RegionId local;
   RegionId remote;
   std::byte* local_address = nullptr;
@@ -34,7 +34,7 @@ using FindExtent = std::function<const RegionExtent*(RegionId)>;
 // INVALID_ARGUMENT names the first piece that leaves a region, NOT_FOUND the first with an unknown
 // one. Pieces of zero bytes are dropped; a piece that continues its predecessor on both sides is
 // merged with it.
-absl::StatusOr<std::vector<Chunk>> ToChunks(std::span<const TransferPiece> pieces,
-                                            const FindExtent& local, const FindExtent& remote);
+absl::StatusOr<std::vector<Segment>> ToSegments(std::span<const TransferPiece> pieces,
+                                                const FindExtent& local, const FindExtent& remote);
 
 }  // namespace skein::engine

@@ -122,10 +122,10 @@ struct TransferCompletion {
 
 // What is known of a peer; counters only grow.
 struct PeerInfo {
-  std::string lanes;  // what carries the bytes, such as "mapped+ring", "tcp", "cuda-ipc",
-                      // "loopback", for people; "" before the first transfer
-  std::string path;   // "direct": between the memories as the lanes do it; "host-staged": through
-                      // staging memory, for a device that they cannot reach; "" as above
+  std::string transport;  // what carries the bytes, such as "mapped+ring", "tcp", "cuda-ipc",
+                          // "loopback", for people; "" before the first transfer
+  std::string path;       // "direct": directly between the memories; "host-staged": through staging
+                          // memory, for a device that the transport cannot reach; "" as above
   std::string why_not_faster;  // why nothing before it; "": nothing is faster, or as above
   bool broken = false;
   uint64_t put_bytes = 0;  // of transfers that ended OK

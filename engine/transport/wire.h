@@ -104,7 +104,7 @@ class Wire {
 
   // An error once the peer was found dead.
   virtual absl::Status Health(uint64_t endpoint) = 0;
-  virtual std::string Lanes(uint64_t endpoint) = 0;
+  virtual std::string TransportName(uint64_t endpoint) = 0;
   virtual TransferPath Path(uint64_t endpoint) = 0;
   // PeerInfo::why_not_faster.
   virtual std::string WhyNotFaster(uint64_t endpoint) { return ""; }

@@ -20,7 +20,7 @@ namespace {
 constexpr size_t kRegionsMax = 4096;
 constexpr size_t kPeersMax = 1024;
 constexpr size_t kTransfersMax = 4096;
-constexpr uint64_t kChunksMax = 4 << 20;
+constexpr uint64_t kSegmentsMax = 4 << 20;
 constexpr uint64_t kPumpBytes = 4 << 20;  // new operations per peer and hold of the lock
 constexpr int kIdleRounds = 64;           // before sleeping although there may be something to do
 // Of a Poll whose wait is over although there is work: enough to drain two full socket buffers by
@@ -87,7 +87,7 @@ absl::Status WireTransport::Unregister(RegionId region) {
   Lock lock(mutex_);
   const auto found = regions_.find(region);
   if (found == regions_.end()) return Unknown("region", region.value);
-  if (found->second.chunks_in_use > 0) {
+  if (found->second.segments_in_use > 0) {
     return absl::FailedPreconditionError(
         absl::StrCat("region ", region.value, " is in use by a transfer"));
   }
@@ -167,23 +167,23 @@ absl::StatusOr<TransferId> WireTransport::PostUnder(GrantId grant, PeerId peer, 
   if (transfers_.size() + completions_.size() >= kTransfersMax) {
     return absl::ResourceExhaustedError("too many transfers");
   }
-  if (chunks_queued_ + pieces.size() > kChunksMax) {
+  if (segments_queued_ + pieces.size() > kSegmentsMax) {
     return absl::ResourceExhaustedError("too many pieces");
   }
   const auto local = [&](RegionId id) -> const RegionExtent* {
     const auto found = regions_.find(id);
     return found == regions_.end() ? nullptr : &found->second.extent;
   };
-  auto chunks = ToChunks(pieces, local, [&](RegionId id) { return queue->FindRegion(id); });
-  if (!chunks.ok()) return chunks.status();
+  auto segments = ToSegments(pieces, local, [&](RegionId id) { return queue->FindRegion(id); });
+  if (!segments.ok()) return segments.status();
   auto transfer = std::make_unique<Transfer>();
   transfer->id = TransferId{next_id_++};
   transfer->op = op;
   if (op == TransferOp::kPut) transfer->ticket.grant = grant.value;
-  transfer->chunks = *std::move(chunks);
+  transfer->segments = *std::move(segments);
   transfer->deadline = After(timeout);
-  chunks_queued_ += transfer->chunks.size();
-  for (const Chunk& chunk : transfer->chunks) ++regions_.at(chunk.local).chunks_in_use;
+  segments_queued_ += transfer->segments.size();
+  for (const Segment& segment : transfer->segments) ++regions_.at(segment.local).segments_in_use;
   const TransferId id = transfer->id;
   transfers_[id] = peer;
   queue->Push(std::move(transfer));
@@ -319,8 +319,8 @@ bool WireTransport::Pump() {
 
 void WireTransport::Collect(std::vector<std::unique_ptr<Transfer>> ended) {
   for (auto& transfer : ended) {
-    for (const Chunk& chunk : transfer->chunks) --regions_.at(chunk.local).chunks_in_use;
-    chunks_queued_ -= transfer->chunks.size();
+    for (const Segment& segment : transfer->segments) --regions_.at(segment.local).segments_in_use;
+    segments_queued_ -= transfer->segments.size();
     transfers_.erase(transfer->id);
     completions_.push_back({transfer->id, std::move(transfer->end), transfer->issued_bytes});
   }

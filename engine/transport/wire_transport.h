@@ -47,7 +47,7 @@ class WireTransport : public Transport {
   struct LocalRegion {
     RegionExtent extent;
     WireMapping mapping;
-    uint64_t chunks_in_use = 0;
+    uint64_t segments_in_use = 0;
   };
   enum class Round { kReturn, kAgain, kSleep };
   struct PollState {
@@ -105,7 +105,7 @@ class WireTransport : public Transport {
   std::map<std::pair<std::string, uint64_t>, PeerId> peer_ids_;  // by worker address, incarnation
   std::map<PeerId, std::unique_ptr<PeerQueue>> peers_;
   std::map<TransferId, PeerId> transfers_;  // under way
-  uint64_t chunks_queued_ = 0;
+  uint64_t segments_queued_ = 0;
   std::deque<TransferCompletion> completions_;
   std::vector<GrantId> closed_;  // grants, until TakeClosed
 };

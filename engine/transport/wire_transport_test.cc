@@ -43,7 +43,7 @@ class StuckWire : public Wire {
   }
   std::optional<int> Arm() override { return std::nullopt; }
   absl::Status Health(uint64_t) override { return absl::OkStatus(); }
-  std::string Lanes(uint64_t) override { return ""; }
+  std::string TransportName(uint64_t) override { return ""; }
   TransferPath Path(uint64_t) override { return TransferPath::kDirect; }
   void Close(uint64_t) override {}
 

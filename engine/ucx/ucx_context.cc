@@ -176,7 +176,7 @@ absl::Status FromUcs(int ucs_status, const char* what) {
   }
 }
 
-std::string LanesOfEndpointInfo(const std::string& info) {
+std::string TransportsOfEndpointInfo(const std::string& info) {
   std::vector<std::string> names;
   std::istringstream lines(info);
   for (std::string line; std::getline(lines, line);) {

@@ -43,7 +43,7 @@ absl::Status FromUcs(int ucs_status, const char* what);
 
 // The transports named by the text of ucp_ep_print_info, in order and once each, such as
 // "sysv+posix" or "rc_mlx5".
-std::string LanesOfEndpointInfo(const std::string& info);
+std::string TransportsOfEndpointInfo(const std::string& info);
 
 // `tls`, as UCX_TLS, without tcp. "" stands for all.
 std::string WithoutTcp(const std::string& tls);

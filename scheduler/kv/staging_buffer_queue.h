@@ -9,7 +9,6 @@
 //    no writer uses the buffer for `hold_us` is it lent to the next request (the first one keeps
 //    its place), because the rest of the first request may wait for memory that other requests free
 //    only after their handoffs.
-//     requests free only after their handoffs.
 //  - Within a request, one writer at a time uses a buffer, in the order of asking: from its grant
 //    until it reports that it is finished (its last block was copied out, or it gave up).
 //

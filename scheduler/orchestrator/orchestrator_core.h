@@ -58,9 +58,9 @@
 //   8. The rolling planner knows exactly the requests that are queued or have chunks to come.
 //   9. Cached aggregates, which spare decisions a walk over all requests, agree with the requests:
 //      timelines, plans without decode room, each instance's unreported load.
-//  11. The requests that share another one's prompt are known as such (SharedPrompts).
-//  10. The parked requests are exactly those of the lines by model; the requests that are alive are
-//      counted by model.
+//  10. The parked requests are exactly those of the lines by model; live requests are counted by
+//      model.
+//  11. SharedPrompts lists exactly the requests that share the prompt of another one.
 #pragma once
 
 #include <cstdint>

@@ -5,8 +5,8 @@
 // A decode instance takes the blocks of a prompt before its transfer starts, so its reported free
 // blocks already exclude the virtual usage it knows of; those that it keeps for the growth of its
 // requests do not count as free either. `unreported` is the rest: placed there since its last
-// report. Requests on their way count as part of the batch; otherwise a burst that
-// finds many free blocks would all go to one instance.
+// report. Requests on their way count as part of the batch; otherwise a burst that finds many free
+// blocks would all go to one instance.
 //
 // An instance whose steps take many times as long as another's (a device that is throttled, or
 // shared) is the last choice: it still gets what no other has room for, and an idle one is never

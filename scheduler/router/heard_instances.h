@@ -2,19 +2,20 @@
 // instances, because an orchestrator that cannot reach an instance asks nobody else whether it is
 // alive. Part of TokenStreamClient; one thread owns it; no I/O.
 //
-// A router *hears* an instance while it has requests there and something came from the instance's
-// endpoint within two thirds of the lease that the instance's orchestrator names in its welcome:
-// the orchestrator then knows that nobody hears an instance by the time at which its lease ends. A
-// decode-worker sends an empty message when it has nothing else to
-// send (scheduler/worker/token_streams.h), so slow requests are heard, too. An instance whose token
-// stream broke is not heard until something comes on the next one. Silence is measured while this
-// process listens (scheduler/base/listening_clock.h): its own pauses are not the silence of others.
+// A router *hears* an instance while it has requests there and a message came from the instance's
+// endpoint within two thirds of the lease that the instance's orchestrator names in its welcome. So
+// when an instance's lease ends, its orchestrator already knows whether a router hears it. A
+// decode-worker sends an empty message when it has nothing else to send
+// (scheduler/worker/token_streams.h), so instances of slow requests are heard, too. An instance
+// whose token stream broke is not heard until a message comes on the next one. Silence is measured
+// while this process listens (scheduler/base/listening_clock.h): its own pauses are not the silence
+// of others.
 //
 // An instance's id is its orchestrator's, so it is known by its cell and its id.
 //
 // Invariants (CheckInvariants): every place has requests and is found by its endpoint; exactly the
-// endpoints that are heard have a time at which they are not any more; what was told to a cell and
-// has not changed since is still so.
+// endpoints that are heard have a time at which their silence ends that; what a cell was told still
+// holds unless a change is pending.
 #pragma once
 
 #include <algorithm>

@@ -1,32 +1,31 @@
 // RouterCore: the life of every request as its client sees it. One thread owns it.
 //
 // Life: queued (admission) -> submitted -> placed (token stream open) -> ended. A request ends
-// exactly once, with Reject (nothing was done) or End. With its plan the router hears where the
-// request was announced, and attaches there ahead: its first token need not wait until the router
-// hears that the transfer is open. Such a stream may end without a token, which means nothing; the
-// first token, or a complete answer, places the request as the orchestrator's message does. Until
-// its client has received tokens, the orchestrator may plan it again under a later epoch: it goes
-// from placed back to submitted. If a token stream fails before its first token, the request waits
-// for the new plan.
+// exactly once, with Reject (nothing was done) or End. The plan tells the router where the request
+// was announced, and the router attaches there ahead: so the first token need not wait until the
+// router hears that the transfer is open. Such a stream may end without a token; that changes
+// nothing. The first token, or a complete answer, places the request just as the orchestrator's
+// message does. Until its client has received tokens, the orchestrator may plan it again under a
+// later epoch: it goes from placed back to submitted. If a token stream fails before its first
+// token, the request waits for the new plan.
 //
-// A cell is an orchestrator with its instances. The router and each orchestrator tell each other
-// all on one stream (orchestrator_session.h). A request is submitted to the cell that
+// A cell is an orchestrator with its instances. The router has one stream to each orchestrator, for
+// all messages (orchestrator_session.h). A request is submitted to the cell that
 // cell_sessions.h chooses, and stays there, with all its plans, as long as that orchestrator
 // answers. It moves:
-//   - when its cell refuses it before anything was begun: it is offered to kCellsTried cells in
-//   all,
-//     then its client gets the refusal, 429 if one was for lack of room;
-//   - when its cell is lost, and it is not placed or its token stream failed before the first
-//   token.
-// It never returns to a cell that it left. That cell is told that it has ended there, and nothing
-// that still comes from there is heard: so no client gets the tokens of two runs. What streams goes
-// on without its orchestrator.
+//   - when its cell refuses it before anything was begun. It is offered to at most kCellsTried
+//     cells; then its client gets the refusal, a 429 if one of them was for lack of room;
+//   - when its cell is lost, and the request is not placed or its token stream failed before the
+//     first token.
+// It never returns to a cell that it left. That cell is told that the request has ended there, and
+// the router ignores what still comes from there, so no client gets the tokens of two runs. A
+// request that streams continues without its orchestrator.
 //
-// While no cell can take it, a request waits, for orchestrator_wait_us and until its deadline at
-// most; so does one whose cell is not ready and not lost yet. The next stream to a cell begins with
-// what the router has there; what its orchestrator does not know is submitted anew, unless it
-// streams. What streams and is known to no orchestrator is submitted anew if its stream fails
-// before the first token.
+// While no cell can take a request, it waits: at most orchestrator_wait_us, and not beyond its
+// deadline. So does a request whose cell is neither ready nor lost. The next stream to a cell
+// begins with the list of the requests that the router has there. Those that its orchestrator does
+// not know are submitted again, unless they stream. A request that streams and that no orchestrator
+// knows is submitted again if its stream fails before the first token.
 //
 // Invariants, by number (CheckInvariants names them):
 //   1. running <= max_streams, queued <= max_queued; nothing is queued while a stream is free.
@@ -34,9 +33,8 @@
 //      and is counted.
 //   3. Each request ends exactly once; nothing is delivered after.
 //   4. The snapshot counts the requests there are, by state.
-//   5. Every request has its deadline; it waits for an orchestrator, under a second time, exactly
-//   if
-//      its token stream was lost, or if it is submitted and its cell is not ready.
+//   5. Every request has its deadline. It waits for an orchestrator, with a time limit of its own,
+//      exactly if its token stream was lost, or if it is submitted and its cell is not ready.
 //   6. A request has a cell exactly if it was submitted there, and none in which it was before.
 #pragma once
 

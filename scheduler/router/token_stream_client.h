@@ -2,9 +2,9 @@
 // requests are attached where, grants credit as their tokens are taken, and says when a stream is
 // to be opened. One thread owns it; no I/O.
 //
-// Credit. A request may have kCredit tokens under way. As they come the same number is granted
-// anew, in halves; not while the request is paused. So a client that does not read holds up its own
-// tokens, at the worker, and no others.
+// Credit. A request may have kCredit tokens in transit. The router grants credit for tokens that
+// arrived, half of kCredit at a time, but not while the request is paused. So a client that does
+// not read holds up only its own tokens, at the worker.
 //
 // A stream that ends takes all its requests with it. The next one to that endpoint is opened by the
 // next Attach: at once if anything had come on the last one, else after a pause that doubles from
@@ -17,7 +17,7 @@
 // orchestrators so, with each hello and report.
 //
 // Invariants (CheckInvariants): every attached request is in the set of its endpoint; an endpoint
-// with requests and no stream has a time at which it gets one; HeardInstances's own.
+// with requests but no stream has a time at which one is opened; those of HeardInstances.
 #pragma once
 
 #include <cstdint>

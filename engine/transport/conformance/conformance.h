@@ -24,8 +24,8 @@ inline constexpr size_t kSourceBytes = 1 << 20;
 // One implementation: how to make the source, and targets that it can reach.
 struct World {
   std::string name;
-  std::string lane;  // expected in PeerInfo::lanes
-  std::string path;  // and as PeerInfo::path
+  std::string transport;  // expected in PeerInfo::transport
+  std::string path;       // and as PeerInfo::path
   std::function<std::unique_ptr<Transport>()> make_source;
   std::function<std::unique_ptr<TestingTarget>()> make_target;
   std::shared_ptr<Device> device = nullptr;  // where the source's memory lies

@@ -104,7 +104,7 @@ TEST_P(TransportConformance, RefusesDamagedAndForeignDescriptions) {
   std::string damaged = good;
   damaged[good.size() / 2] ^= 1;
   EXPECT_TRUE(absl::IsInvalidArgument(source_->Connect(damaged).status()));
-  const bool is_loopback = world_.lane == "loopback";
+  const bool is_loopback = world_.transport == "loopback";
   auto foreign = is_loopback ? MakeUcxTransport({.tls = "self,tcp"}).value()
                              : MakeLoopbackTransport(MakeLoopbackFabric());
   auto text = foreign->Describe({});

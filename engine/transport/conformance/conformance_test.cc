@@ -185,7 +185,7 @@ TEST_P(TransportConformance, ASleepingPollServesAPostOfAnotherThread) {
   for (auto& completion : out) EXPECT_TRUE(completion.status.ok()) << completion.status;
 }
 
-TEST_P(TransportConformance, InspectCountsAndNamesTheLanes) {
+TEST_P(TransportConformance, InspectCountsAndNamesTheTransport) {
   ASSERT_TRUE(Run(TransferOp::kPut, {Piece(0, 0, 0, 1000), Piece(0, 3000, 2000, 24)}).ok());
   ASSERT_TRUE(Run(TransferOp::kGet, {Piece(0, 0, 0, 77)}).ok());
   auto info = source_->Inspect(peer_.id);
@@ -193,7 +193,7 @@ TEST_P(TransportConformance, InspectCountsAndNamesTheLanes) {
   EXPECT_EQ(info->put_bytes, 1024u);
   EXPECT_EQ(info->get_bytes, 77u);
   EXPECT_GT(info->busy_seconds, 0);
-  EXPECT_NE(info->lanes.find(world_.lane), std::string::npos) << info->lanes;
+  EXPECT_NE(info->transport.find(world_.transport), std::string::npos) << info->transport;
   EXPECT_EQ(info->path, world_.path);
 }
 

@@ -36,8 +36,8 @@ World FaultlessWorld() {
           [fabric] { return std::make_unique<InProcessTarget>(MakeLoopbackTransport(fabric)); }};
 }
 
-World UcxWorld(const std::string& name, const std::string& lane, const std::string& tls) {
-  return {name, lane, "direct",
+World UcxWorld(const std::string& name, const std::string& transport, const std::string& tls) {
+  return {name, transport, "direct",
           [=] {
             auto transport = MakeUcxTransport(TestingOptions(tls));
             EXPECT_TRUE(transport.ok()) << transport.status();
@@ -46,12 +46,12 @@ World UcxWorld(const std::string& name, const std::string& lane, const std::stri
           [=] { return SpawnProcessTarget(tls); }};
 }
 
-World FarWorld(const std::string& name, const std::string& lane, const std::string& tls,
+World FarWorld(const std::string& name, const std::string& transport, const std::string& tls,
                TargetMemory memory) {
   auto device = std::make_shared<FarDevice>(4 << 20);
   const bool direct = IsShared(memory);
   return {name,
-          lane,
+          transport,
           direct ? "direct" : "host-staged",
           [=] {
             auto transport = MakeUcxTransport(TestingOptions(tls), MakeFarCopyStream(device),

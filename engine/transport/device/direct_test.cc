@@ -124,7 +124,7 @@ TEST(Direct, ATargetThatStandsStillIsWrittenTo) {
   source.Fill("while you slept");
   EXPECT_TRUE(source.Put(peer, 0, 100, 15).ok());
   EXPECT_TRUE(source.Put(peer, 1, 7, 15).ok());
-  EXPECT_EQ(source.transport->Inspect(peer.id)->lanes, "far-ipc");
+  EXPECT_EQ(source.transport->Inspect(peer.id)->transport, "far-ipc");
   target->Continue();
   EXPECT_EQ(target->Read(0, 100, 15), "while you slept");
   EXPECT_EQ(target->Read(1, 7, 15), "while you slept");
@@ -234,7 +234,7 @@ TEST(Direct, WhatIsNotADevicesGoesTheOtherWay) {
   EXPECT_EQ(target->Read(1, 4, 4), "host");
   const PeerInfo info = source.transport->Inspect(peer.id).value();
   EXPECT_EQ(info.path, "host-staged");
-  EXPECT_EQ(info.lanes, "far-ipc,ring");
+  EXPECT_EQ(info.transport, "far-ipc,ring");
 }
 
 void ExpectStaged(Source* source, TestingTarget* target, size_t region) {
@@ -251,7 +251,7 @@ TEST(Direct, WhatCannotBeOpenedIsStaged) {
   Source source(/*sees_peers=*/false);
   ExpectStaged(&source, target.get(), 0);
   const Peer peer = source.Connect(target.get());
-  EXPECT_EQ(source.transport->Inspect(peer.id)->lanes, "ring (not far-ipc: not of this node)");
+  EXPECT_EQ(source.transport->Inspect(peer.id)->transport, "ring (not far-ipc: not of this node)");
 }
 
 TEST(Direct, APeerThatDoesNotShareIsStaged) {

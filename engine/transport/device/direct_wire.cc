@@ -17,7 +17,7 @@ bool IsNear(const UcxAddress& address) {
 }  // namespace
 
 DirectWire::~DirectWire() {
-  while (!lanes_.empty()) Close(lanes_.begin()->first);
+  while (!connections_.empty()) Close(connections_.begin()->first);
 }
 
 absl::StatusOr<WireMapping> DirectWire::Map(void* base, size_t bytes) {
@@ -39,40 +39,42 @@ void DirectWire::Unmap(uint64_t mapping) {
 absl::StatusOr<uint64_t> DirectWire::Open(const std::string& worker_address) {
   const absl::StatusOr<uint64_t> endpoint = inner_->Open(worker_address);
   if (!endpoint.ok()) return endpoint;
-  Lane& lane = lanes_[*endpoint];
+  Connection& connection = connections_[*endpoint];
   const std::optional<UcxAddress> address = OpenAddress(worker_address);
-  lane.near = address.has_value() && IsNear(*address) && inner_->Grants()->Asks(*endpoint);
-  lane.own = address.has_value() && address->process == ThisProcess();
+  connection.near = address.has_value() && IsNear(*address) && inner_->Grants()->Asks(*endpoint);
+  connection.own = address.has_value() && address->process == ThisProcess();
   return endpoint;
 }
 
 absl::StatusOr<uint64_t> DirectWire::Import(uint64_t endpoint, const DescribedRegion& region) {
   const absl::StatusOr<uint64_t> inner = inner_->Import(endpoint, region);
   if (!inner.ok()) return inner;
-  Lane& lane = lanes_.at(endpoint);
-  lane.remotes.push_back({*inner, region.address, OpenRegion(&lane, region)});
-  return reinterpret_cast<uint64_t>(&lane.remotes.back());
+  Connection& connection = connections_.at(endpoint);
+  connection.remotes.push_back({*inner, region.address, OpenRegion(&connection, region)});
+  return reinterpret_cast<uint64_t>(&connection.remotes.back());
 }
 
 // Null: it is for the inner wire.
-std::shared_ptr<std::byte> DirectWire::OpenRegion(Lane* lane, const DescribedRegion& region) {
+std::shared_ptr<std::byte> DirectWire::OpenRegion(Connection* connection,
+                                                  const DescribedRegion& region) {
   std::string key = region.key;
   const std::optional<RegionExport> exported = TakeExport(&key);
-  if (!lane->near || !exported.has_value() || !IsSound(*exported, region.address, region.bytes)) {
+  if (!connection->near || !exported.has_value() ||
+      !IsSound(*exported, region.address, region.bytes)) {
     return nullptr;
   }
   // Another process that claims a place in our memory is not believed.
   const bool own = exported->place.process == opener_->Process();
-  if (own != lane->own) return nullptr;
+  if (own != connection->own) return nullptr;
   absl::StatusOr<std::shared_ptr<std::byte>> opened = opener_->Open(exported->place);
   if (opened.ok()) return *std::move(opened);
-  if (lane->refusal.empty()) lane->refusal = std::string(opened.status().message());
+  if (connection->refusal.empty()) connection->refusal = std::string(opened.status().message());
   return nullptr;
 }
 
 void DirectWire::Start(uint64_t endpoint, TransferOp op, std::span<const WirePiece> pieces,
                        WireTicket* ticket) {
-  Lane& lane = lanes_.at(endpoint);
+  Connection& connection = connections_.at(endpoint);
   std::vector<CopyPiece> between_devices, with_host;
   std::vector<WirePiece> rest;
   for (WirePiece piece : pieces) {
@@ -87,25 +89,25 @@ void DirectWire::Start(uint64_t endpoint, TransferOp op, std::span<const WirePie
                                                   : CopyPiece{piece.local, place, piece.bytes};
     (device_regions_.Hold(piece.local) ? between_devices : with_host).push_back(copy);
   }
-  if (rest.size() < pieces.size()) StartCopies(&lane, between_devices, with_host, ticket);
+  if (rest.size() < pieces.size()) StartCopies(&connection, between_devices, with_host, ticket);
   if (rest.empty()) return;
-  lane.inner = true;
+  connection.inner = true;
   inner_->Start(endpoint, op, rest, ticket);
 }
 
-void DirectWire::StartCopies(Lane* lane, std::span<const CopyPiece> between_devices,
+void DirectWire::StartCopies(Connection* connection, std::span<const CopyPiece> between_devices,
                              std::span<const CopyPiece> with_host, WireTicket* ticket) {
-  lane->direct = true;
+  connection->direct = true;
   const absl::StatusOr<uint64_t> mark = Queue(between_devices, with_host);
   if (!mark.ok()) {
     (void)AwaitCopies(copies_.get());  // of those that were queued
-    Fail(lane, ticket, mark.status());
+    Fail(connection, ticket, mark.status());
     return;
   }
   Job job{*mark, 0, ticket};
   for (const CopyPiece& piece : between_devices) job.bytes += piece.bytes;
   for (const CopyPiece& piece : with_host) job.bytes += piece.bytes;
-  Add(lane, job);
+  Add(connection, job);
 }
 
 absl::StatusOr<uint64_t> DirectWire::Queue(std::span<const CopyPiece> between_devices,
@@ -119,78 +121,79 @@ absl::StatusOr<uint64_t> DirectWire::Queue(std::span<const CopyPiece> between_de
 }
 
 void DirectWire::Flush(uint64_t endpoint, WireTicket* ticket) {
-  Lane& lane = lanes_.at(endpoint);
-  if (!lane.jobs.empty()) Add(&lane, {lane.jobs.back().mark, 0, ticket});
+  Connection& connection = connections_.at(endpoint);
+  if (!connection.jobs.empty()) Add(&connection, {connection.jobs.back().mark, 0, ticket});
   inner_->Flush(endpoint, ticket);
 }
 
-void DirectWire::Add(Lane* lane, const Job& job) {
+void DirectWire::Add(Connection* connection, const Job& job) {
   ++job.ticket->in_flight;
   job.ticket->bytes_in_flight += job.bytes;
-  lane->jobs.push_back(job);
+  connection->jobs.push_back(job);
 }
 
-void DirectWire::EndFirst(Lane* lane, const absl::Status& status) {
-  const Job& job = lane->jobs.front();
+void DirectWire::EndFirst(Connection* connection, const absl::Status& status) {
+  const Job& job = connection->jobs.front();
   --job.ticket->in_flight;
   job.ticket->bytes_in_flight -= job.bytes;
-  if (!status.ok()) Fail(lane, job.ticket, status);
-  lane->jobs.pop_front();
+  if (!status.ok()) Fail(connection, job.ticket, status);
+  connection->jobs.pop_front();
 }
 
-void DirectWire::Fail(Lane* lane, WireTicket* ticket, const absl::Status& status) {
+void DirectWire::Fail(Connection* connection, WireTicket* ticket, const absl::Status& status) {
   const absl::Status error =
       absl::UnavailableError(absl::StrCat("copies between devices failed: ", status.message()));
-  if (lane->health.ok()) lane->health = error;
+  if (connection->health.ok()) connection->health = error;
   if (ticket->error.ok()) ticket->error = error;
 }
 
 bool DirectWire::Progress() {
   bool moved = inner_->Progress();
-  for (auto& [endpoint, lane] : lanes_) moved |= Advance(&lane);
+  for (auto& [endpoint, connection] : connections_) moved |= Advance(&connection);
   return moved;
 }
 
 // True if copies ended, or run.
-bool DirectWire::Advance(Lane* lane) {
-  const bool any = !lane->jobs.empty();
-  while (!lane->jobs.empty()) {
-    const absl::StatusOr<bool> done = copies_->Done(lane->jobs.front().mark);
+bool DirectWire::Advance(Connection* connection) {
+  const bool any = !connection->jobs.empty();
+  while (!connection->jobs.empty()) {
+    const absl::StatusOr<bool> done = copies_->Done(connection->jobs.front().mark);
     if (done.ok() && !*done) break;
-    EndFirst(lane, done.status());
+    EndFirst(connection, done.status());
   }
   return any;
 }
 
 absl::Status DirectWire::Health(uint64_t endpoint) {
-  const Lane& lane = lanes_.at(endpoint);
-  return lane.health.ok() ? inner_->Health(endpoint) : lane.health;
+  const Connection& connection = connections_.at(endpoint);
+  return connection.health.ok() ? inner_->Health(endpoint) : connection.health;
 }
 
-std::string DirectWire::Lanes(uint64_t endpoint) {
-  const Lane& lane = lanes_.at(endpoint);
-  if (lane.direct && !lane.inner) return opener_->Name();
-  const std::string inner = inner_->Lanes(endpoint);
-  if (lane.direct) return absl::StrCat(opener_->Name(), ",", inner);
-  if (lane.refusal.empty()) return inner;
-  return absl::StrCat(inner, " (not ", opener_->Name(), ": ", lane.refusal, ")");
+std::string DirectWire::TransportName(uint64_t endpoint) {
+  const Connection& connection = connections_.at(endpoint);
+  if (connection.direct && !connection.inner) return opener_->Name();
+  const std::string inner = inner_->TransportName(endpoint);
+  if (connection.direct) return absl::StrCat(opener_->Name(), ",", inner);
+  if (connection.refusal.empty()) return inner;
+  return absl::StrCat(inner, " (not ", opener_->Name(), ": ", connection.refusal, ")");
 }
 
 TransferPath DirectWire::Path(uint64_t endpoint) {
-  const Lane& lane = lanes_.at(endpoint);
-  return lane.direct && !lane.inner ? TransferPath::kDirect : inner_->Path(endpoint);
+  const Connection& connection = connections_.at(endpoint);
+  return connection.direct && !connection.inner ? TransferPath::kDirect : inner_->Path(endpoint);
 }
 
 std::string DirectWire::WhyNotFaster(uint64_t endpoint) {
-  const Lane& lane = lanes_.at(endpoint);
-  if (lane.direct && !lane.inner) return "";
-  return lane.refusal.empty() ? inner_->WhyNotFaster(endpoint) : lane.refusal;
+  const Connection& connection = connections_.at(endpoint);
+  if (connection.direct && !connection.inner) return "";
+  return connection.refusal.empty() ? inner_->WhyNotFaster(endpoint) : connection.refusal;
 }
 
 void DirectWire::Close(uint64_t endpoint) {
-  Lane lane = std::move(lanes_.extract(endpoint).mapped());
-  if (!lane.jobs.empty()) (void)AwaitMark(copies_.get(), lane.jobs.back().mark);
-  while (!lane.jobs.empty()) EndFirst(&lane, absl::UnavailableError("the connection was closed"));
+  Connection connection = std::move(connections_.extract(endpoint).mapped());
+  if (!connection.jobs.empty()) (void)AwaitMark(copies_.get(), connection.jobs.back().mark);
+  while (!connection.jobs.empty())
+    EndFirst(&connection, absl::UnavailableError("the connection was closed"));
   inner_->Close(endpoint);  // tells the peer that nothing is written any more
 }
 

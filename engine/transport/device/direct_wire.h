@@ -48,7 +48,7 @@ class DirectWire : public Wire {
   // A device that failed to copy breaks the peer, too.
   absl::Status Health(uint64_t endpoint) override;
   // Also says why the path is not the direct one.
-  std::string Lanes(uint64_t endpoint) override;
+  std::string TransportName(uint64_t endpoint) override;
   TransferPath Path(uint64_t endpoint) override;
   std::string WhyNotFaster(uint64_t endpoint) override;
   // Waits for the copies that run: afterwards nobody here writes to the peer's memory.
@@ -68,7 +68,7 @@ class DirectWire : public Wire {
     WireTicket* ticket = nullptr;  // counts this as one operation
   };
   // One endpoint's.
-  struct Lane {
+  struct Connection {
     bool near = false;  // the process is one of this host that we see
     bool own = false;   // it is this one
     std::list<Remote> remotes;
@@ -79,21 +79,21 @@ class DirectWire : public Wire {
     absl::Status health;
   };
 
-  std::shared_ptr<std::byte> OpenRegion(Lane* lane, const DescribedRegion& region);
-  void StartCopies(Lane* lane, std::span<const CopyPiece> between_devices,
+  std::shared_ptr<std::byte> OpenRegion(Connection* connection, const DescribedRegion& region);
+  void StartCopies(Connection* connection, std::span<const CopyPiece> between_devices,
                    std::span<const CopyPiece> with_host, WireTicket* ticket);
   absl::StatusOr<uint64_t> Queue(std::span<const CopyPiece> between_devices,
                                  std::span<const CopyPiece> with_host);
-  bool Advance(Lane* lane);
-  static void Add(Lane* lane, const Job& job);
-  static void EndFirst(Lane* lane, const absl::Status& status);
-  static void Fail(Lane* lane, WireTicket* ticket, const absl::Status& status);
+  bool Advance(Connection* connection);
+  static void Add(Connection* connection, const Job& job);
+  static void EndFirst(Connection* connection, const absl::Status& status);
+  static void Fail(Connection* connection, WireTicket* ticket, const absl::Status& status);
 
   const std::unique_ptr<Wire> inner_;
   const std::shared_ptr<CopyStream> copies_;
   const std::shared_ptr<PeerOpener> opener_;
   DeviceRegions device_regions_;
-  std::map<uint64_t, Lane> lanes_;  // by endpoint
+  std::map<uint64_t, Connection> connections_;  // by endpoint
 };
 
 }  // namespace skein::engine

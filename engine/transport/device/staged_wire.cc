@@ -17,7 +17,7 @@ StagedWire::StagedWire(std::unique_ptr<Wire> inner, std::shared_ptr<CopyStream> 
     : inner_(std::move(inner)), copies_(std::move(copies)) {}
 
 StagedWire::~StagedWire() {
-  while (!lanes_.empty()) Close(lanes_.begin()->first);
+  while (!connections_.empty()) Close(connections_.begin()->first);
   // Before the slots go: nobody reads them any more.
   inner_.reset();
 }
@@ -35,23 +35,23 @@ void StagedWire::Unmap(uint64_t mapping) {
   inner_->Unmap(mapping);
 }
 
-StagedWire::Lane& StagedWire::LaneOf(uint64_t endpoint) {
-  Lane& lane = lanes_[endpoint];
-  if (lane.slots != nullptr) return lane;
+StagedWire::Connection& StagedWire::ConnectionOf(uint64_t endpoint) {
+  Connection& connection = connections_[endpoint];
+  if (connection.slots != nullptr) return connection;
   if (spare_slots_.empty()) {
-    lane.slots = std::make_unique<PinnedSlots>(copies_, kSlotBytes, kSlotsOfPeer);
+    connection.slots = std::make_unique<PinnedSlots>(copies_, kSlotBytes, kSlotsOfPeer);
   } else {
-    lane.slots = std::move(spare_slots_.back());
+    connection.slots = std::move(spare_slots_.back());
     spare_slots_.pop_back();
   }
-  return lane;
+  return connection;
 }
 
-void StagedWire::Add(Lane* lane, Job job) {
+void StagedWire::Add(Connection* connection, Job job) {
   ++job.ticket->in_flight;
   job.ticket->bytes_in_flight += job.bytes;
   job.inner.grant = job.ticket->grant;
-  lane->jobs.push_back(std::move(job));
+  connection->jobs.push_back(std::move(job));
 }
 
 void StagedWire::Start(uint64_t endpoint, TransferOp op, std::span<const WirePiece> pieces,
@@ -73,38 +73,39 @@ void StagedWire::Start(uint64_t endpoint, TransferOp op, std::span<const WirePie
       piece.remote += part.bytes;
       piece.bytes -= part.bytes;
       if (job.bytes == kSlotBytes) {
-        Add(&LaneOf(endpoint), std::exchange(job, Job{.kind = kind, .ticket = ticket}));
+        Add(&ConnectionOf(endpoint), std::exchange(job, Job{.kind = kind, .ticket = ticket}));
       }
     }
   }
-  if (job.bytes > 0) Add(&LaneOf(endpoint), std::move(job));
+  if (job.bytes > 0) Add(&ConnectionOf(endpoint), std::move(job));
   if (!plain.empty()) inner_->Start(endpoint, op, plain, ticket);
 }
 
 void StagedWire::Flush(uint64_t endpoint, WireTicket* ticket) {
-  const auto lane = lanes_.find(endpoint);
-  if (lane == lanes_.end() || lane->second.jobs.empty()) return inner_->Flush(endpoint, ticket);
-  Add(&lane->second, {.kind = Kind::kFlush, .ticket = ticket});
+  const auto connection = connections_.find(endpoint);
+  if (connection == connections_.end() || connection->second.jobs.empty())
+    return inner_->Flush(endpoint, ticket);
+  Add(&connection->second, {.kind = Kind::kFlush, .ticket = ticket});
 }
 
 bool StagedWire::Progress() {
   bool moved = inner_->Progress();
-  for (auto& [endpoint, lane] : lanes_) {
+  for (auto& [endpoint, connection] : connections_) {
     bool puts_wait = false;  // one before this job is not on the wire yet
-    for (auto it = lane.jobs.begin(); it != lane.jobs.end();) {
+    for (auto it = connection.jobs.begin(); it != connection.jobs.end();) {
       const auto job = it++;
-      moved |= Advance(endpoint, &lane, &*job, puts_wait);
+      moved |= Advance(endpoint, &connection, &*job, puts_wait);
       puts_wait |= job->kind == Kind::kPut && job->stage < Stage::kOnWire;
       if (job->stage != Stage::kDone) continue;
-      End(&lane, &*job);
-      lane.jobs.erase(job);
+      End(&connection, &*job);
+      connection.jobs.erase(job);
     }
   }
   return moved;
 }
 
 // True if anything changed, or a copy runs.
-bool StagedWire::Advance(uint64_t endpoint, Lane* lane, Job* job, bool puts_wait) {
+bool StagedWire::Advance(uint64_t endpoint, Connection* connection, Job* job, bool puts_wait) {
   switch (job->stage) {
     case Stage::kWaits:
       if (job->kind == Kind::kFlush) {
@@ -113,7 +114,7 @@ bool StagedWire::Advance(uint64_t endpoint, Lane* lane, Job* job, bool puts_wait
         job->stage = Stage::kOnWire;
         return true;
       }
-      return Begin(endpoint, lane, job);
+      return Begin(endpoint, connection, job);
     case Stage::kCopiesOut:
       if (Copied(job)) StartInner(endpoint, job);
       return true;
@@ -129,8 +130,8 @@ bool StagedWire::Advance(uint64_t endpoint, Lane* lane, Job* job, bool puts_wait
 }
 
 // Once there is a slot.
-bool StagedWire::Begin(uint64_t endpoint, Lane* lane, Job* job) {
-  const absl::StatusOr<std::byte*> slot = lane->slots->Take();
+bool StagedWire::Begin(uint64_t endpoint, Connection* connection, Job* job) {
+  const absl::StatusOr<std::byte*> slot = connection->slots->Take();
   if (!slot.ok()) {
     Fail(job, slot.status());
     return true;
@@ -200,8 +201,8 @@ void StagedWire::Fail(Job* job, absl::Status status) {
   job->stage = Stage::kDone;
 }
 
-void StagedWire::End(Lane* lane, Job* job) {
-  if (job->slot != nullptr) lane->slots->GiveBack(job->slot);
+void StagedWire::End(Connection* connection, Job* job) {
+  if (job->slot != nullptr) connection->slots->GiveBack(job->slot);
   --job->ticket->in_flight;
   job->ticket->bytes_in_flight -= job->bytes;
   if (job->ticket->error.ok()) job->ticket->error = job->inner.error;
@@ -216,18 +217,18 @@ std::string StagedWire::WhyNotFaster(uint64_t endpoint) {
 
 void StagedWire::Close(uint64_t endpoint) {
   inner_->Close(endpoint);  // ends what is on the wire
-  const auto lane = lanes_.find(endpoint);
-  if (lane == lanes_.end()) return;
-  for (Job& job : lane->second.jobs) {
+  const auto connection = connections_.find(endpoint);
+  if (connection == connections_.end()) return;
+  for (Job& job : connection->second.jobs) {
     const bool copies = job.stage == Stage::kCopiesOut || job.stage == Stage::kCopiesIn;
     if (copies) (void)AwaitMark(copies_.get(), job.mark);
     if (job.inner.error.ok()) {
       job.inner.error = absl::UnavailableError("the connection was closed");
     }
-    End(&lane->second, &job);
+    End(&connection->second, &job);
   }
-  spare_slots_.push_back(std::move(lane->second.slots));
-  lanes_.erase(lane);
+  spare_slots_.push_back(std::move(connection->second.slots));
+  connections_.erase(connection);
 }
 
 }  // namespace skein::engine

@@ -45,9 +45,9 @@ class StagedWire : public Wire {
   bool Progress() override;
   std::optional<int> Arm() override { return inner_->Arm(); }
   absl::Status Health(uint64_t endpoint) override { return inner_->Health(endpoint); }
-  std::string Lanes(uint64_t endpoint) override { return inner_->Lanes(endpoint); }
+  std::string TransportName(uint64_t endpoint) override { return inner_->TransportName(endpoint); }
   TransferPath Path(uint64_t endpoint) override {
-    return lanes_.contains(endpoint) ? TransferPath::kHostStaged : inner_->Path(endpoint);
+    return connections_.contains(endpoint) ? TransferPath::kHostStaged : inner_->Path(endpoint);
   }
   std::string WhyNotFaster(uint64_t endpoint) override;
   void Close(uint64_t endpoint) override;
@@ -66,15 +66,15 @@ class StagedWire : public Wire {
     WireTicket inner;
   };
   // One endpoint's.
-  struct Lane {
+  struct Connection {
     std::unique_ptr<PinnedSlots> slots;
     std::list<Job> jobs;  // in the order of their calls
   };
 
-  Lane& LaneOf(uint64_t endpoint);
-  void Add(Lane* lane, Job job);
-  bool Advance(uint64_t endpoint, Lane* lane, Job* job, bool puts_wait);
-  bool Begin(uint64_t endpoint, Lane* lane, Job* job);
+  Connection& ConnectionOf(uint64_t endpoint);
+  void Add(Connection* connection, Job job);
+  bool Advance(uint64_t endpoint, Connection* connection, Job* job, bool puts_wait);
+  bool Begin(uint64_t endpoint, Connection* connection, Job* job);
   void StartInner(uint64_t endpoint, Job* job);
   bool LeaveWire(Job* job);
   // Starts the copies between the job's pieces and its slot; false: they failed.
@@ -82,12 +82,12 @@ class StagedWire : public Wire {
   // Whether the job's copies are done, or failed.
   bool Copied(Job* job);
   static void Fail(Job* job, absl::Status status);
-  static void End(Lane* lane, Job* job);
+  static void End(Connection* connection, Job* job);
 
   std::unique_ptr<Wire> inner_;
   const std::shared_ptr<CopyStream> copies_;
   DeviceRegions device_regions_;
-  std::map<uint64_t, Lane> lanes_;  // by endpoint
+  std::map<uint64_t, Connection> connections_;  // by endpoint
   // Slots of closed endpoints, for new ones. They are never freed, because a medium that did not
   // close a connection in time may still read them.
   std::vector<std::unique_ptr<PinnedSlots>> spare_slots_;

@@ -56,7 +56,7 @@ class Source {
     while (ended.empty()) transport_->Poll(1, 1s, &ended);
     return ended[0].status;
   }
-  std::string lanes() { return transport_->Inspect(peer_.id)->lanes; }
+  std::string transport() { return transport_->Inspect(peer_.id)->transport; }
 
  private:
   const std::unique_ptr<Transport> transport_;
@@ -71,7 +71,7 @@ TEST(UcxRmaTest, APutTakesNoPartOfTheTarget) {
   EXPECT_TRUE(source.Put(0, "once", 1min).ok());  // UCX completes the connection with it
   target->Stop();
   EXPECT_TRUE(source.Put(0, "while it stands still", 1min).ok());
-  EXPECT_EQ(source.lanes(), "rma+posix");
+  EXPECT_EQ(source.transport(), "rma+posix");
   target->Continue();
   EXPECT_EQ(target->Read(0, 0, 21), "while it stands still");
 }

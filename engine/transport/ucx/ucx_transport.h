@@ -9,8 +9,8 @@
 // it. They go through a ring for each pair of processes of a host (engine/host/host_wire.h), over
 // tcp (engine/net/tcp_wire.h), or, where both sides have a fabric such as InfiniBand or no tcp, as
 // UCX's active messages. Scattered pieces of a put share messages. In UCX, memory that it can write
-// truly remotely is put by RMA instead (ucx_rma.h; lanes "rma+rc_mlx5"): chosen at Connect, for
-// each region.
+// truly remotely is put by RMA instead (ucx_rma.h; PeerInfo::transport "rma+rc_mlx5"): chosen at
+// Connect, for each region.
 //
 // Grants (transport.h). Writers by themselves are those that map: of this host, so their end is
 // seen; and those that put by RMA (ucx_rma.h says how their end is seen). A stopped one keeps the
@@ -64,10 +64,10 @@ namespace skein::engine {
 //
 // With `opener`, too, memory of a device is described so that others of this node open it, and
 // theirs is opened where that can be. Between such regions, and from and to the host's memory here,
-// bytes are copied by the device of the process that posts ("direct"; lanes: the opener's name),
-// also into a process that stands still, or on the same device. What cannot be opened is staged:
-// another node, another user, UCX_TLS without shm, a peer without an opener, GPUs without peer
-// access.
+// bytes are copied by the device of the process that posts ("direct"; transport: the opener's
+// name), also into a process that stands still, or on the same device. What cannot be opened is
+// staged: another node, another user, UCX_TLS without shm, a peer without an opener, GPUs without
+// peer access.
 //  - A transfer has ended when its copies have, also one that was given up: afterwards nothing
 //    changes the target's memory. So the rule for leases (transport.h: Memory) is the same, and a
 //    target need not even poll.

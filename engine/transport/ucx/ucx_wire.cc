@@ -64,7 +64,7 @@ class UcxWire : public Wire {
   bool Progress() override;
   std::optional<int> Arm() override;
   absl::Status Health(uint64_t endpoint) override { return endpoints_.at(endpoint)->health; }
-  std::string Lanes(uint64_t endpoint) override;
+  std::string TransportName(uint64_t endpoint) override;
   std::string WhyNotFaster(uint64_t endpoint) override;
   TransferPath Path(uint64_t endpoint) override;
   void Close(uint64_t endpoint) override;
@@ -397,10 +397,10 @@ std::optional<int> UcxWire::Arm() {
   return events_fd_;
 }
 
-std::string UcxWire::Lanes(uint64_t endpoint) {
+std::string UcxWire::TransportName(uint64_t endpoint) {
   const Endpoint& target = *endpoints_.at(endpoint);
   if (target.ep != nullptr) {
-    return absl::StrCat(target.by_rma ? "rma+" : "", LanesOfEndpointInfo(InfoOf(target.ep)));
+    return absl::StrCat(target.by_rma ? "rma+" : "", TransportsOfEndpointInfo(InfoOf(target.ep)));
   }
   if (!target.near) return "tcp";
   const bool mapped = std::any_of(target.imports.begin(), target.imports.end(),

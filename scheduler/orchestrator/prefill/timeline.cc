@@ -87,8 +87,7 @@ void Timeline::Erase(Entry* entry) {
   NoteChange(key);
 }
 
-// REQUIRES: what is before it was estimated, what is behind it is not in
-// `free`.
+// REQUIRES: the chunks before it were estimated; those behind it are not in `free`.
 void Timeline::Estimate(const Entry& entry, std::vector<End>* free) {
   const TimelineChunk& chunk = entry.chunk;
   if (chunk.running_since_us != kNever) {

@@ -4,9 +4,8 @@
 // WorkerSide.
 //
 // The rule. A request is *condemned*, that is not planned again (Replanner), when
-//   - kFailedMax engines failed in a step with it. They said so: a step's error, NaN from the
-//   engine,
-//     a step that did not end; or
+//   - kFailedMax engines reported a failure in a step with it: the step ended with an error or with
+//     NaN, or it did not end; or
 //   - kAllMax engines failed or were lost under it. A process that ends without a word may have
 //     crashed because of the request (SIGSEGV), or have been killed for reasons of its own, so it
 //     takes one more of them.

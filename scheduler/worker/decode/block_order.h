@@ -4,14 +4,14 @@
 //
 // Seniority is one total order that never changes for a sequence: a higher priority first, then an
 // earlier arrival, then the smaller id. A running sequence whose next token needs a further block
-// `wants`. The wanting ones are served in this order. If no block is free, the last running one is
-// preempted, provided that it is behind the one that wants; else that one waits, with its blocks,
-// outside the batch. A preempted sequence has no blocks. When there is room for all its tokens it
-// resumes: its tokens are computed again as a prompt's, and the next one is sampled as it would
-// have been. Preempted sequences resume in this order, behind all that want, and before any request
-// is admitted.
+// `wants`. Those that want are served in this order. If no block is free, the last running sequence
+// is preempted, provided that it is behind the one that wants; otherwise the one that wants keeps
+// its blocks and waits outside the batch. A preempted sequence has no blocks. When there is room
+// for all its tokens it resumes: its tokens are computed again as a prompt's, and the next one is
+// sampled as it would have been. Preempted sequences resume in this order, behind all that want,
+// and before any request is admitted.
 //
-// Nobody starves, and nothing runs in circles:
+// No sequence starves, and preemptions do not go on for ever:
 //   1. The first running sequence is never preempted, because a victim is behind the one that
 //      wants. When it wants, it gets a block, from the last one if need be, or it is itself the
 //      last. Then the other blocks belong to sequences whose KV is coming, or are in quarantine.
@@ -20,10 +20,9 @@
 //   2. Of one priority, those that come later are behind. So finitely many sequences are in front
 //      of each, and when they have ended, it is the first. If it is preempted then, nothing runs,
 //      and nothing is admitted before it: all blocks become free, and it resumes.
-//   3. Each preemption gives a block to a sequence in front of the victim: every sequence has a
-//   block
-//      that it shares with none. Those in front take
-//      finitely many blocks until they end, so a sequence is preempted finitely often.
+//   3. Each preemption gives a block to a sequence in front of the victim, because every sequence
+//      has a block that it shares with no other. Those in front take finitely many blocks until
+//      they end, so a sequence is preempted finitely often.
 // Requests of a higher priority that keep coming may hold up one of a lower priority. That is what
 // the priority is for.
 //

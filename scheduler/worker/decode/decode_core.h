@@ -1,15 +1,15 @@
 // DecodeCore: every decision of a decode-worker. One thread owns it.
 //
 // Life of a request here: announced (no blocks) -> granted (the blocks of its prompt taken, leases
-// running, prefill instances write) -> running (committed: in the batch) -> ended. Its router
-// attaches at any of these on its token stream, ahead of the blocks, too; tokens that came before
-// are kept for it until the attach lease ends.
+// running, prefill instances write) -> running (committed: in the batch) -> ended. Its router may
+// attach in each of these phases, also before the request has blocks. Tokens sampled before that
+// are kept for the router until the attach lease ends.
 //
 // A running sequence takes further blocks as its tokens come. When none is free, another one may be
 // preempted: it gives all its blocks back, keeps its output, and resumes later. Its tokens are then
-// computed anew in the batch, as a prompt's. It samples what it would have sampled, because a
-// choice depends on the seed, the token's index and the tokens before alone. Which one is
-// preempted, and why everyone gets on: scheduler/worker/decode/block_order.h.
+// computed again in the batch, as a prompt's. It samples what it would have sampled, because a
+// sampled token depends only on the seed, its index and the tokens before it. Which sequence is
+// preempted, and why none starves: scheduler/worker/decode/block_order.h.
 //
 // Sharing. The choices of an answer with n > 1 are requests of their own: each has its seed,
 // stream, epochs, end and preemption, and may be cancelled or planned anew without the others. The
@@ -18,7 +18,8 @@
 // the one with the prompt's last token. From there on each has blocks of its own, and its first
 // step computes those last tokens of the prompt again, at most one block of them, in the mixed
 // batch. So nobody writes to a shared block, no engine has to copy one, and each choice samples its
-// own first token. A preempted sequence gives its references up and later computes everything anew.
+// own first token. A preempted sequence gives its references up and later computes all its tokens
+// again.
 // A request that cannot share, because there is no room, or the first one has ended or runs
 // already, ends with UNAVAILABLE; then it is planned as one without `prompt_of`.
 //

@@ -8,13 +8,12 @@
 // A request of an SP plan (AssignRequest with members) computes only its share of the prompt
 // here, piece by piece (scheduler/kv/deal.h), each piece in one step together with the other
 // members. It holds blocks for all it will compute and receive. The plan's lead opens the transfer,
-// the others wait for Start. Ring pieces run strictly in (sequence, chunk, piece) order over
-// all SP plans assigned here, started or not. Assigns come in the order of their sequences:
-// so all instances run pieces in one global order and the first unfinished one can always run; a
-// plan that did not reach all its members is cancelled at the others. Plain prompts of a smaller
+// the others wait for Start. Ring pieces run strictly in (sequence, chunk, piece) order over all SP
+// plans assigned here, started or not. Assigns come in the order of their sequences, so all
+// instances run pieces in one global order, and the first unfinished one can always run. A plan
+// that did not reach all its members is cancelled at the others. Plain prompts of a smaller
 // sequence go before a piece, others only while no piece can run. Blocks are given out in the same
-// order. A plain prompt that waits for decode room gives its blocks back to an SP plan before
-// it.
+// order. A plain prompt that waits for decode room gives its blocks back to an SP plan before it.
 //
 // If the decode side answers OpenTransfer with staging slots, KV goes through a staging buffer
 // (scheduler/kv/staging_buffer_queue.h), asked for when the handoff sender has something to put,
@@ -31,8 +30,8 @@
 //   3. Requests open their transfers in plan-sequence order.
 //   4. Every accepted (id, epoch) ends exactly once, in a report's `ended`.
 //   5. Each part's own: pool, batch.
-//   6. What is remembered of all requests (who is in front, the load, the earliest timer) agrees
-//   with them.
+//   6. The aggregates over all requests (which are in front, the load, the earliest timer) agree
+//      with the requests.
 //   7. Every local block holds at most one block of one prompt; an SP plan's next piece is one
 //      of those that were promised by its Assigns, in their order.
 #pragma once

@@ -63,7 +63,7 @@ engine::HandoffEnds PrefillShell::Ends() {
               },
           .carried =
               [this](engine::HandoffKey, const engine::PeerInfo& by) {
-                carried_ = {.path = by.path, .transport = by.lanes};
+                carried_ = {.path = by.path, .transport = by.transport};
               }};
 }
 
