@@ -14,7 +14,7 @@ namespace {
 
 // Few threads, and slots that the suite's sizes pass.
 constexpr PeerShape kShape = {
-    .lanes = 2, .slot_bytes = 64 << 10, .chunk_bytes_min = 4 << 10, .threads = 32};
+    .lanes = 2, .slot_bytes = 64 << 10, .segment_bytes_min = 4 << 10, .threads = 32};
 
 }  // namespace
 

@@ -99,8 +99,9 @@ struct PeerStretch {
   int64_t begin;
   int64_t bytes;
 };
-__device__ inline PeerStretch ChunkOf(int64_t begin, int64_t end, int64_t chunk, int64_t bytes) {
-  const int64_t first = begin + chunk * bytes < end ? begin + chunk * bytes : end;
+__device__ inline PeerStretch SegmentOf(int64_t begin, int64_t end, int64_t segment,
+                                        int64_t bytes) {
+  const int64_t first = begin + segment * bytes < end ? begin + segment * bytes : end;
   return {first, first + bytes < end ? bytes : end - first};
 }
 
@@ -121,17 +122,17 @@ __device__ inline uint32_t AllPeersOf(int rank) {
   return ((1u << kRanks) - 1) & ~(1u << rank);
 }
 
-// `signature` is the call's. Blocks: PeerChunks of `bytes`, at most shape.lanes.
+// `signature` is the call's. Blocks: PeerSegments of `bytes`, at most shape.lanes.
 template <typename T, int kRanks, class Rules>
 __global__ void ReduceOneShot(const __grid_constant__ PeerGroup group, std::byte* data,
                               int64_t bytes, uint32_t signature) {
   PeerLane<kRanks, Rules> lane(group, static_cast<int>(blockIdx.x));
   if (!lane.Open()) return;
   const int64_t first = int64_t{threadIdx.x} * kVecBytes, step = int64_t{blockDim.x} * kVecBytes;
-  const int64_t chunk_bytes = PeerChunkBytes(group.shape, bytes);
-  const int64_t chunks = PeerChunks(group.shape, bytes);
-  for (int64_t chunk = blockIdx.x; chunk < chunks; chunk += group.shape.lanes) {
-    const PeerStretch part = ChunkOf(0, bytes, chunk, chunk_bytes);
+  const int64_t segment_bytes = PeerSegmentBytes(group.shape, bytes);
+  const int64_t segments = PeerSegments(group.shape, bytes);
+  for (int64_t segment = blockIdx.x; segment < segments; segment += group.shape.lanes) {
+    const PeerStretch part = SegmentOf(0, bytes, segment, segment_bytes);
     std::byte* const own = data + part.begin;
     for (int64_t at = first; at < part.bytes; at += step) {
       const uint4 vec = ReadVec(own + at, part.bytes - at);
@@ -148,7 +149,7 @@ __global__ void ReduceOneShot(const __grid_constant__ PeerGroup group, std::byte
   lane.Close();
 }
 
-// Blocks: PeerChunks of a slice's bytes, at most shape.lanes.
+// Blocks: PeerSegments of a slice's bytes, at most shape.lanes.
 template <typename T, int kRanks, class Rules>
 __global__ void ReduceTwoShot(const __grid_constant__ PeerGroup group, std::byte* data,
                               int64_t bytes, int64_t slice_bytes, uint32_t signature) {
@@ -156,24 +157,24 @@ __global__ void ReduceTwoShot(const __grid_constant__ PeerGroup group, std::byte
   if (!lane.Open()) return;
   const int64_t first = int64_t{threadIdx.x} * kVecBytes, step = int64_t{blockDim.x} * kVecBytes;
   const uint32_t all = AllPeersOf<kRanks>(group.rank);
-  const int64_t chunk_bytes = PeerChunkBytes(group.shape, slice_bytes);
-  const int64_t chunks = PeerChunks(group.shape, slice_bytes);
-  const auto part_of = [&](int rank, int64_t chunk) {
+  const int64_t segment_bytes = PeerSegmentBytes(group.shape, slice_bytes);
+  const int64_t segments = PeerSegments(group.shape, slice_bytes);
+  const auto part_of = [&](int rank, int64_t segment) {
     const int64_t begin = rank * slice_bytes < bytes ? rank * slice_bytes : bytes;
     const int64_t end = begin + slice_bytes < bytes ? begin + slice_bytes : bytes;
-    return ChunkOf(begin, end, chunk, chunk_bytes);
+    return SegmentOf(begin, end, segment, segment_bytes);
   };
-  for (int64_t chunk = blockIdx.x; chunk < chunks; chunk += group.shape.lanes) {
+  for (int64_t segment = blockIdx.x; segment < segments; segment += group.shape.lanes) {
 #pragma unroll
     for (int p = 0; p < kRanks; ++p) {
       if (p == group.rank) continue;
-      const PeerStretch part = part_of(p, chunk);
+      const PeerStretch part = part_of(p, segment);
       for (int64_t at = first; at < part.bytes; at += step) {
         simt::PeerStore(lane.Outbox(p) + at, ReadVec(data + part.begin + at, part.bytes - at));
       }
     }
     if (!lane.Meet(all, signature, signature)) return;
-    const PeerStretch mine = part_of(group.rank, chunk);
+    const PeerStretch mine = part_of(group.rank, segment);
     std::byte* const own = data + mine.begin;
     for (int64_t at = first; at < mine.bytes; at += step) {
       const uint4 sum = SumAt<T>(lane, group.rank, own, at, mine.bytes);
@@ -187,7 +188,7 @@ __global__ void ReduceTwoShot(const __grid_constant__ PeerGroup group, std::byte
 #pragma unroll
     for (int p = 0; p < kRanks; ++p) {
       if (p == group.rank) continue;
-      const PeerStretch part = part_of(p, chunk);
+      const PeerStretch part = part_of(p, segment);
       for (int64_t at = first; at < part.bytes; at += step) {
         WriteVec(data + part.begin + at, part.bytes - at,
                  simt::PeerLoad<uint4>(lane.Inbox(p) + at));
@@ -208,7 +209,7 @@ constexpr uint32_t PeerSignature(uint32_t operation, int64_t bytes) {
   return static_cast<uint32_t>(mixed >> 32);
 }
 
-// All-to-all and all-gather. Blocks: the most PeerChunks of a pair's larger size, at most
+// All-to-all and all-gather. Blocks: the most PeerSegments of a pair's larger size, at most
 // shape.lanes.
 template <int kRanks, class Rules>
 __global__ void ExchangeParts(const __grid_constant__ PeerGroup group,
@@ -231,15 +232,15 @@ __global__ void ExchangeParts(const __grid_constant__ PeerGroup group,
     told = PeerSignature(operation, parts.send_bytes[p]);
     expected = PeerSignature(operation, parts.receive_bytes[p]);
   }
-  for (int64_t chunk = blockIdx.x;; chunk += group.shape.lanes) {
+  for (int64_t segment = blockIdx.x;; segment += group.shape.lanes) {
     uint32_t peers = 0;
 #pragma unroll
     for (int p = 0; p < kRanks; ++p) {
       const int64_t larger = LargerOf(parts, p);
-      if (p == own || chunk >= PeerChunks(group.shape, larger)) continue;
+      if (p == own || segment >= PeerSegments(group.shape, larger)) continue;
       peers |= 1u << p;
       const PeerStretch part =
-          ChunkOf(0, parts.send_bytes[p], chunk, PeerChunkBytes(group.shape, larger));
+          SegmentOf(0, parts.send_bytes[p], segment, PeerSegmentBytes(group.shape, larger));
       for (int64_t at = first; at < part.bytes; at += step) {
         simt::PeerStore(lane.Outbox(p) + at,
                         ReadVec(parts.send[p] + part.begin + at, part.bytes - at));
@@ -250,8 +251,8 @@ __global__ void ExchangeParts(const __grid_constant__ PeerGroup group,
 #pragma unroll
     for (int p = 0; p < kRanks; ++p) {
       if ((peers >> p & 1u) == 0) continue;
-      const PeerStretch part = ChunkOf(0, parts.receive_bytes[p], chunk,
-                                       PeerChunkBytes(group.shape, LargerOf(parts, p)));
+      const PeerStretch part = SegmentOf(0, parts.receive_bytes[p], segment,
+                                         PeerSegmentBytes(group.shape, LargerOf(parts, p)));
       for (int64_t at = first; at < part.bytes; at += step) {
         WriteVec(parts.receive[p] + part.begin + at, part.bytes - at,
                  simt::PeerLoad<uint4>(lane.Inbox(p) + at));

@@ -35,8 +35,8 @@ void WithPeerRanks(int ranks, const Run& run) {
   }
 }
 
-inline dim3 PeerBlocks(const PeerShape& shape, int64_t chunks) {
-  return static_cast<unsigned>(std::min<int64_t>(shape.lanes, chunks));
+inline dim3 PeerBlocks(const PeerShape& shape, int64_t segments) {
+  return static_cast<unsigned>(std::min<int64_t>(shape.lanes, segments));
 }
 
 // Whole 16 bytes, so that a slice begins at an element and all but the last end at one.
@@ -52,12 +52,12 @@ void LaunchAllReduceOf(const PeerGroup& group, std::byte* data, int64_t bytes, u
   WithPeerRanks(group.ranks, [&]<int kRanks>() {
     if (way == ReduceWay::kOneShot) {
       simt::Launch(ReduceOneShot<T, kRanks, Rules>,
-                   PeerBlocks(group.shape, PeerChunks(group.shape, bytes)), threads, 0, stream,
+                   PeerBlocks(group.shape, PeerSegments(group.shape, bytes)), threads, 0, stream,
                    group, data, bytes, signature);
     } else {
       const int64_t slice = PeerSliceBytes(bytes, kRanks);
       simt::Launch(ReduceTwoShot<T, kRanks, Rules>,
-                   PeerBlocks(group.shape, PeerChunks(group.shape, slice)), threads, 0, stream,
+                   PeerBlocks(group.shape, PeerSegments(group.shape, slice)), threads, 0, stream,
                    group, data, bytes, slice, signature);
     }
   });
@@ -83,14 +83,14 @@ void LaunchAllReduce(const PeerGroup& group, void* data, int64_t count, DType dt
 template <class Rules>
 void LaunchExchange(const PeerGroup& group, const PeerParts& parts, PeerOperation operation,
                     CudaStream stream) {
-  int64_t chunks = 1;
+  int64_t segments = 1;
   for (int p = 0; p < group.ranks; ++p) {
     if (p == group.rank) continue;
-    chunks = std::max(
-        chunks, PeerChunks(group.shape, std::max(parts.send_bytes[p], parts.receive_bytes[p])));
+    segments = std::max(
+        segments, PeerSegments(group.shape, std::max(parts.send_bytes[p], parts.receive_bytes[p])));
   }
   WithPeerRanks(group.ranks, [&]<int kRanks>() {
-    simt::Launch(ExchangeParts<kRanks, Rules>, PeerBlocks(group.shape, chunks),
+    simt::Launch(ExchangeParts<kRanks, Rules>, PeerBlocks(group.shape, segments),
                  static_cast<unsigned>(group.shape.threads), 0, stream, group, parts,
                  static_cast<uint32_t>(operation));
   });

@@ -25,7 +25,7 @@ namespace {
 using Bytes = std::vector<std::byte>;
 
 // Small, so that few elements reach every boundary.
-constexpr PeerShape kShape = {.lanes = 2, .slot_bytes = 64, .chunk_bytes_min = 32, .threads = 8};
+constexpr PeerShape kShape = {.lanes = 2, .slot_bytes = 64, .segment_bytes_min = 32, .threads = 8};
 constexpr ReduceWay kWays[] = {ReduceWay::kOneShot, ReduceWay::kTwoShot};
 constexpr DType kDTypes[] = {DType::kF32, DType::kBF16, DType::kF16};
 
@@ -34,7 +34,7 @@ int Seeds(int few) {
   return seeds == nullptr ? few : std::atoi(seeds);
 }
 
-// Elements around where a vector, a chunk, a lane or a round of slots ends, for each of `slices`.
+// Elements around where a vector, a segment, a lane or a round of slots ends, for each of `slices`.
 std::vector<int64_t> SizesFor(int slices, DType dtype) {
   std::vector<int64_t> sizes = {0, 1};
   for (const int64_t bytes : {16, 32, 64, 128, 256}) {
@@ -390,13 +390,13 @@ TYPED_TEST(Mistakes, AreCaught) {
   }
 }
 
-TEST(PeerChunks, CoverEveryByteOnceWithinASlot) {
+TEST(PeerSegments, CoverEveryByteOnceWithinASlot) {
   for (int64_t bytes = 0; bytes < 2000; ++bytes) {
-    const int64_t each = PeerChunkBytes(kShape, bytes), chunks = PeerChunks(kShape, bytes);
+    const int64_t each = PeerSegmentBytes(kShape, bytes), segments = PeerSegments(kShape, bytes);
     EXPECT_LE(each, kShape.slot_bytes);
     EXPECT_EQ(each % 16, 0);
-    EXPECT_GE(chunks * each, bytes);
-    EXPECT_TRUE(chunks == 1 || (chunks - 1) * each < bytes);
+    EXPECT_GE(segments * each, bytes);
+    EXPECT_TRUE(segments == 1 || (segments - 1) * each < bytes);
   }
 }
 

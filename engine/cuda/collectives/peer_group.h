@@ -22,10 +22,10 @@ inline constexpr int kPeerRanksMax = 8;
 
 // The same at all ranks.
 struct PeerShape {
-  int lanes = 32;                 // blocks of a kernel; all of them fit on a GPU at once
-  int slot_bytes = 32 << 10;      // a multiple of 16
-  int chunk_bytes_min = 4 << 10;  // a multiple of 16: less is not worth a lane of its own
-  int threads = 512;              // of a block; at least kPeerRanksMax
+  int lanes = 32;                   // blocks of a kernel; all of them fit on a GPU at once
+  int slot_bytes = 32 << 10;        // a multiple of 16
+  int segment_bytes_min = 4 << 10;  // a multiple of 16: less is not worth a lane of its own
+  int threads = 512;                // of a block; at least kPeerRanksMax
 };
 
 // In a rank's memory, from one sender. 16 bytes.
@@ -86,15 +86,16 @@ struct PeerGroup {
 };
 
 // What a pair's message is cut into: the same at both ends, which know the larger of its two sizes.
-// Chunk c goes over lane c % lanes, in the (c / lanes)-th meeting there. At least one, of no bytes.
-constexpr int64_t PeerChunkBytes(const PeerShape& shape, int64_t bytes) {
+// Segment c goes over lane c % lanes, in the (c / lanes)-th meeting there. At least one, of no
+// bytes.
+constexpr int64_t PeerSegmentBytes(const PeerShape& shape, int64_t bytes) {
   const int64_t even = (bytes + shape.lanes - 1) / shape.lanes;
   const int64_t whole = (even + 15) / 16 * 16;
-  const int64_t least = whole < shape.chunk_bytes_min ? shape.chunk_bytes_min : whole;
+  const int64_t least = whole < shape.segment_bytes_min ? shape.segment_bytes_min : whole;
   return least < shape.slot_bytes ? least : shape.slot_bytes;
 }
-constexpr int64_t PeerChunks(const PeerShape& shape, int64_t bytes) {
-  const int64_t each = PeerChunkBytes(shape, bytes);
+constexpr int64_t PeerSegments(const PeerShape& shape, int64_t bytes) {
+  const int64_t each = PeerSegmentBytes(shape, bytes);
   return bytes <= each ? 1 : (bytes + each - 1) / each;
 }
 
