@@ -49,7 +49,7 @@ class EmulatedEngineTest : public ::testing::Test {
   const std::vector<int32_t> prompt_ = {5, 6, 7, 8, 9, 10};
 };
 
-TEST_F(EmulatedEngineTest, SamplesTheContinuationInOneGoOrInChunksFromAnyBlocks) {
+TEST_F(EmulatedEngineTest, SamplesTheContinuationInOneGoOrInSlicesFromAnyBlocks) {
   const std::vector<int32_t> expected = EmulatedContinuation(kOptions, prompt_, 4);
   EXPECT_EQ(Step(prompt_, 0, {3, 1}), expected[0]);
   const std::span<const int32_t> prompt = prompt_;

@@ -1,5 +1,5 @@
 // Tiny random checkpoints of every architecture and option, on every Ops, against an independent
-// slow forward pass; and the same text whole, in chunks and in a batch.
+// slow forward pass; and the same text whole, in slices and in a batch.
 #include <cmath>
 #include <filesystem>
 #include <memory>
@@ -127,15 +127,15 @@ TEST_P(FamiliesTest, AgreesWithTheSlowForward) {
   EXPECT_NEAR(MeanNll(*engine_, ids, 0), slow_nll, (bf16() ? 2e-3 : 1e-4) * slow_nll);
 }
 
-TEST_P(FamiliesTest, SameLikelihoodWholeChunkedAndBatched) {
+TEST_P(FamiliesTest, SameLikelihoodWholeSlicedAndBatched) {
   const std::vector<int32_t> ids = Text(100, 2);
   const double tolerance = bf16() ? 1e-3 : GetParam().family.dtype == DType::kF16 ? 1e-4 : 1e-5;
   const double whole = MeanNll(*engine_, ids, 0);
-  for (const int chunk_tokens : {1, 7, 8, 64}) {
-    EXPECT_NEAR(MeanNll(*engine_, ids, chunk_tokens), whole, tolerance * whole) << chunk_tokens;
+  for (const int slice_tokens : {1, 7, 8, 64}) {
+    EXPECT_NEAR(MeanNll(*engine_, ids, slice_tokens), whole, tolerance * whole) << slice_tokens;
   }
-  NllRun first{.ids = ids}, second{.ids = ids, .chunk_tokens = 9}, third{.ids = Text(50, 3)};
-  NllRun fourth{.ids = ids, .chunk_tokens = 13, .first_step = 3};
+  NllRun first{.ids = ids}, second{.ids = ids, .slice_tokens = 9}, third{.ids = Text(50, 3)};
+  NllRun fourth{.ids = ids, .slice_tokens = 13, .first_step = 3};
   ScoreTogether(*engine_, {&first, &third, &second, &fourth});
   for (const NllRun* run : {&first, &second, &fourth}) {
     EXPECT_NEAR(run->nll, whole, tolerance * whole);

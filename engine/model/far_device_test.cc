@@ -204,8 +204,8 @@ TEST_P(FarModel, GroupsAreThoseOfTheHost) {
   auto far = GroupOfEngines::Make(dir, options);
   ASSERT_TRUE(host != nullptr && far != nullptr);
   const std::vector<int32_t> ids = Text(90, 8);
-  for (const int chunk : {0, 7, 1}) {
-    EXPECT_EQ(MeanNll(*far, ids, chunk), MeanNll(*host, ids, chunk)) << chunk;
+  for (const int slice : {0, 7, 1}) {
+    EXPECT_EQ(MeanNll(*far, ids, slice), MeanNll(*host, ids, slice)) << slice;
   }
   std::vector<int32_t> table(40);
   std::iota(table.begin(), table.end(), 0);

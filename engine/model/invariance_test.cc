@@ -28,23 +28,23 @@ std::unique_ptr<Engine> MakeFledgling(int threads) {
   return *std::move(engine);
 }
 
-// A text that is run in chunks of given sizes, one a step, from a step on; after the last chunk it
+// A text that is run in slices of given sizes, one a step, from a step on; after the last slice it
 // starts again from its beginning.
 struct Text {
   std::vector<int32_t> ids;
-  std::vector<size_t> chunks;  // sum to ids.size()
+  std::vector<size_t> slices;  // sum to ids.size()
   std::vector<int32_t> blocks = {};
-  size_t chunk = 0;
+  size_t slice = 0;
   size_t done = 0;
 
   SequenceStep Next() {
-    if (chunk == chunks.size()) chunk = done = 0;
+    if (slice == slices.size()) slice = done = 0;
     SequenceStep step;
-    step.tokens = std::span(ids).subspan(done, chunks[chunk]);
+    step.tokens = std::span(ids).subspan(done, slices[slice]);
     step.position = static_cast<int64_t>(done);
     step.block_table = blocks;
     step.want_logits = true;
-    done += chunks[chunk++];
+    done += slices[slice++];
     return step;
   }
 };
@@ -55,11 +55,11 @@ std::vector<int32_t> RandomIds(size_t count, std::mt19937* random) {
   return ids;
 }
 
-// A prompt, in one chunk or in some, then tokens one by one.
-Text MakeText(std::vector<size_t> prompt_chunks, size_t decoded, std::mt19937* random) {
-  Text text{{}, std::move(prompt_chunks)};
-  text.chunks.resize(text.chunks.size() + decoded, 1);
-  text.ids = RandomIds(std::accumulate(text.chunks.begin(), text.chunks.end(), size_t{0}), random);
+// A prompt, in one slice or in some, then tokens one by one.
+Text MakeText(std::vector<size_t> prompt_slices, size_t decoded, std::mt19937* random) {
+  Text text{{}, std::move(prompt_slices)};
+  text.slices.resize(text.slices.size() + decoded, 1);
+  text.ids = RandomIds(std::accumulate(text.slices.begin(), text.slices.end(), size_t{0}), random);
   return text;
 }
 
@@ -69,7 +69,7 @@ Text RandomCompanion(std::mt19937* random) {
   return MakeText({prompt}, (*random)() % 20, random);
 }
 
-// Logits after each chunk of `text`, beside `others` companions, at changing places in the batch.
+// Logits after each slice of `text`, beside `others` companions, at changing places in the batch.
 std::vector<std::vector<float>> LogitsAmong(int others, Text text, int threads, uint32_t seed) {
   const std::unique_ptr<Engine> engine = MakeFledgling(threads);
   std::mt19937 random(seed);
@@ -86,7 +86,7 @@ std::vector<std::vector<float>> LogitsAmong(int others, Text text, int threads, 
   std::vector<size_t> order(all.size());
   std::iota(order.begin(), order.end(), size_t{0});
   std::vector<std::vector<float>> logits;
-  while (all[0].chunk < all[0].chunks.size()) {
+  while (all[0].slice < all[0].slices.size()) {
     std::shuffle(order.begin(), order.end(), random);
     std::vector<SequenceStep> steps;
     for (const size_t i : order) steps.push_back(all[i].Next());
@@ -107,7 +107,7 @@ void ExpectSameBits(const std::vector<std::vector<float>>& actual,
     ASSERT_EQ(actual[i].size(), expected[i].size());
     ASSERT_EQ(std::memcmp(actual[i].data(), expected[i].data(), actual[i].size() * sizeof(float)),
               0)
-        << "after chunk " << i;
+        << "after slice " << i;
   }
 }
 
@@ -135,7 +135,7 @@ TEST(BatchInvariance, AnyNumberOfThreads) {
   ExpectSameBits(LogitsAmong(2, text, 2, 9), alone);
 }
 
-TEST(BatchInvariance, LongChunksAmongOthers) {
+TEST(BatchInvariance, LongSlicesAmongOthers) {
   std::mt19937 random(4);
   const Text text = MakeText({65, 300, 64, 129}, 4, &random);
   ExpectSameBits(LogitsAmong(12, text, 2, 3), LogitsAmong(0, text, 2, 1));

@@ -22,7 +22,7 @@ namespace skein::engine {
 namespace {
 
 constexpr size_t kTokens = 601;
-constexpr int64_t kChunk = 150;
+constexpr int64_t kSlice = 150;
 
 class MixedStepsTest : public ::testing::TestWithParam<bool> {
  protected:
@@ -47,9 +47,9 @@ class MixedStepsTest : public ::testing::TestWithParam<bool> {
       all.push_back(engines.back().get());
     }
     const std::vector<int32_t> text = EvalText(kTokens);
-    const auto scores = ScoreMixed(all, text, kChunk);
+    const auto scores = ScoreMixed(all, text, kSlice);
     ASSERT_TRUE(scores.ok()) << scores.status();
-    expected_ = MeanNll(*all[0], text, /*chunk_tokens=*/0);
+    expected_ = MeanNll(*all[0], text, /*slice_tokens=*/0);
     for (size_t rank = 0; rank < all.size(); ++rank) {
       ExpectNll(scores->alone[rank], "alone");
       ExpectNll(scores->group[rank], "group");

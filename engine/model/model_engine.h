@@ -64,10 +64,10 @@ int64_t DefaultRingSegmentBytes(const Device& device, const KvSpec& kv);
 
 // Batch invariance: what a step computes for a sequence, logits and KV, is the same
 // bits whatever other sequences are in the step and in whatever order. It does depend on how the
-// sequence itself is cut into steps: a chunk of more than Ops::SkinnyRowsMax tokens, a shorter one
+// sequence itself is cut into steps: a slice of more than Ops::SkinnyRowsMax tokens, a shorter one
 // and a single token sum their products or their attention in different orders. So a prompt
 // prefilled whole and one continued from cached blocks differ by rounding, and so do its last
-// logits with and without next_tokens. Chunks of more than SkinnyRowsMax tokens also depend on the
+// logits with and without next_tokens. Slices of more than SkinnyRowsMax tokens also depend on the
 // number of threads. With Ops that are reproducible (Ops::KeySegment) nothing of this matters: a
 // token's logits and KV are the same bits in any cut, ring or group.
 //

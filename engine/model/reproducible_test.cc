@@ -1,5 +1,5 @@
 // A token's logits and KV are the same bits however its sequence is run: token by token or in
-// chunks cut anywhere, alone or in a batch, by one rank, in a ring, or by a group in any mode.
+// slices cut anywhere, alone or in a batch, by one rank, in a ring, or by a group in any mode.
 // docs/reproducibility.md says how.
 #include <algorithm>
 #include <cstring>
@@ -79,13 +79,13 @@ std::vector<int32_t> RandomIds(size_t count, std::mt19937* random, int vocab = k
 
 using Logits = std::map<size_t, std::vector<float>>;  // by tokens run
 
-// Runs texts of given chunks together, a chunk of each a step, and returns what the first has
-// after each chunk.
+// Runs texts of given slices together, a slice of each a step, and returns what the first has
+// after each slice.
 struct Text {
   std::vector<int32_t> ids;
-  std::vector<size_t> chunks;
+  std::vector<size_t> slices;
   std::vector<int32_t> blocks = {};
-  size_t chunk = 0;
+  size_t slice = 0;
   size_t done = 0;
 };
 
@@ -99,22 +99,22 @@ Logits RunTexts(Engine& engine, std::vector<Text> texts, std::mt19937* random) {
   }
   EXPECT_LE(next_block, engine.Spec().kv.num_blocks);
   Logits logits;
-  while (texts[0].chunk < texts[0].chunks.size()) {
+  while (texts[0].slice < texts[0].slices.size()) {
     std::vector<size_t> order;
     for (size_t i = 0; i < texts.size(); ++i) {
-      if (texts[i].chunk < texts[i].chunks.size()) order.push_back(i);
+      if (texts[i].slice < texts[i].slices.size()) order.push_back(i);
     }
     std::shuffle(order.begin(), order.end(), *random);
     std::vector<SequenceStep> steps;
     for (const size_t i : order) {
       Text& text = texts[i];
       SequenceStep step;
-      step.tokens = std::span(text.ids).subspan(text.done, text.chunks[text.chunk]);
+      step.tokens = std::span(text.ids).subspan(text.done, text.slices[text.slice]);
       step.position = static_cast<int64_t>(text.done);
       step.block_table = text.blocks;
       step.want_logits = true;
       steps.push_back(step);
-      text.done += text.chunks[text.chunk++];
+      text.done += text.slices[text.slice++];
     }
     std::vector<SequenceResult> results;
     const absl::Status status = engine.Step(steps, nullptr, &results);
@@ -127,12 +127,12 @@ Logits RunTexts(Engine& engine, std::vector<Text> texts, std::mt19937* random) {
   return logits;
 }
 
-std::vector<size_t> RandomChunks(size_t count, size_t most, std::mt19937* random) {
-  std::vector<size_t> chunks;
-  for (size_t done = 0; done < count; done += chunks.back()) {
-    chunks.push_back(std::min(count - done, 1 + (*random)() % most));
+std::vector<size_t> RandomSlices(size_t count, size_t most, std::mt19937* random) {
+  std::vector<size_t> slices;
+  for (size_t done = 0; done < count; done += slices.back()) {
+    slices.push_back(std::min(count - done, 1 + (*random)() % most));
   }
-  return chunks;
+  return slices;
 }
 
 // Every one of `actual` is what `expected` has after as many tokens.
@@ -178,20 +178,20 @@ TEST_P(ReproducibleModel, SlicesAndBatches) {
     SCOPED_TRACE(most);
     const size_t others = most >= 17 ? most % 17 : 0;
     std::vector<Text> texts = {
-        {ids, most == 1200 ? std::vector<size_t>{1200} : RandomChunks(1200, most, &random)}};
+        {ids, most == 1200 ? std::vector<size_t>{1200} : RandomSlices(1200, most, &random)}};
     for (size_t i = 0; i < others; ++i) {
       const size_t count = 1 + random() % 500;
       texts.push_back(
-          {RandomIds(count, &random), RandomChunks(count, 1 + random() % 100, &random)});
+          {RandomIds(count, &random), RandomSlices(count, 1 + random() % 100, &random)});
     }
     ExpectSame(RunTexts(*engine, texts, &random), expected);
     ASSERT_EQ(KvOf(*engine, 75), kv);
   }
   for (size_t batch = 1; batch <= 17; ++batch) {
     SCOPED_TRACE(batch);
-    std::vector<Text> texts = {{ids, RandomChunks(40, 9, &random)}};
+    std::vector<Text> texts = {{ids, RandomSlices(40, 9, &random)}};
     for (size_t i = 1; i < batch; ++i) {
-      texts.push_back({RandomIds(30, &random), RandomChunks(30, 1, &random)});
+      texts.push_back({RandomIds(30, &random), RandomSlices(30, 1, &random)});
     }
     ExpectSame(RunTexts(*engine, texts, &random), expected);
   }
@@ -276,9 +276,9 @@ TEST_P(ReproducibleModel, Groups) {
       };
       const auto group = GroupOfEngines::Make(dir, options);
       ASSERT_NE(group, nullptr);
-      std::vector<Text> texts = {{ids, RandomChunks(640, 150, &random)}};
-      texts[0].chunks.resize(texts[0].chunks.size() + 5, 1);
-      texts.push_back({RandomIds(60, &random), RandomChunks(60, 20, &random)});
+      std::vector<Text> texts = {{ids, RandomSlices(640, 150, &random)}};
+      texts[0].slices.resize(texts[0].slices.size() + 5, 1);
+      texts.push_back({RandomIds(60, &random), RandomSlices(60, 20, &random)});
       ExpectSame(RunTexts(*group, texts, &random), expected);
     }
   }
@@ -292,16 +292,16 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& info) { return info.param.name; });
 
 // Real text on deploy/models/fledgling.
-TEST(ReproducibleFledgling, ChunksAreDecode) {
+TEST(ReproducibleFledgling, SlicesAreDecode) {
   const auto alone = MakeAlone("deploy/models/fledgling", 1);
   const auto engine = MakeAlone("deploy/models/fledgling");
   std::mt19937 random(17);
   const std::vector<int32_t> ids = RandomIds(900, &random, 2000);
   const Logits expected = OneByOne(*alone, ids);
   for (const size_t most : {30, 400, 900}) {
-    std::vector<Text> texts = {{ids, RandomChunks(900, most, &random)}};
+    std::vector<Text> texts = {{ids, RandomSlices(900, most, &random)}};
     for (int i = 0; i < 5; ++i) {
-      texts.push_back({RandomIds(100, &random, 2000), RandomChunks(100, 30, &random)});
+      texts.push_back({RandomIds(100, &random, 2000), RandomSlices(100, 30, &random)});
     }
     ExpectSame(RunTexts(*engine, texts, &random), expected);
   }

@@ -54,13 +54,13 @@ class StoriesTest : public ::testing::TestWithParam<ModelBackend> {
     const auto begin = ids_.begin() + static_cast<std::ptrdiff_t>(count) - 1;
     return {begin, begin + static_cast<std::ptrdiff_t>(wanted)};
   }
-  void ExpectContinues(size_t count, int chunk_tokens) const {
+  void ExpectContinues(size_t count, int slice_tokens) const {
     const std::vector<int32_t> expected = Continuation(count, 201 - count);
     GreedyRun run{.prompt = Prompt(count),
                   .tokens_wanted = static_cast<int>(expected.size()),
-                  .chunk_tokens = chunk_tokens};
+                  .slice_tokens = slice_tokens};
     RunTogether(*engine_, {&run});
-    EXPECT_EQ(run.output, expected) << count << " tokens in chunks of " << chunk_tokens;
+    EXPECT_EQ(run.output, expected) << count << " tokens in slices of " << slice_tokens;
   }
 
   std::string dir_;
@@ -79,20 +79,20 @@ TEST_P(StoriesTest, GreedyFromOneToken) { ExpectContinues(1, 0); }
 
 TEST_P(StoriesTest, PrefilledWhole) { ExpectContinues(150, 0); }
 
-TEST_P(StoriesTest, PrefilledInChunks) {
+TEST_P(StoriesTest, PrefilledInSlices) {
   const std::vector<int> sizes =
       GetParam().pace == Pace::kFast ? std::vector{1, 7, 16, 50} : std::vector{50};
-  for (const int chunk_tokens : sizes) ExpectContinues(150, chunk_tokens);
+  for (const int slice_tokens : sizes) ExpectContinues(150, slice_tokens);
 }
 
-// Beside the whole story, 31 pieces of it of all lengths and chunk sizes, joining at other steps,
-// so that prefill chunks and decode tokens mix.
+// Beside the whole story, 31 pieces of it of all lengths and slice sizes, joining at other steps,
+// so that prefill slices and decode tokens mix.
 TEST_P(StoriesTest, InABatchOf32) {
   std::vector<GreedyRun> runs = {{.prompt = Prompt(1), .tokens_wanted = 200}};
   for (int i = 1; i < 32; ++i) {
     runs.push_back({.prompt = Prompt(static_cast<size_t>(i) + 1),
                     .tokens_wanted = 12,
-                    .chunk_tokens = i % 3 == 0 ? 0 : 2 * i,
+                    .slice_tokens = i % 3 == 0 ? 0 : 2 * i,
                     .first_step = i % 5 * 3});
   }
   std::vector<std::vector<int32_t>> expected;
@@ -129,8 +129,8 @@ TEST_P(StoriesTest, PerplexityOfAText) {
   }
   const std::vector<int> sizes =
       GetParam().pace == Pace::kVerySlow ? std::vector{0, 67} : std::vector{0, 1, 33};
-  for (const int chunk_tokens : sizes) {
-    EXPECT_NEAR(MeanNll(*engine_, ids, chunk_tokens), kTextNll, 1e-5 * kTextNll) << chunk_tokens;
+  for (const int slice_tokens : sizes) {
+    EXPECT_NEAR(MeanNll(*engine_, ids, slice_tokens), kTextNll, 1e-5 * kTextNll) << slice_tokens;
   }
 }
 

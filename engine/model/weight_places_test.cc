@@ -80,10 +80,10 @@ class WeightPlacesTest : public ::testing::TestWithParam<DType> {
         .slots = slots};
   }
 
-  // Prompts whole, in chunks and late, then decode in a batch.
+  // Prompts whole, in slices and late, then decode in a batch.
   static std::vector<std::vector<int32_t>> Answers(Engine& engine) {
     std::vector<GreedyRun> runs = {{.tokens_wanted = 12},
-                                   {.tokens_wanted = 9, .chunk_tokens = 7},
+                                   {.tokens_wanted = 9, .slice_tokens = 7},
                                    {.tokens_wanted = 7, .first_step = 3}};
     int32_t id = 1;
     for (size_t i = 0; i < runs.size(); ++i) {

@@ -60,7 +60,7 @@ struct ColumnSlice {
 // One sequence's share of a ragged batch.
 struct SequenceSpan {
   int64_t token_begin = 0;  // first row of this sequence in the batch
-  int64_t token_count = 0;  // rows of this sequence (1 in decode, a chunk in prefill)
+  int64_t token_count = 0;  // rows of this sequence (1 in decode, a slice in prefill)
   int64_t position = 0;     // position of the first row = tokens already in KV
   std::span<const int32_t>
       block_table;  // block ids, ceil((position + token_count) / tokens per block) or more

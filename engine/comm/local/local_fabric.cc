@@ -13,7 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "engine/comm/algorithms/host_memory.h"
 #include "engine/comm/algorithms/link_fabric.h"
-#include "engine/comm/group_key.h"
+#include "engine/comm/group_digest.h"
 #include "engine/comm/local/local_group.h"
 
 namespace skein::engine {
@@ -27,14 +27,14 @@ struct LocalHubState {
 
   std::mutex mutex;
   uint64_t next_fabric = 0;
-  std::map<GroupKey, Entry> groups;
+  std::map<GroupDigest, Entry> groups;
 };
 
 namespace {
 
 class LocalLink : public Link {
  public:
-  LocalLink(std::shared_ptr<LocalHubState> hub, GroupKey key, std::shared_ptr<LocalGroup> group,
+  LocalLink(std::shared_ptr<LocalHubState> hub, GroupDigest key, std::shared_ptr<LocalGroup> group,
             int rank)
       : hub_(std::move(hub)), key_(key), group_(std::move(group)), rank_(rank) {}
 
@@ -58,7 +58,7 @@ class LocalLink : public Link {
 
  private:
   const std::shared_ptr<LocalHubState> hub_;
-  const GroupKey key_;
+  const GroupDigest key_;
   const std::shared_ptr<LocalGroup> group_;
   const int rank_;
   HostMemory memory_;
@@ -109,7 +109,7 @@ absl::StatusOr<std::unique_ptr<Link>> LocalFabric::MakeLink(GroupId id,
   auto status = CheckMembers(addresses, rank, address_,
                              [&](const std::string& address) { return IsOurs(address); });
   if (!status.ok()) return status;
-  const GroupKey key = KeyOf(id, addresses);
+  const GroupDigest key = DigestOf(id, addresses);
   std::lock_guard<std::mutex> lock(hub_->mutex);
   auto& entry = hub_->groups[key];
   if (entry.group == nullptr) {

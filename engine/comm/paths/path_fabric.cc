@@ -8,7 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/comm/device/device_fabric.h"
-#include "engine/comm/group_key.h"
+#include "engine/comm/group_digest.h"
 #include "engine/comm/paths/member_address.h"
 #include "engine/comm/paths/tried_communicator.h"
 #include "scheduler/vocabulary/check.h"

@@ -43,11 +43,11 @@ void EarlyGroups::Keep(const WireHeader& header, std::span<const std::byte> data
   }
 }
 
-void EarlyGroups::Forget(const GroupKey& key) {
+void EarlyGroups::Forget(const GroupDigest& key) {
   if (const auto found = groups_.extract(key); !found.empty()) bytes_ -= found.mapped().bytes;
 }
 
-std::vector<EarlyGroups::Message> EarlyGroups::Take(const GroupKey& key) {
+std::vector<EarlyGroups::Message> EarlyGroups::Take(const GroupDigest& key) {
   auto found = groups_.extract(key);
   if (found.empty()) return {};
   bytes_ -= found.mapped().bytes;
@@ -55,7 +55,7 @@ std::vector<EarlyGroups::Message> EarlyGroups::Take(const GroupKey& key) {
   return std::move(found.mapped().messages);
 }
 
-void EarlyGroups::Close(const GroupKey& key) {
+void EarlyGroups::Close(const GroupDigest& key) {
   if (!closed_.insert(key).second) return;
   closed_order_.push_back(key);
   if (closed_order_.size() <= kClosedMax) return;

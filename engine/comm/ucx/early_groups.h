@@ -28,11 +28,11 @@ class EarlyGroups {
   void Keep(const WireHeader& header, std::span<const std::byte> data);
 
   // The messages that were kept for a group, which is being made now.
-  std::vector<Message> Take(const GroupKey& key);
+  std::vector<Message> Take(const GroupDigest& key);
 
   // The group was left: later messages for it are dropped.
-  void Close(const GroupKey& key);
-  bool Closed(const GroupKey& key) const { return closed_.contains(key); }
+  void Close(const GroupDigest& key);
+  bool Closed(const GroupDigest& key) const { return closed_.contains(key); }
 
  private:
   struct Group {
@@ -41,14 +41,14 @@ class EarlyGroups {
     bool broken = false;  // the one message left says so
   };
 
-  void Forget(const GroupKey& key);
+  void Forget(const GroupDigest& key);
 
   const size_t bytes_max_;
-  std::map<GroupKey, Group> groups_;
-  std::deque<GroupKey> order_;  // of groups_, oldest first
+  std::map<GroupDigest, Group> groups_;
+  std::deque<GroupDigest> order_;  // of groups_, oldest first
   size_t bytes_ = 0;
-  std::set<GroupKey> closed_;
-  std::deque<GroupKey> closed_order_;
+  std::set<GroupDigest> closed_;
+  std::deque<GroupDigest> closed_order_;
 };
 
 }  // namespace skein::engine

@@ -8,7 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/comm/algorithms/host_memory.h"
-#include "engine/comm/group_key.h"
+#include "engine/comm/group_digest.h"
 #include "engine/comm/ucx/ucx_link_fabric.h"
 #include "engine/comm/ucx/ucx_mesh.h"
 #include "engine/ucx/ucx_address.h"
@@ -59,7 +59,7 @@ class UcxFabric : public LinkFabric {
     if (!status.ok()) return status;
     std::vector<UcxAddress> opened;
     for (const auto& address : addresses) opened.push_back(*OpenAddress(address));
-    auto group = mesh_->AddGroup(KeyOf(id, addresses), opened, rank);
+    auto group = mesh_->AddGroup(DigestOf(id, addresses), opened, rank);
     if (!group.ok()) return group.status();
     return std::make_unique<UcxLink>(mesh_, *group, rank, static_cast<int>(addresses.size()));
   }

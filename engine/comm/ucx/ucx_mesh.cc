@@ -98,7 +98,7 @@ void UcxMesh::Breathe(Lock* lock) {
   *lock = Enter();
 }
 
-absl::StatusOr<UcxGroup*> UcxMesh::AddGroup(GroupKey key, std::span<const UcxAddress> addresses,
+absl::StatusOr<UcxGroup*> UcxMesh::AddGroup(GroupDigest key, std::span<const UcxAddress> addresses,
                                             int rank) {
   const Lock lock = Enter();
   if (groups_.contains(key) || early_.Closed(key)) {
@@ -139,7 +139,7 @@ void UcxMesh::RemoveGroup(UcxGroup* group) {
   SendControls(group);
   peers_.Disown(group);
   std::erase(to_send_controls_, group);
-  const GroupKey key = group->wire.key();
+  const GroupDigest key = group->wire.key();
   early_.Close(key);
   for (UcxPeer* const peer : group->peers) peers_.Release(peer);
   groups_.erase(key);

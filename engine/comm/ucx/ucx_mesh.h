@@ -41,7 +41,8 @@ class UcxMesh {
 
   // `addresses` of the group's ranks. ALREADY_EXISTS; RESOURCE_EXHAUSTED: this process has no
   // descriptors or memory left now.
-  absl::StatusOr<UcxGroup*> AddGroup(GroupKey key, std::span<const UcxAddress> addresses, int rank);
+  absl::StatusOr<UcxGroup*> AddGroup(GroupDigest key, std::span<const UcxAddress> addresses,
+                                     int rank);
   void RemoveGroup(UcxGroup* group);
   // The connection to a process, which its first group would make. As RingFabric::Connect.
   absl::Status Connect(const UcxAddress& address);
@@ -88,7 +89,7 @@ class UcxMesh {
 
   std::mutex mutex_;  // guards the worker, the wires and all below
   UcxPeers peers_;
-  std::map<GroupKey, std::unique_ptr<UcxGroup>> groups_;
+  std::map<GroupDigest, std::unique_ptr<UcxGroup>> groups_;
   EarlyGroups early_;
   std::vector<UcxGroup*> to_send_controls_;
 

@@ -15,7 +15,7 @@ void CopyTo(std::byte* place, std::span<const std::byte> data) {
 
 }  // namespace
 
-WireGroup::WireGroup(GroupKey key, int rank, int size, size_t fragment_bytes_max)
+WireGroup::WireGroup(GroupDigest key, int rank, int size, size_t fragment_bytes_max)
     : key_(key), rank_(rank), fragment_bytes_max_(fragment_bytes_max), peers_(size) {}
 
 void WireGroup::Send(int to, std::span<const std::byte> data, Signature signature) {

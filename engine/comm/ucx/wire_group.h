@@ -49,9 +49,9 @@ class WireGroup {
     std::string text;
   };
 
-  WireGroup(GroupKey key, int rank, int size, size_t fragment_bytes_max);
+  WireGroup(GroupDigest key, int rank, int size, size_t fragment_bytes_max);
 
-  const GroupKey& key() const { return key_; }
+  const GroupDigest& key() const { return key_; }
   int rank() const { return rank_; }
   int size() const { return static_cast<int>(peers_.size()); }
 
@@ -112,7 +112,7 @@ class WireGroup {
   void AddControl(int to, WireKind kind, uint64_t index, uint64_t bytes, Signature signature,
                   std::string text);
 
-  const GroupKey key_;
+  const GroupDigest key_;
   const int rank_;
   const size_t fragment_bytes_max_;
   std::vector<Peer> peers_;  // by rank

@@ -6,7 +6,7 @@
 #include <cstdint>
 
 #include "engine/comm/algorithms/link.h"
-#include "engine/comm/group_key.h"
+#include "engine/comm/group_digest.h"
 
 namespace skein::engine {
 
@@ -22,7 +22,7 @@ enum class WireKind : uint32_t {
 };
 
 struct WireHeader {
-  GroupKey group;
+  GroupDigest group;
   WireKind kind = WireKind::kData;
   uint32_t from = 0;   // rank
   uint64_t index = 0;  // counts the messages of an ordered pair of ranks

@@ -194,7 +194,7 @@ TEST(AttentionPlan, WorkIsBalanced) {
   EXPECT_LT(Imbalance(PlanOf(even, 32), AttentionKind::kDecode, 8, kPlaces), 1.05);
   EXPECT_LT(Imbalance(PlanOf(ragged, 32), AttentionKind::kDecode, 8, kPlaces), 1.05);
   EXPECT_LT(Imbalance(PlanOf({Span(8447, 1, 8)}, 32), AttentionKind::kDecode, 8, 264), 1.01);
-  // A prompt of 8k, and a short chunk behind a long history.
+  // A prompt of 8k, and a short slice behind a long history.
   EXPECT_LT(Imbalance(PlanOf({Span(0, 8192, 8)}, 32), AttentionKind::kWide, 8, 264), 1.05);
   EXPECT_LT(Imbalance(PlanOf({Span(60000, 64, 8)}, 32), AttentionKind::kWide, 8, 264), 1.05);
 }

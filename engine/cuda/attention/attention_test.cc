@@ -35,7 +35,7 @@ class Attention : public testing::Test {
 
 constexpr DType kFlashDTypes[] = {DType::kBF16, DType::kF16};
 
-// A chunk of each kind of tile, behind histories, with keys of their own, and decode.
+// A slice of each kind of tile, behind histories, with keys of their own, and decode.
 const std::vector<Sequence> kMixed = {{70, 1}, {0, 9}, {3, 40}, {90, 2, 65}, {5, 3, 0}, {130, 1}};
 
 TEST_F(Attention, HeadDims) {

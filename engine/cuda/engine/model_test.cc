@@ -108,12 +108,12 @@ TEST_P(CudaModel, SameLogits) {
   for (size_t i = 0; i < actual.size(); ++i) EXPECT_NEAR(actual[i], expected[i], tolerance()) << i;
 }
 
-TEST_P(CudaModel, SameLikelihoodInChunks) {
+TEST_P(CudaModel, SameLikelihoodInSlices) {
   const std::vector<int32_t> ids = Text(30, 2);
   const double expected = MeanNll(*reference_, ids, 0);
   const double relative = GetParam().dtype == DType::kF32 ? 1e-5 : 1e-3;
-  for (const int chunk_tokens : {0, 9}) {
-    EXPECT_NEAR(MeanNll(*engine_, ids, chunk_tokens), expected, relative * expected);
+  for (const int slice_tokens : {0, 9}) {
+    EXPECT_NEAR(MeanNll(*engine_, ids, slice_tokens), expected, relative * expected);
   }
 }
 

@@ -1,5 +1,5 @@
 // The shipped bf16 model on CUDA beside the CPU: the same likelihood of real text to 1e-3, in whole
-// prompts, chunks and single tokens, and the greedy answers that it should give.
+// prompts, slices and single tokens, and the greedy answers that it should give.
 #include <algorithm>
 #include <memory>
 #include <vector>

@@ -104,8 +104,8 @@ TEST_P(Together, GroupStepsAreThoseOfOneAlone) {
   ASSERT_TRUE(alone.ok()) << alone.status();
   const std::vector<int32_t> ids = Text(40);
   const double expected = MeanNll(**alone, ids, 0);
-  for (const int chunk : {0, 7, 1}) {
-    EXPECT_NEAR(MeanNll(*group, ids, chunk), expected, 1e-5 * expected) << chunk;
+  for (const int slice : {0, 7, 1}) {
+    EXPECT_NEAR(MeanNll(*group, ids, slice), expected, 1e-5 * expected) << slice;
   }
 }
 

@@ -184,7 +184,7 @@ TEST_P(DecodeGraphsTest, LargerBatchesRunWithout) {
 TEST_P(DecodeGraphsTest, SameSampledTokens) {
   const auto tokens = [](Engine& engine) {
     GreedyRun a{.prompt = Prompt(1, 6), .tokens_wanted = 7},
-        b{.prompt = Prompt(2, 17), .tokens_wanted = 3, .chunk_tokens = 9, .first_step = 3};
+        b{.prompt = Prompt(2, 17), .tokens_wanted = 3, .slice_tokens = 9, .first_step = 3};
     RunTogether(engine, {&a, &b});
     a.output.insert(a.output.end(), b.output.begin(), b.output.end());
     return a.output;

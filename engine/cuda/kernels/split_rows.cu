@@ -1,5 +1,5 @@
-// f32 rows as a few rows of a 16-bit type, and the sum of their products: how f32 activations meet
-// 16-bit weights on tensor cores.
+// f32 rows as several rows of a 16-bit type each, and the sum of their products: how f32
+// activations meet 16-bit weights on tensor cores.
 #include "engine/cuda/kernels/kernels.h"
 #include "engine/cuda/kernels/pack.h"
 

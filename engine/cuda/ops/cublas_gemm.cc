@@ -120,7 +120,7 @@ class CublasGemm final : public Gemm {
     Choice& choice = found->second;
     if (is_new) choice = {Choose(shape), shape.m, {}};
     if (is_new) choice.of_rows = choice.of_bucket;
-    // Few rows share the bucket's whatever their count.
+    // Skinny products share the bucket's, whatever their number of rows.
     const int64_t rows = x.rows <= kSkinnyRowsMax ? shape.m : x.rows;
     if (choice.rows != rows) {
       shape.m = choice.rows = rows;
@@ -130,7 +130,8 @@ class CublasGemm final : public Gemm {
     return choice.of_rows;
   }
 
-  // The fastest by cuBLASLt's reckoning that takes few rows as well as many; none when it has none.
+  // The fastest by cuBLASLt's reckoning that takes skinny products as well as others; none when it
+  // has none.
   Algorithm Choose(const Shape& s) {
     cublasLtMatmulPreference_t preference = nullptr;
     Require(cublasLtMatmulPreferenceCreate(&preference), "cublasLtMatmulPreferenceCreate");

@@ -1,6 +1,6 @@
 // Gemm: the dense products of CudaOps. Implementations: cuBLASLt (cublas_gemm.h), our kernel for
-// few rows before another Gemm (skinny_gemm/skinny_gemm.h), and our plain kernel, which takes every
-// combination of dtypes that Ops::MatMul allows.
+// skinny GEMMs before another Gemm (skinny_gemm/skinny_gemm.h), and our plain kernel, which takes
+// every combination of dtypes that Ops::MatMul allows.
 #pragma once
 
 #include <memory>

@@ -1,4 +1,4 @@
-// Buckets of row counts that share a choice of algorithm: prompts and chunks come in every length,
+// Buckets of row counts that share a choice of algorithm: prompts and slices come in every length,
 // and what is kept must not grow with them.
 #pragma once
 

@@ -69,7 +69,7 @@ class SplitGemm final : public Gemm {
     const int64_t parts = PartsOf(w.dtype);
     const int64_t a_row = PlacesOf(1, parts, x.cols, w.rows).end + 2 * kAlignment;
     int64_t rows = static_cast<int64_t>(scratch_bytes_) / a_row;
-    // Rows that must not depend on their number go where few rows go, all of them.
+    // Rows whose results must not depend on their number all go where skinny products go.
     if (x.rows <= SkinnyRowsMax(x.dtype, w.dtype)) {
       rows = std::min(rows, SkinnyRowsMax(x.dtype, w.dtype));
     }

@@ -22,8 +22,8 @@ struct RowRun {
 
 // Cuts the rows of `sequences`, which cover them in order, so that the rest of the batch never
 // decides how a row's products are summed (see Ops: batch invariance). Sequences of at most
-// `skinny_gemm` rows, Ops::SkinnyRowsMax of the product, (decode, short chunks) share runs of at
-// most as many; a longer chunk is a run of its own. `padding` rows behind the sequences fill up the
+// `skinny_gemm` rows, Ops::SkinnyRowsMax of the product, (decode, short slices) share runs of at
+// most as many; a longer slice is a run of its own. `padding` rows behind the sequences fill up the
 // last run, and make more.
 std::vector<RowRun> RunsOf(std::span<const SequenceSpan> sequences, int64_t padding,
                            int64_t skinny_gemm);

@@ -158,12 +158,12 @@ TEST(GroupForwardTest, BuffersNeverChangePlaces) {
   }
 }
 
-// A whole prompt, a chunked one, and two that go token by token, in the same steps.
+// A whole prompt, a sliced one, and two that go token by token, in the same steps.
 std::vector<double> Scores(Engine& engine) {
   std::vector<NllRun> runs = {{.ids = Text(131, 1)},
-                              {.ids = Text(64, 2), .chunk_tokens = 11},
-                              {.ids = Text(6, 3), .chunk_tokens = 1},
-                              {.ids = Text(7, 4), .chunk_tokens = 1, .first_step = 2}};
+                              {.ids = Text(64, 2), .slice_tokens = 11},
+                              {.ids = Text(6, 3), .slice_tokens = 1},
+                              {.ids = Text(7, 4), .slice_tokens = 1, .first_step = 2}};
   std::vector<NllRun*> together;
   for (NllRun& run : runs) together.push_back(&run);
   ScoreTogether(engine, together);
@@ -237,8 +237,8 @@ TEST(GroupEngineTest, GroupsOfThreeSixAndTwelve) {
   }
 }
 
-// One sequence of `ids` in chunks, with known blocks; afterwards its KV can be looked at.
-void RunChunks(Engine& engine, const std::vector<int32_t>& ids, std::span<const int32_t> table) {
+// One sequence of `ids` in slices, with known blocks; afterwards its KV can be looked at.
+void RunSlices(Engine& engine, const std::vector<int32_t>& ids, std::span<const int32_t> table) {
   const size_t sizes[] = {1, 2, 1, 17, 1, 1, 30, 3, 1, 1, 1, 9};
   size_t done = 0;
   for (size_t step = 0; done < ids.size(); ++step) {
@@ -268,7 +268,7 @@ TEST(GroupEngineTest, AllModesWriteTheSameKv) {
     const Checkpoint checkpoint(patch);
     const std::vector<int32_t> ids = Text(149, 7), table = ScatteredTable();
     const auto alone = checkpoint.Alone();
-    RunChunks(*alone, ids, table);
+    RunSlices(*alone, ids, table);
     const KvSpec& kv = alone->Spec().kv;
     for (const int ranks : {2, 4, 8}) {
       std::vector<std::vector<GroupMode>> choices = {ModesOf(ranks)};
@@ -278,7 +278,7 @@ TEST(GroupEngineTest, AllModesWriteTheSameKv) {
                                         << " of " << modes.size() << " modes");
         const auto group = checkpoint.Group(modes);
         ASSERT_NE(group, nullptr);
-        RunChunks(*group, ids, table);
+        RunSlices(*group, ids, table);
         for (int layer = 0; layer < kv.num_layers; ++layer) {
           for (int head = 0; head < kv.kv_heads; ++head) {
             for (const bool values : {false, true}) {
@@ -305,7 +305,7 @@ TEST(GroupEngineTest, ReplicasHoldTheSameBits) {
   for (const GroupMode mode : ModesOf(8)) {
     const auto group = checkpoint.Group({mode});
     ASSERT_NE(group, nullptr);
-    RunChunks(*group, ids, table);
+    RunSlices(*group, ids, table);
     for (int rank = 0; rank < 8; ++rank) {
       EXPECT_EQ(group->KvAt(rank, table, 60, 1, 0, true),
                 group->KvAt(rank / 4 * 4, table, 60, 1, 0, true))
@@ -444,7 +444,7 @@ TEST(GroupEngineTest, AloneBetweenStepsTogether) {
   ASSERT_NE(group, nullptr);
   const std::vector<int32_t> together = Text(40, 11), alone = Text(24, 12);
   const std::vector<int32_t> table = ScatteredTable();
-  RunChunks(*group, together, std::span(table).first(20));
+  RunSlices(*group, together, std::span(table).first(20));
   GroupEngine& engine = group->engine(1);
   std::vector<int32_t> rest;
   for (int32_t block = 0; block < 128; ++block) {
@@ -452,13 +452,13 @@ TEST(GroupEngineTest, AloneBetweenStepsTogether) {
     for (int i = 0; i < 20; ++i) used = used || (table[i] + 3) % 128 == block;
     if (!used) rest.push_back(block);
   }
-  RunChunks(engine, alone, rest);
+  RunSlices(engine, alone, rest);
   const auto expected = checkpoint.Alone();
-  RunChunks(*expected, together, table);
+  RunSlices(*expected, together, table);
   const std::vector<float> actual = group->KvOf(table, 40, 1, 2, false);
   const std::vector<float> wanted = KvOfHead(*expected, table, {}, 40, 1, 2, false);
   for (size_t i = 0; i < wanted.size(); ++i) ASSERT_NEAR(actual[i], wanted[i], 2e-5);
-  RunChunks(*expected, alone, rest);
+  RunSlices(*expected, alone, rest);
   EXPECT_EQ(KvOfHead(engine, rest, {}, 24, 1, 2, false),
             KvOfHead(*expected, rest, {}, 24, 1, 2, false));
 }
@@ -472,7 +472,7 @@ TEST(GroupEngineTest, AFailedStepLeavesTheEngineUsable) {
   for (const GroupMode mode : ModesOf(4)) {
     const auto group = checkpoint.Group({mode});
     ASSERT_NE(group, nullptr);
-    RunChunks(*group, {ids.begin(), ids.begin() + 40}, table);
+    RunSlices(*group, {ids.begin(), ids.begin() + 40}, table);
     SequenceStep step;
     step.tokens = std::span(ids).subspan(40);
     step.position = 40;

@@ -117,7 +117,7 @@ TEST(GroupStoriesTest, KnowsTheStoryInEveryMode) {
   const auto score = [&](Engine& engine) {
     std::vector<NllRun> runs;
     for (int i = 0; i < 11; ++i) {
-      runs.push_back({.ids = {story.begin() + i, story.end()}, .chunk_tokens = i == 0 ? 0 : 7 * i});
+      runs.push_back({.ids = {story.begin() + i, story.end()}, .slice_tokens = i == 0 ? 0 : 7 * i});
     }
     std::vector<NllRun*> together;
     for (NllRun& run : runs) together.push_back(&run);

@@ -55,7 +55,7 @@ OwnStep MakeStep(const Engine& engine, int number, int64_t history, int64_t coun
   return own;
 }
 
-// A whole prompt with its logprobs, the end of a chunked one, and two that decode.
+// A whole prompt with its logprobs, the end of a sliced one, and two that decode.
 std::vector<OwnStep> OrdinarySteps(const Engine& engine) {
   std::vector<OwnStep> steps = {MakeStep(engine, 0, 0, 7), MakeStep(engine, 1, 3, 4),
                                 MakeStep(engine, 2, 5, 1), MakeStep(engine, 3, 6, 1)};

@@ -79,9 +79,9 @@ ModelEngineOptions ParityPool() {
 std::vector<double> ParityScores(Engine& engine, const std::vector<int32_t>& text) {
   std::vector<NllRun> runs = {
       {.ids = Piece(text, 0, 1201)},
-      {.ids = Piece(text, 1201, 1812), .chunk_tokens = 97},
-      {.ids = Piece(text, 1812, 2154), .chunk_tokens = 53},
-      {.ids = Piece(text, 2154, kParityTextTokens), .chunk_tokens = 1, .first_step = 1}};
+      {.ids = Piece(text, 1201, 1812), .slice_tokens = 97},
+      {.ids = Piece(text, 1812, 2154), .slice_tokens = 53},
+      {.ids = Piece(text, 2154, kParityTextTokens), .slice_tokens = 1, .first_step = 1}};
   std::vector<NllRun*> together;
   for (NllRun& run : runs) together.push_back(&run);
   ScoreTogether(engine, together);
@@ -111,9 +111,9 @@ std::vector<int32_t> ParityGreedy(Engine& engine) {
   for (const EvalItem& item : Questions()) {
     runs.push_back({.prompt = item.prompt, .tokens_wanted = static_cast<int>(item.answer.size())});
   }
-  runs[1].chunk_tokens = 47;
+  runs[1].slice_tokens = 47;
   runs[1].first_step = 1;
-  runs[2].chunk_tokens = 101;
+  runs[2].slice_tokens = 101;
   runs[2].first_step = 2;
   RunTogether(engine, {&runs[0], &runs[1], &runs[2]});
   std::vector<int32_t> said;

@@ -1,5 +1,5 @@
 // Real text for parity tests: the shipped model's held-out questions and answers
-// (eval_sample.json), scored and answered in batches of prefill chunks and single tokens. Tests
+// (eval_sample.json), scored and answered in batches of prefill slices and single tokens. Tests
 // need
 // //deploy/models/fledgling.
 #pragma once
@@ -31,7 +31,7 @@ std::vector<int32_t> EvalText(size_t count);
 ModelEngineOptions ParityPool();
 
 // Teacher-forced NLL in nats a token of 2,169 tokens of `text` (kParityTextTokens): four sequences
-// of lengths that nothing divides, one whole, two in chunks, one token by token, in the same steps.
+// of lengths that nothing divides, one whole, two in slices, one token by token, in the same steps.
 // The first number is of all tokens, then each sequence's own.
 std::vector<double> ParityScores(Engine& engine, const std::vector<int32_t>& text);
 

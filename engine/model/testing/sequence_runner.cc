@@ -18,7 +18,7 @@ struct Progress {
   bool finished() const { return run->output.size() >= static_cast<size_t>(run->tokens_wanted); }
   size_t NextCount() const {
     const size_t left = tokens.size() - done;
-    return run->chunk_tokens > 0 ? std::min<size_t>(left, run->chunk_tokens) : left;
+    return run->slice_tokens > 0 ? std::min<size_t>(left, run->slice_tokens) : left;
   }
 };
 
@@ -100,10 +100,10 @@ struct Scoring {
   std::vector<int32_t> blocks;
 };
 
-SequenceStep NextChunk(Scoring& scoring, const EngineSpec& spec, int32_t* blocks_left) {
+SequenceStep NextSlice(Scoring& scoring, const EngineSpec& spec, int32_t* blocks_left) {
   const size_t left = scoring.next.size() - scoring.done;
-  const auto chunk = static_cast<size_t>(scoring.run->chunk_tokens);
-  const size_t count = chunk > 0 ? std::min(chunk, left) : left;
+  const auto slice = static_cast<size_t>(scoring.run->slice_tokens);
+  const size_t count = slice > 0 ? std::min(slice, left) : left;
   while (scoring.blocks.size() * spec.kv.block_tokens < scoring.done + count) {
     scoring.blocks.push_back(--*blocks_left);
   }
@@ -135,7 +135,7 @@ void ScoreTogether(Engine& engine, const std::vector<NllRun*>& runs) {
       left = true;
       if (step < scoring.run->first_step) continue;
       active.push_back(scoring.run);
-      steps.push_back(NextChunk(scoring, engine.Spec(), &blocks_left));
+      steps.push_back(NextSlice(scoring, engine.Spec(), &blocks_left));
     }
     if (!left) return;
     if (steps.empty()) continue;
@@ -152,8 +152,8 @@ void ScoreTogether(Engine& engine, const std::vector<NllRun*>& runs) {
   }
 }
 
-double MeanNll(Engine& engine, const std::vector<int32_t>& ids, int chunk_tokens) {
-  NllRun run{.ids = ids, .chunk_tokens = chunk_tokens};
+double MeanNll(Engine& engine, const std::vector<int32_t>& ids, int slice_tokens) {
+  NllRun run{.ids = ids, .slice_tokens = slice_tokens};
   ScoreTogether(engine, {&run});
   return run.nll;
 }

@@ -193,7 +193,7 @@ class AttentionConformance : public OpsConformance {
   int64_t tokens_ = 0;
 };
 
-// Prefill from nothing, decode, a later chunk, an empty share, a single first token.
+// Prefill from nothing, decode, a later slice, an empty share, a single first token.
 const std::vector<AttentionCase::Sequence> kRagged = {{0, 19}, {33, 1}, {5, 12}, {7, 0}, {0, 1}};
 
 TEST_P(AttentionConformance, HeadDims) {
@@ -263,7 +263,7 @@ TEST_P(AttentionConformance, AllRowsSeeTheSameKeys) {
   }
 }
 
-// Decode at all lengths, short chunks and long ones.
+// Decode at all lengths, short slices and long ones.
 TEST_P(AttentionConformance, SequencesAreBatchInvariant) {
   const std::vector<AttentionCase::Sequence> sequences = {{0, 1},   {130, 1}, {1023, 1}, {1024, 1},
                                                           {600, 2}, {580, 8}, {40, 90}};

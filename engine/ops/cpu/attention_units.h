@@ -1,7 +1,7 @@
 // PagedAttention cut into AttentionUnits and shared among threads.
 //
 // A unit is one KV head of one sequence and a tile of its rows. Where one tile holds all rows of
-// the sequence (decode, a short chunk) and it has many keys, keys are split as well, so that one
+// the sequence (decode, a short slice) and it has many keys, keys are split as well, so that one
 // long sequence keeps all threads busy: each part writes a partial result, and parts are merged by
 // their log-sum-exp. How a sequence is cut depends on its own span only, never on the batch or on
 // the number of threads, so its result does not either.

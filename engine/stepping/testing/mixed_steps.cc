@@ -38,7 +38,7 @@ class Rank {
     info_.prompt_logprobs = true;
   }
 
-  absl::Status Run(int64_t chunk_tokens, std::vector<float>* alone, std::vector<float>* group,
+  absl::Status Run(int64_t slice_tokens, std::vector<float>* alone, std::vector<float>* group,
                    std::vector<std::pair<int64_t, float>>* ring) {
     const int ranks = ring_->Size();
     const std::vector<GroupMode> modes = ModesOf(ranks);
@@ -48,13 +48,13 @@ class Rank {
     if (!alone_handle.ok()) return alone_handle.status();
     if (!group_handle.ok()) return group_handle.status();
     size_t step = 0;
-    for (int64_t begin = 0; begin < tokens_; begin += chunk_tokens, ++step) {
-      const int64_t count = std::min(chunk_tokens, tokens_ - begin);
+    for (int64_t begin = 0; begin < tokens_; begin += slice_tokens, ++step) {
+      const int64_t count = std::min(slice_tokens, tokens_ - begin);
       StepPlan plan;
-      plan.sequences = {Chunk(*alone_handle, begin, count, KvLayout{}, 0)};
+      plan.sequences = {Slice(*alone_handle, begin, count, KvLayout{}, 0)};
       absl::Status status = RunPlan(std::move(plan), alone);
       StepPlan together;
-      together.sequences = {Chunk(*group_handle, begin, count, grouped.layout, 1)};
+      together.sequences = {Slice(*group_handle, begin, count, grouped.layout, 1)};
       together.group = GroupMeeting{.enter = [&]() -> absl::StatusOr<GroupPart> {
                                       return comms_.Part(modes[step % modes.size()], Later());
                                     },
@@ -74,7 +74,7 @@ class Rank {
   }
 
   // The table travels as what is new.
-  PlannedSequence Chunk(SequenceHandle handle, int64_t begin, int64_t count, KvLayout layout,
+  PlannedSequence Slice(SequenceHandle handle, int64_t begin, int64_t count, KvLayout layout,
                         int place) const {
     const int64_t unit = TokensPerBlock(layout, engine_.Spec().kv);
     PlannedSequence planned{.sequence = handle, .position = begin, .count = count};
@@ -138,7 +138,7 @@ class Rank {
 }  // namespace
 
 absl::StatusOr<MixedScores> ScoreMixed(const std::vector<Engine*>& engines,
-                                       const std::vector<int32_t>& text, int64_t chunk_tokens) {
+                                       const std::vector<int32_t>& text, int64_t slice_tokens) {
   LocalHub hub;
   const auto ranks = static_cast<int>(engines.size());
   TestingRanks fabrics([&] { return hub.MakeFabric(); }, ranks);
@@ -158,7 +158,7 @@ absl::StatusOr<MixedScores> ScoreMixed(const std::vector<Engine*>& engines,
     std::vector<std::pair<int64_t, float>> of_ring;
     const absl::Status status =
         Rank(engines[rank], &*comms, ring, text)
-            .Run(chunk_tokens, &scores.alone[rank], &scores.group[rank], &of_ring);
+            .Run(slice_tokens, &scores.alone[rank], &scores.group[rank], &of_ring);
     const std::lock_guard lock(mu);
     for (const auto& [position, logprob] : of_ring) {
       scores.ring[static_cast<size_t>(position)] = logprob;

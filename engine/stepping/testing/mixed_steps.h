@@ -23,6 +23,6 @@ struct MixedScores {
 // `engines` by rank, two or more, which take steps of a group of them all; their pools hold the
 // text three times. The first status that is not OK, of a step or of a sequence.
 absl::StatusOr<MixedScores> ScoreMixed(const std::vector<Engine*>& engines,
-                                       const std::vector<int32_t>& text, int64_t chunk_tokens);
+                                       const std::vector<int32_t>& text, int64_t slice_tokens);
 
 }  // namespace skein::engine

@@ -1,4 +1,4 @@
-#include "engine/comm/group_key.h"
+#include "engine/comm/group_digest.h"
 
 #include <set>
 
@@ -46,7 +46,7 @@ absl::Status Refuse(int rank, const char* why) {
 
 }  // namespace
 
-GroupKey KeyOf(GroupId id, std::span<const std::string> addresses) {
+GroupDigest DigestOf(GroupId id, std::span<const std::string> addresses) {
   return {HashOf(1, id, addresses), HashOf(0x9e3779b97f4a7c15u, id, addresses)};
 }
 

@@ -11,14 +11,14 @@
 
 namespace skein::engine {
 
-// 128 bits of the id and the members: the same id may serve groups of different members.
-struct GroupKey {
+// A hash of the id and the members: groups of different members may have the same id.
+struct GroupDigest {
   uint64_t high = 0;
   uint64_t low = 0;
-  auto operator<=>(const GroupKey&) const = default;
+  auto operator<=>(const GroupDigest&) const = default;
 };
 
-GroupKey KeyOf(GroupId id, std::span<const std::string> addresses);
+GroupDigest DigestOf(GroupId id, std::span<const std::string> addresses);
 
 // INVALID_ARGUMENT with the rank named: `rank` out of range, addresses[rank] not `own`, an address
 // twice, or one that `is_ours` (knows its own kind) rejects.
