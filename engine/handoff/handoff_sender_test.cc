@@ -212,7 +212,7 @@ class ManyIncarnations : public ::testing::Test {
     }
     ASSERT_TRUE(failed_.ok()) << failed_;
   }
-  void HandOver(HandoffKey key, Pool* target) {
+  void RunHandoff(HandoffKey key, Pool* target) {
     Begin(key, *target);
     Finish(key, target);
   }
@@ -242,7 +242,7 @@ TEST_F(ManyIncarnations, AnyNumberOfThemIsHandedOverTo) {
   constexpr int kRestarts = 1100;
   for (int i = 0; i < kRestarts; ++i) {
     const std::unique_ptr<Pool> target = NewTarget();
-    HandOver({1, static_cast<uint64_t>(i), 1}, target.get());
+    RunHandoff({1, static_cast<uint64_t>(i), 1}, target.get());
     ASSERT_FALSE(HasFatalFailure()) << "restart " << i;
   }
   EXPECT_EQ(BytesMoved(), BytesOf(kRestarts));
@@ -250,7 +250,7 @@ TEST_F(ManyIncarnations, AnyNumberOfThemIsHandedOverTo) {
 
 TEST_F(ManyIncarnations, OneThatDiedIsDisconnected) {
   std::unique_ptr<Pool> target = NewTarget();
-  HandOver({1, 1, 1}, target.get());
+  RunHandoff({1, 1, 1}, target.get());
   sender_.DropGonePeers();
   EXPECT_EQ(Connected(), 1);
   target.reset();
@@ -269,10 +269,10 @@ TEST_F(FewPeers, TheOneUsedLeastRecentlyIsDisconnectedAndConnectedAgain) {
   std::vector<std::unique_ptr<Pool>> targets;
   for (uint64_t i = 0; i < 4; ++i) {
     targets.push_back(NewTarget());
-    HandOver({1, i, 1}, targets.back().get());
+    RunHandoff({1, i, 1}, targets.back().get());
     EXPECT_LE(Connected(), 2);
   }
-  for (uint64_t i = 0; i < 4; ++i) HandOver({1, i, 2}, targets[i].get());
+  for (uint64_t i = 0; i < 4; ++i) RunHandoff({1, i, 2}, targets[i].get());
   EXPECT_EQ(Connected(), 2);
   EXPECT_EQ(BytesMoved(), BytesOf(8));
 }
@@ -283,7 +283,7 @@ TEST_F(FewPeers, OneInUseStaysConnected) {
   std::vector<std::unique_ptr<Pool>> others;
   for (uint64_t i = 1; i < 5; ++i) {
     others.push_back(NewTarget());
-    HandOver({1, i, 1}, others.back().get());
+    RunHandoff({1, i, 1}, others.back().get());
   }
   Finish({1, 0, 1}, used.get());
   EXPECT_EQ(BytesMoved(), BytesOf(5));

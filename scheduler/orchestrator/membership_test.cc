@@ -42,10 +42,9 @@ TEST_F(OrchestratorCoreTest, Invariant5EveryFieldOfTheKvShapeIsCompared) {
 
 TEST_F(OrchestratorCoreTest, Invariant5PrefillInstancesThatCutChunksOtherwiseAreRefusedByName) {
   Up(Role::kPrefill, 1);
-  EXPECT_EQ(
-      Join(Role::kPrefill, 2, kShape, 16).status,
-      absl::FailedPreconditionError("model m: max_batch_tokens: this worker 16, other prefill "
-                                    "instances 8"));
+  EXPECT_EQ(Join(Role::kPrefill, 2, kShape, 16).status,
+            absl::FailedPreconditionError("model m: max_batch_tokens: this worker 16, its prefill "
+                                          "instances 8"));
   EXPECT_TRUE(Join(Role::kDecode, 3, kShape, 16).status.ok());
   EXPECT_TRUE(Join(Role::kPrefill, 4).status.ok());
 }

@@ -139,7 +139,7 @@ TEST_F(MissedTest, APrefillInstanceIsLostAsEver) {
 }
 
 // Its TransferOpened does not arrive; the writer's report says the same.
-TEST_F(MissedTest, AHandoverToItGoesOnByTheWritersWord) {
+TEST_F(MissedTest, AHandoffToItContinuesOnTheWritersReport) {
   StreamAtTheSilent();
   alive_[silent_] = silent_incarnation_;
   CallAssign assign;

@@ -11,7 +11,7 @@ CellSessions::CellSessions(size_t cells, const SessionConfig& config)
     : cells_(cells, Cell{.session = OrchestratorSession(config)}), picker_({.cells = cells}) {}
 
 void CellSessions::Join(const RouterIdentity& identity, TimeUs now) {
-  // So that routers do not all draw the same cells.
+  // So that routers do not all choose the same cells.
   picker_ = CellPicker({.cells = size(), .seed = identity.router});
   for (size_t cell = 0; cell < size(); ++cell) {
     cells_[cell].session.Join(identity, now);

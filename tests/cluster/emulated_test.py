@@ -59,7 +59,7 @@ def a_worker_whose_kv_has_another_shape_is_refused_and_ends():
         other = cluster.processes.pop("decode-2")
         assert other.popen.wait(60) == 1, other.tail()
         assert "error: the orchestrator refuses this worker: model %s: block_tokens: this worker 32, " \
-            "other instances" % cluster.name in other.text(), other.tail()
+            "its instances" % cluster.name in other.text(), other.tail()
         check(cluster, prompts(4, 100), 4)
 
 

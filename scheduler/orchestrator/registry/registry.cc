@@ -30,9 +30,9 @@ absl::Status CheckIdentity(const WorkerIdentity& identity) {
 absl::Status CheckSamePieces(const WorkerIdentity& a, const WorkerIdentity& b) {
   const bool plan_together = a.role == Role::kPrefill && b.role == Role::kPrefill;
   if (!plan_together || a.max_batch_tokens == b.max_batch_tokens) return absl::OkStatus();
-  return absl::FailedPreconditionError(
-      absl::StrCat("max_batch_tokens: this worker ", a.max_batch_tokens,
-                   ", other prefill instances ", b.max_batch_tokens));
+  return absl::FailedPreconditionError(absl::StrCat("max_batch_tokens: this worker ",
+                                                    a.max_batch_tokens, ", its prefill instances ",
+                                                    b.max_batch_tokens));
 }
 
 int64_t LargestSequenceOf(const std::vector<const Instance*>& instances) {
@@ -156,8 +156,7 @@ absl::Status Registry::CheckShape(const WorkerIdentity& identity) const {
     });
     if (other == all.end()) continue;
     const WorkerIdentity& first = (*other)->identity;
-    absl::Status same =
-        CheckSameShape(identity.shape, first.shape, "this worker", "other instances");
+    absl::Status same = CheckSameShape(identity.shape, first.shape, "this worker", "its instances");
     if (same.ok()) same = CheckSamePieces(identity, first);
     if (same.ok()) continue;
     return absl::FailedPreconditionError(

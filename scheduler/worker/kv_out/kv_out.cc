@@ -26,7 +26,7 @@ void KvOut::Open(const Transfer& transfer, TimeUs now) {
   SKEIN_CHECK(!Has(transfer.id));
   Entry& entry = transfers_[transfer.id];
   entry.transfer = transfer;
-  AskForGrant(entry, now);
+  CallOpen(entry, now);
 }
 
 void KvOut::Begin(RequestId id, std::vector<HandoffBlock> blocks, bool more, TimeUs now) {
@@ -108,9 +108,9 @@ absl::Status KvOut::EndOf(const Entry& entry, const absl::Status& status) const 
   return others ? absl::UnavailableError(status.message()) : status;
 }
 
-void KvOut::AskForGrant(Entry& entry, TimeUs now) {
+void KvOut::CallOpen(Entry& entry, TimeUs now) {
   const Transfer& transfer = entry.transfer;
-  entry.grant.Send(now);
+  entry.open.Send(now);
   Arm(entry);
   emit_(CallOpenTransfer{transfer.endpoint,
                          {.id = transfer.id,
@@ -123,19 +123,19 @@ void KvOut::AskForGrant(Entry& entry, TimeUs now) {
 
 void KvOut::On(const OpenTransferReplied& event, TimeUs now) {
   Entry* entry = FindLive(event.id, event.epoch);
-  if (entry == nullptr || !entry->grant.TakeAnswer()) return;  // its Abort was sent or will be
+  if (entry == nullptr || !entry->open.TakeAnswer()) return;  // its Abort was sent or will be
   const bool takes_blocks = entry->transfer.takes_blocks;
   const absl::Status status = takes_blocks ? event.reply.status : OfCall(event.reply.status);
   if (status.ok()) return Granted(*entry, event.reply, now);
-  if (IsUnreachable(status) && entry->grant.attempts() < config_.attempts) {
-    entry->grant.SendAt(now + config_.retry_us);
+  if (IsUnreachable(status) && entry->open.attempts() < config_.attempts) {
+    entry->open.SendAt(now + config_.retry_us);
     return Arm(*entry);
   }
   if (takes_blocks && (IsUnreachable(status) || absl::IsResourceExhausted(status))) {
     entry->stopped = true;
     timers_.Remove(event.id);
     // A call before may have taken the blocks: then this epoch may not be announced there again.
-    const bool took_none = entry->grant.attempts() == 1;
+    const bool took_none = entry->open.attempts() == 1;
     outcomes_.push_back({event.id, End::kRefused, took_none ? status : OfCall(status)});
   } else {
     Fail(*entry, EndOf(*entry, status));
@@ -155,12 +155,12 @@ void KvOut::Granted(Entry& entry, OpenTransferReply reply, TimeUs now) {
                 absl::UnavailableError(absl::StrCat("the decode instance granted ", blocks,
                                                     " blocks; the prompt needs ", expected)));
   }
-  entry.post_until_us = entry.grant.sent_us() + reply.lease_us;
+  entry.post_until_us = entry.open.sent_us() + reply.lease_us;
   if (now >= entry.post_until_us) {
     return Fail(entry, absl::UnavailableError(
                            "the answer to OpenTransfer came after its lease had expired"));
   }
-  entry.renew.SendAt(entry.grant.sent_us() + reply.lease_us / 3);
+  entry.renew.SendAt(entry.open.sent_us() + reply.lease_us / 3);
   if (entry.begun) return StartWriting(entry, reply);
   entry.granted = std::move(reply);
   Arm(entry);
@@ -283,7 +283,7 @@ void KvOut::On(const CommitReplied& event, TimeUs now) {
 
 TimeUs KvOut::NextTimer(const Entry& entry) {
   if (entry.stopped) return kNever;
-  TimeUs next = std::min({entry.grant.due_us(), entry.renew.due_us(), entry.commit.due_us()});
+  TimeUs next = std::min({entry.open.due_us(), entry.renew.due_us(), entry.commit.due_us()});
   if (entry.sender != Sender::kWriting) return next;
   if (entry.staging.has_value()) {
     next =
@@ -304,7 +304,7 @@ void KvOut::RunTimers(Entry& entry, TimeUs now) {
   if (entry.sender == Sender::kWriting && now >= entry.post_until_us) {
     return Fail(entry, absl::UnavailableError("the decode side's lease was not renewed"));
   }
-  if (entry.grant.IsDue(now)) AskForGrant(entry, now);
+  if (entry.open.IsDue(now)) CallOpen(entry, now);
   if (entry.renew.IsDue(now)) Renew(entry, now);
   if (entry.commit.IsDue(now)) MaybeCommit(entry, now);
   if (entry.sender == Sender::kWriting && entry.staging.has_value()) RunStagingTimers(entry, now);

@@ -146,7 +146,7 @@ class KvOut {
     Sender sender = Sender::kWaiting;
     bool stopped = false;    // by Stop, or by its outcome
     bool stop_sent = false;  // to the sender
-    RetryingCall grant;
+    RetryingCall open;
     RetryingCall renew;
     TimeUs post_until_us = 0;  // this side's view of the lease's end
     std::optional<Staging> staging;
@@ -168,7 +168,7 @@ class KvOut {
   void SenderEnded(Entry& entry);
   absl::Status EndOf(const Entry& entry, const absl::Status& status) const;
 
-  void AskForGrant(Entry& entry, TimeUs now);
+  void CallOpen(Entry& entry, TimeUs now);
   void Granted(Entry& entry, OpenTransferReply reply, TimeUs now);
   void StartWriting(Entry& entry, const OpenTransferReply& reply);
   void Renew(Entry& entry, TimeUs now);

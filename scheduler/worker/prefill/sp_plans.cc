@@ -31,13 +31,13 @@ absl::Status SpPlans::Add(const AssignRequest& assign) {
         "chunks: ", plan.slots(), " blocks needed here exceed the pool's ", config_.total_blocks));
   }
   plans_.emplace(assign.spec->id, Entry{.plan = std::move(plan), .sequences = {}});
-  AddSpan(assign);
+  AddRange(assign);
   return absl::OkStatus();
 }
 
 absl::Status SpPlans::Extend(const AssignRequest& assign) {
   absl::Status status = plans_.at(assign.spec->id).plan.AddChunks(assign);
-  if (status.ok()) AddSpan(assign);
+  if (status.ok()) AddRange(assign);
   return status;
 }
 
@@ -53,7 +53,7 @@ void SpPlans::Recount(Entry& entry) {
   entry.counted = now;
 }
 
-void SpPlans::AddSpan(const AssignRequest& assign) {
+void SpPlans::AddRange(const AssignRequest& assign) {
   Entry& entry = plans_.at(assign.spec->id);
   entry.sequences.push_back(assign.sequence);
   Recount(entry);
@@ -86,21 +86,21 @@ const SpPlan* SpPlans::Find(RequestId id) const {
 
 std::optional<SpPlans::Turn> SpPlans::Next() {
   while (!order_.empty()) {
-    const auto& [sequence, span] = *order_.begin();
-    const std::optional<int> chunk = plans_.at(span.id).plan.NextChunk();
-    if (!chunk.has_value() || *chunk >= span.to) {  // all of it was computed
+    const auto& [sequence, range] = *order_.begin();
+    const std::optional<int> chunk = plans_.at(range.id).plan.NextChunk();
+    if (!chunk.has_value() || *chunk >= range.to) {  // all of it was computed
       order_.erase(order_.begin());
       continue;
     }
-    if (*chunk < span.from) return std::nullopt;
-    return Turn{span.id, sequence};
+    if (*chunk < range.from) return std::nullopt;
+    return Turn{range.id, sequence};
   }
   return std::nullopt;
 }
 
 absl::Status SpPlans::CheckInvariants() const {
-  for (const auto& [sequence, span] : order_) {
-    if (plans_.count(span.id) > 0) continue;
+  for (const auto& [sequence, range] : order_) {
+    if (plans_.count(range.id) > 0) continue;
     return absl::InternalError(
         absl::StrCat("PrefillCore 7: sequence ", sequence.value, " belongs to no plan"));
   }

@@ -69,7 +69,7 @@ class SpPlans {
 
  private:
   // Chunks [from, to) of a plan, to be computed at the place of the Assign that brought them.
-  struct Span {
+  struct ChunkRange {
     RequestId id;
     int from = 0;
     int to = 0;
@@ -81,12 +81,13 @@ class SpPlans {
     int64_t counted = 0;  // its part of to_compute_
   };
 
-  void AddSpan(const AssignRequest& assign);
+  void AddRange(const AssignRequest& assign);
   void Recount(Entry& entry);
 
   const SpPlansConfig config_;
   std::map<RequestId, Entry> plans_;
-  std::map<PlanSequence, Span> order_;  // not yet computed here, of plans that were not stopped
+  std::map<PlanSequence, ChunkRange>
+      order_;  // not yet computed here, of plans that were not stopped
   int64_t to_compute_ = 0;
 };
 

@@ -4,7 +4,7 @@
 // one of its sequences ended so and none showed usable logits. kLimit bad steps in a row are a
 // reason to probe the engine (step_loop.h): the requests may be at fault as well. A request that
 // gives NaN beside others that do not never counts, however often it is asked; a step that shows no
-// logits at all (chunks of prompts, refused sequences) changes nothing.
+// logits at all (prompt slices, refused sequences) changes nothing.
 #pragma once
 
 #include <vector>

@@ -37,7 +37,7 @@ struct HandoffPair {
   double gb_per_s = 0;
 };
 
-// Common steps of an instance in groups of this size.
+// Ring steps of an instance in groups of this size.
 struct GroupRow {
   uint64_t instance = 0;
   std::string endpoint;

@@ -1,4 +1,4 @@
-// Plans that span instances, as one of their members sees them.
+// SP plans, as one of their members sees them.
 #include <gtest/gtest.h>
 
 #include "scheduler/worker/prefill/prefill_core.h"
