@@ -12,8 +12,8 @@ namespace {
 
 constexpr size_t kRecentSteps = 16;
 
-// From the deadline or the abort of a step of several instances until the engine returns: it may
-// have to end a layer, a small part of the chunk's time.
+// From the deadline or the abort of a ring step until the engine returns: it may have to end a
+// layer, a small part of the chunk's time.
 constexpr TimeUs kReturnUs = 100 * kMillisecondUs;
 constexpr TimeUs kChunkParts = 20;
 

@@ -1,7 +1,7 @@
 // StepLog: how long an instance's latest steps took, for a latency profile. Only steps of one
-// prompt chunk alone, on this instance alone, are kept: what a step of several sequences costs is
-// no sample of equation 1 (Tetris, section 5.1), and what a step of several instances costs is none
-// of this instance's. Thread-safe.
+// prompt chunk alone, on this instance alone, are kept: the time of a step of several sequences is
+// no sample of equation 1 (Tetris, section 5.1), and that of a ring step is none of this instance.
+// Thread-safe.
 #pragma once
 
 #include <cstdint>
