@@ -83,10 +83,10 @@ class Bench {
     }
   }
 
-  Cost Measure(HandshakeMode mode, int writers, int backends, Clock::duration prefill) {
+  Cost Measure(HandshakeMode mode, int writers, int buffers, Clock::duration prefill) {
     const HandshakeJob job = {++serial_, mode, writers, prefill};
     if (mode == HandshakeMode::kStaged) {
-      Open(backends);
+      Open(buffers);
     } else {
       Reserve();
     }
@@ -107,13 +107,13 @@ class Bench {
   }
 
   void PrintRoundTrips() const {
-    std::vector<double> grants, commits;
+    std::vector<double> opens, commits;
     for (const auto& writer : writers_) {
-      grants.insert(grants.end(), writer->grants_us().begin(), writer->grants_us().end());
+      opens.insert(opens.end(), writer->opens_us().begin(), writer->opens_us().end());
       commits.insert(commits.end(), writer->commits_us().begin(), writer->commits_us().end());
     }
-    std::printf("round trips: Grant %.0f us, Renew %.0f us (one a second), Commit %.0f us\n",
-                Median(grants), Median(renews_us_), Median(commits));
+    std::printf("round trips: OpenTransfer %.0f us, Renew %.0f us (one a second), Commit %.0f us\n",
+                Median(opens), Median(renews_us_), Median(commits));
   }
 
  private:
@@ -139,10 +139,10 @@ class Bench {
     Check(staging_->Reserve(&context, order, &taken));
   }
 
-  void Open(int backends) {
+  void Open(int buffers) {
     OpenRequest request;
     request.set_request(serial_);
-    request.set_backends(static_cast<uint32_t>(backends));
+    request.set_buffers(static_cast<uint32_t>(buffers));
     request.set_blocks(static_cast<uint32_t>(shape_.kv.num_blocks));
     grpc::ClientContext context;
     OpenResponse response;
@@ -161,7 +161,7 @@ class Bench {
 
 // Results for one number of writers and one prefill time; by round.
 struct Series {
-  std::vector<Cost> none, grant, staged, halved;
+  std::vector<Cost> none, open, staged, halved;
 };
 
 double MedianMs(const std::vector<Cost>& costs) {
@@ -184,23 +184,23 @@ std::string Excess(const std::vector<Cost>& with, const std::vector<Cost>& witho
 }
 
 void MeasureRound(Bench* bench, int writers, Clock::duration prefill, Series* series) {
-  const auto measure = [&](HandshakeMode mode, int backends) {
-    return bench->Measure(mode, writers, backends, prefill);
+  const auto measure = [&](HandshakeMode mode, int buffers) {
+    return bench->Measure(mode, writers, buffers, prefill);
   };
   series->none.push_back(measure(HandshakeMode::kNone, 0));
-  series->grant.push_back(measure(HandshakeMode::kGrant, 0));
+  series->open.push_back(measure(HandshakeMode::kOpenTransfer, 0));
   series->staged.push_back(measure(HandshakeMode::kStaged, writers));
   if (writers > 1) series->halved.push_back(measure(HandshakeMode::kStaged, writers / 2));
 }
 
 void Print(int writers, int prefill_ms, const Series& series) {
-  const std::vector<Cost> prefill(prefill_ms > 0 ? series.grant.size() : 0,
+  const std::vector<Cost> prefill(prefill_ms > 0 ? series.open.size() : 0,
                                   Cost{static_cast<double>(prefill_ms), 0});
-  const std::string all = prefill.empty() ? "-" : Excess(series.grant, prefill, &Cost::ms);
+  const std::string all = prefill.empty() ? "-" : Excess(series.open, prefill, &Cost::ms);
   std::printf("| %d | %d | %.1f | %.1f | %s | %s | %s | %.1f | %s | %s |\n", writers, prefill_ms,
-              MedianMs(series.none), MedianMs(series.grant),
-              Excess(series.grant, series.none, &Cost::ms).c_str(),
-              Excess(series.grant, series.none, &Cost::cpu_ms).c_str(), all.c_str(),
+              MedianMs(series.none), MedianMs(series.open),
+              Excess(series.open, series.none, &Cost::ms).c_str(),
+              Excess(series.open, series.none, &Cost::cpu_ms).c_str(), all.c_str(),
               MedianMs(series.staged), Excess(series.halved, series.staged, &Cost::ms).c_str(),
               Excess(series.halved, series.staged, &Cost::cpu_ms).c_str());
 }

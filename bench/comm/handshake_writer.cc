@@ -69,7 +69,7 @@ void HandshakeWriter::Prepare(const HandshakeJob& job) {
   }
   sender_->OpenShare(Key(), std::move(share), blocks * shape_.kv.block_tokens);
   if (job.mode != HandshakeMode::kNone) return;
-  Grant();
+  OpenTransfer();
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [&] { return over_; });
   over_ = false;
@@ -77,7 +77,7 @@ void HandshakeWriter::Prepare(const HandshakeJob& job) {
 
 Clock::time_point HandshakeWriter::Run(Clock::time_point start) {
   std::this_thread::sleep_until(start);
-  if (job_.mode == HandshakeMode::kGrant) Grant();
+  if (job_.mode == HandshakeMode::kOpenTransfer) OpenTransfer();
   if (job_.mode == HandshakeMode::kStaged) AcquireStagingBuffer();
   const int layers = shape_.kv.num_layers;
   for (int layer = 0; layer < layers; ++layer) {
@@ -104,7 +104,7 @@ void HandshakeWriter::Over() {
   changed_.notify_all();
 }
 
-void HandshakeWriter::Grant() {
+void HandshakeWriter::OpenTransfer() {
   scheduler::OpenTransferRequest request;
   request.id = {1, job_.serial};
   request.epoch = {1};
@@ -119,7 +119,7 @@ void HandshakeWriter::Grant() {
       [this, sent = Clock::now()](const absl::Status& status,
                                   const v1::OpenTransferResponse& response) {
         Check(status);
-        grants_us_.push_back(MicrosSince(sent));
+        opens_us_.push_back(MicrosSince(sent));
         Granted(response);
       });
 }
@@ -174,7 +174,7 @@ void HandshakeWriter::AcquireStagingBuffer() {
       [this](auto* c, auto* q, auto* r, auto f) { staging_->async()->Ask(c, q, r, std::move(f)); },
       [this](const absl::Status& status, const AskResponse& response) {
         Check(status);
-        backend_ = response.backend();
+        buffer_ = response.buffer();
         engine::HandoffGrant grant;
         grant.targets.push_back({.blocks = {}, .memory = response.memory()});
         grant.post_until = Clock::now() + std::chrono::minutes(1);
@@ -185,7 +185,7 @@ void HandshakeWriter::AcquireStagingBuffer() {
 
 void HandshakeWriter::Take(std::vector<StagedBlock> part) {
   TakeRequest request;
-  request.set_backend(backend_);
+  request.set_buffer(buffer_);
   std::vector<int32_t> slots;
   for (const StagedBlock& staged : part) {
     TakeRequest::Block* const block = request.add_blocks();
@@ -221,7 +221,7 @@ void HandshakeWriter::Finish() {
 void HandshakeWriter::OnDone(std::vector<int64_t> bytes) {
   bytes_ = std::move(bytes);
   if (job_.mode == HandshakeMode::kNone) return Over();
-  if (job_.mode == HandshakeMode::kGrant) return Commit();
+  if (job_.mode == HandshakeMode::kOpenTransfer) return Commit();
   Finish();
 }
 

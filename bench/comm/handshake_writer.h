@@ -21,9 +21,9 @@ namespace skein::bench {
 using Clock = std::chrono::steady_clock;
 
 enum class HandshakeMode {
-  kNone,    // granted before the clock starts, committed after it stops
-  kGrant,   // Grant when the prefill starts, Commit when all is put
-  kStaged,  // Ask, Take for each part, Finish
+  kNone,          // granted before the clock starts, committed after it stops
+  kOpenTransfer,  // OpenTransfer when the prefill starts, Commit when all is put
+  kStaged,        // Ask, Take for each part, Finish
 };
 
 // A prompt of all blocks, dealt evenly to `writers`; computed layer by layer in `prefill`.
@@ -47,14 +47,14 @@ class HandshakeWriter {
   void Conclude();
 
   // Round trips seen so far, in microseconds.
-  const std::vector<double>& grants_us() const { return grants_us_; }
+  const std::vector<double>& opens_us() const { return opens_us_; }
   const std::vector<double>& commits_us() const { return commits_us_; }
   // One Renew under the grant that Prepare got. REQUIRES: kNone, before Run.
   double RenewUs();
 
  private:
   engine::HandoffKey Key() const { return {1, job_.serial, 1}; }
-  void Grant();
+  void OpenTransfer();
   void Granted(const v1::OpenTransferResponse& response);
   void Commit();
   void AcquireStagingBuffer();
@@ -70,9 +70,9 @@ class HandshakeWriter {
   std::unique_ptr<engine::Transport> transport_;
   std::unique_ptr<engine::HandoffSender> sender_;
   HandshakeJob job_;
-  int backend_ = 0;
+  int buffer_ = 0;
   std::vector<int64_t> bytes_;
-  std::vector<double> grants_us_, commits_us_;
+  std::vector<double> opens_us_, commits_us_;
 
   std::mutex mutex_;
   std::condition_variable changed_;

@@ -26,7 +26,7 @@ grpc::ServerUnaryReactor* Answer(grpc::CallbackServerContext* context, const grp
 grpc::ServerUnaryReactor* StagingService::Open(grpc::CallbackServerContext* context,
                                                const OpenRequest* request, OpenResponse*) {
   const std::lock_guard lock(mutex_);
-  queue_ = std::make_unique<scheduler::StagingBufferQueue>(static_cast<int>(request->backends()));
+  queue_ = std::make_unique<scheduler::StagingBufferQueue>(static_cast<int>(request->buffers()));
   blocks_.resize(request->blocks());
   std::iota(blocks_.begin(), blocks_.end(), 0);
   return Answer(context, grpc::Status::OK);
@@ -43,11 +43,11 @@ grpc::ServerUnaryReactor* StagingService::Ask(grpc::CallbackServerContext* conte
 
 void StagingService::AnswerAsks(const scheduler::StagingRequest& request) {
   std::erase_if(waiting_, [&](const Waiting& waiting) {
-    const std::optional<int> backend = queue_->Ask(request, {waiting.writer}, Now());
-    if (!backend.has_value()) return false;
-    waiting.response->set_backend(*backend);
+    const std::optional<int> buffer = queue_->Ask(request, {waiting.writer}, Now());
+    if (!buffer.has_value()) return false;
+    waiting.response->set_buffer(*buffer);
     waiting.response->set_slots(receiver_->slots());
-    waiting.response->set_memory(receiver_->Description(*backend));
+    waiting.response->set_memory(receiver_->Description(*buffer));
     waiting.reactor->Finish(grpc::Status::OK);
     return true;
   });
@@ -59,7 +59,7 @@ grpc::ServerUnaryReactor* StagingService::Take(grpc::CallbackServerContext* cont
   for (const TakeRequest::Block& block : request->blocks()) {
     part.push_back({block.slot(), block.layer(), block.global()});
   }
-  const absl::Status taken = receiver_->Take(request->backend(), part, blocks_);
+  const absl::Status taken = receiver_->Take(request->buffer(), part, blocks_);
   return Answer(context, taken.ok() ? grpc::Status::OK
                                     : grpc::Status(grpc::StatusCode::INVALID_ARGUMENT,
                                                    std::string(taken.message())));

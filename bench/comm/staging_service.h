@@ -48,7 +48,7 @@ class StagingService : public Staging::CallbackService {
     grpc::ServerUnaryReactor* reactor = nullptr;
   };
 
-  // Answers the writers that have a backend by now.
+  // Answers the writers that have a buffer by now.
   void AnswerAsks(const scheduler::StagingRequest& request);
 
   const std::unique_ptr<engine::StagingReceiver> receiver_;

@@ -30,7 +30,7 @@ constexpr engine::KvSpec kSpec = {.num_layers = 2,
                                   .block_tokens = 4,
                                   .dtype = engine::DType::kBF16,
                                   .num_blocks = 1024};
-constexpr int kBackends = 2, kSlots = 3, kSenders = 8, kRequests = 16;
+constexpr int kBuffers = 2, kSlots = 3, kSenders = 8, kRequests = 16;
 
 scheduler::TimeUs Now() {
   return std::chrono::duration_cast<std::chrono::microseconds>(
@@ -77,9 +77,9 @@ class Receiver {
       : requests_(*requests),
         pool_(network, kSpec),
         staging_(*engine::StagingReceiver::Create(pool_.transport.get(), kSpec, pool_.kv_regions,
-                                                  kBackends, kSlots)),
-        queue_(kBackends, {.lease_us = 600 * scheduler::kSecondUs,
-                           .acquire_lease_us = 600 * scheduler::kSecondUs}),
+                                                  kBuffers, kSlots)),
+        queue_(kBuffers, {.lease_us = 600 * scheduler::kSecondUs,
+                          .acquire_lease_us = 600 * scheduler::kSecondUs}),
         progress_([this] {
           std::vector<engine::TransferCompletion> none;
           while (!ending_) pool_.transport->Poll(16, std::chrono::milliseconds(1), &none);
@@ -104,27 +104,27 @@ class Receiver {
   std::optional<engine::HandoffGrant> Ask(int request, int sender) {
     std::lock_guard lock(mu_);
     if (asked_.insert(request).second) order_.push_back(request);
-    const auto backend = queue_.Ask(NameOf(request), Writer(sender), Now());
+    const auto buffer = queue_.Ask(NameOf(request), Writer(sender), Now());
     Look();
-    if (!backend.has_value()) {
+    if (!buffer.has_value()) {
       ++not_yet_;
       return std::nullopt;
     }
-    backend_of_[{request, sender}] = *backend;
-    return engine::HandoffGrant{.targets = {{{}, staging_->Description(*backend)}},
+    buffer_of_[{request, sender}] = *buffer;
+    return engine::HandoffGrant{.targets = {{{}, staging_->Description(*buffer)}},
                                 .post_until = steady_clock::now() + std::chrono::seconds(600),
                                 .staging_slots = kSlots};
   }
 
   absl::Status Take(int request, int sender, std::span<const StagedBlock> part) {
-    int backend = 0;
+    int buffer = 0;
     {
       std::lock_guard lock(mu_);
-      backend = backend_of_.at({request, sender});
-      EXPECT_EQ(queue_.OwnerOf(backend), NameOf(request));
-      EXPECT_EQ(queue_.WriterOf(backend), Writer(sender));
+      buffer = buffer_of_.at({request, sender});
+      EXPECT_EQ(queue_.OwnerOf(buffer), NameOf(request));
+      EXPECT_EQ(queue_.WriterOf(buffer), Writer(sender));
     }
-    return staging_->Take(backend, part, requests_[static_cast<size_t>(request)].remote);
+    return staging_->Take(buffer, part, requests_[static_cast<size_t>(request)].remote);
   }
 
   void Finished(int request, int sender) {
@@ -148,7 +148,7 @@ class Receiver {
   // before the end.
   void ExpectPapersOrder() {
     EXPECT_EQ(first_had_, order_);
-    EXPECT_EQ(queue_.free(), kBackends);
+    EXPECT_EQ(queue_.free(), kBuffers);
     EXPECT_GT(not_yet_, 0);
   }
   void ExpectArrived() {
@@ -169,7 +169,7 @@ class Receiver {
   // Writers that got a buffer since the last call.
   void Look() {
     EXPECT_TRUE(queue_.CheckInvariants().ok()) << queue_.CheckInvariants();
-    for (int b = 0; b < kBackends; ++b) {
+    for (int b = 0; b < kBuffers; ++b) {
       const auto owner = queue_.OwnerOf(b);
       const int request = owner.has_value() ? static_cast<int>(owner->id.serial) - 1 : -1;
       int& before = owner_before_[b];
@@ -187,7 +187,7 @@ class Receiver {
   std::mutex mu_;
   std::condition_variable all_ended_;
   scheduler::StagingBufferQueue queue_;
-  std::map<std::pair<int, int>, int> backend_of_;
+  std::map<std::pair<int, int>, int> buffer_of_;
   std::vector<int64_t> missing_;  // by request: writers that have not finished
   std::vector<int> order_, first_had_;
   std::set<int> asked_, had_, ended_;
@@ -292,7 +292,7 @@ class Sender {
 
 class StarvationTest : public ::testing::TestWithParam<PoolKind> {};
 
-TEST_P(StarvationTest, SixteenRequestsOfEightSendersThroughTwoBackends) {
+TEST_P(StarvationTest, SixteenRequestsOfEightSendersThroughTwoStagingBuffers) {
   for (uint64_t seed = 0; seed < 2; ++seed) {
     SCOPED_TRACE(seed);
     engine::TestingNetwork network(GetParam());
