@@ -42,12 +42,12 @@ class PlanSender {
   void Start(const Request& request, const Member& member);
   static bool MayStart(const Request& request);
   void StartMembers(const Request& request);  // each, if MayStart
-  // To the request's decode instance: who will write its KV.
+  // To the request's decode instance: which instances will write its KV.
   void Announce(const Request& request);
   void Withdraw(const Request& request) {
     Send(CallWithdraw{request.decode, {request.spec->id, request.epoch}});
   }
-  // `why` is for people. One that is not registered: nothing.
+  // `why` is for people. Ignored if the instance is not registered.
   void CancelAt(InstanceId instance, const Request& request, const std::string& why);
   void CancelAtMembers(const Request& request, const std::string& why);
 

@@ -10,7 +10,7 @@ namespace skein::scheduler::orchestrator {
 
 class RequestEnds {
  public:
-  // Each of the first three erases the request, after it was cancelled wherever it may still be.
+  // The first three cancel the request wherever it may still be, and erase it.
   //
   // Its router closed it, or was lost.
   virtual void CloseByRouter(Request& request) = 0;

@@ -44,12 +44,12 @@ class SharedPrompts {
   };
   explicit SharedPrompts(const Parts& parts) : parts_(parts) {}
 
-  // True: the request shares the prompt of another one from now on. REQUIRES: it is new.
+  // Returns true if the request shares the prompt of another one from now on. REQUIRES: it is new.
   bool Begin(Request& request, TimeUs now);
   // The request was announced at its decode instance: so are those that share its prompt.
   void FirstPlaced(const Request& first);
-  // The request has its blocks, is planned on its own, or has ended. If others share its prompt,
-  // and it has ended: those that were not announced are orphans.
+  // The request has its blocks, is planned on its own, or has ended. When it has ended, requests
+  // that share its prompt and were not announced become orphans.
   void Opened(Request& request, TimeUs now);
   void Forget(const Request& request);
   void FirstEnded(RequestId first);

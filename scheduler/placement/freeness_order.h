@@ -25,7 +25,7 @@ namespace skein::scheduler {
 class FreenessOrder {
  public:
   void Set(const DecodeCandidate& candidate);  // it is new, or changed
-  void Remove(InstanceId instance);            // unknown: nothing
+  void Remove(InstanceId instance);            // ignored if unknown
   size_t size() const { return candidates_.size(); }
   const DecodeCandidate* Find(InstanceId instance) const;  // null: unknown
 

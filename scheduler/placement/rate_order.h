@@ -29,7 +29,7 @@ class RateOrder {
   static constexpr size_t kLooksMax = 64;
 
   void Set(const PrefillCandidate& candidate);  // it is new, or changed
-  void Remove(InstanceId instance);             // unknown: nothing
+  void Remove(InstanceId instance);             // ignored if unknown
   size_t size() const { return candidates_.size(); }
   const PrefillCandidate* Find(InstanceId instance) const;  // null: unknown
 

@@ -61,7 +61,7 @@ class CellSessions {
   std::optional<size_t> TakeLost(TimeUs now);
   TimeUs NextDeadline() const;
 
-  // INTERNAL: what does not fit together.
+  // INTERNAL names the violated invariant.
   absl::Status CheckInvariants() const;
 
   size_t size() const { return cells_.size(); }

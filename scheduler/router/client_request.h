@@ -30,7 +30,7 @@ struct ClientRequest {
     kSent,     // it was submitted, and may be refused
     kTaken,    // the orchestrator has taken it, or did not name it as unknown after a hello
     kUnknown,  // it was placed by another orchestrator than the present one
-    kOver,     // that it has ended at its decode instance
+    kOver,     // it knows that the request has ended at its decode instance
   };
   // How far it has come, in any cell.
   enum class Progress {

@@ -69,8 +69,8 @@ TEST_F(ModelWaitTest, GivesUpInTimeAndSaysWhatIsMissing) {
   EXPECT_TRUE(WaitForModel(none, {}, 0, say).ok()) << "the loader reports what is wrong";
   EXPECT_TRUE(said.empty());
   const absl::Status late = WaitForModel(none, {}, 0.05, say);
-  EXPECT_EQ(late.message(),
-            "--wait-for-model-s: the model is not complete after 0.05 s: " + none + ": no such folder");
+  EXPECT_EQ(late.message(), "--wait-for-model-s: the model is not complete after 0.05 s: " + none +
+                                ": no such folder");
   ASSERT_FALSE(said.empty());
   EXPECT_EQ(said[0], none + ": no such folder");
 }

@@ -20,10 +20,10 @@
 
 namespace skein::scheduler {
 
-// Ways in which an answer comes later, or costs more, than its plan meant.
+// Reasons why an answer comes later, or costs more, than planned.
 enum class Degraded {
   kParked,         // no prefill instance took the request when it was to be planned
-  kReplanned,      // a plan was given up and made anew
+  kReplanned,      // a plan was cancelled and replaced
   kRecomputed,     // the same, after instances had begun to compute it
   kDecodeRetried,  // its prefill instance could not reach the decode instance
   kDecodeFull,     // the decode instance had no room when the first chunk was about to start
@@ -65,7 +65,7 @@ struct HandoffExplanation {
   std::string slower;  // why it took no faster path; "": none is known
 };
 
-// How what an instance exchanged with the others of its plan went.
+// The path of what an instance exchanged with the others of its plan.
 struct RingExplanation {
   InstanceId prefill;
   RingPath path;
@@ -130,13 +130,13 @@ struct Explanation {
 inline constexpr char kCancelledByRouter[] = "cancelled by its router";
 inline constexpr char kEndedByRouter[] = "ended by its router";
 std::string CompletedBy(FinishReason reason);  // as the decode instance says
-std::string TextOf(const RouterEnd& end);      // as the router says, who knows best
+std::string TextOf(const RouterEnd& end);      // as the router reports it, which is authoritative
 
 // The router's report on an ended request. Returns whether it failed, if no other report had said
 // so.
 bool TakeRouterEnd(const RouterEnd& end, Explanation* explanation);
 
-// A request that ended before these instances reported that they are done with it.
+// The instances that have not yet reported the end of a request that has ended.
 struct AwaitedReports {
   Epoch epoch;
   std::set<InstanceId> prefill;  // the members whose part may be committed; all others' are
@@ -152,26 +152,27 @@ struct PlanTotals {
   // From the decision to the end of the last chunk, of plans that were made with a latency profile.
   double estimated_s = 0;
   double actual_s = 0;
-  double error_s = 0;  // the differences, without their signs
+  double error_s = 0;  // sum of the absolute differences
 
   void Count(const PlanExplanation& plan);
 };
 
-// The latest requests that have ended, and totals of all.
+// The requests that ended last, and totals over all that ended.
 class FinishedExplanations {
  public:
   explicit FinishedExplanations(size_t max) : max_(max) {}
 
-  // `reports` is empty where no later report can tell anything.
+  // `reports` is empty if no later report can add anything.
   void Add(TimeUs now, Explanation explanation, AwaitedReports reports);
   // `instance` is done with a request that has ended: it may tell that all KV was taken, and how a
   // request ended whose state is provisional.
   void TakeEnded(const EndedRequest& ended, InstanceId instance);
-  // Of a request that is remembered; others are ignored. Returns the same.
+  // The end that the router reports. Ignored if the request is not kept any more. Returns whether
+  // it failed, if no other report had said so.
   bool TakeRouterEnd(const RouterEnd& end);
-  // Null: it is not remembered. The pointer holds until the next Add.
+  // Null if it is not kept any more. The pointer is valid until the next Add.
   Explanation* Find(RequestId id);
-  // Appends those that answer, the latest first, until `out` has `limit`. Looks at no other.
+  // Appends those with that name, the latest first, until `out` has `limit` entries.
   void Find(const std::string& request, TimeUs now, size_t limit,
             std::vector<Explanation>* out) const;
   // Calls visit(submitted_us, explanation) for each, the latest end first.
@@ -184,7 +185,7 @@ class FinishedExplanations {
   size_t size() const { return finished_.size(); }
   const std::map<std::string, PlanTotals>& totals() const { return totals_; }  // by model
 
-  // At most `max` are remembered, and each number that is kept is of one of them.
+  // At most `max` are kept, and each stored number belongs to one of them.
   absl::Status CheckInvariants() const;
 
  private:

@@ -22,7 +22,7 @@ enum class ListOrder { kRecent, kSlowest };
 
 class ExplanationLog {
  public:
-  // So many are remembered after their end.
+  // The number of ended requests whose explanations are kept.
   explicit ExplanationLog(size_t ended_max) : ended_(ended_max) {}
 
   // It was submitted, and has its names: it is found by them from here on, until it ends.
@@ -35,21 +35,21 @@ class ExplanationLog {
   static void NoteTimes(Request* request);
   // It ends now, with this text as its state: its explanation is moved out of it.
   void End(Request* request, const std::string& why, TimeUs now, AwaitedReports reports);
-  // What is told of a request that has ended; null: it is not remembered.
+  // The explanation of a request that has ended; null if it is not kept any more.
   Explanation* FindEnded(RequestId id) { return ended_.Find(id); }
   // A part of the plan `epoch` was handed over: of the request that `explanation` tells of, null:
   // of one that is not remembered. An instance that reports it again is counted once, but then.
   void NoteHandoff(Epoch epoch, HandoffExplanation handoff, Explanation* explanation);
-  // The same of what an instance exchanged with the others of the plan.
+  // The same for what an instance exchanged with the others of the plan.
   void NoteRing(Epoch epoch, RingExplanation ring, Explanation* explanation);
-  // Of a request that has ended; one that is not remembered: nothing.
+  // For a request that has ended; ignored if its explanation is not kept any more.
   void TakeEnded(const EndedRequest& ended, InstanceId instance);
   void TakeRouterEnd(const RouterEnd& end);
 
-  // The requests of that name, those alive first, at most 16. Looks at no other.
+  // At most 16 requests of that name, live ones first. Costs nothing for other requests.
   std::vector<Explanation> Find(const RequestTable& requests, const std::string& name,
                                 TimeUs now) const;
-  // Without their plans; looks at `limit` of those alive.
+  // Without their plans. Looks at no more than `limit` live requests.
   std::vector<Explanation> List(const RequestTable& requests, ListOrder order, size_t limit,
                                 TimeUs now) const;
 

@@ -46,9 +46,10 @@ class GroupControl {
     std::string why;      // for people
   };
 
-  // The instance registered. Once more: nothing. REQUIRES: an id is always that of one process.
+  // The instance registered. A repeated call has no effect. REQUIRES: an id never names two
+  // processes.
   void Came(const Instance& instance, TimeUs now);
-  // It left or was lost. Unknown ones are fine. A group without members is forgotten.
+  // It left or was lost. Ignored if unknown. A group without members is forgotten.
   void Left(InstanceId instance);
 
   const Group* GroupOf(InstanceId instance) const;  // null: it is unknown

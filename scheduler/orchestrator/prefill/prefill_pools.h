@@ -34,7 +34,7 @@ namespace skein::scheduler::orchestrator {
 
 // What a pool can do now.
 struct PoolQueue {
-  // Of the instances that are free first, so many are told of: a pool may have a thousand.
+  // Explanations list this many of the instances that are free first: a pool may have a thousand.
   static constexpr size_t kSoonest = 16;
 
   std::vector<double> queue_s;  // by slot; kAbsentQueueS where nothing may be planned
@@ -68,7 +68,7 @@ class PrefillPools {
   // Laid out over the instances that are registered now, null if none of them can be planned with.
   // The chunks of `requests` are moved along when instances came or went.
   Pool* Of(const std::string& model, const RequestTable& requests);
-  // As it was laid out last; null: there never was one.
+  // As it was laid out last; null if it never was.
   Pool* Known(const std::string& model);
   // REQUIRES: `pool` is that of Of(model) in this event, and no instance came or went since.
   PoolQueue QueueOf(const std::string& model, Pool* pool, const std::set<InstanceId>& tried,

@@ -26,7 +26,7 @@ class RatePools {
   RatePools(Registry* registry, double default_tokens_per_second)
       : registry_(*registry), default_tokens_per_second_(default_tokens_per_second) {}
 
-  // Those that take plans. REQUIRES: nobody else takes the changes of this pool
+  // The instances that take plans. REQUIRES: no other caller takes the changes of this pool
   // (Registry::TakeChanged) under its present version.
   const RateOrder& Of(const std::string& model);
   PrefillCandidate CandidateOf(const Instance& instance) const;

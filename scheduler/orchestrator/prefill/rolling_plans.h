@@ -25,9 +25,9 @@ class RollingPlans {
 
   // REQUIRES a pool with a rolling planner, in all of these.
   void Add(Request* request, Pool* pool, TimeUs now);
-  // No more chunks; the one that runs has ended. One that is not known: nothing.
+  // No more chunks; the one that runs has ended. Ignored if the request is unknown.
   void Remove(Request* request, Pool* pool, TimeUs now);
-  // The chunk that runs has ended; the request is forgotten if it was its last.
+  // The running chunk has ended; the request is forgotten if that was its last chunk.
   void EndChunk(Request* request, Pool* pool, TimeUs now);
 
   struct Start {

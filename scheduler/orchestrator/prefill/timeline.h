@@ -56,8 +56,8 @@ class Timeline {
 
   // REQUIRES: behind all others, slots that exist.
   void Add(TimelineChunk chunk);
-  void Begin(ChunkKey key, TimeUs since_us);  // a chunk that is unknown: nothing
-  void Remove(ChunkKey key);                  // it has ended; unknown: nothing
+  void Begin(ChunkKey key, TimeUs since_us);  // ignored if unknown
+  void Remove(ChunkKey key);                  // it has ended; ignored if unknown
   void Drop(Epoch plan);                      // all its chunks
 
   // From `now` until all of the slot's chunks have ended.
@@ -76,7 +76,7 @@ class Timeline {
   // Requests whose first chunk has not begun although nothing precedes it: those that became ready,
   // or were named by Recheck, since the last call.
   std::vector<RequestId> TakeReady();
-  void Recheck(ChunkKey key);  // a chunk that is unknown: nothing
+  void Recheck(ChunkKey key);  // ignored if unknown
 
   std::vector<TimelineChunk> Chunks() const;  // in order
 

@@ -24,7 +24,7 @@ class Evidence {
   void ForgetInstance(InstanceId instance);
 
   int64_t HeardBy(InstanceId instance) const;  // routers
-  // Those that hear something.
+  // The routers that hear an instance.
   const std::map<uint64_t, std::set<InstanceId>>& all() const { return hears_; }
 
   absl::Status CheckInvariants() const;

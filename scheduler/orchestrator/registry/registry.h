@@ -78,7 +78,7 @@ class Registry {
   void Remove(InstanceId id);
   Instance* Find(InstanceId id);
   const Instance* Find(InstanceId id) const;
-  // What a router or a prefill instance is told of a request that is placed at `decode`. REQUIRES
+  // What routers and prefill instances need to reach the decode instance `decode`. REQUIRES
   // that it is registered.
   Placed PlacedAt(InstanceId decode, Epoch epoch) const;
   // Any message of its stream renews its lease: under load, its reports wait behind others.
@@ -97,7 +97,7 @@ class Registry {
   void NoteSuccessor(Role role, const std::string& model);
   std::vector<InstanceId> Connected() const;
   void NumberFrom(uint64_t first_id) { next_id_ = first_id; }
-  Instance* FindConnected(CallId connection);  // null: the stream is no instance's
+  Instance* FindConnected(CallId connection);  // null: no instance has this stream
   // At a tick; whose lease has expired. The caller Removes them, or Misses them.
   std::vector<InstanceId> Listened(TimeUs now);
   const ListeningClock& listening() const { return listening_; }
@@ -105,8 +105,8 @@ class Registry {
 
   PoolView Pool(const std::string& model, Role role) const;
   const PoolCounts& Counts(const std::string& model, Role role) const;
-  // Those of the pool that changed since the last call, for the one that keeps an index of the
-  // pool. After another PoolVersion, any may have.
+  // The instances of the pool that changed since the last call, for the one caller that keeps an
+  // index of the pool. When PoolVersion has changed, any instance may have changed.
   std::vector<const Instance*> TakeChanged(const std::string& model, Role role);
   // Tokens of the longest sequence that one decode instance of the model can hold.
   int64_t LargestSequence(const std::string& model) const;
@@ -132,7 +132,7 @@ class Registry {
     return instances_;
   }
   int64_t Count(Role role) const { return count_[static_cast<size_t>(role)]; }
-  // That the counts and indexes agree with the instances.
+  // INTERNAL if a count or an index does not agree with the instances.
   absl::Status CheckInvariants() const;
 
  private:

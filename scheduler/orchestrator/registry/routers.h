@@ -51,13 +51,13 @@ class Routers {
   };
   // `listened_us`: the listening clock now. The caller Removes the replaced ones.
   Connected Connect(const RouterHello& hello, CallId connection, TimeUs now, TimeUs listened_us);
-  // Null: the stream is no router's any more.
+  // Null if no router has this stream any more.
   Router* FindConnected(CallId connection);
   // `load` names registered decode instances only, as does a hello's.
   void Report(Router& router, const RouterLoad& load, TimeUs now, TimeUs listened_us);
   void Heard(uint64_t router, TimeUs listened_us);  // any message of its stream renews its lease
   void Disconnect(Router& router);                  // its stream is broken
-  // All streams are broken; which they were.
+  // All streams are broken. Returns them.
   std::vector<CallId> DisconnectAll();
 
   void NoteFailure(RequestId id, const absl::Status& status);

@@ -21,7 +21,7 @@ namespace skein::scheduler::orchestrator {
 class ParkedRequests {
  public:
   void Add(const Request& request);
-  void Remove(const Request& request);  // one that is not parked: nothing
+  void Remove(const Request& request);  // ignored if it is not parked
   // Requests of the model are parked: a new one waits behind them.
   bool HasLine(const std::string& model) const { return lines_.count(model) > 0; }
 
@@ -35,7 +35,7 @@ class ParkedRequests {
   };
   // The first that was submitted after number `last`.
   std::optional<Place> NextAfter(const std::string& model, uint64_t last) const;
-  // Those that were added since the last call, parked or not by now.
+  // The requests added since the last call, whether still parked or not.
   std::vector<RequestId> TakeAdded() { return std::exchange(added_, {}); }
 
   absl::Status CheckInvariants(const RequestTable& requests) const;

@@ -19,9 +19,9 @@
 // Quarantine. The writers of a sequence put under one grant. Blocks that are released while one of
 // them may still put into them are not free before the grant is closed: the transport then promises
 // that no put under it changes anything, however late its writer is (engine/transport/transport.h:
-// Grants). A writer's word over gRPC is not enough, since its bytes may come later over another
-// way, and no length of time is. With staging buffers a writer reaches no block, and they wait only
-// for the copies under way.
+// Grants). A writer's message over gRPC is not enough, because its bytes may arrive later over
+// another path; nor is any waiting time. With staging buffers a writer reaches no block, and the
+// blocks wait only for running copies.
 //
 // Staging buffers (config.staging; scheduler/kv/staging_buffer_queue.h): a writer acquires one,
 // fills it, tells it part by part, and each part is copied into the blocks before its slots are

@@ -1,20 +1,21 @@
 // KvOut: transfers of prompts' KV from a prefill instance to decode instances. Part of PrefillCore,
 // which says what to send and gets the outcome.
 //
-// Open asks the decode side for a grant; Begin tells the blocks that this instance will compute,
-// before or after the grant. With both the handoff sender writes, layer by layer, under a lease
-// that is renewed every third of it; no put is posted after its end. When the sender has put all
-// blocks and the result (SetResult) is there, the transfer is committed. It ends with one Outcome.
+// Open calls OpenTransfer at the decode side, whose answer grants blocks. Begin names the blocks
+// that this instance will compute; it may come before or after the answer. After both, the handoff
+// sender writes, layer by layer, under a lease that is renewed after each third of it; no put is
+// posted after the lease's end. When the sender has put all blocks and the result (SetResult) is
+// there, the transfer is committed. It ends with one Outcome.
 //
 // A commit that is never answered may have been taken, and the answer may be streaming. So it
 // counts as committed, and the decode side decides: it has the commit, or the writer's lease ends
 // there.
 //
-// The grant of a transfer that takes the decode side's blocks may be refused, for lack of room or
-// because the decode side cannot be reached: kRefused tells the owner, which forgets the transfer
-// and may open it elsewhere. kOpened tells that it was granted before Begin. Neither is the end.
+// The decode side may refuse OpenTransfer for lack of room, or may be out of reach: kRefused tells
+// the owner, which forgets the transfer and may open it elsewhere. kOpened tells that OpenTransfer
+// was answered before Begin. Neither is the end of the transfer.
 //
-// A decode side that answers the grant with staging slots is written to through a staging buffer
+// A decode side that answers OpenTransfer with staging slots is written to through a staging buffer
 // (scheduler/kv/staging_buffer_queue.h): acquired when the sender has something to put, given back
 // when it has had nothing for a while. The sender tells the parts that arrived; they are told to
 // the decode side one call at a time, and back to the sender when they were copied out.
