@@ -13,6 +13,7 @@
 // Write and Close at any time, on any thread; calls after the end have no effect.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <deque>
 #include <functional>
@@ -22,6 +23,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "grpcpp/alarm.h"
 #include "grpcpp/grpcpp.h"
 #include "grpcpp/support/client_callback.h"
 #include "grpcpp/support/server_callback.h"
@@ -107,6 +109,7 @@ class ServerStream : public grpc::ServerBidiReactor<InBatch, OutBatch> {
     std::function<void(const In&)> message;  // an empty batch counts as an empty message
     std::function<void()> ended;             // at most once, the last hook; not after Close
   };
+  static constexpr auto kLastWriteMax = std::chrono::seconds(1);
 
   // The method's handler returns this pointer to gRPC, after Open.
   static std::shared_ptr<ServerStream> Make(grpc::CallbackServerContext* context, RunHook run) {
@@ -126,13 +129,14 @@ class ServerStream : public grpc::ServerBidiReactor<InBatch, OutBatch> {
     Advance();
   }
 
-  // Drops unsent messages. No further hook runs, except for a message being handled now.
+  // Drops unsent messages. No further hook runs, except for a message being handled now. The client
+  // gets `status`, unless it does not read what is being sent within kLastWriteMax: then CANCELLED.
   void Close(grpc::Status status) {
     std::lock_guard lock(mu_);
     closed_ = true;
     if (std::exchange(closing_, true)) return;
     status_ = std::move(status);
-    if (writing_) context_->TryCancel();  // the client may never read it
+    if (writing_) CancelLater();
     Advance();
   }
 
@@ -207,10 +211,20 @@ class ServerStream : public grpc::ServerBidiReactor<InBatch, OutBatch> {
     });
   }
 
+  // REQUIRES: mu_ held, `writing_`.
+  void CancelLater() {
+    unread_ = std::make_unique<grpc::Alarm>();
+    unread_->Set(std::chrono::system_clock::now() + kLastWriteMax, [self = self_](bool) {
+      std::lock_guard lock(self->mu_);
+      if (self->self_ != nullptr && self->writing_) self->context_->TryCancel();
+    });
+  }
+
   // REQUIRES: mu_ held. Starts the next write, or the finish, if neither is in progress.
   void Advance() {
     if (writing_ || finishing_) return;
     if (closing_) {
+      if (unread_ != nullptr) unread_->Cancel();
       finishing_ = true;
       this->Finish(status_);
     } else if (!queue_.empty()) {
@@ -233,6 +247,7 @@ class ServerStream : public grpc::ServerBidiReactor<InBatch, OutBatch> {
   bool closed_ = false;   // by this side: no further hook runs
   bool finishing_ = false;
   grpc::Status status_;
+  std::unique_ptr<grpc::Alarm> unread_;  // ends what the client does not read, after Close
   std::shared_ptr<ServerStream> self_;
 };
 

@@ -116,5 +116,61 @@ TEST(BidiStreamTest, KeepsTheOrderUnderABacklogOfBothSides) {
   server->server->Shutdown();
 }
 
+// Writes a message and closes at once, with a reason.
+class Refuser : public v1::Orchestrator::CallbackService {
+ public:
+  // `last` bytes go with the message.
+  explicit Refuser(size_t last) : last_(last) {}
+
+  grpc::ServerBidiReactor<v1::WorkerMessages, v1::OrchestratorMessages>* ConnectWorker(
+      grpc::CallbackServerContext* context) override {
+    auto stream = Peer::Stream::Make(context, [](const std::function<void()>& hook) { hook(); });
+    stream->Open({.message =
+                      [this, s = stream.get()](const v1::WorkerMessage&) {
+                        v1::OrchestratorMessage answer;
+                        answer.mutable_assign()->set_spec(std::string(last_, 'x'));
+                        s->Write(answer);
+                        s->Close({grpc::StatusCode::INVALID_ARGUMENT, "the reason"});
+                      },
+                  .ended = [] {}});
+    return stream.get();
+  }
+
+ private:
+  const size_t last_;
+};
+
+TEST(BidiStreamTest, AClientThatReadsLearnsWhyItWasClosed) {
+  Refuser refuser(10);
+  auto server = ServeRpc("127.0.0.1:0", {&refuser});
+  ASSERT_TRUE(server.ok()) << server.status();
+  Channels channels;
+  const auto stub =
+      v1::Orchestrator::NewStub(channels.Get("127.0.0.1:" + std::to_string(server->port)));
+  for (int i = 0; i < 100; ++i) {
+    grpc::ClientContext context;
+    const auto stream = stub->ConnectWorker(&context);
+    ASSERT_TRUE(stream->Write(Batch(1, 1)));
+    v1::OrchestratorMessages answer;
+    EXPECT_TRUE(stream->Read(&answer));
+    EXPECT_FALSE(stream->Read(&answer));
+    EXPECT_EQ(stream->Finish().error_message(), "the reason");
+  }
+}
+
+TEST(BidiStreamTest, AClientThatDoesNotReadIsCancelled) {
+  Refuser refuser(size_t{8} << 20);  // more than flow control lets through unread
+  auto server = ServeRpc("127.0.0.1:0", {&refuser});
+  ASSERT_TRUE(server.ok()) << server.status();
+  Channels channels;
+  const auto stub =
+      v1::Orchestrator::NewStub(channels.Get("127.0.0.1:" + std::to_string(server->port)));
+  grpc::ClientContext context;
+  const auto stream = stub->ConnectWorker(&context);
+  ASSERT_TRUE(stream->Write(Batch(1, 1)));
+  // Nothing is read until the stream has ended.
+  EXPECT_EQ(stream->Finish().error_code(), grpc::StatusCode::CANCELLED);
+}
+
 }  // namespace
 }  // namespace skein::services
