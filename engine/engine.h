@@ -17,6 +17,7 @@
 #include "engine/kv/kv_spec.h"
 #include "engine/parallel/group_part.h"
 #include "engine/sampling/sampling_params.h"
+#include "scheduler/vocabulary/block_id.h"
 #include "scheduler/vocabulary/token_span.h"
 
 namespace skein::engine {
@@ -54,12 +55,12 @@ struct RingStep {
   Communicator* moves = nullptr;  // a second group of the same members, which moves KV while `comm`
                                   // computes. Null on all ranks when nothing moves.
   std::vector<RankShare> shares;  // by rank, the same on every rank
-  std::vector<int32_t> history_blocks;  // block ids of this rank's history, kept and received, in
+  std::vector<BlockId> history_blocks;  // of this rank's history, kept and received, in
                                         // the prompt's order; all full
-  // By rank: the block ids whose KV that rank gets, and those that are filled from it. Empty, or
-  // one entry for each rank.
-  std::vector<std::vector<int32_t>> send;
-  std::vector<std::vector<int32_t>> receive;
+  // By rank: the blocks whose KV that rank gets, and those that are filled from it. Empty, or one
+  // entry for each rank.
+  std::vector<std::vector<BlockId>> send;
+  std::vector<std::vector<BlockId>> receive;
   std::chrono::steady_clock::time_point deadline;  // of the whole step
 };
 
@@ -68,7 +69,8 @@ struct SequenceStep {
   std::span<const int32_t>
       tokens;            // ≥ 1 tokens to run, at positions position … position + size - 1
   int64_t position = 0;  // = tokens of this sequence already in KV
-  std::span<const int32_t> block_table;  // covers position + tokens.size() tokens
+  // Covers position + tokens.size() tokens. Plain numbers (NumbersOf): kernels read them.
+  std::span<const int32_t> block_table;
   KvLayout layout;
 
   // Set: `tokens` are this rank's tokens of a ring step, its spans end to end (none is fine),

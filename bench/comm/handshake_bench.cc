@@ -41,12 +41,12 @@ constexpr int kWriters[] = {1, 2, 4};
 
 HandshakeShape ShapeOfFlags() {
   HandshakeShape shape;
-  shape.kv = {.num_layers = absl::GetFlag(FLAGS_layers),
-              .kv_heads = absl::GetFlag(FLAGS_kv_heads),
-              .head_dim = absl::GetFlag(FLAGS_head_dim),
-              .block_tokens = absl::GetFlag(FLAGS_block_tokens),
-              .dtype = engine::DType::kBF16,
-              .num_blocks = absl::GetFlag(FLAGS_prompt_tokens) / absl::GetFlag(FLAGS_block_tokens)};
+  shape.kv = {{.num_layers = absl::GetFlag(FLAGS_layers),
+               .kv_heads = absl::GetFlag(FLAGS_kv_heads),
+               .head_dim = absl::GetFlag(FLAGS_head_dim),
+               .block_tokens = absl::GetFlag(FLAGS_block_tokens),
+               .dtype = engine::DType::kBF16},
+              absl::GetFlag(FLAGS_prompt_tokens) / absl::GetFlag(FLAGS_block_tokens)};
   shape.slots = absl::GetFlag(FLAGS_slots);
   return shape;
 }

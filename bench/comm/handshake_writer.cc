@@ -126,8 +126,9 @@ void HandshakeWriter::OpenTransfer() {
 
 void HandshakeWriter::Granted(const v1::OpenTransferResponse& response) {
   engine::HandoffGrant grant;
-  grant.targets.push_back({.blocks = {response.blocks().begin(), response.blocks().end()},
-                           .memory = response.memory()});
+  engine::HandoffTarget target{.blocks = {}, .memory = response.memory()};
+  for (const int32_t block : response.blocks()) target.blocks.push_back({block});
+  grant.targets.push_back(std::move(target));
   grant.post_until = Clock::now() + std::chrono::minutes(1);
   sender_->Grant(Key(), std::move(grant));
   if (job_.mode == HandshakeMode::kNone) Over();

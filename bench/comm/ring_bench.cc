@@ -162,9 +162,9 @@ class Ranks {
   }
 
  private:
-  static std::vector<int32_t> Blocks(int64_t first, int64_t count) {
-    std::vector<int32_t> ids;
-    for (int64_t i = 0; i < count; ++i) ids.push_back(static_cast<int32_t>(first + i));
+  static std::vector<BlockId> Blocks(int64_t first, int64_t count) {
+    std::vector<BlockId> ids;
+    for (int64_t i = 0; i < count; ++i) ids.push_back({static_cast<int32_t>(first + i)});
     return ids;
   }
 
@@ -199,11 +199,11 @@ class Ranks {
   void RunOne(size_t r, const engine::RingStep& ring) {
     const auto& kv = engines_[r]->Spec().kv;
     const int64_t tokens = ring.comm == nullptr ? chunk_ : chunk_ / size();
-    const std::vector<int32_t> table =
+    const std::vector<BlockId> table =
         Blocks(kv.num_blocks - chunk_ / kBlockTokens, tokens / kBlockTokens);
     engine::SequenceStep step;
     step.tokens = std::span(ids_).first(static_cast<size_t>(tokens));
-    step.block_table = table;
+    step.block_table = NumbersOf(table);
     step.ring = &ring;
     std::vector<engine::SequenceResult> results;
     const absl::Status status = engines_[r]->Step({&step, 1}, nullptr, &results);

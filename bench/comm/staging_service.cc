@@ -1,7 +1,6 @@
 #include "bench/comm/staging_service.h"
 
 #include <chrono>
-#include <numeric>
 #include <optional>
 
 namespace skein::bench {
@@ -28,7 +27,7 @@ grpc::ServerUnaryReactor* StagingService::Open(grpc::CallbackServerContext* cont
   const std::lock_guard lock(mutex_);
   queue_ = std::make_unique<scheduler::StagingBufferQueue>(static_cast<int>(request->buffers()));
   blocks_.resize(request->blocks());
-  std::iota(blocks_.begin(), blocks_.end(), 0);
+  for (size_t i = 0; i < blocks_.size(); ++i) blocks_[i] = {static_cast<int32_t>(i)};
   return Answer(context, grpc::Status::OK);
 }
 

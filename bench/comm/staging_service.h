@@ -55,7 +55,7 @@ class StagingService : public Staging::CallbackService {
   const std::function<void(const std::string& order)> reserve_;
   std::mutex mutex_;
   std::unique_ptr<scheduler::StagingBufferQueue> queue_;
-  std::vector<int32_t> blocks_;  // of the prompt; changes only between prompts
+  std::vector<BlockId> blocks_;  // of the prompt; changes only between prompts
   std::vector<Waiting> waiting_;
 };
 

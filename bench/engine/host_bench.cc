@@ -23,7 +23,6 @@
 #include "nlohmann/json.hpp"
 #include "proto/common.pb.h"
 #include "scheduler/vocabulary/check.h"
-#include "services/worker/engine/block_ids.h"
 #include "services/worker/engine/step_conversion.h"
 #include "tools/random_checkpoint/random_checkpoint.h"
 
@@ -128,10 +127,11 @@ class Batch {
 // With copies of whole tables, checked in each step.
 void StepWhole(engine::Engine& engine, const scheduler::RunStep& step,
                const engine::SamplingParams& sampling) {
-  std::vector<std::vector<int32_t>> tables;
+  std::vector<std::vector<int32_t>> tables;  // copies, which this measures
   std::vector<engine::SequenceStep> steps;
   for (const scheduler::StepSequence& sequence : step.sequences) {
-    tables.push_back(services::PlainIds(*sequence.blocks));
+    const std::span<const int32_t> table = NumbersOf(*sequence.blocks);
+    tables.emplace_back(table.begin(), table.end());
     engine::SequenceStep one;
     one.tokens = std::span(*sequence.output).last(1);
     one.position = sequence.position;

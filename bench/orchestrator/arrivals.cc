@@ -88,13 +88,12 @@ void Cluster::Join(Role role, uint64_t incarnation) {
   identity.model = "m";
   identity.endpoint = "w:" + std::to_string(incarnation);
   identity.incarnation = {incarnation};
-  identity.shape = {.model_hash = "h",
-                    .dtype = "bf16",
-                    .block_tokens = 16,
-                    .num_layers = 32,
-                    .kv_heads = 8,
-                    .head_dim = 128,
-                    .block_bytes = 1 << 16};
+  identity.shape = {{.num_layers = 32,
+                     .kv_heads = 8,
+                     .head_dim = 128,
+                     .block_tokens = 16,
+                     .dtype = skein::DType::kBF16},
+                    "h"};
   identity.total_blocks = kBlocks;
   identity.node = "host" + std::to_string(incarnation / 8);
   if (role == Role::kPrefill) identity.comm_address = "c" + std::to_string(incarnation);

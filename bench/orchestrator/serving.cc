@@ -196,13 +196,12 @@ Cluster::Cluster(const Options& options, double in_flight)
     identity.model = "m";
     identity.endpoint = "10.0.0.1:" + std::to_string(number);
     identity.incarnation = worker.incarnation;
-    identity.shape = {.model_hash = std::string(64, 'a'),
-                      .dtype = "bf16",
-                      .block_tokens = 16,
-                      .num_layers = 32,
-                      .kv_heads = 8,
-                      .head_dim = 128,
-                      .block_bytes = 1 << 16};
+    identity.shape = {{.num_layers = 32,
+                       .kv_heads = 8,
+                       .head_dim = 128,
+                       .block_tokens = 16,
+                       .dtype = DType::kBF16},
+                      std::string(64, 'a')};
     identity.total_blocks = kBlocks;
     identity.node = "host" + std::to_string(number / 16);
     if (worker.role == Role::kPrefill) identity.comm_address = std::string(64, 'c');

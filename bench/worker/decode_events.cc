@@ -18,15 +18,13 @@ constexpr int64_t kPromptTokens = 16;
 constexpr int64_t kOutputTokens = 60'000'000;
 constexpr auto kRowTime = std::chrono::milliseconds(300);
 
-KvShape Shape() {
-  return {.model_hash = "h",
-          .dtype = "f32",
-          .layout = {},
-          .block_tokens = 1 << 30,  // one block for each sequence
-          .num_layers = 2,
-          .kv_heads = 1,
-          .head_dim = 4,
-          .block_bytes = 128};
+HandoffShape Shape() {
+  return {{.num_layers = 2,
+           .kv_heads = 1,
+           .head_dim = 4,
+           .block_tokens = 1 << 30,  // one block for each sequence
+           .dtype = skein::DType::kF32},
+          "h"};
 }
 
 DecodeConfig Config(int64_t sequences) {

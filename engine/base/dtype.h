@@ -1,20 +1,16 @@
-// Element types of weights, activations and KV, and the narrow conversions between them.
+// The narrow conversions between the element types (scheduler/vocabulary/dtype.h).
 #pragma once
 
 #include <bit>
-#include <cstddef>
 #include <cstdint>
-#include <string_view>
+
+#include "scheduler/vocabulary/dtype.h"
 
 namespace skein::engine {
 
-enum class DType : uint8_t { kF32 = 0, kBF16 = 1, kF16 = 2 };
-
-constexpr size_t BytesOf(DType dtype) { return dtype == DType::kF32 ? 4 : 2; }
-
-constexpr std::string_view NameOf(DType dtype) {
-  return dtype == DType::kF32 ? "f32" : dtype == DType::kBF16 ? "bf16" : "f16";
-}
+using skein::BytesOf;
+using skein::DType;
+using skein::NameOf;
 
 // bfloat16: the upper half of a float. Conversion rounds to nearest even and keeps NaN a NaN.
 struct BF16 {

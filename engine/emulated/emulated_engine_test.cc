@@ -10,14 +10,12 @@
 namespace skein::engine {
 namespace {
 
-const EmulatedOptions kOptions{.kv = {.num_layers = 2,
-                                      .kv_heads = 2,
-                                      .head_dim = 8,
-                                      .block_tokens = 4,
-                                      .dtype = DType::kBF16,
-                                      .num_blocks = 8},
-                               .vocab_size = 100,
-                               .max_positions = 64};
+const EmulatedOptions kOptions{
+    .kv =
+        {{.num_layers = 2, .kv_heads = 2, .head_dim = 8, .block_tokens = 4, .dtype = DType::kBF16},
+         8},
+    .vocab_size = 100,
+    .max_positions = 64};
 
 class EmulatedEngineTest : public ::testing::Test {
  protected:

@@ -14,12 +14,12 @@ namespace skein::engine {
 namespace {
 
 EmulatedOptions Options(int kv_heads) {
-  return {.kv = {.num_layers = 2,
-                 .kv_heads = kv_heads,
-                 .head_dim = 8,
-                 .block_tokens = 4,
-                 .dtype = DType::kBF16,
-                 .num_blocks = 96},
+  return {.kv = {{.num_layers = 2,
+                  .kv_heads = kv_heads,
+                  .head_dim = 8,
+                  .block_tokens = 4,
+                  .dtype = DType::kBF16},
+                 96},
           .vocab_size = 1 << 30,
           .max_positions = 4096};
 }

@@ -143,7 +143,7 @@ absl::Status RingRun::Move(int layer) {
   std::vector<std::span<std::byte>> receive(ranks);
   for (size_t r = 0; r < ranks; ++r) {
     if (!step_.send.empty()) {
-      for (const int32_t block : step_.send[r]) {
+      for (const int32_t block : NumbersOf(step_.send[r])) {
         const std::byte* from = memory_.Block(layer, block);
         out[r].insert(out[r].end(), from, from + block_bytes);
       }
@@ -156,7 +156,7 @@ absl::Status RingRun::Move(int layer) {
   if (!status.ok()) return OfCollective(status);
   for (size_t r = 0; r < step_.receive.size(); ++r) {
     for (size_t i = 0; i < step_.receive[r].size(); ++i) {
-      std::memcpy(memory_.Block(layer, step_.receive[r][i]), in[r].data() + i * block_bytes,
+      std::memcpy(memory_.Block(layer, step_.receive[r][i].value), in[r].data() + i * block_bytes,
                   block_bytes);
     }
   }
@@ -170,7 +170,7 @@ std::vector<int32_t> RingRun::KnownHistory() const {
     starts.emplace(links_[static_cast<size_t>(at)], static_cast<int32_t>(at / block_tokens));
   }
   std::vector<int32_t> known;
-  for (const int32_t block : step_.history_blocks) {
+  for (const int32_t block : NumbersOf(step_.history_blocks)) {
     const auto start = starts.find(*memory_.Words(0, block, 0, 0, 0));
     if (start == starts.end()) return {};
     if (!known.empty() && start->second <= known.back()) return {};

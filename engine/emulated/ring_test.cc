@@ -16,12 +16,8 @@ namespace {
 using std::chrono::seconds;
 using std::chrono::steady_clock;
 
-constexpr KvSpec kSpec = {.num_layers = 2,
-                          .kv_heads = 2,
-                          .head_dim = 8,
-                          .block_tokens = 4,
-                          .dtype = DType::kBF16,
-                          .num_blocks = 128};
+constexpr KvSpec kSpec = {
+    {.num_layers = 2, .kv_heads = 2, .head_dim = 8, .block_tokens = 4, .dtype = DType::kBF16}, 128};
 
 const SamplingParams kSampling = {.repetition_penalty = 1.1f, .frequency_penalty = 0.5f, .seed = 4};
 
@@ -187,12 +183,12 @@ class Plan {
       size_t to = random_() % 2 == 0 ? from : random_() % parts->size();
       if (!instances_[to]->blocks.contains(global)) {
         moves = true;
-        (*parts)[from].step.send[to].push_back(instances_[from]->blocks.at(global));
-        (*parts)[to].step.receive[from].push_back(instances_[to]->Take(global));
+        (*parts)[from].step.send[to].push_back({instances_[from]->blocks.at(global)});
+        (*parts)[to].step.receive[from].push_back({instances_[to]->Take(global)});
       }
       attended_[global] = static_cast<int>(to);
       (*shares)[to].history_tokens += kSpec.block_tokens;
-      (*parts)[to].step.history_blocks.push_back(instances_[to]->blocks.at(global));
+      (*parts)[to].step.history_blocks.push_back({instances_[to]->blocks.at(global)});
     }
     moves_ = moves;
     if (moves) return;

@@ -37,13 +37,14 @@ HandoffSender::HandoffSender(Transport* transport, const KvSpec& spec,
   SKEIN_CHECK(static_cast<int>(local_regions_.size()) == spec_.num_layers);
 }
 
-void HandoffSender::Open(HandoffKey key, std::vector<int32_t> local_blocks, int64_t prompt_tokens) {
+void HandoffSender::Open(HandoffKey key, const std::vector<BlockId>& local_blocks,
+                         int64_t prompt_tokens) {
   SKEIN_CHECK(static_cast<int64_t>(local_blocks.size()) ==
               BlocksOfLayout(spec_, {1}, prompt_tokens));
   std::vector<HandoffBlock> blocks;
   blocks.reserve(local_blocks.size());
-  for (const int32_t local : local_blocks) {
-    blocks.push_back({static_cast<int64_t>(blocks.size()), {local}});
+  for (const BlockId local : local_blocks) {
+    blocks.push_back({static_cast<int64_t>(blocks.size()), local});
   }
   OpenShare(key, std::move(blocks), prompt_tokens);
 }
@@ -202,7 +203,7 @@ std::vector<TransferPiece> HandoffSender::PiecesOf(const PutSchedule::Put& put,
     }
     const auto target = static_cast<size_t>(TargetBlock(spec_, layout, one.block.global));
     const auto to =
-        static_cast<uint64_t>(receiver.grant.targets[rank].blocks[target] * block_bytes);
+        static_cast<uint64_t>(receiver.grant.targets[rank].blocks[target].value * block_bytes);
     for (const LayoutPiece& piece : MapBlock(spec_, layout, put.rank, one.block.global)) {
       pieces.push_back({.local = local_regions_[layer],
                         .local_offset = from + static_cast<uint64_t>(piece.source_offset),

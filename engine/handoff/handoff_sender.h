@@ -44,6 +44,7 @@
 #include "engine/handoff/put_schedule.h"
 #include "engine/kv/kv_spec.h"
 #include "engine/transport/transport.h"
+#include "scheduler/vocabulary/block_id.h"
 #include "scheduler/vocabulary/handoff_block.h"
 #include "scheduler/vocabulary/staged_block.h"
 
@@ -51,7 +52,7 @@ namespace skein::engine {
 
 // One rank of the receiver.
 struct HandoffTarget {
-  std::vector<int32_t> blocks;  // of the whole prompt, in token order (BlocksOfLayout many)
+  std::vector<BlockId> blocks;  // of the whole prompt, in token order (BlocksOfLayout many)
   std::string memory;           // DescribeUnder a grant, of that rank's memory: one region a layer
 };
 
@@ -94,7 +95,7 @@ class HandoffSender {
 
   // A prompt of `prompt_tokens` tokens in `local_blocks`, all of its blocks in order, is about to
   // be computed. Opening a key again replaces it. REQUIRES: the old one has ended.
-  void Open(HandoffKey key, std::vector<int32_t> local_blocks, int64_t prompt_tokens);
+  void Open(HandoffKey key, const std::vector<BlockId>& local_blocks, int64_t prompt_tokens);
 
   // The same when only `blocks` of the prompt (ascending; none is fine) are computed here. `more`:
   // Add will bring further ones; until the last of them the handoff is not done.

@@ -14,12 +14,8 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr KvSpec kSpec = {.num_layers = 3,
-                          .kv_heads = 2,
-                          .head_dim = 4,
-                          .block_tokens = 4,
-                          .dtype = DType::kF32,
-                          .num_blocks = 32};
+constexpr KvSpec kSpec = {
+    {.num_layers = 3, .kv_heads = 2, .head_dim = 4, .block_tokens = 4, .dtype = DType::kF32}, 32};
 
 // One instance's KV pool behind a transport.
 struct Pool {
@@ -33,7 +29,9 @@ struct Pool {
     }
     description = *transport->Describe(regions);
   }
-  std::byte* Block(int layer, int32_t block) { return bases[layer] + block * kSpec.BlockBytes(); }
+  std::byte* Block(int layer, BlockId block) {
+    return bases[layer] + block.value * kSpec.BlockBytes();
+  }
 
   std::unique_ptr<Transport> transport;
   std::vector<RegionId> regions;
@@ -57,7 +55,7 @@ class HandoffSenderTest : public ::testing::Test {
                        carried_ = by;
                      }}) {}
 
-  HandoffGrant GrantOf(std::vector<int32_t> blocks) {
+  HandoffGrant GrantOf(std::vector<BlockId> blocks) {
     return {.targets = {{std::move(blocks), target_.description}},
             .post_until = std::chrono::steady_clock::now() + std::chrono::seconds(60)};
   }
@@ -70,9 +68,9 @@ class HandoffSenderTest : public ::testing::Test {
     }
     ASSERT_TRUE(Ended());
   }
-  void Fill(const std::vector<int32_t>& blocks, int layer, uint64_t seed) {
+  void Fill(const std::vector<BlockId>& blocks, int layer, uint64_t seed) {
     std::mt19937_64 random(seed + static_cast<uint64_t>(layer));
-    for (const int32_t block : blocks) {
+    for (const BlockId block : blocks) {
       for (int64_t i = 0; i < kSpec.BlockBytes(); ++i) {
         source_.Block(layer, block)[i] = static_cast<std::byte>(random());
       }
@@ -92,7 +90,7 @@ class HandoffSenderTest : public ::testing::Test {
 constexpr HandoffKey kKey = {1, 2, 3};
 
 TEST_F(HandoffSenderTest, EveryBlockOfEveryLayerArrivesWhereItWasGranted) {
-  const std::vector<int32_t> local = {4, 9, 2, 30}, remote = {7, 8, 1, 0};
+  const std::vector<BlockId> local = {{4}, {9}, {2}, {30}}, remote = {{7}, {8}, {1}, {0}};
   sender_.Open(kKey, local, 14);  // 3 full blocks and 2 tokens
   for (int layer = 0; layer < kSpec.num_layers; ++layer) Fill(local, layer, 1);
   // Chunks of 6 and 8 tokens; granted between the two.
@@ -117,22 +115,22 @@ TEST_F(HandoffSenderTest, EveryBlockOfEveryLayerArrivesWhereItWasGranted) {
 }
 
 TEST_F(HandoffSenderTest, ABlockIsNotPutBeforeItsLastTokenIsWritten) {
-  sender_.Open(kKey, {0, 1}, 8);
-  sender_.Grant(kKey, GrantOf({5, 6}));
-  Fill({0, 1}, 0, 1);
+  sender_.Open(kKey, {{0}, {1}}, 8);
+  sender_.Grant(kKey, GrantOf({{5}, {6}}));
+  Fill({{0}, {1}}, 0, 1);
   sender_.Written(kKey, 0, 7);  // block 1 lacks a token
   std::vector<TransferCompletion> none;
   for (int i = 0; i < 100; ++i) {
     sender_.Pump({});
     target_.transport->Poll(16, {}, &none);
   }
-  EXPECT_EQ(target_.Block(0, 5)[0], source_.Block(0, 0)[0]);
-  EXPECT_EQ(target_.Block(0, 6)[0], std::byte{0});
+  EXPECT_EQ(target_.Block(0, {5})[0], source_.Block(0, {0})[0]);
+  EXPECT_EQ(target_.Block(0, {6})[0], std::byte{0});
 }
 
 TEST_F(HandoffSenderTest, StopEndsWithStoppedAndNothingAfter) {
-  sender_.Open(kKey, {0}, 4);
-  sender_.Grant(kKey, GrantOf({5}));
+  sender_.Open(kKey, {{0}}, 4);
+  sender_.Grant(kKey, GrantOf({{5}}));
   sender_.Stop(kKey);
   PumpUntilEnded();
   EXPECT_TRUE(stopped_);
@@ -142,21 +140,21 @@ TEST_F(HandoffSenderTest, StopEndsWithStoppedAndNothingAfter) {
 }
 
 TEST_F(HandoffSenderTest, APastLeasePostsNothing) {
-  sender_.Open(kKey, {0}, 4);
-  HandoffGrant grant = GrantOf({5});
+  sender_.Open(kKey, {{0}}, 4);
+  HandoffGrant grant = GrantOf({{5}});
   grant.post_until = std::chrono::steady_clock::now() - milliseconds(1);
   sender_.Grant(kKey, std::move(grant));
-  Fill({0}, 0, 1);
+  Fill({{0}}, 0, 1);
   sender_.Written(kKey, 0, 4);
   PumpUntilEnded();
   ASSERT_TRUE(failed_.has_value());
   EXPECT_EQ(failed_->code(), absl::StatusCode::kDeadlineExceeded);
-  EXPECT_EQ(target_.Block(0, 5)[0], std::byte{0});
+  EXPECT_EQ(target_.Block(0, {5})[0], std::byte{0});
 }
 
 TEST_F(HandoffSenderTest, AGrantThatDoesNotFitIsRefusedByName) {
-  sender_.Open(kKey, {0, 1}, 8);
-  sender_.Grant(kKey, GrantOf({5}));
+  sender_.Open(kKey, {{0}, {1}}, 8);
+  sender_.Grant(kKey, GrantOf({{5}}));
   PumpUntilEnded();
   ASSERT_TRUE(failed_.has_value());
   EXPECT_EQ(failed_->code(), absl::StatusCode::kFailedPrecondition);
@@ -164,8 +162,8 @@ TEST_F(HandoffSenderTest, AGrantThatDoesNotFitIsRefusedByName) {
 }
 
 TEST_F(HandoffSenderTest, ABlockOutsideTheGrantedMemoryFailsInsteadOfWriting) {
-  sender_.Open(kKey, {0}, 4);
-  sender_.Grant(kKey, GrantOf({static_cast<int32_t>(kSpec.num_blocks)}));
+  sender_.Open(kKey, {{0}}, 4);
+  sender_.Grant(kKey, GrantOf({{static_cast<int32_t>(kSpec.num_blocks)}}));
   sender_.Written(kKey, 0, 4);
   PumpUntilEnded();
   ASSERT_TRUE(failed_.has_value());
@@ -173,8 +171,8 @@ TEST_F(HandoffSenderTest, ABlockOutsideTheGrantedMemoryFailsInsteadOfWriting) {
 }
 
 TEST_F(HandoffSenderTest, ADeadPeerFailsTheHandoff) {
-  sender_.Open(kKey, {0}, 4);
-  sender_.Grant(kKey, GrantOf({5}));
+  sender_.Open(kKey, {{0}}, 4);
+  sender_.Grant(kKey, GrantOf({{5}}));
   target_.transport.reset();
   for (int layer = 0; layer < kSpec.num_layers; ++layer) sender_.Written(kKey, layer, 4);
   for (int i = 0; i < 100 && !Ended(); ++i) sender_.Pump(milliseconds(50));
@@ -197,8 +195,8 @@ class ManyIncarnations : public ::testing::Test {
     return std::make_unique<Pool>(MakeLoopbackTransport(network_));
   }
   void Begin(HandoffKey key, const Pool& target) {
-    sender_.Open(key, {0}, 4);
-    sender_.Grant(key, {.targets = {{{5}, target.description}},
+    sender_.Open(key, {{0}}, 4);
+    sender_.Grant(key, {.targets = {{{{5}}, target.description}},
                         .post_until = std::chrono::steady_clock::now() + std::chrono::seconds(60),
                         .peer = "decode:1"});
   }

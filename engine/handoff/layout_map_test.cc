@@ -7,12 +7,8 @@
 namespace skein::engine {
 namespace {
 
-constexpr KvSpec kSpec = {.num_layers = 1,
-                          .kv_heads = 4,
-                          .head_dim = 2,
-                          .block_tokens = 2,
-                          .dtype = DType::kBF16,
-                          .num_blocks = 8};
+constexpr KvSpec kSpec = {
+    {.num_layers = 1, .kv_heads = 4, .head_dim = 2, .block_tokens = 2, .dtype = DType::kBF16}, 8};
 
 TEST(LayoutMap, OneRankTakesTheBlockAsItIs) {
   EXPECT_EQ(MapBlock(kSpec, {1}, 0, 5), (std::vector<LayoutPiece>{{0, 0, kSpec.BlockBytes()}}));

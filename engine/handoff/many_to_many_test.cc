@@ -13,12 +13,8 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr KvSpec kSpec = {.num_layers = 2,
-                          .kv_heads = 4,
-                          .head_dim = 4,
-                          .block_tokens = 4,
-                          .dtype = DType::kBF16,
-                          .num_blocks = 64};
+constexpr KvSpec kSpec = {
+    {.num_layers = 2, .kv_heads = 4, .head_dim = 4, .block_tokens = 4, .dtype = DType::kBF16}, 64};
 constexpr HandoffKey kKey = {1, 2, 3};
 
 struct Writer {
@@ -32,11 +28,11 @@ struct Writer {
 
   // Puts the prompt's block into a local one.
   HandoffBlock Take(const PromptKv& kv, int64_t global) {
-    const HandoffBlock block{global, {free.back()}};
+    const HandoffBlock block{global, free.back()};
     free.pop_back();
     for (int layer = 0; layer < kSpec.num_layers; ++layer) {
       const auto& bytes = kv[static_cast<size_t>(layer)][static_cast<size_t>(global)];
-      std::memcpy(pool.Block(layer, block.local.value), bytes.data(), bytes.size());
+      std::memcpy(pool.Block(layer, block.local), bytes.data(), bytes.size());
     }
     return block;
   }
@@ -45,7 +41,7 @@ struct Writer {
   std::optional<std::vector<int64_t>> bytes;
   std::optional<absl::Status> failed;
   HandoffSender sender;
-  std::vector<int32_t> free;
+  std::vector<BlockId> free;
 };
 
 // One prompt in pieces; each piece's blocks are dealt to random writers, and become known to their
@@ -136,7 +132,7 @@ class Prompt {
     const int64_t tokens = TokensPerBlock(layout_, kSpec);
     for (int64_t i = 0; i < 2 * heads * tokens_; ++i) {
       const int64_t part = i / (heads * tokens_), head = i / tokens_ % heads, token = i % tokens_;
-      const int32_t block =
+      const BlockId block =
           grant_[static_cast<size_t>(rank)].blocks[static_cast<size_t>(token / tokens)];
       const std::byte* target = targets_[static_cast<size_t>(rank)]->Block(layer, block) +
                                 ((part * heads + head) * tokens + token % tokens) * row;
@@ -184,7 +180,7 @@ TEST_P(ManyToManyTest, AWriterWithoutBlocksIsDoneAtOnce) {
   Writer writer(&network, &random);
   TestingPool target(&network, kSpec);
   writer.sender.OpenShare(kKey, {}, 8);
-  writer.sender.Grant(kKey, {.targets = {{{3, 4}, target.description}},
+  writer.sender.Grant(kKey, {.targets = {{{{3}, {4}}, target.description}},
                              .post_until = std::chrono::steady_clock::time_point::max()});
   writer.sender.Pump(std::chrono::seconds(10));
   ASSERT_TRUE(writer.bytes.has_value());
@@ -197,7 +193,7 @@ TEST_P(ManyToManyTest, RanksThatDoNotDivideTheHeadsAreRefused) {
   Writer writer(&network, &random);
   TestingPool target(&network, kSpec);
   writer.sender.OpenShare(kKey, {{0, 1}}, 8);
-  writer.sender.Grant(kKey, {.targets = std::vector<HandoffTarget>(3, {{3}, target.description}),
+  writer.sender.Grant(kKey, {.targets = std::vector<HandoffTarget>(3, {{{3}}, target.description}),
                              .post_until = std::chrono::steady_clock::time_point::max()});
   writer.sender.Pump({});
   ASSERT_TRUE(writer.failed.has_value());

@@ -26,16 +26,17 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "scheduler/vocabulary/epoch.h"
 #include "scheduler/vocabulary/handoff_block.h"
+#include "scheduler/vocabulary/request_id.h"
 #include "scheduler/vocabulary/staged_block.h"
 
 namespace skein::engine {
 
-// Names one handoff; the caller packs what it likes into it (request id and epoch).
+// Names one handoff.
 struct HandoffKey {
-  uint64_t a = 0;
-  uint64_t b = 0;
-  uint64_t c = 0;
+  RequestId id;
+  Epoch epoch;
   auto operator<=>(const HandoffKey&) const = default;
 };
 

@@ -37,7 +37,7 @@ StagingReceiver::~StagingReceiver() {
 }
 
 absl::Status StagingReceiver::Check(int buffer, const StagedBlock& staged,
-                                    std::span<const int32_t> blocks) const {
+                                    std::span<const BlockId> blocks) const {
   const auto invalid = [](const char* field, int64_t value) {
     return absl::InvalidArgumentError(absl::StrCat(field, ": ", value, " is out of range"));
   };
@@ -47,13 +47,13 @@ absl::Status StagingReceiver::Check(int buffer, const StagedBlock& staged,
   if (staged.global < 0 || staged.global >= static_cast<int64_t>(blocks.size())) {
     return invalid("block", staged.global);
   }
-  const int32_t to = blocks[static_cast<size_t>(staged.global)];
+  const int32_t to = blocks[static_cast<size_t>(staged.global)].value;
   if (to < 0 || to >= spec_.num_blocks) return invalid("blocks", to);
   return absl::OkStatus();
 }
 
 absl::Status StagingReceiver::Take(int buffer, std::span<const StagedBlock> part,
-                                   std::span<const int32_t> blocks) const {
+                                   std::span<const BlockId> blocks) const {
   for (const StagedBlock& staged : part) {
     if (absl::Status status = Check(buffer, staged, blocks); !status.ok()) return status;
   }
@@ -62,7 +62,7 @@ absl::Status StagingReceiver::Take(int buffer, std::span<const StagedBlock> part
   for (const StagedBlock& staged : part) {
     const std::byte* from = buffers_[static_cast<size_t>(buffer)].region.base + staged.slot * bytes;
     std::byte* to = static_cast<std::byte*>(pool_[static_cast<size_t>(staged.layer)].base) +
-                    blocks[static_cast<size_t>(staged.global)] * bytes;
+                    blocks[static_cast<size_t>(staged.global)].value * bytes;
     if (copies_ == nullptr) {
       std::memcpy(to, from, static_cast<size_t>(bytes));
     } else if (status.ok()) {

@@ -21,6 +21,7 @@
 #include "engine/device/copy_stream.h"
 #include "engine/kv/kv_spec.h"
 #include "engine/transport/transport.h"
+#include "scheduler/vocabulary/block_id.h"
 #include "scheduler/vocabulary/staged_block.h"
 
 namespace skein::engine {
@@ -47,7 +48,7 @@ class StagingReceiver {
   // outside the buffer, the layers or the prompt; nothing was copied then. OK: the bytes are there,
   // on a device, too; else, of a device, its error.
   absl::Status Take(int buffer, std::span<const StagedBlock> part,
-                    std::span<const int32_t> blocks) const;
+                    std::span<const BlockId> blocks) const;
 
  private:
   struct Buffer {
@@ -63,7 +64,7 @@ class StagingReceiver {
         slots_(slots),
         copies_(std::move(copies)) {}
 
-  absl::Status Check(int buffer, const StagedBlock& staged, std::span<const int32_t> blocks) const;
+  absl::Status Check(int buffer, const StagedBlock& staged, std::span<const BlockId> blocks) const;
 
   Transport* const transport_;
   const KvSpec spec_;

@@ -8,12 +8,8 @@
 namespace skein::engine {
 namespace {
 
-constexpr KvSpec kSpec = {.num_layers = 3,
-                          .kv_heads = 2,
-                          .head_dim = 4,
-                          .block_tokens = 4,
-                          .dtype = DType::kBF16,
-                          .num_blocks = 64};
+constexpr KvSpec kSpec = {
+    {.num_layers = 3, .kv_heads = 2, .head_dim = 4, .block_tokens = 4, .dtype = DType::kBF16}, 64};
 constexpr HandoffKey kKey = {1, 2, 3};
 constexpr int64_t kBlocks = 11;
 
@@ -77,7 +73,7 @@ class StagingTest : public ::testing::TestWithParam<PoolKind> {
   TestingPool target_;
   std::unique_ptr<StagingReceiver> receiver_;
   PromptKv kv_;
-  std::vector<int32_t> local_, remote_;
+  std::vector<BlockId> local_, remote_;
   std::optional<std::vector<int64_t>> done_;
   std::optional<absl::Status> failed_;
   bool stopped_ = false;

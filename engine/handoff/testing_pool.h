@@ -15,6 +15,7 @@
 #include "engine/transport/transport.h"
 #include "engine/transport/ucx/ucx_transport.h"
 #include "gtest/gtest.h"
+#include "scheduler/vocabulary/block_id.h"
 
 namespace skein::engine {
 
@@ -72,9 +73,9 @@ struct TestingPool {
   }
 
   // Where the test reads and writes it.
-  std::byte* Block(int layer, int32_t block) const {
+  std::byte* Block(int layer, BlockId block) const {
     auto* const place = static_cast<std::byte*>(kv_regions[static_cast<size_t>(layer)].base) +
-                        block * spec.BlockBytes();
+                        block.value * spec.BlockBytes();
     return device ? device->NearOf(place) : place;
   }
 
@@ -102,10 +103,10 @@ inline PromptKv RandomKv(const KvSpec& spec, int64_t blocks, std::mt19937_64* ra
   return kv;
 }
 
-// `count` different numbers below `limit`, in random order.
-inline std::vector<int32_t> RandomBlocks(int64_t count, int64_t limit, std::mt19937_64* random) {
-  std::vector<int32_t> all(static_cast<size_t>(limit));
-  for (size_t i = 0; i < all.size(); ++i) all[i] = static_cast<int32_t>(i);
+// `count` different blocks of `limit`, in random order.
+inline std::vector<BlockId> RandomBlocks(int64_t count, int64_t limit, std::mt19937_64* random) {
+  std::vector<BlockId> all(static_cast<size_t>(limit));
+  for (size_t i = 0; i < all.size(); ++i) all[i] = {static_cast<int32_t>(i)};
   std::shuffle(all.begin(), all.end(), *random);
   all.resize(static_cast<size_t>(count));
   return all;

@@ -1,6 +1,7 @@
 #include "engine/stepping/sequence_table.h"
 
 #include <algorithm>
+#include <span>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -135,7 +136,8 @@ void SequenceTable::ChangeTable(const PlannedSequence& planned, Sequence* sequen
     sequence->table = std::move(other);
   }
   std::vector<int32_t>& table = *sequence->table;
-  table.insert(table.end(), planned.blocks.begin(), planned.blocks.end());
+  const std::span<const int32_t> added = NumbersOf(planned.blocks);
+  table.insert(table.end(), added.begin(), added.end());
   size_t& checked = sequence->checked.blocks;
   checked = std::min(checked, kept);
   while (checked < table.size() && table[checked] >= 0 && table[checked] < spec_.kv.num_blocks) {

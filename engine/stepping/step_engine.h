@@ -44,7 +44,7 @@ struct PlannedSequence {
   // Its block table, as a change of the one that its last step had: the first `kept_blocks` entries
   // of that, then these. It covers position + count tokens; ring: it is the spans' blocks.
   int64_t kept_blocks = 0;
-  std::vector<int32_t> blocks;
+  std::vector<BlockId> blocks;
   // Its output so far, likewise: of the output as the engine has it when the step begins, the first
   // `kept_output` tokens, then these. The engine has what plans said and what its own steps have
   // sampled. So a step that is launched while another one runs may run that one's token: it keeps

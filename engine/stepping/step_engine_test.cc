@@ -21,12 +21,12 @@ namespace {
 constexpr int kLayers = 3;
 
 std::unique_ptr<EmulatedEngine> Emulated() {
-  return *EmulatedEngine::Create({.kv = {.num_layers = kLayers,
-                                         .kv_heads = 1,
-                                         .head_dim = 4,
-                                         .block_tokens = 4,
-                                         .dtype = DType::kF32,
-                                         .num_blocks = 16},
+  return *EmulatedEngine::Create({.kv = {{.num_layers = kLayers,
+                                          .kv_heads = 1,
+                                          .head_dim = 4,
+                                          .block_tokens = 4,
+                                          .dtype = DType::kF32},
+                                         16},
                                   .vocab_size = 1000,
                                   .max_positions = 64});
 }
@@ -119,13 +119,13 @@ class StepEngineTest : public ::testing::TestWithParam<Kind> {
 
 TEST_P(StepEngineTest, GivesWhatTheEngineGives) {
   const auto prompt = Tokens(6, 10);
-  const std::vector<int32_t> blocks = {3, 5};
+  const std::vector<BlockId> blocks = {{3}, {5}};
   const auto twin = Emulated();
   std::vector<SequenceResult> expected;
   const auto sampling = Greedy();
   SequenceStep step;
   step.tokens = *prompt;
-  step.block_table = blocks;
+  step.block_table = NumbersOf(blocks);
   step.sample = true;
   step.sampling = sampling.get();
   step.prompt = *prompt;
@@ -165,8 +165,8 @@ TEST_P(StepEngineTest, ASequenceThatFailsDoesSoAlone) {
   const SequenceHandle good = Admit(Tokens(4, 10));
   const SequenceHandle bad = Admit(Tokens(4, 20));
   StepPlan plan;
-  plan.sequences = {{.sequence = bad, .count = 4, .blocks = {99}, .sample = true},
-                    {.sequence = good, .count = 4, .blocks = {1}, .sample = true}};
+  plan.sequences = {{.sequence = bad, .count = 4, .blocks = {{99}}, .sample = true},
+                    {.sequence = good, .count = 4, .blocks = {{1}}, .sample = true}};
   const CompletedStep completed = Run(std::move(plan));
   ASSERT_TRUE(completed.status.ok()) << completed.status;
   EXPECT_TRUE(absl::IsInvalidArgument(completed.results.at(0).status));
@@ -185,19 +185,19 @@ TEST_P(StepEngineTest, ABlockTableGrowsByWhatIsNewAndMayBeReplaced) {
     plan.sequences = {std::move(planned)};
     return Run(std::move(plan)).results.at(0);
   };
-  EXPECT_TRUE(run({.count = 6, .blocks = {3, 5}}).status.ok());
-  EXPECT_TRUE(run({.position = 6, .count = 4, .kept_blocks = 2, .blocks = {9}}).status.ok());
+  EXPECT_TRUE(run({.count = 6, .blocks = {{3}, {5}}}).status.ok());
+  EXPECT_TRUE(run({.position = 6, .count = 4, .kept_blocks = 2, .blocks = {{9}}}).status.ok());
   const SequenceResult last =
-      run({.position = 10, .count = 3, .kept_blocks = 3, .blocks = {2}, .sample = true});
+      run({.position = 10, .count = 3, .kept_blocks = 3, .blocks = {{2}}, .sample = true});
   ASSERT_TRUE(last.status.ok()) << last.status;
   EXPECT_EQ(last.sampled.token, expected[0]);
   // As after a preemption: other blocks, from the start.
   const SequenceResult again =
-      run({.count = 13, .kept_blocks = 1, .blocks = {11, 12, 13}, .sample = true});
+      run({.count = 13, .kept_blocks = 1, .blocks = {{11}, {12}, {13}}, .sample = true});
   ASSERT_TRUE(again.status.ok()) << again.status;
   EXPECT_EQ(again.sampled.token, expected[0]);
   EXPECT_TRUE(absl::IsInvalidArgument(
-      run({.position = 10, .count = 3, .kept_blocks = 2, .blocks = {12}}).status))
+      run({.position = 10, .count = 3, .kept_blocks = 2, .blocks = {{12}}}).status))
       << "the table is too short now";
 }
 
@@ -211,11 +211,11 @@ TEST_P(StepEngineTest, AWrongBlockOrTokenIsRefusedInEveryStepThatHasIt) {
     EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
     EXPECT_NE(status.message().find(why), std::string::npos) << status;
   };
-  refused({.count = 4, .blocks = {16}}, "block_table[0] = 16");
+  refused({.count = 4, .blocks = {{16}}}, "block_table[0] = 16");
   refused({.count = 4, .kept_blocks = 1}, "block_table[0] = 16");
   const std::vector<int32_t> wrong = {7, 1000, 8};
   for (int i = 0; i < 2; ++i) {
-    refused({.position = 6, .count = 1, .blocks = {1, 2}, .output = wrong, .token_index = 3},
+    refused({.position = 6, .count = 1, .blocks = {{1}, {2}}, .output = wrong, .token_index = 3},
             "output[1] = 1000");
   }
 }
@@ -225,7 +225,7 @@ TEST_P(StepEngineTest, LogprobsOfThePromptAreToldAsAdmitted) {
       engine_->Admit({.prompt = Tokens(4, 10), .sampling = Greedy(), .prompt_logprobs = true});
   ASSERT_TRUE(handle.ok());
   StepPlan plan;
-  plan.sequences = {{.sequence = *handle, .count = 3, .blocks = {1}}};
+  plan.sequences = {{.sequence = *handle, .count = 3, .blocks = {{1}}}};
   const CompletedStep completed = Run(std::move(plan));
   ASSERT_EQ(completed.results.at(0).prompt_logprobs.size(), 3u);
   for (int i = 0; i < 3; ++i) {
@@ -252,7 +252,7 @@ TEST_P(StepEngineTest, WhatCannotRunIsNotAdmitted) {
 TEST_P(StepEngineTest, AReleasedSequenceIsKeptUntilItsStepEnds) {
   const SequenceHandle sequence = Admit(Tokens(4, 10));
   StepPlan plan;
-  plan.sequences = {{.sequence = sequence, .count = 4, .blocks = {1}, .sample = true}};
+  plan.sequences = {{.sequence = sequence, .count = 4, .blocks = {{1}}, .sample = true}};
   if (GetParam() == Kind::kThreaded) {
     engine_->Launch(std::move(plan));
     engine_->Release(sequence);
@@ -269,7 +269,7 @@ TEST_P(StepEngineTest, ARingStepEntersAndLeavesItsMeeting) {
   const SequenceHandle sequence = Admit(Tokens(6, 10));
   std::vector<std::string> calls;
   StepPlan plan;
-  plan.sequences = {{.sequence = sequence, .count = 6, .blocks = {1, 2}, .sample = true}};
+  plan.sequences = {{.sequence = sequence, .count = 6, .blocks = {{1}, {2}}, .sample = true}};
   plan.ring = RingMeeting{
       .spans = {{0, 6}},
       .enter = [&calls]() -> absl::StatusOr<RingStep> {
@@ -290,7 +290,7 @@ TEST_P(StepEngineTest, ARingStepEntersAndLeavesItsMeeting) {
 }
 
 // The step that samples the token `index` >= 1 of a sequence. `block` is new if it needs one.
-StepPlan Next(SequenceHandle sequence, int64_t prompt_tokens, int64_t index, int32_t block) {
+StepPlan Next(SequenceHandle sequence, int64_t prompt_tokens, int64_t index, BlockId block) {
   const int64_t position = prompt_tokens + index - 1;
   StepPlan plan{.number = static_cast<uint64_t>(index)};
   plan.sequences = {{.sequence = sequence,
@@ -313,10 +313,10 @@ TEST_P(StepEngineTest, AStepLaunchedAheadRunsTheTokenThatTheOneBeforeSamples) {
       {.kv = emulated_->Spec().kv, .vocab_size = 1000, .max_positions = 64}, *prompt, 8, *sampling);
   const SequenceHandle sequence = Admit(prompt, sampling);
   StepPlan first;
-  first.sequences = {{.sequence = sequence, .count = 6, .blocks = {3, 5}, .sample = true}};
+  first.sequences = {{.sequence = sequence, .count = 6, .blocks = {{3}, {5}}, .sample = true}};
   std::vector<int32_t> sampled;
   for (int64_t index = 0; index < 8; index += 2) {
-    const auto block = static_cast<int32_t>(8 + index);
+    const BlockId block = {static_cast<int32_t>(8 + index)};
     StepPlan one = index == 0 ? first : Next(sequence, 6, index, block);
     for (const auto& completed : RunAhead(std::move(one), Next(sequence, 6, index + 1, block))) {
       ASSERT_TRUE(completed.status.ok()) << completed.status;
@@ -330,10 +330,10 @@ TEST_P(StepEngineTest, AStepLaunchedAheadRunsTheTokenThatTheOneBeforeSamples) {
 TEST_P(StepEngineTest, AStepLaunchedAheadRefusesTheSequenceThatGotNoToken) {
   Over(&faulty_);
   const SequenceHandle good = Admit(Tokens(4, 20)), bad = Admit(Tokens(4, 10));  // with a 13
-  StepPlan one, two = Next(bad, 4, 1, 2);
-  one.sequences = {{.sequence = bad, .count = 4, .blocks = {1}, .sample = true},
-                   {.sequence = good, .count = 4, .blocks = {5}, .sample = true}};
-  two.sequences.push_back(Next(good, 4, 1, 6).sequences[0]);
+  StepPlan one, two = Next(bad, 4, 1, {2});
+  one.sequences = {{.sequence = bad, .count = 4, .blocks = {{1}}, .sample = true},
+                   {.sequence = good, .count = 4, .blocks = {{5}}, .sample = true}};
+  two.sequences.push_back(Next(good, 4, 1, {6}).sequences[0]);
   const auto completed = RunAhead(std::move(one), std::move(two));
   EXPECT_TRUE(absl::IsInternal(completed[0].results.at(0).status));
   EXPECT_FALSE(completed[1].results.at(0).status.ok());
@@ -348,12 +348,12 @@ TEST_P(StepEngineTest, AStepThatFailsEndsTheOneLaunchedAhead) {
   const SequenceHandle first = Admit(Tokens(4, 10)), second = Admit(Tokens(4, 20));
   std::promise<void> launched;
   StepPlan one{.number = 1}, two{.number = 2};
-  one.sequences = {{.sequence = first, .count = 4, .blocks = {1}, .sample = true}};
+  one.sequences = {{.sequence = first, .count = 4, .blocks = {{1}}, .sample = true}};
   one.ring = RingMeeting{.spans = {{0, 4}}, .enter = [&]() -> absl::StatusOr<RingStep> {
                            if (GetParam() == Kind::kThreaded) launched.get_future().wait();
                            return absl::UnavailableError("no group");
                          }};
-  two.sequences = {{.sequence = second, .count = 4, .blocks = {2}, .sample = true}};
+  two.sequences = {{.sequence = second, .count = 4, .blocks = {{2}}, .sample = true}};
   StepPlan again = two;
   engine_->Launch(std::move(one));
   engine_->Launch(std::move(two));

@@ -59,6 +59,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "scheduler/vocabulary/grant_id.h"
 
 namespace skein::engine {
 
@@ -77,11 +78,7 @@ struct TransferId {
   auto operator<=>(const TransferId&) const = default;
 };
 
-// Numbered by the target, from 1; never used again within its process. 0: no grant.
-struct GrantId {
-  uint64_t value = 0;
-  auto operator<=>(const GrantId&) const = default;
-};
+using skein::GrantId;  // numbered by the target
 
 struct Region {
   RegionId id;

@@ -1,21 +1,22 @@
-// Strong types for ids in messages. All are plain values with a total order; 0 means "none".
+// Strong types for ids in messages; those that the engine has, too, are the vocabulary's. All are
+// plain values with a total order; 0 means "none".
 #pragma once
 
 #include <compare>
 #include <cstdint>
-#include <string>
 
 #include "scheduler/vocabulary/block_id.h"
+#include "scheduler/vocabulary/epoch.h"
+#include "scheduler/vocabulary/grant_id.h"
+#include "scheduler/vocabulary/request_id.h"
 
 namespace skein::scheduler {
 
-// A request of one router. `router` is the random incarnation of the router's process and `serial`
-// grows, so an id is never reused. A client request with `n` = k is k requests.
-struct RequestId {
-  uint64_t router = 0;
-  uint64_t serial = 0;
-  auto operator<=>(const RequestId&) const = default;
-};
+using skein::BlockId;
+using skein::Epoch;
+using skein::GrantId;
+using skein::RequestId;
+using skein::ToString;
 
 // A registered worker. The orchestrator assigns a new id at every registration.
 struct InstanceId {
@@ -46,26 +47,10 @@ inline constexpr uint64_t kGenerationMax = (uint64_t{1} << 23) - 1;
 constexpr uint64_t FirstNumberOf(uint64_t generation) { return (generation << kCounterBits) + 1; }
 constexpr uint64_t GenerationOf(uint64_t number) { return number >> kCounterBits; }
 
-// One assignment of a request. Grows over all requests of a cluster; an older one is refused with
-// FAILED_PRECONDITION.
-struct Epoch {
-  uint64_t value = 0;
-  auto operator<=>(const Epoch&) const = default;
-};
-
 // The global order of plans; every instance runs its prefill work in this order.
 struct PlanSequence {
   uint64_t value = 0;
   auto operator<=>(const PlanSequence&) const = default;
-};
-
-using skein::BlockId;
-
-// A permission to write blocks, or a staging buffer. Numbered by the decode worker that gives it;
-// never reused within its process.
-struct GrantId {
-  uint64_t value = 0;
-  auto operator<=>(const GrantId&) const = default;
 };
 
 // An incoming RPC or stream that a core will answer. Numbered by the shell; never reused within a
@@ -74,9 +59,5 @@ struct CallId {
   uint64_t value = 0;
   auto operator<=>(const CallId&) const = default;
 };
-
-inline std::string ToString(RequestId id) {
-  return std::to_string(id.router) + "/" + std::to_string(id.serial);
-}
 
 }  // namespace skein::scheduler

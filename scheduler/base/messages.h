@@ -22,7 +22,7 @@
 #include "scheduler/base/ids.h"
 #include "scheduler/base/request.h"
 #include "scheduler/base/time.h"
-#include "scheduler/kv/kv_shape.h"
+#include "scheduler/kv/handoff_shape.h"
 #include "scheduler/vocabulary/staged_block.h"
 
 namespace skein::scheduler {
@@ -191,7 +191,7 @@ struct OpenTransferRequest {
   Epoch epoch;
   InstanceId prefill;
   Incarnation incarnation;  // of the prefill worker
-  KvShape shape;
+  HandoffShape shape;
 };
 struct OpenTransferReply {
   absl::Status status;
@@ -384,7 +384,7 @@ struct WorkerIdentity {
   std::string model;
   std::string endpoint;  // host:port of the worker's gRPC server
   Incarnation incarnation;
-  KvShape shape;
+  HandoffShape shape;
   int64_t total_blocks = 0;
   int64_t max_positions = 0;      // longest sequence, prompt and output; 0: no limit
   std::string details;            // fields for status (serialised); opaque to the cores

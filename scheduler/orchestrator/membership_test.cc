@@ -6,38 +6,36 @@ namespace {
 
 TEST_F(OrchestratorCoreTest, Invariant5AnotherModelHashIsRefusedByName) {
   Up(Role::kPrefill, 1);
-  KvShape other = kShape;
+  HandoffShape other = kShape;
   other.model_hash = "x";
   EXPECT_EQ(Join(Role::kDecode, 2, other).status,
             absl::FailedPreconditionError("model m: model_hash: this worker x, its instances h"));
 }
 
-TEST_F(OrchestratorCoreTest, Invariant5EveryFieldOfTheKvShapeIsCompared) {
+TEST_F(OrchestratorCoreTest, Invariant5EveryFieldOfTheShapeIsCompared) {
   Up(Role::kPrefill, 1);
   const auto refusal_of = [this](auto change) {
-    KvShape other = kShape;
+    HandoffShape other = kShape;
     change(other);
     const absl::Status status = Join(Role::kDecode, 2, other).status;
     EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
     return std::string(status.message());
   };
   const std::string ours = "model m: ";
-  EXPECT_EQ(refusal_of([](KvShape& s) { s.kv_format = 2; }),
+  EXPECT_EQ(refusal_of([](HandoffShape& s) { s.kv_format = 2; }),
             ours + "kv_format: this worker 2, its instances 1");
-  EXPECT_EQ(refusal_of([](KvShape& s) { s.dtype = "bf16"; }),
+  EXPECT_EQ(refusal_of([](HandoffShape& s) { s.dtype = DType::kBF16; }),
             ours + "dtype: this worker bf16, its instances f32");
-  EXPECT_EQ(refusal_of([](KvShape& s) { s.layout.tp = 2; }),
+  EXPECT_EQ(refusal_of([](HandoffShape& s) { s.layout.tp = 2; }),
             ours + "layout_tp: this worker 2, its instances 1");
-  EXPECT_EQ(refusal_of([](KvShape& s) { s.block_tokens = 8; }),
+  EXPECT_EQ(refusal_of([](HandoffShape& s) { s.block_tokens = 8; }),
             ours + "block_tokens: this worker 8, its instances 4");
-  EXPECT_EQ(refusal_of([](KvShape& s) { s.num_layers = 2; }),
+  EXPECT_EQ(refusal_of([](HandoffShape& s) { s.num_layers = 2; }),
             ours + "num_layers: this worker 2, its instances 1");
-  EXPECT_EQ(refusal_of([](KvShape& s) { s.kv_heads = 2; }),
+  EXPECT_EQ(refusal_of([](HandoffShape& s) { s.kv_heads = 2; }),
             ours + "kv_heads: this worker 2, its instances 1");
-  EXPECT_EQ(refusal_of([](KvShape& s) { s.head_dim = 8; }),
+  EXPECT_EQ(refusal_of([](HandoffShape& s) { s.head_dim = 8; }),
             ours + "head_dim: this worker 8, its instances 4");
-  EXPECT_EQ(refusal_of([](KvShape& s) { s.block_bytes = 64; }),
-            ours + "block_bytes: this worker 64, its instances 128");
 }
 
 TEST_F(OrchestratorCoreTest, Invariant5PrefillInstancesThatCutChunksOtherwiseAreRefusedByName) {

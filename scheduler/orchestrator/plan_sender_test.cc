@@ -24,7 +24,7 @@ class PlanSenderTest : public ::testing::Test {
     identity.model = "m";
     identity.endpoint = "w:" + std::to_string(incarnation);
     identity.incarnation = {incarnation};
-    identity.shape = {.model_hash = "h", .dtype = "f32", .block_tokens = 4, .num_layers = 1};
+    identity.shape = {{.num_layers = 1, .block_tokens = 4, .dtype = DType::kF32}, "h"};
     identity.total_blocks = 100;
     return registry_.Register({identity}, {incarnation}, 0)->id;
   }

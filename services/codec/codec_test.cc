@@ -148,8 +148,18 @@ TEST(Codec, ASubmissionSurvivesBothWays) {
 TEST(Codec, ARegistrationSurvivesBothWays) {
   const auto decoded = FromProto(GoodRegistration());
   ASSERT_TRUE(decoded.ok()) << decoded.status();
-  EXPECT_EQ(decoded->identity.shape.dtype, "bf16");
+  EXPECT_EQ(decoded->identity.shape.dtype, DType::kBF16);
   EXPECT_TRUE(MessageDifferencer::Equals(ToProto(*decoded), GoodRegistration()));
+}
+
+TEST(Codec, BytesOfABlockThatTheShapeDoesNotGiveAreRefused) {
+  v1::RegisterRequest request = GoodRegistration();
+  request.set_block_bytes(2048);
+  EXPECT_EQ(FromProto(request).status(),
+            absl::InvalidArgumentError("block_bytes: 2048 is not 4096, which the shape gives"));
+  request.mutable_kv()->set_dtype(v1::DTYPE_F32);
+  request.set_block_bytes(8192);
+  EXPECT_TRUE(FromProto(request).ok());
 }
 
 TEST(Codec, AnAnnouncementSurvivesBothWays) {

@@ -3,8 +3,8 @@
 #include "absl/strings/str_cat.h"
 #include "services/codec/codec.h"
 #include "services/codec/durations.h"
+#include "services/codec/handoff_shape.h"
 #include "services/codec/internal.h"
-#include "services/codec/kv_shape.h"
 #include "services/rpc/status_map.h"
 
 namespace skein::services {
@@ -150,7 +150,7 @@ void Fill(const scheduler::WorkerIdentity& identity, v1::RegisterRequest* out) {
   *out->mutable_kv() = KvSpecOf(identity.shape);
   out->mutable_kv()->set_num_blocks(static_cast<uint64_t>(identity.total_blocks));
   *out->mutable_layout() = ToProto(identity.shape.layout);
-  out->set_block_bytes(static_cast<uint64_t>(identity.shape.block_bytes));
+  out->set_block_bytes(static_cast<uint64_t>(identity.shape.BlockBytes()));
   out->set_max_positions(static_cast<uint64_t>(identity.max_positions));
   out->set_node(identity.node);
   out->set_comm_address(identity.comm_address);
@@ -178,8 +178,8 @@ absl::StatusOr<scheduler::WorkerIdentity> IdentityFrom(const v1::RegisterRequest
   if (request.model().empty()) return Invalid("model", "is empty");
   if (request.endpoint().empty()) return Invalid("endpoint", "is empty");
   if (request.incarnation() == 0) return Invalid("incarnation", "is 0");
-  absl::StatusOr<scheduler::KvShape> shape =
-      KvShapeFrom(request.kv(), request.model_hash(), request.layout().tp(), request.block_bytes());
+  absl::StatusOr<scheduler::HandoffShape> shape = HandoffShapeFrom(
+      request.kv(), request.model_hash(), request.layout().tp(), request.block_bytes());
   if (!shape.ok()) return shape.status();
   if (request.kv().num_blocks() < 1) return Invalid("kv.num_blocks", "is 0");
   const std::pair<const char*, uint64_t> counts[] = {

@@ -1,9 +1,9 @@
 #include "absl/strings/str_cat.h"
 #include "services/codec/codec.h"
 #include "services/codec/durations.h"
+#include "services/codec/handoff_shape.h"
 #include "services/codec/id_and_epoch.h"
 #include "services/codec/internal.h"
-#include "services/codec/kv_shape.h"
 #include "services/rpc/status_map.h"
 
 namespace skein::services {
@@ -70,7 +70,7 @@ v1::OpenTransferRequest ToProto(const scheduler::OpenTransferRequest& request) {
   out.set_model_hash(request.shape.model_hash);
   *out.mutable_kv() = KvSpecOf(request.shape);
   *out.mutable_layout() = ToProto(request.shape.layout);
-  out.set_block_bytes(static_cast<uint64_t>(request.shape.block_bytes));
+  out.set_block_bytes(static_cast<uint64_t>(request.shape.BlockBytes()));
   out.set_prefill_instance(request.prefill.value);
   out.set_incarnation(request.incarnation.value);
   return out;
@@ -79,8 +79,8 @@ v1::OpenTransferRequest ToProto(const scheduler::OpenTransferRequest& request) {
 absl::StatusOr<scheduler::OpenTransferRequest> FromProto(const v1::OpenTransferRequest& request) {
   scheduler::OpenTransferRequest out;
   if (absl::Status status = ReadIdAndEpoch(request, &out); !status.ok()) return status;
-  absl::StatusOr<scheduler::KvShape> shape =
-      KvShapeFrom(request.kv(), request.model_hash(), request.layout().tp(), request.block_bytes());
+  absl::StatusOr<scheduler::HandoffShape> shape = HandoffShapeFrom(
+      request.kv(), request.model_hash(), request.layout().tp(), request.block_bytes());
   if (!shape.ok()) return shape.status();
   out.shape = *std::move(shape);
   out.prefill = {request.prefill_instance()};

@@ -334,7 +334,7 @@ TEST_F(MalformedRpc, AMismatchedHandshakeIsRefusedByName) {
   good.shape = ShapeOf(decode_engine_.engine->Spec());
   const std::map<std::string, std::function<void(scheduler::OpenTransferRequest*)>> spoils = {
       {"model_hash", [](auto* g) { g->shape.model_hash = "another"; }},
-      {"dtype", [](auto* g) { g->shape.dtype = "bf16"; }},
+      {"dtype", [](auto* g) { g->shape.dtype = DType::kBF16; }},
       {"layout", [](auto* g) { g->shape.layout.tp = 2; }},
       {"block_tokens", [](auto* g) { g->shape.block_tokens = 8; }},
       {"num_layers", [](auto* g) { g->shape.num_layers = 3; }},

@@ -27,12 +27,12 @@ constexpr int64_t kRankTokensMax = 12;  // in a step
 constexpr int32_t kVocabulary = 1 << 16;
 
 engine::EmulatedOptions Options() {
-  return {.kv = {.num_layers = 2,
-                 .kv_heads = 1,
-                 .head_dim = 4,
-                 .block_tokens = kBlockTokens,
-                 .dtype = engine::DType::kF32,
-                 .num_blocks = 128},
+  return {.kv = {{.num_layers = 2,
+                  .kv_heads = 1,
+                  .head_dim = 4,
+                  .block_tokens = kBlockTokens,
+                  .dtype = engine::DType::kF32},
+                 128},
           .vocab_size = kVocabulary,
           .max_positions = 1024};
 }

@@ -116,10 +116,10 @@ TEST_P(FarHandoff, LayersLeaveWhileLaterOnesCompute) {
                                         ended = true;
                                       },
                                   .stopped = [&](engine::HandoffKey) { ended = true; }});
-    std::vector<int32_t> local, remote;
+    std::vector<BlockId> local, remote;
     for (int32_t b = 0; b < kBlocks; ++b) {
-      local.push_back(2 * b);
-      remote.push_back(static_cast<int32_t>(kBlocks) - 1 - b);
+      local.push_back({2 * b});
+      remote.push_back({static_cast<int32_t>(kBlocks) - 1 - b});
     }
     sender.Open(kKey, local, kTokens);
     sender.Grant(kKey, {.targets = {{remote, target.description}},
@@ -143,9 +143,10 @@ TEST_P(FarHandoff, LayersLeaveWhileLaterOnesCompute) {
       const auto* expected =
           static_cast<const std::byte*>(host->KvRegions()[static_cast<size_t>(layer)].base);
       for (size_t b = 0; b < local.size(); ++b) {
-        EXPECT_EQ(std::memcmp(target.Block(layer, remote[b]),
-                              expected + static_cast<size_t>(local[b]) * block_bytes, block_bytes),
-                  0)
+        EXPECT_EQ(
+            std::memcmp(target.Block(layer, remote[b]),
+                        expected + static_cast<size_t>(local[b].value) * block_bytes, block_bytes),
+            0)
             << "layer " << layer << " block " << b;
       }
     }

@@ -7,6 +7,7 @@
 #include <condition_variable>
 #include <map>
 #include <mutex>
+#include <numeric>
 #include <set>
 #include <thread>
 
@@ -24,12 +25,12 @@ using scheduler::InstanceId;
 using scheduler::StagingRequest;
 using std::chrono::steady_clock;
 
-constexpr engine::KvSpec kSpec = {.num_layers = 2,
-                                  .kv_heads = 1,
-                                  .head_dim = 8,
-                                  .block_tokens = 4,
-                                  .dtype = engine::DType::kBF16,
-                                  .num_blocks = 1024};
+constexpr engine::KvSpec kSpec = {{.num_layers = 2,
+                                   .kv_heads = 1,
+                                   .head_dim = 8,
+                                   .block_tokens = 4,
+                                   .dtype = engine::DType::kBF16},
+                                  1024};
 constexpr int kBuffers = 2, kSlots = 3, kSenders = 8, kRequests = 16;
 
 scheduler::TimeUs Now() {
@@ -45,7 +46,7 @@ HandoffKey KeyOf(int request) { return {1, static_cast<uint64_t>(request) + 1, 1
 struct Request {
   int64_t tokens = 0;
   engine::PromptKv kv;
-  std::vector<int32_t> remote;               // blocks at the receiver
+  std::vector<BlockId> remote;               // blocks at the receiver
   std::vector<std::vector<int64_t>> shares;  // by sender: global blocks, ascending
   std::vector<int64_t> chunk_ends;           // blocks
 };
@@ -56,13 +57,15 @@ Request RandomRequest(std::mt19937_64* random) {
   request.tokens = blocks * kSpec.block_tokens - static_cast<int64_t>((*random)() % 4);
   request.kv = engine::RandomKv(kSpec, blocks, random);
   request.shares.resize(kSenders);
-  std::vector<int32_t> members = engine::RandomBlocks(kSenders, kSenders, random);
+  std::vector<size_t> members(kSenders);
+  std::iota(members.begin(), members.end(), size_t{0});
+  std::shuffle(members.begin(), members.end(), *random);
   size_t size = 1 + (*random)() % 3;
   for (int64_t end = 0; end < blocks;) {
     const int64_t first = end;
     end = std::min(blocks, first + 2 + static_cast<int64_t>((*random)() % 8));
     for (int64_t global = first; global < end; ++global) {
-      request.shares[static_cast<size_t>(members[(*random)() % size])].push_back(global);
+      request.shares[members[(*random)() % size]].push_back(global);
     }
     request.chunk_ends.push_back(end);
     size = std::min<size_t>(kSenders, size + (*random)() % 3);
@@ -85,7 +88,7 @@ class Receiver {
           while (!ending_) pool_.transport->Poll(16, std::chrono::milliseconds(1), &none);
         }) {
     std::mt19937_64 random(seed);
-    std::vector<int32_t> blocks = engine::RandomBlocks(kSpec.num_blocks, kSpec.num_blocks, &random);
+    std::vector<BlockId> blocks = engine::RandomBlocks(kSpec.num_blocks, kSpec.num_blocks, &random);
     for (Request& request : requests_) {
       for (size_t i = 0; i < request.kv[0].size(); ++i) {
         request.remote.push_back(blocks.back());
@@ -208,12 +211,12 @@ class Sender {
         random_(seed * 100 + static_cast<uint64_t>(index)),
         pool_(network, kSpec),
         sender_(pool_.transport.get(), kSpec, pool_.regions, std::chrono::seconds(60), Ends()) {
-    std::vector<int32_t> free = engine::RandomBlocks(kSpec.num_blocks, kSpec.num_blocks, &random_);
+    std::vector<BlockId> free = engine::RandomBlocks(kSpec.num_blocks, kSpec.num_blocks, &random_);
     for (int r = 0; r < kRequests; ++r) {
       const Request& request = requests_[static_cast<size_t>(r)];
       std::vector<HandoffBlock> blocks;
       for (const int64_t global : request.shares[static_cast<size_t>(index)]) {
-        blocks.push_back({global, {free.back()}});
+        blocks.push_back({global, free.back()});
         free.pop_back();
       }
       if (blocks.empty()) continue;
@@ -254,7 +257,7 @@ class Sender {
                   sender_.Taken(key, slots, receiver_->Take(Of(key), index_, part));
                 }};
   }
-  static int Of(HandoffKey key) { return static_cast<int>(key.b) - 1; }
+  static int Of(HandoffKey key) { return static_cast<int>(key.id.serial) - 1; }
 
   // The request's next chunk is computed; asks for a staging buffer.
   void Advance(int request, Open* open) {
@@ -267,7 +270,7 @@ class Sender {
           if (block.global < first || block.global >= end) continue;
           const auto& bytes =
               prompt.kv[static_cast<size_t>(layer)][static_cast<size_t>(block.global)];
-          std::memcpy(pool_.Block(layer, block.local.value), bytes.data(), bytes.size());
+          std::memcpy(pool_.Block(layer, block.local), bytes.data(), bytes.size());
         }
         sender_.Written(KeyOf(request), layer, std::min(end * kSpec.block_tokens, prompt.tokens));
       }

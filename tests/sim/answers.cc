@@ -8,12 +8,12 @@
 namespace skein::sim {
 
 engine::EmulatedOptions EngineOptions(scheduler::Role role) {
-  return {.kv = {.num_layers = 2,
-                 .kv_heads = 1,
-                 .head_dim = 4,
-                 .block_tokens = 4,
-                 .dtype = engine::DType::kF32,
-                 .num_blocks = role == scheduler::Role::kPrefill ? 28 : 40},
+  return {.kv = {{.num_layers = 2,
+                  .kv_heads = 1,
+                  .head_dim = 4,
+                  .block_tokens = 4,
+                  .dtype = engine::DType::kF32},
+                 role == scheduler::Role::kPrefill ? 28 : 40},
           .vocab_size = kVocab,
           .max_positions = 512};
 }

@@ -18,12 +18,6 @@ using engine::PutSchedule;
 constexpr double kFullChance = 0.02;
 constexpr TimeUs kFullUs = 100;
 
-HandoffKey KeyOf(scheduler::RequestId id, scheduler::Epoch epoch) {
-  return {id.router, id.serial, epoch.value};
-}
-scheduler::RequestId IdOf(HandoffKey key) { return {key.a, key.b}; }
-scheduler::Epoch EpochOf(HandoffKey key) { return {key.c}; }
-
 PutSchedule::Time At(TimeUs us) { return PutSchedule::Time(std::chrono::microseconds(us)); }
 
 std::byte* BlockAt(const engine::EmulatedEngine& engine, int layer, scheduler::BlockId block) {
@@ -36,22 +30,22 @@ std::byte* BlockAt(const engine::EmulatedEngine& engine, int layer, scheduler::B
 PutSchedule::Time Sender::Now() const { return At(process_->LocalNow()); }
 
 void Sender::Open(const scheduler::OpenHandoff& open) {
-  schedule_.Open(KeyOf(open.id, open.epoch), open.blocks, scheduler::PromptTokens(*open.spec),
+  schedule_.Open({open.id, open.epoch}, open.blocks, scheduler::PromptTokens(*open.spec),
                  open.more);
 }
 
 void Sender::Add(const scheduler::AddToHandoff& add) {
-  schedule_.Add(KeyOf(add.id, add.epoch), add.blocks, add.more);
+  schedule_.Add({add.id, add.epoch}, add.blocks, add.more);
   Advance();
 }
 
 void Sender::Written(scheduler::RequestId id, scheduler::Epoch epoch, int layer,
                      int64_t token_end) {
-  if (schedule_.Written(KeyOf(id, epoch), layer, token_end)) Advance();
+  if (schedule_.Written({id, epoch}, layer, token_end)) Advance();
 }
 
 void Sender::Start(const scheduler::StartHandoff& start) {
-  const HandoffKey key = KeyOf(start.id, start.epoch);
+  const HandoffKey key = {start.id, start.epoch};
   const bool staged = start.staging_slots > 0;
   receivers_[key] = {start, staged ? RemoteMemory{} : find_memory_(start.memory)};
   schedule_.Grant(key,
@@ -63,7 +57,7 @@ void Sender::Start(const scheduler::StartHandoff& start) {
 }
 
 void Sender::Use(const scheduler::UseStagingBuffer& use) {
-  const HandoffKey key = KeyOf(use.id, use.epoch);
+  const HandoffKey key = {use.id, use.epoch};
   const auto it = receivers_.find(key);
   if (it == receivers_.end() || schedule_.HasBuffer(key)) return;
   it->second.memory = find_memory_(use.memory);
@@ -74,16 +68,16 @@ void Sender::Use(const scheduler::UseStagingBuffer& use) {
 void Sender::Taken(const scheduler::PartTaken& taken) {
   std::vector<int32_t> slots;
   for (const StagedBlock& block : taken.blocks) slots.push_back(block.slot);
-  schedule_.Taken(KeyOf(taken.id, taken.epoch), slots, absl::OkStatus(), Now());
+  schedule_.Taken({taken.id, taken.epoch}, slots, absl::OkStatus(), Now());
   Advance();
 }
 
 void Sender::Extend(const scheduler::ExtendHandoff& extend) {
-  schedule_.Extend(KeyOf(extend.id, extend.epoch), At(extend.post_until_us));
+  schedule_.Extend({extend.id, extend.epoch}, At(extend.post_until_us));
 }
 
 void Sender::Stop(const scheduler::StopHandoff& stop) {
-  schedule_.Stop(KeyOf(stop.id, stop.epoch));
+  schedule_.Stop({stop.id, stop.epoch});
   Advance();
 }
 
@@ -114,14 +108,14 @@ void Sender::ArmIdle() {
 }
 
 void Sender::Tell(PutSchedule::Work work) {
-  for (const HandoffKey key : work.waits) ended_(scheduler::HandoffWaits{IdOf(key), EpochOf(key)});
+  for (const HandoffKey key : work.waits) ended_(scheduler::HandoffWaits{key.id, key.epoch});
   for (PutSchedule::Part& part : work.parts) {
-    ended_(scheduler::HandoffPart{IdOf(part.key), EpochOf(part.key), std::move(part.blocks)});
+    ended_(scheduler::HandoffPart{part.key.id, part.key.epoch, std::move(part.blocks)});
   }
-  for (const HandoffKey key : work.idle) ended_(scheduler::HandoffIdle{IdOf(key), EpochOf(key)});
+  for (const HandoffKey key : work.idle) ended_(scheduler::HandoffIdle{key.id, key.epoch});
   for (const PutSchedule::End& end : work.ends) {
-    const scheduler::RequestId id = IdOf(end.key);
-    const scheduler::Epoch epoch = EpochOf(end.key);
+    const scheduler::RequestId id = end.key.id;
+    const scheduler::Epoch epoch = end.key.epoch;
     receivers_.erase(end.key);
     if (end.verdict == PutSchedule::Verdict::kStopped) {
       ended_(scheduler::HandoffStopped{id, epoch});
@@ -219,8 +213,8 @@ void Sender::Post(const Put& put) {
 Transfers::Put Sender::PutOf(const Put& put, const std::vector<Target>& targets,
                              const Transfers::Grant& grant, bool by_itself) const {
   const bool staged = receivers_.at(put.key).memory.buffer != nullptr;
-  const scheduler::RequestId id = IdOf(put.key);
-  const scheduler::Epoch epoch = EpochOf(put.key);
+  const scheduler::RequestId id = put.key.id;
+  const scheduler::Epoch epoch = put.key.epoch;
   Transfers::Put made{.grant = grant,
                       .source = process_->endpoint(),
                       .source_generation = process_->generation(),

@@ -18,14 +18,7 @@ MembershipConfig MembershipOf(Role role, const Process& process, TimeUs unit_us)
   const auto index = static_cast<uint64_t>(process.endpoint().back() - '0');
   config.identity.incarnation = {process.generation() * 1000 + index * 10 +
                                  (role == Role::kPrefill ? 1 : 2)};
-  config.identity.shape = {.model_hash = "emulated",
-                           .dtype = "f32",
-                           .layout = {},
-                           .block_tokens = options.kv.block_tokens,
-                           .num_layers = options.kv.num_layers,
-                           .kv_heads = options.kv.kv_heads,
-                           .head_dim = options.kv.head_dim,
-                           .block_bytes = options.kv.BlockBytes()};
+  config.identity.shape = {options.kv, "emulated"};
   config.identity.total_blocks = options.kv.num_blocks;
   config.identity.max_positions = options.max_positions;
   config.identity.node = "h";

@@ -123,10 +123,10 @@ absl::Status CheckOwn(const SequenceStep& sequence, const RankShare& share,
   if (tokens == 0 && (sequence.sample || sequence.want_logits)) {
     return Bad("sample: this rank runs no token");
   }
-  return CheckBlocks(step.history_blocks, "ring.history_blocks", spec.kv.num_blocks);
+  return CheckBlocks(NumbersOf(step.history_blocks), "ring.history_blocks", spec.kv.num_blocks);
 }
 
-absl::Status CheckLists(const std::vector<std::vector<int32_t>>& lists, const std::string& field,
+absl::Status CheckLists(const std::vector<std::vector<BlockId>>& lists, const std::string& field,
                         size_t ranks, size_t rank, int64_t num_blocks) {
   if (lists.empty()) return absl::OkStatus();
   if (lists.size() != ranks) {
@@ -135,13 +135,14 @@ absl::Status CheckLists(const std::vector<std::vector<int32_t>>& lists, const st
   }
   if (!lists[rank].empty()) return Bad(Entry(field.c_str(), rank) + ": is this rank itself");
   for (size_t r = 0; r < ranks; ++r) {
-    const absl::Status blocks = CheckBlocks(lists[r], Entry(field.c_str(), r), num_blocks);
+    const absl::Status blocks =
+        CheckBlocks(NumbersOf(lists[r]), Entry(field.c_str(), r), num_blocks);
     if (!blocks.ok()) return blocks;
   }
   return absl::OkStatus();
 }
 
-bool HasBlocks(const std::vector<std::vector<int32_t>>& lists) {
+bool HasBlocks(const std::vector<std::vector<BlockId>>& lists) {
   return std::any_of(lists.begin(), lists.end(), [](const auto& l) { return !l.empty(); });
 }
 

@@ -81,15 +81,15 @@ class RingFailure : public ::testing::Test {
       input.ring.moves = moves_[r].get();
       input.ring.shares = shares;
       input.ring.deadline = Later();
-      if (shares[r].history_tokens > 0) input.ring.history_blocks = {3};
+      if (shares[r].history_tokens > 0) input.ring.history_blocks = {{3}};
       for (const TokenSpan& span : shares[r].spans) {
         for (int64_t i = 0; i < span.count; ++i) {
           input.tokens.push_back(static_cast<int32_t>((span.position + i) * 7 % 50));
         }
       }
     }
-    inputs_[0].ring.send = {{}, {4}, {}};
-    inputs_[1].ring.receive = {{3}, {}, {}};
+    inputs_[0].ring.send = {{}, {{4}}, {}};
+    inputs_[1].ring.receive = {{{3}}, {}, {}};
     for (auto& engine : engines_) {
       for (const KvRegion& region : engine->KvRegions()) {
         auto* values = static_cast<float*>(region.base);
@@ -224,7 +224,7 @@ TEST_F(RingFailure, RanksThatDisagreeAreFoundOut) {
     EXPECT_THAT(std::string(input.status.message()), HasSubstr("other shares"));
   }
   Reset();
-  inputs_[1].ring.receive = {{}, {}, {3}};
+  inputs_[1].ring.receive = {{}, {}, {{3}}};
   Run();
   for (const RankInput& input : inputs_) {
     EXPECT_FALSE(input.status.ok());
@@ -240,7 +240,7 @@ TEST_F(RingFailure, RefusalsNameTheField) {
   EXPECT_THAT(Refusal([](auto& i) { i.table = {10}; }), HasSubstr("block_table: 1"));
   EXPECT_THAT(Refusal([](auto& i) { i.table[1] = 20; }), HasSubstr("block_table[1] = 20"));
   EXPECT_THAT(Refusal([](auto& i) { i.ring.history_blocks = {}; }), HasSubstr("history_blocks: 0"));
-  EXPECT_THAT(Refusal([](auto& i) { i.ring.history_blocks = {-1}; }),
+  EXPECT_THAT(Refusal([](auto& i) { i.ring.history_blocks = {{-1}}; }),
               HasSubstr("history_blocks[0] = -1"));
   EXPECT_THAT(Refusal([](auto& i) { i.ring.shares.pop_back(); }), HasSubstr("shares: 2"));
   EXPECT_THAT(Refusal([](auto& i) { i.ring.shares[0].history_tokens = 5; }),
@@ -251,9 +251,10 @@ TEST_F(RingFailure, RefusalsNameTheField) {
               HasSubstr("a span of 2 tokens at position 32"));
   EXPECT_THAT(Refusal([](auto& i) { i.ring.shares[0].spans[1].count = 33; }),
               HasSubstr("max_positions = 64"));
-  EXPECT_THAT(Refusal([](auto& i) { i.ring.receive = {{3}}; }), HasSubstr("receive: 1 lists"));
-  EXPECT_THAT(Refusal([](auto& i) { i.ring.receive[0] = {20}; }), HasSubstr("receive[0][0] = 20"));
-  EXPECT_THAT(Refusal([](auto& i) { i.ring.receive[1] = {2}; }),
+  EXPECT_THAT(Refusal([](auto& i) { i.ring.receive = {{{3}}}; }), HasSubstr("receive: 1 lists"));
+  EXPECT_THAT(Refusal([](auto& i) { i.ring.receive[0] = {{20}}; }),
+              HasSubstr("receive[0][0] = 20"));
+  EXPECT_THAT(Refusal([](auto& i) { i.ring.receive[1] = {{2}}; }),
               HasSubstr("receive[1]: is this rank itself"));
   ResetInputs();
   ExpectRuns(expected);

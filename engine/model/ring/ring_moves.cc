@@ -115,7 +115,7 @@ absl::Status KvMover::MovePieces(int layer, int64_t round) {
 
 std::span<const int32_t> KvMover::PieceOf(const Lists& lists, int rank, int64_t round) const {
   if (lists.empty()) return {};
-  const std::span<const int32_t> all = lists[static_cast<size_t>(rank)];
+  const std::span<const int32_t> all = NumbersOf(lists[static_cast<size_t>(rank)]);
   const auto size = static_cast<int64_t>(all.size());
   const int64_t begin = std::min(round * piece_blocks_, size);
   return all.subspan(static_cast<size_t>(begin),

@@ -30,7 +30,7 @@ class KvMover {
   KvMover& operator=(const KvMover&) = delete;
 
  private:
-  using Lists = std::vector<std::vector<int32_t>>;
+  using Lists = std::vector<std::vector<BlockId>>;
 
   void Run();
   absl::Status Prepare();

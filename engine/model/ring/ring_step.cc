@@ -135,7 +135,8 @@ void RingRunner::Place(const SequenceStep& sequence, Batch* batch) {
   const RingStep& step = *sequence.ring;
   const size_t rank = step.comm == nullptr ? 0 : static_cast<size_t>(step.comm->Rank());
   const RankShare& share = step.shares[rank];
-  list_ = step.history_blocks;
+  const std::span<const int32_t> history = NumbersOf(step.history_blocks);
+  list_.assign(history.begin(), history.end());
   const auto tokens = static_cast<int64_t>(sequence.tokens.size());
   const int64_t block_tokens = buffers_.segment.block_tokens;
   const auto blocks = static_cast<size_t>((tokens + block_tokens - 1) / block_tokens);

@@ -18,12 +18,9 @@ TEST(MakeCpuOps, RefusesNoThreads) {
 // Broken KV is never taken for "no key": what it touches is NaN, whatever NaN's bits.
 TEST(CpuOps, KeysThatAreNanMakeTheirRowsNan) {
   constexpr int kDim = 16;
-  const KvSpec spec{.num_layers = 1,
-                    .kv_heads = 1,
-                    .head_dim = kDim,
-                    .block_tokens = 16,
-                    .dtype = DType::kF32,
-                    .num_blocks = 1};
+  const KvSpec spec{
+      {.num_layers = 1, .kv_heads = 1, .head_dim = kDim, .block_tokens = 16, .dtype = DType::kF32},
+      1};
   for (const CpuIsa isa : {CpuIsa::kPortable, CpuIsa::kAvx2, CpuIsa::kAvx512Bf16}) {
     if (!IsSupported(isa)) continue;
     const auto ops = MakeCpuOps({1, isa});

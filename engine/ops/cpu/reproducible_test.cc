@@ -154,12 +154,12 @@ TEST_P(Reproducible, AttentionOfAnySlices) {
   constexpr int64_t kTokens = 1333;
   for (const int block_tokens : {16, 5}) {
     SCOPED_TRACE(block_tokens);
-    const KvSpec spec{.num_layers = 1,
-                      .kv_heads = kKvHeads,
-                      .head_dim = kDim,
-                      .block_tokens = block_tokens,
-                      .dtype = GetParam().dtype,
-                      .num_blocks = 300};
+    const KvSpec spec{{.num_layers = 1,
+                       .kv_heads = kKvHeads,
+                       .head_dim = kDim,
+                       .block_tokens = block_tokens,
+                       .dtype = GetParam().dtype},
+                      300};
     std::vector<std::byte> pool(static_cast<size_t>(spec.num_blocks * spec.BlockBytes()));
     const KvLayerView view{pool.data(), &spec};
     Values key(kTokens, kKvHeads * kDim, DType::kF32), value(kTokens, kKvHeads * kDim, DType::kF32);

@@ -68,9 +68,9 @@ class Rank {
 
  private:
   // Sequence `place`'s blocks are a third of the pool, downwards.
-  int32_t BlockOf(int place, int64_t index) const {
+  BlockId BlockOf(int place, int64_t index) const {
     const int64_t third = engine_.Spec().kv.num_blocks / 3;
-    return static_cast<int32_t>(third * (place + 1) - 1 - index);
+    return {static_cast<int32_t>(third * (place + 1) - 1 - index)};
   }
 
   // The table travels as what is new.

@@ -30,7 +30,7 @@
 #include "absl/status/status.h"
 #include "scheduler/base/ids.h"
 #include "scheduler/base/request.h"
-#include "scheduler/kv/kv_shape.h"
+#include "scheduler/kv/handoff_shape.h"
 #include "scheduler/orchestrator/registry/registry.h"
 #include "scheduler/placement/freeness.h"
 #include "scheduler/placement/freeness_order.h"
@@ -68,7 +68,7 @@ class DecodePool {
  private:
   static DecodeCandidate RankedAs(const Instance& instance, bool asked);
 
-  std::optional<KvShape> shape_;  // one in a model's pool
+  std::optional<HandoffShape> shape_;  // one in a model's pool
   // Those that do not drain; a candidate without room now has no free blocks.
   FreenessOrder with_plan_;
   FreenessOrder asked_;

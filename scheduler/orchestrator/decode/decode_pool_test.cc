@@ -174,7 +174,7 @@ TEST(DecodePoolsTest, APoolFollowsItsInstances) {
     RegisterRequest hello{.identity = DecodeInstance(last).identity};
     hello.identity.incarnation = {last};
     hello.identity.endpoint = "d:" + std::to_string(last);
-    hello.identity.shape = {.model_hash = "h", .dtype = "f32", .block_tokens = 4, .num_layers = 1};
+    hello.identity.shape = {{.num_layers = 1, .block_tokens = 4, .dtype = DType::kF32}, "h"};
     hello.load.free_blocks = hello.load.total_blocks = 10;
     return registry.Register(hello, {last}, 0)->id;
   };

@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "scheduler/base/looks.h"
 #include "scheduler/kv/deal.h"
-#include "scheduler/kv/kv_shape.h"
+#include "scheduler/kv/handoff_shape.h"
 #include "scheduler/vocabulary/check.h"
 
 namespace skein::scheduler::orchestrator {

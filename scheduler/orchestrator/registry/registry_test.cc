@@ -19,7 +19,7 @@ class RegistryTest : public ::testing::Test {
     identity.model = "m";
     identity.endpoint = "w:" + std::to_string(incarnation);
     identity.incarnation = {incarnation};
-    identity.shape = {.model_hash = "h", .dtype = "f32", .block_tokens = 4, .num_layers = 1};
+    identity.shape = {{.num_layers = 1, .block_tokens = 4, .dtype = DType::kF32}, "h"};
     identity.total_blocks = 100;
     identity.max_requests = 2;
     return identity;

@@ -15,13 +15,8 @@
 namespace skein::scheduler {
 
 inline constexpr uint64_t kGeneration = 1;
-inline const KvShape kShape{.model_hash = "h",
-                            .dtype = "f32",
-                            .block_tokens = 4,
-                            .num_layers = 1,
-                            .kv_heads = 1,
-                            .head_dim = 4,
-                            .block_bytes = 128};
+inline const HandoffShape kShape{
+    {.num_layers = 1, .kv_heads = 1, .head_dim = 4, .block_tokens = 4, .dtype = DType::kF32}, "h"};
 
 inline HeadPtr Spec(uint64_t serial, int64_t prompt_tokens = 4, int64_t max_tokens = 4) {
   auto spec = std::make_shared<RequestHead>();
@@ -38,7 +33,7 @@ class OrchestratorCoreTest : public OrchestratorTest {
     core_ = std::make_unique<OrchestratorCore>(OrchestratorConfig{.generation = kGeneration});
   }
 
-  RegisterReply Join(Role role, uint64_t incarnation, const KvShape& shape = kShape,
+  RegisterReply Join(Role role, uint64_t incarnation, const HandoffShape& shape = kShape,
                      int64_t max_batch_tokens = 8) {
     WorkerIdentity identity{.role = role,
                             .model = "m",

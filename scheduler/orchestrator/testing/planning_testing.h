@@ -16,14 +16,13 @@ namespace skein::scheduler {
 
 inline constexpr int64_t kTestBlockTokens = 4;
 
-inline KvShape TestShape() {
-  return {.model_hash = "h",
-          .dtype = "f32",
-          .block_tokens = kTestBlockTokens,
-          .num_layers = 1,
-          .kv_heads = 1,
-          .head_dim = 4,
-          .block_bytes = 128};
+inline HandoffShape TestShape() {
+  return {{.num_layers = 1,
+           .kv_heads = 1,
+           .head_dim = 4,
+           .block_tokens = kTestBlockTokens,
+           .dtype = DType::kF32},
+          "h"};
 }
 
 // A millisecond a token on one instance, about 0.55 on two, 0.3 on four.
@@ -178,12 +177,12 @@ class PlanningTest : public OrchestratorTest {
     return -1;
   }
 
-  int64_t total_blocks_ = 100000;  // of instances that come
-  KvShape shape_ = TestShape();    // of instances that come
-  int64_t max_requests_ = 0;       // of instances that come
-  int64_t free_blocks_ = 100000;   // as they report
-  TimeUs step_age_us_ = 0;         // as they report
-  TimeUs step_estimate_us_ = 0;    // as they report
+  int64_t total_blocks_ = 100000;     // of instances that come
+  HandoffShape shape_ = TestShape();  // of instances that come
+  int64_t max_requests_ = 0;          // of instances that come
+  int64_t free_blocks_ = 100000;      // as they report
+  TimeUs step_age_us_ = 0;            // as they report
+  TimeUs step_estimate_us_ = 0;       // as they report
   uint64_t last_incarnation_ = 100;
   InstanceId opened_at_;  // of the last Placed
   std::map<InstanceId, Incarnation> incarnations_;

@@ -18,7 +18,7 @@ TEST_F(DecodeCoreTest, EveryMismatchOfAGrantIsRefusedByName) {
                               .prefill = {1},
                               .incarnation = {2},
                               .shape = DecodeTestConfig().membership.identity.shape};
-  request.shape.dtype = "bf16";
+  request.shape.dtype = DType::kBF16;
   EXPECT_EQ(Of<AnswerOpenTransfer>(Do(OpenTransferCalled{Call(), request}))[0].reply.status,
             absl::FailedPreconditionError("dtype: prefill bf16, decode f32"));
 }

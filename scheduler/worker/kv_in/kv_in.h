@@ -58,14 +58,14 @@
 #include "scheduler/base/time.h"
 #include "scheduler/base/timer_queue.h"
 #include "scheduler/kv/block_pool.h"
-#include "scheduler/kv/kv_shape.h"
+#include "scheduler/kv/handoff_shape.h"
 #include "scheduler/kv/staging_buffer_queue.h"
 #include "scheduler/worker/kv_in/kv_in_events.h"
 
 namespace skein::scheduler {
 
 struct KvInConfig {
-  KvShape shape;
+  HandoffShape shape;
   int64_t total_blocks = 0;
   std::string memory;               // the transport's description of the KV regions, for grants
   TimeUs lease_us = 3 * kSecondUs;  // of a reservation, and of each grant and renewal

@@ -41,14 +41,14 @@
 #include "scheduler/base/retrying_call.h"
 #include "scheduler/base/time.h"
 #include "scheduler/base/timer_queue.h"
-#include "scheduler/kv/kv_shape.h"
+#include "scheduler/kv/handoff_shape.h"
 #include "scheduler/worker/kv_out/kv_out_events.h"
 
 namespace skein::scheduler {
 
 struct KvOutConfig {
   Incarnation incarnation;  // of this process
-  KvShape shape;
+  HandoffShape shape;
   TimeUs rpc_timeout_us = kSecondUs;
   TimeUs acquire_timeout_us =
       2 * kSecondUs;  // the decode side answers AcquireStagingBuffer before this

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "scheduler/kv/kv_shape.h"
+#include "scheduler/kv/handoff_shape.h"
 
 namespace skein::scheduler {
 
@@ -93,7 +93,7 @@ absl::Status PrefillOrders::Accept(const AssignRequest& request) const {
   if (parts_.membership->draining()) return absl::UnavailableError("the instance is draining");
   if (spec.prompt.empty()) return absl::InvalidArgumentError("prompt: empty");
   const int64_t prompt_tokens = PromptTokens(spec);
-  const KvShape& shape = parts_.membership->identity().shape;
+  const HandoffShape& shape = parts_.membership->identity().shape;
   const int64_t total_blocks = parts_.requests->blocks().total;
   if (request.members.empty() && BlocksOf(shape, prompt_tokens) > total_blocks) {
     return absl::InvalidArgumentError(absl::StrCat("prompt: ", prompt_tokens,

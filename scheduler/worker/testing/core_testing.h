@@ -16,14 +16,9 @@ inline WorkerIdentity Identity(Role role, int64_t total_blocks) {
   identity.model = "m";
   identity.endpoint = "w:1";
   identity.incarnation = {9};
-  identity.shape = {.model_hash = "h",
-                    .dtype = "f32",
-                    .layout = {},
-                    .block_tokens = 4,
-                    .num_layers = 2,
-                    .kv_heads = 1,
-                    .head_dim = 4,
-                    .block_bytes = 128};
+  identity.shape = {
+      {.num_layers = 2, .kv_heads = 1, .head_dim = 4, .block_tokens = 4, .dtype = DType::kF32},
+      "h"};
   identity.total_blocks = total_blocks;
   return identity;
 }

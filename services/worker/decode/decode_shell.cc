@@ -7,7 +7,6 @@
 #include "absl/strings/str_cat.h"
 #include "engine/transport/description.h"
 #include "services/codec/codec.h"
-#include "services/worker/engine/block_ids.h"
 #include "services/worker/engine/sampling_codec.h"
 
 namespace skein::services {
@@ -32,8 +31,8 @@ void DecodeShell::Start(const scheduler::DecodeConfig& config, std::function<voi
       [this] {
         std::vector<engine::TransferCompletion> none;
         engine_->transport->Poll(16, kPumpWait, &none);
-        for (const engine::GrantId grant : engine_->transport->TakeClosed()) {
-          Post(scheduler::GrantClosed{{grant.value}});
+        for (const GrantId grant : engine_->transport->TakeClosed()) {
+          Post(scheduler::GrantClosed{grant});
         }
       },
       [this] { engine_->transport->Wake(); });
@@ -203,14 +202,14 @@ void DecodeShell::On(const scheduler::TellOpened& effect) {
   orchestrator_.Send(std::move(message));
 }
 
-std::string DecodeShell::MemoryUnder(scheduler::GrantId grant, const std::string& memory) {
-  if (grant == scheduler::GrantId{}) return memory;
-  engine_->transport->OpenGrant({grant.value});
-  return engine::DescribeUnder(memory, {grant.value});
+std::string DecodeShell::MemoryUnder(GrantId grant, const std::string& memory) {
+  if (grant == GrantId{}) return memory;
+  engine_->transport->OpenGrant(grant);
+  return engine::DescribeUnder(memory, grant);
 }
 
 void DecodeShell::On(const scheduler::CloseGrant& effect) {
-  engine_->transport->CloseGrant({effect.grant.value});
+  engine_->transport->CloseGrant(effect.grant);
 }
 
 void DecodeShell::On(const scheduler::AnswerOpenTransfer& effect) {
@@ -243,8 +242,8 @@ void DecodeShell::On(const scheduler::AnswerReleaseStagingBuffer& effect) {
 
 void DecodeShell::On(const scheduler::CopyPart& effect) {
   copier_.Post([this, effect] {
-    Post(scheduler::PartCopied{
-        effect.copy, engine_->staging->Take(effect.buffer, effect.part, PlainIds(*effect.blocks))});
+    Post(scheduler::PartCopied{effect.copy,
+                               engine_->staging->Take(effect.buffer, effect.part, *effect.blocks)});
   });
 }
 

@@ -82,7 +82,7 @@ class DecodeShell : public WorkerShell<DecodeShell, scheduler::DecodeCore, sched
   void On(const scheduler::AnswerCommit& effect);
   void On(const scheduler::CloseGrant& effect);
   // The transport's description, under a grant that is open from now on.
-  std::string MemoryUnder(scheduler::GrantId grant, const std::string& memory);
+  std::string MemoryUnder(GrantId grant, const std::string& memory);
   void On(scheduler::EmitToken& effect) { tokens_.Emit(std::move(effect)); }
   void On(scheduler::EndStream& effect) { tokens_.End(std::move(effect)); }
   void On(const scheduler::Drained&) { core_drained_ = true; }

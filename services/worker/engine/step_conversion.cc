@@ -7,7 +7,6 @@
 
 #include "proto/common.pb.h"
 #include "scheduler/base/plant.h"
-#include "services/worker/engine/block_ids.h"
 #include "services/worker/engine/sampling_codec.h"
 
 namespace skein::services {
@@ -52,7 +51,7 @@ void StepConversion::PlanBlocks(const scheduler::StepSequence& sequence, Known* 
                                 engine::PlannedSequence* planned) {
   const size_t kept = KeptBlocks(known->table, sequence.blocks);
   planned->kept_blocks = static_cast<int64_t>(kept);
-  planned->blocks = PlainIds(std::span(*sequence.blocks).subspan(kept));
+  planned->blocks.assign(sequence.blocks->begin() + kept, sequence.blocks->end());
   known->table = sequence.blocks;
 }
 
@@ -142,9 +141,9 @@ engine::RingStep RingStepOf(const scheduler::RingPart& part) {
                            .spans = part.piece.spans[rank],
                            .history = part.piece.history[rank]});
   }
-  step.history_blocks = PlainIds(part.history);
-  for (const auto& blocks : part.send) step.send.push_back(PlainIds(blocks));
-  for (const auto& blocks : part.receive) step.receive.push_back(PlainIds(blocks));
+  step.history_blocks = part.history;
+  step.send = part.send;
+  step.receive = part.receive;
   step.deadline =
       std::chrono::steady_clock::time_point(std::chrono::microseconds(part.deadline_us));
   return step;

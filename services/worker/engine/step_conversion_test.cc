@@ -49,7 +49,7 @@ TEST(StepConversion, ASequenceIsAdmittedOnceAndReleasedByItsEpoch) {
   const auto first = conversion.PlanOf({.step = 1, .sequences = {Sequence(1), Sequence(2)}});
   EXPECT_EQ(first.plan.number, 1u);
   ASSERT_EQ(first.plan.sequences.size(), 2u);
-  EXPECT_EQ(first.plan.sequences[0].blocks, (std::vector<int32_t>{4, 6}));
+  EXPECT_EQ(first.plan.sequences[0].blocks, (std::vector<BlockId>{{4}, {6}}));
   const auto second = conversion.PlanOf({.step = 2, .sequences = {Sequence(2)}});
   EXPECT_EQ(second.plan.sequences[0].sequence, first.plan.sequences[1].sequence);
   EXPECT_EQ(engine.admissions, 2u);
@@ -82,10 +82,10 @@ TEST(StepConversion, ABlockTableTravelsAsWhatIsNew) {
   EXPECT_TRUE(plan(first).blocks.empty());
   const auto grown = plan(Table({4, 6, 9}));
   EXPECT_EQ(grown.kept_blocks, 2);
-  EXPECT_EQ(grown.blocks, (std::vector<int32_t>{9}));
+  EXPECT_EQ(grown.blocks, (std::vector<BlockId>{{9}}));
   const auto after_preemption = plan(Table({4, 8}));
   EXPECT_EQ(after_preemption.kept_blocks, 1);
-  EXPECT_EQ(after_preemption.blocks, (std::vector<int32_t>{8}));
+  EXPECT_EQ(after_preemption.blocks, (std::vector<BlockId>{{8}}));
   conversion.Release({sequence.id, sequence.epoch});
   EXPECT_EQ(plan(Table({4, 8})).kept_blocks, 0) << "admitted anew";
 }

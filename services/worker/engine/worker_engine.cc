@@ -296,17 +296,8 @@ absl::StatusOr<WorkerEngine> MakeWorkerEngine(const WorkerOptions& options, sche
   return out;
 }
 
-scheduler::KvShape ShapeOf(const engine::EngineSpec& spec) {
-  scheduler::KvShape shape;
-  shape.model_hash = spec.model_hash;
-  shape.dtype = std::string(engine::NameOf(spec.kv.dtype));
-  shape.layout.tp = 1;
-  shape.block_tokens = spec.kv.block_tokens;
-  shape.num_layers = spec.kv.num_layers;
-  shape.kv_heads = spec.kv.kv_heads;
-  shape.head_dim = spec.kv.head_dim;
-  shape.block_bytes = spec.kv.BlockBytes();
-  return shape;
+scheduler::HandoffShape ShapeOf(const engine::EngineSpec& spec) {
+  return {spec.kv, spec.model_hash};
 }
 
 std::string ServedName(const WorkerOptions& options) {

@@ -36,7 +36,7 @@ absl::StatusOr<WorkerEngine> MakeWorkerEngine(
     const WorkerOptions& options, scheduler::Role role,
     const std::function<void(int64_t done_bytes, int64_t total_bytes)>& progress = nullptr);
 
-scheduler::KvShape ShapeOf(const engine::EngineSpec& spec);
+scheduler::HandoffShape ShapeOf(const engine::EngineSpec& spec);
 
 // The name under which clients know the model: --served-name, or the folder's name.
 std::string ServedName(const WorkerOptions& options);

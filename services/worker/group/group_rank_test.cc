@@ -40,12 +40,12 @@ constexpr int kBlocks = 40;
 constexpr int kRequests = 6;
 
 engine::EmulatedOptions EngineOptions() {
-  return {.kv = {.num_layers = 2,
-                 .kv_heads = 4,
-                 .head_dim = 8,
-                 .block_tokens = 4,
-                 .dtype = engine::DType::kBF16,
-                 .num_blocks = kBlocks},
+  return {.kv = {{.num_layers = 2,
+                  .kv_heads = 4,
+                  .head_dim = 8,
+                  .block_tokens = 4,
+                  .dtype = engine::DType::kBF16},
+                 kBlocks},
           .vocab_size = 1 << 20,
           .max_positions = 4096};
 }

@@ -7,7 +7,6 @@
 #include "services/codec/answer.h"
 #include "services/codec/codec.h"
 #include "services/log/log.h"
-#include "services/worker/engine/block_ids.h"
 #include "services/worker/prefill/prefill_shell.h"
 
 namespace skein::services {
@@ -21,12 +20,6 @@ constexpr auto kIdleAfter = std::chrono::milliseconds(200);
 
 constexpr int64_t kLogEveryUs = 1'000'000;
 
-engine::HandoffKey KeyOf(scheduler::RequestId id, scheduler::Epoch epoch) {
-  return {id.router, id.serial, epoch.value};
-}
-scheduler::RequestId IdOf(engine::HandoffKey key) { return {key.a, key.b}; }
-scheduler::Epoch EpochOf(engine::HandoffKey key) { return {key.c}; }
-
 std::chrono::steady_clock::time_point TimePoint(scheduler::TimeUs us) {
   return std::chrono::steady_clock::time_point(std::chrono::microseconds(us));
 }
@@ -36,30 +29,30 @@ std::chrono::steady_clock::time_point TimePoint(scheduler::TimeUs us) {
 engine::HandoffEnds PrefillShell::Ends() {
   return {.done =
               [this](engine::HandoffKey key, std::vector<int64_t> bytes) {
-                Post(scheduler::HandoffDone{IdOf(key), EpochOf(key), std::move(bytes),
+                Post(scheduler::HandoffDone{key.id, key.epoch, std::move(bytes),
                                             std::exchange(carried_, {})});
               },
           .failed =
               [this](engine::HandoffKey key, absl::Status status) {
-                LogWarning("handoff failed", {{"request_id", ToString(IdOf(key))},
+                LogWarning("handoff failed", {{"request_id", ToString(key.id)},
                                               {"reason", std::string(status.message())}});
-                Post(scheduler::HandoffFailed{IdOf(key), EpochOf(key), std::move(status)});
+                Post(scheduler::HandoffFailed{key.id, key.epoch, std::move(status)});
               },
           .stopped =
               [this](engine::HandoffKey key) {
-                Post(scheduler::HandoffStopped{IdOf(key), EpochOf(key)});
+                Post(scheduler::HandoffStopped{key.id, key.epoch});
               },
           .part =
               [this](engine::HandoffKey key, std::vector<StagedBlock> part) {
-                Post(scheduler::HandoffPart{IdOf(key), EpochOf(key), std::move(part)});
+                Post(scheduler::HandoffPart{key.id, key.epoch, std::move(part)});
               },
           .waits =
               [this](engine::HandoffKey key) {
-                Post(scheduler::HandoffWaits{IdOf(key), EpochOf(key)});
+                Post(scheduler::HandoffWaits{key.id, key.epoch});
               },
           .idle =
               [this](engine::HandoffKey key) {
-                Post(scheduler::HandoffIdle{IdOf(key), EpochOf(key)});
+                Post(scheduler::HandoffIdle{key.id, key.epoch});
               },
           .carried =
               [this](engine::HandoffKey, const engine::PeerInfo& by) {
@@ -70,7 +63,7 @@ engine::HandoffEnds PrefillShell::Ends() {
 // What has ended has no handoff under way; one that was never granted is forgotten here.
 void PrefillShell::ForgetHandoffsOf(const std::vector<scheduler::EndedRequest>& all) {
   for (const scheduler::EndedRequest& ended : all) {
-    const engine::HandoffKey key = KeyOf(ended.id, ended.epoch);
+    const engine::HandoffKey key = {ended.id, ended.epoch};
     if (opened_.erase(key) == 1) sender_.Discard(key);
   }
 }
@@ -179,20 +172,20 @@ void PrefillShell::On(const scheduler::CallAbort& effect) {
 }
 
 void PrefillShell::On(const scheduler::OpenHandoff& effect) {
-  const engine::HandoffKey key = KeyOf(effect.id, effect.epoch);
+  const engine::HandoffKey key = {effect.id, effect.epoch};
   opened_.insert(key);
   sender_.OpenShare(key, effect.blocks, scheduler::PromptTokens(*effect.spec), effect.more);
 }
 
 void PrefillShell::On(const scheduler::AddToHandoff& effect) {
-  sender_.Add(KeyOf(effect.id, effect.epoch), effect.blocks, effect.more);
+  sender_.Add({effect.id, effect.epoch}, effect.blocks, effect.more);
 }
 
 void PrefillShell::LayerDone(const scheduler::RunStep& step, int layer) {
   for (const scheduler::StepSequence& sequence : step.sequences) {
     const int64_t end =
         sequence.ring != nullptr ? sequence.ring->token_end : sequence.position + sequence.count;
-    sender_.Written(KeyOf(sequence.id, sequence.epoch), layer, end);
+    sender_.Written({sequence.id, sequence.epoch}, layer, end);
   }
 }
 
@@ -203,27 +196,27 @@ void PrefillShell::On(const scheduler::StartHandoff& effect) {
   grant.idle_after = kIdleAfter;
   grant.peer = effect.endpoint;
   if (effect.staging_slots == 0) {
-    grant.targets.push_back({.blocks = PlainIds(effect.remote_blocks), .memory = effect.memory});
+    grant.targets.push_back({.blocks = effect.remote_blocks, .memory = effect.memory});
   }
-  sender_.Grant(KeyOf(effect.id, effect.epoch), std::move(grant));
+  sender_.Grant({effect.id, effect.epoch}, std::move(grant));
 }
 
 void PrefillShell::On(const scheduler::UseStagingBuffer& effect) {
-  sender_.UseBuffer(KeyOf(effect.id, effect.epoch), effect.memory);
+  sender_.UseBuffer({effect.id, effect.epoch}, effect.memory);
 }
 
 void PrefillShell::On(const scheduler::PartTaken& effect) {
   std::vector<int32_t> slots;
   for (const StagedBlock& block : effect.blocks) slots.push_back(block.slot);
-  sender_.Taken(KeyOf(effect.id, effect.epoch), slots, absl::OkStatus());
+  sender_.Taken({effect.id, effect.epoch}, slots, absl::OkStatus());
 }
 
 void PrefillShell::On(const scheduler::ExtendHandoff& effect) {
-  sender_.Extend(KeyOf(effect.id, effect.epoch), TimePoint(effect.post_until_us));
+  sender_.Extend({effect.id, effect.epoch}, TimePoint(effect.post_until_us));
 }
 
 void PrefillShell::On(const scheduler::StopHandoff& effect) {
-  sender_.Stop(KeyOf(effect.id, effect.epoch));
+  sender_.Stop({effect.id, effect.epoch});
 }
 
 }  // namespace skein::services

@@ -11,12 +11,12 @@ namespace skein::services::testing {
 inline WorkerEngine EmulatedWorker(int num_blocks = 256, int max_positions = 4096) {
   engine::EmulatedOptions options;
   options.max_positions = max_positions;
-  options.kv = {.num_layers = 2,
-                .kv_heads = 1,
-                .head_dim = 8,
-                .block_tokens = 16,
-                .dtype = engine::DType::kF32,
-                .num_blocks = num_blocks};
+  options.kv = {{.num_layers = 2,
+                 .kv_heads = 1,
+                 .head_dim = 8,
+                 .block_tokens = 16,
+                 .dtype = engine::DType::kF32},
+                num_blocks};
   WorkerEngine out;
   out.transport = engine::MakeLoopbackTransport(engine::MakeLoopbackFabric());
   out.engine = *engine::EmulatedEngine::Create(options);

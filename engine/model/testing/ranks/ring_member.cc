@@ -109,14 +109,14 @@ void RingMember::Fill(const DealtPiece& piece, size_t rank, Input* input) {
   ring.receive.resize(ranks);
   for (size_t other = 0; other < ranks; ++other) {
     for (const int32_t block : piece.moves[rank][other]) {
-      ring.send[other].push_back(LocalOf(block));
+      ring.send[other].push_back({LocalOf(block)});
     }
     for (const int32_t block : piece.moves[other][rank]) {
-      ring.receive[other].push_back(LocalOf(block));
+      ring.receive[other].push_back({LocalOf(block)});
     }
   }
   for (const int32_t block : piece.history[rank]) {
-    ring.history_blocks.push_back(LocalOf(block));
+    ring.history_blocks.push_back({LocalOf(block)});
   }
   for (const TokenSpan& span : piece.shares[rank].spans) {
     for (int64_t p = span.position; p < span.position + span.count; ++p) {

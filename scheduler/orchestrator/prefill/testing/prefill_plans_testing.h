@@ -33,7 +33,7 @@ class PrefillPoolTest : public ::testing::Test {
     identity.model = "m";
     identity.incarnation = {++last_};
     identity.endpoint = "w:" + std::to_string(last_);
-    identity.shape = {.model_hash = "h", .dtype = "f32", .block_tokens = 4, .num_layers = 1};
+    identity.shape = {{.num_layers = 1, .block_tokens = 4, .dtype = DType::kF32}, "h"};
     identity.total_blocks = total_blocks;
     identity.node = "a";
     identity.comm_address = "c" + std::to_string(last_);

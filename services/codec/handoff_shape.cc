@@ -1,4 +1,7 @@
-#include "services/codec/kv_shape.h"
+#include "services/codec/handoff_shape.h"
+
+#include <algorithm>
+#include <iterator>
 
 #include "absl/strings/str_cat.h"
 #include "services/codec/internal.h"
@@ -6,12 +9,25 @@
 namespace skein::services {
 namespace {
 
-struct DTypeName {
-  v1::DType dtype;
-  const char* name;
+struct DTypePair {
+  v1::DType wire;
+  DType dtype;
 };
-constexpr DTypeName kDTypes[] = {
-    {v1::DTYPE_F32, "f32"}, {v1::DTYPE_BF16, "bf16"}, {v1::DTYPE_F16, "f16"}};
+constexpr DTypePair kDTypes[] = {
+    {v1::DTYPE_F32, DType::kF32}, {v1::DTYPE_BF16, DType::kBF16}, {v1::DTYPE_F16, DType::kF16}};
+
+// INVALID_ARGUMENT unless it is what the shape gives: it is told for peers of other builds.
+absl::Status CheckBlockBytes(const KvShape& shape, uint64_t told) {
+  if (told < 1 || told > uint64_t{kMaxTotal}) {
+    return Invalid("block_bytes", absl::StrCat(told, " is not between 1 and 2^50"));
+  }
+  // No overflow: three sizes of at most 2^20, K and V, and 4 bytes.
+  const uint64_t bytes = uint64_t{2} * static_cast<uint64_t>(shape.kv_heads) *
+                         static_cast<uint64_t>(shape.block_tokens) *
+                         static_cast<uint64_t>(shape.head_dim) * BytesOf(shape.dtype);
+  if (told == bytes) return absl::OkStatus();
+  return Invalid("block_bytes", absl::StrCat(told, " is not ", bytes, ", which the shape gives"));
+}
 
 absl::StatusOr<int32_t> Size(const char* field, uint32_t value) {
   constexpr uint32_t kMaxSize = 1 << 20;
@@ -33,10 +49,10 @@ absl::StatusOr<KvLayout> KvLayoutFrom(const v1::KvLayout& layout) {
   return KvLayout{*tp};
 }
 
-v1::KvSpec KvSpecOf(const scheduler::KvShape& shape) {
+v1::KvSpec KvSpecOf(const scheduler::HandoffShape& shape) {
   v1::KvSpec out;
-  for (const auto& [dtype, name] : kDTypes) {
-    if (shape.dtype == name) out.set_dtype(dtype);
+  for (const DTypePair& pair : kDTypes) {
+    if (shape.dtype == pair.dtype) out.set_dtype(pair.wire);
   }
   out.set_num_layers(static_cast<uint32_t>(shape.num_layers));
   out.set_kv_heads(static_cast<uint32_t>(shape.kv_heads));
@@ -46,17 +62,18 @@ v1::KvSpec KvSpecOf(const scheduler::KvShape& shape) {
   return out;
 }
 
-absl::StatusOr<scheduler::KvShape> KvShapeFrom(const v1::KvSpec& spec, const std::string& hash,
-                                               uint32_t layout_tp, uint64_t block_bytes) {
-  scheduler::KvShape shape;
+absl::StatusOr<scheduler::HandoffShape> HandoffShapeFrom(const v1::KvSpec& spec,
+                                                         const std::string& hash,
+                                                         uint32_t layout_tp, uint64_t block_bytes) {
+  scheduler::HandoffShape shape;
   shape.model_hash = hash;
   shape.kv_format = spec.format();
-  for (const auto& [dtype, name] : kDTypes) {
-    if (spec.dtype() == dtype) shape.dtype = name;
-  }
-  if (shape.dtype.empty()) {
+  const auto* const pair = std::find_if(std::begin(kDTypes), std::end(kDTypes),
+                                        [&](const auto& one) { return one.wire == spec.dtype(); });
+  if (pair == std::end(kDTypes)) {
     return Invalid("kv.dtype", absl::StrCat(static_cast<int>(spec.dtype()), " is not a dtype"));
   }
+  shape.dtype = pair->dtype;
   const struct {
     const char* field;
     uint32_t value;
@@ -71,10 +88,7 @@ absl::StatusOr<scheduler::KvShape> KvShapeFrom(const v1::KvSpec& spec, const std
     if (!value.ok()) return value.status();
     *size.out = *value;
   }
-  if (block_bytes < 1 || block_bytes > uint64_t{kMaxTotal}) {
-    return Invalid("block_bytes", absl::StrCat(block_bytes, " is not between 1 and 2^50"));
-  }
-  shape.block_bytes = static_cast<int64_t>(block_bytes);
+  if (absl::Status status = CheckBlockBytes(shape, block_bytes); !status.ok()) return status;
   return shape;
 }
 

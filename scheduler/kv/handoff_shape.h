@@ -1,4 +1,4 @@
-// The KV shape on which both ends of a handoff must agree, and block arithmetic. The layout is part
+// HandoffShape: what both ends of a handoff must agree on, and block arithmetic. The layout is part
 // of it: how many tokens a block holds depends on it.
 #pragma once
 
@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "scheduler/vocabulary/kv_layout.h"
+#include "scheduler/vocabulary/kv_shape.h"
 
 namespace skein::scheduler {
 
@@ -15,32 +16,26 @@ namespace skein::scheduler {
 // changes; builds with different versions refuse each other at registration.
 inline constexpr uint32_t kKvFormat = 1;
 
-struct KvShape {
+struct HandoffShape : KvShape {
   std::string model_hash;
-  std::string dtype;  // "bf16", "f16", "f32"
   KvLayout layout;
-  int32_t block_tokens = 16;  // of a block of one instance alone; TokensPerBlock: of this layout's
-  int32_t num_layers = 0;
-  int32_t kv_heads = 1;
-  int32_t head_dim = 0;
-  int64_t block_bytes = 0;  // size of one block in one layer
   uint32_t kv_format = kKvFormat;
 
-  bool operator==(const KvShape&) const = default;
+  bool operator==(const HandoffShape&) const = default;
 };
 
-inline int64_t TokensPerBlock(const KvShape& shape) {
-  return skein::TokensPerBlock(shape.layout, shape.kv_heads, shape.block_tokens);
+inline int64_t TokensPerBlock(const HandoffShape& shape) {
+  return skein::TokensPerBlock(shape.layout, shape);
 }
 
 // Number of blocks for `tokens` tokens.
-inline int64_t BlocksOf(const KvShape& shape, int64_t tokens) {
+inline int64_t BlocksOf(const HandoffShape& shape, int64_t tokens) {
   return (tokens + TokensPerBlock(shape) - 1) / TokensPerBlock(shape);
 }
 
 // Bytes that a handoff moves per layer: each block with prompt tokens, whole, once.
-inline int64_t HandoffBytesPerLayer(const KvShape& shape, int64_t prompt_tokens) {
-  return BlocksOf(shape, prompt_tokens) * shape.block_bytes;
+inline int64_t HandoffBytesPerLayer(const HandoffShape& shape, int64_t prompt_tokens) {
+  return BlocksOf(shape, prompt_tokens) * shape.BlockBytes();
 }
 
 // FAILED_PRECONDITION "layout.tp: decode 2, prefill 1".
@@ -49,7 +44,8 @@ absl::Status CheckSameLayout(const KvLayout& a, const KvLayout& b, std::string_v
 
 // FAILED_PRECONDITION naming the first differing field with both values, such as "dtype: prefill
 // f32, decode bf16".
-absl::Status CheckSameShape(const KvShape& a, const KvShape& b, std::string_view a_name = "prefill",
+absl::Status CheckSameShape(const HandoffShape& a, const HandoffShape& b,
+                            std::string_view a_name = "prefill",
                             std::string_view b_name = "decode");
 
 }  // namespace skein::scheduler

@@ -1,4 +1,4 @@
-#include "scheduler/kv/kv_shape.h"
+#include "scheduler/kv/handoff_shape.h"
 
 #include "absl/strings/str_cat.h"
 
@@ -11,7 +11,7 @@ absl::Status CheckSameLayout(const KvLayout& a, const KvLayout& b, std::string_v
                                                     ", ", std::string(b_name), " ", b.tp));
 }
 
-absl::Status CheckSameShape(const KvShape& a, const KvShape& b, std::string_view a_name,
+absl::Status CheckSameShape(const HandoffShape& a, const HandoffShape& b, std::string_view a_name,
                             std::string_view b_name) {
   absl::Status status;
   const auto compare = [&](const char* field, const auto& of_a, const auto& of_b) {
@@ -21,13 +21,12 @@ absl::Status CheckSameShape(const KvShape& a, const KvShape& b, std::string_view
   };
   compare("kv_format", a.kv_format, b.kv_format);
   compare("model_hash", a.model_hash, b.model_hash);
-  compare("dtype", a.dtype, b.dtype);
+  compare("dtype", std::string(NameOf(a.dtype)), std::string(NameOf(b.dtype)));
   compare("layout_tp", a.layout.tp, b.layout.tp);
   compare("block_tokens", a.block_tokens, b.block_tokens);
   compare("num_layers", a.num_layers, b.num_layers);
   compare("kv_heads", a.kv_heads, b.kv_heads);
   compare("head_dim", a.head_dim, b.head_dim);
-  compare("block_bytes", a.block_bytes, b.block_bytes);
   return status;
 }
 
