@@ -12,6 +12,7 @@
 #include "engine/comm/paths/member_address.h"
 #include "engine/comm/paths/tried_communicator.h"
 #include "scheduler/vocabulary/check.h"
+#include "scheduler/vocabulary/mix64.h"
 
 namespace skein::engine {
 namespace {
@@ -25,10 +26,8 @@ GroupId SpareOf(GroupId id) {
 
 // What `rank` sends in a group's trial.
 uint64_t TrialWord(GroupId id, int rank, size_t word) {
-  uint64_t value = id.high ^ (id.low * 0x9e3779b97f4a7c15u) ^
-                   (static_cast<uint64_t>(rank + 1) * kTrialWords + word);
-  value = (value ^ (value >> 30)) * 0xbf58476d1ce4e5b9u;  // most of SplitMix64's finaliser
-  return value ^ (value >> 27);
+  return Mix64(id.high ^ (id.low * kMix64Step) ^
+               (static_cast<uint64_t>(rank + 1) * kTrialWords + word));
 }
 
 // The name of all pairs: they differ in their members.
