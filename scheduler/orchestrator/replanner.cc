@@ -1,7 +1,6 @@
 #include "scheduler/orchestrator/replanner.h"
 
 #include <algorithm>
-#include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -46,11 +45,11 @@ void Replanner::GiveUpPlan(Request& request, const absl::Status& why, TimeUs now
   request.explanation.plans.back().lost = text;
   parts_.decode->Answer(request,
                         absl::FailedPreconditionError("epoch: the request was planned again"));
-  std::set<InstanceId> leaving;
+  std::vector<AbandonedPlans::Holder> leaving;
   for (const Member& member : request.members) {
     const bool may_have_it = member.here() && member.phase != Member::Phase::kLacksPlan;
     if (may_have_it && parts_.registry->Find(member.instance) != nullptr)
-      leaving.insert(member.instance);
+      leaving.push_back({member.instance, request.MayCompute(member)});
   }
   parts_.sender->CancelAtMembers(request, text);
   parts_.sender->CancelAt(request.decode, request, text);
@@ -67,7 +66,7 @@ void Replanner::GiveUpPlan(Request& request, const absl::Status& why, TimeUs now
       request.spec->id,
       Planned{request.epoch, InstanceId{}, /*decided_us=*/0, request.failures.failed()}});
   if (leaving.empty()) return parts_.prefill->Plan(request, now);
-  abandoned_.Add(request.spec->id, left, std::move(leaving),
+  abandoned_.Add(request.spec->id, left, leaving,
                  parts_.registry->listening().At(now) + limits_.lease_us);
 }
 
@@ -83,6 +82,19 @@ void Replanner::HasOnly(InstanceId instance, const std::vector<HeldRequest>& hel
       return one.id == id && one.epoch <= left;
     });
     if (!holds) HasLeft(parts_.requests->At(id), instance, now);
+  }
+}
+
+// The decode side misses the KV of a dead writer before the instance's own lease ends here. So a
+// request may have moved off the instance before its loss is known.
+void Replanner::HasLost(InstanceId instance, Incarnation ended, TimeUs now) {
+  for (const RequestId id : abandoned_.At(instance)) {
+    Request& request = parts_.requests->At(id);
+    if (ended != Incarnation{} && abandoned_.MayCompute(id, instance)) {
+      request.failures.Lose(ended, instance);
+      if (FailSuspect(request)) continue;
+    }
+    HasLeft(request, instance, now);
   }
 }
 

@@ -1,6 +1,6 @@
 // Replanner: gives up a plan. It is cancelled everywhere by its epoch, and the request is planned
-// again when all instances that had the plan report its end, or were silent for a lease. Owns the
-// plans that were given up and may still be somewhere. Part of OrchestratorCore.
+// again when all instances that had the plan report its end, were lost, or were silent for a lease.
+// Owns the plans that were given up and may still be somewhere. Part of OrchestratorCore.
 //
 // A request under which too many engines failed is not planned again; those that failed under
 // another orchestrator count (engine_failures.h has the rule).
@@ -68,6 +68,9 @@ class Replanner {
   void HasLeft(Request& request, InstanceId instance, TimeUs now);
   // The instance holds these requests, and no other.
   void HasOnly(InstanceId instance, const std::vector<HeldRequest>& held, TimeUs now);
+  // The instance was lost. `ended`: its process, if that has ended: it counts against the requests
+  // whose prompt it may have been computing, before they are planned again. 0: it is no evidence.
+  void HasLost(InstanceId instance, Incarnation ended, TimeUs now);
   void LeaveTheSilent(TimeUs now);
   void Forget(RequestId id) { abandoned_.Forget(id); }  // it has ended
 

@@ -53,6 +53,21 @@ TEST_F(ReplannerTest, AnInstanceThatHoldsOnlyOthersHasLeft) {
   EXPECT_EQ(request.state, State::kAssigning);
 }
 
+TEST_F(ReplannerTest, AnInstanceThatIsLostHasLeftAndCountsIfItsProcessEnded) {
+  for (const bool ended : {false, true}) {
+    const uint64_t serial = ended ? 2 : 1;
+    Request& request = Submit(serial);
+    Accept(request);
+    Open(request);
+    const InstanceId at = request.members[0].instance;
+    replanner_.GiveUpPlan(request, Lost(), now_);
+    replanner_.HasLost(at, ended ? Incarnation{101} : Incarnation{}, now_);
+    EXPECT_EQ(request.state, State::kAssigning);
+    EXPECT_EQ(request.failures.failed_or_lost(), ended ? 1 : 0);
+    End(request, "closed");
+  }
+}
+
 TEST_F(ReplannerTest, TheSilentAreLeftAfterALeaseAndTriedLast) {
   Request& request = Submit(1);
   Accept(request);

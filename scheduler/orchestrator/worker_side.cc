@@ -45,7 +45,6 @@ void WorkerSide::Connect(const RegisterCalled& event, const Generation& own, Tim
     parts_.effects->push_back(AnswerRegister{event.call, std::move(reply)});
     return;
   }
-  moved_off_.erase(registered->id);  // it has come back
   // The welcome goes first. What the worker holds is compared with the records before requests of
   // an instance that it replaces are moved.
   const bool came = parts_.registry->Count(identity.role) != instances;
@@ -180,7 +179,6 @@ void WorkerSide::TakeDecodeEnded(Request& request, const EndedRequest& ended, Ti
   // A request in a step had all its KV, whatever the writing instances have reported.
   const bool incomplete = (request.HasMembersHere() || request.unsure) && !ended.engine_failed;
   if (incomplete && Replanner::MayReplan(request, ended.status)) {
-    NoteMovesOff(request);
     return parts_.replanner->Replan(request, ended.status, now);
   }
   parts_.decode->TakeFromDecode(request);
@@ -351,29 +349,7 @@ void WorkerSide::Lose(InstanceId id, const std::string& why, Loss how, TimeUs no
     if (request == nullptr) continue;
     prefill ? LosePrefill(*request, lost, now) : LoseDecode(*request, lost.why, now);
   }
-  parts_.replanner->HasOnly(id, {}, now);
-  BlameLoss(lost);
-}
-
-// The lease of a writer at the decode side expires before the instance's own here. Whether the
-// instance has ended is known when that has expired, too.
-void WorkerSide::NoteMovesOff(const Request& request) {
-  for (const Member& member : request.members) {
-    const Instance* instance = parts_.registry->Find(member.instance);
-    if (instance == nullptr || instance->connected() || !request.MayCompute(member)) continue;
-    moved_off_[member.instance].insert(request.spec->id);
-  }
-}
-
-void WorkerSide::BlameLoss(const Lost& lost) {
-  const auto moved = moved_off_.extract(lost.id);
-  if (moved.empty() || lost.how != Loss::kEnded) return;
-  for (const RequestId id : moved.mapped()) {
-    Request* request = parts_.requests->Find(id);
-    if (request == nullptr) continue;
-    request->failures.Lose(lost.incarnation, lost.id);
-    parts_.replanner->FailSuspect(*request);
-  }
+  parts_.replanner->HasLost(id, how == Loss::kEnded ? identity.incarnation : Incarnation{}, now);
 }
 
 // Once placed, only the decode instance knows whether the KV was committed. If so, the token stream

@@ -17,7 +17,6 @@
 
 #include <cstdint>
 #include <map>
-#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -119,8 +118,6 @@ class WorkerSide {
   };
   // Its requests move off it before it is forgotten.
   void Lose(InstanceId instance, const std::string& why, Loss how, TimeUs now);
-  void NoteMovesOff(const Request& request);
-  void BlameLoss(const Lost& lost);  // on those that had moved off it
   void LosePrefill(Request& request, const Lost& lost, TimeUs now);
   void LoseDecode(Request& request, const std::string& why, TimeUs now);
 
@@ -132,9 +129,6 @@ class WorkerSide {
   LostCounts lost_;
   uint64_t misses_ = 0;
   EarlyFailures early_failures_;
-  // Prefill instances whose streams are broken: the requests that moved off them since, because the
-  // decode side missed their KV first, and whose prompt they may have been computing.
-  std::map<InstanceId, std::set<RequestId>> moved_off_;
   uint64_t digest_mismatches_ = 0;
 };
 

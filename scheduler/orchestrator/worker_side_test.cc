@@ -112,28 +112,86 @@ TEST_F(WorkerSideTest, APrefillInstanceIsToldOfItsPoolAndThePoolOfIt) {
   EXPECT_TRUE(Of<CallPeer>().empty()) << "the others know it";
 }
 
-// The decode side misses the KV of a writer before this orchestrator's lease of it expires.
-TEST_F(WorkerSideTest, ALossCountsForARequestThatHadMovedOffTheInstance) {
-  Request& request = Submit(1);
-  Accept(request);
-  Open(request);
-  Join(Role::kPrefill, 21);
-  workers_.On(WorkerDisconnected{{1}}, now_);
-  ReportRequest report{.instance = decode_instance_, .incarnation = {2}};
-  report.ended = {{.id = request.spec->id,
-                   .epoch = request.epoch,
-                   .reason = FinishReason::kError,
-                   .status = absl::UnavailableError("the writer's lease expired")}};
-  workers_.On(ReportCalled{{2}, report}, now_);
-  EXPECT_EQ(request.failures.failed_or_lost(), 0) << "it may come back";
-  for (int i = 0; i < 8; ++i) {  // the others are heard
-    now_ += kLeaseUs / 4;
-    registry_.Heard(decode_instance_, now_);
-    registry_.Heard(registry_.FindConnected({21})->id, now_);
-    workers_.LoseTheSilent(now_);
+// The decode side misses the KV of a writer before this orchestrator's lease of it expires, maybe
+// even before its stream breaks.
+class MovedOffTest : public WorkerSideTest {
+ protected:
+  // Two processes have ended under the request, and it moves off a third one.
+  void MoveOff(Request& request, bool stream_breaks_first) {
+    request.failures.Lose({101}, {101});
+    request.failures.Lose({102}, {102});
+    Accept(request);
+    Open(request);
+    spare_ = Join(Role::kPrefill, 21);
+    effects_.clear();
+    if (stream_breaks_first) workers_.On(WorkerDisconnected{{1}}, now_);
+    ReportRequest report{.instance = decode_instance_, .incarnation = {2}};
+    report.load = registry_.Find(decode_instance_)->load;
+    report.ended = {{.id = request.spec->id,
+                     .epoch = request.epoch,
+                     .reason = FinishReason::kError,
+                     .status = absl::UnavailableError("the writer's lease expired")}};
+    workers_.On(ReportCalled{{2}, report}, now_);
+    if (!stream_breaks_first) workers_.On(WorkerDisconnected{{1}}, now_);
+    EXPECT_EQ(request.failures.failed_or_lost(), 2) << "it may come back";
+    EXPECT_EQ(request.state, State::kReplanning);
   }
-  ASSERT_EQ(registry_.Find(prefill_instance_), nullptr);
+  void PassALease() {  // the others are heard
+    for (int i = 0; i < 8; ++i) {
+      now_ += kLeaseUs / 4;
+      registry_.Heard(decode_instance_, now_);
+      registry_.Heard(spare_, now_);
+      workers_.LoseTheSilent(now_);
+      replanner_.LeaveTheSilent(now_);
+    }
+  }
+
+  InstanceId spare_;
+};
+
+TEST_F(MovedOffTest, TheThirdLossCountsBeforeTheRequestIsPlannedAgain) {
+  for (const bool stream_breaks_first : {true, false}) {
+    ends_.clear();
+    MoveOff(Submit(1), stream_breaks_first);
+    PassALease();
+    EXPECT_EQ(registry_.Find(prefill_instance_), nullptr);
+    EXPECT_TRUE(Of<CallAssign>().empty()) << "no fourth process gets it";
+    ASSERT_EQ(ends_.size(), 1u);
+    EXPECT_EQ(ends_[0].rfind("1 failed: 3 engines failed or were lost", 0), 0u) << ends_[0];
+    workers_.On(UnregisterCalled{{9}, {spare_, {21}}}, now_);
+    prefill_instance_ = Join(Role::kPrefill, 1);
+  }
+}
+
+TEST_F(MovedOffTest, ARequestWithoutOtherLossesIsPlannedAgainWithTheEvidence) {
+  Request& request = Submit(1);
+  MoveOff(request, true);
+  request.failures = EngineFailures();
+  PassALease();
   EXPECT_EQ(request.failures.failed_or_lost(), 1);
+  ASSERT_EQ(Of<CallAssign>().size(), 1u);
+  EXPECT_EQ(Of<CallAssign>()[0].instance, spare_);
+  EXPECT_TRUE(Of<CallAssign>()[0].request.suspect);
+}
+
+TEST_F(MovedOffTest, AnInstanceThatComesBackHasNotCrashed) {
+  Request& request = Submit(1);
+  MoveOff(request, true);
+  now_ += kLeaseUs / 2;
+  Join(Role::kPrefill, 1);  // without the request
+  EXPECT_EQ(Of<CallAssign>().size(), 1u) << "it is planned again at once";
+  EXPECT_EQ(request.failures.failed_or_lost(), 2);
+}
+
+TEST_F(MovedOffTest, AnInstanceThatFallsSilentOnItsStreamIsNoEvidence) {
+  Request& request = Submit(1);
+  MoveOff(request, false);
+  Join(Role::kPrefill, 1, {{.id = request.spec->id, .epoch = {request.epoch.value - 1}}});
+  EXPECT_EQ(request.state, State::kReplanning) << "it holds the plan that was given up";
+  PassALease();
+  EXPECT_EQ(registry_.Find(prefill_instance_), nullptr);
+  EXPECT_EQ(Of<CallAssign>().size(), 1u);
+  EXPECT_EQ(request.failures.failed_or_lost(), 2);
 }
 
 TEST_F(WorkerSideTest, AReportThatDoesNotFitAsksForAFullOne) {

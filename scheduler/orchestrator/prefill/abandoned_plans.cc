@@ -1,16 +1,19 @@
 #include "scheduler/orchestrator/prefill/abandoned_plans.h"
 
-#include <utility>
-
 #include "absl/strings/str_cat.h"
 #include "scheduler/vocabulary/check.h"
 
 namespace skein::scheduler::orchestrator {
 
-void AbandonedPlans::Add(RequestId id, Epoch epoch, std::set<InstanceId> instances, TimeUs end_us) {
-  SKEIN_CHECK(!instances.empty() && plans_.count(id) == 0);
-  for (const InstanceId instance : instances) at_[instance].insert(id);
-  plans_.emplace(id, Plan{epoch, std::move(instances)});
+void AbandonedPlans::Add(RequestId id, Epoch epoch, const std::vector<Holder>& holders,
+                         TimeUs end_us) {
+  SKEIN_CHECK(!holders.empty() && plans_.count(id) == 0);
+  Plan& plan = plans_[id];
+  plan.epoch = epoch;
+  for (const Holder& holder : holders) {
+    at_[holder.instance].insert(id);
+    plan.holders[holder.instance] = holder.may_compute;
+  }
   ends_.Set(id, end_us);
 }
 
@@ -23,9 +26,9 @@ void AbandonedPlans::TakeFrom(InstanceId instance, RequestId id) {
 
 bool AbandonedPlans::Left(RequestId id, InstanceId instance) {
   const auto plan = plans_.find(id);
-  if (plan == plans_.end() || plan->second.instances.erase(instance) == 0) return false;
+  if (plan == plans_.end() || plan->second.holders.erase(instance) == 0) return false;
   TakeFrom(instance, id);
-  if (!plan->second.instances.empty()) return false;
+  if (!plan->second.holders.empty()) return false;
   Forget(id);
   return true;
 }
@@ -33,7 +36,7 @@ bool AbandonedPlans::Left(RequestId id, InstanceId instance) {
 void AbandonedPlans::Forget(RequestId id) {
   const auto plan = plans_.find(id);
   if (plan == plans_.end()) return;
-  for (const InstanceId instance : plan->second.instances) TakeFrom(instance, id);
+  for (const auto& [instance, may_compute] : plan->second.holders) TakeFrom(instance, id);
   plans_.erase(plan);
   ends_.Remove(id);
 }
@@ -41,6 +44,13 @@ void AbandonedPlans::Forget(RequestId id) {
 Epoch AbandonedPlans::EpochOf(RequestId id) const {
   const auto plan = plans_.find(id);
   return plan == plans_.end() ? Epoch{} : plan->second.epoch;
+}
+
+bool AbandonedPlans::MayCompute(RequestId id, InstanceId instance) const {
+  const auto plan = plans_.find(id);
+  if (plan == plans_.end()) return false;
+  const auto holder = plan->second.holders.find(instance);
+  return holder != plan->second.holders.end() && holder->second;
 }
 
 std::vector<RequestId> AbandonedPlans::At(InstanceId instance) const {
@@ -52,7 +62,10 @@ std::vector<RequestId> AbandonedPlans::At(InstanceId instance) const {
 std::optional<AbandonedPlans::Overdue> AbandonedPlans::TakeOverdue(TimeUs listened_us) {
   const std::optional<RequestId> id = ends_.TakeDue(listened_us);
   if (!id.has_value()) return std::nullopt;
-  Overdue overdue{*id, plans_.at(*id).instances};
+  Overdue overdue{*id, {}};
+  for (const auto& [instance, may_compute] : plans_.at(*id).holders) {
+    overdue.silent.insert(instance);
+  }
   Forget(*id);
   return overdue;
 }
@@ -63,17 +76,17 @@ absl::Status AbandonedPlans::CheckInvariants() const {
   };
   size_t places = 0;
   for (const auto& [id, plan] : plans_) {
-    if (plan.instances.empty()) {
+    if (plan.holders.empty()) {
       return violated(id, "is kept although no instance has to confirm its end");
     }
     if (ends_.Of(id) == kNever) return violated(id, "is waited for without a time limit");
-    for (const InstanceId instance : plan.instances) {
+    for (const auto& [instance, may_compute] : plan.holders) {
       const auto at = at_.find(instance);
       if (at == at_.end() || at->second.count(id) == 0) {
         return violated(id, "is not listed at its instance");
       }
     }
-    places += plan.instances.size();
+    places += plan.holders.size();
   }
   for (const auto& [instance, ids] : at_) places -= ids.size();
   if (places != 0) {

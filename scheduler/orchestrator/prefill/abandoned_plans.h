@@ -19,8 +19,14 @@ namespace skein::scheduler::orchestrator {
 
 class AbandonedPlans {
  public:
-  // Until `end_us`, by the listening clock. REQUIRES a request that is not known, and instances.
-  void Add(RequestId id, Epoch epoch, std::set<InstanceId> instances, TimeUs end_us);
+  // An instance that may still hold the plan. It may be computing the prompt: should its process
+  // end before it has reported the plan's end, that is evidence (engine_failures.h).
+  struct Holder {
+    InstanceId instance;
+    bool may_compute = false;
+  };
+  // Until `end_us`, by the listening clock. REQUIRES a request that is not known, and holders.
+  void Add(RequestId id, Epoch epoch, const std::vector<Holder>& holders, TimeUs end_us);
   // The instance no longer has the plan. True: no instance has it, and it is forgotten.
   bool Left(RequestId id, InstanceId instance);
   void Forget(RequestId id);
@@ -28,6 +34,8 @@ class AbandonedPlans {
   bool Knows(RequestId id) const { return plans_.count(id) > 0; }
   bool Is(RequestId id, Epoch epoch) const { return EpochOf(id) == epoch; }
   Epoch EpochOf(RequestId id) const;  // 0: it is not known
+  // The instance may still hold the plan, and may be computing the prompt.
+  bool MayCompute(RequestId id, InstanceId instance) const;
   // The requests whose plan the instance may still have, by id.
   std::vector<RequestId> At(InstanceId instance) const;
 
@@ -44,7 +52,7 @@ class AbandonedPlans {
  private:
   struct Plan {
     Epoch epoch;
-    std::set<InstanceId> instances;
+    std::map<InstanceId, bool> holders;  // whether each may be computing the prompt
   };
   void TakeFrom(InstanceId instance, RequestId id);
 

@@ -43,6 +43,15 @@ TEST_F(AbandonedPlansTest, ALeaseEndsTheWaitAndNamesTheSilent) {
   EXPECT_TRUE(plans_.At({2}).empty());
 }
 
+TEST_F(AbandonedPlansTest, WhoMayComputeThePromptIsKnownUntilItHasLeft) {
+  plans_.Add(kOne, {5}, {{{1}, true}, {{2}, false}}, 100);
+  EXPECT_TRUE(plans_.MayCompute(kOne, {1}));
+  EXPECT_FALSE(plans_.MayCompute(kOne, {2}));
+  EXPECT_FALSE(plans_.MayCompute(kTwo, {1}));
+  plans_.Left(kOne, {1});
+  EXPECT_FALSE(plans_.MayCompute(kOne, {1}));
+}
+
 TEST_F(AbandonedPlansTest, AForgottenRequestIsWaitedForNoMore) {
   plans_.Add(kOne, {5}, {{1}}, 100);
   plans_.Forget(kOne);

@@ -15,10 +15,11 @@
 // crashed process closes its connections, so an instance that falls silent on an open stream was
 // cut off, or its host died. That is no fault of a request.
 //
-// The bound. A request that makes engines fail costs kFailedMax of them. One that makes processes
-// crash costs kAllMax, and may reach one process more: the decode side misses the KV of a dead
-// writer before the orchestrator's lease of that instance ends, so the request may move once before
-// the loss counts (WorkerSide::NoteMovesOff). After the first, it runs in steps of its own
+// The bound. A request that makes engines fail costs kFailedMax of them, one that makes processes
+// crash kAllMax: it reaches no further one. The decode side misses the KV of a dead writer before
+// the orchestrator's lease of that instance ends. But a request that is given up there is planned
+// again only when the instance has reported the plan's end, or was lost, and the loss counts first
+// (Replanner::HasLost). After the first failure or loss it runs in steps of its own
 // (AssignRequest::suspect), so it takes no other request with it. Plans that were lost otherwise
 // are bounded by max_replans.
 //
