@@ -16,7 +16,8 @@ void DecodeOrders::On(const AnnounceCalled& event) {
   parts_.ends->Touch(id);
   const DecodeSequence* known = parts_.sequences->Find(id, request.epoch);
   if (known != nullptr && known->phase == Phase::kReceiving) {
-    return parts_.kv_in->AddWriters(id, request.writers);
+    parts_.kv_in->AddWriters(id, request.writers);
+    return TakeEarlyAborts(request);
   }
   // A whole answer that no router has taken yet is no end: this announcement is a duplicate.
   if ((known != nullptr && !known->told) || !MayAnnounce(request)) return;
@@ -24,7 +25,16 @@ void DecodeOrders::On(const AnnounceCalled& event) {
   announced_.Add(request, event.checked,
                  parts_.clock->now + (budget > 0 ? budget : request_deadline_us_));
   parts_.membership->Holds({.id = id, .epoch = request.epoch, .opened = false});
-  if (request.prompt_of.has_value()) AwaitPrompt(id, *request.prompt_of);
+  if (request.prompt_of.has_value()) return AwaitPrompt(id, *request.prompt_of);
+  TakeEarlyAborts(request);
+}
+
+// Of the writers that it names.
+void DecodeOrders::TakeEarlyAborts(const AnnounceRequest& request) {
+  for (const Incarnation writer : request.writers) {
+    const auto abort = early_aborts_.Take(request.spec->id, request.epoch, writer);
+    if (abort.has_value()) On(AbortCalled{*abort});
+  }
 }
 
 // Ends an older epoch of the request, wherever it stands.
@@ -127,8 +137,8 @@ void DecodeOrders::On(const AbortCalled& event) {
                      abort.reason.ok() ? absl::InternalError("aborted") : abort.reason);
   } else if (announced_.Has(abort.id, abort.epoch)) {
     EndAnnounced(abort.id, FinishReason::kError, abort.reason);
-  } else {
-    parts_.ends->Bury(abort.id, abort.epoch, abort.reason);
+  } else if (!parts_.ends->tombstones().Covers(abort.id, abort.epoch)) {
+    early_aborts_.Add(abort);
   }
 }
 

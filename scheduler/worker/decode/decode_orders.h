@@ -1,7 +1,7 @@
 // DecodeOrders: what the orchestrator orders about requests at a decode-worker, and what a writer
 // aborts: announcements, withdrawals, cancels. Owns the announced requests, which have no blocks
-// yet. Part of DecodeCore, and used only on its thread. A call costs O(log requests), but for those
-// that share a prompt.
+// yet, and aborts that came before their announcement. Part of DecodeCore, and used only on its
+// thread. A call costs O(log requests), but for those that share a prompt.
 //
 // An announced request ends when it is cancelled, aborted, planned anew, over its time, or when the
 // one whose prompt it shares has ended (EndSharers). It is withdrawn without an end.
@@ -23,6 +23,7 @@
 #include "scheduler/worker/decode/decode_ends.h"
 #include "scheduler/worker/decode/decode_events.h"
 #include "scheduler/worker/decode/decode_sequences.h"
+#include "scheduler/worker/decode/early_aborts.h"
 #include "scheduler/worker/kv_in/announcements.h"
 #include "scheduler/worker/kv_in/kv_in.h"
 #include "scheduler/worker/membership/membership.h"
@@ -63,6 +64,11 @@ class DecodeOrders {
   std::set<RequestId> SharersOf(RequestId id) const { return announced_.SharersOf(id); }
   void EndSharers(RequestId from);  // the KV that they were to share will not come
 
+  // The writer aborted this epoch before it was announced here.
+  bool HasAborted(RequestId id, Epoch epoch, Incarnation writer) const {
+    return early_aborts_.Has(id, epoch, writer);
+  }
+
   // Why a message about a sequence comes too late.
   KvIn::Gone WhyGone(RequestId id, Epoch epoch) const;
   TimeUs NextDeadline() const { return announced_.NextDeadline(); }
@@ -71,11 +77,13 @@ class DecodeOrders {
  private:
   bool MayAnnounce(const AnnounceRequest& request);
   void AwaitPrompt(RequestId id, RequestId from);
+  void TakeEarlyAborts(const AnnounceRequest& request);
   bool IsStray(const AbortRequest& abort) const;
 
   const TimeUs request_deadline_us_;
   const Parts parts_;
   Announcements announced_;
+  EarlyAborts early_aborts_;
 };
 
 }  // namespace skein::scheduler

@@ -73,6 +73,43 @@ TEST_F(DecodeOrdersTest, AnAbortCountsFromAWriterOfThePlanOnly) {
   EXPECT_TRUE(absl::IsInternal(Ended().at(1).status));
 }
 
+// They arrive on different connections.
+TEST_F(DecodeOrdersTest, AnAbortThatOvertakesTheAnnouncementCountsWhenThatNamesItsWriter) {
+  orders_.On(AbortCalled{{kOne, kEpoch, absl::InternalError("x"), {1}, kWriter}});
+  EXPECT_TRUE(orders_.HasAborted(kOne, kEpoch, kWriter));
+  EXPECT_TRUE(absl::IsNotFound(orders_.WhyGone(kOne, kEpoch).status));
+  Announce(Spec(1));
+  EXPECT_EQ(orders_.Find(kOne), nullptr);
+  EXPECT_TRUE(absl::IsInternal(Ended().at(1).status));
+  EXPECT_FALSE(orders_.HasAborted(kOne, kEpoch, kWriter)) << "it has had its effect";
+}
+
+TEST_F(DecodeOrdersTest, AnAbortOfAnotherProcessBarsNoRequest) {
+  constexpr Epoch kLater{kEpoch.value + 1000};
+  orders_.On(AbortCalled{{kOne, kEpoch, absl::InternalError("x"), {1}, {99}}});
+  orders_.On(AbortCalled{{kOne, kLater, absl::InternalError("x"), {1}, {99}}});
+  orders_.On(AbortCalled{{kOne, kLater, absl::InternalError("x"), {1}, kWriter}});
+  Announce(Spec(1));
+  ASSERT_NE(orders_.Find(kOne), nullptr);
+  EXPECT_EQ(orders_.Find(kOne)->epoch, kEpoch);
+  EXPECT_TRUE(Ended().empty());
+}
+
+TEST(EarlyAborts, TheLatestAreKept) {
+  EarlyAborts aborts;
+  for (uint64_t serial = 1; serial <= EarlyAborts::kMax + 1; ++serial) {
+    const AbortRequest abort{{7, serial}, {5}, absl::CancelledError("x"), {1}, {2}};
+    aborts.Add(abort);
+    aborts.Add(abort);  // duplicate
+  }
+  EXPECT_EQ(aborts.size(), EarlyAborts::kMax);
+  EXPECT_FALSE(aborts.Has({7, 1}, {5}, {2}));
+  EXPECT_TRUE(aborts.Has({7, 2}, {5}, {2}));
+  EXPECT_FALSE(aborts.Take({7, 2}, {5}, {3}).has_value()) << "another writer's";
+  EXPECT_TRUE(aborts.Take({7, 2}, {5}, {2}).has_value());
+  EXPECT_FALSE(aborts.Has({7, 2}, {5}, {2}));
+}
+
 TEST_F(DecodeOrdersTest, AnAnnouncementEndsAtTheDeadlineOfItsRequest) {
   auto spec = Spec(1);
   spec->deadline_us = 50;

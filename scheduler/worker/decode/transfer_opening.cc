@@ -39,6 +39,9 @@ void TransferOpening::OpenAnnounced(const OpenTransferCalled& call, TimeUs until
   if (announced == nullptr || announced->epoch != request.epoch) {
     const absl::Status why = parts_.orders->WhyGone(request.id, request.epoch).status;
     if (!absl::IsNotFound(why)) return Refuse(call, why);
+    if (parts_.orders->HasAborted(request.id, request.epoch, request.incarnation)) {
+      return Refuse(call, absl::CancelledError("this writer has aborted the transfer"));
+    }
     return HoldOrRefuse(call, until_us,
                         absl::UnavailableError("the request was not announced here in time"));
   }

@@ -44,6 +44,16 @@ TEST_F(TransferOpeningTest, ACallThatIsTooEarlyWaitsForItsAnnouncement) {
   EXPECT_EQ(opening_.NextDeadline(), kNever);
 }
 
+TEST_F(TransferOpeningTest, ACallThatItsWriterAbortedMeanwhileIsRefusedAtOnce) {
+  EXPECT_TRUE(absl::IsUnknown(Open(1)));
+  orders_.On(AbortCalled{{kOne, kEpoch, absl::CancelledError("x"), {1}, {99}}});
+  opening_.Retry(kOne);
+  EXPECT_TRUE(absl::IsUnknown(Answer())) << "that was another process";
+  orders_.On(AbortCalled{{kOne, kEpoch, absl::CancelledError("x"), {1}, kWriter}});
+  opening_.Retry(kOne);
+  EXPECT_TRUE(absl::IsCancelled(Answer()));
+}
+
 TEST_F(TransferOpeningTest, ItDoesNotWaitForever) {
   EXPECT_TRUE(absl::IsUnknown(Open(1)));
   clock_.now = kOpenWaitUs - 1;
