@@ -70,7 +70,7 @@ class WorkerShell : public CoreShell<Shell, Core, Event, Snapshot> {
 
   // Called on the loop: `drained` (by the shell) and `engine_failed` (may be empty).
   void StartLink(std::function<void()> drained,
-                 std::function<void(const absl::Status&)> engine_failed) {
+                 std::function<void(const scheduler::EngineFailed&)> engine_failed) {
     drained_ = std::move(drained);
     engine_failed_ = std::move(engine_failed);
     const auto handle = [this](auto event) { this->Handle(std::move(event)); };
@@ -117,7 +117,7 @@ class WorkerShell : public CoreShell<Shell, Core, Event, Snapshot> {
   void On(const scheduler::CallUnregister& effect) { orchestrator_.Unregister(effect); }
   void On(const scheduler::CloseStream&) { orchestrator_.Close(); }
   void On(const scheduler::EngineFailed& effect) {
-    if (engine_failed_) engine_failed_(effect.status);
+    if (engine_failed_) engine_failed_(effect);
   }
 
   WorkerEngine* const engine_;
@@ -131,7 +131,7 @@ class WorkerShell : public CoreShell<Shell, Core, Event, Snapshot> {
  private:
   Shell* shell() { return static_cast<Shell*>(this); }
 
-  std::function<void(const absl::Status&)> engine_failed_;
+  std::function<void(const scheduler::EngineFailed&)> engine_failed_;
   prometheus::Histogram* step_tokens_ = nullptr;
 };
 

@@ -192,6 +192,35 @@ def a_request_outlives_two_hosts_that_are_killed_under_it():
                 cluster.assert_idle_and_whole()
 
 
+def a_failure_that_no_orchestrator_heard_for_long_counts():
+    """The engine fails while the orchestrator is away. The worker waits for it, and tells it of the request."""
+    with tempfile.TemporaryDirectory() as state, tempfile.TemporaryDirectory() as folder, \
+            failing(folder, "prefill", "hang", ["--step-timeout-s=6"], prefill=3, decode=1,
+                    orchestrator_flags=["--state-dir=" + state]) as cluster, \
+            concurrent.futures.ThreadPoolExecutor() as pool:
+        asked = pool.submit(failure_of, cluster, [1, 2, BAD], 4)
+        workers = {name: cluster.processes.pop(name) for name in ("prefill-0", "prefill-1", "prefill-2")}
+
+        def running():
+            return [name for name in workers if cluster.metric(workers[name], "skein_engine_step_age_seconds") > 0.3]
+        cluster.until(running, "its step runs", 30)
+        first = workers.pop(running()[0])
+        cluster.kill("orchestrator")
+        admin = first.admin()
+        cluster.until(lambda: json.loads(cluster.request("GET", "/status", base=admin))["state"] == "failed", "it failed", 30)
+        time.sleep(7)  # longer than a worker waits that has nothing to tell
+        assert first.popen.poll() is None, first.tail()
+        cluster.run("orchestrator", "orchestrator", ["--port=" + cluster.orchestrator.split(":")[1]])
+        failure = asked.result(60)
+        assert failure.code == 500 and "2 engines failed" in failure.body, failure
+        assert end_of(first) == ENGINE_FAILED
+        codes = {name: end_of(process, 5) for name, process in workers.items()}
+        assert sorted(codes.values(), key=str) == [ENGINE_FAILED, None], codes
+        cluster.processes.update({name: workers[name] for name, code in codes.items() if code is None})
+        assert complete(cluster, [1, 2, 3], 4) == continuation([1, 2, 3], 4)
+        cluster.assert_idle_and_whole()
+
+
 def a_request_of_nan_ends_alone():
     for role in ("prefill", "decode"):
         with tempfile.TemporaryDirectory() as folder, failing(folder, role, "nan", prefill=2, decode=2) as cluster:
@@ -244,6 +273,7 @@ if __name__ == "__main__":
     run_tests(a_failed_engine_ends_its_process, one_that_hangs_is_given_up_and_says_so_first,
               one_that_hangs_among_several_is_given_up,
               a_request_that_fails_engines_ends_after_two, without_a_profile_too,
-              a_request_outlives_two_hosts_that_are_killed_under_it, a_request_of_nan_ends_alone,
+              a_request_outlives_two_hosts_that_are_killed_under_it,
+              a_failure_that_no_orchestrator_heard_for_long_counts, a_request_of_nan_ends_alone,
               idle_engines_are_probed, a_dead_engine_is_never_ready,
               one_that_hangs_from_its_start_is_never_ready)

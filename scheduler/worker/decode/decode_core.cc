@@ -244,9 +244,10 @@ void DecodeCore::Impl::TakeResult(Sequence& sequence, bool sampled, const StepRe
 
 void DecodeCore::Impl::LeaveWithFailedEngine() {
   ends_.EndAll(steps_.engine().EndOfRequests());
-  membership_.StartLastWords(clock_.now + config_.engine.last_words_us);
-  drain_end_us_ = std::min(drain_end_us_, clock_.now + config_.engine.last_words_us);
-  effects_.push_back(EngineFailed{steps_.engine().status()});
+  const TimeUs end_us = clock_.now + config_.engine.last_words_us;
+  membership_.StartLastWords(end_us, /*evidence_until_us=*/end_us);
+  drain_end_us_ = std::min(drain_end_us_, end_us);
+  effects_.push_back(EngineFailed{steps_.engine().status(), config_.engine.last_words_us});
 }
 
 void DecodeCore::Impl::FollowUp() {

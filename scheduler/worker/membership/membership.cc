@@ -138,8 +138,15 @@ absl::Status Membership::CheckCall() const {
   return absl::OkStatus();
 }
 
-void Membership::Ended(EndedRequest ended) {
+bool Membership::HasEvidence(TimeUs now) const {
+  if (now >= std::min(evidence_end_us_, evidence_limit_us_)) return false;
+  return std::any_of(ended_.begin(), ended_.end(),
+                     [](const EndedRequest& one) { return one.engine_failed; });
+}
+
+void Membership::Ended(EndedRequest ended, TimeUs deadline_us) {
   Drop(ended.id, ended.epoch);
+  if (ended.engine_failed) evidence_end_us_ = std::max(evidence_end_us_, deadline_us);
   ended_.push_back(std::move(ended));
   if (ended_.size() > kMaxEnded) {
     ended_.pop_front();

@@ -67,8 +67,9 @@ class Membership {
   void Gone(RequestId id, Epoch epoch);
   // While `held_back` it does not register for the first time.
   void HoldBack(bool held_back) { held_back_ = held_back; }
-  // Something ended, if it was held or not: it will be reported soon.
-  void Ended(EndedRequest ended);
+  // Something ended, if it was held or not: it will be reported soon. `deadline_us`: the request
+  // lives no longer, wherever it is planned again. Used if the engine failed under it.
+  void Ended(EndedRequest ended, TimeUs deadline_us = 0);
   // The last report is outdated in a way that placement should learn soon.
   void ReportSoon() { wanted_ = std::max(wanted_, Report::kSoon); }
   void StartDrain() {
@@ -76,10 +77,13 @@ class Membership {
     ReportSoon();
   }
   // The same after a failure of the engine. If no orchestrator can be reached, it tries to tell one
-  // until then: a request under which engines failed must not be forgotten.
-  void StartLastWords(TimeUs until_us) {
+  // until then, and those requests under which the engine failed until the last of their deadlines,
+  // at most until `evidence_until_us`: an orchestrator that comes back may plan them again, and
+  // must not forget the failure.
+  void StartLastWords(TimeUs until_us, TimeUs evidence_until_us) {
     StartDrain();
     last_words_end_us_ = until_us;
+    evidence_limit_us_ = evidence_until_us;
   }
   // True: the worker did not drain, and does now.
   bool OrderDrain(bool drain);
@@ -125,10 +129,12 @@ class Membership {
   bool MayRegister() const { return !held_back_ || registered_; }
   // Without a stream it leaves when it was never known there, or could not open another one.
   bool MayLeave(TimeUs now) const {
+    if (phase_ == Phase::kAway && HasEvidence(now)) return false;
     const bool in_vain = backoff_.failures() > 1;  // the first is the break
     const bool has_words = !ended_.empty() && now < last_words_end_us_;
     return phase_ == Phase::kReady ? ended_.empty() : !registered_ || (in_vain && !has_words);
   }
+  bool HasEvidence(TimeUs now) const;  // that matters, and was not heard
   enum class Phase {
     kAway,       // no stream; the next attempt at next_us_
     kGreeting,   // the registration is not answered
@@ -175,6 +181,8 @@ class Membership {
   bool leaving_ = false;
   bool held_back_ = false;
   TimeUs last_words_end_us_ = 0;
+  TimeUs evidence_limit_us_ = 0;
+  TimeUs evidence_end_us_ = 0;       // deadline of the last request under which the engine failed
   bool ordered_ = false;             // by an operator, to drain
   bool draining_in_flight_ = false;  // the message under way says that we drain
   bool told_draining_ = false;       // and the latest that was heard said so

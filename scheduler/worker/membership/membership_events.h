@@ -29,6 +29,7 @@ struct Drained {};
 // once. The process must not wait for the engine's thread, which may never return.
 struct EngineFailed {
   absl::Status status;
+  TimeUs leaves_within_us = 0;  // at the latest; sooner if an orchestrator hears the reports
 };
 
 // ---- events ----

@@ -11,6 +11,7 @@ namespace {
 
 constexpr TimeUs kLeaseUs = 3000;
 constexpr TimeUs kLastWordsEndUs = 5 * kSecondUs;
+constexpr TimeUs kEvidenceEndUs = 60 * kSecondUs;
 
 class MembershipTest : public ::testing::Test {
  protected:
@@ -181,34 +182,44 @@ TEST_F(MembershipTest, AStreamBeginsWithAllAndTheLoad) {
 
 // An orchestrator that is away may come back: it must hear under which request an engine failed.
 TEST_F(MembershipTest, TheLastWordsOfAFailedEngineWaitForAnOrchestrator) {
-  const auto leaves_at = [this](bool engine_failed) {
+  const auto leaves_at = [this](bool engine_failed, TimeUs deadline_us, bool refuses) {
     Membership membership(Config());
     membership_ = std::move(membership);
     now_ = 0;
     Take<CallRegister>();
     membership_.On(RegisterReplied{{absl::OkStatus(), {3}, kLeaseUs}}, now_);
     membership_.On(Disconnected{absl::UnavailableError("gone")}, now_);
-    membership_.Ended({.id = {7, 1}, .epoch = {5}, .engine_failed = engine_failed});
-    engine_failed ? membership_.StartLastWords(kLastWordsEndUs) : membership_.StartDrain();
+    membership_.Ended({.id = {7, 1}, .epoch = {5}, .engine_failed = engine_failed}, deadline_us);
+    engine_failed ? membership_.StartLastWords(kLastWordsEndUs, kEvidenceEndUs)
+                  : membership_.StartDrain();
     while (true) {
       now_ = std::max(now_, membership_.NextDeadline());
       const auto due = Leaving();
       if (due.has_value() && std::holds_alternative<Drained>(*due)) return now_;
       if (!due.has_value()) continue;
       EXPECT_EQ(std::get<CallRegister>(*due).request.ended.size(), 1u);
-      membership_.On(Disconnected{absl::UnavailableError("gone")}, now_);
+      const absl::Status gone = absl::UnavailableError("gone");
+      if (refuses) membership_.On(RegisterReplied{{gone, {}, 0}}, now_);
+      if (!refuses) membership_.On(Disconnected{gone}, now_);
     }
   };
-  EXPECT_LT(leaves_at(false), kLastWordsEndUs / 2);
-  const TimeUs left_us = leaves_at(true);
-  EXPECT_GE(left_us, kLastWordsEndUs);
-  EXPECT_LE(left_us, kLastWordsEndUs + Config().register_retry_us);
+  constexpr TimeUs kDeadlineUs = 30 * kSecondUs;
+  EXPECT_LT(leaves_at(false, kDeadlineUs, false), kLastWordsEndUs / 2);
+  const auto expect_left_at = [&](TimeUs end_us, TimeUs deadline_us, bool refuses) {
+    const TimeUs left_us = leaves_at(true, deadline_us, refuses);
+    EXPECT_GE(left_us, end_us);
+    EXPECT_LE(left_us, end_us + Config().register_retry_us);
+  };
+  expect_left_at(kLastWordsEndUs, /*deadline_us=*/0, false);
+  expect_left_at(kDeadlineUs, kDeadlineUs, false);  // the request may live so long
+  expect_left_at(kDeadlineUs, kDeadlineUs, true);
+  expect_left_at(kEvidenceEndUs, 2 * kEvidenceEndUs, false);
 }
 
 TEST_F(MembershipTest, AFailedEngineLeavesAsSoonAsItsLastWordsWereHeard) {
   membership_.On(Disconnected{absl::UnavailableError("gone")}, now_);
   membership_.Ended({.id = {7, 1}, .epoch = {5}, .engine_failed = true});
-  membership_.StartLastWords(kLastWordsEndUs);
+  membership_.StartLastWords(kLastWordsEndUs, kEvidenceEndUs);
   for (int i = 0; i < 5; ++i) {
     now_ = std::max(now_, membership_.NextDeadline());
     const auto hello = Leaving();

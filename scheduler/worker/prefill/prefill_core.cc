@@ -215,9 +215,11 @@ void PrefillCore::Impl::LeaveWithFailedEngine() {
   const absl::Status status = steps_.engine().EndOfRequests();
   ends_.EndThose([](const Request& request) { return request.phase < Phase::kCommitting; }, status);
   orders_.EndSuccessors(status);
-  membership_.StartLastWords(now_ + config_.engine.last_words_us);
+  membership_.StartLastWords(now_ + config_.engine.last_words_us,
+                             now_ + config_.engine.evidence_us);
   drain_end_us_ = std::min(drain_end_us_, now_ + config_.engine.last_words_us);
-  effects_.push_back(EngineFailed{steps_.engine().status()});
+  effects_.push_back(EngineFailed{steps_.engine().status(), std::max(config_.engine.last_words_us,
+                                                                     config_.engine.evidence_us)});
 }
 
 void PrefillCore::Impl::Report() {

@@ -77,7 +77,8 @@ void PrefillEnds::Erase(Request& request, const absl::Status& status, const Hand
                             .status = status,
                             .engine_failed = parts_.steps->engine().FailedUnder(id),
                             .handoff = path,
-                            .ring = request.ring});
+                            .ring = request.ring},
+                           request.deadline_us);
   tombstones_.Put(id, request.epoch, status.ok());
   committed_ += status.ok();
   if (request.started_us != kNever) parts_.effects->push_back(ReleaseSequence{id, request.epoch});

@@ -108,6 +108,38 @@ TEST_F(PrefillCoreTest, WhatIsComputedIsHandedOverAlthoughTheEngineFailed) {
   EXPECT_EQ(Of<CallUnregister>(effects).size(), 1u);
 }
 
+// The orchestrator is away for longer than the last words have time.
+TEST(PrefillCoreEvidence, AnOrchestratorThatComesBackLateHearsWhatTheEngineFailedUnder) {
+  PrefillConfig config = PrefillTestConfig();
+  config.engine.evidence_us = 60 * kSecondUs;
+  PrefillCore core(config);
+  core.Handle(Tick{}, 1);
+  core.Handle(RegisterReplied{{absl::OkStatus(), {3}, 1'000'000'000}}, 2);
+  auto spec = std::make_shared<RequestSpec>(*Spec(1));
+  spec->deadline_us = 40 * kSecondUs;
+  core.Handle(AssignCalled{{1}, {spec, {5}, {1}}}, 3);
+  core.Handle(PlaceDecodeReplied{{7, 1}, {5}, {{}, {{5}, {4}, "d:1"}}}, 4);
+  const auto steps = Of<RunStep>(
+      core.Handle(OpenTransferReplied{{7, 1}, {5}, {{}, {{8}, {9}}, {}, "memory", 900}}, 5));
+  ASSERT_EQ(steps.size(), 1u);
+  const Disconnected away{absl::UnavailableError("away")};
+  core.Handle(away, 6);
+  core.Handle(StepDone{steps[0].step, absl::InternalError("device"), {}}, 7);
+  TimeUs now = 7;
+  auto effects = core.Handle(HandoffStopped{{7, 1}, {5}}, now);
+  while (now < 30 * kSecondUs || Of<CallRegister>(effects).empty()) {
+    ASSERT_TRUE(Of<Drained>(effects).empty()) << now;
+    if (!Of<CallRegister>(effects).empty()) core.Handle(away, now);
+    now = core.NextDeadline();
+    effects = core.Handle(Tick{}, now);
+  }
+  const std::vector<EndedRequest> told = Of<CallRegister>(effects)[0].request.ended;
+  ASSERT_EQ(told.size(), 1u);
+  EXPECT_TRUE(told[0].engine_failed);
+  effects = core.Handle(RegisterReplied{{absl::OkStatus(), {4}, 1'000'000'000}}, now);
+  EXPECT_EQ(Of<CallUnregister>(effects).size(), 1u);
+}
+
 TEST(PrefillCoreProbes, AProbeDelaysABatchByThatOneStep) {
   PrefillConfig config = PrefillTestConfig();
   config.engine.probe_interval_us = 1000;

@@ -28,6 +28,10 @@ struct EngineWatchConfig {
   BlockId probe_block;  // of the engine, not of the pool
   // Time after a failure for reports and stream ends; then the worker leaves anyway.
   TimeUs last_words_us = 5 * kSecondUs;
+  // Prefill: so long it tries to tell an orchestrator of the requests under which it failed, while
+  // their deadlines have not passed. A decode-worker's requests are rarely planned again: they have
+  // tokens.
+  TimeUs evidence_us = 0;
 };
 
 class EngineWatch {

@@ -22,7 +22,7 @@ DecodeShell::DecodeShell(WorkerEngine* engine, const std::string& orchestrator, 
 DecodeShell::~DecodeShell() { Stop(); }
 
 void DecodeShell::Start(const scheduler::DecodeConfig& config, std::function<void()> drained,
-                        std::function<void(const absl::Status&)> engine_failed) {
+                        std::function<void(const scheduler::EngineFailed&)> engine_failed) {
   StartLink(std::move(drained), std::move(engine_failed));
   runner_ = std::make_unique<EngineRunner>(
       engine_->engine.get(), nullptr, [this](scheduler::StepDone done) { Post(std::move(done)); });

@@ -33,7 +33,7 @@ class DecodeShell : public WorkerShell<DecodeShell, scheduler::DecodeCore, sched
   // have taken all tokens of what ended; `engine_failed` (may be empty) when the engine has failed:
   // Stop then waits for a step that may never end.
   void Start(const scheduler::DecodeConfig& config, std::function<void()> drained,
-             std::function<void(const absl::Status&)> engine_failed = nullptr);
+             std::function<void(const scheduler::EngineFailed&)> engine_failed = nullptr);
 
   // From gRPC threads. False: the inbox is full.
   [[nodiscard]] bool OpenTransfer(scheduler::OpenTransferRequest request,

@@ -27,7 +27,7 @@ PrefillShell::PrefillShell(WorkerEngine* engine, const std::string& orchestrator
 PrefillShell::~PrefillShell() { Stop(); }
 
 void PrefillShell::Start(const scheduler::PrefillConfig& config, std::function<void()> drained,
-                         std::function<void(const absl::Status&)> engine_failed) {
+                         std::function<void(const scheduler::EngineFailed&)> engine_failed) {
   StartLink(std::move(drained), std::move(engine_failed));
   runner_ = std::make_unique<EngineRunner>(
       engine_->engine.get(),

@@ -31,7 +31,7 @@ class PrefillShell : public WorkerShell<PrefillShell, scheduler::PrefillCore,
   // their ports. Called on the loop: `drained` when the core has drained, `engine_failed` (may be
   // empty) when the engine has failed; Stop then waits for a step that may never end.
   void Start(const scheduler::PrefillConfig& config, std::function<void()> drained,
-             std::function<void(const absl::Status&)> engine_failed = nullptr);
+             std::function<void(const scheduler::EngineFailed&)> engine_failed = nullptr);
 
   std::vector<engine::HandoffTotals> HandoffTotals() const { return sender_.Totals(); }
   std::vector<engine::CommTotals> CommTotals() const {

@@ -20,6 +20,7 @@ scheduler::PrefillConfig ConfigOf(const WorkerOptions& options, const WorkerEngi
   config.membership.identity.comm_address = engine.fabric->Address();
   config.batch = BatchLimitsOf(options);
   config.engine = EngineWatchOf(options, spec);
+  config.engine.evidence_us = config.request_deadline_us;
   config.max_requests = options.max_requests;
   config.max_sequence_tokens = spec.max_positions;
   config.ring_step.max_us = 2 * config.engine.step_timeout_us;

@@ -125,7 +125,9 @@ absl::Status RunWorker(const WorkerOptions& options, scheduler::Role role, Confi
   shell.OnRefused([&end](const absl::Status& status) { end.Refused(status); });
   shell.Start(
       config_of(options, *engine, *servers), [&end] { end.Drained(); },
-      [&end](const absl::Status& status) { end.EngineFailed(status); });
+      [&end](const scheduler::EngineFailed& failed) {
+        end.EngineFailed(failed.status, static_cast<double>(failed.leaves_within_us) / 1e6);
+      });
   pages.shell.Put(&shell);
   if (pages.start.drain_ordered()) shell.OrderDrain(true);
   const absl::Status status = ServeUntilDrained(

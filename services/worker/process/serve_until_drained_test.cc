@@ -51,7 +51,7 @@ TEST_F(ServeUntilDrainedDeathTest, AFailedEngineEndsTheProcessThoughACallIsNever
     WorkerServers servers;
     SilentService service(&servers);
     WorkerEnd end;
-    end.EngineFailed(absl::InternalError("broken"));
+    end.EngineFailed(absl::InternalError("broken"), 5);
     end.Drained();
     (void)ServeUntilDrained(
         {}, &end, [](int64_t) {}, [] {}, &servers);

@@ -183,8 +183,7 @@ absl::Status ServeUntilDrained(const WorkerOptions& options, WorkerEnd* end,
                                const std::function<void()>& stop, WorkerServers* servers) {
   end->AwaitStop();
   const absl::Status refused = end->refused();  // what comes after a stop signal does not count
-  const double reports_s = static_cast<double>(scheduler::EngineWatchConfig().last_words_us) / 1e6;
-  double wait_s = reports_s + 2;
+  double wait_s = end->leaves_within_s() + 2;
   if (end->engine().ok()) {
     LogInfo("draining", {{"grace_s", options.drain_grace_s}});
     drain(static_cast<int64_t>(options.drain_grace_s * 1e6));

@@ -31,7 +31,11 @@ void WorkerEnd::Drained() {
   changed_.notify_all();
 }
 
-void WorkerEnd::EngineFailed(const absl::Status& status) {
+void WorkerEnd::EngineFailed(const absl::Status& status, double leaves_within_s) {
+  {
+    std::lock_guard lock(mu_);
+    if (engine_.ok()) leaves_within_s_ = leaves_within_s;
+  }
   Fail(status, "the engine failed", &engine_);
 }
 
@@ -58,6 +62,11 @@ absl::Status WorkerEnd::refused() const {
 absl::Status WorkerEnd::engine() const {
   std::lock_guard lock(mu_);
   return engine_;
+}
+
+double WorkerEnd::leaves_within_s() const {
+  std::lock_guard lock(mu_);
+  return leaves_within_s_;
 }
 
 void WorkerEnd::AwaitStop() {

@@ -24,12 +24,14 @@ class WorkerEnd {
 
   // From the shell: its core has drained, or its engine has failed. Never block.
   void Drained();
-  void EngineFailed(const absl::Status& status);  // the first counts
+  // The first counts. `leaves_within_s`: by then the core has drained.
+  void EngineFailed(const absl::Status& status, double leaves_within_s);
   // The orchestrator refuses this worker. The first counts. Never blocks.
   void Refused(const absl::Status& status);
 
   // Why the engine failed; OK while it works.
   absl::Status engine() const;
+  double leaves_within_s() const;  // of that failure
 
   // Why the registration was refused; OK if it was not.
   absl::Status refused() const;
@@ -48,6 +50,7 @@ class WorkerEnd {
   std::condition_variable changed_;
   bool drained_ = false;
   absl::Status engine_;
+  double leaves_within_s_ = 0;
   absl::Status refused_;
   int failed_fd_ = -1;  // readable from EngineFailed or Refused on
 };
