@@ -56,6 +56,26 @@ TEST_F(WorkerSideTest, APrefillInstanceThatHandsARequestBackIsNotAskedAgain) {
   EXPECT_EQ(request.tried_prefill.count(at), 1u);
 }
 
+// Its OpenTransfer came under an epoch that the decode side no longer expects, or from a writer
+// that it does not expect yet.
+TEST_F(WorkerSideTest, APlainRequestWhoseTransferWasRefusedIsPlannedAgainSomeTimes) {
+  Request& request = Submit(1);
+  const absl::Status refused = absl::FailedPreconditionError("epoch: stale");
+  for (int replans = 1; replans <= kReplansMax; ++replans) {
+    const Epoch epoch = request.epoch;
+    Accept(request);
+    Report(prefill_instance_, 1, {}, {{request.spec->id, epoch, FinishReason::kError, refused}});
+    ASSERT_TRUE(ends_.empty()) << ends_[0];
+    EXPECT_EQ(request.replans, replans);
+    EXPECT_EQ(request.state, State::kAssigning);
+    EXPECT_GT(request.epoch, epoch);
+  }
+  Accept(request);
+  Report(prefill_instance_, 1, {},
+         {{request.spec->id, request.epoch, FinishReason::kError, refused}});
+  EXPECT_EQ(ends_, std::vector<std::string>{"1 failed: epoch: stale"});
+}
+
 TEST_F(WorkerSideTest, AnInvalidRequestFailsAndNoOtherInstanceIsAsked) {
   Request& request = Submit(1);
   const Member& lead = request.members[0];
