@@ -182,7 +182,8 @@ Cluster::Cluster(const Options& options, double in_flight)
       .seen = {},
       .load = {},
       .requests = {},
-      .ended = {}});
+      .ended = {},
+      .stream = 1});
   Push(0, Kind::kAsk, 0, 0, Stamped(std::move(router)));
   for (int i = 0; i < options.instances; ++i) {
     const uint64_t number = static_cast<uint64_t>(i) + 1;
@@ -210,6 +211,7 @@ Cluster::Cluster(const Options& options, double in_flight)
     v1::WorkerMessage hello;
     RegisterRequest request{.identity = identity, .held = {}, .ended = {}};
     request.load.free_blocks = request.load.total_blocks = kBlocks;
+    request.stream = 1;
     *hello.mutable_hello() = ToProto(request);
     Send(workers_.size() - 1, std::move(hello), 0);
   }

@@ -351,6 +351,7 @@ struct RouterHello {
   RouterLoad load;
   std::vector<RouterRequest> requests;
   std::vector<RouterEnd> ended;  // those not yet acknowledged
+  uint64_t stream = 0;           // 1, 2, ...: which stream of this process it begins
 };
 // Not OK: the stream ends.
 struct RouterWelcome {
@@ -483,6 +484,7 @@ struct RegisterRequest {
   std::vector<EndedRequest> ended;  // as in a report
   WorkerLoad load = {};
   Generation seen = {};  // the highest generation seen
+  uint64_t stream = 0;   // 1, 2, ...: which stream of this process it begins
 };
 struct RegisterReply {
   absl::Status status;

@@ -128,7 +128,8 @@ class LooksTest : public OrchestratorCostTest {
     serials_ = 0;
     UpEach(instances);
     Count("router connects",
-          RouterConnected{Call(), {.identity = {.router = 7, .endpoint = "r:1"}}});
+          RouterConnected{Call(),
+                          {.identity = {.router = 7, .endpoint = "r:1"}, .stream = ++hellos_}});
     SubmitMany(1);  // the pools are read for the first time
     const auto planned = Of<CallAssign>(Count("submit", SubmitCalled{Spec(++serials_, 8)}));
     const CallAssign& assign = planned.at(0);
@@ -143,7 +144,8 @@ class LooksTest : public OrchestratorCostTest {
     Count("heartbeat", ReportOf(decode_.back()));
     Count("reconnects", RegisterCalled{Call(),
                                        {.identity = Identity(Role::kDecode, last_incarnation_),
-                                        .load = LoadOf(false)}});
+                                        .load = LoadOf(false),
+                                        .stream = ++hellos_}});
     Count("refused", PlaceDecodeCalled{Call(),
                                        {.instance = assign.instance,
                                         .incarnation = incarnations_[assign.instance],

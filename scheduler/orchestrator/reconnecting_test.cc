@@ -206,6 +206,24 @@ TEST_F(ReconnectingTest, ASecondStreamTakesThePlaceOfTheFirst) {
   EXPECT_EQ(Of<CallCancel>(Do(Closed({7, 1}))).size(), 5u);  // it is connected
 }
 
+// A cut held it up: the worker has opened another stream since, and was sent a request on it.
+TEST_F(ReconnectingTest, AHelloThatArrivesLateChangesNothing) {
+  const auto assigns = Place(1, 4000);
+  for (size_t i = 0; i < 4; ++i) Report(prefill_[i], {}, {Ended(assigns[i])});
+  for (const InstanceId id : {prefill_[0], decode_}) {
+    const Role role = id == decode_ ? Role::kDecode : Role::kPrefill;
+    RegisterCalled late{Call(), {.identity = Identity(role, incarnations_[id].value)}};
+    late.request.stream = 1;
+    const Effects effects = Do(late);
+    ASSERT_EQ(effects.size(), 1u) << "the stream stands, nothing is sent";
+    const AnswerRegister refused = Of<AnswerRegister>(effects).at(0);
+    EXPECT_EQ(refused.call, late.call);
+    EXPECT_TRUE(absl::IsFailedPrecondition(refused.reply.status)) << refused.reply.status;
+  }
+  EXPECT_EQ(core_->StateOf({7, 1}), "placed");
+  EXPECT_EQ(Of<CallCancel>(Do(Closed({7, 1}))).size(), 1u) << "it is connected";
+}
+
 TEST_F(ReconnectingTest, TheStreamOfAnInstanceWhoseLeaseEndedIsClosed) {
   const CallId stream = streams_[prefill_[1]];
   for (int i = 0; i < 4; ++i) {

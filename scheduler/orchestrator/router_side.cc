@@ -13,6 +13,10 @@ void RouterSide::Connect(const RouterConnected& event, const Generation& own, Ti
   RouterHello hello = event.hello;
   hello.load = Known(std::move(hello.load));
   const uint64_t router = hello.identity.router;
+  if (absl::Status late = streams_.Take({hello.identity.endpoint, router}, hello.stream);
+      !late.ok()) {
+    return Tell(WelcomeRouter{event.call, router, {.status = std::move(late)}});
+  }
   const Routers::Connected connected =
       routers_.Connect(hello, event.call, now, parts_.registry->listening().At(now));
   if (connected.is_new) parts_.gone->RouterCame();
@@ -26,27 +30,18 @@ void RouterSide::Connect(const RouterConnected& event, const Generation& own, Ti
     if (end.id.router == router) TakeEnd(end);
   }
   ForgetHeld([router](RequestId id) { return id.router == router; });  // they are unknown
-  NoteUnlisted(router, hello.requests);
+  CloseUnlisted(router, hello.requests);
   Welcome(event, own);
   const std::optional<bool> order = routers_.Find(router)->drain_order;
   if (order.has_value()) Tell(OrderRouterDrain{event.call, *order});
 }
 
-void RouterSide::NoteUnlisted(uint64_t router, const std::vector<RouterRequest>& listed) {
+// A request that the router no longer has has ended for its client.
+void RouterSide::CloseUnlisted(uint64_t router, const std::vector<RouterRequest>& listed) {
   std::set<RequestId> has;
   for (const RouterRequest& one : listed) has.insert(one.id);
-  std::vector<RequestId> unlisted;
   for (const RequestId id : parts_.requests->OfRouter(router)) {
-    if (has.count(id) == 0) unlisted.push_back(id);
-  }
-  unlisted_[router] = std::move(unlisted);
-}
-
-// A request that the router no longer has has ended for its client.
-void RouterSide::CloseUnlisted(uint64_t router) {
-  const auto unlisted = unlisted_.extract(router);
-  if (unlisted.empty()) return;
-  for (const RequestId id : unlisted.mapped()) {
+    if (has.count(id) > 0) continue;
     if (Request* request = parts_.requests->Find(id)) parts_.ends->CloseByRouter(*request);
   }
 }
@@ -106,7 +101,6 @@ void RouterSide::On(const RouterReported& event, TimeUs now) {
   Router* router = routers_.FindConnected(event.call);
   if (router == nullptr) return;
   routers_.Report(*router, Known(event.load), now, parts_.registry->listening().At(now));
-  CloseUnlisted(router->identity.router);
   Tell(AnswerRouterReport{event.call, Cell()});
 }
 
@@ -180,7 +174,6 @@ void RouterSide::Lose(uint64_t router, const std::string& why, Gone how, TimeUs 
     Tell(CloseRouter{lost.connection, absl::NotFoundError("the router was given up")});
   }
   routers_.Remove(router);
-  unlisted_.erase(router);
   ForgetHeld([router](RequestId id) { return id.router == router; });
   for (const RequestId id : parts_.requests->OfRouter(router)) {
     Request* request = parts_.requests->Find(id);

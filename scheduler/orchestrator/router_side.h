@@ -4,13 +4,11 @@
 // OrchestratorCore.
 //
 // A router that reconnects lists its requests. It is told their state, and which are unknown here.
-// A request that it does not list has ended for its client and is cancelled, but only when the
-// router's next report shows that it uses this stream: after a cut, a hello may arrive that its
-// router has given up since, and that is older than its latest requests.
+// A request that it does not list has ended for its client and is cancelled. A hello that arrives
+// after a later one is refused and changes nothing (registry/latest_streams.h).
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <string>
 #include <vector>
 
@@ -21,6 +19,7 @@
 #include "scheduler/orchestrator/explain/explanation_log.h"
 #include "scheduler/orchestrator/orchestrator_events.h"
 #include "scheduler/orchestrator/registry/gone_list.h"
+#include "scheduler/orchestrator/registry/latest_streams.h"
 #include "scheduler/orchestrator/registry/registry.h"
 #include "scheduler/orchestrator/registry/routers.h"
 #include "scheduler/orchestrator/request_ends.h"
@@ -80,8 +79,7 @@ class RouterSide {
   void TakeEnd(const RouterEnd& end);
   RouterLoad Known(RouterLoad load) const;  // without instances that are not decode instances here
   void Lose(uint64_t router, const std::string& why, Gone how, TimeUs now);
-  void NoteUnlisted(uint64_t router, const std::vector<RouterRequest>& listed);
-  void CloseUnlisted(uint64_t router);
+  void CloseUnlisted(uint64_t router, const std::vector<RouterRequest>& listed);
   void Welcome(const RouterConnected& event, const Generation& own);
   CellReport Cell() const;  // what the cell can take, for routers
   template <class Of>
@@ -95,8 +93,7 @@ class RouterSide {
   Routers routers_;
   TimeUs early_until_us_ = 0;
   std::vector<SubmitCalled> early_;
-  // By router: what the hello of its stream does not list, until its first report there.
-  std::map<uint64_t, std::vector<RequestId>> unlisted_;
+  LatestStreams streams_;
 };
 
 }  // namespace skein::scheduler::orchestrator

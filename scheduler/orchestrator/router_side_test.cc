@@ -31,8 +31,10 @@ class RouterSideTest : public ::testing::Test, public RequestEnds {
     requests_.Enter(request, State::kParked);
     return request;
   }
+  // Its hello is its `stream`th, on a connection of that number.
   void Connect(uint64_t router, uint64_t stream, std::vector<RequestId> listed = {}) {
     RouterHello hello;
+    hello.stream = stream;
     hello.identity.router = router;
     hello.identity.endpoint = "r:" + std::to_string(router);
     for (const RequestId id : listed) hello.requests.push_back({.id = id});
@@ -85,19 +87,27 @@ TEST_F(RouterSideTest, OneThatComesBackHearsHowItsRequestsStand) {
   EXPECT_EQ(welcome.lease_us, kLeaseUs);
   ASSERT_EQ(Of<SendPlanUpdate>().size(), 1u);
   EXPECT_EQ(Of<SendPlanUpdate>()[0].id, (RequestId{7, 2}));
-  side_.On(RouterReported{{1}, {}}, now_);
   EXPECT_EQ(closed_, std::vector<uint64_t>{1}) << "not listed: it has ended for its client";
 }
 
 // The router has given its stream up since, and has sent another request.
-TEST_F(RouterSideTest, AHelloThatArrivesLateCancelsNothing) {
-  Connect(7, 1);
-  Add(7, 1);
+TEST_F(RouterSideTest, AHelloThatArrivesLateChangesNothing) {
   Connect(7, 2);
-  side_.On(RouterDisconnected{{2}}, now_);
-  Connect(7, 3, {{7, 1}});
-  side_.On(RouterReported{{3}, {}}, now_);
+  Add(7, 1);
+  Connect(7, 1);
+  ASSERT_EQ(Of<WelcomeRouter>().size(), 1u);
+  EXPECT_EQ(Of<WelcomeRouter>()[0].call, CallId{1});
+  EXPECT_TRUE(absl::IsFailedPrecondition(Of<WelcomeRouter>()[0].welcome.status));
+  EXPECT_EQ(effects_.size(), 1u) << "the stream is not closed, nothing is told";
   EXPECT_TRUE(closed_.empty());
+  EXPECT_EQ(side_.routers().Find(7)->connection, CallId{2});
+}
+
+TEST_F(RouterSideTest, AHelloOfARouterThatHasLeftComesTooLate) {
+  Connect(7, 2);
+  side_.On(RouterLeft{{2}}, now_);
+  Connect(7, 1);
+  EXPECT_EQ(side_.routers().Find(7), nullptr);
 }
 
 TEST_F(RouterSideTest, AFailureIsToldOnEachStreamUntilItIsConfirmed) {

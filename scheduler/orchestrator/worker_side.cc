@@ -34,11 +34,19 @@ void WorkerSide::Introduce(const Instance& instance) {
   }
 }
 
+absl::StatusOr<Registry::Registration> WorkerSide::Register(const RegisterCalled& event,
+                                                            TimeUs now) {
+  const RegisterRequest& hello = event.request;
+  absl::Status late =
+      streams_.Take({hello.identity.endpoint, hello.identity.incarnation.value}, hello.stream);
+  if (!late.ok()) return late;
+  return parts_.registry->Register(hello, event.call, now);
+}
+
 void WorkerSide::Connect(const RegisterCalled& event, const Generation& own, TimeUs now) {
   const WorkerIdentity& identity = event.request.identity;
   const int64_t instances = parts_.registry->Count(identity.role);
-  absl::StatusOr<Registry::Registration> registered =
-      parts_.registry->Register(event.request, event.call, now);
+  const absl::StatusOr<Registry::Registration> registered = Register(event, now);
   RegisterReply reply;
   reply.status = registered.status();
   if (!registered.ok()) {

@@ -8,8 +8,9 @@
 // reports, it serves again; when no router hears it, it is lost.
 //
 // A worker that connects lists what it holds. What it holds without cause is cancelled there; what
-// it lacks is sent again or planned again (reconnecting.cc). It may report failures of its engine
-// under requests that routers have yet to submit.
+// it lacks is sent again or planned again (reconnecting.cc). A hello that arrives after a later one
+// is refused and changes nothing (registry/latest_streams.h): what was sent since is not in it. A
+// worker may report failures of its engine under requests that routers have yet to submit.
 //
 // Invariants (CheckInvariants, by the core's numbers): 2, a request is on live instances only, and
 // known there; 5, the instances of a model are alike.
@@ -22,6 +23,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "scheduler/base/ids.h"
 #include "scheduler/base/messages.h"
 #include "scheduler/base/time.h"
@@ -33,6 +35,7 @@
 #include "scheduler/orchestrator/plan_sender.h"
 #include "scheduler/orchestrator/prefill_flow.h"
 #include "scheduler/orchestrator/registry/gone_list.h"
+#include "scheduler/orchestrator/registry/latest_streams.h"
 #include "scheduler/orchestrator/registry/registry.h"
 #include "scheduler/orchestrator/replanner.h"
 #include "scheduler/orchestrator/request_ends.h"
@@ -85,6 +88,7 @@ class WorkerSide {
   absl::Status CheckInvariants() const;
 
  private:
+  absl::StatusOr<Registry::Registration> Register(const RegisterCalled& event, TimeUs now);
   std::vector<std::string> PeersOf(const Instance& instance) const;
   void Introduce(const Instance& instance);
   void NoteRoom(const std::string& model);
@@ -129,6 +133,7 @@ class WorkerSide {
   LostCounts lost_;
   uint64_t misses_ = 0;
   EarlyFailures early_failures_;
+  LatestStreams streams_;
   uint64_t digest_mismatches_ = 0;
 };
 

@@ -100,7 +100,8 @@ std::optional<SessionEffect> OrchestratorSession::Open(RouterLoad load,
                               .seen = seen_,
                               .load = load,
                               .requests = std::move(requests),
-                              .ended = {ended_.begin(), ended_.end()}}};
+                              .ended = {ended_.begin(), ended_.end()},
+                              .stream = ++streams_}};
 }
 
 std::optional<SessionEffect> OrchestratorSession::Report(RouterLoad load, TimeUs now) {

@@ -147,6 +147,7 @@ class OrchestratorSession {
   Backoff backoff_;
   absl::Status broken_;
   Generation seen_;
+  uint64_t streams_ = 0;  // opened so far
   std::deque<RouterEnd> ended_;
   size_t ended_asked_ = 0;  // the first so many were sent before what is to be answered
 };

@@ -121,6 +121,15 @@ TEST_F(OrchestratorSessionTest, TriesAgainAfterPausesThatDouble) {
   EXPECT_EQ(Pause(), kRetryUs / 8);
 }
 
+// The orchestrator may get a hello after the next one.
+TEST_F(OrchestratorSessionTest, EachHelloHasAHigherNumber) {
+  for (const uint64_t stream : {1, 2, 3}) {
+    EXPECT_EQ(Take<OpenLink>().hello.stream, stream);
+    Break();
+    now_ = session_.NextDeadline();
+  }
+}
+
 TEST_F(OrchestratorSessionTest, ASilentOrchestratorIsABreak) {
   Take<OpenLink>();
   EXPECT_EQ(session_.NextDeadline(), now_ + kAnswerUs);

@@ -65,6 +65,7 @@ v1::RegisterRequest GoodRegistration() {
   r.mutable_load()->mutable_blocks()->set_total(100);
   r.mutable_load()->mutable_blocks()->set_free(90);
   r.mutable_load()->set_invariants_ok(true);
+  r.set_stream(9);
   return r;
 }
 
@@ -497,6 +498,7 @@ TEST(Codec, ARoutersStateIsToldWithItsHello) {
                 .not_heard = {{6}}};
   hello.requests = {{.id = {7, 1}, .epoch = {4}, .placed = true, .decode = {6}, .streams = true}};
   hello.ended = {{{7, 2}, scheduler::RouterEnd::How::kFailed, "lost", 3, 4}};
+  hello.stream = 3;
   const v1::RouterHello wire = ToProto(hello);
   const auto decoded = FromProto(wire);
   ASSERT_TRUE(decoded.ok()) << decoded.status();
@@ -505,6 +507,7 @@ TEST(Codec, ARoutersStateIsToldWithItsHello) {
   EXPECT_EQ(decoded->requests.at(0).decode, scheduler::InstanceId{6});
   EXPECT_TRUE(decoded->requests.at(0).streams);
   EXPECT_EQ(decoded->ended.at(0).why, "lost");
+  EXPECT_EQ(decoded->stream, 3u);
   EXPECT_EQ(decoded->load.uptime_us, 3);
   EXPECT_EQ(decoded->load.heard, hello.load.heard);
   EXPECT_EQ(decoded->load.not_heard, hello.load.not_heard);
@@ -515,6 +518,17 @@ TEST(Codec, ARoutersStateIsToldWithItsHello) {
   EXPECT_EQ(welcome->unknown, (std::vector<scheduler::RequestId>{{7, 1}}));
   EXPECT_EQ(welcome->generation, hello.seen);
   EXPECT_EQ(welcome->cell, cell);
+}
+
+TEST(Codec, AHelloNumbersItsStream) {
+  v1::RegisterRequest registration = GoodRegistration();
+  EXPECT_EQ(FromProto(registration)->stream, 9u);
+  registration.clear_stream();
+  EXPECT_EQ(FromProto(registration).status().message(), "stream: is 0");
+  v1::RouterHello hello;
+  hello.mutable_identity()->set_router(7);
+  hello.mutable_identity()->set_endpoint("r:80");
+  EXPECT_EQ(FromProto(hello).status().message(), "stream: is 0");
 }
 
 TEST(Codec, WhatACellCanTakeHasLimits) {

@@ -272,6 +272,7 @@ v1::RegisterRequest ToProto(const scheduler::RegisterRequest& request) {
   AddEnded(request.ended, out.mutable_ended());
   *out.mutable_load() = LoadToProto(request.load);
   if (request.seen.number != 0) *out.mutable_seen() = ToProto(request.seen);
+  out.set_stream(request.stream);
   return out;
 }
 
@@ -292,6 +293,8 @@ absl::StatusOr<scheduler::RegisterRequest> FromProto(const v1::RegisterRequest& 
   const absl::StatusOr<scheduler::Generation> seen = FromProto(request.seen());
   if (!seen.ok()) return seen.status();
   out.seen = *seen;
+  if (request.stream() == 0) return Invalid("stream", "is 0");
+  out.stream = request.stream();
   return out;
 }
 

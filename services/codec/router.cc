@@ -201,6 +201,7 @@ v1::RouterHello ToProto(const scheduler::RouterHello& hello) {
     added->set_streams(one.streams);
   }
   for (const scheduler::RouterEnd& one : hello.ended) *out.add_ended() = ToProto(one);
+  out.set_stream(hello.stream);
   return out;
 }
 
@@ -227,6 +228,8 @@ absl::StatusOr<scheduler::RouterHello> FromProto(const v1::RouterHello& hello) {
     if (absl::Status of = IsOfRouter(end->id, out.identity.router); !of.ok()) return of;
     out.ended.push_back(*std::move(end));
   }
+  if (hello.stream() == 0) return Invalid("stream", "is 0");
+  out.stream = hello.stream();
   return out;
 }
 

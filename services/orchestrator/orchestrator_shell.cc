@@ -259,6 +259,11 @@ void OrchestratorShell::On(const scheduler::SendPlanUpdate& effect) {
 void OrchestratorShell::On(const scheduler::WelcomeRouter& effect) {
   DropCopy();
   const uint64_t call = effect.call.value;
+  if (!effect.welcome.status.ok()) {
+    LogWarning("router refused", {{"router", effect.router},
+                                  {"reason", std::string(effect.welcome.status.message())}});
+    return routers_.Close(call, effect.welcome.status);
+  }
   if (!routers_.Name(call, effect.router, effect.welcome.generation.number)) return;
   v1::OrchestratorRouterMessage message;
   *message.mutable_welcome() = ToProto(effect.welcome);

@@ -169,8 +169,9 @@ v1::RouterMessage SpoiledHello(std::mt19937_64* random) {
   v1::RouterHello& hello = *message.mutable_hello();
   hello.mutable_identity()->set_router(1);
   hello.mutable_identity()->set_endpoint("r:80");
+  hello.set_stream(1);
   *hello.add_requests()->mutable_id() = GoodSpec().id();
-  switch ((*random)() % 8) {
+  switch ((*random)() % 9) {
     case 0:
       hello.mutable_identity()->clear_router();
       break;
@@ -191,6 +192,9 @@ v1::RouterMessage SpoiledHello(std::mt19937_64* random) {
       break;
     case 6:
       *hello.add_ended()->mutable_id() = GoodSpec().id();  // it does not say how
+      break;
+    case 7:
+      hello.clear_stream();
       break;
     default:
       message.set_session((*random)() % 1000 + 1);
@@ -302,6 +306,7 @@ TEST_F(MalformedRpc, AMalformedRequestFailsAloneOnItsRoutersStream) {
   v1::RouterMessage hello;
   hello.mutable_hello()->mutable_identity()->set_router(1);
   hello.mutable_hello()->mutable_identity()->set_endpoint("r:80");
+  hello.mutable_hello()->set_stream(1);
   send(hello);
   EXPECT_TRUE(receive().has_welcome());
   for (int i = 0; i < 100; ++i) {
@@ -321,6 +326,45 @@ TEST_F(MalformedRpc, AMalformedRequestFailsAloneOnItsRoutersStream) {
   v1::OrchestratorRouterMessages none;
   EXPECT_FALSE(stream->Read(&none));
   EXPECT_EQ(stream->Finish().error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+}
+
+// A cut may hold a hello up until after the next one.
+TEST_F(MalformedRpc, ALateHelloOfARouterIsRefusedAndItsStreamStays) {
+  const auto stub = v1::Orchestrator::NewStub(channel_);
+  MessageCounters counters;
+  const auto send = [](const auto& stream, MessageCounters* counted, v1::RouterMessage message) {
+    counted->Stamp(&message, 0);
+    v1::RouterMessages batch;
+    *batch.add_messages() = std::move(message);
+    EXPECT_TRUE(stream->Write(batch));
+  };
+  const auto hello = [](uint64_t stream) {
+    v1::RouterMessage message;
+    message.mutable_hello()->mutable_identity()->set_router(1);
+    message.mutable_hello()->mutable_identity()->set_endpoint("r:80");
+    message.mutable_hello()->set_stream(stream);
+    return message;
+  };
+  grpc::ClientContext context;
+  const auto stream = stub->ConnectRouter(&context);
+  send(stream, &counters, hello(2));
+  v1::OrchestratorRouterMessages batch;
+  ASSERT_TRUE(stream->Read(&batch));
+  EXPECT_TRUE(counters.Take(batch.messages(0), 0).ok());
+
+  grpc::ClientContext late_context;
+  const auto late = stub->ConnectRouter(&late_context);
+  MessageCounters late_counters;
+  send(late, &late_counters, hello(1));
+  v1::OrchestratorRouterMessages none;
+  EXPECT_FALSE(late->Read(&none));
+  EXPECT_EQ(late->Finish().error_code(), grpc::StatusCode::FAILED_PRECONDITION);
+
+  v1::RouterMessage report;
+  report.mutable_report();
+  send(stream, &counters, report);
+  ASSERT_TRUE(stream->Read(&batch));
+  EXPECT_TRUE(batch.messages(0).has_report_taken());
 }
 
 TEST_F(MalformedRpc, AMismatchedHandshakeIsRefusedByName) {

@@ -160,6 +160,10 @@ void OrchestratorProcess::DieAfter(const PlanUpdate& update) {
 }
 
 void OrchestratorProcess::Execute(WelcomeRouter& effect) {
+  if (!effect.welcome.status.ok()) {
+    CloseRouter refused{effect.call, effect.welcome.status};
+    return Execute(refused);
+  }
   router_streams_[effect.router] = effect.call;
   SendToRouter(effect.call, network_->Encoded(effect.welcome));
 }

@@ -18,8 +18,10 @@ class OrchestratorTest : public ::testing::Test {
  protected:
   using Effects = std::vector<OrchestratorEffect>;
 
-  // Handles the event now; the invariants hold afterwards.
-  Effects Do(const OrchestratorEvent& event) {
+  // Handles the event now; the invariants hold afterwards. A hello without a number gets the next.
+  Effects Do(OrchestratorEvent event) {
+    if (auto* hello = std::get_if<RegisterCalled>(&event)) Number(&hello->request.stream);
+    if (auto* hello = std::get_if<RouterConnected>(&event)) Number(&hello->hello.stream);
     Effects effects = core_->Handle(event, now_);
     EXPECT_TRUE(core_->CheckInvariants().ok()) << core_->CheckInvariants();
     return effects;
@@ -77,8 +79,13 @@ class OrchestratorTest : public ::testing::Test {
     return {{.id = id, .how = RouterEnd::How::kClientGone}};
   }
 
+  void Number(uint64_t* stream) {
+    if (*stream == 0) *stream = ++hellos_;
+  }
+
   TimeUs now_ = 0;
   uint64_t calls_ = 0;
+  uint64_t hellos_ = 0;
   uint64_t serial_ = 0;
   CallId router_stream_;
   std::unique_ptr<OrchestratorCore> core_;

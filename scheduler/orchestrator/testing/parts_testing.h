@@ -75,6 +75,7 @@ class PartsTest : public ::testing::Test, public RequestEnds {
                       .max_batch_tokens = 8};
     hello.load.free_blocks = hello.load.total_blocks = 10;
     hello.held = std::move(held);
+    hello.stream = ++hellos_;
     workers_.Connect({{incarnation}, std::move(hello)}, {numbers_.generation(), {1}}, now_);
     return registry_.FindConnected({incarnation})->id;
   }
@@ -186,6 +187,7 @@ class PartsTest : public ::testing::Test, public RequestEnds {
                        .groups = &groups_,
                        .ends = this,
                        .effects = &effects_}};
+  uint64_t hellos_ = 0;  // of all instances
 };
 
 }  // namespace skein::scheduler::orchestrator

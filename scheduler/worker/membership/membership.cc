@@ -195,7 +195,8 @@ std::optional<MembershipEffect> Membership::Register(WorkerLoad load, std::vecto
                                       .held = std::move(held),
                                       .ended = {ended_.begin(), ended_.end()},
                                       .load = std::move(load),
-                                      .seen = seen_}};
+                                      .seen = seen_,
+                                      .stream = ++streams_}};
 }
 
 // All but what is held.

@@ -196,6 +196,7 @@ class Membership {
   TimeUs next_us_ = 0;         // away: next attempt; ready: next report at the latest
   TimeUs spacing_end_us_ = 0;  // no report before this
   uint64_t serial_ = 0;
+  uint64_t streams_ = 0;  // opened so far
   std::deque<EndedRequest> ended_;
   size_t ended_in_flight_ = 0;  // the first so many were in the report under way
   size_t listed_ = 0;           // requests in that report

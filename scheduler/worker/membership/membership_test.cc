@@ -17,7 +17,7 @@ class MembershipTest : public ::testing::Test {
  protected:
   MembershipTest() {
     const auto hello = Take<CallRegister>();
-    EXPECT_TRUE(hello.has_value());
+    EXPECT_TRUE(hello.has_value() && hello->request.stream == 1);
     membership_.On(RegisterReplied{{absl::OkStatus(), {3}, kLeaseUs}}, now_);
   }
   static MembershipConfig Config() {
@@ -106,6 +106,15 @@ TEST_F(MembershipTest, AHalfOpenStreamIsClosedWithinTheLease) {
   now_ = membership_.NextDeadline();
   EXPECT_TRUE(Take<CallRegister>().has_value());
   EXPECT_EQ(membership_.NextDeadline(), now_ + Config().answer_timeout_us) << "it has more time";
+}
+
+// The orchestrator may get a hello after the next one.
+TEST_F(MembershipTest, EachHelloHasAHigherNumber) {
+  for (const uint64_t stream : {2, 3}) {
+    membership_.On(Disconnected{absl::UnavailableError("broke")}, now_);
+    now_ = membership_.NextDeadline();
+    EXPECT_EQ(Take<CallRegister>()->request.stream, stream);
+  }
 }
 
 TEST_F(MembershipTest, AReportTellsWhatBeganMovedAndEnded) {
