@@ -1,6 +1,7 @@
 #include "scheduler/kv/handoff_shape.h"
 
 #include "absl/strings/str_cat.h"
+#include "scheduler/base/plant.h"
 
 namespace skein::scheduler {
 
@@ -14,6 +15,7 @@ absl::Status CheckSameLayout(const KvLayout& a, const KvLayout& b, std::string_v
 absl::Status CheckSameShape(const HandoffShape& a, const HandoffShape& b, std::string_view a_name,
                             std::string_view b_name) {
   absl::Status status;
+  if (SKEIN_PLANT(block_of_the_wrong_layout)) return status;
   const auto compare = [&](const char* field, const auto& of_a, const auto& of_b) {
     if (!status.ok() || of_a == of_b) return;
     status = absl::FailedPreconditionError(absl::StrCat(field, ": ", std::string(a_name), " ", of_a,

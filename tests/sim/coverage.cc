@@ -15,6 +15,27 @@ void Coverage::Add(const Coverage& other) {
   }
 }
 
+std::string Coverage::Lines() const {
+  std::string lines;
+  for (const auto& [core, table] : tables_) {
+    absl::StrAppend(&lines, "events ", std::string(core), ":");
+    for (const std::string_view event : table.events) {
+      absl::StrAppend(&lines, " ", std::string(event));
+    }
+    absl::StrAppend(&lines, "\n");
+    std::vector<std::string_view> states = table.states;
+    states.insert(states.end(), {kNoRequest, kNotOfOne});
+    for (const std::string_view state : states) {
+      absl::StrAppend(&lines, "reached ", std::string(core), " ", std::string(state), ":");
+      for (const auto& [pair, count] : table.counts) {
+        if (pair.first == state) absl::StrAppend(&lines, " ", std::string(pair.second), "=", count);
+      }
+      absl::StrAppend(&lines, "\n");
+    }
+  }
+  return lines;
+}
+
 std::string Coverage::Report() const {
   std::string report;
   for (const auto& [core, table] : tables_) {

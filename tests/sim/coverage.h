@@ -21,8 +21,8 @@ struct CoreStates {
   std::string_view core;
   std::vector<std::string_view> states;
 };
-inline constexpr std::string_view kNoRequest = "(none)";       // the core has no such request
-inline constexpr std::string_view kNotOfOne = "(not of one)";  // the event is not of a request
+inline constexpr std::string_view kNoRequest = "none";       // the core has no such request
+inline constexpr std::string_view kNotOfOne = "not-of-one";  // the event is not of a request
 
 class Coverage {
  public:
@@ -42,6 +42,10 @@ class Coverage {
   // line with the events that never came in it. Each request event is expected in every state,
   // kNoRequest included.
   std::string Report() const;
+  // For tests/sim/coverage, which adds up what all runs reached: for each core "events CORE: ..."
+  // with its events, and for each state, the two of requests that are not there included, "reached
+  // CORE STATE: EVENT=COUNT ..." with those that it handled in it.
+  std::string Lines() const;
 
  private:
   struct Table {

@@ -54,6 +54,17 @@ TEST_P(EveryWorldTest, AResyncFailsNoRequest) {
   }
 }
 
+// One end of a stream believes that it stands while the other has lost it, or hears nothing there.
+TEST_P(EveryWorldTest, HalfOpenStreamsFailNoRequest) {
+  for (uint64_t i = 0; i < GetParam().seeds; ++i) {
+    Scenario scenario = Faultless(i);
+    HalfOpenStreams(&scenario);
+    const Outcome outcome = RunWorld(scenario);
+    EXPECT_EQ(outcome.violation, "") << "seed " << scenario.seed;
+    EXPECT_EQ(outcome.finished, outcome.requests);
+  }
+}
+
 // The orchestrator's clock jumps by many leases, and nothing else breaks: no instance is given up,
 // and no request fails.
 TEST_P(EveryWorldTest, AClockThatJumpsFencesNobody) {

@@ -1,5 +1,6 @@
 #include "tests/sim/faults.h"
 
+#include <utility>
 #include <vector>
 
 namespace skein::sim {
@@ -107,6 +108,18 @@ void MakeMoreFaults(uint64_t seed, Scenario& scenario) {
     scenario.faults.push_back({.kind = FaultKind::kRouterCrash,
                                .at_us = random.Between(50 * kMillisecondUs, scenario.heals_us),
                                .lasts_us = random.Between(1, 300) * kMillisecondUs});
+  }
+  if (random.Chance(0.5)) scenario.half_open_chance = 0.4;
+  // Of what the orchestrator and another process send each other, in one direction.
+  for (int64_t i = random.Chance(0.4) ? random.Between(1, 3) : 0; i > 0; --i) {
+    Fault fault{.kind = FaultKind::kCut,
+                .worker = kTheOrchestrator,
+                .at_us = random.Between(50 * kMillisecondUs, scenario.heals_us),
+                .lasts_us = random.Between(20, 900) * scenario.time_scale * kMillisecondUs,
+                .to = static_cast<int>(random.Between(0, workers))};
+    if (fault.to == workers) fault.to = kTheRouter;
+    if (random.Chance(0.5)) std::swap(fault.worker, fault.to);
+    scenario.faults.push_back(fault);
   }
 }
 

@@ -77,7 +77,8 @@ void Stream::Send(std::function<void()> deliver) {
   const std::string& server = server_->endpoint();
   const std::string& client = client_->endpoint();
   if (network_->IsCut(server, client) || network_->IsCut(client, server)) return Break();
-  last_arrival_us_ = std::max(last_arrival_us_, network_->time().now() + network_->Delay());
+  const TimeUs delay = network_->TokenDelay();
+  last_arrival_us_ = std::max(last_arrival_us_, network_->time().now() + delay);
   network_->time().At(last_arrival_us_, [self = shared_from_this(), deliver = std::move(deliver)] {
     self->AtClient([self, deliver] {
       if (!self->client_done_) deliver();
@@ -142,24 +143,47 @@ void Stream::AtServer(std::function<void()> action) {
   });
 }
 
-Duplex::Duplex(Network* network, Process* client, std::function<void(absl::Status)> ended)
+Duplex::Duplex(Network* network, Process* client, std::string server,
+               std::function<void(absl::Status)> ended)
     : network_(network) {
-  ends_[kClient].process = client;
-  ends_[kClient].generation = client->generation();
-  ends_[kClient].ended = std::move(ended);
+  ends_[kClient] = {.endpoint = client->endpoint(),
+                    .process = client,
+                    .generation = client->generation(),
+                    .ended = std::move(ended)};
+  ends_[kServer].endpoint = std::move(server);
 }
 
-void Duplex::Accept(Process* server, std::function<void(absl::Status)> ended) {
+void Duplex::Open(Accept accept) {
+  Push(kServer, [this, accept = std::move(accept)] {
+    End& end = ends_[kServer];
+    end.process = network_->Find(end.endpoint);
+    if (end.process == nullptr) return Break();
+    end.generation = end.process->generation();
+    end.process->WhenAwake(
+        [self = shared_from_this(), accept] { accept(self->ends_[kServer].process, self); });
+  });
+}
+
+void Duplex::Accepted(Process* server, std::function<void(absl::Status)> ended) {
   End& end = ends_[kServer];
   end.process = server;
-  end.generation = server->generation();
   end.ended = std::move(ended);
-  if (over_) Tell(kServer, why_);  // while the request was on its way
+  if (end.doomed) LearnAt(network_->time().now() + network_->Delay(), kServer);
 }
 
 bool Duplex::Uses(const Process* process) const {
-  return ends_[kClient].process == process || ends_[kServer].process == process ||
-         ends_[kServer].reached == process;
+  return ends_[kClient].process == process || ends_[kServer].process == process;
+}
+
+bool Duplex::Joins(const std::string& a, const std::string& b) const {
+  const std::string& client = ends_[kClient].endpoint;
+  const std::string& server = ends_[kServer].endpoint;
+  return (client == a && server == b) || (client == b && server == a);
+}
+
+TimeUs Duplex::Keepalive() {
+  const TimeUs unit_us = network_->scenario().time_scale * scheduler::kMillisecondUs;
+  return network_->random().Between(300, 1000) * unit_us;
 }
 
 void Duplex::At(Side side, std::function<void()> action) {
@@ -168,59 +192,111 @@ void Duplex::At(Side side, std::function<void()> action) {
   if (end.process->generation() == end.generation) end.process->WhenAwake(std::move(action));
 }
 
-bool Duplex::IsCut() const {
-  if (ends_[kServer].process == nullptr) return false;
-  const std::string& client = ends_[kClient].process->endpoint();
-  const std::string& server = ends_[kServer].process->endpoint();
-  return network_->IsCut(client, server) || network_->IsCut(server, client);
+void Duplex::Push(Side to, std::function<void()> action) {
+  End& end = ends_[to];
+  end.last_arrival_us = std::max(end.last_arrival_us, network_->time().now() + network_->Delay());
+  end.coming.push_back({end.last_arrival_us, std::move(action)});
+  network_->time().At(end.last_arrival_us, [self = shared_from_this(), to] { self->Arrive(to); });
+}
+
+void Duplex::Arrive(Side side) {
+  End& end = ends_[side];
+  const TimeUs now = network_->time().now();
+  if (end.coming.empty() || now < end.held_up_until_us) return;
+  const TimeUs cut_until = network_->CutUntil(ends_[1 - side].endpoint, end.endpoint);
+  if (cut_until > now) {
+    end.held_up_until_us = cut_until + network_->random().Between(1, (cut_until - now) / 2 + 1);
+    network_->time().At(end.held_up_until_us,
+                        [self = shared_from_this(), side] { self->Arrive(side); });
+    return;
+  }
+  while (!end.coming.empty() && end.coming.front().when_us <= now) {
+    const std::function<void()> action = std::move(end.coming.front().action);
+    end.coming.pop_front();
+    action();
+  }
 }
 
 void Duplex::Send(Side from, std::function<void()> deliver) {
-  if (over_) return;
+  const Side to = from == kClient ? kServer : kClient;
+  if (lost_ || ends_[from].done || ends_[to].done) return;
   const Scenario& scenario = network_->scenario();
   const bool breaks = network_->Happens(scenario.break_chance);
-  if (breaks || network_->Happens(scenario.link_break_chance) || IsCut()) return Break();
-  const Side to = from == kClient ? kServer : kClient;
-  End& end = ends_[to];
-  end.last_arrival_us = std::max(end.last_arrival_us, network_->time().now() + network_->Delay());
-  network_->time().At(
-      end.last_arrival_us,
-      [self = shared_from_this(), to, when = end.last_arrival_us, deliver = std::move(deliver)] {
-        if (when >= self->ends_[to].lost_from_us) return;
-        self->At(to, [self, to, deliver] {
-          if (!self->ends_[to].done) deliver();
-        });
-      });
-}
-
-void Duplex::Tell(Side side, absl::Status status) {
-  End& end = ends_[side];
-  end.last_arrival_us = std::max(end.last_arrival_us, network_->time().now() + network_->Delay());
-  network_->time().At(end.last_arrival_us, [self = shared_from_this(), side, status] {
-    self->At(side, [self, side, status] {
-      if (!std::exchange(self->ends_[side].done, true)) self->ends_[side].ended(status);
+  if (breaks || network_->Happens(scenario.link_break_chance)) return Break();
+  Push(to, [this, to, deliver = std::move(deliver)] {
+    At(to, [self = shared_from_this(), to, deliver] {
+      if (!self->ends_[to].done) deliver();
     });
   });
 }
 
+void Duplex::Tell(Side side, const absl::Status& status) {
+  At(side, [self = shared_from_this(), side, status] {
+    End& end = self->ends_[side];
+    if (end.ended == nullptr) {
+      end.doomed = true;
+    } else if (!std::exchange(end.done, true)) {
+      end.ended(status);
+    }
+  });
+}
+
 void Duplex::Close(Side by, absl::Status status) {
-  ends_[by].done = true;
-  if (std::exchange(over_, true)) return;
-  why_ = std::move(status);
+  if (std::exchange(ends_[by].done, true) || lost_) return;
   const Side other = by == kClient ? kServer : kClient;
-  if (ends_[other].process != nullptr) Tell(other, why_);
+  Push(other, [this, other, status = std::move(status)] { Tell(other, status); });
+}
+
+void Duplex::LearnAt(TimeUs when, Side side) {
+  network_->time().At(when, [self = shared_from_this(), side] { self->Learn(side); });
+}
+
+void Duplex::Learn(Side side) {
+  ends_[side].coming.clear();
+  Tell(side, absl::UnavailableError("connection lost"));
+}
+
+void Duplex::LoseSome(Side to) {
+  std::deque<Arriving>& coming = ends_[to].coming;
+  if (coming.empty() || network_->random().Chance(0.5)) return;
+  const auto all = static_cast<int64_t>(coming.size());
+  coming.resize(static_cast<size_t>(network_->random().Between(0, all - 1)));
 }
 
 void Duplex::Break() {
-  if (std::exchange(over_, true)) return;
-  why_ = absl::UnavailableError("connection lost");
+  if (std::exchange(lost_, true)) return;
+  const bool half_open = network_->Happens(network_->scenario().half_open_chance);
+  const Side unaware = network_->random().Chance(0.5) ? kClient : kServer;
   for (const Side side : {kClient, kServer}) {
-    End& end = ends_[side];
-    const TimeUs now = network_->time().now();
-    if (end.last_arrival_us > now && network_->random().Chance(0.5)) {
-      end.lost_from_us = network_->random().Between(now, end.last_arrival_us);
-    }
-    if (end.process != nullptr) Tell(side, why_);
+    LoseSome(side);
+    const bool waits = half_open && side == unaware;
+    const TimeUs told_us = network_->time().now() + (waits ? Keepalive() : network_->Delay());
+    LearnAt(std::max(told_us, ends_[side].last_arrival_us), side);
+  }
+}
+
+void Duplex::Starve() {
+  for (const Side side : {kClient, kServer}) {
+    network_->time().At(network_->time().now() + Keepalive(), [self = shared_from_this(), side] {
+      const std::string& client = self->ends_[kClient].endpoint;
+      const std::string& server = self->ends_[kServer].endpoint;
+      const Network& network = *self->network_;
+      if (network.IsCut(client, server) || network.IsCut(server, client)) self->GiveUp(side);
+    });
+  }
+}
+
+// After the cut the other end hears of it, or it learns by its own keepalive.
+void Duplex::GiveUp(Side side) {
+  if (ends_[side].done) return;
+  Learn(side);
+  if (std::exchange(lost_, true)) return;
+  const Side other = side == kClient ? kServer : kClient;
+  LoseSome(other);
+  if (network_->random().Chance(0.5)) {
+    Push(other, [this, other] { Tell(other, absl::UnavailableError("connection lost")); });
+  } else {
+    LearnAt(network_->time().now() + Keepalive(), other);
   }
 }
 
@@ -228,6 +304,11 @@ TimeUs Network::Delay() {
   TimeUs delay = random_->Between(scenario_.delay_min_us, scenario_.delay_max_us);
   if (Happens(scenario_.spike_chance)) delay += random_->Between(0, scenario_.spike_us);
   return delay;
+}
+
+TimeUs Network::TokenDelay() {
+  const bool spike = Happens(scenario_.token_spike_chance);
+  return Delay() + (spike ? random_->Between(0, scenario_.spike_us) : 0);
 }
 
 Process* Network::Find(const std::string& endpoint) {
@@ -259,31 +340,33 @@ void Network::Cut(const std::string& from, const std::string& to, TimeUs until) 
   trace_->Note(time_->now(), from, "is cut from", static_cast<uint64_t>(until));
   TimeUs& end = cuts_[{from, to}];
   end = std::max(end, until);
+  for (const auto& weak : std::vector<std::weak_ptr<Duplex>>(duplexes_)) {
+    const std::shared_ptr<Duplex> stream = weak.lock();
+    if (stream != nullptr && stream->Joins(from, to)) stream->Starve();
+  }
 }
 
-bool Network::IsCut(const std::string& from, const std::string& to) const {
-  if (cuts_.empty() || healed()) return false;
+TimeUs Network::CutUntil(const std::string& from, const std::string& to) const {
+  if (cuts_.empty() || healed()) return 0;
   const auto it = cuts_.find({from, to});
-  return it != cuts_.end() && time_->now() < it->second;
+  if (it == cuts_.end() || it->second <= time_->now()) return 0;
+  return std::min(it->second, scenario_.heals_us);
 }
 
-std::shared_ptr<Duplex> Network::OpenDuplex(
-    Process* client, const std::string& endpoint,
-    std::function<void(Process*, std::shared_ptr<Duplex>)> accept,
-    std::function<void(absl::Status)> ended) {
-  auto stream = std::make_shared<Duplex>(this, client, std::move(ended));
+std::shared_ptr<Duplex> Network::OpenDuplex(Process* client, const std::string& endpoint,
+                                            Duplex::Accept accept,
+                                            std::function<void(absl::Status)> ended) {
+  auto stream = std::make_shared<Duplex>(this, client, endpoint, std::move(ended));
+  std::erase_if(duplexes_, [](const auto& weak) { return weak.expired(); });
   duplexes_.push_back(stream);
-  if (Happens(scenario_.loss_chance) || IsCut(client->endpoint(), endpoint) ||
-      IsCut(endpoint, client->endpoint())) {
+  const bool cut = IsCut(client->endpoint(), endpoint) || IsCut(endpoint, client->endpoint());
+  // Under a cut no connection can be made, but one may be there already.
+  if (Happens(scenario_.loss_chance) || (cut && random_->Chance(0.5))) {
     stream->Break();
     return stream;
   }
-  time_->At(time_->now() + Delay(), [this, stream, endpoint, accept = std::move(accept)] {
-    Process* server = Find(endpoint);
-    if (server == nullptr) return stream->Break();
-    stream->Reach(server);
-    server->WhenAwake([=] { accept(server, stream); });
-  });
+  stream->Open(std::move(accept));
+  if (cut) stream->Starve();
   return stream;
 }
 

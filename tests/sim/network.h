@@ -6,10 +6,11 @@
 // twice (the caller sees one reply) or refused with RESOURCE_EXHAUSTED, as by a full inbox. A
 // stream's messages keep their order in each direction. When it breaks, each side learns of it at
 // its own time. Server streams lose nothing sent before the break; bidirectional streams may.
-// A cut loses what goes from one process to another, while the other direction works; it breaks
-// their streams.
+// A cut stops what goes from one process to another, while the other direction works. It breaks
+// their server streams, loses calls, and holds up their bidirectional streams, as TCP does.
 #pragma once
 
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -115,43 +116,63 @@ class Stream : public std::enable_shared_from_this<Stream> {
 };
 
 // A stream on which both ends send. Each end's messages arrive in order. When it breaks, what is on
-// its way to an end arrives, or is lost from some message on; then that end learns of the break.
+// its way to an end arrives, or is lost from some message on; then that end learns of the break. It
+// may be half-open until then: an end that no word of the break reaches goes on to send, in vain,
+// for as long as its keepalive waits.
+// Messages that a cut stops arrive after it, sent again ever more seldom. An end that hears nothing
+// for the keepalive's time gives the stream up; the other end hears of that after the cut, or not.
 class Duplex : public std::enable_shared_from_this<Duplex> {
  public:
   enum Side { kClient, kServer };
+  using Accept = std::function<void(Process*, std::shared_ptr<Duplex>)>;
 
-  Duplex(Network* network, Process* client, std::function<void(absl::Status)> ended);
+  Duplex(Network* network, Process* client, std::string server,
+         std::function<void(absl::Status)> ended);
 
+  // Client's side, once, before all else: the stream's first message is on its way.
+  void Open(Accept accept);
   // Server's side, once. `ended` runs at the server when the stream is over, but for its own Close.
-  void Accept(Process* server, std::function<void(absl::Status)> ended);
+  void Accepted(Process* server, std::function<void(absl::Status)> ended);
   // `deliver` runs at the other end.
   void Send(Side from, std::function<void()> deliver);
   // This end sends and receives nothing more. The other end gets what was sent before, then its
   // `ended` runs with `status`.
   void Close(Side by, absl::Status status);
   void Break();
-  void Reach(Process* server) { ends_[kServer].reached = server; }
+  void Starve();  // a path between its ends has been cut
   bool Uses(const Process* process) const;
+  bool Joins(const std::string& a, const std::string& b) const;
 
  private:
+  struct Arriving {
+    TimeUs when_us = 0;
+    std::function<void()> action;
+  };
   struct End {
-    Process* process = nullptr;  // null: the server has not accepted
-    Process* reached = nullptr;
+    std::string endpoint;
+    Process* process = nullptr;  // null: the server has not heard of the stream
     uint64_t generation = 0;
-    std::function<void(absl::Status)> ended;
+    std::function<void(absl::Status)> ended;  // null: the server has not accepted
+    std::deque<Arriving> coming;              // on its way to this end
     TimeUs last_arrival_us = 0;
-    TimeUs lost_from_us = scheduler::kNever;  // messages that would arrive then or later
-    bool done = false;                        // has closed, or was told of the end
+    TimeUs held_up_until_us = 0;  // by a cut
+    bool done = false;            // has closed, or was told of the end
+    bool doomed = false;          // it is to be told of the break as soon as it has accepted
   };
 
-  bool IsCut() const;
+  void Push(Side to, std::function<void()> action);
+  void Arrive(Side side);
   void At(Side side, std::function<void()> action);
-  void Tell(Side side, absl::Status status);
+  void Tell(Side side, const absl::Status& status);
+  void LearnAt(TimeUs when, Side side);
+  void Learn(Side side);  // of the break, by itself
+  void LoseSome(Side to);
+  void GiveUp(Side side);
+  TimeUs Keepalive();
 
   Network* network_;
   End ends_[2];
-  bool over_ = false;
-  absl::Status why_;
+  bool lost_ = false;  // nothing that is sent from now on arrives
 };
 
 class Network {
@@ -173,6 +194,7 @@ class Network {
   // Why the codec refused a message, if it ever did.
   const std::string& codec_error() const { return codec_error_; }
   TimeUs Delay();
+  TimeUs TokenDelay();
 
   void Add(Process* process) { processes_[process->endpoint()] = process; }
   Process* Find(const std::string& endpoint);  // null unless alive
@@ -190,12 +212,15 @@ class Network {
                                std::function<void(absl::Status)> ended);
   // The same of a stream on which both send.
   std::shared_ptr<Duplex> OpenDuplex(Process* client, const std::string& endpoint,
-                                     std::function<void(Process*, std::shared_ptr<Duplex>)> accept,
+                                     Duplex::Accept accept,
                                      std::function<void(absl::Status)> ended);
   void BreakStreamsOf(const Process* process);
   // Until then, or until the world heals, nothing gets from one to the other.
   void Cut(const std::string& from, const std::string& to, TimeUs until);
-  bool IsCut(const std::string& from, const std::string& to) const;
+  bool IsCut(const std::string& from, const std::string& to) const {
+    return CutUntil(from, to) > time_->now();
+  }
+  TimeUs CutUntil(const std::string& from, const std::string& to) const;  // 0: it is not cut
 
  private:
   const Scenario& scenario_;

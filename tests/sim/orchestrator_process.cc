@@ -43,7 +43,7 @@ void OrchestratorProcess::ConnectRouter(std::shared_ptr<Duplex> stream, RouterPo
   const CallId call = NextCall();
   routers_[call] = {stream, std::move(port)};
   calls_[stream.get()] = call;
-  stream->Accept(this, [this, call, key = stream.get()](const absl::Status&) {
+  stream->Accepted(this, [this, call, key = stream.get()](const absl::Status&) {
     if (routers_.erase(call) == 0) return;  // closed by this side
     calls_.erase(key);
     Dispatch(RouterDisconnected{call});
@@ -62,7 +62,7 @@ void OrchestratorProcess::Connect(std::shared_ptr<Duplex> stream, WorkerPort por
   workers_[call] = {stream, std::move(port), {}};
   for (const HeldRequest& held : request.held) workers_[call].held.emplace(held.id, held.epoch);
   calls_[stream.get()] = call;
-  stream->Accept(this, [this, call, key = stream.get()](const absl::Status&) {
+  stream->Accepted(this, [this, call, key = stream.get()](const absl::Status&) {
     if (workers_.erase(call) == 0) return;  // closed by this side
     calls_.erase(key);
     Dispatch(WorkerDisconnected{call});

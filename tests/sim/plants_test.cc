@@ -7,42 +7,16 @@
 #include <string_view>
 
 #include "scheduler/base/plant.h"
+#include "tests/sim/kinds.h"
 #include "tests/sim/seed_main.h"
-#include "tests/sim/variations.h"
 
 namespace skein::sim {
 namespace {
 
 constexpr uint64_t kSeeds = 20;  // of each kind of world
 
-Scenario MakeNoExcuse(uint64_t seed) {
-  Scenario scenario = MakeScenario(5 * seed);
-  LeaveNoExcuse(&scenario);
-  return scenario;
-}
-
-Scenario MakeSpNoExcuse(uint64_t seed) {
-  Scenario scenario = MakeSpScenario(4 * seed);
-  LeaveNoExcuse(&scenario);
-  return scenario;
-}
-
-Scenario MakeResyncs(uint64_t seed) {
-  Scenario scenario = MakeScenario(5 * seed);
-  BreakLinks(&scenario);
-  return scenario;
-}
-
-struct Kind {
-  const char* name;
-  MakeWorld make;
-};
-constexpr Kind kKinds[] = {{"seed", MakeScenario},
-                           {"SP seed", MakeSpScenario},
-                           {"seed without excuse", MakeNoExcuse},
-                           {"SP seed without excuse", MakeSpNoExcuse},
-                           {"seed with resyncs", MakeResyncs},
-                           {"seed with slow writers", MakeSlowWritersScenario}};
+// Half a minute of virtual time each is too much here, and finds nothing sooner.
+bool IsShort(const Kind& kind) { return kind.name != "long"; }
 
 class PlantsTest : public ::testing::TestWithParam<std::string_view> {
  protected:
@@ -54,14 +28,15 @@ class PlantsTest : public ::testing::TestWithParam<std::string_view> {
 uint64_t WorldsUntilCaught(std::string_view plant) {
   uint64_t worlds = 0;
   for (uint64_t seed = 1; seed <= kSeeds; ++seed) {
-    for (const Kind& kind : kKinds) {
+    for (const Kind& kind : Kinds()) {
+      if (!IsShort(kind)) continue;
       ++worlds;
       const Outcome outcome = RunWorld(kind.make(seed));
       if (outcome.violation.empty()) continue;
-      std::printf("%.*s: caught by %s %llu, after %llu worlds: %s\n",
-                  static_cast<int>(plant.size()), plant.data(), kind.name,
-                  static_cast<unsigned long long>(seed), static_cast<unsigned long long>(worlds),
-                  outcome.violation.c_str());
+      std::printf("%.*s: caught by %.*s %llu, after %llu worlds: %s\n",
+                  static_cast<int>(plant.size()), plant.data(), static_cast<int>(kind.name.size()),
+                  kind.name.data(), static_cast<unsigned long long>(seed),
+                  static_cast<unsigned long long>(worlds), outcome.violation.c_str());
       return worlds;
     }
   }
@@ -81,7 +56,8 @@ INSTANTIATE_TEST_SUITE_P(Bugs, PlantsTest,
 
 TEST(NoPlantTest, TheSameSeedsFindNothing) {
   ASSERT_EQ(planted_bug, "");
-  for (const Kind& kind : kKinds) {
+  for (const Kind& kind : Kinds()) {
+    if (!IsShort(kind)) continue;
     for (uint64_t seed = 1; seed <= kSeeds; ++seed) {
       EXPECT_EQ(RunWorld(kind.make(seed)).violation, "") << kind.name << " " << seed;
     }

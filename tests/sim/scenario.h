@@ -46,7 +46,8 @@ enum class FaultKind {
   kOrderedDrain,
   kRouterCrash,
   kCut,  // of what goes from one process to another
-  kClockJump
+  kClockJump,
+  kOtherBuild  // a decode worker dies and comes back with blocks of another layout
 };
 
 // Beside the workers, of a standstill, a cut or a clock's jump; the router of an ordered drain,
@@ -58,8 +59,8 @@ struct Fault {
   FaultKind kind = FaultKind::kCrash;
   int worker = 0;  // index among the workers, or one of the above
   TimeUs at_us = 0;
-  TimeUs lasts_us = 0;  // crash: comes back after; slow, standstill, ordered drain, cut: ends
-                        // after; clock jump: forward by so much
+  TimeUs lasts_us = 0;  // crash: comes back after; slow, standstill, ordered drain, cut, other
+                        // build: ends after; clock jump: forward by so much
   bool returns = true;
   int to = 0;  // of a cut
 };
@@ -76,9 +77,11 @@ struct Scenario {
   TimeUs delay_max_us = 400;
   double spike_chance = 0;  // a message that takes up to spike_us
   TimeUs spike_us = 0;
+  double token_spike_chance = 0;  // likewise, of a message on a token stream alone
   double loss_chance = 0;         // of a request or a reply
   double break_chance = 0;        // of a stream, per message on it
   double link_break_chance = 0;   // of a worker's or router's stream to the orchestrator, likewise
+  double half_open_chance = 0;    // of such a stream that breaks: one end hears nothing of it
   double stall_chance = 0;        // of a put
   double group_break_chance = 0;  // of a step that several instances run
   double word_loss_chance = 0;    // of the notification to other members that a group is broken

@@ -87,13 +87,13 @@ inline void PrintStatistics() {
   const Outcome& sum = statistics.sum;
   std::printf(
       "%lld worlds: %.0f virtual seconds with a request in flight, %lld requests, %lld finished, "
-      "%lld of %lld faults met a running request, %llu events, %.0f a second\n%s",
+      "%lld of %lld faults met a running request, %llu events, %.0f a second\n%s%s",
       static_cast<long long>(statistics.worlds), static_cast<double>(sum.in_flight_us) * 1e-6,
       static_cast<long long>(sum.requests), static_cast<long long>(sum.finished),
       static_cast<long long>(sum.faults_met), static_cast<long long>(sum.faults),
       static_cast<unsigned long long>(sum.actions),
       static_cast<double>(sum.actions) / std::max(statistics.seconds, 1e-9),
-      sum.coverage.Report().c_str());
+      sum.coverage.Lines().c_str(), sum.coverage.Report().c_str());
 }
 
 // Runs the seeds of one slice: none fails, and a third of the requests or more is served.

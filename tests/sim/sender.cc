@@ -5,7 +5,6 @@
 #include <cstring>
 #include <utility>
 
-#include "scheduler/base/plant.h"
 #include "scheduler/vocabulary/check.h"
 
 namespace skein::sim {
@@ -174,9 +173,8 @@ void Sender::Post(const Put& put) {
     if (!transfers->Arrives(under_way)) return;
     if (process->generation() != generation && !survives_death) return;
     if (memory.process->generation() != memory.generation) return;
-    // Planted: V before K.
-    const int64_t to = SKEIN_PLANT(block_of_the_wrong_layout) ? (begin + bytes / 2) % bytes : begin;
-    std::memcpy(target.to + to, BlockAt(*engine, target.layer, target.from) + begin, end - begin);
+    std::memcpy(target.to + begin, BlockAt(*engine, target.layer, target.from) + begin,
+                end - begin);
   };
   const auto at = [=, process = process_, &time = network_->time()](TimeUs after,
                                                                     std::function<void()> action) {

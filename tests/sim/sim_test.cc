@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "tests/sim/every_world.h"
+#include "tests/sim/variations.h"
 
 namespace skein::sim {
 namespace {
@@ -43,6 +44,16 @@ TEST_P(SimTest, SlowWritersHarmNobody) {
     EXPECT_EQ(outcome.violation, "") << "seed " << seed << " with slow writers";
     EXPECT_GT(outcome.finished, 0);
   }
+}
+
+// A decode worker of another build is not registered, and no block of its layout is written or
+// read.
+TEST_P(SimTest, AnotherBuildGetsNoRequest) {
+  Scenario scenario = Faultless();
+  LetAnotherBuildCome(&scenario);
+  const Outcome outcome = RunWorld(scenario);
+  EXPECT_EQ(outcome.violation, "") << "seed " << scenario.seed << " with another build";
+  EXPECT_GT(outcome.faults, 0);
 }
 
 INSTANTIATE_TEST_SUITE_P(Alone, SimTest, kSlices);

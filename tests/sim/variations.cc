@@ -88,6 +88,47 @@ void CutDecodeFromOrchestrator(Scenario* scenario) {
   }
 }
 
+void HalfOpenStreams(Scenario* scenario) {
+  GiveRoom(scenario);
+  Random random(scenario->seed * 0x9e3779b97f4a7c15u + 83);
+  scenario->half_open_chance = 0.5;
+  if (random.Chance(0.5)) {
+    scenario->link_break_chance = static_cast<double>(random.Between(2, 20)) * 1e-3;
+    return;
+  }
+  const TimeUs lease_us = scenario->instance_lease_ms * scenario->time_scale * kMillisecondUs;
+  const int workers = scenario->prefill_workers + kDecodeWorkers;
+  for (TimeUs at = random.Between(50, 300) * kMillisecondUs; at < scenario->heals_us;) {
+    Fault cut{.kind = FaultKind::kCut, .worker = kTheOrchestrator, .at_us = at};
+    cut.lasts_us = random.Between(lease_us / 15, 2 * lease_us);
+    cut.to = static_cast<int>(random.Between(0, workers));
+    if (cut.to == workers) cut.to = kTheRouter;
+    if (random.Chance(0.5)) std::swap(cut.worker, cut.to);
+    scenario->faults.push_back(cut);
+    at += cut.lasts_us + lease_us;  // those that are lost must be back before the next go
+  }
+}
+
+void SlowTokens(Scenario* scenario) {
+  LeaveNoExcuse(scenario);
+  scenario->token_spike_chance = 0.2;
+  scenario->spike_us = 300 * kMillisecondUs;
+}
+
+void LetAnotherBuildCome(Scenario* scenario) {
+  Random random(scenario->seed * 0x9e3779b97f4a7c15u + 89);
+  scenario->faultless = false;
+  int64_t worker = random.Between(0, kDecodeWorkers - 1);
+  for (TimeUs at = 100 * kMillisecondUs; at < scenario->heals_us; worker = 1 - worker) {
+    const TimeUs lasts_us = random.Between(50, 400) * kMillisecondUs;
+    scenario->faults.push_back({.kind = FaultKind::kOtherBuild,
+                                .worker = scenario->prefill_workers + static_cast<int>(worker),
+                                .at_us = at,
+                                .lasts_us = lasts_us});
+    at += lasts_us + random.Between(50, 200) * kMillisecondUs;
+  }
+}
+
 void JumpClocks(Scenario* scenario) {
   GiveRoom(scenario);
   Random random(scenario->seed * 0x9e3779b97f4a7c15u + 73);

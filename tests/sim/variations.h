@@ -16,6 +16,14 @@ void BreakLinks(Scenario* scenario);
 // Likewise, but what breaks is the network between the orchestrator and one decode worker after the
 // other, for up to several leases of an instance each. Routers and prefill workers reach them.
 void CutDecodeFromOrchestrator(Scenario* scenario);
+// Likewise, but what breaks are the streams between the orchestrator and the others: half of them
+// stay half-open at one end; or one direction after the other is cut, for up to two leases.
+void HalfOpenStreams(Scenario* scenario);
+// As LeaveNoExcuse, and now and then tokens are long under way.
+void SlowTokens(Scenario* scenario);
+// Of a scenario without faults: decode workers die one after the other, and come back as another
+// build, whose blocks have another layout. Nothing may be handed to it.
+void LetAnotherBuildCome(Scenario* scenario);
 // Instances hold few requests, and the router admits more than all of them together can hold.
 void LimitRequests(Scenario* scenario);
 // Of a scenario without faults, as LeaveNoExcuse, but what happens is that the orchestrator's clock

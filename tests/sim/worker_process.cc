@@ -9,8 +9,9 @@ namespace skein::sim {
 
 using namespace scheduler;  // NOLINT: the messages, all of them
 
-MembershipConfig MembershipOf(Role role, const Process& process, TimeUs unit_us) {
-  const engine::EmulatedOptions options = EngineOptions(role);
+MembershipConfig MembershipOf(Role role, const Process& process,
+                              const engine::EmulatedEngine& engine, TimeUs unit_us) {
+  const engine::EngineSpec& spec = engine.Spec();
   MembershipConfig config;
   config.identity.role = role;
   config.identity.model = "m";
@@ -18,9 +19,9 @@ MembershipConfig MembershipOf(Role role, const Process& process, TimeUs unit_us)
   const auto index = static_cast<uint64_t>(process.endpoint().back() - '0');
   config.identity.incarnation = {process.generation() * 1000 + index * 10 +
                                  (role == Role::kPrefill ? 1 : 2)};
-  config.identity.shape = {options.kv, "emulated"};
-  config.identity.total_blocks = options.kv.num_blocks;
-  config.identity.max_positions = options.max_positions;
+  config.identity.shape = {spec.kv, "emulated"};
+  config.identity.total_blocks = spec.kv.num_blocks - 1;
+  config.identity.max_positions = spec.max_positions;
   config.identity.node = "h";
   if (role == Role::kPrefill) {
     config.identity.comm_address = absl::StrCat(process.endpoint(), "#", process.generation());
@@ -56,8 +57,7 @@ void PrefillProcess::OnStart() {
   const Scenario& scenario = network_->scenario();
   const TimeUs unit_us = scenario.time_scale * kMillisecondUs;
   PrefillConfig config;
-  config.membership = MembershipOf(Role::kPrefill, *this, unit_us);
-  config.membership.identity.total_blocks = engine_->Spec().kv.num_blocks - 1;
+  config.membership = MembershipOf(Role::kPrefill, *this, *engine_, unit_us);
   config.engine = EngineWatchOf(*engine_, unit_us);
   config.batch = BatchOf(Role::kPrefill, scenario);
   config.max_requests = scenario.prefill_requests;
@@ -214,8 +214,7 @@ void DecodeProcess::OnStart() {
   tokens_ = std::make_unique<TokenStreams>();
   tokens_due_us_ = kNever;
   DecodeConfig config;
-  config.membership = MembershipOf(Role::kDecode, *this, unit_us);
-  config.membership.identity.total_blocks = engine_->Spec().kv.num_blocks - 1;
+  config.membership = MembershipOf(Role::kDecode, *this, *engine_, unit_us);
   config.engine = EngineWatchOf(*engine_, unit_us);
   config.batch = BatchOf(Role::kDecode, scenario);
   config.memory = absl::StrCat(endpoint(), "#", generation());

@@ -37,7 +37,7 @@ inline constexpr TimeUs kLastWordsUs = 500 * scheduler::kMillisecondUs;
 // `unit_us`: a millisecond of the configuration (Scenario::time_scale).
 scheduler::EngineWatchConfig EngineWatchOf(const engine::EmulatedEngine& engine, TimeUs unit_us);
 scheduler::MembershipConfig MembershipOf(scheduler::Role role, const Process& process,
-                                         TimeUs unit_us);
+                                         const engine::EmulatedEngine& engine, TimeUs unit_us);
 scheduler::BatchLimits BatchOf(scheduler::Role role, const Scenario& scenario);
 
 // What both kinds have: an engine, a place in the cluster.
@@ -54,6 +54,9 @@ class WorkerProcess : public CoreProcess<Derived, Core, Event, Effect, scheduler
   void FailEngine(bool fails) { engine_thread_.fails = fails; }
   void HangEngine() { engine_thread_.hangs = true; }
   bool engine_hangs() const { return engine_thread_.hangs; }
+  // From its next start on.
+  void BeOtherBuild(bool other) { other_build_ = other; }
+  bool other_build() const { return other_build_; }
   int64_t engines_failed() const { return engines_failed_; }  // of all incarnations
   bool drained() const { return drained_; }
   std::shared_ptr<engine::EmulatedEngine> engine() const { return engine_; }
@@ -153,6 +156,10 @@ class WorkerProcess : public CoreProcess<Derived, Core, Event, Effect, scheduler
     const bool prefill = role == scheduler::Role::kPrefill;
     options.kv.num_blocks = prefill ? scenario.prefill_blocks : scenario.decode_blocks;
     ++options.kv.num_blocks;  // for probes
+    if (other_build_) {       // blocks of the same size
+      options.kv.kv_heads *= 2;
+      options.kv.head_dim /= 2;
+    }
     engine_ = *engine::EmulatedEngine::Create(options);
     engine_thread_ = {};
     engine_failed_ = false;
@@ -200,6 +207,7 @@ class WorkerProcess : public CoreProcess<Derived, Core, Event, Effect, scheduler
   EndedSet ended_;  // reported, by this process
   bool drained_ = false;
   bool engine_failed_ = false;
+  bool other_build_ = false;
   int64_t engines_failed_ = 0;
 };
 

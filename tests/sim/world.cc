@@ -155,6 +155,12 @@ void World::StrikeWorker(Worker& worker, const Fault& fault) {
     case FaultKind::kStandstill:
       worker.StandStill(time_.now() + fault.lasts_us);
       return;
+    case FaultKind::kOtherBuild:
+      Replace(worker, /*other_build=*/true);
+      time_.At(time_.now() + fault.lasts_us, [this, &worker] {
+        if (worker.other_build()) Replace(worker, /*other_build=*/false);
+      });
+      return;
     case FaultKind::kOrderedDrain:
       Order(worker, /*undo=*/false);
       time_.At(std::min(time_.now() + fault.lasts_us, scenario_.heals_us),
@@ -167,6 +173,13 @@ void World::StrikeWorker(Worker& worker, const Fault& fault) {
       return;
   }
   if (fault.returns) Return(worker, fault.lasts_us);
+}
+
+template <class Worker>
+void World::Replace(Worker& worker, bool other_build) {
+  worker.Crash();
+  worker.BeOtherBuild(other_build);
+  worker.Start();
 }
 
 // What no request can do without is refused, which is fine.
@@ -201,6 +214,7 @@ void World::Heal() {
     worker.FailEngine(false);
     const bool hangs = worker.alive() && worker.engine_hangs();
     if (hangs) worker.Crash();  // rather than wait for its timeout
+    if (worker.other_build()) Replace(worker, /*other_build=*/false);
     if (!worker.alive()) worker.Start();
     if (worker.core()->Snapshot(worker.LocalNow()).draining) Return(worker, kMillisecondUs);
   };

@@ -59,6 +59,8 @@ class World {
   template <class Worker>
   void StrikeWorker(Worker& worker, const Fault& fault);
   template <class Worker>
+  void Replace(Worker& worker, bool other_build);
+  template <class Worker>
   void Order(Worker& worker, bool undo);
   void OrderRouter(bool undo);
   template <class Worker>

@@ -1,0 +1,49 @@
+#include "tests/sim/kinds.h"
+
+#include "tests/sim/small_pools.h"
+#include "tests/sim/variations.h"
+
+namespace skein::sim {
+namespace {
+
+constexpr uint64_t kFaultlessEvery = 5;    // of MakeScenario
+constexpr uint64_t kSpFaultlessEvery = 4;  // of MakeSpScenario
+
+template <void (*change)(Scenario*)>
+Scenario Changed(uint64_t seed) {
+  Scenario scenario = MakeScenario(kFaultlessEvery * seed);
+  change(&scenario);
+  return scenario;
+}
+
+template <void (*change)(Scenario*)>
+Scenario SpChanged(uint64_t seed) {
+  Scenario scenario = MakeSpScenario(kSpFaultlessEvery * seed);
+  change(&scenario);
+  return scenario;
+}
+
+Scenario MakeSmallPools(uint64_t seed) {
+  Scenario scenario = MakeScenario(seed);
+  ShrinkPools(&scenario);
+  return scenario;
+}
+
+constexpr Kind kKinds[] = {{"alone", MakeScenario},
+                           {"together", MakeSpScenario},
+                           {"no_excuse", Changed<LeaveNoExcuse>},
+                           {"together_no_excuse", SpChanged<LeaveNoExcuse>},
+                           {"resyncs", Changed<BreakLinks>},
+                           {"half_open", Changed<HalfOpenStreams>},
+                           {"together_half_open", SpChanged<HalfOpenStreams>},
+                           {"slow_writers", MakeSlowWritersScenario},
+                           {"slow_tokens", Changed<SlowTokens>},
+                           {"other_build", Changed<LetAnotherBuildCome>},
+                           {"small_pools", MakeSmallPools},
+                           {"long", MakeLongScenario}};
+
+}  // namespace
+
+std::span<const Kind> Kinds() { return kKinds; }
+
+}  // namespace skein::sim
