@@ -34,6 +34,7 @@ void DecodeFlow::EnterLine(Request& request, TimeUs now) {
   }
   parts_.requests->Enter(request, State::kWaiting);
   placement_.Wait(request.spec->model, request.waiting_number, request.spec->id);
+  entered_.push_back(request.spec->id);
   placement_.SetAsking(request.spec->model, request.waiting_number, request.asking.has_value());
 }
 
@@ -76,6 +77,11 @@ void DecodeFlow::ForgetPlan(Request& request) {
 
 void DecodeFlow::PlaceWaiting() {
   for (const std::string& model : placement_.TakeChanged()) PlaceWaiting(model);
+  for (const RequestId id : std::exchange(entered_, {})) {
+    Request* request = parts_.requests->Find(id);
+    if (request == nullptr || request->state != State::kWaiting) continue;
+    parts_.explanations->Note(Degraded::kDecodeWaited, request);
+  }
 }
 
 // The first request that waits only for room blocks those behind it, so that large requests are not

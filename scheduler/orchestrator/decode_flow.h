@@ -66,7 +66,9 @@ class DecodeFlow {
 
   // An instance of the model may have room now, or a plan has left its instances.
   void NoteChange(const std::string& model) { placement_.NoteChange(model); }
-  void PlaceWaiting();  // first come, first served within a model
+  // First come, first served within a model. Those that asked since the last call and wait on are
+  // counted as degraded.
+  void PlaceWaiting();
 
   TimeUs OldestWait(TimeUs now) const;  // 0: nobody waits
   absl::Status CheckInvariants() const;
@@ -90,6 +92,7 @@ class DecodeFlow {
   Parts parts_;
   DecodePlacement placement_;
   DecodePools pools_;
+  std::vector<RequestId> entered_;  // the lines, since the last PlaceWaiting
 };
 
 }  // namespace skein::scheduler::orchestrator

@@ -45,6 +45,9 @@ TEST_F(DecodeFlowTest, ALeadWithoutAPlaceWaitsUntilAnInstanceHasRoom) {
   EXPECT_EQ(request.asking_until_us, now_ + kPlaceDecodeWaitUs);
   EXPECT_TRUE(Of<AnswerPlaceDecode>().empty());
   EXPECT_EQ(decode_.OldestWait(now_ + 7), 7);
+  constexpr auto kWaited = static_cast<size_t>(Degraded::kDecodeWaited);
+  EXPECT_EQ(explanations_.degraded()[kWaited], 1u);
+  EXPECT_EQ(request.explanation.degraded[kWaited], 1u);
 
   registry_.Find(full)->load.free_blocks = 10;
   registry_.Recount(*registry_.Find(full));
@@ -57,6 +60,17 @@ TEST_F(DecodeFlowTest, ALeadWithoutAPlaceWaitsUntilAnInstanceHasRoom) {
   EXPECT_EQ(Of<AnswerPlaceDecode>()[0].call.value, 5u);
   EXPECT_EQ(Of<AnswerPlaceDecode>()[0].reply.placed.decode, full);
   EXPECT_EQ(decode_.OldestWait(now_), 0);
+  EXPECT_EQ(explanations_.degraded()[kWaited], 1u) << "one wait";
+}
+
+TEST_F(DecodeFlowTest, ALeadThatIsAnsweredAtOnceHasNotWaited) {
+  Join(Role::kPrefill, 1);
+  Request& request = Submit(1);
+  Accept(request);
+  Join(Role::kDecode, 2);
+  Ask(request, 5);
+  EXPECT_EQ(request.state, State::kReserving);
+  EXPECT_EQ(explanations_.degraded(), DegradedCounts{});
 }
 
 TEST_F(DecodeFlowTest, AQuestionBeforeAllMembersAcceptedKeepsUntilTheyHave) {

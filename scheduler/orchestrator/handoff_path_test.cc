@@ -43,6 +43,20 @@ TEST_F(HandoffPathTest, ASlowerPathIsCountedByReasonAndTold) {
             "faster between them");
 }
 
+TEST_F(HandoffPathTest, CallsThatWereSentAgainAreCountedAndTold) {
+  const CallAssign assign = Place(1, 8).at(0);
+  const HandoffPath retried{.path = "direct", .transport = "cuda-ipc", .retries = 2};
+  Report(assign.instance, {}, {HandedOver(assign, retried)});
+  EXPECT_EQ(Count(Degraded::kHandoffRetried), 1u);
+  EXPECT_EQ(Plan(1).handoffs.at(0).path, retried);
+  // Of one that has ended, and tells no path.
+  const CallAssign other = Place(2, 8).at(0);
+  Do(RouterEnded{{{7, 2}, RouterEnd::How::kMaxTokens, "", 1, 10}});
+  Report(other.instance, {}, {HandedOver(other, {.commit_unanswered = true})});
+  EXPECT_EQ(Count(Degraded::kHandoffRetried), 2u);
+  EXPECT_TRUE(Plan(2).handoffs.at(0).path.commit_unanswered);
+}
+
 // Of the instances that computed a prompt together, each tells its own.
 TEST_F(HandoffPathTest, AnExchangeThroughHostMemoryIsCountedAndTold) {
   Make("fixed2");

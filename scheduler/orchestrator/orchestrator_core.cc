@@ -208,6 +208,7 @@ void OrchestratorCore::Impl::Submit(const SubmitCalled& event) {
   }
   explanations_.Begin(request);
   if (event.accepted) explanations_.Note(Degraded::kSubmittedAnew, &request);
+  explanations_.NoteMoves(event.moves, &request);
   if (replanner_.FailSuspect(request) || sharing_.Begin(request, now_)) return;
   prefill_.NoteArrival(event.spec->model, now_);
   prefill_.Plan(request, now_);

@@ -129,5 +129,18 @@ TEST_F(OrchestratorCoreTest, ARequestThatIsSubmittedAnewIsCounted) {
   EXPECT_EQ(told.degraded[static_cast<size_t>(Degraded::kSubmittedAnew)], 1u);
 }
 
+TEST_F(OrchestratorCoreTest, ARequestThatMovedHereCountsOnceAndTellsAllItsMoves) {
+  Up(Role::kPrefill, 1);
+  Up(Role::kDecode, 2);
+  constexpr auto kMoved = static_cast<size_t>(Degraded::kMoved);
+  Do(SubmitCalled{Spec(1)});
+  EXPECT_EQ(core_->Totals().degraded[kMoved], 0u);
+  Do(SubmitCalled{.spec = Spec(2), .moves = 2});
+  Do(SubmitCalled{.spec = Spec(2), .moves = 2});  // duplicate
+  EXPECT_EQ(core_->Totals().degraded[kMoved], 1u);
+  EXPECT_EQ(core_->Explain("7/2", now_).at(0).degraded[kMoved], 2u);
+  EXPECT_STREQ(NameOf(Degraded::kMoved), "moved");
+}
+
 }  // namespace
 }  // namespace skein::scheduler

@@ -111,6 +111,7 @@ TEST_F(RequestCellsTest, ARefusedRequestMovesAndNeverReturns) {
   EXPECT_EQ(request.cell, 1 - first);
   EXPECT_EQ(request.left, std::set<size_t>{first});
   EXPECT_EQ(snapshot_.moved_refused, 1u);
+  EXPECT_EQ(Of<SendSubmit>().at(0).moves, 1u) << "the next one is told";
   ASSERT_EQ(Of<SendRouterEnd>().size(), 1u) << "the cell that it left hears of it";
   EXPECT_EQ(Of<SendRouterEnd>()[0].cell, first);
   EXPECT_FALSE(cells_.MoveRefused(request, absl::ResourceExhaustedError("full")));

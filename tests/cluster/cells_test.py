@@ -3,7 +3,9 @@
 
 Sessions stay in their cell; a lost cell costs no request that the other one can serve, and no answer is wrong.
 """
+import json
 import os
+import subprocess
 import sys
 import tempfile
 import threading
@@ -78,19 +80,27 @@ def ask(cluster, number, tokens=3, session=None):
     assert answer["choices"][0]["token_ids"] == continuation(prompt_of(number), tokens), answer
 
 
+def explained(cell, request):
+    """The reasons why its answer was degraded, and how often, as the cell's orchestrator tells them."""
+    done = subprocess.run([cell.binaries["skeinctl"], "explain", request, "--orchestrator", cell.orchestrator, "--format=json"],
+                          capture_output=True, text=True, check=True)
+    return json.loads(done.stdout)["requests"][0]["degraded"]
+
+
 class Stream(threading.Thread):
     """A streamed answer, compared with the right one."""
 
     def __init__(self, cluster, number, tokens):
         super().__init__()
         self.cluster, self.number, self.tokens = cluster, number, tokens
-        self.started, self.ids, self.problem = threading.Event(), [], None
+        self.started, self.ids, self.problem, self.request = threading.Event(), [], None, None
         self.start()
 
     def run(self):
         try:
             for chunk in self.cluster.stream("/v1/completions", body_of(self.cluster, self.number, self.tokens)):
                 assert "error" not in chunk, chunk
+                self.request = chunk["id"]
                 for choice in chunk["choices"]:
                     self.ids += choice["token_ids"]
                 self.started.set()
@@ -165,6 +175,10 @@ def requests_of_a_lost_cell_that_have_no_token_are_placed_in_the_other():
         for stream in streams:
             stream.check()
         assert own.moved("lost") == held, (own.moved("lost"), held)
+        orchestrator = own.processes["orchestrator"]
+        assert own.metric(orchestrator, "skein_degraded_total", 'reason="moved"') == held
+        told = [explained(own, stream.request).get("moved", 0) for stream in streams]
+        assert sorted(told) == [0] * (len(streams) - held) + [1] * held, told
         own.assert_idle_and_whole()
     two_cells(test, others_prefill_flags=["--emulated-hang-token=%d" % HANGS])
 

@@ -10,10 +10,21 @@
 namespace skein::scheduler {
 
 const char* NameOf(Degraded kind) {
-  constexpr const char* kNames[kDegradedKinds] = {
-      "parked",           "replanned",           "recomputed",     "decode_retried",
-      "decode_full",      "handoff_host_memory", "handoff_tcp",    "handoff_staging_buffer",
-      "ring_host_memory", "unclaimed",           "submitted_anew", "preempted"};
+  constexpr const char* kNames[kDegradedKinds] = {"parked",
+                                                  "replanned",
+                                                  "recomputed",
+                                                  "decode_retried",
+                                                  "decode_full",
+                                                  "decode_waited",
+                                                  "handoff_host_memory",
+                                                  "handoff_tcp",
+                                                  "handoff_staging_buffer",
+                                                  "handoff_retried",
+                                                  "ring_host_memory",
+                                                  "unclaimed",
+                                                  "submitted_anew",
+                                                  "moved",
+                                                  "preempted"};
   return kNames[static_cast<size_t>(kind)];
 }
 

@@ -27,13 +27,16 @@ enum class Degraded {
   kRecomputed,     // the same, after instances had begun to compute it
   kDecodeRetried,  // its prefill instance could not reach the decode instance
   kDecodeFull,     // the decode instance had no room when the first chunk was about to start
+  kDecodeWaited,   // its first chunk waited until a decode instance could be named
   // KV went by a slower path than there is (slower_path.h); once for each instance's part.
   kHandoffHostMemory,
   kHandoffTcp,
   kHandoffStagingBuffer,
+  kHandoffRetried,  // OpenTransfer or Commit was sent again, or Commit was never answered; likewise
   kRingHostMemory,  // the same of what instances that compute a prompt together exchange
   kUnclaimed,       // its router did not attach to the token stream in time
   kSubmittedAnew,   // the orchestrator that had accepted it was lost
+  kMoved,           // it was submitted to another cell before: that was lost, or refused it
   kPreempted,  // its decode instance took its KV blocks away, and computed its tokens anew later
 };
 inline constexpr size_t kDegradedKinds = static_cast<size_t>(Degraded::kPreempted) + 1;

@@ -35,6 +35,12 @@ void ExplanationLog::Begin(const Request& request) {
 
 void ExplanationLog::Note(Degraded kind, Request* request) { Count(kind, &request->explanation); }
 
+void ExplanationLog::NoteMoves(uint32_t moves, Request* request) {
+  if (moves == 0) return;
+  ++degraded_[static_cast<size_t>(Degraded::kMoved)];
+  request->explanation.degraded[static_cast<size_t>(Degraded::kMoved)] = moves;
+}
+
 void ExplanationLog::NotePreemptions(uint32_t so_far, Request* request) {
   if (request->explanation.plans.empty()) return;
   uint32_t& told = request->explanation.plans.back().preemptions;
@@ -95,6 +101,8 @@ void ExplanationLog::NoteHandoff(Epoch epoch, HandoffExplanation handoff,
                                  Explanation* explanation) {
   if (!IsNew(epoch, handoff.prefill, &PlanExplanation::handoffs, explanation)) return;
   for (const Degraded kind : SlowerBy(handoff.path)) Count(kind, explanation);
+  const bool retried = handoff.path.retries > 0 || handoff.path.commit_unanswered;
+  if (retried) Count(Degraded::kHandoffRetried, explanation);
   if (explanation != nullptr) explanation->plans.back().handoffs.push_back(std::move(handoff));
 }
 

@@ -28,6 +28,9 @@ class ExplanationLog {
   // It was submitted, and has its names: it is found by them from here on, until it ends.
   void Begin(const Request& request);
   void Note(Degraded kind, Request* request);
+  // Its router has told how often it moved from one cell to another. It is one request that came
+  // here; the explanation tells all its moves.
+  void NoteMoves(uint32_t moves, Request* request);
   // Its decode instance has told how often it was preempted under its latest plan.
   void NotePreemptions(uint32_t so_far, Request* request);
   void NoteFailed(Request* request);

@@ -269,7 +269,8 @@ void KvOut::On(const CommitReplied& event, TimeUs now) {
   if (status.ok() || unknown) {
     entry->stopped = true;
     timers_.Remove(event.id);
-    outcomes_.push_back({event.id, End::kCommitted, absl::OkStatus(), entry->path});
+    outcomes_.push_back({event.id, End::kCommitted, absl::OkStatus(),
+                         PathOf(*entry, /*commit_unanswered=*/unknown)});
     return;
   }
   if (absl::IsInvalidArgument(status)) {  // this instance is at fault, not the request
@@ -279,6 +280,13 @@ void KvOut::On(const CommitReplied& event, TimeUs now) {
   if (!IsUnreachable(status)) return Fail(*entry, EndOf(*entry, status));
   entry->commit.SendAt(now + config_.retry_us);
   Arm(*entry);
+}
+
+HandoffPath KvOut::PathOf(const Entry& entry, bool commit_unanswered) {
+  HandoffPath path = entry.path;
+  path.retries = static_cast<uint32_t>(entry.grant.attempts() + entry.commit.attempts() - 2);
+  path.commit_unanswered = commit_unanswered;
+  return path;
 }
 
 TimeUs KvOut::NextTimer(const Entry& entry) {

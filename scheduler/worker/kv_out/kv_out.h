@@ -162,6 +162,7 @@ class KvOut {
   Entry* FindLive(RequestId id, Epoch epoch);  // not stopped
   Entry* FindStaged(RequestId id, Epoch epoch);
   static TimeUs NextTimer(const Entry& entry);
+  static HandoffPath PathOf(const Entry& entry, bool commit_unanswered);
   void Arm(const Entry& entry) { timers_.Set(entry.transfer.id, NextTimer(entry)); }
   void RunTimers(Entry& entry, TimeUs now);
   void Fail(Entry& entry, absl::Status status);

@@ -61,7 +61,7 @@ struct HandoffDone {  // every put of every prompt block of every layer complete
   RequestId id;
   Epoch epoch;
   std::vector<int64_t> bytes_per_layer;
-  HandoffPath path = {};  // `staging_buffer` is not looked at
+  HandoffPath path = {};  // of `path` and `transport`
 };
 struct HandoffFailed {  // and no put is under way any more
   RequestId id;

@@ -95,6 +95,7 @@ TEST_F(KvOutTest, ATransferIsOpenedGrantedWrittenAndCommitted) {
   const auto outcomes = Outcomes();
   ASSERT_EQ(outcomes.size(), 1u);
   EXPECT_EQ(outcomes[0].end, KvOut::End::kCommitted);
+  EXPECT_EQ(outcomes[0].path, HandoffPath{}) << "nothing was sent again";
   EXPECT_EQ(out_.NextDeadline(), kNever);
 }
 
@@ -126,7 +127,24 @@ TEST_F(KvOutTest, OfACommitThatIsNeverAnsweredTheDecodeSideDecides) {
   const auto outcomes = Outcomes();
   ASSERT_EQ(outcomes.size(), 1u);
   EXPECT_EQ(outcomes[0].end, KvOut::End::kCommitted) << "its answer may be streaming";
+  EXPECT_TRUE(outcomes[0].path.commit_unanswered);
+  EXPECT_EQ(outcomes[0].path.retries, 2u);
   EXPECT_EQ(out_.NextDeadline(), kNever);
+}
+
+TEST_F(KvOutTest, CallsThatAreSentAgainAreTold) {
+  Open(1);
+  Do(OpenTransferReplied{{7, 1}, {5}, {absl::UnavailableError("lost")}});
+  EXPECT_EQ(Of<CallOpenTransfer>(Until(now_ + kRetryUs)).size(), 1u);
+  Granted(1);
+  Computed(1);
+  Written(1);
+  Do(CommitReplied{{7, 1}, {5}, {absl::UnavailableError("lost")}});
+  EXPECT_EQ(Of<CallCommit>(Until(now_ + kRetryUs)).size(), 1u);
+  Do(CommitReplied{{7, 1}, {5}, {}});
+  const HandoffPath path = Outcomes().at(0).path;
+  EXPECT_EQ(path.retries, 2u);
+  EXPECT_FALSE(path.commit_unanswered);
 }
 
 TEST_F(KvOutTest, ATransferThatTakesBlocksBeginsWhenItIsOpened) {

@@ -33,10 +33,21 @@ std::string ChunkText(const v1::PlanExplanation::Chunk& chunk, bool over) {
                          absl::StrJoin(chunk.instances(), " "));
 }
 
+std::string PathText(const v1::HandoffPath& path) {
+  std::string text = path.path().empty() ? "by an unknown path"
+                                         : absl::StrCat(path.path(), " by ", path.transport());
+  if (path.retries() > 0) {
+    absl::StrAppend(&text, "; OpenTransfer and Commit were sent again ", path.retries(),
+                    path.retries() == 1 ? " time" : " times");
+  }
+  if (path.commit_unanswered()) text += "; Commit was never answered, and counts as done";
+  return text;
+}
+
 std::string HandoffText(const v1::PlanExplanation::Handoff& handoff, uint64_t decode_instance) {
-  std::string text = absl::StrCat("KV of instance ", handoff.prefill_instance(),
-                                  " to decode instance ", decode_instance, ": ",
-                                  handoff.path().path(), " by ", handoff.path().transport());
+  std::string text =
+      absl::StrCat("KV of instance ", handoff.prefill_instance(), " to decode instance ",
+                   decode_instance, ": ", PathText(handoff.path()));
   if (!handoff.slower().empty()) absl::StrAppend(&text, "; no faster path: ", handoff.slower());
   return text;
 }
@@ -148,6 +159,8 @@ Json PlanJson(const v1::PlanExplanation& plan) {
                                 {"path", one.path().path()},
                                 {"transport", one.path().transport()},
                                 {"staging_buffer", one.path().staging_buffer()},
+                                {"retries", one.path().retries()},
+                                {"commit_unanswered", one.path().commit_unanswered()},
                                 {"slower", one.slower().empty() ? Json() : Json(one.slower())}});
   }
   json["rings"] = Json::array();

@@ -44,6 +44,8 @@ v1::ExplainResponse Example() {
   handoff->set_prefill_instance(1);
   handoff->mutable_path()->set_path("direct");
   handoff->mutable_path()->set_transport("tcp");
+  handoff->mutable_path()->set_retries(1);
+  handoff->mutable_path()->set_commit_unanswered(true);
   handoff->set_slower("over TCP: two hosts");
   auto* ring = plan->add_rings();
   ring->set_prefill_instance(1);
@@ -62,8 +64,10 @@ TEST(Explain, TextShowsThePlanAndItsAlternatives) {
         "estimated 0.000 s to 0.750 s; actual: started 0.125 s, running; instances 1\n",
         "actual: not started; instances 1 2\n", "0.000 s to 2.000 s: its chunks end earlier",
         "queue times by instance: 1: 0.500 s\n",
-        "    KV of instance 1 to decode instance 9: direct by tcp; no faster path: over TCP: two "
-        "hosts\n",
+        "    KV of instance 1 to decode instance 9: direct by tcp; OpenTransfer and Commit were "
+        "sent "
+        "again 1 time; Commit was never answered, and counts as done; no faster path: over TCP: "
+        "two hosts\n",
         "    exchange of instance 1 with the others: through host memory; no faster path: ipc: no "
         "permission\n"}) {
     EXPECT_NE(text.find(part), std::string::npos) << part << "\n" << text;
@@ -104,6 +108,8 @@ TEST(Explain, JsonHasNullForWhatHasNotHappened) {
   EXPECT_EQ(plan["decode_instance"], 9);
   EXPECT_EQ(plan["handoffs"][0]["transport"], "tcp");
   EXPECT_EQ(plan["handoffs"][0]["slower"], "over TCP: two hosts");
+  EXPECT_EQ(plan["handoffs"][0]["retries"], 1);
+  EXPECT_TRUE(plan["handoffs"][0]["commit_unanswered"]);
   EXPECT_EQ(plan["rings"][0]["why"], "ipc: no permission");
   EXPECT_FALSE(plan["rings"][1]["through_host"]);
 }
