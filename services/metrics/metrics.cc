@@ -1,6 +1,7 @@
 #include "services/metrics/metrics.h"
 
 #include <chrono>
+#include <mutex>
 #include <set>
 #include <string_view>
 #include <utility>
@@ -70,7 +71,10 @@ std::string Metrics::RenderWith(const Metrics& other) const {
   return WithDecimalBounds(prometheus::TextSerializer().Serialize(families));
 }
 
+// Several scrapes at once may raise the same counter.
 void Metrics::RaiseTo(prometheus::Counter* counter, double total) {
+  static std::mutex raising;
+  std::lock_guard lock(raising);
   const double now = counter->Value();
   if (total > now) counter->Increment(total - now);
 }

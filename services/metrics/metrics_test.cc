@@ -1,6 +1,8 @@
 #include "services/metrics/metrics.h"
 
 #include <ctime>
+#include <thread>
+#include <vector>
 
 #include "gtest/gtest.h"
 #include "services/base/version.h"
@@ -24,6 +26,20 @@ TEST(Metrics, RendersEachSeriesOnceHoweverOftenItIsAskedFor) {
   // vLLM's dashboards name this bound in this form.
   EXPECT_NE(text.find("vllm:time_to_first_token_seconds_bucket{le=\"1.0\"} 1"), std::string::npos);
   EXPECT_EQ(text.find("le=\"1\""), std::string::npos);
+}
+
+TEST(Metrics, ScrapesAtTheSameTimeRaiseACounterOnce) {
+  Metrics metrics;
+  std::vector<std::thread> scrapes;
+  for (int i = 0; i < 4; ++i) {
+    scrapes.emplace_back([&metrics] {
+      for (uint64_t total = 1; total <= 20000; ++total) {
+        metrics.Total("skein_steps_total", "Steps.", {}, total);
+      }
+    });
+  }
+  for (std::thread& scrape : scrapes) scrape.join();
+  EXPECT_EQ(metrics.Counter("skein_steps_total", "Steps.").Value(), 20000);
 }
 
 TEST(Metrics, TokenBucketsEndAtTheModelsLength) {

@@ -131,14 +131,15 @@ struct Pages {
 ProcessStatus StatusOf(const OrchestratorOptions& options, const Pages& pages) {
   ProcessStatus status{.role = "orchestrator", .started = pages.port.load() != 0};
   if (status.started) status.endpoint = absl::StrCat(options.host, ":", pages.port.load());
-  const bool answers = pages.shell->Count(
-      [&status](const scheduler::OrchestratorSnapshot& counts, const absl::Status&) {
-        status.running = counts.placed;
-        status.waiting = counts.planning + counts.parked + counts.assigning + counts.assigned +
-                         counts.waiting + counts.reserving;
-      });
+  const auto copy = pages.shell->Count();
+  if (copy.has_value()) {
+    const scheduler::OrchestratorSnapshot& counts = copy->snapshot;
+    status.running = counts.placed;
+    status.waiting = counts.planning + counts.parked + counts.assigning + counts.assigned +
+                     counts.waiting + counts.reserving;
+  }
   status.in_flight = status.running + status.waiting;
-  if (!answers || pages.stopping.load()) {
+  if (!copy.has_value() || pages.stopping.load()) {
     status.state = ProcessState::kStopping;
     status.reason = "stopping";
   } else if (pages.service.draining()) {
@@ -180,10 +181,9 @@ AdminHooks HooksOf(const OrchestratorOptions& options, Pages* pages) {
           .order = [pages](const DrainOrder& order) { return Order(order, pages); },
           .metrics =
               [pages] {
-                pages->shell->Count([pages](const scheduler::OrchestratorSnapshot& totals,
-                                            const absl::Status& invariants) {
-                  Refresh(totals, invariants, &pages->metrics);
-                });
+                if (const auto copy = pages->shell->Count()) {
+                  Refresh(copy->snapshot, copy->invariants, &pages->metrics);
+                }
                 pages->process.Refresh();
                 return pages->metrics.Render();
               },

@@ -212,8 +212,8 @@ bool OrchestratorShell::LookLater(std::function<void(const Copy&)> look) {
   return loop_.TryPost([this, look = std::move(look)] { look(*MakeCopy()); });
 }
 
-bool OrchestratorShell::Count(const CoreShell::Inspection& look) {
-  return loop_.RunAndWait([this, &look] { look(core_->Totals(), invariants()); });
+std::future<std::optional<OrchestratorShell::Counts>> OrchestratorShell::StartCount() {
+  return StartCopy([this] { return core_->Totals(); });
 }
 
 absl::Status OrchestratorShell::CheckParts() {

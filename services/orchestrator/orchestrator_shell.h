@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <future>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -73,10 +74,13 @@ class OrchestratorShell
   CopyPtr Look();
   // The same without waiting, for gRPC threads: `look` runs at once or on the loop.
   [[nodiscard]] bool LookLater(std::function<void(const Copy&)> look);
-  // What probes and /metrics read, in place of Inspect: OrchestratorCore::Totals as they are now,
-  // and the result of the last CheckInvariants (OK before the first). `look` runs on the loop.
-  // False when the shell has stopped. Not from the loop.
-  bool Count(const CoreShell::Inspection& look);
+  // What probes and /metrics read, on their own threads: a copy of OrchestratorCore::Totals, which
+  // the loop makes ahead of the messages that wait for it. Empty as CoreShell::Look. Not from the
+  // loop.
+  using Counts = CoreShell::Copy;
+  std::optional<Counts> Count() { return StartCount().get(); }
+  // The same without waiting.
+  std::future<std::optional<Counts>> StartCount();
   uint64_t copies_made() const { return copies_made_.load(); }
   uint64_t checks_made() const { return checks_made_.load(); }
   // `answer` runs on the loop.

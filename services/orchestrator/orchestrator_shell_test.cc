@@ -2,10 +2,21 @@
 
 #include <gtest/gtest.h>
 
+#include <future>
+#include <thread>
+
 #include "services/shell/spaced_check.h"
 
 namespace skein::services {
 namespace {
+
+scheduler::RegisterCalled Registration() {
+  scheduler::RegisterCalled event{{1}, {}};
+  event.request.identity = {.model = "m", .endpoint = "host:1", .incarnation = {7}};
+  event.request.identity.shape.block_tokens = event.request.identity.shape.num_layers = 1;
+  event.request.identity.total_blocks = 1;
+  return event;
+}
 
 class OrchestratorShellTest : public ::testing::Test {
  protected:
@@ -21,11 +32,10 @@ TEST_F(OrchestratorShellTest, ReadersShareOneCopyAndCheckNoInvariants) {
     ASSERT_NE(shell_.Look(), nullptr);
     ASSERT_TRUE(shell_.LookLater(
         [](const OrchestratorShell::Copy& copy) { EXPECT_TRUE(copy.snapshot.instances.empty()); }));
-    ASSERT_TRUE(shell_.Count(
-        [](const scheduler::OrchestratorSnapshot& totals, const absl::Status& invariants) {
-          EXPECT_EQ(totals.submitted, 0u);
-          EXPECT_TRUE(invariants.ok());
-        }));
+    const auto counts = shell_.Count();
+    ASSERT_TRUE(counts.has_value());
+    EXPECT_EQ(counts->snapshot.submitted, 0u);
+    EXPECT_TRUE(counts->invariants.ok());
   }
   const int64_t took_us = MonotonicUs() - begin_us;
   EXPECT_LE(shell_.copies_made(),
@@ -45,17 +55,33 @@ TEST_F(OrchestratorShellTest, AStoppedShellHasNothingToShow) {
   shell_.Stop();
   EXPECT_EQ(shell_.Look(), nullptr);
   EXPECT_FALSE(shell_.LookLater([](const OrchestratorShell::Copy&) {}));
+  EXPECT_FALSE(shell_.Count().has_value());
   EXPECT_TRUE(absl::IsUnavailable(shell_.CheckInvariants()));
+}
+
+// What /metrics and /status read does not wait for the messages before it.
+TEST_F(OrchestratorShellTest, CountsAreTakenAheadOfTheMessagesThatWait) {
+  std::promise<void> entered, released;
+  std::thread holds([&] {
+    shell_.Inspect([&](const scheduler::OrchestratorSnapshot&, const absl::Status&) {
+      entered.set_value();
+      released.get_future().wait();
+    });
+  });
+  entered.get_future().wait();
+  shell_.Post(Registration());
+  auto counts = shell_.StartCount();
+  released.set_value();
+  holds.join();
+  EXPECT_EQ(counts.get()->snapshot.prefill_instances, 0);
+  EXPECT_TRUE(shell_.Inspect([](const auto&, const absl::Status&) {}));
+  EXPECT_EQ(shell_.Count()->snapshot.prefill_instances, 1);
 }
 
 // As every shell of a core: events are taken before the start, and anybody may look at a snapshot.
 TEST(OrchestratorShellStartTest, WhatWasPostedBeforeTheStartIsHandled) {
   OrchestratorShell shell(scheduler::OrchestratorConfig{}, 100);
-  scheduler::RegisterCalled event{{1}, {}};
-  event.request.identity = {.model = "m", .endpoint = "host:1", .incarnation = {7}};
-  event.request.identity.shape.block_tokens = event.request.identity.shape.num_layers = 1;
-  event.request.identity.total_blocks = 1;
-  shell.Post(event);
+  shell.Post(Registration());
   shell.Start();
   EXPECT_TRUE(shell.Inspect(
       [](const scheduler::OrchestratorSnapshot& snapshot, const absl::Status& invariants) {

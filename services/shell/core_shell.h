@@ -53,13 +53,7 @@ class CoreShell {
   std::optional<Copy> Look() { return StartLook().get(); }
   // The same without waiting.
   std::future<std::optional<Copy>> StartLook() {
-    auto promise = std::make_shared<std::promise<std::optional<Copy>>>();
-    std::future<std::optional<Copy>> copy = promise->get_future();
-    const bool taken = loop_.TryPostFirst([this, promise] {
-      promise->set_value(Copy{core_->Snapshot(MonotonicUs()), checked_.last()});
-    });
-    if (!taken) promise->set_value(std::nullopt);
-    return copy;
+    return StartCopy([this] { return core_->Snapshot(MonotonicUs()); });
   }
   // Runs `look` on the loop, after the events that were posted before, and waits. `invariants` is
   // the latest result of CheckInvariants. False: the loop has stopped. Not from the loop.
@@ -96,6 +90,17 @@ class CoreShell {
           Handle(tick);
         });
     Post(tick);
+  }
+  // As StartLook, with the snapshot that `make` returns on the loop.
+  template <class Make>
+  std::future<std::optional<Copy>> StartCopy(Make make) {
+    auto promise = std::make_shared<std::promise<std::optional<Copy>>>();
+    std::future<std::optional<Copy>> copy = promise->get_future();
+    const bool taken = loop_.TryPostFirst([this, promise, make] {
+      promise->set_value(Copy{make(), checked_.last()});
+    });
+    if (!taken) promise->set_value(std::nullopt);
+    return copy;
   }
   // On the loop: from here on events are dropped and ticks stop. For a shell that needs the loop
   // until everything that the core has opened is closed.
