@@ -21,7 +21,7 @@ OrchestratorShell::OrchestratorShell(const scheduler::OrchestratorConfig& config
     : CoreShell(inbox),
       store_generation_(std::move(store_generation)),
       config_(config),
-      workers_(&loop_,
+      workers_(&loop_, kWorkerStreamsMax, "worker",
                {.message = [this](uint64_t call, scheduler::InstanceId instance,
                                   const auto& message) { return Take(call, instance, message); },
                 .broke =
@@ -32,7 +32,7 @@ OrchestratorShell::OrchestratorShell(const scheduler::OrchestratorConfig& config
                       Handle(scheduler::WorkerDisconnected{{call}});
                     }}),
       routers_(
-          &loop_,
+          &loop_, kRouterStreamsMax, "router",
           {.message = [this](uint64_t call, uint64_t router,
                              const auto& message) { return TakeFromRouter(call, router, message); },
            .broke =

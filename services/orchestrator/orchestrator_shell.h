@@ -31,6 +31,11 @@ class OrchestratorShell
   // By the router's incarnation.
   using RouterStreams = PeerStreams<v1::RouterMessages, v1::OrchestratorRouterMessages, uint64_t>;
 
+  // Open at a time: those that live, and some whose former stream is not over yet. A decode-worker
+  // takes as many routers.
+  static constexpr size_t kWorkerStreamsMax = 16384;
+  static constexpr size_t kRouterStreamsMax = 1024;
+
   // `store_generation` keeps the number for the next start; called on the loop, which waits for it.
   OrchestratorShell(
       const scheduler::OrchestratorConfig& config, size_t inbox,

@@ -1,9 +1,11 @@
 // PeerStreams: the streams that workers or routers have opened to the orchestrator: their messages
-// numbered, their peers named by a Key once they were welcomed. On one loop, but for Open.
+// numbered, their peers named by a Key once they were welcomed. On one loop, but for Open. Bounded:
+// a further stream is closed with RESOURCE_EXHAUSTED, which names the limit.
 //
 // `Key` is 0-initialised for a stream that is not named yet.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -12,6 +14,7 @@
 #include <utility>
 
 #include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
 #include "scheduler/base/ids.h"
 #include "services/rpc/bidi_stream.h"
 #include "services/rpc/message_counters.h"
@@ -34,16 +37,20 @@ class PeerStreams {
     std::function<void(uint64_t call, const Key& key, const absl::Status& why)> broke;
   };
 
-  PeerStreams(Loop* loop, Hooks hooks) : loop_(loop), hooks_(std::move(hooks)) {}
+  // At most `max` streams are open at a time. `peer` is what opens them, for the refusal: "worker".
+  PeerStreams(Loop* loop, size_t max, const char* peer, Hooks hooks)
+      : loop_(loop), max_(max), peer_(peer), hooks_(std::move(hooks)) {}
 
   // A stream begins; any thread. The raw pointer goes back to gRPC from the method's handler.
   Stream* Open(grpc::CallbackServerContext* context, uint64_t call) {
     auto stream = Stream::Make(context, [this](std::function<void()> hook) {
       loop_->PostFirst(std::move(hook), Loop::kHelp);
     });
-    loop_->PostFirst([this, call, stream] {
-      peers_.emplace(call, Peer{stream, MessageCounters(call), Key{}});
-    });
+    const bool taken = loop_->TryPostFirst([this, call, stream] { Add(call, stream); });
+    if (!taken) {
+      stream->Close(
+          ToGrpc(absl::ResourceExhaustedError("the inbox is full, or the process stops")));
+    }
     stream->Open({.message = [this, call](const In& message) { Take(call, message); },
                   .ended =
                       [this, call] {
@@ -115,6 +122,15 @@ class PeerStreams {
     Key key;
   };
 
+  void Add(uint64_t call, const std::shared_ptr<Stream>& stream) {
+    if (peers_.size() < max_) {
+      peers_.emplace(call, Peer{stream, MessageCounters(call), Key{}});
+    } else {
+      stream->Close(ToGrpc(absl::ResourceExhaustedError(
+          absl::StrCat("The limit of ", peer_, " streams is reached (", max_, ")."))));
+    }
+  }
+
   void Take(uint64_t call, const In& message) {
     const auto it = peers_.find(call);
     if (it == peers_.end()) return;
@@ -136,6 +152,8 @@ class PeerStreams {
   }
 
   Loop* const loop_;
+  const size_t max_;
+  const char* const peer_;
   const Hooks hooks_;
   std::map<uint64_t, Peer> peers_;  // by call
   std::map<Key, uint64_t> named_;   // calls of those that were named
