@@ -111,13 +111,14 @@ class LooksTest : public OrchestratorCostTest {
     counted_[name] = std::max(counted_[name], looks - before);
     return effects;
   }
-  ReportCalled ReportOf(InstanceId instance, std::vector<HeldRequest> held = {}) {
+  ReportCalled ReportOf(InstanceId instance, std::vector<HeldRequest> held = {},
+                        bool draining = false) {
     const uint64_t digest = DigestOf(held);
     return {Call(),
             {.instance = instance,
              .incarnation = incarnations_[instance],
              .serial = ++serial_,
-             .load = LoadOf(false),
+             .load = LoadOf(draining),
              .held = std::move(held),
              .full = true,
              .held_digest = digest}};
@@ -206,6 +207,48 @@ TEST_F(LooksTest, APromptThatIsTooLargeIsRefusedWithoutAWalk) {
     return counted_.at("too large");
   };
   EXPECT_LE(of(1024), 4);
+}
+
+// Whose prompts only another instance can hold, and that one is busy.
+TEST_F(LooksTest, AReportTriesFewOfTheRequestsThatItsInstanceCannotTake) {
+  const auto of = [this](int parked) {
+    MakeWithoutProfile();
+    serials_ = 0;
+    counted_.clear();
+    max_requests_ = 0;
+    total_blocks_ = 2;
+    UpEach(1);
+    const InstanceId small = prefill_.back();
+    max_requests_ = 1;
+    total_blocks_ = 1000;
+    UpEach(1);
+    for (int i = 0; i < parked + 1; ++i) {
+      core_->Handle(SubmitCalled{Spec(++serials_, 10 * kTestBlockTokens)}, now_);
+    }
+    EXPECT_EQ(core_->Totals().parked, parked);
+    Count("report", ReportOf(small));
+    EXPECT_EQ(core_->Totals().parked, parked);
+    const Effects small_one = core_->Handle(SubmitCalled{Spec(++serials_, 4)}, now_);
+    EXPECT_EQ(Of<CallAssign>(small_one).size(), 1u) << "it does not wait for them";
+    return counted_.at("report");
+  };
+  EXPECT_EQ(of(500), of(20));
+}
+
+TEST_F(LooksTest, AReportOfAnInstanceThatDrainsLooksAtNothingThatItHolds) {
+  const auto of = [this](int requests) {
+    MakeWithoutProfile();
+    serials_ = 0;
+    counted_.clear();
+    max_requests_ = 0;
+    total_blocks_ = 1000;
+    UpEach(1);
+    SubmitMany(requests);
+    core_->Handle(ReportOf(prefill_[0], {}, /*draining=*/true), now_);
+    Count("report", ReportOf(prefill_[0], {}, /*draining=*/true));
+    return counted_.at("report");
+  };
+  EXPECT_EQ(of(500), of(5));
 }
 
 #endif  // NDEBUG

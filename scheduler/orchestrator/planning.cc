@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "scheduler/base/looks.h"
 #include "scheduler/orchestrator/prefill_flow.h"
 #include "scheduler/orchestrator/requests/violated.h"
 
@@ -60,7 +61,8 @@ void PrefillFlow::FailUnplannable(Request& request) {
 
 // An admitted request without a prefill instance waits until its deadline. It is planned when an
 // instance reports, has room again or registers: in the order of submission, except that a request
-// needing a particular instance (with much memory) does not block the others.
+// needing a particular instance (with much memory) does not block those of another kind
+// (parked_requests.h).
 void PrefillFlow::Park(Request& request) {
   request.tried_prefill.clear();  // all were tried, or take nothing now
   if (request.state == State::kParked) return;
@@ -70,13 +72,15 @@ void PrefillFlow::Park(Request& request) {
 
 void PrefillFlow::PlanParked(TimeUs now) {
   for (const std::string& model : parked_.TakeRoomy()) {
-    uint64_t last = 0;
-    while (const auto next = parked_.NextAfter(model, last)) {
+    ParkedRequests::Round round;
+    while (const auto next = parked_.Next(model, &round)) {
       const PoolCounts& prefill = parts_.registry->Counts(model, Role::kPrefill);
       if (prefill.serving > 0 && prefill.taking == 0) break;
-      last = next->number;
-      Plan(parts_.requests->At(next->id),
-           now);  // parks it again, fails it, or takes it out of the line
+      SKEIN_LOOKED(1);
+      Plan(parts_.requests->At(next->id), now);  // parks it again, fails it, or sends its plan
+      const Request* const tried = parts_.requests->Find(next->id);
+      const bool parked = tried != nullptr && tried->state == State::kParked;
+      if (parked) ParkedRequests::NoteFailed(*next, &round);
     }
   }
   for (const RequestId id : parked_.TakeAdded()) {

@@ -29,7 +29,7 @@ void RouterSide::Connect(const RouterConnected& event, const Generation& own, Ti
   for (const RouterEnd& end : hello.ended) {
     if (end.id.router == router) TakeEnd(end);
   }
-  ForgetHeld([router](RequestId id) { return id.router == router; });  // they are unknown
+  early_.ForgetRouter(router);  // they are unknown
   CloseUnlisted(router, hello.requests);
   Welcome(event, own);
   const std::optional<bool> order = routers_.Find(router)->drain_order;
@@ -143,7 +143,7 @@ void RouterSide::Heard(uint64_t router, TimeUs now) {
 // Its client has its answer, or wants none: whatever is left of the request is cancelled.
 void RouterSide::TakeEnd(const RouterEnd& end) {
   routers_.ForgetFailure(end.id);
-  ForgetHeld([&end](RequestId id) { return id == end.id; });
+  early_.Forget(end.id);
   if (Request* request = parts_.requests->Find(end.id)) {
     request->router_end = end;
     parts_.ends->CloseByRouter(*request);
@@ -174,7 +174,7 @@ void RouterSide::Lose(uint64_t router, const std::string& why, Gone how, TimeUs 
     Tell(CloseRouter{lost.connection, absl::NotFoundError("the router was given up")});
   }
   routers_.Remove(router);
-  ForgetHeld([router](RequestId id) { return id.router == router; });
+  early_.ForgetRouter(router);
   for (const RequestId id : parts_.requests->OfRouter(router)) {
     Request* request = parts_.requests->Find(id);
     if (request == nullptr) continue;
@@ -199,12 +199,18 @@ absl::Status RouterSide::Drain(const DrainRequest& request) {
 
 std::vector<SubmitCalled> RouterSide::TakeHeld(TimeUs now) {
   if (early_.empty() || Holds(now)) return {};
-  return std::exchange(early_, {});
+  return early_.TakeAll();
 }
 
 TimeUs RouterSide::NextTick() const {
   const TimeUs early_us = early_.empty() ? kNever : early_until_us_;
   return std::min(parts_.registry->listening().NextTick(routers_.NextLeaseEnd()), early_us);
+}
+
+absl::Status RouterSide::CheckInvariants() const {
+  absl::Status found = routers_.CheckInvariants();
+  if (found.ok()) found = early_.CheckInvariants();
+  return found;
 }
 
 }  // namespace skein::scheduler::orchestrator

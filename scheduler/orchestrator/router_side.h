@@ -23,6 +23,7 @@
 #include "scheduler/orchestrator/registry/registry.h"
 #include "scheduler/orchestrator/registry/routers.h"
 #include "scheduler/orchestrator/request_ends.h"
+#include "scheduler/orchestrator/requests/held_submissions.h"
 #include "scheduler/orchestrator/requests/request.h"
 #include "scheduler/orchestrator/requests/request_table.h"
 
@@ -61,7 +62,7 @@ class RouterSide {
   // Submissions that come before `until_us` are held. Those held are not in RequestTable.
   void HoldUntil(TimeUs until_us) { early_until_us_ = until_us; }
   bool Holds(TimeUs now) const { return now < early_until_us_; }
-  void Hold(const SubmitCalled& submission) { early_.push_back(submission); }
+  void Hold(const SubmitCalled& submission) { early_.Hold(submission); }
   std::vector<SubmitCalled> TakeHeld(TimeUs now);  // that have waited for long enough
   size_t held() const { return early_.size(); }
 
@@ -70,7 +71,7 @@ class RouterSide {
   void ForgetInstance(InstanceId lost) { routers_.ForgetInstance(lost); }
   TimeUs NextTick() const;
   const Routers& routers() const { return routers_; }
-  absl::Status CheckInvariants() const { return routers_.CheckInvariants(); }
+  absl::Status CheckInvariants() const;
 
  private:
   enum class Gone { kSilent, kDead, kLeft };
@@ -82,17 +83,13 @@ class RouterSide {
   void CloseUnlisted(uint64_t router, const std::vector<RouterRequest>& listed);
   void Welcome(const RouterConnected& event, const Generation& own);
   CellReport Cell() const;  // what the cell can take, for routers
-  template <class Of>
-  void ForgetHeld(Of of) {
-    std::erase_if(early_, [&](const SubmitCalled& one) { return of(one.spec->id); });
-  }
 
   TimeUs lease_us_;
   int64_t requests_max_;
   Parts parts_;
   Routers routers_;
   TimeUs early_until_us_ = 0;
-  std::vector<SubmitCalled> early_;
+  HeldSubmissions early_;
   LatestStreams streams_;
 };
 

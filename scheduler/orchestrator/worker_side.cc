@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "scheduler/base/looks.h"
 #include "scheduler/orchestrator/explain/slower_path.h"
 #include "scheduler/orchestrator/requests/violated.h"
 
@@ -261,9 +262,15 @@ void WorkerSide::On(const AssignReplied& event, TimeUs now) {
   parts_.replanner->GiveUpPlan(*request, why, now);
 }
 
-// The instance takes no more chunks of an incomplete plan.
+// The instance takes no more chunks of an incomplete plan: those that it has are made anew when it
+// stops serving. Afterwards it gets none.
 void WorkerSide::LeaveDraining(const Instance& instance, TimeUs now) {
-  if (instance.Serves()) return;
+  if (instance.Serves()) {
+    leaving_.erase(instance.id);
+    return;
+  }
+  if (!leaving_.insert(instance.id).second) return;
+  SKEIN_LOOKED(instance.placed.size());
   std::vector<RequestId> unfinished;
   for (const auto& [id, placement] : instance.placed) {
     const Request& request = parts_.requests->At(id);
@@ -346,6 +353,7 @@ void WorkerSide::Lose(InstanceId id, const std::string& why, Loss how, TimeUs no
                   absl::StrCat(prefill ? "prefill" : "decode", " instance ", id.value, " ", why)};
   NoteRoom(identity.model);
   parts_.registry->Remove(id);
+  leaving_.erase(id);
   parts_.groups->Left(id);
   parts_.routers->ForgetInstance(id);
   if (connection != CallId{} && how != Loss::kLeft) {
@@ -442,6 +450,11 @@ absl::Status WorkerSide::CheckInvariants() const {
   if (!found.ok()) return found;
   for (const auto& [id, instance] : parts_.registry->instances()) {
     on_instances -= instance.placed.size();
+  }
+  for (const InstanceId id : leaving_) {
+    if (parts_.registry->Find(id) == nullptr) {
+      return absl::InternalError(absl::StrCat("lost instance ", id.value, " is still leaving"));
+    }
   }
   if (on_instances != 0) {
     return absl::InternalError("OrchestratorCore 2: an instance lists requests that are not there");

@@ -134,6 +134,7 @@ class WorkerSide {
   uint64_t misses_ = 0;
   EarlyFailures early_failures_;
   LatestStreams streams_;
+  std::set<InstanceId> leaving_;  // that do not serve, and were left by incomplete plans
   uint64_t digest_mismatches_ = 0;
 };
 

@@ -41,6 +41,7 @@ struct ClientRequest {
 
   HeadPtr spec;
   State state = State::kQueued;
+  uint64_t number = 0;  // by arrival; given by ClientRequests
   bool alone = false;
   uint64_t affinity = 0;
   std::optional<size_t> cell;  // to which it was submitted; none: it waits for one

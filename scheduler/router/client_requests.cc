@@ -46,15 +46,16 @@ bool ClientRequests::IsFull() const {
 
 void ClientRequests::Add(ClientRequest request) {
   const RequestId id = request.spec->id;
+  request.number = ++last_number_;
   Count(request, 1);
+  queue_.emplace(request.number, id);
   requests_.emplace(id, std::move(request));
-  queue_.push_back(id);
 }
 
 ClientRequest* ClientRequests::Admit(TimeUs now) {
   if (running_ >= config_.max_streams || queue_.empty()) return nullptr;
-  ClientRequest& request = requests_.at(queue_.front());
-  queue_.pop_front();
+  ClientRequest& request = requests_.at(queue_.begin()->second);
+  queue_.erase(queue_.begin());
   ++running_;
   SetState(request, State::kSubmitted);
   request.submitted_us = now;
@@ -65,7 +66,7 @@ ClientRequest* ClientRequests::Admit(TimeUs now) {
 void ClientRequests::Erase(ClientRequest& request, TimeUs now) {
   const RequestId id = request.spec->id;
   if (request.state == State::kQueued) {
-    queue_.erase(std::find(queue_.begin(), queue_.end(), id));
+    queue_.erase(request.number);
   } else {
     --running_;
     recent_ends_.push_back(now);
@@ -107,7 +108,7 @@ std::vector<RequestId> ClientRequests::InCell(size_t cell) const {
 }
 
 TimeUs ClientRequests::OldestQueuedUs() const {
-  return queue_.empty() ? kNever : requests_.at(queue_.front()).arrived_us;
+  return queue_.empty() ? kNever : requests_.at(queue_.begin()->second).arrived_us;
 }
 
 std::string_view ClientRequests::StateOf(RequestId id) const {
@@ -142,6 +143,12 @@ absl::Status ClientRequests::CheckInvariants() const {
       (queued > 0 && running < config_.max_streams)) {
     return absl::InternalError(absl::StrCat("RouterCore 1: ", running, " running, ", queued,
                                             " queued: miscounted or above a limit"));
+  }
+  for (const auto& [number, id] : queue_) {
+    const auto it = requests_.find(id);
+    if (it != requests_.end() && it->second.state == State::kQueued && it->second.number == number)
+      continue;
+    return absl::InternalError(absl::StrCat("RouterCore 1: ", ToString(id), " is not queued"));
   }
   if (queued != snapshot_.queued || streaming != snapshot_.streaming ||
       running != snapshot_.submitted + snapshot_.streaming) {

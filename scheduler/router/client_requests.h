@@ -1,6 +1,6 @@
 // ClientRequests: the requests of a router, their counts by state and model, and the queue of those
 // that wait for a free stream. Part of RouterCore, and used only on its thread. A call costs
-// O(log requests), but the end of a queued request the length of the queue.
+// O(log requests).
 //
 // Invariants (CheckInvariants names them, by RouterCore's numbers):
 //   1. running <= max_streams, queued <= max_queued; nothing is queued while a stream is free.
@@ -89,7 +89,8 @@ class ClientRequests {
   RouterSnapshot& snapshot_;
   std::map<RequestId, ClientRequest> requests_;
   int64_t running_ = 0;
-  std::deque<RequestId> queue_;     // by arrival
+  std::map<uint64_t, RequestId> queue_;  // by ClientRequest::number
+  uint64_t last_number_ = 0;
   std::deque<TimeUs> recent_ends_;  // of requests that had been submitted, for RetryAfter
 };
 

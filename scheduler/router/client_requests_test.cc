@@ -4,6 +4,8 @@
 
 #include <cstdint>
 #include <memory>
+#include <utility>
+#include <vector>
 
 namespace skein::scheduler {
 namespace {
@@ -86,6 +88,29 @@ TEST_F(ClientRequestsTest, AQueuedRequestLeavesTheQueueWhenItEnds) {
   EXPECT_EQ(snapshot_.queued, 0);
   EXPECT_EQ(requests_.Find({7, 3}), nullptr);
   Check();
+}
+
+TEST_F(ClientRequestsTest, TheQueueKeepsItsOrderWhenOneInItEnds) {
+  snapshot_ = {};
+  ClientRequests requests({.max_streams = 1, .max_queued = 9}, &snapshot_);
+  for (uint64_t serial = 1; serial <= 5; ++serial) {
+    auto spec = std::make_shared<RequestHead>();
+    spec->id = {7, serial};
+    ClientRequest request;
+    request.spec = std::move(spec);
+    requests.Add(std::move(request));
+  }
+  ASSERT_NE(requests.Admit(now_), nullptr);
+  requests.Erase(requests.at({7, 3}), now_);
+  std::vector<uint64_t> admitted;
+  for (uint64_t running = 1; running != 0;) {
+    EXPECT_TRUE(requests.CheckInvariants().ok()) << requests.CheckInvariants();
+    requests.Erase(requests.at({7, running}), now_);
+    const ClientRequest* const next = requests.Admit(now_);
+    running = next == nullptr ? 0 : next->spec->id.serial;
+    if (next != nullptr) admitted.push_back(running);
+  }
+  EXPECT_EQ(admitted, (std::vector<uint64_t>{2, 4, 5}));
 }
 
 TEST_F(ClientRequestsTest, AStreamIsFoundUnderItsEpochWhileItIsOpen) {

@@ -10,22 +10,25 @@ namespace {
 
 class ParkedRequestsTest : public ::testing::Test {
  protected:
-  Request& Park(uint64_t serial, const std::string& model = "m") {
+  Request& Park(uint64_t serial, const std::string& model = "m", int64_t prompt_tokens = 10,
+                bool one_instance = false) {
     auto spec = std::make_shared<RequestHead>();
     spec->id = {7, serial};
     spec->model = model;
+    spec->prompt_tokens = prompt_tokens;
+    spec->want_prompt_logprobs = one_instance;
     Request& request = requests_.Add(std::move(spec), 0, 100);
     requests_.Enter(request, State::kParked);
     parked_.Add(request);
     return request;
   }
-  // The serials of a model's line, in order.
-  std::vector<uint64_t> Line(const std::string& model) {
+  // The serials of those that one round tries, in order. `fail`: each is parked still.
+  std::vector<uint64_t> Tried(const std::string& model, bool fail = false) {
     std::vector<uint64_t> serials;
-    uint64_t last = 0;
-    while (const auto next = parked_.NextAfter(model, last)) {
+    ParkedRequests::Round round;
+    while (const auto next = parked_.Next(model, &round)) {
       serials.push_back(next->id.serial);
-      last = next->number;
+      if (fail) ParkedRequests::NoteFailed(*next, &round);
     }
     return serials;
   }
@@ -43,13 +46,30 @@ TEST_F(ParkedRequestsTest, EachModelHasALineInTheOrderOfSubmission) {
   Request& second = Park(4);
   Park(6);
   Park(5, "n");
-  EXPECT_EQ(Line("m"), (std::vector<uint64_t>{9, 4, 6}));
-  EXPECT_EQ(Line("n"), (std::vector<uint64_t>{5}));
-  EXPECT_TRUE(Line("none").empty());
+  EXPECT_EQ(Tried("m"), (std::vector<uint64_t>{9, 4, 6}));
+  EXPECT_EQ(Tried("n"), (std::vector<uint64_t>{5}));
+  EXPECT_TRUE(Tried("none").empty());
   requests_.Enter(second, State::kAssigning);
   parked_.Remove(second);
   parked_.Remove(second);  // it is not parked
-  EXPECT_EQ(Line("m"), (std::vector<uint64_t>{9, 6}));
+  EXPECT_EQ(Tried("m"), (std::vector<uint64_t>{9, 6}));
+}
+
+TEST_F(ParkedRequestsTest, TheOrderIsThatOfSubmissionOverAllKinds) {
+  Park(1, "m", 1000);
+  Park(2, "m", 10);
+  Park(3, "m", 1000, /*one_instance=*/true);
+  Park(4, "m", 1001);
+  EXPECT_EQ(Tried("m"), (std::vector<uint64_t>{1, 2, 3, 4}));
+}
+
+// A report costs the same, however many wait for an instance that is busy.
+TEST_F(ParkedRequestsTest, OfAKindThatFindsNoneFewAreTriedAndOthersAfterThem) {
+  for (uint64_t serial = 1; serial <= 100; ++serial) Park(serial, "m", 1000);
+  Park(101, "m", 10);
+  Park(102, "m", 1000, /*one_instance=*/true);
+  EXPECT_EQ(Tried("m", /*fail=*/true), (std::vector<uint64_t>{1, 2, 3, 4, 5, 6, 7, 8, 101, 102}));
+  EXPECT_EQ(Tried("m").size(), 102u) << "the next round";
 }
 
 TEST_F(ParkedRequestsTest, TellsOnceWhereThereMayBeRoomAndWhatWasAdded) {

@@ -1,0 +1,49 @@
+#include "scheduler/orchestrator/requests/held_submissions.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace skein::scheduler::orchestrator {
+
+void HeldSubmissions::Hold(const SubmitCalled& submission) {
+  if (!numbers_.emplace(submission.spec->id, last_number_ + 1).second) return;
+  held_.emplace(++last_number_, submission);
+}
+
+void HeldSubmissions::Forget(RequestId id) {
+  const auto it = numbers_.find(id);
+  if (it == numbers_.end()) return;
+  held_.erase(it->second);
+  numbers_.erase(it);
+}
+
+void HeldSubmissions::ForgetRouter(uint64_t router) {
+  auto it = numbers_.lower_bound(RequestId{router, 0});
+  while (it != numbers_.end() && it->first.router == router) {
+    held_.erase(it->second);
+    it = numbers_.erase(it);
+  }
+}
+
+std::vector<SubmitCalled> HeldSubmissions::TakeAll() {
+  std::vector<SubmitCalled> all;
+  all.reserve(held_.size());
+  for (auto& [number, submission] : held_) all.push_back(std::move(submission));
+  held_.clear();
+  numbers_.clear();
+  return all;
+}
+
+absl::Status HeldSubmissions::CheckInvariants() const {
+  for (const auto& [number, submission] : held_) {
+    const auto it = numbers_.find(submission.spec->id);
+    if (it != numbers_.end() && it->second == number) continue;
+    return absl::InternalError(absl::StrCat("HeldSubmissions: ", ToString(submission.spec->id),
+                                            " is held, and not under its number"));
+  }
+  if (held_.size() == numbers_.size()) return absl::OkStatus();
+  return absl::InternalError("HeldSubmissions: a number of a request that is not held");
+}
+
+}  // namespace skein::scheduler::orchestrator

@@ -1,0 +1,37 @@
+// HeldSubmissions: submissions that wait until instances have reconnected to a new orchestrator, in
+// the order in which they came. Part of RouterSide. A call costs O(log of those held), and
+// ForgetRouter as much for each that it forgets.
+//
+// Invariant (CheckInvariants): each request is held once.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "scheduler/base/ids.h"
+#include "scheduler/orchestrator/orchestrator_events.h"
+
+namespace skein::scheduler::orchestrator {
+
+class HeldSubmissions {
+ public:
+  void Hold(const SubmitCalled& submission);  // a duplicate: nothing
+  void Forget(RequestId id);                  // one that is not held: nothing
+  void ForgetRouter(uint64_t router);         // all of its requests
+  // All, in order; none is held from here on.
+  std::vector<SubmitCalled> TakeAll();
+
+  bool empty() const { return held_.empty(); }
+  size_t size() const { return held_.size(); }
+  absl::Status CheckInvariants() const;
+
+ private:
+  std::map<uint64_t, SubmitCalled> held_;  // by number, as they came
+  std::map<RequestId, uint64_t> numbers_;  // of those held
+  uint64_t last_number_ = 0;
+};
+
+}  // namespace skein::scheduler::orchestrator
