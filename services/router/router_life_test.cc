@@ -45,10 +45,16 @@ TEST_F(RouterTest, RefusalsNameWhatIsWrong) {
   e = error("/v1/completions",
             {{"model", "m"}, {"prompt", "p"}, {"stop_token_ids", std::vector<int>(129, 7)}}, 400);
   EXPECT_EQ(e["param"], "stop_token_ids");
+  EXPECT_EQ(e["message"], "Invalid 'stop_token_ids': it has 129 ids; at most 128 are allowed.");
+  e = error("/v1/completions", {{"model", "m"}, {"prompt", "p"}, {"stop_token_ids", {258}}}, 400);
+  EXPECT_EQ(e["param"], "stop_token_ids");
+  EXPECT_EQ(e["message"],
+            "Invalid 'stop_token_ids': token id 258 is out of range (vocabulary size 258).");
   Json biases = Json::object();
   for (int id = 0; id < 1025; ++id) biases[std::to_string(id)] = 1;
   e = error("/v1/completions", {{"model", "m"}, {"prompt", "p"}, {"logit_bias", biases}}, 400);
   EXPECT_EQ(e["param"], "logit_bias");
+  EXPECT_EQ(e["message"], "Invalid 'logit_bias': it has 1025 tokens; at most 1024 are allowed.");
   e = error(
       "/v1/chat/completions",
       {{"model", "m"}, {"messages", {{{"role", "user"}, {"content", "a"}}}}, {"max_tokens", 5000}},
