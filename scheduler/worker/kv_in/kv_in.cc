@@ -22,16 +22,11 @@ KvIn::KvIn(KvInConfig config, std::function<Gone(RequestId, Epoch)> why_gone,
     : config_(std::move(config)),
       why_gone_(std::move(why_gone)),
       emit_(std::move(emit)),
-      pool_(config_.total_blocks) {
-  const StagingConfig& staging = config_.staging;
-  if (staging.memory.empty()) return;
-  SKEIN_CHECK(staging.slots > 0);
-  // A writer that waits for a buffer is remembered for as long as its lease.
-  buffers_.emplace(static_cast<int>(staging.memory.size()),
-                   StagingTimes{.lease_us = config_.lease_us,
-                                .acquire_lease_us = config_.lease_us,
-                                .hold_us = staging.hold_us});
-  lendings_.resize(staging.memory.size());
+      pool_(config_.total_blocks),
+      quarantine_(&pool_, [this](GrantId grant) { emit_(CloseGrant{grant}); }) {
+  if (config_.staging.memory.empty()) return;
+  loans_.emplace(
+      config_.staging, config_.lease_us, [this] { return NewGrant(); }, emit_);
 }
 
 KvIn::Entry* KvIn::FindComing(RequestId id, Epoch epoch) {
@@ -56,7 +51,7 @@ void KvIn::SetPhase(Entry& entry, Phase phase) {
 
 KvIn::Counts KvIn::CountSequences() const {
   Counts counts = counts_;
-  counts.quarantined = static_cast<int64_t>(quarantines_.size());
+  counts.quarantined = static_cast<int64_t>(quarantine_.size());
   return counts;
 }
 
@@ -112,46 +107,38 @@ void KvIn::AddWriters(RequestId id, const std::vector<Incarnation>& writers) {
 }
 
 bool KvIn::MayBeWritten(const Entry& entry) const {
-  if (buffers_.has_value()) return entry.copies > 0;
+  if (loans_.has_value()) return entry.copies > 0;
   if (entry.grant == GrantId{}) return false;
   return entry.aborted || std::any_of(entry.writers.begin(), entry.writers.end(),
                                       [](const auto& writer) { return writer.second.Writes(); });
 }
 
 void KvIn::CloseGrantOf(const Entry& entry) {
-  if (entry.grant == GrantId{}) return;
-  if (!closing_.emplace(entry.grant, Attempt{entry.spec->id, entry.epoch}).second) return;
-  emit_(CloseGrant{entry.grant});
+  quarantine_.Close({entry.spec->id, entry.epoch}, entry.grant);
 }
 
 void KvIn::Release(RequestId id, TimeUs now) {
   const auto it = entries_.find(id);
   if (it == entries_.end()) return;
   Entry entry = std::move(it->second);
-  const Attempt attempt{id, entry.epoch};
   SetPhase(entry, Phase::kFailed);
   entries_.erase(it);
   leases_.Remove(id);
-  if (buffers_.has_value()) {
-    buffers_->End({id, entry.epoch}, now);
-    AnswerAcquisitionsOf(entry);
-    AnswerGiven();
-  }
+  EndLoansOf(entry, now);
   CloseGrantOf(entry);
   if (!MayBeWritten(entry) || SKEIN_PLANT(quarantine_freed_early)) {
     pool_.Free(*entry.blocks);
     freed_ = true;
     return;
   }
-  pool_.Quarantine(*entry.blocks);
-  quarantines_[attempt] = {std::move(entry.blocks), entry.grant, entry.copies};
+  quarantine_.Add({id, entry.epoch}, std::move(entry.blocks), entry.grant, entry.copies);
 }
 
 // ---- writers ----
 
 void KvIn::On(const OpenTransferCalled& event, TimeUs now) {
   OpenTransferReply reply = Grant(event.request, now);
-  const bool one_sided = reply.status.ok() && !buffers_.has_value();
+  const bool one_sided = reply.status.ok() && !loans_.has_value();
   const GrantId grant = one_sided ? entries_.at(event.request.id).grant : GrantId{};
   emit_(AnswerOpenTransfer{event.call, std::move(reply), grant});
 }
@@ -176,7 +163,7 @@ OpenTransferReply KvIn::Grant(const OpenTransferRequest& request, TimeUs now) {
   SetPhase(*entry, Phase::kGranted);
   entry->lease_end_us = writer.lease_end_us = now + config_.lease_us;
   Arm(*entry);
-  if (buffers_.has_value()) {
+  if (loans_.has_value()) {
     return {.layout = config_.shape.layout,
             .lease_us = config_.lease_us,
             .staging_slots = config_.staging.slots};
@@ -200,7 +187,7 @@ absl::Status KvIn::Renew(const RenewRequest& request, TimeUs now) {
   const bool resumed = here && it->second.phase == Phase::kWhole && it->second.writers.empty();
   if (!here || resumed) {
     Gone gone = WhyGone(request.id, request.epoch);
-    const bool may_write = quarantines_.contains({request.id, request.epoch});
+    const bool may_write = quarantine_.Has({request.id, request.epoch});
     return gone.committed && !may_write ? absl::OkStatus() : gone.status;
   }
   Entry& entry = it->second;
@@ -210,10 +197,7 @@ absl::Status KvIn::Renew(const RenewRequest& request, TimeUs now) {
   }
   entry.lease_end_us = writer->second.lease_end_us = now + config_.lease_us;
   Arm(entry);
-  if (buffers_.has_value()) {
-    buffers_->Renew({request.id, request.epoch}, request.prefill, now);
-    AnswerGiven();
-  }
+  if (loans_.has_value()) loans_->Renew({request.id, request.epoch, request.prefill}, now);
   return absl::OkStatus();
 }
 
@@ -222,7 +206,7 @@ void KvIn::On(const CommitCalled& event, TimeUs now) {
 }
 
 absl::Status KvIn::Commit(const CommitRequest& request, TimeUs now) {
-  WriterFinished(request.id, request.epoch, request.prefill, now);
+  EndLoanOf({request.id, request.epoch, request.prefill}, now);
   Entry* entry = FindComing(request.id, request.epoch);
   if (entry == nullptr) {
     Gone gone = WhyGone(request.id, request.epoch);
@@ -306,24 +290,19 @@ void KvIn::Finish(Entry& entry, absl::Status status, TimeUs now) {
   const RequestId id = entry.spec->id;
   SetPhase(entry, status.ok() ? Phase::kWhole : Phase::kFailed);
   leases_.Remove(id);
-  if (status.ok()) CloseGrantOf(entry);
-  if (status.ok() && buffers_.has_value()) {
-    buffers_->End({id, entry.epoch}, now);
-    AnswerAcquisitionsOf(entry);
-    AnswerGiven();
+  if (status.ok()) {
+    CloseGrantOf(entry);
+    EndLoansOf(entry, now);
   }
   outcomes_.push_back({id, std::move(status), std::move(entry.result)});
 }
 
 void KvIn::WriterStopped(RequestId id, Epoch epoch, InstanceId writer, TimeUs now) {
-  WriterFinished(id, epoch, writer, now);
+  EndLoanOf({id, epoch, writer}, now);
   const auto it = entries_.find(id);
   if (it == entries_.end() || it->second.epoch != epoch) return;
   if (it->second.writers.erase(writer) == 0) return;
   it->second.aborted = true;
-  if (buffers_.has_value()) {
-    AnswerAcquisition({id, epoch, writer}, absl::FailedPreconditionError("the writer has aborted"));
-  }
   Arm(it->second);
 }
 
@@ -342,8 +321,7 @@ void KvIn::Arm(const Entry& entry) {
 }
 
 TimeUs KvIn::NextDeadline() const {
-  return std::min({leases_.Next(), acquisition_ends_.Next(),
-                   buffers_.has_value() ? buffers_->NextDeadline() : kNever});
+  return std::min(leases_.Next(), loans_.has_value() ? loans_->NextDeadline() : kNever);
 }
 
 void KvIn::RunTimers(TimeUs now) {
@@ -351,45 +329,17 @@ void KvIn::RunTimers(TimeUs now) {
     Finish(entries_.at(*id), absl::UnavailableError("the lease of a prefill instance expired"),
            now);
   }
-  if (!buffers_.has_value()) return;
-  buffers_->Tick(now);
-  AnswerGiven();
-  while (const auto acquisition = acquisition_ends_.TakeDue(now)) {
-    AnswerAcquisition(*acquisition, absl::ResourceExhaustedError("no staging buffer yet"));
-  }
+  if (loans_.has_value()) loans_->RunTimers(now);
 }
 
 // ---- grants ----
 
 void KvIn::On(const GrantClosed& event, TimeUs) {
-  const auto lending =
-      std::find_if(lendings_.begin(), lendings_.end(), [&](const Lending& candidate) {
-        return candidate.closing && candidate.grant == event.grant;
-      });
-  if (lending != lendings_.end()) {
-    *lending = {};
-    return AnswerGiven();
-  }
-  const auto closed = closing_.extract(event.grant);
-  if (closed.empty()) return;
-  const Attempt attempt = closed.mapped();
-  if (const auto it = quarantines_.find(attempt);
-      it != quarantines_.end() && it->second.grant == event.grant) {
-    it->second.grant = {};
-    FreeIfSafe(attempt);
-  }
-  const auto entry = entries_.find(attempt.first);
+  if (loans_.has_value() && loans_->GrantClosed(event.grant)) return;
+  const std::optional<Attempt> attempt = quarantine_.Closed(event.grant);
+  if (!attempt.has_value()) return;
+  const auto entry = entries_.find(attempt->first);
   if (entry != entries_.end() && entry->second.grant == event.grant) entry->second.grant = {};
-}
-
-void KvIn::FreeIfSafe(const Attempt& attempt) {
-  const auto it = quarantines_.find(attempt);
-  if (it == quarantines_.end()) return;
-  const Quarantine& quarantine = it->second;
-  if (quarantine.grant != GrantId{} || quarantine.copies > 0) return;
-  pool_.EndQuarantine(*quarantine.blocks);
-  quarantines_.erase(it);
-  freed_ = true;
 }
 
 // ---- what it shows ----
@@ -401,17 +351,13 @@ const char* KvIn::StateOf(RequestId id) const {
 
 BlockCounts KvIn::CountBlocks() const {
   std::map<BlockId, int> tables;
-  std::set<BlockId> quarantined;
   for (const auto& [id, entry] : entries_) {
     for (const BlockId block : *entry.blocks) ++tables[block];
   }
-  for (const auto& [attempt, quarantine] : quarantines_) {
-    for (const BlockId block : *quarantine.blocks) {
-      if (tables.count(block) == 0) quarantined.insert(block);
-    }
-  }
+  const std::set<BlockId> quarantined = quarantine_.Blocks();
   BlockCounts counts;
-  counts.quarantined = static_cast<int64_t>(quarantined.size());
+  counts.quarantined = std::count_if(quarantined.begin(), quarantined.end(),
+                                     [&](BlockId block) { return tables.count(block) == 0; });
   counts.held = static_cast<int64_t>(tables.size()) + counts.quarantined;
   counts.shared = std::count_if(tables.begin(), tables.end(),
                                 [](const auto& block) { return block.second > 1; });
@@ -419,9 +365,10 @@ BlockCounts KvIn::CountBlocks() const {
 }
 
 absl::Status KvIn::CheckInvariants() const {
-  if (absl::Status status = pool_.CheckInvariants(); !status.ok()) return status;
-  if (buffers_.has_value()) {
-    if (absl::Status status = buffers_->CheckInvariants(); !status.ok()) return status;
+  for (const absl::Status& status :
+       {pool_.CheckInvariants(), quarantine_.CheckInvariants(),
+        loans_.has_value() ? loans_->CheckInvariants() : absl::OkStatus()}) {
+    if (!status.ok()) return status;
   }
   const auto violated = [](int number, const auto&... what) {
     return absl::InternalError(absl::StrCat("KvIn ", number, ": ", what...));
@@ -437,13 +384,6 @@ absl::Status KvIn::CheckInvariants() const {
   if (counts.reserved != counts_.reserved || counts.granted != counts_.granted) {
     return violated(3, counts.reserved, " reserved, ", counts.granted, " granted; counted ",
                     counts_.reserved, ", ", counts_.granted);
-  }
-  for (const auto& [attempt, quarantine] : quarantines_) {
-    const bool closing = closing_.count(quarantine.grant) > 0;
-    if (quarantine.copies == 0 && !closing) {
-      return violated(2, ToString(attempt.first),
-                      " is quarantined although nothing can write to it");
-    }
   }
   const BlockCounts counted = CountBlocks();
   const BlockCounts pool = pool_.Counts();

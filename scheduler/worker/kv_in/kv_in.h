@@ -34,10 +34,9 @@
 // Invariants, by number (CheckInvariants names them):
 //   1. The blocks held in the pool are those of the tables and of the quarantine; those shared, of
 //      several tables.
-//   2. The blocks quarantined in the pool are those of the quarantine that no table has; each
-//      quarantine waits for a grant or for a copy.
+//   2. The blocks quarantined in the pool are those of the quarantine that no table has.
 //   3. A sequence whose KV is coming has a time at which its silence ends it.
-//   4. The parts' own: the pool's, the queue's for staging buffers.
+//   4. The parts' own: BlockPool, BlockQuarantine, StagingLoans.
 #pragma once
 
 #include <cstdint>
@@ -46,7 +45,6 @@
 #include <optional>
 #include <set>
 #include <string>
-#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -59,8 +57,9 @@
 #include "scheduler/base/timer_queue.h"
 #include "scheduler/kv/block_pool.h"
 #include "scheduler/kv/handoff_shape.h"
-#include "scheduler/kv/staging_buffer_queue.h"
+#include "scheduler/worker/kv_in/block_quarantine.h"
 #include "scheduler/worker/kv_in/kv_in_events.h"
+#include "scheduler/worker/kv_in/staging_loans.h"
 
 namespace skein::scheduler {
 
@@ -150,13 +149,14 @@ class KvIn {
   // Of sequences whose KV became whole, or failed, since the last call, in order.
   std::vector<Outcome> TakeOutcomes() { return std::exchange(outcomes_, {}); }
   // Blocks became free since the last call.
-  bool TakeFreed() { return std::exchange(freed_, false); }
+  bool TakeFreed() { return std::exchange(freed_, false) | quarantine_.TakeFreed(); }
 
   int64_t BlocksFor(int64_t tokens) const { return BlocksOf(config_.shape, tokens); }
   BlockCounts blocks() const { return pool_.Counts(); }
   Counts CountSequences() const;
+  // Null: this instance has none.
   const StagingBufferQueue* staging_buffers() const {
-    return buffers_.has_value() ? &*buffers_ : nullptr;
+    return loans_.has_value() ? &loans_->queue() : nullptr;
   }
   // Of a sequence: "reserved", "granted", "whole", "failed". REQUIRES: Has(id).
   const char* StateOf(RequestId id) const;
@@ -191,27 +191,12 @@ class KvIn {
     bool Coming() const { return phase == Phase::kReserved || phase == Phase::kGranted; }
   };
 
-  // Blocks of a sequence that was released while somebody may still write to them.
-  using Attempt = std::pair<RequestId, Epoch>;
-  struct Quarantine {
-    BlockTable blocks;
-    GrantId grant;  // that is being closed; 0: closed, or none
-    int64_t copies = 0;
-  };
+  using Attempt = BlockQuarantine::Attempt;
+  using StagedWriter = StagingLoans::Writer;
   // A part on its way out of its buffer.
   struct Copy {
     CallId call;
-    RequestId id;
-    Epoch epoch;
-    InstanceId writer;
-  };
-  // A writer's call that waits for a staging buffer; one of a writer at a time.
-  using Acquisition = std::tuple<RequestId, Epoch, InstanceId>;
-  // Who may write to a staging buffer.
-  struct Lending {
-    Acquisition writer;
-    GrantId grant;  // 0: nobody
-    bool closing = false;
+    StagedWriter writer;
   };
 
   Entry* FindComing(RequestId id, Epoch epoch);
@@ -231,33 +216,24 @@ class KvIn {
   void Arm(const Entry& entry);
   GrantId NewGrant() { return {next_grant_++}; }
   void CloseGrantOf(const Entry& entry);
-  void FreeIfSafe(const Attempt& attempt);
 
   // Staging: kv_in_staging.cc.
-  absl::StatusOr<Writer*> FindStaged(RequestId id, Epoch epoch, InstanceId writer);
+  absl::StatusOr<Writer*> FindStaged(const StagedWriter& staged);
   absl::Status MayTakePart(const TakePartRequest& request, const Entry& entry) const;
   void EndCopy(RequestId id, Epoch epoch);
-  void WriterFinished(RequestId id, Epoch epoch, InstanceId writer, TimeUs now);
-  void AnswerAcquisition(const Acquisition& acquisition, absl::Status status);
-  void AnswerGiven(const Acquisition& acquisition, int buffer);
-  GrantId Lend(int buffer, const Acquisition& acquisition);
-  void AnswerGiven();                             // writers whose turn has come
-  void AnswerAcquisitionsOf(const Entry& entry);  // when nobody writes to it any more
+  void EndLoansOf(const Entry& entry, TimeUs now);  // nobody writes to it any more
+  void EndLoanOf(const StagedWriter& writer, TimeUs now);
 
   const KvInConfig config_;
   const std::function<Gone(RequestId, Epoch)> why_gone_;
   const std::function<void(KvInEffect)> emit_;
-  BlockPool pool_;
-  std::map<RequestId, Entry> entries_;
-  std::map<Attempt, Quarantine> quarantines_;
-  TimerQueue<RequestId> leases_;
   uint64_t next_grant_ = 1;
-  std::map<GrantId, Attempt> closing_;         // grants of blocks
-  std::optional<StagingBufferQueue> buffers_;  // staging
-  std::vector<Lending> lendings_;              // by buffer
-  std::map<Acquisition, CallId> acquisitions_;
-  TimerQueue<Acquisition> acquisition_ends_;
-  std::map<uint64_t, Copy> copies_;  // under way
+  BlockPool pool_;
+  BlockQuarantine quarantine_;
+  std::map<RequestId, Entry> entries_;
+  TimerQueue<RequestId> leases_;
+  std::optional<StagingLoans> loans_;  // staging
+  std::map<uint64_t, Copy> copies_;    // staging: under way
   uint64_t next_copy_ = 1;
   Counts counts_;
   std::vector<Outcome> outcomes_;
