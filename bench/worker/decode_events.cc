@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <vector>
@@ -49,9 +50,10 @@ class Worker {
   void Renew() { Do(RenewCalled{{++calls_}, {Id(next_++ % sequences_), {5}, {1}}}); }
   void Touch() { Do(Tick{}); }
   void Step() {
-    if (step_.step == 0) return;
-    const std::vector<StepResult> results(step_.sequences.size(), {7, "token", ""});
-    Do(StepDone{step_.step, {}, results});
+    const RunStep step = std::move(steps_.front());  // one more waits behind it
+    steps_.pop_front();
+    const std::vector<StepResult> results(step.sequences.size(), {7, "token", ""});
+    Do(StepDone{step.step, {}, results});
   }
 
  private:
@@ -74,7 +76,7 @@ class Worker {
   void Do(const DecodeEvent& event) {
     now_ += 1;
     for (DecodeEffect& effect : core_.Handle(event, now_)) {
-      if (RunStep* step = std::get_if<RunStep>(&effect)) step_ = std::move(*step);
+      if (RunStep* step = std::get_if<RunStep>(&effect)) steps_.push_back(std::move(*step));
     }
   }
 
@@ -83,7 +85,7 @@ class Worker {
   TimeUs now_ = 0;
   uint64_t calls_ = 0;
   int64_t next_ = 0;
-  RunStep step_;
+  std::deque<RunStep> steps_;
 };
 
 double PerSecond(const std::function<void()>& event) {

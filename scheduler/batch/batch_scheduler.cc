@@ -31,17 +31,30 @@ void BatchScheduler::Add(RequestId id, PlanSequence order, int64_t known, int64_
 }
 
 std::vector<StepItem> BatchScheduler::Plan(PlanSequence before) {
-  SKEIN_CHECK_MSG(in_flight_.empty(), "one step in flight at a time");
-  if (!FirstPromptIsAlone(before)) PlanDecode(&in_flight_);
-  PlanPrompts(before, &in_flight_);
-  for (const StepItem& item : in_flight_) {
-    Sequence& sequence = sequences_.at(item.id);
-    if (sequence.decoding) decoding_.erase({sequence.last_turn, item.id});
-    sequence.last_turn = ++turns_;
-    sequence.in_step = true;
-    if (sequence.decoding) decoding_.emplace(sequence.last_turn, item.id);
+  SKEIN_CHECK_MSG(in_flight_.size() < 2, "two steps in flight at a time");
+  Step step;
+  if (!FirstPromptIsAlone(before)) PlanDecode(&step.items);
+  PlanPrompts(before, &step.items);
+  for (const StepItem& item : step.items) Advance(item, &step);
+  if (!step.items.empty()) in_flight_.push_back(step);
+  return step.items;
+}
+
+// As of the step's end.
+void BatchScheduler::Advance(const StepItem& item, Step* step) {
+  Sequence& sequence = sequences_.at(item.id);
+  ++in_steps_[item.id];
+  if (sequence.decoding) {
+    decoding_.erase({sequence.last_turn, item.id});
+  } else {
+    step->prompt_tokens += item.count;
+    if (item.sample) prompts_.erase({sequence.order, item.id});
   }
-  return in_flight_;
+  sequence.last_turn = ++turns_;
+  sequence.computed += item.count;
+  sequence.known += item.sample ? 1 : 0;
+  sequence.decoding = sequence.decoding || item.sample;
+  if (sequence.decoding) decoding_.emplace(sequence.last_turn, item.id);
 }
 
 bool BatchScheduler::FirstPromptIsAlone(PlanSequence before) const {
@@ -81,24 +94,18 @@ void BatchScheduler::PlanPrompts(PlanSequence before, std::vector<StepItem>* ste
 }
 
 void BatchScheduler::Complete() {
-  for (const StepItem& item : in_flight_) {
-    Sequence& sequence = sequences_.at(item.id);
-    sequence.in_step = false;
-    sequence.computed += item.count;
-    if (!sequence.decoding) pending_ -= item.count;
-    if (!item.sample) continue;
-    ++sequence.known;
-    if (std::exchange(sequence.decoding, true)) continue;
-    prompts_.erase({sequence.order, item.id});
-    decoding_.emplace(sequence.last_turn, item.id);
+  SKEIN_CHECK(!in_flight_.empty());
+  for (const StepItem& item : in_flight_.front().items) {
+    const auto in_steps = in_steps_.find(item.id);
+    if (--in_steps->second == 0) in_steps_.erase(in_steps);
   }
-  in_flight_.clear();
+  pending_ -= in_flight_.front().prompt_tokens;
+  in_flight_.pop_front();
 }
 
 void BatchScheduler::Remove(RequestId id) {
   const auto it = sequences_.find(id);
   if (it == sequences_.end()) return;
-  SKEIN_CHECK_MSG(!InFlight(id), "sequence removed during its step");
   const Sequence& sequence = it->second;
   if (sequence.decoding) {
     decoding_.erase({sequence.last_turn, id});
@@ -109,15 +116,9 @@ void BatchScheduler::Remove(RequestId id) {
   sequences_.erase(it);
 }
 
-bool BatchScheduler::InFlight(RequestId id) const {
-  const auto it = sequences_.find(id);
-  return it != sequences_.end() && it->second.in_step;
-}
-
 absl::Status BatchScheduler::CheckInvariants() const {
   int64_t prompts = 0;
   int64_t pending = 0;
-  size_t in_step = 0;
   for (const auto& [id, sequence] : sequences_) {
     const int64_t left = sequence.known - sequence.computed;
     if (sequence.computed < 0 || left < 1 || (sequence.decoding && left != 1)) {
@@ -126,7 +127,6 @@ absl::Status BatchScheduler::CheckInvariants() const {
     }
     prompts += !sequence.decoding;
     pending += sequence.decoding ? 0 : left;
-    in_step += sequence.in_step;
     if (decoding_.count({sequence.last_turn, id}) != (sequence.decoding ? 1 : 0)) {
       return absl::InternalError(
           absl::StrCat("BatchScheduler 2: ", ToString(id), " is missing in the order of decoding"));
@@ -136,26 +136,47 @@ absl::Status BatchScheduler::CheckInvariants() const {
           absl::StrCat("BatchScheduler 3: ", ToString(id), " is missing in the order of prompts"));
     }
   }
-  int64_t tokens = 0;
-  std::map<RequestId, int> seen;
-  for (const StepItem& item : in_flight_) {
-    tokens += item.count;
-    const auto it = sequences_.find(item.id);
-    if (it == sequences_.end() || it->second.computed != item.position || seen[item.id]++ > 0) {
-      return absl::InternalError(
-          absl::StrCat("BatchScheduler 2: ", ToString(item.id), " does not fit its step"));
+  for (const Step& step : in_flight_) pending += step.prompt_tokens;
+  if (pending != pending_ || prompts != static_cast<int64_t>(prompts_.size()) ||
+      prompts_.size() + decoding_.size() != sequences_.size()) {
+    return absl::InternalError(absl::StrCat("BatchScheduler 2: ", sequences_.size(),
+                                            " sequences, or their ", pending_,
+                                            " pending tokens, are miscounted"));
+  }
+  return CheckSteps();
+}
+
+absl::Status BatchScheduler::CheckSteps() const {
+  std::map<RequestId, int> in_steps;
+  std::map<RequestId, int64_t> ends;  // tokens computed, as of the step before
+  for (const Step& step : in_flight_) {
+    int64_t tokens = 0;
+    std::set<RequestId> seen;
+    for (const StepItem& item : step.items) {
+      tokens += item.count;
+      ++in_steps[item.id];
+      const auto [end, first] = ends.try_emplace(item.id, item.position);
+      if (!seen.insert(item.id).second || end->second != item.position) {
+        return absl::InternalError(
+            absl::StrCat("BatchScheduler 2: ", ToString(item.id), " does not fit its step"));
+      }
+      end->second += item.count;
+    }
+    if (tokens > limits_.max_batch_tokens ||
+        static_cast<int64_t>(step.items.size()) > limits_.max_batch_sequences) {
+      return absl::InternalError(absl::StrCat("BatchScheduler 2: ", tokens, " tokens in ",
+                                              step.items.size(), " sequences are above a limit"));
     }
   }
-  if (tokens > limits_.max_batch_tokens ||
-      static_cast<int64_t>(in_flight_.size()) > limits_.max_batch_sequences ||
-      in_step != in_flight_.size() || pending != pending_ ||
-      prompts != static_cast<int64_t>(prompts_.size()) ||
-      prompts_.size() + decoding_.size() != sequences_.size()) {
-    return absl::InternalError(absl::StrCat("BatchScheduler 2: ", tokens, " tokens in ",
-                                            in_flight_.size(),
-                                            " sequences: miscounted or above a limit"));
+  for (const auto& [id, end] : ends) {
+    const auto sequence = sequences_.find(id);
+    if (sequence != sequences_.end() && sequence->second.computed != end) {
+      return absl::InternalError(
+          absl::StrCat("BatchScheduler 2: ", ToString(id), " does not fit its last step"));
+    }
   }
-  return absl::OkStatus();
+  if (in_steps == in_steps_) return absl::OkStatus();
+  return absl::InternalError("BatchScheduler 2: the sequences in flight are not those counted");
 }
 
 }  // namespace skein::scheduler

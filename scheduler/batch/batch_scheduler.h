@@ -1,5 +1,6 @@
 // BatchScheduler: which tokens the next step runs. A step is one ragged batch within a token
-// budget; at most one is in flight.
+// budget; at most two are in flight, the one that runs and the one behind it. A step is planned as
+// if all in flight had ended well: what it runs may be the token that the one before samples.
 //
 // Decode tokens come first; if there are too many, those of the least recently stepped sequences.
 // Prefill slices fill the rest, in plan order. While a prompt waits, decode tokens leave at least
@@ -7,12 +8,14 @@
 // alone gets its own steps; the prompts behind it wait.
 //
 // Invariants, by number:
-//   1. 0 <= computed < known for every sequence; computed + 1 == known for a decoding one.
+//   1. 0 <= computed < known for every sequence, as of the end of the steps in flight; computed + 1
+//      == known for a decoding one.
 //   2. A step holds a sequence at most once and never exceeds the limits.
 //   3. Prompts advance in plan order: a step that has no slice of a prompt has none of later ones.
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <set>
 #include <utility>
@@ -49,21 +52,24 @@ class BatchScheduler {
   void Add(RequestId id, PlanSequence order, int64_t known, int64_t computed, bool alone = false);
 
   // The next step; empty when there is nothing to run. Only prompts ordered before `before`.
-  // REQUIRES: no step in flight. The step is in flight until Complete.
+  // Sequences with a sampled token become decoding, with one more known token.
+  // REQUIRES: at most one step in flight. The step is in flight until Complete.
   std::vector<StepItem> Plan(PlanSequence before = {UINT64_MAX});
 
-  // The step in flight has ended: its tokens are computed. Sequences with a sampled token become
-  // decoding, with one more known token. The caller Removes those that ended.
+  // The first of the steps in flight has ended. The caller Removes the sequences that ended.
   void Complete();
 
-  // Forgets a sequence. REQUIRES: it is not in the step in flight. Unknown ids are ignored.
+  // The sequence is in no further step. Unknown ids are ignored.
   void Remove(RequestId id);
 
+  // A sequence that is in further steps.
   bool Has(RequestId id) const { return sequences_.count(id) > 0; }
   bool InFlight() const { return !in_flight_.empty(); }
-  bool InFlight(RequestId id) const;
+  bool InFlight(RequestId id) const { return in_steps_.count(id) > 0; }
+  // Its tokens, as of the end of the steps in flight. REQUIRES: Has(id).
+  int64_t Known(RequestId id) const { return sequences_.at(id).known; }
   int64_t Size() const { return static_cast<int64_t>(sequences_.size()); }
-  int64_t PendingPromptTokens() const { return pending_; }  // including the step in flight
+  int64_t PendingPromptTokens() const { return pending_; }  // including the steps in flight
   absl::Status CheckInvariants() const;
 
  private:
@@ -74,19 +80,26 @@ class BatchScheduler {
     bool decoding = false;
     uint64_t last_turn = 0;  // position in the order of the last steps
     bool alone = false;
-    bool in_step = false;  // part of the step in flight
+  };
+  struct Step {
+    std::vector<StepItem> items;
+    int64_t prompt_tokens = 0;
   };
 
   bool FirstPromptIsAlone(PlanSequence before) const;
   void PlanDecode(std::vector<StepItem>* step) const;
   void PlanPrompts(PlanSequence before, std::vector<StepItem>* step) const;
+  void Advance(const StepItem& item, Step* step);
+  absl::Status CheckSteps() const;
 
   BatchLimits limits_;
   std::map<RequestId, Sequence> sequences_;
   std::set<std::pair<PlanSequence, RequestId>> prompts_;  // those not decoding, in order
   std::set<std::pair<uint64_t, RequestId>> decoding_;     // the others, by last turn
-  int64_t pending_ = 0;                                   // tokens of `prompts_` not yet computed
-  std::vector<StepItem> in_flight_;
+  // Tokens of prompts that are not in a step, and of those that are in one in flight.
+  int64_t pending_ = 0;
+  std::deque<Step> in_flight_;         // in their order
+  std::map<RequestId, int> in_steps_;  // of those in flight, how many have the sequence
   uint64_t turns_ = 0;
 };
 

@@ -84,11 +84,42 @@ TEST(BatchSchedulerTest, RemovalForgetsASequence) {
   EXPECT_TRUE(batch.Plan().empty());
 }
 
-TEST(BatchSchedulerDeathTest, ASequenceIsNotRemovedDuringItsStep) {
+TEST(BatchSchedulerTest, AStepBehindTheOneInFlightGoesOnFromItsEnd) {
+  BatchScheduler batch({.max_batch_tokens = 4, .min_slice_tokens = 2});
+  batch.Add(Id(1), {1}, 6, 0);
+  batch.Add(Id(2), {2}, 8, 7);
+  EXPECT_EQ(batch.Plan(), (std::vector<StepItem>{{Id(2), 7, 1, true}, {Id(1), 0, 3, false}}));
+  EXPECT_EQ(batch.Known(Id(2)), 9);
+  EXPECT_EQ(batch.Plan(), (std::vector<StepItem>{{Id(2), 8, 1, true}, {Id(1), 3, 3, true}}));
+  EXPECT_EQ(batch.PendingPromptTokens(), 6) << "none has ended";
+  batch.Complete();
+  EXPECT_EQ(batch.PendingPromptTokens(), 3);
+  EXPECT_TRUE(batch.InFlight(Id(1)));
+  EXPECT_EQ(batch.Plan(), (std::vector<StepItem>{{Id(2), 9, 1, true}, {Id(1), 6, 1, true}}));
+  EXPECT_TRUE(batch.CheckInvariants().ok()) << batch.CheckInvariants();
+}
+
+TEST(BatchSchedulerTest, ASequenceRemovedInItsStepIsInFlightUntilTheLastOneThatHasIt) {
   BatchScheduler batch({});
-  batch.Add(Id(1), {1}, 3, 0);
+  batch.Add(Id(1), {1}, 3, 2);
   batch.Plan();
-  EXPECT_DEATH(batch.Remove(Id(1)), "during its step");
+  batch.Plan();
+  batch.Remove(Id(1));
+  EXPECT_FALSE(batch.Has(Id(1)));
+  batch.Complete();
+  EXPECT_TRUE(batch.InFlight(Id(1)));
+  EXPECT_TRUE(batch.Plan().empty());
+  batch.Complete();
+  EXPECT_FALSE(batch.InFlight(Id(1)));
+  EXPECT_FALSE(batch.InFlight());
+}
+
+TEST(BatchSchedulerDeathTest, ThirdStepInFlight) {
+  BatchScheduler batch({});
+  batch.Add(Id(1), {1}, 3, 2);
+  batch.Plan();
+  batch.Plan();
+  EXPECT_DEATH(batch.Plan(), "two steps in flight");
 }
 
 TEST(BatchSchedulerTest, InvariantsHoldOverARandomHistory) {
@@ -106,8 +137,16 @@ TEST(BatchSchedulerTest, InvariantsHoldOverARandomHistory) {
       batch.Add(ids.back(), {random() % 1000}, known, random() % 2 == 0 ? 0 : known - 1);
     }
     EXPECT_EQ(batch.Plan().empty(), ids.empty());
+    if (random() % 2 == 0 && batch.InFlight()) batch.Plan();
     ASSERT_TRUE(batch.CheckInvariants().ok()) << batch.CheckInvariants();
-    batch.Complete();
+    if (batch.InFlight()) batch.Complete();
+    ASSERT_TRUE(batch.CheckInvariants().ok()) << batch.CheckInvariants();
+    if (random() % 4 == 0 && !ids.empty()) {  // in flight or not
+      batch.Remove(ids.back());
+      ids.pop_back();
+    }
+    ASSERT_TRUE(batch.CheckInvariants().ok()) << batch.CheckInvariants();
+    if (batch.InFlight()) batch.Complete();
     if (!ids.empty() && random() % 3 == 0) {
       const size_t pick = random() % ids.size();
       batch.Remove(ids[pick]);

@@ -108,6 +108,13 @@ class WorkerShell : public CoreShell<Shell, Core, Event, Snapshot> {
     runner_->Run(effect);
   }
   void On(const scheduler::ReleaseSequence& effect) { runner_->Release(effect); }
+  // On the engine's thread, for the runner.
+  void StepEnded() {
+    this->loop_.Post([this] {
+      for (scheduler::StepDone& done : runner_->TakeDone()) this->Queue(std::move(done));
+      this->HandleQueued();
+    });
+  }
   void On(const scheduler::CallRegister& effect) {
     orchestrator_.Open(effect, this->invariants().ok());
   }

@@ -42,6 +42,18 @@ struct EngineThread::Steps {
   services::StepConversion conversion;
 };
 
+struct EngineThread::Handed {
+  Network* network;
+  Process* process;
+  std::shared_ptr<Steps> steps;
+  Steps::Planned planned;
+  Steps::Prepared prepared;
+  LayerDone layer_done;
+  std::function<void(scheduler::StepDone)> done;
+
+  const scheduler::RunStep& step() const { return planned.step; }
+};
+
 void EngineThread::Release(const scheduler::ReleaseSequence& effect) {
   if (steps_ != nullptr) steps_->conversion.Release(effect);
 }
@@ -65,35 +77,55 @@ void EngineThread::Run(Network* network, Process* process,
                        std::shared_ptr<engine::EmulatedEngine> engine,
                        const scheduler::RunStep& step, LayerDone layer_done,
                        std::function<void(scheduler::StepDone)> done) {
+  if (steps_ == nullptr || steps_->engine != engine) steps_ = std::make_shared<Steps>(engine);
+  auto handed =
+      std::make_shared<Handed>(Handed{network, process, steps_, steps_->conversion.PlanOf(step),
+                                      nullptr, std::move(layer_done), std::move(done)});
+  handed->prepared = steps_->inline_engine.Prepare(handed->planned.plan);
+  if (busy) {
+    waiting_ = std::move(handed);
+  } else {
+    Begin(handed);
+  }
+}
+
+void EngineThread::Begin(const std::shared_ptr<Handed>& step) {
+  Network* network = step->network;
   const TimeUs base = network->scenario().step_us * slowness;
   const TimeUs takes = network->random().Between(base / 2, base + base / 2);
-  const int layers = engine->Spec().kv.num_layers;
+  const int layers = step->steps->engine->Spec().kv.num_layers;
   busy = true;
   if (hangs) return;
-  const bool broken = AnyFailsEngines(step);
-  if (steps_ == nullptr || steps_->engine != engine) steps_ = std::make_shared<Steps>(engine);
-  const std::shared_ptr<Steps> steps = steps_;
-  const Steps::Planned planned = steps->conversion.PlanOf(step);
-  const Steps::Prepared prepared = steps->inline_engine.Prepare(planned.plan);
   if (network->scenario().compute_at_end) {
-    process->After(takes, [=, this] {
-      scheduler::StepDone result = steps->Compute(planned, prepared);
-      busy = false;
-      if (fails || broken) result = {step.step, absl::InternalError("the device failed"), {}};
-      for (int layer = 0; layer < layers; ++layer) layer_done(step, layer);
-      done(std::move(result));
+    step->process->After(takes, [=, this] {
+      scheduler::StepDone result = step->steps->Compute(step->planned, step->prepared);
+      for (int layer = 0; layer < layers; ++layer) step->layer_done(step->step(), layer);
+      End(*step, std::move(result));
     });
     return;
   }
-  const scheduler::StepDone result = steps->Compute(planned, prepared);
+  const scheduler::StepDone result = step->steps->Compute(step->planned, step->prepared);
   for (int layer = 0; layer < layers; ++layer) {
-    process->After(takes * (layer + 1) / layers, [=] { layer_done(step, layer); });
+    step->process->After(takes * (layer + 1) / layers,
+                         [=] { step->layer_done(step->step(), layer); });
   }
-  process->After(takes, [=, this] {
-    busy = false;
-    if (fails || broken) return done({step.step, absl::InternalError("the device failed"), {}});
-    done(result);
-  });
+  step->process->After(takes, [=, this] { End(*step, result); });
+}
+
+void EngineThread::End(const Handed& step, scheduler::StepDone result) {
+  if (fails || AnyFailsEngines(step.step())) {
+    result = {step.step().step, absl::InternalError("the device failed"), {}};
+  }
+  busy = false;
+  const std::shared_ptr<Handed> next = std::exchange(waiting_, nullptr);
+  if (next != nullptr && engine::EndsTheNext(result.status)) {
+    step.process->After(1, [next, status = result.status] {
+      next->done({next->step().step, status, {}});
+    });
+  } else if (next != nullptr) {
+    Begin(next);
+  }
+  step.done(std::move(result));
 }
 
 }  // namespace skein::sim

@@ -1,4 +1,6 @@
-// The engine thread of a simulated worker: runs a step of the emulated engine in virtual time.
+// The engine thread of a simulated worker: runs steps of the emulated engine in virtual time, one
+// after the other. A step that comes while one runs waits for its end, as in
+// engine/stepping/threaded_engine.h.
 #pragma once
 
 #include <cstdint>
@@ -20,6 +22,7 @@ class EngineThread {
   bool hangs = false;  // the next step never ends
   bool busy = false;
 
+  bool full() const { return waiting_ != nullptr; }
   // Layer l of the step's sequences is written.
   using LayerDone = std::function<void(const scheduler::RunStep&, int layer)>;
   void Run(Network* network, Process* process, std::shared_ptr<engine::EmulatedEngine> engine,
@@ -30,7 +33,14 @@ class EngineThread {
  private:
   // The engine with the sequences that it was given.
   struct Steps;
+  // A step that was handed over.
+  struct Handed;
+
+  void Begin(const std::shared_ptr<Handed>& step);
+  void End(const Handed& step, scheduler::StepDone result);
+
   std::shared_ptr<Steps> steps_;
+  std::shared_ptr<Handed> waiting_;
 };
 
 // The status of a sequence's result: as the engine gave it, or the error of NaN logits if the

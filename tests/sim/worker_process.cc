@@ -170,7 +170,7 @@ void PrefillProcess::Execute(CallAbort& effect) {
 }
 
 void PrefillProcess::Execute(RunStep& effect) {
-  verdict_->Require(!engine_thread_.busy, "two steps in flight");
+  verdict_->Require(!engine_thread_.full(), "three steps in flight");
   for (const StepSequence& sequence : effect.sequences) {
     CheckNotEnded(sequence.id, sequence.epoch, "computes");
     for (BlockId block : *sequence.blocks) {
@@ -451,7 +451,7 @@ void DecodeProcess::CheckShared(const StepSequence& sequence, UsedBlocks* used) 
 }
 
 void DecodeProcess::Execute(RunStep& effect) {
-  verdict_->Require(!engine_thread_.busy, "two steps in flight");
+  verdict_->Require(!engine_thread_.full(), "three steps in flight");
   UsedBlocks used;
   for (const StepSequence& sequence : effect.sequences) {
     CheckNotEnded(sequence.id, sequence.epoch, "computes");
@@ -463,7 +463,13 @@ void DecodeProcess::Execute(RunStep& effect) {
   }
   engine_thread_.Run(
       network_, this, engine_, effect, [](const RunStep&, int) {},
-      [this](StepDone done) { Dispatch(std::move(done)); });
+      [this, used = std::move(used)](StepDone done) {
+        for (const auto& [block, place] : used) {
+          verdict_->Require(!transfers_->Under(PlaceOf({block})),
+                            "a block is written while a step in flight has it");
+        }
+        Dispatch(std::move(done));
+      });
 }
 
 }  // namespace skein::sim

@@ -60,10 +60,11 @@ DecodeCore::Impl::Impl(const DecodeConfig& config)
       }),
       membership_(MembershipOf(config)),
       steps_(config.engine),
-      running_(config.batch, {.clock = &clock_,
-                              .kv_in = &kv_in_,
-                              .sequences = &sequences_,
-                              .membership = &membership_}),
+      running_(config.batch, config.launch_ahead,
+               {.clock = &clock_,
+                .kv_in = &kv_in_,
+                .sequences = &sequences_,
+                .membership = &membership_}),
       ends_({.clock = &clock_,
              .kv_in = &kv_in_,
              .sequences = &sequences_,
@@ -101,7 +102,7 @@ std::vector<DecodeEffect> DecodeCore::Impl::Handle(const DecodeEvent& event, Tim
   TakeOutcomes();
   RunTimers();
   FollowUp();
-  StartStep();
+  StartSteps();
   Report();
   return std::move(effects_);
 }
@@ -170,10 +171,7 @@ void DecodeCore::Impl::RunTimers() {
   if (steps_.engine().Overdue(clock_.now)) {
     // The hung step may still write to its blocks. That is safe: a failed engine gets no more work,
     // so no other sequence is given them.
-    const std::vector<StepSequence> ran = steps_.FailOverdue();
-    LeaveWithFailedEngine();
-    running_.EndStep();
-    for (const StepSequence& one : ran) ends_.Release(sequences_.at(one.id));
+    LeaveWithFailedEngine(steps_.FailOverdue());
   }
   if (clock_.now >= drain_end_us_ && sequences_.CountLive() > 0) {
     ends_.EndAll(absl::UnavailableError("the decode instance is shutting down"));
@@ -192,8 +190,16 @@ void DecodeCore::Impl::RunTimers() {
   if (kv_in_.TakeFreed()) membership_.ReportSoon();
 }
 
-void DecodeCore::Impl::StartStep() {
-  if (!steps_.MayLaunch()) return;
+// And one behind the step that runs, so that the engine never waits for this core. Who joins the
+// batch meanwhile waits for that one, too.
+void DecodeCore::Impl::StartSteps() {
+  if (steps_.MayLaunch()) StartIdle();
+  if (!config_.launch_ahead || !steps_.MayLaunchAhead() || !running_.GrowTables()) return;
+  std::vector<StepSequence> sequences = running_.NextStep();
+  if (!sequences.empty()) effects_.push_back(steps_.Launch(std::move(sequences), clock_.now));
+}
+
+void DecodeCore::Impl::StartIdle() {
   const bool must_probe = steps_.doubtful() && !membership_.leaving();
   if (!must_probe) running_.GrowTables();
   std::vector<StepSequence> sequences =
@@ -209,7 +215,7 @@ void DecodeCore::Impl::StartStep() {
 void DecodeCore::Impl::On(const StepDone& event) {
   const std::optional<StepLoop::Ended> ended = steps_.End(event, clock_.now);
   if (!ended.has_value()) return;
-  running_.EndStep();
+  if (!ended->ran.empty()) running_.EndStep();
   int64_t tokens = 0;
   for (size_t i = 0; i < ended->ran.size(); ++i) {
     Sequence& sequence = sequences_.at(ended->ran[i].id);
@@ -229,7 +235,7 @@ void DecodeCore::Impl::On(const StepDone& event) {
   if (ended->status.ok() && !ended->ran.empty()) {
     steps_.AddTokens(tokens, ended->took_us);
   }
-  if (!steps_.engine().ok()) LeaveWithFailedEngine();
+  if (!steps_.engine().ok()) LeaveWithFailedEngine(ended->ahead);
 }
 
 // Without `sampled` the step computed a part of a resumed sequence.
@@ -242,8 +248,10 @@ void DecodeCore::Impl::TakeResult(Sequence& sequence, bool sampled, const StepRe
   running_.NoteToken(sequence);
 }
 
-void DecodeCore::Impl::LeaveWithFailedEngine() {
+void DecodeCore::Impl::LeaveWithFailedEngine(const std::vector<StepSequence>& in_flight) {
   ends_.EndAll(steps_.engine().EndOfRequests());
+  while (running_.InFlight()) running_.EndStep();
+  for (const StepSequence& one : in_flight) ends_.Release(sequences_.at(one.id));
   const TimeUs end_us = clock_.now + config_.engine.last_words_us;
   membership_.StartLastWords(end_us, /*evidence_until_us=*/end_us);
   drain_end_us_ = std::min(drain_end_us_, end_us);

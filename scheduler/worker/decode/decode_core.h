@@ -30,6 +30,12 @@
 // at most open_wait_us. (Sending the announcement inside OpenTransfer would send each prompt
 // twice.) An announced request is forgotten when it is cancelled, withdrawn or expired.
 //
+// Steps. While one runs, the next one is launched behind it (steps/step_loop.h), as if all went on:
+// each sequence runs the token that the first one samples, unless that is its last by max_tokens.
+// One that ended with the first, by a stop token, a cancel or a failure, has its token of the
+// second dropped, and keeps its blocks until that has ended. When a block is wanted and none is
+// free, no step is launched ahead: a preempted sequence must be in none.
+//
 // How KV arrives, from one or several prefill instances: scheduler/worker/kv_in/kv_in.h. Leases
 // measure the silence of others while this process listens (scheduler/base/listening_clock.h): they
 // never end early, and are extended by this process's own pauses.
@@ -40,7 +46,7 @@
 //   1. Blocks held in the pool are exactly those of the requests that have a table (KvIn).
 //   2. Blocks granted to writers are freed only when each has committed or their grant is closed;
 //      staging: after each copy into them (KvIn).
-//   3. A sequence in the step in flight keeps its blocks.
+//   3. A sequence in a step in flight keeps its blocks.
 //   4. Token indices on a stream are 0, 1, 2 … without gap; each stream ends exactly once.
 //   5. For each request the epoch only grows; every accepted (id, epoch) ends exactly once, in a
 //      report's `ended`: an answer that is whole when a router has attached, or its lease is over.
@@ -83,6 +89,8 @@ struct DecodeConfig {
   // still reports. Longer than the backlog of a router in a burst.
   TimeUs attach_lease_us = 60 * kSecondUs;
   EngineWatchConfig engine;
+  // Launches a step behind the one that runs. Without it the engine waits between two steps.
+  bool launch_ahead = true;
   StagingConfig staging;
 };
 

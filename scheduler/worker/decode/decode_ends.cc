@@ -66,9 +66,9 @@ void DecodeEnds::Refuse(const AttachCalled& attach, absl::Status status) {
 
 void DecodeEnds::Release(const DecodeSequence& sequence) {
   const RequestId id = sequence.id();
+  parts_.running->Remove(id);
   if (parts_.running->InFlight(id)) return;
   if (sequence.committed) parts_.effects->push_back(ReleaseSequence{id, sequence.epoch});
-  parts_.running->Remove(id);
   parts_.kv_in->Release(id, parts_.clock->Listening());
   Touch(id);
 }

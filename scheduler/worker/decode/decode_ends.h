@@ -61,7 +61,7 @@ class DecodeEnds {
   void Refuse(const AttachCalled& attach, absl::Status status);
   const Tombstones& tombstones() const { return tombstones_; }
 
-  // Gives the blocks back, unless a step reads them.
+  // It is in no further step; gives the blocks back, unless a step in flight reads them.
   void Release(const DecodeSequence& sequence);
   // Erases a sequence with neither blocks nor a stream to serve. Unknown ones are fine.
   void ForgetIfOver(RequestId id);

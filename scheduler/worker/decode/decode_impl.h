@@ -72,9 +72,10 @@ class DecodeCore::Impl {
   void RunTimers();
   void TakeOutcomes();  // of KvIn
   void Run(Sequence& sequence, KvIn::Result result);
-  void StartStep();
+  void StartSteps();
+  void StartIdle();  // a step, or a probe
   void TakeResult(Sequence& sequence, bool sampled, const StepResult& result);
-  void LeaveWithFailedEngine();
+  void LeaveWithFailedEngine(const std::vector<StepSequence>& in_flight);
   // Among the requests that this event touched: erases those with neither blocks nor a stream to
   // serve, and retries the OpenTransfers that wait for them.
   void FollowUp();

@@ -15,9 +15,14 @@ void RunningBatch::Add(const DecodeSequence& sequence, int64_t computed) {
   batch_.Add(sequence.id(), PlanSequence{sequence.epoch.value}, sequence.KnownTokens(), computed);
 }
 
+// Of prompt and output, when the steps in flight have ended.
+int64_t RunningBatch::TokensAhead(const DecodeSequence& sequence) const {
+  return batch_.Has(sequence.id()) ? batch_.Known(sequence.id()) : sequence.KnownTokens();
+}
+
 void RunningBatch::NoteToken(const DecodeSequence& sequence) {
   const RequestId id = sequence.id();
-  if (!parts_.kv_in->Covers(id, sequence.KnownTokens())) order_.Want(id);
+  if (!parts_.kv_in->Covers(id, TokensAhead(sequence))) order_.Want(id);
 }
 
 void RunningBatch::Remove(RequestId id) {
@@ -31,6 +36,7 @@ std::vector<StepSequence> RunningBatch::NextStep() {
   std::vector<StepSequence> step;
   for (const StepItem& item : batch_.Plan()) {
     const DecodeSequence& sequence = parts_.sequences->at(item.id);
+    const int64_t index = item.position + item.count - PromptTokens(*sequence.spec);
     step.push_back({.id = item.id,
                     .epoch = sequence.epoch,
                     .spec = sequence.spec,
@@ -38,16 +44,19 @@ std::vector<StepSequence> RunningBatch::NextStep() {
                     .count = item.count,
                     .blocks = parts_.kv_in->TableOf(item.id),
                     .sample = item.sample,
-                    .token_index = static_cast<int64_t>(sequence.output->size()) -
-                                   (SKEIN_PLANT(sampler_index_off_by_one) ? 1 : 0),
+                    .token_index = index - (SKEIN_PLANT(sampler_index_off_by_one) ? 1 : 0),
                     .output = sequence.output});
+    if (!item.sample) continue;
+    if (index + 1 >= sequence.spec->max_tokens) {
+      batch_.Remove(item.id);
+    } else if (launch_ahead_) {
+      NoteToken(sequence);
+    }
   }
   return step;
 }
 
-void RunningBatch::EndStep() {
-  if (batch_.InFlight()) batch_.Complete();
-}
+void RunningBatch::EndStep() { batch_.Complete(); }
 
 // ---- blocks ----
 
@@ -83,20 +92,25 @@ int64_t RunningBatch::ClaimedBlocks() const {
   return SomeWaitForBlocks() ? free : std::min(free, Headroom());
 }
 
-void RunningBatch::GrowTables() {
+bool RunningBatch::GrowTables() {
   while (const std::optional<RequestId> id = order_.FirstWanting()) {
     const DecodeSequence& sequence = parts_.sequences->at(*id);
-    if (!TakeBlock(sequence)) return batch_.Remove(*id);  // it waits; all behind it are preempted
+    if (!TakeBlock(sequence)) {
+      if (!InFlight()) batch_.Remove(*id);  // it waits; all behind it are preempted
+      return false;
+    }
     order_.Satisfy(*id);
-    const int64_t known = sequence.KnownTokens();
+    const int64_t known = TokensAhead(sequence);
     if (!batch_.Has(*id)) batch_.Add(*id, PlanSequence{sequence.epoch.value}, known, known - 1);
   }
   ResumePreempted();
+  return true;
 }
 
 bool RunningBatch::TakeBlock(const DecodeSequence& sequence) {
   const RequestId id = sequence.id();
-  while (!parts_.kv_in->Extend(id, sequence.KnownTokens()).ok()) {
+  while (!parts_.kv_in->Extend(id, TokensAhead(sequence)).ok()) {
+    if (InFlight()) return false;
     const std::optional<RequestId> victim = order_.VictimFor(id);
     if (!victim.has_value()) return false;
     Preempt(parts_.sequences->at(*victim));

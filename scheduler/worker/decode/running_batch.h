@@ -4,7 +4,7 @@
 // DecodeCore, and used only on its thread. A call costs O(log sequences), or the size of a step.
 //
 // Invariants (CheckInvariants names them, by DecodeCore's numbers):
-//   3. A sequence in the step in flight keeps its blocks.
+//   3. A sequence in a step in flight keeps its blocks.
 //   6. The batch's own.
 //   7. A running sequence has blocks for all its tokens, or wants one and is in no step until it
 //      has it; a preempted one has none.
@@ -34,23 +34,27 @@ class RunningBatch {
     DecodeSequences* sequences = nullptr;
     Membership* membership = nullptr;
   };
-  RunningBatch(const BatchLimits& limits, const Parts& parts) : parts_(parts), batch_(limits) {}
+  // `launch_ahead`: NextStep is called while a step is in flight, too.
+  RunningBatch(const BatchLimits& limits, bool launch_ahead, const Parts& parts)
+      : launch_ahead_(launch_ahead), parts_(parts), batch_(limits) {}
 
   // It runs from the next step on; the KV of `computed` of its tokens is there. REQUIRES: its phase
   // is kRunning, it is not here yet, and it has a table.
   void Add(const DecodeSequence& sequence, int64_t computed);
   // A token was added to it. REQUIRES: it is here and not preempted.
   void NoteToken(const DecodeSequence& sequence);
-  // REQUIRES: !InFlight(id). Unknown ones are fine.
+  // It is in no further step. Unknown ones are fine.
   void Remove(RequestId id);
 
-  // Gives blocks to those that want one, for which others may be preempted, and resumes preempted
-  // ones that have room. REQUIRES: !InFlight().
-  void GrowTables();
-  // What the next step runs; it is in flight from now on, unless it is empty. REQUIRES:
-  // !InFlight().
+  // Gives blocks to those that want one, and resumes preempted ones that have room. While no step
+  // is in flight, others may be preempted for them: a preempted one gives its blocks up at once, so
+  // it must be in no step. False: some still want one; no step may be launched ahead then.
+  bool GrowTables();
+  // What the next step runs, as if all in flight went well; it is in flight from now on, unless it
+  // is empty. A sequence whose last token by max_tokens it samples is in no step behind it.
+  // REQUIRES: at most one step is in flight.
   std::vector<StepSequence> NextStep();
-  void EndStep();  // the step in flight has ended, if there is one
+  void EndStep();  // the first of the steps in flight has ended
   bool InFlight() const { return batch_.InFlight(); }
   bool InFlight(RequestId id) const { return batch_.InFlight(id); }
 
@@ -67,6 +71,7 @@ class RunningBatch {
  private:
   using Phase = DecodeSequence::Phase;
 
+  int64_t TokensAhead(const DecodeSequence& sequence) const;
   int64_t Headroom() const;
   absl::Status HasRoom(int64_t blocks) const;
   bool SomeWaitForBlocks() const {
@@ -76,6 +81,7 @@ class RunningBatch {
   void Preempt(DecodeSequence& sequence);
   void ResumePreempted();
 
+  const bool launch_ahead_;
   const Parts parts_;
   BatchScheduler batch_;
   BlockOrder order_;

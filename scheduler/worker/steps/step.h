@@ -1,4 +1,5 @@
-// Messages between a WorkerCore and its engine thread. At most one step is in flight.
+// Messages between a WorkerCore and its engine thread. At most two steps are in flight: one runs,
+// and one may wait behind it.
 #pragma once
 
 #include <cstddef>
@@ -39,8 +40,9 @@ struct RingPart {
   GroupId moves_group;                  // a second one, for what moves
 };
 
-// One sequence of a step: tokens [position, position + count) of prompt ++ output; with `ring`
-// the tokens of its spans (`count` in all, 0 is fine), alone in its step.
+// One sequence of a step: tokens [position, position + count) of prompt ++ output ++ the token that
+// the step in flight samples; with `ring` the tokens of its spans (`count` in all, 0 is fine),
+// alone in its step.
 struct StepSequence {
   RequestId id;
   Epoch epoch;
@@ -50,7 +52,7 @@ struct StepSequence {
   BlockTable blocks;  // covers at least position + count tokens; ring: those of its spans
   bool sample = false;
   int64_t token_index = 0;  // output index of the sampled token, when `sample`
-  // Output tokens so far; read-only for the shell, and unchanged until StepDone is handled.
+  // Output tokens so far. The shell reads them when it executes the effect; later they grow.
   std::shared_ptr<const std::vector<int32_t>> output;
   std::shared_ptr<const RingPart> ring;
   KvLayout layout = {};  // of its KV, in all its steps
@@ -61,7 +63,8 @@ struct StepSequence {
   }
 };
 
-// Effect: run this batch on the engine, then answer StepDone with the same step number.
+// Effect: run this batch on the engine, when the step in flight has ended, then answer StepDone
+// with the same step number. If that one fails, with anything but INVALID_ARGUMENT, it may not run.
 struct RunStep {
   uint64_t step = 0;
   std::vector<StepSequence> sequences;

@@ -16,13 +16,19 @@ bool BrokeForOthers(const absl::Status& status) {
 
 }  // namespace
 
+bool StepLoop::MayLaunchAhead() const {
+  return engine_.ok() && !doubtful_ && in_flight_.size() == 1 &&
+         in_flight_.front().sequences.front().ring == nullptr;
+}
+
 RunStep StepLoop::Launch(std::vector<StepSequence> sequences, TimeUs now) {
-  SKEIN_CHECK(MayLaunch());
-  in_flight_ = std::move(sequences);
-  started_us_ = now;
-  RunStep step{.step = ++number_, .sequences = in_flight_};
-  engine_.Begin(step, now);
-  return step;
+  SKEIN_CHECK(MayLaunch() || MayLaunchAhead());
+  in_flight_.push_back({.step = ++number_, .sequences = std::move(sequences)});
+  if (in_flight_.size() == 1) {
+    started_us_ = now;
+    engine_.Begin(in_flight_.front(), now);
+  }
+  return in_flight_.back();
 }
 
 std::optional<RunStep> StepLoop::Probe(TimeUs now) {
@@ -35,30 +41,56 @@ std::optional<RunStep> StepLoop::Probe(TimeUs now) {
 }
 
 std::optional<StepLoop::Ended> StepLoop::End(const StepDone& event, TimeUs now) {
-  if (!engine_.stepping() || event.step != number_) return std::nullopt;
   const bool probe = engine_.probing();
-  Ended ended{.ran = std::exchange(in_flight_, {}), .took_us = now - started_us_};
-  ended.status = StatusOf(event, probe ? 1 : ended.ran.size());
-  const bool joint = !probe && ended.ran.front().ring != nullptr;
+  if (!engine_.stepping() || event.step != (probe ? number_ : in_flight_.front().step)) {
+    return std::nullopt;
+  }
+  Ended ended{.ran = {}, .status = {}, .took_us = now - started_us_, .ahead = {}};
+  if (!probe) {
+    ended.ran = std::move(in_flight_.front().sequences);
+    in_flight_.pop_front();
+  }
+  Judge(event, now, probe, &ended);
+  if (!probe && ended.status.ok()) CountNan(event.results);
+  if (!engine_.ok()) {
+    ended.ahead = TakeInFlight();
+  } else if (!in_flight_.empty()) {
+    started_us_ = now;
+    engine_.Begin(in_flight_.front(), now);
+  }
+  return ended;
+}
+
+// The status of the step, and whether the engine has failed.
+void StepLoop::Judge(const StepDone& event, TimeUs now, bool probe, Ended* ended) {
+  ended->status = StatusOf(event, probe ? 1 : ended->ran.size());
+  const bool joint = !probe && ended->ran.front().ring != nullptr;
   // A probe that the engine refuses has failed, too: it is a step that any engine can run.
-  if (probe && ended.status.ok()) ended.status = event.results.front().status;
-  if (joint && BrokeForOthers(ended.status)) {
+  if (probe && ended->status.ok()) ended->status = event.results.front().status;
+  if (joint && BrokeForOthers(ended->status)) {
     engine_.End(now);
-    ended.status = absl::UnavailableError(
-        absl::StrCat("a ring step failed: ", std::string(ended.status.message())));
-  } else if (!ended.status.ok() && (probe || !absl::IsInvalidArgument(ended.status))) {
-    engine_.Fail(ended.status, ended.ran);
-    ended.status = engine_.EndOfRequests();
+    ended->status = absl::UnavailableError(
+        absl::StrCat("a ring step failed: ", std::string(ended->status.message())));
+  } else if (!ended->status.ok() && (probe || !absl::IsInvalidArgument(ended->status))) {
+    engine_.Fail(ended->status, ended->ran);
+    ended->status = engine_.EndOfRequests();
   } else {
     engine_.End(now);
+    if (doubtful_) engine_.ProbeSoon();  // this one was launched before the doubt
     // No request is at fault for what it did not ask for: another instance may run it.
-    if (!ended.status.ok()) {
-      ended.status = absl::UnavailableError(
-          absl::StrCat("the engine refused the step: ", std::string(ended.status.message())));
+    if (!ended->status.ok()) {
+      ended->status = absl::UnavailableError(
+          absl::StrCat("the engine refused the step: ", std::string(ended->status.message())));
     }
   }
-  if (!probe && ended.status.ok()) CountNan(event.results);
-  return ended;
+}
+
+std::vector<StepSequence> StepLoop::TakeInFlight() {
+  std::vector<StepSequence> all;
+  for (RunStep& step : std::exchange(in_flight_, {})) {
+    for (StepSequence& sequence : step.sequences) all.push_back(std::move(sequence));
+  }
+  return all;
 }
 
 void StepLoop::CountNan(const std::vector<StepResult>& results) {
@@ -78,16 +110,20 @@ void StepLoop::AddTokens(int64_t tokens, TimeUs took_us) {
 }
 
 std::vector<StepSequence> StepLoop::FailOverdue() {
-  std::vector<StepSequence> ran = std::exchange(in_flight_, {});
-  engine_.Fail(engine_.OverdueStatus(), ran);
-  return ran;
+  engine_.Fail(engine_.OverdueStatus(),
+               engine_.probing() ? std::vector<StepSequence>() : in_flight_.front().sequences);
+  return TakeInFlight();
 }
 
 absl::Status StepLoop::CheckInvariants() const {
   const bool of_requests = engine_.stepping() && !engine_.probing();
   if (of_requests == in_flight_.empty()) {
-    return absl::InternalError(absl::StrCat("StepLoop: ", in_flight_.size(), " sequences in a ",
-                                            engine_.stepping() ? "running" : "finished", " step"));
+    return absl::InternalError(absl::StrCat("StepLoop: ", in_flight_.size(),
+                                            " steps of requests beside a ",
+                                            engine_.stepping() ? "running" : "finished", " one"));
+  }
+  if (in_flight_.size() > 2) {
+    return absl::InternalError("StepLoop: more than one step is launched ahead");
   }
   if (engine_.probes() > number_) {
     return absl::InternalError(

@@ -1,6 +1,14 @@
-// StepLoop: the steps of one WorkerCore on its engine, one at a time: their numbers, what is in
-// flight, how a step ended, probes of an idle engine, and when the engine has failed. Both
+// StepLoop: the steps of one WorkerCore on its engine, one after the other: their numbers, what is
+// in flight, how a step ended, probes of an idle engine, and when the engine has failed. Both
 // WorkerCores have one; which sequences run, and what becomes of their results, is theirs.
+//
+// Launched ahead. While a step of requests of this instance alone runs, one more may be launched
+// behind it, so that the engine never waits for the core: it begins when the first one ends. Steps
+// end in their order. The engine takes a token that the first one samples as the input of the
+// second by itself. What the core learns from the first one's end comes too late for the second:
+// the core drops the second's token of a sequence that turned out to have ended, and gives blocks
+// to others only when no step in flight has their sequence. A time of a step counts from the end of
+// the one before it.
 //
 // The engine has failed when a whole step ends with an error that is not INVALID_ARGUMENT, when a
 // step is overdue (engine_watch.h), or when a probe gives any error. Steps in a row that give
@@ -12,6 +20,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <optional>
 #include <vector>
 
@@ -30,30 +39,34 @@ class StepLoop {
     // Of the whole step. With a failed engine it is what the sequences' requests end with.
     absl::Status status;
     TimeUs took_us = 0;
+    std::vector<StepSequence>
+        ahead;  // with a failed engine: of the step behind it, which ends, too
   };
 
   explicit StepLoop(const EngineWatchConfig& config) : engine_(config) {}
 
   const EngineWatch& engine() const { return engine_; }
   bool MayLaunch() const { return engine_.ok() && !engine_.stepping(); }
+  // One step runs, and another one may be launched behind it.
+  bool MayLaunchAhead() const;
   uint64_t number() const { return number_; }  // of the latest step
   uint64_t steps() const { return number_ - engine_.probes(); }
 
   bool doubtful() const { return doubtful_; }  // the next step should be a probe
 
-  // REQUIRES: MayLaunch(), and sequences.
+  // REQUIRES: MayLaunch() or MayLaunchAhead(), and sequences.
   RunStep Launch(std::vector<StepSequence> sequences, TimeUs now);
   std::optional<RunStep> Probe(TimeUs now);  // if one is due
   // The step in flight, of several instances, was aborted.
   void Abort(TimeUs now) { engine_.Abort(now); }
 
-  // Empty: the event is not of the step in flight. The caller then looks whether engine().ok().
+  // Empty: the event is not of the step that runs. The caller then looks whether engine().ok().
   std::optional<Ended> End(const StepDone& event, TimeUs now);
   // Tokens that an ended step computed.
   void AddTokens(int64_t tokens, TimeUs took_us);
   // Over recent steps: an exponential mean with weight 1/8. 0: nothing measured yet.
   double TokensPerSecond() const { return tokens_per_second_; }
-  // Fails the engine by its overdue step; gives that step's sequences. REQUIRES: Overdue.
+  // Fails the engine by its overdue step; gives the sequences in flight. REQUIRES: Overdue.
   std::vector<StepSequence> FailOverdue();
 
   // INTERNAL: what does not fit together.
@@ -61,11 +74,13 @@ class StepLoop {
 
  private:
   void CountNan(const std::vector<StepResult>& results);
+  void Judge(const StepDone& event, TimeUs now, bool probe, Ended* ended);
+  std::vector<StepSequence> TakeInFlight();
 
   EngineWatch engine_;
   NanSteps nan_steps_;
   bool doubtful_ = false;
-  std::vector<StepSequence> in_flight_;
+  std::deque<RunStep> in_flight_;  // of requests; the first one runs
   uint64_t number_ = 0;
   TimeUs started_us_ = 0;
   double tokens_per_second_ = 0;

@@ -131,6 +131,53 @@ TEST(StepLoop, AnOverdueStepFailsTheEngineUnderItsRequests) {
   EXPECT_FALSE(steps.End({.step = 1, .results = {kToken}}, 1001).has_value()) << "too late";
 }
 
+TEST(StepLoop, OneStepIsLaunchedBehindTheOneThatRunsAndCountsFromItsEnd) {
+  StepLoop steps({.step_timeout_us = 1000});
+  EXPECT_FALSE(steps.MayLaunchAhead()) << "nothing runs";
+  steps.Launch({Sequence(1)}, 100);
+  ASSERT_TRUE(steps.MayLaunchAhead());
+  EXPECT_EQ(steps.Launch({Sequence(1), Sequence(2)}, 110).step, 2u);
+  EXPECT_FALSE(steps.MayLaunchAhead());
+  EXPECT_FALSE(steps.End({.step = 2, .results = {kToken, kToken}}, 120).has_value())
+      << "it does not run yet";
+  EXPECT_EQ(steps.End({.step = 1, .results = {kToken}}, 600)->took_us, 500);
+  EXPECT_FALSE(steps.MayLaunch());
+  EXPECT_TRUE(steps.MayLaunchAhead());
+  EXPECT_FALSE(steps.engine().Overdue(1599));
+  EXPECT_TRUE(steps.engine().Overdue(1600));
+  const auto ended = steps.End({.step = 2, .results = {kToken, kToken}}, 700);
+  EXPECT_EQ(ended->took_us, 100);
+  EXPECT_EQ(ended->ran.size(), 2u);
+  EXPECT_TRUE(steps.MayLaunch());
+  EXPECT_TRUE(steps.CheckInvariants().ok());
+}
+
+TEST(StepLoop, NothingIsLaunchedBehindAProbeOrAStepOfSeveralInstances) {
+  StepLoop steps({.probe_interval_us = 100});
+  steps.Probe(0);
+  EXPECT_FALSE(steps.MayLaunchAhead());
+  steps.End({.step = 1, .results = {StepResult{}}}, 10);
+  steps.Launch({Sequence(1, /*joint=*/true)}, 20);
+  EXPECT_FALSE(steps.MayLaunchAhead());
+}
+
+TEST(StepLoop, AFailureEndsTheStepBehindIt) {
+  StepLoop steps({.step_timeout_us = 1000});
+  steps.Launch({Sequence(1)}, 0);
+  steps.Launch({Sequence(1), Sequence(2)}, 0);
+  const auto ended = steps.End({.step = 1, .status = absl::InternalError("bus error")}, 1);
+  EXPECT_EQ(ended->ran.size(), 1u);
+  EXPECT_EQ(ended->ahead.size(), 2u);
+  EXPECT_FALSE(steps.engine().FailedUnder({7, 2})) << "it did not run in that step";
+  EXPECT_FALSE(steps.End({.step = 2, .status = absl::InternalError("bus error")}, 2).has_value());
+  StepLoop hung({.step_timeout_us = 1000});
+  hung.Launch({Sequence(1)}, 0);
+  hung.Launch({Sequence(2)}, 0);
+  EXPECT_EQ(hung.FailOverdue().size(), 2u);
+  EXPECT_TRUE(hung.engine().FailedUnder({7, 1}));
+  EXPECT_FALSE(hung.engine().FailedUnder({7, 2}));
+}
+
 TEST(StepLoopRate, IsAMeanOverRecentSteps) {
   StepLoop loop{EngineWatchConfig()};
   EXPECT_EQ(loop.TokensPerSecond(), 0);

@@ -27,6 +27,7 @@ inline DecodeConfig DecodeTestConfig() {
   config.open_wait_us = 300;
   config.engine.step_timeout_us = kStepTimeoutUs;
   config.engine.last_words_us = 3000;
+  config.launch_ahead = false;  // decode_ahead_test has it
   return config;
 }
 

@@ -138,6 +138,7 @@ class DecodePartsTest : public ::testing::Test {
   StepLoop steps_{EngineWatchConfig()};
   RunningBatch running_{
       BatchLimits(),
+      /*launch_ahead=*/false,
       {.clock = &clock_, .kv_in = &kv_in_, .sequences = &sequences_, .membership = &membership_}};
   DecodeEnds ends_{{.clock = &clock_,
                     .kv_in = &kv_in_,

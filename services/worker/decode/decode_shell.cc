@@ -24,8 +24,7 @@ DecodeShell::~DecodeShell() { Stop(); }
 void DecodeShell::Start(const scheduler::DecodeConfig& config, std::function<void()> drained,
                         std::function<void(const scheduler::EngineFailed&)> engine_failed) {
   StartLink(std::move(drained), std::move(engine_failed));
-  runner_ = std::make_unique<EngineRunner>(
-      engine_->engine.get(), nullptr, [this](scheduler::StepDone done) { Post(std::move(done)); });
+  runner_ = std::make_unique<EngineRunner>(engine_->engine.get(), nullptr, [this] { StepEnded(); });
   // The target of puts: where the wire has no remote writes, polling applies them.
   progress_ = std::make_unique<ProgressThread>(
       [this] {

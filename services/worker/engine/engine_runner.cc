@@ -7,24 +7,22 @@
 
 namespace skein::services {
 
-EngineRunner::EngineRunner(engine::Engine* engine, LayerDone layer_done, Done done, StepLog* log,
+EngineRunner::EngineRunner(engine::Engine* engine, LayerDone layer_done, Ended ended, StepLog* log,
                            RingGroups* groups)
     : layer_done_(std::move(layer_done)),
-      done_(std::move(done)),
+      ended_(std::move(ended)),
       log_(log),
       groups_(groups),
-      engine_(std::make_unique<engine::ThreadedEngine>(engine, [this] { Completed(); })),
+      engine_(std::make_unique<engine::ThreadedEngine>(engine, ended_)),
       conversion_(engine_.get()) {}
 
 EngineRunner::~EngineRunner() = default;
 
 void EngineRunner::Run(scheduler::RunStep step) {
   auto planned = std::make_shared<StepConversion::Planned>(conversion_.PlanOf(std::move(step)));
-  if (planned->plan.sequences.empty()) {
-    return done_(StepConversion::DoneOf(*planned, {.number = planned->step.step}));
-  }
-  in_flight_ = planned;
   engine::StepPlan plan = std::move(planned->plan);
+  in_flight_.push_back({planned, plan.sequences.empty()});
+  if (plan.sequences.empty()) return ended_();
   if (planned->step.sequences.front().ring != nullptr) plan.ring = MeetingOf(planned->step);
   if (layer_done_) {
     plan.layer_done = [this, planned](int layer) { layer_done_(planned->step, layer); };
@@ -43,16 +41,26 @@ engine::RingMeeting EngineRunner::MeetingOf(const scheduler::RunStep& step) cons
           .leave = [groups](const absl::Status& status) { groups->Leave(status); }};
 }
 
-// On the engine's thread.
-void EngineRunner::Completed() {
-  const std::optional<engine::CompletedStep> completed = engine_->Poll();
-  if (!completed.has_value()) return;
-  const auto planned = std::move(in_flight_);
-  if (completed->status.ok() && log_ != nullptr) log_->Add(planned->step, completed->seconds);
-  scheduler::StepDone done = StepConversion::DoneOf(*planned, *completed);
-  const bool joint = planned->step.sequences.front().ring != nullptr && groups_ != nullptr;
-  if (joint && completed->status.ok()) done.ring = groups_->path();
-  done_(std::move(done));
+std::vector<scheduler::StepDone> EngineRunner::TakeDone() {
+  std::vector<scheduler::StepDone> done;
+  while (!in_flight_.empty()) {
+    const Handed& first = in_flight_.front();
+    const engine::CompletedStep none{.number = first.planned->step.step};
+    const std::optional<engine::CompletedStep> completed = first.empty ? none : engine_->Poll();
+    if (!completed.has_value()) break;
+    done.push_back(DoneOf(*first.planned, *completed));
+    in_flight_.pop_front();
+  }
+  return done;
+}
+
+scheduler::StepDone EngineRunner::DoneOf(const StepConversion::Planned& planned,
+                                         const engine::CompletedStep& completed) const {
+  if (completed.status.ok() && log_ != nullptr) log_->Add(planned.step, completed.seconds);
+  scheduler::StepDone done = StepConversion::DoneOf(planned, completed);
+  const bool joint = planned.step.sequences.front().ring != nullptr && groups_ != nullptr;
+  if (joint && completed.status.ok()) done.ring = groups_->path();
+  return done;
 }
 
 }  // namespace skein::services

@@ -37,8 +37,8 @@ class RingGroups {
   absl::StatusOr<engine::RingStep> Enter(uint64_t step, const scheduler::RingPart& part);
   // The step has ended.
   void Leave(const absl::Status& status);
-  // The engine's thread: how the bytes of the latest step went; nullopt: it failed, or was none of
-  // several instances.
+  // With no such step in flight: how the bytes of the latest one went; nullopt: it failed, or was
+  // none of several instances.
   const std::optional<scheduler::RingPath>& path() const { return path_; }
 
   // Any thread; never blocks: rings are opened and broken at once, and nothing waits while the lock
