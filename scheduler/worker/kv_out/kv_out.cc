@@ -284,7 +284,7 @@ void KvOut::On(const CommitReplied& event, TimeUs now) {
 
 HandoffPath KvOut::PathOf(const Entry& entry, bool commit_unanswered) {
   HandoffPath path = entry.path;
-  path.retries = static_cast<uint32_t>(entry.grant.attempts() + entry.commit.attempts() - 2);
+  path.retries = static_cast<uint32_t>(entry.open.attempts() + entry.commit.attempts() - 2);
   path.commit_unanswered = commit_unanswered;
   return path;
 }
