@@ -274,7 +274,6 @@ TEST_F(OperatorTest, TheDecodeInstanceSaysHowARequestEndedWhoseRouterClosedFirst
   const CallAssign assign = Place(1, 8).at(0);
   now_ = kSecondUs;
   RouterConnects(7);
-  RouterReports(router_stream_);
   EndedRequest ended = Ended(assign);
   ended.reason = FinishReason::kLength;
   now_ = 2 * kSecondUs;
