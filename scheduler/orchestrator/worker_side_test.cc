@@ -112,6 +112,7 @@ TEST_F(WorkerSideTest, APrefillInstanceIsToldOfItsPoolAndThePoolOfIt) {
     hello.identity.incarnation = {incarnation};
     hello.identity.endpoint = "p" + std::to_string(incarnation);
     hello.identity.comm_address = comm_address;
+    hello.stream = ++hellos_;
     effects_.clear();
     workers_.Connect({{incarnation}, hello}, {1, {1}}, now_);
     return Of<AnswerRegister>().back().reply;
