@@ -60,8 +60,9 @@ absl::Status ParkedRequests::CheckInvariants(const RequestTable& requests) const
                             request->number == number && request->spec->model == model &&
                             KindOf(*request) == kind;
         if (stands) continue;
-        return absl::InternalError(absl::StrCat(
-            "ParkedRequests: ", ToString(id), " is in a line but not parked, or in the wrong line"));
+        return absl::InternalError(
+            absl::StrCat("ParkedRequests: ", ToString(id),
+                         " is in a line but not parked, or in the wrong line"));
       }
     }
   }
