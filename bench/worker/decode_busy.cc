@@ -40,12 +40,8 @@ using Clock = std::chrono::steady_clock;
 WorkerEngine Emulated(int sequences) {
   engine::EmulatedOptions options;
   options.max_positions = 1 << 20;
-  options.kv = {.num_layers = 1,
-                .kv_heads = 1,
-                .head_dim = 2,
-                .block_tokens = 16,
-                .dtype = engine::DType::kF32,
-                .num_blocks = sequences * 512};
+  options.kv = {{.num_layers = 1, .kv_heads = 1, .head_dim = 2, .dtype = engine::DType::kF32},
+                sequences * 512};
   options.times.decode_step_s = absl::GetFlag(FLAGS_step_us) * 1e-6;
   WorkerEngine out;
   out.transport = engine::MakeLoopbackTransport(engine::MakeLoopbackFabric());

@@ -73,7 +73,7 @@ TEST_F(ServeUntilDrainedDeathTest, AStopThatTakesLongerThanAStepMayEndsTheProces
         options, &end, [&end](int64_t) { end.Drained(); },
         [&never] { never.get_future().wait_for(std::chrono::seconds(2)); }, &servers);
   };
-  EXPECT_EXIT(serve(), ::testing::ExitedWithCode(kEngineFailed), "a step has not ended");
+  EXPECT_EXIT(serve(), ::testing::ExitedWithCode(kEngineFailed), "a step did not end");
 }
 
 class ServeUntilDrainedTest : public ::testing::Test {
