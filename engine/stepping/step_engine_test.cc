@@ -366,6 +366,25 @@ TEST_P(StepEngineTest, AStepThatFailsEndsTheOneLaunchedAhead) {
   EXPECT_TRUE(Run(std::move(again)).status.ok()) << "of the one behind it no more";
 }
 
+TEST_P(StepEngineTest, AStepThatFailsEndsTheOneLaunchedBeforeItIsPolled) {
+  StepPlan one{.number = 1}, two{.number = 2};
+  one.sequences = {{.sequence = Admit(Tokens(4, 10)), .count = 4, .blocks = {{1}}, .sample = true}};
+  one.ring = RingMeeting{.spans = {{0, 4}}, .enter = []() -> absl::StatusOr<RingStep> {
+                           return absl::UnavailableError("no group");
+                         }};
+  two.sequences = {{.sequence = Admit(Tokens(4, 20)), .count = 4, .blocks = {{2}}, .sample = true}};
+  engine_->Launch(std::move(one));
+  if (GetParam() == Kind::kThreaded) signal_.Await();
+  engine_->Launch(std::move(two));
+  if (GetParam() == Kind::kThreaded) signal_.Await();
+  for (uint64_t number : {1, 2}) {
+    const std::optional<CompletedStep> completed = engine_->Poll();
+    ASSERT_TRUE(completed.has_value());
+    EXPECT_EQ(completed->number, number);
+    EXPECT_EQ(completed->status, absl::UnavailableError("no group"));
+  }
+}
+
 TEST_P(StepEngineTest, ItsRegionsAreTheEngines) {
   EXPECT_EQ(engine_->KvRegions().data(), emulated_->KvRegions().data());
   EXPECT_EQ(&engine_->Spec(), &emulated_->Spec());

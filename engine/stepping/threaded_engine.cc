@@ -41,14 +41,19 @@ std::optional<CompletedStep> ThreadedEngine::Poll() {
 void ThreadedEngine::Loop() {
   for (;;) {
     std::shared_ptr<PreparedStep> prepared;
+    std::optional<CompletedStep> ended;  // without being run
     {
       std::unique_lock lock(mu_);
       wake_.wait(lock, [this] { return stopping_ || !waiting_.empty(); });
       if (stopping_) return;
       prepared = std::move(waiting_.front());
       waiting_.pop_front();
+      // The one before may have failed when this one was not launched yet.
+      if (!completed_.empty() && EndsTheNext(completed_.back().status)) {
+        ended = CompletedStep{.number = prepared->plan.number, .status = completed_.back().status};
+      }
     }
-    CompletedStep completed = inline_.Run(prepared.get());
+    CompletedStep completed = ended.has_value() ? *std::move(ended) : inline_.Run(prepared.get());
     prepared.reset();  // its tables may change in place from here on
     {
       std::lock_guard lock(mu_);

@@ -75,6 +75,7 @@ void WorkerSide::Connect(const RegisterCalled& event, const Generation& own, Tim
         registered->former, absl::AbortedError("the worker has opened another stream")});
   }
   Resync(registered->id, event.request, now);
+  LeaveDraining(instance, now);
   for (InstanceId replaced : registered->replaced) {
     Lose(replaced, "was replaced by another process at its address", Loss::kEnded, now);
   }

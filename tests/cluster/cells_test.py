@@ -169,7 +169,7 @@ def requests_of_a_lost_cell_that_have_no_token_are_placed_in_the_other():
     def test(own, other):
         streams = [Stream(own, number, 20) for number in range(12)]
         own.until(lambda: own.submitted() + other.submitted() == 12, "all are placed")
-        held = other.submitted()
+        held = int(other.submitted())
         assert held > 0
         other.kill_all()
         for stream in streams:

@@ -103,10 +103,10 @@ void StepLoop::CountNan(const std::vector<StepResult>& results) {
 }
 
 void StepLoop::AddTokens(int64_t tokens, TimeUs took_us) {
-  if (took_us <= 0 || tokens <= 0) return;
-  const double rate = static_cast<double>(tokens) * kSecondUs / static_cast<double>(took_us);
-  double& mean = tokens_per_second_;
-  mean = mean == 0 ? rate : mean + (rate - mean) / 8;
+  if (tokens <= 0) return;
+  const double weight = mean_us_ > 0 ? 1.0 / 8 : 1;
+  mean_tokens_ += (static_cast<double>(tokens) - mean_tokens_) * weight;
+  mean_us_ += (static_cast<double>(took_us) - mean_us_) * weight;
 }
 
 std::vector<StepSequence> StepLoop::FailOverdue() {

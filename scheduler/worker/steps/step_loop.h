@@ -64,8 +64,10 @@ class StepLoop {
   std::optional<Ended> End(const StepDone& event, TimeUs now);
   // Tokens that an ended step computed.
   void AddTokens(int64_t tokens, TimeUs took_us);
-  // Over recent steps: an exponential mean with weight 1/8. 0: nothing measured yet.
-  double TokensPerSecond() const { return tokens_per_second_; }
+  // Over recent steps: the quotient of exponential means, of weight 1/8, of their tokens and times.
+  // (The ends of two steps may be handled one right after the other; the sum of their times is
+  // right, but the second one's is nearly 0.) 0: nothing measured yet.
+  double TokensPerSecond() const { return mean_us_ > 0 ? mean_tokens_ * kSecondUs / mean_us_ : 0; }
   // Fails the engine by its overdue step; gives the sequences in flight. REQUIRES: Overdue.
   std::vector<StepSequence> FailOverdue();
 
@@ -83,7 +85,8 @@ class StepLoop {
   std::deque<RunStep> in_flight_;  // of requests; the first one runs
   uint64_t number_ = 0;
   TimeUs started_us_ = 0;
-  double tokens_per_second_ = 0;
+  double mean_tokens_ = 0;  // of a step
+  double mean_us_ = 0;
 };
 
 }  // namespace skein::scheduler

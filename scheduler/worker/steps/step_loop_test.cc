@@ -186,8 +186,17 @@ TEST(StepLoopRate, IsAMeanOverRecentSteps) {
   EXPECT_EQ(loop.TokensPerSecond(), 0) << "nothing was measured";
   loop.AddTokens(800, kSecondUs);
   EXPECT_EQ(loop.TokensPerSecond(), 800);
-  loop.AddTokens(800, 2 * kSecondUs);
+  loop.AddTokens(400, kSecondUs);
   EXPECT_EQ(loop.TokensPerSecond(), 800 - 400 / 8);
+}
+
+TEST(StepLoopRate, TwoStepsWhoseEndsAreHandledTogetherCountAsTwo) {
+  StepLoop loop{EngineWatchConfig()};
+  for (int i = 0; i < 20; ++i) {
+    loop.AddTokens(800, 2 * kSecondUs - 1);
+    loop.AddTokens(800, 1);
+  }
+  EXPECT_NEAR(loop.TokensPerSecond(), 800, 80);
 }
 
 }  // namespace
