@@ -53,7 +53,8 @@ struct ClientRequest {
   FailedEngines failed_engines;
   absl::Status refusal;  // what it ends with if no cell takes it
   Epoch epoch;
-  InstanceId decode;  // where its token stream is, or was last
+  InstanceId decode;            // where its token stream is, or was last
+  std::string decode_endpoint;  // of the stream that was attached ahead
   int64_t delivered = 0;
   TimeUs arrived_us = 0;
   TimeUs submitted_us = 0;

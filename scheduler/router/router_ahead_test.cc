@@ -65,6 +65,11 @@ TEST_F(AheadTest, PlacedElsewhereTheRouterDetachesFirst) {
   EXPECT_FALSE(std::get<OpenTokens>(effects[1]).ahead);
 }
 
+TEST_F(AheadTest, PlacedAtTheSameProcessUnderAnotherNumberTheStreamStays) {
+  EXPECT_TRUE(PlaceAt(9, "d:1").empty());
+  EXPECT_EQ(Of<DeliverToken>(Token(1, 0)).size(), 1u);
+}
+
 // Nothing of the request was there: its orchestrator places it.
 TEST_F(AheadTest, AStreamThatEndsAheadOfTheBlocksMeansNothing) {
   EXPECT_TRUE(

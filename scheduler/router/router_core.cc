@@ -139,6 +139,7 @@ void RouterCore::AttachAhead(Request& request, const Planned& planned) {
   if (request.state != State::kSubmitted) return;
   requests_.SetState(request, State::kAhead);
   request.decode = planned.decode;
+  request.decode_endpoint = planned.decode_endpoint;
   effects_.push_back(OpenTokens{request.spec->id, request.epoch, planned.decode,
                                 planned.decode_endpoint, request.cell.value_or(0),
                                 /*ahead=*/true});
@@ -158,10 +159,12 @@ void RouterCore::Lose(Request& request, FinishReason reason, absl::Status status
   cells_.AwaitReplan(request);
 }
 
+// An instance that was given up and came back is the same process under another number: closing the
+// stream there would cancel the request.
 void RouterCore::Apply(Request& request, const Placed& placed) {
   if (!request.IsSubmitted() || placed.epoch < request.epoch) return;
   const bool attached = request.state == State::kAhead && request.epoch == placed.epoch &&
-                        request.decode == placed.decode;
+                        request.decode_endpoint == placed.endpoint;
   if (!attached) cells_.CloseStream(request);
   Place(request, placed.epoch, placed.decode);
   if (attached) return;

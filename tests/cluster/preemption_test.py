@@ -70,7 +70,7 @@ def the_choices_of_an_answer_share_their_prompt():
         assert cluster.metric(orchestrator, "skein_shared_prompts_total") == 0
         answer = cluster.post("/v1/completions", {**body, "prompt": prompts, "n": 4})
         assert [choice["text"] for choice in answer["choices"]] == [text for text in alone for _ in range(4)], answer
-        assert cluster.metric(orchestrator, "skein_shared_prompts_total") == 6
+        cluster.until(lambda: cluster.metric(orchestrator, "skein_shared_prompts_total") == 6, "six choices shared a prompt")
         sampled = cluster.post("/v1/completions", {**body, "prompt": prompts[0], "n": 4, "temperature": 1, "seed": 7})
         assert len({choice["text"] for choice in sampled["choices"]}) > 1, sampled
         cluster.assert_idle_and_whole()

@@ -153,7 +153,7 @@ std::vector<HeldRequest> Instance::UnknownOf(const std::vector<HeldRequest>& all
   for (const HeldRequest& one : all) {
     if (one.epoch.value < first_epoch && !SKEIN_PLANT(stream_dropped_at_resync)) continue;
     const auto it = placed.find(one.id);
-    if (it == placed.end() || it->second.epoch != one.epoch) unknown.push_back({one.id, one.epoch});
+    if (it == placed.end() || it->second.epoch != one.epoch) unknown.push_back(one);
   }
   return unknown;
 }

@@ -132,9 +132,7 @@ void DecodeCore::Impl::Run(Sequence& sequence, KvIn::Result result) {
 void DecodeCore::Impl::On(const RegisterReplied& event) {
   membership_.On(event, clock_.now);
   if (!membership_.connected()) return;  // refused: a former orchestrator orders nothing
-  for (const HeldRequest& cancel : event.reply.cancel) {
-    orders_.CancelUpTo(cancel.id, cancel.epoch, "the orchestrator does not know the request");
-  }
+  for (const HeldRequest& held : event.reply.cancel) orders_.CancelUnknown(held);
 }
 
 void DecodeCore::Impl::On(const Drain& event) {

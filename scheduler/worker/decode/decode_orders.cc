@@ -73,13 +73,22 @@ void DecodeOrders::On(const WithdrawCalled& event) {
   const WithdrawRequest& request = event.request;
   if (!parts_.membership->CheckEpoch(request.epoch).ok()) return;
   if (announced_.Has(request.id, request.epoch)) {
-    announced_.Take(request.id);
-    parts_.membership->Gone(request.id, request.epoch);
-    EndSharers(request.id);
+    Withdraw(request.id, request.epoch);
   } else if (DecodeSequence* sequence = parts_.sequences->Find(request.id, request.epoch)) {
     parts_.ends->End(*sequence, FinishReason::kError,
                      absl::UnavailableError("the request was placed at another instance"));
   }
+}
+
+void DecodeOrders::Withdraw(RequestId id, Epoch epoch) {
+  announced_.Take(id);
+  parts_.membership->Gone(id, epoch);
+  EndSharers(id);
+}
+
+void DecodeOrders::CancelUnknown(const HeldRequest& held) {
+  if (held.opened) return CancelUpTo(held.id, held.epoch, "the orchestrator does not know the request");
+  if (announced_.Has(held.id, held.epoch)) Withdraw(held.id, held.epoch);
 }
 
 // ---- ends ----

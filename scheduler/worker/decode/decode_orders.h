@@ -52,6 +52,10 @@ class DecodeOrders {
   void On(const AbortCalled& event);
   // Ends every epoch of the request up to this one, wherever it stands.
   void CancelUpTo(RequestId id, Epoch epoch, const std::string& why);
+  // The orchestrator does not know what was held so at the start of this stream. It may have placed
+  // a request here again since, under the same epoch: one that had no blocks is withdrawn, which
+  // ends nothing, and one that has opened since stays.
+  void CancelUnknown(const HeldRequest& held);
   void RunTimers();  // ends those that are over their time
 
   const Announced* Find(RequestId id) const { return announced_.Find(id); }
@@ -78,6 +82,7 @@ class DecodeOrders {
   bool MayAnnounce(const AnnounceRequest& request);
   void AwaitPrompt(RequestId id, RequestId from);
   void TakeEarlyAborts(const AnnounceRequest& request);
+  void Withdraw(RequestId id, Epoch epoch);
   bool IsStray(const AbortRequest& abort) const;
 
   const TimeUs request_deadline_us_;
