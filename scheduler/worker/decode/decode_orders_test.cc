@@ -30,6 +30,21 @@ TEST_F(DecodeOrdersTest, ItIsWithdrawnWithoutAnEnd) {
   EXPECT_TRUE(absl::IsNotFound(orders_.WhyGone(kOne, kEpoch).status));
 }
 
+// It may have been placed here again, under the same epoch, when the answer to the hello comes.
+TEST_F(DecodeOrdersTest, WhatTheOrchestratorDoesNotKnowEndsOnlyIfItHadBlocks) {
+  Announce(Spec(1));
+  Start(2, 6);
+  orders_.CancelUnknown({.id = kOne, .epoch = kEpoch});
+  EXPECT_EQ(orders_.Find(kOne), nullptr);
+  orders_.CancelUnknown({.id = {7, 2}, .epoch = kEpoch});
+  EXPECT_NE(sequences_.at({7, 2}).phase, DecodeSequence::Phase::kEnded) << "it opened since";
+  EXPECT_TRUE(Ended().empty());
+  Announce(Spec(1));
+  EXPECT_NE(orders_.Find(kOne), nullptr);
+  orders_.CancelUnknown({.id = {7, 2}, .epoch = kEpoch, .opened = true});
+  EXPECT_EQ(sequences_.at({7, 2}).phase, DecodeSequence::Phase::kEnded);
+}
+
 TEST_F(DecodeOrdersTest, ANewerEpochEndsTheOlderOne) {
   Announce(Spec(1));
   Announce(Spec(1), {6});
