@@ -158,7 +158,7 @@ TEST_F(GpuTransport, ScatteredBlocksGoFromPoolToPool) {
     EXPECT_TRUE(Read(to) == expected) << tls;
     const PeerInfo info = source->Inspect(peer.id).value();
     EXPECT_EQ(info.path, direct ? "direct" : "host-staged");
-    RecordProperty(info.lanes + " GB/s",
+    RecordProperty(info.transport + " GB/s",
                    std::to_string(static_cast<double>(info.put_bytes) / info.busy_seconds * 1e-9));
     source.reset();
     target.reset();
