@@ -202,6 +202,15 @@ TEST_F(AheadTest, ASequenceThatFailsIsRefusedInTheStepBehindAndHarmsNobody) {
   EXPECT_EQ(Held(), 0);
 }
 
+TEST_F(AheadTest, ARouterThatAttachesAgainAfterAFailureGetsThatFailure) {
+  fails_[1] = 1;
+  Start(Spec(1, 4, 10));
+  EndStep();
+  ASSERT_EQ(ends_.at(1), absl::InternalError("NaN"));
+  Feed(AttachCalled{{99}, {7, 1}, {5}});
+  EXPECT_EQ(ends_.at(1), absl::InternalError("NaN"));
+}
+
 TEST_F(AheadTest, AnEngineThatFailsEndsBothSteps) {
   Start(Spec(1, 4, 10));
   Start(Spec(2, 4, 10));
@@ -230,6 +239,16 @@ TEST_F(AheadTest, WithoutAFreeBlockNothingIsLaunchedAhead) {
     for (int64_t i = 0; i < 9; ++i) EXPECT_EQ(tokens_[serial][i], Token(serial, i));
   }
   EXPECT_EQ(Held(), 0);
+}
+
+TEST_F(AheadTest, ASequenceThatGrowsKeepsNobodyOut) {
+  Anew(Config(/*ahead=*/true, /*blocks=*/100));
+  for (uint64_t serial = 1; serial <= 9; ++serial) {  // at each place within a block
+    Start(Spec(serial, 4, 30));
+    EXPECT_FALSE(tokens_[serial].empty()) << "request " << serial << " was refused";
+    EndStep();
+  }
+  RunToTheEnd();
 }
 
 TEST_F(AheadTest, NanInBothStepsIsFollowedByOneProbe) {

@@ -150,7 +150,12 @@ void DecodeCore::Impl::On(const AttachCalled& event) {
     if (!expected_streams_.Add(event.id, event.epoch, event.call)) ends_.Refuse(event, taken);
     return;
   }
-  if (sequence->stream != Stream::kUnattached) return ends_.Refuse(event, taken);
+  if (sequence->stream != Stream::kUnattached) {
+    // A router that attached ahead takes an error for a refusal until it hears of the placement. It
+    // asks again then, and gets the same.
+    const bool failed = sequence->phase == Phase::kEnded && !sequence->status.ok();
+    return ends_.Refuse(event, failed ? sequence->status : taken);
+  }
   ends_.Touch(event.id);
   if (sequence->phase == Phase::kEnded) ends_.Tell(*sequence);
   sequences_.Attach(*sequence, event.call);

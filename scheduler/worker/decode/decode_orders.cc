@@ -87,7 +87,8 @@ void DecodeOrders::Withdraw(RequestId id, Epoch epoch) {
 }
 
 void DecodeOrders::CancelUnknown(const HeldRequest& held) {
-  if (held.opened) return CancelUpTo(held.id, held.epoch, "the orchestrator does not know the request");
+  if (held.opened)
+    return CancelUpTo(held.id, held.epoch, "the orchestrator does not know the request");
   if (announced_.Has(held.id, held.epoch)) Withdraw(held.id, held.epoch);
 }
 

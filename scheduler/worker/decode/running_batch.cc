@@ -22,7 +22,10 @@ int64_t RunningBatch::TokensAhead(const DecodeSequence& sequence) const {
 
 void RunningBatch::NoteToken(const DecodeSequence& sequence) {
   const RequestId id = sequence.id();
-  if (!parts_.kv_in->Covers(id, TokensAhead(sequence))) order_.Want(id);
+  const int64_t tokens = TokensAhead(sequence);
+  if (parts_.kv_in->Covers(id, tokens)) return;
+  // A free block is taken at once: while any sequence wants one, no request may enter.
+  if (SomeWaitForBlocks() || !parts_.kv_in->Extend(id, tokens).ok()) order_.Want(id);
 }
 
 void RunningBatch::Remove(RequestId id) {

@@ -37,12 +37,12 @@ TEST_F(RunningBatchTest, AStepRunsTheLastTokenOfEachAndSamplesTheNext) {
   EXPECT_EQ(step[0].blocks->size(), 2u);
 }
 
-TEST_F(RunningBatchTest, ATableGrowsOnlyWhenItIsFull) {
+TEST_F(RunningBatchTest, ATableGrowsWhenItIsFull) {
   Start(1, 6);
   Step();
   EXPECT_EQ(kv_in_.TableOf({7, 1})->size(), 2u) << "8 tokens in 2 blocks";
   Step();
-  EXPECT_EQ(kv_in_.TableOf({7, 1})->size(), 2u) << "it wants one, and gets it before the next step";
+  EXPECT_EQ(kv_in_.TableOf({7, 1})->size(), 3u) << "a free block is taken as soon as it is wanted";
   Step();
   EXPECT_EQ(kv_in_.TableOf({7, 1})->size(), 3u);
 }
