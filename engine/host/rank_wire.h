@@ -23,8 +23,8 @@ namespace skein::engine {
 
 class RankWire {
  public:
-  // What came from `rank`: a message, or (last) word that its process has ended. Messages of a
-  // process that ended before this one had read its first are lost: nothing else held them.
+  // What came from `rank`: a message, or last the news that its process has ended. If a process
+  // ends before this one has read its first message, all its messages are lost: only it held them.
   struct Arrival {
     int rank = 0;
     std::string message;

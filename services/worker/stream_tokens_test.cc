@@ -6,14 +6,9 @@
 #include <string>
 #include <thread>
 
-#include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 #include "proto/decode_worker.grpc.pb.h"
-#include "services/codec/codec.h"
-#include "services/rpc/credentials.h"
-#include "services/rpc/rpc.h"
-#include "services/worker/decode/decode_service.h"
-#include "services/worker/testing/emulated_worker.h"
+#include "services/worker/testing/emulated_decode_worker.h"
 
 namespace skein::services {
 namespace {
@@ -109,73 +104,14 @@ class TokenReader {
 
 class StreamTokens : public ::testing::Test {
  protected:
-  StreamTokens()
-      : engine_(testing::EmulatedWorker(8192, 2 * kLong)),
-        shell_(&engine_, "127.0.0.1:1", 1024),
-        service_(&shell_) {
-    auto server = ServeRpc("127.0.0.1:0", {&service_});
-    EXPECT_TRUE(server.ok()) << server.status();
-    server_ = *std::move(server);
-    scheduler::DecodeConfig config;
-    config.membership.identity.role = scheduler::Role::kDecode;
-    config.membership.identity.shape = ShapeOf(engine_.engine->Spec());
-    config.membership.identity.total_blocks = engine_.engine->Spec().kv.num_blocks;
-    config.memory = engine_.description;
-    shell_.Start(config, [] {});
-    stub_ = v1::DecodeWorker::NewStub(
-        grpc::CreateChannel(absl::StrCat("127.0.0.1:", server_.port), ClientCredentials()));
-  }
-  ~StreamTokens() override {
-    shell_.Stop();
-    server_.server->Shutdown(std::chrono::system_clock::now() + std::chrono::seconds(1));
-  }
-
-  template <typename Request, typename Response>
-  void Call(grpc::Status (v1::DecodeWorker::Stub::*method)(grpc::ClientContext*, const Request&,
-                                                           Response*),
-            const Request& request) {
-    grpc::ClientContext context;
-    Response response;
-    const grpc::Status status = (stub_.get()->*method)(&context, request, &response);
-    ASSERT_TRUE(status.ok()) << status.error_message();
-  }
-
-  // Brings a request to where it samples tokens.
-  void Run(uint64_t serial, int64_t max_tokens) {
-    auto spec = std::make_shared<scheduler::RequestSpec>();
-    spec->id = {1, serial};
-    spec->model = "m";
-    spec->prompt = {5};
-    spec->max_tokens = max_tokens;
-    v1::SamplingParams sampling;
-    sampling.set_top_p(1);
-    sampling.set_repetition_penalty(1);
-    sampling.set_top_logprobs(-1);
-    spec->sampling = sampling.SerializeAsString();
-    shell_.Post(scheduler::AnnounceCalled{{spec, {1}, {{1}}}, {}});  // as from the orchestrator
-    scheduler::OpenTransferRequest grant;
-    grant.id = spec->id;
-    grant.epoch = {1};
-    grant.prefill = {1};
-    grant.incarnation = {1};
-    grant.shape = ShapeOf(engine_.engine->Spec());
-    Call(&v1::DecodeWorker::Stub::OpenTransfer, ToProto(grant));
-    scheduler::CommitRequest commit;
-    commit.id = spec->id;
-    commit.epoch = {1};
-    commit.prefill = {1};
-    commit.token = 9;
-    const engine::KvSpec& kv = engine_.engine->Spec().kv;
-    commit.bytes_per_layer.assign(static_cast<size_t>(kv.num_layers), kv.BlockBytes());
-    Call(&v1::DecodeWorker::Stub::Commit, ToProto(commit));
-  }
+  void Run(uint64_t serial, int64_t max_tokens) { worker_.Run(serial, max_tokens); }
 
   scheduler::DecodeSnapshot Look() {
     scheduler::DecodeSnapshot out;
-    const absl::Status invariants = shell_.CheckInvariants();
+    const absl::Status invariants = worker_.shell().CheckInvariants();
     EXPECT_TRUE(invariants.ok()) << invariants;
-    EXPECT_TRUE(shell_.Inspect([&out](const scheduler::DecodeSnapshot& snapshot,
-                                      const absl::Status&) { out = snapshot; }));
+    EXPECT_TRUE(worker_.shell().Inspect([&out](const scheduler::DecodeSnapshot& snapshot,
+                                               const absl::Status&) { out = snapshot; }));
     return out;
   }
   bool AwaitIdle() {
@@ -188,16 +124,12 @@ class StreamTokens : public ::testing::Test {
     return false;
   }
 
-  WorkerEngine engine_;
-  DecodeShell shell_;
-  DecodeService service_;
-  RpcServer server_;
-  std::unique_ptr<v1::DecodeWorker::Stub> stub_;
+  testing::EmulatedDecodeWorker worker_{testing::EmulatedWorker(8192, 2 * kLong), {}, 1024};
 };
 
 TEST_F(StreamTokens, ASequenceWithoutCreditDoesNotHoldUpTheOthers) {
   constexpr int64_t kTokens = 500;
-  TokenReader router(stub_.get());
+  TokenReader router(worker_.stub());
   Run(1, kTokens);
   Run(2, kTokens);
   router.Attach(1, 3);
@@ -219,7 +151,7 @@ TEST_F(StreamTokens, ASequenceWithoutCreditDoesNotHoldUpTheOthers) {
 }
 
 TEST_F(StreamTokens, ADetachEndsItsRequestAndNoOther) {
-  TokenReader router(stub_.get());
+  TokenReader router(worker_.stub());
   router.Detach(1);  // before its attach: ignored
   Run(1, kLong);
   Run(2, 200);
@@ -234,11 +166,11 @@ TEST_F(StreamTokens, ADetachEndsItsRequestAndNoOther) {
 }
 
 TEST_F(StreamTokens, TheEndOfTheStreamEndsItsRequestsAndNotThoseOfOthers) {
-  TokenReader other(stub_.get());
+  TokenReader other(worker_.stub());
   Run(3, 300);
   other.Attach(3, kLong);
   {
-    TokenReader router(stub_.get());
+    TokenReader router(worker_.stub());
     Run(1, kLong);
     Run(2, kLong);
     router.Attach(1, kLong);
@@ -253,7 +185,7 @@ TEST_F(StreamTokens, TheEndOfTheStreamEndsItsRequestsAndNotThoseOfOthers) {
 }
 
 TEST_F(StreamTokens, AnUnknownOrTakenRequestEndsAloneAtOnce) {
-  TokenReader router(stub_.get()), other(stub_.get());
+  TokenReader router(worker_.stub()), other(worker_.stub());
   Run(1, 300);
   router.Attach(1, 1);
   ASSERT_TRUE(router.ReadTokensOf(1, 1));
@@ -269,7 +201,7 @@ TEST_F(StreamTokens, AnUnknownOrTakenRequestEndsAloneAtOnce) {
 }
 
 TEST_F(StreamTokens, AMalformedRequestEndsTheStreamByName) {
-  TokenReader router(stub_.get());
+  TokenReader router(worker_.stub());
   Run(1, kLong);
   router.Attach(1, 1);
   ASSERT_TRUE(router.ReadTokensOf(1, 1));
@@ -283,13 +215,13 @@ TEST_F(StreamTokens, AMalformedRequestEndsTheStreamByName) {
 }
 
 TEST_F(StreamTokens, AStoppingWorkerEndsItsStreamsUnavailable) {
-  TokenReader router(stub_.get());
+  TokenReader router(worker_.stub());
   Run(1, kLong);
   router.Attach(1, 1);
   ASSERT_TRUE(router.ReadTokensOf(1, 1));
-  shell_.Stop();
+  worker_.shell().Stop();
   EXPECT_EQ(router.End().error_code(), grpc::StatusCode::UNAVAILABLE);
-  TokenReader late(stub_.get());
+  TokenReader late(worker_.stub());
   EXPECT_EQ(late.End().error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
 }
 

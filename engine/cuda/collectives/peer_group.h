@@ -86,7 +86,7 @@ struct PeerGroup {
 };
 
 // What a pair's message is cut into: the same at both ends, which know the larger of its two sizes.
-// Segment c goes over lane c % lanes, in the (c / lanes)-th meeting there. At least one, of no
+// Segment s goes over lane s % lanes, in the (s / lanes)-th meeting there. At least one, of no
 // bytes.
 constexpr int64_t PeerSegmentBytes(const PeerShape& shape, int64_t bytes) {
   const int64_t even = (bytes + shape.lanes - 1) / shape.lanes;

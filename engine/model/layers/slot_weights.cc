@@ -10,7 +10,7 @@
 namespace skein::engine {
 namespace {
 
-// So long a fill that nobody waits for goes on.
+// A fill is read in pieces of so many bytes, and one that nobody waits for ends between two.
 constexpr int64_t kPieceBytes = 4 << 20;
 
 // Bytes of one slot: any layer fits.

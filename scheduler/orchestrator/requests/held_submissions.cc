@@ -40,10 +40,10 @@ absl::Status HeldSubmissions::CheckInvariants() const {
     const auto it = numbers_.find(submission.spec->id);
     if (it != numbers_.end() && it->second == number) continue;
     return absl::InternalError(absl::StrCat("HeldSubmissions: ", ToString(submission.spec->id),
-                                            " is held, and not under its number"));
+                                            " is held, but not under its number"));
   }
   if (held_.size() == numbers_.size()) return absl::OkStatus();
-  return absl::InternalError("HeldSubmissions: a number of a request that is not held");
+  return absl::InternalError("HeldSubmissions: a request that is not held has a number");
 }
 
 }  // namespace skein::scheduler::orchestrator

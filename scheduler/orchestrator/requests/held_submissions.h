@@ -1,6 +1,6 @@
 // HeldSubmissions: submissions that wait until instances have reconnected to a new orchestrator, in
-// the order in which they came. Part of RouterSide. A call costs O(log of those held), and
-// ForgetRouter as much for each that it forgets.
+// the order in which they came. Part of RouterSide. A call costs O(log held); ForgetRouter
+// and TakeAll cost as much for each that they take out.
 //
 // Invariant (CheckInvariants): each request is held once.
 #pragma once
@@ -18,8 +18,8 @@ namespace skein::scheduler::orchestrator {
 
 class HeldSubmissions {
  public:
-  void Hold(const SubmitCalled& submission);  // a duplicate: nothing
-  void Forget(RequestId id);                  // one that is not held: nothing
+  void Hold(const SubmitCalled& submission);  // ignored if its request is held already
+  void Forget(RequestId id);                  // ignored if it is not held
   void ForgetRouter(uint64_t router);         // all of its requests
   // All, in order; none is held from here on.
   std::vector<SubmitCalled> TakeAll();

@@ -1,4 +1,4 @@
-// The engine of a worker whose device is emulated, for tests of shells and services.
+// The engine of a worker whose device is emulated, for tests and benches of shells and services.
 #pragma once
 
 #include "engine/emulated/emulated_engine.h"
@@ -7,16 +7,8 @@
 
 namespace skein::services::testing {
 
-// 2 layers of 1 KV head, blocks of 16 tokens; its own transport, which reaches nobody else.
-inline WorkerEngine EmulatedWorker(int num_blocks = 256, int max_positions = 4096) {
-  engine::EmulatedOptions options;
-  options.max_positions = max_positions;
-  options.kv = {{.num_layers = 2,
-                 .kv_heads = 1,
-                 .head_dim = 8,
-                 .block_tokens = 16,
-                 .dtype = engine::DType::kF32},
-                num_blocks};
+// Its own transport reaches nobody else.
+inline WorkerEngine EmulatedWorker(const engine::EmulatedOptions& options) {
   WorkerEngine out;
   out.transport = engine::MakeLoopbackTransport(engine::MakeLoopbackFabric());
   out.engine = *engine::EmulatedEngine::Create(options);
@@ -26,6 +18,19 @@ inline WorkerEngine EmulatedWorker(int num_blocks = 256, int max_positions = 409
   }
   out.description = *out.transport->Describe(out.regions);
   return out;
+}
+
+// 2 layers of 1 KV head, blocks of 16 tokens.
+inline WorkerEngine EmulatedWorker(int num_blocks = 256, int max_positions = 4096) {
+  engine::EmulatedOptions options;
+  options.max_positions = max_positions;
+  options.kv = {{.num_layers = 2,
+                 .kv_heads = 1,
+                 .head_dim = 8,
+                 .block_tokens = 16,
+                 .dtype = engine::DType::kF32},
+                num_blocks};
+  return EmulatedWorker(options);
 }
 
 }  // namespace skein::services::testing
