@@ -1,5 +1,6 @@
 #include "scheduler/orchestrator/requests/parked_requests.h"
 
+#include <algorithm>
 #include <bit>
 
 #include "absl/strings/str_cat.h"
@@ -15,7 +16,7 @@ ParkedRequests::Kind ParkedRequests::KindOf(const Request& request) {
 
 void ParkedRequests::Add(const Request& request) {
   const std::string& model = request.spec->model;
-  lines_[model][KindOf(request)].emplace(request.number, request.spec->id);
+  lines_[model][KindOf(request)].requests.emplace(request.number, request.spec->id);
   added_.push_back(request.spec->id);
   NoteRoom(model);  // it may have come since the request looked
 }
@@ -25,25 +26,31 @@ void ParkedRequests::Remove(const Request& request) {
   if (of_model == lines_.end()) return;
   const auto line = of_model->second.find(KindOf(request));
   if (line == of_model->second.end()) return;
-  line->second.erase(request.number);
-  if (line->second.empty()) of_model->second.erase(line);
+  line->second.requests.erase(request.number);
+  if (line->second.requests.empty()) of_model->second.erase(line);
   if (of_model->second.empty()) lines_.erase(of_model);
 }
 
-std::optional<ParkedRequests::Place> ParkedRequests::Next(const std::string& model,
-                                                          Round* round) const {
+std::optional<ParkedRequests::Place> ParkedRequests::Next(const std::string& model, Round* round) {
   const auto of_model = lines_.find(model);
   if (of_model == lines_.end()) return std::nullopt;
   std::optional<Place> first;
   uint64_t number = UINT64_MAX;
-  for (const auto& [kind, line] : of_model->second) {
+  for (auto& [kind, line] : of_model->second) {
     const Round::Tried& tried = round->tried[kind];
-    const auto next = line.upper_bound(tried.last);
-    if (tried.failed >= kTriesMax || next == line.end() || next->first >= number) continue;
+    if (tried.failed >= kTriesMax) continue;
+    const bool goes_on = tried.failed >= kTriesMax / 2;
+    const auto next =
+        line.requests.upper_bound(goes_on ? std::max(tried.last, line.stopped_at) : tried.last);
+    if (goes_on && next == line.requests.end()) line.stopped_at = 0;
+    if (next == line.requests.end() || next->first >= number) continue;
     number = next->first;
     first = Place{next->second, kind};
   }
-  if (first.has_value()) round->tried[first->kind].last = number;
+  if (!first.has_value()) return std::nullopt;
+  Round::Tried& tried = round->tried[first->kind];
+  tried.last = number;
+  if (tried.failed >= kTriesMax / 2) of_model->second[first->kind].stopped_at = number;
   return first;
 }
 
@@ -52,9 +59,11 @@ absl::Status ParkedRequests::CheckInvariants(const RequestTable& requests) const
   for (const auto& [model, kinds] : lines_) {
     if (kinds.empty()) return absl::InternalError("ParkedRequests: an empty line was kept");
     for (const auto& [kind, line] : kinds) {
-      if (line.empty()) return absl::InternalError("ParkedRequests: an empty line was kept");
-      parked += static_cast<int64_t>(line.size());
-      for (const auto& [number, id] : line) {
+      if (line.requests.empty()) {
+        return absl::InternalError("ParkedRequests: an empty line was kept");
+      }
+      parked += static_cast<int64_t>(line.requests.size());
+      for (const auto& [number, id] : line.requests) {
         const Request* request = requests.Find(id);
         const bool stands = request != nullptr && request->state == State::kParked &&
                             request->number == number && request->spec->model == model &&

@@ -6,7 +6,9 @@
 // none: a request of one kind is likely to find none where others of its kind have not. A kind is
 // what decides which instances can hold a prompt: its size, within a factor of two, and whether one
 // instance must. So a line of requests that need an instance which is busy costs each report
-// little, and does not block the requests of other kinds.
+// little, and does not block the requests of other kinds. Half of the tries go to the first of a
+// kind, the other half go on where the round before stopped: so each request is tried in turn, also
+// behind some of its kind that fit no instance.
 //
 // Invariants (CheckInvariants): the lines hold the parked requests, each in the line of its model
 // and kind; no line is empty.
@@ -63,7 +65,7 @@ class ParkedRequests {
   };
   // The first, by submission, of those that this round may try and has not. The caller tries it and
   // calls NoteFailed if it is still parked then.
-  std::optional<Place> Next(const std::string& model, Round* round) const;
+  std::optional<Place> Next(const std::string& model, Round* round);
   static void NoteFailed(const Place& place, Round* round) { ++round->tried[place.kind].failed; }
 
   // The requests added since the last call, whether still parked or not.
@@ -72,7 +74,10 @@ class ParkedRequests {
   absl::Status CheckInvariants(const RequestTable& requests) const;
 
  private:
-  using Line = std::map<uint64_t, RequestId>;  // by Request::number
+  struct Line {
+    std::map<uint64_t, RequestId> requests;  // by Request::number
+    uint64_t stopped_at = 0;                 // the last number that the round before tried
+  };
 
   std::map<std::string, std::map<Kind, Line>> lines_;
   std::set<std::string> roomy_;

@@ -72,6 +72,15 @@ TEST_F(ParkedRequestsTest, OfAKindThatFindsNoneFewAreTriedAndOthersAfterThem) {
   EXPECT_EQ(Tried("m").size(), 102u) << "the next round";
 }
 
+TEST_F(ParkedRequestsTest, BehindSomeThatNeverFitEachIsTriedInTurn) {
+  for (uint64_t serial = 1; serial <= 14; ++serial) Park(serial, "m", 1000);
+  const auto round = [this] { return Tried("m", /*fail=*/true); };
+  EXPECT_EQ(round(), (std::vector<uint64_t>{1, 2, 3, 4, 5, 6, 7, 8}));
+  EXPECT_EQ(round(), (std::vector<uint64_t>{1, 2, 3, 4, 9, 10, 11, 12}));
+  EXPECT_EQ(round(), (std::vector<uint64_t>{1, 2, 3, 4, 13, 14}));
+  EXPECT_EQ(round(), (std::vector<uint64_t>{1, 2, 3, 4, 5, 6, 7, 8})) << "from the start again";
+}
+
 TEST_F(ParkedRequestsTest, TellsOnceWhereThereMayBeRoomAndWhatWasAdded) {
   Request& one = Park(1);
   EXPECT_EQ(parked_.TakeRoomy(), (std::set<std::string>{"m"}));
