@@ -45,8 +45,11 @@ def the_arithmetic():
     assert load.in_flight == 1_000_000 * 211 / 20
     assert load.routers == 5152                       # 10.55 million answers, 2,048 at each
     assert scale.kv_bytes(COSTS) == 2 * 32 * 8 * 128 * 2  # keys and values, layers, heads, numbers, bytes
-    us = 1e6 / COSTS["arrivals_at_1000"]["value"] + 6.1 - 2.9
-    assert abs(scale.core_us(COSTS, "arrivals_at_1000") - us) < 1e-9
+    costs = {"core_at_100000": {"value": 105}, "gateway_stream_us": {"value": [152, 92]},
+             "gateway_token_us": {"value": [10, 2]}}
+    assert scale.small_cell(costs) == 448             # 500,000 us / 105 us / 10 requests/s = 476 instances
+    assert scale.process_us(costs, 0) == (152, 152 + 2110)
+    assert scale.process_us(costs, 1) == (92, 92 + 422)
     assert abs(scale.instances_per_core(50) - 1000) < 1e-9  # half a core: 10,000 requests/s of 50 us
 
 
