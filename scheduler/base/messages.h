@@ -390,7 +390,7 @@ struct WorkerIdentity {
   int64_t max_positions = 0;      // longest sequence, prompt and output; 0: no limit
   std::string details;            // fields for status (serialised); opaque to the cores
   std::string node = {};          // locality label: instances of one node have fast links
-  std::string comm_address = {};  // prefill: address of its communicators; opaque to the cores
+  std::string comm_address = {};  // address of its communicators; opaque to the cores
   // Prefill: token limit of one step, equal at all instances that share plans, because a chunk of
   // several instances is cut into pieces by it. Set by PrefillCore.
   int64_t max_batch_tokens = 0;
@@ -464,6 +464,10 @@ struct WorkerLoad {
   // 0: no step, or it waits for other instances. Estimate 0: not measured yet.
   TimeUs step_age_us = 0;
   TimeUs step_estimate_us = 0;
+  // Decode, set by the shell: the latest generation of its group (GroupOrder) whose communicators
+  // are ready, and the latest for which they could not be made or have broken. 0: none.
+  uint64_t groups_made = 0;
+  uint64_t groups_failed = 0;
 };
 
 // Decode: the blocks of an announced request were allocated. Not answered; `held` shows it, too.
@@ -532,6 +536,20 @@ struct DrainOrder {
 // answered. The shell makes its link to it.
 struct PeerOrder {
   std::string comm_address;
+};
+
+// Decode: the instances of its model and node, as of a generation, which only grows. The shell
+// makes the communicators of the aligned subsets that the instance belongs to, in the background; a
+// generation that it has already is not made again. Not answered: WorkerLoad tells how far it is.
+// Repeated at the start of each stream.
+struct GroupMember {
+  InstanceId instance;
+  std::string comm_address;
+};
+struct GroupOrder {
+  uint64_t generation = 0;
+  size_t index = 0;                  // of the addressee in members
+  std::vector<GroupMember> members;  // in ascending order
 };
 
 struct UnregisterRequest {

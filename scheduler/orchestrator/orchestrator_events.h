@@ -181,11 +181,15 @@ struct CallPeer {
   InstanceId instance;
   PeerOrder request;
 };
+struct CallGroup {
+  InstanceId instance;
+  GroupOrder request;
+};
 
 using OrchestratorEffect =
     std::variant<SendPlanUpdate, WelcomeRouter, AnswerRouterReport, AnswerRouterGoodbye,
                  OrderRouterDrain, CloseRouter, StoreGeneration, AnswerPlaceDecode, AnswerRegister,
                  AnswerReport, AnswerUnregister, CloseWorker, AnswerDrain, CallAssign, CallStart,
-                 CallAnnounce, CallWithdraw, CallCancel, CallDrainOrder, CallPeer>;
+                 CallAnnounce, CallWithdraw, CallCancel, CallDrainOrder, CallPeer, CallGroup>;
 
 }  // namespace skein::scheduler

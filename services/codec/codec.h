@@ -169,6 +169,8 @@ absl::StatusOr<scheduler::CancelRequest> FromProto(const v1::CancelRequest& requ
 
 v1::PeerOrder ToProto(const scheduler::PeerOrder& order);
 absl::StatusOr<scheduler::PeerOrder> FromProto(const v1::PeerOrder& order);
+v1::GroupOrder ToProto(const scheduler::GroupOrder& order);
+absl::StatusOr<scheduler::GroupOrder> FromProto(const v1::GroupOrder& order);
 v1::DrainOrder ToProto(const scheduler::DrainOrder& order);
 absl::StatusOr<scheduler::DrainOrder> FromProto(const v1::DrainOrder& order);
 

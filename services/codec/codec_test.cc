@@ -476,6 +476,29 @@ TEST(Codec, AWorkersStateIsToldWithItsRegistration) {
   EXPECT_FALSE(FromProto(v1::PeerOrder()).ok());
 }
 
+TEST(Codec, AGroupOrderKeepsItsMembersAndNamesABadField) {
+  const scheduler::GroupOrder order{
+      .generation = uint64_t{1} << 60, .index = 1, .members = {{{3}, "a"}, {{9}, "b\0c"}}};
+  const auto decoded = FromProto(ToProto(order));
+  ASSERT_TRUE(decoded.ok()) << decoded.status();
+  EXPECT_EQ(decoded->generation, order.generation);
+  EXPECT_EQ(decoded->index, 1u);
+  ASSERT_EQ(decoded->members.size(), 2u);
+  EXPECT_EQ(decoded->members[1].instance, scheduler::InstanceId{9});
+  EXPECT_EQ(decoded->members[1].comm_address, order.members[1].comm_address);
+  const auto field = [&order](const auto& edit) {
+    v1::GroupOrder bad = ToProto(order);
+    edit(bad);
+    return std::string(FromProto(bad).status().message());
+  };
+  EXPECT_TRUE(absl::StrContains(field([](auto& bad) { bad.set_generation(0); }), "generation"));
+  EXPECT_TRUE(absl::StrContains(field([](auto& bad) { bad.set_index(2); }), "index: 2 of 2"));
+  const auto twice = [](auto& bad) { bad.mutable_members(1)->set_instance(3); };
+  EXPECT_TRUE(absl::StrContains(field(twice), "members.instance"));
+  const auto nowhere = [](auto& bad) { bad.mutable_members(0)->clear_comm_address(); };
+  EXPECT_TRUE(absl::StrContains(field(nowhere), "members.comm_address"));
+}
+
 TEST(Codec, AWorkerWithoutANodeLabelIsOfItsHost) {
   v1::RegisterRequest registration = GoodRegistration();
   EXPECT_EQ(FromProto(registration)->identity.node, "n");
@@ -606,6 +629,8 @@ TEST(Codec, AReportTellsTheChunks) {
       .instance = {1}, .incarnation = {2}, .load = {}, .held = {}, .ended = {}};
   report.held = {{{7, 9}, {3}, true, 2, 1500, 3, 4}, {{7, 10}, {4}}};
   report.load.claimed_blocks = 17;
+  report.load.groups_made = uint64_t{1} << 60;
+  report.load.groups_failed = 18;
   report.gone = {{.id = {7, 13}, .epoch = {7}}};
   report.full = true;
   report.held_digest = UINT64_MAX - 1;
@@ -624,6 +649,8 @@ TEST(Codec, AReportTellsTheChunks) {
   EXPECT_EQ(decoded->held[0].chunks_known, 3u);
   EXPECT_EQ(decoded->held[0].preemptions, 4u);
   EXPECT_EQ(decoded->load.claimed_blocks, 17);
+  EXPECT_EQ(decoded->load.groups_made, report.load.groups_made);
+  EXPECT_EQ(decoded->load.groups_failed, 18u);
   EXPECT_EQ(decoded->gone.at(0).epoch.value, 7u);
   EXPECT_TRUE(decoded->full);
   EXPECT_EQ(decoded->held_digest, UINT64_MAX - 1);

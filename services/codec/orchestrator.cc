@@ -27,6 +27,8 @@ v1::Load LoadToProto(const scheduler::WorkerLoad& load) {
   out.set_step_age_us(static_cast<uint64_t>(load.step_age_us));
   out.set_step_estimate_us(static_cast<uint64_t>(load.step_estimate_us));
   out.set_claimed_blocks(static_cast<uint64_t>(load.claimed_blocks));
+  out.set_groups_made(load.groups_made);
+  out.set_groups_failed(load.groups_failed);
   return out;
 }
 
@@ -58,6 +60,8 @@ absl::StatusOr<scheduler::WorkerLoad> LoadFrom(const v1::Load& load) {
   }
   out.tokens_per_second = load.tokens_per_second();
   out.draining = load.draining();
+  out.groups_made = load.groups_made();
+  out.groups_failed = load.groups_failed();
   out.invariants_ok = load.invariants_ok();
   return out;
 }

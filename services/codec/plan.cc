@@ -158,6 +158,38 @@ absl::StatusOr<scheduler::PeerOrder> FromProto(const v1::PeerOrder& order) {
   return scheduler::PeerOrder{order.comm_address()};
 }
 
+v1::GroupOrder ToProto(const scheduler::GroupOrder& order) {
+  v1::GroupOrder out;
+  out.set_generation(order.generation);
+  out.set_index(static_cast<uint32_t>(order.index));
+  for (const scheduler::GroupMember& member : order.members) {
+    v1::GroupMember* added = out.add_members();
+    added->set_instance(member.instance.value);
+    added->set_comm_address(member.comm_address);
+  }
+  return out;
+}
+
+absl::StatusOr<scheduler::GroupOrder> FromProto(const v1::GroupOrder& order) {
+  if (order.generation() == 0) return Invalid("generation", "is 0");
+  if (order.members_size() > kMaxMembers) {
+    return TooLarge("members", static_cast<uint64_t>(order.members_size()), kMaxMembers);
+  }
+  scheduler::GroupOrder out{
+      .generation = order.generation(), .index = order.index(), .members = {}};
+  for (const v1::GroupMember& member : order.members()) {
+    if (member.comm_address().empty()) return Invalid("members.comm_address", "is empty");
+    if (!out.members.empty() && member.instance() <= out.members.back().instance.value) {
+      return Invalid("members.instance", "must ascend");
+    }
+    out.members.push_back({{member.instance()}, member.comm_address()});
+  }
+  if (out.index >= out.members.size()) {
+    return Invalid("index", absl::StrCat(out.index, " of ", out.members.size(), " members"));
+  }
+  return out;
+}
+
 v1::DrainOrder ToProto(const scheduler::DrainOrder& order) {
   v1::DrainOrder out;
   out.set_drain(order.drain);

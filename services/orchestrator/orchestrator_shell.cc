@@ -384,6 +384,12 @@ void OrchestratorShell::On(const scheduler::CallPeer& effect) {
   SendTo(effect.instance, std::move(message));
 }
 
+void OrchestratorShell::On(const scheduler::CallGroup& effect) {
+  v1::OrchestratorMessage message;
+  *message.mutable_group() = ToProto(effect.request);
+  SendTo(effect.instance, std::move(message));
+}
+
 void OrchestratorShell::On(const scheduler::CallCancel& effect) {
   v1::OrchestratorMessage message;
   *message.mutable_cancel() = ToProto(effect.request);

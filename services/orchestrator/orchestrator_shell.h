@@ -122,6 +122,7 @@ class OrchestratorShell
   void On(const scheduler::CallCancel& effect);
   void On(const scheduler::CallDrainOrder& effect);
   void On(const scheduler::CallPeer& effect);
+  void On(const scheduler::CallGroup& effect);
 
   absl::Status Take(uint64_t call, scheduler::InstanceId instance,
                     const v1::WorkerMessage& message);

@@ -239,5 +239,8 @@ void OrchestratorProcess::Execute(CallDrainOrder& effect) { SendOrder<CallDrainO
 void OrchestratorProcess::Execute(scheduler::CallPeer& effect) {
   SendOrder<scheduler::CallPeer>(effect);
 }
+void OrchestratorProcess::Execute(scheduler::CallGroup& effect) {
+  SendOrder<scheduler::CallGroup>(effect);
+}
 
 }  // namespace skein::sim

@@ -29,7 +29,7 @@ using WorkerMessage =
     std::variant<scheduler::RegisterReply, scheduler::AnswerReport, scheduler::AnswerUnregister,
                  scheduler::PlaceDecodeReplied, Assigned, scheduler::CallStart, Announced,
                  scheduler::CallWithdraw, scheduler::CallCancel, scheduler::CallDrainOrder,
-                 scheduler::CallPeer>;
+                 scheduler::CallPeer, scheduler::CallGroup>;
 using WorkerPort = std::function<void(const WorkerMessage&)>;  // runs at the worker
 // To a router, on its stream.
 using RouterMessage = std::variant<scheduler::RouterWelcome, scheduler::SendPlanUpdate,
@@ -88,6 +88,7 @@ class OrchestratorProcess
   void Execute(scheduler::CallCancel& effect);
   void Execute(scheduler::CallDrainOrder& effect);
   void Execute(scheduler::CallPeer& effect);
+  void Execute(scheduler::CallGroup& effect);
 
   int64_t drains_ordered() const { return drains_ordered_; }  // and not refused
   // Plans on more than one instance, over all its generations.

@@ -143,6 +143,7 @@ class WorkerProcess : public CoreProcess<Derived, Core, Event, Effect, scheduler
     this->Dispatch(scheduler::OrderDrain{order.request.drain});
   }
   void On(const scheduler::CallPeer&) {}  // simulated rings need no links
+  void On(const scheduler::CallGroup&) {}
   void On(const scheduler::CallCancel& cancel) {
     this->Dispatch(scheduler::CancelCalled{cancel.request});
   }
