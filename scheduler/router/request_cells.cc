@@ -132,7 +132,8 @@ void RequestCells::On(const Leave&) { sessions_.Leave(*parts_.now); }
 
 void RequestCells::On(const ReportSoon&) { sessions_.ReportSoon(*parts_.now); }
 
-// What the orchestrator lost of is submitted anew as long as its client has nothing.
+// Requests that the orchestrator does not know are submitted again while their client has received
+// nothing.
 void RequestCells::On(const Welcomed& event) {
   if (!sessions_.OnWelcomed(event.cell, event.welcome, *parts_.now)) return;
   parts_.snapshot->ready[event.cell] = true;

@@ -5,8 +5,10 @@
 // others', and leaves what comes meanwhile to the loop's thread. "On the loop" means: within a
 // task, on whatever thread.
 //
-// The inbox is bounded for tasks from outside (TryPost). Heartbeats and lease renewals use a
-// separate, high-priority inbox (TryPostFirst), so that a flood of requests cannot delay them.
+// The inbox is bounded for tasks from outside (TryPost). Messages of streams between processes use
+// a separate inbox that is emptied first (TryPostFirst), so that other tasks do not delay them.
+// They may delay one another: what each stream may have in this inbox is bounded, and leases take
+// into account how late the loop itself is (ListeningClock).
 // Completions of work that the core itself started (Post) are always accepted, because the core
 // bounds how much of it is in flight. After each batch of tasks the loop asks `next_deadline` when
 // to call `tick` next, so a core never waits on a clock of its own.

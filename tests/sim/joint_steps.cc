@@ -121,7 +121,7 @@ void JointSteps::Enter(Entrant entrant) {
   if (!InRing(*meeting)) return;
   VirtualTime& time = network_->time();
   time.At(time.now() + kRingLastsUs, [this, meeting] {
-    verdict_->Require(!InRing(*meeting), "members of joint steps wait for one another in a ring");
+    verdict_->Require(!InRing(*meeting), "members of ring steps wait for one another in a ring");
   });
 }
 
@@ -130,7 +130,7 @@ void JointSteps::CheckDeadline(const Meeting& meeting, int rank) {
   if (!network_->scenario().faultless || !Waits(meeting)) return;
   const Entrant& entrant = meeting.entrants.at(rank);
   if (SequenceOf(entrant).spec->deadline_us > 0) return;
-  verdict_->Violated("without faults a joint step waits until its deadline");
+  verdict_->Violated("without faults a ring step waits until its deadline");
 }
 
 std::vector<const JointSteps::Meeting*> JointSteps::WaitedFor(const Meeting& meeting) const {

@@ -53,7 +53,7 @@ class BlockOrder {
   void Want(RequestId id);
   void Satisfy(RequestId id);  // it has the block, if it wanted one
   void Preempt(RequestId id);
-  // Who gives its blocks up for this one; empty: nobody behind it has any.
+  // The sequence that gives its blocks up for this one; empty: none behind it has any.
   std::optional<RequestId> VictimFor(RequestId id) const;
   void Resume(RequestId id);  // REQUIRES: it is preempted
   bool Wants(RequestId id) const {

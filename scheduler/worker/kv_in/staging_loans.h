@@ -64,7 +64,7 @@ class StagingLoans {
   absl::Status CheckInvariants() const;
 
  private:
-  // Who may write to a buffer.
+  // The writer that may use a buffer.
   struct Loan {
     Writer writer;
     GrantId grant;  // 0: nobody

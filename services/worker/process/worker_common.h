@@ -29,7 +29,7 @@ struct WorkerServers {
 absl::StatusOr<WorkerServers> ListenAsWorker(const WorkerOptions& options, grpc::Service* service,
                                              int message_bytes_max, AdminServer* admin);
 
-// Who this worker is, from options, engine and the bound ports.
+// The identity that this worker registers with: from options, engine and the bound ports.
 scheduler::WorkerIdentity IdentityOf(const WorkerOptions& options, scheduler::Role role,
                                      const engine::EngineSpec& spec, const WorkerServers& servers);
 
