@@ -17,7 +17,8 @@ std::unique_ptr<Ops> Make(int threads, CpuIsa isa, bool reproducible = false) {
 
 std::vector<Implementation> Implementations() {
   std::vector<Implementation> all;
-  for (const CpuIsa isa : {CpuIsa::kPortable, CpuIsa::kAvx2, CpuIsa::kAvx512Bf16}) {
+  for (const CpuIsa isa :
+       {CpuIsa::kPortable, CpuIsa::kAvx2, CpuIsa::kAvx512, CpuIsa::kAvx512Bf16}) {
     if (!IsSupported(isa)) continue;
     all.push_back({"cpu_reproducible_" + std::string(NameOf(isa)),
                    [=] { return Make(3, isa, true); }, [=] { return Make(2, isa, true); }});

@@ -10,6 +10,7 @@ namespace skein::engine {
 enum class CpuIsa : uint8_t {
   kAuto,        // the best that the CPU has
   kAvx512Bf16,  // AVX-512 F, BW, DQ, VL and BF16
+  kAvx512,      // the same without BF16
   kAvx2,        // AVX2, FMA, F16C
   kPortable,    // the compiler's baseline
 };
@@ -18,6 +19,8 @@ constexpr std::string_view NameOf(CpuIsa isa) {
   switch (isa) {
     case CpuIsa::kAvx512Bf16:
       return "avx512bf16";
+    case CpuIsa::kAvx512:
+      return "avx512";
     case CpuIsa::kAvx2:
       return "avx2";
     case CpuIsa::kPortable:

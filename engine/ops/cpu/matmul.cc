@@ -15,21 +15,18 @@ constexpr int64_t kWidenedPanel = 128;
 // A product smaller than this (bytes of w) is not worth waking a thread for.
 constexpr int64_t kSharedBytesMin = 64 << 10;
 
-// Rows from which packing the weights of a reproducible product pays.
-constexpr int64_t kBlockRowsMin = 17;
-// Parts of a reproducible product that no group cuts are no longer than this, so that a few rows of
-// one stay in L1 (while there may be more of them).
-constexpr int64_t kPartColumns = 1024;
+// Rows of a reproducible product are packed this many at most at a time, and not more bytes than
+// this, so that they come from L2 or at worst from L3.
+constexpr int64_t kPackedRowsMax = 512;
+constexpr int64_t kPackedBytesMax = 8 << 20;
 
-// Where a reproducible product is cut. A group's slices are cut where the whole matrix is: at
-// eighths, so that the slices of 2, 4 or 8 ranks are whole subtrees of its sums.
+// Where a reproducible product is cut: where no group slices it, nowhere. A group's slices are cut
+// where the whole matrix is, at eighths, so that the slices of 2, 4 or 8 ranks are whole subtrees
+// of its sums.
 ProductCuts CutsOf(int64_t k, const ColumnSlice& slice) {
   ProductCuts cuts;
-  if (slice.columns == 0) {
-    while (cuts.parts < kProductPartsMax && k > kPartColumns * cuts.parts) cuts.parts *= 2;
-    for (int i = 0; i <= cuts.parts; ++i) cuts.at[i] = k * i / cuts.parts;
-    return cuts;
-  }
+  cuts.at[1] = k;
+  if (slice.columns == 0) return cuts;
   const auto cut = [&](int i) { return slice.columns * i / kProductPartsMax - slice.begin; };
   for (int parts = kProductPartsMax; parts >= 1; parts /= 2) {
     for (int first = 0; first < kProductPartsMax; first += parts) {
@@ -39,13 +36,17 @@ ProductCuts CutsOf(int64_t k, const ColumnSlice& slice) {
       return cuts;
     }
   }
-  cuts.at[1] = k;  // of a group that has no cuts in common with others
-  return cuts;
+  return cuts;  // of a group that has no cuts in common with others
 }
 
 const void* At(const ConstMatrix& m, int64_t row) {
   return static_cast<const std::byte*>(m.data) +
          row * m.stride * static_cast<int64_t>(BytesOf(m.dtype));
+}
+
+Matrix RowsOf(const Matrix& m, int64_t begin, int64_t end) {
+  const int64_t bytes = begin * m.stride * static_cast<int64_t>(BytesOf(m.dtype));
+  return {static_cast<std::byte*>(m.data) + bytes, m.dtype, end - begin, m.cols, m.stride};
 }
 
 void* ColumnOf(const Matrix& m, int64_t column) {
@@ -106,11 +107,7 @@ void MatMulRunner::Run(const ConstMatrix& x, const ConstMatrix& w, const ConstVe
     kernels_->rows.convert(bias.data, bias.dtype, const_cast<float*>(bias_f32), DType::kF32,
                            bias.cols);
   }
-  if (reproducible_) {
-    StreamProduct product = ProductOf(x, w, bias_f32, out);
-    product.cuts = CutsOf(x.cols, slice);
-    return x.rows < kBlockRowsMin ? RunStreamed(product) : RunBlocks(product);
-  }
+  if (reproducible_) return RunColumns(x, w, bias_f32, CutsOf(x.cols, slice), out);
   const bool pairs = kernels_->has_bf16_pairs && x.dtype == DType::kBF16;
   const bool as_they_are = x.dtype == w.dtype && (pairs || x.dtype == DType::kF32);
   if (x.rows <= kSkinnyRowsMax || x.cols == 0) {
@@ -126,10 +123,7 @@ StreamProduct MatMulRunner::ProductOf(const ConstMatrix& x, const ConstMatrix& w
                                       const Matrix& out) {
   const bool pairs = kernels_->has_bf16_pairs && x.dtype == DType::kBF16;
   const ConstMatrix rows = pairs ? x : InF32(x);
-  StreamProduct product{rows.data, rows.stride, pairs, static_cast<int>(rows.rows),
-                        w,         bias,        out,   {}};
-  product.cuts.at[1] = x.cols;
-  return product;
+  return {rows.data, rows.stride, pairs, static_cast<int>(rows.rows), w, bias, out};
 }
 
 void MatMulRunner::RunStreamed(const StreamProduct& product) {
@@ -139,32 +133,48 @@ void MatMulRunner::RunStreamed(const StreamProduct& product) {
   });
 }
 
-void MatMulRunner::RunBlocks(const StreamProduct& product) {
-  const ConstMatrix& w = product.w;
-  const int64_t x_bytes = product.bf16_pairs ? 2 : 4;
-  for (int first = 0; first < product.rows; first += kBlockRows) {
-    BlockProduct block{product, nullptr};
-    StreamProduct& p = block.product;
-    p.rows = std::min(kBlockRows, product.rows - first);
-    p.x = static_cast<const std::byte*>(product.x) + first * product.x_stride * x_bytes;
-    p.out.data = static_cast<std::byte*>(product.out.data) +
-                 first * product.out.stride * static_cast<int64_t>(BytesOf(product.out.dtype));
-    p.out.rows = p.rows;
-    std::byte* packed =
-        packed_scratch_.Get(static_cast<size_t>(PaddedDepth(p.cuts) * p.rows * x_bytes));
-    block.packed = packed;
-    const int tiles = (p.rows + kernels_->block_tile_rows - 1) / kernels_->block_tile_rows;
-    pool_->ParallelFor(tiles, std::max<int64_t>(1, (16 << 10) / std::max<int64_t>(1, w.cols)),
-                       [&](int64_t begin, int64_t end) {
-                         for (int64_t tile = begin; tile < end; ++tile) {
-                           kernels_->pack_tile(p, static_cast<int>(tile), packed);
-                         }
-                       });
-    ForEachShare(pool_, w.rows, SharesFor(w, pool_->threads()), [&](size_t i, ColumnShare columns) {
-      kernels_->multiply_block(block, columns.begin, columns.end,
-                               thread_scratch_[i].Get(BlockScratchBytes(p.cuts)));
+void MatMulRunner::RunColumns(const ConstMatrix& x, const ConstMatrix& w, const float* bias,
+                              const ProductCuts& cuts, const Matrix& out) {
+  ColumnProduct product{x, false, w, bias, out, cuts, nullptr};
+  product.bf16_pairs =
+      kernels_->has_bf16_pairs && x.dtype == DType::kBF16 && w.dtype == DType::kBF16;
+  if (x.rows <= kStreamedRowsMax) {
+    if (!product.bf16_pairs) product.x = InF32(x);
+    ForEachShare(pool_, w.rows, SharesFor(w, pool_->threads()), [&](size_t, ColumnShare columns) {
+      kernels_->columns.stream(product, columns.begin, columns.end);
     });
+    return;
   }
+  const int64_t tile = kernels_->columns.tile_rows;
+  const int64_t row_bytes = std::max<int64_t>(1, x.cols * (product.bf16_pairs ? 2 : 4));
+  const int64_t most =
+      std::clamp(kPackedBytesMax / row_bytes / tile * tile, tile, kPackedRowsMax / tile * tile);
+  // Blocks of equal size, not a large one and a remainder.
+  const int64_t blocks = (x.rows + most - 1) / most;
+  for (int64_t i = 0; i < blocks; ++i) {
+    const int64_t begin = x.rows * i / blocks, end = x.rows * (i + 1) / blocks;
+    product.x = {At(x, begin), x.dtype, end - begin, x.cols, x.stride};
+    product.out = RowsOf(out, begin, end);
+    RunColumnBlock(product);
+  }
+}
+
+void MatMulRunner::RunColumnBlock(ColumnProduct product) {
+  const ConstMatrix &x = product.x, &w = product.w;
+  std::byte* packed = packed_scratch_.Get(PackedBytes(product));
+  const int64_t tile_rows = TileRows(x.rows, kernels_->columns.tile_rows);
+  const int64_t grain = (16 << 10) / std::max<int64_t>(1, x.cols * tile_rows);
+  pool_->ParallelFor((x.rows + tile_rows - 1) / tile_rows, std::max<int64_t>(1, grain),
+                     [&](int64_t begin, int64_t end) {
+                       for (int64_t tile = begin; tile < end; ++tile) {
+                         kernels_->columns.pack(product, static_cast<int>(tile), packed);
+                       }
+                     });
+  product.packed = packed;
+  ForEachShare(pool_, w.rows, SharesFor(w, pool_->threads()), [&](size_t i, ColumnShare columns) {
+    kernels_->columns.multiply(product, columns.begin, columns.end,
+                               thread_scratch_[i].Get(ColumnScratchBytes(product)));
+  });
 }
 
 ConstMatrix MatMulRunner::InF32(const ConstMatrix& x) {

@@ -5,8 +5,8 @@
 //   f32 · f32             oneDNN in f32
 //   any other             x widened to f32, w widened a panel of columns at a time, oneDNN in f32
 //
-// Reproducible: own kernels only, the streamed one for a few rows and the blocked one for more,
-// with the summed dimension cut alike in both (docs/reproducibility.md).
+// Reproducible: own kernels only, which sum in one order for any number of rows
+// (docs/reproducibility.md).
 #pragma once
 
 #include <vector>
@@ -33,11 +33,13 @@ class MatMulRunner {
   // One thread's share of a widened product.
   struct WidenedShare;
 
-  // What both own kernels take.
   StreamProduct ProductOf(const ConstMatrix& x, const ConstMatrix& w, const float* bias,
                           const Matrix& out);
   void RunStreamed(const StreamProduct& product);
-  void RunBlocks(const StreamProduct& product);
+  void RunColumns(const ConstMatrix& x, const ConstMatrix& w, const float* bias,
+                  const ProductCuts& cuts, const Matrix& out);
+  // As many rows as are packed at a time.
+  void RunColumnBlock(ColumnProduct product);
   void RunGemm(const ConstMatrix& x, const ConstMatrix& w, const float* bias, const Matrix& out);
   void RunWidened(const ConstMatrix& x, const ConstMatrix& w, const float* bias, const Matrix& out);
   void RunWidenedShare(const ConstMatrix& x, const ConstMatrix& w, const float* bias,

@@ -68,7 +68,7 @@ class Reproducible : public testing::TestWithParam<Params> {
 // Every number of rows goes its own way: a lone one, some, blocks of many.
 TEST_P(Reproducible, ProductsOfAnyNumberOfRows) {
   constexpr int64_t kRows = 310, kColumns = 150;
-  for (const int64_t k : {40, 515, 1030, 2113}) {
+  for (const int64_t k : {40, 515, 1030, 5633}) {
     for (const bool sliced : {false, true}) {
       SCOPED_TRACE(testing::Message() << k << (sliced ? " cut for groups" : ""));
       Values x(kRows, k, GetParam().dtype), w(kColumns, k, GetParam().dtype);
@@ -78,7 +78,7 @@ TEST_P(Reproducible, ProductsOfAnyNumberOfRows) {
       bias.Fill(&random_);
       const ColumnSlice slice{sliced ? k : 0, 0};
       ops_->MatMulSlice(x.view(), w.view(), bias.view(), slice, all.view());
-      for (const int64_t m : {1, 2, 3, 5, 7, 11, 16, 17, 18, 64, 65, 143, 144, 145, 289}) {
+      for (const int64_t m : {1, 2, 3, 4, 5, 7, 11, 12, 13, 16, 25, 63, 64, 65, 144, 289}) {
         Values some(m, kColumns, DType::kF32);
         const auto first = static_cast<int64_t>(random_() % static_cast<uint32_t>(kRows - m + 1));
         ops_->MatMulSlice(x.Part(first, m, 0, k), w.view(), bias.view(), slice, some.view());
@@ -210,6 +210,7 @@ INSTANTIATE_TEST_SUITE_P(
     All, Reproducible,
     testing::Values(Params{CpuIsa::kPortable, DType::kF32}, Params{CpuIsa::kPortable, DType::kBF16},
                     Params{CpuIsa::kAvx2, DType::kF32}, Params{CpuIsa::kAvx2, DType::kBF16},
+                    Params{CpuIsa::kAvx512, DType::kF32}, Params{CpuIsa::kAvx512, DType::kBF16},
                     Params{CpuIsa::kAvx512Bf16, DType::kF32},
                     Params{CpuIsa::kAvx512Bf16, DType::kBF16}),
     [](const auto& info) {

@@ -35,12 +35,13 @@ absl::StatusOr<std::optional<engine::DType>> KvDType(const std::string& name) {
 }
 
 absl::StatusOr<engine::CpuIsa> IsaOf(const std::string& name) {
-  for (engine::CpuIsa isa : {engine::CpuIsa::kAuto, engine::CpuIsa::kAvx512Bf16,
-                             engine::CpuIsa::kAvx2, engine::CpuIsa::kPortable}) {
+  for (engine::CpuIsa isa :
+       {engine::CpuIsa::kAuto, engine::CpuIsa::kAvx512Bf16, engine::CpuIsa::kAvx512,
+        engine::CpuIsa::kAvx2, engine::CpuIsa::kPortable}) {
     if (engine::NameOf(isa) == name) return isa;
   }
   return absl::InvalidArgumentError(
-      absl::StrCat("--isa: '", name, "' is not auto, avx512bf16, avx2 or portable"));
+      absl::StrCat("--isa: '", name, "' is not auto, avx512bf16, avx512, avx2 or portable"));
 }
 
 int64_t BytesOf(double gib) { return static_cast<int64_t>(gib * (1 << 30)); }

@@ -26,7 +26,7 @@ void RegisterModel(WorkerOptions* options, FlagSet* flags) {
       .Value("DEVICE");
   flags->String(&options->isa, "isa", "Instructions that the CPU kernels use.")
       .Value("ISA")
-      .OneOf({"auto", "avx512bf16", "avx2", "portable"});
+      .OneOf({"auto", "avx512bf16", "avx512", "avx2", "portable"});
   flags->Bool(
       &options->reproducible, "reproducible",
       "Compute each token from its own sequence alone, bit for bit, whatever the batch, plan "

@@ -5,24 +5,15 @@
 
 namespace skein::engine {
 
-extern const RowKernels kAvx512Rows, kAvx2Rows, kPortableRows;
+extern const RowKernels kAvx512Bf16Rows, kAvx512Rows, kAvx2Rows, kPortableRows;
+extern const ColumnKernels kAvx512Bf16Columns, kAvx512Columns, kAvx2Columns, kPortableColumns;
 
+void StreamAvx512Bf16(const StreamProduct& p, int64_t begin, int64_t end);
 void StreamAvx512(const StreamProduct& p, int64_t begin, int64_t end);
 void StreamAvx2(const StreamProduct& p, int64_t begin, int64_t end);
 void StreamPortable(const StreamProduct& p, int64_t begin, int64_t end);
 
-extern const int kBlockTileRowsAvx512;
-void PackTileAvx512(const StreamProduct& p, int tile, std::byte* to);
-void MultiplyBlockAvx512(const BlockProduct& p, int64_t begin, int64_t end, std::byte* scratch);
-
-extern const int kBlockTileRowsAvx2;
-void PackTileAvx2(const StreamProduct& p, int tile, std::byte* to);
-void MultiplyBlockAvx2(const BlockProduct& p, int64_t begin, int64_t end, std::byte* scratch);
-
-extern const int kBlockTileRowsPortable;
-void PackTilePortable(const StreamProduct& p, int tile, std::byte* to);
-void MultiplyBlockPortable(const BlockProduct& p, int64_t begin, int64_t end, std::byte* scratch);
-
+void AttendAvx512Bf16(const AttentionUnit& unit, std::byte* scratch);
 void AttendAvx512(const AttentionUnit& unit, std::byte* scratch);
 void AttendAvx2(const AttentionUnit& unit, std::byte* scratch);
 void AttendPortable(const AttentionUnit& unit, std::byte* scratch);

@@ -8,16 +8,13 @@ namespace skein::engine {
 Kernels KernelsFor(CpuIsa isa) {
   switch (isa) {
     case CpuIsa::kAvx512Bf16:
-      return {kAvx512Rows,         true,        StreamAvx512, PackTileAvx512, kBlockTileRowsAvx512,
-              MultiplyBlockAvx512, AttendAvx512};
+      return {kAvx512Bf16Rows, true, StreamAvx512Bf16, kAvx512Bf16Columns, AttendAvx512Bf16};
+    case CpuIsa::kAvx512:
+      return {kAvx512Rows, false, StreamAvx512, kAvx512Columns, AttendAvx512};
     case CpuIsa::kAvx2:
-      return {kAvx2Rows,         false,     StreamAvx2, PackTileAvx2, kBlockTileRowsAvx2,
-              MultiplyBlockAvx2, AttendAvx2};
+      return {kAvx2Rows, false, StreamAvx2, kAvx2Columns, AttendAvx2};
     case CpuIsa::kPortable:
-      return {kPortableRows,          false,
-              StreamPortable,         PackTilePortable,
-              kBlockTileRowsPortable, MultiplyBlockPortable,
-              AttendPortable};
+      return {kPortableRows, false, StreamPortable, kPortableColumns, AttendPortable};
     case CpuIsa::kAuto:
       break;
   }

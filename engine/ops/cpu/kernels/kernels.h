@@ -25,6 +25,17 @@ struct RowKernels {
   void (*mix)(float* a, float share_a, const float* b, float share_b, int64_t n);
 };
 
+// Skinny GEMM, out = x · wᵀ + bias with few rows of x: reads w once, in memory order.
+struct StreamProduct {
+  const void* x = nullptr;  // [rows, k]: bf16 when `bf16_pairs`, else f32
+  int64_t x_stride = 0;
+  bool bf16_pairs = false;  // multiply bf16 pairs as they are; REQUIRES has_bf16_pairs, w in bf16
+  int rows = 0;
+  ConstMatrix w;                // [n, k]
+  const float* bias = nullptr;  // [n] or null
+  Matrix out;                   // [rows, n]
+};
+
 inline constexpr int kProductPartsMax = 8;
 
 // Where the summed dimension of a product is cut: part i is [at[i], at[i + 1]), at[0] = 0. Each
@@ -34,46 +45,52 @@ struct ProductCuts {
   int64_t at[kProductPartsMax + 1] = {};
 };
 
-// Skinny GEMM, out = x · wᵀ + bias with few rows of x: reads w once, in memory order.
-struct StreamProduct {
-  const void* x = nullptr;  // [rows, k]: bf16 when `bf16_pairs`, else f32
-  int64_t x_stride = 0;
-  bool bf16_pairs = false;  // multiply bf16 pairs as they are; REQUIRES has_bf16_pairs, w in bf16
-  int rows = 0;
+// The same product in an order of its own, alike for any number of rows (column_sums.h): an element
+// of out is one chain along each part of k, and the bias joins the first part.
+struct ColumnProduct {
+  ConstMatrix x;                // [rows, k]
+  bool bf16_pairs = false;      // x and w are bf16, multiplied in pairs; REQUIRES has_bf16_pairs
   ConstMatrix w;                // [n, k]
-  const float* bias = nullptr;  // [n] or null; added to the first part's sum
+  const float* bias = nullptr;  // [n] or null
   Matrix out;                   // [rows, n]
   ProductCuts cuts;             // of k
+  const std::byte* packed = nullptr;  // PackedBytes, x as `pack` left it; of `multiply` alone
 };
 
-// The same product for a block of many rows, which x holds packed (PackTile): tiles of a few rows
-// side by side, so that a tile and a few columns of w stay in the caches. The same bits as
-// StreamProduct with the same cuts.
-struct BlockProduct {
-  StreamProduct product;              // of the block's rows, at most kBlockRows
-  const std::byte* packed = nullptr;  // PackedBytes(product)
+// Rows of x that ColumnKernels::stream takes at most.
+inline constexpr int kStreamedRowsMax = 4;
+// Columns of w that are turned together, and the room for them: in L2 beside many rows, in L1
+// beside few.
+inline constexpr int64_t kStripColumns = 64;
+inline constexpr int64_t kPanelsBytesL2 = 256 << 10;
+inline constexpr int64_t kPanelBytesL1 = 24 << 10;
+inline constexpr int64_t kPanelSlackBytes = 4096;  // the last steps of a panel may pass its end
+
+// A product of `rows` rows is done by tiles of so many, or as few less as make two alike.
+constexpr int TileRows(int64_t rows, int most) {
+  return rows > most && rows <= 2 * most ? static_cast<int>((rows + 1) / 2) : most;
+}
+constexpr size_t PackedBytes(const ColumnProduct& p) {
+  const int64_t depth = p.x.cols + kProductPartsMax;  // an odd part of pairs is padded
+  return static_cast<size_t>(depth * p.x.rows) * (p.bf16_pairs ? sizeof(BF16) : sizeof(float));
+}
+// Panels, and the sums of up to four passes of parts.
+constexpr size_t ColumnScratchBytes(const ColumnProduct& p) {
+  return static_cast<size_t>(kPanelsBytesL2 + kPanelSlackBytes) +
+         static_cast<size_t>(4 * p.x.rows * kStripColumns) * sizeof(float);
+}
+
+struct ColumnKernels {
+  int tile_rows = 0;  // at most
+  // Columns [begin, end) of out for up to kStreamedRowsMax rows: f32, or bf16 of pairs.
+  void (*stream)(const ColumnProduct& p, int64_t begin, int64_t end) = nullptr;
+  // Packs rows [tile * TileRows(x.rows, tile_rows), …) of x, of any dtype, to `packed`.
+  void (*pack)(const ColumnProduct& p, int tile, std::byte* packed) = nullptr;
+  // Columns [begin, end) of out for any number of rows. `scratch`: ColumnScratchBytes, aligned to
+  // 64.
+  void (*multiply)(const ColumnProduct& p, int64_t begin, int64_t end,
+                   std::byte* scratch) = nullptr;
 };
-
-inline constexpr int kBlockRows = 144;      // a multiple of every ISA's tile
-inline constexpr int kBlockColumns = 128;   // of out, summed part by part
-inline constexpr int kProductPadding = 32;  // of a part of k: a register's elements, or more
-inline constexpr int kBlockPanel = 4;       // columns of w that meet a tile at a time
-
-// The length of a part in packed operands.
-constexpr int64_t PaddedPart(const ProductCuts& cuts, int part) {
-  const int64_t k = cuts.at[part + 1] - cuts.at[part];
-  return (k + kProductPadding - 1) / kProductPadding * kProductPadding;
-}
-constexpr int64_t PaddedDepth(const ProductCuts& cuts) {
-  int64_t depth = 0;
-  for (int part = 0; part < cuts.parts; ++part) depth += PaddedPart(cuts, part);
-  return depth;
-}
-// Of multiply_block's scratch: the sums of three parts, and two panels of w.
-constexpr size_t BlockScratchBytes(const ProductCuts& cuts) {
-  return static_cast<size_t>(3 * kBlockRows * kBlockColumns + 2 * kBlockPanel * PaddedDepth(cuts)) *
-         sizeof(float);
-}
 
 // Attention of some query rows of one sequence over a range of its keys, for one KV head and the
 // `group` query heads that share it.
@@ -111,14 +128,7 @@ struct Kernels {
   bool has_bf16_pairs = false;
   // Columns [begin, end) of p.out.
   void (*stream)(const StreamProduct& p, int64_t begin, int64_t end) = nullptr;
-  // Packs rows [tile * block_tile_rows, …) of a product's x: `to` as BlockProduct::packed, of
-  // PaddedDepth * rows elements of x in all.
-  void (*pack_tile)(const StreamProduct& p, int tile, std::byte* to) = nullptr;
-  int block_tile_rows = 0;
-  // Columns [begin, end) of a block's out; `begin` a multiple of kBlockPanel. `scratch`:
-  // BlockScratchBytes, aligned to 64.
-  void (*multiply_block)(const BlockProduct& p, int64_t begin, int64_t end,
-                         std::byte* scratch) = nullptr;
+  ColumnKernels columns;
   // `scratch`: AttentionScratchBytes(tokens * group, head_dim), aligned to 64. A row that sees no
   // key of the range gets zeros and an lse of -inf.
   void (*attend)(const AttentionUnit& unit, std::byte* scratch) = nullptr;

@@ -21,6 +21,7 @@ struct FloatUnits {
   static constexpr int kPerUnit = 1;
   using Register = Simd::V;
   static SKEIN_INLINE Register LoadB(const float* p) { return Simd::Load(p); }
+  static SKEIN_INLINE Register FromBits(Simd::V bits) { return bits; }
   static SKEIN_INLINE Register SpreadA(const float* p) { return Simd::Set(*p); }
   static SKEIN_INLINE Simd::V Sum(Simd::V sum, Register a, Register b) {
     return Simd::Fma(a, b, sum);
@@ -34,6 +35,7 @@ struct PairUnits {
   static constexpr int kPerUnit = 2;
   using Register = typename S::Pairs;
   static SKEIN_INLINE Register LoadB(const BF16* p) { return S::LoadPairs(p); }
+  static SKEIN_INLINE Register FromBits(typename S::V bits) { return S::AsPairs(bits); }
   static SKEIN_INLINE Register SpreadA(const BF16* p) { return S::SetPair(p); }
   static SKEIN_INLINE typename S::V Sum(typename S::V sum, Register a, Register b) {
     return S::DotPairs(sum, a, b);

@@ -6,9 +6,9 @@
 // k; all tiles of the same rows of w follow each other, so w comes from memory once and x from
 // cache. While a tile reads its rows of w it prefetches the next ones.
 //
-// Every element of out is one sum of registers along a part of k and one reduction of its lanes,
-// for each part, and the parts' sums added in pairs: an order that depends on the cuts of k alone.
-// A row's result is the same bits in any batch, a column's in any slice of w.
+// Every element of out is one sum of registers along k, then one reduction of its lanes, in an
+// order that depends on k and the column only: a row's result is the same bits in any batch.
+// `begin` must be a multiple of kColumns for that.
 #pragma once
 
 #include "engine/base/f16.h"
@@ -32,32 +32,10 @@ SKEIN_INLINE void StoreSums(T* out, const float (&sums)[kColumns], int n) {
   Simd::StoreFirst(out, Simd::LoadFirst(sums, n), n);
 }
 
-// The sums of `count` registers' lanes (1 or kColumns), each in the order of any other.
-template <int kCount>
-SKEIN_INLINE void Reduce(const Simd::V (&lanes)[kCount], float* sums) {
-  if constexpr (kCount == kColumns) {
-    Simd::ReduceFour(lanes[0], lanes[1], lanes[2], lanes[3], sums);
-  } else {
-    float all[kColumns];
-    Simd::ReduceFour(lanes[0], lanes[0], lanes[0], lanes[0], all);
-    sums[0] = all[0];
-  }
-}
-
-// Adds the sums of a product's parts (a power of two) in pairs, then the sums of pairs.
-SKEIN_INLINE void AddParts(float (&sums)[kProductPartsMax][kColumns], int parts) {
-  for (; parts > 1; parts /= 2) {
-    for (int i = 0; i < parts / 2; ++i) {
-      for (int c = 0; c < kColumns; ++c) sums[i][c] = sums[2 * i][c] + sums[2 * i + 1][c];
-    }
-  }
-}
-
 // sums[r][c] = x[r] · w[c].
 template <typename Dot, int kRows, int kCols, bool kPrefetch>
 SKEIN_INLINE void StreamTile(const typename Dot::X* x, int64_t x_stride, const typename Dot::W* w,
-                             int64_t w_stride, int64_t k, float (*sums)[kColumns],
-                             int64_t sum_stride) {
+                             int64_t w_stride, int64_t k, float (&sums)[kRows][kColumns]) {
   Simd::V acc[kRows][kCols];
   for (auto& row : acc) {
     for (auto& sum : row) sum = Simd::Zero();
@@ -83,7 +61,13 @@ SKEIN_INLINE void StreamTile(const typename Dot::X* x, int64_t x_stride, const t
       }
     }
   }
-  for (int r = 0; r < kRows; ++r) Reduce<kCols>(acc[r], sums[r * sum_stride]);
+  for (int r = 0; r < kRows; ++r) {
+    if constexpr (kCols == kColumns) {
+      Simd::ReduceFour(acc[r][0], acc[r][1], acc[r][2], acc[r][3], sums[r]);
+    } else {
+      for (int c = 0; c < kCols; ++c) sums[r][c] = Simd::ReduceAdd(acc[r][c]);
+    }
+  }
 }
 
 // The lanes of x · w for one row of each, summed in the order of StreamTile.
@@ -112,14 +96,12 @@ SKEIN_INLINE Simd::V StreamOne(const typename Dot::X* x, const typename Dot::W* 
   return sum;
 }
 
-// Adds the bias to the first part, then the parts, and writes `count` columns of a row of out.
+// Adds the bias and writes `count` columns of a row of out.
 SKEIN_INLINE void WriteSums(const StreamProduct& p, int row, int64_t column,
-                            float (&of_parts)[kProductPartsMax][kColumns], int count) {
-  float(&sums)[kColumns] = of_parts[0];
+                            float (&sums)[kColumns], int count) {
   if (p.bias != nullptr) {
     for (int c = 0; c < count; ++c) sums[c] += p.bias[column + c];
   }
-  AddParts(of_parts, p.cuts.parts);
   const int64_t offset = row * p.out.stride + column;
   switch (p.out.dtype) {
     case DType::kF32:
@@ -138,21 +120,13 @@ SKEIN_INLINE void WriteSums(const StreamProduct& p, int row, int64_t column,
 
 template <typename Dot, int kRows, int kCols>
 void StreamRows(const StreamProduct& p, int first_row, int64_t column) {
-  float sums[kRows][kProductPartsMax][kColumns];
-  for (int r = 0; r < kRows; ++r) {
-    for (int c = 0; c < kColumns; ++c) sums[r][0][c] = 0.0f;
-  }
+  float sums[kRows][kColumns] = {};
   const auto* x = static_cast<const typename Dot::X*>(p.x) + first_row * p.x_stride;
   const auto* w = static_cast<const typename Dot::W*>(p.w.data) + column * p.w.stride;
-  for (int part = 0; part < p.cuts.parts; ++part) {
-    const int64_t at = p.cuts.at[part], k = p.cuts.at[part + 1] - at;
-    if (first_row == 0) {
-      StreamTile<Dot, kRows, kCols, true>(x + at, p.x_stride, w + at, p.w.stride, k, &sums[0][part],
-                                          kProductPartsMax);
-    } else {
-      StreamTile<Dot, kRows, kCols, false>(x + at, p.x_stride, w + at, p.w.stride, k,
-                                           &sums[0][part], kProductPartsMax);
-    }
+  if (first_row == 0) {
+    StreamTile<Dot, kRows, kCols, true>(x, p.x_stride, w, p.w.stride, p.w.cols, sums);
+  } else {
+    StreamTile<Dot, kRows, kCols, false>(x, p.x_stride, w, p.w.stride, p.w.cols, sums);
   }
   for (int r = 0; r < kRows; ++r) WriteSums(p, first_row + r, column, sums[r], kCols);
 }
@@ -162,25 +136,19 @@ template <typename Dot>
 SKEIN_INLINE void StreamOneRow(const StreamProduct& p, int64_t begin, int64_t end) {
   const auto* x = static_cast<const typename Dot::X*>(p.x);
   const auto* w = static_cast<const typename Dot::W*>(p.w.data);
-  const auto lanes = [&](int64_t column, int part) {
-    const int64_t at = p.cuts.at[part];
-    return StreamOne<Dot>(x + at, w + column * p.w.stride + at, p.cuts.at[part + 1] - at);
+  const auto lanes = [&](int64_t column) {
+    return StreamOne<Dot>(x, w + column * p.w.stride, p.w.cols);
   };
-  float sums[kProductPartsMax][kColumns] = {};
   int64_t column = begin;
   for (; column + kColumns <= end; column += kColumns) {
-    Simd::V all[kProductPartsMax][kColumns];
-    for (int c = 0; c < kColumns; ++c) {
-      for (int part = 0; part < p.cuts.parts; ++part) all[part][c] = lanes(column + c, part);
-    }
-    for (int part = 0; part < p.cuts.parts; ++part) Reduce<kColumns>(all[part], sums[part]);
+    const Simd::V first = lanes(column), second = lanes(column + 1);
+    const Simd::V third = lanes(column + 2), fourth = lanes(column + 3);
+    float sums[kColumns];
+    Simd::ReduceFour(first, second, third, fourth, sums);
     WriteSums(p, 0, column, sums, kColumns);
   }
   for (; column < end; ++column) {
-    for (int part = 0; part < p.cuts.parts; ++part) {
-      const Simd::V one[1] = {lanes(column, part)};
-      Reduce<1>(one, sums[part]);
-    }
+    float sums[kColumns] = {Simd::ReduceAdd(lanes(column))};
     WriteSums(p, 0, column, sums, 1);
   }
 }

@@ -20,6 +20,7 @@ struct Simd {
   static constexpr int kTileRows = 4;
   static constexpr int kStreamRows = 2;
   static constexpr int kFewRows = 2;
+  static constexpr int kColumnRows = 6;
 
   static SKEIN_INLINE __m256i First(int n) {
     return _mm256_cmpgt_epi32(_mm256_set1_epi32(n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
@@ -89,6 +90,34 @@ struct Simd {
       t[j + 4] = _mm256_permute2f128_ps(r[j], r[j + 4], 0x31);
     }
     for (int j = 0; j < 8; ++j) r[j] = t[j];
+  }
+
+  template <int kWords>
+  static SKEIN_INLINE void LoadTransposed(const void* p, int64_t stride, int rows, V (&r)[kWords]) {
+    const auto* at = static_cast<const char*>(p);
+    for (int block = 0; block < kWords / 4; ++block) {
+      const auto half = [&](int row) {
+        const char* from = at + (row < rows ? row : rows - 1) * stride;
+        return _mm_loadu_ps(reinterpret_cast<const float*>(from) + 4 * block);
+      };
+      V h[4];
+      for (int i = 0; i < 4; ++i) {
+        h[i] = _mm256_insertf128_ps(_mm256_castps128_ps256(half(i)), half(i + 4), 1);
+      }
+      const V a = _mm256_unpacklo_ps(h[0], h[1]), b = _mm256_unpackhi_ps(h[0], h[1]);
+      const V c = _mm256_unpacklo_ps(h[2], h[3]), d = _mm256_unpackhi_ps(h[2], h[3]);
+      r[4 * block] = _mm256_shuffle_ps(a, c, 0x44);
+      r[4 * block + 1] = _mm256_shuffle_ps(a, c, 0xee);
+      r[4 * block + 2] = _mm256_shuffle_ps(b, d, 0x44);
+      r[4 * block + 3] = _mm256_shuffle_ps(b, d, 0xee);
+    }
+  }
+  static SKEIN_INLINE V WidenFirst(V pairs) {
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_castps_si256(pairs), 16));
+  }
+  static SKEIN_INLINE V WidenSecond(V pairs) {
+    const __m256i mask = _mm256_set1_epi32(static_cast<int32_t>(0xffff0000u));
+    return _mm256_castsi256_ps(_mm256_and_si256(_mm256_castps_si256(pairs), mask));
   }
 
  private:

@@ -1,5 +1,5 @@
-// Simd for CPUs with AVX-512 (F, BW, DQ, VL) and its bf16 dot product. Include only from files
-// compiled for them.
+// Simd for CPUs with AVX-512 (F, BW, DQ, VL), and with its bf16 dot product where the including
+// file is compiled for that. Include only from files compiled for them.
 //
 // What every simd_*.h defines, in an anonymous namespace, is a struct `Simd`:
 //   V            kLanes floats in a register
@@ -8,6 +8,7 @@
 //   LoadPairs / LoadFirstPairs             2 * kLanes BF16 as raw bits (kHasPairs only)
 //   arithmetic, ReduceAdd, ReduceMax, ReduceFour, Transpose (kLanes x kLanes), AddExponent (for
 //   exp)
+//   LoadTransposed, WidenFirst, WidenSecond   words of 4 bytes, or two bf16, from rows to lanes
 // The anonymous namespace is deliberate: every kernel template instantiated with it has internal
 // linkage, so the linker can never hand code compiled for this ISA to another caller.
 #pragma once
@@ -26,12 +27,17 @@ namespace {
 
 struct Simd {
   using V = __m512;
-  using Pairs = __m512bh;
   static constexpr int kLanes = 16;
+#ifdef __AVX512BF16__
+  using Pairs = __m512bh;
   static constexpr bool kHasPairs = true;
-  static constexpr int kTileRows = 8;    // of a packed product: rows x 2 registers of sums
-  static constexpr int kStreamRows = 6;  // of a streamed product: rows x 4 weight rows of sums
-  static constexpr int kFewRows = 4;     // of decode attention: rows x 4 keys of sums
+#else
+  static constexpr bool kHasPairs = false;
+#endif
+  static constexpr int kTileRows = 8;     // of a packed product: rows x 2 registers of sums
+  static constexpr int kStreamRows = 6;   // of a streamed product: rows x 4 weight rows of sums
+  static constexpr int kFewRows = 4;      // of decode attention: rows x 4 keys of sums
+  static constexpr int kColumnRows = 12;  // of a product by columns: rows x 2 registers of sums
 
   static SKEIN_INLINE __mmask16 First(int n) { return static_cast<__mmask16>((1u << n) - 1u); }
 
@@ -98,6 +104,7 @@ struct Simd {
     return _mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(x), shift));
   }
 
+#ifdef __AVX512BF16__
   static SKEIN_INLINE Pairs LoadPairs(const BF16* p) {
     return reinterpret_cast<Pairs>(_mm512_loadu_si512(p));
   }
@@ -111,6 +118,7 @@ struct Simd {
     __builtin_memcpy(&bits, p, sizeof bits);
     return reinterpret_cast<Pairs>(_mm512_set1_epi32(bits));
   }
+  static SKEIN_INLINE Pairs AsPairs(V bits) { return reinterpret_cast<Pairs>(bits); }
   static SKEIN_INLINE V DotPairs(V sum, Pairs a, Pairs b) { return _mm512_dpbf16_ps(sum, a, b); }
   // Interleaves the first n ≤ 2 * kLanes elements of two rows: pair i is (even[i], odd[i]).
   static SKEIN_INLINE void StoreInterleaved(BF16* p, const BF16* even, const BF16* odd, int n) {
@@ -124,6 +132,41 @@ struct Simd {
     const __m512i high = _mm512_add_epi16(low, _mm512_set1_epi16(16));
     _mm512_storeu_si512(p, _mm512_permutex2var_epi16(a, low, b));
     _mm512_storeu_si512(p + 2 * kLanes, _mm512_permutex2var_epi16(a, high, b));
+  }
+#endif
+
+  // Lane i of r[j] becomes word j (of 4 bytes) at p + i * stride bytes. Lanes from `rows` (≥ 1) on
+  // repeat the last row.
+  template <int kWords>
+  static SKEIN_INLINE void LoadTransposed(const void* p, int64_t stride, int rows, V (&r)[kWords]) {
+    const auto* at = static_cast<const char*>(p);
+    for (int block = 0; block < kWords / 4; ++block) {
+      const auto quarter = [&](int row) {
+        const char* from = at + (row < rows ? row : rows - 1) * stride;
+        return _mm_loadu_ps(reinterpret_cast<const float*>(from) + 4 * block);
+      };
+      V q[4];
+      for (int i = 0; i < 4; ++i) {
+        q[i] = _mm512_castps128_ps512(quarter(i));
+        q[i] = _mm512_mask_broadcast_f32x4(q[i], 0x00f0, quarter(i + 4));
+        q[i] = _mm512_mask_broadcast_f32x4(q[i], 0x0f00, quarter(i + 8));
+        q[i] = _mm512_mask_broadcast_f32x4(q[i], 0xf000, quarter(i + 12));
+      }
+      const V a = _mm512_unpacklo_ps(q[0], q[1]), b = _mm512_unpackhi_ps(q[0], q[1]);
+      const V c = _mm512_unpacklo_ps(q[2], q[3]), d = _mm512_unpackhi_ps(q[2], q[3]);
+      r[4 * block] = _mm512_shuffle_ps(a, c, 0x44);
+      r[4 * block + 1] = _mm512_shuffle_ps(a, c, 0xee);
+      r[4 * block + 2] = _mm512_shuffle_ps(b, d, 0x44);
+      r[4 * block + 3] = _mm512_shuffle_ps(b, d, 0xee);
+    }
+  }
+  // The first and the second bf16 of each word, widened.
+  static SKEIN_INLINE V WidenFirst(V pairs) {
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_castps_si512(pairs), 16));
+  }
+  static SKEIN_INLINE V WidenSecond(V pairs) {
+    const __m512i mask = _mm512_set1_epi32(static_cast<int32_t>(0xffff0000u));
+    return _mm512_castsi512_ps(_mm512_and_si512(_mm512_castps_si512(pairs), mask));
   }
 
   static SKEIN_INLINE void Transpose(V (&r)[16]) {
@@ -159,9 +202,23 @@ struct Simd {
   static SKEIN_INLINE V Widen(__m256i bits) {
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16));
   }
+#ifdef __AVX512BF16__
   static SKEIN_INLINE __m256i Narrow(V x) {
     return reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(x));
   }
+#else
+  // To nearest even; a NaN stays one.
+  static SKEIN_INLINE __m256i Narrow(V x) {
+    const __m512i bits = _mm512_castps_si512(x);
+    const __m512i high = _mm512_srli_epi32(bits, 16);
+    const __m512i odd = _mm512_and_si512(high, _mm512_set1_epi32(1));
+    const __m512i bias = _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff));
+    const __m512i rounded = _mm512_srli_epi32(_mm512_add_epi32(bits, bias), 16);
+    const __m512i quiet = _mm512_or_si512(high, _mm512_set1_epi32(0x40));
+    const __mmask16 is_nan = _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q);
+    return _mm512_cvtepi32_epi16(_mm512_mask_mov_epi32(rounded, is_nan, quiet));
+  }
+#endif
   static SKEIN_INLINE __m256i ToHalf(V x) {
     return _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
   }

@@ -19,6 +19,7 @@ struct Simd {
   static constexpr int kTileRows = 4;
   static constexpr int kStreamRows = 2;
   static constexpr int kFewRows = 2;
+  static constexpr int kColumnRows = 6;
 
   static SKEIN_INLINE V Zero() { return V{}; }
   static SKEIN_INLINE V Set(float x) { return V{x, x, x, x}; }
@@ -87,6 +88,22 @@ struct Simd {
     r[1] = __builtin_shuffle(a, c, Bits{2, 3, 6, 7});
     r[2] = __builtin_shuffle(b, d, Bits{0, 1, 4, 5});
     r[3] = __builtin_shuffle(b, d, Bits{2, 3, 6, 7});
+  }
+
+  template <int kWords>
+  static SKEIN_INLINE void LoadTransposed(const void* p, int64_t stride, int rows, V (&r)[kWords]) {
+    static_assert(kWords == 4);
+    for (int i = 0; i < 4; ++i) {
+      __builtin_memcpy(&r[i], static_cast<const char*>(p) + (i < rows ? i : rows - 1) * stride,
+                       sizeof r[i]);
+    }
+    Transpose(r);
+  }
+  static SKEIN_INLINE V WidenFirst(V pairs) {
+    return reinterpret_cast<V>(reinterpret_cast<Bits>(pairs) << 16);
+  }
+  static SKEIN_INLINE V WidenSecond(V pairs) {
+    return reinterpret_cast<V>(reinterpret_cast<Bits>(pairs) & static_cast<int32_t>(0xffff0000u));
   }
 };
 

@@ -1,0 +1,12 @@
+#include "engine/ops/cpu/simd/simd_avx512.h"
+// Over that Simd:
+#include "engine/ops/cpu/kernels/column_block.h"
+#include "engine/ops/cpu/kernels/column_stream.h"
+#include "engine/ops/cpu/kernels/kernel_parts.h"
+
+namespace skein::engine {
+
+const ColumnKernels kAvx512Columns = {Simd::kColumnRows, StreamColumns<Simd>, PackColumnRows<Simd>,
+                                      MultiplyColumns<Simd>};
+
+}  // namespace skein::engine

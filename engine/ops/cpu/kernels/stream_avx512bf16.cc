@@ -1,0 +1,12 @@
+#include "engine/ops/cpu/simd/simd_avx512.h"
+// Over that Simd:
+#include "engine/ops/cpu/kernels/kernel_parts.h"
+#include "engine/ops/cpu/kernels/stream.h"
+
+namespace skein::engine {
+
+void StreamAvx512Bf16(const StreamProduct& p, int64_t begin, int64_t end) {
+  Stream<Simd>(p, begin, end);
+}
+
+}  // namespace skein::engine
