@@ -19,6 +19,7 @@ struct Limit {
 struct StreamTimes {
   int64_t ttft_us = 0;   // from the request's first byte to its first token
   int64_t total_us = 0;  // to the end of the answer
+  int64_t start_us = 0;  // of the request, from the start of the run; SseClient alone tells it
 };
 
 struct Samples {

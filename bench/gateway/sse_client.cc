@@ -17,6 +17,7 @@
 namespace skein::bench {
 namespace {
 
+constexpr char kPath[] = "/v1/completions";
 constexpr int kStallMs = 30'000;  // nothing at all arrives for this long: the run is broken
 
 std::string RequestText(const std::string& path, const std::string& body) {
@@ -93,24 +94,27 @@ SseClient::Progress SseClient::Judge(Connection* connection) {
 }
 
 Samples SseClient::Run(const std::string& body, const Limit& limit) {
+  return Run([&body] { return body; }, limit);
+}
+
+Samples SseClient::Run(const std::function<std::string()>& next_body, const Limit& limit) {
   Samples samples;
-  const std::string request = RequestText("/v1/completions", body);
   const int64_t start_us = NowUs();
   int64_t started = 0;
   size_t busy = 0;
   for (Connection& connection : connections_) {
     if (started == limit.streams_max) break;
-    Send(&connection, request);
+    Send(&connection, RequestText(kPath, next_body()));
     ++started;
     ++busy;
   }
-  while (busy > 0) Wait(&samples, &busy, request, limit, start_us, &started);
+  while (busy > 0) Wait(&samples, &busy, next_body, limit, start_us, &started);
   samples.seconds = std::min(static_cast<double>(NowUs() - start_us) * 1e-6, limit.seconds_max);
   return samples;
 }
 
-void SseClient::Wait(Samples* samples, size_t* busy, const std::string& request, const Limit& limit,
-                     int64_t start_us, int64_t* started) {
+void SseClient::Wait(Samples* samples, size_t* busy, const std::function<std::string()>& next_body,
+                     const Limit& limit, int64_t start_us, int64_t* started) {
   std::array<epoll_event, 256> events;
   const int ready = epoll_wait(epoll_, events.data(), events.size(), kStallMs);
   SKEIN_CHECK(ready > 0);
@@ -122,15 +126,15 @@ void SseClient::Wait(Samples* samples, size_t* busy, const std::string& request,
     const int64_t now = NowUs();
     const bool in_time = static_cast<double>(now - start_us) * 1e-6 < limit.seconds_max;
     if (progress == Progress::kEnded) {
-      samples->streams.push_back(
-          {connection.first_us - connection.start_us, now - connection.start_us});
+      samples->streams.push_back({connection.first_us - connection.start_us,
+                                  now - connection.start_us, connection.start_us - start_us});
       samples->in_time += in_time ? 1 : 0;
     } else {
       samples->Fail("HTTP: " + connection.in.substr(0, 600));
       Connect(index);
     }
     if (in_time && *started < limit.streams_max) {
-      Send(&connection, request);
+      Send(&connection, RequestText(kPath, next_body()));
       ++*started;
     } else {
       --*busy;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -21,6 +22,8 @@ class SseClient {
   // An answer counts when it is 200, has a token, ends with [DONE] and stopped at max_tokens; any
   // other is an error, and its connection is made anew.
   Samples Run(const std::string& body, const Limit& limit);
+  // The same with a body of its own for each request.
+  Samples Run(const std::function<std::string()>& next_body, const Limit& limit);
 
   // The body of a plain answer to a request of one connection, for what is not measured.
   std::string Post(const std::string& path, const std::string& body);
@@ -39,8 +42,8 @@ class SseClient {
   // Takes what has arrived.
   Progress Read(Connection* connection);
   Progress Judge(Connection* connection);
-  void Wait(Samples* samples, size_t* busy, const std::string& request, const Limit& limit,
-            int64_t start_us, int64_t* started);
+  void Wait(Samples* samples, size_t* busy, const std::function<std::string()>& next_body,
+            const Limit& limit, int64_t start_us, int64_t* started);
 
   const int port_;
   const int epoll_;
