@@ -10,7 +10,8 @@
 namespace skein::scheduler {
 
 TimeUs OrchestratorCore::Impl::NextDeadline() const {
-  return std::min({registry_.NextTick(), router_side_.NextTick(), requests_.NextTimer()});
+  return std::min(
+      {registry_.NextTick(), router_side_.NextTick(), requests_.NextTimer(), groups_.NextDue()});
 }
 
 std::vector<Explanation> OrchestratorCore::Impl::Explain(const std::string& name,
@@ -122,7 +123,9 @@ OrchestratorSnapshot OrchestratorCore::Impl::Snapshot(TimeUs now) const {
                                .members = {group.members.begin(), group.members.end()},
                                .formation = NameOf(group.formation),
                                .for_us = now - group.since_us,
-                               .why = group.why});
+                               .why = group.why,
+                               .generation = group.order.generation,
+                               .ready = static_cast<int64_t>(group.ready.size())});
   }
   snapshot.oldest_wait_us = decode_.OldestWait(now);
   return snapshot;

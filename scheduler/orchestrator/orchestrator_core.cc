@@ -278,6 +278,7 @@ void OrchestratorCore::Impl::On(const OrchestratorTick&) {
 }
 
 void OrchestratorCore::Impl::RunTimers() {
+  worker_side_.OrderGroups(now_);
   for (const RequestId id : requests_.TakeDue(now_)) {
     Request* request = requests_.Find(id);
     if (request == nullptr) continue;

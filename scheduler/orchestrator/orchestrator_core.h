@@ -134,6 +134,8 @@ struct GroupStatus {
   std::string_view formation;       // its name; static
   TimeUs for_us = 0;                // since when, ago
   std::string why;
+  uint64_t generation = 0;  // of its communicators; 0: none were ordered yet
+  int64_t ready = 0;        // members that have made them
 };
 
 struct OrchestratorSnapshot {

@@ -98,7 +98,7 @@ TEST_F(PrefillFlowTest, AParkedRequestWhoseInstancesAreGoneFails) {
   TakesNothing(only);
   Submit(1);
   registry_.Remove(only);
-  groups_.Left(only);
+  groups_.Left(only, now_);
   prefill_.NoteRoom("m");
   prefill_.PlanParked(now_);
   ASSERT_EQ(ends_.size(), 1u);

@@ -18,8 +18,9 @@ void WorkerSide::NoteRoom(const std::string& model) {
 // of its pool, they of it.
 std::vector<std::string> WorkerSide::PeersOf(const Instance& instance) const {
   std::vector<std::string> peers;
-  if (instance.identity.comm_address.empty()) return peers;
-  for (const Instance* other : parts_.registry->Pool(instance.identity.model, Role::kPrefill)) {
+  const WorkerIdentity& own = instance.identity;
+  if (own.role != Role::kPrefill || own.comm_address.empty()) return peers;
+  for (const Instance* other : parts_.registry->Pool(own.model, Role::kPrefill)) {
     const std::string& address = other->identity.comm_address;
     if (other->id != instance.id && !address.empty()) peers.push_back(address);
   }
@@ -28,7 +29,7 @@ std::vector<std::string> WorkerSide::PeersOf(const Instance& instance) const {
 
 void WorkerSide::Introduce(const Instance& instance) {
   const WorkerIdentity& identity = instance.identity;
-  if (identity.comm_address.empty()) return;
+  if (identity.role != Role::kPrefill || identity.comm_address.empty()) return;
   for (const Instance* other : parts_.registry->Pool(identity.model, Role::kPrefill)) {
     if (other->id == instance.id || other->identity.comm_address.empty()) continue;
     parts_.sender->Send(CallPeer{other->id, {identity.comm_address}});
@@ -69,6 +70,8 @@ void WorkerSide::Connect(const RegisterCalled& event, const Generation& own, Tim
   if (instance.drain_order.has_value()) {
     parts_.sender->Send(CallDrainOrder{instance.id, {.drain = *instance.drain_order}});
   }
+  const GroupOrder group = parts_.groups->OrderOf(instance.id);
+  if (group.generation != 0) parts_.sender->Send(CallGroup{instance.id, group});
   if (registered->former != CallId{}) {
     LeaveStream(registered->id, registered->former);
     parts_.effects->push_back(CloseWorker{
@@ -118,6 +121,7 @@ void WorkerSide::On(const ReportCalled& event, TimeUs now) {
       parts_.prefill->TakeProgress(*request, *member, held, now);
     }
     for (const EndedRequest& ended : event.request.ended) TakeEnded(reporter, ended, now);
+    parts_.groups->Reported(reporter.id, reporter.load, now);
     LeaveDraining(reporter, now);
     NoteRoom(reporter.identity.model);
   }
@@ -310,6 +314,13 @@ bool WorkerSide::MayMiss(const Instance& instance) const {
   return instance.identity.role == Role::kDecode && parts_.routers->HeardBy(instance.id) > 0;
 }
 
+void WorkerSide::OrderGroups(TimeUs now) {
+  for (auto& [id, order] :
+       parts_.groups->TakeDue(*parts_.registry, parts_.numbers->first_epoch(), now)) {
+    parts_.sender->Send(CallGroup{id, std::move(order)});
+  }
+}
+
 void WorkerSide::LoseTheSilent(TimeUs now) {
   for (const InstanceId id : parts_.registry->Listened(now)) {
     Instance& silent = *parts_.registry->Find(id);
@@ -355,7 +366,7 @@ void WorkerSide::Lose(InstanceId id, const std::string& why, Loss how, TimeUs no
   NoteRoom(identity.model);
   parts_.registry->Remove(id);
   leaving_.erase(id);
-  parts_.groups->Left(id);
+  parts_.groups->Left(id, now);
   parts_.routers->ForgetInstance(id);
   if (connection != CallId{} && how != Loss::kLeft) {
     parts_.effects->push_back(

@@ -77,6 +77,7 @@ class WorkerSide {
   // See Registry::Drain. The worker hears of it; from now on nothing is placed there.
   absl::Status Drain(const DrainRequest& request, TimeUs now);
   void LoseTheSilent(TimeUs now);
+  void OrderGroups(TimeUs now);                // to make communicators, where that is due
   void CloseStreams(const absl::Status& why);  // of all
 
   // Of engines under this request, which is submitted now.

@@ -133,6 +133,35 @@ TEST_F(WorkerSideTest, APrefillInstanceIsToldOfItsPoolAndThePoolOfIt) {
   EXPECT_TRUE(Of<CallPeer>().empty()) << "the others know it";
 }
 
+TEST_F(WorkerSideTest, DecodeInstancesOfANodeAreToldToMakeTheirCommunicators) {
+  const InstanceId other = Join(Role::kDecode, 3);
+  now_ = groups_.NextDue();
+  workers_.OrderGroups(now_);
+  ASSERT_EQ(Of<CallGroup>().size(), 2u);
+  const GroupOrder first = Of<CallGroup>()[0].request;
+  EXPECT_EQ(Of<CallGroup>()[0].instance, decode_instance_);
+  EXPECT_GE(first.generation, numbers_.first_epoch()) << "above a former orchestrator's";
+  ASSERT_EQ(first.members.size(), 2u);
+  EXPECT_EQ(first.members[1].instance, other);
+  EXPECT_EQ(first.members[1].comm_address, "c3");
+  effects_.clear();
+  workers_.OrderGroups(now_);
+  EXPECT_TRUE(Of<CallGroup>().empty());
+
+  workers_.On(WorkerDisconnected{{3}}, now_);
+  Join(Role::kDecode, 3);
+  ASSERT_EQ(Of<CallGroup>().size(), 1u) << "the order may be lost with the stream";
+  EXPECT_EQ(Of<CallGroup>()[0].instance, other);
+  EXPECT_EQ(Of<CallGroup>()[0].request.generation, first.generation);
+  EXPECT_EQ(Of<CallGroup>()[0].request.index, 1u);
+
+  registry_.Find(other)->load.groups_failed = first.generation;
+  Report(other, 3, {}, {});
+  workers_.OrderGroups(groups_.NextDue());
+  ASSERT_EQ(Of<CallGroup>().size(), 2u) << "they make them anew";
+  EXPECT_GT(Of<CallGroup>()[0].request.generation, first.generation);
+}
+
 // The decode side misses the KV of a writer before this orchestrator's lease of it expires, maybe
 // even before its stream breaks.
 class MovedOffTest : public WorkerSideTest {

@@ -20,6 +20,8 @@ std::string GroupsJson(const std::vector<scheduler::GroupStatus>& groups) {
     one["formation"] = group.formation;
     one["for_s"] = static_cast<double>(group.for_us) * 1e-6;
     one["why"] = group.why;
+    one["generation"] = group.generation;
+    one["ready"] = group.ready;
     json["groups"].push_back(std::move(one));
   }
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);

@@ -9,7 +9,8 @@
 namespace skein::services {
 
 // JSON: {"groups": [{"role", "model", "node" (null: its instance tells none), "instances",
-// "formation", "for_s", "why"}]}.
+// "formation", "for_s", "why", "generation" (of its communicators; 0: none were ordered), "ready"
+// (members that have made them)}]}.
 std::string GroupsJson(const std::vector<scheduler::GroupStatus>& groups);
 
 }  // namespace skein::services

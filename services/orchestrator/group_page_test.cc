@@ -15,7 +15,9 @@ TEST(GroupPage, TellsMembersAndFormationOfEachGroup) {
        .members = {{3}, {5}},
        .formation = "independent",
        .for_us = 1'500'000,
-       .why = "new"},
+       .why = "new",
+       .generation = 7,
+       .ready = 1},
       {.role = scheduler::Role::kPrefill, .model = "\xff", .formation = "independent"}};
   const auto json = nlohmann::json::parse(GroupsJson(groups));
   ASSERT_EQ(json["groups"].size(), 2u);
@@ -26,6 +28,8 @@ TEST(GroupPage, TellsMembersAndFormationOfEachGroup) {
   EXPECT_EQ(first["formation"], "independent");
   EXPECT_EQ(first["for_s"], 1.5);
   EXPECT_EQ(first["why"], "new");
+  EXPECT_EQ(first["generation"], 7);
+  EXPECT_EQ(first["ready"], 1);
   EXPECT_TRUE(json["groups"][1]["node"].is_null());
   EXPECT_EQ(GroupsJson({}), "{\"groups\":[]}");
 }

@@ -1,8 +1,17 @@
 #include "scheduler/orchestrator/groups/group_control.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 
 namespace skein::scheduler::orchestrator {
+
+namespace {
+
+// Whose instances are bound together one day.
+bool MakesCommunicators(const GroupControl::Key& key) { return key.role == Role::kDecode; }
+
+}  // namespace
 
 std::string_view NameOf(Formation formation) {
   switch (formation) {
@@ -26,17 +35,85 @@ void GroupControl::Came(const Instance& instance, TimeUs now) {
   const auto [it, began] = groups_.try_emplace(known->second);
   Group& group = it->second;
   group.members.insert(instance.id);
+  group.pause_us = kRetryMinUs;
+  if (!instance.identity.comm_address.empty()) OrderAt(now + kSettleUs, known->second, &group);
   if (!began) return;
   group.since_us = now;
   group.why = "a new group starts with instances that work alone";
 }
 
-void GroupControl::Left(InstanceId instance) {
-  const auto key = key_of_.extract(instance);
-  if (key.empty()) return;
-  const auto group = groups_.find(key.mapped());
-  group->second.members.erase(instance);
-  if (group->second.members.empty()) groups_.erase(group);
+void GroupControl::Left(InstanceId instance, TimeUs now) {
+  const auto known = key_of_.extract(instance);
+  if (known.empty()) return;
+  const auto it = groups_.find(known.mapped());
+  auto& [key, group] = *it;
+  group.members.erase(instance);
+  group.ready.erase(instance);
+  group.pause_us = kRetryMinUs;
+  const bool stale = group.order.generation != 0 || group.due_us != kNever;
+  if (stale) OrderAt(group.members.empty() ? kNever : now + kSettleUs, key, &group);
+  if (group.members.empty()) groups_.erase(it);
+}
+
+void GroupControl::OrderAt(TimeUs at, const Key& key, Group* group) {
+  if (!MakesCommunicators(key)) return;
+  due_.erase({group->due_us, key});
+  group->due_us = at;
+  if (at != kNever) due_.insert({at, key});
+}
+
+void GroupControl::Reported(InstanceId instance, const WorkerLoad& load, TimeUs now) {
+  const auto key = key_of_.find(instance);
+  if (key == key_of_.end()) return;
+  Group& group = groups_.at(key->second);
+  const uint64_t generation = group.order.generation;
+  if (generation == 0) return;
+  if (load.groups_failed == generation) {
+    group.ready.erase(instance);
+    if (group.due_us != kNever) return;
+    OrderAt(now + group.pause_us, key->second, &group);
+    group.pause_us = std::min(2 * group.pause_us, kRetryMaxUs);
+  } else if (load.groups_made == generation) {
+    group.ready.insert(instance);
+    if (group.ready.size() == group.order.members.size()) group.pause_us = kRetryMinUs;
+  }
+}
+
+std::vector<std::pair<InstanceId, GroupOrder>> GroupControl::TakeDue(const Registry& registry,
+                                                                     uint64_t first, TimeUs now) {
+  std::vector<std::pair<InstanceId, GroupOrder>> orders;
+  while (NextDue() <= now) {
+    const Key key = due_.begin()->second;
+    Group& group = groups_.at(key);
+    OrderAt(kNever, key, &group);
+    std::vector<GroupMember> members;
+    for (const InstanceId id : group.members) {
+      const std::string& address = registry.Find(id)->identity.comm_address;
+      if (!address.empty()) members.push_back({id, address});
+    }
+    // One alone makes none, but may have some that are of no use now.
+    if (members.size() < 2 && group.order.members.size() < 2) continue;
+    last_generation_ = std::max(last_generation_ + 1, first);
+    group.order = {.generation = last_generation_, .index = 0, .members = std::move(members)};
+    group.ready.clear();
+    for (const GroupMember& member : group.order.members) {
+      orders.emplace_back(member.instance, OrderOf(member.instance));
+    }
+  }
+  return orders;
+}
+
+GroupOrder GroupControl::OrderOf(InstanceId instance) const {
+  const Group* group = GroupOf(instance);
+  if (group == nullptr) return {};
+  const std::vector<GroupMember>& members = group->order.members;
+  const auto self = std::find_if(members.begin(), members.end(), [&](const GroupMember& member) {
+    return member.instance == instance;
+  });
+  if (self == members.end()) return {};
+  GroupOrder order = group->order;
+  order.index = static_cast<size_t>(self - members.begin());
+  return order;
 }
 
 const GroupControl::Group* GroupControl::GroupOf(InstanceId instance) const {
@@ -59,11 +136,26 @@ absl::Status GroupControl::CheckInvariants(const Registry& registry) const {
       if (GroupOf(id) != &group) return violated(id, "is not found by the group that lists it");
     }
   }
-  if (members == registry.instances().size() && members == key_of_.size()) {
-    return absl::OkStatus();
-  }
+  if (members == registry.instances().size() && members == key_of_.size()) return CheckOrders();
   return absl::InternalError(absl::StrCat("GroupControl: ", members, " members of groups, ",
                                           registry.instances().size(), " instances"));
+}
+
+absl::Status GroupControl::CheckOrders() const {
+  size_t due = 0;
+  for (const auto& [key, group] : groups_) {
+    due += group.due_us != kNever ? 1 : 0;
+    if (group.due_us != kNever && !due_.contains({group.due_us, key})) {
+      return absl::InternalError("GroupControl: an order that is due is not listed");
+    }
+    for (const GroupMember& member : group.order.members) {
+      if (group.due_us != kNever || group.members.contains(member.instance)) continue;
+      return absl::InternalError(absl::StrCat("GroupControl: instance ", member.instance.value,
+                                              " is in an order of a group that it has left"));
+    }
+  }
+  if (due == due_.size()) return absl::OkStatus();
+  return absl::InternalError("GroupControl: an order of no group is due");
 }
 
 }  // namespace skein::scheduler::orchestrator

@@ -5,17 +5,27 @@
 // Today every group is kIndependent: each instance works alone, with its own batch. Formations in
 // which instances work together, and the policy that chooses one, will be decided here.
 //
-// A call costs O(log instances) plus the size of the group.
+// Communicators. The decode instances of a group make the communicators of all its aligned subsets
+// before any formation needs them (GroupOrder), under a generation that only grows: when the group
+// has had the same members for kSettleUs, and again, after a pause, when one of them reports that
+// its communicators could not be made or have broken. An orchestrator that takes over orders them
+// once more, under a higher generation; those of former ones stay good for steps that use them.
+//
+// A call costs O(log instances) plus the size of the group; TakeDue with nothing due, O(1).
 //
 // Invariants (CheckInvariants names them): each instance of the registry is in exactly one group,
-// that of its role, model and node; no group has another member, none is empty.
+// that of its role, model and node; no group has another member, none is empty. The members of a
+// group's order are in the group, or another order is due.
 #pragma once
 
 #include <compare>
+#include <cstdint>
 #include <map>
 #include <set>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "scheduler/base/ids.h"
@@ -44,13 +54,31 @@ class GroupControl {
     Formation formation = Formation::kIndependent;
     TimeUs since_us = 0;  // when it took this formation
     std::string why;      // for people
+
+    GroupOrder order;               // the latest; of generation 0 before the first
+    std::set<InstanceId> ready;     // whose communicators of that generation are made
+    TimeUs due_us = kNever;         // when the next order is
+    TimeUs pause_us = kRetryMinUs;  // before it, after a failure
   };
+
+  static constexpr TimeUs kSettleUs = kSecondUs / 2;
+  static constexpr TimeUs kRetryMinUs = kSecondUs, kRetryMaxUs = 64 * kSecondUs;
 
   // The instance registered. A repeated call has no effect. REQUIRES: an id never names two
   // processes.
   void Came(const Instance& instance, TimeUs now);
   // It left or was lost. Ignored if unknown. A group without members is forgotten.
-  void Left(InstanceId instance);
+  void Left(InstanceId instance, TimeUs now);
+
+  // The instance tells how far it is with its group's communicators. Ignored if unknown.
+  void Reported(InstanceId instance, const WorkerLoad& load, TimeUs now);
+  // The orders that are due, each with its addressee; all that were taken before are void. Their
+  // generations are at least `first`, and above all before.
+  std::vector<std::pair<InstanceId, GroupOrder>> TakeDue(const Registry& registry, uint64_t first,
+                                                         TimeUs now);
+  // The latest order of its group, as it was for this instance; of generation 0: none.
+  GroupOrder OrderOf(InstanceId instance) const;
+  TimeUs NextDue() const { return due_.empty() ? kNever : due_.begin()->first; }
 
   const Group* GroupOf(InstanceId instance) const;  // null: it is unknown
   const std::map<Key, Group>& all() const { return groups_; }
@@ -58,9 +86,13 @@ class GroupControl {
 
  private:
   static Key KeyOf(const Instance& instance);
+  void OrderAt(TimeUs at, const Key& key, Group* group);
+  absl::Status CheckOrders() const;
 
   std::map<Key, Group> groups_;
   std::map<InstanceId, Key> key_of_;
+  std::set<std::pair<TimeUs, Key>> due_;  // of each group that is due at some time
+  uint64_t last_generation_ = 0;
 };
 
 }  // namespace skein::scheduler::orchestrator

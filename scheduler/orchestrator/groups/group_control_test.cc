@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 namespace skein::scheduler::orchestrator {
 namespace {
@@ -11,7 +12,7 @@ namespace {
 class GroupControlTest : public ::testing::Test {
  protected:
   InstanceId Come(uint64_t incarnation, Role role, const std::string& model,
-                  const std::string& node) {
+                  const std::string& node, const std::string& comm_address = "") {
     RegisterRequest hello;
     hello.identity.role = role;
     hello.identity.model = model;
@@ -20,6 +21,7 @@ class GroupControlTest : public ::testing::Test {
     hello.identity.shape.num_layers = 1;
     hello.identity.total_blocks = 1;
     hello.identity.node = node;
+    hello.identity.comm_address = comm_address;
     const InstanceId id = registry_.Register(hello, {incarnation}, now_)->id;
     groups_.Came(*registry_.Find(id), now_);
     Check();
@@ -27,12 +29,40 @@ class GroupControlTest : public ::testing::Test {
   }
   void Leave(InstanceId id) {
     registry_.Remove(id);
-    groups_.Left(id);
+    groups_.Left(id, now_);
+    Check();
+  }
+  // What is ordered when the members have settled: "generation: address…", the addressee's marked.
+  std::vector<std::string> Settled() {
+    now_ += GroupControl::kSettleUs;
+    return Due();
+  }
+  std::vector<std::string> Due() {
+    std::vector<std::string> lines;
+    for (const auto& [to, order] : groups_.TakeDue(registry_, kFirst, now_)) {
+      std::string line = std::to_string(order.generation - kFirst) + ":";
+      for (size_t i = 0; i < order.members.size(); ++i) {
+        line += (i == order.index ? " *" : " ") + order.members[i].comm_address;
+        EXPECT_TRUE(i != order.index || order.members[i].instance == to);
+      }
+      lines.push_back(line);
+    }
+    Check();
+    return lines;
+  }
+  void Report(InstanceId id, uint64_t made, uint64_t failed) {
+    WorkerLoad load;
+    load.groups_made = made == 0 ? 0 : made + kFirst - 1;
+    load.groups_failed = failed == 0 ? 0 : failed + kFirst - 1;
+    groups_.Reported(id, load, now_);
     Check();
   }
   void Check() const {
     EXPECT_TRUE(groups_.CheckInvariants(registry_).ok()) << groups_.CheckInvariants(registry_);
   }
+
+  static constexpr uint64_t kFirst = 1000;
+  using Lines = std::vector<std::string>;
 
   TimeUs now_ = 100;
   Registry registry_{1, kSecondUs};
@@ -85,6 +115,70 @@ TEST_F(GroupControlTest, AnInstanceThatRegistersAgainChangesNothing) {
   now_ = 500;
   EXPECT_EQ(Come(1, Role::kDecode, "m", "a"), one);
   EXPECT_EQ(groups_.GroupOf(one)->since_us, 100);
+}
+
+TEST_F(GroupControlTest, DecodeInstancesOfANodeMakeCommunicatorsOnceTheyHaveSettled) {
+  Come(1, Role::kDecode, "m", "a", "x");
+  now_ += GroupControl::kSettleUs / 2;
+  Come(2, Role::kDecode, "m", "a", "y");
+  Come(3, Role::kDecode, "m", "b", "z");
+  Come(4, Role::kPrefill, "m", "a", "p");
+  Come(5, Role::kPrefill, "m", "a", "q");
+  now_ += GroupControl::kSettleUs / 2;
+  EXPECT_EQ(Due(), Lines()) << "the second came later";
+  now_ += GroupControl::kSettleUs / 2;
+  EXPECT_EQ(groups_.NextDue(), now_);
+  EXPECT_EQ(Due(), (Lines{"0: *x y", "0: x *y"})) << "one of a node needs none";
+  EXPECT_EQ(groups_.NextDue(), kNever);
+  EXPECT_EQ(Settled(), Lines());
+}
+
+TEST_F(GroupControlTest, WithoutAnAddressThereIsNothingToOrder) {
+  const InstanceId one = Come(1, Role::kDecode, "m", "a");
+  Come(2, Role::kDecode, "m", "a");
+  EXPECT_EQ(groups_.NextDue(), kNever);
+  Leave(one);
+  EXPECT_EQ(groups_.NextDue(), kNever);
+}
+
+TEST_F(GroupControlTest, WhenMembersComeOrGoAnotherGenerationIsOrdered) {
+  const InstanceId one = Come(1, Role::kDecode, "m", "a", "x");
+  const InstanceId two = Come(2, Role::kDecode, "m", "a", "y");
+  EXPECT_EQ(groups_.OrderOf(one).generation, 0u);
+  EXPECT_EQ(Settled(), (Lines{"0: *x y", "0: x *y"}));
+  EXPECT_EQ(groups_.OrderOf(two).index, 1u);
+  Come(3, Role::kDecode, "m", "a", "z");
+  EXPECT_EQ(Settled(), (Lines{"1: *x y z", "1: x *y z", "1: x y *z"}));
+  Leave(one);
+  EXPECT_EQ(Settled(), (Lines{"2: *y z", "2: y *z"}));
+  Leave(two);
+  EXPECT_EQ(Settled(), (Lines{"3: *z"})) << "it lets go of what it has";
+  Come(4, Role::kDecode, "m", "a", "w");
+  EXPECT_EQ(Settled(), (Lines{"4: *z w", "4: z *w"}));
+}
+
+TEST_F(GroupControlTest, WhatFailedIsOrderedAnewAfterAPauseThatGrows) {
+  const InstanceId one = Come(1, Role::kDecode, "m", "a", "x");
+  const InstanceId two = Come(2, Role::kDecode, "m", "a", "y");
+  ASSERT_EQ(Settled().size(), 2u);
+  Report(one, 1, 0);
+  EXPECT_EQ(groups_.GroupOf(one)->ready, std::set<InstanceId>{one});
+  Report(two, 0, 1);
+  Report(one, 1, 1);
+  EXPECT_EQ(groups_.NextDue(), now_ + GroupControl::kRetryMinUs);
+  EXPECT_TRUE(groups_.GroupOf(one)->ready.empty());
+  now_ = groups_.NextDue();
+  EXPECT_EQ(Due(), (Lines{"1: *x y", "1: x *y"}));
+  Report(two, 0, 1);
+  EXPECT_EQ(groups_.NextDue(), kNever) << "that was the generation before";
+  Report(two, 0, 2);
+  EXPECT_EQ(groups_.NextDue(), now_ + 2 * GroupControl::kRetryMinUs);
+  now_ = groups_.NextDue();
+  ASSERT_EQ(Due().size(), 2u);
+  Report(one, 3, 2);
+  Report(two, 3, 2);
+  Report(one, 3, 3);  // it broke in a step
+  EXPECT_EQ(groups_.NextDue(), now_ + GroupControl::kRetryMinUs) << "it had worked";
 }
 
 TEST_F(GroupControlTest, AnInstanceThatNobodyToldOfViolatesTheInvariants) {
