@@ -18,6 +18,12 @@ constexpr int64_t kAskTimeoutUs = 1'000'000;
 // longer on this worker's clock.
 constexpr int64_t kRefusedLeases = 2;
 
+void AddTo(const ShellLoad& load, v1::Load* out) {
+  out->set_invariants_ok(load.invariants_ok);
+  out->set_groups_made(load.groups_made);
+  out->set_groups_failed(load.groups_failed);
+}
+
 }  // namespace
 
 WorkerLink::WorkerLink(CallTracker* calls, Loop* loop, std::shared_ptr<grpc::Channel> channel)
@@ -49,21 +55,21 @@ void WorkerLink::CountRefusal(const absl::Status& status) {
       });
 }
 
-void WorkerLink::Open(const scheduler::CallRegister& call, bool invariants_ok) {
+void WorkerLink::Open(const scheduler::CallRegister& call, const ShellLoad& load) {
   v1::WorkerMessage message;
   *message.mutable_hello() = ToProto(call.request);
-  message.mutable_hello()->mutable_load()->set_invariants_ok(invariants_ok);
+  AddTo(load, message.mutable_hello()->mutable_load());
   std::shared_ptr<v1::Orchestrator::Stub> stub = v1::Orchestrator::NewStub(channel_);
   stream_.Open(std::move(message), [stub](auto* context, auto* reactor) {
     stub->async()->ConnectWorker(context, reactor);
   });
 }
 
-void WorkerLink::Report(const scheduler::CallReport& call, bool invariants_ok) {
+void WorkerLink::Report(const scheduler::CallReport& call, const ShellLoad& load) {
   last_serial_ = call.request.serial;
   v1::WorkerMessage message;
   *message.mutable_report() = ToProto(call.request);
-  message.mutable_report()->mutable_load()->set_invariants_ok(invariants_ok);
+  AddTo(load, message.mutable_report()->mutable_load());
   Send(std::move(message));
 }
 

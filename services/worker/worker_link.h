@@ -21,6 +21,13 @@
 
 namespace skein::services {
 
+// What the shell adds to the load that its core reports (scheduler::WorkerLoad).
+struct ShellLoad {
+  bool invariants_ok = true;
+  uint64_t groups_made = 0;
+  uint64_t groups_failed = 0;
+};
+
 class WorkerLink {
  public:
   // All run on the loop, with what came on the stream that stands.
@@ -51,8 +58,8 @@ class WorkerLink {
   }
 
   // On the loop. Open closes the stream before.
-  void Open(const scheduler::CallRegister& call, bool invariants_ok);
-  void Report(const scheduler::CallReport& call, bool invariants_ok);
+  void Open(const scheduler::CallRegister& call, const ShellLoad& load);
+  void Report(const scheduler::CallReport& call, const ShellLoad& load);
   void Unregister(const scheduler::CallUnregister& call);
   void Send(v1::WorkerMessage message) { stream_.Send(std::move(message)); }
   // On the loop, or when it has ended. No event of the stream follows.

@@ -125,7 +125,7 @@ class RefusalTest : public ::testing::Test {
     const int64_t now_us = MonotonicUs();
     loop_.RunAndWait([&] {
       answered_ = [&done] { done.set_value(); };
-      link_->Open({}, /*invariants_ok=*/true);
+      link_->Open({}, {});
     });
     done.get_future().wait();
     loop_.RunAndWait([this] { answered_ = [] {}; });

@@ -100,6 +100,7 @@ class WorkerShell : public CoreShell<Shell, Core, Event, Snapshot> {
   }
 
   void Registered(const scheduler::RegisterReply&) {}
+  void AddToLoad(ShellLoad*) {}  // what its parts know, on the loop
 
   void On(const scheduler::RunStep& effect) {
     if (step_tokens_ != nullptr && !effect.probe) {
@@ -115,12 +116,8 @@ class WorkerShell : public CoreShell<Shell, Core, Event, Snapshot> {
       this->HandleQueued();
     });
   }
-  void On(const scheduler::CallRegister& effect) {
-    orchestrator_.Open(effect, this->invariants().ok());
-  }
-  void On(const scheduler::CallReport& effect) {
-    orchestrator_.Report(effect, this->invariants().ok());
-  }
+  void On(const scheduler::CallRegister& effect) { orchestrator_.Open(effect, LoadNow()); }
+  void On(const scheduler::CallReport& effect) { orchestrator_.Report(effect, LoadNow()); }
   void On(const scheduler::CallUnregister& effect) { orchestrator_.Unregister(effect); }
   void On(const scheduler::CloseStream&) { orchestrator_.Close(); }
   void On(const scheduler::EngineFailed& effect) {
@@ -137,6 +134,11 @@ class WorkerShell : public CoreShell<Shell, Core, Event, Snapshot> {
 
  private:
   Shell* shell() { return static_cast<Shell*>(this); }
+  ShellLoad LoadNow() {
+    ShellLoad load{.invariants_ok = this->invariants().ok()};
+    shell()->AddToLoad(&load);
+    return load;
+  }
 
   std::function<void(const scheduler::EngineFailed&)> engine_failed_;
   prometheus::Histogram* step_tokens_ = nullptr;

@@ -107,13 +107,32 @@ class PathFabric::Cells {
   std::vector<std::byte*> free_;
 };
 
+class PathFabric::HostGroups final : public Fabric {
+ public:
+  explicit HostGroups(PathFabric* fabric) : fabric_(fabric) {}
+
+  const std::string& Address() const override { return fabric_->Address(); }
+  absl::StatusOr<std::unique_ptr<Communicator>> MakeGroup(GroupId id,
+                                                          std::span<const std::string> addresses,
+                                                          int rank) override {
+    const absl::StatusOr<Members> members = fabric_->MembersOf(addresses, rank);
+    if (!members.ok()) return members.status();
+    ++fabric_->groups_made_;
+    return fabric_->MakeBelow(Use::kGroup, CommPath::kHost, id, *members);
+  }
+
+ private:
+  PathFabric* const fabric_;
+};
+
 PathFabric::PathFabric(CommMember self, CommWays ways, CommDevice device, PathFabricOptions options)
     : self_(std::move(self)),
       ways_(std::move(ways)),
       on_(std::move(device)),
       options_(std::move(options)),
       address_(SealMember({self_, ways_.host->Address()})),
-      ledger_(std::make_shared<CommLedger>()) {
+      ledger_(std::make_shared<CommLedger>()),
+      hosts_(std::make_unique<HostGroups>(this)) {
   SKEIN_CHECK(self_.gpu.empty() == (on_.device == nullptr));
   SKEIN_CHECK((on_.device == nullptr) == (on_.copies == nullptr));
   SKEIN_CHECK(self_.realm.empty() == (ways_.ipc == nullptr));

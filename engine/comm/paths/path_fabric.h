@@ -81,6 +81,10 @@ class PathFabric final : public RingFabric {
   // Any thread.
   std::optional<std::string> WhyThroughHost(const Communicator& group) const;
 
+  // Makes groups of the same processes whose buffers lie in the host's memory. Of this fabric's
+  // life; its groups count as this one's.
+  Fabric* Hosts() { return hosts_.get(); }
+
   // What was moved so far. May be called from any thread.
   std::vector<CommTotals> Totals() const { return ledger_->Totals(); }
 
@@ -90,6 +94,7 @@ class PathFabric final : public RingFabric {
   struct Tried;
   class Refusal;
   class Cells;
+  class HostGroups;
 
   PathFabric(CommMember self, CommWays ways, CommDevice device, PathFabricOptions options);
   absl::StatusOr<std::unique_ptr<Communicator>> Make(Use use, GroupId id,
@@ -114,6 +119,7 @@ class PathFabric final : public RingFabric {
   const std::string address_;
   const std::shared_ptr<CommLedger> ledger_;
   std::unique_ptr<Cells> cells_;
+  const std::unique_ptr<Fabric> hosts_;
   std::atomic<uint64_t> groups_made_{0};
   std::mutex mutex_;
   std::set<std::string> warned_;

@@ -13,11 +13,19 @@ namespace skein::engine {
 namespace {
 
 constexpr uint64_t kContexts = 0x736b67726f757000u;  // of their ids, with the size
+constexpr uint64_t kHosts = 0x736b686f73747300u;     // of their hosts' groups
+
+// The name of a rank's feed wire, as it travels.
+struct FeedName {
+  uint64_t size = 0;
+  char text[248] = {};
+};
 
 }  // namespace
 
-GroupContexts::GroupContexts(Fabric* fabric, Options options)
+GroupContexts::GroupContexts(Fabric* fabric, Fabric* hosts, Options options)
     : fabric_(fabric),
+      hosts_(hosts),
       options_(std::move(options)),
       status_(absl::UnavailableError("no groups were made yet")),
       thread_([this] {
@@ -48,6 +56,7 @@ absl::Status GroupContexts::Make(NodeMembers node) {
         absl::StrCat("generation ", node.generation, ": the latest is ", latest_.generation));
   }
   latest_ = node;
+  failed_ = false;
   contexts_.clear();
   status_ = absl::UnavailableError(
       absl::StrCat("the groups of generation ", node.generation, " are being made"));
@@ -90,6 +99,7 @@ void GroupContexts::Loop() {
         made_ += contexts_.size();
       }
       status_ = status;
+      failed_ = !status.ok();
     }
     lock.unlock();
     if (latest && options_.made) options_.made(node.generation, status);
@@ -104,33 +114,74 @@ absl::StatusOr<GroupContexts::Contexts> GroupContexts::MakeAll(const NodeMembers
     const int first = node.index / size * size;
     if (first + size > static_cast<int>(addresses.size())) continue;
     const auto theirs = addresses.subspan(static_cast<size_t>(first), static_cast<size_t>(size));
-    // Groups of other sizes may have modes with the same members.
-    const GroupId id = {node.generation, kContexts + static_cast<uint64_t>(size)};
-    absl::StatusOr<GroupComms> comms =
-        GroupComms::Make(fabric_, id, theirs, node.index - first, ModesOf(size));
-    if (!comms.ok()) return comms.status();
-    contexts[size] = std::make_shared<GroupContext>(node.generation, node.index - first, size,
-                                                    *std::move(comms));
+    absl::StatusOr<GroupContext::Ends> ends = MakeEnds(node.generation, theirs, node.index - first);
+    if (!ends.ok()) return ends.status();
+    contexts[size] = std::make_shared<GroupContext>(
+        node.generation, std::vector<std::string>(theirs.begin(), theirs.end()), node.index - first,
+        *std::move(ends));
   }
   return contexts;
+}
+
+absl::StatusOr<GroupContext::Ends> GroupContexts::MakeEnds(uint64_t generation,
+                                                           std::span<const std::string> addresses,
+                                                           int rank) {
+  // Groups of other sizes may have modes with the same members.
+  const auto size = static_cast<uint64_t>(addresses.size());
+  absl::StatusOr<GroupComms> comms = GroupComms::Make(
+      fabric_, {generation, kContexts + size}, addresses, rank, ModesOf(static_cast<int>(size)));
+  if (!comms.ok()) return comms.status();
+  auto hosts = hosts_->MakeGroup({generation, kHosts + size}, addresses, rank);
+  if (!hosts.ok()) return hosts.status();
+  auto feed = RankWire::Make();
+  if (!feed.ok()) return feed.status();
+  return GroupContext::Ends{*std::move(comms), *std::move(hosts), *std::move(feed)};
 }
 
 // From small to large at every instance, and in one order of modes, so nobody waits in a ring.
 absl::Status GroupContexts::Connect(const Contexts& contexts, CommDeadline deadline) {
   for (const auto& [size, context] : contexts) {
-    for (const GroupMode mode : ModesOf(size)) {
-      const GroupPart part = context->Part(mode, deadline);
-      for (Communicator* comm : {part.all, mode.sp > 1 && mode.tp > 1 ? part.sp : nullptr,
-                                 mode.sp > 1 && mode.tp > 1 ? part.tp : nullptr}) {
-        if (comm == nullptr) continue;
-        const absl::Status met = comm->AllReduce(nullptr, 0, DType::kF32, deadline);
-        if (met.ok()) continue;
-        return absl::UnavailableError(
-            absl::StrCat("a group of ", size, " instances: ", std::string(met.message())));
-      }
+    absl::Status status = ConnectComms(*context, deadline);
+    if (status.ok()) status = JoinFeed(*context, deadline);
+    if (status.ok()) continue;
+    return absl::UnavailableError(
+        absl::StrCat("a group of ", size, " instances: ", std::string(status.message())));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status GroupContexts::ConnectComms(const GroupContext& context, CommDeadline deadline) {
+  for (const GroupMode mode : ModesOf(context.size())) {
+    const GroupPart part = context.Part(mode, deadline);
+    const bool both = mode.sp > 1 && mode.tp > 1;
+    for (Communicator* comm : {part.all, both ? part.sp : nullptr, both ? part.tp : nullptr}) {
+      if (comm == nullptr) continue;
+      absl::Status met = comm->AllReduce(nullptr, 0, DType::kF32, deadline);
+      if (!met.ok()) return met;
     }
   }
   return absl::OkStatus();
+}
+
+// The ranks tell each other their wires. At the end they meet: one that could not join ends it for
+// all.
+absl::Status GroupContexts::JoinFeed(const GroupContext& context, CommDeadline deadline) {
+  const std::string& name = context.feed()->name();
+  FeedName own{.size = name.size()};
+  if (name.size() > sizeof own.text) return absl::InternalError("the feed's name is too long");
+  std::copy(name.begin(), name.end(), own.text);
+  std::vector<FeedName> all(static_cast<size_t>(context.size()));
+  Communicator* const hosts = context.ends_.hosts.get();
+  absl::Status status = hosts->AllGather(std::as_bytes(std::span(&own, 1)),
+                                         std::as_writable_bytes(std::span(all)), deadline);
+  if (!status.ok()) return status;
+  std::vector<std::string> names;
+  for (const FeedName& one : all) {
+    names.emplace_back(one.text, std::min<uint64_t>(one.size, sizeof one.text));
+  }
+  status = context.feed()->Join(context.generation(), names, context.rank());
+  if (!status.ok()) return status;
+  return hosts->AllReduce(nullptr, 0, DType::kF32, deadline);
 }
 
 absl::StatusOr<std::shared_ptr<GroupContext>> GroupContexts::Take(
@@ -155,6 +206,18 @@ absl::StatusOr<std::shared_ptr<GroupContext>> GroupContexts::Take(
 uint64_t GroupContexts::made() const {
   const std::lock_guard lock(mutex_);
   return made_;
+}
+
+GroupContexts::State GroupContexts::state() const {
+  const std::lock_guard lock(mutex_);
+  State state{.generation = latest_.generation, .ready = status_.ok(), .failure = {}};
+  if (failed_) state.failure = status_;
+  for (const auto& [size, context] : contexts_) {
+    if (!context->broken()) continue;
+    state.failure =
+        absl::UnavailableError(absl::StrCat("a group of ", size, " instances has broken"));
+  }
+  return state;
 }
 
 }  // namespace skein::engine

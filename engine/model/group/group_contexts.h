@@ -1,6 +1,7 @@
 // The groups that a node's instances switch between: one GroupContext for every aligned subset
-// whose size is a power of two (2, 4, 8, …), with the communicators of every mode, made before they
-// are needed. Taking one creates nothing; nor does a request, a step, or a change of the mode.
+// whose size is a power of two (2, 4, 8, …), with the communicators of every mode and the wire of
+// the step feed, made before they are needed. Taking one creates nothing; nor does a request, a
+// step, or a change of the mode.
 //
 // Of n instances, with indexes 0 … n - 1 in the order of their addresses, these are the groups
 // {k * 2^j, …, (k + 1) * 2^j - 1} that lie within n. An instance holds its own ends only: at most
@@ -12,6 +13,7 @@
 // good (or broken) for those who hold them.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
@@ -28,6 +30,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "engine/comm/fabric.h"
+#include "engine/host/rank_wire.h"
 #include "engine/model/group/group_comms.h"
 #include "engine/parallel/group_part.h"
 
@@ -36,29 +39,49 @@ namespace skein::engine {
 // One rank's end of one group. Its steps are run by one thread at a time.
 class GroupContext {
  public:
-  GroupContext(uint64_t generation, int rank, int size, GroupComms comms)
-      : generation_(generation), rank_(rank), size_(size), comms_(std::move(comms)) {}
+  // What a rank needs of the group, all made with the same members.
+  struct Ends {
+    GroupComms comms;
+    std::unique_ptr<Communicator> hosts;  // buffers in the host's memory
+    std::unique_ptr<RankWire> feed;
+  };
+
+  GroupContext(uint64_t generation, std::vector<std::string> members, int rank, Ends ends)
+      : generation_(generation),
+        members_(std::move(members)),
+        rank_(rank),
+        ends_(std::move(ends)) {}
 
   uint64_t generation() const { return generation_; }
+  // The addresses of their fabrics, by rank.
+  const std::vector<std::string>& members() const { return members_; }
   int rank() const { return rank_; }
-  int size() const { return size_; }
+  int size() const { return static_cast<int>(members_.size()); }
 
   // REQUIRES: the mode's ranks are size().
   GroupPart Part(GroupMode mode, CommDeadline deadline) const {
-    return comms_.Part(mode, deadline);
+    return ends_.comms.Part(mode, deadline);
   }
+  // Carries the step feed: joined to the group, rank r being the context's. One thread at a time.
+  RankWire* feed() const { return ends_.feed.get(); }
 
   // Breaks its communicators, at every rank; any thread. It is of no use any more: the node needs a
   // new generation.
-  void Abort(const absl::Status& reason) { comms_.Abort(reason); }
+  void Abort(const absl::Status& reason) {
+    broken_ = true;
+    ends_.comms.Abort(reason);
+    ends_.hosts->Abort(reason);
+  }
+  bool broken() const { return broken_; }  // here
 
  private:
   friend class GroupContexts;
 
   const uint64_t generation_;
+  const std::vector<std::string> members_;
   const int rank_;
-  const int size_;
-  GroupComms comms_;
+  Ends ends_;
+  std::atomic<bool> broken_{false};
 };
 
 // The node as one generation has it; the same at all instances but for `index`.
@@ -77,8 +100,9 @@ class GroupContexts {
     std::function<void(uint64_t generation, const absl::Status&)> made;
   };
 
-  // `fabric` outlives this. Nothing is made yet.
-  GroupContexts(Fabric* fabric, Options options);
+  // `hosts` makes groups whose buffers lie in the host's memory, among the same addresses; it may
+  // be `fabric` if that does. Both outlive this. Nothing is made yet.
+  GroupContexts(Fabric* fabric, Fabric* hosts, Options options);
   ~GroupContexts();  // does not wait for the others
 
   // Makes the contexts of a generation in the background, and connects them: afterwards a group's
@@ -94,14 +118,27 @@ class GroupContexts {
   // How many contexts were made since the start: stands still but for new generations.
   uint64_t made() const;
 
+  // Of the latest generation; 0: there is none.
+  struct State {
+    uint64_t generation = 0;
+    bool ready = false;    // Take has its contexts
+    absl::Status failure;  // why it could not be made, or that one of its contexts has broken
+  };
+  State state() const;
+
  private:
   using Contexts = std::map<int, std::shared_ptr<GroupContext>>;  // by size
 
   void Loop();
   absl::StatusOr<Contexts> MakeAll(const NodeMembers& node);
-  absl::Status Connect(const Contexts& contexts, CommDeadline deadline);
+  absl::StatusOr<GroupContext::Ends> MakeEnds(uint64_t generation,
+                                              std::span<const std::string> addresses, int rank);
+  static absl::Status Connect(const Contexts& contexts, CommDeadline deadline);
+  static absl::Status ConnectComms(const GroupContext& context, CommDeadline deadline);
+  static absl::Status JoinFeed(const GroupContext& context, CommDeadline deadline);
 
   Fabric* const fabric_;
+  Fabric* const hosts_;
   const Options options_;
 
   mutable std::mutex mutex_;
@@ -111,6 +148,7 @@ class GroupContexts {
   Contexts making_;    // which others may wait for
   Contexts contexts_;  // of latest_, once status_ is OK
   absl::Status status_;
+  bool failed_ = false;  // latest_ could not be made
   uint64_t made_ = 0;
   bool stopping_ = false;
 

@@ -34,7 +34,7 @@ class Node {
 
   std::unique_ptr<GroupContexts> Instance(int index) {
     return std::make_unique<GroupContexts>(
-        fabrics_[static_cast<size_t>(index)].get(),
+        fabrics_[static_cast<size_t>(index)].get(), fabrics_[static_cast<size_t>(index)].get(),
         GroupContexts::Options{
             .made = [this, index](uint64_t generation, const absl::Status& status) {
               const std::lock_guard lock(mutex_);

@@ -17,7 +17,9 @@ constexpr auto kPumpWait = std::chrono::milliseconds(100);
 }  // namespace
 
 DecodeShell::DecodeShell(WorkerEngine* engine, const std::string& orchestrator, size_t inbox)
-    : WorkerShell(engine, orchestrator, inbox), copier_(inbox) {}
+    : WorkerShell(engine, orchestrator, inbox), copier_(inbox) {
+  if (engine->fabric != nullptr) groups_.emplace(engine->fabric.get());
+}
 
 DecodeShell::~DecodeShell() { Stop(); }
 
@@ -68,7 +70,20 @@ absl::Status DecodeShell::Take(const v1::OrchestratorMessage& message) {
     Handle(scheduler::WithdrawCalled{*std::move(withdraw)});
     return absl::OkStatus();
   }
+  if (message.has_group()) {
+    const auto order = FromProto(message.group());
+    if (!order.ok()) return order.status();
+    if (groups_.has_value()) groups_->Take(*order);
+    return absl::OkStatus();
+  }
   return absl::InvalidArgumentError("message: a decode-worker does not take this kind");
+}
+
+void DecodeShell::AddToLoad(ShellLoad* load) {
+  if (!groups_.has_value()) return;
+  const NodeGroups::Generations generations = groups_->generations();
+  load->groups_made = generations.made;
+  load->groups_failed = generations.failed;
 }
 
 bool DecodeShell::OpenTransfer(scheduler::OpenTransferRequest request,

@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -14,6 +15,7 @@
 #include "services/codec/codec.h"
 #include "services/rpc/calls.h"
 #include "services/worker/decode/token_call.h"
+#include "services/worker/group/node_groups.h"
 #include "services/worker/worker_shell.h"
 
 namespace skein::services {
@@ -52,6 +54,10 @@ class DecodeShell : public WorkerShell<DecodeShell, scheduler::DecodeCore, sched
   // Finishes `call` when the core has heard of it.
   [[nodiscard]] bool Abort(scheduler::AbortRequest request, grpc::ServerUnaryReactor* call);
   uint64_t NextCall() { return next_call_.fetch_add(1); }
+  // Any thread.
+  engine::FabricCounts CommMade() const {
+    return groups_.has_value() ? groups_->made() : engine::FabricCounts();
+  }
 
  private:
   friend CoreShell;
@@ -60,6 +66,7 @@ class DecodeShell : public WorkerShell<DecodeShell, scheduler::DecodeCore, sched
   using WorkerShell::On;
 
   void Registered(const scheduler::RegisterReply& reply) { tokens_.SetLease(reply.lease_us); }
+  void AddToLoad(ShellLoad* load);
   void Handled() { SendTokens(); }
   int64_t PartsDeadline() const { return tokens_.NextDeadline(); }
   void TickParts() { tokens_.Tick(MonotonicUs()); }
@@ -94,6 +101,7 @@ class DecodeShell : public WorkerShell<DecodeShell, scheduler::DecodeCore, sched
   bool drained_told_ = false;
   scheduler::TokenStreams tokens_;
   std::map<scheduler::TokenStreamId, std::shared_ptr<TokenCall>> token_calls_;
+  std::optional<NodeGroups> groups_;  // without a fabric, none
   Calls<v1::OpenTransferResponse> grants_;
   Calls<v1::RenewResponse> renews_;
   Calls<v1::AcquireStagingBufferResponse> acquisitions_;

@@ -178,11 +178,13 @@ absl::StatusOr<std::optional<engine::CommPath>> CommPathOf(const WorkerOptions& 
 
 // `gpu` null: of buffers in the host's memory.
 absl::StatusOr<std::unique_ptr<engine::PathFabric>> MakeFabric(
-    const WorkerOptions& options, std::shared_ptr<engine::Device> gpu) {
+    const WorkerOptions& options, scheduler::Role role, std::shared_ptr<engine::Device> gpu) {
   const auto path = CommPathOf(options);
   if (!path.ok()) return path.status();
-  const auto hosts = DataPlaneOf(options, /*offset=*/1);
+  auto hosts = DataPlaneOf(options, /*offset=*/1);
   if (!hosts.ok()) return hosts.status();
+  // Decode groups are of one node: no firewall is between them.
+  if (role == scheduler::Role::kDecode) hosts->tcp_port = 0;
   const engine::WorkerFabricOptions fabric_options = {
       .hosts = *hosts, .path = *path, .warn = [](const std::string& what) { LogWarning(what); }};
   if (gpu == nullptr) return engine::MakeHostFabric(fabric_options);
@@ -275,11 +277,12 @@ absl::StatusOr<WorkerEngine> MakeWorkerEngine(const WorkerOptions& options, sche
   auto made = MakeEngine(options, std::move(device), progress, &gpu);
   if (!made.ok()) return made.status();
   out.engine = *std::move(made);
-  if (role == scheduler::Role::kPrefill) {
-    auto fabric = MakeFabric(options, std::move(gpu));
-    if (!fabric.ok()) return AboutDataPort(options, 1, NameTheFlag(options, fabric.status()));
-    out.fabric = *std::move(fabric);
+  auto fabric = MakeFabric(options, role, std::move(gpu));
+  if (!fabric.ok()) {
+    const absl::Status named = NameTheFlag(options, fabric.status());
+    return role == scheduler::Role::kPrefill ? AboutDataPort(options, 1, named) : named;
   }
+  out.fabric = *std::move(fabric);
   if (*opener != nullptr) WarnIfNotShared(opener->get(), *out.engine);
   for (const engine::KvRegion& region : out.engine->KvRegions()) {
     const auto id = RegionOf(region, options.IsCuda(), *memory, out.transport.get());

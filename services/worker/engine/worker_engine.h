@@ -23,7 +23,7 @@ struct WorkerEngine {
   // Destroyed from the last to the first: the engine's memory belongs to the transport.
   std::shared_ptr<engine::CopyStream> copies;  // of a GPU; else null
   std::unique_ptr<engine::Transport> transport;
-  std::unique_ptr<engine::PathFabric> fabric;  // prefill: to step together with others
+  std::unique_ptr<engine::PathFabric> fabric;  // to step together with others; may be null
   std::unique_ptr<engine::Engine> engine;
   std::vector<engine::RegionId> regions;             // one a layer
   std::string description;                           // of the regions, for grants

@@ -24,11 +24,10 @@ scheduler::RunStep RunStepOf(const scheduler::GroupStep& step) {
 
 }  // namespace
 
-GroupRank::GroupRank(engine::Engine* engine, engine::RankWire* wire,
-                     std::shared_ptr<engine::GroupContext> context, scheduler::BlockPool* pool,
-                     Options options)
-    : wire_(wire),
-      context_(std::move(context)),
+GroupRank::GroupRank(engine::Engine* engine, std::shared_ptr<engine::GroupContext> context,
+                     scheduler::BlockPool* pool, Options options)
+    : context_(std::move(context)),
+      wire_(context_->feed()),
       options_(std::move(options)),
       batch_(pool, KvLayout{context_->size()},
              TokensPerBlock(KvLayout{context_->size()}, engine->Spec().kv.kv_heads,

@@ -59,11 +59,10 @@ class GroupRank {
         ended;
   };
 
-  // `wire` is joined to the group, in the context's order of ranks. `engine` and `pool` outlive
-  // this, and nobody else uses them meanwhile; blocks have the context's layout.
-  GroupRank(engine::Engine* engine, engine::RankWire* wire,
-            std::shared_ptr<engine::GroupContext> context, scheduler::BlockPool* pool,
-            Options options);
+  // `engine` and `pool` outlive this, and nobody else uses them or the context meanwhile; blocks
+  // have the context's layout.
+  GroupRank(engine::Engine* engine, std::shared_ptr<engine::GroupContext> context,
+            scheduler::BlockPool* pool, Options options);
   ~GroupRank();  // ends the group; waits for the step in flight, which it breaks
 
   // Any thread: on the rank's thread, before the next plan. Not after the group has ended.
@@ -96,8 +95,8 @@ class GroupRank {
   scheduler::TimeUs NextTick() const;
   bool leads() const { return context_->rank() == 0; }
 
-  engine::RankWire* const wire_;
   const std::shared_ptr<engine::GroupContext> context_;
+  engine::RankWire* const wire_;  // the context's
   const Options options_;
   scheduler::GroupBatch batch_;
   std::optional<scheduler::FeedLead> lead_;  // one of the two

@@ -289,15 +289,11 @@ GroupRank::Options OptionsOf(const Plan& plan, int rank, Planner* planner, Outco
 
 void RankProcess::Run(const Plan& plan, int rank, int in, int out) {
   auto fabric = engine::MakeHostFabric({.hosts = {.tls = "self,shm"}});
-  auto wire = engine::RankWire::Make();
-  SKEIN_CHECK(fabric.ok() && wire.ok());
+  SKEIN_CHECK(fabric.ok());
   WriteLine(out, absl::BytesToHexString((*fabric)->Address()));
-  WriteLine(out, absl::BytesToHexString((*wire)->name()));
   const std::vector<std::string> addresses = HexWords(ReadLine(in));
-  const std::vector<std::string> names = HexWords(ReadLine(in));
-  SKEIN_CHECK((*wire)->Join(11, names, rank).ok());
   std::atomic<int> made = 0;
-  engine::GroupContexts contexts(fabric->get(),
+  engine::GroupContexts contexts(fabric->get(), fabric->get(),
                                  {.made = [&made](uint64_t, const absl::Status&) { ++made; }});
   SKEIN_CHECK(contexts.Make({1, addresses, rank}).ok());
   const bool dies = rank == plan.victim && plan.in_step;
@@ -308,7 +304,7 @@ void RankProcess::Run(const Plan& plan, int rank, int in, int out) {
   Planner planner(plan.ranks);
   Outcome outcome;
   {
-    GroupRank group(&engine, wire->get(), ContextOf(&contexts, plan.ranks, &made), &pool,
+    GroupRank group(&engine, ContextOf(&contexts, plan.ranks, &made), &pool,
                     OptionsOf(plan, rank, &planner, &outcome));
     for (uint64_t serial = 1; serial <= kRequests; ++serial) {
       group.Offer({{serial}, SpecOf(serial), nullptr, 0, {}});
@@ -324,16 +320,12 @@ void RankProcess::Run(const Plan& plan, int rank, int in, int out) {
 
 std::vector<std::unique_ptr<RankProcess>> Start(const Plan& plan) {
   std::vector<std::unique_ptr<RankProcess>> ranks;
-  std::vector<std::string> addresses, names;
+  std::vector<std::string> addresses;
   for (int rank = 0; rank < plan.ranks; ++rank) {
     ranks.push_back(std::make_unique<RankProcess>(plan, rank));
     addresses.push_back(ranks.back()->Hear());
-    names.push_back(ranks.back()->Hear());
   }
-  for (const auto& rank : ranks) {
-    rank->Tell(absl::StrJoin(addresses, " "));
-    rank->Tell(absl::StrJoin(names, " "));
-  }
+  for (const auto& rank : ranks) rank->Tell(absl::StrJoin(addresses, " "));
   return ranks;
 }
 

@@ -10,6 +10,7 @@ scheduler::DecodeConfig ConfigOf(const WorkerOptions& options, const WorkerEngin
   const engine::EngineSpec& spec = engine.engine->Spec();
   scheduler::DecodeConfig config;
   config.membership.identity = IdentityOf(options, scheduler::Role::kDecode, spec, servers);
+  config.membership.identity.comm_address = engine.fabric->Address();
   config.batch = BatchLimitsOf(options);
   config.memory = engine.description;
   if (engine.staging != nullptr) {
@@ -26,6 +27,7 @@ scheduler::DecodeConfig ConfigOf(const WorkerOptions& options, const WorkerEngin
 }
 
 void Refresh(DecodeShell* shell, const std::string& model, Metrics* metrics) {
+  RefreshCommMade(shell->CommMade(), model, metrics);
   const auto copy = shell->Look();
   if (!copy.has_value()) return;
   const auto& [snapshot, invariants] = *copy;

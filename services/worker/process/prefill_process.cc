@@ -68,15 +68,6 @@ void RefreshComm(const std::vector<engine::CommTotals>& all, const std::string& 
   }
 }
 
-void RefreshLinks(const engine::FabricCounts& made, const std::string& model, Metrics* metrics) {
-  const Metrics::Labels labels = {{"model_name", model}};
-  metrics->Total("skein_comm_links_made_total", "Links made to other instances of the pool.",
-                 labels, static_cast<double>(made.links));
-  metrics->Total("skein_comm_groups_made_total",
-                 "Communicators made. Rings over links need none; rings over NCCL do.", labels,
-                 static_cast<double>(made.groups));
-}
-
 void RefreshCore(PrefillShell* shell, const std::string& model, Metrics* metrics) {
   const auto copy = shell->Look();
   if (!copy.has_value()) return;
@@ -99,7 +90,7 @@ void Refresh(PrefillShell* shell, const std::string& model, Metrics* metrics) {
   RefreshCore(shell, model, metrics);
   RefreshHandoffs(shell->HandoffTotals(), model, metrics);
   RefreshComm(shell->CommTotals(), model, metrics);
-  RefreshLinks(shell->CommMade(), model, metrics);
+  RefreshCommMade(shell->CommMade(), model, metrics);
 }
 
 void AddPages(http::Routes* routes, WorkerPages<PrefillShell>* pages) {

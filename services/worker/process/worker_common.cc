@@ -112,6 +112,16 @@ prometheus::Histogram& StepTokens(const engine::EngineSpec& spec, const std::str
                             StepTokenBuckets(), EngineLabels(model));
 }
 
+void RefreshCommMade(const engine::FabricCounts& made, const std::string& model, Metrics* metrics) {
+  const Metrics::Labels labels = {{"model_name", model}};
+  metrics->Total("skein_comm_links_made_total", "Links made to other instances.", labels,
+                 static_cast<double>(made.links));
+  metrics->Total("skein_comm_groups_made_total",
+                 "Communicators made. Decode instances make those of their node's groups; rings "
+                 "over links need none, rings over NCCL do.",
+                 labels, static_cast<double>(made.groups));
+}
+
 void RefreshSteps(uint64_t steps, uint64_t probes, const std::string& model, Metrics* metrics) {
   const Metrics::Labels labels = {{"model_name", model}};
   metrics->Total("skein_engine_steps_total", "Engine steps run.", labels, steps);

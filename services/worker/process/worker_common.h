@@ -53,6 +53,9 @@ prometheus::Histogram& StepTokens(const engine::EngineSpec& spec, const std::str
 // Steps and probes of the engine since the start.
 void RefreshSteps(uint64_t steps, uint64_t probes, const std::string& model, Metrics* metrics);
 
+// Links and communicators that the fabric has made.
+void RefreshCommMade(const engine::FabricCounts& made, const std::string& model, Metrics* metrics);
+
 // Requests that wait, by the reason in vLLM's words: for computation of this instance, or for
 // something else (another instance's room, KV that is on its way).
 struct WaitingRequests {

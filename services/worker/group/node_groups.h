@@ -1,0 +1,39 @@
+// NodeGroups: a decode-worker's ends of the groups of its node, as the orchestrator orders them
+// (scheduler::GroupOrder): the communicators and the feed wire of each aligned subset that it
+// belongs to, made in the background.
+#pragma once
+
+#include <cstdint>
+
+#include "engine/comm/paths/path_fabric.h"
+#include "engine/model/group/group_contexts.h"
+#include "scheduler/base/messages.h"
+
+namespace skein::services {
+
+class NodeGroups {
+ public:
+  // `fabric` outlives this.
+  explicit NodeGroups(engine::PathFabric* fabric);
+  ~NodeGroups();  // does not wait for other instances
+
+  // Any thread; waits for nobody. A generation that is not higher than all before is ignored.
+  void Take(const scheduler::GroupOrder& order);
+
+  // As WorkerLoad has them; any thread.
+  struct Generations {
+    uint64_t made = 0;
+    uint64_t failed = 0;
+  };
+  Generations generations() const;
+
+  // Where a group that is bound takes its context.
+  const engine::GroupContexts& contexts() const { return contexts_; }
+  engine::FabricCounts made() const { return fabric_->Made(); }
+
+ private:
+  engine::PathFabric* const fabric_;
+  engine::GroupContexts contexts_;
+};
+
+}  // namespace skein::services
