@@ -40,6 +40,9 @@ struct RankShare {
   // The prompt's blocks (0, 1, …) that the history is, ascending. An engine that is reproducible
   // refuses a history without them; the others do not use them.
   std::vector<int32_t> history;
+  // Whether logits of its tokens are wanted: it samples, or logprobs of the prompt are wanted. The
+  // last layer's KV passes to such ranks only.
+  bool wants_logits = true;
   bool operator==(const RankShare&) const = default;
 };
 
@@ -61,6 +64,7 @@ struct RingStep {
   // entry for each rank.
   std::vector<std::vector<BlockId>> send;
   std::vector<std::vector<BlockId>> receive;
+  int64_t moved_blocks_max = 0;  // the most that one rank sends another; the same on every rank
   std::chrono::steady_clock::time_point deadline;  // of the whole step
 };
 
@@ -137,12 +141,14 @@ class Engine {
   // sequences, too many tokens together, or a ring sequence beside others; nothing was run. A
   // ring step ends with UNAVAILABLE or DEADLINE_EXCEEDED when a collective failed: what it
   // wrote is undefined (blocks of `tokens` and `receive` only), its communicators are broken, the
-  // engine is as good as before. So it does with INVALID_ARGUMENT when the ranks disagree about the
-  // step. Other errors: the device failed, the engine is unusable.
+  // engine is as good as before. Other errors: the device failed, the engine is unusable.
   //
-  // Before a ring step runs, its ranks tell each other whether they refuse it. If one does, the
-  // step is OK at all, with INVALID_ARGUMENT in `results`, nothing was run, and the communicators
-  // stay good. (A rank that was given no communicator cannot tell the others.) At its end the ranks
+  // The messages of a ring step are tagged with a digest of what all ranks must have been given
+  // alike (step_digest.h). Where that differs the step ends with INVALID_ARGUMENT or UNAVAILABLE at
+  // every rank, at its first exchange or, where ranks wait for messages that nobody means to send,
+  // at the deadline. A rank that refuses its part has INVALID_ARGUMENT in `results`, runs nothing
+  // and breaks the communicators, so that the step ends with UNAVAILABLE and this reason at the
+  // others. (A rank that was given no communicator cannot tell the others.) At its end the ranks
   // meet, on both communicators: a step is OK at one rank only after every rank has run all its
   // layers, so an Abort or a failure before that, at any rank, fails it at all. Only what happens
   // in that last meeting (an Abort, a death, a deadline) may fail it at some ranks while it is OK

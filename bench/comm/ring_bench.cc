@@ -179,12 +179,15 @@ class Ranks {
       const auto rank = static_cast<int64_t>(i);
       step.shares.push_back(
           {each * kBlockTokens,
-           {{history + rank * shard, shard}, {history + (2 * size() - 1 - rank) * shard, shard}}});
+           {{history + rank * shard, shard}, {history + (2 * size() - 1 - rank) * shard, shard}},
+           {},
+           /*wants_logits=*/false});
     }
     step.history_blocks = Blocks(0, each);
     step.deadline = Later();
     if (kind != Kind::kMoved) return step;
     step.moves = moves_[r].get();
+    step.moved_blocks_max = each;
     step.send.resize(ranks);
     step.receive.resize(ranks);
     const size_t half = ranks / 2;

@@ -13,6 +13,7 @@
 #include "engine/emulated/pace.h"
 #include "engine/emulated/tags.h"
 #include "engine/model/ring/ring_check.h"
+#include "engine/parallel/step_digest.h"
 #include "scheduler/vocabulary/mix64.h"
 
 namespace skein::engine {
@@ -25,6 +26,10 @@ int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 // A collective that did not succeed leaves the device as good as before.
 absl::Status OfCollective(const absl::Status& status) {
+  if (absl::IsInternal(status)) {  // calls or tags that differ
+    return absl::InvalidArgumentError(absl::StrCat(
+        "ring: the ranks were given other steps or models: ", std::string(status.message())));
+  }
   if (status.ok() || absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status)) return status;
   return absl::UnavailableError(status.message());
 }
@@ -54,8 +59,12 @@ RingRun::RingRun(const EngineSpec& spec, std::span<const KvRegion> regions,
 absl::Status RingRun::Run(const std::function<void(int layer)>& layer_done,
                           SequenceResult* result) {
   result->status = Check();
-  absl::Status status = Meet(&result->status);
-  if (status.ok() && result->status.ok()) status = RunMet(layer_done, result);
+  if (!result->status.ok()) {
+    AbortRefused(step_, result->status);
+    return absl::OkStatus();
+  }
+  absl::Status status = Meet();
+  if (status.ok()) status = RunMet(layer_done, result);
   if (!status.ok()) AbortRingStep({&sequence_, 1}, status);
   return status;
 }
@@ -97,18 +106,10 @@ absl::Status RingRun::Check() const {
   return absl::OkStatus();
 }
 
-// A hash of the values on which all ranks must agree.
+// Of what all ranks must have been given alike.
 uint64_t RingRun::Signature() const {
-  uint64_t signature = links_.empty() ? kChainStart : links_.back();
-  for (const RankShare& share : step_.shares) {
-    signature = Fold(signature, static_cast<uint64_t>(share.history_tokens));
-    for (const TokenSpan& span : share.spans) {
-      signature = Fold(signature, static_cast<uint64_t>(span.position));
-      signature = Fold(signature, static_cast<uint64_t>(span.count));
-    }
-    signature = Fold(signature, share.spans.size());
-  }
-  return Fold(Fold(signature, step_.moves != nullptr), static_cast<uint64_t>(seconds_ * 1e9));
+  const uint64_t digest = DigestOfRing(sequence_, spec_, /*key_segment=*/0, /*segment_blocks=*/0);
+  return Fold(digest, static_cast<uint64_t>(seconds_ * 1e9));
 }
 
 absl::Status RingRun::Gather(std::span<const std::byte> mine, std::vector<std::byte>* all) {
@@ -116,22 +117,13 @@ absl::Status RingRun::Gather(std::span<const std::byte> mine, std::vector<std::b
   return OfCollective(step_.comm->AllGather(mine, *all, step_.deadline));
 }
 
-absl::Status RingRun::Meet(absl::Status* verdict) {
-  const bool runs = verdict->ok();
-  if (runs) {
-    links_ = LinksOf(sequence_.prompt.first(static_cast<size_t>(history_tokens_ + tokens_)));
-  }
+absl::Status RingRun::Meet() {
+  links_ = LinksOf(sequence_.prompt.first(static_cast<size_t>(history_tokens_ + tokens_)));
   if (step_.comm == nullptr) return absl::OkStatus();
-  const std::vector<uint64_t> mine = {runs ? 1u : 0u, runs ? Signature() : 0u};
-  std::vector<std::byte> bytes;
-  if (absl::Status status = Gather(BytesOfVector(mine), &bytes); !status.ok()) return status;
-  std::vector<uint64_t> all(bytes.size() / sizeof(uint64_t));
-  std::memcpy(all.data(), bytes.data(), bytes.size());
-  for (size_t rank = 0; rank < static_cast<size_t>(size_); ++rank) {
-    if (all[2 * rank] == 0) verdict->Update(RefusedBy(rank));
-    poisoned_ |= all[2 * rank + 1] != mine[1];
-  }
-  return absl::OkStatus();
+  const uint64_t signature = Signature();
+  step_.comm->Tag(signature);
+  if (step_.moves != nullptr) step_.moves->Tag(signature);
+  return OfCollective(step_.comm->AllGather({}, {}, step_.deadline));
 }
 
 absl::Status RingRun::Move(int layer) {

@@ -1,13 +1,12 @@
 // One rank's part in one ring step of the emulated device. Internal to this folder.
 //
-// In order: the ranks meet (AllGather of what each believes the step to be, and whether it refuses
-// it: then it ends here, at all), the step's time begins; blocks move, layer by layer; each rank
-// compares the tags of its history with the prompt's and tells the others which blocks it holds;
-// own spans are written; the rest of the time is slept, in slices with a word to the other ranks
-// between them, so that an abort or a dead rank ends the step early; the ranks meet again. A
-// finding (a wrong tag; a block of the history that no rank or more than one holds; ranks that do
-// not mean the same step) does not fail the step: it poisons, on every rank, what is written and
-// sampled.
+// In order: the ranks meet, their messages tagged with what each believes the step to be, and the
+// step's time begins; blocks move, layer by layer; each rank compares the tags of its history with
+// the prompt's and tells the others which blocks it holds; own spans are written; the rest of the
+// time is slept, in slices with a word to the other ranks between them, so that an abort or a dead
+// rank ends the step early; the ranks meet again. A finding (a wrong tag; a block of the history
+// that no rank or more than one holds) does not fail the step: it poisons, on every rank, what is
+// written and sampled.
 #pragma once
 
 #include <chrono>
@@ -35,8 +34,7 @@ class RingRun {
  private:
   absl::Status Check() const;
   absl::Status RunMet(const std::function<void(int layer)>& layer_done, SequenceResult* result);
-  // `verdict` becomes that of all ranks.
-  absl::Status Meet(absl::Status* verdict);
+  absl::Status Meet();
   absl::Status Move(int layer);
   // The global indexes of this rank's history, by their tags; empty when one is wrong.
   std::vector<int32_t> KnownHistory() const;

@@ -191,6 +191,13 @@ class Plan {
       (*parts)[to].step.history_blocks.push_back({instances_[to]->blocks.at(global)});
     }
     moves_ = moves;
+    int64_t most = 0;
+    for (const Part& part : *parts) {
+      for (const auto& blocks : part.step.send) {
+        most = std::max(most, static_cast<int64_t>(blocks.size()));
+      }
+    }
+    for (Part& part : *parts) part.step.moved_blocks_max = most;
     if (moves) return;
     for (Part& part : *parts) part.step.send = part.step.receive = {};
   }
@@ -292,62 +299,37 @@ TEST(RingStep, AnAbortAndADeadRankEndIt) {
   }
 }
 
-// The groups stay: the ranks run the step once it is right.
-TEST(RingStep, BadInputIsRefusedByNameAtAllRanks) {
-  Plan plan(2, 1, 50);
-  std::vector<Part> parts = plan.PartsOf(2, plan.blocks(), seconds(600));
-  Part& bad = parts[parts[0].tokens.empty() ? 1 : 0];
-  const auto run = [&] {
-    std::thread other([&] { plan.RunRank(1, &parts[1]); });
-    plan.RunRank(0, &parts[0]);
-    other.join();
-  };
-  bad.tokens[0] += 1;
-  run();
-  for (const Part& part : parts) {
-    ASSERT_TRUE(part.status.ok()) << part.status;
-    EXPECT_EQ(part.results[0].status.code(), absl::StatusCode::kInvalidArgument);
-  }
-  EXPECT_NE(std::string(bad.results[0].status.message()).find("tokens[0]"), std::string::npos);
-  bad.tokens[0] -= 1;
-  run();
-  for (const Part& part : parts) {
-    ASSERT_TRUE(part.status.ok()) << part.status;
-    EXPECT_TRUE(part.results[0].status.ok()) << part.results[0].status;
-    if (!part.sample) continue;
-    EXPECT_EQ(part.results[0].sampled.token, plan.Expected(1)[0]);
-  }
+void RunBoth(Plan* plan, std::vector<Part>* parts) {
+  std::thread other([&] { plan->RunRank(1, &(*parts)[1]); });
+  plan->RunRank(0, &(*parts)[0]);
+  other.join();
 }
 
-TEST(EmulatedTimes, AStepTakesAtLeastItsTimeAndAsksForMembersHistoryAndTokens) {
-  EmulatedOptions options = Options();
-  std::vector<std::vector<int64_t>> asked;
-  options.times.prefill_s = [&asked](int members, int64_t history, int64_t tokens) {
-    asked.push_back({members, history, tokens});
-    return 0.03;
-  };
-  options.times.decode_step_s = 0.02;
-  options.times.decode_sequence_s = 0.01;
-  auto engine = *EmulatedEngine::Create(options);
-  const std::vector<int32_t> prompt = {1, 2, 3, 4, 5, 6}, blocks = {0, 1}, output = {7};
-  std::vector<SequenceResult> results;
-  SequenceStep prefill;
-  prefill.prompt = prompt;
-  prefill.block_table = blocks;
-  prefill.tokens = std::span(prompt).subspan(4);
-  prefill.position = 4;
-  const auto took = [&](const std::vector<SequenceStep>& steps) {
-    const auto start = steady_clock::now();
-    EXPECT_TRUE(engine->Step(steps, nullptr, &results).ok());
-    return std::chrono::duration<double>(steady_clock::now() - start).count();
-  };
-  EXPECT_GE(took({prefill}), 0.03);
-  EXPECT_EQ(asked, (std::vector<std::vector<int64_t>>{{1, 4, 2}}));
-  SequenceStep decode = prefill;
-  decode.tokens = output;
-  decode.position = 6;
-  EXPECT_GE(took({decode, prefill}), 0.06);
-  EXPECT_EQ(asked.size(), 2u);
+TEST(RingStep, BadInputIsRefusedByNameAndTheOthersHearOfIt) {
+  Plan plan(2, 1, 50);
+  std::vector<Part> parts = plan.PartsOf(2, plan.blocks(), seconds(600));
+  const size_t refuser = parts[0].tokens.empty() ? 1 : 0;
+  parts[refuser].tokens[0] += 1;
+  RunBoth(&plan, &parts);
+  ASSERT_TRUE(parts[refuser].status.ok()) << parts[refuser].status;
+  const absl::Status& refusal = parts[refuser].results[0].status;
+  EXPECT_EQ(refusal.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_NE(std::string(refusal.message()).find("tokens[0]"), std::string::npos);
+  const absl::Status& other = parts[1 - refuser].status;
+  EXPECT_TRUE(absl::IsUnavailable(other)) << other;
+  EXPECT_NE(std::string(other.message()).find("refused its part"), std::string::npos) << other;
+}
+
+TEST(RingStep, RanksThatWereGivenOtherStepsFail) {
+  Plan plan(2, 1, 50);
+  std::vector<Part> parts = plan.PartsOf(2, plan.blocks(), seconds(600));
+  parts[1].step.shares[0].wants_logits = !parts[1].step.shares[0].wants_logits;
+  parts[1].step.shares[1].wants_logits = true;
+  RunBoth(&plan, &parts);
+  for (const Part& part : parts) {
+    EXPECT_TRUE(absl::IsInvalidArgument(part.status) || absl::IsUnavailable(part.status))
+        << part.status;
+  }
 }
 
 }  // namespace

@@ -81,9 +81,8 @@ absl::Status PlaceOnDevice(const LoadProgress& progress, Device* device, LoadedM
 
 }  // namespace
 
-int64_t DefaultRingSegmentBytes(const Device& device, const KvSpec& kv) {
-  constexpr int64_t kOfHost = 4 << 20, kOfDevice = 64 << 20;
-  return std::min(device.IsHost() ? kOfHost : kOfDevice, kv.num_blocks * kv.BlockBytes());
+int64_t DefaultRingSegmentBytes(const Device& device) {
+  return device.IsHost() ? 4 << 20 : 64 << 20;
 }
 
 absl::StatusOr<ConstMatrix> LoadedModel::OnHost(const ConstMatrix& logits) {
@@ -254,15 +253,13 @@ class Loader {
                          options_.max_batch_tokens, logit_rows, device_.get());
     if (!state.ok()) return state.status();
     state_ = *std::move(state);
-    const RingStepOptions ring_options = {
-        .tokens_max = options_.max_batch_tokens,
-        .segment_bytes = options_.ring_segment_bytes > 0
-                             ? options_.ring_segment_bytes
-                             : DefaultRingSegmentBytes(*device_, spec_.kv),
-        .model_hash = spec_.model_hash,
-        .key_segment = key_segment};
+    const RingStepOptions ring_options = {.tokens_max = options_.max_batch_tokens,
+                                          .segment_bytes = options_.ring_segment_bytes > 0
+                                                               ? options_.ring_segment_bytes
+                                                               : DefaultRingSegmentBytes(*device_),
+                                          .key_segment = key_segment};
     absl::StatusOr<std::unique_ptr<RingRunner>> ring =
-        RingRunner::Create(ring_options, config_, weights_.activation, spec_.kv, device_.get());
+        RingRunner::Create(ring_options, config_, weights_.activation, spec_, device_.get());
     if (!ring.ok()) return ring.status();
     ring_ = *std::move(ring);
     return absl::OkStatus();

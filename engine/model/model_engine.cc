@@ -35,6 +35,11 @@ class ModelEngine final : public Engine {
       results->front().status =
           CheckRingStep(sequences.front(), loaded_->spec, loaded_->tokens_max,
                         loaded_->ops->KeySegment(loaded_->spec.kv.block_tokens) != 0);
+      const absl::Status& refusal = results->front().status;
+      if (!refusal.ok()) {
+        AbortRefused(*sequences.front().ring, refusal);
+        return absl::OkStatus();
+      }
     } else {
       const absl::Status checked =
           CheckStep(sequences, loaded_->spec, loaded_->tokens_max, KvLayout{}, results);
@@ -60,9 +65,8 @@ class ModelEngine final : public Engine {
     const std::function<void(int)> told = done->Behind(layer_done);
     logits_there_ = 0;
     if (sequences.front().ring != nullptr) {
-      absl::Status& verdict = results.front().status;
-      const absl::Status ran = RunRingStep(sequences.front(), told, &verdict);
-      if (!ran.ok() || !verdict.ok()) return ran;
+      const absl::Status ran = RunRingStep(sequences.front(), told);
+      if (!ran.ok()) return ran;
     } else if (layer_done || !RunDecode()) {
       const absl::Status ran = RunAlone(told);
       if (!ran.ok()) return ran;
@@ -96,13 +100,10 @@ class ModelEngine final : public Engine {
                      layer_done);
   }
 
-  // Runs nothing unless `verdict` is OK at every rank.
   absl::Status RunRingStep(const SequenceStep& sequence,
-                           const std::function<void(int layer)>& layer_done,
-                           absl::Status* verdict) {
+                           const std::function<void(int layer)>& layer_done) {
     RingRunner& runner = *loaded_->ring;
-    const absl::Status met = runner.Meet(*sequence.ring, !batch_.logit_rows.empty(), verdict);
-    if (!met.ok() || !verdict->ok()) return met;
+    runner.Agree(sequence);
     runner.Place(sequence, &batch_);
     return runner.Run(loaded_->model, *sequence.ring, batch_, layer_done, loaded_->state);
   }

@@ -42,8 +42,8 @@ struct ModelEngineOptions {
   std::optional<SlotOptions> feed_forward;
   // Tokens of all sequences of one step together; Step refuses more (INVALID_ARGUMENT).
   int max_batch_tokens = 2048;
-  // Ring steps pass KV round in segments of about so many bytes, three of which are held; a step
-  // takes the smallest of its members'. 0: as the device needs it, DefaultRingSegmentBytes.
+  // Ring steps pass KV round in segments of about so many bytes, three of which are held; the same
+  // at all members. 0: as the device needs it, DefaultRingSegmentBytes.
   int64_t ring_segment_bytes = 0;
   // > 0 lowers EngineSpec::max_positions, which is otherwise the checkpoint's. In any case it is no
   // more than the KV pool holds.
@@ -59,8 +59,9 @@ struct ModelEngineOptions {
 };
 
 // A GPU computes a segment's attention sooner, and pays for each in launches, handshakes and a
-// merge of all rows, so its segments are larger. Never more than a layer of the pool.
-int64_t DefaultRingSegmentBytes(const Device& device, const KvSpec& kv);
+// merge of all rows, so its segments are larger. The same for all pools, since members of a ring,
+// whose devices are of a kind, need the same.
+int64_t DefaultRingSegmentBytes(const Device& device);
 
 // Batch invariance: what a step computes for a sequence, logits and KV, is the same
 // bits whatever other sequences are in the step and in whatever order. It does depend on how the

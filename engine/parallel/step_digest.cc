@@ -36,9 +36,24 @@ uint64_t OutputOf(const SequenceStep& sequence) {
   return digest;
 }
 
+uint64_t IdentityOf(const SequenceStep& sequence) {
+  if (sequence.checked.identity != 0) return sequence.checked.identity;
+  return engine::IdentityOf(sequence.prompt, sequence.sampling);
+}
+
+void AddShare(const RankShare& share, Digest* digest) {
+  digest->Add(static_cast<uint64_t>(share.history_tokens));
+  digest->AddIds(share.history);
+  digest->Add(share.wants_logits ? 1 : 0);
+  digest->Add(share.spans.size());
+  for (const TokenSpan& span : share.spans) {
+    digest->Add(static_cast<uint64_t>(span.position));
+    digest->Add(static_cast<uint64_t>(span.count));
+  }
+}
+
 void AddSequence(const SequenceStep& sequence, bool refused, Digest* digest) {
-  digest->Add(sequence.checked.identity != 0 ? sequence.checked.identity
-                                             : IdentityOf(sequence.prompt, sequence.sampling));
+  digest->Add(IdentityOf(sequence));
   digest->Add(OutputOf(sequence));
   digest->Add(static_cast<uint64_t>(sequence.position));
   digest->AddIds(sequence.tokens);
@@ -86,6 +101,20 @@ uint64_t DigestOfStep(GroupMode mode, std::span<const SequenceStep> sequences,
   for (size_t i = 0; i < sequences.size(); ++i) {
     AddSequence(sequences[i], i < results.size() && !results[i].status.ok(), &digest);
   }
+  return digest.value();
+}
+
+uint64_t DigestOfRing(const SequenceStep& sequence, const EngineSpec& spec, int64_t key_segment,
+                      int64_t segment_blocks) {
+  const RingStep& step = *sequence.ring;
+  Digest digest(spec.model_hash);
+  for (const int64_t value : {static_cast<int64_t>(spec.kv.dtype), int64_t{spec.kv.block_tokens},
+                              key_segment, segment_blocks, int64_t{step.moves != nullptr},
+                              step.moved_blocks_max, static_cast<int64_t>(step.shares.size())}) {
+    digest.Add(static_cast<uint64_t>(value));
+  }
+  digest.Add(IdentityOf(sequence));
+  for (const RankShare& share : step.shares) AddShare(share, &digest);
   return digest.value();
 }
 

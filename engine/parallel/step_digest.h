@@ -3,6 +3,8 @@
 // (Communicator::Tag), so a step of which one rank was told something else ends at its first
 // exchange, and costs no message.
 //
+// A ring step has its own digest, of one sequence and how it is dealt.
+//
 // What grows with a sequence's length is digested once: its identity when it is admitted, its
 // output as tokens come (SequenceStep::Checked). Block tables are each rank's own, and are left
 // out.
@@ -44,5 +46,9 @@ uint64_t OutputDigest(uint64_t digest, int32_t token);
 uint64_t DigestOfStep(GroupMode mode, std::span<const SequenceStep> sequences,
                       const std::vector<SequenceResult>& results, const EngineSpec& spec,
                       int64_t key_segment);
+
+// `sequence.ring` is set. `segment_blocks`: of the segments in which KV passes.
+uint64_t DigestOfRing(const SequenceStep& sequence, const EngineSpec& spec, int64_t key_segment,
+                      int64_t segment_blocks);
 
 }  // namespace skein::engine

@@ -117,6 +117,65 @@ TEST(StepDigest, WhatWasDigestedBeforeIsTheSame) {
   EXPECT_EQ(one.Digest(), other.Digest());
 }
 
+// A ring of two, of one prompt.
+struct Ring {
+  EngineSpec spec{.model_hash = "m", .kv = {{.block_tokens = 16, .dtype = DType::kBF16}, 8}};
+  int64_t key_segment = 256, segment_blocks = 4;
+  std::vector<int32_t> prompt = {1, 2, 3};
+  SamplingParams sampling;
+  RingStep step{.shares = {{16, {{32, 16}}, {0}}, {16, {{48, 10}}, {1}}}};
+
+  uint64_t Digest() {
+    SequenceStep sequence;
+    sequence.prompt = prompt;
+    sequence.sampling = &sampling;
+    sequence.ring = &step;
+    return DigestOfRing(sequence, spec, key_segment, segment_blocks);
+  }
+};
+
+const std::vector<std::pair<std::string, std::function<void(Ring*)>>>& RingChanges() {
+  static const std::vector<std::pair<std::string, std::function<void(Ring*)>>> changes = {
+      {"model_hash", [](Ring* r) { r->spec.model_hash = "n"; }},
+      {"kv.dtype", [](Ring* r) { r->spec.kv.dtype = DType::kF16; }},
+      {"kv.block_tokens", [](Ring* r) { r->spec.kv.block_tokens *= 2; }},
+      {"key_segment", [](Ring* r) { r->key_segment = 0; }},
+      {"segment_blocks", [](Ring* r) { r->segment_blocks = 5; }},
+      {"moves", [](Ring* r) { r->step.moves = reinterpret_cast<Communicator*>(r); }},
+      {"moved_blocks_max", [](Ring* r) { r->step.moved_blocks_max = 1; }},
+      {"prompt", [](Ring* r) { r->prompt[0] = 9; }},
+      {"sampling", [](Ring* r) { r->sampling.seed = 8; }},
+      {"number of shares", [](Ring* r) { r->step.shares.emplace_back(); }},
+      {"history_tokens", [](Ring* r) { r->step.shares[0].history_tokens = 32; }},
+      {"history", [](Ring* r) { r->step.shares[0].history = {1}; }},
+      {"wants_logits", [](Ring* r) { r->step.shares[0].wants_logits = false; }},
+      {"a span's position", [](Ring* r) { r->step.shares[1].spans[0].position = 64; }},
+      {"a span's count", [](Ring* r) { r->step.shares[1].spans[0].count = 11; }},
+      {"order of the shares", [](Ring* r) { std::swap(r->step.shares[0], r->step.shares[1]); }},
+  };
+  return changes;
+}
+
+TEST(RingDigest, EveryFieldThatAllRanksAreGivenAlikeChangesIt) {
+  std::vector<uint64_t> digests = {Ring().Digest()};
+  for (const auto& [field, change] : RingChanges()) {
+    Ring ring;
+    change(&ring);
+    const uint64_t digest = ring.Digest();
+    for (const uint64_t other : digests) EXPECT_NE(digest, other) << field;
+    digests.push_back(digest);
+  }
+  EXPECT_EQ(sizeof(RankShare), 64u) << "a field that was added belongs in it";
+}
+
+TEST(RingDigest, WhatIsEachRanksOwnIsLeftOut) {
+  Ring one, other;
+  other.step.history_blocks = {{5}};
+  other.step.send = {{{1}}, {}};
+  other.step.receive = {{{2}}, {}};
+  EXPECT_EQ(one.Digest(), other.Digest());
+}
+
 // The ranks may be processes of different builds.
 TEST(StepDigest, IsTheSameEverywhere) { EXPECT_EQ(Step().Digest(), 2604304108404460912u); }
 

@@ -103,6 +103,12 @@ absl::Status CheckHistories(const RingStep& step, int64_t block_tokens) {
   return absl::OkStatus();
 }
 
+bool WantsLogits(const SequenceStep& sequence) {
+  return sequence.sample || sequence.want_logits ||
+         std::any_of(sequence.next_tokens.begin(), sequence.next_tokens.end(),
+                     [](int32_t token) { return token >= 0; });
+}
+
 absl::Status CheckOwn(const SequenceStep& sequence, const RankShare& share,
                       const EngineSpec& spec) {
   const RingStep& step = *sequence.ring;
@@ -123,11 +129,15 @@ absl::Status CheckOwn(const SequenceStep& sequence, const RankShare& share,
   if (tokens == 0 && (sequence.sample || sequence.want_logits)) {
     return Bad("sample: this rank runs no token");
   }
+  if (!share.wants_logits && WantsLogits(sequence)) {
+    return Bad(
+        "ring.shares: this rank's has not wants_logits, but logits of its tokens are wanted");
+  }
   return CheckBlocks(NumbersOf(step.history_blocks), "ring.history_blocks", spec.kv.num_blocks);
 }
 
 absl::Status CheckLists(const std::vector<std::vector<BlockId>>& lists, const std::string& field,
-                        size_t ranks, size_t rank, int64_t num_blocks) {
+                        size_t ranks, size_t rank, int64_t moved_blocks_max, int64_t num_blocks) {
   if (lists.empty()) return absl::OkStatus();
   if (lists.size() != ranks) {
     return Bad(field + ": " + std::to_string(lists.size()) + " lists for " + std::to_string(ranks) +
@@ -138,8 +148,18 @@ absl::Status CheckLists(const std::vector<std::vector<BlockId>>& lists, const st
     const absl::Status blocks =
         CheckBlocks(NumbersOf(lists[r]), Entry(field.c_str(), r), num_blocks);
     if (!blocks.ok()) return blocks;
+    if (static_cast<int64_t>(lists[r].size()) > moved_blocks_max) {
+      return Bad(Entry(field.c_str(), r) + ": " + std::to_string(lists[r].size()) +
+                 " blocks, but moved_blocks_max = " + std::to_string(moved_blocks_max));
+    }
   }
   return absl::OkStatus();
+}
+
+void Abort(const RingStep& step, const absl::Status& reason) {
+  for (Communicator* group : {step.comm, step.moves}) {
+    if (group != nullptr) group->Abort(reason);
+  }
 }
 
 bool HasBlocks(const std::vector<std::vector<BlockId>>& lists) {
@@ -165,7 +185,8 @@ absl::Status CheckRingStep(const SequenceStep& sequence, const EngineSpec& spec,
   if (status.ok()) status = CheckContents(sequence, spec, /*before=*/0);
   for (const auto& [lists, field] :
        {std::pair(&step.send, "ring.send"), std::pair(&step.receive, "ring.receive")}) {
-    if (status.ok()) status = CheckLists(*lists, field, ranks, rank, spec.kv.num_blocks);
+    if (status.ok())
+      status = CheckLists(*lists, field, ranks, rank, step.moved_blocks_max, spec.kv.num_blocks);
     if (status.ok() && step.moves == nullptr && HasBlocks(*lists)) {
       status = Bad(std::string(field) + ": given, but there is no group `moves`");
     }
@@ -173,16 +194,15 @@ absl::Status CheckRingStep(const SequenceStep& sequence, const EngineSpec& spec,
   return status;
 }
 
-absl::Status RefusedBy(size_t rank) {
-  return Bad("rank " + std::to_string(rank) + " refused its part of the step");
+void AbortRefused(const RingStep& step, const absl::Status& refusal) {
+  const int rank = step.comm == nullptr ? 0 : step.comm->Rank();
+  Abort(step, absl::UnavailableError("rank " + std::to_string(rank) +
+                                     " refused its part: " + std::string(refusal.message())));
 }
 
 void AbortRingStep(std::span<const SequenceStep> sequences, const absl::Status& reason) {
   for (const SequenceStep& sequence : sequences) {
-    if (sequence.ring == nullptr) continue;
-    for (Communicator* group : {sequence.ring->comm, sequence.ring->moves}) {
-      if (group != nullptr) group->Abort(reason);
-    }
+    if (sequence.ring != nullptr) Abort(*sequence.ring, reason);
   }
 }
 

@@ -16,8 +16,8 @@ namespace skein::engine {
 absl::Status CheckRingStep(const SequenceStep& sequence, const EngineSpec& spec, int64_t tokens_max,
                            bool named_histories = false);
 
-// The status of a step's sequence at the ranks that would have run it. INVALID_ARGUMENT.
-absl::Status RefusedBy(size_t rank);
+// This rank refuses its part: the step ends with UNAVAILABLE at the others.
+void AbortRefused(const RingStep& step, const absl::Status& refusal);
 
 // Breaks the communicators of all ring sequences: they will not be run, and no other rank shall
 // wait for this one.

@@ -8,6 +8,7 @@
 #include <thread>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "engine/comm/local/local_fabric.h"
 #include "engine/comm/testing/ranks.h"
 #include "engine/device/cpu_device.h"
@@ -34,6 +35,7 @@ struct RankInput {
   std::vector<int32_t> tokens;
   std::vector<int32_t> table = {10, 11, 12, 13, 14, 15};
   SequenceStep sequence;
+  const SamplingParams* sampling = nullptr;  // null: that of all
   std::function<void(int)> layer_done;
   std::vector<SequenceResult> results;
   absl::Status status;
@@ -80,6 +82,7 @@ class RingFailure : public ::testing::Test {
       input.ring.comm = comm_[r].get();
       input.ring.moves = moves_[r].get();
       input.ring.shares = shares;
+      input.ring.moved_blocks_max = 1;
       input.ring.deadline = Later();
       if (shares[r].history_tokens > 0) input.ring.history_blocks = {{3}};
       for (const TokenSpan& span : shares[r].spans) {
@@ -109,7 +112,7 @@ class RingFailure : public ::testing::Test {
       input.sequence.block_table = input.table;
       input.sequence.ring = &input.ring;
       input.sequence.want_logits = r == 0;
-      input.sequence.sampling = &sampling_;
+      input.sequence.sampling = input.sampling != nullptr ? input.sampling : &sampling_;
       threads.emplace_back([this, r, &input] {
         input.status = engines_[r]->Step({&input.sequence, 1}, input.layer_done, &input.results);
       });
@@ -140,21 +143,37 @@ class RingFailure : public ::testing::Test {
     EXPECT_EQ(std::memcmp(again.data(), expected.data(), again.size() * sizeof(float)), 0);
   }
 
-  // What rank 1 answers when its step is `edit`ed: all ranks end with it, and their groups go on.
+  // What rank 1 answers when its step is `edit`ed: it runs nothing, and the others hear of it.
   std::string Refusal(const std::function<void(RankInput&)>& edit) {
-    ResetInputs();
+    Reset();
     int layers = 0;
-    inputs_[0].layer_done = [&](int) { ++layers; };
+    inputs_[1].layer_done = [&](int) { ++layers; };
     edit(inputs_[1]);
     Run();
     EXPECT_EQ(layers, 0);
-    for (const RankInput& input : inputs_) {
-      EXPECT_TRUE(input.status.ok()) << input.status;
-      if (!input.status.ok()) return "";
-      EXPECT_EQ(input.results[0].status.code(), absl::StatusCode::kInvalidArgument);
+    ExpectAllUnavailable({0, 2});
+    for (const size_t r : {0, 2}) {
+      EXPECT_THAT(std::string(inputs_[r].status.message()), HasSubstr("rank 1 refused its part"));
     }
-    EXPECT_THAT(std::string(inputs_[0].results[0].status.message()), HasSubstr("rank 1 refused"));
+    EXPECT_TRUE(inputs_[1].status.ok()) << inputs_[1].status;
+    if (!inputs_[1].status.ok()) return "";
+    EXPECT_EQ(inputs_[1].results[0].status.code(), absl::StatusCode::kInvalidArgument);
     return std::string(inputs_[1].results[0].status.message());
+  }
+
+  // All ranks fail when rank 1 was given a step that is `edit`ed.
+  void ExpectFoundOut(const char* what, const std::function<void(RankInput&)>& edit) {
+    SCOPED_TRACE(what);
+    Reset();
+    edit(inputs_[1]);
+    Run();
+    bool told = false;
+    for (const RankInput& input : inputs_) {
+      EXPECT_TRUE(absl::IsInvalidArgument(input.status) || absl::IsUnavailable(input.status))
+          << input.status;
+      told |= absl::StrContains(input.status.message(), "other steps or models");
+    }
+    EXPECT_TRUE(told);
   }
 
   LocalHub hub_;
@@ -215,20 +234,39 @@ TEST_F(RingFailure, ARankThatNeverComesIsWaitedForUntilTheDeadline) {
 
 TEST_F(RingFailure, RanksThatDisagreeAreFoundOut) {
   const std::vector<float> expected = Run();
-  Reset();  // the same tokens, dealt otherwise
-  inputs_[1].ring.shares[0].spans = {{8, 4}};
-  inputs_[1].ring.shares[2].spans = {{20, 14}};
-  Run();
-  for (const RankInput& input : inputs_) {
-    EXPECT_FALSE(input.status.ok());
-    EXPECT_THAT(std::string(input.status.message()), HasSubstr("other shares"));
-  }
+  ExpectFoundOut("the same tokens, dealt otherwise", [](auto& i) {
+    i.ring.shares[0].spans = {{8, 4}};
+    i.ring.shares[2].spans = {{20, 14}};
+  });
+  ExpectFoundOut("histories of other blocks", [](auto& i) {
+    i.ring.shares[0].history = {1};
+    i.ring.shares[1].history = {0};
+  });
+  ExpectFoundOut("another rank's logits", [](auto& i) { i.ring.shares[2].wants_logits = false; });
+  ExpectFoundOut("moves", [](auto& i) { i.ring.moved_blocks_max = 2; });
+  const std::vector<int32_t> prompt = {1, 2, 3};
+  ExpectFoundOut("another prompt", [&](auto& i) { i.sequence.prompt = prompt; });
+  SamplingParams other;
+  other.temperature = 0.5f;
+  ExpectFoundOut("other sampling", [&](auto& i) { i.sampling = &other; });
+  ExpectFoundOut("blocks that nobody sends", [](auto& i) { i.ring.receive = {{}, {}, {{3}}}; });
+  ExpectGoesOn(expected);
+}
+
+// Each waits for what nobody means to send.
+TEST_F(RingFailure, RanksThatWaitForOneAnotherEndAtTheDeadline) {
+  const std::vector<float> expected = Run();
   Reset();
-  inputs_[1].ring.receive = {{}, {}, {{3}}};
+  for (RankInput& input : inputs_) {
+    input.ring.deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(200);
+  }
+  inputs_[1].ring.moves = nullptr;
+  inputs_[1].ring.receive = {};
   Run();
   for (const RankInput& input : inputs_) {
-    EXPECT_FALSE(input.status.ok());
-    EXPECT_THAT(std::string(input.status.message()), HasSubstr("sends"));
+    EXPECT_TRUE(absl::IsDeadlineExceeded(input.status) || absl::IsUnavailable(input.status) ||
+                absl::IsInvalidArgument(input.status))
+        << input.status;
   }
   ExpectGoesOn(expected);
 }
@@ -256,8 +294,15 @@ TEST_F(RingFailure, RefusalsNameTheField) {
               HasSubstr("receive[0][0] = 20"));
   EXPECT_THAT(Refusal([](auto& i) { i.ring.receive[1] = {{2}}; }),
               HasSubstr("receive[1]: is this rank itself"));
-  ResetInputs();
-  ExpectRuns(expected);
+  EXPECT_THAT(Refusal([](auto& i) { i.ring.moved_blocks_max = 0; }),
+              HasSubstr("receive[0]: 1 blocks, but moved_blocks_max = 0"));
+  const std::vector<int32_t> next(8, 7);
+  EXPECT_THAT(Refusal([&](auto& i) {
+                i.ring.shares[1].wants_logits = false;
+                i.sequence.next_tokens = next;
+              }),
+              HasSubstr("wants_logits"));
+  ExpectGoesOn(expected);
 }
 
 // Only the rank that samples hears of it; the others have done their part.

@@ -6,7 +6,6 @@
 #include <string>
 #include <utility>
 
-#include "engine/model/group/agreement.h"
 #include "engine/model/ring/ring_blocks.h"
 
 namespace skein::engine {
@@ -23,6 +22,7 @@ KvMover::KvMover(const RingStep& step, Device* device, std::span<void* const> la
       piece_bytes_(piece_bytes),
       ranks_(step.moves->Size()),
       piece_blocks_(std::max<int64_t>(1, piece_bytes / (ranks_ * kv->BlockBytes()))),
+      rounds_((step.moved_blocks_max + piece_blocks_ - 1) / piece_blocks_),
       thread_([this] {
         pthread_setname_np(pthread_self(), "kv-moves");
         Run();
@@ -32,7 +32,6 @@ KvMover::~KvMover() { thread_.join(); }
 
 void KvMover::Run() {
   absl::Status status = Prepare();
-  if (status.ok()) status = Agree();
   for (int layer = 0; status.ok() && layer < kv_->num_layers; ++layer) {
     if (!progress_->Await(Milestone::kPassed, layer)) return;
     status = MoveLayer(layer);
@@ -43,40 +42,12 @@ void KvMover::Run() {
 
 absl::Status KvMover::Prepare() {
   const int64_t pieces = 2 * ranks_ * piece_blocks_ * kv_->BlockBytes();
-  const int64_t counts = int64_t{ranks_ + 1} * 2 * ranks_ * static_cast<int64_t>(sizeof(uint64_t));
   // Enough at once for other numbers of ranks: other processes may have what would grow open.
-  const auto wanted = static_cast<size_t>(std::max({pieces, counts, 2 * piece_bytes_}));
+  const auto wanted = static_cast<size_t>(std::max(pieces, 2 * piece_bytes_));
   if (staging_->bytes() >= wanted) return absl::OkStatus();
   absl::StatusOr<DeviceBuffer> grown = DeviceBuffer::Allocate(device_, wanted);
   if (!grown.ok()) return grown.status();
   *staging_ = *std::move(grown);
-  return absl::OkStatus();
-}
-
-// How much each pair moves, told by both ends.
-absl::Status KvMover::Agree() {
-  const auto ranks = static_cast<size_t>(ranks_);
-  std::vector<uint64_t> mine(2 * ranks, 0);
-  for (size_t r = 0; r < step_.send.size(); ++r) mine[r] = step_.send[r].size();
-  for (size_t r = 0; r < step_.receive.size(); ++r) mine[ranks + r] = step_.receive[r].size();
-  const absl::StatusOr<std::vector<uint64_t>> all = GatherValues(
-      step_.moves, device_, mine, static_cast<std::byte*>(staging_->data()), step_.deadline);
-  if (!all.ok()) return all.status();
-  uint64_t most = 0;
-  for (size_t from = 0; from < ranks; ++from) {
-    for (size_t to = 0; to < ranks; ++to) {
-      const uint64_t sent = (*all)[from * 2 * ranks + to];
-      const uint64_t received = (*all)[to * 2 * ranks + ranks + from];
-      if (sent != received) {
-        return absl::InvalidArgumentError("ring: rank " + std::to_string(from) + " sends " +
-                                          std::to_string(sent) + " blocks to rank " +
-                                          std::to_string(to) + ", which receives " +
-                                          std::to_string(received));
-      }
-      most = std::max(most, sent);
-    }
-  }
-  rounds_ = (static_cast<int64_t>(most) + piece_blocks_ - 1) / piece_blocks_;
   return absl::OkStatus();
 }
 

@@ -34,7 +34,6 @@ class KvMover {
 
   void Run();
   absl::Status Prepare();
-  absl::Status Agree();
   absl::Status MoveLayer(int layer);
   absl::Status MovePieces(int layer, int64_t round);
   std::span<const int32_t> PieceOf(const Lists& lists, int rank, int64_t round) const;
@@ -48,7 +47,7 @@ class KvMover {
   const int64_t piece_bytes_;
   const int ranks_;
   const int64_t piece_blocks_;  // of one pair at a time
-  int64_t rounds_ = 0;          // of a layer, the same on all ranks
+  const int64_t rounds_;        // of a layer, the same on all ranks
   std::thread thread_;
 };
 

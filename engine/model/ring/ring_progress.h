@@ -31,7 +31,8 @@ class RingProgress {
   bool Await(Milestone milestone, int64_t value);
 
   // Ends the step: wakes all and breaks the communicators. The first failure counts. A status of a
-  // collective becomes what Engine::Step answers, UNAVAILABLE or DEADLINE_EXCEEDED.
+  // collective becomes what Engine::Step answers, UNAVAILABLE, DEADLINE_EXCEEDED or
+  // INVALID_ARGUMENT.
   void Fail(const absl::Status& status);
 
   absl::Status status() const;

@@ -7,47 +7,28 @@
 #include <string_view>
 #include <utility>
 
-#include "engine/model/group/agreement.h"
 #include "engine/model/layers/layer_loop.h"
 #include "engine/model/layers/local_feed_forward.h"
 #include "engine/model/ring/ring_attention.h"
 #include "engine/model/ring/ring_check.h"
 #include "engine/model/ring/ring_moves.h"
+#include "engine/parallel/step_digest.h"
 #include "scheduler/vocabulary/check.h"
 
 namespace skein::engine {
 namespace {
 
-// The words that each rank sends when the ranks meet: whether it runs the step, the fingerprint,
-// whether it attends in the last layer, and the blocks of a segment.
-constexpr size_t kWords = 4;
-
-// A digest of everything that all ranks must have been given alike.
-uint64_t FingerprintOf(const RingStep& step, const KvSpec& kv, std::string_view model_hash,
-                       int64_t key_segment) {
-  Digest digest(model_hash);
-  const auto add = [&](int64_t value) { digest.Add(static_cast<uint64_t>(value)); };
-  for (const int64_t value : {int64_t{kv.num_layers}, int64_t{kv.kv_heads}, int64_t{kv.head_dim},
-                              int64_t{kv.block_tokens}, static_cast<int64_t>(kv.dtype),
-                              int64_t{step.moves != nullptr}, key_segment}) {
-    add(value);
-  }
-  for (const RankShare& share : step.shares) {
-    add(share.history_tokens);
-    if (key_segment > 0) digest.AddIds(share.history);
-    add(static_cast<int64_t>(share.spans.size()));
-    for (const TokenSpan& span : share.spans) {
-      add(span.position);
-      add(span.count);
-    }
-  }
-  return digest.value();
+std::vector<bool> AttendsLast(const RingStep& step) {
+  std::vector<bool> attends;
+  for (const RankShare& share : step.shares) attends.push_back(share.wants_logits);
+  return attends;
 }
 
 }  // namespace
 
-RingRunner::RingRunner(const RingStepOptions& options, const KvSpec& kv, Device* device)
-    : options_(options), device_(device) {
+RingRunner::RingRunner(const RingStepOptions& options, const EngineSpec& spec, Device* device)
+    : options_(options), spec_(spec), device_(device) {
+  const KvSpec& kv = spec.kv;
   buffers_.segment = kv;
   buffers_.window = kv;
   buffers_.window.num_blocks = options.key_segment / kv.block_tokens;
@@ -59,9 +40,10 @@ RingRunner::RingRunner(const RingStepOptions& options, const KvSpec& kv, Device*
 
 absl::StatusOr<std::unique_ptr<RingRunner>> RingRunner::Create(const RingStepOptions& options,
                                                                const ModelConfig& config,
-                                                               DType activation, const KvSpec& kv,
+                                                               DType activation,
+                                                               const EngineSpec& spec,
                                                                Device* device) {
-  std::unique_ptr<RingRunner> runner(new RingRunner(options, kv, device));
+  std::unique_ptr<RingRunner> runner(new RingRunner(options, spec, device));
   absl::Status status;
   const auto allocate = [&](int64_t bytes) -> void* {
     if (!status.ok()) return nullptr;
@@ -82,53 +64,20 @@ absl::StatusOr<std::unique_ptr<RingRunner>> RingRunner::Create(const RingStepOpt
   runner->buffers_.partial = rows(config.QueryColumns());
   runner->buffers_.merged_lse = rows(config.num_heads);
   runner->buffers_.partial_lse = rows(config.num_heads);
-  // A few blocks may be less than what the ranks' agreement takes.
   const int64_t ring_blocks = std::max(KvRing::kBuffers * runner->buffers_.segment.num_blocks,
                                        2 * runner->buffers_.window.num_blocks);
-  const int64_t ring_bytes = ring_blocks * kv.BlockBytes();
-  runner->ring_ = static_cast<std::byte*>(allocate(std::max<int64_t>(ring_bytes, 64 << 10)));
+  runner->ring_ = static_cast<std::byte*>(allocate(ring_blocks * spec.kv.BlockBytes()));
   if (!status.ok()) return status;
   return runner;
 }
 
-absl::Status RingRunner::Meet(const RingStep& step, bool attends_last, absl::Status* verdict) {
-  attends_last_.assign(step.comm == nullptr ? 1 : static_cast<size_t>(step.comm->Size()),
-                       attends_last);
-  step_blocks_ = buffers_.segment.num_blocks;
-  if (step.comm == nullptr) return absl::OkStatus();
-  const uint64_t mine[kWords] = {
-      verdict->ok() ? 1u : 0u,
-      FingerprintOf(step, buffers_.segment, options_.model_hash, options_.key_segment),
-      attends_last ? 1u : 0u, static_cast<uint64_t>(buffers_.segment.num_blocks)};
-  const absl::StatusOr<std::vector<uint64_t>> words =
-      GatherValues(step.comm, device_, mine, ring_, step.deadline);
-  const absl::Status met = words.ok() ? TakeWords(step, *words, verdict) : words.status();
-  if (met.ok()) return met;
-  RingProgress progress(step);
-  progress.Fail(met);
-  return progress.status();
-}
-
-// All ranks have the same words, so all come to the same end.
-absl::Status RingRunner::TakeWords(const RingStep& step, std::span<const uint64_t> words,
-                                   absl::Status* verdict) {
-  const auto word = [&](size_t rank, size_t i) { return words[rank * kWords + i]; };
-  const auto own = static_cast<size_t>(step.comm->Rank());
-  for (size_t rank = 0; rank < attends_last_.size(); ++rank) {
-    if (word(rank, 0) != 0) continue;
-    if (verdict->ok()) *verdict = RefusedBy(rank);
-    return absl::OkStatus();
-  }
-  for (size_t rank = 0; rank < attends_last_.size(); ++rank) {
-    if (word(rank, 1) != word(own, 1)) {
-      return absl::InvalidArgumentError("ring: rank " + std::to_string(rank) +
-                                        " has other shares, another model or another KV shape");
-    }
-    attends_last_[rank] = word(rank, 2) != 0;
-    const auto blocks = static_cast<int64_t>(std::min<uint64_t>(word(rank, 3), INT64_MAX));
-    step_blocks_ = std::min(step_blocks_, std::max<int64_t>(1, blocks));
-  }
-  return absl::OkStatus();
+void RingRunner::Agree(const SequenceStep& sequence) {
+  const RingStep& step = *sequence.ring;
+  if (step.comm == nullptr) return;
+  const uint64_t digest =
+      DigestOfRing(sequence, spec_, options_.key_segment, buffers_.segment.num_blocks);
+  step.comm->Tag(digest);
+  if (step.moves != nullptr) step.moves->Tag(digest);
 }
 
 void RingRunner::Place(const SequenceStep& sequence, Batch* batch) {
@@ -155,7 +104,8 @@ absl::Status RingRunner::Run(const Model& model, const RingStep& ring, const Bat
                              const std::function<void(int)>& layer_done, RunState& state) {
   const bool alone = ring.shares.size() == 1;
   const int64_t window_blocks = alone ? 0 : buffers_.window.num_blocks;
-  const RingLayout layout(ring.shares, buffers_.segment.block_tokens, step_blocks_, window_blocks);
+  const RingLayout layout(ring.shares, buffers_.segment.block_tokens, buffers_.segment.num_blocks,
+                          window_blocks);
   RingProgress progress(ring);
   const bool moves = !alone && ring.moves != nullptr;
   if (alone) progress.Reach(Milestone::kPassed, buffers_.segment.num_layers);
@@ -164,15 +114,16 @@ absl::Status RingRunner::Run(const Model& model, const RingStep& ring, const Bat
                                     .layers = state.kv,
                                     .kv = model.kv,
                                     .buffers = ring_,
-                                    .segment_blocks = step_blocks_,
+                                    .segment_blocks = buffers_.segment.num_blocks,
                                     .window_blocks = window_blocks,
-                                    .attends_last = attends_last_};
+                                    .attends_last = AttendsLast(ring)};
   std::optional<KvRing> kv_ring;
   std::optional<KvMover> mover;
   if (!alone) kv_ring.emplace(ring, layout, list_, ring_options, &progress);
   if (moves) {
-    mover.emplace(ring, device_, state.kv, model.kv, step_blocks_ * buffers_.segment.BlockBytes(),
-                  &staging_, &progress);
+    mover.emplace(ring, device_, state.kv, model.kv,
+                  buffers_.segment.num_blocks * buffers_.segment.BlockBytes(), &staging_,
+                  &progress);
   }
   RingAttention attention({model, layout, kv_ring ? &*kv_ring : nullptr, progress, state, buffers_},
                           &batch);

@@ -24,8 +24,7 @@ namespace skein::engine {
 
 struct RingStepOptions {
   int64_t tokens_max = 0;     // of one step
-  int64_t segment_bytes = 0;  // of a ring buffer, about
-  std::string model_hash;     // EngineSpec::model_hash; the same on all ranks
+  int64_t segment_bytes = 0;  // of a ring buffer, about; the same on all ranks
   int64_t key_segment = 0;    // Ops::KeySegment; > 0: the ring passes windows of so many positions
 };
 
@@ -34,36 +33,31 @@ class RingRunner {
   // `device` outlives this. RESOURCE_EXHAUSTED when it has not the memory.
   static absl::StatusOr<std::unique_ptr<RingRunner>> Create(const RingStepOptions& options,
                                                             const ModelConfig& config,
-                                                            DType activation, const KvSpec& kv,
-                                                            Device* device);
+                                                            DType activation,
+                                                            const EngineSpec& spec, Device* device);
 
-  // First, of every step. The ranks tell each other whether they refuse it (`verdict`, which is not
-  // OK at any afterwards if it was not OK at one; nobody runs the step then), what must be equal at
-  // all, how large a segment may be, and whether they attend in the last layer. Errors are Run's.
-  absl::Status Meet(const RingStep& step, bool attends_last, absl::Status* verdict);
+  // First, of every step that this rank does not refuse: tags its messages with the digest of what
+  // all ranks must have been given alike.
+  void Agree(const SequenceStep& sequence);
 
   // Sets what differs from a plain batch of the same tokens: their positions, and where their KV
   // lies. `batch` points into this until the next Place. REQUIRES: CheckRingStep passed.
   void Place(const SequenceStep& sequence, Batch* batch);
 
-  // As RunLayers, for the batch of Place. REQUIRES: Meet's verdict was OK. UNAVAILABLE or
-  // DEADLINE_EXCEEDED when a collective failed, INVALID_ARGUMENT when ranks disagree about the
-  // step; its communicators are then broken.
+  // As RunLayers, for the batch of Place. REQUIRES: Agree and Place. UNAVAILABLE or
+  // DEADLINE_EXCEEDED when a collective failed, INVALID_ARGUMENT when this rank found that the
+  // ranks disagree about the step; its communicators are then broken.
   absl::Status Run(const Model& model, const RingStep& step, const Batch& batch,
                    const std::function<void(int)>& layer_done, RunState& state);
 
  private:
-  RingRunner(const RingStepOptions& options, const KvSpec& kv, Device* device);
-
-  absl::Status TakeWords(const RingStep& step, std::span<const uint64_t> words,
-                         absl::Status* verdict);
+  RingRunner(const RingStepOptions& options, const EngineSpec& spec, Device* device);
 
   RingStepOptions options_;
+  EngineSpec spec_;
   Device* device_;
   RingBuffers buffers_;
-  std::vector<bool> attends_last_;  // by rank, as they said in Meet
-  int64_t step_blocks_ = 0;         // of the step's segments: as many as all ranks' buffers hold
-  std::vector<int32_t> list_;       // block ids: history, then spans
+  std::vector<int32_t> list_;  // block ids: history, then spans
   // [KvRing::kBuffers][segment.num_blocks] blocks or two windows, whichever are more.
   std::byte* ring_ = nullptr;
   DeviceBuffer staging_;  // of KvMover

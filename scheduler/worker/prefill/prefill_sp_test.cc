@@ -155,6 +155,7 @@ TEST_F(PrefillSpanTest, TheLeadComputesItsShareAndCommitsIt) {
   EXPECT_EQ(piece.ring->history, (std::vector<BlockId>{open.blocks[0].local}));
   EXPECT_EQ(piece.ring->send[1], (std::vector<BlockId>{open.blocks[1].local}));
   EXPECT_EQ(piece.ring->history_tokens, (std::vector<int64_t>{4, 4}));
+  EXPECT_EQ(piece.ring->wants_logits, (std::vector<bool>{true, false})) << "one samples";
   EXPECT_EQ(piece.ring->token_end, 22);
   EXPECT_EQ(piece.ring->deadline_us, 750);
   EXPECT_EQ(piece.ring->comm_addresses, (std::vector<std::string>{"c0/3", "c0/1"}));

@@ -162,6 +162,8 @@ RingPart SpPlan::PartOf(const std::vector<BlockId>& blocks, TimeUs deadline_us) 
   }
   for (size_t rank = 0; rank < piece.members.size(); ++rank) {
     part.history_tokens.push_back(static_cast<int64_t>(piece.history[rank].size()) * block_tokens_);
+    const bool samples = piece.sampler == static_cast<int>(rank) && spec_->max_tokens > 0;
+    part.wants_logits.push_back(samples || spec_->want_prompt_logprobs);
     for (const TokenSpan& span : piece.spans[rank]) {
       part.token_end = std::max(part.token_end, span.position + span.count);
     }

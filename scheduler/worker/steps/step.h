@@ -33,6 +33,7 @@ struct RingPart {
   std::vector<std::vector<BlockId>> send;
   std::vector<std::vector<BlockId>> receive;
   std::vector<int64_t> history_tokens;  // by rank
+  std::vector<bool> wants_logits;       // by rank: it samples, or scores its part of the prompt
   int64_t token_end = 0;                // prompt tokens that are computed, somewhere, after it
   TimeUs deadline_us = 0;               // of the whole step
   TimeUs estimated_us = 0;              // of the chunk, as PlanChunk says

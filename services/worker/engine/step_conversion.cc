@@ -139,7 +139,12 @@ engine::RingStep RingStepOf(const scheduler::RingPart& part) {
   for (size_t rank = 0; rank < part.piece.spans.size(); ++rank) {
     step.shares.push_back({.history_tokens = part.history_tokens[rank],
                            .spans = part.piece.spans[rank],
-                           .history = part.piece.history[rank]});
+                           .history = part.piece.history[rank],
+                           .wants_logits = part.wants_logits[rank]});
+  }
+  for (const scheduler::Move& move : part.piece.moves) {
+    step.moved_blocks_max =
+        std::max(step.moved_blocks_max, static_cast<int64_t>(move.blocks.size()));
   }
   step.history_blocks = part.history;
   step.send = part.send;

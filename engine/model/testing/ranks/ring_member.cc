@@ -104,7 +104,17 @@ void RingMember::Fill(const DealtPiece& piece, size_t rank, Input* input) {
   const size_t ranks = piece.members.size();
   RingStep& ring = input->ring;
   ring.shares = piece.shares;
-  for (size_t r = 0; r < ranks; ++r) ring.shares[r].history = piece.history[r];
+  for (size_t r = 0; r < ranks; ++r) {
+    RankShare& share = ring.shares[r];
+    share.history = piece.history[r];
+    share.wants_logits = score_ || std::any_of(share.spans.begin(), share.spans.end(),
+                                               [size](const TokenSpan& span) {
+                                                 return span.position + span.count == size;
+                                               });
+    for (const std::vector<int32_t>& blocks : piece.moves[r]) {
+      ring.moved_blocks_max = std::max(ring.moved_blocks_max, static_cast<int64_t>(blocks.size()));
+    }
+  }
   ring.send.resize(ranks);
   ring.receive.resize(ranks);
   for (size_t other = 0; other < ranks; ++other) {
