@@ -32,7 +32,7 @@ FabricFactory ConformanceFactory(const std::string& name) {
         parts.device = MakeCpuDevice();
         parts.opener = MakeNearOpener(!refused || rank++ % 2 == 0);
         parts.shape = kShape;
-        return MakeKernelFabric(parts);
+        return MakeKernelFabric(parts).value();
       };
 }
 

@@ -15,7 +15,8 @@ using Clock = std::chrono::steady_clock;
 
 // A kernel waits for work that the others have queued before theirs.
 constexpr auto kKernelWaitMin = std::chrono::seconds(1);
-constexpr auto kKernelWaitMax = std::chrono::seconds(60);
+
+constexpr uint32_t kBroken = 1;  // copied to the word that kernels look at
 
 // What a rank says when a group is set up.
 struct Greeting {
@@ -55,17 +56,31 @@ absl::Status KernelCommunicator::Broken(const absl::Status& status) {
   return status;
 }
 
+// Kernels that wait for another rank end at once.
 void KernelCommunicator::Abort(const absl::Status& reason) {
   hosts_->Abort(reason);
   below_->Abort(reason);
+  std::byte* const word = broken_word_.load();
+  if (word == nullptr || parts_.copies == nullptr) return;
+  // If it cannot be told, they end a little later by themselves.
+  (void)parts_.copies->Copy(word, &kBroken, sizeof kBroken);
+}
+
+KernelCommunicator::~KernelCommunicator() { memory_->GiveBack(std::move(lot_), Clock::now()); }
+
+// The hosts' meetings carry it.
+void KernelCommunicator::Tag(uint64_t tag) {
+  hosts_->Tag(tag);
+  below_->Tag(tag);
+  tagged_ = true;
+  met_ = false;
 }
 
 absl::Status KernelCommunicator::Offer(std::byte** own, PeerPlace* place) {
   if (Size() > kPeerRanksMax) return absl::UnavailableError("more ranks than kernels serve");
-  const absl::StatusOr<std::byte*> memory = memory_->Take(PeerMemoryBytes(parts_.shape, Size()));
+  const absl::StatusOr<std::byte*> memory =
+      memory_->Take(PeerMemoryBytes(parts_.shape, Size()), Clock::now(), &lot_);
   if (!memory.ok()) return memory.status();
-  const absl::Status cleared = parts_.device->Synchronize();
-  if (!cleared.ok()) return cleared;
   const absl::StatusOr<PeerPlace> exported = parts_.opener->Export(*memory);
   if (!exported.ok()) return exported.status();
   *own = *memory;
@@ -79,15 +94,16 @@ absl::Status KernelCommunicator::OpenAll(std::span<const PeerPlace> places, Peer
     absl::StatusOr<std::shared_ptr<std::byte>> opened =
         parts_.opener->Open(places[static_cast<size_t>(r)]);
     if (!opened.ok()) return opened.status();
-    group->memory[r] = memory_->Keep(*std::move(opened));
+    group->memory[r] = opened->get();
+    lot_.opened.push_back(*std::move(opened));
   }
-  const absl::StatusOr<std::byte*> epochs = memory_->Take(PeerEpochsBytes(parts_.shape));
+  const auto epochs = memory_->Take(PeerEpochsBytes(parts_.shape), Clock::now(), &lot_);
   if (!epochs.ok()) return epochs.status();
-  const absl::StatusOr<std::byte*> report = memory_->Take(sizeof(PeerReport));
+  const auto report = memory_->Take(sizeof(PeerReport), Clock::now(), &lot_);
   if (!report.ok()) return report.status();
   group->epochs = reinterpret_cast<uint32_t*>(*epochs);
   group->report = reinterpret_cast<PeerReport*>(*report);
-  return parts_.device->Synchronize();
+  return absl::OkStatus();
 }
 
 // Where one rank cannot, all take the fabric below.
@@ -110,10 +126,26 @@ absl::Status KernelCommunicator::SetUp(CommDeadline deadline) {
     own.ok = OpenAll(places, &group).ok() ? 1 : 0;
     status = Gather(hosts_.get(), own, &all, deadline);
     if (!status.ok()) return Broken(status);
-    if (all_ok()) group_ = group;
+    if (all_ok()) {
+      group_ = group;
+      broken_word_ = memory;
+    }
   }
   set_up_ = true;
   return status;
+}
+
+absl::Status KernelCommunicator::Begin(Operation operation, bool asks, uint64_t size,
+                                       std::span<const uint64_t> sent,
+                                       std::span<const uint64_t> expected, CommDeadline deadline) {
+  if (asks && queued_) {
+    const absl::Status settled = Settle();
+    if (!settled.ok()) return settled;
+    queued_ = false;
+  }
+  if (tagged_ && met_ && !asks) return absl::OkStatus();
+  met_ = true;
+  return Meet(operation, size, sent, expected, deadline);
 }
 
 // Every rank looks at what all have said, so all decide alike.
@@ -156,6 +188,7 @@ absl::Status KernelCommunicator::Settle() {
 }
 
 const PeerGroup& KernelCommunicator::GroupUntil(CommDeadline deadline) {
+  queued_ = true;
   const auto now = Clock::now();
   const auto left = deadline > now + kKernelWaitMax
                         ? Clock::duration(kKernelWaitMax)
@@ -170,9 +203,8 @@ absl::Status KernelCommunicator::AllReduce(void* data, int64_t count, DType dtyp
   absl::Status status = SetUp(deadline);
   if (!status.ok()) return status;
   if (!ByKernels()) return below_->AllReduce(data, count, dtype, deadline);
-  if (count == 0) status = Settle();
   const uint64_t size = static_cast<uint64_t>(count) * 4 + static_cast<uint64_t>(dtype);
-  if (status.ok()) status = Meet(kAllReduce, size, {}, {}, deadline);
+  status = Begin(kAllReduce, count == 0, size, {}, {}, deadline);
   if (!status.ok() || count == 0 || Size() == 1) return status;
   PeerAllReduce(GroupUntil(deadline), data, count, dtype, parts_.stream);
   return status;
@@ -184,8 +216,7 @@ absl::Status KernelCommunicator::AllGather(std::span<const std::byte> send,
   absl::Status status = SetUp(deadline);
   if (!status.ok()) return status;
   if (!ByKernels() || Size() == 1) return below_->AllGather(send, receive, deadline);
-  if (send.empty()) status = Settle();
-  if (status.ok()) status = Meet(kAllGather, send.size(), {}, {}, deadline);
+  status = Begin(kAllGather, send.empty(), send.size(), {}, {}, deadline);
   if (!status.ok() || send.empty()) return status;
   PeerAllGather(GroupUntil(deadline), send.data(), static_cast<int64_t>(send.size()),
                 receive.data(), parts_.stream);
@@ -202,10 +233,10 @@ absl::Status KernelCommunicator::AllToAll(std::span<const std::span<const std::b
   for (const auto& part : send) sent.push_back(part.size());
   for (const auto& part : receive) expected.push_back(part.size());
   const auto is_empty = [](uint64_t bytes) { return bytes == 0; };
-  const bool nothing = std::all_of(sent.begin(), sent.end(), is_empty) &&
-                       std::all_of(expected.begin(), expected.end(), is_empty);
-  if (nothing) status = Settle();
-  if (status.ok()) status = Meet(kAllToAll, 0, sent, expected, deadline);
+  // Without parts of its own a rank does not know whether others have some.
+  const bool asks = !tagged_ && std::all_of(sent.begin(), sent.end(), is_empty) &&
+                    std::all_of(expected.begin(), expected.end(), is_empty);
+  status = Begin(kAllToAll, asks, 0, sent, expected, deadline);
   // Others may have parts for one another: each of them meets every rank.
   if (status.ok()) PeerAllToAll(GroupUntil(deadline), send, receive, parts_.stream);
   return status;

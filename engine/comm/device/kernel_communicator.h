@@ -1,10 +1,10 @@
 // One rank of a group whose collectives are kernels (kernel_fabric.h). Internal to this folder.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <span>
 #include <utility>
@@ -14,26 +14,9 @@
 #include "absl/status/statusor.h"
 #include "engine/comm/communicator.h"
 #include "engine/comm/device/kernel_fabric.h"
+#include "engine/comm/device/kernel_memory.h"
 
 namespace skein::engine {
-
-// What kernels use until the fabric's end. Thread-safe.
-class KernelMemory {
- public:
-  explicit KernelMemory(std::shared_ptr<Device> device) : device_(std::move(device)) {}
-  ~KernelMemory();
-  KernelMemory(const KernelMemory&) = delete;
-  KernelMemory& operator=(const KernelMemory&) = delete;
-
-  absl::StatusOr<std::byte*> Take(size_t bytes);  // zeros
-  std::byte* Keep(std::shared_ptr<std::byte> opened);
-
- private:
-  const std::shared_ptr<Device> device_;
-  std::mutex mutex_;
-  std::vector<std::pair<void*, size_t>> owned_;
-  std::vector<std::shared_ptr<std::byte>> opened_;
-};
 
 class KernelCommunicator final : public Communicator {
  public:
@@ -43,14 +26,12 @@ class KernelCommunicator final : public Communicator {
         hosts_(std::move(hosts)),
         below_(std::move(below)),
         memory_(std::move(memory)) {}
+  ~KernelCommunicator() override;
 
   int Rank() const override { return hosts_->Rank(); }
   int Size() const override { return hosts_->Size(); }
 
-  void Tag(uint64_t tag) override {  // the hosts' meetings carry it
-    hosts_->Tag(tag);
-    below_->Tag(tag);
-  }
+  void Tag(uint64_t tag) override;
   absl::Status AllReduce(void* data, int64_t count, DType dtype, CommDeadline deadline) override;
   absl::Status AllGather(std::span<const std::byte> send, std::span<std::byte> receive,
                          CommDeadline deadline) override;
@@ -71,19 +52,27 @@ class KernelCommunicator final : public Communicator {
   absl::Status SetUp(CommDeadline deadline);
   absl::Status Offer(std::byte** own, PeerPlace* place);
   absl::Status OpenAll(std::span<const PeerPlace> places, PeerGroup* group);
-  // The hosts meet over what the call is: its size, or what is sent to each rank.
+  // The hosts meet over what the call is (its size, or what is sent to each rank), if they are to:
+  // `asks` is true of calls without data.
+  absl::Status Begin(Operation operation, bool asks, uint64_t size, std::span<const uint64_t> sent,
+                     std::span<const uint64_t> expected, CommDeadline deadline);
   absl::Status Meet(Operation operation, uint64_t size, std::span<const uint64_t> sent,
                     std::span<const uint64_t> expected, CommDeadline deadline);
   // OK when all kernels so far ended well at this rank.
   absl::Status Settle();
   absl::Status Broken(const absl::Status& status);
-  const PeerGroup& GroupUntil(CommDeadline deadline);
+  const PeerGroup& GroupUntil(CommDeadline deadline);  // for a kernel that is queued now
 
   const KernelFabricParts parts_;
   const std::unique_ptr<Communicator> hosts_, below_;
   const std::shared_ptr<KernelMemory> memory_;
   bool set_up_ = false;
   std::optional<PeerGroup> group_;  // of kernels
+  KernelMemory::Lot lot_;
+  std::atomic<std::byte*> broken_word_{nullptr};  // once kernels serve the group
+  bool tagged_ = false;
+  bool met_ = false;     // the hosts have, in this step
+  bool queued_ = false;  // a kernel, since the last Settle
 };
 
 }  // namespace skein::engine

@@ -1,18 +1,17 @@
 #include "engine/comm/device/kernel_fabric.h"
 
-#include <mutex>
 #include <utility>
-#include <vector>
 
 #include "engine/comm/device/kernel_communicator.h"
+#include "engine/parallel/shard_layout.h"
 
 namespace skein::engine {
 namespace {
 
 class KernelFabric final : public Fabric {
  public:
-  explicit KernelFabric(KernelFabricParts parts)
-      : parts_(std::move(parts)), memory_(std::make_shared<KernelMemory>(parts_.device)) {}
+  KernelFabric(KernelFabricParts parts, std::shared_ptr<KernelMemory> memory)
+      : parts_(std::move(parts)), memory_(std::move(memory)) {}
 
   const std::string& Address() const override { return parts_.hosts->Address(); }
 
@@ -21,6 +20,7 @@ class KernelFabric final : public Fabric {
                                                           int rank) override {
     auto below = parts_.below->MakeGroup(id, addresses, rank);
     if (!below.ok()) return below;
+    if (parts_.serves != nullptr && !parts_.serves(addresses)) return below;
     // No id that callers use ends so.
     const GroupId hosts_id{id.high ^ 0x94d049bb133111ebu, id.low ^ 0xbf58476d1ce4e5b9u};
     auto hosts = parts_.hosts->MakeGroup(hosts_id, addresses, rank);
@@ -36,27 +36,32 @@ class KernelFabric final : public Fabric {
 
 }  // namespace
 
-KernelMemory::~KernelMemory() {
-  opened_.clear();
-  for (const auto& [memory, bytes] : owned_) device_->Free(memory, bytes);
+size_t KernelBytesOfNode(const PeerShape& shape, int ranks) {
+  size_t bytes = 0;
+  const auto add = [&](int size) {
+    bytes += PeerMemoryBytes(shape, size) + PeerEpochsBytes(shape) + sizeof(PeerReport) + 3 * 256;
+  };
+  for (int size = 2; size <= ranks; size *= 2) {
+    add(size);
+    for (const GroupMode mode : ModesOf(size)) {
+      if (mode.sp == 1 || mode.tp == 1) continue;
+      add(mode.sp);
+      add(mode.tp);
+    }
+  }
+  return bytes;
 }
 
-absl::StatusOr<std::byte*> KernelMemory::Take(size_t bytes) {
-  const absl::StatusOr<void*> memory = device_->Alloc(bytes);
-  if (!memory.ok()) return memory.status();
-  const std::lock_guard lock(mutex_);
-  owned_.emplace_back(*memory, bytes);
-  return static_cast<std::byte*>(*memory);
-}
-
-std::byte* KernelMemory::Keep(std::shared_ptr<std::byte> opened) {
-  const std::lock_guard lock(mutex_);
-  opened_.push_back(std::move(opened));
-  return opened_.back().get();
-}
-
-std::unique_ptr<Fabric> MakeKernelFabric(KernelFabricParts parts) {
-  return std::make_unique<KernelFabric>(std::move(parts));
+absl::StatusOr<std::unique_ptr<Fabric>> MakeKernelFabric(KernelFabricParts parts) {
+  std::shared_ptr<KernelMemory> memory;
+  if (parts.copies == nullptr) {
+    memory = std::make_shared<KernelMemory>(parts.device);
+  } else {
+    auto reserved = KernelMemory::Reserve(parts.device, parts.copies, parts.reserved_bytes);
+    if (!reserved.ok()) return reserved.status();
+    memory = *std::move(reserved);
+  }
+  return std::make_unique<KernelFabric>(std::move(parts), std::move(memory));
 }
 
 }  // namespace skein::engine

@@ -6,9 +6,16 @@
 // host waits for a device. So OK says that the call is queued at this rank and begun at all others;
 // work that is queued on the device behind it sees what it received.
 //
-// A kernel that fails after that (a rank's process ended before its own ran) ends in bounded time
-// and leaves its report on the device. A call without data is how to ask: it waits for the device,
-// and its OK says that all calls before it went well at all ranks. A step ends with one.
+// A step. After Tag the hosts meet at the next call, whose meeting carries the tag, and then only
+// at calls of AllReduce and AllGather without data: all others are queued at once, so that they
+// cost no message and a graph can hold them. OK then says that the call is queued here. The kernels
+// compare what the calls are.
+//
+// A kernel that fails after that (a rank's process ended before its own ran, or is in another call)
+// ends in bounded time, at once when this rank aborts the group, and leaves its report on the
+// device. A call without data is how to ask: it waits for the device, and its OK says that all
+// calls before it went well at all ranks. A step ends with one, and uses nothing that it received
+// before.
 //
 // All other calls, and all calls of groups that kernels cannot serve (more than kPeerRanksMax
 // ranks, memory that a rank cannot open), take the fabric below. All ranks of a group decide alike.
@@ -17,11 +24,17 @@
 // (a step's groups, not those of a thread beside it): their kernels run one behind the other.
 #pragma once
 
+#include <cstddef>
+#include <functional>
 #include <memory>
+#include <span>
+#include <string>
 
+#include "absl/status/statusor.h"
 #include "engine/comm/fabric.h"
 #include "engine/cuda/collectives/peer_group.h"
 #include "engine/cuda/simt/stream.h"
+#include "engine/device/copy_stream.h"
 #include "engine/device/device.h"
 #include "engine/device/peer_opener.h"
 
@@ -34,10 +47,22 @@ struct KernelFabricParts {
   CudaStream stream = nullptr;  // the device's
   std::shared_ptr<PeerOpener> opener;
   PeerShape shape;
+  // Whether kernels may serve a group of these members; the same at all of them. Null: any.
+  std::function<bool(std::span<const std::string> addresses)> serves;
+
+  // Not null: memory of the device for groups is taken at once, reserved_bytes, and used again when
+  // groups are gone. Then nothing is asked of the device's own stream but by calls of a step, and a
+  // group may be made, met (a call without data) and broken by another thread while a graph is
+  // recorded on it. A group that finds no memory left takes the fabric below.
+  std::shared_ptr<CopyStream> copies;
+  size_t reserved_bytes = 0;
 };
 
-// Takes PeerMemoryBytes of the device for each group, kept until the fabric's end, since others may
-// have it open.
-std::unique_ptr<Fabric> MakeKernelFabric(KernelFabricParts parts);
+// What the groups of GroupContexts take of a rank, in all modes, on a node of so many (2 … 8).
+size_t KernelBytesOfNode(const PeerShape& shape, int ranks);
+
+// Without `copies`, takes PeerMemoryBytes of the device for each group, kept until the fabric's
+// end, since others may have it open. RESOURCE_EXHAUSTED: the device has not reserved_bytes.
+absl::StatusOr<std::unique_ptr<Fabric>> MakeKernelFabric(KernelFabricParts parts);
 
 }  // namespace skein::engine

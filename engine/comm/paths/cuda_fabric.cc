@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "engine/comm/device/cuda_memory.h"
 #include "engine/comm/device/cuda_peer_fabric.h"
+#include "engine/comm/device/kernel_fabric.h"
 #include "engine/comm/device/nccl_fabric.h"
 #include "engine/comm/paths/worker_fabric.h"
 #include "engine/comm/ucx/ucx_link_fabric.h"
@@ -20,6 +21,8 @@ namespace skein::engine {
 namespace {
 
 constexpr size_t kProbeBytes = 4096;
+// Of groups, that memory is there for: one in use, one being made, one that rests.
+constexpr size_t kGenerations = 3;
 
 absl::StatusOr<std::string> UuidOf(int id) {
   cudaDeviceProp properties{};
@@ -111,6 +114,29 @@ absl::Status CheckWanted(std::optional<CommPath> wanted, const absl::Status& ipc
                    "' is not possible here: ", std::string(status.message())));
 }
 
+// Groups' collectives as kernels, over `fabric` for what they do not serve.
+absl::Status AddKernels(const std::string& name, std::shared_ptr<Device> device,
+                        std::shared_ptr<CopyStream> copies, const WorkerFabricOptions& options,
+                        PathFabric* fabric) {
+  const auto* const gpu = dynamic_cast<const CudaDevice*>(device.get());
+  if (gpu == nullptr) return absl::InternalError("the device is no GPU's");
+  auto opener = MakeCudaPeerOpener(name);
+  if (!opener.ok()) return opener.status();
+  const auto borrowed = [](Fabric* one) { return std::shared_ptr<Fabric>(one, [](Fabric*) {}); };
+  KernelFabricParts parts;
+  parts.hosts = borrowed(fabric->Hosts());
+  parts.below = borrowed(fabric);
+  parts.stream = gpu->Stream();
+  parts.device = std::move(device);
+  parts.opener = *std::move(opener);
+  parts.serves = PathFabric::TakesIpc;
+  parts.copies = std::move(copies);
+  parts.reserved_bytes = kGenerations * KernelBytesOfNode(parts.shape, options.step_ranks_max);
+  auto kernels = MakeKernelFabric(std::move(parts));
+  if (kernels.ok()) fabric->SetKernels(*std::move(kernels));
+  return kernels.status();
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<PathFabric>> MakeGpuFabric(const std::string& name,
@@ -130,8 +156,16 @@ absl::StatusOr<std::unique_ptr<PathFabric>> MakeGpuFabric(const std::string& nam
   const absl::Status ipc = parts.AddIpc(device.get()), nccl = parts.AddNccl();
   const absl::Status wanted = CheckWanted(options.path, ipc, nccl);
   if (!wanted.ok()) return wanted;
-  return PathFabric::Make(std::move(parts.self), std::move(parts.ways),
-                          {std::move(device), *std::move(copies)}, {.warn = options.warn});
+  auto fabric = PathFabric::Make(std::move(parts.self), std::move(parts.ways), {device, *copies},
+                                 {.warn = options.warn});
+  if (!fabric.ok() || !ipc.ok() || options.step_ranks_max < 2) return fabric;
+  const absl::Status kernels =
+      AddKernels(name, std::move(device), *std::move(copies), options, fabric->get());
+  if (!kernels.ok() && options.warn) {
+    options.warn(absl::StrCat("steps of groups do without kernels for their collectives: ",
+                              std::string(kernels.message())));
+  }
+  return fabric;
 }
 
 }  // namespace skein::engine

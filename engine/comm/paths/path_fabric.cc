@@ -166,6 +166,17 @@ absl::StatusOr<std::unique_ptr<Communicator>> PathFabric::OpenRing(
   return Make(Use::kRing, name, addresses, rank);
 }
 
+bool PathFabric::TakesIpc(std::span<const std::string> addresses) {
+  std::vector<CommMember> members;
+  for (const std::string& address : addresses) {
+    const std::optional<MemberAddress> member = OpenMember(address);
+    if (!member.has_value()) return false;
+    members.push_back(member->member);
+  }
+  const absl::StatusOr<PathChoice> choice = ChoosePath(members);
+  return choice.ok() && choice->path == CommPath::kIpc;
+}
+
 FabricCounts PathFabric::Made() const { return {ways_.host->Made().links, groups_made_.load()}; }
 
 absl::StatusOr<PathFabric::Members> PathFabric::MembersOf(std::span<const std::string> addresses,

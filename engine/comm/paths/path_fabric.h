@@ -85,6 +85,13 @@ class PathFabric final : public RingFabric {
   // life; its groups count as this one's.
   Fabric* Hosts() { return hosts_.get(); }
 
+  // Makes the groups whose steps the engine's thread runs: by kernels on the device's own stream
+  // where `kernels`, set before any, serve them; else as MakeGroup.
+  Fabric* StepGroups() { return kernels_ != nullptr ? kernels_.get() : this; }
+  void SetKernels(std::unique_ptr<Fabric> kernels) { kernels_ = std::move(kernels); }
+  // Whether a group of these members takes the path over CUDA IPC, as their addresses say.
+  static bool TakesIpc(std::span<const std::string> addresses);
+
   // What was moved so far. May be called from any thread.
   std::vector<CommTotals> Totals() const { return ledger_->Totals(); }
 
@@ -120,6 +127,7 @@ class PathFabric final : public RingFabric {
   const std::shared_ptr<CommLedger> ledger_;
   std::unique_ptr<Cells> cells_;
   const std::unique_ptr<Fabric> hosts_;
+  std::unique_ptr<Fabric> kernels_;
   std::atomic<uint64_t> groups_made_{0};
   std::mutex mutex_;
   std::set<std::string> warned_;

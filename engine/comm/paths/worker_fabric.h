@@ -18,6 +18,10 @@ struct WorkerFabricOptions {
   UcxOptions hosts;
   std::optional<CommPath> path;                  // groups take it or none; nullopt: the best
   std::function<void(const std::string&)> warn;  // as PathFabricOptions::warn
+  // On a GPU: groups of up to so many instances of the node run steps together (2 … 8). Their
+  // collectives' kernels need device memory, which is taken now, KernelBytesOfNode for each of
+  // three generations (GroupContexts): 180 MiB for 8. 0: there are none.
+  int step_ranks_max = 0;
 };
 
 // For buffers in the host's memory. INVALID_ARGUMENT names the field `comm_path` and the value if

@@ -108,7 +108,7 @@ TEST_P(OfRanks, AllReduceGivesAllRanksTheBitsOfTheInProcessOne) {
       const int slices = way == ReduceWay::kOneShot ? 1 : GetParam();
       for (const int64_t count : SizesFor(slices, dtype)) {
         // Each of the three dtypes takes its share of the seeds.
-        for (int seed = static_cast<int>(dtype); seed < Seeds(3); seed += 3) {
+        for (int seed = static_cast<int>(dtype); seed < Seeds(18); seed += 3) {
           ASSERT_EQ(WrongAfterTwo<PeerRules>(&world, static_cast<uint64_t>(seed), count, dtype, way,
                                              &open_loads),
                     0)
@@ -124,7 +124,7 @@ TEST_P(OfRanks, AllReduceGivesAllRanksTheBitsOfTheInProcessOne) {
 TEST_P(OfRanks, AllGatherPutsEveryRanksBytesInOrder) {
   TestingWorld world(GetParam(), kShape);
   for (const int64_t bytes : SizesFor(1, DType::kBF16)) {
-    for (int seed = 0; seed < Seeds(2); ++seed) {
+    for (int seed = 0; seed < Seeds(12); ++seed) {
       std::mt19937 random(static_cast<uint32_t>(seed));
       std::vector<Bytes> send;
       Bytes all[2];
@@ -182,7 +182,7 @@ struct Parts {
 
 TEST_P(OfRanks, AllToAllBringsPartsOfAnySizes) {
   TestingWorld world(GetParam(), kShape);
-  for (int seed = 0; seed < Seeds(60); ++seed) {
+  for (int seed = 0; seed < Seeds(360); ++seed) {
     std::mt19937 random(static_cast<uint32_t>(seed));
     Parts first(world.ranks(), random(), &random), second(world.ranks(), random(), &random);
     const auto counts = world.Run(static_cast<uint64_t>(seed), [&](int rank, const PeerGroup& g) {
@@ -199,7 +199,7 @@ TEST_P(OfRanks, AllToAllBringsPartsOfAnySizes) {
 TEST_P(OfRanks, CallsOfAllKindsMix) {
   TestingWorld world(GetParam(), kShape);
   world.SetEpochs(0xfffffff0u);  // they wrap
-  for (int seed = 0; seed < Seeds(40); ++seed) {
+  for (int seed = 0; seed < Seeds(240); ++seed) {
     std::mt19937 random(static_cast<uint32_t>(seed));
     const auto sizes = SizesFor(world.ranks(), DType::kBF16);
     const int64_t count = sizes[random() % sizes.size()];
@@ -231,7 +231,7 @@ TEST_P(OfRanks, CallsOfAllKindsMix) {
 
 // A rank that does not come: all others say so, in bounded time, and go on to nothing.
 TEST_P(OfRanks, AnAbsentRankIsReported) {
-  for (int seed = 0; seed < Seeds(20); ++seed) {
+  for (int seed = 0; seed < Seeds(120); ++seed) {
     for (const ReduceWay way : kWays) {
       TestingWorld world(GetParam(), kShape, 3000);
       const int absent = seed % world.ranks();
@@ -267,7 +267,7 @@ TEST_P(OfRanks, AnAbsentRankIsReported) {
 }
 
 TEST_P(OfRanks, AnotherCallIsReported) {
-  for (int seed = 0; seed < Seeds(20); ++seed) {
+  for (int seed = 0; seed < Seeds(120); ++seed) {
     TestingWorld world(GetParam(), kShape);
     std::vector<Bytes> data(static_cast<size_t>(world.ranks()), Bytes(64));
     world.Run(static_cast<uint64_t>(seed), [&](int rank, const PeerGroup& g) {
@@ -317,7 +317,7 @@ TEST_P(OfRanks, AGraphIsReplayed) {
     step(r, world.Of(r), stream);
     simt::EndRecording();
   }
-  for (int seed = 0; seed < Seeds(30); ++seed) {
+  for (int seed = 0; seed < Seeds(180); ++seed) {
     std::mt19937 random(static_cast<uint32_t>(seed));
     for (Bytes& own : data) {  // in place: the graphs hold where they are
       const Bytes values = RandomValues(kCount, DType::kF32, &random);

@@ -122,7 +122,8 @@ absl::Status GroupEngine::RunTogether(const GroupPart& part, const ShardLayout& 
     AbortGroup(part, ran);
     return done.End(ran);
   }
-  const absl::Status used = Answer(sequences, &forward, results);
+  absl::Status used = Answer(sequences, &forward, results);
+  if (used.ok() && !loaded_->device->IsHost()) used = MeetAtStepEnd(part);
   if (!used.ok()) AbortGroup(part, used);
   return done.End(used);
 }

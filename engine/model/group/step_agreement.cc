@@ -11,9 +11,10 @@ namespace {
 
 template <typename Action>
 void ForEachGroup(const GroupPart& part, const Action& action) {
+  action(part.all);
   for (Communicator* comm :
-       {part.all, part.mode.sp > 1 ? part.sp : nullptr, part.mode.tp > 1 ? part.tp : nullptr}) {
-    if (comm != nullptr) action(comm);
+       {part.mode.sp > 1 ? part.sp : nullptr, part.mode.tp > 1 ? part.tp : nullptr}) {
+    if (comm != nullptr && comm != part.all) action(comm);
   }
 }
 
@@ -30,6 +31,14 @@ absl::Status AgreeOnStep(const GroupPart& part, std::span<const SequenceStep> se
   const absl::Status met = StepError(part.all->AllGather({}, {}, part.deadline));
   if (!met.ok()) AbortGroup(part, met);
   return met;
+}
+
+absl::Status MeetAtStepEnd(const GroupPart& part) {
+  absl::Status met;
+  ForEachGroup(part, [&](Communicator* comm) {
+    if (met.ok()) met = comm->AllGather({}, {}, part.deadline);
+  });
+  return StepError(met);
 }
 
 absl::Status StepError(const absl::Status& status) {

@@ -17,6 +17,10 @@ absl::Status AgreeOnStep(const GroupPart& part, std::span<const SequenceStep> se
                          const std::vector<SequenceResult>& results, const EngineSpec& spec,
                          int64_t key_segment);
 
+// The last thing that every rank does of a step on a device whose work runs later: OK only when
+// what the step's communicators brought has arrived, at all ranks (kernel_fabric.h).
+absl::Status MeetAtStepEnd(const GroupPart& part);
+
 // What an error of the step's communicators says about the step: calls that differ are
 // FAILED_PRECONDITION.
 absl::Status StepError(const absl::Status& status);

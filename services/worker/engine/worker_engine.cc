@@ -25,6 +25,8 @@
 namespace skein::services {
 namespace {
 
+constexpr int kGroupRanksMax = 8;  // of a bound group of decode instances
+
 absl::StatusOr<std::optional<engine::DType>> KvDType(const std::string& name) {
   if (name == "auto") return std::nullopt;
   for (engine::DType dtype : {engine::DType::kF32, engine::DType::kBF16, engine::DType::kF16}) {
@@ -185,8 +187,9 @@ absl::StatusOr<std::unique_ptr<engine::PathFabric>> MakeFabric(
   if (!hosts.ok()) return hosts.status();
   // Decode groups are of one node: no firewall is between them.
   if (role == scheduler::Role::kDecode) hosts->tcp_port = 0;
-  const engine::WorkerFabricOptions fabric_options = {
+  engine::WorkerFabricOptions fabric_options = {
       .hosts = *hosts, .path = *path, .warn = [](const std::string& what) { LogWarning(what); }};
+  if (role == scheduler::Role::kDecode) fabric_options.step_ranks_max = kGroupRanksMax;
   if (gpu == nullptr) return engine::MakeHostFabric(fabric_options);
   return engine::MakeGpuFabric(options.device, std::move(gpu), fabric_options);
 }

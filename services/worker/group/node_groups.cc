@@ -20,7 +20,7 @@ void LogMade(uint64_t generation, const absl::Status& status) {
 }  // namespace
 
 NodeGroups::NodeGroups(engine::PathFabric* fabric)
-    : fabric_(fabric), contexts_(fabric, fabric->Hosts(), {.made = LogMade}) {}
+    : fabric_(fabric), contexts_(fabric->StepGroups(), fabric->Hosts(), {.made = LogMade}) {}
 
 NodeGroups::~NodeGroups() = default;
 

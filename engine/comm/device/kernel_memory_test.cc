@@ -1,0 +1,75 @@
+#include "engine/comm/device/kernel_memory.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "engine/comm/testing/near_copies.h"
+#include "engine/device/cpu_device.h"
+
+namespace skein::engine {
+namespace {
+
+using Clock = KernelMemory::Clock;
+
+class KernelMemoryTest : public ::testing::Test {
+ protected:
+  static constexpr size_t kBytes = 4 << 20;
+
+  std::byte* Take(size_t bytes, KernelMemory::Lot* lot) {
+    const auto taken = memory_->Take(bytes, now_, lot);
+    EXPECT_TRUE(taken.ok()) << taken.status();
+    return taken.ok() ? *taken : nullptr;
+  }
+  static bool IsZero(const std::byte* memory, size_t bytes) {
+    return std::all_of(memory, memory + bytes, [](std::byte b) { return b == std::byte{0}; });
+  }
+
+  Clock::time_point now_ = Clock::now();
+  std::unique_ptr<KernelMemory> memory_ =
+      *KernelMemory::Reserve(MakeCpuDevice(), MakeNearCopies(), kBytes);
+};
+
+TEST_F(KernelMemoryTest, NothingIsTakenTwice) {
+  KernelMemory::Lot lot;
+  std::byte* const one = Take(1000, &lot);
+  std::byte* const two = Take(kBytes / 2, &lot);
+  EXPECT_TRUE(two >= one + 1000 || one >= two + kBytes / 2);
+  EXPECT_EQ(reinterpret_cast<uintptr_t>(two) % 256, 0u);
+  EXPECT_TRUE(absl::IsResourceExhausted(memory_->Take(kBytes / 2, now_, &lot).status()));
+  EXPECT_EQ(lot.memory.size(), 2u);
+}
+
+TEST_F(KernelMemoryTest, WhatWasGivenBackRestsAndIsClearedBeforeItIsUsedAgain) {
+  KernelMemory::Lot lot;
+  std::byte* const one = Take(3 << 20, &lot);
+  std::fill_n(one, 3 << 20, std::byte{7});
+  bool closed = false;
+  lot.opened.push_back(std::shared_ptr<std::byte>(one, [&closed](std::byte*) { closed = true; }));
+  memory_->GiveBack(std::move(lot), now_);
+  lot = {};
+  now_ += kKernelMemoryRest - std::chrono::seconds(1);
+  EXPECT_TRUE(absl::IsResourceExhausted(memory_->Take(3 << 20, now_, &lot).status()));
+  EXPECT_FALSE(closed) << "a kernel of this rank may still write there";
+  now_ += std::chrono::seconds(1);
+  std::byte* const again = Take(3 << 20, &lot);
+  EXPECT_EQ(again, one);
+  EXPECT_TRUE(IsZero(again, 3 << 20));
+  EXPECT_TRUE(closed);
+}
+
+TEST_F(KernelMemoryTest, WithoutAReserveEachIsAllocatedAndKept) {
+  memory_ = std::make_unique<KernelMemory>(MakeCpuDevice());
+  KernelMemory::Lot lot;
+  std::byte* const one = Take(64, &lot);
+  EXPECT_TRUE(IsZero(one, 64));
+  *one = std::byte{1};
+  memory_->GiveBack(std::move(lot), now_);
+  now_ += 2 * kKernelMemoryRest;
+  EXPECT_NE(Take(64, &lot), one);
+}
+
+}  // namespace
+}  // namespace skein::engine
