@@ -208,6 +208,27 @@ def the_groups_are_those_of_the_instances():
             assert group["formation"] == "independent" and group["for_s"] >= 0 and group["why"], group
 
 
+def decode_instances_of_a_node_make_their_communicators_and_requests_make_none():
+    with up(prefill=1, decode=2) as cluster:
+        orchestrator = cluster.processes["orchestrator"].admin()
+        decode = lambda: next(g for g in cluster.get("/debug/groups", base=orchestrator)["groups"] if g["role"] == "decode")
+        cluster.until(lambda: decode()["ready"] == 2, "both have made them")
+        generation = decode()["generation"]
+        assert generation > 0, decode()
+
+        def made(name):
+            text = cluster.get("/metrics", raw=True, base=cluster.processes[name].admin())
+            return [re.search(r"skein_comm_%s_made_total\{[^}]*\} (\d+)" % what, text).group(1) for what in ("links", "groups")]
+
+        before = [made(name) for name in ("decode-0", "decode-1")]
+        assert all(links == "1" and groups != "0" for links, groups in before), before
+        for _ in range(4):
+            cluster.post("/v1/completions", {"model": cluster.name, "prompt": "The", "max_tokens": 2})
+        assert [made(name) for name in ("decode-0", "decode-1")] == before
+        cluster.start_worker("decode", 2)
+        cluster.until(lambda: decode()["ready"] == 3 and decode()["generation"] > generation, "with the third, they make others")
+
+
 def listening(pids):
     """The TCP ports on which these processes listen, from the kernel's tables."""
     inodes = set()
@@ -261,4 +282,5 @@ if __name__ == "__main__":
     tempfile.tempdir = os.environ.get("TEST_TMPDIR")
     run_tests(drained_and_the_others_agree, what_runs_goes_on_and_then_sigterm_ends_it_at_once,
               an_orchestrator_that_drains_takes_nothing_new, a_model_is_waited_for, every_port_is_named_by_a_flag,
-              the_page_has_every_endpoint, the_groups_are_those_of_the_instances)
+              the_page_has_every_endpoint, the_groups_are_those_of_the_instances,
+              decode_instances_of_a_node_make_their_communicators_and_requests_make_none)

@@ -62,7 +62,7 @@ class GroupControl {
   };
 
   static constexpr TimeUs kSettleUs = kSecondUs / 2;
-  static constexpr TimeUs kRetryMinUs = kSecondUs, kRetryMaxUs = 64 * kSecondUs;
+  static constexpr TimeUs kRetryMinUs = kSecondUs, kRetryMaxUs = 600 * kSecondUs;
 
   // The instance registered. A repeated call has no effect. REQUIRES: an id never names two
   // processes.

@@ -185,8 +185,12 @@ absl::StatusOr<std::unique_ptr<engine::PathFabric>> MakeFabric(
   if (!path.ok()) return path.status();
   auto hosts = DataPlaneOf(options, /*offset=*/1);
   if (!hosts.ok()) return hosts.status();
-  // Decode groups are of one node: no firewall is between them.
-  if (role == scheduler::Role::kDecode) hosts->tcp_port = 0;
+  if (role == scheduler::Role::kDecode) {
+    // Groups are of one node, and their step feeds need shared memory in any case: no port.
+    hosts->tls = "self,shm";
+    hosts->tcp_port = 0;
+    hosts->net_device.clear();
+  }
   engine::WorkerFabricOptions fabric_options = {
       .hosts = *hosts, .path = *path, .warn = [](const std::string& what) { LogWarning(what); }};
   if (role == scheduler::Role::kDecode) fabric_options.step_ranks_max = kGroupRanksMax;
