@@ -166,9 +166,10 @@ TEST(GroupContexts, ABrokenGroupIsMadeAgainUnderANewGeneration) {
 TEST(GroupContexts, AnInstanceThatDiesWhileTheyAreMadeEndsTheWait) {
   Node node(4);
   for (const int i : {0, 1, 3}) ASSERT_TRUE(node.MakeAt(i, 1).ok());
-  // In-process, a death is told to groups that are there: of two, and of four in each mode.
+  // In-process, a death is told to groups that are there: of two, and of four in each mode, and
+  // their hosts'.
   for (const int i : {0, 1, 3}) {
-    while (node.Groups(i) < 4) std::this_thread::yield();
+    while (node.Groups(i) < 6) std::this_thread::yield();
   }
   node.Kill(2);
   for (const int i : {0, 1, 3}) EXPECT_TRUE(absl::IsUnavailable(node.Await(i, 1)));
