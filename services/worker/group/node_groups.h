@@ -17,7 +17,7 @@ class NodeGroups {
   explicit NodeGroups(engine::PathFabric* fabric);
   ~NodeGroups();  // does not wait for other instances
 
-  // Any thread; waits for nobody. A generation that is not higher than all before is ignored.
+  // Any thread; does not block. A generation that is not higher than all before is ignored.
   void Take(const scheduler::GroupOrder& order);
 
   // As WorkerLoad has them; any thread.
