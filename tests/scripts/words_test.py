@@ -36,6 +36,7 @@ RULES = [
              "engine/model/ring/": "the same",
              "engine/model/testing/ranks/": "the same",
              "engine/model/reproducible_test.cc": "the same",
+             "engine/model/reproducible_load_test.cc": "the same",
              "engine/model/far_device_test.cc": "the same",
              "engine/cuda/engine/together_test.cc": "the same",
              "engine/handoff/": "a handoff sends the layers of the chunks of an SP plan",

@@ -1,6 +1,7 @@
 // CpuOps that are reproducible: a row's bits depend on what the row and its keys are, never on the
 // rows, slices and calls around it. docs/reproducibility.md says how.
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <memory>
@@ -38,6 +39,11 @@ class Values {
     }
   }
   std::byte* data() { return bytes_.data(); }
+  float At(int64_t row, int64_t col) {
+    const int64_t i = row * cols_ + col;
+    return dtype_ == DType::kF32 ? reinterpret_cast<float*>(data())[i]
+                                 : ToFloat(reinterpret_cast<BF16*>(data())[i]);
+  }
   Matrix view() { return {data(), dtype_, rows_, cols_, cols_}; }
   // Rows [first, first + rows), columns [column, column + cols).
   Matrix Part(int64_t first, int64_t rows, int64_t column, int64_t cols) {
@@ -85,6 +91,37 @@ TEST_P(Reproducible, ProductsOfAnyNumberOfRows) {
         for (int64_t r = 0; r < m; ++r) {
           ASSERT_TRUE(some.Row(r) == all.Row(first + r)) << "row " << r << " of " << m;
         }
+      }
+    }
+  }
+}
+
+// An element is one chain along each part of k, whatever instructions compute it.
+TEST_P(Reproducible, ProductsAreChains) {
+  if (GetParam().isa == CpuIsa::kPortable || GetParam().isa == CpuIsa::kAvx512Bf16) {
+    GTEST_SKIP() << "no fused multiply-add, or one of pairs";
+  }
+  constexpr int64_t kColumns = 75, kDepth = 1430;
+  for (const int64_t m : {1, 4, 5, 30, 70}) {
+    Values x(m, kDepth, GetParam().dtype), w(kColumns, kDepth, GetParam().dtype);
+    Values whole(m, kColumns, DType::kF32), cut(m, kColumns, DType::kF32);
+    x.Fill(&random_);
+    w.Fill(&random_);
+    ops_->MatMul(x.view(), w.view(), {}, whole.view());
+    ops_->MatMulSlice(x.view(), w.view(), {}, {kDepth, 0}, cut.view());
+    for (int64_t r = 0; r < m; ++r) {
+      for (int64_t c = 0; c < kColumns; ++c) {
+        const auto chain = [&](int64_t begin, int64_t end) {
+          float sum = 0.0f;
+          for (int64_t i = begin; i < end; ++i) sum = std::fma(x.At(r, i), w.At(c, i), sum);
+          return sum;
+        };
+        ASSERT_EQ(whole.At(r, c), chain(0, kDepth)) << r << ", " << c;
+        float parts[8];
+        for (int i = 0; i < 8; ++i) parts[i] = chain(kDepth * i / 8, kDepth * (i + 1) / 8);
+        ASSERT_EQ(cut.At(r, c), ((parts[0] + parts[1]) + (parts[2] + parts[3])) +
+                                    ((parts[4] + parts[5]) + (parts[6] + parts[7])))
+            << r << ", " << c;
       }
     }
   }
