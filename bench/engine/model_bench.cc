@@ -151,29 +151,67 @@ void MeasurePrefill() {
   std::printf("{\"prefill_tokens_per_s\": %.6g}\n", tokens / best);
 }
 
+// Where the time of some steps went.
+struct StepTime {
+  double all = 0.0;
+  double products = 0.0;
+  double attention = 0.0;
+  // A step of `seconds`, whose calls are taken from *calls.
+  void Add(double seconds, std::vector<OpCall>* calls) {
+    all += seconds;
+    for (const OpCall& call : *calls) {
+      if (call.name.starts_with("MatMul")) products += call.seconds;
+      if (call.name.ends_with("Attention")) attention += call.seconds;
+    }
+    calls->clear();
+  }
+};
+
+// Of turns with and without reproducible kernels.
+struct Costs {
+  std::vector<double> ratio;                // of time; 1: costs nothing
+  std::vector<double> products, attention;  // their share of what ratio is above 1
+  void Add(const StepTime& plain, const StepTime& reproducible) {
+    ratio.push_back(reproducible.all / plain.all);
+    products.push_back((reproducible.products - plain.products) / plain.all);
+    attention.push_back((reproducible.attention - plain.attention) / plain.all);
+  }
+  void Print(const char* name) const {
+    std::printf(
+        "\"%s_time_ratio\": %.4g, \"%s_more_in_products\": %.3f, \"%s_more_in_attention\": %.3f",
+        name, Median(ratio), name, Median(products), name, Median(attention));
+  }
+};
+
 // What reproducible kernels cost: the same prefill and as many decode steps behind it, with and
-// without, in turns. Medians of the turns' own ratios of time (1: costs nothing).
+// without, in turns. Medians of the turns' own ratios of time.
 void MeasureReproducible() {
   const int tokens = absl::GetFlag(FLAGS_prompt_tokens), steps = absl::GetFlag(FLAGS_round_tokens);
   const int tokens_max = tokens + steps + 1;
-  const auto plain = LoadEngine(tokens_max, nullptr, false);
-  const auto reproducible = LoadEngine(tokens_max, nullptr, true);
+  std::vector<OpCall> calls[2];
+  const auto plain = LoadEngine(tokens_max, &calls[0], false);
+  const auto reproducible = LoadEngine(tokens_max, &calls[1], true);
   const std::vector<int32_t> prompt = Prompt(tokens, plain->Spec().vocab_size);
   Runner runners[] = {Runner(*plain), Runner(*reproducible)};
-  std::vector<double> prefill_ratios, decode_ratios;
+  Costs prefills, decodes;
   for (int repeat = 0; repeat <= absl::GetFlag(FLAGS_repeats); ++repeat) {
-    double prefill[2] = {}, decode[2] = {};
+    StepTime prefill[2], decode[2];
     int32_t next[2] = {};
-    for (int i : {0, 1}) prefill[i] = runners[i].Step(prompt, 0, &next[i]);
+    for (int i : {0, 1}) prefill[i].Add(runners[i].Step(prompt, 0, &next[i]), &calls[i]);
     for (int step = 0; step < steps; ++step) {
-      for (int i : {0, 1}) decode[i] += runners[i].Step({next[0]}, tokens + step, &next[i]);
+      for (int i : {0, 1}) {
+        decode[i].Add(runners[i].Step({next[0]}, tokens + step, &next[i]), &calls[i]);
+      }
     }
     if (repeat == 0) continue;  // warms up
-    prefill_ratios.push_back(prefill[1] / prefill[0]);
-    decode_ratios.push_back(decode[1] / decode[0]);
+    prefills.Add(prefill[0], prefill[1]);
+    decodes.Add(decode[0], decode[1]);
   }
-  std::printf("{\"prefill_time_ratio\": %.4g, \"decode_time_ratio\": %.4g}\n",
-              Median(prefill_ratios), Median(decode_ratios));
+  std::printf("{");
+  prefills.Print("prefill");
+  std::printf(", ");
+  decodes.Print("decode");
+  std::printf("}\n");
 }
 
 // Decodes from a prompt again and again, calling after_step(seconds) after each step.
