@@ -19,7 +19,7 @@ class MessageCounters {
   static constexpr int64_t kStuckUs = 5'000'000;
 
   // The side that chooses the session number passes it. The other side passes 0 and learns it from
-  // the first message.
+  // the first message. Until then its own messages say 0, and acknowledge none.
   explicit MessageCounters(uint64_t session = 0)
       : session_(session), gives_session_(session != 0) {}
 
@@ -39,9 +39,9 @@ class MessageCounters {
   // Checks the numbers of a received message. INVALID_ARGUMENT names the wrong one.
   template <typename Message>
   absl::Status Take(const Message& message, int64_t now_us) {
-    const bool first = handled_ == 0;
-    if (!gives_session_ && first) session_ = message.session();
-    const uint64_t expected = gives_session_ && first ? 0 : session_;
+    if (!gives_session_ && handled_ == 0) session_ = message.session();
+    const bool not_learnt = gives_session_ && message.acknowledged() == 0;
+    const uint64_t expected = not_learnt ? 0 : session_;
     if (message.session() != expected || session_ == 0) {
       return Wrong("session", message.session(), expected);
     }

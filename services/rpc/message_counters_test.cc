@@ -34,6 +34,24 @@ TEST_F(MessageCountersTest, BothSidesAgree) {
   EXPECT_TRUE(orchestrator_.Take(message, 0).ok());
 }
 
+// A client sends before it has the answer to its first message.
+TEST_F(MessageCountersTest, MessagesSayZeroUntilTheSessionIsLearnt) {
+  const v1::WorkerMessage hello = FromWorker(), early = FromWorker(), late = FromWorker();
+  ASSERT_TRUE(orchestrator_.Take(hello, 0).ok());
+  const v1::OrchestratorMessage welcome = FromOrchestrator();
+  EXPECT_TRUE(orchestrator_.Take(early, 0).ok());
+  ASSERT_TRUE(worker_.Take(welcome, 0).ok());
+  EXPECT_TRUE(orchestrator_.Take(late, 0).ok()) << "it passed the welcome on its way";
+  v1::WorkerMessage message = FromWorker();
+  message.set_session(0);
+  EXPECT_TRUE(absl::IsInvalidArgument(orchestrator_.Take(message, 0))) << "it acknowledges one";
+  message.set_session(7);
+  message.set_acknowledged(0);
+  EXPECT_TRUE(absl::IsInvalidArgument(orchestrator_.Take(message, 0))) << "it acknowledges none";
+  message.set_acknowledged(1);
+  EXPECT_TRUE(orchestrator_.Take(message, 0).ok());
+}
+
 TEST_F(MessageCountersTest, ASideIsStuckWhenItAcknowledgesNoneOfManyForLong) {
   ASSERT_TRUE(orchestrator_.Take(FromWorker(), 0).ok());
   const int64_t long_us = MessageCounters::kStuckUs;

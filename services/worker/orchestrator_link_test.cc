@@ -5,11 +5,11 @@
 #include <future>
 #include <memory>
 #include <mutex>
-#include <thread>
 
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 #include "services/orchestrator/orchestrator_service.h"
+#include "services/orchestrator/testing/held_orchestrator.h"
 #include "services/rpc/rpc.h"
 #include "services/worker/decode/decode_shell.h"
 #include "services/worker/testing/emulated_worker.h"
@@ -18,6 +18,7 @@ namespace skein::services {
 namespace {
 
 using testing::EmulatedWorker;
+using testing::HeldOrchestrator;
 
 scheduler::DecodeConfig ConfigOf(const WorkerEngine& engine, int block_tokens_more = 0) {
   scheduler::DecodeConfig config;
@@ -54,12 +55,7 @@ class Orchestrator {
   int port() const { return server_.port; }
   // Until its snapshot is so.
   bool Await(const std::function<bool(const scheduler::OrchestratorSnapshot&)>& so) {
-    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
-    while (std::chrono::steady_clock::now() < end) {
-      if (so(shell_.Look()->snapshot)) return true;
-      std::this_thread::sleep_for(std::chrono::milliseconds(5));
-    }
-    return false;
+    return testing::Await(&shell_, so);
   }
   bool AwaitPlaceable() {
     return Await([](const scheduler::OrchestratorSnapshot& snapshot) {
@@ -89,6 +85,36 @@ TEST(OrchestratorLinkTest, AWorkerComesBackToAnotherOrchestratorAndLeaves) {
   EXPECT_TRUE(orchestrator->Await([](const scheduler::OrchestratorSnapshot& snapshot) {
     return snapshot.instances.empty() && snapshot.gone.size() == 1 && snapshot.gone[0].left;
   }));
+}
+
+// Word of it comes before the orchestrator has welcomed the worker, or while the welcome travels.
+TEST(OrchestratorLinkTest, ATransferMayOpenBeforeTheWelcome) {
+  HeldOrchestrator orchestrator(0, scheduler::OrchestratorConfig{});
+  WorkerEngine engine = EmulatedWorker();
+  DecodeShell shell(&engine, orchestrator.address(), 64);
+  scheduler::DecodeConfig config = ConfigOf(engine);
+  config.lease_us = 3600 * scheduler::kSecondUs;
+  shell.Start(config, [] {});
+  orchestrator.AwaitStream();
+  auto spec = std::make_shared<scheduler::RequestSpec>();
+  spec->id = {1, 1};
+  spec->prompt = {5};
+  spec->max_tokens = 1;
+  shell.Post(scheduler::AnnounceCalled{{spec, {1}, {{1}}}, {}});
+  shell.Post(scheduler::OpenTransferCalled{{1},
+                                           {.id = spec->id,
+                                            .epoch = {1},
+                                            .prefill = {1},
+                                            .incarnation = {1},
+                                            .shape = ShapeOf(engine.engine->Spec())}});
+  ASSERT_TRUE(shell.Inspect([](const scheduler::DecodeSnapshot& snapshot, const absl::Status&) {
+    EXPECT_EQ(snapshot.blocks.held, 1) << "it is open";
+  }));
+  orchestrator.Release();
+  EXPECT_TRUE(testing::Await(&orchestrator.shell(), [](const auto& snapshot) {
+    return snapshot.instances.size() == 1 && snapshot.instances[0].load.held_blocks == 1;
+  })) << "a later report has come";
+  EXPECT_EQ(orchestrator.streams(), 1) << "on the same stream";
 }
 
 // Its file was lost: the worker's hello tells it of the generation that it has listened to.

@@ -16,6 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 #include "services/orchestrator/orchestrator_service.h"
+#include "services/orchestrator/testing/held_orchestrator.h"
 #include "services/router/link/router_shell.h"
 #include "services/rpc/rpc.h"
 
@@ -23,6 +24,7 @@ namespace skein::services {
 namespace {
 
 using scheduler::OrchestratorSnapshot;
+using testing::HeldOrchestrator;
 
 constexpr uint64_t kRouter = 7;
 
@@ -56,12 +58,7 @@ class Orchestrator {
   uint64_t AwaitStored() { return stored_.get_future().get(); }
   OrchestratorSnapshot Snapshot() { return shell_.Look()->snapshot; }
   bool Await(const std::function<bool(const OrchestratorSnapshot&)>& so) {
-    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
-    while (std::chrono::steady_clock::now() < end) {
-      if (so(Snapshot())) return true;
-      std::this_thread::sleep_for(std::chrono::milliseconds(5));
-    }
-    return false;
+    return testing::Await(&shell_, so);
   }
   bool AwaitRouter() {
     return Await([](const OrchestratorSnapshot& s) { return s.routers.size() == 1; });
@@ -84,7 +81,7 @@ class Orchestrator {
   RpcServer server_;
 };
 
-// Keeps how one request ended.
+// Keeps how one request, `id`, ended.
 class EndListener final : public RequestListener {
  public:
   void OnAccepted(scheduler::RequestId) override {}
@@ -93,6 +90,8 @@ class EndListener final : public RequestListener {
   void OnReject(const scheduler::Reject& reject) override { ended_.set_value(reject.status); }
   void OnStop() override {}
   absl::Status Await() { return ended_.get_future().get(); }
+
+  scheduler::RequestId id;
 
  private:
   std::promise<absl::Status> ended_;
@@ -144,6 +143,7 @@ class RouterLinkTest : public ::testing::Test {
     spec.prompt = {1, 2, 3};
     spec.max_tokens = 1;
     auto listener = std::make_shared<EndListener>();
+    listener->id = spec.id;
     shell_->loop().RunAndWait([&] { shell_->Submit(spec, "", listener); });
     return listener;
   }
@@ -206,6 +206,29 @@ TEST_F(RouterLinkTest, ARequestWaitsForAnOrchestrator) {
   const auto waiting = Submit("unknown");
   orchestrator = std::make_unique<Orchestrator>(port, 2, 2);
   EXPECT_TRUE(absl::IsNotFound(waiting->Await())) << "the next one answers it";
+}
+
+// The orchestrator hears of the end before it has welcomed the router, or while the welcome
+// travels.
+TEST_F(RouterLinkTest, ARequestMayEndBeforeTheWelcome) {
+  // It settles for an hour, so that the request stays unanswered.
+  auto orchestrator = std::make_unique<HeldOrchestrator>(
+      0,
+      scheduler::OrchestratorConfig{
+          .generation = 2, .incarnation = {2}, .instance_lease_us = 7200 * scheduler::kSecondUs});
+  const int port = orchestrator->port();
+  orchestrator->Release();
+  Start({orchestrator->address()});
+  ASSERT_TRUE(AwaitReady({true}));
+  const auto waiting = Submit("m");
+  orchestrator = nullptr;
+  orchestrator = std::make_unique<HeldOrchestrator>(
+      port, scheduler::OrchestratorConfig{.generation = 3, .incarnation = {3}});
+  orchestrator->AwaitStream();
+  shell_->loop().RunAndWait([&] { shell_->Cancel(waiting->id); });
+  orchestrator->Release();
+  EXPECT_TRUE(absl::IsNotFound(Submit("unknown")->Await())) << "it answers what comes later";
+  EXPECT_EQ(orchestrator->streams(), 1) << "on the same stream";
 }
 
 TEST_F(RouterLinkTest, ALostGenerationIsLearntFromTheRouter) {
