@@ -135,6 +135,7 @@ class ServerStream : public grpc::ServerBidiReactor<InBatch, OutBatch> {
     std::lock_guard lock(mu_);
     closed_ = true;
     if (std::exchange(closing_, true)) return;
+    queue_.Clear();
     status_ = std::move(status);
     if (writing_) CancelLater();
     Advance();
@@ -203,6 +204,7 @@ class ServerStream : public grpc::ServerBidiReactor<InBatch, OutBatch> {
       if (closing_) return;
       self = self_;
       closing_ = true;
+      queue_.Clear();
       status_ = grpc::Status::CANCELLED;
       Advance();
     }
@@ -211,10 +213,14 @@ class ServerStream : public grpc::ServerBidiReactor<InBatch, OutBatch> {
     });
   }
 
-  // REQUIRES: mu_ held, `writing_`.
+  // REQUIRES: mu_ held, `writing_`. The alarm keeps its function as long as it lives, and this
+  // stream owns it, so the function must not own the stream.
   void CancelLater() {
     unread_ = std::make_unique<grpc::Alarm>();
-    unread_->Set(std::chrono::system_clock::now() + kLastWriteMax, [self = self_](bool) {
+    const auto cancel_at = std::chrono::system_clock::now() + kLastWriteMax;
+    unread_->Set(cancel_at, [stream = std::weak_ptr<ServerStream>(self_)](bool) {
+      const std::shared_ptr<ServerStream> self = stream.lock();
+      if (self == nullptr) return;
       std::lock_guard lock(self->mu_);
       if (self->self_ != nullptr && self->writing_) self->context_->TryCancel();
     });

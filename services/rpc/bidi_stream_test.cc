@@ -1,7 +1,13 @@
 #include "services/rpc/bidi_stream.h"
 
+#include <algorithm>
+#include <chrono>
 #include <future>
+#include <memory>
+#include <mutex>
 #include <string>
+#include <thread>
+#include <vector>
 
 #include "gtest/gtest.h"
 #include "proto/orchestrator.grpc.pb.h"
@@ -116,7 +122,7 @@ TEST(BidiStreamTest, KeepsTheOrderUnderABacklogOfBothSides) {
   server->server->Shutdown();
 }
 
-// Writes a message and closes at once, with a reason.
+// Writes a message and closes at once, with a reason. Holds no stream.
 class Refuser : public v1::Orchestrator::CallbackService {
  public:
   // `last` bytes go with the message.
@@ -125,6 +131,10 @@ class Refuser : public v1::Orchestrator::CallbackService {
   grpc::ServerBidiReactor<v1::WorkerMessages, v1::OrchestratorMessages>* ConnectWorker(
       grpc::CallbackServerContext* context) override {
     auto stream = Peer::Stream::Make(context, [](const std::function<void()>& hook) { hook(); });
+    {
+      std::lock_guard lock(mu_);
+      streams_.push_back(stream);
+    }
     stream->Open({.message =
                       [this, s = stream.get()](const v1::WorkerMessage&) {
                         v1::OrchestratorMessage answer;
@@ -135,9 +145,22 @@ class Refuser : public v1::Orchestrator::CallbackService {
                   .ended = [] {}});
     return stream.get();
   }
+  // gRPC's threads may hold a stream for a moment after its end. False: one lives for a minute.
+  bool AwaitNoStream() {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+    std::lock_guard lock(mu_);
+    return std::all_of(streams_.begin(), streams_.end(), [end](const auto& stream) {
+      while (!stream.expired() && std::chrono::steady_clock::now() < end) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      }
+      return stream.expired();
+    });
+  }
 
  private:
   const size_t last_;
+  std::mutex mu_;
+  std::vector<std::weak_ptr<Peer::Stream>> streams_;  // by mu_; all that were opened
 };
 
 TEST(BidiStreamTest, AClientThatReadsLearnsWhyItWasClosed) {
@@ -156,6 +179,7 @@ TEST(BidiStreamTest, AClientThatReadsLearnsWhyItWasClosed) {
     EXPECT_FALSE(stream->Read(&answer));
     EXPECT_EQ(stream->Finish().error_message(), "the reason");
   }
+  EXPECT_TRUE(refuser.AwaitNoStream()) << "a closed stream is not freed";
 }
 
 TEST(BidiStreamTest, AClientThatDoesNotReadHoldsNoStreamOpen) {
@@ -171,6 +195,7 @@ TEST(BidiStreamTest, AClientThatDoesNotReadHoldsNoStreamOpen) {
   server->server->Shutdown();  // waits for the stream's end
   context.TryCancel();
   EXPECT_FALSE(stream->Finish().ok());
+  EXPECT_TRUE(refuser.AwaitNoStream()) << "a cancelled stream is not freed";
 }
 
 }  // namespace
