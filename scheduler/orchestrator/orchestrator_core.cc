@@ -130,7 +130,7 @@ std::vector<OrchestratorEffect> OrchestratorCore::Impl::Handle(const Orchestrato
   prefill_.PlanParked(now_);
   prefill_.DecideRolling(now_);
   PlanOrphans();
-  if (const auto* submit = std::get_if<SubmitCalled>(&event)) TellAccepted(*submit);
+  TellAccepted();
   prefill_.NoteStarts(now_);
   return std::move(effects_);
 }
@@ -175,24 +175,28 @@ void OrchestratorCore::Impl::Follow(const Generation& seen) {
 }
 
 void OrchestratorCore::Impl::On(const SubmitCalled& event) {
-  router_side_.Heard(event.spec->id.router, now_);
-  router_side_.Holds(now_) ? router_side_.Hold(event) : Submit(event);
+  const RequestId id = event.spec->id;
+  router_side_.Heard(id.router, now_);
+  if (!router_side_.Holds(now_) || requests_.Find(id) != nullptr) return Submit(event);
+  const bool comes = !event.accepted && !router_side_.HasHeld(id);
+  if (absl::Status room = HasRoom(); comes && !room.ok()) return Refuse(id, std::move(room));
+  router_side_.Hold(event);
 }
 
 void OrchestratorCore::Impl::SubmitEarly() {
-  for (const SubmitCalled& one : router_side_.TakeHeld(now_)) {
-    Submit(one);
-    TellAccepted(one);
-  }
+  for (const SubmitCalled& one : router_side_.TakeHeld(now_)) Submit(one);
+}
+
+void OrchestratorCore::Impl::Refuse(RequestId id, absl::Status status) {
+  refused_ += absl::IsResourceExhausted(status) ? 1 : 0;
+  router_side_.TellFailed(id, std::move(status));
 }
 
 void OrchestratorCore::Impl::Submit(const SubmitCalled& event) {
   const RequestId id = event.spec->id;
   if (const Request* known = requests_.Find(id)) return router_side_.TellState(*known);
-  if (absl::Status status = MaySubmit(event); !status.ok()) {
-    refused_ += absl::IsResourceExhausted(status) ? 1 : 0;
-    return router_side_.TellFailed(id, std::move(status));
-  }
+  if (absl::Status status = MaySubmit(event); !status.ok()) return Refuse(id, std::move(status));
+  submitted_.push_back(id);
   const TimeUs budget = event.spec->deadline_us;
   const TimeUs deadline_us = now_ + (budget > 0 ? budget : config_.request_deadline_us);
   Request& request = requests_.Add(event.spec, now_, deadline_us);
@@ -223,12 +227,14 @@ void OrchestratorCore::Impl::PlanOrphans() {
   }
 }
 
-// Whose plan has to wait.
-void OrchestratorCore::Impl::TellAccepted(const SubmitCalled& event) {
-  const Request* kept = requests_.Find(event.spec->id);
-  if (kept == nullptr) return;
-  if (kept->state != State::kQueued && kept->state != State::kParked) return;
-  effects_.push_back(SendPlanUpdate{event.spec->id, scheduler::Accepted{kept->failures.failed()}});
+void OrchestratorCore::Impl::TellAccepted() {
+  for (const RequestId id : submitted_) {
+    const Request* kept = requests_.Find(id);
+    const bool waits =
+        kept != nullptr && (kept->state == State::kQueued || kept->state == State::kParked);
+    if (waits) effects_.push_back(SendPlanUpdate{id, Accepted{kept->failures.failed()}});
+  }
+  submitted_.clear();
 }
 
 absl::Status OrchestratorCore::Impl::MaySubmit(const SubmitCalled& event) const {
@@ -254,11 +260,15 @@ absl::Status OrchestratorCore::Impl::MaySubmit(const SubmitCalled& event) const 
 }
 
 // RESOURCE_EXHAUSTED: nothing of the request was begun.
+absl::Status OrchestratorCore::Impl::HasRoom() const {
+  const auto requests = static_cast<int64_t>(requests_.size() + router_side_.held());
+  if (requests < config_.max_requests) return absl::OkStatus();
+  return absl::ResourceExhaustedError(absl::StrCat("The cluster's request limit is reached (",
+                                                   config_.max_requests, "). Retry later."));
+}
+
 absl::Status OrchestratorCore::Impl::HasCapacity(const std::string& model) const {
-  if (static_cast<int64_t>(requests_.size()) >= config_.max_requests) {
-    return absl::ResourceExhaustedError(absl::StrCat("The cluster's request limit is reached (",
-                                                     config_.max_requests, "). Retry later."));
-  }
+  if (absl::Status room = HasRoom(); !room.ok()) return room;
   const PoolCounts& prefill = registry_.Counts(model, Role::kPrefill);
   const PoolCounts& decode = registry_.Counts(model, Role::kDecode);
   if (prefill.unlimited + decode.unlimited > 0) return absl::OkStatus();

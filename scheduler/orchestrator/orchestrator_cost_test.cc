@@ -82,6 +82,29 @@ TEST_F(OrchestratorCostTest, WhatAPlanAllocatesDoesNotGrowWithTheInstances) {
   EXPECT_EQ(cost(512), cost(32));
 }
 
+// Of those that came in half a lease.
+TEST_F(OrchestratorCostTest, AfterARestartEachEventPlansAFewOfTheSubmissionsThatWaited) {
+  constexpr int kSubmissions = 500;
+  const OrchestratorConfig config{.generation = 2};
+  core_ = std::make_unique<OrchestratorCore>(config);
+  UpPrefill(2);
+  Up(Role::kDecode, ++last_incarnation_);
+  SubmitMany(kSubmissions);
+  ASSERT_EQ(core_->Totals().planning, kSubmissions);
+  now_ += config.instance_lease_us / 2;
+  uint64_t planned = 0;
+  for (int events = 0; planned < kSubmissions && events < kSubmissions; ++events) {
+    ASSERT_LE(core_->NextDeadline(), now_) << "the next follow at once";
+    const auto assigned = Of<CallAssign>(core_->Handle(OrchestratorTick{}, now_));
+    EXPECT_LE(assigned.size(), 64u);
+    for (const CallAssign& one : assigned) {
+      EXPECT_EQ(one.request.spec->id.serial, ++planned) << "in the order in which they came";
+    }
+  }
+  EXPECT_EQ(planned, kSubmissions);
+  EXPECT_EQ(core_->Totals().planning, 0);
+}
+
 #ifndef NDEBUG
 
 // A pool of so many prefill and decode instances, and what each kind of event looks at there.

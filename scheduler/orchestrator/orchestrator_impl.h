@@ -64,11 +64,13 @@ class OrchestratorCore::Impl final : private orchestrator::RequestEnds {
   void On(const OrchestratorTick& event);
 
   absl::Status MaySubmit(const SubmitCalled& event) const;
+  absl::Status HasRoom() const;  // for one more request, held or planned
   absl::Status HasCapacity(const std::string& model) const;
   void Submit(const SubmitCalled& event);
-  void SubmitEarly();  // what has waited for long enough
-  void PlanOrphans();  // whose first choice has ended
-  void TellAccepted(const SubmitCalled& event);
+  void SubmitEarly();  // some of what has waited for long enough
+  void Refuse(RequestId id, absl::Status status);
+  void PlanOrphans();   // whose first choice has ended
+  void TellAccepted();  // to the routers of requests that came in this event, and have to wait
 
   void Follow(const Generation& seen);  // takes a higher generation if need be
   Generation Own() const { return {numbers_.generation(), config_.incarnation}; }
@@ -90,6 +92,7 @@ class OrchestratorCore::Impl final : private orchestrator::RequestEnds {
   TimeUs now_ = 0;
   bool started_ = false;  // the first event was handled
   std::vector<OrchestratorEffect> effects_;
+  std::vector<RequestId> submitted_;  // in this event
   orchestrator::PlanNumbers numbers_;
   orchestrator::RequestTable requests_;
   Registry registry_;

@@ -198,8 +198,8 @@ absl::Status RouterSide::Drain(const DrainRequest& request) {
 }
 
 std::vector<SubmitCalled> RouterSide::TakeHeld(TimeUs now) {
-  if (early_.empty() || Holds(now)) return {};
-  return early_.TakeAll();
+  if (now < early_until_us_) return {};
+  return early_.Take(kTakenAtOnce);
 }
 
 TimeUs RouterSide::NextTick() const {

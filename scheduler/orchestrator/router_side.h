@@ -59,11 +59,16 @@ class RouterSide {
   // The request failed. The router hears of it again, on its next stream, until it confirms.
   void TellFailed(RequestId id, absl::Status status);
 
-  // Submissions that come before `until_us` are held. Those held are not in RequestTable.
+  // Submissions that come before `until_us`, or while others are held, are held. Those held are not
+  // in RequestTable.
   void HoldUntil(TimeUs until_us) { early_until_us_ = until_us; }
-  bool Holds(TimeUs now) const { return now < early_until_us_; }
+  bool Holds(TimeUs now) const { return now < early_until_us_ || !early_.empty(); }
   void Hold(const SubmitCalled& submission) { early_.Hold(submission); }
-  std::vector<SubmitCalled> TakeHeld(TimeUs now);  // that have waited for long enough
+  bool HasHeld(RequestId id) const { return early_.Has(id); }
+  // The next that have waited for long enough, at most kTakenAtOnce: to plan all that came in half
+  // a lease would keep every other message, and leases, waiting. NextTick is due while some wait.
+  static constexpr size_t kTakenAtOnce = 64;
+  std::vector<SubmitCalled> TakeHeld(TimeUs now);
   size_t held() const { return early_.size(); }
 
   void Heard(uint64_t router, TimeUs now);  // a message of its stream

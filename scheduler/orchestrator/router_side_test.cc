@@ -164,6 +164,18 @@ TEST_F(RouterSideTest, WhatIsSubmittedEarlyWaitsUnlessItEnds) {
   EXPECT_EQ(side_.held(), 0u);
 }
 
+TEST_F(RouterSideTest, WhatWaitedIsTakenInSmallSharesAndInOrder) {
+  side_.HoldUntil(kSecondUs);
+  const uint64_t share = RouterSide::kTakenAtOnce;
+  for (uint64_t serial = 1; serial <= share + 1; ++serial) side_.Hold({Spec(7, serial)});
+  EXPECT_EQ(side_.TakeHeld(kSecondUs).size(), share);
+  EXPECT_TRUE(side_.HasHeld({7, share + 1}));
+  EXPECT_TRUE(side_.Holds(kSecondUs)) << "a later one does not overtake it";
+  EXPECT_LE(side_.NextTick(), kSecondUs) << "the rest follows at once";
+  EXPECT_EQ(side_.TakeHeld(kSecondUs).size(), 1u);
+  EXPECT_FALSE(side_.Holds(kSecondUs));
+}
+
 TEST_F(RouterSideTest, OneThatIsDrainedHearsOfItOnEachStream) {
   Connect(7, 1);
   Connect(8, 2);

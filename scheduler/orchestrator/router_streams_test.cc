@@ -174,6 +174,37 @@ TEST_F(RouterStreamsTest, WhatIsSubmittedWhileTheInstancesComeBackWaits) {
   ASSERT_EQ(Updates<Failed>(effects).size() + Updates<Accepted>(effects).size(), 1u);
 }
 
+// The limit counts them, too: what a router can offer in that time has no other bound.
+TEST_F(RouterStreamsTest, NoMoreWaitThanTheOrchestratorTakes) {
+  core_ =
+      std::make_unique<OrchestratorCore>(OrchestratorConfig{.generation = 2, .max_requests = 2});
+  RouterConnects(7);
+  for (const uint64_t serial : {1, 2, 1}) EXPECT_TRUE(Ends(Submit(serial, 8)).empty());
+  const auto refused = Updates<Failed>(Submit(3, 8));
+  ASSERT_EQ(refused.size(), 1u);
+  EXPECT_TRUE(absl::IsResourceExhausted(refused[0].status)) << refused[0].status;
+  EXPECT_EQ(core_->Totals().refused, 1u);
+  EXPECT_TRUE(Ends(Do(SubmitCalled{.spec = Spec(4, 8), .accepted = true})).empty())
+      << "the orchestrator before had accepted it";
+  EXPECT_EQ(core_->Totals().planning, 3);
+}
+
+TEST_F(RouterStreamsTest, ALaterSubmissionDoesNotOvertakeThoseThatWait) {
+  core_ = std::make_unique<OrchestratorCore>(OrchestratorConfig{.generation = 2});
+  UpPrefill(1);
+  Up(Role::kDecode, 9);
+  const uint64_t many = 100;
+  for (uint64_t serial = 1; serial <= many; ++serial) Submit(serial, 8);
+  now_ += OrchestratorConfig{}.instance_lease_us / 2;
+  uint64_t planned = 0;
+  for (const uint64_t serial : {many + 1, many + 2}) {
+    for (const CallAssign& one : Of<CallAssign>(Submit(serial, 8))) {
+      EXPECT_EQ(one.request.spec->id.serial, ++planned);
+    }
+  }
+  EXPECT_EQ(planned, many + 2);
+}
+
 // Without --state-dir all start with 1.
 TEST_F(RouterStreamsTest, AnEqualGenerationOfAnotherProcessIsFollowed) {
   Do(RouterDisconnected{router_stream_});

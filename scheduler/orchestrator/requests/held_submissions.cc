@@ -1,5 +1,6 @@
 #include "scheduler/orchestrator/requests/held_submissions.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -26,13 +27,15 @@ void HeldSubmissions::ForgetRouter(uint64_t router) {
   }
 }
 
-std::vector<SubmitCalled> HeldSubmissions::TakeAll() {
-  std::vector<SubmitCalled> all;
-  all.reserve(held_.size());
-  for (auto& [number, submission] : held_) all.push_back(std::move(submission));
-  held_.clear();
-  numbers_.clear();
-  return all;
+std::vector<SubmitCalled> HeldSubmissions::Take(size_t max) {
+  std::vector<SubmitCalled> taken;
+  taken.reserve(std::min(max, held_.size()));
+  while (!held_.empty() && taken.size() < max) {
+    SubmitCalled& next = taken.emplace_back(std::move(held_.begin()->second));
+    held_.erase(held_.begin());
+    numbers_.erase(next.spec->id);
+  }
+  return taken;
 }
 
 absl::Status HeldSubmissions::CheckInvariants() const {

@@ -1,6 +1,6 @@
 // HeldSubmissions: submissions that wait until instances have reconnected to a new orchestrator, in
 // the order in which they came. Part of RouterSide. A call costs O(log held); ForgetRouter
-// and TakeAll cost as much for each that they take out.
+// and Take cost as much for each that they take out.
 //
 // Invariant (CheckInvariants): each request is held once.
 #pragma once
@@ -21,9 +21,10 @@ class HeldSubmissions {
   void Hold(const SubmitCalled& submission);  // ignored if its request is held already
   void Forget(RequestId id);                  // ignored if it is not held
   void ForgetRouter(uint64_t router);         // all of its requests
-  // All, in order; none is held from here on.
-  std::vector<SubmitCalled> TakeAll();
+  // The first `max` of them, or all; they are held no longer.
+  std::vector<SubmitCalled> Take(size_t max);
 
+  bool Has(RequestId id) const { return numbers_.count(id) > 0; }
   bool empty() const { return held_.empty(); }
   size_t size() const { return held_.size(); }
   absl::Status CheckInvariants() const;

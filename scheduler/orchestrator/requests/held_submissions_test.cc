@@ -17,9 +17,10 @@ class HeldSubmissionsTest : public ::testing::Test {
     Check();
   }
   void Check() const { EXPECT_TRUE(held_.CheckInvariants().ok()) << held_.CheckInvariants(); }
-  std::vector<RequestId> TakeAll() {
+  std::vector<RequestId> TakeAll() { return Take(held_.size()); }
+  std::vector<RequestId> Take(size_t max) {
     std::vector<RequestId> ids;
-    for (const SubmitCalled& one : held_.TakeAll()) ids.push_back(one.spec->id);
+    for (const SubmitCalled& one : held_.Take(max)) ids.push_back(one.spec->id);
     Check();
     return ids;
   }
@@ -36,6 +37,15 @@ TEST_F(HeldSubmissionsTest, TheyAreTakenInTheOrderInWhichTheyCame) {
   EXPECT_TRUE(held_.empty());
   Hold(7, 9);
   EXPECT_EQ(TakeAll(), (std::vector<RequestId>{{7, 9}}));
+}
+
+TEST_F(HeldSubmissionsTest, NoMoreAreTakenThanTheCallerWants) {
+  for (uint64_t serial = 1; serial <= 3; ++serial) Hold(7, serial);
+  EXPECT_EQ(Take(2), (std::vector<RequestId>{{7, 1}, {7, 2}}));
+  EXPECT_FALSE(held_.Has({7, 2}));
+  EXPECT_TRUE(held_.Has({7, 3}));
+  Hold(7, 4);
+  EXPECT_EQ(Take(9), (std::vector<RequestId>{{7, 3}, {7, 4}}));
 }
 
 TEST_F(HeldSubmissionsTest, ADuplicateKeepsItsPlace) {
