@@ -44,6 +44,7 @@ OrchestratorSnapshot OrchestratorCore::Impl::Totals() const {
       .models = {registry_.models_seen().begin(), registry_.models_seen().end()},
       .prefill_instances = registry_.Count(Role::kPrefill),
       .decode_instances = registry_.Count(Role::kDecode),
+      .requests = static_cast<int64_t>(requests_.size() + router_side_.held()),
       .planning = requests_.CountIn(State::kQueued) + requests_.CountIn(State::kReplanning) +
                   static_cast<int64_t>(router_side_.held()),
       .parked = requests_.CountIn(State::kParked),
@@ -52,6 +53,7 @@ OrchestratorSnapshot OrchestratorCore::Impl::Totals() const {
       .waiting = requests_.CountIn(State::kWaiting),
       .reserving = requests_.CountIn(State::kReserving),
       .placed = requests_.CountIn(State::kPlaced),
+      .sharing = requests_.CountIn(State::kSharing),
       .waiting_here = {},
       .submitted = requests_.submitted(),
       .failed = explanations_.failed(),

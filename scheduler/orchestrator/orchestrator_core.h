@@ -146,6 +146,7 @@ struct OrchestratorSnapshot {
   std::vector<std::string> models;        // that ever had an instance
   int64_t prefill_instances = 0;
   int64_t decode_instances = 0;
+  int64_t requests = 0;  // alive, in whichever of the states that follow; each counts in one
   int64_t planning = 0;  // queued, to be planned anew, or submitted before the instances came back
   int64_t parked = 0;    // no prefill instance takes them now
   int64_t assigning = 0;
@@ -153,6 +154,7 @@ struct OrchestratorSnapshot {
   int64_t waiting = 0;    // for decode room
   int64_t reserving = 0;  // their leads were answered, and open the transfer
   int64_t placed = 0;
+  int64_t sharing = 0;  // further choices of an answer that get the first one's prompt
   // By model that ever had an instance: parked, or queued until the rolling planner starts them.
   // They wait at no instance.
   std::map<std::string, int64_t> waiting_here;

@@ -42,6 +42,21 @@ TEST_F(OrchestratorCoreTest, PlansOfABurstAreSpreadByVirtualUsage) {
             1u);
 }
 
+TEST_F(OrchestratorCoreTest, AChoiceThatSharesAPromptCounts) {
+  Up(Role::kPrefill, 1);
+  Up(Role::kDecode, 2);
+  Submit(1);
+  const auto choice = std::make_shared<RequestHead>(*Spec(2));
+  choice->prompt_of = RequestId{7, 1};
+  Do(SubmitCalled{choice});
+  EXPECT_EQ(core_->StateOf({7, 2}), "sharing");
+  EXPECT_EQ(core_->Totals().sharing, 1);
+  EXPECT_EQ(core_->Totals().requests, 2);
+  Do(Closed({7, 2}));
+  EXPECT_EQ(core_->Totals().sharing, 0);
+  EXPECT_EQ(core_->Totals().requests, 1);
+}
+
 // So it may attach before the transfer is open.
 TEST_F(OrchestratorCoreTest, TheRouterHearsWithThePlanWhereItsRequestWasAnnounced) {
   Up(Role::kPrefill, 1);

@@ -69,6 +69,7 @@ void Refresh(const scheduler::OrchestratorSnapshot& totals, const absl::Status& 
   gauge("waiting", totals.waiting);
   gauge("reserving", totals.reserving);
   gauge("placed", totals.placed);
+  gauge("sharing", totals.sharing);
   const auto instances = [metrics](const char* role, double value) {
     metrics->Gauge("skein_instances", "Live instances, by role.", {{"role", role}}).Set(value);
   };
@@ -135,8 +136,7 @@ ProcessStatus StatusOf(const OrchestratorOptions& options, const Pages& pages) {
   if (copy.has_value()) {
     const scheduler::OrchestratorSnapshot& counts = copy->snapshot;
     status.running = counts.placed;
-    status.waiting = counts.planning + counts.parked + counts.assigning + counts.assigned +
-                     counts.waiting + counts.reserving;
+    status.waiting = counts.requests - counts.placed;
   }
   status.in_flight = status.running + status.waiting;
   if (!copy.has_value() || pages.stopping.load()) {

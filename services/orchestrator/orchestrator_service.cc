@@ -45,7 +45,8 @@ void FillStatus(const OrchestratorShell::Copy& copy, v1::StatusResponse* out) {
   out->set_refused(snapshot.refused);
   out->set_assigned(static_cast<uint64_t>(snapshot.assigned));
   out->set_waiting_for_decode(static_cast<uint64_t>(snapshot.waiting));
-  out->set_reserving(static_cast<uint64_t>(snapshot.reserving));
+  // One that shares a prompt waits for its blocks at the decode instance, too.
+  out->set_reserving(static_cast<uint64_t>(snapshot.reserving + snapshot.sharing));
   out->set_placed(static_cast<uint64_t>(snapshot.placed));
   out->set_version(kVersion);
   out->set_submitted(snapshot.submitted);

@@ -31,12 +31,7 @@ void OrchestratorProcess::OnCrash() {
   streams_.clear();
 }
 
-bool OrchestratorProcess::Quiet() const {
-  const OrchestratorSnapshot snapshot = core()->Snapshot(LocalNow());
-  return snapshot.planning + snapshot.parked + snapshot.assigning + snapshot.assigned +
-             snapshot.waiting + snapshot.reserving + snapshot.placed ==
-         0;
-}
+bool OrchestratorProcess::Quiet() const { return core()->Totals().requests == 0; }
 
 void OrchestratorProcess::ConnectRouter(std::shared_ptr<Duplex> stream, RouterPort port,
                                         const RouterHello& hello) {

@@ -96,7 +96,7 @@ class OrchestratorProcess
   int64_t deaths_after_engine_failure() const { return deaths_; }
   // Over all its generations.
   int64_t engine_failures_heard() const { return static_cast<int64_t>(engines_failed_.size()); }
-  bool Quiet() const;  // nothing is unanswered, no stream is open
+  bool Quiet() const;  // no request is alive
 
  protected:
   void OnStart() override;

@@ -24,7 +24,13 @@ class OrchestratorTest : public ::testing::Test {
     if (auto* hello = std::get_if<RouterConnected>(&event)) Number(&hello->hello.stream);
     Effects effects = core_->Handle(event, now_);
     EXPECT_TRUE(core_->CheckInvariants().ok()) << core_->CheckInvariants();
+    const OrchestratorSnapshot totals = core_->Totals();
+    EXPECT_EQ(CountedByState(totals), totals.requests);
     return effects;
+  }
+  static int64_t CountedByState(const OrchestratorSnapshot& totals) {
+    return totals.planning + totals.parked + totals.assigning + totals.assigned + totals.waiting +
+           totals.reserving + totals.placed + totals.sharing;
   }
   // Time passes until then; the core gets every tick that it asks for, in time.
   Effects Until(TimeUs end) {
