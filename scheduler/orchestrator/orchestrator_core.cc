@@ -136,13 +136,16 @@ std::vector<OrchestratorEffect> OrchestratorCore::Impl::Handle(const Orchestrato
 }
 
 void OrchestratorCore::Impl::On(const RouterConnected& event) {
-  Follow(event.hello.seen);
-  router_side_.Connect(event, Own(), now_);
+  absl::Status status = Follow(event.hello.seen);
+  if (status.ok()) return router_side_.Connect(event, Own(), now_);
+  effects_.push_back(
+      WelcomeRouter{event.call, event.hello.identity.router, {.status = std::move(status)}});
 }
 
 void OrchestratorCore::Impl::On(const RegisterCalled& event) {
-  Follow(event.request.seen);
-  worker_side_.Connect(event, Own(), now_);
+  absl::Status status = Follow(event.request.seen);
+  if (status.ok()) return worker_side_.Connect(event, Own(), now_);
+  effects_.push_back(AnswerRegister{event.call, {.status = std::move(status)}});
 }
 
 // An operator's order to an instance or a router.
@@ -163,8 +166,12 @@ void OrchestratorCore::Impl::On(const ReplacePlanningTables& event) {
 // Workers and routers have listened to another orchestrator, or to this one's predecessor: they
 // listen to this one again under a higher generation, on new streams. Epochs of the generation
 // before may be the other's, too.
-void OrchestratorCore::Impl::Follow(const Generation& seen) {
-  if (Own().MayFollow(seen) || SKEIN_PLANT(stale_epoch_accepted)) return;
+absl::Status OrchestratorCore::Impl::Follow(const Generation& seen) {
+  if (Own().MayFollow(seen) || SKEIN_PLANT(stale_epoch_accepted)) return absl::OkStatus();
+  if (seen.number >= kGenerationMax - 1) {  // no peer would take the next one
+    return absl::FailedPreconditionError(
+        absl::StrCat("seen.number: ", seen.number, " is the last generation; none can follow it"));
+  }
   numbers_.Begin(seen.number + 1);
   registry_.NumberFrom(numbers_.first_epoch());
   Settle();
@@ -172,6 +179,7 @@ void OrchestratorCore::Impl::Follow(const Generation& seen) {
   const absl::Status why = absl::AbortedError("the orchestrator takes a higher generation");
   router_side_.CloseStreams(why);
   worker_side_.CloseStreams(why);
+  return absl::OkStatus();
 }
 
 void OrchestratorCore::Impl::On(const SubmitCalled& event) {

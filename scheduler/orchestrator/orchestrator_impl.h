@@ -72,7 +72,8 @@ class OrchestratorCore::Impl final : private orchestrator::RequestEnds {
   void PlanOrphans();   // whose first choice has ended
   void TellAccepted();  // to the routers of requests that came in this event, and have to wait
 
-  void Follow(const Generation& seen);  // takes a higher generation if need be
+  // Takes a higher generation if need be. FAILED_PRECONDITION: there is none; nothing has changed.
+  absl::Status Follow(const Generation& seen);
   Generation Own() const { return {numbers_.generation(), config_.incarnation}; }
   // A new orchestrator does not know at once which instances exist. For half a lease, submitted
   // requests wait until instances have reconnected.

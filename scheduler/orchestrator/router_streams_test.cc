@@ -161,6 +161,24 @@ TEST_F(RouterStreamsTest, WhoHasListenedToALaterOrchestratorIsFollowed) {
   EXPECT_EQ(GenerationOf(next.request.epoch.value), 7u);
 }
 
+// One hello must not take the orchestrator to where every peer refuses its welcome.
+TEST_F(RouterStreamsTest, TheLastGenerationIsNotFollowed) {
+  constexpr uint64_t kLast = kGenerationMax - 1;
+  const Effects router = RouterConnects(8, {}, {.number = kLast, .orchestrator = {5}});
+  ASSERT_EQ(router.size(), 1u);
+  EXPECT_TRUE(absl::IsFailedPrecondition(Of<WelcomeRouter>(router).at(0).welcome.status));
+  const Effects worker = Do(RegisterCalled{
+      Call(),
+      {.identity = Identity(Role::kDecode, 10), .seen = {.number = kLast, .orchestrator = {5}}}});
+  ASSERT_EQ(worker.size(), 1u);
+  EXPECT_TRUE(absl::IsFailedPrecondition(Of<AnswerRegister>(worker).at(0).reply.status));
+  EXPECT_EQ(core_->Totals().generation, 1u);
+  const Effects before = RouterConnects(8, {}, {.number = kLast - 1, .orchestrator = {5}});
+  const Generation now = Of<WelcomeRouter>(before).at(0).welcome.generation;
+  EXPECT_EQ(now.number, kLast);
+  EXPECT_TRUE(Of<WelcomeRouter>(RouterConnects(8, {}, now)).at(0).welcome.status.ok()) << "its own";
+}
+
 TEST_F(RouterStreamsTest, WhatIsSubmittedWhileTheInstancesComeBackWaits) {
   RouterConnects(7, {}, {.number = 6, .orchestrator = {5}});
   Submit(1, 8);

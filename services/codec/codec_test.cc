@@ -589,8 +589,25 @@ TEST(Codec, AGenerationHasANextOne) {
   v1::RouterWelcome welcome;
   welcome.set_lease_us(1000);
   EXPECT_TRUE(absl::StrContains(FromProto(welcome).status().message(), "generation.number: is 0"));
-  welcome.mutable_generation()->set_number(scheduler::kGenerationMax);
-  EXPECT_TRUE(absl::StrContains(FromProto(welcome).status().message(), "exceeds the limit"));
+  v1::RouterHello hello;
+  hello.mutable_identity()->set_router(7);
+  hello.mutable_identity()->set_endpoint("r:80");
+  hello.set_stream(1);
+  v1::RegisterRequest registration = GoodRegistration();
+  const auto set = [&](uint64_t number) {
+    welcome.mutable_generation()->set_number(number);
+    hello.mutable_seen()->set_number(number);
+    registration.mutable_seen()->set_number(number);
+  };
+  set(scheduler::kGenerationMax - 1);
+  EXPECT_TRUE(FromProto(welcome).ok());
+  EXPECT_TRUE(FromProto(hello).ok()) << "the orchestrator of that generation takes it";
+  EXPECT_TRUE(FromProto(registration).ok());
+  set(scheduler::kGenerationMax);
+  for (const absl::Status& refused :
+       {FromProto(welcome).status(), FromProto(hello).status(), FromProto(registration).status()}) {
+    EXPECT_TRUE(absl::StrContains(refused.message(), "exceeds the limit")) << refused;
+  }
 }
 
 TEST(Codec, TheTalkAboutAStagingBufferSurvivesBothWays) {

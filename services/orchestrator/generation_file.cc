@@ -60,11 +60,11 @@ absl::StatusOr<uint64_t> NextGeneration(const std::string& folder) {
     if (!text.ok())
       return absl::UnavailableError(absl::StrCat("--state-dir: ", text.status().message()));
     const bool number = absl::SimpleAtoi(absl::StripAsciiWhitespace(*text), &last);
-    if (!number || last >= scheduler::kGenerationMax) {
+    if (!number || last >= scheduler::kGenerationMax - 1) {
       last = 0;
       LogWarning(
           "the generation file is unreadable; workers and routers will report a higher generation",
-          {{"file", path}, {"reason", "it holds no number below 2^23"}});
+          {{"file", path}, {"reason", "it holds no number below 2^23 - 2"}});
     }
   }
   const absl::Status stored = StoreGeneration(folder, last + 1);

@@ -32,7 +32,7 @@ TEST_F(GenerationFileTest, AFileThatIsLostOrBrokenStartsAnew) {
   EXPECT_EQ(Next(), 2u);
   std::filesystem::remove(folder_ + "/generation");
   EXPECT_EQ(Next(), 1u);
-  for (const char* text : {"", "no number", "-1", "18446744073709551615"}) {
+  for (const char* text : {"", "no number", "-1", "8388606", "18446744073709551615"}) {
     Write(text);
     EXPECT_EQ(Next(), 1u) << text;
   }
