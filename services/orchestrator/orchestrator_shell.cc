@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "services/codec/codec.h"
 #include "services/log/log.h"
 #include "services/log/log_limit.h"
@@ -11,6 +12,14 @@ namespace skein::services {
 using scheduler::CallId;
 
 namespace {
+
+// A process may know the ids of another one; it speaks for itself only.
+template <typename Message>
+absl::Status IsOfInstance(const Message& message, scheduler::InstanceId instance) {
+  if (message.instance == instance) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("instance: ", message.instance.value, " is not ",
+                                                 instance.value, ", whose stream this is"));
+}
 
 const char kDraining[] = "the orchestrator drains and takes no new requests";
 
@@ -76,12 +85,14 @@ absl::Status OrchestratorShell::Take(uint64_t call, scheduler::InstanceId instan
     case v1::WorkerMessage::kReport: {
       auto report = FromProto(message.report());
       if (!report.ok()) return report.status();
+      if (absl::Status of = IsOfInstance(*report, instance); !of.ok()) return of;
       Handle(scheduler::ReportCalled{{call}, *std::move(report)});
       return absl::OkStatus();
     }
     case v1::WorkerMessage::kGoodbye: {
       auto goodbye = FromProto(message.goodbye());
       if (!goodbye.ok()) return goodbye.status();
+      if (absl::Status of = IsOfInstance(*goodbye, instance); !of.ok()) return of;
       LogInfo("instance unregisters", {{"instance", goodbye->instance.value}});
       Handle(scheduler::UnregisterCalled{{call}, *std::move(goodbye)});
       return absl::OkStatus();
@@ -89,6 +100,7 @@ absl::Status OrchestratorShell::Take(uint64_t call, scheduler::InstanceId instan
     case v1::WorkerMessage::kPlaceDecode: {
       auto asked = FromProto(message.place_decode());
       if (!asked.ok()) return asked.status();
+      if (absl::Status of = IsOfInstance(*asked, instance); !of.ok()) return of;
       Handle(scheduler::PlaceDecodeCalled{{call}, *std::move(asked)});
       return absl::OkStatus();
     }
