@@ -118,7 +118,7 @@ struct CloseRouter {
   CallId call;
   absl::Status status;
 };
-// Store it durably, for the next start, before executing any later effect.
+// Store it for the next start. If it is lost, peers refuse the next start's number once.
 struct StoreGeneration {
   uint64_t generation = 0;
 };

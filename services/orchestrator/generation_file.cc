@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
+#include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
@@ -78,6 +79,43 @@ absl::Status StoreGeneration(const std::string& folder, uint64_t generation) {
   if (absl::Status s = WriteSynced(next, absl::StrCat(generation, "\n")); !s.ok()) return s;
   if (rename(next.c_str(), path.c_str()) != 0) return Failed("replace", path);
   return SyncFolder(folder);
+}
+
+GenerationKeeper::GenerationKeeper(std::string folder) : folder_(std::move(folder)) {
+  if (!folder_.empty()) thread_ = std::thread([this] { Run(); });
+}
+
+GenerationKeeper::~GenerationKeeper() {
+  if (!thread_.joinable()) return;
+  {
+    std::lock_guard lock(mu_);
+    stopping_ = true;
+  }
+  changed_.notify_one();
+  thread_.join();
+}
+
+void GenerationKeeper::Keep(uint64_t generation) {
+  {
+    std::lock_guard lock(mu_);
+    wanted_ = generation;
+  }
+  changed_.notify_one();
+}
+
+void GenerationKeeper::Run() {
+  std::unique_lock lock(mu_);
+  for (;;) {
+    changed_.wait(lock, [this] { return stopping_ || wanted_ != 0; });
+    if (wanted_ == 0) return;
+    const uint64_t generation = std::exchange(wanted_, 0);
+    lock.unlock();
+    if (absl::Status status = StoreGeneration(folder_, generation); !status.ok()) {
+      LogError("the generation was not stored",
+               {{"generation", generation}, {"reason", std::string(status.message())}});
+    }
+    lock.lock();
+  }
 }
 
 }  // namespace skein::services

@@ -1,7 +1,10 @@
 #include "services/orchestrator/generation_file.h"
 
+#include <sys/stat.h>
+
 #include <filesystem>
 #include <fstream>
+#include <string>
 
 #include "gtest/gtest.h"
 
@@ -36,6 +39,34 @@ TEST_F(GenerationFileTest, AFileThatIsLostOrBrokenStartsAnew) {
     Write(text);
     EXPECT_EQ(Next(), 1u) << text;
   }
+}
+
+TEST_F(GenerationFileTest, AKeeperStoresTheLastNumberBeforeItEnds) {
+  EXPECT_EQ(Next(), 1u);
+  {
+    GenerationKeeper keeper(folder_);
+    for (uint64_t generation = 2; generation <= 9; ++generation) keeper.Keep(generation);
+  }
+  EXPECT_EQ(Next(), 10u);
+  GenerationKeeper nowhere("");
+  nowhere.Keep(3);
+}
+
+// The file's place is a pipe, which cannot be opened for writing until somebody reads.
+TEST_F(GenerationFileTest, AKeeperDoesNotWaitForTheDisk) {
+  EXPECT_EQ(Next(), 1u);
+  const std::string next = folder_ + "/generation.next";
+  ASSERT_EQ(mkfifo(next.c_str(), 0600), 0);
+  {
+    GenerationKeeper keeper(folder_);
+    keeper.Keep(7);
+    std::ifstream reader(next);
+    std::string text;
+    EXPECT_TRUE(std::getline(reader, text));
+    EXPECT_EQ(text, "7");
+    std::filesystem::remove(next);
+  }
+  EXPECT_EQ(Next(), 2u) << "a pipe cannot be synced: the former number stays";
 }
 
 TEST_F(GenerationFileTest, AFolderThatCannotBeUsedIsNamed) {

@@ -200,15 +200,6 @@ AdminHooks HooksOf(const OrchestratorOptions& options, Pages* pages) {
               }};
 }
 
-// A file that is behind costs a refusal at the next start.
-void Keep(uint64_t generation, const OrchestratorOptions& options) {
-  if (options.state_dir.empty()) return;
-  if (absl::Status status = StoreGeneration(options.state_dir, generation); !status.ok()) {
-    LogError("the generation was not stored",
-             {{"generation", generation}, {"reason", std::string(status.message())}});
-  }
-}
-
 // The tables are the only part of a profile that may change under a running cluster.
 void Reload(const OrchestratorOptions& options, const scheduler::PlanningConfig* running,
             OrchestratorShell* shell) {
@@ -241,8 +232,9 @@ absl::Status RunOrchestrator(const OrchestratorOptions& options,
     config.generation = *generation;
   }
   LogInfo("generation", {{"generation", config.generation}});
+  GenerationKeeper keeper(options.state_dir);
   OrchestratorShell shell(config, kInboxMax,
-                          [&options](uint64_t generation) { Keep(generation, options); });
+                          [&keeper](uint64_t generation) { keeper.Keep(generation); });
   Pages pages(&shell);
   shell.Start();
   auto admin = AdminServer::Start(options.admin, options.host, HooksOf(options, &pages));

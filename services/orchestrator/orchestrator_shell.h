@@ -36,7 +36,7 @@ class OrchestratorShell
   static constexpr size_t kWorkerStreamsMax = 16384;
   static constexpr size_t kRouterStreamsMax = 1024;
 
-  // `store_generation` keeps the number for the next start; called on the loop, which waits for it.
+  // `store_generation` keeps the number for the next start; called on the loop, must not block.
   OrchestratorShell(
       const scheduler::OrchestratorConfig& config, size_t inbox,
       std::function<void(uint64_t)> store_generation = [](uint64_t) {});
