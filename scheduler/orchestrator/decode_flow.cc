@@ -18,6 +18,16 @@ void DecodeFlow::Answer(Request& request, absl::Status status) {
   ForgetAsking(request);
 }
 
+void DecodeFlow::WaitedLong(Request& request, TimeUs now) {
+  const Instance* lead = parts_.registry->Find(request.members[0].instance);
+  const bool yields = !request.sequence_parallel && lead != nullptr &&
+                      lead->HasSpPlanBefore(request.chunks[0].sequence);
+  if (yields) {
+    return Answer(request, absl::ResourceExhaustedError("no decode instance has room yet"));
+  }
+  request.asking_until_us = now + place_decode_wait_us_;
+}
+
 void DecodeFlow::ForgetAsking(Request& request) {
   request.asking.reset();
   request.asking_until_us = kNever;

@@ -41,7 +41,7 @@ class DecodeFlow {
     RequestEnds* ends = nullptr;
     std::vector<OrchestratorEffect>* effects = nullptr;
   };
-  // `place_decode_wait_us`: a lead's question is answered within this.
+  // `place_decode_wait_us`: see WaitedLong.
   DecodeFlow(TimeUs place_decode_wait_us, const Parts& parts)
       : place_decode_wait_us_(place_decode_wait_us), parts_(parts), pools_(parts.registry) {}
 
@@ -58,6 +58,14 @@ class DecodeFlow {
   void Opened(Request& request, TimeUs now);
   // Its lead's question, if any, is answered with this.
   void Answer(Request& request, absl::Status status);
+  // Its lead has asked, and was not answered, for place_decode_wait_us. A plain request then gives
+  // its prefill blocks back if an older SP plan may wait for them at its instance, because that
+  // plan may hold the decode room: it is answered RESOURCE_EXHAUSTED. All others wait on, for as
+  // long as it takes, and are answered when there is room.
+  //
+  // Plans of a former orchestrator are not known. What these wait for is bounded by the deadline of
+  // their steps.
+  void WaitedLong(Request& request, TimeUs now);
   // The stream on which its lead asked is over.
   void ForgetAsking(Request& request);
   void TakeFromDecode(Request& request);

@@ -63,6 +63,61 @@ TEST_F(DecodeFlowTest, ALeadWithoutAPlaceWaitsUntilAnInstanceHasRoom) {
   EXPECT_EQ(explanations_.degraded()[kWaited], 1u) << "one wait";
 }
 
+// Its blocks are in nobody's way: it is answered when there is room, and not before.
+TEST_F(DecodeFlowTest, ALeadThatWaitsLongAsksOnce) {
+  const InstanceId prefill = Join(Role::kPrefill, 1);
+  Request& request = Submit(1);
+  Accept(request);
+  const InstanceId full = Join(Role::kDecode, 2);
+  registry_.Find(full)->load.free_blocks = 0;
+  registry_.Recount(*registry_.Find(full));
+  Ask(request, 5);
+  // A younger SP plan there waits for this request, not the other way round.
+  auto spec = std::make_shared<RequestHead>();
+  spec->id = {7, 9};
+  registry_.Find(prefill)->Place(spec, {99}, false, {request.chunks[0].sequence.value + 1});
+  for (int i = 0; i < 3; ++i) {
+    now_ = request.asking_until_us;
+    decode_.WaitedLong(request, now_);
+    EXPECT_EQ(request.asking_until_us, now_ + kPlaceDecodeWaitUs);
+  }
+  EXPECT_TRUE(Of<AnswerPlaceDecode>().empty());
+  EXPECT_EQ(request.state, State::kWaiting);
+  registry_.Find(prefill)->Take(spec->id);
+
+  registry_.Find(full)->load.free_blocks = 10;
+  registry_.Recount(*registry_.Find(full));
+  decode_.NoteChange("m");
+  decode_.PlaceWaiting();
+  ASSERT_EQ(Of<AnswerPlaceDecode>().size(), 1u);
+  EXPECT_TRUE(Of<AnswerPlaceDecode>()[0].reply.status.ok());
+}
+
+TEST_F(DecodeFlowTest, APlainRequestYieldsToAnOlderSpPlanAtItsInstance) {
+  const InstanceId prefill = Join(Role::kPrefill, 1);
+  auto older = std::make_shared<RequestHead>();
+  older->id = {7, 9};
+  const PlanSequence sequence = numbers_.NextSequence();
+  registry_.Find(prefill)->Place(older, {1}, false, sequence);
+  Request& request = Submit(1);
+  Accept(request);
+  const InstanceId full = Join(Role::kDecode, 2);
+  registry_.Find(full)->load.free_blocks = 0;
+  registry_.Recount(*registry_.Find(full));
+  Ask(request, 5);
+  now_ = request.asking_until_us;
+  decode_.WaitedLong(request, now_);
+  ASSERT_EQ(Of<AnswerPlaceDecode>().size(), 1u);
+  EXPECT_TRUE(absl::IsResourceExhausted(Of<AnswerPlaceDecode>()[0].reply.status));
+  EXPECT_EQ(request.asking_until_us, kNever);
+  EXPECT_EQ(request.state, State::kWaiting) << "it keeps its place";
+
+  registry_.Find(prefill)->Take(older->id);  // the plan has committed its part there
+  Ask(request, 5);
+  decode_.WaitedLong(request, now_);
+  EXPECT_TRUE(Of<AnswerPlaceDecode>().empty());
+}
+
 TEST_F(DecodeFlowTest, ALeadThatIsAnsweredAtOnceHasNotWaited) {
   Join(Role::kPrefill, 1);
   Request& request = Submit(1);

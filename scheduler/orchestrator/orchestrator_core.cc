@@ -310,7 +310,7 @@ void OrchestratorCore::Impl::RunTimers(Request& request) {
     return Fail(request, absl::DeadlineExceededError("the request's deadline passed"));
   }
   if (now_ >= request.asking_until_us) {
-    decode_.Answer(request, absl::ResourceExhaustedError("no decode instance has room yet"));
+    decode_.WaitedLong(request, now_);
   }
 }
 

@@ -88,7 +88,9 @@ struct OrchestratorConfig {
   Incarnation incarnation;  // of this process
   int64_t max_requests = 4096;
   TimeUs instance_lease_us = 3 * kSecondUs;
-  TimeUs place_decode_wait_us = 5 * kSecondUs;   // PlaceDecode is answered within this
+  // So often a lead that waits for decode room is looked at: whether it must give its prefill
+  // blocks back (DecodeFlow::WaitedLong).
+  TimeUs place_decode_wait_us = 5 * kSecondUs;
   TimeUs request_deadline_us = 600 * kSecondUs;  // when the spec names none
   double default_tokens_per_second = 1000;       // of an instance that has not measured yet
   // Null: every plan is plain. REQUIRES CheckPlanning.

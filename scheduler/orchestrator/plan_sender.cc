@@ -61,7 +61,8 @@ void PlanSender::AssignMembers(Request& request, size_t from_chunk, PlanSequence
     }
     member.assigned = sequence;
     member.phase = Member::Phase::kAssigned;
-    instance.Place(request.spec, request.epoch);
+    instance.Place(request.spec, request.epoch, /*announced_only=*/false,
+                   request.chunks[0].sequence);
     if (instance.connected()) effects_->push_back(CallAssign{member.instance, assign});
   }
 }

@@ -357,7 +357,7 @@ void WorkerSide::Lose(InstanceId id, const std::string& why, Loss how, TimeUs no
                     .why = why,
                     .left = how == Loss::kLeft,
                     .replaced = instance->succeeded});
-  const Placements placed = parts_.registry->TakePlaced(*instance);
+  const Placements placed = instance->TakeAll();
   const WorkerIdentity identity = instance->identity;
   const CallId connection = instance->connection;
   const bool prefill = identity.role == Role::kPrefill;

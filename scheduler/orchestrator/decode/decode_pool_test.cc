@@ -67,10 +67,10 @@ TEST_F(DecodePoolTest, WhoAsksIsMeasuredAgainstThoseThatOpenNow) {
   EXPECT_EQ(Choose(8, /*asked=*/true).outcome, Outcome::kNoRoom)
       << "its blocks are taken, and the load that was reported does not know it";
   for (Instance& instance : instances_) {
-    EXPECT_TRUE(instance.CheckUnreported().ok());
+    EXPECT_TRUE(instance.CheckPlaced().ok());
     instance.load.free_blocks = 1;
     instance.TakeHeld({.id = {7, instance.id.value}, .epoch = {1}, .opened = true});
-    EXPECT_TRUE(instance.CheckUnreported().ok());
+    EXPECT_TRUE(instance.CheckPlaced().ok());
     EXPECT_EQ(instance.unreported, Unreported{});
   }
   EXPECT_EQ(Choose(4).outcome, Outcome::kPlaced) << "it counts once";

@@ -43,10 +43,12 @@ void Instance::Count(const Placement& placement, int64_t times) {
   if (placement.announced) Add(more, times, &announced);
 }
 
-void Instance::Place(const HeadPtr& spec, Epoch epoch, bool announced_only) {
+void Instance::Place(const HeadPtr& spec, Epoch epoch, bool announced_only, PlanSequence sp_plan) {
   const auto [it, is_new] = placed.try_emplace(spec->id);
   if (!is_new) CountIfUnreported(it->second, -1);
-  it->second = {epoch, spec, announced_only};
+  sp_plans.erase(it->second.sp_plan);
+  it->second = {epoch, spec, announced_only, sp_plan};
+  if (sp_plan != PlanSequence{}) sp_plans.insert(sp_plan);
   CountIfUnreported(it->second, 1);
   Recount();
 }
@@ -65,8 +67,17 @@ void Instance::Take(RequestId request) {
   const auto it = placed.find(request);
   if (it == placed.end()) return;
   CountIfUnreported(it->second, -1);
+  sp_plans.erase(it->second.sp_plan);
   placed.erase(it);
   Recount();
+}
+
+Placements Instance::TakeAll() {
+  unreported = announced = {};
+  sp_plans.clear();
+  Placements all = std::exchange(placed, {});
+  Recount();
+  return all;
 }
 
 bool Instance::Drained() const {
@@ -114,12 +125,19 @@ void Instance::CountUnreported() {
   for (const auto& [request, placement] : placed) CountIfUnreported(placement, 1);
 }
 
-absl::Status Instance::CheckUnreported() const {
+absl::Status Instance::CheckPlaced() const {
   Instance afresh = *this;
   afresh.CountUnreported();
-  if (unreported == afresh.unreported && announced == afresh.announced) return absl::OkStatus();
+  if (unreported != afresh.unreported || announced != afresh.announced) {
+    return absl::InternalError(
+        absl::StrCat("the unreported load of instance ", id.value, " is miscounted"));
+  }
+  afresh.sp_plans.clear();
+  for (const auto& [request, placement] : placed) afresh.sp_plans.insert(placement.sp_plan);
+  afresh.sp_plans.erase(PlanSequence{});
+  if (sp_plans == afresh.sp_plans) return absl::OkStatus();
   return absl::InternalError(
-      absl::StrCat("the unreported load of instance ", id.value, " is miscounted"));
+      absl::StrCat("instance ", id.value, " lists other SP plans than are placed there"));
 }
 
 PoolCounts Instance::Counts() const {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/container/btree_map.h"
+#include "absl/container/btree_set.h"
 #include "absl/status/status.h"
 #include "scheduler/base/held_digest.h"
 #include "scheduler/base/ids.h"
@@ -22,6 +23,7 @@ struct Placement {
   Epoch epoch;
   HeadPtr spec;
   bool announced = false;  // decode: placed with its plan, and the transfer is not open yet
+  PlanSequence sp_plan;    // prefill: of the first chunk of its SP plan; 0: the plan is plain
 };
 
 using Placements = absl::btree_map<RequestId, Placement>;
@@ -60,8 +62,9 @@ struct Instance {
   TimeUs lease_end_us = 0;  // by the listening clock
   // What it holds, as its registration and its reports have told.
   absl::btree_map<std::pair<RequestId, Epoch>, HeldRequest> held;
-  HeldDigest held_digest;  // of these
-  Placements placed;       // by Place and Take alone
+  HeldDigest held_digest;                  // of these
+  Placements placed;                       // by Place and Take alone
+  absl::btree_set<PlanSequence> sp_plans;  // of these
   Unreported unreported;
   Unreported announced;  // the part of `unreported` whose placements are announced
   bool avoid = false;    // could not take an Assign since its last report
@@ -87,9 +90,15 @@ struct Instance {
   bool TakesAssigns() const { return Placeable() && !avoid && HasRoom(); }
   // It drains, by its own report, and holds nothing: nothing is lost when it is stopped.
   bool Drained() const;
-  void Place(const HeadPtr& spec, Epoch epoch, bool announced_only = false);
+  void Place(const HeadPtr& spec, Epoch epoch, bool announced_only = false,
+             PlanSequence sp_plan = {});
   void Opened(RequestId request);  // it is announced no longer
   void Take(RequestId request);    // it is not there, or no longer
+  Placements TakeAll();            // nothing is there any more
+  // An SP plan that was made before this one, and has a part here that it has not committed.
+  bool HasSpPlanBefore(PlanSequence plan) const {
+    return !sp_plans.empty() && *sp_plans.begin() < plan;
+  }
   // What the worker tells of what it holds.
   void SetHeld(const std::vector<HeldRequest>& all);
   void TakeHeld(const HeldRequest& one);  // new, or moved on
@@ -110,7 +119,7 @@ struct Instance {
     std::vector<HeldRequest> missing;  // not held, or under another epoch; with that of `placed`
   };
   Compared CompareHeld(const std::vector<HeldRequest>& all) const;
-  absl::Status CheckUnreported() const;
+  absl::Status CheckPlaced() const;  // `unreported`, `announced` and `sp_plans`
   // It changed since Registry::TakeChanged named it last.
   bool change_noted() const { return change_noted_; }
 

@@ -232,13 +232,6 @@ void Registry::Disconnect(Instance& instance) {
   Recount(instance);
 }
 
-Placements Registry::TakePlaced(Instance& instance) {
-  Placements placed = std::exchange(instance.placed, {});
-  instance.unreported = instance.announced = {};
-  Recount(instance);
-  return placed;
-}
-
 void Registry::Avoid(Instance& instance) {
   instance.avoid = true;
   Recount(instance);
@@ -350,7 +343,7 @@ absl::Status Registry::CheckInvariants() const {
     const PoolKey key{instance.identity.model, instance.identity.role};
     counts[key].Add(instance.Counts(), 1);
     pools[key].push_back(&instance);
-    if (absl::Status status = instance.CheckUnreported(); !status.ok()) return status;
+    if (absl::Status status = instance.CheckPlaced(); !status.ok()) return status;
     if (leases_.Of(id) != instance.lease_end_us) {
       return violated(id, "has a lease end other than its timer's");
     }

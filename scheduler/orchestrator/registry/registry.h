@@ -91,8 +91,6 @@ class Registry {
   void Disconnect(Instance& instance);  // its stream broke
   void Avoid(Instance& instance);       // it gets no Assign until its next report
   void Recount(Instance& instance) { instance.Recount(); }
-  // All that is placed there; nothing is, afterwards.
-  Placements TakePlaced(Instance& instance);
   // An instance registered and replaces one without a stream, if any.
   void NoteSuccessor(Role role, const std::string& model);
   std::vector<InstanceId> Connected() const;
