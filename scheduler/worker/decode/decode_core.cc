@@ -256,9 +256,10 @@ void DecodeCore::Impl::LeaveWithFailedEngine(const std::vector<StepSequence>& in
   while (running_.InFlight()) running_.EndStep();
   for (const StepSequence& one : in_flight) ends_.Release(sequences_.at(one.id));
   const TimeUs end_us = clock_.now + config_.engine.last_words_us;
-  membership_.StartLastWords(end_us, /*evidence_until_us=*/end_us);
+  membership_.StartLastWords(end_us, clock_.now + config_.engine.evidence_us);
   drain_end_us_ = std::min(drain_end_us_, end_us);
-  effects_.push_back(EngineFailed{steps_.engine().status(), config_.engine.last_words_us});
+  effects_.push_back(EngineFailed{steps_.engine().status(), std::max(config_.engine.last_words_us,
+                                                                     config_.engine.evidence_us)});
 }
 
 void DecodeCore::Impl::FollowUp() {

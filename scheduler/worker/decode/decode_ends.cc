@@ -25,7 +25,15 @@ void DecodeEnds::Tell(DecodeSequence& sequence, FinishReason reason, const absl:
                             .reason = reason,
                             .status = status,
                             .engine_failed = parts_.steps->engine().FailedUnder(sequence.id()),
-                            .unclaimed = sequence.unclaimed});
+                            .unclaimed = sequence.unclaimed},
+                           PlannedAgainUntil(sequence));
+}
+
+// A request whose router has tokens ends for its client.
+TimeUs DecodeEnds::PlannedAgainUntil(const DecodeSequence& sequence) {
+  if (!sequence.NoTokenSent()) return 0;
+  const TimeUs budget = sequence.spec->deadline_us;
+  return budget > 0 ? sequence.arrived_us + budget : kNever;
 }
 
 void DecodeEnds::EndAll(const absl::Status& status) {

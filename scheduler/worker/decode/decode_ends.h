@@ -75,6 +75,7 @@ class DecodeEnds {
 
  private:
   void Tell(DecodeSequence& sequence, FinishReason reason, const absl::Status& status);
+  static TimeUs PlannedAgainUntil(const DecodeSequence& sequence);  // at most; 0: not at all
 
   const Parts parts_;
   const std::function<void(RequestId)> ended_;

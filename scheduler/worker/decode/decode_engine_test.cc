@@ -100,6 +100,53 @@ TEST_F(DecodeCoreTest, AFailedEngineWaitsForARouterOnlyAWhile) {
   }
 }
 
+// The engine fails while no orchestrator can be reached, and none comes. `attached`: the router has
+// got a token. When the worker leaves:
+TimeUs LeavesWithoutAnOrchestrator(bool attached) {
+  DecodeConfig config = DecodeTestConfig();
+  config.engine.evidence_us = 60 * kSecondUs;
+  DecodeCore core(config);
+  TimeUs now = 0;
+  const auto handle = [&](const DecodeEvent& event) {
+    std::vector<DecodeEffect> effects = core.Handle(event, now);
+    EXPECT_TRUE(core.CheckInvariants().ok()) << core.CheckInvariants();
+    return effects;
+  };
+  handle(Tick{});
+  handle(RegisterReplied{{absl::OkStatus(), {3}, 1'000'000'000}});
+  const auto spec = Spec(1);
+  spec->deadline_us = 40 * kSecondUs;
+  handle(AnnounceCalled{{spec, {5}, {{2}}}, absl::OkStatus()});
+  handle(OpenTransferCalled{
+      {1}, {spec->id, {5}, {1}, {2}, DecodeTestConfig().membership.identity.shape}});
+  if (attached) handle(AttachCalled{{50}, spec->id, {5}});
+  const auto steps = Of<RunStep>(handle(CommitCalled{
+      {2}, {.id = spec->id, .epoch = {5}, .bytes_per_layer = {256, 256}, .prefill = {1}}}));
+  const Disconnected away{absl::UnavailableError("away")};
+  handle(away);
+  auto effects = handle(StepDone{steps.at(0).step, absl::InternalError("device"), {}});
+  while (Of<Drained>(effects).empty() && now < 100 * kSecondUs) {
+    if (Of<CallRegister>(effects).empty()) {
+      now = core.NextDeadline();
+      effects = handle(Tick{});
+    } else {
+      effects = handle(away);
+    }
+  }
+  return now;
+}
+
+// An orchestrator that comes back may plan the request again, and must know of the failure.
+TEST(DecodeCoreEvidence, AWorkerWaitsForAnOrchestratorWhileItsRequestMayBePlannedAgain) {
+  const TimeUs left_us = LeavesWithoutAnOrchestrator(/*attached=*/false);
+  EXPECT_GE(left_us, 39 * kSecondUs);
+  EXPECT_LT(left_us, 60 * kSecondUs);
+}
+
+TEST(DecodeCoreEvidence, ItDoesNotWaitForARequestWhoseRouterHasTokens) {
+  EXPECT_LT(LeavesWithoutAnOrchestrator(/*attached=*/true), 5 * kSecondUs);
+}
+
 TEST(DecodeCoreProbes, AnIdleEngineIsProbedAndNothingCountsIt) {
   DecodeConfig config = DecodeTestConfig();
   config.engine.probe_interval_us = 1000;

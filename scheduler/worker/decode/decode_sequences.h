@@ -69,6 +69,8 @@ struct DecodeSequence {
   uint32_t preemptions = 0;
 
   RequestId id() const { return spec->id; }
+  // Its router has got none, as far as is known here.
+  bool NoTokenSent() const { return output_tokens == static_cast<int64_t>(unsent.size()); }
   // Of prompt and output, so far.
   int64_t KnownTokens() const { return PromptTokens(*spec) + static_cast<int64_t>(output->size()); }
 };

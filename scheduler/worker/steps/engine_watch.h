@@ -28,9 +28,8 @@ struct EngineWatchConfig {
   BlockId probe_block;  // of the engine, not of the pool
   // Time after a failure for reports and stream ends; then the worker leaves anyway.
   TimeUs last_words_us = 5 * kSecondUs;
-  // Prefill: so long it tries to tell an orchestrator of the requests under which it failed, while
-  // their deadlines have not passed. A decode-worker's requests are rarely planned again: they have
-  // tokens.
+  // So long it tries to tell an orchestrator of the requests under which it failed, while they may
+  // be planned again: their deadlines have not passed, and their routers have got no token.
   TimeUs evidence_us = 0;
 };
 
