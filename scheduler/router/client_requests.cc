@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "scheduler/base/plant.h"
 
 namespace skein::scheduler {
 namespace {
@@ -96,7 +97,8 @@ ClientRequest* ClientRequests::Find(RequestId id) {
 ClientRequest* ClientRequests::FindStream(RequestId id, Epoch epoch) {
   ClientRequest* request = Find(id);
   if (request == nullptr || !request->HasStream()) return nullptr;
-  return request->epoch == epoch ? request : nullptr;
+  const bool stale = request->epoch != epoch && !SKEIN_PLANT(token_epoch_ignored);
+  return stale ? nullptr : request;
 }
 
 std::vector<RequestId> ClientRequests::InCell(size_t cell) const {
