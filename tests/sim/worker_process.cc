@@ -35,7 +35,8 @@ EngineWatchConfig EngineWatchOf(const engine::EmulatedEngine& engine, TimeUs uni
   return {.step_timeout_us = 300 * unit_us,
           .probe_interval_us = 50 * unit_us,
           .probe_block = {static_cast<int32_t>(engine.Spec().kv.num_blocks - 1)},
-          .last_words_us = kLastWordsUs};
+          .last_words_us = kLastWordsUs,
+          .evidence_us = kRequestDeadlineUnits * unit_us};
 }
 
 BatchLimits BatchOf(Role role, const Scenario& scenario) {
@@ -66,7 +67,7 @@ void PrefillProcess::OnStart() {
   config.rpc_timeout_us = 100 * unit_us;
   config.retry_us = 5 * kMillisecondUs;
   config.place_decode_give_up_us = 1000 * unit_us;
-  config.request_deadline_us = 20'000 * unit_us;
+  config.request_deadline_us = kRequestDeadlineUnits * unit_us;
   config.ring_step = {.max_us = 3000 * unit_us, .min_us = 1000 * unit_us};
   config.join_wait_us = 1000 * unit_us;
   Run(std::make_unique<PrefillCore>(config));
@@ -222,7 +223,7 @@ void DecodeProcess::OnStart() {
   config.max_sequence_tokens = engine_->Spec().max_positions;
   config.lease_us = scenario.writing_lease_ms * unit_us;
   config.open_wait_us = 40 * unit_us;
-  config.request_deadline_us = 20'000 * unit_us;
+  config.request_deadline_us = kRequestDeadlineUnits * unit_us;
   config.attach_lease_us = scenario.attach_lease_ms * unit_us;
   StartStaging(&config.staging);
   Run(std::make_unique<DecodeCore>(config));

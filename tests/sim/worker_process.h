@@ -33,6 +33,7 @@ struct Done {  // the reply of calls that answer nothing
 
 // From an engine's failure until its process ends.
 inline constexpr TimeUs kLastWordsUs = 500 * scheduler::kMillisecondUs;
+inline constexpr TimeUs kRequestDeadlineUnits = 20'000;  // when the spec names none
 
 // `unit_us`: a millisecond of the configuration (Scenario::time_scale).
 scheduler::EngineWatchConfig EngineWatchOf(const engine::EmulatedEngine& engine, TimeUs unit_us);
@@ -96,14 +97,14 @@ class WorkerProcess : public CoreProcess<Derived, Core, Event, Effect, scheduler
     stream_.reset();
   }
   // The process ends after its last words.
-  void Execute(scheduler::EngineFailed&) {
+  void Execute(scheduler::EngineFailed& effect) {
     this->verdict_->Require(!engine_failed_, "an engine failed twice");
     engine_failed_ = true;
     ++engines_failed_;
     VirtualTime& time = this->network_->time();
     // It may stand still before.
     const TimeUs rest_us = 2 * this->network_->scenario().time_scale * scheduler::kSecondUs;
-    time.At(time.now() + kLastWordsUs + rest_us, [this, mine = this->generation()] {
+    time.At(time.now() + effect.leaves_within_us + rest_us, [this, mine = this->generation()] {
       this->verdict_->Require(this->generation() != mine,
                               "a process lives on with a failed engine");
     });
