@@ -17,11 +17,25 @@ class MissedTest : public OrchestratorCoreTest {
     RouterConnects(7);
   }
 
-  Effects RouterReports(std::vector<InstanceId> heard, std::vector<InstanceId> not_heard = {}) {
+  Effects RouterReports(const std::vector<InstanceId>& heard,
+                        const std::vector<InstanceId>& not_heard = {}) {
     RouterLoad load;
-    load.heard = std::move(heard);
-    load.not_heard = std::move(not_heard);
+    for (const InstanceId id : heard) load.heard.push_back(ProcessOf(id));
+    for (const InstanceId id : not_heard) load.not_heard.push_back(ProcessOf(id));
     return Do(RouterReported{router_stream_, load});
+  }
+  // The router's stream begins anew.
+  void RouterSaysHello(const RouterLoad& load) {
+    RouterHello hello;
+    hello.identity = {.router = 7, .endpoint = "r:7", .host = "h"};
+    hello.load = load;
+    hello.requests = {{.id = {7, 1}}};
+    router_stream_ = Call();
+    Do(RouterConnected{router_stream_, hello});
+  }
+  Incarnation ProcessOf(InstanceId id) {
+    const auto it = alive_.find(id);
+    return {it == alive_.end() ? silent_incarnation_ : it->second};
   }
   // Time passes; all but the silent one report.
   Effects Pass(int seconds) {
@@ -119,14 +133,35 @@ TEST_F(MissedTest, ARouterTakesItsEvidenceWithIt) {
 TEST_F(MissedTest, ARouterThatConnectsAgainSaysAllThatItHears) {
   StreamAtTheSilent();
   RouterReports({silent_});
-  RouterHello hello;
-  hello.identity = {.router = 7, .endpoint = "r:7", .host = "h"};
-  hello.requests = {{.id = {7, 1}}};
-  hello.load.not_heard = {silent_};
-  router_stream_ = Call();
-  Do(RouterConnected{router_stream_, hello});
+  RouterSaysHello({.not_heard = {ProcessOf(silent_)}});
   Pass(4);
   EXPECT_EQ(Lost(), 1u);
+}
+
+// A new orchestrator gives instances new numbers, and routers may come back to it before workers.
+TEST_F(MissedTest, WhatARouterHearsCountsForAnInstanceThatRegistersAfterwards) {
+  constexpr uint64_t kIncarnation = 4;
+  RouterSaysHello({.heard = {{kIncarnation}}});
+  Pass(1);
+  silent_ = Up(Role::kDecode, kIncarnation);
+  Pass(6);
+  EXPECT_EQ(Lost(), 0u);
+  EXPECT_TRUE(StatusOf(silent_).missed);
+  EXPECT_EQ(StatusOf(silent_).heard_by, 1);
+}
+
+// One that was given up comes back under another number. Routers have told that they hear it, and
+// tell only changes.
+TEST_F(MissedTest, WhatARouterHearsOutlivesTheInstancesNumber) {
+  StreamAtTheSilent();
+  Pass(4);
+  ASSERT_EQ(Lost(), 1u);
+  RouterReports({silent_});
+  const InstanceId back = Join(Role::kDecode, silent_incarnation_).instance;
+  ASSERT_NE(back, silent_);
+  silent_ = back;
+  Pass(6);
+  EXPECT_TRUE(StatusOf(silent_).missed);
 }
 
 // No evidence is taken of these: their requests have no token streams.

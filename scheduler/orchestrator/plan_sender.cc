@@ -16,6 +16,7 @@ Planned PlannedOf(const Request& request, const Registry& registry, TimeUs decid
   Placed announced = registry.PlacedAt(request.decode, request.epoch);
   planned.decode = announced.decode;
   planned.decode_endpoint = std::move(announced.endpoint);
+  planned.decode_incarnation = announced.incarnation;
   return planned;
 }
 

@@ -10,8 +10,7 @@
 namespace skein::scheduler::orchestrator {
 
 void RouterSide::Connect(const RouterConnected& event, const Generation& own, TimeUs now) {
-  RouterHello hello = event.hello;
-  hello.load = Known(std::move(hello.load));
+  const RouterHello& hello = event.hello;
   const uint64_t router = hello.identity.router;
   if (absl::Status late = streams_.Take({hello.identity.endpoint, router}, hello.stream);
       !late.ok()) {
@@ -100,18 +99,8 @@ void RouterSide::On(const RouterDisconnected& event, TimeUs) {
 void RouterSide::On(const RouterReported& event, TimeUs now) {
   Router* router = routers_.FindConnected(event.call);
   if (router == nullptr) return;
-  routers_.Report(*router, Known(event.load), now, parts_.registry->listening().At(now));
+  routers_.Report(*router, event.load, now, parts_.registry->listening().At(now));
   Tell(AnswerRouterReport{event.call, Cell()});
-}
-
-RouterLoad RouterSide::Known(RouterLoad load) const {
-  for (std::vector<InstanceId>* ids : {&load.heard, &load.not_heard}) {
-    std::erase_if(*ids, [this](InstanceId id) {
-      const Instance* instance = parts_.registry->Find(id);
-      return instance == nullptr || instance->identity.role != Role::kDecode;
-    });
-  }
-  return load;
 }
 
 // By the same counts as HasCapacity of the core.

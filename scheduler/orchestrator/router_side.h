@@ -72,8 +72,7 @@ class RouterSide {
   size_t held() const { return early_.size(); }
 
   void Heard(uint64_t router, TimeUs now);  // a message of its stream
-  int64_t HeardBy(InstanceId decode) const { return routers_.evidence().HeardBy(decode); }
-  void ForgetInstance(InstanceId lost) { routers_.ForgetInstance(lost); }
+  int64_t HeardBy(Incarnation decode) const { return routers_.evidence().HeardBy(decode); }
   TimeUs NextTick() const;
   const Routers& routers() const { return routers_; }
   absl::Status CheckInvariants() const;
@@ -83,7 +82,6 @@ class RouterSide {
 
   void Tell(const OrchestratorEffect& effect) { parts_.effects->push_back(effect); }
   void TakeEnd(const RouterEnd& end);
-  RouterLoad Known(RouterLoad load) const;  // without instances that are not decode instances here
   void Lose(uint64_t router, const std::string& why, Gone how, TimeUs now);
   void CloseUnlisted(uint64_t router, const std::vector<RouterRequest>& listed);
   void Welcome(const RouterConnected& event, const Generation& own);

@@ -311,7 +311,8 @@ absl::Status WorkerSide::Drain(const DrainRequest& request, TimeUs now) {
 }
 
 bool WorkerSide::MayMiss(const Instance& instance) const {
-  return instance.identity.role == Role::kDecode && parts_.routers->HeardBy(instance.id) > 0;
+  return instance.identity.role == Role::kDecode &&
+         parts_.routers->HeardBy(instance.identity.incarnation) > 0;
 }
 
 void WorkerSide::OrderGroups(TimeUs now) {
@@ -367,7 +368,6 @@ void WorkerSide::Lose(InstanceId id, const std::string& why, Loss how, TimeUs no
   parts_.registry->Remove(id);
   leaving_.erase(id);
   parts_.groups->Left(id, now);
-  parts_.routers->ForgetInstance(id);
   if (connection != CallId{} && how != Loss::kLeft) {
     parts_.effects->push_back(
         CloseWorker{connection, absl::NotFoundError("the instance was given up")});

@@ -91,7 +91,7 @@ HeardInstances::Told HeardInstances::TellAll(size_t cell) {
   to.changed.clear();
   for (auto it = places_.lower_bound({cell, {}}); it != places_.end() && it->first.cell == cell;
        ++it) {
-    const InstanceId instance = it->first.instance;
+    const Incarnation instance = it->first.instance;
     if (IsHeard(it->first)) {
       told.heard.push_back(instance);
       to.told.insert(instance);
@@ -105,7 +105,7 @@ HeardInstances::Told HeardInstances::TellAll(size_t cell) {
 HeardInstances::Told HeardInstances::TellChanges(size_t cell) {
   Told told;
   Cell& to = cells_[cell];
-  for (const InstanceId instance : std::exchange(to.changed, {})) {
+  for (const Incarnation instance : std::exchange(to.changed, {})) {
     if (IsHeard({cell, instance})) {
       if (to.told.insert(instance).second) told.heard.push_back(instance);
     } else if (to.told.erase(instance) > 0) {

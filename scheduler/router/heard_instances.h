@@ -11,7 +11,8 @@
 // while this process listens (scheduler/base/listening_clock.h): its own pauses are not the silence
 // of others.
 //
-// An instance's id is its orchestrator's, so it is known by its cell and its id.
+// An instance is known by its process (incarnation), because its orchestrator's successor gives it
+// another id. A router that connects to a new orchestrator tells it at once what it hears.
 //
 // Invariants (CheckInvariants): every place has requests and is found by its endpoint; exactly the
 // endpoints that are heard have a time at which their silence ends that; what a cell was told still
@@ -35,10 +36,10 @@
 
 namespace skein::scheduler {
 
-// A decode instance, as its orchestrator names it.
+// A decode instance of a cell.
 struct DecodePlace {
   size_t cell = 0;
-  InstanceId instance;
+  Incarnation instance;
   auto operator<=>(const DecodePlace&) const = default;
 };
 
@@ -65,8 +66,8 @@ class HeardInstances {
   TimeUs NextDeadline() const { return listening_.NextTick(silent_at_.Next()); }
 
   struct Told {
-    std::vector<InstanceId> heard;
-    std::vector<InstanceId> not_heard;
+    std::vector<Incarnation> heard;
+    std::vector<Incarnation> not_heard;
   };
   // Of one cell: all with requests, or those that changed since it was told last. Both count as
   // told.
@@ -87,8 +88,8 @@ class HeardInstances {
   };
   struct Cell {
     TimeUs silence_us = SilenceOf(kLeaseUs);
-    std::set<InstanceId> told;  // as heard
-    std::set<InstanceId> changed;
+    std::set<Incarnation> told;  // as heard
+    std::set<Incarnation> changed;
   };
 
   bool IsHeard(const DecodePlace& place) const;

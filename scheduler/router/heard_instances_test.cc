@@ -5,7 +5,7 @@
 namespace skein::scheduler {
 namespace {
 
-using Ids = std::vector<InstanceId>;
+using Ids = std::vector<Incarnation>;
 constexpr TimeUs kSilence = 2 * kSecondUs;
 
 class HeardInstancesTest : public ::testing::Test {
@@ -48,7 +48,6 @@ TEST_F(HeardInstancesTest, OnlyChangesAreToldAfterTheWhole) {
   EXPECT_EQ(heard_.TellAll(0).heard, (Ids{{2}})) << "the whole again, on another stream";
 }
 
-// Two cells number their instances alike.
 TEST_F(HeardInstancesTest, EachCellIsToldOfItsOwnInstances) {
   heard_.Attach({0, {1}}, "a");
   heard_.Attach({1, {1}}, "b");

@@ -140,7 +140,7 @@ void RouterCore::AttachAhead(Request& request, const Planned& planned) {
   requests_.SetState(request, State::kAhead);
   request.decode = planned.decode;
   request.decode_endpoint = planned.decode_endpoint;
-  effects_.push_back(OpenTokens{request.spec->id, request.epoch, planned.decode,
+  effects_.push_back(OpenTokens{request.spec->id, request.epoch, planned.decode_incarnation,
                                 planned.decode_endpoint, request.cell.value_or(0),
                                 /*ahead=*/true});
 }
@@ -168,7 +168,7 @@ void RouterCore::Apply(Request& request, const Placed& placed) {
   if (!attached) cells_.CloseStream(request);
   Place(request, placed.epoch, placed.decode);
   if (attached) return;
-  effects_.push_back(OpenTokens{request.spec->id, placed.epoch, placed.decode, placed.endpoint,
+  effects_.push_back(OpenTokens{request.spec->id, placed.epoch, placed.incarnation, placed.endpoint,
                                 request.cell.value_or(0), /*ahead=*/false});
 }
 

@@ -112,7 +112,7 @@ struct RequestAccepted {  // for the client, once at most: it will not be refuse
 struct OpenTokens {  // to the decode instance at `endpoint`
   RequestId id;
   Epoch epoch;
-  InstanceId decode;
+  Incarnation decode;  // its process
   std::string endpoint;
   size_t cell = 0;     // whose instance it is
   bool ahead = false;  // its transfer may not be open yet

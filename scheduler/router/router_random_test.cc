@@ -218,7 +218,7 @@ void RandomRouter::RunCells() {
       request.placed = true;
       const Epoch epoch{++last_epoch_};
       Answer(number, PlanUpdateReceived{id, Planned{epoch, {number}}, number});
-      Answer(number, PlanUpdateReceived{id, Placed{epoch, {number}, "d"}, number});
+      Answer(number, PlanUpdateReceived{id, Placed{epoch, {number}, "d", {number}}, number});
     }
     for (uint64_t heard = Draw(8); heard > 0 && !cell.sent.empty(); --heard) {
       const RouterEvent event = std::move(cell.sent.front());

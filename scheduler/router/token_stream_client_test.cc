@@ -201,7 +201,7 @@ TEST_F(TokenStreamClientTest, ADetachWhileItWaitsForAStreamLeavesNothing) {
 // The orchestrators are told of instances with requests here whose messages came of late, empty
 // ones included.
 TEST_F(TokenStreamClientTest, AnInstanceIsHeardWhileMessagesComeOfItsRequests) {
-  using Ids = std::vector<InstanceId>;
+  using Ids = std::vector<Incarnation>;
   Attach(kFirst);
   Attach(kSecond);
   const TokenStreamId stream = Opened();

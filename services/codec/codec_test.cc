@@ -570,10 +570,15 @@ TEST(Codec, WhatARouterHearsHasIds) {
   v1::RouterLoad load;
   load.add_heard(3);
   load.add_heard(0);
-  EXPECT_TRUE(absl::StrContains(FromProto(load).status().message(), "heard: names instance 0"));
+  EXPECT_TRUE(absl::StrContains(FromProto(load).status().message(), "heard: names incarnation 0"));
   load.clear_heard();
   load.add_not_heard(0);
-  EXPECT_TRUE(absl::StrContains(FromProto(load).status().message(), "not_heard: names instance 0"));
+  EXPECT_TRUE(
+      absl::StrContains(FromProto(load).status().message(), "not_heard: names incarnation 0"));
+  load.clear_not_heard();
+  for (uint64_t process = 1; process <= 65'537; ++process) load.add_heard(process);
+  EXPECT_TRUE(absl::StrContains(FromProto(load).status().message(), "heard: 65537"))
+      << load.heard_size();
 }
 
 TEST(Codec, ARouterSpeaksOfItsOwnRequestsOnly) {
@@ -705,8 +710,8 @@ TEST(Codec, FailedEnginesThatCannotBeAreRefused) {
 TEST(Codec, EachPlanUpdateSurvivesBothWays) {
   for (const scheduler::PlanUpdate& update :
        {scheduler::PlanUpdate(scheduler::Planned{{3}, {4}, 1500, {{51}}}),
-        scheduler::PlanUpdate(scheduler::Planned{{3}, {4}, 1500, {{51}}, {5}, "h:1"}),
-        scheduler::PlanUpdate(scheduler::Placed{{3}, {4}, "h:1"}),
+        scheduler::PlanUpdate(scheduler::Planned{{3}, {4}, 1500, {{51}}, {5}, "h:1", {6}}),
+        scheduler::PlanUpdate(scheduler::Placed{{3}, {4}, "h:1", {6}}),
         scheduler::PlanUpdate(scheduler::Accepted{{{51}, {52}}}),
         scheduler::PlanUpdate(scheduler::PlanEnded{}),
         scheduler::PlanUpdate(scheduler::Failed{absl::UnavailableError("x")})}) {
@@ -717,11 +722,15 @@ TEST(Codec, EachPlanUpdateSurvivesBothWays) {
   }
 }
 
-TEST(Codec, AnAnnouncedPlaceWithoutAnEndpointIsRefused) {
-  v1::PlanUpdate update;
-  update.mutable_planned()->mutable_announced()->set_decode_instance(5);
-  EXPECT_EQ(FromProto(update).status(),
+TEST(Codec, ADecodePlaceWithoutAnEndpointOrAProcessIsRefused) {
+  v1::PlanUpdate planned;
+  planned.mutable_planned()->mutable_announced()->set_decode_instance(5);
+  EXPECT_EQ(FromProto(planned).status(),
             absl::InvalidArgumentError("planned.announced.decode_endpoint: is empty"));
+  v1::PlanUpdate placed;
+  placed.mutable_placed()->set_decode_endpoint("h:1");
+  EXPECT_EQ(FromProto(placed).status(),
+            absl::InvalidArgumentError("placed.decode_incarnation: is 0"));
 }
 
 // By the orchestrator, and by the workers.

@@ -208,6 +208,16 @@ absl::StatusOr<scheduler::WorkerIdentity> IdentityFrom(const v1::RegisterRequest
   return out;
 }
 
+absl::Status CheckPlace(const v1::PlanUpdate::Placed& place, const char* field) {
+  if (place.decode_endpoint().empty()) {
+    return Invalid(absl::StrCat(field, ".decode_endpoint"), "is empty");
+  }
+  if (place.decode_incarnation() == 0) {
+    return Invalid(absl::StrCat(field, ".decode_incarnation"), "is 0");
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 v1::PlanUpdate ToProto(const scheduler::PlanUpdate& update) {
@@ -221,11 +231,13 @@ v1::PlanUpdate ToProto(const scheduler::PlanUpdate& update) {
       v1::PlanUpdate::Placed* announced = out.mutable_planned()->mutable_announced();
       announced->set_decode_instance(planned->decode.value);
       announced->set_decode_endpoint(planned->decode_endpoint);
+      announced->set_decode_incarnation(planned->decode_incarnation.value);
     }
   } else if (const auto* placed = std::get_if<scheduler::Placed>(&update)) {
     out.set_epoch(placed->epoch.value);
     out.mutable_placed()->set_decode_instance(placed->decode.value);
     out.mutable_placed()->set_decode_endpoint(placed->endpoint);
+    out.mutable_placed()->set_decode_incarnation(placed->incarnation.value);
   } else if (const auto* accepted = std::get_if<scheduler::Accepted>(&update)) {
     out.mutable_accepted();
     ToProto(accepted->failed_engines, out.mutable_failed_engines());
@@ -245,19 +257,26 @@ absl::StatusOr<scheduler::PlanUpdate> FromProto(const v1::PlanUpdate& update) {
       const auto decided_us = DurationFrom("planned.decided_us", update.planned().decided_us());
       if (!decided_us.ok()) return decided_us.status();
       const v1::PlanUpdate::Placed& announced = update.planned().announced();
-      if (update.planned().has_announced() && announced.decode_endpoint().empty()) {
-        return Invalid("planned.announced.decode_endpoint", "is empty");
+      if (update.planned().has_announced()) {
+        absl::Status status = CheckPlace(announced, "planned.announced");
+        if (!status.ok()) return status;
       }
-      return scheduler::Planned{
-          {update.epoch()},   {update.planned().prefill_instance()}, *decided_us,
-          *std::move(failed), {announced.decode_instance()},         announced.decode_endpoint()};
+      return scheduler::Planned{{update.epoch()},
+                                {update.planned().prefill_instance()},
+                                *decided_us,
+                                *std::move(failed),
+                                {announced.decode_instance()},
+                                announced.decode_endpoint(),
+                                {announced.decode_incarnation()}};
     }
-    case v1::PlanUpdate::kPlaced:
-      if (update.placed().decode_endpoint().empty()) {
-        return Invalid("placed.decode_endpoint", "is empty");
-      }
-      return scheduler::Placed{
-          {update.epoch()}, {update.placed().decode_instance()}, update.placed().decode_endpoint()};
+    case v1::PlanUpdate::kPlaced: {
+      const v1::PlanUpdate::Placed& placed = update.placed();
+      if (absl::Status status = CheckPlace(placed, "placed"); !status.ok()) return status;
+      return scheduler::Placed{{update.epoch()},
+                               {placed.decode_instance()},
+                               placed.decode_endpoint(),
+                               {placed.decode_incarnation()}};
+    }
     case v1::PlanUpdate::kAccepted:
       return scheduler::Accepted{*std::move(failed)};
     case v1::PlanUpdate::kEnded:

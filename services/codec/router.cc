@@ -66,12 +66,15 @@ absl::StatusOr<scheduler::RouterRequest> RequestFrom(const v1::RouterRequest& re
                                   .streams = request.streams()};
 }
 
-absl::Status InstancesFrom(const char* field,
-                           const google::protobuf::RepeatedField<uint64_t>& instances,
-                           std::vector<scheduler::InstanceId>* out) {
-  for (const uint64_t instance : instances) {
-    if (instance == 0) return Invalid(field, "names instance 0");
-    out->push_back({instance});
+absl::Status ProcessesFrom(const char* field, const RepeatedIds& incarnations,
+                           std::vector<scheduler::Incarnation>* out) {
+  constexpr int kMost = 1 << 16;
+  if (incarnations.size() > kMost) {
+    return TooLarge(field, static_cast<uint64_t>(incarnations.size()), kMost);
+  }
+  for (const uint64_t incarnation : incarnations) {
+    if (incarnation == 0) return Invalid(field, "names incarnation 0");
+    out->push_back({incarnation});
   }
   return absl::OkStatus();
 }
@@ -169,8 +172,8 @@ v1::RouterLoad ToProto(const scheduler::RouterLoad& load) {
   out.set_running(static_cast<uint64_t>(load.running));
   out.set_draining(load.draining);
   out.set_uptime_us(static_cast<uint64_t>(load.uptime_us));
-  for (const scheduler::InstanceId one : load.heard) out.add_heard(one.value);
-  for (const scheduler::InstanceId one : load.not_heard) out.add_not_heard(one.value);
+  for (const scheduler::Incarnation one : load.heard) out.add_heard(one.value);
+  for (const scheduler::Incarnation one : load.not_heard) out.add_not_heard(one.value);
   return out;
 }
 
@@ -181,8 +184,8 @@ absl::StatusOr<scheduler::RouterLoad> FromProto(const v1::RouterLoad& load) {
   if (!uptime_us.ok()) return uptime_us.status();
   scheduler::RouterLoad out{static_cast<int64_t>(load.queued()),
                             static_cast<int64_t>(load.running()), load.draining(), *uptime_us};
-  absl::Status status = InstancesFrom("heard", load.heard(), &out.heard);
-  status.Update(InstancesFrom("not_heard", load.not_heard(), &out.not_heard));
+  absl::Status status = ProcessesFrom("heard", load.heard(), &out.heard);
+  status.Update(ProcessesFrom("not_heard", load.not_heard(), &out.not_heard));
   if (!status.ok()) return status;
   return out;
 }

@@ -1,9 +1,14 @@
 // Evidence: which routers hear which decode instances. A router says so in its hello and its
 // reports. Part of Routers.
 //
-// Invariants (CheckInvariants): both tables say the same, and neither has an empty set.
+// Instances are named by their processes, because routers name them so: also those that have not
+// registered here yet, or that are no more. What a router has said holds until it says otherwise.
+//
+// Invariants (CheckInvariants): both tables say the same, and neither has an empty set; no router
+// hears more than kHeardMax.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <set>
@@ -16,25 +21,26 @@ namespace skein::scheduler {
 
 class Evidence {
  public:
-  // All that the router hears, or what has changed.
-  void Replace(uint64_t router, const std::vector<InstanceId>& heard);
-  void Change(uint64_t router, const std::vector<InstanceId>& heard,
-              const std::vector<InstanceId>& not_heard);
-  void ForgetRouter(uint64_t router);
-  void ForgetInstance(InstanceId instance);
+  static constexpr size_t kHeardMax = size_t{1} << 16;  // by one router; more are ignored
 
-  int64_t HeardBy(InstanceId instance) const;  // routers
+  // All that the router hears, or what has changed.
+  void Replace(uint64_t router, const std::vector<Incarnation>& heard);
+  void Change(uint64_t router, const std::vector<Incarnation>& heard,
+              const std::vector<Incarnation>& not_heard);
+  void ForgetRouter(uint64_t router);
+
+  int64_t HeardBy(Incarnation instance) const;  // routers
   // The routers that hear an instance.
-  const std::map<uint64_t, std::set<InstanceId>>& all() const { return hears_; }
+  const std::map<uint64_t, std::set<Incarnation>>& all() const { return hears_; }
 
   absl::Status CheckInvariants() const;
 
  private:
-  void Add(uint64_t router, InstanceId instance);
-  void Remove(uint64_t router, InstanceId instance);
+  void Add(uint64_t router, Incarnation instance);
+  void Remove(uint64_t router, Incarnation instance);
 
-  std::map<uint64_t, std::set<InstanceId>> hears_;
-  std::map<InstanceId, std::set<uint64_t>> heard_by_;
+  std::map<uint64_t, std::set<Incarnation>> hears_;
+  std::map<Incarnation, std::set<uint64_t>> heard_by_;
 };
 
 }  // namespace skein::scheduler

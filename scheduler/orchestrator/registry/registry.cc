@@ -269,7 +269,8 @@ const Instance* Registry::Find(InstanceId id) const {
 }
 
 Placed Registry::PlacedAt(InstanceId decode, Epoch epoch) const {
-  return {epoch, decode, instances_.at(decode).identity.endpoint};
+  const WorkerIdentity& identity = instances_.at(decode).identity;
+  return {epoch, decode, identity.endpoint, identity.incarnation};
 }
 
 std::vector<InstanceId> Registry::Listened(TimeUs now) {

@@ -53,7 +53,6 @@ class Routers {
   Connected Connect(const RouterHello& hello, CallId connection, TimeUs now, TimeUs listened_us);
   // Null if no router has this stream any more.
   Router* FindConnected(CallId connection);
-  // `load` names registered decode instances only, as does a hello's.
   void Report(Router& router, const RouterLoad& load, TimeUs now, TimeUs listened_us);
   void Heard(uint64_t router, TimeUs listened_us);  // any message of its stream renews its lease
   void Disconnect(Router& router);                  // its stream is broken
@@ -66,7 +65,6 @@ class Routers {
   const absl::Status* FailureOf(RequestId id) const;
 
   const Evidence& evidence() const { return evidence_; }
-  void ForgetInstance(InstanceId instance) { evidence_.ForgetInstance(instance); }
 
   // NOT_FOUND: there is no such router. FAILED_PRECONDITION: it is the last one that serves.
   absl::Status Drain(const DrainRequest& request);

@@ -194,6 +194,7 @@ void FakeCluster::Plan(uint64_t router, const v1::SubmitRequest& request, const 
   if (script.plan.ok()) {
     update.mutable_placed()->set_decode_instance(2);
     update.mutable_placed()->set_decode_endpoint(endpoint());
+    update.mutable_placed()->set_decode_incarnation(2);
   } else {
     ToProto(script.plan, update.mutable_failed());
   }
