@@ -241,6 +241,11 @@ void DecodeFlow::Opened(Request& request, TimeUs now) {
   parts_.sender->StartMembers(request);
 }
 
+void DecodeFlow::OpenedByLead(Request& request, InstanceId instance, TimeUs now) {
+  const bool leads = !request.members.empty() && request.members[0].instance == instance;
+  if (leads && request.decode != InstanceId{}) Opened(request, now);
+}
+
 TimeUs DecodeFlow::OldestWait(TimeUs now) const {
   TimeUs oldest_us = 0;
   placement_.ForEachFirst([&](RequestId first) {  // it asked first

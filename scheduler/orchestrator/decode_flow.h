@@ -56,6 +56,9 @@ class DecodeFlow {
   void Assigned(Request& request, TimeUs now);
   // Its transfer is open at request.decode. REQUIRES that. A second time: nothing.
   void Opened(Request& request, TimeUs now);
+  // An instance of its plan says that it has opened it. Counts if that is the lead: the decode
+  // instance says so itself, unless it cannot reach this orchestrator.
+  void OpenedByLead(Request& request, InstanceId instance, TimeUs now);
   // Its lead's question, if any, is answered with this.
   void Answer(Request& request, absl::Status status);
   // Its lead has asked, and was not answered, for place_decode_wait_us. A plain request then gives

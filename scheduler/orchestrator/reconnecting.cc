@@ -17,7 +17,7 @@ absl::Status StreamBroke(InstanceId id) {
 void WorkerSide::Resync(InstanceId id, const RegisterRequest& hello, TimeUs now) {
   const Instance::Compared compared = parts_.registry->Find(id)->CompareHeld(hello.held);
   for (const EndedRequest& ended : hello.ended) {
-    TakeEnded(*parts_.registry->Find(id), ended, now);
+    ended_.Take(*parts_.registry->Find(id), ended, now);
   }
   for (const HeldRequest& held : compared.held) {
     if (Request* request = parts_.requests->Find(held.id, held.epoch)) {
@@ -47,7 +47,7 @@ void WorkerSide::SendAgain(Request& request, InstanceId id, const HeldRequest& h
     // The last Assign was lost.
     return parts_.replanner->GiveUpPlan(request, StreamBroke(id), now);
   }
-  if (held.opened) TakeOpened(request, id, now);
+  if (held.opened) parts_.decode->OpenedByLead(request, id, now);
   parts_.prefill->TakeProgress(request, *member, held, now);
   if (!member->accepted()) return parts_.prefill->Accepted(request, *member, now);  // told late
   if (PlanSender::MayStart(request)) parts_.sender->Start(request, *member);

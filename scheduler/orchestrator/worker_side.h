@@ -1,6 +1,6 @@
 // WorkerSide: the streams of workers. An instance registers or reconnects, reports, answers a plan,
 // leaves, drains or is lost; its reports are reconciled with the orchestrator's records. Owns the
-// counts of what was lost or did not fit, and early failures of engines. Part of OrchestratorCore.
+// counts of what was lost or did not fit. Part of OrchestratorCore.
 //
 // A decode instance whose lease expires while routers hear it (registry/evidence.h) is missed, not
 // lost: only the link between it and the orchestrator is cut. Its requests stream on, and it gets
@@ -38,6 +38,7 @@
 #include "scheduler/orchestrator/registry/latest_streams.h"
 #include "scheduler/orchestrator/registry/registry.h"
 #include "scheduler/orchestrator/replanner.h"
+#include "scheduler/orchestrator/reported_ends.h"
 #include "scheduler/orchestrator/request_ends.h"
 #include "scheduler/orchestrator/requests/engine_failures.h"
 #include "scheduler/orchestrator/requests/request.h"
@@ -66,7 +67,19 @@ class WorkerSide {
   };
   using LostCounts = std::map<std::pair<std::string, Role>, uint64_t>;  // by model and role
 
-  WorkerSide(TimeUs lease_us, const Parts& parts) : lease_us_(lease_us), parts_(parts) {}
+  WorkerSide(TimeUs lease_us, const Parts& parts)
+      : lease_us_(lease_us),
+        parts_(parts),
+        ended_({.requests = parts.requests,
+                .registry = parts.registry,
+                .numbers = parts.numbers,
+                .prefill = parts.prefill,
+                .decode = parts.decode,
+                .replanner = parts.replanner,
+                .routers = parts.routers,
+                .explanations = parts.explanations,
+                .ends = parts.ends,
+                .effects = parts.effects}) {}
 
   // `own`: this orchestrator's generation. REQUIRES: it is not lower than the one the worker saw.
   void Connect(const RegisterCalled& event, const Generation& own, TimeUs now);
@@ -81,7 +94,7 @@ class WorkerSide {
   void CloseStreams(const absl::Status& why);  // of all
 
   // Of engines under this request, which is submitted now.
-  EarlyFailures::Engines TakeEarlyFailures(RequestId id) { return early_failures_.Take(id); }
+  EarlyFailures::Engines TakeEarlyFailures(RequestId id) { return ended_.TakeEarlyFailures(id); }
 
   const LostCounts& lost() const { return lost_; }
   uint64_t misses() const { return misses_; }  // how often an instance was missed
@@ -95,14 +108,6 @@ class WorkerSide {
   void NoteRoom(const std::string& model);
   void LeaveStream(InstanceId instance, CallId stream);
   void LeaveDraining(const Instance& instance, TimeUs now);
-
-  // An instance reports a request's end.
-  void TakeEnded(const Instance& instance, const EndedRequest& ended, TimeUs now);
-  void TakeOpened(Request& request, InstanceId instance, TimeUs now);
-  void NotePaths(Request* alive, const Instance& from, const EndedRequest& ended);
-  void TakeDecodeEnded(Request& request, const EndedRequest& ended, TimeUs now);
-  void TakeUnclaimed(Request& request, const absl::Status& why, TimeUs now);
-  void TakePrefillEnded(Request& request, Member& member, const EndedRequest& ended, TimeUs now);
 
   // What a new stream begins with: reconnecting.cc.
   void Resync(InstanceId instance, const RegisterRequest& hello, TimeUs now);
@@ -131,9 +136,9 @@ class WorkerSide {
 
   TimeUs lease_us_;
   Parts parts_;
+  ReportedEnds ended_;
   LostCounts lost_;
   uint64_t misses_ = 0;
-  EarlyFailures early_failures_;
   LatestStreams streams_;
   std::set<InstanceId> leaving_;  // that do not serve, and were left by incomplete plans
   uint64_t digest_mismatches_ = 0;
