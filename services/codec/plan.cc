@@ -1,5 +1,5 @@
-// The orchestrator's orders to prefill instances (plans, decode places, starts, cancels) and the
-// instances' answers.
+// What the orchestrator tells routers about the plans of their requests; its orders to instances
+// (plans, decode places, starts, cancels), and their answers.
 #include "absl/strings/str_cat.h"
 #include "services/codec/codec.h"
 #include "services/codec/durations.h"
@@ -77,7 +77,85 @@ absl::StatusOr<scheduler::Placed> PlacedFrom(const v1::DecodePlace& place) {
   return scheduler::Placed{{place.epoch()}, {place.decode_instance()}, place.decode_endpoint()};
 }
 
+absl::Status CheckPlace(const v1::PlanUpdate::Placed& place, const char* field) {
+  if (place.decode_endpoint().empty()) {
+    return Invalid(absl::StrCat(field, ".decode_endpoint"), "is empty");
+  }
+  if (place.decode_incarnation() == 0) {
+    return Invalid(absl::StrCat(field, ".decode_incarnation"), "is 0");
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
+
+v1::PlanUpdate ToProto(const scheduler::PlanUpdate& update) {
+  v1::PlanUpdate out;
+  if (const auto* planned = std::get_if<scheduler::Planned>(&update)) {
+    out.set_epoch(planned->epoch.value);
+    out.mutable_planned()->set_prefill_instance(planned->prefill.value);
+    out.mutable_planned()->set_decided_us(static_cast<uint64_t>(planned->decided_us));
+    ToProto(planned->failed_engines, out.mutable_failed_engines());
+    if (!planned->decode_endpoint.empty()) {
+      v1::PlanUpdate::Placed* announced = out.mutable_planned()->mutable_announced();
+      announced->set_decode_instance(planned->decode.value);
+      announced->set_decode_endpoint(planned->decode_endpoint);
+      announced->set_decode_incarnation(planned->decode_incarnation.value);
+    }
+  } else if (const auto* placed = std::get_if<scheduler::Placed>(&update)) {
+    out.set_epoch(placed->epoch.value);
+    out.mutable_placed()->set_decode_instance(placed->decode.value);
+    out.mutable_placed()->set_decode_endpoint(placed->endpoint);
+    out.mutable_placed()->set_decode_incarnation(placed->incarnation.value);
+  } else if (const auto* accepted = std::get_if<scheduler::Accepted>(&update)) {
+    out.mutable_accepted();
+    ToProto(accepted->failed_engines, out.mutable_failed_engines());
+  } else if (std::holds_alternative<scheduler::PlanEnded>(update)) {
+    out.mutable_ended();
+  } else {
+    ToProto(std::get<scheduler::Failed>(update).status, out.mutable_failed());
+  }
+  return out;
+}
+
+absl::StatusOr<scheduler::PlanUpdate> FromProto(const v1::PlanUpdate& update) {
+  absl::StatusOr<scheduler::FailedEngines> failed = FailedEnginesFrom(update.failed_engines());
+  if (!failed.ok()) return failed.status();
+  switch (update.update_case()) {
+    case v1::PlanUpdate::kPlanned: {
+      const auto decided_us = DurationFrom("planned.decided_us", update.planned().decided_us());
+      if (!decided_us.ok()) return decided_us.status();
+      const v1::PlanUpdate::Placed& announced = update.planned().announced();
+      if (update.planned().has_announced()) {
+        absl::Status status = CheckPlace(announced, "planned.announced");
+        if (!status.ok()) return status;
+      }
+      return scheduler::Planned{{update.epoch()},
+                                {update.planned().prefill_instance()},
+                                *decided_us,
+                                *std::move(failed),
+                                {announced.decode_instance()},
+                                announced.decode_endpoint(),
+                                {announced.decode_incarnation()}};
+    }
+    case v1::PlanUpdate::kPlaced: {
+      const v1::PlanUpdate::Placed& placed = update.placed();
+      if (absl::Status status = CheckPlace(placed, "placed"); !status.ok()) return status;
+      return scheduler::Placed{{update.epoch()},
+                               {placed.decode_instance()},
+                               placed.decode_endpoint(),
+                               {placed.decode_incarnation()}};
+    }
+    case v1::PlanUpdate::kAccepted:
+      return scheduler::Accepted{*std::move(failed)};
+    case v1::PlanUpdate::kEnded:
+      return scheduler::PlanEnded{};
+    case v1::PlanUpdate::kFailed:
+      return scheduler::Failed{FromProto(update.failed())};
+    default:
+      return Invalid("update", "is missing");
+  }
+}
 
 v1::AssignRequest ToProto(const scheduler::AssignOrder& order) {
   v1::AssignRequest out;
@@ -213,6 +291,34 @@ absl::StatusOr<scheduler::AssignReplied> FromProto(const v1::AssignResult& resul
   out.sequence = {result.sequence()};
   if (result.has_failure()) out.reply.status = FromProto(result.failure());
   return out;
+}
+
+v1::PlaceDecodeRequest ToProto(const scheduler::PlaceDecodeRequest& request) {
+  v1::PlaceDecodeRequest out;
+  out.set_instance(request.instance.value);
+  out.set_incarnation(request.incarnation.value);
+  *out.mutable_id() = ToProto(request.id);
+  out.set_epoch(request.epoch.value);
+  out.set_refused_by(request.refused_by.value);
+  if (!request.why.ok()) ToProto(request.why, out.mutable_failure());
+  return out;
+}
+
+absl::StatusOr<scheduler::PlaceDecodeRequest> FromProto(const v1::PlaceDecodeRequest& request) {
+  const absl::StatusOr<scheduler::RequestId> id = FromProto(request.id());
+  if (!id.ok()) return id.status();
+  if (request.instance() == 0) return Invalid("instance", "is 0");
+  if (request.epoch() == 0) return Invalid("epoch", "is 0");
+  if ((request.refused_by() != 0) != request.has_failure()) {
+    return Invalid("failure", "requires refused_by");
+  }
+  return scheduler::PlaceDecodeRequest{
+      .instance = {request.instance()},
+      .incarnation = {request.incarnation()},
+      .id = *id,
+      .epoch = {request.epoch()},
+      .refused_by = {request.refused_by()},
+      .why = request.has_failure() ? FromProto(request.failure()) : absl::OkStatus()};
 }
 
 v1::PlaceDecodeResponse ToProto(const scheduler::AnswerPlaceDecode& answer) {
