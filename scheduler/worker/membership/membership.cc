@@ -25,7 +25,7 @@ void Membership::On(const RegisterReplied& event, TimeUs now) {
   seen_ = reply.generation;
   phase_ = Phase::kReady;
   last_call_ = reply.status;
-  TakeEndedHeard();
+  ended_.Answered();
   registered_ = true;
   backoff_.Succeeded();
   told_draining_ = draining_in_flight_;
@@ -47,7 +47,7 @@ void Membership::On(const ReportReplied& event, TimeUs now) {
   if (reply.want_full) wanted_ = Report::kFull;
   spacing_end_us_ = now + config_.report_spacing_us +
                     static_cast<TimeUs>(listed_) * config_.report_spacing_per_request_us;
-  TakeEndedHeard();
+  ended_.Answered();
   told_draining_ = draining_in_flight_;
 }
 
@@ -57,17 +57,12 @@ void Membership::Refuse(absl::Status why, TimeUs now) {
   answer_by_us_ = now;
 }
 
-void Membership::TakeEndedHeard() {
-  ended_.erase(ended_.begin(), ended_.begin() + std::min(ended_in_flight_, ended_.size()));
-  ended_in_flight_ = 0;
-}
-
 void Membership::On(const Disconnected& event, TimeUs now) {
   if (phase_ == Phase::kLeft) return;
   if (phase_ == Phase::kParting) registered_ = false;  // it is as good as said
   phase_ = Phase::kAway;
-  if (SKEIN_PLANT(end_lost_over_a_resync)) TakeEndedHeard();
-  ended_in_flight_ = 0;
+  if (SKEIN_PLANT(end_lost_over_a_resync)) ended_.Answered();
+  ended_.Unanswered();
   ReportSoon();
   last_call_ = event.status;
   next_us_ = now + backoff_.Failed();
@@ -87,36 +82,10 @@ void Membership::On(const UnregisterReplied&, TimeUs) {
   registered_ = false;
 }
 
-void Membership::Holds(const HeldRequest& held, TimeUs chunk_since_us) {
-  if (held_.emplace(held.id, held.epoch).second) digest_.Add(held.id, held.epoch);
-  changes_[{held.id, held.epoch}] = {held, chunk_since_us};
-}
-
-bool Membership::Drop(RequestId id, Epoch epoch) {
-  if (held_.erase({id, epoch}) == 0) return false;
-  digest_.Remove(id, epoch);
-  changes_.erase({id, epoch});
-  return true;
-}
-
-void Membership::Gone(RequestId id, Epoch epoch) {
-  if (Drop(id, epoch)) gone_.push_back({.id = id, .epoch = epoch});
-}
-
 absl::Status Membership::CheckInvariants(const std::vector<HeldRequest>& held) const {
-  std::set<Key> keys;
-  for (const HeldRequest& one : held) keys.emplace(one.id, one.epoch);
-  if (keys != held_ || DigestOf(held) != digest_.value()) {
-    return absl::InternalError(absl::StrCat("Membership: ", held.size(), " requests are held, ",
-                                            held_.size(), " were reported"));
-  }
-  for (const auto& [key, change] : changes_) {
-    if (held_.count(key) == 0) {
-      return absl::InternalError(absl::StrCat("Membership: ", ToString(key.first),
-                                              " has a change to report but is not held"));
-    }
-  }
-  return CheckCall();
+  absl::Status found = held_.CheckInvariants(held);
+  if (found.ok()) found = ended_.CheckInvariants();
+  return found.ok() ? CheckCall() : found;
 }
 
 // The message under way, and what was told with it.
@@ -131,27 +100,13 @@ absl::Status Membership::CheckCall() const {
   }
   if (goes && !leaving_) return violated("it leaves without an order");
   if (connected() && !registered_) return violated("connected without a registration");
-  if (ended_.size() > kMaxEnded) return violated("too many ends are remembered");
-  if (ended_in_flight_ > (awaits ? ended_.size() : 0)) {
-    return violated("more ends await an answer than were sent");
-  }
+  if (ended_.unanswered() > 0 && !awaits) return violated("ends await an answer that never comes");
   return absl::OkStatus();
 }
 
-bool Membership::HasEvidence(TimeUs now) const {
-  if (now >= std::min(evidence_end_us_, evidence_limit_us_)) return false;
-  return std::any_of(ended_.begin(), ended_.end(),
-                     [](const EndedRequest& one) { return one.engine_failed; });
-}
-
-void Membership::Ended(EndedRequest ended, TimeUs deadline_us) {
-  Drop(ended.id, ended.epoch);
-  if (ended.engine_failed) evidence_end_us_ = std::max(evidence_end_us_, deadline_us);
-  ended_.push_back(std::move(ended));
-  if (ended_.size() > kMaxEnded) {
-    ended_.pop_front();
-    if (ended_in_flight_ > 0) --ended_in_flight_;
-  }
+void Membership::Ended(EndedRequest ended, TimeUs alive_until_us) {
+  held_.Drop(ended.id, ended.epoch);
+  ended_.Add(std::move(ended), alive_until_us);
   ReportSoon();
 }
 
@@ -187,13 +142,11 @@ std::optional<MembershipEffect> Membership::Register(WorkerLoad load, std::vecto
                                                      TimeUs now) {
   Await(Phase::kGreeting, now);
   wanted_ = Report::kInTime;
-  ended_in_flight_ = ended_.size();
-  changes_.clear();
-  gone_.clear();
+  held_.AllTold();
   load.draining = draining_in_flight_ = draining();
   return CallRegister{RegisterRequest{.identity = config_.identity,
                                       .held = std::move(held),
-                                      .ended = {ended_.begin(), ended_.end()},
+                                      .ended = ended_.Send(),
                                       .load = std::move(load),
                                       .seen = seen_,
                                       .stream = ++streams_}};
@@ -204,16 +157,15 @@ ReportRequest Membership::ReportOf(WorkerLoad load, TimeUs now) {
   Await(Phase::kReporting, now);
   wanted_ = Report::kInTime;
   next_us_ = now + lease_us_ / 3;
-  ended_in_flight_ = ended_.size();
   load.draining = draining_in_flight_ = draining();
   return {.instance = instance_,
           .incarnation = config_.identity.incarnation,
           .serial = ++serial_,
           .load = std::move(load),
           .held = {},
-          .ended = {ended_.begin(), ended_.end()},
-          .gone = std::exchange(gone_, {}),
-          .held_digest = digest_.value()};
+          .ended = ended_.Send(),
+          .gone = held_.TakeGone(),
+          .held_digest = held_.digest()};
 }
 
 std::optional<MembershipEffect> Membership::ReportFull(WorkerLoad load,
@@ -221,18 +173,14 @@ std::optional<MembershipEffect> Membership::ReportFull(WorkerLoad load,
   ReportRequest report = ReportOf(std::move(load), now);
   report.full = true;
   report.held = std::move(held);
-  changes_.clear();
+  held_.ListTold();
   listed_ = report.held.size() + ended_.size();
   return CallReport{std::move(report)};
 }
 
 std::optional<MembershipEffect> Membership::ReportChanges(WorkerLoad load, TimeUs now) {
   ReportRequest report = ReportOf(std::move(load), now);
-  for (auto& [key, change] : changes_) {
-    if (change.chunk_since_us != kNever) change.held.chunk_running_us = now - change.chunk_since_us;
-    report.held.push_back(change.held);
-  }
-  changes_.clear();
+  report.held = held_.TakeChanges(now);
   listed_ = report.held.size() + report.gone.size() + ended_.size();
   return CallReport{std::move(report)};
 }

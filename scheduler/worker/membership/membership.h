@@ -16,27 +16,23 @@
 // it.
 //
 // At most one of its messages is unanswered at a time, and none for longer than answer_timeout_us.
-// Bounded: at most kMaxEnded ended requests are remembered (the oldest go first; an orchestrator
-// that was away for so long has failed them).
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
-#include <deque>
-#include <map>
 #include <optional>
-#include <set>
 #include <utility>
 #include <variant>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "scheduler/base/backoff.h"
-#include "scheduler/base/held_digest.h"
 #include "scheduler/base/ids.h"
 #include "scheduler/base/messages.h"
 #include "scheduler/base/time.h"
+#include "scheduler/worker/membership/held_changes.h"
 #include "scheduler/worker/membership/membership_events.h"
+#include "scheduler/worker/membership/untold_ends.h"
 
 namespace skein::scheduler {
 
@@ -45,8 +41,6 @@ using MembershipEffect =
 
 class Membership {
  public:
-  static constexpr size_t kMaxEnded = 65536;
-
   explicit Membership(const MembershipConfig& config)
       : config_(config), backoff_(config.register_retry_us / 8, config.register_retry_us) {}
 
@@ -62,14 +56,16 @@ class Membership {
 
   // The request is held from now on, or was and has moved on. `chunk_since_us`: when the chunk
   // began that runs now, kNever: none does.
-  void Holds(const HeldRequest& held, TimeUs chunk_since_us = kNever);
+  void Holds(const HeldRequest& held, TimeUs chunk_since_us = kNever) {
+    held_.Holds(held, chunk_since_us);
+  }
   // No longer held, without an end.
-  void Gone(RequestId id, Epoch epoch);
+  void Gone(RequestId id, Epoch epoch) { held_.Gone(id, epoch); }
   // While `held_back` it does not register for the first time.
   void HoldBack(bool held_back) { held_back_ = held_back; }
-  // Something ended, if it was held or not: it will be reported soon. `deadline_us`: the request
+  // Something ended, if it was held or not: it will be reported soon. `alive_until_us`: the request
   // lives no longer, wherever it is planned again. Used if the engine failed under it.
-  void Ended(EndedRequest ended, TimeUs deadline_us = 0);
+  void Ended(EndedRequest ended, TimeUs alive_until_us = 0);
   // The last report is outdated in a way that placement should learn soon.
   void ReportSoon() { wanted_ = std::max(wanted_, Report::kSoon); }
   void StartDrain() {
@@ -129,12 +125,11 @@ class Membership {
   bool MayRegister() const { return !held_back_ || registered_; }
   // Without a stream it leaves when it was never known there, or could not open another one.
   bool MayLeave(TimeUs now) const {
-    if (phase_ == Phase::kAway && HasEvidence(now)) return false;
+    if (phase_ == Phase::kAway && now < evidence_limit_us_ && ended_.HasEvidence(now)) return false;
     const bool in_vain = backoff_.failures() > 1;  // the first is the break
     const bool has_words = !ended_.empty() && now < last_words_end_us_;
     return phase_ == Phase::kReady ? ended_.empty() : !registered_ || (in_vain && !has_words);
   }
-  bool HasEvidence(TimeUs now) const;  // that matters, and was not heard
   enum class Phase {
     kAway,       // no stream; the next attempt at next_us_
     kGreeting,   // the registration is not answered
@@ -150,15 +145,9 @@ class Membership {
     kSoon,    // as soon as the spacing allows
     kFull,    // as soon, with the whole list
   };
-  using Key = std::pair<RequestId, Epoch>;
-  struct Change {
-    HeldRequest held;
-    TimeUs chunk_since_us = kNever;
-  };
 
   absl::Status CheckCall() const;
   bool ReportDue(TimeUs now) const;
-  bool Drop(RequestId id, Epoch epoch);  // false: it was not held
   ReportRequest ReportOf(WorkerLoad load, TimeUs now);
   bool AwaitsAnswer() const {
     return phase_ == Phase::kGreeting || phase_ == Phase::kRefused || phase_ == Phase::kReporting ||
@@ -166,7 +155,6 @@ class Membership {
   }
   void Await(Phase phase, TimeUs now);
   void Refuse(absl::Status why, TimeUs now);
-  void TakeEndedHeard();
   std::optional<MembershipEffect> Close(TimeUs now);
   std::optional<MembershipEffect> Register(WorkerLoad load, std::vector<HeldRequest> held,
                                            TimeUs now);
@@ -182,7 +170,6 @@ class Membership {
   bool held_back_ = false;
   TimeUs last_words_end_us_ = 0;
   TimeUs evidence_limit_us_ = 0;
-  TimeUs evidence_end_us_ = 0;       // deadline of the last request under which the engine failed
   bool ordered_ = false;             // by an operator, to drain
   bool draining_in_flight_ = false;  // the message under way says that we drain
   bool told_draining_ = false;       // and the latest that was heard said so
@@ -197,13 +184,9 @@ class Membership {
   TimeUs spacing_end_us_ = 0;  // no report before this
   uint64_t serial_ = 0;
   uint64_t streams_ = 0;  // opened so far
-  std::deque<EndedRequest> ended_;
-  size_t ended_in_flight_ = 0;  // the first so many were in the report under way
-  size_t listed_ = 0;           // requests in that report
-  std::set<Key> held_;
-  HeldDigest digest_;              // of held_
-  std::map<Key, Change> changes_;  // since the last message; each is held
-  std::vector<HeldRequest> gone_;  // likewise
+  UntoldEnds ended_;
+  size_t listed_ = 0;  // requests in the report under way
+  HeldChanges held_;
 };
 
 }  // namespace skein::scheduler
