@@ -112,6 +112,15 @@ TEST_F(DecodeFlowTest, APlainRequestYieldsToAnOlderSpPlanAtItsInstance) {
   EXPECT_EQ(request.asking_until_us, kNever);
   EXPECT_EQ(request.state, State::kWaiting) << "it keeps its place";
 
+  registry_.Find(full)->load.free_blocks = 10;
+  registry_.Recount(*registry_.Find(full));
+  Request& next = Submit(2);
+  Accept(next);
+  Ask(next, 6);
+  EXPECT_EQ(next.decode, full) << "one whose lead does not ask holds up nobody";
+
+  registry_.Find(full)->load.free_blocks = 0;
+  registry_.Recount(*registry_.Find(full));
   registry_.Find(prefill)->Take(older->id);  // the plan has committed its part there
   Ask(request, 5);
   decode_.WaitedLong(request, now_);
