@@ -41,8 +41,7 @@ class IdleOps : public engine::Ops {
   void RmsNorm(engine::ConstMatrix, engine::ConstVector, float, engine::Matrix) override {}
   void AddRmsNorm(engine::Matrix, engine::ConstMatrix, engine::ConstVector, float,
                   engine::Matrix) override {}
-  void MatMul(engine::ConstMatrix, engine::ConstMatrix, engine::ConstVector,
-              engine::Matrix) override {}
+  void MatMuls(engine::ConstMatrix, std::span<const engine::Product>) override {}
   void Rope(engine::Matrix, std::span<const int32_t>, const engine::RopeTable&) override {}
   void StoreKv(engine::Matrix, engine::ConstMatrix, std::span<const engine::SequenceSpan>,
                const engine::KvLayerView&, const engine::Rotation&) override {}

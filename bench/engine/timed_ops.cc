@@ -9,12 +9,26 @@ using engine::ConstMatrix;
 using engine::ConstVector;
 using engine::KvLayerView;
 using engine::Matrix;
+using engine::Product;
 using engine::RopeTable;
 using engine::Rotation;
 using engine::SequenceSpan;
 
-std::string NameOfProduct(const ConstMatrix& w) {
-  return "MatMul " + std::to_string(w.rows) + "x" + std::to_string(w.cols);
+// Such as "MatMul 2048+256+256x2048".
+std::string NameOfProducts(std::span<const Product> products) {
+  std::string rows;
+  for (const Product& p : products) {
+    rows += (rows.empty() ? "" : "+") + std::to_string(p.w.rows);
+  }
+  return "MatMul " + rows + "x" + std::to_string(products[0].w.cols);
+}
+
+double BytesOfWeights(std::span<const Product> products) {
+  double bytes = 0;
+  for (const Product& p : products) {
+    bytes += static_cast<double>(p.w.rows * p.w.cols) * static_cast<double>(BytesOf(p.w.dtype));
+  }
+  return bytes;
 }
 
 class TimedOps final : public engine::Ops {
@@ -31,14 +45,8 @@ class TimedOps final : public engine::Ops {
   void AddRmsNorm(Matrix x, ConstMatrix y, ConstVector weight, float eps, Matrix out) override {
     Time("AddRmsNorm", 0, [&] { ops_->AddRmsNorm(x, y, weight, eps, out); });
   }
-  void MatMul(ConstMatrix x, ConstMatrix w, ConstVector bias, Matrix out) override {
-    const auto bytes = static_cast<double>(w.rows * w.cols) * static_cast<double>(BytesOf(w.dtype));
-    Time(NameOfProduct(w), bytes, [&] { ops_->MatMul(x, w, bias, out); });
-  }
-  void MatMulSlice(ConstMatrix x, ConstMatrix w, ConstVector bias, const engine::ColumnSlice& slice,
-                   Matrix out) override {
-    const auto bytes = static_cast<double>(w.rows * w.cols) * static_cast<double>(BytesOf(w.dtype));
-    Time(NameOfProduct(w), bytes, [&] { ops_->MatMulSlice(x, w, bias, slice, out); });
+  void MatMuls(ConstMatrix x, std::span<const Product> products) override {
+    Time(NameOfProducts(products), BytesOfWeights(products), [&] { ops_->MatMuls(x, products); });
   }
   int64_t KeySegment(int block_tokens) const override { return ops_->KeySegment(block_tokens); }
   int64_t SkinnyRowsMax(engine::DType x, engine::DType w) const override {

@@ -11,8 +11,8 @@
 //
 // Batch invariance. What an operation writes for a row is the same bits whatever other rows are in
 // the call, wherever the row stands among them, and on any number of threads, as long as
-//   - MatMul:          the call has at most SkinnyRowsMax rows. A larger one is only sure to repeat
-//                      for the same rows and number of threads.
+//   - MatMuls:         the call is for the same products and has at most SkinnyRowsMax rows. A
+//                      larger one is only sure to repeat for the same rows and number of threads.
 //   - PagedAttention:  the span has the same token_count, position and keys. Other spans never
 //                      matter.
 //   - the others:      always.
@@ -31,7 +31,7 @@ namespace skein::engine {
 
 class ThreadPool;
 
-// Rows up to which every implementation's MatMul is invariant.
+// Rows up to which every implementation's products are invariant.
 inline constexpr int64_t kSkinnyRowsMax = 64;
 
 // cos and sin of every rotary angle, after scaling (llama3, linear, yarn): row p, column i <
@@ -55,6 +55,14 @@ struct Rotation {
 struct ColumnSlice {
   int64_t columns = 0;
   int64_t begin = 0;
+};
+
+// One of the products of a call's rows: out = x · wᵀ + bias.
+struct Product {
+  ConstMatrix w;      // [N, K]
+  ConstVector bias;   // empty or [1, N] any dtype
+  ColumnSlice slice;  // where w is a part of a matrix's columns
+  Matrix out;         // f32 or w's dtype [M, N]
 };
 
 // One sequence's share of a ragged batch.
@@ -85,27 +93,28 @@ class Ops {
   virtual void Embed(std::span<const int32_t> ids, ConstMatrix table, Matrix out) = 0;
 
   // out[r, :] = x[r, :] / sqrt(mean(x[r, :]²) + eps) * weight.  x f32 [R, N], weight [1, N], out
-  // any dtype [R, N]. In place (out.data == x.data) is allowed for f32. QK-norm passes the heads as
-  // rows: [T * heads, head_dim].
+  // any dtype [R, N]. In place (out.data == x.data) is allowed for f32. A weight [1, n] of which N
+  // is a multiple normalises every n columns by themselves (QK-norm: n = head_dim).
   virtual void RmsNorm(ConstMatrix x, ConstVector weight, float eps, Matrix out) = 0;
 
   // x += y, then out = RmsNorm(x): what ends a part of a layer, and the norm that begins the next.
   // x, y f32 [R, N], the rest as for RmsNorm, but not in place.
   virtual void AddRmsNorm(Matrix x, ConstMatrix y, ConstVector weight, float eps, Matrix out) = 0;
 
-  // out = x · wᵀ + bias.  x [M, K] in f32 or w's dtype, w [N, K], bias empty or [1, N] any dtype,
-  // out f32 or w's dtype [M, N]. An f32 x is not rounded to w's dtype (exact to f32, slower); pass
-  // activations in w's dtype where speed matters.
-  virtual void MatMul(ConstMatrix x, ConstMatrix w, ConstVector bias, Matrix out) = 0;
+  // out = x · wᵀ + bias, for each of the products.  x [M, K] in f32 or every w's dtype. An f32 x is
+  // not rounded to w's dtype (exact to f32, slower); pass activations in w's dtype where speed
+  // matters. Products in one call share what is done for x and for a call: threads are woken once,
+  // and on a GPU products whose weights, biases and columns of out are neighbours are one (Joined
+  // in products.h). By a slice, a reproducible implementation sums so that the ranks' results add
+  // up to the bits of the whole product, in groups of 2, 4 and 8.
+  virtual void MatMuls(ConstMatrix x, std::span<const Product> products) = 0;
 
-  // MatMul by a slice of columns. A reproducible implementation sums so that the ranks' results
-  // add up to the bits of the whole product, in groups of 2, 4 and 8.
-  virtual void MatMulSlice(ConstMatrix x, ConstMatrix w, ConstVector bias, const ColumnSlice& slice,
-                           Matrix out) {
-    MatMul(x, w, bias, out);
+  void MatMul(ConstMatrix x, ConstMatrix w, ConstVector bias, Matrix out) {
+    const Product product = {w, bias, {}, out};
+    MatMuls(x, {&product, 1});
   }
 
-  // Rows up to which MatMul of these dtypes is invariant, and best not cut: at least
+  // Rows up to which a product of these dtypes is invariant, and best not cut: at least
   // kSkinnyRowsMax.
   virtual int64_t SkinnyRowsMax(DType x, DType w) const { return kSkinnyRowsMax; }
 

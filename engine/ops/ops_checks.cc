@@ -53,7 +53,7 @@ void CheckRmsNorm(const ConstMatrix& x, const ConstVector& weight, const Matrix&
   CheckView(out);
   CheckF32(x);
   CheckSameShape(x, out);
-  SKEIN_CHECK(weight.data != nullptr && weight.cols == x.cols);
+  SKEIN_CHECK(weight.data != nullptr && weight.cols > 0 && x.cols % weight.cols == 0);
   SKEIN_CHECK_MSG(out.data != x.data || out.dtype == DType::kF32, "in place is for f32 only");
 }
 
@@ -61,18 +61,20 @@ void CheckAddRmsNorm(const Matrix& x, const ConstMatrix& y, const ConstVector& w
                      const Matrix& out) {
   CheckAdd(x, y);
   CheckRmsNorm(x, weight, out);
+  SKEIN_CHECK(weight.cols == x.cols);
   SKEIN_CHECK_MSG(out.rows == 0 || out.data != x.data, "not in place");
 }
 
-void CheckMatMul(const ConstMatrix& x, const ConstMatrix& w, const ConstVector& bias,
-                 const Matrix& out) {
+void CheckMatMuls(const ConstMatrix& x, std::span<const Product> products) {
   CheckView(x);
-  CheckView(w);
-  CheckView(out);
-  SKEIN_CHECK(x.cols == w.cols && out.rows == x.rows && out.cols == w.rows);
-  SKEIN_CHECK(x.dtype == DType::kF32 || x.dtype == w.dtype);
-  SKEIN_CHECK(out.dtype == DType::kF32 || out.dtype == w.dtype);
-  SKEIN_CHECK(bias.empty() || bias.cols == w.rows);
+  for (const auto& [w, bias, slice, out] : products) {
+    CheckView(w);
+    CheckView(out);
+    SKEIN_CHECK(x.cols == w.cols && out.rows == x.rows && out.cols == w.rows);
+    SKEIN_CHECK(x.dtype == DType::kF32 || x.dtype == w.dtype);
+    SKEIN_CHECK(out.dtype == DType::kF32 || out.dtype == w.dtype);
+    SKEIN_CHECK(bias.empty() || bias.cols == w.rows);
+  }
 }
 
 void CheckRope(const ConstMatrix& x, std::span<const int32_t> positions, const RopeTable& table) {

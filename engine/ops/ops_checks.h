@@ -13,8 +13,7 @@ void CheckEmbed(std::span<const int32_t> ids, const ConstMatrix& table, const Ma
 void CheckRmsNorm(const ConstMatrix& x, const ConstVector& weight, const Matrix& out);
 void CheckAddRmsNorm(const Matrix& x, const ConstMatrix& y, const ConstVector& weight,
                      const Matrix& out);
-void CheckMatMul(const ConstMatrix& x, const ConstMatrix& w, const ConstVector& bias,
-                 const Matrix& out);
+void CheckMatMuls(const ConstMatrix& x, std::span<const Product> products);
 void CheckRope(const ConstMatrix& x, std::span<const int32_t> positions, const RopeTable& table);
 void CheckStoreKv(const ConstMatrix& k, const ConstMatrix& v,
                   std::span<const SequenceSpan> sequences, const KvLayerView& kv,

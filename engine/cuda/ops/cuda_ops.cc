@@ -1,10 +1,12 @@
 #include "engine/cuda/ops/cuda_ops.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "engine/cuda/kernels/kernels.h"
 #include "engine/ops/ops_checks.h"
+#include "engine/ops/products.h"
 #include "scheduler/vocabulary/check.h"
 
 namespace skein::engine {
@@ -52,10 +54,22 @@ void CudaOps::AddRmsNorm(Matrix x, ConstMatrix y, ConstVector weight, float eps,
   RmsNormKernel(x, y, weight, eps, out, stream());
 }
 
-void CudaOps::MatMul(ConstMatrix x, ConstMatrix w, ConstVector bias, Matrix out) {
-  CheckMatMul(x, w, bias, out);
+void CudaOps::MatMuls(ConstMatrix x, std::span<const Product> products) {
+  CheckMatMuls(x, products);
   enter_();
-  if (out.rows > 0 && out.cols > 0) gemm_->Multiply(x, w, bias, out, stream());
+  while (!products.empty()) {
+    Product one = products[0];
+    products = products.subspan(1);
+    while (!products.empty()) {
+      const std::optional<Product> joined = Joined(one, products[0]);
+      if (!joined.has_value()) break;
+      one = *joined;
+      products = products.subspan(1);
+    }
+    if (one.out.rows > 0 && one.out.cols > 0) {
+      gemm_->Multiply(x, one.w, one.bias, one.out, stream());
+    }
+  }
 }
 
 void CudaOps::Rope(Matrix x, std::span<const int32_t> positions, const RopeTable& table) {

@@ -53,7 +53,7 @@ class CudaOps final : public Ops {
   void Embed(std::span<const int32_t> ids, ConstMatrix table, Matrix out) override;
   void RmsNorm(ConstMatrix x, ConstVector weight, float eps, Matrix out) override;
   void AddRmsNorm(Matrix x, ConstMatrix y, ConstVector weight, float eps, Matrix out) override;
-  void MatMul(ConstMatrix x, ConstMatrix w, ConstVector bias, Matrix out) override;
+  void MatMuls(ConstMatrix x, std::span<const Product> products) override;
   int64_t SkinnyRowsMax(DType x, DType w) const override { return gemm_->SkinnyRowsMax(x, w); }
   void Rope(Matrix x, std::span<const int32_t> positions, const RopeTable& table) override;
   void StoreKv(Matrix k, ConstMatrix v, std::span<const SequenceSpan> sequences,

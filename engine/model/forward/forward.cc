@@ -1,5 +1,8 @@
 #include "engine/model/forward/forward.h"
 
+#include <algorithm>
+#include <limits>
+
 #include "engine/model/forward/forward_parts.h"
 #include "scheduler/vocabulary/check.h"
 
@@ -20,16 +23,18 @@ size_t SpanOf(const std::vector<SequenceSpan>& sequences, int64_t row, size_t fr
 
 }  // namespace
 
-Matrix AsHeads(const Matrix& x, int head_dim) {
-  return {x.data, x.dtype, x.rows * x.cols / head_dim, head_dim, head_dim};
-}
-
-void Apply(const Model& model, const Batch& batch, const Matrix& x, const Linear& linear,
-           const Matrix& out) {
-  const int64_t skinny_gemm = model.ops->SkinnyRowsMax(x.dtype, linear.weight.dtype);
+void Apply(const Model& model, const Batch& batch, const Matrix& x,
+           std::initializer_list<Projection> projections) {
+  int64_t skinny_gemm = std::numeric_limits<int64_t>::max();
+  for (const auto& [linear, out] : projections) {
+    skinny_gemm = std::min(skinny_gemm, model.ops->SkinnyRowsMax(x.dtype, linear.weight.dtype));
+  }
   for (const RowRun& run : RunsOf(batch.sequences, batch.padding, skinny_gemm)) {
-    model.ops->MatMulSlice(RowsOf(x, run), linear.weight, linear.bias, linear.slice,
-                           RowsOf(out, run));
+    std::vector<Product> products;
+    for (const auto& [linear, out] : projections) {
+      products.push_back({linear.weight, linear.bias, linear.slice, RowsOf(out, run)});
+    }
+    model.ops->MatMuls(RowsOf(x, run), products);
   }
 }
 

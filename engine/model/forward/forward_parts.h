@@ -3,18 +3,21 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 
 #include "engine/model/forward/forward.h"
 
 namespace skein::engine {
 
-// The rows of one head each: [T, heads * head_dim] as [T * heads, head_dim]. REQUIRES: no gap
-// between rows.
-Matrix AsHeads(const Matrix& x, int head_dim);
+// out = x · weightᵀ + bias.
+struct Projection {
+  const Linear& linear;
+  Matrix out;
+};
 
-// out = x · weightᵀ + bias, run by run (RunsOf).
-void Apply(const Model& model, const Batch& batch, const Matrix& x, const Linear& linear,
-           const Matrix& out);
+// All projections of x, the rows of `batch`, in one call for each run (RunsOf).
+void Apply(const Model& model, const Batch& batch, const Matrix& x,
+           std::initializer_list<Projection> projections);
 
 // The rows of `batch` that need logits, as a batch of their own: runs of neighbours in one sequence
 // stay one span.

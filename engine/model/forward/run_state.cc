@@ -66,9 +66,8 @@ absl::StatusOr<RunState> AllocateRunState(const ModelConfig& config, DType activ
   const int64_t hidden = config.hidden_size;
   state.residual = allocator.Rows(DType::kF32, tokens_max, hidden);
   state.normed = allocator.Rows(activation, tokens_max, hidden);
-  state.query = allocator.Rows(DType::kF32, tokens_max, config.QueryColumns());
-  state.key = allocator.Rows(DType::kF32, tokens_max, config.KvColumns());
-  state.value = allocator.Rows(DType::kF32, tokens_max, config.KvColumns());
+  const int64_t query = config.QueryColumns(), kv = config.KvColumns();
+  state.qkv = allocator.Rows(DType::kF32, tokens_max, query + 2 * kv);
   state.attention = allocator.Rows(activation, tokens_max, config.QueryColumns());
   state.projected = allocator.Rows(DType::kF32, tokens_max, hidden);
   state.gate_up = allocator.Rows(DType::kF32, tokens_max, int64_t{2} * config.intermediate_size);
@@ -76,6 +75,9 @@ absl::StatusOr<RunState> AllocateRunState(const ModelConfig& config, DType activ
   state.last_normed = allocator.Rows(head_activation, logit_rows_max, hidden);
   state.logits = allocator.Rows(DType::kF32, logit_rows_max, config.vocab_size);
   if (!allocator.status().ok()) return allocator.status();
+  state.query = Columns(state.qkv, tokens_max, 0, query);
+  state.key = Columns(state.qkv, tokens_max, query, kv);
+  state.value = Columns(state.qkv, tokens_max, query + kv, kv);
   return state;
 }
 

@@ -38,9 +38,10 @@ class DeviceBuffer {
 struct RunState {
   Matrix residual;        // f32 [T, H]   the stream that every layer adds to
   Matrix normed;          // act [T, H]   input of the layer's products
-  Matrix query;           // f32 [T, Q]
-  Matrix key;             // f32 [T, K]
-  Matrix value;           // f32 [T, K]
+  Matrix qkv;             // f32 [T, Q + 2 K], of which the next three are columns
+  Matrix query;           // [T, Q]
+  Matrix key;             // [T, K]
+  Matrix value;           // [T, K]
   Matrix attention;       // act [T, Q]   heads' outputs
   Matrix projected;       // f32 [T, H]   what a layer adds to the residual
   Matrix gate_up;         // f32 [T, 2 F] gate | up

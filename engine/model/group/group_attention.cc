@@ -136,17 +136,16 @@ void GroupAttention::Project(const LayerWeights& w) {
   Ops& ops = *step_.model.ops;
   const int64_t own = own_tokens(), dim = shape_.head_dim;
   const Matrix normed = FirstRows(step_.state.normed, own);
-  query_ = Compact(step_.state.query, own, step_.layout.weight_heads.count * dim);
-  key_ = Compact(step_.state.key, own, step_.layout.weight_kv_heads.count * dim);
-  value_ = Compact(step_.state.value, own, step_.layout.weight_kv_heads.count * dim);
-  Apply(step_.model, own_, normed, w.query, query_);
-  Apply(step_.model, own_, normed, w.key, key_);
-  Apply(step_.model, own_, normed, w.value, value_);
+  const int64_t q = step_.layout.weight_heads.count * dim;
+  const int64_t kv = step_.layout.weight_kv_heads.count * dim;
+  const Matrix qkv = Compact(step_.state.qkv, own, q + 2 * kv);
+  query_ = ColumnsOf(qkv, {0, q});
+  key_ = ColumnsOf(qkv, {q, kv});
+  value_ = ColumnsOf(qkv, {q + kv, kv});
+  Apply(step_.model, own_, normed, {{w.query, query_}, {w.key, key_}, {w.value, value_}});
   if (config.qk_norm) {
-    const Matrix query_heads = AsHeads(query_, config.head_dim);
-    const Matrix key_heads = AsHeads(key_, config.head_dim);
-    ops.RmsNorm(query_heads, w.query_norm, config.rms_norm_eps, query_heads);
-    ops.RmsNorm(key_heads, w.key_norm, config.rms_norm_eps, key_heads);
+    ops.RmsNorm(query_, w.query_norm, config.rms_norm_eps, query_);
+    ops.RmsNorm(key_, w.key_norm, config.rms_norm_eps, key_);
   }
   ops.Rope(query_, own_.positions, step_.model.rope);
   ops.Rope(key_, own_.positions, step_.model.rope);

@@ -41,7 +41,6 @@ LayerWeights SliceLayer(const LayerWeights& full, const ShardLayout& layout, int
   w.feed_forward.gate = SliceOutputs(full.feed_forward.gate, layout.intermediate);
   w.feed_forward.up = SliceOutputs(full.feed_forward.up, layout.intermediate);
   w.feed_forward.down = SliceInputs(full.feed_forward.down, layout.intermediate, bias);
-  w.feed_forward.gate_up = {};
   return w;
 }
 

@@ -17,8 +17,7 @@ ShardShape ShapeOf(const ModelConfig& config);
 
 // One rank's slices of all layers in one mode. q, k, v, gate and up: the rows of this tp_rank's
 // heads and intermediate columns, with their biases; o and down: the matching columns (a stride),
-// with their biases at tp_rank 0 only, since ranks' sums are added. Norms are whole. gate_up stays
-// fused where tp = 1; else its halves are not neighbours.
+// with their biases at tp_rank 0 only, since ranks' sums are added. Norms are whole.
 class SlicedWeights final : public WeightSource {
  public:
   SlicedWeights(const ModelWeights& full, const ShardLayout& layout, int head_dim);

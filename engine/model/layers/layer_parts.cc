@@ -7,6 +7,17 @@
 
 namespace skein::engine {
 
+namespace {
+
+// The queries of state.normed as their products are: MakeQueries goes on with them.
+void ProjectQueries(const Model& model, const LayerWeights& w, const Batch& batch,
+                    RunState& state) {
+  const int64_t rows = batch.tokens();
+  Apply(model, batch, FirstRows(state.normed, rows), {{w.query, FirstRows(state.query, rows)}});
+}
+
+}  // namespace
+
 void NormLayer(const Model& model, const LayerWeights& w, int64_t rows, int layer,
                RunState& state) {
   const float eps = model.config->rms_norm_eps;
@@ -26,22 +37,26 @@ void WriteKv(const Model& model, const LayerWeights& w, const Batch& batch, int 
   Ops& ops = *model.ops;
   const int64_t tokens = batch.tokens();
   const Matrix normed = FirstRows(state.normed, tokens);
+  const Matrix query = FirstRows(state.query, tokens);
   const Matrix key = FirstRows(state.key, tokens);
   const Matrix value = FirstRows(state.value, tokens);
   NormLayer(model, w, tokens, layer, state);
-  Apply(model, batch, normed, w.key, key);
-  Apply(model, batch, normed, w.value, value);
-  if (config.qk_norm) {
-    const Matrix heads = AsHeads(key, config.head_dim);
-    ops.RmsNorm(heads, w.key_norm, config.rms_norm_eps, heads);
+  if (layer + 1 < config.num_layers) {
+    Apply(model, batch, normed, {{w.query, query}, {w.key, key}, {w.value, value}});
+  } else {
+    Apply(model, batch, normed, {{w.key, key}, {w.value, value}});
   }
+  if (config.qk_norm) ops.RmsNorm(key, w.key_norm, config.rms_norm_eps, key);
   ops.StoreKv(key, value, batch.sequences, {state.kv[layer], model.kv},
               {batch.positions, model.rope});
 }
 
 Batch KeepLogitRows(const Model& model, const LayerWeights& w, const Batch& batch,
                     RunState& state) {
-  if (static_cast<int64_t>(batch.logit_rows.size()) + batch.padding == batch.tokens()) return batch;
+  if (static_cast<int64_t>(batch.logit_rows.size()) + batch.padding == batch.tokens()) {
+    ProjectQueries(model, w, batch, state);
+    return batch;
+  }
   Batch selected = LogitBatch(batch);
   const int64_t rows = selected.tokens();
   if (rows == 0) return selected;
@@ -52,17 +67,14 @@ Batch KeepLogitRows(const Model& model, const LayerWeights& w, const Batch& batc
   model.ops->Embed(all, FirstRows(state.projected, rows), FirstRows(state.residual, rows));
   model.ops->RmsNorm(FirstRows(state.residual, rows), w.attention_norm, model.config->rms_norm_eps,
                      FirstRows(state.normed, rows));
+  ProjectQueries(model, w, selected, state);
   return selected;
 }
 
 void MakeQueries(const Model& model, const LayerWeights& w, const Batch& batch, RunState& state) {
   const ModelConfig& config = *model.config;
   const Matrix query = FirstRows(state.query, batch.tokens());
-  Apply(model, batch, FirstRows(state.normed, batch.tokens()), w.query, query);
-  if (config.qk_norm) {
-    const Matrix heads = AsHeads(query, config.head_dim);
-    model.ops->RmsNorm(heads, w.query_norm, config.rms_norm_eps, heads);
-  }
+  if (config.qk_norm) model.ops->RmsNorm(query, w.query_norm, config.rms_norm_eps, query);
   model.ops->Rope(query, batch.positions, model.rope);
 }
 
@@ -72,7 +84,7 @@ float AttentionScale(const Model& model) {
 
 void ProjectAttention(const Model& model, const LayerWeights& w, const Batch& batch,
                       const Matrix& attention, RunState& state) {
-  Apply(model, batch, attention, w.attention_out, FirstRows(state.projected, batch.tokens()));
+  Apply(model, batch, attention, {{w.attention_out, FirstRows(state.projected, batch.tokens())}});
 }
 
 void EndLayers(const Model& model, const Batch& batch, RunState& state) {

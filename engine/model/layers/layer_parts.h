@@ -10,15 +10,19 @@ namespace skein::engine {
 // residual += state.projected (but for the first layer); state.normed = the layer's normed input.
 void NormLayer(const Model& model, const LayerWeights& w, int64_t rows, int layer, RunState& state);
 
-// NormLayer, then the layer's keys and values of every row, rotated, into the KV.
+// NormLayer, then the layer's keys and values of every row, rotated, into the KV. Their products
+// are one call with those of the queries, which MakeQueries takes up. Not in the last layer, whose
+// queries KeepLogitRows makes, of the rows that need logits: which rows other sequences need then
+// changes no bit of the KV.
 void WriteKv(const Model& model, const LayerWeights& w, const Batch& batch, int layer,
              RunState& state);
 
 // For the last layer, after WriteKv: the rows of `batch` that need logits, as a batch of their own
-// whose rows are now the first of residual and normed. May be none.
+// whose rows are now the first of residual, normed and query. May be none.
 Batch KeepLogitRows(const Model& model, const LayerWeights& w, const Batch& batch, RunState& state);
 
-// state.query = the rotated queries of state.normed.
+// state.query = the rotated queries of the batch. After WriteKv, and in the last layer
+// KeepLogitRows.
 void MakeQueries(const Model& model, const LayerWeights& w, const Batch& batch, RunState& state);
 
 // The factor of attention's scores.

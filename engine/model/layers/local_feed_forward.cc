@@ -27,14 +27,9 @@ absl::Status LocalFeedForward::Run(const LayerWeights& w, WeightSource& weights,
     const Matrix ffn = Compact(state_.ffn, tokens, inner);
     ops.AddRmsNorm(FirstRows(state_.residual, tokens), projected, w.ffn_norm,
                    model_.config->rms_norm_eps, normed);
-    if (!ffn_weights.gate_up.empty()) {
-      Apply(model_, rows, normed, {ffn_weights.gate_up, {}}, gate_up);
-    } else {
-      Apply(model_, rows, normed, ffn_weights.gate, gate);
-      Apply(model_, rows, normed, ffn_weights.up, up);
-    }
+    Apply(model_, rows, normed, {{ffn_weights.gate, gate}, {ffn_weights.up, up}});
     ops.SwiGlu(gate, up, ffn);
-    Apply(model_, rows, ffn, ffn_weights.down, projected);
+    Apply(model_, rows, ffn, {{ffn_weights.down, projected}});
   }
   weights.Used(layer);
   return absl::OkStatus();

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "engine/device/cpu_device.h"
+#include "engine/ops/products.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -176,23 +177,27 @@ TEST_F(SlotWeightsTest, EveryLayerHasItsWeightsStepAfterStep) {
   }
 }
 
-TEST_F(SlotWeightsTest, BiasesAndStackedMatrices) {
-  layers_ = Layers(/*biases=*/true);
-  MakeSlots(2);
-  EXPECT_EQ(RunStep(), absl::OkStatus());
-  source_.reset();  // it reads the layers
-
-  // up begins where gate ends, as in a file.
-  layers_ = Layers();
-  const std::vector<float> both = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12};
-  for (FeedForwardWeights& w : layers_.all) {
-    w.gate_up = {both.data(), DType::kF32, 2 * kInner, kHidden, kHidden};
-    w.gate.weight.data = both.data();
-    w.up.weight.data = both.data() + kInner * kHidden;
+// gate and up are one behind the other, so that a GPU makes one product of theirs.
+TEST_F(SlotWeightsTest, BiasesAndNeighbours) {
+  const auto joined = [](const FeedForwardWeights& w) {
+    std::vector<float> results(2 * kInner);
+    const auto product = [&](const Linear& linear, int64_t column) {
+      return Product{linear.weight,
+                     linear.bias,
+                     linear.slice,
+                     {results.data() + column, DType::kF32, 1, kInner, 2 * kInner}};
+    };
+    return Joined(product(w.gate, 0), product(w.up, kInner)).has_value();
+  };
+  for (const bool biases : {false, true}) {
+    layers_ = Layers(biases);
+    EXPECT_FALSE(joined(layers_.all[0]));
+    SlotWeights& source = MakeSlots(2);
+    EXPECT_EQ(RunStep(), absl::OkStatus());
+    source.Layer(0);
+    EXPECT_TRUE(joined(**source.FeedForward(0)));
+    source_.reset();  // it reads the layers
   }
-  SlotWeights& source = MakeSlots(2);
-  EXPECT_EQ(NumbersOf((*source.FeedForward(0))->gate_up), both);
-  source_.reset();
 }
 
 TEST_F(SlotWeightsTest, OnlyLayersInSlotsAreRead) {

@@ -14,19 +14,23 @@ int64_t BytesOf(const ConstMatrix& m) {
 
 int64_t Aligned(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
-// Calls f(view of a tensor) for every tensor of a layer but gate and up.
-template <typename F>
-void ForEachPlain(LayerWeights& w, const F& f) {
-  f(w.attention_norm);
-  for (Linear* linear : {&w.query, &w.key, &w.value, &w.attention_out, &w.feed_forward.down}) {
-    f(linear->weight);
-    f(linear->bias);
-  }
-  f(w.query_norm);
-  f(w.key_norm);
-  f(w.ffn_norm);
-  f(w.feed_forward.gate.bias);
-  f(w.feed_forward.up.bias);
+// Tensors, in the order in which they lie, without gaps between those of one dtype.
+using Neighbours = std::vector<ConstMatrix*>;
+
+std::vector<Neighbours> NeighboursOf(LayerWeights& w) {
+  FeedForwardWeights& ffn = w.feed_forward;
+  return {{&w.query.weight, &w.key.weight, &w.value.weight},
+          {&w.query.bias, &w.key.bias, &w.value.bias},
+          {&ffn.gate.weight, &ffn.up.weight},
+          {&ffn.gate.bias, &ffn.up.bias},
+          {&w.attention_out.weight},
+          {&w.attention_out.bias},
+          {&ffn.down.weight},
+          {&ffn.down.bias},
+          {&w.attention_norm},
+          {&w.query_norm},
+          {&w.key_norm},
+          {&w.ffn_norm}};
 }
 
 // Puts tensors one behind the other into a buffer; remembers the first error.
@@ -87,26 +91,23 @@ class Placer {
 
 int64_t LayerBytes(LayerWeights w) {
   int64_t bytes = 0;
-  const auto add = [&](const ConstMatrix& m) { bytes += m.empty() ? 0 : Aligned(BytesOf(m)); };
-  ForEachPlain(w, add);
-  add(w.feed_forward.gate.weight);
-  add(w.feed_forward.up.weight);
+  for (const Neighbours& neighbours : NeighboursOf(w)) {
+    for (const ConstMatrix* m : neighbours) bytes += m->empty() ? 0 : Aligned(BytesOf(*m));
+  }
   return bytes;
 }
 
 void PlaceLayer(LayerWeights& w, Placer& placer) {
-  FeedForwardWeights& ffn = w.feed_forward;
   placer.Open(LayerBytes(w));
-  placer.Place(ffn.gate.weight);
-  const bool stacks =
-      ffn.gate.bias.empty() && ffn.up.bias.empty() && ffn.gate.weight.dtype == ffn.up.weight.dtype;
-  if (stacks) placer.Join(ffn.gate.weight);
-  placer.Place(ffn.up.weight);
-  if (stacks) {
-    ffn.gate_up = ffn.gate.weight;
-    ffn.gate_up.rows += ffn.up.weight.rows;
+  for (const Neighbours& neighbours : NeighboursOf(w)) {
+    const ConstMatrix* last = nullptr;
+    for (ConstMatrix* m : neighbours) {
+      if (m->empty()) continue;
+      if (last != nullptr && last->dtype == m->dtype) placer.Join(*last);
+      placer.Place(*m);
+      last = m;
+    }
   }
-  ForEachPlain(w, [&](ConstMatrix& m) { placer.Place(m); });
 }
 
 bool Ties(const ModelWeights& w) { return w.lm_head.data == w.embedding.data; }

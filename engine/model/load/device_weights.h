@@ -25,9 +25,10 @@ struct DeviceWeights {
 // What UploadWeights takes of a device's memory.
 int64_t PlacedBytes(const ModelWeights& weights);
 
-// A matrix that stands for two (the embedding as lm_head) is copied once. Where gate and up have no
-// bias they are put one behind the other, so that gate_up is always there. RESOURCE_EXHAUSTED names
-// the tensor's bytes and what was free.
+// A matrix that stands for two (the embedding as lm_head) is copied once. q, k and v are put one
+// behind the other without gaps, so are gate and up, and their biases: where they are of one dtype
+// their products are one on a GPU (engine/ops:products). RESOURCE_EXHAUSTED names the tensor's
+// bytes and what was free.
 absl::StatusOr<DeviceWeights> UploadWeights(const ModelWeights& weights, Device* device,
                                             const LoadProgress& progress);
 

@@ -42,13 +42,13 @@ void CopyBytes(const ConstMatrix& m, int64_t begin, int64_t end, std::byte* to) 
 }  // namespace
 
 PackedFeedForward::PackedFeedForward(const FeedForwardWeights& weights) : shapes_(weights) {
-  const bool stacked = !weights.gate_up.empty();
   for (const ConstMatrix* m : MatricesOf(weights)) {
     if (m->empty()) {
       offsets_.push_back(-1);
       continue;
     }
-    const bool behind_gate = m == &weights.up.weight && stacked;
+    const bool behind_gate = (m == &weights.up.weight && m->dtype == weights.gate.weight.dtype) ||
+                             (m == &weights.up.bias && m->dtype == weights.gate.bias.dtype);
     if (!behind_gate) bytes_ = (bytes_ + kAlignment - 1) / kAlignment * kAlignment;
     offsets_.push_back(bytes_);
     bytes_ += m->rows * RowBytes(*m);
@@ -63,10 +63,6 @@ FeedForwardWeights PackedFeedForward::At(const void* packed) const {
     if (offset < 0) continue;
     m->data = static_cast<const std::byte*>(packed) + offset;
     m->stride = m->cols;
-  }
-  if (!w.gate_up.empty()) {
-    w.gate_up.data = w.gate.weight.data;
-    w.gate_up.stride = w.gate_up.cols;
   }
   return w;
 }

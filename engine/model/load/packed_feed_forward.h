@@ -1,6 +1,6 @@
 // A layer's feed-forward weights in one piece of memory, as they are sent and as a slot holds them:
 // gate, up, down, then their biases; each begins at a multiple of 256 bytes, but for up, which
-// follows gate without a gap where the two are one matrix (FeedForwardWeights::gate_up).
+// follows gate of its dtype without a gap, so that their products may be one (engine/ops:products).
 #pragma once
 
 #include <cstddef>

@@ -44,18 +44,6 @@ class Binder {
   std::set<std::string, std::less<>> taken_;
 };
 
-// One matrix of both where `second` begins where `first` ends.
-ConstMatrix Stacked(const Linear& first, const Linear& second) {
-  const ConstMatrix& a = first.weight;
-  const ConstMatrix& b = second.weight;
-  const auto* a_end = static_cast<const uint8_t*>(a.data) +
-                      a.rows * a.stride * static_cast<int64_t>(BytesOf(a.dtype));
-  if (a.dtype != b.dtype || a_end != b.data || !first.bias.empty() || !second.bias.empty()) {
-    return {};
-  }
-  return {a.data, a.dtype, a.rows + b.rows, a.cols, a.stride};
-}
-
 LayerWeights BindLayer(const ModelConfig& config, int layer, Binder& binder) {
   const std::string prefix = "model.layers." + std::to_string(layer) + ".";
   const std::string attention = prefix + "self_attn.";
@@ -81,7 +69,6 @@ LayerWeights BindLayer(const ModelConfig& config, int layer, Binder& binder) {
   for (Linear* shared : {&w.attention_out, &ffn.down}) {
     shared->slice.columns = shared->weight.cols;
   }
-  if (binder.status().ok()) ffn.gate_up = Stacked(ffn.gate, ffn.up);
   return w;
 }
 

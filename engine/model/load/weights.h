@@ -27,10 +27,6 @@ struct FeedForwardWeights {
   Linear gate;  // [F, H]
   Linear up;    // [F, H]
   Linear down;  // [H, F]
-
-  // gate over up as one matrix [2 F, H] where the file has one right behind the other (as
-  // safetensors files sorted by name do) and neither has a bias; else empty.
-  ConstMatrix gate_up;
 };
 
 // H hidden, Q = heads * head_dim, K = kv_heads * head_dim.

@@ -48,10 +48,12 @@ class FarOps final : public Ops {
     });
   }
 
-  void MatMul(ConstMatrix x, ConstMatrix w, ConstVector bias, Matrix out) override {
-    device_->Queue([this, x = Near(x), w = Near(w), bias = Near(bias), out = Near(out)] {
-      ops_->MatMul(x, w, bias, out);
-    });
+  void MatMuls(ConstMatrix x, std::span<const Product> products) override {
+    std::vector<Product> kept;
+    for (const auto& [w, bias, slice, out] : products) {
+      kept.push_back({Near(w), Near(bias), slice, Near(out)});
+    }
+    device_->Queue([this, x = Near(x), kept] { ops_->MatMuls(x, kept); });
   }
 
   int64_t SkinnyRowsMax(DType x, DType w) const override { return ops_->SkinnyRowsMax(x, w); }

@@ -53,6 +53,29 @@ TEST_P(ElementwiseConformance, RmsNormInPlace) {
   ExpectNear(x, expected, 1e-7, 2e-6, "rms norm in place");
 }
 
+// Every head by itself, in columns of a wider matrix.
+TEST_P(ElementwiseConformance, RmsNormOfHeads) {
+  for (const DType weight_dtype : kDTypes) {
+    for (const int64_t head_dim : {1, 24, 128, 300}) {
+      constexpr int64_t kHeads = 3;
+      HostBuffer weight(1, head_dim, weight_dtype);
+      HostBuffer x(7, (kHeads + 2) * head_dim, DType::kF32, 4);
+      x.Fill(&random_, 3.0f);
+      weight.Fill(&random_);
+      HostBuffer expected = x;
+      const auto heads = [&](HostBuffer& of) {
+        Matrix m = of.view();
+        m.data = static_cast<float*>(m.data) + head_dim;
+        m.cols = kHeads * head_dim;
+        return m;
+      };
+      ops_->RmsNorm(heads(x), weight.view(), 1e-5f, heads(x));
+      reference_.RmsNorm(heads(expected), weight.view(), 1e-5f, heads(expected));
+      ExpectNear(x, expected, 1e-7, 2e-6, "heads of " + std::to_string(head_dim));
+    }
+  }
+}
+
 TEST_P(ElementwiseConformance, AddRmsNorm) {
   for (const DType weight_dtype : kDTypes) {
     for (const DType out_dtype : kDTypes) {

@@ -1,6 +1,7 @@
-// MatMul.
+// MatMul and MatMuls.
 #include <algorithm>
 #include <cstddef>
+#include <iterator>
 #include <memory>
 #include <numeric>
 #include <vector>
@@ -170,6 +171,110 @@ TEST_P(MatMulConformance, WeightSlices) {
     ExpectNear(actual, expected, 3e-5, 1e-6, "slice");
   }
 }
+
+// Maps of the same rows, such as q, k and v: side by side in memory, where an implementation may
+// make one of them, and apart. Results are columns of one matrix.
+class ProductsConformance : public OpsConformance {
+ protected:
+  static constexpr int64_t kDepth = 100;
+  static constexpr int64_t kWidths[] = {133, 64, 7};
+  static constexpr int64_t kColumns = 133 + 64 + 7;
+
+  static Matrix Rows(const HostBuffer& of, int64_t first, int64_t count) {
+    Matrix m = const_cast<HostBuffer&>(of).view();
+    m.data =
+        static_cast<std::byte*>(m.data) + first * m.stride * static_cast<int64_t>(BytesOf(m.dtype));
+    m.rows = count;
+    return m;
+  }
+  static Matrix Columns(HostBuffer& of, int64_t first, int64_t count) {
+    Matrix m = of.view();
+    m.data = static_cast<std::byte*>(m.data) + first * static_cast<int64_t>(BytesOf(m.dtype));
+    m.cols = count;
+    return m;
+  }
+
+  // The products of `m` rows by weights[i] and biases[i] against the reference, and the last of few
+  // rows bit by bit against those of it alone.
+  void Check(int64_t m, DType x_dtype, const std::vector<ConstMatrix>& weights,
+             const std::vector<ConstVector>& biases) {
+    SCOPED_TRACE(testing::Message() << m << " rows of " << NameOf(x_dtype));
+    HostBuffer x(m, kDepth, x_dtype);
+    x.Fill(&random_);
+    HostBuffer actual(m, kColumns, DType::kF32), expected(m, kColumns, DType::kF32);
+    HostBuffer last(1, kColumns, DType::kF32);
+    std::vector<Product> products, of_last;
+    int64_t first = 0, invariant = m;
+    for (size_t i = 0; i < weights.size(); ++i) {
+      const ConstMatrix& w = weights[i];
+      products.push_back({w, biases[i], {}, Columns(actual, first, w.rows)});
+      of_last.push_back({w, biases[i], {}, Columns(last, first, w.rows)});
+      reference_.MatMul(x.view(), w, biases[i], Columns(expected, first, w.rows));
+      invariant = std::min(invariant, ops_->SkinnyRowsMax(x_dtype, w.dtype));
+      first += w.rows;
+    }
+    ops_->MatMuls(x.view(), products);
+    ExpectNear(actual, expected, 3e-7 * kDepth + 1e-6, RoundingOf(DType::kF32), "products");
+    if (m > invariant) return;
+    ops_->MatMuls(Rows(x, m - 1, 1), of_last);
+    ExpectSameBits(last, actual, m - 1, "products");
+  }
+};
+
+TEST_P(ProductsConformance, OfNeighbours) {
+  for (const DType dtype : kDTypes) {
+    for (const DType x_dtype : {DType::kF32, dtype}) {
+      for (const bool has_bias : {false, true}) {
+        HostBuffer w(kColumns, kDepth, dtype), bias(1, kColumns, dtype, 0);
+        w.Fill(&random_);
+        bias.Fill(&random_);
+        std::vector<ConstMatrix> weights;
+        std::vector<ConstVector> biases;
+        int64_t first = 0;
+        for (const int64_t width : kWidths) {
+          weights.push_back(Rows(w, first, width));
+          biases.push_back(has_bias ? ConstVector(Columns(bias, first, width)) : ConstVector{});
+          first += width;
+        }
+        for (const int64_t m : {1, 3, 17, 64, 70, 150, 300}) Check(m, x_dtype, weights, biases);
+      }
+    }
+  }
+}
+
+// Of several dtypes, and only the second with a bias.
+TEST_P(ProductsConformance, OfWeightsApart) {
+  for (const bool mixed : {false, true}) {
+    std::vector<HostBuffer> w;
+    HostBuffer bias(1, kWidths[1], DType::kF16);
+    bias.Fill(&random_);
+    for (size_t i = 0; i < std::size(kWidths); ++i) {
+      w.emplace_back(kWidths[i], kDepth, kDTypes[mixed ? i : 1], 3 + static_cast<int64_t>(i));
+      w.back().Fill(&random_);
+    }
+    const std::vector<ConstMatrix> weights = {w[0].view(), w[1].view(), w[2].view()};
+    for (const int64_t m : {1, 5, 16, 64, 65, 200}) {
+      Check(m, mixed ? DType::kF32 : DType::kBF16, weights, {{}, bias.const_view(), {}});
+    }
+  }
+}
+
+TEST_P(ProductsConformance, NoneAndOfNoColumns) {
+  HostBuffer x(70, kDepth, DType::kBF16), w(9, kDepth, DType::kBF16), out(70, 9, DType::kF32);
+  HostBuffer expected(70, 9, DType::kF32);
+  x.Fill(&random_);
+  w.Fill(&random_);
+  ops_->MatMuls(x.view(), {});
+  const std::vector<Product> products = {{Rows(w, 0, 0), {}, {}, Columns(out, 0, 0)},
+                                         {w.view(), {}, {}, out.view()},
+                                         {Rows(w, 9, 0), {}, {}, Columns(out, 9, 0)}};
+  ops_->MatMuls(x.view(), products);
+  reference_.MatMul(x.view(), w.view(), {}, expected.view());
+  ExpectNear(out, expected, 3e-7 * kDepth + 1e-6, RoundingOf(DType::kF32), "product");
+}
+
+INSTANTIATE_TEST_SUITE_P(All, ProductsConformance, testing::ValuesIn(Implementations()),
+                         NameOfImplementation);
 
 INSTANTIATE_TEST_SUITE_P(All, MatMulConformance, testing::ValuesIn(Implementations()),
                          NameOfImplementation);

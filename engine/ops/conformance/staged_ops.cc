@@ -1,9 +1,11 @@
 #include "engine/ops/conformance/staged_ops.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <utility>
+#include <vector>
 
 #include "scheduler/vocabulary/check.h"
 
@@ -20,12 +22,28 @@ class Staging {
   Staging(const Staging&) = delete;
   Staging& operator=(const Staging&) = delete;
 
-  // The device's copy of host memory; the same for the same memory.
-  void* Read(const void* host, size_t bytes) { return Find(host, bytes).data(); }
+  // The device's copy of host memory; the same for the same memory, or within a larger copy.
+  void* Read(const void* host, size_t bytes) { return Find(host, bytes).At(host); }
   void* Write(void* host, size_t bytes) {
     Copy& copy = Find(host, bytes);
-    copy.written_to = host;
-    return copy.data();
+    copy.written = true;
+    return copy.At(host);
+  }
+
+  // Makes one copy of each run of matrices that touch or overlap, for later calls to find.
+  void KeepTogether(std::vector<ConstMatrix> matrices) {
+    std::erase_if(matrices, [](const ConstMatrix& m) { return SizeOf(m) == 0; });
+    std::sort(matrices.begin(), matrices.end(),
+              [](const ConstMatrix& a, const ConstMatrix& b) { return a.data < b.data; });
+    for (size_t i = 0; i < matrices.size();) {
+      const auto* begin = static_cast<const std::byte*>(matrices[i].data);
+      const std::byte* end = begin;
+      for (; i < matrices.size() && matrices[i].data <= end; ++i) {
+        const auto* data = static_cast<const std::byte*>(matrices[i].data);
+        end = std::max(end, data + SizeOf(matrices[i]));
+      }
+      Find(begin, static_cast<size_t>(end - begin));
+    }
   }
 
   ConstMatrix Read(const ConstMatrix& m) {
@@ -45,8 +63,9 @@ class Staging {
   // Brings back what was written.
   void Finish() {
     for (const Copy& copy : copies_) {
-      if (copy.written_to == nullptr) continue;
-      Check(device_->Copy(copy.written_to, copy.data(), copy.bytes, CopyKind::kDeviceToHost));
+      if (!copy.written) continue;
+      Check(device_->Copy(const_cast<void*>(copy.host), copy.data(), copy.bytes,
+                          CopyKind::kDeviceToHost));
     }
     Check(device_->Synchronize());
   }
@@ -57,8 +76,16 @@ class Staging {
     size_t bytes;
     size_t offset;  // keeps the host's misalignment
     void* allocated;
-    void* written_to = nullptr;
+    bool written = false;
     std::byte* data() const { return static_cast<std::byte*>(allocated) + offset; }
+    bool Holds(const void* from, size_t count) const {
+      const auto* begin = static_cast<const std::byte*>(host);
+      const auto* wanted = static_cast<const std::byte*>(from);
+      return begin <= wanted && wanted + count <= begin + bytes;
+    }
+    std::byte* At(const void* from) const {
+      return data() + (static_cast<const std::byte*>(from) - static_cast<const std::byte*>(host));
+    }
   };
 
   static void Check(const absl::Status& status) {
@@ -72,7 +99,7 @@ class Staging {
 
   Copy& Find(const void* host, size_t bytes) {
     for (Copy& copy : copies_) {
-      if (copy.host == host && copy.bytes == bytes) return copy;
+      if (copy.Holds(host, bytes)) return copy;
     }
     const size_t offset = reinterpret_cast<uintptr_t>(host) % 16;
     const absl::StatusOr<void*> allocated = device_->Alloc(bytes + offset + 1);  // never nothing
@@ -110,10 +137,21 @@ class StagedOps final : public Ops {
     staging.Finish();
   }
 
-  void MatMul(ConstMatrix x, ConstMatrix w, ConstVector bias, Matrix out) override {
+  void MatMuls(ConstMatrix x, std::span<const Product> products) override {
     Staging staging(device_.get());
-    ops_->MatMul(staging.Read(x), staging.Read(w), bias.empty() ? bias : staging.Read(bias),
-                 staging.Write(out));
+    std::vector<ConstMatrix> weights, biases, outs;
+    for (const auto& [w, bias, slice, out] : products) {
+      weights.push_back(w);
+      if (!bias.empty()) biases.push_back(bias);
+      outs.push_back(out);
+    }
+    for (auto* const matrices : {&weights, &biases, &outs}) staging.KeepTogether(*matrices);
+    std::vector<Product> staged;
+    for (const auto& [w, bias, slice, out] : products) {
+      staged.push_back(
+          {staging.Read(w), bias.empty() ? bias : staging.Read(bias), slice, staging.Write(out)});
+    }
+    ops_->MatMuls(staging.Read(x), staged);
     staging.Finish();
   }
 

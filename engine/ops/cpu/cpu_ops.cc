@@ -62,9 +62,13 @@ class CpuOps final : public Ops {
 
   void RmsNorm(ConstMatrix x, ConstVector weight, float eps, Matrix out) override {
     CheckRmsNorm(x, weight, out);
+    const int64_t out_bytes = static_cast<int64_t>(BytesOf(out.dtype));
     ForRows(x.rows, x.cols, [&](int64_t r) {
-      kernels_.rows.rms_norm(FloatRow(x, r), weight.data, weight.dtype, eps, RowOf(out, r),
-                             out.dtype, x.cols);
+      for (int64_t first = 0; first < x.cols; first += weight.cols) {
+        kernels_.rows.rms_norm(FloatRow(x, r) + first, weight.data, weight.dtype, eps,
+                               static_cast<std::byte*>(RowOf(out, r)) + first * out_bytes,
+                               out.dtype, weight.cols);
+      }
     });
   }
 
@@ -77,15 +81,9 @@ class CpuOps final : public Ops {
     });
   }
 
-  void MatMul(ConstMatrix x, ConstMatrix w, ConstVector bias, Matrix out) override {
-    CheckMatMul(x, w, bias, out);
-    mat_mul_.Run(x, w, bias, {}, out);
-  }
-
-  void MatMulSlice(ConstMatrix x, ConstMatrix w, ConstVector bias, const ColumnSlice& slice,
-                   Matrix out) override {
-    CheckMatMul(x, w, bias, out);
-    mat_mul_.Run(x, w, bias, slice, out);
+  void MatMuls(ConstMatrix x, std::span<const Product> products) override {
+    CheckMatMuls(x, products);
+    mat_mul_.Run(x, products);
   }
 
   int64_t SkinnyRowsMax(DType x, DType w) const override {

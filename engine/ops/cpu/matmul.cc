@@ -53,33 +53,62 @@ void* ColumnOf(const Matrix& m, int64_t column) {
   return static_cast<std::byte*>(m.data) + column * static_cast<int64_t>(BytesOf(m.dtype));
 }
 
-// Contiguous columns [begin, end) of one of `shares` shares, cut at multiples of kColumnGrain.
-struct ColumnShare {
-  int64_t begin = 0;
-  int64_t end = 0;
-  int64_t width() const { return end - begin; }
-};
-
+// One of `shares` shares of a product's columns, cut at multiples of kColumnGrain.
 ColumnShare ShareOf(int64_t columns, int64_t share, int64_t shares) {
   const int64_t grains = (columns + kColumnGrain - 1) / kColumnGrain;
   return {std::min(columns, grains * share / shares * kColumnGrain),
           std::min(columns, grains * (share + 1) / shares * kColumnGrain)};
 }
 
-// How many threads a product by w deserves.
-int64_t SharesFor(const ConstMatrix& w, int threads) {
-  const int64_t bytes = w.rows * w.cols * static_cast<int64_t>(BytesOf(w.dtype));
-  const int64_t grains = (w.rows + kColumnGrain - 1) / kColumnGrain;
-  return bytes < kSharedBytesMin ? 1 : std::min<int64_t>(grains, threads);
+int64_t WeightBytes(const ConstMatrix& m) {
+  return m.rows * m.cols * static_cast<int64_t>(BytesOf(m.dtype));
 }
 
-// Calls body(share index, columns) for every share, each on its own thread.
+// How many threads a product by w deserves.
+int64_t SharesFor(const ConstMatrix& w, int threads) {
+  const int64_t grains = (w.rows + kColumnGrain - 1) / kColumnGrain;
+  return WeightBytes(w) < kSharedBytesMin ? 1 : std::min<int64_t>(grains, threads);
+}
+
+// A product's columns that one thread computes.
+struct Share {
+  size_t product = 0;
+  int64_t index = 0;  // of SharesFor
+  ColumnShare columns;
+};
+
+// Calls body(thread, share) for every share of the products, on one thread each; the first shares
+// of a product are those of the threads behind the last share of the product before. How a product
+// is cut does not depend on the others.
 template <typename Body>
-void ForEachShare(ThreadPool* pool, int64_t columns, int64_t shares, const Body& body) {
-  if (shares == 1) return body(size_t{0}, ColumnShare{0, columns});
-  pool->RunOnEach([&](int thread) {
-    if (thread < shares) body(static_cast<size_t>(thread), ShareOf(columns, thread, shares));
-  });
+void ForEachShare(ThreadPool* pool, std::span<const Product> products, const Body& body) {
+  int64_t bytes = 0, total = 0;
+  for (const Product& p : products) {
+    bytes += WeightBytes(p.w);
+    total += SharesFor(p.w, pool->threads());
+  }
+  const bool alone = bytes < kSharedBytesMin || total == 1;
+  const int threads = alone ? 1 : pool->threads();
+  const auto run = [&](int thread) {
+    int64_t first = 0;
+    for (size_t i = 0; i < products.size(); ++i) {
+      const int64_t shares = SharesFor(products[i].w, threads);
+      const int64_t index = (thread + threads - first % threads) % threads;
+      if (index < shares) {
+        body(static_cast<size_t>(thread),
+             Share{i, index, ShareOf(products[i].w.rows, index, shares)});
+      }
+      first += shares;
+    }
+  };
+  if (alone) return run(0);
+  pool->RunOnEach(run);
+}
+
+// Whether b may be made in one call of RunAlike with a.
+bool MadeAlike(const Product& a, const Product& b) {
+  return b.w.rows > 0 && a.w.dtype == b.w.dtype && a.slice.columns == b.slice.columns &&
+         a.slice.begin == b.slice.begin;
 }
 
 }  // namespace
@@ -98,82 +127,105 @@ MatMulRunner::MatMulRunner(const Kernels* kernels, ThreadPool* pool, bool reprod
       reproducible_(reproducible),
       thread_scratch_(static_cast<size_t>(pool->threads())) {}
 
-void MatMulRunner::Run(const ConstMatrix& x, const ConstMatrix& w, const ConstVector& bias,
-                       const ColumnSlice& slice, const Matrix& out) {
-  if (out.rows == 0 || out.cols == 0) return;
-  const float* bias_f32 = nullptr;
-  if (!bias.empty()) {
-    bias_f32 = bias_scratch_.GetArray<float>(bias.cols);
-    kernels_->rows.convert(bias.data, bias.dtype, const_cast<float*>(bias_f32), DType::kF32,
-                           bias.cols);
-  }
-  if (reproducible_) return RunColumns(x, w, bias_f32, CutsOf(x.cols, slice), out);
-  const bool pairs = kernels_->has_bf16_pairs && x.dtype == DType::kBF16;
-  const bool as_they_are = x.dtype == w.dtype && (pairs || x.dtype == DType::kF32);
-  if (x.rows <= kSkinnyRowsMax || x.cols == 0) {
-    RunStreamed(ProductOf(x, w, bias_f32, out));
-  } else if (as_they_are) {
-    RunGemm(x, w, bias_f32, out);
-  } else {
-    RunWidened(x, w, bias_f32, out);
+void MatMulRunner::Run(const ConstMatrix& x, std::span<const Product> products) {
+  while (!products.empty() && x.rows > 0) {
+    size_t alike = 1;
+    if (products[0].w.rows > 0) {
+      while (alike < products.size() && MadeAlike(products[0], products[alike])) ++alike;
+      RunAlike(x, products.first(alike));
+    }
+    products = products.subspan(alike);
   }
 }
 
-StreamProduct MatMulRunner::ProductOf(const ConstMatrix& x, const ConstMatrix& w, const float* bias,
-                                      const Matrix& out) {
+void MatMulRunner::RunAlike(const ConstMatrix& x, std::span<const Product> products) {
+  WidenBiases(products);
+  if (reproducible_) return RunColumns(x, products);
+  const bool pairs = kernels_->has_bf16_pairs && x.dtype == DType::kBF16;
+  const bool as_they_are = x.dtype == products[0].w.dtype && (pairs || x.dtype == DType::kF32);
+  if (x.rows <= kSkinnyRowsMax || x.cols == 0) {
+    RunStreamed(x, products);
+  } else if (as_they_are) {
+    RunGemm(x, products);
+  } else {
+    RunWidened(x, products);
+  }
+}
+
+void MatMulRunner::WidenBiases(std::span<const Product> products) {
+  int64_t columns = 0;
+  for (const Product& p : products) columns += p.bias.empty() ? 0 : p.bias.cols;
+  float* to = bias_scratch_.GetArray<float>(columns);
+  biases_.clear();
+  for (const Product& p : products) {
+    biases_.push_back(p.bias.empty() ? nullptr : to);
+    if (p.bias.empty()) continue;
+    kernels_->rows.convert(p.bias.data, p.bias.dtype, to, DType::kF32, p.bias.cols);
+    to += p.bias.cols;
+  }
+}
+
+void MatMulRunner::RunStreamed(const ConstMatrix& x, std::span<const Product> products) {
   const bool pairs = kernels_->has_bf16_pairs && x.dtype == DType::kBF16;
   const ConstMatrix rows = pairs ? x : InF32(x);
-  return {rows.data, rows.stride, pairs, static_cast<int>(rows.rows), w, bias, out};
-}
-
-void MatMulRunner::RunStreamed(const StreamProduct& product) {
-  const ConstMatrix& w = product.w;
-  ForEachShare(pool_, w.rows, SharesFor(w, pool_->threads()), [&](size_t, ColumnShare columns) {
-    kernels_->stream(product, columns.begin, columns.end);
+  ForEachShare(pool_, products, [&](size_t, const Share& share) {
+    const Product& p = products[share.product];
+    const StreamProduct product{
+        rows.data, rows.stride, pairs, static_cast<int>(rows.rows), p.w, biases_[share.product],
+        p.out};
+    kernels_->stream(product, share.columns.begin, share.columns.end);
   });
 }
 
-void MatMulRunner::RunColumns(const ConstMatrix& x, const ConstMatrix& w, const float* bias,
-                              const ProductCuts& cuts, const Matrix& out) {
-  ColumnProduct product{x, false, w, bias, out, cuts, nullptr};
-  product.bf16_pairs =
-      kernels_->has_bf16_pairs && x.dtype == DType::kBF16 && w.dtype == DType::kBF16;
+void MatMulRunner::RunColumns(const ConstMatrix& x, std::span<const Product> products) {
+  std::vector<ColumnProduct> columns;
+  const ProductCuts cuts = CutsOf(x.cols, products[0].slice);
+  const bool pairs =
+      kernels_->has_bf16_pairs && x.dtype == DType::kBF16 && products[0].w.dtype == DType::kBF16;
+  for (size_t i = 0; i < products.size(); ++i) {
+    columns.push_back({x, pairs, products[i].w, biases_[i], products[i].out, cuts, nullptr});
+  }
   if (x.rows <= kStreamedRowsMax) {
-    if (!product.bf16_pairs) product.x = InF32(x);
-    ForEachShare(pool_, w.rows, SharesFor(w, pool_->threads()), [&](size_t, ColumnShare columns) {
-      kernels_->columns.stream(product, columns.begin, columns.end);
+    const ConstMatrix rows = pairs ? x : InF32(x);
+    for (ColumnProduct& product : columns) product.x = rows;
+    ForEachShare(pool_, products, [&](size_t, const Share& share) {
+      kernels_->columns.stream(columns[share.product], share.columns.begin, share.columns.end);
     });
     return;
   }
   const int64_t tile = kernels_->columns.tile_rows;
-  const int64_t row_bytes = std::max<int64_t>(1, x.cols * (product.bf16_pairs ? 2 : 4));
+  const int64_t row_bytes = std::max<int64_t>(1, x.cols * (pairs ? 2 : 4));
   const int64_t most =
       std::clamp(kPackedBytesMax / row_bytes / tile * tile, tile, kPackedRowsMax / tile * tile);
   // Blocks of equal size, not a large one and a remainder.
   const int64_t blocks = (x.rows + most - 1) / most;
   for (int64_t i = 0; i < blocks; ++i) {
     const int64_t begin = x.rows * i / blocks, end = x.rows * (i + 1) / blocks;
-    product.x = {At(x, begin), x.dtype, end - begin, x.cols, x.stride};
-    product.out = RowsOf(out, begin, end);
-    RunColumnBlock(product);
+    for (size_t p = 0; p < products.size(); ++p) {
+      columns[p].x = {At(x, begin), x.dtype, end - begin, x.cols, x.stride};
+      columns[p].out = RowsOf(products[p].out, begin, end);
+    }
+    RunColumnBlock(products, columns);
   }
 }
 
-void MatMulRunner::RunColumnBlock(ColumnProduct product) {
-  const ConstMatrix &x = product.x, &w = product.w;
-  std::byte* packed = packed_scratch_.Get(PackedBytes(product));
+void MatMulRunner::RunColumnBlock(std::span<const Product> products,
+                                  std::span<ColumnProduct> columns) {
+  const ConstMatrix& x = columns[0].x;
+  std::byte* packed = packed_scratch_.Get(PackedBytes(columns[0]));
   const int64_t tile_rows = TileRows(x.rows, kernels_->columns.tile_rows);
   const int64_t grain = (16 << 10) / std::max<int64_t>(1, x.cols * tile_rows);
   pool_->ParallelFor((x.rows + tile_rows - 1) / tile_rows, std::max<int64_t>(1, grain),
                      [&](int64_t begin, int64_t end) {
                        for (int64_t tile = begin; tile < end; ++tile) {
-                         kernels_->columns.pack(product, static_cast<int>(tile), packed);
+                         kernels_->columns.pack(columns[0], static_cast<int>(tile), packed);
                        }
                      });
-  product.packed = packed;
-  ForEachShare(pool_, w.rows, SharesFor(w, pool_->threads()), [&](size_t i, ColumnShare columns) {
-    kernels_->columns.multiply(product, columns.begin, columns.end,
-                               thread_scratch_[i].Get(ColumnScratchBytes(product)));
+  for (ColumnProduct& product : columns) product.packed = packed;
+  ForEachShare(pool_, products, [&](size_t thread, const Share& share) {
+    const ColumnProduct& product = columns[share.product];
+    kernels_->columns.multiply(product, share.columns.begin, share.columns.end,
+                               thread_scratch_[thread].Get(ColumnScratchBytes(product)));
   });
 }
 
@@ -190,48 +242,64 @@ ConstMatrix MatMulRunner::InF32(const ConstMatrix& x) {
   return {to, DType::kF32, x.rows, x.cols, x.cols};
 }
 
-void MatMulRunner::RunGemm(const ConstMatrix& x, const ConstMatrix& w, const float* bias,
-                           const Matrix& out) {
-  const int64_t shares = SharesFor(w, pool_->threads());
-  std::vector<std::shared_ptr<const OneDnnGemm::Product>> products;
-  for (int64_t i = 0; i < shares; ++i) {
-    products.push_back(gemm_.Prepare({x.rows, ShareOf(w.rows, i, shares).width(), x.cols, x.stride,
-                                      w.stride, out.stride, x.dtype, out.dtype, bias != nullptr}));
+void MatMulRunner::RunGemm(const ConstMatrix& x, std::span<const Product> products) {
+  std::vector<std::vector<std::shared_ptr<const OneDnnGemm::Product>>> prepared;
+  for (const Product& p : products) {
+    auto& shares = prepared.emplace_back();
+    const int64_t count = SharesFor(p.w, pool_->threads());
+    for (int64_t i = 0; i < count; ++i) {
+      shares.push_back(
+          gemm_.Prepare({x.rows, ShareOf(p.w.rows, i, count).width(), x.cols, x.stride, p.w.stride,
+                         p.out.stride, x.dtype, p.out.dtype, !p.bias.empty()}));
+    }
   }
-  ForEachShare(pool_, w.rows, shares, [&](size_t i, ColumnShare columns) {
-    const OneDnnGemm::Product& product = *products[i];
-    gemm_.Run(product, x.data, At(w, columns.begin),
-              bias == nullptr ? nullptr : bias + columns.begin, ColumnOf(out, columns.begin),
-              thread_scratch_[i].Get(OneDnnGemm::ScratchBytes(product)));
+  ForEachShare(pool_, products, [&](size_t thread, const Share& share) {
+    const Product& p = products[share.product];
+    const float* bias = biases_[share.product];
+    const auto& product = *prepared[share.product][static_cast<size_t>(share.index)];
+    gemm_.Run(product, x.data, At(p.w, share.columns.begin),
+              bias == nullptr ? nullptr : bias + share.columns.begin,
+              ColumnOf(p.out, share.columns.begin),
+              thread_scratch_[thread].Get(OneDnnGemm::ScratchBytes(product)));
   });
 }
 
-void MatMulRunner::RunWidened(const ConstMatrix& x, const ConstMatrix& w, const float* bias,
-                              const Matrix& out) {
+void MatMulRunner::RunWidened(const ConstMatrix& x, std::span<const Product> products) {
   const ConstMatrix rows = InF32(x);
-  const int64_t shares = SharesFor(w, pool_->threads());
-  std::vector<WidenedShare> plans;
-  for (int64_t i = 0; i < shares; ++i) {
-    WidenedShare plan{ShareOf(w.rows, i, shares), nullptr, nullptr, 0};
-    const auto prepare = [&](int64_t columns) {
-      auto product = gemm_.Prepare({rows.rows, columns, rows.cols, rows.stride, rows.cols,
-                                    kWidenedPanel, DType::kF32, DType::kF32, bias != nullptr});
-      plan.scratch_bytes = std::max(plan.scratch_bytes, OneDnnGemm::ScratchBytes(*product));
-      return product;
-    };
-    if (plan.columns.width() >= kWidenedPanel) plan.whole = prepare(kWidenedPanel);
-    const int64_t rest = plan.columns.width() % kWidenedPanel;
-    if (rest > 0) plan.rest = prepare(rest);
-    plans.push_back(std::move(plan));
+  std::vector<std::vector<WidenedShare>> plans;
+  for (const Product& p : products) {
+    auto& shares = plans.emplace_back();
+    const int64_t count = SharesFor(p.w, pool_->threads());
+    for (int64_t i = 0; i < count; ++i) {
+      shares.push_back(PrepareWidened(rows, ShareOf(p.w.rows, i, count), !p.bias.empty()));
+    }
   }
-  ForEachShare(pool_, w.rows, shares, [&](size_t i, ColumnShare) {
-    RunWidenedShare(rows, w, bias, out, plans[i], &thread_scratch_[i]);
+  ForEachShare(pool_, products, [&](size_t thread, const Share& share) {
+    RunWidenedShare(rows, products[share.product], biases_[share.product],
+                    plans[share.product][static_cast<size_t>(share.index)],
+                    &thread_scratch_[thread]);
   });
 }
 
-void MatMulRunner::RunWidenedShare(const ConstMatrix& x, const ConstMatrix& w, const float* bias,
-                                   const Matrix& out, const WidenedShare& plan,
-                                   Scratch* scratch) const {
+MatMulRunner::WidenedShare MatMulRunner::PrepareWidened(const ConstMatrix& rows,
+                                                        const ColumnShare& columns, bool bias) {
+  WidenedShare plan{columns, nullptr, nullptr, 0};
+  const auto prepare = [&](int64_t width) {
+    auto product = gemm_.Prepare({rows.rows, width, rows.cols, rows.stride, rows.cols,
+                                  kWidenedPanel, DType::kF32, DType::kF32, bias});
+    plan.scratch_bytes = std::max(plan.scratch_bytes, OneDnnGemm::ScratchBytes(*product));
+    return product;
+  };
+  if (columns.width() >= kWidenedPanel) plan.whole = prepare(kWidenedPanel);
+  const int64_t rest = columns.width() % kWidenedPanel;
+  if (rest > 0) plan.rest = prepare(rest);
+  return plan;
+}
+
+void MatMulRunner::RunWidenedShare(const ConstMatrix& x, const Product& product, const float* bias,
+                                   const WidenedShare& plan, Scratch* scratch) const {
+  const ConstMatrix& w = product.w;
+  const Matrix& out = product.out;
   // Widened weights, the panel's results, and oneDNN's own scratch.
   float* weights = scratch->GetArray<float>(
       kWidenedPanel * (x.cols + x.rows) + static_cast<int64_t>(plan.scratch_bytes / sizeof(float)));

@@ -67,6 +67,12 @@ class Reproducible : public testing::TestWithParam<Params> {
     if (!IsSupported(GetParam().isa)) GTEST_SKIP() << "not on this CPU";
     ops_ = MakeCpuOps({.threads = 2, .isa = GetParam().isa, .reproducible = true}).value();
   }
+  void MultiplySlice(ConstMatrix x, ConstMatrix w, ConstVector bias, const ColumnSlice& slice,
+                     Matrix out) {
+    const Product product = {w, bias, slice, out};
+    ops_->MatMuls(x, {&product, 1});
+  }
+
   std::unique_ptr<Ops> ops_;
   std::mt19937 random_{20261123};
 };
@@ -83,11 +89,11 @@ TEST_P(Reproducible, ProductsOfAnyNumberOfRows) {
       w.Fill(&random_);
       bias.Fill(&random_);
       const ColumnSlice slice{sliced ? k : 0, 0};
-      ops_->MatMulSlice(x.view(), w.view(), bias.view(), slice, all.view());
+      MultiplySlice(x.view(), w.view(), bias.view(), slice, all.view());
       for (const int64_t m : {1, 2, 3, 4, 5, 7, 11, 12, 13, 16, 25, 63, 64, 65, 144, 289}) {
         Values some(m, kColumns, DType::kF32);
         const auto first = static_cast<int64_t>(random_() % static_cast<uint32_t>(kRows - m + 1));
-        ops_->MatMulSlice(x.Part(first, m, 0, k), w.view(), bias.view(), slice, some.view());
+        MultiplySlice(x.Part(first, m, 0, k), w.view(), bias.view(), slice, some.view());
         for (int64_t r = 0; r < m; ++r) {
           ASSERT_TRUE(some.Row(r) == all.Row(first + r)) << "row " << r << " of " << m;
         }
@@ -148,6 +154,28 @@ TEST_P(Reproducible, ProductsOfAnyColumns) {
   }
 }
 
+// Neither does a product know the others of its call.
+TEST_P(Reproducible, ProductsOfOneCall) {
+  constexpr int64_t kDepth = 1500;
+  for (const int64_t m : {1, 5, 17, 40, 200}) {
+    Values x(m, kDepth, GetParam().dtype), together(m, 203, DType::kF32), alone = together;
+    x.Fill(&random_);
+    std::vector<Values> weights;
+    std::vector<Product> products;
+    weights.reserve(3);
+    int64_t first = 0;
+    for (const int64_t width : {130, 70, 3}) {
+      Values& w = weights.emplace_back(width, kDepth, GetParam().dtype);
+      w.Fill(&random_);
+      products.push_back({w.view(), {}, {}, together.Part(0, m, first, width)});
+      ops_->MatMul(x.view(), w.view(), {}, alone.Part(0, m, first, width));
+      first += width;
+    }
+    ops_->MatMuls(x.view(), products);
+    for (int64_t r = 0; r < m; ++r) ASSERT_TRUE(together.Row(r) == alone.Row(r)) << m << " rows";
+  }
+}
+
 // Slices of the summed dimension, added in pairs as an all-reduce adds them.
 TEST_P(Reproducible, ProductsSummedOverRanks) {
   constexpr int64_t kColumns = 37;
@@ -158,16 +186,16 @@ TEST_P(Reproducible, ProductsSummedOverRanks) {
       x.Fill(&random_);
       w.Fill(&random_);
       bias.Fill(&random_);
-      ops_->MatMulSlice(x.view(), w.view(), bias.view(), {k, 0}, whole.view());
+      MultiplySlice(x.view(), w.view(), bias.view(), {k, 0}, whole.view());
       for (const int ranks : {2, 4, 8}) {
         SCOPED_TRACE(testing::Message() << m << " rows, depth " << k << ", " << ranks << " ranks");
         std::vector<std::vector<float>> sums;
         for (int rank = 0; rank < ranks; ++rank) {
           const int64_t begin = k * rank / ranks, end = k * (rank + 1) / ranks;
           Values part(m, kColumns, DType::kF32);
-          ops_->MatMulSlice(
-              x.Part(0, m, begin, end - begin), w.Part(0, kColumns, begin, end - begin),
-              rank == 0 ? ConstVector(bias.view()) : ConstVector{}, {k, begin}, part.view());
+          MultiplySlice(x.Part(0, m, begin, end - begin), w.Part(0, kColumns, begin, end - begin),
+                        rank == 0 ? ConstVector(bias.view()) : ConstVector{}, {k, begin},
+                        part.view());
           const auto* data = reinterpret_cast<const float*>(part.data());
           sums.emplace_back(data, data + m * kColumns);
         }

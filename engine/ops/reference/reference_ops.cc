@@ -35,11 +35,16 @@ void ReferenceOps::Embed(std::span<const int32_t> ids, ConstMatrix table, Matrix
 
 void ReferenceOps::RmsNorm(ConstMatrix x, ConstVector weight, float eps, Matrix out) {
   CheckRmsNorm(x, weight, out);
+  const int64_t n = weight.cols;
   for (int64_t r = 0; r < x.rows; ++r) {
-    double squares = 0;
-    for (int64_t i = 0; i < x.cols; ++i) squares += At(x, r, i) * At(x, r, i);
-    const double inverse = 1.0 / std::sqrt(squares / static_cast<double>(x.cols) + eps);
-    for (int64_t i = 0; i < x.cols; ++i) Put(out, r, i, At(x, r, i) * inverse * At(weight, 0, i));
+    for (int64_t first = 0; first < x.cols; first += n) {
+      double squares = 0;
+      for (int64_t i = first; i < first + n; ++i) squares += At(x, r, i) * At(x, r, i);
+      const double inverse = 1.0 / std::sqrt(squares / static_cast<double>(n) + eps);
+      for (int64_t i = 0; i < n; ++i) {
+        Put(out, r, first + i, At(x, r, first + i) * inverse * At(weight, 0, i));
+      }
+    }
   }
 }
 
@@ -49,13 +54,15 @@ void ReferenceOps::AddRmsNorm(Matrix x, ConstMatrix y, ConstVector weight, float
   RmsNorm(x, weight, eps, out);
 }
 
-void ReferenceOps::MatMul(ConstMatrix x, ConstMatrix w, ConstVector bias, Matrix out) {
-  CheckMatMul(x, w, bias, out);
-  for (int64_t m = 0; m < x.rows; ++m) {
-    for (int64_t n = 0; n < w.rows; ++n) {
-      double sum = bias.empty() ? 0.0 : At(bias, 0, n);
-      for (int64_t k = 0; k < x.cols; ++k) sum += At(x, m, k) * At(w, n, k);
-      Put(out, m, n, sum);
+void ReferenceOps::MatMuls(ConstMatrix x, std::span<const Product> products) {
+  CheckMatMuls(x, products);
+  for (const auto& [w, bias, slice, out] : products) {
+    for (int64_t m = 0; m < x.rows; ++m) {
+      for (int64_t n = 0; n < w.rows; ++n) {
+        double sum = bias.empty() ? 0.0 : At(bias, 0, n);
+        for (int64_t k = 0; k < x.cols; ++k) sum += At(x, m, k) * At(w, n, k);
+        Put(out, m, n, sum);
+      }
     }
   }
 }
