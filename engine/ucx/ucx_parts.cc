@@ -7,7 +7,7 @@
 
 namespace skein::engine {
 
-absl::StatusOr<UcxParts> MakeUcxParts(const UcxOptions& options, std::span<const UcxSetting> more) {
+absl::StatusOr<UcxParts> MakeUcxParts(const UcxOptions& options, std::shared_ptr<UcxPlane> plane) {
   UcxParts parts;
   if (options.own_wires && MayUseTcp(options)) {
     auto tcp = TcpWire::Make({.device = options.net_device, .port = options.tcp_port});
@@ -15,15 +15,18 @@ absl::StatusOr<UcxParts> MakeUcxParts(const UcxOptions& options, std::span<const
     parts.tcp = *std::move(tcp);
   }
   if (options.own_wires && MayUseSharedMemory(options)) parts.host = HostWire::Make();
-  auto context = MakeUcxContext(options, more);
-  if (!context.ok()) return context.status();
-  parts.context = *std::move(context);
-  parts.rma = parts.context.fabric || !options.own_wires;
+  if (plane == nullptr) {
+    auto made = UcxPlane::Make(options);
+    if (!made.ok()) return made.status();
+    plane = *std::move(made);
+  }
+  parts.plane = std::move(plane);
+  parts.rma = parts.plane->fabric() || !options.own_wires;
   parts.address = SealAddress({.process = ThisProcess(),
                                .host = parts.host == nullptr ? "" : parts.host->name(),
-                               .worker = parts.context.worker_address,
+                               .worker = parts.plane->address(),
                                .tcp = parts.tcp == nullptr ? "" : parts.tcp->name(),
-                               .fabric = parts.context.fabric});
+                               .fabric = parts.plane->fabric()});
   return parts;
 }
 

@@ -1,7 +1,10 @@
 // The fabrics of processes of one host, and those of FarDevices.
+#include <atomic>
+#include <chrono>
 #include <memory>
 #include <span>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -11,6 +14,7 @@
 #include "engine/comm/testing/far_paths.h"
 #include "engine/comm/testing/fault_communicator.h"
 #include "engine/comm/ucx/ucx_fabric.h"
+#include "engine/transport/ucx/ucx_transport.h"
 #include "scheduler/vocabulary/check.h"
 
 namespace skein::engine {
@@ -35,14 +39,48 @@ class FaultlessFabric : public Fabric {
   const std::unique_ptr<Fabric> inner_;
 };
 
+// UCX alone, by a plane that a transport uses, too, whose thread takes messages of both.
+class SharedPlaneFabric : public Fabric {
+ public:
+  SharedPlaneFabric() {
+    const UcxOptions options = {.tls = "self,posix", .own_wires = false};
+    const auto plane = UcxPlane::Make(options).value();
+    transport_ = MakeUcxTransport(options, nullptr, nullptr, plane).value();
+    fabric_ = MakeUcxFabric(options, plane).value();
+    poller_ = std::thread([this] {
+      std::vector<TransferCompletion> none;
+      while (!stopping_) transport_->Poll(1, std::chrono::seconds(1), &none);
+    });
+  }
+  ~SharedPlaneFabric() override {
+    fabric_.reset();
+    stopping_ = true;
+    transport_->Wake();
+    poller_.join();
+  }
+
+  const std::string& Address() const override { return fabric_->Address(); }
+  absl::StatusOr<std::unique_ptr<Communicator>> MakeGroup(GroupId id,
+                                                          std::span<const std::string> addresses,
+                                                          int rank) override {
+    return fabric_->MakeGroup(id, addresses, rank);
+  }
+
+ private:
+  std::unique_ptr<Transport> transport_;
+  std::unique_ptr<Fabric> fabric_;
+  std::atomic<bool> stopping_ = false;
+  std::thread poller_;
+};
+
 }  // namespace
 
 // Faultless: behind a FaultCommunicator that has nothing to inject. FarStaged, FarOnDevice,
 // FarPeers: in a device's memory (far_fabric.h). FarPaths: a PathFabric's groups over
 // FarPeers; FarPathsRefused: every other rank may not open the others' memory.
 std::vector<std::string> ConformanceFabrics() {
-  return {"Local",       "Faultless", "UcxSharedMemory", "UcxTcp",         "FarStaged",
-          "FarOnDevice", "FarPeers",  "FarPaths",        "FarPathsRefused"};
+  return {"Local",     "Faultless",   "UcxSharedMemory", "UcxTcp",   "UcxSharedPlane",
+          "FarStaged", "FarOnDevice", "FarPeers",        "FarPaths", "FarPathsRefused"};
 }
 
 std::string WhyNotConformance(const std::string&) { return ""; }
@@ -52,6 +90,7 @@ FabricFactory ConformanceFactory(const std::string& name) {
     return [hub = std::make_shared<LocalHub>()] { return hub->MakeFabric(); };
   }
   if (name == "FarPeers") return MakeFarPeers;
+  if (name == "UcxSharedPlane") return [] { return std::make_unique<SharedPlaneFabric>(); };
   if (name == "FarPaths" || name == "FarPathsRefused") {
     return [refused = name == "FarPathsRefused", rank = 0]() mutable {
       FarPaths paths{.self = {.gpu = "GPU", .realm = "node"}};

@@ -148,7 +148,7 @@ absl::StatusOr<std::unique_ptr<PathFabric>> MakeGpuFabric(const std::string& nam
   if (!uuid.ok()) return uuid.status();
   auto copies = MakeCudaCopyStream(name);
   if (!copies.ok()) return copies.status();
-  auto hosts = MakeUcxLinkFabric(options.hosts);
+  auto hosts = MakeUcxLinkFabric(options.hosts, options.plane);
   if (!hosts.ok()) return hosts.status();
   Parts parts(name, *id, *std::move(hosts));
   parts.self.gpu = *uuid;

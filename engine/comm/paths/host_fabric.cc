@@ -11,7 +11,7 @@ absl::StatusOr<std::unique_ptr<PathFabric>> MakeHostFabric(const WorkerFabricOpt
     return absl::InvalidArgumentError(absl::StrCat(
         "comm_path: '", std::string(NameOf(*options.path)), "' takes a GPU (device cuda:N)"));
   }
-  auto hosts = MakeUcxLinkFabric(options.hosts);
+  auto hosts = MakeUcxLinkFabric(options.hosts, options.plane);
   if (!hosts.ok()) return hosts.status();
   CommWays ways;
   ways.host = *std::move(hosts);

@@ -11,11 +11,13 @@
 #include "engine/comm/paths/path_fabric.h"
 #include "engine/device/device.h"
 #include "engine/ucx/ucx_options.h"
+#include "engine/ucx/ucx_plane.h"
 
 namespace skein::engine {
 
 struct WorkerFabricOptions {
   UcxOptions hosts;
+  std::shared_ptr<UcxPlane> plane;               // what UCX carries goes by it; null: its own
   std::optional<CommPath> path;                  // groups take it or none; nullopt: the best
   std::function<void(const std::string&)> warn;  // as PathFabricOptions::warn
   // On a GPU: groups of up to so many instances of the node run steps together (2 … 8). Their

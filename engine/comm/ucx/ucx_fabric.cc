@@ -1,12 +1,10 @@
 #include "engine/comm/ucx/ucx_fabric.h"
 
-#include <cstdlib>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "engine/comm/algorithms/host_memory.h"
 #include "engine/comm/group_digest.h"
 #include "engine/comm/ucx/ucx_link_fabric.h"
@@ -78,28 +76,18 @@ class UcxFabric : public LinkFabric {
   const std::shared_ptr<UcxMesh> mesh_;
 };
 
-// Room for a fragment in one segment of each transport, where the environment does not say
-// otherwise (fragments longer than a segment are slower, and right).
-std::vector<UcxSetting> Settings(const UcxOptions& options) {
-  std::vector<UcxSetting> settings;
-  const std::string bytes = absl::StrCat(kUcxSegmentBytes);
-  if (MayUseSharedMemory(options) && std::getenv("UCX_MM_SEG_SIZE") == nullptr &&
-      std::getenv("UCX_POSIX_SEG_SIZE") == nullptr && std::getenv("UCX_SYSV_SEG_SIZE") == nullptr) {
-    settings.emplace_back("MM_SEG_SIZE", bytes);
-  }
-  return settings;
-}
-
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<LinkFabric>> MakeUcxLinkFabric(const UcxOptions& options) {
-  auto parts = MakeUcxParts(options, Settings(options));
+absl::StatusOr<std::unique_ptr<LinkFabric>> MakeUcxLinkFabric(const UcxOptions& options,
+                                                              std::shared_ptr<UcxPlane> plane) {
+  auto parts = MakeUcxParts(options, std::move(plane));
   if (!parts.ok()) return parts.status();
   return std::make_unique<UcxFabric>(*std::move(parts));
 }
 
-absl::StatusOr<std::unique_ptr<Fabric>> MakeUcxFabric(const UcxOptions& options) {
-  return MakeUcxLinkFabric(options);
+absl::StatusOr<std::unique_ptr<Fabric>> MakeUcxFabric(const UcxOptions& options,
+                                                      std::shared_ptr<UcxPlane> plane) {
+  return MakeUcxLinkFabric(options, std::move(plane));
 }
 
 }  // namespace skein::engine

@@ -9,9 +9,10 @@
 // a stopped peer. UCX's own rendezvous would save a copy; it is not used, because a receive under
 // way cannot be taken back when a peer dies.
 //
-// Threads. One worker for all groups under one lock; each waiting call moves everybody's messages.
-// Of the calls that sleep, one sleeps on the worker's event, the others on condition variables. A
-// thread of the fabric sends what is left over when no call waits (the word of an Abort).
+// Threads. All groups under one lock; each waiting call moves everybody's messages. Of the calls
+// that sleep, one sleeps on the wires' events, the others on condition variables. A thread of the
+// fabric sends what is left over when no call waits (the word of an Abort). UCX itself is a process's
+// own, which handoffs use too (engine/ucx/ucx_plane.h): what they take of these messages is kept.
 //
 // Death of a peer. One of this host and pid namespace is noticed at once, reaped or not: its
 // process is watched; over tcp its sockets close at once. Otherwise UCX notices: over its shared
@@ -35,10 +36,13 @@
 #include "absl/status/statusor.h"
 #include "engine/comm/fabric.h"
 #include "engine/ucx/ucx_options.h"
+#include "engine/ucx/ucx_plane.h"
 
 namespace skein::engine {
 
-// UNAVAILABLE or INVALID_ARGUMENT if UCX cannot start with these options.
-absl::StatusOr<std::unique_ptr<Fabric>> MakeUcxFabric(const UcxOptions& options);
+// UNAVAILABLE or INVALID_ARGUMENT if UCX cannot start with these options. Null `plane`: one of its
+// own.
+absl::StatusOr<std::unique_ptr<Fabric>> MakeUcxFabric(const UcxOptions& options,
+                                                      std::shared_ptr<UcxPlane> plane = nullptr);
 
 }  // namespace skein::engine

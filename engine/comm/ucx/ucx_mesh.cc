@@ -45,20 +45,13 @@ int MillisUntil(CommDeadline deadline) {
 }  // namespace
 
 UcxMesh::UcxMesh(UcxParts parts)
-    : context_(std::move(parts.context)),
+    : plane_(std::move(parts.plane)),
       host_(std::move(parts.host)),
       tcp_(std::move(parts.tcp)),
+      rung_fd_(plane_->Attach(PlaneUse::kComm, this)),
       peers_(
-          context_, host_.get(), tcp_.get(),
-          [this](const UcxOperation& operation) { OnSent(operation); }, [this] { OnDeath(); }) {
-  ucp_am_handler_param_t params{};
-  params.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_CB |
-                      UCP_AM_HANDLER_PARAM_FIELD_ARG;
-  params.id = kCommMessage;
-  params.cb = OnUcxMessage;
-  params.arg = this;
-  ucp_worker_set_am_recv_handler(context_.worker, &params);
-  SKEIN_CHECK(ucp_worker_get_efd(context_.worker, &event_fd_) == UCS_OK);
+          plane_.get(), this, host_.get(), tcp_.get(),
+          [this](const UcxOperation& operation) { WasSent(operation); }, [this] { OnDeath(); }) {
   kick_fd_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   SKEIN_CHECK(kick_fd_ >= 0);
   leftovers_thread_ = std::thread([this] { SendLeftovers(); });
@@ -74,11 +67,11 @@ UcxMesh::~UcxMesh() {
   leftovers_thread_.join();
   const auto until = Clock::now() + kLastWordsMax;
   while (peers_.under_way() > 0 && Clock::now() < until) {
-    ucp_worker_progress(context_.worker);
+    plane_->Progress(this, 1);
     MoveMessages();
   }
   peers_.CloseAll();
-  Destroy(context_);
+  plane_->Detach(this);
   close(kick_fd_);
 }
 
@@ -255,7 +248,7 @@ void UcxMesh::SendControls(UcxGroup* group) {
 
 bool UcxMesh::Progress() {
   int moved = MoveMessages();
-  while (moved < kProgressInARow && ucp_worker_progress(context_.worker) != 0) ++moved;
+  moved += plane_->Progress(this, kProgressInARow - std::min(moved, kProgressInARow));
   disarmed_ = true;
   for (UcxGroup* group : std::exchange(to_send_controls_, {})) SendControls(group);
   return moved > 0;
@@ -267,15 +260,6 @@ int UcxMesh::MoveMessages() {
   if (host_ != nullptr) moved += host_->Read(kProgressInARow, receive);
   if (tcp_ != nullptr && tcp_->Progress(receive)) ++moved;
   return moved;
-}
-
-ucs_status_t UcxMesh::OnUcxMessage(void* mesh, const void*, size_t header_bytes, void* data,
-                                   size_t bytes, const ucp_am_recv_param_t* param) {
-  // We send nothing by rendezvous; a message that is not ours is dropped.
-  if (header_bytes == 0 && (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) == 0) {
-    static_cast<UcxMesh*>(mesh)->OnMessage({static_cast<const std::byte*>(data), bytes});
-  }
-  return UCS_OK;
 }
 
 void UcxMesh::OnMessage(std::span<const std::byte> message) {
@@ -297,7 +281,7 @@ void UcxMesh::Arrived(const WireHeader& header, std::span<const std::byte> data)
   Changed(group);
 }
 
-void UcxMesh::OnSent(const UcxOperation& operation) {
+void UcxMesh::WasSent(const UcxOperation& operation) {
   if (operation.group == nullptr) return;
   operation.group->wire.Sent(operation.message, operation.to);
   Changed(operation.group);
@@ -347,7 +331,8 @@ bool UcxMesh::SleepOnWorker(UcxGroup* group, CommDeadline deadline, Lock* lock) 
   on_worker_group_ = group;
   disarmed_ = false;
   lock->unlock();
-  pollfd fds[] = {{event_fd_, POLLIN, 0},
+  pollfd fds[] = {{plane_->fd(), POLLIN, 0},
+                  {rung_fd_, POLLIN, 0},
                   {kick_fd_, POLLIN, 0},
                   {peers_.ended_fd(), POLLIN, 0},
                   {host_ == nullptr ? -1 : host_->fd(), POLLIN, 0},
@@ -355,6 +340,7 @@ bool UcxMesh::SleepOnWorker(UcxGroup* group, CommDeadline deadline, Lock* lock) 
   poll(fds, std::size(fds), MillisUntil(deadline));
   *lock = Enter();
   if (host_ != nullptr) host_->Wake();
+  plane_->Awake(this);
   uint64_t kicks = 0;
   [[maybe_unused]] const ssize_t drained = read(kick_fd_, &kicks, sizeof kicks);
   on_worker_ = false;
@@ -365,7 +351,7 @@ bool UcxMesh::SleepOnWorker(UcxGroup* group, CommDeadline deadline, Lock* lock) 
 // False: there is something to do.
 bool UcxMesh::Arm() {
   const bool quiet = (host_ == nullptr || host_->Sleep()) && peers_.AwaitRoom();
-  if (quiet && ucp_worker_arm(context_.worker) == UCS_OK) return true;
+  if (quiet && plane_->Arm(this)) return true;
   if (host_ != nullptr) host_->Wake();
   return false;
 }

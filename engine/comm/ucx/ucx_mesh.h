@@ -1,4 +1,4 @@
-// UcxMesh: the worker of a UCX fabric and its groups, whose calls wait here. Internal to
+// UcxMesh: the wires of a UCX fabric and its groups, whose calls wait here. Internal to
 // engine/comm. Thread-safe.
 #pragma once
 
@@ -21,10 +21,6 @@
 
 namespace skein::engine {
 
-inline constexpr unsigned kCommMessage = 1;  // the active message's number
-// The longest message that UCX carries in one piece.
-inline constexpr size_t kUcxSegmentBytes = 64 << 10;
-
 // A group's end and the call that waits for it.
 struct UcxGroup {
   WireGroup wire;
@@ -34,10 +30,11 @@ struct UcxGroup {
   bool late = false;  // its own deadline broke it
 };
 
-class UcxMesh {
+class UcxMesh final : private PlaneUser {
  public:
   explicit UcxMesh(UcxParts parts);
   ~UcxMesh();
+  UcxMesh(const UcxMesh&) = delete;
 
   // `addresses` of the group's ranks. ALREADY_EXISTS; RESOURCE_EXHAUSTED: this process has no
   // descriptors or memory left now.
@@ -57,11 +54,10 @@ class UcxMesh {
  private:
   using Lock = std::unique_lock<std::mutex>;
 
-  static ucs_status_t OnUcxMessage(void* mesh, const void* header, size_t header_bytes, void* data,
-                                   size_t bytes, const ucp_am_recv_param_t* param);
-  void OnMessage(std::span<const std::byte> message);
+  void OnMessage(std::span<const std::byte> message) override;
+  void OnSent(void* cookie, bool ok) override { peers_.OnSent(cookie, ok); }
   void Arrived(const WireHeader& header, std::span<const std::byte> data);
-  void OnSent(const UcxOperation& operation);
+  void WasSent(const UcxOperation& operation);
   void OnDeath();
 
   Lock Enter();
@@ -80,14 +76,14 @@ class UcxMesh {
   void Leave();
   void SendLeftovers();
 
-  const UcxContext context_;
+  const std::shared_ptr<UcxPlane> plane_;
   const std::unique_ptr<HostWire> host_;
   const std::unique_ptr<TcpWire> tcp_;
-  int event_fd_ = -1;  // the worker's
-  int kick_fd_ = -1;   // ends the sleep on the worker
+  int rung_fd_ = -1;  // the plane's
+  int kick_fd_ = -1;  // ends the sleep on the worker
   std::atomic<int> entering_{0};
 
-  std::mutex mutex_;  // guards the worker, the wires and all below
+  std::mutex mutex_;  // guards the wires and all below; the plane's own comes after it
   UcxPeers peers_;
   std::map<GroupDigest, std::unique_ptr<UcxGroup>> groups_;
   EarlyGroups early_;

@@ -2,8 +2,6 @@
 // Internal to engine/comm. All calls under the fabric's lock.
 #pragma once
 
-#include <ucp/api/ucp.h>
-
 #include <cstddef>
 #include <functional>
 #include <list>
@@ -19,7 +17,7 @@
 #include "engine/host/process_watch.h"
 #include "engine/net/tcp_wire.h"
 #include "engine/ucx/ucx_address.h"
-#include "engine/ucx/ucx_context.h"
+#include "engine/ucx/ucx_plane.h"
 
 namespace skein::engine {
 
@@ -27,7 +25,7 @@ struct UcxPeer;
 struct UcxGroup;
 
 // A message that is being sent. The wire reads header and data through it once it has room for
-// them; UCX passes its address to the callback.
+// them; the plane passes its address to OnSent.
 struct UcxOperation {
   WireHeader header;
   std::span<const std::byte> data;
@@ -37,13 +35,14 @@ struct UcxOperation {
   UcxGroup* group = nullptr;  // whose message it is part of; null: a control message
   WireGroup::Outgoing* message = nullptr;
   int to = 0;
+  PlaneOperation* in_ucx = nullptr;  // while it is under way there
 };
 
 struct UcxPeer {
   class UcxPeers* owner = nullptr;
   std::string process;                      // ThisProcess() there
   std::unique_ptr<MessageChannel> channel;  // a ring or a socket; else, and if it is not closed,
-  ucp_ep_h ep = nullptr;
+  PlanePeer* ucx = nullptr;
   bool near = false;  // a ring
   bool dead = false;
   int groups = 0;  // that use it
@@ -53,12 +52,10 @@ struct UcxPeer {
 class UcxPeers {
  public:
   // `on_sent` when an operation that Send left under way ends; `on_death` when a peer is lost. Both
-  // come from within Send, SendWaiting, LoseEnded, CloseAll or the worker's progress. `host` and
-  // `tcp` (what is null is not used) outlive this. The caller owns the context, and destroys it
-  // after CloseAll and before this.
-  UcxPeers(const UcxContext& context, HostWire* host, TcpWire* tcp,
+  // come from within Send, SendWaiting, LoseEnded, CloseAll or OnSent. `plane`, in which all is
+  // sent as `user`, `host` and `tcp` (what is null is not used) outlive this.
+  UcxPeers(UcxPlane* plane, PlaneUser* user, HostWire* host, TcpWire* tcp,
            std::function<void(const UcxOperation&)> on_sent, std::function<void()> on_death);
-  ~UcxPeers();
 
   // Connects at the first call for an address. A peer that cannot be reached is dead. To be given
   // back by Release. RESOURCE_EXHAUSTED: this process has no descriptors or memory left now.
@@ -78,8 +75,11 @@ class UcxPeers {
   // To be called before a sleep on HostWire::fd(). False if SendWaiting can send something now.
   bool AwaitRoom();
 
-  // Marks peers as dead whose sockets have ended, or whose processes have and their last messages
-  // were read. True if there were any.
+  // PlaneUser::OnSent.
+  void OnSent(void* cookie, bool ok);
+
+  // Marks peers as dead whose sockets have ended, or whom UCX has lost, or whose processes have
+  // ended and their last messages were read. True if there were any.
   bool LoseEnded();
   // Readable when LoseEnded has something to do.
   int ended_fd() const { return processes_.fd(); }
@@ -90,26 +90,24 @@ class UcxPeers {
 
   size_t under_way() const { return under_way_; }
 
-  // Closes all connections by force, in bounded time.
+  // Closes all connections by force. What is on its way in UCX goes on without this.
   void CloseAll();
 
  private:
-  static void OnSent(void* request, ucs_status_t status, void* user_data);
-  static void OnError(void* argument, ucp_ep_h ep, ucs_status_t status);
   absl::Status Connect(const UcxAddress& address, UcxPeer* peer);
   void Ended(UcxOperation* operation);
   void Lost(UcxPeer* peer);
   void Close(UcxPeer* peer);
   void ForgetDead();
 
-  const ucp_worker_h worker_;
-  const bool fabric_;
+  UcxPlane* const plane_;
+  PlaneUser* const user_;
   HostWire* const host_;
   TcpWire* const tcp_;
-  uint64_t tcp_ended_ = 0;  // TcpWire::ended() that was looked at
+  uint64_t tcp_ended_ = 0;   // TcpWire::ended() that was looked at
+  uint64_t ucx_losses_ = 0;  // UcxPlane::losses(), too
   const std::function<void(const UcxOperation&)> on_sent_;
   const std::function<void()> on_death_;
-  ucp_datatype_t datatype_ = 0;
   std::map<std::string, std::unique_ptr<UcxPeer>> peers_;
   std::list<UcxOperation> spare_;  // most sends end at once and leave theirs unused
   size_t under_way_ = 0;
@@ -117,7 +115,6 @@ class UcxPeers {
   std::vector<UcxPeer*> waiting_;  // for room in their rings
   ProcessWatch processes_;
   std::vector<UcxPeer*> ended_;  // their processes; last words are to be read
-  std::vector<ucs_status_ptr_t> closing_;
 };
 
 }  // namespace skein::engine

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 
@@ -12,14 +13,14 @@
 namespace skein::engine {
 namespace {
 
-struct DestroyParts {
-  void operator()(UcxParts* parts) const {
-    parts->tcp.reset();
-    Destroy(parts->context);
-    delete parts;
-  }
+using Parts = std::unique_ptr<UcxParts>;
+
+// Nothing goes through UCX here.
+class Nobody final : public PlaneUser {
+ public:
+  void OnMessage(std::span<const std::byte>) override {}
+  void OnSent(void*, bool) override {}
 };
-using Parts = std::unique_ptr<UcxParts, DestroyParts>;
 
 Parts MakeParts() { return Parts(new UcxParts(MakeUcxParts({.tls = "self,tcp"}).value())); }
 
@@ -34,8 +35,10 @@ class UcxPeersTest : public testing::Test {
 
   const Parts own_ = MakeParts();
   int deaths_ = 0;
-  UcxPeers peers_{own_->context, nullptr, own_->tcp.get(), [](const UcxOperation&) {},
-                  [this] { ++deaths_; }};
+  Nobody user_;
+  UcxPeers peers_{
+      own_->plane.get(),    &user_, nullptr, own_->tcp.get(), [](const UcxOperation&) {},
+      [this] { ++deaths_; }};
 };
 
 TEST_F(UcxPeersTest, OneThatLivesStaysConnectedForLaterGroups) {

@@ -3,14 +3,11 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
-#include <cstdio>
-#include <cstdlib>
 #include <span>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "engine/ucx/ucx_address.h"
-#include "engine/ucx/ucx_context.h"
 
 namespace skein::engine {
 namespace {
@@ -21,26 +18,23 @@ void Fail(const absl::Status& status, WireTicket* ticket) {
   if (ticket->error.ok()) ticket->error = status;
 }
 
-absl::Status Lost(ucs_status_t status) {
-  if (status == UCS_OK) return absl::OkStatus();
-  return absl::UnavailableError(absl::StrCat("peer lost: ", ucs_status_string(status)));
-}
+absl::Status LostByUcx() { return absl::UnavailableError("peer lost: UCX cannot reach it"); }
 
-void OnEndpointError(void* argument, ucp_ep_h, ucs_status_t status) {
-  static_cast<Endpoint*>(argument)->health = Lost(status);
+using Parts = std::array<std::span<const std::byte>, 2 + kFragmentsMax>;
+
+// Of the operation's message; returns how many.
+std::span<const std::span<const std::byte>> PartsOf(const Operation& operation, Parts* parts) {
+  (*parts)[0] = std::as_bytes(std::span(&operation.frame, 1));
+  (*parts)[1] = {reinterpret_cast<const std::byte*>(&operation.put.header),
+                 operation.frame.header_bytes};
+  std::copy_n(operation.put.from.begin(), operation.parts, parts->begin() + 2);
+  return std::span(*parts).first(2 + operation.parts);
 }
 
 // False: no room in the ring.
 bool Write(const Operation& operation) {
-  const Frame frame = {operation.message, static_cast<uint32_t>(operation.header_bytes)};
-  std::array<std::span<const std::byte>, 2 + kFragmentsMax> parts;
-  parts[0] = std::as_bytes(std::span(&frame, 1));
-  parts[1] = {reinterpret_cast<const std::byte*>(&operation.put.header), operation.header_bytes};
-  for (size_t i = 0; i < operation.parts; ++i) {
-    const auto& [data, bytes] = operation.put.from[i];
-    parts[2 + i] = {static_cast<const std::byte*>(data), bytes};
-  }
-  return operation.endpoint->channel->Write(std::span(parts).first(2 + operation.parts));
+  Parts parts;
+  return operation.endpoint->channel->Write(PartsOf(operation, &parts));
 }
 
 void LaunchInHost(Operation* operation) {
@@ -55,25 +49,13 @@ void LaunchInHost(Operation* operation) {
 void Launch(Operation* operation) {
   Endpoint* const endpoint = operation->endpoint;
   if (endpoint->channel != nullptr) return LaunchInHost(operation);
-  if (endpoint->ep == nullptr) {
+  if (endpoint->ucx == nullptr) {
     if (operation->ticket != nullptr) Fail(endpoint->health, operation->ticket);
     return;
   }
-  const bool is_put = operation->message == kPut;
-  ucp_request_param_t params{};
-  params.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA |
-                        UCP_OP_ATTR_FIELD_FLAGS | UCP_OP_ATTR_FIELD_MEMORY_TYPE |
-                        UCP_OP_ATTR_FIELD_DATATYPE;
-  params.flags = UCP_AM_SEND_FLAG_EAGER;
-  params.memory_type = UCS_MEMORY_TYPE_HOST;
-  params.datatype = is_put ? ucp_datatype_t{UCP_DATATYPE_IOV} : ucp_dt_make_contig(1);
-  params.cb.send = EndOperation;
-  params.user_data = operation;
-  const auto& from = operation->put.from;
-  Launched(operation,
-           ucp_am_send_nbx(endpoint->ep, operation->message, &operation->put.header,
-                           operation->header_bytes, is_put ? from.data() : from[0].buffer,
-                           is_put ? operation->parts : from[0].length, &params));
+  Parts parts;
+  Launched(operation, endpoint->plane->Send(endpoint->user, endpoint->ucx,
+                                            PartsOf(*operation, &parts), operation));
 }
 
 std::string WhyNoFabric(bool here, bool there) {
@@ -98,37 +80,26 @@ Operation* NewOperation(Endpoint* endpoint, uint64_t bytes, WireTicket* ticket) 
   operation->self = operation;
   operation->ticket = ticket;
   operation->bytes = bytes;
+  operation->in_ucx = nullptr;
+  operation->by_rma = operation->flushes = false;
   operation->acknowledges = 0;
   return &*operation;
 }
 
-void Launched(Operation* operation, ucs_status_ptr_t request) {
+void Launched(Operation* operation, UcxPlane::Started started) {
   Endpoint* const endpoint = operation->endpoint;
-  if (UCS_PTR_IS_PTR(request)) {
+  if (started.how == UcxPlane::How::kUnderWay) {
+    operation->in_ucx = started.operation;
     Begin(operation->ticket, operation->bytes);
     endpoint->operations.splice(endpoint->operations.end(), endpoint->spare, operation->self);
-  } else if (UCS_PTR_IS_ERR(request) && operation->ticket != nullptr) {
-    Fail(Lost(UCS_PTR_STATUS(request)), operation->ticket);
+  } else if (started.how == UcxPlane::How::kFailed && operation->ticket != nullptr) {
+    Fail(LostByUcx(), operation->ticket);
   }
 }
 
-void EndOperation(void* request, ucs_status_t status, void* user_data) {
-  auto* const operation = static_cast<Operation*>(user_data);
-  Finish(operation->ticket, operation->bytes, Lost(status));
+void EndOperation(Operation* operation, bool ok) {
+  Finish(operation->ticket, operation->bytes, ok ? absl::OkStatus() : LostByUcx());
   operation->endpoint->operations.erase(operation->self);
-  ucp_request_free(request);
-}
-
-std::string InfoOf(ucp_ep_h ep) {
-  char* text = nullptr;
-  size_t bytes = 0;
-  FILE* const stream = open_memstream(&text, &bytes);
-  if (stream == nullptr) return "";
-  ucp_ep_print_info(ep, stream);
-  std::fclose(stream);
-  const std::string info(text, bytes);
-  std::free(text);
-  return info;
 }
 
 void Begin(WireTicket* ticket, uint64_t bytes) {
@@ -147,23 +118,21 @@ void Finish(WireTicket* ticket, uint64_t bytes, const absl::Status& status) {
 void Send(Endpoint* endpoint, Message message, const Header& header, const void* data, size_t bytes,
           WireTicket* ticket) {
   Operation* const operation = NewOperation(endpoint, bytes, ticket);
-  operation->message = message;
+  operation->frame = {message, sizeof(Header)};
   operation->put.header.base = header;
-  operation->header_bytes = sizeof(Header);
   if (message == kHello) {
     operation->payload.assign(static_cast<const char*>(data), bytes);
     data = operation->payload.data();
   }
-  operation->put.from[0] = {const_cast<void*>(data), bytes};
+  operation->put.from[0] = {static_cast<const std::byte*>(data), bytes};
   operation->parts = 1;
   Launch(operation);
 }
 
 void SendPut(Endpoint* endpoint, const PutMessage& put, WireTicket* ticket) {
   Operation* const operation = NewOperation(endpoint, put.bytes, ticket);
-  operation->message = kPut;
+  operation->frame = {kPut, static_cast<uint32_t>(put.header.Bytes())};
   operation->put = put;
-  operation->header_bytes = put.header.Bytes();
   operation->parts = put.header.base.count;
   Launch(operation);
 }
@@ -174,6 +143,8 @@ absl::StatusOr<std::unique_ptr<Endpoint>> UcxEndpoints::Open(const std::string& 
   auto endpoint = std::make_unique<Endpoint>();
   endpoint->process = address->process;
   endpoint->waiting = &waiting_;
+  endpoint->plane = plane_;
+  endpoint->user = user_;
   if (host_ != nullptr) {
     auto channel = ChannelTo(sealed, *address, /*near=*/true);
     if (absl::IsResourceExhausted(channel.status())) return channel.status();
@@ -189,9 +160,9 @@ absl::StatusOr<std::unique_ptr<Endpoint>> UcxEndpoints::Open(const std::string& 
     if (endpoint->near) return endpoint;
   }
   if (host_ == nullptr) endpoint->why_far = "this process uses no shared memory";
-  endpoint->why_no_fabric = WhyNoFabric(fabric_, address->fabric);
+  endpoint->why_no_fabric = WhyNoFabric(plane_->fabric(), address->fabric);
   absl::Status status;
-  if (tcp_ != nullptr && !address->tcp.empty() && !(fabric_ && address->fabric)) {
+  if (tcp_ != nullptr && !address->tcp.empty() && !(plane_->fabric() && address->fabric)) {
     auto channel = ChannelTo(sealed, *address, /*near=*/false);
     status = channel.status();
     if (status.ok()) {
@@ -212,14 +183,12 @@ absl::StatusOr<std::unique_ptr<Endpoint>> UcxEndpoints::Open(const std::string& 
 }
 
 absl::Status UcxEndpoints::OpenInUcx(const UcxAddress& address, Endpoint* endpoint) {
-  ucp_ep_params_t params{};
-  params.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
-                      UCP_EP_PARAM_FIELD_ERR_HANDLER;
-  params.address = reinterpret_cast<const ucp_address_t*>(address.worker.data());
-  params.err_mode = UCP_ERR_HANDLING_MODE_PEER;
-  params.err_handler.cb = OnEndpointError;
-  params.err_handler.arg = endpoint;
-  return FromUcs(ucp_ep_create(worker_, &params, &endpoint->ep), "ucp_ep_create");
+  const auto peer = plane_->Connect(address.worker);
+  if (!peer.ok()) return peer.status();
+  endpoint->ucx = *peer;
+  in_ucx_.push_back(endpoint);
+  ucx_losses_ = 0;  // it may be lost already
+  return absl::OkStatus();
 }
 
 absl::StatusOr<std::shared_ptr<MessageChannel>> UcxEndpoints::ChannelTo(const std::string& sealed,
@@ -269,8 +238,8 @@ bool UcxEndpoints::SendWaiting() {
 bool UcxEndpoints::AwaitRoom() {
   return std::all_of(waiting_.begin(), waiting_.end(), [](Endpoint* endpoint) {
     const Operation& next = endpoint->operations.front();
-    size_t bytes = sizeof(Frame) + next.header_bytes;
-    for (size_t i = 0; i < next.parts; ++i) bytes += next.put.from[i].length;
+    size_t bytes = sizeof(Frame) + next.frame.header_bytes;
+    for (size_t i = 0; i < next.parts; ++i) bytes += next.put.from[i].size();
     return endpoint->channel->AwaitRoom(bytes);
   });
 }
@@ -278,10 +247,12 @@ bool UcxEndpoints::AwaitRoom() {
 void UcxEndpoints::LoseEnded() {
   for (void* const token : processes_.Ended()) ended_.push_back(static_cast<Endpoint*>(token));
   const bool some_left = tcp_ != nullptr && tcp_ended_ != tcp_->ended();
-  if (ended_.empty() && !some_left) return;
+  const bool some_lost = !in_ucx_.empty() && ucx_losses_ != plane_->losses();
+  if (ended_.empty() && !some_left && !some_lost) return;
   std::erase_if(ended_, [this](Endpoint* endpoint) {
     if (host_ != nullptr && host_->HasUnread(endpoint->process)) return false;
     endpoint->health = absl::UnavailableError("the peer's process has ended");
+    Cut(endpoint);
     return true;
   });
   if (some_left) {
@@ -289,6 +260,12 @@ void UcxEndpoints::LoseEnded() {
     for (Endpoint* const endpoint : far_) {
       if (!endpoint->channel->ended() || !endpoint->health.ok()) continue;
       endpoint->health = absl::UnavailableError("peer lost: its connection has ended");
+    }
+  }
+  if (some_lost) {
+    ucx_losses_ = plane_->losses();
+    for (Endpoint* const endpoint : in_ucx_) {
+      if (endpoint->health.ok() && plane_->IsLost(endpoint->ucx)) endpoint->health = LostByUcx();
     }
   }
   std::erase_if(leaving_, [this](const auto& endpoint) {
@@ -304,6 +281,7 @@ void UcxEndpoints::Forget(Endpoint* endpoint) {
   std::erase(ended_, endpoint);
   std::erase(waiting_, endpoint);
   std::erase(far_, endpoint);
+  std::erase(in_ucx_, endpoint);
 }
 
 void UcxEndpoints::Close(std::unique_ptr<Endpoint> endpoint) {
@@ -321,7 +299,7 @@ void UcxEndpoints::Close(std::unique_ptr<Endpoint> endpoint) {
 // The target holds a connection until it hears kBye: it is not to be lost for lack of room.
 void UcxEndpoints::CloseInHost(std::unique_ptr<Endpoint> endpoint) {
   Abandon(endpoint.get());
-  std::erase_if(endpoint->operations, [](const Operation& o) { return o.message != kBye; });
+  std::erase_if(endpoint->operations, [](const Operation& o) { return o.frame.message != kBye; });
   if (!endpoint->operations.empty()) {
     leaving_.push_back(std::move(endpoint));
     return;
@@ -332,42 +310,41 @@ void UcxEndpoints::CloseInHost(std::unique_ptr<Endpoint> endpoint) {
   if (lost) ForgetChannels();
 }
 
+// What is not on its way by RMA goes on in the plane, without this.
 void UcxEndpoints::CloseInUcx(std::unique_ptr<Endpoint> endpoint) {
   Forget(endpoint.get());
-  const auto until = std::chrono::steady_clock::now() + kCloseMax;
-  const auto closed = [&] { return Cut(endpoint.get()) && endpoint->operations.empty(); };
-  while (!closed() && std::chrono::steady_clock::now() < until) ucp_worker_progress(worker_);
-  const bool in_time = closed();
-  if (UCS_PTR_IS_PTR(endpoint->closing)) ucp_request_free(endpoint->closing);
-  endpoint->closing = nullptr;
-  if (!in_time) {
-    Abandon(endpoint.get());
-    abandoned_.push_back(std::move(endpoint));
+  const bool lost = endpoint->ucx != nullptr && plane_->IsLost(endpoint->ucx);
+  if (lost || !AwaitRma(endpoint.get())) {
+    Cut(endpoint.get());
+    AwaitRma(endpoint.get());
   }
+  for (Operation& operation : endpoint->operations) plane_->TakeOver(operation.in_ucx, nullptr);
+  Abandon(endpoint.get());
+  endpoint->imports.clear();
+  if (endpoint->ucx != nullptr) plane_->Release(endpoint->ucx);
+}
+
+bool UcxEndpoints::AwaitRma(Endpoint* endpoint) {
+  const auto settled = [&] {
+    return std::none_of(endpoint->operations.begin(), endpoint->operations.end(),
+                        [](const Operation& operation) { return operation.by_rma; });
+  };
+  const auto until = std::chrono::steady_clock::now() + kCloseMax;
+  while (!settled() && std::chrono::steady_clock::now() < until) plane_->Progress(user_, 1);
+  return settled();
 }
 
 bool UcxEndpoints::Cut(Endpoint* endpoint) {
-  if (endpoint->ep != nullptr) {
-    ucp_request_param_t params{};
-    params.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
-    params.flags = UCP_EP_CLOSE_FLAG_FORCE;
-    endpoint->closing = ucp_ep_close_nbx(std::exchange(endpoint->ep, nullptr), &params);
-  }
-  return !UCS_PTR_IS_PTR(endpoint->closing) ||
-         ucp_request_check_status(endpoint->closing) != UCS_INPROGRESS;
+  return endpoint->ucx == nullptr || endpoint->plane->Cut(endpoint->ucx);
 }
 
 bool UcxEndpoints::SettleRma(Endpoint* endpoint) {
   if (endpoint->rma_unflushed) FlushRma(endpoint, nullptr, 0);
   const auto until = std::chrono::steady_clock::now() + kCloseMax;
   while (endpoint->rma_flushes > 0 && std::chrono::steady_clock::now() < until) {
-    ucp_worker_progress(worker_);
+    plane_->Progress(user_, 1);
   }
   return !RmaPending(*endpoint) && endpoint->health.ok();
-}
-
-void UcxEndpoints::ForgetKeys() {
-  for (const auto& endpoint : abandoned_) endpoint->imports.clear();
 }
 
 }  // namespace skein::engine

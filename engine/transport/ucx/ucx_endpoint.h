@@ -5,8 +5,6 @@
 // the target checks against its regions and grants. Which way they take: UcxEndpoints::Open.
 #pragma once
 
-#include <ucp/api/ucp.h>
-
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -27,6 +25,7 @@
 #include "engine/transport/ucx/ucx_rma.h"
 #include "engine/transport/wire.h"
 #include "engine/ucx/ucx_address.h"
+#include "engine/ucx/ucx_plane.h"
 
 namespace skein::engine {
 
@@ -72,11 +71,11 @@ struct Fragment {
   uint64_t bytes = 0;
 };
 
-// One tcp segment of UCX, so that the receiver need not assemble several.
+// One segment of UCX, so that the receiver need not assemble several.
 inline constexpr size_t kMessageBytesMax = 60 << 10;
-// UCX writes a message in one system call, without a copy of its own, up to 16 parts (UCP_MAX_IOV).
-// The header is one.
+// Of a message; its frame and header are two parts more.
 inline constexpr size_t kFragmentsMax = 15;
+static_assert(kFragmentsMax + 2 <= UcxPlane::kPartsMax);
 
 // A put's header, sent as far as it is used. The data is the fragments' bytes, in their order.
 struct PutHeader {
@@ -89,10 +88,10 @@ static_assert(sizeof(PutHeader) == sizeof(Header) + kFragmentsMax * sizeof(Fragm
 
 struct PutMessage {
   PutHeader header;
-  std::array<ucp_dt_iov_t, kFragmentsMax> from;
+  std::array<std::span<const std::byte>, kFragmentsMax> from;
   uint64_t bytes = 0;
 
-  void Add(const Fragment& fragment, std::byte* source) {
+  void Add(const Fragment& fragment, const std::byte* source) {
     header.to[header.base.count] = fragment;
     from[header.base.count] = {source, fragment.bytes};
     ++header.base.count;
@@ -103,19 +102,27 @@ struct PutMessage {
 
 struct Endpoint;
 
-// A send that has not ended. UCX passes its address to OnSent, and reads header and payload until
-// then.
+// The start of a message; the header and the data follow.
+struct Frame {
+  uint32_t message = 0;
+  uint32_t header_bytes = 0;
+};
+
+// A send that has not ended. The plane passes its address to OnSent, and reads frame, header and
+// payload until then.
 struct Operation {
   Endpoint* endpoint = nullptr;
   std::list<Operation>::iterator self;
+  PlaneOperation* in_ucx = nullptr;  // while it is under way there
+  bool by_rma = false;
   WireTicket* ticket = nullptr;  // null: nobody waits
   uint64_t bytes = 0;
-  Message message = kHello;
-  size_t header_bytes = 0;
+  Frame frame;
   size_t parts = 0;           // of put.from
   PutMessage put;             // what is not a put uses `put.header.base` and one part
   std::string payload;        // if the data is not somebody else's
-  uint64_t acknowledges = 0;  // FlushRma's grant
+  bool flushes = false;       // FlushRma's
+  uint64_t acknowledges = 0;  // its grant
 };
 
 struct Awaited {
@@ -144,11 +151,12 @@ struct Endpoint {
   uint64_t connection = 0;
   std::string process;                      // ThisProcess() there
   std::shared_ptr<MessageChannel> channel;  // a ring or a socket; else
-  ucp_ep_h ep = nullptr;                    // (neither: it had ended)
-  bool near = false;                        // a ring: each sees the other's end
-  std::string why_far;                      // why not near,
-  std::string why_no_fabric;                // and why UCX does not carry the messages; or ""
-  ucs_status_ptr_t closing = nullptr;       // of ep, since Cut
+  PlanePeer* ucx = nullptr;                 // (neither: it had ended)
+  UcxPlane* plane = nullptr;
+  PlaneUser* user = nullptr;  // of the plane: the wire
+  bool near = false;          // a ring: each sees the other's end
+  std::string why_far;        // why not near,
+  std::string why_no_fabric;  // and why UCX does not carry the messages; or ""
   std::vector<Endpoint*>* waiting = nullptr;
   absl::Status health;
   std::list<Operation> operations;
@@ -179,20 +187,10 @@ struct Endpoint {
 void Begin(WireTicket* ticket, uint64_t bytes);
 void Finish(WireTicket* ticket, uint64_t bytes, const absl::Status& status);
 
-// For sends of UCX: an operation that is not under way yet, what UCX made of it (done, failed, or
-// under way with this as its callback), and its end.
+// For sends of UCX: an operation that is not under way yet, what UCX made of it, and its end.
 Operation* NewOperation(Endpoint* endpoint, uint64_t bytes, WireTicket* ticket);
-void Launched(Operation* operation, ucs_status_ptr_t request);
-void EndOperation(void* request, ucs_status_t status, void* operation);
-
-// What ucp_ep_print_info says.
-std::string InfoOf(ucp_ep_h ep);
-
-// The start of a message in a ring; the header and the data follow.
-struct Frame {
-  uint32_t message = 0;
-  uint32_t header_bytes = 0;
-};
+void Launched(Operation* operation, UcxPlane::Started started);
+void EndOperation(Operation* operation, bool ok);
 
 // Payloads that are read after this call are either the caller's until its ticket is done, or
 // copied (a hello's).
@@ -200,42 +198,39 @@ void Send(Endpoint* endpoint, Message message, const Header& header, const void*
           WireTicket* ticket);
 void SendPut(Endpoint* endpoint, const PutMessage& put, WireTicket* ticket);
 
-// Opens and closes endpoints of one worker, which the caller owns and destroys before this.
+// Opens and closes the endpoints of a wire, which is `user` of the plane.
 class UcxEndpoints {
  public:
-  // `host` and `tcp` outlive this; what is null is not used. `fabric`: UCX comes before tcp.
-  UcxEndpoints(ucp_worker_h worker, HostWire* host, TcpWire* tcp, bool fabric)
-      : worker_(worker), host_(host), tcp_(tcp), fabric_(fabric) {}
+  // All outlive this; what is null of `host` and `tcp` is not used. Where UCX has a fabric it comes
+  // before tcp.
+  UcxEndpoints(UcxPlane* plane, PlaneUser* user, HostWire* host, TcpWire* tcp)
+      : plane_(plane), user_(user), host_(host), tcp_(tcp) {}
 
   // A ring to a process of this host that is visible from here; else tcp; UCX where both sides
   // have a fabric, or one has no tcp. `address` comes from SealAddress. RESOURCE_EXHAUSTED: this
   // process has no descriptors or no memory left at the moment.
   absl::StatusOr<std::unique_ptr<Endpoint>> Open(const std::string& address);
 
-  // Forced and bounded: nothing is asked of the peer, and what was under way ends with an error.
-  // Transfers that ended OK were flushed, so nothing of theirs is lost. A kBye that waits for room
-  // in a ring is sent when there is some.
+  // Bounded: nothing is asked of the peer, and what was under way ends with an error. Transfers
+  // that ended OK were flushed, so nothing of theirs is lost. A kBye that waits for room in a ring
+  // is sent when there is some. Where UCX does not end puts by RMA, the peer is cut off.
   void Close(std::unique_ptr<Endpoint> endpoint);
 
   // Waits, but not for long, until the peer has all puts that were started by RMA. False: it does
   // not have them.
   bool SettleRma(Endpoint* endpoint);
 
-  // Closes the endpoint's connection in UCX and no more; true when nothing comes through it any
-  // longer. Does not wait.
+  // Cuts the endpoint's process off in UCX, for all; true when nothing comes from it any longer.
+  // Does not wait.
   static bool Cut(Endpoint* endpoint);
-
-  // Lets go of all that UCX knows of endpoints that did not close in time. To be called before the
-  // worker is destroyed.
-  void ForgetKeys();
 
   // Sends messages that waited for room in a ring; true if it sent any.
   bool SendWaiting();
   // To be called before a sleep on HostWire::fd(). False if SendWaiting can send something now.
   bool AwaitRoom();
 
-  // Marks endpoints as unhealthy whose connections have ended, or whose processes have and their
-  // last messages were read.
+  // Marks endpoints as unhealthy whose connections have ended or which UCX has lost, or whose
+  // processes have ended and their last messages were read.
   void LoseEnded();
   // Readable when LoseEnded has something to do.
   int ended_fd() const { return processes_.fd(); }
@@ -244,18 +239,22 @@ class UcxEndpoints {
   absl::StatusOr<std::shared_ptr<MessageChannel>> ChannelTo(const std::string& sealed,
                                                             const UcxAddress& address, bool near);
   absl::Status OpenInUcx(const UcxAddress& address, Endpoint* endpoint);
+  // Waits, but not for long; false: some are still under way.
+  bool AwaitRma(Endpoint* endpoint);
   void CloseInHost(std::unique_ptr<Endpoint> endpoint);
   void CloseInUcx(std::unique_ptr<Endpoint> endpoint);
   void Forget(Endpoint* endpoint);
   // Of processes that are gone.
   void ForgetChannels();
 
-  const ucp_worker_h worker_;
+  UcxPlane* const plane_;
+  PlaneUser* const user_;
   HostWire* const host_;
   TcpWire* const tcp_;
-  const bool fabric_;
-  uint64_t tcp_ended_ = 0;      // TcpWire::ended() that was looked at
-  std::vector<Endpoint*> far_;  // that have a socket
+  uint64_t tcp_ended_ = 0;         // TcpWire::ended() that was looked at
+  uint64_t ucx_losses_ = 0;        // UcxPlane::losses(), too
+  std::vector<Endpoint*> far_;     // that have a socket
+  std::vector<Endpoint*> in_ucx_;  // that have neither ring nor socket
   ProcessWatch processes_;
   // By address. Successive connections to a process share one, so messages of an earlier connection
   // arrive before those of a later one.
@@ -263,9 +262,6 @@ class UcxEndpoints {
   std::vector<Endpoint*> waiting_;                  // for room in their rings
   std::vector<Endpoint*> ended_;                    // their processes; last words are to be read
   std::vector<std::unique_ptr<Endpoint>> leaving_;  // closed, but for their kBye
-  // Endpoints that UCX did not close in time. UCX may still call back into them, so they live as
-  // long as the worker.
-  std::vector<std::unique_ptr<Endpoint>> abandoned_;
 };
 
 }  // namespace skein::engine

@@ -52,7 +52,7 @@ std::vector<uint64_t> UcxGrants::TakeClosed() {
 // Permission is for those whose end is seen here, too: processes of this host, and those that UCX
 // loses.
 void UcxGrants::OnAsk(Endpoint* source, uint64_t grant) {
-  const bool given = (source->near || source->ep != nullptr) && IsOpen(grant);
+  const bool given = (source->near || source->ucx != nullptr) && IsOpen(grant);
   if (given) {
     source->writes_under.insert(grant);
     writers_[grant].insert(source);

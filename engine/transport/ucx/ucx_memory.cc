@@ -163,8 +163,8 @@ absl::StatusOr<Imported> ImportRegion(const Endpoint& endpoint, const DescribedR
   imported.address = region.address;
   imported.mapping = parts->mapping;
   if (IsDeviceMapping(imported.mapping)) return imported;
-  if (endpoint.ep != nullptr) {
-    imported.key = UnpackRemoteKey(endpoint.ep, parts->rma, region.address);
+  if (endpoint.ucx != nullptr) {
+    imported.key = UnpackRemoteKey(endpoint.plane, endpoint.ucx, parts->rma, region.address);
   }
   if (!endpoint.near || parts->name.empty()) return imported;
   imported.shared = SharedRegion::Map(endpoint.process, parts->name, region.bytes);

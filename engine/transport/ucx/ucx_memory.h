@@ -20,8 +20,8 @@ class UcxMemory {
  public:
   // `shared`: other processes of the host can map the regions that it allocates. `inbox` outlives
   // this; without an inbox all memory is the host's. `rma`: peers put into memory of the host by
-  // RMA; UnmapAll comes before the end of this context. Null: they do not.
-  explicit UcxMemory(bool shared, DeviceInbox* inbox = nullptr, ucp_context_h rma = nullptr)
+  // RMA; UnmapAll comes before the end of this plane. Null: they do not.
+  explicit UcxMemory(bool shared, DeviceInbox* inbox = nullptr, UcxPlane* rma = nullptr)
       : shared_(shared), inbox_(inbox), rma_(rma) {}
   ~UcxMemory() { UnmapAll(); }
   UcxMemory(const UcxMemory&) = delete;
@@ -57,7 +57,7 @@ class UcxMemory {
 
   const bool shared_;
   DeviceInbox* const inbox_;
-  const ucp_context_h rma_;
+  UcxPlane* const rma_;
   uint64_t next_handle_ = 1;
   std::map<uint64_t, Mapping> mappings_;
 };

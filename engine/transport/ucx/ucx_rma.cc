@@ -3,7 +3,6 @@
 #include <sstream>
 
 #include "engine/transport/ucx/ucx_endpoint.h"
-#include "engine/ucx/ucx_context.h"
 
 namespace skein::engine {
 namespace {
@@ -12,33 +11,18 @@ namespace {
 // many bytes.
 constexpr size_t kKeyBytesMax = 64 * 256;
 
-ucp_request_param_t ParamsOf(Operation* operation, ucp_send_nbx_callback_t callback) {
-  ucp_request_param_t params{};
-  params.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
-  params.cb.send = callback;
-  params.user_data = operation;
-  return params;
-}
-
-void AfterFlush(Endpoint* endpoint, uint64_t grant, ucs_status_t status) {
+void AfterFlush(Endpoint* endpoint, uint64_t grant, bool ok) {
   // An endpoint that failed says nothing more; the target notices its end.
-  if (grant == 0 || status != UCS_OK) return;
+  if (grant == 0 || !ok) return;
   Send(endpoint, kWithdrawn, {.connection = endpoint->connection, .grant = grant}, nullptr, 0,
        nullptr);
 }
 
-void OnFlushed(void* request, ucs_status_t status, void* user_data) {
-  const auto* const operation = static_cast<Operation*>(user_data);
-  Endpoint* const endpoint = operation->endpoint;
-  const uint64_t grant = operation->acknowledges;
-  --endpoint->rma_flushes;
-  EndOperation(request, status, user_data);
-  AfterFlush(endpoint, grant, status);
-}
-
 }  // namespace
 
-std::unique_ptr<RmaMemory> RmaMemory::Map(ucp_context_h context, void* base, size_t bytes) {
+std::unique_ptr<RmaMemory> RmaMemory::Map(UcxPlane* plane, void* base, size_t bytes) {
+  const UcxPlane::Lock lock = plane->Hold();
+  ucp_context_h const context = plane->context();
   ucp_mem_map_params_t params{};
   params.field_mask = UCP_MEM_MAP_PARAM_FIELD_ADDRESS | UCP_MEM_MAP_PARAM_FIELD_LENGTH |
                       UCP_MEM_MAP_PARAM_FIELD_FLAGS;
@@ -47,7 +31,7 @@ std::unique_ptr<RmaMemory> RmaMemory::Map(ucp_context_h context, void* base, siz
   params.flags = base == nullptr ? UCP_MEM_MAP_ALLOCATE : 0;
   ucp_mem_h memory = nullptr;
   if (ucp_mem_map(context, &params, &memory) != UCS_OK) return nullptr;
-  std::unique_ptr<RmaMemory> mapped(new RmaMemory(context, memory));
+  std::unique_ptr<RmaMemory> mapped(new RmaMemory(plane, memory));
   ucp_mem_attr_t attributes{};
   attributes.field_mask = UCP_MEM_ATTR_FIELD_ADDRESS;
   if (ucp_mem_query(memory, &attributes) != UCS_OK) return nullptr;
@@ -60,16 +44,19 @@ std::unique_ptr<RmaMemory> RmaMemory::Map(ucp_context_h context, void* base, siz
   return mapped;
 }
 
-RemoteKey UnpackRemoteKey(ucp_ep_h ep, std::string_view packed, uint64_t address) {
-  if (packed.empty() || packed.size() > kKeyBytesMax) return nullptr;
+RemoteKey UnpackRemoteKey(UcxPlane* plane, PlanePeer* peer, std::string_view packed,
+                          uint64_t address) {
+  const UcxPlane::Lock lock = plane->Hold();
+  ucp_ep_h const ep = UcxPlane::EndpointOf(peer);
+  if (ep == nullptr || packed.empty() || packed.size() > kKeyBytesMax) return nullptr;
   std::string padded(packed);
   padded.resize(packed.size() + kKeyBytesMax, '\0');
   ucp_rkey_h unpacked = nullptr;
   if (ucp_ep_rkey_unpack(ep, padded.data(), &unpacked) != UCS_OK) return nullptr;
-  RemoteKey key(unpacked);
+  RemoteKey key(unpacked, {plane});
   void* mapped = nullptr;
   if (ucp_rkey_ptr(unpacked, address, &mapped) == UCS_OK) return key;
-  return HasReliableLane(InfoOf(ep)) ? std::move(key) : nullptr;
+  return HasReliableLane(plane->InfoOf(peer)) ? std::move(key) : nullptr;
 }
 
 // Lanes are listed by number, "lane[1]:  4:rc_mlx5/mlx5_0:1 ..."; then, for each that can put,
@@ -88,10 +75,11 @@ bool HasReliableLane(const std::string& info) {
 
 void PutByRma(Endpoint* endpoint, const WirePiece& piece, ucp_rkey_h key, WireTicket* ticket) {
   Operation* const operation = NewOperation(endpoint, piece.bytes, ticket);
-  const ucp_request_param_t params = ParamsOf(operation, EndOperation);
+  operation->by_rma = true;
   endpoint->rma_unflushed = true;
   Launched(operation,
-           ucp_put_nbx(endpoint->ep, piece.local, piece.bytes, piece.remote, key, &params));
+           endpoint->plane->Put(endpoint->user, endpoint->ucx, {piece.local, piece.bytes},
+                                piece.remote, key, operation));
 }
 
 bool RmaPending(const Endpoint& endpoint) {
@@ -100,13 +88,23 @@ bool RmaPending(const Endpoint& endpoint) {
 
 void FlushRma(Endpoint* endpoint, WireTicket* ticket, uint64_t grant) {
   Operation* const operation = NewOperation(endpoint, 0, ticket);
+  operation->by_rma = operation->flushes = true;
   operation->acknowledges = grant;
-  const ucp_request_param_t params = ParamsOf(operation, OnFlushed);
-  const ucs_status_ptr_t request = ucp_ep_flush_nbx(endpoint->ep, &params);
-  endpoint->rma_unflushed = UCS_PTR_IS_ERR(request);
-  if (UCS_PTR_IS_PTR(request)) ++endpoint->rma_flushes;
-  Launched(operation, request);
-  if (!UCS_PTR_IS_PTR(request)) AfterFlush(endpoint, grant, UCS_PTR_STATUS(request));
+  const auto started = endpoint->plane->Flush(endpoint->user, endpoint->ucx, operation);
+  endpoint->rma_unflushed = started.how == UcxPlane::How::kFailed;
+  if (started.how == UcxPlane::How::kUnderWay) ++endpoint->rma_flushes;
+  Launched(operation, started);
+  if (started.how != UcxPlane::How::kUnderWay) {
+    AfterFlush(endpoint, grant, started.how == UcxPlane::How::kDone);
+  }
+}
+
+void EndFlush(Operation* operation, bool ok) {
+  Endpoint* const endpoint = operation->endpoint;
+  const uint64_t grant = operation->acknowledges;
+  --endpoint->rma_flushes;
+  EndOperation(operation, ok);
+  AfterFlush(endpoint, grant, ok);
 }
 
 }  // namespace skein::engine

@@ -26,13 +26,19 @@
 #include <string_view>
 
 #include "engine/transport/wire.h"
+#include "engine/ucx/ucx_plane.h"
 
 namespace skein::engine {
 
 struct Endpoint;
+struct Operation;
 
 struct DestroyRemoteKey {
-  void operator()(ucp_rkey_h key) const { ucp_rkey_destroy(key); }
+  UcxPlane* plane = nullptr;  // outlives the key
+  void operator()(ucp_rkey_h key) const {
+    const UcxPlane::Lock lock = plane->Hold();
+    ucp_rkey_destroy(key);
+  }
 };
 using RemoteKey = std::unique_ptr<std::remove_pointer_t<ucp_rkey_h>, DestroyRemoteKey>;
 
@@ -40,9 +46,12 @@ using RemoteKey = std::unique_ptr<std::remove_pointer_t<ucp_rkey_h>, DestroyRemo
 class RmaMemory {
  public:
   // Null `base`: UCX allocates zeroed memory that peers on this host can map. Null: it cannot be
-  // registered. `context` outlives this.
-  static std::unique_ptr<RmaMemory> Map(ucp_context_h context, void* base, size_t bytes);
-  ~RmaMemory() { ucp_mem_unmap(context_, memory_); }
+  // registered. `plane` outlives this.
+  static std::unique_ptr<RmaMemory> Map(UcxPlane* plane, void* base, size_t bytes);
+  ~RmaMemory() {
+    const UcxPlane::Lock lock = plane_->Hold();
+    ucp_mem_unmap(plane_->context(), memory_);
+  }
   RmaMemory(const RmaMemory&) = delete;
 
   std::byte* base() const { return base_; }
@@ -50,17 +59,18 @@ class RmaMemory {
   const std::string& key() const { return key_; }
 
  private:
-  RmaMemory(ucp_context_h context, ucp_mem_h memory) : context_(context), memory_(memory) {}
+  RmaMemory(UcxPlane* plane, ucp_mem_h memory) : plane_(plane), memory_(memory) {}
 
-  const ucp_context_h context_;
+  UcxPlane* const plane_;
   const ucp_mem_h memory_;
   std::byte* base_ = nullptr;
   std::string key_;
 };
 
-// The key to the region at `address` of the endpoint's process; null where puts would not be truly
-// remote. REQUIRES: `ep` lives as long as the key.
-RemoteKey UnpackRemoteKey(ucp_ep_h ep, std::string_view packed, uint64_t address);
+// The key to the region at `address` of the peer's process; null where puts would not be truly
+// remote. The plane outlives it.
+RemoteKey UnpackRemoteKey(UcxPlane* plane, PlanePeer* peer, std::string_view packed,
+                          uint64_t address);
 
 // Whether the text of ucp_ep_print_info shows a lane of reliable connections that can put.
 bool HasReliableLane(const std::string& info);
@@ -74,5 +84,7 @@ bool RmaPending(const Endpoint& endpoint);
 // Ends with the ticket, or with an acknowledgement of `grant` (0: of none), when all puts started
 // before it are in the target's memory.
 void FlushRma(Endpoint* endpoint, WireTicket* ticket, uint64_t grant);
+// The end of such an operation.
+void EndFlush(Operation* operation, bool ok);
 
 }  // namespace skein::engine

@@ -12,8 +12,9 @@ namespace skein::engine {
 
 absl::StatusOr<std::unique_ptr<Transport>> MakeUcxTransport(const UcxOptions& options,
                                                             std::shared_ptr<CopyStream> copies,
-                                                            std::shared_ptr<PeerOpener> opener) {
-  auto parts = MakeUcxParts(options);
+                                                            std::shared_ptr<PeerOpener> opener,
+                                                            std::shared_ptr<UcxPlane> plane) {
+  auto parts = MakeUcxParts(options, std::move(plane));
   if (!parts.ok()) return parts.status();
   const std::string address = parts->address;
   return std::make_unique<WireTransport>(

@@ -51,10 +51,13 @@
 #include "engine/device/peer_opener.h"
 #include "engine/transport/transport.h"
 #include "engine/ucx/ucx_options.h"
+#include "engine/ucx/ucx_plane.h"
 
 namespace skein::engine {
 
-// UNAVAILABLE or INVALID_ARGUMENT if UCX cannot start with these options.
+// UNAVAILABLE or INVALID_ARGUMENT if UCX cannot start with these options. `plane`: what UCX carries
+// goes by this one, which others of this process may share (engine/ucx/ucx_plane.h); null: by one
+// of its own.
 //
 // With `copies`, Register also takes memory of the device behind it. UCX never sees that memory:
 // bytes go through page-locked slots of the host on the side that has the device ("host-staged"),
@@ -78,6 +81,6 @@ namespace skein::engine {
 //    the process (engine/device/copy_stream.h, engine/cuda/device/cuda_check.h).
 absl::StatusOr<std::unique_ptr<Transport>> MakeUcxTransport(
     const UcxOptions& options, std::shared_ptr<CopyStream> copies = nullptr,
-    std::shared_ptr<PeerOpener> opener = nullptr);
+    std::shared_ptr<PeerOpener> opener = nullptr, std::shared_ptr<UcxPlane> plane = nullptr);
 
 }  // namespace skein::engine

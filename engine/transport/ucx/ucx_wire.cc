@@ -1,7 +1,6 @@
 #include "engine/transport/ucx/ucx_wire.h"
 
 #include <sys/epoll.h>
-#include <ucp/api/ucp.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -46,7 +45,7 @@ uint64_t RandomId() {
 }
 
 // The source's part; the target's is UcxTarget.
-class UcxWire : public Wire {
+class UcxWire : public Wire, private PlaneUser {
  public:
   UcxWire(UcxParts parts, std::shared_ptr<CopyStream> copies, size_t sources_max);
   ~UcxWire() override;
@@ -70,14 +69,10 @@ class UcxWire : public Wire {
   void Close(uint64_t endpoint) override;
 
  private:
-  template <Message message>
-  static ucs_status_t OnUcxMessage(void* wire, const void* header, size_t header_bytes, void* data,
-                                   size_t bytes, const ucp_am_recv_param_t* param);
-  template <Message message>
-  void Subscribe();
-  void OnFramed(std::span<const std::byte> framed);
-  void OnMessage(Message message, std::span<const std::byte> header,
-                 std::span<const std::byte> data);
+  void OnMessage(std::span<const std::byte> framed) override;
+  void OnSent(void* cookie, bool ok) override;
+  void OnUnframed(Message message, std::span<const std::byte> header,
+                  std::span<const std::byte> data);
   void OnPut(std::span<const std::byte> header, std::span<const std::byte> data);
   void OnAnswer(const Header& header, const std::byte* data, size_t bytes);
   void OnBye(const Header& header, const std::byte* data, size_t bytes);
@@ -90,8 +85,7 @@ class UcxWire : public Wire {
   void FinishPut(Endpoint* endpoint, PutMessage* put, WireTicket* ticket);
   void StartGet(Endpoint* endpoint, const WirePiece& piece, WireTicket* ticket);
 
-  const UcxContext context_;
-  const ucp_worker_h worker_;
+  const std::shared_ptr<UcxPlane> plane_;
   const std::unique_ptr<HostWire> host_;
   const std::unique_ptr<TcpWire> tcp_;
   const std::string address_;
@@ -107,33 +101,21 @@ class UcxWire : public Wire {
 };
 
 UcxWire::UcxWire(UcxParts parts, std::shared_ptr<CopyStream> copies, size_t sources_max)
-    : context_(parts.context),
-      worker_(context_.worker),
+    : plane_(std::move(parts.plane)),
       host_(std::move(parts.host)),
       tcp_(std::move(parts.tcp)),
       address_(parts.address),
       events_fd_(epoll_create1(EPOLL_CLOEXEC)),
-      opener_(worker_, host_.get(), tcp_.get(), context_.fabric),
+      opener_(plane_.get(), this, host_.get(), tcp_.get()),
       inbox_(copies == nullptr
                  ? nullptr
                  : std::make_unique<DeviceInbox>(std::move(copies), kMessageBytesMax)),
-      memory_(host_ != nullptr, inbox_.get(), parts.rma ? context_.context : nullptr),
+      memory_(host_ != nullptr, inbox_.get(), parts.rma ? plane_.get() : nullptr),
       grants_(&endpoints_, inbox_.get(), [this](Endpoint* endpoint) { GreetAgain(endpoint); }),
       target_(&opener_, &memory_, inbox_.get(), &grants_, sources_max) {
   SKEIN_CHECK(events_fd_ >= 0);
-  Subscribe<kHello>();
-  Subscribe<kPut>();
-  Subscribe<kFlush>();
-  Subscribe<kGet>();
-  Subscribe<kAnswer>();
-  Subscribe<kBye>();
-  Subscribe<kAsk>();
-  Subscribe<kPermit>();
-  Subscribe<kWithdraw>();
-  Subscribe<kWithdrawn>();
-  int worker_fd = -1;
-  SKEIN_CHECK(ucp_worker_get_efd(worker_, &worker_fd) == UCS_OK);
-  Watch(worker_fd);
+  Watch(plane_->Attach(PlaneUse::kTransport, this));
+  Watch(plane_->fd());
   Watch(opener_.ended_fd());
   if (host_ != nullptr) Watch(host_->fd());
   if (tcp_ != nullptr) Watch(tcp_->fd());
@@ -142,9 +124,8 @@ UcxWire::UcxWire(UcxParts parts, std::shared_ptr<CopyStream> copies, size_t sour
 UcxWire::~UcxWire() {
   while (!endpoints_.empty()) Close(endpoints_.begin()->first);
   target_.CloseAll();
-  opener_.ForgetKeys();
   memory_.UnmapAll();
-  Destroy(context_);
+  plane_->Detach(this);
   close(events_fd_);
 }
 
@@ -153,42 +134,24 @@ void UcxWire::Watch(int fd) {
   SKEIN_CHECK(epoll_ctl(events_fd_, EPOLL_CTL_ADD, fd, &event) == 0);
 }
 
-template <Message message>
-ucs_status_t UcxWire::OnUcxMessage(void* wire, const void* header, size_t header_bytes, void* data,
-                                   size_t bytes, const ucp_am_recv_param_t* param) {
-  // We send nothing by rendezvous; a message that is not ours is dropped.
-  if ((param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) == 0) {
-    static_cast<UcxWire*>(wire)->OnMessage(message,
-                                           {static_cast<const std::byte*>(header), header_bytes},
-                                           {static_cast<const std::byte*>(data), bytes});
-  }
-  return UCS_OK;
-}
-
-template <Message message>
-void UcxWire::Subscribe() {
-  ucp_am_handler_param_t params{};
-  params.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_CB |
-                      UCP_AM_HANDLER_PARAM_FIELD_ARG;
-  params.id = message;
-  params.cb = OnUcxMessage<message>;
-  params.arg = this;
-  ucp_worker_set_am_recv_handler(worker_, &params);
-}
-
-void UcxWire::OnFramed(std::span<const std::byte> framed) {
+void UcxWire::OnMessage(std::span<const std::byte> framed) {
   Frame frame;
   if (framed.size() < sizeof frame) return;
   std::memcpy(&frame, framed.data(), sizeof frame);
   framed = framed.subspan(sizeof frame);
   if (frame.header_bytes > framed.size()) return;
-  OnMessage(static_cast<Message>(frame.message), framed.first(frame.header_bytes),
-            framed.subspan(frame.header_bytes));
+  OnUnframed(static_cast<Message>(frame.message), framed.first(frame.header_bytes),
+             framed.subspan(frame.header_bytes));
+}
+
+void UcxWire::OnSent(void* cookie, bool ok) {
+  auto* const operation = static_cast<Operation*>(cookie);
+  operation->flushes ? EndFlush(operation, ok) : EndOperation(operation, ok);
 }
 
 // What is not ours is dropped.
-void UcxWire::OnMessage(Message message, std::span<const std::byte> header,
-                        std::span<const std::byte> data) {
+void UcxWire::OnUnframed(Message message, std::span<const std::byte> header,
+                         std::span<const std::byte> data) {
   if (message == kPut) return OnPut(header, data);
   Header copy;
   if (header.size() != sizeof copy) return;
@@ -375,9 +338,11 @@ void UcxWire::OnAnswer(const Header& header, const std::byte* data, size_t bytes
 }
 
 bool UcxWire::Progress() {
-  bool moved = ucp_worker_progress(worker_) != 0;
-  const auto receive = [this](std::span<const std::byte> message) { OnFramed(message); };
-  if (host_ != nullptr && std::exchange(asleep_, false)) host_->Wake();
+  const bool woke = std::exchange(asleep_, false);
+  if (woke) plane_->Awake(this);
+  bool moved = plane_->Progress(this, 1) != 0;
+  const auto receive = [this](std::span<const std::byte> message) { OnMessage(message); };
+  if (host_ != nullptr && woke) host_->Wake();
   moved |= opener_.SendWaiting();
   if (host_ != nullptr) moved |= host_->Read(kReadsInARow, receive) > 0;
   if (tcp_ != nullptr) moved |= tcp_->Progress(receive);
@@ -388,19 +353,17 @@ bool UcxWire::Progress() {
 }
 
 std::optional<int> UcxWire::Arm() {
-  if (host_ != nullptr) {
-    if (!host_->Sleep()) return std::nullopt;
-    asleep_ = true;
-  }
-  if (!opener_.AwaitRoom()) return std::nullopt;
-  if (ucp_worker_arm(worker_) != UCS_OK) return std::nullopt;
+  if (host_ != nullptr && !host_->Sleep()) return std::nullopt;
+  asleep_ = true;
+  if (!opener_.AwaitRoom() || !plane_->Arm(this)) return std::nullopt;
   return events_fd_;
 }
 
 std::string UcxWire::TransportName(uint64_t endpoint) {
   const Endpoint& target = *endpoints_.at(endpoint);
-  if (target.ep != nullptr) {
-    return absl::StrCat(target.by_rma ? "rma+" : "", TransportsOfEndpointInfo(InfoOf(target.ep)));
+  if (target.ucx != nullptr) {
+    return absl::StrCat(target.by_rma ? "rma+" : "",
+                        TransportsOfEndpointInfo(plane_->InfoOf(target.ucx)));
   }
   if (!target.near) return "tcp";
   const bool mapped = std::any_of(target.imports.begin(), target.imports.end(),
@@ -417,7 +380,7 @@ std::string UcxWire::WhyNotFaster(uint64_t endpoint) {
   const std::string far = absl::StrCat("its memory cannot be mapped here: ", target.why_far);
   if (target.by_rma) return far;
   const std::string rma =
-      target.ep == nullptr || !target.why_no_fabric.empty()
+      target.ucx == nullptr || !target.why_no_fabric.empty()
           ? target.why_no_fabric
           : "UCX has no reliable connection to it, so it takes each message itself";
   return rma.empty() ? far : absl::StrCat(far, "; ", rma);

@@ -1,4 +1,4 @@
-// The Wire over libucp. Internal to engine/transport; see ucx_transport.h.
+// The Wire over a UcxPlane and own wires. Internal to engine/transport; see ucx_transport.h.
 #pragma once
 
 #include <cstddef>

@@ -180,7 +180,8 @@ absl::StatusOr<std::optional<engine::CommPath>> CommPathOf(const WorkerOptions& 
 
 // `gpu` null: of buffers in the host's memory.
 absl::StatusOr<std::unique_ptr<engine::PathFabric>> MakeFabric(
-    const WorkerOptions& options, scheduler::Role role, std::shared_ptr<engine::Device> gpu) {
+    const WorkerOptions& options, scheduler::Role role, std::shared_ptr<engine::UcxPlane> plane,
+    std::shared_ptr<engine::Device> gpu) {
   const auto path = CommPathOf(options);
   if (!path.ok()) return path.status();
   auto hosts = DataPlaneOf(options, /*offset=*/1);
@@ -192,7 +193,10 @@ absl::StatusOr<std::unique_ptr<engine::PathFabric>> MakeFabric(
     hosts->net_device.clear();
   }
   engine::WorkerFabricOptions fabric_options = {
-      .hosts = *hosts, .path = *path, .warn = [](const std::string& what) { LogWarning(what); }};
+      .hosts = *hosts,
+      .plane = std::move(plane),
+      .path = *path,
+      .warn = [](const std::string& what) { LogWarning(what); }};
   if (role == scheduler::Role::kDecode) fabric_options.step_ranks_max = kGroupRanksMax;
   if (gpu == nullptr) return engine::MakeHostFabric(fabric_options);
   return engine::MakeGpuFabric(options.device, std::move(gpu), fabric_options);
@@ -273,8 +277,11 @@ absl::StatusOr<WorkerEngine> MakeWorkerEngine(const WorkerOptions& options, sche
   if (!path.ok()) return path.status();
   const auto hosts = DataPlaneOf(options, /*offset=*/0);
   if (!hosts.ok()) return hosts.status();
+  // One for handoffs and collectives.
+  const auto plane = engine::UcxPlane::Make(*hosts);
+  if (!plane.ok()) return plane.status();
   absl::StatusOr<std::unique_ptr<engine::Transport>> transport =
-      engine::MakeUcxTransport(*hosts, out.copies, *opener);
+      engine::MakeUcxTransport(*hosts, out.copies, *opener, *plane);
   if (!transport.ok()) return AboutDataPort(options, 0, transport.status());
   out.transport = *std::move(transport);
   auto device =
@@ -284,7 +291,7 @@ absl::StatusOr<WorkerEngine> MakeWorkerEngine(const WorkerOptions& options, sche
   auto made = MakeEngine(options, std::move(device), progress, &gpu);
   if (!made.ok()) return made.status();
   out.engine = *std::move(made);
-  auto fabric = MakeFabric(options, role, std::move(gpu));
+  auto fabric = MakeFabric(options, role, *plane, std::move(gpu));
   if (!fabric.ok()) {
     const absl::Status named = NameTheFlag(options, fabric.status());
     return role == scheduler::Role::kPrefill ? AboutDataPort(options, 1, named) : named;

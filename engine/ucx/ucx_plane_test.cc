@@ -1,0 +1,224 @@
+// Two users of a plane share its worker and its endpoints, and hinder one another in nothing.
+#include "engine/ucx/ucx_plane.h"
+
+#include <gtest/gtest.h>
+#include <poll.h>
+
+#include <deque>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace skein::engine {
+namespace {
+
+constexpr int kAnyNumber = 100;
+
+std::string TextOf(std::span<const std::byte> bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+class User final : public PlaneUser {
+ public:
+  User(UcxPlane* plane, PlaneUse use) : plane_(*plane), rung_fd_(plane_.Attach(use, this)) {}
+  ~User() {
+    for (PlanePeer* const peer : peers_) plane_.Release(peer);
+    plane_.Detach(this);
+  }
+  void OnMessage(std::span<const std::byte> message) override { heard.push_back(TextOf(message)); }
+  void OnSent(void* cookie, bool ok) override { (ok ? sent : failed).push_back(cookie); }
+
+  PlanePeer* Connect(const UcxPlane& to) {
+    peers_.push_back(plane_.Connect(to.address()).value());
+    return peers_.back();
+  }
+  // From texts.back().
+  UcxPlane::Started Send(PlanePeer* to, const std::string& text, void* cookie = nullptr) {
+    const auto bytes = std::as_bytes(std::span(texts.emplace_back(text)));
+    const std::span<const std::byte> parts[] = {bytes.first(1), bytes.subspan(1)};
+    return plane_.Send(this, to, parts, cookie);
+  }
+  int Progress() { return plane_.Progress(this, kAnyNumber); }
+  bool Arm() { return plane_.Arm(this); }
+  void Awake() { plane_.Awake(this); }
+  bool IsRung() const {
+    pollfd fd = {rung_fd_, POLLIN, 0};
+    return poll(&fd, 1, 0) == 1;
+  }
+
+  std::deque<std::string> texts;
+  std::vector<std::string> heard;
+  std::vector<void*> sent, failed;
+
+ private:
+  UcxPlane& plane_;
+  const int rung_fd_;
+  std::vector<PlanePeer*> peers_;
+};
+
+// A process's plane and its two users.
+struct Process {
+  std::shared_ptr<UcxPlane> plane =
+      UcxPlane::Make({.tls = "self,posix", .own_wires = false}).value();
+  User transport{plane.get(), PlaneUse::kTransport};
+  User comm{plane.get(), PlaneUse::kComm};
+};
+
+class UcxPlaneTest : public testing::Test {
+ protected:
+  // Progress of all until `done`; UCX completes a connection and a message in a few rounds.
+  template <typename Done>
+  void Await(Done done) {
+    while (!done()) {
+      for (User* const user : {&here_.transport, &here_.comm, &there_.transport, &there_.comm}) {
+        user->Progress();
+      }
+    }
+  }
+
+  Process here_, there_;
+};
+
+TEST_F(UcxPlaneTest, BothUsersShareOneEndpointForEachPeer) {
+  PlanePeer* const first = here_.transport.Connect(*there_.plane);
+  EXPECT_EQ(here_.comm.Connect(*there_.plane), first);
+  EXPECT_EQ(here_.transport.Connect(*there_.plane), first);
+  EXPECT_EQ(here_.plane->peers(), 1u);
+  EXPECT_NE(here_.transport.Connect(*here_.plane), first);
+  EXPECT_EQ(here_.plane->peers(), 2u);
+}
+
+TEST_F(UcxPlaneTest, AMessageGoesToTheSameUserOfThePeer) {
+  PlanePeer* const peer = here_.transport.Connect(*there_.plane);
+  here_.transport.Send(peer, "KV");
+  here_.comm.Send(peer, "sum");
+  Await([&] { return !there_.transport.heard.empty() && !there_.comm.heard.empty(); });
+  EXPECT_EQ(there_.transport.heard, std::vector<std::string>{"KV"});
+  EXPECT_EQ(there_.comm.heard, std::vector<std::string>{"sum"});
+}
+
+// What another user's progress takes is kept, in order, and delivered in calls of its own.
+TEST_F(UcxPlaneTest, WhatAnotherUserTakesIsKept) {
+  PlanePeer* const peer = here_.transport.Connect(*there_.plane);
+  here_.transport.Send(peer, "begin");
+  Await([&] { return !there_.transport.heard.empty(); });
+  for (const char* const text : {"1", "2", "3"}) here_.comm.Send(peer, text);
+  here_.transport.Send(peer, "end");
+  while (there_.transport.heard.size() < 2) {
+    here_.transport.Progress();
+    there_.transport.Progress();
+  }
+  EXPECT_TRUE(there_.comm.heard.empty());
+  EXPECT_FALSE(there_.comm.Arm()) << "something is kept for it";
+  EXPECT_GE(there_.comm.Progress(), 3);
+  EXPECT_EQ(there_.comm.heard, (std::vector<std::string>{"1", "2", "3"}));
+}
+
+TEST_F(UcxPlaneTest, AUserThatSleepsIsRungForItsOwnOnly) {
+  PlanePeer* const peer = here_.transport.Connect(*there_.plane);
+  here_.transport.Send(peer, "begin");
+  Await([&] { return !there_.transport.heard.empty(); });
+  while (!there_.comm.Arm()) there_.comm.Progress();
+  here_.transport.Send(peer, "for the other");
+  while (there_.transport.heard.size() < 2) {
+    here_.transport.Progress();
+    there_.transport.Progress();
+  }
+  EXPECT_FALSE(there_.comm.IsRung());
+  here_.comm.Send(peer, "wake up");
+  while (!there_.comm.IsRung()) {
+    here_.transport.Progress();
+    there_.transport.Progress();
+  }
+  there_.comm.Awake();
+  EXPECT_FALSE(there_.comm.IsRung());
+  there_.comm.Progress();
+  EXPECT_EQ(there_.comm.heard, std::vector<std::string>{"wake up"});
+}
+
+// Sends until the peer, which does not look, has no room left.
+TEST_F(UcxPlaneTest, WhatIsUnderWayMayBeTakenOver) {
+  PlanePeer* const peer = here_.comm.Connect(*there_.plane);
+  here_.comm.Send(peer, "begin");
+  Await([&] { return !there_.comm.heard.empty(); });
+  int cookies[4] = {};
+  size_t count = 0;
+  UcxPlane::Started started;
+  for (; started.how != UcxPlane::How::kUnderWay; ++count) {
+    ASSERT_EQ(started.how, UcxPlane::How::kDone);
+    started = here_.comm.Send(peer, std::string(8000, 'm'), &cookies[0]);
+  }
+  const auto second = here_.comm.Send(peer, std::string(8000, 'K'), &cookies[1]);
+  std::string& kept = here_.comm.texts.back();
+  const auto third = here_.comm.Send(peer, std::string(8000, 'G'), &cookies[1]);
+  std::string& given_up = here_.comm.texts.back();
+  const auto last = here_.comm.Send(peer, std::string(8000, 'P'), &cookies[3]);
+  ASSERT_EQ(last.how, UcxPlane::How::kUnderWay);
+  here_.plane->TakeOver(second.operation, &cookies[2]);
+  here_.plane->TakeOver(third.operation, nullptr);
+  kept.assign(8000, 'x');
+  given_up.assign(8000, 'x');
+  Await([&] { return there_.comm.heard.size() == 1 + count + 3; });
+  Await([&] { return here_.comm.sent.size() == 3; });
+  EXPECT_EQ(here_.comm.sent, (std::vector<void*>{&cookies[0], &cookies[2], &cookies[3]}));
+  const size_t end = there_.comm.heard.size();
+  EXPECT_EQ(there_.comm.heard[end - 3], std::string(8000, 'K'));
+  EXPECT_EQ(there_.comm.heard[end - 2], std::string(8000, 'G'));
+  EXPECT_EQ(there_.comm.heard[end - 1], std::string(8000, 'P'));
+}
+
+// A user that leaves while its messages are under way: they arrive, and it hears nothing more.
+TEST_F(UcxPlaneTest, AUserMayLeaveWhileItSends) {
+  PlanePeer* const peer = here_.transport.Connect(*there_.plane);
+  size_t count = 0;
+  const std::string text(8000, 'm');
+  while (here_.comm.Send(peer, text, &count).how != UcxPlane::How::kUnderWay) ++count;
+  here_.plane->Detach(&here_.comm);
+  here_.comm.texts.back().assign(8000, 'x');
+  while (there_.comm.heard.size() < count + 1) {
+    here_.transport.Progress();
+    there_.comm.Progress();
+  }
+  EXPECT_EQ(there_.comm.heard.back(), std::string(8000, 'm'));
+  EXPECT_TRUE(here_.comm.sent.empty());
+  here_.plane->Attach(PlaneUse::kComm, &here_.comm);
+}
+
+TEST_F(UcxPlaneTest, APeerThatIsCutIsLostForAllAndForgottenWithItsLastUser) {
+  PlanePeer* const lost = here_.plane->Connect(there_.plane->address()).value();
+  ASSERT_EQ(here_.plane->Connect(there_.plane->address()).value(), lost);
+  const uint64_t losses = here_.plane->losses();
+  EXPECT_FALSE(here_.plane->IsLost(lost));
+  here_.plane->Cut(lost);
+  EXPECT_TRUE(here_.plane->IsLost(lost));
+  EXPECT_EQ(here_.plane->losses(), losses + 1);
+  EXPECT_EQ(here_.comm.Send(lost, "late").how, UcxPlane::How::kFailed);
+  PlanePeer* const again = here_.comm.Connect(*there_.plane);
+  EXPECT_NE(again, lost);
+  EXPECT_EQ(here_.plane->peers(), 2u) << "one user has the lost one still";
+  here_.plane->Release(lost);
+  EXPECT_EQ(here_.plane->peers(), 2u);
+  here_.plane->Release(lost);
+  while (here_.plane->peers() > 1) here_.comm.Progress();
+  here_.comm.Send(again, "heard");
+  Await([&] { return !there_.comm.heard.empty(); });
+  EXPECT_EQ(there_.comm.heard, std::vector<std::string>{"heard"});
+}
+
+TEST_F(UcxPlaneTest, WhatNobodyUsesThereIsDropped) {
+  PlanePeer* const peer = here_.comm.Connect(*there_.plane);
+  there_.plane->Detach(&there_.comm);
+  here_.comm.Send(peer, "to nobody");
+  here_.transport.Send(peer, "end");
+  while (there_.transport.heard.empty()) {
+    here_.comm.Progress();
+    there_.transport.Progress();
+  }
+  there_.plane->Attach(PlaneUse::kComm, &there_.comm);
+  there_.comm.Progress();
+  EXPECT_TRUE(there_.comm.heard.empty());
+}
+
+}  // namespace
+}  // namespace skein::engine
