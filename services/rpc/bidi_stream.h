@@ -1,12 +1,17 @@
 // ServerStream and ClientStream: the two ends of a gRPC stream on which both sides send.
 //
-// Messages travel in batches. Messages that are written while a batch is being sent form the next
-// batch. All batches that have arrived when the owner's thread is free are handled in one run. So a
-// busy stream costs few system calls and wake-ups, and an idle one delays nothing.
-// Batches are read ahead of the owner up to a limit (ReadAhead), so a slow side stops the other
-// through gRPC's flow control. The owner bounds the queue of written messages (MessageCounters).
+// Messages travel in batches. Messages that are written while a batch is being sent, or queued
+// until a Flush, form the next batch. All batches that have arrived when the owner's thread is free
+// are handled in one run. So a busy stream costs few system calls and wake-ups, and an idle one
+// delays nothing. Batches are read ahead of the owner up to a limit (ReadAhead), so a slow side
+// stops the other through gRPC's flow control. The owner bounds the queue of written messages: by
+// MessageCounters, or by writing only when Writable, so that at most one message waits here.
 //
-// InBatch and OutBatch are protobuf messages with one field, `repeated … messages`.
+// InBatch and OutBatch are protobuf messages with one field, `repeated … messages`. A protobuf
+// message without a field of this name is a batch of one message, itself.
+//
+// A client that opens a stream and sends nothing does not keep it: ServerStream ends it with
+// DEADLINE_EXCEEDED after kFirstMessageMax.
 //
 // `run` takes the stream's hooks to the thread that owns them, in order: a loop's PostFirst, or in
 // place. A stream keeps itself alive until gRPC is done with it. Holders keep a shared_ptr and may
@@ -14,8 +19,6 @@
 #pragma once
 
 #include <chrono>
-#include <cstddef>
-#include <deque>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -23,82 +26,17 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
 #include "grpcpp/alarm.h"
 #include "grpcpp/grpcpp.h"
 #include "grpcpp/support/client_callback.h"
 #include "grpcpp/support/server_callback.h"
 #include "services/rpc/rpc.h"
+#include "services/rpc/stream_batches.h"
 
 namespace skein::services {
 
 using RunHook = std::function<void(std::function<void()>)>;
-
-// The messages that one batch carries.
-template <typename Batch>
-using MessageOf = std::decay_t<decltype(std::declval<Batch>().messages(0))>;
-
-// Batches that were read and are not handled yet. The stream's lock guards it.
-template <typename Batch>
-class ReadAhead {
- public:
-  // Reading goes on while less than this waits.
-  static constexpr size_t kBatchesMax = 64;
-  static constexpr size_t kBytesMax = size_t{1} << 20;
-
-  // True: nothing waited before, so the caller has to schedule the handling.
-  bool Add(Batch batch) {
-    bytes_ += batch.ByteSizeLong();
-    batches_.push_back(std::move(batch));
-    return batches_.size() == 1;
-  }
-  bool HasRoom() const { return batches_.size() < kBatchesMax && bytes_ < kBytesMax; }
-  std::vector<Batch> TakeAll() {
-    bytes_ = 0;
-    return std::exchange(batches_, {});
-  }
-
- private:
-  std::vector<Batch> batches_;
-  size_t bytes_ = 0;
-};
-
-// Hands each message over until `closed()`.
-template <typename Batch, typename OnMessage, typename Closed>
-void HandleBatches(const std::vector<Batch>& batches, const OnMessage& message, Closed closed) {
-  for (const Batch& batch : batches) {
-    if (batch.messages_size() == 0 && !closed()) message(MessageOf<Batch>());
-    for (const auto& one : batch.messages()) {
-      if (closed()) return;
-      message(one);
-    }
-  }
-}
-
-// Messages that wait to be written, and the batch that is being written. The stream's lock guards
-// it.
-template <typename Batch>
-class WriteQueue {
- public:
-  // A batch takes no further message once it has so many bytes.
-  static constexpr size_t kBatchBytes = size_t{64} << 10;
-
-  void Add(MessageOf<Batch> message) { queue_.push_back(std::move(message)); }
-  bool empty() const { return queue_.empty(); }
-  void Clear() { queue_.clear(); }
-  // The next batch; valid until the next call. REQUIRES: not empty, and the former was written.
-  const Batch* Next() {
-    batch_.clear_messages();
-    for (size_t bytes = 0; !queue_.empty() && bytes < kBatchBytes; queue_.pop_front()) {
-      bytes += queue_.front().ByteSizeLong();
-      *batch_.add_messages() = std::move(queue_.front());
-    }
-    return &batch_;
-  }
-
- private:
-  std::deque<MessageOf<Batch>> queue_;
-  Batch batch_;
-};
 
 template <typename InBatch, typename OutBatch>
 class ServerStream : public grpc::ServerBidiReactor<InBatch, OutBatch> {
@@ -106,26 +44,60 @@ class ServerStream : public grpc::ServerBidiReactor<InBatch, OutBatch> {
   using In = MessageOf<InBatch>;
   using Out = MessageOf<OutBatch>;
   struct Hooks {
-    std::function<void(const In&)> message;  // an empty batch counts as an empty message
-    std::function<void()> ended;             // at most once, the last hook; not after Close
+    std::function<void(const In&)> message;    // an empty batch counts as an empty message
+    std::function<void()> ended;               // at most once, the last hook; not after Close
+    std::function<void()> writable = nullptr;  // once after a Writable that was false
   };
   static constexpr auto kLastWriteMax = std::chrono::seconds(1);
+  // From Open until the client's first message.
+  static constexpr std::chrono::milliseconds kFirstMessageMax{10'000};
 
-  // The method's handler returns this pointer to gRPC, after Open.
-  static std::shared_ptr<ServerStream> Make(grpc::CallbackServerContext* context, RunHook run) {
-    std::shared_ptr<ServerStream> stream(new ServerStream(context, std::move(run)));
+  // The method's handler returns this pointer to gRPC, after Open. `half_closed`: how the call ends
+  // when the client half-closes it, or sends what is no message of the method: gRPC does not tell
+  // these two apart.
+  static std::shared_ptr<ServerStream> Make(
+      grpc::CallbackServerContext* context, RunHook run,
+      grpc::Status half_closed = grpc::Status::CANCELLED,
+      std::chrono::milliseconds first_message_max = kFirstMessageMax) {
+    std::shared_ptr<ServerStream> stream(
+        new ServerStream(context, std::move(run), std::move(half_closed), first_message_max));
     stream->self_ = stream;
     return stream;
   }
+  // Without effect after Close.
   void Open(Hooks hooks) {
+    std::lock_guard lock(mu_);
     hooks_ = std::move(hooks);
+    if (closing_) return;
+    first_message_.Set(std::chrono::system_clock::now() + first_message_max_,
+                       [weak = std::weak_ptr(self_)](bool due) {
+                         const auto self = due ? weak.lock() : nullptr;
+                         if (self != nullptr) self->EndUnlessReceived();
+                       });
     this->StartRead(&in_);
   }
 
-  void Write(Out message) {
+  // Whether nothing that was written waits. False after the end, and no hook follows then.
+  bool Writable() {
     std::lock_guard lock(mu_);
-    if (closing_) return;
+    if (closing_) return false;
+    wanted_ = writing_ || !queue_.empty();
+    return !wanted_;
+  }
+
+  void Write(Out message) {
+    if (Queue(std::move(message))) Flush();
+  }
+  // The same in two parts, for an owner that has more to write. True: Flush has to follow, once.
+  [[nodiscard]] bool Queue(Out message) {
+    std::lock_guard lock(mu_);
+    if (closing_) return false;
+    const bool first = queue_.empty() && !writing_;
     queue_.Add(std::move(message));
+    return first;
+  }
+  void Flush() {
+    std::lock_guard lock(mu_);
     Advance();
   }
 
@@ -146,28 +118,40 @@ class ServerStream : public grpc::ServerBidiReactor<InBatch, OutBatch> {
     if (!ok) {
       return run_([self = self_] {
         self->Deal();
-        self->Over();
+        self->Over(self->half_closed_);
       });
     }
     bool first = false;
     {
       std::lock_guard lock(mu_);
+      if (!std::exchange(received_, true)) first_message_.Cancel();
       first = arrived_.Add(std::move(in_));
       in_.Clear();
-      reading_ = !closing_ && arrived_.HasRoom();
-      if (reading_) this->StartRead(&in_);
     }
+    // Before the next read, which gRPC announces to the peer with a message of its own: if the
+    // owner handles the batch in place, its answers go out first.
     if (first) run_([self = self_] { self->Deal(); });
+    std::lock_guard lock(mu_);
+    reading_ = !closing_ && arrived_.HasRoom();
+    if (reading_) this->StartRead(&in_);
   }
 
   void OnWriteDone(bool ok) override {
-    std::lock_guard lock(mu_);
-    writing_ = false;
-    if (!ok) queue_.Clear();
-    Advance();
+    std::shared_ptr<ServerStream> self;  // if the owner waits for this
+    {
+      std::lock_guard lock(mu_);
+      writing_ = false;
+      if (!ok) queue_.Clear();
+      Advance();
+      if (!writing_ && !closing_ && std::exchange(wanted_, false)) self = self_;
+    }
+    if (self == nullptr) return;
+    run_([self] {
+      if (!self->closed()) self->hooks_.writable();
+    });
   }
 
-  void OnCancel() override { Over(); }
+  void OnCancel() override { Over(grpc::Status::CANCELLED); }
 
   void OnDone() override {
     std::shared_ptr<ServerStream> self;  // released last, after the lock
@@ -176,8 +160,12 @@ class ServerStream : public grpc::ServerBidiReactor<InBatch, OutBatch> {
   }
 
  private:
-  ServerStream(grpc::CallbackServerContext* context, RunHook run)
-      : context_(context), run_(std::move(run)) {}
+  ServerStream(grpc::CallbackServerContext* context, RunHook run, grpc::Status half_closed,
+               std::chrono::milliseconds first_message_max)
+      : context_(context),
+        run_(std::move(run)),
+        half_closed_(std::move(half_closed)),
+        first_message_max_(first_message_max) {}
 
   bool closed() {
     std::lock_guard lock(mu_);
@@ -197,7 +185,17 @@ class ServerStream : public grpc::ServerBidiReactor<InBatch, OutBatch> {
     this->StartRead(&in_);
   }
 
-  void Over() {
+  void EndUnlessReceived() {
+    {
+      std::lock_guard lock(mu_);
+      if (received_) return;
+    }
+    Over({grpc::StatusCode::DEADLINE_EXCEEDED,
+          absl::StrCat("the stream's first message did not come within ",
+                       first_message_max_.count(), " ms")});
+  }
+
+  void Over(const grpc::Status& status) {
     std::shared_ptr<ServerStream> self;
     {
       std::lock_guard lock(mu_);
@@ -205,7 +203,7 @@ class ServerStream : public grpc::ServerBidiReactor<InBatch, OutBatch> {
       self = self_;
       closing_ = true;
       queue_.Clear();
-      status_ = grpc::Status::CANCELLED;
+      status_ = status;
       Advance();
     }
     run_([self] {
@@ -217,13 +215,13 @@ class ServerStream : public grpc::ServerBidiReactor<InBatch, OutBatch> {
   // stream owns it, so the function must not own the stream.
   void CancelLater() {
     unread_ = std::make_unique<grpc::Alarm>();
-    const auto cancel_at = std::chrono::system_clock::now() + kLastWriteMax;
-    unread_->Set(cancel_at, [stream = std::weak_ptr<ServerStream>(self_)](bool) {
-      const std::shared_ptr<ServerStream> self = stream.lock();
-      if (self == nullptr) return;
-      std::lock_guard lock(self->mu_);
-      if (self->self_ != nullptr && self->writing_) self->context_->TryCancel();
-    });
+    unread_->Set(std::chrono::system_clock::now() + kLastWriteMax,
+                 [weak = std::weak_ptr(self_)](bool due) {
+                   const auto self = due ? weak.lock() : nullptr;
+                   if (self == nullptr) return;
+                   std::lock_guard lock(self->mu_);
+                   if (self->self_ != nullptr && self->writing_) self->context_->TryCancel();
+                 });
   }
 
   // REQUIRES: mu_ held. Starts the next write, or the finish, if neither is in progress.
@@ -231,6 +229,7 @@ class ServerStream : public grpc::ServerBidiReactor<InBatch, OutBatch> {
     if (writing_ || finishing_) return;
     if (closing_) {
       if (unread_ != nullptr) unread_->Cancel();
+      first_message_.Cancel();
       finishing_ = true;
       this->Finish(status_);
     } else if (!queue_.empty()) {
@@ -241,6 +240,8 @@ class ServerStream : public grpc::ServerBidiReactor<InBatch, OutBatch> {
 
   grpc::CallbackServerContext* const context_;
   const RunHook run_;
+  const grpc::Status half_closed_;
+  const std::chrono::milliseconds first_message_max_;
   Hooks hooks_;
   InBatch in_;          // while `reading_`
   std::mutex deal_mu_;  // messages are handled one after the other, also in place
@@ -249,10 +250,13 @@ class ServerStream : public grpc::ServerBidiReactor<InBatch, OutBatch> {
   WriteQueue<OutBatch> queue_;
   bool reading_ = true;  // from Open on
   bool writing_ = false;
+  bool wanted_ = false;   // the owner waits for `writable`
   bool closing_ = false;  // no further read or write starts
   bool closed_ = false;   // by this side: no further hook runs
   bool finishing_ = false;
   grpc::Status status_;
+  bool received_ = false;                // anything
+  grpc::Alarm first_message_;            // ends a stream on which nothing is received
   std::unique_ptr<grpc::Alarm> unread_;  // ends what the client does not read, after Close
   std::shared_ptr<ServerStream> self_;
 };
@@ -263,8 +267,9 @@ class ClientStream : public grpc::ClientBidiReactor<OutBatch, InBatch> {
   using Out = MessageOf<OutBatch>;
   using In = MessageOf<InBatch>;
   struct Hooks {
-    std::function<void(const In&)> message;   // an empty batch counts as an empty message
-    std::function<void(absl::Status)> ended;  // at most once, the last hook; not after Close
+    std::function<void(const In&)> message;    // an empty batch counts as an empty message
+    std::function<void(absl::Status)> ended;   // at most once, the last hook; not after Close
+    std::function<void()> writable = nullptr;  // once after a Writable that was false
   };
 
   // `start` calls the stub's async method of `peer` (a role, see FromGrpc) with context and
@@ -284,10 +289,27 @@ class ClientStream : public grpc::ClientBidiReactor<OutBatch, InBatch> {
     return stream;
   }
 
-  void Write(Out message) {
+  // Whether nothing that was written waits. False after the end, and no hook follows then.
+  bool Writable() {
     std::lock_guard lock(mu_);
-    if (over_) return;
+    if (over_) return false;
+    wanted_ = writing_ || !queue_.empty();
+    return !wanted_;
+  }
+
+  void Write(Out message) {
+    if (Queue(std::move(message))) Flush();
+  }
+  // The same in two parts, for an owner that has more to write. True: Flush has to follow, once.
+  [[nodiscard]] bool Queue(Out message) {
+    std::lock_guard lock(mu_);
+    if (over_) return false;
+    const bool first = queue_.empty() && !writing_;
     queue_.Add(std::move(message));
+    return first;
+  }
+  void Flush() {
+    std::lock_guard lock(mu_);
     Advance();
   }
 
@@ -309,21 +331,30 @@ class ClientStream : public grpc::ClientBidiReactor<OutBatch, InBatch> {
       if (ok) {
         first = arrived_.Add(std::move(in_));
         in_.Clear();
-        reading_ = !over_ && arrived_.HasRoom();
-        if (reading_) this->StartRead(&in_);
       } else if (std::exchange(over_, true)) {
         return;
       }
     }
     if (!ok) return this->RemoveHold();
-    if (first) run_([self = self_] { self->Deal(); });
+    if (first) run_([self = self_] { self->Deal(); });  // before the next read, as in ServerStream
+    std::lock_guard lock(mu_);
+    reading_ = !over_ && arrived_.HasRoom();
+    if (reading_) this->StartRead(&in_);
   }
 
   void OnWriteDone(bool ok) override {
-    std::lock_guard lock(mu_);
-    writing_ = false;
-    if (!ok || over_) queue_.Clear();  // a failed read means the stream has ended
-    Advance();
+    bool wanted = false;
+    {
+      std::lock_guard lock(mu_);
+      writing_ = false;
+      if (!ok || over_) queue_.Clear();  // a failed read means the stream has ended
+      Advance();
+      wanted = !writing_ && !over_ && std::exchange(wanted_, false);
+    }
+    if (!wanted) return;
+    run_([self = self_] {
+      if (!self->over()) self->hooks_.writable();
+    });
   }
 
   void OnDone(const grpc::Status& status) override {
@@ -345,6 +376,10 @@ class ClientStream : public grpc::ClientBidiReactor<OutBatch, InBatch> {
   bool closed() {
     std::lock_guard lock(mu_);
     return closed_;
+  }
+  bool over() {
+    std::lock_guard lock(mu_);
+    return over_;
   }
 
   void Deal() {
@@ -379,6 +414,7 @@ class ClientStream : public grpc::ClientBidiReactor<OutBatch, InBatch> {
   WriteQueue<OutBatch> queue_;
   bool reading_ = true;  // from Open on
   bool writing_ = false;
+  bool wanted_ = false;  // the owner waits for `writable`
   bool over_ = false;    // the hold is released: no further read or write starts
   bool closed_ = false;  // by this side: no further hook runs
   std::shared_ptr<ClientStream> self_;

@@ -2,14 +2,18 @@
 
 #include <algorithm>
 #include <chrono>
+#include <functional>
 #include <future>
 #include <memory>
 #include <mutex>
 #include <string>
 #include <thread>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "proto/decode_worker.grpc.pb.h"
 #include "proto/orchestrator.grpc.pb.h"
 #include "services/rpc/rpc.h"
 #include "services/shell/loop.h"
@@ -60,15 +64,39 @@ TEST(ReadAheadTest, IsBoundedAndTellsOnceThatSomethingWaits) {
   EXPECT_EQ(handled, 10u);
 }
 
+v1::TokenBatch Tokens(uint64_t epoch) {
+  v1::TokenBatch batch;
+  batch.add_sequences()->set_epoch(epoch);
+  return batch;
+}
+
+TEST(WriteQueueTest, AMessageWithoutMessagesIsABatchOfItsOwn) {
+  static_assert(std::is_same_v<MessageOf<v1::TokenBatch>, v1::TokenBatch>);
+  WriteQueue<v1::TokenBatch> queue;
+  for (uint64_t i = 1; i <= 2; ++i) queue.Add(Tokens(i));
+  std::vector<v1::TokenBatch> sent;
+  while (!queue.empty()) sent.push_back(*queue.Next());
+  ASSERT_EQ(sent.size(), 2u);
+  uint64_t handled = 0;
+  HandleBatches(
+      sent, [&](const v1::TokenBatch& batch) { EXPECT_EQ(batch.sequences(0).epoch(), ++handled); },
+      [] { return false; });
+  EXPECT_EQ(handled, 2u);
+}
+
 class Peer : public v1::Orchestrator::CallbackService {
  public:
   using Stream = ServerStream<v1::WorkerMessages, v1::OrchestratorMessages>;
+
+  explicit Peer(std::chrono::milliseconds first_message_max = Stream::kFirstMessageMax)
+      : first_message_max_(first_message_max) {}
 
   // Answers each message with three of the same number.
   grpc::ServerBidiReactor<v1::WorkerMessages, v1::OrchestratorMessages>* ConnectWorker(
       grpc::CallbackServerContext* context) override {
     auto stream = Stream::Make(
-        context, [this](std::function<void()> hook) { loop.PostFirst(std::move(hook)); });
+        context, [this](std::function<void()> hook) { loop.PostFirst(std::move(hook)); },
+        grpc::Status::CANCELLED, first_message_max_);
     stream->Open({.message =
                       [s = stream.get()](const v1::WorkerMessage& message) {
                         v1::OrchestratorMessage answer;
@@ -81,6 +109,9 @@ class Peer : public v1::Orchestrator::CallbackService {
 
   Loop loop{16};
   std::promise<void> ended;
+
+ private:
+  const std::chrono::milliseconds first_message_max_;
 };
 
 TEST(BidiStreamTest, KeepsTheOrderUnderABacklogOfBothSides) {
@@ -120,6 +151,41 @@ TEST(BidiStreamTest, KeepsTheOrderUnderABacklogOfBothSides) {
   loop.Stop();
   peer.loop.Stop();
   server->server->Shutdown();
+}
+
+// Answers a message with three that it queues.
+class Queuer : public v1::Orchestrator::CallbackService {
+ public:
+  grpc::ServerBidiReactor<v1::WorkerMessages, v1::OrchestratorMessages>* ConnectWorker(
+      grpc::CallbackServerContext* context) override {
+    auto stream = Peer::Stream::Make(context, [](const std::function<void()>& hook) { hook(); });
+    stream->Open({.message =
+                      [s = stream.get()](const v1::WorkerMessage&) {
+                        int asked = 0;  // to flush
+                        for (int i = 0; i < 3; ++i) asked += s->Queue({}) ? 1 : 0;
+                        EXPECT_EQ(asked, 1);
+                        s->Flush();
+                      },
+                  .ended = [] {}});
+    return stream.get();
+  }
+};
+
+TEST(BidiStreamTest, QueuedMessagesLeaveInOneBatch) {
+  Queuer queuer;
+  auto server = ServeRpc("127.0.0.1:0", {&queuer});
+  ASSERT_TRUE(server.ok()) << server.status();
+  Channels channels;
+  const auto stub =
+      v1::Orchestrator::NewStub(channels.Get("127.0.0.1:" + std::to_string(server->port)));
+  grpc::ClientContext context;
+  const auto stream = stub->ConnectWorker(&context);
+  ASSERT_TRUE(stream->Write(Batch(1, 1)));
+  v1::OrchestratorMessages answers;
+  ASSERT_TRUE(stream->Read(&answers));
+  EXPECT_EQ(answers.messages_size(), 3);
+  context.TryCancel();
+  stream->Finish();
 }
 
 // Writes a message and closes at once, with a reason. Holds no stream.
@@ -182,6 +248,41 @@ TEST(BidiStreamTest, AClientThatReadsLearnsWhyItWasClosed) {
   EXPECT_TRUE(refuser.AwaitNoStream()) << "a closed stream is not freed";
 }
 
+// One that has sent something may then be silent for as long as it likes.
+TEST(BidiStreamTest, AStreamOnWhichNothingComesIsEnded) {
+  Peer peer(std::chrono::milliseconds(50));
+  peer.loop.Start(
+      "test", [] { return INT64_MAX; }, [] {});
+  auto server = ServeRpc("127.0.0.1:0", {&peer});
+  ASSERT_TRUE(server.ok()) << server.status();
+  Channels channels;
+  const auto stub =
+      v1::Orchestrator::NewStub(channels.Get("127.0.0.1:" + std::to_string(server->port)));
+  v1::OrchestratorMessages answer;
+  grpc::ClientContext talking_context;
+  const auto talking = stub->ConnectWorker(&talking_context);
+  ASSERT_TRUE(talking->Write(Batch(1, 1)));
+  ASSERT_TRUE(talking->Read(&answer));
+
+  grpc::ClientContext silent_context;
+  const auto silent = stub->ConnectWorker(&silent_context);
+  EXPECT_FALSE(silent->Read(&answer));
+  const grpc::Status end = silent->Finish();
+  EXPECT_EQ(end.error_code(), grpc::StatusCode::DEADLINE_EXCEEDED);
+  EXPECT_EQ(end.error_message(), "the stream's first message did not come within 50 ms");
+  peer.ended.get_future().wait();
+
+  ASSERT_TRUE(talking->Write(Batch(2, 1)));
+  for (uint64_t sequence = 1; sequence != 2;) {
+    ASSERT_TRUE(talking->Read(&answer));
+    sequence = answer.messages().rbegin()->sequence();
+  }
+  peer.loop.Stop();
+  talking_context.TryCancel();
+  talking->Finish();
+  server->server->Shutdown();
+}
+
 TEST(BidiStreamTest, AClientThatDoesNotReadHoldsNoStreamOpen) {
   Refuser refuser(size_t{8} << 20);  // more than flow control lets through unread
   auto server = ServeRpc("127.0.0.1:0", {&refuser});
@@ -196,6 +297,98 @@ TEST(BidiStreamTest, AClientThatDoesNotReadHoldsNoStreamOpen) {
   context.TryCancel();
   EXPECT_FALSE(stream->Finish().ok());
   EXPECT_TRUE(refuser.AwaitNoStream()) << "a cancelled stream is not freed";
+}
+
+// Answers a request with `tokens` batches, each when the one before has gone, and the end.
+class TokenPeer : public v1::DecodeWorker::CallbackService {
+ public:
+  using Stream = ServerStream<v1::TokenStreamRequest, v1::TokenBatch>;
+
+  grpc::ServerBidiReactor<v1::TokenStreamRequest, v1::TokenBatch>* StreamTokens(
+      grpc::CallbackServerContext* context) override {
+    auto stream =
+        Stream::Make(context, [this](std::function<void()> hook) { loop.Post(std::move(hook)); },
+                     {grpc::StatusCode::INVALID_ARGUMENT, "half-closed"});
+    stream->Open({.message = [this, s = stream.get()](const auto&) { Send(s); },
+                  .ended = [this] { ended.set_value(); },
+                  .writable = [this, s = stream.get()] { Send(s); }});
+    return stream.get();
+  }
+  void Send(Stream* stream) {
+    while (sent < tokens && stream->Writable()) stream->Write(Tokens(++sent));
+    if (sent == tokens) stream->Close({grpc::StatusCode::UNAVAILABLE, "stopping"});
+  }
+
+  static constexpr uint64_t tokens = 500;
+  uint64_t sent = 0;
+  Loop loop{16};
+  std::promise<void> ended;
+};
+
+class TokenStreamTest : public ::testing::Test {
+ protected:
+  using Stream = ClientStream<v1::TokenStreamRequest, v1::TokenBatch>;
+
+  TokenStreamTest() {
+    for (Loop* one : {&peer_.loop, &loop_}) {
+      one->Start(
+          "test", [] { return INT64_MAX; }, [] {});
+    }
+    server_ = ServeRpc("127.0.0.1:0", {&peer_});
+    EXPECT_TRUE(server_.ok()) << server_.status();
+    stub_ = v1::DecodeWorker::NewStub(channels_.Get("127.0.0.1:" + std::to_string(server_->port)));
+  }
+  ~TokenStreamTest() override {
+    calls_.CancelAndWait();
+    loop_.Stop();
+    peer_.loop.Stop();
+    server_->server->Shutdown();
+  }
+
+  std::shared_ptr<Stream> Open(Stream::Hooks hooks) {
+    return Stream::Open(
+        "decode-worker", &calls_,
+        [this](std::function<void()> hook) { loop_.Post(std::move(hook)); }, std::move(hooks),
+        [this](auto* context, auto* reactor) { stub_->async()->StreamTokens(context, reactor); });
+  }
+
+  TokenPeer peer_;
+  Loop loop_{16};
+  absl::StatusOr<RpcServer> server_ = RpcServer();
+  Channels channels_;
+  std::unique_ptr<v1::DecodeWorker::Stub> stub_;
+  CallTracker calls_;
+};
+
+TEST_F(TokenStreamTest, WhatWasWrittenWhenWritableArrivesBeforeTheEnd) {
+  uint64_t received = 0;
+  std::promise<absl::Status> ended;
+  const auto stream = Open(
+      {.message =
+           [&](const v1::TokenBatch& batch) { EXPECT_EQ(batch.sequences(0).epoch(), ++received); },
+       .ended = [&](const absl::Status& end) { ended.set_value(end); }});
+  stream->Write({});
+  EXPECT_TRUE(absl::IsUnavailable(ended.get_future().get()));
+  EXPECT_EQ(received, TokenPeer::tokens);
+  EXPECT_FALSE(stream->Writable()) << "it has ended";
+}
+
+TEST_F(TokenStreamTest, AClientIsToldWhenItMayWriteAgain) {
+  std::promise<void> enough;
+  int written = 0;
+  std::shared_ptr<Stream> stream;
+  const auto write = [&] {
+    while (written < 500 && stream->Writable()) {
+      stream->Write({});
+      if (++written == 500) enough.set_value();
+    }
+  };
+  peer_.sent = TokenPeer::tokens + 1;  // no answer
+  stream = Open({.message = [](const auto&) {}, .ended = [](const auto&) {}, .writable = write});
+  loop_.Post(write);
+  enough.get_future().wait();
+  stream->Close();
+  peer_.ended.get_future().wait();
 }
 
 }  // namespace

@@ -85,13 +85,9 @@ void RouterShell::ReportSoon() { Post(scheduler::ReportSoon{}); }
 
 void RouterShell::Stop() {
   loop_.RunAndWait([this] { CloseAll(); });
+  // Cancelled calls end as soon as gRPC's threads come to them; nothing outside is waited for.
+  // Until then they use the loop.
   calls_.CancelAndWait();
-  {
-    // Cancelled calls end as soon as gRPC's threads come to them; nothing outside is waited for.
-    // Until then they use the loop.
-    std::unique_lock lock(streams_mu_);
-    streams_gone_.wait(lock, [this] { return open_streams_ == 0; });
-  }
   loop_.Stop();
 }
 
@@ -237,12 +233,14 @@ void RouterShell::SendTokenRequests(scheduler::TokenStreamId stream) {
 
 void RouterShell::OpenTokenStream(const scheduler::TokenStreamClient::Open& open) {
   const scheduler::TokenStreamId stream = open.stream;
-  token_calls_[stream] = TokenStreamCall::Open(
-      channels_.Get(open.endpoint), &loop_,
-      {.batch = [this, stream](const v1::TokenBatch& batch) { OnTokenBatch(stream, batch); },
-       .writable = [this, stream] { SendTokenRequests(stream); },
+  const auto stub = v1::DecodeWorker::NewStub(channels_.Get(open.endpoint));
+  token_calls_[stream] = TokenStream::Open(
+      "decode-worker", &calls_,
+      [this](std::function<void()> hook) { loop_.Post(std::move(hook), Loop::kHelp); },
+      {.message = [this, stream](const v1::TokenBatch& batch) { OnTokenBatch(stream, batch); },
        .ended = [this, stream](const absl::Status& end) { OnTokenStreamEnded(stream, end); },
-       .done = CountStream()});
+       .writable = [this, stream] { SendTokenRequests(stream); }},
+      [&stub](auto* context, auto* reactor) { stub->async()->StreamTokens(context, reactor); });
 }
 
 void RouterShell::OnTokenBatch(scheduler::TokenStreamId stream, const v1::TokenBatch& message) {
@@ -283,15 +281,6 @@ void RouterShell::OnTokenStreamEnded(scheduler::TokenStreamId stream, const absl
   for (const auto& request : tokens_.Ended(stream, MonotonicUs())) {
     Handle(scheduler::TokenStreamLost{request.id, request.epoch, lost});
   }
-}
-
-std::function<void()> RouterShell::CountStream() {
-  std::lock_guard lock(streams_mu_);
-  ++open_streams_;
-  return [this] {
-    std::lock_guard ended(streams_mu_);
-    if (--open_streams_ == 0) streams_gone_.notify_all();
-  };
 }
 
 }  // namespace skein::services

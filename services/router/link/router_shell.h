@@ -4,7 +4,6 @@
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
 #include <cstdint>
 #include <functional>
 #include <future>
@@ -14,11 +13,12 @@
 #include <string>
 #include <vector>
 
+#include "proto/decode_worker.grpc.pb.h"
 #include "proto/orchestrator.grpc.pb.h"
 #include "scheduler/router/router_core.h"
 #include "scheduler/router/token_stream_client.h"
 #include "services/router/link/router_link.h"
-#include "services/router/link/token_stream_call.h"
+#include "services/rpc/bidi_stream.h"
 #include "services/rpc/rpc.h"
 #include "services/shell/core_shell.h"
 
@@ -96,6 +96,7 @@ class RouterShell : public CoreShell<RouterShell, scheduler::RouterCore, schedul
  private:
   friend CoreShell;
 
+  using TokenStream = ClientStream<v1::TokenStreamRequest, v1::TokenBatch>;
   struct Request {
     std::shared_ptr<RequestListener> listener;  // null: nobody to tell
     std::string traceparent;
@@ -128,25 +129,21 @@ class RouterShell : public CoreShell<RouterShell, scheduler::RouterCore, schedul
   void SendTokenRequests();
   void SendTokenRequests(scheduler::TokenStreamId stream);
   std::shared_ptr<RequestListener> Forget(scheduler::RequestId id);  // its listener
-  std::function<void()> CountStream();
   void CloseAll();
 
   const uint64_t incarnation_;
   const scheduler::RouterConfig config_;
   std::atomic<uint64_t> next_serial_{1};
   Channels channels_;
-  std::mutex streams_mu_;
-  std::condition_variable streams_gone_;
-  int64_t open_streams_ = 0;  // that gRPC still has; guarded by streams_mu_
   mutable std::mutex published_mu_;
   scheduler::RouterSnapshot published_;  // a copy of the core's; guarded by published_mu_
   // Below: only on the loop.
   scheduler::TokenStreamClient tokens_;
-  std::map<scheduler::TokenStreamId, std::shared_ptr<TokenStreamCall>> token_calls_;
+  std::map<scheduler::TokenStreamId, std::shared_ptr<TokenStream>> token_calls_;
   uint64_t published_version_ = 0;
   std::map<scheduler::RequestId, Request> requests_;
   std::promise<void> left_;
-  CallTracker calls_;                               // of the links
+  CallTracker calls_;                               // of the links, and token streams
   std::vector<std::unique_ptr<RouterLink>> links_;  // by cell
 };
 

@@ -222,27 +222,28 @@ grpc::ServerUnaryReactor* FakeCluster::ListModels(grpc::CallbackServerContext* c
 }
 
 grpc::ServerBidiReactor<v1::TokenStreamRequest, v1::TokenBatch>* FakeCluster::StreamTokens(
-    grpc::CallbackServerContext*) {
+    grpc::CallbackServerContext* context) {
   std::lock_guard<std::mutex> lock(mutex_);
   const scheduler::TokenStreamId id{++token_streams_};
-  auto call = TokenCall::Make({.request =
-                                   [this, id] {
-                                     std::lock_guard<std::mutex> lock(mutex_);
-                                     OnTokenRequest(id);
-                                   },
-                               .writable =
-                                   [this] {
-                                     std::lock_guard<std::mutex> lock(mutex_);
-                                     SendTokens();
-                                   },
-                               .closed =
-                                   [this, id] {
-                                     std::lock_guard<std::mutex> lock(mutex_);
-                                     CloseTokenStream(id);
-                                   }});
-  token_calls_[id] = call;
-  call->Next();
-  return call.get();
+  // Hooks run in place, on gRPC's threads.
+  auto stream = TokenStream::Make(context, [this](const std::function<void()>& hook) { hook(); });
+  token_calls_[id] = stream;
+  stream->Open({.message =
+                    [this, id](const v1::TokenStreamRequest& request) {
+                      std::lock_guard<std::mutex> lock(mutex_);
+                      OnTokenRequest(id, request);
+                    },
+                .ended =
+                    [this, id] {
+                      std::lock_guard<std::mutex> lock(mutex_);
+                      CloseTokenStream(id);
+                    },
+                .writable =
+                    [this] {
+                      std::lock_guard<std::mutex> lock(mutex_);
+                      SendTokens();
+                    }});
+  return stream.get();
 }
 
 void FakeCluster::BreakTokenStreams() {
@@ -254,14 +255,13 @@ void FakeCluster::BreakTokenStreams() {
   }
 }
 
-void FakeCluster::OnTokenRequest(scheduler::TokenStreamId stream) {
-  const auto it = token_calls_.find(stream);
-  if (it == token_calls_.end()) return;
-  const auto request = FromProto(it->second->request());
+void FakeCluster::OnTokenRequest(scheduler::TokenStreamId stream,
+                                 const v1::TokenStreamRequest& message) {
+  if (token_calls_.count(stream) == 0) return;
+  const auto request = FromProto(message);
   std::vector<scheduler::DecodeEvent> events;
   if (!request.ok() || !tokens_.Take(stream, *request, &events).ok()) std::abort();
   for (const auto& attach : request->attach) token_traceparent_ = attach.traceparent;
-  it->second->Next();
   for (const scheduler::DecodeEvent& event : events) Execute(event);
   SendTokens();
 }

@@ -18,7 +18,6 @@
 #include "services/rpc/bidi_stream.h"
 #include "services/rpc/message_counters.h"
 #include "services/rpc/rpc.h"
-#include "services/worker/decode/token_call.h"
 
 namespace skein::services::testing {
 
@@ -81,6 +80,7 @@ class FakeCluster final : public v1::Orchestrator::CallbackService,
       grpc::CallbackServerContext* context) override;
 
  private:
+  using TokenStream = ServerStream<v1::TokenStreamRequest, v1::TokenBatch>;
   struct Router {
     std::shared_ptr<ServerStream<v1::RouterMessages, v1::OrchestratorRouterMessages>> stream;
     MessageCounters counters;
@@ -90,7 +90,7 @@ class FakeCluster final : public v1::Orchestrator::CallbackService,
   void Take(uint64_t router, const v1::RouterMessage& message, const Script& script);
   void Plan(uint64_t router, const v1::SubmitRequest& request, const Script& script);
   void Send(uint64_t router, v1::OrchestratorRouterMessage message);
-  void OnTokenRequest(scheduler::TokenStreamId stream);
+  void OnTokenRequest(scheduler::TokenStreamId stream, const v1::TokenStreamRequest& message);
   void CloseTokenStream(scheduler::TokenStreamId stream);
   void Execute(const scheduler::DecodeEvent& event);
   void Play(const Script& script, const scheduler::AttachCalled& attached);
@@ -105,7 +105,7 @@ class FakeCluster final : public v1::Orchestrator::CallbackService,
   std::map<uint64_t, Router> routers_;  // by their streams' sessions
   uint64_t sessions_ = 0;
   scheduler::TokenStreams tokens_;
-  std::map<scheduler::TokenStreamId, std::shared_ptr<TokenCall>> token_calls_;
+  std::map<scheduler::TokenStreamId, std::shared_ptr<TokenStream>> token_calls_;
   uint64_t token_streams_ = 0;
   std::set<scheduler::CallId> attached_;
   std::string traceparent_, token_traceparent_;

@@ -62,8 +62,8 @@ grpc::ServerUnaryReactor* DecodeService::Abort(grpc::CallbackServerContext* cont
 }
 
 grpc::ServerBidiReactor<v1::TokenStreamRequest, v1::TokenBatch>* DecodeService::StreamTokens(
-    grpc::CallbackServerContext*) {
-  return shell_->OpenTokenStream().get();
+    grpc::CallbackServerContext* context) {
+  return shell_->OpenTokenStream(context);
 }
 
 }  // namespace skein::services

@@ -14,6 +14,13 @@ namespace {
 
 constexpr auto kPumpWait = std::chrono::milliseconds(100);
 
+grpc::Status TokenStreamHalfClosed() {
+  return {
+      grpc::StatusCode::INVALID_ARGUMENT,
+      "a message is not of this method's type, or the stream was half-closed: cancel the call to "
+      "end it"};
+}
+
 }  // namespace
 
 DecodeShell::DecodeShell(WorkerEngine* engine, const std::string& orchestrator, size_t inbox)
@@ -142,37 +149,39 @@ bool DecodeShell::Commit(scheduler::CommitRequest request, Calls<v1::CommitRespo
       Loop::kHelp);
 }
 
-std::shared_ptr<TokenCall> DecodeShell::OpenTokenStream() {
+DecodeShell::TokenStream* DecodeShell::OpenTokenStream(grpc::CallbackServerContext* context) {
   const scheduler::TokenStreamId id{next_token_stream_.fetch_add(1)};
-  auto call = TokenCall::Make(
-      {.request = [this, id] { loop_.Post([this, id] { OnTokenRequest(id); }, Loop::kHelp); },
-       .writable = [this, id] { loop_.Post([this, id] { SendTokens(id); }); },
-       .closed = [this, id] { loop_.Post([this, id] { CloseTokenStream(id); }); }});
-  const bool taken = loop_.TryPost([this, id, call] {
+  auto stream = TokenStream::Make(
+      context, [this](std::function<void()> hook) { loop_.Post(std::move(hook), Loop::kHelp); },
+      TokenStreamHalfClosed());
+  const bool taken = loop_.TryPost([this, id, stream] {
     if (token_calls_.size() >= kTokenStreamsMax) {
-      return call->Close({grpc::StatusCode::RESOURCE_EXHAUSTED,
-                          absl::StrCat("token stream limit reached (", kTokenStreamsMax, ")")});
+      return stream->Close({grpc::StatusCode::RESOURCE_EXHAUSTED,
+                            absl::StrCat("token stream limit reached (", kTokenStreamsMax, ")")});
     }
-    token_calls_.emplace(id, call);
-    call->Next();
+    token_calls_.emplace(id, stream);
   });
-  if (!taken) call->Close({grpc::StatusCode::RESOURCE_EXHAUSTED, "the inbox is full"});
-  return call;
+  stream->Open({.message = [this, id](const auto& request) { OnTokenRequest(id, request); },
+                .ended = [this, id] { CloseTokenStream(id); },
+                .writable = [this, id] { SendTokens(id); }});
+  if (!taken) {
+    stream->Close({grpc::StatusCode::RESOURCE_EXHAUSTED, "the inbox is full"});
+  }
+  return stream.get();
 }
 
-void DecodeShell::OnTokenRequest(scheduler::TokenStreamId stream) {
+void DecodeShell::OnTokenRequest(scheduler::TokenStreamId stream,
+                                 const v1::TokenStreamRequest& message) {
   const auto it = token_calls_.find(stream);
   if (it == token_calls_.end()) return;
-  const std::shared_ptr<TokenCall> call = it->second;
-  const absl::StatusOr<scheduler::TokenStreamRequest> request = FromProto(call->request());
+  const absl::StatusOr<scheduler::TokenStreamRequest> request = FromProto(message);
   std::vector<scheduler::DecodeEvent> events;
   absl::Status status = request.status();
   if (status.ok()) status = tokens_.Take(stream, *request, &events);
   if (!status.ok()) {
-    call->Close(ToGrpc(status));
+    it->second->Close(ToGrpc(status));
     return CloseTokenStream(stream);
   }
-  call->Next();
   for (scheduler::DecodeEvent& event : events) Queue(std::move(event));
   HandleQueued();
 }

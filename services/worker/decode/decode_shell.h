@@ -13,8 +13,8 @@
 #include "scheduler/worker/decode/decode_core.h"
 #include "scheduler/worker/token_streams.h"
 #include "services/codec/codec.h"
+#include "services/rpc/bidi_stream.h"
 #include "services/rpc/calls.h"
-#include "services/worker/decode/token_call.h"
 #include "services/worker/group/node_groups.h"
 #include "services/worker/worker_shell.h"
 
@@ -25,6 +25,7 @@ class DecodeShell : public WorkerShell<DecodeShell, scheduler::DecodeCore, sched
  public:
   // StreamTokens calls at a time: routers, and some that were restarted.
   static constexpr size_t kTokenStreamsMax = 1024;
+  using TokenStream = ServerStream<v1::TokenStreamRequest, v1::TokenBatch>;
 
   // `engine` outlives the shell.
   DecodeShell(WorkerEngine* engine, const std::string& orchestrator, size_t inbox);
@@ -49,8 +50,7 @@ class DecodeShell : public WorkerShell<DecodeShell, scheduler::DecodeCore, sched
                                           Calls<v1::ReleaseStagingBufferResponse>::Call call);
   [[nodiscard]] bool Commit(scheduler::CommitRequest request, Calls<v1::CommitResponse>::Call call);
   // A router's StreamTokens call, for gRPC. With a full inbox or too many of them it ends at once.
-  // Each holds at most one message for the loop.
-  std::shared_ptr<TokenCall> OpenTokenStream();
+  TokenStream* OpenTokenStream(grpc::CallbackServerContext* context);
   // Finishes `call` when the core has heard of it.
   [[nodiscard]] bool Abort(scheduler::AbortRequest request, grpc::ServerUnaryReactor* call);
   uint64_t NextCall() { return next_call_.fetch_add(1); }
@@ -71,7 +71,7 @@ class DecodeShell : public WorkerShell<DecodeShell, scheduler::DecodeCore, sched
   int64_t PartsDeadline() const { return tokens_.NextDeadline(); }
   void TickParts() { tokens_.Tick(MonotonicUs()); }
   absl::Status CheckParts() { return tokens_.CheckInvariants(); }
-  void OnTokenRequest(scheduler::TokenStreamId stream);
+  void OnTokenRequest(scheduler::TokenStreamId stream, const v1::TokenStreamRequest& message);
   void CloseTokenStream(scheduler::TokenStreamId stream);
   void SendTokens();
   void SendTokens(scheduler::TokenStreamId stream);
@@ -100,8 +100,8 @@ class DecodeShell : public WorkerShell<DecodeShell, scheduler::DecodeCore, sched
   bool core_drained_ = false;
   bool drained_told_ = false;
   scheduler::TokenStreams tokens_;
-  std::map<scheduler::TokenStreamId, std::shared_ptr<TokenCall>> token_calls_;
   std::optional<NodeGroups> groups_;  // without a fabric, none
+  std::map<scheduler::TokenStreamId, std::shared_ptr<TokenStream>> token_calls_;
   Calls<v1::OpenTransferResponse> grants_;
   Calls<v1::RenewResponse> renews_;
   Calls<v1::AcquireStagingBufferResponse> acquisitions_;
