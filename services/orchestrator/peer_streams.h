@@ -1,6 +1,7 @@
 // PeerStreams: the streams that workers or routers have opened to the orchestrator: their messages
 // numbered, their peers named by a Key once they were welcomed. On one loop, but for Open. Bounded:
-// a further stream is closed with RESOURCE_EXHAUSTED, which names the limit.
+// a further stream is closed with RESOURCE_EXHAUSTED, which names the limit. What is sent to a peer
+// within one round of the loop leaves in one batch, at the round's end.
 //
 // `Key` is 0-initialised for a stream that is not named yet.
 #pragma once
@@ -90,7 +91,8 @@ class PeerStreams {
       return Drop(call, absl::ResourceExhaustedError("messages are not acknowledged"));
     }
     peer.counters.Stamp(&message, now_us);
-    peer.stream->Write(std::move(message));
+    const bool flush = peer.stream->Queue(std::move(message));
+    if (flush) loop_->Defer([stream = peer.stream] { stream->Flush(); });
   }
   void SendTo(const Key& key, Out message) {
     const auto it = named_.find(key);

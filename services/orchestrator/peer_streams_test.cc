@@ -106,6 +106,18 @@ TEST_F(PeerStreamsTest, OneMoreThanTheLimitIsRefusedByName) {
   for (auto& one : open) Leave(std::move(one));
 }
 
+TEST_F(PeerStreamsTest, WhatIsSentWithinARoundTravelsInOneBatch) {
+  auto client = std::make_unique<Client>();
+  client->stream = stub_->ConnectWorker(&client->context);
+  v1::WorkerMessages batch;
+  for (uint64_t i = 1; i <= 3; ++i) batch.add_messages()->set_sequence(i);
+  ASSERT_TRUE(client->stream->Write(batch));
+  v1::OrchestratorMessages answers;
+  ASSERT_TRUE(client->stream->Read(&answers));
+  EXPECT_EQ(answers.messages_size(), 3);
+  Leave(std::move(client));
+}
+
 TEST_F(PeerStreamsTest, AStreamThatTheLoopCannotTakeIsClosed) {
   loop_.Stop();
   grpc::Status status;

@@ -1,6 +1,7 @@
 // OrchestratorStream: the one stream of a worker or router to the orchestrator. It numbers sent
 // messages, checks received ones (the first is the welcome, whose generation matches the session),
-// and drops messages of an older stream. The owner decides when to open one.
+// and drops messages of an older stream. The owner decides when to open one. What is sent within
+// one round of the loop leaves in one batch, at the round's end: first goes what others wait for.
 //
 // Runs on the owner's loop. OutBatch and InBatch: v1::WorkerMessages and v1::OrchestratorMessages,
 // or v1::RouterMessages and v1::OrchestratorRouterMessages.
@@ -69,7 +70,9 @@ class OrchestratorStream {
       return Break(absl::ResourceExhaustedError("the orchestrator does not acknowledge messages"));
     }
     counters_.Stamp(&message, now_us);
-    stream_->Write(std::move(message));
+    if (stream_->Queue(std::move(message))) {
+      loop_->Defer([stream = stream_] { stream->Flush(); });
+    }
   }
 
   // On the loop, or after the loop has ended. No hook follows.

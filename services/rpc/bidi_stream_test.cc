@@ -283,27 +283,6 @@ TEST(BidiStreamTest, AStreamOnWhichNothingComesIsEnded) {
   server->server->Shutdown();
 }
 
-TEST(BidiStreamTest, AStreamOnWhichNothingComesIsEnded) {
-  Peer peer(std::chrono::milliseconds(50));
-  peer.loop.Start(
-      "test", [] { return INT64_MAX; }, [] {});
-  auto server = ServeRpc("127.0.0.1:0", {&peer});
-  ASSERT_TRUE(server.ok()) << server.status();
-  Channels channels;
-  const auto stub =
-      v1::Orchestrator::NewStub(channels.Get("127.0.0.1:" + std::to_string(server->port)));
-  grpc::ClientContext context;
-  const auto silent = stub->ConnectWorker(&context);
-  v1::OrchestratorMessages answer;
-  EXPECT_FALSE(silent->Read(&answer));
-  const grpc::Status end = silent->Finish();
-  EXPECT_EQ(end.error_code(), grpc::StatusCode::DEADLINE_EXCEEDED);
-  EXPECT_EQ(end.error_message(), "the stream's first message did not come within 50 ms");
-  peer.ended.get_future().wait();
-  server->server->Shutdown();
-  peer.loop.Stop();
-}
-
 TEST(BidiStreamTest, AClientThatDoesNotReadHoldsNoStreamOpen) {
   Refuser refuser(size_t{8} << 20);  // more than flow control lets through unread
   auto server = ServeRpc("127.0.0.1:0", {&refuser});

@@ -8,6 +8,12 @@
 #include <utility>
 
 namespace skein::services {
+namespace {
+
+// Of a helper, which has work of its own.
+constexpr int kHelpRounds = 4;
+
+}  // namespace
 
 int64_t MonotonicUs() {
   return std::chrono::duration_cast<std::chrono::microseconds>(
@@ -57,8 +63,8 @@ void Loop::PostTo(std::vector<Task>* inbox, Task task, Caller caller) {
 // Wakes with the lock held: the loop may be destroyed as soon as its thread has seen that it stops.
 void Loop::Added(std::unique_lock<std::mutex>& lock, Caller caller) {
   if (busy_) return;  // who runs tasks looks again
-  if (caller == kHelp && running_ && !stopping_) {
-    RunRound(lock);
+  if (caller == kHelp && running_) {
+    for (int i = 0; i < kHelpRounds && TasksWait() && !stopping_; ++i) RunRound(lock);
     if (!TasksWait() && !stopping_ && deadline_us_ >= sleeps_until_us_) return;
   }
   wake_.notify_one();
@@ -74,14 +80,25 @@ void Loop::RunRound(std::unique_lock<std::mutex>& lock) {
     for (Task& task : *tasks) task();
     tasks->clear();
   }
+  RunDeferred();
   int64_t deadline_us = next_deadline_();
   if (MonotonicUs() >= deadline_us) {
     tick_();
+    RunDeferred();
     deadline_us = next_deadline_();
   }
   lock.lock();
   deadline_us_ = deadline_us;
   busy_ = false;
+}
+
+// One of them may defer another.
+void Loop::RunDeferred() {
+  for (size_t i = 0; i < deferred_.size(); ++i) {
+    const Task task = std::move(deferred_[i]);
+    task();
+  }
+  deferred_.clear();
 }
 
 bool Loop::RunAndWait(const Task& task) {

@@ -2,8 +2,8 @@
 //
 // Tasks run on the loop's own thread, or on a thread that posts with kHelp while the loop is idle:
 // waking another thread costs more than most tasks. A helper runs what waits, its own task and
-// others', and leaves what comes meanwhile to the loop's thread. "On the loop" means: within a
-// task, on whatever thread.
+// others', for a few rounds at most, and leaves the rest to the loop's thread. "On the loop" means:
+// within a task, on whatever thread.
 //
 // The inbox is bounded for tasks from outside (TryPost). Messages of streams between processes use
 // a separate inbox that is emptied first (TryPostFirst), so that other tasks do not delay them.
@@ -11,7 +11,8 @@
 // into account how late the loop itself is (ListeningClock).
 // Completions of work that the core itself started (Post) are always accepted, because the core
 // bounds how much of it is in flight. After each batch of tasks the loop asks `next_deadline` when
-// to call `tick` next, so a core never waits on a clock of its own.
+// to call `tick` next, so a core never waits on a clock of its own. Such a batch and its tick
+// are a round; Defer puts something off until its end.
 #pragma once
 
 #include <condition_variable>
@@ -61,6 +62,10 @@ class Loop {
   // after the previous one was handled.
   void PostFirst(Task task, Caller caller = kBusy);
 
+  // On the loop: `task` runs at the end of this round, in the order of the calls. For messages, so
+  // that all of a round to one peer travel together, and after what a caller waits for.
+  void Defer(Task task) { deferred_.push_back(std::move(task)); }
+
   // Runs `task` on the loop and waits for it. False when the loop does not run. Not from the loop.
   bool RunAndWait(const Task& task);
 
@@ -75,6 +80,7 @@ class Loop {
   bool TasksWait() const { return !first_.empty() || !inbox_.empty(); }
   void Added(std::unique_lock<std::mutex>& lock, Caller caller);
   void RunRound(std::unique_lock<std::mutex>& lock);
+  void RunDeferred();
 
   const size_t capacity_;
   std::function<int64_t()> next_deadline_;  // set by Start
@@ -87,9 +93,10 @@ class Loop {
   bool running_ = false;  // its thread takes tasks
   bool stopped_ = false;
   bool busy_ = false;  // a thread runs tasks; it looks for new ones before it stops doing so
-  std::vector<Task> batch_first_, batch_;  // of the thread that is busy
-  int64_t sleeps_until_us_ = INT64_MAX;    // the loop's thread
-  int64_t deadline_us_ = INT64_MIN;        // of the next tick, as of the last round
+  // Of the thread that is busy.
+  std::vector<Task> batch_first_, batch_, deferred_;
+  int64_t sleeps_until_us_ = INT64_MAX;  // the loop's thread
+  int64_t deadline_us_ = INT64_MIN;      // of the next tick, as of the last round
   std::thread thread_;
 };
 

@@ -3,6 +3,8 @@
 #include <atomic>
 #include <future>
 #include <memory>
+#include <mutex>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -81,6 +83,59 @@ TEST(Loop, TasksOfHelpersNeverOverlap) {
   for (std::thread& thread : threads) thread.join();
   loop.Stop();
   EXPECT_EQ(ran, kThreads * (kTasks + (kTasks + 6) / 7));
+}
+
+TEST(Loop, WhatIsDeferredRunsAtTheEndOfTheRound) {
+  Loop loop(4);
+  std::string order;
+  loop.Post([&] {
+    loop.Defer([&] {
+      order += "first deferred, ";
+      loop.Defer([&] { order += "its own, "; });
+    });
+    loop.Defer([&] { order += "second deferred, "; });
+    loop.Post([&] { order += "the next round"; });
+    order += "a task, ";
+  });
+  loop.Post([&] { order += "another, "; });
+  loop.Start("test", kNever, [] {});
+  loop.Stop();
+  EXPECT_EQ(order, "a task, another, first deferred, second deferred, its own, the next round");
+}
+
+TEST(Loop, WhatATickDefersRunsBeforeTheNextTask) {
+  Loop loop(4);
+  bool deferred = false;
+  int64_t deadline_us = 0;
+  loop.Start(
+      "test", [&] { return deadline_us; },
+      [&] {
+        deadline_us = INT64_MAX;
+        loop.Defer([&] { deferred = true; });
+      });
+  ASSERT_TRUE(loop.RunAndWait([] {}));
+  ASSERT_TRUE(loop.RunAndWait([&] { EXPECT_TRUE(deferred); }));
+  loop.Stop();
+}
+
+TEST(Loop, AHelperAlsoRunsWhatComesMeanwhile) {
+  Loop loop(2);
+  loop.Start("test", kNever, [] {});
+  std::thread::id ran_on;
+  // The loop's thread may still be busy with the end of its own round.
+  while (ran_on != std::this_thread::get_id()) {
+    std::promise<void> ran;
+    loop.Post(
+        [&] {
+          loop.Post([&] {
+            ran_on = std::this_thread::get_id();
+            ran.set_value();
+          });
+        },
+        Loop::kHelp);
+    ran.get_future().wait();
+  }
+  loop.Stop();
 }
 
 TEST(Loop, AnEarlierDeadlineOfAHelpersTaskWakesTheLoop) {
