@@ -205,11 +205,12 @@ TEST_F(RouterTest, TheDeadlineCountsFromTheArrival) {
 TEST_F(RouterTest, WhatWaitedPastItsDeadlineIsRefusedBeforeItIsTokenized) {
   api_options_.request_deadline_us = 1;  // less than it takes to wake a thread
   StartRouter([](const v1::RequestSpec&) { return Says("x"); });
-  const Json chat = {{"model", "m"}, {"messages", {{{"role", "user"}, {"content", "q"}}}}};
+  const std::string p(RouterApi::kSmallBodyBytes, 'p');  // so that it has to wait for a thread
+  const Json chat = {{"model", "m"}, {"messages", {{{"role", "user"}, {"content", p}}}}};
   for (const auto& [path, body] :
-       std::vector<std::pair<std::string, Json>>{{"/v1/completions", {{"prompt", "p"}}},
+       std::vector<std::pair<std::string, Json>>{{"/v1/completions", {{"prompt", p}}},
                                                  {"/v1/chat/completions", chat},
-                                                 {"/tokenize", {{"prompt", "p"}}}}) {
+                                                 {"/tokenize", {{"prompt", p}}}}) {
     const http::Response refused = Post(path, body);
     EXPECT_EQ(refused.status, 504) << path << ": " << refused.body;
     const Json error = Json::parse(refused.body)["error"];
@@ -217,6 +218,7 @@ TEST_F(RouterTest, WhatWaitedPastItsDeadlineIsRefusedBeforeItIsTokenized) {
     EXPECT_EQ(error["message"], "The request's deadline passed before it was tokenized.");
   }
   EXPECT_TRUE(cluster_->specs().empty());
+  EXPECT_EQ(Ask("/tokenize", {{"prompt", "p"}})["count"], 1) << "a small one waits for no thread";
 }
 
 }  // namespace

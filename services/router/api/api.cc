@@ -132,6 +132,7 @@ void RouterApi::Dispatch(WorkFn work, http::Request request, ResponderPtr respon
   if (std::string why = WhyNotPlainJson(request); !why.empty()) {
     return Refuse(responder, {415, std::move(why), "", "unsupported_media_type"});
   }
+  if (request.body.size() <= kSmallBodyBytes) return (this->*work)(request, responder, arrived_us);
   Loop& loop = *loops_[next_loop_.fetch_add(1) % loops_.size()];
   auto held = std::make_shared<http::Request>(std::move(request));
   const bool taken = loop.TryPost([this, work, held, responder, arrived_us] {

@@ -1,5 +1,6 @@
 // The OpenAI-compatible API over HTTP. Requests are parsed and tokenised on threads of its own, so
-// that neither connections nor the shell's loop wait for a long prompt.
+// that neither connections nor the shell's loop wait for a long prompt. A small request is handled
+// on its connection's thread: waking another one would take longer.
 #pragma once
 
 #include <atomic>
@@ -31,7 +32,7 @@ struct RouterApiOptions {
   // From a request's arrival to the end of its answer, tokenising included. As the shell's.
   int64_t request_deadline_us = 600'000'000;
   bool strict = false;             // unknown parameters are errors
-  int threads = 2;                 // that parse and tokenise
+  int threads = 2;                 // that parse and tokenise bodies above kSmallBodyBytes
   size_t queue_max = 256;          // requests waiting for a thread; more: 429
   TraceRecorder* trace = nullptr;  // outlives the API and its shell; null: nothing is recorded
 };
@@ -42,6 +43,9 @@ class RouterApi {
   RouterApi(const RouterApiOptions& options, const Models* models, RouterShell* shell,
             const ModelWatch* watch, RouterMetrics* metrics);
   ~RouterApi();
+
+  // A body that takes well below a millisecond to parse and tokenise.
+  static constexpr size_t kSmallBodyBytes = 4096;
 
   void AddRoutes(http::Routes* routes);
   // New requests get 503 from now on.
