@@ -72,7 +72,7 @@ class StepEngineTest : public ::testing::TestWithParam<Kind> {
     if (GetParam() == Kind::kInline) {
       engine_ = std::make_unique<InlineEngine>(engine);
     } else {
-      engine_ = std::make_unique<ThreadedEngine>(engine, [this] { signal_.Raise(); });
+      engine_ = std::make_unique<ThreadedEngine>(engine, [this](bool) { signal_.Raise(); });
     }
   }
   SequenceHandle Admit(std::shared_ptr<const std::vector<int32_t>> prompt,

@@ -6,7 +6,7 @@
 
 namespace skein::engine {
 
-ThreadedEngine::ThreadedEngine(Engine* engine, std::function<void()> completed)
+ThreadedEngine::ThreadedEngine(Engine* engine, Completed completed)
     : inline_(engine), notify_(std::move(completed)), thread_([this] {
         pthread_setname_np(pthread_self(), "engine");
         Loop();
@@ -55,6 +55,7 @@ void ThreadedEngine::Loop() {
     }
     CompletedStep completed = ended.has_value() ? *std::move(ended) : inline_.Run(prepared.get());
     prepared.reset();  // its tables may change in place from here on
+    bool idle = false;
     {
       std::lock_guard lock(mu_);
       const absl::Status status = completed.status;
@@ -63,8 +64,9 @@ void ThreadedEngine::Loop() {
         completed_.push_back({.number = waiting_.front()->plan.number, .status = status});
         waiting_.pop_front();
       }
+      idle = waiting_.empty();
     }
-    notify_();
+    notify_(idle);
   }
 }
 

@@ -18,9 +18,12 @@ namespace skein::engine {
 
 class ThreadedEngine : public StepEngine {
  public:
+  // `idle`: no step was launched behind the completed one.
+  using Completed = std::function<void(bool idle)>;
+
   // `engine` outlives this. `completed` is called on the engine's thread whenever Poll has a
-  // completed step. It may call Poll; the next step waits for it.
-  ThreadedEngine(Engine* engine, std::function<void()> completed);
+  // completed step. It may call Poll and Launch; the next step waits for it.
+  ThreadedEngine(Engine* engine, Completed completed);
   ~ThreadedEngine() override;  // waits for the step in flight
 
   const EngineSpec& Spec() const override { return inline_.Spec(); }
@@ -36,7 +39,7 @@ class ThreadedEngine : public StepEngine {
   void Loop();
 
   InlineEngine inline_;  // thread_ calls only its Run; the caller's thread calls the rest
-  const std::function<void()> notify_;
+  const Completed notify_;
 
   std::mutex mu_;
   std::condition_variable wake_;

@@ -33,14 +33,15 @@ DecodeShell::~DecodeShell() { Stop(); }
 void DecodeShell::Start(const scheduler::DecodeConfig& config, std::function<void()> drained,
                         std::function<void(const scheduler::EngineFailed&)> engine_failed) {
   StartLink(std::move(drained), std::move(engine_failed));
-  runner_ = std::make_unique<EngineRunner>(engine_->engine.get(), nullptr, [this] { StepEnded(); });
+  runner_ = std::make_unique<EngineRunner>(engine_->engine.get(), nullptr,
+                                           [this](bool idle) { StepEnded(idle); });
   // The target of puts: where the wire has no remote writes, polling applies them.
   progress_ = std::make_unique<ProgressThread>(
       [this] {
         std::vector<engine::TransferCompletion> none;
         engine_->transport->Poll(16, kPumpWait, &none);
         for (const GrantId grant : engine_->transport->TakeClosed()) {
-          Post(scheduler::GrantClosed{grant});
+          Post(scheduler::GrantClosed{grant}, Loop::kHelp);
         }
       },
       [this] { engine_->transport->Wake(); });

@@ -22,7 +22,7 @@ void EngineRunner::Run(scheduler::RunStep step) {
   auto planned = std::make_shared<StepConversion::Planned>(conversion_.PlanOf(std::move(step)));
   engine::StepPlan plan = std::move(planned->plan);
   in_flight_.push_back({planned, plan.sequences.empty()});
-  if (plan.sequences.empty()) return ended_();
+  if (plan.sequences.empty()) return ended_(/*idle=*/false);
   if (planned->step.sequences.front().ring != nullptr) plan.ring = MeetingOf(planned->step);
   if (layer_done_) {
     plan.layer_done = [this, planned](int layer) { layer_done_(planned->step, layer); };

@@ -24,8 +24,8 @@ class EngineRunner {
   // block. May be empty.
   using LayerDone = std::function<void(const scheduler::RunStep& step, int layer)>;
   // Called when TakeDone has something new, mostly on the engine's thread, whose next step waits
-  // for it.
-  using Ended = std::function<void()>;
+  // for it. `idle`: there is no next step, so the caller may do what follows from the end.
+  using Ended = std::function<void(bool idle)>;
 
   // `engine`, `log` and `groups`, where there are any, outlive the runner. Without groups ring
   // steps are INVALID_ARGUMENT.

@@ -32,7 +32,7 @@ GroupRank::GroupRank(engine::Engine* engine, std::shared_ptr<engine::GroupContex
       batch_(pool, KvLayout{context_->size()},
              TokensPerBlock(KvLayout{context_->size()}, engine->Spec().kv.kv_heads,
                             engine->Spec().kv.block_tokens)),
-      engine_(std::make_unique<engine::ThreadedEngine>(engine, [this] { wire_->Wake(); })),
+      engine_(std::make_unique<engine::ThreadedEngine>(engine, [this](bool) { wire_->Wake(); })),
       conversion_(engine_.get()) {
   if (leads()) {
     lead_.emplace(options_.epoch, context_->size(), &batch_, options_.limits);

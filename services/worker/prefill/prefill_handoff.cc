@@ -30,7 +30,8 @@ engine::HandoffEnds PrefillShell::Ends() {
   return {.done =
               [this](engine::HandoffKey key, std::vector<int64_t> bytes) {
                 Post(scheduler::HandoffDone{key.id, key.epoch, std::move(bytes),
-                                            std::exchange(carried_, {})});
+                                            std::exchange(carried_, {})},
+                     Loop::kHelp);
               },
           .failed =
               [this](engine::HandoffKey key, absl::Status status) {

@@ -32,7 +32,7 @@ void PrefillShell::Start(const scheduler::PrefillConfig& config, std::function<v
   runner_ = std::make_unique<EngineRunner>(
       engine_->engine.get(),
       [this](const scheduler::RunStep& step, int layer) { LayerDone(step, layer); },
-      [this] { StepEnded(); }, &step_log_, &groups_);
+      [this](bool idle) { StepEnded(idle); }, &step_log_, &groups_);
   progress_ =
       std::make_unique<ProgressThread>([this] { Pump(); }, [this] { engine_->transport->Wake(); });
   StartCore("prefill", config, scheduler::Tick{});
