@@ -52,7 +52,7 @@ class Channels {
   using Clock = std::chrono::steady_clock;
   static constexpr std::chrono::seconds kIdle{60};
 
-  explicit Channels(std::function<Clock::time_point()> now = Clock::now) : now_(std::move(now)) {}
+  explicit Channels(std::function<Clock::time_point()> now = Clock::now);
 
   std::shared_ptr<grpc::Channel> Get(const std::string& endpoint);
   size_t size() const;
