@@ -49,6 +49,7 @@ void Membership::On(const ReportReplied& event, TimeUs now) {
                     static_cast<TimeUs>(listed_) * config_.report_spacing_per_request_us;
   ended_.Answered();
   told_draining_ = draining_in_flight_;
+  NoteWanted(now);
 }
 
 void Membership::Refuse(absl::Status why, TimeUs now) {
@@ -118,8 +119,13 @@ bool Membership::OrderDrain(bool drain) {
   return draining() && !before;
 }
 
+void Membership::NoteWanted(TimeUs now) {
+  if (wanted_ == Report::kInTime || soon_us_ != kNever) return;
+  soon_us_ = now + config_.report_spacing_us;
+}
+
 bool Membership::ReportDue(TimeUs now) const {
-  return now >= spacing_end_us_ && (wanted_ != Report::kInTime || now >= next_us_);
+  return now >= spacing_end_us_ && now >= std::min(soon_us_, next_us_);
 }
 
 // The stream may be half-open: only this side believes in it. Reports go out every third of the
@@ -142,6 +148,7 @@ std::optional<MembershipEffect> Membership::Register(WorkerLoad load, std::vecto
                                                      TimeUs now) {
   Await(Phase::kGreeting, now);
   wanted_ = Report::kInTime;
+  soon_us_ = kNever;
   held_.AllTold();
   load.draining = draining_in_flight_ = draining();
   return CallRegister{RegisterRequest{.identity = config_.identity,
@@ -156,6 +163,7 @@ std::optional<MembershipEffect> Membership::Register(WorkerLoad load, std::vecto
 ReportRequest Membership::ReportOf(WorkerLoad load, TimeUs now) {
   Await(Phase::kReporting, now);
   wanted_ = Report::kInTime;
+  soon_us_ = kNever;
   next_us_ = now + lease_us_ / 3;
   load.draining = draining_in_flight_ = draining();
   return {.instance = instance_,
@@ -198,7 +206,8 @@ TimeUs Membership::NextDeadline() const {
   if (phase_ == Phase::kLeft) return kNever;
   if (AwaitsAnswer()) return answer_by_us_;
   if (phase_ == Phase::kAway) return MayRegister() ? next_us_ : kNever;
-  return wanted_ != Report::kInTime ? spacing_end_us_ : std::max(next_us_, spacing_end_us_);
+  const bool unnoted = wanted_ != Report::kInTime && soon_us_ == kNever;
+  return unnoted ? spacing_end_us_ : std::max(spacing_end_us_, std::min(soon_us_, next_us_));
 }
 
 }  // namespace skein::scheduler

@@ -95,6 +95,7 @@ class Membership {
     if (phase_ == Phase::kAway) {
       return now >= next_us_ && MayRegister() ? Register(load(), held(), now) : std::nullopt;
     }
+    NoteWanted(now);
     if (!ReportDue(now)) return std::nullopt;
     return wanted_ == Report::kFull ? ReportFull(load(), held(), now) : ReportChanges(load(), now);
   }
@@ -147,6 +148,7 @@ class Membership {
   };
 
   absl::Status CheckCall() const;
+  void NoteWanted(TimeUs now);
   bool ReportDue(TimeUs now) const;
   ReportRequest ReportOf(WorkerLoad load, TimeUs now);
   bool AwaitsAnswer() const {
@@ -175,7 +177,8 @@ class Membership {
   bool told_draining_ = false;       // and the latest that was heard said so
   TimeUs answer_by_us_ = kNever;     // while an answer is awaited
   Report wanted_ = Report::kInTime;
-  Backoff backoff_;  // between attempts to open a stream
+  TimeUs soon_us_ = kNever;  // when one that is wanted soon is due; kNever: none is, or not noted
+  Backoff backoff_;          // between attempts to open a stream
   absl::Status last_call_ = absl::UnknownError("not called yet");
   InstanceId instance_;
   Generation seen_;

@@ -71,7 +71,8 @@ struct MembershipConfig {
   TimeUs answer_timeout_us = 5 * kSecondUs;
   // The longest pause before the next attempt to open a stream; the first is an eighth of it.
   TimeUs register_retry_us = 500 * kMillisecondUs;
-  // Least time between two reports that are sent because requests ended.
+  // A report that is wanted soon waits for so long, and follows the one before by so long at least:
+  // it collects what happens, and is sent after what a request waits for.
   TimeUs report_spacing_us = 2 * kMillisecondUs;
   // And so much more for each request that the last one named: reports cost a bounded share.
   TimeUs report_spacing_per_request_us = 20;
