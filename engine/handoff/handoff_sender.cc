@@ -69,7 +69,14 @@ void HandoffSender::Written(HandoffKey key, int layer, int64_t token_end) {
     std::lock_guard lock(mu_);
     if (!schedule_.Written(key, layer, token_end)) return;
   }
-  transport_->Wake();
+  if (WakesFor(layer)) transport_->Wake();
+}
+
+// The engine waits for each wake-up, and for the puts' lock.
+bool HandoffSender::WakesFor(int layer) const {
+  const int64_t layers =
+      std::max<int64_t>(1, kWakeBytes / std::max<int64_t>(1, spec_.BlockBytes()));
+  return (layer + 1) % layers == 0 || layer + 1 == spec_.num_layers;
 }
 
 void HandoffSender::Grant(HandoffKey key, HandoffGrant grant) {

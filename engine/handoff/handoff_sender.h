@@ -84,6 +84,9 @@ struct HandoffEnds {
 
 class HandoffSender {
  public:
+  // The progress thread is woken for the KV of a block that is so large, and when a step's last layer
+  // is written: of small ones it takes several layers at a time.
+  static constexpr int64_t kWakeBytes = 64 << 10;
   // Peers that stay connected without a handoff: fewer than the transport allows, more than a
   // prefill instance meets within a few minutes.
   static constexpr size_t kPeersMax = 960;
@@ -149,6 +152,7 @@ class HandoffSender {
     std::vector<Peer> peers;  // by rank; staged: of the buffer
   };
 
+  bool WakesFor(int layer) const;
   absl::Status CheckGrant(const HandoffGrant& grant, int64_t prompt_tokens) const;
   absl::Status Connect(Receiver* receiver);
   absl::Status ConnectTo(const std::string& memory, Receiver* receiver);

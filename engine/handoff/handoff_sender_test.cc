@@ -7,6 +7,7 @@
 #include <random>
 
 #include "engine/transport/loopback_transport.h"
+#include "engine/transport/testing/fault_transport.h"
 #include "gtest/gtest.h"
 
 namespace skein::engine {
@@ -285,6 +286,58 @@ TEST_F(FewPeers, OneInUseStaysConnected) {
   }
   Finish({1, 0, 1}, used.get());
   EXPECT_EQ(BytesMoved(), BytesOf(5));
+}
+
+class WakesCounted : public FaultTransport {
+ public:
+  explicit WakesCounted(std::unique_ptr<Transport> inner)
+      : FaultTransport(std::move(inner), [](uint64_t, PeerId) { return TransferFault(); }) {}
+  void Wake() override {
+    ++wakes;
+    FaultTransport::Wake();
+  }
+
+  int wakes = 0;
+};
+
+// How often the progress thread is woken for a prompt of one block in three layers.
+int WakesOfAStep(const KvSpec& spec) {
+  const auto network = MakeLoopbackFabric();
+  WakesCounted source(MakeLoopbackTransport(network));
+  const auto target = MakeLoopbackTransport(network);
+  std::vector<RegionId> from, to;
+  for (int layer = 0; layer < spec.num_layers; ++layer) {
+    const auto bytes = static_cast<size_t>(spec.num_blocks * spec.BlockBytes());
+    from.push_back(source.Register(nullptr, bytes)->id);
+    to.push_back(target->Register(nullptr, bytes)->id);
+  }
+  bool done = false;
+  HandoffSender sender(&source, spec, from, std::chrono::seconds(60),
+                       {.done = [&](HandoffKey, const std::vector<int64_t>&) { done = true; },
+                        .failed = [](HandoffKey, const absl::Status& why) { FAIL() << why; },
+                        .stopped = [](HandoffKey) {}});
+  sender.Open(kKey, {{0}}, spec.block_tokens);
+  sender.Grant(kKey, {.targets = {{{{0}}, *target->Describe(to)}},
+                      .post_until = std::chrono::steady_clock::now() + std::chrono::seconds(60)});
+  source.wakes = 0;
+  for (int layer = 0; layer < spec.num_layers; ++layer) {
+    sender.Written(kKey, layer, spec.block_tokens);
+  }
+  std::vector<TransferCompletion> none;
+  for (int i = 0; i < 100000 && !done; ++i) {
+    sender.Pump({});
+    target->Poll(16, {}, &none);
+  }
+  EXPECT_TRUE(done);
+  return source.wakes;
+}
+
+TEST(HandoffSenderWakesTest, SmallLayersWakeTheProgressThreadTogether) {
+  KvSpec spec = kSpec;
+  EXPECT_EQ(WakesOfAStep(spec), 1) << "at the last layer";
+  spec.num_blocks = 1;
+  spec.head_dim = HandoffSender::kWakeBytes / kSpec.BlockBytes() * kSpec.head_dim;
+  EXPECT_EQ(WakesOfAStep(spec), 3) << "each layer is large";
 }
 
 }  // namespace
