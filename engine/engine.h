@@ -7,7 +7,6 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -17,6 +16,7 @@
 #include "engine/kv/kv_spec.h"
 #include "engine/parallel/group_part.h"
 #include "engine/sampling/sampling_params.h"
+#include "engine/step_progress.h"
 #include "scheduler/vocabulary/block_id.h"
 #include "scheduler/vocabulary/token_span.h"
 
@@ -131,11 +131,10 @@ class Engine {
 
   // Runs all sequences in one forward pass; results[i] belongs to sequences[i] (resized by the
   // engine). A sequence that fails does so alone, with a status of its own (SequenceResult): the
-  // others get bit for bit what they would have got without it. `layer_done(l)` is called from
-  // inside Step when layer l's KV of the sequences that run is written (in order, l = 0 …
-  // layers-1; never, if none runs), so that a handoff can overlap with later layers; it must not
-  // block. When Step returns, whatever it returns, the device is done with it: its blocks may go to
-  // others.
+  // others get bit for bit what they would have got without it. `progress` tells meanwhile how many
+  // layers' KV of the sequences that run is written, so that a handoff can overlap with later
+  // layers; null: nobody asks. When Step returns, whatever it returns, the device is done with it:
+  // its blocks may go to others.
   //
   // Errors are those of the whole step; `results` then mean nothing. INVALID_ARGUMENT: no
   // sequences, too many tokens together, or a ring sequence beside others; nothing was run. A
@@ -153,8 +152,7 @@ class Engine {
   // layers, so an Abort or a failure before that, at any rank, fails it at all. Only what happens
   // in that last meeting (an Abort, a death, a deadline) may fail it at some ranks while it is OK
   // at others. What follows the meeting, sampling and logprobs, concerns the rank alone.
-  virtual absl::Status Step(std::span<const SequenceStep> sequences,
-                            const std::function<void(int layer)>& layer_done,
+  virtual absl::Status Step(std::span<const SequenceStep> sequences, StepProgress* progress,
                             std::vector<SequenceResult>* results) = 0;
 
   // A step of all ranks of part.all together, which may follow and precede any other: every rank is
@@ -172,7 +170,7 @@ class Engine {
   // tokens is undefined, but earlier KV is untouched and the engine stays usable: the same step may
   // run again, in other company.
   virtual absl::Status StepTogether(const GroupPart& part, std::span<const SequenceStep> sequences,
-                                    const std::function<void(int layer)>& layer_done,
+                                    StepProgress* progress,
                                     std::vector<SequenceResult>* results) = 0;
 };
 

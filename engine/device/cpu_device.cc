@@ -62,6 +62,8 @@ class CpuDevice final : public Device {
   }
 
   absl::Status Synchronize() override { return absl::OkStatus(); }
+  absl::StatusOr<uint64_t> Mark() override { return 0; }
+  absl::StatusOr<bool> Done(uint64_t) override { return true; }
 
   absl::StatusOr<MemoryUse> MemoryInfo() override { return ReadHostMemory({}); }
   bool IsHost() const override { return true; }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -36,6 +37,10 @@ class Device {
   // Ordered with the device's other work; complete for the host after Synchronize.
   virtual absl::Status Copy(void* to, const void* from, size_t bytes, CopyKind kind) = 0;
   virtual absl::Status Synchronize() = 0;
+  // Stands for all work given to the device so far; grows. Marks nothing else, and does not wait.
+  virtual absl::StatusOr<uint64_t> Mark() = 0;
+  // Whether the device has done what `mark` stands for. Never waits.
+  virtual absl::StatusOr<bool> Done(uint64_t mark) = 0;
   virtual absl::StatusOr<MemoryUse> MemoryInfo() = 0;
   // Whether the host reads and writes the memory through the pointers; else only Copy does.
   virtual bool IsHost() const = 0;

@@ -90,6 +90,8 @@ class SharedFarDevice final : public Device {
     return device_->Copy(to, from, bytes, kind);
   }
   absl::Status Synchronize() override { return device_->Synchronize(); }
+  absl::StatusOr<uint64_t> Mark() override { return device_->Mark(); }
+  absl::StatusOr<bool> Done(uint64_t mark) override { return device_->Done(mark); }
   absl::StatusOr<MemoryUse> MemoryInfo() override { return device_->MemoryInfo(); }
   bool IsHost() const override { return false; }
 
@@ -172,6 +174,18 @@ absl::Status FarDevice::Synchronize() {
   return absl::OkStatus();
 }
 
+absl::StatusOr<uint64_t> FarDevice::Mark() {
+  const std::lock_guard lock(queue_mu_);
+  return queued_;
+}
+
+absl::StatusOr<bool> FarDevice::Done(uint64_t mark) {
+  if (done_ >= mark) return true;
+  // Whoever waits runs all there is.
+  if (const std::unique_lock running(run_mu_, std::try_to_lock); running.owns_lock()) RunOne();
+  return false;  // it will be seen at the next look
+}
+
 absl::StatusOr<MemoryUse> FarDevice::MemoryInfo() {
   const std::lock_guard lock(memory_mu_);
   size_t free = 0;
@@ -193,20 +207,26 @@ FarDevice::Allocation FarDevice::AllocationOf(const void* pointer) const {
 void FarDevice::Queue(std::function<void()> work) {
   const std::lock_guard lock(queue_mu_);
   queue_.push_back(std::move(work));
+  ++queued_;
 }
 
 void FarDevice::RunAll() {
   const std::lock_guard running(run_mu_);
-  for (;;) {
-    std::function<void()> work;
-    {
-      const std::lock_guard lock(queue_mu_);
-      if (queue_.empty()) return;
-      work = std::move(queue_.front());
-      queue_.pop_front();
-    }
-    work();
+  while (RunOne()) {
   }
+}
+
+bool FarDevice::RunOne() {
+  std::function<void()> work;
+  {
+    const std::lock_guard lock(queue_mu_);
+    if (queue_.empty()) return false;
+    work = std::move(queue_.front());
+    queue_.pop_front();
+  }
+  work();
+  ++done_;
+  return true;
 }
 
 std::shared_ptr<CopyStream> MakeFarCopyStream(std::shared_ptr<FarDevice> device) {

@@ -2,9 +2,9 @@
 //
 // Its memory is not the host's: a pointer that Alloc gave faults (EFAULT in a system call) when
 // the host uses it. Its work is not done when it is asked for, but only when a thread waits:
-// Synchronize runs all that was queued, and of a CopyStream each look (Done) runs one copy. A wait
-// that is missing therefore shows every time, as old bytes, and an access behind the device's back
-// as a crash.
+// Synchronize runs all that was queued, and each look (Done) runs one piece of it, of a CopyStream
+// one copy. A wait that is missing therefore shows every time, as old bytes, and an access behind
+// the device's back as a crash.
 //
 // Other processes of the host can open its memory (far_peer_opener.h), as far from them.
 //
@@ -12,6 +12,7 @@
 // reads when the copy runs. Free waits for queued work. Thread-safe.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -36,6 +37,8 @@ class FarDevice : public Device {
   void Free(void* pointer, size_t bytes) override;
   absl::Status Copy(void* to, const void* from, size_t bytes, CopyKind kind) override;
   absl::Status Synchronize() override;
+  absl::StatusOr<uint64_t> Mark() override;
+  absl::StatusOr<bool> Done(uint64_t mark) override;
   absl::StatusOr<MemoryUse> MemoryInfo() override;
   bool IsHost() const override { return false; }
 
@@ -64,6 +67,7 @@ class FarDevice : public Device {
 
  private:
   void RunAll();
+  bool RunOne();  // under run_mu_. False: nothing is queued
 
   const size_t bytes_;
   const int file_;
@@ -74,6 +78,8 @@ class FarDevice : public Device {
   std::mutex run_mu_;                   // held while work runs
   std::mutex queue_mu_;
   std::deque<std::function<void()>> queue_;
+  uint64_t queued_ = 0;
+  std::atomic<uint64_t> done_ = 0;
 };
 
 // A copy stream of `device`'s memory, or, of null, one that knows no device.

@@ -34,6 +34,8 @@ class BudgetedDevice final : public Device {
     return device_->Copy(to, from, bytes, kind);
   }
   absl::Status Synchronize() override { return device_->Synchronize(); }
+  absl::StatusOr<uint64_t> Mark() override { return device_->Mark(); }
+  absl::StatusOr<bool> Done(uint64_t mark) override { return device_->Done(mark); }
   absl::StatusOr<MemoryUse> MemoryInfo() override { return budget_->Use(); }
   bool IsHost() const override { return device_->IsHost(); }
 

@@ -7,7 +7,6 @@
 #include "absl/strings/str_cat.h"
 #include "engine/emulated/emulated_sampling.h"
 #include "engine/emulated/group_run.h"
-#include "engine/emulated/pace.h"
 #include "engine/emulated/ring_run.h"
 #include "engine/emulated/tagged_memory.h"
 #include "engine/emulated/tagged_sequence.h"
@@ -52,7 +51,7 @@ absl::StatusOr<std::unique_ptr<EmulatedEngine>> EmulatedEngine::Create(
 }
 
 EmulatedEngine::EmulatedEngine(const EmulatedOptions& options)
-    : times_(options.times), device_(options.device) {
+    : digest_tokens_(options.digest_tokens), times_(options.times), device_(options.device) {
   spec_ = {.model_hash = "emulated",
            .device = "emulated",
            .vocab_size = options.vocab_size,
@@ -101,27 +100,32 @@ double StepSeconds(const EmulatedTimes& times, int members, std::span<const Sequ
   return seconds + (decodes ? times.decode_step_s : 0);
 }
 
-absl::Status EmulatedEngine::Step(std::span<const SequenceStep> sequences,
-                                  const std::function<void(int layer)>& layer_done,
+absl::Status EmulatedEngine::Step(std::span<const SequenceStep> sequences, StepProgress* progress,
                                   std::vector<SequenceResult>* results) {
   if (sequences.size() != 1 || sequences[0].ring == nullptr) {
-    return StepPlain(sequences, layer_done, results);
+    return StepPlain(sequences, progress, results);
   }
   results->assign(1, {});
-  RingRun run(spec_, regions_, times_, sequences[0]);
-  return run.Run(layer_done, &results->front());
+  RingRun run(spec_, regions_, times_, digest_tokens_, sequences[0]);
+  absl::Status status = run.Run(progress, &results->front());
+  stream_.Ended(StepProgress::Clock::now());
+  return status;
 }
 
 absl::Status EmulatedEngine::StepTogether(const GroupPart& part,
                                           std::span<const SequenceStep> sequences,
-                                          const std::function<void(int layer)>& layer_done,
+                                          StepProgress* progress,
                                           std::vector<SequenceResult>* results) {
-  return GroupRun(spec_, regions_, times_, part, sequences).Run(layer_done, results);
+  GroupRun run(spec_, regions_, times_, digest_tokens_, part, sequences);
+  absl::Status status = run.Run(progress, results);
+  stream_.Ended(StepProgress::Clock::now());
+  return status;
 }
 
 void EmulatedEngine::Answer(const SequenceStep& sequence, SequenceResult* result) const {
   if (sequence.next_tokens.empty() && !sequence.sample) return;
-  const std::vector<uint64_t> chains = ChainsOfStep({&spec_.kv, regions_}, sequence);
+  const std::vector<uint64_t> chains =
+      ChainsOfStep({&spec_.kv, regions_}, digest_tokens_, sequence);
   const auto heads = static_cast<size_t>(spec_.kv.kv_heads);
   std::vector<uint64_t> digests;
   for (size_t at = 0; at < chains.size(); at += heads) {
@@ -131,13 +135,20 @@ void EmulatedEngine::Answer(const SequenceStep& sequence, SequenceResult* result
 }
 
 absl::Status EmulatedEngine::StepPlain(std::span<const SequenceStep> sequences,
-                                       const std::function<void(int layer)>& layer_done,
+                                       StepProgress* progress,
                                        std::vector<SequenceResult>* results) {
-  const auto start = std::chrono::steady_clock::now();
+  const auto launched = progress != nullptr ? progress->launched() : StepProgress::Clock::now();
   const int64_t tokens_max = std::numeric_limits<int64_t>::max();
   const absl::Status checked = CheckStep(sequences, spec_, tokens_max, KvLayout{}, results);
   if (!checked.ok() || !AnyRuns(*results)) return checked;
   const double seconds = StepSeconds(times_, 1, sequences, *results);
+  RunPlain(sequences, stream_.Begin(launched, seconds), seconds, progress, results);
+  return absl::OkStatus();
+}
+
+void EmulatedEngine::RunPlain(std::span<const SequenceStep> sequences, DeviceTime start,
+                              double seconds, StepProgress* progress,
+                              std::vector<SequenceResult>* results) const {
   const TaggedMemory memory(&spec_.kv, regions_);
   std::vector<std::pair<size_t, std::vector<uint64_t>>> running;  // index, links
   for (size_t i = 0; i < sequences.size(); ++i) {
@@ -149,10 +160,10 @@ absl::Status EmulatedEngine::StepPlain(std::span<const SequenceStep> sequences,
     if (layer + 1 == layers) {
       for (const auto& [i, links] : running) Answer(sequences[i], &(*results)[i]);
     }
-    SleepUntil(PartOf(start, seconds, layer + 1, layers));
-    if (layer_done) layer_done(layer);
+    const DeviceTime over = PartOf(start, seconds, layer + 1, layers);
+    times_.sleep_until ? times_.sleep_until(over) : SleepUntil(over);
+    if (progress != nullptr) progress->Queue(layer, nullptr);
   }
-  return absl::OkStatus();
 }
 
 namespace {
@@ -160,9 +171,13 @@ namespace {
 // The digest of tokens that are not in any memory.
 class Continuation {
  public:
-  explicit Continuation(const KvSpec* kv) : kv_(*kv), chains_(static_cast<size_t>(kv->kv_heads)) {}
+  explicit Continuation(const EmulatedOptions* options)
+      : kv_(options->kv),
+        digest_tokens_(options->digest_tokens),
+        chains_(static_cast<size_t>(kv_.kv_heads)) {}
 
   uint64_t Append(int32_t token) {
+    if (BeginsDigest(position_, digest_tokens_)) chains_.assign(chains_.size(), 0);
     link_ = NextLink(link_, position_++, token);
     FoldToken(kv_, link_, chains_);
     return digest_ = JoinChains(chains_);
@@ -171,6 +186,7 @@ class Continuation {
 
  private:
   const KvSpec& kv_;
+  const int64_t digest_tokens_;
   std::vector<uint64_t> chains_;
   uint64_t link_ = kChainStart;
   uint64_t digest_ = 0;
@@ -182,7 +198,7 @@ class Continuation {
 std::vector<SampledToken> EmulatedAnswer(const EmulatedOptions& options,
                                          std::span<const int32_t> prompt, int64_t count,
                                          const SamplingParams& sampling) {
-  Continuation continuation(&options.kv);
+  Continuation continuation(&options);
   for (const int32_t token : prompt) continuation.Append(token);
   std::vector<SampledToken> answer;
   std::vector<int32_t> output;
@@ -210,7 +226,7 @@ std::vector<int32_t> EmulatedContinuation(const EmulatedOptions& options,
 std::vector<SampledToken> EmulatedPromptLogprobs(const EmulatedOptions& options,
                                                  std::span<const int32_t> prompt,
                                                  int top_logprobs) {
-  Continuation continuation(&options.kv);
+  Continuation continuation(&options);
   std::vector<SampledToken> logprobs;
   for (size_t i = 0; i + 1 < prompt.size(); ++i) {
     const uint64_t digest = continuation.Append(prompt[i]);

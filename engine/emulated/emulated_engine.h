@@ -21,9 +21,11 @@
 // must be; if any rank finds one wrong, missing or there twice, what all ranks write and sample
 // is poisoned.
 //
-// Time. A step of L layers ends layer l when (l + 1) / L of its time has passed since its start (a
-// ring one's: since all its ranks were there), asleep. What the tags themselves cost is within
-// that time as long as it is less.
+// Time, as a device's stream takes it. A step begins when it was launched, or when the step before
+// it ends if that is later (a ring or group one: when all its ranks are there). A step of L layers
+// ends layer l when (l + 1) / L of its time has passed since then, asleep. What the host does,
+// between steps and for the tags, is within that time as long as it is less. What the tags cost
+// grows with the sequences' length; with `digest_tokens` it does not.
 #pragma once
 
 #include <cstdint>
@@ -35,6 +37,7 @@
 
 #include "absl/status/statusor.h"
 #include "engine/device/device.h"
+#include "engine/emulated/pace.h"
 #include "engine/engine.h"
 
 namespace skein::engine {
@@ -47,12 +50,17 @@ struct EmulatedTimes {
   std::function<double(int members, int64_t history, int64_t tokens)> prefill_s;
   double decode_step_s = 0;
   double decode_sequence_s = 0;
+  // Tests: called in place of sleeping, when a layer of a step of this instance alone is over.
+  std::function<void(StepProgress::Clock::time_point until)> sleep_until;
 };
 
 struct EmulatedOptions {
   KvSpec kv;  // head_dim * bytes of dtype must be a multiple of 8
   int vocab_size = 1000;
   int max_positions = 4096;
+  // > 0: a digest folds the tags behind the last multiple of so many tokens only, so a wrong block
+  // before that changes nothing. (Links are chained over all tokens in any case.)
+  int64_t digest_tokens = 0;
   EmulatedTimes times = {};
   std::shared_ptr<Device> device = nullptr;  // holds the KV; null: the heap
 };
@@ -69,24 +77,26 @@ class EmulatedEngine : public Engine {
 
   const EngineSpec& Spec() const override { return spec_; }
   std::span<const KvRegion> KvRegions() const override { return regions_; }
-  absl::Status Step(std::span<const SequenceStep> sequences,
-                    const std::function<void(int layer)>& layer_done,
+  absl::Status Step(std::span<const SequenceStep> sequences, StepProgress* progress,
                     std::vector<SequenceResult>* results) override;
   absl::Status StepTogether(const GroupPart& part, std::span<const SequenceStep> sequences,
-                            const std::function<void(int layer)>& layer_done,
-                            std::vector<SequenceResult>* results) override;
+                            StepProgress* progress, std::vector<SequenceResult>* results) override;
 
  private:
   explicit EmulatedEngine(const EmulatedOptions& options);
 
   absl::Status Allocate();
   void Answer(const SequenceStep& sequence, SequenceResult* result) const;
-  absl::Status StepPlain(std::span<const SequenceStep> sequences,
-                         const std::function<void(int layer)>& layer_done,
+  absl::Status StepPlain(std::span<const SequenceStep> sequences, StepProgress* progress,
                          std::vector<SequenceResult>* results);
+  // Layer by layer, in time, the links by the sequences' index.
+  void RunPlain(std::span<const SequenceStep> sequences, DeviceTime start, double seconds,
+                StepProgress* progress, std::vector<SequenceResult>* results) const;
 
   EngineSpec spec_;
+  int64_t digest_tokens_;
   EmulatedTimes times_;
+  DeviceStream stream_;
   std::shared_ptr<Device> device_;
   std::vector<std::unique_ptr<uint64_t[]>> heap_;  // one per layer, without a device
   std::vector<KvRegion> regions_;

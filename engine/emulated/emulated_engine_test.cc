@@ -2,8 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cstring>
 #include <numeric>
+#include <utility>
 
 #include "engine/model/testing/lone_failures.h"
 
@@ -130,18 +132,84 @@ TEST_F(EmulatedEngineTest, LayersAreDoneInOrderAndAlreadyWritten) {
                           .next_tokens = {}};
   std::vector<int> layers;
   std::vector<SequenceResult> results;
-  ASSERT_TRUE(engine_
-                  ->Step(
-                      {&step, 1},
-                      [&](int layer) {
-                        layers.push_back(layer);
-                        uint64_t word = 0;
-                        std::memcpy(&word, engine_->KvRegions()[layer].base, sizeof(word));
-                        EXPECT_NE(word, 0u);
-                      },
-                      &results)
-                  .ok());
+  StepProgress progress([&](int layer) {
+    layers.push_back(layer);
+    EXPECT_EQ(progress.LayersWritten(), layer + 1);
+    uint64_t word = 0;
+    std::memcpy(&word, engine_->KvRegions()[layer].base, sizeof(word));
+    EXPECT_NE(word, 0u);
+  });
+  ASSERT_TRUE(engine_->Step({&step, 1}, &progress, &results).ok());
   EXPECT_EQ(layers, (std::vector<int>{0, 1}));
+}
+
+// A digest that begins anew with every fourth token: the blocks are as large.
+TEST(EmulatedDigestTest, WhatADigestDoesNotFoldCostsNothingAndIsNotSeen) {
+  EmulatedOptions options = kOptions;
+  options.digest_tokens = 4;
+  const std::vector<int32_t> prompt = {5, 6, 7, 8, 9, 10};
+  const std::vector<int32_t> expected = EmulatedContinuation(options, prompt, 2);
+  EXPECT_NE(expected, EmulatedContinuation(kOptions, prompt, 2));
+  for (const int32_t wrong : {2, 4}) {
+    const auto engine = *EmulatedEngine::Create(options);
+    const std::vector<int32_t> blocks = {2, 4};
+    SamplingParams greedy;
+    SequenceStep step{.tokens = prompt, .block_table = blocks, .layout = {}, .sample = true};
+    step.sampling = &greedy;
+    step.prompt = prompt;
+    std::vector<SequenceResult> results;
+    ASSERT_TRUE(engine->Step({&step, 1}, nullptr, &results).ok());
+    EXPECT_EQ(results[0].sampled.token, expected[0]);
+    static_cast<uint8_t*>(engine->KvRegions()[1].base)[wrong * options.kv.BlockBytes()] ^= 1;
+    step.tokens = {expected.data(), 1};
+    step.position = 6;
+    step.token_index = 1;
+    step.output = step.tokens;
+    ASSERT_TRUE(engine->Step({&step, 1}, nullptr, &results).ok());
+    EXPECT_EQ(results[0].sampled.token == expected[1], wrong == 2);
+  }
+}
+
+// Steps of two layers and 10 ms: when their layers are over, in ms since the first was launched.
+class EmulatedTimeTest : public ::testing::Test {
+ protected:
+  EmulatedTimeTest() {
+    EmulatedOptions options = kOptions;
+    options.times.prefill_s = [](int, int64_t, int64_t) { return 0.01; };
+    options.times.sleep_until = [this](StepProgress::Clock::time_point until) {
+      over_.push_back(
+          std::chrono::duration_cast<std::chrono::milliseconds>(until - start_).count());
+    };
+    engine_ = *EmulatedEngine::Create(options);
+  }
+  void Step(int launched_ms) {
+    const std::vector<int32_t> prompt = {5, 6}, blocks = {1};
+    const SequenceStep step{.tokens = prompt, .block_table = blocks, .layout = {}};
+    StepProgress progress(nullptr, start_ + std::chrono::milliseconds(launched_ms));
+    std::vector<SequenceResult> results;
+    EXPECT_TRUE(engine_->Step({&step, 1}, &progress, &results).ok());
+  }
+  std::vector<int64_t> TakeOver() { return std::exchange(over_, {}); }
+
+  const StepProgress::Clock::time_point start_ = StepProgress::Clock::now();
+  std::vector<int64_t> over_;
+  std::unique_ptr<EmulatedEngine> engine_;
+};
+
+TEST_F(EmulatedTimeTest, AStepTakesItsTimeFromItsLaunch) {
+  Step(0);
+  EXPECT_EQ(TakeOver(), (std::vector<int64_t>{5, 10}));
+  Step(13);  // the device had nothing to do for 3 ms
+  EXPECT_EQ(TakeOver(), (std::vector<int64_t>{18, 23}));
+}
+
+TEST_F(EmulatedTimeTest, AStepLaunchedAheadTakesItFromTheEndOfTheOneBefore) {
+  Step(0);
+  Step(2);
+  Step(10);
+  EXPECT_EQ(TakeOver(), (std::vector<int64_t>{5, 10, 15, 20, 25, 30}));
+  Step(31);
+  EXPECT_EQ(TakeOver(), (std::vector<int64_t>{36, 41}));
 }
 
 TEST_F(EmulatedEngineTest, SuppressedIdsAreNotSampledBeforeMinTokens) {

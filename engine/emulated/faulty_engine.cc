@@ -39,21 +39,20 @@ void FaultyEngine::SpoilNan(std::span<const SequenceStep> sequences,
   }
 }
 
-absl::Status FaultyEngine::Step(std::span<const SequenceStep> sequences,
-                                const std::function<void(int layer)>& layer_done,
+absl::Status FaultyEngine::Step(std::span<const SequenceStep> sequences, StepProgress* progress,
                                 std::vector<SequenceResult>* results) {
   absl::Status status = Before(sequences);
-  if (status.ok()) status = engine_->Step(sequences, layer_done, results);
+  if (status.ok()) status = engine_->Step(sequences, progress, results);
   if (status.ok()) SpoilNan(sequences, results);
   return status;
 }
 
 absl::Status FaultyEngine::StepTogether(const GroupPart& part,
                                         std::span<const SequenceStep> sequences,
-                                        const std::function<void(int layer)>& layer_done,
+                                        StepProgress* progress,
                                         std::vector<SequenceResult>* results) {
   absl::Status status = Before(sequences);
-  if (status.ok()) status = engine_->StepTogether(part, sequences, layer_done, results);
+  if (status.ok()) status = engine_->StepTogether(part, sequences, progress, results);
   if (status.ok()) SpoilNan(sequences, results);
   return status;
 }

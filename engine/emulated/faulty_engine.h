@@ -28,12 +28,10 @@ class FaultyEngine : public Engine {
 
   const EngineSpec& Spec() const override { return engine_->Spec(); }
   std::span<const KvRegion> KvRegions() const override { return engine_->KvRegions(); }
-  absl::Status Step(std::span<const SequenceStep> sequences,
-                    const std::function<void(int layer)>& layer_done,
+  absl::Status Step(std::span<const SequenceStep> sequences, StepProgress* progress,
                     std::vector<SequenceResult>* results) override;
   absl::Status StepTogether(const GroupPart& part, std::span<const SequenceStep> sequences,
-                            const std::function<void(int layer)>& layer_done,
-                            std::vector<SequenceResult>* results) override;
+                            StepProgress* progress, std::vector<SequenceResult>* results) override;
 
  private:
   // Hangs, or gives the error of a step that fails.

@@ -22,9 +22,14 @@ ShardRange HeadsAt(const KvSpec& kv, int ranks, int rank) {
 }  // namespace
 
 GroupRun::GroupRun(const EngineSpec& spec, std::span<const KvRegion> regions,
-                   const EmulatedTimes& times, const GroupPart& part,
+                   const EmulatedTimes& times, int64_t digest_tokens, const GroupPart& part,
                    std::span<const SequenceStep> sequences)
-    : spec_(spec), regions_(regions), times_(times), part_(part), sequences_(sequences) {}
+    : spec_(spec),
+      regions_(regions),
+      times_(times),
+      digest_tokens_(digest_tokens),
+      part_(part),
+      sequences_(sequences) {}
 
 absl::Status GroupRun::CheckPart() const {
   if (part_.all == nullptr) return absl::InvalidArgumentError("all: missing");
@@ -38,8 +43,7 @@ absl::Status GroupRun::CheckPart() const {
       "all.size = ", ranks, ": must divide kv_heads = ", spec_.kv.kv_heads, " or the reverse"));
 }
 
-absl::Status GroupRun::Run(const std::function<void(int layer)>& layer_done,
-                           std::vector<SequenceResult>* results) {
+absl::Status GroupRun::Run(StepProgress* progress, std::vector<SequenceResult>* results) {
   absl::Status status = CheckPart();
   if (!status.ok()) return status;
   const int ranks = part_.all->Size();
@@ -48,13 +52,12 @@ absl::Status GroupRun::Run(const std::function<void(int layer)>& layer_done,
   if (!status.ok()) return status;
   status = AgreeOnStep(part_, sequences_, *results, spec_, /*key_segment=*/0);
   if (!status.ok() || !AnyRuns(*results)) return status;
-  status = StepError(RunAgreed(layer_done, results));
+  status = StepError(RunAgreed(progress, results));
   if (!status.ok()) AbortGroup(part_, status);
   return status;
 }
 
-absl::Status GroupRun::RunAgreed(const std::function<void(int layer)>& layer_done,
-                                 std::vector<SequenceResult>* results) {
+absl::Status GroupRun::RunAgreed(StepProgress* progress, std::vector<SequenceResult>* results) {
   const auto start = std::chrono::steady_clock::now();
   const int ranks = part_.all->Size(), layers = spec_.kv.num_layers;
   const TaggedMemory memory(&spec_.kv, regions_, KvLayout{ranks},
@@ -66,7 +69,7 @@ absl::Status GroupRun::RunAgreed(const std::function<void(int layer)>& layer_don
   }
   for (int layer = 0; layer < layers; ++layer) {
     for (const auto& [i, links] : running) WriteTags(memory, sequences_[i], layer, links);
-    if (layer_done) layer_done(layer);
+    if (progress != nullptr) progress->Queue(layer, nullptr);
     // As a device's collectives: no rank is more than a layer ahead, and one that is gone is seen.
     const absl::Status met = part_.all->AllGather({}, {}, part_.deadline);
     if (!met.ok()) return met;
@@ -83,7 +86,7 @@ absl::Status GroupRun::Answer(std::vector<SequenceResult>* results) const {
     const SequenceStep& sequence = sequences_[i];
     if (!(*results)[i].status.ok()) continue;
     if (sequence.next_tokens.empty() && !sequence.sample) continue;
-    const auto joined = JoinHeads(ChainsOfStep(memory, sequence));
+    const auto joined = JoinHeads(ChainsOfStep(memory, digest_tokens_, sequence));
     if (!joined.ok()) return joined.status();
     AnswerEmulated(sequence, spec_.vocab_size, *joined, &(*results)[i]);
   }

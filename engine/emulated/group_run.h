@@ -25,16 +25,14 @@ class GroupRun {
  public:
   // All outlive the run.
   GroupRun(const EngineSpec& spec, std::span<const KvRegion> regions, const EmulatedTimes& times,
-           const GroupPart& part, std::span<const SequenceStep> sequences);
+           int64_t digest_tokens, const GroupPart& part, std::span<const SequenceStep> sequences);
 
   // As Engine::StepTogether.
-  absl::Status Run(const std::function<void(int layer)>& layer_done,
-                   std::vector<SequenceResult>* results);
+  absl::Status Run(StepProgress* progress, std::vector<SequenceResult>* results);
 
  private:
   absl::Status CheckPart() const;
-  absl::Status RunAgreed(const std::function<void(int layer)>& layer_done,
-                         std::vector<SequenceResult>* results);
+  absl::Status RunAgreed(StepProgress* progress, std::vector<SequenceResult>* results);
   absl::Status Answer(std::vector<SequenceResult>* results) const;
   // The joined digests of all heads, from this rank's `mine`, [tokens][own heads].
   absl::StatusOr<std::vector<uint64_t>> JoinHeads(const std::vector<uint64_t>& mine) const;
@@ -42,6 +40,7 @@ class GroupRun {
   const EngineSpec& spec_;
   const std::span<const KvRegion> regions_;
   const EmulatedTimes& times_;
+  const int64_t digest_tokens_;
   const GroupPart& part_;
   const std::span<const SequenceStep> sequences_;
 };

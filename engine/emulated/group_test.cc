@@ -144,14 +144,18 @@ TEST_P(EmulatedGroupTest, WhatOneRankAloneRefusesEndsTheStepAtAll) {
   EXPECT_GT(found_out, 0) << "others may come when the group is broken";
 }
 
-TEST_P(EmulatedGroupTest, StepsOfEveryKindInTurnsScoreAsTheTextAlone) {
+void ExpectMixedScores(const EmulatedOptions& options, int ranks) {
   const std::vector<int32_t> text = Text(75);
   std::vector<float> expected;
-  for (const SampledToken& token : EmulatedPromptLogprobs(options_, text, 0)) {
+  for (const SampledToken& token : EmulatedPromptLogprobs(options, text, 0)) {
     expected.push_back(token.logprob);
   }
+  std::vector<std::unique_ptr<EmulatedEngine>> owned;
   std::vector<Engine*> engines;
-  for (const auto& engine : engines_) engines.push_back(engine.get());
+  for (int rank = 0; rank < ranks; ++rank) {
+    owned.push_back(*EmulatedEngine::Create(options));
+    engines.push_back(owned.back().get());
+  }
   const auto scores = ScoreMixed(engines, text, 17);
   ASSERT_TRUE(scores.ok()) << scores.status();
   for (size_t rank = 0; rank < engines.size(); ++rank) {
@@ -159,6 +163,16 @@ TEST_P(EmulatedGroupTest, StepsOfEveryKindInTurnsScoreAsTheTextAlone) {
     EXPECT_EQ(scores->group[rank], expected);
   }
   EXPECT_EQ(scores->ring, expected);
+}
+
+// Whatever the digests fold.
+TEST_P(EmulatedGroupTest, StepsOfEveryKindInTurnsScoreAsTheTextAlone) {
+  for (const int64_t digest_tokens : {0, 6}) {
+    SCOPED_TRACE(digest_tokens);
+    EmulatedOptions options = options_;
+    options.digest_tokens = digest_tokens;
+    ExpectMixedScores(options, ranks());
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Shapes, EmulatedGroupTest,

@@ -42,9 +42,10 @@ std::span<const std::byte> BytesOfVector(const std::vector<T>& values) {
 }  // namespace
 
 RingRun::RingRun(const EngineSpec& spec, std::span<const KvRegion> regions,
-                 const EmulatedTimes& times, const SequenceStep& sequence)
+                 const EmulatedTimes& times, int64_t digest_tokens, const SequenceStep& sequence)
     : spec_(spec),
       memory_(&spec.kv, regions),
+      digest_tokens_(digest_tokens),
       sequence_(sequence),
       step_(*sequence.ring),
       rank_(step_.comm == nullptr ? 0 : step_.comm->Rank()),
@@ -56,21 +57,19 @@ RingRun::RingRun(const EngineSpec& spec, std::span<const KvRegion> regions,
   if (times.prefill_s != nullptr) seconds_ = times.prefill_s(size_, history_tokens_, tokens_);
 }
 
-absl::Status RingRun::Run(const std::function<void(int layer)>& layer_done,
-                          SequenceResult* result) {
+absl::Status RingRun::Run(StepProgress* progress, SequenceResult* result) {
   result->status = Check();
   if (!result->status.ok()) {
     AbortRefused(step_, result->status);
     return absl::OkStatus();
   }
   absl::Status status = Meet();
-  if (status.ok()) status = RunMet(layer_done, result);
+  if (status.ok()) status = RunMet(progress, result);
   if (!status.ok()) AbortRingStep({&sequence_, 1}, status);
   return status;
 }
 
-absl::Status RingRun::RunMet(const std::function<void(int layer)>& layer_done,
-                             SequenceResult* result) {
+absl::Status RingRun::RunMet(StepProgress* progress, SequenceResult* result) {
   absl::Status status;
   start_ = std::chrono::steady_clock::now();
   for (int layer = 0; status.ok() && !poisoned_ && layer < spec_.kv.num_layers; ++layer) {
@@ -82,7 +81,7 @@ absl::Status RingRun::RunMet(const std::function<void(int layer)>& layer_done,
   for (int layer = 0; layer < spec_.kv.num_layers; ++layer) {
     Write(layer);
     if (status = Sleep(layer); !status.ok()) return status;
-    if (layer_done) layer_done(layer);
+    if (progress != nullptr) progress->Queue(layer, nullptr);
   }
   return OfCollective(MeetAtEnd(step_));
 }
@@ -220,6 +219,7 @@ void RingRun::Answer(SequenceResult* result) const {
   std::vector<uint64_t> digests;  // after each position of the prompt so far
   std::vector<uint64_t> chains(static_cast<size_t>(spec_.kv.kv_heads));
   for (int64_t position = 0; position < history_tokens_ + tokens_; ++position) {
+    if (BeginsDigest(position, digest_tokens_)) chains.assign(chains.size(), 0);
     FoldToken(spec_.kv, LinkAt(position), chains);
     digests.push_back(JoinChains(chains));
   }

@@ -26,14 +26,14 @@ class RingRun {
  public:
   // All outlive the run. `sequence.ring` is set.
   RingRun(const EngineSpec& spec, std::span<const KvRegion> regions, const EmulatedTimes& times,
-          const SequenceStep& sequence);
+          int64_t digest_tokens, const SequenceStep& sequence);
 
   // As Engine::Step; `result` is empty. On every error the step's communicators are broken.
-  absl::Status Run(const std::function<void(int layer)>& layer_done, SequenceResult* result);
+  absl::Status Run(StepProgress* progress, SequenceResult* result);
 
  private:
   absl::Status Check() const;
-  absl::Status RunMet(const std::function<void(int layer)>& layer_done, SequenceResult* result);
+  absl::Status RunMet(StepProgress* progress, SequenceResult* result);
   absl::Status Meet();
   absl::Status Move(int layer);
   // The global indexes of this rank's history, by their tags; empty when one is wrong.
@@ -48,6 +48,7 @@ class RingRun {
 
   const EngineSpec& spec_;
   const TaggedMemory memory_;
+  const int64_t digest_tokens_;
   const SequenceStep& sequence_;
   const RingStep& step_;
   const int rank_;

@@ -36,13 +36,15 @@ inline void WriteTags(const TaggedMemory& memory, const SequenceStep& sequence, 
   }
 }
 
-// After each of the step's tokens the digests of the memory's heads, [tokens][heads], over all that
-// the block table holds so far.
-inline std::vector<uint64_t> ChainsOfStep(const TaggedMemory& memory,
+// After each of the step's tokens the digests of the memory's heads, [tokens][heads], over what the
+// block table holds so far, from where the digest begins (EmulatedOptions::digest_tokens).
+inline std::vector<uint64_t> ChainsOfStep(const TaggedMemory& memory, int64_t digest_tokens,
                                           const SequenceStep& sequence) {
   const int64_t end = sequence.position + static_cast<int64_t>(sequence.tokens.size());
   std::vector<uint64_t> chains(static_cast<size_t>(memory.heads())), all;
-  for (int64_t position = 0; position < end; ++position) {
+  const int64_t begin = digest_tokens > 0 ? sequence.position / digest_tokens * digest_tokens : 0;
+  for (int64_t position = begin; position < end; ++position) {
+    if (BeginsDigest(position, digest_tokens)) chains.assign(chains.size(), 0);
     memory.FoldFrom(sequence.block_table[position / memory.block_tokens()],
                     position % memory.block_tokens(), chains);
     if (position >= sequence.position) all.insert(all.end(), chains.begin(), chains.end());

@@ -56,6 +56,11 @@ int WordsPerHead(const KvSpec& kv);
 // heads can put it together.
 uint64_t JoinChains(std::span<const uint64_t> chains);
 
+// Whether the chains start anew with the token at `position` (EmulatedOptions::digest_tokens).
+inline bool BeginsDigest(int64_t position, int64_t digest_tokens) {
+  return digest_tokens > 0 ? position % digest_tokens == 0 : position == 0;
+}
+
 // Folds every word of one more token into the chains of all heads: by layer, part, word.
 void FoldToken(const KvSpec& kv, uint64_t link, std::span<uint64_t> chains);
 

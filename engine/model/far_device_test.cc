@@ -163,8 +163,17 @@ TEST_P(FarModel, RingStepsAreThoseOfTheHost) {
   }
 }
 
-// A handoff may read a layer's blocks as soon as it was told of them.
-TEST_P(FarModel, LayerDoneComesWhenTheKvIsThere) {
+// Looks until the layer that was queued just now is written. The device has done nothing of it
+// before: no step waits for its layers.
+void LookUntilWritten(int layer, StepProgress& progress) {
+  EXPECT_EQ(progress.LayersQueued(), layer + 1);
+  EXPECT_EQ(progress.LayersWritten(), layer);
+  while (progress.LayersWritten() <= layer) {
+  }
+}
+
+// A handoff may read a layer's blocks as soon as the step says that they are written.
+TEST_P(FarModel, ALayerIsWrittenWhenItsKvIsThere) {
   const std::string dir = MakeModel(GetParam());
   LocalHub hub;
   Engines far(dir, true);
@@ -178,9 +187,11 @@ TEST_P(FarModel, LayerDoneComesWhenTheKvIsThere) {
   std::vector<std::vector<std::string>> told(2);
   const auto run = [&](Communicator* one) {
     const auto rank = static_cast<size_t>(one->Rank());
-    return members[rank].Run(piece, rank, one, moves[rank].get(), Later(), [&, rank](int layer) {
-      told[rank].push_back(LayerOf(*far.all[rank], layer));
-    });
+    return members[rank].Run(piece, rank, one, moves[rank].get(), Later(),
+                             [&, rank](int layer, StepProgress& progress) {
+                               LookUntilWritten(layer, progress);
+                               told[rank].push_back(LayerOf(*far.all[rank], layer));
+                             });
   };
   for (const absl::Status& end : TestingRanks::Run(comm, run)) EXPECT_TRUE(end.ok()) << end;
   for (size_t rank = 0; rank < 2; ++rank) {
@@ -191,6 +202,28 @@ TEST_P(FarModel, LayerDoneComesWhenTheKvIsThere) {
           << "rank " << rank << " layer " << layer;
     }
   }
+}
+
+// All its work is given to the device before any of it is waited for.
+TEST_P(FarModel, AStepWhoseLayersAreAskedForWaitsForNone) {
+  Engines far(MakeModel(GetParam()), true);
+  const std::vector<int32_t> ids = Text(50, 4);
+  std::vector<int32_t> table(13);
+  std::iota(table.begin(), table.end(), 0);
+  SequenceStep step;
+  step.tokens = ids;
+  step.block_table = table;
+  const std::string before = LayerOf(*far.all[0], 0);
+  std::vector<int> queued;
+  StepProgress progress([&](int layer) {
+    queued.push_back(layer);
+    EXPECT_TRUE(LayerOf(*far.all[0], 0) == before) << "layer 0 is written, " << layer << " queued";
+  });
+  std::vector<SequenceResult> results;
+  ASSERT_TRUE(far.all[0]->Step({&step, 1}, &progress, &results).ok());
+  EXPECT_EQ(queued, (std::vector<int>{0, 1, 2}));
+  EXPECT_EQ(progress.LayersWritten(), 3);
+  EXPECT_FALSE(LayerOf(*far.all[0], 0) == before);
 }
 
 TEST_P(FarModel, GroupsAreThoseOfTheHost) {
@@ -219,12 +252,13 @@ TEST_P(FarModel, GroupsAreThoseOfTheHost) {
   for (int layer = 0; layer < 3; ++layer) {
     EXPECT_TRUE(LayerOf(far->engine(0), layer) == LayerOf(host->engine(0), layer)) << layer;
   }
-  // And layer_done comes late enough.
+  // And a layer is not called written before.
   std::vector<std::string> told;
-  ASSERT_TRUE(far->Step(
-                     {&step, 1}, [&](int layer) { told.push_back(LayerOf(far->engine(0), layer)); },
-                     &results)
-                  .ok());
+  StepProgress progress([&](int layer) {
+    LookUntilWritten(layer, progress);
+    told.push_back(LayerOf(far->engine(0), layer));
+  });
+  ASSERT_TRUE(far->Step({&step, 1}, &progress, &results).ok());
   ASSERT_EQ(told.size(), 3u);
   for (int layer = 0; layer < 3; ++layer) {
     EXPECT_TRUE(told[static_cast<size_t>(layer)] == LayerOf(far->engine(0), layer)) << layer;

@@ -27,8 +27,7 @@ class ModelEngine final : public Engine {
   const EngineSpec& Spec() const override { return loaded_->spec; }
   std::span<const KvRegion> KvRegions() const override { return loaded_->regions; }
 
-  absl::Status Step(std::span<const SequenceStep> sequences,
-                    const std::function<void(int layer)>& layer_done,
+  absl::Status Step(std::span<const SequenceStep> sequences, StepProgress* progress,
                     std::vector<SequenceResult>* results) override {
     if (sequences.size() == 1 && sequences.front().ring != nullptr) {
       results->assign(1, {});
@@ -47,12 +46,12 @@ class ModelEngine final : public Engine {
       if (!checked.ok() || !AnyRuns(*results)) return checked;
     }
     FillBatch(sequences, *results, &batch_, &logit_uses_);
-    DeviceDone done(loaded_->device.get());
-    return done.End(Run(sequences, layer_done, &done, *results));
+    DeviceDone done(loaded_->device.get(), progress);
+    return done.End(Run(sequences, done.Marks(), *results));
   }
 
   absl::Status StepTogether(const GroupPart& /*part*/, std::span<const SequenceStep> /*sequences*/,
-                            const std::function<void(int layer)>& /*layer_done*/,
+                            StepProgress* /*progress*/,
                             std::vector<SequenceResult>* /*results*/) override {
     return absl::InvalidArgumentError(
         "mode: this engine has no buffers for steps of a group (GroupEngine has)");
@@ -60,18 +59,16 @@ class ModelEngine final : public Engine {
 
  private:
   absl::Status Run(std::span<const SequenceStep> sequences,
-                   const std::function<void(int layer)>& layer_done, DeviceDone* done,
+                   const std::function<void(int layer)>& layer_done,
                    std::vector<SequenceResult>& results) {
-    const std::function<void(int)> told = done->Behind(layer_done);
     logits_there_ = 0;
     if (sequences.front().ring != nullptr) {
-      const absl::Status ran = RunRingStep(sequences.front(), told);
+      const absl::Status ran = RunRingStep(sequences.front(), layer_done);
       if (!ran.ok()) return ran;
     } else if (layer_done || !RunDecode()) {
-      const absl::Status ran = RunAlone(told);
+      const absl::Status ran = RunAlone(layer_done);
       if (!ran.ok()) return ran;
     }
-    if (!done->status().ok()) return done->status();
     return Answer(sequences, results);
   }
 

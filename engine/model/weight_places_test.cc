@@ -230,15 +230,14 @@ class SwitchedReader final : public FeedForwardReader {
 };
 
 // One step of a prompt; its logits.
-absl::StatusOr<std::vector<float>> Step(Engine& engine,
-                                        const std::function<void(int)>& layer_done = nullptr) {
+absl::StatusOr<std::vector<float>> Step(Engine& engine, StepProgress* progress = nullptr) {
   const std::vector<int32_t> prompt = {8, 7, 6, 5, 4, 3}, blocks = {2, 0};
   SequenceStep step;
   step.tokens = prompt;
   step.block_table = blocks;
   step.want_logits = true;
   std::vector<SequenceResult> results;
-  const absl::Status ran = engine.Step({&step, 1}, layer_done, &results);
+  const absl::Status ran = engine.Step({&step, 1}, progress, &results);
   if (!ran.ok()) return ran;
   return results[0].status.ok() ? absl::StatusOr<std::vector<float>>(results[0].logits)
                                 : results[0].status;
@@ -264,11 +263,12 @@ TEST_P(SwitchedSlotsTest, ASlowFillDelaysOnlyTheLayerThatNeedsIt) {
   const auto expected = *Step(**Make());
   switch_.slow_layer = kLayers - 1;
   const auto engine = MakeSwitched(4);
-  const auto logits = Step(*engine, [&](int layer) {
+  StepProgress progress([&](int layer) {
     std::lock_guard lock(switch_.mu);
     switch_.layers_done = layer + 1;
     switch_.changed.notify_all();
   });
+  const auto logits = Step(*engine, &progress);
   ASSERT_TRUE(logits.ok()) << logits.status();
   EXPECT_EQ(*logits, expected);
 }

@@ -27,6 +27,7 @@ CompletedStep InlineEngine::Run(PreparedStep* prepared) const {
   prepared->Begin(engine_->Spec().vocab_size);
   completed.status = Step(*prepared, &completed.results);
   if (completed.status.ok()) prepared->End(completed.results);
+  completed.layers = prepared->progress->LayersWritten();
   completed.seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
   return completed;
@@ -40,7 +41,7 @@ absl::Status InlineEngine::Step(const PreparedStep& prepared,
   }
   if (plan.ring.has_value()) return RingStep(prepared, results);
   if (plan.group.has_value()) return GroupStep(prepared, results);
-  return engine_->Step(prepared.steps, plan.layer_done, results);
+  return engine_->Step(prepared.steps, prepared.progress.get(), results);
 }
 
 absl::Status InlineEngine::RingStep(const PreparedStep& prepared,
@@ -53,7 +54,7 @@ absl::Status InlineEngine::RingStep(const PreparedStep& prepared,
   if (!ring.ok()) return ring.status();
   SequenceStep step = prepared.steps.front();
   step.ring = &*ring;
-  absl::Status status = engine_->Step({&step, 1}, prepared.plan.layer_done, results);
+  absl::Status status = engine_->Step({&step, 1}, prepared.progress.get(), results);
   meeting.leave(status);
   return status;
 }
@@ -64,7 +65,7 @@ absl::Status InlineEngine::GroupStep(const PreparedStep& prepared,
   const absl::StatusOr<GroupPart> part = meeting.enter();
   if (!part.ok()) return part.status();
   absl::Status status =
-      engine_->StepTogether(*part, prepared.steps, prepared.plan.layer_done, results);
+      engine_->StepTogether(*part, prepared.steps, prepared.progress.get(), results);
   meeting.leave(status);
   return status;
 }

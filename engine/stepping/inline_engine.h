@@ -25,6 +25,7 @@ class InlineEngine : public StepEngine {
   }
   void Launch(StepPlan plan) override;
   std::optional<CompletedStep> Poll() override;
+  std::optional<StepLayers> Layers() override { return std::nullopt; }  // none runs between calls
   void Release(SequenceHandle sequence) override { sequences_.Release(sequence); }
 
   // The two halves of Launch. Prepare is the host's part.

@@ -148,6 +148,7 @@ void SequenceTable::ChangeTable(const PlannedSequence& planned, Sequence* sequen
 std::shared_ptr<PreparedStep> SequenceTable::Prepare(StepPlan plan) {
   auto prepared = std::make_shared<PreparedStep>();
   prepared->plan = std::move(plan);
+  prepared->progress = std::make_shared<StepProgress>(prepared->plan.layer_queued);
   prepared->arrays.reserve(prepared->plan.sequences.size());
   prepared->steps.reserve(prepared->plan.sequences.size());
   for (const PlannedSequence& planned : prepared->plan.sequences) {

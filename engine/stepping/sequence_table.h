@@ -15,6 +15,7 @@
 
 #include "absl/status/statusor.h"
 #include "engine/engine.h"
+#include "engine/step_progress.h"
 #include "engine/stepping/step_engine.h"
 
 namespace skein::engine {
@@ -49,6 +50,7 @@ struct PreparedStep {
   void End(const std::vector<SequenceResult>& results);  // of a step that is OK
 
   StepPlan plan;
+  std::shared_ptr<StepProgress> progress;
   std::vector<Arrays> arrays;       // by plan.sequences
   std::vector<SequenceStep> steps;  // likewise; without ring; whole after Begin
 };

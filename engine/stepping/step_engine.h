@@ -3,8 +3,8 @@
 // adapt the synchronous Engine (engine.h) until a later change deletes that. The conformance suite
 // is step_engine_test.cc.
 //
-// Threads: Spec, KvRegions and Poll may be called by any thread; the first two never change. One
-// thread calls the rest.
+// Threads: Spec, KvRegions, Poll and Layers may be called by any thread; the first two never
+// change. One thread calls the rest.
 #pragma once
 
 #include <compare>
@@ -77,15 +77,24 @@ struct StepPlan {
   std::vector<PlannedSequence> sequences;
   std::optional<RingMeeting> ring;    // a ring step, of one sequence of layout tp = 1
   std::optional<GroupMeeting> group;  // a bound group's step, of sequences of its layout
-  // Called after each layer, when its KV of the step's sequences is written (Engine::Step), on the
-  // thread that runs the step; must not block. May be empty.
-  std::function<void(int layer)> layer_done;
+  // Called on the thread that runs the step when Layers counts one more as queued: as
+  // StepProgress's `queued`. Empty: nobody asks for layers.
+  std::function<void(int layer)> layer_queued;
+};
+
+// How far a step is: of how many layers the work was given to the device, and of how many of these
+// the KV of the step's sequences is written. Both only grow.
+struct StepLayers {
+  uint64_t number = 0;  // the step's
+  int queued = 0;
+  int written = 0;
 };
 
 struct CompletedStep {
   uint64_t number = 0;
   absl::Status status;                  // of the whole step: see Engine::Step
   std::vector<SequenceResult> results;  // by sequence, when OK
+  int layers = 0;                       // written, if it had layer_queued
   double seconds = 0;
 };
 
@@ -109,6 +118,10 @@ class StepEngine {
 
   // The step that has completed, once, in the order of Launch. Never blocks.
   virtual std::optional<CompletedStep> Poll() = 0;
+
+  // Of the step that runs, if it has layer_queued; nullopt: none does. Never blocks, nor does any
+  // step wait for it.
+  virtual std::optional<StepLayers> Layers() = 0;
 
   // No later step has the sequence. If steps in flight have it, it is kept until they end. Unknown
   // handles are ignored.

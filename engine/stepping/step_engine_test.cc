@@ -20,7 +20,7 @@ namespace {
 
 constexpr int kLayers = 3;
 
-std::unique_ptr<EmulatedEngine> Emulated() {
+std::unique_ptr<EmulatedEngine> Emulated(const EmulatedTimes& times = {}) {
   return *EmulatedEngine::Create({.kv = {{.num_layers = kLayers,
                                           .kv_heads = 1,
                                           .head_dim = 4,
@@ -28,7 +28,8 @@ std::unique_ptr<EmulatedEngine> Emulated() {
                                           .dtype = DType::kF32},
                                          16},
                                   .vocab_size = 1000,
-                                  .max_positions = 64});
+                                  .max_positions = 64,
+                                  .times = times});
 }
 
 std::shared_ptr<const SamplingParams> Greedy() {
@@ -92,7 +93,7 @@ class StepEngineTest : public ::testing::TestWithParam<Kind> {
   std::array<CompletedStep, 2> RunAhead(StepPlan first, StepPlan second) {
     std::promise<void> launched;
     if (GetParam() == Kind::kThreaded) {
-      first.layer_done = [&launched](int layer) {
+      first.layer_queued = [&launched](int layer) {
         if (layer == 0) launched.get_future().wait();
       };
     }
@@ -135,13 +136,15 @@ TEST_P(StepEngineTest, GivesWhatTheEngineGives) {
   StepPlan plan{.number = 7};
   plan.sequences = {{.sequence = sequence, .count = 6, .blocks = blocks, .sample = true}};
   std::vector<int> layers;
-  plan.layer_done = [&layers](int layer) { layers.push_back(layer); };
+  plan.layer_queued = [&layers](int layer) { layers.push_back(layer); };
   const CompletedStep completed = Run(std::move(plan));
   EXPECT_EQ(completed.number, 7u);
   ASSERT_TRUE(completed.status.ok()) << completed.status;
   ASSERT_EQ(completed.results.size(), 1u);
   EXPECT_EQ(completed.results[0].sampled.token, expected[0].sampled.token);
   EXPECT_EQ(layers, (std::vector<int>{0, 1, 2}));
+  EXPECT_EQ(completed.layers, kLayers);
+  EXPECT_FALSE(engine_->Layers().has_value()) << "no step runs";
 
   // The token after it comes from the output.
   const std::vector<int32_t> output = {expected[0].sampled.token};
@@ -159,6 +162,29 @@ TEST_P(StepEngineTest, GivesWhatTheEngineGives) {
                      .sample = true,
                      .token_index = 1}};
   EXPECT_EQ(Run(std::move(next)).results.at(0).sampled.token, expected[0].sampled.token);
+}
+
+// By any thread, also the one that runs the step.
+TEST_P(StepEngineTest, TheLayersOfTheStepThatRunsAreCounted) {
+  const SequenceHandle sequence = Admit(Tokens(6, 10));
+  StepPlan plan{.number = 7};
+  plan.sequences = {{.sequence = sequence, .count = 6, .blocks = {{3}, {5}}}};
+  std::vector<StepLayers> layers;
+  plan.layer_queued = [&](int) {
+    if (const auto now = engine_->Layers(); now.has_value()) layers.push_back(*now);
+  };
+  EXPECT_EQ(Run(plan).layers, kLayers);
+  if (GetParam() == Kind::kThreaded) {
+    ASSERT_EQ(layers.size(), 3u);
+    for (int layer = 0; layer < kLayers; ++layer) {
+      EXPECT_EQ(layers[static_cast<size_t>(layer)].number, 7u);
+      EXPECT_EQ(layers[static_cast<size_t>(layer)].queued, layer + 1);
+      EXPECT_EQ(layers[static_cast<size_t>(layer)].written, layer + 1);
+    }
+  }
+  // None of a step in which nothing runs.
+  plan.sequences[0].blocks = {{99}, {5}};
+  EXPECT_EQ(Run(plan).layers, 0);
 }
 
 TEST_P(StepEngineTest, ASequenceThatFailsDoesSoAlone) {
@@ -325,6 +351,26 @@ TEST_P(StepEngineTest, AStepLaunchedAheadRunsTheTokenThatTheOneBeforeSamples) {
     }
   }
   EXPECT_EQ(sampled, expected);
+}
+
+// What the host does between two steps is not the device's time.
+TEST_P(StepEngineTest, AStepLaunchedAheadOfATimedDeviceFollowsWithoutAGap) {
+  std::vector<StepProgress::Clock::time_point> over;  // of each layer
+  const auto timed = Emulated({.prefill_s = [](int, int64_t, int64_t) { return 3.0; },
+                               .sleep_until = [&over](auto until) { over.push_back(until); }});
+  Over(timed.get());
+  const SequenceHandle sequence = Admit(Tokens(8, 10));
+  StepPlan one, two;
+  one.sequences = {{.sequence = sequence, .count = 4, .blocks = {{1}}}};
+  two.sequences = {
+      {.sequence = sequence, .position = 4, .count = 4, .kept_blocks = 1, .blocks = {{2}}}};
+  for (const auto& completed : RunAhead(std::move(one), std::move(two))) {
+    EXPECT_TRUE(completed.status.ok()) << completed.status;
+  }
+  ASSERT_EQ(over.size(), 2u * kLayers);
+  for (size_t i = 1; i < over.size(); ++i) {
+    EXPECT_EQ(over[i] - over[i - 1], std::chrono::seconds(1)) << i;
+  }
 }
 
 TEST_P(StepEngineTest, AStepLaunchedAheadRefusesTheSequenceThatGotNoToken) {

@@ -38,6 +38,20 @@ std::optional<CompletedStep> ThreadedEngine::Poll() {
   return first;
 }
 
+std::optional<StepLayers> ThreadedEngine::Layers() {
+  StepLayers layers;
+  std::shared_ptr<StepProgress> progress;
+  {
+    const std::lock_guard lock(mu_);
+    progress = running_;
+    layers.number = running_number_;
+  }
+  if (progress == nullptr || !progress->tells_layers()) return std::nullopt;
+  layers.queued = progress->LayersQueued();
+  layers.written = progress->LayersWritten();
+  return layers;
+}
+
 void ThreadedEngine::Loop() {
   for (;;) {
     std::shared_ptr<PreparedStep> prepared;
@@ -52,12 +66,15 @@ void ThreadedEngine::Loop() {
       if (!completed_.empty() && EndsTheNext(completed_.back().status)) {
         ended = CompletedStep{.number = prepared->plan.number, .status = completed_.back().status};
       }
+      running_ = prepared->progress;
+      running_number_ = prepared->plan.number;
     }
     CompletedStep completed = ended.has_value() ? *std::move(ended) : inline_.Run(prepared.get());
     prepared.reset();  // its tables may change in place from here on
     bool idle = false;
     {
       std::lock_guard lock(mu_);
+      running_ = nullptr;
       const absl::Status status = completed.status;
       completed_.push_back(std::move(completed));
       while (EndsTheNext(status) && !waiting_.empty()) {

@@ -33,6 +33,7 @@ class ThreadedEngine : public StepEngine {
   }
   void Launch(StepPlan plan) override;
   std::optional<CompletedStep> Poll() override;
+  std::optional<StepLayers> Layers() override;
   void Release(SequenceHandle sequence) override { inline_.Release(sequence); }
 
  private:
@@ -45,6 +46,8 @@ class ThreadedEngine : public StepEngine {
   std::condition_variable wake_;
   std::deque<std::shared_ptr<PreparedStep>> waiting_;
   std::deque<CompletedStep> completed_;
+  uint64_t running_number_ = 0;
+  std::shared_ptr<StepProgress> running_;  // null: no step runs
   bool stopping_ = false;
 
   std::thread thread_;

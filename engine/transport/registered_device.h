@@ -23,6 +23,8 @@ class RegisteredDevice : public Device {
     return host_->Copy(to, from, bytes, kind);
   }
   absl::Status Synchronize() override { return host_->Synchronize(); }
+  absl::StatusOr<uint64_t> Mark() override { return host_->Mark(); }
+  absl::StatusOr<bool> Done(uint64_t mark) override { return host_->Done(mark); }
   absl::StatusOr<MemoryUse> MemoryInfo() override { return host_->MemoryInfo(); }
   bool IsHost() const override { return true; }
 

@@ -72,7 +72,8 @@ class Member {
         groups_(fabric_.get(), [this](const engine::Communicator&) { return why_through_host; }),
         core_(Config()),
         runner_(std::make_unique<EngineRunner>(
-            engine_.get(), nullptr, [this](bool) { inbox_->Push(index_, scheduler::Tick{}); },
+            engine_.get(),
+            EngineRunner::Told{.ended = [this](bool) { inbox_->Push(index_, scheduler::Tick{}); }},
             nullptr, &groups_)) {
     Handle(scheduler::Tick{});
     Handle(scheduler::RegisterReplied{{{}, Plan().instance, 1'000'000'000'000}});

@@ -53,8 +53,8 @@ class WorkerShell : public CoreShell<Shell, Core, Event, Snapshot> {
     this->loop_.Stop();
     orchestrator_.Close();
     shell()->StopParts();
+    progress_.reset();  // it asks the runner
     runner_.reset();
-    progress_.reset();
     calls_.CancelAndWait();
   }
 

@@ -59,10 +59,42 @@ std::unique_ptr<engine::Engine> MakeEngine(const std::string& dir,
   return *std::move(made);
 }
 
+// The layers of one step after the other, told as they are written: by whoever looks, and before
+// the next step.
+class Layers {
+ public:
+  explicit Layers(std::function<void(int layer, int64_t end)> written)
+      : written_(std::move(written)) {}
+
+  void Begin(engine::StepProgress* step, int64_t end) {
+    const std::lock_guard lock(mu_);
+    step_ = step;
+    end_ = end;
+    told_ = 0;
+  }
+  void Look() {
+    const std::lock_guard lock(mu_);
+    if (step_ == nullptr) return;
+    for (const int written = step_->LayersWritten(); told_ < written;) written_(told_++, end_);
+  }
+  void End() {
+    Look();
+    const std::lock_guard lock(mu_);
+    step_ = nullptr;
+  }
+
+ private:
+  const std::function<void(int layer, int64_t end)> written_;
+  std::mutex mu_;
+  engine::StepProgress* step_ = nullptr;
+  int64_t end_ = 0;
+  int told_ = 0;
+};
+
 class FarHandoff : public ::testing::TestWithParam<engine::PoolKind> {
  protected:
   // The prompt in `chunks` steps, into blocks 0, 2, 4, …
-  void Prefill(engine::Engine* engine, int chunks, const std::function<void(int, int64_t)>& done) {
+  void Prefill(engine::Engine* engine, int chunks, Layers* layers) {
     std::vector<int32_t> ids(kTokens), table;
     for (int64_t i = 0; i < kTokens; ++i)
       ids[static_cast<size_t>(i)] = static_cast<int32_t>(i * i % 50);
@@ -75,8 +107,10 @@ class FarHandoff : public ::testing::TestWithParam<engine::PoolKind> {
       step.position = first;
       step.block_table = table;
       std::vector<engine::SequenceResult> results;
-      const absl::Status ran = engine->Step(
-          {&step, 1}, [&](int layer) { done(layer, end); }, &results);
+      engine::StepProgress progress([](int) {});
+      layers->Begin(&progress, end);
+      const absl::Status ran = engine->Step({&step, 1}, &progress, &results);
+      layers->End();
       ASSERT_TRUE(ran.ok()) << ran;
     }
   }
@@ -90,7 +124,8 @@ TEST_P(FarHandoff, LayersLeaveWhileLaterOnesCompute) {
   const auto block_bytes = static_cast<size_t>(kv.BlockBytes());
   for (const int chunks : {1, 3, 40}) {
     SCOPED_TRACE(chunks);
-    Prefill(host.get(), chunks, [](int, int64_t) {});
+    Layers nobody([](int, int64_t) {});
+    Prefill(host.get(), chunks, &nobody);
     // Source: the engine's own memory. Target: a pool of another device.
     engine::TestingNetwork network(GetParam());
     const auto device = std::make_shared<engine::FarDevice>(64 << 20);
@@ -125,15 +160,18 @@ TEST_P(FarHandoff, LayersLeaveWhileLaterOnesCompute) {
     sender.Grant(kKey, {.targets = {{remote, target.description}},
                         .post_until = std::chrono::steady_clock::now() + std::chrono::seconds(60),
                         .peer = "decode.example:7202"});
+    Layers layers([&](int layer, int64_t end) { sender.Written(kKey, layer, end); });
     std::thread source_progress([&] {
-      while (!ended) sender.Pump(std::chrono::milliseconds(1));
+      while (!ended) {
+        layers.Look();
+        sender.Pump(std::chrono::milliseconds(1));
+      }
     });
     std::thread target_progress([&] {
       std::vector<engine::TransferCompletion> none;
       while (!ended) target.transport->Poll(16, std::chrono::milliseconds(1), &none);
     });
-    Prefill(engine.get(), chunks,
-            [&](int layer, int64_t end) { sender.Written(kKey, layer, end); });
+    Prefill(engine.get(), chunks, &layers);
     source_progress.join();
     target_progress.join();
     ASSERT_TRUE(bytes.has_value()) << failed;

@@ -346,8 +346,8 @@ std::vector<scheduler::StepResult> JointSteps::Compute(Meeting& meeting) {
   step.prompt = sequence.spec->prompt;
   std::vector<engine::SequenceResult> results;
   bool ran = false;
-  const absl::Status status = scratch->Step(
-      {&step, 1}, [&ran](int) { ran = true; }, &results);
+  engine::StepProgress progress([&ran](int) { ran = true; });
+  const absl::Status status = scratch->Step({&step, 1}, &progress, &results);
   verdict_->Require(status.ok(), status.ToString());
   std::vector<scheduler::StepResult> computed(meeting.entrants.size());
   for (const auto& [rank, entrant] : meeting.entrants) {

@@ -33,6 +33,8 @@ class FaultyDevice final : public Device {
     return status;
   }
   absl::Status Synchronize() override { return host_->Synchronize(); }
+  absl::StatusOr<uint64_t> Mark() override { return host_->Mark(); }
+  absl::StatusOr<bool> Done(uint64_t mark) override { return host_->Done(mark); }
   absl::StatusOr<MemoryUse> MemoryInfo() override { return host_->MemoryInfo(); }
   bool IsHost() const override { return false; }
 

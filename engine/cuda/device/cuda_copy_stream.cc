@@ -2,12 +2,11 @@
 
 #include <cuda_runtime_api.h>
 
-#include <deque>
 #include <mutex>
-#include <vector>
 
 #include "engine/cuda/device/cuda_check.h"
 #include "engine/cuda/device/cuda_device.h"
+#include "engine/cuda/device/event_marks.h"
 #include "engine/cuda/kernels/copy_pieces.h"
 
 namespace skein::engine {
@@ -21,12 +20,10 @@ class CudaCopyStream final : public CopyStream {
  public:
   // `device` keeps the GPU open.
   CudaCopyStream(std::shared_ptr<CudaDevice> device, cudaStream_t stream)
-      : device_(std::move(device)), stream_(stream) {}
+      : device_(std::move(device)), stream_(stream), marks_(stream) {}
   ~CudaCopyStream() override {
     cudaSetDevice(device_->Info().id);
     cudaStreamSynchronize(stream_);
-    for (const Marked& marked : marked_) cudaEventDestroy(marked.event);
-    for (cudaEvent_t event : spare_) cudaEventDestroy(event);
     cudaStreamDestroy(stream_);
   }
 
@@ -75,58 +72,20 @@ class CudaCopyStream final : public CopyStream {
   }
 
   absl::StatusOr<uint64_t> Mark() override {
-    const std::lock_guard lock(mu_);
-    absl::Status status = Use();
-    cudaEvent_t event = nullptr;
-    if (status.ok() && spare_.empty()) {
-      status =
-          FromCuda(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreate");
-    } else if (status.ok()) {
-      event = spare_.back();
-      spare_.pop_back();
-    }
+    const absl::Status status = Use();
     if (!status.ok()) return status;
-    status = FromCuda(cudaEventRecord(event, stream_), "cudaEventRecord");
-    if (!status.ok()) {
-      spare_.push_back(event);
-      return status;
-    }
-    marked_.push_back({++last_mark_, event});
-    return last_mark_;
+    return marks_.Mark();
   }
 
-  absl::StatusOr<bool> Done(uint64_t mark) override {
-    const std::lock_guard lock(mu_);
-    while (done_ < mark && !marked_.empty()) {
-      const cudaError_t error = cudaEventQuery(marked_.front().event);
-      if (error == cudaErrorNotReady) {
-        cudaGetLastError();
-        return false;
-      }
-      const absl::Status status = FromCuda(error, "cudaEventQuery");
-      if (!status.ok()) return status;
-      done_ = marked_.front().mark;
-      spare_.push_back(marked_.front().event);
-      marked_.pop_front();
-    }
-    return done_ >= mark;
-  }
+  absl::StatusOr<bool> Done(uint64_t mark) override { return marks_.Done(mark); }
 
  private:
-  struct Marked {
-    uint64_t mark = 0;
-    cudaEvent_t event = nullptr;
-  };
-
   absl::Status Use() const { return FromCuda(cudaSetDevice(device_->Info().id), "cudaSetDevice"); }
 
   const std::shared_ptr<CudaDevice> device_;
   const cudaStream_t stream_;
   std::mutex mu_;
-  std::deque<Marked> marked_;
-  std::vector<cudaEvent_t> spare_;
-  uint64_t last_mark_ = 0;
-  uint64_t done_ = 0;
+  EventMarks marks_;
 };
 
 }  // namespace

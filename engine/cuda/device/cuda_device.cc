@@ -11,6 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/cuda/device/cuda_check.h"
+#include "engine/cuda/device/event_marks.h"
 #include "engine/cuda/device/kernel_image.h"
 #include "scheduler/vocabulary/check.h"
 
@@ -24,7 +25,7 @@ constexpr size_t kStagedMin = size_t{1} << 20;    // smaller copies CUDA stages 
 class OpenedDevice final : public CudaDevice {
  public:
   OpenedDevice(CudaDeviceInfo info, cudaStream_t stream)
-      : info_(std::move(info)), stream_(stream) {}
+      : info_(std::move(info)), stream_(stream), marks_(stream) {}
   ~OpenedDevice() override {
     cudaSetDevice(info_.id);
     cudaStreamSynchronize(stream_);
@@ -100,6 +101,18 @@ class OpenedDevice final : public CudaDevice {
     return FromCuda(cudaStreamSynchronize(stream_), "cudaStreamSynchronize");
   }
 
+  absl::StatusOr<uint64_t> Mark() override {
+    const absl::Status set = Use();
+    if (!set.ok()) return set;
+    return marks_.Mark();
+  }
+
+  absl::StatusOr<bool> Done(uint64_t mark) override {
+    const absl::Status set = Use();
+    if (!set.ok()) return set;
+    return marks_.Done(mark);
+  }
+
   absl::StatusOr<MemoryUse> MemoryInfo() override {
     const absl::Status set = Use();
     if (!set.ok()) return set;
@@ -173,6 +186,7 @@ class OpenedDevice final : public CudaDevice {
 
   const CudaDeviceInfo info_;
   const cudaStream_t stream_;
+  EventMarks marks_;
   std::mutex staging_mu_;
   Piece pieces_[2];
   std::mutex mu_;

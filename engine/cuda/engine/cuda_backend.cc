@@ -24,6 +24,8 @@ class SharedDevice final : public Device {
     return gpu_->Copy(to, from, bytes, kind);
   }
   absl::Status Synchronize() override { return gpu_->Synchronize(); }
+  absl::StatusOr<uint64_t> Mark() override { return gpu_->Mark(); }
+  absl::StatusOr<bool> Done(uint64_t mark) override { return gpu_->Done(mark); }
   absl::StatusOr<MemoryUse> MemoryInfo() override { return gpu_->MemoryInfo(); }
   bool IsHost() const override { return false; }
 

@@ -57,6 +57,11 @@ class EmulatedCudaDevice final : public Device {
     CheckNotRecording();
     return absl::OkStatus();
   }
+  absl::StatusOr<uint64_t> Mark() override {
+    CheckNotRecording();
+    return 0;
+  }
+  absl::StatusOr<bool> Done(uint64_t) override { return true; }
   absl::StatusOr<MemoryUse> MemoryInfo() override { return host_->MemoryInfo(); }
   bool IsHost() const override { return false; }
 

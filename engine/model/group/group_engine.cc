@@ -88,7 +88,7 @@ absl::StatusOr<ShardLayout> GroupEngine::CheckPart(const GroupPart& part) const 
 
 absl::Status GroupEngine::StepTogether(const GroupPart& part,
                                        std::span<const SequenceStep> sequences,
-                                       const std::function<void(int layer)>& layer_done,
+                                       StepProgress* progress,
                                        std::vector<SequenceResult>* results) {
   const absl::StatusOr<ShardLayout> layout = CheckPart(part);
   if (!layout.ok()) return layout.status();
@@ -101,7 +101,7 @@ absl::Status GroupEngine::StepTogether(const GroupPart& part,
                          loaded_->ops->KeySegment(loaded_->spec.kv.block_tokens));
   }
   if (!status.ok() || !AnyRuns(*results)) return status;
-  return RunTogether(part, *layout, sequences, layer_done, *results);
+  return RunTogether(part, *layout, sequences, progress, *results);
 }
 
 WeightSource& GroupEngine::WeightsFor(const ShardLayout& layout) {
@@ -111,13 +111,12 @@ WeightSource& GroupEngine::WeightsFor(const ShardLayout& layout) {
 
 absl::Status GroupEngine::RunTogether(const GroupPart& part, const ShardLayout& layout,
                                       std::span<const SequenceStep> sequences,
-                                      const std::function<void(int layer)>& layer_done,
+                                      StepProgress* progress,
                                       std::vector<SequenceResult>& results) {
   FillBatch(sequences, results, &batch_, &logit_uses_);
   GroupForward forward(loaded_.get(), &buffers_, &WeightsFor(layout), part, layout);
-  DeviceDone done(loaded_->device.get());
-  absl::Status ran = StepError(forward.RunLayers(batch_, done.Behind(layer_done)));
-  if (ran.ok()) ran = done.status();
+  DeviceDone done(loaded_->device.get(), progress);
+  const absl::Status ran = StepError(forward.RunLayers(batch_, done.Marks()));
   if (!ran.ok()) {
     AbortGroup(part, ran);
     return done.End(ran);

@@ -39,15 +39,13 @@ class GroupEngine final : public Engine {
   std::span<const KvRegion> KvRegions() const override { return loaded_->regions; }
 
   // A step of this rank alone, on sequences of layout tp = 1.
-  absl::Status Step(std::span<const SequenceStep> sequences,
-                    const std::function<void(int layer)>& layer_done,
+  absl::Status Step(std::span<const SequenceStep> sequences, StepProgress* progress,
                     std::vector<SequenceResult>* results) override {
-    return alone_->Step(sequences, layer_done, results);
+    return alone_->Step(sequences, progress, results);
   }
 
   absl::Status StepTogether(const GroupPart& part, std::span<const SequenceStep> sequences,
-                            const std::function<void(int layer)>& layer_done,
-                            std::vector<SequenceResult>* results) override;
+                            StepProgress* progress, std::vector<SequenceResult>* results) override;
 
   // Longest sequence in a group of so many ranks, whose blocks hold more tokens than one rank's.
   int MaxPositions(int ranks) const;
@@ -57,8 +55,7 @@ class GroupEngine final : public Engine {
 
   absl::StatusOr<ShardLayout> CheckPart(const GroupPart& part) const;
   absl::Status RunTogether(const GroupPart& part, const ShardLayout& layout,
-                           std::span<const SequenceStep> sequences,
-                           const std::function<void(int layer)>& layer_done,
+                           std::span<const SequenceStep> sequences, StepProgress* progress,
                            std::vector<SequenceResult>& results);
   absl::Status Answer(std::span<const SequenceStep> sequences, GroupForward* forward,
                       std::vector<SequenceResult>& results);

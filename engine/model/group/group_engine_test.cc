@@ -357,10 +357,8 @@ TEST(GroupEngineTest, SamplesAsOneRank) {
     const auto group = checkpoint.Group({mode});
     ASSERT_NE(group, nullptr);
     std::vector<int> layers;
-    ASSERT_TRUE(group
-                    ->Step(
-                        {&step, 1}, [&](int layer) { layers.push_back(layer); }, &actual)
-                    .ok());
+    StepProgress progress([&](int layer) { layers.push_back(layer); });
+    ASSERT_TRUE(group->Step({&step, 1}, &progress, &actual).ok());
     EXPECT_EQ(actual[0].sampled.token, expected[0].sampled.token);
     EXPECT_NEAR(actual[0].sampled.logprob, expected[0].sampled.logprob, 1e-5);
     EXPECT_EQ(layers, (std::vector<int>{0, 1}));

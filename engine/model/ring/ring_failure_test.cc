@@ -36,7 +36,7 @@ struct RankInput {
   std::vector<int32_t> table = {10, 11, 12, 13, 14, 15};
   SequenceStep sequence;
   const SamplingParams* sampling = nullptr;  // null: that of all
-  std::function<void(int)> layer_done;
+  std::function<void(int)> layer_queued;
   std::vector<SequenceResult> results;
   absl::Status status;
 };
@@ -114,7 +114,8 @@ class RingFailure : public ::testing::Test {
       input.sequence.want_logits = r == 0;
       input.sequence.sampling = input.sampling != nullptr ? input.sampling : &sampling_;
       threads.emplace_back([this, r, &input] {
-        input.status = engines_[r]->Step({&input.sequence, 1}, input.layer_done, &input.results);
+        StepProgress progress(input.layer_queued);
+        input.status = engines_[r]->Step({&input.sequence, 1}, &progress, &input.results);
       });
     }
     for (std::thread& thread : threads) thread.join();
@@ -147,7 +148,7 @@ class RingFailure : public ::testing::Test {
   std::string Refusal(const std::function<void(RankInput&)>& edit) {
     Reset();
     int layers = 0;
-    inputs_[1].layer_done = [&](int) { ++layers; };
+    inputs_[1].layer_queued = [&](int) { ++layers; };
     edit(inputs_[1]);
     Run();
     EXPECT_EQ(layers, 0);
@@ -196,7 +197,7 @@ TEST_F(RingFailure, AbortInMidStepEndsItEverywhere) {
     for (const int layer : {0, 1, 2}) {
       Reset();
       Communicator* group = (moves ? moves_ : comm_)[2].get();
-      inputs_[2].layer_done = [&, layer](int done) {
+      inputs_[2].layer_queued = [&, layer](int done) {
         if (done == layer) group->Abort(absl::CancelledError("by its request"));
       };
       Run();

@@ -33,8 +33,8 @@ DecodeShell::~DecodeShell() { Stop(); }
 void DecodeShell::Start(const scheduler::DecodeConfig& config, std::function<void()> drained,
                         std::function<void(const scheduler::EngineFailed&)> engine_failed) {
   StartLink(std::move(drained), std::move(engine_failed));
-  runner_ = std::make_unique<EngineRunner>(engine_->engine.get(), nullptr,
-                                           [this](bool idle) { StepEnded(idle); });
+  runner_ = std::make_unique<EngineRunner>(
+      engine_->engine.get(), EngineRunner::Told{.ended = [this](bool idle) { StepEnded(idle); }});
   // The target of puts: where the wire has no remote writes, polling applies them.
   progress_ = std::make_unique<ProgressThread>(
       [this] {

@@ -7,13 +7,11 @@
 
 namespace skein::services {
 
-EngineRunner::EngineRunner(engine::Engine* engine, LayerDone layer_done, Ended ended, StepLog* log,
-                           RingGroups* groups)
-    : layer_done_(std::move(layer_done)),
-      ended_(std::move(ended)),
+EngineRunner::EngineRunner(engine::Engine* engine, Told told, StepLog* log, RingGroups* groups)
+    : told_(std::move(told)),
       log_(log),
       groups_(groups),
-      engine_(std::make_unique<engine::ThreadedEngine>(engine, ended_)),
+      engine_(std::make_unique<engine::ThreadedEngine>(engine, told_.ended)),
       conversion_(engine_.get()) {}
 
 EngineRunner::~EngineRunner() = default;
@@ -21,11 +19,14 @@ EngineRunner::~EngineRunner() = default;
 void EngineRunner::Run(scheduler::RunStep step) {
   auto planned = std::make_shared<StepConversion::Planned>(conversion_.PlanOf(std::move(step)));
   engine::StepPlan plan = std::move(planned->plan);
-  in_flight_.push_back({planned, plan.sequences.empty()});
-  if (plan.sequences.empty()) return ended_(/*idle=*/false);
+  {
+    const std::lock_guard lock(mu_);
+    in_flight_.push_back({planned, plan.sequences.empty()});
+  }
+  if (plan.sequences.empty()) return told_.ended(/*idle=*/false);
   if (planned->step.sequences.front().ring != nullptr) plan.ring = MeetingOf(planned->step);
-  if (layer_done_) {
-    plan.layer_done = [this, planned](int layer) { layer_done_(planned->step, layer); };
+  if (told_.layer_written) {
+    plan.layer_queued = [this](int) { told_.layer_queued(); };
   }
   engine_->Launch(std::move(plan));
 }
@@ -41,13 +42,30 @@ engine::RingMeeting EngineRunner::MeetingOf(const scheduler::RunStep& step) cons
           .leave = [groups](const absl::Status& status) { groups->Leave(status); }};
 }
 
+bool EngineRunner::TellLayers() {
+  if (!told_.layer_written) return false;
+  const std::optional<engine::StepLayers> layers = engine_->Layers();
+  if (!layers.has_value()) return false;
+  const std::lock_guard lock(mu_);
+  for (Handed& step : in_flight_) {
+    if (step.planned->step.step == layers->number) TellLayers(layers->written, &step);
+  }
+  return layers->queued > layers->written;
+}
+
+void EngineRunner::TellLayers(int written, Handed* step) const {
+  while (step->layers_told < written) told_.layer_written(step->planned->step, step->layers_told++);
+}
+
 std::vector<scheduler::StepDone> EngineRunner::TakeDone() {
   std::vector<scheduler::StepDone> done;
+  const std::lock_guard lock(mu_);
   while (!in_flight_.empty()) {
-    const Handed& first = in_flight_.front();
+    Handed& first = in_flight_.front();
     const engine::CompletedStep none{.number = first.planned->step.step};
     const std::optional<engine::CompletedStep> completed = first.empty ? none : engine_->Poll();
     if (!completed.has_value()) break;
+    TellLayers(completed->layers, &first);
     done.push_back(DoneOf(*first.planned, *completed));
     in_flight_.pop_front();
   }

@@ -7,6 +7,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <vector>
 
 #include "engine/engine.h"
@@ -20,16 +21,21 @@ namespace skein::services {
 
 class EngineRunner {
  public:
-  // Called on the engine's thread when a layer's KV of the step's sequences is written; must not
-  // block. May be empty.
-  using LayerDone = std::function<void(const scheduler::RunStep& step, int layer)>;
-  // Called when TakeDone has something new, mostly on the engine's thread, whose next step waits
-  // for it. `idle`: there is no next step, so the caller may do what follows from the end.
-  using Ended = std::function<void(bool idle)>;
+  // None of these may block.
+  struct Told {
+    // When TakeDone has something new, mostly on the engine's thread, whose next step waits for it.
+    // `idle`: there is no next step, so the caller may do what follows from the end.
+    std::function<void(bool idle)> ended;
+    // TellLayers may have something new. On the engine's thread.
+    std::function<void()> layer_queued = nullptr;
+    // A layer's KV of the step's sequences is written. Called by TellLayers and TakeDone, for the
+    // layers of a step in their order, and before the step's end is told. Empty: nobody asks.
+    std::function<void(const scheduler::RunStep& step, int layer)> layer_written = nullptr;
+  };
 
   // `engine`, `log` and `groups`, where there are any, outlive the runner. Without groups ring
   // steps are INVALID_ARGUMENT.
-  EngineRunner(engine::Engine* engine, LayerDone layer_done, Ended ended, StepLog* log = nullptr,
+  EngineRunner(engine::Engine* engine, Told told, StepLog* log = nullptr,
                RingGroups* groups = nullptr);
   ~EngineRunner();  // waits for the step that runs; one behind it does not begin
 
@@ -40,21 +46,28 @@ class EngineRunner {
   std::vector<scheduler::StepDone> TakeDone();
   void Release(const scheduler::ReleaseSequence& effect) { conversion_.Release(effect); }
 
+  // Any thread. Tells the layers that are written and were not told. True: the device has work of
+  // further ones, so it is worth while to look again soon.
+  bool TellLayers();
+
  private:
   // A step that was handed over. `empty`: the engine has admitted none of its sequences.
   struct Handed {
     std::shared_ptr<const StepConversion::Planned> planned;
     bool empty = false;
+    int layers_told = 0;
   };
+
+  void TellLayers(int written, Handed* step) const;
 
   scheduler::StepDone DoneOf(const StepConversion::Planned& planned,
                              const engine::CompletedStep& completed) const;
   engine::RingMeeting MeetingOf(const scheduler::RunStep& step) const;
 
-  const LayerDone layer_done_;
-  const Ended ended_;
+  const Told told_;
   StepLog* const log_;
   RingGroups* const groups_;
+  std::mutex mu_;  // held while layers are told, so that none is after its step's end
   std::deque<Handed> in_flight_;
   const std::unique_ptr<engine::StepEngine> engine_;
   StepConversion conversion_;

@@ -22,7 +22,7 @@ class StepConversion {
   // A step of the core, as it is launched.
   struct Planned {
     scheduler::RunStep step;
-    engine::StepPlan plan;  // without ring and layer_done, which the caller adds
+    engine::StepPlan plan;  // without ring and callbacks, which the caller adds
     // By step.sequences. Not OK: the engine has not admitted it, and it is not in the plan.
     std::vector<absl::Status> admitted;
   };

@@ -124,20 +124,18 @@ class DyingEngine final : public engine::Engine {
       : inner_(std::move(inner)), dies_in_step_(dies_in_step) {}
   const engine::EngineSpec& Spec() const override { return inner_->Spec(); }
   std::span<const engine::KvRegion> KvRegions() const override { return inner_->KvRegions(); }
-  absl::Status Step(std::span<const engine::SequenceStep> sequences,
-                    const std::function<void(int layer)>& layer_done,
+  absl::Status Step(std::span<const engine::SequenceStep> sequences, engine::StepProgress* progress,
                     std::vector<engine::SequenceResult>* results) override {
-    return inner_->Step(sequences, layer_done, results);
+    return inner_->Step(sequences, progress, results);
   }
   absl::Status StepTogether(const engine::GroupPart& part,
-                            std::span<const engine::SequenceStep> sequences,
-                            const std::function<void(int layer)>&,
+                            std::span<const engine::SequenceStep> sequences, engine::StepProgress*,
                             std::vector<engine::SequenceResult>* results) override {
     const int step = step_++;
-    const auto layer_done = [&](int layer) {
+    engine::StepProgress progress([&](int layer) {
       if (step == dies_in_step_ && layer == 0) kill(getpid(), SIGKILL);
-    };
-    return inner_->StepTogether(part, sequences, layer_done, results);
+    });
+    return inner_->StepTogether(part, sequences, &progress, results);
   }
 
  private:

@@ -15,6 +15,8 @@ namespace {
 using DecodeWorkerMethods = v1::DecodeWorker::StubInterface::async_interface;
 
 constexpr auto kPumpWait = std::chrono::milliseconds(100);
+// While a device writes a layer's KV: far less than a layer of a prompt takes.
+constexpr auto kLookAgain = std::chrono::microseconds(200);
 // Without anything to put for so long, a staging buffer is given back: longer than a layer takes.
 constexpr auto kIdleAfter = std::chrono::milliseconds(200);
 
@@ -70,7 +72,9 @@ void PrefillShell::ForgetHandoffsOf(const std::vector<scheduler::EndedRequest>& 
 }
 
 void PrefillShell::Pump() {
-  sender_.Pump(kPumpWait);
+  // The engine wakes the pump when a device has more to write; what it has written nobody tells.
+  const bool writes = runner_->TellLayers();
+  sender_.Pump(writes ? kLookAgain : kPumpWait);
   if (const int64_t now = MonotonicUs(); now >= next_log_us_) {
     next_log_us_ = now + kLogEveryUs;
     sender_.DropGonePeers();
@@ -182,7 +186,7 @@ void PrefillShell::On(const scheduler::AddToHandoff& effect) {
   sender_.Add({effect.id, effect.epoch}, effect.blocks, effect.more);
 }
 
-void PrefillShell::LayerDone(const scheduler::RunStep& step, int layer) {
+void PrefillShell::LayerWritten(const scheduler::RunStep& step, int layer) {
   for (const scheduler::StepSequence& sequence : step.sequences) {
     const int64_t end =
         sequence.ring != nullptr ? sequence.ring->token_end : sequence.position + sequence.count;

@@ -31,8 +31,11 @@ void PrefillShell::Start(const scheduler::PrefillConfig& config, std::function<v
   StartLink(std::move(drained), std::move(engine_failed));
   runner_ = std::make_unique<EngineRunner>(
       engine_->engine.get(),
-      [this](const scheduler::RunStep& step, int layer) { LayerDone(step, layer); },
-      [this](bool idle) { StepEnded(idle); }, &step_log_, &groups_);
+      EngineRunner::Told{.ended = [this](bool idle) { StepEnded(idle); },
+                         .layer_queued = [this] { engine_->transport->Wake(); },
+                         .layer_written = [this](const scheduler::RunStep& step,
+                                                 int layer) { LayerWritten(step, layer); }},
+      &step_log_, &groups_);
   progress_ =
       std::make_unique<ProgressThread>([this] { Pump(); }, [this] { engine_->transport->Wake(); });
   StartCore("prefill", config, scheduler::Tick{});

@@ -70,7 +70,7 @@ class PrefillShell : public WorkerShell<PrefillShell, scheduler::PrefillCore,
   void On(const scheduler::CallRegister& effect);
   void On(const scheduler::CallReport& effect);
   void On(const scheduler::Drained& effect);
-  void LayerDone(const scheduler::RunStep& step, int layer);
+  void LayerWritten(const scheduler::RunStep& step, int layer);
   void StopParts();
   // From the orchestrator, on the loop.
   absl::Status Take(const v1::OrchestratorMessage& message);

@@ -95,8 +95,7 @@ std::vector<int32_t> GroupOfEngines::TableOf(int rank, std::span<const int32_t> 
 }
 
 absl::Status GroupOfEngines::StepOf(int rank, GroupMode mode,
-                                    std::span<const SequenceStep> sequences,
-                                    const std::function<void(int layer)>& layer_done,
+                                    std::span<const SequenceStep> sequences, StepProgress* progress,
                                     std::vector<SequenceResult>* results) {
   std::vector<std::vector<int32_t>> tables;
   for (const SequenceStep& sequence : sequences) {
@@ -115,11 +114,10 @@ absl::Status GroupOfEngines::StepOf(int rank, GroupMode mode,
   const bool alone = breaking_rank_ >= 0 && !breaks_by_abort_;
   const CommDeadline soon = std::chrono::steady_clock::now() + std::chrono::milliseconds(50);
   const GroupPart part = comms.Part(mode, alone ? soon : Later());
-  return engine(rank).StepTogether(part, steps, rank == 0 ? layer_done : nullptr, results);
+  return engine(rank).StepTogether(part, steps, rank == 0 ? progress : nullptr, results);
 }
 
-absl::Status GroupOfEngines::Step(std::span<const SequenceStep> sequences,
-                                  const std::function<void(int layer)>& layer_done,
+absl::Status GroupOfEngines::Step(std::span<const SequenceStep> sequences, StepProgress* progress,
                                   std::vector<SequenceResult>* results) {
   const auto ranks = static_cast<size_t>(options_.ranks);
   const auto drawn =
@@ -130,7 +128,7 @@ absl::Status GroupOfEngines::Step(std::span<const SequenceStep> sequences,
   std::vector<std::thread> threads;
   for (size_t r = 0; r < ranks; ++r) {
     threads.emplace_back([&, r] {
-      statuses_[r] = StepOf(static_cast<int>(r), mode, sequences, layer_done, &by_rank[r]);
+      statuses_[r] = StepOf(static_cast<int>(r), mode, sequences, progress, &by_rank[r]);
     });
   }
   for (std::thread& thread : threads) thread.join();

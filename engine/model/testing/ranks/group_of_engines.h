@@ -47,14 +47,12 @@ class GroupOfEngines final : public Engine {
   // `sequences` in layout tp = 1 are run in the group's, each rank with blocks of its own choice
   // (TableOf). Results are rank 0's; the test fails when another rank's differ in a bit. The status
   // is the first error of any rank.
-  absl::Status Step(std::span<const SequenceStep> sequences,
-                    const std::function<void(int layer)>& layer_done,
+  absl::Status Step(std::span<const SequenceStep> sequences, StepProgress* progress,
                     std::vector<SequenceResult>* results) override;
 
   // INVALID_ARGUMENT: it is a group already.
   absl::Status StepTogether(const GroupPart& part, std::span<const SequenceStep> sequences,
-                            const std::function<void(int layer)>& layer_done,
-                            std::vector<SequenceResult>* results) override {
+                            StepProgress* progress, std::vector<SequenceResult>* results) override {
     return absl::InvalidArgumentError("mode: every step is one of the group");
   }
 
@@ -76,8 +74,7 @@ class GroupOfEngines final : public Engine {
  private:
   explicit GroupOfEngines(const TestingGroupOptions& options);
   absl::Status StepOf(int rank, GroupMode mode, std::span<const SequenceStep> sequences,
-                      const std::function<void(int layer)>& layer_done,
-                      std::vector<SequenceResult>* results);
+                      StepProgress* progress, std::vector<SequenceResult>* results);
   std::vector<int32_t> TableOf(int rank, std::span<const int32_t> table) const;
   void ExpectSame(const std::vector<std::vector<SequenceResult>>& by_rank) const;
 

@@ -44,24 +44,23 @@ class RankEngine final : public Engine {
   std::span<const KvRegion> KvRegions() const override { return engine_->KvRegions(); }
   const absl::Status& status() const { return status_; }
 
-  absl::Status Step(std::span<const SequenceStep> sequences, const std::function<void(int)>&,
+  absl::Status Step(std::span<const SequenceStep> sequences, StepProgress*,
                     std::vector<SequenceResult>* results) override {
     results->assign(sequences.size(), {});
     if (!status_.ok()) return absl::OkStatus();
     std::vector<SequenceStep> steps(sequences.begin(), sequences.end());
     for (SequenceStep& step : steps) step.layout = KvLayout{ranks_};
-    const auto layer_done = [&](int layer) {
+    StepProgress progress([&](int layer) {
       if (step_ == die_at_ && layer == 1) kill(getpid(), SIGKILL);
-    };
+    });
     const GroupPart part = comms_->Part(Mode(), std::chrono::steady_clock::now() + kPatience);
-    status_ = engine_->StepTogether(part, steps, layer_done, results);
+    status_ = engine_->StepTogether(part, steps, &progress, results);
     ++step_;
     if (!status_.ok()) results->assign(sequences.size(), {});
     return absl::OkStatus();
   }
 
-  absl::Status StepTogether(const GroupPart&, std::span<const SequenceStep>,
-                            const std::function<void(int)>&,
+  absl::Status StepTogether(const GroupPart&, std::span<const SequenceStep>, StepProgress*,
                             std::vector<SequenceResult>*) override {
     return absl::InvalidArgumentError("mode: every step is one of the group");
   }

@@ -70,7 +70,7 @@ int32_t RingMember::LocalOf(int32_t block) {
 
 absl::Status RingMember::Run(const DealtPiece& piece, size_t rank, Communicator* comm,
                              Communicator* moves, CommDeadline deadline,
-                             const std::function<void(int)>& layer_done) {
+                             const std::function<void(int, StepProgress&)>& layer_queued) {
   Input input;
   Fill(piece, rank, &input);
   input.ring.comm = comm;
@@ -87,13 +87,13 @@ absl::Status RingMember::Run(const DealtPiece& piece, size_t rank, Communicator*
   step.next_tokens = input.next_tokens;
   int layers = 0;
   std::vector<SequenceResult> results;
-  const auto in_order = [&](int layer) {
+  StepProgress progress([&](int layer) {
     SKEIN_CHECK(layer == layers++);
-    if (layer_done) layer_done(layer);
-  };
-  const absl::Status status = engine_->Step({&step, 1}, in_order, &results);
+    if (layer_queued) layer_queued(layer, progress);
+  });
+  const absl::Status status = engine_->Step({&step, 1}, &progress, &results);
   if (!status.ok()) return status;
-  SKEIN_CHECK(layers == engine_->Spec().kv.num_layers);
+  SKEIN_CHECK(layers == engine_->Spec().kv.num_layers && progress.LayersWritten() == layers);
   Collect(input, results);
   return absl::OkStatus();
 }

@@ -26,10 +26,11 @@ class RingMember {
   // A new prompt: KV that nobody wrote is NaN, block ids are dealt at random.
   void Start(const std::vector<int32_t>& ids, bool score, uint32_t seed);
 
-  // Runs its part of `piece` as rank `rank`; null groups when it is alone. `layer_done` may be
-  // null.
+  // Runs its part of `piece` as rank `rank`; null groups when it is alone. `layer_queued`:
+  // as StepProgress's, with it; may be null.
   absl::Status Run(const DealtPiece& piece, size_t rank, Communicator* comm, Communicator* moves,
-                   CommDeadline deadline, const std::function<void(int)>& layer_done);
+                   CommDeadline deadline,
+                   const std::function<void(int, StepProgress&)>& layer_queued);
 
   // Logprob of ids[position + 1] after ids[0 … position], of its own tokens so far.
   const std::map<int64_t, double>& logprobs() const { return logprobs_; }

@@ -100,7 +100,7 @@ class Rank {
     const auto deadline =
         std::chrono::steady_clock::now() + std::chrono::milliseconds(prompt.deadline_ms);
     return member_.Run(piece, static_cast<size_t>(rank), comm->get(), moves->get(), deadline,
-                       [&](int layer) {
+                       [&](int layer, StepProgress&) {
                          if (dies && layer == 1) raise(SIGKILL);
                        });
   }

@@ -1,0 +1,48 @@
+#include "engine/step_progress.h"
+
+#include "absl/status/statusor.h"
+
+namespace skein::engine {
+
+void StepProgress::Queue(int layer, Device* device) {
+  if (!tells_layers()) return;
+  {
+    const std::lock_guard lock(mu_);
+    const absl::StatusOr<uint64_t> mark =
+        device == nullptr ? absl::StatusOr<uint64_t>(0) : device->Mark();
+    if (!mark.ok() || layer != layers_queued_) return;
+    ++layers_queued_;
+    if (device == nullptr) {
+      ++layers_written_;
+    } else {
+      device_ = device;
+      marks_.push_back(*mark);
+    }
+  }
+  queued_(layer);
+}
+
+void StepProgress::End(bool ok) {
+  const std::lock_guard lock(mu_);
+  if (ok) layers_written_ = layers_queued_;
+  marks_.clear();
+  device_ = nullptr;
+}
+
+int StepProgress::LayersQueued() const {
+  const std::lock_guard lock(mu_);
+  return layers_queued_;
+}
+
+int StepProgress::LayersWritten() {
+  const std::lock_guard lock(mu_);
+  while (!marks_.empty()) {
+    const absl::StatusOr<bool> done = device_->Done(marks_.front());
+    if (!done.ok() || !*done) break;
+    marks_.pop_front();
+    ++layers_written_;
+  }
+  return layers_written_;
+}
+
+}  // namespace skein::engine
