@@ -46,9 +46,9 @@ TEST(StepProgress, OnADeviceALayerIsWrittenWhenTheWorkBeforeItsMarkIsDone) {
   EXPECT_EQ(progress.LayersQueued(), 2);
   EXPECT_EQ(done, 0);
   std::vector<int> seen;
-  while (progress.LayersWritten() < 2) {
-    EXPECT_LE(2 * progress.LayersWritten(), done);
-    seen.push_back(progress.LayersWritten());
+  for (int written = 0; (written = progress.LayersWritten()) < 2;) {
+    EXPECT_LE(2 * written, done);
+    seen.push_back(written);
   }
   EXPECT_EQ(done, 4);
   EXPECT_EQ(seen.front(), 0);

@@ -264,8 +264,8 @@ TEST_F(ModelEngineTest, WhatIsWrongWithTheWholeStepRunsNothing) {
   int layers_run = 0;
   std::vector<SequenceResult> results;
   const auto message = [&](std::span<const SequenceStep> steps) {
-    const absl::Status status = engine->Step(
-        steps, [&](int) { ++layers_run; }, &results);
+    StepProgress progress([&](int) { ++layers_run; });
+    const absl::Status status = engine->Step(steps, &progress, &results);
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
     return std::string(status.message());
   };
@@ -294,16 +294,17 @@ TEST_F(ModelEngineTest, LayersAreDoneInOrderWithTheirKvWritten) {
   const SequenceStep step = one.Build();
   std::vector<int> layers;
   std::vector<SequenceResult> results;
-  const auto done = [&](int layer) {
+  StepProgress progress([&](int layer) {
     layers.push_back(layer);
+    EXPECT_EQ(progress.LayersWritten(), layer + 1);
     const KvSpec& kv = engine->Spec().kv;
     for (int later = 0; later < kv.num_layers; ++later) {
       const auto* block = static_cast<const float*>(engine->KvRegions()[later].base) +
                           7 * kv.BlockBytes() / static_cast<int64_t>(sizeof(float));
       EXPECT_EQ(block[0] != 0.0f, later <= layer) << later;
     }
-  };
-  ASSERT_TRUE(engine->Step({&step, 1}, done, &results).ok());
+  });
+  ASSERT_TRUE(engine->Step({&step, 1}, &progress, &results).ok());
   EXPECT_THAT(layers, ElementsAre(0, 1, 2));
 }
 

@@ -134,8 +134,8 @@ class Trial {
     for (const OwnStep* step : steps) built.push_back(step->Build());
     std::vector<SequenceResult> results;
     int layers = 0;
-    const absl::Status status = engine_.Step(
-        built, [&](int) { ++layers; }, &results);
+    StepProgress progress([&](int) { ++layers; });
+    const absl::Status status = engine_.Step(built, &progress, &results);
     EXPECT_TRUE(status.ok()) << status;
     EXPECT_EQ(layers, layers_expected);
     results.resize(steps.size());
