@@ -20,6 +20,7 @@ class FakeEngine : public engine::StepEngine {
   }
   void Launch(engine::StepPlan) override {}
   std::optional<engine::CompletedStep> Poll() override { return std::nullopt; }
+  std::optional<engine::StepLayers> Layers() override { return std::nullopt; }
   void Release(engine::SequenceHandle sequence) override { admitted.erase(sequence); }
 
   std::map<engine::SequenceHandle, engine::SequenceInfo> admitted;
