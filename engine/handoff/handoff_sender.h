@@ -113,6 +113,8 @@ class HandoffSender {
   // the tokens before it, none is still to be computed HERE. Unknown keys are ignored. Does not
   // block.
   void Written(HandoffKey key, int layer, int64_t token_end);
+  // Whether the progress thread is woken when this layer is written: see kWakeBytes.
+  bool WakesFor(int layer) const;
 
   // The receiver is ready. From here on exactly one of `ends` is called for `key`. REQUIRES:
   // opened.
@@ -152,7 +154,6 @@ class HandoffSender {
     std::vector<Peer> peers;  // by rank; staged: of the buffer
   };
 
-  bool WakesFor(int layer) const;
   absl::Status CheckGrant(const HandoffGrant& grant, int64_t prompt_tokens) const;
   absl::Status Connect(Receiver* receiver);
   absl::Status ConnectTo(const std::string& memory, Receiver* receiver);

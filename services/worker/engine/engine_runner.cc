@@ -26,7 +26,7 @@ void EngineRunner::Run(scheduler::RunStep step) {
   if (plan.sequences.empty()) return told_.ended(/*idle=*/false);
   if (planned->step.sequences.front().ring != nullptr) plan.ring = MeetingOf(planned->step);
   if (told_.layer_written) {
-    plan.layer_queued = [this](int) { told_.layer_queued(); };
+    plan.layer_queued = [this](int layer) { told_.layer_queued(layer); };
   }
   engine_->Launch(std::move(plan));
 }

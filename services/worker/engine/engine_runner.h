@@ -27,7 +27,7 @@ class EngineRunner {
     // `idle`: there is no next step, so the caller may do what follows from the end.
     std::function<void(bool idle)> ended;
     // TellLayers may have something new. On the engine's thread.
-    std::function<void()> layer_queued = nullptr;
+    std::function<void(int layer)> layer_queued = nullptr;
     // A layer's KV of the step's sequences is written. Called by TellLayers and TakeDone, for the
     // layers of a step in their order, and before the step's end is told. Empty: nobody asks.
     std::function<void(const scheduler::RunStep& step, int layer)> layer_written = nullptr;

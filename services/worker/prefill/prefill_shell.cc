@@ -32,7 +32,10 @@ void PrefillShell::Start(const scheduler::PrefillConfig& config, std::function<v
   runner_ = std::make_unique<EngineRunner>(
       engine_->engine.get(),
       EngineRunner::Told{.ended = [this](bool idle) { StepEnded(idle); },
-                         .layer_queued = [this] { engine_->transport->Wake(); },
+                         .layer_queued =
+                             [this](int layer) {
+                               if (sender_.WakesFor(layer)) engine_->transport->Wake();
+                             },
                          .layer_written = [this](const scheduler::RunStep& step,
                                                  int layer) { LayerWritten(step, layer); }},
       &step_log_, &groups_);
