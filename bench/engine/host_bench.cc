@@ -19,7 +19,7 @@
 #include "bench/engine/bench_timer.h"
 #include "engine/device/cpu_device.h"
 #include "engine/model/model_engine.h"
-#include "engine/stepping/inline_engine.h"
+#include "engine/stepping/testing/polled_engine.h"
 #include "nlohmann/json.hpp"
 #include "proto/common.pb.h"
 #include "scheduler/vocabulary/check.h"
@@ -152,8 +152,8 @@ void Measure(int64_t context) {
   const auto engine = LoadIdle(sequences * ((context + kOutputTokens) / kBlockTokens + 1));
   Batch batch(sequences, context);
   const engine::SamplingParams sampling = {.temperature = 0.0f, .top_logprobs = -1};
-  engine::InlineEngine inline_engine(engine.get());
-  services::StepConversion conversion(&inline_engine);
+  engine::PolledEngine polled(engine.get());
+  services::StepConversion conversion(&polled);
   // One kind after the other: whole tables and prompts would put the others out of the caches.
   const auto seconds = [](const std::function<void()>& step) {
     return bench::MedianSecondsInTurn({step}, absl::GetFlag(FLAGS_repeats),
@@ -162,8 +162,8 @@ void Measure(int64_t context) {
   const double whole = seconds([&] { StepWhole(*engine, batch.Next(), sampling); });
   const double changes = seconds([&] {
     const auto planned = conversion.PlanOf(batch.Next());
-    inline_engine.Launch(planned.plan);
-    const auto done = services::StepConversion::DoneOf(planned, *inline_engine.Poll());
+    polled.Launch(planned.plan);
+    const auto done = services::StepConversion::DoneOf(planned, *polled.Poll());
     const absl::Status ended = done.status.ok() ? done.results.front().status : done.status;
     SKEIN_CHECK_MSG(ended.ok(), ended.ToString().c_str());
   });

@@ -151,7 +151,7 @@ void ExpectMixedScores(const EmulatedOptions& options, int ranks) {
     expected.push_back(token.logprob);
   }
   std::vector<std::unique_ptr<EmulatedEngine>> owned;
-  std::vector<Engine*> engines;
+  std::vector<StepEngine*> engines;
   for (int rank = 0; rank < ranks; ++rank) {
     owned.push_back(*EmulatedEngine::Create(options));
     engines.push_back(owned.back().get());

@@ -38,7 +38,7 @@ class MixedStepsTest : public ::testing::TestWithParam<bool> {
 
   void ExpectParity(int ranks) {
     std::vector<std::unique_ptr<GroupEngine>> engines;
-    std::vector<Engine*> all;
+    std::vector<StepEngine*> all;
     for (int rank = 0; rank < ranks; ++rank) {
       auto engine = GroupEngine::Make(dir_, *MakeCpuOps({.threads = 1, .isa = CpuIsa::kAuto}),
                                       MakeCpuDevice(), ParityPool(), ranks);
@@ -49,7 +49,7 @@ class MixedStepsTest : public ::testing::TestWithParam<bool> {
     const std::vector<int32_t> text = EvalText(kTokens);
     const auto scores = ScoreMixed(all, text, kSlice);
     ASSERT_TRUE(scores.ok()) << scores.status();
-    expected_ = MeanNll(*all[0], text, /*slice_tokens=*/0);
+    expected_ = MeanNll(*engines[0], text, /*slice_tokens=*/0);
     for (size_t rank = 0; rank < all.size(); ++rank) {
       ExpectNll(scores->alone[rank], "alone");
       ExpectNll(scores->group[rank], "group");

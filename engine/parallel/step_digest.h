@@ -15,9 +15,9 @@
 #include <string_view>
 #include <vector>
 
-#include "engine/engine.h"
 #include "engine/parallel/shard_layout.h"
 #include "engine/sampling/sampling_params.h"
+#include "engine/step.h"
 
 namespace skein::engine {
 

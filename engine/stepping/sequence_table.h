@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "engine/engine.h"
+#include "engine/step.h"
 #include "engine/step_progress.h"
 #include "engine/stepping/step_engine.h"
 

@@ -1,7 +1,6 @@
 // StepEngine: runs step plans on one device. A sequence is admitted once and then named by its
-// handle; a launched step completes later. Implementations: InlineEngine and ThreadedEngine, which
-// adapt the synchronous Engine (engine.h) until a later change deletes that. The conformance suite
-// is step_engine_test.cc.
+// handle; a launched step completes later. It is all that is seen of an engine outside engine/.
+// Implementations: the engines of engine.h. The conformance suite is step_engine_test.cc.
 //
 // Threads: Spec, KvRegions, Poll and Layers may be called by any thread; the first two never
 // change. One thread calls the rest.
@@ -17,8 +16,9 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "engine/engine.h"
+#include "engine/parallel/group_part.h"
 #include "engine/sampling/sampling_params.h"
+#include "engine/step.h"
 
 namespace skein::engine {
 
@@ -80,6 +80,9 @@ struct StepPlan {
   // Called on the thread that runs the step when Layers counts one more as queued: as
   // StepProgress's `queued`. Empty: nobody asks for layers.
   std::function<void(int layer)> layer_queued;
+  // Called when Poll has the step's end, once, on the thread that runs steps. It may call Poll and
+  // Launch; the next step waits for it. `idle`: no step was launched behind this one. May be empty.
+  std::function<void(bool idle)> completed;
 };
 
 // How far a step is: of how many layers the work was given to the device, and of how many of these
@@ -92,7 +95,7 @@ struct StepLayers {
 
 struct CompletedStep {
   uint64_t number = 0;
-  absl::Status status;                  // of the whole step: see Engine::Step
+  absl::Status status;                  // of the whole step (below)
   std::vector<SequenceResult> results;  // by sequence, when OK
   int layers = 0;                       // written, if it had layer_queued
   double seconds = 0;
@@ -109,8 +112,8 @@ class StepEngine {
   // no sampling parameters or impossible ones, or a token of the prompt that the vocabulary lacks.
   virtual absl::StatusOr<SequenceHandle> Admit(const SequenceInfo& info) = 0;
 
-  // Starts the step; does not block (InlineEngine runs the step here instead). A step that is
-  // launched while another one is in flight begins when that has ended. If that one fails, with
+  // Starts the step; does not block. A step that is launched while another one is in flight begins
+  // when that has ended. If that one fails, with
   // anything but INVALID_ARGUMENT, this one is not run and ends likewise. A sequence for which it
   // was to sample a token that this one runs, and did not, is refused in this one. REQUIRES: at
   // most one step is in flight; each sequence of the plan is admitted and not released.

@@ -5,7 +5,9 @@
 #include <atomic>
 #include <chrono>
 #include <cstring>
+#include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <thread>
@@ -18,6 +20,7 @@
 #include "engine/model/model_engine.h"
 #include "engine/model/testing/far_ops.h"
 #include "engine/ops/cpu/cpu_ops.h"
+#include "engine/stepping/testing/run_plan.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 #include "tools/random_checkpoint/random_checkpoint.h"
@@ -44,8 +47,8 @@ std::string MakeModel() {
   return dir;
 }
 
-std::unique_ptr<engine::Engine> MakeEngine(const std::string& dir,
-                                           std::shared_ptr<engine::FarDevice> device) {
+std::unique_ptr<engine::StepEngine> MakeEngine(const std::string& dir,
+                                               std::shared_ptr<engine::FarDevice> device) {
   engine::ModelEngineOptions options;
   options.block_tokens = kBlockTokens;
   options.num_blocks = 2 * kBlocks;
@@ -63,30 +66,31 @@ std::unique_ptr<engine::Engine> MakeEngine(const std::string& dir,
 // the next step.
 class Layers {
  public:
-  explicit Layers(std::function<void(int layer, int64_t end)> written)
-      : written_(std::move(written)) {}
+  Layers(engine::StepEngine* engine, std::function<void(int layer, int64_t end)> written)
+      : engine_(engine), written_(std::move(written)) {}
 
-  void Begin(engine::StepProgress* step, int64_t end) {
+  void Begin(int64_t end) {
     const std::lock_guard lock(mu_);
-    step_ = step;
     end_ = end;
     told_ = 0;
   }
   void Look() {
     const std::lock_guard lock(mu_);
-    if (step_ == nullptr) return;
-    for (const int written = step_->LayersWritten(); told_ < written;) written_(told_++, end_);
+    if (const auto layers = engine_->Layers(); layers.has_value()) TellUpTo(layers->written);
   }
-  void End() {
-    Look();
+  void End(int layers) {
     const std::lock_guard lock(mu_);
-    step_ = nullptr;
+    TellUpTo(layers);
   }
 
  private:
+  void TellUpTo(int written) {
+    while (told_ < written) written_(told_++, end_);
+  }
+
+  engine::StepEngine* const engine_;
   const std::function<void(int layer, int64_t end)> written_;
   std::mutex mu_;
-  engine::StepProgress* step_ = nullptr;
   int64_t end_ = 0;
   int told_ = 0;
 };
@@ -94,25 +98,28 @@ class Layers {
 class FarHandoff : public ::testing::TestWithParam<engine::PoolKind> {
  protected:
   // The prompt in `chunks` steps, into blocks 0, 2, 4, …
-  void Prefill(engine::Engine* engine, int chunks, Layers* layers) {
-    std::vector<int32_t> ids(kTokens), table;
-    for (int64_t i = 0; i < kTokens; ++i)
-      ids[static_cast<size_t>(i)] = static_cast<int32_t>(i * i % 50);
-    for (int32_t b = 0; b < kBlocks; ++b) table.push_back(2 * b);
+  void Prefill(engine::StepEngine* engine, int chunks, Layers* layers) {
+    auto ids = std::make_shared<std::vector<int32_t>>(kTokens);
+    for (int64_t i = 0; i < kTokens; ++i) {
+      (*ids)[static_cast<size_t>(i)] = static_cast<int32_t>(i * i % 50);
+    }
+    const auto sequence = engine->Admit(
+        {.prompt = ids, .sampling = std::make_shared<const engine::SamplingParams>()});
+    ASSERT_TRUE(sequence.ok()) << sequence.status();
     for (int c = 0; c < chunks; ++c) {
       const int64_t first = kTokens * c / chunks, end = kTokens * (c + 1) / chunks;
-      engine::SequenceStep step;
-      step.tokens =
-          std::span(ids).subspan(static_cast<size_t>(first), static_cast<size_t>(end - first));
-      step.position = first;
-      step.block_table = table;
-      std::vector<engine::SequenceResult> results;
-      engine::StepProgress progress([](int) {});
-      layers->Begin(&progress, end);
-      const absl::Status ran = engine->Step({&step, 1}, &progress, &results);
-      layers->End();
-      ASSERT_TRUE(ran.ok()) << ran;
+      engine::PlannedSequence planned{.sequence = *sequence, .position = first};
+      planned.count = end - first;
+      for (int32_t b = 0; b < kBlocks; ++b) planned.blocks.push_back({2 * b});
+      engine::StepPlan plan;
+      plan.sequences = {std::move(planned)};
+      plan.layer_queued = [](int) {};
+      layers->Begin(end);
+      const engine::CompletedStep ran = RunPlan(engine, std::move(plan));
+      ASSERT_TRUE(ran.status.ok()) << ran.status;
+      layers->End(ran.layers);
     }
+    engine->Release(*sequence);
   }
 
   const std::string dir_ = MakeModel();
@@ -124,7 +131,7 @@ TEST_P(FarHandoff, LayersLeaveWhileLaterOnesCompute) {
   const auto block_bytes = static_cast<size_t>(kv.BlockBytes());
   for (const int chunks : {1, 3, 40}) {
     SCOPED_TRACE(chunks);
-    Layers nobody([](int, int64_t) {});
+    Layers nobody(host.get(), [](int, int64_t) {});
     Prefill(host.get(), chunks, &nobody);
     // Source: the engine's own memory. Target: a pool of another device.
     engine::TestingNetwork network(GetParam());
@@ -160,7 +167,7 @@ TEST_P(FarHandoff, LayersLeaveWhileLaterOnesCompute) {
     sender.Grant(kKey, {.targets = {{remote, target.description}},
                         .post_until = std::chrono::steady_clock::now() + std::chrono::seconds(60),
                         .peer = "decode.example:7202"});
-    Layers layers([&](int layer, int64_t end) { sender.Written(kKey, layer, end); });
+    Layers layers(engine.get(), [&](int layer, int64_t end) { sender.Written(kKey, layer, end); });
     std::thread source_progress([&] {
       while (!ended) {
         layers.Look();

@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "engine/stepping/inline_engine.h"
+#include "engine/stepping/testing/polled_engine.h"
 #include "proto/common.pb.h"
 #include "services/worker/engine/sampling_codec.h"
 #include "services/worker/engine/step_conversion.h"
@@ -24,21 +24,21 @@ bool AnyFailsEngines(const scheduler::RunStep& step) {
 
 struct EngineThread::Steps {
   using Planned = services::StepConversion::Planned;
-  using Prepared = std::shared_ptr<engine::PreparedStep>;
 
-  explicit Steps(std::shared_ptr<engine::EmulatedEngine> emulated)
-      : engine(std::move(emulated)), inline_engine(engine.get()), conversion(&inline_engine) {}
+  explicit Steps(std::shared_ptr<engine::EmulatedEngine> of)
+      : device(std::move(of)), engine(device.get()), conversion(&engine) {}
 
-  scheduler::StepDone Compute(const Planned& planned, const Prepared& prepared) const {
-    engine::CompletedStep completed = inline_engine.Run(prepared.get());
+  // The first step that was launched.
+  scheduler::StepDone Compute(const Planned& planned) {
+    engine::CompletedStep completed = *engine.Poll();
     for (size_t i = 0; completed.status.ok() && i < completed.results.size(); ++i) {
       completed.results[i].status = StatusOf(planned.step.sequences[i], completed.results[i]);
     }
     return services::StepConversion::DoneOf(planned, completed);
   }
 
-  const std::shared_ptr<engine::EmulatedEngine> engine;
-  engine::InlineEngine inline_engine;
+  const std::shared_ptr<engine::EmulatedEngine> device;
+  engine::PolledEngine engine;
   services::StepConversion conversion;
 };
 
@@ -47,7 +47,6 @@ struct EngineThread::Handed {
   Process* process;
   std::shared_ptr<Steps> steps;
   Steps::Planned planned;
-  Steps::Prepared prepared;
   LayerDone layer_done;
   std::function<void(scheduler::StepDone)> done;
 
@@ -77,11 +76,11 @@ void EngineThread::Run(Network* network, Process* process,
                        std::shared_ptr<engine::EmulatedEngine> engine,
                        const scheduler::RunStep& step, LayerDone layer_done,
                        std::function<void(scheduler::StepDone)> done) {
-  if (steps_ == nullptr || steps_->engine != engine) steps_ = std::make_shared<Steps>(engine);
+  if (steps_ == nullptr || steps_->device != engine) steps_ = std::make_shared<Steps>(engine);
   auto handed =
       std::make_shared<Handed>(Handed{network, process, steps_, steps_->conversion.PlanOf(step),
-                                      nullptr, std::move(layer_done), std::move(done)});
-  handed->prepared = steps_->inline_engine.Prepare(handed->planned.plan);
+                                      std::move(layer_done), std::move(done)});
+  steps_->engine.Launch(std::move(handed->planned.plan));
   if (busy) {
     waiting_ = std::move(handed);
   } else {
@@ -93,18 +92,18 @@ void EngineThread::Begin(const std::shared_ptr<Handed>& step) {
   Network* network = step->network;
   const TimeUs base = network->scenario().step_us * slowness;
   const TimeUs takes = network->random().Between(base / 2, base + base / 2);
-  const int layers = step->steps->engine->Spec().kv.num_layers;
+  const int layers = step->steps->device->Spec().kv.num_layers;
   busy = true;
   if (hangs) return;
   if (network->scenario().compute_at_end) {
     step->process->After(takes, [=, this] {
-      scheduler::StepDone result = step->steps->Compute(step->planned, step->prepared);
+      scheduler::StepDone result = step->steps->Compute(step->planned);
       for (int layer = 0; layer < layers; ++layer) step->layer_done(step->step(), layer);
       End(*step, std::move(result));
     });
     return;
   }
-  const scheduler::StepDone result = step->steps->Compute(step->planned, step->prepared);
+  const scheduler::StepDone result = step->steps->Compute(step->planned);
   for (int layer = 0; layer < layers; ++layer) {
     step->process->After(takes * (layer + 1) / layers,
                          [=] { step->layer_done(step->step(), layer); });
@@ -119,6 +118,7 @@ void EngineThread::End(const Handed& step, scheduler::StepDone result) {
   busy = false;
   const std::shared_ptr<Handed> next = std::exchange(waiting_, nullptr);
   if (next != nullptr && engine::EndsTheNext(result.status)) {
+    steps_.reset();  // with the step that is not run; the engine has failed
     step.process->After(1, [next, status = result.status] {
       next->done({next->step().step, status, {}});
     });

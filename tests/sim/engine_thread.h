@@ -1,6 +1,5 @@
 // The engine thread of a simulated worker: runs steps of the emulated engine in virtual time, one
-// after the other. A step that comes while one runs waits for its end, as in
-// engine/stepping/threaded_engine.h.
+// after the other. A step that comes while one runs waits for its end, as in engine/engine.h.
 #pragma once
 
 #include <cstdint>

@@ -5,6 +5,8 @@
 #include <set>
 
 #include "absl/strings/str_cat.h"
+#include "engine/stepping/testing/polled_engine.h"
+#include "engine/stepping/testing/run_plan.h"
 #include "services/worker/engine/sampling_codec.h"
 #include "services/worker/engine/step_conversion.h"
 #include "tests/sim/answers.h"
@@ -56,6 +58,29 @@ scheduler::StepResult ResultAt(const StepSequence& sequence, engine::SequenceRes
                                bool ran) {
   computed.status = ran && !sequence.sample ? absl::OkStatus() : StatusOf(sequence, computed);
   return services::ResultOf(sequence, computed);
+}
+
+// The prompt's tokens of `span` on one engine, whose blocks hold those before it in their order.
+engine::SequenceResult RunAlone(engine::EmulatedEngine* engine, const scheduler::RequestSpec& spec,
+                                TokenSpan span, bool sample, bool* ran) {
+  engine::PolledEngine polled(engine);
+  const auto sequence = polled.Admit(
+      {.prompt = std::make_shared<const std::vector<int32_t>>(spec.prompt),
+       .sampling = std::make_shared<const engine::SamplingParams>(services::SamplingFrom(spec))});
+  engine::SequenceResult refused;
+  refused.status = sequence.status();
+  if (!sequence.ok()) return refused;
+  engine::PlannedSequence planned{.sequence = *sequence, .position = span.position};
+  planned.count = span.count;
+  planned.sample = sample;
+  for (int i = 0; i < engine->Spec().kv.num_blocks; ++i) planned.blocks.push_back({i});
+  engine::StepPlan plan;
+  plan.sequences = {std::move(planned)};
+  plan.layer_queued = [](int) {};
+  engine::CompletedStep completed = RunPlan(&polled, std::move(plan));
+  refused.status = completed.status;
+  *ran = completed.layers > 0;
+  return completed.status.ok() ? std::move(completed.results.front()) : refused;
 }
 
 }  // namespace
@@ -332,23 +357,10 @@ std::vector<scheduler::StepResult> JointSteps::Compute(Meeting& meeting) {
   verdict_->Require(static_cast<int64_t>(seen.size()) * unit == begin, "history incomplete");
 
   const int64_t end = PartOf(meeting.entrants.at(0)).token_end;
-  const std::vector<int32_t> tokens(sequence.spec->prompt.begin() + begin,
-                                    sequence.spec->prompt.begin() + end);
-  std::vector<int32_t> table;
-  for (int i = 0; i < options.kv.num_blocks; ++i) table.push_back(i);
-  const engine::SamplingParams sampling = services::SamplingFrom(*sequence.spec);
-  engine::SequenceStep step;
-  step.tokens = tokens;
-  step.position = begin;
-  step.block_table = table;
-  step.sample = piece.last && sequence.spec->max_tokens > 0;
-  step.sampling = &sampling;
-  step.prompt = sequence.spec->prompt;
-  std::vector<engine::SequenceResult> results;
+  const bool samples_token = piece.last && sequence.spec->max_tokens > 0;
   bool ran = false;
-  engine::StepProgress progress([&ran](int) { ran = true; });
-  const absl::Status status = scratch->Step({&step, 1}, &progress, &results);
-  verdict_->Require(status.ok(), status.ToString());
+  const engine::SequenceResult result =
+      RunAlone(scratch.get(), *sequence.spec, {begin, end - begin}, samples_token, &ran);
   std::vector<scheduler::StepResult> computed(meeting.entrants.size());
   for (const auto& [rank, entrant] : meeting.entrants) {
     const std::vector<int32_t> blocks = scheduler::BlocksOfSpans(piece.spans[rank], unit);
@@ -357,7 +369,7 @@ std::vector<scheduler::StepResult> JointSteps::Compute(Meeting& meeting) {
     for (size_t i = 0; i < blocks.size(); ++i) {
       CopyBlock(*scratch, blocks[i], *entrant.engine, local[i].value);
     }
-    computed[rank] = ResultAt(SequenceOf(entrant), results[0], ran);
+    computed[rank] = ResultAt(SequenceOf(entrant), result, ran);
     const bool samples = rank == piece.sampler && sequence.spec->max_tokens > 0;
     verdict_->Require(SequenceOf(entrant).sample == samples, "another rank samples");
   }

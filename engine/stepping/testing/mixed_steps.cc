@@ -7,7 +7,7 @@
 
 #include "engine/comm/local/local_fabric.h"
 #include "engine/model/group/group_comms.h"
-#include "engine/stepping/inline_engine.h"
+#include "engine/stepping/testing/run_plan.h"
 
 namespace skein::engine {
 namespace {
@@ -29,7 +29,7 @@ std::vector<std::vector<TokenSpan>> Deal(int64_t tokens, int64_t block_tokens, i
 // One rank of the run.
 class Rank {
  public:
-  Rank(Engine* engine, const GroupComms* comms, Communicator* ring,
+  Rank(StepEngine* engine, const GroupComms* comms, Communicator* ring,
        const std::vector<int32_t>& text)
       : engine_(engine), comms_(*comms), ring_(ring), tokens_(static_cast<int64_t>(text.size())) {
     info_.prompt = std::make_shared<const std::vector<int32_t>>(text);
@@ -44,7 +44,7 @@ class Rank {
     const std::vector<GroupMode> modes = ModesOf(ranks);
     SequenceInfo grouped = info_;
     grouped.layout = KvLayout{ranks};
-    const auto alone_handle = engine_.Admit(info_), group_handle = engine_.Admit(grouped);
+    const auto alone_handle = engine_->Admit(info_), group_handle = engine_->Admit(grouped);
     if (!alone_handle.ok()) return alone_handle.status();
     if (!group_handle.ok()) return group_handle.status();
     size_t step = 0;
@@ -69,14 +69,14 @@ class Rank {
  private:
   // Sequence `place`'s blocks are a third of the pool, downwards.
   BlockId BlockOf(int place, int64_t index) const {
-    const int64_t third = engine_.Spec().kv.num_blocks / 3;
+    const int64_t third = engine_->Spec().kv.num_blocks / 3;
     return {static_cast<int32_t>(third * (place + 1) - 1 - index)};
   }
 
   // The table travels as what is new.
   PlannedSequence Slice(SequenceHandle handle, int64_t begin, int64_t count, KvLayout layout,
                         int place) const {
-    const int64_t unit = TokensPerBlock(layout, engine_.Spec().kv);
+    const int64_t unit = TokensPerBlock(layout, engine_->Spec().kv);
     PlannedSequence planned{.sequence = handle, .position = begin, .count = count};
     planned.kept_blocks = (begin + unit - 1) / unit;
     for (int64_t i = planned.kept_blocks; i * unit < begin + count; ++i) {
@@ -86,10 +86,9 @@ class Rank {
   }
 
   absl::Status RunPlan(StepPlan plan, std::vector<float>* logprobs) {
-    engine_.Launch(std::move(plan));
-    const std::optional<CompletedStep> completed = engine_.Poll();
-    if (!completed->status.ok()) return completed->status;
-    const SequenceResult& result = completed->results.front();
+    const CompletedStep completed = engine::RunPlan(engine_, std::move(plan));
+    if (!completed.status.ok()) return completed.status;
+    const SequenceResult& result = completed.results.front();
     if (!result.status.ok()) return result.status;
     for (const SampledToken& token : result.prompt_logprobs) {
       if (token.token >= 0) logprobs->push_back(token.logprob);
@@ -98,9 +97,9 @@ class Rank {
   }
 
   absl::Status RunRing(std::vector<std::pair<int64_t, float>>* logprobs) {
-    const auto handle = engine_.Admit(info_);
+    const auto handle = engine_->Admit(info_);
     if (!handle.ok()) return handle.status();
-    const int64_t unit = engine_.Spec().kv.block_tokens;
+    const int64_t unit = engine_->Spec().kv.block_tokens;
     const auto dealt = Deal(tokens_, unit, ring_->Size());
     const std::vector<TokenSpan>& spans = dealt[static_cast<size_t>(ring_->Rank())];
     PlannedSequence planned{.sequence = *handle};
@@ -124,11 +123,11 @@ class Rank {
     std::vector<float> scores;
     const absl::Status status = RunPlan(std::move(plan), &scores);
     for (size_t i = 0; i < scores.size(); ++i) logprobs->emplace_back(positions[i], scores[i]);
-    engine_.Release(*handle);
+    engine_->Release(*handle);
     return status;
   }
 
-  InlineEngine engine_;
+  StepEngine* const engine_;
   const GroupComms& comms_;
   Communicator* const ring_;
   const int64_t tokens_;
@@ -137,7 +136,7 @@ class Rank {
 
 }  // namespace
 
-absl::StatusOr<MixedScores> ScoreMixed(const std::vector<Engine*>& engines,
+absl::StatusOr<MixedScores> ScoreMixed(const std::vector<StepEngine*>& engines,
                                        const std::vector<int32_t>& text, int64_t slice_tokens) {
   LocalHub hub;
   const auto ranks = static_cast<int>(engines.size());

@@ -9,7 +9,7 @@
 #include "absl/status/statusor.h"
 #include "engine/comm/fabric.h"
 #include "engine/comm/testing/ranks.h"
-#include "engine/engine.h"
+#include "engine/stepping/step_engine.h"
 
 namespace skein::engine {
 
@@ -22,7 +22,7 @@ struct MixedScores {
 
 // `engines` by rank, two or more, which take steps of a group of them all; their pools hold the
 // text three times. The first status that is not OK, of a step or of a sequence.
-absl::StatusOr<MixedScores> ScoreMixed(const std::vector<Engine*>& engines,
+absl::StatusOr<MixedScores> ScoreMixed(const std::vector<StepEngine*>& engines,
                                        const std::vector<int32_t>& text, int64_t slice_tokens);
 
 }  // namespace skein::engine

@@ -65,7 +65,7 @@ absl::Status ApplyKv(const WorkerOptions& options, engine::KvSpec* kv) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<engine::Engine>> MakeEmulatedEngine(
+absl::StatusOr<std::unique_ptr<engine::StepEngine>> MakeEmulatedEngine(
     const WorkerOptions& options, std::shared_ptr<engine::Device> device) {
   if (options.served_name.empty() && options.model.empty()) {
     return absl::InvalidArgumentError("--served-name is required, since there is no --model");

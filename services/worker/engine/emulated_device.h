@@ -10,14 +10,14 @@
 
 #include "absl/status/statusor.h"
 #include "engine/device/device.h"
-#include "engine/engine.h"
+#include "engine/stepping/step_engine.h"
 #include "services/worker/process/worker_options.h"
 
 namespace skein::services {
 
 // INVALID_ARGUMENT, NOT_FOUND, RESOURCE_EXHAUSTED name the flag or field and the value. `device`
 // holds the KV.
-absl::StatusOr<std::unique_ptr<engine::Engine>> MakeEmulatedEngine(
+absl::StatusOr<std::unique_ptr<engine::StepEngine>> MakeEmulatedEngine(
     const WorkerOptions& options, std::shared_ptr<engine::Device> device);
 
 }  // namespace skein::services

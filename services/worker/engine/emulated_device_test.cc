@@ -4,6 +4,7 @@
 #include <fstream>
 
 #include "engine/device/cpu_device.h"
+#include "engine/stepping/testing/run_plan.h"
 #include "gtest/gtest.h"
 
 namespace skein::services {
@@ -18,8 +19,19 @@ WorkerOptions Options() {
   return options;
 }
 
-absl::StatusOr<std::unique_ptr<engine::Engine>> Make(const WorkerOptions& options) {
+absl::StatusOr<std::unique_ptr<engine::StepEngine>> Make(const WorkerOptions& options) {
   return MakeEmulatedEngine(options, engine::MakeCpuDevice());
+}
+
+// All of a prompt, which is within one block.
+engine::PlannedSequence Prefill(engine::StepEngine* engine, std::vector<int32_t> prompt,
+                                BlockId block) {
+  const auto count = static_cast<int64_t>(prompt.size());
+  const auto sequence =
+      engine->Admit({.prompt = std::make_shared<const std::vector<int32_t>>(std::move(prompt)),
+                     .sampling = std::make_shared<const engine::SamplingParams>()});
+  EXPECT_TRUE(sequence.ok()) << sequence.status();
+  return {.sequence = *sequence, .count = count, .blocks = {block}};
 }
 
 TEST(EmulatedDevice, NeedsNoModel) {
@@ -72,13 +84,10 @@ TEST(EmulatedDevice, AStepTakesTheProfilesTime) {
       "c_s_per_token2": 0, "d_s_per_token2": 0}}})";
   const auto engine = Make(options);
   ASSERT_TRUE(engine.ok()) << engine.status();
-  const std::vector<int32_t> prompt = {1, 2, 3}, blocks = {0};
-  engine::SequenceStep step;
-  step.tokens = step.prompt = prompt;
-  step.block_table = blocks;
-  std::vector<engine::SequenceResult> results;
+  engine::StepPlan plan;
+  plan.sequences = {Prefill(engine->get(), {1, 2, 3}, {0})};
   const auto start = std::chrono::steady_clock::now();
-  ASSERT_TRUE((*engine)->Step({&step, 1}, nullptr, &results).ok());
+  ASSERT_TRUE(RunPlan(engine->get(), std::move(plan)).status.ok());
   EXPECT_GE(std::chrono::steady_clock::now() - start, std::chrono::microseconds(53'000));
 }
 
@@ -87,14 +96,11 @@ TEST(EmulatedDevice, TheSequenceWithTheNanTokenFailsAlone) {
   options.emulated_nan_token = 7;
   const auto engine = Make(options);
   ASSERT_TRUE(engine.ok()) << engine.status();
-  const std::vector<int32_t> bad = {1, 2, 7}, good = {1, 2, 3}, bad_blocks = {1}, good_blocks = {2};
-  std::vector<engine::SequenceStep> steps(2);
-  steps[0].tokens = steps[0].prompt = bad;
-  steps[0].block_table = bad_blocks;
-  steps[1].tokens = steps[1].prompt = good;
-  steps[1].block_table = good_blocks;
-  std::vector<engine::SequenceResult> results;
-  ASSERT_TRUE((*engine)->Step(steps, nullptr, &results).ok());
+  engine::StepPlan plan;
+  plan.sequences = {Prefill(engine->get(), {1, 2, 7}, {1}), Prefill(engine->get(), {1, 2, 3}, {2})};
+  const engine::CompletedStep completed = RunPlan(engine->get(), std::move(plan));
+  ASSERT_TRUE(completed.status.ok()) << completed.status;
+  const std::vector<engine::SequenceResult>& results = completed.results;
   ASSERT_EQ(results.size(), 2u);
   EXPECT_EQ(results[0].status, absl::InternalError("logits hold NaN or infinity"));
   EXPECT_TRUE(results[1].status.ok()) << results[1].status;

@@ -3,18 +3,26 @@
 #include <optional>
 #include <utility>
 
-#include "engine/stepping/threaded_engine.h"
-
 namespace skein::services {
 
-EngineRunner::EngineRunner(engine::Engine* engine, Told told, StepLog* log, RingGroups* groups)
-    : told_(std::move(told)),
-      log_(log),
-      groups_(groups),
-      engine_(std::make_unique<engine::ThreadedEngine>(engine, told_.ended)),
-      conversion_(engine_.get()) {}
+EngineRunner::EngineRunner(engine::StepEngine* engine, Told told, StepLog* log, RingGroups* groups)
+    : told_(std::move(told)), log_(log), groups_(groups), engine_(engine), conversion_(engine) {}
 
-EngineRunner::~EngineRunner() = default;
+EngineRunner::~EngineRunner() {
+  std::unique_lock lock(running_mu_);
+  idle_.wait(lock, [this] { return running_ == 0; });
+  // What nobody took: the engine's next owner shall not find it.
+  while (engine_->Poll().has_value()) {
+  }
+}
+
+void EngineRunner::StepCompleted(bool idle) {
+  told_.ended(idle);
+  // The last use of this object: under the lock, for which its end waits.
+  const std::lock_guard lock(running_mu_);
+  --running_;
+  idle_.notify_all();
+}
 
 void EngineRunner::Run(scheduler::RunStep step) {
   auto planned = std::make_shared<StepConversion::Planned>(conversion_.PlanOf(std::move(step)));
@@ -27,6 +35,11 @@ void EngineRunner::Run(scheduler::RunStep step) {
   if (planned->step.sequences.front().ring != nullptr) plan.ring = MeetingOf(planned->step);
   if (told_.layer_written) {
     plan.layer_queued = [this](int layer) { told_.layer_queued(layer); };
+  }
+  plan.completed = [this](bool idle) { StepCompleted(idle); };
+  {
+    const std::lock_guard lock(running_mu_);
+    ++running_;
   }
   engine_->Launch(std::move(plan));
 }

@@ -4,13 +4,13 @@
 // by the core's thread.
 #pragma once
 
+#include <condition_variable>
 #include <deque>
 #include <functional>
 #include <memory>
 #include <mutex>
 #include <vector>
 
-#include "engine/engine.h"
 #include "engine/stepping/step_engine.h"
 #include "scheduler/worker/steps/step.h"
 #include "services/worker/engine/ring_groups.h"
@@ -35,9 +35,9 @@ class EngineRunner {
 
   // `engine`, `log` and `groups`, where there are any, outlive the runner. Without groups ring
   // steps are INVALID_ARGUMENT.
-  EngineRunner(engine::Engine* engine, Told told, StepLog* log = nullptr,
+  EngineRunner(engine::StepEngine* engine, Told told, StepLog* log = nullptr,
                RingGroups* groups = nullptr);
-  ~EngineRunner();  // waits for the step that runs; one behind it does not begin
+  ~EngineRunner();  // waits for the steps in flight
 
   // These three on one thread, the core's.
   // Hands a step over. REQUIRES: at most one is in flight.
@@ -59,6 +59,7 @@ class EngineRunner {
   };
 
   void TellLayers(int written, Handed* step) const;
+  void StepCompleted(bool idle);
 
   scheduler::StepDone DoneOf(const StepConversion::Planned& planned,
                              const engine::CompletedStep& completed) const;
@@ -69,7 +70,10 @@ class EngineRunner {
   RingGroups* const groups_;
   std::mutex mu_;  // held while layers are told, so that none is after its step's end
   std::deque<Handed> in_flight_;
-  const std::unique_ptr<engine::StepEngine> engine_;
+  std::mutex running_mu_;
+  std::condition_variable idle_;
+  int running_ = 0;  // steps whose end the engine has not told
+  engine::StepEngine* const engine_;
   StepConversion conversion_;
 };
 

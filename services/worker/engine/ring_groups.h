@@ -15,7 +15,7 @@
 
 #include "absl/status/statusor.h"
 #include "engine/comm/ring_fabric.h"
-#include "engine/engine.h"
+#include "engine/step.h"
 #include "scheduler/worker/steps/ring_steps.h"
 #include "scheduler/worker/steps/step.h"
 

@@ -9,7 +9,6 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "engine/engine.h"
 #include "engine/stepping/step_engine.h"
 #include "scheduler/worker/steps/step.h"
 

@@ -79,7 +79,7 @@ Progress LogProgress(const Progress& progress) {
   };
 }
 
-absl::StatusOr<std::unique_ptr<engine::Engine>> MakeCpuEngine(
+absl::StatusOr<std::unique_ptr<engine::StepEngine>> MakeCpuEngine(
     const WorkerOptions& options, std::unique_ptr<engine::Device> device,
     const Progress& progress) {
   auto engine_options = ModelOptionsOf(options);
@@ -140,7 +140,7 @@ absl::Status AboutModel(const WorkerOptions& options, const absl::Status& failed
 }
 
 // `gpu` receives the device, for who has to wait for its work.
-absl::StatusOr<std::unique_ptr<engine::Engine>> MakeGpuEngine(
+absl::StatusOr<std::unique_ptr<engine::StepEngine>> MakeGpuEngine(
     const WorkerOptions& options, const Progress& progress, std::shared_ptr<engine::Device>* gpu) {
   auto engine_options = ModelOptionsOf(options);
   if (!engine_options.ok()) return engine_options.status();
@@ -152,11 +152,10 @@ absl::StatusOr<std::unique_ptr<engine::Engine>> MakeGpuEngine(
   return std::move(made->engine);
 }
 
-absl::StatusOr<std::unique_ptr<engine::Engine>> MakeEngine(const WorkerOptions& options,
-                                                           std::unique_ptr<engine::Device> device,
-                                                           const Progress& progress,
-                                                           std::shared_ptr<engine::Device>* gpu) {
-  absl::StatusOr<std::unique_ptr<engine::Engine>> made = absl::InvalidArgumentError(
+absl::StatusOr<std::unique_ptr<engine::StepEngine>> MakeEngine(
+    const WorkerOptions& options, std::unique_ptr<engine::Device> device, const Progress& progress,
+    std::shared_ptr<engine::Device>* gpu) {
+  absl::StatusOr<std::unique_ptr<engine::StepEngine>> made = absl::InvalidArgumentError(
       absl::StrCat("--device: '", options.device, "' is not cpu, cuda:N or emulated"));
   if (options.device == "cpu") made = MakeCpuEngine(options, std::move(device), progress);
   if (options.device == "emulated") made = MakeEmulatedEngine(options, std::move(device));
@@ -217,7 +216,7 @@ absl::StatusOr<std::shared_ptr<engine::PeerOpener>> MakeOpener(const WorkerOptio
   return nullptr;
 }
 
-void WarnIfNotShared(engine::PeerOpener* opener, const engine::Engine& engine) {
+void WarnIfNotShared(engine::PeerOpener* opener, const engine::StepEngine& engine) {
   for (const engine::KvRegion& region : engine.KvRegions()) {
     const absl::Status shared = opener->Export(region.base).status();
     if (shared.ok()) continue;

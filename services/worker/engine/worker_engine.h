@@ -11,8 +11,8 @@
 #include "absl/status/statusor.h"
 #include "engine/comm/paths/path_fabric.h"
 #include "engine/device/copy_stream.h"
-#include "engine/engine.h"
 #include "engine/handoff/staging_receiver.h"
+#include "engine/stepping/step_engine.h"
 #include "engine/transport/transport.h"
 #include "scheduler/base/messages.h"
 #include "services/worker/process/worker_options.h"
@@ -24,7 +24,7 @@ struct WorkerEngine {
   std::shared_ptr<engine::CopyStream> copies;  // of a GPU; else null
   std::unique_ptr<engine::Transport> transport;
   std::unique_ptr<engine::PathFabric> fabric;  // to step together with others; may be null
-  std::unique_ptr<engine::Engine> engine;
+  std::unique_ptr<engine::StepEngine> engine;
   std::vector<engine::RegionId> regions;             // one a layer
   std::string description;                           // of the regions, for grants
   std::unique_ptr<engine::StagingReceiver> staging;  // decode with --handoff=staging

@@ -24,7 +24,7 @@ scheduler::RunStep RunStepOf(const scheduler::GroupStep& step) {
 
 }  // namespace
 
-GroupRank::GroupRank(engine::Engine* engine, std::shared_ptr<engine::GroupContext> context,
+GroupRank::GroupRank(engine::StepEngine* engine, std::shared_ptr<engine::GroupContext> context,
                      scheduler::BlockPool* pool, Options options)
     : context_(std::move(context)),
       wire_(context_->feed()),
@@ -32,8 +32,8 @@ GroupRank::GroupRank(engine::Engine* engine, std::shared_ptr<engine::GroupContex
       batch_(pool, KvLayout{context_->size()},
              TokensPerBlock(KvLayout{context_->size()}, engine->Spec().kv.kv_heads,
                             engine->Spec().kv.block_tokens)),
-      engine_(std::make_unique<engine::ThreadedEngine>(engine, [this](bool) { wire_->Wake(); })),
-      conversion_(engine_.get()) {
+      engine_(engine),
+      conversion_(engine) {
   if (leads()) {
     lead_.emplace(options_.epoch, context_->size(), &batch_, options_.limits);
   } else {
@@ -216,6 +216,7 @@ void GroupRank::Launch(const scheduler::GroupStep& step) {
                                                        context->size()));
       },
       .leave = [](const absl::Status&) {}};
+  plan.completed = [wire = wire_](bool) { wire->Wake(); };
   engine_->Launch(std::move(plan));
 }
 

@@ -20,10 +20,9 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "engine/engine.h"
 #include "engine/host/rank_wire.h"
 #include "engine/model/group/group_contexts.h"
-#include "engine/stepping/threaded_engine.h"
+#include "engine/stepping/step_engine.h"
 #include "scheduler/kv/block_pool.h"
 #include "scheduler/worker/group/feed_lead.h"
 #include "scheduler/worker/group/feed_member.h"
@@ -61,7 +60,7 @@ class GroupRank {
 
   // `engine` and `pool` outlive this, and nobody else uses them or the context meanwhile; blocks
   // have the context's layout.
-  GroupRank(engine::Engine* engine, std::shared_ptr<engine::GroupContext> context,
+  GroupRank(engine::StepEngine* engine, std::shared_ptr<engine::GroupContext> context,
             scheduler::BlockPool* pool, Options options);
   ~GroupRank();  // ends the group; waits for the step in flight, which it breaks
 
@@ -101,7 +100,7 @@ class GroupRank {
   scheduler::GroupBatch batch_;
   std::optional<scheduler::FeedLead> lead_;  // one of the two
   std::optional<scheduler::FeedMember> member_;
-  const std::unique_ptr<engine::StepEngine> engine_;
+  engine::StepEngine* const engine_;
   StepConversion conversion_;
   // Of the step in flight.
   std::optional<scheduler::GroupStep> step_;
