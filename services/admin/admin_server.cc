@@ -43,6 +43,12 @@ class StateClock {
   int64_t since_us_ = MonotonicUs();
 };
 
+std::string InvariantsJson(const absl::Status& found) {
+  if (found.ok()) return R"({"ok":true})";
+  return absl::StrCat(R"({"ok":false,"violated":)", http::JsonString(std::string(found.message())),
+                      "}");
+}
+
 }  // namespace
 
 // The pages, and a thread for orders and for clients that wait for the end of a drain.
@@ -59,7 +65,10 @@ class AdminServer::Pages {
     routes_.AddPage("/startupz", [this](const http::Request&) { return Startup(); });
     http::AddJsonPage(
         "/status", [this] { return Json(Look()); }, &routes_);
-    if (hooks_.invariants) http::AddJsonPage("/debug/invariants", hooks_.invariants, &routes_);
+    if (hooks_.invariants) {
+      http::AddJsonPage(
+          "/debug/invariants", [this] { return InvariantsJson(hooks_.invariants()); }, &routes_);
+    }
     for (const bool drain : {true, false}) {
       routes_.Add("POST", drain ? "/drain" : "/resume",
                   [this, drain](const http::Request& request, ResponderPtr responder) {

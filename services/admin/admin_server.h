@@ -39,9 +39,9 @@ struct AdminHooks {
   std::function<absl::Status()> live;  // see http::AdminPages::live
   // May block for a second. FAILED_PRECONDITION gives the reason of a refusal.
   std::function<absl::Status(const DrainOrder&)> order;
-  std::function<std::string()> metrics;     // the Prometheus text format
-  std::function<std::string()> invariants;  // JSON; empty: no such page
-  std::function<void(http::Routes*)> more;  // further pages; may be empty
+  std::function<std::string()> metrics;      // the Prometheus text format
+  std::function<absl::Status()> invariants;  // not OK: what is violated; empty: no such page
+  std::function<void(http::Routes*)> more;   // further pages; may be empty
 };
 
 class AdminServer {

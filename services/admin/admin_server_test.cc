@@ -36,6 +36,9 @@ class AdminServerTest : public ::testing::Test {
       return absl::OkStatus();
     };
     hooks.metrics = [] { return "m 1\n"; };
+    hooks.invariants = [this] {
+      return violated_ ? absl::InternalError("5: \"a\"\n") : absl::OkStatus();
+    };
     auto started = AdminServer::Start({}, "127.0.0.1", std::move(hooks));
     ASSERT_TRUE(started.ok()) << started.status();
     server_ = *std::move(started);
@@ -58,7 +61,7 @@ class AdminServerTest : public ::testing::Test {
     return Fetch(server_->port(), method, target, {}, headers);
   }
 
-  std::atomic<bool> started_{true}, drains_{false}, last_{false}, failed_{false};
+  std::atomic<bool> started_{true}, drains_{false}, last_{false}, failed_{false}, violated_{false};
   std::atomic<int> running_{0};
   std::unique_ptr<AdminServer> server_;
 };
@@ -69,6 +72,13 @@ TEST_F(AdminServerTest, LivezSaysWhyTheProcessShouldEnd) {
   const http::Response dead = Ask("GET", "/livez");
   EXPECT_EQ(dead.status, 503);
   EXPECT_NE(dead.body.find("Not alive: the engine failed: why"), std::string::npos) << dead.body;
+}
+
+TEST_F(AdminServerTest, AViolatedInvariantIsToldAsItIs) {
+  EXPECT_EQ(Json::parse(Ask("GET", "/debug/invariants").body), Json({{"ok", true}}));
+  violated_ = true;
+  EXPECT_EQ(Json::parse(Ask("GET", "/debug/invariants").body),
+            Json({{"ok", false}, {"violated", "5: \"a\"\n"}}));
 }
 
 TEST_F(AdminServerTest, ProbesTellStartReadinessAndLifeApart) {

@@ -11,7 +11,6 @@
 #include "services/base/signals.h"
 #include "services/base/version.h"
 #include "services/http/admin.h"
-#include "services/http/error.h"
 #include "services/log/log.h"
 #include "services/metrics/metrics.h"
 #include "services/metrics/process_metrics.h"
@@ -155,13 +154,6 @@ ProcessStatus StatusOf(const OrchestratorOptions& options, const Pages& pages) {
   return status;
 }
 
-std::string InvariantsJson(OrchestratorShell* shell) {
-  const absl::Status found = shell->CheckInvariants();
-  if (found.ok()) return R"({"ok":true})";
-  return absl::StrCat(R"({"ok":false,"violated":)", http::JsonString(std::string(found.message())),
-                      "}");
-}
-
 // Not kept over a restart: another orchestrator takes requests.
 absl::Status Order(const DrainOrder& order, Pages* pages) {
   if (pages->stopping.load()) {
@@ -187,7 +179,7 @@ AdminHooks HooksOf(const OrchestratorOptions& options, Pages* pages) {
                 pages->process.Refresh();
                 return pages->metrics.Render();
               },
-          .invariants = [pages] { return InvariantsJson(pages->shell); },
+          .invariants = [pages] { return pages->shell->CheckInvariants(); },
           .more =
               [pages](http::Routes* routes) {
                 http::AddJsonPage(

@@ -21,7 +21,6 @@
 #include "services/base/signals.h"
 #include "services/base/version.h"
 #include "services/http/admin.h"
-#include "services/http/error.h"
 #include "services/http/server.h"
 #include "services/log/log.h"
 #include "services/log/log_limit.h"
@@ -333,7 +332,7 @@ class Pages {
                   process_.Refresh();
                   return metrics.Render();
                 },
-            .invariants = [this] { return InvariantsJson(); }};
+            .invariants = [this] { return Invariants(); }};
   }
 
   // After `router` was put: what was ordered before.
@@ -366,11 +365,10 @@ class Pages {
     return obeyed;
   }
 
-  std::string InvariantsJson() {
-    absl::Status status = absl::UnavailableError("starting or stopping");
-    router.With([&status](Router& running) { status = running.Invariants(); });
-    if (status.ok()) return "{\"ok\":true}";
-    return absl::StrCat("{\"ok\":false,\"violated\":", http::JsonString(status.ToString()), "}");
+  absl::Status Invariants() {
+    absl::Status found = absl::UnavailableError("starting or stopping");
+    router.With([&found](Router& running) { found = running.Invariants(); });
+    return found;
   }
 
   ProcessMetrics process_{"router", &metrics};

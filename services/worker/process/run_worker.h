@@ -90,7 +90,7 @@ AdminHooks HooksOf(const std::string& role, const std::string& model, WorkerPage
             pages->process.Refresh();
             return pages->metrics.Render();
           },
-      .invariants = [pages] { return InvariantsJson(pages->Invariants()); },
+      .invariants = [pages] { return pages->Invariants(); },
       .more = nullptr};
 }
 

@@ -10,7 +10,6 @@
 #include "proto/orchestrator.pb.h"
 #include "services/base/process.h"
 #include "services/base/version.h"
-#include "services/http/error.h"
 #include "services/log/log.h"
 #include "services/worker/process/run_worker.h"
 
@@ -90,12 +89,6 @@ scheduler::EngineWatchConfig EngineWatchOf(const WorkerOptions& options,
   watch.probe_interval_us = static_cast<int64_t>(options.probe_interval_s * 1e6);
   watch.probe_block = {static_cast<int32_t>(spec.kv.num_blocks - 1)};
   return watch;
-}
-
-std::string InvariantsJson(const absl::Status& invariants) {
-  if (invariants.ok()) return R"({"ok":true})";
-  return absl::StrCat(R"({"ok":false,"violated":)",
-                      http::JsonString(std::string(invariants.message())), "}");
 }
 
 prometheus::Histogram& StepTokens(const engine::EngineSpec& spec, const std::string& model,

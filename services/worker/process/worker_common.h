@@ -43,9 +43,6 @@ int64_t PoolBlocksOf(const WorkerOptions& options, const engine::EngineSpec& spe
 // host:port at which others reach the worker's RPCs.
 std::string EndpointOf(const WorkerOptions& options, const WorkerServers& servers);
 
-// JSON of /debug/invariants.
-std::string InvariantsJson(const absl::Status& invariants);
-
 // vLLM's vllm:iteration_tokens_total, for the shell to observe; vllm:cache_config_info besides.
 prometheus::Histogram& StepTokens(const engine::EngineSpec& spec, const std::string& model,
                                   Metrics* metrics);
