@@ -220,7 +220,7 @@ bool TcpChannel::AwaitRoom(size_t) {
 // ---- the wire ----
 
 absl::StatusOr<std::unique_ptr<TcpWire>> TcpWire::Make(const Options& options) {
-  std::unique_ptr<TcpWire> wire(new TcpWire);
+  std::unique_ptr<TcpWire> wire(new TcpWire(options.inbound_max));
   std::random_device random;
   wire->token_ = uint64_t{random()} << 32 | random();
   wire->epoll_ = epoll_create1(EPOLL_CLOEXEC);
@@ -329,7 +329,7 @@ void TcpWire::Accept() {
     const int fd = accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
     if (fd < 0) continue;
     // One that has said nothing yet makes room for another.
-    if (inbound_.size() >= kInboundMax) {
+    if (inbound_.size() >= inbound_max_) {
       const auto silent = std::find_if(inbound_.begin(), inbound_.end(),
                                        [](const auto& inbound) { return !inbound.second.greeted; });
       if (silent == inbound_.end()) {

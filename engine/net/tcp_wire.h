@@ -68,6 +68,9 @@ class TcpWire {
     // be named, with commas.
     std::string device;
     int port = 0;  // 0: any free one
+    // Connections of others at a time. At the limit, a further one takes the place of one that has
+    // not greeted yet, or is closed.
+    size_t inbound_max = kInboundMax;
   };
   // INVALID_ARGUMENT: no such device, or one without an IPv4 address. UNAVAILABLE: the port is in
   // use. RESOURCE_EXHAUSTED.
@@ -106,7 +109,7 @@ class TcpWire {
     uint32_t events = 0;
   };
 
-  TcpWire() = default;
+  explicit TcpWire(size_t inbound_max) : inbound_max_(inbound_max) {}
   absl::Status Listen(const sockaddr_in& address);
   std::vector<Event> Wait();
   void Accept();
@@ -118,6 +121,7 @@ class TcpWire {
                                                         bool* broken) const;
   void Close(uint64_t id);
 
+  const size_t inbound_max_;
   int epoll_ = -1;
   std::vector<int> listeners_;
   std::string name_;

@@ -168,6 +168,34 @@ TEST_F(TcpWireTest, WhatAStrangerSendsEndsNothingButHisConnection) {
 }
 
 // Names listen where they are told to.
+TEST_F(TcpWireTest, AtTheLimitOnlyOneThatIsSilentMakesRoom) {
+  target_ = *TcpWire::Make({.device = "lo", .inbound_max = 2});
+  const std::string ok("\x02\0\0\0\0\0\0\0ok\0\0\0\0\0\0", 16);
+  const auto say = [](int fd, const std::string& text) {
+    EXPECT_EQ(send(fd, text.data(), text.size(), 0), static_cast<ssize_t>(text.size()));
+  };
+  const auto await_closed = [this](int fd) {
+    char none = 0;
+    while (recv(fd, &none, 1, MSG_DONTWAIT) != 0) Move();
+  };
+  const int first = Stranger();
+  say(first, Greeting() + ok);
+  MoveUntil(1);
+  const int silent = Stranger();
+  while (target_->inbound() < 2) Move();
+  const int second = Stranger();
+  say(second, Greeting() + ok);
+  await_closed(silent);
+  MoveUntil(2);
+  const int third = Stranger();
+  await_closed(third);
+  EXPECT_EQ(target_->inbound(), 2u);
+  for (const int fd : {first, second}) say(fd, ok);
+  MoveUntil(4);  // those that greeted stay
+  EXPECT_EQ(came_, std::vector<std::string>(4, "ok"));
+  for (const int fd : {first, silent, second, third}) close(fd);
+}
+
 TEST_F(TcpWireTest, ItListensAtItsDeviceOnly) {
   EXPECT_EQ(target_->name().substr(0, 10), "127.0.0.1:");
 }
