@@ -31,10 +31,13 @@ absl::StatusOr<SequenceHandle> Engine::Admit(const SequenceInfo& info) {
 void Engine::Release(SequenceHandle sequence) { Sequences().Release(sequence); }
 
 void Engine::Launch(StepPlan plan) {
-  Prepared prepared = Sequences().Prepare(std::move(plan));
+  Launched launched = {.step = Sequences().Prepare(std::move(plan)), .before = {}};
   {
     const std::lock_guard lock(mu_);
-    waiting_.push_back(std::move(prepared));
+    if (!completed_.empty() && EndsTheNext(completed_.back().status)) {
+      launched.before = completed_.back().status;
+    }
+    waiting_.push_back(std::move(launched));
   }
   if (steps_run_ == StepsRun::kInPoll) return;
   if (!thread_.joinable()) thread_ = std::thread([this] { Loop(); });
@@ -78,13 +81,11 @@ void Engine::Loop() {
 }
 
 void Engine::RunNext(std::unique_lock<std::mutex> lock) {
-  Prepared prepared = std::move(waiting_.front());
+  std::shared_ptr<PreparedStep> prepared = std::move(waiting_.front().step);
+  CompletedStep completed{.number = prepared->plan.number,
+                          .status = std::move(waiting_.front().before),
+                          .results = {}};
   waiting_.pop_front();
-  CompletedStep completed{.number = prepared->plan.number, .status = {}, .results = {}};
-  // The one before may have failed when this one was not launched yet.
-  if (!completed_.empty() && EndsTheNext(completed_.back().status)) {
-    completed.status = completed_.back().status;
-  }
   running_ = prepared->progress;
   running_number_ = completed.number;
   lock.unlock();
@@ -96,8 +97,8 @@ void Engine::RunNext(std::unique_lock<std::mutex> lock) {
   const absl::Status status = completed.status;
   completed_.push_back(std::move(completed));
   while (EndsTheNext(status) && !waiting_.empty()) {
-    completed_.push_back({.number = waiting_.front()->plan.number, .status = status});
-    told.push_back(std::move(waiting_.front()->plan.completed));
+    completed_.push_back({.number = waiting_.front().step->plan.number, .status = status});
+    told.push_back(std::move(waiting_.front().step->plan.completed));
     waiting_.pop_front();
   }
   const bool idle = waiting_.empty();

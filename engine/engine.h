@@ -94,7 +94,10 @@ class Engine : public StepEngine {
                                     std::vector<SequenceResult>* results) = 0;
 
  private:
-  using Prepared = std::shared_ptr<PreparedStep>;
+  struct Launched {
+    std::shared_ptr<PreparedStep> step;
+    absl::Status before;  // not OK: the step before had failed, and its launcher did not know it yet
+  };
 
   // The sequences, which the thread that launches steps uses.
   SequenceTable& Sequences();
@@ -111,7 +114,7 @@ class Engine : public StepEngine {
 
   std::mutex mu_;
   std::condition_variable wake_;
-  std::deque<Prepared> waiting_;
+  std::deque<Launched> waiting_;
   std::deque<CompletedStep> completed_;
   uint64_t running_number_ = 0;
   std::shared_ptr<StepProgress> running_;  // null: no step runs
