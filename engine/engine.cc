@@ -82,9 +82,8 @@ void Engine::Loop() {
 
 void Engine::RunNext(std::unique_lock<std::mutex> lock) {
   std::shared_ptr<PreparedStep> prepared = std::move(waiting_.front().step);
-  CompletedStep completed{.number = prepared->plan.number,
-                          .status = std::move(waiting_.front().before),
-                          .results = {}};
+  CompletedStep completed{
+      .number = prepared->plan.number, .status = std::move(waiting_.front().before), .results = {}};
   waiting_.pop_front();
   running_ = prepared->progress;
   running_number_ = completed.number;

@@ -96,7 +96,8 @@ class Engine : public StepEngine {
  private:
   struct Launched {
     std::shared_ptr<PreparedStep> step;
-    absl::Status before;  // not OK: the step before had failed, and its launcher did not know it yet
+    absl::Status
+        before;  // not OK: the step before had failed, and its launcher did not know it yet
   };
 
   // The sequences, which the thread that launches steps uses.

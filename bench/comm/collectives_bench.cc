@@ -169,9 +169,9 @@ void RunRank(int fd, int rank, int ranks) {
   const auto addresses = Exchange(fd, (*fabric)->Address(), ranks);
   const auto start = Clock::now();
   std::promise<absl::Status> made;
-  GroupContexts contexts(fabric->get(), {.made = [&made](uint64_t, const absl::Status& status) {
-                           made.set_value(status);
-                         }});
+  GroupContexts contexts(
+      fabric->get(), fabric->get(),
+      {.made = [&made](uint64_t, const absl::Status& status) { made.set_value(status); }});
   Check(contexts.Make({1, addresses, rank}));
   Check(made.get_future().get());
   const double make_us = std::chrono::duration<double, std::micro>(Clock::now() - start).count();

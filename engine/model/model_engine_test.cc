@@ -7,6 +7,7 @@
 #include <fstream>
 #include <limits>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -97,9 +98,11 @@ TEST_F(ModelEngineTest, SpecAndRegions) {
 class NotingOps final : public ReferenceOps {
  public:
   explicit NotingOps(int* widened) : widened_(widened) {}
-  void MatMul(ConstMatrix x, ConstMatrix w, ConstVector bias, Matrix out) override {
-    if (x.dtype == DType::kF32 && w.dtype != DType::kF32) ++*widened_;
-    ReferenceOps::MatMul(x, w, bias, out);
+  void MatMuls(ConstMatrix x, std::span<const Product> products) override {
+    for (const Product& product : products) {
+      if (x.dtype == DType::kF32 && product.w.dtype != DType::kF32) ++*widened_;
+    }
+    ReferenceOps::MatMuls(x, products);
   }
 
  private:

@@ -114,7 +114,7 @@ TEST_P(Reproducible, ProductsAreChains) {
     x.Fill(&random_);
     w.Fill(&random_);
     ops_->MatMul(x.view(), w.view(), {}, whole.view());
-    ops_->MatMulSlice(x.view(), w.view(), {}, {kDepth, 0}, cut.view());
+    MultiplySlice(x.view(), w.view(), {}, {kDepth, 0}, cut.view());
     for (int64_t r = 0; r < m; ++r) {
       for (int64_t c = 0; c < kColumns; ++c) {
         const auto chain = [&](int64_t begin, int64_t end) {
