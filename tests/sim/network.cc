@@ -143,7 +143,7 @@ void Stream::AtServer(std::function<void()> action) {
   });
 }
 
-Duplex::Duplex(Network* network, Process* client, std::string server, uint64_t session,
+Duplex::Duplex(Network* network, Process* client, std::string server,
                std::function<void(absl::Status)> ended)
     : network_(network) {
   ends_[kClient] = {.endpoint = client->endpoint(),
@@ -151,29 +151,16 @@ Duplex::Duplex(Network* network, Process* client, std::string server, uint64_t s
                     .generation = client->generation(),
                     .ended = std::move(ended)};
   ends_[kServer].endpoint = std::move(server);
-  ends_[kServer].counters = services::MessageCounters(session);
-}
-
-MessageNumbers Duplex::Stamp(Side from) {
-  MessageNumbers numbers;
-  ends_[from].counters.Stamp(&numbers, network_->time().now());
-  return numbers;
-}
-
-void Duplex::Take(Side to, const MessageNumbers& numbers) {
-  network_->NoteMalformed(ends_[to].counters.Take(numbers, network_->time().now()));
 }
 
 void Duplex::Open(Accept accept) {
-  Push(kServer, [this, accept = std::move(accept), numbers = Stamp(kClient)] {
+  Push(kServer, [this, accept = std::move(accept)] {
     End& end = ends_[kServer];
     end.process = network_->Find(end.endpoint);
     if (end.process == nullptr) return Break();
     end.generation = end.process->generation();
-    end.process->WhenAwake([self = shared_from_this(), accept, numbers] {
-      self->Take(kServer, numbers);
-      accept(self->ends_[kServer].process, self);
-    });
+    end.process->WhenAwake(
+        [self = shared_from_this(), accept] { accept(self->ends_[kServer].process, self); });
   });
 }
 
@@ -236,11 +223,9 @@ void Duplex::Send(Side from, std::function<void()> deliver) {
   const Scenario& scenario = network_->scenario();
   const bool breaks = network_->Happens(scenario.break_chance);
   if (breaks || network_->Happens(scenario.link_break_chance)) return Break();
-  Push(to, [this, to, deliver = std::move(deliver), numbers = Stamp(from)] {
-    At(to, [self = shared_from_this(), to, deliver, numbers] {
-      if (self->ends_[to].done) return;
-      self->Take(to, numbers);
-      deliver();
+  Push(to, [this, to, deliver = std::move(deliver)] {
+    At(to, [self = shared_from_this(), to, deliver] {
+      if (!self->ends_[to].done) deliver();
     });
   });
 }
@@ -371,7 +356,7 @@ TimeUs Network::CutUntil(const std::string& from, const std::string& to) const {
 std::shared_ptr<Duplex> Network::OpenDuplex(Process* client, const std::string& endpoint,
                                             Duplex::Accept accept,
                                             std::function<void(absl::Status)> ended) {
-  auto stream = std::make_shared<Duplex>(this, client, endpoint, ++sessions_, std::move(ended));
+  auto stream = std::make_shared<Duplex>(this, client, endpoint, std::move(ended));
   std::erase_if(duplexes_, [](const auto& weak) { return weak.expired(); });
   duplexes_.push_back(stream);
   const bool cut = IsCut(client->endpoint(), endpoint) || IsCut(endpoint, client->endpoint());

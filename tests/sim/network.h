@@ -18,7 +18,6 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "services/rpc/message_counters.h"
 #include "tests/sim/coverage.h"
 #include "tests/sim/over_wire.h"
 #include "tests/sim/scenario.h"
@@ -116,34 +115,18 @@ class Stream : public std::enable_shared_from_this<Stream> {
   bool server_done_ = false;
 };
 
-// The numbers of a message on a Duplex, as services::MessageCounters sets and checks them.
-class MessageNumbers {
- public:
-  void set_session(uint64_t session) { session_ = session; }
-  void set_sequence(uint64_t sequence) { sequence_ = sequence; }
-  void set_acknowledged(uint64_t acknowledged) { acknowledged_ = acknowledged; }
-  uint64_t session() const { return session_; }
-  uint64_t sequence() const { return sequence_; }
-  uint64_t acknowledged() const { return acknowledged_; }
-
- private:
-  uint64_t session_ = 0, sequence_ = 0, acknowledged_ = 0;
-};
-
 // A stream on which both ends send. Each end's messages arrive in order. When it breaks, what is on
 // its way to an end arrives, or is lost from some message on; then that end learns of the break. It
 // may be half-open until then: an end that no word of the break reaches goes on to send, in vain,
 // for as long as its keepalive waits.
 // Messages that a cut stops arrive after it, sent again ever more seldom. An end that hears nothing
 // for the keepalive's time gives the stream up; the other end hears of that after the cut, or not.
-// Messages are numbered as between processes, and one with a wrong number is a violation.
 class Duplex : public std::enable_shared_from_this<Duplex> {
  public:
   enum Side { kClient, kServer };
   using Accept = std::function<void(Process*, std::shared_ptr<Duplex>)>;
 
-  // `session`: not 0, and of no other stream; the server's end gives it to the client's.
-  Duplex(Network* network, Process* client, std::string server, uint64_t session,
+  Duplex(Network* network, Process* client, std::string server,
          std::function<void(absl::Status)> ended);
 
   // Client's side, once, before all else: the stream's first message is on its way.
@@ -170,16 +153,13 @@ class Duplex : public std::enable_shared_from_this<Duplex> {
     Process* process = nullptr;  // null: the server has not heard of the stream
     uint64_t generation = 0;
     std::function<void(absl::Status)> ended;  // null: the server has not accepted
-    services::MessageCounters counters = services::MessageCounters();
-    std::deque<Arriving> coming;  // on its way to this end
+    std::deque<Arriving> coming;              // on its way to this end
     TimeUs last_arrival_us = 0;
     TimeUs held_up_until_us = 0;  // by a cut
     bool done = false;            // has closed, or was told of the end
     bool doomed = false;          // it is to be told of the break as soon as it has accepted
   };
 
-  MessageNumbers Stamp(Side from);
-  void Take(Side to, const MessageNumbers& numbers);  // at the time when it is handled
   void Push(Side to, std::function<void()> action);
   void Arrive(Side side);
   void At(Side side, std::function<void()> action);
@@ -209,13 +189,10 @@ class Network {
   Coverage& coverage() { return coverage_; }
   template <class T>
   auto Encoded(const T& message) {  // as its receiver gets it
-    return OverWire(message, &malformed_);
+    return OverWire(message, &codec_error_);
   }
-  // Why a receiver would refuse a message, if it ever would: by the codec, or by its numbers.
-  const std::string& malformed() const { return malformed_; }
-  void NoteMalformed(const absl::Status& status) {
-    if (!status.ok() && malformed_.empty()) malformed_ = status.ToString();
-  }
+  // Why the codec refused a message, if it ever did.
+  const std::string& codec_error() const { return codec_error_; }
   TimeUs Delay();
   TimeUs TokenDelay();
 
@@ -255,8 +232,7 @@ class Network {
   std::map<std::pair<std::string, std::string>, TimeUs> cuts_;  // from, to: until
   Coverage coverage_;
   std::vector<std::weak_ptr<Duplex>> duplexes_;
-  uint64_t sessions_ = 0;  // of duplexes, so far
-  std::string malformed_;
+  std::string codec_error_;
 };
 
 template <class Reply>
@@ -296,7 +272,8 @@ void Network::Call(Process* caller, const std::string& endpoint, TimeUs timeout_
         if (random_->Chance(0.5)) fail(Delay(), absl::UnavailableError("connection lost"));
         return;
       }
-      caller->After(Delay(), [finish, sent = ReplyOverWire(reply, &malformed_)] { finish(sent); });
+      caller->After(Delay(),
+                    [finish, sent = ReplyOverWire(reply, &codec_error_)] { finish(sent); });
     };
     if (may_be_refused && Happens(scenario_.refusal_chance)) {
       Reply refused;
