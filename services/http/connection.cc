@@ -200,7 +200,7 @@ void Connection::SendHead(uint64_t exchange, Response response, bool stream) {
     answer_held_ = std::move(response.held);
     answer_ended_ = true;
   }
-  FlushSoon();
+  Flush();
 }
 
 void Connection::SendPiece(uint64_t exchange, std::string piece) {
@@ -210,14 +210,14 @@ void Connection::SendPiece(uint64_t exchange, std::string piece) {
     return;
   }
   out_ += piece;
-  FlushSoon();
+  Flush();
 }
 
 void Connection::SendEnd(uint64_t exchange) {
   if (exchange != serial_ || closed()) return;
   if (chunked_ && !head_request_) Queue("0\r\n\r\n");
   answer_ended_ = true;
-  FlushSoon();
+  Flush();
 }
 
 void Connection::AbortAnswer(uint64_t exchange) {
@@ -228,16 +228,6 @@ void Connection::AbortAnswer(uint64_t exchange) {
 void Connection::Queue(std::string_view bytes) {
   unsent_.fetch_add(bytes.size());
   out_ += bytes;
-}
-
-// After what waits for the strand already: the head and the first pieces of an answer come in quick
-// succession, and leave together.
-void Connection::FlushSoon() {
-  if (std::exchange(flushing_soon_, true)) return;
-  asio::post(socket_.get_executor(), [self = shared_from_this()] {
-    self->flushing_soon_ = false;
-    self->Flush();
-  });
 }
 
 void Connection::Flush() {

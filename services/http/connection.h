@@ -64,7 +64,6 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void Dispatch();
   void Fail(const Response& error);
   void Queue(std::string_view bytes);
-  void FlushSoon();
   void Flush();
   void OnSent(boost::system::error_code ec, size_t bytes);
   void OnAnswered();
@@ -93,7 +92,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   Clock::time_point deadline_ = Clock::time_point::max();
   bool reading_ = false, eof_ = false, writing_ = false, timer_waits_ = false;
   bool keep_alive_ = true, chunked_ = false, answer_ended_ = false, draining_ = false,
-       head_request_ = false, watched_ = false, dropped_ = false, flushing_soon_ = false;
+       head_request_ = false, watched_ = false, dropped_ = false;
   std::atomic<size_t> unsent_{0};
   std::atomic<bool> closed_{false};
 };

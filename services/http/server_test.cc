@@ -40,11 +40,6 @@ class ServerTest : public ::testing::Test {
     routes_.Add("GET", "/hold", [this](Request, std::shared_ptr<Responder> responder) {
       held_.set_value(std::move(responder));
     });
-    routes_.Add("GET", "/at-once", [](Request, std::shared_ptr<Responder> responder) {
-      responder->StartStream({});
-      for (const char* piece : {"first", "second"}) responder->Write(piece);
-      responder->Finish();
-    });
     routes_.Add("GET", "/forget", [](Request, std::shared_ptr<Responder>) {});
     AddAdminPages({.service = "test",
                    .version = "1.2.3",
@@ -206,20 +201,6 @@ TEST_F(ServerTest, StreamsChunks) {
   EXPECT_EQ(chunk, "");
   client.Send(MakeRequest("POST", "/echo", "still here"));
   EXPECT_EQ(client.ReadResponse().body, "still here");
-}
-
-TEST_F(ServerTest, WhatIsWrittenInQuickSuccessionLeavesTogether) {
-  StartServer();
-  RawClient client(port());
-  for (int i = 0; i < 20; ++i) {
-    client.Send(MakeRequest("GET", "/at-once"));
-    EXPECT_EQ(client.ReadHead().status, 200);
-    std::string chunk;
-    for (const char* piece : {"first", "second", ""}) {
-      ASSERT_TRUE(client.ReadChunk(&chunk, /*timeout_ms=*/0)) << "it came with the head";
-      EXPECT_EQ(chunk, piece);
-    }
-  }
 }
 
 class Http10Test : public ServerTest, public ::testing::WithParamInterface<const char*> {};
