@@ -163,11 +163,10 @@ TEST_P(FarModel, RingStepsAreThoseOfTheHost) {
   }
 }
 
-// Looks until the layer that was queued just now is written. The device has done nothing of it
-// before: no step waits for its layers.
+// Looks until the layer that was queued just now is written. It may be so already: what the ranks
+// exchange of a layer waits for the device.
 void LookUntilWritten(int layer, StepProgress& progress) {
   EXPECT_EQ(progress.LayersQueued(), layer + 1);
-  EXPECT_EQ(progress.LayersWritten(), layer);
   while (progress.LayersWritten() <= layer) {
   }
 }

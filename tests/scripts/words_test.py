@@ -29,7 +29,7 @@ RULES = [
      "but": {"services/orchestrator/orchestrator_process.cc": "metrics keep their names"}},
     {"word": r"common steps?\b", "say": "ring step", "in": ("scheduler", "services", "proto"), "but": {}},
     {"word": r"chunk", "say": "segment for a part of a transfer, slice for a batch's share of a prompt", "in": ("engine",),
-     "but": {"engine/engine.h": "a ring sequence is a piece of a chunk of an SP plan",
+     "but": {"engine/step.h": "a ring sequence is a piece of a chunk of an SP plan",
              "engine/README.md": "the same",
              "engine/cuda/README.md": "the same",
              "engine/comm/ring_fabric.h": "the same",

@@ -82,14 +82,15 @@ TEST(PrefillReportTest, ReportsAreSpacedByWhatTheLastOneNamed) {
   core.Handle(AssignCalled{{1}, {Spec(1), {5}, {1}}}, 0);
   core.Handle(AssignCalled{{2}, {Spec(2), {5}, {2}}}, 0);
   core.Handle(AssignCalled{{3}, {Spec(3), {5}, {3}}}, 0);
-  const auto reports = Of<CallReport>(core.Handle(CancelCalled{{{7, 1}, {5}, "test"}}, 0));
+  core.Handle(CancelCalled{{{7, 1}, {5}, "test"}}, 0);
+  const auto reports = Of<CallReport>(core.Handle(Tick{}, 100));
   ASSERT_EQ(reports.size(), 1u);
   EXPECT_EQ(reports[0].request.held.size(), 2u);
   EXPECT_EQ(reports[0].request.ended.size(), 1u);
-  core.Handle(ReportReplied{1, {}}, 0);
-  core.Handle(CancelCalled{{{7, 2}, {5}, "test"}}, 0);
-  EXPECT_EQ(core.NextDeadline(), 100 + 3 * 50);
-  const auto next = Of<CallReport>(core.Handle(Tick{}, 250));
+  core.Handle(ReportReplied{1, {}}, 100);
+  core.Handle(CancelCalled{{{7, 2}, {5}, "test"}}, 100);
+  EXPECT_EQ(core.NextDeadline(), 100 + 100 + 3 * 50);
+  const auto next = Of<CallReport>(core.Handle(Tick{}, 350));
   ASSERT_EQ(next.size(), 1u);
   EXPECT_TRUE(next[0].request.held.empty()) << "the third does nothing";
 }
