@@ -53,6 +53,7 @@ std::unique_ptr<engine::StepEngine> MakeEngine(const std::string& dir,
   options.block_tokens = kBlockTokens;
   options.num_blocks = 2 * kBlocks;
   options.max_batch_tokens = kTokens;
+  options.ring_segment_bytes = 1 << 16;  // the device is small
   std::unique_ptr<engine::Ops> ops = *engine::MakeCpuOps({.threads = 1});
   if (device != nullptr) ops = engine::MakeFarOps(device, std::move(ops));
   auto made = engine::MakeModelEngine(
