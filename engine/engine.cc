@@ -122,7 +122,8 @@ CompletedStep Engine::Run(PreparedStep* prepared) {
 absl::Status Engine::RunPlan(const PreparedStep& prepared, std::vector<SequenceResult>* results) {
   const StepPlan& plan = prepared.plan;
   if (plan.ring.has_value() && plan.group.has_value()) {
-    return absl::InvalidArgumentError("ring, group: a step is one of them, or neither");
+    return absl::InvalidArgumentError(
+        "ring and group are both set; a step can be at most one of them");
   }
   if (plan.ring.has_value()) return RunRing(prepared, results);
   if (plan.group.has_value()) return RunGroup(prepared, results);

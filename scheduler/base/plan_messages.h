@@ -124,9 +124,10 @@ struct StartRequest {
 // ---- prefill -> orchestrator ----
 
 // The lead of a plan asks for a decode instance: its first chunk is about to start, and the plan
-// names none, or the named one (`refused_by`) did not open the transfer. RESOURCE_EXHAUSTED: no
-// room yet, ask again. NOT_FOUND, FAILED_PRECONDITION: drop the request. If the stream breaks
-// before the answer, the lead asks again on the next one.
+// names none, or the named one (`refused_by`) did not open the transfer. The answer comes when
+// there is room. RESOURCE_EXHAUSTED: there is none, and an older SP plan may wait for the lead's
+// blocks: give them back if so, and ask again. NOT_FOUND, FAILED_PRECONDITION: drop the request. If
+// the stream breaks before the answer, the lead asks again on the next one.
 struct PlaceDecodeRequest {
   InstanceId instance;
   Incarnation incarnation;

@@ -124,7 +124,6 @@ std::vector<OrchestratorEffect> OrchestratorCore::Impl::Handle(const Orchestrato
         }
       },
       event);
-  SubmitEarly();
   RunTimers();
   decode_.PlaceWaiting();
   prefill_.PlanParked(now_);
@@ -179,6 +178,7 @@ absl::Status OrchestratorCore::Impl::Follow(const Generation& seen) {
   const absl::Status why = absl::AbortedError("the orchestrator takes a higher generation");
   router_side_.CloseStreams(why);
   worker_side_.CloseStreams(why);
+  groups_.OrderAgain(now_);
   return absl::OkStatus();
 }
 
@@ -293,6 +293,7 @@ void OrchestratorCore::Impl::On(const OrchestratorTick&) {
   worker_side_.LoseTheSilent(now_);
   router_side_.LoseTheSilent(now_);
   replanner_.LeaveTheSilent(now_);
+  SubmitEarly();
 }
 
 void OrchestratorCore::Impl::RunTimers() {

@@ -88,7 +88,7 @@ struct OrchestratorConfig {
   Incarnation incarnation;  // of this process
   int64_t max_requests = 4096;
   TimeUs instance_lease_us = 3 * kSecondUs;
-  // So often a lead that waits for decode room is looked at: whether it must give its prefill
+  // Interval at which leads that wait for decode room are checked for having to give their prefill
   // blocks back (DecodeFlow::WaitedLong).
   TimeUs place_decode_wait_us = 5 * kSecondUs;
   TimeUs request_deadline_us = 600 * kSecondUs;  // when the spec names none

@@ -67,7 +67,7 @@ class OrchestratorCore::Impl final : private orchestrator::RequestEnds {
   absl::Status HasRoom() const;  // for one more request, held or planned
   absl::Status HasCapacity(const std::string& model) const;
   void Submit(const SubmitCalled& event);
-  void SubmitEarly();  // some of what has waited for long enough
+  void SubmitEarly();  // some of what has waited for long enough, at each tick
   void Refuse(RequestId id, absl::Status status);
   void PlanOrphans();   // whose first choice has ended
   void TellAccepted();  // to the routers of requests that came in this event, and have to wait

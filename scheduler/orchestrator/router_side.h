@@ -66,7 +66,8 @@ class RouterSide {
   void Hold(const SubmitCalled& submission) { early_.Hold(submission); }
   bool HasHeld(RequestId id) const { return early_.Has(id); }
   // The next that have waited for long enough, at most kTakenAtOnce: to plan all that came in half
-  // a lease would keep every other message, and leases, waiting. NextTick is due while some wait.
+  // a lease would keep every other message, and leases, waiting. For ticks: the shell sends what
+  // one has caused before it handles the next, and NextTick is due while some wait.
   static constexpr size_t kTakenAtOnce = 64;
   std::vector<SubmitCalled> TakeHeld(TimeUs now);
   size_t held() const { return early_.size(); }

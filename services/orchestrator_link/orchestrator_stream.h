@@ -1,7 +1,8 @@
 // OrchestratorStream: the one stream of a worker or router to the orchestrator. It numbers sent
 // messages, checks received ones (the first is the welcome, whose generation matches the session),
 // and drops messages of an older stream. The owner decides when to open one. What is sent within
-// one round of the loop leaves in one batch, at the round's end: first goes what others wait for.
+// one round of the loop leaves in one batch, at the round's end. Calls and tokens of the round are
+// sent before it.
 //
 // Runs on the owner's loop. OutBatch and InBatch: v1::WorkerMessages and v1::OrchestratorMessages,
 // or v1::RouterMessages and v1::OrchestratorRouterMessages.

@@ -13,9 +13,10 @@
 // A client that opens a stream and sends nothing does not keep it: ServerStream ends it with
 // DEADLINE_EXCEEDED after kFirstMessageMax.
 //
-// `run` takes the stream's hooks to the thread that owns them, in order: a loop's PostFirst, or in
-// place. A stream keeps itself alive until gRPC is done with it. Holders keep a shared_ptr and may
-// Write and Close at any time, on any thread; calls after the end have no effect.
+// `run` takes the stream's hooks to the thread that owns them, in order: a loop's Post or
+// PostFirst, or in place. A stream keeps itself alive until gRPC is done with it. Holders keep a
+// shared_ptr and may Write and Close at any time, on any thread; calls after the end have no
+// effect.
 #pragma once
 
 #include <chrono>
@@ -207,7 +208,11 @@ class ServerStream : public grpc::ServerBidiReactor<InBatch, OutBatch> {
       Advance();
     }
     run_([self] {
-      if (!self->closed()) self->hooks_.ended();
+      {
+        std::lock_guard lock(self->mu_);
+        if (std::exchange(self->closed_, true)) return;  // it is the last hook
+      }
+      self->hooks_.ended();
     });
   }
 
@@ -252,7 +257,7 @@ class ServerStream : public grpc::ServerBidiReactor<InBatch, OutBatch> {
   bool writing_ = false;
   bool wanted_ = false;   // the owner waits for `writable`
   bool closing_ = false;  // no further read or write starts
-  bool closed_ = false;   // by this side: no further hook runs
+  bool closed_ = false;   // by this side, or told as ended: no further hook runs
   bool finishing_ = false;
   grpc::Status status_;
   bool received_ = false;                // anything

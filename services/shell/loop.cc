@@ -63,8 +63,9 @@ void Loop::PostTo(std::vector<Task>* inbox, Task task, Caller caller) {
 // Wakes with the lock held: the loop may be destroyed as soon as its thread has seen that it stops.
 void Loop::Added(std::unique_lock<std::mutex>& lock, Caller caller) {
   if (busy_) return;  // who runs tasks looks again
-  if (caller == kHelp && running_) {
-    for (int i = 0; i < kHelpRounds && TasksWait() && !stopping_; ++i) RunRound(lock);
+  if (caller != kBusy && running_) {
+    const int rounds = caller == kHelpOnce ? 1 : kHelpRounds;
+    for (int i = 0; i < rounds && TasksWait() && !stopping_; ++i) RunRound(lock);
     if (!TasksWait() && !stopping_ && deadline_us_ >= sleeps_until_us_) return;
   }
   wake_.notify_one();

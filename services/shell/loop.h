@@ -1,12 +1,13 @@
 // Loop: runs a core's tasks one after the other. Others reach the core only by posting tasks.
 //
-// Tasks run on the loop's own thread, or on a thread that posts with kHelp while the loop is idle:
-// waking another thread costs more than most tasks. A helper runs what waits, its own task and
-// others', for a few rounds at most, and leaves the rest to the loop's thread. "On the loop" means:
-// within a task, on whatever thread.
+// Tasks run on the loop's own thread, or on a thread that posts with kHelp or kHelpOnce while the
+// loop is idle: waking another thread costs more than most tasks. A helper runs what waits, its own
+// task and others', for a few rounds at most, and leaves the rest to the loop's thread. "On the
+// loop" means: within a task, on whatever thread.
 //
-// The inbox is bounded for tasks from outside (TryPost). Messages of streams between processes use
-// a separate inbox that is emptied first (TryPostFirst), so that other tasks do not delay them.
+// The inbox is bounded for tasks from outside (TryPost). Messages of the streams to and from the
+// orchestrator use a separate inbox that is emptied first (PostFirst), so that other tasks do not
+// delay them.
 // They may delay one another: what each stream may have in this inbox is bounded, and leases take
 // into account how late the loop itself is (ListeningClock).
 // Completions of work that the core itself started (Post) are always accepted, because the core
@@ -36,9 +37,10 @@ class Loop {
  public:
   using Task = std::function<void()>;
   // kHelp: the caller may run tasks of the loop, here and now. It holds no lock that a task may
-  // take, nothing waits for it that a task would wait for, and it has nothing better to do: an
-  // engine's thread has its next step.
-  enum Caller { kBusy, kHelp };
+  // take, and nothing waits for it that a task would wait for. kHelpOnce: the same for one round.
+  // For threads with work of their own, which waits meanwhile: a step that a task launches on an
+  // engine's thread, or KV that the transport's thread moves.
+  enum Caller { kBusy, kHelpOnce, kHelp };
 
   explicit Loop(size_t capacity) : capacity_(capacity) {}
   ~Loop() { Stop(); }
@@ -62,8 +64,9 @@ class Loop {
   // after the previous one was handled.
   void PostFirst(Task task, Caller caller = kBusy);
 
-  // On the loop: `task` runs at the end of this round, in the order of the calls. For messages, so
-  // that all of a round to one peer travel together, and after what a caller waits for.
+  // On the loop: `task` runs at the end of this round, in the order of the calls. Messages are
+  // deferred so that all of a round to one peer travel in one batch, and so that answers to calls
+  // are sent first.
   void Defer(Task task) { deferred_.push_back(std::move(task)); }
 
   // Runs `task` on the loop and waits for it. False when the loop does not run. Not from the loop.

@@ -138,6 +138,25 @@ TEST(Loop, AHelperAlsoRunsWhatComesMeanwhile) {
   loop.Stop();
 }
 
+// So a step that its task launched on this thread does not wait for tasks that come meanwhile.
+TEST(Loop, AHelperForOnceLeavesWhatComesMeanwhileToTheLoop) {
+  Loop loop(2);
+  loop.Start("test", kNever, [] {});
+  const std::thread::id here = std::this_thread::get_id();
+  bool helped = false;  // the loop's thread may still be busy with the end of its own round
+  while (!helped) {
+    std::promise<std::thread::id> ran_on;
+    loop.Post(
+        [&] {
+          helped = std::this_thread::get_id() == here;
+          loop.Post([&] { ran_on.set_value(std::this_thread::get_id()); });
+        },
+        Loop::kHelpOnce);
+    EXPECT_NE(ran_on.get_future().get(), here);
+  }
+  loop.Stop();
+}
+
 TEST(Loop, AnEarlierDeadlineOfAHelpersTaskWakesTheLoop) {
   Loop loop(2);
   int64_t deadline_us = INT64_MAX;

@@ -127,6 +127,22 @@ class StreamTokens : public ::testing::Test {
   testing::EmulatedDecodeWorker worker_{testing::EmulatedWorker(8192, 2 * kLong), {}, 1024};
 };
 
+// It leaves although a router does not take the tokens of a request that ended with the engine.
+TEST(StreamTokensOfAFailedEngine, ARouterThatReadsNoMoreDoesNotKeepTheWorker) {
+  constexpr int32_t kFails = 13;
+  scheduler::DecodeConfig config;
+  config.engine.last_words_us = 100 * scheduler::kMillisecondUs;
+  testing::EmulatedDecodeWorker worker(
+      testing::EmulatedWorker(256, 2 * kLong, {.fail_token = kFails}), config, 1024);
+  TokenReader router(worker.stub());
+  worker.Run(1, kLong);
+  router.Attach(1, 3);
+  ASSERT_TRUE(router.ReadTokensOf(1, 3));  // more are sampled, for which it has no credit
+  worker.Run(2, kLong, kFails);
+  worker.AwaitDrained();
+  EXPECT_EQ(router.ends.count(1), 0u);
+}
+
 TEST_F(StreamTokens, ASequenceWithoutCreditDoesNotHoldUpTheOthers) {
   constexpr int64_t kTokens = 500;
   TokenReader router(worker_.stub());

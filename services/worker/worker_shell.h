@@ -109,14 +109,14 @@ class WorkerShell : public CoreShell<Shell, Core, Event, Snapshot> {
     runner_->Run(effect);
   }
   void On(const scheduler::ReleaseSequence& effect) { runner_->Release(effect); }
-  // For the runner, as EngineRunner::Ended.
+  // For the runner, as EngineRunner::Told::ended.
   void StepEnded(bool idle) {
     this->loop_.Post(
         [this] {
           for (scheduler::StepDone& done : runner_->TakeDone()) this->Queue(std::move(done));
           this->HandleQueued();
         },
-        idle ? Loop::kHelp : Loop::kBusy);
+        idle ? Loop::kHelpOnce : Loop::kBusy);
   }
   void On(const scheduler::CallRegister& effect) { orchestrator_.Open(effect, LoadNow()); }
   void On(const scheduler::CallReport& effect) { orchestrator_.Report(effect, LoadNow()); }

@@ -8,7 +8,7 @@ namespace skein::scheduler::orchestrator {
 
 namespace {
 
-// Whose instances are bound together one day.
+// Roles whose instances may be bound into a group.
 bool MakesCommunicators(const GroupControl::Key& key) { return key.role == Role::kDecode; }
 
 }  // namespace
@@ -62,6 +62,12 @@ void GroupControl::OrderAt(TimeUs at, const Key& key, Group* group) {
   if (at != kNever) due_.insert({at, key});
 }
 
+void GroupControl::OrderAgain(TimeUs now) {
+  for (auto& [key, group] : groups_) {
+    if (group.order.generation != 0) OrderAt(now + kSettleUs, key, &group);
+  }
+}
+
 void GroupControl::Reported(InstanceId instance, const WorkerLoad& load, TimeUs now) {
   const auto key = key_of_.find(instance);
   if (key == key_of_.end()) return;
@@ -96,8 +102,10 @@ std::vector<std::pair<InstanceId, GroupOrder>> GroupControl::TakeDue(const Regis
     last_generation_ = std::max(last_generation_ + 1, first);
     group.order = {.generation = last_generation_, .index = 0, .members = std::move(members)};
     group.ready.clear();
-    for (const GroupMember& member : group.order.members) {
-      orders.emplace_back(member.instance, OrderOf(member.instance));
+    for (size_t i = 0; i < group.order.members.size(); ++i) {
+      GroupOrder order = group.order;
+      order.index = i;
+      orders.emplace_back(group.order.members[i].instance, std::move(order));
     }
   }
   return orders;

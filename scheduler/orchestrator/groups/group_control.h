@@ -11,7 +11,8 @@
 // its communicators could not be made or have broken. An orchestrator that takes over orders them
 // once more, under a higher generation; those of former ones stay good for steps that use them.
 //
-// A call costs O(log instances) plus the size of the group; TakeDue with nothing due, O(1).
+// A call costs O(log instances) plus the size of the group; TakeDue O(1) with nothing due, else the
+// square of the size of each group that is, because each order lists all members.
 //
 // Invariants (CheckInvariants names them): each instance of the registry is in exactly one group,
 // that of its role, model and node; no group has another member, none is empty. The members of a
@@ -69,6 +70,10 @@ class GroupControl {
   void Came(const Instance& instance, TimeUs now);
   // It left or was lost. Ignored if unknown. A group without members is forgotten.
   void Left(InstanceId instance, TimeUs now);
+
+  // The orchestrator took a higher generation: an instance may have heard orders of another one,
+  // whose generations are above those given here. All groups that have an order get another one.
+  void OrderAgain(TimeUs now);
 
   // The instance tells how far it is with its group's communicators. Ignored if unknown.
   void Reported(InstanceId instance, const WorkerLoad& load, TimeUs now);

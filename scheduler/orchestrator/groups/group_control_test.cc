@@ -181,6 +181,18 @@ TEST_F(GroupControlTest, WhatFailedIsOrderedAnewAfterAPauseThatGrows) {
   EXPECT_EQ(groups_.NextDue(), now_ + GroupControl::kRetryMinUs) << "it had worked";
 }
 
+// Its members may have heard another orchestrator, whose generations are above those told here.
+TEST_F(GroupControlTest, AHigherGenerationOfTheOrchestratorOrdersGroupsAgain) {
+  Come(1, Role::kDecode, "m", "a", "x");
+  Come(2, Role::kDecode, "m", "a", "y");
+  Come(3, Role::kDecode, "m", "b", "z");
+  ASSERT_EQ(Settled(), (Lines{"0: *x y", "0: x *y"}));
+  EXPECT_EQ(groups_.NextDue(), kNever);
+  groups_.OrderAgain(now_);
+  Check();
+  EXPECT_EQ(Settled(), (Lines{"1: *x y", "1: x *y"}));
+}
+
 TEST_F(GroupControlTest, AnInstanceThatNobodyToldOfViolatesTheInvariants) {
   Come(1, Role::kDecode, "m", "a");
   RegisterRequest hello;

@@ -30,8 +30,10 @@ class HeldChanges {
   // Since the last call of these, or of AllTold.
   std::vector<HeldRequest> TakeChanges(TimeUs now);
   std::vector<HeldRequest> TakeGone() { return std::exchange(gone_, {}); }
-  void ListTold() { changes_.clear(); }                // a message lists all that is held
-  void AllTold();                                      // and nothing before it counts any more
+  // A full report lists all that is held: changes before it need no report.
+  void ListTold() { changes_.clear(); }
+  // A registration does, and withdrawals before it need no report, either.
+  void AllTold();
   uint64_t digest() const { return digest_.value(); }  // of all that is held
 
   absl::Status CheckInvariants(const std::vector<HeldRequest>& held) const;

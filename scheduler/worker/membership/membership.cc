@@ -49,7 +49,6 @@ void Membership::On(const ReportReplied& event, TimeUs now) {
                     static_cast<TimeUs>(listed_) * config_.report_spacing_per_request_us;
   ended_.Answered();
   told_draining_ = draining_in_flight_;
-  NoteWanted(now);
 }
 
 void Membership::Refuse(absl::Status why, TimeUs now) {
@@ -206,8 +205,7 @@ TimeUs Membership::NextDeadline() const {
   if (phase_ == Phase::kLeft) return kNever;
   if (AwaitsAnswer()) return answer_by_us_;
   if (phase_ == Phase::kAway) return MayRegister() ? next_us_ : kNever;
-  const bool unnoted = wanted_ != Report::kInTime && soon_us_ == kNever;
-  return unnoted ? spacing_end_us_ : std::max(spacing_end_us_, std::min(soon_us_, next_us_));
+  return std::max(spacing_end_us_, std::min(soon_us_, next_us_));
 }
 
 }  // namespace skein::scheduler

@@ -100,7 +100,8 @@ class Membership {
     return wanted_ == Report::kFull ? ReportFull(load(), held(), now) : ReportChanges(load(), now);
   }
 
-  // When Due may next have a call, if nothing else happens.
+  // When Due may next have a call, if nothing else happens. REQUIRES: Due was called since the last
+  // event.
   TimeUs NextDeadline() const;
 
   // The orchestrator knew this instance when it was last heard.
@@ -143,8 +144,8 @@ class Membership {
   // The next report: when it is due, and what is in it.
   enum class Report {
     kInTime,  // a third of a lease after the last one
-    kSoon,    // as soon as the spacing allows
-    kFull,    // as soon, with the whole list
+    kSoon,    // a spacing after Due first sees that it is wanted, so that it tells more at once
+    kFull,    // then, with the whole list
   };
 
   absl::Status CheckCall() const;

@@ -28,8 +28,8 @@ class UntoldEnds {
 
   // All of them, in a message that is unanswered from now on.
   std::vector<EndedRequest> Send();
-  void Answered();    // the message: what was in it is told
-  void Unanswered();  // and never will be
+  void Answered();    // the message was answered: forget the ends that it listed
+  void Unanswered();  // no answer will come: send them again
   size_t unanswered() const { return unanswered_; }
 
   // The engine failed under one of them that may live: the orchestrator must not forget it.

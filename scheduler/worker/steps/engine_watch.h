@@ -28,8 +28,9 @@ struct EngineWatchConfig {
   BlockId probe_block;  // of the engine, not of the pool
   // Time after a failure for reports and stream ends; then the worker leaves anyway.
   TimeUs last_words_us = 5 * kSecondUs;
-  // So long it tries to tell an orchestrator of the requests under which it failed, while they may
-  // be planned again: their deadlines have not passed, and their routers have got no token.
+  // Longest time that a worker with a failed engine waits for an orchestrator to hear of it, while
+  // requests of the failed step may be planned again: their deadlines have not passed, and their
+  // routers have got no token.
   TimeUs evidence_us = 0;
 };
 

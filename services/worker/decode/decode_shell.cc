@@ -33,6 +33,7 @@ DecodeShell::~DecodeShell() { Stop(); }
 void DecodeShell::Start(const scheduler::DecodeConfig& config, std::function<void()> drained,
                         std::function<void(const scheduler::EngineFailed&)> engine_failed) {
   StartLink(std::move(drained), std::move(engine_failed));
+  last_words_us_ = config.engine.last_words_us;
   runner_ = std::make_unique<EngineRunner>(
       engine_->engine.get(), EngineRunner::Told{.ended = [this](bool idle) { StepEnded(idle); }});
   // The target of puts: where the wire has no remote writes, polling applies them.
@@ -41,7 +42,7 @@ void DecodeShell::Start(const scheduler::DecodeConfig& config, std::function<voi
         std::vector<engine::TransferCompletion> none;
         engine_->transport->Poll(16, kPumpWait, &none);
         for (const GrantId grant : engine_->transport->TakeClosed()) {
-          Post(scheduler::GrantClosed{grant}, Loop::kHelp);
+          Post(scheduler::GrantClosed{grant}, Loop::kHelpOnce);
         }
       },
       [this] { engine_->transport->Wake(); });
@@ -207,9 +208,26 @@ void DecodeShell::SendTokens(scheduler::TokenStreamId stream) {
   TellDrained();
 }
 
+int64_t DecodeShell::PartsDeadline() const {
+  const bool awaits_tokens = core_drained_ && !drained_told_;
+  return std::min(tokens_.NextDeadline(), awaits_tokens ? tokens_await_until_us_ : INT64_MAX);
+}
+
+void DecodeShell::TickParts() {
+  tokens_.Tick(MonotonicUs());
+  TellDrained();
+}
+
+// The core may stay longer, to tell an orchestrator; a router that takes no tokens holds up nobody.
+void DecodeShell::On(const scheduler::EngineFailed& effect) {
+  tokens_await_until_us_ = MonotonicUs() + last_words_us_;
+  WorkerShell::On(effect);
+}
+
 // What is being written is sent before Stop ends its stream.
 void DecodeShell::TellDrained() {
-  if (!core_drained_ || tokens_.sequences() > 0) return;
+  const bool taken = tokens_.sequences() == 0 || MonotonicUs() >= tokens_await_until_us_;
+  if (!core_drained_ || !taken) return;
   if (!std::exchange(drained_told_, true)) drained_();
 }
 

@@ -33,8 +33,9 @@ class DecodeShell : public WorkerShell<DecodeShell, scheduler::DecodeCore, sched
 
   // Until then every message is refused: the servers may listen first, so that the config can name
   // their ports. Called on the loop: `drained`, once, when the core has drained and the routers
-  // have taken all tokens of what ended; `engine_failed` (may be empty) when the engine has failed:
-  // Stop then waits for a step that may never end.
+  // have taken all tokens of what ended, or the engine failed config.engine.last_words_us ago;
+  // `engine_failed` (may be empty) when the engine has failed: Stop then waits for a step that may
+  // never end.
   void Start(const scheduler::DecodeConfig& config, std::function<void()> drained,
              std::function<void(const scheduler::EngineFailed&)> engine_failed = nullptr);
 
@@ -68,8 +69,8 @@ class DecodeShell : public WorkerShell<DecodeShell, scheduler::DecodeCore, sched
   void Registered(const scheduler::RegisterReply& reply) { tokens_.SetLease(reply.lease_us); }
   void AddToLoad(ShellLoad* load);
   void Handled() { SendTokens(); }
-  int64_t PartsDeadline() const { return tokens_.NextDeadline(); }
-  void TickParts() { tokens_.Tick(MonotonicUs()); }
+  int64_t PartsDeadline() const;
+  void TickParts();
   absl::Status CheckParts() { return tokens_.CheckInvariants(); }
   void OnTokenRequest(scheduler::TokenStreamId stream, const v1::TokenStreamRequest& message);
   void CloseTokenStream(scheduler::TokenStreamId stream);
@@ -93,12 +94,15 @@ class DecodeShell : public WorkerShell<DecodeShell, scheduler::DecodeCore, sched
   void On(scheduler::EmitToken& effect) { tokens_.Emit(std::move(effect)); }
   void On(scheduler::EndStream& effect) { tokens_.End(std::move(effect)); }
   void On(const scheduler::Drained&) { core_drained_ = true; }
+  void On(const scheduler::EngineFailed& effect);
 
   std::atomic<uint64_t> next_call_{1};
   std::atomic<uint64_t> next_token_stream_{1};
   // Only on the loop.
   bool core_drained_ = false;
   bool drained_told_ = false;
+  int64_t last_words_us_ = 0;                  // as configured
+  int64_t tokens_await_until_us_ = INT64_MAX;  // routers may take tokens so long, then it leaves
   scheduler::TokenStreams tokens_;
   std::optional<NodeGroups> groups_;  // without a fabric, none
   std::map<scheduler::TokenStreamId, std::shared_ptr<TokenStream>> token_calls_;

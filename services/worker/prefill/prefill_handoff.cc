@@ -33,7 +33,7 @@ engine::HandoffEnds PrefillShell::Ends() {
               [this](engine::HandoffKey key, std::vector<int64_t> bytes) {
                 Post(scheduler::HandoffDone{key.id, key.epoch, std::move(bytes),
                                             std::exchange(carried_, {})},
-                     Loop::kHelp);
+                     Loop::kHelpOnce);
               },
           .failed =
               [this](engine::HandoffKey key, absl::Status status) {

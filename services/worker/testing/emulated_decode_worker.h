@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <future>
 #include <memory>
 #include <utility>
 
@@ -30,7 +31,7 @@ class EmulatedDecodeWorker {
     config.membership.identity.shape = ShapeOf(engine_.engine->Spec());
     config.membership.identity.total_blocks = engine_.engine->Spec().kv.num_blocks;
     config.memory = engine_.description;
-    shell_.Start(config, [] {});
+    shell_.Start(config, [this] { drained_.set_value(); });
     stub_ = v1::DecodeWorker::NewStub(
         grpc::CreateChannel(absl::StrCat("127.0.0.1:", server_.port), ClientCredentials()));
   }
@@ -41,14 +42,16 @@ class EmulatedDecodeWorker {
 
   DecodeShell& shell() { return shell_; }
   v1::DecodeWorker::Stub* stub() { return stub_.get(); }
+  // Until the worker may leave. Once.
+  void AwaitDrained() { drained_.get_future().wait(); }
 
   // Brings request `serial` of router 1 to where it samples tokens, under epoch 1. Its prompt is
-  // one token, so its KV one block.
-  void Run(uint64_t serial, int64_t max_tokens) {
+  // one `token`, so its KV one block.
+  void Run(uint64_t serial, int64_t max_tokens, int32_t token = 5) {
     auto spec = std::make_shared<scheduler::RequestSpec>();
     spec->id = {1, serial};
     spec->model = "m";
-    spec->prompt = {5};
+    spec->prompt = {token};
     spec->max_tokens = max_tokens;
     v1::SamplingParams sampling;
     sampling.set_top_p(1);
@@ -84,6 +87,7 @@ class EmulatedDecodeWorker {
     SKEIN_CHECK_MSG(status.ok(), status.error_message().c_str());
   }
 
+  std::promise<void> drained_;
   WorkerEngine engine_;
   DecodeShell shell_;
   DecodeService service_;
