@@ -12,7 +12,7 @@ namespace skein::engine {
 Engine::~Engine() {
   {
     const std::lock_guard lock(mu_);
-    SKEIN_CHECK_MSG(running_ == nullptr, "an engine ends while a step runs");
+    SKEIN_CHECK_MSG(running_ == nullptr && waiting_.empty(), "an engine ends while a step runs");
     stopping_ = true;
   }
   wake_.notify_one();
@@ -65,8 +65,8 @@ std::optional<StepLayers> Engine::Layers() {
     layers.number = running_number_;
   }
   if (progress == nullptr || !progress->tells_layers()) return std::nullopt;
+  layers.written = progress->LayersWritten();  // first: it is never above what is queued
   layers.queued = progress->LayersQueued();
-  layers.written = progress->LayersWritten();
   return layers;
 }
 

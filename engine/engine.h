@@ -29,7 +29,7 @@
 
 namespace skein::engine {
 
-// Who runs the launched steps of an engine.
+// Which thread runs launched steps.
 enum class StepsRun {
   kOnOwnThread,  // which the first Launch makes
   kInPoll,       // Poll runs the first one that is launched: simulations, whose time stands still
@@ -63,15 +63,15 @@ class Engine : public StepEngine {
   // engine is as good as before. Other errors: the device failed, the engine is unusable.
   //
   // The messages of a ring step are tagged with a digest of what all ranks must have been given
-  // alike (step_digest.h). Where that differs the step ends with INVALID_ARGUMENT or UNAVAILABLE at
-  // every rank, at its first exchange or, where ranks wait for messages that nobody means to send,
-  // at the deadline. A rank that refuses its part has INVALID_ARGUMENT in `results`, runs nothing
-  // and breaks the communicators, so that the step ends with UNAVAILABLE and this reason at the
-  // others. (A rank that was given no communicator cannot tell the others.) At its end the ranks
-  // meet, on both communicators: a step is OK at one rank only after every rank has run all its
-  // layers, so an Abort or a failure before that, at any rank, fails it at all. Only what happens
-  // in that last meeting (an Abort, a death, a deadline) may fail it at some ranks while it is OK
-  // at others. What follows the meeting, sampling and logprobs, concerns the rank alone.
+  // alike (step_digest.h). Ranks that were given different ring steps fail: INVALID_ARGUMENT where
+  // it was found, UNAVAILABLE at the others, at the first exchange; DEADLINE_EXCEEDED where each
+  // waits for the other. A rank that refuses its part has INVALID_ARGUMENT in `results`, runs
+  // nothing and breaks the communicators, so that the step ends with UNAVAILABLE and this reason at
+  // the others. (A rank that was given no communicator cannot tell the others.) At its end the
+  // ranks meet, on both communicators: a step is OK at one rank only after every rank has run all
+  // its layers, so an Abort or a failure before that, at any rank, fails it at all. Only what
+  // happens in that last meeting (an Abort, a death, a deadline) may fail it at some ranks while it
+  // is OK at others. What follows the meeting, sampling and logprobs, concerns the rank alone.
   virtual absl::Status Step(std::span<const SequenceStep> sequences, StepProgress* progress,
                             std::vector<SequenceResult>* results) = 0;
 

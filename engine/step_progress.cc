@@ -8,15 +8,14 @@ void StepProgress::Queue(int layer, Device* device) {
   if (!tells_layers()) return;
   {
     const std::lock_guard lock(mu_);
-    const absl::StatusOr<uint64_t> mark =
-        device == nullptr ? absl::StatusOr<uint64_t>(0) : device->Mark();
-    if (!mark.ok() || layer != layers_queued_) return;
+    if (layer != layers_queued_) return;
     ++layers_queued_;
     if (device == nullptr) {
       ++layers_written_;
     } else {
       device_ = device;
-      marks_.push_back(*mark);
+      const absl::StatusOr<uint64_t> mark = device->Mark();
+      marks_.push_back(mark.ok() ? std::optional<uint64_t>(*mark) : std::nullopt);
     }
   }
   queued_(layer);
@@ -36,8 +35,8 @@ int StepProgress::LayersQueued() const {
 
 int StepProgress::LayersWritten() {
   const std::lock_guard lock(mu_);
-  while (!marks_.empty()) {
-    const absl::StatusOr<bool> done = device_->Done(marks_.front());
+  while (!marks_.empty() && marks_.front().has_value()) {
+    const absl::StatusOr<bool> done = device_->Done(*marks_.front());
     if (!done.ok() || !*done) break;
     marks_.pop_front();
     ++layers_written_;

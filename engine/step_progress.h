@@ -8,6 +8,7 @@
 #include <deque>
 #include <functional>
 #include <mutex>
+#include <optional>
 #include <utility>
 
 #include "engine/device/device.h"
@@ -33,7 +34,8 @@ class StepProgress {
 
   // These two on the thread that runs the step.
   // Layer `layer`'s work is behind what `device` was given so far; null: it is done. `device` lives
-  // until End. A device that cannot mark its work has failed: the layer is not told.
+  // until End. A device that cannot mark the work of a layer tells it and those behind it as
+  // written only at the step's end.
   void Queue(int layer, Device* device);
   // The step has ended. `ok`: the device has done all of it. Else layers that nobody has seen
   // written will never be.
@@ -50,7 +52,8 @@ class StepProgress {
   int layers_queued_ = 0;
   int layers_written_ = 0;
   Device* device_ = nullptr;
-  std::deque<uint64_t> marks_;  // of the layers that are queued and not seen written
+  // Of the layers that are queued and not seen written; nullopt: it could not be marked.
+  std::deque<std::optional<uint64_t>> marks_;
 };
 
 }  // namespace skein::engine

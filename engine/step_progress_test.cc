@@ -80,5 +80,28 @@ TEST(StepProgress, WhenItHasFailedNoFurtherLayerIsWritten) {
   EXPECT_EQ(progress.LayersWritten(), 1);
 }
 
+// What cannot be marked is there at the end of the step at the latest, and loses no other layer.
+TEST(StepProgress, ALayerThatCannotBeMarkedIsWrittenAtTheEnd) {
+  class Unmarked : public FarDevice {
+   public:
+    using FarDevice::FarDevice;
+    absl::StatusOr<uint64_t> Mark() override {
+      return ++marked == 2 ? absl::InternalError("no event") : FarDevice::Mark();
+    }
+    int marked = 0;
+  } device(kBytes);
+  std::vector<int> queued;
+  StepProgress progress([&](int layer) { queued.push_back(layer); });
+  for (int layer = 0; layer < 3; ++layer) {
+    device.Queue([] {});
+    progress.Queue(layer, &device);
+  }
+  EXPECT_EQ(queued, (std::vector<int>{0, 1, 2}));
+  ASSERT_TRUE(device.Synchronize().ok());
+  EXPECT_EQ(progress.LayersWritten(), 1);
+  progress.End(true);
+  EXPECT_EQ(progress.LayersWritten(), 3);
+}
+
 }  // namespace
 }  // namespace skein::engine

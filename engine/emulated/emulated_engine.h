@@ -50,7 +50,7 @@ struct EmulatedTimes {
   std::function<double(int members, int64_t history, int64_t tokens)> prefill_s;
   double decode_step_s = 0;
   double decode_sequence_s = 0;
-  // Tests: called in place of sleeping, when a layer of a step of this instance alone is over.
+  // Tests: replaces the sleep at the end of each layer of a step of this instance alone.
   std::function<void(StepProgress::Clock::time_point until)> sleep_until;
 };
 

@@ -175,7 +175,12 @@ class EmulatedTimeTest : public ::testing::Test {
  protected:
   EmulatedTimeTest() {
     EmulatedOptions options = kOptions;
-    options.times.prefill_s = [](int, int64_t, int64_t) { return 0.01; };
+    options.times.prefill_s = [this](int members, int64_t history, int64_t tokens) {
+      asked_.push_back({members, history, tokens});
+      return 0.01;
+    };
+    options.times.decode_step_s = 0.02;
+    options.times.decode_sequence_s = 0.003;
     options.times.sleep_until = [this](StepProgress::Clock::time_point until) {
       over_.push_back(
           std::chrono::duration_cast<std::chrono::milliseconds>(until - start_).count());
@@ -190,11 +195,37 @@ class EmulatedTimeTest : public ::testing::Test {
     EXPECT_TRUE(engine_->Step({&step, 1}, &progress, &results).ok());
   }
   std::vector<int64_t> TakeOver() { return std::exchange(over_, {}); }
+  static SequenceStep Part(std::span<const int32_t> prompt, std::span<const int32_t> tokens,
+                           int64_t position, std::span<const int32_t> blocks) {
+    SequenceStep step;
+    step.prompt = prompt;
+    step.tokens = tokens;
+    step.position = position;
+    step.block_table = blocks;
+    return step;
+  }
 
   const StepProgress::Clock::time_point start_ = StepProgress::Clock::now();
   std::vector<int64_t> over_;
+  std::vector<std::vector<int64_t>> asked_;
   std::unique_ptr<EmulatedEngine> engine_;
 };
+
+// Prefill by members, history and tokens; decode by the step and by each sequence.
+TEST_F(EmulatedTimeTest, AStepTakesTheTimeOfItsParts) {
+  const std::vector<int32_t> prompt = {1, 2, 3, 4, 5, 6}, one = {1, 2}, two = {3, 4}, output = {7};
+  const SequenceStep prefill = Part(prompt, std::span(prompt).subspan(4), 4, one);
+  const std::vector<SequenceStep> steps = {prefill, Part(prompt, output, 6, two),
+                                           Part(prompt, output, 6, one)};
+  StepProgress progress(nullptr, start_);
+  std::vector<SequenceResult> results;
+  ASSERT_TRUE(engine_->Step({&prefill, 1}, &progress, &results).ok());
+  EXPECT_EQ(asked_, (std::vector<std::vector<int64_t>>{{1, 4, 2}}));
+  EXPECT_EQ(TakeOver(), (std::vector<int64_t>{5, 10}));
+  ASSERT_TRUE(engine_->Step(steps, &progress, &results).ok());
+  EXPECT_EQ(asked_.size(), 2u);
+  EXPECT_EQ(TakeOver().back(), 10 + 10 + 20 + 2 * 3);
+}
 
 TEST_F(EmulatedTimeTest, AStepTakesItsTimeFromItsLaunch) {
   Step(0);

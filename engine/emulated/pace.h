@@ -1,5 +1,5 @@
 // Taking time: an emulated step sleeps until moments computed from its start, so that what it does
-// meanwhile does not add up. Internal to this folder.
+// meanwhile does not add up.
 #pragma once
 
 #include <algorithm>
@@ -36,7 +36,7 @@ class DeviceStream {
     free_at_ = After(start, seconds);
     return start;
   }
-  // A step that began otherwise has ended now.
+  // A ring or group step, whose start Begin did not set, has ended.
   void Ended(DeviceTime now) { free_at_ = std::max(free_at_, now); }
 
  private:

@@ -59,14 +59,14 @@ class ModelEngine final : public Engine {
 
  private:
   absl::Status Run(std::span<const SequenceStep> sequences,
-                   const std::function<void(int layer)>& layer_done,
+                   const std::function<void(int layer)>& layer_queued,
                    std::vector<SequenceResult>& results) {
     logits_there_ = 0;
     if (sequences.front().ring != nullptr) {
-      const absl::Status ran = RunRingStep(sequences.front(), layer_done);
+      const absl::Status ran = RunRingStep(sequences.front(), layer_queued);
       if (!ran.ok()) return ran;
-    } else if (layer_done || !RunDecode()) {
-      const absl::Status ran = RunAlone(layer_done);
+    } else if (layer_queued || !RunDecode()) {
+      const absl::Status ran = RunAlone(layer_queued);
       if (!ran.ok()) return ran;
     }
     return Answer(sequences, results);
@@ -90,19 +90,19 @@ class ModelEngine final : public Engine {
         loaded_->state.logits.rows, samplers_, results);
   }
 
-  absl::Status RunAlone(const std::function<void(int layer)>& layer_done) {
+  absl::Status RunAlone(const std::function<void(int layer)>& layer_queued) {
     PlainAttention attention(&loaded_->model, &batch_, &loaded_->state);
     LocalFeedForward feed_forward(&loaded_->model, &loaded_->state);
     return RunLayers({attention, feed_forward, *loaded_->source}, loaded_->config.num_layers,
-                     layer_done);
+                     layer_queued);
   }
 
   absl::Status RunRingStep(const SequenceStep& sequence,
-                           const std::function<void(int layer)>& layer_done) {
+                           const std::function<void(int layer)>& layer_queued) {
     RingRunner& runner = *loaded_->ring;
     runner.Agree(sequence);
     runner.Place(sequence, &batch_);
-    return runner.Run(loaded_->model, *sequence.ring, batch_, layer_done, loaded_->state);
+    return runner.Run(loaded_->model, *sequence.ring, batch_, layer_queued, loaded_->state);
   }
 
   // Whether the step was one for the decode runner, which ran it, up to the logits if there is room

@@ -345,7 +345,7 @@ absl::StatusOr<std::vector<float>> Residual(LoadedModel& model, FeedForwardPhase
   batch.sequences.push_back({0, 11, 0, table, KvLayout{}});
   PlainAttention attention(&model.model, &batch, &model.state);
   const absl::Status ran =
-      RunLayers({attention, feed_forward, *model.source}, kLayers, /*layer_done=*/nullptr);
+      RunLayers({attention, feed_forward, *model.source}, kLayers, /*layer_queued=*/nullptr);
   if (!ran.ok()) return ran;
   const auto* rows = static_cast<const float*>(model.state.residual.data);
   return std::vector<float>(rows, rows + batch.tokens() * model.state.residual.stride);

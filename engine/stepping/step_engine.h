@@ -119,7 +119,8 @@ class StepEngine {
   // most one step is in flight; each sequence of the plan is admitted and not released.
   virtual void Launch(StepPlan plan) = 0;
 
-  // The step that has completed, once, in the order of Launch. Never blocks.
+  // The step that has completed, once, in the order of Launch. Never blocks, unless the engine
+  // runs its steps in Poll (StepsRun::kInPoll).
   virtual std::optional<CompletedStep> Poll() = 0;
 
   // Of the step that runs, if it has layer_queued; nullopt: none does. Never blocks, nor does any

@@ -289,8 +289,15 @@ TEST_P(StepEngineTest, EachStepsEndIsToldOnceWhenPollHasIt) {
                          }};
   two.sequences = {{.sequence = Admit(Tokens(4, 20)), .count = 4, .blocks = {{2}}}};
   Signal first, second;
-  one.completed = [&](bool) { first.Raise(); };
-  two.completed = [&](bool) { second.Raise(); };
+  std::atomic<int> told = 0;
+  one.completed = [&](bool) {
+    ++told;
+    first.Raise();
+  };
+  two.completed = [&](bool) {
+    ++told;
+    second.Raise();
+  };
   engine_->Launch(std::move(one));
   engine_->Launch(std::move(two));
   std::vector<uint64_t> numbers;
@@ -299,6 +306,7 @@ TEST_P(StepEngineTest, EachStepsEndIsToldOnceWhenPollHasIt) {
   second.Await();
   while (const auto completed = engine_->Poll()) numbers.push_back(completed->number);
   EXPECT_EQ(numbers, (std::vector<uint64_t>{1, 2}));
+  EXPECT_EQ(told, 2);
 }
 
 TEST_P(StepEngineTest, ARingStepEntersAndLeavesItsMeeting) {

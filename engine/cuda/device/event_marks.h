@@ -13,10 +13,10 @@
 
 namespace skein::engine {
 
-// Thread-safe. Callers have made the stream's device their thread's current one.
+// Thread-safe. Who calls Mark has made the stream's device its thread's current one.
 class EventMarks {
  public:
-  explicit EventMarks(cudaStream_t stream) : stream_(stream) {}  // outlives this
+  explicit EventMarks(cudaStream_t stream) : stream_(stream) {}  // Mark needs it, nothing else
   ~EventMarks();
   EventMarks(const EventMarks&) = delete;
   EventMarks& operator=(const EventMarks&) = delete;

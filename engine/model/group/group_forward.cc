@@ -37,12 +37,12 @@ absl::StatusOr<GroupBuffers> AllocateGroupBuffers(const LoadedModel& loaded, int
 }
 
 absl::Status GroupForward::RunLayers(const Batch& batch,
-                                     const std::function<void(int)>& layer_done) {
+                                     const std::function<void(int)>& layer_queued) {
   const GroupStep step{model_, state_, buffers_, part_, layout_};
   GroupAttention attention(step, &batch);
   SummedFeedForward feed_forward(step);
   return engine::RunLayers({attention, feed_forward, weights_}, model_.config->num_layers,
-                           layer_done);
+                           layer_queued);
 }
 
 absl::StatusOr<ConstMatrix> GroupForward::Logits(int64_t first, int64_t count) {

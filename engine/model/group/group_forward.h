@@ -40,7 +40,7 @@ class GroupForward {
 
   // Runs all layers; afterwards state.residual[0 … R) holds the rows of logit_rows on every rank.
   // An error is a communicator's.
-  absl::Status RunLayers(const Batch& batch, const std::function<void(int)>& layer_done);
+  absl::Status RunLayers(const Batch& batch, const std::function<void(int)>& layer_queued);
 
   // Logits f32 [count, V] of residual rows first …, valid until the next call.
   absl::StatusOr<ConstMatrix> Logits(int64_t first, int64_t count);

@@ -58,10 +58,10 @@ struct LayerParts {
   WeightSource& weights;
 };
 
-// Runs all layers, calling layer_done(l) (if not null) as soon as layer l's KV is written. Leaves
-// the output of the last layer, for the rows of KeepLogitRows only, in residual. What no logits
-// need of the last layer is not computed.
+// Runs all layers, calling layer_queued(l) (if not null) as soon as the work that writes layer l's
+// KV was given to the device. Leaves the output of the last layer, for the rows of KeepLogitRows
+// only, in residual. What no logits need of the last layer is not computed.
 absl::Status RunLayers(const LayerParts& parts, int layers,
-                       const std::function<void(int layer)>& layer_done);
+                       const std::function<void(int layer)>& layer_queued);
 
 }  // namespace skein::engine

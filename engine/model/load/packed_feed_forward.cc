@@ -48,7 +48,8 @@ PackedFeedForward::PackedFeedForward(const FeedForwardWeights& weights) : shapes
       continue;
     }
     const bool behind_gate = (m == &weights.up.weight && m->dtype == weights.gate.weight.dtype) ||
-                             (m == &weights.up.bias && m->dtype == weights.gate.bias.dtype);
+                             (m == &weights.up.bias && !weights.gate.bias.empty() &&
+                              m->dtype == weights.gate.bias.dtype);
     if (!behind_gate) bytes_ = (bytes_ + kAlignment - 1) / kAlignment * kAlignment;
     offsets_.push_back(bytes_);
     bytes_ += m->rows * RowBytes(*m);

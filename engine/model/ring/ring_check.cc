@@ -130,8 +130,7 @@ absl::Status CheckOwn(const SequenceStep& sequence, const RankShare& share,
     return Bad("sample: this rank runs no token");
   }
   if (!share.wants_logits && WantsLogits(sequence)) {
-    return Bad(
-        "ring.shares: this rank's has not wants_logits, but logits of its tokens are wanted");
+    return Bad("ring.shares: wants_logits is false, but this rank samples or scores tokens");
   }
   return CheckBlocks(NumbersOf(step.history_blocks), "ring.history_blocks", spec.kv.num_blocks);
 }

@@ -101,7 +101,7 @@ void RingRunner::Place(const SequenceStep& sequence, Batch* batch) {
 }
 
 absl::Status RingRunner::Run(const Model& model, const RingStep& ring, const Batch& batch,
-                             const std::function<void(int)>& layer_done, RunState& state) {
+                             const std::function<void(int)>& layer_queued, RunState& state) {
   const bool alone = ring.shares.size() == 1;
   const int64_t window_blocks = alone ? 0 : buffers_.window.num_blocks;
   const RingLayout layout(ring.shares, buffers_.segment.block_tokens, buffers_.segment.num_blocks,
@@ -129,7 +129,7 @@ absl::Status RingRunner::Run(const Model& model, const RingStep& ring, const Bat
                           &batch);
   LocalFeedForward feed_forward(&model, &state);
   absl::Status status =
-      RunLayers({attention, feed_forward, *model.source}, model.config->num_layers, layer_done);
+      RunLayers({attention, feed_forward, *model.source}, model.config->num_layers, layer_queued);
   if (!status.ok()) return status;
   // Ring and mover have made their last calls.
   status = MeetAtEnd(ring);

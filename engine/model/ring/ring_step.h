@@ -48,7 +48,7 @@ class RingRunner {
   // DEADLINE_EXCEEDED when a collective failed, INVALID_ARGUMENT when this rank found that the
   // ranks disagree about the step; its communicators are then broken.
   absl::Status Run(const Model& model, const RingStep& step, const Batch& batch,
-                   const std::function<void(int)>& layer_done, RunState& state);
+                   const std::function<void(int)>& layer_queued, RunState& state);
 
  private:
   RingRunner(const RingStepOptions& options, const EngineSpec& spec, Device* device);

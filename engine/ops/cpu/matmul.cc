@@ -20,9 +20,9 @@ constexpr int64_t kSharedBytesMin = 64 << 10;
 constexpr int64_t kPackedRowsMax = 512;
 constexpr int64_t kPackedBytesMax = 8 << 20;
 
-// Where a reproducible product is cut: where no group slices it, nowhere. A group's slices are cut
-// where the whole matrix is, at eighths, so that the slices of 2, 4 or 8 ranks are whole subtrees
-// of its sums.
+// Where a reproducible product is cut. One that no group slices is not cut. A group's slices are
+// cut at eighths of the whole matrix, so that the slices of 2, 4 or 8 ranks are whole subtrees of
+// its sums.
 ProductCuts CutsOf(int64_t k, const ColumnSlice& slice) {
   ProductCuts cuts;
   cuts.at[1] = k;

@@ -93,6 +93,11 @@ StepConversion::Planned StepConversion::PlanOf(scheduler::RunStep step) {
   return planned;
 }
 
+StepConversion::~StepConversion() {
+  for (const auto& [key, known] : known_) engine_->Release(known.handle);
+  if (probe_.has_value()) engine_->Release(probe_->handle);
+}
+
 void StepConversion::Release(const scheduler::ReleaseSequence& effect) {
   const auto known = known_.extract(Key{effect.id, effect.epoch});
   if (!known.empty()) engine_->Release(known.mapped().handle);

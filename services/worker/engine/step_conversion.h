@@ -28,6 +28,9 @@ class StepConversion {
 
   // `engine` outlives this.
   explicit StepConversion(engine::StepEngine* engine) : engine_(engine) {}
+  ~StepConversion();  // releases all sequences
+  StepConversion(const StepConversion&) = delete;
+  StepConversion& operator=(const StepConversion&) = delete;
 
   // Admits those of its sequences that are not known yet. Reads their output here and now, so it
   // may grow afterwards. A probe takes the likeliest token: it is of no request, so of no client's
