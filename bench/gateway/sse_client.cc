@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <cerrno>
 #include <string_view>
 
 #include "scheduler/vocabulary/check.h"
@@ -25,6 +26,12 @@ std::string RequestText(const std::string& path, const std::string& body) {
          " HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
          "Content-Length: " +
          std::to_string(body.size()) + "\r\n\r\n" + body;
+}
+
+// Whether a connection is open and nothing has arrived on it.
+bool IsQuiet(int fd) {
+  char next;
+  return recv(fd, &next, 1, MSG_PEEK | MSG_DONTWAIT) < 0 && errno == EAGAIN;
 }
 
 bool Holds(std::string_view text, std::string_view part) {
@@ -64,12 +71,15 @@ void SseClient::Connect(size_t index) {
 
 // A request is far smaller than a socket's buffer, which is empty here: it goes out whole, or the
 // connection is broken and reading from it will say so.
-void SseClient::Send(Connection* connection, const std::string& request) {
-  connection->in.clear();
-  connection->first_us = 0;
-  connection->start_us = NowUs();
-  const ssize_t sent = send(connection->fd, request.data(), request.size(), MSG_NOSIGNAL);
-  if (sent != static_cast<ssize_t>(request.size())) shutdown(connection->fd, SHUT_RDWR);
+void SseClient::Send(size_t index, const std::string& request) {
+  if (!IsQuiet(connections_[index].fd)) Connect(index);
+  Connection& connection = connections_[index];
+  connection.busy = true;
+  connection.in.clear();
+  connection.first_us = 0;
+  connection.start_us = NowUs();
+  const ssize_t sent = send(connection.fd, request.data(), request.size(), MSG_NOSIGNAL);
+  if (sent != static_cast<ssize_t>(request.size())) shutdown(connection.fd, SHUT_RDWR);
 }
 
 SseClient::Progress SseClient::Read(Connection* connection) {
@@ -102,9 +112,8 @@ Samples SseClient::Run(const std::function<std::string()>& next_body, const Limi
   const int64_t start_us = NowUs();
   int64_t started = 0;
   size_t busy = 0;
-  for (Connection& connection : connections_) {
-    if (started == limit.streams_max) break;
-    Send(&connection, RequestText(kPath, next_body()));
+  for (size_t i = 0; i < connections_.size() && started < limit.streams_max; ++i) {
+    Send(i, RequestText(kPath, next_body()));
     ++started;
     ++busy;
   }
@@ -121,8 +130,13 @@ void SseClient::Wait(Samples* samples, size_t* busy, const std::function<std::st
   for (int i = 0; i < ready; ++i) {
     const size_t index = events[static_cast<size_t>(i)].data.u64;
     Connection& connection = connections_[index];
+    if (!connection.busy) {
+      if (!IsQuiet(connection.fd)) Connect(index);
+      continue;
+    }
     const Progress progress = Read(&connection);
     if (progress == Progress::kMore) continue;
+    connection.busy = false;
     const int64_t now = NowUs();
     const bool in_time = static_cast<double>(now - start_us) * 1e-6 < limit.seconds_max;
     if (progress == Progress::kEnded) {
@@ -134,7 +148,7 @@ void SseClient::Wait(Samples* samples, size_t* busy, const std::function<std::st
       Connect(index);
     }
     if (in_time && *started < limit.streams_max) {
-      Send(&connection, RequestText(kPath, next_body()));
+      Send(index, RequestText(kPath, next_body()));
       ++*started;
     } else {
       --*busy;
@@ -143,8 +157,8 @@ void SseClient::Wait(Samples* samples, size_t* busy, const std::function<std::st
 }
 
 std::string SseClient::Post(const std::string& path, const std::string& body) {
+  Send(0, RequestText(path, body));
   Connection& connection = connections_.front();
-  Send(&connection, RequestText(path, body));
   for (;;) {
     pollfd wait{connection.fd, POLLIN, 0};
     SKEIN_CHECK(poll(&wait, 1, kStallMs) == 1);
@@ -154,7 +168,9 @@ std::string SseClient::Post(const std::string& path, const std::string& body) {
     const size_t length = connection.in.find("Content-Length: ");
     if (head == std::string::npos || length == std::string::npos) continue;
     const size_t bytes = std::stoul(connection.in.substr(length + 16));
-    if (connection.in.size() >= head + 4 + bytes) return connection.in.substr(head + 4, bytes);
+    if (connection.in.size() < head + 4 + bytes) continue;
+    connection.busy = false;
+    return connection.in.substr(head + 4, bytes);
   }
 }
 

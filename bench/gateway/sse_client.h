@@ -20,7 +20,8 @@ class SseClient {
 
   // Sends `body`, a streamed request, on every connection, again as soon as its answer has ended.
   // An answer counts when it is 200, has a token, ends with [DONE] and stopped at max_tokens; any
-  // other is an error, and its connection is made anew.
+  // other is an error, and its connection is made anew. A connection that the server closes between
+  // two answers is made anew, too; that is no error.
   Samples Run(const std::string& body, const Limit& limit);
   // The same with a body of its own for each request.
   Samples Run(const std::function<std::string()>& next_body, const Limit& limit);
@@ -31,14 +32,15 @@ class SseClient {
  private:
   struct Connection {
     int fd = -1;
-    std::string in;  // of this answer, so far
+    bool busy = false;  // a request awaits its answer
+    std::string in;     // of this answer, so far
     int64_t start_us = 0;
     int64_t first_us = 0;  // 0: no token yet
   };
   enum class Progress { kMore, kEnded, kFailed };
 
   void Connect(size_t index);
-  void Send(Connection* connection, const std::string& request);
+  void Send(size_t index, const std::string& request);
   // Takes what has arrived.
   Progress Read(Connection* connection);
   Progress Judge(Connection* connection);

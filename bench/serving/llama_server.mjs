@@ -52,10 +52,11 @@ async function generate({prompt, max_tokens: count}, sequence, response) {
 }
 
 async function answer(request, response) {
-    let body = "";
-    for await (const part of request) body += part;
-    const sequence = await take();
+    let sequence;
     try {
+        let body = "";
+        for await (const part of request) body += part;  // throws when the client is gone
+        sequence = await take();
         response.writeHead(200, {"Content-Type": "text/event-stream"});
         response.socket.setNoDelay(true);
         await generate(JSON.parse(body), sequence, response);
@@ -63,7 +64,7 @@ async function answer(request, response) {
     } catch (error) {
         response.destroy(error);
     } finally {
-        give(sequence);
+        if (sequence !== undefined) give(sequence);
     }
 }
 
@@ -71,6 +72,7 @@ const server = http.createServer((request, response) => {
     if (request.method === "POST") return answer(request, response);
     response.end(JSON.stringify(stats));
 });
+server.keepAliveTimeout = 0;  // else node closes a connection that had no request for some seconds
 server.listen(0, "127.0.0.1", () => {
     fs.writeFileSync(portFile + ".part", String(server.address().port));
     fs.renameSync(portFile + ".part", portFile);

@@ -7,6 +7,7 @@ Leaving the block stops every process with SIGTERM, router first, and fails if o
 Only Python's standard library is used.
 """
 import http.client
+import importlib.util
 import json
 import os
 import random
@@ -57,7 +58,28 @@ class HttpFailure(Exception):
         return json.loads(self.body)["error"]
 
 
+def bound(command):
+    """The command as one that the kernel kills when the thread that starts it ends. A process ends its threads too, however it
+    ends, so no child is left. Start what must last on the main thread, or on one that outlives it."""
+    return ["setpriv", "--pdeathsig", "KILL", *command]
+
+
+def end_by_sigterm():
+    """From now on SIGTERM raises SystemExit in the main thread, so that blocks end what they started."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+
+
+def module_of(tree, name):
+    """The module `name` of tests/cluster in another checkout."""
+    spec = importlib.util.spec_from_file_location("other_" + name, os.path.join(tree, "tests", "cluster", name + ".py"))
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
 class Process:
+    """A process that ends with the thread that makes this object (`bound`)."""
+
     def __init__(self, name, command, folder):
         self.name = name
         self.log = os.path.join(folder, name + ".log")
@@ -66,7 +88,7 @@ class Process:
             if "port-file=" in argument and os.path.exists(argument.split("=", 1)[1]):
                 os.remove(argument.split("=", 1)[1])
         with open(self.log, "ab") as log:
-            self.popen = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+            self.popen = subprocess.Popen(bound(command), stdout=log, stderr=log, stdin=subprocess.DEVNULL)
 
     def text(self):
         with open(self.log, encoding="utf-8", errors="replace") as log:
@@ -114,11 +136,13 @@ class Cluster:
         return self
 
     def __exit__(self, kind, *_):
-        if kind is not None:
-            self.dump()
+        try:
+            if kind is None:
+                self.stop()
+            else:
+                self.dump()
+        finally:
             self.kill_all()
-        else:
-            self.stop()
 
     def start(self):
         port = self.port_file("orchestrator")
@@ -179,34 +203,37 @@ class Cluster:
 
     def stop(self):
         order = ["router"] + [n for n in self.processes if "-" in n] + ["orchestrator"]
-        bad = []
-        for name in order:
-            process = self.processes.pop(name, None)
-            if process is None:
-                continue
-            process.popen.send_signal(signal.SIGTERM)
-            try:
-                code = process.popen.wait(STOP_S)
-            except subprocess.TimeoutExpired:
-                process.popen.kill()
-                code = "no end within %d s" % STOP_S
-            if code != 0:
-                bad.append("%s: %s\n%s" % (name, code, process.tail()))
+        bad = [problem for name in order if name in self.processes and (problem := self.end(name))]
         assert not bad, "\n".join(bad)
 
+    def end(self, name):
+        """Ends a process by SIGTERM; what was wrong with its end, if anything was."""
+        process = self.processes[name]
+        process.popen.send_signal(signal.SIGTERM)
+        try:
+            code = process.popen.wait(STOP_S)
+        except subprocess.TimeoutExpired:
+            process.popen.kill()
+            process.popen.wait()
+            code = "no end within %d s" % STOP_S
+        del self.processes[name]
+        return "%s: %s\n%s" % (name, code, process.tail()) if code != 0 else ""
+
     def kill(self, name, how=signal.SIGKILL):
-        process = self.processes.pop(name)
+        process = self.processes[name]
         process.popen.send_signal(how)
         process.popen.wait()
+        del self.processes[name]
         # ThreadSanitizer reports through the exit code of a process that ends by itself; this one
         # is killed.
         assert "WARNING: ThreadSanitizer" not in process.text(), process.text()
 
     def kill_all(self):
-        while self.processes:
-            _, process = self.processes.popitem()
+        for process in self.processes.values():
             process.popen.kill()
+        for process in self.processes.values():
             process.popen.wait()
+        self.processes.clear()
 
     def dump(self):
         for process in self.processes.values():

@@ -10,6 +10,8 @@ import urllib.error
 import urllib.parse
 import urllib.request
 
+from cluster import bound
+
 RULES = "deploy/prometheus/rules.yml"
 SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
@@ -48,9 +50,9 @@ class Prometheus:
         port = free_port()  # Prometheus cannot say which port it took
         self.url = "http://127.0.0.1:%d" % port
         with open(os.path.join(self.folder, "log"), "wb") as log:
-            self.popen = subprocess.Popen(
+            self.popen = subprocess.Popen(bound(
                 ["prometheus", "--config.file=" + os.path.join(self.folder, "prometheus.yml"),
-                 "--storage.tsdb.path=" + os.path.join(self.folder, "data"), "--web.listen-address=127.0.0.1:%d" % port],
+                 "--storage.tsdb.path=" + os.path.join(self.folder, "data"), "--web.listen-address=127.0.0.1:%d" % port]),
                 stdout=log, stderr=log)
 
     def write(self, name, text):

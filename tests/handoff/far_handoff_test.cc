@@ -83,6 +83,10 @@ class Layers {
     const std::lock_guard lock(mu_);
     TellUpTo(layers);
   }
+  int told() const {
+    const std::lock_guard lock(mu_);
+    return told_;
+  }
 
  private:
   void TellUpTo(int written) {
@@ -91,14 +95,15 @@ class Layers {
 
   engine::StepEngine* const engine_;
   const std::function<void(int layer, int64_t end)> written_;
-  std::mutex mu_;
+  mutable std::mutex mu_;
   int64_t end_ = 0;
   int told_ = 0;
 };
 
 class FarHandoff : public ::testing::TestWithParam<engine::PoolKind> {
  protected:
-  // The prompt in `chunks` steps, into blocks 0, 2, 4, …
+  // The prompt in `chunks` steps, into blocks 0, 2, 4, … When a step has queued a layer, it goes on
+  // once the layer before is told.
   void Prefill(engine::StepEngine* engine, int chunks, Layers* layers) {
     auto ids = std::make_shared<std::vector<int32_t>>(kTokens);
     for (int64_t i = 0; i < kTokens; ++i) {
@@ -114,7 +119,11 @@ class FarHandoff : public ::testing::TestWithParam<engine::PoolKind> {
       for (int32_t b = 0; b < kBlocks; ++b) planned.blocks.push_back({2 * b});
       engine::StepPlan plan;
       plan.sequences = {std::move(planned)};
-      plan.layer_queued = [](int) {};
+      plan.layer_queued = [&](int layer) {
+        const auto until = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+        while (layers->told() < layer && std::chrono::steady_clock::now() < until) layers->Look();
+        EXPECT_GE(layers->told(), layer) << "nothing is told before the step ends";
+      };
       layers->Begin(end);
       const engine::CompletedStep ran = RunPlan(engine, std::move(plan));
       ASSERT_TRUE(ran.status.ok()) << ran.status;
@@ -180,6 +189,7 @@ TEST_P(FarHandoff, LayersLeaveWhileLaterOnesCompute) {
       while (!ended) target.transport->Poll(16, std::chrono::milliseconds(1), &none);
     });
     Prefill(engine.get(), chunks, &layers);
+    if (HasFatalFailure()) ended = true;
     source_progress.join();
     target_progress.join();
     ASSERT_TRUE(bytes.has_value()) << failed;

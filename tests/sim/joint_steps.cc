@@ -61,15 +61,19 @@ scheduler::StepResult ResultAt(const StepSequence& sequence, engine::SequenceRes
 }
 
 // The prompt's tokens of `span` on one engine, whose blocks hold those before it in their order.
+// Admit may refuse the sequence: then nothing ran. That the step of an admitted one fails is a
+// violation.
 engine::SequenceResult RunAlone(engine::EmulatedEngine* engine, const scheduler::RequestSpec& spec,
-                                TokenSpan span, bool sample, bool* ran) {
+                                TokenSpan span, bool sample, Verdict* verdict, bool* ran) {
   engine::PolledEngine polled(engine);
   const auto sequence = polled.Admit(
       {.prompt = std::make_shared<const std::vector<int32_t>>(spec.prompt),
        .sampling = std::make_shared<const engine::SamplingParams>(services::SamplingFrom(spec))});
-  engine::SequenceResult refused;
-  refused.status = sequence.status();
-  if (!sequence.ok()) return refused;
+  if (!sequence.ok()) {
+    engine::SequenceResult refused;
+    refused.status = sequence.status();
+    return refused;
+  }
   engine::PlannedSequence planned{.sequence = *sequence, .position = span.position};
   planned.count = span.count;
   planned.sample = sample;
@@ -78,9 +82,10 @@ engine::SequenceResult RunAlone(engine::EmulatedEngine* engine, const scheduler:
   plan.sequences = {std::move(planned)};
   plan.layer_queued = [](int) {};
   engine::CompletedStep completed = RunPlan(&polled, std::move(plan));
-  refused.status = completed.status;
+  verdict->Require(completed.status.ok(), completed.status.ToString());
+  if (!completed.status.ok()) return {};
   *ran = completed.layers > 0;
-  return completed.status.ok() ? std::move(completed.results.front()) : refused;
+  return std::move(completed.results.front());
 }
 
 }  // namespace
@@ -360,7 +365,7 @@ std::vector<scheduler::StepResult> JointSteps::Compute(Meeting& meeting) {
   const bool samples_token = piece.last && sequence.spec->max_tokens > 0;
   bool ran = false;
   const engine::SequenceResult result =
-      RunAlone(scratch.get(), *sequence.spec, {begin, end - begin}, samples_token, &ran);
+      RunAlone(scratch.get(), *sequence.spec, {begin, end - begin}, samples_token, verdict_, &ran);
   std::vector<scheduler::StepResult> computed(meeting.entrants.size());
   for (const auto& [rank, entrant] : meeting.entrants) {
     const std::vector<int32_t> blocks = scheduler::BlocksOfSpans(piece.spans[rank], unit);

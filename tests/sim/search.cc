@@ -2,11 +2,11 @@
 //   bazel run //tests/sim:search -- --first_seed=1000 --seeds=200
 //   bazel run //tests/sim:search -- --kind=half_open --first_seed=52 --seeds=1 --trace
 // Prints a line for each that fails, as failed_seeds.txt has them, and at its end what all of them
-// did. Fails if one did.
+// did. Exits with 1 if one failed, with 2 if nothing can be searched: an unknown flag or kind, or a
+// value that is no number.
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
-#include <cstdlib>
 #include <string>
 #include <string_view>
 
@@ -21,24 +21,35 @@ struct SearchFlags {
   uint64_t seeds = 10;
 };
 
-bool Parse(int argc, char** argv, SearchFlags* flags) {
-  for (int i = 1; i < argc; ++i) {
-    const std::string_view arg = argv[i];
-    const std::string value(arg.substr(std::min(arg.find('=') + 1, arg.size())));
-    if (arg.starts_with("--first_seed=")) {
-      seed_flags.first_seed = std::strtoull(value.c_str(), nullptr, 10);
-    } else if (arg.starts_with("--seeds=")) {
-      flags->seeds = std::strtoull(value.c_str(), nullptr, 10);
-    } else if (arg.starts_with("--kind=")) {
-      flags->kind = value;
-    } else if (arg == "--trace") {
-      seed_flags.trace = true;
-    } else {
-      std::fprintf(stderr, "unknown flag %s\n", argv[i]);
-      return false;
-    }
+bool IsKind(std::string_view name) {
+  return std::any_of(Kinds().begin(), Kinds().end(),
+                     [&](const Kind& kind) { return kind.name == name; });
+}
+
+// One flag. False, told on stderr: it is not right.
+bool Take(std::string_view arg, SearchFlags* flags) {
+  constexpr std::string_view kKind = "--kind=";
+  bool bad = false;
+  if (const auto first = NumberOf(arg, "--first_seed=", &bad)) {
+    seed_flags.first_seed = *first;
+  } else if (const auto seeds = NumberOf(arg, "--seeds=", &bad); seeds > 0) {
+    flags->seeds = *seeds;
+  } else if (arg.starts_with(kKind) && IsKind(arg.substr(kKind.size()))) {
+    flags->kind = arg.substr(kKind.size());
+  } else if (arg == "--trace") {
+    seed_flags.trace = true;
+  } else if (!bad) {
+    std::fprintf(stderr, "%.*s: no such flag, kind of world (tests/sim/kinds.cc) or count\n",
+                 static_cast<int>(arg.size()), arg.data());
+    bad = true;
   }
-  return true;
+  return !bad;
+}
+
+bool Parse(int argc, char** argv, SearchFlags* flags) {
+  bool good = true;
+  for (int i = 1; i < argc; ++i) good &= Take(argv[i], flags);
+  return good;
 }
 
 // The number of worlds that fail.

@@ -4,12 +4,13 @@
 #pragma once
 
 #include <algorithm>
+#include <charconv>
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
-#include <cstdlib>
-#include <cstring>
 #include <optional>
+#include <string_view>
+#include <system_error>
 
 #include "gtest/gtest.h"
 #include "tests/sim/world.h"
@@ -23,6 +24,19 @@ struct SeedFlags {
   bool trace = false;
 };
 inline SeedFlags seed_flags;
+
+// The value of `arg` if it is `name` with a number, such as --seed=7. Another value of this name is
+// told on stderr and sets *bad.
+inline std::optional<uint64_t> NumberOf(std::string_view arg, std::string_view name, bool* bad) {
+  if (!arg.starts_with(name)) return std::nullopt;
+  const std::string_view text = arg.substr(name.size());
+  uint64_t number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error == std::errc() && end == text.data() + text.size()) return number;
+  std::fprintf(stderr, "%.*s: not a number\n", static_cast<int>(arg.size()), arg.data());
+  *bad = true;
+  return std::nullopt;
+}
 
 using MakeWorld = Scenario (*)(uint64_t seed);
 
@@ -131,19 +145,17 @@ inline int RunPlans(int64_t plans, MakeWorld make) {
 
 inline int SeedMain(int argc, char** argv, MakeWorld make) {
   testing::InitGoogleTest(&argc, argv);
-  const auto number = [](const char* arg, const char* name) -> std::optional<uint64_t> {
-    const size_t length = std::strlen(name);
-    if (std::strncmp(arg, name, length) != 0) return std::nullopt;
-    return std::strtoull(arg + length, nullptr, 10);
-  };
+  bool bad = false;
   for (int i = 1; i < argc; ++i) {
-    if (const auto seed = number(argv[i], "--seed=")) seed_flags.seed = seed;
-    if (const auto first = number(argv[i], "--first_seed=")) seed_flags.first_seed = *first;
-    if (const auto plans = number(argv[i], "--plans=")) {
+    const std::string_view arg = argv[i];
+    if (const auto seed = NumberOf(arg, "--seed=", &bad)) seed_flags.seed = seed;
+    if (const auto first = NumberOf(arg, "--first_seed=", &bad)) seed_flags.first_seed = *first;
+    if (const auto plans = NumberOf(arg, "--plans=", &bad)) {
       seed_flags.plans = static_cast<int64_t>(*plans);
     }
-    if (std::strcmp(argv[i], "--trace") == 0) seed_flags.trace = true;
+    if (arg == "--trace") seed_flags.trace = true;
   }
+  if (bad) return 2;
   if (seed_flags.seed.has_value()) return Replay(*seed_flags.seed, make);
   if (seed_flags.plans > 0) return RunPlans(seed_flags.plans, make);
   const int failed = RUN_ALL_TESTS();

@@ -58,7 +58,8 @@ struct KernelFabricParts {
   size_t reserved_bytes = 0;
 };
 
-// What the groups of GroupContexts take of a rank, in all modes, on a node of so many (2 … 8).
+// Device bytes that one rank needs for all groups and modes of a node with `ranks` instances (2 to
+// 8).
 size_t KernelBytesOfNode(const PeerShape& shape, int ranks);
 
 // Without `copies`, takes PeerMemoryBytes of the device for each group, kept until the fabric's

@@ -21,7 +21,8 @@ namespace skein::engine {
 namespace {
 
 constexpr size_t kProbeBytes = 4096;
-// Of groups, that memory is there for: one in use, one being made, one that rests.
+// Group generations for which memory is reserved: one in use, one being made, one not yet safe to
+// reuse.
 constexpr size_t kGenerations = 3;
 
 absl::StatusOr<std::string> UuidOf(int id) {
@@ -119,7 +120,7 @@ absl::Status AddKernels(const std::string& name, std::shared_ptr<Device> device,
                         std::shared_ptr<CopyStream> copies, const WorkerFabricOptions& options,
                         PathFabric* fabric) {
   const auto* const gpu = dynamic_cast<const CudaDevice*>(device.get());
-  if (gpu == nullptr) return absl::InternalError("the device is no GPU's");
+  if (gpu == nullptr) return absl::InternalError("collectives as kernels need a CUDA device");
   auto opener = MakeCudaPeerOpener(name);
   if (!opener.ok()) return opener.status();
   const auto borrowed = [](Fabric* one) { return std::shared_ptr<Fabric>(one, [](Fabric*) {}); };

@@ -24,7 +24,7 @@ SKEIN_INLINE void StreamGroup(Turn turn, const typename Units::Element* x, int64
                             Units::FromBits(weights));
       }
     });
-    // Or the compiler keeps what it read of x for the columns beside, on the stack.
+    // Without this, the compiler spills the values of x for the next columns to the stack.
     asm volatile("" ::: "memory");
     return;
   }
