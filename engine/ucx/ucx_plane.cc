@@ -21,6 +21,21 @@ constexpr auto kLastWordsMax = std::chrono::milliseconds(200);
 constexpr auto kCloseMax = std::chrono::milliseconds(500);
 constexpr int kArmTries = 16;
 
+// Whether a put that could not be started says something of the peer. What this process lacks, or
+// asks wrongly, does not.
+bool IsOfPeer(ucs_status_t status) {
+  switch (status) {
+    case UCS_ERR_NO_MEMORY:
+    case UCS_ERR_NO_RESOURCE:
+    case UCS_ERR_EXCEEDS_LIMIT:
+    case UCS_ERR_INVALID_PARAM:
+    case UCS_ERR_UNSUPPORTED:
+      return false;
+    default:
+      return true;
+  }
+}
+
 // Room for a message in one segment of each transport, where the environment does not say
 // otherwise (messages longer than a segment are slower, and right).
 std::vector<UcxSetting> Settings(const UcxOptions& options) {
@@ -155,8 +170,8 @@ UcxPlane::~UcxPlane() {
     ForgetLost();
     return lost_.empty();
   });
-  ucp_dt_destroy(datatype_);
   Destroy(context_);
+  ucp_dt_destroy(datatype_);  // the worker may use it until its end
   for (const Attached& attached : users_) {
     if (attached.rung_fd >= 0) close(attached.rung_fd);
   }
@@ -204,7 +219,10 @@ absl::StatusOr<PlanePeer*> UcxPlane::Connect(const std::string& worker_address) 
   const Lock lock = Hold();
   ForgetLost();
   std::unique_ptr<PlanePeer>& known = peers_[worker_address];
-  if (known != nullptr && known->lost) lost_.push_back(std::move(known));
+  if (known != nullptr && known->lost) {
+    Cut(known.get());  // its users keep it, but two endpoints of UCX lead nowhere together
+    lost_.push_back(std::move(known));
+  }
   if (known == nullptr) {
     auto peer = std::make_unique<PlanePeer>();
     peer->plane = this;
@@ -248,7 +266,10 @@ size_t UcxPlane::peers() {
 void UcxPlane::Lost(PlanePeer* peer) {
   if (std::exchange(peer->lost, true)) return;
   losses_.fetch_add(1, std::memory_order_release);
-  for (Attached& attached : users_) Ring(&attached);
+  for (Attached& attached : users_) {
+    attached.lost_one = true;
+    Ring(&attached);
+  }
 }
 
 bool UcxPlane::Cut(PlanePeer* peer) {
@@ -308,6 +329,7 @@ PlaneOperation* UcxPlane::NewOperation(PlaneUser* user, PlanePeer* peer, void* c
   return &*operation;
 }
 
+// Later messages and flushes mean nothing without one that is missing: so the peer is lost.
 UcxPlane::Started UcxPlane::Launched(PlaneOperation* operation, void* request) {
   if (UCS_PTR_IS_ERR(request)) {
     Lost(operation->peer);
@@ -350,8 +372,9 @@ UcxPlane::Started UcxPlane::Put(PlaneUser* user, PlanePeer* peer, std::span<cons
   params.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
   params.cb.send = Callbacks::OnSent;
   params.user_data = operation;
-  return Launched(operation,
-                  ucp_put_nbx(peer->ep, local.data(), local.size(), remote, key, &params));
+  void* const request = ucp_put_nbx(peer->ep, local.data(), local.size(), remote, key, &params);
+  if (UCS_PTR_IS_ERR(request) && !IsOfPeer(UCS_PTR_STATUS(request))) return {How::kFailed};
+  return Launched(operation, request);
 }
 
 UcxPlane::Started UcxPlane::Flush(PlaneUser* user, PlanePeer* peer, void* cookie) {
@@ -381,6 +404,7 @@ void UcxPlane::Ended(PlaneOperation* operation, bool ok) {
   if (!ok) Lost(operation->peer);
   operation->ok = ok;
   operation->owned = {};
+  operation->count = 0;  // UCX reads it no more, so there is nothing to take over
   if (operation->cookie == nullptr) {
     spare_.splice(spare_.end(), operations, operation->self);
     return;
@@ -454,6 +478,7 @@ int UcxPlane::Progress(PlaneUser* user, int most) {
 bool UcxPlane::Arm(PlaneUser* user) {
   const Lock lock = Hold();
   Attached& own = Of(user);
+  if (std::exchange(own.lost_one, false)) return false;
   if (!own.messages.empty() || !own.ended.empty()) return false;
   if (ucp_worker_arm(context_.worker) != UCS_OK) return false;
   own.asleep = true;

@@ -2,8 +2,9 @@
 // handoff (engine/transport) and collectives (engine/comm). Internal to them.
 //
 // Both are its users, each with threads and a lock of its own, which it takes before the plane's.
-// Whichever looks at the worker (Progress) moves the messages of both. What is for the other one is
-// kept for it, and it is rung if it sleeps; so a user's callbacks come from its own calls alone.
+// Progress by either user moves both users' messages. Messages for the other user are queued for
+// it; if it sleeps, its descriptor becomes readable. So a user's callbacks come from its own calls
+// alone.
 //
 // A peer's endpoint stays for later uses until the peer is lost. A lost one is forgotten when no
 // user has it any more; whoever connects meanwhile gets another endpoint.
@@ -96,7 +97,8 @@ class UcxPlane {
   // Sends a message. What is left under way reads the parts until OnSent(cookie), or TakeOver.
   Started Send(PlaneUser* user, PlanePeer* peer, std::span<const std::span<const std::byte>> parts,
                void* cookie);
-  // As ucp_put_nbx and ucp_ep_flush_nbx. `key` is of this peer.
+  // As ucp_put_nbx and ucp_ep_flush_nbx. `key` is of this peer. A Send or a Flush that fails loses
+  // the peer; a Put does not where this process lacks memory for it.
   Started Put(PlaneUser* user, PlanePeer* peer, std::span<const std::byte> local, uint64_t remote,
               ucp_rkey* key, void* cookie);
   Started Flush(PlaneUser* user, PlanePeer* peer, void* cookie);
@@ -108,7 +110,8 @@ class UcxPlane {
   // moved.
   int Progress(PlaneUser* user, int most);
   // To be called before a sleep on fd() and the user's own descriptor. False: there is something to
-  // do. Until Awake the user is rung when another one takes what is for it.
+  // do: messages, or (once) a peer that was lost since the last Arm. Until Awake the user is rung
+  // when another one takes what is for it.
   bool Arm(PlaneUser* user);
   void Awake(PlaneUser* user);
   int fd() const { return event_fd_; }
@@ -125,6 +128,7 @@ class UcxPlane {
     PlaneUser* user = nullptr;
     int rung_fd = -1;
     bool asleep = false;
+    bool lost_one = false;                        // a peer was lost since its last Arm
     std::deque<std::vector<std::byte>> messages;  // kept, as what has ended
     std::list<PlaneOperation> ended;
   };

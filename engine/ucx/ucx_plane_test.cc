@@ -3,12 +3,18 @@
 
 #include <gtest/gtest.h>
 #include <poll.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <deque>
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
+
+#include "scheduler/vocabulary/check.h"
 
 namespace skein::engine {
 namespace {
@@ -168,6 +174,36 @@ TEST_F(UcxPlaneTest, WhatIsUnderWayMayBeTakenOver) {
   EXPECT_EQ(there_.comm.heard[end - 1], std::string(8000, 'P'));
 }
 
+// Its end may be found by the other user, and wait here until this one looks.
+TEST_F(UcxPlaneTest, WhatHasEndedLeavesNothingBehindWhenItIsTakenOver) {
+  PlanePeer* const peer = here_.comm.Connect(*there_.plane);
+  here_.comm.Send(peer, "begin");
+  Await([&] { return !there_.comm.heard.empty(); });
+  int cookie = 0;
+  const auto send_until_under_way = [&](char letter) {
+    UcxPlane::Started started;
+    while (started.how != UcxPlane::How::kUnderWay) {
+      started = here_.comm.Send(peer, std::string(8000, letter), &cookie);
+    }
+    return started.operation;
+  };
+  PlaneOperation* const first = send_until_under_way('a');
+  while (there_.comm.heard.size() < here_.comm.texts.size() || !here_.transport.Arm()) {
+    here_.transport.Progress();
+    there_.comm.Progress();
+  }
+  here_.transport.Awake();
+  EXPECT_TRUE(here_.comm.sent.empty()) << "its end is kept";
+  here_.plane->TakeOver(first, nullptr);
+  here_.comm.Progress();
+  PlaneOperation* const second = send_until_under_way('b');
+  ASSERT_EQ(second, first) << "it is used again";
+  here_.plane->TakeOver(second, nullptr);
+  here_.comm.texts.back().assign(8000, 'x');
+  Await([&] { return there_.comm.heard.size() == here_.comm.texts.size(); });
+  EXPECT_EQ(there_.comm.heard.back(), std::string(8000, 'b'));
+}
+
 // A user that leaves while its messages are under way: they arrive, and it hears nothing more.
 TEST_F(UcxPlaneTest, AUserMayLeaveWhileItSends) {
   PlanePeer* const peer = here_.transport.Connect(*there_.plane);
@@ -204,6 +240,76 @@ TEST_F(UcxPlaneTest, APeerThatIsCutIsLostForAllAndForgottenWithItsLastUser) {
   here_.comm.Send(again, "heard");
   Await([&] { return !there_.comm.heard.empty(); });
   EXPECT_EQ(there_.comm.heard, std::vector<std::string>{"heard"});
+}
+
+// The other user may find it between this one's look at losses() and its sleep.
+TEST_F(UcxPlaneTest, NobodySleepsWhoHasNotHeardOfALoss) {
+  PlanePeer* const peer = here_.comm.Connect(*there_.plane);
+  here_.comm.Send(peer, "begin");
+  Await([&] { return !there_.comm.heard.empty(); });
+  here_.plane->Cut(peer);
+  while (!here_.transport.Arm()) here_.transport.Progress();
+  here_.transport.Awake();
+  EXPECT_FALSE(here_.comm.Arm()) << "nothing else is to be done";
+  EXPECT_TRUE(here_.comm.Arm());
+}
+
+// UCX refuses to start a put from nowhere, as one for which it has no memory.
+TEST_F(UcxPlaneTest, APutThatCannotBeStartedHereLosesNobody) {
+  PlanePeer* const peer = here_.comm.Connect(*there_.plane);
+  const std::span<const std::byte> nowhere(static_cast<const std::byte*>(nullptr), 8);
+  EXPECT_EQ(here_.plane->Put(&here_.transport, peer, nowhere, 0, nullptr, nullptr).how,
+            UcxPlane::How::kFailed);
+  EXPECT_FALSE(here_.plane->IsLost(peer));
+  here_.comm.Send(peer, "heard");
+  Await([&] { return !there_.comm.heard.empty(); });
+}
+
+// A process with a plane, that moves messages until it is killed.
+class OtherProcess {
+ public:
+  // REQUIRES: this process has no plane yet.
+  OtherProcess() {
+    int fds[2];
+    SKEIN_CHECK(pipe(fds) == 0);
+    pid_ = fork();
+    if (pid_ == 0) {
+      Process process;
+      const std::string& address = process.plane->address();
+      SKEIN_CHECK(write(fds[1], address.data(), address.size()) > 0);
+      while (true) process.comm.Progress();
+    }
+    address_.resize(4096);
+    const ssize_t bytes = read(fds[0], address_.data(), address_.size());
+    SKEIN_CHECK(bytes > 0);
+    address_.resize(static_cast<size_t>(bytes));
+    close(fds[0]);
+    close(fds[1]);
+  }
+  ~OtherProcess() { Kill(); }
+  void Kill() {
+    if (pid_ < 0) return;
+    kill(pid_, SIGKILL);
+    waitpid(std::exchange(pid_, -1), nullptr, 0);
+  }
+  const std::string& address() const { return address_; }
+
+ private:
+  pid_t pid_ = -1;
+  std::string address_;
+};
+
+TEST(LostPeerTest, IsCutAtTheNextConnect) {
+  OtherProcess other;
+  Process here;
+  PlanePeer* const lost = here.plane->Connect(other.address()).value();
+  here.comm.Send(lost, "begin");
+  other.Kill();
+  while (!here.plane->IsLost(lost)) here.comm.Progress();
+  EXPECT_NE(here.plane->InfoOf(lost), "") << "UCX has its endpoint still";
+  EXPECT_FALSE(here.plane->Connect(other.address()).ok()) << "its memory is gone";
+  EXPECT_EQ(here.plane->InfoOf(lost), "");
+  here.plane->Release(lost);
 }
 
 TEST_F(UcxPlaneTest, WhatNobodyUsesThereIsDropped) {

@@ -13,7 +13,8 @@
 // that sleep, one sleeps on the wires' events, the others on condition variables. A thread of the
 // fabric sends what is left over when no call waits (the word of an Abort). UCX itself is a
 // process's own, which handoffs use too (engine/ucx/ucx_plane.h): what they take of these messages
-// is kept.
+// is kept. They may cut a process off there (engine/transport/ucx/ucx_rma.h): for groups over UCX
+// it has died then, and later groups reach it again.
 //
 // Death of a peer. One of this host and pid namespace is noticed at once, reaped or not: its
 // process is watched; over tcp its sockets close at once. Otherwise UCX notices: over its shared

@@ -158,7 +158,8 @@ void UcxPeers::Disown(UcxGroup* group) {
 
 bool UcxPeers::LoseEnded() {
   for (void* const token : processes_.Ended()) ended_.push_back(static_cast<UcxPeer*>(token));
-  if (tcp_ != nullptr && std::exchange(tcp_ended_, tcp_->ended()) != tcp_->ended()) {
+  const uint64_t tcp_ended = tcp_ == nullptr ? 0 : tcp_->ended();
+  if (std::exchange(tcp_ended_, tcp_ended) != tcp_ended) {
     for (auto& [address, peer] : peers_) {
       const bool lost = peer->channel != nullptr && peer->channel->ended();
       if (lost && std::find(ended_.begin(), ended_.end(), peer.get()) == ended_.end()) {
@@ -167,7 +168,9 @@ bool UcxPeers::LoseEnded() {
     }
   }
   bool any = false;
-  if (std::exchange(ucx_losses_, plane_->losses()) != plane_->losses()) {
+  // Read once: one that the other user loses meanwhile is for the next look.
+  const uint64_t losses = plane_->losses();
+  if (std::exchange(ucx_losses_, losses) != losses) {
     for (auto& [address, peer] : peers_) {
       if (peer->ucx == nullptr || peer->dead || !plane_->IsLost(peer->ucx)) continue;
       Lost(peer.get());

@@ -12,13 +12,19 @@
 namespace skein::engine {
 namespace {
 
-constexpr auto kCloseMax = std::chrono::milliseconds(500);
+constexpr auto kSettleMax = std::chrono::seconds(1);
+constexpr auto kCutMax = std::chrono::milliseconds(500);
 
 void Fail(const absl::Status& status, WireTicket* ticket) {
   if (ticket->error.ok()) ticket->error = status;
 }
 
 absl::Status LostByUcx() { return absl::UnavailableError("peer lost: UCX cannot reach it"); }
+
+absl::Status NotStarted(const Endpoint& endpoint) {
+  if (endpoint.ucx == nullptr || endpoint.plane->IsLost(endpoint.ucx)) return LostByUcx();
+  return absl::UnavailableError("UCX has no memory left in this process to start the put");
+}
 
 using Parts = std::array<std::span<const std::byte>, 2 + kFragmentsMax>;
 
@@ -93,7 +99,7 @@ void Launched(Operation* operation, UcxPlane::Started started) {
     Begin(operation->ticket, operation->bytes);
     endpoint->operations.splice(endpoint->operations.end(), endpoint->spare, operation->self);
   } else if (started.how == UcxPlane::How::kFailed && operation->ticket != nullptr) {
-    Fail(LostByUcx(), operation->ticket);
+    Fail(NotStarted(*endpoint), operation->ticket);
   }
 }
 
@@ -310,11 +316,12 @@ void UcxEndpoints::CloseInHost(std::unique_ptr<Endpoint> endpoint) {
   if (lost) ForgetChannels();
 }
 
-// What is not on its way by RMA goes on in the plane, without this.
+// What is not on its way by RMA goes on in the plane, without this. Puts that UCX has not confirmed
+// do not: without a kBye the target learns of the end of the connection from the cut alone.
 void UcxEndpoints::CloseInUcx(std::unique_ptr<Endpoint> endpoint) {
   Forget(endpoint.get());
   const bool lost = endpoint->ucx != nullptr && plane_->IsLost(endpoint->ucx);
-  if (lost || !AwaitRma(endpoint.get())) {
+  if (lost || RmaPending(*endpoint)) {
     Cut(endpoint.get());
     AwaitRma(endpoint.get());
   }
@@ -324,14 +331,13 @@ void UcxEndpoints::CloseInUcx(std::unique_ptr<Endpoint> endpoint) {
   if (endpoint->ucx != nullptr) plane_->Release(endpoint->ucx);
 }
 
-bool UcxEndpoints::AwaitRma(Endpoint* endpoint) {
-  const auto settled = [&] {
+void UcxEndpoints::AwaitRma(Endpoint* endpoint) {
+  const auto ended = [&] {
     return std::none_of(endpoint->operations.begin(), endpoint->operations.end(),
                         [](const Operation& operation) { return operation.by_rma; });
   };
-  const auto until = std::chrono::steady_clock::now() + kCloseMax;
-  while (!settled() && std::chrono::steady_clock::now() < until) plane_->Progress(user_, 1);
-  return settled();
+  const auto until = std::chrono::steady_clock::now() + kCutMax;
+  while (!ended() && std::chrono::steady_clock::now() < until) plane_->Progress(user_, 1);
 }
 
 bool UcxEndpoints::Cut(Endpoint* endpoint) {
@@ -339,12 +345,14 @@ bool UcxEndpoints::Cut(Endpoint* endpoint) {
 }
 
 bool UcxEndpoints::SettleRma(Endpoint* endpoint) {
+  if (!RmaPending(*endpoint)) return true;
+  if (plane_->IsLost(endpoint->ucx)) return false;
   if (endpoint->rma_unflushed) FlushRma(endpoint, nullptr, 0);
-  const auto until = std::chrono::steady_clock::now() + kCloseMax;
+  const auto until = std::chrono::steady_clock::now() + kSettleMax;
   while (endpoint->rma_flushes > 0 && std::chrono::steady_clock::now() < until) {
     plane_->Progress(user_, 1);
   }
-  return !RmaPending(*endpoint) && endpoint->health.ok();
+  return !RmaPending(*endpoint);
 }
 
 }  // namespace skein::engine

@@ -211,13 +211,15 @@ class UcxEndpoints {
   // process has no descriptors or no memory left at the moment.
   absl::StatusOr<std::unique_ptr<Endpoint>> Open(const std::string& address);
 
-  // Bounded: nothing is asked of the peer, and what was under way ends with an error. Transfers
-  // that ended OK were flushed, so nothing of theirs is lost. A kBye that waits for room in a ring
-  // is sent when there is some. Where UCX does not end puts by RMA, the peer is cut off.
+  // Bounded: nothing is asked of the peer, and all tickets end, with an error where something of
+  // theirs was under way. Transfers that ended OK were flushed, so nothing of theirs is lost.
+  // Messages that lie in UCX are delivered nevertheless, and a put among them is applied while its
+  // grant is open, or if it has none. A kBye that waits for room in a ring is sent when there is
+  // some. With RmaPending the peer is cut off, for all (Cut).
   void Close(std::unique_ptr<Endpoint> endpoint);
 
-  // Waits, but not for long, until the peer has all puts that were started by RMA. False: it does
-  // not have them.
+  // Waits, but not for long, until the peer has all puts that were started by RMA. False: that is
+  // not known, and RmaPending stays.
   bool SettleRma(Endpoint* endpoint);
 
   // Cuts the endpoint's process off in UCX, for all; true when nothing comes from it any longer.
@@ -239,8 +241,8 @@ class UcxEndpoints {
   absl::StatusOr<std::shared_ptr<MessageChannel>> ChannelTo(const std::string& sealed,
                                                             const UcxAddress& address, bool near);
   absl::Status OpenInUcx(const UcxAddress& address, Endpoint* endpoint);
-  // Waits, but not for long; false: some are still under way.
-  bool AwaitRma(Endpoint* endpoint);
+  // After a cut: waits, but not for long, until UCX reads the memory of puts no more.
+  void AwaitRma(Endpoint* endpoint);
   void CloseInHost(std::unique_ptr<Endpoint> endpoint);
   void CloseInUcx(std::unique_ptr<Endpoint> endpoint);
   void Forget(Endpoint* endpoint);

@@ -12,10 +12,14 @@
 // permission was withdrawn when a flush says that its puts are in the target's memory, or never
 // will be. Until then, or until it is known that it cannot write any more, the target keeps the
 // bytes from others: until the source's process has ended (one of this host), or until the target
-// has closed its own end of the connection and with it the queue pair through which the puts come
-// (another host). The cost: one message each way at the first put of a grant, which Connect sends
+// has cut the source's process off (UcxPlane::Cut) and with it the queue pair through which the
+// puts come (another host). The cost: one message each way at the first put of a grant, which Connect sends
 // ahead; and the blocks of a source that stands still are of no use until it goes on, is killed, or
 // is lost to UCX's keepalive.
+//
+// A cut is of the whole process: its collectives over UCX break with it, at both ends, and its
+// later connections start anew. The source cuts its target, too, where it closes a connection
+// whose puts UCX has not confirmed within a second.
 #pragma once
 
 #include <ucp/api/ucp.h>

@@ -396,8 +396,9 @@ TransferPath UcxWire::Path(uint64_t endpoint) {
 
 void UcxWire::Close(uint64_t endpoint) {
   auto target = std::move(endpoints_.extract(endpoint).mapped());
-  // One whose puts may still arrive does not say that it left.
-  if (target->health.ok() && opener_.SettleRma(target.get())) {
+  // One whose puts may still arrive does not say that it left: Close cuts it off.
+  const bool settled = opener_.SettleRma(target.get());
+  if (settled && target->health.ok()) {
     Send(target.get(), kBye, {.connection = target->connection}, nullptr, 0, nullptr);
   }
   opener_.Close(std::move(target));
