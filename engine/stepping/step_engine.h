@@ -82,6 +82,8 @@ struct StepPlan {
   std::function<void(int layer)> layer_queued;
   // Called when Poll has the step's end, once, on the thread that runs steps. It may call Poll and
   // Launch; the next step waits for it. `idle`: no step was launched behind this one. May be empty.
+  // Another thread may Poll the end before this is called, and while it runs: what it uses has to
+  // live until it has returned.
   std::function<void(bool idle)> completed;
 };
 

@@ -18,7 +18,8 @@ EngineRunner::~EngineRunner() {
 
 void EngineRunner::StepCompleted(bool idle) {
   told_.ended(idle);
-  // The last use of this object: under the lock, for which its end waits.
+  // The last use of this object, which may have polled the end (StepPlan::completed): under the
+  // lock, for which its end waits.
   const std::lock_guard lock(running_mu_);
   --running_;
   idle_.notify_all();

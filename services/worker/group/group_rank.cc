@@ -216,7 +216,7 @@ void GroupRank::Launch(const scheduler::GroupStep& step) {
                                                        context->size()));
       },
       .leave = [](const absl::Status&) {}};
-  plan.completed = [wire = wire_](bool) { wire->Wake(); };
+  plan.completed = [context = context_](bool) { context->feed()->Wake(); };
   engine_->Launch(std::move(plan));
 }
 

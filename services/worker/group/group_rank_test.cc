@@ -21,14 +21,18 @@
 #include <set>
 #include <sstream>
 #include <string>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "engine/comm/local/local_fabric.h"
 #include "engine/comm/paths/worker_fabric.h"
 #include "engine/emulated/emulated_engine.h"
 #include "engine/parallel/shard_layout.h"
+#include "engine/stepping/step_engine.h"
 #include "proto/common.pb.h"
 #include "scheduler/vocabulary/check.h"
 #include "services/worker/engine/sampling_codec.h"
@@ -336,6 +340,76 @@ std::string AnswersOfOne() {
     absl::StrAppend(&line, " ", serial, ": ", absl::StrJoin(tokens, " "), ";");
   }
   return line;
+}
+
+// Its steps fail when they are launched. It calls back when the test says so: long after their
+// ends were polled.
+class LateEngine final : public engine::StepEngine {
+ public:
+  const engine::EngineSpec& Spec() const override { return inner_->Spec(); }
+  std::span<const engine::KvRegion> KvRegions() const override { return inner_->KvRegions(); }
+  absl::StatusOr<engine::SequenceHandle> Admit(const engine::SequenceInfo& info) override {
+    return inner_->Admit(info);
+  }
+  void Launch(engine::StepPlan plan) override {
+    const std::lock_guard lock(mutex_);
+    ended_ = {.number = plan.number, .status = absl::UnavailableError("test"), .results = {}};
+    completed_ = std::move(plan.completed);
+  }
+  std::optional<engine::CompletedStep> Poll() override {
+    const std::lock_guard lock(mutex_);
+    return std::exchange(ended_, std::nullopt);
+  }
+  std::optional<engine::StepLayers> Layers() override { return std::nullopt; }
+  void Release(engine::SequenceHandle sequence) override { inner_->Release(sequence); }
+
+  void CallBack() { std::exchange(completed_, nullptr)(/*idle=*/true); }
+
+ private:
+  const std::unique_ptr<engine::Engine> inner_ = *engine::EmulatedEngine::Create(EngineOptions());
+  std::mutex mutex_;
+  std::optional<engine::CompletedStep> ended_;
+  std::function<void(bool idle)> completed_;
+};
+
+TEST(GroupRankTest, TheEngineMayCallBackWhenTheRankHasGone) {
+  constexpr int kRanks = 2;
+  engine::LocalHub hub;
+  std::vector<std::unique_ptr<engine::RingFabric>> fabrics;
+  std::vector<std::string> addresses;
+  for (int rank = 0; rank < kRanks; ++rank) {
+    fabrics.push_back(hub.MakeFabric());
+    addresses.push_back(fabrics.back()->Address());
+  }
+  LateEngine engines[kRanks];
+  std::weak_ptr<engine::GroupContext> contexts[kRanks];
+  const auto live = [&](int rank) {
+    std::atomic<int> made = 0;
+    const auto at = static_cast<size_t>(rank);
+    engine::GroupContexts all(fabrics[at].get(), fabrics[at].get(),
+                              {.made = [&made](uint64_t, const absl::Status&) { ++made; }});
+    SKEIN_CHECK(all.Make({1, addresses, rank}).ok());
+    auto context = ContextOf(&all, kRanks, &made);
+    contexts[at] = context;
+    scheduler::BlockPool pool(kBlocks);
+    const Plan plan = {.ranks = kRanks};
+    Planner planner(kRanks);
+    Outcome outcome;
+    GroupRank group(&engines[at], std::move(context), &pool,
+                    OptionsOf(plan, rank, &planner, &outcome));
+    for (uint64_t serial = 1; serial <= kRequests; ++serial) {
+      group.Offer({{serial}, SpecOf(serial), nullptr, 0, {}});
+    }
+    outcome.AwaitEnd();
+  };
+  std::thread member([&] { live(1); });
+  live(0);
+  member.join();
+  for (int rank = 0; rank < kRanks; ++rank) {
+    ASSERT_FALSE(contexts[rank].expired()) << "its wire is to be woken";
+    engines[rank].CallBack();
+    EXPECT_TRUE(contexts[rank].expired());
+  }
 }
 
 class Groups : public ::testing::TestWithParam<int> {};
