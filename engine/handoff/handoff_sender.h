@@ -84,8 +84,8 @@ struct HandoffEnds {
 
 class HandoffSender {
  public:
-  // The progress thread is woken for the KV of a block that is so large, and when a step's last
-  // layer is written: of small ones it takes several layers at a time.
+  // The progress thread is woken each time a block has gained this many bytes of KV, and at a
+  // step's last layer. Small layers are sent several at a time.
   static constexpr int64_t kWakeBytes = 64 << 10;
   // Peers that stay connected without a handoff: fewer than the transport allows, more than a
   // prefill instance meets within a few minutes.

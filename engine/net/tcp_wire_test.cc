@@ -167,7 +167,6 @@ TEST_F(TcpWireTest, WhatAStrangerSendsEndsNothingButHisConnection) {
   EXPECT_LE(came_.size(), 4u) << "no token, no message";
 }
 
-// Names listen where they are told to.
 TEST_F(TcpWireTest, AtTheLimitOnlyOneThatIsSilentMakesRoom) {
   target_ = *TcpWire::Make({.device = "lo", .inbound_max = 2});
   const std::string ok("\x02\0\0\0\0\0\0\0ok\0\0\0\0\0\0", 16);
@@ -196,6 +195,7 @@ TEST_F(TcpWireTest, AtTheLimitOnlyOneThatIsSilentMakesRoom) {
   for (const int fd : {first, silent, second, third}) close(fd);
 }
 
+// Names listen where they are told to.
 TEST_F(TcpWireTest, ItListensAtItsDeviceOnly) {
   EXPECT_EQ(target_->name().substr(0, 10), "127.0.0.1:");
 }

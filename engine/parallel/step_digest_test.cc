@@ -102,6 +102,27 @@ TEST(StepDigest, EveryFieldThatCanChangeATokenChangesIt) {
   }
 }
 
+// Lists with the same ids in a row, cut at different places.
+TEST(StepDigest, TellsWhereOneListEndsAndTheNextBegins) {
+  using Lists = std::vector<std::vector<int32_t>>;
+  const std::vector<Lists> cuts = {
+      {{1, 2, 3}, {}, {}, {}},     {{}, {1, 2, 3}, {}, {}},    {{1, 2}, {3}, {}, {}},
+      {{1}, {2, 3}, {}, {}},       {{1}, {2}, {3}, {}},        {{1}, {}, {2}, {3}},
+      {{}, {1}, {2}, {3}},         {{1, 2, 3, 0}, {}, {}, {}}, {{1, 2, 3}, {0}, {}, {}},
+      {{1, 2, 3}, {0, 0}, {}, {}}, {{1, 2, 3}, {0}, {0}, {}}};
+  std::vector<uint64_t> digests;
+  for (const Lists& lists : cuts) {
+    Step step;
+    step.prompt = lists[0];
+    step.output = lists[1];
+    step.tokens = lists[2];
+    step.next = lists[3];
+    const uint64_t digest = step.Digest();
+    for (const uint64_t other : digests) EXPECT_NE(digest, other) << digests.size();
+    digests.push_back(digest);
+  }
+}
+
 TEST(StepDigest, BlockTablesAreEachRanksOwn) {
   Step one, other;
   const std::vector<int32_t> table = {1, 2, 3};

@@ -31,8 +31,7 @@ using UcxSetting = std::pair<const char*, std::string>;
 bool MayUseSharedMemory(const UcxOptions& options);
 bool MayUseTcp(const UcxOptions& options);
 
-// `more` are settings beyond those that both users need. The caller destroys the worker, then the
-// context.
+// `more` are settings of UcxPlane's own. The caller destroys the worker, then the context.
 absl::StatusOr<UcxContext> MakeUcxContext(const UcxOptions& options,
                                           std::span<const UcxSetting> more = {});
 

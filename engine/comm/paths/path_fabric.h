@@ -81,8 +81,8 @@ class PathFabric final : public RingFabric {
   // Any thread.
   std::optional<std::string> WhyThroughHost(const Communicator& group) const;
 
-  // Makes groups of the same processes whose buffers lie in the host's memory. Of this fabric's
-  // life; its groups count as this one's.
+  // Makes groups of the same processes whose buffers lie in the host's memory. Owned by this
+  // fabric; its groups are included in Made().
   Fabric* Hosts() { return hosts_.get(); }
 
   // Makes the groups whose steps the engine's thread runs: by kernels on the device's own stream

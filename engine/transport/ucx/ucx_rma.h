@@ -13,9 +13,9 @@
 // will be. Until then, or until it is known that it cannot write any more, the target keeps the
 // bytes from others: until the source's process has ended (one of this host), or until the target
 // has cut the source's process off (UcxPlane::Cut) and with it the queue pair through which the
-// puts come (another host). The cost: one message each way at the first put of a grant, which Connect sends
-// ahead; and the blocks of a source that stands still are of no use until it goes on, is killed, or
-// is lost to UCX's keepalive.
+// puts come (another host). The cost: one message each way at the first put of a grant, which
+// Connect sends ahead; and the blocks of a source that stands still are of no use until it goes on,
+// is killed, or is lost to UCX's keepalive.
 //
 // A cut is of the whole process: its collectives over UCX break with it, at both ends, and its
 // later connections start anew. The source cuts its target, too, where it closes a connection

@@ -139,7 +139,7 @@ absl::Status AboutModel(const WorkerOptions& options, const absl::Status& failed
   return about("--model: '", options.model, "': ", message);
 }
 
-// `gpu` receives the device, for who has to wait for its work.
+// `gpu` receives the device, for code that must wait for its work.
 absl::StatusOr<std::unique_ptr<engine::StepEngine>> MakeGpuEngine(
     const WorkerOptions& options, const Progress& progress, std::shared_ptr<engine::Device>* gpu) {
   auto engine_options = ModelOptionsOf(options);
