@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <string>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "engine/cuda/collectives/collectives.h"
@@ -17,12 +18,6 @@ using Clock = std::chrono::steady_clock;
 constexpr auto kKernelWaitMin = std::chrono::seconds(1);
 
 constexpr uint32_t kBroken = 1;  // copied to the word that kernels look at
-
-// What a rank says when a group is set up.
-struct Greeting {
-  PeerPlace place;
-  uint64_t ok = 0;
-};
 
 template <typename T>
 absl::Status Gather(Communicator* hosts, const T& own, std::vector<T>* all, CommDeadline deadline) {
@@ -56,17 +51,20 @@ absl::Status KernelCommunicator::Broken(const absl::Status& status) {
   return status;
 }
 
-// Kernels that wait for another rank end at once.
+// Kernels that wait for another rank end at once, and none is queued any more.
 void KernelCommunicator::Abort(const absl::Status& reason) {
   hosts_->Abort(reason);
   below_->Abort(reason);
+  aborted_ = true;
   std::byte* const word = broken_word_.load();
   if (word == nullptr || parts_.copies == nullptr) return;
-  // If it cannot be told, they end a little later by themselves.
+  // If the copy fails, the kernels end at their own time limit.
   (void)parts_.copies->Copy(word, &kBroken, sizeof kBroken);
 }
 
-KernelCommunicator::~KernelCommunicator() { memory_->GiveBack(std::move(lot_), Clock::now()); }
+KernelCommunicator::~KernelCommunicator() {
+  memory_->GiveBack(std::move(lot_), written_, Clock::now());
+}
 
 // The hosts' meetings carry it.
 void KernelCommunicator::Tag(uint64_t tag) {
@@ -76,63 +74,85 @@ void KernelCommunicator::Tag(uint64_t tag) {
   met_ = false;
 }
 
-absl::Status KernelCommunicator::Offer(std::byte** own, PeerPlace* place) {
-  if (Size() > kPeerRanksMax) return absl::UnavailableError("more ranks than kernels serve");
-  const absl::StatusOr<std::byte*> memory =
-      memory_->Take(PeerMemoryBytes(parts_.shape, Size()), Clock::now(), &lot_);
+absl::Status KernelCommunicator::TakeMemory(PeerGroup* group) {
+  const auto take = [this](size_t bytes) { return memory_->Take(bytes, Clock::now(), &lot_); };
+  const auto memory = take(PeerMemoryBytes(parts_.shape, Size()));
   if (!memory.ok()) return memory.status();
-  const absl::StatusOr<PeerPlace> exported = parts_.opener->Export(*memory);
-  if (!exported.ok()) return exported.status();
-  *own = *memory;
-  *place = *exported;
-  return absl::OkStatus();
-}
-
-absl::Status KernelCommunicator::OpenAll(std::span<const PeerPlace> places, PeerGroup* group) {
-  for (int r = 0; r < Size(); ++r) {
-    if (r == Rank()) continue;
-    absl::StatusOr<std::shared_ptr<std::byte>> opened =
-        parts_.opener->Open(places[static_cast<size_t>(r)]);
-    if (!opened.ok()) return opened.status();
-    group->memory[r] = opened->get();
-    lot_.opened.push_back(*std::move(opened));
-  }
-  const auto epochs = memory_->Take(PeerEpochsBytes(parts_.shape), Clock::now(), &lot_);
+  const auto epochs = take(PeerEpochsBytes(parts_.shape));
   if (!epochs.ok()) return epochs.status();
-  const auto report = memory_->Take(sizeof(PeerReport), Clock::now(), &lot_);
+  const auto report = take(sizeof(PeerReport));
   if (!report.ok()) return report.status();
+  group->memory[Rank()] = *memory;
   group->epochs = reinterpret_cast<uint32_t*>(*epochs);
   group->report = reinterpret_cast<PeerReport*>(*report);
   return absl::OkStatus();
 }
 
-// Where one rank cannot, all take the fabric below.
+absl::Status KernelCommunicator::Offer(PeerGroup* group, Greeting* own) {
+  if (Size() > kPeerRanksMax) {
+    return absl::FailedPreconditionError("it has more ranks than kernels serve");
+  }
+  const absl::Status taken = TakeMemory(group);
+  own->can = absl::IsUnavailable(taken) ? Can::kLater : Can::kNo;
+  if (!taken.ok()) return taken;
+  const absl::StatusOr<PeerPlace> exported = parts_.opener->Export(group->memory[Rank()]);
+  if (!exported.ok()) return exported.status();
+  own->place = *exported;
+  own->can = Can::kYes;
+  return absl::OkStatus();
+}
+
+absl::Status KernelCommunicator::OpenAll(std::span<const Greeting> all, PeerGroup* group,
+                                         Greeting* own) {
+  own->can = Can::kNo;
+  for (int r = 0; r < Size(); ++r) {
+    if (r == Rank()) continue;
+    absl::StatusOr<std::shared_ptr<std::byte>> opened =
+        parts_.opener->Open(all[static_cast<size_t>(r)].place);
+    if (!opened.ok()) return opened.status();
+    group->memory[r] = opened->get();
+    lot_.opened.push_back(*std::move(opened));
+  }
+  own->can = Can::kYes;
+  return absl::OkStatus();
+}
+
+// Where one rank cannot, all take the fabric below; where one only has to wait for memory, the
+// group fails at all, to be made again later.
 absl::Status KernelCommunicator::SetUp(CommDeadline deadline) {
   if (set_up_) return absl::OkStatus();
+  if (aborted_) return WhyBroken(deadline);
   PeerGroup group{.ranks = Size(), .rank = Rank(), .shape = parts_.shape};
   Greeting own;
-  std::byte* memory = nullptr;
-  own.ok = Offer(&memory, &own.place).ok() ? 1 : 0;
   std::vector<Greeting> all;
+  absl::Status why = Offer(&group, &own);
   absl::Status status = Gather(hosts_.get(), own, &all, deadline);
-  if (!status.ok()) return Broken(status);
-  const auto all_ok = [&] {
-    return std::all_of(all.begin(), all.end(), [](const Greeting& one) { return one.ok == 1; });
+  const auto any = [&all](Can can) {
+    return std::any_of(all.begin(), all.end(), [can](const Greeting& o) { return o.can == can; });
   };
-  if (all_ok()) {
-    std::vector<PeerPlace> places;
-    for (const Greeting& one : all) places.push_back(one.place);
-    group.memory[Rank()] = memory;
-    own.ok = OpenAll(places, &group).ok() ? 1 : 0;
+  if (status.ok() && !any(Can::kNo) && !any(Can::kLater)) {
+    why = OpenAll(all, &group, &own);
     status = Gather(hosts_.get(), own, &all, deadline);
-    if (!status.ok()) return Broken(status);
-    if (all_ok()) {
-      group_ = group;
-      broken_word_ = memory;
-    }
+  }
+  if (!status.ok()) return Broken(status);
+  if (any(Can::kNo)) {
+    TakeBelow(own.can == Can::kNo ? why : absl::OkStatus());
+  } else if (any(Can::kLater)) {
+    return Broken(why.ok() ? absl::UnavailableError("memory of another rank's GPU rests") : why);
+  } else {
+    group_ = group;
+    broken_word_ = group.memory[Rank()];
   }
   set_up_ = true;
-  return status;
+  return absl::OkStatus();
+}
+
+void KernelCommunicator::TakeBelow(const absl::Status& why) {
+  memory_->GiveBack(std::exchange(lot_, {}), /*written=*/false, Clock::now());
+  if (parts_.warn == nullptr) return;
+  parts_.warn(absl::StrCat("steps of a group of ", Size(),
+                           " instances do without kernels for their collectives: ",
+                           why.ok() ? "another instance cannot" : std::string(why.message())));
 }
 
 absl::Status KernelCommunicator::Begin(Operation operation, bool asks, uint64_t size,
@@ -143,8 +163,14 @@ absl::Status KernelCommunicator::Begin(Operation operation, bool asks, uint64_t 
     if (!settled.ok()) return settled;
     queued_ = false;
   }
-  if (tagged_ && met_ && !asks) return absl::OkStatus();
+  if (tagged_ && met_ && !asks) {
+    if (aborted_) return WhyBroken(deadline);
+    if (Clock::now() < std::min(deadline, queue_until_)) return absl::OkStatus();
+    return Broken(absl::DeadlineExceededError("the time to queue a step's kernels is over"));
+  }
   met_ = true;
+  queue_until_ = Clock::now() + kKernelWaitMax;
+  written_ |= !asks || operation == kAllToAll;
   return Meet(operation, size, sent, expected, deadline);
 }
 
@@ -189,11 +215,9 @@ absl::Status KernelCommunicator::Settle() {
 
 const PeerGroup& KernelCommunicator::GroupUntil(CommDeadline deadline) {
   queued_ = true;
-  const auto now = Clock::now();
-  const auto left = deadline > now + kKernelWaitMax
-                        ? Clock::duration(kKernelWaitMax)
-                        : std::max<Clock::duration>(deadline - now, kKernelWaitMin);
-  group_->wait_ns_max = std::chrono::duration_cast<std::chrono::nanoseconds>(left).count();
+  const auto left = std::min(deadline, queue_until_) - Clock::now();
+  group_->wait_ns_max =
+      std::chrono::nanoseconds(std::max<Clock::duration>(left, kKernelWaitMin)).count();
   return *group_;
 }
 

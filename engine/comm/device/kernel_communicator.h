@@ -47,13 +47,22 @@ class KernelCommunicator final : public Communicator {
 
  private:
   enum Operation : uint64_t { kAllReduce = 1, kAllGather, kAllToAll };
+  // Whether kernels can serve the group at a rank; later: its memory rests.
+  enum class Can : uint64_t { kNo, kYes, kLater };
+  // What a rank says when a group is set up.
+  struct Greeting {
+    PeerPlace place;
+    Can can = Can::kNo;
+  };
 
   bool ByKernels() const { return group_.has_value(); }
   absl::Status SetUp(CommDeadline deadline);
-  absl::Status Offer(std::byte** own, PeerPlace* place);
-  absl::Status OpenAll(std::span<const PeerPlace> places, PeerGroup* group);
+  absl::Status TakeMemory(PeerGroup* group);
+  absl::Status Offer(PeerGroup* group, Greeting* own);
+  absl::Status OpenAll(std::span<const Greeting> all, PeerGroup* group, Greeting* own);
+  void TakeBelow(const absl::Status& why);
   // The hosts meet over what the call is (its size, or what is sent to each rank), if they are to:
-  // `asks` is true of calls without data.
+  // `asks` is true of calls without data. OK: its kernel may be queued now.
   absl::Status Begin(Operation operation, bool asks, uint64_t size, std::span<const uint64_t> sent,
                      std::span<const uint64_t> expected, CommDeadline deadline);
   absl::Status Meet(Operation operation, uint64_t size, std::span<const uint64_t> sent,
@@ -61,6 +70,8 @@ class KernelCommunicator final : public Communicator {
   // OK when all kernels so far ended well at this rank.
   absl::Status Settle();
   absl::Status Broken(const absl::Status& status);
+  // REQUIRES: it is broken.
+  absl::Status WhyBroken(CommDeadline deadline) { return hosts_->AllGather({}, {}, deadline); }
   const PeerGroup& GroupUntil(CommDeadline deadline);  // for a kernel that is queued now
 
   const KernelFabricParts parts_;
@@ -70,9 +81,12 @@ class KernelCommunicator final : public Communicator {
   std::optional<PeerGroup> group_;  // of kernels
   KernelMemory::Lot lot_;
   std::atomic<std::byte*> broken_word_{nullptr};  // once kernels serve the group
+  std::atomic<bool> aborted_{false};              // here
   bool tagged_ = false;
-  bool met_ = false;     // the hosts have, in this step
-  bool queued_ = false;  // a kernel, since the last Settle
+  bool met_ = false;            // the hosts have, in this step
+  CommDeadline queue_until_{};  // kernels, after that meeting
+  bool queued_ = false;         // a kernel, since the last Settle
+  bool written_ = false;        // a kernel may have been queued, by any rank
 };
 
 }  // namespace skein::engine

@@ -9,7 +9,8 @@
 // A step. After Tag the hosts meet at the next call, whose meeting carries the tag, and then only
 // at calls of AllReduce and AllGather without data: all others are queued at once, so that they
 // cost no message and a graph can hold them. OK then says that the call is queued here. The kernels
-// compare what the calls are.
+// compare what the calls are. None is queued after the call's deadline, nor later than
+// kKernelWaitMax after that meeting (DEADLINE_EXCEEDED), nor when this rank has aborted.
 //
 // A kernel that fails after that (a rank's process ended before its own ran, or is in another call)
 // ends in bounded time, at once when this rank aborts the group, and leaves its report on the
@@ -18,7 +19,9 @@
 // before.
 //
 // All other calls, and all calls of groups that kernels cannot serve (more than kPeerRanksMax
-// ranks, memory that a rank cannot open), take the fabric below. All ranks of a group decide alike.
+// ranks, no memory, memory that a rank cannot open), take the fabric below. All ranks of a group
+// decide alike, at its first call. Where the memory of a rank only rests (kernel_memory.h) that
+// call fails at all ranks, UNAVAILABLE: the group is to be made again later.
 //
 // REQUIRES: every rank makes the calls of all its groups of this fabric in one order that all share
 // (a step's groups, not those of a thread beside it): their kernels run one behind the other.
@@ -53,9 +56,13 @@ struct KernelFabricParts {
   // Not null: memory of the device for groups is taken at once, reserved_bytes, and used again when
   // groups are gone. Then nothing is asked of the device's own stream but by calls of a step, and a
   // group may be made, met (a call without data) and broken by another thread while a graph is
-  // recorded on it. A group that finds no memory left takes the fabric below.
+  // recorded on it.
   std::shared_ptr<CopyStream> copies;
   size_t reserved_bytes = 0;
+
+  // Why a group takes the fabric below although `serves` it; any thread, once for each size and
+  // reason. May be empty.
+  std::function<void(const std::string&)> warn;
 };
 
 // Device bytes that one rank needs for all groups and modes of a node with `ranks` instances (2 to

@@ -7,6 +7,8 @@
 #include <atomic>
 #include <functional>
 #include <memory>
+#include <mutex>
+#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -87,6 +89,8 @@ class CountingFabric final : public Fabric {
 
 class KernelSteps : public ::testing::TestWithParam<int> {
  protected:
+  using Group = std::vector<std::unique_ptr<Communicator>>;
+
   KernelSteps()
       : ranks_(
             [this]() -> std::unique_ptr<Fabric> {
@@ -97,7 +101,11 @@ class KernelSteps : public ::testing::TestWithParam<int> {
               parts.opener = MakeNearOpener();
               parts.shape = kShape;
               parts.copies = MakeNearCopies();
-              parts.reserved_bytes = 2 * KernelBytesOfNode(kShape, GetParam());
+              parts.reserved_bytes = 2 * BytesOfAGroup();
+              parts.warn = [this](const std::string& text) {
+                const std::lock_guard lock(mutex_);
+                warned_.push_back(text);
+              };
               return MakeKernelFabric(std::move(parts)).value();
             },
             GetParam()),
@@ -116,17 +124,15 @@ class KernelSteps : public ::testing::TestWithParam<int> {
   std::vector<absl::Status> Run(const std::function<absl::Status(Communicator*)>& body) {
     return TestingRanks::Run(group_, body);
   }
-
-  std::atomic<int> calls_{0};
-  LocalHub hub_;
-  TestingRanks ranks_;
-  std::vector<std::unique_ptr<Communicator>> group_;
-};
-
-TEST_P(KernelSteps, TheHostsMeetAtTheBeginningAndAtTheEnd) {
-  constexpr int kCalls = 6;
-  const auto step = [&](uint64_t tag) {
-    for (const absl::Status& end : Run([&](Communicator* comm) {
+  // Of all ranks.
+  static size_t BytesOfAGroup() {
+    return PeerMemoryBytes(kShape, GetParam()) + PeerEpochsBytes(kShape) + sizeof(PeerReport) +
+           3 * 256;
+  }
+  // How often its hosts call in a step of kCalls sums.
+  int HostCallsOfAStep(const Group& group, uint64_t tag) {
+    calls_ = 0;
+    for (const absl::Status& end : TestingRanks::Run(group, [&](Communicator* comm) {
            comm->Tag(tag);
            std::vector<float> data(100, 1.0f);
            absl::Status status;
@@ -139,11 +145,21 @@ TEST_P(KernelSteps, TheHostsMeetAtTheBeginningAndAtTheEnd) {
          })) {
       EXPECT_TRUE(end.ok()) << end;
     }
-  };
+    return calls_;
+  }
+
+  static constexpr int kCalls = 6;
+  std::mutex mutex_;
+  std::vector<std::string> warned_;
+  std::atomic<int> calls_{0};
+  LocalHub hub_;
+  TestingRanks ranks_;
+  Group group_;
+};
+
+TEST_P(KernelSteps, TheHostsMeetAtTheBeginningAndAtTheEnd) {
   for (uint64_t tag = 1; tag <= 3; ++tag) {
-    calls_ = 0;
-    step(tag);
-    EXPECT_EQ(calls_, 2 * GetParam()) << "two at each rank";
+    EXPECT_EQ(HostCallsOfAStep(group_, tag), 2 * GetParam()) << "two at each rank";
   }
 }
 
@@ -195,18 +211,60 @@ TEST_P(KernelSteps, AnAbortEndsTheKernelsThatWait) {
   for (size_t r = 1; r < ends.size(); ++r) EXPECT_TRUE(absl::IsUnavailable(ends[r])) << ends[r];
 }
 
+TEST_P(KernelSteps, NoKernelIsQueuedWhenTheDeadlineHasPassed) {
+  for (const absl::Status& end : Run([](Communicator* comm) {
+         comm->Tag(7);
+         std::vector<float> data(100, 1.0f);
+         const absl::Status first = Sum(comm, &data);
+         EXPECT_TRUE(first.ok()) << first;
+         return comm->AllReduce(data.data(), 100, DType::kF32, std::chrono::steady_clock::now());
+       })) {
+    EXPECT_TRUE(absl::IsDeadlineExceeded(end) || absl::IsUnavailable(end)) << end;
+  }
+}
+
+TEST_P(KernelSteps, NoKernelIsQueuedWhenTheRankHasAborted) {
+  for (const absl::Status& end : Run([](Communicator* comm) {
+         comm->Tag(7);
+         std::vector<float> data(100, 1.0f);
+         const absl::Status first = Sum(comm, &data);
+         EXPECT_TRUE(first.ok() || absl::IsUnavailable(first)) << "another may have aborted";
+         comm->Abort(absl::UnavailableError("test"));
+         return Sum(comm, &data);
+       })) {
+    EXPECT_TRUE(absl::IsUnavailable(end)) << end;
+  }
+}
+
+// There is memory for two.
 TEST_P(KernelSteps, AGroupThatFindsNoMemoryTakesTheFabricBelow) {
-  const auto one = ranks_.GroupOfAll(), two = ranks_.GroupOfAll(), three = ranks_.GroupOfAll();
-  for (const auto* group : {&one, &two, &three}) {
-    for (const absl::Status& end : TestingRanks::Run(*group, [](Communicator* comm) {
-           std::vector<float> data(100, 1.0f);
-           absl::Status status = Sum(comm, &data);
-           EXPECT_EQ(data, std::vector<float>(100, static_cast<float>(comm->Size())));
-           return status.ok() ? Meet(comm) : status;
-         })) {
-      EXPECT_TRUE(end.ok()) << end;
+  const Group second = ranks_.GroupOfAll(), third = ranks_.GroupOfAll();
+  for (const Group* group : {&second, &third}) {
+    for (const absl::Status& met : TestingRanks::Run(*group, Meet)) EXPECT_TRUE(met.ok()) << met;
+  }
+  EXPECT_EQ(HostCallsOfAStep(second, 1), 2 * GetParam());
+  EXPECT_EQ(HostCallsOfAStep(third, 1), (kCalls + 1) * GetParam());
+  EXPECT_EQ(static_cast<int>(warned_.size()), GetParam()) << "once at each rank";
+  EXPECT_NE(warned_.at(0).find("no memory is left"), std::string::npos) << warned_[0];
+}
+
+TEST_P(KernelSteps, MemoryOfAGroupThatRanNoStepServesTheNextOne) {
+  for (int i = 0; i < 4; ++i) {
+    for (const absl::Status& met : TestingRanks::Run(ranks_.GroupOfAll(), Meet)) {
+      EXPECT_TRUE(met.ok()) << met;
     }
   }
+  EXPECT_EQ(HostCallsOfAStep(ranks_.GroupOfAll(), 1), 4 * GetParam()) << "two to set it up";
+}
+
+// It is to be made again later, not to be slower for ever.
+TEST_P(KernelSteps, AGroupWhoseMemoryRestsFailsAtAllRanks) {
+  EXPECT_EQ(HostCallsOfAStep(ranks_.GroupOfAll(), 1), 4 * GetParam()) << "two to set it up";
+  for (const absl::Status& met : TestingRanks::Run(ranks_.GroupOfAll(), Meet)) {
+    EXPECT_TRUE(absl::IsUnavailable(met)) << met;
+    EXPECT_NE(met.message().find("rests"), std::string_view::npos) << met;
+  }
+  EXPECT_TRUE(warned_.empty());
 }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, KernelSteps, ::testing::Values(2, 4));

@@ -48,22 +48,40 @@ absl::StatusOr<std::byte*> KernelMemory::Take(size_t bytes, Clock::time_point no
   auto found = std::find_if(free_.begin(), free_.end(),
                             [bytes](const Stretch& stretch) { return stretch.second == bytes; });
   if (found == free_.end()) found = std::find_if(free_.begin(), free_.end(), fits);
-  if (found == free_.end()) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("no memory is left for another group's kernels: ", bytes, " bytes"));
-  }
+  if (found == free_.end()) return Lacks(bytes, now);
   const Stretch taken = {found->first, bytes};
   *found = {found->first + bytes, found->second - bytes};
   if (found->second == 0) free_.erase(found);
   const absl::Status cleared = Clear(taken);
-  if (!cleared.ok()) return cleared;
+  if (!cleared.ok()) {
+    free_.push_back(taken);
+    return cleared;
+  }
   lot->memory.push_back(taken);
   return taken.first;
 }
 
-void KernelMemory::GiveBack(Lot lot, Clock::time_point now) {
+absl::Status KernelMemory::Lacks(size_t bytes, Clock::time_point now) const {
+  if (resting_.empty()) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("no memory is left for another group's kernels: ", bytes, " bytes"));
+  }
+  const auto first =
+      std::min_element(resting_.begin(), resting_.end(),
+                       [](const auto& one, const auto& other) { return one.first < other.first; });
+  const auto left = std::chrono::ceil<std::chrono::seconds>(first->first - now);
+  return absl::UnavailableError(
+      absl::StrCat("memory for another group's kernels, ", bytes, " bytes, rests for ",
+                   left.count(), " s more: kernels of a former group may still write there"));
+}
+
+void KernelMemory::GiveBack(Lot lot, bool written, Clock::time_point now) {
   const std::lock_guard lock(mutex_);
-  resting_.emplace_back(now + kKernelMemoryRest, std::move(lot));
+  if (written) {
+    resting_.emplace_back(now + kKernelMemoryRest, std::move(lot));
+  } else {
+    free_.insert(free_.end(), lot.memory.begin(), lot.memory.end());
+  }
 }
 
 void KernelMemory::TakeRested(Clock::time_point now) {

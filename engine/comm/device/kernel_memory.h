@@ -1,9 +1,12 @@
 // Memory of a device for the groups of a KernelFabric. Internal to this folder. Thread-safe.
 //
 // Other ranks write to a group's memory until their last kernel has ended, which may be after this
-// rank let the group go. No kernel begins after that (the hosts meet before the first one of a
-// step), and none waits longer than kKernelWaitMax: so memory that was given back rests for twice
-// that time before another group gets it.
+// rank let the group go. They queue kernels for at most kKernelWaitMax after the last meeting of
+// the hosts that this rank took part in (KernelCommunicator), and none waits for another rank
+// beyond that time, or for a second if that is longer. So memory that was given back rests for
+// twice kKernelWaitMax before another group gets it: what remains for the work that was queued on
+// their devices before the last of these kernels is the other half. Memory of a group whose hosts
+// met for no kernel, so that nobody queued one, is used again at once.
 #pragma once
 
 #include <chrono>
@@ -41,15 +44,18 @@ class KernelMemory {
   KernelMemory(const KernelMemory&) = delete;
   KernelMemory& operator=(const KernelMemory&) = delete;
 
-  // Zeros, aligned to 256, added to `lot`. RESOURCE_EXHAUSTED.
+  // Zeros, aligned to 256, which `lot` gives back; without a reserve they are kept until the end.
+  // UNAVAILABLE: there is none now, but some rests. RESOURCE_EXHAUSTED: there is none.
   absl::StatusOr<std::byte*> Take(size_t bytes, Clock::time_point now, Lot* lot);
-  void GiveBack(Lot lot, Clock::time_point now);
+  // `written`: other ranks may have queued kernels that write there.
+  void GiveBack(Lot lot, bool written, Clock::time_point now);
 
  private:
   using Stretch = std::pair<std::byte*, size_t>;
 
   absl::StatusOr<std::byte*> Allocate(size_t bytes);
   void TakeRested(Clock::time_point now);
+  absl::Status Lacks(size_t bytes, Clock::time_point now) const;
   absl::Status Clear(const Stretch& stretch);
 
   const std::shared_ptr<Device> device_;

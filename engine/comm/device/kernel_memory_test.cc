@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <memory>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -48,10 +50,10 @@ TEST_F(KernelMemoryTest, WhatWasGivenBackRestsAndIsClearedBeforeItIsUsedAgain) {
   std::fill_n(one, 3 << 20, std::byte{7});
   bool closed = false;
   lot.opened.push_back(std::shared_ptr<std::byte>(one, [&closed](std::byte*) { closed = true; }));
-  memory_->GiveBack(std::move(lot), now_);
+  memory_->GiveBack(std::move(lot), /*written=*/true, now_);
   lot = {};
   now_ += kKernelMemoryRest - std::chrono::seconds(1);
-  EXPECT_TRUE(absl::IsResourceExhausted(memory_->Take(3 << 20, now_, &lot).status()));
+  EXPECT_TRUE(absl::IsUnavailable(memory_->Take(3 << 20, now_, &lot).status())) << "it rests";
   EXPECT_FALSE(closed) << "a kernel of this rank may still write there";
   now_ += std::chrono::seconds(1);
   std::byte* const again = Take(3 << 20, &lot);
@@ -60,13 +62,58 @@ TEST_F(KernelMemoryTest, WhatWasGivenBackRestsAndIsClearedBeforeItIsUsedAgain) {
   EXPECT_TRUE(closed);
 }
 
+TEST_F(KernelMemoryTest, WhereNobodyWroteIsUsedAgainAtOnce) {
+  std::byte* first = nullptr;
+  for (int round = 0; round < 3; ++round) {
+    KernelMemory::Lot lot;
+    std::byte* const taken = Take(3 << 20, &lot);
+    if (round == 0) first = taken;
+    EXPECT_EQ(taken, first);
+    EXPECT_TRUE(IsZero(taken, 3 << 20));
+    std::fill_n(taken, 3 << 20, std::byte{7});
+    memory_->GiveBack(std::move(lot), /*written=*/false, now_);
+  }
+}
+
+// Fails its first copies.
+class FailingCopies final : public CopyStream {
+ public:
+  explicit FailingCopies(int failures) : failures_(failures) {}
+  bool IsDevice(const void* pointer) const override { return near_->IsDevice(pointer); }
+  absl::StatusOr<void*> AllocHost(size_t bytes) override { return near_->AllocHost(bytes); }
+  void FreeHost(void* pointer, size_t bytes) override { near_->FreeHost(pointer, bytes); }
+  absl::Status Copy(void* to, const void* from, size_t bytes) override {
+    if (failures_-- > 0) return absl::InternalError("test");
+    return near_->Copy(to, from, bytes);
+  }
+  absl::Status CopyPieces(std::span<const CopyPiece> pieces) override {
+    return near_->CopyPieces(pieces);
+  }
+  absl::StatusOr<uint64_t> Mark() override { return near_->Mark(); }
+  absl::StatusOr<bool> Done(uint64_t mark) override { return near_->Done(mark); }
+
+ private:
+  const std::unique_ptr<CopyStream> near_ = MakeNearCopies();
+  int failures_;
+};
+
+TEST_F(KernelMemoryTest, WhatCouldNotBeClearedIsNotLost) {
+  memory_ = *KernelMemory::Reserve(MakeCpuDevice(), std::make_unique<FailingCopies>(2), kBytes);
+  KernelMemory::Lot lot;
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_TRUE(absl::IsInternal(memory_->Take(kBytes, now_, &lot).status()));
+  }
+  EXPECT_TRUE(lot.memory.empty());
+  EXPECT_NE(Take(kBytes, &lot), nullptr);
+}
+
 TEST_F(KernelMemoryTest, WithoutAReserveEachIsAllocatedAndKept) {
   memory_ = std::make_unique<KernelMemory>(MakeCpuDevice());
   KernelMemory::Lot lot;
   std::byte* const one = Take(64, &lot);
   EXPECT_TRUE(IsZero(one, 64));
   *one = std::byte{1};
-  memory_->GiveBack(std::move(lot), now_);
+  memory_->GiveBack(std::move(lot), /*written=*/true, now_);
   now_ += 2 * kKernelMemoryRest;
   EXPECT_NE(Take(64, &lot), one);
 }

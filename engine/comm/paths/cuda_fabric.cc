@@ -132,6 +132,7 @@ absl::Status AddKernels(const std::string& name, std::shared_ptr<Device> device,
   parts.opener = *std::move(opener);
   parts.serves = PathFabric::TakesIpc;
   parts.copies = std::move(copies);
+  parts.warn = options.warn;
   parts.reserved_bytes = kGenerations * KernelBytesOfNode(parts.shape, options.step_ranks_max);
   auto kernels = MakeKernelFabric(std::move(parts));
   if (kernels.ok()) fabric->SetKernels(*std::move(kernels));
