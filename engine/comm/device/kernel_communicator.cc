@@ -57,7 +57,8 @@ void KernelCommunicator::Abort(const absl::Status& reason) {
   below_->Abort(reason);
   aborted_ = true;
   std::byte* const word = broken_word_.load();
-  if (word == nullptr || parts_.copies == nullptr) return;
+  // Before the hosts met for a kernel there is none to be told, and they will not meet any more.
+  if (word == nullptr || !written_ || parts_.copies == nullptr) return;
   // If the copy fails, the kernels end at their own time limit.
   (void)parts_.copies->Copy(word, &kBroken, sizeof kBroken);
 }
@@ -170,7 +171,7 @@ absl::Status KernelCommunicator::Begin(Operation operation, bool asks, uint64_t 
   }
   met_ = true;
   queue_until_ = Clock::now() + kKernelWaitMax;
-  written_ |= !asks || operation == kAllToAll;
+  if (!asks || operation == kAllToAll) written_ = true;
   return Meet(operation, size, sent, expected, deadline);
 }
 

@@ -83,10 +83,10 @@ class KernelCommunicator final : public Communicator {
   std::atomic<std::byte*> broken_word_{nullptr};  // once kernels serve the group
   std::atomic<bool> aborted_{false};              // here
   bool tagged_ = false;
-  bool met_ = false;            // the hosts have, in this step
-  CommDeadline queue_until_{};  // kernels, after that meeting
-  bool queued_ = false;         // a kernel, since the last Settle
-  bool written_ = false;        // a kernel may have been queued, by any rank
+  bool met_ = false;                  // the hosts have, in this step
+  CommDeadline queue_until_{};        // kernels, after that meeting
+  bool queued_ = false;               // a kernel, since the last Settle
+  std::atomic<bool> written_{false};  // a kernel may have been queued, by any rank
 };
 
 }  // namespace skein::engine

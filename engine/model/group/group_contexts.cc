@@ -57,10 +57,10 @@ absl::Status GroupContexts::Make(NodeMembers node) {
   }
   latest_ = node;
   failed_ = false;
-  contexts_.clear();
+  if (!contexts_.empty()) former_ = std::exchange(contexts_, {});
   status_ = absl::UnavailableError(
       absl::StrCat("the groups of generation ", node.generation, " are being made"));
-  // Who waits for a former generation waits in vain.
+  // Abort the former generation; nobody else will complete it.
   for (const auto& [size, context] : making_) {
     context->Abort(absl::UnavailableError("a new generation is being made"));
   }
@@ -69,42 +69,49 @@ absl::Status GroupContexts::Make(NodeMembers node) {
   return absl::OkStatus();
 }
 
+// Contexts end without the lock: on GPUs that waits.
 void GroupContexts::Loop() {
   std::unique_lock lock(mutex_);
   while (true) {
     changed_.wait(lock, [this] { return stopping_ || next_.has_value(); });
     if (stopping_) return;
     const NodeMembers node = *std::exchange(next_, std::nullopt);
+    Contexts former = std::exchange(former_, {});
     lock.unlock();
-    absl::StatusOr<Contexts> contexts = MakeAll(node);
-    absl::Status status = contexts.status();
-    if (status.ok()) {
-      lock.lock();
-      making_ = *contexts;
-      const bool current = !stopping_ && !next_.has_value();
-      lock.unlock();
-      status = current ? Connect(*contexts, std::chrono::steady_clock::now() + options_.connect_max)
-                       : absl::UnavailableError("a new generation is being made");
-      // Others may wait for this instance in any of them.
-      for (const auto& [size, context] : *contexts) {
-        if (!status.ok()) context->Abort(status);
-      }
-    }
-    lock.lock();
-    making_.clear();
-    const bool latest = node.generation == latest_.generation;
-    if (latest) {
-      if (status.ok()) {
-        contexts_ = *std::move(contexts);
-        made_ += contexts_.size();
-      }
-      status_ = status;
-      failed_ = !status.ok();
-    }
-    lock.unlock();
-    if (latest && options_.made) options_.made(node.generation, status);
+    former.clear();
+    MakeGeneration(node);
     lock.lock();
   }
+}
+
+void GroupContexts::MakeGeneration(const NodeMembers& node) {
+  absl::StatusOr<Contexts> contexts = MakeAll(node);
+  absl::Status status = contexts.status();
+  std::unique_lock lock(mutex_);
+  if (status.ok()) {
+    making_ = *contexts;
+    const bool current = !stopping_ && !next_.has_value();
+    lock.unlock();
+    status = current ? Connect(*contexts, std::chrono::steady_clock::now() + options_.connect_max)
+                     : absl::UnavailableError("a new generation is being made");
+    // Others may wait for this instance in any of them.
+    for (const auto& [size, context] : *contexts) {
+      if (!status.ok()) context->Abort(status);
+    }
+    lock.lock();
+  }
+  making_.clear();
+  const bool latest = node.generation == latest_.generation;
+  if (latest) {
+    if (status.ok()) {
+      contexts_ = *std::move(contexts);
+      made_ += contexts_.size();
+    }
+    status_ = status;
+    failed_ = !status.ok();
+  }
+  lock.unlock();
+  if (latest && options_.made) options_.made(node.generation, status);
 }
 
 absl::StatusOr<GroupContexts::Contexts> GroupContexts::MakeAll(const NodeMembers& node) {
@@ -142,7 +149,7 @@ absl::StatusOr<GroupContext::Ends> GroupContexts::MakeEnds(uint64_t generation,
 absl::Status GroupContexts::Connect(const Contexts& contexts, CommDeadline deadline) {
   for (const auto& [size, context] : contexts) {
     absl::Status status = ConnectComms(*context, deadline);
-    if (status.ok()) status = JoinFeed(*context, deadline);
+    if (status.ok()) status = JoinFeed(context.get(), deadline);
     if (status.ok()) continue;
     return absl::UnavailableError(
         absl::StrCat("a group of ", size, " instances: ", std::string(status.message())));
@@ -164,14 +171,14 @@ absl::Status GroupContexts::ConnectComms(const GroupContext& context, CommDeadli
 }
 
 // The ranks tell each other their wires. At the end they meet: one that could not join ends it for
-// all.
-absl::Status GroupContexts::JoinFeed(const GroupContext& context, CommDeadline deadline) {
-  const std::string& name = context.feed()->name();
+// all. Nothing else is for their hosts.
+absl::Status GroupContexts::JoinFeed(GroupContext* context, CommDeadline deadline) {
+  const std::string& name = context->feed()->name();
   FeedName own{.size = name.size()};
   if (name.size() > sizeof own.text) return absl::InternalError("the feed's name is too long");
   std::copy(name.begin(), name.end(), own.text);
-  std::vector<FeedName> all(static_cast<size_t>(context.size()));
-  Communicator* const hosts = context.ends_.hosts.get();
+  std::vector<FeedName> all(static_cast<size_t>(context->size()));
+  Communicator* const hosts = context->ends_.hosts.get();
   absl::Status status = hosts->AllGather(std::as_bytes(std::span(&own, 1)),
                                          std::as_writable_bytes(std::span(all)), deadline);
   if (!status.ok()) return status;
@@ -179,9 +186,13 @@ absl::Status GroupContexts::JoinFeed(const GroupContext& context, CommDeadline d
   for (const FeedName& one : all) {
     names.emplace_back(one.text, std::min<uint64_t>(one.size, sizeof one.text));
   }
-  status = context.feed()->Join(context.generation(), names, context.rank());
+  status = context->feed()->Join(context->generation(), names, context->rank());
+  if (status.ok()) status = hosts->AllReduce(nullptr, 0, DType::kF32, deadline);
   if (!status.ok()) return status;
-  return hosts->AllReduce(nullptr, 0, DType::kF32, deadline);
+  std::unique_ptr<Communicator> done;
+  const std::lock_guard lock(context->hosts_mutex_);
+  done.swap(context->ends_.hosts);
+  return absl::OkStatus();
 }
 
 absl::StatusOr<std::shared_ptr<GroupContext>> GroupContexts::Take(

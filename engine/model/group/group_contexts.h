@@ -42,7 +42,7 @@ class GroupContext {
   // What a rank needs of the group, all made with the same members.
   struct Ends {
     GroupComms comms;
-    std::unique_ptr<Communicator> hosts;  // buffers in the host's memory
+    std::unique_ptr<Communicator> hosts;  // buffers in the host's memory; to join the feed
     std::unique_ptr<RankWire> feed;
   };
 
@@ -70,7 +70,8 @@ class GroupContext {
   void Abort(const absl::Status& reason) {
     broken_ = true;
     ends_.comms.Abort(reason);
-    ends_.hosts->Abort(reason);
+    const std::lock_guard lock(hosts_mutex_);
+    if (ends_.hosts != nullptr) ends_.hosts->Abort(reason);
   }
   bool broken() const { return broken_; }  // here
 
@@ -81,6 +82,7 @@ class GroupContext {
   const std::vector<std::string> members_;
   const int rank_;
   Ends ends_;
+  std::mutex hosts_mutex_;  // guards the pointer ends_.hosts, which is null once the feed is joined
   std::atomic<bool> broken_{false};
 };
 
@@ -106,8 +108,9 @@ class GroupContexts {
   ~GroupContexts();  // does not wait for the others
 
   // Makes the contexts of a generation in the background, and connects them: afterwards a group's
-  // first step finds its connections open. Until then Take is UNAVAILABLE. FAILED_PRECONDITION: the
-  // generation is not higher than the latest. INVALID_ARGUMENT: no such index.
+  // first step finds its connections open. Until then Take is UNAVAILABLE. The former contexts that
+  // nobody holds end in the background, too. FAILED_PRECONDITION: the generation is not higher than
+  // the latest. INVALID_ARGUMENT: no such index.
   absl::Status Make(NodeMembers node);
 
   // The context of these instances, in ascending order, of the latest generation. INVALID_ARGUMENT:
@@ -130,12 +133,13 @@ class GroupContexts {
   using Contexts = std::map<int, std::shared_ptr<GroupContext>>;  // by size
 
   void Loop();
+  void MakeGeneration(const NodeMembers& node);
   absl::StatusOr<Contexts> MakeAll(const NodeMembers& node);
   absl::StatusOr<GroupContext::Ends> MakeEnds(uint64_t generation,
                                               std::span<const std::string> addresses, int rank);
   static absl::Status Connect(const Contexts& contexts, CommDeadline deadline);
   static absl::Status ConnectComms(const GroupContext& context, CommDeadline deadline);
-  static absl::Status JoinFeed(const GroupContext& context, CommDeadline deadline);
+  static absl::Status JoinFeed(GroupContext* context, CommDeadline deadline);
 
   Fabric* const fabric_;
   Fabric* const hosts_;
@@ -147,6 +151,7 @@ class GroupContexts {
   NodeMembers latest_;
   Contexts making_;    // which others may wait for
   Contexts contexts_;  // of latest_, once status_ is OK
+  Contexts former_;    // which thread_ ends, before it makes others
   absl::Status status_;
   bool failed_ = false;  // latest_ could not be made
   uint64_t made_ = 0;

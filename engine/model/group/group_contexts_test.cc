@@ -2,15 +2,19 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <condition_variable>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "engine/comm/local/local_fabric.h"
+#include "engine/comm/testing/fault_communicator.h"
 #include "engine/comm/testing/ranks.h"
 
 namespace skein::engine {
@@ -189,6 +193,76 @@ TEST(GroupContexts, ANewGenerationEndsTheWaitForTheFormer) {
   node.MakeAll(6);
   node.AwaitAll(6);
   ExpectAllOk(node.Use(0, 2));
+}
+
+// Makes communicators that tell on which thread they end.
+class WatchedFabric final : public Fabric {
+ public:
+  explicit WatchedFabric(RingFabric* inner) : inner_(inner) {}
+  const std::string& Address() const override { return inner_->Address(); }
+  absl::StatusOr<std::unique_ptr<Communicator>> MakeGroup(GroupId id,
+                                                          std::span<const std::string> addresses,
+                                                          int rank) override {
+    auto made = inner_->MakeGroup(id, addresses, rank);
+    if (!made.ok()) return made;
+    ++live_;
+    return std::make_unique<Watched>(*std::move(made), this);
+  }
+  int live() const { return live_; }
+  bool EndedOn(std::thread::id thread) {
+    const std::lock_guard lock(mutex_);
+    return ended_on_.contains(thread);
+  }
+
+ private:
+  class Watched final : public FaultCommunicator {
+   public:
+    Watched(std::unique_ptr<Communicator> comm, WatchedFabric* fabric)
+        : FaultCommunicator(std::move(comm), [](uint64_t) { return CommFault{}; }),
+          fabric_(fabric) {}
+    ~Watched() override {
+      const std::lock_guard lock(fabric_->mutex_);
+      fabric_->ended_on_.insert(std::this_thread::get_id());
+      --fabric_->live_;
+    }
+
+   private:
+    WatchedFabric* const fabric_;
+  };
+
+  RingFabric* const inner_;
+  std::atomic<int> live_{0};
+  std::mutex mutex_;
+  std::set<std::thread::id> ended_on_;
+};
+
+// Make is called by a thread that may not wait, and the end of communicators on GPUs does. Their
+// hosts' groups end when the feed is joined.
+TEST(GroupContexts, FormerContextsEndInTheBackground) {
+  LocalHub hub;
+  std::vector<std::unique_ptr<RingFabric>> fabrics;
+  std::vector<std::unique_ptr<WatchedFabric>> watched, hosts;
+  std::vector<std::unique_ptr<GroupContexts>> contexts;
+  std::vector<std::string> addresses;
+  for (int i = 0; i < 2; ++i) {
+    fabrics.push_back(hub.MakeFabric());
+    addresses.push_back(fabrics.back()->Address());
+    watched.push_back(std::make_unique<WatchedFabric>(fabrics.back().get()));
+    hosts.push_back(std::make_unique<WatchedFabric>(fabrics.back().get()));
+    contexts.push_back(std::make_unique<GroupContexts>(watched.back().get(), hosts.back().get(),
+                                                       GroupContexts::Options{}));
+  }
+  for (const uint64_t generation : {1, 2, 3}) {
+    for (int i = 0; i < 2; ++i) {
+      ASSERT_TRUE(contexts[static_cast<size_t>(i)]->Make({generation, addresses, i}).ok());
+    }
+    for (size_t i = 0; i < 2; ++i) {
+      while (!contexts[i]->state().ready) std::this_thread::yield();
+      EXPECT_EQ(watched[i]->live(), 1) << "the former ones have ended";
+      EXPECT_FALSE(watched[i]->EndedOn(std::this_thread::get_id()));
+      EXPECT_EQ(hosts[i]->live(), 0);
+    }
+  }
 }
 
 TEST(GroupContexts, ItsEndWaitsForNobody) {
