@@ -69,7 +69,7 @@ void HandoffSender::Written(HandoffKey key, int layer, int64_t token_end) {
     std::lock_guard lock(mu_);
     if (!schedule_.Written(key, layer, token_end)) return;
   }
-  if (WakesFor(layer)) transport_->Wake();
+  if (WakesFor(layer) && pumps_ != std::this_thread::get_id()) transport_->Wake();
 }
 
 // The engine waits for each wake-up, and for the puts' lock.
@@ -269,6 +269,7 @@ PeerInfo HandoffSender::SlowestOf(const Receiver& receiver) const {
 
 void HandoffSender::Pump(std::chrono::nanoseconds wait) {
   using Clock = PutSchedule::Time::clock;
+  pumps_ = std::this_thread::get_id();
   PutSchedule::Work before;
   {
     std::lock_guard lock(mu_);

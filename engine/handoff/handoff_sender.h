@@ -30,6 +30,7 @@
 // called back.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -37,6 +38,7 @@
 #include <mutex>
 #include <span>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -111,7 +113,7 @@ class HandoffSender {
 
   // This instance's blocks of `layer` are written up to `token_end`, a position in the prompt: of
   // the tokens before it, none is still to be computed HERE. Unknown keys are ignored. Does not
-  // block.
+  // block. Called by the thread that pumps it wakes nobody: the next Pump takes it.
   void Written(HandoffKey key, int layer, int64_t token_end);
   // Whether the progress thread is woken when this layer is written: see kWakeBytes.
   bool WakesFor(int layer) const;
@@ -170,6 +172,7 @@ class HandoffSender {
   const std::vector<RegionId> local_regions_;
   const std::chrono::nanoseconds put_timeout_;
   const HandoffEnds ends_;
+  std::atomic<std::thread::id> pumps_{};  // the thread that does
 
   mutable std::mutex mu_;
   PutSchedule schedule_;

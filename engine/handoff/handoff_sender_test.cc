@@ -300,8 +300,9 @@ class WakesCounted : public FaultTransport {
   int wakes = 0;
 };
 
-// How often the progress thread is woken for a prompt of one block in three layers.
-int WakesOfAStep(const KvSpec& spec) {
+// How often the progress thread is woken for a prompt of one block in three layers; `pumps`: by
+// itself.
+int WakesOfAStep(const KvSpec& spec, bool pumps = false) {
   const auto network = MakeLoopbackFabric();
   WakesCounted source(MakeLoopbackTransport(network));
   const auto target = MakeLoopbackTransport(network);
@@ -319,6 +320,7 @@ int WakesOfAStep(const KvSpec& spec) {
   sender.Open(kKey, {{0}}, spec.block_tokens);
   sender.Grant(kKey, {.targets = {{{{0}}, *target->Describe(to)}},
                       .post_until = std::chrono::steady_clock::now() + std::chrono::seconds(60)});
+  if (pumps) sender.Pump({});
   source.wakes = 0;
   for (int layer = 0; layer < spec.num_layers; ++layer) {
     sender.Written(kKey, layer, spec.block_tokens);
@@ -338,6 +340,7 @@ TEST(HandoffSenderWakesTest, SmallLayersWakeTheProgressThreadTogether) {
   spec.num_blocks = 1;
   spec.head_dim = HandoffSender::kWakeBytes / kSpec.BlockBytes() * kSpec.head_dim;
   EXPECT_EQ(WakesOfAStep(spec), 3) << "each layer is large";
+  EXPECT_EQ(WakesOfAStep(spec, /*pumps=*/true), 0) << "it is awake";
 }
 
 }  // namespace
