@@ -4,10 +4,12 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <deque>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -32,7 +34,10 @@ class User final : public PlaneUser {
     for (PlanePeer* const peer : peers_) plane_.Release(peer);
     plane_.Detach(this);
   }
-  void OnMessage(std::span<const std::byte> message) override { heard.push_back(TextOf(message)); }
+  void OnMessage(std::span<const std::byte> message) override {
+    heard.push_back(TextOf(message));
+    if (on_message) on_message();
+  }
   void OnSent(void* cookie, bool ok) override { (ok ? sent : failed).push_back(cookie); }
 
   PlanePeer* Connect(const UcxPlane& to) {
@@ -56,6 +61,7 @@ class User final : public PlaneUser {
   std::deque<std::string> texts;
   std::vector<std::string> heard;
   std::vector<void*> sent, failed;
+  std::function<void()> on_message;  // may be empty
 
  private:
   UcxPlane& plane_;
@@ -265,7 +271,8 @@ TEST_F(UcxPlaneTest, APutThatCannotBeStartedHereLosesNobody) {
   Await([&] { return !there_.comm.heard.empty(); });
 }
 
-// A process with a plane, that moves messages until it is killed.
+// A process with a plane, that moves messages until it is killed. A message to it is an address, to
+// which it answers.
 class OtherProcess {
  public:
   // REQUIRES: this process has no plane yet.
@@ -274,7 +281,12 @@ class OtherProcess {
     SKEIN_CHECK(pipe(fds) == 0);
     pid_ = fork();
     if (pid_ == 0) {
+      prctl(PR_SET_PDEATHSIG, SIGKILL);
       Process process;
+      process.comm.on_message = [&process] {
+        PlanePeer* const from = process.plane->Connect(process.comm.heard.back()).value();
+        process.comm.Send(from, "answer");
+      };
       const std::string& address = process.plane->address();
       SKEIN_CHECK(write(fds[1], address.data(), address.size()) > 0);
       while (true) process.comm.Progress();
@@ -303,7 +315,9 @@ TEST(LostPeerTest, IsCutAtTheNextConnect) {
   OtherProcess other;
   Process here;
   PlanePeer* const lost = here.plane->Connect(other.address()).value();
-  here.comm.Send(lost, "begin");
+  here.comm.Send(lost, here.plane->address());
+  // UCX notices the end of a process to which its connection is complete.
+  while (here.comm.heard.empty()) here.comm.Progress();
   other.Kill();
   while (!here.plane->IsLost(lost)) here.comm.Progress();
   EXPECT_NE(here.plane->InfoOf(lost), "") << "UCX has its endpoint still";
