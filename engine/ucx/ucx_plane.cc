@@ -57,6 +57,7 @@ struct PlanePeer {
   int uses = 0;
   ucs_status_ptr_t closing = nullptr;
   std::list<PlaneOperation> operations;
+  size_t left_bytes = 0;  // of operations that nobody waits for any more
 };
 
 struct PlaneOperation {
@@ -69,6 +70,7 @@ struct PlaneOperation {
   std::array<std::span<const std::byte>, UcxPlane::kPartsMax> parts;
   size_t count = 0;
   std::vector<std::byte> owned;
+  size_t left_bytes = 0;  // its part of the peer's
 
   size_t Bytes() const {
     size_t bytes = 0;
@@ -204,6 +206,7 @@ void UcxPlane::Detach(PlaneUser* user) {
   attached.user = nullptr;
   attached.asleep = false;
   attached.messages.clear();
+  attached.kept_bytes = 0;
   attached.ended.clear();
 }
 
@@ -222,6 +225,11 @@ absl::StatusOr<PlanePeer*> UcxPlane::Connect(const std::string& worker_address) 
   if (known != nullptr && known->lost) {
     Cut(known.get());  // its users keep it, but two endpoints of UCX lead nowhere together
     lost_.push_back(std::move(known));
+  }
+  if (known != nullptr && known->left_bytes > kLeftBytesMax) {
+    return absl::UnavailableError(
+        absl::StrCat("the peer has not taken ", known->left_bytes,
+                     " bytes that were under way when its connections were closed"));
   }
   if (known == nullptr) {
     auto peer = std::make_unique<PlanePeer>();
@@ -301,6 +309,8 @@ void UcxPlane::ForgetLost() {
     return true;
   });
 }
+
+const std::string& UcxPlane::AddressOf(const PlanePeer* peer) { return peer->address; }
 
 std::string UcxPlane::InfoOf(const PlanePeer* peer) {
   const Lock lock = Hold();
@@ -391,6 +401,10 @@ UcxPlane::Started UcxPlane::Flush(PlaneUser* user, PlanePeer* peer, void* cookie
 void UcxPlane::TakeOver(PlaneOperation* operation, void* cookie) {
   const Lock lock = Hold();
   operation->cookie = cookie;
+  if (cookie == nullptr && operation->left_bytes == 0) {
+    operation->left_bytes = operation->Bytes();
+    operation->peer->left_bytes += operation->left_bytes;
+  }
   if (!operation->owned.empty() || operation->count == 0) return;
   std::vector<std::byte> copy(operation->Bytes());
   operation->Copy(0, copy.data(), copy.size());
@@ -405,24 +419,28 @@ void UcxPlane::Ended(PlaneOperation* operation, bool ok) {
   operation->ok = ok;
   operation->owned = {};
   operation->count = 0;  // UCX reads it no more, so there is nothing to take over
+  operation->peer->left_bytes -= std::exchange(operation->left_bytes, 0);
   if (operation->cookie == nullptr) {
     spare_.splice(spare_.end(), operations, operation->self);
     return;
   }
   Attached& of = Of(operation->user);
   of.ended.splice(of.ended.end(), operations, operation->self);
-  if (progressing_ == operation->user) {
-    Deliver(&of);
-  } else {
-    Ring(&of);
-  }
+  if (progressing_ != operation->user) Ring(&of);
 }
 
 void UcxPlane::Arrived(Attached* to, std::span<const std::byte> message) {
   if (to->user == nullptr) return;
   if (progressing_ == to->user) return to->user->OnMessage(message);
   to->messages.emplace_back(message.begin(), message.end());
+  to->kept_bytes += message.size();
   Ring(to);
+}
+
+bool UcxPlane::AnotherIsFull(const PlaneUser* user) const {
+  return std::any_of(users_.begin(), users_.end(), [user](const Attached& other) {
+    return other.user != user && other.kept_bytes >= kKeptBytesMax;
+  });
 }
 
 // In the order in which it came.
@@ -431,6 +449,7 @@ int UcxPlane::Deliver(Attached* to) {
   for (; !to->messages.empty(); ++delivered) {
     const std::vector<std::byte> message = std::move(to->messages.front());
     to->messages.pop_front();
+    to->kept_bytes -= message.size();
     to->user->OnMessage(message);
   }
   for (; !to->ended.empty(); ++delivered) {
@@ -456,7 +475,10 @@ int UcxPlane::Progress(PlaneUser* user, int most) {
   PlaneUser* const outer = std::exchange(progressing_, user);
   int moved = Deliver(&own);
   const int kept = moved;
-  while (moved < most && ucp_worker_progress(context_.worker) != 0) ++moved;
+  while (moved < most && !AnotherIsFull(user) && ucp_worker_progress(context_.worker) != 0) {
+    ++moved;
+    if (!own.ended.empty()) Deliver(&own);
+  }
   progressing_ = outer;
   if (!lost_.empty()) ForgetLost();
   if (moved == kept) return moved;

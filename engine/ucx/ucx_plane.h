@@ -9,6 +9,14 @@
 // A peer's endpoint stays for later uses until the peer is lost. A lost one is forgotten when no
 // user has it any more; whoever connects meanwhile gets another endpoint.
 //
+// Bounds. What is queued for a user that does not look: once it is kKeptBytesMax, nobody moves
+// messages until that user has called Progress; meanwhile what comes waits in UCX, and its senders
+// with it. A user that stands still so stops the other one: the alternatives are memory without
+// end, or messages that are lost, which breaks every transfer and group that they belong to. What
+// users left behind under way (TakeOver) to a peer that is alive and takes nothing: more than
+// kLeftBytesMax, and nobody connects to it until it has taken some. So it is at most that much, and
+// what the connections that are open then leave.
+//
 // Thread-safe.
 #pragma once
 
@@ -59,6 +67,8 @@ struct PlaneOperation;
 class UcxPlane {
  public:
   static constexpr size_t kPartsMax = 18;
+  static constexpr size_t kKeptBytesMax = 64 << 20;  // for one user
+  static constexpr size_t kLeftBytesMax = 16 << 20;  // to one peer
   enum class How { kDone, kFailed, kUnderWay };
   struct Started {
     How how = How::kDone;
@@ -81,7 +91,8 @@ class UcxPlane {
   // REQUIRES: it has released its peers. Nothing is called back any more.
   void Detach(PlaneUser* user);
 
-  // An endpoint, to be given back by Release. An error: it cannot be reached.
+  // An endpoint, to be given back by Release. UNAVAILABLE: it cannot be reached, or does not take
+  // what was sent before (Bounds).
   absl::StatusOr<PlanePeer*> Connect(const std::string& worker_address);
   void Release(PlanePeer* peer);
   // Whether UCX has lost it, or Cut was called.
@@ -90,6 +101,7 @@ class UcxPlane {
   // Closes its endpoint for all users by force, without a wait: what is under way ends with an
   // error. True when nothing comes or goes through it any longer.
   bool Cut(PlanePeer* peer);
+  const std::string& AddressOf(const PlanePeer* peer);  // that was connected to
   // As ucp_ep_print_info tells; "" of one that was cut.
   std::string InfoOf(const PlanePeer* peer);
   size_t peers();
@@ -107,7 +119,7 @@ class UcxPlane {
   void TakeOver(PlaneOperation* operation, void* cookie);
 
   // Delivers what was kept for the user, then lets UCX move at most so much. Returns how much
-  // moved.
+  // moved. No callback comes within another one.
   int Progress(PlaneUser* user, int most);
   // To be called before a sleep on fd() and the user's own descriptor. False: there is something to
   // do: messages, or (once) a peer that was lost since the last Arm. Until Awake the user is rung
@@ -130,6 +142,7 @@ class UcxPlane {
     bool asleep = false;
     bool lost_one = false;                        // a peer was lost since its last Arm
     std::deque<std::vector<std::byte>> messages;  // kept, as what has ended
+    size_t kept_bytes = 0;                        // of these
     std::list<PlaneOperation> ended;
   };
   struct Callbacks;  // UCX's
@@ -141,6 +154,7 @@ class UcxPlane {
   void Ended(PlaneOperation* operation, bool ok);
   void Arrived(Attached* to, std::span<const std::byte> message);
   int Deliver(Attached* to);
+  bool AnotherIsFull(const PlaneUser* user) const;
   void Ring(Attached* user);
   void Lost(PlanePeer* peer);
   void ForgetLost();

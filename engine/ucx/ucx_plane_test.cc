@@ -8,6 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <deque>
 #include <functional>
 #include <memory>
@@ -35,10 +36,15 @@ class User final : public PlaneUser {
     plane_.Detach(this);
   }
   void OnMessage(std::span<const std::byte> message) override {
+    EXPECT_FALSE(std::exchange(called_back_, true));
     heard.push_back(TextOf(message));
     if (on_message) on_message();
+    called_back_ = false;
   }
-  void OnSent(void* cookie, bool ok) override { (ok ? sent : failed).push_back(cookie); }
+  void OnSent(void* cookie, bool ok) override {
+    EXPECT_FALSE(called_back_) << "within another callback";
+    (ok ? sent : failed).push_back(cookie);
+  }
 
   PlanePeer* Connect(const UcxPlane& to) {
     peers_.push_back(plane_.Connect(to.address()).value());
@@ -66,6 +72,7 @@ class User final : public PlaneUser {
  private:
   UcxPlane& plane_;
   const int rung_fd_;
+  bool called_back_ = false;
   std::vector<PlanePeer*> peers_;
 };
 
@@ -125,6 +132,51 @@ TEST_F(UcxPlaneTest, WhatAnotherUserTakesIsKept) {
   EXPECT_FALSE(there_.comm.Arm()) << "something is kept for it";
   EXPECT_GE(there_.comm.Progress(), 3);
   EXPECT_EQ(there_.comm.heard, (std::vector<std::string>{"1", "2", "3"}));
+}
+
+// What is kept for a user that does not look is bounded: what more there is waits, and nothing is
+// lost.
+TEST_F(UcxPlaneTest, AUserThatDoesNotLookStopsTheOtherWhenTooMuchIsKept) {
+  PlanePeer* const peer = here_.transport.Connect(*there_.plane);
+  here_.transport.Send(peer, "begin");
+  Await([&] { return !there_.transport.heard.empty(); });
+  there_.transport.heard.clear();
+  const std::string text(60'000, 'K');
+  const size_t most = UcxPlane::kKeptBytesMax / text.size() + 100;
+  int cookie = 0;
+  size_t count = 0;
+  bool moves = true;  // `there_` does for its comm
+  for (; moves && count < most; ++count) {
+    const UcxPlane::Started started = here_.transport.Send(peer, text, &cookie);
+    const size_t sent = here_.transport.sent.size() + 1;
+    for (int idle = 0;
+         moves && started.how == UcxPlane::How::kUnderWay && here_.transport.sent.size() < sent;
+         ++idle) {
+      here_.transport.Progress();
+      if (there_.comm.Progress() > 0) idle = 0;
+      moves = idle < 1000;
+    }
+    if (started.how == UcxPlane::How::kDone) here_.transport.texts.pop_back();
+  }
+  EXPECT_LT(count, most);
+  EXPECT_GE(count, UcxPlane::kKeptBytesMax / text.size());
+  here_.comm.Send(here_.comm.Connect(*there_.plane), "behind it");
+  Await([&] { return !there_.comm.heard.empty(); });
+  const auto& heard = there_.transport.heard;
+  EXPECT_EQ(heard.size(), count);
+  EXPECT_TRUE(std::all_of(heard.begin(), heard.end(), [&](const auto& h) { return h == text; }));
+}
+
+TEST_F(UcxPlaneTest, WhatHasEndedIsNotToldWithinAnotherCallback) {
+  PlanePeer* const peer = here_.comm.Connect(*there_.plane);
+  int cookie = 0;
+  while (here_.comm.Send(peer, std::string(8000, 'm'), &cookie).how != UcxPlane::How::kUnderWay) {
+  }
+  here_.comm.on_message = [&] { here_.plane->Cut(peer); };
+  here_.comm.Send(here_.comm.Connect(*here_.plane), "to itself");
+  while (here_.comm.failed.empty()) here_.comm.Progress();
+  EXPECT_EQ(here_.comm.heard, std::vector<std::string>{"to itself"});
+  EXPECT_EQ(here_.comm.failed, std::vector<void*>{&cookie});
 }
 
 TEST_F(UcxPlaneTest, AUserThatSleepsIsRungForItsOwnOnly) {
@@ -225,6 +277,30 @@ TEST_F(UcxPlaneTest, AUserMayLeaveWhileItSends) {
   EXPECT_EQ(there_.comm.heard.back(), std::string(8000, 'm'));
   EXPECT_TRUE(here_.comm.sent.empty());
   here_.plane->Attach(PlaneUse::kComm, &here_.comm);
+}
+
+// A peer that stands still costs what was under way to it, but not ever more.
+TEST_F(UcxPlaneTest, NobodyConnectsToAPeerThatDoesNotTakeWhatWasSent) {
+  PlanePeer* const peer = here_.comm.Connect(*there_.plane);
+  here_.comm.Send(peer, "begin");
+  Await([&] { return !there_.comm.heard.empty(); });
+  int cookie = 0;
+  size_t left = 0;
+  while (left <= UcxPlane::kLeftBytesMax) {
+    EXPECT_TRUE(here_.plane->Connect(there_.plane->address()).ok());
+    here_.plane->Release(peer);
+    const UcxPlane::Started sent = here_.comm.Send(peer, std::string(60'000, 'm'), &cookie);
+    if (sent.how != UcxPlane::How::kUnderWay) continue;
+    here_.plane->TakeOver(sent.operation, nullptr);
+    here_.comm.texts.pop_back();
+    left += 60'000;
+  }
+  const auto refused = here_.plane->Connect(there_.plane->address());
+  EXPECT_TRUE(absl::IsUnavailable(refused.status())) << refused.status();
+  EXPECT_FALSE(here_.plane->IsLost(peer)) << "those who have it keep it";
+  here_.comm.Send(peer, "end");
+  Await([&] { return there_.comm.heard.back() == "end"; });
+  EXPECT_EQ(here_.comm.Connect(*there_.plane), peer);
 }
 
 TEST_F(UcxPlaneTest, APeerThatIsCutIsLostForAllAndForgottenWithItsLastUser) {
