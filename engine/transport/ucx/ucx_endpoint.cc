@@ -317,13 +317,15 @@ void UcxEndpoints::CloseInHost(std::unique_ptr<Endpoint> endpoint) {
 }
 
 // What is not on its way by RMA goes on in the plane, without this. Puts that UCX has not confirmed
-// do not: without a kBye the target learns of the end of the connection from the cut alone.
+// do not.
 void UcxEndpoints::CloseInUcx(std::unique_ptr<Endpoint> endpoint) {
   Forget(endpoint.get());
   const bool lost = endpoint->ucx != nullptr && plane_->IsLost(endpoint->ucx);
-  if (lost || RmaPending(*endpoint)) {
+  const bool unconfirmed = RmaPending(*endpoint);
+  if (lost || unconfirmed) {
     Cut(endpoint.get());
-    AwaitRma(endpoint.get());
+    const bool ended = AwaitRma(endpoint.get());
+    if (unconfirmed && ended && !lost) TellCut(*endpoint);
   }
   for (Operation& operation : endpoint->operations) plane_->TakeOver(operation.in_ucx, nullptr);
   Abandon(endpoint.get());
@@ -331,13 +333,28 @@ void UcxEndpoints::CloseInUcx(std::unique_ptr<Endpoint> endpoint) {
   if (endpoint->ucx != nullptr) plane_->Release(endpoint->ucx);
 }
 
-void UcxEndpoints::AwaitRma(Endpoint* endpoint) {
+// Else a target that sees no end of this process's queue pair, over shared memory, would keep the
+// connection's grants from others until this process ends. One that cannot be told does.
+void UcxEndpoints::TellCut(const Endpoint& endpoint) {
+  const auto peer = plane_->Connect(plane_->AddressOf(endpoint.ucx));
+  if (!peer.ok()) return;
+  Endpoint again;
+  again.ucx = *peer;
+  again.plane = plane_;
+  again.user = user_;
+  Send(&again, kBye, {.connection = endpoint.connection, .refused = kCutOff}, nullptr, 0, nullptr);
+  for (Operation& operation : again.operations) plane_->TakeOver(operation.in_ucx, nullptr);
+  plane_->Release(*peer);
+}
+
+bool UcxEndpoints::AwaitRma(Endpoint* endpoint) {
   const auto ended = [&] {
     return std::none_of(endpoint->operations.begin(), endpoint->operations.end(),
                         [](const Operation& operation) { return operation.by_rma; });
   };
   const auto until = std::chrono::steady_clock::now() + kCutMax;
   while (!ended() && std::chrono::steady_clock::now() < until) plane_->Progress(user_, 1);
+  return ended();
 }
 
 bool UcxEndpoints::Cut(Endpoint* endpoint) {

@@ -49,8 +49,10 @@ enum Message : unsigned {
 // - kFlush: connection, id, grant, count. Answered when so many puts were applied.
 // - kGet: connection, id, mapping, address, count of bytes.
 // - kAnswer: connection, id, refused. Data: the bytes of a get.
-// - kBye: connection. From the source: it leaves. From the target: it closed the connection to make
-//   room for others; the source says kHello again before it sends anything else.
+// - kBye: connection, refused. From the source: it leaves; kCutOff: over another connection of UCX,
+//   having cut this one with puts that were not confirmed (ucx_rma.h). From the target: it closed
+//   the connection to make room for others; the source says kHello again before it sends anything
+//   else.
 // - kAsk, kPermit (refused), kWithdraw, kWithdrawn: connection, grant (ucx_grants.h).
 struct Header {
   uint64_t connection = 0;
@@ -59,10 +61,11 @@ struct Header {
   uint64_t address = 0;
   uint64_t count = 0;
   uint64_t grant = 0;
-  uint64_t refused = 0;  // kRefusedRegion, kRefusedGrant
+  uint64_t refused = 0;  // kRefusedRegion, kRefusedGrant; kCutOff
 };
 inline constexpr uint64_t kRefusedRegion = 1;
 inline constexpr uint64_t kRefusedGrant = 2;
+inline constexpr uint64_t kCutOff = 3;
 
 // A put's data for one place of the target.
 struct Fragment {
@@ -178,7 +181,8 @@ struct Endpoint {
   uint64_t puts_received = 0;  // of those, the last ones may still be copied to a device
   uint64_t puts_applied = 0;
   bool refused = false;
-  bool left = false;  // the source said so: it writes no more
+  bool left = false;     // the source said so: it writes no more
+  bool cut_off = false;  // or so: only what left its network card before the cut may still come
   std::vector<FlushAsked> flushes;
   std::set<uint64_t> writes_under;  // grants: the source may write by itself
 };
@@ -215,7 +219,7 @@ class UcxEndpoints {
   // theirs was under way. Transfers that ended OK were flushed, so nothing of theirs is lost.
   // Messages that lie in UCX are delivered nevertheless, and a put among them is applied while its
   // grant is open, or if it has none. A kBye that waits for room in a ring is sent when there is
-  // some. With RmaPending the peer is cut off, for all (Cut).
+  // some. With RmaPending the peer is cut off, for all (Cut), and told so.
   void Close(std::unique_ptr<Endpoint> endpoint);
 
   // Waits, but not for long, until the peer has all puts that were started by RMA. False: that is
@@ -241,8 +245,10 @@ class UcxEndpoints {
   absl::StatusOr<std::shared_ptr<MessageChannel>> ChannelTo(const std::string& sealed,
                                                             const UcxAddress& address, bool near);
   absl::Status OpenInUcx(const UcxAddress& address, Endpoint* endpoint);
-  // After a cut: waits, but not for long, until UCX reads the memory of puts no more.
-  void AwaitRma(Endpoint* endpoint);
+  // After a cut: waits, but not for long, until UCX reads the memory of puts no more. False: it
+  // may.
+  bool AwaitRma(Endpoint* endpoint);
+  void TellCut(const Endpoint& endpoint);
   void CloseInHost(std::unique_ptr<Endpoint> endpoint);
   void CloseInUcx(std::unique_ptr<Endpoint> endpoint);
   void Forget(Endpoint* endpoint);

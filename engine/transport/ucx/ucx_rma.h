@@ -19,7 +19,9 @@
 //
 // A cut is of the whole process: its collectives over UCX break with it, at both ends, and its
 // later connections start anew. The source cuts its target, too, where it closes a connection
-// whose puts UCX has not confirmed within a second.
+// whose puts UCX has not confirmed within a second. When UCX has ended them it says so over a new
+// one (kBye, kCutOff), and the target cuts its end as well: then neither the source's processor nor
+// a queue pair writes there any more.
 #pragma once
 
 #include <ucp/api/ucp.h>

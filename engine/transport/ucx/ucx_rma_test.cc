@@ -47,14 +47,26 @@ class Source {
         memory_(transport_->Register(nullptr, 1 << 20).value()) {}
 
   void Connect(const std::string& description) { peer_ = transport_->Connect(description).value(); }
+  void Disconnect() {
+    EXPECT_TRUE(transport_->Disconnect(peer_.id).ok());
+    Poll(1ms);  // takes the ends of what was under way
+  }
+  // Under the grant of the description, if it has one.
+  absl::Status Post(size_t region, size_t bytes, std::chrono::milliseconds timeout) {
+    const TransferPiece piece = {memory_.id, 0, peer_.regions.at(region), 0, bytes};
+    return transport_->PostUnder(peer_.grant, peer_.id, TransferOp::kPut, {&piece, 1}, timeout)
+        .status();
+  }
   absl::Status Put(size_t region, const std::string& data, std::chrono::milliseconds timeout) {
     data.copy(reinterpret_cast<char*>(memory_.base), data.size());
-    const TransferPiece piece = {memory_.id, 0, peer_.regions.at(region), 0, data.size()};
-    const auto id = transport_->Post(peer_.id, TransferOp::kPut, {&piece, 1}, timeout);
-    if (!id.ok()) return id.status();
+    if (absl::Status posted = Post(region, data.size(), timeout); !posted.ok()) return posted;
     std::vector<TransferCompletion> ended;
     while (ended.empty()) transport_->Poll(1, 1s, &ended);
     return ended[0].status;
+  }
+  void Poll(std::chrono::milliseconds wait) {
+    std::vector<TransferCompletion> none;
+    transport_->Poll(64, wait, &none);
   }
   std::string transport() { return transport_->Inspect(peer_.id)->transport; }
 
@@ -74,6 +86,29 @@ TEST(UcxRmaTest, APutTakesNoPartOfTheTarget) {
   EXPECT_EQ(source.transport(), "rma+posix");
   target->Continue();
   EXPECT_EQ(target->Read(0, 0, 21), "while it stands still");
+}
+
+// It stood still, so that UCX could not confirm the puts when their connection was closed.
+TEST(UcxRmaTest, ATargetGetsItsBlocksBackFromAConnectionThatWasCut) {
+  const auto target = SpawnProcessTarget(kByUcx);
+  const GrantId grant{1};
+  Source source;
+  source.Connect(target->DescribeUnder(grant));
+  EXPECT_TRUE(source.Put(0, "once", 1min).ok());
+  target->Stop();
+  // More messages than it has room for; UCX's flush of the put waits behind them.
+  for (int i = 0; i < 24; ++i) EXPECT_TRUE(source.Post(1, kTargetRegionBytes[1], 1min).ok());
+  EXPECT_TRUE(source.Post(0, 1000, 1min).ok());
+  for (int i = 0; i < 10; ++i) source.Poll(1ms);
+  source.Disconnect();
+  target->Continue();
+  target->CloseGrant(grant);
+  while (!target->IsClosed(grant)) source.Poll(1ms);
+  source.Connect(target->Describe());
+  EXPECT_TRUE(source.Put(0, "by RMA", 1min).ok());
+  EXPECT_TRUE(source.Put(1, "by message", 1min).ok());
+  EXPECT_EQ(target->Read(0, 0, 6), "by RMA");
+  EXPECT_EQ(target->Read(1, 0, 10), "by message");
 }
 
 // Memory that UCX did not allocate is out of reach for its shared memory: UCX would emulate.

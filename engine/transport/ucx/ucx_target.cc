@@ -174,10 +174,13 @@ void UcxTarget::Answer(const Header& header, const std::byte* data, WireTicket* 
 }
 
 void UcxTarget::OnBye(const Header& header, const std::byte*, size_t) {
-  if (Endpoint* const endpoint = Inbound(header); endpoint != nullptr) {
-    endpoint->left = true;
-    endpoint->health = absl::UnavailableError("the source left");
-  }
+  Endpoint* const endpoint = Inbound(header);
+  if (endpoint == nullptr) return;
+  endpoint->cut_off = header.refused == kCutOff;
+  endpoint->left = !endpoint->cut_off;
+  endpoint->health = absl::UnavailableError("the source left");
+  // Now: a kHello behind this needs an endpoint of UCX that leads to the source's new one.
+  if (endpoint->cut_off) UcxEndpoints::Cut(endpoint);
 }
 
 void UcxTarget::OnAsk(const Header& header) {
@@ -198,11 +201,13 @@ void UcxTarget::Close(std::unique_ptr<Endpoint> endpoint) {
 }
 
 // Whether a source that is lost may still write by RMA, under grants that it did not give back: one
-// of this host until its process has ended; any other until its connection is closed here, as the
-// queue pair of its puts goes with that.
+// of this host until its process has ended, or said that it has cut the connection; any other until
+// its connection is closed here, as the queue pair of its puts goes with that.
 bool UcxTarget::MayWrite(Endpoint* source) {
   if (source->near || source->left || source->writes_under.empty()) return false;
-  if (VisibleProcess(source->process).has_value()) return !HasEnded(source->process);
+  if (!source->cut_off && VisibleProcess(source->process).has_value()) {
+    return !HasEnded(source->process);
+  }
   return !UcxEndpoints::Cut(source);
 }
 
