@@ -9,13 +9,13 @@
 // A peer's endpoint stays for later uses until the peer is lost. A lost one is forgotten when no
 // user has it any more; whoever connects meanwhile gets another endpoint.
 //
-// Bounds. What is queued for a user that does not look: once it is kKeptBytesMax, nobody moves
-// messages until that user has called Progress; meanwhile what comes waits in UCX, and its senders
-// with it. A user that stands still so stops the other one: the alternatives are memory without
-// end, or messages that are lost, which breaks every transfer and group that they belong to. What
-// users left behind under way (TakeOver) to a peer that is alive and takes nothing: more than
-// kLeftBytesMax, and nobody connects to it until it has taken some. So it is at most that much, and
-// what the connections that are open then leave.
+// Bounds. Messages kept for a user that does not look: when they reach kKeptBytesMax, nobody moves
+// messages until that user has called Progress. What comes meanwhile waits in UCX, and its senders
+// wait with it: a user that stands still stops the other one. Memory without a bound would be
+// worse, and so would lost messages, each of which breaks a transfer or a group. Messages left
+// under way (TakeOver) to a peer that lives and takes nothing: beyond kLeftBytesMax nobody connects
+// to it until it has taken some. So a peer costs at most that, and what the connections leave that
+// are open by then.
 //
 // Thread-safe.
 #pragma once
