@@ -67,6 +67,7 @@ TEST_F(KernelMemoryTest, WhereNobodyWroteIsUsedAgainAtOnce) {
   for (int round = 0; round < 3; ++round) {
     KernelMemory::Lot lot;
     std::byte* const taken = Take(3 << 20, &lot);
+    ASSERT_NE(taken, nullptr);
     if (round == 0) first = taken;
     EXPECT_EQ(taken, first);
     EXPECT_TRUE(IsZero(taken, 3 << 20));
