@@ -4,6 +4,7 @@
 
 #include "services/base/version.h"
 #include "services/codec/unary.h"
+#include "services/orchestrator/status_answers.h"
 
 namespace skein::services {
 namespace {
@@ -11,49 +12,6 @@ namespace {
 const char kDraining[] = "the orchestrator drains and takes no new requests";
 const char kInboxFull[] = "the inbox is full";
 constexpr uint32_t kListedMax = 1000;
-
-void FillHealth(const scheduler::OrchestratorSnapshot& snapshot, v1::StatusResponse* out) {
-  for (const std::string& name : snapshot.models) {
-    v1::ModelHealth* model = out->add_models();
-    model->set_model(name);
-    for (const scheduler::InstanceStatus& instance : snapshot.instances) {
-      if (instance.identity.model != name || !instance.placeable) continue;
-      if (instance.identity.role == scheduler::Role::kPrefill) {
-        model->set_prefill_serving(model->prefill_serving() + 1);
-      } else {
-        model->set_decode_serving(model->decode_serving() + 1);
-      }
-    }
-  }
-}
-
-void FillStatus(const OrchestratorShell::Copy& copy, v1::StatusResponse* out) {
-  const scheduler::OrchestratorSnapshot& snapshot = copy.snapshot;
-  for (const scheduler::InstanceStatus& instance : snapshot.instances) {
-    *out->add_instances() = ToProto(instance);
-  }
-  for (const scheduler::RouterStatus& router : snapshot.routers) {
-    *out->add_routers() = ToProto(router);
-  }
-  const int64_t now = MonotonicUs();
-  for (const scheduler::Gone& gone : snapshot.gone) *out->add_gone() = ToProto(gone, now);
-  FillHealth(snapshot, out);
-  out->set_epoch(snapshot.last_epoch.value);
-  out->set_generation(snapshot.generation);
-  out->set_assigning(static_cast<uint64_t>(snapshot.planning + snapshot.assigning));
-  out->set_parked(static_cast<uint64_t>(snapshot.parked));
-  out->set_refused(snapshot.refused);
-  out->set_assigned(static_cast<uint64_t>(snapshot.assigned));
-  out->set_waiting_for_decode(static_cast<uint64_t>(snapshot.waiting));
-  // One that shares a prompt waits for its blocks at the decode instance, too.
-  out->set_reserving(static_cast<uint64_t>(snapshot.reserving + snapshot.sharing));
-  out->set_placed(static_cast<uint64_t>(snapshot.placed));
-  out->set_version(kVersion);
-  out->set_submitted(snapshot.submitted);
-  out->set_failed(snapshot.failed);
-  out->set_instances_lost(snapshot.instances_lost);
-  out->set_invariants(copy.invariants.ok() ? "ok" : std::string(copy.invariants.message()));
-}
 
 }  // namespace
 
@@ -76,7 +34,8 @@ grpc::ServerUnaryReactor* OrchestratorService::Status(grpc::CallbackServerContex
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   const bool posted = shell_->LookLater(
       [response, reactor, started_us = started_us_](const OrchestratorShell::Copy& copy) {
-        FillStatus(copy, response);
+        FillStatus(copy.snapshot, copy.invariants, MonotonicUs(), response);
+        response->set_version(kVersion);
         response->set_uptime_us(static_cast<uint64_t>(MonotonicUs() - started_us));
         reactor->Finish(grpc::Status::OK);
       });

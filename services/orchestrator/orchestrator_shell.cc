@@ -6,7 +6,7 @@
 #include "services/codec/codec.h"
 #include "services/log/log.h"
 #include "services/log/log_limit.h"
-#include "services/orchestrator/model_list.h"
+#include "services/orchestrator/status_answers.h"
 
 namespace skein::services {
 using scheduler::CallId;

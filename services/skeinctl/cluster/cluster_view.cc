@@ -143,8 +143,9 @@ std::string RequestsText(const v1::StatusResponse& status, const TableStyle& sty
   std::string text = absl::StrFormat(
       "requests: %d planned or queued for prefill, %d waiting for decode, %d at a decode instance; "
       "%d submitted, %d failed",
-      status.assigning() + status.assigned(), status.waiting_for_decode() + status.reserving(),
-      status.placed(), status.submitted(), status.failed());
+      status.assigning() + status.assigned(),
+      status.waiting_for_decode() + status.reserving() + status.sharing(), status.placed(),
+      status.submitted(), status.failed());
   if (rates.requests_per_s >= 0) {
     absl::StrAppendFormat(&text, "; %.1f requests/s, %.1f failed/s", rates.requests_per_s,
                           rates.failed_per_s);
@@ -276,6 +277,7 @@ Json StatusJson(const v1::StatusResponse& status, const ProcessNames& names) {
                       {"assigned", status.assigned()},
                       {"waiting_for_decode", status.waiting_for_decode()},
                       {"reserving", status.reserving()},
+                      {"sharing", status.sharing()},
                       {"placed", status.placed()},
                       {"parked", status.parked()},
                       {"submitted", status.submitted()},

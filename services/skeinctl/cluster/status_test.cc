@@ -164,6 +164,17 @@ TEST(Status, ALineSumsUp) {
             "failed\n");
 }
 
+// A further choice of an answer waits for its first one's prompt: it counts once, with what waits.
+TEST(Status, ARequestThatSharesAPromptWaitsForDecode) {
+  v1::StatusResponse status = Example();
+  status.set_waiting_for_decode(1);
+  status.set_reserving(2);
+  status.set_sharing(4);
+  EXPECT_TRUE(Has(StatusTable(status), " 7 waiting for decode,")) << StatusTable(status);
+  EXPECT_EQ(StatusJson(status)["requests"]["reserving"], 2);
+  EXPECT_EQ(StatusJson(status)["requests"]["sharing"], 4);
+}
+
 TEST(Status, AnIdleInstanceHasNoRate) {
   v1::StatusResponse status = Example();
   status.mutable_instances(0)->mutable_load()->set_running(0);

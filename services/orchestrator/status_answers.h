@@ -1,6 +1,7 @@
-// Which models the cluster's instances serve.
+// What Status and ListModels answer.
 #pragma once
 
+#include "absl/status/status.h"
 #include "proto/orchestrator.pb.h"
 #include "scheduler/orchestrator/orchestrator_core.h"
 
@@ -9,5 +10,10 @@ namespace skein::services {
 // Every model of a live instance that does not drain, by name; also one that cannot answer, since
 // it has instances of one role only.
 void FillModels(const scheduler::OrchestratorSnapshot& snapshot, v1::ListModelsResponse* out);
+
+// All but the version and the uptime. `invariants`: what the last check found. `now`: of the clock
+// that the core was given.
+void FillStatus(const scheduler::OrchestratorSnapshot& snapshot, const absl::Status& invariants,
+                scheduler::TimeUs now, v1::StatusResponse* out);
 
 }  // namespace skein::services

@@ -1,4 +1,4 @@
-#include "services/orchestrator/model_list.h"
+#include "services/orchestrator/status_answers.h"
 
 #include <gtest/gtest.h>
 
@@ -60,6 +60,28 @@ TEST(ModelListTest, BlocksAreThoseOfTheDecodeInstances) {
   ASSERT_EQ(out.models_size(), 1);
   EXPECT_EQ(out.models(0).kv_block_tokens(), 16u);
   EXPECT_EQ(out.models(0).kv_blocks(), 50u);
+}
+
+// In the words of docs/metrics.md; a request that shares a prompt opens no transfer.
+TEST(StatusTest, EachRequestCountsInItsOwnState) {
+  scheduler::OrchestratorSnapshot snapshot;
+  snapshot.planning = 1;
+  snapshot.assigning = 2;
+  snapshot.parked = 4;
+  snapshot.assigned = 8;
+  snapshot.waiting = 16;
+  snapshot.reserving = 32;
+  snapshot.sharing = 64;
+  snapshot.placed = 128;
+  v1::StatusResponse out;
+  FillStatus(snapshot, absl::OkStatus(), 0, &out);
+  EXPECT_EQ(out.assigning(), 1u + 2u);
+  EXPECT_EQ(out.parked(), 4u);
+  EXPECT_EQ(out.assigned(), 8u);
+  EXPECT_EQ(out.waiting_for_decode(), 16u);
+  EXPECT_EQ(out.reserving(), 32u);
+  EXPECT_EQ(out.sharing(), 64u);
+  EXPECT_EQ(out.placed(), 128u);
 }
 
 }  // namespace
