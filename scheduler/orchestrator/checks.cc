@@ -35,13 +35,38 @@ std::string_view OrchestratorCore::Impl::StateOf(RequestId id) const {
   return request == nullptr ? "" : kNames[static_cast<size_t>(request->state)];
 }
 
+ModelTotals OrchestratorCore::Impl::TotalsOf(const std::string& model) const {
+  const PoolSums& prefill = registry_.Sums(model, Role::kPrefill);
+  const PoolSums& decode = registry_.Sums(model, Role::kDecode);
+  ModelTotals totals{.prefill = prefill.load,
+                     .decode = decode.load,
+                     .prefill_placeable = prefill.counts.placeable,
+                     .decode_placeable = decode.counts.placeable,
+                     .missed = decode.counts.missed,
+                     .waiting_here = requests_.CountOf(model, State::kParked) +
+                                     requests_.CountOf(model, State::kQueued)};
+  for (const Role role : {Role::kPrefill, Role::kDecode}) {
+    const PoolView pool = registry_.Pool(model, role);
+    if (pool.empty()) continue;
+    const HandoffShape& shape = pool.front()->identity.shape;  // as of the others
+    totals.hash = shape.model_hash;
+    if (role == Role::kDecode) totals.block_tokens = shape.block_tokens;
+    const auto& limits = registry_.Sums(model, role).max_positions;
+    if (limits.empty()) continue;
+    const int64_t least = *limits.begin();
+    totals.max_positions =
+        totals.max_positions == 0 ? least : std::min(totals.max_positions, least);
+  }
+  return totals;
+}
+
 OrchestratorSnapshot OrchestratorCore::Impl::Totals() const {
   OrchestratorSnapshot totals{
       .instances = {},
       .routers = {},
       .groups = {},
       .gone = {},
-      .models = {registry_.models_seen().begin(), registry_.models_seen().end()},
+      .models = {},
       .prefill_instances = registry_.Count(Role::kPrefill),
       .decode_instances = registry_.Count(Role::kDecode),
       .requests = static_cast<int64_t>(requests_.size() + router_side_.held()),
@@ -54,7 +79,6 @@ OrchestratorSnapshot OrchestratorCore::Impl::Totals() const {
       .reserving = requests_.CountIn(State::kReserving),
       .placed = requests_.CountIn(State::kPlaced),
       .sharing = requests_.CountIn(State::kSharing),
-      .waiting_here = {},
       .submitted = requests_.submitted(),
       .failed = explanations_.failed(),
       .refused = refused_,
@@ -69,11 +93,9 @@ OrchestratorSnapshot OrchestratorCore::Impl::Totals() const {
       .last_epoch = numbers_.last_epoch(),
       .generation = numbers_.generation()};
   for (const auto& [of, count] : totals.lost) totals.instances_lost += count;
-  for (const std::string& model : totals.models) {
-    totals.waiting_here[model] =
-        requests_.CountOf(model, State::kParked) + requests_.CountOf(model, State::kQueued);
+  for (const std::string& model : registry_.models_seen()) {
+    totals.models.emplace(model, TotalsOf(model));
     totals.plans.try_emplace(model);
-    totals.missed[model] = registry_.Counts(model, Role::kDecode).missed;
     totals.lost.try_emplace({model, Role::kPrefill});
     totals.lost.try_emplace({model, Role::kDecode});
   }

@@ -88,7 +88,7 @@ TEST_F(MissedTest, ItKeepsItsRequestsAndGetsNoNewOnesUntilItReports) {
   EXPECT_TRUE(Ends(Pass(12)).empty());
   EXPECT_EQ(Lost(), 0u);
   EXPECT_EQ(core_->Totals().misses, 1u);
-  EXPECT_EQ(core_->Totals().missed.at("m"), 1);
+  EXPECT_EQ(core_->Totals().models.at("m").missed, 1);
   EXPECT_EQ(core_->Totals().replans, 0u);
   EXPECT_TRUE(StatusOf(silent_).missed);
   EXPECT_FALSE(StatusOf(silent_).placeable);
@@ -100,7 +100,7 @@ TEST_F(MissedTest, ItKeepsItsRequestsAndGetsNoNewOnesUntilItReports) {
   Report(silent_, silent_incarnation_, {{{7, 1}, {}, true}});
   EXPECT_FALSE(StatusOf(silent_).missed);
   EXPECT_TRUE(StatusOf(silent_).placeable);
-  EXPECT_EQ(core_->Totals().missed.at("m"), 0);
+  EXPECT_EQ(core_->Totals().models.at("m").missed, 0);
 }
 
 TEST_F(MissedTest, ItIsLostWhenNoRouterHearsItAnyMore) {
@@ -260,7 +260,7 @@ TEST_F(MissedTest, WhereAllAreMissedNothingNewIsAccepted) {
   RouterReports({other});
   alive_.erase(other);
   Pass(4);
-  ASSERT_EQ(core_->Totals().missed.at("m"), 2);
+  ASSERT_EQ(core_->Totals().models.at("m").missed, 2);
   const auto failed = Updates<Failed>(Do(SubmitCalled{Spec(9)}));
   ASSERT_EQ(failed.size(), 1u);
   EXPECT_TRUE(absl::IsUnavailable(failed[0].status));

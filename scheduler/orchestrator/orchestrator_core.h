@@ -79,6 +79,7 @@
 #include "scheduler/orchestrator/orchestrator_events.h"
 #include "scheduler/orchestrator/prefill/pool_planner.h"
 #include "scheduler/orchestrator/registry/gone_list.h"
+#include "scheduler/orchestrator/registry/pool_counts.h"
 
 namespace skein::scheduler {
 
@@ -140,12 +141,26 @@ struct GroupStatus {
   int64_t ready = 0;        // members that have made them
 };
 
+// A model that ever had an instance. Costs no walk over its instances.
+struct ModelTotals {
+  std::string hash;          // of its weights, as its instances report it; "": it has none now
+  int64_t block_tokens = 0;  // of its decode instances; 0: it has none now
+  // Longest sequence that each instance takes that does not drain; 0: no limit.
+  int64_t max_positions = 0;
+  PoolLoad prefill, decode;
+  int64_t prefill_placeable = 0, decode_placeable = 0;  // instances that get new requests
+  int64_t missed = 0;                                   // decode instances
+  // Requests that are parked, or queued until the rolling planner starts them: they wait at no
+  // instance.
+  int64_t waiting_here = 0;
+};
+
 struct OrchestratorSnapshot {
   std::vector<InstanceStatus> instances;  // by id
   std::vector<RouterStatus> routers;      // by endpoint
   std::vector<GroupStatus> groups;        // by role, model and node
   std::vector<Gone> gone;                 // the latest first
-  std::vector<std::string> models;        // that ever had an instance
+  std::map<std::string, ModelTotals> models;
   int64_t prefill_instances = 0;
   int64_t decode_instances = 0;
   int64_t requests = 0;  // alive, in whichever of the states that follow; each counts in one
@@ -156,17 +171,13 @@ struct OrchestratorSnapshot {
   int64_t waiting = 0;    // for decode room
   int64_t reserving = 0;  // their leads were answered, and open the transfer
   int64_t placed = 0;
-  int64_t sharing = 0;  // further choices of an answer that get the first one's prompt
-  // By model that ever had an instance: parked, or queued until the rolling planner starts them.
-  // They wait at no instance.
-  std::map<std::string, int64_t> waiting_here;
+  int64_t sharing = 0;        // further choices of an answer that get the first one's prompt
   TimeUs oldest_wait_us = 0;  // of those waiting
   uint64_t submitted = 0;
   uint64_t failed = 0;
   uint64_t refused = 0;  // for lack of capacity, before anything was begun
   uint64_t instances_lost = 0;
   uint64_t misses = 0;                                    // how often an instance was missed
-  std::map<std::string, int64_t> missed;                  // now, by model that ever had an instance
   std::map<std::pair<std::string, Role>, uint64_t> lost;  // the same by model and role
   uint64_t sp_plans = 0;        // first Assigns of plans on more than one instance
   uint64_t shared_prompts = 0;  // of further choices of an answer, not computed again

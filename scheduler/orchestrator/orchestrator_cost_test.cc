@@ -185,8 +185,10 @@ class LooksTest : public OrchestratorCostTest {
     Count("ends", RouterEnded{{.id = id, .how = RouterEnd::How::kClientGone}});
     const int64_t before = looks;
     core_->NextDeadline();
-    core_->Totals();
+    const OrchestratorSnapshot totals = core_->Totals();  // what ListModels answers, too
     counted_["metrics"] = looks - before;
+    EXPECT_EQ(totals.models.at("m").prefill.instances, instances);
+    EXPECT_EQ(totals.models.at("m").decode.instances, instances);
     return counted_;
   }
 

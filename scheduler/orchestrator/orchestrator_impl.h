@@ -45,6 +45,7 @@ class OrchestratorCore::Impl final : private orchestrator::RequestEnds {
   std::vector<OrchestratorEffect> Handle(const OrchestratorEvent& event, TimeUs now);
   TimeUs NextDeadline() const;
   absl::Status CheckInvariants() const;
+  ModelTotals TotalsOf(const std::string& model) const;
   OrchestratorSnapshot Totals() const;
   OrchestratorSnapshot Snapshot(TimeUs now) const;
   std::string_view StateOf(RequestId id) const;

@@ -70,7 +70,7 @@ TEST_P(ParkingTest, WhatNoInstanceHasRoomForIsParkedAndPlannedInOrder) {
   EXPECT_EQ(Updates<Accepted>(third).size(), 1u);  // it is not refused
   SubmitAlone(4);
   EXPECT_EQ(Parked(), 2);
-  EXPECT_EQ(core_->Snapshot(now_).waiting_here.at("m"), 2);
+  EXPECT_EQ(core_->Totals().models.at("m").waiting_here, 2);
   Answer(first);
   const auto next = Of<CallAssign>(Report(prefill_[0], {}, {Ended(first)}));
   ASSERT_EQ(next.size(), 1u);

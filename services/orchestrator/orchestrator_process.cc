@@ -85,12 +85,12 @@ void Refresh(const scheduler::OrchestratorSnapshot& totals, const absl::Status& 
                    "Instances whose lease expired, or that were replaced.",
                    {{"model_name", of.first}, {"role", role}}, count);
   }
-  for (const auto& [model, missed] : totals.missed) {
+  for (const auto& [name, model] : totals.models) {
     metrics
         ->Gauge("skein_instances_missed",
                 "Decode instances that do not report but still send tokens to routers.",
-                {{"model_name", model}})
-        .Set(static_cast<double>(missed));
+                {{"model_name", name}})
+        .Set(static_cast<double>(model.missed));
   }
   metrics->Total("skein_spanning_plans_total", "Plans on more than one instance.", {},
                  totals.sp_plans);

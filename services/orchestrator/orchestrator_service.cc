@@ -51,12 +51,11 @@ grpc::ServerUnaryReactor* OrchestratorService::ListModels(grpc::CallbackServerCo
     reactor->Finish(ToGrpc(absl::UnavailableError(kDraining)));
     return reactor;
   }
-  const bool posted = shell_->LookLater([response, reactor, lease_us = shell_->instance_lease_us()](
-                                            const OrchestratorShell::Copy& copy) {
-    *response = copy.models;
-    response->set_instance_lease_us(static_cast<uint64_t>(lease_us));
-    reactor->Finish(grpc::Status::OK);
-  });
+  const bool posted =
+      shell_->ListModelsLater([response, reactor](const v1::ListModelsResponse& models) {
+        *response = models;
+        reactor->Finish(grpc::Status::OK);
+      });
   if (!posted) reactor->Finish({grpc::StatusCode::RESOURCE_EXHAUSTED, kInboxFull});
   return reactor;
 }

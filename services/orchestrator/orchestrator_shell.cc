@@ -188,40 +188,67 @@ bool OrchestratorShell::Drain(scheduler::DrainRequest request,
   });
 }
 
-OrchestratorShell::CopyPtr OrchestratorShell::FreshCopy() const {
-  std::lock_guard lock(copy_mutex_);
+template <typename T>
+std::shared_ptr<const T> OrchestratorShell::Shared<T>::Fresh() const {
+  std::lock_guard lock(mutex_);
   const bool fresh = copy_ != nullptr && MonotonicUs() < copy_->taken_us + kCopyAgeUs;
   return fresh ? copy_ : nullptr;
 }
 
-OrchestratorShell::CopyPtr OrchestratorShell::MakeCopy() {
-  if (CopyPtr fresh = FreshCopy()) return fresh;  // several asked at once
-  const int64_t now = MonotonicUs();
-  auto copy = std::make_shared<Copy>(Copy{core_->Snapshot(now), invariants(), now, {}});
-  FillModels(copy->snapshot, &copy->models);
-  copies_made_.fetch_add(1);
-  std::lock_guard lock(copy_mutex_);
-  copy_ = copy;
-  return copy;
+template <typename T>
+std::shared_ptr<const T> OrchestratorShell::Shared<T>::Set(T copy) {
+  const Ptr set = std::make_shared<const T>(std::move(copy));
+  std::lock_guard lock(mutex_);
+  copy_ = set;
+  return set;
 }
 
-void OrchestratorShell::DropCopy() {
-  std::lock_guard lock(copy_mutex_);
+template <typename T>
+void OrchestratorShell::Shared<T>::Drop() {
+  std::lock_guard lock(mutex_);
   copy_ = nullptr;
 }
 
+OrchestratorShell::CopyPtr OrchestratorShell::MakeCopy() {
+  if (CopyPtr fresh = copy_.Fresh()) return fresh;  // several asked at once
+  copies_made_.fetch_add(1);
+  const int64_t now = MonotonicUs();
+  return copy_.Set({core_->Snapshot(now), invariants(), now});
+}
+
+OrchestratorShell::Shared<OrchestratorShell::Models>::Ptr OrchestratorShell::MakeModels() {
+  if (auto fresh = models_.Fresh()) return fresh;
+  Models models{{}, MonotonicUs()};
+  FillModels(core_->Totals(), &models.answer);
+  models.answer.set_instance_lease_us(static_cast<uint64_t>(config_.instance_lease_us));
+  return models_.Set(std::move(models));
+}
+
+void OrchestratorShell::DropCopies() {
+  copy_.Drop();
+  models_.Drop();
+}
+
 OrchestratorShell::CopyPtr OrchestratorShell::Look() {
-  CopyPtr copy = FreshCopy();
+  CopyPtr copy = copy_.Fresh();
   if (copy == nullptr) loop_.RunAndWait([this, &copy] { copy = MakeCopy(); });
   return copy;
 }
 
 bool OrchestratorShell::LookLater(std::function<void(const Copy&)> look) {
-  if (const CopyPtr fresh = FreshCopy()) {
+  if (const CopyPtr fresh = copy_.Fresh()) {
     look(*fresh);
     return true;
   }
   return loop_.TryPost([this, look = std::move(look)] { look(*MakeCopy()); });
+}
+
+bool OrchestratorShell::ListModelsLater(std::function<void(const v1::ListModelsResponse&)> look) {
+  if (const auto fresh = models_.Fresh()) {
+    look(fresh->answer);
+    return true;
+  }
+  return loop_.TryPost([this, look = std::move(look)] { look(MakeModels()->answer); });
 }
 
 std::future<std::optional<OrchestratorShell::Counts>> OrchestratorShell::StartCount() {
@@ -230,7 +257,7 @@ std::future<std::optional<OrchestratorShell::Counts>> OrchestratorShell::StartCo
 
 absl::Status OrchestratorShell::CheckParts() {
   checks_made_.fetch_add(1);
-  DropCopy();
+  DropCopies();
   return absl::OkStatus();
 }
 
@@ -269,7 +296,7 @@ void OrchestratorShell::On(const scheduler::SendPlanUpdate& effect) {
 }
 
 void OrchestratorShell::On(const scheduler::WelcomeRouter& effect) {
-  DropCopy();
+  DropCopies();
   const uint64_t call = effect.call.value;
   if (!effect.welcome.status.ok()) {
     LogWarning("router refused", {{"router", effect.router},
@@ -291,7 +318,7 @@ void OrchestratorShell::On(const scheduler::AnswerRouterReport& effect) {
 }
 
 void OrchestratorShell::On(const scheduler::AnswerRouterGoodbye& effect) {
-  DropCopy();
+  DropCopies();
   v1::OrchestratorRouterMessage message;
   message.mutable_goodbye_taken();
   routers_.Send(effect.call.value, std::move(message));
@@ -321,7 +348,7 @@ void OrchestratorShell::On(const scheduler::AnswerPlaceDecode& effect) {
 }
 
 void OrchestratorShell::On(const scheduler::AnswerRegister& effect) {
-  DropCopy();
+  DropCopies();
   const uint64_t call = effect.call.value;
   if (!effect.reply.status.ok()) {
     LogWarning("registration refused", {{"reason", std::string(effect.reply.status.message())}});
@@ -341,7 +368,7 @@ void OrchestratorShell::On(const scheduler::AnswerReport& effect) {
 }
 
 void OrchestratorShell::On(const scheduler::AnswerUnregister& effect) {
-  DropCopy();
+  DropCopies();
   v1::OrchestratorMessage message;
   message.mutable_goodbye_taken();
   workers_.Send(effect.call.value, std::move(message));
@@ -353,7 +380,7 @@ void OrchestratorShell::On(const scheduler::CloseWorker& effect) {
 }
 
 void OrchestratorShell::On(const scheduler::AnswerDrain& effect) {
-  DropCopy();
+  DropCopies();
   if (!effect.reply.status.ok()) {
     LogWarning("drain refused", {{"reason", std::string(effect.reply.status.message())}});
   }

@@ -59,26 +59,28 @@ class OrchestratorShell
   }
   // False: the inbox is full, or the shell has stopped.
   [[nodiscard]] bool Drain(scheduler::DrainRequest request, Calls<v1::DrainResponse>::Call call);
-  int64_t instance_lease_us() const { return config_.instance_lease_us; }
   // In force from the next plan on.
   void ReplaceTables(scheduler::PlanningTables tables);
 
-  // Used by Status and ListModels: a copy at most kCopyAgeUs old that includes every answered
-  // registration, departure and drain order. The loop makes at most one copy in that time, however
-  // many callers there are, and checks no invariants for it.
+  // Used by Status: a copy at most kCopyAgeUs old that includes every answered registration,
+  // departure and drain order. The loop makes at most one copy between two of these, and at most
+  // one in that time, however many callers there are, and checks no invariants for it. It costs a
+  // walk over the instances.
   static constexpr int64_t kCopyAgeUs = 100'000;
   struct Copy {
     scheduler::OrchestratorSnapshot snapshot;
     absl::Status invariants;  // of the last CheckInvariants; OK before the first
     int64_t taken_us = 0;     // MonotonicUs() then
-    // ListModels' answer, made once for all who ask while the copy is fresh; without the lease.
-    v1::ListModelsResponse models;
   };
   using CopyPtr = std::shared_ptr<const Copy>;
   // Null when the shell has stopped. Not from the loop.
   CopyPtr Look();
   // The same without waiting, for gRPC threads: `look` runs at once or on the loop.
   [[nodiscard]] bool LookLater(std::function<void(const Copy&)> look);
+  // ListModels' answer, as new as `Copy`. Routers ask for it all the time, also while a thousand
+  // workers register: it is made of OrchestratorCore::Totals, without a walk over the instances.
+  // `look` as above.
+  [[nodiscard]] bool ListModelsLater(std::function<void(const v1::ListModelsResponse&)> look);
   // What probes and /metrics read, on their own threads: a copy of OrchestratorCore::Totals, which
   // the loop makes ahead of the messages that wait for it. Empty as CoreShell::Look. Not from the
   // loop.
@@ -98,10 +100,29 @@ class OrchestratorShell
  private:
   friend CoreShell;
 
+  // What readers share. Any thread.
+  template <typename T>
+  class Shared {
+   public:
+    using Ptr = std::shared_ptr<const T>;
+    Ptr Fresh() const;  // null: there is none, or it is too old
+    Ptr Set(T copy);
+    void Drop();  // what it says is no longer so
+
+   private:
+    mutable std::mutex mutex_;
+    Ptr copy_;
+  };
+  struct Models {
+    v1::ListModelsResponse answer;
+    int64_t taken_us = 0;
+  };
+
   absl::Status CheckParts();  // the copy tells of the last check, which this one is from now on
-  CopyPtr FreshCopy() const;  // null: it is too old
-  CopyPtr MakeCopy();         // on the loop; the fresh one, if there is one
-  void DropCopy();            // what it says is no longer so
+  // On the loop; the fresh one, if there is one.
+  CopyPtr MakeCopy();
+  Shared<Models>::Ptr MakeModels();
+  void DropCopies();
   void On(const scheduler::SendPlanUpdate& effect);
   void On(const scheduler::AnswerPlaceDecode& effect);
   void On(const scheduler::AnswerRegister& effect);
@@ -141,8 +162,8 @@ class OrchestratorShell
   const std::function<void(uint64_t)> store_generation_;
   std::atomic<uint64_t> copies_made_{0};
   std::atomic<uint64_t> checks_made_{0};
-  mutable std::mutex copy_mutex_;
-  CopyPtr copy_;  // by copy_mutex_; null before the first, and when it was dropped
+  Shared<Copy> copy_;
+  Shared<Models> models_;
   // Below: only on the loop.
   const scheduler::OrchestratorConfig config_;
   Calls<v1::DrainResponse> drains_;

@@ -5,14 +5,16 @@
 #include <future>
 #include <thread>
 
+#include "absl/strings/str_cat.h"
 #include "services/shell/spaced_check.h"
 
 namespace skein::services {
 namespace {
 
-scheduler::RegisterCalled Registration() {
-  scheduler::RegisterCalled event{{1}, {}};
-  event.request.identity = {.model = "m", .endpoint = "host:1", .incarnation = {7}};
+scheduler::RegisterCalled Registration(uint64_t number = 1) {
+  scheduler::RegisterCalled event{{number}, {}};
+  event.request.identity = {
+      .model = "m", .endpoint = absl::StrCat("host:", number), .incarnation = {number}};
   event.request.identity.shape.block_tokens = event.request.identity.shape.num_layers = 1;
   event.request.identity.total_blocks = 1;
   return event;
@@ -43,6 +45,21 @@ TEST_F(OrchestratorShellTest, ReadersShareOneCopyAndCheckNoInvariants) {
   EXPECT_EQ(shell_.checks_made(), 0u);
 }
 
+// As routers ask while the workers of a whole cluster come back: no answer costs a walk over them,
+// and each tells of those that came before it.
+TEST_F(OrchestratorShellTest, ListingModelsWhileWorkersRegisterCopiesNoInstances) {
+  for (uint64_t number = 1; number <= 100; ++number) {
+    shell_.Post(Registration(number));
+    ASSERT_TRUE(shell_.Inspect([](const auto&, const absl::Status&) {}));  // it is handled
+    std::promise<uint64_t> instances;
+    ASSERT_TRUE(shell_.ListModelsLater([&](const v1::ListModelsResponse& models) {
+      instances.set_value(models.models(0).prefill_instances());
+    }));
+    EXPECT_EQ(instances.get_future().get(), number);
+  }
+  EXPECT_EQ(shell_.copies_made(), 0u);
+}
+
 TEST_F(OrchestratorShellTest, InvariantsAreCheckedAtMostOnceInAWhile) {
   const int64_t begin_us = MonotonicUs();
   for (int i = 0; i < 2000; ++i) EXPECT_TRUE(shell_.CheckInvariants().ok());
@@ -55,6 +72,7 @@ TEST_F(OrchestratorShellTest, AStoppedShellHasNothingToShow) {
   shell_.Stop();
   EXPECT_EQ(shell_.Look(), nullptr);
   EXPECT_FALSE(shell_.LookLater([](const OrchestratorShell::Copy&) {}));
+  EXPECT_FALSE(shell_.ListModelsLater([](const v1::ListModelsResponse&) {}));
   EXPECT_FALSE(shell_.Count().has_value());
   EXPECT_TRUE(absl::IsUnavailable(shell_.CheckInvariants()));
 }

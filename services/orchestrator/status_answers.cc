@@ -1,9 +1,7 @@
 #include "services/orchestrator/status_answers.h"
 
 #include <cstdint>
-#include <map>
 #include <string>
-#include <utility>
 
 #include "services/codec/codec.h"
 
@@ -11,57 +9,38 @@ namespace skein::services {
 
 namespace {
 
-// What waits at a decode instance runs in a prefill instance meanwhile: it is not counted twice.
-void AddLoad(const scheduler::InstanceStatus& instance, v1::ModelStatus* model) {
-  const scheduler::WorkerLoad& load = instance.load;
-  model->set_running(model->running() + static_cast<uint64_t>(load.running_requests));
-  if (instance.identity.role == scheduler::Role::kPrefill) {
-    model->set_prefill_instances(model->prefill_instances() + 1);
-    model->set_waiting(model->waiting() + static_cast<uint64_t>(load.queued_requests));
-    return;
-  }
-  model->set_decode_instances(model->decode_instances() + 1);
-  model->set_kv_block_tokens(static_cast<uint32_t>(instance.identity.shape.block_tokens));
-  model->set_kv_blocks(model->kv_blocks() + static_cast<uint64_t>(load.total_blocks));
-  model->set_kv_blocks_held(model->kv_blocks_held() + static_cast<uint64_t>(load.held_blocks));
+v1::ModelStatus ModelOf(const std::string& name, const scheduler::ModelTotals& totals) {
+  v1::ModelStatus model;
+  model.set_model(name);
+  model.set_model_hash(totals.hash);
+  model.set_max_positions(static_cast<uint64_t>(totals.max_positions));
+  model.set_prefill_instances(static_cast<uint64_t>(totals.prefill.instances));
+  model.set_decode_instances(static_cast<uint64_t>(totals.decode.instances));
+  model.set_running(
+      static_cast<uint64_t>(totals.prefill.running_requests + totals.decode.running_requests));
+  // What waits at a decode instance runs in a prefill instance meanwhile: it is not counted twice.
+  model.set_waiting(static_cast<uint64_t>(totals.prefill.queued_requests + totals.waiting_here));
+  model.set_kv_block_tokens(static_cast<uint32_t>(totals.block_tokens));
+  model.set_kv_blocks(static_cast<uint64_t>(totals.decode.total_blocks));
+  model.set_kv_blocks_held(static_cast<uint64_t>(totals.decode.held_blocks));
+  return model;
 }
 
 void FillHealth(const scheduler::OrchestratorSnapshot& snapshot, v1::StatusResponse* out) {
-  for (const std::string& name : snapshot.models) {
+  for (const auto& [name, totals] : snapshot.models) {
     v1::ModelHealth* model = out->add_models();
     model->set_model(name);
-    for (const scheduler::InstanceStatus& instance : snapshot.instances) {
-      if (instance.identity.model != name || !instance.placeable) continue;
-      if (instance.identity.role == scheduler::Role::kPrefill) {
-        model->set_prefill_serving(model->prefill_serving() + 1);
-      } else {
-        model->set_decode_serving(model->decode_serving() + 1);
-      }
-    }
+    model->set_prefill_serving(static_cast<uint32_t>(totals.prefill_placeable));
+    model->set_decode_serving(static_cast<uint32_t>(totals.decode_placeable));
   }
 }
 
 }  // namespace
 
-void FillModels(const scheduler::OrchestratorSnapshot& snapshot, v1::ListModelsResponse* out) {
-  std::map<std::string, v1::ModelStatus> models;
-  for (const scheduler::InstanceStatus& instance : snapshot.instances) {
-    if (instance.load.draining) continue;
-    v1::ModelStatus& model = models[instance.identity.model];
-    model.set_model(instance.identity.model);
-    model.set_model_hash(instance.identity.shape.model_hash);
-    const auto positions = static_cast<uint64_t>(instance.identity.max_positions);
-    if (model.max_positions() == 0 || positions < model.max_positions()) {
-      model.set_max_positions(positions);
-    }
-    AddLoad(instance, &model);
-  }
-  for (auto& [name, model] : models) {
-    const auto here = snapshot.waiting_here.find(name);
-    if (here != snapshot.waiting_here.end()) {
-      model.set_waiting(model.waiting() + static_cast<uint64_t>(here->second));
-    }
-    *out->add_models() = std::move(model);
+void FillModels(const scheduler::OrchestratorSnapshot& totals, v1::ListModelsResponse* out) {
+  for (const auto& [name, model] : totals.models) {
+    if (model.prefill.instances + model.decode.instances == 0) continue;
+    *out->add_models() = ModelOf(name, model);
   }
 }
 

@@ -8,8 +8,8 @@
 namespace skein::services {
 
 // Every model of a live instance that does not drain, by name; also one that cannot answer, since
-// it has instances of one role only.
-void FillModels(const scheduler::OrchestratorSnapshot& snapshot, v1::ListModelsResponse* out);
+// it has instances of one role only. `totals`: as of OrchestratorCore::Totals, or a whole snapshot.
+void FillModels(const scheduler::OrchestratorSnapshot& totals, v1::ListModelsResponse* out);
 
 // All but the version and the uptime. `invariants`: what the last check found. `now`: of the clock
 // that the core was given.

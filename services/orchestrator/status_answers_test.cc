@@ -5,61 +5,63 @@
 namespace skein::services {
 namespace {
 
-scheduler::InstanceStatus Instance(const std::string& model, scheduler::Role role,
-                                   int64_t max_positions, bool draining = false) {
-  scheduler::InstanceStatus instance;
-  instance.identity.model = model;
-  instance.identity.role = role;
-  instance.identity.max_positions = max_positions;
-  instance.load.draining = draining;
-  return instance;
-}
-
-TEST(ModelListTest, CountsWhatIsThereAlsoWhereARoleIsMissing) {
-  scheduler::OrchestratorSnapshot snapshot;
-  snapshot.instances = {Instance("half", scheduler::Role::kPrefill, 100),
-                        Instance("whole", scheduler::Role::kPrefill, 100),
-                        Instance("whole", scheduler::Role::kDecode, 80),
-                        Instance("whole", scheduler::Role::kDecode, 90),
-                        Instance("whole", scheduler::Role::kDecode, 70, /*draining=*/true)};
+TEST(ListModelsTest, TellsWhatIsThereAlsoWhereARoleIsMissing) {
+  scheduler::OrchestratorSnapshot totals;
+  totals.models["gone"] = {.waiting_here = 1};
+  totals.models["half"] = {.prefill = {.instances = 1}};
+  totals.models["whole"] = {.hash = "h",
+                            .max_positions = 80,
+                            .prefill = {.instances = 1, .running_requests = 3},
+                            .decode = {.instances = 2, .running_requests = 4}};
   v1::ListModelsResponse out;
-  FillModels(snapshot, &out);
+  FillModels(totals, &out);
   ASSERT_EQ(out.models_size(), 2);
   EXPECT_EQ(out.models(0).model(), "half");
   EXPECT_EQ(out.models(0).prefill_instances(), 1u);
   EXPECT_EQ(out.models(0).decode_instances(), 0u);
+  EXPECT_EQ(out.models(1).model_hash(), "h");
   EXPECT_EQ(out.models(1).prefill_instances(), 1u);
   EXPECT_EQ(out.models(1).decode_instances(), 2u);
   EXPECT_EQ(out.models(1).max_positions(), 80u);
+  EXPECT_EQ(out.models(1).running(), 7u);
 }
 
 // Otherwise nobody would see that a cluster is full: what waits there has no instance yet.
-TEST(ModelListTest, WhatWaitsAtTheOrchestratorCountsAsWaiting) {
-  scheduler::OrchestratorSnapshot snapshot;
-  snapshot.instances = {Instance("m", scheduler::Role::kPrefill, 100),
-                        Instance("m", scheduler::Role::kDecode, 100)};
-  snapshot.instances[0].load.queued_requests = 3;
-  snapshot.instances[1].load.queued_requests = 2;  // in prefill meanwhile
-  snapshot.waiting_here = {{"m", 4}, {"gone", 1}};
+TEST(ListModelsTest, WhatWaitsAtTheOrchestratorCountsAsWaiting) {
+  scheduler::OrchestratorSnapshot totals;
+  totals.models["m"] = {.prefill = {.instances = 1, .queued_requests = 3},
+                        .decode = {.instances = 1, .queued_requests = 2},  // in prefill meanwhile
+                        .waiting_here = 4};
   v1::ListModelsResponse out;
-  FillModels(snapshot, &out);
+  FillModels(totals, &out);
   ASSERT_EQ(out.models_size(), 1);
   EXPECT_EQ(out.models(0).waiting(), 7u);
 }
 
-TEST(ModelListTest, BlocksAreThoseOfTheDecodeInstances) {
-  scheduler::OrchestratorSnapshot snapshot;
-  snapshot.instances = {Instance("m", scheduler::Role::kDecode, 100),
-                        Instance("m", scheduler::Role::kPrefill, 100)};
-  snapshot.instances[0].identity.shape.block_tokens = 16;
-  snapshot.instances[0].load.total_blocks = 50;
-  snapshot.instances[1].identity.shape.block_tokens = 32;
-  snapshot.instances[1].load.total_blocks = 70;
+TEST(ListModelsTest, BlocksAreThoseOfTheDecodeInstances) {
+  scheduler::OrchestratorSnapshot totals;
+  totals.models["m"] = {.block_tokens = 16,
+                        .prefill = {.instances = 1, .total_blocks = 70, .held_blocks = 7},
+                        .decode = {.instances = 1, .total_blocks = 50, .held_blocks = 5}};
   v1::ListModelsResponse out;
-  FillModels(snapshot, &out);
+  FillModels(totals, &out);
   ASSERT_EQ(out.models_size(), 1);
   EXPECT_EQ(out.models(0).kv_block_tokens(), 16u);
   EXPECT_EQ(out.models(0).kv_blocks(), 50u);
+  EXPECT_EQ(out.models(0).kv_blocks_held(), 5u);
+}
+
+TEST(StatusTest, TellsOfEachModelHowManyInstancesServe) {
+  scheduler::OrchestratorSnapshot snapshot;
+  snapshot.models["gone"] = {};
+  snapshot.models["m"] = {
+      .prefill = {.instances = 5}, .prefill_placeable = 4, .decode_placeable = 3};
+  v1::StatusResponse out;
+  FillStatus(snapshot, absl::OkStatus(), 0, &out);
+  ASSERT_EQ(out.models_size(), 2) << "also of one that has none any more";
+  EXPECT_EQ(out.models(0).model(), "gone");
+  EXPECT_EQ(out.models(1).prefill_serving(), 4u);
+  EXPECT_EQ(out.models(1).decode_serving(), 3u);
 }
 
 // In the words of docs/metrics.md; a request that shares a prompt opens no transfer.

@@ -17,16 +17,6 @@ void Add(const Unreported& more, int64_t times, Unreported* sum) {
 
 }  // namespace
 
-void PoolCounts::Add(const PoolCounts& more, int64_t times) {
-  placeable += times * more.placeable;
-  serving += times * more.serving;
-  taking += times * more.taking;
-  request_limit += times * more.request_limit;
-  unlimited += times * more.unlimited;
-  placed_not_serving += times * more.placed_not_serving;
-  missed += times * more.missed;
-}
-
 bool Instance::IsReported(RequestId request, Epoch epoch) const {
   const auto it = held.find({request, epoch});
   if (it == held.end()) return false;
@@ -140,23 +130,32 @@ absl::Status Instance::CheckPlaced() const {
       absl::StrCat("instance ", id.value, " lists other SP plans than are placed there"));
 }
 
-PoolCounts Instance::Counts() const {
+PoolPart Instance::Part() const {
   const bool serves = Serves();
   const bool limited = identity.max_requests > 0;
-  return {.placeable = Placeable() ? 1 : 0,
-          .serving = serves ? 1 : 0,
-          .taking = TakesAssigns() ? 1 : 0,
-          .request_limit = serves ? identity.max_requests : 0,
-          .unlimited = serves && !limited ? 1 : 0,
-          .placed_not_serving = serves ? 0 : static_cast<int64_t>(placed.size()),
-          .missed = missed ? 1 : 0};
+  PoolPart part;
+  part.counts = {.placeable = Placeable() ? 1 : 0,
+                 .serving = serves ? 1 : 0,
+                 .taking = TakesAssigns() ? 1 : 0,
+                 .request_limit = serves ? identity.max_requests : 0,
+                 .unlimited = serves && !limited ? 1 : 0,
+                 .placed_not_serving = serves ? 0 : static_cast<int64_t>(placed.size()),
+                 .missed = missed ? 1 : 0};
+  if (draining()) return part;
+  part.load = {.instances = 1,
+               .running_requests = load.running_requests,
+               .queued_requests = load.queued_requests,
+               .total_blocks = load.total_blocks,
+               .held_blocks = load.held_blocks};
+  part.max_positions = identity.max_positions;
+  return part;
 }
 
 void Instance::Recount() {
-  if (counts_ == nullptr) return;
-  counts_->Add(counted_, -1);
-  counted_ = Counts();
-  counts_->Add(counted_, 1);
+  if (sums_ == nullptr) return;
+  const PoolPart now = Part();
+  sums_->Replace(counted_, now);
+  counted_ = now;
   NoteChange();
 }
 

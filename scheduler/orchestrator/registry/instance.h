@@ -14,6 +14,7 @@
 #include "scheduler/base/ids.h"
 #include "scheduler/base/messages.h"
 #include "scheduler/base/time.h"
+#include "scheduler/orchestrator/registry/pool_counts.h"
 #include "scheduler/placement/step_age.h"
 
 namespace skein::scheduler {
@@ -37,21 +38,8 @@ struct Unreported {
   bool operator==(const Unreported&) const = default;
 };
 
-// What the instances of one model and role can do together.
-struct PoolCounts {
-  int64_t placeable = 0;
-  int64_t serving = 0;             // Serves()
-  int64_t taking = 0;              // TakesAssigns()
-  int64_t request_limit = 0;       // of those that serve: the sum of their max_requests
-  int64_t unlimited = 0;           // of those that serve: how many tell no max_requests
-  int64_t placed_not_serving = 0;  // requests at those that do not serve
-  int64_t missed = 0;
-  void Add(const PoolCounts& more, int64_t times);
-  bool operator==(const PoolCounts&) const = default;
-};
-
-// Code that changes a field that Placeable, Serves, TakesAssigns or the choice of a decode instance
-// (decode_pool.h) reads must then call Registry::Recount.
+// Code that changes a field that Placeable, Serves, TakesAssigns, PoolLoad or the choice of a
+// decode instance (decode_pool.h) reads must then call Registry::Recount.
 struct Instance {
   InstanceId id;
   WorkerIdentity identity;
@@ -137,10 +125,10 @@ struct Instance {
   Unreported Of(const RequestHead& spec) const;
   void Recount();
   void NoteChange();
-  PoolCounts Counts() const;
+  PoolPart Part() const;
 
-  PoolCounts counted_;                         // its part in *counts_
-  PoolCounts* counts_ = nullptr;               // of its pool; null: it is not in the registry
+  PoolPart counted_;                           // its part in *sums_
+  PoolSums* sums_ = nullptr;                   // of its pool; null: it is not in the registry
   std::vector<Instance*>* changed_ = nullptr;  // of its pool; null: as above
   bool change_noted_ = false;                  // it is in *changed_
 };

@@ -134,7 +134,7 @@ absl::StatusOr<Registry::Registration> Registry::FindOrAdd(const WorkerIdentity&
   pool.most_blocks.largest = std::max(pool.most_blocks.largest, pool.blocks.largest);
   pool.most_blocks.together = std::max(pool.most_blocks.together, pool.blocks.together);
   pool.version = ++versions_;
-  instance.counts_ = &pool.counts;
+  instance.sums_ = &pool.sums;
   instance.changed_ = &pool.changed;
   Recount(instance);
   at_endpoint_[identity.endpoint].insert(instance.id);
@@ -209,7 +209,7 @@ void Registry::Remove(InstanceId id) {
   if (it == instances_.end()) return;
   Instance& instance = it->second;
   PoolOfRole& pool = PoolOf(instance);
-  pool.counts.Add(instance.counted_, -1);
+  pool.sums.Replace(instance.counted_, {});
   std::erase(pool.instances, &instance);
   std::erase(pool.changed, &instance);
   pool.largest_sequence = LargestSequenceOf(pool.instances);
@@ -289,10 +289,10 @@ PoolView Registry::Pool(const std::string& model, Role role) const {
   return PoolView(pool == nullptr ? none : &pool->instances);
 }
 
-const PoolCounts& Registry::Counts(const std::string& model, Role role) const {
-  static constexpr PoolCounts kNone;
+const PoolSums& Registry::Sums(const std::string& model, Role role) const {
+  static const auto* const none = new PoolSums;
   const PoolOfRole* pool = FindPool(model, role);
-  return pool == nullptr ? kNone : pool->counts;
+  return pool == nullptr ? *none : pool->sums;
 }
 
 std::vector<const Instance*> Registry::TakeChanged(const std::string& model, Role role) {
@@ -337,12 +337,12 @@ absl::Status Registry::CheckInvariants() const {
   const auto violated = [](InstanceId id, const char* what) {
     return absl::InternalError(absl::StrCat("Registry: instance ", id.value, " ", what));
   };
-  std::map<PoolKey, PoolCounts> counts;
+  std::map<PoolKey, PoolSums> sums;
   std::map<PoolKey, std::vector<const Instance*>> pools;
   size_t connected = 0;
   for (const auto& [id, instance] : instances_) {
     const PoolKey key{instance.identity.model, instance.identity.role};
-    counts[key].Add(instance.Counts(), 1);
+    sums[key].Replace({}, instance.Part());
     pools[key].push_back(&instance);
     if (absl::Status status = instance.CheckPlaced(); !status.ok()) return status;
     if (leases_.Of(id) != instance.lease_end_us) {
@@ -368,7 +368,7 @@ absl::Status Registry::CheckInvariants() const {
   for (const auto& [key, pool] : pools_) {
     const bool same = std::equal(pool.instances.begin(), pool.instances.end(), pools[key].begin(),
                                  pools[key].end());
-    if (!same || pool.counts != counts[key] || pool.blocks != BlocksOf(pool.instances) ||
+    if (!same || pool.sums != sums[key] || pool.blocks != BlocksOf(pool.instances) ||
         pool.largest_sequence != LargestSequenceOf(pool.instances)) {
       return absl::InternalError("Registry: the counts are out of date for model " + key.first);
     }

@@ -102,7 +102,10 @@ class Registry {
   TimeUs NextTick() const;  // when the next one is due
 
   PoolView Pool(const std::string& model, Role role) const;
-  const PoolCounts& Counts(const std::string& model, Role role) const;
+  const PoolSums& Sums(const std::string& model, Role role) const;
+  const PoolCounts& Counts(const std::string& model, Role role) const {
+    return Sums(model, role).counts;
+  }
   // The instances of the pool that changed since the last call, for the one caller that keeps an
   // index of the pool. When PoolVersion has changed, any instance may have changed.
   std::vector<const Instance*> TakeChanged(const std::string& model, Role role);
@@ -137,7 +140,7 @@ class Registry {
   struct PoolOfRole {
     std::vector<const Instance*> instances;  // by id
     std::vector<Instance*> changed;          // since TakeChanged
-    PoolCounts counts;
+    PoolSums sums;
     int64_t largest_sequence = 0;  // tokens that the roomiest of them can hold
     PoolBlocks blocks;
     PoolBlocks most_blocks;

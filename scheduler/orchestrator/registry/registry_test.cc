@@ -78,6 +78,44 @@ TEST_F(RegistryTest, CountsWhatAPoolCanDoWithEachChange) {
   EXPECT_EQ(registry_.Counts("other", Role::kPrefill), PoolCounts{});
 }
 
+// What ListModels tells: of those that do not drain, whether or not they can be placed at.
+TEST_F(RegistryTest, AddsUpWhatAPoolReportsWithEachChange) {
+  const auto sums = [this]() -> const PoolSums& { return registry_.Sums("m", Role::kDecode); };
+  const auto up = [this](uint64_t incarnation, int64_t max_positions) {
+    RegisterRequest hello{Identity(Role::kDecode, incarnation)};
+    hello.identity.max_positions = max_positions;
+    hello.load = {
+        .queued_requests = 1, .running_requests = 2, .held_blocks = 10, .total_blocks = 50};
+    return registry_.Register(hello, {incarnation}, now_)->id;
+  };
+  const InstanceId one = up(11, 90);
+  const InstanceId two = up(12, 80);
+  const InstanceId three = up(13, 0);  // no limit
+  const PoolLoad all{.instances = 3,
+                     .running_requests = 6,
+                     .queued_requests = 3,
+                     .total_blocks = 150,
+                     .held_blocks = 30};
+  EXPECT_EQ(sums().load, all);
+  EXPECT_EQ(sums().max_positions, (std::multiset<int64_t>{80, 90}));
+  registry_.Disconnect(*registry_.Find(one));
+  EXPECT_EQ(sums().load, all) << "its worker comes back";
+  ReportRequest report{.instance = three, .incarnation = {13}};
+  report.load = {.running_requests = 5, .held_blocks = 20, .total_blocks = 50};
+  EXPECT_TRUE(registry_.Report(report, now_).ok());
+  EXPECT_EQ(sums().load.running_requests, 9);
+  EXPECT_EQ(sums().load.queued_requests, 2);
+  EXPECT_EQ(sums().load.held_blocks, 40);
+  EXPECT_TRUE(registry_.Drain({.instance = two}).ok());
+  EXPECT_EQ(sums().load.instances, 2);
+  EXPECT_EQ(sums().load.total_blocks, 100);
+  EXPECT_EQ(sums().max_positions, (std::multiset<int64_t>{90}));
+  EXPECT_TRUE(registry_.Drain({.instance = two, .undo = true}).ok());
+  EXPECT_EQ(sums().max_positions, (std::multiset<int64_t>{80, 90}));
+  for (const InstanceId id : {one, two, three}) registry_.Remove(id);
+  EXPECT_EQ(sums(), PoolSums{});
+}
+
 TEST_F(RegistryTest, NamesEachChangedInstanceOnce) {
   const InstanceId one = Up(Role::kDecode, 11);
   const InstanceId two = Up(Role::kDecode, 12);

@@ -1,0 +1,50 @@
+// What the instances of one model and role amount to together, kept up to date with each change of
+// one of them, so that no question about a pool walks over it. Registry owns it.
+#pragma once
+
+#include <cstdint>
+#include <set>
+
+namespace skein::scheduler {
+
+// What they can do.
+struct PoolCounts {
+  int64_t placeable = 0;
+  int64_t serving = 0;             // Instance::Serves()
+  int64_t taking = 0;              // Instance::TakesAssigns()
+  int64_t request_limit = 0;       // of those that serve: the sum of their max_requests
+  int64_t unlimited = 0;           // of those that serve: how many tell no max_requests
+  int64_t placed_not_serving = 0;  // requests at those that do not serve
+  int64_t missed = 0;
+  void Add(const PoolCounts& more, int64_t times);
+  bool operator==(const PoolCounts&) const = default;
+};
+
+// What those report that do not drain.
+struct PoolLoad {
+  int64_t instances = 0;
+  int64_t running_requests = 0;
+  int64_t queued_requests = 0;
+  int64_t total_blocks = 0;
+  int64_t held_blocks = 0;
+  void Add(const PoolLoad& more, int64_t times);
+  bool operator==(const PoolLoad&) const = default;
+};
+
+// One instance's part of PoolSums.
+struct PoolPart {
+  PoolCounts counts;
+  PoolLoad load;
+  int64_t max_positions = 0;  // 0: no limit, or it drains
+};
+
+struct PoolSums {
+  PoolCounts counts;
+  PoolLoad load;
+  std::multiset<int64_t> max_positions;  // of those that do not drain and have a limit
+  // An instance's part is `now` from here on; {}: it has none. REQUIRES that `before` is its part.
+  void Replace(const PoolPart& before, const PoolPart& now);
+  bool operator==(const PoolSums&) const = default;
+};
+
+}  // namespace skein::scheduler
