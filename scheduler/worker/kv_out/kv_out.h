@@ -38,7 +38,6 @@
 #include "scheduler/base/ids.h"
 #include "scheduler/base/messages.h"
 #include "scheduler/base/request.h"
-#include "scheduler/base/retrying_call.h"
 #include "scheduler/base/time.h"
 #include "scheduler/base/timer_queue.h"
 #include "scheduler/kv/handoff_shape.h"
@@ -126,14 +125,40 @@ class KvOut {
   absl::Status CheckInvariants() const;
 
  private:
+  // A call to the decode side, repeated until an answer settles it. At most one attempt is in
+  // flight; KvOut decides when and how often to retry.
+  class Call {
+   public:
+    void Send(TimeUs now) {
+      under_way_ = true;
+      sent_us_ = now;
+      due_us_ = kNever;
+      ++attempts_;
+    }
+    bool TakeAnswer() { return std::exchange(under_way_, false); }  // false: a duplicate
+    void SendAt(TimeUs at) { due_us_ = at; }  // schedules the first attempt or a retry
+
+    bool under_way() const { return under_way_; }
+    bool IsDue(TimeUs now) const { return now >= due_us_; }
+    TimeUs due_us() const { return due_us_; }    // kNever: nothing to send
+    TimeUs sent_us() const { return sent_us_; }  // of the latest attempt
+    int attempts() const { return attempts_; }
+
+   private:
+    bool under_way_ = false;
+    TimeUs sent_us_ = 0;
+    TimeUs due_us_ = kNever;
+    int attempts_ = 0;
+  };
+
   struct Staging {
     enum class Buffer { kNone, kAsked, kHeld, kReleased };
     Buffer buffer = Buffer::kNone;
     bool waits = false;  // the sender has something to put
     uint64_t ask = 0;    // the last acquisition's number
-    RetryingCall about_buffer;
+    Call about_buffer;
     uint64_t part = 0;  // the last one told
-    RetryingCall about_part;
+    Call about_part;
     std::vector<StagedBlock> telling;  // of the part that is told
     std::vector<StagedBlock> arrived;  // behind it
   };
@@ -147,15 +172,15 @@ class KvOut {
     Sender sender = Sender::kWaiting;
     bool stopped = false;    // by Stop, or by its outcome
     bool stop_sent = false;  // to the sender
-    RetryingCall open;
-    RetryingCall renew;
+    Call open;
+    Call renew;
     TimeUs post_until_us = 0;  // this side's view of the lease's end
     std::optional<Staging> staging;
     std::vector<int64_t> bytes_per_layer;
     HandoffPath path;
     std::optional<Result> result;
     TimeUs computed_us = 0;
-    RetryingCall commit;
+    Call commit;
   };
 
   Entry* Find(RequestId id, Epoch epoch);
@@ -181,7 +206,7 @@ class KvOut {
   void ReleaseBuffer(Entry& entry, TimeUs now);
   void CallAboutBuffer(Entry& entry, TimeUs now);
   void TellPart(Entry& entry, TimeUs now);
-  bool Settle(Entry& entry, RetryingCall& call, const absl::Status& status, TimeUs now);
+  bool Settle(Entry& entry, Call& call, const absl::Status& status, TimeUs now);
 
   const KvOutConfig config_;
   const std::function<void(KvOutEffect)> emit_;

@@ -17,7 +17,7 @@ void KvOut::RunStagingTimers(Entry& entry, TimeUs now) {
 
 // A busy decode side and one that cannot be reached are asked again: the lease bounds it. True: the
 // call is done.
-bool KvOut::Settle(Entry& entry, RetryingCall& call, const absl::Status& status, TimeUs now) {
+bool KvOut::Settle(Entry& entry, Call& call, const absl::Status& status, TimeUs now) {
   call.TakeAnswer();
   if (status.ok()) return true;
   if (absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status) ||
