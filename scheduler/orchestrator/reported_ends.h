@@ -46,6 +46,7 @@ class ReportedEnds {
   void Take(const Instance& instance, const EndedRequest& ended, TimeUs now);
   // Of engines under this request, which is submitted now.
   EarlyFailures::Engines TakeEarlyFailures(RequestId id) { return early_.Take(id); }
+  absl::Status CheckInvariants() const { return early_.CheckInvariants(); }
 
  private:
   void NotePaths(Request* alive, const Instance& from, const EndedRequest& ended);

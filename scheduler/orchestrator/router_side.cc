@@ -199,6 +199,7 @@ TimeUs RouterSide::NextTick() const {
 absl::Status RouterSide::CheckInvariants() const {
   absl::Status found = routers_.CheckInvariants();
   if (found.ok()) found = early_.CheckInvariants();
+  if (found.ok()) found = streams_.CheckInvariants();
   return found;
 }
 

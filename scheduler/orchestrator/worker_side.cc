@@ -340,6 +340,8 @@ absl::Status WorkerSide::CheckPools() const {
 
 absl::Status WorkerSide::CheckInvariants() const {
   absl::Status found = parts_.registry->CheckInvariants();
+  if (found.ok()) found = streams_.CheckInvariants();
+  if (found.ok()) found = ended_.CheckInvariants();
   size_t on_instances = 0;
   parts_.requests->ForEach([&](const Request& request) {
     if (found.ok()) found = CheckPlaces(request);

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "scheduler/vocabulary/mix64.h"
 
 namespace skein::scheduler {
@@ -103,6 +104,20 @@ size_t CellPicker::EmptierOfTwo(std::vector<Candidate> candidates) {
   const Candidate& a = candidates[first];
   const Candidate& b = candidates[second];
   return b.Share() < a.Share() ? b.cell : a.cell;
+}
+
+absl::Status CellPicker::CheckInvariants() const {
+  for (const auto& [model, cells] : models_) {
+    for (size_t cell = 0; cell < cells.size(); ++cell) {
+      const ModelInCell& here = cells[cell];
+      const bool possible = here.capacity >= 0 && here.held >= 0 && here.placed >= 0;
+      if (possible && (alive_[cell] || here.capacity == 0) && routers_[cell] >= 1) continue;
+      return absl::InternalError(absl::StrCat(
+          "CellPicker: cell ", cell, alive_[cell] ? "" : ", not alive", ", model ", model,
+          ": capacity ", here.capacity, ", held ", here.held, ", placed ", here.placed));
+    }
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace skein::scheduler

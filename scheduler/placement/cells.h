@@ -13,6 +13,9 @@
 // at once.
 //
 // Not thread-safe. Deterministic: equal calls give equal picks.
+//
+// Invariants (CheckInvariants): a cell that is not alive has no model, and no capacity, load or
+// number of routers is one that none can have.
 #pragma once
 
 #include <cstddef>
@@ -23,6 +26,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "scheduler/base/cell_load.h"
 
 namespace skein::scheduler {
@@ -53,6 +57,8 @@ class CellPicker {
   // all are full; its orchestrator then refuses, or has room again.
   std::optional<size_t> Place(const std::string& model, uint64_t affinity,
                               const std::set<size_t>& tried = {});
+
+  absl::Status CheckInvariants() const;
 
  private:
   // A model in a cell.

@@ -29,6 +29,8 @@ TEST(CellPicker, OnlyCellsThatAreAliveAndServeTheModelAreGivenRequests) {
   EXPECT_FALSE(picker.Place(kModel, 77, {2}).has_value()) << "it was tried";
   picker.Lose(2);
   EXPECT_FALSE(picker.IsAlive(2));
+  picker.Refuse(2, kModel);  // a late one
+  EXPECT_TRUE(picker.CheckInvariants().ok()) << picker.CheckInvariants();
   EXPECT_FALSE(picker.Place(kModel, 77).has_value());
 }
 
@@ -104,6 +106,13 @@ TEST(CellPicker, ACellThatRefusedIsTakenForFullUntilItsNextReport) {
   EXPECT_EQ(picker.Place(kModel, 0), 1u);
   picker.Report(0, LoadOf(1000, 0));
   EXPECT_EQ(picker.Place(kModel, 0), 0u);
+}
+
+TEST(CellPicker, ALoadThatNoCellCanHaveIsNoticed) {
+  CellPicker picker = PickerOf(2);
+  EXPECT_TRUE(picker.CheckInvariants().ok()) << picker.CheckInvariants();
+  picker.Report(1, LoadOf(1000, -1));
+  EXPECT_TRUE(absl::IsInternal(picker.CheckInvariants()));
 }
 
 TEST(CellPicker, AReportReplacesWhatWasCountedSinceTheLast) {

@@ -105,6 +105,7 @@ std::optional<size_t> CellSessions::TakeLost(TimeUs now) {
 }
 
 absl::Status CellSessions::CheckInvariants() const {
+  if (absl::Status status = picker_.CheckInvariants(); !status.ok()) return status;
   for (size_t cell = 0; cell < size(); ++cell) {
     const Cell& one = cells_[cell];
     if (absl::Status status = one.session.CheckInvariants(); !status.ok()) return status;

@@ -1,11 +1,16 @@
 // Tombstones: epochs under which requests ended here, so that late messages (a Cancel that overtook
 // its Assign, a repeated Commit) are recognised. Bounded; the oldest are dropped.
+//
+// Invariants (CheckInvariants): both tables have the same requests, and at most `capacity`.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <map>
 
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
 #include "scheduler/base/ids.h"
 
 namespace skein::scheduler {
@@ -38,6 +43,12 @@ class Tombstones {
   bool Committed(RequestId id, Epoch epoch) const {
     const auto it = stones_.find(id);
     return it != stones_.end() && epoch == it->second.epoch && it->second.committed;
+  }
+
+  absl::Status CheckInvariants() const {
+    if (stones_.size() == order_.size() && stones_.size() <= capacity_) return absl::OkStatus();
+    return absl::InternalError(absl::StrCat("Tombstones: ", stones_.size(), " requests, ",
+                                            order_.size(), " in order, at most ", capacity_));
   }
 
  private:

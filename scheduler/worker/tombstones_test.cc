@@ -45,6 +45,7 @@ TEST(TombstonesTest, TheOldestRequestIsForgottenFirst) {
   EXPECT_FALSE(stones.Covers({7, 1}, {5}));
   EXPECT_TRUE(stones.Covers({7, 2}, {6}));
   EXPECT_TRUE(stones.Covers({7, 3}, {5}));
+  EXPECT_TRUE(stones.CheckInvariants().ok()) << stones.CheckInvariants();
 }
 
 }  // namespace

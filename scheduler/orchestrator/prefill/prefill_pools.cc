@@ -207,6 +207,7 @@ std::vector<RequestId> PrefillPools::TakeReady(const std::string& model) {
 
 absl::Status PrefillPools::CheckInvariants(const RequestTable& requests) const {
   for (const auto& [model, pool] : pools_) {
+    if (absl::Status status = pool.timeline.CheckInvariants(); !status.ok()) return status;
     if (pool.timeline.Chunks() != ChunksToCome(pool, model, requests)) {
       return absl::InternalError(
           "PrefillPools: the timeline has other chunks than the requests of model " + model);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "scheduler/vocabulary/check.h"
 
 namespace skein::scheduler {
@@ -161,6 +162,33 @@ std::vector<TimelineChunk> Timeline::Chunks() const {
   std::vector<TimelineChunk> chunks;
   for (const auto& [key, entry] : entries_) chunks.push_back(entry.chunk);
   return chunks;
+}
+
+absl::Status Timeline::CheckInvariants() const {
+  std::vector<absl::btree_set<ChunkKey>> queues(queues_.size());
+  std::map<Epoch, const Entry*> last;  // of each plan
+  for (const auto& [key, entry] : entries_) {
+    for (const int slot : entry.chunk.slots) queues[static_cast<size_t>(slot)].insert(key);
+    const Entry*& before = last[entry.chunk.plan];
+    const auto first = first_.find(entry.chunk.plan);
+    const bool chained = before == nullptr ? first != first_.end() && first->second == &entry
+                                           : before->next == &entry;
+    if (!chained || entry.before != before) {
+      return absl::InternalError(absl::StrCat("Timeline: chunk ", key.index, " of sequence ",
+                                              key.sequence.value, " is not found by its plan"));
+    }
+    before = &entry;
+  }
+  for (const auto& [plan, entry] : last) {
+    if (entry->next != nullptr) return absl::InternalError("Timeline: a plan has a lost chunk");
+  }
+  if (queues != queues_ || last.size() != first_.size()) {
+    return absl::InternalError("Timeline: a slot's queue or a plan is out of date");
+  }
+  for (const ChunkKey& key : fronts_) {
+    if (entries_.count(key) == 0) return absl::InternalError("Timeline: a lost chunk may be ready");
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace skein::scheduler

@@ -12,6 +12,9 @@
 // by at most `looks_max` instances of chunks, so no event's cost grows with the number of chunks.
 // With fewer chunks than that, queue times are exact; with more, they lag by the plans made during
 // a pass. An instance without chunks is always known to be free.
+//
+// Invariants (CheckInvariants): each slot's queue has exactly the chunks on it, each plan's chain
+// exactly its chunks, in order; no chunk may be ready that is not there.
 #pragma once
 
 #include <algorithm>
@@ -24,6 +27,7 @@
 
 #include "absl/container/btree_map.h"
 #include "absl/container/btree_set.h"
+#include "absl/status/status.h"
 #include "scheduler/base/ids.h"
 #include "scheduler/base/looks.h"
 #include "scheduler/base/time.h"
@@ -81,6 +85,7 @@ class Timeline {
   std::vector<TimelineChunk> Chunks() const;  // in order
 
   bool exact() const { return exact_; }
+  absl::Status CheckInvariants() const;
 
  private:
   // max(at_s, now + after_s).

@@ -157,6 +157,7 @@ TEST(Timeline, IsWhatOneByOneEstimatesAfterAnything) {
       if (what == 2 && draw(3) == 0) timeline.Drop(one.plan);
       now += static_cast<TimeUs>(draw(kSecondUs));
       chunks = timeline.Chunks();
+      ASSERT_TRUE(timeline.CheckInvariants().ok()) << timeline.CheckInvariants();
       const std::vector<double> expected = EstimatedOneByOne(chunks, slots, now);
       for (size_t slot = 0; slot < slots; ++slot) {
         ASSERT_NEAR(timeline.QueueSeconds(slot, now), expected[slot], 1e-9);

@@ -23,4 +23,10 @@ absl::Status LatestStreams::Take(const Process& process, uint64_t stream) {
   return absl::OkStatus();
 }
 
+absl::Status LatestStreams::CheckInvariants() const {
+  if (latest_.size() == by_age_.size() && latest_.size() <= kMax) return absl::OkStatus();
+  return absl::InternalError(absl::StrCat("LatestStreams: ", latest_.size(), " processes, ",
+                                          by_age_.size(), " by age, at most ", kMax));
+}
+
 }  // namespace skein::scheduler

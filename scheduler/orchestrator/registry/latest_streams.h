@@ -4,6 +4,8 @@
 //
 // A process that has gone stays in it: its hellos may still be on their way. Bounded: at most kMax
 // processes; those that opened no stream for longest go first.
+//
+// Invariants (CheckInvariants): both tables have the same processes, and at most kMax.
 #pragma once
 
 #include <cstddef>
@@ -23,6 +25,7 @@ class LatestStreams {
 
   // FAILED_PRECONDITION, and nothing changes: `stream` is not above the last one.
   absl::Status Take(const Process& process, uint64_t stream);
+  absl::Status CheckInvariants() const;
 
  private:
   struct Latest {

@@ -28,6 +28,7 @@ TEST(LatestStreamsTest, TheOldestIsForgotten) {
   for (uint64_t i = 1; i <= LatestStreams::kMax; ++i) ASSERT_TRUE(streams.Take({"w", i}, 5).ok());
   ASSERT_TRUE(streams.Take({"w", 1}, 6).ok()) << "the latest now";
   ASSERT_TRUE(streams.Take({"x", 1}, 1).ok());
+  EXPECT_TRUE(streams.CheckInvariants().ok()) << streams.CheckInvariants();
   EXPECT_FALSE(streams.Take({"w", 1}, 5).ok());
   EXPECT_FALSE(streams.Take({"w", 3}, 5).ok());
   EXPECT_TRUE(streams.Take({"w", 2}, 5).ok());

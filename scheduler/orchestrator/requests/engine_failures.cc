@@ -77,4 +77,11 @@ EarlyFailures::Engines EarlyFailures::Take(RequestId request) {
   return std::move(taken.mapped());
 }
 
+absl::Status EarlyFailures::CheckInvariants() const {
+  const size_t listed = oldest_first_.size();
+  if (failures_.size() == listed && listed <= kMax) return absl::OkStatus();
+  return absl::InternalError(absl::StrCat("EarlyFailures: ", failures_.size(), " requests, ",
+                                          listed, " by age, at most ", kMax));
+}
+
 }  // namespace skein::scheduler::orchestrator

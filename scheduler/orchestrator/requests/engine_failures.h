@@ -36,6 +36,7 @@
 #include <set>
 #include <string>
 
+#include "absl/status/status.h"
 #include "scheduler/base/ids.h"
 #include "scheduler/base/messages.h"
 
@@ -80,6 +81,7 @@ class EarlyFailures {
   // Those under this request, which is known from now on.
   Engines Take(RequestId request);
   size_t size() const { return failures_.size(); }
+  absl::Status CheckInvariants() const;  // both tables have the same requests, and at most kMax
 
  private:
   std::map<RequestId, Engines> failures_;

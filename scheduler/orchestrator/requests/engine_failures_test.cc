@@ -79,6 +79,7 @@ TEST(EarlyFailures, TheOldestGoFirst) {
     early.Add({7, serial}, kProcessOne, kOne);
   }
   EXPECT_EQ(early.size(), EarlyFailures::kMax);
+  EXPECT_TRUE(early.CheckInvariants().ok()) << early.CheckInvariants();
   EXPECT_TRUE(early.Take({7, 1}).empty());
   EXPECT_FALSE(early.Take({7, 2}).empty());
 }
@@ -93,6 +94,7 @@ TEST(EarlyFailures, OneThatWasTakenPushesNoOtherOut) {
     early.Add({7, serial}, kProcessOne, kOne);
   }
   EXPECT_EQ(early.size(), EarlyFailures::kMax);
+  EXPECT_TRUE(early.CheckInvariants().ok()) << early.CheckInvariants();
   EXPECT_EQ(early.Take({7, 1}), (EarlyFailures::Engines{{kProcessTwo, kTwo}}));
 }
 

@@ -104,7 +104,7 @@ absl::Status DecodeEnds::CheckInvariants() const {
       return violated(id, "is kept although it has ended everywhere");
     }
   }
-  return absl::OkStatus();
+  return tombstones_.CheckInvariants();
 }
 
 }  // namespace skein::scheduler

@@ -180,6 +180,7 @@ KvIn::Gone DecodeOrders::WhyGone(RequestId id, Epoch epoch) const {
 
 absl::Status DecodeOrders::CheckInvariants() const {
   if (absl::Status status = announced_.CheckInvariants(); !status.ok()) return status;
+  if (absl::Status status = early_aborts_.CheckInvariants(); !status.ok()) return status;
   for (const auto& [id, announced] : announced_.all()) {
     const DecodeSequence* sequence = parts_.sequences->Find(id);
     if (sequence == nullptr || sequence->phase == Phase::kEnded) continue;

@@ -118,6 +118,7 @@ TEST(EarlyAborts, TheLatestAreKept) {
     aborts.Add(abort);  // duplicate
   }
   EXPECT_EQ(aborts.size(), EarlyAborts::kMax);
+  EXPECT_TRUE(aborts.CheckInvariants().ok()) << aborts.CheckInvariants();
   EXPECT_FALSE(aborts.Has({7, 1}, {5}, {2}));
   EXPECT_TRUE(aborts.Has({7, 2}, {5}, {2}));
   EXPECT_FALSE(aborts.Take({7, 2}, {5}, {3}).has_value()) << "another writer's";

@@ -4,6 +4,8 @@
 // DecodeOrders.
 //
 // Keeps the latest kMax. One that is forgotten costs a lease: the writer does not renew it.
+//
+// Invariants (CheckInvariants): both tables have the same aborts, and at most kMax.
 #pragma once
 
 #include <cstddef>
@@ -13,6 +15,8 @@
 #include <tuple>
 #include <utility>
 
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
 #include "scheduler/base/ids.h"
 #include "scheduler/base/messages.h"
 
@@ -40,6 +44,12 @@ class EarlyAborts {
     return std::move(taken.mapped());
   }
   size_t size() const { return aborts_.size(); }
+  absl::Status CheckInvariants() const {
+    const size_t listed = oldest_first_.size();
+    if (aborts_.size() == listed && listed <= kMax) return absl::OkStatus();
+    return absl::InternalError(absl::StrCat("EarlyAborts: ", aborts_.size(), " aborts, ", listed,
+                                            " by age, at most ", kMax));
+  }
 
  private:
   using Key = std::tuple<RequestId, Epoch, Incarnation>;

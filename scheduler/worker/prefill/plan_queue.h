@@ -6,6 +6,9 @@
 // In front. Some requests ask for a place ahead of their computation, so that the engine does not
 // wait for answers: `ahead` of them, and more as long as they are what the step in flight and the
 // next one have room for. Members of an SP plan that do not lead it are never in front.
+//
+// Invariants (CheckInvariants): the SP plans that wait are among those that wait, and not among the
+// unplaced, which have blocks; the prompts' tokens of those in front are added up.
 #pragma once
 
 #include <cstdint>
@@ -14,6 +17,8 @@
 #include <set>
 #include <utility>
 
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
 #include "scheduler/base/ids.h"
 #include "scheduler/batch/batch_scheduler.h"
 
@@ -74,6 +79,21 @@ class PlanQueue {
   }
   bool InFront(RequestId id) const { return front_.count(id) > 0; }
   size_t front() const { return front_.size(); }
+
+  absl::Status CheckInvariants() const {
+    const auto violated = [](RequestId id, const char* what) {
+      return absl::InternalError(absl::StrCat("PlanQueue: ", ToString(id), " ", what));
+    };
+    for (const auto& place : sp_waiting_) {
+      if (waiting_.count(place) == 0) return violated(place.second, "waits as an SP plan only");
+      if (unplaced_.count(place) > 0) return violated(place.second, "waits, and has blocks");
+    }
+    int64_t tokens = 0;
+    for (const auto& [id, prompt_tokens] : front_) tokens += prompt_tokens;
+    if (tokens == front_tokens_) return absl::OkStatus();
+    return absl::InternalError(
+        absl::StrCat("PlanQueue: ", front_tokens_, " tokens counted in front, ", tokens, " found"));
+  }
 
  private:
   using Order = std::set<std::pair<PlanSequence, RequestId>>;

@@ -27,8 +27,12 @@ TEST(PlanQueue, KnowsWhetherAnOlderSpPlanWaits) {
   queue.Wait(At(3, true));
   EXPECT_FALSE(queue.SpPlanWaitsBefore({3}));
   EXPECT_TRUE(queue.SpPlanWaitsBefore({4}));
+  EXPECT_TRUE(queue.CheckInvariants().ok()) << queue.CheckInvariants();
+  queue.AddUnplaced(At(3, true));
+  EXPECT_FALSE(queue.CheckInvariants().ok()) << "it has blocks, and waits for some";
   queue.StopWaiting(At(3, true));
   EXPECT_FALSE(queue.SpPlanWaitsBefore({4}));
+  EXPECT_TRUE(queue.CheckInvariants().ok()) << queue.CheckInvariants();
 }
 
 TEST(PlanQueue, TheYoungestUnplacedPlanGivesItsBlocksFirst) {
@@ -57,6 +61,7 @@ TEST(PlanQueue, ShortPromptsMayBeInFrontBeyondTheOthers) {
   }
   EXPECT_FALSE(queue.MayEnterFront()) << "two steps have room for 8 sequences";
   EXPECT_EQ(queue.front(), 8u);
+  EXPECT_TRUE(queue.CheckInvariants().ok()) << queue.CheckInvariants();
 }
 
 }  // namespace

@@ -104,7 +104,7 @@ absl::Status PrefillEnds::CheckInvariants() const {
     if (touched && request.blocks == nullptr) return violated(2, id, "is in use without blocks");
     if (request.IsEnding() && !touched) return violated(4, id, "is ending but not in use");
   }
-  return absl::OkStatus();
+  return tombstones_.CheckInvariants();
 }
 
 }  // namespace skein::scheduler

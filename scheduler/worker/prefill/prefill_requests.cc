@@ -167,6 +167,7 @@ std::string_view PrefillRequests::NameOfPhase(RequestId id) const {
 
 absl::Status PrefillRequests::CheckInvariants() const {
   if (absl::Status status = pool_.CheckInvariants(); !status.ok()) return status;
+  if (absl::Status status = queue_.CheckInvariants(); !status.ok()) return status;
   int64_t blocks = 0;
   size_t queued = 0;
   size_t in_front = 0;

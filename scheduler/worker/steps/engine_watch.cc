@@ -120,4 +120,13 @@ TimeUs EngineWatch::StepEstimateUs() const {
   return static_cast<TimeUs>(std::min(longest_us, static_cast<double>(config_.step_timeout_us)));
 }
 
+absl::Status EngineWatch::CheckInvariants() const {
+  if (!stepping_) return absl::OkStatus();
+  if (!ok()) return absl::InternalError("EngineWatch: a step is in flight at a failed engine");
+  if (overdue_us_ == since_us_ + config_.step_timeout_us) return absl::OkStatus();
+  return absl::InternalError(absl::StrCat("EngineWatch: a step whose age counts from ", since_us_,
+                                          " is overdue at ", overdue_us_, ", with a timeout of ",
+                                          config_.step_timeout_us));
+}
+
 }  // namespace skein::scheduler

@@ -6,6 +6,9 @@
 //
 // A probe is a real step that computes and samples one token in a block outside the core's pool. It
 // shows that the engine still answers, and with numbers; nothing else counts it.
+//
+// Invariants (CheckInvariants): no step is in flight at a failed engine; the step in flight is
+// overdue one timeout after the moment from which its age counts.
 #pragma once
 
 #include <cstdint>
@@ -76,6 +79,8 @@ class EngineWatch {
   // then within one of its layers.
   TimeUs StepAgeUs(TimeUs now) const;
   TimeUs StepEstimateUs() const;
+
+  absl::Status CheckInvariants() const;
 
  private:
   struct Measured {

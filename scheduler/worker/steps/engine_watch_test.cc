@@ -42,6 +42,7 @@ TEST(EngineWatch, AStepOfSeveralInstancesAgesFromItsOwnDeadline) {
   EXPECT_EQ(watch.StepAgeUs(7999), 0) << "it may wait for the others";
   EXPECT_FALSE(watch.Overdue(8999));
   EXPECT_TRUE(watch.Overdue(9000));
+  EXPECT_TRUE(watch.CheckInvariants().ok()) << watch.CheckInvariants();
   watch.End(9000);
   watch.Begin(StepOf(1), 9000);
   EXPECT_EQ(watch.StepEstimateUs(), 0) << "how long the others took is no measure";
@@ -110,6 +111,7 @@ TEST(EngineWatch, AFailureNamesTheRequestsOfItsStep) {
   const RunStep step = StepOf(1);
   watch.Begin(step, 0);
   watch.Fail(absl::InternalError("bus error"), step.sequences);
+  EXPECT_TRUE(watch.CheckInvariants().ok()) << watch.CheckInvariants();
   EXPECT_FALSE(watch.ok());
   EXPECT_TRUE(watch.FailedUnder({7, 1}));
   EXPECT_FALSE(watch.FailedUnder({7, 2}));

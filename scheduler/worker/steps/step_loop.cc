@@ -116,6 +116,7 @@ std::vector<StepSequence> StepLoop::FailOverdue() {
 }
 
 absl::Status StepLoop::CheckInvariants() const {
+  if (absl::Status status = engine_.CheckInvariants(); !status.ok()) return status;
   const bool of_requests = engine_.stepping() && !engine_.probing();
   if (of_requests == in_flight_.empty()) {
     return absl::InternalError(absl::StrCat("StepLoop: ", in_flight_.size(),
