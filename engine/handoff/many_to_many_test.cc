@@ -6,7 +6,7 @@
 
 #include "engine/handoff/handoff_sender.h"
 #include "engine/handoff/layout_map.h"
-#include "engine/handoff/testing_pool.h"
+#include "engine/handoff/testing/pool.h"
 
 namespace skein::engine {
 namespace {

@@ -3,7 +3,7 @@
 
 #include "engine/handoff/handoff_sender.h"
 #include "engine/handoff/staging_receiver.h"
-#include "engine/handoff/testing_pool.h"
+#include "engine/handoff/testing/pool.h"
 
 namespace skein::engine {
 namespace {

@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/host/testing_descriptors.h"
+#include "engine/host/testing/no_descriptors_left.h"
 #include "scheduler/vocabulary/check.h"
 
 namespace skein::engine {

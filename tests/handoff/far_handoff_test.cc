@@ -16,7 +16,7 @@
 #include "engine/device/cpu_device.h"
 #include "engine/device/far_device.h"
 #include "engine/handoff/handoff_sender.h"
-#include "engine/handoff/testing_pool.h"
+#include "engine/handoff/testing/pool.h"
 #include "engine/model/model_engine.h"
 #include "engine/model/testing/far_ops.h"
 #include "engine/ops/cpu/cpu_ops.h"

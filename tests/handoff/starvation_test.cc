@@ -13,7 +13,7 @@
 
 #include "engine/handoff/handoff_sender.h"
 #include "engine/handoff/staging_receiver.h"
-#include "engine/handoff/testing_pool.h"
+#include "engine/handoff/testing/pool.h"
 #include "scheduler/kv/staging_buffer_queue.h"
 
 namespace skein {

@@ -6,8 +6,8 @@
 #include <random>
 #include <vector>
 
-#include "engine/cuda/attention/attention_case.h"
 #include "engine/cuda/attention/cuda_attention.h"
+#include "engine/cuda/attention/testing/attention_case.h"
 #include "engine/cuda/device/device_tables.h"
 #include "engine/cuda/emulator/grid.h"
 #include "engine/device/cpu_device.h"

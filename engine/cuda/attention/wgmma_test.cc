@@ -7,7 +7,7 @@
 #include <random>
 #include <vector>
 
-#include "engine/cuda/attention/attention_case.h"
+#include "engine/cuda/attention/testing/attention_case.h"
 #include "engine/cuda/emulator/grid.h"
 #include "gtest/gtest.h"
 

@@ -15,7 +15,7 @@
 #include "engine/base/f16.h"
 #include "engine/comm/algorithms/reduce.h"
 #include "engine/cuda/collectives/collective_launches.h"
-#include "engine/cuda/collectives/testing_world.h"
+#include "engine/cuda/collectives/testing/world.h"
 #include "engine/cuda/emulator/recording.h"
 #include "gtest/gtest.h"
 

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/host/testing_descriptors.h"
+#include "engine/host/testing/no_descriptors_left.h"
 #include "engine/transport/testing/target.h"
 #include "engine/transport/testing/testing_options.h"
 

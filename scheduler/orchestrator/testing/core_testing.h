@@ -9,7 +9,7 @@
 #include <variant>
 #include <vector>
 
-#include "scheduler/base/time_testing.h"
+#include "scheduler/base/testing/pass_until.h"
 #include "scheduler/orchestrator/orchestrator_core.h"
 
 namespace skein::scheduler {

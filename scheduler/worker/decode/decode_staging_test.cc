@@ -3,7 +3,7 @@
 
 #include <optional>
 
-#include "scheduler/base/time_testing.h"
+#include "scheduler/base/testing/pass_until.h"
 #include "scheduler/worker/decode/decode_core.h"
 #include "scheduler/worker/testing/core_testing.h"
 
