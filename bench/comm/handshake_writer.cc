@@ -67,7 +67,7 @@ void HandshakeWriter::Prepare(const HandshakeJob& job) {
   for (int64_t block = begin; block < end; ++block) {
     share.push_back({block, {static_cast<int32_t>(block)}});
   }
-  sender_->OpenShare(Key(), std::move(share), blocks * shape_.kv.block_tokens);
+  sender_->Open(Key(), std::move(share), blocks * shape_.kv.block_tokens);
   if (job.mode != HandshakeMode::kNone) return;
   OpenTransfer();
   std::unique_lock lock(mutex_);

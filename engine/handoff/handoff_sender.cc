@@ -37,20 +37,8 @@ HandoffSender::HandoffSender(Transport* transport, const KvSpec& spec,
   SKEIN_CHECK(static_cast<int>(local_regions_.size()) == spec_.num_layers);
 }
 
-void HandoffSender::Open(HandoffKey key, const std::vector<BlockId>& local_blocks,
-                         int64_t prompt_tokens) {
-  SKEIN_CHECK(static_cast<int64_t>(local_blocks.size()) ==
-              BlocksOfLayout(spec_, {1}, prompt_tokens));
-  std::vector<HandoffBlock> blocks;
-  blocks.reserve(local_blocks.size());
-  for (const BlockId local : local_blocks) {
-    blocks.push_back({static_cast<int64_t>(blocks.size()), local});
-  }
-  OpenShare(key, std::move(blocks), prompt_tokens);
-}
-
-void HandoffSender::OpenShare(HandoffKey key, std::vector<HandoffBlock> blocks,
-                              int64_t prompt_tokens, bool more) {
+void HandoffSender::Open(HandoffKey key, std::vector<HandoffBlock> blocks, int64_t prompt_tokens,
+                         bool more) {
   SKEIN_CHECK(IsShare(blocks, BlocksOfLayout(spec_, {1}, prompt_tokens)));
   std::lock_guard lock(mu_);
   schedule_.Open(key, std::move(blocks), prompt_tokens, more);

@@ -7,7 +7,7 @@
 // (in any order) -> one end: done, failed or stopped. A block is put whole and once, when its last
 // token of the prompt is written.
 //
-// Many to many. Several instances may each put a share of one prompt's blocks (OpenShare), and the
+// Many to many. Several instances may each put a share of one prompt's blocks, and the
 // receiver may be a group of TP ranks with a memory and a block table each: a block then becomes
 // pieces for all of them (layout_map.h). Bytes are counted as the source has them: a block is
 // BlockBytes() per layer, whatever the receiver's layout, so that all writers' add up to the
@@ -98,16 +98,13 @@ class HandoffSender {
                 std::chrono::nanoseconds put_timeout, HandoffEnds ends,
                 size_t peers_max = kPeersMax);
 
-  // A prompt of `prompt_tokens` tokens in `local_blocks`, all of its blocks in order, is about to
-  // be computed. Opening a key again replaces it. REQUIRES: the old one has ended.
-  void Open(HandoffKey key, const std::vector<BlockId>& local_blocks, int64_t prompt_tokens);
+  // `blocks` of a prompt of `prompt_tokens` tokens (ascending; none is fine) are about to be
+  // computed here. `more`: Add will bring further ones; until the last of them the handoff is not
+  // done. Opening a key again replaces it. REQUIRES: the old one has ended.
+  void Open(HandoffKey key, std::vector<HandoffBlock> blocks, int64_t prompt_tokens,
+            bool more = false);
 
-  // The same when only `blocks` of the prompt (ascending; none is fine) are computed here. `more`:
-  // Add will bring further ones; until the last of them the handoff is not done.
-  void OpenShare(HandoffKey key, std::vector<HandoffBlock> blocks, int64_t prompt_tokens,
-                 bool more = false);
-
-  // Further blocks of an open share, behind those it has and not computed yet. Unknown keys are
+  // Further blocks of an open handoff, behind those it has and not computed yet. Unknown keys are
   // ignored.
   void Add(HandoffKey key, std::span<const HandoffBlock> blocks, bool more);
 

@@ -6,6 +6,7 @@
 #include <optional>
 #include <random>
 
+#include "engine/handoff/testing/whole_prompt.h"
 #include "engine/transport/loopback_transport.h"
 #include "engine/transport/testing/fault_transport.h"
 #include "gtest/gtest.h"
@@ -92,7 +93,7 @@ constexpr HandoffKey kKey = {1, 2, 3};
 
 TEST_F(HandoffSenderTest, EveryBlockOfEveryLayerArrivesWhereItWasGranted) {
   const std::vector<BlockId> local = {{4}, {9}, {2}, {30}}, remote = {{7}, {8}, {1}, {0}};
-  sender_.Open(kKey, local, 14);  // 3 full blocks and 2 tokens
+  sender_.Open(kKey, WholePrompt(local), 14);  // 3 full blocks and 2 tokens
   for (int layer = 0; layer < kSpec.num_layers; ++layer) Fill(local, layer, 1);
   // Chunks of 6 and 8 tokens; granted between the two.
   for (int layer = 0; layer < kSpec.num_layers; ++layer) sender_.Written(kKey, layer, 6);
@@ -116,7 +117,7 @@ TEST_F(HandoffSenderTest, EveryBlockOfEveryLayerArrivesWhereItWasGranted) {
 }
 
 TEST_F(HandoffSenderTest, ABlockIsNotPutBeforeItsLastTokenIsWritten) {
-  sender_.Open(kKey, {{0}, {1}}, 8);
+  sender_.Open(kKey, WholePrompt({{0}, {1}}), 8);
   sender_.Grant(kKey, GrantOf({{5}, {6}}));
   Fill({{0}, {1}}, 0, 1);
   sender_.Written(kKey, 0, 7);  // block 1 lacks a token
@@ -130,7 +131,7 @@ TEST_F(HandoffSenderTest, ABlockIsNotPutBeforeItsLastTokenIsWritten) {
 }
 
 TEST_F(HandoffSenderTest, StopEndsWithStoppedAndNothingAfter) {
-  sender_.Open(kKey, {{0}}, 4);
+  sender_.Open(kKey, WholePrompt({{0}}), 4);
   sender_.Grant(kKey, GrantOf({{5}}));
   sender_.Stop(kKey);
   PumpUntilEnded();
@@ -141,7 +142,7 @@ TEST_F(HandoffSenderTest, StopEndsWithStoppedAndNothingAfter) {
 }
 
 TEST_F(HandoffSenderTest, APastLeasePostsNothing) {
-  sender_.Open(kKey, {{0}}, 4);
+  sender_.Open(kKey, WholePrompt({{0}}), 4);
   HandoffGrant grant = GrantOf({{5}});
   grant.post_until = std::chrono::steady_clock::now() - milliseconds(1);
   sender_.Grant(kKey, std::move(grant));
@@ -154,7 +155,7 @@ TEST_F(HandoffSenderTest, APastLeasePostsNothing) {
 }
 
 TEST_F(HandoffSenderTest, AGrantThatDoesNotFitIsRefusedByName) {
-  sender_.Open(kKey, {{0}, {1}}, 8);
+  sender_.Open(kKey, WholePrompt({{0}, {1}}), 8);
   sender_.Grant(kKey, GrantOf({{5}}));
   PumpUntilEnded();
   ASSERT_TRUE(failed_.has_value());
@@ -163,7 +164,7 @@ TEST_F(HandoffSenderTest, AGrantThatDoesNotFitIsRefusedByName) {
 }
 
 TEST_F(HandoffSenderTest, ABlockOutsideTheGrantedMemoryFailsInsteadOfWriting) {
-  sender_.Open(kKey, {{0}}, 4);
+  sender_.Open(kKey, WholePrompt({{0}}), 4);
   sender_.Grant(kKey, GrantOf({{static_cast<int32_t>(kSpec.num_blocks)}}));
   sender_.Written(kKey, 0, 4);
   PumpUntilEnded();
@@ -172,7 +173,7 @@ TEST_F(HandoffSenderTest, ABlockOutsideTheGrantedMemoryFailsInsteadOfWriting) {
 }
 
 TEST_F(HandoffSenderTest, ADeadPeerFailsTheHandoff) {
-  sender_.Open(kKey, {{0}}, 4);
+  sender_.Open(kKey, WholePrompt({{0}}), 4);
   sender_.Grant(kKey, GrantOf({{5}}));
   target_.transport.reset();
   for (int layer = 0; layer < kSpec.num_layers; ++layer) sender_.Written(kKey, layer, 4);
@@ -196,7 +197,7 @@ class ManyIncarnations : public ::testing::Test {
     return std::make_unique<Pool>(MakeLoopbackTransport(network_));
   }
   void Begin(HandoffKey key, const Pool& target) {
-    sender_.Open(key, {{0}}, 4);
+    sender_.Open(key, WholePrompt({{0}}), 4);
     sender_.Grant(key, {.targets = {{{{5}}, target.description}},
                         .post_until = std::chrono::steady_clock::now() + std::chrono::seconds(60),
                         .peer = "decode:1"});
@@ -317,7 +318,7 @@ int WakesOfAStep(const KvSpec& spec, bool pumps = false) {
                        {.done = [&](HandoffKey, const std::vector<int64_t>&) { done = true; },
                         .failed = [](HandoffKey, const absl::Status& why) { FAIL() << why; },
                         .stopped = [](HandoffKey) {}});
-  sender.Open(kKey, {{0}}, spec.block_tokens);
+  sender.Open(kKey, WholePrompt({{0}}), spec.block_tokens);
   sender.Grant(kKey, {.targets = {{{{0}}, *target->Describe(to)}},
                       .post_until = std::chrono::steady_clock::now() + std::chrono::seconds(60)});
   if (pumps) sender.Pump({});

@@ -54,7 +54,7 @@ class Prompt {
     kv_ = RandomKv(kSpec, blocks_, &random_);
     for (int i = 0; i < writers; ++i) {
       writers_.push_back(std::make_unique<Writer>(network, &random_));
-      writers_.back()->sender.OpenShare(kKey, {}, tokens_, /*more=*/true);
+      writers_.back()->sender.Open(kKey, {}, tokens_, /*more=*/true);
     }
     for (int rank = 0; rank < tp; ++rank) {
       targets_.push_back(std::make_unique<TestingPool>(network, kSpec));
@@ -179,7 +179,7 @@ TEST_P(ManyToManyTest, AWriterWithoutBlocksIsDoneAtOnce) {
   std::mt19937_64 random(1);
   Writer writer(&network, &random);
   TestingPool target(&network, kSpec);
-  writer.sender.OpenShare(kKey, {}, 8);
+  writer.sender.Open(kKey, {}, 8);
   writer.sender.Grant(kKey, {.targets = {{{{3}, {4}}, target.description}},
                              .post_until = std::chrono::steady_clock::time_point::max()});
   writer.sender.Pump(std::chrono::seconds(10));
@@ -192,7 +192,7 @@ TEST_P(ManyToManyTest, RanksThatDoNotDivideTheHeadsAreRefused) {
   std::mt19937_64 random(1);
   Writer writer(&network, &random);
   TestingPool target(&network, kSpec);
-  writer.sender.OpenShare(kKey, {{0, 1}}, 8);
+  writer.sender.Open(kKey, {{0, 1}}, 8);
   writer.sender.Grant(kKey, {.targets = std::vector<HandoffTarget>(3, {{{3}}, target.description}),
                              .post_until = std::chrono::steady_clock::time_point::max()});
   writer.sender.Pump({});

@@ -4,6 +4,7 @@
 #include "engine/handoff/handoff_sender.h"
 #include "engine/handoff/staging_receiver.h"
 #include "engine/handoff/testing/pool.h"
+#include "engine/handoff/testing/whole_prompt.h"
 
 namespace skein::engine {
 namespace {
@@ -39,7 +40,7 @@ class StagingTest : public ::testing::TestWithParam<PoolKind> {
         std::memcpy(source_.Block(layer, local_[i]), bytes.data(), bytes.size());
       }
     }
-    sender_.Open(kKey, local_, kBlocks * kSpec.block_tokens - 2);
+    sender_.Open(kKey, WholePrompt(local_), kBlocks * kSpec.block_tokens - 2);
   }
 
   HandoffGrant GrantOf(int buffer) {

@@ -57,14 +57,6 @@ TEST(QueueTimeTest, CountsUnreportedTokensAndTheRate) {
   EXPECT_DOUBLE_EQ(QueueSeconds({{1}, 300, 200, 100}), 5.0);
 }
 
-TEST(QueueTimeTest, PicksWhereThePromptIsDoneFirst) {
-  EXPECT_EQ(PickPrefill({{{1}, 500, 0, 100}, {{2}, 400, 0, 100}}, 10), InstanceId{2});
-  // A faster instance gets a long prompt despite its longer queue.
-  EXPECT_EQ(PickPrefill({{{1}, 500, 0, 100}, {{2}, 3000, 0, 500}}, 1000), InstanceId{2});
-  EXPECT_EQ(PickPrefill({{{2}, 0, 0, 100}, {{1}, 0, 0, 100}}, 10), InstanceId{1});
-  EXPECT_EQ(PickPrefill({}, 10), std::nullopt);
-}
-
 TEST(StepAgeTest, AStepIsSuspectWhenItIsMuchOlderThanItsLike) {
   EXPECT_FALSE(IsStepSuspect(0, 0));
   EXPECT_FALSE(IsStepSuspect(10 * kSecondUs, 0)) << "no estimate of the step";

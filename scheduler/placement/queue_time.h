@@ -1,11 +1,9 @@
-// Chooses the prefill instance for a request: the one with the least queue time, the estimated time
-// for the prompt tokens it still has to compute (Tetris sections 4.2 and 5.1 with one instance per
-// request; the estimate is linear in tokens, at the rate the instance measures).
+// The queue time of a prefill instance: the estimated time for the prompt tokens it still has to
+// compute (Tetris sections 4.2 and 5.1 with one instance per request; the estimate is linear in
+// tokens, at the rate the instance measures). RateOrder (rate_order.h) chooses by it.
 #pragma once
 
 #include <cstdint>
-#include <optional>
-#include <vector>
 
 #include "scheduler/base/ids.h"
 
@@ -22,24 +20,6 @@ struct PrefillCandidate {
 inline double QueueSeconds(const PrefillCandidate& candidate) {
   return static_cast<double>(candidate.queued_tokens + candidate.unreported_tokens) /
          candidate.tokens_per_second;
-}
-
-// The instance that would finish a prompt of `prompt_tokens` first; the smallest id of equals. It
-// walks over all: RateOrder (rate_order.h) keeps them in order.
-inline std::optional<InstanceId> PickPrefill(const std::vector<PrefillCandidate>& candidates,
-                                             int64_t prompt_tokens) {
-  std::optional<InstanceId> best;
-  double best_seconds = 0;
-  for (const PrefillCandidate& candidate : candidates) {
-    const double seconds =
-        QueueSeconds(candidate) + static_cast<double>(prompt_tokens) / candidate.tokens_per_second;
-    if (!best.has_value() || seconds < best_seconds ||
-        (seconds == best_seconds && candidate.instance < *best)) {
-      best = candidate.instance;
-      best_seconds = seconds;
-    }
-  }
-  return best;
 }
 
 }  // namespace skein::scheduler

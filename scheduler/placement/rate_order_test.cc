@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <optional>
 #include <random>
 #include <vector>
 
@@ -13,7 +14,24 @@ double EndOf(const PrefillCandidate& candidate, int64_t tokens) {
   return QueueSeconds(candidate) + static_cast<double>(tokens) / candidate.tokens_per_second;
 }
 
-// Against the walk over all (PickPrefill), while instances change, come and go.
+// The walk over all that RateOrder spares: where the prompt would be done first; the smallest id of
+// equals.
+std::optional<InstanceId> PickByWalk(const std::vector<PrefillCandidate>& candidates,
+                                     int64_t prompt_tokens) {
+  std::optional<InstanceId> best;
+  double best_seconds = 0;
+  for (const PrefillCandidate& candidate : candidates) {
+    const double seconds = EndOf(candidate, prompt_tokens);
+    if (!best.has_value() || seconds < best_seconds ||
+        (seconds == best_seconds && candidate.instance < *best)) {
+      best = candidate.instance;
+      best_seconds = seconds;
+    }
+  }
+  return best;
+}
+
+// While instances change, come and go.
 TEST(RateOrder, PicksAsTheWalkDoes) {
   std::mt19937_64 random(7);
   const auto below = [&](uint64_t n) { return static_cast<int64_t>(random() % n); };
@@ -36,12 +54,29 @@ TEST(RateOrder, PicksAsTheWalkDoes) {
     const InstanceId tried{1 + random() % RateOrder::kLooksMax};
     std::vector<PrefillCandidate> allowed = all;
     std::erase_if(allowed, [&](const auto& known) { return known.instance == tried; });
-    const auto walked = PickPrefill(allowed, tokens);
+    const auto walked = PickByWalk(allowed, tokens);
     const auto picked = order.Pick(tokens, [&](InstanceId instance) { return instance != tried; });
     ASSERT_EQ(picked.has_value(), walked.has_value());
     if (!picked.has_value()) continue;
     EXPECT_DOUBLE_EQ(EndOf(*order.Find(*picked), tokens), EndOf(*order.Find(*walked), tokens));
   }
+}
+
+TEST(RateOrder, PicksWhereThePromptIsDoneFirst) {
+  RateOrder order;
+  const auto pick = [&order](int64_t tokens) {
+    return order.Pick(tokens, [](InstanceId) { return true; });
+  };
+  EXPECT_EQ(pick(10), std::nullopt);
+  order.Set({{1}, 500, 0, 100});
+  order.Set({{2}, 400, 0, 100});
+  EXPECT_EQ(pick(10), InstanceId{2});
+  order.Set({{2}, 3000, 0, 500});
+  EXPECT_EQ(pick(1000), InstanceId{2})
+      << "a faster one gets a long prompt despite its longer queue";
+  order.Set({{1}, 0, 0, 100});
+  order.Set({{2}, 0, 0, 100});
+  EXPECT_EQ(pick(10), InstanceId{1});
 }
 
 TEST(RateOrder, OfTheIdleItLooksAtTheFastestOnly) {

@@ -32,10 +32,6 @@ std::string HowEnded(int wait_status) {
   return absl::StrCat("ended with exit code ", WEXITSTATUS(wait_status));
 }
 
-int CodeOf(int wait_status) {
-  return WIFSIGNALED(wait_status) ? 128 + WTERMSIG(wait_status) : WEXITSTATUS(wait_status);
-}
-
 // In the child, between fork and exec: only async-signal-safe calls.
 [[noreturn]] void Run(char* const* arguments, int output, pid_t parent) {
   prctl(PR_SET_PDEATHSIG, SIGTERM);
@@ -97,7 +93,6 @@ absl::Status Child::Start(int64_t now_us) {
 void Child::Ended(int wait_status, int64_t now_us) {
   pid_ = 0;
   last_exit_ = HowEnded(wait_status);
-  last_code_ = CodeOf(wait_status);
   last_words_.clear();
   for (const std::string& line : lines_) {
     absl::StrAppend(&last_words_, last_words_.empty() ? "" : "\n", line);

@@ -45,7 +45,6 @@ class Child {
   bool running() const { return pid_ != 0; }
   int64_t next_start_us() const { return next_start_us_; }  // if not running
   int64_t starts() const { return starts_; }
-  int last_code() const { return last_code_; }  // as in a shell: 128 and more for signals
   // "killed by SIGKILL", "ended with exit code 2"; "" before the first end.
   const std::string& last_exit() const { return last_exit_; }
   // The last lines that it wrote before that end.
@@ -64,7 +63,6 @@ class Child {
   int64_t started_us_ = 0;
   int64_t next_start_us_ = 0;
   double delay_s_ = 0;
-  int last_code_ = 0;
   std::string last_exit_;
   std::string last_words_;
 };

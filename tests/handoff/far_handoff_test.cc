@@ -17,6 +17,7 @@
 #include "engine/device/far_device.h"
 #include "engine/handoff/handoff_sender.h"
 #include "engine/handoff/testing/pool.h"
+#include "engine/handoff/testing/whole_prompt.h"
 #include "engine/model/model_engine.h"
 #include "engine/model/testing/far_ops.h"
 #include "engine/ops/cpu/cpu_ops.h"
@@ -173,7 +174,7 @@ TEST_P(FarHandoff, LayersLeaveWhileLaterOnesCompute) {
       local.push_back({2 * b});
       remote.push_back({static_cast<int32_t>(kBlocks) - 1 - b});
     }
-    sender.Open(kKey, local, kTokens);
+    sender.Open(kKey, engine::WholePrompt(local), kTokens);
     sender.Grant(kKey, {.targets = {{remote, target.description}},
                         .post_until = std::chrono::steady_clock::now() + std::chrono::seconds(60),
                         .peer = "decode.example:7202"});

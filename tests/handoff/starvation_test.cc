@@ -220,7 +220,7 @@ class Sender {
         free.pop_back();
       }
       if (blocks.empty()) continue;
-      sender_.OpenShare(KeyOf(r), blocks, request.tokens);
+      sender_.Open(KeyOf(r), blocks, request.tokens);
       open_[r] = {std::move(blocks), 0, false};
     }
   }

@@ -23,10 +23,6 @@ class LoadedKernels {
     const std::lock_guard lock(mu_);
     return kernels_.contains(kernel);
   }
-  void Clear() {
-    const std::lock_guard lock(mu_);
-    kernels_.clear();
-  }
 
  private:
   std::mutex mu_;
@@ -54,8 +50,6 @@ void EndRecording() {
 }
 
 bool IsRecording() { return recording != nullptr; }
-
-void UnloadKernels() { Loaded().Clear(); }
 
 void RunOrRecord(CudaStream stream, const void* kernel, std::function<void()> launch) {
   if (stream == nullptr) {

@@ -24,7 +24,4 @@ bool IsRecording();
 // refuse while work is recorded: a launch that is noted before `kernel` ever ran is LaunchFailed.
 void RunOrRecord(CudaStream stream, const void* kernel, std::function<void()> launch);
 
-// Forgets which kernels have run, in all threads: as in a process that has just begun.
-void UnloadKernels();
-
 }  // namespace skein::engine::simt

@@ -86,8 +86,6 @@ class FeedLead {
   TimeUs NextTick() const;  // kNever: nothing is awaited
 
   bool over() const { return over_; }
-  // As each rank last told, less what it has been told to take since.
-  int64_t FreeBlocksAt(int rank) const { return free_blocks_.at(static_cast<size_t>(rank)); }
   absl::Status CheckInvariants() const;
 
  private:
@@ -113,7 +111,7 @@ class FeedLead {
   TimeUs answer_due_us_ = kNever;        // while some are awaited
   std::optional<uint64_t> here_;         // the step that runs at this rank
   std::map<uint64_t, Running> running_;  // steps that some rank has not ended
-  std::vector<int64_t> free_blocks_;     // by rank
+  std::vector<int64_t> free_blocks_;     // by rank, as each has last told
   bool over_ = false;
 };
 

@@ -106,14 +106,6 @@ bool FakeCluster::AwaitEnded(int ended, int detached) {
                            [&] { return ended_ >= ended && detached_ >= detached; });
 }
 
-void FakeCluster::BreakRouterStreams() {
-  std::lock_guard<std::mutex> lock(mutex_);
-  for (auto& [session, router] : routers_) {
-    router.stream->Close(ToGrpc(absl::UnavailableError("the orchestrator is stopping")));
-  }
-  routers_.clear();
-}
-
 grpc::ServerBidiReactor<v1::RouterMessages, v1::OrchestratorRouterMessages>*
 FakeCluster::ConnectRouter(grpc::CallbackServerContext* context) {
   using Stream = ServerStream<v1::RouterMessages, v1::OrchestratorRouterMessages>;

@@ -61,8 +61,6 @@ class FakeCluster final : public v1::Orchestrator::CallbackService,
   // Waits until the router has said of that many requests that were planned how they ended, and
   // ended so many requests at the decode worker: by detaching, or with their token stream.
   bool AwaitEnded(int ended, int detached);
-  // Breaks the routers' streams, as an orchestrator does that stops.
-  void BreakRouterStreams();
   // Requests that are attached and whose end was not sent yet.
   int attached();
   // Token streams that were opened so far.

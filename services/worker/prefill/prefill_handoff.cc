@@ -179,7 +179,7 @@ void PrefillShell::On(const scheduler::CallAbort& effect) {
 void PrefillShell::On(const scheduler::OpenHandoff& effect) {
   const engine::HandoffKey key = {effect.id, effect.epoch};
   opened_.insert(key);
-  sender_.OpenShare(key, effect.blocks, scheduler::PromptTokens(*effect.spec), effect.more);
+  sender_.Open(key, effect.blocks, scheduler::PromptTokens(*effect.spec), effect.more);
 }
 
 void PrefillShell::On(const scheduler::AddToHandoff& effect) {
