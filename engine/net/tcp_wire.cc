@@ -220,7 +220,7 @@ bool TcpChannel::AwaitRoom(size_t) {
 // ---- the wire ----
 
 absl::StatusOr<std::unique_ptr<TcpWire>> TcpWire::Make(const Options& options) {
-  std::unique_ptr<TcpWire> wire(new TcpWire(options.inbound_max));
+  std::unique_ptr<TcpWire> wire(new TcpWire(options));
   std::random_device random;
   wire->token_ = uint64_t{random()} << 32 | random();
   wire->epoll_ = epoll_create1(EPOLL_CLOEXEC);
@@ -334,6 +334,7 @@ void TcpWire::Accept() {
                                        [](const auto& inbound) { return !inbound.second.greeted; });
       if (silent == inbound_.end()) {
         close(fd);
+        if (refused_ != nullptr) refused_(inbound_max_);
         continue;
       }
       Close(silent->first);

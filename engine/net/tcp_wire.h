@@ -20,6 +20,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -71,6 +72,9 @@ class TcpWire {
     // Connections of others at a time. At the limit, a further one takes the place of one that has
     // not greeted yet, or is closed.
     size_t inbound_max = kInboundMax;
+    // Told of each that is closed so, with the limit; by the thread that calls Progress. May be
+    // null.
+    std::function<void(size_t inbound_max)> refused = nullptr;
   };
   // INVALID_ARGUMENT: no such device, or one without an IPv4 address. UNAVAILABLE: the port is in
   // use. RESOURCE_EXHAUSTED.
@@ -109,7 +113,8 @@ class TcpWire {
     uint32_t events = 0;
   };
 
-  explicit TcpWire(size_t inbound_max) : inbound_max_(inbound_max) {}
+  explicit TcpWire(const Options& options)
+      : inbound_max_(options.inbound_max), refused_(options.refused) {}
   absl::Status Listen(const sockaddr_in& address);
   std::vector<Event> Wait();
   void Accept();
@@ -122,6 +127,7 @@ class TcpWire {
   void Close(uint64_t id);
 
   const size_t inbound_max_;
+  const std::function<void(size_t)> refused_;
   int epoll_ = -1;
   std::vector<int> listeners_;
   std::string name_;

@@ -168,7 +168,10 @@ TEST_F(TcpWireTest, WhatAStrangerSendsEndsNothingButHisConnection) {
 }
 
 TEST_F(TcpWireTest, AtTheLimitOnlyOneThatIsSilentMakesRoom) {
-  target_ = *TcpWire::Make({.device = "lo", .inbound_max = 2});
+  std::vector<size_t> refused;  // with these limits
+  target_ = *TcpWire::Make({.device = "lo", .inbound_max = 2, .refused = [&refused](size_t limit) {
+                              refused.push_back(limit);
+                            }});
   const std::string ok("\x02\0\0\0\0\0\0\0ok\0\0\0\0\0\0", 16);
   const auto say = [](int fd, const std::string& text) {
     EXPECT_EQ(send(fd, text.data(), text.size(), 0), static_cast<ssize_t>(text.size()));
@@ -186,8 +189,10 @@ TEST_F(TcpWireTest, AtTheLimitOnlyOneThatIsSilentMakesRoom) {
   say(second, Greeting() + ok);
   await_closed(silent);
   MoveUntil(2);
+  EXPECT_TRUE(refused.empty()) << "the silent one made room";
   const int third = Stranger();
   await_closed(third);
+  EXPECT_EQ(refused, std::vector<size_t>{2}) << "the one that may have had something to say";
   EXPECT_EQ(target_->inbound(), 2u);
   for (const int fd : {first, second}) say(fd, ok);
   MoveUntil(4);  // those that greeted stay

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
+#include <functional>
 #include <string>
 
 namespace skein::engine {
@@ -17,6 +19,9 @@ struct UcxOptions {
   // The network device to listen at, such as "eth0"; "": all of them. UCX then uses the RDMA
   // devices behind it and no others, unless UCX_NET_DEVICES names some.
   std::string net_device;
+  // Of tcp: told of each connection of another process that was closed, since `limit` others were
+  // open (TcpWire::Options::refused). Must not block. May be null.
+  std::function<void(size_t limit)> tcp_refused = nullptr;
 };
 
 }  // namespace skein::engine

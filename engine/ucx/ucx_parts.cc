@@ -10,7 +10,8 @@ namespace skein::engine {
 absl::StatusOr<UcxParts> MakeUcxParts(const UcxOptions& options, std::shared_ptr<UcxPlane> plane) {
   UcxParts parts;
   if (options.own_wires && MayUseTcp(options)) {
-    auto tcp = TcpWire::Make({.device = options.net_device, .port = options.tcp_port});
+    auto tcp = TcpWire::Make(
+        {.device = options.net_device, .port = options.tcp_port, .refused = options.tcp_refused});
     if (!tcp.ok()) return tcp.status();
     parts.tcp = *std::move(tcp);
   }

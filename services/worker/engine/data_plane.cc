@@ -4,9 +4,12 @@
 #include <ifaddrs.h>
 #include <netinet/in.h>
 
+#include <atomic>
 #include <memory>
 
 #include "absl/strings/str_cat.h"
+#include "services/log/log.h"
+#include "services/log/repeat_limit.h"
 
 namespace skein::services {
 namespace {
@@ -30,7 +33,18 @@ bool IsOneAddress(const std::string& host) {
   return inet_pton(AF_INET, host.c_str(), &ip) == 1 && ip.s_addr != htonl(INADDR_ANY);
 }
 
+std::atomic<uint64_t> connections_refused{0};
+
+void Refused(size_t limit) {
+  const uint64_t refused = connections_refused.fetch_add(1) + 1;
+  if (!AdmitRepeated("data connections")) return;
+  LogWarning("a connection of another worker was closed: the limit of connections is reached",
+             {{"limit", static_cast<int64_t>(limit)}, {"closed", refused}});
+}
+
 }  // namespace
+
+uint64_t DataConnectionsRefused() { return connections_refused.load(); }
 
 absl::StatusOr<std::string> DeviceWithAddress(const std::string& address) {
   // All of 127.0.0.0/8 is this one's.
@@ -51,6 +65,7 @@ absl::StatusOr<std::string> DeviceWithAddress(const std::string& address) {
 
 absl::StatusOr<engine::UcxOptions> DataPlaneOf(const WorkerOptions& options, int offset) {
   engine::UcxOptions out;
+  out.tcp_refused = Refused;
   if (options.data_port != 0) out.tcp_port = static_cast<int>(options.data_port) + offset;
   const std::string& host = options.data_host.empty() ? options.host : options.data_host;
   if (options.data_host.empty() && !IsOneAddress(host)) return out;

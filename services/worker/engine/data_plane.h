@@ -1,6 +1,7 @@
 // Which network KV takes, by the flags --data-port, --data-host and --host.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -15,6 +16,10 @@ absl::StatusOr<std::string> DeviceWithAddress(const std::string& address);
 
 // `offset` is added to --data-port, for those that need more than one.
 absl::StatusOr<engine::UcxOptions> DataPlaneOf(const WorkerOptions& options, int offset);
+
+// Connections of other workers that this process closed because its limit was reached; each is
+// logged, at most one in 30 s. Any thread.
+uint64_t DataConnectionsRefused();
 
 // A failure to start the network, with the flag that it may be due to.
 absl::Status AboutDataPort(const WorkerOptions& options, int offset, const absl::Status& status);

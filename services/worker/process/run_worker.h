@@ -87,6 +87,7 @@ AdminHooks HooksOf(const std::string& role, const std::string& model, WorkerPage
       .metrics =
           [pages, model, refresh] {
             pages->shell.With([&](Shell& running) { refresh(&running, model, &pages->metrics); });
+            RefreshDataConnections(&pages->metrics);
             pages->process.Refresh();
             return pages->metrics.Render();
           },

@@ -11,6 +11,7 @@
 #include "services/base/process.h"
 #include "services/base/version.h"
 #include "services/log/log.h"
+#include "services/worker/engine/data_plane.h"
 #include "services/worker/process/run_worker.h"
 
 namespace skein::services {
@@ -113,6 +114,12 @@ void RefreshCommMade(const engine::FabricCounts& made, const std::string& model,
                  "Communicators made. Decode instances make those of their node's groups; rings "
                  "over links need none, rings over NCCL do.",
                  labels, static_cast<double>(made.groups));
+}
+
+void RefreshDataConnections(Metrics* metrics) {
+  metrics->Total("skein_data_connections_refused_total",
+                 "Connections of other workers that were closed at the limit of connections.", {},
+                 DataConnectionsRefused());
 }
 
 void RefreshSteps(uint64_t steps, uint64_t probes, const std::string& model, Metrics* metrics) {

@@ -47,6 +47,8 @@ std::string EndpointOf(const WorkerOptions& options, const WorkerServers& server
 prometheus::Histogram& StepTokens(const engine::EngineSpec& spec, const std::string& model,
                                   Metrics* metrics);
 
+// DataConnectionsRefused.
+void RefreshDataConnections(Metrics* metrics);
 // Steps and probes of the engine since the start.
 void RefreshSteps(uint64_t steps, uint64_t probes, const std::string& model, Metrics* metrics);
 
