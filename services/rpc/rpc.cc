@@ -65,7 +65,7 @@ void StopSearchForDeadlocks() {
 
 absl::StatusOr<RpcServer> ServeRpc(const std::string& address,
                                    const std::vector<grpc::Service*>& services,
-                                   int message_bytes_max) {
+                                   int message_bytes_max, size_t memory_bytes) {
   static const bool plugins = [] {
     gpr_set_log_function(LogOfGrpc);
     grpc::EnableDefaultHealthCheckService(true);
@@ -80,7 +80,7 @@ absl::StatusOr<RpcServer> ServeRpc(const std::string& address,
   builder.SetMaxReceiveMessageSize(message_bytes_max);
   builder.SetMaxSendMessageSize(kLogprobsMessageBytesMax);
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kConnectionStreamsMax);
-  builder.SetResourceQuota(grpc::ResourceQuota("skein").Resize(kServerMemoryBytes));
+  builder.SetResourceQuota(grpc::ResourceQuota("skein").Resize(memory_bytes));
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kPatienceMs);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kPatienceMs);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);

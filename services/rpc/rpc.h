@@ -29,8 +29,8 @@ namespace skein::services {
 // Concurrent calls of one connection; further ones wait at the client. Far above the requests of a
 // router or an instance (--max-streams, --max-requests), so only a flood reaches it.
 inline constexpr int kConnectionStreamsMax = 1 << 16;
-// Memory that gRPC may use for a server's connections and calls; beyond it calls are refused
-// (RESOURCE_EXHAUSTED).
+// Memory that gRPC may use for a server's connections and messages. Beyond it gRPC refuses messages
+// (RESOURCE_EXHAUSTED) and closes connections (UNAVAILABLE).
 inline constexpr size_t kServerMemoryBytes = size_t{1} << 30;
 
 struct RpcServer {
@@ -42,7 +42,8 @@ struct RpcServer {
 // an address that is in use. Messages above `message_bytes_max` are refused (RESOURCE_EXHAUSTED).
 absl::StatusOr<RpcServer> ServeRpc(const std::string& address,
                                    const std::vector<grpc::Service*>& services,
-                                   int message_bytes_max = kMessageBytesMax);
+                                   int message_bytes_max = kMessageBytesMax,
+                                   size_t memory_bytes = kServerMemoryBytes);
 
 // One channel per endpoint, made on first use. A later Get drops channels unused for kIdle (checked
 // every kIdle/2): the endpoint may be gone for good, and a channel reconnects forever. Calls in
