@@ -33,7 +33,7 @@ StagingBufferQueue::Request* StagingBufferQueue::FindRequest(const StagingReques
 }
 
 void StagingBufferQueue::Enqueue(const StagingRequest& request, InstanceId writer, TimeUs now,
-                                 uint64_t ask) {
+                                 uint64_t acquisition) {
   const auto [known, is_new] = order_.try_emplace(request, next_place_);
   if (is_new) requests_[next_place_++].first = request;
   const uint64_t place = known->second;
@@ -41,38 +41,39 @@ void StagingBufferQueue::Enqueue(const StagingRequest& request, InstanceId write
   const auto it = std::find_if(waiting.begin(), waiting.end(),
                                [writer](const Waiting& w) { return w.writer == writer; });
   if (it == waiting.end()) {
-    waiting.push_back({writer, ask});
+    waiting.push_back({writer, acquisition});
     places_waiting_.insert(place);
     ++waiting_;
   } else {
-    it->ask = std::max(it->ask, ask);
+    it->acquisition = std::max(it->acquisition, acquisition);
   }
   acquisitions_.Set({place, writer}, now + times_.acquire_lease_us);
 }
 
-void StagingBufferQueue::EraseWish(uint64_t place, InstanceId writer, uint64_t ask) {
+void StagingBufferQueue::EraseWaiting(uint64_t place, InstanceId writer, uint64_t acquisition) {
   std::vector<Waiting>& waiting = requests_.at(place).second.waiting;
-  const size_t erased =
-      std::erase_if(waiting, [&](const Waiting& w) { return w.writer == writer && w.ask <= ask; });
+  const size_t erased = std::erase_if(waiting, [&](const Waiting& w) {
+    return w.writer == writer && w.acquisition <= acquisition;
+  });
   if (erased == 0) return;
   acquisitions_.Remove({place, writer});
   waiting_ -= static_cast<int64_t>(erased);
   if (waiting.empty()) places_waiting_.erase(place);
 }
 
-std::optional<int> StagingBufferQueue::Ask(const StagingRequest& request, InstanceId writer,
-                                           TimeUs now, uint64_t ask) {
+std::optional<int> StagingBufferQueue::Acquire(const StagingRequest& request, InstanceId writer,
+                                               TimeUs now, uint64_t acquisition) {
   Expire(now);
   if (const Request* known = FindRequest(request); known != nullptr) {
     if (known->ended) return std::nullopt;
     const auto finished = known->finished.find(writer);
-    if (finished != known->finished.end() && ask <= finished->second) return std::nullopt;
+    if (finished != known->finished.end() && acquisition <= finished->second) return std::nullopt;
   }
-  if (Find(request, writer) == nullptr) Enqueue(request, writer, now, ask);
+  if (Find(request, writer) == nullptr) Enqueue(request, writer, now, acquisition);
   Assign(now);
   Buffer* buffer = Find(request, writer);
   if (buffer == nullptr) return std::nullopt;
-  buffer->ask = std::max(buffer->ask, ask);
+  buffer->acquisition = std::max(buffer->acquisition, acquisition);
   buffer->free_at = now + times_.lease_us;
   return static_cast<int>(buffer - buffers_.data());
 }
@@ -87,17 +88,17 @@ bool StagingBufferQueue::Renew(const StagingRequest& request, InstanceId writer,
 }
 
 void StagingBufferQueue::Finished(const StagingRequest& request, InstanceId writer, TimeUs now,
-                                  uint64_t ask) {
+                                  uint64_t acquisition) {
   Expire(now);
   if (Request* known = FindRequest(request); known != nullptr) {
-    EraseWish(order_.at(request), writer, ask);
-    if (ask != kEveryAsk) {
+    EraseWaiting(order_.at(request), writer, acquisition);
+    if (acquisition != kEveryAcquisition) {
       uint64_t& finished = known->finished[writer];
-      finished = std::max(finished, ask);
+      finished = std::max(finished, acquisition);
     }
   }
   Buffer* buffer = Find(request, writer);
-  if (buffer != nullptr && buffer->ask <= ask) Release(buffer, now);
+  if (buffer != nullptr && buffer->acquisition <= acquisition) Release(buffer, now);
   Assign(now);
 }
 
@@ -122,7 +123,7 @@ void StagingBufferQueue::End(const StagingRequest& request, TimeUs now) {
   const uint64_t place = known->second;
   requests_.at(place).second.ended = true;
   for (const Waiting& waiting : std::vector<Waiting>(requests_.at(place).second.waiting)) {
-    EraseWish(place, waiting.writer, kEveryAsk);
+    EraseWaiting(place, waiting.writer, kEveryAcquisition);
   }
   for (Buffer& buffer : buffers_) {
     if (buffer.owner == request && !buffer.writer.has_value()) buffer = {};
@@ -140,8 +141,9 @@ void StagingBufferQueue::ForgetIfEnded(const StagingRequest& request) {
 }
 
 void StagingBufferQueue::Expire(TimeUs now) {
-  while (const auto acquisition = acquisitions_.TakeDue(now))
-    EraseWish(acquisition->first, acquisition->second, kEveryAsk);
+  while (const auto late = acquisitions_.TakeDue(now)) {
+    EraseWaiting(late->first, late->second, kEveryAcquisition);
+  }
   for (Buffer& buffer : buffers_) {
     if (!buffer.owner.has_value() || buffer.free_at > now) continue;
     if (buffer.writer.has_value()) {
@@ -158,9 +160,9 @@ void StagingBufferQueue::GiveTo(Buffer* buffer, uint64_t place, TimeUs now) {
   const Waiting first = request.waiting.front();
   buffer->owner = owner;
   buffer->writer = first.writer;
-  buffer->ask = first.ask;
+  buffer->acquisition = first.acquisition;
   buffer->free_at = now + times_.lease_us;
-  EraseWish(place, first.writer, kEveryAsk);
+  EraseWaiting(place, first.writer, kEveryAcquisition);
 }
 
 StagingBufferQueue::Buffer* StagingBufferQueue::FirstFree() {

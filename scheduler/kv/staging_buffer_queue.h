@@ -2,23 +2,23 @@
 // are more writers than buffers. Implements the handshake of Tetris section 4.2, where the buffers
 // are called backends.
 //
-//  - Requests are served in the order of their first ask, whichever writer asked and however often.
+//  - Requests are served in the order of their first call of Acquire, whichever writer made it.
 //  - A free buffer goes to the first request in that order that has a waiting writer without a
 //    buffer. The request keeps the buffer until its last chunk has arrived, even while no writer
 //    uses it. So no chunk of a started request waits for another request, and none starves. Only if
 //    no writer uses the buffer for `hold_us` is it lent to the next request (the first one keeps
 //    its place), because the rest of the first request may wait for memory that other requests free
 //    only after their handoffs.
-//  - Within a request, one writer at a time uses a buffer, in the order of asking: from its grant
-//    until it reports that it is finished (its last block was copied out, or it gave up).
+//  - Within a request, one writer at a time uses a buffer, in the order of the writers' calls: from
+//    its grant until it reports that it is finished (its last block was copied out, or it gave up).
 //
-// A writer that is told "not yet" must ask again within `acquire_lease_us`, or its ask is forgotten
-// (its request keeps its place). A grant has a lease: a writer silent for longer counts as dead.
-// The buffer then goes to another writer, which is told so only when no late put of the former one
-// can reach it (KvIn).
+// A writer that is told "not yet" must call Acquire again within `acquire_lease_us`, or its
+// acquisition is forgotten (its request keeps its place). A grant has a lease: a writer silent for
+// longer counts as dead. The buffer then goes to another writer, which is told so only when no late
+// put of the former one can reach it (KvIn).
 //
-// Calls may arrive late and more than once. A writer numbers its asks: finishing one does not
-// finish a later one, and a finished one is not granted again.
+// Calls may arrive late and more than once. A writer numbers its acquisitions: finishing one
+// does not finish a later one, and a finished one is not granted again.
 //
 // Invariants, by number (CheckInvariants names them):
 //   1. A buffer has a writer only if it has a request.
@@ -59,19 +59,20 @@ class StagingBufferQueue {
  public:
   explicit StagingBufferQueue(int buffers, const StagingTimes& times = {});
 
-  static constexpr uint64_t kEveryAsk = UINT64_MAX;
+  static constexpr uint64_t kEveryAcquisition = UINT64_MAX;
 
   // Gives `writer` a staging buffer under a lease of lease_us, or the same one if it has one.
-  // Empty: ask again later, or `ask` is already finished. `ask` grows with each ask of the writer.
-  std::optional<int> Ask(const StagingRequest& request, InstanceId writer, TimeUs now,
-                         uint64_t ask = 0);
+  // Empty: call again later, or `acquisition` is already finished. Its number grows with each of
+  // the writer's.
+  std::optional<int> Acquire(const StagingRequest& request, InstanceId writer, TimeUs now,
+                             uint64_t acquisition = 0);
 
   // Renews the lease. False: the writer has no staging buffer.
   bool Renew(const StagingRequest& request, InstanceId writer, TimeUs now);
 
-  // The writer sends nothing more under `ask` and earlier asks.
+  // The writer sends nothing more under this acquisition and earlier ones.
   void Finished(const StagingRequest& request, InstanceId writer, TimeUs now,
-                uint64_t ask = kEveryAsk);
+                uint64_t acquisition = kEveryAcquisition);
 
   // The request's last chunk has arrived, or it was given up. Its staging buffers are freed once
   // their writers have finished.
@@ -94,27 +95,27 @@ class StagingBufferQueue {
  private:
   struct Waiting {
     InstanceId writer;
-    uint64_t ask = 0;
+    uint64_t acquisition = 0;
   };
   struct Request {
-    std::vector<Waiting> waiting;             // in the order of asking
-    std::map<InstanceId, uint64_t> finished;  // asks up to this one
+    std::vector<Waiting> waiting;             // in the order of their calls
+    std::map<InstanceId, uint64_t> finished;  // acquisitions up to this one
     bool ended = false;
   };
   struct Buffer {
     std::optional<StagingRequest> owner;
     std::optional<InstanceId> writer;
-    uint64_t ask = 0;         // the writer's ask
-    TimeUs free_at = kNever;  // the lease's end; without a writer: end of the hold
+    uint64_t acquisition = 0;  // the writer's
+    TimeUs free_at = kNever;   // the lease's end; without a writer: end of the hold
   };
 
   Buffer* Find(const StagingRequest& request, InstanceId writer);
   Buffer* FirstFree();
   bool HasBuffer(const StagingRequest& request) const;
   Request* FindRequest(const StagingRequest& request);
-  void Enqueue(const StagingRequest& request, InstanceId writer, TimeUs now, uint64_t ask);
-  // Removes the writer's acquisitions up to `ask`.
-  void EraseWish(uint64_t place, InstanceId writer, uint64_t ask);
+  void Enqueue(const StagingRequest& request, InstanceId writer, TimeUs now, uint64_t acquisition);
+  // The writer waits no more under acquisitions up to this one.
+  void EraseWaiting(uint64_t place, InstanceId writer, uint64_t acquisition);
   void Assign(TimeUs now);
   void GiveTo(Buffer* buffer, uint64_t place, TimeUs now);
   void Expire(TimeUs now);

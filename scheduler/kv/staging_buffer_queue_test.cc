@@ -13,55 +13,55 @@ constexpr StagingTimes kTimes{.lease_us = 150, .acquire_lease_us = 1000, .hold_u
 
 TEST(StagingBufferQueue, GivesInTheOrderOfEachRequestsFirstAsking) {
   StagingBufferQueue queue(1, kTimes);
-  EXPECT_EQ(queue.Ask(Request(9), kA, 0), 0);
-  EXPECT_EQ(queue.Ask(Request(5), kA, 1), std::nullopt);
-  EXPECT_EQ(queue.Ask(Request(3), kB, 2), std::nullopt);
-  EXPECT_EQ(queue.Ask(Request(3), kB, 3), std::nullopt);
-  EXPECT_EQ(queue.Ask(Request(5), kA, 4), std::nullopt);
+  EXPECT_EQ(queue.Acquire(Request(9), kA, 0), 0);
+  EXPECT_EQ(queue.Acquire(Request(5), kA, 1), std::nullopt);
+  EXPECT_EQ(queue.Acquire(Request(3), kB, 2), std::nullopt);
+  EXPECT_EQ(queue.Acquire(Request(3), kB, 3), std::nullopt);
+  EXPECT_EQ(queue.Acquire(Request(5), kA, 4), std::nullopt);
   queue.Finished(Request(9), kA, 5);
   queue.End(Request(9), 5);
   EXPECT_EQ(queue.OwnerOf(0), Request(5));  // before it asks again
-  EXPECT_EQ(queue.Ask(Request(3), kB, 6), std::nullopt);
-  EXPECT_EQ(queue.Ask(Request(5), kA, 7), 0);
+  EXPECT_EQ(queue.Acquire(Request(3), kB, 6), std::nullopt);
+  EXPECT_EQ(queue.Acquire(Request(5), kA, 7), 0);
   EXPECT_TRUE(queue.CheckInvariants().ok());
 }
 
 TEST(StagingBufferQueue, ARequestKeepsItsStagingBufferUntilItsLastChunk) {
   StagingBufferQueue queue(1, kTimes);
-  EXPECT_EQ(queue.Ask(Request(1), kA, 0), 0);
-  EXPECT_EQ(queue.Ask(Request(2), kB, 0), std::nullopt);
+  EXPECT_EQ(queue.Acquire(Request(1), kA, 0), 0);
+  EXPECT_EQ(queue.Acquire(Request(2), kB, 0), std::nullopt);
   queue.Finished(Request(1), kA, 1);  // its next chunk is not computed yet
-  EXPECT_EQ(queue.Ask(Request(2), kB, 2), std::nullopt);
-  EXPECT_EQ(queue.Ask(Request(1), kC, 3), 0);
+  EXPECT_EQ(queue.Acquire(Request(2), kB, 2), std::nullopt);
+  EXPECT_EQ(queue.Acquire(Request(1), kC, 3), 0);
   queue.End(Request(1), 4);
-  EXPECT_EQ(queue.Ask(Request(2), kB, 4), std::nullopt);  // kC may still write
+  EXPECT_EQ(queue.Acquire(Request(2), kB, 4), std::nullopt);  // kC may still write
   queue.Finished(Request(1), kC, 5);
-  EXPECT_EQ(queue.Ask(Request(2), kB, 5), 0);
+  EXPECT_EQ(queue.Acquire(Request(2), kB, 5), 0);
 }
 
 TEST(StagingBufferQueue, AnEarlierRequestsLaterWriterComesBeforeALaterRequest) {
   StagingBufferQueue queue(2, kTimes);
-  EXPECT_EQ(queue.Ask(Request(1), kA, 0), 0);
-  EXPECT_EQ(queue.Ask(Request(2), kA, 0), 1);
-  EXPECT_EQ(queue.Ask(Request(3), kC, 1), std::nullopt);
-  EXPECT_EQ(queue.Ask(Request(1), kB, 2), std::nullopt);
+  EXPECT_EQ(queue.Acquire(Request(1), kA, 0), 0);
+  EXPECT_EQ(queue.Acquire(Request(2), kA, 0), 1);
+  EXPECT_EQ(queue.Acquire(Request(3), kC, 1), std::nullopt);
+  EXPECT_EQ(queue.Acquire(Request(1), kB, 2), std::nullopt);
   queue.Finished(Request(2), kA, 3);
   queue.End(Request(2), 3);
-  EXPECT_EQ(queue.Ask(Request(3), kC, 4), std::nullopt);
-  EXPECT_EQ(queue.Ask(Request(1), kB, 4), 1);
+  EXPECT_EQ(queue.Acquire(Request(3), kC, 4), std::nullopt);
+  EXPECT_EQ(queue.Acquire(Request(1), kB, 4), 1);
 }
 
 TEST(StagingBufferQueue, AskingAgainGivesTheSameStagingBuffer) {
   StagingBufferQueue queue(2, kTimes);
-  EXPECT_EQ(queue.Ask(Request(1), kA, 0), 0);
-  EXPECT_EQ(queue.Ask(Request(1), kA, 1), 0);
+  EXPECT_EQ(queue.Acquire(Request(1), kA, 0), 0);
+  EXPECT_EQ(queue.Acquire(Request(1), kA, 1), 0);
   EXPECT_EQ(queue.free(), 1);
 }
 
 TEST(StagingBufferQueue, AWriterThatIsSilentLosesItAfterItsLease) {
   StagingBufferQueue queue(1, kTimes);
-  EXPECT_EQ(queue.Ask(Request(1), kA, 0), 0);
-  EXPECT_EQ(queue.Ask(Request(2), kB, 0), std::nullopt);
+  EXPECT_EQ(queue.Acquire(Request(1), kA, 0), 0);
+  EXPECT_EQ(queue.Acquire(Request(2), kB, 0), std::nullopt);
   EXPECT_TRUE(queue.Renew(Request(1), kA, 90));
   queue.Tick(239);
   EXPECT_EQ(queue.WriterOf(0), kA);
@@ -75,9 +75,9 @@ TEST(StagingBufferQueue, AWriterThatIsSilentLosesItAfterItsLease) {
 
 TEST(StagingBufferQueue, AnEndedRequestIsTakenAsDeadAfterItsLease) {
   StagingBufferQueue queue(1, kTimes);
-  EXPECT_EQ(queue.Ask(Request(1), kA, 0), 0);
+  EXPECT_EQ(queue.Acquire(Request(1), kA, 0), 0);
   queue.End(Request(1), 1);
-  EXPECT_EQ(queue.Ask(Request(1), kB, 2), std::nullopt);  // it has ended
+  EXPECT_EQ(queue.Acquire(Request(1), kB, 2), std::nullopt);  // it has ended
   EXPECT_EQ(queue.waiting(), 0);
   queue.Tick(150);
   EXPECT_EQ(queue.free(), 1);
@@ -86,13 +86,13 @@ TEST(StagingBufferQueue, AnEndedRequestIsTakenAsDeadAfterItsLease) {
 
 TEST(StagingBufferQueue, AWishThatIsNotRepeatedIsForgottenItsPlaceIsNot) {
   StagingBufferQueue queue(1, {.lease_us = 10000, .acquire_lease_us = 10});
-  EXPECT_EQ(queue.Ask(Request(1), kA, 0), 0);
-  EXPECT_EQ(queue.Ask(Request(2), kB, 1), std::nullopt);
-  EXPECT_EQ(queue.Ask(Request(3), kB, 2), std::nullopt);
+  EXPECT_EQ(queue.Acquire(Request(1), kA, 0), 0);
+  EXPECT_EQ(queue.Acquire(Request(2), kB, 1), std::nullopt);
+  EXPECT_EQ(queue.Acquire(Request(3), kB, 2), std::nullopt);
   queue.Tick(20);
   EXPECT_EQ(queue.waiting(), 0);
-  EXPECT_EQ(queue.Ask(Request(3), kB, 21), std::nullopt);
-  EXPECT_EQ(queue.Ask(Request(2), kB, 22), std::nullopt);
+  EXPECT_EQ(queue.Acquire(Request(3), kB, 21), std::nullopt);
+  EXPECT_EQ(queue.Acquire(Request(2), kB, 22), std::nullopt);
   queue.Finished(Request(1), kA, 23);
   queue.End(Request(1), 23);
   EXPECT_EQ(queue.OwnerOf(0), Request(2));
@@ -100,13 +100,13 @@ TEST(StagingBufferQueue, AWishThatIsNotRepeatedIsForgottenItsPlaceIsNot) {
 
 TEST(StagingBufferQueue, CallsThatComeLateOrTwiceTouchOnlyTheirOwnWish) {
   StagingBufferQueue queue(1, kTimes);
-  EXPECT_EQ(queue.Ask(Request(1), kA, 0, 1), 0);
-  EXPECT_EQ(queue.Ask(Request(1), kB, 0, 1), std::nullopt);
+  EXPECT_EQ(queue.Acquire(Request(1), kA, 0, 1), 0);
+  EXPECT_EQ(queue.Acquire(Request(1), kB, 0, 1), std::nullopt);
   queue.Finished(Request(1), kA, 1, 1);
   EXPECT_EQ(queue.WriterOf(0), kB);
-  EXPECT_EQ(queue.Ask(Request(1), kA, 2, 1), std::nullopt);  // a duplicate of the first call
+  EXPECT_EQ(queue.Acquire(Request(1), kA, 2, 1), std::nullopt);  // a duplicate of the first call
   EXPECT_EQ(queue.waiting(), 0);
-  EXPECT_EQ(queue.Ask(Request(1), kA, 3, 2), std::nullopt);
+  EXPECT_EQ(queue.Acquire(Request(1), kA, 3, 2), std::nullopt);
   EXPECT_EQ(queue.waiting(), 1);
   queue.Finished(Request(1), kB, 4, 1);
   EXPECT_EQ(queue.WriterOf(0), kA);
@@ -119,14 +119,14 @@ TEST(StagingBufferQueue, CallsThatComeLateOrTwiceTouchOnlyTheirOwnWish) {
 
 TEST(StagingBufferQueue, WhatIsHeldButNotUsedIsLentOnAndFirstInLineForItAgain) {
   StagingBufferQueue queue(1, {.lease_us = 1000, .acquire_lease_us = 1000, .hold_us = 20});
-  EXPECT_EQ(queue.Ask(Request(1), kA, 0, 1), 0);
-  EXPECT_EQ(queue.Ask(Request(2), kB, 1, 1), std::nullopt);
-  EXPECT_EQ(queue.Ask(Request(3), kC, 1, 1), std::nullopt);
+  EXPECT_EQ(queue.Acquire(Request(1), kA, 0, 1), 0);
+  EXPECT_EQ(queue.Acquire(Request(2), kB, 1, 1), std::nullopt);
+  EXPECT_EQ(queue.Acquire(Request(3), kC, 1, 1), std::nullopt);
   queue.Finished(Request(1), kA, 2, 1);
   EXPECT_EQ(queue.NextDeadline(), 22);
   queue.Tick(22);
   EXPECT_EQ(queue.OwnerOf(0), Request(2));
-  EXPECT_EQ(queue.Ask(Request(1), kA, 23, 2), std::nullopt);
+  EXPECT_EQ(queue.Acquire(Request(1), kA, 23, 2), std::nullopt);
   queue.Finished(Request(2), kB, 24);
   queue.End(Request(2), 24);
   EXPECT_EQ(queue.OwnerOf(0), Request(1));
@@ -158,7 +158,7 @@ TEST(StagingBufferQueue, RandomWritersAllComeToTheirTurn) {
       const size_t index = random() % state.open.size();
       if (!state.asked) first_asked.push_back(serial);
       state.asked = true;
-      const auto buffer = queue.Ask(Request(serial), state.open[index], now);
+      const auto buffer = queue.Acquire(Request(serial), state.open[index], now);
       for (int b = 0; b < queue.buffers(); ++b) {
         const auto owner = queue.OwnerOf(b);
         if (!owner.has_value() || !requests.contains(owner->id.serial)) continue;

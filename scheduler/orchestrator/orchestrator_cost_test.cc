@@ -236,7 +236,7 @@ TEST_F(LooksTest, APromptThatIsTooLargeIsRefusedWithoutAWalk) {
   EXPECT_LE(of(1024), 4);
 }
 
-// Whose prompts only another instance can hold, and that one is busy.
+// Their prompts fit only into another instance, and that one is busy.
 TEST_F(LooksTest, AReportTriesFewOfTheRequestsThatItsInstanceCannotTake) {
   const auto of = [this](int parked) {
     MakeWithoutProfile();

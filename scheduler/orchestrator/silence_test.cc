@@ -1,4 +1,4 @@
-// Whose silence it is. A loop such as the shell's, over a process that stands still at random:
+// Which process was silent. A loop such as the shell's, over a process that stands still at random:
 // while it does, reports arrive and are not heard.
 #include <map>
 #include <optional>

@@ -1,7 +1,7 @@
 // Tetris section 4.2: eight senders, sixteen requests whose chunks are spread over them, a receiver
 // with two staging buffers. Without the handshake's order, a request may hold a buffer and wait
 // forever for its second chunk's. With it, every request gets its buffers in the order of its first
-// ask and keeps them until its last chunk has arrived. Real threads, real transports.
+// call and keeps them until its last chunk has arrived. Real threads, real transports.
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -73,7 +73,7 @@ Request RandomRequest(std::mt19937_64* random) {
   return request;
 }
 
-// The decode side: handles asks and copies blocks out. Records a log of events.
+// The decode side: gives buffers and copies blocks out. Records a log of events.
 class Receiver {
  public:
   Receiver(engine::TestingNetwork* network, std::vector<Request>* requests, uint64_t seed)
@@ -104,10 +104,10 @@ class Receiver {
     progress_.join();
   }
 
-  std::optional<engine::HandoffGrant> Ask(int request, int sender) {
+  std::optional<engine::HandoffGrant> Acquire(int request, int sender) {
     std::lock_guard lock(mu_);
     if (asked_.insert(request).second) order_.push_back(request);
-    const auto buffer = queue_.Ask(NameOf(request), Writer(sender), Now());
+    const auto buffer = queue_.Acquire(NameOf(request), Writer(sender), Now());
     Look();
     if (!buffer.has_value()) {
       ++not_yet_;
@@ -147,7 +147,7 @@ class Receiver {
                                [this] { return ended_.size() == kRequests; });
   }
 
-  // From the log: buffers are first granted in the order of first asks, and none is taken away
+  // From the log: buffers are first granted in the order of first calls, and none is taken away
   // before the end.
   void ExpectPapersOrder() {
     EXPECT_EQ(first_had_, order_);
@@ -200,7 +200,8 @@ class Receiver {
   std::thread progress_;
 };
 
-// One prefill instance: computes its shares chunk by chunk in random order, asks, and pumps.
+// One prefill instance: computes its shares chunk by chunk in random order, acquires buffers, and
+// pumps.
 class Sender {
  public:
   Sender(engine::TestingNetwork* network, const std::vector<Request>& requests, int index,
@@ -259,7 +260,7 @@ class Sender {
   }
   static int Of(HandoffKey key) { return static_cast<int>(key.id.serial) - 1; }
 
-  // The request's next chunk is computed; asks for a staging buffer.
+  // The request's next chunk is computed; acquires a staging buffer.
   void Advance(int request, Open* open) {
     const Request& prompt = requests_[static_cast<size_t>(request)];
     if (open->chunk < prompt.chunk_ends.size()) {
@@ -276,7 +277,7 @@ class Sender {
       }
     }
     if (open->granted) return;
-    auto grant = receiver_->Ask(request, index_);
+    auto grant = receiver_->Acquire(request, index_);
     if (!grant.has_value()) return;
     open->granted = true;
     sender_.Grant(KeyOf(request), *std::move(grant));

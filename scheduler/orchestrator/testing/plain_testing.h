@@ -97,7 +97,7 @@ class OrchestratorCoreTest : public OrchestratorTest {
     Opened(assign);
     return assign;
   }
-  // Whom the lead's question was answered with; 0: it was not.
+  // The instance with which the lead's question was answered; 0: it was not.
   static InstanceId PlacedAt(const Effects& effects) {
     const auto answers = Of<AnswerPlaceDecode>(effects);
     return answers.empty() ? InstanceId{} : answers[0].reply.placed.decode;

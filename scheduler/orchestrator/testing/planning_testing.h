@@ -137,7 +137,7 @@ class PlanningTest : public OrchestratorTest {
                                  .refused_by = refused_by,
                                  .why = std::move(why)}});
   }
-  // Whom a lead's question was answered with; 0: none was.
+  // The instance with which a lead's question was answered; 0: none was.
   static InstanceId PlacedAt(const Effects& effects) {
     const auto answers = Of<AnswerPlaceDecode>(effects);
     return answers.empty() ? InstanceId{} : answers[0].reply.placed.decode;

@@ -101,7 +101,7 @@ struct StagingConfig {
   std::vector<std::string>
       memory;         // of each staging buffer's buffer, for its writer; none: one-sided
   int32_t slots = 0;  // blocks of one layer that a buffer has room for
-  TimeUs acquire_wait_us = 500 * kMillisecondUs;  // then an Ask is answered "not yet"
+  TimeUs acquire_wait_us = 500 * kMillisecondUs;  // then the call is answered "not yet"
   // A request may keep a staging buffer without using it for so long.
   TimeUs hold_us = kSecondUs;
 };

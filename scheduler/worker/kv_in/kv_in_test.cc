@@ -326,8 +326,8 @@ class KvInStagingTest : public KvInTest {
     EXPECT_EQ(grant.staging_slots, 2);
     EXPECT_TRUE(grant.blocks.empty());
   }
-  Effects Ask(uint64_t serial, uint64_t ask = 1) {
-    return Do(AcquireStagingBufferCalled{Call(), {{7, serial}, kEpoch, {1}, ask}});
+  Effects Acquire(uint64_t serial, uint64_t acquisition = 1) {
+    return Do(AcquireStagingBufferCalled{Call(), {{7, serial}, kEpoch, {1}, acquisition}});
   }
   static absl::Status Asked(const Effects& effects) {
     return Of<AnswerAcquireStagingBuffer>(effects).at(0).reply.status;
@@ -340,20 +340,20 @@ class KvInStagingTest : public KvInTest {
 TEST_F(KvInStagingTest, WritersAreAnsweredWhenTheirTurnComes) {
   Begin(1);
   Begin(2);
-  EXPECT_TRUE(Asked(Ask(1)).ok());
-  EXPECT_TRUE(Ask(2).empty());
-  EXPECT_EQ(Asked(Ask(2)).message(), "a later call of this writer replaces this one")
+  EXPECT_TRUE(Asked(Acquire(1)).ok());
+  EXPECT_TRUE(Acquire(2).empty());
+  EXPECT_EQ(Asked(Acquire(2)).message(), "a later call of this writer replaces this one")
       << "the older call";
   Until(kAskWaitUs - 1);
   EXPECT_EQ(Asked(Until(kAskWaitUs)).code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_TRUE(Ask(2).empty());
+  EXPECT_TRUE(Acquire(2).empty());
   kv_in_.On(
       CommitCalled{Call(),
                    {.id = {7, 1}, .epoch = kEpoch, .bytes_per_layer = {256, 256}, .prefill = {1}}},
       now_);
   // The first request is whole: its buffer is free as soon as no late put reaches it.
   const GrantId former = Of<CloseGrant>(std::exchange(effects_, {})).at(0).grant;
-  EXPECT_EQ(Asked(Ask(2)).message(), "a later call of this writer replaces this one");
+  EXPECT_EQ(Asked(Acquire(2)).message(), "a later call of this writer replaces this one");
   const Effects closed = Do(GrantClosed{former});
   EXPECT_TRUE(Asked(closed).ok());
   EXPECT_GT(Of<AnswerAcquireStagingBuffer>(closed).at(0).grant, former);
@@ -361,10 +361,10 @@ TEST_F(KvInStagingTest, WritersAreAnsweredWhenTheirTurnComes) {
 
 TEST_F(KvInStagingTest, AWriterThatGetsItsBufferBackWritesUnderTheSameGrant) {
   Begin(1);
-  const GrantId grant = Of<AnswerAcquireStagingBuffer>(Ask(1, 1)).at(0).grant;
+  const GrantId grant = Of<AnswerAcquireStagingBuffer>(Acquire(1, 1)).at(0).grant;
   EXPECT_NE(grant, GrantId{});
   Do(ReleaseStagingBufferCalled{Call(), {{7, 1}, kEpoch, {1}, 1}});
-  const Effects again = Ask(1, 2);
+  const Effects again = Acquire(1, 2);
   EXPECT_EQ(Of<AnswerAcquireStagingBuffer>(again).at(0).grant, grant);
   EXPECT_TRUE(Of<CloseGrant>(again).empty());
 }
@@ -373,14 +373,14 @@ TEST_F(KvInStagingTest, AWriterThatGetsItsBufferBackWritesUnderTheSameGrant) {
 TEST_F(KvInStagingTest, ABufferIsNotLentWhileALatePutMayReachIt) {
   Begin(1);
   Begin(2);
-  const GrantId former = Of<AnswerAcquireStagingBuffer>(Ask(1)).at(0).grant;
-  EXPECT_TRUE(Ask(2).empty());
+  const GrantId former = Of<AnswerAcquireStagingBuffer>(Acquire(1)).at(0).grant;
+  EXPECT_TRUE(Acquire(2).empty());
   Release(1);
   Stopped(1);
   for (TimeUs now = 100; now < 800; now += 100) {
     EXPECT_EQ(Asked(Until(now)).code(), absl::StatusCode::kResourceExhausted);
     EXPECT_TRUE(Renew(2).ok());
-    EXPECT_TRUE(Of<AnswerAcquireStagingBuffer>(Ask(2, static_cast<uint64_t>(now))).empty());
+    EXPECT_TRUE(Of<AnswerAcquireStagingBuffer>(Acquire(2, static_cast<uint64_t>(now))).empty());
   }
   EXPECT_TRUE(Asked(Do(GrantClosed{former})).ok());
 }
@@ -388,15 +388,15 @@ TEST_F(KvInStagingTest, ABufferIsNotLentWhileALatePutMayReachIt) {
 TEST_F(KvInStagingTest, AWriterWhoseSequenceEndsIsToldSo) {
   Begin(1);
   Begin(2);
-  Ask(1);
-  EXPECT_TRUE(Ask(2).empty());
+  Acquire(1);
+  EXPECT_TRUE(Acquire(2).empty());
   kv_in_.Release({7, 2}, now_);
   EXPECT_EQ(Asked(effects_).message(), "gone");
 }
 
 TEST_F(KvInStagingTest, BlocksWaitForTheCopyIntoThemAndForNothingElse) {
   Begin(1);
-  Ask(1);
+  Acquire(1);
   const CopyPart copy = Of<CopyPart>(Part(1, 1)).at(0);
   EXPECT_EQ(copy.blocks, kv_in_.TableOf({7, 1}));
   EXPECT_EQ(Of<AnswerTakePart>(Part(1, 1)).at(0).reply.status.code(),
@@ -416,7 +416,7 @@ TEST_F(KvInStagingTest, ACopyOfBeforeEndsWhileItsSequenceIsBack) {
   ASSERT_TRUE(Reserve(1).ok());
   Grant(1, 1);
   Grant(1, 2);
-  Ask(1);
+  Acquire(1);
   const CopyPart copy = Of<CopyPart>(Part(1, 1)).at(0);
   EXPECT_TRUE(Commit(1, 256, true, 2).ok()) << "whole without the first writer";
   Release(1);
@@ -430,7 +430,7 @@ TEST_F(KvInStagingTest, ACopyOfBeforeEndsWhileItsSequenceIsBack) {
 
 TEST_F(KvInStagingTest, ACopyThatFailedIsToldAndMayBeMadeOnceMore) {
   Begin(1);
-  Ask(1);
+  Acquire(1);
   const CopyPart copy = Of<CopyPart>(Part(1, 1)).at(0);
   Effects effects = Do(PartCopied{copy.copy, absl::InternalError("device")});
   EXPECT_EQ(Of<AnswerTakePart>(effects).at(0).reply.status.message(), "device");

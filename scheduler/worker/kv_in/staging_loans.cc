@@ -27,12 +27,12 @@ StagingLoans::StagingLoans(const StagingConfig& config, TimeUs lease_us,
   SKEIN_CHECK(config.slots > 0);
 }
 
-void StagingLoans::Acquire(const Writer& writer, CallId call, uint64_t ask, TimeUs now) {
+void StagingLoans::Acquire(const Writer& writer, CallId call, uint64_t acquisition, TimeUs now) {
   Refuse(writer, absl::ResourceExhaustedError("a later call of this writer replaces this one"));
   calls_[writer] = call;
   call_ends_.Set(writer, now + config_.acquire_wait_us);
   const std::optional<int> buffer =
-      queue_.Ask({writer.id, writer.epoch}, writer.instance, now, ask);
+      queue_.Acquire({writer.id, writer.epoch}, writer.instance, now, acquisition);
   if (buffer.has_value()) AnswerOne(writer, *buffer);
   AnswerAll();
 }
@@ -49,8 +49,8 @@ void StagingLoans::Renew(const Writer& writer, TimeUs now) {
   AnswerAll();
 }
 
-void StagingLoans::Finish(const Writer& writer, TimeUs now, uint64_t ask) {
-  queue_.Finished({writer.id, writer.epoch}, writer.instance, now, ask);
+void StagingLoans::Finish(const Writer& writer, TimeUs now, uint64_t acquisition) {
+  queue_.Finished({writer.id, writer.epoch}, writer.instance, now, acquisition);
   AnswerAll();
 }
 

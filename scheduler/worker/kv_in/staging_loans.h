@@ -43,12 +43,13 @@ class StagingLoans {
 
   // The call is answered when the writer has a buffer, or after config.acquire_wait_us. An older
   // call of the writer is answered at once.
-  void Acquire(const Writer& writer, CallId call, uint64_t ask, TimeUs now);
+  void Acquire(const Writer& writer, CallId call, uint64_t acquisition, TimeUs now);
   // Its call, if one waits, is answered with this error.
   void Refuse(const Writer& writer, absl::Status status);
   void Renew(const Writer& writer, TimeUs now);
-  // The writer sends nothing more under `ask` and earlier asks.
-  void Finish(const Writer& writer, TimeUs now, uint64_t ask = StagingBufferQueue::kEveryAsk);
+  // The writer sends nothing more under this acquisition and earlier ones.
+  void Finish(const Writer& writer, TimeUs now,
+              uint64_t acquisition = StagingBufferQueue::kEveryAcquisition);
   // Nothing more comes for this attempt.
   void End(RequestId id, Epoch epoch, TimeUs now);
 

@@ -154,8 +154,8 @@ class KvOut {
   struct Staging {
     enum class Buffer { kNone, kAsked, kHeld, kReleased };
     Buffer buffer = Buffer::kNone;
-    bool waits = false;  // the sender has something to put
-    uint64_t ask = 0;    // the last acquisition's number
+    bool waits = false;        // the sender has something to put
+    uint64_t acquisition = 0;  // the last one's number
     Call about_buffer;
     uint64_t part = 0;  // the last one told
     Call about_part;

@@ -38,7 +38,7 @@ void KvOut::On(const HandoffWaits& event, TimeUs now) {
 }
 
 void KvOut::AcquireBuffer(Entry& entry, TimeUs now) {
-  ++entry.staging->ask;
+  ++entry.staging->acquisition;
   entry.staging->buffer = Staging::Buffer::kAsked;
   CallAboutBuffer(entry, now);
 }
@@ -57,14 +57,14 @@ void KvOut::CallAboutBuffer(Entry& entry, TimeUs now) {
                                    {.id = transfer.id,
                                     .epoch = transfer.epoch,
                                     .prefill = transfer.writer,
-                                    .ask = staging.ask},
+                                    .ask = staging.acquisition},
                                    config_.acquire_timeout_us});
   } else {
     emit_(CallReleaseStagingBuffer{transfer.endpoint,
                                    {.id = transfer.id,
                                     .epoch = transfer.epoch,
                                     .prefill = transfer.writer,
-                                    .ask = staging.ask},
+                                    .ask = staging.acquisition},
                                    config_.rpc_timeout_us});
   }
 }
@@ -74,7 +74,7 @@ void KvOut::On(const AcquireStagingBufferReplied& event, TimeUs now) {
   if (entry == nullptr) return;
   Staging& staging = *entry->staging;
   const bool ours = staging.buffer == Staging::Buffer::kAsked && staging.about_buffer.under_way() &&
-                    staging.ask == event.number;
+                    staging.acquisition == event.number;
   if (!ours || !Settle(*entry, staging.about_buffer, event.reply.status, now)) return;
   staging.buffer = Staging::Buffer::kHeld;
   staging.waits = false;
@@ -129,7 +129,7 @@ void KvOut::On(const ReleaseStagingBufferReplied& event, TimeUs now) {
   if (entry == nullptr) return;
   Staging& staging = *entry->staging;
   const bool ours = staging.buffer == Staging::Buffer::kReleased &&
-                    staging.about_buffer.under_way() && staging.ask == event.number;
+                    staging.about_buffer.under_way() && staging.acquisition == event.number;
   if (!ours || !Settle(*entry, staging.about_buffer, event.reply.status, now)) return;
   staging.buffer = Staging::Buffer::kNone;
   if (staging.waits) AcquireBuffer(*entry, now);

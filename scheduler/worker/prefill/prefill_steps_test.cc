@@ -43,7 +43,7 @@ class PrefillStepsTest : public ::testing::Test {
     if (computes) requests_.SetPhase(request, Phase::kComputing);
     return request;
   }
-  // Whose the next step is; none: no step. A step of several says the first.
+  // The request of the next step; none: no step. Of a step of several, the first one.
   std::optional<uint64_t> Next() {
     const std::optional<RunStep> step = steps_.Next(requests_, plans_, /*may_probe=*/false, now_);
     EXPECT_TRUE(steps_.CheckInvariants().ok()) << steps_.CheckInvariants();
