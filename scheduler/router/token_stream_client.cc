@@ -19,7 +19,7 @@ void TokenStreamClient::Attach(RequestId id, Epoch epoch, const Source& source,
   link.unsent.attach.push_back(
       {id, epoch, paused ? 0 : credit_, std::move(traceparent), source.ahead});
   if (link.stream != TokenStreamId{}) return MarkReady(link);
-  waiting_.emplace(link.open_us, source.endpoint);
+  waiting_.Set(source.endpoint, link.open_us);
   OpenDue(now);
 }
 
@@ -43,11 +43,7 @@ void TokenStreamClient::Tick(TimeUs now) {
 }
 
 void TokenStreamClient::OpenDue(TimeUs now) {
-  while (!waiting_.empty() && waiting_.begin()->first <= now) {
-    Link& link = links_.at(waiting_.begin()->second);
-    waiting_.erase(waiting_.begin());
-    OpenStream(link);
-  }
+  while (const auto endpoint = waiting_.TakeDue(now)) OpenStream(links_.at(*endpoint));
 }
 
 void TokenStreamClient::OpenStream(Link& link) {
@@ -59,7 +55,7 @@ void TokenStreamClient::OpenStream(Link& link) {
 }
 
 TimeUs TokenStreamClient::NextDeadline() const {
-  return std::min(waiting_.empty() ? kNever : waiting_.begin()->first, heard_.NextDeadline());
+  return std::min(waiting_.Next(), heard_.NextDeadline());
 }
 
 void TokenStreamClient::MarkReady(const Link& link) {
@@ -78,7 +74,7 @@ void TokenStreamClient::Detach(RequestId id, Epoch epoch) {
   // Nothing of it was sent. Requests that wait for a stream are few.
   std::erase_if(link.unsent.attach, [id](const AttachTokens& attach) { return attach.id == id; });
   std::erase_if(link.unsent.credit, [id](const CreditTokens& credit) { return credit.id == id; });
-  if (link.requests.empty()) waiting_.erase({link.open_us, link.endpoint});
+  if (link.requests.empty()) waiting_.Remove(link.endpoint);
 }
 
 void TokenStreamClient::Forget(std::map<RequestId, Attached>::iterator it) {
@@ -172,7 +168,7 @@ absl::Status TokenStreamClient::CheckInvariants() const {
   for (const auto& [endpoint, link] : links_) {
     requests += link.requests.size();
     const bool open = link.stream != TokenStreamId{};
-    const bool waits = waiting_.count({link.open_us, endpoint}) > 0;
+    const bool waits = waiting_.Of(endpoint) == link.open_us;
     waiting += waits;
     if (waits != (!open && !link.requests.empty())) {
       return absl::InternalError(

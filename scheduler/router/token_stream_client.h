@@ -31,6 +31,7 @@
 #include "scheduler/base/backoff.h"
 #include "scheduler/base/ids.h"
 #include "scheduler/base/time.h"
+#include "scheduler/base/timer_queue.h"
 #include "scheduler/base/token_stream.h"
 #include "scheduler/router/heard_instances.h"
 
@@ -118,7 +119,7 @@ class TokenStreamClient {
   uint64_t last_stream_ = 0;
   std::map<std::string, Link> links_;
   std::map<TokenStreamId, Link*> streams_;
-  std::set<std::pair<TimeUs, std::string>> waiting_;  // links with requests and no stream, by time
+  TimerQueue<std::string> waiting_;  // endpoints with requests and no stream
   std::map<RequestId, Attached> attached_;
   std::vector<Open> opens_;
   std::set<TokenStreamId> ready_;
