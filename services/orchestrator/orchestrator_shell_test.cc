@@ -53,6 +53,7 @@ TEST_F(OrchestratorShellTest, ListingModelsWhileWorkersRegisterCopiesNoInstances
     ASSERT_TRUE(shell_.Inspect([](const auto&, const absl::Status&) {}));  // it is handled
     std::promise<uint64_t> instances;
     ASSERT_TRUE(shell_.ListModelsLater([&](const v1::ListModelsResponse& models) {
+      EXPECT_EQ(models.instance_lease_us(), 3'000'000u);
       instances.set_value(models.models(0).prefill_instances());
     }));
     EXPECT_EQ(instances.get_future().get(), number);
