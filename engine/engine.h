@@ -38,7 +38,7 @@ enum class StepsRun {
 class Engine : public StepEngine {
  public:
   explicit Engine(StepsRun steps_run = StepsRun::kOnOwnThread) : steps_run_(steps_run) {}
-  // REQUIRES: no step is in flight.
+  // REQUIRES: no step is in flight, or steps run in Poll: those that it has not begun are dropped.
   ~Engine() override;
 
   absl::StatusOr<SequenceHandle> Admit(const SequenceInfo& info) final;

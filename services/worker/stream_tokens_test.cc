@@ -133,7 +133,7 @@ TEST(StreamTokensOfAFailedEngine, ARouterThatReadsNoMoreDoesNotKeepTheWorker) {
   scheduler::DecodeConfig config;
   config.engine.last_words_us = 100 * scheduler::kMillisecondUs;
   testing::EmulatedDecodeWorker worker(
-      testing::EmulatedWorker(256, 2 * kLong, {.fail_token = kFails}), config, 1024);
+      testing::EmulatedWorker(8192, 2 * kLong, {.fail_token = kFails}), config, 1024);
   TokenReader router(worker.stub());
   worker.Run(1, kLong);
   router.Attach(1, 3);
