@@ -2,7 +2,8 @@
 // simd_*.h and simd_math.h before).
 //
 // Keys and values are used where they lie: gathering them would cost more than the few rows need.
-// Four keys meet up to kFewRows rows at a time, so the sums stay in registers.
+// Some keys meet up to kFewRows rows at a time, so the sums stay in registers. How a key is
+// multiplied by a row is a "way": InPlace, or one of attention_chains.h.
 #pragma once
 
 #include <type_traits>
@@ -13,13 +14,13 @@
 namespace skein::engine {
 namespace {
 
-constexpr int kKeysAtOnce = 4;
 constexpr int kValuesAtOnce = 16;  // between two prefetches
 
-// scores[r][j] = queries[r] · keys[j] for kRows rows and kKeysAtOnce keys.
+// scores[r][j] = queries[r] · keys[j] for kRows rows and four keys.
 template <typename Dot, int kRows>
 SKEIN_INLINE void ScoreKeys(const typename Dot::X* queries, int64_t query_stride,
                             const typename Dot::W* const* keys, int64_t dim, float* scores) {
+  constexpr int kKeysAtOnce = 4;
   Simd::V acc[kRows][kKeysAtOnce];
   for (auto& row : acc) {
     for (auto& sum : row) sum = Simd::Zero();
@@ -102,22 +103,43 @@ SKEIN_INLINE void ForRowTiles(int64_t rows, int64_t first, const Body& body) {
   }
 }
 
+// Dot products of rows as they lie: the fastest.
 template <typename Dot>
-void AttendFew(const AttentionUnit& u, std::byte* scratch) {
+struct InPlace {
   using Kv = typename Dot::W;
-  const auto b = CarveBuffers<typename Dot::X, float>(u, scratch);
+  using Query = typename Dot::X;
+  using Weight = float;
+  static constexpr int kKeysAtOnce = 4;
+  template <int kRows>
+  static SKEIN_INLINE void Score(const Query* queries, int64_t query_stride, const Kv* const* keys,
+                                 int64_t dim, float* scores) {
+    ScoreKeys<Dot, kRows>(queries, query_stride, keys, dim, scores);
+  }
+  template <int kRows>
+  static SKEIN_INLINE void AddValues(int64_t head_dim, const float* weights,
+                                     const Kv* const* values, int64_t keys, float* sums,
+                                     int64_t sum_stride) {
+    AddAllValues<Kv, kRows>(head_dim, weights, values, keys, sums, sum_stride);
+  }
+};
+
+template <typename Way>
+void AttendFew(const AttentionUnit& u, std::byte* scratch) {
+  using Kv = typename Way::Kv;
+  constexpr int kAtOnce = Way::kKeysAtOnce;
+  const auto b = CarveBuffers<typename Way::Query, typename Way::Weight>(u, scratch);
   StartRows(u, b);
   ZeroRow(b.sums, b.rows * b.dim);
-  ChunkWalk<Kv> walk(u, b.zeros, Simd::kLanes > kKeysAtOnce ? Simd::kLanes : kKeysAtOnce);
+  ChunkWalk<Kv> walk(u, b.zeros, Simd::kLanes > kAtOnce ? Simd::kLanes : kAtOnce);
   for (; !walk.done(); walk.Step()) {
     walk.FindNext();
     const ChunkRows<Kv>& rows = walk.rows();
     const int64_t keys = walk.keys();
-    for (int64_t j = 0; j < walk.padded_keys(); j += kKeysAtOnce) {
-      walk.Prefetch(j, kKeysAtOnce);
+    for (int64_t j = 0; j < walk.padded_keys(); j += kAtOnce) {
+      walk.Prefetch(j, kAtOnce);
       ForRowTiles<Simd::kFewRows>(b.rows, 0, [&](int64_t r, auto count) {
-        ScoreKeys<Dot, count>(b.queries + r * b.dim, b.dim, rows.keys + j, u.head_dim,
-                              b.scores + r * kAttentionChunkKeys + j);
+        Way::template Score<count>(b.queries + r * b.dim, b.dim, rows.keys + j, u.head_dim,
+                                   b.scores + r * kAttentionChunkKeys + j);
       });
     }
     SoftmaxChunk(u, b, walk.first_key(), keys, walk.padded_keys());
@@ -125,8 +147,8 @@ void AttendFew(const AttentionUnit& u, std::byte* scratch) {
       walk.Prefetch(keys + j, kValuesAtOnce);
       const int64_t left = keys - j < kValuesAtOnce ? keys - j : int64_t{kValuesAtOnce};
       ForRowTiles<Simd::kFewRows>(b.rows, 0, [&](int64_t r, auto count) {
-        AddAllValues<Kv, count>(u.head_dim, b.weights + r * kAttentionChunkKeys + j,
-                                rows.values + j, left, b.sums + r * b.dim, b.dim);
+        Way::template AddValues<count>(u.head_dim, b.weights + r * kAttentionChunkKeys + j,
+                                       rows.values + j, left, b.sums + r * b.dim, b.dim);
       });
     }
   }

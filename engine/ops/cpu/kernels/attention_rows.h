@@ -232,13 +232,14 @@ void FinishRows(const AttentionUnit& u, const AttentionBuffers<Query, Weight>& b
     if (!saw_any) ZeroRow(b.sums + r * b.dim, b.dim);  // a unit without keys wrote no sums
     const Simd::V inverse = Simd::Set(saw_any ? 1.0f / b.total[r] : 0.0f);
     const float* sums = b.sums + r * b.dim;
+    // Adding 0 turns -0 into 0: which of the two a sum is depends on how many zeros padded it.
+    const auto result = [&](Simd::V sum) { return Simd::Fma(sum, inverse, Simd::Zero()); };
     WithType(u.out, u.out_dtype, [&](auto* out) {
       auto* to = out + t * u.out_stride + g * u.head_dim;
       ForLanes(
-          u.head_dim,
-          [&](int64_t i) { Simd::Store(to + i, Simd::Mul(Simd::Load(sums + i), inverse)); },
+          u.head_dim, [&](int64_t i) { Simd::Store(to + i, result(Simd::Load(sums + i))); },
           [&](int64_t i, int n) {
-            Simd::StoreFirst(to + i, Simd::Mul(Simd::LoadFirst(sums + i, n), inverse), n);
+            Simd::StoreFirst(to + i, result(Simd::LoadFirst(sums + i, n)), n);
           });
     });
     if (u.lse != nullptr) {

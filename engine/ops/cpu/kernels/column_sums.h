@@ -8,81 +8,12 @@
 // registers.
 #pragma once
 
-#include <type_traits>
-
 #include "engine/ops/cpu/kernels/kernels.h"
 #include "engine/ops/cpu/kernels/packed_product.h"
+#include "engine/ops/cpu/kernels/turned.h"
 
 namespace skein::engine {
 namespace {
-
-// Elements of up to kLanes rows of a matrix in registers: a row a lane, and one register (of units,
-// see packed_product.h) for each step of a sum. kWords: 4-byte words of a row, kLanes or 4.
-template <typename Units, typename From, int kWords = Simd::kLanes>
-struct Turned {
-  // Two bf16 to be widened come as one word; an f16 is widened as it is read.
-  static constexpr bool kIsF16 = std::is_same_v<From, F16>;
-  static constexpr bool kSplits = Units::kPerUnit == 1 && std::is_same_v<From, BF16>;
-  static constexpr int kSteps = kWords * (kSplits ? 2 : 1);
-  static constexpr int kElements = kSteps * Units::kPerUnit;
-
-  SKEIN_INLINE Turned() {}  // holds nothing until one of the Loads
-  // `rows` ≥ 1; lanes from `rows` on repeat the last row.
-  SKEIN_INLINE void Load(const From* from, int64_t stride, int rows) {
-    if constexpr (!kIsF16) {
-      Simd::LoadTransposed(from, stride * static_cast<int64_t>(sizeof(From)), rows, words);
-    } else {
-      static_assert(kWords == Simd::kLanes);
-      for (int i = 0; i < kWords; ++i) {
-        words[i] = Simd::Load(from + (i < rows ? i : rows - 1) * stride);
-      }
-      Simd::Transpose(words);
-    }
-  }
-  // The first `elements` ≤ kElements; zeros for the others, which are not read.
-  __attribute__((noinline)) void LoadFirst(const From* from, int64_t stride, int rows,
-                                           int64_t elements) {
-    From some[Simd::kLanes * kElements] = {};
-    for (int i = 0; i < rows; ++i) {
-      __builtin_memcpy(some + i * kElements, from + i * stride,
-                       static_cast<size_t>(elements) * sizeof(From));
-    }
-    Load(some, kElements, Simd::kLanes);
-  }
-  // Calls body(step, register).
-  template <typename Body>
-  SKEIN_INLINE void ForSteps(const Body& body) const {
-#pragma GCC unroll 16
-    for (int i = 0; i < kWords; ++i) {
-      if constexpr (kSplits) {
-        body(2 * i, Simd::WidenFirst(words[i]));
-        body(2 * i + 1, Simd::WidenSecond(words[i]));
-      } else {
-        body(i, words[i]);
-      }
-    }
-  }
-
-  Simd::V words[kWords];
-};
-
-// Calls body(a Turned to load, first element, its elements) over [0, count): whole groups of
-// kLanes words, then of 4, then a last one that is not whole. Bodies are SKEIN_LAMBDA, so that each
-// is compiled for its group.
-#define SKEIN_LAMBDA __attribute__((always_inline))
-template <typename Units, typename From, typename Body>
-SKEIN_INLINE void ForGroups(int64_t count, const Body& body) {
-  using Long = Turned<Units, From>;
-  int64_t i = 0;
-  for (; i + Long::kElements <= count; i += Long::kElements) body(Long(), i, Long::kElements);
-  if constexpr (Simd::kLanes > 4 && !Long::kIsF16) {
-    using Short = Turned<Units, From, 4>;
-    for (; i + Short::kElements <= count; i += Short::kElements) body(Short(), i, Short::kElements);
-    if (i < count) body(Short(), i, static_cast<int>(count - i));
-  } else {
-    if (i < count) body(Long(), i, static_cast<int>(count - i));
-  }
-}
 
 constexpr int64_t StepsOf(int64_t elements, int per_unit) {
   return (elements + per_unit - 1) / per_unit;

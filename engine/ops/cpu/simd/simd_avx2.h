@@ -92,13 +92,11 @@ struct Simd {
     for (int j = 0; j < 8; ++j) r[j] = t[j];
   }
 
-  template <int kWords>
-  static SKEIN_INLINE void LoadTransposed(const void* p, int64_t stride, int rows, V (&r)[kWords]) {
-    const auto* at = static_cast<const char*>(p);
+  template <int kWords, typename RowAt>
+  static SKEIN_INLINE void LoadTransposed(const RowAt& row_at, V (&r)[kWords]) {
     for (int block = 0; block < kWords / 4; ++block) {
       const auto half = [&](int row) {
-        const char* from = at + (row < rows ? row : rows - 1) * stride;
-        return _mm_loadu_ps(reinterpret_cast<const float*>(from) + 4 * block);
+        return _mm_loadu_ps(reinterpret_cast<const float*>(row_at(row)) + 4 * block);
       };
       V h[4];
       for (int i = 0; i < 4; ++i) {

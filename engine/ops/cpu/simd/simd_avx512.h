@@ -121,7 +121,8 @@ struct Simd {
   static SKEIN_INLINE Pairs AsPairs(V bits) { return reinterpret_cast<Pairs>(bits); }
   static SKEIN_INLINE V DotPairs(V sum, Pairs a, Pairs b) { return _mm512_dpbf16_ps(sum, a, b); }
   // Interleaves the first n ≤ 2 * kLanes elements of two rows: pair i is (even[i], odd[i]).
-  static SKEIN_INLINE void StoreInterleaved(BF16* p, const BF16* even, const BF16* odd, int n) {
+  static SKEIN_INLINE void LoadInterleaved(const BF16* even, const BF16* odd, int n,
+                                           Pairs (&pairs)[2]) {
     const auto mask = static_cast<__mmask32>((uint64_t{1} << n) - 1u);
     const __m512i a = _mm512_maskz_loadu_epi16(mask, even);
     const __m512i b = _mm512_maskz_loadu_epi16(mask, odd);
@@ -130,20 +131,23 @@ struct Simd {
                                           0x2a000a, 0x2b000b, 0x2c000c, 0x2d000d, 0x2e000e,
                                           0x2f000f);  // element i of a, then element i of b
     const __m512i high = _mm512_add_epi16(low, _mm512_set1_epi16(16));
-    _mm512_storeu_si512(p, _mm512_permutex2var_epi16(a, low, b));
-    _mm512_storeu_si512(p + 2 * kLanes, _mm512_permutex2var_epi16(a, high, b));
+    pairs[0] = reinterpret_cast<Pairs>(_mm512_permutex2var_epi16(a, low, b));
+    pairs[1] = reinterpret_cast<Pairs>(_mm512_permutex2var_epi16(a, high, b));
+  }
+  static SKEIN_INLINE void StoreInterleaved(BF16* p, const BF16* even, const BF16* odd, int n) {
+    Pairs pairs[2];
+    LoadInterleaved(even, odd, n, pairs);
+    _mm512_storeu_si512(p, reinterpret_cast<__m512i>(pairs[0]));
+    _mm512_storeu_si512(p + 2 * kLanes, reinterpret_cast<__m512i>(pairs[1]));
   }
 #endif
 
-  // Lane i of r[j] becomes word j (of 4 bytes) at p + i * stride bytes. Lanes from `rows` (≥ 1) on
-  // repeat the last row.
-  template <int kWords>
-  static SKEIN_INLINE void LoadTransposed(const void* p, int64_t stride, int rows, V (&r)[kWords]) {
-    const auto* at = static_cast<const char*>(p);
+  // Lane i of r[j] becomes word j (of 4 bytes) at row_at(i), a pointer.
+  template <int kWords, typename RowAt>
+  static SKEIN_INLINE void LoadTransposed(const RowAt& row_at, V (&r)[kWords]) {
     for (int block = 0; block < kWords / 4; ++block) {
       const auto quarter = [&](int row) {
-        const char* from = at + (row < rows ? row : rows - 1) * stride;
-        return _mm_loadu_ps(reinterpret_cast<const float*>(from) + 4 * block);
+        return _mm_loadu_ps(reinterpret_cast<const float*>(row_at(row)) + 4 * block);
       };
       V q[4];
       for (int i = 0; i < 4; ++i) {

@@ -90,13 +90,10 @@ struct Simd {
     r[3] = __builtin_shuffle(b, d, Bits{2, 3, 6, 7});
   }
 
-  template <int kWords>
-  static SKEIN_INLINE void LoadTransposed(const void* p, int64_t stride, int rows, V (&r)[kWords]) {
+  template <int kWords, typename RowAt>
+  static SKEIN_INLINE void LoadTransposed(const RowAt& row_at, V (&r)[kWords]) {
     static_assert(kWords == 4);
-    for (int i = 0; i < 4; ++i) {
-      __builtin_memcpy(&r[i], static_cast<const char*>(p) + (i < rows ? i : rows - 1) * stride,
-                       sizeof r[i]);
-    }
+    for (int i = 0; i < 4; ++i) __builtin_memcpy(&r[i], row_at(i), sizeof r[i]);
     Transpose(r);
   }
   static SKEIN_INLINE V WidenFirst(V pairs) {

@@ -1,0 +1,100 @@
+// Rows turned in registers, over the Simd of the including file (include one simd_*.h before): a
+// row becomes a lane, so that each lane can be summed in one chain along its row.
+#pragma once
+
+#include <cstdint>
+#include <type_traits>
+
+#include "engine/ops/cpu/kernels/packed_product.h"
+
+namespace skein::engine {
+namespace {
+
+// For lambdas that are compiled anew wherever they are called.
+#define SKEIN_LAMBDA __attribute__((always_inline))
+
+// Row i of those that lie one after the other from `from` on; rows from `rows` (≥ 1) on are the
+// last one again.
+template <typename From>
+struct StridedRows {
+  const From* from;
+  int64_t stride;
+  int rows;
+  SKEIN_INLINE const From* operator()(int i) const {
+    return from + (i < rows ? i : rows - 1) * stride;
+  }
+};
+
+// Elements of kLanes rows in registers: a row a lane, and one register (of units, see
+// packed_product.h) for each step of a sum. kWords: 4-byte words of a row, kLanes or 4.
+template <typename Units, typename From, int kWords = Simd::kLanes>
+struct Turned {
+  // Two bf16 to be widened come as one word; an f16 is widened as it is read.
+  static constexpr bool kIsF16 = std::is_same_v<From, F16>;
+  static constexpr bool kSplits = Units::kPerUnit == 1 && std::is_same_v<From, BF16>;
+  static constexpr int kSteps = kWords * (kSplits ? 2 : 1);
+  static constexpr int kElements = kSteps * Units::kPerUnit;
+
+  SKEIN_INLINE Turned() {}  // holds nothing until one of the Loads
+  // Lane i: kElements from row_at(i), a const From*, on.
+  template <typename RowAt>
+  SKEIN_INLINE void Load(const RowAt& row_at) {
+    if constexpr (!kIsF16) {
+      Simd::LoadTransposed(row_at, words);
+    } else {
+      static_assert(kWords == Simd::kLanes);
+      for (int i = 0; i < kWords; ++i) words[i] = Simd::Load(row_at(i));
+      Simd::Transpose(words);
+    }
+  }
+  SKEIN_INLINE void Load(const From* from, int64_t stride, int rows) {
+    Load(StridedRows<From>{from, stride, rows});
+  }
+  // The first `elements` ≤ kElements; zeros for the others, which are not read.
+  template <typename RowAt>
+  __attribute__((noinline)) void LoadFirst(const RowAt& row_at, int64_t elements) {
+    From some[Simd::kLanes * kElements] = {};
+    for (int i = 0; i < Simd::kLanes; ++i) {
+      __builtin_memcpy(some + i * kElements, row_at(i),
+                       static_cast<size_t>(elements) * sizeof(From));
+    }
+    Load([&](int i) SKEIN_LAMBDA { return some + i * kElements; });
+  }
+  SKEIN_INLINE void LoadFirst(const From* from, int64_t stride, int rows, int64_t elements) {
+    LoadFirst(StridedRows<From>{from, stride, rows}, elements);
+  }
+  // Calls body(step, register).
+  template <typename Body>
+  SKEIN_INLINE void ForSteps(const Body& body) const {
+#pragma GCC unroll 16
+    for (int i = 0; i < kWords; ++i) {
+      if constexpr (kSplits) {
+        body(2 * i, Simd::WidenFirst(words[i]));
+        body(2 * i + 1, Simd::WidenSecond(words[i]));
+      } else {
+        body(i, words[i]);
+      }
+    }
+  }
+
+  Simd::V words[kWords];
+};
+
+// Calls body(a Turned to load, first element, its elements) over [0, count): whole groups of
+// kLanes words, then of 4, then a last one that is not whole. Bodies are SKEIN_LAMBDA.
+template <typename Units, typename From, typename Body>
+SKEIN_INLINE void ForGroups(int64_t count, const Body& body) {
+  using Long = Turned<Units, From>;
+  int64_t i = 0;
+  for (; i + Long::kElements <= count; i += Long::kElements) body(Long(), i, Long::kElements);
+  if constexpr (Simd::kLanes > 4 && !Long::kIsF16) {
+    using Short = Turned<Units, From, 4>;
+    for (; i + Short::kElements <= count; i += Short::kElements) body(Short(), i, Short::kElements);
+    if (i < count) body(Short(), i, static_cast<int>(count - i));
+  } else {
+    if (i < count) body(Long(), i, static_cast<int>(count - i));
+  }
+}
+
+}  // namespace
+}  // namespace skein::engine
