@@ -4,6 +4,8 @@
 // next columns are prefetched line by line, so memory is read from first to last.
 #pragma once
 
+#include <type_traits>
+
 #include "engine/ops/cpu/kernels/column_sums.h"
 #include "engine/ops/cpu/kernels/lanes.h"
 
@@ -41,6 +43,31 @@ SKEIN_INLINE void StreamGroup(Turn turn, const typename Units::Element* x, int64
                           Units::FromBits(weights));
     }
   });
+}
+
+// acc[h][r] += `elements` of kRows rows of x by kPanel columns, as many as whole groups of four
+// words have; returns how many. The two registers of a row take turns, since a chain alone waits
+// for its own sums.
+template <typename Units, int kRows, typename W>
+SKEIN_INLINE int64_t StreamWords(const typename Units::Element* x, int64_t x_stride, const W* w,
+                                 int64_t w_stride, int64_t elements, Ahead<W>* ahead,
+                                 Simd::V (&acc)[2][kRows]) {
+  using Turn = Turned<Units, W, 4>;
+  int64_t i = 0;
+  for (; i + Turn::kElements <= elements; i += Turn::kElements) {
+    ahead->Lines(Turn::kElements);
+    Turn low, high;
+    low.Load(w + i, w_stride, Simd::kLanes);
+    high.Load(w + Simd::kLanes * w_stride + i, w_stride, Simd::kLanes);
+    low.ForSteps([&](int s, Simd::V weights) SKEIN_LAMBDA {
+      for (int r = 0; r < kRows; ++r) {
+        const auto spread = Units::SpreadA(x + r * x_stride + i + s * Units::kPerUnit);
+        acc[0][r] = Units::Sum(acc[0][r], spread, Units::FromBits(weights));
+        acc[1][r] = Units::Sum(acc[1][r], spread, Units::FromBits(high.Step(s)));
+      }
+    });
+  }
+  return i;
 }
 
 // Sums of kRows rows by up to kPanel columns, a half of them a register.
@@ -91,8 +118,12 @@ void StreamPanel(const ColumnProduct& p, int64_t column, int64_t end) {
   Ahead<W> ahead(p.w, column + kPanel, end);
   StreamSums<kRows> levels[4];
   for (int part = 0; part < p.cuts.parts; ++part) {
-    const int64_t at = p.cuts.at[part];
+    int64_t at = p.cuts.at[part];
     StreamSums<kRows> sums = {};
+    if constexpr (kWhole && Simd::kLanes > 4 && !std::is_same_v<W, F16>) {
+      at += StreamWords<Units>(x + at, p.x.stride, w + at, p.w.stride, p.cuts.at[part + 1] - at,
+                               &ahead, sums.of);
+    }
     ForGroups<Units, W>(p.cuts.at[part + 1] - at, [&](auto turn, int64_t i,
                                                       int count) SKEIN_LAMBDA {
       ahead.Lines(count);

@@ -63,18 +63,15 @@ struct Turned {
   SKEIN_INLINE void LoadFirst(const From* from, int64_t stride, int rows, int64_t elements) {
     LoadFirst(StridedRows<From>{from, stride, rows}, elements);
   }
+  SKEIN_INLINE Simd::V Step(int s) const {
+    if constexpr (!kSplits) return words[s];
+    return s % 2 == 0 ? Simd::WidenFirst(words[s / 2]) : Simd::WidenSecond(words[s / 2]);
+  }
   // Calls body(step, register).
   template <typename Body>
   SKEIN_INLINE void ForSteps(const Body& body) const {
-#pragma GCC unroll 16
-    for (int i = 0; i < kWords; ++i) {
-      if constexpr (kSplits) {
-        body(2 * i, Simd::WidenFirst(words[i]));
-        body(2 * i + 1, Simd::WidenSecond(words[i]));
-      } else {
-        body(i, words[i]);
-      }
-    }
+#pragma GCC unroll 32
+    for (int s = 0; s < kSteps; ++s) body(s, Step(s));
   }
 
   Simd::V words[kWords];
