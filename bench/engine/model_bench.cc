@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <numeric>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -27,8 +28,10 @@
 ABSL_FLAG(std::string, measure, "decode", "gemm, prefill, decode, breakdown or reproducible");
 ABSL_FLAG(std::string, model_dir, "", "the checkpoint");
 ABSL_FLAG(int, threads, 1, "threads of the measurement");
+ABSL_FLAG(std::string, isa, "auto", "instructions of the kernels, as the workers' --isa");
 ABSL_FLAG(int, prompt_tokens, 512, "tokens of the prefill");
 ABSL_FLAG(int, decode_tokens, 48, "tokens decoded, after a prompt of 16");
+ABSL_FLAG(int, sequences, 1, "that decode together, of --measure=reproducible");
 ABSL_FLAG(int, repeats, 3, "prefills, the best counts; or times that decode_tokens are decoded");
 ABSL_FLAG(int, round_tokens, 4, "tokens decoded between two sweeps of as many bytes");
 ABSL_FLAG(bool, cpu_clock, false, "one thread's CPU time instead of wall time: a loaded machine");
@@ -41,6 +44,17 @@ constexpr int kPromptTokens = 16;  // before a decode
 Clock TheClock() {
   const bool cpu = absl::GetFlag(FLAGS_cpu_clock) && absl::GetFlag(FLAGS_threads) == 1;
   return cpu ? Clock::kThreadCpu : Clock::kWall;
+}
+
+engine::CpuIsa TheIsa() {
+  const std::string name = absl::GetFlag(FLAGS_isa);
+  for (const engine::CpuIsa isa :
+       {engine::CpuIsa::kAvx512Bf16, engine::CpuIsa::kAvx512, engine::CpuIsa::kAvx2,
+        engine::CpuIsa::kPortable, engine::CpuIsa::kAuto}) {
+    if (engine::NameOf(isa) == name) return isa;
+  }
+  SKEIN_CHECK_MSG(false, "--isa: no such instructions");
+  return engine::CpuIsa::kAuto;
 }
 
 engine::ModelConfig LoadConfig(const std::string& dir) {
@@ -83,34 +97,56 @@ int64_t BytesReadPerToken(const std::string& dir, bool tied) {
   return bytes;
 }
 
-// Runs one sequence from an empty KV.
+// Runs sequences from an empty KV, each of which has an equal part of the blocks.
 class Runner {
  public:
-  explicit Runner(engine::Engine& engine) : engine_(engine) {
+  explicit Runner(engine::Engine& engine, int sequences = 1) : engine_(engine), next_(sequences) {
     blocks_.resize(engine.Spec().kv.num_blocks);
     std::iota(blocks_.begin(), blocks_.end(), 0);
     greedy_.temperature = 0.0f;
   }
 
   // Seconds of one step over `tokens` at `position`, sampling the next token into *next.
-  double Step(const std::vector<int32_t>& tokens, int64_t position, int32_t* next) {
+  double Step(const std::vector<int32_t>& tokens, int64_t position, int32_t* next,
+              size_t sequence = 0) {
+    const double seconds = Run({StepOf(sequence, tokens, position)});
+    *next = next_[sequence] = results_[0].sampled.token;
+    return seconds;
+  }
+  // Seconds of one step in which every sequence runs the token that it sampled last.
+  double StepAll(int64_t position) {
+    std::vector<engine::SequenceStep> steps;
+    for (size_t i = 0; i < next_.size(); ++i) {
+      steps.push_back(StepOf(i, std::span(next_).subspan(i, 1), position));
+    }
+    const double seconds = Run(steps);
+    for (size_t i = 0; i < next_.size(); ++i) next_[i] = results_[i].sampled.token;
+    return seconds;
+  }
+  // What the sequences run next.
+  std::vector<int32_t>& next() { return next_; }
+
+ private:
+  engine::SequenceStep StepOf(size_t sequence, std::span<const int32_t> tokens, int64_t position) {
+    const size_t share = blocks_.size() / next_.size();
     engine::SequenceStep step;
     step.tokens = tokens;
     step.position = position;
-    step.block_table = blocks_;
+    step.block_table = std::span(blocks_).subspan(sequence * share, share);
     step.sample = true;
     step.sampling = &greedy_;
+    return step;
+  }
+  double Run(const std::vector<engine::SequenceStep>& steps) {
     const double begin = SecondsNow(TheClock());
-    const absl::Status status = engine_.Step({&step, 1}, nullptr, &results_);
+    const absl::Status status = engine_.Step(steps, nullptr, &results_);
     const double seconds = SecondsNow(TheClock()) - begin;
     SKEIN_CHECK_MSG(status.ok(), status.ToString().c_str());
-    *next = results_[0].sampled.token;
     return seconds;
   }
 
- private:
   engine::Engine& engine_;
-  std::vector<int32_t> blocks_;
+  std::vector<int32_t> blocks_, next_;
   engine::SamplingParams greedy_;
   std::vector<engine::SequenceResult> results_;
 };
@@ -122,14 +158,13 @@ std::vector<int32_t> Prompt(int count, int vocab) {
 }
 
 std::unique_ptr<engine::Engine> LoadEngine(int tokens_max, std::vector<OpCall>* calls,
-                                           bool reproducible = false) {
-  auto ops = engine::MakeCpuOps({.threads = absl::GetFlag(FLAGS_threads),
-                                 .isa = engine::CpuIsa::kAuto,
-                                 .reproducible = reproducible});
+                                           bool reproducible = false, int sequences = 1) {
+  auto ops = engine::MakeCpuOps(
+      {.threads = absl::GetFlag(FLAGS_threads), .isa = TheIsa(), .reproducible = reproducible});
   SKEIN_CHECK_MSG(ops.ok(), ops.status().ToString().c_str());
   if (calls != nullptr) ops = MakeTimedOps(*std::move(ops), TheClock(), calls);
   engine::ModelEngineOptions options;
-  options.num_blocks = (tokens_max + 31) / 16;
+  options.num_blocks = sequences * ((tokens_max + 31) / 16);
   options.max_batch_tokens = tokens_max;
   auto made = engine::MakeModelEngine(absl::GetFlag(FLAGS_model_dir), *std::move(ops),
                                       engine::MakeCpuDevice(), options);
@@ -184,24 +219,28 @@ struct Costs {
 };
 
 // What reproducible kernels cost: the same prefill and as many decode steps behind it, with and
-// without, in turns. Medians of the turns' own ratios of time.
+// without, in turns. Medians of the turns' own ratios of time. Several sequences have the same
+// prompt, are prefilled one after the other, and then decode together.
 void MeasureReproducible() {
   const int tokens = absl::GetFlag(FLAGS_prompt_tokens), steps = absl::GetFlag(FLAGS_round_tokens);
-  const int tokens_max = tokens + steps + 1;
+  const int tokens_max = tokens + steps + 1, sequences = absl::GetFlag(FLAGS_sequences);
   std::vector<OpCall> calls[2];
-  const auto plain = LoadEngine(tokens_max, &calls[0], false);
-  const auto reproducible = LoadEngine(tokens_max, &calls[1], true);
+  const auto plain = LoadEngine(tokens_max, &calls[0], false, sequences);
+  const auto reproducible = LoadEngine(tokens_max, &calls[1], true, sequences);
   const std::vector<int32_t> prompt = Prompt(tokens, plain->Spec().vocab_size);
-  Runner runners[] = {Runner(*plain), Runner(*reproducible)};
+  Runner runners[] = {Runner(*plain, sequences), Runner(*reproducible, sequences)};
   Costs prefills, decodes;
   for (int repeat = 0; repeat <= absl::GetFlag(FLAGS_repeats); ++repeat) {
     StepTime prefill[2], decode[2];
-    int32_t next[2] = {};
-    for (int i : {0, 1}) prefill[i].Add(runners[i].Step(prompt, 0, &next[i]), &calls[i]);
-    for (int step = 0; step < steps; ++step) {
+    for (int s = 0; s < sequences; ++s) {
       for (int i : {0, 1}) {
-        decode[i].Add(runners[i].Step({next[0]}, tokens + step, &next[i]), &calls[i]);
+        int32_t next = 0;
+        prefill[i].Add(runners[i].Step(prompt, 0, &next, static_cast<size_t>(s)), &calls[i]);
       }
+    }
+    for (int step = 0; step < steps; ++step) {
+      runners[1].next() = runners[0].next();
+      for (int i : {0, 1}) decode[i].Add(runners[i].StepAll(tokens + step), &calls[i]);
     }
     if (repeat == 0) continue;  // warms up
     prefills.Add(prefill[0], prefill[1]);
