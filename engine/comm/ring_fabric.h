@@ -5,8 +5,9 @@
 // (Connect), before any ring needs them. A ring only marks its messages with its name, so that
 // those of one that ended or was given up are told from those of another between the same
 // instances: opening one creates no connection, no memory of the device and no trial of a path, and
-// breaking one leaves the links as they are. (The one exception is a ring over NCCL, path_fabric.h:
-// NCCL has no way to break one exchange alone.)
+// breaking one leaves the links as they are. (Over NCCL, which has no way to break one exchange
+// alone, a ring that is broken while it moves bytes takes the communicators of its pairs with it;
+// the next ring makes them again. comm/device/lane_book.h)
 //
 // Links are made again only with a process that came in the place of one that died: it has another
 // address.
@@ -26,7 +27,7 @@ namespace skein::engine {
 // Since the fabric was made.
 struct FabricCounts {
   uint64_t links = 0;   // other processes that this one was connected to
-  uint64_t groups = 0;  // communicators with what belongs to them: MakeGroup's, and NCCL's of rings
+  uint64_t groups = 0;  // communicators with what belongs to them: MakeGroup's, and NCCL's of pairs
 };
 
 class RingFabric : public Fabric {

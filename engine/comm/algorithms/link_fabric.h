@@ -26,7 +26,7 @@ class LinkFabric : public RingFabric {
   absl::StatusOr<std::unique_ptr<Communicator>> OpenRing(GroupId name,
                                                          std::span<const std::string> addresses,
                                                          int rank) final;
-  FabricCounts Made() const final { return {Links(), groups_.load()}; }
+  FabricCounts Made() const override { return {Links(), groups_.load()}; }
 
  protected:
   virtual uint64_t Links() const = 0;  // made so far

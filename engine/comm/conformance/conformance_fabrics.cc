@@ -11,6 +11,7 @@
 #include "engine/comm/conformance/conformance.h"
 #include "engine/comm/local/local_fabric.h"
 #include "engine/comm/testing/far_fabric.h"
+#include "engine/comm/testing/far_lanes.h"
 #include "engine/comm/testing/far_paths.h"
 #include "engine/comm/testing/fault_communicator.h"
 #include "engine/comm/ucx/ucx_fabric.h"
@@ -76,11 +77,11 @@ class SharedPlaneFabric : public Fabric {
 }  // namespace
 
 // Faultless: behind a FaultCommunicator that has nothing to inject. FarStaged, FarOnDevice,
-// FarPeers: in a device's memory (far_fabric.h). FarPaths: a PathFabric's groups over
-// FarPeers; FarPathsRefused: every other rank may not open the others' memory.
+// FarPeers, FarLanes: in a device's memory (far_fabric.h, far_lanes.h). FarPaths: a PathFabric's
+// groups over FarPeers; FarPathsRefused: every other rank may not open the others' memory.
 std::vector<std::string> ConformanceFabrics() {
-  return {"Local",     "Faultless",   "UcxSharedMemory", "UcxTcp",   "UcxSharedPlane",
-          "FarStaged", "FarOnDevice", "FarPeers",        "FarPaths", "FarPathsRefused"};
+  return {"Local",       "Faultless", "UcxSharedMemory", "UcxTcp",   "UcxSharedPlane", "FarStaged",
+          "FarOnDevice", "FarPeers",  "FarLanes",        "FarPaths", "FarPathsRefused"};
 }
 
 std::string WhyNotConformance(const std::string&) { return ""; }
@@ -90,6 +91,9 @@ FabricFactory ConformanceFactory(const std::string& name) {
     return [hub = std::make_shared<LocalHub>()] { return hub->MakeFabric(); };
   }
   if (name == "FarPeers") return MakeFarPeers;
+  if (name == "FarLanes") {
+    return [hub = std::make_shared<FarLaneHub>()] { return MakeFarLanes(hub); };
+  }
   if (name == "UcxSharedPlane") return [] { return std::make_unique<SharedPlaneFabric>(); };
   if (name == "FarPaths" || name == "FarPathsRefused") {
     return [refused = name == "FarPathsRefused", rank = 0]() mutable {

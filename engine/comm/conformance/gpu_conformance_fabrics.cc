@@ -15,6 +15,7 @@
 #include "engine/comm/paths/worker_fabric.h"
 #include "engine/comm/testing/device_buffers.h"
 #include "engine/comm/ucx/ucx_fabric.h"
+#include "engine/comm/ucx/ucx_link_fabric.h"
 #include "engine/cuda/device/cuda_device.h"
 #include "scheduler/vocabulary/check.h"
 
@@ -42,8 +43,15 @@ std::unique_ptr<Fabric> MakeOnGpu(const std::string& name, int gpu,
   if (name == "GpuNccl") {
     return MakeDeviceFabric(Must(MakeNcclFabric(hosts, gpu)), device, DevicePath::kOnDevice);
   }
+  if (name == "GpuNcclLanes") {
+    std::shared_ptr<LinkFabric> below = Must(MakeUcxLinkFabric(hosts));
+    return MakeDeviceFabric(Must(MakeNcclRings(std::move(below), gpu)), device,
+                            DevicePath::kOnDevice);
+  }
   return Must(MakeGpuFabric(absl::StrCat("cuda:", gpu), device, {.hosts = hosts}));
 }
+
+bool OverNccl(const std::string& name) { return name == "GpuNccl" || name == "GpuNcclLanes"; }
 
 int Gpus() {
   int count = 0;
@@ -54,18 +62,18 @@ int Gpus() {
 
 // GpuPaths: what workers use.
 std::vector<std::string> ConformanceFabrics() {
-  return {"GpuStaged", "GpuIpc", "GpuNccl", "GpuPaths"};
+  return {"GpuStaged", "GpuIpc", "GpuNccl", "GpuNcclLanes", "GpuPaths"};
 }
 
 std::string WhyNotConformance(const std::string& name) {
-  const int needed = name == "GpuNccl" ? kRanksMax : 1;
+  const int needed = OverNccl(name) ? kRanksMax : 1;
   if (Gpus() >= needed) return "";
   return absl::StrCat("needs ", needed, " GPUs, one for each rank of NCCL's; there are ", Gpus());
 }
 
 FabricFactory ConformanceFactory(const std::string& name) {
   return [name, rank = 0]() mutable {
-    const int gpu = name == "GpuNccl" ? rank++ % kRanksMax : 0;
+    const int gpu = OverNccl(name) ? rank++ % kRanksMax : 0;
     const std::shared_ptr<CudaDevice> device = Must(OpenCudaDevice(absl::StrCat("cuda:", gpu)));
     return MakeBufferedFabric(MakeOnGpu(name, gpu, device), device);
   };

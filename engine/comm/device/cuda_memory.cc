@@ -35,6 +35,12 @@ CudaMemory::~CudaMemory() {
   if (stream_ != nullptr) cudaStreamDestroy(stream_);
 }
 
+absl::Status CudaMemory::Finish() {
+  absl::Status status = AsCommStatus(cudaSetDevice(device_), "cudaSetDevice");
+  if (status.ok()) status = AsCommStatus(cudaStreamSynchronize(stream_), "cudaStreamSynchronize");
+  return error_.ok() ? status : error_;
+}
+
 void CudaMemory::Keep(absl::Status status) {
   if (error_.ok()) error_ = std::move(status);
 }

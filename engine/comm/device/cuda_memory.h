@@ -28,6 +28,9 @@ class CudaMemory : public LinkMemory {
   void Copy(std::byte* to, std::span<const std::byte> from) override;
   void Sum(std::span<const void* const> sources, void* out, int64_t count, DType dtype) override;
 
+  // Until all that was started is done; what failed, now or before.
+  absl::Status Finish();
+
   int device() const { return device_; }
   cudaStream_t stream() const { return stream_; }
   const absl::Status& error() const { return error_; }

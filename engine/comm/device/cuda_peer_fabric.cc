@@ -34,7 +34,7 @@ class CudaPeerMemory : public PeerMemory {
 
   absl::StatusOr<PeerPlace> Export(const std::byte* data) override { return opener_->Export(data); }
   absl::StatusOr<const std::byte*> Import(const PeerPlace& place) override;
-  absl::Status Finish() override;
+  absl::Status Finish() override { return memory_.Finish(); }
 
  private:
   CudaMemory memory_;
@@ -47,14 +47,6 @@ absl::StatusOr<const std::byte*> CudaPeerMemory::Import(const PeerPlace& place) 
   if (!opened.ok()) return opened.status();
   opened_.try_emplace(opened->get() - place.offset, *opened);  // the first keeps it open
   return opened->get();
-}
-
-absl::Status CudaPeerMemory::Finish() {
-  absl::Status status = AsCommStatus(cudaSetDevice(memory_.device()), "cudaSetDevice");
-  if (status.ok()) {
-    status = AsCommStatus(cudaStreamSynchronize(memory_.stream()), "cudaStreamSynchronize");
-  }
-  return memory_.error().ok() ? status : memory_.error();
 }
 
 }  // namespace

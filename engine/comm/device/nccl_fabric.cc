@@ -4,7 +4,9 @@
 #include <utility>
 
 #include "engine/comm/algorithms/link_fabric.h"
+#include "engine/comm/device/lane_fabric.h"
 #include "engine/comm/device/nccl_api.h"
+#include "engine/comm/device/nccl_lanes.h"
 #include "engine/comm/device/nccl_link.h"
 #include "engine/comm/ucx/ucx_link_fabric.h"
 
@@ -52,6 +54,15 @@ absl::StatusOr<std::unique_ptr<Fabric>> MakeNcclFabric(const UcxOptions& hosts, 
   auto fabric = MakeUcxLinkFabric(hosts);
   if (!fabric.ok()) return fabric.status();
   return MakeNcclFabric(std::shared_ptr<LinkFabric>(*std::move(fabric)), device);
+}
+
+absl::StatusOr<std::unique_ptr<RingFabric>> MakeNcclRings(std::shared_ptr<LinkFabric> hosts,
+                                                          int device) {
+  const absl::Status status = CheckCudaDevice(device);
+  if (!status.ok()) return status;
+  const absl::StatusOr<const NcclApi*> nccl = LoadNccl();
+  if (!nccl.ok()) return nccl.status();
+  return std::make_unique<LaneFabric>(std::move(hosts), MakeNcclLaneMaker(*nccl, device));
 }
 
 absl::StatusOr<int> NcclVersion() {

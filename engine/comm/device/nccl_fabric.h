@@ -18,7 +18,7 @@
 #include <memory>
 
 #include "absl/status/statusor.h"
-#include "engine/comm/fabric.h"
+#include "engine/comm/ring_fabric.h"
 #include "engine/ucx/ucx_options.h"
 
 namespace skein::engine {
@@ -30,6 +30,11 @@ absl::StatusOr<std::unique_ptr<Fabric>> MakeNcclFabric(const UcxOptions& hosts, 
 // Over a fabric of the hosts that serves others, too; its address is this one's.
 absl::StatusOr<std::unique_ptr<Fabric>> MakeNcclFabric(std::shared_ptr<LinkFabric> hosts,
                                                        int device);
+
+// For rings, over the same hosts: communicators of pairs of ranks, which are made once and serve
+// one ring after another (lane_fabric.h), so that rings make none.
+absl::StatusOr<std::unique_ptr<RingFabric>> MakeNcclRings(std::shared_ptr<LinkFabric> hosts,
+                                                          int device);
 
 // The version by ncclGetVersion. UNAVAILABLE if this machine has no NCCL.
 absl::StatusOr<int> NcclVersion();

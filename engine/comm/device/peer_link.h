@@ -14,19 +14,17 @@
 #include <utility>
 #include <vector>
 
-#include "engine/comm/algorithms/link.h"
+#include "engine/comm/device/stream_memory.h"
 #include "engine/device/peer_opener.h"
 
 namespace skein::engine {
 
-class PeerMemory : public LinkMemory {
+class PeerMemory : public StreamMemory {
  public:
   virtual absl::StatusOr<PeerPlace> Export(const std::byte* data) = 0;
   // Where this process's Copy reads it, for as long as the memory lives. UNAVAILABLE when this
   // device cannot.
   virtual absl::StatusOr<const std::byte*> Import(const PeerPlace& place) = 0;
-  // Until all that was started is done; what failed since the last one.
-  virtual absl::Status Finish() = 0;
 };
 
 class PeerLink : public Link {

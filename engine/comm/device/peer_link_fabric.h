@@ -1,47 +1,16 @@
 // The Fabric of PeerLinks. Internal to engine/comm.
 #pragma once
 
-#include <functional>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "engine/comm/algorithms/link_fabric.h"
 #include "engine/comm/device/peer_link.h"
 
 namespace skein::engine {
 
-// The memories (a stream, scratch, what peers have opened) of links that ended well serve later
-// links: a ring makes none. Thread-safe.
-class PeerMemories {
- public:
-  using Make = std::function<absl::StatusOr<std::unique_ptr<PeerMemory>>()>;
-  explicit PeerMemories(Make make) : make_(std::move(make)) {}
-
-  absl::StatusOr<std::unique_ptr<PeerMemory>> Take() {
-    {
-      const std::lock_guard lock(mutex_);
-      if (!idle_.empty()) {
-        auto memory = std::move(idle_.back());
-        idle_.pop_back();
-        return memory;
-      }
-    }
-    return make_();
-  }
-  // REQUIRES: nothing of it is under way, and none of its copies has failed.
-  void GiveBack(std::unique_ptr<PeerMemory> memory) {
-    const std::lock_guard lock(mutex_);
-    idle_.push_back(std::move(memory));
-  }
-
- private:
-  const Make make_;
-  std::mutex mutex_;
-  std::vector<std::unique_ptr<PeerMemory>> idle_;
-};
+using PeerMemories = StreamMemories<PeerMemory>;
 
 class PeerLinkFabric : public LinkFabric {
  public:

@@ -90,8 +90,11 @@ class Parts {
     if (!version.ok()) return version.status();
     auto fabric = MakeNcclFabric(hosts_, id_);
     if (!fabric.ok()) return fabric.status();
+    auto rings = MakeNcclRings(hosts_, id_);
+    if (!rings.ok()) return rings.status();
     self.nccl_version = *version;
     ways.nccl = *std::move(fabric);
+    ways.lanes = *std::move(rings);
     return absl::OkStatus();
   }
 

@@ -10,7 +10,7 @@
 #include "engine/comm/device/device_fabric.h"
 #include "engine/comm/group_digest.h"
 #include "engine/comm/paths/member_address.h"
-#include "engine/comm/paths/tried_communicator.h"
+#include "engine/comm/paths/path_parts.h"
 #include "scheduler/vocabulary/check.h"
 #include "scheduler/vocabulary/mix64.h"
 
@@ -30,45 +30,12 @@ uint64_t TrialWord(GroupId id, int rank, size_t word) {
                (static_cast<uint64_t>(rank + 1) * kTrialWords + word));
 }
 
-// The name of all pairs: they differ in their members.
-constexpr GroupId kPairs = {0x5045455250414952u, 2};
-
 // OK only when every rank has come here.
 absl::Status Meet(Communicator* group, CommDeadline deadline) {
   return group->AllReduce(nullptr, 0, DType::kF32, deadline);
 }
 
 }  // namespace
-
-// Why a group left the path that it tried: written by its trial's thread.
-class PathFabric::Refusal {
- public:
-  void Put(std::string why) {
-    const std::lock_guard lock(mutex_);
-    why_ = std::move(why);
-  }
-  std::string Get() {
-    const std::lock_guard lock(mutex_);
-    return why_;
-  }
-
- private:
-  std::mutex mutex_;
-  std::string why_;
-};
-
-struct PathFabric::Members {
-  std::vector<std::string> addresses;  // by rank, as all below
-  std::vector<CommMember> all;
-  std::vector<std::string> host;
-  int rank = 0;
-};
-
-// A group that tries a path.
-struct PathFabric::Tried {
-  std::shared_ptr<Refusal> refusal;
-  std::unique_ptr<TriedCommunicator> group;
-};
 
 // Memory of the device for trials, kept until the fabric's end: others may have it open. All of it
 // is there from the start, for a trial asks nothing of the device's own stream, which may be
@@ -137,6 +104,7 @@ PathFabric::PathFabric(CommMember self, CommWays ways, CommDevice device, PathFa
   SKEIN_CHECK((on_.device == nullptr) == (on_.copies == nullptr));
   SKEIN_CHECK(self_.realm.empty() == (ways_.ipc == nullptr));
   SKEIN_CHECK((self_.nccl_version == 0) == (ways_.nccl == nullptr));
+  SKEIN_CHECK((ways_.lanes == nullptr) == (ways_.nccl == nullptr));
 }
 
 PathFabric::~PathFabric() = default;
@@ -177,7 +145,10 @@ bool PathFabric::TakesIpc(std::span<const std::string> addresses) {
   return choice.ok() && choice->path == CommPath::kIpc;
 }
 
-FabricCounts PathFabric::Made() const { return {ways_.host->Made().links, groups_made_.load()}; }
+FabricCounts PathFabric::Made() const {
+  const uint64_t lanes = ways_.lanes == nullptr ? 0 : ways_.lanes->Made().groups;
+  return {ways_.host->Made().links, groups_made_.load() + lanes};
+}
 
 absl::StatusOr<PathFabric::Members> PathFabric::MembersOf(std::span<const std::string> addresses,
                                                           int rank) const {
@@ -204,9 +175,9 @@ absl::StatusOr<std::unique_ptr<Communicator>> PathFabric::Make(
   if (!choice.ok()) return choice.status();
   const int ranks = static_cast<int>(addresses.size());
   if (on_.device != nullptr) ledger_->Explain(ranks, choice->path, choice->why_not);
-  if (use == Use::kGroup || choice->path == CommPath::kNccl) ++groups_made_;
+  if (use == Use::kGroup) ++groups_made_;
   if (choice->path != CommPath::kHost && !choice->wanted) {
-    absl::StatusOr<Tried> tried = MakeTried(use, choice->path, id, *members);
+    absl::StatusOr<Tried> tried = MakeTried(use, *choice, id, *members);
     if (!tried.ok()) return tried.status();
     const auto taken = [path = choice->path, group = tried->group.get()] {
       return group->OnFirst() ? path : CommPath::kHost;
@@ -229,6 +200,9 @@ absl::StatusOr<std::unique_ptr<Communicator>> PathFabric::MakeBelow(Use use, Com
   if (use == Use::kRing && path == CommPath::kHost) {
     return ways_.host->OpenRing(id, members.host, members.rank);
   }
+  if (use != Use::kGroup && path == CommPath::kNccl) {
+    return ways_.lanes->OpenRing(id, members.host, members.rank);
+  }
   Fabric* const way = path == CommPath::kIpc    ? ways_.ipc.get()
                       : path == CommPath::kNccl ? ways_.nccl.get()
                                                 : ways_.host.get();
@@ -244,8 +218,9 @@ std::unique_ptr<Communicator> PathFabric::OnDevice(CommPath path,
 }
 
 // If this rank alone cannot use a path at all, it breaks the path for the ranks that wait for it.
-absl::StatusOr<PathFabric::Tried> PathFabric::MakeTried(Use use, CommPath path, GroupId id,
-                                                        const Members& members) {
+absl::StatusOr<PathFabric::Tried> PathFabric::MakeTried(Use use, const PathChoice& choice,
+                                                        GroupId id, const Members& members) {
+  const CommPath path = choice.path;
   auto first = MakeBelow(use, path, id, members);
   if (!first.ok()) {
     const absl::Status why = first.status();
@@ -256,78 +231,26 @@ absl::StatusOr<PathFabric::Tried> PathFabric::MakeTried(Use use, CommPath path, 
   }
   auto second = MakeBelow(use, CommPath::kHost, SpareOf(id), members);
   if (!second.ok()) return second.status();
-  const bool pairs_tell = use == Use::kRing && path == CommPath::kIpc;
+  const bool pairs_tell = use == Use::kRing;
   const int ranks = static_cast<int>(members.all.size());
   const auto refusal = std::make_shared<Refusal>();
   const Trial trial = {
       .meet = [below = second->get()](CommDeadline deadline) { return Meet(below, deadline); },
       .run =
-          [this, id, pairs_tell, members, below = first->get()](CommDeadline deadline) {
+          [this, id, path, pairs_tell, members, below = first->get()](CommDeadline deadline) {
             const absl::Status status =
-                pairs_tell ? PairsWork(members, deadline) : Try(below, id, deadline);
+                pairs_tell ? PairsWork(path, members, deadline) : Try(below, id, deadline);
             return status.ok() ? Meet(below, deadline) : status;
           },
       .max = options_.trial_max,
-      .refused = [this, path, ranks,
-                  refusal](const absl::Status& why) { refusal->Put(Refused(path, ranks, why)); }};
+      .refused =
+          [this, choice, ranks, refusal](const absl::Status& why) {
+            if (!choice.wanted) refusal->Put(Refused(choice.path, ranks, why));
+          },
+      .only_tries = use == Use::kPair && path == CommPath::kNccl};
   auto group = std::make_unique<TriedCommunicator>(
       OnDevice(path, *std::move(first)), OnDevice(CommPath::kHost, *std::move(second)), trial);
   return Tried{refusal, std::move(group)};
-}
-
-absl::Status PathFabric::Connect(const std::string& address) {
-  const std::optional<MemberAddress> opened = OpenMember(address);
-  if (!opened.has_value()) {
-    return absl::InvalidArgumentError("the address is not one of this kind of fabric");
-  }
-  if (address == address_) return absl::OkStatus();
-  const absl::Status connected = ways_.host->Connect(opened->host);
-  return connected.ok() ? TryPair(address) : connected;
-}
-
-// Both ends make the pair, of the same name and in the same order of ranks.
-absl::Status PathFabric::TryPair(const std::string& address) {
-  std::vector<std::string> both = {address_, address};
-  std::sort(both.begin(), both.end());
-  const absl::StatusOr<Members> members = MembersOf(both, both[0] == address_ ? 0 : 1);
-  if (!members.ok()) return members.status();
-  const absl::StatusOr<PathChoice> choice = ChoosePath(members->all);
-  if (!choice.ok()) return choice.status();
-  if (choice->path != CommPath::kIpc || choice->wanted) return absl::OkStatus();
-  {
-    const std::lock_guard lock(mutex_);
-    if (!pairs_.try_emplace(address).second) return absl::OkStatus();
-  }
-  absl::StatusOr<Tried> tried = MakeTried(Use::kGroup, CommPath::kIpc, kPairs, *members);
-  const std::lock_guard lock(mutex_);
-  if (tried.ok()) {
-    pairs_[address] = std::make_shared<Tried>(*std::move(tried));
-  } else {
-    pairs_.erase(address);
-  }
-  return tried.status();
-}
-
-// That this rank's pairs can use the path by IPC. They were tried before any ring, unless the ring
-// is the first that is heard of a member.
-absl::Status PathFabric::PairsWork(const Members& members, CommDeadline deadline) {
-  for (size_t rank = 0; rank < members.addresses.size(); ++rank) {
-    if (static_cast<int>(rank) == members.rank) continue;
-    const absl::Status tried = Connect(members.addresses[rank]);
-    if (!tried.ok()) return tried;
-    std::shared_ptr<Tried> pair;
-    {
-      const std::lock_guard lock(mutex_);
-      pair = pairs_[members.addresses[rank]];
-    }
-    if (pair == nullptr) return absl::UnavailableError("the pair's trial is being begun");
-    const absl::Status works = pair->group->AwaitFirst(deadline);
-    if (works.ok()) continue;
-    const std::string why = pair->refusal->Get();
-    return absl::UnavailableError(absl::StrCat("rank ", members.rank, " and rank ", rank, ": ",
-                                               why.empty() ? std::string(works.message()) : why));
-  }
-  return absl::OkStatus();
 }
 
 // Every rank's words reach all, in the device's memory.

@@ -7,9 +7,10 @@
 // A path that a member demands (CommMember::wants) is used without a trial; if it fails, the group
 // is broken, and the error names the path and the rank. No rank waits longer than its deadlines.
 //
-// Rings. Connect makes the link to a process and, where a path by CUDA IPC should work, tries it
-// once for the pair. A ring uses that path if it works for each of its pairs: its members tell each
-// other so in one exchange without data, at its first call. A ring over NCCL makes a communicator.
+// Rings. Connect makes the link to a process and, where a path by CUDA IPC or NCCL should work,
+// tries it once for the pair, which makes the pair's lanes over NCCL (lane_fabric.h). A ring uses
+// that path if it works for each of its pairs: its members tell each other so in one exchange
+// without data, at its first call.
 //
 // Buffers lie in the memory of `device`, and calls are ordered with its work as device_fabric.h
 // says, on every path; without a device they lie in the host's memory.
@@ -39,9 +40,10 @@ namespace skein::engine {
 // The fabrics of the paths; null where this machine has none. All share one address, that of
 // `host`.
 struct CommWays {
-  std::shared_ptr<RingFabric> host;  // buffers in the host's memory
-  std::shared_ptr<Fabric> ipc;       // in the device's
-  std::shared_ptr<Fabric> nccl;
+  std::shared_ptr<RingFabric> host;   // buffers in the host's memory
+  std::shared_ptr<Fabric> ipc;        // in the device's
+  std::shared_ptr<Fabric> nccl;       // a communicator for each group
+  std::shared_ptr<RingFabric> lanes;  // over NCCL for rings: communicators of pairs, which stay
 };
 
 // Where the buffers lie. Null: in the host's memory.
@@ -58,7 +60,7 @@ struct PathFabricOptions {
 class PathFabric final : public RingFabric {
  public:
   // `self` has a GPU when there is a device, a realm when there is ways.ipc, a version of NCCL when
-  // there is ways.nccl. RESOURCE_EXHAUSTED: no memory on the device for trials.
+  // there are ways.nccl and ways.lanes. RESOURCE_EXHAUSTED: no memory on the device for trials.
   static absl::StatusOr<std::unique_ptr<PathFabric>> Make(CommMember self, CommWays ways,
                                                           CommDevice device,
                                                           PathFabricOptions options);
@@ -96,7 +98,8 @@ class PathFabric final : public RingFabric {
   std::vector<CommTotals> Totals() const { return ledger_->Totals(); }
 
  private:
-  enum class Use { kGroup, kRing };
+  enum class Use { kGroup, kRing, kPair };           // kPair: to try the path of rings
+  using PairKey = std::pair<std::string, CommPath>;  // the other end's address
   struct Members;
   struct Tried;
   class Refusal;
@@ -111,9 +114,12 @@ class PathFabric final : public RingFabric {
   absl::StatusOr<std::unique_ptr<Communicator>> MakeBelow(Use use, CommPath path, GroupId id,
                                                           const Members& members);
   std::unique_ptr<Communicator> OnDevice(CommPath path, std::unique_ptr<Communicator> below);
-  absl::StatusOr<Tried> MakeTried(Use use, CommPath path, GroupId id, const Members& members);
-  absl::Status TryPair(const std::string& address);
-  absl::Status PairsWork(const Members& members, CommDeadline deadline);
+  absl::StatusOr<Tried> MakeTried(Use use, const PathChoice& choice, GroupId id,
+                                  const Members& members);
+  std::vector<std::string> PairsOfManyNodes();
+  absl::Status TryPair(const std::string& address, std::optional<CommPath> path);
+  absl::StatusOr<std::shared_ptr<Tried>> PairOf(const std::string& address, CommPath path);
+  absl::Status PairsWork(CommPath path, const Members& members, CommDeadline deadline);
   absl::Status Try(Communicator* below, GroupId id, CommDeadline deadline);
   absl::Status Exchange(Communicator* below, std::span<std::byte> cell, size_t each,
                         std::vector<uint64_t>* words, CommDeadline deadline);
@@ -131,8 +137,8 @@ class PathFabric final : public RingFabric {
   std::atomic<uint64_t> groups_made_{0};
   std::mutex mutex_;
   std::set<std::string> warned_;
-  // By address, the pairs whose path by IPC was tried, or is. They stay as long as the fabric.
-  std::map<std::string, std::shared_ptr<Tried>> pairs_;
+  // The pairs whose path was tried, or is. They stay as long as the fabric.
+  std::map<PairKey, std::shared_ptr<Tried>> pairs_;
 };
 
 }  // namespace skein::engine

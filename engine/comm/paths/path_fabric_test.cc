@@ -8,6 +8,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -16,6 +17,7 @@
 #include "engine/comm/conformance/values.h"
 #include "engine/comm/paths/worker_fabric.h"
 #include "engine/comm/testing/device_buffers.h"
+#include "engine/comm/testing/far_lanes.h"
 #include "engine/comm/testing/far_paths.h"
 #include "engine/comm/testing/ranks.h"
 
@@ -36,13 +38,16 @@ struct World {
               const size_t rank = fabrics.size();
               FarPaths paths{.self = members[rank]};
               if (static_cast<int>(rank) == lame) paths.fault = fault;
-              paths.options.trial_max = std::chrono::milliseconds(500);
+              // Only a hang is waited for.
+              if (fault == FarFault::kHangs) paths.options.trial_max = std::chrono::seconds(2);
               paths.options.warn = [this, rank](const std::string& what) {
                 const std::lock_guard lock(mutex);
                 warnings[rank].push_back(what);
               };
+              paths.lanes = lanes;
               FarPathFabric made = MakeFarPaths(paths);
               fabrics.push_back(made.fabric.get());
+              devices.push_back(made.device);
               return MakeBufferedFabric(std::move(made.fabric), made.device);
             },
             static_cast<int>(members.size())) {}
@@ -66,7 +71,9 @@ struct World {
 
   std::mutex mutex;
   std::map<size_t, std::vector<std::string>> warnings;
+  const std::shared_ptr<FarLaneHub> lanes = std::make_shared<FarLaneHub>();
   std::vector<PathFabric*> fabrics;
+  std::vector<std::shared_ptr<FarDevice>> devices;
   TestingRanks ranks;
 };
 
@@ -229,11 +236,81 @@ TEST(PathFabric, ARingOfInstancesThatWereNotLinkedLinksThem) {
   EXPECT_EQ(world.fabrics[0]->Made().links, 1u);
 }
 
-TEST(PathFabric, OnlyRingsOverNcclMakeACommunicator) {
-  World world({On("a", "0"), On("b", "1")}, -1, FarFault::kNone);
+// Every member's rank reaches all in a ring of `members`, in the devices' memory. The way that the
+// bytes went, "nccl", or why they went through the host, "nccl: …"; "" if members differ.
+std::string WayOfRing(World* world, std::vector<int> members, uint64_t name) {
+  const std::vector<std::string> addresses = world->ranks.Addresses(members);
+  std::vector<std::unique_ptr<Communicator>> ring;
+  for (size_t r = 0; r < members.size(); ++r) {
+    ring.push_back(world->fabrics[static_cast<size_t>(members[r])]
+                       ->OpenRing({name, 2}, addresses, static_cast<int>(r))
+                       .value());
+  }
+  ExpectOk(TestingRanks::Run(ring, [&](Communicator* one) {
+    FarDevice* const device = world->devices[static_cast<size_t>(members[one->Rank()])].get();
+    const auto rank = static_cast<size_t>(one->Rank());
+    auto* const far = static_cast<std::byte*>(device->Alloc(members.size()).value());
+    EXPECT_TRUE(device->Synchronize().ok());
+    *device->NearOf(far + rank) = static_cast<std::byte>(rank + 1);
+    const absl::Status status = one->AllGather({far + rank, 1}, {far, members.size()}, Later());
+    EXPECT_TRUE(device->Synchronize().ok());
+    for (size_t r = 0; r < members.size() && status.ok(); ++r) {
+      EXPECT_EQ(*device->NearOf(far + r), static_cast<std::byte>(r + 1));
+    }
+    device->Free(far, members.size());
+    return status;
+  }));
+  std::set<std::string> ways;
+  for (size_t r = 0; r < members.size(); ++r) {
+    const auto* const fabric = world->fabrics[static_cast<size_t>(members[r])];
+    ways.insert(fabric->WhyThroughHost(*ring[r]).value_or("nccl"));
+  }
+  return ways.size() == 1 ? *ways.begin() : "";
+}
+
+// Two lanes for each pair of the pool, also where both are on one node: rings mix the nodes.
+TEST(PathFabric, RingsOverNcclUseTheLanesOfTheirPairs) {
+  World world({On("a", "0"), On("a", "1"), On("b", "0"), On("b", "1")}, -1, FarFault::kNone);
   ConnectAll(&world);
-  for (const auto& why : WhyRingThroughHost(&world, {0, 1}, 1)) EXPECT_EQ(why, std::nullopt);
-  EXPECT_EQ(world.fabrics[0]->Made().groups, 1u);
+  EXPECT_EQ(WayOfRing(&world, {0, 1, 2, 3}, 1), "nccl");
+  for (uint64_t name = 2; name < 40; ++name) {
+    const int first = static_cast<int>(name % 4);
+    std::vector<int> members = {first, (first + 2) % 4};
+    if (name % 3 != 0) members.insert(members.begin() + 1, (first + 1) % 4);
+    EXPECT_EQ(WayOfRing(&world, members, name), "nccl");
+  }
+  for (const PathFabric* fabric : world.fabrics) EXPECT_EQ(fabric->Made().groups, 6u);
+  EXPECT_EQ(world.lanes->Mistake(), "");
+  EXPECT_TRUE(world.warnings.empty());
+}
+
+TEST_P(Refusals, OnLanes) {
+  const auto [fault, why] = GetParam();
+  if (fault == FarFault::kMayNotOpen) GTEST_SKIP() << "NCCL opens nothing";
+  World world({On("a", "0"), On("b", "1"), On("c", "2")}, 1, fault);
+  ConnectAll(&world);
+  for (uint64_t name = 1; name <= 6; name += 2) {
+    EXPECT_EQ(WayOfRing(&world, {2, 0}, name), "nccl");
+    const std::string all = WayOfRing(&world, {0, 1, 2}, name + 1);
+    EXPECT_NE(all, "nccl");
+    for (const auto& one : WhyRingThroughHost(&world, {1, 2}, name)) {
+      ASSERT_TRUE(one.has_value());
+      EXPECT_NE(one->find("nccl: "), std::string::npos) << *one;
+      EXPECT_NE(one->find(why), std::string::npos) << *one;
+    }
+  }
+  EXPECT_EQ(world.lanes->Mistake(), "");
+}
+
+TEST(PathFabric, RingsOverAWantedNcclUseLanes) {
+  std::vector<CommMember> members = {On("a", "0"), On("a", "1")};
+  members[1].wants = CommPath::kNccl;
+  World world(members, -1, FarFault::kNone);
+  ConnectAll(&world);
+  for (uint64_t name = 1; name <= 5; ++name) EXPECT_EQ(WayOfRing(&world, {1, 0}, name), "nccl");
+  EXPECT_GE(world.fabrics[0]->Made().groups, 2u);
+  EXPECT_LE(world.fabrics[0]->Made().groups, 3u) << "one more if the first ring met the trial";
+  EXPECT_EQ(world.lanes->Mistake(), "");
 }
 
 // Nothing stands in for it: the error names the way and the rank, everywhere.

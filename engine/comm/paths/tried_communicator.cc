@@ -16,7 +16,7 @@ constexpr auto kSleepMax = std::chrono::seconds(10);
 
 TriedCommunicator::TriedCommunicator(std::unique_ptr<Communicator> first,
                                      std::unique_ptr<Communicator> second, Trial trial)
-    : first_(std::move(first)), second_(std::move(second)), trial_(std::move(trial)) {
+    : second_(std::move(second)), trial_(std::move(trial)), first_(std::move(first)) {
   trying_ = std::thread([this] { Try(); });
 }
 
@@ -33,11 +33,19 @@ TriedCommunicator::~TriedCommunicator() {
 
 void TriedCommunicator::Try() {
   const bool works = FirstWorks();
+  if (trial_.only_tries) EndFirst();  // before anybody knows how it went
   {
     const std::lock_guard lock(mutex_);
-    way_ = works ? first_.get() : second_.get();
+    works_ = works;
+    way_ = works && first_ != nullptr ? first_.get() : second_.get();
   }
   known_.notify_all();
+}
+
+void TriedCommunicator::EndFirst() {
+  std::unique_ptr<Communicator> first;  // ends when the lock is free
+  const std::lock_guard lock(mutex_);
+  first = std::move(first_);
 }
 
 bool TriedCommunicator::FirstWorks() {
@@ -52,7 +60,7 @@ bool TriedCommunicator::FirstWorks() {
 
 bool TriedCommunicator::OnFirst() const {
   const std::lock_guard lock(mutex_);
-  return way_ == first_.get();
+  return works_;
 }
 
 template <typename Call>
@@ -122,7 +130,10 @@ absl::Status TriedCommunicator::Broadcast(std::span<std::byte> data, int root,
 }
 
 void TriedCommunicator::Abort(const absl::Status& reason) {
-  first_->Abort(reason);
+  {
+    const std::lock_guard lock(mutex_);
+    if (first_ != nullptr) first_->Abort(reason);
+  }
   second_->Abort(reason);
 }
 

@@ -39,6 +39,8 @@ struct Trial {
   // The fast path is given up for this reason. Called on the trial's thread, at most once, at each
   // rank.
   std::function<void(const absl::Status&)> refused;
+  // The group is only tried, and no call of it is made: its fast path ends with the trial.
+  bool only_tries = false;
 };
 
 class TriedCommunicator final : public Communicator {
@@ -65,6 +67,7 @@ class TriedCommunicator final : public Communicator {
   absl::Status Broadcast(std::span<std::byte> data, int root, CommDeadline deadline) override;
   void Abort(const absl::Status& reason) override;
 
+  // After a trial with only_tries its answer is all that is left.
   // OK: the group uses the fast path. UNAVAILABLE: the fallback. DEADLINE_EXCEEDED: it is not
   // known.
   absl::Status AwaitFirst(CommDeadline deadline);
@@ -75,16 +78,19 @@ class TriedCommunicator final : public Communicator {
  private:
   void Try();
   bool FirstWorks();
+  void EndFirst();
   bool AwaitWay(CommDeadline deadline);
   template <typename Call>
   absl::Status OnTheWay(CommDeadline deadline, const Call& call);
 
-  const std::unique_ptr<Communicator> first_, second_;
+  const std::unique_ptr<Communicator> second_;
   const Trial trial_;
   mutable std::mutex mutex_;
   std::condition_variable known_;
-  Communicator* way_ = nullptr;  // null until it is known
-  uint64_t tag_ = 0;             // of calls, not of the trial
+  std::unique_ptr<Communicator> first_;  // the trial's thread alone may end it
+  Communicator* way_ = nullptr;          // null until it is known
+  bool works_ = false;                   // the trial succeeded
+  uint64_t tag_ = 0;                     // of calls, not of the trial
   std::thread trying_;
 };
 

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "engine/comm/device/lane_fabric.h"
 #include "engine/comm/testing/device_buffers.h"
 #include "engine/comm/testing/far_peer.h"
 #include "engine/comm/testing/fault_communicator.h"
@@ -26,6 +27,17 @@ class WrongBytes final : public FaultCommunicator {
   }
 };
 
+absl::StatusOr<std::unique_ptr<Communicator>> WithFault(
+    absl::StatusOr<std::unique_ptr<Communicator>> group, FarFault fault) {
+  if (!group.ok()) return group;
+  if (fault == FarFault::kHangs) {
+    return std::make_unique<FaultCommunicator>(
+        *std::move(group), [](uint64_t) { return CommFault{.kind = CommFault::kStall}; });
+  }
+  if (fault == FarFault::kWrongBytes) return std::make_unique<WrongBytes>(*std::move(group));
+  return group;
+}
+
 class FaultyFabric final : public Fabric {
  public:
   FaultyFabric(std::shared_ptr<Fabric> below, FarFault fault)
@@ -36,18 +48,35 @@ class FaultyFabric final : public Fabric {
                                                           std::span<const std::string> addresses,
                                                           int rank) override {
     if (fault_ == FarFault::kCannotBegin) return absl::ResourceExhaustedError("no stream left");
-    auto group = below_->MakeGroup(id, addresses, rank);
-    if (!group.ok()) return group;
-    if (fault_ == FarFault::kHangs) {
-      return std::make_unique<FaultCommunicator>(
-          *std::move(group), [](uint64_t) { return CommFault{.kind = CommFault::kStall}; });
-    }
-    if (fault_ == FarFault::kWrongBytes) return std::make_unique<WrongBytes>(*std::move(group));
-    return group;
+    return WithFault(below_->MakeGroup(id, addresses, rank), fault_);
   }
 
  private:
   const std::shared_ptr<Fabric> below_;
+  const FarFault fault_;
+};
+
+class FaultyRings final : public RingFabric {
+ public:
+  FaultyRings(std::shared_ptr<RingFabric> below, FarFault fault)
+      : below_(std::move(below)), fault_(fault) {}
+
+  const std::string& Address() const override { return below_->Address(); }
+  absl::StatusOr<std::unique_ptr<Communicator>> MakeGroup(GroupId id,
+                                                          std::span<const std::string> addresses,
+                                                          int rank) override {
+    return WithFault(below_->MakeGroup(id, addresses, rank), fault_);
+  }
+  absl::StatusOr<std::unique_ptr<Communicator>> OpenRing(GroupId name,
+                                                         std::span<const std::string> addresses,
+                                                         int rank) override {
+    return WithFault(below_->OpenRing(name, addresses, rank), fault_);
+  }
+  absl::Status Connect(const std::string& address) override { return below_->Connect(address); }
+  FabricCounts Made() const override { return below_->Made(); }
+
+ private:
+  const std::shared_ptr<RingFabric> below_;
   const FarFault fault_;
 };
 
@@ -70,6 +99,15 @@ FarPathFabric MakeFarPaths(const FarPaths& paths) {
   }
   if (paths.self.nccl_version > 0) {
     ways.nccl = std::make_shared<FaultyFabric>(MakeNearFabric(hosts, out.device), paths.fault);
+    static const auto own_hub = std::make_shared<FarLaneHub>();
+    const auto may_make = [refused = paths.fault == FarFault::kCannotBegin] {
+      return refused ? absl::ResourceExhaustedError("no stream left") : absl::OkStatus();
+    };
+    ways.lanes = std::make_shared<FaultyRings>(
+        std::make_shared<LaneFabric>(
+            hosts,
+            MakeFarLaneMaker(paths.lanes != nullptr ? paths.lanes : own_hub, out.device, may_make)),
+        paths.fault);
   }
   auto fabric = PathFabric::Make(paths.self, std::move(ways),
                                  {out.device, MakeFarCopyStream(out.device)}, paths.options);

@@ -1,11 +1,13 @@
 // For tests: PathFabrics of ranks on FarDevices, all in this process, whose ways work or fail as
-// the test likes. Their ipc is that of PeerLinks between the devices, their nccl moves what the
-// memory holds at the time of the call (near_fabric.h); both over UCX's shared memory.
+// the test likes. Their ipc is that of PeerLinks between the devices; their nccl is that of lanes
+// for rings (far_lanes.h), and for groups moves what the memory holds at the time of the call
+// (near_fabric.h); all over UCX's shared memory.
 #pragma once
 
 #include <memory>
 
 #include "engine/comm/paths/path_fabric.h"
+#include "engine/comm/testing/far_lanes.h"
 #include "engine/device/far_device.h"
 
 namespace skein::engine {
@@ -23,6 +25,7 @@ struct FarPaths {
   CommMember self;  // with a GPU; a realm and a version of NCCL make these ways
   FarFault fault = FarFault::kNone;
   PathFabricOptions options;
+  std::shared_ptr<FarLaneHub> lanes;  // null: one that all without share
 };
 
 struct FarPathFabric {

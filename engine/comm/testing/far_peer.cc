@@ -14,7 +14,6 @@
 namespace skein::engine {
 namespace {
 
-// A stream of its own beside the device's: what is started runs at Finish.
 class FarPeerMemory final : public PeerMemory {
  public:
   FarPeerMemory(std::shared_ptr<FarDevice> device, MayOpen may_open)
@@ -70,11 +69,15 @@ class FarPeerMemory final : public PeerMemory {
 
 }  // namespace
 
+std::unique_ptr<PeerMemory> MakeFarPeerMemory(std::shared_ptr<FarDevice> device, MayOpen may_open) {
+  return std::make_unique<FarPeerMemory>(std::move(device), std::move(may_open));
+}
+
 std::unique_ptr<Fabric> MakeFarPeerFabric(std::shared_ptr<LinkFabric> hosts,
                                           std::shared_ptr<FarDevice> device, MayOpen may_open) {
   return std::make_unique<PeerLinkFabric>(
       std::move(hosts), [device, may_open]() -> absl::StatusOr<std::unique_ptr<PeerMemory>> {
-        return std::make_unique<FarPeerMemory>(device, may_open);
+        return MakeFarPeerMemory(device, may_open);
       });
 }
 

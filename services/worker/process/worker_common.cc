@@ -111,8 +111,8 @@ void RefreshCommMade(const engine::FabricCounts& made, const std::string& model,
   metrics->Total("skein_comm_links_made_total", "Links made to other instances.", labels,
                  static_cast<double>(made.links));
   metrics->Total("skein_comm_groups_made_total",
-                 "Communicators made. Decode instances make those of their node's groups; rings "
-                 "over links need none, rings over NCCL do.",
+                 "Communicators made. Decode instances make those of their node's groups, prefill "
+                 "instances those of pairs over NCCL; rings make none.",
                  labels, static_cast<double>(made.groups));
 }
 

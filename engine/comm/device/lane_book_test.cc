@@ -1,0 +1,262 @@
+// The two books of a pair, whose words arrive late and in any order, and rings that end at any
+// time, at one end before the other: never do two rings use one lane, nor does one receive what
+// another was sent.
+#include "engine/comm/device/lane_book.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "engine/comm/testing/far_lanes.h"
+
+namespace skein::engine {
+namespace {
+
+constexpr int kLead = 0, kFollower = 1;
+
+// Of a ring: what one end knows and does. Its messages hold the ring's number and their own.
+struct End {
+  bool open = true;
+  LaneLease lease;
+  int started = 0, done = 0;
+  bool moving = false, receives = false;
+  std::vector<std::byte> out, in;
+};
+
+struct Ring {
+  uint8_t number = 0;
+  int exchanges = 0;
+  bool offered = false, granted = false, accepted = false, failed = false;
+  LaneOffer offer;
+  LaneGrant grant;
+  int agreed = 0;  // exchanges of which both ends told each other
+  std::array<End, 2> ends;
+
+  bool Over() const { return !ends[kLead].open && !ends[kFollower].open; }
+  bool Finished(int end) const { return failed || ends[end].done == exchanges; }
+};
+
+class Pair {
+ public:
+  Pair(uint64_t seed, MayMake may_make = nullptr)
+      : random_(seed), maker_(MakeFarLaneMaker(hub_, nullptr, std::move(may_make))) {
+    for (const int end : {kLead, kFollower}) {
+      books_[end] = std::make_unique<LaneBook>(maker_, end == kLead, &made_[end]);
+    }
+  }
+
+  enum class Opens { kInSteps, kAnytime };
+
+  // `rings` rings, up to `at_once` of them open at a time; in steps: so many together, and no other
+  // before the last of them is closed. `hasty`: ends may be closed early.
+  void Run(int rings, size_t at_once, Opens opens, bool hasty) {
+    for (int opened = 0; opened < rings || !rings_.empty();) {
+      const bool opening = opens == Opens::kAnytime || rings_.empty();
+      while (opening && opened < rings && rings_.size() < at_once) {
+        rings_.push_back(std::make_unique<Ring>());
+        rings_.back()->number = next_++;
+        rings_.back()->exchanges = static_cast<int>(random_() % 6);
+        ++opened;
+      }
+      Step(rings_[random_() % rings_.size()].get(), hasty);
+      std::erase_if(rings_, [](const auto& ring) { return ring->Over(); });
+      ASSERT_EQ(hub_->Mistake(), "");
+    }
+  }
+
+  uint64_t made(int end) const { return made_[end]; }
+  int finished() const { return finished_; }
+
+ private:
+  void Step(Ring* ring, bool hasty) {
+    const int end = static_cast<int>(random_() % 2);
+    switch (random_() % 4) {
+      case 0:
+        return Handshake(ring);
+      case 1:
+        return Start(ring, end);
+      case 2:
+        return Look(ring, end);
+      default:
+        return Close(ring, end, hasty && random_() % 8 == 0);
+    }
+  }
+
+  void Handshake(Ring* ring) {
+    End& lead = ring->ends[kLead];
+    End& follower = ring->ends[kFollower];
+    if (ring->exchanges == 0) return;  // it needs no lane
+    if (!ring->offered && follower.open) {
+      ring->offer = books_[kFollower]->Offer();
+      follower.lease.number = ring->offer.number;
+      ring->offered = true;
+    } else if (ring->offered && !ring->granted && lead.open) {
+      Lease(books_[kLead]->Grant(ring->offer, &ring->grant), ring, &lead);
+      ring->granted = true;
+    } else if (ring->granted && !ring->accepted && follower.open) {
+      Lease(books_[kFollower]->Accept(ring->offer, ring->grant), ring, &follower);
+      ring->accepted = true;
+    } else if (ring->accepted && lead.open && follower.open && !ring->failed &&
+               ring->agreed < ring->exchanges && lead.started == ring->agreed &&
+               follower.started == ring->agreed) {
+      ++ring->agreed;
+    }
+  }
+
+  static void Lease(absl::StatusOr<LaneLease> lease, Ring* ring, End* end) {
+    EXPECT_FALSE(absl::IsInternal(lease.status())) << lease.status();
+    if (lease.ok()) end->lease = *lease;
+    ring->failed = ring->failed || !lease.ok();
+  }
+
+  bool IsMade(const Ring& ring, int end) {
+    const absl::StatusOr<bool> made = books_[end]->Made(ring.ends[end].lease);
+    return made.ok() && *made;
+  }
+
+  void Start(Ring* ring, int at) {
+    End& end = ring->ends[at];
+    if (!end.open || end.moving || end.started >= ring->agreed || end.lease.lane < 0) return;
+    if (end.started == 0 && !IsMade(*ring, at)) return;
+    const std::vector<std::byte> content = ContentOf(*ring, end.started);
+    end.out = content;
+    end.in.assign(content.size(), std::byte{0});
+    std::vector<LaneMessage> messages;
+    for (const bool outgoing : {true, false}) {
+      const int from = outgoing ? at : 1 - at;
+      if (end.started % 3 == 1 + from) continue;  // every third goes one way only
+      messages.push_back({outgoing, outgoing ? end.out.data() : end.in.data(), content.size()});
+    }
+    end.receives = !messages.back().outgoing;
+    ++end.started;
+    ASSERT_TRUE(books_[at]->Start(end.lease, messages).ok());
+    end.moving = true;
+  }
+
+  static std::vector<std::byte> ContentOf(const Ring& ring, int exchange) {
+    std::vector<std::byte> content(2 + ring.number % 50 + static_cast<size_t>(exchange),
+                                   std::byte{ring.number});
+    content.back() = static_cast<std::byte>(exchange);
+    return content;
+  }
+
+  void Look(Ring* ring, int at) {
+    End& end = ring->ends[at];
+    if (!end.open || !end.moving) return;
+    const absl::StatusOr<bool> done = books_[at]->Done(end.lease);
+    ASSERT_TRUE(done.ok());
+    if (!*done) return;
+    if (end.receives) {
+      EXPECT_EQ(end.in, ContentOf(*ring, end.done));
+    }
+    end.moving = false;
+    ++end.done;
+    if (end.done == ring->exchanges) ++finished_;
+  }
+
+  // An end whose ring the other one has left hears of it, and leaves too.
+  void Close(Ring* ring, int at, bool early) {
+    End& end = ring->ends[at];
+    const End& other = ring->ends[1 - at];
+    const bool left = !other.open && other.done < ring->exchanges;
+    if (!end.open || !(early || left || ring->Finished(at))) return;
+    books_[at]->End(end.lease);
+    end.open = false;
+  }
+
+  std::mt19937_64 random_;
+  const std::shared_ptr<FarLaneHub> hub_ = std::make_shared<FarLaneHub>();
+  const std::shared_ptr<LaneMaker> maker_;
+  std::array<std::atomic<uint64_t>, 2> made_ = {};
+  std::array<std::unique_ptr<LaneBook>, 2> books_;
+  std::vector<std::unique_ptr<Ring>> rings_;
+  uint8_t next_ = 1;
+  int finished_ = 0;
+};
+
+TEST(LaneBook, TheFirstRingMakesTheLanesOfThoseBehindIt) {
+  for (uint64_t seed = 1; seed <= 20; ++seed) {
+    SCOPED_TRACE(seed);
+    Pair pair(seed);
+    pair.Run(4, 1, Pair::Opens::kInSteps, false);
+    const uint64_t first = pair.made(kLead);
+    pair.Run(200, kLanesAtFirst, Pair::Opens::kInSteps, false);
+    EXPECT_TRUE(first == 0 || first == kLanesAtFirst);
+    if (first == 0) continue;  // none of the first rings needed a lane
+    EXPECT_EQ(pair.made(kLead), first);
+    EXPECT_EQ(pair.made(kFollower), first);
+  }
+}
+
+TEST(LaneBook, MoreRingsAtOnceMakeMoreLanesOnce) {
+  for (uint64_t seed = 1; seed <= 20; ++seed) {
+    SCOPED_TRACE(seed);
+    Pair pair(seed);
+    pair.Run(200, kLanesMax, Pair::Opens::kInSteps, false);
+    EXPECT_LE(pair.made(kLead), static_cast<uint64_t>(kLanesMax));
+    EXPECT_EQ(pair.made(kLead), pair.made(kFollower));
+  }
+}
+
+TEST(LaneBook, RingsThatEndAtAnyTimeLeaveNothingToOthers) {
+  for (uint64_t seed = 1; seed <= 60; ++seed) {
+    SCOPED_TRACE(seed);
+    Pair pair(seed);
+    pair.Run(300, 3, Pair::Opens::kAnytime, true);
+    const int before = pair.finished();
+    pair.Run(50, 2, Pair::Opens::kAnytime, false);
+    EXPECT_GT(pair.finished(), before + 50) << "at both ends, but for rings without messages";
+  }
+}
+
+TEST(LaneBook, ALaneThatCannotBeMadeIsTriedAgain) {
+  for (uint64_t seed = 1; seed <= 20; ++seed) {
+    SCOPED_TRACE(seed);
+    bool refuses = true;
+    std::mt19937_64 random(seed);
+    Pair pair(seed, [&]() -> absl::Status {
+      if (!refuses || random() % 2 == 0) return absl::OkStatus();
+      return absl::ResourceExhaustedError("no memory left");
+    });
+    pair.Run(100, 2, Pair::Opens::kAnytime, true);
+    refuses = false;
+    const int before = pair.finished();
+    pair.Run(50, 2, Pair::Opens::kAnytime, false);
+    EXPECT_GT(pair.finished(), before + 50);
+  }
+}
+
+// A process that lost sight of another one and made its book anew.
+TEST(LaneBook, ANewBookMeetsAnOldOne) {
+  const auto hub = std::make_shared<FarLaneHub>();
+  const auto maker = MakeFarLaneMaker(hub, nullptr);
+  std::atomic<uint64_t> made{0};
+  for (const int renewed : {kLead, kFollower}) {
+    std::array<std::unique_ptr<LaneBook>, 2> books = {
+        std::make_unique<LaneBook>(maker, true, &made),
+        std::make_unique<LaneBook>(maker, false, &made)};
+    for (int round = 0; round < 4; ++round) {
+      const LaneOffer offer = books[kFollower]->Offer();
+      LaneGrant grant;
+      const absl::StatusOr<LaneLease> lead = books[kLead]->Grant(offer, &grant);
+      ASSERT_TRUE(lead.ok()) << lead.status();
+      const absl::StatusOr<LaneLease> follower = books[kFollower]->Accept(offer, grant);
+      ASSERT_TRUE(follower.ok()) << follower.status();
+      EXPECT_EQ(grant.makes != 0, round == 0 || round == 2);
+      books[kLead]->End(*lead);
+      books[kFollower]->End(*follower);
+      if (round == 1) {
+        books[renewed] = std::make_unique<LaneBook>(maker, renewed == kLead, &made);
+      }
+    }
+  }
+  EXPECT_EQ(hub->Mistake(), "");
+}
+
+}  // namespace
+}  // namespace skein::engine

@@ -1,0 +1,109 @@
+// PathFabric's pairs: links to other processes, and the paths that were tried on them.
+#include <algorithm>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "engine/comm/paths/member_address.h"
+#include "engine/comm/paths/path_fabric.h"
+#include "engine/comm/paths/path_parts.h"
+
+namespace skein::engine {
+namespace {
+
+// The name of all pairs that try a path: they differ in their members.
+GroupId PairOn(CommPath path) { return {0x5045455250414952u, path == CommPath::kNccl ? 3u : 2u}; }
+
+}  // namespace
+
+absl::Status PathFabric::Connect(const std::string& address) {
+  const std::optional<MemberAddress> opened = OpenMember(address);
+  if (!opened.has_value()) {
+    return absl::InvalidArgumentError("the address is not one of this kind of fabric");
+  }
+  if (address == address_) return absl::OkStatus();
+  absl::Status status = ways_.host->Connect(opened->host);
+  if (status.ok()) status = TryPair(address, std::nullopt);
+  // Where the pool spans nodes its rings may go over NCCL, on one node too.
+  for (const std::string& other : PairsOfManyNodes()) {
+    if (status.ok()) status = TryPair(other, CommPath::kNccl);
+  }
+  return status;
+}
+
+// The other ends of all pairs, if some of them are on other nodes.
+std::vector<std::string> PathFabric::PairsOfManyNodes() {
+  const std::lock_guard lock(mutex_);
+  std::vector<std::string> others;
+  bool many = false;
+  for (const auto& [key, tried] : pairs_) {
+    if (others.empty() || others.back() != key.first) others.push_back(key.first);
+    many = many || key.second == CommPath::kNccl;
+  }
+  return many ? others : std::vector<std::string>();
+}
+
+// Tries the path for the pair, once; of nullopt, the one that the pair alone would take. Both ends
+// do, under the same name and in the same order of ranks.
+absl::Status PathFabric::TryPair(const std::string& address, std::optional<CommPath> path) {
+  std::vector<std::string> both = {address_, address};
+  std::sort(both.begin(), both.end());
+  absl::StatusOr<Members> members = MembersOf(both, both[0] == address_ ? 0 : 1);
+  if (!members.ok()) return members.status();
+  absl::StatusOr<PathChoice> choice = ChoosePath(members->all);
+  if (!choice.ok()) return choice.status();
+  if (path.has_value() && choice->path != *path) {
+    if (choice->wanted) return absl::OkStatus();
+    members->all[0].wants = path;
+    choice = ChoosePath(members->all);
+    if (!choice.ok()) return absl::OkStatus();  // the pair cannot take it, nor can a ring with it
+    choice->wanted = false;
+  }
+  // Where NCCL is wanted, the trial makes the lanes, and nothing hangs on its result.
+  const bool lanes = choice->path == CommPath::kNccl;
+  if (!lanes && (choice->path == CommPath::kHost || choice->wanted)) return absl::OkStatus();
+  const PairKey key = {address, choice->path};
+  const std::lock_guard lock(mutex_);
+  if (pairs_.contains(key)) return absl::OkStatus();
+  absl::StatusOr<Tried> tried = MakeTried(Use::kPair, *choice, PairOn(choice->path), *members);
+  if (tried.ok()) pairs_[key] = std::make_shared<Tried>(*std::move(tried));
+  return tried.status();
+}
+
+// The pair's trial, which is begun if it was not. Null: the pair cannot take the path.
+absl::StatusOr<std::shared_ptr<PathFabric::Tried>> PathFabric::PairOf(const std::string& address,
+                                                                      CommPath path) {
+  const auto look = [&]() -> std::shared_ptr<Tried> {
+    const std::lock_guard lock(mutex_);
+    const auto found = pairs_.find({address, path});
+    return found == pairs_.end() ? nullptr : found->second;
+  };
+  if (auto known = look(); known != nullptr) return known;
+  absl::Status status = Connect(address);
+  if (status.ok()) status = TryPair(address, path);
+  if (!status.ok()) return status;
+  return look();
+}
+
+// That this rank's pairs can use the path of their ring. They were tried before any ring, unless
+// the ring is the first that is heard of a member.
+absl::Status PathFabric::PairsWork(CommPath path, const Members& members, CommDeadline deadline) {
+  for (size_t rank = 0; rank < members.addresses.size(); ++rank) {
+    if (static_cast<int>(rank) == members.rank) continue;
+    const absl::StatusOr<std::shared_ptr<Tried>> pair = PairOf(members.addresses[rank], path);
+    if (!pair.ok()) return pair.status();
+    if (*pair == nullptr) return absl::UnavailableError("the pair cannot take the path");
+    const absl::Status works = (*pair)->group->AwaitFirst(deadline);
+    if (works.ok()) continue;
+    const std::string why = (*pair)->refusal->Get();
+    return absl::UnavailableError(absl::StrCat("rank ", members.rank, " and rank ", rank, ": ",
+                                               why.empty() ? std::string(works.message()) : why));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace skein::engine

@@ -1,0 +1,52 @@
+// For tests: lanes between FarDevices of one process, as unforgiving as NCCL's communicators. What
+// is started twice at once, or differs at the two ends, is kept as a mistake; a message whose other
+// end never comes is never done.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "engine/comm/device/lane.h"
+#include "engine/comm/fabric.h"
+#include "engine/device/far_device.h"
+
+namespace skein::engine {
+
+class LinkFabric;
+struct FarWire;
+
+// The lanes of a process. Thread-safe.
+class FarLaneHub {
+ public:
+  // The first rule of lanes that was broken; "": none.
+  std::string Mistake() const;
+
+  // For FarLanes.
+  void Blame(const std::string& mistake);
+  uint64_t NewWire();
+  std::shared_ptr<FarWire> Wire(uint64_t key);
+
+ private:
+  mutable std::mutex mutex_;
+  std::string mistake_;
+  uint64_t next_ = 1;
+  std::map<uint64_t, std::shared_ptr<FarWire>> wires_;
+};
+
+// What this end's driver says when it is to make a lane.
+using MayMake = std::function<absl::Status()>;
+
+// `may_make` null: it may.
+std::shared_ptr<LaneMaker> MakeFarLaneMaker(std::shared_ptr<FarLaneHub> hub,
+                                            std::shared_ptr<FarDevice> device,
+                                            MayMake may_make = nullptr);
+
+// For the conformance suite: a LaneFabric over UCX's shared memory, behind buffers of the host.
+std::unique_ptr<Fabric> MakeFarLanes(std::shared_ptr<FarLaneHub> hub);
+
+}  // namespace skein::engine
