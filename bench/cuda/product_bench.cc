@@ -119,7 +119,7 @@ bool Measure(const ProductBackend& backend, const Buffers& buffers, const Produc
   const double bytes = 2.0 * static_cast<double>(elements);
   for (int round = 0; round <= rounds; ++round) {
     const double mine = all([&](const ConstMatrix& w) {
-      engine::SkinnyGemmOn(x, w, {}, ours, backend.policy, buffers.scratch, backend.stream);
+      engine::SkinnyGemmOn(x, w, {}, {}, ours, backend.policy, buffers.scratch, backend.stream);
     });
     const double other = all([&](const ConstMatrix& w) { backend.peer(x, w, theirs); });
     const double copy = backend.copy_bytes_per_second();

@@ -1,6 +1,9 @@
 // Products of the same rows that are one.
 #pragma once
 
+#include <array>
+#include <cstdint>
+#include <limits>
 #include <optional>
 
 #include "engine/ops/ops.h"
@@ -35,6 +38,52 @@ inline std::optional<Product> Joined(const Product& first, const Product& second
     joined.bias.stride = joined.bias.cols;
   }
   return joined;
+}
+
+// Which rows of a matrix are the columns of a product: all from its begin on, but that at column
+// at[i] skips[i] rows are left out. So the slices that a rank has of q | k | v are one product.
+struct RowBands {
+  static constexpr int64_t kNone = std::numeric_limits<int32_t>::max();
+  std::array<int64_t, 2> at = {kNone, kNone};  // rising
+  std::array<int64_t, 2> skips = {0, 0};
+
+  bool plain() const { return at[0] == kNone; }
+};
+
+struct BandedProduct {
+  Product product;  // its w and bias begin at the first band and count the columns
+  RowBands bands;
+};
+
+// Both as one, where the second one's weights lie behind the first one's in rows of the same
+// stride, its bias (or neither has one) as many entries behind, and its columns of out right
+// behind.
+inline std::optional<BandedProduct> JoinedInBands(const BandedProduct& first,
+                                                  const Product& second) {
+  const ConstMatrix& w = first.product.w;
+  const auto row_bytes = w.stride * static_cast<int64_t>(BytesOf(w.dtype));
+  const int64_t skipped = first.bands.skips[0] + first.bands.skips[1];
+  const int64_t behind = static_cast<const char*>(second.w.data) -
+                         (static_cast<const char*>(w.data) + (w.rows + skipped) * row_bytes);
+  if (row_bytes == 0 || behind < 0 || behind % row_bytes != 0) return std::nullopt;
+  const int64_t gap = behind / row_bytes;
+  if (w.rows + skipped + gap + second.w.rows > RowBands::kNone / 8) return std::nullopt;
+  // As they would be without gaps.
+  Product near = second;
+  near.w.data = static_cast<const char*>(w.data) + w.rows * row_bytes;
+  if (!near.bias.empty()) {
+    near.bias.data = static_cast<const char*>(near.bias.data) -
+                     (skipped + gap) * static_cast<int64_t>(BytesOf(near.bias.dtype));
+  }
+  const std::optional<Product> joined = Joined(first.product, near);
+  if (!joined.has_value()) return std::nullopt;
+  BandedProduct out = {*joined, first.bands};
+  if (gap == 0) return out;
+  const size_t band = out.bands.plain() ? 0 : 1;
+  if (out.bands.at[band] != RowBands::kNone) return std::nullopt;
+  out.bands.at[band] = w.rows;
+  out.bands.skips[band] = gap;
+  return out;
 }
 
 }  // namespace skein::engine

@@ -57,19 +57,31 @@ void CudaOps::AddRmsNorm(Matrix x, ConstMatrix y, ConstVector weight, float eps,
 void CudaOps::MatMuls(ConstMatrix x, std::span<const Product> products) {
   CheckMatMuls(x, products);
   enter_();
-  while (!products.empty()) {
-    Product one = products[0];
-    products = products.subspan(1);
-    while (!products.empty()) {
-      const std::optional<Product> joined = Joined(one, products[0]);
-      if (!joined.has_value()) break;
-      one = *joined;
-      products = products.subspan(1);
-    }
-    if (one.out.rows > 0 && one.out.cols > 0) {
-      gemm_->Multiply(x, one.w, one.bias, one.out, stream());
-    }
+  while (!products.empty()) products = products.subspan(MultiplyFirst(x, products));
+}
+
+// The first of the products and those that are one with it; how many these are.
+size_t CudaOps::MultiplyFirst(ConstMatrix x, std::span<const Product> products) {
+  BandedProduct banded = {products[0], {}};
+  Product one = products[0];                // of neighbours: any Gemm takes it
+  size_t in_bands = 1, are_neighbours = 1;  // products
+  for (; in_bands < products.size(); ++in_bands) {
+    const std::optional<BandedProduct> joined = JoinedInBands(banded, products[in_bands]);
+    if (!joined.has_value()) break;
+    banded = *joined;
+    if (!banded.bands.plain()) continue;
+    one = banded.product;
+    are_neighbours = in_bands + 1;
   }
+  const Matrix& out = banded.product.out;
+  if (in_bands > are_neighbours && out.rows > 0 && out.cols > 0 &&
+      gemm_->MultiplyBands(x, banded, stream())) {
+    return in_bands;
+  }
+  if (one.out.rows > 0 && one.out.cols > 0) {
+    gemm_->Multiply(x, one.w, one.bias, one.out, stream());
+  }
+  return are_neighbours;
 }
 
 void CudaOps::Rope(Matrix x, std::span<const int32_t> positions, const RopeTable& table) {

@@ -73,6 +73,7 @@ class CudaOps final : public Ops {
 
  private:
   CudaStream stream() const { return recorded_ != nullptr ? recorded_->stream : stream_; }
+  size_t MultiplyFirst(ConstMatrix x, std::span<const Product> products);
   const int32_t* IdsOnDevice(std::span<const int32_t> ids);
   const int32_t* PositionsOnDevice(std::span<const int32_t> positions);
   const int32_t* OnDevice(std::span<const int32_t> values);

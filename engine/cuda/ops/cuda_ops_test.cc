@@ -13,18 +13,40 @@
 namespace skein::engine {
 namespace {
 
-// The plain kernel, which notes how many columns it is asked for.
+// The plain kernel, which notes how many columns it is asked for. With `bands` it takes those, too:
+// one by one, as the reference for what was asked.
 class NotingGemm final : public Gemm {
  public:
-  explicit NotingGemm(std::vector<int64_t>* columns) : columns_(columns) {}
+  NotingGemm(std::vector<int64_t>* columns, bool bands) : columns_(columns), bands_(bands) {}
   void Multiply(ConstMatrix x, ConstMatrix w, ConstVector bias, Matrix out,
                 CudaStream stream) override {
     columns_->push_back(w.rows);
     plain_->Multiply(x, w, bias, out, stream);
   }
 
+  bool MultiplyBands(ConstMatrix x, const BandedProduct& one, CudaStream stream) override {
+    if (!bands_) return false;
+    const Product& all = one.product;
+    columns_->push_back(all.out.cols);
+    int64_t row = 0;
+    for (int64_t column = 0; column < all.out.cols; ++column, ++row) {
+      for (size_t i = 0; i < one.bands.at.size(); ++i) {
+        if (column == one.bands.at[i]) row += one.bands.skips[i];
+      }
+      plain_->Multiply(x,
+                       {static_cast<const float*>(all.w.data) + row * all.w.stride, all.w.dtype, 1,
+                        all.w.cols, all.w.stride},
+                       {static_cast<const float*>(all.bias.data) + row, all.bias.dtype, 1, 1, 1},
+                       {static_cast<float*>(all.out.data) + column, all.out.dtype, all.out.rows, 1,
+                        all.out.stride},
+                       stream);
+    }
+    return true;
+  }
+
  private:
   std::vector<int64_t>* const columns_;
+  const bool bands_;
   const std::unique_ptr<Gemm> plain_ = MakePlainGemm();
 };
 
@@ -50,28 +72,29 @@ class CudaProducts : public testing::Test {
     }
     return values;
   }
-  // q, k and v of `x`, with weights whose rows begin at these ones of `w`.
+  // q, k and v of `x`, with weights and biases that begin at these rows of `w` and of `bias`.
   static std::vector<Product> Products(float* w, float* bias, float* out,
                                        const std::vector<int64_t>& first_rows) {
     std::vector<Product> products;
     int64_t column = 0, index = 0;
     for (const int64_t width : {kQuery, kKv, kKv}) {
-      products.push_back({{w + first_rows[static_cast<size_t>(index)] * kDepth, DType::kF32, width,
-                           kDepth, kDepth},
-                          {bias + column, DType::kF32, 1, width, width},
-                          {},
-                          {out + column, DType::kF32, kRows, width, kColumns}});
+      products.push_back(
+          {{w + first_rows[static_cast<size_t>(index)] * kDepth, DType::kF32, width, kDepth,
+            kDepth},
+           {bias + first_rows[static_cast<size_t>(index)], DType::kF32, 1, width, width},
+           {},
+           {out + column, DType::kF32, kRows, width, kColumns}});
       column += width;
       ++index;
     }
     return products;
   }
   // The columns of each launch; the results are the reference's.
-  std::vector<int64_t> Launched(const std::vector<int64_t>& first_rows) {
+  std::vector<int64_t> Launched(const std::vector<int64_t>& first_rows, bool bands = false) {
     std::vector<int64_t> columns;
-    CudaOps ops(device_, TestingStream(), std::make_unique<NotingGemm>(&columns), {}, [] {});
+    CudaOps ops(device_, TestingStream(), std::make_unique<NotingGemm>(&columns, bands), {}, [] {});
     std::vector<float> x = Values(kRows * kDepth, 1), w = Values(40 * kDepth, 2);
-    std::vector<float> bias = Values(kColumns, 3), out(kRows * kColumns), expected = out;
+    std::vector<float> bias = Values(40, 3), out(kRows * kColumns), expected = out;
     float* const there = OnDevice(out);
     ops.MatMuls({OnDevice(x), DType::kF32, kRows, kDepth, kDepth},
                 Products(OnDevice(w), OnDevice(bias), there, first_rows));
@@ -94,6 +117,15 @@ TEST_F(CudaProducts, OfNeighboursAreOneLaunch) {
 TEST_F(CudaProducts, OfWeightsApartAreSeveral) {
   EXPECT_EQ(Launched({0, 20, 30}), (std::vector<int64_t>{kQuery, kKv, kKv}));
   EXPECT_EQ(Launched({20, 0, kKv}), (std::vector<int64_t>{kQuery, 2 * kKv}));
+}
+
+TEST_F(CudaProducts, OfARanksSlicesAreOneLaunchWhereTheGemmTakesBands) {
+  EXPECT_EQ(Launched({3, 20, 30}, true), std::vector<int64_t>{kColumns});
+  EXPECT_EQ(Launched({0, kQuery, 30}, true), std::vector<int64_t>{kColumns});
+  EXPECT_EQ(Launched({0, 20, 20 + kKv}, true), std::vector<int64_t>{kColumns});
+  EXPECT_EQ(Launched({0, kQuery, kQuery + kKv}, true), std::vector<int64_t>{kColumns});
+  EXPECT_EQ(Launched({20, 0, 10}, true), (std::vector<int64_t>{kQuery, 2 * kKv}));
+  EXPECT_EQ(Launched({0, kQuery, 30}), (std::vector<int64_t>{kQuery + kKv, kKv}));
 }
 
 }  // namespace

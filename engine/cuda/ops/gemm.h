@@ -8,6 +8,7 @@
 #include "engine/base/tensor.h"
 #include "engine/cuda/simt/stream.h"
 #include "engine/ops/ops.h"
+#include "engine/ops/products.h"
 
 namespace skein::engine {
 
@@ -20,6 +21,12 @@ class Gemm {
   // and one column.
   virtual void Multiply(ConstMatrix x, ConstMatrix w, ConstVector bias, Matrix out,
                         CudaStream stream) = 0;
+
+  // The same for columns of several bands of rows of `one`'s weights and bias. False: it is not for
+  // this Gemm, and nothing was done.
+  virtual bool MultiplyBands(ConstMatrix x, const BandedProduct& one, CudaStream stream) {
+    return false;
+  }
 
   // As Ops::SkinnyRowsMax.
   virtual int64_t SkinnyRowsMax(DType x, DType w) const { return kSkinnyRowsMax; }

@@ -57,6 +57,10 @@ class SplitGemm final : public Gemm {
     }
   }
 
+  bool MultiplyBands(ConstMatrix x, const BandedProduct& one, CudaStream stream) override {
+    return !Splits(x.dtype, one.product.w.dtype) && others_->MultiplyBands(x, one, stream);
+  }
+
   // All parts of the rows are rows of one product.
   int64_t SkinnyRowsMax(DType x, DType w) const override {
     if (!Splits(x, w)) return others_->SkinnyRowsMax(x, w);

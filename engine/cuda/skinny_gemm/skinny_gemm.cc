@@ -37,7 +37,14 @@ class SkinnyGemm final : public Gemm {
   void Multiply(ConstMatrix x, ConstMatrix w, ConstVector bias, Matrix out,
                 CudaStream stream) override {
     if (!Takes(x, w)) return others_->Multiply(x, w, bias, out, stream);
-    SkinnyGemmOn(x, w, bias, out, policy_, scratch_, stream);
+    SkinnyGemmOn(x, w, bias, {}, out, policy_, scratch_, stream);
+  }
+
+  bool MultiplyBands(ConstMatrix x, const BandedProduct& one, CudaStream stream) override {
+    const Product& product = one.product;
+    if (!Takes(x, product.w)) return others_->MultiplyBands(x, one, stream);
+    SkinnyGemmOn(x, product.w, product.bias, one.bands, product.out, policy_, scratch_, stream);
+    return true;
   }
 
   int64_t SkinnyRowsMax(DType x, DType w) const override {
@@ -63,8 +70,8 @@ void LaunchSkinnyGemm(DType dtype, int shape, const SkinnyGemmArguments& argumen
 }
 
 void SkinnyGemmOn(const ConstMatrix& x, const ConstMatrix& w, const ConstVector& bias,
-                  const Matrix& out, const SkinnyGemmPolicy& policy, void* scratch,
-                  CudaStream stream) {
+                  const RowBands& bands, const Matrix& out, const SkinnyGemmPolicy& policy,
+                  void* scratch, CudaStream stream) {
   SKEIN_CHECK(Takes(x, w) && x.rows > 0 && w.rows > 0);
   SKEIN_CHECK(w.rows <= std::numeric_limits<int>::max() / 8 &&
               w.cols <= std::numeric_limits<int>::max() / 8);
@@ -80,6 +87,10 @@ void SkinnyGemmOn(const ConstMatrix& x, const ConstMatrix& w, const ConstVector&
   a.w_aligned = IsAligned(w);
   a.n = static_cast<int>(w.rows);
   a.k = static_cast<int>(w.cols);
+  for (size_t i = 0; i < bands.at.size(); ++i) {
+    a.band_at[i] = static_cast<int>(bands.at[i]);
+    a.band_skips[i] = static_cast<int>(bands.skips[i]);
+  }
   a.parts = PartsOf(w.rows, w.cols);
   a.partial = static_cast<float*>(scratch);
   a.counters = reinterpret_cast<int*>(static_cast<std::byte*>(scratch) + kSkinnyGemmPartialBytes);

@@ -23,8 +23,8 @@ struct SkinnyGemmPolicy {
 // but where those of x or w permit no 16-byte moves it is slow. `scratch`: device memory of
 // kSkinnyGemmScratchBytes, zeros at first, for products that are done one after another.
 void SkinnyGemmOn(const ConstMatrix& x, const ConstMatrix& w, const ConstVector& bias,
-                  const Matrix& out, const SkinnyGemmPolicy& policy, void* scratch,
-                  CudaStream stream);
+                  const RowBands& bands, const Matrix& out, const SkinnyGemmPolicy& policy,
+                  void* scratch, CudaStream stream);
 
 // Works on `device`'s memory, in the order of its copies. RESOURCE_EXHAUSTED when there is no room
 // for the parts of products.

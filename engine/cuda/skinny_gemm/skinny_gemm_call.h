@@ -12,8 +12,8 @@ namespace skein::engine {
 
 struct SkinnyGemmArguments {
   const void* x;     // [rows, k]
-  const void* w;     // [n, k] of the same dtype
-  const void* bias;  // [n] or null
+  const void* w;     // [n, k] of the same dtype, in bands
+  const void* bias;  // [n], likewise, or null
   void* out;         // [rows, n]
   int64_t x_stride, w_stride, out_stride;
   DType bias_dtype;
@@ -21,6 +21,7 @@ struct SkinnyGemmArguments {
   bool x_aligned;  // 16-byte moves do
   bool w_aligned;
   int rows, n, k;
+  int band_at[2], band_skips[2];  // RowBands
   SkinnyGemmParts parts;
   int items;
   float* partial;  // where parts are left

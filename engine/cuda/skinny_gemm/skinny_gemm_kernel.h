@@ -42,6 +42,14 @@ __device__ __forceinline__ int StepsOf(const SkinnyGemmParts& parts, int part) {
   return min(parts.part_steps, parts.steps - part * parts.part_steps);
 }
 
+// The row of the weights, and entry of the bias, that output column `column` is made of.
+__device__ __forceinline__ int RowOfColumn(const SkinnyGemmArguments& a, int column) {
+  int row = column;
+  if (column >= a.band_at[0]) row += a.band_skips[0];
+  if (column >= a.band_at[1]) row += a.band_skips[1];
+  return row;
+}
+
 // What an item is.
 template <typename S>
 struct SkinnyGemmItem {
@@ -82,9 +90,10 @@ class SkinnyGemmLoader {
       unsigned char* place = ring_ + place_ * S::kStageBytes;
       const int k = (item_.part * a_.parts.part_steps + step_) * kSkinnyGemmStep;
       Copy<S::kColumns>(place, static_cast<const T*>(a_.w), a_.w_stride, item_.tile * S::kColumns,
-                        a_.n, k, a_.w_aligned);
+                        a_.n, k, a_.w_aligned,
+                        [this](int column) { return RowOfColumn(a_, column); });
       Copy<S::kRows>(place + S::kXBegin, static_cast<const T*>(a_.x), a_.x_stride, 0, a_.rows, k,
-                     a_.x_aligned);
+                     a_.x_aligned, [](int row) { return row; });
       if (++step_ == item_.steps) {
         index_ += static_cast<int>(gridDim.x);
         item_ = SkinnyGemmItem<S>(a_, index_);
@@ -96,13 +105,13 @@ class SkinnyGemmLoader {
   }
 
  private:
-  // Columns [k, k + kSkinnyGemmStep) of rows first … first + kLines of a matrix, and as many of
-  // each further part; zeros behind its last row and column. Pieces of 16 bytes of a row stand
-  // permuted by the row, so that the eight that a matrix of ldmatrix is read from lie in different
-  // banks.
-  template <int kLines>
+  // Columns [k, k + kSkinnyGemmStep) of rows first … first + kLines of a matrix, where each lies
+  // as `row_of` says, and as many of each further part; zeros behind its last row and column.
+  // Pieces of 16 bytes of a row stand permuted by the row, so that the eight that a matrix of
+  // ldmatrix is read from lie in different banks.
+  template <int kLines, typename RowOf>
   __device__ __forceinline__ void Copy(unsigned char* to, const T* from, int64_t stride, int first,
-                                       int end, int k, bool aligned) const {
+                                       int end, int k, bool aligned, RowOf row_of) const {
     constexpr int kPieces = kSkinnyGemmStep / 8;
     constexpr int kAll = S::kParts * kLines * kPieces;
     const auto copy = [&](int i, auto move) {
@@ -110,7 +119,8 @@ class SkinnyGemmLoader {
       const int begin = k + line / kLines * a_.parts.part_steps * kSkinnyGemmStep + piece * 8;
       const int left = row < end ? a_.k - begin : 0;
       const int bytes = left >= 8 ? 16 : left > 0 ? 2 * left : 0;
-      const T* source = bytes > 0 ? from + static_cast<int64_t>(row) * stride + begin : from;
+      const T* source =
+          bytes > 0 ? from + static_cast<int64_t>(row_of(row)) * stride + begin : from;
       move(to + line * S::kLine + ((piece ^ (line & 7)) << 4), source, bytes);
     };
     // Addresses are computed at each step: kept, they would take the registers of the sums.
@@ -235,7 +245,7 @@ __device__ __forceinline__ void StoreSums(const SkinnyGemmArguments& a, int tile
       const int column =
           tile * S::kColumns + (warp.column * S::kColumnTiles + c) * 16 + 8 * half + warp.lane / 4;
       if (column >= a.n) continue;
-      const float bias = a.bias != nullptr ? BiasOf(a, column) : 0.0f;
+      const float bias = a.bias != nullptr ? BiasOf(a, RowOfColumn(a, column)) : 0.0f;
 #pragma unroll
       for (int r = 0; r < S::kRowTiles; ++r) {
 #pragma unroll

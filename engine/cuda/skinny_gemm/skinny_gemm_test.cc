@@ -58,8 +58,8 @@ class SkinnyGemm : public testing::Test {
   void Run(Operands& o, int64_t first, int64_t rows, bool bias, const SkinnyGemmPolicy& policy,
            HostBuffer* out) {
     SkinnyGemmOn(Rows(o.x.view(), first, rows), o.w.view(),
-                 bias ? o.bias.const_view() : ConstVector{}, out->view(), policy, scratch_.data(),
-                 nullptr);
+                 bias ? o.bias.const_view() : ConstVector{}, {}, out->view(), policy,
+                 scratch_.data(), nullptr);
   }
 
   // Calls of the first or the last rows against one of the largest of `counts`, which is against
@@ -136,10 +136,51 @@ TEST_F(SkinnyGemm, BiasMayBeWider) {
   HostBuffer wide(1, 20, DType::kF32), actual(9, 20, DType::kF32), expected(9, 20, DType::kF32);
   std::mt19937 random(3);
   wide.Fill(&random);
-  SkinnyGemmOn(o.x.view(), o.w.view(), wide.const_view(), actual.view(), kHopper, scratch_.data(),
-               nullptr);
+  SkinnyGemmOn(o.x.view(), o.w.view(), wide.const_view(), {}, actual.view(), kHopper,
+               scratch_.data(), nullptr);
   reference_.MatMul(o.x.view(), o.w.view(), wide.const_view(), expected.view());
   ExpectNear(actual, expected, 3e-5, 6e-8, "product");
+}
+
+// A rank's slices of q | k | v: the bits of the product of their rows side by side.
+TEST_F(SkinnyGemm, BandsOfRows) {
+  struct Band {
+    int64_t begin, rows;
+  };
+  constexpr Band kBands[] = {{5, 140}, {160, 30}, {201, 30}};
+  constexpr int64_t kFirst = kBands[0].begin, kColumns = 200, kAll = 240;
+  const RowBands bands = {.at = {140, 170}, .skips = {15, 11}};
+  int kind = 0;
+  for (const DType dtype : kHalves) {
+    for (const int64_t k : {72, 600, 1100}) {
+      for (const int64_t rows : {1, 8, 9, 33, 130}) {
+        SCOPED_TRACE(testing::Message() << k << " " << rows << " " << NameOf(dtype));
+        const bool aligned = ++kind % 3 != 0;
+        Operands o(rows, kAll, k, dtype, aligned, aligned),
+            near(rows, kColumns, k, dtype, true, aligned);
+        const int64_t bytes = static_cast<int64_t>(BytesOf(dtype));
+        int64_t column = 0;
+        for (const Band& band : kBands) {
+          for (int64_t row = band.begin; row < band.begin + band.rows; ++row, ++column) {
+            std::memcpy(Rows(near.w.view(), column, 1).data, Rows(o.w.view(), row, 1).data,
+                        static_cast<size_t>(k * bytes));
+            std::memcpy(static_cast<std::byte*>(near.bias.view().data) + column * bytes,
+                        static_cast<std::byte*>(o.bias.view().data) + row * bytes,
+                        static_cast<size_t>(bytes));
+          }
+        }
+        HostBuffer expected(rows, kColumns, DType::kF32), actual(rows, kColumns, DType::kF32);
+        SkinnyGemmOn(o.x.view(), near.w.view(), near.bias.const_view(), {}, expected.view(),
+                     kHopper, scratch_.data(), nullptr);
+        Matrix w = Rows(o.w.view(), kFirst, kColumns);
+        ConstVector bias = o.bias.const_view();
+        bias.data = static_cast<const std::byte*>(bias.data) + kFirst * bytes;
+        bias.cols = bias.stride = kColumns;
+        SkinnyGemmOn(o.x.view(), w, bias, bands, actual.view(), kAda, scratch_.data(), nullptr);
+        ExpectSameBits(actual, expected, 0, "bands");
+      }
+    }
+  }
 }
 
 }  // namespace
