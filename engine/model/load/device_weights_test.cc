@@ -44,13 +44,36 @@ class DeviceWeightsTest : public testing::Test {
     return w;
   }
 
-  static bool AreJoined(const Linear& first, const Linear& second) {
-    std::vector<float> results(100);
-    const auto product = [&](const Linear& map, int64_t column) {
-      const Matrix out = {results.data() + column, DType::kF32, 1, map.weight.rows, 100};
+  // Products of one row by the maps, into one row.
+  std::pair<Product, Product> ProductsOf(const Linear& first, const Linear& second) {
+    const auto product = [this](const Linear& map, int64_t column) {
+      const Matrix out = {results_.data() + column, DType::kF32, 1, map.weight.rows, 100};
       return Product{map.weight, map.bias, map.slice, out};
     };
-    return Joined(product(first, 0), product(second, first.weight.rows)).has_value();
+    return {product(first, 0), product(second, first.weight.rows)};
+  }
+  bool AreJoined(const Linear& first, const Linear& second) {
+    const auto [one, next] = ProductsOf(first, second);
+    return Joined(one, next).has_value();
+  }
+  bool AreBands(const Linear& first, const Linear& second) {
+    const auto [one, next] = ProductsOf(first, second);
+    const auto joined = JoinedInBands({one, {}}, next);
+    return joined.has_value() && !joined->bands.plain();
+  }
+  // What rank `rank` of two has of the map's outputs.
+  static Linear HalfOf(Linear map, int64_t rank) {
+    const int64_t half = map.weight.rows / 2;
+    const auto behind = [&](const auto& m, int64_t elements) {
+      return static_cast<const std::byte*>(m.data) +
+             elements * static_cast<int64_t>(BytesOf(m.dtype));
+    };
+    map.weight.data = behind(map.weight, rank * half * map.weight.stride);
+    map.weight.rows = half;
+    if (map.bias.empty()) return map;
+    map.bias.data = behind(map.bias, rank * half);
+    map.bias.cols = map.bias.stride = half;
+    return map;
   }
   static void ExpectCopied(const ConstMatrix& copy, const ConstMatrix& from) {
     ASSERT_EQ(copy.rows * copy.cols, from.rows * from.cols);
@@ -59,6 +82,7 @@ class DeviceWeightsTest : public testing::Test {
     EXPECT_EQ(std::memcmp(copy.data, from.data, bytes), 0);
   }
 
+  std::vector<float> results_ = std::vector<float>(100);
   std::deque<std::vector<std::byte>> memory_;
   unsigned char last_ = 0;
   std::unique_ptr<Device> device_ = MakeCpuDevice();
@@ -74,6 +98,12 @@ TEST_F(DeviceWeightsTest, MapsOfTheSameRowsAreNeighbours) {
     EXPECT_TRUE(AreJoined(copy.query, copy.key)) << biases;
     EXPECT_TRUE(AreJoined(copy.key, copy.value)) << biases;
     EXPECT_TRUE(AreJoined(copy.feed_forward.gate, copy.feed_forward.up)) << biases;
+    for (const int64_t rank : {0, 1}) {
+      const auto half = [rank](const Linear& map) { return HalfOf(map, rank); };
+      EXPECT_TRUE(AreBands(half(copy.query), half(copy.key))) << biases;
+      EXPECT_TRUE(AreBands(half(copy.key), half(copy.value))) << biases;
+      EXPECT_TRUE(AreBands(half(copy.feed_forward.gate), half(copy.feed_forward.up))) << biases;
+    }
     for (const auto& [to, was] : {std::pair(&copy.query, &layer.query),
                                   {&copy.key, &layer.key},
                                   {&copy.value, &layer.value},
