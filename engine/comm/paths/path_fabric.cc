@@ -232,6 +232,7 @@ absl::StatusOr<PathFabric::Tried> PathFabric::MakeTried(Use use, const PathChoic
   auto second = MakeBelow(use, CommPath::kHost, SpareOf(id), members);
   if (!second.ok()) return second.status();
   const bool pairs_tell = use == Use::kRing;
+  const bool makes_lanes = use == Use::kPair && path == CommPath::kNccl;
   const int ranks = static_cast<int>(members.all.size());
   const auto refusal = std::make_shared<Refusal>();
   const Trial trial = {
@@ -242,12 +243,12 @@ absl::StatusOr<PathFabric::Tried> PathFabric::MakeTried(Use use, const PathChoic
                 pairs_tell ? PairsWork(path, members, deadline) : Try(below, id, deadline);
             return status.ok() ? Meet(below, deadline) : status;
           },
-      .max = options_.trial_max,
+      .max = makes_lanes ? options_.lanes_max : options_.trial_max,
       .refused =
           [this, choice, ranks, refusal](const absl::Status& why) {
             if (!choice.wanted) refusal->Put(Refused(choice.path, ranks, why));
           },
-      .only_tries = use == Use::kPair && path == CommPath::kNccl};
+      .only_tries = makes_lanes};
   auto group = std::make_unique<TriedCommunicator>(
       OnDevice(path, *std::move(first)), OnDevice(CommPath::kHost, *std::move(second)), trial);
   return Tried{refusal, std::move(group)};

@@ -55,6 +55,9 @@ struct CommDevice {
 struct PathFabricOptions {
   std::function<void(const std::string&)> warn;  // any thread; once for each size, way and reason
   std::chrono::milliseconds trial_max{20'000};   // of a way, once all members are there
+  // Of a pair's trial over NCCL, which makes its lanes. Rings that come meanwhile wait trial_max,
+  // then go through the host.
+  std::chrono::milliseconds lanes_max{120'000};
 };
 
 class PathFabric final : public RingFabric {
