@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <memory>
 #include <random>
 #include <string>
@@ -229,6 +230,31 @@ TEST(LaneBook, ALaneThatCannotBeMadeIsTriedAgain) {
     pair.Run(50, 2, Pair::Opens::kAnytime, false);
     EXPECT_GT(pair.finished(), before + 50);
   }
+}
+
+// Who has left a ring gave its buffers back: the other end's messages reach them no more.
+TEST(LaneBook, ALaneWithMessagesUnderWayIsBrokenOff) {
+  const auto hub = std::make_shared<FarLaneHub>();
+  const auto maker = MakeFarLaneMaker(hub, nullptr);
+  std::atomic<uint64_t> made{0};
+  LaneBook lead(maker, true, &made), follower(maker, false, &made);
+  const LaneOffer offer = follower.Offer();
+  LaneGrant grant;
+  const LaneLease leads = lead.Grant(offer, &grant).value();
+  const LaneLease follows = follower.Accept(offer, grant).value();
+  std::vector<std::byte> sent(100'000, std::byte{1}), received(sent.size());
+  const LaneMessage out = {true, sent.data(), sent.size()};
+  const LaneMessage in = {false, received.data(), received.size()};
+  ASSERT_TRUE(lead.Start(leads, {&in, 1}).ok());
+  lead.End(leads);
+  ASSERT_TRUE(follower.Start(follows, {&out, 1}).ok());
+  EXPECT_FALSE(follower.Done(follows).value());
+  EXPECT_EQ(received.back(), std::byte{0});
+  follower.End(follows);
+  LaneGrant next;
+  EXPECT_TRUE(lead.Grant(follower.Offer(), &next).ok());
+  EXPECT_NE(next.drops, 0u);
+  EXPECT_EQ(hub->Mistake(), "");
 }
 
 // A process that lost sight of another one and made its book anew.
