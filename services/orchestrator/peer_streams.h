@@ -73,12 +73,13 @@ class PeerStreams {
     named_[key] = call;
     return true;
   }
-  // Its peer has left: nothing more is expected on the stream.
+  // Its peer has left. What it sent before it heard that is dropped.
   void Unname(uint64_t call) {
     const auto it = peers_.find(call);
     if (it == peers_.end()) return;
     Forget(call, it->second.key);
     it->second.key = Key{};
+    it->second.left = true;
   }
 
   // Dropped where there is no stream, or none of that peer.
@@ -122,6 +123,7 @@ class PeerStreams {
     std::shared_ptr<Stream> stream;
     MessageCounters counters;
     Key key;
+    bool left = false;
   };
 
   void Add(uint64_t call, const std::shared_ptr<Stream>& stream) {
@@ -138,6 +140,7 @@ class PeerStreams {
     if (it == peers_.end()) return;
     absl::Status status = it->second.counters.Take(message, MonotonicUs());
     // The message may end the stream: nothing of it is used afterwards.
+    if (status.ok() && it->second.left) return;
     if (status.ok()) status = hooks_.message(call, Key(it->second.key), message);
     if (!status.ok()) Drop(call, status);
   }

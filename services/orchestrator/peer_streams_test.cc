@@ -18,7 +18,7 @@ namespace {
 
 constexpr size_t kMax = 2;
 
-// Names each stream at its first message, and answers each message.
+// Names each stream at its first message, and answers each message. A goodbye ends its name.
 class Streams : public v1::Orchestrator::CallbackService {
  public:
   using Peers = PeerStreams<v1::WorkerMessages, v1::OrchestratorMessages, uint64_t>;
@@ -26,9 +26,10 @@ class Streams : public v1::Orchestrator::CallbackService {
   explicit Streams(Loop* loop)
       : peers_(loop, kMax, "worker",
                {.message =
-                    [this](uint64_t call, uint64_t key, const v1::WorkerMessage&) {
+                    [this](uint64_t call, uint64_t key, const v1::WorkerMessage& message) {
                       if (key == 0) peers_.Name(call, call, /*generation=*/1);
                       peers_.Send(call, v1::OrchestratorMessage());
+                      if (message.has_goodbye()) peers_.Unname(call);
                       return absl::OkStatus();
                     },
                 .broke = [](uint64_t, uint64_t, const absl::Status&) {}}) {}
@@ -115,6 +116,19 @@ TEST_F(PeerStreamsTest, WhatIsSentWithinARoundTravelsInOneBatch) {
   v1::OrchestratorMessages answers;
   ASSERT_TRUE(client->stream->Read(&answers));
   EXPECT_EQ(answers.messages_size(), 3);
+  Leave(std::move(client));
+}
+
+TEST_F(PeerStreamsTest, WhatCrossesTheAnswerToAGoodbyeIsDropped) {
+  auto client = std::make_unique<Client>();
+  client->stream = stub_->ConnectWorker(&client->context);
+  v1::WorkerMessages batch;
+  for (uint64_t i = 1; i <= 3; ++i) batch.add_messages()->set_sequence(i);
+  batch.mutable_messages(1)->mutable_goodbye();
+  ASSERT_TRUE(client->stream->Write(batch));
+  v1::OrchestratorMessages answers;
+  ASSERT_TRUE(client->stream->Read(&answers));
+  EXPECT_EQ(answers.messages_size(), 2);
   Leave(std::move(client));
 }
 
