@@ -11,14 +11,14 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
 #include "absl/status/status.h"
-#include "absl/strings/str_cat.h"
-#include "scheduler/base/ids.h"
 #include "services/codec/answer.h"
 #include "services/log/log.h"
+#include "services/orchestrator_link/welcome_check.h"
 #include "services/rpc/bidi_stream.h"
 #include "services/rpc/message_counters.h"
 #include "services/rpc/rpc.h"
@@ -53,7 +53,7 @@ class OrchestratorStream {
     Close();
     const uint64_t number = ++streams_;
     counters_ = MessageCounters();
-    welcomed_ = false;
+    welcome_ = WelcomeCheck();
     stream_ = Stream::Open(
         "orchestrator", calls_,
         [this](std::function<void()> hook) { loop_->PostFirst(std::move(hook), Loop::kHelp); },
@@ -89,24 +89,15 @@ class OrchestratorStream {
   void Take(uint64_t number, const In& message) {
     if (number != streams_) return;
     absl::Status status = counters_.Take(message, MonotonicUs());
-    if (status.ok()) status = CheckWelcome(message);
+    if (status.ok()) status = welcome_.Take(GenerationOf(message), counters_.session());
     if (status.ok()) status = hooks_.message(message);
     if (!status.ok() && number == streams_) Break(MalformedAnswer("orchestrator", status));
   }
 
-  absl::Status CheckWelcome(const In& message) {
-    if (message.has_welcome() == welcomed_) {
-      return absl::InvalidArgumentError(welcomed_ ? "welcome: already received"
-                                                  : "welcome: must be the first message");
-    }
-    if (welcomed_) return absl::OkStatus();
-    const uint64_t generation = message.welcome().generation().number();
-    if (scheduler::GenerationOf(counters_.session()) != generation) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("session: ", counters_.session(), " is not of generation ", generation));
-    }
-    welcomed_ = true;
-    return absl::OkStatus();
+  // Of the welcome; empty: the message is another one.
+  static std::optional<uint64_t> GenerationOf(const In& message) {
+    if (!message.has_welcome()) return std::nullopt;
+    return message.welcome().generation().number();
   }
 
   void Ended(uint64_t number, const absl::Status& status) {
@@ -114,7 +105,7 @@ class OrchestratorStream {
     stream_.reset();
     ++streams_;
     hooks_.ended(status.ok() ? absl::UnavailableError("the orchestrator ended the stream") : status,
-                 welcomed_);
+                 welcome_.welcomed());
   }
 
   // The owner may be handling an event, so the hook runs in a later one.
@@ -133,7 +124,7 @@ class OrchestratorStream {
   std::shared_ptr<Stream> stream_;  // null: there is none
   uint64_t streams_ = 0;            // grows with each Open and Close
   MessageCounters counters_;
-  bool welcomed_ = false;
+  WelcomeCheck welcome_;
 };
 
 }  // namespace skein::services

@@ -7,6 +7,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "scheduler/base/plant.h"
 
 namespace skein::services {
 
@@ -40,7 +41,8 @@ class MessageCounters {
   template <typename Message>
   absl::Status Take(const Message& message, int64_t now_us) {
     if (!gives_session_ && handled_ == 0) session_ = message.session();
-    const bool not_learnt = gives_session_ && message.acknowledged() == 0;
+    const bool may_be_early = handled_ == 0 || !SKEIN_PLANT(early_message_refused);
+    const bool not_learnt = gives_session_ && message.acknowledged() == 0 && may_be_early;
     const uint64_t expected = not_learnt ? 0 : session_;
     if (message.session() != expected || session_ == 0) {
       return Wrong("session", message.session(), expected);

@@ -94,7 +94,10 @@ void MakeHangs(uint64_t seed, Scenario& scenario) {
 void MakeMoreFaults(uint64_t seed, Scenario& scenario) {
   Random random(seed * 0x9e3779b97f4a7c15u + 43);
   if (random.Chance(0.4)) scenario.duplicate_chance = random.Chance(0.5) ? 0.02 : 0.2;
-  if (random.Chance(0.3)) scenario.refusal_chance = 0.01;
+  if (random.Chance(0.3)) {
+    scenario.refusal_chance = 0.01;
+    scenario.stream_refusal_chance = 0.2;
+  }
   const int64_t workers = scenario.prefill_workers + kDecodeWorkers;
   for (int64_t i = random.Chance(0.4) ? random.Between(1, 3) : 0; i > 0; --i) {
     Fault fault{.kind = FaultKind::kCut,

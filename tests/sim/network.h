@@ -6,8 +6,10 @@
 // twice (the caller sees one reply) or refused with RESOURCE_EXHAUSTED, as by a full inbox. A
 // stream's messages keep their order in each direction. When it breaks, each side learns of it at
 // its own time. Server streams lose nothing sent before the break; bidirectional streams may.
-// A cut stops what goes from one process to another, while the other direction works. It breaks
-// their server streams, loses calls, and holds up their bidirectional streams, as TCP does.
+// A full inbox refuses calls and new streams. What comes on a stream waits instead, as the
+// processes read no further than they handle: a delay or a process that stands still shows the
+// same. A cut stops what goes from one process to another, while the other direction works. It
+// breaks their server streams, loses calls, and holds up their bidirectional streams, as TCP does.
 #pragma once
 
 #include <deque>
@@ -19,6 +21,7 @@
 
 #include "absl/status/status.h"
 #include "tests/sim/coverage.h"
+#include "tests/sim/duplex.h"
 #include "tests/sim/over_wire.h"
 #include "tests/sim/scenario.h"
 #include "tests/sim/virtual_time.h"
@@ -36,7 +39,7 @@ class Process {
 
   void Start();
   void Crash();  // everything in it is gone
-  // Pauses the process until then; its messages and timers wait.
+  // Pauses the process until then, if it is not paused for longer; its messages and timers wait.
   void StandStill(TimeUs until);
   bool alive() const { return alive_; }
   uint64_t generation() const { return generation_; }
@@ -44,7 +47,8 @@ class Process {
 
   // Runs `action` after `delay`, or when it runs again, if this process is still the same then.
   void After(TimeUs delay, std::function<void()> action);
-  void WhenAwake(std::function<void()> action);  // at once, if it does not stand still
+  // At once, if it does not stand still; else when it runs again, in the order of the calls.
+  void WhenAwake(std::function<void()> action);
   // The process's own clock. Its origin changes by minutes, either way, at each start. While the
   // process lives, the clock only goes forward; JumpClock makes it jump.
   TimeUs LocalNow() const;
@@ -58,11 +62,15 @@ class Process {
   Network* network_;
 
  private:
+  void WakeLater();
+  void Wake();
+
   std::string endpoint_;
   TimeUs clock_offset_us_;  // every process has its own origin of time
   bool alive_ = false;
   uint64_t generation_ = 0;
   TimeUs stands_until_us_ = 0;
+  std::deque<std::function<void()>> waiting_;  // until it runs again
 };
 
 // A stream on which the server sends messages. Both ends hold it; an end whose process died is no
@@ -115,66 +123,6 @@ class Stream : public std::enable_shared_from_this<Stream> {
   bool server_done_ = false;
 };
 
-// A stream on which both ends send. Each end's messages arrive in order. When it breaks, what is on
-// its way to an end arrives, or is lost from some message on; then that end learns of the break. It
-// may be half-open until then: an end that no word of the break reaches goes on to send, in vain,
-// for as long as its keepalive waits.
-// Messages that a cut stops arrive after it, sent again ever more seldom. An end that hears nothing
-// for the keepalive's time gives the stream up; the other end hears of that after the cut, or not.
-class Duplex : public std::enable_shared_from_this<Duplex> {
- public:
-  enum Side { kClient, kServer };
-  using Accept = std::function<void(Process*, std::shared_ptr<Duplex>)>;
-
-  Duplex(Network* network, Process* client, std::string server,
-         std::function<void(absl::Status)> ended);
-
-  // Client's side, once, before all else: the stream's first message is on its way.
-  void Open(Accept accept);
-  // Server's side, once. `ended` runs at the server when the stream is over, but for its own Close.
-  void Accepted(Process* server, std::function<void(absl::Status)> ended);
-  // `deliver` runs at the other end.
-  void Send(Side from, std::function<void()> deliver);
-  // This end sends and receives nothing more. The other end gets what was sent before, then its
-  // `ended` runs with `status`.
-  void Close(Side by, absl::Status status);
-  void Break();
-  void Starve();  // a path between its ends has been cut
-  bool Uses(const Process* process) const;
-  bool Joins(const std::string& a, const std::string& b) const;
-
- private:
-  struct Arriving {
-    TimeUs when_us = 0;
-    std::function<void()> action;
-  };
-  struct End {
-    std::string endpoint;
-    Process* process = nullptr;  // null: the server has not heard of the stream
-    uint64_t generation = 0;
-    std::function<void(absl::Status)> ended;  // null: the server has not accepted
-    std::deque<Arriving> coming;              // on its way to this end
-    TimeUs last_arrival_us = 0;
-    TimeUs held_up_until_us = 0;  // by a cut
-    bool done = false;            // has closed, or was told of the end
-    bool doomed = false;          // it is to be told of the break as soon as it has accepted
-  };
-
-  void Push(Side to, std::function<void()> action);
-  void Arrive(Side side);
-  void At(Side side, std::function<void()> action);
-  void Tell(Side side, const absl::Status& status);
-  void LearnAt(TimeUs when, Side side);
-  void Learn(Side side);  // of the break, by itself
-  void LoseSome(Side to);
-  void GiveUp(Side side);
-  TimeUs Keepalive();
-
-  Network* network_;
-  End ends_[2];
-  bool lost_ = false;  // nothing that is sent from now on arrives
-};
-
 class Network {
  public:
   Network(const Scenario& scenario, Random* random, VirtualTime* time, Trace* trace)
@@ -189,10 +137,14 @@ class Network {
   Coverage& coverage() { return coverage_; }
   template <class T>
   auto Encoded(const T& message) {  // as its receiver gets it
-    return OverWire(message, &codec_error_);
+    return OverWire(message, &malformed_);
   }
-  // Why the codec refused a message, if it ever did.
-  const std::string& codec_error() const { return codec_error_; }
+  // Why a process would refuse a message that it gets, if it ever would: by the codec, its numbers,
+  // or its place on the stream.
+  const std::string& malformed() const { return malformed_; }
+  void NoteMalformed(const absl::Status& status) {
+    if (!status.ok() && malformed_.empty()) malformed_ = status.ToString();
+  }
   TimeUs Delay();
   TimeUs TokenDelay();
 
@@ -232,7 +184,8 @@ class Network {
   std::map<std::pair<std::string, std::string>, TimeUs> cuts_;  // from, to: until
   Coverage coverage_;
   std::vector<std::weak_ptr<Duplex>> duplexes_;
-  std::string codec_error_;
+  uint64_t sessions_ = 0;  // of duplexes, so far
+  std::string malformed_;
 };
 
 template <class Reply>
@@ -272,8 +225,7 @@ void Network::Call(Process* caller, const std::string& endpoint, TimeUs timeout_
         if (random_->Chance(0.5)) fail(Delay(), absl::UnavailableError("connection lost"));
         return;
       }
-      caller->After(Delay(),
-                    [finish, sent = ReplyOverWire(reply, &codec_error_)] { finish(sent); });
+      caller->After(Delay(), [finish, sent = ReplyOverWire(reply, &malformed_)] { finish(sent); });
     };
     if (may_be_refused && Happens(scenario_.refusal_chance)) {
       Reply refused;

@@ -1,5 +1,6 @@
 #include "tests/sim/orchestrator_process.h"
 
+#include <optional>
 #include <utility>
 
 #include "tests/sim/worker_process.h"
@@ -36,12 +37,13 @@ bool OrchestratorProcess::Quiet() const { return core()->Totals().requests == 0;
 void OrchestratorProcess::ConnectRouter(std::shared_ptr<Duplex> stream, RouterPort port,
                                         const RouterHello& hello) {
   const CallId call = NextCall();
-  routers_[call] = {stream, std::move(port)};
+  routers_[call] = {.stream = stream, .port = std::move(port)};
   calls_[stream.get()] = call;
   stream->Accepted(this, [this, call, key = stream.get()](const absl::Status&) {
-    if (routers_.erase(call) == 0) return;  // closed by this side
+    const auto ended = routers_.extract(call);
+    if (ended.empty()) return;  // closed by this side
     calls_.erase(key);
-    Dispatch(RouterDisconnected{call});
+    if (ended.mapped().router != 0) Dispatch(RouterDisconnected{call});
   });
   Dispatch(RouterConnected{call, hello});
 }
@@ -54,13 +56,14 @@ void OrchestratorProcess::Connect(std::shared_ptr<Duplex> stream, WorkerPort por
     verdict_->Require(ends_heard_[worker].contains(end), "an end was lost over a resync");
   }
   const CallId call = NextCall();
-  workers_[call] = {stream, std::move(port), {}};
+  workers_[call] = {.stream = stream, .port = std::move(port)};
   for (const HeldRequest& held : request.held) workers_[call].held.emplace(held.id, held.epoch);
   calls_[stream.get()] = call;
   stream->Accepted(this, [this, call, key = stream.get()](const absl::Status&) {
-    if (workers_.erase(call) == 0) return;  // closed by this side
+    const auto ended = workers_.extract(call);
+    if (ended.empty()) return;  // closed by this side
     calls_.erase(key);
-    Dispatch(WorkerDisconnected{call});
+    if (ended.mapped().instance != InstanceId{}) Dispatch(WorkerDisconnected{call});
   });
   Dispatch(RegisterCalled{call, request});
 }
@@ -73,17 +76,56 @@ void OrchestratorProcess::Take(const std::shared_ptr<Duplex>& stream, Orchestrat
         if constexpr (requires { event.call; }) event.call = call;
       },
       message);
-  if (const auto* report = std::get_if<ReportCalled>(&message)) {
-    const WorkerLoad& load = report->request.load;
-    verdict_->Require(load.free_blocks + load.held_blocks + load.cached_blocks == load.total_blocks,
-                      "a report's blocks do not add up");
-    verdict_->Require(load.invariants_ok, "a worker reports a violated invariant");
-    HearEnds(report->request.incarnation, report->request.ended);
+  const auto router = routers_.find(it->second);
+  if (router != routers_.end()) {
+    CheckSender(router->second, message);
+  } else {
     Connected& worker = workers_.at(it->second);
-    TakeHeld(report->request, &worker);
-    CheckDepartures(worker);
+    if (worker.left) return;
+    CheckSender(worker, &message);
+    const auto* report = std::get_if<ReportCalled>(&message);
+    if (report != nullptr) TakeReport(report->request, &worker);
   }
   Dispatch(message);
+}
+
+void OrchestratorProcess::CheckSender(const Connected& worker, OrchestratorEvent* message) {
+  verdict_->Require(worker.instance != InstanceId{}, "a worker sent a message before the welcome");
+  std::visit(
+      [&]<class T>(T& event) {
+        if constexpr (requires { event.request.instance; }) {
+          verdict_->Require(event.request.instance == worker.instance,
+                            "a worker speaks for another instance");
+        } else if constexpr (requires { event.instance; }) {
+          event.instance = worker.instance;  // the stream's
+        }
+      },
+      *message);
+}
+
+void OrchestratorProcess::CheckSender(const ConnectedRouter& router,
+                                      const OrchestratorEvent& message) {
+  verdict_->Require(router.router != 0, "a router sent a message before the welcome");
+  std::optional<RequestId> id;
+  if (const auto* submit = std::get_if<SubmitCalled>(&message)) id = submit->spec->id;
+  if (const auto* ended = std::get_if<RouterEnded>(&message)) id = ended->end.id;
+  verdict_->Require(!id.has_value() || id->router == router.router,
+                    "a router speaks for another router");
+}
+
+void OrchestratorProcess::TakeReport(const ReportRequest& report, Connected* worker) {
+  const WorkerLoad& load = report.load;
+  verdict_->Require(load.free_blocks + load.held_blocks + load.cached_blocks == load.total_blocks,
+                    "a report's blocks do not add up");
+  verdict_->Require(load.invariants_ok, "a worker reports a violated invariant");
+  HearEnds(report.incarnation, report.ended);
+  TakeHeld(report, worker);
+  CheckDepartures(*worker);
+}
+
+// As PeerStreams::Name.
+void OrchestratorProcess::Renumber(CallId call, const Generation& generation, Duplex* stream) {
+  stream->Renumber(FirstNumberOf(generation.number) + call.value);
 }
 
 void OrchestratorProcess::HearEnds(Incarnation worker, const std::vector<EndedRequest>& ended) {
@@ -159,6 +201,10 @@ void OrchestratorProcess::Execute(WelcomeRouter& effect) {
     CloseRouter refused{effect.call, effect.welcome.status};
     return Execute(refused);
   }
+  const auto it = routers_.find(effect.call);
+  if (it == routers_.end()) return;  // it has ended
+  it->second.router = effect.router;
+  Renumber(effect.call, effect.welcome.generation, it->second.stream.get());
   router_streams_[effect.router] = effect.call;
   SendToRouter(effect.call, network_->Encoded(effect.welcome));
 }
@@ -189,23 +235,39 @@ void OrchestratorProcess::SendTo(CallId call, WorkerMessage message) {
 }
 
 void OrchestratorProcess::Execute(AnswerRegister& effect) {
-  if (effect.reply.status.ok()) streams_[effect.reply.instance] = effect.call;
-  const bool ok = effect.reply.status.ok();
-  SendTo(effect.call, ok ? network_->Encoded(effect.reply) : effect.reply);
-  if (ok) return;
-  CloseWorker refused{effect.call, effect.reply.status};
-  Execute(refused);
+  if (!effect.reply.status.ok()) {
+    CloseWorker refused{effect.call, effect.reply.status};
+    return Execute(refused);
+  }
+  streams_[effect.reply.instance] = effect.call;
+  const auto it = workers_.find(effect.call);
+  if (it == workers_.end()) return;  // it has ended
+  it->second.instance = effect.reply.instance;
+  Renumber(effect.call, effect.reply.generation, it->second.stream.get());
+  SendTo(effect.call, network_->Encoded(effect.reply));
 }
 void OrchestratorProcess::Execute(AnswerPlaceDecode& effect) {
   SendTo(effect.call, network_->Encoded(effect));
 }
 void OrchestratorProcess::Execute(AnswerReport& effect) {
   verdict_->Require(!effect.reply.want_full, "a report's digest does not fit what was told");
-  const bool ok = effect.reply.status.ok();
-  SendTo(effect.call,
-         AnswerReport{effect.call, ok ? network_->Encoded(effect.reply) : effect.reply});
+  if (effect.reply.status.ok()) {
+    return SendTo(effect.call, AnswerReport{effect.call, network_->Encoded(effect.reply)});
+  }
+  // As PeerStreams::Drop.
+  CloseWorker refused{effect.call, effect.reply.status};
+  Execute(refused);
+  DispatchAfter(0, WorkerDisconnected{effect.call});
 }
-void OrchestratorProcess::Execute(AnswerUnregister& effect) { SendTo(effect.call, effect); }
+void OrchestratorProcess::Execute(AnswerUnregister& effect) {
+  SendTo(effect.call, effect);
+  const auto it = workers_.find(effect.call);
+  if (it == workers_.end()) return;
+  it->second.left = true;
+  const InstanceId left = std::exchange(it->second.instance, InstanceId{});
+  const auto named = streams_.find(left);
+  if (named != streams_.end() && named->second == effect.call) streams_.erase(named);
+}
 
 void OrchestratorProcess::Execute(CloseWorker& effect) {
   const auto it = workers_.find(effect.call);

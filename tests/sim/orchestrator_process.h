@@ -109,17 +109,28 @@ class OrchestratorProcess
     std::shared_ptr<Duplex> stream;
     WorkerPort port;
     std::set<std::pair<scheduler::RequestId, scheduler::Epoch>> held;  // as the worker told
+    scheduler::InstanceId instance;  // 0: not welcomed yet, or it has left
+    bool left = false;               // what it sent before it heard that is dropped
   };
   struct ConnectedRouter {
     std::shared_ptr<Duplex> stream;
     RouterPort port;
+    uint64_t router = 0;  // 0: not welcomed yet
   };
+
+  // What OrchestratorShell would refuse: a message before the welcome, or one for another process.
+  void CheckSender(const Connected& worker, scheduler::OrchestratorEvent* message);
+  void CheckSender(const ConnectedRouter& router, const scheduler::OrchestratorEvent& message);
+  void Renumber(scheduler::CallId call, const scheduler::Generation& generation, Duplex* stream);
+  void TakeReport(const scheduler::ReportRequest& report, Connected* worker);
 
   void SendTo(scheduler::CallId call, WorkerMessage message);
   void SendToRouter(scheduler::CallId call, RouterMessage message);
   template <class Received, class Order>
   void SendOrder(const Order& order) {
-    SendTo(streams_.at(order.instance), Received{order.instance, network_->Encoded(order.request)});
+    const auto it = streams_.find(order.instance);
+    if (it == streams_.end()) return;  // it has left
+    SendTo(it->second, Received{order.instance, network_->Encoded(order.request)});
   }
   void HearEnds(scheduler::Incarnation worker, const std::vector<scheduler::EndedRequest>& ended);
   void TakeHeld(const scheduler::ReportRequest& report, Connected* worker) const;

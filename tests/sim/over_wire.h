@@ -1,6 +1,7 @@
 // Messages as their receivers get them: encoded and decoded by services/codec, as between
 // processes. A field that the codec drops is lost in the simulation too; a message that the codec
-// refuses is a violation. Messages without a codec (a mere status) stay as they are.
+// refuses is a violation (Network::malformed). Messages without a codec (a mere status) stay as
+// they are.
 #pragma once
 
 #include <memory>

@@ -51,7 +51,8 @@ INSTANTIATE_TEST_SUITE_P(Bugs, PlantsTest,
                                            "stream_dropped_at_resync", "prompt_starved",
                                            "one_sequence_fails_its_batch",
                                            "sampler_index_off_by_one", "penalties_forget",
-                                           "block_of_the_wrong_layout", "token_epoch_ignored"),
+                                           "block_of_the_wrong_layout", "token_epoch_ignored",
+                                           "early_message_refused"),
                          [](const auto& info) { return std::string(info.param); });
 
 TEST(NoPlantTest, TheSameSeedsFindNothing) {

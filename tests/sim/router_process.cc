@@ -1,6 +1,7 @@
 #include "tests/sim/router_process.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -161,6 +162,7 @@ void RouterProcess::Execute(OpenLink& effect) {
   effect.hello.load.heard = std::move(heard.heard);
   effect.hello.load.not_heard = std::move(heard.not_heard);
   const uint64_t number = ++links_;
+  welcome_ = {};
   link_ = network_->OpenDuplex(
       this, kOrchestrator,
       [this, number, hello = network_->Encoded(effect.hello)](Process* callee,
@@ -213,7 +215,11 @@ void RouterProcess::Execute(SendRouterReport& effect) {
 }
 
 void RouterProcess::Take(const RouterMessage& message) {
-  if (const auto* welcome = std::get_if<RouterWelcome>(&message)) {
+  const auto* welcome = std::get_if<RouterWelcome>(&message);
+  std::optional<uint64_t> generation;
+  if (welcome != nullptr) generation = welcome->generation.number;
+  network_->NoteMalformed(welcome_.Take(generation, link_->client_session()));
+  if (welcome != nullptr) {
     if (welcome->status.ok()) tokens_->heard().SetLease(0, welcome->lease_us);
     Dispatch(Welcomed{*welcome});
   } else if (const auto* sent = std::get_if<SendPlanUpdate>(&message)) {

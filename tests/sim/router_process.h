@@ -9,6 +9,7 @@
 
 #include "scheduler/router/router_core.h"
 #include "scheduler/router/token_stream_client.h"
+#include "services/orchestrator_link/welcome_check.h"
 #include "tests/sim/answers.h"
 #include "tests/sim/core_process.h"
 #include "tests/sim/orchestrator_process.h"
@@ -95,6 +96,7 @@ class RouterProcess
   uint64_t incarnation_ = kRouter;      // another one at each start
   std::shared_ptr<Duplex> link_;        // to the orchestrator; null: there is none
   uint64_t links_ = 0;                  // messages of an older one are not heard any more
+  services::WelcomeCheck welcome_;      // of link_
   std::map<uint64_t, Client> clients_;  // by serial
   std::map<scheduler::RequestId, TimeUs> departures_;
   bool draining_ = false;

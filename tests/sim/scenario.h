@@ -86,7 +86,8 @@ struct Scenario {
   double group_break_chance = 0;  // of a step that several instances run
   double word_loss_chance = 0;    // of the notification to other members that a group is broken
   double duplicate_chance = 0;    // of a call: executed twice
-  double refusal_chance = 0;      // of a call or a stream, by a full inbox
+  double refusal_chance = 0;      // of a call or a server stream, by a full inbox
+  double stream_refusal_chance = 0;  // of a worker's or router's new stream, likewise
   // The engines.
   bool compute_at_end = false;  // of a step's time; else at its start
   TimeUs step_us = 1000;

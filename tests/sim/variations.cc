@@ -62,6 +62,7 @@ void BreakLinks(Scenario* scenario) {
   Random random(scenario->seed * 0x9e3779b97f4a7c15u + 67);
   scenario->link_break_chance = static_cast<double>(random.Between(2, 20)) * 1e-3;
   scenario->loses_generation = random.Chance(0.5);
+  scenario->stream_refusal_chance = 0.1;
   for (TimeUs at = 0; (at += random.Between(50, 400) * kMillisecondUs) < scenario->heals_us;) {
     scenario->faults.push_back({.kind = FaultKind::kOrchestratorCrash,
                                 .at_us = at,

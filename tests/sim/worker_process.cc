@@ -93,9 +93,7 @@ void PrefillProcess::Execute(AnswerAssign& effect) {
   auto answered = assigns_.extract(effect.call);
   if (answered.empty()) return verdict_->Violated("an Assign was answered twice");
   answered.mapped().reply = effect.reply;
-  AssignReplied replied = network_->Encoded(answered.mapped());
-  replied.instance = answered.mapped().instance;  // the stream's
-  ToOrchestrator(replied);
+  ToOrchestrator(network_->Encoded(answered.mapped()));
 }
 
 void PrefillProcess::Execute(AbortStep& effect) { ring_groups_->Abort(effect.step); }
@@ -339,9 +337,7 @@ void DecodeProcess::Serve(const CommitRequest& request, std::function<void(Commi
 void DecodeProcess::Serve(const AbortRequest& request) { Dispatch(AbortCalled{request}); }
 
 void DecodeProcess::Execute(TellOpened& effect) {
-  TransferOpened opened = network_->Encoded(effect.opened);
-  opened.instance = effect.opened.instance;  // the stream's
-  ToOrchestrator(opened);
+  ToOrchestrator(network_->Encoded(effect.opened));
 }
 void DecodeProcess::Execute(AnswerOpenTransfer& effect) {
   const Transfers::Owner owner = granted_to_.at(effect.call);

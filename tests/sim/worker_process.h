@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -16,6 +17,7 @@
 #include "scheduler/worker/decode/decode_core.h"
 #include "scheduler/worker/prefill/prefill_core.h"
 #include "scheduler/worker/token_streams.h"
+#include "services/orchestrator_link/welcome_check.h"
 #include "tests/sim/answers.h"
 #include "tests/sim/core_process.h"
 #include "tests/sim/engine_thread.h"
@@ -65,6 +67,7 @@ class WorkerProcess : public CoreProcess<Derived, Core, Event, Effect, scheduler
   void Execute(scheduler::CallRegister& effect) {
     const EndedSet told = ended_;  // before, on other streams
     CheckEnded(effect.request.held, effect.request.ended);
+    welcome_ = {};
     const uint64_t number = ++connections_;  // messages of an older one are not heard any more
     stream_ = this->network_->OpenDuplex(
         this, kOrchestrator,
@@ -80,7 +83,7 @@ class WorkerProcess : public CoreProcess<Derived, Core, Event, Effect, scheduler
         [this, number](absl::Status status) {
           if (number != connections_) return;
           stream_.reset();
-          this->Dispatch(scheduler::Disconnected{std::move(status)});
+          Ended(std::move(status));
         });
   }
   void Execute(scheduler::CallReport& effect) {
@@ -116,6 +119,13 @@ class WorkerProcess : public CoreProcess<Derived, Core, Event, Effect, scheduler
   }
 
  protected:
+  // As WorkerLink::Ended.
+  void Ended(absl::Status status) {
+    if (!welcome_.welcomed() && absl::IsFailedPrecondition(status)) {
+      return this->Dispatch(scheduler::RegisterReplied{{.status = std::move(status)}});
+    }
+    this->Dispatch(scheduler::Disconnected{std::move(status)});
+  }
   void ToOrchestrator(scheduler::OrchestratorEvent message) {
     if (stream_ == nullptr) return;
     stream_->Send(Duplex::kClient,
@@ -127,11 +137,15 @@ class WorkerProcess : public CoreProcess<Derived, Core, Event, Effect, scheduler
                   });
   }
   void Take(const WorkerMessage& message) {
+    const auto* welcome = std::get_if<scheduler::RegisterReply>(&message);
+    std::optional<uint64_t> generation;
+    if (welcome != nullptr) generation = welcome->generation.number;
+    this->network_->NoteMalformed(welcome_.Take(generation, stream_->client_session()));
     std::visit([this](const auto& one) { this->On(one); }, message);
   }
   void Registered(const scheduler::RegisterReply&) {}
   void On(const scheduler::RegisterReply& reply) {
-    if (reply.status.ok()) static_cast<Derived*>(this)->Registered(reply);
+    static_cast<Derived*>(this)->Registered(reply);
     this->Dispatch(scheduler::RegisterReplied{reply});
   }
   void On(const scheduler::AnswerReport& answer) {
@@ -203,6 +217,7 @@ class WorkerProcess : public CoreProcess<Derived, Core, Event, Effect, scheduler
   Transfers* transfers_;
   std::shared_ptr<Duplex> stream_;  // to the orchestrator; null: there is none
   uint64_t connections_ = 0;        // that were opened
+  services::WelcomeCheck welcome_;  // of stream_
   uint64_t last_report_ = 0;
   std::shared_ptr<engine::EmulatedEngine> engine_;
   EngineThread engine_thread_;

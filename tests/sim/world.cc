@@ -265,7 +265,7 @@ void World::RunAction() {
   const TimeUs before = time_.now();
   time_.RunOne();
   if (in_flight) in_flight_us_ += time_.now() - before;
-  if (!network_.codec_error().empty()) verdict_.Violated(network_.codec_error());
+  if (!network_.malformed().empty()) verdict_.Violated(network_.malformed());
 }
 
 Outcome World::Run() {
