@@ -19,15 +19,23 @@ void BatchScheduler::Add(RequestId id, PlanSequence order, int64_t known, int64_
                          bool alone) {
   SKEIN_CHECK_MSG(known >= 1 && computed >= 0 && computed < known, "nothing to compute");
   const bool decoding = computed > 0 && computed + 1 == known;
-  const bool added =
-      sequences_.emplace(id, Sequence{order, known, computed, decoding, 0, alone}).second;
+  const auto [it, added] =
+      sequences_.emplace(id, Sequence{order, known, computed, decoding, 0, alone});
   SKEIN_CHECK_MSG(added, "sequence added twice");
   if (decoding) {
     decoding_.emplace(0, id);
   } else {
-    prompts_.emplace(order, id);
+    prompts_.insert(KeyOf(id, it->second));
     pending_ += known - computed;
   }
+}
+
+void BatchScheduler::PutLast(RequestId id, bool last) {
+  const auto it = sequences_.find(id);
+  if (it == sequences_.end() || it->second.decoding) return;
+  prompts_.erase(KeyOf(id, it->second));
+  it->second.last = last;
+  prompts_.insert(KeyOf(id, it->second));
 }
 
 std::vector<StepItem> BatchScheduler::Plan(PlanSequence before) {
@@ -48,7 +56,7 @@ void BatchScheduler::Advance(const StepItem& item, Step* step) {
     decoding_.erase({sequence.last_turn, item.id});
   } else {
     step->prompt_tokens += item.count;
-    if (item.sample) prompts_.erase({sequence.order, item.id});
+    if (item.sample) prompts_.erase(KeyOf(item.id, sequence));
   }
   sequence.last_turn = ++turns_;
   sequence.computed += item.count;
@@ -58,8 +66,8 @@ void BatchScheduler::Advance(const StepItem& item, Step* step) {
 }
 
 bool BatchScheduler::FirstPromptIsAlone(PlanSequence before) const {
-  if (prompts_.empty() || prompts_.begin()->first >= before) return false;
-  return sequences_.at(prompts_.begin()->second).alone;
+  if (prompts_.empty() || !IsBefore(*prompts_.begin(), before)) return false;
+  return sequences_.at(prompts_.begin()->id).alone;
 }
 
 void BatchScheduler::PlanDecode(std::vector<StepItem>* step) const {
@@ -78,15 +86,15 @@ void BatchScheduler::PlanDecode(std::vector<StepItem>* step) const {
 void BatchScheduler::PlanPrompts(PlanSequence before, std::vector<StepItem>* step) const {
   int64_t tokens = limits_.max_batch_tokens - static_cast<int64_t>(step->size());
   int64_t places = limits_.max_batch_sequences - static_cast<int64_t>(step->size());
-  for (const auto& [order, id] : prompts_) {
-    if (tokens == 0 || places == 0 || order >= before) break;
-    const Sequence& sequence = sequences_.at(id);
+  for (const PromptKey& key : prompts_) {
+    if (tokens == 0 || places == 0 || !IsBefore(key, before)) break;
+    const Sequence& sequence = sequences_.at(key.id);
     if (sequence.alone && !step->empty()) break;
     const int64_t left = sequence.known - sequence.computed;
     if (SKEIN_PLANT(prompt_starved) && left > 2 * limits_.max_slice_tokens) continue;
     const int64_t count = std::min({left, tokens, limits_.max_slice_tokens});
     step->push_back(
-        {.id = id, .position = sequence.computed, .count = count, .sample = count == left});
+        {.id = key.id, .position = sequence.computed, .count = count, .sample = count == left});
     if (sequence.alone) break;
     tokens -= count;
     --places;
@@ -110,7 +118,7 @@ void BatchScheduler::Remove(RequestId id) {
   if (sequence.decoding) {
     decoding_.erase({sequence.last_turn, id});
   } else {
-    prompts_.erase({sequence.order, id});
+    prompts_.erase(KeyOf(id, sequence));
     pending_ -= sequence.known - sequence.computed;
   }
   sequences_.erase(it);
@@ -131,7 +139,7 @@ absl::Status BatchScheduler::CheckInvariants() const {
       return absl::InternalError(
           absl::StrCat("BatchScheduler 2: ", ToString(id), " is missing in the order of decoding"));
     }
-    if (prompts_.count({sequence.order, id}) != (sequence.decoding ? 0 : 1)) {
+    if (prompts_.count(KeyOf(id, sequence)) != (sequence.decoding ? 0 : 1)) {
       return absl::InternalError(
           absl::StrCat("BatchScheduler 3: ", ToString(id), " is missing in the order of prompts"));
     }

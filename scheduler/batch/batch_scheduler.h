@@ -5,13 +5,15 @@
 // Decode tokens come first; if there are too many, those of the least recently stepped sequences.
 // Prefill slices fill the rest, in plan order. While a prompt waits, decode tokens leave at least
 // `min_slice_tokens` of the budget to prompts, so neither side starves. A prompt that must run
-// alone gets its own steps; the prompts behind it wait.
+// alone gets its own steps; the prompts behind it wait. Prompts that are put last come behind all
+// others, so they only fill what is left of a step.
 //
 // Invariants, by number:
 //   1. 0 <= computed < known for every sequence, as of the end of the steps in flight; computed + 1
 //      == known for a decoding one.
 //   2. A step holds a sequence at most once and never exceeds the limits.
-//   3. Prompts advance in plan order: a step that has no slice of a prompt has none of later ones.
+//   3. Prompts advance in plan order, those that are put last behind the others: a step that has no
+//      slice of a prompt has none of later ones.
 #pragma once
 
 #include <cstdint>
@@ -50,11 +52,15 @@ class BatchScheduler {
   // A sequence with `known` tokens (>= 1) of which `computed` have their KV. `alone`: its prompt is
   // computed in steps of its own. REQUIRES: id unknown.
   void Add(RequestId id, PlanSequence order, int64_t known, int64_t computed, bool alone = false);
+  // A prompt is put last, or is no longer. Unknown ids and decoding sequences are ignored.
+  void PutLast(RequestId id, bool last);
 
-  // The next step; empty when there is nothing to run. Only prompts ordered before `before`.
-  // Sequences with a sampled token become decoding, with one more known token.
-  // REQUIRES: at most one step in flight. The step is in flight until Complete.
-  std::vector<StepItem> Plan(PlanSequence before = {UINT64_MAX});
+  static constexpr PlanSequence kAll = {UINT64_MAX};
+  // The next step; empty when there is nothing to run. Only prompts ordered before `before`, and
+  // unless that is kAll none that is put last. Sequences with a sampled token become decoding, with
+  // one more known token. REQUIRES: at most one step in flight. The step is in flight until
+  // Complete.
+  std::vector<StepItem> Plan(PlanSequence before = kAll);
 
   // The first of the steps in flight has ended. The caller Removes the sequences that ended.
   void Complete();
@@ -80,12 +86,26 @@ class BatchScheduler {
     bool decoding = false;
     uint64_t last_turn = 0;  // position in the order of the last steps
     bool alone = false;
+    bool last = false;
+  };
+  // Those put last behind the others.
+  struct PromptKey {
+    bool last = false;
+    PlanSequence order;
+    RequestId id;
+    auto operator<=>(const PromptKey&) const = default;
   };
   struct Step {
     std::vector<StepItem> items;
     int64_t prompt_tokens = 0;
   };
 
+  static PromptKey KeyOf(RequestId id, const Sequence& sequence) {
+    return {sequence.last, sequence.order, id};
+  }
+  static bool IsBefore(const PromptKey& key, PlanSequence before) {
+    return before == kAll || (!key.last && key.order < before);
+  }
   bool FirstPromptIsAlone(PlanSequence before) const;
   void PlanDecode(std::vector<StepItem>* step) const;
   void PlanPrompts(PlanSequence before, std::vector<StepItem>* step) const;
@@ -94,8 +114,8 @@ class BatchScheduler {
 
   BatchLimits limits_;
   std::map<RequestId, Sequence> sequences_;
-  std::set<std::pair<PlanSequence, RequestId>> prompts_;  // those not decoding, in order
-  std::set<std::pair<uint64_t, RequestId>> decoding_;     // the others, by last turn
+  std::set<PromptKey> prompts_;                        // those not decoding, in order
+  std::set<std::pair<uint64_t, RequestId>> decoding_;  // the others, by last turn
   // Tokens of prompts that are not in a step, and of those that are in one in flight.
   int64_t pending_ = 0;
   std::deque<Step> in_flight_;         // in their order

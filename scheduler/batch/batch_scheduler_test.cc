@@ -53,6 +53,29 @@ TEST(BatchSchedulerTest, APromptThatMustBeAloneSharesItsStepsWithNothing) {
   EXPECT_EQ(batch.Plan().size(), 3u);
 }
 
+TEST(BatchSchedulerTest, Invariant3WhatIsPutLastFillsWhatTheOthersLeave) {
+  BatchScheduler batch({.max_batch_tokens = 8});
+  batch.Add(Id(1), {10}, 9, 0);
+  batch.Add(Id(2), {20}, 5, 0);
+  batch.Add(Id(3), {30}, 2, 0);
+  batch.PutLast(Id(1), true);
+  batch.PutLast(Id(9), true);  // unknown
+  EXPECT_EQ(batch.Plan(), (std::vector<StepItem>{
+                              {Id(2), 0, 5, true}, {Id(3), 0, 2, true}, {Id(1), 0, 1, false}}));
+  batch.PutLast(Id(2), true);  // it is computed
+  batch.Complete();
+  EXPECT_TRUE(batch.CheckInvariants().ok()) << batch.CheckInvariants();
+  for (const uint64_t computed : {2, 3}) batch.Remove(Id(computed));
+  batch.Add(Id(4), {40}, 6, 0);
+  EXPECT_TRUE(batch.Plan({10}).empty()) << "what is put last is before nothing";
+  EXPECT_EQ(batch.Plan({50}), (std::vector<StepItem>{{Id(4), 0, 6, true}}));
+  batch.Complete();
+  batch.Remove(Id(4));
+  batch.PutLast(Id(1), false);
+  EXPECT_EQ(batch.Plan({50}), (std::vector<StepItem>{{Id(1), 1, 8, true}}));
+  EXPECT_TRUE(batch.CheckInvariants().ok()) << batch.CheckInvariants();
+}
+
 TEST(BatchSchedulerTest, DecodeComesFirstButLeavesRoomForPrompts) {
   BatchScheduler batch({.max_batch_tokens = 4, .min_slice_tokens = 2});
   for (uint64_t i = 1; i <= 4; ++i) batch.Add(Id(i), {i}, 8, 7);
