@@ -101,6 +101,21 @@ TEST_F(PutScheduleTest, ARefusedPutIsMadeAgain) {
   EXPECT_EQ(Take().ends.size(), 1u);
 }
 
+// A prompt may be computed before there is a grant, given up, and computed again elsewhere.
+TEST_F(PutScheduleTest, OpenedAnewBeforeItsGrantItKnowsNothingOfBefore) {
+  schedule_.Open(kKey, Blocks(2), 8, /*more=*/false);
+  Written(8);
+  schedule_.Open(kKey, {{0, {20}}, {1, {21}}}, 8, /*more=*/false);
+  Grant({});
+  EXPECT_TRUE(Take().puts.empty());
+  Written(8);
+  const auto work = Take();
+  ASSERT_EQ(work.puts.size(), 2u);
+  EXPECT_EQ(work.puts[0].blocks.at(0).block.local.value, 20);
+  Ended(work.puts);
+  EXPECT_EQ(Take().ends.at(0).blocks, (std::vector<int64_t>{2, 2}));
+}
+
 TEST_F(PutScheduleTest, NothingIsPutAfterTheLease) {
   schedule_.Open(kKey, Blocks(1), 4, /*more=*/false);
   Grant({});
