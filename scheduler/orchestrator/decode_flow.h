@@ -62,9 +62,9 @@ class DecodeFlow {
   // Its lead's question, if any, is answered with this.
   void Answer(Request& request, absl::Status status);
   // Its lead has asked, and was not answered, for place_decode_wait_us. A plain request then gives
-  // its prefill blocks back if an older SP plan may wait for them at its instance, because that
-  // plan may hold the decode room: it is answered RESOURCE_EXHAUSTED. All others wait on, for as
-  // long as it takes, and are answered when there is room.
+  // its prefill blocks back, and what is computed in them, if an older SP plan may wait for them at
+  // its instance, because that plan may hold the decode room: it is answered RESOURCE_EXHAUSTED.
+  // All others wait on, for as long as it takes, and are answered when there is room.
   //
   // Plans of a former orchestrator are not known. What these wait for is bounded by the deadline of
   // their steps.

@@ -40,7 +40,7 @@ void Replanner::GiveUpPlan(Request& request, const absl::Status& why, TimeUs now
   parts_.sharing->Forget(request);
   request.shares_prompt = false;
   parts_.explanations->Note(Degraded::kReplanned, &request);
-  if (request.state == State::kPlaced) parts_.explanations->Note(Degraded::kRecomputed, &request);
+  if (request.MayHaveBegun()) parts_.explanations->Note(Degraded::kRecomputed, &request);
   ExplanationLog::NoteTimes(&request);
   request.explanation.plans.back().lost = text;
   parts_.decode->Answer(request,

@@ -382,13 +382,13 @@ TEST_F(ReplanningTest, WhoHasNotBegunARequestIsNoEvidenceAgainstIt) {
   EXPECT_EQ(Of<CallAssign>(effects).size(), 1u);
 }
 
-// Its blocks are held, but nothing was computed: without a decode instance no step has it.
-TEST_F(ReplanningTest, WhoWaitsForDecodeRoomIsNoEvidenceEither) {
+// Its prompt is computed meanwhile, so each process that ended may have crashed because of it.
+TEST_F(ReplanningTest, WhoWaitsForDecodeRoomMayHaveComputedThePrompt) {
   Effects effects = Do(SubmitCalled{PlainSpec(1)});
   for (int i = 0; i < 3; ++i) {
     ASSERT_EQ(Of<CallAssign>(effects).size(), 1u) << i;
     const CallAssign assign = Of<CallAssign>(effects)[0];
-    EXPECT_FALSE(assign.request.suspect);
+    EXPECT_EQ(assign.request.suspect, i > 0);
     Answer(assign);
     const bool placed = assign.request.placed.has_value();
     placed ? Ask(assign, decode_, absl::ResourceExhaustedError("blocks")) : Ask(assign);
@@ -397,7 +397,8 @@ TEST_F(ReplanningTest, WhoWaitsForDecodeRoomIsNoEvidenceEither) {
     other.endpoint = Identity(Role::kPrefill, incarnations_[assign.instance].value).endpoint;
     effects = Do(RegisterCalled{Call(), {other}});
   }
-  EXPECT_EQ(Of<CallAssign>(effects).size(), 1u);
+  ASSERT_EQ(Updates<Failed>(effects).size(), 1u);
+  EXPECT_EQ(Updates<Failed>(effects)[0].status.code(), absl::StatusCode::kUnavailable);
 }
 
 TEST_F(ReplanningTest, AMemberThatNeverSaysThatItEndedIsNotWaitedForForever) {

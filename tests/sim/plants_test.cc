@@ -53,7 +53,7 @@ INSTANTIATE_TEST_SUITE_P(Bugs, PlantsTest,
                                            "one_sequence_fails_its_batch",
                                            "sampler_index_off_by_one", "penalties_forget",
                                            "block_of_the_wrong_layout", "token_epoch_ignored",
-                                           "early_message_refused"),
+                                           "early_message_refused", "refusal_forgets_kv"),
                          [](const auto& info) { return std::string(info.param); });
 
 TEST(NoPlantTest, TheSameSeedsFindNothing) {

@@ -233,7 +233,8 @@ class PrefillProcess : public WorkerProcess<PrefillProcess, scheduler::PrefillCo
  public:
   static const CoreStates& States() {
     static const CoreStates states{"prefill",
-                                   {"queued", "asking", "computing", "committing", "ending"}};
+                                   {"queued", "asking", "computing-ahead", "computing", "yielding",
+                                    "computed", "committing", "ending"}};
     return states;
   }
 

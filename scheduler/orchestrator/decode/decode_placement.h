@@ -4,7 +4,9 @@
 // A request's decode instance is chosen and announced with its plan, if one has room. That takes no
 // blocks: the plan's lead allocates them when its first chunk is about to start (it "opens" the
 // transfer). A lead without a decode instance, or whose instance refused, asks for one. It then
-// holds prefill blocks, computes nothing, and waits here in its model's queue, in order of arrival.
+// holds prefill blocks and waits here in its model's queue, in order of arrival. A plain request's
+// prompt is computed meanwhile, so that when it gets an instance, its blocks there are held for the
+// handoff only. The members of an SP plan compute nothing before its transfer is open.
 //
 // What counts as room: decode_pool.h.
 //
@@ -12,15 +14,17 @@
 // requests placed before it asked, which are finitely many, and those ahead of it in the queue can
 // take room first. A request that is refused again keeps its number.
 //
-// No deadlock. Only opened requests hold decode room. An opened plain request has its prefill
-// blocks and waits for no other request, so it ends and frees its room. An SP plan waits, opened or
+// No deadlock. Only opened requests hold decode room; what an unopened one has computed is in its
+// prefill blocks. An opened plain request has its prefill blocks and waits for no other request, so
+// it ends and frees its room. An SP plan waits, opened or
 // not, for all older plans (by PlanSequence) at each of its members. So it may get an instance only
 // when all of these have opened (MustWait): then everything it waits for, directly or not, has
 // decode room and prefill blocks, and the oldest can run. Only the orchestrator knows this, so
 // other SP plans get no instance until their lead asks. No request waits for announced requests:
 // their virtual usage never blocks a queued request, except those whose leads are opening now, and
 // these wait only for the network. A request whose lead is not asking now (it gave its prefill
-// blocks to an older SP plan) blocks nobody in the queue.
+// blocks to an older SP plan, or does so when its step has ended: prefill_core.h) blocks nobody in
+// the queue.
 //
 // Cost. Only requests that may get an instance are tried: their leads ask, and no older plan was
 // ahead of them when they were last tried. A request found behind an older plan is blocked until

@@ -27,7 +27,7 @@ enum class Degraded {
   kRecomputed,     // the same, after instances had begun to compute it
   kDecodeRetried,  // its prefill instance could not reach the decode instance
   kDecodeFull,     // the decode instance had no room when the first chunk was about to start
-  kDecodeWaited,   // its first chunk waited until a decode instance could be named
+  kDecodeWaited,   // none could be named when its first chunk was about to start: it waited
   // KV went by a slower path than there is (slower_path.h); once for each instance's part.
   kHandoffHostMemory,
   kHandoffTcp,

@@ -10,10 +10,13 @@
 //     crashed because of the request (SIGSEGV), or have been killed for reasons of its own, so it
 //     takes one more of them.
 // A loss counts only if the instance may have been computing the prompt: the request's transfer was
-// open, and it was the instance's turn in the plan (Request::MayCompute). And only if the process
-// has ended: its stream broke and it did not come back, or another process has its address. A
-// crashed process closes its connections, so an instance that falls silent on an open stream was
-// cut off, or its host died. That is no fault of a request.
+// open, or its only instance had asked for a decode place, and it was the instance's turn in the
+// plan (Request::MayCompute). One that opens the transfer at the instance that its plan names is
+// counted, too: it calls that instance before its first step, and if that grants blocks, the
+// orchestrator hears of it before it gives the lost process up. And only if the process has ended:
+// its stream broke and it did not come back, or another process has its address. A crashed process
+// closes its connections, so an instance that falls silent on an open stream was cut off, or its
+// host died. That is no fault of a request.
 //
 // The bound. A request that makes engines fail costs kFailedMax of them, one that makes processes
 // crash kAllMax: it reaches no further one. The decode side misses the KV of a dead writer before

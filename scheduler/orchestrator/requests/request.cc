@@ -34,8 +34,14 @@ size_t Request::NextChunkOf(const Member& member) const {
   return chunk;
 }
 
+bool Request::MayHaveBegun() const {
+  if (state == State::kPlaced) return true;
+  const bool asked = asking.has_value() || state == State::kWaiting || state == State::kReserving;
+  return asked && !sequence_parallel;
+}
+
 bool Request::MayCompute(const Member& member) const {
-  if (state != State::kPlaced || !member.here()) return false;
+  if (!MayHaveBegun() || !member.here()) return false;
   const size_t next = NextChunkOf(member);
   if (next >= chunks.size()) return false;  // it hands over what it has computed
   return next == member.chunks_done || member.entered_us >= 0 || HasEnded(next - 1);

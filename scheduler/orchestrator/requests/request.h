@@ -115,7 +115,10 @@ struct Request {
   // The chunk that the member computes next; chunks.size(): none. A member that joined later takes
   // no part in the first chunks.
   size_t NextChunkOf(const Member& member) const;
-  // As far as its reports tell, it may be in a step with the request: the transfer is open, and its
+  // Instances may have begun to compute it: its transfer is open, or its lead has asked for a place
+  // and is its only instance (which computes meanwhile).
+  bool MayHaveBegun() const;
+  // As far as its reports tell, it may be in a step with the request: it may have begun, and its
   // next chunk is the plan's next.
   bool MayCompute(const Member& member) const;
   // All members of a chunk that are here have ended it.

@@ -29,31 +29,25 @@ void KvOut::Open(const Transfer& transfer, TimeUs now) {
   CallOpen(entry, now);
 }
 
-void KvOut::Begin(RequestId id, std::vector<HandoffBlock> blocks, bool more, TimeUs now) {
-  Entry& entry = transfers_.at(id);
-  SKEIN_CHECK(!entry.begun && !blocks.empty());
-  entry.begun = true;
-  const Transfer& transfer = entry.transfer;
-  emit_(OpenHandoff{id, transfer.epoch, transfer.spec, std::move(blocks), more});
-  if (const std::optional<OpenTransferReply> reply = std::exchange(entry.granted, std::nullopt)) {
-    StartWriting(entry, *reply);
+void KvOut::Begin(const SpecPtr& spec, Epoch epoch, std::vector<HandoffBlock> blocks, bool more) {
+  SKEIN_CHECK(!blocks.empty());
+  const bool first = begun_.emplace(spec->id, epoch).second;
+  SKEIN_CHECK(first);
+  emit_(OpenHandoff{spec->id, epoch, spec, std::move(blocks), more});
+  Entry* entry = FindLive(spec->id, epoch);
+  if (entry == nullptr) return;
+  if (const std::optional<OpenTransferReply> reply = std::exchange(entry->granted, std::nullopt)) {
+    StartWriting(*entry, *reply);
   }
 }
 
-bool KvOut::Begun(RequestId id) const {
-  const auto it = transfers_.find(id);
-  return it != transfers_.end() && it->second.begun;
-}
-
 void KvOut::AddBlocks(RequestId id, std::vector<HandoffBlock> blocks, bool more) {
-  const Entry& entry = transfers_.at(id);
-  emit_(AddToHandoff{id, entry.transfer.epoch, std::move(blocks), more});
+  emit_(AddToHandoff{id, begun_.at(id), std::move(blocks), more});
 }
 
 void KvOut::SetResult(RequestId id, Result result, TimeUs now) {
   Entry& entry = transfers_.at(id);
   entry.result = std::move(result);
-  entry.computed_us = now;
   MaybeCommit(entry, now);
 }
 
@@ -68,10 +62,15 @@ void KvOut::Stop(RequestId id) {
   emit_(StopHandoff{id, entry.transfer.epoch});
 }
 
-void KvOut::Forget(RequestId id) {
+void KvOut::Close(RequestId id) {
   SKEIN_CHECK(!Writing(id));
   timers_.Remove(id);
   transfers_.erase(id);
+}
+
+void KvOut::Forget(RequestId id) {
+  Close(id);
+  begun_.erase(id);
 }
 
 bool KvOut::Writing(RequestId id) const {
@@ -161,10 +160,10 @@ void KvOut::Granted(Entry& entry, OpenTransferReply reply, TimeUs now) {
                            "the answer to OpenTransfer came after its lease had expired"));
   }
   entry.renew.SendAt(entry.open.sent_us() + reply.lease_us / 3);
-  if (entry.begun) return StartWriting(entry, reply);
+  outcomes_.push_back({transfer.id, End::kOpened, absl::OkStatus()});
+  if (Begun(transfer.id)) return StartWriting(entry, reply);
   entry.granted = std::move(reply);
   Arm(entry);
-  outcomes_.push_back({transfer.id, End::kOpened, absl::OkStatus()});
 }
 
 void KvOut::StartWriting(Entry& entry, const OpenTransferReply& reply) {
@@ -244,7 +243,7 @@ void KvOut::MaybeCommit(Entry& entry, TimeUs now) {
   if (!entry.result.has_value() || entry.sender != Sender::kWritten || entry.stopped) return;
   if (entry.commit.under_way()) return;
   Result& result = *entry.result;
-  if (entry.commit.attempts() == 0) result.times.handoff_us = now - entry.computed_us;
+  if (entry.commit.attempts() == 0) result.times.handoff_us = now - result.computed_us;
   entry.commit.Send(now);
   Arm(entry);
   const Transfer& transfer = entry.transfer;
@@ -322,6 +321,9 @@ absl::Status KvOut::CheckInvariants() const {
   int64_t writing = 0;
   for (const auto& [id, entry] : transfers_) {
     writing += entry.sender == Sender::kWriting ? 1 : 0;
+    if (entry.sender != Sender::kWaiting && !Begun(id)) {
+      return absl::InternalError(absl::StrCat("KvOut: ", ToString(id), " is written, not begun"));
+    }
     if (NextTimer(entry) < timers_.Of(id)) {
       return absl::InternalError(absl::StrCat("KvOut: ", ToString(id), " is due before its timer"));
     }

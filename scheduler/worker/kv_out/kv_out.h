@@ -1,19 +1,18 @@
 // KvOut: transfers of prompts' KV from a prefill instance to decode instances. Part of PrefillCore,
 // which says what to send and gets the outcome.
 //
-// Open calls OpenTransfer at the decode side, whose answer grants blocks. Begin names the blocks
-// that this instance will compute; it may come before or after the answer. After both, the handoff
-// sender writes, layer by layer, under a lease that is renewed after each third of it; no put is
-// posted after the lease's end. When the sender has put all blocks and the result (SetResult) is
-// there, the transfer is committed. It ends with one Outcome.
+// Begin names the blocks that this instance will compute. Open calls OpenTransfer at the decode
+// side, whose answer grants blocks: kOpened. The two may come in any order, and steps may run in
+// between. After both, the handoff sender writes, layer by layer, under a lease that is renewed
+// after each third of it; no put is posted after the lease's end. When the sender has put all
+// blocks and the result (SetResult) is there, the transfer is committed. It ends with one Outcome.
 //
 // A commit that is never answered may have been taken, and the answer may be streaming. So it
 // counts as committed, and the decode side decides: it has the commit, or the writer's lease ends
 // there.
 //
 // The decode side may refuse OpenTransfer for lack of room, or may be out of reach: kRefused tells
-// the owner, which forgets the transfer and may open it elsewhere. kOpened tells that OpenTransfer
-// was answered before Begin. Neither is the end of the transfer.
+// the owner, which closes the transfer and may open one elsewhere. What was begun stays begun.
 //
 // A decode side that answers OpenTransfer with staging slots is written to through a staging buffer
 // (scheduler/kv/staging_buffer_queue.h): acquired when the sender has something to put, given back
@@ -23,7 +22,8 @@
 // The owner's blocks may be reused only when Writing() is false: after Stop that is with the
 // outcome kStopped.
 //
-// Invariant (CheckInvariants): no transfer is due before the time that is remembered for it.
+// Invariants (CheckInvariants): no transfer is due before the time that is remembered for it; none
+// writes that was not begun.
 #pragma once
 
 #include <cstdint>
@@ -64,7 +64,7 @@ class KvOut {
     std::string endpoint;         // of the decode instance
     InstanceId writer;            // this instance's name towards the decode side
     bool one_of_several = false;  // other instances write other parts of the prompt
-    bool takes_blocks = false;    // the first of the request: see above
+    bool takes_blocks = false;    // the first of the request: only it can be refused
   };
   // What a prompt's computation gave; committed with the last of its KV.
   struct Result {
@@ -72,7 +72,8 @@ class KvOut {
     int32_t token = 0;
     std::string payload;          // the sampled token; opaque here
     std::string prompt_logprobs;  // of all chunks; opaque here
-    PrefillTimes times;           // handoff_us is added here
+    PrefillTimes times;           // handoff_us is added here, from
+    TimeUs computed_us = 0;       // the end of the computation on
   };
   enum class End { kOpened, kRefused, kCommitted, kFailed, kStopped };
   struct Outcome {
@@ -86,19 +87,25 @@ class KvOut {
   KvOut(KvOutConfig config, std::function<void(KvOutEffect)> emit)
       : config_(std::move(config)), emit_(std::move(emit)) {}
 
+  // `blocks`, at least one, will be computed here. `more`: AddBlocks brings further ones. REQUIRES:
+  // not begun; called before the first step with the sequence.
+  void Begin(const SpecPtr& spec, Epoch epoch, std::vector<HandoffBlock> blocks, bool more);
+  bool Begun(RequestId id) const { return begun_.count(id) > 0; }
+  // REQUIRES: begun, with `more`.
+  void AddBlocks(RequestId id, std::vector<HandoffBlock> blocks, bool more);
   // REQUIRES: no transfer of this request.
   void Open(const Transfer& transfer, TimeUs now);
-  // REQUIRES: opened, not begun, and blocks. `more`: AddBlocks brings further ones.
-  void Begin(RequestId id, std::vector<HandoffBlock> blocks, bool more, TimeUs now);
-  bool Begun(RequestId id) const;
-  void AddBlocks(RequestId id, std::vector<HandoffBlock> blocks, bool more);
-  bool Has(RequestId id) const { return transfers_.count(id) > 0; }
-  // All is computed. REQUIRES: Has(id).
+  bool Has(RequestId id) const { return transfers_.count(id) > 0; }  // a transfer
+  // All is computed. REQUIRES: kOpened came.
   void SetResult(RequestId id, Result result, TimeUs now);
   // The request ends before its commit: nothing more is begun. If the sender writes, it is stopped,
   // and kStopped follows. Idempotent; an unknown request is fine.
   void Stop(RequestId id);
-  void Forget(RequestId id);  // REQUIRES: !Writing(id)
+  // There is no transfer any more: it was refused. REQUIRES: !Writing(id).
+  void Close(RequestId id);
+  // Nor is it begun. If it is begun again, the sender knows only the blocks that are named then.
+  // REQUIRES: likewise.
+  void Forget(RequestId id);
   // The sender may touch the request's blocks.
   bool Writing(RequestId id) const;
   int64_t CountWriting() const { return writing_; }
@@ -167,7 +174,6 @@ class KvOut {
 
   struct Entry {
     Transfer transfer;
-    bool begun = false;
     std::optional<OpenTransferReply> granted;  // until it is begun
     Sender sender = Sender::kWaiting;
     bool stopped = false;    // by Stop, or by its outcome
@@ -179,7 +185,6 @@ class KvOut {
     std::vector<int64_t> bytes_per_layer;
     HandoffPath path;
     std::optional<Result> result;
-    TimeUs computed_us = 0;
     Call commit;
   };
 
@@ -210,6 +215,7 @@ class KvOut {
 
   const KvOutConfig config_;
   const std::function<void(KvOutEffect)> emit_;
+  std::map<RequestId, Epoch> begun_;
   std::map<RequestId, Entry> transfers_;
   int64_t writing_ = 0;
   TimerQueue<RequestId> timers_;

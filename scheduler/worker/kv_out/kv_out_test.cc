@@ -35,7 +35,7 @@ class KvOutTest : public ::testing::Test {
     return Taken();
   }
   void Begin(uint64_t serial) {
-    out_.Begin({7, serial}, {{0, {8}}, {1, {9}}}, /*more=*/false, now_);
+    out_.Begin(Spec(serial), {5}, {{0, {8}}, {1, {9}}}, /*more=*/false);
   }
   template <class Event>
   Effects Do(const Event& event) {
@@ -52,12 +52,29 @@ class KvOutTest : public ::testing::Test {
   }
   Effects Written(uint64_t serial) { return Do(HandoffDone{{7, serial}, {5}, {256, 256}}); }
   Effects Computed(uint64_t serial) {
-    out_.SetResult({7, serial}, {.has_token = true, .token = 40, .times = {1, 2, 0}}, now_);
+    out_.SetResult(
+        {7, serial},
+        {.has_token = true, .token = 40, .times = {1, 2, 0}, .computed_us = computed_us_}, now_);
     return Taken();
   }
-  std::vector<KvOut::Outcome> Outcomes() { return out_.TakeOutcomes(); }
+  // Without those that tell of a grant: Opened.
+  std::vector<KvOut::Outcome> Outcomes() {
+    std::vector<KvOut::Outcome> outcomes = out_.TakeOutcomes();
+    std::erase_if(outcomes, [this](const KvOut::Outcome& one) {
+      opened_ += one.end == KvOut::End::kOpened ? 1 : 0;
+      return one.end == KvOut::End::kOpened;
+    });
+    return outcomes;
+  }
+  // How many grants were told since the last call.
+  int Opened() {
+    EXPECT_TRUE(Outcomes().empty());
+    return std::exchange(opened_, 0);
+  }
 
   TimeUs now_ = 0;
+  TimeUs computed_us_ = 0;
+  int opened_ = 0;
   Effects effects_;
   KvOut out_{{.incarnation = {9},
               .shape = testing::Identity(Role::kPrefill, 10).shape,
@@ -84,6 +101,8 @@ TEST_F(KvOutTest, ATransferIsOpenedGrantedWrittenAndCommitted) {
   EXPECT_EQ(start.remote_blocks, (std::vector<BlockId>{{1}, {2}}));
   EXPECT_EQ(start.post_until_us, kLeaseUs) << "since the call was sent, not since its answer";
   EXPECT_TRUE(out_.Writing({7, 1}));
+  EXPECT_EQ(Opened(), 1);
+  computed_us_ = now_;
   EXPECT_TRUE(Computed(1).empty()) << "the KV is on its way";
   now_ = 30;
   const CallCommit commit = Of<CallCommit>(Written(1)).at(0);
@@ -147,16 +166,41 @@ TEST_F(KvOutTest, CallsThatAreSentAgainAreTold) {
   EXPECT_FALSE(path.commit_unanswered);
 }
 
-TEST_F(KvOutTest, ATransferThatTakesBlocksBeginsWhenItIsOpened) {
+TEST_F(KvOutTest, ATransferMayBeBegunAfterItsGrant) {
   EXPECT_TRUE(Of<OpenHandoff>(Open(1, false, /*takes_blocks=*/true)).empty());
   EXPECT_TRUE(Granted(1).empty());
-  EXPECT_EQ(Outcomes().at(0).end, KvOut::End::kOpened);
+  EXPECT_EQ(Opened(), 1);
   EXPECT_FALSE(out_.Writing({7, 1}));
   Begin(1);
   const Effects effects = std::exchange(effects_, {});
   EXPECT_EQ(Of<OpenHandoff>(effects).size(), 1u);
   EXPECT_EQ(Of<StartHandoff>(effects).at(0).remote_blocks.size(), 2u);
   EXPECT_TRUE(out_.Writing({7, 1}));
+}
+
+// The sender is told the blocks before the first step, and once.
+TEST_F(KvOutTest, WhatIsBegunIsOpenedLaterAndStaysBegunOverARefusal) {
+  Begin(1);
+  EXPECT_EQ(Of<OpenHandoff>(std::exchange(effects_, {})).size(), 1u);
+  EXPECT_TRUE(out_.Begun({7, 1}));
+  EXPECT_FALSE(out_.Has({7, 1}));
+  Open(1, false, /*takes_blocks=*/true);
+  Do(OpenTransferReplied{{7, 1}, {5}, {absl::ResourceExhaustedError("no room")}});
+  EXPECT_EQ(Outcomes().at(0).end, KvOut::End::kRefused);
+  out_.Close({7, 1});
+  EXPECT_TRUE(out_.Begun({7, 1}));
+  EXPECT_TRUE(Of<OpenHandoff>(Open(1, false, /*takes_blocks=*/true)).empty());
+  computed_us_ = 100;
+  now_ = 130;
+  EXPECT_EQ(Of<StartHandoff>(Granted(1)).size(), 1u);
+  EXPECT_EQ(Opened(), 1);
+  Computed(1);
+  now_ = 150;
+  EXPECT_EQ(Of<CallCommit>(Written(1)).at(0).request.times, (PrefillTimes{1, 2, 50}))
+      << "the wait for the grant is part of the handoff";
+  out_.Stop({7, 1});
+  out_.Forget({7, 1});
+  EXPECT_FALSE(out_.Begun({7, 1}));
 }
 
 TEST_F(KvOutTest, ARefusedTransferMayBeOpenedElsewhere) {
@@ -169,7 +213,7 @@ TEST_F(KvOutTest, ARefusedTransferMayBeOpenedElsewhere) {
   out_.Forget({7, 1});
   EXPECT_EQ(Of<CallOpenTransfer>(Open(1, false, /*takes_blocks=*/true)).size(), 1u);
   Granted(1);
-  EXPECT_EQ(Outcomes().at(0).end, KvOut::End::kOpened);
+  EXPECT_EQ(Opened(), 1);
   Open(3, false, /*takes_blocks=*/true);
   Do(OpenTransferReplied{{7, 3}, {5}, {absl::DeadlineExceededError("late")}});
   Until(now_ + kRetryUs);

@@ -1,11 +1,12 @@
 // PlanQueue: the requests of a prefill-worker in plan-sequence order: those that wait for blocks,
-// those in front (they have blocks, and ask for a place or compute), and the SP plans that have
-// blocks but no place yet. Part of PrefillRequests. Each call costs the logarithm of the number of
-// requests.
+// those in front (they have blocks, and compute or wait for decode blocks), and the SP plans that
+// have blocks but no place yet. Part of PrefillRequests. Each call costs the logarithm of the
+// number of requests.
 //
-// In front. Some requests ask for a place ahead of their computation, so that the engine does not
-// wait for answers: `ahead` of them, and more as long as they are what the step in flight and the
-// next one have room for. Members of an SP plan that do not lead it are never in front.
+// In front. A request that is computed stays in front until the decode side has granted blocks, so
+// that computed prompts do not pile up here while there is no decode room. There may be `ahead` in
+// front, and more as long as they are what the step in flight and the next one have room for: the
+// engine does not wait for answers. Members of an SP plan that do not lead it are never in front.
 //
 // Invariants (CheckInvariants): the SP plans that wait are among those that wait, and not among the
 // unplaced, which have blocks; the prompts' tokens of those in front are added up.

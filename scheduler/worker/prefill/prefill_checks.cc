@@ -19,8 +19,8 @@ WorkerLoad PrefillCore::Impl::Load() const {
   load.queued_tokens =
       steps_.PendingPromptTokens() + count.plain_tokens +
       sp_plans_.BlocksToCompute() * TokensPerBlock(config_.membership.identity.shape);
-  load.queued_requests = count[Phase::kQueued] + count[Phase::kAsking];
-  load.running_requests = count[Phase::kComputing] + count[Phase::kCommitting];
+  load.queued_requests = count.queued() + count.asking();
+  load.running_requests = count.computing() + count.committing();
   return load;
 }
 
@@ -60,11 +60,11 @@ PrefillSnapshot PrefillCore::Impl::Snapshot(TimeUs now) const {
   snapshot.prompt_tokens = steps_.prompt_tokens();
   snapshot.handoffs = kv_out_.CountWriting();
   const PrefillRequests::Count count = requests_.CountRequests();
-  snapshot.queued = count[Phase::kQueued];
-  snapshot.asking = count[Phase::kAsking];
-  snapshot.computing = count[Phase::kComputing];
-  snapshot.committing = count[Phase::kCommitting];
-  snapshot.ending = count[Phase::kEnding];
+  snapshot.queued = count.queued();
+  snapshot.asking = count.asking();
+  snapshot.computing = count.computing();
+  snapshot.committing = count.committing();
+  snapshot.ending = count[Standing::kEnding];
   if (count.oldest_arrival_us != kNever) snapshot.oldest_wait_us = now - count.oldest_arrival_us;
   return snapshot;
 }

@@ -70,7 +70,8 @@ PrefillCore::Impl::Impl(const PrefillConfig& config)
                   .steps = &steps_,
                   .kv_out = &kv_out_,
                   .membership = &membership_,
-                  .ends = &ends_}),
+                  .ends = &ends_,
+                  .effects = &effects_}),
       orders_({.max_requests = config.max_requests,
                .max_sequence_tokens = config.max_sequence_tokens,
                .request_deadline_us = config.request_deadline_us,
@@ -189,6 +190,7 @@ void PrefillCore::Impl::TakeResult(Request& request, const StepSequence& ran,
   // The other members may still be at the end of this step: its failure here is none of theirs.
   if (plan != nullptr) sp_plans_.Leave(ran.id, ran, result.status.ok());
   if (!result.status.ok()) return ends_.End(request, result.status);
+  if (request.phase == Phase::kYielding) return transfers_.Yield(request);
   absl::StrAppend(&request.result.prompt_logprobs, result.prompt_logprobs);
   if (ran.sample) {
     request.result.has_token = true;
@@ -203,17 +205,14 @@ void PrefillCore::Impl::TakeResult(Request& request, const StepSequence& ran,
   const bool last = plan != nullptr ? ran.ring->piece.last
                                     : ran.position + ran.count >= PromptTokens(*request.spec);
   if (!last) return;
-  request.result.times.prefill_us = now_ - request.started_us;
-  requests_.SetPhase(request, Phase::kCommitting);
-  if (plan == nullptr) steps_.Remove(ran.id);
-  if (plan != nullptr && plan->ComputesNothing()) return ends_.Erase(request, absl::OkStatus());
-  kv_out_.SetResult(ran.id, std::move(request.result), now_);
+  transfers_.Computed(request);
+  if (plan != nullptr && plan->ComputesNothing()) ends_.Erase(request, absl::OkStatus());
 }
 
 // What is computed needs the engine no more: it may still be handed over.
 void PrefillCore::Impl::LeaveWithFailedEngine() {
   const absl::Status status = steps_.engine().EndOfRequests();
-  ends_.EndThose([](const Request& request) { return request.phase < Phase::kCommitting; }, status);
+  ends_.EndThose([](const Request& request) { return request.phase < Phase::kComputed; }, status);
   orders_.EndSuccessors(status);
   membership_.StartLastWords(now_ + config_.engine.last_words_us,
                              now_ + config_.engine.evidence_us);

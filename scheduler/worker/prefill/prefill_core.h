@@ -1,19 +1,37 @@
 // PrefillCore: every decision of a prefill-worker. One thread owns it.
 //
-// Life of a request here: queued -> asking (blocks held; the transfer to the decode instance is
-// being opened, after a PlaceDecode if the plan names none) -> placed (computing chunk after chunk,
-// handoff running) -> committing -> gone. A request that was cancelled or failed is *ending*: it
-// leaves when neither the step in flight nor its handoff touches its blocks any more.
+// Life of a request here. It has two states (prefill_requests.h), which move side by side:
+//   its prompt    queued (for blocks) -> computing -> computed -> gone
+//   its transfer  unplaced -> placed (being opened) -> opened (the decode side has granted blocks)
+// A plain request computes as soon as it has blocks. Meanwhile its transfer is opened at the decode
+// instance that the plan names, or the lead asks for one (PlaceDecode). If that instance refuses,
+// the request is unplaced again and asks for another; what is computed stays. KV moves when both
+// are there: blocks granted, and a layer written, which may be the whole prompt at once. So a first
+// token does not wait for the round trip, and a prompt that waits for decode room takes none of it
+// while it is computed. "Opened" is told to the orchestrator exactly when the decode side has
+// granted blocks. A request that was cancelled or failed is *ending*: it leaves when neither the
+// step in flight nor its handoff touches its blocks any more.
 //
 // A request of an SP plan (AssignRequest with members) computes only its share of the prompt
 // here, piece by piece (scheduler/kv/deal.h), each piece in one step together with the other
-// members. It holds blocks for all it will compute and receive. The plan's lead opens the transfer,
-// the others wait for Start. Ring pieces run strictly in (sequence, chunk, piece) order over all SP
-// plans assigned here, started or not. Assigns come in the order of their sequences, so all
-// instances run pieces in one global order, and the first unfinished one can always run. A plan
+// members. It holds blocks for all it will compute and receive, and computes nothing before the
+// transfer is open, since the others would wait for it in the ring: the plan's lead opens the
+// transfer, the others wait for Start. Ring pieces run strictly in (sequence, chunk, piece) order
+// over all SP plans assigned here, started or not. Assigns come in the order of their sequences, so
+// all instances run pieces in one global order, and the first unfinished one can always run. A plan
 // that did not reach all its members is cancelled at the others. Plain prompts of a smaller
-// sequence go before a piece, others only while no piece can run. Blocks are given out in the same
-// order. A plain prompt that waits for decode room gives its blocks back to an SP plan before it.
+// sequence go before a piece, others, and unplaced ones, only while no piece can run. Blocks are
+// given out in the order of the sequences.
+//
+// No deadlock. A plain request that computes waits for nobody, so its computing adds no wait to
+// those that decode_placement.h (the orchestrator's) orders. An unplaced one waits, with its
+// prefill blocks, for decode room. An older SP plan may have that room at its members while it
+// waits here for these very blocks. Then the orchestrator answers RESOURCE_EXHAUSTED, and the plain
+// request *yields*: it gives its blocks back and is queued again, at once, or if it is in the step
+// in flight, when that step has ended, which a step does within a bound (steps/engine_watch.h).
+// What it had computed is lost. It yields only to SP plans before it, which are finitely many, so
+// it is computed in the end. No placed plain request needs to yield: its decode side answers within
+// a bound, and once opened it ends by itself.
 //
 // If the decode side answers OpenTransfer with staging slots, KV goes through a staging buffer
 // (scheduler/kv/staging_buffer_queue.h), asked for when the handoff sender has something to put,
@@ -27,7 +45,8 @@
 // Invariants, by number (CheckInvariants names them):
 //   1. Blocks held in the pool are exactly those of the requests that have a table.
 //   2. A request in the step in flight or with a handoff under way keeps its blocks.
-//   3. Requests open their transfers in plan-sequence order.
+//   3. Requests get their blocks, and so first ask for a place or open their transfers, in
+//      plan-sequence order. The lead of an SP plan computes only with an open transfer.
 //   4. Every accepted (id, epoch) ends exactly once, in a report's `ended`.
 //   5. Each part's own: pool, batch.
 //   6. The aggregates over all requests (which are in front, the load, the earliest timer) agree
@@ -60,8 +79,9 @@ struct PrefillConfig {
   BatchLimits batch;
   int64_t max_requests = 256;       // accepted at a time
   int64_t max_sequence_tokens = 0;  // prompt + max_tokens; the engine's max_positions (0: no limit)
-  // Limit of requests that ask for a place or compute. More may, while the step in flight and the
-  // next one have room for them: short prompts must not wait for each other's answers.
+  // Limit of requests that ask for a place, open a transfer or compute. More may, while the step in
+  // flight and the next one have room for them: short prompts must not wait for each other's
+  // answers.
   int64_t open_ahead = 4;
   TimeUs rpc_timeout_us = kSecondUs;
   TimeUs acquire_timeout_us =
@@ -83,10 +103,10 @@ struct PrefillConfig {
 };
 
 struct PrefillSnapshot : WorkerSnapshot {
-  int64_t queued = 0;  // not yet asking
-  int64_t asking = 0;
-  int64_t computing = 0;   // placed, prompt not yet computed
-  int64_t committing = 0;  // computed, KV not yet taken
+  int64_t queued = 0;      // for blocks
+  int64_t asking = 0;      // for decode blocks: of an SP plan, or computed already
+  int64_t computing = 0;   // prompt not yet computed, with decode blocks or without
+  int64_t committing = 0;  // computed, decode blocks granted, KV not yet taken
   int64_t ending = 0;
   int64_t handoffs = 0;        // KV on its way to a decode instance
   uint64_t prompt_tokens = 0;  // computed since the start

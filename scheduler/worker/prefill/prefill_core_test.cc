@@ -17,13 +17,12 @@ TEST_F(PrefillCoreTest, APromptIsComputedHandedOverAndCommitted) {
   EXPECT_TRUE(StatusOf(effects).ok());
   EXPECT_EQ(Of<CallPlaceDecode>(effects).size(), 1u);
   EXPECT_EQ(Held(), 2);
-  effects = Place(1);
-  EXPECT_EQ(Of<CallOpenTransfer>(effects)[0].endpoint, "d:1");
-  EXPECT_TRUE(Of<RunStep>(effects).empty()) << "the decode side may have no room";
-  now_ = 100;
-  effects = Grant(1);
   EXPECT_EQ(Of<OpenHandoff>(effects)[0].blocks.size(), 2u);
   EXPECT_EQ(Of<RunStep>(effects)[0].sequences[0].count, 4);
+  effects = Place(1);
+  EXPECT_EQ(Of<CallOpenTransfer>(effects)[0].endpoint, "d:1");
+  now_ = 100;
+  effects = Grant(1);
   const StartHandoff start = Of<StartHandoff>(effects)[0];
   EXPECT_EQ(start.remote_blocks, (std::vector<BlockId>{{8}, {9}}));
   EXPECT_EQ(start.post_until_us, 900);  // from the sending of the call, at 0
@@ -44,13 +43,15 @@ TEST_F(PrefillCoreTest, APromptIsComputedHandedOverAndCommitted) {
   EXPECT_EQ(handoffs_.at({7, 1}), path) << "told with the end";
 }
 
-// Queue: until its first step, whoever it waits for; handoff: what of it the steps did not hide.
+// Queue: until its first step; handoff: what of it, and of the wait for its grant, the steps did
+// not hide.
 TEST_F(PrefillCoreTest, ACommitTellsHowLongThePromptTook) {
+  Assign(Spec(2, 3));
+  Open(2, 1);
   Assign(Spec(1));
-  now_ = 20;
-  Place(1);
   now_ = 30;
-  Grant(1);  // its first step starts
+  Step();  // its first step starts
+  Open(1);
   Step();
   now_ = 75;
   EXPECT_TRUE(Of<CallCommit>(Step()).empty());
@@ -82,17 +83,17 @@ TEST(PrefillReportTest, ReportsAreSpacedByWhatTheLastOneNamed) {
   core.Handle(AssignCalled{{1}, {Spec(1), {5}, {1}}}, 0);
   core.Handle(AssignCalled{{2}, {Spec(2), {5}, {2}}}, 0);
   core.Handle(AssignCalled{{3}, {Spec(3), {5}, {3}}}, 0);
-  core.Handle(CancelCalled{{{7, 1}, {5}, "test"}}, 0);
+  core.Handle(CancelCalled{{{7, 2}, {5}, "test"}}, 0);
   const auto reports = Of<CallReport>(core.Handle(Tick{}, 100));
   ASSERT_EQ(reports.size(), 1u);
   EXPECT_EQ(reports[0].request.held.size(), 2u);
   EXPECT_EQ(reports[0].request.ended.size(), 1u);
   core.Handle(ReportReplied{1, {}}, 100);
-  core.Handle(CancelCalled{{{7, 2}, {5}, "test"}}, 100);
+  core.Handle(CancelCalled{{{7, 3}, {5}, "test"}}, 100);
   EXPECT_EQ(core.NextDeadline(), 100 + 100 + 3 * 50);
   const auto next = Of<CallReport>(core.Handle(Tick{}, 350));
   ASSERT_EQ(next.size(), 1u);
-  EXPECT_TRUE(next[0].request.held.empty()) << "the third does nothing";
+  EXPECT_TRUE(next[0].request.held.empty()) << "the first one only computes";
 }
 
 TEST_F(PrefillCoreTest, Invariant2CancelDuringStepAndHandoffWaitsForBoth) {
@@ -141,7 +142,7 @@ TEST_F(PrefillCoreTest, AssignIsRefusedHonestly) {
   EXPECT_EQ(StatusOf(Assign(Spec(2))).code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_TRUE(StatusOf(Assign(Spec(3))).ok());
   EXPECT_TRUE(StatusOf(Assign(Spec(3))).ok());  // duplicate
-  EXPECT_EQ(core_.Snapshot(now_).asking, 1);
+  EXPECT_EQ(core_.Snapshot(now_).computing, 1);
 }
 
 TEST_F(PrefillCoreTest, ADrainHandsBackWhatHasNotBegunAndLeavesWhenItsKvIsTaken) {
@@ -201,9 +202,8 @@ TEST_F(PrefillCoreTest, AnOrderToTheInstanceItselfIsAsTheOrchestrators) {
 }
 
 TEST_F(PrefillCoreTest, ScoringAloneCommitsWithoutAToken) {
-  Assign(Spec(1, 4, 0));
-  const Effects effects = Open(1, 1);
-  EXPECT_FALSE(Of<RunStep>(effects)[0].sequences[0].sample);
+  EXPECT_FALSE(Of<RunStep>(Assign(Spec(1, 4, 0)))[0].sequences[0].sample);
+  Open(1, 1);
   Step();
   EXPECT_FALSE(Of<CallCommit>(Do(HandoffDone{{7, 1}, {5}, {128, 128}}))[0].request.has_token);
 }

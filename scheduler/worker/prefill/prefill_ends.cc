@@ -42,7 +42,9 @@ void PrefillEnds::End(Request& request, const absl::Status& status) {
     parts_.sp_plans->Stop(id);
   }
   request.end_status = status;
-  request.must_tell_abort = parts_.kv_out->Has(id) || request.phase > Phase::kAsking;
+  // A member of an SP plan may not have opened its transfer yet.
+  const bool expected = !request.IsPlain() && request.phase > Phase::kHolding;
+  request.must_tell_abort = parts_.kv_out->Has(id) || expected;
   parts_.requests->SetPhase(request, Phase::kEnding);
   parts_.place_calls->Forget(id);
   ++failed_;

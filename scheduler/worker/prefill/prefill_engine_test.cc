@@ -117,11 +117,10 @@ TEST(PrefillCoreEvidence, AnOrchestratorThatComesBackLateHearsWhatTheEngineFaile
   core.Handle(RegisterReplied{{absl::OkStatus(), {3}, 1'000'000'000}}, 2);
   auto spec = std::make_shared<RequestSpec>(*Spec(1));
   spec->deadline_us = 40 * kSecondUs;
-  core.Handle(AssignCalled{{1}, {spec, {5}, {1}}}, 3);
-  core.Handle(PlaceDecodeReplied{{7, 1}, {5}, {{}, {{5}, {4}, "d:1"}}}, 4);
-  const auto steps = Of<RunStep>(
-      core.Handle(OpenTransferReplied{{7, 1}, {5}, {{}, {{8}, {9}}, {}, "memory", 900}}, 5));
+  const auto steps = Of<RunStep>(core.Handle(AssignCalled{{1}, {spec, {5}, {1}}}, 3));
   ASSERT_EQ(steps.size(), 1u);
+  core.Handle(PlaceDecodeReplied{{7, 1}, {5}, {{}, {{5}, {4}, "d:1"}}}, 4);
+  core.Handle(OpenTransferReplied{{7, 1}, {5}, {{}, {{8}, {9}}, {}, "memory", 900}}, 5);
   const Disconnected away{absl::UnavailableError("away")};
   core.Handle(away, 6);
   core.Handle(StepDone{steps[0].step, absl::InternalError("device"), {}}, 7);
@@ -151,10 +150,8 @@ TEST(PrefillCoreProbes, AProbeDelaysABatchByThatOneStep) {
   const std::vector<RunStep> probe = Of<RunStep>(core.Handle(Tick{}, 1001));
   ASSERT_EQ(probe.size(), 1u);
   EXPECT_TRUE(probe[0].probe);
-  core.Handle(AssignCalled{{1}, {Spec(1), {5}, {1}}}, 1003);
-  core.Handle(PlaceDecodeReplied{{7, 1}, {5}, {{}, {{5}, {4}, "d:1"}}}, 1004);
-  const OpenTransferReplied granted{{7, 1}, {5}, {{}, {{8}, {9}}, {}, "memory", 900}};
-  EXPECT_TRUE(Of<RunStep>(core.Handle(granted, 1004)).empty()) << "the probe is in flight";
+  const AssignCalled assign{{1}, {Spec(1), {5}, {1}}};
+  EXPECT_TRUE(Of<RunStep>(core.Handle(assign, 1004)).empty()) << "the probe is in flight";
   const auto effects = core.Handle(StepDone{probe[0].step, {}, {{}}}, 1005);
   ASSERT_EQ(Of<RunStep>(effects).size(), 1u);
   EXPECT_FALSE(Of<RunStep>(effects)[0].probe);
@@ -172,9 +169,10 @@ TEST(PrefillCoreProbes, AfterNothingButNanTheNextStepIsAProbe) {
   core.Handle(StepDone{step, {}, {{.token = 1, .payload = "p"}}}, 2);
   core.Handle(RegisterReplied{{absl::OkStatus(), {3}, 1'000'000'000}}, 2);
   const auto run = [&core](uint64_t serial) {
-    core.Handle(AssignCalled{{serial}, {Spec(serial, 2), {5}, {serial}}}, 3);
+    const auto effects = core.Handle(AssignCalled{{serial}, {Spec(serial, 2), {5}, {serial}}}, 3);
     core.Handle(PlaceDecodeReplied{{7, serial}, {5}, {{}, {{5}, {4}, "d:1"}}}, 3);
-    return core.Handle(OpenTransferReplied{{7, serial}, {5}, {{}, {{8}}, {}, "memory", 900}}, 3);
+    core.Handle(OpenTransferReplied{{7, serial}, {5}, {{}, {{8}}, {}, "memory", 900}}, 3);
+    return effects;
   };
   for (uint64_t serial = 1; serial <= NanSteps::kLimit; ++serial) {
     const auto steps = Of<RunStep>(run(serial));

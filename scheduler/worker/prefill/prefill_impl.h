@@ -35,11 +35,12 @@ class PrefillCore::Impl {
   absl::Status CheckEpoch(Epoch epoch) const { return membership_.CheckEpoch(epoch); }
   absl::Status CheckInvariants() const;
   PrefillSnapshot Snapshot(TimeUs now) const;
-  std::string_view StateOf(RequestId id) const { return requests_.NameOfPhase(id); }
+  std::string_view StateOf(RequestId id) const { return requests_.NameOf(id); }
 
  private:
   using Request = PrefillRequest;
   using Phase = PrefillRequest::Phase;
+  using Standing = PrefillRequest::Standing;
 
   void On(const StepDone& event);
   void On(const RegisterReplied& event);

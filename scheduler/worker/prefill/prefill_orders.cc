@@ -34,7 +34,10 @@ absl::Status PrefillOrders::Assign(const AssignRequest& assign) {
                   .suspect = assign.suspect,
                   .arrived_us = *parts_.now,
                   .deadline_us = *parts_.now + (budget > 0 ? budget : config_.request_deadline_us)};
-  if (assign.placed.has_value()) request.placed = *assign.placed;
+  if (assign.placed.has_value()) {
+    request.placed = *assign.placed;
+    request.transfer = Request::Transfer::kPlaced;
+  }
   request.blocks_wanted = BlocksOf(parts_.membership->identity().shape, PromptTokens(*assign.spec));
   if (!plain) {
     if (absl::Status status = parts_.sp_plans->Add(assign); !status.ok()) return status;
@@ -147,7 +150,7 @@ void PrefillOrders::EndOrphans() {
       [this](const Request& request) {
         const SpPlan* plan = parts_.sp_plans->Find(request.id());
         if (plan == nullptr || plan->self() == parts_.membership->instance()) return false;
-        const bool computed = request.phase == Phase::kCommitting;
+        const bool computed = request.phase == Phase::kComputed;
         return !plan->Whole() || !(request.all_have_plan || computed);
       },
       status);

@@ -119,7 +119,8 @@ TEST_F(PrefillCoreTest, APlaceThatCameWithThePlanIsOpenedWithoutAQuestion) {
   Effects effects = Do(AssignCalled{{++calls_}, assign});
   EXPECT_TRUE(Of<CallPlaceDecode>(effects).empty());
   EXPECT_EQ(Of<CallOpenTransfer>(effects).at(0).endpoint, "d:1");
-  EXPECT_EQ(Of<RunStep>(Grant(1)).size(), 1u);
+  EXPECT_EQ(Of<RunStep>(effects).size(), 1u);
+  EXPECT_EQ(Of<StartHandoff>(Grant(1)).size(), 1u);
   // One that waits for its turn opens nothing.
   for (uint64_t serial : {2, 3, 4}) {
     AssignRequest next{Spec(serial), {5}, {serial}};
@@ -136,18 +137,14 @@ TEST_F(PrefillCoreTest, ADecodeSideThatIsFullIsToldAndAnotherOpened) {
   Do(AssignCalled{{++calls_}, assign});
   const absl::Status full = absl::ResourceExhaustedError("3 blocks wanted, 1 free");
   Effects effects = Do(OpenTransferReplied{{7, 1}, {5}, {full}});
-  EXPECT_TRUE(Of<RunStep>(effects).empty());
   EXPECT_TRUE(Of<CallAbort>(effects).empty()) << "it took nothing";
   const PlaceDecodeRequest asked = Of<CallPlaceDecode>(effects).at(0).request;
   EXPECT_EQ(asked.refused_by, InstanceId{4});
   EXPECT_EQ(asked.why, full);
-  EXPECT_EQ(Held(), 2) << "it is about to start";
+  EXPECT_EQ(Held(), 2) << "it is computed meanwhile";
   effects = Do(PlaceDecodeReplied{{7, 1}, {5}, {{}, {{5}, {6}, "d:2"}}});
   EXPECT_EQ(Of<CallOpenTransfer>(effects).at(0).endpoint, "d:2");
-  effects = Grant(1);
-  EXPECT_EQ(Of<OpenHandoff>(effects).size(), 1u);
-  EXPECT_EQ(Of<StartHandoff>(effects).at(0).endpoint, "d:2");
-  EXPECT_EQ(Of<RunStep>(effects).size(), 1u);
+  EXPECT_EQ(Of<StartHandoff>(Grant(1)).at(0).endpoint, "d:2");
 }
 
 TEST_F(PrefillCoreTest, ADecodeSideThatCannotBeReachedIsReplacedToo) {
@@ -171,6 +168,7 @@ TEST_F(PrefillCoreTest, AGrantIsTriedAgainAndAMismatchIsNot) {
   now_ = 50;
   EXPECT_EQ(Of<CallOpenTransfer>(Do(Tick{})).size(), 1u);
   Do(OpenTransferReplied{{7, 1}, {5}, {absl::FailedPreconditionError("dtype")}});
+  EXPECT_TRUE(Of<RunStep>(Step()).empty());
   EXPECT_EQ(ended_.at({7, 1}), absl::FailedPreconditionError("dtype"));
 }
 

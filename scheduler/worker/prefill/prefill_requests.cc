@@ -10,6 +10,30 @@
 
 namespace skein::scheduler {
 
+PrefillRequest::Standing PrefillRequest::standing() const {
+  const bool ahead = OpensTransfer() && !IsOpened();
+  switch (phase) {
+    case Phase::kQueued:
+      return Standing::kQueued;
+    case Phase::kHolding:
+      return Standing::kAsking;
+    case Phase::kComputing:
+      return ahead ? Standing::kComputingAhead : Standing::kComputing;
+    case Phase::kYielding:
+      return Standing::kYielding;
+    case Phase::kComputed:
+      return ahead ? Standing::kComputed : Standing::kCommitting;
+    case Phase::kEnding:
+      break;
+  }
+  return Standing::kEnding;
+}
+
+bool PrefillRequest::Waits() const {
+  const Standing now = standing();
+  return now == Standing::kQueued || now == Standing::kAsking || now == Standing::kComputed;
+}
+
 PrefillRequest& PrefillRequests::Add(PrefillRequest request) {
   const RequestId id = request.id();
   const auto [it, added] = requests_.emplace(id, std::move(request));
@@ -53,7 +77,7 @@ PrefillRequest* PrefillRequests::Admit(std::vector<RequestId>* gave_back) {
   PrefillRequest& request = requests_.at(*first);
   if (request.OpensTransfer() && !queue_.MayEnterFront()) return nullptr;
   if (!TakeBlocks(request) && !TakeBlocksOfYounger(request, gave_back)) return nullptr;
-  Enter(request, Phase::kAsking);
+  Enter(request, request.IsPlain() ? Phase::kComputing : Phase::kHolding, request.transfer);
   queue_.StopWaiting(PlaceOf(request));
   if (!request.IsPlaced()) queue_.AddUnplaced(PlaceOf(request));
   if (request.OpensTransfer()) queue_.EnterFront(request.id(), PromptTokens(*request.spec));
@@ -86,10 +110,12 @@ bool PrefillRequests::TakeBlocksOfYounger(PrefillRequest& request,
 }
 
 void PrefillRequests::BackToQueue(PrefillRequest& request) {
-  SKEIN_CHECK(request.phase == Phase::kAsking);
+  SKEIN_CHECK(request.blocks != nullptr && !request.IsOpened() && !request.IsEnding());
   pool_.Free(*request.blocks);
   request.blocks = nullptr;
-  Enter(request, Phase::kQueued);
+  request.started_us = kNever;
+  request.result = {};
+  Enter(request, Phase::kQueued, request.transfer);
   queue_.RemoveUnplaced(PlaceOf(request));
   queue_.LeaveFront(request.id());
   queue_.Wait(PlaceOf(request));
@@ -109,21 +135,30 @@ bool PrefillRequests::Extend(PrefillRequest& request, int64_t wanted) {
 
 void PrefillRequests::SetPlaced(PrefillRequest& request, const Placed& placed) {
   request.placed = placed;
+  Enter(request, request.phase, Transfer::kPlaced);
   queue_.RemoveUnplaced(PlaceOf(request));
 }
 
 void PrefillRequests::ClearPlaced(PrefillRequest& request) {
-  SKEIN_CHECK(request.phase == Phase::kAsking);
+  SKEIN_CHECK(request.blocks != nullptr && !request.IsOpened() && !request.IsEnding());
   request.placed = {};
+  Enter(request, request.phase, Transfer::kUnplaced);
   queue_.AddUnplaced(PlaceOf(request));
 }
 
+void PrefillRequests::SetOpened(PrefillRequest& request) {
+  SKEIN_CHECK(request.blocks != nullptr && !request.IsEnding());
+  Enter(request, request.phase, Transfer::kOpened);
+  if (request.phase == Phase::kComputed) queue_.LeaveFront(request.id());
+}
+
 void PrefillRequests::SetPhase(PrefillRequest& request, Phase phase) {
-  SKEIN_CHECK(phase > Phase::kAsking);
+  SKEIN_CHECK(phase > Phase::kHolding);
   queue_.StopWaiting(PlaceOf(request));
   queue_.RemoveUnplaced(PlaceOf(request));
-  if (phase != Phase::kComputing) queue_.LeaveFront(request.id());
-  Enter(request, phase);
+  Enter(request, phase, request.transfer);
+  const bool leaves = phase == Phase::kEnding || (phase == Phase::kComputed && request.IsOpened());
+  if (leaves) queue_.LeaveFront(request.id());
   timers_.Set(request.id(), DeadlineOf(request));
 }
 
@@ -135,16 +170,18 @@ TimeUs PrefillRequests::DeadlineOf(const PrefillRequest& request) {
 
 std::optional<RequestId> PrefillRequests::TakeOverdue(TimeUs now) { return timers_.TakeDue(now); }
 
-void PrefillRequests::Enter(PrefillRequest& request, Phase phase) {
+void PrefillRequests::Enter(PrefillRequest& request, Phase phase, Transfer transfer) {
   CountIn(request, -1);
   request.phase = phase;
+  request.transfer = transfer;
   CountIn(request, 1);
 }
 
 void PrefillRequests::CountIn(const PrefillRequest& request, int64_t times) {
-  count_.by_phase[static_cast<size_t>(request.phase)] += times;
-  if (!request.WaitsForPlace()) return;
-  if (request.IsPlain()) count_.plain_tokens += times * PromptTokens(*request.spec);
+  count_.by_standing[static_cast<size_t>(request.standing())] += times;
+  if (!request.Waits()) return;
+  const bool queued = request.phase == Phase::kQueued && request.IsPlain();
+  if (queued) count_.plain_tokens += times * PromptTokens(*request.spec);
   if (times > 0) {
     waiting_.emplace(request.arrived_us, request.id());
   } else {
@@ -158,11 +195,12 @@ PrefillRequests::Count PrefillRequests::CountRequests() const {
   return count;
 }
 
-std::string_view PrefillRequests::NameOfPhase(RequestId id) const {
-  static constexpr std::string_view kNames[] = {"queued", "asking", "computing", "committing",
-                                                "ending"};
+std::string_view PrefillRequests::NameOf(RequestId id) const {
+  static constexpr std::array<std::string_view, PrefillRequest::kStandings> kNames = {
+      "queued",   "asking",   "computing-ahead", "computing",
+      "yielding", "computed", "committing",      "ending"};
   const PrefillRequest* request = Find(id);
-  return request == nullptr ? "" : kNames[static_cast<size_t>(request->phase)];
+  return request == nullptr ? "" : kNames[static_cast<size_t>(request->standing())];
 }
 
 absl::Status PrefillRequests::CheckInvariants() const {
@@ -173,15 +211,16 @@ absl::Status PrefillRequests::CheckInvariants() const {
   size_t in_front = 0;
   Count count;
   for (const auto& [id, request] : requests_) {
-    ++count.by_phase[static_cast<size_t>(request.phase)];
-    if (request.WaitsForPlace()) {
-      count.plain_tokens += request.IsPlain() ? PromptTokens(*request.spec) : 0;
+    ++count.by_standing[static_cast<size_t>(request.standing())];
+    const bool plain_queued = request.phase == Phase::kQueued && request.IsPlain();
+    if (plain_queued) count.plain_tokens += PromptTokens(*request.spec);
+    if (request.Waits()) {
       count.oldest_arrival_us = std::min(count.oldest_arrival_us, request.arrived_us);
     }
     if (request.blocks != nullptr) blocks += static_cast<int64_t>(request.blocks->size());
     queued += request.phase == Phase::kQueued;
     in_front += queue_.InFront(id);
-    if (absl::Status status = CheckFront(request); !status.ok()) return status;
+    if (absl::Status status = CheckStates(request); !status.ok()) return status;
     if (DeadlineOf(request) < timers_.Of(id)) {
       return absl::InternalError(
           absl::StrCat("PrefillCore 6: ", ToString(id), " is due before its timer"));
@@ -207,14 +246,25 @@ absl::Status PrefillRequests::CheckInvariants() const {
 
 // A plain prompt is in front exactly while it asks or computes; the lead of an SP plan may leave
 // earlier, when the chunks of its first Assign are computed.
-absl::Status PrefillRequests::CheckFront(const PrefillRequest& request) const {
-  const bool may = request.phase == Phase::kAsking || request.phase == Phase::kComputing;
+absl::Status PrefillRequests::CheckStates(const PrefillRequest& request) const {
+  const auto violated = [&](int number, const char* what) {
+    return absl::InternalError(
+        absl::StrCat("PrefillCore ", number, ": ", ToString(request.id()), what));
+  };
+  const Standing standing = request.standing();
+  if (standing == Standing::kQueued && request.IsOpened()) {
+    return violated(3, " has opened its transfer without blocks");
+  }
+  if (standing == Standing::kComputingAhead && !request.IsPlain()) {
+    return violated(3, " computes, but the transfer of its SP plan is not open");
+  }
+  const bool may = standing != Standing::kQueued && standing != Standing::kCommitting &&
+                   standing != Standing::kEnding;
   const bool must = may && request.IsPlain();
   const bool is = queue_.InFront(request.id());
-  if (is ? may : !must) return absl::OkStatus();
-  return absl::InternalError(absl::StrCat("PrefillCore 6: ", ToString(request.id()),
-                                          is ? " is in front although it neither asks nor computes"
-                                             : " asks or computes but is not in front"));
+  if (is && !may) return violated(6, " is in front although it neither asks nor computes");
+  if (!is && must) return violated(6, " asks or computes but is not in front");
+  return absl::OkStatus();
 }
 
 }  // namespace skein::scheduler

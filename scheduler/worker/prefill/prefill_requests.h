@@ -6,9 +6,14 @@
 // the lead of an SP plan, must also have room in front. If the first request lacks blocks, SP plans
 // with larger sequences and without a decode place give theirs back; these blocks are still empty.
 //
+// A request has two states. Its phase says what is done of its prompt here; its transfer, whether
+// the decode side has given it blocks. They move independently, but for an SP plan, whose
+// computation waits for the transfer.
+//
 // Invariants (CheckInvariants names them, by PrefillCore's numbers):
 //   1. Blocks held in the pool are exactly those of the requests that have a table.
-//   3. The queue holds the queued requests, and no other.
+//   3. The queue holds the queued requests, and no other. None of them has an open transfer. The
+//      lead of an SP plan computes only with an open one.
 //   6. The set of requests in front, the counts and the earliest timer agree with the requests.
 #pragma once
 
@@ -35,10 +40,28 @@
 namespace skein::scheduler {
 
 struct PrefillRequest {
-  // kAsking: it has blocks, and waits for its decode place or for the transfer to open.
-  // kCommitting: this instance's part of the prompt is computed; its KV is on its way.
+  // kQueued: it waits for blocks. kHolding: an SP plan that has blocks, and waits for its transfer
+  // to open (other members than the lead: for the Start).
+  // kYielding: it is in the step in flight; when that has ended, it gives its blocks back and is
+  // queued again. kComputed: this instance's part of the prompt is computed.
   // kEnding: it was cancelled or failed, and its blocks are still in use.
-  enum class Phase { kQueued, kAsking, kComputing, kCommitting, kEnding };
+  enum class Phase { kQueued, kHolding, kComputing, kYielding, kComputed, kEnding };
+  // kUnplaced: its decode instance is not known. kPlaced: it is, and the transfer is opened when
+  // the request has blocks (of a member that does not lead: when the first of them are named).
+  // kOpened: the decode side has granted blocks.
+  enum class Transfer { kUnplaced, kPlaced, kOpened };
+  // Both at once, as reports name them: NameOf.
+  enum class Standing {
+    kQueued,
+    kAsking,          // an SP plan that holds blocks, and computes nothing yet
+    kComputingAhead,  // before its transfer is open
+    kComputing,
+    kYielding,
+    kComputed,    // but its transfer is not open
+    kCommitting,  // its KV is on its way
+    kEnding,
+  };
+  static constexpr size_t kStandings = static_cast<size_t>(Standing::kEnding) + 1;
   // kLead: of an SP plan; it opens the transfer. kMember: another member of one.
   enum class Kind { kPlain, kLead, kMember };
 
@@ -55,10 +78,12 @@ struct PrefillRequest {
   TimeUs join_until_us = kNever;  // ends if it has no blocks by then
   int64_t blocks_wanted = 0;      // while queued
 
-  Phase phase = Phase::kQueued;  // PrefillRequests sets it
-  BlockTable blocks;             // likewise; null while queued
+  // PrefillRequests sets these once the request is added; null blocks while queued.
+  Phase phase = Phase::kQueued;
+  Transfer transfer = Transfer::kUnplaced;
+  BlockTable blocks;
 
-  Placed placed;  // the decode instance; without an endpoint: not known
+  Placed placed;  // the decode instance, if it is known
   // The last decode instance that did not open the transfer, and what it said.
   InstanceId refused_by;
   absl::Status refused_why;
@@ -72,21 +97,34 @@ struct PrefillRequest {
 
   RequestId id() const { return spec->id; }
   bool IsPlain() const { return kind == Kind::kPlain; }
-  bool IsPlaced() const { return !placed.endpoint.empty(); }
+  bool IsPlaced() const { return transfer != Transfer::kUnplaced; }
+  bool IsOpened() const { return transfer == Transfer::kOpened; }
   // It opens the transfer, which takes the decode side's blocks. Other members never are in front.
   bool OpensTransfer() const { return kind != Kind::kMember; }
-  bool WaitsForPlace() const { return phase == Phase::kQueued || phase == Phase::kAsking; }
   bool IsEnding() const { return phase == Phase::kEnding; }
+  Standing standing() const;
+  // It does not run: it has not begun to, or the decode side has no blocks for what is computed.
+  bool Waits() const;
 };
 
 class PrefillRequests {
  public:
   using Phase = PrefillRequest::Phase;
+  using Transfer = PrefillRequest::Transfer;
+  using Standing = PrefillRequest::Standing;
   struct Count {
-    std::array<int64_t, 5> by_phase{};
-    int64_t plain_tokens = 0;           // of the plain prompts that are queued or ask
-    TimeUs oldest_arrival_us = kNever;  // of those queued or asking
-    int64_t operator[](Phase phase) const { return by_phase[static_cast<size_t>(phase)]; }
+    std::array<int64_t, PrefillRequest::kStandings> by_standing{};
+    int64_t plain_tokens = 0;           // of the plain prompts that are queued
+    TimeUs oldest_arrival_us = kNever;  // of those that wait
+    int64_t operator[](Standing one) const { return by_standing[static_cast<size_t>(one)]; }
+    // As a PrefillSnapshot names them.
+    int64_t queued() const { return (*this)[Standing::kQueued]; }
+    int64_t asking() const { return (*this)[Standing::kAsking] + (*this)[Standing::kComputed]; }
+    int64_t computing() const {
+      return (*this)[Standing::kComputingAhead] + (*this)[Standing::kComputing] +
+             (*this)[Standing::kYielding];
+    }
+    int64_t committing() const { return (*this)[Standing::kCommitting]; }
     bool operator==(const Count&) const = default;
   };
 
@@ -107,10 +145,12 @@ class PrefillRequests {
   const PrefillRequest& at(RequestId id) const { return requests_.at(id); }
   const std::map<RequestId, PrefillRequest>& all() const { return requests_; }
 
-  // The next queued request that gets blocks and room in front, now in kAsking; null: none does.
-  // `gave_back`: those that are queued again, because it took their blocks.
+  // The next queued request that gets blocks and room in front: a plain one in kComputing now, one
+  // of an SP plan in kHolding; null: none does. `gave_back`: those that are queued again, because
+  // it took their blocks.
   PrefillRequest* Admit(std::vector<RequestId>* gave_back);
-  // From kAsking: it gives its blocks back.
+  // It gives its blocks back; what was computed in them is lost. REQUIRES: it has blocks, is not
+  // ending and not opened, and nothing touches its blocks.
   void BackToQueue(PrefillRequest& request);
   // More blocks, behind those it has, so that it has `wanted` at least. False: there are too few.
   // REQUIRES: it has blocks.
@@ -118,7 +158,9 @@ class PrefillRequests {
 
   void SetPlaced(PrefillRequest& request, const Placed& placed);
   void ClearPlaced(PrefillRequest& request);  // it asks for another
-  // To kComputing or a later phase. A request that has computed, or is ending, leaves the front.
+  void SetOpened(PrefillRequest& request);    // REQUIRES: it has blocks, and is not ending
+  // To kComputing or a later phase. A request that has computed and is opened, or is ending, leaves
+  // the front.
   void SetPhase(PrefillRequest& request, Phase phase);
   void LeaveFront(RequestId id) { queue_.LeaveFront(id); }
   // An SP plan of a smaller sequence waits for blocks.
@@ -131,7 +173,8 @@ class PrefillRequests {
   BlockCounts blocks() const { return pool_.Counts(); }
   // Kept up to date with each change of a request, so that a report walks over none.
   Count CountRequests() const;
-  std::string_view NameOfPhase(RequestId id) const;
+  // "queued", "asking", "computing-ahead" and so on, as Standing; empty: there is none.
+  std::string_view NameOf(RequestId id) const;
   absl::Status CheckInvariants() const;
 
  private:
@@ -139,18 +182,18 @@ class PrefillRequests {
     return {request.sequence, request.id(), !request.IsPlain()};
   }
   static TimeUs DeadlineOf(const PrefillRequest& request);
-  void Enter(PrefillRequest& request, Phase phase);
+  void Enter(PrefillRequest& request, Phase phase, Transfer transfer);
   void CountIn(const PrefillRequest& request, int64_t times);
   bool TakeBlocks(PrefillRequest& request);
   bool TakeBlocksOfYounger(PrefillRequest& request, std::vector<RequestId>* gave_back);
-  absl::Status CheckFront(const PrefillRequest& request) const;
+  absl::Status CheckStates(const PrefillRequest& request) const;
 
   std::map<RequestId, PrefillRequest> requests_;
   BlockPool pool_;
   PlanQueue queue_;
   TimerQueue<RequestId> timers_;
   Count count_;                                     // without oldest_arrival_us
-  std::set<std::pair<TimeUs, RequestId>> waiting_;  // by arrival: those queued or asking
+  std::set<std::pair<TimeUs, RequestId>> waiting_;  // by arrival: those that wait
 };
 
 }  // namespace skein::scheduler

@@ -9,6 +9,7 @@ namespace {
 
 using Kind = PrefillRequest::Kind;
 using Phase = PrefillRequest::Phase;
+using Standing = PrefillRequest::Standing;
 
 RequestId Id(uint64_t serial) { return {7, serial}; }
 
@@ -53,16 +54,21 @@ TEST_F(PrefillRequestsTest, Invariant3BlocksAreGivenInPlanOrderAndNoneOvertakes)
 TEST_F(PrefillRequestsTest, CountsFollowEachChange) {
   Add(1, 10, 4);
   Add(2, 20, 4, Kind::kLead);
-  EXPECT_EQ(requests_.CountRequests()[Phase::kQueued], 2);
+  EXPECT_EQ(requests_.CountRequests().queued(), 2);
   EXPECT_EQ(requests_.CountRequests().plain_tokens, 6);  // of the plain one
   EXPECT_EQ(Admitted(), (Serials{1, 2}));
-  EXPECT_EQ(requests_.CountRequests()[Phase::kAsking], 2);
+  EXPECT_EQ(requests_.CountRequests()[Standing::kComputingAhead], 1);
+  EXPECT_EQ(requests_.CountRequests()[Standing::kAsking], 1);
   EXPECT_EQ(requests_.CountRequests().oldest_arrival_us, 0);
-  requests_.SetPhase(requests_.at(Id(1)), Phase::kComputing);
   EXPECT_EQ(requests_.CountRequests().plain_tokens, 0);
   requests_.BackToQueue(requests_.at(Id(2)));
-  EXPECT_EQ(requests_.CountRequests()[Phase::kQueued], 1);
-  EXPECT_EQ(requests_.CountRequests()[Phase::kComputing], 1);
+  EXPECT_EQ(requests_.CountRequests().queued(), 1);
+  EXPECT_EQ(requests_.CountRequests().computing(), 1);
+  requests_.SetPhase(requests_.at(Id(1)), Phase::kComputed);
+  EXPECT_EQ(requests_.CountRequests().asking(), 1) << "computed, for decode blocks";
+  requests_.SetOpened(requests_.at(Id(1)));
+  EXPECT_EQ(requests_.CountRequests().committing(), 1);
+  EXPECT_TRUE(requests_.CheckInvariants().ok()) << requests_.CheckInvariants();
   for (const uint64_t serial : {1, 2}) requests_.Erase(Id(serial));
   EXPECT_EQ(requests_.CountRequests(), PrefillRequests::Count());
   EXPECT_TRUE(requests_.CheckInvariants().ok()) << requests_.CheckInvariants();
@@ -72,10 +78,14 @@ TEST_F(PrefillRequestsTest, OnlySoManyAreInFrontAndMembersNeverAre) {
   for (const uint64_t serial : {1, 2, 3}) Add(serial, serial, 1);
   Add(4, 4, 1, Kind::kMember);
   EXPECT_EQ(Admitted(), (Serials{1, 2}));
-  requests_.SetPhase(requests_.at(Id(1)), Phase::kComputing);
-  EXPECT_TRUE(Admitted().empty());
-  requests_.SetPhase(requests_.at(Id(1)), Phase::kCommitting);
+  requests_.SetPhase(requests_.at(Id(1)), Phase::kComputed);
+  EXPECT_TRUE(Admitted().empty()) << "it waits for decode blocks";
+  requests_.SetOpened(requests_.at(Id(1)));
   EXPECT_EQ(Admitted(), (Serials{3, 4}));
+  requests_.SetOpened(requests_.at(Id(2)));
+  EXPECT_EQ(requests_.NameOf(Id(2)), "computing");
+  Add(5, 5, 1);
+  EXPECT_TRUE(Admitted().empty()) << "it computes";
 }
 
 TEST_F(PrefillRequestsTest, AnOlderOneTakesTheBlocksOfAYoungerPlanWithoutAPlace) {
@@ -105,7 +115,7 @@ TEST_F(PrefillRequestsTest, WhoGivesItsBlocksBackIsQueuedAgain) {
   EXPECT_FALSE(requests_.SpPlanWaitsBefore({5}));
   requests_.BackToQueue(requests_.at(Id(1)));
   EXPECT_EQ(Admitted(), Serials{2});
-  EXPECT_EQ(requests_.CountRequests()[Phase::kQueued], 1);
+  EXPECT_EQ(requests_.CountRequests().queued(), 1);
 }
 
 TEST_F(PrefillRequestsTest, LaterChunksAddBlocksBehindThoseItHas) {
@@ -147,12 +157,16 @@ TEST_F(PrefillRequestsTest, FindsWhatLivesUnderItsEpoch) {
   Add(1, 10, 1);
   EXPECT_NE(requests_.FindLive(Id(1), {5}), nullptr);
   EXPECT_EQ(requests_.FindLive(Id(1), {6}), nullptr);
-  EXPECT_EQ(requests_.NameOfPhase(Id(1)), "queued");
+  EXPECT_EQ(requests_.NameOf(Id(1)), "queued");
+  Admitted();
+  EXPECT_EQ(requests_.NameOf(Id(1)), "computing-ahead");
+  requests_.SetPhase(requests_.at(Id(1)), Phase::kYielding);
+  EXPECT_EQ(requests_.NameOf(Id(1)), "yielding");
   requests_.SetPhase(requests_.at(Id(1)), Phase::kEnding);
   EXPECT_EQ(requests_.FindLive(Id(1), {5}), nullptr);
   EXPECT_NE(requests_.Find(Id(1)), nullptr);
-  EXPECT_EQ(requests_.NameOfPhase(Id(1)), "ending");
-  EXPECT_EQ(requests_.NameOfPhase(Id(2)), "");
+  EXPECT_EQ(requests_.NameOf(Id(1)), "ending");
+  EXPECT_EQ(requests_.NameOf(Id(2)), "");
 }
 
 }  // namespace

@@ -86,6 +86,10 @@ class PrefillSpanTest : public ::testing::Test {
     for (PrefillEffect& effect : Grant(serial, blocks)) effects.push_back(effect);
     return effects;
   }
+  // The orchestrator has no decode room for it.
+  Effects NoRoom(uint64_t serial) {
+    return Do(PlaceDecodeReplied{{7, serial}, {5}, {absl::ResourceExhaustedError("no room"), {}}});
+  }
   // With an orchestrator that does not know this process: the one before is gone.
   Effects RegisterAnew() {
     now_ = 400'000'000;
@@ -279,15 +283,58 @@ TEST_F(PrefillSpanTest, WhoJoinsARunningPlanDoesNotWaitForBlocksForEver) {
   EXPECT_EQ(ended_.at({7, 2}).code(), absl::StatusCode::kUnavailable);
 }
 
-TEST_F(PrefillSpanTest, APlainPromptWithoutDecodeRoomYieldsItsBlocks) {
-  Assign({Spec(1, 40), {5}, {30}});  // all blocks
+TEST_F(PrefillSpanTest, APlainPromptWithoutDecodeRoomYieldsItsBlocksAfterItsStep) {
+  Effects effects = Assign({Spec(1, 40), {5}, {30}});  // all blocks
+  EXPECT_EQ(Of<RunStep>(effects).size(), 1u);
   Assign(Plan(Spec(2, 8), {{8, {1, 3}}}, 20));
   EXPECT_TRUE(Of<RunStep>(Start(2)).empty());
-  const Effects effects =
-      Do(PlaceDecodeReplied{{7, 1}, {5}, {absl::ResourceExhaustedError("no room"), {}}});
-  EXPECT_EQ(Of<RunStep>(effects)[0].sequences[0].id, (RequestId{7, 2}));
+  EXPECT_TRUE(NoRoom(1).empty());
+  EXPECT_EQ(core_.StateOf({7, 1}), "yielding");
+  EXPECT_EQ(Held(), 10) << "the step still writes to them";
+  effects = Step();
+  EXPECT_EQ(Of<ReleaseSequence>(effects).at(0).id, (RequestId{7, 1}));
+  EXPECT_EQ(Of<RunStep>(effects).at(0).sequences[0].id, (RequestId{7, 2}));
   EXPECT_EQ(Held(), 1);
-  EXPECT_EQ(core_.Snapshot(now_).queued, 1);
+  EXPECT_EQ(core_.StateOf({7, 1}), "queued");
+  // It asks, and is computed, anew.
+  Grant(2, 2);
+  Step();
+  Do(HandoffDone{{7, 2}, {5}, {128, 128}});
+  effects = Do(CommitReplied{{7, 2}, {5}, {}});
+  EXPECT_EQ(Of<CallPlaceDecode>(effects).size(), 1u);
+  EXPECT_EQ(Of<OpenHandoff>(effects).size(), 1u);
+  EXPECT_EQ(Of<RunStep>(effects).at(0).sequences[0].position, 0);
+}
+
+TEST_F(PrefillSpanTest, APlainPromptThatIsComputedYieldsItsBlocksAtOnce) {
+  Assign({Spec(1, 36, 1), {5}, {30}});  // all but one block
+  for (int i = 0; i < 5; ++i) Step(41);
+  EXPECT_EQ(core_.StateOf({7, 1}), "computed");
+  Assign(Plan(Spec(2, 16), {{16, {1, 3}}}, 20));
+  Start(2);
+  const Effects effects = NoRoom(1);
+  EXPECT_EQ(Of<ReleaseSequence>(effects).size(), 1u);
+  EXPECT_EQ(Of<RunStep>(effects).at(0).sequences[0].id, (RequestId{7, 2}));
+  EXPECT_EQ(core_.StateOf({7, 1}), "queued");
+}
+
+TEST_F(PrefillSpanTest, OneThatYieldsMayEndInItsStep) {
+  Assign({Spec(1, 40), {5}, {30}});
+  Assign(Plan(Spec(2, 8), {{8, {1, 3}}}, 20));
+  NoRoom(1);
+  EXPECT_TRUE(Of<CallAbort>(Do(CancelCalled{{{7, 1}, {5}, "test"}})).empty());
+  EXPECT_EQ(core_.StateOf({7, 1}), "ending");
+  Step();
+  EXPECT_EQ(ended_.at({7, 1}).code(), absl::StatusCode::kCancelled);
+  EXPECT_EQ(Held(), 1) << "the plan has got its block";
+}
+
+TEST_F(PrefillSpanTest, AnUnplacedPlainPromptRunsOnlyWhileNoPieceCan) {
+  Assign({Spec(1, 24), {5}, {10}});  // it is older, and computes
+  Assign(Plan(Spec(2, 8), {{8, {1, 3}}}, 20));
+  Start(2);
+  EXPECT_EQ(Of<RunStep>(Step()).at(0).sequences[0].id, (RequestId{7, 2}));
+  EXPECT_EQ(Of<RunStep>(Step()).at(0).sequences[0].id, (RequestId{7, 1}));
 }
 
 TEST_F(PrefillSpanTest, ANewerEpochWaitsForTheOlderToLeave) {

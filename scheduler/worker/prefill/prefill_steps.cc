@@ -7,6 +7,7 @@ namespace skein::scheduler {
 
 void PrefillSteps::Add(const PrefillRequest& request) {
   batch_.Add(request.id(), request.sequence, PromptTokens(*request.spec), 0, request.suspect);
+  Rank(request);
 }
 
 std::optional<RunStep> PrefillSteps::Next(const PrefillRequests& requests, SpPlans& sp_plans,
@@ -18,7 +19,7 @@ std::optional<RunStep> PrefillSteps::Next(const PrefillRequests& requests, SpPla
     turn.reset();
   }
   const std::vector<StepItem> items =
-      batch_.Plan(turn.has_value() ? turn->sequence : PlanSequence{UINT64_MAX});
+      batch_.Plan(turn.has_value() ? turn->sequence : BatchScheduler::kAll);
   if (items.empty()) {
     if (!turn.has_value()) return Probe(may_probe, now);
     return Enter(requests.at(turn->id), *sp_plans.Find(turn->id), now);

@@ -4,6 +4,9 @@
 // Plain prompts of a smaller sequence go before a piece, others only while no piece can run. A
 // piece can run when it is its plan's turn (sp_plans.h) and its request computes.
 //
+// Plain prompts without a decode place only fill what placed ones leave of a step, and run only
+// while no piece can: no request that has room at a decode instance waits for one that has none.
+//
 // Invariants (CheckInvariants): the step in flight is a batch or a piece, never both; those of the
 // batch (BatchScheduler).
 #pragma once
@@ -31,6 +34,8 @@ class PrefillSteps {
 
   // A plain prompt that computes from now on. REQUIRES: it is not known.
   void Add(const PrefillRequest& request);
+  // It has a decode place now, or has lost it. One that is not in further steps: nothing.
+  void Rank(const PrefillRequest& request) { batch_.PutLast(request.id(), !request.IsPlaced()); }
   // No further step with it. Unknown requests are fine. REQUIRES: !InFlight(id).
   void Remove(RequestId id) { batch_.Remove(id); }
   bool InFlight(RequestId id) const { return batch_.InFlight(id) || piece_ == id; }

@@ -17,9 +17,15 @@ RequestId Id(uint64_t serial) { return {7, serial}; }
 
 class PrefillStepsTest : public ::testing::Test {
  protected:
-  // A prompt of 8 tokens that computes.
+  // A prompt of 8 tokens that computes, and has a decode place.
   void AddPlain(uint64_t serial, uint64_t sequence) {
-    steps_.Add(Add(serial, sequence, Kind::kPlain));
+    PrefillRequest& request = Add(serial, sequence, Kind::kPlain);
+    steps_.Add(request);
+    Place(request);
+  }
+  void Place(PrefillRequest& request) {
+    requests_.SetPlaced(request, {{5}, {4}, "d:1"});
+    steps_.Rank(request);
   }
   // A prompt of 8 tokens, in one piece of two members.
   void AddPlan(uint64_t serial, uint64_t sequence, bool computes = true, TimeUs estimated_us = 0) {
@@ -97,6 +103,33 @@ TEST_F(PrefillStepsTest, WhileAPieceCannotRunPlainPromptsDo) {
   EXPECT_EQ(Next(), std::nullopt);
   requests_.SetPhase(requests_.at(Id(1)), Phase::kComputing);
   EXPECT_EQ(Next(), 1u);
+}
+
+TEST_F(PrefillStepsTest, UnplacedPromptsFillWhatPlacedOnesLeave) {
+  PrefillRequest& unplaced = Add(1, 10, Kind::kPlain);
+  steps_.Add(unplaced);
+  AddPlain(2, 20);
+  EXPECT_EQ(Next(), 2u);
+  EXPECT_EQ(sequences_.size(), 1u) << "a step has 8 tokens";
+  End();
+  steps_.Remove(Id(2));
+  EXPECT_EQ(Next(), 1u);
+  End();
+  steps_.Remove(Id(1));
+  requests_.Erase(Id(1));
+  PrefillRequest& placed = Add(1, 10, Kind::kPlain);
+  steps_.Add(placed);
+  Place(placed);
+  AddPlain(3, 30);
+  EXPECT_EQ(Next(), 1u) << "among placed ones the older goes first";
+}
+
+TEST_F(PrefillStepsTest, AnUnplacedPromptWaitsForEachPieceThatCanRun) {
+  AddPlan(1, 20);
+  steps_.Add(Add(2, 10, Kind::kPlain));
+  EXPECT_EQ(Next(), 1u);
+  End();
+  EXPECT_EQ(Next(), 2u);
 }
 
 TEST_F(PrefillStepsTest, APieceEndsWithItsStepsTimeOrItsRequests) {

@@ -3,6 +3,8 @@
 #include <optional>
 #include <utility>
 
+#include "scheduler/base/plant.h"
+
 namespace skein::scheduler {
 
 using Phase = PrefillRequest::Phase;
@@ -12,15 +14,20 @@ void PrefillTransfers::AdmitQueued() {
   std::vector<RequestId> gave_back;
   while (Request* request = parts_.requests->Admit(&gave_back)) {
     for (const RequestId id : std::exchange(gave_back, {})) parts_.place_calls->Suspend(id);
-    if (!request->IsPlaced()) {
-      if (request->OpensTransfer()) Ask(*request);  // other members wait for Start
-    } else if (request->OpensTransfer()) {
-      OpenTransfer(*request);
-    } else {
-      StartComputing(*request);
-    }
+    Begin(*request);
   }
   for (const RequestId id : gave_back) parts_.place_calls->Suspend(id);
+}
+
+void PrefillTransfers::Begin(Request& request) {
+  if (!request.IsPlaced()) {
+    if (request.OpensTransfer()) Ask(request);  // other members wait for Start
+  } else if (request.OpensTransfer()) {
+    OpenTransfer(request);
+  } else {
+    StartComputing(request);
+  }
+  if (request.IsPlain()) StartComputing(request);
 }
 
 void PrefillTransfers::Ask(const Request& request) {
@@ -38,19 +45,31 @@ void PrefillTransfers::On(const PlaceDecodeReplied& event) {
   if (status.ok()) return Place(request, event.reply.placed);
   if (!absl::IsResourceExhausted(status)) return parts_.ends->End(request, status);
   // No decode room: blocks that an SP plan before it waits for must not wait with it, for that plan
-  // may hold the room.
-  const bool yields = request.phase == Phase::kAsking && request.IsPlain() &&
+  // may hold the room. A suspended request has given its blocks back, or does so.
+  const bool yields = request.IsPlain() && request.phase != Phase::kQueued &&
                       parts_.requests->SpPlanWaitsBefore(request.sequence);
   if (!yields) return;
-  parts_.requests->BackToQueue(request);
   parts_.place_calls->Suspend(event.id);
+  if (!parts_.steps->InFlight(event.id)) return Yield(request);
+  parts_.requests->SetPhase(request, Phase::kYielding);
+}
+
+void PrefillTransfers::Yield(Request& request) {
+  const RequestId id = request.id();
+  if (request.started_us != kNever) {
+    parts_.effects->push_back(ReleaseSequence{id, request.epoch});
+  }
+  parts_.steps->Remove(id);
+  parts_.kv_out->Forget(id);
+  parts_.requests->BackToQueue(request);
 }
 
 void PrefillTransfers::Place(Request& request, const Placed& placed) {
   if (request.IsPlaced()) return;  // after a break it is sent again
   parts_.requests->SetPlaced(request, placed);
   parts_.place_calls->Forget(request.id());
-  if (request.phase != Phase::kAsking) return;
+  if (request.phase == Phase::kQueued || request.phase == Phase::kYielding) return;
+  parts_.steps->Rank(request);
   request.OpensTransfer() ? OpenTransfer(request) : StartComputing(request);
 }
 
@@ -68,8 +87,11 @@ void PrefillTransfers::OpenTransfer(Request& request) {
 }
 
 void PrefillTransfers::StartComputing(Request& request) {
-  parts_.requests->SetPhase(request, Phase::kComputing);
-  if (request.IsPlain()) parts_.steps->Add(request);
+  if (request.IsPlain()) {  // it computes since it was admitted
+    parts_.steps->Add(request);
+  } else {
+    parts_.requests->SetPhase(request, Phase::kComputing);
+  }
   OpenHandoffOf(request);
 }
 
@@ -89,8 +111,20 @@ void PrefillTransfers::OpenHandoffOf(Request& request) {
   }
   if (parts_.kv_out->Begun(id)) return parts_.kv_out->AddBlocks(id, std::move(puts), more);
   if (puts.empty()) return;
-  if (!parts_.kv_out->Has(id)) OpenTransfer(request);
-  parts_.kv_out->Begin(id, std::move(puts), more, *parts_.now);
+  if (!request.IsPlain() && !parts_.kv_out->Has(id)) OpenTransfer(request);
+  parts_.kv_out->Begin(request.spec, request.epoch, std::move(puts), more);
+}
+
+void PrefillTransfers::Computed(Request& request) {
+  request.result.times.prefill_us = *parts_.now - request.started_us;
+  request.result.computed_us = *parts_.now;
+  parts_.requests->SetPhase(request, Phase::kComputed);
+  if (request.IsPlain()) parts_.steps->Remove(request.id());
+  if (request.IsOpened()) HandResultOver(request);
+}
+
+void PrefillTransfers::HandResultOver(Request& request) {
+  parts_.kv_out->SetResult(request.id(), std::move(request.result), *parts_.now);
 }
 
 void PrefillTransfers::TakeOutcomes() {
@@ -99,17 +133,10 @@ void PrefillTransfers::TakeOutcomes() {
     if (request == nullptr) continue;  // its deadline passed at the same time
     switch (outcome.end) {
       case KvOut::End::kOpened:
-        if (request->phase == Phase::kAsking) StartComputing(*request);
-        TellOpened(*request);
+        if (!request->IsEnding()) Opened(*request);
         break;
       case KvOut::End::kRefused:
-        if (request->phase != Phase::kAsking) break;
-        // It keeps its local blocks while it asks for another place: it is about to start.
-        parts_.kv_out->Forget(outcome.id);
-        request->refused_by = request->placed.decode;
-        request->refused_why = outcome.status;
-        parts_.requests->ClearPlaced(*request);
-        Ask(*request);
+        if (!request->IsEnding()) Refused(*request, outcome.status);
         break;
       case KvOut::End::kCommitted:
         parts_.ends->Erase(*request, absl::OkStatus(), outcome.path);
@@ -122,6 +149,27 @@ void PrefillTransfers::TakeOutcomes() {
         break;
     }
   }
+}
+
+void PrefillTransfers::Opened(Request& request) {
+  parts_.requests->SetOpened(request);
+  if (request.phase == Phase::kHolding) StartComputing(request);
+  if (request.phase == Phase::kComputed) HandResultOver(request);
+  TellOpened(request);
+}
+
+// It keeps its local blocks, and what is in them, while it asks for another place.
+void PrefillTransfers::Refused(Request& request, const absl::Status& why) {
+  parts_.kv_out->Close(request.id());
+  if (SKEIN_PLANT(refusal_forgets_kv) && request.IsPlain()) {
+    parts_.kv_out->Forget(request.id());
+    OpenHandoffOf(request);
+  }
+  request.refused_by = request.placed.decode;
+  request.refused_why = why;
+  parts_.requests->ClearPlaced(request);
+  parts_.steps->Rank(request);
+  Ask(request);
 }
 
 void PrefillTransfers::TellProgress(const SpPlan& plan, const Request& request) {
@@ -140,8 +188,7 @@ void PrefillTransfers::TellOpened(const Request& request) {
 }
 
 bool PrefillTransfers::HasOpened(const Request& request) {
-  return request.OpensTransfer() &&
-         (request.phase == Phase::kComputing || request.phase == Phase::kCommitting);
+  return request.OpensTransfer() && request.IsOpened() && !request.IsEnding();
 }
 
 }  // namespace skein::scheduler

@@ -3,7 +3,12 @@
 // blocks, its outcome. Carries out what PrefillRequests, DecodePlaceCalls and KvOut decide, and
 // owns nothing. Part of PrefillCore, and used only on its thread.
 //
-// PrefillCore's invariant 3 is its own: requests open their transfers in plan-sequence order.
+// A plain request computes from its admission on, whatever the decode side says meanwhile. If that
+// side refuses, the request goes on and asks for another place. If it grants blocks when the prompt
+// is computed, the whole KV and the result go there at once.
+//
+// PrefillCore's invariant 3 is its own: requests are admitted, and so ask or open their transfers
+// for the first time, in plan-sequence order.
 #pragma once
 
 #include <vector>
@@ -36,6 +41,7 @@ class PrefillTransfers {
     KvOut* kv_out = nullptr;
     Membership* membership = nullptr;
     PrefillEnds* ends = nullptr;
+    std::vector<PrefillEffect>* effects = nullptr;
   };
   explicit PrefillTransfers(const Parts& parts) : parts_(parts) {}
 
@@ -48,6 +54,11 @@ class PrefillTransfers {
   // blocks.
   void OpenHandoffOf(Request& request);
   void TakeOutcomes();  // of KV on its way
+  // All that this instance computes of it is computed; the last step with it has ended.
+  void Computed(Request& request);
+  // It gives its blocks back and is queued again. What was computed is lost. REQUIRES: it is not
+  // placed, and no step in flight has it.
+  void Yield(Request& request);
 
   // In the next report.
   void TellProgress(const SpPlan& plan, const Request& request);
@@ -55,9 +66,13 @@ class PrefillTransfers {
   static bool HasOpened(const Request& request);
 
  private:
+  void Begin(Request& request);
   void Ask(const Request& request);
+  void Refused(Request& request, const absl::Status& why);
   void OpenTransfer(Request& request);
+  void Opened(Request& request);
   void StartComputing(Request& request);
+  void HandResultOver(Request& request);
   void TellOpened(const Request& request);
 
   const Parts parts_;

@@ -121,7 +121,8 @@ class PrefillPartsTest : public ::testing::Test {
                                .steps = &steps_,
                                .kv_out = &kv_out_,
                                .membership = &membership_,
-                               .ends = &ends_}};
+                               .ends = &ends_,
+                               .effects = &effects_}};
   PrefillOrders orders_{{.max_requests = 4,
                          .max_sequence_tokens = 0,
                          .request_deadline_us = 600 * kSecondUs,
