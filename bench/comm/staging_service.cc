@@ -36,13 +36,13 @@ grpc::ServerUnaryReactor* StagingService::Ask(grpc::CallbackServerContext* conte
   grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
   const std::lock_guard lock(mutex_);
   waiting_.push_back({request->writer(), response, reactor});
-  AnswerAsks(RequestOf(request->request()));
+  AnswerWaiting(RequestOf(request->request()));
   return reactor;
 }
 
-void StagingService::AnswerAsks(const scheduler::StagingRequest& request) {
+void StagingService::AnswerWaiting(const scheduler::StagingRequest& request) {
   std::erase_if(waiting_, [&](const Waiting& waiting) {
-    const std::optional<int> buffer = queue_->Ask(request, {waiting.writer}, Now());
+    const std::optional<int> buffer = queue_->Acquire(request, {waiting.writer}, Now());
     if (!buffer.has_value()) return false;
     waiting.response->set_buffer(*buffer);
     waiting.response->set_slots(receiver_->slots());
@@ -68,7 +68,7 @@ grpc::ServerUnaryReactor* StagingService::Finish(grpc::CallbackServerContext* co
                                                  const FinishRequest* request, FinishResponse*) {
   const std::lock_guard lock(mutex_);
   queue_->Finished(RequestOf(request->request()), {request->writer()}, Now());
-  AnswerAsks(RequestOf(request->request()));
+  AnswerWaiting(RequestOf(request->request()));
   return Answer(context, grpc::Status::OK);
 }
 

@@ -49,7 +49,7 @@ class StagingService : public Staging::CallbackService {
   };
 
   // Answers the writers that have a buffer by now.
-  void AnswerAsks(const scheduler::StagingRequest& request);
+  void AnswerWaiting(const scheduler::StagingRequest& request);
 
   const std::unique_ptr<engine::StagingReceiver> receiver_;
   const std::function<void(const std::string& order)> reserve_;
