@@ -24,7 +24,9 @@ class KeepsMessages final
     : public v1::Orchestrator::WithRawCallbackMethod_Explain<v1::Orchestrator::Service> {
  public:
   grpc::ServerUnaryReactor* Explain(grpc::CallbackServerContext* context, const grpc::ByteBuffer*,
-                                    grpc::ByteBuffer*) override {
+                                    grpc::ByteBuffer* response) override {
+    const grpc::Slice nothing;
+    *response = grpc::ByteBuffer(&nothing, 1);  // an empty message; none at all cannot be sent
     auto* reactor = context->DefaultReactor();
     std::lock_guard lock(mutex_);
     if (released_) {
