@@ -23,7 +23,7 @@
 // sequence go before a piece, others, and unplaced ones, only while no piece can run. Blocks are
 // given out in the order of the sequences.
 //
-// No deadlock. A plain request that computes waits for nobody, so its computing adds no wait to
+// No deadlock. A plain request that computes waits for no other, so its computing adds no wait to
 // those that decode_placement.h (the orchestrator's) orders. An unplaced one waits, with its
 // prefill blocks, for decode room. An older SP plan may have that room at its members while it
 // waits here for these very blocks. Then the orchestrator answers RESOURCE_EXHAUSTED, and the plain
