@@ -31,7 +31,6 @@ RULES = [
     {"word": r"chunk", "say": "segment for a part of a transfer, slice for a batch's share of a prompt", "in": ("engine",),
      "but": {"engine/step.h": "a ring sequence is a piece of a chunk of an SP plan",
              "engine/README.md": "the same",
-             "engine/cuda/README.md": "the same",
              "engine/comm/ring_fabric.h": "the same",
              "engine/model/ring/": "the same",
              "engine/model/testing/ranks/": "the same",
