@@ -224,7 +224,6 @@ TEST_F(RingFailure, ARankThatNeverComesIsWaitedForUntilTheDeadline) {
     input.ring.deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(100);
   }
   Run({0, 2});
-  for (const size_t r : {0, 2}) std::cerr << "DBG " << inputs_[r].status << "\n";
   for (const size_t r : {0, 2}) {
     const absl::StatusCode code = inputs_[r].status.code();
     EXPECT_TRUE(code == absl::StatusCode::kDeadlineExceeded ||
@@ -265,7 +264,6 @@ TEST_F(RingFailure, RanksThatWaitForOneAnotherEndAtTheDeadline) {
   inputs_[1].ring.moves = nullptr;
   inputs_[1].ring.receive = {};
   Run();
-  for (const RankInput& input : inputs_) std::cerr << "DBG " << input.status << "\n";
   for (const RankInput& input : inputs_) {
     EXPECT_TRUE(absl::IsDeadlineExceeded(input.status) || absl::IsUnavailable(input.status) ||
                 absl::IsInvalidArgument(input.status))
