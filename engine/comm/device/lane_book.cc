@@ -50,13 +50,13 @@ LaneOffer LaneBook::Offer() {
 absl::StatusOr<LaneLease> LaneBook::Grant(const LaneOffer& offer, LaneGrant* grant) {
   std::vector<std::unique_ptr<Lane>> dropped;  // destroyed when the lock is free
   const std::lock_guard lock(mutex_);
-  MeetBook(offer);
+  Hear(offer);
   int found = kLanesMax;
   std::vector<int> empty;
   for (int i = 0; i < kLanesMax; ++i) {
     Slot& slot = slots_[i];
-    const LaneOffer::State& offered = offer.lanes[i];
-    if (!MayJudge(offer, i)) continue;
+    const LaneOffer::State& offered = latest_.lanes[i];
+    if (!MayJudge(i)) continue;
     if (IsWhole(offered, &slot)) {
       found = std::min(found, i);
       continue;
@@ -76,18 +76,22 @@ absl::StatusOr<LaneLease> LaneBook::Grant(const LaneOffer& offer, LaneGrant* gra
   return LaneLease{*lane, grant->makes, 0};
 }
 
-// What was granted to another book at the other end, or to none, is over there.
-void LaneBook::MeetBook(const LaneOffer& offer) {
-  if (std::exchange(others_book_, offer.book) == offer.book) return;
+// Keeps the latest offer. What was granted to another book at the other end, or to none, is over
+// there.
+void LaneBook::Hear(const LaneOffer& offer) {
+  const bool same = latest_.book == offer.book;
+  if (!same || offer.number > latest_.number) latest_ = offer;
+  if (same) return;
   for (Slot& slot : slots_) slot.holder = slot.made_for = 0;
 }
 
-// Whether the offer tells how the lane is at the other end, now and until a grant arrives there.
-bool LaneBook::MayJudge(const LaneOffer& offer, int lane) const {
+// Whether the latest offer tells how the lane is at the other end, now and until a grant arrives
+// there.
+bool LaneBook::MayJudge(int lane) const {
   const Slot& slot = slots_[lane];
-  const LaneOffer::State& offered = offer.lanes[lane];
-  if (slot.leased || offered.leased != 0 || !IsClosed(offer, slot.holder)) return false;
-  return offered.generation >= slot.generation || IsClosed(offer, slot.made_for);
+  const LaneOffer::State& offered = latest_.lanes[lane];
+  if (slot.leased || offered.leased != 0 || !IsClosed(latest_, slot.holder)) return false;
+  return offered.generation >= slot.generation || IsClosed(latest_, slot.made_for);
 }
 
 bool LaneBook::IsWhole(const LaneOffer::State& offered, Slot* slot) {
@@ -100,8 +104,8 @@ bool LaneBook::IsWhole(const LaneOffer::State& offered, Slot* slot) {
 absl::StatusOr<int> LaneBook::MakeLanes(const LaneOffer& offer, const std::vector<int>& empty,
                                         LaneGrant* grant) {
   if (empty.empty()) {
-    return absl::UnavailableError(
-        absl::StrCat(maker_->Name(), ": ", kLanesMax, " rings use this pair of instances"));
+    return absl::UnavailableError(absl::StrCat(maker_->Name(), ": more than ", kRingsAtOnce,
+                                               " rings with one other instance are open at once"));
   }
   const size_t count = any_made_ ? 1 : kLanesAtFirst;
   for (size_t i = 0; i < std::min(count, empty.size()); ++i) {

@@ -6,19 +6,23 @@
 // one ring are in one order. So rings that share a pair at the same time have different lanes of
 // it, and nothing orders their calls.
 //
-// Who takes which lane. Of a pair the end with the lower address leads. When a ring first needs the
-// pair, the other end (the follower) offers: which of its rings with the lead are still open, and
-// how far each of its lanes is. The lead grants a lane that no open ring of either end has, and
-// that carried the same messages at both. It makes a new one only where there is none: at first
-// kLanesAtFirst at once, so that the rings of one step (its pieces, its moves) find theirs, later
-// when more rings are open at once, and after a failure.
+// Which ring takes which lane. The process with the lower address is the lead of the pair, the
+// other one the follower. When a ring first needs the pair, the follower sends an offer: the rings
+// with the lead that it still has open, and for each lane how many messages it sent and received.
+// The lead grants a lane that no open ring of either end has, and that carried the same messages at
+// both ends. It makes a new lane only where there is none: kLanesAtFirst at first, so that the
+// rings of one step (its pieces, its moves) find theirs; later one, when more rings are open at
+// once, or after a failure.
 //
-// A follower's offer may be older than what the lead granted since. Offers are numbered: a lane
-// that was granted to the ring of offer n is free when a later offer says that ring n is closed,
-// and of a lane that the follower does not know, the ring that it was made for.
+// How many lanes are enough. Offers of different rings arrive in any order, and each tells of all
+// lanes and rings of the follower. The lead judges by the latest offer that it has, whichever ring
+// sent it. So it cannot grant a lane that a ring had when that offer was made, nor one that it made
+// beside another ring's and that the follower may not know yet: with n rings open at once, at
+// either end, at most n - 1 of the former and kLanesAtFirst - 1 of the latter. kRingsAtOnce rings
+// of a pair always find a lane.
 //
-// A lane with messages under way when its ring ends is broken off at that end. A lane whose ends
-// counted different messages is given up at both (drops). A lane that is made in its place has a
+// If a ring ends while its lane moves messages, that end destroys the lane. If the two ends counted
+// different numbers of messages, both destroy it (`drops`). A lane that is made in its place has a
 // higher generation.
 #pragma once
 
@@ -37,8 +41,9 @@
 
 namespace skein::engine {
 
-constexpr int kLanesMax = 4;      // of a pair
+constexpr int kRingsAtOnce = 4;   // of a pair: two steps' pieces and moves
 constexpr int kLanesAtFirst = 2;  // made when the pair is first used
+constexpr int kLanesMax = kRingsAtOnce + kLanesAtFirst - 1;  // of a pair, see above
 
 // From the follower to the lead, as bytes.
 struct LaneOffer {
@@ -86,7 +91,8 @@ class LaneBook {
   // makes no sense.
   absl::StatusOr<LaneLease> Accept(const LaneOffer& offer, const LaneGrant& grant);
 
-  // The lead. An error goes with a grant of no lane, which is to be sent all the same.
+  // The lead. An error goes with a grant of no lane, which is to be sent all the same. UNAVAILABLE:
+  // more than kRingsAtOnce rings are open.
   absl::StatusOr<LaneLease> Grant(const LaneOffer& offer, LaneGrant* grant);
 
   // Of the ring that has the lease. Made: whether its lane, and those made with it, are made.
@@ -109,8 +115,8 @@ class LaneBook {
   };
 
   absl::Status MakeLane(int lane, uint64_t generation, const LaneKey& key);
-  void MeetBook(const LaneOffer& offer);
-  bool MayJudge(const LaneOffer& offer, int lane) const;
+  void Hear(const LaneOffer& offer);
+  bool MayJudge(int lane) const;
   bool IsWhole(const LaneOffer::State& offered, Slot* slot);
   absl::StatusOr<int> MakeLanes(const LaneOffer& offer, const std::vector<int>& empty,
                                 LaneGrant* grant);
@@ -123,7 +129,7 @@ class LaneBook {
   std::mutex mutex_;  // guards all below, and the lanes' calls
   std::array<Slot, kLanesMax> slots_;
   bool any_made_ = false;
-  uint64_t others_book_ = 0;  // at the lead
+  LaneOffer latest_;          // at the lead: of those it has, the one with the highest number
   uint64_t next_number_ = 1;  // at the follower
   std::set<uint64_t> open_;   // likewise
 };

@@ -10,6 +10,7 @@
 #include <atomic>
 #include <memory>
 #include <random>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -72,6 +73,7 @@ class Pair {
 
   uint64_t made(int end) const { return made_[end]; }
   int finished() const { return finished_; }
+  int refused() const { return refused_; }  // rings to which the lead granted no lane
 
  private:
   void Step(Ring* ring, bool hasty) {
@@ -97,7 +99,9 @@ class Pair {
       follower.lease.number = ring->offer.number;
       ring->offered = true;
     } else if (ring->offered && !ring->granted && lead.open) {
-      Lease(books_[kLead]->Grant(ring->offer, &ring->grant), ring, &lead);
+      const absl::StatusOr<LaneLease> lease = books_[kLead]->Grant(ring->offer, &ring->grant);
+      if (!lease.ok()) ++refused_;
+      Lease(lease, ring, &lead);
       ring->granted = true;
     } else if (ring->granted && !ring->accepted && follower.open) {
       Lease(books_[kFollower]->Accept(ring->offer, ring->grant), ring, &follower);
@@ -178,6 +182,7 @@ class Pair {
   std::vector<std::unique_ptr<Ring>> rings_;
   uint8_t next_ = 1;
   int finished_ = 0;
+  int refused_ = 0;
 };
 
 TEST(LaneBook, TheFirstRingMakesTheLanesOfThoseBehindIt) {
@@ -198,9 +203,20 @@ TEST(LaneBook, MoreRingsAtOnceMakeMoreLanesOnce) {
   for (uint64_t seed = 1; seed <= 20; ++seed) {
     SCOPED_TRACE(seed);
     Pair pair(seed);
-    pair.Run(200, kLanesMax, Pair::Opens::kInSteps, false);
+    pair.Run(200, kRingsAtOnce, Pair::Opens::kInSteps, false);
     EXPECT_LE(pair.made(kLead), static_cast<uint64_t>(kLanesMax));
     EXPECT_EQ(pair.made(kLead), pair.made(kFollower));
+  }
+}
+
+TEST(LaneBook, RingsAtOnceAlwaysFindALane) {
+  for (const bool hasty : {false, true}) {
+    for (uint64_t seed = 1; seed <= 60; ++seed) {
+      SCOPED_TRACE(seed);
+      Pair pair(seed);
+      pair.Run(300, kRingsAtOnce, Pair::Opens::kAnytime, hasty);
+      EXPECT_EQ(pair.refused(), 0);
+    }
   }
 }
 
@@ -230,6 +246,83 @@ TEST(LaneBook, ALaneThatCannotBeMadeIsTriedAgain) {
     pair.Run(50, 2, Pair::Opens::kAnytime, false);
     EXPECT_GT(pair.finished(), before + 50);
   }
+}
+
+// Two books whose words arrive when the test says so.
+class TwoBooks {
+ public:
+  struct Opened {
+    LaneOffer offer;
+    LaneGrant grant;
+    LaneLease leads, follows;
+  };
+
+  Opened Offer() { return {.offer = follower_.Offer()}; }
+  void Grant(Opened* ring) {
+    const absl::StatusOr<LaneLease> lease = lead_.Grant(ring->offer, &ring->grant);
+    ASSERT_TRUE(lease.ok()) << lease.status();
+    ring->leads = *lease;
+  }
+  void Accept(Opened* ring) {
+    const absl::StatusOr<LaneLease> lease = follower_.Accept(ring->offer, ring->grant);
+    ASSERT_TRUE(lease.ok()) << lease.status();
+    ring->follows = *lease;
+    EXPECT_EQ(ring->leads.lane, ring->follows.lane);
+  }
+  Opened Open() {
+    Opened ring = Offer();
+    Grant(&ring);
+    Accept(&ring);
+    return ring;
+  }
+  void Close(const Opened& ring) {
+    lead_.End(ring.leads);
+    follower_.End(ring.follows);
+  }
+  uint64_t made() const { return made_; }
+
+ private:
+  const std::shared_ptr<FarLaneHub> hub_ = std::make_shared<FarLaneHub>();
+  const std::shared_ptr<LaneMaker> maker_ = MakeFarLaneMaker(hub_, nullptr);
+  std::atomic<uint64_t> made_{0};
+  LaneBook lead_{maker_, true, &made_}, follower_{maker_, false, &made_};
+};
+
+// The follower knows of no lane yet when it makes its last offer.
+TEST(LaneBook, AllRingsMayOfferBeforeTheFirstGrant) {
+  for (const bool in_order : {true, false}) {
+    TwoBooks books;
+    std::vector<TwoBooks::Opened> rings;
+    for (int i = 0; i < kRingsAtOnce; ++i) rings.push_back(books.Offer());
+    if (!in_order) std::reverse(rings.begin(), rings.end());
+    for (TwoBooks::Opened& ring : rings) ASSERT_NO_FATAL_FAILURE(books.Grant(&ring));
+    if (!in_order) std::reverse(rings.begin(), rings.end());
+    std::set<int> lanes;
+    for (TwoBooks::Opened& ring : rings) {
+      ASSERT_NO_FATAL_FAILURE(books.Accept(&ring));
+      lanes.insert(ring.leads.lane);
+    }
+    EXPECT_EQ(lanes.size(), rings.size());
+    EXPECT_LE(books.made(), 2u * kLanesMax);
+  }
+}
+
+// An offer is held up while the rings of its time end and others come: by that offer alone the lead
+// could grant no lane that any of them had.
+TEST(LaneBook, AnOfferThatComesLateFindsALaneThatIsThere) {
+  TwoBooks books;
+  std::vector<TwoBooks::Opened> rings;
+  for (int i = 0; i < kRingsAtOnce; ++i) rings.push_back(books.Offer());
+  for (TwoBooks::Opened& ring : rings) ASSERT_NO_FATAL_FAILURE(books.Grant(&ring));
+  for (TwoBooks::Opened& ring : rings) ASSERT_NO_FATAL_FAILURE(books.Accept(&ring));
+  books.Close(rings.front());
+  TwoBooks::Opened late = books.Offer();
+  for (int i = 1; i < kRingsAtOnce; ++i) books.Close(rings[i]);
+  const uint64_t made = books.made();
+  for (int i = 1; i < kRingsAtOnce; ++i) books.Open();
+  ASSERT_NO_FATAL_FAILURE(books.Grant(&late));
+  ASSERT_NO_FATAL_FAILURE(books.Accept(&late));
+  EXPECT_EQ(books.made(), made);
 }
 
 // Who has left a ring gave its buffers back: the other end's messages reach them no more.
