@@ -52,6 +52,14 @@ TEST_F(OrchestratorCoreTest, AChoiceThatSharesAPromptCounts) {
   EXPECT_EQ(core_->StateOf({7, 2}), "sharing");
   EXPECT_EQ(core_->Totals().sharing, 1);
   EXPECT_EQ(core_->Totals().requests, 2);
+  const std::string waits = "waiting for the prompt of its answer's first choice";
+  const std::vector<Explanation> explained = core_->Explain(ToString(RequestId{7, 2}), now_);
+  ASSERT_EQ(explained.size(), 1u);
+  EXPECT_EQ(explained[0].state, waits);
+  const std::vector<Explanation> listed = core_->Requests(RequestOrder::kRecent, 10, now_);
+  ASSERT_EQ(listed.size(), 2u);
+  EXPECT_EQ(listed[0].state == waits, listed[0].id == (RequestId{7, 2}));
+  EXPECT_EQ(listed[1].state == waits, listed[1].id == (RequestId{7, 2}));
   Do(Closed({7, 2}));
   EXPECT_EQ(core_->Totals().sharing, 0);
   EXPECT_EQ(core_->Totals().requests, 1);

@@ -1,6 +1,8 @@
 #include "scheduler/orchestrator/explain/explanation_log.h"
 
 #include <algorithm>
+#include <array>
+#include <string_view>
 #include <utility>
 
 #include "scheduler/orchestrator/explain/slower_path.h"
@@ -8,20 +10,20 @@
 namespace skein::scheduler::orchestrator {
 namespace {
 
+constexpr auto kStateTexts = std::to_array<std::string_view>(
+    {"waiting for its instances",  // kQueued, and so on
+     "being assigned", "queued at its prefill instances", "waiting for decode room",
+     "opening its transfer to the decode instance", "prefilling", "being replanned",
+     "parked: no prefill instance takes it now",
+     "waiting for the prompt of its answer's first choice"});
+static_assert(kStateTexts.size() == kStates);
+
 Explanation ExplanationOf(const Request& request, TimeUs now) {
-  constexpr const char* kNames[kStates] = {"waiting for its instances",  // kQueued, and so on
-                                           "being assigned",
-                                           "queued at its prefill instances",
-                                           "waiting for decode room",
-                                           "opening its transfer to the decode instance",
-                                           "prefilling",
-                                           "being replanned",
-                                           "parked: no prefill instance takes it now"};
   Request copy = request;
   ExplanationLog::NoteTimes(&copy);
   for (PlanExplanation& plan : copy.explanation.plans) TellWhy(&plan);
   copy.explanation.age_us = now - request.submitted_us;
-  copy.explanation.state = kNames[static_cast<size_t>(request.state)];
+  copy.explanation.state = kStateTexts[static_cast<size_t>(request.state)];
   const bool decoding = request.state == State::kPlaced && request.explanation.prefilled_us >= 0;
   if (decoding) copy.explanation.state = "decoding";
   return std::move(copy.explanation);
