@@ -60,6 +60,9 @@ void PrefillFlow::TakeProgress(Request& request, Member& member, const HeldReque
     member.entered_us = -1;
     NoteChunksEnded(request, now);
   }
+  // It has given a computed prompt's blocks back (PrefillCore, "yields"), and computes it again.
+  // That time is in no estimate: the chunk has ended.
+  if (!request.sequence_parallel) member.chunks_done = held.chunks_done;
   if (held.chunk_running_us < 0) return;
   member.entered_us = std::max<TimeUs>(0, now - held.chunk_running_us);
   NoteEntered(request, member);
@@ -129,12 +132,13 @@ void PrefillFlow::NoteChunksEnded(Request& request, TimeUs now) {
   }
 }
 
-// A report tells when a chunk of an SP plan began; of others it is taken to begin when it can.
+// A report tells when a chunk of an SP plan began. A plain prompt has one chunk, which is taken to
+// begin when nothing is in front of it and its lead has asked for a place or opened the transfer.
 void PrefillFlow::NoteStarts(TimeUs now) {
   for (const std::string& model : parts_.pools->TakeMoved()) {
     for (const RequestId id : parts_.pools->TakeReady(model)) {
       Request& request = parts_.requests->At(id);
-      if (request.state != State::kPlaced) continue;
+      if (!request.MayHaveBegun()) continue;
       const auto next = std::find_if(request.chunks.begin(), request.chunks.end(),
                                      [](const Chunk& chunk) { return chunk.ended_us < 0; });
       parts_.pools->BeginChunk(&request, static_cast<size_t>(next - request.chunks.begin()), now);

@@ -187,6 +187,7 @@ void DecodeFlow::On(const PlaceDecodeCalled& event, TimeUs now) {
   request->asking = event.call;
   request->asking_until_us = now + place_decode_wait_us_;
   parts_.requests->Arm(*request);
+  if (!request->sequence_parallel) parts_.pools->MayBegin(*request);
   if (request->decode != InstanceId{}) {
     Answer(*request, absl::OkStatus());
   } else if (request->state == State::kAssigned || request->state == State::kReserving) {
@@ -234,7 +235,7 @@ void DecodeFlow::Opened(Request& request, TimeUs now) {
   decode.Opened(request.spec->id);
   parts_.registry->AwaitRouter(decode, now);
   EndUnopened(request);
-  parts_.pools->Opened(request);
+  parts_.pools->MayBegin(request);
   request.explanation.placed_us = now - request.submitted_us;
   request.explanation.plans.back().decode = request.decode;
   parts_.effects->push_back(SendPlanUpdate{request.spec->id, PlacedOf(request)});

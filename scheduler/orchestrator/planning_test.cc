@@ -246,6 +246,39 @@ TEST_F(PlanningTest, QueueTimesAreCorrectedByReports) {
   EXPECT_EQ(plan.chunks[0].ended_us, 1500 * kMillisecondUs);
 }
 
+// A plain prompt is computed while it waits for decode room: it keeps the instance busy as long as
+// it is computed, and not as long as it waits.
+TEST_F(PlanningTest, AQueueTimeHasNoWaitForDecodeRoom) {
+  const InstanceId prefill = UpPrefill(1)[0];
+  free_blocks_ = 0;
+  const InstanceId decode = Up(Role::kDecode, 2);
+  const CallAssign one = Of<CallAssign>(Submit(1, 2000)).at(0);
+  const CallAssign two = Of<CallAssign>(Submit(2, 1000)).at(0);
+  for (const CallAssign& assign : {one, two}) {
+    ASSERT_FALSE(assign.request.placed.has_value());
+    Answer(assign);
+  }
+  now_ += 100 * kMillisecondUs;
+  EXPECT_NEAR(QueueSeconds(prefill), 3, 1e-9) << "none has begun";
+  for (const CallAssign& assign : {one, two}) EXPECT_EQ(PlacedAt(Ask(assign)), InstanceId{});
+  now_ += kSecondUs;
+  EXPECT_NEAR(QueueSeconds(prefill), 2, 1e-9);
+  now_ += 500 * kMillisecondUs;
+  Report(prefill, {Held(one, 1), Held(two)});
+  EXPECT_NEAR(QueueSeconds(prefill), 1, 1e-9) << "the second one has begun now";
+  now_ += 400 * kMillisecondUs;
+  EXPECT_NEAR(QueueSeconds(prefill), 0.6, 1e-9);
+  Report(prefill, {Held(one, 1), Held(two, 1)});
+  EXPECT_EQ(QueueSeconds(prefill), 0);
+  free_blocks_ = 100000;
+  EXPECT_EQ(PlacedAt(Report(decode)), decode);
+  Opened(decode, one);
+  EXPECT_EQ(QueueSeconds(prefill), 0) << "it is not computed again";
+  const ChunkExplanation chunk = core_->Explain("7/1", now_)[0].plans[0].chunks[0];
+  EXPECT_EQ(chunk.started_us, 100 * kMillisecondUs);
+  EXPECT_EQ(chunk.ended_us, 1600 * kMillisecondUs);
+}
+
 // One of two is free at once and waits in the step for the other, which is busy for two seconds.
 TEST_F(PlanningTest, AChunkBeginsWhenItsLastMemberIsThere) {
   Make("fixed2");

@@ -382,23 +382,75 @@ TEST_F(ReplanningTest, WhoHasNotBegunARequestIsNoEvidenceAgainstIt) {
   EXPECT_EQ(Of<CallAssign>(effects).size(), 1u);
 }
 
-// Its prompt is computed meanwhile, so each process that ended may have crashed because of it.
-TEST_F(ReplanningTest, WhoWaitsForDecodeRoomMayHaveComputedThePrompt) {
+// A plain prompt waits for decode room while it is computed.
+class WaitingPromptTest : public ReplanningTest {
+ protected:
+  // The lead of this plan asks for room, and finds none.
+  void Wait(const CallAssign& assign) {
+    Answer(assign);
+    const bool placed = assign.request.placed.has_value();
+    placed ? Ask(assign, decode_, absl::ResourceExhaustedError("blocks")) : Ask(assign);
+    ASSERT_EQ(core_->Snapshot(now_).waiting, 1);
+  }
+  // Its process ends, and another one takes its address.
+  Effects Crash(InstanceId instance) {
+    WorkerIdentity other = Identity(Role::kPrefill, ++last_incarnation_);
+    other.endpoint = Identity(Role::kPrefill, incarnations_.at(instance).value).endpoint;
+    return Do(RegisterCalled{Call(), {other}});
+  }
+};
+
+// It may have crashed because of it.
+TEST_F(WaitingPromptTest, ALossCountsAgainstAPromptThatWaitsForDecodeRoom) {
   Effects effects = Do(SubmitCalled{PlainSpec(1)});
   for (int i = 0; i < 3; ++i) {
     ASSERT_EQ(Of<CallAssign>(effects).size(), 1u) << i;
     const CallAssign assign = Of<CallAssign>(effects)[0];
     EXPECT_EQ(assign.request.suspect, i > 0);
-    Answer(assign);
-    const bool placed = assign.request.placed.has_value();
-    placed ? Ask(assign, decode_, absl::ResourceExhaustedError("blocks")) : Ask(assign);
-    ASSERT_EQ(core_->Snapshot(now_).waiting, 1);
-    WorkerIdentity other = Identity(Role::kPrefill, 300 + i);
-    other.endpoint = Identity(Role::kPrefill, incarnations_[assign.instance].value).endpoint;
-    effects = Do(RegisterCalled{Call(), {other}});
+    Wait(assign);
+    effects = Crash(assign.instance);
   }
   ASSERT_EQ(Updates<Failed>(effects).size(), 1u);
   EXPECT_EQ(Updates<Failed>(effects)[0].status.code(), absl::StatusCode::kUnavailable);
+}
+
+TEST_F(WaitingPromptTest, ALossDoesNotCountAgainstOneThatIsComputed) {
+  Effects effects = Do(SubmitCalled{PlainSpec(1)});
+  for (int i = 0; i < 3; ++i) {
+    ASSERT_EQ(Of<CallAssign>(effects).size(), 1u) << i;
+    const CallAssign assign = Of<CallAssign>(effects)[0];
+    EXPECT_FALSE(assign.request.suspect);
+    Wait(assign);
+    Report(assign.instance, {Held(assign, 1)});
+    effects = Crash(assign.instance);
+  }
+  EXPECT_EQ(Of<CallAssign>(effects).size(), 1u);
+  const DegradedCounts counts = core_->Explain("7/1", now_).at(0).degraded;
+  EXPECT_EQ(counts[static_cast<size_t>(Degraded::kRecomputed)], 3u);
+}
+
+// It has given its blocks back to an older plan on several instances.
+TEST_F(WaitingPromptTest, ALossCountsAgainstOneThatIsComputedAgain) {
+  const CallAssign assign = Of<CallAssign>(Do(SubmitCalled{PlainSpec(1)})).at(0);
+  Wait(assign);
+  Report(assign.instance, {Held(assign, 1)});
+  Report(assign.instance, {Held(assign, 0)});
+  const auto again = Of<CallAssign>(Crash(assign.instance));
+  ASSERT_EQ(again.size(), 1u);
+  EXPECT_TRUE(again[0].request.suspect);
+}
+
+// Its place came with its plan, and no word of the grant: so only its own report tells that its
+// computation is lost with the decode instance.
+TEST_F(WaitingPromptTest, ALostDecodeInstanceCostsWhatWasComputedForIt) {
+  const CallAssign assign = Of<CallAssign>(Do(SubmitCalled{PlainSpec(1)})).at(0);
+  Answer(assign);
+  ASSERT_TRUE(assign.request.placed.has_value());
+  Report(assign.instance, {Held(assign, 1)});
+  Do(UnregisterCalled{Call(), {decode_, incarnations_.at(decode_)}});
+  const DegradedCounts counts = core_->Explain("7/1", now_).at(0).degraded;
+  EXPECT_EQ(counts[static_cast<size_t>(Degraded::kReplanned)], 1u);
+  EXPECT_EQ(counts[static_cast<size_t>(Degraded::kRecomputed)], 1u);
 }
 
 TEST_F(ReplanningTest, AMemberThatNeverSaysThatItEndedIsNotWaitedForForever) {

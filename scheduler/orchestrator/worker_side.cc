@@ -287,7 +287,9 @@ void WorkerSide::LosePrefill(Request& request, const Lost& lost, TimeUs now) {
 }
 
 // The token stream is lost, unless none of its tokens can have been sampled. If the transfer is not
-// known to be open, only the plan's position in the queues is lost.
+// known to be open, the plan is given up: its place in the queues is lost, and of a plain prompt,
+// what is computed ahead of the grant. The lead cannot keep it for another decode instance: this
+// one may be alive and grant its blocks, and nobody would hear of it.
 void WorkerSide::LoseDecode(Request& request, const std::string& why, TimeUs now) {
   const absl::Status lost = absl::UnavailableError(why);
   if (request.state != State::kPlaced) {

@@ -24,10 +24,11 @@ namespace skein::scheduler {
 enum class Degraded {
   kParked,         // no prefill instance took the request when it was to be planned
   kReplanned,      // a plan was cancelled and replaced
-  kRecomputed,     // the same, after instances had begun to compute it
+  kRecomputed,     // the same, after instances may have begun it (Request::MayHaveBegun)
   kDecodeRetried,  // its prefill instance could not reach the decode instance
   kDecodeFull,     // the decode instance had no room when the first chunk was about to start
-  kDecodeWaited,   // none could be named when its first chunk was about to start: it waited
+  // It waited, because no decode instance could be named when its first chunk was about to start.
+  kDecodeWaited,
   // KV went by a slower path than there is (slower_path.h); once for each instance's part.
   kHandoffHostMemory,
   kHandoffTcp,

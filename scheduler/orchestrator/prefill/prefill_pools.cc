@@ -190,7 +190,7 @@ void PrefillPools::DropPlan(const Request& request) {
   if (pool != nullptr) pool->timeline.Drop(request.epoch);
 }
 
-void PrefillPools::Opened(const Request& request) {
+void PrefillPools::MayBegin(const Request& request) {
   moved_.insert(request.spec->model);
   Pool* pool = Known(request.spec->model);
   if (pool == nullptr) return;

@@ -81,13 +81,13 @@ class PrefillPools {
   void BeginChunk(Request* request, size_t chunk, TimeUs since_us);
   void EndChunk(Request* request, size_t chunk, TimeUs now);
   void DropPlan(const Request& request);
-  // Its transfer is open: the first chunk of it that has not ended may begin as soon as nothing is
-  // in front of it.
-  void Opened(const Request& request);
+  // The first chunk of it that has not ended may begin from now on, as soon as nothing is in front
+  // of it (Request::MayHaveBegun).
+  void MayBegin(const Request& request);
   // The requests of which nothing is in front any more (Timeline::TakeReady).
   std::vector<RequestId> TakeReady(const std::string& model);
-  // The models of which a chunk ended, a plan was dropped or a transfer opened since the last call:
-  // some of their chunks may be ready.
+  // The models of which a chunk ended, a plan was dropped or MayBegin was called since the last
+  // call: some of their chunks may be ready.
   std::set<std::string> TakeMoved() { return std::exchange(moved_, {}); }
 
   // By model; the layout is that of the last Of().

@@ -36,8 +36,9 @@ size_t Request::NextChunkOf(const Member& member) const {
 
 bool Request::MayHaveBegun() const {
   if (state == State::kPlaced) return true;
+  if (sequence_parallel || members.empty()) return false;
   const bool asked = asking.has_value() || state == State::kWaiting || state == State::kReserving;
-  return asked && !sequence_parallel;
+  return asked || members[0].chunks_done > 0;
 }
 
 bool Request::MayCompute(const Member& member) const {

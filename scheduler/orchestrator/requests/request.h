@@ -115,8 +115,9 @@ struct Request {
   // The chunk that the member computes next; chunks.size(): none. A member that joined later takes
   // no part in the first chunks.
   size_t NextChunkOf(const Member& member) const;
-  // Instances may have begun to compute it: its transfer is open, or its lead has asked for a place
-  // and is its only instance (which computes meanwhile).
+  // As far as reports tell, instances may have begun to compute it: its transfer is open; or its
+  // lead is its only instance, so that it computes meanwhile, and has asked for a place, or has
+  // computed it.
   bool MayHaveBegun() const;
   // As far as its reports tell, it may be in a step with the request: it may have begun, and its
   // next chunk is the plan's next.

@@ -31,15 +31,20 @@ class PrefillAheadTest : public PrefillCoreTest {
     }
     return serials;
   }
-  // Whether reports say that it has opened its transfer: what they said last.
+  // What reports said last of each request: whether it has opened its transfer, and how many chunks
+  // are computed.
   void Note(const Effects& effects) {
     for (const CallReport& report : Of<CallReport>(effects)) {
-      for (const HeldRequest& held : report.request.held) opened_[held.id.serial] = held.opened;
+      for (const HeldRequest& held : report.request.held) {
+        opened_[held.id.serial] = held.opened;
+        chunks_done_[held.id.serial] = held.chunks_done;
+      }
     }
   }
   std::string_view StateOf(uint64_t serial) { return core_.StateOf({7, serial}); }
 
   std::map<uint64_t, bool> opened_;
+  std::map<uint64_t, uint32_t> chunks_done_;
 };
 
 using Serials = std::vector<uint64_t>;
@@ -95,6 +100,22 @@ TEST_F(PrefillAheadTest, ItIsToldAsOpenedExactlyWhenBlocksWereGranted) {
   Note(Assign(Spec(3)));
   Note(Do(CancelCalled{{{7, 3}, {5}, "test"}}));
   EXPECT_TRUE(opened_[1]);
+}
+
+// So the orchestrator knows that no step has it while it waits for decode room.
+TEST_F(PrefillAheadTest, ItTellsAtOnceThatItIsComputed) {
+  Note(Assign(Spec(1)));
+  Note(Step());
+  EXPECT_EQ(chunks_done_[1], 0u);
+  Note(Step());
+  EXPECT_EQ(chunks_done_[1], 1u);
+  EXPECT_FALSE(opened_[1]);
+  Do(Disconnected{absl::UnavailableError("broke")});
+  now_ = core_.NextDeadline();
+  const auto registers = Of<CallRegister>(Do(Tick{}));
+  ASSERT_EQ(registers.size(), 1u);
+  ASSERT_EQ(registers[0].request.held.size(), 1u);
+  EXPECT_EQ(registers[0].request.held[0].chunks_done, 1u) << "the next orchestrator hears it, too";
 }
 
 TEST_F(PrefillAheadTest, ARefusalDoesNotStopItsComputation) {

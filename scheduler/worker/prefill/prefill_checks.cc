@@ -27,8 +27,10 @@ WorkerLoad PrefillCore::Impl::Load() const {
 std::vector<HeldRequest> PrefillCore::Impl::Held() const {
   std::vector<HeldRequest> held;
   for (const auto& [id, request] : requests_.all()) {
-    HeldRequest one{
-        .id = id, .epoch = request.epoch, .opened = PrefillTransfers::HasOpened(request)};
+    HeldRequest one{.id = id,
+                    .epoch = request.epoch,
+                    .opened = PrefillTransfers::HasOpened(request),
+                    .chunks_done = PrefillTransfers::ChunksDone(request)};
     if (const SpPlan* plan = sp_plans_.Find(id)) {
       one.chunks_known = plan->chunks_known();
       one.chunks_done = plan->chunks_done();

@@ -310,12 +310,20 @@ TEST_F(PrefillSpanTest, APlainPromptThatIsComputedYieldsItsBlocksAtOnce) {
   Assign({Spec(1, 36, 1), {5}, {30}});  // all but one block
   for (int i = 0; i < 5; ++i) Step(41);
   EXPECT_EQ(core_.StateOf({7, 1}), "computed");
+  const auto chunks_done = [this] {
+    for (const HeldRequest& one : held_) {
+      if (one.id == RequestId{7, 1}) return static_cast<int>(one.chunks_done);
+    }
+    return -1;
+  };
+  EXPECT_EQ(chunks_done(), 1);
   Assign(Plan(Spec(2, 16), {{16, {1, 3}}}, 20));
   Start(2);
   const Effects effects = NoRoom(1);
   EXPECT_EQ(Of<ReleaseSequence>(effects).size(), 1u);
   EXPECT_EQ(Of<RunStep>(effects).at(0).sequences[0].id, (RequestId{7, 2}));
   EXPECT_EQ(core_.StateOf({7, 1}), "queued");
+  EXPECT_EQ(chunks_done(), 0) << "it will be computed again";
 }
 
 TEST_F(PrefillSpanTest, OneThatYieldsMayEndInItsStep) {

@@ -62,6 +62,8 @@ void PrefillTransfers::Yield(Request& request) {
   parts_.steps->Remove(id);
   parts_.kv_out->Forget(id);
   parts_.requests->BackToQueue(request);
+  Tell(request);  // it may have told that it was computed
+  parts_.membership->ReportSoon();
 }
 
 void PrefillTransfers::Place(Request& request, const Placed& placed) {
@@ -119,7 +121,11 @@ void PrefillTransfers::Computed(Request& request) {
   request.result.times.prefill_us = *parts_.now - request.started_us;
   request.result.computed_us = *parts_.now;
   parts_.requests->SetPhase(request, Phase::kComputed);
-  if (request.IsPlain()) parts_.steps->Remove(request.id());
+  if (request.IsPlain()) {
+    parts_.steps->Remove(request.id());
+    Tell(request);
+    if (!request.IsOpened()) parts_.membership->ReportSoon();  // it may wait for long
+  }
   if (request.IsOpened()) HandResultOver(request);
 }
 
@@ -155,7 +161,7 @@ void PrefillTransfers::Opened(Request& request) {
   parts_.requests->SetOpened(request);
   if (request.phase == Phase::kHolding) StartComputing(request);
   if (request.phase == Phase::kComputed) HandResultOver(request);
-  TellOpened(request);
+  if (HasOpened(request)) Tell(request);
 }
 
 // It keeps its local blocks, and what is in them, while it asks for another place.
@@ -180,15 +186,21 @@ void PrefillTransfers::TellProgress(const SpPlan& plan, const Request& request) 
                            plan.chunk_since_us());
 }
 
-// The decode instance tells it, too, but may not reach the orchestrator.
-void PrefillTransfers::TellOpened(const Request& request) {
-  if (!HasOpened(request)) return;
+// That the transfer is open, the decode instance tells, too, but may not reach the orchestrator.
+void PrefillTransfers::Tell(const Request& request) {
   if (const SpPlan* plan = parts_.sp_plans->Find(request.id())) return TellProgress(*plan, request);
-  parts_.membership->Holds({.id = request.id(), .epoch = request.epoch, .opened = true});
+  parts_.membership->Holds({.id = request.id(),
+                            .epoch = request.epoch,
+                            .opened = HasOpened(request),
+                            .chunks_done = ChunksDone(request)});
 }
 
 bool PrefillTransfers::HasOpened(const Request& request) {
   return request.OpensTransfer() && request.IsOpened() && !request.IsEnding();
+}
+
+uint32_t PrefillTransfers::ChunksDone(const Request& request) {
+  return request.IsPlain() && request.phase == Phase::kComputed ? 1 : 0;
 }
 
 }  // namespace skein::scheduler

@@ -11,6 +11,7 @@
 // for the first time, in plan-sequence order.
 #pragma once
 
+#include <cstdint>
 #include <vector>
 
 #include "scheduler/base/ids.h"
@@ -64,6 +65,8 @@ class PrefillTransfers {
   void TellProgress(const SpPlan& plan, const Request& request);
   // It has opened its transfer, here.
   static bool HasOpened(const Request& request);
+  // Of a plain request: its prompt is one chunk.
+  static uint32_t ChunksDone(const Request& request);
 
  private:
   void Begin(Request& request);
@@ -73,7 +76,7 @@ class PrefillTransfers {
   void Opened(Request& request);
   void StartComputing(Request& request);
   void HandResultOver(Request& request);
-  void TellOpened(const Request& request);
+  void Tell(const Request& request);
 
   const Parts parts_;
 };

@@ -54,7 +54,7 @@ TEST_F(PrefillTransfersTest, AResultWaitsForTheGrant) {
   EXPECT_EQ(commit.times, (PrefillTimes{0, 70, 20}));
 }
 
-TEST_F(PrefillTransfersTest, WhatYieldsKnowsNothingOfItsComputation) {
+TEST_F(PrefillTransfersTest, AYieldedRequestStartsFromNothing) {
   ASSERT_TRUE(Assign(Spec(1)).ok());
   PrefillRequest& request = requests_.at(kOne);
   request.started_us = 0;
