@@ -25,17 +25,16 @@ struct WorkerSnapshot {
   InstanceId instance;
   WorkerLoad load;
   BlockCounts blocks;
-  TimeUs oldest_wait_us = 0;  // of the requests that do not run yet
-  uint64_t steps = 0;         // without probes
-  uint64_t probes = 0;        // of the idle engine
-  uint64_t failed = 0;        // requests
+  uint64_t steps = 0;   // without probes
+  uint64_t probes = 0;  // of the idle engine
+  uint64_t failed = 0;  // requests
 };
 
 // Without the requests and tokens that are queued or run.
 WorkerLoad LoadOf(const Membership& membership, const StepLoop& steps, const BlockCounts& blocks,
                   TimeUs now);
 
-// Fills `snapshot`, but for oldest_wait_us and failed. `empty`: the core holds nothing.
+// Fills `snapshot`, but for failed. `empty`: the core holds nothing.
 void Describe(const Membership& membership, const StepLoop& steps, const WorkerLoad& load,
               const BlockCounts& blocks, bool empty, TimeUs now, WorkerSnapshot* snapshot);
 

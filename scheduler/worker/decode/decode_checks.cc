@@ -75,9 +75,6 @@ DecodeSnapshot DecodeCore::Impl::Snapshot(TimeUs now) const {
     snapshot.staging_buffers_held = buffers->buffers() - buffers->free();
     snapshot.staging_buffer_waiting = buffers->waiting();
   }
-  if (sequences_.oldest_arrival_us() != kNever) {
-    snapshot.oldest_wait_us = now - sequences_.oldest_arrival_us();
-  }
   return snapshot;
 }
 

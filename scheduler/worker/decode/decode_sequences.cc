@@ -16,7 +16,6 @@ DecodeSequence& DecodeSequences::Add(const SpecPtr& spec, Epoch epoch, TimeUs no
   sequence.epoch = epoch;
   sequence.arrived_us = now;
   ++counts_[static_cast<size_t>(Phase::kReceiving)];
-  receiving_.emplace(now, spec->id);
   attach_ends_.Set(spec->id, attach_until_us);
   return sequence;
 }
@@ -154,7 +153,6 @@ void DecodeSequences::SetPhase(DecodeSequence& sequence, Phase phase) {
   SKEIN_CHECK(sequence.phase < phase || resumes);
   --counts_[static_cast<size_t>(sequence.phase)];
   ++counts_[static_cast<size_t>(phase)];
-  if (sequence.phase == Phase::kReceiving) receiving_.erase({sequence.arrived_us, sequence.id()});
   sequence.phase = phase;
 }
 
@@ -175,8 +173,7 @@ absl::Status DecodeSequences::CheckInvariants() const {
                                               " has an attach timer exactly when it should not"));
     }
   }
-  if (counts != counts_ || unclaimed != unclaimed_ ||
-      receiving_.size() != static_cast<size_t>(Count(Phase::kReceiving))) {
+  if (counts != counts_ || unclaimed != unclaimed_) {
     return absl::InternalError("DecodeCore 5: the numbers of sequences by phase are wrong");
   }
   if (attached != calls_.size()) {

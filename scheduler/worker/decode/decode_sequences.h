@@ -18,7 +18,6 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -120,9 +119,6 @@ class DecodeSequences {
     return Count(Phase::kReceiving) + Count(Phase::kRunning) + Count(Phase::kPreempted);
   }
   int64_t CountUnclaimed() const { return unclaimed_; }  // ended, and no router has come yet
-  TimeUs oldest_arrival_us() const {                     // of those receiving; kNever: none
-    return receiving_.empty() ? kNever : receiving_.begin()->first;
-  }
   absl::Status CheckInvariants() const;
 
  private:
@@ -133,7 +129,6 @@ class DecodeSequences {
   std::map<RequestId, DecodeSequence> sequences_;
   std::array<int64_t, 4> counts_{};  // by phase
   int64_t unclaimed_ = 0;
-  std::set<std::pair<TimeUs, RequestId>> receiving_;  // by their arrival
   TimerQueue<RequestId> attach_ends_;
   std::map<CallId, RequestId> calls_;  // attached streams
 };

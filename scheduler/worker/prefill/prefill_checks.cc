@@ -67,7 +67,6 @@ PrefillSnapshot PrefillCore::Impl::Snapshot(TimeUs now) const {
   snapshot.computing = count.computing();
   snapshot.committing = count.committing();
   snapshot.ending = count[Standing::kEnding];
-  if (count.oldest_arrival_us != kNever) snapshot.oldest_wait_us = now - count.oldest_arrival_us;
   return snapshot;
 }
 

@@ -29,11 +29,6 @@ PrefillRequest::Standing PrefillRequest::standing() const {
   return Standing::kEnding;
 }
 
-bool PrefillRequest::Waits() const {
-  const Standing now = standing();
-  return now == Standing::kQueued || now == Standing::kAsking || now == Standing::kComputed;
-}
-
 PrefillRequest& PrefillRequests::Add(PrefillRequest request) {
   const RequestId id = request.id();
   const auto [it, added] = requests_.emplace(id, std::move(request));
@@ -179,20 +174,8 @@ void PrefillRequests::Enter(PrefillRequest& request, Phase phase, Transfer trans
 
 void PrefillRequests::CountIn(const PrefillRequest& request, int64_t times) {
   count_.by_standing[static_cast<size_t>(request.standing())] += times;
-  if (!request.Waits()) return;
   const bool queued = request.phase == Phase::kQueued && request.IsPlain();
   if (queued) count_.plain_tokens += times * PromptTokens(*request.spec);
-  if (times > 0) {
-    waiting_.emplace(request.arrived_us, request.id());
-  } else {
-    waiting_.erase({request.arrived_us, request.id()});
-  }
-}
-
-PrefillRequests::Count PrefillRequests::CountRequests() const {
-  Count count = count_;
-  if (!waiting_.empty()) count.oldest_arrival_us = waiting_.begin()->first;
-  return count;
 }
 
 std::string_view PrefillRequests::NameOf(RequestId id) const {
@@ -214,9 +197,6 @@ absl::Status PrefillRequests::CheckInvariants() const {
     ++count.by_standing[static_cast<size_t>(request.standing())];
     const bool plain_queued = request.phase == Phase::kQueued && request.IsPlain();
     if (plain_queued) count.plain_tokens += PromptTokens(*request.spec);
-    if (request.Waits()) {
-      count.oldest_arrival_us = std::min(count.oldest_arrival_us, request.arrived_us);
-    }
     if (request.blocks != nullptr) blocks += static_cast<int64_t>(request.blocks->size());
     queued += request.phase == Phase::kQueued;
     in_front += queue_.InFront(id);
@@ -230,7 +210,7 @@ absl::Status PrefillRequests::CheckInvariants() const {
     return absl::InternalError(absl::StrCat("PrefillCore 1: ", blocks, " blocks in tables, ",
                                             pool_.Counts().held, " held"));
   }
-  if (count != CountRequests()) {
+  if (count != count_) {
     return absl::InternalError("PrefillCore 6: requests are miscounted");
   }
   if (in_front != queue_.front()) {

@@ -21,9 +21,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
-#include <set>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -103,8 +101,6 @@ struct PrefillRequest {
   bool OpensTransfer() const { return kind != Kind::kMember; }
   bool IsEnding() const { return phase == Phase::kEnding; }
   Standing standing() const;
-  // It does not run: it has not begun to, or the decode side has no blocks for what is computed.
-  bool Waits() const;
 };
 
 class PrefillRequests {
@@ -114,8 +110,7 @@ class PrefillRequests {
   using Standing = PrefillRequest::Standing;
   struct Count {
     std::array<int64_t, PrefillRequest::kStandings> by_standing{};
-    int64_t plain_tokens = 0;           // of the plain prompts that are queued
-    TimeUs oldest_arrival_us = kNever;  // of those that wait
+    int64_t plain_tokens = 0;  // of the plain prompts that are queued
     int64_t operator[](Standing one) const { return by_standing[static_cast<size_t>(one)]; }
     // As a PrefillSnapshot names them.
     int64_t queued() const { return (*this)[Standing::kQueued]; }
@@ -172,7 +167,7 @@ class PrefillRequests {
 
   BlockCounts blocks() const { return pool_.Counts(); }
   // Kept up to date with each change of a request, so that a report walks over none.
-  Count CountRequests() const;
+  const Count& CountRequests() const { return count_; }
   // "queued", "asking", "computing-ahead" and so on, as Standing; empty: there is none.
   std::string_view NameOf(RequestId id) const;
   absl::Status CheckInvariants() const;
@@ -192,8 +187,7 @@ class PrefillRequests {
   BlockPool pool_;
   PlanQueue queue_;
   TimerQueue<RequestId> timers_;
-  Count count_;                                     // without oldest_arrival_us
-  std::set<std::pair<TimeUs, RequestId>> waiting_;  // by arrival: those that wait
+  Count count_;
 };
 
 }  // namespace skein::scheduler

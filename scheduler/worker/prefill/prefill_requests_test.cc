@@ -59,7 +59,6 @@ TEST_F(PrefillRequestsTest, CountsFollowEachChange) {
   EXPECT_EQ(Admitted(), (Serials{1, 2}));
   EXPECT_EQ(requests_.CountRequests()[Standing::kComputingAhead], 1);
   EXPECT_EQ(requests_.CountRequests()[Standing::kAsking], 1);
-  EXPECT_EQ(requests_.CountRequests().oldest_arrival_us, 0);
   EXPECT_EQ(requests_.CountRequests().plain_tokens, 0);
   requests_.BackToQueue(requests_.at(Id(2)));
   EXPECT_EQ(requests_.CountRequests().queued(), 1);
