@@ -56,10 +56,10 @@ class BatchScheduler {
   void PutLast(RequestId id, bool last);
 
   static constexpr PlanSequence kAll = {UINT64_MAX};
-  // The next step; empty when there is nothing to run. Only prompts ordered before `before`, and
-  // unless that is kAll none that is put last. Sequences with a sampled token become decoding, with
-  // one more known token. REQUIRES: at most one step in flight. The step is in flight until
-  // Complete.
+  // The next step; empty when there is nothing to run. With `before`: only prompts of smaller
+  // sequences that are not put last. kAll: all prompts. Sequences with a sampled token become
+  // decoding, with one more known token. REQUIRES: at most one step in flight. The step is in
+  // flight until Complete.
   std::vector<StepItem> Plan(PlanSequence before = kAll);
 
   // The first of the steps in flight has ended. The caller Removes the sequences that ended.
@@ -70,6 +70,8 @@ class BatchScheduler {
 
   // A sequence that is in further steps.
   bool Has(RequestId id) const { return sequences_.count(id) > 0; }
+  bool HasPrompt(RequestId id) const { return Has(id) && !sequences_.at(id).decoding; }
+  bool IsLast(RequestId id) const { return sequences_.at(id).last; }  // REQUIRES: HasPrompt(id)
   bool InFlight() const { return !in_flight_.empty(); }
   bool InFlight(RequestId id) const { return in_steps_.count(id) > 0; }
   // Its tokens, as of the end of the steps in flight. REQUIRES: Has(id).

@@ -101,10 +101,10 @@ class KvOut {
   // The request ends before its commit: nothing more is begun. If the sender writes, it is stopped,
   // and kStopped follows. Idempotent; an unknown request is fine.
   void Stop(RequestId id);
-  // There is no transfer any more: it was refused. REQUIRES: !Writing(id).
+  // Removes a refused transfer. The request stays begun. REQUIRES: !Writing(id).
   void Close(RequestId id);
-  // Nor is it begun. If it is begun again, the sender knows only the blocks that are named then.
-  // REQUIRES: likewise.
+  // Removes the transfer and what was begun. A later Begin starts from nothing. REQUIRES:
+  // !Writing(id).
   void Forget(RequestId id);
   // The sender may touch the request's blocks.
   bool Writing(RequestId id) const;

@@ -3,7 +3,7 @@
 //
 // A request that asks is in one of these states:
 //   called      its call is on the stream, unanswered
-//   suspended   likewise, but the request does not want the answer now (it gives its blocks back)
+//   suspended   likewise, but the request does not want the answer now (it gave its blocks back)
 //   retrying    there was no room; it calls again at its time
 //   parked      there is no stream; it calls when there is one, and gives up at its time
 // A broken stream takes the calls on it: those of suspended requests are forgotten, the others are

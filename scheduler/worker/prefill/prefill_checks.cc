@@ -74,7 +74,8 @@ absl::Status PrefillCore::Impl::CheckInvariants() const {
   for (const absl::Status& status :
        {requests_.CheckInvariants(), sp_plans_.CheckInvariants(), place_calls_.CheckInvariants(),
         steps_.CheckInvariants(), kv_out_.CheckInvariants(), ends_.CheckInvariants(),
-        orders_.CheckInvariants(), membership_.CheckInvariants(Held())}) {
+        transfers_.CheckInvariants(), orders_.CheckInvariants(),
+        membership_.CheckInvariants(Held())}) {
     if (!status.ok()) return status;
   }
   return absl::OkStatus();

@@ -5,12 +5,12 @@
 //   its transfer  unplaced -> placed (being opened) -> opened (the decode side has granted blocks)
 // A plain request computes as soon as it has blocks. Meanwhile its transfer is opened at the decode
 // instance that the plan names, or the lead asks for one (PlaceDecode). If that instance refuses,
-// the request is unplaced again and asks for another; what is computed stays. KV moves when both
-// are there: blocks granted, and a layer written, which may be the whole prompt at once. So a first
-// token does not wait for the round trip, and a prompt that waits for decode room takes none of it
-// while it is computed. "Opened" is told to the orchestrator exactly when the decode side has
-// granted blocks. A request that was cancelled or failed is *ending*: it leaves when neither the
-// step in flight nor its handoff touches its blocks any more.
+// the request is unplaced again and asks for another; what is computed stays. KV moves once the
+// decode side has granted blocks and a layer is written. If the grant comes last, the whole prompt
+// moves at once. So a first token does not wait for the round trip, and a prompt that waits for
+// decode room takes none of it while it is computed. "Opened" is told to the orchestrator exactly
+// when the decode side has granted blocks. A request that was cancelled or failed is *ending*: it
+// leaves when neither the step in flight nor its handoff touches its blocks any more.
 //
 // A request of an SP plan (AssignRequest with members) computes only its share of the prompt
 // here, piece by piece (scheduler/kv/deal.h), each piece in one step together with the other
@@ -24,14 +24,14 @@
 // given out in the order of the sequences.
 //
 // No deadlock. A plain request that computes waits for no other, so its computing adds no wait to
-// those that decode_placement.h (the orchestrator's) orders. An unplaced one waits, with its
-// prefill blocks, for decode room. An older SP plan may have that room at its members while it
-// waits here for these very blocks. Then the orchestrator answers RESOURCE_EXHAUSTED, and the plain
-// request *yields*: it gives its blocks back and is queued again, at once, or if it is in the step
-// in flight, when that step has ended, which a step does within a bound (steps/engine_watch.h).
-// What it had computed is lost. It yields only to SP plans before it, which are finitely many, so
-// it is computed in the end. No placed plain request needs to yield: its decode side answers within
-// a bound, and once opened it ends by itself.
+// those that decode_placement.h (the orchestrator's) orders. An unplaced request holds prefill
+// blocks while it waits for decode room. An older SP plan may hold that room and wait for these
+// blocks. To break this cycle, the orchestrator answers RESOURCE_EXHAUSTED, and the plain request
+// *yields*: it gives its blocks back and is queued again. If a step has it, that happens at the
+// step's end, which is bounded (steps/engine_watch.h). What it had computed is lost. It yields only
+// to SP plans before it, which are finitely many, so it is computed in the end. No placed plain
+// request needs to yield: its decode side answers within a bound, and once opened it ends by
+// itself.
 //
 // If the decode side answers OpenTransfer with staging slots, KV goes through a staging buffer
 // (scheduler/kv/staging_buffer_queue.h), asked for when the handoff sender has something to put,
@@ -49,8 +49,8 @@
 //      plan-sequence order. The lead of an SP plan computes only with an open transfer.
 //   4. Every accepted (id, epoch) ends exactly once, in a report's `ended`.
 //   5. Each part's own: pool, batch.
-//   6. The aggregates over all requests (which are in front, the load, the earliest timer) agree
-//      with the requests.
+//   6. The aggregates over all requests (which are in front, the load, the earliest timer), the
+//      batch and the transfers agree with the requests.
 //   7. Every local block holds at most one block of one prompt; an SP plan's next piece is one
 //      of those that were promised by its Assigns, in their order.
 #pragma once

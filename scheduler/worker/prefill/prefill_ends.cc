@@ -97,6 +97,10 @@ void PrefillEnds::EndWaiting(RequestId id, Epoch epoch, const absl::Status& stat
   parts_.membership->Ended({id, epoch, ReasonOf(status), status});
 }
 
+absl::Status PrefillEnds::HandedBack() {
+  return absl::UnavailableError("the instance is draining and had not begun the request");
+}
+
 absl::Status PrefillEnds::CheckInvariants() const {
   const auto violated = [](int number, RequestId id, const char* what) {
     return absl::InternalError(absl::StrCat("PrefillCore ", number, ": ", ToString(id), " ", what));

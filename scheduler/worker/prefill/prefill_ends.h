@@ -67,6 +67,8 @@ class PrefillEnds {
 
   uint64_t committed() const { return committed_; }
   uint64_t failed() const { return failed_; }
+  // With what an instance that drains ends a request that it has not begun.
+  static absl::Status HandedBack();
   absl::Status CheckInvariants() const;
 
  private:

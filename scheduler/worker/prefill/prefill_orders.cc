@@ -164,11 +164,9 @@ void PrefillOrders::EndOrphans() {
 
 // The orchestrator plans anew what has not begun here.
 void PrefillOrders::HandBack() {
-  const auto status =
-      absl::UnavailableError("the instance is draining and had not begun the request");
   parts_.ends->EndThose([](const Request& request) { return request.phase == Phase::kQueued; },
-                        status);
-  EndSuccessors(status);
+                        PrefillEnds::HandedBack());
+  EndSuccessors(PrefillEnds::HandedBack());
 }
 
 void PrefillOrders::TakeSuccessors() {

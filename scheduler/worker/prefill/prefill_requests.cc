@@ -129,6 +129,7 @@ bool PrefillRequests::Extend(PrefillRequest& request, int64_t wanted) {
 }
 
 void PrefillRequests::SetPlaced(PrefillRequest& request, const Placed& placed) {
+  SKEIN_CHECK(!request.IsOpened());
   request.placed = placed;
   Enter(request, request.phase, Transfer::kPlaced);
   queue_.RemoveUnplaced(PlaceOf(request));
@@ -224,8 +225,8 @@ absl::Status PrefillRequests::CheckInvariants() const {
   return absl::OkStatus();
 }
 
-// A plain prompt is in front exactly while it asks or computes; the lead of an SP plan may leave
-// earlier, when the chunks of its first Assign are computed.
+// A plain prompt is in front exactly from when it gets blocks until it is computed and has a grant;
+// the lead of an SP plan may leave earlier, when the chunks of its first Assign are computed.
 absl::Status PrefillRequests::CheckStates(const PrefillRequest& request) const {
   const auto violated = [&](int number, const char* what) {
     return absl::InternalError(
@@ -242,8 +243,8 @@ absl::Status PrefillRequests::CheckStates(const PrefillRequest& request) const {
                    standing != Standing::kEnding;
   const bool must = may && request.IsPlain();
   const bool is = queue_.InFront(request.id());
-  if (is && !may) return violated(6, " is in front although it neither asks nor computes");
-  if (!is && must) return violated(6, " asks or computes but is not in front");
+  if (is && !may) return violated(6, " is in front although it is queued, committing or ending");
+  if (!is && must) return violated(6, " computes or waits for a grant, but is not in front");
   return absl::OkStatus();
 }
 

@@ -151,9 +151,9 @@ class PrefillRequests {
   // REQUIRES: it has blocks.
   bool Extend(PrefillRequest& request, int64_t wanted);
 
-  void SetPlaced(PrefillRequest& request, const Placed& placed);
-  void ClearPlaced(PrefillRequest& request);  // it asks for another
-  void SetOpened(PrefillRequest& request);    // REQUIRES: it has blocks, and is not ending
+  void SetPlaced(PrefillRequest& request, const Placed& placed);  // REQUIRES: it is not opened
+  void ClearPlaced(PrefillRequest& request);                      // it asks for another
+  void SetOpened(PrefillRequest& request);  // REQUIRES: it has blocks, and is not ending
   // To kComputing or a later phase. A request that has computed and is opened, or is ending, leaves
   // the front.
   void SetPhase(PrefillRequest& request, Phase phase);

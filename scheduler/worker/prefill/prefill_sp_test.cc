@@ -337,6 +337,20 @@ TEST_F(PrefillSpanTest, OneThatYieldsMayEndInItsStep) {
   EXPECT_EQ(Held(), 1) << "the plan has got its block";
 }
 
+// Another instance takes it.
+TEST_F(PrefillSpanTest, OneThatYieldsAtAnInstanceThatDrainsEnds) {
+  Assign({Spec(1, 40), {5}, {30}});
+  Assign(Plan(Spec(2, 8), {{8, {1, 3}}}, 20));
+  NoRoom(1);
+  Do(OrderDrain{true});
+  EXPECT_EQ(core_.StateOf({7, 1}), "yielding") << "its step has not ended";
+  const Effects effects = Step();
+  EXPECT_EQ(Of<ReleaseSequence>(effects).size(), 1u);
+  EXPECT_TRUE(Of<RunStep>(effects).empty());
+  EXPECT_EQ(ended_.at({7, 1}).code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(Held(), 0);
+}
+
 TEST_F(PrefillSpanTest, AnUnplacedPlainPromptRunsOnlyWhileNoPieceCan) {
   Assign({Spec(1, 24), {5}, {10}});  // it is older, and computes
   Assign(Plan(Spec(2, 8), {{8, {1, 3}}}, 20));

@@ -34,10 +34,15 @@ class PrefillSteps {
 
   // A plain prompt that computes from now on. REQUIRES: it is not known.
   void Add(const PrefillRequest& request);
-  // It has a decode place now, or has lost it. One that is not in further steps: nothing.
+  // Call when the request has got or lost its decode place. Ignored if it is in no further step.
   void Rank(const PrefillRequest& request) { batch_.PutLast(request.id(), !request.IsPlaced()); }
   // No further step with it. Unknown requests are fine. REQUIRES: !InFlight(id).
   void Remove(RequestId id) { batch_.Remove(id); }
+  bool Has(RequestId id) const { return batch_.Has(id); }  // it is in the batch
+  // Its place in the batch, if it has one there, is that of the last Rank.
+  bool IsRanked(const PrefillRequest& request) const {
+    return !batch_.HasPrompt(request.id()) || batch_.IsLast(request.id()) != request.IsPlaced();
+  }
   bool InFlight(RequestId id) const { return batch_.InFlight(id) || piece_ == id; }
 
   // The next step, or a probe of the idle engine if one is due and `may_probe`; empty: nothing to

@@ -3,6 +3,7 @@
 #include <optional>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "scheduler/base/plant.h"
 
 namespace skein::scheduler {
@@ -20,14 +21,14 @@ void PrefillTransfers::AdmitQueued() {
 }
 
 void PrefillTransfers::Begin(Request& request) {
-  if (!request.IsPlaced()) {
-    if (request.OpensTransfer()) Ask(request);  // other members wait for Start
+  if (request.IsPlaced()) {
+    UsePlace(request);
   } else if (request.OpensTransfer()) {
-    OpenTransfer(request);
-  } else {
-    StartComputing(request);
+    Ask(request);  // other members wait for Start
   }
-  if (request.IsPlain()) StartComputing(request);
+  if (!request.IsPlain()) return;
+  parts_.steps->Add(request);
+  OpenHandoffOf(request);
 }
 
 void PrefillTransfers::Ask(const Request& request) {
@@ -45,11 +46,10 @@ void PrefillTransfers::On(const PlaceDecodeReplied& event) {
   if (status.ok()) return Place(request, event.reply.placed);
   if (!absl::IsResourceExhausted(status)) return parts_.ends->End(request, status);
   // No decode room: blocks that an SP plan before it waits for must not wait with it, for that plan
-  // may hold the room. A suspended request has given its blocks back, or does so.
-  const bool yields = request.IsPlain() && request.phase != Phase::kQueued &&
-                      parts_.requests->SpPlanWaitsBefore(request.sequence);
+  // may hold the room. It asks again when it gets blocks again.
+  const bool yields = request.IsPlain() && parts_.requests->SpPlanWaitsBefore(request.sequence);
   if (!yields) return;
-  parts_.place_calls->Suspend(event.id);
+  parts_.place_calls->Forget(event.id);
   if (!parts_.steps->InFlight(event.id)) return Yield(request);
   parts_.requests->SetPhase(request, Phase::kYielding);
 }
@@ -62,6 +62,7 @@ void PrefillTransfers::Yield(Request& request) {
   parts_.steps->Remove(id);
   parts_.kv_out->Forget(id);
   parts_.requests->BackToQueue(request);
+  if (parts_.membership->draining()) return parts_.ends->End(request, PrefillEnds::HandedBack());
   Tell(request);  // it may have told that it was computed
   parts_.membership->ReportSoon();
 }
@@ -70,8 +71,12 @@ void PrefillTransfers::Place(Request& request, const Placed& placed) {
   if (request.IsPlaced()) return;  // after a break it is sent again
   parts_.requests->SetPlaced(request, placed);
   parts_.place_calls->Forget(request.id());
-  if (request.phase == Phase::kQueued || request.phase == Phase::kYielding) return;
+  if (request.phase == Phase::kQueued) return;
   parts_.steps->Rank(request);
+  UsePlace(request);
+}
+
+void PrefillTransfers::UsePlace(Request& request) {
   request.OpensTransfer() ? OpenTransfer(request) : StartComputing(request);
 }
 
@@ -88,12 +93,9 @@ void PrefillTransfers::OpenTransfer(Request& request) {
                       *parts_.now);
 }
 
+// A plain request computes since it was admitted.
 void PrefillTransfers::StartComputing(Request& request) {
-  if (request.IsPlain()) {  // it computes since it was admitted
-    parts_.steps->Add(request);
-  } else {
-    parts_.requests->SetPhase(request, Phase::kComputing);
-  }
+  parts_.requests->SetPhase(request, Phase::kComputing);
   OpenHandoffOf(request);
 }
 
@@ -113,7 +115,7 @@ void PrefillTransfers::OpenHandoffOf(Request& request) {
   }
   if (parts_.kv_out->Begun(id)) return parts_.kv_out->AddBlocks(id, std::move(puts), more);
   if (puts.empty()) return;
-  if (!request.IsPlain() && !parts_.kv_out->Has(id)) OpenTransfer(request);
+  if (!request.OpensTransfer() && !parts_.kv_out->Has(id)) OpenTransfer(request);
   parts_.kv_out->Begin(request.spec, request.epoch, std::move(puts), more);
 }
 
@@ -197,6 +199,26 @@ void PrefillTransfers::Tell(const Request& request) {
 
 bool PrefillTransfers::HasOpened(const Request& request) {
   return request.OpensTransfer() && request.IsOpened() && !request.IsEnding();
+}
+
+absl::Status PrefillTransfers::CheckInvariants() const {
+  for (const auto& [id, request] : parts_.requests->all()) {
+    if (!request.IsPlain() || request.IsEnding()) continue;
+    const auto violated = [one = id](const char* what) {
+      return absl::InternalError(absl::StrCat("PrefillCore 6: ", ToString(one), what));
+    };
+    const bool computes = request.phase == Phase::kComputing || request.phase == Phase::kYielding;
+    if (parts_.steps->Has(id) != computes) {
+      return violated(computes ? " computes, but in no step"
+                               : " is in steps, but computes nothing");
+    }
+    if (!parts_.steps->IsRanked(request)) return violated(" has a wrong rank in the batch");
+    const bool opens = request.IsPlaced() && request.blocks != nullptr;
+    if (parts_.kv_out->Has(id) != opens) {
+      return violated(opens ? " is placed, but has no transfer" : " has a transfer too early");
+    }
+  }
+  return absl::OkStatus();
 }
 
 uint32_t PrefillTransfers::ChunksDone(const Request& request) {

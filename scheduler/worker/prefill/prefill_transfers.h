@@ -8,12 +8,15 @@
 // is computed, the whole KV and the result go there at once.
 //
 // PrefillCore's invariant 3 is its own: requests are admitted, and so ask or open their transfers
-// for the first time, in plan-sequence order.
+// for the first time, in plan-sequence order. And of 6 (CheckInvariants): a plain request is in the
+// batch exactly while it computes or yields, last there exactly while it is unplaced, and has a
+// transfer exactly while it has a place and blocks.
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "scheduler/base/ids.h"
 #include "scheduler/base/messages.h"
 #include "scheduler/base/time.h"
@@ -49,7 +52,8 @@ class PrefillTransfers {
   void On(const PlaceDecodeReplied& event);
   // Requests that get blocks now begin.
   void AdmitQueued();
-  // Its decode instance is known. One that knows it: nothing.
+  // Sets the request's decode instance, and opens the transfer if it has blocks. Ignored if the
+  // instance is set already.
   void Place(Request& request, const Placed& placed);
   // Its plan has grown: the handoff hears of the blocks that are computed here. REQUIRES: it has
   // blocks.
@@ -57,8 +61,9 @@ class PrefillTransfers {
   void TakeOutcomes();  // of KV on its way
   // All that this instance computes of it is computed; the last step with it has ended.
   void Computed(Request& request);
-  // It gives its blocks back and is queued again. What was computed is lost. REQUIRES: it is not
-  // placed, and no step in flight has it.
+  // It gives its blocks back and is queued again; at an instance that drains it ends instead, so
+  // that another one takes it. What was computed is lost. REQUIRES: it is plain and not placed, and
+  // no step in flight has it.
   void Yield(Request& request);
 
   // In the next report.
@@ -67,6 +72,7 @@ class PrefillTransfers {
   static bool HasOpened(const Request& request);
   // Of a plain request: its prompt is one chunk.
   static uint32_t ChunksDone(const Request& request);
+  absl::Status CheckInvariants() const;
 
  private:
   void Begin(Request& request);
@@ -74,7 +80,8 @@ class PrefillTransfers {
   void Refused(Request& request, const absl::Status& why);
   void OpenTransfer(Request& request);
   void Opened(Request& request);
-  void StartComputing(Request& request);
+  void UsePlace(Request& request);        // REQUIRES: it is placed and has blocks
+  void StartComputing(Request& request);  // REQUIRES: it is of an SP plan
   void HandResultOver(Request& request);
   void Tell(const Request& request);
 

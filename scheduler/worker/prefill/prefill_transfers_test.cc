@@ -73,6 +73,20 @@ TEST_F(PrefillTransfersTest, AYieldedRequestStartsFromNothing) {
   EXPECT_TRUE(steps_.Next(requests_, sp_plans_, false, now_).has_value());
 }
 
+TEST_F(PrefillTransfersTest, Invariant6APlainRequestIsInTheBatchAndHasATransferAsItsStateSays) {
+  ASSERT_TRUE(Assign(Spec(1)).ok());
+  PrefillRequest& request = requests_.at(kOne);
+  requests_.SetPlaced(request, {kEpoch, kDecode, "d:1"});
+  EXPECT_FALSE(transfers_.CheckInvariants().ok()) << "it is last in the batch";
+  steps_.Rank(request);
+  EXPECT_FALSE(transfers_.CheckInvariants().ok()) << "it has no transfer";
+  requests_.ClearPlaced(request);
+  steps_.Rank(request);
+  EXPECT_TRUE(transfers_.CheckInvariants().ok()) << transfers_.CheckInvariants();
+  steps_.Remove(kOne);
+  EXPECT_FALSE(transfers_.CheckInvariants().ok()) << "it computes";
+}
+
 TEST_F(PrefillTransfersTest, APlaceIsTakenOnce) {
   ASSERT_TRUE(Assign(Spec(1)).ok());
   PrefillRequest& request = requests_.at(kOne);

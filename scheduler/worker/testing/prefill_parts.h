@@ -53,7 +53,7 @@ class PrefillPartsTest : public ::testing::Test {
     for (const absl::Status& status :
          {requests_.CheckInvariants(), sp_plans_.CheckInvariants(), place_calls_.CheckInvariants(),
           steps_.CheckInvariants(), kv_out_.CheckInvariants(), ends_.CheckInvariants(),
-          orders_.CheckInvariants()}) {
+          transfers_.CheckInvariants(), orders_.CheckInvariants()}) {
       EXPECT_TRUE(status.ok()) << status;
     }
   }
