@@ -38,7 +38,8 @@ enum class StepsRun {
 class Engine : public StepEngine {
  public:
   explicit Engine(StepsRun steps_run = StepsRun::kOnOwnThread) : steps_run_(steps_run) {}
-  // REQUIRES: no step is in flight, or steps run in Poll: those that it has not begun are dropped.
+  // REQUIRES: no step is in flight. Where steps run in Poll, launched steps that Poll has not begun
+  // are dropped instead.
   ~Engine() override;
 
   absl::StatusOr<SequenceHandle> Admit(const SequenceInfo& info) final;
@@ -63,9 +64,10 @@ class Engine : public StepEngine {
   // engine is as good as before. Other errors: the device failed, the engine is unusable.
   //
   // The messages of a ring step are tagged with a digest of what all ranks must have been given
-  // alike (step_digest.h). Ranks that were given different ring steps fail: INVALID_ARGUMENT where
-  // it was found, UNAVAILABLE at the others, at the first exchange; DEADLINE_EXCEEDED where each
-  // waits for the other. A rank that refuses its part has INVALID_ARGUMENT in `results`, runs
+  // alike (step_digest.h). Ranks that were given different ring steps fail at the first exchange:
+  // INVALID_ARGUMENT where it was found, UNAVAILABLE at the others. Where each waits for a message
+  // that none sends, they fail at the deadline: DEADLINE_EXCEEDED at a rank that sees it first,
+  // UNAVAILABLE at the others. A rank that refuses its part has INVALID_ARGUMENT in `results`, runs
   // nothing and breaks the communicators, so that the step ends with UNAVAILABLE and this reason at
   // the others. (A rank that was given no communicator cannot tell the others.) At its end the
   // ranks meet, on both communicators: a step is OK at one rank only after every rank has run all
