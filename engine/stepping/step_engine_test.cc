@@ -449,6 +449,41 @@ TEST_P(StepEngineTest, AStepThatFailsEndsTheOneLaunchedBeforeItIsPolled) {
   }
 }
 
+StepPlan FourTokens(Engine* engine, int32_t block) {
+  StepPlan plan;
+  plan.sequences = {{.sequence = *engine->Admit({.prompt = Tokens(4, 10), .sampling = Greedy()}),
+                     .count = 4,
+                     .blocks = {{block}}}};
+  return plan;
+}
+
+void EndWhileAStepRuns() {
+  const auto emulated = Emulated();
+  PolledEngine engine(emulated.get(), StepsRun::kOnOwnThread);
+  StepPlan plan = FourTokens(&engine, 1);
+  plan.layer_queued = [](int) { std::promise<void>().get_future().wait(); };
+  engine.Launch(std::move(plan));
+}
+
+TEST(StepEngineDeathTest, AnEngineMustNotEndWhileItsThreadRunsAStep) {
+  EXPECT_DEATH(EndWhileAStepRuns(), "an engine ends while a step runs");
+}
+
+TEST(StepEngineEndTest, LaunchedStepsThatPollHasNotBegunAreDropped) {
+  const auto emulated = Emulated();
+  auto engine = std::make_unique<PolledEngine>(emulated.get());
+  const auto calls = std::make_shared<int>(0);
+  for (const int32_t block : {1, 2}) {
+    StepPlan plan = FourTokens(engine.get(), block);
+    plan.layer_queued = [calls](int) { ++*calls; };
+    plan.completed = [calls](bool) { ++*calls; };
+    engine->Launch(std::move(plan));
+  }
+  engine.reset();
+  EXPECT_EQ(*calls, 0);
+  EXPECT_EQ(calls.use_count(), 1) << "the plans are gone, too";
+}
+
 TEST_P(StepEngineTest, ItsRegionsAreTheEngines) {
   EXPECT_EQ(engine_->KvRegions().data(), emulated_->KvRegions().data());
   EXPECT_EQ(&engine_->Spec(), &emulated_->Spec());
