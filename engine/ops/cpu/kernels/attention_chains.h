@@ -2,8 +2,9 @@
 // Simd of the including file (include one simd_*.h and simd_math.h before).
 //
 // In a tile a score is one chain along head_dim, since lanes are keys, and a sum is one chain along
-// the keys. Here keys are turned in registers on the way to the same chains; values meet their sums
-// in that order anyway. Padding adds zeros times zeros, which changes no sum (FinishRows).
+// the keys. Here keys are transposed in registers and summed in the same chains. Values are added
+// in that order in both kernels. Padded keys add 0 * 0, which can only turn a sum of -0 into 0;
+// FinishRows makes both 0.
 #pragma once
 
 #include "engine/ops/cpu/kernels/attention_few.h"
@@ -46,38 +47,26 @@ SKEIN_INLINE void ScoreChains(const typename Units::Element* queries, int64_t qu
   }
 }
 
-// f32 by anything widened to f32.
-template <typename KvElement>
-struct WidenedChains {
-  using Kv = KvElement;
-  using Query = float;
-  using Weight = float;
+template <typename Units, typename KvElement>
+struct ChainScores {
+  using Query = typename Units::Element;
   static constexpr int kKeysAtOnce = kPanel;
   template <int kRows>
-  static SKEIN_INLINE void Score(const float* queries, int64_t query_stride, const Kv* const* keys,
-                                 int64_t dim, float* scores) {
-    ScoreChains<FloatUnits, kRows>(queries, query_stride, keys, dim, scores);
-  }
-  template <int kRows>
-  static SKEIN_INLINE void AddValues(int64_t head_dim, const float* weights,
-                                     const Kv* const* values, int64_t keys, float* sums,
-                                     int64_t sum_stride) {
-    AddAllValues<Kv, kRows>(head_dim, weights, values, keys, sums, sum_stride);
+  static SKEIN_INLINE void Score(const Query* queries, int64_t query_stride,
+                                 const KvElement* const* keys, int64_t dim, float* scores) {
+    ScoreChains<Units, kRows>(queries, query_stride, keys, dim, scores);
   }
 };
 
+// f32 by anything widened to f32.
+template <typename KvElement>
+struct WidenedChains : ChainScores<FloatUnits, KvElement>, WidenedValues<KvElement> {};
+
 // bf16 in pairs: along head_dim for keys, along keys for values.
 template <typename S>
-struct PairChains {
+struct PairChains : ChainScores<PairUnits<S>, BF16> {
   using Kv = BF16;
-  using Query = BF16;
   using Weight = BF16;
-  static constexpr int kKeysAtOnce = kPanel;
-  template <int kRows>
-  static SKEIN_INLINE void Score(const BF16* queries, int64_t query_stride, const BF16* const* keys,
-                                 int64_t dim, float* scores) {
-    ScoreChains<PairUnits<S>, kRows>(queries, query_stride, keys, dim, scores);
-  }
   // Of an odd last value the partner is a row of zeros, and its weight is 0.
   template <int kRows>
   static SKEIN_INLINE void AddValues(int64_t head_dim, const BF16* weights,

@@ -103,23 +103,28 @@ SKEIN_INLINE void ForRowTiles(int64_t rows, int64_t first, const Body& body) {
   }
 }
 
-// Dot products of rows as they lie: the fastest.
-template <typename Dot>
-struct InPlace {
-  using Kv = typename Dot::W;
-  using Query = typename Dot::X;
+// Values widened to f32, where they lie.
+template <typename KvElement>
+struct WidenedValues {
+  using Kv = KvElement;
   using Weight = float;
-  static constexpr int kKeysAtOnce = 4;
-  template <int kRows>
-  static SKEIN_INLINE void Score(const Query* queries, int64_t query_stride, const Kv* const* keys,
-                                 int64_t dim, float* scores) {
-    ScoreKeys<Dot, kRows>(queries, query_stride, keys, dim, scores);
-  }
   template <int kRows>
   static SKEIN_INLINE void AddValues(int64_t head_dim, const float* weights,
                                      const Kv* const* values, int64_t keys, float* sums,
                                      int64_t sum_stride) {
     AddAllValues<Kv, kRows>(head_dim, weights, values, keys, sums, sum_stride);
+  }
+};
+
+// Dot products of rows as they lie: the fastest.
+template <typename Dot>
+struct InPlace : WidenedValues<typename Dot::W> {
+  using Query = typename Dot::X;
+  static constexpr int kKeysAtOnce = 4;
+  template <int kRows>
+  static SKEIN_INLINE void Score(const Query* queries, int64_t query_stride,
+                                 const typename Dot::W* const* keys, int64_t dim, float* scores) {
+    ScoreKeys<Dot, kRows>(queries, query_stride, keys, dim, scores);
   }
 };
 
