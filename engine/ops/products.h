@@ -40,8 +40,8 @@ inline std::optional<Product> Joined(const Product& first, const Product& second
   return joined;
 }
 
-// Which rows of a matrix are the columns of a product: all from its begin on, but that at column
-// at[i] skips[i] rows are left out. So the slices that a rank has of q | k | v are one product.
+// Maps the columns of a product to rows of a matrix. They run in step, but before column at[i] the
+// matrix skips skips[i] rows. A rank's slices of q | k | v are one product this way.
 struct RowBands {
   static constexpr int64_t kNone = std::numeric_limits<int32_t>::max();
   std::array<int64_t, 2> at = {kNone, kNone};  // rising
@@ -55,9 +55,9 @@ struct BandedProduct {
   RowBands bands;
 };
 
-// Both as one, where the second one's weights lie behind the first one's in rows of the same
-// stride, its bias (or neither has one) as many entries behind, and its columns of out right
-// behind.
+// Joins a product to the first ones, if its weights lie behind theirs in rows of the same stride,
+// its bias (or neither has one) as many entries behind, and its columns of out right behind.
+// nullopt: they do not, that would be a third gap, or they span more than kNone / 8 rows.
 inline std::optional<BandedProduct> JoinedInBands(const BandedProduct& first,
                                                   const Product& second) {
   const ConstMatrix& w = first.product.w;

@@ -69,7 +69,7 @@ absl::Status GroupContexts::Make(NodeMembers node) {
   return absl::OkStatus();
 }
 
-// Contexts end without the lock: on GPUs that waits.
+// Former contexts are destroyed without the lock, because on GPUs that waits for the device.
 void GroupContexts::Loop() {
   std::unique_lock lock(mutex_);
   while (true) {

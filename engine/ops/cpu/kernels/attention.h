@@ -9,7 +9,8 @@
 namespace skein::engine {
 namespace {
 
-// Up to so many rows, using keys in place beats packing them (ops_bench --mode=attention).
+// Up to so many rows, using keys in place beats packing them (ops_bench --mode=attention, measured
+// without exact_rows).
 template <typename S>
 SKEIN_INLINE bool IsFew(const AttentionUnit& u) {
   return u.tokens * u.group <= 2 * S::kFewRows;

@@ -1,5 +1,6 @@
-// Attention over pairs of bf16 is reproducible in its order, shown where the CPU has no such
-// instructions: //engine/ops/cpu:reproducible_test shows it only on a CPU that has them.
+// The tile kernel and the kernel for few rows add pairs of bf16 in the same order. An emulated
+// product shows it on CPUs without AVX512-BF16; //engine/ops/cpu:reproducible_test needs a CPU with
+// it.
 #include <cstdint>
 #include <cstring>
 #include <memory>

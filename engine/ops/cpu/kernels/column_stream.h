@@ -46,8 +46,8 @@ SKEIN_INLINE void StreamGroup(Turn turn, const typename Units::Element* x, int64
 }
 
 // acc[h][r] += `elements` of kRows rows of x by kPanel columns, as many as whole groups of four
-// words have; returns how many. The two registers of a row take turns, since a chain alone waits
-// for its own sums.
+// words have; returns how many. ForGroups does what is left. Steps alternate between the two
+// registers of a row, because one chain of fmas waits for its own result.
 template <typename Units, int kRows, typename W>
 SKEIN_INLINE int64_t StreamWords(const typename Units::Element* x, int64_t x_stride, const W* w,
                                  int64_t w_stride, int64_t elements, Ahead<W>* ahead,
