@@ -1,12 +1,13 @@
 // One measurement of a checkpoint on this machine, as one line of JSON. bench/engine/run calls this
 // and makes the table.
 //
-//   model_bench --measure=gemm|prefill|decode|breakdown --model_dir=DIR --threads=N
+//   model_bench --measure=gemm|prefill|decode|breakdown|reproducible --model_dir=DIR --threads=N
 #include <algorithm>
 #include <cstdio>
 #include <map>
 #include <memory>
 #include <numeric>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -48,13 +49,10 @@ Clock TheClock() {
 
 engine::CpuIsa TheIsa() {
   const std::string name = absl::GetFlag(FLAGS_isa);
-  for (const engine::CpuIsa isa :
-       {engine::CpuIsa::kAvx512Bf16, engine::CpuIsa::kAvx512, engine::CpuIsa::kAvx2,
-        engine::CpuIsa::kPortable, engine::CpuIsa::kAuto}) {
-    if (engine::NameOf(isa) == name) return isa;
-  }
-  SKEIN_CHECK_MSG(false, "--isa: no such instructions");
-  return engine::CpuIsa::kAuto;
+  const std::optional<engine::CpuIsa> isa = engine::IsaNamed(name);
+  const std::string error = "--isa: no instructions are called '" + name + "'";
+  SKEIN_CHECK_MSG(isa.has_value(), error.c_str());
+  return *isa;
 }
 
 engine::ModelConfig LoadConfig(const std::string& dir) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string_view>
 
 namespace skein::engine {
@@ -29,6 +30,15 @@ constexpr std::string_view NameOf(CpuIsa isa) {
       break;
   }
   return "auto";
+}
+
+// The one whose NameOf is `name`.
+constexpr std::optional<CpuIsa> IsaNamed(std::string_view name) {
+  for (const CpuIsa isa :
+       {CpuIsa::kAuto, CpuIsa::kAvx512Bf16, CpuIsa::kAvx512, CpuIsa::kAvx2, CpuIsa::kPortable}) {
+    if (NameOf(isa) == name) return isa;
+  }
+  return std::nullopt;
 }
 
 // kAuto and kPortable always are.

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <optional>
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -13,6 +14,15 @@ namespace {
 
 TEST(MakeCpuOps, RefusesNoThreads) {
   EXPECT_EQ(MakeCpuOps({0, CpuIsa::kAuto}).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST(CpuIsaTest, AnIsaIsFoundByItsName) {
+  EXPECT_EQ(IsaNamed("auto"), CpuIsa::kAuto);
+  EXPECT_EQ(IsaNamed("avx512bf16"), CpuIsa::kAvx512Bf16);
+  EXPECT_EQ(IsaNamed("avx512"), CpuIsa::kAvx512);
+  EXPECT_EQ(IsaNamed("avx2"), CpuIsa::kAvx2);
+  EXPECT_EQ(IsaNamed("portable"), CpuIsa::kPortable);
+  EXPECT_EQ(IsaNamed("sse"), std::nullopt);
 }
 
 // Broken KV is never taken for "no key": what it touches is NaN, whatever NaN's bits.

@@ -37,11 +37,7 @@ absl::StatusOr<std::optional<engine::DType>> KvDType(const std::string& name) {
 }
 
 absl::StatusOr<engine::CpuIsa> IsaOf(const std::string& name) {
-  for (engine::CpuIsa isa :
-       {engine::CpuIsa::kAuto, engine::CpuIsa::kAvx512Bf16, engine::CpuIsa::kAvx512,
-        engine::CpuIsa::kAvx2, engine::CpuIsa::kPortable}) {
-    if (engine::NameOf(isa) == name) return isa;
-  }
+  if (const auto isa = engine::IsaNamed(name); isa.has_value()) return *isa;
   return absl::InvalidArgumentError(
       absl::StrCat("--isa: '", name, "' is not auto, avx512bf16, avx512, avx2 or portable"));
 }
