@@ -36,8 +36,8 @@ export default board({
       curves({ title: 'Queue', about: 'From admission to the first step with the prompt.', unit: 's', width: 6, queries: times(QUEUE) }),
       curves({ title: 'Prefill', about: 'From the first step with the prompt to the end of the last.', unit: 's', width: 6,
         queries: times(PREFILL) }),
-      curves({ title: 'Handoff after prefill', about: 'From the end of prefill until all KV is at the decode instance. What moved ' +
-        'during prefill is not in it.', unit: 's', width: 6, steps: [[1, 'red']], queries: times(HANDOFF) }),
+      curves({ title: 'Handoff after prefill', about: 'From the end of prefill until all KV is at the decode instance, a wait for room ' +
+        'there included. What moved during prefill is not in it.', unit: 's', width: 6, steps: [[1, 'red']], queries: times(HANDOFF) }),
       curves({ title: 'Decode', about: 'From the first token to the last.', unit: 's', width: 6, queries: times(DECODE) })),
     row('Handoff',
       curves({ title: 'KV handed over', about: 'Bytes a second by path and transport, idle time included.', unit: 'Bps',
