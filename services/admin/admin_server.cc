@@ -43,10 +43,17 @@ class StateClock {
   int64_t since_us_ = MonotonicUs();
 };
 
-std::string InvariantsJson(const absl::Status& found) {
-  if (found.ok()) return R"({"ok":true})";
-  return absl::StrCat(R"({"ok":false,"violated":)", http::JsonString(std::string(found.message())),
-                      "}");
+http::Response Invariants(const absl::Status& found) {
+  const std::string message(found.message());
+  if (absl::IsUnavailable(found)) {
+    return http::ErrorResponse(503, "Not checked: " + message, {}, "not_checked");
+  }
+  http::Response response;
+  response.body = R"({"ok":true})";
+  if (!found.ok()) {
+    response.body = absl::StrCat(R"({"ok":false,"violated":)", http::JsonString(message), "}");
+  }
+  return response;
 }
 
 }  // namespace
@@ -66,8 +73,8 @@ class AdminServer::Pages {
     http::AddJsonPage(
         "/status", [this] { return Json(Look()); }, &routes_);
     if (hooks_.invariants) {
-      http::AddJsonPage(
-          "/debug/invariants", [this] { return InvariantsJson(hooks_.invariants()); }, &routes_);
+      routes_.AddPage("/debug/invariants",
+                      [this](const http::Request&) { return Invariants(hooks_.invariants()); });
     }
     for (const bool drain : {true, false}) {
       routes_.Add("POST", drain ? "/drain" : "/resume",

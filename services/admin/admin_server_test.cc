@@ -37,6 +37,7 @@ class AdminServerTest : public ::testing::Test {
     };
     hooks.metrics = [] { return "m 1\n"; };
     hooks.invariants = [this] {
+      if (!started_) return absl::UnavailableError("starting or stopping");
       return violated_ ? absl::InternalError("5: \"a\"\n") : absl::OkStatus();
     };
     auto started = AdminServer::Start({}, "127.0.0.1", std::move(hooks));
@@ -79,6 +80,14 @@ TEST_F(AdminServerTest, AViolatedInvariantIsToldAsItIs) {
   violated_ = true;
   EXPECT_EQ(Json::parse(Ask("GET", "/debug/invariants").body),
             Json({{"ok", false}, {"violated", "5: \"a\"\n"}}));
+}
+
+TEST_F(AdminServerTest, NothingIsViolatedWhileThereIsNothingToCheck) {
+  started_ = false;
+  const http::Response response = Ask("GET", "/debug/invariants");
+  EXPECT_EQ(response.status, 503);
+  EXPECT_NE(response.body.find("Not checked: starting or stopping"), std::string::npos)
+      << response.body;
 }
 
 TEST_F(AdminServerTest, ProbesTellStartReadinessAndLifeApart) {
