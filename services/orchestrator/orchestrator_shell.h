@@ -63,9 +63,9 @@ class OrchestratorShell
   void ReplaceTables(scheduler::PlanningTables tables);
 
   // Used by Status: a copy at most kCopyAgeUs old that includes every answered registration,
-  // departure and drain order. The loop makes at most one copy between two of these, and at most
-  // one in that time, however many callers there are, and checks no invariants for it. It costs a
-  // walk over the instances.
+  // departure and drain order. The loop makes one copy in kCopyAgeUs, and one more after each of
+  // these, however many callers there are, and checks no invariants for it. A copy costs a walk
+  // over the instances.
   static constexpr int64_t kCopyAgeUs = 100'000;
   struct Copy {
     scheduler::OrchestratorSnapshot snapshot;

@@ -73,7 +73,9 @@ class PeerStreams {
     named_[key] = call;
     return true;
   }
-  // Its peer has left. What it sent before it heard that is dropped.
+  // The peer has said goodbye. Messages that it sent before it read the answer are dropped. The
+  // peer closes the stream, which counts among `max` until then; no lease watches it. The keepalive
+  // ends that of a peer that is dead.
   void Unname(uint64_t call) {
     const auto it = peers_.find(call);
     if (it == peers_.end()) return;
