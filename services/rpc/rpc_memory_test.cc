@@ -105,7 +105,7 @@ class RpcMemoryTest : public ::testing::Test {
   void TearDown() override {
     service_.Release();
     for (const auto& call : calls_) call->End();
-    server_.server->Shutdown();
+    if (server_.server != nullptr) server_.server->Shutdown();
   }
 
   KeepsMessages service_;
@@ -116,9 +116,11 @@ class RpcMemoryTest : public ::testing::Test {
 TEST_F(RpcMemoryTest, MessagesBeyondItAreRefusedAndTheServerGoesOn) {
   constexpr size_t kMemoryBytes = 8 * kMessageBytes;
   Serve(kMemoryBytes);
-  const std::vector<grpc::StatusCode> refused = Refused();
-  EXPECT_GE(refused.size(), kMessages / 2) << "a quarter fits";
-  for (const grpc::StatusCode code : refused) {
+  // A quarter fits. gRPC may refuse a call only some time after it has taken its message.
+  while (Refused().size() < kMessages / 2) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  for (const grpc::StatusCode code : Refused()) {
     EXPECT_TRUE(code == grpc::StatusCode::RESOURCE_EXHAUSTED ||
                 code == grpc::StatusCode::UNAVAILABLE)
         << code;
