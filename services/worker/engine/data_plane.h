@@ -17,8 +17,8 @@ absl::StatusOr<std::string> DeviceWithAddress(const std::string& address);
 // `offset` is added to --data-port, for those that need more than one.
 absl::StatusOr<engine::UcxOptions> DataPlaneOf(const WorkerOptions& options, int offset);
 
-// Connections of other workers that this process closed because its limit was reached; each is
-// logged, at most one in 30 s. Any thread.
+// Connections of other workers that this process closed because its limit was reached. Logged at
+// most once in 30 s. Any thread.
 uint64_t DataConnectionsRefused();
 
 // A failure to start the network, with the flag that it may be due to.
