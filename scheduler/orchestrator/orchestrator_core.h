@@ -89,8 +89,8 @@ struct OrchestratorConfig {
   Incarnation incarnation;  // of this process
   int64_t max_requests = 4096;
   TimeUs instance_lease_us = 3 * kSecondUs;
-  // Interval at which leads that wait for decode room are checked for having to give their prefill
-  // blocks back (DecodeFlow::WaitedLong).
+  // How often a lead that waits for decode room is checked: it may have to give its prefill blocks
+  // back (DecodeFlow::WaitedLong).
   TimeUs place_decode_wait_us = 5 * kSecondUs;
   TimeUs request_deadline_us = 600 * kSecondUs;  // when the spec names none
   double default_tokens_per_second = 1000;       // of an instance that has not measured yet
@@ -145,7 +145,7 @@ struct GroupStatus {
 struct ModelTotals {
   std::string hash;          // of its weights, as its instances report it; "": it has none now
   int64_t block_tokens = 0;  // of its decode instances; 0: it has none now
-  // Longest sequence that each instance takes that does not drain; 0: no limit.
+  // The smallest max_positions of the instances that do not drain; 0: none of them has a limit.
   int64_t max_positions = 0;
   PoolLoad prefill, decode;
   int64_t prefill_placeable = 0, decode_placeable = 0;  // instances that get new requests

@@ -20,7 +20,7 @@ struct PoolCounts {
   bool operator==(const PoolCounts&) const = default;
 };
 
-// What those report that do not drain.
+// Sums over the instances that do not drain, as they last reported.
 struct PoolLoad {
   int64_t instances = 0;
   int64_t running_requests = 0;
