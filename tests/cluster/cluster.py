@@ -59,8 +59,8 @@ class HttpFailure(Exception):
 
 
 def bound(command):
-    """The command as one that the kernel kills when the thread that starts it ends. A process ends its threads too, however it
-    ends, so no child is left. Start what must last on the main thread, or on one that outlives it."""
+    """The command, which the kernel kills (SIGKILL) when the thread that started it ends. So no child outlives this process,
+    however it ends. Start long-lived processes on the main thread."""
     return ["setpriv", "--pdeathsig", "KILL", *command]
 
 
