@@ -133,12 +133,28 @@ def each_bench_starts_processes_that_end_with_it():
             text = file.read().decode(errors="replace")
         if not text.startswith("#!/usr/bin/env python3"):
             continue
-        for command in re.findall(r"subprocess\.Popen\(\s*(\w+)", text):
-            found += 1
-            assert command == "bound" or path == "bench/gateway/compare", "%s starts a process that may outlive it" % path
-        if "Cluster(" in text:
+        found += len(started(text))
+        assert may_not_outlive(text) or path == "bench/gateway/compare", "%s starts a process that may outlive it" % path
+        if re.search(r"\bCluster\b", text):
             assert "end_by_sigterm()" in text, path
     assert found >= 6, found
+
+
+def started(text):
+    """What follows the bracket of each call that starts a process and does not wait for it."""
+    return re.findall(r"\b(?:Popen|create_subprocess_\w+)\(\s*(.{0,6})", text)
+
+
+def may_not_outlive(text):
+    return all(argument == "bound(" for argument in started(text))
+
+
+def a_process_that_may_outlive_its_bench_is_seen():
+    for text in ('subprocess.Popen(["x"])', "subprocess.Popen(\n    command)", "Popen(('x',))", "subprocess.Popen(boundary)",
+                 'subprocess.Popen(bound(one)); subprocess.Popen("x", shell=True)', "asyncio.create_subprocess_exec('x')"):
+        assert not may_not_outlive(text), text
+    for text in ("subprocess.Popen(bound([1]))", "subprocess.Popen(\n        bound(command))", "subprocess.run(['x'])"):
+        assert may_not_outlive(text), text
 
 
 def module(path):
@@ -238,5 +254,6 @@ def the_peers_server_keeps_idle_connections():
 if __name__ == "__main__":
     run_tests(a_killed_bench_leaves_no_process, sigterm_ends_a_bench_and_its_processes_first,
               sigterm_while_a_cluster_stops_ends_what_does_not_stop, a_killed_compare_ends_the_other_checkouts_cluster,
-              each_bench_starts_processes_that_end_with_it, a_client_that_fails_fails_the_bench,
+              each_bench_starts_processes_that_end_with_it, a_process_that_may_outlive_its_bench_is_seen,
+              a_client_that_fails_fails_the_bench,
               the_peers_server_survives_a_client_that_leaves_in_its_request, the_peers_server_keeps_idle_connections)
