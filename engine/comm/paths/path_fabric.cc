@@ -18,6 +18,8 @@ namespace skein::engine {
 namespace {
 
 constexpr size_t kTrialWords = 8;  // of a rank
+// More than a group has ranks, and than a node tries groups at once.
+constexpr size_t kGroupRanks = 256, kGroupTrials = 64;
 
 // A group that waits for the trial of another way has another name; no id that callers use ends so.
 GroupId SpareOf(GroupId id) {
@@ -37,25 +39,29 @@ absl::Status Meet(Communicator* group, CommDeadline deadline) {
 
 }  // namespace
 
-// Memory of the device for trials, kept until the fabric's end: others may have it open. All of it
-// is there from the start, for a trial asks nothing of the device's own stream, which may be
-// recording a graph just then.
+// Memory of the device for `count` trials at once of at most `ranks` ranks, kept until the fabric's
+// end: others may have it open. All of it is there from the start, for a trial asks nothing of the
+// device's own stream, which may be recording a graph just then.
 class PathFabric::Cells {
  public:
-  // Of more than a trial of kCellRanks needs, as many as trials may be at once.
-  static constexpr size_t kCellRanks = 256, kCells = 64;
-  static constexpr size_t kCellBytes = kCellRanks * kTrialWords * sizeof(uint64_t);
-
-  Cells(std::shared_ptr<Device> device, void* memory)
-      : device_(std::move(device)), memory_(static_cast<std::byte*>(memory)) {
-    for (size_t i = 0; i < kCells; ++i) free_.push_back(memory_ + i * kCellBytes);
+  static absl::StatusOr<std::unique_ptr<Cells>> Make(std::shared_ptr<Device> device, size_t ranks,
+                                                     size_t count) {
+    const size_t each = ranks * kTrialWords * sizeof(uint64_t);
+    const absl::StatusOr<void*> memory = device->Alloc(count * each);
+    if (!memory.ok()) return memory.status();
+    return std::unique_ptr<Cells>(new Cells(std::move(device), *memory, each, count));
   }
-  ~Cells() { device_->Free(memory_, kCells * kCellBytes); }
+  ~Cells() { device_->Free(memory_, count_ * each_); }
 
   absl::StatusOr<std::byte*> Take(size_t bytes) {
     const std::lock_guard lock(mutex_);
-    if (free_.empty() || bytes > kCellBytes) {
-      return absl::ResourceExhaustedError("the device has no memory left to try this path");
+    if (bytes > each_) {
+      return absl::ResourceExhaustedError(
+          absl::StrCat("the trial of this path takes ", bytes, " bytes, the limit is ", each_));
+    }
+    if (free_.empty()) {
+      return absl::ResourceExhaustedError(
+          absl::StrCat("more than ", count_, " paths are being tried at once"));
     }
     std::byte* const cell = free_.back();
     free_.pop_back();
@@ -68,8 +74,17 @@ class PathFabric::Cells {
   }
 
  private:
+  Cells(std::shared_ptr<Device> device, void* memory, size_t each, size_t count)
+      : device_(std::move(device)),
+        memory_(static_cast<std::byte*>(memory)),
+        each_(each),
+        count_(count) {
+    for (size_t i = 0; i < count; ++i) free_.push_back(memory_ + i * each);
+  }
+
   const std::shared_ptr<Device> device_;
   std::byte* const memory_;
+  const size_t each_, count_;  // bytes of a cell, cells
   std::mutex mutex_;
   std::vector<std::byte*> free_;
 };
@@ -116,9 +131,12 @@ absl::StatusOr<std::unique_ptr<PathFabric>> PathFabric::Make(CommMember self, Co
   std::unique_ptr<PathFabric> fabric(
       new PathFabric(std::move(self), std::move(ways), std::move(device), std::move(options)));
   if (on == nullptr) return fabric;
-  const absl::StatusOr<void*> memory = on->Alloc(Cells::kCells * Cells::kCellBytes);
-  if (!memory.ok()) return memory.status();
-  fabric->cells_ = std::make_unique<Cells>(on, *memory);
+  auto of_groups = Cells::Make(on, kGroupRanks, kGroupTrials);
+  if (!of_groups.ok()) return of_groups.status();
+  auto of_pairs = Cells::Make(on, 2, static_cast<size_t>(fabric->options_.pair_trials_max));
+  if (!of_pairs.ok()) return of_pairs.status();
+  fabric->group_cells_ = *std::move(of_groups);
+  fabric->pair_cells_ = *std::move(of_pairs);
   const absl::Status cleared = on->Synchronize();
   if (!cleared.ok()) return cleared;
   return fabric;
@@ -232,15 +250,17 @@ absl::StatusOr<PathFabric::Tried> PathFabric::MakeTried(Use use, const PathChoic
   auto second = MakeBelow(use, CommPath::kHost, SpareOf(id), members);
   if (!second.ok()) return second.status();
   const bool pairs_tell = use == Use::kRing;
+  Cells* const cells = use == Use::kPair ? pair_cells_.get() : group_cells_.get();
   const bool makes_lanes = use == Use::kPair && path == CommPath::kNccl;
   const int ranks = static_cast<int>(members.all.size());
   const auto refusal = std::make_shared<Refusal>();
   const Trial trial = {
       .meet = [below = second->get()](CommDeadline deadline) { return Meet(below, deadline); },
       .run =
-          [this, id, path, pairs_tell, members, below = first->get()](CommDeadline deadline) {
+          [this, id, path, pairs_tell, members, cells,
+           below = first->get()](CommDeadline deadline) {
             const absl::Status status =
-                pairs_tell ? PairsWork(path, members, deadline) : Try(below, id, deadline);
+                pairs_tell ? PairsWork(path, members, deadline) : Try(below, id, cells, deadline);
             return status.ok() ? Meet(below, deadline) : status;
           },
       .max = makes_lanes ? options_.lanes_max : options_.trial_max,
@@ -255,7 +275,7 @@ absl::StatusOr<PathFabric::Tried> PathFabric::MakeTried(Use use, const PathChoic
 }
 
 // Every rank's words reach all, in the device's memory.
-absl::Status PathFabric::Try(Communicator* below, GroupId id, CommDeadline deadline) {
+absl::Status PathFabric::Try(Communicator* below, GroupId id, Cells* cells, CommDeadline deadline) {
   const auto ranks = static_cast<size_t>(below->Size()), rank = static_cast<size_t>(below->Rank());
   std::vector<uint64_t> wanted(ranks * kTrialWords), words(wanted.size(), 0);
   for (size_t i = 0; i < wanted.size(); ++i) {
@@ -264,10 +284,10 @@ absl::Status PathFabric::Try(Communicator* below, GroupId id, CommDeadline deadl
   const size_t own = rank * kTrialWords;
   for (size_t i = own; i < own + kTrialWords; ++i) words[i] = wanted[i];
   const size_t bytes = words.size() * sizeof(uint64_t);
-  const absl::StatusOr<std::byte*> cell = cells_->Take(bytes);
+  const absl::StatusOr<std::byte*> cell = cells->Take(bytes);
   if (!cell.ok()) return cell.status();
   const absl::Status status = Exchange(below, {*cell, bytes}, bytes / ranks, &words, deadline);
-  cells_->GiveBack(*cell);
+  cells->GiveBack(*cell);
   if (!status.ok() || words == wanted) return status;
   return absl::UnavailableError(
       absl::StrCat("rank ", rank, " received bytes that differ from those sent"));

@@ -58,6 +58,9 @@ struct PathFabricOptions {
   // Of a pair's trial over NCCL, which makes its lanes. Rings that come meanwhile wait trial_max,
   // then go through the host.
   std::chrono::milliseconds lanes_max{120'000};
+  // Pairs that may be tried at once, 128 bytes of the device's memory for each. When an instance
+  // starts it tries a pair with each of its pool at once.
+  int pair_trials_max = 4096;
 };
 
 class PathFabric final : public RingFabric {
@@ -123,7 +126,7 @@ class PathFabric final : public RingFabric {
   absl::Status TryPair(const std::string& address, std::optional<CommPath> path);
   absl::StatusOr<std::shared_ptr<Tried>> PairOf(const std::string& address, CommPath path);
   absl::Status PairsWork(CommPath path, const Members& members, CommDeadline deadline);
-  absl::Status Try(Communicator* below, GroupId id, CommDeadline deadline);
+  absl::Status Try(Communicator* below, GroupId id, Cells* cells, CommDeadline deadline);
   absl::Status Exchange(Communicator* below, std::span<std::byte> cell, size_t each,
                         std::vector<uint64_t>* words, CommDeadline deadline);
   std::string Refused(CommPath path, int ranks, const absl::Status& why);  // the reason
@@ -134,7 +137,7 @@ class PathFabric final : public RingFabric {
   const PathFabricOptions options_;
   const std::string address_;
   const std::shared_ptr<CommLedger> ledger_;
-  std::unique_ptr<Cells> cells_;
+  std::unique_ptr<Cells> group_cells_, pair_cells_;
   const std::unique_ptr<Fabric> hosts_;
   std::unique_ptr<Fabric> kernels_;
   std::atomic<uint64_t> groups_made_{0};

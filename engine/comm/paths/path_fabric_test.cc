@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <map>
 #include <memory>
@@ -10,6 +11,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -32,14 +34,13 @@ CommMember On(const std::string& node, const std::string& gpu) {
 
 struct World {
   // Rank r is members[r]; `lame` has `fault`.
-  World(std::vector<CommMember> members, int lame, FarFault fault)
+  World(std::vector<CommMember> members, int lame, FarFault fault, PathFabricOptions options = {})
       : ranks(
-            [this, members = std::move(members), lame, fault]() -> std::unique_ptr<Fabric> {
+            [this, members = std::move(members), lame, fault,
+             options]() -> std::unique_ptr<Fabric> {
               const size_t rank = fabrics.size();
-              FarPaths paths{.self = members[rank]};
+              FarPaths paths{.self = members[rank], .options = options};
               if (static_cast<int>(rank) == lame) paths.fault = fault;
-              // Only a hang is waited for.
-              if (fault == FarFault::kHangs) paths.options.trial_max = std::chrono::seconds(2);
               paths.options.warn = [this, rank](const std::string& what) {
                 const std::lock_guard lock(mutex);
                 warnings[rank].push_back(what);
@@ -51,6 +52,18 @@ struct World {
               return MakeBufferedFabric(std::move(made.fabric), made.device);
             },
             static_cast<int>(members.size())) {}
+
+  // Until a rank warns of `what`.
+  void AwaitWarning(size_t rank, const std::string& what) {
+    const auto warned = [&] {
+      const std::lock_guard lock(mutex);
+      const std::vector<std::string>& all = warnings[rank];
+      return std::any_of(all.begin(), all.end(), [&](const std::string& one) {
+        return one.find(what) != std::string::npos;
+      });
+    };
+    while (!warned()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
 
   // The only way that bytes went, at all ranks; "" if there are several.
   std::string Way() const {
@@ -76,6 +89,13 @@ struct World {
   std::vector<std::shared_ptr<FarDevice>> devices;
   TestingRanks ranks;
 };
+
+// Only a hang is waited for.
+PathFabricOptions ShortIfHangs(FarFault fault) {
+  PathFabricOptions options;
+  if (fault == FarFault::kHangs) options.trial_max = std::chrono::seconds(2);
+  return options;
+}
 
 TEST(PathFabric, OneNodeTakesIpc) {
   World world({On("a", "0"), On("a", "1"), On("a", "1")}, -1, FarFault::kNone);
@@ -108,7 +128,7 @@ TEST_P(Refusals, OnIpc) {
   const auto [fault, why] = GetParam();
   for (const int lame : {0, 2}) {
     SCOPED_TRACE(lame);
-    World world({On("a", "0"), On("a", "1"), On("a", "2")}, lame, fault);
+    World world({On("a", "0"), On("a", "1"), On("a", "2")}, lame, fault, ShortIfHangs(fault));
     for (const auto check : {CheckEverything, CheckAllReduce}) {
       ExpectOk(TestingRanks::Run(world.ranks.GroupOfAll(), check));
     }
@@ -131,7 +151,7 @@ TEST_P(Refusals, OnIpc) {
 TEST_P(Refusals, OnNccl) {
   const auto [fault, why] = GetParam();
   if (fault == FarFault::kMayNotOpen) GTEST_SKIP() << "NCCL opens nothing";
-  World world({On("a", "0"), On("b", "1"), On("c", "2")}, 1, fault);
+  World world({On("a", "0"), On("b", "1"), On("c", "2")}, 1, fault, ShortIfHangs(fault));
   ExpectOk(TestingRanks::Run(world.ranks.GroupOfAll(), CheckEverything));
   EXPECT_EQ(world.Way(), "host");
   EXPECT_EQ(world.warnings.size(), 3u);
@@ -287,7 +307,7 @@ TEST(PathFabric, RingsOverNcclUseTheLanesOfTheirPairs) {
 TEST_P(Refusals, OnLanes) {
   const auto [fault, why] = GetParam();
   if (fault == FarFault::kMayNotOpen) GTEST_SKIP() << "NCCL opens nothing";
-  World world({On("a", "0"), On("b", "1"), On("c", "2")}, 1, fault);
+  World world({On("a", "0"), On("b", "1"), On("c", "2")}, 1, fault, ShortIfHangs(fault));
   ConnectAll(&world);
   for (uint64_t name = 1; name <= 6; name += 2) {
     EXPECT_EQ(WayOfRing(&world, {2, 0}, name), "nccl");
@@ -300,6 +320,18 @@ TEST_P(Refusals, OnLanes) {
     }
   }
   EXPECT_EQ(world.lanes->Mistake(), "");
+}
+
+// Of two pairs that hang in their trials, one finds no memory for its own.
+TEST(PathFabric, AsManyPairsAreTriedAtOnceAsTheOptionSays) {
+  PathFabricOptions options;
+  options.pair_trials_max = 1;
+  World world({On("a", "0"), On("b", "1"), On("c", "2")}, 0, FarFault::kHangs, options);
+  for (const size_t other : {1, 2}) {
+    EXPECT_TRUE(world.fabrics[0]->Connect(world.fabrics[other]->Address()).ok());
+    EXPECT_TRUE(world.fabrics[other]->Connect(world.fabrics[0]->Address()).ok());
+  }
+  world.AwaitWarning(0, "more than 1 paths are being tried at once");
 }
 
 TEST(PathFabric, RingsOverAWantedNcclUseLanes) {
