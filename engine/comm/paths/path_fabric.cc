@@ -257,10 +257,10 @@ absl::StatusOr<PathFabric::Tried> PathFabric::MakeTried(Use use, const PathChoic
   const Trial trial = {
       .meet = [below = second->get()](CommDeadline deadline) { return Meet(below, deadline); },
       .run =
-          [this, id, path, pairs_tell, members, cells,
-           below = first->get()](CommDeadline deadline) {
-            const absl::Status status =
-                pairs_tell ? PairsWork(path, members, deadline) : Try(below, id, cells, deadline);
+          [this, id, path, pairs_tell, members, cells, below = first->get()](
+              CommDeadline deadline, const std::atomic<bool>& left) {
+            const absl::Status status = pairs_tell ? PairsWork(path, members, deadline, left)
+                                                   : Try(below, id, cells, deadline);
             return status.ok() ? Meet(below, deadline) : status;
           },
       .max = makes_lanes ? options_.lanes_max : options_.trial_max,

@@ -125,7 +125,8 @@ class PathFabric final : public RingFabric {
   std::vector<std::string> PairsOfManyNodes();
   absl::Status TryPair(const std::string& address, std::optional<CommPath> path);
   absl::StatusOr<std::shared_ptr<Tried>> PairOf(const std::string& address, CommPath path);
-  absl::Status PairsWork(CommPath path, const Members& members, CommDeadline deadline);
+  absl::Status PairsWork(CommPath path, const Members& members, CommDeadline deadline,
+                         const std::atomic<bool>& left);
   absl::Status Try(Communicator* below, GroupId id, Cells* cells, CommDeadline deadline);
   absl::Status Exchange(Communicator* below, std::span<std::byte> cell, size_t each,
                         std::vector<uint64_t>* words, CommDeadline deadline);

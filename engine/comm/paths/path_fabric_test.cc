@@ -354,6 +354,23 @@ TEST(PathFabric, AWantedWayThatIsRefusedBreaksTheGroup) {
     for (const auto& end : TestingRanks::Run(world.ranks.GroupOfAll(), CheckAllReduce)) {
       EXPECT_TRUE(absl::IsUnavailable(end)) << end;
       const std::string said(end.message());
+// No deadline but the call's ends here: those of the trials are an hour away.
+TEST(PathFabric, ARingEndsWhileATrialOfItsPairGoesOn) {
+  PathFabricOptions options;
+  options.trial_max = options.lanes_max = std::chrono::hours(1);
+  World world({On("a", "0"), On("b", "1")}, 1, FarFault::kHangs, options);
+  ConnectAll(&world);
+  const std::vector<std::string> addresses = world.ranks.Addresses(std::vector<int>{0, 1});
+  std::vector<std::unique_ptr<Communicator>> ring;
+  for (int r = 0; r < 2; ++r) {
+    ring.push_back(world.fabrics[static_cast<size_t>(r)]->OpenRing({1, 1}, addresses, r).value());
+  }
+  const auto soon = std::chrono::steady_clock::now() + std::chrono::milliseconds(300);
+  EXPECT_TRUE(absl::IsDeadlineExceeded(CallOnce(0, ring[0].get(), soon)));
+  ring.clear();
+  EXPECT_TRUE(world.warnings.empty()) << "a ring that was given up says nothing about the path";
+}
+
       EXPECT_NE(said.find("ipc: rank 1 cannot open rank "), std::string::npos) << said;
       EXPECT_NE(said.find("the container forbids it"), std::string::npos) << said;
     }

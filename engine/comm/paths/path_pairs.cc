@@ -1,5 +1,7 @@
 // PathFabric's pairs: links to other processes, and the paths that were tried on them.
 #include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -15,8 +17,20 @@
 namespace skein::engine {
 namespace {
 
+constexpr auto kLookForEnd = std::chrono::milliseconds(5);
+
 // The name of all pairs that try a path: they differ in their members.
 GroupId PairOn(CommPath path) { return {0x5045455250414952u, path == CommPath::kNccl ? 3u : 2u}; }
+
+// The end of a ring does not wake who waits for the trial of a pair: the pair is not the ring's.
+absl::Status Await(TriedCommunicator* pair, CommDeadline deadline, const std::atomic<bool>& left) {
+  for (;;) {
+    if (left) return absl::UnavailableError("the ring was given up");
+    const auto until = std::min(deadline, std::chrono::steady_clock::now() + kLookForEnd);
+    const absl::Status works = pair->AwaitFirst(until);
+    if (!absl::IsDeadlineExceeded(works) || until == deadline) return works;
+  }
+}
 
 }  // namespace
 
@@ -90,14 +104,15 @@ absl::StatusOr<std::shared_ptr<PathFabric::Tried>> PathFabric::PairOf(const std:
 }
 
 // That this rank's pairs can use the path of their ring. They were tried before any ring, unless
-// the ring is the first that is heard of a member.
-absl::Status PathFabric::PairsWork(CommPath path, const Members& members, CommDeadline deadline) {
+// the ring is the first that is heard of a member. `left`: the ring was given up.
+absl::Status PathFabric::PairsWork(CommPath path, const Members& members, CommDeadline deadline,
+                                   const std::atomic<bool>& left) {
   for (size_t rank = 0; rank < members.addresses.size(); ++rank) {
     if (static_cast<int>(rank) == members.rank) continue;
     const absl::StatusOr<std::shared_ptr<Tried>> pair = PairOf(members.addresses[rank], path);
     if (!pair.ok()) return pair.status();
     if (*pair == nullptr) return absl::UnavailableError("the pair cannot take the path");
-    const absl::Status works = (*pair)->group->AwaitFirst(deadline);
+    const absl::Status works = Await((*pair)->group.get(), deadline, left);
     if (works.ok()) continue;
     const std::string why = (*pair)->refusal->Get();
     return absl::UnavailableError(absl::StrCat("rank ", members.rank, " and rank ", rank, ": ",

@@ -50,7 +50,7 @@ void TriedCommunicator::EndFirst() {
 
 bool TriedCommunicator::FirstWorks() {
   if (!trial_.meet(Clock::now() + kMeetMax).ok()) return false;
-  const absl::Status status = trial_.run(Clock::now() + trial_.max);
+  const absl::Status status = trial_.run(Clock::now() + trial_.max, left_);
   if (status.ok()) return true;
   first_->Abort(status);
   // A group that was aborted, or that a rank has left, says nothing about the way.
@@ -130,6 +130,7 @@ absl::Status TriedCommunicator::Broadcast(std::span<std::byte> data, int root,
 }
 
 void TriedCommunicator::Abort(const absl::Status& reason) {
+  left_ = true;
   {
     const std::lock_guard lock(mutex_);
     if (first_ != nullptr) first_->Abort(reason);

@@ -19,6 +19,7 @@
 // start of the first call.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <functional>
@@ -33,8 +34,9 @@ namespace skein::engine {
 struct Trial {
   // OK when all ranks are there: a call without data on the fallback path.
   std::function<absl::Status(CommDeadline)> meet;
-  // Moves bytes between all ranks over the fast path, compares them, and meets on it.
-  std::function<absl::Status(CommDeadline)> run;
+  // Moves bytes between all ranks over the fast path, compares them, and meets on it. Ends soon
+  // after `left` becomes true: this rank has aborted the group.
+  std::function<absl::Status(CommDeadline, const std::atomic<bool>& left)> run;
   std::chrono::milliseconds max{20'000};  // of `run`
   // The fast path is given up for this reason. Called on the trial's thread, at most once, at each
   // rank.
@@ -85,6 +87,7 @@ class TriedCommunicator final : public Communicator {
 
   const std::unique_ptr<Communicator> second_;
   const Trial trial_;
+  std::atomic<bool> left_{false};  // aborted at this rank
   mutable std::mutex mutex_;
   std::condition_variable known_;
   std::unique_ptr<Communicator> first_;  // the trial's thread alone may end it
