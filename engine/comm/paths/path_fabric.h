@@ -5,12 +5,16 @@
 // container that may not open the memory of another one, NCCL without a network), the whole group
 // falls back to the host's memory, and `warn` gets the reason at every rank (tried_communicator.h).
 // A path that a member demands (CommMember::wants) is used without a trial; if it fails, the group
-// is broken, and the error names the path and the rank. No rank waits longer than its deadlines.
+// is broken, and the error names the path and the rank. No call waits longer than its deadline. To
+// abort or to end a group that still tries its path takes some milliseconds, or what the path takes
+// to break off what is under way.
 //
 // Rings. Connect makes the link to a process and, where a path by CUDA IPC or NCCL should work,
-// tries it once for the pair, which makes the pair's lanes over NCCL (lane_fabric.h). A ring uses
-// that path if it works for each of its pairs: its members tell each other so in one exchange
-// without data, at its first call.
+// tries it once for the pair, which makes the pair's lanes over NCCL (lane_fabric.h). The answer is
+// final: a pair whose trial failed goes through the host until one of its processes starts again. A
+// ring uses the path if it works for each of its pairs: its members tell each other so in one
+// exchange without data, at its first call. The path over NCCL is tried for all pairs of a pool
+// that spans nodes, since rings mix the nodes.
 //
 // Buffers lie in the memory of `device`, and calls are ordered with its work as device_fabric.h
 // says, on every path; without a device they lie in the host's memory.
@@ -122,7 +126,8 @@ class PathFabric final : public RingFabric {
   std::unique_ptr<Communicator> OnDevice(CommPath path, std::unique_ptr<Communicator> below);
   absl::StatusOr<Tried> MakeTried(Use use, const PathChoice& choice, GroupId id,
                                   const Members& members);
-  std::vector<std::string> PairsOfManyNodes();
+  bool IsTried(const std::string& address);
+  std::vector<std::string> ToTryOverNccl(const std::string& newcomer);
   absl::Status TryPair(const std::string& address, std::optional<CommPath> path);
   absl::StatusOr<std::shared_ptr<Tried>> PairOf(const std::string& address, CommPath path);
   absl::Status PairsWork(CommPath path, const Members& members, CommDeadline deadline,
@@ -146,6 +151,8 @@ class PathFabric final : public RingFabric {
   std::set<std::string> warned_;
   // The pairs whose path was tried, or is. They stay as long as the fabric.
   std::map<PairKey, std::shared_ptr<Tried>> pairs_;
+  bool any_over_nccl_ = false;  // of pairs_: the pool spans nodes
+  bool all_over_nccl_ = false;  // the pairs of before that are tried over NCCL, too
 };
 
 }  // namespace skein::engine

@@ -304,6 +304,26 @@ TEST(PathFabric, RingsOverNcclUseTheLanesOfTheirPairs) {
   EXPECT_TRUE(world.warnings.empty());
 }
 
+// Who joins first, and how often instances are named again, changes nothing.
+TEST(PathFabric, PairsOfOneNodeGetLanesOnceThePoolSpansNodes) {
+  World world({On("a", "0"), On("a", "1"), On("b", "0"), On("a", "2")}, -1, FarFault::kNone);
+  const auto join = [&world](size_t newcomer) {
+    for (size_t other = 0; other < newcomer; ++other) {
+      EXPECT_TRUE(world.fabrics[other]->Connect(world.fabrics[newcomer]->Address()).ok());
+      EXPECT_TRUE(world.fabrics[newcomer]->Connect(world.fabrics[other]->Address()).ok());
+    }
+  };
+  join(1);
+  EXPECT_EQ(world.fabrics[0]->Made().groups, 0u) << "one node";
+  join(2);
+  EXPECT_EQ(WayOfRing(&world, {0, 1, 2}, 2), "nccl");
+  join(3);
+  EXPECT_EQ(WayOfRing(&world, {3, 1, 2, 0}, 3), "nccl");
+  for (int again = 0; again < 3; ++again) ConnectAll(&world);
+  EXPECT_EQ(WayOfRing(&world, {0, 1, 2, 3}, 4), "nccl");
+  for (const PathFabric* fabric : world.fabrics) EXPECT_EQ(fabric->Made().groups, 6u);
+}
+
 TEST_P(Refusals, OnLanes) {
   const auto [fault, why] = GetParam();
   if (fault == FarFault::kMayNotOpen) GTEST_SKIP() << "NCCL opens nothing";
@@ -334,6 +354,23 @@ TEST(PathFabric, AsManyPairsAreTriedAtOnceAsTheOptionSays) {
   world.AwaitWarning(0, "more than 1 paths are being tried at once");
 }
 
+// No deadline but the call's ends here: those of the trials are an hour away.
+TEST(PathFabric, ARingEndsWhileATrialOfItsPairGoesOn) {
+  PathFabricOptions options;
+  options.trial_max = options.lanes_max = std::chrono::hours(1);
+  World world({On("a", "0"), On("b", "1")}, 1, FarFault::kHangs, options);
+  ConnectAll(&world);
+  const std::vector<std::string> addresses = world.ranks.Addresses(std::vector<int>{0, 1});
+  std::vector<std::unique_ptr<Communicator>> ring;
+  for (int r = 0; r < 2; ++r) {
+    ring.push_back(world.fabrics[static_cast<size_t>(r)]->OpenRing({1, 1}, addresses, r).value());
+  }
+  const auto soon = std::chrono::steady_clock::now() + std::chrono::milliseconds(300);
+  EXPECT_TRUE(absl::IsDeadlineExceeded(CallOnce(0, ring[0].get(), soon)));
+  ring.clear();
+  EXPECT_TRUE(world.warnings.empty()) << "a ring that was given up says nothing about the path";
+}
+
 TEST(PathFabric, RingsOverAWantedNcclUseLanes) {
   std::vector<CommMember> members = {On("a", "0"), On("a", "1")};
   members[1].wants = CommPath::kNccl;
@@ -354,23 +391,6 @@ TEST(PathFabric, AWantedWayThatIsRefusedBreaksTheGroup) {
     for (const auto& end : TestingRanks::Run(world.ranks.GroupOfAll(), CheckAllReduce)) {
       EXPECT_TRUE(absl::IsUnavailable(end)) << end;
       const std::string said(end.message());
-// No deadline but the call's ends here: those of the trials are an hour away.
-TEST(PathFabric, ARingEndsWhileATrialOfItsPairGoesOn) {
-  PathFabricOptions options;
-  options.trial_max = options.lanes_max = std::chrono::hours(1);
-  World world({On("a", "0"), On("b", "1")}, 1, FarFault::kHangs, options);
-  ConnectAll(&world);
-  const std::vector<std::string> addresses = world.ranks.Addresses(std::vector<int>{0, 1});
-  std::vector<std::unique_ptr<Communicator>> ring;
-  for (int r = 0; r < 2; ++r) {
-    ring.push_back(world.fabrics[static_cast<size_t>(r)]->OpenRing({1, 1}, addresses, r).value());
-  }
-  const auto soon = std::chrono::steady_clock::now() + std::chrono::milliseconds(300);
-  EXPECT_TRUE(absl::IsDeadlineExceeded(CallOnce(0, ring[0].get(), soon)));
-  ring.clear();
-  EXPECT_TRUE(world.warnings.empty()) << "a ring that was given up says nothing about the path";
-}
-
       EXPECT_NE(said.find("ipc: rank 1 cannot open rank "), std::string::npos) << said;
       EXPECT_NE(said.find("the container forbids it"), std::string::npos) << said;
     }

@@ -40,25 +40,35 @@ absl::Status PathFabric::Connect(const std::string& address) {
     return absl::InvalidArgumentError("the address is not one of this kind of fabric");
   }
   if (address == address_) return absl::OkStatus();
-  absl::Status status = ways_.host->Connect(opened->host);
-  if (status.ok()) status = TryPair(address, std::nullopt);
-  // Where the pool spans nodes its rings may go over NCCL, on one node too.
-  for (const std::string& other : PairsOfManyNodes()) {
+  const absl::Status linked = ways_.host->Connect(opened->host);
+  if (!linked.ok() || IsTried(address)) return linked;
+  absl::Status status = TryPair(address, std::nullopt);
+  for (const std::string& other : ToTryOverNccl(address)) {
     if (status.ok()) status = TryPair(other, CommPath::kNccl);
   }
   return status;
 }
 
-// The other ends of all pairs, if some of them are on other nodes.
-std::vector<std::string> PathFabric::PairsOfManyNodes() {
+// Whether Connect has nothing more to try with `address`. (It has where the pair can take no path,
+// which it finds out again each time.)
+bool PathFabric::IsTried(const std::string& address) {
   const std::lock_guard lock(mutex_);
+  const auto any = pairs_.lower_bound({address, CommPath{}});
+  if (any == pairs_.end() || any->first.first != address) return false;
+  return !any_over_nccl_ || pairs_.contains({address, CommPath::kNccl});
+}
+
+// Where the pool spans nodes its rings may go over NCCL, on one node too: the newcomer's pair is to
+// be tried over it, and when the pool begins to span nodes, the pairs of all that came before.
+std::vector<std::string> PathFabric::ToTryOverNccl(const std::string& newcomer) {
+  const std::lock_guard lock(mutex_);
+  if (!any_over_nccl_) return {};
+  if (std::exchange(all_over_nccl_, true)) return {newcomer};
   std::vector<std::string> others;
-  bool many = false;
   for (const auto& [key, tried] : pairs_) {
     if (others.empty() || others.back() != key.first) others.push_back(key.first);
-    many = many || key.second == CommPath::kNccl;
   }
-  return many ? others : std::vector<std::string>();
+  return others;
 }
 
 // Tries the path for the pair, once; of nullopt, the one that the pair alone would take. Both ends
@@ -84,8 +94,10 @@ absl::Status PathFabric::TryPair(const std::string& address, std::optional<CommP
   const std::lock_guard lock(mutex_);
   if (pairs_.contains(key)) return absl::OkStatus();
   absl::StatusOr<Tried> tried = MakeTried(Use::kPair, *choice, PairOn(choice->path), *members);
-  if (tried.ok()) pairs_[key] = std::make_shared<Tried>(*std::move(tried));
-  return tried.status();
+  if (!tried.ok()) return tried.status();
+  pairs_[key] = std::make_shared<Tried>(*std::move(tried));
+  any_over_nccl_ = any_over_nccl_ || lanes;
+  return absl::OkStatus();
 }
 
 // The pair's trial, which is begun if it was not. Null: the pair cannot take the path.
