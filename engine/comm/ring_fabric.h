@@ -28,6 +28,7 @@ namespace skein::engine {
 struct FabricCounts {
   uint64_t links = 0;   // other processes that this one was connected to
   uint64_t groups = 0;  // communicators with what belongs to them: MakeGroup's, and NCCL's of pairs
+  uint64_t lost = 0;    // links whose process was found dead, or could not be reached at all
 };
 
 class RingFabric : public Fabric {
@@ -37,6 +38,10 @@ class RingFabric : public Fabric {
   // counts as dead from now on. RESOURCE_EXHAUSTED: no descriptors or memory now; a ring with it
   // tries again.
   virtual absl::Status Connect(const std::string& address) = 0;
+
+  // Whether there is a link to the process at `address`, which was not found dead so far. Makes
+  // none. Any thread.
+  virtual bool Connected(const std::string& address) const = 0;
 
   // This process's part in a ring, as in MakeGroup. Links that are missing are made, and counted.
   virtual absl::StatusOr<std::unique_ptr<Communicator>> OpenRing(

@@ -14,6 +14,12 @@ absl::StatusOr<std::unique_ptr<Communicator>> LinkFabric::MakeGroup(
   return std::make_unique<LinkCommunicator>(*std::move(link));
 }
 
+FabricCounts LinkFabric::Made() const {
+  FabricCounts made = Links();
+  made.groups = groups_.load();
+  return made;
+}
+
 absl::StatusOr<std::unique_ptr<Communicator>> LinkFabric::OpenRing(
     GroupId name, std::span<const std::string> addresses, int rank) {
   auto link = MakeLink(name, addresses, rank);

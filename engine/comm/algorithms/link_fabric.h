@@ -26,10 +26,10 @@ class LinkFabric : public RingFabric {
   absl::StatusOr<std::unique_ptr<Communicator>> OpenRing(GroupId name,
                                                          std::span<const std::string> addresses,
                                                          int rank) final;
-  FabricCounts Made() const override { return {Links(), groups_.load()}; }
+  FabricCounts Made() const override;
 
  protected:
-  virtual uint64_t Links() const = 0;  // made so far
+  virtual FabricCounts Links() const = 0;  // all but its `groups`
 
  private:
   std::atomic<uint64_t> groups_{0};

@@ -21,10 +21,10 @@ struct LaneFabric::State {
     return book;
   }
 
-  // Those that cannot be reached any more.
+  // Those that the hosts' fabric has lost.
   void Forget(const std::vector<std::string>& addresses) {
     for (const std::string& address : addresses) {
-      if (address == hosts->Address() || hosts->Connect(address).ok()) continue;
+      if (address == hosts->Address() || hosts->Connected(address)) continue;
       std::shared_ptr<LaneBook> gone;  // its lanes end when the lock is free
       const std::lock_guard lock(mutex);
       const auto found = books.find(address);
@@ -34,12 +34,25 @@ struct LaneFabric::State {
     }
   }
 
+  // All that died. Looks at them only if another link was lost since the last time.
+  void ForgetDead() {
+    const uint64_t lost = hosts->Made().lost;
+    std::vector<std::string> known;
+    {
+      const std::lock_guard lock(mutex);
+      if (std::exchange(lost_seen, lost) == lost) return;
+      for (const auto& [address, book] : books) known.push_back(address);
+    }
+    Forget(known);
+  }
+
   const std::shared_ptr<LinkFabric> hosts;
   const std::shared_ptr<LaneMaker> maker;
   StreamMemories<StreamMemory> memories;
   std::atomic<uint64_t> made{0};  // lanes
   std::mutex mutex;
   std::map<std::string, std::shared_ptr<LaneBook>> books;  // by the other end's address
+  uint64_t lost_seen = 0;                                  // of the hosts' links
 };
 
 LaneFabric::LaneFabric(std::shared_ptr<LinkFabric> hosts, std::shared_ptr<LaneMaker> maker)
@@ -66,16 +79,19 @@ absl::StatusOr<std::unique_ptr<Link>> LaneFabric::MakeLink(GroupId id,
   parts.name = state_->maker->Name();
   parts.done = [state = state_](std::unique_ptr<StreamMemory> one) {
     state->memories.GiveBack(std::move(one));
+    state->ForgetDead();
   };
   parts.failed = [state = state_, members = std::vector(addresses.begin(), addresses.end())] {
     state->Forget(members);
+    state->ForgetDead();
   };
   return std::make_unique<LaneLink>(std::move(parts));
 }
 
 FabricCounts LaneFabric::Made() const {
-  const FabricCounts below = LinkFabric::Made();
-  return {below.links, below.groups + state_->made.load()};
+  FabricCounts made = LinkFabric::Made();
+  made.groups += state_->made.load();
+  return made;
 }
 
 }  // namespace skein::engine

@@ -11,6 +11,7 @@
 #include <random>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "engine/comm/testing/far_lanes.h"
@@ -33,13 +34,18 @@ struct Plan {
 
 class Pool {
  public:
-  explicit Pool(int instances) {
+  // Over tcp the end of a fabric looks to others like that of its process.
+  explicit Pool(int instances, std::string tls = "self,shm") : tls_(std::move(tls)) {
     for (int i = 0; i < instances; ++i) {
       devices_.push_back(std::make_shared<FarDevice>(kFarBytes));
-      std::shared_ptr<LinkFabric> hosts = MakeUcxLinkFabric({.tls = "self,shm"}).value();
-      fabrics_.push_back(
-          std::make_unique<LaneFabric>(std::move(hosts), MakeFarLaneMaker(hub_, devices_[i])));
+      fabrics_.push_back(Make(i));
     }
+  }
+
+  // Another process comes in the place of one.
+  void Replace(int instance) {
+    fabrics_[instance].reset();
+    fabrics_[instance] = Make(instance);
   }
 
   // Each instance computes the plans that it is in, in their order.
@@ -60,8 +66,15 @@ class Pool {
   int Instances() const { return static_cast<int>(fabrics_.size()); }
   uint64_t Lanes(int instance) const { return fabrics_[instance]->Made().groups; }
   int exchanged() const { return exchanged_; }
+  int LaneEnds() const { return hub_->Ends(); }
 
  private:
+  std::unique_ptr<LaneFabric> Make(int instance) {
+    std::shared_ptr<LinkFabric> hosts = MakeUcxLinkFabric({.tls = tls_}).value();
+    return std::make_unique<LaneFabric>(std::move(hosts),
+                                        MakeFarLaneMaker(hub_, devices_[instance]));
+  }
+
   // As an instance's step: the pieces by one thread, the moves by another.
   void Step(const Plan& plan, int rank) {
     const auto pieces = Open(plan, plan.name, rank), moves = Open(plan, plan.name + 1, rank);
@@ -108,6 +121,7 @@ class Pool {
     return static_cast<int>((plan.name * 31 + static_cast<uint64_t>(call) * 7 + rank) % 251) + 1;
   }
 
+  const std::string tls_;
   const std::shared_ptr<FarLaneHub> hub_ = std::make_shared<FarLaneHub>();
   std::vector<std::shared_ptr<FarDevice>> devices_;
   std::vector<std::unique_ptr<LaneFabric>> fabrics_;
@@ -149,6 +163,20 @@ TEST(LaneFabric, LanesMadeStandStillOverRandomPlans) {
   pool.Run(RandomPlans(1000, 8, 1, &name));
   for (int i = 0; i < 8; ++i) {
     EXPECT_EQ(pool.Lanes(i), made[i]) << i;
+  }
+}
+
+// A process that dies while it is in no ring is in none that fails, either.
+TEST(LaneFabric, LanesOfProcessesThatDiedEnd) {
+  uint64_t name = 0;
+  Pool pool(3, "self,tcp");
+  // Two ends of each lane. Of each pair two rings are open at once, and one lane may be made
+  // beside.
+  const int most = 3 * 2 * (2 + kLanesAtFirst - 1);
+  for (int round = 0; round < 12; ++round) {
+    pool.Run({OfAll(3, &name)});
+    while (pool.LaneEnds() > most) pool.Run({OfAll(3, &name)});
+    pool.Replace(round % 3);
   }
 }
 

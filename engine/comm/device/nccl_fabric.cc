@@ -27,9 +27,10 @@ class NcclFabric : public LinkFabric {
     return std::make_unique<NcclLink>(*std::move(hosts), nccl_, device_);
   }
   absl::Status Connect(const std::string& address) override { return hosts_->Connect(address); }
+  bool Connected(const std::string& address) const override { return hosts_->Connected(address); }
 
  protected:
-  uint64_t Links() const override { return hosts_->Made().links; }
+  FabricCounts Links() const override { return hosts_->Made(); }
 
  private:
   const std::shared_ptr<LinkFabric> hosts_;

@@ -37,9 +37,10 @@ class PeerLinkFabric : public LinkFabric {
     return std::make_unique<PeerLink>(*std::move(hosts), *std::move(memory), done);
   }
   absl::Status Connect(const std::string& address) override { return hosts_->Connect(address); }
+  bool Connected(const std::string& address) const override { return hosts_->Connected(address); }
 
  protected:
-  uint64_t Links() const override { return hosts_->Made().links; }
+  FabricCounts Links() const override { return hosts_->Made(); }
 
  private:
   const std::shared_ptr<LinkFabric> hosts_;

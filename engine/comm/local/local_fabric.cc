@@ -74,11 +74,15 @@ class LocalFabric : public LinkFabric {
   absl::StatusOr<std::unique_ptr<Link>> MakeLink(GroupId id, std::span<const std::string> addresses,
                                                  int rank) override;
   absl::Status Connect(const std::string& address) override;
+  bool Connected(const std::string& address) const override {
+    std::lock_guard<std::mutex> lock(hub_->mutex);
+    return linked_.contains(address);
+  }
 
  protected:
-  uint64_t Links() const override {
+  FabricCounts Links() const override {
     std::lock_guard<std::mutex> lock(hub_->mutex);
-    return linked_.size();
+    return {.links = linked_.size()};
   }
 
  private:

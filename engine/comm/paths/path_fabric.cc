@@ -165,7 +165,9 @@ bool PathFabric::TakesIpc(std::span<const std::string> addresses) {
 
 FabricCounts PathFabric::Made() const {
   const uint64_t lanes = ways_.lanes == nullptr ? 0 : ways_.lanes->Made().groups;
-  return {ways_.host->Made().links, groups_made_.load() + lanes};
+  FabricCounts made = ways_.host->Made();
+  made.groups = groups_made_.load() + lanes;
+  return made;
 }
 
 absl::StatusOr<PathFabric::Members> PathFabric::MembersOf(std::span<const std::string> addresses,

@@ -83,10 +83,15 @@ class PathFabric final : public RingFabric {
                                                           std::span<const std::string> addresses,
                                                           int rank) override;
   absl::Status Connect(const std::string& address) override;
+  bool Connected(const std::string& address) const override;
   absl::StatusOr<std::unique_ptr<Communicator>> OpenRing(GroupId name,
                                                          std::span<const std::string> addresses,
                                                          int rank) override;
   FabricCounts Made() const override;
+
+  // Pairs with other processes whose path was tried, or is: one for each path. Those of processes
+  // that died are forgotten at the next Connect with another address.
+  size_t TriedPairs();
 
   // Why the bytes of `group`, which this fabric made, go through the host's memory although they
   // are on devices. Empty: they do not, or there are no devices. Known once a call of it was OK.
@@ -127,6 +132,7 @@ class PathFabric final : public RingFabric {
   absl::StatusOr<Tried> MakeTried(Use use, const PathChoice& choice, GroupId id,
                                   const Members& members);
   bool IsTried(const std::string& address);
+  void EndDeadPairs();
   std::vector<std::string> ToTryOverNccl(const std::string& newcomer);
   absl::Status TryPair(const std::string& address, std::optional<CommPath> path);
   absl::StatusOr<std::shared_ptr<Tried>> PairOf(const std::string& address, CommPath path);
@@ -149,8 +155,9 @@ class PathFabric final : public RingFabric {
   std::atomic<uint64_t> groups_made_{0};
   std::mutex mutex_;
   std::set<std::string> warned_;
-  // The pairs whose path was tried, or is. They stay as long as the fabric.
+  // The pairs whose path was tried, or is. They stay until their process has died.
   std::map<PairKey, std::shared_ptr<Tried>> pairs_;
+  uint64_t lost_seen_ = 0;      // of the hosts' links
   bool any_over_nccl_ = false;  // of pairs_: the pool spans nodes
   bool all_over_nccl_ = false;  // the pairs of before that are tried over NCCL, too
 };

@@ -324,6 +324,20 @@ TEST(PathFabric, PairsOfOneNodeGetLanesOnceThePoolSpansNodes) {
   for (const PathFabric* fabric : world.fabrics) EXPECT_EQ(fabric->Made().groups, 6u);
 }
 
+TEST(PathFabric, PairsWithProcessesThatDiedAreForgotten) {
+  const auto make = [](const char* gpu) {
+    return MakeFarPaths({.self = On("a", gpu), .tls = "self,tcp"});
+  };
+  const FarPathFabric stays = make("0");
+  for (int round = 0; round < 4; ++round) {
+    const FarPathFabric goes = make("1");
+    EXPECT_TRUE(stays.fabric->Connect(goes.fabric->Address()).ok());
+    EXPECT_TRUE(goes.fabric->Connect(stays.fabric->Address()).ok());
+    EXPECT_EQ(stays.fabric->TriedPairs(), 1u);
+  }
+  EXPECT_EQ(stays.fabric->Made().links, 4u);
+}
+
 TEST_P(Refusals, OnLanes) {
   const auto [fault, why] = GetParam();
   if (fault == FarFault::kMayNotOpen) GTEST_SKIP() << "NCCL opens nothing";

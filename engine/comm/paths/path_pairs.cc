@@ -2,9 +2,11 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <iterator>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -42,11 +44,17 @@ absl::Status PathFabric::Connect(const std::string& address) {
   if (address == address_) return absl::OkStatus();
   const absl::Status linked = ways_.host->Connect(opened->host);
   if (!linked.ok() || IsTried(address)) return linked;
+  EndDeadPairs();
   absl::Status status = TryPair(address, std::nullopt);
   for (const std::string& other : ToTryOverNccl(address)) {
     if (status.ok()) status = TryPair(other, CommPath::kNccl);
   }
   return status;
+}
+
+bool PathFabric::Connected(const std::string& address) const {
+  const std::optional<MemberAddress> opened = OpenMember(address);
+  return opened.has_value() && ways_.host->Connected(opened->host);
 }
 
 // Whether Connect has nothing more to try with `address`. (It has where the pair can take no path,
@@ -56,6 +64,30 @@ bool PathFabric::IsTried(const std::string& address) {
   const auto any = pairs_.lower_bound({address, CommPath{}});
   if (any == pairs_.end() || any->first.first != address) return false;
   return !any_over_nccl_ || pairs_.contains({address, CommPath::kNccl});
+}
+
+size_t PathFabric::TriedPairs() {
+  const std::lock_guard lock(mutex_);
+  return pairs_.size();
+}
+
+// Looks at all pairs only if another process was lost since the last time.
+void PathFabric::EndDeadPairs() {
+  const uint64_t lost = ways_.host->Made().lost;
+  std::set<std::string> dead;
+  {
+    const std::lock_guard lock(mutex_);
+    if (std::exchange(lost_seen_, lost) == lost) return;
+    for (const auto& [key, tried] : pairs_) dead.insert(key.first);
+  }
+  std::erase_if(dead, [this](const std::string& address) { return Connected(address); });
+  std::vector<std::shared_ptr<Tried>> ended;  // when the lock is free, for a trial may want it
+  const std::lock_guard lock(mutex_);
+  for (auto pair = pairs_.begin(); pair != pairs_.end();) {
+    const bool ends = dead.contains(pair->first.first);
+    if (ends) ended.push_back(std::move(pair->second));
+    pair = ends ? pairs_.erase(pair) : std::next(pair);
+  }
 }
 
 // Where the pool spans nodes its rings may go over NCCL, on one node too: the newcomer's pair is to

@@ -45,11 +45,13 @@ class FarLane final : public Lane {
  public:
   FarLane(std::shared_ptr<FarLaneHub> hub, std::shared_ptr<FarWire> wire, int end)
       : hub_(std::move(hub)), wire_(std::move(wire)), end_(end) {
+    hub_->Count(1);
     const std::lock_guard lock(wire_->mutex);
     if (std::exchange(Own().made, true)) hub_->Blame("an end was made twice");
   }
   // What it sent and nobody took is lost, as its buffers are.
   ~FarLane() override {
+    hub_->Count(-1);
     const std::lock_guard lock(wire_->mutex);
     Own().in.clear();
     std::erase_if(Own().out, [](const FarWire::Sent& sent) { return sent.bytes.empty(); });

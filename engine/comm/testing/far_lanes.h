@@ -4,6 +4,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -25,13 +26,17 @@ class FarLaneHub {
  public:
   // The first rule of lanes that was broken; "": none.
   std::string Mistake() const;
+  // Ends of lanes that were made and not destroyed.
+  int Ends() const { return ends_; }
 
   // For FarLanes.
   void Blame(const std::string& mistake);
+  void Count(int ends) { ends_ += ends; }
   uint64_t NewWire();
   std::shared_ptr<FarWire> Wire(uint64_t key);
 
  private:
+  std::atomic<int> ends_{0};
   mutable std::mutex mutex_;
   std::string mistake_;
   uint64_t next_ = 1;

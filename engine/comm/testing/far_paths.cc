@@ -73,6 +73,7 @@ class FaultyRings final : public RingFabric {
     return WithFault(below_->OpenRing(name, addresses, rank), fault_);
   }
   absl::Status Connect(const std::string& address) override { return below_->Connect(address); }
+  bool Connected(const std::string& address) const override { return below_->Connected(address); }
   FabricCounts Made() const override { return below_->Made(); }
 
  private:
@@ -83,7 +84,7 @@ class FaultyRings final : public RingFabric {
 }  // namespace
 
 FarPathFabric MakeFarPaths(const FarPaths& paths) {
-  auto made = MakeUcxLinkFabric({.tls = "self,shm"});
+  auto made = MakeUcxLinkFabric({.tls = paths.tls});
   SKEIN_CHECK_MSG(made.ok(), made.status().ToString().c_str());
   const std::shared_ptr<LinkFabric> hosts = *std::move(made);
   FarPathFabric out;

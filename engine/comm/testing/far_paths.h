@@ -5,6 +5,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 
 #include "engine/comm/paths/path_fabric.h"
 #include "engine/comm/testing/far_lanes.h"
@@ -26,6 +27,8 @@ struct FarPaths {
   FarFault fault = FarFault::kNone;
   PathFabricOptions options;
   std::shared_ptr<FarLaneHub> lanes;  // null: one that all without share
+  // Of the hosts. Over tcp the end of a fabric looks to others like that of its process.
+  std::string tls = "self,shm";
 };
 
 struct FarPathFabric {

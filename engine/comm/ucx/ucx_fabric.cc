@@ -68,8 +68,13 @@ class UcxFabric : public LinkFabric {
     return address == address_ ? absl::OkStatus() : mesh_->Connect(*opened);
   }
 
+  bool Connected(const std::string& address) const override {
+    const std::optional<UcxAddress> opened = OpenAddress(address);
+    return opened.has_value() && mesh_->Connected(*opened);
+  }
+
  protected:
-  uint64_t Links() const override { return mesh_->Links(); }
+  FabricCounts Links() const override { return mesh_->Links(); }
 
  private:
   const std::string address_;

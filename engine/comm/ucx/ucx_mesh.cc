@@ -121,9 +121,17 @@ absl::Status UcxMesh::Connect(const UcxAddress& address) {
   return dead ? absl::UnavailableError("the process cannot be reached") : absl::OkStatus();
 }
 
-uint64_t UcxMesh::Links() {
+bool UcxMesh::Connected(const UcxAddress& address) {
   const Lock lock = Enter();
-  return peers_.made();
+  return peers_.Connected(address);
+}
+
+FabricCounts UcxMesh::Links() {
+  const Lock lock = Enter();
+  Progress();
+  peers_.LoseEnded();
+  if (on_worker_ && disarmed_) Kick();
+  return {.links = peers_.made(), .lost = peers_.lost()};
 }
 
 void UcxMesh::RemoveGroup(UcxGroup* group) {

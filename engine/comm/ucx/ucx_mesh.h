@@ -14,6 +14,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "engine/comm/ring_fabric.h"
 #include "engine/comm/ucx/early_groups.h"
 #include "engine/comm/ucx/ucx_peers.h"
 #include "engine/comm/ucx/wire_group.h"
@@ -43,7 +44,8 @@ class UcxMesh final : private PlaneUser {
   void RemoveGroup(UcxGroup* group);
   // The connection to a process, which its first group would make. As RingFabric::Connect.
   absl::Status Connect(const UcxAddress& address);
-  uint64_t Links();  // made so far
+  bool Connected(const UcxAddress& address);
+  FabricCounts Links();  // looks for processes that have died
 
   void Send(UcxGroup* group, int to, std::span<const std::byte> data, Signature signature);
   void Receive(UcxGroup* group, int from, std::span<std::byte> data, Signature signature);

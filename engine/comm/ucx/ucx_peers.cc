@@ -35,10 +35,15 @@ absl::StatusOr<UcxPeer*> UcxPeers::Get(const UcxAddress& address) {
   auto status = Connect(address, connected.get());
   if (absl::IsResourceExhausted(status)) return status;
   const auto& peer = peers_[address.worker] = std::move(connected);
-  ++made_;
   // Only now: what was opened is of the process that is alive.
   peer->dead = !processes_.Add(address.process, peer.get()) || !status.ok();
+  ++(peer->dead ? lost_ : made_);
   return peer.get();
+}
+
+bool UcxPeers::Connected(const UcxAddress& address) const {
+  const auto known = peers_.find(address.worker);
+  return known != peers_.end() && !known->second->dead;
 }
 
 void UcxPeers::Release(UcxPeer* peer) {
@@ -137,6 +142,7 @@ bool UcxPeers::AwaitRoom() {
 
 void UcxPeers::Lost(UcxPeer* peer) {
   if (std::exchange(peer->dead, true)) return;
+  ++lost_;
   on_death_();
 }
 

@@ -64,8 +64,11 @@ class UcxPeers {
   // uses is forgotten then.
   void Release(UcxPeer* peer);
   size_t size() const { return peers_.size(); }
+  bool Connected(const UcxAddress& address) const;  // false: dead, too
 
-  size_t made() const { return made_; }  // connections, since the start
+  // Since the start: connections, and peers that were lost or could not be reached.
+  size_t made() const { return made_; }
+  size_t lost() const { return lost_; }
 
   // True: sent, and nothing refers to the operation any more. False: on_sent will be called.
   bool Send(UcxPeer* peer, UcxOperation operation);
@@ -111,7 +114,7 @@ class UcxPeers {
   std::map<std::string, std::unique_ptr<UcxPeer>> peers_;
   std::list<UcxOperation> spare_;  // most sends end at once and leave theirs unused
   size_t under_way_ = 0;
-  size_t made_ = 0;
+  size_t made_ = 0, lost_ = 0;
   std::vector<UcxPeer*> waiting_;  // for room in their rings
   ProcessWatch processes_;
   std::vector<UcxPeer*> ended_;  // their processes; last words are to be read
