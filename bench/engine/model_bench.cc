@@ -1,9 +1,11 @@
 // One measurement of a checkpoint on this machine, as one line of JSON. bench/engine/run calls this
 // and makes the table.
 //
-//   model_bench --measure=gemm|prefill|decode|breakdown|reproducible --model_dir=DIR --threads=N
+//   model_bench --measure=gemm|prefill|decode|breakdown|reproducible|sampling --model_dir=DIR
+//       --threads=N
 #include <algorithm>
 #include <cstdio>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <numeric>
@@ -26,13 +28,14 @@
 #include "engine/ops/cpu/cpu_ops.h"
 #include "scheduler/vocabulary/check.h"
 
-ABSL_FLAG(std::string, measure, "decode", "gemm, prefill, decode, breakdown or reproducible");
+ABSL_FLAG(std::string, measure, "decode",
+          "gemm, prefill, decode, breakdown, reproducible or sampling");
 ABSL_FLAG(std::string, model_dir, "", "the checkpoint");
 ABSL_FLAG(int, threads, 1, "threads of the measurement");
 ABSL_FLAG(std::string, isa, "auto", "instructions of the kernels, as the workers' --isa");
 ABSL_FLAG(int, prompt_tokens, 512, "tokens of the prefill");
 ABSL_FLAG(int, decode_tokens, 48, "tokens decoded, after a prompt of 16");
-ABSL_FLAG(int, sequences, 1, "that decode together, of --measure=reproducible");
+ABSL_FLAG(int, sequences, 1, "that decode together, of reproducible and sampling");
 ABSL_FLAG(int, repeats, 3, "prefills, the best counts; or times that decode_tokens are decoded");
 ABSL_FLAG(int, round_tokens, 4, "tokens decoded between two sweeps of as many bytes");
 ABSL_FLAG(bool, cpu_clock, false, "one thread's CPU time instead of wall time: a loaded machine");
@@ -101,7 +104,7 @@ class Runner {
   explicit Runner(engine::Engine& engine, int sequences = 1) : engine_(engine), next_(sequences) {
     blocks_.resize(engine.Spec().kv.num_blocks);
     std::iota(blocks_.begin(), blocks_.end(), 0);
-    greedy_.temperature = 0.0f;
+    sampling_.temperature = 0.0f;
   }
 
   // Seconds of one step over `tokens` at `position`, sampling the next token into *next.
@@ -121,6 +124,7 @@ class Runner {
     for (size_t i = 0; i < next_.size(); ++i) next_[i] = results_[i].sampled.token;
     return seconds;
   }
+  void SampleBy(const engine::SamplingParams& params) { sampling_ = params; }
   // What the sequences run next.
   std::vector<int32_t>& next() { return next_; }
 
@@ -132,7 +136,7 @@ class Runner {
     step.position = position;
     step.block_table = std::span(blocks_).subspan(sequence * share, share);
     step.sample = true;
-    step.sampling = &greedy_;
+    step.sampling = &sampling_;
     return step;
   }
   double Run(const std::vector<engine::SequenceStep>& steps) {
@@ -145,7 +149,7 @@ class Runner {
 
   engine::Engine& engine_;
   std::vector<int32_t> blocks_, next_;
-  engine::SamplingParams greedy_;
+  engine::SamplingParams sampling_;
   std::vector<engine::SequenceResult> results_;
 };
 
@@ -163,7 +167,7 @@ std::unique_ptr<engine::Engine> LoadEngine(int tokens_max, std::vector<OpCall>* 
   if (calls != nullptr) ops = MakeTimedOps(*std::move(ops), TheClock(), calls);
   engine::ModelEngineOptions options;
   options.num_blocks = sequences * ((tokens_max + 31) / 16);
-  options.max_batch_tokens = tokens_max;
+  options.max_batch_tokens = std::max(tokens_max, sequences);
   auto made = engine::MakeModelEngine(absl::GetFlag(FLAGS_model_dir), *std::move(ops),
                                       engine::MakeCpuDevice(), options);
   SKEIN_CHECK_MSG(made.ok(), made.status().ToString().c_str());
@@ -248,6 +252,44 @@ void MeasureReproducible() {
   prefills.Print("prefill");
   std::printf(", ");
   decodes.Print("decode");
+  std::printf("}\n");
+}
+
+// What is outside the operations of decode steps, sampling above all, for common parameters: its
+// share of the step. Medians of all steps, which take turns.
+void MeasureSampling() {
+  const std::pair<const char*, engine::SamplingParams> kParams[] = {
+      {"greedy", {.temperature = 0.0f}},
+      {"temperature", {.temperature = 0.8f}},
+      {"top_p", {.temperature = 0.8f, .top_p = 0.95f}},
+      {"top_k", {.temperature = 0.8f, .top_k = 50}},
+      {"top_k_top_p", {.temperature = 0.8f, .top_k = 50, .top_p = 0.95f}},
+      {"logprobs", {.temperature = 0.8f, .top_logprobs = 5}}};
+  const int sequences = absl::GetFlag(FLAGS_sequences), steps = absl::GetFlag(FLAGS_decode_tokens);
+  std::vector<OpCall> calls;
+  const auto model = LoadEngine(kPromptTokens + steps, &calls, false, sequences);
+  Runner runner(*model, sequences);
+  const std::vector<int32_t> prompt = Prompt(kPromptTokens, model->Spec().vocab_size);
+  for (int s = 0; s < sequences; ++s) {
+    int32_t next = 0;
+    runner.Step(prompt, 0, &next, static_cast<size_t>(s));
+  }
+  std::vector<double> outside[std::size(kParams)], shares[std::size(kParams)];
+  for (int i = 0; i < steps; ++i) {
+    const size_t turn = static_cast<size_t>(i) % std::size(kParams);
+    runner.SampleBy(kParams[turn].second);
+    calls.clear();
+    const double seconds = runner.StepAll(kPromptTokens + i);
+    double rest = seconds;
+    for (const OpCall& call : calls) rest -= call.seconds;
+    outside[turn].push_back(rest);
+    shares[turn].push_back(rest / seconds);
+  }
+  std::printf("{\"sequences\": %d, \"vocab_size\": %d", sequences, model->Spec().vocab_size);
+  for (size_t i = 0; i < std::size(kParams); ++i) {
+    std::printf(", \"%s_outside_ops_us\": %.4g, \"%s_of_step\": %.3f", kParams[i].first,
+                1e6 * Median(outside[i]), kParams[i].first, Median(shares[i]));
+  }
   std::printf("}\n");
 }
 
@@ -350,11 +392,15 @@ int main(int argc, char** argv) {
     skein::bench::MeasureDecode();
   } else if (measure == "breakdown") {
     skein::bench::MeasureBreakdown();
+  } else if (measure == "sampling") {
+    skein::bench::MeasureSampling();
   } else if (measure == "reproducible") {
     skein::bench::MeasureReproducible();
   } else {
-    std::fprintf(stderr, "--measure=%s: must be gemm, prefill, decode, breakdown or reproducible\n",
-                 measure.c_str());
+    std::fprintf(
+        stderr,
+        "--measure=%s: must be gemm, prefill, decode, breakdown, reproducible or sampling\n",
+        measure.c_str());
     return 2;
   }
   return 0;
