@@ -32,7 +32,9 @@ struct Precision {
   DType dtype;
   double nll_relative;  // the limit for any layout: 1e-5 in f32, 1e-3 in bf16
   double kv;            // absolute, of values of size about 1 to 10
-  double logits;        // root of the mean square, of all logits of what follows the prompt
+  // Root mean square of the differences of all logits behind the prompt: 2e-6 and 0.009 were seen,
+  // with each instruction set.
+  double logits;
 };
 
 // The tokens behind the prompt and the logits that each was chosen from, but for the first.
@@ -148,7 +150,9 @@ TEST_P(RingNll, CdspOverGrowingMembers) {
 TEST_P(RingNll, GreedyContinuation) {
   const RingOutcome actual =
       ranks_->Run({.ids = ids_, .chunks = {{50, {0, 1, 2}}, {80, FirstRanks(8)}}, .score = false});
-  // `given` null: the likeliest tokens.
+  SamplingParams greedy;
+  greedy.temperature = 0.0f;
+  // `given` null: the sampled tokens.
   const auto continued = [&](int32_t first, const std::vector<int32_t>* given) {
     std::vector<int32_t> table(plain_->Spec().kv.num_blocks);
     std::iota(table.begin(), table.end(), 0);
@@ -158,11 +162,15 @@ TEST_P(RingNll, GreedyContinuation) {
       step.tokens = std::span(said.tokens).last(1);
       step.position = kTokens + static_cast<int64_t>(said.tokens.size()) - 1;
       step.block_table = table;
+      step.sample = true;
+      step.sampling = &greedy;
+      step.token_index = said.tokens.size();
       step.want_logits = true;
       std::vector<SequenceResult> results;
       EXPECT_TRUE(plain_->Step({&step, 1}, nullptr, &results).ok());
-      const int32_t likeliest = Likeliest(results[0].logits);
-      said.tokens.push_back(given == nullptr ? likeliest : (*given)[said.tokens.size()]);
+      const int32_t sampled = results[0].sampled.token;
+      EXPECT_EQ(sampled, Likeliest(results[0].logits));
+      said.tokens.push_back(given == nullptr ? sampled : (*given)[said.tokens.size()]);
       said.logits.push_back(std::move(results[0].logits));
     }
     return said;
@@ -190,7 +198,7 @@ TEST_P(RingNll, GreedyContinuation) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, RingNll,
-                         ::testing::Values(Precision{"f32", DType::kF32, 1e-5, 1e-3, 1e-4},
+                         ::testing::Values(Precision{"f32", DType::kF32, 1e-5, 1e-3, 1e-5},
                                            Precision{"bf16", DType::kBF16, 1e-3, 0.5, 0.015}),
                          [](const auto& info) { return info.param.name; });
 
