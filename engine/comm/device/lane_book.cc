@@ -137,6 +137,12 @@ absl::Status LaneBook::MakeLane(int lane, uint64_t generation, const LaneKey& ke
   return absl::OkStatus();
 }
 
+absl::Status LaneBook::Differ(int lane, uint64_t here, uint64_t there) const {
+  return absl::InternalError(absl::StrCat(maker_->Name(), ": lane ", lane, " has generation ", here,
+                                          slots_[lane].leased ? ", in use," : "", " here, ", there,
+                                          " at the other end"));
+}
+
 absl::StatusOr<LaneLease> LaneBook::Accept(const LaneOffer& offer, const LaneGrant& grant) {
   std::vector<std::unique_ptr<Lane>> dropped;  // destroyed when the lock is free
   const std::lock_guard lock(mutex_);
@@ -144,7 +150,7 @@ absl::StatusOr<LaneLease> LaneBook::Accept(const LaneOffer& offer, const LaneGra
     Slot& slot = slots_[i];
     const bool makes = (grant.makes & Bit(i)) != 0;
     if (makes && (slot.leased || slot.generation >= grant.generations[i])) {
-      return absl::InternalError(absl::StrCat(maker_->Name(), ": the ends' lanes differ"));
+      return Differ(i, slot.generation, grant.generations[i]);
     }
     const bool drops = (grant.drops & Bit(i)) != 0 && slot.generation <= grant.generations[i];
     if ((makes || drops) && !slot.leased) dropped.push_back(std::move(slot.lane));
@@ -153,14 +159,22 @@ absl::StatusOr<LaneLease> LaneBook::Accept(const LaneOffer& offer, const LaneGra
     if (!made.ok()) return made;
   }
   if (grant.lane >= kLanesMax) {
-    return absl::UnavailableError(absl::StrCat(maker_->Name(), ": the other end has no lane"));
+    return absl::UnavailableError(absl::StrCat(maker_->Name(),
+                                               ": the other end granted no lane (all ", kLanesMax,
+                                               " are in use, or none can be made)"));
   }
-  Slot& slot = slots_[grant.lane];
-  if (slot.lane == nullptr || slot.leased || slot.generation != grant.generations[grant.lane]) {
-    return absl::InternalError(absl::StrCat(maker_->Name(), ": the ends' lanes differ"));
+  const int lane = static_cast<int>(grant.lane);
+  Slot& slot = slots_[lane];
+  // By the end of the ring that made it, while it was still being made.
+  if (slot.lane == nullptr) {
+    return absl::UnavailableError(
+        absl::StrCat(maker_->Name(), ": lane ", lane, " was broken off after the offer was sent"));
+  }
+  if (slot.leased || slot.generation != grant.generations[lane]) {
+    return Differ(lane, slot.generation, grant.generations[lane]);
   }
   slot.leased = true;
-  return LaneLease{static_cast<int>(grant.lane), grant.makes, offer.number};
+  return LaneLease{lane, grant.makes, offer.number};
 }
 
 absl::StatusOr<bool> LaneBook::Made(const LaneLease& lease) {

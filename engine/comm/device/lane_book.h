@@ -87,8 +87,8 @@ class LaneBook {
 
   // The follower. The ring counts as open until End with the offer's number.
   LaneOffer Offer();
-  // UNAVAILABLE: the lead had none to grant, or the lane cannot be made here. INTERNAL: the grant
-  // makes no sense.
+  // UNAVAILABLE: the lead had none to grant, the lane cannot be made here, or it was broken off
+  // here since the offer. INTERNAL: the grant does not fit the lanes here.
   absl::StatusOr<LaneLease> Accept(const LaneOffer& offer, const LaneGrant& grant);
 
   // The lead. An error goes with a grant of no lane, which is to be sent all the same. UNAVAILABLE:
@@ -114,6 +114,7 @@ class LaneBook {
     uint64_t made_for = 0;  // likewise: of the ring with which it was made
   };
 
+  absl::Status Differ(int lane, uint64_t here, uint64_t there) const;  // their generations
   absl::Status MakeLane(int lane, uint64_t generation, const LaneKey& key);
   void Hear(const LaneOffer& offer);
   bool MayJudge(int lane) const;

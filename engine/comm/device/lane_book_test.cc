@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <cstring>
 #include <memory>
 #include <random>
 #include <set>
@@ -31,7 +32,7 @@ struct End {
 };
 
 struct Ring {
-  uint8_t number = 0;
+  uint64_t number = 0;
   int exchanges = 0;
   bool offered = false, granted = false, accepted = false, failed = false;
   LaneOffer offer;
@@ -46,7 +47,9 @@ struct Ring {
 class Pair {
  public:
   Pair(uint64_t seed, MayMake may_make = nullptr)
-      : random_(seed), maker_(MakeFarLaneMaker(hub_, nullptr, std::move(may_make))) {
+      : random_(seed),
+        hub_(std::make_shared<FarLaneHub>([this] { return static_cast<int>(random_() % 40); })),
+        maker_(MakeFarLaneMaker(hub_, nullptr, std::move(may_make))) {
     for (const int end : {kLead, kFollower}) {
       books_[end] = std::make_unique<LaneBook>(maker_, end == kLead, &made_[end]);
     }
@@ -144,8 +147,9 @@ class Pair {
   }
 
   static std::vector<std::byte> ContentOf(const Ring& ring, int exchange) {
-    std::vector<std::byte> content(2 + ring.number % 50 + static_cast<size_t>(exchange),
-                                   std::byte{ring.number});
+    std::vector<std::byte> content(sizeof ring.number + 1 + ring.number % 50 +
+                                   static_cast<size_t>(exchange));
+    std::memcpy(content.data(), &ring.number, sizeof ring.number);
     content.back() = static_cast<std::byte>(exchange);
     return content;
   }
@@ -175,12 +179,12 @@ class Pair {
   }
 
   std::mt19937_64 random_;
-  const std::shared_ptr<FarLaneHub> hub_ = std::make_shared<FarLaneHub>();
+  const std::shared_ptr<FarLaneHub> hub_;
   const std::shared_ptr<LaneMaker> maker_;
   std::array<std::atomic<uint64_t>, 2> made_ = {};
   std::array<std::unique_ptr<LaneBook>, 2> books_;
   std::vector<std::unique_ptr<Ring>> rings_;
-  uint8_t next_ = 1;
+  uint64_t next_ = 1;
   int finished_ = 0;
   int refused_ = 0;
 };
@@ -325,7 +329,7 @@ TEST(LaneBook, AnOfferThatComesLateFindsALaneThatIsThere) {
   EXPECT_EQ(books.made(), made);
 }
 
-// Who has left a ring gave its buffers back: the other end's messages reach them no more.
+// An end that left a ring has given its buffers back: no message of the other end reaches them.
 TEST(LaneBook, ALaneWithMessagesUnderWayIsBrokenOff) {
   const auto hub = std::make_shared<FarLaneHub>();
   const auto maker = MakeFarLaneMaker(hub, nullptr);
@@ -347,6 +351,27 @@ TEST(LaneBook, ALaneWithMessagesUnderWayIsBrokenOff) {
   LaneGrant next;
   EXPECT_TRUE(lead.Grant(follower.Offer(), &next).ok());
   EXPECT_NE(next.drops, 0u);
+  EXPECT_EQ(hub->Mistake(), "");
+}
+
+// A ring gets the lane that another one has made beside its own, which ends while both are being
+// made.
+TEST(LaneBook, ALaneThatIsBrokenOffAfterTheOfferIsUnavailable) {
+  const auto hub = std::make_shared<FarLaneHub>([] { return 1'000; });
+  const auto maker = MakeFarLaneMaker(hub, nullptr);
+  std::atomic<uint64_t> made{0};
+  LaneBook lead(maker, true, &made), follower(maker, false, &made);
+  std::array<LaneOffer, 2> offers;
+  std::array<LaneGrant, 2> grants;
+  offers[0] = follower.Offer();
+  ASSERT_TRUE(lead.Grant(offers[0], &grants[0]).ok());
+  const LaneLease first = follower.Accept(offers[0], grants[0]).value();
+  offers[1] = follower.Offer();
+  ASSERT_TRUE(lead.Grant(offers[1], &grants[1]).ok());
+  ASSERT_EQ(grants[1].makes, 0u);
+  follower.End(first);
+  const absl::StatusOr<LaneLease> second = follower.Accept(offers[1], grants[1]);
+  EXPECT_TRUE(absl::IsUnavailable(second.status())) << second.status();
   EXPECT_EQ(hub->Mistake(), "");
 }
 

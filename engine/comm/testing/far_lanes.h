@@ -1,6 +1,6 @@
 // For tests: lanes between FarDevices of one process, as unforgiving as NCCL's communicators. What
-// is started twice at once, or differs at the two ends, is kept as a mistake; a message whose other
-// end never comes is never done.
+// is started twice at once, or before it is made, or differs at the two ends, is kept as a mistake;
+// a message whose other end never comes is never done.
 #pragma once
 
 #include <array>
@@ -11,6 +11,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <utility>
 
 #include "engine/comm/device/lane.h"
 #include "engine/comm/fabric.h"
@@ -24,6 +25,10 @@ struct FarWire;
 // The lanes of a process. Thread-safe.
 class FarLaneHub {
  public:
+  // `looks`: how many times Lane::Done is called at an end before it is made, asked for each end.
+  // Null: none.
+  explicit FarLaneHub(std::function<int()> looks = nullptr) : looks_(std::move(looks)) {}
+
   // The first rule of lanes that was broken; "": none.
   std::string Mistake() const;
   // Ends of lanes that were made and not destroyed.
@@ -32,10 +37,12 @@ class FarLaneHub {
   // For FarLanes.
   void Blame(const std::string& mistake);
   void Count(int ends) { ends_ += ends; }
+  int Looks() const { return looks_ ? looks_() : 0; }
   uint64_t NewWire();
   std::shared_ptr<FarWire> Wire(uint64_t key);
 
  private:
+  const std::function<int()> looks_;
   std::atomic<int> ends_{0};
   mutable std::mutex mutex_;
   std::string mistake_;
