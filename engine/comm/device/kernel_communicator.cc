@@ -31,9 +31,9 @@ absl::Status StatusOf(const PeerReport& report) {
     case PeerFault::kNone:
       return absl::OkStatus();
     case PeerFault::kLate:
-      return absl::UnavailableError(absl::StrCat("kernels: rank ", report.peer,
-                                                 "'s GPU did not come to lane ", report.lane,
-                                                 ", meeting ", report.epoch));
+      return absl::UnavailableError(
+          absl::StrCat("kernels: rank ", report.peer, "'s GPU did not arrive in time (block ",
+                       report.lane, " of the kernel, meeting ", report.epoch, ")"));
     case PeerFault::kTold:
       return absl::UnavailableError("kernels: another rank's kernel gave the group up");
     case PeerFault::kDiffers:
@@ -139,7 +139,10 @@ absl::Status KernelCommunicator::SetUp(CommDeadline deadline) {
   if (any(Can::kNo)) {
     TakeBelow(own.can == Can::kNo ? why : absl::OkStatus());
   } else if (any(Can::kLater)) {
-    return Broken(why.ok() ? absl::UnavailableError("memory of another rank's GPU rests") : why);
+    return Broken(why.ok()
+                      ? absl::UnavailableError("another rank's GPU memory is not safe to reuse "
+                                               "yet; make the group again later")
+                      : why);
   } else {
     group_ = group;
     broken_word_ = group.memory[Rank()];
@@ -171,7 +174,8 @@ absl::Status KernelCommunicator::Begin(Operation operation, bool asks, uint64_t 
   }
   met_ = true;
   queue_until_ = Clock::now() + kKernelWaitMax;
-  if (!asks || operation == kAllToAll) written_ = true;
+  // A step that begins with a call without data queues kernels behind it, here or at other ranks.
+  if (tagged_ || !asks || operation == kAllToAll) written_ = true;
   return Meet(operation, size, sent, expected, deadline);
 }
 

@@ -71,8 +71,8 @@ absl::Status KernelMemory::Lacks(size_t bytes, Clock::time_point now) const {
                        [](const auto& one, const auto& other) { return one.first < other.first; });
   const auto left = std::chrono::ceil<std::chrono::seconds>(first->first - now);
   return absl::UnavailableError(
-      absl::StrCat("memory for another group's kernels, ", bytes, " bytes, rests for ",
-                   left.count(), " s more: kernels of a former group may still write there"));
+      absl::StrCat(bytes, " bytes for a group's kernels are free in ", left.count(),
+                   " s at the earliest: kernels of an earlier group may still write to them"));
 }
 
 void KernelMemory::GiveBack(Lot lot, bool written, Clock::time_point now) {
