@@ -23,7 +23,7 @@ absl::Status LostByUcx() { return absl::UnavailableError("peer lost: UCX cannot 
 
 absl::Status NotStarted(const Endpoint& endpoint) {
   if (endpoint.ucx == nullptr || endpoint.plane->IsLost(endpoint.ucx)) return LostByUcx();
-  return absl::UnavailableError("UCX has no memory left in this process to start the put");
+  return absl::UnavailableError("UCX could not start the put in this process");
 }
 
 using Parts = std::array<std::span<const std::byte>, 2 + kFragmentsMax>;
