@@ -141,6 +141,34 @@ TEST_P(ParkingTest, ASuspectInstanceGetsNothingNewUntilItsNextReport) {
   EXPECT_EQ(Of<CallAnnounce>(next).at(0).instance, decode_);
 }
 
+// It may be what the hanging step waits for, or wait behind it.
+TEST_P(ParkingTest, WhatASuspectInstanceHasNotBegunGoesToAnother) {
+  UpWith(1, 0, 0);
+  const auto begun = Of<CallAssign>(SubmitAlone(1));
+  Placed(begun);
+  const CallAssign queued = Of<CallAssign>(SubmitAlone(2)).at(0);
+  Answer(queued);
+  step_age_us_ = 3 * kSecondUs;
+  step_estimate_us_ = 10'000;
+  const std::vector<HeldRequest> held = {Held(begun[0]), Held(queued)};
+  EXPECT_TRUE(Of<CallCancel>(Report(prefill_[0], held)).empty()) << "there is no other instance";
+  step_age_us_ = step_estimate_us_ = 0;
+  const InstanceId other = Up(Role::kPrefill, 9);
+  step_age_us_ = 4 * kSecondUs;
+  step_estimate_us_ = 10'000;
+  bool cancelled = false;
+  for (const CallCancel& cancel : Of<CallCancel>(Report(prefill_[0], held))) {
+    EXPECT_EQ(cancel.request.id, queued.request.spec->id);
+    cancelled |= cancel.instance == prefill_[0];
+  }
+  EXPECT_TRUE(cancelled);
+  const auto again = Of<CallAssign>(Report(prefill_[0], {held[0]}, {Ended(queued)}));
+  ASSERT_EQ(again.size(), 1u);
+  EXPECT_EQ(again[0].instance, other);
+  EXPECT_FALSE(again[0].request.suspect) << "nothing speaks against it";
+  EXPECT_TRUE(Of<CallCancel>(Report(prefill_[0], {held[0]})).empty()) << "once";
+}
+
 TEST_P(ParkingTest, AParkedRequestEndsAtItsDeadline) {
   UpWith(1, 1, 3);
   SubmitAlone(1);

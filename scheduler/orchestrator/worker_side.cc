@@ -122,6 +122,7 @@ void WorkerSide::On(const ReportCalled& event, TimeUs now) {
     for (const EndedRequest& ended : event.request.ended) ended_.Take(reporter, ended, now);
     parts_.groups->Reported(reporter.id, reporter.load, now);
     LeaveDraining(reporter, now);
+    LeaveSuspect(reporter, now);
     NoteRoom(reporter.identity.model);
   }
   parts_.effects->push_back(AnswerReport{event.call, std::move(reply)});
@@ -173,6 +174,29 @@ void WorkerSide::LeaveDraining(const Instance& instance, TimeUs now) {
   for (const RequestId id : unfinished) {
     parts_.replanner->Replan(parts_.requests->At(id),
                              absl::UnavailableError("a prefill instance is leaving"), now);
+  }
+}
+
+// A step there does not end. What it has not begun is planned anew once another instance takes it,
+// which is no fault of the requests.
+void WorkerSide::LeaveSuspect(const Instance& instance, TimeUs now) {
+  const WorkerIdentity& identity = instance.identity;
+  if (identity.role != Role::kPrefill) return;
+  if (!instance.Suspect()) {
+    left_suspects_.erase(instance.id);
+    return;
+  }
+  const bool others = parts_.registry->Counts(identity.model, identity.role).placeable > 0;
+  if (!others || !left_suspects_.insert(instance.id).second) return;
+  SKEIN_LOOKED(instance.placed.size());
+  std::vector<RequestId> queued;
+  for (const auto& [id, placement] : instance.placed) {
+    if (!parts_.requests->At(id).MayHaveBegun()) queued.push_back(id);
+  }
+  for (const RequestId id : queued) {
+    parts_.replanner->GiveUpPlan(
+        parts_.requests->At(id),
+        absl::UnavailableError("a step of a prefill instance does not end"), now);
   }
 }
 
@@ -254,6 +278,7 @@ void WorkerSide::Lose(InstanceId id, const std::string& why, Loss how, TimeUs no
   NoteRoom(identity.model);
   parts_.registry->Remove(id);
   leaving_.erase(id);
+  left_suspects_.erase(id);
   parts_.groups->Left(id, now);
   if (connection != CallId{} && how != Loss::kLeft) {
     parts_.effects->push_back(
@@ -354,9 +379,10 @@ absl::Status WorkerSide::CheckInvariants() const {
   for (const auto& [id, instance] : parts_.registry->instances()) {
     on_instances -= instance.placed.size();
   }
-  for (const InstanceId id : leaving_) {
-    if (parts_.registry->Find(id) == nullptr) {
-      return absl::InternalError(absl::StrCat("lost instance ", id.value, " is still leaving"));
+  for (const std::set<InstanceId>* left : {&leaving_, &left_suspects_}) {
+    for (const InstanceId id : *left) {
+      if (parts_.registry->Find(id) != nullptr) continue;
+      return absl::InternalError(absl::StrCat("lost instance ", id.value, " is still being left"));
     }
   }
   if (on_instances != 0) {

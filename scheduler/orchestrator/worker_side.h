@@ -108,6 +108,7 @@ class WorkerSide {
   void NoteRoom(const std::string& model);
   void LeaveStream(InstanceId instance, CallId stream);
   void LeaveDraining(const Instance& instance, TimeUs now);
+  void LeaveSuspect(const Instance& instance, TimeUs now);
 
   // What a new stream begins with: reconnecting.cc.
   void Resync(InstanceId instance, const RegisterRequest& hello, TimeUs now);
@@ -141,6 +142,8 @@ class WorkerSide {
   uint64_t misses_ = 0;
   LatestStreams streams_;
   std::set<InstanceId> leaving_;  // that do not serve, and were left by incomplete plans
+  // Prefill instances that are suspect, and were left by what they had not begun.
+  std::set<InstanceId> left_suspects_;
   uint64_t digest_mismatches_ = 0;
 };
 
