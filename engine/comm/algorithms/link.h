@@ -22,6 +22,11 @@ namespace skein::engine {
 // What both ends must agree on besides the number of bytes.
 using Signature = uint64_t;
 
+// For links whose hosts exchange messages of another length in place of the real ones.
+constexpr Signature WithSize(Signature signature, size_t bytes) {
+  return signature ^ (Signature{bytes} * 0x9e3779b97f4a7c15u);
+}
+
 // Where the buffers of a link's communicator live, and what computes on them. What is started runs
 // in the order of the link's messages: a Send started later sends the result.
 class LinkMemory {

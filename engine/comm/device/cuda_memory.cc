@@ -31,6 +31,7 @@ absl::Status CudaMemory::Open() {
 
 CudaMemory::~CudaMemory() {
   cudaSetDevice(device_);
+  if (stream_ != nullptr) cudaStreamSynchronize(stream_);
   if (scratch_ != nullptr) cudaFree(scratch_);
   if (stream_ != nullptr) cudaStreamDestroy(stream_);
 }
@@ -38,7 +39,8 @@ CudaMemory::~CudaMemory() {
 absl::Status CudaMemory::Finish() {
   absl::Status status = AsCommStatus(cudaSetDevice(device_), "cudaSetDevice");
   if (status.ok()) status = AsCommStatus(cudaStreamSynchronize(stream_), "cudaStreamSynchronize");
-  return error_.ok() ? status : error_;
+  Keep(std::move(status));
+  return error_;
 }
 
 void CudaMemory::Keep(absl::Status status) {

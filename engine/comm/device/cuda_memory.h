@@ -1,9 +1,9 @@
-// LinkMemory of a GPU, on a stream of its own. Internal to engine/comm.
+// StreamMemory of a GPU. Internal to engine/comm.
 #pragma once
 
 #include <cuda_runtime_api.h>
 
-#include "engine/comm/algorithms/link.h"
+#include "engine/comm/device/stream_memory.h"
 
 namespace skein::engine {
 
@@ -14,8 +14,8 @@ absl::Status AsCommStatus(cudaError_t error, const char* what);
 // OK, or UNAVAILABLE when there is no device of this number.
 absl::Status CheckCudaDevice(int device);
 
-// An error is kept until the caller asks for it.
-class CudaMemory : public LinkMemory {
+// The first error is kept. Its end waits for the stream: what else its work uses ends after it.
+class CudaMemory : public StreamMemory {
  public:
   explicit CudaMemory(int device) : device_(device) {}
   ~CudaMemory() override;
@@ -28,8 +28,7 @@ class CudaMemory : public LinkMemory {
   void Copy(std::byte* to, std::span<const std::byte> from) override;
   void Sum(std::span<const void* const> sources, void* out, int64_t count, DType dtype) override;
 
-  // Until all that was started is done; what failed, now or before.
-  absl::Status Finish();
+  absl::Status Finish() override;
 
   int device() const { return device_; }
   cudaStream_t stream() const { return stream_; }

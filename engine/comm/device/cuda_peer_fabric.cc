@@ -17,11 +17,7 @@ namespace {
 class CudaPeerMemory : public PeerMemory {
  public:
   CudaPeerMemory(int device, std::shared_ptr<PeerOpener> opener)
-      : memory_(device), opener_(std::move(opener)) {}
-  ~CudaPeerMemory() override {
-    cudaSetDevice(memory_.device());
-    if (memory_.stream() != nullptr) cudaStreamSynchronize(memory_.stream());
-  }
+      : opener_(std::move(opener)), memory_(device) {}
 
   absl::Status Open() { return memory_.Open(); }
 
@@ -37,9 +33,9 @@ class CudaPeerMemory : public PeerMemory {
   absl::Status Finish() override { return memory_.Finish(); }
 
  private:
-  CudaMemory memory_;
   const std::shared_ptr<PeerOpener> opener_;
   std::map<const std::byte*, std::shared_ptr<std::byte>> opened_;  // by where the allocation begins
+  CudaMemory memory_;  // the last: its work reads what is opened
 };
 
 absl::StatusOr<const std::byte*> CudaPeerMemory::Import(const PeerPlace& place) {

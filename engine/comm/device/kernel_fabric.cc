@@ -1,10 +1,9 @@
 #include "engine/comm/device/kernel_fabric.h"
 
-#include <mutex>
-#include <set>
 #include <utility>
 
 #include "engine/comm/device/kernel_communicator.h"
+#include "engine/comm/warn_once.h"
 #include "engine/parallel/shard_layout.h"
 
 namespace skein::engine {
@@ -36,22 +35,6 @@ class KernelFabric final : public Fabric {
   const std::shared_ptr<KernelMemory> memory_;
 };
 
-// Each text once.
-std::function<void(const std::string&)> OfNews(std::function<void(const std::string&)> warn) {
-  if (warn == nullptr) return nullptr;
-  struct Told {
-    std::mutex mutex;
-    std::set<std::string> texts;
-  };
-  return [warn = std::move(warn), told = std::make_shared<Told>()](const std::string& text) {
-    {
-      const std::lock_guard lock(told->mutex);
-      if (!told->texts.insert(text).second) return;
-    }
-    warn(text);
-  };
-}
-
 }  // namespace
 
 size_t KernelBytesOfNode(const PeerShape& shape, int ranks) {
@@ -79,7 +62,7 @@ absl::StatusOr<std::unique_ptr<Fabric>> MakeKernelFabric(KernelFabricParts parts
     if (!reserved.ok()) return reserved.status();
     memory = *std::move(reserved);
   }
-  parts.warn = OfNews(std::move(parts.warn));
+  parts.warn = EachOnce(std::move(parts.warn));
   return std::make_unique<KernelFabric>(std::move(parts), std::move(memory));
 }
 

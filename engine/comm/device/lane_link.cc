@@ -17,10 +17,6 @@ constexpr int kSpins = 200;  // looks at the lanes before polls sleep between th
 // No operations of LinkCommunicator's.
 constexpr Signature kOffer = 7, kGrant = 15;
 
-Signature WithSize(Signature signature, size_t bytes) {
-  return signature ^ (static_cast<Signature>(bytes) * 0x9e3779b97f4a7c15u);
-}
-
 template <typename T>
 std::span<std::byte> BytesOf(T* one) {
   return std::as_writable_bytes(std::span(one, 1));

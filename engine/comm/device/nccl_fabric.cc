@@ -38,30 +38,33 @@ class NcclFabric : public LinkFabric {
   const int device_;
 };
 
+// For a device that exists.
+absl::StatusOr<const NcclApi*> NcclOf(int device) {
+  const absl::Status status = CheckCudaDevice(device);
+  if (!status.ok()) return status;
+  return LoadNccl();
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Fabric>> MakeNcclFabric(std::shared_ptr<LinkFabric> hosts,
                                                        int device) {
-  const absl::Status status = CheckCudaDevice(device);
-  if (!status.ok()) return status;
-  const absl::StatusOr<const NcclApi*> nccl = LoadNccl();
+  const absl::StatusOr<const NcclApi*> nccl = NcclOf(device);
   if (!nccl.ok()) return nccl.status();
   return std::make_unique<NcclFabric>(std::move(hosts), *nccl, device);
 }
 
 absl::StatusOr<std::unique_ptr<Fabric>> MakeNcclFabric(const UcxOptions& hosts, int device) {
-  const absl::Status status = CheckCudaDevice(device);
-  if (!status.ok()) return status;
+  const absl::StatusOr<const NcclApi*> nccl = NcclOf(device);
+  if (!nccl.ok()) return nccl.status();
   auto fabric = MakeUcxLinkFabric(hosts);
   if (!fabric.ok()) return fabric.status();
-  return MakeNcclFabric(std::shared_ptr<LinkFabric>(*std::move(fabric)), device);
+  return std::make_unique<NcclFabric>(*std::move(fabric), *nccl, device);
 }
 
 absl::StatusOr<std::unique_ptr<RingFabric>> MakeNcclRings(std::shared_ptr<LinkFabric> hosts,
                                                           int device) {
-  const absl::Status status = CheckCudaDevice(device);
-  if (!status.ok()) return status;
-  const absl::StatusOr<const NcclApi*> nccl = LoadNccl();
+  const absl::StatusOr<const NcclApi*> nccl = NcclOf(device);
   if (!nccl.ok()) return nccl.status();
   return std::make_unique<LaneFabric>(std::move(hosts), MakeNcclLaneMaker(*nccl, device));
 }

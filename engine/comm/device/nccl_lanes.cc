@@ -5,9 +5,10 @@
 
 #include <cstring>
 #include <utility>
+#include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "engine/comm/device/cuda_memory.h"
+#include "engine/comm/device/nccl_calls.h"
 
 namespace skein::engine {
 namespace {
@@ -17,34 +18,6 @@ namespace {
 constexpr int kBlocksMax = 4;
 
 static_assert(sizeof(ncclUniqueId) <= sizeof(LaneKey));
-
-absl::Status FromNccl(const NcclApi& nccl, ncclResult_t result, const char* what) {
-  if (result == ncclSuccess || result == ncclInProgress) return absl::OkStatus();
-  return absl::UnavailableError(absl::StrCat(what, ": ", nccl.get_error_string(result)));
-}
-
-// Its kernels and copies run on its stream.
-class NcclLaneMemory final : public StreamMemory {
- public:
-  explicit NcclLaneMemory(int device) : memory_(device) {}
-  ~NcclLaneMemory() override {
-    cudaSetDevice(memory_.device());
-    if (memory_.stream() != nullptr) cudaStreamSynchronize(memory_.stream());
-  }
-
-  absl::Status Open() { return memory_.Open(); }
-
-  int64_t PieceBytes() const override { return memory_.PieceBytes(); }
-  absl::StatusOr<std::byte*> Scratch(size_t bytes) override { return memory_.Scratch(bytes); }
-  void Copy(std::byte* to, std::span<const std::byte> from) override { memory_.Copy(to, from); }
-  void Sum(std::span<const void* const> sources, void* out, int64_t count, DType dtype) override {
-    memory_.Sum(sources, out, count, dtype);
-  }
-  absl::Status Finish() override { return memory_.Finish(); }
-
- private:
-  CudaMemory memory_;
-};
 
 class NcclLane final : public Lane {
  public:
@@ -89,20 +62,11 @@ class NcclLane final : public Lane {
   absl::Status Start(std::span<const LaneMessage> messages) override {
     absl::Status status = AsCommStatus(cudaSetDevice(device_), "cudaSetDevice");
     if (!status.ok()) return status;
-    nccl_.group_start();
+    std::vector<NcclMessage> all;
     for (const LaneMessage& message : messages) {
-      if (!status.ok()) break;
-      status = message.outgoing ? FromNccl(nccl_,
-                                           nccl_.send(message.data, message.bytes, ncclUint8,
-                                                      1 - end_, comm_, stream_),
-                                           "ncclSend")
-                                : FromNccl(nccl_,
-                                           nccl_.recv(message.data, message.bytes, ncclUint8,
-                                                      1 - end_, comm_, stream_),
-                                           "ncclRecv");
+      all.push_back({message.outgoing, 1 - end_, message.data, message.bytes});
     }
-    const absl::Status ended = FromNccl(nccl_, nccl_.group_end(), "ncclGroupEnd");
-    return status.ok() ? ended : status;
+    return StartTogether(nccl_, comm_, stream_, all);
   }
 
  private:
@@ -138,7 +102,7 @@ class NcclLaneMaker final : public LaneMaker {
   }
 
   absl::StatusOr<std::unique_ptr<StreamMemory>> MakeMemory() override {
-    auto memory = std::make_unique<NcclLaneMemory>(device_);
+    auto memory = std::make_unique<CudaMemory>(device_);
     const absl::Status opened = memory->Open();
     if (!opened.ok()) return opened;
     return memory;

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 
@@ -23,16 +24,19 @@ void Rest(int look) {
   if (look >= kSpins) std::this_thread::sleep_for(kPoll);
 }
 
-Signature WithSize(Signature signature, size_t bytes) {
-  return signature ^ (static_cast<Signature>(bytes) * 0x9e3779b97f4a7c15u);
-}
-
 }  // namespace
 
-absl::Status NcclLink::FromNccl(ncclResult_t result, const char* what) const {
-  if (result == ncclSuccess || result == ncclInProgress) return absl::OkStatus();
+absl::Status NcclLink::Here(const absl::Status& status) const {
+  if (status.ok()) return status;
   return absl::UnavailableError(
-      absl::StrCat("nccl: rank ", Rank(), " ", what, ": ", nccl_->get_error_string(result)));
+      absl::StrCat("nccl: rank ", Rank(), " ", std::string(status.message())));
+}
+
+absl::Status NcclLink::Look(ncclResult_t* state) const {
+  absl::Status status =
+      FromNccl(*nccl_, nccl_->comm_get_async_error(comm_, state), "ncclCommGetAsyncError");
+  if (status.ok()) status = FromNccl(*nccl_, *state, "NCCL");
+  return Here(status);
 }
 
 NcclLink::NcclLink(std::unique_ptr<Link> hosts, const NcclApi* nccl, int device)
@@ -58,25 +62,22 @@ void NcclLink::SetUp() {
 }
 
 absl::Status NcclLink::MakeComm() {
-  absl::Status status = memory_.Open();
-  if (!status.ok()) {
-    return absl::UnavailableError(
-        absl::StrCat("nccl: rank ", Rank(), " ", std::string(status.message())));
-  }
+  absl::Status status = Here(memory_.Open());
+  if (!status.ok()) return status;
   ncclUniqueId id{};
   status = ExchangeId(&id);
   if (!status.ok()) return status;
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = 0;
-  status = FromNccl(nccl_->comm_init_rank_config(&comm_, Size(), id, Rank(), &config),
-                    "ncclCommInitRank");
+  status = Here(FromNccl(*nccl_, nccl_->comm_init_rank_config(&comm_, Size(), id, Rank(), &config),
+                         "ncclCommInitRank"));
   return status.ok() ? AwaitNccl(Clock::now() + kSetUpMax) : status;
 }
 
 absl::Status NcclLink::ExchangeId(ncclUniqueId* id) {
   const auto bytes = std::as_writable_bytes(std::span(id, 1));
   if (Rank() == 0) {
-    auto status = FromNccl(nccl_->get_unique_id(id), "ncclGetUniqueId");
+    auto status = Here(FromNccl(*nccl_, nccl_->get_unique_id(id), "ncclGetUniqueId"));
     if (!status.ok()) return status;
     for (int to = 1; to < Size(); ++to) hosts_->Send(to, bytes, kIdMessage);
   } else {
@@ -89,9 +90,8 @@ absl::Status NcclLink::ExchangeId(ncclUniqueId* id) {
 absl::Status NcclLink::AwaitNccl(CommDeadline deadline) {
   for (int look = 0;; ++look) {
     ncclResult_t result = ncclSuccess;
-    auto status = FromNccl(nccl_->comm_get_async_error(comm_, &result), "ncclCommGetAsyncError");
-    if (!status.ok()) return status;
-    if (result != ncclInProgress) return FromNccl(result, "NCCL");
+    auto status = Look(&result);
+    if (!status.ok() || result != ncclInProgress) return status;
     status = hosts_->Health();
     if (!status.ok()) return status;
     if (leaving_) return absl::UnavailableError("this rank is leaving the group");
@@ -109,20 +109,21 @@ absl::Status NcclLink::AwaitSetUp(CommDeadline deadline) {
 }
 
 void NcclLink::Send(int to, std::span<const std::byte> data, Signature signature) {
-  messages_.push_back({true, to, const_cast<std::byte*>(data.data()), data.size(),
+  messages_.push_back({{true, to, const_cast<std::byte*>(data.data()), data.size()},
                        WithSize(signature, data.size())});
 }
 
 void NcclLink::Receive(int from, std::span<std::byte> data, Signature signature) {
-  messages_.push_back({false, from, data.data(), data.size(), WithSize(signature, data.size())});
+  messages_.push_back({{false, from, data.data(), data.size()}, WithSize(signature, data.size())});
 }
 
 absl::Status NcclLink::Wait(CommDeadline deadline) {
   auto status = AwaitSetUp(deadline);
   if (!status.ok()) return Fail(status);
   for (const Message& message : messages_) {
-    if (message.outgoing) hosts_->Send(message.peer, {}, message.signature);
-    if (!message.outgoing) hosts_->Receive(message.peer, {}, message.signature);
+    const NcclMessage& of_nccl = message.of_nccl;
+    if (of_nccl.outgoing) hosts_->Send(of_nccl.peer, {}, message.signature);
+    if (!of_nccl.outgoing) hosts_->Receive(of_nccl.peer, {}, message.signature);
   }
   status = hosts_->Wait(deadline);
   if (!status.ok()) return Fail(status);
@@ -138,18 +139,9 @@ absl::Status NcclLink::Launch() {
   if (!memory_.error().ok()) return memory_.error();
   auto status = AsCommStatus(cudaSetDevice(memory_.device()), "cudaSetDevice");
   if (!status.ok() || messages_.empty()) return status;
-  nccl_->group_start();
-  for (const Message& message : messages_) {
-    if (message.bytes == 0 || !status.ok()) continue;
-    status = message.outgoing ? FromNccl(nccl_->send(message.data, message.bytes, ncclUint8,
-                                                     message.peer, comm_, memory_.stream()),
-                                         "ncclSend")
-                              : FromNccl(nccl_->recv(message.data, message.bytes, ncclUint8,
-                                                     message.peer, comm_, memory_.stream()),
-                                         "ncclRecv");
-  }
-  const auto ended = FromNccl(nccl_->group_end(), "ncclGroupEnd");
-  return status.ok() ? ended : status;
+  std::vector<NcclMessage> all;
+  for (const Message& message : messages_) all.push_back(message.of_nccl);
+  return Here(StartTogether(*nccl_, comm_, memory_.stream(), all));
 }
 
 // Until the device has done all that was started.
@@ -158,8 +150,7 @@ absl::Status NcclLink::Finish(CommDeadline deadline) {
     const cudaError_t state = cudaStreamQuery(memory_.stream());
     if (state != cudaErrorNotReady) return AsCommStatus(state, "collective");
     ncclResult_t result = ncclSuccess;
-    auto status = FromNccl(nccl_->comm_get_async_error(comm_, &result), "ncclCommGetAsyncError");
-    if (status.ok()) status = FromNccl(result, "NCCL");
+    auto status = Look(&result);
     if (status.ok()) status = hosts_->Health();
     if (!status.ok()) return status;
     if (Clock::now() >= deadline) {

@@ -11,6 +11,7 @@
 #include "engine/comm/algorithms/link.h"
 #include "engine/comm/device/cuda_memory.h"
 #include "engine/comm/device/nccl_api.h"
+#include "engine/comm/device/nccl_calls.h"
 
 namespace skein::engine {
 
@@ -31,15 +32,12 @@ class NcclLink : public Link {
 
  private:
   struct Message {
-    bool outgoing = false;
-    int peer = 0;
-    void* data = nullptr;
-    size_t bytes = 0;
+    NcclMessage of_nccl;
     Signature signature = 0;
   };
 
-  // OK, or UNAVAILABLE with the call's name.
-  absl::Status FromNccl(ncclResult_t result, const char* what) const;
+  absl::Status Here(const absl::Status& status) const;  // with this rank's number
+  absl::Status Look(ncclResult_t* state) const;         // for errors; the state of NCCL's own work
   void SetUp();
   absl::Status MakeComm();
   absl::Status ExchangeId(ncclUniqueId* id);

@@ -10,10 +10,6 @@ namespace {
 
 constexpr Signature kTaken = 7;  // no operation of LinkCommunicator's
 
-Signature WithSize(Signature signature, size_t bytes) {
-  return signature ^ (static_cast<Signature>(bytes) * 0x9e3779b97f4a7c15u);
-}
-
 // The error at this rank, as the other ranks are told of it.
 absl::Status OfRank(int rank, const absl::Status& status) {
   if (status.ok()) return status;

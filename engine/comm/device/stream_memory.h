@@ -15,7 +15,7 @@ namespace skein::engine {
 
 class StreamMemory : public LinkMemory {
  public:
-  // Until all that was started is done; what failed since the last one.
+  // Until all that was started is done. The first failure, from then on at each call.
   virtual absl::Status Finish() = 0;
 };
 

@@ -11,6 +11,7 @@
 #include "engine/comm/group_digest.h"
 #include "engine/comm/paths/member_address.h"
 #include "engine/comm/paths/path_parts.h"
+#include "engine/comm/warn_once.h"
 #include "scheduler/vocabulary/check.h"
 #include "scheduler/vocabulary/mix64.h"
 
@@ -112,6 +113,7 @@ PathFabric::PathFabric(CommMember self, CommWays ways, CommDevice device, PathFa
       ways_(std::move(ways)),
       on_(std::move(device)),
       options_(std::move(options)),
+      warn_(EachOnce(options_.warn)),
       address_(SealMember({self_, ways_.host->Address()})),
       ledger_(std::make_shared<CommLedger>()),
       hosts_(std::make_unique<HostGroups>(this)) {
@@ -313,12 +315,8 @@ std::string PathFabric::Refused(CommPath path, int ranks, const absl::Status& wh
   const std::string reason =
       absl::StrCat(std::string(NameOf(path)), ": ", std::string(why.message()));
   ledger_->Explain(ranks, CommPath::kHost, reason);
-  {
-    const std::lock_guard lock(mutex_);
-    if (!warned_.insert(absl::StrCat(ranks, " ", reason)).second) return reason;
-  }
-  if (!options_.warn) return reason;
-  options_.warn(absl::StrCat("a group of ", ranks, " ranks goes through the host: ", reason));
+  if (warn_ == nullptr) return reason;
+  warn_(absl::StrCat("a group of ", ranks, " ranks goes through the host: ", reason));
   return reason;
 }
 

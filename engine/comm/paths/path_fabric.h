@@ -28,7 +28,6 @@
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -147,6 +146,7 @@ class PathFabric final : public RingFabric {
   const CommWays ways_;
   const CommDevice on_;
   const PathFabricOptions options_;
+  const std::function<void(const std::string&)> warn_;  // each text once
   const std::string address_;
   const std::shared_ptr<CommLedger> ledger_;
   std::unique_ptr<Cells> group_cells_, pair_cells_;
@@ -154,7 +154,6 @@ class PathFabric final : public RingFabric {
   std::unique_ptr<Fabric> kernels_;
   std::atomic<uint64_t> groups_made_{0};
   std::mutex mutex_;
-  std::set<std::string> warned_;
   // The pairs whose path was tried, or is. They stay until their process has died.
   std::map<PairKey, std::shared_ptr<Tried>> pairs_;
   uint64_t lost_seen_ = 0;      // of the hosts' links
