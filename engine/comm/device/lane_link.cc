@@ -118,13 +118,24 @@ absl::Status LaneLink::TakeLanes(CommDeadline deadline) {
   if (!any) return absl::OkStatus();
   const absl::Status told = hosts->Wait(deadline);
   if (!first.ok() || !told.ok()) return first.ok() ? told : Here(first);
-  for (Peer& peer : peers_) {
+  for (size_t r = 0; r < peers_.size(); ++r) {
+    Peer& peer = peers_[r];
     if (!peer.asks || peer.book->leads()) continue;
     const absl::StatusOr<LaneLease> lease = peer.book->Accept(peer.offer, peer.grant);
-    if (!lease.ok()) return Here(lease.status());
+    if (!lease.ok()) return WhyNoLane(static_cast<int>(r), lease.status(), deadline);
     peer.lease = *lease;
   }
   return Await(deadline, &LaneBook::Made, [](const Peer& peer) { return peer.asks; });
+}
+
+// A lead that grants no lane ends the ring behind its grant, and says why: a message that it does
+// not send brings that, or its death.
+absl::Status LaneLink::WhyNoLane(int lead, const absl::Status& here, CommDeadline deadline) {
+  LaneGrant* const grant = &peers_[static_cast<size_t>(lead)].grant;
+  if (grant->lane < kLanesMax) return Here(here);
+  parts_.hosts->Receive(lead, BytesOf(grant), kGrant);
+  const absl::Status told = parts_.hosts->Wait(deadline);
+  return told.ok() ? Here(here) : told;
 }
 
 absl::Status LaneLink::Move(CommDeadline deadline) {

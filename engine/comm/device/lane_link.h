@@ -68,6 +68,7 @@ class LaneLink : public Link {
   void Sort();
   absl::Status Agree(CommDeadline deadline);
   absl::Status TakeLanes(CommDeadline deadline);
+  absl::Status WhyNoLane(int lead, const absl::Status& here, CommDeadline deadline);
   absl::Status Move(CommDeadline deadline);
   absl::Status Await(CommDeadline deadline, Look done, bool (*concerns)(const Peer&));
   absl::Status Fail(const absl::Status& status, CommDeadline deadline);
