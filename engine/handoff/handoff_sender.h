@@ -109,8 +109,10 @@ class HandoffSender {
   void Add(HandoffKey key, std::span<const HandoffBlock> blocks, bool more);
 
   // This instance's blocks of `layer` are written up to `token_end`, a position in the prompt: of
-  // the tokens before it, none is still to be computed HERE. Unknown keys are ignored. Does not
-  // block. Called by the thread that pumps it wakes nobody: the next Pump takes it.
+  // the tokens before it, none is still to be computed HERE. Unknown keys are ignored. Waits
+  // for nothing but a Pump that closes a connection: up to 1.5 s if UCX's RMA has puts under way to
+  // a peer that stands still (Transport::Disconnect). Called by the thread that pumps, it wakes
+  // nobody: the next Pump takes it.
   void Written(HandoffKey key, int layer, int64_t token_end);
   // Whether the progress thread is woken when this layer is written: see kWakeBytes.
   bool WakesFor(int layer) const;

@@ -155,8 +155,9 @@ class Transport {
   // RESOURCE_EXHAUSTED at the peer limit, or while this process has no descriptors or memory left.
   virtual absl::StatusOr<Peer> Connect(std::string_view description) = 0;
 
-  // Forgets a peer; its transfers end with UNAVAILABLE. Bounded, also if the peer is dead.
-  // NOT_FOUND for an unknown id.
+  // Forgets a peer; its transfers end with UNAVAILABLE. Bounded, also if the peer is dead: with
+  // UCX's RMA and puts under way to a peer that stands still it takes up to 1.5 s, for which all
+  // other calls and peers wait. NOT_FOUND for an unknown id.
   virtual absl::Status Disconnect(PeerId peer) = 0;
 
   // Queues a transfer of `pieces`, whose remote places must not overlap (puts; a get: local ones).
