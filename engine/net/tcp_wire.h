@@ -72,8 +72,8 @@ class TcpWire {
     // Connections of others at a time. At the limit, a further one takes the place of one that has
     // not greeted yet, or is closed.
     size_t inbound_max = kInboundMax;
-    // Told of each that is closed so, with the limit; by the thread that calls Progress. May be
-    // null.
+    // Called for each connection that is closed because of inbound_max, with that limit, by the
+    // thread that calls Progress. May be null.
     std::function<void(size_t inbound_max)> refused = nullptr;
   };
   // INVALID_ARGUMENT: no such device, or one without an IPv4 address. UNAVAILABLE: the port is in

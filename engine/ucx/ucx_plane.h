@@ -9,10 +9,10 @@
 // A peer's endpoint stays for later uses until the peer is lost. A lost one is forgotten when no
 // user has it any more; whoever connects meanwhile gets another endpoint.
 //
-// Bounds. Messages kept for a user that does not look: when they reach kKeptBytesMax, nobody moves
-// messages until that user has called Progress. What comes meanwhile waits in UCX, and its senders
-// wait with it: a user that stands still stops the other one. Memory without a bound would be
-// worse, and so would lost messages, each of which breaks a transfer or a group. Messages left
+// Bounds. Each user's queue holds kKeptBytesMax. When it is full, Progress moves nothing for either
+// user until the queue's owner calls Progress; senders wait meanwhile. Nobody wakes an owner that
+// makes no call. We prefer this to unbounded memory, and to dropping messages, which would break a
+// transfer or a group. Messages left
 // under way (TakeOver) to a peer that lives and takes nothing: beyond kLeftBytesMax nobody connects
 // to it until it has taken some. So a peer costs at most that, and what the connections leave that
 // are open by then.

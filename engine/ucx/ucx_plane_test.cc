@@ -325,7 +325,7 @@ TEST_F(UcxPlaneTest, APeerThatIsCutIsLostForAllAndForgottenWithItsLastUser) {
 }
 
 // The other user may find it between this one's look at losses() and its sleep.
-TEST_F(UcxPlaneTest, NobodySleepsWhoHasNotHeardOfALoss) {
+TEST_F(UcxPlaneTest, AUserThatHasNotSeenALossDoesNotSleep) {
   PlanePeer* const peer = here_.comm.Connect(*there_.plane);
   here_.comm.Send(peer, "begin");
   Await([&] { return !there_.comm.heard.empty(); });

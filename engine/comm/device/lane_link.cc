@@ -175,7 +175,8 @@ absl::Status LaneLink::Fail(const absl::Status& status, CommDeadline deadline) {
     (void)parts_.memory->Finish();
     parts_.failed();
   }
-  (void)parts_.hosts->Wait(deadline);  // ends at once: nor reads what was to be told
+  // Returns at once; afterwards the hosts' link no longer uses the offers and grants.
+  (void)parts_.hosts->Wait(deadline);
   messages_.clear();
   return status;
 }

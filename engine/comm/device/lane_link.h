@@ -1,8 +1,8 @@
 // A Link whose messages go by lanes, one for each pair of its ranks. Internal to engine/comm.
 //
-// The hosts' link of the same ring tells what a lane cannot: that both ends of a message mean the
-// same, who died, stalls or gives up. Each Wait sends a word for each of its messages there first;
-// the lane is started behind that. With its first message to a rank the link takes a lane of the
+// Before a Wait starts its lanes, the hosts exchange an empty message for each message over
+// the ring's host link. This shows what a lane cannot: sizes or calls that differ, and ranks
+// that died, stall or gave up. With its first message to a rank the link takes a lane of the
 // pair (lane_book.h), and keeps it until its end. Messages without data take none.
 //
 // What a Wait starts for one rank must be what a Wait of that rank starts for this one: so it is in

@@ -40,7 +40,8 @@ absl::Status PeerLink::Wait(CommDeadline deadline) {
     failed_ = true;
     (void)memory_->Finish();  // nobody here writes to the buffers any more
     hosts_->Abort(status);
-    (void)hosts_->Wait(deadline);  // ends at once: nor reads what was to be told
+    // Returns at once; afterwards the hosts' link no longer uses the messages' places.
+    (void)hosts_->Wait(deadline);
   }
   messages_.clear();
   return status;

@@ -13,7 +13,7 @@
 
 namespace skein::engine {
 
-// Thread-safe. Who calls Mark has made the stream's device its thread's current one.
+// Thread-safe. REQUIRES for Mark: the stream's device is the calling thread's current CUDA device.
 class EventMarks {
  public:
   explicit EventMarks(cudaStream_t stream) : stream_(stream) {}  // Mark needs it, nothing else

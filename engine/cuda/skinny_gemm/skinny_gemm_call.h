@@ -12,7 +12,7 @@ namespace skein::engine {
 
 struct SkinnyGemmArguments {
   const void* x;     // [rows, k]
-  const void* w;     // [n, k] of the same dtype, in bands
+  const void* w;     // row RowOfColumn(c) makes output column c; row length k; x's dtype
   const void* bias;  // [n], likewise, or null
   void* out;         // [rows, n]
   int64_t x_stride, w_stride, out_stride;

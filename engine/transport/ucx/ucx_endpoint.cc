@@ -333,8 +333,9 @@ void UcxEndpoints::CloseInUcx(std::unique_ptr<Endpoint> endpoint) {
   if (endpoint->ucx != nullptr) plane_->Release(endpoint->ucx);
 }
 
-// Else a target that sees no end of this process's queue pair, over shared memory, would keep the
-// connection's grants from others until this process ends. One that cannot be told does.
+// Over shared memory the target cannot see that this process's queue pair is gone. Without this
+// message it keeps the blocks of the connection's grants in quarantine until this process ends; so
+// it does if the message cannot be sent.
 void UcxEndpoints::TellCut(const Endpoint& endpoint) {
   const auto peer = plane_->Connect(plane_->AddressOf(endpoint.ucx));
   if (!peer.ok()) return;
