@@ -308,7 +308,7 @@ void FlagSet::CheckRequired(std::vector<std::string>* problems) const {
 void FlagSet::Complete() {
   if (std::exchange(complete_, true)) return;
   Group("General");
-  String(&config_, "config", "A YAML file of flags: `port: 8000`, without the dashes.")
+  String(&config_, "config", "YAML file of flag values, one per line, such as `port: 8000`.")
       .Value("FILE");
 }
 

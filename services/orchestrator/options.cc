@@ -45,8 +45,8 @@ void RegisterLimits(OrchestratorOptions* options, FlagSet* flags) {
       ->String(
           &options->state_dir, "state-dir",
           "Folder for the orchestrator's generation, a number that grows with each start "
-          "and fences former orchestrators. Without it, a worker or router that has seen a higher "
-          "one reports it, which costs one more registration.")
+          "and fences former orchestrators. Without it, workers and routers refuse a restarted "
+          "orchestrator once; it then takes a higher number and they register again.")
       .Value("FOLDER");
   flags->Double(&options->instance_lease_s, "instance-lease-s",
                 "An instance that is silent for this time counts as dead.", 0.1, 3600);

@@ -336,7 +336,7 @@ void OrchestratorShell::On(const scheduler::CloseRouter& effect) {
 }
 
 void OrchestratorShell::On(const scheduler::StoreGeneration& effect) {
-  LogWarning("a peer has seen another orchestrator; taking a higher generation",
+  LogWarning("a worker or router follows a newer orchestrator; taking the next generation",
              {{"generation", effect.generation}});
   store_generation_(effect.generation);
 }

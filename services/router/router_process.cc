@@ -154,7 +154,7 @@ class Router {
   // SIGHUP: the keys as they are in the file now; a bad file changes nothing.
   void Reload() {
     if (absl::Status status = edge_->ReadKeys(); !status.ok()) {
-      LogError("API keys not reloaded; those read before stay",
+      LogError("API keys not reloaded; the previous keys stay valid",
                {{"reason", std::string(status.message())}});
     }
   }

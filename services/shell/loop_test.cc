@@ -207,7 +207,7 @@ TEST(Loop, WhatWasPostedBeforeTheStartRunsFirst) {
   EXPECT_EQ(ran, (std::vector<int>{1, 2}));
 }
 
-TEST(Loop, WhatOthersAreAliveByHasRoomOfItsOwnAndRunsFirst) {
+TEST(Loop, ReportsHaveTheirOwnInboxAndRunFirst) {
   Loop loop(1);
   loop.Start("test", kNever, [] {});
   std::mutex gate;

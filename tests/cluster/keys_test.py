@@ -61,12 +61,12 @@ def a_broken_file_keeps_the_keys_and_says_why():
         for text, why in (("sk-new\nsk new\n", "line 2: a key is printable ASCII without spaces"), ("# none\n", "the file has no keys"),
                           ("sha256:123\n", "line 1: 'sha256:' takes 64 hexadecimal digits")):
             router.write_keys(text)
-            line = router.reload("API keys not reloaded; those read before stay")
+            line = router.reload("API keys not reloaded; the previous keys stay valid")
             assert line["level"] == "error", line
             assert line["reason"] == "--api-key-file: '%s': %s" % (router.keys, why), line
             assert [router.status_with(key) for key in ("sk-old", "sk-new")] == [200, 401]
         os.remove(router.keys)
-        line = router.reload("API keys not reloaded; those read before stay")
+        line = router.reload("API keys not reloaded; the previous keys stay valid")
         assert line["reason"].endswith("cannot be read"), line
         assert router.status_with("sk-old") == 200
 

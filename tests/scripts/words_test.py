@@ -62,7 +62,7 @@ RULES = [
     {"word": r"handover", "say": "handoff", "in": ALL, "but": {}},
     {"word": r"GroupKey|group_key", "say": "GroupDigest, beside GroupId", "in": ("engine", "services"), "but": {}},
     {"word": r"is absurd|who planned|not as it stands|for nobody|holds others|on its way here|is none for|who takes plans|gave it up\"|"
-             r"told otherwise|heard for ever|has its most|unknown and hears|another number of results",
+             r"told otherwise|alive ?by|heard for ever|has its most|unknown and hears|another number of results",
      "say": "a sentence with a subject: what is wrong, with the field, the value and the limit", "in": ("scheduler", "services"), "but": {}},
 ]
 

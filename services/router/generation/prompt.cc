@@ -68,7 +68,7 @@ MaybeError CutAfterLastMessage(const openai::ChatInput& chat, std::string* text)
   if (at == std::string::npos) {
     return InvalidParam(
         "continue_final_message",
-        "Invalid 'continue_final_message': the last message has no text to go on with.");
+        "Invalid 'continue_final_message': the last message has no text to continue.");
   }
   text->resize(at + last.size());
   return std::nullopt;

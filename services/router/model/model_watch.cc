@@ -29,7 +29,7 @@ ModelLoad LoadOf(const v1::ModelStatus& model) {
 CellWatch::CellWatch(Channels* channels, std::string orchestrator)
     : channels_(channels),
       orchestrator_(std::move(orchestrator)),
-      last_(absl::UnavailableError("the orchestrator was not asked yet")),
+      last_(absl::UnavailableError("the orchestrator has not answered yet")),
       thread_([this] { Run(); }) {}
 
 CellWatch::~CellWatch() {

@@ -38,7 +38,7 @@ std::atomic<uint64_t> connections_refused{0};
 void Refused(size_t limit) {
   const uint64_t refused = connections_refused.fetch_add(1) + 1;
   if (!AdmitRepeated("data connections")) return;
-  LogWarning("a connection of another worker was closed: the limit of connections is reached",
+  LogWarning("data connection refused: connection limit reached",
              {{"limit", static_cast<int64_t>(limit)}, {"closed", refused}});
 }
 

@@ -207,7 +207,7 @@ absl::Status ServeUntilDrained(const WorkerOptions& options, WorkerEnd* end,
   // The step in flight may take as long as it may at any other time.
   if (!RunWithin(options.StepTimeoutS(), stop)) {
     EndWithFailedEngine(
-        absl::DeadlineExceededError("a step did not end within the step timeout after the drain"),
+        absl::DeadlineExceededError("a step did not end within --step-timeout-s after the drain"),
         servers);
   }
   servers->rpc.server->Shutdown(std::chrono::system_clock::now() + std::chrono::seconds(1));

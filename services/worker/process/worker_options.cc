@@ -72,11 +72,12 @@ void RegisterAddresses(WorkerOptions* options, FlagSet* flags) {
 void RegisterKv(WorkerOptions* options, FlagSet* flags) {
   flags->Group("KV");
   flags->Double(&options->kv_gib, "kv-gib", "Memory for KV blocks, in GiB.", 0.0001, 65536);
-  flags->Double(&options->device_memory_gib, "device-memory-gib",
-                "Memory of the device for everything, in GiB (--device cpu): the weights are "
-                "copied into it, KV blocks get what is left, and --kv-gib does not count. 0: "
-                "weights stay in the page cache, which workers of one machine share.",
-                0, 65536);
+  flags->Double(
+      &options->device_memory_gib, "device-memory-gib",
+      "Memory budget of a CPU worker for weights and KV, in GiB (--device cpu). Weights are "
+      "copied into it, KV blocks take the rest, and --kv-gib is ignored. 0: no budget; "
+      "weights stay in the page cache, which workers of one machine share.",
+      0, 65536);
   flags->Int(&options->block_tokens, "block-tokens",
              "Tokens of a KV block; the same at all workers of a model.", 1, 4096);
   flags->String(&options->kv_dtype, "kv-dtype", "Type of KV; auto means the weights'.")
