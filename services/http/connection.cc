@@ -1,5 +1,6 @@
 #include "services/http/connection.h"
 
+#include <algorithm>
 #include <boost/asio/post.hpp>
 #include <ctime>
 #include <utility>
@@ -151,7 +152,7 @@ void Connection::Watched(uint64_t exchange) {
 void Connection::Dispatch() {
   core_->CountRequest();
   Disarm();
-  state_ = State::kAnswering;
+  BeginAnswer();
   answer_ended_ = false;
   keep_alive_ = reader_.keep_alive() && !dropped_;
   chunked_ = !reader_.http10();
@@ -172,7 +173,7 @@ void Connection::Dispatch() {
 }
 
 void Connection::Fail(const Response& error) {
-  state_ = State::kAnswering;
+  BeginAnswer();
   keep_alive_ = false;
   asked_ = reader_.Seen();
   asked_.remote = remote_;
@@ -184,6 +185,14 @@ void Connection::Fail(const Response& error) {
 }
 
 // ---- answering ----
+
+void Connection::BeginAnswer() {
+  state_ = State::kAnswering;
+  const ServerOptions& options = core_->options();
+  answer_deadline_ = options.answer_timeout.count() == 0
+                         ? Clock::time_point::max()
+                         : Clock::now() + options.answer_timeout + options.write_timeout;
+}
 
 void Connection::SendHead(uint64_t exchange, Response response, bool stream) {
   if (exchange != serial_ || state_ != State::kAnswering || closed()) return;
@@ -242,7 +251,9 @@ void Connection::Flush() {
     return;
   }
   writing_ = true;
-  if (state_ == State::kAnswering) Arm(core_->options().write_timeout);
+  if (state_ == State::kAnswering) {
+    ArmAt(std::min(Clock::now() + core_->options().write_timeout, answer_deadline_));
+  }
   socket_.async_write_some(
       asio::buffer(sending_.data() + sent_, sending_.size() - sent_),
       [self = shared_from_this()](error_code ec, size_t bytes) { self->OnSent(ec, bytes); });
@@ -291,8 +302,10 @@ void Connection::Linger() {
 
 // ---- deadlines: one timer, moved lazily ----
 
-void Connection::Arm(Clock::duration timeout) {
-  deadline_ = Clock::now() + timeout;
+void Connection::Arm(Clock::duration timeout) { ArmAt(Clock::now() + timeout); }
+
+void Connection::ArmAt(Clock::time_point deadline) {
+  deadline_ = deadline;
   if (!timer_waits_ || timer_.expiry() > deadline_) WaitForDeadline();
 }
 

@@ -63,12 +63,14 @@ class Connection : public std::enable_shared_from_this<Connection> {
   bool HoldBody();
   void Dispatch();
   void Fail(const Response& error);
+  void BeginAnswer();
   void Queue(std::string_view bytes);
   void Flush();
   void OnSent(boost::system::error_code ec, size_t bytes);
   void OnAnswered();
   void Linger();
   void Arm(Clock::duration timeout);
+  void ArmAt(Clock::time_point deadline);
   void Disarm();
   void WaitForDeadline();
   void OnDeadline();
@@ -90,6 +92,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   uint64_t serial_ = 0;  // of the current exchange
   State state_ = State::kReading;
   Clock::time_point deadline_ = Clock::time_point::max();
+  Clock::time_point answer_deadline_ =
+      Clock::time_point::max();  // of the current answer's last byte
   bool reading_ = false, eof_ = false, writing_ = false, timer_waits_ = false;
   bool keep_alive_ = true, chunked_ = false, answer_ended_ = false, draining_ = false,
        head_request_ = false, watched_ = false, dropped_ = false;

@@ -16,7 +16,7 @@ namespace skein::services::http {
 // Why an answer could not be completed.
 enum class Gone {
   kClient,   // the client closed, reset or half-closed its connection
-  kStalled,  // the client took no byte for `write_timeout`
+  kStalled,  // the client took no byte for `write_timeout`, or not all in time (`answer_timeout`)
   kStopped,  // the server was stopped and the grace period is over
 };
 
@@ -32,7 +32,7 @@ class Responder {
   virtual void StartStream(Response head) = 0;
   // Queues a piece. False: more than `buffer_bytes_max` bytes are unsent; the caller should stop
   // producing until on_drained. (Nothing is dropped; a client that reads nothing for
-  // `write_timeout` is disconnected.)
+  // `write_timeout`, or too slowly for `answer_timeout`, is disconnected.)
   virtual bool Write(std::string piece) = 0;
   virtual void Finish() = 0;
 

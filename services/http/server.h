@@ -35,6 +35,9 @@ struct ServerOptions {
   std::chrono::milliseconds idle_timeout{75'000};   // between requests: closed silently
   std::chrono::milliseconds read_timeout{30'000};   // first byte to last of a request: 408
   std::chrono::milliseconds write_timeout{30'000};  // no byte accepted: closed
+  // An answer that is still being sent at answer_timeout + write_timeout after its request has
+  // arrived is cut off, however steadily the client reads. 0: no limit.
+  std::chrono::milliseconds answer_timeout{0};
 
   // Called for every answer before its head is sent, including answers to malformed requests and to
   // connections over the limit. May add headers, count and log. The request has no body, and after

@@ -573,6 +573,35 @@ TEST_F(ServerTest, ClientThatReadsNothingIsDropped) {
   EXPECT_EQ(Why(&gone), Gone::kStalled);
 }
 
+// Its reader is never idle for write_timeout, but would need some 5 s. Only a server without the
+// bound sends it all.
+TEST_F(ServerTest, AnAnswerThatIsReadTooSlowlyIsCutOff) {
+  ServerOptions options;
+  options.bodies = std::make_shared<ByteBudget>(256 << 20);
+  options.write_timeout = std::chrono::seconds(1);
+  options.answer_timeout = std::chrono::milliseconds(100);
+  StartServer(options);
+  constexpr size_t kBytes = 64 << 20, kPiece = 128 << 10;
+  RawClient client(port());
+  client.Send(MakeRequest("GET", "/hold"));
+  Response answer;
+  answer.body = std::string(kBytes, 'x');
+  answer.held = std::make_shared<ByteBudget::Lease>(options.bodies);
+  ASSERT_TRUE(answer.held->Resize(kBytes));
+  Held()->Send(std::move(answer));
+  EXPECT_EQ(client.ReadHead().status, 200);
+  size_t read = 0;
+  for (size_t piece = kPiece; piece > 0;) {
+    piece = client.Skip(kPiece);
+    read += piece;
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  EXPECT_LT(read, kBytes);
+  server_->Stop(std::chrono::milliseconds(0));  // its threads have left the connection
+  server_.reset();
+  EXPECT_EQ(options.bodies->held_bytes(), 0u);
+}
+
 TEST_F(ServerTest, UnansweredRequestGets500) {
   StartServer();
   EXPECT_EQ(Fetch(port(), "GET", "/forget").status, 500);

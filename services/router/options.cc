@@ -78,7 +78,9 @@ void RegisterLimits(RouterOptions* options, FlagSet* f) {
 void RegisterTimes(RouterOptions* options, FlagSet* f) {
   f->Group("Times");
   f->Double(&options->request_deadline_s, "request-deadline-s",
-            "Longest time from a request to the end of its answer.", 0.1, 86400);
+            "Time from a request's arrival after which its generation is ended. A client that is "
+            "still reading the answer --write-timeout-s later is disconnected.",
+            0.1, 86400);
   f->Double(&options->idle_timeout_s, "idle-timeout-s",
             "A connection without a request is closed after this time.", 0.1, 86400);
   f->Double(&options->read_timeout_s, "read-timeout-s",

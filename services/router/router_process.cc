@@ -74,6 +74,7 @@ http::ServerOptions HttpOptions(const RouterOptions& options,
   out.idle_timeout = Milliseconds(options.idle_timeout_s);
   out.read_timeout = Milliseconds(options.read_timeout_s);
   out.write_timeout = Milliseconds(options.write_timeout_s);
+  out.answer_timeout = Milliseconds(options.request_deadline_s);
   return out;
 }
 

@@ -122,6 +122,15 @@ Response RawClient::ReadResponse(bool head_only, int timeout_ms) {
   return response;
 }
 
+size_t RawClient::Skip(size_t bytes, int timeout_ms) {
+  size_t skipped = 0;
+  while (skipped < bytes && (!in_.empty() || Fill(timeout_ms))) {
+    skipped += in_.size();
+    in_.clear();
+  }
+  return skipped;
+}
+
 std::string RawClient::ReadAll(int timeout_ms) {
   while (Fill(timeout_ms)) {
   }

@@ -29,6 +29,9 @@ class RawClient {
   // Only the head; then call ReadChunk for each chunk ("" at the end).
   Response ReadHead(int timeout_ms = 20'000);
   bool ReadChunk(std::string* chunk, int timeout_ms = 20'000);
+  // Drops the next `bytes` bytes or some 16 KiB more, and gives their number; fewer: the peer has
+  // closed, or `timeout_ms` passed.
+  size_t Skip(size_t bytes, int timeout_ms = 20'000);
   // Everything until the peer closes.
   std::string ReadAll(int timeout_ms = 20'000);
   // Whether the peer has closed.
