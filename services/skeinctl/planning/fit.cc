@@ -29,7 +29,7 @@ absl::Status Fit(const FitFlags& flags) {
       flags.format == "json" ? ResidualJsonLines(*fit) : ResidualTable(*fit);
   std::fputs(residuals.c_str(), stderr);
   const std::string json =
-      ProfileJson({flags.model, flags.device, flags.date, *latency, std::nullopt});
+      ProfileJson({flags.model, flags.device, Today(), *latency, std::nullopt});
   std::fputs(json.c_str(), stdout);
   return absl::OkStatus();
 }
@@ -96,7 +96,6 @@ void FitFlags::Register(FlagSet* set) {
                   "seconds.");
   set->String(&model, "model", "Name of the measured model.").Value("NAME");
   set->String(&device, "device", "Device of the measurement.").Value("NAME");
-  set->String(&date, "date", "Date of the measurement.").Value("DATE").Default("today");
   set->String(&format, "format", "Format of the errors: a table, or one JSON object per line.")
       .OneOf({"table", "json"})
       .Value("FORMAT");

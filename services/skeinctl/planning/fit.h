@@ -14,7 +14,6 @@ struct FitFlags {
   std::string samples;
   std::string model = "unknown";
   std::string device = "unknown";
-  std::string date = Today();
   std::string format = "table";
 
   void Register(FlagSet* set);

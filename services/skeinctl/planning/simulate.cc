@@ -159,11 +159,6 @@ void SimulateFlags::Register(FlagSet* set) {
            "Decode instances; 0 means one per eight prefill instances.", 0, 1 << 16);
   set->Int(&decode.blocks, "decode-blocks", "KV blocks of a decode instance.", 1, int64_t{1} << 40);
   set->Int(&decode.block_tokens, "block-tokens", "Tokens of a KV block.", 1, 1 << 20);
-  set->Double(&decode.step_base_s, "decode-step-s", "Time of a decode step.", 1e-9, 1e3);
-  set->Double(&decode.step_per_sequence_s, "decode-sequence-s",
-              "Time that each sequence adds to a decode step.", 0, 1e3);
-  set->Double(&decode.step_per_kv_token_s, "decode-kv-token-s",
-              "Time that each token of KV adds to a decode step.", 0, 1);
   set->Group("Output");
   set->Int(&seeds, "seeds",
            "Number of repetitions, with seeds --seed, --seed+1, ... Tuning runs once, on separate "
