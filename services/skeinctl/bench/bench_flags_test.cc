@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <fstream>
+#include <variant>
 
 namespace skein::services::bench {
 namespace {
@@ -76,6 +77,54 @@ TEST(BenchFlagsTest, TheDurationBoundsTheRunAndDecidesHowManyRequestsAreMade) {
   EXPECT_EQ(PlanOf({}).options.duration_s, 0);
 }
 
+TEST(BenchFlagsTest, ConstantArrivalsHaveEqualGaps) {
+  const BenchPlan constant = PlanOf({"--rate=4", "--requests=3", "--arrivals=constant"});
+  const std::vector<double>& due_s = constant.options.due_s;
+  ASSERT_EQ(due_s.size(), 3u);
+  EXPECT_NEAR(due_s[1] - due_s[0], 0.25, 1e-9);
+  EXPECT_NEAR(due_s[2] - due_s[1], 0.25, 1e-9);
+  EXPECT_EQ(constant.description.arrivals, "constant");
+  const BenchPlan poisson = PlanOf({"--rate=4", "--requests=3"});
+  EXPECT_NE(poisson.options.due_s[1] - poisson.options.due_s[0],
+            poisson.options.due_s[2] - poisson.options.due_s[1]);
+  EXPECT_EQ(poisson.description.arrivals, "poisson");
+}
+
+TEST(BenchFlagsTest, AChatHasWordsAndACompletionTokens) {
+  const BenchPlan chat = PlanOf({"--endpoint=chat", "--requests=1"});
+  EXPECT_EQ(chat.target.endpoint, Endpoint::kChat);
+  EXPECT_TRUE(std::holds_alternative<std::string>(chat.requests[0].prompt));
+  const BenchPlan completion = PlanOf({"--requests=1"});
+  EXPECT_EQ(completion.target.endpoint, Endpoint::kCompletions);
+  EXPECT_FALSE(std::holds_alternative<std::string>(completion.requests[0].prompt));
+}
+
+TEST(BenchFlagsTest, StreamingAndFullLengthCanBeTurnedOff) {
+  const BenchPlan plain = PlanOf({"--streaming=false", "--ignore-eos=false"});
+  EXPECT_FALSE(plain.target.streaming);
+  EXPECT_FALSE(plain.description.streaming);
+  EXPECT_FALSE(plain.target.ignore_eos);
+  EXPECT_TRUE(PlanOf({}).target.streaming);
+  EXPECT_TRUE(PlanOf({}).target.ignore_eos);
+}
+
+TEST(BenchFlagsTest, TheKeyOfTheFlagIsSent) {
+  EXPECT_EQ(PlanOf({"--api-key=sk-1"}).target.api_key, "sk-1");
+}
+
+TEST(BenchFlagsTest, GoodputHasLimitsThatTheRunMeasures) {
+  const BenchPlan plan = PlanOf({"--goodput=time_to_first_token:2000 request_latency:9000"});
+  ASSERT_EQ(plan.description.objectives.size(), 2u);
+  EXPECT_EQ(plan.description.objectives[0].metric, "time_to_first_token");
+  EXPECT_EQ(plan.description.objectives[1].metric, "request_latency");
+  BenchFlags flags;
+  EXPECT_NE(PlanOf({"--goodput=time_to_first_token:2000", "--streaming=false"}, &flags)
+                .status()
+                .message()
+                .find("measured only with --streaming"),
+            std::string::npos);
+}
+
 TEST(BenchFlagsTest, ARequestHasTheTimeLimitThatWasAskedFor) {
   EXPECT_EQ(PlanOf({"--request-timeout-s=1.5"}).options.timeout, std::chrono::milliseconds(1500));
   EXPECT_EQ(PlanOf({}).options.timeout, std::chrono::minutes(10));
@@ -111,7 +160,8 @@ TEST(BenchFlagsTest, TheFilesOfResultsAreNamed) {
 TEST(BenchFlagsTest, AValueOutOfRangeIsRefusedByName) {
   for (const char* const wrong :
        {"--input-tokens-stddev=-1", "--output-tokens-stddev=x", "--request-timeout-s=0",
-        "--duration-s=-1", "--warmup-requests=-1", "--sharegpt=/nonexistent"}) {
+        "--duration-s=-1", "--warmup-requests=-1", "--sharegpt=/nonexistent", "--arrivals=x",
+        "--endpoint=x", "--goodput=x"}) {
     BenchFlags flags;
     const absl::Status status = PlanOf({wrong}, &flags).status();
     const std::string name(wrong, std::string(wrong).find('='));
