@@ -81,6 +81,28 @@ TEST_F(RouterTest, FinalMessageIsContinued) {
   EXPECT_EQ(PromptOf(spec), BytesOf("[user]q[assistant]so"));
 }
 
+// The template drops a part of the last message, so that it is found nowhere, and almost found at
+// each of 2 million places: comparing at each of them would take longer than the client waits.
+TEST_F(RouterTest, ARewrittenFinalMessageIsRefusedSoon) {
+  model_ = MakeByteModel("m", max_positions_);
+  model_->chat_template =
+      engine::ChatTemplate::Parse(
+          "{% for m in messages %}{{ m.content.split('</think>')[-1] }}{% endfor %}")
+          .value();
+  StartRouter([](const v1::RequestSpec&) { return Says("x"); });
+  constexpr size_t kLong = 1 << 20;
+  const http::Response response =
+      Post("/v1/chat/completions",
+           {{"model", "m"},
+            {"continue_final_message", true},
+            {"messages",
+             {{{"role", "user"}, {"content", std::string(2 * kLong, 'a')}},
+              {{"role", "assistant"}, {"content", std::string(kLong, 'a') + "</think>x"}}}}});
+  ASSERT_EQ(response.status, 400) << response.body;
+  const Json error = Json::parse(response.body)["error"];
+  EXPECT_EQ(error["param"], "continue_final_message") << error["message"];
+}
+
 class StopStringTest : public RouterTest, public ::testing::WithParamInterface<bool> {};
 
 TEST_P(StopStringTest, EndsTheTextAndTheRequest) {

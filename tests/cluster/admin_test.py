@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from cluster import Cluster, HttpFailure, Process, binaries_from_argv, free_ports, run_tests  # noqa: E402
@@ -278,9 +279,49 @@ def every_port_is_named_by_a_flag():
         os.environ["UCX_TLS"] = before or "all"
 
 
+def full_pipe():
+    """(reading end, writing end) of a pipe that takes not one byte more; a write to it blocks."""
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    for size in (4096, 1):
+        try:
+            while True:
+                os.write(writing, b"x" * size)
+        except BlockingIOError:
+            pass
+    os.set_blocking(writing, True)
+    return reading, writing
+
+
+def a_log_that_nobody_reads_stops_no_worker():
+    reading, writing = full_pipe()
+    try:
+        with up(prefill=0, decode=0) as cluster:
+            cluster.stderr = {"prefill-0": writing, "decode-0": writing}
+            cluster.start_worker("prefill", 0)
+            cluster.start_worker("decode", 0)
+            cluster.await_ready()
+            answer = cluster.post("/v1/completions", {"model": cluster.name, "prompt": "The", "max_tokens": 2, "ignore_eos": True})
+            assert answer["usage"]["completion_tokens"] == 2, answer
+    finally:
+        os.close(reading)
+        os.close(writing)
+
+
+def requests_are_answered_while_the_invariants_are_asked_for():
+    with up(prefill=1, decode=1) as cluster, ThreadPoolExecutor(4) as pool:
+        base = cluster.processes["orchestrator"].admin()
+        asked = [pool.submit(cluster.get, "/debug/invariants", base=base) for _ in range(100)]
+        body = {"model": cluster.name, "prompt": "The", "max_tokens": 2, "ignore_eos": True}
+        for _ in range(3):
+            assert cluster.post("/v1/completions", body)["usage"]["completion_tokens"] == 2
+        assert all(one.result() == {"ok": True} for one in asked)
+
+
 if __name__ == "__main__":
     tempfile.tempdir = os.environ.get("TEST_TMPDIR")
     run_tests(drained_and_the_others_agree, what_runs_goes_on_and_then_sigterm_ends_it_at_once,
               an_orchestrator_that_drains_takes_nothing_new, a_model_is_waited_for, every_port_is_named_by_a_flag,
               the_page_has_every_endpoint, the_groups_are_those_of_the_instances,
-              decode_instances_of_a_node_make_their_communicators_and_requests_make_none)
+              decode_instances_of_a_node_make_their_communicators_and_requests_make_none,
+              a_log_that_nobody_reads_stops_no_worker, requests_are_answered_while_the_invariants_are_asked_for)

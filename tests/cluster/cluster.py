@@ -78,9 +78,9 @@ def module_of(tree, name):
 
 
 class Process:
-    """A process that ends with the thread that makes this object (`bound`)."""
+    """A process that ends with the thread that makes this object (`bound`). Its standard error goes to `stderr`, else to its log."""
 
-    def __init__(self, name, command, folder):
+    def __init__(self, name, command, folder, stderr=None):
         self.name = name
         self.log = os.path.join(folder, name + ".log")
         self.admin_port_file = os.path.join(folder, name + ".admin")
@@ -88,7 +88,8 @@ class Process:
             if "port-file=" in argument and os.path.exists(argument.split("=", 1)[1]):
                 os.remove(argument.split("=", 1)[1])
         with open(self.log, "ab") as log:
-            self.popen = subprocess.Popen(bound(command), stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+            self.popen = subprocess.Popen(bound(command), stdout=log, stderr=log if stderr is None else stderr,
+                                          stdin=subprocess.DEVNULL)
 
     def text(self):
         with open(self.log, encoding="utf-8", errors="replace") as log:
@@ -124,6 +125,7 @@ class Cluster:
                       "router": list(router_flags), "orchestrator": list(orchestrator_flags)}
         self.folder = tempfile.mkdtemp(prefix="cluster-", dir=os.environ.get("TEST_TMPDIR"))
         self.processes = {}
+        self.stderr = {}  # name: descriptor, of processes whose standard error is no file
 
     # ---- life cycle ----
 
@@ -174,7 +176,7 @@ class Cluster:
         admin = os.path.join(self.folder, name + ".admin")
         command = [self.binaries[binary], *arguments, "--admin-port=0", "--admin-port-file=" + admin,
                    *self.flags.get(name, [])]
-        self.processes[name] = Process(name, command, self.folder)
+        self.processes[name] = Process(name, command, self.folder, self.stderr.get(name))
 
     def port_file(self, name):
         return os.path.join(self.folder, name + ".port")
