@@ -18,11 +18,11 @@ struct Chunk {
   std::vector<uint64_t> instances;
 };
 
-class PrefillSpanTest : public ::testing::Test {
+class PrefillSpTest : public ::testing::Test {
  protected:
   using Effects = std::vector<PrefillEffect>;
 
-  PrefillSpanTest() {
+  PrefillSpTest() {
     Do(Tick{});
     Do(RegisterReplied{{absl::OkStatus(), {kSelf}, 1'000'000'000}});
   }
@@ -113,7 +113,7 @@ class PrefillSpanTest : public ::testing::Test {
   PrefillCore core_{Config()};
 };
 
-TEST_F(PrefillSpanTest, APieceThatFailsEndsItsOwnPlan) {
+TEST_F(PrefillSpTest, APieceThatFailsEndsItsOwnPlan) {
   uint64_t serial = 0;
   for (const absl::Status& failure :
        {absl::InvalidArgumentError("no token left"), absl::InternalError("NaN")}) {
@@ -129,7 +129,7 @@ TEST_F(PrefillSpanTest, APieceThatFailsEndsItsOwnPlan) {
   }
 }
 
-TEST_F(PrefillSpanTest, TheLeadComputesItsShareAndCommitsIt) {
+TEST_F(PrefillSpTest, TheLeadComputesItsShareAndCommitsIt) {
   // Blocks 0 … 5: chunk 0 here alone, chunk 1 with instance 1. One of two history blocks moves.
   Effects effects = Assign(Plan(Spec(1, 22), {{8, {3}}, {14, {3, 1}}}, 10));
   EXPECT_TRUE(StatusOf(effects).ok());
@@ -179,7 +179,7 @@ TEST_F(PrefillSpanTest, TheLeadComputesItsShareAndCommitsIt) {
   EXPECT_TRUE(Of<RunStep>(Start(1)).empty());  // it has ended
 }
 
-TEST_F(PrefillSpanTest, AMemberThatJoinsReceivesItsHistoryFirst) {
+TEST_F(PrefillSpTest, AMemberThatJoinsReceivesItsHistoryFirst) {
   Effects effects = Assign(Plan(Spec(1, 22), {{8, {1}}, {14, {1, 3}}}, 10));
   EXPECT_TRUE(Of<CallPlaceDecode>(effects).empty());
   EXPECT_EQ(Held(), 3);
@@ -196,7 +196,7 @@ TEST_F(PrefillSpanTest, AMemberThatJoinsReceivesItsHistoryFirst) {
   EXPECT_FALSE(Of<CallCommit>(Do(HandoffDone{{7, 1}, {5}, {256, 256}}))[0].request.has_token);
 }
 
-TEST_F(PrefillSpanTest, AMemberWithoutTokensTakesPartAndWritesNothing) {
+TEST_F(PrefillSpTest, AMemberWithoutTokensTakesPartAndWritesNothing) {
   Assign(Plan(Spec(1, 8), {{8, {1, 2, 3}}}, 10));
   const Effects effects = Start(1);
   EXPECT_TRUE(Of<CallOpenTransfer>(effects).empty() && Of<OpenHandoff>(effects).empty());
@@ -205,7 +205,7 @@ TEST_F(PrefillSpanTest, AMemberWithoutTokensTakesPartAndWritesNothing) {
   EXPECT_TRUE(ended_.at({7, 1}).ok());
 }
 
-TEST_F(PrefillSpanTest, Invariant7PiecesRunInPlanOrderStartedOrNot) {
+TEST_F(PrefillSpTest, Invariant7PiecesRunInPlanOrderStartedOrNot) {
   Assign(Plan(Spec(1, 8), {{8, {1, 3}}}, 10));
   Assign(Plan(Spec(2, 8), {{8, {1, 3}}}, 20));
   EXPECT_TRUE(Of<RunStep>(Start(2)).empty());
@@ -213,7 +213,7 @@ TEST_F(PrefillSpanTest, Invariant7PiecesRunInPlanOrderStartedOrNot) {
   EXPECT_EQ(Of<RunStep>(Step())[0].sequences[0].id, (RequestId{7, 2}));
 }
 
-TEST_F(PrefillSpanTest, PlainPromptsBeforeAPieceGoFirstOthersOnlyWhileItCannotRun) {
+TEST_F(PrefillSpTest, PlainPromptsBeforeAPieceGoFirstOthersOnlyWhileItCannotRun) {
   Assign(Plan(Spec(1, 24), {{24, {1, 3}}}, 20));
   Assign({Spec(2, 12), {5}, {30}});
   Placed(2, 3);
@@ -229,7 +229,7 @@ TEST_F(PrefillSpanTest, PlainPromptsBeforeAPieceGoFirstOthersOnlyWhileItCannotRu
   EXPECT_EQ(Of<RunStep>(Step())[0].sequences[0].id, (RequestId{7, 2}));
 }
 
-TEST_F(PrefillSpanTest, ACancelBreaksTheStepAndABrokenStepEndsItsRequestAlone) {
+TEST_F(PrefillSpTest, ACancelBreaksTheStepAndABrokenStepEndsItsRequestAlone) {
   Assign(Plan(Spec(1, 8), {{8, {1, 3}}}, 10));
   Assign(Plan(Spec(2, 8), {{8, {1, 3}}}, 20));
   Start(1);
@@ -247,7 +247,7 @@ TEST_F(PrefillSpanTest, ACancelBreaksTheStepAndABrokenStepEndsItsRequestAlone) {
   EXPECT_EQ(Held(), 0);
 }
 
-TEST_F(PrefillSpanTest, OthersAreToldNotToWaitForAPieceThatIsNotEntered) {
+TEST_F(PrefillSpTest, OthersAreToldNotToWaitForAPieceThatIsNotEntered) {
   Assign(Plan(Spec(1, 8), {{8, {1, 3}}}, 10));
   const Effects effects = Do(CancelCalled{{{7, 1}, {5}, "test"}});
   ASSERT_EQ(Of<BreakGroup>(effects).size(), 1u);
@@ -255,7 +255,7 @@ TEST_F(PrefillSpanTest, OthersAreToldNotToWaitForAPieceThatIsNotEntered) {
   EXPECT_EQ(Of<BreakGroup>(effects)[0].comm_addresses, (std::vector<std::string>{"c0/1", "c0/3"}));
 }
 
-TEST_F(PrefillSpanTest, LaterChunksComeInAssignsOfTheirOwn) {
+TEST_F(PrefillSpTest, LaterChunksComeInAssignsOfTheirOwn) {
   const auto spec = Spec(1, 20);
   Assign(Plan(spec, {{8, {3}}}, 10));
   EXPECT_EQ(Held(), 5);  // the whole prompt: nobody else is known
@@ -272,7 +272,7 @@ TEST_F(PrefillSpanTest, LaterChunksComeInAssignsOfTheirOwn) {
             absl::StatusCode::kInvalidArgument);
 }
 
-TEST_F(PrefillSpanTest, WhoJoinsARunningPlanDoesNotWaitForBlocksForEver) {
+TEST_F(PrefillSpTest, WhoJoinsARunningPlanDoesNotWaitForBlocksForEver) {
   Assign({Spec(1, 40), {5}, {5}});  // all blocks
   AssignRequest join = Plan(Spec(2, 20), {{8, {1}}, {12, {1, 3}}}, 20, 1);
   join.placed = scheduler::Placed{{5}, {4}, "d:1"};
@@ -283,7 +283,7 @@ TEST_F(PrefillSpanTest, WhoJoinsARunningPlanDoesNotWaitForBlocksForEver) {
   EXPECT_EQ(ended_.at({7, 2}).code(), absl::StatusCode::kUnavailable);
 }
 
-TEST_F(PrefillSpanTest, APlainPromptWithoutDecodeRoomYieldsItsBlocksAfterItsStep) {
+TEST_F(PrefillSpTest, APlainPromptWithoutDecodeRoomYieldsItsBlocksAfterItsStep) {
   Effects effects = Assign({Spec(1, 40), {5}, {30}});  // all blocks
   EXPECT_EQ(Of<RunStep>(effects).size(), 1u);
   Assign(Plan(Spec(2, 8), {{8, {1, 3}}}, 20));
@@ -306,7 +306,7 @@ TEST_F(PrefillSpanTest, APlainPromptWithoutDecodeRoomYieldsItsBlocksAfterItsStep
   EXPECT_EQ(Of<RunStep>(effects).at(0).sequences[0].position, 0);
 }
 
-TEST_F(PrefillSpanTest, APlainPromptThatIsComputedYieldsItsBlocksAtOnce) {
+TEST_F(PrefillSpTest, APlainPromptThatIsComputedYieldsItsBlocksAtOnce) {
   Assign({Spec(1, 36, 1), {5}, {30}});  // all but one block
   for (int i = 0; i < 5; ++i) Step(41);
   EXPECT_EQ(core_.StateOf({7, 1}), "computed");
@@ -326,7 +326,7 @@ TEST_F(PrefillSpanTest, APlainPromptThatIsComputedYieldsItsBlocksAtOnce) {
   EXPECT_EQ(chunks_done(), 0) << "it will be computed again";
 }
 
-TEST_F(PrefillSpanTest, OneThatYieldsMayEndInItsStep) {
+TEST_F(PrefillSpTest, OneThatYieldsMayEndInItsStep) {
   Assign({Spec(1, 40), {5}, {30}});
   Assign(Plan(Spec(2, 8), {{8, {1, 3}}}, 20));
   NoRoom(1);
@@ -338,7 +338,7 @@ TEST_F(PrefillSpanTest, OneThatYieldsMayEndInItsStep) {
 }
 
 // Another instance takes it.
-TEST_F(PrefillSpanTest, OneThatYieldsAtAnInstanceThatDrainsEnds) {
+TEST_F(PrefillSpTest, OneThatYieldsAtAnInstanceThatDrainsEnds) {
   Assign({Spec(1, 40), {5}, {30}});
   Assign(Plan(Spec(2, 8), {{8, {1, 3}}}, 20));
   NoRoom(1);
@@ -351,7 +351,7 @@ TEST_F(PrefillSpanTest, OneThatYieldsAtAnInstanceThatDrainsEnds) {
   EXPECT_EQ(Held(), 0);
 }
 
-TEST_F(PrefillSpanTest, AnUnplacedPlainPromptRunsOnlyWhileNoPieceCan) {
+TEST_F(PrefillSpTest, AnUnplacedPlainPromptRunsOnlyWhileNoPieceCan) {
   Assign({Spec(1, 24), {5}, {10}});  // it is older, and computes
   Assign(Plan(Spec(2, 8), {{8, {1, 3}}}, 20));
   Start(2);
@@ -359,7 +359,7 @@ TEST_F(PrefillSpanTest, AnUnplacedPlainPromptRunsOnlyWhileNoPieceCan) {
   EXPECT_EQ(Of<RunStep>(Step()).at(0).sequences[0].id, (RequestId{7, 1}));
 }
 
-TEST_F(PrefillSpanTest, ANewerEpochWaitsForTheOlderToLeave) {
+TEST_F(PrefillSpTest, ANewerEpochWaitsForTheOlderToLeave) {
   Assign(Plan(Spec(1, 8), {{8, {1, 3}}}, 10));
   Start(1);
   Effects effects = Assign(Plan(Spec(1, 8), {{8, {2, 3}}}, 20, 0, 6));
@@ -378,7 +378,7 @@ TEST_F(PrefillSpanTest, ANewerEpochWaitsForTheOlderToLeave) {
   EXPECT_EQ(Held(), 0);
 }
 
-TEST_F(PrefillSpanTest, PlansOfAnOrchestratorThatIsGoneAreNotWaitedFor) {
+TEST_F(PrefillSpTest, PlansOfAnOrchestratorThatIsGoneAreNotWaitedFor) {
   Assign(Plan(Spec(1, 8), {{8, {1, 3}}}, 10));
   Assign(Plan(Spec(2, 8), {{8, {1, 3}}}, 20));
   Start(1);
@@ -393,7 +393,7 @@ TEST_F(PrefillSpanTest, PlansOfAnOrchestratorThatIsGoneAreNotWaitedFor) {
 
 // Another orchestrator does not know the plan: it would cancel it nowhere, and the members would
 // wait for the one that lacks it until their step's deadline.
-TEST_F(PrefillSpanTest, ALeadWithoutAStartGivesItsPlanUpUnderAnotherOrchestrator) {
+TEST_F(PrefillSpTest, ALeadWithoutAStartGivesItsPlanUpUnderAnotherOrchestrator) {
   Assign(Plan(Spec(1, 16), {{16, {3, 1}}}, 10));
   EXPECT_EQ(Of<RunStep>(Placed(1, 4)).size(), 1u);  // it is in the ring with instance 1, or waits
   EXPECT_EQ(Of<AbortStep>(RegisterAnew()).size(), 1u);
@@ -403,7 +403,7 @@ TEST_F(PrefillSpanTest, ALeadWithoutAStartGivesItsPlanUpUnderAnotherOrchestrator
   EXPECT_EQ(Held(), 0);
 }
 
-TEST_F(PrefillSpanTest, APlanThatAllMembersHaveOutlivesItsOrchestrator) {
+TEST_F(PrefillSpTest, APlanThatAllMembersHaveOutlivesItsOrchestrator) {
   Assign(Plan(Spec(1, 16), {{16, {3, 1}}}, 10));
   Placed(1, 4);
   Start(1);
@@ -411,7 +411,7 @@ TEST_F(PrefillSpanTest, APlanThatAllMembersHaveOutlivesItsOrchestrator) {
   EXPECT_EQ(ended_.count({7, 1}), 0u);
 }
 
-TEST_F(PrefillSpanTest, ALaterChunkMakesAStartWorthlessUntilTheNext) {
+TEST_F(PrefillSpTest, ALaterChunkMakesAStartWorthlessUntilTheNext) {
   for (const uint64_t serial : {1, 2}) {
     Assign(Plan(Spec(serial, 24), {{8, {1, 3}}}, 10 * serial));
     Start(serial);
@@ -426,7 +426,7 @@ TEST_F(PrefillSpanTest, ALaterChunkMakesAStartWorthlessUntilTheNext) {
   EXPECT_EQ(ended_.count({7, 2}), 0u);
 }
 
-TEST_F(PrefillSpanTest, BadPlansAreRefusedByName) {
+TEST_F(PrefillSpTest, BadPlansAreRefusedByName) {
   const auto refused = [&](AssignRequest assign, const char* why) {
     const absl::Status status = StatusOf(Assign(std::move(assign)));
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
