@@ -14,8 +14,10 @@ namespace skein::scheduler::orchestrator {
 
 class PrefillPoolTest : public ::testing::Test {
  protected:
+  explicit PrefillPoolTest(const char* policy = "tetris") : pools_(Planning(policy), &registry_) {}
+
   // A millisecond a token on one instance, about 0.55 on two.
-  static std::shared_ptr<const PlanningConfig> Planning(const char* policy = "tetris") {
+  static std::shared_ptr<const PlanningConfig> Planning(const char* policy) {
     return std::make_shared<PlanningConfig>(PlanningConfig{
         .latency = *LatencyModel::Make({{1, {0, 1e-3, 0, 0}}, {2, {1e-3, 0.55e-3, 0, 0}}}),
         .policy = *Policy::Parse(policy),
@@ -62,7 +64,7 @@ class PrefillPoolTest : public ::testing::Test {
 
   Registry registry_{1, 3 * kSecondUs};
   RequestTable requests_;
-  PrefillPools pools_{Planning(), &registry_};
+  PrefillPools pools_;
   uint64_t last_ = 0;
   uint64_t serial_ = 0;
   uint64_t epoch_ = 0;
