@@ -1,6 +1,7 @@
 #include "scheduler/orchestrator/groups/group_control.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "absl/strings/str_cat.h"
 
@@ -36,7 +37,7 @@ void GroupControl::Came(const Instance& instance, TimeUs now) {
   Group& group = it->second;
   group.members.insert(instance.id);
   group.pause_us = kRetryMinUs;
-  if (!instance.identity.comm_address.empty()) OrderAt(now + kSettleUs, known->second, &group);
+  if (!instance.identity.comm_address.empty()) OrderAt(now + kSettleUs, known->second);
   if (!began) return;
   group.since_us = now;
   group.why = "a new group starts with instances that work alone";
@@ -50,21 +51,18 @@ void GroupControl::Left(InstanceId instance, TimeUs now) {
   group.members.erase(instance);
   group.ready.erase(instance);
   group.pause_us = kRetryMinUs;
-  const bool stale = group.order.generation != 0 || group.due_us != kNever;
-  if (stale) OrderAt(group.members.empty() ? kNever : now + kSettleUs, key, &group);
+  const bool stale = group.order.generation != 0 || due_.Of(key) != kNever;
+  if (stale) OrderAt(group.members.empty() ? kNever : now + kSettleUs, key);
   if (group.members.empty()) groups_.erase(it);
 }
 
-void GroupControl::OrderAt(TimeUs at, const Key& key, Group* group) {
-  if (!MakesCommunicators(key)) return;
-  due_.erase({group->due_us, key});
-  group->due_us = at;
-  if (at != kNever) due_.insert({at, key});
+void GroupControl::OrderAt(TimeUs at, const Key& key) {
+  if (MakesCommunicators(key)) due_.Set(key, at);
 }
 
 void GroupControl::OrderAgain(TimeUs now) {
   for (auto& [key, group] : groups_) {
-    if (group.order.generation != 0) OrderAt(now + kSettleUs, key, &group);
+    if (group.order.generation != 0) OrderAt(now + kSettleUs, key);
   }
 }
 
@@ -76,8 +74,8 @@ void GroupControl::Reported(InstanceId instance, const WorkerLoad& load, TimeUs 
   if (generation == 0) return;
   if (load.groups_failed == generation) {
     group.ready.erase(instance);
-    if (group.due_us != kNever) return;
-    OrderAt(now + group.pause_us, key->second, &group);
+    if (due_.Of(key->second) != kNever) return;
+    OrderAt(now + group.pause_us, key->second);
     group.pause_us = std::min(2 * group.pause_us, kRetryMaxUs);
   } else if (load.groups_made == generation) {
     group.ready.insert(instance);
@@ -88,10 +86,8 @@ void GroupControl::Reported(InstanceId instance, const WorkerLoad& load, TimeUs 
 std::vector<std::pair<InstanceId, GroupOrder>> GroupControl::TakeDue(const Registry& registry,
                                                                      uint64_t first, TimeUs now) {
   std::vector<std::pair<InstanceId, GroupOrder>> orders;
-  while (NextDue() <= now) {
-    const Key key = due_.begin()->second;
-    Group& group = groups_.at(key);
-    OrderAt(kNever, key, &group);
+  while (const std::optional<Key> key = due_.TakeDue(now)) {
+    Group& group = groups_.at(*key);
     std::vector<GroupMember> members;
     for (const InstanceId id : group.members) {
       const std::string& address = registry.Find(id)->identity.comm_address;
@@ -152,12 +148,10 @@ absl::Status GroupControl::CheckInvariants(const Registry& registry) const {
 absl::Status GroupControl::CheckOrders() const {
   size_t due = 0;
   for (const auto& [key, group] : groups_) {
-    due += group.due_us != kNever ? 1 : 0;
-    if (group.due_us != kNever && !due_.contains({group.due_us, key})) {
-      return absl::InternalError("GroupControl: an order that is due is not listed");
-    }
+    const bool is_due = due_.Of(key) != kNever;
+    due += is_due ? 1 : 0;
     for (const GroupMember& member : group.order.members) {
-      if (group.due_us != kNever || group.members.contains(member.instance)) continue;
+      if (is_due || group.members.contains(member.instance)) continue;
       return absl::InternalError(absl::StrCat("GroupControl: instance ", member.instance.value,
                                               " is in an order of a group that it has left"));
     }

@@ -32,6 +32,7 @@
 #include "scheduler/base/ids.h"
 #include "scheduler/base/messages.h"
 #include "scheduler/base/time.h"
+#include "scheduler/base/timer_queue.h"
 #include "scheduler/orchestrator/registry/registry.h"
 
 namespace skein::scheduler::orchestrator {
@@ -58,7 +59,6 @@ class GroupControl {
 
     GroupOrder order;               // the latest; of generation 0 before the first
     std::set<InstanceId> ready;     // whose communicators of that generation are made
-    TimeUs due_us = kNever;         // when the next order is
     TimeUs pause_us = kRetryMinUs;  // before it, after a failure
   };
 
@@ -83,7 +83,7 @@ class GroupControl {
                                                          TimeUs now);
   // The latest order of its group, as it was for this instance; of generation 0: none.
   GroupOrder OrderOf(InstanceId instance) const;
-  TimeUs NextDue() const { return due_.empty() ? kNever : due_.begin()->first; }
+  TimeUs NextDue() const { return due_.Next(); }
 
   const Group* GroupOf(InstanceId instance) const;  // null: it is unknown
   const std::map<Key, Group>& all() const { return groups_; }
@@ -91,12 +91,12 @@ class GroupControl {
 
  private:
   static Key KeyOf(const Instance& instance);
-  void OrderAt(TimeUs at, const Key& key, Group* group);
+  void OrderAt(TimeUs at, const Key& key);
   absl::Status CheckOrders() const;
 
   std::map<Key, Group> groups_;
   std::map<InstanceId, Key> key_of_;
-  std::set<std::pair<TimeUs, Key>> due_;  // of each group that is due at some time
+  TimerQueue<Key> due_;  // when the next order of a group is
   uint64_t last_generation_ = 0;
 };
 
