@@ -98,7 +98,7 @@ absl::Status Membership::CheckCall() const {
   if (awaits && answer_by_us_ == kNever) {
     return violated("an answer is awaited without a time limit");
   }
-  if (goes && !leaving_) return violated("it leaves without an order");
+  if (goes && !leaving()) return violated("it leaves without an order");
   if (connected() && !registered_) return violated("connected without a registration");
   if (ended_.unanswered() > 0 && !awaits) return violated("ends await an answer that never comes");
   return absl::OkStatus();
@@ -111,11 +111,10 @@ void Membership::Ended(EndedRequest ended, TimeUs alive_until_us) {
 }
 
 bool Membership::OrderDrain(bool drain) {
-  if (ordered_ == drain) return false;
-  const bool before = draining();
-  ordered_ = drain;
+  if (leaving() || draining() == drain) return false;
+  drain_ = drain ? Drain::kOrdered : Drain::kNone;
   ReportSoon();
-  return draining() && !before;
+  return drain;
 }
 
 void Membership::NoteWanted(TimeUs now) {

@@ -69,7 +69,7 @@ class Membership {
   // The last report is outdated in a way that placement should learn soon.
   void ReportSoon() { wanted_ = std::max(wanted_, Report::kSoon); }
   void StartDrain() {
-    leaving_ = true;
+    drain_ = Drain::kLeaving;
     ReportSoon();
   }
   // The same after a failure of the engine. If no orchestrator can be reached, it tries to tell one
@@ -91,7 +91,7 @@ class Membership {
   std::optional<MembershipEffect> Due(TimeUs now, bool empty, Load load, Held held) {
     if (phase_ == Phase::kLeft) return std::nullopt;
     if (AwaitsAnswer()) return now >= answer_by_us_ ? Close(now) : std::nullopt;
-    if (leaving_ && empty && MayLeave(now)) return Leave(now);
+    if (leaving() && empty && MayLeave(now)) return Leave(now);
     if (phase_ == Phase::kAway) {
       return now >= next_us_ && MayRegister() ? Register(load(), held(), now) : std::nullopt;
     }
@@ -110,8 +110,8 @@ class Membership {
   bool connected() const {
     return phase_ == Phase::kReady || phase_ == Phase::kReporting || phase_ == Phase::kParting;
   }
-  bool draining() const { return leaving_ || ordered_; }
-  bool leaving() const { return leaving_; }
+  bool draining() const { return drain_ != Drain::kNone; }
+  bool leaving() const { return drain_ == Drain::kLeaving; }
   // The orchestrator has acknowledged the drain and all ended requests, or cannot be reached.
   bool drain_told() const { return !connected() || (told_draining_ && ended_.empty()); }
   // How the latest message to the orchestrator was answered; UNKNOWN before the first.
@@ -141,6 +141,11 @@ class Membership {
     kParting,    // the Unregister is not answered
     kLeft,
   };
+  enum class Drain {
+    kNone,
+    kOrdered,  // by an operator, who may undo it
+    kLeaving,  // its process is stopping; no order changes that
+  };
   // The next report: when it is due, and what is in it.
   enum class Report {
     kInTime,  // a third of a lease after the last one
@@ -169,11 +174,10 @@ class Membership {
   MembershipConfig config_;
   Phase phase_ = Phase::kAway;
   bool registered_ = false;
-  bool leaving_ = false;
   bool held_back_ = false;
   TimeUs last_words_end_us_ = 0;
   TimeUs evidence_limit_us_ = 0;
-  bool ordered_ = false;             // by an operator, to drain
+  Drain drain_ = Drain::kNone;
   bool draining_in_flight_ = false;  // the message under way says that we drain
   bool told_draining_ = false;       // and the latest that was heard said so
   TimeUs answer_by_us_ = kNever;     // while an answer is awaited

@@ -209,6 +209,22 @@ TEST_F(MembershipTest, AStreamBeginsWithAllAndTheLoad) {
   EXPECT_FALSE(membership_.CheckInvariants(all).ok());
 }
 
+TEST_F(MembershipTest, AnOrderToDrainMayBeUndoneUntilTheProcessStops) {
+  EXPECT_TRUE(membership_.OrderDrain(true)) << "it drains from now on";
+  EXPECT_FALSE(membership_.OrderDrain(true)) << "it does already";
+  EXPECT_TRUE(Report().load.draining);
+  EXPECT_TRUE(membership_.drain_told());
+  EXPECT_FALSE(membership_.leaving()) << "it stays, empty";
+  EXPECT_FALSE(membership_.OrderDrain(false));
+  EXPECT_FALSE(Report().load.draining);
+  EXPECT_TRUE(membership_.OrderDrain(true));
+  membership_.StartDrain();
+  EXPECT_FALSE(membership_.OrderDrain(false));
+  EXPECT_TRUE(membership_.leaving());
+  EXPECT_TRUE(Report().load.draining);
+  EXPECT_FALSE(membership_.OrderDrain(true)) << "it drained before";
+}
+
 // An orchestrator that is away may come back: it must hear under which request an engine failed.
 TEST_F(MembershipTest, TheLastWordsOfAFailedEngineWaitForAnOrchestrator) {
   const auto leaves_at = [this](bool engine_failed, TimeUs deadline_us, bool refuses) {
