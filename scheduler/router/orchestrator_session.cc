@@ -137,7 +137,7 @@ absl::Status OrchestratorSession::CheckInvariants() const {
   if (awaits && answer_by_us_ == kNever) {
     return violated("an answer is awaited without a time limit");
   }
-  if (goes && !leaving_) return violated("it leaves without an order");
+  if (goes && !leaving_) return violated("it is leaving, but was not told to stop");
   if (ended_.size() > kMaxEnded) return violated("too many ends are remembered");
   if (ended_asked_ > (awaits ? ended_.size() : 0)) {
     return violated("more ends await an answer than were sent");

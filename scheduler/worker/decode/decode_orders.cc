@@ -66,7 +66,8 @@ void DecodeOrders::AwaitPrompt(RequestId id, RequestId from) {
       sequence != nullptr ? sequence->phase == Phase::kReceiving : announced_.Find(from) != nullptr;
   if (coming && from != id) return;
   EndAnnounced(id, FinishReason::kError,
-               absl::UnavailableError("prompt_of: no KV of that request is expected here"));
+               absl::UnavailableError(
+                   "prompt_of: this instance neither has nor expects the KV of that request"));
 }
 
 void DecodeOrders::On(const WithdrawCalled& event) {

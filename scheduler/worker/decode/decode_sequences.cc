@@ -169,8 +169,9 @@ absl::Status DecodeSequences::CheckInvariants() const {
           absl::StrCat("DecodeCore 4: ", ToString(id), " is attached, but has unsent tokens"));
     }
     if ((sequence.stream == Stream::kUnattached) != (attach_ends_.Of(id) != kNever)) {
-      return absl::InternalError(absl::StrCat("DecodeCore 4: ", ToString(id),
-                                              " has an attach timer exactly when it should not"));
+      return absl::InternalError(
+          absl::StrCat("DecodeCore 4: ", ToString(id),
+                       " is attached but has an attach timer, or is not attached and has none"));
     }
   }
   if (counts != counts_ || unclaimed != unclaimed_) {

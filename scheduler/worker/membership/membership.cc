@@ -98,9 +98,11 @@ absl::Status Membership::CheckCall() const {
   if (awaits && answer_by_us_ == kNever) {
     return violated("an answer is awaited without a time limit");
   }
-  if (goes && !leaving()) return violated("it leaves without an order");
+  if (goes && !leaving()) return violated("it is leaving, but was not told to stop");
   if (connected() && !registered_) return violated("connected without a registration");
-  if (ended_.unanswered() > 0 && !awaits) return violated("ends await an answer that never comes");
+  if (ended_.unanswered() > 0 && !awaits) {
+    return violated("ends are marked as sent, but no message awaits an answer");
+  }
   return absl::OkStatus();
 }
 

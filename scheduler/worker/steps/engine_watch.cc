@@ -77,8 +77,9 @@ void EngineWatch::End(TimeUs now) {
 
 absl::Status EngineWatch::OverdueStatus() const {
   const double seconds = static_cast<double>(config_.step_timeout_us) / kSecondUs;
-  return absl::DeadlineExceededError(absl::StrCat(
-      "a step of ", tokens_, " tokens has not ended in ", seconds, " s (the step timeout)"));
+  return absl::DeadlineExceededError(
+      absl::StrCat("a step (", tokens_, tokens_ == 1 ? " token" : " tokens",
+                   ") did not end within ", seconds, " s (--step-timeout-s)"));
 }
 
 bool EngineWatch::ProbeDue(TimeUs now) const {
