@@ -346,6 +346,7 @@ void DecodeProcess::Execute(AnswerOpenTransfer& effect) {
     Epoch& newest = epochs_[owner.id];
     verdict_->Require(owner.epoch >= newest, "an epoch went back");
     newest = owner.epoch;
+    granted_.emplace(owner.id, owner.epoch);
     for (BlockId block : effect.reply.blocks) {
       transfers_->CheckUse(PlaceOf(block), owner, "granted to");
     }

@@ -342,6 +342,10 @@ class DecodeProcess : public WorkerProcess<DecodeProcess, scheduler::DecodeCore,
   void CheckShared(const scheduler::StepSequence& sequence, UsedBlocks* used);
   void Execute(scheduler::ReleaseSequence& effect) { engine_thread_.Release(effect); }
 
+  // To whom it has granted blocks, in all incarnations.
+  const std::set<std::pair<scheduler::RequestId, scheduler::Epoch>>& granted() const {
+    return granted_;
+  }
   // Of this incarnation; none when handoffs are one-sided.
   std::shared_ptr<std::vector<std::byte>> buffer(int buffer) const { return buffers_[buffer]; }
   int64_t parts_copied() const { return parts_copied_; }  // of all incarnations
@@ -377,6 +381,7 @@ class DecodeProcess : public WorkerProcess<DecodeProcess, scheduler::DecodeCore,
   std::map<scheduler::TokenStreamId, TokenLink> token_links_;
   uint64_t last_token_stream_ = 0;
   std::map<scheduler::RequestId, scheduler::Epoch> epochs_;  // the newest granted
+  std::set<std::pair<scheduler::RequestId, scheduler::Epoch>> granted_;
 };
 
 }  // namespace skein::sim

@@ -1,6 +1,8 @@
 #include "tests/sim/world.h"
 
 #include <algorithm>
+#include <iterator>
+#include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -313,12 +315,18 @@ Outcome World::Run() {
   int64_t parts_copied = 0;
   int64_t resumed = 0;
   int64_t engines_failed = 0;
+  std::set<std::pair<scheduler::RequestId, scheduler::Epoch>> granted;
   for (const auto& worker : decode_) {
+    granted.insert(worker->granted().begin(), worker->granted().end());
     parts_copied += worker->parts_copied();
     resumed += worker->resumed();
     engines_failed += worker->engines_failed();
   }
   for (const auto& worker : prefill_) engines_failed += worker->engines_failed();
+  int64_t granted_again = 0;
+  for (auto it = granted.begin(); it != granted.end(); ++it) {
+    granted_again += it != granted.begin() && std::prev(it)->first == it->first ? 1 : 0;
+  }
   return {.violation = verdict_.what(),
           .trace_hash = trace_.hash(),
           .actions = time_.actions(),
@@ -341,8 +349,7 @@ Outcome World::Run() {
           .router_drains = router_->drains_taken(),
           .instances_lost = static_cast<int64_t>(orchestrator.instances_lost),
           .misses = static_cast<int64_t>(orchestrator.misses),
-          .recomputed = static_cast<int64_t>(
-              orchestrator.degraded[static_cast<size_t>(scheduler::Degraded::kRecomputed)]),
+          .granted_again = granted_again,
           .refused = static_cast<int64_t>(orchestrator.refused)};
 }
 

@@ -39,9 +39,10 @@ struct Outcome {
   int64_t drains_ordered = 0;               // by an operator, undone ones included
   int64_t router_drains = 0;                // of the router, which has heard of them
   int64_t instances_lost = 0;               // taken for dead by the last orchestrator
-  int64_t misses = 0;      // by the last orchestrator: instances that only routers heard
-  int64_t recomputed = 0;  // by it: requests that were placed and planned again
-  int64_t refused = 0;     // by the last orchestrator, for lack of capacity
+  int64_t misses = 0;  // by the last orchestrator: instances that only routers heard
+  // Grants of decode blocks to requests that had some under a former plan.
+  int64_t granted_again = 0;
+  int64_t refused = 0;  // by the last orchestrator, for lack of capacity
 };
 
 class World {
