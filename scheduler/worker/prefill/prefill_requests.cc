@@ -70,8 +70,7 @@ PrefillRequest* PrefillRequests::Admit(std::vector<RequestId>* gave_back) {
   const std::optional<RequestId> first = queue_.First();
   if (!first.has_value()) return nullptr;
   PrefillRequest& request = requests_.at(*first);
-  if (request.OpensTransfer() && !queue_.MayEnterFront()) return nullptr;
-  if (!TakeBlocks(request) && !TakeBlocksOfYounger(request, gave_back)) return nullptr;
+  if (!TakeRoom(request) && !TakeRoomOfYounger(request, gave_back)) return nullptr;
   Enter(request, request.IsPlain() ? Phase::kComputing : Phase::kHolding, request.transfer);
   queue_.StopWaiting(PlaceOf(request));
   if (!request.IsPlaced()) queue_.AddUnplaced(PlaceOf(request));
@@ -80,7 +79,8 @@ PrefillRequest* PrefillRequests::Admit(std::vector<RequestId>* gave_back) {
   return &request;
 }
 
-bool PrefillRequests::TakeBlocks(PrefillRequest& request) {
+bool PrefillRequests::TakeRoom(PrefillRequest& request) {
+  if (request.OpensTransfer() && !queue_.MayEnterFront()) return false;
   if (request.blocks_wanted == 0) {  // of a short chunk a member may get nothing
     request.blocks = std::make_shared<const std::vector<BlockId>>();
     return true;
@@ -91,15 +91,15 @@ bool PrefillRequests::TakeBlocks(PrefillRequest& request) {
   return true;
 }
 
-// A younger SP plan may have taken the last blocks while this request waited for the end of
-// its older epoch. That plan is placed only after this request has its decode room: as long as it
-// is not, nothing is in its blocks.
-bool PrefillRequests::TakeBlocksOfYounger(PrefillRequest& request,
-                                          std::vector<RequestId>* gave_back) {
+// Younger SP plans may have taken the last blocks, or all of the front, while this request waited
+// for the end of its older epoch. They are placed only after this request has its decode room: as
+// long as they are not, nothing is in their blocks.
+bool PrefillRequests::TakeRoomOfYounger(PrefillRequest& request,
+                                        std::vector<RequestId>* gave_back) {
   while (const std::optional<RequestId> youngest = queue_.YoungestUnplaced(request.sequence)) {
     BackToQueue(requests_.at(*youngest));
     gave_back->push_back(*youngest);
-    if (TakeBlocks(request)) return true;
+    if (TakeRoom(request)) return true;
   }
   return false;
 }

@@ -3,8 +3,9 @@
 // that it moves.
 //
 // Requests get all their blocks at once, in plan-sequence order (plan_queue.h). A plain prompt, or
-// the lead of an SP plan, must also have room in front. If the first request lacks blocks, SP plans
-// with larger sequences and without a decode place give theirs back; these blocks are still empty.
+// the lead of an SP plan, must also have room in front. If the first request lacks either, SP
+// plans with larger sequences and without a decode place give both back; their blocks are still
+// empty.
 //
 // A request has two states. Its phase says what is done of its prompt here; its transfer, whether
 // the decode side has given it blocks. They move independently, but for an SP plan, whose
@@ -142,7 +143,7 @@ class PrefillRequests {
 
   // The next queued request that gets blocks and room in front: a plain one in kComputing now, one
   // of an SP plan in kHolding; null: none does. `gave_back`: those that are queued again, because
-  // it took their blocks.
+  // it took their blocks or their room in front.
   PrefillRequest* Admit(std::vector<RequestId>* gave_back);
   // It gives its blocks back; what was computed in them is lost. REQUIRES: it has blocks, is not
   // ending and not opened, and nothing touches its blocks.
@@ -179,8 +180,9 @@ class PrefillRequests {
   static TimeUs DeadlineOf(const PrefillRequest& request);
   void Enter(PrefillRequest& request, Phase phase, Transfer transfer);
   void CountIn(const PrefillRequest& request, int64_t times);
-  bool TakeBlocks(PrefillRequest& request);
-  bool TakeBlocksOfYounger(PrefillRequest& request, std::vector<RequestId>* gave_back);
+  // All its blocks, if it may enter the front or needs not. False: nothing changed.
+  bool TakeRoom(PrefillRequest& request);
+  bool TakeRoomOfYounger(PrefillRequest& request, std::vector<RequestId>* gave_back);
   absl::Status CheckStates(const PrefillRequest& request) const;
 
   std::map<RequestId, PrefillRequest> requests_;

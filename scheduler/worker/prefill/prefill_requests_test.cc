@@ -96,6 +96,17 @@ TEST_F(PrefillRequestsTest, AnOlderOneTakesTheBlocksOfAYoungerPlanWithoutAPlace)
   EXPECT_EQ(requests_.at(Id(1)).phase, Phase::kQueued);
 }
 
+TEST_F(PrefillRequestsTest, AnOlderOneTakesTheRoomInFrontOfAYoungerPlanWithoutAPlace) {
+  Add(1, 20, 1, Kind::kLead);
+  Add(2, 30, 1, Kind::kLead);
+  EXPECT_EQ(Admitted(), (Serials{1, 2}));
+  Add(3, 10, 1);
+  EXPECT_EQ(Admitted(), Serials{3});
+  EXPECT_EQ(gave_back_, std::vector<RequestId>{Id(2)});
+  Add(4, 40, 1);
+  EXPECT_TRUE(Admitted().empty()) << "it is the youngest";
+}
+
 TEST_F(PrefillRequestsTest, APlanWithAPlaceKeepsItsBlocks) {
   requests_.SetPlaced(Add(1, 20, 8, Kind::kLead), {{5}, {4}, "d:1"});
   EXPECT_EQ(Admitted(), Serials{1});

@@ -378,6 +378,23 @@ TEST_F(PrefillSpTest, ANewerEpochWaitsForTheOlderToLeave) {
   EXPECT_EQ(Held(), 0);
 }
 
+// They are placed only when it is: it would wait for them in vain.
+TEST_F(PrefillSpTest, YoungerPlansGiveRoomInFrontToOneThatWaitedForItsOlderEpoch) {
+  Assign(Plan(Spec(1, 8), {{8, {3, 1}}}, 10));
+  Placed(1, 2);
+  Start(1);
+  EXPECT_TRUE(Of<CallPlaceDecode>(Assign(Plan(Spec(1, 8), {{8, {3, 1}}}, 20, 0, 6))).empty());
+  for (const uint64_t serial : {2, 3}) {
+    const Effects effects = Assign(Plan(Spec(serial, 8), {{8, {3, 1}}}, 10 + 10 * serial));
+    EXPECT_EQ(Of<CallPlaceDecode>(effects).size(), 1u) << "it is in front";
+  }
+  StepFails(absl::CancelledError("aborted"));
+  const auto asks = Of<CallPlaceDecode>(Do(HandoffStopped{{7, 1}, {5}}));
+  ASSERT_EQ(asks.size(), 1u);
+  EXPECT_EQ(asks[0].request.id, (RequestId{7, 1}));
+  EXPECT_EQ(core_.StateOf({7, 3}), "queued");
+}
+
 TEST_F(PrefillSpTest, PlansOfAnOrchestratorThatIsGoneAreNotWaitedFor) {
   Assign(Plan(Spec(1, 8), {{8, {1, 3}}}, 10));
   Assign(Plan(Spec(2, 8), {{8, {1, 3}}}, 20));
