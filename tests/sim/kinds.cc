@@ -40,6 +40,7 @@ constexpr Kind kKinds[] = {{"alone", MakeScenario},
                            {"slow_tokens", Changed<SlowTokens>},
                            {"other_build", Changed<LetAnotherBuildCome>},
                            {"small_pools", MakeSmallPools},
+                           {"no_room", MakeNoRoomScenario},
                            {"long", MakeLongScenario}};
 
 }  // namespace

@@ -18,7 +18,7 @@ void OrchestratorProcess::OnStart() {
   config.generation = ++stored_generation_;
   config.incarnation = {generation()};
   config.instance_lease_us = scenario.instance_lease_ms * unit_us;
-  config.place_decode_wait_us = 400 * unit_us;
+  config.place_decode_wait_us = scenario.place_decode_wait_ms * unit_us;
   config.request_deadline_us = 20'000 * unit_us;
   config.planning = scenario.planning;
   Run(std::make_unique<OrchestratorCore>(config));

@@ -106,9 +106,10 @@ struct Scenario {
   int64_t open_ahead = 3;
   int64_t slice_tokens = 12;
   int64_t decode_batch = 5;
-  int64_t instance_lease_ms = 300;  // these three times time_scale
+  int64_t instance_lease_ms = 300;  // these four times time_scale
   int64_t writing_lease_ms = 200;
   int64_t attach_lease_ms = 300;
+  int64_t place_decode_wait_ms = 400;
   // Decode workers take KV through so many staging buffers; 0: one-sided.
   int staging_buffers = 0;
   int32_t staging_slots = 0;
