@@ -143,19 +143,30 @@ inline int RunPlans(int64_t plans, MakeWorld make) {
   return failed == 0 ? 0 : 1;
 }
 
+// False, told on stderr: it is no flag of a test over seeds, or its value is no number.
+inline bool TakeSeedFlag(std::string_view arg) {
+  bool bad = false;
+  if (const auto seed = NumberOf(arg, "--seed=", &bad)) {
+    seed_flags.seed = seed;
+  } else if (const auto first = NumberOf(arg, "--first_seed=", &bad)) {
+    seed_flags.first_seed = *first;
+  } else if (const auto plans = NumberOf(arg, "--plans=", &bad)) {
+    seed_flags.plans = static_cast<int64_t>(*plans);
+  } else if (arg == "--trace") {
+    seed_flags.trace = true;
+  } else if (!bad) {
+    std::fprintf(stderr, "%.*s: no such flag\n", static_cast<int>(arg.size()), arg.data());
+    bad = true;
+  }
+  return !bad;
+}
+
+// Exits with 2 at a flag that is not right: nothing is run then.
 inline int SeedMain(int argc, char** argv, MakeWorld make) {
   testing::InitGoogleTest(&argc, argv);
-  bool bad = false;
-  for (int i = 1; i < argc; ++i) {
-    const std::string_view arg = argv[i];
-    if (const auto seed = NumberOf(arg, "--seed=", &bad)) seed_flags.seed = seed;
-    if (const auto first = NumberOf(arg, "--first_seed=", &bad)) seed_flags.first_seed = *first;
-    if (const auto plans = NumberOf(arg, "--plans=", &bad)) {
-      seed_flags.plans = static_cast<int64_t>(*plans);
-    }
-    if (arg == "--trace") seed_flags.trace = true;
-  }
-  if (bad) return 2;
+  bool good = true;
+  for (int i = 1; i < argc; ++i) good &= TakeSeedFlag(argv[i]);
+  if (!good) return 2;
   if (seed_flags.seed.has_value()) return Replay(*seed_flags.seed, make);
   if (seed_flags.plans > 0) return RunPlans(seed_flags.plans, make);
   const int failed = RUN_ALL_TESTS();
