@@ -34,8 +34,9 @@ class MessageNumbers {
 // its way to an end arrives, or is lost from some message on; then that end learns of the break. It
 // may be half-open until then: an end that no word of the break reaches goes on to send, in vain,
 // for as long as its keepalive waits.
-// Messages that a cut stops arrive after it, sent again ever more seldom. An end that hears nothing
-// for the keepalive's time gives the stream up; the other end hears of that after the cut, or not.
+// A cut holds messages up. They arrive after it, later the longer it lasted, because TCP's retries
+// back off. An end that hears nothing for the keepalive's time gives the stream up; the other end
+// hears of that after the cut, or not.
 // Messages are numbered as between processes (services/rpc/message_counters.h). One whose receiver
 // would refuse its numbers is a violation (Network::malformed).
 class Duplex : public std::enable_shared_from_this<Duplex> {

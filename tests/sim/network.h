@@ -6,10 +6,10 @@
 // twice (the caller sees one reply) or refused with RESOURCE_EXHAUSTED, as by a full inbox. A
 // stream's messages keep their order in each direction. When it breaks, each side learns of it at
 // its own time. Server streams lose nothing sent before the break; bidirectional streams may.
-// A full inbox refuses calls and new streams. What comes on a stream waits instead, as the
-// processes read no further than they handle: a delay or a process that stands still shows the
-// same. A cut stops what goes from one process to another, while the other direction works. It
-// breaks their server streams, loses calls, and holds up their bidirectional streams, as TCP does.
+// A full inbox refuses calls and new streams. It refuses no message on an open stream: its process
+// stops reading, so messages wait, as they do behind a delay or in a paused process. A cut stops
+// what goes from one process to another, while the other direction works. It breaks their server
+// streams, loses calls, and holds up their bidirectional streams, as TCP does.
 #pragma once
 
 #include <deque>
