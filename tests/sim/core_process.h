@@ -99,8 +99,10 @@ class CoreProcess : public Process {
     const TimeUs now = network_->time().now();
     std::visit([&]<class T>(const T& e) { trace.Note(now, endpoint(), TypeName<T>(), About(e)); },
                event);
-    NoteCoverage(event);
+    const std::string_view before = NoteCoverage(event);
     std::vector<Effect> effects = core_->Handle(event, LocalNow());
+    const std::string_view after = StateAt(event);
+    if (after != before) network_->coverage().Enter(Derived::States(), after);
     const absl::Status invariants = core_->CheckInvariants();
     if (!invariants.ok()) {
       verdict_->Violated(absl::StrCat(endpoint(), ": ", std::string(invariants.message())));
@@ -135,15 +137,22 @@ class CoreProcess : public Process {
   std::unique_ptr<Core> core_;
 
  private:
-  void NoteCoverage(const Event& event) {
-    const CoreStates& states = Derived::States();
+  // Of the event's request.
+  std::string_view StateAt(const Event& event) const {
     const auto id = std::visit([](const auto& e) { return RequestOf(e); }, event);
-    std::string_view state = id.has_value() ? core_->StateOf(*id) : kNotOfOne;
-    if (state.empty()) state = kNoRequest;
-    const bool known = !id.has_value() || state == kNoRequest ||
+    if (!id.has_value()) return kNotOfOne;
+    const std::string_view state = core_->StateOf(*id);
+    return state.empty() ? kNoRequest : state;
+  }
+  // Returns that state.
+  std::string_view NoteCoverage(const Event& event) {
+    const CoreStates& states = Derived::States();
+    const std::string_view state = StateAt(event);
+    const bool known = state == kNotOfOne || state == kNoRequest ||
                        std::count(states.states.begin(), states.states.end(), state) > 0;
     if (!known) verdict_->Violated(absl::StrCat("an unknown state: ", std::string(state)));
     network_->coverage().Count<Event>(states, state, event.index());
+    return state;
   }
 
   void Arm() {

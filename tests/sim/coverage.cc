@@ -12,6 +12,7 @@ void Coverage::Add(const Coverage& other) {
     to.states = from.states;
     to.events = from.events;
     for (const auto& [pair, count] : from.counts) to.counts[pair] += count;
+    for (const auto& [state, count] : from.entered) to.entered[state] += count;
   }
 }
 
@@ -21,6 +22,10 @@ std::string Coverage::Lines() const {
     absl::StrAppend(&lines, "events ", std::string(core), ":");
     for (const std::string_view event : table.events) {
       absl::StrAppend(&lines, " ", std::string(event));
+    }
+    absl::StrAppend(&lines, "\nentered ", std::string(core), ":");
+    for (const auto& [state, count] : table.entered) {
+      absl::StrAppend(&lines, " ", std::string(state), "=", count);
     }
     absl::StrAppend(&lines, "\n");
     std::vector<std::string_view> states = table.states;

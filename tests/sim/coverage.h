@@ -36,6 +36,10 @@ class Coverage {
     }
     ++table.counts[{state, table.events[event]}];
   }
+  // Its own event brought a request into this state. REQUIRES: the event was counted.
+  void Enter(const CoreStates& states, std::string_view state) {
+    ++tables_.at(states.core).entered[state];
+  }
   void Add(const Coverage& other);
 
   // For each core: a summary line, a line with the events that never came, and for each state a
@@ -43,8 +47,9 @@ class Coverage {
   // kNoRequest included.
   std::string Report() const;
   // For tests/sim/coverage, which adds up what all runs reached: for each core "events CORE: ..."
-  // with its events, and for each state, the two of requests that are not there included, "reached
-  // CORE STATE: EVENT=COUNT ..." with those that it handled in it.
+  // with its events, "entered CORE: STATE=COUNT ..." with the states that requests entered by
+  // events of their own, and for each state, the two of requests that are not there included,
+  // "reached CORE STATE: EVENT=COUNT ..." with those that it handled in it.
   std::string Lines() const;
 
  private:
@@ -52,6 +57,7 @@ class Coverage {
     std::vector<std::string_view> states;
     std::vector<std::string_view> events;
     std::map<std::pair<std::string_view, std::string_view>, int64_t> counts;  // by state and event
+    std::map<std::string_view, int64_t> entered;
   };
   template <class Event, size_t... index>
   static std::vector<std::string_view> NamesOf(std::index_sequence<index...>) {
