@@ -141,7 +141,7 @@ TEST_P(ParkingTest, ASuspectInstanceGetsNothingNewUntilItsNextReport) {
   EXPECT_EQ(Of<CallAnnounce>(next).at(0).instance, decode_);
 }
 
-// It may be what the hanging step waits for, or wait behind it.
+// There it would wait until the instance has ended.
 TEST_P(ParkingTest, WhatASuspectInstanceHasNotBegunGoesToAnother) {
   UpWith(1, 0, 0);
   const auto begun = Of<CallAssign>(SubmitAlone(1));

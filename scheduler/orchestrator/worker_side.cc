@@ -177,8 +177,8 @@ void WorkerSide::LeaveDraining(const Instance& instance, TimeUs now) {
   }
 }
 
-// A step there does not end. What it has not begun is planned anew once another instance takes it,
-// which is no fault of the requests.
+// A step of the instance does not end. The requests that it has not begun are planned anew, as soon
+// as another instance can take them. That does not count as a failure of these requests.
 void WorkerSide::LeaveSuspect(const Instance& instance, TimeUs now) {
   const WorkerIdentity& identity = instance.identity;
   if (identity.role != Role::kPrefill) return;

@@ -142,7 +142,7 @@ class WorkerSide {
   uint64_t misses_ = 0;
   LatestStreams streams_;
   std::set<InstanceId> leaving_;  // that do not serve, and were left by incomplete plans
-  // Prefill instances that are suspect, and were left by what they had not begun.
+  // Suspect prefill instances whose unbegun requests were planned anew.
   std::set<InstanceId> left_suspects_;
   uint64_t digest_mismatches_ = 0;
 };
