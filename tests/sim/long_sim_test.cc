@@ -21,6 +21,7 @@ TEST_P(LongSimTest, KeepsTheInvariantsAndHeals) {
   const Outcome sum = RunSlice(GetParam(), kSeedsPerSlice, MakeLongScenario);
   EXPECT_GE(sum.in_flight_us, 20'000 * scheduler::kSecondUs / static_cast<TimeUs>(kSlices));
   EXPECT_GT(sum.failed_alone, 0);
+  EXPECT_GT(sum.granted_again, 0) << "requests are computed again after a fault";
   EXPECT_GT(sum.faults_met, 2 * static_cast<int64_t>(kSeedsPerSlice));
 }
 

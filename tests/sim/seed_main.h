@@ -76,6 +76,7 @@ inline void Add(const Outcome& one, Outcome* sum) {
   sum->joint_steps_broken += one.joint_steps_broken;
   sum->parts_copied += one.parts_copied;
   sum->resumed += one.resumed;
+  sum->granted_again += one.granted_again;
   sum->refused += one.refused;
 }
 
