@@ -1,42 +1,30 @@
 #include "engine/sampling/logprobs.h"
 
 #include <algorithm>
+#include <vector>
 
 #include "engine/sampling/sample_errors.h"
-#include "engine/sampling/softmax.h"
+#include "engine/sampling/top_tokens.h"
 
 namespace skein::engine {
-namespace {
-
-// The `count` largest logits, largest first, ties by smaller id: one scan that keeps the best.
-std::vector<TokenLogprob> LargestLogits(std::span<const float> logits, size_t count) {
-  std::vector<TokenLogprob> best;
-  best.reserve(count + 1);
-  for (size_t i = 0; i < logits.size(); ++i) {
-    const float logit = logits[i];
-    if (best.size() == count && !(logit > best.back().logprob)) continue;
-    const auto place =
-        std::upper_bound(best.begin(), best.end(), logit,
-                         [](float value, const TokenLogprob& b) { return value > b.logprob; });
-    best.insert(place, {static_cast<int32_t>(i), logit});
-    if (best.size() > count) best.pop_back();
-  }
-  return best;
-}
-
-}  // namespace
 
 absl::StatusOr<SampledToken> LogprobsOf(std::span<const float> logits, int32_t token,
                                         int top_logprobs) {
-  const LogitScan scan = ScanLogits(logits);
+  std::vector<float> maxima(Stretches(logits.size()));
+  const LogitScan scan = ScanLogits(logits, maxima);
   if (!scan.usable) return BadLogits();
-  const double normaliser = LogSumExp(logits, scan.max);
-  const auto logprob = [&](float logit) { return static_cast<float>(logit - normaliser); };
-  SampledToken result{token, logprob(logits[token]), {}};
-  if (top_logprobs > 0) {
-    result.top = LargestLogits(logits, std::min<size_t>(top_logprobs, logits.size()));
-    for (TokenLogprob& entry : result.top) entry.logprob = logprob(entry.logprob);
-  }
+  return LogprobsOf({logits, maxima, scan}, token, top_logprobs);
+}
+
+SampledToken LogprobsOf(const ScannedLogits& row, int32_t token, int top_logprobs) {
+  const std::span<const float> logits = row.logits;
+  const double normaliser = LogSumExp(logits, row.scan.max);
+  const auto logprob = [&](int32_t id) { return static_cast<float>(logits[id] - normaliser); };
+  SampledToken result{token, logprob(token), {}};
+  if (top_logprobs <= 0) return result;
+  std::vector<int32_t> best;
+  TopTokens().Find(logits, row.maxima, std::min<size_t>(top_logprobs, logits.size()), &best);
+  for (const int32_t id : best) result.top.push_back({id, logprob(id)});
   return result;
 }
 

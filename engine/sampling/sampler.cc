@@ -1,7 +1,7 @@
 #include "engine/sampling/sampler.h"
 
 #include <algorithm>
-#include <functional>
+#include <cmath>
 #include <limits>
 
 #include "engine/sampling/logprobs.h"
@@ -13,15 +13,7 @@ namespace skein::engine {
 namespace {
 
 constexpr float kGreedyBelow = 1e-5f;  // a temperature this low is greedy, as in vLLM
-constexpr size_t kFirstSorted = 128;   // top_p sorts this many, then four times as many, …
-
-// Most likely first; equal logits by smaller id.
-struct MoreLikely {
-  std::span<const float> logits;
-  bool operator()(int32_t a, int32_t b) const {
-    return logits[a] != logits[b] ? logits[a] > logits[b] : a < b;
-  }
-};
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 }  // namespace
 
@@ -29,6 +21,8 @@ Sampler::Sampler(int vocab_size)
     : editor_(vocab_size),
       edited_(vocab_size),
       maxima_(Stretches(static_cast<size_t>(vocab_size))),
+      edited_maxima_(maxima_.size()),
+      sums_(maxima_.size()),
       weights_(vocab_size) {}
 
 absl::StatusOr<SampledToken> Sampler::Sample(std::span<const float> logits,
@@ -37,120 +31,56 @@ absl::StatusOr<SampledToken> Sampler::Sample(std::span<const float> logits,
                                              std::span<const int32_t> output) {
   SKEIN_CHECK(logits.size() == weights_.size());
   cost_ = {};
-  LogitScan scan = ScanLogits(logits, maxima_);
-  if (!scan.usable) return BadLogits();
-  std::span<const float> edited = logits;
+  const ScannedLogits raw = {logits, maxima_, ScanLogits(logits, maxima_)};
+  if (!raw.scan.usable) return BadLogits();
+  ScannedLogits edited = raw;
   if (LogitEditor::Edits(params, token_index)) {
     std::copy(logits.begin(), logits.end(), edited_.begin());
     editor_.Apply(params, token_index, prompt, output, edited_);
-    edited = edited_;
-    scan = ScanLogits(edited, maxima_);
-    if (!scan.usable) return NoTokenLeft();
+    edited = {edited_, edited_maxima_, ScanLogits(edited_, edited_maxima_)};
+    if (!edited.scan.usable) return NoTokenLeft();
   }
-  const absl::StatusOr<int32_t> token =
-      Choose(edited, scan, params, UniformSample(params.seed, token_index));
-  if (!token.ok()) return token.status();
-  if (params.top_logprobs < 0) return SampledToken{*token, 0.0f, {}};
-  return LogprobsOf(logits, *token, params.top_logprobs);
+  const int32_t token = Choose(edited, params, UniformSample(params.seed, token_index));
+  if (params.top_logprobs < 0) return SampledToken{token, 0.0f, {}};
+  return LogprobsOf(raw, token, params.top_logprobs);
 }
 
-absl::StatusOr<int32_t> Sampler::Choose(std::span<const float> logits, const LogitScan& scan,
-                                        const SamplingParams& params, double uniform) {
+int32_t Sampler::Choose(const ScannedLogits& row, const SamplingParams& params, double uniform) {
   if (params.temperature < kGreedyBelow || params.top_k == 1) {
-    return FirstIndexOf(logits, maxima_, scan.max);
+    return FirstIndexOf(row.logits, row.maxima, row.scan.max);
   }
-  candidates_.clear();
+  if (params.top_k > 0 && static_cast<size_t>(params.top_k) < row.logits.size()) {
+    return SampleFromTopK(row, params, uniform);
+  }
+  cost_.weighed = static_cast<int64_t>(row.logits.size());
+  return params.top_p < 1.0f ? SampleFromTopP(row, params, uniform)
+                             : SampleFromAll(row, params, uniform);
+}
+
+int32_t Sampler::SampleFromTopK(const ScannedLogits& row, const SamplingParams& params,
+                                double uniform) {
+  const auto kept = static_cast<size_t>(params.top_k);
+  cost_.looked_at = top_tokens_.Find(row.logits, row.maxima, kept, &candidates_);
+  cost_.weighed = params.top_k;
   double total = 0.0;
-  if (params.top_k > 0 && static_cast<size_t>(params.top_k) < logits.size()) {
-    KeepTopK(logits, params.top_k);
-    for (const int32_t id : candidates_) {
-      weights_[id] = ExpWeight(logits[id], scan.max, params.temperature);
-      total += weights_[id];
-    }
-    cost_.weighed = params.top_k;
-  } else {
-    total = ExpWeights(logits, scan.max, params.temperature, weights_);
-    cost_.weighed = static_cast<int64_t>(logits.size());
-    if (params.top_p >= 1.0f) return SampleFromAll(uniform, params.min_p, total);
+  for (const int32_t id : candidates_) {
+    weights_[id] = ExpWeight(row.logits[id], row.scan.max, params.temperature);
+    total += weights_[id];
   }
-  if (params.top_p < 1.0f) KeepTopP(logits, params.top_p, total);
+  if (params.top_p < 1.0f) KeepTopP(params.top_p, total);
   return SampleFromCandidates(uniform, params.min_p);
 }
 
-// As many stretches as tokens are kept have a maximum of `least` or more, so all that is kept is at
-// least that, and stretches below it are not looked at. The heap's front is the least likely of the
-// best so far.
-void Sampler::KeepTopK(std::span<const float> logits, int top_k) {
-  const MoreLikely more_likely{logits};
-  const auto kept = static_cast<size_t>(top_k);
-  float least = -std::numeric_limits<float>::infinity();
-  if (kept <= maxima_.size()) {
-    largest_ = maxima_;
-    const auto kth = largest_.begin() + (top_k - 1);
-    std::nth_element(largest_.begin(), kth, largest_.end(), std::greater<>());
-    least = *kth;
-  }
-  for (size_t s = 0; s < maxima_.size(); ++s) {
-    if (maxima_[s] < least) continue;
-    const size_t begin = s * kStretchLogits;
-    const size_t end = std::min(begin + kStretchLogits, logits.size());
-    cost_.looked_at += static_cast<int64_t>(end - begin);
-    for (size_t i = begin; i < end; ++i) {
-      const auto id = static_cast<int32_t>(i);
-      if (candidates_.size() < kept) {
-        candidates_.push_back(id);
-        std::push_heap(candidates_.begin(), candidates_.end(), more_likely);
-      } else if (logits[id] > logits[candidates_.front()]) {  // an equal one has a larger id
-        std::pop_heap(candidates_.begin(), candidates_.end(), more_likely);
-        candidates_.back() = id;
-        std::push_heap(candidates_.begin(), candidates_.end(), more_likely);
-      }
-    }
-  }
-  std::sort_heap(candidates_.begin(), candidates_.end(), more_likely);
-}
-
-// `total`: the weight of the candidates, or of all tokens where there are none.
-void Sampler::KeepTopP(std::span<const float> logits, float top_p, double total) {
-  size_t sorted = candidates_.size();
-  if (candidates_.empty()) {
-    // All tokens less likely than this together weigh less than 1 - top_p: none can be needed.
-    const double least = (1.0 - top_p) * total / static_cast<double>(weights_.size());
-    for (size_t id = 0; id < weights_.size(); ++id) {
-      if (weights_[id] >= least) candidates_.push_back(static_cast<int32_t>(id));
-    }
-  }
+// Of candidates in their order, which together weigh `total`.
+void Sampler::KeepTopP(float top_p, double total) {
   double reached = 0.0;
   for (size_t i = 0; i < candidates_.size(); ++i) {
-    if (i == sorted) {
-      sorted = std::min(candidates_.size(), std::max(kFirstSorted, sorted * 4));
-      std::partial_sort(candidates_.begin() + static_cast<std::ptrdiff_t>(i),
-                        candidates_.begin() + static_cast<std::ptrdiff_t>(sorted),
-                        candidates_.end(), MoreLikely{logits});
-    }
     reached += weights_[candidates_[i]];
     if (reached >= top_p * total) {
       candidates_.resize(i + 1);
       return;
     }
   }
-}
-
-int32_t Sampler::SampleFromAll(double uniform, float weight_min, double total) const {
-  if (weight_min > 0.0f) {
-    total = 0.0;
-    for (const float weight : weights_) total += weight >= weight_min ? weight : 0.0f;
-  }
-  const double target = uniform * total;
-  double reached = 0.0;
-  int32_t last = 0;
-  for (size_t id = 0; id < weights_.size(); ++id) {
-    if (weights_[id] <= 0.0f || weights_[id] < weight_min) continue;
-    last = static_cast<int32_t>(id);
-    reached += weights_[id];
-    if (reached > target) break;
-  }
-  return last;
 }
 
 int32_t Sampler::SampleFromCandidates(double uniform, float weight_min) const {
@@ -166,6 +96,67 @@ int32_t Sampler::SampleFromCandidates(double uniform, float weight_min) const {
     if (reached > target) break;
   }
   return last;
+}
+
+int32_t Sampler::SampleFromTopP(const ScannedLogits& row, const SamplingParams& params,
+                                double uniform) {
+  const WeightScale scale = {row.scan.max, params.temperature};
+  const double total = WeighLogits(row.logits, scale, sums_, weights_);
+  // All tokens less likely than this together weigh less than 1 - top_p: none can be needed.
+  Collect(row, scale, (1.0 - params.top_p) * total / static_cast<double>(weights_.size()));
+  ranking_.Rank(row.logits, weights_, candidates_, scale);
+  WeightRanking::Place last = ranking_.Reach(params.top_p * total);
+  if (weights_[last.id] < params.min_p) {  // which keeps less than top_p does
+    std::erase_if(candidates_, [&](int32_t id) { return weights_[id] < params.min_p; });
+    ranking_.Rank(row.logits, weights_, candidates_, scale);
+    last = ranking_.Reach(kInfinity);
+  }
+  const WeightRanking::Place chosen =
+      ranking_.Reach(std::nextafter(uniform * last.reached, kInfinity));
+  return chosen.reached > last.reached ? last.id : chosen.id;
+}
+
+// Sets candidates_ to the tokens that weigh at least `least`.
+void Sampler::Collect(const ScannedLogits& row, const WeightScale& scale, double least) {
+  constexpr double kRounding = 1.0 + 1e-5;  // more than the weights' errors
+  candidates_.resize(weights_.size());
+  size_t count = 0;
+  for (size_t s = 0; s < row.maxima.size(); ++s) {
+    if (ExpWeight(row.maxima[s], scale.max, scale.temperature) * kRounding < least) continue;
+    const size_t begin = s * kStretchLogits, size = StretchOf(row.logits, s).size();
+    for (size_t i = begin; i < begin + size; ++i) {
+      candidates_[count] = static_cast<int32_t>(i);
+      count += weights_[i] >= least ? 1 : 0;  // without a branch: which it is cannot be foreseen
+    }
+  }
+  candidates_.resize(count);
+}
+
+// Tokens in the order of their ids. Only the stretch in which the chosen one is is weighed again.
+int32_t Sampler::SampleFromAll(const ScannedLogits& row, const SamplingParams& params,
+                               double uniform) {
+  const WeightScale scale = {row.scan.max, params.temperature, params.min_p};
+  const double target = uniform * WeighLogits(row.logits, scale, sums_);
+  size_t found = 0;
+  double before = 0.0, with_found = 0.0;
+  for (size_t s = 0; s < sums_.size() && with_found <= target; ++s) {
+    if (sums_[s] == 0.0) continue;
+    found = s;
+    before = with_found;
+    with_found += sums_[s];
+  }
+  double sum = 0.0;
+  const std::span<const float> stretch = StretchOf(row.logits, found);
+  const std::span<float> weights = std::span(weights_).first(stretch.size());
+  WeighLogits(stretch, scale, {&sum, 1}, weights);
+  double reached = before;
+  size_t last = 0;
+  for (size_t i = 0; i < weights.size() && reached <= target; ++i) {
+    if (weights[i] == 0.0f) continue;
+    last = i;
+    reached += weights[i];
+  }
+  return static_cast<int32_t>(found * kStretchLogits + last);
 }
 
 }  // namespace skein::engine

@@ -8,7 +8,9 @@
 // tokens at least min_p times as likely as the most likely.
 //
 // Every call reads the logits once. Beyond that greedy choice and top_k look at few stretches of
-// them, and compute the weights of what top_k keeps only.
+// them, and compute the weights of what top_k keeps only. Sampling from all and top_p compute all
+// weights once, and add them up by stretches; then they look at one stretch, or at tokens about as
+// likely as the one that is sampled and the last that top_p keeps.
 //
 // Owned and called by one thread; buffers are of the vocabulary's size and reused.
 #pragma once
@@ -21,8 +23,11 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "engine/sampling/logit_edits.h"
+#include "engine/sampling/logprobs.h"
 #include "engine/sampling/sampling_params.h"
 #include "engine/sampling/softmax.h"
+#include "engine/sampling/top_tokens.h"
+#include "engine/sampling/weight_ranking.h"
 
 namespace skein::engine {
 
@@ -53,20 +58,23 @@ class Sampler {
   const Cost& cost() const { return cost_; }
 
  private:
-  absl::StatusOr<int32_t> Choose(std::span<const float> logits, const LogitScan& scan,
-                                 const SamplingParams& params, double uniform);
-  void KeepTopK(std::span<const float> logits, int top_k);
-  void KeepTopP(std::span<const float> logits, float top_p, double total);
-  int32_t SampleFromAll(double uniform, float weight_min, double total) const;
+  int32_t Choose(const ScannedLogits& row, const SamplingParams& params, double uniform);
+  int32_t SampleFromTopK(const ScannedLogits& row, const SamplingParams& params, double uniform);
+  void KeepTopP(float top_p, double total);
   int32_t SampleFromCandidates(double uniform, float weight_min) const;
+  int32_t SampleFromTopP(const ScannedLogits& row, const SamplingParams& params, double uniform);
+  void Collect(const ScannedLogits& row, const WeightScale& scale, double least);
+  int32_t SampleFromAll(const ScannedLogits& row, const SamplingParams& params, double uniform);
 
   LogitEditor editor_;
-  std::vector<float> edited_;        // [vocab_size]
-  std::vector<float> maxima_;        // of the stretches of the logits that are chosen from
-  std::vector<float> largest_;       // KeepTopK's
-  std::vector<float> weights_;       // [vocab_size] probabilities relative to the most likely; with
-                                     // top_k only those of candidates_ are set
-  std::vector<int32_t> candidates_;  // what top_k and top_p left, most likely first
+  std::vector<float> edited_;                  // [vocab_size]
+  std::vector<float> maxima_, edited_maxima_;  // of the stretches of raw and edited logits
+  std::vector<double> sums_;                   // of the stretches' weights
+  std::vector<float> weights_;       // [vocab_size] probabilities relative to the most likely: of
+                                     // all, of top_k's candidates, or of one stretch at the front
+  std::vector<int32_t> candidates_;  // what top_k and top_p choose from
+  TopTokens top_tokens_;
+  WeightRanking ranking_;
   Cost cost_;
 };
 

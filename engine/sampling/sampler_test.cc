@@ -183,6 +183,57 @@ TEST(SamplerTest, TopKKeepsTheMostLikely) {
   }
 }
 
+// The token by the definition: everything sorted, or by ids where nothing is truncated, and added
+// up one by one.
+int32_t ByDefinition(const std::vector<float>& logits, const SamplingParams& params,
+                     uint64_t index) {
+  std::vector<int32_t> order(logits.size());
+  std::iota(order.begin(), order.end(), 0);
+  const bool truncated = params.top_p < 1.0f;
+  if (truncated) {
+    std::stable_sort(order.begin(), order.end(),
+                     [&](int a, int b) { return logits[a] > logits[b]; });
+  }
+  const float max = *std::max_element(logits.begin(), logits.end());
+  std::vector<long double> weights;
+  for (const int32_t id : order) weights.push_back(ExpWeight(logits[id], max, params.temperature));
+  const long double wanted = params.top_p * std::accumulate(weights.begin(), weights.end(), 0.0L);
+  long double reached = 0.0L, kept = 0.0L;
+  for (long double& weight : weights) {
+    const bool cut = truncated && reached >= wanted;
+    reached += weight;
+    if (cut || weight < params.min_p) weight = 0.0L;
+    kept += weight;
+  }
+  long double left = kept * UniformSample(params.seed, index);
+  size_t place = 0;
+  while ((left -= weights[place]) >= 0.0L) ++place;
+  return order[place];
+}
+
+// Vocabularies of many stretches, flat and peaked.
+TEST(SamplerTest, TokensAreThoseOfTheDefinition) {
+  for (const int size : {1, 256, 257, 5000}) {
+    for (const float spread : {0.01f, 1.0f, 20.0f}) {
+      std::vector<float> logits = Rugged(size, static_cast<uint64_t>(size));
+      for (float& logit : logits) logit *= spread;
+      for (size_t i = 7; i < logits.size(); i += 7) logits[i] = logits[i - 7];
+      Sampler sampler(size);
+      for (const float top_p : {1.0f, 0.999999f, 0.95f, 0.3f, 1e-6f}) {
+        for (const float min_p : {0.0f, 0.01f, 0.9f}) {
+          SamplingParams params{.temperature = 0.8f, .top_p = top_p, .min_p = min_p, .seed = 5};
+          for (uint64_t i = 0; i < 4; ++i) {
+            const auto token = sampler.Sample(logits, params, i, {}, {});
+            ASSERT_TRUE(token.ok()) << token.status();
+            ASSERT_EQ(token->token, ByDefinition(logits, params, i))
+                << size << " " << spread << " top_p " << top_p << " min_p " << min_p;
+          }
+        }
+      }
+    }
+  }
+}
+
 // A vocabulary of 150,000 is read once; top_k then compares few of it and weighs what it keeps.
 TEST(SamplerTest, TopKDoesNotWeighTheVocabulary) {
   const std::vector<float> logits = Rugged(150'000, 4);
@@ -334,6 +385,34 @@ TEST(SamplerTest, LogprobsAreOfTheRawLogits) {
   params.top_logprobs = 0;
   EXPECT_TRUE(Sampler(5).Sample(logits, params, 0, {}, {})->top.empty());
   EXPECT_EQ(LogprobsOf(logits, 2, 99)->top.size(), 5u);
+}
+
+// As by sorting, ties by smaller id, with and without edits of what is sampled from.
+TEST(SamplerTest, TopLogprobsOfManyStretches) {
+  std::vector<float> logits = Rugged(5000, 6);
+  for (float& logit : logits) logit = std::floor(logit * 20.0f);
+  std::vector<int> order(logits.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return logits[a] > logits[b]; });
+  double sum = 0.0;
+  for (const float logit : logits) sum += std::exp(double{logit});
+  Sampler sampler(5000);
+  for (const int count : {1, 5, 20, 100}) {
+    for (const float bias : {0.0f, 100.0f}) {
+      SamplingParams params = Greedy();
+      params.top_logprobs = count;
+      if (bias > 0.0f) params.logit_bias = {{4321, bias}};
+      const auto token = sampler.Sample(logits, params, 0, {}, {});
+      ASSERT_TRUE(token.ok()) << token.status();
+      EXPECT_EQ(token->token, bias > 0.0f ? 4321 : order[0]);
+      EXPECT_NEAR(token->logprob, logits[token->token] - std::log(sum), 1e-4);
+      ASSERT_EQ(token->top.size(), static_cast<size_t>(count));
+      for (size_t i = 0; i < token->top.size(); ++i) {
+        EXPECT_EQ(token->top[i].token, order[i]) << i;
+        EXPECT_NEAR(token->top[i].logprob, logits[order[i]] - std::log(sum), 1e-4) << i;
+      }
+    }
+  }
 }
 
 TEST(SamplingParamsTest, RangesAreNamed) {

@@ -9,11 +9,16 @@ namespace skein::engine {
 namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
-constexpr float kLowest = -87.0f;  // exp of less is 0 here
-constexpr size_t kStretch = 1024;  // weights at a time
+constexpr float kLowest = -87.0f;        // exp of less is 0 here
+constexpr size_t kStretchesAtOnce = 16;  // of LogSumExp
 
-// exp(x) for x ≤ 0: 2^n · e^r with |r| ≤ ln 2 / 2, e^r by its Taylor series to r⁶ (error < 2e-7).
-inline float ExpOfNegative(float x) {
+const SamplingKernels& TheKernels() {
+  static const SamplingKernels kernels = SamplingKernelsFor(BestIsa());
+  return kernels;
+}
+
+// As kernels/scans.h has it.
+float ExpOfNegative(float x) {
   const float clamped = x < kLowest ? kLowest : x;
   constexpr float kRounder = 12582912.0f;  // 1.5 · 2²³: adding it rounds to an integer
   const float n = (clamped * 1.44269504f + kRounder) - kRounder;
@@ -31,31 +36,16 @@ inline float ExpOfNegative(float x) {
 
 }  // namespace
 
-LogitScan ScanLogits(std::span<const float> logits) {
+LogitScan ScanLogits(std::span<const float> logits, std::span<float> maxima) {
+  const bool finite = TheKernels().scan(logits.data(), logits.size(), maxima.data());
   float max = -kInfinity;
-  int bad = 0;
-  for (const float logit : logits) {
-    bad |= !(logit < kInfinity);
-    max = max < logit ? logit : max;
-  }
-  return {max, bad == 0 && max > -kInfinity};
+  for (const float most : maxima) max = max < most ? most : max;
+  return {max, finite && max > -kInfinity};
 }
 
-LogitScan ScanLogits(std::span<const float> logits, std::span<float> maxima) {
-  float max = -kInfinity;
-  int bad = 0;
-  for (size_t s = 0; s < maxima.size(); ++s) {
-    const size_t begin = s * kStretchLogits;
-    const size_t end = std::min(begin + kStretchLogits, logits.size());
-    float most = -kInfinity;
-    for (size_t i = begin; i < end; ++i) {
-      bad |= !(logits[i] < kInfinity);
-      most = most < logits[i] ? logits[i] : most;
-    }
-    maxima[s] = most;
-    max = max < most ? most : max;
-  }
-  return {max, bad == 0 && max > -kInfinity};
+std::span<const float> StretchOf(std::span<const float> logits, size_t s) {
+  const size_t begin = s * kStretchLogits;
+  return logits.subspan(begin, std::min(kStretchLogits, logits.size() - begin));
 }
 
 int32_t FirstIndexOf(std::span<const float> logits, std::span<const float> maxima, float max) {
@@ -65,31 +55,29 @@ int32_t FirstIndexOf(std::span<const float> logits, std::span<const float> maxim
   return static_cast<int32_t>(std::find(from, logits.end(), max) - logits.begin());
 }
 
+double WeighLogits(std::span<const float> logits, const WeightScale& scale, std::span<double> sums,
+                   std::span<float> weights) {
+  TheKernels().weigh(logits.data(), logits.size(), scale,
+                     weights.empty() ? nullptr : weights.data(), sums.data());
+  double total = 0.0;
+  for (const double sum : sums) total += sum;
+  return total;
+}
+
 float ExpWeight(float logit, float max, float temperature) {
   return ExpOfNegative((logit - max) / temperature);
 }
 
-double ExpWeights(std::span<const float> logits, float max, float temperature,
-                  std::span<float> weights) {
-  double sum = 0.0;
-  for (size_t begin = 0; begin < logits.size(); begin += kStretch) {
-    const size_t end = std::min(begin + kStretch, logits.size());
-    for (size_t i = begin; i < end; ++i) {
-      weights[i] = ExpOfNegative((logits[i] - max) / temperature);
-    }
-    for (size_t i = begin; i < end; ++i) sum += weights[i];
-  }
-  return sum;
-}
-
 double LogSumExp(std::span<const float> logits, float max) {
-  float weights[kStretch];
-  double sum = 0.0;
-  for (size_t begin = 0; begin < logits.size(); begin += kStretch) {
-    const auto stretch = logits.subspan(begin, std::min(kStretch, logits.size() - begin));
-    sum += ExpWeights(stretch, max, 1.0f, weights);
+  double sums[kStretchesAtOnce];
+  double total = 0.0;
+  while (!logits.empty()) {
+    const size_t count = std::min(logits.size(), kStretchesAtOnce * kStretchLogits);
+    total +=
+        WeighLogits(logits.first(count), {.max = max}, std::span(sums).first(Stretches(count)));
+    logits = logits.subspan(count);
   }
-  return max + std::log(sum);
+  return max + std::log(total);
 }
 
 }  // namespace skein::engine

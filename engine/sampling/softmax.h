@@ -1,9 +1,12 @@
-// The scans over a vocabulary that sampling is made of. Plain loops that compilers vectorise.
+// The scans over a vocabulary that sampling is made of: kernels of the best instruction set that
+// the CPU has (kernels/sampling_kernels.h). Their results have the same bits on all of them.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <span>
+
+#include "engine/sampling/kernels/sampling_kernels.h"
 
 namespace skein::engine {
 
@@ -12,25 +15,22 @@ struct LogitScan {
   bool usable = false;  // no NaN, no +inf, at least one above -inf
 };
 
-LogitScan ScanLogits(std::span<const float> logits);
-
-// The logits in stretches of this many; the last one may be shorter.
-inline constexpr size_t kStretchLogits = 256;
-constexpr size_t Stretches(size_t logits) { return (logits + kStretchLogits - 1) / kStretchLogits; }
-
-// As above; also sets maxima[s], for all Stretches(logits.size()), to the largest logit of stretch
-// s.
+// Also sets maxima[s], for all Stretches(logits.size()), to the largest logit of stretch s.
 LogitScan ScanLogits(std::span<const float> logits, std::span<float> maxima);
+
+// The logits of stretch s of `logits`.
+std::span<const float> StretchOf(std::span<const float> logits, size_t s);
 
 // Smallest index whose value is `max`, which must occur. `maxima` are those of ScanLogits.
 int32_t FirstIndexOf(std::span<const float> logits, std::span<const float> maxima, float max);
 
-// weights[i] = exp((logits[i] - max) / temperature), in [0, 1], relative error below 1e-6; -inf
-// gives 0. max ≥ every logit; temperature > 0. Returns the sum, added in f64.
-double ExpWeights(std::span<const float> logits, float max, float temperature,
-                  std::span<float> weights);
+// Sets sums[s], for all Stretches(logits.size()), to the weights of stretch s added up (see
+// SamplingKernels::weigh), and weights[i] to those of all logits unless it is empty. -inf weighs
+// 0. REQUIRES: usable logits. Returns the sum of all stretches, in their order.
+double WeighLogits(std::span<const float> logits, const WeightScale& scale, std::span<double> sums,
+                   std::span<float> weights = {});
 
-// One weight of ExpWeights, the same bits.
+// One weight of WeighLogits without a weight_min, the same bits.
 float ExpWeight(float logit, float max, float temperature);
 
 // log Σ exp(logits[i]), for usable logits with this max.
