@@ -60,6 +60,7 @@ absl::StatusOr<engine::ModelEngineOptions> ModelOptionsOf(const WorkerOptions& o
   const auto kv_dtype = KvDType(options.kv_dtype);
   if (!kv_dtype.ok()) return kv_dtype.status();
   engine_options.kv_dtype = *kv_dtype;
+  engine_options.warn = [](const std::string& what) { LogWarning(what); };
   return engine_options;
 }
 
@@ -141,7 +142,6 @@ absl::StatusOr<std::unique_ptr<engine::StepEngine>> MakeGpuEngine(
   auto engine_options = ModelOptionsOf(options);
   if (!engine_options.ok()) return engine_options.status();
   engine_options->progress = LogProgress(progress);
-  engine_options->warn = [](const std::string& what) { LogWarning(what); };
   auto made = engine::MakeCudaEngine(options.model, *engine_options);
   if (!made.ok()) return made.status();
   *gpu = std::move(made->device);
