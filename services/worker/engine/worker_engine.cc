@@ -14,6 +14,7 @@
 #include "engine/cuda/engine/cuda_engine.h"
 #include "engine/device/cpu_device.h"
 #include "engine/device/memory_budget.h"
+#include "engine/model/group/group_contexts.h"
 #include "engine/model/model_engine.h"
 #include "engine/ops/cpu/cpu_ops.h"
 #include "engine/transport/registered_device.h"
@@ -24,8 +25,6 @@
 
 namespace skein::services {
 namespace {
-
-constexpr int kGroupRanksMax = 8;  // of a bound group of decode instances
 
 absl::StatusOr<std::optional<engine::DType>> KvDType(const std::string& name) {
   if (name == "auto") return std::nullopt;
@@ -192,7 +191,7 @@ absl::StatusOr<std::unique_ptr<engine::PathFabric>> MakeFabric(
       .plane = std::move(plane),
       .path = *path,
       .warn = [](const std::string& what) { LogWarning(what); }};
-  if (role == scheduler::Role::kDecode) fabric_options.step_ranks_max = kGroupRanksMax;
+  if (role == scheduler::Role::kDecode) fabric_options.step_ranks_max = engine::kGroupRanksMax;
   if (gpu == nullptr) return engine::MakeHostFabric(fabric_options);
   return engine::MakeGpuFabric(options.device, std::move(gpu), fabric_options);
 }
