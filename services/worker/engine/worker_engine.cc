@@ -191,7 +191,7 @@ absl::StatusOr<std::unique_ptr<engine::PathFabric>> MakeFabric(
       .plane = std::move(plane),
       .path = *path,
       .warn = [](const std::string& what) { LogWarning(what); }};
-  if (role == scheduler::Role::kDecode) fabric_options.step_ranks_max = engine::kGroupRanksMax;
+  fabric_options.step_ranks_max = StepRanksMax(role);
   if (gpu == nullptr) return engine::MakeHostFabric(fabric_options);
   return engine::MakeGpuFabric(options.device, std::move(gpu), fabric_options);
 }
@@ -255,6 +255,11 @@ absl::StatusOr<std::unique_ptr<engine::StagingReceiver>> MakeStaging(const Worke
 }
 
 }  // namespace
+
+int StepRanksMax(scheduler::Role role) {
+  constexpr bool kRunsGroupSteps = false;  // MakeGpuEngine makes no GroupEngine
+  return kRunsGroupSteps && role == scheduler::Role::kDecode ? engine::kGroupRanksMax : 0;
+}
 
 absl::StatusOr<WorkerEngine> MakeWorkerEngine(const WorkerOptions& options, scheduler::Role role,
                                               const Progress& progress) {
