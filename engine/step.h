@@ -17,6 +17,8 @@
 
 namespace skein::engine {
 
+class SeenIds;
+
 struct EngineSpec {
   std::string model_hash;  // hex SHA-256 over config.json and every tensor's name, dtype, shape and
                            // bytes offsets + sampled bytes
@@ -98,6 +100,9 @@ struct SequenceStep {
     // first `output` of output.
     uint64_t identity = 0;
     uint64_t output_digest = 0;
+    // Of `sampling`, the prompt and the first `output` of output (engine/sampling/seen_ids.h).
+    // Null: not kept.
+    const SeenIds* seen = nullptr;
   };
   Checked checked;
 

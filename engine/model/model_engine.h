@@ -37,8 +37,10 @@ struct ModelEngineOptions {
   int block_tokens = 16;
   std::optional<DType> kv_dtype;  // absent: the weights' dtype
   // Not null: not all layers' feed-forward weights are kept (layers/slot_weights.h). A step whose
-  // weights could not be read ends with their reader's error, or DEADLINE_EXCEEDED; the engine is
-  // as good as before. Not for engines of a group.
+  // weights could not be read ends with their reader's error, or DEADLINE_EXCEEDED; a ring step as
+  // when a collective fails. The engine could run a next one. But an owner that follows engine.h
+  // takes any error of a plain step, except INVALID_ARGUMENT, for the engine's end, as workers do.
+  // Not for engines of a group.
   std::optional<SlotOptions> feed_forward;
   // Tokens of all sequences of one step together; Step refuses more (INVALID_ARGUMENT).
   int max_batch_tokens = 2048;

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "engine/device/cpu_device.h"
+#include "engine/device/far_device.h"
 #include "engine/model/testing/lone_failures.h"
 #include "engine/model/testing/sequence_runner.h"
 #include "engine/model/testing/widen_checkpoint.h"
@@ -92,6 +93,11 @@ TEST_F(ModelEngineTest, SpecAndRegions) {
     EXPECT_EQ(region.bytes, 20 * spec.kv.BlockBytes());
     EXPECT_NE(region.base, nullptr);
   }
+}
+
+TEST(DefaultRingSegmentBytes, IsLargerOnADevice) {
+  EXPECT_EQ(DefaultRingSegmentBytes(*MakeCpuDevice()), 4 << 20);
+  EXPECT_EQ(DefaultRingSegmentBytes(FarDevice(4096)), 64 << 20);
 }
 
 // Counts products of f32 rows with 16-bit weights, which are slow.

@@ -10,9 +10,12 @@
 #include <mutex>
 #include <span>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
+#include "engine/comm/local/local_fabric.h"
+#include "engine/comm/testing/ranks.h"
 #include "engine/device/cpu_device.h"
 #include "engine/device/far_device.h"
 #include "engine/device/memory_budget.h"
@@ -294,6 +297,59 @@ TEST_P(SwitchedSlotsTest, AnErrorEndsItsStepAndNothingElse) {
     ASSERT_TRUE(logits.ok()) << logits.status();
     EXPECT_EQ(*logits, *expected);
   }
+}
+
+// One ring step of both engines, four tokens each, with moves; how it ended at each.
+std::vector<absl::Status> RingOfTwo(TestingRanks& ranks, const std::vector<Engine*>& engines) {
+  const auto comm = ranks.GroupOfAll(), moves = ranks.GroupOfAll();
+  std::vector<absl::Status> ends(2);
+  std::vector<std::thread> threads;
+  for (size_t r = 0; r < 2; ++r) {
+    threads.emplace_back([&, r] {
+      const std::vector<int32_t> tokens = {1, 2, 3, 4}, blocks = {0};
+      RingStep ring;
+      ring.comm = comm[r].get();
+      ring.moves = moves[r].get();
+      ring.shares = {{0, {{0, 4}}}, {0, {{4, 4}}}};
+      ring.deadline = Later();
+      SequenceStep step;
+      step.tokens = tokens;
+      step.block_table = blocks;
+      step.ring = &ring;
+      std::vector<SequenceResult> results;
+      ends[r] = engines[r]->Step({&step, 1}, nullptr, &results);
+      if (ends[r].ok()) ends[r] = results[0].status;
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return ends;
+}
+
+// None of the reader's codes may be taken for one of the engine's own.
+TEST_P(SwitchedSlotsTest, AnErrorEndsARingStepAtEveryRankAndNothingElse) {
+  LocalHub hub;
+  TestingRanks ranks([&] { return hub.MakeFabric(); }, 2);
+  const auto whole = Make();
+  ASSERT_TRUE(whole.ok()) << whole.status();
+  const auto slots = MakeSwitched(1);
+  const std::vector<Engine*> engines = {whole->get(), slots.get()};
+  for (const absl::Status& error :
+       {absl::UnavailableError("owner 1 is gone"), absl::InternalError("owner 1 is gone"),
+        absl::InvalidArgumentError("owner 1 is gone")}) {
+    for (const absl::Status& end : RingOfTwo(ranks, engines)) EXPECT_TRUE(end.ok()) << end;
+    {
+      std::lock_guard lock(switch_.mu);
+      switch_.error = error;
+    }
+    for (const absl::Status& end : RingOfTwo(ranks, engines)) {
+      EXPECT_TRUE(absl::IsUnavailable(end)) << end;
+      EXPECT_THAT(std::string(end.message()),
+                  HasSubstr(": its feed-forward weights: owner 1 is gone"));
+    }
+    std::lock_guard lock(switch_.mu);
+    switch_.error = absl::OkStatus();
+  }
+  for (const absl::Status& end : RingOfTwo(ranks, engines)) EXPECT_TRUE(end.ok()) << end;
 }
 
 // The feed-forward part of layers that are elsewhere, where a whole model is: rows go there and

@@ -6,6 +6,7 @@
 #include <netinet/tcp.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
+#include <sys/timerfd.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -85,9 +86,11 @@ std::optional<in_addr> Choose(const std::vector<in_addr>& candidates) {
   return tried.front();
 }
 
+bool IsFull() { return errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM; }
+
 absl::Status Failed(const char* what) {
+  const bool full = IsFull();
   const std::string text = absl::StrCat("tcp: ", what, ": ", std::strerror(errno));
-  const bool full = errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM;
   return full ? absl::ResourceExhaustedError(text) : absl::UnavailableError(text);
 }
 
@@ -225,6 +228,12 @@ absl::StatusOr<std::unique_ptr<TcpWire>> TcpWire::Make(const Options& options) {
   wire->token_ = uint64_t{random()} << 32 | random();
   wire->epoll_ = epoll_create1(EPOLL_CLOEXEC);
   if (wire->epoll_ < 0) return Failed("epoll_create1");
+  wire->timer_ = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
+  if (wire->timer_ < 0) return Failed("timerfd_create");
+  epoll_event event{.events = EPOLLIN, .data = {.u64 = kAcceptId}};
+  if (epoll_ctl(wire->epoll_, EPOLL_CTL_ADD, wire->timer_, &event) != 0) {
+    return Failed("epoll_ctl");
+  }
   wire->scratch_.resize(kReadBytes);
   const std::vector<std::string> wanted = absl::StrSplit(options.device, ',', absl::SkipEmpty());
   std::vector<Address> addresses = Addresses();
@@ -263,7 +272,7 @@ absl::Status TcpWire::Listen(const sockaddr_in& address) {
     return Failed(absl::StrCat("port ", ntohs(address.sin_port)).c_str());
   }
   if (listen(fd, 1024) != 0) return Failed("listen");
-  epoll_event event{.events = EPOLLIN, .data = {.u64 = 0}};
+  epoll_event event{.events = EPOLLIN, .data = {.u64 = kAcceptId}};
   if (epoll_ctl(epoll_, EPOLL_CTL_ADD, fd, &event) != 0) return Failed("epoll_ctl");
   return absl::OkStatus();
 }
@@ -272,7 +281,9 @@ TcpWire::~TcpWire() {
   SKEIN_CHECK_MSG(channels_.empty(), "a channel outlives its wire");
   for (const auto& [id, inbound] : inbound_) close(inbound.fd);
   for (const int fd : listeners_) close(fd);
-  if (epoll_ >= 0) close(epoll_);
+  for (const int fd : {timer_, epoll_}) {
+    if (fd >= 0) close(fd);
+  }
 }
 
 absl::StatusOr<std::unique_ptr<TcpChannel>> TcpWire::Connect(const std::string& name) {
@@ -324,10 +335,25 @@ std::vector<TcpWire::Event> TcpWire::Wait() {
   return events;
 }
 
+// A connection that cannot be taken leaves its listener readable. So that the progress thread does
+// not spin, nothing is asked of the listeners for a while.
+void TcpWire::Pause(bool pause) {
+  paused_ = pause;
+  epoll_event event{.events = pause ? 0u : EPOLLIN, .data = {.u64 = kAcceptId}};
+  for (const int listener : listeners_) epoll_ctl(epoll_, EPOLL_CTL_MOD, listener, &event);
+  itimerspec once{};
+  if (pause) once.it_value.tv_nsec = std::chrono::nanoseconds(kAcceptPause).count();
+  timerfd_settime(timer_, 0, &once, nullptr);
+}
+
 void TcpWire::Accept() {
+  if (paused_) Pause(false);
   for (const int listener : listeners_) {
     const int fd = accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
-    if (fd < 0) continue;
+    if (fd < 0) {
+      if (IsFull()) Pause(true);
+      continue;
+    }
     // One that has said nothing yet makes room for another.
     if (inbound_.size() >= inbound_max_) {
       const auto silent = std::find_if(inbound_.begin(), inbound_.end(),

@@ -63,6 +63,9 @@ class TcpWire {
  public:
   static constexpr auto kSilenceMax = std::chrono::seconds(10);
   static constexpr size_t kInboundMax = 4096;
+  // When this process has no descriptor left, connections of others wait so long before it tries
+  // again to take one.
+  static constexpr auto kAcceptPause = std::chrono::milliseconds(100);
 
   struct Options {
     // The network device to listen at, by all of its IPv4 addresses; "": all devices. Several may
@@ -108,6 +111,7 @@ class TcpWire {
     bool greeted = false;
     std::vector<std::byte> partial;  // of a message
   };
+  static constexpr uint64_t kAcceptId = 0;  // of events of listeners_ and timer_
   struct Event {
     uint64_t id = 0;
     uint32_t events = 0;
@@ -118,6 +122,7 @@ class TcpWire {
   absl::Status Listen(const sockaddr_in& address);
   std::vector<Event> Wait();
   void Accept();
+  void Pause(bool pause);
   // What has arrived, behind what was partial; empty if nothing. Sets `ended`.
   std::span<const std::byte> ReadSome(Inbound* inbound, bool* ended);
   // The next message of `data`, which it shortens; nullopt: no whole one. Sets `broken`.
@@ -129,6 +134,8 @@ class TcpWire {
   const size_t inbound_max_;
   const std::function<void(size_t)> refused_;
   int epoll_ = -1;
+  int timer_ = -1;  // readable when a pause is over
+  bool paused_ = false;
   std::vector<int> listeners_;
   std::string name_;
   uint64_t token_ = 0;
@@ -143,7 +150,7 @@ template <typename Receive>
 bool TcpWire::Progress(const Receive& receive) {
   bool moved = false;
   for (const auto& [id, events] : Wait()) {
-    if (id == 0) {
+    if (id == kAcceptId) {
       Accept();
       moved = true;
     } else if (const auto channel = channels_.find(id); channel != channels_.end()) {

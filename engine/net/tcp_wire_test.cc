@@ -2,9 +2,12 @@
 
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstring>
 #include <random>
 #include <string>
@@ -201,6 +204,44 @@ TEST_F(TcpWireTest, AtTheLimitOnlyOneThatIsSilentMakesRoom) {
 }
 
 // Names listen where they are told to.
+// This process gets no descriptor while it lives.
+class NoDescriptors {
+ public:
+  NoDescriptors() {
+    EXPECT_EQ(getrlimit(RLIMIT_NOFILE, &before_), 0);
+    const int lowest = dup(STDERR_FILENO);
+    close(lowest);
+    Set({.rlim_cur = static_cast<rlim_t>(lowest), .rlim_max = before_.rlim_max});
+  }
+  ~NoDescriptors() { Set(before_); }
+
+ private:
+  static void Set(const rlimit& limit) { EXPECT_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0); }
+  rlimit before_{};
+};
+
+TEST_F(TcpWireTest, WithoutADescriptorItPausesAndTakesTheConnectionLater) {
+  const int stranger = Stranger();
+  const auto progress = [this] { return target_->Progress([](std::span<const std::byte>) {}); };
+  {
+    const NoDescriptors none;
+    const auto begin = std::chrono::steady_clock::now();
+    int64_t tries = 0;
+    for (int i = 0; i < 10'000; ++i) tries += progress() ? 1 : 0;
+    const auto took = std::chrono::steady_clock::now() - begin;
+    EXPECT_GE(tries, 1);
+    EXPECT_LE(tries, 2 + took / TcpWire::kAcceptPause);  // however slow this machine is
+    EXPECT_EQ(target_->inbound(), 0u);
+  }
+  // Its fd tells when to go on.
+  while (target_->inbound() == 0) {
+    pollfd ready{.fd = target_->fd(), .events = POLLIN, .revents = 0};
+    ASSERT_EQ(poll(&ready, 1, -1), 1);
+    progress();
+  }
+  close(stranger);
+}
+
 TEST_F(TcpWireTest, ItListensAtItsDeviceOnly) {
   EXPECT_EQ(target_->name().substr(0, 10), "127.0.0.1:");
 }

@@ -85,10 +85,11 @@ const std::vector<std::pair<std::string, std::function<void(Step*)>>>& Changes()
 }
 
 // A field that is added to SamplingParams or SequenceStep has to be added to the digest and to
-// Changes(), if it can change a token.
+// Changes(), if it can change a token. (Of `checked`, `seen` follows from prompt, output and
+// sampling.)
 TEST(StepDigest, KnowsEveryFieldOfTheStructs) {
   EXPECT_EQ(sizeof(SamplingParams), 104u);
-  EXPECT_EQ(sizeof(SequenceStep), 176u);
+  EXPECT_EQ(sizeof(SequenceStep), 184u);
 }
 
 TEST(StepDigest, EveryFieldThatCanChangeATokenChangesIt) {

@@ -13,35 +13,44 @@ bool Suppresses(const SamplingParams& params, uint64_t token_index) {
 }  // namespace
 
 bool LogitEditor::Edits(const SamplingParams& params, uint64_t token_index) {
-  return params.repetition_penalty != 1.0f || params.presence_penalty != 0.0f ||
-         params.frequency_penalty != 0.0f || !params.logit_bias.empty() ||
+  return SeenIds::Penalises(params) || !params.logit_bias.empty() ||
          Suppresses(params, token_index);
 }
 
-// counts_ marks the ids already penalised, so that each is penalised once.
-void LogitEditor::Repetition(float penalty, std::span<const int32_t> ids, std::span<float> logits) {
-  for (const int32_t id : ids) {
-    if (counts_[id]++ != 0) continue;
-    logits[id] = logits[id] > 0 ? logits[id] / penalty : logits[id] * penalty;
+SeenId& LogitEditor::Of(int32_t id) {
+  int32_t& place = places_[static_cast<size_t>(id)];
+  if (place == 0) {
+    walked_.push_back({.id = id});
+    place = static_cast<int32_t>(walked_.size());
   }
+  return walked_[static_cast<size_t>(place) - 1];
+}
+
+// What SeenIds keeps, by an array of the vocabulary in place of a map for each sequence.
+std::span<const SeenId> LogitEditor::Walk(const SamplingParams& params,
+                                          std::span<const int32_t> prompt,
+                                          std::span<const int32_t> output) {
+  walked_.clear();
+  if (params.repetition_penalty != 1.0f) {
+    for (const int32_t id : prompt) Of(id);
+  }
+  for (const int32_t id : output) ++Of(id).output_count;
+  for (const SeenId& seen : walked_) places_[static_cast<size_t>(seen.id)] = 0;
+  return walked_;
 }
 
 void LogitEditor::Apply(const SamplingParams& params, uint64_t token_index,
                         std::span<const int32_t> prompt, std::span<const int32_t> output,
-                        std::span<float> logits) {
-  if (params.repetition_penalty != 1.0f) {
-    Repetition(params.repetition_penalty, prompt, logits);
-    Repetition(params.repetition_penalty, output, logits);
-    for (const int32_t id : prompt) counts_[id] = 0;
-    for (const int32_t id : output) counts_[id] = 0;
-  }
-  if (params.frequency_penalty != 0.0f || params.presence_penalty != 0.0f) {
-    for (const int32_t id : output) ++counts_[id];
-    for (const int32_t id : output) {
-      if (counts_[id] == 0) continue;  // done already
-      logits[id] -= params.frequency_penalty * static_cast<float>(counts_[id]);
-      logits[id] -= params.presence_penalty;
-      counts_[id] = 0;
+                        const SeenIds* seen, std::span<float> logits) {
+  if (SeenIds::Penalises(params)) {
+    for (const SeenId& one : seen != nullptr ? seen->ids() : Walk(params, prompt, output)) {
+      float& logit = logits[one.id];
+      if (params.repetition_penalty != 1.0f) {
+        logit = logit > 0 ? logit / params.repetition_penalty : logit * params.repetition_penalty;
+      }
+      if (one.output_count == 0 || !SeenIds::PenalisesOutput(params)) continue;
+      logit -= params.frequency_penalty * static_cast<float>(one.output_count);
+      logit -= params.presence_penalty;
     }
   }
   for (const auto& [id, bias] : params.logit_bias) logits[id] += bias;

@@ -28,7 +28,7 @@ Sampler::Sampler(int vocab_size)
 absl::StatusOr<SampledToken> Sampler::Sample(std::span<const float> logits,
                                              const SamplingParams& params, uint64_t token_index,
                                              std::span<const int32_t> prompt,
-                                             std::span<const int32_t> output) {
+                                             std::span<const int32_t> output, const SeenIds* seen) {
   SKEIN_CHECK(logits.size() == weights_.size());
   cost_ = {};
   const ScannedLogits raw = {logits, maxima_, ScanLogits(logits, maxima_)};
@@ -36,7 +36,7 @@ absl::StatusOr<SampledToken> Sampler::Sample(std::span<const float> logits,
   ScannedLogits edited = raw;
   if (LogitEditor::Edits(params, token_index)) {
     std::copy(logits.begin(), logits.end(), edited_.begin());
-    editor_.Apply(params, token_index, prompt, output, edited_);
+    editor_.Apply(params, token_index, prompt, output, seen, edited_);
     edited = {edited_, edited_maxima_, ScanLogits(edited_, edited_maxima_)};
     if (!edited.scan.usable) return NoTokenLeft();
   }

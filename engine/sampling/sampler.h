@@ -45,10 +45,11 @@ class Sampler {
 
   // logits [vocab_size], raw. REQUIRES: CheckSamplingParams is OK; ids of prompt and output are in
   // the vocabulary. INTERNAL when the logits hold NaN or +inf; INVALID_ARGUMENT when the edits
-  // leave no token to sample.
+  // leave no token to sample. `seen` as in LogitEditor::Apply.
   absl::StatusOr<SampledToken> Sample(std::span<const float> logits, const SamplingParams& params,
                                       uint64_t token_index, std::span<const int32_t> prompt,
-                                      std::span<const int32_t> output);
+                                      std::span<const int32_t> output,
+                                      const SeenIds* seen = nullptr);
 
   // The work of the last Sample after its one scan of all logits.
   struct Cost {

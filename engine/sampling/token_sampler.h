@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "engine/base/tensor.h"
 #include "engine/sampling/sampling_params.h"
+#include "engine/sampling/seen_ids.h"
 
 namespace skein::engine {
 
@@ -23,6 +24,7 @@ struct SampleRequest {
   uint64_t token_index = 0;                // of the sampled token in the output
   std::span<const int32_t> prompt;         // for penalties
   std::span<const int32_t> output;
+  const SeenIds* seen = nullptr;  // not null: of these two; they need not be walked
 };
 
 class TokenSampler {

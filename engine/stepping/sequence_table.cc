@@ -48,23 +48,6 @@ SequenceStep StepOf(const PlannedSequence& planned, const PreparedStep::Arrays& 
   return step;
 }
 
-// Brings the output to what the plan says. False: it lacks tokens that the plan keeps.
-bool ChangeOutput(const PlannedSequence& planned, int vocab_size, SequenceOutput* output) {
-  const auto kept = static_cast<size_t>(planned.kept_output);
-  std::vector<int32_t>& tokens = output->tokens;
-  if (tokens.size() < kept) return false;
-  tokens.resize(kept);
-  tokens.insert(tokens.end(), planned.output.begin(), planned.output.end());
-  size_t& checked = output->checked;
-  if (checked > kept) checked = output->digest = 0;
-  for (; checked < tokens.size(); ++checked) {
-    const int32_t token = tokens[checked];
-    if (token < 0 || token >= vocab_size) break;
-    output->digest = OutputDigest(output->digest, token);
-  }
-  return true;
-}
-
 // The output's tokens of those that the plan runs. False: there are not so many.
 bool AddOutputTokens(const PlannedSequence& planned, PreparedStep::Arrays* arrays) {
   const auto prompt_tokens = static_cast<int64_t>(arrays->info.prompt->size());
@@ -80,16 +63,36 @@ bool AddOutputTokens(const PlannedSequence& planned, PreparedStep::Arrays* array
 
 }  // namespace
 
+bool SequenceOutput::Change(const PlannedSequence& planned, const SequenceInfo& info,
+                            int vocab_size) {
+  const auto kept = static_cast<size_t>(planned.kept_output);
+  if (tokens.size() < kept) return false;
+  tokens.resize(kept);
+  tokens.insert(tokens.end(), planned.output.begin(), planned.output.end());
+  if (checked > kept) {
+    checked = digest = 0;
+    seen = SeenIds(*info.sampling, *info.prompt);
+  }
+  for (; checked < tokens.size(); ++checked) {
+    const int32_t token = tokens[checked];
+    if (token < 0 || token >= vocab_size) break;
+    digest = OutputDigest(digest, token);
+    seen.Add(token);
+  }
+  return true;
+}
+
 void PreparedStep::Begin(int vocab_size) {
   for (size_t i = 0; i < steps.size(); ++i) {
     const PlannedSequence& planned = plan.sequences[i];
     Arrays& of = arrays[i];
-    const bool there = ChangeOutput(planned, vocab_size, of.output.get()) &&
+    const bool there = of.output->Change(planned, of.info, vocab_size) &&
                        (plan.ring.has_value() || AddOutputTokens(planned, &of));
     if (there) steps[i].tokens = of.tokens;
     steps[i].output = of.output->tokens;
     steps[i].checked.output = of.output->checked;
     steps[i].checked.output_digest = of.output->digest;
+    steps[i].checked.seen = &of.output->seen;
   }
 }
 
@@ -116,7 +119,8 @@ absl::StatusOr<SequenceHandle> SequenceTable::Admit(const SequenceInfo& info) {
   sequences_[handle.value] = {
       .info = info,
       .table = std::make_shared<std::vector<int32_t>>(),
-      .output = std::make_shared<SequenceOutput>(),
+      .output = std::make_shared<SequenceOutput>(
+          SequenceOutput{.seen = SeenIds(*info.sampling, *info.prompt)}),
       .checked = {.prompt_and_sampling = true,
                   .identity = IdentityOf(*info.prompt, info.sampling.get())}};
   return handle;

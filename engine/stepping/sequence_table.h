@@ -1,7 +1,8 @@
 // SequenceTable: the sequences that an engine has admitted, with their block tables and output, and
 // from a plan the input of its step. What was checked once is not checked again
 // (SequenceStep::Checked), and nothing that grows with a sequence's length is copied or read: a
-// plan costs the tokens that it runs, and the blocks and output tokens that are new.
+// plan costs the tokens that it runs, and the blocks and output tokens that are new. Penalties cost
+// the ids that they fall on, which are kept with the sequence.
 //
 // A step is made in two halves. Prepare is the host's part, and may run while the step before runs.
 // Begin adds what only that step's end tells: the tokens that it sampled.
@@ -14,6 +15,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "engine/sampling/seen_ids.h"
 #include "engine/step.h"
 #include "engine/step_progress.h"
 #include "engine/stepping/step_engine.h"
@@ -23,9 +25,13 @@ namespace skein::engine {
 // A sequence's output as the engine has it: what plans said, and what steps sampled. Only the
 // thread that runs steps uses it.
 struct SequenceOutput {
+  // Brings it to what the plan says. False: it lacks tokens that the plan keeps.
+  bool Change(const PlannedSequence& planned, const SequenceInfo& info, int vocab_size);
+
   std::vector<int32_t> tokens;
   size_t checked = 0;   // the first so many are in the vocabulary
   uint64_t digest = 0;  // of those (SequenceStep::Checked)
+  SeenIds seen;         // likewise, and of the prompt
 };
 
 // A plan that can run. It keeps all that `steps` point to, also of sequences that are released

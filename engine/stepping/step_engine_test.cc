@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <condition_variable>
 #include <future>
@@ -12,6 +13,7 @@
 
 #include "engine/emulated/emulated_engine.h"
 #include "engine/emulated/faulty_engine.h"
+#include "engine/sampling/seen_ids.h"
 #include "engine/stepping/testing/polled_engine.h"
 
 namespace skein::engine {
@@ -369,6 +371,57 @@ TEST_P(StepEngineTest, AStepLaunchedAheadRunsTheTokenThatTheOneBeforeSamples) {
     }
   }
   EXPECT_EQ(sampled, expected);
+}
+
+// Expects of each step that the ids kept for penalties are those of its prompt and output.
+class SeenChecker final : public Engine {
+ public:
+  explicit SeenChecker(Engine* engine) : Engine(StepsRun::kInPoll), engine_(*engine) {}
+
+  const EngineSpec& Spec() const override { return engine_.Spec(); }
+  std::span<const KvRegion> KvRegions() const override { return engine_.KvRegions(); }
+  absl::Status Step(std::span<const SequenceStep> sequences, StepProgress* progress,
+                    std::vector<SequenceResult>* results) override {
+    for (const SequenceStep& sequence : sequences) {
+      SeenIds expected(*sequence.sampling, sequence.prompt);
+      for (const int32_t id : sequence.output) expected.Add(id);
+      EXPECT_EQ(sequence.checked.output, sequence.output.size());
+      EXPECT_TRUE(std::ranges::equal(sequence.checked.seen->ids(), expected.ids()));
+      outputs.push_back(sequence.output.size());
+    }
+    return engine_.Step(sequences, progress, results);
+  }
+  absl::Status StepTogether(const GroupPart& part, std::span<const SequenceStep> sequences,
+                            StepProgress* progress, std::vector<SequenceResult>* results) override {
+    return engine_.StepTogether(part, sequences, progress, results);
+  }
+
+  std::vector<size_t> outputs;  // of all sequences so far
+
+ private:
+  Engine& engine_;
+};
+
+TEST_P(StepEngineTest, TheIdsThatPenaltiesFallOnFollowTheOutput) {
+  SeenChecker checker(emulated_.get());
+  Over(&checker);
+  const SequenceHandle sequence =
+      Admit(Tokens(6, 10), std::make_shared<const SamplingParams>(
+                               SamplingParams{.temperature = 0.9f, .repetition_penalty = 1.3f}));
+  StepPlan first;
+  first.sequences = {{.sequence = sequence, .count = 6, .blocks = {{3}, {5}}, .sample = true}};
+  RunAhead(std::move(first), Next(sequence, 6, 1, {7}));
+  // Another output than what was sampled: shorter, and then told anew.
+  StepPlan other = Next(sequence, 6, 1, {7});
+  other.sequences[0].kept_output = 0;
+  other.sequences[0].output = {11};
+  Run(std::move(other));
+  StepPlan longer = Next(sequence, 6, 2, {9});
+  longer.sequences[0].kept_output = 1;
+  longer.sequences[0].output = {500};
+  Run(std::move(longer));
+  EXPECT_EQ(checker.outputs, (std::vector<size_t>{0, 1, 1, 2}));
+  engine_.reset();  // before the checker
 }
 
 // What the host does between two steps is not the device's time.

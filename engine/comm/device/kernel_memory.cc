@@ -1,6 +1,7 @@
 #include "engine/comm/device/kernel_memory.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "absl/strings/str_cat.h"
 
@@ -12,6 +13,10 @@ constexpr size_t kZerosBytes = 1 << 20;
 
 size_t Aligned(size_t bytes) { return (bytes + kAlign - 1) / kAlign * kAlign; }
 
+bool EndsAt(const std::pair<std::byte* const, size_t>& stretch, const std::byte* place) {
+  return stretch.first + stretch.second == place;
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<KernelMemory>> KernelMemory::Reserve(
@@ -19,7 +24,7 @@ absl::StatusOr<std::unique_ptr<KernelMemory>> KernelMemory::Reserve(
   auto memory = std::make_unique<KernelMemory>(std::move(device));
   const absl::StatusOr<std::byte*> all = memory->Allocate(Aligned(bytes));
   if (!all.ok()) return all.status();
-  memory->free_.emplace_back(*all, Aligned(bytes));
+  memory->Free({*all, Aligned(bytes)});
   memory->copies_ = std::move(copies);
   return memory;
 }
@@ -43,22 +48,39 @@ absl::StatusOr<std::byte*> KernelMemory::Take(size_t bytes, Clock::time_point no
   bytes = Aligned(bytes);
   if (copies_ == nullptr) return Allocate(bytes);
   TakeRested(now);
-  const auto fits = [bytes](const Stretch& stretch) { return stretch.second >= bytes; };
-  // Groups of a size use what another of that size used before.
-  auto found = std::find_if(free_.begin(), free_.end(),
-                            [bytes](const Stretch& stretch) { return stretch.second == bytes; });
-  if (found == free_.end()) found = std::find_if(free_.begin(), free_.end(), fits);
+  // The smallest that is large enough, so that groups of a size use what another of that size used.
+  auto found = free_.end();
+  for (auto one = free_.begin(); one != free_.end(); ++one) {
+    const bool fits = one->second >= bytes;
+    if (fits && (found == free_.end() || one->second < found->second)) found = one;
+  }
   if (found == free_.end()) return Lacks(bytes, now);
   const Stretch taken = {found->first, bytes};
-  *found = {found->first + bytes, found->second - bytes};
-  if (found->second == 0) free_.erase(found);
+  const Stretch rest = {found->first + bytes, found->second - bytes};
+  free_.erase(found);
+  if (rest.second > 0) Free(rest);
   const absl::Status cleared = Clear(taken);
   if (!cleared.ok()) {
-    free_.push_back(taken);
+    Free(taken);
     return cleared;
   }
   lot->memory.push_back(taken);
   return taken.first;
+}
+
+// Joins it to its neighbours, so that a larger group may have what smaller ones had.
+void KernelMemory::Free(const Stretch& stretch) {
+  auto at = free_.insert(stretch).first;
+  if (at != free_.begin() && EndsAt(*std::prev(at), at->first)) {
+    const auto before = std::prev(at);
+    before->second += at->second;
+    free_.erase(at);
+    at = before;
+  }
+  const auto after = std::next(at);
+  if (after == free_.end() || !EndsAt(*at, after->first)) return;
+  at->second += after->second;
+  free_.erase(after);
 }
 
 absl::Status KernelMemory::Lacks(size_t bytes, Clock::time_point now) const {
@@ -80,7 +102,7 @@ void KernelMemory::GiveBack(Lot lot, bool written, Clock::time_point now) {
   if (written) {
     resting_.emplace_back(now + kKernelMemoryRest, std::move(lot));
   } else {
-    free_.insert(free_.end(), lot.memory.begin(), lot.memory.end());
+    Free(lot.memory);
   }
 }
 
@@ -88,7 +110,7 @@ void KernelMemory::TakeRested(Clock::time_point now) {
   const auto rested = std::partition(resting_.begin(), resting_.end(),
                                      [now](const auto& one) { return one.first > now; });
   for (auto one = rested; one != resting_.end(); ++one) {
-    free_.insert(free_.end(), one->second.memory.begin(), one->second.memory.end());
+    Free(one->second.memory);
   }
   resting_.erase(rested, resting_.end());
 }

@@ -11,6 +11,7 @@
 
 #include <chrono>
 #include <cstddef>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <utility>
@@ -54,6 +55,10 @@ class KernelMemory {
   using Stretch = std::pair<std::byte*, size_t>;
 
   absl::StatusOr<std::byte*> Allocate(size_t bytes);
+  void Free(const Stretch& stretch);
+  void Free(const std::vector<Stretch>& stretches) {
+    for (const Stretch& stretch : stretches) Free(stretch);
+  }
   void TakeRested(Clock::time_point now);
   absl::Status Lacks(size_t bytes, Clock::time_point now) const;
   absl::Status Clear(const Stretch& stretch);
@@ -62,7 +67,7 @@ class KernelMemory {
   std::shared_ptr<CopyStream> copies_;  // null: nothing is reserved
   std::mutex mutex_;
   std::vector<std::pair<void*, size_t>> owned_;
-  std::vector<Stretch> free_;                               // not zeros
+  std::map<std::byte*, size_t> free_;  // stretches, not zeros; no two are neighbours
   std::vector<std::pair<Clock::time_point, Lot>> resting_;  // until then
 };
 

@@ -76,6 +76,23 @@ TEST_F(KernelMemoryTest, WhereNobodyWroteIsUsedAgainAtOnce) {
   }
 }
 
+// Groups of two fill the memory, and let it go in any order; one of eight needs all of it.
+TEST_F(KernelMemoryTest, WhatSmallerGroupsHadServesALargerOne) {
+  constexpr size_t kGroups = 8;
+  for (const size_t step : {1, 3, 5, 7}) {
+    std::vector<KernelMemory::Lot> lots(kGroups);
+    for (KernelMemory::Lot& lot : lots) ASSERT_NE(Take(kBytes / kGroups, &lot), nullptr);
+    for (size_t i = 0; i < kGroups; ++i) {
+      memory_->GiveBack(std::move(lots[i * step % kGroups]), /*written=*/i % 2 == 0, now_);
+    }
+    KernelMemory::Lot large;
+    EXPECT_TRUE(absl::IsUnavailable(memory_->Take(kBytes, now_, &large).status())) << "half rests";
+    now_ += kKernelMemoryRest;
+    ASSERT_NE(Take(kBytes, &large), nullptr);
+    memory_->GiveBack(std::move(large), /*written=*/false, now_);
+  }
+}
+
 // Fails its first copies.
 class FailingCopies final : public CopyStream {
  public:

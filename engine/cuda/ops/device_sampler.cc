@@ -69,16 +69,28 @@ LogitEdit& DeviceSampler::EditOf(int32_t id) {
   return edits_[edits_begin_ + static_cast<size_t>(place) - 1];
 }
 
+void DeviceSampler::AddPenalties(const SampleRequest& request) {
+  const int32_t repeated = request.params->repetition_penalty != 1.0f ? 1 : 0;
+  const bool counts = SeenIds::PenalisesOutput(*request.params);
+  const auto add = [&](int32_t id, int32_t output_count) {
+    LogitEdit& edit = EditOf(id);
+    edit.repeated = repeated;
+    if (counts) edit.output_count += output_count;
+  };
+  if (request.seen != nullptr) {
+    for (const SeenId& seen : request.seen->ids()) add(seen.id, seen.output_count);
+    return;
+  }
+  if (repeated != 0) {
+    for (const int32_t id : request.prompt) add(id, 0);
+  }
+  for (const int32_t id : request.output) add(id, 1);
+}
+
 // The same as LogitEditor::Apply, id by id.
 void DeviceSampler::AddEdits(const SampleRequest& request) {
   const SamplingParams& params = *request.params;
-  if (params.repetition_penalty != 1.0f) {
-    for (const int32_t id : request.prompt) EditOf(id).repeated = 1;
-    for (const int32_t id : request.output) EditOf(id).repeated = 1;
-  }
-  if (params.frequency_penalty != 0.0f || params.presence_penalty != 0.0f) {
-    for (const int32_t id : request.output) ++EditOf(id).output_count;
-  }
+  if (SeenIds::Penalises(params)) AddPenalties(request);
   for (const auto& [id, bias] : params.logit_bias) EditOf(id).bias += bias;
   if (request.token_index < static_cast<uint64_t>(params.min_tokens)) {
     for (const int32_t id : params.suppressed_until_min_tokens) EditOf(id).suppressed = 1;

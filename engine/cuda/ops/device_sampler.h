@@ -46,6 +46,7 @@ class DeviceSampler final : public TokenSampler {
   size_t ScratchBytes() const;
   SampleRow RowOf(const SampleRequest& request);
   void AddEdits(const SampleRequest& request);
+  void AddPenalties(const SampleRequest& request);
   LogitEdit& EditOf(int32_t id);
 
   const std::shared_ptr<Device> device_;

@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <limits>
+#include <memory>
 #include <random>
 #include <string>
 #include <vector>
@@ -35,6 +36,7 @@ class DeviceSamplerTest : public testing::Test {
     const size_t row_bytes = sizeof(float) * static_cast<size_t>(vocab);
     void* logits = device_->Alloc(row_bytes * rows.size()).value();
     std::vector<SampleRequest> requests;
+    std::vector<std::unique_ptr<SeenIds>> kept;
     for (size_t i = 0; i < rows.size(); ++i) {
       EXPECT_TRUE(device_
                       ->Copy(static_cast<std::byte*>(logits) + i * row_bytes, rows[i].logits.data(),
@@ -42,6 +44,12 @@ class DeviceSamplerTest : public testing::Test {
                       .ok());
       requests.push_back({static_cast<int64_t>(i), &rows[i].params, rows[i].given,
                           rows[i].token_index, rows[i].prompt, rows[i].output});
+      // Every other one has no more than what was kept of both.
+      if (i % 2 == 0) continue;
+      kept.push_back(std::make_unique<SeenIds>(rows[i].params, rows[i].prompt));
+      for (const int32_t id : rows[i].output) kept.back()->Add(id);
+      requests.back().prompt = requests.back().output = {};
+      requests.back().seen = kept.back().get();
     }
     std::vector<absl::StatusOr<SampledToken>> results(rows.size());
     const absl::Status sampled = (*sampler)->Sample(

@@ -16,6 +16,12 @@ bool WantsLogits(const SequenceStep& sequence, size_t token) {
          (!sequence.next_tokens.empty() && sequence.next_tokens[token] >= 0);
 }
 
+// What need not be walked for penalties; null: prompt and output must be.
+const SeenIds* SeenBy(const SequenceStep& sequence) {
+  const bool whole = sequence.checked.output == sequence.output.size();
+  return whole ? sequence.checked.seen : nullptr;
+}
+
 // Uses one row's logits: prompt logprobs, raw logits, sampling.
 absl::Status Use(const SequenceStep& sequence, size_t token, std::span<const float> logits,
                  Sampler& sampler, SequenceResult& result) {
@@ -29,8 +35,9 @@ absl::Status Use(const SequenceStep& sequence, size_t token, std::span<const flo
   if (token + 1 != sequence.tokens.size()) return absl::OkStatus();
   if (sequence.want_logits) result.logits.assign(logits.begin(), logits.end());
   if (!sequence.sample) return absl::OkStatus();
-  absl::StatusOr<SampledToken> sampled = sampler.Sample(
-      logits, *sequence.sampling, sequence.token_index, sequence.prompt, sequence.output);
+  absl::StatusOr<SampledToken> sampled =
+      sampler.Sample(logits, *sequence.sampling, sequence.token_index, sequence.prompt,
+                     sequence.output, SeenBy(sequence));
   if (!sampled.ok()) return sampled.status();
   result.sampled = *std::move(sampled);
   return absl::OkStatus();
@@ -72,7 +79,8 @@ class Requests {
                 .params = sequence.sampling,
                 .token_index = sequence.token_index,
                 .prompt = sequence.prompt,
-                .output = sequence.output},
+                .output = sequence.output,
+                .seen = SeenBy(sequence)},
                use.sequence, &result.sampled);
   }
 

@@ -117,7 +117,8 @@ void GroupContexts::MakeGeneration(const NodeMembers& node) {
 absl::StatusOr<GroupContexts::Contexts> GroupContexts::MakeAll(const NodeMembers& node) {
   Contexts contexts;
   const std::span<const std::string> addresses = node.addresses;
-  for (int size = 2; size <= static_cast<int>(addresses.size()); size *= 2) {
+  const int largest = std::min(kGroupRanksMax, static_cast<int>(addresses.size()));
+  for (int size = 2; size <= largest; size *= 2) {
     const int first = node.index / size * size;
     if (first + size > static_cast<int>(addresses.size())) continue;
     const auto theirs = addresses.subspan(static_cast<size_t>(first), static_cast<size_t>(size));
@@ -200,15 +201,15 @@ absl::StatusOr<std::shared_ptr<GroupContext>> GroupContexts::Take(
   const int size = static_cast<int>(members.size());
   const std::lock_guard lock(mutex_);
   const int first = size == 0 ? 0 : latest_.index / size * size;
-  bool aligned = size >= 2 && (size & (size - 1)) == 0 &&
+  bool aligned = size >= 2 && size <= kGroupRanksMax && (size & (size - 1)) == 0 &&
                  first + size <= static_cast<int>(latest_.addresses.size());
   for (int i = 0; aligned && i < size; ++i) {
     aligned = members[static_cast<size_t>(i)] == first + i;
   }
   if (!aligned) {
-    return absl::InvalidArgumentError(absl::StrCat("no group {", absl::StrJoin(members, ", "),
-                                                   "} at instance ", latest_.index,
-                                                   ": not aligned neighbours that it belongs to"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "no group {", absl::StrJoin(members, ", "), "} at instance ", latest_.index,
+        ": not aligned neighbours that it belongs to, 2 to ", kGroupRanksMax, " of them"));
   }
   if (!status_.ok()) return status_;
   return contexts_.at(size);

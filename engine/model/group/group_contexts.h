@@ -1,11 +1,11 @@
 // The groups that a node's instances switch between: one GroupContext for every aligned subset
-// whose size is a power of two (2, 4, 8, …), with the communicators of every mode and the wire of
-// the step feed, made before they are needed. Taking one creates nothing; nor does a request, a
-// step, or a change of the mode.
+// whose size is a power of two, up to kGroupRanksMax (2, 4, 8), with the communicators of every
+// mode and the wire of the step feed, made before they are needed. Taking one creates nothing; nor
+// does a request, a step, or a change of the mode.
 //
 // Of n instances, with indexes 0 … n - 1 in the order of their addresses, these are the groups
 // {k * 2^j, …, (k + 1) * 2^j - 1} that lie within n. An instance holds its own ends only: at most
-// log2(n) contexts.
+// three contexts, however many instances a node has.
 //
 // Generations. The contexts of a generation are made together, in the background: when an instance
 // registers, and again, under a higher generation, when one was lost or a step broke a context's
@@ -35,6 +35,10 @@
 #include "engine/parallel/group_part.h"
 
 namespace skein::engine {
+
+// Instances of the largest group that a worker may run steps in. The kernels of a group's
+// collectives serve as many (kPeerRanksMax).
+inline constexpr int kGroupRanksMax = 8;
 
 // One rank's end of one group. Its steps are run by one thread at a time.
 class GroupContext {
@@ -114,8 +118,8 @@ class GroupContexts {
   absl::Status Make(NodeMembers node);
 
   // The context of these instances, in ascending order, of the latest generation. INVALID_ARGUMENT:
-  // not an aligned power of two, at least 2, with this instance. UNAVAILABLE: it is being made, or
-  // could not be.
+  // not an aligned power of two, 2 to kGroupRanksMax, with this instance. UNAVAILABLE: it is being
+  // made, or could not be.
   absl::StatusOr<std::shared_ptr<GroupContext>> Take(std::span<const int> members) const;
 
   // How many contexts were made since the start: stands still but for new generations.

@@ -151,6 +151,15 @@ TEST(GroupContexts, OnlyAlignedNeighboursFormAGroup) {
   EXPECT_TRUE(absl::IsInvalidArgument(node.at(0).Take(Neighbours(4, 2)).status()));
 }
 
+TEST(GroupContexts, NoGroupIsLargerThanAWorkerRuns) {
+  Node node(2 * kGroupRanksMax);
+  node.MakeAll(1);
+  node.AwaitAll(1);
+  for (int i = 0; i < node.Size(); ++i) EXPECT_EQ(node.at(i).made(), 3u) << "of 2, 4 and 8";
+  ExpectAllOk(node.Use(kGroupRanksMax, kGroupRanksMax));
+  EXPECT_TRUE(absl::IsInvalidArgument(node.at(0).Take(Neighbours(0, 2 * kGroupRanksMax)).status()));
+}
+
 TEST(GroupContexts, ABrokenGroupIsMadeAgainUnderANewGeneration) {
   Node node(4);
   node.MakeAll(1);

@@ -1,6 +1,13 @@
 // The one loop over a model's layers. A step of one instance alone, of a group and of a ring differ
-// in three parts, which are put together freely: how attention gets its keys and values, how the
-// feed-forward part is computed, and where the weights are.
+// in three parts: how attention gets its keys and values, how the feed-forward part is computed,
+// and where the weights are. The loop takes any three. The engines put together these:
+//
+//   step    attention        feed-forward        weights
+//   alone   PlainAttention   LocalFeedForward    here, or in slots
+//   ring    RingAttention    LocalFeedForward    here, or in slots
+//   group   GroupAttention   SummedFeedForward   here; GroupEngine refuses slots
+//
+// Weights that are elsewhere have a place (kElsewhere), but no engine has a phase for them.
 //
 // State between the parts (RunState): `residual` is the stream; `projected` is what the last part
 // adds to it, and the next part's norm adds it (or End).

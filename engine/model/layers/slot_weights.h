@@ -49,8 +49,8 @@ class SlotWeights final : public WeightSource {
   // Layer 0 begins a step: what an ended one has left over, or could not read, is put aside.
   const LayerWeights& Layer(int layer) override;
 
-  // The reader's error, with the layer, or DEADLINE_EXCEEDED after wait_max. The next step reads
-  // the layer again.
+  // The reader's error, with the layer, or DEADLINE_EXCEEDED after wait_max. A next step reads the
+  // layer again.
   absl::StatusOr<const FeedForwardWeights*> FeedForward(int layer) override;
   void Used(int layer) override;
 

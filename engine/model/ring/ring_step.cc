@@ -24,6 +24,12 @@ std::vector<bool> AttendsLast(const RingStep& step) {
   return attends;
 }
 
+// An error of RunLayers. Of a collective `progress` knows it already; else it is of the weights.
+absl::Status OfLayers(const absl::Status& status, const RingProgress& progress) {
+  if (!progress.status().ok() || absl::IsDeadlineExceeded(status)) return status;
+  return absl::UnavailableError(status.message());
+}
+
 }  // namespace
 
 RingRunner::RingRunner(const RingStepOptions& options, const EngineSpec& spec, Device* device)
@@ -130,7 +136,11 @@ absl::Status RingRunner::Run(const Model& model, const RingStep& ring, const Bat
   LocalFeedForward feed_forward(&model, &state);
   absl::Status status =
       RunLayers({attention, feed_forward, *model.source}, model.config->num_layers, layer_queued);
-  if (!status.ok()) return status;
+  if (!status.ok()) {
+    // Wakes ring and mover, which wait for this layer, and the other ranks.
+    progress.Fail(OfLayers(status, progress));
+    return progress.status();
+  }
   // Ring and mover have made their last calls.
   status = MeetAtEnd(ring);
   if (!status.ok()) progress.Fail(status);

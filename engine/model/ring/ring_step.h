@@ -45,8 +45,9 @@ class RingRunner {
   void Place(const SequenceStep& sequence, Batch* batch);
 
   // As RunLayers, for the batch of Place. REQUIRES: Agree and Place. UNAVAILABLE or
-  // DEADLINE_EXCEEDED when a collective failed, INVALID_ARGUMENT when this rank found that the
-  // ranks disagree about the step; its communicators are then broken.
+  // DEADLINE_EXCEEDED when a collective failed, or the weights of a layer could not be read;
+  // INVALID_ARGUMENT when this rank found that the ranks disagree about the step. Its communicators
+  // are then broken.
   absl::Status Run(const Model& model, const RingStep& step, const Batch& batch,
                    const std::function<void(int)>& layer_queued, RunState& state);
 

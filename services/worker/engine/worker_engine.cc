@@ -14,6 +14,7 @@
 #include "engine/cuda/engine/cuda_engine.h"
 #include "engine/device/cpu_device.h"
 #include "engine/device/memory_budget.h"
+#include "engine/model/group/group_contexts.h"
 #include "engine/model/model_engine.h"
 #include "engine/ops/cpu/cpu_ops.h"
 #include "engine/transport/registered_device.h"
@@ -24,8 +25,6 @@
 
 namespace skein::services {
 namespace {
-
-constexpr int kGroupRanksMax = 8;  // of a bound group of decode instances
 
 absl::StatusOr<std::optional<engine::DType>> KvDType(const std::string& name) {
   if (name == "auto") return std::nullopt;
@@ -60,6 +59,7 @@ absl::StatusOr<engine::ModelEngineOptions> ModelOptionsOf(const WorkerOptions& o
   const auto kv_dtype = KvDType(options.kv_dtype);
   if (!kv_dtype.ok()) return kv_dtype.status();
   engine_options.kv_dtype = *kv_dtype;
+  engine_options.warn = [](const std::string& what) { LogWarning(what); };
   return engine_options;
 }
 
@@ -141,7 +141,6 @@ absl::StatusOr<std::unique_ptr<engine::StepEngine>> MakeGpuEngine(
   auto engine_options = ModelOptionsOf(options);
   if (!engine_options.ok()) return engine_options.status();
   engine_options->progress = LogProgress(progress);
-  engine_options->warn = [](const std::string& what) { LogWarning(what); };
   auto made = engine::MakeCudaEngine(options.model, *engine_options);
   if (!made.ok()) return made.status();
   *gpu = std::move(made->device);
@@ -192,7 +191,7 @@ absl::StatusOr<std::unique_ptr<engine::PathFabric>> MakeFabric(
       .plane = std::move(plane),
       .path = *path,
       .warn = [](const std::string& what) { LogWarning(what); }};
-  if (role == scheduler::Role::kDecode) fabric_options.step_ranks_max = kGroupRanksMax;
+  fabric_options.step_ranks_max = StepRanksMax(role);
   if (gpu == nullptr) return engine::MakeHostFabric(fabric_options);
   return engine::MakeGpuFabric(options.device, std::move(gpu), fabric_options);
 }
@@ -256,6 +255,11 @@ absl::StatusOr<std::unique_ptr<engine::StagingReceiver>> MakeStaging(const Worke
 }
 
 }  // namespace
+
+int StepRanksMax(scheduler::Role role) {
+  constexpr bool kRunsGroupSteps = false;  // MakeGpuEngine makes no GroupEngine
+  return kRunsGroupSteps && role == scheduler::Role::kDecode ? engine::kGroupRanksMax : 0;
+}
 
 absl::StatusOr<WorkerEngine> MakeWorkerEngine(const WorkerOptions& options, scheduler::Role role,
                                               const Progress& progress) {

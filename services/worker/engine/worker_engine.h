@@ -36,6 +36,11 @@ absl::StatusOr<WorkerEngine> MakeWorkerEngine(
     const WorkerOptions& options, scheduler::Role role,
     const std::function<void(int64_t done_bytes, int64_t total_bytes)>& progress = nullptr);
 
+// Instances of the largest group whose steps a worker of this role runs on a GPU, which keeps
+// memory for their collectives (WorkerFabricOptions::step_ranks_max). 0: it runs none, and keeps
+// none. That is so of all roles as long as MakeWorkerEngine makes no GroupEngine.
+int StepRanksMax(scheduler::Role role);
+
 scheduler::HandoffShape ShapeOf(const engine::EngineSpec& spec);
 
 // The name under which clients know the model: --served-name, or the folder's name.

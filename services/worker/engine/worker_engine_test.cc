@@ -1,8 +1,13 @@
 #include "services/worker/engine/worker_engine.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <string>
+
+#include "nlohmann/json.hpp"
+#include "services/log/log.h"
+#include "tools/random_checkpoint/random_checkpoint.h"
 
 namespace skein::services {
 namespace {
@@ -23,6 +28,43 @@ TEST(MakeWorkerEngine, ABadCommPathIsNamed) {
   EXPECT_EQ(RefusalOf("emulated", "ipc"),
             "--comm-path: 'ipc' needs a GPU, but --device is emulated");
   EXPECT_EQ(RefusalOf("cpu", "host"), "--model is required");
+}
+
+// GPUs run ModelEngine, which refuses steps of a group.
+TEST(StepRanksMax, NoMemoryIsKeptForStepsThatNoEngineRuns) {
+  EXPECT_EQ(StepRanksMax(scheduler::Role::kPrefill), 0);
+  EXPECT_EQ(StepRanksMax(scheduler::Role::kDecode), 0);
+}
+
+// What a CPU worker of a checkpoint in `dtype` logs while it is made.
+std::string LogOfLoading(engine::DType dtype, double device_memory_gib) {
+  const nlohmann::json config = {{"architectures", {"LlamaForCausalLM"}},
+                                 {"hidden_size", 16},
+                                 {"intermediate_size", 24},
+                                 {"num_hidden_layers", 2},
+                                 {"num_attention_heads", 2},
+                                 {"vocab_size", 50},
+                                 {"max_position_embeddings", 64}};
+  WorkerOptions options;
+  options.model = ::testing::TempDir() + "/worker_engine_" + std::string(engine::NameOf(dtype));
+  options.kv_gib = 0.001;
+  options.device_memory_gib = device_memory_gib;
+  EXPECT_TRUE(tools::WriteRandomCheckpoint(options.model, config, {.dtype = dtype}).ok());
+  ::testing::internal::CaptureStderr();
+  const auto made = MakeWorkerEngine(options, scheduler::Role::kPrefill);
+  FlushLog();
+  std::string log = ::testing::internal::GetCapturedStderr();
+  EXPECT_TRUE(made.ok()) << made.status();
+  return log;
+}
+
+TEST(MakeWorkerEngine, ATensorThatMakesACpuSlowerIsNamed) {
+  for (const double device_memory_gib : {0.0, 0.1}) {
+    EXPECT_THAT(LogOfLoading(engine::DType::kF16, device_memory_gib),
+                ::testing::HasSubstr("model.layers.0.self_attn.q_proj.weight"));
+    EXPECT_THAT(LogOfLoading(engine::DType::kBF16, device_memory_gib),
+                ::testing::Not(::testing::HasSubstr("q_proj")));
+  }
 }
 
 }  // namespace
