@@ -232,6 +232,7 @@ void GroupRank::TakeCompleted() {
       const std::optional<engine::CompletedStep> completed = engine_->Poll();
       if (!completed.has_value()) return;
       done = StepConversion::DoneOf(planned_, *completed);
+      if (completed->status.ok() && options_.counts != nullptr) options_.counts->Add(*step_);
     }
     const scheduler::GroupStep step = *std::exchange(step_, std::nullopt);
     std::vector<int32_t> sampled;

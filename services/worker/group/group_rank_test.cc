@@ -185,14 +185,20 @@ class Planner {
     const uint64_t next = seen_.size() + 1;
     if (next <= kRequests && there.size() < 4) plan.added.push_back({last + 1, {7, next}, {next}});
     if (there.empty() && plan.added.empty()) return std::nullopt;  // all are answered
+    ++plans_;
     return plan;
   }
+  // Every rank has ended a plan's step, or one has refused it.
+  void Over() { ++over_; }
+  bool AllOver() const { return over_ == plans_; }
 
  private:
   const std::vector<engine::GroupMode> modes_;
   std::mt19937 random_;
   uint32_t last_handle_ = 0;
   std::set<uint64_t> seen_;
+  int plans_ = 0;
+  int over_ = 0;
 };
 
 // The main thread of a rank's process waits for what its group tells.
@@ -223,6 +229,16 @@ class Outcome {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [this] { return ended_.has_value(); });
   }
+  // No rank runs anything, nor will.
+  void Quiet() {
+    const std::lock_guard lock(mutex_);
+    quiet_ = true;
+    changed_.notify_all();
+  }
+  void AwaitQuiet() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return ended_.has_value() || quiet_; });
+  }
 
  private:
   bool All() const {
@@ -238,6 +254,7 @@ class Outcome {
   std::condition_variable changed_;
   std::map<uint64_t, std::vector<int32_t>> answers_;
   std::optional<absl::Status> ended_;
+  bool quiet_ = false;
 };
 
 std::string ReadLine(int fd) {
@@ -274,7 +291,13 @@ GroupRank::Options OptionsOf(const Plan& plan, int rank, Planner* planner, Outco
   options.epoch = 3;
   options.limits = {.answer_us = plan.stops ? 300'000 : 60'000'000, .step_us = 60'000'000};
   options.step_max = std::chrono::milliseconds(plan.stops ? 1000 : 60'000);
-  options.next = [planner](const scheduler::GroupBatch& batch) { return planner->Next(batch); };
+  options.next = [=](const scheduler::GroupBatch& batch) {
+    std::optional<scheduler::FeedPlan> plan = planner->Next(batch);
+    if (!plan.has_value() && planner->AllOver()) outcome->Quiet();
+    return plan;
+  };
+  options.completed = [planner](const scheduler::StepCompleted&) { planner->Over(); };
+  options.refused = [planner](const scheduler::StepRefused&) { planner->Over(); };
   options.stepped = [=](const scheduler::GroupStep& step,
                         const std::vector<scheduler::StepResult>& results) {
     if (rank == plan.victim && !plan.in_step && static_cast<int>(step.step) >= plan.at_step) {
@@ -287,6 +310,14 @@ GroupRank::Options OptionsOf(const Plan& plan, int rank, Planner* planner, Outco
   };
   options.ended = [outcome](const absl::Status& why, const auto&) { outcome->Ended(why); };
   return options;
+}
+
+// "steps: own 1: 0, tp 2: 17": by mode and ranks.
+std::string TextOf(const StepCounts& counts) {
+  return absl::StrCat(
+      "steps: ", absl::StrJoin(counts.Totals(), ", ", [](std::string* text, const StepTotals& one) {
+        absl::StrAppend(text, one.mode, " ", one.ranks, ": ", one.steps, " of ", one.tokens);
+      }));
 }
 
 void RankProcess::Run(const Plan& plan, int rank, int in, int out) {
@@ -305,19 +336,23 @@ void RankProcess::Run(const Plan& plan, int rank, int in, int out) {
   const scheduler::BlockCounts before = pool.Counts();
   Planner planner(plan.ranks);
   Outcome outcome;
+  StepCounts counts;
   {
-    GroupRank group(&engine, ContextOf(&contexts, plan.ranks, &made), &pool,
-                    OptionsOf(plan, rank, &planner, &outcome));
+    GroupRank::Options options = OptionsOf(plan, rank, &planner, &outcome);
+    options.counts = &counts;
+    GroupRank group(&engine, ContextOf(&contexts, plan.ranks, &made), &pool, std::move(options));
     for (uint64_t serial = 1; serial <= kRequests; ++serial) {
       group.Offer({{serial}, SpecOf(serial), nullptr, 0, {}});
     }
     WriteLine(out, outcome.Await());
     // Members stay until the lead goes.
     if (rank == 0) ReadLine(in);
+    if (rank == 0) outcome.AwaitQuiet();
     if (rank == 0) group.End(absl::CancelledError("all is answered"));
     outcome.AwaitEnd();
   }
   WriteLine(out, pool.Counts() == before ? "all blocks are free" : "blocks are lost");
+  WriteLine(out, TextOf(counts));
 }
 
 std::vector<std::unique_ptr<RankProcess>> Start(const Plan& plan) {
@@ -420,6 +455,15 @@ TEST_P(Groups, EveryRankAnswersAsOneAlone) {
   for (const auto& rank : ranks) EXPECT_EQ(rank->Hear(), expected);
   ranks[0]->Tell("end");
   for (const auto& rank : ranks) EXPECT_EQ(rank->Hear(), "all blocks are free");
+  // The lead's plans have own steps, too, which each rank has none of here.
+  const std::string steps = ranks[0]->Hear();
+  EXPECT_EQ(steps.find("steps: own 1: 0 of 0, sp "), 0u) << steps;
+  for (const engine::GroupMode mode : engine::ModesOf(GetParam())) {
+    const std::string name = mode.sp == 1 ? "tp" : mode.tp == 1 ? "sp" : "sp_tp";
+    EXPECT_NE(steps.find(absl::StrCat(", ", name, " ", GetParam(), ": ")), std::string::npos)
+        << steps;
+  }
+  for (size_t rank = 1; rank < ranks.size(); ++rank) EXPECT_EQ(ranks[rank]->Hear(), steps) << rank;
 }
 
 TEST_P(Groups, WhoeverIsKilledWheneverTheOthersLeave) {
