@@ -33,15 +33,16 @@
 #include "engine/emulated/emulated_engine.h"
 #include "engine/parallel/shard_layout.h"
 #include "engine/stepping/step_engine.h"
-#include "proto/common.pb.h"
 #include "scheduler/vocabulary/check.h"
 #include "services/worker/engine/sampling_codec.h"
+#include "services/worker/group/testing/random_group_plans.h"
 
 namespace skein::services {
 namespace {
 
 constexpr int kBlocks = 40;
 constexpr int kRequests = 6;
+constexpr int kVocabulary = 1 << 20;
 
 engine::EmulatedOptions EngineOptions() {
   return {.kv = {{.num_layers = 2,
@@ -50,25 +51,11 @@ engine::EmulatedOptions EngineOptions() {
                   .block_tokens = 4,
                   .dtype = engine::DType::kBF16},
                  kBlocks},
-          .vocab_size = 1 << 20,
+          .vocab_size = kVocabulary,
           .max_positions = 4096};
 }
 
-// The same in every process.
-scheduler::SpecPtr SpecOf(uint64_t serial) {
-  auto spec = std::make_shared<scheduler::RequestSpec>();
-  spec->id = {7, serial};
-  for (uint64_t i = 0; i < 5 + serial * 11 % 40; ++i) {
-    spec->prompt.push_back(static_cast<int32_t>((serial * 1000 + i * 7) % 100'000));
-  }
-  spec->max_tokens = static_cast<int64_t>(8 + serial % 20);
-  v1::SamplingParams sampling;
-  sampling.set_temperature(0);
-  sampling.set_top_p(1);
-  sampling.set_repetition_penalty(1);
-  spec->sampling = sampling.SerializeAsString();
-  return spec;
-}
+scheduler::SpecPtr SpecOf(uint64_t serial) { return testing::GroupRequest(serial, kVocabulary); }
 
 struct Plan {
   int ranks = 2;
@@ -146,59 +133,6 @@ class DyingEngine final : public engine::Engine {
   const std::unique_ptr<engine::Engine> inner_;
   const int dies_in_step_;
   int step_ = 0;
-};
-
-// The lead's plans: random slices, modes, preemptions and own steps.
-class Planner {
- public:
-  explicit Planner(int ranks)
-      : modes_(engine::ModesOf(ranks)), random_(static_cast<uint32_t>(ranks)) {}
-
-  std::optional<scheduler::FeedPlan> Next(const scheduler::GroupBatch& batch) {
-    scheduler::FeedPlan plan;
-    const engine::GroupMode mode = modes_[random_() % modes_.size()];
-    plan.mode = {mode.sp, mode.tp};
-    const bool own = random_() % 6 == 0;
-    if (own) {
-      plan.mode = {};
-      plan.own_tokens = 16;
-    }
-    std::set<uint64_t> there;
-    uint32_t last = last_handle_;
-    int64_t tokens = 24;
-    for (const scheduler::GroupBatch::Member& member : batch.Members()) {
-      there.insert(member.spec->id.serial);
-      if (member.output_tokens >= member.spec->max_tokens) {
-        plan.removed.push_back(member.handle);
-      } else if (member.blocks > 0 && random_() % 24 == 0) {
-        plan.preempted.push_back(member.handle);
-      } else if (!own && member.Lacks() > 1) {
-        const int64_t slice =
-            std::min<int64_t>(member.Lacks(), std::min<int64_t>(tokens, 1 + random_() % 16));
-        plan.slices.push_back({member.handle, slice});
-        tokens -= slice;
-      }
-      last_handle_ = std::max(last_handle_, member.handle);
-    }
-    last = std::max(last, last_handle_);
-    for (const uint64_t serial : there) seen_.insert(serial);
-    const uint64_t next = seen_.size() + 1;
-    if (next <= kRequests && there.size() < 4) plan.added.push_back({last + 1, {7, next}, {next}});
-    if (there.empty() && plan.added.empty()) return std::nullopt;  // all are answered
-    ++plans_;
-    return plan;
-  }
-  // Every rank has ended a plan's step, or one has refused it.
-  void Over() { ++over_; }
-  bool AllOver() const { return over_ == plans_; }
-
- private:
-  const std::vector<engine::GroupMode> modes_;
-  std::mt19937 random_;
-  uint32_t last_handle_ = 0;
-  std::set<uint64_t> seen_;
-  int plans_ = 0;
-  int over_ = 0;
 };
 
 // The main thread of a rank's process waits for what its group tells.
@@ -286,7 +220,8 @@ std::shared_ptr<engine::GroupContext> ContextOf(engine::GroupContexts* contexts,
   return *context;
 }
 
-GroupRank::Options OptionsOf(const Plan& plan, int rank, Planner* planner, Outcome* outcome) {
+GroupRank::Options OptionsOf(const Plan& plan, int rank, testing::RandomGroupPlans* planner,
+                             Outcome* outcome) {
   GroupRank::Options options;
   options.epoch = 3;
   options.limits = {.answer_us = plan.stops ? 300'000 : 60'000'000, .step_us = 60'000'000};
@@ -334,7 +269,7 @@ void RankProcess::Run(const Plan& plan, int rank, int in, int out) {
   scheduler::BlockPool pool(kBlocks);
   if (rank > 0) (void)pool.Allocate(3 * rank);  // each rank has other blocks, and fewer
   const scheduler::BlockCounts before = pool.Counts();
-  Planner planner(plan.ranks);
+  testing::RandomGroupPlans planner(plan.ranks, kRequests);
   Outcome outcome;
   StepCounts counts;
   {
@@ -428,7 +363,7 @@ TEST(GroupRankTest, TheEngineMayCallBackWhenTheRankHasGone) {
     contexts[at] = context;
     scheduler::BlockPool pool(kBlocks);
     const Plan plan = {.ranks = kRanks};
-    Planner planner(kRanks);
+    testing::RandomGroupPlans planner(kRanks, kRequests);
     Outcome outcome;
     GroupRank group(&engines[at], std::move(context), &pool,
                     OptionsOf(plan, rank, &planner, &outcome));
