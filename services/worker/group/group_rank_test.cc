@@ -108,29 +108,28 @@ class RankProcess {
   FILE* from_ = nullptr;
 };
 
-// An engine that kills its process in the middle of a step.
-class DyingEngine final : public engine::Engine {
+// An engine that kills its process in the middle of a step together.
+class DyingEngine final : public engine::StepEngine {
  public:
-  DyingEngine(std::unique_ptr<engine::Engine> inner, int dies_in_step)
+  DyingEngine(std::unique_ptr<engine::StepEngine> inner, int dies_in_step)
       : inner_(std::move(inner)), dies_in_step_(dies_in_step) {}
   const engine::EngineSpec& Spec() const override { return inner_->Spec(); }
   std::span<const engine::KvRegion> KvRegions() const override { return inner_->KvRegions(); }
-  absl::Status Step(std::span<const engine::SequenceStep> sequences, engine::StepProgress* progress,
-                    std::vector<engine::SequenceResult>* results) override {
-    return inner_->Step(sequences, progress, results);
+  absl::StatusOr<engine::SequenceHandle> Admit(const engine::SequenceInfo& info) override {
+    return inner_->Admit(info);
   }
-  absl::Status StepTogether(const engine::GroupPart& part,
-                            std::span<const engine::SequenceStep> sequences, engine::StepProgress*,
-                            std::vector<engine::SequenceResult>* results) override {
-    const int step = step_++;
-    engine::StepProgress progress([&](int layer) {
-      if (step == dies_in_step_ && layer == 0) kill(getpid(), SIGKILL);
-    });
-    return inner_->StepTogether(part, sequences, &progress, results);
+  void Launch(engine::StepPlan plan) override {
+    if (plan.group.has_value() && step_++ == dies_in_step_) {
+      plan.layer_queued = [](int) { kill(getpid(), SIGKILL); };
+    }
+    inner_->Launch(std::move(plan));
   }
+  std::optional<engine::CompletedStep> Poll() override { return inner_->Poll(); }
+  std::optional<engine::StepLayers> Layers() override { return inner_->Layers(); }
+  void Release(engine::SequenceHandle sequence) override { inner_->Release(sequence); }
 
  private:
-  const std::unique_ptr<engine::Engine> inner_;
+  const std::unique_ptr<engine::StepEngine> inner_;
   const int dies_in_step_;
   int step_ = 0;
 };
