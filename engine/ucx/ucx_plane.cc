@@ -433,8 +433,10 @@ void UcxPlane::Arrived(Attached* to, std::span<const std::byte> message) {
   if (to->user == nullptr) return;
   if (progressing_ == to->user) return to->user->OnMessage(message);
   to->messages.emplace_back(message.begin(), message.end());
+  const bool was_little = to->kept_bytes < kKeptBytesMax / 4;
   to->kept_bytes += message.size();
   Ring(to);
+  if (was_little && to->kept_bytes >= kKeptBytesMax / 4) to->user->OnKept();
 }
 
 bool UcxPlane::AnotherIsFull(const PlaneUser* user) const {

@@ -10,12 +10,11 @@
 // user has it any more; whoever connects meanwhile gets another endpoint.
 //
 // Bounds. Each user's queue holds kKeptBytesMax. When it is full, Progress moves nothing for either
-// user until the queue's owner calls Progress; senders wait meanwhile. Nobody wakes an owner that
-// makes no call. We prefer this to unbounded memory, and to dropping messages, which would break a
-// transfer or a group. Messages left
-// under way (TakeOver) to a peer that lives and takes nothing: beyond kLeftBytesMax nobody connects
-// to it until it has taken some. So a peer costs at most that, and what the connections leave that
-// are open by then.
+// user until the queue's owner calls Progress; senders wait meanwhile. An owner that makes no call
+// is told long before (OnKept). We prefer this to unbounded memory, and to dropping messages, which
+// would break a transfer or a group. Messages left under way (TakeOver) to a peer that lives and
+// takes nothing: beyond kLeftBytesMax nobody connects to it until it has taken some. So a peer
+// costs at most that, and what the connections leave that are open by then.
 //
 // Thread-safe.
 #pragma once
@@ -56,6 +55,10 @@ class PlaneUser {
   virtual void OnMessage(std::span<const std::byte> message) = 0;
   // An operation that was left under way has ended.
   virtual void OnSent(void* cookie, bool ok) = 0;
+  // A quarter of kKeptBytesMax is kept for it now: it should call Progress soon. From within
+  // Progress of another user, with the plane's lock held. So it must not call the plane, nor wait
+  // for anything under which it does.
+  virtual void OnKept() = 0;
 
  protected:
   ~PlaneUser() = default;

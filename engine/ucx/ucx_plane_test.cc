@@ -46,6 +46,8 @@ class User final : public PlaneUser {
     (ok ? sent : failed).push_back(cookie);
   }
 
+  void OnKept() override { ++told; }
+
   PlanePeer* Connect(const UcxPlane& to) {
     peers_.push_back(plane_.Connect(to.address()).value());
     return peers_.back();
@@ -67,6 +69,7 @@ class User final : public PlaneUser {
   std::deque<std::string> texts;
   std::vector<std::string> heard;
   std::vector<void*> sent, failed;
+  int told = 0;                      // that much is kept for it
   std::function<void()> on_message;  // may be empty
 
  private:
@@ -160,6 +163,8 @@ TEST_F(UcxPlaneTest, AUserThatDoesNotLookStopsTheOtherWhenTooMuchIsKept) {
   }
   EXPECT_LT(count, most);
   EXPECT_GE(count, UcxPlane::kKeptBytesMax / text.size());
+  EXPECT_EQ(there_.transport.told, 1) << "long before";
+  EXPECT_EQ(there_.comm.told, 0);
   here_.comm.Send(here_.comm.Connect(*there_.plane), "behind it");
   Await([&] { return !there_.comm.heard.empty(); });
   const auto& heard = there_.transport.heard;

@@ -74,7 +74,7 @@ class Member {
         runner_(std::make_unique<EngineRunner>(
             engine_.get(),
             EngineRunner::Told{.ended = [this](bool) { inbox_->Push(index_, scheduler::Tick{}); }},
-            nullptr, &groups_)) {
+            EngineRunner::Records{.counts = &counts}, &groups_)) {
     Handle(scheduler::Tick{});
     Handle(scheduler::RegisterReplied{{{}, Plan().instance, 1'000'000'000'000}});
   }
@@ -133,6 +133,7 @@ class Member {
   std::map<scheduler::RequestId, std::optional<scheduler::RingPath>> rings;  // as told at the end
   std::optional<std::string> why_through_host;  // of its groups; set before any step
   int steps = 0;
+  StepCounts counts;
 
  private:
   scheduler::PrefillConfig Config() const {
@@ -254,6 +255,37 @@ TEST_F(TogetherTest, RandomPlansSampleWhatOneInstanceWould) {
   for (int i = 0; i < 12; ++i) ids.push_back(Submit());
   for (scheduler::RequestId id : ids) RunUntilEnded(id);
   for (scheduler::RequestId id : ids) ExpectRight(id);
+
+  // Each step was counted, at each of the instances that ran it together; their shares are the
+  // prompts.
+  std::map<int, uint64_t> rings;  // by ranks
+  uint64_t tokens = 0;
+  for (const auto& member : members_) {
+    uint64_t counted = 0;
+    for (const StepTotals& one : member->counts.Totals()) {
+      counted += one.steps;
+      tokens += one.tokens;
+      if (one.mode == "ring") rings[one.ranks] += one.steps;
+    }
+    EXPECT_EQ(counted, static_cast<uint64_t>(member->steps));
+  }
+  for (const auto& [ranks, steps] : rings) EXPECT_EQ(steps % ranks, 0u) << ranks;
+  for (int ranks = 2; ranks <= 4; ++ranks) EXPECT_GT(rings[ranks], 0u) << ranks;
+  uint64_t prompts = 0;
+  for (const auto& [id, spec] : specs_) prompts += spec->prompt.size();
+  EXPECT_EQ(tokens, prompts);
+}
+
+TEST_F(TogetherTest, StepsThatFailAreNotCounted) {
+  const auto refused =
+      Submit([](scheduler::RequestSpec& spec) { spec.prompt.front() = kVocabulary; });
+  RunUntilEnded(refused);
+  int steps = 0;
+  for (const auto& member : members_) {
+    steps += member->steps;
+    EXPECT_EQ(member->counts.Totals(), (std::vector<StepTotals>{{"own", 1, 0, 0}}));
+  }
+  EXPECT_GT(steps, 0);
 }
 
 // What the engines refuse ends at all members of the step, and those who would have joined in a

@@ -14,6 +14,7 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "prometheus/histogram.h"
@@ -25,6 +26,7 @@
 #include "services/shell/core_shell.h"
 #include "services/worker/engine/engine_runner.h"
 #include "services/worker/engine/progress_thread.h"
+#include "services/worker/engine/step_counts.h"
 #include "services/worker/engine/step_log.h"
 #include "services/worker/engine/worker_engine.h"
 #include "services/worker/worker_link.h"
@@ -40,6 +42,8 @@ class WorkerShell : public CoreShell<Shell, Core, Event, Snapshot> {
   }
   // The tokens of each step are observed in it. Before Start; it outlives the shell.
   void ObserveSteps(prometheus::Histogram* tokens) { step_tokens_ = tokens; }
+  // What completed here, by mode. Any thread.
+  std::vector<StepTotals> StepTotalsByMode() const { return step_counts_.Totals(); }
   void Drain(int64_t grace_us) { this->Post(scheduler::Drain{grace_us}); }
   // An operator's order that came to this worker: it obeys at once, and tells the orchestrator.
   void OrderDrain(bool drain) {
@@ -132,7 +136,8 @@ class WorkerShell : public CoreShell<Shell, Core, Event, Snapshot> {
   std::function<void()> drained_;
   WorkerLink orchestrator_;
   std::unique_ptr<ProgressThread> progress_;  // the shell makes it
-  std::unique_ptr<EngineRunner> runner_;      // likewise
+  StepCounts step_counts_;
+  std::unique_ptr<EngineRunner> runner_;  // the shell makes it
 
  private:
   Shell* shell() { return static_cast<Shell*>(this); }

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """With --reproducible an answer is that of its request alone: beside any others, under any plan, and after a preemption. Its
-choices agree with each other, scores do not depend on what follows them, and plans are those of a cluster without it.
+choices agree with each other, scores do not depend on what follows them, and plans and steps are those of a cluster without it.
 """
 import concurrent.futures
 import json
 import os
 import random
+import re
 import sys
 import tempfile
 
@@ -112,8 +113,23 @@ def write_profile(folder):
     return path
 
 
-def plans_are_those_without_it():
-    """Tetris's plans of an idle cluster, which follow from prompt and profile: each request waits until the one before is over."""
+def steps_of(cluster):
+    """(steps, tokens) that the workers have completed, by role, mode and the number of instances that ran them together."""
+    found = {}
+    for process in cluster.workers():
+        metrics = cluster.get("/metrics", raw=True, base=process.admin())
+        for counted, labels, value in re.findall(r"^skein_engine_(step\w*)_total\{(.*)\} (\S+)$", metrics, re.M):
+            if "mode=" not in labels:
+                continue
+            of = dict(re.findall(r'(\w+)="([^"]*)"', labels))
+            both = found.setdefault((process.name.split("-")[0], of["mode"], int(of["ranks"])), {"steps": 0, "step_tokens": 0})
+            both[counted] += int(float(value))
+    return {key: (both["steps"], both["step_tokens"]) for key, both in found.items()}
+
+
+def plans_and_steps_are_those_without_it():
+    """Tetris's plans of an idle cluster, which follow from prompt and profile: each request waits until the one before is over.
+    Its steps follow from its plan."""
     def sizes(*flags):
         draw = random.Random(13)
         with tempfile.TemporaryDirectory() as folder, \
@@ -129,16 +145,20 @@ def plans_are_those_without_it():
                            if line.startswith("skein_orchestrator_requests{"))
             for number in range(16):
                 prompt = text_of(draw, 5 + 33 * number)
-                cluster.post("/v1/completions", {"model": cluster.name, "prompt": prompt, "max_tokens": 2})
+                cluster.post("/v1/completions", {"model": cluster.name, "prompt": prompt, "max_tokens": 5, "temperature": 0,
+                                                 "ignore_eos": True})
                 cluster.until(lambda number=number: sum(counts("skein_plans_total", "chunks", range(1, 5))) > number
                               and cluster.held_blocks() == 0 and live_requests() == 0, "the request is over")
-                found.append(counts("skein_plan_chunks_total", "sp", TIMES))
+                found.append((counts("skein_plan_chunks_total", "sp", TIMES), steps_of(cluster)))
             return found
     with_it, without = sizes("--reproducible"), sizes()
-    print("chunks by SP size:", with_it[-1])
-    assert with_it == without and all(count > 0 for count in with_it[-1]), (with_it, without)
+    chunks, steps = with_it[-1]
+    print("chunks by SP size:", chunks, "steps and tokens by role, mode and ranks:", steps)
+    assert with_it == without and all(count > 0 for count in chunks), (with_it, without)
+    for key in [("prefill", "own", 1), ("prefill", "ring", 2), ("prefill", "ring", 4), ("decode", "own", 1)]:
+        assert steps[key][0] > 0, (key, steps)
 
 
 if __name__ == "__main__":
     run_tests(answers_under_load_are_those_of_each_alone, the_choices_of_an_answer_agree, scores_do_not_depend_on_what_follows,
-              plans_are_those_without_it)
+              plans_and_steps_are_those_without_it)

@@ -173,7 +173,7 @@ absl::Status KernelCommunicator::Begin(Operation operation, bool asks, uint64_t 
     return Broken(absl::DeadlineExceededError("the time to queue a step's kernels is over"));
   }
   met_ = true;
-  queue_until_ = Clock::now() + kKernelWaitMax;
+  queue_until_ = Clock::now() + parts_.wait_max;
   // A step that begins with a call without data queues kernels behind it, here or at other ranks.
   if (tagged_ || !asks || operation == kAllToAll) written_ = true;
   return Meet(operation, size, sent, expected, deadline);
@@ -222,7 +222,9 @@ const PeerGroup& KernelCommunicator::GroupUntil(CommDeadline deadline) {
   queued_ = true;
   const auto left = std::min(deadline, queue_until_) - Clock::now();
   group_->wait_ns_max =
-      std::chrono::nanoseconds(std::max<Clock::duration>(left, kKernelWaitMin)).count();
+      std::chrono::nanoseconds(
+          std::max(left, std::min<Clock::duration>(kKernelWaitMin, parts_.wait_max)))
+          .count();
   return *group_;
 }
 

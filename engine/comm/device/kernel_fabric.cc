@@ -56,9 +56,10 @@ size_t KernelBytesOfNode(const PeerShape& shape, int ranks) {
 absl::StatusOr<std::unique_ptr<Fabric>> MakeKernelFabric(KernelFabricParts parts) {
   std::shared_ptr<KernelMemory> memory;
   if (parts.copies == nullptr) {
-    memory = std::make_shared<KernelMemory>(parts.device);
+    memory = std::make_shared<KernelMemory>(parts.device, parts.wait_max);
   } else {
-    auto reserved = KernelMemory::Reserve(parts.device, parts.copies, parts.reserved_bytes);
+    auto reserved =
+        KernelMemory::Reserve(parts.device, parts.copies, parts.reserved_bytes, parts.wait_max);
     if (!reserved.ok()) return reserved.status();
     memory = *std::move(reserved);
   }

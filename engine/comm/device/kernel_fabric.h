@@ -10,13 +10,13 @@
 // at calls of AllReduce and AllGather without data: all others are queued at once, so that they
 // cost no message and a graph can hold them. OK then says that the call is queued here. The kernels
 // compare what the calls are. None is queued after the call's deadline, nor later than
-// kKernelWaitMax after that meeting (DEADLINE_EXCEEDED), nor when this rank has aborted.
+// `wait_max` after that meeting (DEADLINE_EXCEEDED), nor when this rank has aborted.
 //
 // A kernel that fails after that (a rank's process ended before its own ran, or is in another call)
-// ends in bounded time, at once when this rank aborts the group, and leaves its report on the
-// device. A call without data is how to ask: it waits for the device, and its OK says that all
-// calls before it went well at all ranks. A step ends with one, and uses nothing that it received
-// before.
+// ends in bounded time (`wait_max`), at once when this rank aborts the group, and leaves its report
+// on the device. A call without data is how to ask: it waits for the device, and its OK says that
+// all calls before it went well at all ranks. A step ends with one, and uses nothing that it
+// received before.
 //
 // All other calls, and all calls of groups that kernels cannot serve (more than kPeerRanksMax
 // ranks, no memory, memory that a rank cannot open), take the fabric below. All ranks of a group
@@ -27,6 +27,7 @@
 // (a step's groups, not those of a thread beside it): their kernels run one behind the other.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <functional>
 #include <memory>
@@ -50,6 +51,8 @@ struct KernelFabricParts {
   CudaStream stream = nullptr;  // the device's
   std::shared_ptr<PeerOpener> opener;
   PeerShape shape;
+  // The most that one kernel waits for the others. The same at all ranks.
+  std::chrono::steady_clock::duration wait_max = std::chrono::seconds(60);
   // Whether kernels may serve a group of these members; the same at all of them. Null: any.
   std::function<bool(std::span<const std::string> addresses)> serves;
 

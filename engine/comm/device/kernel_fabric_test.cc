@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -90,16 +91,18 @@ class CountingFabric final : public Fabric {
 class KernelSteps : public ::testing::TestWithParam<int> {
  protected:
   using Group = std::vector<std::unique_ptr<Communicator>>;
+  using Duration = std::chrono::steady_clock::duration;
 
-  KernelSteps()
+  explicit KernelSteps(Duration wait_max = std::chrono::seconds(60))
       : ranks_(
-            [this]() -> std::unique_ptr<Fabric> {
+            [this, wait_max]() -> std::unique_ptr<Fabric> {
               KernelFabricParts parts;
               parts.hosts = std::make_shared<CountingFabric>(hub_.MakeFabric(), &calls_);
               parts.below = parts.hosts;
               parts.device = MakeCpuDevice();
               parts.opener = MakeNearOpener();
               parts.shape = kShape;
+              parts.wait_max = wait_max;
               parts.copies = MakeNearCopies();
               parts.reserved_bytes = 2 * BytesOfAGroup();
               parts.warn = [this](const std::string& text) {
@@ -281,7 +284,80 @@ TEST_P(KernelSteps, MemoryRestsAfterAStepThatBeginsWithACallWithoutData) {
   }
 }
 
+// No deadline is near in these, and nobody aborts.
+class PatientKernels : public KernelSteps {
+ protected:
+  PatientKernels() : KernelSteps(std::chrono::seconds(2)) {}
+};
+
+TEST_P(PatientKernels, NameARankWhoseKernelDoesNotCome) {
+  const auto absent = [](Communicator* comm) { return comm->Rank() == 0; };
+  const auto ends = Run([&](Communicator* comm) {
+    comm->Tag(7);
+    absl::Status status = Meet(comm);
+    if (absent(comm) || !status.ok()) return status;
+    std::vector<float> data(100, 1.0f);
+    status = Sum(comm, &data);
+    return status.ok() ? Meet(comm) : status;
+  });
+  EXPECT_TRUE(ends[0].ok()) << ends[0];
+  bool named = false;
+  for (size_t r = 1; r < ends.size(); ++r) {
+    EXPECT_TRUE(absl::IsUnavailable(ends[r])) << ends[r];
+    named |= ends[r].message().find("rank 0's GPU did not arrive in time") != std::string::npos;
+  }
+  EXPECT_TRUE(named) << ends[1];
+  // It comes, too late: they have given the group up, and it is told.
+  std::vector<float> data(100, 1.0f);
+  const absl::Status late = Sum(group_[0].get(), &data);
+  EXPECT_FALSE((late.ok() ? Meet(group_[0].get()) : late).ok());
+}
+
+class ImpatientKernels : public KernelSteps {
+ protected:
+  static constexpr auto kWaitMax = std::chrono::milliseconds(10);
+  ImpatientKernels() : KernelSteps(kWaitMax) {}
+};
+
+TEST_P(ImpatientKernels, AreNotQueuedLongAfterTheMeeting) {
+  const auto ends = Run([](Communicator* comm) {
+    comm->Tag(7);
+    const absl::Status met = Meet(comm);
+    if (!met.ok()) return met;
+    std::this_thread::sleep_for(kWaitMax);
+    std::vector<float> data(100, 1.0f);
+    return Sum(comm, &data);
+  });
+  int late = 0;
+  for (const absl::Status& end : ends) {
+    EXPECT_TRUE(absl::IsDeadlineExceeded(end) || absl::IsUnavailable(end)) << end;
+    late += absl::IsDeadlineExceeded(end) ? 1 : 0;
+  }
+  EXPECT_GT(late, 0);
+}
+
+// With the 60 s of other tests nobody would live to see it.
+TEST_P(ImpatientKernels, LeaveMemoryThatRestsOnlyAsLongAsTheyMayWrite) {
+  for (const absl::Status& met : TestingRanks::Run(ranks_.GroupOfAll(), [](Communicator* comm) {
+         comm->Tag(7);
+         return Meet(comm);
+       })) {
+    EXPECT_TRUE(met.ok()) << met;
+  }
+  bool again = false;
+  while (!again) {
+    again = true;
+    for (const absl::Status& met : TestingRanks::Run(ranks_.GroupOfAll(), Meet)) {
+      EXPECT_TRUE(met.ok() || absl::IsUnavailable(met)) << met;
+      again &= met.ok();
+    }
+  }
+  EXPECT_TRUE(warned_.empty());
+}
+
 INSTANTIATE_TEST_SUITE_P(Ranks, KernelSteps, ::testing::Values(2, 4));
+INSTANTIATE_TEST_SUITE_P(Ranks, PatientKernels, ::testing::Values(2, 4));
+INSTANTIATE_TEST_SUITE_P(Ranks, ImpatientKernels, ::testing::Values(2, 4));
 
 }  // namespace
 }  // namespace skein::engine

@@ -20,8 +20,9 @@ bool EndsAt(const std::pair<std::byte* const, size_t>& stretch, const std::byte*
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<KernelMemory>> KernelMemory::Reserve(
-    std::shared_ptr<Device> device, std::shared_ptr<CopyStream> copies, size_t bytes) {
-  auto memory = std::make_unique<KernelMemory>(std::move(device));
+    std::shared_ptr<Device> device, std::shared_ptr<CopyStream> copies, size_t bytes,
+    Clock::duration wait_max) {
+  auto memory = std::make_unique<KernelMemory>(std::move(device), wait_max);
   const absl::StatusOr<std::byte*> all = memory->Allocate(Aligned(bytes));
   if (!all.ok()) return all.status();
   memory->Free({*all, Aligned(bytes)});
@@ -100,7 +101,7 @@ absl::Status KernelMemory::Lacks(size_t bytes, Clock::time_point now) const {
 void KernelMemory::GiveBack(Lot lot, bool written, Clock::time_point now) {
   const std::lock_guard lock(mutex_);
   if (written) {
-    resting_.emplace_back(now + kKernelMemoryRest, std::move(lot));
+    resting_.emplace_back(now + rest_, std::move(lot));
   } else {
     Free(lot.memory);
   }

@@ -1,12 +1,12 @@
 // Memory of a device for the groups of a KernelFabric. Internal to this folder. Thread-safe.
 //
 // Other ranks write to a group's memory until their last kernel has ended, which may be after this
-// rank let the group go. They queue kernels for at most kKernelWaitMax after the last meeting of
-// the hosts that this rank took part in (KernelCommunicator), and none waits for another rank
-// beyond that time, or for a second if that is longer. So memory that was given back rests for
-// twice kKernelWaitMax before another group gets it: what remains for the work that was queued on
-// their devices before the last of these kernels is the other half. Memory of a group whose hosts
-// met for no kernel, so that nobody queued one, is used again at once.
+// rank let the group go. They queue kernels for at most `wait_max` after the last meeting of the
+// hosts that this rank took part in (KernelCommunicator), and none waits for another rank beyond
+// that time, or for a second if that is longer (and wait_max is). So memory that was given back
+// rests for twice wait_max before another group gets it: what remains for the work that was queued
+// on their devices before the last of these kernels is the other half. Memory of a group whose
+// hosts met for no kernel, so that nobody queued one, is used again at once.
 #pragma once
 
 #include <chrono>
@@ -23,9 +23,6 @@
 
 namespace skein::engine {
 
-inline constexpr auto kKernelWaitMax = std::chrono::seconds(60);  // of one kernel, for the others
-inline constexpr auto kKernelMemoryRest = 2 * kKernelWaitMax;
-
 class KernelMemory {
  public:
   using Clock = std::chrono::steady_clock;
@@ -36,11 +33,13 @@ class KernelMemory {
   };
 
   // Allocates when it is asked, and keeps everything until its end.
-  explicit KernelMemory(std::shared_ptr<Device> device) : device_(std::move(device)) {}
+  KernelMemory(std::shared_ptr<Device> device, Clock::duration wait_max)
+      : device_(std::move(device)), rest_(2 * wait_max) {}
   // Allocates `bytes` now and nothing later. RESOURCE_EXHAUSTED.
   static absl::StatusOr<std::unique_ptr<KernelMemory>> Reserve(std::shared_ptr<Device> device,
                                                                std::shared_ptr<CopyStream> copies,
-                                                               size_t bytes);
+                                                               size_t bytes,
+                                                               Clock::duration wait_max);
   ~KernelMemory();
   KernelMemory(const KernelMemory&) = delete;
   KernelMemory& operator=(const KernelMemory&) = delete;
@@ -64,6 +63,7 @@ class KernelMemory {
   absl::Status Clear(const Stretch& stretch);
 
   const std::shared_ptr<Device> device_;
+  const Clock::duration rest_;
   std::shared_ptr<CopyStream> copies_;  // null: nothing is reserved
   std::mutex mutex_;
   std::vector<std::pair<void*, size_t>> owned_;

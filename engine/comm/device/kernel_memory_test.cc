@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <memory>
 #include <span>
 #include <utility>
@@ -19,6 +20,7 @@ using Clock = KernelMemory::Clock;
 class KernelMemoryTest : public ::testing::Test {
  protected:
   static constexpr size_t kBytes = 4 << 20;
+  static constexpr auto kWaitMax = std::chrono::seconds(7);
 
   std::byte* Take(size_t bytes, KernelMemory::Lot* lot) {
     const auto taken = memory_->Take(bytes, now_, lot);
@@ -31,7 +33,7 @@ class KernelMemoryTest : public ::testing::Test {
 
   Clock::time_point now_ = Clock::now();
   std::unique_ptr<KernelMemory> memory_ =
-      *KernelMemory::Reserve(MakeCpuDevice(), MakeNearCopies(), kBytes);
+      *KernelMemory::Reserve(MakeCpuDevice(), MakeNearCopies(), kBytes, kWaitMax);
 };
 
 TEST_F(KernelMemoryTest, NothingIsTakenTwice) {
@@ -52,7 +54,7 @@ TEST_F(KernelMemoryTest, WhatWasGivenBackRestsAndIsClearedBeforeItIsUsedAgain) {
   lot.opened.push_back(std::shared_ptr<std::byte>(one, [&closed](std::byte*) { closed = true; }));
   memory_->GiveBack(std::move(lot), /*written=*/true, now_);
   lot = {};
-  now_ += kKernelMemoryRest - std::chrono::seconds(1);
+  now_ += 2 * kWaitMax - std::chrono::seconds(1);
   EXPECT_TRUE(absl::IsUnavailable(memory_->Take(3 << 20, now_, &lot).status())) << "it rests";
   EXPECT_FALSE(closed) << "a kernel of this rank may still write there";
   now_ += std::chrono::seconds(1);
@@ -116,7 +118,8 @@ class FailingCopies final : public CopyStream {
 };
 
 TEST_F(KernelMemoryTest, WhatCouldNotBeClearedIsNotLost) {
-  memory_ = *KernelMemory::Reserve(MakeCpuDevice(), std::make_unique<FailingCopies>(2), kBytes);
+  memory_ =
+      *KernelMemory::Reserve(MakeCpuDevice(), std::make_unique<FailingCopies>(2), kBytes, kWaitMax);
   KernelMemory::Lot lot;
   for (int i = 0; i < 2; ++i) {
     EXPECT_TRUE(absl::IsInternal(memory_->Take(kBytes, now_, &lot).status()));
@@ -126,13 +129,13 @@ TEST_F(KernelMemoryTest, WhatCouldNotBeClearedIsNotLost) {
 }
 
 TEST_F(KernelMemoryTest, WithoutAReserveEachIsAllocatedAndKept) {
-  memory_ = std::make_unique<KernelMemory>(MakeCpuDevice());
+  memory_ = std::make_unique<KernelMemory>(MakeCpuDevice(), kWaitMax);
   KernelMemory::Lot lot;
   std::byte* const one = Take(64, &lot);
   EXPECT_TRUE(IsZero(one, 64));
   *one = std::byte{1};
   memory_->GiveBack(std::move(lot), /*written=*/true, now_);
-  now_ += 2 * kKernelMemoryRest;
+  now_ += 4 * kWaitMax;
   EXPECT_NE(Take(64, &lot), one);
 }
 

@@ -67,6 +67,26 @@ class SharedPlane : public testing::Test {
     }
   }
 
+  // Lets `worker` look at what comes, until its end.
+  class Poller {
+   public:
+    explicit Poller(Worker* worker)
+        : transport_(*worker->transport), thread_([this] {
+            std::vector<TransferCompletion> none;
+            while (!done_) transport_.Poll(1, 10ms, &none);
+          }) {}
+    ~Poller() {
+      done_ = true;
+      transport_.Wake();
+      thread_.join();
+    }
+
+   private:
+    Transport& transport_;
+    std::atomic<bool> done_ = false;
+    std::thread thread_;
+  };
+
   std::array<Worker, 2> workers_;
 };
 
@@ -75,22 +95,33 @@ TEST_F(SharedPlane, HandoffsAndCollectivesGoOnAtOnce) {
   const std::vector<std::string> addresses = {workers_[0].fabric->Address(),
                                               workers_[1].fabric->Address()};
   const std::string target = workers_[1].Describe();
-  std::atomic<bool> done = false;
-  std::thread polls([&] {
-    std::vector<TransferCompletion> none;
-    while (!done) workers_[1].transport->Poll(1, 10ms, &none);
-  });
+  const Poller polls(&workers_[1]);
   std::thread puts([&] { Put(&workers_[0], target, kRounds); });
   std::thread sums([&] { Sum(&workers_[1], {0, 1}, addresses, 1, kRounds); });
   Sum(&workers_[0], {0, 1}, addresses, 0, kRounds);
   sums.join();
   puts.join();
-  done = true;
-  workers_[1].transport->Wake();
-  polls.join();
   EXPECT_EQ(workers_[1].by_rma.base[kBytes - 1], std::byte{kRounds});
   EXPECT_EQ(workers_[1].by_messages.base[0], std::byte{kRounds});
   for (const Worker& worker : workers_) EXPECT_EQ(worker.plane->peers(), 1u);
+}
+
+// A worker is named in rings that are given up before it opens them: each leaves it a message,
+// which none of its calls takes.
+TEST_F(SharedPlane, HandoffsGoOnBesideAFabricThatMakesNoCall) {
+  const std::vector<std::string> addresses = {workers_[0].fabric->Address(),
+                                              workers_[1].fabric->Address()};
+  const Poller polls(&workers_[1]);
+  const std::vector<std::byte> own(60'000);
+  std::vector<std::byte> all(2 * own.size());
+  const size_t rings = UcxPlane::kKeptBytesMax * 3 / 2 / own.size();
+  for (uint64_t i = 0; i < rings; ++i) {
+    const auto group = workers_[0].fabric->MakeGroup({2, i}, addresses, 0).value();
+    const auto soon = std::chrono::steady_clock::now() + 1ms;
+    ASSERT_TRUE(absl::IsDeadlineExceeded(group->AllGather(own, all, soon)));
+  }
+  Put(&workers_[0], workers_[1].Describe(), 1);
+  EXPECT_EQ(workers_[1].by_messages.base[0], std::byte{1});
 }
 
 }  // namespace

@@ -48,12 +48,13 @@ UcxMesh::UcxMesh(UcxParts parts)
     : plane_(std::move(parts.plane)),
       host_(std::move(parts.host)),
       tcp_(std::move(parts.tcp)),
+      leftovers_fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       rung_fd_(plane_->Attach(PlaneUse::kComm, this)),
       peers_(
           plane_.get(), this, host_.get(), tcp_.get(),
           [this](const UcxOperation& operation) { WasSent(operation); }, [this] { OnDeath(); }) {
   kick_fd_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-  SKEIN_CHECK(kick_fd_ >= 0);
+  SKEIN_CHECK(kick_fd_ >= 0 && leftovers_fd_ >= 0);
   leftovers_thread_ = std::thread([this] { SendLeftovers(); });
 }
 
@@ -61,7 +62,7 @@ UcxMesh::~UcxMesh() {
   {
     Lock lock = Enter();
     stopping_ = true;
-    leftovers_.notify_all();
+    WakeLeftovers();
     if (on_worker_) Kick();
   }
   leftovers_thread_.join();
@@ -73,6 +74,7 @@ UcxMesh::~UcxMesh() {
   peers_.CloseAll();
   plane_->Detach(this);
   close(kick_fd_);
+  close(leftovers_fd_);
 }
 
 // Lets a thread that spins know that it should let others in. A lock that is handed on in the order
@@ -251,10 +253,11 @@ void UcxMesh::SendControls(UcxGroup* group) {
     peers_.Send(group->peers[control.to], std::move(operation));
   }
   controls.clear();
-  if (calls_ == 0 && peers_.under_way() > 0) leftovers_.notify_one();
+  if (calls_ == 0 && peers_.under_way() > 0) WakeLeftovers();
 }
 
 bool UcxMesh::Progress() {
+  kept_ = false;
   int moved = MoveMessages();
   moved += plane_->Progress(this, kProgressInARow - std::min(moved, kProgressInARow));
   disarmed_ = true;
@@ -371,25 +374,46 @@ void UcxMesh::Leave() {
   } else if (!sleepers_.empty()) {
     sleepers_.front()->changed.notify_one();
   }
-  if (calls_ == 0 && peers_.under_way() > 0) leftovers_.notify_one();
+  if (calls_ == 0 && (peers_.under_way() > 0 || kept_)) WakeLeftovers();
 }
 
-// The fabric's own thread.
+// Without a call here nobody would take it, and the plane's other user would be stopped in the end.
+void UcxMesh::OnKept() {
+  kept_ = true;
+  WakeLeftovers();
+}
+
+void UcxMesh::WakeLeftovers() {
+  const uint64_t one = 1;
+  [[maybe_unused]] const ssize_t written = write(leftovers_fd_, &one, sizeof one);
+}
+
+// A descriptor, not a condition variable: OnKept comes without the lock.
+void UcxMesh::RestLeftovers(int millis_max, Lock* lock) {
+  lock->unlock();
+  pollfd fd = {leftovers_fd_, POLLIN, 0};
+  poll(&fd, 1, millis_max);
+  uint64_t woken = 0;
+  [[maybe_unused]] const ssize_t drained = read(leftovers_fd_, &woken, sizeof woken);
+  *lock = Enter();
+}
+
+// The fabric's own thread: what no call does.
 void UcxMesh::SendLeftovers() {
   Lock lock = Enter();
   while (!stopping_) {
-    if (calls_ > 0 || peers_.under_way() == 0) {
-      leftovers_.wait(lock);
+    if (calls_ > 0 || (peers_.under_way() == 0 && !kept_)) {
+      RestLeftovers(-1, &lock);
     } else if (Progress()) {
-      if (entering_.load(std::memory_order_relaxed) > 0) leftovers_.wait_for(lock, kStandBack);
+      if (entering_.load(std::memory_order_relaxed) > 0) RestLeftovers(kStandBack.count(), &lock);
     } else if (peers_.LoseEnded()) {
       continue;
     } else if (on_worker_) {
-      leftovers_.wait_for(lock, kSleepMax);
+      RestLeftovers(MillisUntil(CommDeadline::max()), &lock);
     } else if (SleepOnWorker(nullptr, Clock::now() + kSleepMax, &lock)) {
       if (!sleepers_.empty()) sleepers_.front()->changed.notify_one();
     } else {
-      leftovers_.wait_for(lock, kStandBack);
+      RestLeftovers(kStandBack.count(), &lock);
     }
   }
 }

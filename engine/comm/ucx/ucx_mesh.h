@@ -58,6 +58,7 @@ class UcxMesh final : private PlaneUser {
 
   void OnMessage(std::span<const std::byte> message) override;
   void OnSent(void* cookie, bool ok) override { peers_.OnSent(cookie, ok); }
+  void OnKept() override;
   void Arrived(const WireHeader& header, std::span<const std::byte> data);
   void WasSent(const UcxOperation& operation);
   void OnDeath();
@@ -77,13 +78,17 @@ class UcxMesh final : private PlaneUser {
   void Kick();
   void Leave();
   void SendLeftovers();
+  void RestLeftovers(int millis_max, Lock* lock);
+  void WakeLeftovers();
 
   const std::shared_ptr<UcxPlane> plane_;
   const std::unique_ptr<HostWire> host_;
   const std::unique_ptr<TcpWire> tcp_;
-  int rung_fd_ = -1;  // the plane's
-  int kick_fd_ = -1;  // ends the sleep on the worker
+  const int leftovers_fd_;  // ends the rest of the thread of leftovers
+  int rung_fd_ = -1;        // the plane's
+  int kick_fd_ = -1;        // ends the sleep on the worker
   std::atomic<int> entering_{0};
+  std::atomic<bool> kept_{false};  // the plane keeps much for this, which Progress would take
 
   std::mutex mutex_;  // guards the wires and all below; the plane's own comes after it
   UcxPeers peers_;
@@ -98,7 +103,6 @@ class UcxMesh final : private PlaneUser {
   std::vector<UcxGroup*> sleepers_;      // on their condition variables
 
   bool stopping_ = false;
-  std::condition_variable leftovers_;
   std::thread leftovers_thread_;
 };
 

@@ -20,6 +20,7 @@ class Nobody final : public PlaneUser {
  public:
   void OnMessage(std::span<const std::byte>) override {}
   void OnSent(void*, bool) override {}
+  void OnKept() override {}
 };
 
 Parts MakeParts() { return Parts(new UcxParts(MakeUcxParts({.tls = "self,tcp"}).value())); }

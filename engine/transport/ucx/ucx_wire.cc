@@ -71,6 +71,7 @@ class UcxWire : public Wire, private PlaneUser {
  private:
   void OnMessage(std::span<const std::byte> framed) override;
   void OnSent(void* cookie, bool ok) override;
+  void OnKept() override {}  // somebody always is in Poll, or soon will be
   void OnUnframed(Message message, std::span<const std::byte> header,
                   std::span<const std::byte> data);
   void OnPut(std::span<const std::byte> header, std::span<const std::byte> data);

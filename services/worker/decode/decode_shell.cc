@@ -35,7 +35,8 @@ void DecodeShell::Start(const scheduler::DecodeConfig& config, std::function<voi
   StartLink(std::move(drained), std::move(engine_failed));
   last_words_us_ = config.engine.last_words_us;
   runner_ = std::make_unique<EngineRunner>(
-      engine_->engine.get(), EngineRunner::Told{.ended = [this](bool idle) { StepEnded(idle); }});
+      engine_->engine.get(), EngineRunner::Told{.ended = [this](bool idle) { StepEnded(idle); }},
+      EngineRunner::Records{.counts = &step_counts_});
   // The target of puts: where the wire has no remote writes, polling applies them.
   progress_ = std::make_unique<ProgressThread>(
       [this] {

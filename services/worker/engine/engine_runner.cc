@@ -5,8 +5,13 @@
 
 namespace skein::services {
 
-EngineRunner::EngineRunner(engine::StepEngine* engine, Told told, StepLog* log, RingGroups* groups)
-    : told_(std::move(told)), log_(log), groups_(groups), engine_(engine), conversion_(engine) {}
+EngineRunner::EngineRunner(engine::StepEngine* engine, Told told, Records records,
+                           RingGroups* groups)
+    : told_(std::move(told)),
+      records_(records),
+      groups_(groups),
+      engine_(engine),
+      conversion_(engine) {}
 
 EngineRunner::~EngineRunner() {
   std::unique_lock lock(running_mu_);
@@ -80,15 +85,21 @@ std::vector<scheduler::StepDone> EngineRunner::TakeDone() {
     const std::optional<engine::CompletedStep> completed = first.empty ? none : engine_->Poll();
     if (!completed.has_value()) break;
     TellLayers(completed->layers, &first);
+    if (completed->status.ok() && !first.empty) Record(*first.planned, *completed);
     done.push_back(DoneOf(*first.planned, *completed));
     in_flight_.pop_front();
   }
   return done;
 }
 
+void EngineRunner::Record(const StepConversion::Planned& planned,
+                          const engine::CompletedStep& completed) const {
+  if (records_.counts != nullptr) records_.counts->Add(planned.step);
+  if (records_.log != nullptr) records_.log->Add(planned.step, completed.seconds);
+}
+
 scheduler::StepDone EngineRunner::DoneOf(const StepConversion::Planned& planned,
                                          const engine::CompletedStep& completed) const {
-  if (completed.status.ok() && log_ != nullptr) log_->Add(planned.step, completed.seconds);
   scheduler::StepDone done = StepConversion::DoneOf(planned, completed);
   const bool joint = planned.step.sequences.front().ring != nullptr && groups_ != nullptr;
   if (joint && completed.status.ok()) done.ring = groups_->path();

@@ -15,6 +15,7 @@
 #include "scheduler/worker/steps/step.h"
 #include "services/worker/engine/ring_groups.h"
 #include "services/worker/engine/step_conversion.h"
+#include "services/worker/engine/step_counts.h"
 #include "services/worker/engine/step_log.h"
 
 namespace skein::services {
@@ -33,9 +34,15 @@ class EngineRunner {
     std::function<void(const scheduler::RunStep& step, int layer)> layer_written = nullptr;
   };
 
-  // `engine`, `log` and `groups`, where there are any, outlive the runner. Without groups ring
-  // steps are INVALID_ARGUMENT.
-  EngineRunner(engine::StepEngine* engine, Told told, StepLog* log = nullptr,
+  // Where completed steps are told; either may be null.
+  struct Records {
+    StepCounts* counts = nullptr;
+    StepLog* log = nullptr;
+  };
+
+  // `engine`, `groups` and what `records` names, where there is any, outlive the runner. Without
+  // groups ring steps are INVALID_ARGUMENT.
+  EngineRunner(engine::StepEngine* engine, Told told, Records records,
                RingGroups* groups = nullptr);
   ~EngineRunner();  // waits for the steps in flight
 
@@ -63,10 +70,11 @@ class EngineRunner {
 
   scheduler::StepDone DoneOf(const StepConversion::Planned& planned,
                              const engine::CompletedStep& completed) const;
+  void Record(const StepConversion::Planned& planned, const engine::CompletedStep& completed) const;
   engine::RingMeeting MeetingOf(const scheduler::RunStep& step) const;
 
   const Told told_;
-  StepLog* const log_;
+  const Records records_;
   RingGroups* const groups_;
   std::mutex mu_;  // held while layers are told, so that none is after its step's end
   std::deque<Handed> in_flight_;

@@ -80,8 +80,10 @@ void GroupRank::End(const absl::Status& why) {
 }
 
 void GroupRank::Loop() {
+  std::vector<engine::RankWire::Arrival> arrivals;
   while (!finished_) {
-    TakePosted();
+    TakePosted();  // first: what was offered before a plan was sent is here when the plan is taken
+    TakeArrivals(arrivals);
     TakeCompleted();
     Propose();
     Tick();
@@ -91,7 +93,7 @@ void GroupRank::Loop() {
     const auto until = next == scheduler::kNever
                            ? Clock::now() + kIdleMax
                            : Clock::time_point(std::chrono::microseconds(next));
-    TakeArrivals(wire_->Wait(std::min(until, Clock::now() + kIdleMax)));
+    arrivals = wire_->Wait(std::min(until, Clock::now() + kIdleMax));
   }
   std::unique_lock lock(mutex_);
   while (!stopping_) {
@@ -232,6 +234,7 @@ void GroupRank::TakeCompleted() {
       const std::optional<engine::CompletedStep> completed = engine_->Poll();
       if (!completed.has_value()) return;
       done = StepConversion::DoneOf(planned_, *completed);
+      if (completed->status.ok() && options_.counts != nullptr) options_.counts->Add(*step_);
     }
     const scheduler::GroupStep step = *std::exchange(step_, std::nullopt);
     std::vector<int32_t> sampled;

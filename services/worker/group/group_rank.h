@@ -28,6 +28,7 @@
 #include "scheduler/worker/group/feed_member.h"
 #include "scheduler/worker/group/group_batch.h"
 #include "services/worker/engine/step_conversion.h"
+#include "services/worker/engine/step_counts.h"
 
 namespace skein::services {
 
@@ -37,6 +38,7 @@ class GroupRank {
     uint64_t epoch = 0;  // of the formation; the same at every rank
     scheduler::FeedLimits limits;
     std::chrono::milliseconds step_max{60'000};  // of a step together
+    StepCounts* counts = nullptr;  // of the instance's steps; outlives this; may be null
     // All are called on the rank's thread.
     // Of the lead: the next step, when one may be proposed (FeedLead::Propose sets epoch and step);
     // nullopt: none for now, Look asks again. A plan that this rank's batch refuses, or that

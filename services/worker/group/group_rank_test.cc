@@ -33,15 +33,16 @@
 #include "engine/emulated/emulated_engine.h"
 #include "engine/parallel/shard_layout.h"
 #include "engine/stepping/step_engine.h"
-#include "proto/common.pb.h"
 #include "scheduler/vocabulary/check.h"
 #include "services/worker/engine/sampling_codec.h"
+#include "services/worker/group/testing/random_group_plans.h"
 
 namespace skein::services {
 namespace {
 
 constexpr int kBlocks = 40;
 constexpr int kRequests = 6;
+constexpr int kVocabulary = 1 << 20;
 
 engine::EmulatedOptions EngineOptions() {
   return {.kv = {{.num_layers = 2,
@@ -50,25 +51,11 @@ engine::EmulatedOptions EngineOptions() {
                   .block_tokens = 4,
                   .dtype = engine::DType::kBF16},
                  kBlocks},
-          .vocab_size = 1 << 20,
+          .vocab_size = kVocabulary,
           .max_positions = 4096};
 }
 
-// The same in every process.
-scheduler::SpecPtr SpecOf(uint64_t serial) {
-  auto spec = std::make_shared<scheduler::RequestSpec>();
-  spec->id = {7, serial};
-  for (uint64_t i = 0; i < 5 + serial * 11 % 40; ++i) {
-    spec->prompt.push_back(static_cast<int32_t>((serial * 1000 + i * 7) % 100'000));
-  }
-  spec->max_tokens = static_cast<int64_t>(8 + serial % 20);
-  v1::SamplingParams sampling;
-  sampling.set_temperature(0);
-  sampling.set_top_p(1);
-  sampling.set_repetition_penalty(1);
-  spec->sampling = sampling.SerializeAsString();
-  return spec;
-}
+scheduler::SpecPtr SpecOf(uint64_t serial) { return testing::GroupRequest(serial, kVocabulary); }
 
 struct Plan {
   int ranks = 2;
@@ -121,78 +108,30 @@ class RankProcess {
   FILE* from_ = nullptr;
 };
 
-// An engine that kills its process in the middle of a step.
-class DyingEngine final : public engine::Engine {
+// An engine that kills its process in the middle of a step together.
+class DyingEngine final : public engine::StepEngine {
  public:
-  DyingEngine(std::unique_ptr<engine::Engine> inner, int dies_in_step)
+  DyingEngine(std::unique_ptr<engine::StepEngine> inner, int dies_in_step)
       : inner_(std::move(inner)), dies_in_step_(dies_in_step) {}
   const engine::EngineSpec& Spec() const override { return inner_->Spec(); }
   std::span<const engine::KvRegion> KvRegions() const override { return inner_->KvRegions(); }
-  absl::Status Step(std::span<const engine::SequenceStep> sequences, engine::StepProgress* progress,
-                    std::vector<engine::SequenceResult>* results) override {
-    return inner_->Step(sequences, progress, results);
+  absl::StatusOr<engine::SequenceHandle> Admit(const engine::SequenceInfo& info) override {
+    return inner_->Admit(info);
   }
-  absl::Status StepTogether(const engine::GroupPart& part,
-                            std::span<const engine::SequenceStep> sequences, engine::StepProgress*,
-                            std::vector<engine::SequenceResult>* results) override {
-    const int step = step_++;
-    engine::StepProgress progress([&](int layer) {
-      if (step == dies_in_step_ && layer == 0) kill(getpid(), SIGKILL);
-    });
-    return inner_->StepTogether(part, sequences, &progress, results);
+  void Launch(engine::StepPlan plan) override {
+    if (plan.group.has_value() && step_++ == dies_in_step_) {
+      plan.layer_queued = [](int) { kill(getpid(), SIGKILL); };
+    }
+    inner_->Launch(std::move(plan));
   }
+  std::optional<engine::CompletedStep> Poll() override { return inner_->Poll(); }
+  std::optional<engine::StepLayers> Layers() override { return inner_->Layers(); }
+  void Release(engine::SequenceHandle sequence) override { inner_->Release(sequence); }
 
  private:
-  const std::unique_ptr<engine::Engine> inner_;
+  const std::unique_ptr<engine::StepEngine> inner_;
   const int dies_in_step_;
   int step_ = 0;
-};
-
-// The lead's plans: random slices, modes, preemptions and own steps.
-class Planner {
- public:
-  explicit Planner(int ranks)
-      : modes_(engine::ModesOf(ranks)), random_(static_cast<uint32_t>(ranks)) {}
-
-  std::optional<scheduler::FeedPlan> Next(const scheduler::GroupBatch& batch) {
-    scheduler::FeedPlan plan;
-    const engine::GroupMode mode = modes_[random_() % modes_.size()];
-    plan.mode = {mode.sp, mode.tp};
-    const bool own = random_() % 6 == 0;
-    if (own) {
-      plan.mode = {};
-      plan.own_tokens = 16;
-    }
-    std::set<uint64_t> there;
-    uint32_t last = last_handle_;
-    int64_t tokens = 24;
-    for (const scheduler::GroupBatch::Member& member : batch.Members()) {
-      there.insert(member.spec->id.serial);
-      if (member.output_tokens >= member.spec->max_tokens) {
-        plan.removed.push_back(member.handle);
-      } else if (member.blocks > 0 && random_() % 24 == 0) {
-        plan.preempted.push_back(member.handle);
-      } else if (!own && member.Lacks() > 1) {
-        const int64_t slice =
-            std::min<int64_t>(member.Lacks(), std::min<int64_t>(tokens, 1 + random_() % 16));
-        plan.slices.push_back({member.handle, slice});
-        tokens -= slice;
-      }
-      last_handle_ = std::max(last_handle_, member.handle);
-    }
-    last = std::max(last, last_handle_);
-    for (const uint64_t serial : there) seen_.insert(serial);
-    const uint64_t next = seen_.size() + 1;
-    if (next <= kRequests && there.size() < 4) plan.added.push_back({last + 1, {7, next}, {next}});
-    if (there.empty() && plan.added.empty()) return std::nullopt;  // all are answered
-    return plan;
-  }
-
- private:
-  const std::vector<engine::GroupMode> modes_;
-  std::mt19937 random_;
-  uint32_t last_handle_ = 0;
-  std::set<uint64_t> seen_;
 };
 
 // The main thread of a rank's process waits for what its group tells.
@@ -223,6 +162,16 @@ class Outcome {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [this] { return ended_.has_value(); });
   }
+  // No rank runs anything, nor will.
+  void Quiet() {
+    const std::lock_guard lock(mutex_);
+    quiet_ = true;
+    changed_.notify_all();
+  }
+  void AwaitQuiet() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return ended_.has_value() || quiet_; });
+  }
 
  private:
   bool All() const {
@@ -238,6 +187,7 @@ class Outcome {
   std::condition_variable changed_;
   std::map<uint64_t, std::vector<int32_t>> answers_;
   std::optional<absl::Status> ended_;
+  bool quiet_ = false;
 };
 
 std::string ReadLine(int fd) {
@@ -269,12 +219,19 @@ std::shared_ptr<engine::GroupContext> ContextOf(engine::GroupContexts* contexts,
   return *context;
 }
 
-GroupRank::Options OptionsOf(const Plan& plan, int rank, Planner* planner, Outcome* outcome) {
+GroupRank::Options OptionsOf(const Plan& plan, int rank, testing::RandomGroupPlans* planner,
+                             Outcome* outcome) {
   GroupRank::Options options;
   options.epoch = 3;
   options.limits = {.answer_us = plan.stops ? 300'000 : 60'000'000, .step_us = 60'000'000};
   options.step_max = std::chrono::milliseconds(plan.stops ? 1000 : 60'000);
-  options.next = [planner](const scheduler::GroupBatch& batch) { return planner->Next(batch); };
+  options.next = [=](const scheduler::GroupBatch& batch) {
+    std::optional<scheduler::FeedPlan> plan = planner->Next(batch);
+    if (!plan.has_value() && planner->AllOver()) outcome->Quiet();
+    return plan;
+  };
+  options.completed = [planner](const scheduler::StepCompleted&) { planner->Over(); };
+  options.refused = [planner](const scheduler::StepRefused&) { planner->Over(); };
   options.stepped = [=](const scheduler::GroupStep& step,
                         const std::vector<scheduler::StepResult>& results) {
     if (rank == plan.victim && !plan.in_step && static_cast<int>(step.step) >= plan.at_step) {
@@ -287,6 +244,14 @@ GroupRank::Options OptionsOf(const Plan& plan, int rank, Planner* planner, Outco
   };
   options.ended = [outcome](const absl::Status& why, const auto&) { outcome->Ended(why); };
   return options;
+}
+
+// "steps: own 1: 0, tp 2: 17": by mode and ranks.
+std::string TextOf(const StepCounts& counts) {
+  return absl::StrCat(
+      "steps: ", absl::StrJoin(counts.Totals(), ", ", [](std::string* text, const StepTotals& one) {
+        absl::StrAppend(text, one.mode, " ", one.ranks, ": ", one.steps, " of ", one.tokens);
+      }));
 }
 
 void RankProcess::Run(const Plan& plan, int rank, int in, int out) {
@@ -303,21 +268,25 @@ void RankProcess::Run(const Plan& plan, int rank, int in, int out) {
   scheduler::BlockPool pool(kBlocks);
   if (rank > 0) (void)pool.Allocate(3 * rank);  // each rank has other blocks, and fewer
   const scheduler::BlockCounts before = pool.Counts();
-  Planner planner(plan.ranks);
+  testing::RandomGroupPlans planner(plan.ranks, kRequests);
   Outcome outcome;
+  StepCounts counts;
   {
-    GroupRank group(&engine, ContextOf(&contexts, plan.ranks, &made), &pool,
-                    OptionsOf(plan, rank, &planner, &outcome));
+    GroupRank::Options options = OptionsOf(plan, rank, &planner, &outcome);
+    options.counts = &counts;
+    GroupRank group(&engine, ContextOf(&contexts, plan.ranks, &made), &pool, std::move(options));
     for (uint64_t serial = 1; serial <= kRequests; ++serial) {
       group.Offer({{serial}, SpecOf(serial), nullptr, 0, {}});
     }
     WriteLine(out, outcome.Await());
     // Members stay until the lead goes.
     if (rank == 0) ReadLine(in);
+    if (rank == 0) outcome.AwaitQuiet();
     if (rank == 0) group.End(absl::CancelledError("all is answered"));
     outcome.AwaitEnd();
   }
   WriteLine(out, pool.Counts() == before ? "all blocks are free" : "blocks are lost");
+  WriteLine(out, TextOf(counts));
 }
 
 std::vector<std::unique_ptr<RankProcess>> Start(const Plan& plan) {
@@ -393,7 +362,7 @@ TEST(GroupRankTest, TheEngineMayCallBackWhenTheRankHasGone) {
     contexts[at] = context;
     scheduler::BlockPool pool(kBlocks);
     const Plan plan = {.ranks = kRanks};
-    Planner planner(kRanks);
+    testing::RandomGroupPlans planner(kRanks, kRequests);
     Outcome outcome;
     GroupRank group(&engines[at], std::move(context), &pool,
                     OptionsOf(plan, rank, &planner, &outcome));
@@ -420,6 +389,15 @@ TEST_P(Groups, EveryRankAnswersAsOneAlone) {
   for (const auto& rank : ranks) EXPECT_EQ(rank->Hear(), expected);
   ranks[0]->Tell("end");
   for (const auto& rank : ranks) EXPECT_EQ(rank->Hear(), "all blocks are free");
+  // The lead's plans have own steps, too, which each rank has none of here.
+  const std::string steps = ranks[0]->Hear();
+  EXPECT_EQ(steps.find("steps: own 1: 0 of 0, sp "), 0u) << steps;
+  for (const engine::GroupMode mode : engine::ModesOf(GetParam())) {
+    const std::string name = mode.sp == 1 ? "tp" : mode.tp == 1 ? "sp" : "sp_tp";
+    EXPECT_NE(steps.find(absl::StrCat(", ", name, " ", GetParam(), ": ")), std::string::npos)
+        << steps;
+  }
+  for (size_t rank = 1; rank < ranks.size(); ++rank) EXPECT_EQ(ranks[rank]->Hear(), steps) << rank;
 }
 
 TEST_P(Groups, WhoeverIsKilledWheneverTheOthersLeave) {

@@ -38,7 +38,7 @@ void PrefillShell::Start(const scheduler::PrefillConfig& config, std::function<v
                              },
                          .layer_written = [this](const scheduler::RunStep& step,
                                                  int layer) { LayerWritten(step, layer); }},
-      &step_log_, &groups_);
+      EngineRunner::Records{.counts = &step_counts_, .log = &step_log_}, &groups_);
   progress_ =
       std::make_unique<ProgressThread>([this] { Pump(); }, [this] { engine_->transport->Wake(); });
   StartCore("prefill", config, scheduler::Tick{});

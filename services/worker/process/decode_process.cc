@@ -54,7 +54,7 @@ void Refresh(DecodeShell* shell, const std::string& model, Metrics* metrics) {
   };
   blocks("quarantined", snapshot.blocks.quarantined);
   blocks("claimed", snapshot.load.claimed_blocks);
-  RefreshSteps(snapshot.steps, snapshot.probes, model, metrics);
+  RefreshSteps(shell->StepTotalsByMode(), snapshot.probes, model, metrics);
   const auto buffers = [&](const char* state, int64_t count) {
     metrics
         ->Gauge("skein_handoff_backends", "Staging buffers of --handoff=staging, by state.",

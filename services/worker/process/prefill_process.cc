@@ -77,7 +77,7 @@ void RefreshCore(PrefillShell* shell, const std::string& model, Metrics* metrics
   const Metrics::Labels labels = {{"model_name", model}};
   metrics->Total("skein_prompt_tokens_computed_total", "Prompt tokens computed.", labels,
                  snapshot.prompt_tokens);
-  RefreshSteps(snapshot.steps, snapshot.probes, model, metrics);
+  RefreshSteps(shell->StepTotalsByMode(), snapshot.probes, model, metrics);
   metrics->Total("skein_handoffs_committed_total",
                  "Prompts whose KV a decode instance has received.", labels, snapshot.committed);
   metrics

@@ -122,11 +122,19 @@ void RefreshDataConnections(Metrics* metrics) {
                  DataConnectionsRefused());
 }
 
-void RefreshSteps(uint64_t steps, uint64_t probes, const std::string& model, Metrics* metrics) {
-  const Metrics::Labels labels = {{"model_name", model}};
-  metrics->Total("skein_engine_steps_total", "Engine steps run.", labels, steps);
+void RefreshSteps(const std::vector<StepTotals>& steps, uint64_t probes, const std::string& model,
+                  Metrics* metrics) {
+  for (const StepTotals& kind : steps) {
+    const Metrics::Labels labels = {
+        {"model_name", model}, {"mode", kind.mode}, {"ranks", std::to_string(kind.ranks)}};
+    metrics->Total("skein_engine_steps_total",
+                   "Engine steps completed, by mode and by the instances that ran them together.",
+                   labels, kind.steps);
+    metrics->Total("skein_engine_step_tokens_total", "Tokens that completed engine steps ran.",
+                   labels, kind.tokens);
+  }
   metrics->Total("skein_engine_probes_total", "One-token steps started to test the idle engine.",
-                 labels, probes);
+                 {{"model_name", model}}, probes);
 }
 
 void RefreshLoad(const scheduler::WorkerLoad& load, WaitingRequests waiting,

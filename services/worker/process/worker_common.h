@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "scheduler/batch/batch_scheduler.h"
@@ -12,6 +13,7 @@
 #include "services/admin/admin_server.h"
 #include "services/metrics/metrics.h"
 #include "services/rpc/rpc.h"
+#include "services/worker/engine/step_counts.h"
 #include "services/worker/engine/worker_engine.h"
 #include "services/worker/process/worker_end.h"
 #include "services/worker/process/worker_options.h"
@@ -49,8 +51,9 @@ prometheus::Histogram& StepTokens(const engine::EngineSpec& spec, const std::str
 
 // DataConnectionsRefused.
 void RefreshDataConnections(Metrics* metrics);
-// Steps and probes of the engine since the start.
-void RefreshSteps(uint64_t steps, uint64_t probes, const std::string& model, Metrics* metrics);
+// Completed steps and started probes of the engine since the start.
+void RefreshSteps(const std::vector<StepTotals>& steps, uint64_t probes, const std::string& model,
+                  Metrics* metrics);
 
 // Links and communicators that the fabric has made.
 void RefreshCommMade(const engine::FabricCounts& made, const std::string& model, Metrics* metrics);

@@ -26,6 +26,20 @@ TEST(RefreshLoad, NoBlocksAreNotInUse) {
             std::string::npos);
 }
 
+TEST(RefreshSteps, StepsAndTokensAreCountedByModeAndRanks) {
+  Metrics metrics;
+  RefreshSteps({{"own", 1, 3, 40}, {"ring", 4, 2, 17}}, 5, "m", &metrics);
+  const std::string text = metrics.Render();
+  for (const std::string line :
+       {"skein_engine_steps_total{mode=\"own\",model_name=\"m\",ranks=\"1\"} 3\n",
+        "skein_engine_steps_total{mode=\"ring\",model_name=\"m\",ranks=\"4\"} 2\n",
+        "skein_engine_step_tokens_total{mode=\"own\",model_name=\"m\",ranks=\"1\"} 40\n",
+        "skein_engine_step_tokens_total{mode=\"ring\",model_name=\"m\",ranks=\"4\"} 17\n",
+        "skein_engine_probes_total{model_name=\"m\"} 5\n"}) {
+    EXPECT_NE(text.find(line), std::string::npos) << line << text;
+  }
+}
+
 // Such a worker comes again and again: its requests fail meanwhile.
 TEST(RefreshDataConnections, ThoseThatWereClosedAtTheLimitAreCounted) {
   const uint64_t before = DataConnectionsRefused();
