@@ -94,6 +94,11 @@ void BoundGroup::End(const EndFormation& order, TimeUs now) {
   Drive(now);
 }
 
+void BoundGroup::Abandon(const absl::Status& why, TimeUs now) {
+  if (bound() && over_.ok()) EndOf(why, now);
+  Forget(why);
+}
+
 void BoundGroup::Forget(const absl::Status& why) {
   if (phase_ == Phase::kAlone || bound()) return;
   phase_ = Phase::kAlone;

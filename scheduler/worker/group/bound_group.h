@@ -112,6 +112,9 @@ class BoundGroup {
   uint64_t epoch() const { return order_.epoch; }      // of the latest order
   const FormationTold& told() const { return told_; }  // the latest
 
+  // This instance takes part no longer: an epoch ends for all, a prepared one is forgotten.
+  void Abandon(const absl::Status& why, TimeUs now);
+
   // ---- the lead's sequences ----
 
   // Whether a sequence may join: this rank leads and the group is not being released.
@@ -130,6 +133,7 @@ class BoundGroup {
   // at most so many tokens, or nothing. REQUIRES: the engine is idle.
   std::optional<GroupStep> TakeStep(TimeUs now);
   // `sampled` as GroupBatch::End. REQUIRES: a step was taken.
+  bool in_step() const { return in_step_; }
   void StepEnded(const absl::Status& status, const std::vector<int32_t>& sampled, TimeUs now);
 
   uint64_t preemptions() const { return preemptions_ + (planner_ ? planner_->preemptions() : 0); }

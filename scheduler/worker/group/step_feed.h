@@ -33,17 +33,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "scheduler/base/ids.h"
+#include "scheduler/worker/steps/step_mode.h"
 
 namespace skein::scheduler {
-
-// How the ranks of a group run a step: sp * tp of them together. Own: each rank alone, a step of
-// its own batch.
-struct StepMode {
-  int32_t sp = 0;
-  int32_t tp = 0;
-  bool own() const { return sp == 0; }
-  bool operator==(const StepMode&) const = default;
-};
 
 // A sequence enters the batch. Every rank has been offered it (GroupBatch::Offer).
 struct FeedAdded {
