@@ -396,6 +396,9 @@ void DecodeCore::Impl::Report() {
   std::optional<MembershipEffect> due = membership_.Due(
       clock_.now, Empty(), [this] { return Load(); }, [this] { return Held(); });
   if (!due.has_value()) return;
+  if (auto* hello = std::get_if<CallRegister>(&*due); hello != nullptr && group_.told().epoch > 0) {
+    hello->request.formation = group_.told();
+  }
   std::visit([this](auto& effect) { effects_.push_back(std::move(effect)); }, *due);
 }
 
