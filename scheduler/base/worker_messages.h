@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "scheduler/base/formation_messages.h"
 #include "scheduler/base/ids.h"
 #include "scheduler/base/request.h"
 #include "scheduler/base/time.h"
@@ -129,6 +130,7 @@ struct RegisterRequest {
   WorkerLoad load = {};
   Generation seen = {};  // the highest generation seen
   uint64_t stream = 0;   // 1, 2, ...: which stream of this process it begins
+  std::optional<FormationTold> formation = {};  // decode: the latest; empty: none yet
 };
 struct RegisterReply {
   absl::Status status;

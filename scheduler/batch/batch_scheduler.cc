@@ -101,6 +101,12 @@ void BatchScheduler::PlanPrompts(PlanSequence before, std::vector<StepItem>* ste
   }
 }
 
+int64_t BatchScheduler::StepTokens() const {
+  int64_t tokens = static_cast<int64_t>(decoding_.size()) + pending_;
+  for (const Step& step : in_flight_) tokens -= step.prompt_tokens;
+  return std::min(tokens, limits_.max_batch_tokens);
+}
+
 void BatchScheduler::Complete() {
   SKEIN_CHECK(!in_flight_.empty());
   for (const StepItem& item : in_flight_.front().items) {

@@ -76,6 +76,8 @@ class BatchScheduler {
   bool InFlight(RequestId id) const { return in_steps_.count(id) > 0; }
   // Its tokens, as of the end of the steps in flight. REQUIRES: Has(id).
   int64_t Known(RequestId id) const { return sequences_.at(id).known; }
+  // Of a step that is planned now, whatever is in flight.
+  int64_t StepTokens() const;
   int64_t Size() const { return static_cast<int64_t>(sequences_.size()); }
   int64_t PendingPromptTokens() const { return pending_; }  // including the steps in flight
   absl::Status CheckInvariants() const;

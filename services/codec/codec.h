@@ -15,6 +15,7 @@
 #include "proto/decode_worker.pb.h"
 #include "proto/orchestrator.pb.h"
 #include "proto/worker_orders.pb.h"
+#include "scheduler/base/formation_messages.h"
 #include "scheduler/base/messages.h"
 #include "scheduler/base/request.h"
 #include "scheduler/base/token_stream.h"
@@ -171,6 +172,14 @@ v1::PeerOrder ToProto(const scheduler::PeerOrder& order);
 absl::StatusOr<scheduler::PeerOrder> FromProto(const v1::PeerOrder& order);
 v1::GroupOrder ToProto(const scheduler::GroupOrder& order);
 absl::StatusOr<scheduler::GroupOrder> FromProto(const v1::GroupOrder& order);
+v1::PrepareFormation ToProto(const scheduler::PrepareFormation& order);
+absl::StatusOr<scheduler::PrepareFormation> FromProto(const v1::PrepareFormation& order);
+v1::CommitFormation ToProto(const scheduler::CommitFormation& order);
+absl::StatusOr<scheduler::CommitFormation> FromProto(const v1::CommitFormation& order);
+v1::EndFormation ToProto(const scheduler::EndFormation& order);
+absl::StatusOr<scheduler::EndFormation> FromProto(const v1::EndFormation& order);
+v1::FormationTold ToProto(const scheduler::FormationTold& told);
+absl::StatusOr<scheduler::FormationTold> FromProto(const v1::FormationTold& told);
 v1::DrainOrder ToProto(const scheduler::DrainOrder& order);
 absl::StatusOr<scheduler::DrainOrder> FromProto(const v1::DrainOrder& order);
 

@@ -476,6 +476,52 @@ TEST(Codec, AWorkersStateIsToldWithItsRegistration) {
   EXPECT_FALSE(FromProto(v1::PeerOrder()).ok());
 }
 
+TEST(Codec, OrdersOfAFormationAndWhatIsToldOfItComeAsTheyWereSent) {
+  const auto prepare = FromProto(ToProto(scheduler::PrepareFormation{5, 7, 2, 2, 1'000'000}));
+  ASSERT_TRUE(prepare.ok()) << prepare.status();
+  EXPECT_EQ(prepare->epoch, 5u);
+  EXPECT_EQ(prepare->generation, 7u);
+  EXPECT_EQ(prepare->first, 2);
+  EXPECT_EQ(prepare->size, 2);
+  EXPECT_EQ(prepare->keep_us, 1'000'000);
+  EXPECT_EQ(FromProto(ToProto(scheduler::CommitFormation{5}))->epoch, 5u);
+  const absl::Status why = absl::UnavailableError("rank 1: it died");
+  for (const auto how : {scheduler::Switch::kSequential, scheduler::Switch::kHard}) {
+    const auto end = FromProto(ToProto(scheduler::EndFormation{5, how, why}));
+    ASSERT_TRUE(end.ok()) << end.status();
+    EXPECT_EQ(end->how, how);
+    EXPECT_EQ(end->why, why);
+  }
+  using Phase = scheduler::FormationTold::Phase;
+  for (const auto phase : {Phase::kPrepared, Phase::kBound, Phase::kEnded}) {
+    const auto told = FromProto(ToProto(scheduler::FormationTold{5, phase, why, 20, 10}));
+    ASSERT_TRUE(told.ok()) << told.status();
+    EXPECT_EQ(told->phase, phase);
+    EXPECT_EQ(told->why, why);
+    EXPECT_EQ(told->cut_over_us, 20);
+    EXPECT_EQ(told->drain_us, 10);
+  }
+}
+
+TEST(Codec, AMalformedOrderOfAFormationNamesItsField) {
+  const auto field = [](const auto& edit) {
+    v1::PrepareFormation bad = ToProto(scheduler::PrepareFormation{5, 7, 2, 2, 1'000'000});
+    edit(bad);
+    return std::string(FromProto(bad).status().message());
+  };
+  EXPECT_EQ(field([](auto& bad) { bad.set_epoch(0); }), "epoch: is 0");
+  EXPECT_EQ(field([](auto& bad) { bad.set_generation(0); }), "generation: is 0");
+  EXPECT_EQ(field([](auto& bad) { bad.set_size(1); }), "size: 1 is below 2");
+  EXPECT_TRUE(absl::StrContains(field([](auto& bad) { bad.set_first(~0u); }), "first: 4294967295"));
+  EXPECT_TRUE(absl::StrContains(field([](auto& bad) { bad.set_keep_us(~0ull); }), "keep_us: "));
+  v1::EndFormation end = ToProto(scheduler::EndFormation{.epoch = 5});
+  end.set_how(static_cast<v1::EndFormation::Switch>(9));
+  EXPECT_EQ(std::string(FromProto(end).status().message()), "how: 9 is unknown");
+  v1::FormationTold told = ToProto(scheduler::FormationTold{.epoch = 5});
+  told.set_phase(static_cast<v1::FormationTold::Phase>(9));
+  EXPECT_EQ(std::string(FromProto(told).status().message()), "phase: 9 is unknown");
+}
+
 TEST(Codec, AGroupOrderKeepsItsMembersAndNamesABadField) {
   const scheduler::GroupOrder order{
       .generation = uint64_t{1} << 60, .index = 1, .members = {{{3}, "a"}, {{9}, "b\0c"}}};

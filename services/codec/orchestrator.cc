@@ -219,6 +219,7 @@ v1::RegisterRequest ToProto(const scheduler::RegisterRequest& request) {
   *out.mutable_load() = LoadToProto(request.load);
   if (request.seen.number != 0) *out.mutable_seen() = ToProto(request.seen);
   out.set_stream(request.stream);
+  if (request.formation.has_value()) *out.mutable_formation() = ToProto(*request.formation);
   return out;
 }
 
@@ -241,6 +242,11 @@ absl::StatusOr<scheduler::RegisterRequest> FromProto(const v1::RegisterRequest& 
   out.seen = *seen;
   if (request.stream() == 0) return Invalid("stream", "is 0");
   out.stream = request.stream();
+  if (request.has_formation()) {
+    const absl::StatusOr<scheduler::FormationTold> told = FromProto(request.formation());
+    if (!told.ok()) return told.status();
+    out.formation = *told;
+  }
   return out;
 }
 

@@ -341,6 +341,11 @@ class DecodeProcess : public WorkerProcess<DecodeProcess, scheduler::DecodeCore,
   using UsedBlocks = std::map<int32_t, std::pair<scheduler::RequestId, size_t>>;
   void CheckShared(const scheduler::StepSequence& sequence, UsedBlocks* used);
   void Execute(scheduler::ReleaseSequence& effect) { engine_thread_.Release(effect); }
+  // No world orders a formation.
+  void Execute(scheduler::OpenFeed&) {}
+  void Execute(scheduler::CloseFeed&) {}
+  void Execute(scheduler::SendOnFeed&) {}
+  void Execute(scheduler::TellFormation&) {}
 
   // To whom it has granted blocks, in all incarnations.
   const std::set<std::pair<scheduler::RequestId, scheduler::Epoch>>& granted() const {

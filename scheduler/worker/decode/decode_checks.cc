@@ -16,7 +16,7 @@ bool DecodeCore::Impl::Empty() const {
 WorkerLoad DecodeCore::Impl::Load() const {
   WorkerLoad load = LoadOf(membership_, steps_, kv_in_.blocks(), clock_.now);
   load.queued_requests = sequences_.Count(Phase::kReceiving) + sequences_.Count(Phase::kPreempted);
-  load.running_requests = sequences_.Count(Phase::kRunning);
+  load.running_requests = sequences_.Count(Phase::kRunning) + sequences_.Count(Phase::kBound);
   load.queued_tokens = running_.PendingPromptTokens();
   load.claimed_blocks = running_.ClaimedBlocks();
   return load;
@@ -39,7 +39,7 @@ std::vector<HeldRequest> DecodeCore::Impl::Held() const {
 TimeUs DecodeCore::Impl::NextDeadline() const {
   const TimeUs listened = std::min(sequences_.NextAttachEnd(), kv_in_.NextDeadline());
   TimeUs next = std::min({membership_.NextDeadline(), clock_.listening.NextTick(listened),
-                          orders_.NextDeadline(), opening_.NextDeadline(),
+                          orders_.NextDeadline(), opening_.NextDeadline(), group_.NextTick(),
                           steps_.engine().NextDeadline(/*may_probe=*/!membership_.leaving())});
   if (!Empty() && clock_.now < drain_end_us_) next = std::min(next, drain_end_us_);
   return next;
@@ -51,6 +51,7 @@ std::string_view DecodeCore::Impl::StateOf(RequestId id) const {
   if (sequence == nullptr) return "";
   if (sequence->phase == Phase::kReceiving) return kv_in_.StateOf(id);
   if (sequence->phase == Phase::kPreempted) return "preempted";
+  if (sequence->phase == Phase::kBound) return "bound";
   return sequence->phase == Phase::kRunning ? "running" : "ended";
 }
 
@@ -66,7 +67,9 @@ DecodeSnapshot DecodeCore::Impl::Snapshot(TimeUs now) const {
   snapshot.granted = counts.granted;
   snapshot.running = sequences_.Count(Phase::kRunning);
   snapshot.preempted = sequences_.Count(Phase::kPreempted);
-  snapshot.preemptions = running_.preemptions();
+  snapshot.bound = sequences_.Count(Phase::kBound);
+  snapshot.group_blocks = group_.batch_blocks();
+  snapshot.preemptions = running_.preemptions() + group_.preemptions();
   snapshot.recomputed_tokens = running_.recomputed_tokens();
   snapshot.unclaimed = sequences_.CountUnclaimed();
   snapshot.quarantined = counts.quarantined;
@@ -80,10 +83,10 @@ DecodeSnapshot DecodeCore::Impl::Snapshot(TimeUs now) const {
 
 absl::Status DecodeCore::Impl::CheckInvariants() const {
   for (const absl::Status& status :
-       {kv_in_.CheckInvariants(), sequences_.CheckInvariants(), expected_streams_.CheckInvariants(),
-        steps_.CheckInvariants(), running_.CheckInvariants(), ends_.CheckInvariants(),
-        orders_.CheckInvariants(), opening_.CheckInvariants(),
-        membership_.CheckInvariants(Held())}) {
+       {kv_in_.CheckInvariants(group_.batch_blocks()), group_.CheckInvariants(),
+        sequences_.CheckInvariants(), expected_streams_.CheckInvariants(), steps_.CheckInvariants(),
+        running_.CheckInvariants(), ends_.CheckInvariants(), orders_.CheckInvariants(),
+        opening_.CheckInvariants(), membership_.CheckInvariants(Held())}) {
     if (!status.ok()) return status;
   }
   return absl::OkStatus();

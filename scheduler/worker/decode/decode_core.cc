@@ -27,6 +27,16 @@ KvInConfig KvInOf(const DecodeConfig& config) {
           .staging = config.staging};
 }
 
+BoundGroupConfig GroupOf(const DecodeConfig& config) {
+  const HandoffShape& shape = config.membership.identity.shape;
+  return {.limits = config.group.limits,
+          .batch = config.batch,
+          .kv_heads = shape.kv_heads,
+          .block_tokens = shape.block_tokens,
+          .shift_tokens = config.group.shift_tokens,
+          .own_share = config.group.own_share};
+}
+
 OpeningConfig OpeningOf(const DecodeConfig& config) {
   return {.open_wait_us = config.open_wait_us,
           .attach_lease_us = config.attach_lease_us,
@@ -65,11 +75,25 @@ DecodeCore::Impl::Impl(const DecodeConfig& config)
                 .kv_in = &kv_in_,
                 .sequences = &sequences_,
                 .membership = &membership_}),
+      group_(GroupOf(config), kv_in_.pool(),
+             [this](BoundEffect effect) {
+               if (auto* over = std::get_if<FormationOver>(&effect)) {
+                 return overs_.push_back(std::move(*over));
+               }
+               std::visit(
+                   [this](auto& e) {
+                     if constexpr (!std::is_same_v<std::decay_t<decltype(e)>, FormationOver>) {
+                       effects_.push_back(std::move(e));
+                     }
+                   },
+                   effect);
+             }),
       ends_({.clock = &clock_,
              .kv_in = &kv_in_,
              .sequences = &sequences_,
              .expected_streams = &expected_streams_,
              .running = &running_,
+             .group = &group_,
              .membership = &membership_,
              .steps = &steps_,
              .effects = &effects_},
@@ -138,6 +162,7 @@ void DecodeCore::Impl::On(const RegisterReplied& event) {
 void DecodeCore::Impl::On(const Drain& event) {
   if (membership_.leaving()) return;
   membership_.StartDrain();
+  group_.Abandon(absl::UnavailableError("an instance of the group is shutting down"), clock_.now);
   drain_end_us_ = clock_.now + event.grace_us;
 }
 
@@ -189,6 +214,7 @@ void DecodeCore::Impl::RunTimers() {
   orders_.RunTimers();
   opening_.RunTimers();
   kv_in_.RunTimers(clock_.listening.elapsed());
+  group_.Tick(clock_.now);
   TakeOutcomes();
   if (kv_in_.TakeFreed()) membership_.ReportSoon();
 }
@@ -196,6 +222,10 @@ void DecodeCore::Impl::RunTimers() {
 // And one behind the step that runs, so that the engine never waits for this core. Who joins the
 // batch meanwhile waits for that one, too.
 void DecodeCore::Impl::StartSteps() {
+  TakeBack();
+  JoinGroup();
+  group_.SetOwn(running_.StepTokens(), clock_.now);
+  if (group_.bound()) return StartStepsOfGroup();
   if (steps_.MayLaunch()) StartIdle();
   if (!config_.launch_ahead || !steps_.MayLaunchAhead() || !running_.GrowTables()) return;
   std::vector<StepSequence> sequences = running_.NextStep();
@@ -218,6 +248,7 @@ void DecodeCore::Impl::StartIdle() {
 void DecodeCore::Impl::On(const StepDone& event) {
   const std::optional<StepLoop::Ended> ended = steps_.End(event, clock_.now);
   if (!ended.has_value()) return;
+  if (ended->of_group) return EndStepOfGroup(*ended, event);
   if (!ended->ran.empty()) running_.EndStep();
   int64_t tokens = 0;
   for (size_t i = 0; i < ended->ran.size(); ++i) {
@@ -238,7 +269,93 @@ void DecodeCore::Impl::On(const StepDone& event) {
   if (ended->status.ok() && !ended->ran.empty()) {
     steps_.AddTokens(tokens, ended->took_us);
   }
+  if (group_.in_step() && !ended->ran.empty()) {
+    group_.SetOwn(running_.StepTokens(), clock_.now);
+    group_.StepEnded(absl::OkStatus(), {}, clock_.now);
+  }
   if (!steps_.engine().ok()) LeaveWithFailedEngine(ended->ahead);
+}
+
+// ---- the bound group ----
+
+void DecodeCore::Impl::On(const PrepareFormation& event) {
+  if (!membership_.leaving() && !membership_.draining() && steps_.engine().ok()) {
+    return group_.Prepare(event, clock_.now);
+  }
+  effects_.push_back(TellFormation{
+      {.epoch = event.epoch,
+       .phase = FormationTold::Phase::kEnded,
+       .why = absl::UnavailableError("the decode instance is draining or has failed")}});
+}
+
+void DecodeCore::Impl::StartStepsOfGroup() {
+  while (steps_.MayLaunch()) {
+    std::optional<GroupStep> step = group_.TakeStep(clock_.now);
+    if (!step.has_value()) break;
+    for (const ReleaseSequence& removed : step->removed) effects_.push_back(removed);
+    if (step->mode.own() && StartOwnOfGroup(step->own_tokens)) return;
+    if (!step->mode.own() && !step->sequences.empty()) {
+      effects_.push_back(steps_.LaunchTogether(std::move(step->sequences), step->mode,
+                                               clock_.now + config_.group.step_max_us, clock_.now));
+      return;
+    }
+    group_.SetOwn(running_.StepTokens(), clock_.now);
+    group_.StepEnded(absl::OkStatus(), {}, clock_.now);
+  }
+  if (!steps_.MayLaunch() || membership_.leaving()) return;
+  std::optional<RunStep> probe = steps_.Probe(clock_.now);
+  if (probe.has_value()) effects_.push_back(*std::move(probe));
+}
+
+// False: nothing of this instance's own can run now.
+bool DecodeCore::Impl::StartOwnOfGroup(int64_t tokens) {
+  if (tokens == 0) return false;
+  running_.GrowTables();
+  std::vector<StepSequence> sequences = running_.NextStep();
+  if (sequences.empty()) return false;
+  effects_.push_back(steps_.Launch(std::move(sequences), clock_.now));
+  return true;
+}
+
+void DecodeCore::Impl::EndStepOfGroup(const StepLoop::Ended& ended, const StepDone& event) {
+  const bool leads = group_.leads();
+  std::vector<int32_t> sampled;
+  for (size_t i = 0; ended.status.ok() && i < ended.ran.size(); ++i) {
+    const StepResult& result = event.results[i];
+    if (ended.ran[i].sample) sampled.push_back(result.status.ok() ? result.token : -1);
+  }
+  group_.StepEnded(ended.status, sampled, clock_.now);
+  for (size_t i = 0; leads && ended.status.ok() && i < ended.ran.size(); ++i) {
+    Sequence* sequence = sequences_.Find(ended.ran[i].id, ended.ran[i].epoch);
+    if (sequence == nullptr || sequence->phase != Phase::kBound) continue;
+    TakeResult(*sequence, ended.ran[i].sample, event.results[i]);
+  }
+  if (!steps_.engine().ok()) LeaveWithFailedEngine(ended.ahead);
+}
+
+void DecodeCore::Impl::JoinGroup() {
+  while (group_.MayJoin()) {
+    const std::optional<RequestId> id = running_.FirstPreempted();
+    if (!id.has_value()) return;
+    Sequence& sequence = sequences_.at(*id);
+    const absl::Status joined = group_.Join(sequence.spec, sequence.epoch, sequence.arrived_us,
+                                            *sequence.output, clock_.now);
+    if (!joined.ok()) return;  // it resumes here
+    running_.Remove(*id);
+    sequences_.Bind(sequence);
+  }
+}
+
+void DecodeCore::Impl::TakeBack() {
+  for (const FormationOver& over : std::exchange(overs_, {})) {
+    for (const auto& [id, epoch] : over.left) {
+      effects_.push_back(ReleaseSequence{id, epoch});
+      Sequence* sequence = sequences_.Find(id, epoch);
+      if (sequence == nullptr || sequence->phase != Phase::kBound) continue;
+      sequences_.Unbind(*sequence);
+      running_.AddPreempted(*sequence);
+    }
+  }
 }
 
 // Without `sampled` the step computed a part of a resumed sequence.
@@ -248,13 +365,16 @@ void DecodeCore::Impl::TakeResult(Sequence& sequence, bool sampled, const StepRe
   ++output_tokens_;
   const auto reason = sequences_.AddToken(sequence, result.token, result.payload);
   if (reason.has_value()) return ends_.End(sequence, *reason, absl::OkStatus());
-  running_.NoteToken(sequence);
+  if (sequence.phase == Phase::kRunning) running_.NoteToken(sequence);
 }
 
 void DecodeCore::Impl::LeaveWithFailedEngine(const std::vector<StepSequence>& in_flight) {
   ends_.EndAll(steps_.engine().EndOfRequests());
+  group_.Abandon(steps_.engine().EndOfRequests(), clock_.now);
   while (running_.InFlight()) running_.EndStep();
-  for (const StepSequence& one : in_flight) ends_.Release(sequences_.at(one.id));
+  for (const StepSequence& one : in_flight) {
+    if (Sequence* sequence = sequences_.Find(one.id)) ends_.Release(*sequence);
+  }
   const TimeUs end_us = clock_.now + config_.engine.last_words_us;
   membership_.StartLastWords(end_us, clock_.now + config_.engine.evidence_us);
   drain_end_us_ = std::min(drain_end_us_, end_us);
@@ -276,6 +396,9 @@ void DecodeCore::Impl::Report() {
   std::optional<MembershipEffect> due = membership_.Due(
       clock_.now, Empty(), [this] { return Load(); }, [this] { return Held(); });
   if (!due.has_value()) return;
+  if (auto* hello = std::get_if<CallRegister>(&*due); hello != nullptr && group_.told().epoch > 0) {
+    hello->request.formation = group_.told();
+  }
   std::visit([this](auto& effect) { effects_.push_back(std::move(effect)); }, *due);
 }
 

@@ -36,6 +36,10 @@
 // second dropped, and keeps its blocks until that has ended. When a block is wanted and none is
 // free, no step is launched ahead: a preempted sequence must be in none.
 //
+// Formations. While this instance is bound it runs the steps of its group, own ones among them, in
+// the order of the feed (group/bound_group.h). At the lead, sequences that were preempted run in
+// the group, which has more room for them; they come back, to be recomputed here, when it ends.
+//
 // How KV arrives, from one or several prefill instances: scheduler/worker/kv_in/kv_in.h. Leases
 // measure the silence of others while this process listens (scheduler/base/listening_clock.h): they
 // never end early, and are extended by this process's own pauses.
@@ -56,6 +60,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -73,6 +78,13 @@
 #include "scheduler/worker/worker_snapshot.h"
 
 namespace skein::scheduler {
+
+struct GroupConfig {
+  FeedLimits limits;
+  TimeUs step_max_us = 60 * kSecondUs;                         // of a step of the group
+  int64_t shift_tokens = std::numeric_limits<int64_t>::max();  // BoundGroupConfig's
+  double own_share = 0;                                        // likewise
+};
 
 struct DecodeConfig {
   MembershipConfig membership;
@@ -92,6 +104,7 @@ struct DecodeConfig {
   // Launches a step behind the one that runs. Without it the engine waits between two steps.
   bool launch_ahead = true;
   StagingConfig staging;
+  GroupConfig group;
 };
 
 struct DecodeSnapshot : WorkerSnapshot {
@@ -99,6 +112,8 @@ struct DecodeSnapshot : WorkerSnapshot {
   int64_t granted = 0;    // KV on its way
   int64_t running = 0;
   int64_t preempted = 0;               // until there is room for them
+  int64_t bound = 0;                   // they run in the bound group that this instance leads
+  int64_t group_blocks = 0;            // held by the batch of the bound group
   int64_t quarantined = 0;             // cancelled, blocks not yet safe
   int64_t unclaimed = 0;               // ended before a router attached
   int64_t buffers = 0;                 // staging buffers; 0: one-sided

@@ -10,11 +10,17 @@ using Stream = DecodeSequence::Stream;
 void DecodeEnds::End(DecodeSequence& sequence, FinishReason reason, const absl::Status& status) {
   if (sequence.phase == Phase::kEnded) return Tell(sequence, reason, status);
   const bool unattached = sequence.stream == Stream::kUnattached;
+  const bool bound = sequence.phase == Phase::kBound;
   (status.ok() ? finished_ : failed_) += 1;
   Bury(sequence.id(), sequence.epoch, status, sequence.committed);
   parts_.sequences->End(sequence, reason, status);
   if (!status.ok() || !unattached) Tell(sequence, reason, status);
-  Release(sequence);
+  if (bound) {
+    parts_.group->Leave(sequence.id(), sequence.epoch, parts_.clock->now);
+    Touch(sequence.id());
+  } else {
+    Release(sequence);
+  }
   ended_(sequence.id());
 }
 
@@ -98,7 +104,9 @@ absl::Status DecodeEnds::CheckInvariants() const {
     if (ended && !sequence.told && (!whole || sequence.stream != Stream::kUnattached)) {
       return violated(id, "has ended, but the orchestrator was not told");
     }
-    if (parts_.kv_in->Has(id) || sequence.phase == Phase::kPreempted) continue;
+    const bool without_blocks =
+        sequence.phase == Phase::kPreempted || sequence.phase == Phase::kBound;
+    if (parts_.kv_in->Has(id) || without_blocks) continue;
     if (!ended) return violated(id, "has not ended but holds no blocks");
     if (sequence.stream == Stream::kClosed) {
       return violated(id, "is kept although it has ended everywhere");

@@ -20,6 +20,7 @@
 #include "scheduler/worker/decode/decode_sequences.h"
 #include "scheduler/worker/decode/expected_streams.h"
 #include "scheduler/worker/decode/running_batch.h"
+#include "scheduler/worker/group/bound_group.h"
 #include "scheduler/worker/kv_in/kv_in.h"
 #include "scheduler/worker/membership/membership.h"
 #include "scheduler/worker/steps/step_loop.h"
@@ -36,6 +37,7 @@ class DecodeEnds {
     DecodeSequences* sequences = nullptr;
     ExpectedStreams* expected_streams = nullptr;
     RunningBatch* running = nullptr;
+    BoundGroup* group = nullptr;
     Membership* membership = nullptr;
     const StepLoop* steps = nullptr;
     std::vector<DecodeEffect>* effects = nullptr;

@@ -4,8 +4,10 @@
 #include <variant>
 
 #include "absl/status/status.h"
+#include "scheduler/base/formation_messages.h"
 #include "scheduler/base/messages.h"
 #include "scheduler/worker/decode/token_events.h"
+#include "scheduler/worker/group/bound_group.h"
 #include "scheduler/worker/kv_in/kv_in_events.h"
 #include "scheduler/worker/membership/membership_events.h"
 #include "scheduler/worker/steps/step.h"
@@ -26,12 +28,28 @@ struct AbortCalled {  // needs no answer from the core; the shell answers OK at 
   AbortRequest request;
 };
 
+// The answer to OpenFeed: this instance's rank. Not OK: it cannot be opened.
+struct FeedOpened {
+  uint64_t epoch = 0;
+  absl::StatusOr<int> rank;
+};
+// From the open feed: a message, or that the rank's process has ended.
+struct FeedArrived {
+  int rank = 0;
+  FeedMessage message;
+};
+struct FeedLost {
+  int rank = 0;
+  absl::Status why;
+};
+
 using DecodeEvent =
     std::variant<AnnounceCalled, WithdrawCalled, OpenTransferCalled, RenewCalled,
                  AcquireStagingBufferCalled, TakePartCalled, ReleaseStagingBufferCalled, PartCopied,
                  GrantClosed, CommitCalled, CancelCalled, AbortCalled, AttachCalled, DetachCalled,
                  StepDone, RegisterReplied, ReportReplied, UnregisterReplied, Disconnected, Drain,
-                 OrderDrain, Tick>;
+                 OrderDrain, PrepareFormation, CommitFormation, EndFormation, FeedOpened,
+                 FeedArrived, FeedLost, Tick>;
 
 // ---- effects ----
 
@@ -43,6 +61,7 @@ using DecodeEffect =
     std::variant<TellOpened, AnswerOpenTransfer, AnswerRenew, AnswerAcquireStagingBuffer,
                  AnswerTakePart, AnswerReleaseStagingBuffer, CopyPart, AnswerCommit, CloseGrant,
                  EmitToken, EndStream, RunStep, ReleaseSequence, CallRegister, CallReport,
-                 CallUnregister, CloseStream, EngineFailed, Drained>;
+                 CallUnregister, CloseStream, EngineFailed, Drained, OpenFeed, CloseFeed,
+                 SendOnFeed, TellFormation>;
 
 }  // namespace skein::scheduler

@@ -5,6 +5,7 @@
 //   TransferOpening   the first OpenTransfer takes blocks; those that wait
 //   PromptSharing     requests that enter with another one's prompt
 //   RunningBatch      the sequences that run: their steps, blocks and preemption
+//   BoundGroup        the formation of its group; steps that it runs with others
 //   DecodeEnds        how requests end
 //   KvIn, DecodeSequences, ExpectedStreams, Membership, StepLoop   shared tables
 //
@@ -25,6 +26,7 @@
 #include "scheduler/worker/decode/prompt_sharing.h"
 #include "scheduler/worker/decode/running_batch.h"
 #include "scheduler/worker/decode/transfer_opening.h"
+#include "scheduler/worker/group/bound_group.h"
 #include "scheduler/worker/kv_in/kv_in.h"
 #include "scheduler/worker/membership/membership.h"
 #include "scheduler/worker/steps/step_loop.h"
@@ -53,6 +55,12 @@ class DecodeCore::Impl {
   void On(const RegisterReplied& event);
   void On(const Drain& event);
   void On(const OrderDrain& event) { membership_.OrderDrain(event.drain); }
+  void On(const PrepareFormation& event);
+  void On(const CommitFormation& event) { group_.Commit(event, clock_.now); }
+  void On(const EndFormation& event) { group_.End(event, clock_.now); }
+  void On(const FeedOpened& event) { group_.FeedOpened(event.epoch, event.rank, clock_.now); }
+  void On(const FeedArrived& event) { group_.FeedArrived(event.rank, event.message, clock_.now); }
+  void On(const FeedLost& event) { group_.FeedLost(event.rank, event.why, clock_.now); }
   // The other events go to the part that has On for them.
   template <class Event>
   void On(const Event& event) {
@@ -73,6 +81,11 @@ class DecodeCore::Impl {
   void TakeOutcomes();  // of KvIn
   void Run(Sequence& sequence, KvIn::Result result);
   void StartSteps();
+  void StartStepsOfGroup();
+  bool StartOwnOfGroup(int64_t tokens);
+  void EndStepOfGroup(const StepLoop::Ended& ended, const StepDone& event);
+  void JoinGroup();  // the preempted ones
+  void TakeBack();   // the sequences of a group that is over
   void StartIdle();  // a step, or a probe
   void TakeResult(Sequence& sequence, bool sampled, const StepResult& result);
   void LeaveWithFailedEngine(const std::vector<StepSequence>& in_flight);
@@ -94,6 +107,8 @@ class DecodeCore::Impl {
   Membership membership_;
   StepLoop steps_;
   RunningBatch running_;
+  BoundGroup group_;
+  std::vector<FormationOver> overs_;  // not taken back yet
   DecodeEnds ends_;
   DecodeOrders orders_;
   TransferOpening opening_;

@@ -164,7 +164,8 @@ void DecodeOrders::RunTimers() {
 
 KvIn::Gone DecodeOrders::WhyGone(RequestId id, Epoch epoch) const {
   const DecodeSequence* sequence = parts_.sequences->Find(id);
-  if (sequence != nullptr && sequence->epoch == epoch && sequence->phase == Phase::kPreempted) {
+  if (sequence != nullptr && sequence->epoch == epoch &&
+      (sequence->phase == Phase::kPreempted || sequence->phase == Phase::kBound)) {
     return {absl::FailedPreconditionError("the request is already committed"), true};
   }
   const Announced* announced = announced_.Find(id);

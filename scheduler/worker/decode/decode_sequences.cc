@@ -81,6 +81,16 @@ void DecodeSequences::Resume(DecodeSequence& sequence) {
   SetPhase(sequence, Phase::kRunning);
 }
 
+void DecodeSequences::Bind(DecodeSequence& sequence) {
+  SKEIN_CHECK(sequence.phase == Phase::kPreempted);
+  SetPhase(sequence, Phase::kBound);
+}
+
+void DecodeSequences::Unbind(DecodeSequence& sequence) {
+  SKEIN_CHECK(sequence.phase == Phase::kBound);
+  SetPhase(sequence, Phase::kPreempted);
+}
+
 void DecodeSequences::End(DecodeSequence& sequence, FinishReason reason,
                           const absl::Status& status) {
   SetPhase(sequence, Phase::kEnded);
@@ -150,7 +160,8 @@ void DecodeSequences::Flush(DecodeSequence& sequence) {
 
 void DecodeSequences::SetPhase(DecodeSequence& sequence, Phase phase) {
   const bool resumes = sequence.phase == Phase::kPreempted && phase == Phase::kRunning;
-  SKEIN_CHECK(sequence.phase < phase || resumes);
+  const bool unbinds = sequence.phase == Phase::kBound && phase == Phase::kPreempted;
+  SKEIN_CHECK(sequence.phase < phase || resumes || unbinds);
   --counts_[static_cast<size_t>(sequence.phase)];
   ++counts_[static_cast<size_t>(phase)];
   sequence.phase = phase;
@@ -159,7 +170,7 @@ void DecodeSequences::SetPhase(DecodeSequence& sequence, Phase phase) {
 absl::Status DecodeSequences::CheckInvariants() const {
   size_t attached = 0;
   int64_t unclaimed = 0;
-  std::array<int64_t, 4> counts{};
+  std::array<int64_t, 5> counts{};
   for (const auto& [id, sequence] : sequences_) {
     ++counts[static_cast<size_t>(sequence.phase)];
     attached += sequence.stream == Stream::kAttached;

@@ -37,6 +37,7 @@ struct DecodeSequence {
     kReceiving,  // its KV
     kRunning,
     kPreempted,  // it runs later, its KV computed anew
+    kBound,      // it runs in the bound group, which has its blocks
     kEnded
   };
   enum class Stream { kUnattached, kAttached, kClosed };
@@ -98,11 +99,13 @@ class DecodeSequences {
   void Run(DecodeSequence& sequence, std::string prompt_logprobs,
            const std::optional<PrefillTimes>& times);
   // The next token. Says how the request ends with it, if it does; the caller ends it. REQUIRES: it
-  // runs.
+  // runs, here or in the group.
   std::optional<FinishReason> AddToken(DecodeSequence& sequence, int32_t token,
                                        const std::string& payload);
   void Preempt(DecodeSequence& sequence);  // REQUIRES: it runs
   void Resume(DecodeSequence& sequence);   // REQUIRES: it is preempted
+  void Bind(DecodeSequence& sequence);     // likewise
+  void Unbind(DecodeSequence& sequence);   // it is preempted again. REQUIRES: it is bound
   // REQUIRES: it has not ended.
   void End(DecodeSequence& sequence, FinishReason reason, const absl::Status& status);
 
@@ -116,7 +119,8 @@ class DecodeSequences {
 
   int64_t Count(Phase phase) const { return counts_[static_cast<size_t>(phase)]; }
   int64_t CountLive() const {
-    return Count(Phase::kReceiving) + Count(Phase::kRunning) + Count(Phase::kPreempted);
+    return Count(Phase::kReceiving) + Count(Phase::kRunning) + Count(Phase::kPreempted) +
+           Count(Phase::kBound);
   }
   int64_t CountUnclaimed() const { return unclaimed_; }  // ended, and no router has come yet
   absl::Status CheckInvariants() const;
@@ -127,7 +131,7 @@ class DecodeSequences {
 
   const std::function<void(TokenEffect)> emit_;
   std::map<RequestId, DecodeSequence> sequences_;
-  std::array<int64_t, 4> counts_{};  // by phase
+  std::array<int64_t, 5> counts_{};  // by phase
   int64_t unclaimed_ = 0;
   TimerQueue<RequestId> attach_ends_;
   std::map<CallId, RequestId> calls_;  // attached streams

@@ -28,6 +28,12 @@ void RunningBatch::NoteToken(const DecodeSequence& sequence) {
   if (SomeWaitForBlocks() || !parts_.kv_in->Extend(id, tokens).ok()) order_.Want(id);
 }
 
+void RunningBatch::AddPreempted(const DecodeSequence& sequence) {
+  SKEIN_CHECK(sequence.phase == Phase::kPreempted);
+  order_.Add(sequence.id(), sequence.spec->priority, sequence.arrived_us);
+  order_.Preempt(sequence.id());
+}
+
 void RunningBatch::Remove(RequestId id) {
   batch_.Remove(id);
   order_.Remove(id);

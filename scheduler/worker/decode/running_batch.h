@@ -11,6 +11,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -45,6 +46,10 @@ class RunningBatch {
   void NoteToken(const DecodeSequence& sequence);
   // It is in no further step. Unknown ones are fine.
   void Remove(RequestId id);
+  // The first of those that wait for room to resume; empty: none waits.
+  std::optional<RequestId> FirstPreempted() const { return order_.FirstPreempted(); }
+  // It waits for room to resume. REQUIRES: its phase is kPreempted, it is not here.
+  void AddPreempted(const DecodeSequence& sequence);
 
   // Gives blocks to those that want one, and resumes preempted ones that have room. While no step
   // is in flight, others may be preempted for them: a preempted one gives its blocks up at once, so
@@ -62,6 +67,8 @@ class RunningBatch {
   // wait for blocks, or those that are free are kept for them.
   absl::Status MayEnter(int64_t blocks) const;
   int64_t ClaimedBlocks() const;  // free ones that MayEnter keeps
+  // That the next step would run, if all have blocks.
+  int64_t StepTokens() const { return batch_.StepTokens(); }
   int64_t PendingPromptTokens() const { return batch_.PendingPromptTokens(); }
   uint64_t preemptions() const { return preemptions_; }
   uint64_t recomputed_tokens() const { return recomputed_tokens_; }  // by resumed sequences

@@ -18,7 +18,8 @@ FeedLead::FeedLead(uint64_t epoch, int ranks, GroupBatch* batch, const FeedLimit
       ranks_(ranks),
       batch_(batch),
       limits_(limits),
-      free_blocks_(static_cast<size_t>(ranks), 0) {
+      free_blocks_(static_cast<size_t>(ranks), 0),
+      own_tokens_(static_cast<size_t>(ranks), 0) {
   SKEIN_CHECK(ranks >= 2);
 }
 
@@ -63,6 +64,7 @@ void FeedLead::TakeReady(int rank, const FeedReady& ready, FeedEffects* effects)
   free_blocks_[0] = batch_->free_blocks();
   running_[last_step_].step = last_step_;
   ToMembers(FeedGo{epoch_, last_step_}, effects);
+  effects->push_back(StepCommitted{last_step_});
   Enter(effects);
 }
 
@@ -75,7 +77,7 @@ void FeedLead::TakeRefusal(int rank, const FeedRefusal& refusal, FeedEffects* ef
   for (int other = 1; other < ranks_; ++other) {
     if (other != rank) effects->push_back(SendFeed{other, FeedCancel{epoch_, refusal.step}});
   }
-  effects->push_back(StepRefused{refusal.step, rank, refusal.why});
+  effects->push_back(StepRefused{refusal.step, rank, refusal.why, refusal.free_blocks});
 }
 
 void FeedLead::Enter(FeedEffects* effects) {
@@ -107,6 +109,7 @@ void FeedLead::StepEnded(const absl::Status& status, const std::vector<int32_t>&
 
 void FeedLead::TakeDone(int rank, const FeedDone& done, FeedEffects* effects) {
   free_blocks_[static_cast<size_t>(rank)] = done.free_blocks;
+  own_tokens_[static_cast<size_t>(rank)] = done.own_tokens;
   const auto running = running_.find(done.step);
   if (running == running_.end() || running->second.digests.contains(rank)) {
     return Lost(rank, absl::InternalError("it reported the end of a step that it does not run"),
@@ -127,7 +130,7 @@ void FeedLead::NoteDone(int rank, uint64_t step, uint64_t digest, FeedEffects* e
   }
   if (static_cast<int>(running.digests.size()) < ranks_) return;
   running_.erase(step);
-  effects->push_back(StepCompleted{step, free_blocks_});
+  effects->push_back(StepCompleted{step, free_blocks_, own_tokens_});
 }
 
 void FeedLead::Lost(int rank, const absl::Status& why, FeedEffects* effects) {

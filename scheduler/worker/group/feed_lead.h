@@ -49,17 +49,24 @@ struct StepRefused {
   uint64_t step = 0;
   int rank = 0;
   absl::Status why;
+  int64_t free_blocks = 0;  // there
+};
+// Effect: every rank is ready for the proposed step; it will run.
+struct StepCommitted {
+  uint64_t step = 0;
 };
 // Effect: every rank has ended the step.
 struct StepCompleted {
   uint64_t step = 0;
   std::vector<int64_t> free_blocks;  // by rank
+  std::vector<int64_t> own_tokens;   // by rank, as FeedDone; this rank's: 0
 };
 // Effect: the epoch is over.
 struct GroupFailed {
   absl::Status why;
 };
-using FeedEffect = std::variant<SendFeed, EnterGroupStep, StepRefused, StepCompleted, GroupFailed>;
+using FeedEffect =
+    std::variant<SendFeed, EnterGroupStep, StepRefused, StepCommitted, StepCompleted, GroupFailed>;
 using FeedEffects = std::vector<FeedEffect>;
 
 class FeedLead {
@@ -69,6 +76,8 @@ class FeedLead {
 
   // Whether a step may be proposed now.
   bool MayPropose() const;
+  // No step is proposed, or runs at any rank.
+  bool Idle() const { return awaited_.empty() && running_.empty(); }
   // Proposes the step that `plan` describes; its epoch and step are set here. RESOURCE_EXHAUSTED,
   // NOT_FOUND, INVALID_ARGUMENT: this rank's batch refuses it (GroupBatch::Prepare); nothing was
   // sent. REQUIRES: MayPropose().
@@ -112,6 +121,7 @@ class FeedLead {
   std::optional<uint64_t> here_;         // the step that runs at this rank
   std::map<uint64_t, Running> running_;  // steps that some rank has not ended
   std::vector<int64_t> free_blocks_;     // by rank, as each has last told
+  std::vector<int64_t> own_tokens_;      // likewise
   bool over_ = false;
 };
 

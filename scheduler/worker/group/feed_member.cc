@@ -61,7 +61,7 @@ void FeedMember::Enter(FeedEffects* effects) {
 }
 
 void FeedMember::StepEnded(const absl::Status& status, const std::vector<int32_t>& sampled,
-                           FeedEffects* effects) {
+                           int64_t own_tokens, FeedEffects* effects) {
   SKEIN_CHECK(here_.has_value());
   const uint64_t step = *here_;
   here_.reset();
@@ -73,7 +73,7 @@ void FeedMember::StepEnded(const absl::Status& status, const std::vector<int32_t
         effects);
   }
   const uint64_t digest = batch_->End(sampled);
-  Tell(FeedDone{epoch_, step, batch_->free_blocks(), digest}, effects);
+  Tell(FeedDone{epoch_, step, batch_->free_blocks(), own_tokens, digest}, effects);
   Enter(effects);
 }
 

@@ -290,6 +290,19 @@ const std::vector<int32_t>* GroupBatch::OutputOf(uint32_t handle) const {
   return sequence == sequences_.end() ? nullptr : sequence->second->output.get();
 }
 
+int64_t GroupBatch::held_blocks() const {
+  size_t blocks = 0;
+  for (const auto& [handle, sequence] : sequences_) blocks += SizeOf(sequence->blocks);
+  for (const auto& [key, offer] : offers_) blocks += SizeOf(offer.blocks);
+  for (const Committed& one : committed_) {
+    for (const BlockTable& freed : one.freed) blocks += SizeOf(freed);
+  }
+  if (prepared_.has_value()) {
+    for (const Row& row : prepared_->rows) blocks += SizeOf(row.blocks) - row.had_blocks;
+  }
+  return static_cast<int64_t>(blocks);
+}
+
 absl::Status GroupBatch::CheckInvariants() const {
   std::set<BlockId> used;
   for (const auto& [handle, sequence] : sequences_) {

@@ -103,6 +103,7 @@ class GroupBatch {
   std::vector<Member> Members() const;                          // by handle
   const std::vector<int32_t>* OutputOf(uint32_t handle) const;  // null: unknown handle
   int64_t free_blocks() const { return pool_->Counts().free; }
+  int64_t held_blocks() const;  // by the batch, plans and offers
 
   absl::Status CheckInvariants() const;
 

@@ -11,10 +11,11 @@
 namespace skein::scheduler {
 namespace {
 
-constexpr uint64_t kListMax = 1 << 20;     // entries
-constexpr uint64_t kTextMax = 1000;        // bytes of a reason
-constexpr uint64_t kRanksMax = 4096;       // of a mode
-constexpr uint64_t kTokensMax = 1u << 30;  // of a slice
+constexpr uint64_t kListMax = 1 << 20;        // entries
+constexpr uint64_t kTextMax = 1000;           // bytes of a reason
+constexpr uint64_t kRanksMax = 4096;          // of a mode
+constexpr uint64_t kTokensMax = 1u << 30;     // of a slice, or of a sequence
+constexpr uint64_t kSamplingMax = 128 << 10;  // bytes
 
 class Writer {
  public:
@@ -30,6 +31,10 @@ class Writer {
     text = text.substr(0, kTextMax);
     Number(text.size());
     out_.append(text);
+  }
+  void Bytes(std::string_view bytes) {
+    Number(bytes.size());
+    out_.append(bytes);
   }
   void Reason(const absl::Status& status) {
     Number(static_cast<uint64_t>(status.raw_code()));
@@ -74,6 +79,14 @@ class Reader {
     if (code == 0) Fail(field, "is OK, but must be an error");
     return absl::Status(static_cast<absl::StatusCode>(code), text);
   }
+  std::string Bytes(const char* field, uint64_t max) {
+    const uint64_t size = Number(field, max);
+    if (bytes_.size() < size) Fail(field, "is cut off");
+    if (!status_.ok()) return "";
+    std::string bytes(reinterpret_cast<const char*>(bytes_.data()), size);
+    bytes_ = bytes_.subspan(size);
+    return bytes;
+  }
   // Of a list whose entries have at least one byte.
   uint64_t Count(const char* field) {
     const uint64_t count = Number(field, kListMax);
@@ -111,9 +124,7 @@ struct Write {
     out.Number(plan.added.size());
     for (const FeedAdded& added : plan.added) {
       out.Number(added.handle);
-      out.Fixed(added.id.router);
-      out.Number(added.id.serial);
-      out.Number(added.epoch.value);
+      Name(added.id, added.epoch);
     }
     out.Number(plan.slices.size());
     for (const FeedSlice& slice : plan.slices) {
@@ -130,9 +141,28 @@ struct Write {
   }
   void operator()(const FeedDone& done) {
     out.Number(static_cast<uint64_t>(done.free_blocks));
+    out.Number(static_cast<uint64_t>(done.own_tokens));
     out.Fixed(done.digest);
   }
   void operator()(const FeedEnd& end) { out.Reason(end.why); }
+  void operator()(const FeedOffer& offer) {
+    Name(offer.id, offer.request_epoch);
+    out.Number(static_cast<uint64_t>(offer.prompt_tokens));
+    out.Number(static_cast<uint64_t>(offer.output_tokens));
+    out.Number(static_cast<uint64_t>(offer.max_tokens));
+    out.Bytes(offer.sampling);
+    out.Number(static_cast<uint64_t>(offer.first));
+    out.Number(offer.tokens.size());
+    for (const int32_t token : offer.tokens) out.Number(static_cast<uint32_t>(token));
+  }
+  void operator()(const FeedWithdraw& withdraw) { Name(withdraw.id, withdraw.request_epoch); }
+  void operator()(const FeedOwn& own) { out.Number(static_cast<uint64_t>(own.own_tokens)); }
+
+  void Name(RequestId id, Epoch request_epoch) {
+    out.Fixed(id.router);
+    out.Number(id.serial);
+    out.Number(request_epoch.value);
+  }
 };
 
 uint64_t StepOf(const FeedMessage& message) {
@@ -173,6 +203,23 @@ FeedPlan ReadPlan(uint64_t epoch, uint64_t step, Reader* in) {
   return plan;
 }
 
+FeedOffer ReadOffer(uint64_t epoch, Reader* in) {
+  FeedOffer offer{.epoch = epoch};
+  offer.id.router = in->Fixed("id.router");
+  offer.id.serial = in->Number("id.serial");
+  offer.request_epoch.value = in->Number("request_epoch");
+  offer.prompt_tokens = static_cast<int64_t>(in->Number("prompt_tokens", kTokensMax));
+  offer.output_tokens = static_cast<int64_t>(in->Number("output_tokens", kTokensMax));
+  offer.max_tokens = static_cast<int64_t>(in->Number("max_tokens", kTokensMax));
+  offer.sampling = in->Bytes("sampling", kSamplingMax);
+  offer.first = static_cast<int64_t>(in->Number("first", 2 * kTokensMax));
+  for (uint64_t left = in->Count("tokens"); left > 0; --left) {
+    offer.tokens.push_back(
+        static_cast<int32_t>(in->Number("tokens", std::numeric_limits<int32_t>::max())));
+  }
+  return offer;
+}
+
 FeedMessage ReadKind(uint64_t kind, uint64_t epoch, uint64_t step, Reader* in) {
   const auto blocks = [in] { return static_cast<int64_t>(in->Number("free_blocks", kBlocksMax)); };
   switch (kind) {
@@ -191,11 +238,23 @@ FeedMessage ReadKind(uint64_t kind, uint64_t epoch, uint64_t step, Reader* in) {
       return FeedCancel{epoch, step};
     case 5: {
       FeedDone done{epoch, step, blocks()};
+      done.own_tokens = static_cast<int64_t>(in->Number("own_tokens", kTokensMax));
       done.digest = in->Fixed("digest");
       return done;
     }
-    default:
+    case 6:
       return FeedEnd{epoch, in->Reason("why")};
+    case 7:
+      return ReadOffer(epoch, in);
+    case 8: {
+      FeedWithdraw withdraw{.epoch = epoch};
+      withdraw.id.router = in->Fixed("id.router");
+      withdraw.id.serial = in->Number("id.serial");
+      withdraw.request_epoch.value = in->Number("request_epoch");
+      return withdraw;
+    }
+    default:
+      return FeedOwn{epoch, static_cast<int64_t>(in->Number("own_tokens", kTokensMax))};
   }
 }
 

@@ -10,8 +10,12 @@
 //   member -> FeedReady, or FeedRefusal: it is short, or does not know a request
 //   lead -> FeedGo      all are ready: the step runs at every rank, after the one before it
 //        or FeedCancel  a member refused: the step runs at no rank
-//   member -> FeedDone  the step ended here; the blocks that this rank has free, and a digest of
-//                       what it sampled
+//   member -> FeedDone  the step ended here; the blocks that this rank has free, the tokens that
+//   its
+//                       own batch could run next, and a digest of what it sampled
+//
+// Before a plan may add a sequence, the lead offers it to every member (FeedOffer: once, with its
+// prompt, in parts); FeedWithdraw takes back an offer that no plan has added.
 //
 // Steps are numbered 1, 2, … in the order in which every rank runs them: no two ranks ever wait for
 // each other. Messages of another epoch are ignored. FeedEnd, from either side, ends the epoch.
@@ -29,17 +33,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "scheduler/base/ids.h"
+#include "scheduler/worker/steps/step_mode.h"
 
 namespace skein::scheduler {
-
-// How the ranks of a group run a step: sp * tp of them together. Own: each rank alone, a step of
-// its own batch.
-struct StepMode {
-  int32_t sp = 0;
-  int32_t tp = 0;
-  bool own() const { return sp == 0; }
-  bool operator==(const StepMode&) const = default;
-};
 
 // A sequence enters the batch. Every rank has been offered it (GroupBatch::Offer).
 struct FeedAdded {
@@ -93,7 +89,8 @@ struct FeedDone {
   uint64_t epoch = 0;
   uint64_t step = 0;
   int64_t free_blocks = 0;
-  uint64_t digest = 0;  // of the tokens that it sampled; own steps: 0
+  int64_t own_tokens = 0;  // that a step of this rank's own batch would run now
+  uint64_t digest = 0;     // of the tokens that it sampled; own steps: 0
   bool operator==(const FeedDone&) const = default;
 };
 struct FeedEnd {
@@ -102,8 +99,38 @@ struct FeedEnd {
   bool operator==(const FeedEnd&) const = default;
 };
 
-using FeedMessage =
-    std::variant<FeedPlan, FeedReady, FeedRefusal, FeedGo, FeedCancel, FeedDone, FeedEnd>;
+// A sequence without KV, for plans to add: what a rank has to know to run it. Its tokens, prompt
+// and then output, come in parts, in order; the one with the last token completes the offer.
+struct FeedOffer {
+  uint64_t epoch = 0;
+  RequestId id;
+  Epoch request_epoch;
+  int64_t prompt_tokens = 0;
+  int64_t output_tokens = 0;
+  int64_t max_tokens = 0;  // of the output
+  std::string sampling;    // as RequestSpec's; in the first part only
+  int64_t first = 0;       // token of `tokens`
+  std::vector<int32_t> tokens;
+  bool operator==(const FeedOffer&) const = default;
+
+  static constexpr size_t kTokensMax = 16 << 10;  // of a part
+};
+struct FeedWithdraw {
+  uint64_t epoch = 0;
+  RequestId id;
+  Epoch request_epoch;
+  bool operator==(const FeedWithdraw&) const = default;
+};
+
+// From a member, between steps: its own batch has something to run again.
+struct FeedOwn {
+  uint64_t epoch = 0;
+  int64_t own_tokens = 0;
+  bool operator==(const FeedOwn&) const = default;
+};
+
+using FeedMessage = std::variant<FeedPlan, FeedReady, FeedRefusal, FeedGo, FeedCancel, FeedDone,
+                                 FeedEnd, FeedOffer, FeedWithdraw, FeedOwn>;
 
 std::string Encode(const FeedMessage& message);
 // INVALID_ARGUMENT names the field that is cut off or impossible.

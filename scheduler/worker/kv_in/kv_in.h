@@ -32,8 +32,8 @@
 // writers.
 //
 // Invariants, by number (CheckInvariants names them):
-//   1. The blocks held in the pool are those of the tables and of the quarantine; those shared, of
-//      several tables.
+//   1. The blocks held in the pool are those of the tables, of the quarantine and of others; those
+//      shared, of several tables.
 //   2. The blocks quarantined in the pool are those of the quarantine that no table has.
 //   3. A sequence whose KV is coming has a time at which its silence ends it.
 //   4. The parts' own: BlockPool, BlockQuarantine, StagingLoans.
@@ -153,6 +153,8 @@ class KvIn {
 
   int64_t BlocksFor(int64_t tokens) const { return BlocksOf(config_.shape, tokens); }
   BlockCounts blocks() const { return pool_.Counts(); }
+  // For the batch of a bound group, which takes blocks beside this, and never shares them.
+  BlockPool* pool() { return &pool_; }
   Counts CountSequences() const;
   // Null: this instance has none.
   const StagingBufferQueue* staging_buffers() const {
@@ -160,7 +162,8 @@ class KvIn {
   }
   // Of a sequence: "reserved", "granted", "whole", "failed". REQUIRES: Has(id).
   const char* StateOf(RequestId id) const;
-  absl::Status CheckInvariants() const;
+  // `others`: blocks that others hold of pool().
+  absl::Status CheckInvariants(int64_t others = 0) const;
 
  private:
   enum class WriterPhase { kWriting, kTellingPart, kCommitted };

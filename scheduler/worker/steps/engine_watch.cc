@@ -52,10 +52,12 @@ void EngineWatch::Begin(const RunStep& step, TimeUs now) {
   stepping_ = true;
   probe_ = step.probe;
   probes_ += step.probe ? 1 : 0;
-  joint_ = part != nullptr;
-  returns_us_ = joint_ ? std::max(kReturnUs, part->estimated_us / kChunkParts) : 0;
+  joint_ = step.IsJoint();
+  const TimeUs estimated_us = part != nullptr ? part->estimated_us : 0;
+  const TimeUs deadline_us = part != nullptr ? part->deadline_us : step.deadline_us;
+  returns_us_ = joint_ ? std::max(kReturnUs, estimated_us / kChunkParts) : 0;
   tokens_ = TokensOf(step);
-  since_us_ = joint_ ? std::max(part->deadline_us, now) : now;
+  since_us_ = joint_ ? std::max(deadline_us, now) : now;
   overdue_us_ = since_us_ + config_.step_timeout_us;
 }
 

@@ -18,6 +18,7 @@
 #include "scheduler/kv/deal.h"
 #include "scheduler/vocabulary/group_id.h"
 #include "scheduler/vocabulary/kv_layout.h"
+#include "scheduler/worker/steps/step_mode.h"
 
 namespace skein::scheduler {
 
@@ -70,6 +71,14 @@ struct RunStep {
   uint64_t step = 0;
   std::vector<StepSequence> sequences;
   bool probe = false;  // of no request: it only shows that the engine answers (EngineWatch)
+  // All ranks of the bound group run it, in this mode, until the deadline; never own.
+  std::optional<StepMode> group = {};
+  TimeUs deadline_us = 0;  // of a step of the group
+
+  // It ends only when others run their part, and may end because of them.
+  bool IsJoint() const {
+    return group.has_value() || (!sequences.empty() && sequences.front().ring != nullptr);
+  }
 };
 
 struct StepResult {
@@ -103,8 +112,9 @@ struct BreakGroup {
 
 // Event: results[i] belongs to sequences[i], each with a status of its own; empty when `status`,
 // that of the whole step, is not OK. INVALID_ARGUMENT: nothing was run, the batch's requests end
-// with UNAVAILABLE. UNAVAILABLE, DEADLINE_EXCEEDED and CANCELLED of a ring step: its group broke,
-// its request ends. Any other error: the engine is unusable; all requests end.
+// with UNAVAILABLE. UNAVAILABLE, DEADLINE_EXCEEDED and CANCELLED of a step of several
+// instances, and FAILED_PRECONDITION of one of a bound group: its group broke; the request of a
+// ring step ends. Any other error: the engine is unusable; all requests end.
 struct StepDone {
   uint64_t step = 0;
   absl::Status status;

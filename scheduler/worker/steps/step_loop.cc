@@ -17,13 +17,23 @@ bool BrokeForOthers(const absl::Status& status) {
 }  // namespace
 
 bool StepLoop::MayLaunchAhead() const {
-  return engine_.ok() && !doubtful_ && in_flight_.size() == 1 &&
-         in_flight_.front().sequences.front().ring == nullptr;
+  return engine_.ok() && !doubtful_ && in_flight_.size() == 1 && !in_flight_.front().IsJoint();
 }
 
 RunStep StepLoop::Launch(std::vector<StepSequence> sequences, TimeUs now) {
+  return Begin({.sequences = std::move(sequences)}, now);
+}
+
+RunStep StepLoop::LaunchTogether(std::vector<StepSequence> sequences, StepMode mode,
+                                 TimeUs deadline_us, TimeUs now) {
+  SKEIN_CHECK(MayLaunch());
+  return Begin({.sequences = std::move(sequences), .group = mode, .deadline_us = deadline_us}, now);
+}
+
+RunStep StepLoop::Begin(RunStep step, TimeUs now) {
   SKEIN_CHECK(MayLaunch() || MayLaunchAhead());
-  in_flight_.push_back({.step = ++number_, .sequences = std::move(sequences)});
+  step.step = ++number_;
+  in_flight_.push_back(std::move(step));
   if (in_flight_.size() == 1) {
     started_us_ = now;
     engine_.Begin(in_flight_.front(), now);
@@ -46,11 +56,14 @@ std::optional<StepLoop::Ended> StepLoop::End(const StepDone& event, TimeUs now) 
     return std::nullopt;
   }
   Ended ended{.ran = {}, .status = {}, .took_us = now - started_us_, .ahead = {}};
+  std::optional<RunStep> ran;
   if (!probe) {
-    ended.ran = std::move(in_flight_.front().sequences);
+    ran = std::move(in_flight_.front());
     in_flight_.pop_front();
+    ended.of_group = ran->group.has_value();
+    ended.ran = ran->sequences;
   }
-  Judge(event, now, probe, &ended);
+  Judge(event, now, ran.has_value() ? &*ran : nullptr, &ended);
   if (!probe && ended.status.ok()) CountNan(event.results);
   if (!engine_.ok()) {
     ended.ahead = TakeInFlight();
@@ -61,16 +74,20 @@ std::optional<StepLoop::Ended> StepLoop::End(const StepDone& event, TimeUs now) 
   return ended;
 }
 
-// The status of the step, and whether the engine has failed.
-void StepLoop::Judge(const StepDone& event, TimeUs now, bool probe, Ended* ended) {
+// The status of the step, and whether the engine has failed. `ran`: null for a probe.
+void StepLoop::Judge(const StepDone& event, TimeUs now, const RunStep* ran, Ended* ended) {
+  const bool probe = ran == nullptr;
   ended->status = StatusOf(event, probe ? 1 : ended->ran.size());
-  const bool joint = !probe && ended->ran.front().ring != nullptr;
+  const bool joint = !probe && ran->IsJoint();
   // A probe that the engine refuses has failed, too: it is a step that any engine can run.
   if (probe && ended->status.ok()) ended->status = event.results.front().status;
-  if (joint && BrokeForOthers(ended->status)) {
+  // Ranks that were given different steps of a group find that out before anything has run.
+  const bool differed = ended->of_group && absl::IsFailedPrecondition(ended->status);
+  if (joint && (BrokeForOthers(ended->status) || differed)) {
     engine_.End(now);
     ended->status = absl::UnavailableError(
-        absl::StrCat("a ring step failed: ", std::string(ended->status.message())));
+        absl::StrCat(ended->of_group ? "a step of the group failed: " : "a ring step failed: ",
+                     std::string(ended->status.message())));
   } else if (!ended->status.ok() && (probe || !absl::IsInvalidArgument(ended->status))) {
     engine_.Fail(ended->status, ended->ran);
     ended->status = engine_.EndOfRequests();

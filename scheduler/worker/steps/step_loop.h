@@ -36,6 +36,7 @@ class StepLoop {
  public:
   struct Ended {
     std::vector<StepSequence> ran;  // empty for a probe
+    bool of_group = false;          // of LaunchTogether
     // Of the whole step. With a failed engine it is what the sequences' requests end with.
     absl::Status status;
     TimeUs took_us = 0;
@@ -56,6 +57,9 @@ class StepLoop {
 
   // REQUIRES: MayLaunch() or MayLaunchAhead(), and sequences.
   RunStep Launch(std::vector<StepSequence> sequences, TimeUs now);
+  // A step of the bound group. Nothing is launched behind it.
+  RunStep LaunchTogether(std::vector<StepSequence> sequences, StepMode mode, TimeUs deadline_us,
+                         TimeUs now);
   std::optional<RunStep> Probe(TimeUs now);  // if one is due
   // The step in flight, of several instances, was aborted.
   void Abort(TimeUs now) { engine_.Abort(now); }
@@ -76,7 +80,8 @@ class StepLoop {
 
  private:
   void CountNan(const std::vector<StepResult>& results);
-  void Judge(const StepDone& event, TimeUs now, bool probe, Ended* ended);
+  RunStep Begin(RunStep step, TimeUs now);
+  void Judge(const StepDone& event, TimeUs now, const RunStep* ran, Ended* ended);
   std::vector<StepSequence> TakeInFlight();
 
   EngineWatch engine_;

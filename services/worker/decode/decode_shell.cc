@@ -1,12 +1,14 @@
 #include "services/worker/decode/decode_shell.h"
 
 #include <chrono>
+#include <numeric>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "engine/transport/description.h"
 #include "services/codec/codec.h"
+#include "services/log/log.h"
 #include "services/worker/engine/sampling_codec.h"
 
 namespace skein::services {
@@ -53,6 +55,8 @@ void DecodeShell::Start(const scheduler::DecodeConfig& config, std::function<voi
 }
 
 void DecodeShell::StopParts() {
+  if (feed_.has_value()) feed_->context()->Abort(absl::UnavailableError("the worker is stopping"));
+  feed_.reset();
   const grpc::Status gone = ToGrpc(absl::UnavailableError("the worker is stopping"));
   grants_.AbortAll(gone);
   renews_.AbortAll(gone);
@@ -86,6 +90,9 @@ absl::Status DecodeShell::Take(const v1::OrchestratorMessage& message) {
     if (groups_.has_value()) groups_->Take(*order);
     return absl::OkStatus();
   }
+  if (message.has_prepare_formation()) return TakeFormation(message.prepare_formation());
+  if (message.has_commit_formation()) return TakeFormation(message.commit_formation());
+  if (message.has_end_formation()) return TakeFormation(message.end_formation());
   return absl::InvalidArgumentError("message: a decode-worker does not take this kind");
 }
 
@@ -242,6 +249,63 @@ bool DecodeShell::Abort(scheduler::AbortRequest request, grpc::ServerUnaryReacto
 void DecodeShell::On(const scheduler::TellOpened& effect) {
   v1::WorkerMessage message;
   *message.mutable_opened() = ToProto(effect.opened);
+  orchestrator_.Send(std::move(message));
+}
+
+// ---- the bound group ----
+
+void DecodeShell::On(const scheduler::OpenFeed& effect) {
+  Queue(scheduler::FeedOpened{effect.epoch, OpenGroup(effect)});
+}
+
+absl::StatusOr<int> DecodeShell::OpenGroup(const scheduler::OpenFeed& effect) {
+  if (!groups_.has_value()) {
+    return absl::FailedPreconditionError("this instance has no links to others of its node");
+  }
+  std::vector<int> members(static_cast<size_t>(effect.size));
+  std::iota(members.begin(), members.end(), effect.first);
+  absl::StatusOr<std::shared_ptr<engine::GroupContext>> context = groups_->contexts().Take(members);
+  if (!context.ok()) return context.status();
+  if ((*context)->generation() != effect.generation) {
+    return absl::FailedPreconditionError(absl::StrCat("generation: the communicators are of ",
+                                                      (*context)->generation(), ", not of ",
+                                                      effect.generation));
+  }
+  if ((*context)->broken()) return absl::UnavailableError("the communicators have broken");
+  feed_.reset();
+  feed_.emplace(*context, GroupFeed::Told{
+                              .arrived =
+                                  [this](int rank, scheduler::FeedMessage message) {
+                                    Post(scheduler::FeedArrived{rank, std::move(message)});
+                                  },
+                              .lost =
+                                  [this](int rank, const absl::Status& why) {
+                                    Post(scheduler::FeedLost{rank, why});
+                                  }});
+  runner_->SetGroup(*context);
+  return (*context)->rank();
+}
+
+// A step in flight ends with its communicators.
+void DecodeShell::On(const scheduler::CloseFeed& effect) {
+  if (!feed_.has_value()) return;
+  if (effect.broken) feed_->context()->Abort(effect.why);
+  feed_.reset();
+}
+
+void DecodeShell::On(const scheduler::SendOnFeed& effect) {
+  if (feed_.has_value()) feed_->Send(effect.rank, effect.message);
+}
+
+void DecodeShell::On(const scheduler::TellFormation& effect) {
+  const scheduler::FormationTold& told = effect.told;
+  using Phase = scheduler::FormationTold::Phase;
+  LogInfo(told.phase == Phase::kPrepared ? "prepared to bind"
+          : told.phase == Phase::kBound  ? "bound"
+                                         : "works alone",
+          {{"formation_epoch", told.epoch}, {"reason", std::string(told.why.message())}});
+  v1::WorkerMessage message;
+  *message.mutable_formation() = ToProto(told);
   orchestrator_.Send(std::move(message));
 }
 

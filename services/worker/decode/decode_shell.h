@@ -15,6 +15,7 @@
 #include "services/codec/codec.h"
 #include "services/rpc/bidi_stream.h"
 #include "services/rpc/calls.h"
+#include "services/worker/group/group_feed.h"
 #include "services/worker/group/node_groups.h"
 #include "services/worker/worker_shell.h"
 
@@ -80,6 +81,13 @@ class DecodeShell : public WorkerShell<DecodeShell, scheduler::DecodeCore, sched
   void StopParts();
   // From the orchestrator, on the loop.
   absl::Status Take(const v1::OrchestratorMessage& message);
+  template <class Order>
+  absl::Status TakeFormation(const Order& message) {
+    auto order = FromProto(message);
+    if (!order.ok()) return order.status();
+    Handle(*std::move(order));
+    return absl::OkStatus();
+  }
   void On(const scheduler::TellOpened& effect);
   void On(const scheduler::AnswerOpenTransfer& effect);
   void On(const scheduler::AnswerRenew& effect);
@@ -93,6 +101,12 @@ class DecodeShell : public WorkerShell<DecodeShell, scheduler::DecodeCore, sched
   std::string MemoryUnder(GrantId grant, const std::string& memory);
   void On(scheduler::EmitToken& effect) { tokens_.Emit(std::move(effect)); }
   void On(scheduler::EndStream& effect) { tokens_.End(std::move(effect)); }
+  void On(const scheduler::OpenFeed& effect);
+  void On(const scheduler::CloseFeed& effect);
+  void On(const scheduler::SendOnFeed& effect);
+  void On(const scheduler::TellFormation& effect);
+  // The context of these members of the group, and this instance's rank in it.
+  absl::StatusOr<int> OpenGroup(const scheduler::OpenFeed& effect);
   void On(const scheduler::Drained&) { core_drained_ = true; }
   void On(const scheduler::EngineFailed& effect);
 
@@ -105,6 +119,7 @@ class DecodeShell : public WorkerShell<DecodeShell, scheduler::DecodeCore, sched
   int64_t tokens_await_until_us_ = INT64_MAX;  // routers may take tokens so long, then it leaves
   scheduler::TokenStreams tokens_;
   std::optional<NodeGroups> groups_;  // without a fabric, none
+  std::optional<GroupFeed> feed_;     // of the formation that is prepared or bound
   std::map<scheduler::TokenStreamId, std::shared_ptr<TokenStream>> token_calls_;
   Calls<v1::OpenTransferResponse> grants_;
   Calls<v1::RenewResponse> renews_;

@@ -1,7 +1,10 @@
 #include "services/worker/engine/engine_runner.h"
 
+#include <chrono>
 #include <optional>
 #include <utility>
+
+#include "absl/strings/str_cat.h"
 
 namespace skein::services {
 
@@ -39,6 +42,7 @@ void EngineRunner::Run(scheduler::RunStep step) {
   }
   if (plan.sequences.empty()) return told_.ended(/*idle=*/false);
   if (planned->step.sequences.front().ring != nullptr) plan.ring = MeetingOf(planned->step);
+  if (planned->step.group.has_value()) plan.group = GroupMeetingOf(planned->step);
   if (told_.layer_written) {
     plan.layer_queued = [this](int layer) { told_.layer_queued(layer); };
   }
@@ -59,6 +63,19 @@ engine::RingMeeting EngineRunner::MeetingOf(const scheduler::RunStep& step) cons
             return absl::InvalidArgumentError("this worker cannot run ring steps");
           },
           .leave = [groups](const absl::Status& status) { groups->Leave(status); }};
+}
+
+engine::GroupMeeting EngineRunner::GroupMeetingOf(const scheduler::RunStep& step) const {
+  const engine::GroupMode mode = {step.group->sp, step.group->tp};
+  const engine::CommDeadline until{std::chrono::microseconds(step.deadline_us)};
+  return {.enter = [context = group_, mode, until]() -> absl::StatusOr<engine::GroupPart> {
+            if (context != nullptr && mode.ranks() == context->size()) {
+              return context->Part(mode, until);
+            }
+            return absl::InvalidArgumentError(absl::StrCat(
+                "mode: sp = ", mode.sp, ", tp = ", mode.tp, " does not fit this worker's group"));
+          },
+          .leave = [](const absl::Status&) {}};
 }
 
 bool EngineRunner::TellLayers() {

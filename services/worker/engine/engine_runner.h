@@ -9,8 +9,10 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <utility>
 #include <vector>
 
+#include "engine/model/group/group_contexts.h"
 #include "engine/stepping/step_engine.h"
 #include "scheduler/worker/steps/step.h"
 #include "services/worker/engine/ring_groups.h"
@@ -52,6 +54,8 @@ class EngineRunner {
   // The steps that have ended since the last call, in order.
   std::vector<scheduler::StepDone> TakeDone();
   void Release(const scheduler::ReleaseSequence& effect) { conversion_.Release(effect); }
+  // Steps of a bound group run in this context from now on; null: INVALID_ARGUMENT.
+  void SetGroup(std::shared_ptr<engine::GroupContext> group) { group_ = std::move(group); }
 
   // Any thread. Tells the layers that are written and were not told. True: the device has work of
   // further ones, so it is worth while to look again soon.
@@ -72,6 +76,7 @@ class EngineRunner {
                              const engine::CompletedStep& completed) const;
   void Record(const StepConversion::Planned& planned, const engine::CompletedStep& completed) const;
   engine::RingMeeting MeetingOf(const scheduler::RunStep& step) const;
+  engine::GroupMeeting GroupMeetingOf(const scheduler::RunStep& step) const;
 
   const Told told_;
   const Records records_;
@@ -83,6 +88,7 @@ class EngineRunner {
   int running_ = 0;  // steps whose end the engine has not told
   engine::StepEngine* const engine_;
   StepConversion conversion_;
+  std::shared_ptr<engine::GroupContext> group_;
 };
 
 }  // namespace skein::services

@@ -140,7 +140,7 @@ void GroupRank::Propose() {
     if (!plan.has_value()) return;
     FeedEffects effects;
     const absl::Status proposed = lead_->Propose(*std::move(plan), NowUs(), &effects);
-    if (!proposed.ok()) return On(scheduler::StepRefused{0, 0, proposed});
+    if (!proposed.ok()) return On(scheduler::StepRefused{0, 0, proposed, batch_.free_blocks()});
     Carry(effects);
   }
 }
@@ -253,7 +253,7 @@ void GroupRank::TakeCompleted() {
 void GroupRank::StepEnded(const absl::Status& status, const std::vector<int32_t>& sampled) {
   FeedEffects effects;
   lead_.has_value() ? lead_->StepEnded(status, sampled, NowUs(), &effects)
-                    : member_->StepEnded(status, sampled, &effects);
+                    : member_->StepEnded(status, sampled, 0, &effects);
   Carry(effects);
 }
 

@@ -86,6 +86,7 @@ class GroupRank {
   void On(const scheduler::SendFeed& effect);
   void On(const scheduler::EnterGroupStep& effect);
   void On(const scheduler::StepRefused& effect);
+  void On(const scheduler::StepCommitted&) {}
   void On(const scheduler::StepCompleted& effect);
   void On(const scheduler::GroupFailed& effect);
   void Launch(const scheduler::GroupStep& step);

@@ -1,0 +1,75 @@
+// How instances of a group bind and release (Flying Serving, section 4; docs of the protocol:
+// scheduler/README.md, "Formations in flight").
+//
+// Two phases. The orchestrator has each instance of an aligned subset prepare under one epoch; when
+// all are prepared, it tells the lead alone to commit. The lead's first step plan (FeedPlan of that
+// epoch) binds the others: there is no commit that reaches some of them only. One that does not
+// want the epoch any more answers that plan with FeedEnd, and all work alone as before. What was
+// prepared costs nothing and stops nobody: each instance runs its own steps until it is bound.
+//
+// An epoch ends once, for all members: by order (EndFormation to the lead, which first lets the
+// bound sequences end, or takes them back), by a member's death, by a step that failed, or by a
+// deadline. Each member tells FormationTold::Phase::kEnded then.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "scheduler/base/ids.h"
+#include "scheduler/base/time.h"
+
+namespace skein::scheduler {
+
+// ---- from the orchestrator to a decode-worker; not answered, but told ----
+
+// Be ready to work with these instances: the communicators of `generation` (GroupOrder) are made,
+// and nothing of an older epoch is left. Forgotten after `keep_us` without a plan of the epoch.
+struct PrepareFormation {
+  uint64_t epoch = 0;       // of formations; only grows
+  uint64_t generation = 0;  // of the group's communicators
+  // An aligned subset of the members of that GroupOrder, whose size is a power of two: members
+  // [first, first + size). The lead is member `first`, rank 0.
+  int32_t first = 0;
+  int32_t size = 0;
+  TimeUs keep_us = 0;
+};
+
+// To the lead: all are prepared. An epoch that it has not prepared is told as kEnded.
+struct CommitFormation {
+  uint64_t epoch = 0;
+};
+
+// How sequences fare when a formation ends.
+enum class Switch {
+  kSequential,  // those of the bound group end first; it takes no new ones
+  kHard,        // those of the bound group are taken back by the lead and computed anew there
+};
+
+// To the lead of a bound group: release it. To one that is only prepared: forget it.
+struct EndFormation {
+  uint64_t epoch = 0;
+  Switch how = Switch::kSequential;
+  absl::Status why;
+};
+
+// ---- from a decode-worker to the orchestrator; not answered ----
+
+// Repeated for the latest epoch at the start of each stream.
+struct FormationTold {
+  enum class Phase {
+    kPrepared,
+    kBound,  // it has run, or is about to run, the epoch's first step
+    kEnded,  // or was never prepared; `why` says the reason
+  };
+  uint64_t epoch = 0;
+  Phase phase = Phase::kEnded;
+  absl::Status why;
+  // kBound: from the commit (the lead) or the first plan (the others) until this instance could run
+  // a step of the group, and the part of it that it waited for its own step in flight. kEnded of a
+  // group that was bound: from the order to release until the last bound sequence had left.
+  TimeUs cut_over_us = 0;
+  TimeUs drain_us = 0;
+};
+
+}  // namespace skein::scheduler

@@ -1,0 +1,372 @@
+// DecodeCores that bind and release at random while their requests run. The pools are small, so
+// that sequences are preempted: those of the lead then run in the group. Every stream gets its
+// tokens, once each and in order, whatever the formation does.
+#include <gtest/gtest.h>
+
+#include <deque>
+#include <map>
+#include <memory>
+#include <random>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "scheduler/worker/decode/decode_core.h"
+#include "scheduler/worker/testing/core_testing.h"
+
+namespace skein::scheduler {
+namespace {
+
+using testing::Of;
+using testing::Spec;
+
+constexpr int64_t kBlocks = 10;  // of 4 tokens of an instance alone
+constexpr Epoch kEpoch = {5};
+constexpr TimeUs kKeepUs = 100'000;
+
+DecodeConfig ConfigOf(int rank, bool launch_ahead) {
+  DecodeConfig config;
+  WorkerIdentity& identity = config.membership.identity;
+  identity = testing::Identity(Role::kDecode, kBlocks);
+  identity.incarnation = {9 + static_cast<uint64_t>(rank)};
+  identity.shape.kv_heads = 4;
+  config.memory = "memory";
+  config.lease_us = kSecondUs;
+  config.batch = {.max_batch_tokens = 16,
+                  .max_batch_sequences = 8,
+                  .max_slice_tokens = 12,
+                  .min_slice_tokens = 4};
+  config.launch_ahead = launch_ahead;
+  config.group.limits = {.answer_us = 200'000, .step_us = 400'000};
+  config.group.step_max_us = 300'000;
+  config.group.shift_tokens = 4;
+  return config;
+}
+
+// A token that depends on the sequence and the index alone, as an engine's does.
+int32_t TokenOf(RequestId id, int64_t index) {
+  return static_cast<int32_t>(100 * static_cast<int64_t>(id.serial) + index);
+}
+
+struct Instance {
+  std::unique_ptr<DecodeCore> core;
+  std::deque<RunStep> engine;  // the first one runs
+  std::deque<std::pair<int, FeedMessage>> inbox;
+  std::deque<DecodeEvent> later;  // answers to effects
+  std::map<uint64_t, int64_t> emitted;
+  std::map<uint64_t, FinishReason> ended;
+  FormationTold told;
+  std::set<std::pair<RequestId, Epoch>> admitted;  // by the engine
+  bool dead = false;
+};
+
+class Group {
+ public:
+  Group(int size, uint32_t seed) : random_(seed), instances_(static_cast<size_t>(size)) {
+    for (int rank = 0; rank < size; ++rank) {
+      At(rank).core = std::make_unique<DecodeCore>(ConfigOf(rank, seed % 2 == 0));
+      Do(rank, Tick{});
+      Do(rank, RegisterReplied{{absl::OkStatus(), {static_cast<uint64_t>(rank) + 3}, 1'000'000}});
+    }
+  }
+
+  void Move() {
+    now_ += Between(0, 200);
+    const int rank = static_cast<int>(Between(0, Size() - 1));
+    switch (Between(0, 6)) {
+      case 0:
+        return Order();
+      case 1:
+      case 2:
+        return Deliver(rank);
+      case 3:
+      case 4:
+        return EndStep(rank);
+      case 5:
+        return Do(rank, Tick{});
+      default:
+        if (arrivals_ && Between(0, 2) == 0) Start(Between(0, 1) == 0 ? 0 : rank);
+    }
+  }
+  // A request whose KV is whole.
+  void Start(int rank) {
+    if (Live(rank) >= 8) return;
+    auto spec = Spec(++serial_, Between(2, 12), Between(1, 24));
+    spec->priority = static_cast<int32_t>(Between(0, 1));
+    Do(rank, AnnounceCalled{{spec, kEpoch, {{2}}}, absl::OkStatus()});
+    const HandoffShape shape = ConfigOf(0, false).membership.identity.shape;
+    Do(rank, OpenTransferCalled{{++calls_}, {spec->id, kEpoch, {1}, {2}, shape}});
+    if (At(rank).core->StateOf(spec->id) != "granted") {
+      return Do(rank, WithdrawCalled{{spec->id, kEpoch}});
+    }
+    Do(rank, AttachCalled{{++calls_}, spec->id, kEpoch});
+    const int64_t bytes = (PromptTokens(*spec) + 3) / 4 * 4 * 128;
+    ++started_;
+    wanted_[spec->id.serial] = spec->max_tokens;
+    where_[spec->id.serial] = rank;
+    Do(rank, CommitCalled{{++calls_},
+                          {.id = spec->id,
+                           .epoch = kEpoch,
+                           .bytes_per_layer = {bytes, bytes},
+                           .has_token = true,
+                           .token = TokenOf(spec->id, 0),
+                           .payload = "",
+                           .prompt_logprobs = "",
+                           .prefill = {1},
+                           .times = {}}});
+  }
+  void Order() {
+    if (!orders_) return;
+    const int64_t which = Between(0, 40);
+    if (which < 4 && AllAreAlone()) return PrepareAll();
+    if (which < 20 && AllArePrepared()) return Do(0, CommitFormation{epoch_});
+    if (which == 40) {
+      Do(0, EndFormation{epoch_, Between(0, 1) == 0 ? Switch::kHard : Switch::kSequential,
+                         absl::CancelledError("released")});
+    }
+  }
+  void PrepareAll() {
+    ++epoch_;
+    for (int rank = 0; rank < Size(); ++rank) {
+      Do(rank, PrepareFormation{epoch_, 1, 0, Size(), kKeepUs});
+    }
+  }
+  void Deliver(int rank) {
+    Instance& self = At(rank);
+    for (int64_t count = Between(1, 6); count > 0 && !self.dead; --count) {
+      if (!self.later.empty()) {
+        const DecodeEvent event = std::move(self.later.front());
+        self.later.pop_front();
+        Do(rank, event);
+      } else if (!self.inbox.empty()) {
+        const auto [from, message] = std::move(self.inbox.front());
+        self.inbox.pop_front();
+        Do(rank, FeedArrived{from, message});
+      }
+    }
+  }
+  // Ends the step that runs as an engine would.
+  void EndStep(int rank) {
+    Instance& self = At(rank);
+    if (self.dead || self.engine.empty()) return;
+    const RunStep& step = self.engine.front();
+    const bool whole = !step.group.has_value() || AllRun(step);
+    const bool broken = broken_ >= epoch_ || now_ > step.deadline_us;
+    if (!whole && !broken) return;
+    StepDone done{.step = step.step, .status = {}, .results = {}};
+    if (!whole) done.status = absl::UnavailableError("the group has broken");
+    for (const StepSequence& sequence : step.sequences) {
+      self.admitted.insert({sequence.id, sequence.epoch});
+      if (!whole) continue;
+      done.results.push_back(
+          {sequence.sample ? TokenOf(sequence.id, sequence.token_index) : -1, "", ""});
+    }
+    if (step.group.has_value() && whole) ++(step.group->sp > 1 ? sp_steps_ : tp_steps_);
+    self.engine.pop_front();
+    Do(rank, done);
+  }
+  // Every rank has entered it, or has ended it already. The steps of an epoch are the same at all
+  // ranks, in one order: each counts its own.
+  bool AllRun(const RunStep& step) {
+    const int64_t mine = GroupSteps(step);
+    for (Instance& other : instances_) {
+      if (other.dead || group_steps_[&other] < mine) return false;
+    }
+    return true;
+  }
+  int64_t GroupSteps(const RunStep& step) { return numbers_.at(&step); }
+
+  void Kill(int rank) {
+    At(rank).dead = true;
+    broken_ = epoch_;
+    for (int other = 0; other < Size(); ++other) {
+      if (other != rank) Do(other, FeedLost{rank, absl::UnavailableError("it died")});
+    }
+  }
+
+  // ---- what must be true ----
+
+  bool AllAreAlone() const {
+    for (const Instance& one : instances_) {
+      if (!one.dead && one.told.phase != FormationTold::Phase::kEnded) return false;
+    }
+    return true;
+  }
+  bool AllArePrepared() const {
+    for (const Instance& one : instances_) {
+      if (one.told.epoch != epoch_ || one.told.phase != FormationTold::Phase::kPrepared) {
+        return false;
+      }
+    }
+    return true;
+  }
+  bool AllAreAnswered() const {
+    for (const auto& [serial, rank] : where_) {
+      const Instance& one = instances_[static_cast<size_t>(rank)];
+      if (!one.dead && !one.ended.contains(serial)) return false;
+    }
+    return true;
+  }
+  template <class Condition>
+  bool RunUntil(const Condition& condition) {
+    for (int moves = 0; moves < 200'000; ++moves) {
+      if (condition()) return true;
+      Move();
+    }
+    return condition();
+  }
+  void ExpectWholeAnswers() {
+    for (const auto& [serial, rank] : where_) {
+      Instance& one = At(rank);
+      if (one.dead) continue;
+      EXPECT_EQ(one.ended[serial], FinishReason::kLength) << serial;
+      EXPECT_EQ(one.emitted[serial], wanted_[serial]) << serial;
+    }
+    for (Instance& one : instances_) {
+      if (one.dead) continue;
+      EXPECT_EQ(one.core->Snapshot(now_).blocks.free, kBlocks);
+      EXPECT_TRUE(one.admitted.empty()) << "a sequence was not released";
+    }
+  }
+  void StopArrivals() { arrivals_ = false; }
+  void StopOrders() { orders_ = false; }
+  void ReleaseAll() {
+    Do(0, EndFormation{epoch_, Switch::kSequential, absl::CancelledError("released")});
+  }
+  DecodeSnapshot Look(int rank) const {
+    return instances_[static_cast<size_t>(rank)].core->Snapshot(now_);
+  }
+  int Size() const { return static_cast<int>(instances_.size()); }
+
+  int64_t started_ = 0, tp_steps_ = 0, sp_steps_ = 0, binds_ = 0, joined_ = 0;
+
+ private:
+  Instance& At(int rank) { return instances_[static_cast<size_t>(rank)]; }
+  int64_t Between(int64_t low, int64_t high) {
+    return low + static_cast<int64_t>(random_() % static_cast<uint32_t>(high - low + 1));
+  }
+  size_t Live(int rank) {
+    size_t live = 0;
+    for (const auto& [serial, where] : where_) {
+      live += where == rank && !At(rank).ended.contains(serial);
+    }
+    return live;
+  }
+
+  void Do(int rank, const DecodeEvent& event) {
+    Instance& self = At(rank);
+    if (self.dead) return;
+    const std::vector<DecodeEffect> effects = self.core->Handle(event, now_);
+    const absl::Status invariants = self.core->CheckInvariants();
+    EXPECT_TRUE(invariants.ok()) << invariants;
+    for (const DecodeEffect& effect : effects) {
+      std::visit([&](const auto& one) { On(rank, one); }, effect);
+    }
+    joined_ = std::max(joined_, Look(0).bound);
+  }
+  template <class Effect>
+  void On(int, const Effect&) {}
+  void On(int rank, const CallReport& effect) {
+    At(rank).later.push_back(ReportReplied{effect.request.serial, {}});
+  }
+  void On(int rank, const CloseGrant& effect) {
+    At(rank).later.push_back(GrantClosed{effect.grant});
+  }
+  void On(int rank, const EmitToken& effect) {
+    EXPECT_EQ(effect.token, TokenOf(effect.id, effect.index));
+    EXPECT_EQ(effect.index, At(rank).emitted[effect.id.serial]++);
+  }
+  void On(int rank, const EndStream& effect) {
+    EXPECT_TRUE(At(rank).ended.emplace(effect.id.serial, effect.reason).second);
+    EXPECT_TRUE(effect.status.ok()) << effect.status;
+  }
+  void On(int rank, const RunStep& effect) {
+    Instance& self = At(rank);
+    EXPECT_TRUE(!effect.group.has_value() || self.engine.empty()) << "beside another step";
+    self.engine.push_back(effect);
+    if (effect.group.has_value()) numbers_[&self.engine.back()] = ++group_steps_[&self];
+  }
+  void On(int rank, const ReleaseSequence& effect) {
+    for (const RunStep& step : At(rank).engine) {
+      for (const StepSequence& one : step.sequences) {
+        EXPECT_FALSE(one.id == effect.id && one.epoch == effect.epoch) << "it is in a step";
+      }
+    }
+    At(rank).admitted.erase({effect.id, effect.epoch});
+  }
+  void On(int rank, const OpenFeed& effect) {
+    At(rank).later.push_back(FeedOpened{
+        effect.epoch, Between(0, 9) == 0 ? absl::StatusOr<int>(absl::UnavailableError("not made"))
+                                         : absl::StatusOr<int>(rank)});
+  }
+  void On(int, const CloseFeed& effect) {
+    if (effect.broken) broken_ = std::max(broken_, effect.epoch);
+  }
+  void On(int rank, const SendOnFeed& effect) {
+    At(effect.rank).inbox.emplace_back(rank, effect.message);
+  }
+  void On(int rank, const TellFormation& effect) {
+    if (effect.told.phase == FormationTold::Phase::kBound) {
+      ++binds_;
+      group_steps_[&At(rank)] = static_cast<int64_t>(effect.told.epoch) * 1'000'000;
+    }
+    if (effect.told.epoch >= At(rank).told.epoch) At(rank).told = effect.told;
+  }
+
+  std::mt19937 random_;
+  TimeUs now_ = 1;
+  std::vector<Instance> instances_;
+  uint64_t epoch_ = 0, broken_ = 0, serial_ = 0, calls_ = 0;
+  std::map<uint64_t, int64_t> wanted_;
+  std::map<uint64_t, int> where_;
+  std::map<const Instance*, int64_t> group_steps_;
+  std::map<const RunStep*, int64_t> numbers_;
+  bool arrivals_ = true, orders_ = true;
+};
+
+TEST(DecodeGroup, NoStreamNoticesTheFormation) {
+  int64_t started = 0, tp = 0, sp = 0, binds = 0, joined = 0;
+  for (uint32_t seed = 1; seed <= 120; ++seed) {
+    SCOPED_TRACE(seed);
+    Group group(seed % 3 == 0 ? 4 : 2, seed);
+    for (int moves = 0; moves < 4'000; ++moves) group.Move();
+    group.StopArrivals();
+    EXPECT_TRUE(group.RunUntil([&] { return group.AllAreAnswered(); })) << "a stream starves";
+    group.StopOrders();
+    group.ReleaseAll();
+    EXPECT_TRUE(group.RunUntil([&] { return group.AllAreAlone(); }));
+    for (int moves = 0; moves < 500; ++moves) group.Move();
+    group.ExpectWholeAnswers();
+    started += group.started_;
+    tp += group.tp_steps_;
+    sp += group.sp_steps_;
+    binds += group.binds_;
+    joined += group.joined_ > 0;
+    if (::testing::Test::HasFailure()) break;
+  }
+  EXPECT_GT(started, 2'000);
+  EXPECT_GT(tp, 1'000);
+  EXPECT_GT(sp, 500);
+  EXPECT_GT(binds, 500);
+  EXPECT_GT(joined, 60);
+}
+
+TEST(DecodeGroup, WhoSurvivesAMemberAnswersAll) {
+  for (uint32_t seed = 1; seed <= 200; ++seed) {
+    SCOPED_TRACE(seed);
+    const int size = seed % 3 == 0 ? 4 : 2;
+    Group group(size, seed);
+    for (uint32_t moves = 500 + seed * 13 % 2'000; moves > 0; --moves) group.Move();
+    group.StopArrivals();
+    group.StopOrders();
+    group.Kill(static_cast<int>(seed / 3) % size);
+    EXPECT_TRUE(group.RunUntil([&] { return group.AllAreAlone() && group.AllAreAnswered(); }));
+    for (int moves = 0; moves < 500; ++moves) group.Move();
+    group.ExpectWholeAnswers();
+    if (::testing::Test::HasFailure()) break;
+  }
+}
+
+}  // namespace
+}  // namespace skein::scheduler

@@ -1,0 +1,446 @@
+#include "scheduler/worker/group/bound_group.h"
+
+#include <algorithm>
+#include <bit>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "scheduler/vocabulary/check.h"
+
+namespace skein::scheduler {
+namespace {
+
+// Nothing could run: blocks come free by what others end, so there is no hurry to ask again.
+constexpr TimeUs kAskPauseUs = 1000;
+constexpr size_t kSamplingMax = 128 << 10;  // bytes that an offer may carry
+
+bool IsSubset(const PrepareFormation& order) {
+  return order.size >= 2 && std::has_single_bit(static_cast<uint32_t>(order.size)) &&
+         order.first >= 0 && order.first % order.size == 0;
+}
+
+int64_t TokensOf(const FeedOffer& offer) { return offer.prompt_tokens + offer.output_tokens; }
+
+}  // namespace
+
+BoundGroup::BoundGroup(const BoundGroupConfig& config, BlockPool* pool,
+                       std::function<void(BoundEffect)> emit)
+    : config_(config), pool_(pool), emit_(std::move(emit)) {}
+
+// ---- orders ----
+
+void BoundGroup::Prepare(const PrepareFormation& order, TimeUs now) {
+  const auto refuse = [&](const absl::Status& why) {
+    emit_(TellFormation{{.epoch = order.epoch, .phase = FormationTold::Phase::kEnded, .why = why}});
+  };
+  if (order.epoch <= order_.epoch) {
+    return refuse(absl::FailedPreconditionError(
+        absl::StrCat("epoch: ", order.epoch, " is not above ", order_.epoch)));
+  }
+  if (!IsSubset(order)) {
+    return refuse(absl::InvalidArgumentError(absl::StrCat(
+        "first, size: ", order.first, ", ", order.size, " are no aligned power of two")));
+  }
+  if (bound()) {
+    return refuse(absl::FailedPreconditionError(
+        absl::StrCat("this instance is bound under epoch ", order_.epoch)));
+  }
+  Forget(absl::CancelledError("a newer epoch is being prepared"));
+  order_ = order;
+  phase_ = Phase::kOpening;
+  keep_until_us_ = now + order.keep_us;
+  emit_(OpenFeed{order.epoch, order.generation, order.first, order.size});
+}
+
+void BoundGroup::FeedOpened(uint64_t epoch, const absl::StatusOr<int>& rank, TimeUs now) {
+  if (!IsOf(epoch) || phase_ != Phase::kOpening) return;
+  if (!rank.ok()) {
+    phase_ = Phase::kAlone;
+    keep_until_us_ = kNever;
+    return Tell(FormationTold::Phase::kEnded, rank.status());
+  }
+  rank_ = *rank;
+  phase_ = Phase::kPrepared;
+  Tell(FormationTold::Phase::kPrepared, absl::OkStatus());
+}
+
+void BoundGroup::Commit(const CommitFormation& order, TimeUs now) {
+  if (!IsOf(order.epoch) || phase_ == Phase::kOpening || rank_ != 0) {
+    return emit_(TellFormation{{.epoch = order.epoch,
+                                .phase = FormationTold::Phase::kEnded,
+                                .why = absl::NotFoundError("this epoch is not prepared here")}});
+  }
+  if (bound()) return;
+  Bind(now);
+  FeedEffects effects;
+  const absl::Status proposed = lead_->Propose(planner_->Ask(), now, &effects);
+  SKEIN_CHECK_MSG(proposed.ok(), "a step of nothing needs no blocks");
+  Carry(effects, now);
+  Drive(now);
+}
+
+void BoundGroup::End(const EndFormation& order, TimeUs now) {
+  if (!IsOf(order.epoch)) {
+    return emit_(TellFormation{{.epoch = order.epoch,
+                                .phase = FormationTold::Phase::kEnded,
+                                .why = absl::NotFoundError("this epoch is not known here")}});
+  }
+  if (!bound()) return Forget(order.why);
+  if (!leads()) return EndOf(order.why, now);
+  const bool harder = ending_.has_value() && order.how == Switch::kHard;
+  if (ending_.has_value() && !harder) return;
+  if (!ending_.has_value()) ending_us_ = now;
+  ending_ = order;
+  Drive(now);
+}
+
+void BoundGroup::Abandon(const absl::Status& why, TimeUs now) {
+  if (bound() && over_.ok()) EndOf(why, now);
+  Forget(why);
+}
+
+void BoundGroup::Forget(const absl::Status& why) {
+  if (phase_ == Phase::kAlone || bound()) return;
+  phase_ = Phase::kAlone;
+  keep_until_us_ = kNever;
+  emit_(CloseFeed{order_.epoch, /*broken=*/false, why});
+  Tell(FormationTold::Phase::kEnded, why);
+}
+
+void BoundGroup::Tell(FormationTold::Phase phase, const absl::Status& why) {
+  told_ = {.epoch = order_.epoch, .phase = phase, .why = why};
+  if (phase == FormationTold::Phase::kBound) {
+    told_.cut_over_us = entered_us_ - bind_us_;
+    told_.drain_us = told_.cut_over_us;
+  }
+  emit_(TellFormation{told_});
+}
+
+void BoundGroup::Bind(TimeUs now) {
+  phase_ = Phase::kBound;
+  keep_until_us_ = kNever;
+  bind_us_ = now;
+  has_run_ = false;
+  own_told_ = 0;
+  propose_from_us_ = 0;
+  const KvLayout layout{order_.size};
+  const int64_t tokens_per_block = TokensPerBlock(layout, config_.kv_heads, config_.block_tokens);
+  batch_.emplace(pool_, layout, tokens_per_block);
+  if (!leads()) return void(member_.emplace(order_.epoch, &*batch_, config_.limits));
+  lead_.emplace(order_.epoch, order_.size, &*batch_, config_.limits);
+  planner_.emplace(GroupPlannerConfig{.ranks = order_.size,
+                                      .tokens_per_block = tokens_per_block,
+                                      .total_blocks = pool_->Counts().total,
+                                      .batch = config_.batch,
+                                      .full_tp = {1, order_.size},
+                                      .base = {order_.size, 1},
+                                      .shift_tokens = config_.shift_tokens,
+                                      .own_share = config_.own_share});
+}
+
+// ---- the feed ----
+
+void BoundGroup::FeedArrived(int rank, const FeedMessage& message, TimeUs now) {
+  const uint64_t epoch = std::visit([](const auto& one) { return one.epoch; }, message);
+  const bool ours = IsOf(epoch) && phase_ != Phase::kOpening;
+  const bool proposes = std::holds_alternative<FeedPlan>(message);
+  if (!ours && proposes) {
+    return emit_(SendOnFeed{
+        epoch, rank,
+        FeedEnd{epoch, absl::FailedPreconditionError("the epoch is not prepared here")}});
+  }
+  if (!ours || !over_.ok()) return;
+  if (!bound()) {
+    if (proposes && !leads() && rank == 0) {
+      Bind(now);
+    } else if (std::holds_alternative<FeedEnd>(message)) {
+      return Forget(std::get<FeedEnd>(message).why);
+    } else {
+      return;
+    }
+  }
+  FeedEffects effects;
+  if (lead_.has_value()) {
+    if (const auto* own = std::get_if<FeedOwn>(&message)) {
+      if (rank > 0 && rank < size()) planner_->ToldOwn(rank, own->own_tokens);
+    } else {
+      lead_->Take(rank, message, now, &effects);
+    }
+  } else if (rank == 0) {
+    if (const auto* offer = std::get_if<FeedOffer>(&message)) {
+      TakeOffer(*offer, now);
+    } else if (const auto* withdraw = std::get_if<FeedWithdraw>(&message)) {
+      batch_->Withdraw(withdraw->id, withdraw->request_epoch);
+    } else {
+      member_->Take(message, now, &effects);
+    }
+  }
+  Carry(effects, now);
+  Drive(now);
+}
+
+void BoundGroup::FeedLost(int rank, const absl::Status& why, TimeUs now) {
+  if (phase_ == Phase::kAlone) return;
+  if (!bound()) {
+    return Forget(
+        absl::UnavailableError(absl::StrCat("rank ", rank, ": ", std::string(why.message()))));
+  }
+  FeedEffects effects;
+  if (lead_.has_value()) {
+    lead_->Lost(rank, why, &effects);
+  } else {
+    member_->Lost(
+        absl::UnavailableError(absl::StrCat("rank ", rank, ": ", std::string(why.message()))),
+        &effects);
+  }
+  Carry(effects, now);
+  Drive(now);
+}
+
+// A part of an offer; the last one completes it.
+void BoundGroup::TakeOffer(const FeedOffer& part, TimeUs now) {
+  const std::pair key(part.id, part.request_epoch);
+  FeedOffer& offer = part.first == 0 ? (coming_[key] = part) : coming_[key];
+  if (part.first != 0) {
+    if (part.first != static_cast<int64_t>(offer.tokens.size())) {
+      return EndOf(absl::InternalError(absl::StrCat("an offer's part begins at token ", part.first,
+                                                    " after ", offer.tokens.size())),
+                   now);
+    }
+    offer.tokens.insert(offer.tokens.end(), part.tokens.begin(), part.tokens.end());
+  }
+  if (static_cast<int64_t>(offer.tokens.size()) < TokensOf(offer)) return;
+  const FeedOffer whole = std::move(coming_.extract(key).mapped());
+  auto spec = std::make_shared<RequestSpec>();
+  const auto output_begin = whole.tokens.begin() + whole.prompt_tokens;
+  spec->id = whole.id;
+  spec->prompt.assign(whole.tokens.begin(), output_begin);
+  spec->max_tokens = whole.max_tokens;
+  spec->sampling = whole.sampling;
+  batch_->Offer({.epoch = whole.request_epoch,
+                 .spec = std::move(spec),
+                 .blocks = nullptr,
+                 .kv_tokens = 0,
+                 .output = {output_begin, whole.tokens.end()}});
+}
+
+void BoundGroup::Carry(const FeedEffects& effects, TimeUs now) {
+  for (const FeedEffect& effect : effects) {
+    std::visit([&](const auto& one) { On(one, now); }, effect);
+  }
+}
+
+void BoundGroup::On(const SendFeed& effect, TimeUs) {
+  emit_(SendOnFeed{order_.epoch, effect.rank, effect.message});
+}
+
+void BoundGroup::On(const EnterGroupStep& effect, TimeUs now) {
+  entered_ = effect.step;
+  if (!has_run_ && entered_us_ < bind_us_) entered_us_ = now;
+}
+
+void BoundGroup::On(const StepRefused& effect, TimeUs now) {
+  if (!absl::IsResourceExhausted(effect.why)) return EndOf(effect.why, now);
+  planner_->Refused(effect);
+  propose_from_us_ = now + kAskPauseUs;
+}
+
+void BoundGroup::On(const StepCommitted& effect, TimeUs) { planner_->Committed(effect.step); }
+void BoundGroup::On(const StepCompleted& effect, TimeUs) { planner_->Completed(effect); }
+
+// A step that runs anywhere ends with its communicators; Finish follows it.
+void BoundGroup::On(const GroupFailed& effect, TimeUs) {
+  if (!over_.ok()) return;
+  over_ = effect.why;
+  const bool orderly =
+      leads() ? ending_.has_value() && over_ == ending_->why : !in_step_ && !entered_.has_value();
+  emit_(CloseFeed{order_.epoch, /*broken=*/!orderly, over_});
+}
+
+// This rank ends the epoch for all.
+void BoundGroup::EndOf(const absl::Status& why, TimeUs now) {
+  FeedEffects effects;
+  lead_.has_value() ? lead_->End(why, &effects) : member_->End(why, &effects);
+  Carry(effects, now);
+  Drive(now);
+}
+
+// ---- the lead's sequences ----
+
+absl::Status BoundGroup::Join(const SpecPtr& spec, Epoch epoch, TimeUs arrived_us,
+                              const std::vector<int32_t>& output, TimeUs now) {
+  SKEIN_CHECK(MayJoin());
+  const int64_t tokens_per_block =
+      TokensPerBlock(KvLayout{size()}, config_.kv_heads, config_.block_tokens);
+  const int64_t blocks =
+      (PromptTokens(*spec) + spec->max_tokens + tokens_per_block - 1) / tokens_per_block;
+  if (blocks > pool_->Counts().total) {
+    return absl::ResourceExhaustedError(absl::StrCat("KV blocks: the request needs ", blocks,
+                                                     " at each rank, which has ",
+                                                     pool_->Counts().total));
+  }
+  if (spec->sampling.size() > kSamplingMax) {
+    return absl::InvalidArgumentError(absl::StrCat("sampling: ", spec->sampling.size(),
+                                                   " bytes, at most ", kSamplingMax,
+                                                   " in a bound group"));
+  }
+  FeedOffer offer{.epoch = order_.epoch,
+                  .id = spec->id,
+                  .request_epoch = epoch,
+                  .prompt_tokens = PromptTokens(*spec),
+                  .output_tokens = static_cast<int64_t>(output.size()),
+                  .max_tokens = spec->max_tokens,
+                  .sampling = spec->sampling};
+  std::vector<int32_t> tokens = spec->prompt;
+  tokens.insert(tokens.end(), output.begin(), output.end());
+  SendOffer(std::move(offer), tokens);
+  batch_->Offer(
+      {.epoch = epoch, .spec = spec, .blocks = nullptr, .kv_tokens = 0, .output = output});
+  planner_->Add(spec->id, epoch, spec->priority, arrived_us, static_cast<int64_t>(tokens.size()));
+  Drive(now);
+  return absl::OkStatus();
+}
+
+void BoundGroup::SendOffer(FeedOffer part, const std::vector<int32_t>& tokens) {
+  for (size_t first = 0; first < tokens.size(); first += FeedOffer::kTokensMax) {
+    const size_t end = std::min(first + FeedOffer::kTokensMax, tokens.size());
+    part.first = static_cast<int64_t>(first);
+    part.tokens.assign(tokens.begin() + static_cast<std::ptrdiff_t>(first),
+                       tokens.begin() + static_cast<std::ptrdiff_t>(end));
+    for (int rank = 1; rank < size(); ++rank) emit_(SendOnFeed{order_.epoch, rank, part});
+    part.sampling.clear();
+  }
+}
+
+void BoundGroup::Leave(RequestId id, Epoch epoch, TimeUs now) {
+  if (!bound() || !leads()) return;
+  planner_->Remove(id, epoch);
+  Drive(now);
+}
+
+void BoundGroup::Withdraw() {
+  for (const auto& [id, epoch] : planner_->TakeWithdrawn()) {
+    batch_->Withdraw(id, epoch);
+    for (int rank = 1; rank < size(); ++rank) {
+      emit_(SendOnFeed{order_.epoch, rank, FeedWithdraw{order_.epoch, id, epoch}});
+    }
+  }
+}
+
+// ---- steps ----
+
+void BoundGroup::SetOwn(int64_t own_tokens, TimeUs now) {
+  if (std::exchange(own_tokens_, own_tokens) == own_tokens || !bound() || !over_.ok()) return;
+  if (leads()) return Drive(now);
+  // Steps tell it by themselves.
+  if (in_step_ || entered_.has_value() || own_told_ > 0 || own_tokens == 0) return;
+  own_told_ = own_tokens;
+  emit_(SendOnFeed{order_.epoch, 0, FeedOwn{order_.epoch, own_tokens}});
+}
+
+std::optional<GroupStep> BoundGroup::TakeStep(TimeUs now) {
+  while (bound() && over_.ok() && !in_step_ && entered_.has_value()) {
+    GroupStep step = *std::exchange(entered_, std::nullopt);
+    in_step_ = true;
+    if (!std::exchange(has_run_, true)) {
+      entered_us_ = now;
+      Tell(FormationTold::Phase::kBound, absl::OkStatus());
+    }
+    const bool empty = step.mode.own() ? step.own_tokens == 0 : step.sequences.empty();
+    if (!empty || !step.removed.empty()) return step;
+    StepEnded(absl::OkStatus(), {}, now);
+  }
+  return std::nullopt;
+}
+
+void BoundGroup::StepEnded(const absl::Status& status, const std::vector<int32_t>& sampled,
+                           TimeUs now) {
+  SKEIN_CHECK(in_step_);
+  in_step_ = false;
+  FeedEffects effects;
+  own_told_ = own_tokens_;
+  if (lead_.has_value()) {
+    lead_->StepEnded(status, sampled, now, &effects);
+  } else {
+    member_->StepEnded(status, sampled, own_tokens_, &effects);
+  }
+  Carry(effects, now);
+  Drive(now);
+}
+
+void BoundGroup::Tick(TimeUs now) {
+  if (!bound()) {
+    if (now >= keep_until_us_) Forget(absl::DeadlineExceededError("no step of the epoch came"));
+    return;
+  }
+  FeedEffects effects;
+  lead_.has_value() ? lead_->Tick(now, &effects) : member_->Tick(now, &effects);
+  Carry(effects, now);
+  Drive(now);
+}
+
+TimeUs BoundGroup::NextTick() const {
+  if (!bound()) return keep_until_us_;
+  const TimeUs next = lead_.has_value() ? lead_->NextTick() : member_->NextTick();
+  const bool waits = lead_.has_value() && lead_->MayPropose() && !planner_->Empty();
+  return waits && propose_from_us_ > 0 ? std::min(next, propose_from_us_) : next;
+}
+
+void BoundGroup::Drive(TimeUs now) {
+  if (!bound()) return;
+  if (lead_.has_value() && over_.ok()) {
+    Withdraw();
+    const bool drained = ending_.has_value() && lead_->Idle() &&
+                         (ending_->how == Switch::kHard || planner_->Empty());
+    if (drained) return EndOf(ending_->why, now);
+    Propose(now);
+  }
+  if (!over_.ok() && !in_step_) Finish(now);
+}
+
+void BoundGroup::Propose(TimeUs now) {
+  const bool hard = ending_.has_value() && ending_->how == Switch::kHard;
+  while (!hard && over_.ok() && lead_->MayPropose() && now >= propose_from_us_) {
+    const std::optional<FeedPlan> plan = planner_->Next(*batch_, own_tokens_);
+    if (!plan.has_value()) return;
+    if (GroupPlanner::Asks(*plan)) propose_from_us_ = now + kAskPauseUs;
+    FeedEffects effects;
+    const absl::Status proposed = lead_->Propose(*plan, now, &effects);
+    if (!proposed.ok()) effects.push_back(StepRefused{0, 0, proposed, batch_->free_blocks()});
+    Carry(effects, now);
+  }
+}
+
+void BoundGroup::Finish(TimeUs now) {
+  const absl::Status why = std::exchange(over_, absl::OkStatus());
+  if (entered_.has_value()) batch_->Fail();
+  if (planner_.has_value()) preemptions_ += planner_->preemptions();
+  FormationOver over{why, batch_->Dissolve()};
+  phase_ = Phase::kAlone;
+  entered_.reset();
+  ending_.reset();
+  coming_.clear();
+  lead_.reset();
+  member_.reset();
+  planner_.reset();
+  batch_.reset();
+  Tell(FormationTold::Phase::kEnded, why);
+  emit_(std::move(over));
+}
+
+int64_t BoundGroup::batch_blocks() const { return batch_.has_value() ? batch_->held_blocks() : 0; }
+
+absl::Status BoundGroup::CheckInvariants() const {
+  const auto violated = [](int number, const char* what) {
+    return absl::InternalError(absl::StrCat("BoundGroup ", number, ": ", what));
+  };
+  if (bound() != batch_.has_value() || bound() != (lead_.has_value() || member_.has_value())) {
+    return violated(1, "the feed does not fit the phase");
+  }
+  if (lead_.has_value() != planner_.has_value()) return violated(1, "a lead without a planner");
+  if (!bound()) return absl::OkStatus();
+  if (absl::Status status = batch_->CheckInvariants(); !status.ok()) return status;
+  return lead_.has_value() ? lead_->CheckInvariants() : member_->CheckInvariants();
+}
+
+}  // namespace skein::scheduler

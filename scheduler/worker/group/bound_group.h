@@ -1,0 +1,193 @@
+// BoundGroup: a decode-worker's part in the formations of its group (formation_messages.h): it
+// prepares, binds and releases, and while it is bound it runs the steps of the feed, as the lead
+// (rank 0) or as a member. The lead holds the sequences of the group, decides its steps
+// (GroupPlanner) and gets their tokens; members only run them.
+//
+// One total order of steps. While bound, this rank runs nothing by itself: TakeStep gives the next
+// step of the feed, which may be one of the rank's own batch. Until the first one has begun, own
+// steps go on as before, so a bind stops nobody that is not bound in the end.
+//
+// Ends. Whatever ends the epoch (order, death, failed step, silence), ends it at every rank that
+// lives, in bounded time: the batch is dissolved, its blocks are free, and the lead gets the
+// sequences back (FormationOver), to compute them anew. With kSequential they end first.
+//
+// Sans-io, as the feed: effects by `emit`, inside the call that has them. The owner calls from one
+// thread.
+//
+// Invariants, by number (CheckInvariants names them):
+//   1. There is a feed exactly while an epoch is prepared or bound; the lead alone has a planner.
+//   2. While unbound the batch is empty.
+//   3. The batch's own, and the feed's.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <map>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "scheduler/base/formation_messages.h"
+#include "scheduler/base/ids.h"
+#include "scheduler/base/request.h"
+#include "scheduler/base/time.h"
+#include "scheduler/batch/batch_scheduler.h"
+#include "scheduler/kv/block_pool.h"
+#include "scheduler/worker/group/feed_lead.h"
+#include "scheduler/worker/group/feed_member.h"
+#include "scheduler/worker/group/group_batch.h"
+#include "scheduler/worker/group/group_planner.h"
+#include "scheduler/worker/group/step_feed.h"
+
+namespace skein::scheduler {
+
+struct BoundGroupConfig {
+  FeedLimits limits;
+  BatchLimits batch;  // of a step of the group
+  int32_t kv_heads = 1;
+  int32_t block_tokens = 16;  // of a block of one instance alone
+  // Steps of more tokens run in SP; measured for each model and device (skeinctl profile).
+  int64_t shift_tokens = std::numeric_limits<int64_t>::max();
+  double own_share = 0;  // StepShare
+};
+
+// Effect: take the context of these instances (PrepareFormation) and read its feed from now on;
+// answer with FeedOpened.
+struct OpenFeed {
+  uint64_t epoch = 0;
+  uint64_t generation = 0;
+  int32_t first = 0, size = 0;
+};
+// Effect: the feed of the epoch is over. Broken: a step may run at some rank; break its
+// communicators.
+struct CloseFeed {
+  uint64_t epoch = 0;
+  bool broken = false;
+  absl::Status why;
+};
+// Effect: send to the rank of the open feed.
+struct SendOnFeed {
+  uint64_t epoch = 0;
+  int rank = 0;
+  FeedMessage message;
+};
+// Effect: to the orchestrator, if its stream is open.
+struct TellFormation {
+  FormationTold told;
+};
+// Effect: this rank works alone again. The sequences that were in the batch; their blocks are free.
+struct FormationOver {
+  absl::Status why;
+  std::vector<std::pair<RequestId, Epoch>> left;
+};
+using BoundEffect = std::variant<OpenFeed, CloseFeed, SendOnFeed, TellFormation, FormationOver>;
+
+class BoundGroup {
+ public:
+  // `pool` outlives this; the own sequences of this rank use it, too.
+  BoundGroup(const BoundGroupConfig& config, BlockPool* pool,
+             std::function<void(BoundEffect)> emit);
+
+  // From the orchestrator.
+  void Prepare(const PrepareFormation& order, TimeUs now);
+  void Commit(const CommitFormation& order, TimeUs now);
+  void End(const EndFormation& order, TimeUs now);
+  // Of an OpenFeed: this instance's rank. Not OK: the context is not there.
+  void FeedOpened(uint64_t epoch, const absl::StatusOr<int>& rank, TimeUs now);
+  // From the feed. Lost: that rank's process has ended.
+  void FeedArrived(int rank, const FeedMessage& message, TimeUs now);
+  void FeedLost(int rank, const absl::Status& why, TimeUs now);
+  void Tick(TimeUs now);
+  TimeUs NextTick() const;
+
+  // Own steps run only by TakeStep while this is true.
+  bool bound() const { return phase_ == Phase::kBound; }
+  bool leads() const { return rank_ == 0; }            // REQUIRES: bound
+  int32_t size() const { return order_.size; }         // REQUIRES: bound
+  uint64_t epoch() const { return order_.epoch; }      // of the latest order
+  const FormationTold& told() const { return told_; }  // the latest
+
+  // This instance takes part no longer: an epoch ends for all, a prepared one is forgotten.
+  void Abandon(const absl::Status& why, TimeUs now);
+
+  // ---- the lead's sequences ----
+
+  // Whether a sequence may join: this rank leads and the group is not being released.
+  bool MayJoin() const { return bound() && leads() && !ending_.has_value(); }
+  // It is computed by the group from its first token on. INVALID_ARGUMENT: it cannot be told to the
+  // members. RESOURCE_EXHAUSTED: it can never fit. REQUIRES: MayJoin().
+  absl::Status Join(const SpecPtr& spec, Epoch epoch, TimeUs arrived_us,
+                    const std::vector<int32_t>& output, TimeUs now);
+  void Leave(RequestId id, Epoch epoch, TimeUs now);  // it runs no further; unknown ones are fine
+
+  // ---- steps ----
+
+  // What a step of this rank's own batch would run now; told to the lead.
+  void SetOwn(int64_t own_tokens, TimeUs now);
+  // The next step, if one has been started; then StepEnded. Of mode own: a step of the own batch of
+  // at most so many tokens, or nothing. REQUIRES: the engine is idle.
+  std::optional<GroupStep> TakeStep(TimeUs now);
+  // `sampled` as GroupBatch::End. REQUIRES: a step was taken.
+  bool in_step() const { return in_step_; }
+  void StepEnded(const absl::Status& status, const std::vector<int32_t>& sampled, TimeUs now);
+
+  uint64_t preemptions() const { return preemptions_ + (planner_ ? planner_->preemptions() : 0); }
+  int64_t batch_blocks() const;  // held by the batch
+  absl::Status CheckInvariants() const;
+
+ private:
+  enum class Phase { kAlone, kOpening, kPrepared, kBound };
+
+  bool IsOf(uint64_t epoch) const { return phase_ != Phase::kAlone && epoch == order_.epoch; }
+  void Tell(FormationTold::Phase phase, const absl::Status& why);
+  void Forget(const absl::Status& why);  // what is opening or prepared
+  void Bind(TimeUs now);
+  void Carry(const FeedEffects& effects, TimeUs now);
+  void On(const SendFeed& effect, TimeUs now);
+  void On(const EnterGroupStep& effect, TimeUs now);
+  void On(const StepRefused& effect, TimeUs now);
+  void On(const StepCommitted& effect, TimeUs now);
+  void On(const StepCompleted& effect, TimeUs now);
+  void On(const GroupFailed& effect, TimeUs now);
+  void EndOf(const absl::Status& why, TimeUs now);
+  void TakeOffer(const FeedOffer& part, TimeUs now);
+  void SendOffer(FeedOffer part, const std::vector<int32_t>& tokens);
+  void Withdraw();
+  void Drive(TimeUs now);  // the lead proposes, or ends; whoever is over leaves
+  void Propose(TimeUs now);
+  void Finish(TimeUs now);
+
+  const BoundGroupConfig config_;
+  BlockPool* const pool_;
+  const std::function<void(BoundEffect)> emit_;
+
+  Phase phase_ = Phase::kAlone;
+  PrepareFormation order_;  // the latest
+  TimeUs keep_until_us_ = kNever;
+  int rank_ = 0;
+  FormationTold told_;
+
+  // While bound.
+  std::optional<GroupBatch> batch_;
+  std::optional<FeedLead> lead_;  // one of the two
+  std::optional<FeedMember> member_;
+  std::optional<GroupPlanner> planner_;                      // of the lead
+  std::map<std::pair<RequestId, Epoch>, FeedOffer> coming_;  // of a member: offers in parts
+  std::optional<GroupStep> entered_;                         // and not taken yet
+  bool in_step_ = false;                                     // one was taken
+  std::optional<EndFormation> ending_;  // of the lead: it was ordered to release
+  absl::Status over_;                   // not OK: the feed is over, why
+  int64_t own_tokens_ = 0;
+  int64_t own_told_ = 0;  // of a member
+  TimeUs propose_from_us_ = 0;
+  TimeUs bind_us_ = 0, entered_us_ = 0, ending_us_ = 0;
+  bool has_run_ = false;
+  uint64_t preemptions_ = 0;  // of former epochs
+};
+
+}  // namespace skein::scheduler

@@ -1,0 +1,143 @@
+// GroupPlanner: which step a bound group runs next: the lead's decision, as a plan for the step
+// feed (step_feed.h). It sees the batch as committed steps leave it (GroupBatch::Members), and owns
+// the requests that wait to enter it, in their order, and what the ranks have told of their free
+// blocks. The plan may run nowhere, because a rank is short: nothing is remembered of it.
+//
+// Order. Seniority is BlockOrder's: a higher priority first, then an earlier arrival, then the
+// smaller id. A sequence that decodes runs one token in each step; prompts fill the rest in
+// this order. A sequence enters, or resumes after a preemption, when all its tokens and some
+// headroom fit the free blocks of every rank, and nobody in front of it waits.
+//
+// Blocks. Every rank needs as many as any other. When a step needs more than the rank with the
+// fewest has, the last of the running sequences gives its blocks up, and those that need one pause
+// for a step. The first one pauses only for blocks of others: it is preempted when it is the only
+// one and a rank refuses it. Own sequences of the ranks, which take no further ones while the group
+// is bound, then end one after the other, and it resumes.
+//
+// Mode (Shift Parallelism, algorithm 2): full TP up to `shift_tokens` of a step, the base above.
+//
+// A plan costs O(batch · log). Used on the core's thread.
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <limits>
+#include <map>
+#include <optional>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "scheduler/base/ids.h"
+#include "scheduler/base/time.h"
+#include "scheduler/batch/batch_scheduler.h"
+#include "scheduler/worker/group/feed_lead.h"
+#include "scheduler/worker/group/group_batch.h"
+#include "scheduler/worker/group/step_share.h"
+
+namespace skein::scheduler {
+
+struct GroupPlannerConfig {
+  int ranks = 2;
+  int64_t tokens_per_block = 16;  // of the group's layout
+  int64_t total_blocks = 0;       // of the rank with the fewest
+  BatchLimits batch;              // of a step of the group
+  StepMode full_tp;
+  StepMode base;  // of steps of more than shift_tokens tokens
+  int64_t shift_tokens = std::numeric_limits<int64_t>::max();
+  double own_share = 0;  // StepShare
+};
+
+class GroupPlanner {
+ public:
+  explicit GroupPlanner(const GroupPlannerConfig& config);
+
+  // Every rank has, or has been sent, an offer of it. `tokens`: prompt and output so far. REQUIRES:
+  // unknown.
+  void Add(RequestId id, Epoch epoch, int32_t priority, TimeUs arrived_us, int64_t tokens);
+  // It runs no further: the next plan removes it, or TakeWithdrawn gives it. Unknown ones are fine.
+  void Remove(RequestId id, Epoch epoch);
+  // Removed ones that no plan has added, and none will: their offers may be taken back.
+  std::vector<std::pair<RequestId, Epoch>> TakeWithdrawn();
+
+  // The next step, without epoch and number. Empty: there is nothing to run. `own_tokens`: that a
+  // step of this rank's own would run now. REQUIRES: the plan before was committed or refused.
+  std::optional<FeedPlan> Next(const GroupBatch& batch, int64_t own_tokens);
+  // An own step of no tokens: it asks the ranks for their free blocks. Next gives it, too, when
+  // sequences wait for blocks of others; then there is no hurry with the one behind it.
+  FeedPlan Ask();
+  static bool Asks(const FeedPlan& plan) { return plan.mode.own() && plan.own_tokens == 0; }
+  void Committed(uint64_t step);             // the latest plan runs, as this step
+  void Refused(const StepRefused& refused);  // it runs nowhere
+  void Completed(const StepCompleted& completed);
+  void ToldOwn(int rank, int64_t own_tokens);  // between steps
+
+  int64_t waiting() const { return static_cast<int64_t>(queue_.size()); }
+  bool Empty() const { return seniority_.empty(); }  // no sequence waits or is in the batch
+  uint64_t preemptions() const { return preemptions_; }
+
+ private:
+  using Key = std::pair<RequestId, Epoch>;
+  struct Seniority {
+    int64_t before = 0;  // minus the priority
+    TimeUs arrived_us = 0;
+    Key key;
+    auto operator<=>(const Seniority&) const = default;
+  };
+  // A sequence that may run, as committed steps leave it.
+  struct Row {
+    uint32_t handle = 0;
+    int64_t kv_tokens = 0;  // 0: it waits, new or preempted
+    int64_t lacks = 0;      // tokens
+    int64_t blocks = 0;
+    bool Decodes() const { return kv_tokens > 0 && lacks == 1; }
+  };
+  using Rows = std::map<Seniority, Row>;
+  // A plan while it is made.
+  struct Draft {
+    FeedPlan plan;
+    int64_t free = 0;              // blocks, at the rank with the fewest
+    int64_t taken = 0;             // blocks
+    int64_t claimed = 0;           // blocks that its prompts will take in later plans
+    int64_t tokens = 0;            // that it runs
+    int64_t sequences = 0;         // likewise
+    std::vector<Seniority> added;  // that begin to run in it, new or preempted
+    std::vector<Key> removed;
+  };
+
+  FeedPlan Propose(Draft draft);
+  Rows LiveRows(const GroupBatch& batch, Draft* draft) const;
+  int64_t FewestFree(const GroupBatch& batch) const;
+  int64_t Headroom(const Rows& rows, const Draft& draft) const;
+  int64_t BlocksOf(int64_t tokens) const {
+    return (tokens + config_.tokens_per_block - 1) / config_.tokens_per_block;
+  }
+  // Blocks that it takes until its KV is whole.
+  int64_t Claim(const Row& row) const { return BlocksOf(row.kv_tokens + row.lacks) - row.blocks; }
+  int64_t TokensOf(const Rows& rows) const;  // that a step would run, at most
+  void Preempt(Rows* rows, Draft* draft) const;
+  void RunDecode(const Rows& rows, Draft* draft);
+  std::set<uint32_t> DecodeTurn(const Rows& rows);
+  void RunPrompts(const Rows& rows, Draft* draft) const;
+  void Enter(const Rows& rows, Draft* draft);
+  bool EnterOne(const Row& row, int64_t headroom, Draft* draft) const;
+  bool Slice(const Row& row, Draft* draft) const;
+
+  const GroupPlannerConfig config_;
+  StepShare share_;
+  std::map<Key, Seniority> seniority_;  // of all
+  std::map<Seniority, int64_t> queue_;  // in no committed plan -> tokens
+  std::set<Key> ended_;                 // to be removed
+  std::vector<Key> withdrawn_;
+  std::optional<Draft> proposed_;  // neither committed nor refused
+  uint32_t last_handle_ = 0;
+  uint32_t last_run_ = 0;              // the last decoding handle of a step that was too full
+  std::vector<int64_t> told_free_;     // by rank; this one's is not used
+  std::vector<int64_t> told_own_;      // likewise
+  std::map<uint64_t, int64_t> taken_;  // committed steps that are not completed -> blocks
+  bool refused_ = false;               // the latest plan was
+  uint64_t preemptions_ = 0;
+};
+
+}  // namespace skein::scheduler

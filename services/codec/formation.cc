@@ -1,0 +1,104 @@
+// How instances of a group bind and release.
+#include "absl/strings/str_cat.h"
+#include "services/codec/codec.h"
+#include "services/codec/durations.h"
+#include "services/codec/internal.h"
+#include "services/rpc/status_map.h"
+
+namespace skein::services {
+
+v1::PrepareFormation ToProto(const scheduler::PrepareFormation& order) {
+  v1::PrepareFormation out;
+  out.set_epoch(order.epoch);
+  out.set_generation(order.generation);
+  out.set_first(static_cast<uint32_t>(order.first));
+  out.set_size(static_cast<uint32_t>(order.size));
+  out.set_keep_us(static_cast<uint64_t>(order.keep_us));
+  return out;
+}
+
+absl::StatusOr<scheduler::PrepareFormation> FromProto(const v1::PrepareFormation& order) {
+  if (order.epoch() == 0) return Invalid("epoch", "is 0");
+  if (order.generation() == 0) return Invalid("generation", "is 0");
+  if (order.first() > kMaxCount) return TooLarge("first", order.first(), kMaxCount);
+  if (order.size() > kMaxCount) return TooLarge("size", order.size(), kMaxCount);
+  if (order.size() < 2) return Invalid("size", absl::StrCat(order.size(), " is below 2"));
+  const absl::StatusOr<int64_t> keep_us = DurationFrom("keep_us", order.keep_us());
+  if (!keep_us.ok()) return keep_us.status();
+  return scheduler::PrepareFormation{.epoch = order.epoch(),
+                                     .generation = order.generation(),
+                                     .first = static_cast<int32_t>(order.first()),
+                                     .size = static_cast<int32_t>(order.size()),
+                                     .keep_us = *keep_us};
+}
+
+v1::CommitFormation ToProto(const scheduler::CommitFormation& order) {
+  v1::CommitFormation out;
+  out.set_epoch(order.epoch);
+  return out;
+}
+
+absl::StatusOr<scheduler::CommitFormation> FromProto(const v1::CommitFormation& order) {
+  if (order.epoch() == 0) return Invalid("epoch", "is 0");
+  return scheduler::CommitFormation{order.epoch()};
+}
+
+v1::EndFormation ToProto(const scheduler::EndFormation& order) {
+  v1::EndFormation out;
+  out.set_epoch(order.epoch);
+  out.set_how(order.how == scheduler::Switch::kHard ? v1::EndFormation::HARD
+                                                    : v1::EndFormation::SEQUENTIAL);
+  if (!order.why.ok()) ToProto(order.why, out.mutable_why());
+  return out;
+}
+
+absl::StatusOr<scheduler::EndFormation> FromProto(const v1::EndFormation& order) {
+  if (order.epoch() == 0) return Invalid("epoch", "is 0");
+  if (!v1::EndFormation::Switch_IsValid(order.how())) {
+    return Invalid("how", absl::StrCat(static_cast<int>(order.how()), " is unknown"));
+  }
+  return scheduler::EndFormation{
+      .epoch = order.epoch(),
+      .how = order.how() == v1::EndFormation::HARD ? scheduler::Switch::kHard
+                                                   : scheduler::Switch::kSequential,
+      .why = order.has_why() ? FromProto(order.why())
+                             : absl::CancelledError("the orchestrator released the group")};
+}
+
+v1::FormationTold ToProto(const scheduler::FormationTold& told) {
+  using Phase = scheduler::FormationTold::Phase;
+  v1::FormationTold out;
+  out.set_epoch(told.epoch);
+  out.set_phase(told.phase == Phase::kPrepared ? v1::FormationTold::PREPARED
+                : told.phase == Phase::kBound  ? v1::FormationTold::BOUND
+                                               : v1::FormationTold::ENDED);
+  if (!told.why.ok()) ToProto(told.why, out.mutable_why());
+  out.set_cut_over_us(static_cast<uint64_t>(told.cut_over_us));
+  out.set_drain_us(static_cast<uint64_t>(told.drain_us));
+  return out;
+}
+
+absl::StatusOr<scheduler::FormationTold> FromProto(const v1::FormationTold& told) {
+  using Phase = scheduler::FormationTold::Phase;
+  if (told.epoch() == 0) return Invalid("epoch", "is 0");
+  if (!v1::FormationTold::Phase_IsValid(told.phase())) {
+    return Invalid("phase", absl::StrCat(static_cast<int>(told.phase()), " is unknown"));
+  }
+  const absl::StatusOr<int64_t> cut_over_us = DurationFrom("cut_over_us", told.cut_over_us());
+  if (!cut_over_us.ok()) return cut_over_us.status();
+  const absl::StatusOr<int64_t> drain_us = DurationFrom("drain_us", told.drain_us());
+  if (!drain_us.ok()) return drain_us.status();
+  scheduler::FormationTold out{.epoch = told.epoch(),
+                               .phase = told.phase() == v1::FormationTold::PREPARED
+                                            ? Phase::kPrepared
+                                            : told.phase() == v1::FormationTold::BOUND
+                                                  ? Phase::kBound
+                                                  : Phase::kEnded,
+                               .why = {},
+                               .cut_over_us = *cut_over_us,
+                               .drain_us = *drain_us};
+  if (told.has_why()) out.why = FromProto(told.why());
+  return out;
+}
+
+}  // namespace skein::services

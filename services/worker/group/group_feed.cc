@@ -1,0 +1,70 @@
+#include "services/worker/group/group_feed.h"
+
+#include <pthread.h>
+
+#include <chrono>
+#include <span>
+#include <string>
+
+namespace skein::services {
+namespace {
+
+constexpr auto kIdleMax = std::chrono::seconds(10);
+
+}  // namespace
+
+GroupFeed::GroupFeed(std::shared_ptr<engine::GroupContext> context, Told told)
+    : context_(std::move(context)), wire_(context_->feed()), told_(std::move(told)) {
+  thread_ = std::thread([this] {
+    pthread_setname_np(pthread_self(), "group-feed");
+    Loop();
+  });
+}
+
+GroupFeed::~GroupFeed() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  wire_->Wake();
+  thread_.join();
+}
+
+void GroupFeed::Send(int rank, const scheduler::FeedMessage& message) {
+  {
+    const std::lock_guard lock(mutex_);
+    queued_.emplace_back(rank, Encode(message));
+  }
+  wire_->Wake();
+}
+
+void GroupFeed::Loop() {
+  while (SendQueued()) {
+    const auto arrivals = wire_->Wait(std::chrono::steady_clock::now() + kIdleMax);
+    for (const engine::RankWire::Arrival& arrival : arrivals) Tell(arrival);
+  }
+}
+
+bool GroupFeed::SendQueued() {
+  std::vector<std::pair<int, std::string>> queued;
+  bool stopping = false;
+  {
+    const std::lock_guard lock(mutex_);
+    queued.swap(queued_);
+    stopping = stopping_;
+  }
+  for (auto& [rank, message] : queued) wire_->Send(rank, std::move(message));
+  return !stopping;
+}
+
+void GroupFeed::Tell(const engine::RankWire::Arrival& arrival) {
+  if (arrival.died) {
+    return told_.lost(arrival.rank, absl::UnavailableError("its process has ended"));
+  }
+  absl::StatusOr<scheduler::FeedMessage> message =
+      scheduler::DecodeFeed(std::as_bytes(std::span(arrival.message)));
+  if (!message.ok()) return told_.lost(arrival.rank, message.status());
+  told_.arrived(arrival.rank, *std::move(message));
+}
+
+}  // namespace skein::services
