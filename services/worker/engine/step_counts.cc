@@ -12,14 +12,19 @@ const char* NameOf(scheduler::StepMode mode) {
 
 void StepCounts::Add(const scheduler::RunStep& step) {
   if (step.probe || step.sequences.empty()) return;
+  if (step.group.has_value()) return AddOfGroup(*step.group, step.sequences);
   const scheduler::RingPart* const ring = step.sequences.front().ring.get();
   if (ring == nullptr) return Add("own", 1, step.sequences);
   Add("ring", ring->comm_addresses.size(), step.sequences);
 }
 
 void StepCounts::Add(const scheduler::GroupStep& step) {
-  if (step.mode.own()) return;
-  Add(NameOf(step.mode), static_cast<size_t>(step.mode.sp * step.mode.tp), step.sequences);
+  if (!step.mode.own()) AddOfGroup(step.mode, step.sequences);
+}
+
+void StepCounts::AddOfGroup(scheduler::StepMode mode,
+                            const std::vector<scheduler::StepSequence>& sequences) {
+  Add(NameOf(mode), static_cast<size_t>(mode.sp * mode.tp), sequences);
 }
 
 void StepCounts::Add(const char* mode, size_t ranks,

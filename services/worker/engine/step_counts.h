@@ -35,7 +35,7 @@ struct StepTotals {
 
 class StepCounts {
  public:
-  // A step that has completed, of this instance alone or of a ring.
+  // A step that has completed.
   void Add(const scheduler::RunStep& step);
   // The same, of a bound group. Mode own does not count here: its steps are of each instance alone.
   void Add(const scheduler::GroupStep& step);
@@ -49,6 +49,7 @@ class StepCounts {
     uint64_t tokens = 0;
   };
 
+  void AddOfGroup(scheduler::StepMode mode, const std::vector<scheduler::StepSequence>& sequences);
   void Add(const char* mode, size_t ranks, const std::vector<scheduler::StepSequence>& sequences);
 
   mutable std::mutex mutex_;

@@ -35,11 +35,13 @@ TEST(StepCounts, StepsAndTheirTokensCountByModeAndRanks) {
   counts.Add(scheduler::GroupStep{.mode = {1, 4}, .sequences = SequencesOf({3, 4})});
   counts.Add(scheduler::GroupStep{.mode = {4, 1}, .sequences = SequencesOf({5})});
   counts.Add(scheduler::GroupStep{.mode = {2, 2}, .sequences = SequencesOf({6})});
+  counts.Add(scheduler::RunStep{.sequences = SequencesOf({2}), .group = scheduler::StepMode{1, 2}});
   EXPECT_EQ(counts.Totals(), (Totals{{"own", 1, 2, 32},
                                      {"ring", 2, 1, 0},
                                      {"ring", 4, 2, 17},
                                      {"sp", 4, 1, 5},
                                      {"sp_tp", 4, 1, 6},
+                                     {"tp", 2, 1, 2},
                                      {"tp", 4, 1, 7}}));
 }
 

@@ -1,6 +1,7 @@
 // StepLog: how long an instance's latest steps took, for a latency profile. Only steps of one
 // prompt chunk alone, on this instance alone, are kept: the time of a step of several sequences is
-// no sample of equation 1 (Tetris, section 5.1), and that of a ring step is none of this instance.
+// no sample of equation 1 (Tetris, section 5.1), and that of a step with others is none of this
+// instance.
 // Thread-safe.
 #pragma once
 
@@ -34,7 +35,7 @@ class StepLog {
   void Add(const scheduler::RunStep& step, double seconds) {
     if (step.sequences.size() != 1 || step.probe) return;
     const scheduler::StepSequence& only = step.sequences.front();
-    if (only.ring != nullptr) return;
+    if (step.IsJoint()) return;
     if (only.position + only.count > scheduler::PromptTokens(*only.spec)) return;
     std::lock_guard lock(mu_);
     entries_.push_back({++last_serial_, only.position, only.count, seconds});
