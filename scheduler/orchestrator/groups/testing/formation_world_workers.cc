@@ -90,8 +90,8 @@ void FormationWorld::TakeEnd(size_t w, const EndFormation& order) {
   if (!part->bound && !part->committed) return EndPart(w, "ordered", false);
   if (order.how == Switch::kHard) return EndPart(w, "ordered, hard", true);
   if (!is_lead || std::exchange(part->draining, true)) return;
-  const TimeUs drain_us =
-      faults_ && Chance(20) ? 2 * kLimits.release_us : static_cast<TimeUs>(Random(2 * kSecondUs));
+  if (faults_ && Chance(20)) return;  // its sequences are too long
+  const auto drain_us = static_cast<TimeUs>(Random(2 * kSecondUs));
   AtWorker(now_ + drain_us, w, [this, w, epoch = order.epoch] {
     if (PartOf(w, epoch) != nullptr) EndPart(w, "drained", true);
   });
