@@ -21,7 +21,7 @@ bool All(const Live& live, Held held) {
 // The rank of a member that may hold the epoch; empty: none that does.
 std::optional<size_t> RankOf(const Live& live, InstanceId instance) {
   for (size_t rank = 0; rank < live.members.size(); ++rank) {
-    if (live.members[rank] == instance && live.held[rank] != Held::kNot) return rank;
+    if (live.members[rank] == instance && live.held[rank] != Held::kNothing) return rank;
   }
   return std::nullopt;
 }
@@ -179,7 +179,7 @@ void FormationSwitch::Note(LiveIt it, size_t rank, const FormationTold& told, Ti
 void FormationSwitch::NoteEnded(LiveIt it, size_t rank, std::string reason, TimeUs now,
                                 SwitchEffects* effects) {
   Live& live = it->second;
-  live.held[rank] = Held::kNot;
+  live.held[rank] = Held::kNothing;
   // One has ended as it was told; the others follow.
   if (live.stage == Stage::kReleasing) live.due_us = std::min(live.due_us, now + limits_.end_us);
   if (live.stage < Stage::kReleasing) return Fail(it, std::move(reason), now, effects);
@@ -250,7 +250,7 @@ void FormationSwitch::Left(InstanceId instance, TimeUs now, SwitchEffects* effec
   }
   const LiveIt it = Find(instance);
   if (it == live_.end()) return;
-  it->second.held[*RankOf(it->second, instance)] = Held::kNot;
+  it->second.held[*RankOf(it->second, instance)] = Held::kNothing;
   Fail(it, absl::StrCat("instance ", instance.value, " left"), now, effects);
 }
 
@@ -300,19 +300,19 @@ void FormationSwitch::EndEverywhere(LiveIt it, TimeUs now, SwitchEffects* effect
   Enter(live, Stage::kEnding, now, now + limits_.end_us);
   live.why = live.report.reason;
   for (size_t rank = 0; rank < live.members.size(); ++rank) {
-    if (live.held[rank] != Held::kNot) SendAgain(it, rank, effects);
+    if (live.held[rank] != Held::kNothing) SendAgain(it, rank, effects);
   }
 }
 
 void FormationSwitch::ForgetIfEnded(LiveIt it, TimeUs now, SwitchEffects* effects) {
-  if (All(it->second, Held::kNot)) Forget(it, now, effects);
+  if (All(it->second, Held::kNothing)) Forget(it, now, effects);
 }
 
 // Members that may still hold the epoch are strays from now on.
 void FormationSwitch::Forget(LiveIt it, TimeUs now, SwitchEffects* effects) {
   Live& live = it->second;
   for (size_t rank = 0; rank < live.members.size(); ++rank) {
-    if (live.held[rank] == Held::kNot) continue;
+    if (live.held[rank] == Held::kNothing) continue;
     live.report.unanswered.push_back(live.members[rank]);
     strays_[live.members[rank]] = {it->first, now + limits_.end_us};
   }
@@ -353,7 +353,7 @@ void FormationSwitch::Expire(LiveIt it, TimeUs now, SwitchEffects* effects) {
     case Stage::kReleasing:
       live.report.outcome = SwitchOutcome::kForced;
       live.report.reason =
-          late([](Held h) { return h != Held::kNot; }, " did not end the group within ");
+          late([](Held h) { return h != Held::kNothing; }, " did not end the group within ");
       return EndEverywhere(it, now, effects);
     case Stage::kEnding:
       return Forget(it, now, effects);

@@ -118,7 +118,7 @@ using SwitchEffects = std::vector<SwitchEffect>;
 class FormationSwitch {
  public:
   enum class Stage { kPreparing, kCommitting, kBound, kReleasing, kEnding };
-  enum class Held { kAsked, kPrepared, kBound, kNot };  // by a member, as far as is known
+  enum class Held { kAsked, kPrepared, kBound, kNothing };  // by a member, as far as is known
 
   struct Live {  // an epoch that some member may hold
     uint64_t generation = 0;

@@ -78,7 +78,7 @@ absl::Status FormationSwitch::CheckInvariants() const {
   }
   for (const auto& [epoch, live] : live_) {
     for (size_t rank = 0; rank < live.members.size(); ++rank) {
-      if (live.held[rank] == Held::kNot) continue;
+      if (live.held[rank] == Held::kNothing) continue;
       if (!holders.insert(live.members[rank]).second) {
         return Violated(1, epoch, "has a member that holds another one");
       }
@@ -99,10 +99,10 @@ absl::Status FormationSwitch::CheckLive(uint64_t epoch, const Live& live) const 
     return Violated(4, epoch, "has a deadline that does not fit its stage");
   }
   const bool is_half =
-      (live.stage < Stage::kReleasing && Any(live, Held::kNot)) ||
+      (live.stage < Stage::kReleasing && Any(live, Held::kNothing)) ||
       (live.stage == Stage::kPreparing && !Any(live, Held::kAsked)) ||
       (live.stage == Stage::kCommitting && (Any(live, Held::kAsked) || All(live, Held::kBound))) ||
-      (live.stage == Stage::kBound && !All(live, Held::kBound)) || All(live, Held::kNot);
+      (live.stage == Stage::kBound && !All(live, Held::kBound)) || All(live, Held::kNothing);
   return is_half ? Violated(5, epoch, "has members that do not fit its stage") : absl::OkStatus();
 }
 
