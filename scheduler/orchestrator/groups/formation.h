@@ -1,0 +1,38 @@
+// Words about formations that FormationSwitch and the policy share: which members of a group may
+// be bound together, and how people call it.
+#pragma once
+
+#include <bit>
+#include <compare>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+
+namespace skein::scheduler::orchestrator {
+
+// Members [first, first + size) of a group, in the order of its GroupOrder.
+struct Subset {
+  int32_t first = 0;
+  int32_t size = 0;
+  auto operator<=>(const Subset&) const = default;
+
+  int32_t end() const { return first + size; }
+  bool Overlaps(const Subset& other) const { return first < other.end() && other.first < end(); }
+};
+
+// Whether the subset has communicators in a group of `members`: its size is a power of two, at
+// least 2, and `first` is a multiple of it.
+inline bool IsBindable(const Subset& subset, size_t members) {
+  return subset.size >= 2 && std::has_single_bit(static_cast<uint32_t>(subset.size)) &&
+         subset.first >= 0 && subset.first % subset.size == 0 &&
+         static_cast<size_t>(subset.first) + static_cast<size_t>(subset.size) <= members;
+}
+
+// "independent" for one instance, else "bound(size)".
+inline std::string FormationName(int32_t size) {
+  return size <= 1 ? "independent" : absl::StrCat("bound(", size, ")");
+}
+
+}  // namespace skein::scheduler::orchestrator

@@ -1,0 +1,101 @@
+// The policy of formations (Flying Serving, section 3, use cases 1 to 3): which members of a group
+// should be bound now, as a pure function of the group's load. FormationSwitch carries it out.
+//
+// In this order, each for the members that those before it have left:
+//   pins      what an operator has pinned wins, whatever the load;
+//   length    a request that does not fit one instance gets the smallest formation that it fits, on
+//             the members with the fewest running tokens; one that fits none is refused. It binds
+//             with or without a gain in the profile: otherwise it could not be served at all;
+//   priority  a request of high priority gets a bound group of at most half of the members, so that
+//             the rest serves the others;
+//   load      quiet: the rest is bound with the size that gains most; busy: it works alone; between
+//             the two thresholds: what load has bound stays so; what a need has bound that is over
+//             is released. For a while after each change all stays as it is.
+// The last two bind only where the profile of this model and device says that binding gains.
+//
+// No state, no clock: equal arguments give equal choices.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "scheduler/base/time.h"
+#include "scheduler/orchestrator/groups/formation.h"
+
+namespace skein::scheduler::orchestrator {
+
+struct FormationPolicyConfig {
+  // Sequences an instance, running and waiting, over all members. At or below the first the group
+  // is quiet: few sequences gain more by short steps than they lose by sharing them. At or above
+  // the second it is busy. Between them it stays as it is (hysteresis).
+  double bind_sequences = 1;
+  double release_sequences = 4;
+  // For so long after a change neither load nor the end of a need changes the formation again. A
+  // pin, a long request and one of high priority do not wait.
+  TimeUs min_dwell_us = 10 * kSecondUs;
+  // A size that makes tokens less than this many times as fast as one instance does is not used.
+  double min_gain = 1.05;
+  // A request of this priority or a higher one gets a bound group. The default priority is 0.
+  int32_t dedicated_priority = 1;
+};
+// INVALID_ARGUMENT names the field that is impossible.
+absl::Status CheckFormationPolicy(const FormationPolicyConfig& config);
+
+// Why members are bound.
+enum class BindReason { kPin, kLength, kPriority, kLoad };
+
+// What is known of one size of formation. Size 1: an instance alone.
+struct FormationSize {
+  int32_t size = 1;
+  int64_t tokens_max = 0;  // of one request, prompt and output, in all blocks of so many instances
+  // How many times as fast as one instance it makes the tokens of few sequences, by the profile of
+  // this model and device. Empty: not measured. Not used of size 1.
+  std::optional<double> gain = {};
+};
+
+struct GroupLoad {
+  struct Member {
+    int64_t running_sequences = 0;
+    int64_t running_tokens = 0;  // that its running sequences have in the KV
+  };
+  struct Present {  // is bound now, or being bound, as chosen before
+    Subset subset;
+    BindReason reason = BindReason::kLoad;
+  };
+  std::vector<Member> members;       // in the order of the GroupOrder
+  int64_t waiting_requests = 0;      // for a place in the group
+  std::vector<FormationSize> sizes;  // ascending, from 1 on
+  // Of the requests that wait for the group or run in it, so that what is bound for one stays so
+  // until it has ended.
+  int64_t longest_tokens = 0;               // prompt and output; 0: none
+  std::optional<int32_t> highest_priority;  // empty: none
+  std::vector<Subset> pinned;               // by operators; of size 1: works alone
+  std::vector<Present> bound;
+  TimeUs since_us = 0;  // of its latest change
+};
+
+struct FormationChoice {
+  struct Bound {
+    Subset subset;
+    BindReason reason = BindReason::kLoad;
+    std::string why;
+  };
+  struct Rejected {
+    std::string formation;  // FormationName
+    std::string why;
+  };
+  std::vector<Bound> bound;        // ascending, disjoint; all others work alone
+  std::string why;                 // for people
+  std::vector<Rejected> rejected;  // alternatives, with what speaks against each
+  // INVALID_ARGUMENT: the longest request fits no formation; the text names the limit.
+  absl::Status too_long;
+};
+
+// REQUIRES: CheckFormationPolicy(config).ok().
+FormationChoice ChooseFormation(const FormationPolicyConfig& config, const GroupLoad& load,
+                                TimeUs now);
+
+}  // namespace skein::scheduler::orchestrator
