@@ -46,7 +46,8 @@ enum class Switch {
   kHard,        // those of the bound group are taken back by the lead and computed anew there
 };
 
-// To the lead of a bound group: release it. To one that is only prepared: forget it.
+// To the lead of a bound group: release it. To one that is only prepared: forget it. Another member
+// of a bound group ignores kSequential, and ends the epoch for all by kHard.
 struct EndFormation {
   uint64_t epoch = 0;
   Switch how = Switch::kSequential;
@@ -55,7 +56,7 @@ struct EndFormation {
 
 // ---- from a decode-worker to the orchestrator; not answered ----
 
-// Repeated for the latest epoch at the start of each stream.
+// Repeated at the start of each stream, for the epoch that is held, else for the latest.
 struct FormationTold {
   enum class Phase {
     kPrepared,

@@ -86,7 +86,11 @@ void BoundGroup::End(const EndFormation& order, TimeUs now) {
                                 .why = absl::NotFoundError("this epoch is not known here")}});
   }
   if (!bound()) return Forget(order.why);
-  if (!leads()) return EndOf(order.why, now);
+  if (!leads()) {
+    // Only the lead can let the group's sequences end first.
+    if (order.how == Switch::kHard) EndOf(order.why, now);
+    return;
+  }
   const bool harder = ending_.has_value() && order.how == Switch::kHard;
   if (ending_.has_value() && !harder) return;
   if (!ending_.has_value()) ending_us_ = now;
