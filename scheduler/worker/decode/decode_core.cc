@@ -80,6 +80,8 @@ DecodeCore::Impl::Impl(const DecodeConfig& config)
                if (auto* over = std::get_if<FormationOver>(&effect)) {
                  return overs_.push_back(std::move(*over));
                }
+               const auto* close = std::get_if<CloseFeed>(&effect);
+               if (close != nullptr && close->broken) steps_.Abort(clock_.now);
                std::visit(
                    [this](auto& e) {
                      if constexpr (!std::is_same_v<std::decay_t<decltype(e)>, FormationOver>) {
@@ -224,8 +226,12 @@ void DecodeCore::Impl::RunTimers() {
 void DecodeCore::Impl::StartSteps() {
   TakeBack();
   JoinGroup();
+  // Own sequences that wait for blocks may have them now, though no own step is due.
+  if (group_.runs_steps() && !running_.InFlight()) running_.GrowTables();
   group_.SetOwn(running_.StepTokens(), clock_.now);
-  if (group_.bound()) return StartStepsOfGroup();
+  if (group_.runs_steps()) StartStepsOfGroup();
+  if (group_.runs_steps()) return;
+  TakeBack();
   if (steps_.MayLaunch()) StartIdle();
   if (!config_.launch_ahead || !steps_.MayLaunchAhead() || !running_.GrowTables()) return;
   std::vector<StepSequence> sequences = running_.NextStep();
@@ -293,6 +299,7 @@ void DecodeCore::Impl::StartStepsOfGroup() {
     std::optional<GroupStep> step = group_.TakeStep(clock_.now);
     if (!step.has_value()) break;
     for (const ReleaseSequence& removed : step->removed) effects_.push_back(removed);
+    if (!step->removed.empty()) membership_.ReportSoon();  // their blocks are free
     if (step->mode.own() && StartOwnOfGroup(step->own_tokens)) return;
     if (!step->mode.own() && !step->sequences.empty()) {
       effects_.push_back(steps_.LaunchTogether(std::move(step->sequences), step->mode,
@@ -343,11 +350,14 @@ void DecodeCore::Impl::JoinGroup() {
     if (!joined.ok()) return;  // it resumes here
     running_.Remove(*id);
     sequences_.Bind(sequence);
+    // The engine knows it with the layout of an instance alone.
+    effects_.push_back(ReleaseSequence{*id, sequence.epoch});
   }
 }
 
 void DecodeCore::Impl::TakeBack() {
   for (const FormationOver& over : std::exchange(overs_, {})) {
+    membership_.ReportSoon();
     for (const auto& [id, epoch] : over.left) {
       effects_.push_back(ReleaseSequence{id, epoch});
       Sequence* sequence = sequences_.Find(id, epoch);

@@ -57,7 +57,8 @@ struct Instance {
   std::map<uint64_t, int64_t> emitted;
   std::map<uint64_t, FinishReason> ended;
   FormationTold told;
-  std::set<std::pair<RequestId, Epoch>> admitted;  // by the engine
+  std::set<std::pair<RequestId, Epoch>> admitted;           // by the engine
+  std::map<std::pair<RequestId, Epoch>, KvLayout> layouts;  // likewise
   bool dead = false;
 };
 
@@ -177,6 +178,7 @@ class Group {
   }
   int64_t GroupSteps(const RunStep& step) { return numbers_.at(&step); }
 
+  void Stop(int rank) { At(rank).dead = true; }
   void Kill(int rank) {
     At(rank).dead = true;
     broken_ = epoch_;
@@ -284,6 +286,11 @@ class Group {
   void On(int rank, const RunStep& effect) {
     Instance& self = At(rank);
     EXPECT_TRUE(!effect.group.has_value() || self.engine.empty()) << "beside another step";
+    for (const StepSequence& one : effect.sequences) {
+      if (effect.probe) break;
+      const auto known = self.layouts.try_emplace({one.id, one.epoch}, one.layout).first;
+      EXPECT_EQ(known->second, one.layout) << "the engine knows it with another layout";
+    }
     self.engine.push_back(effect);
     if (effect.group.has_value()) numbers_[&self.engine.back()] = ++group_steps_[&self];
   }
@@ -294,6 +301,7 @@ class Group {
       }
     }
     At(rank).admitted.erase({effect.id, effect.epoch});
+    At(rank).layouts.erase({effect.id, effect.epoch});
   }
   void On(int rank, const OpenFeed& effect) {
     At(rank).later.push_back(FeedOpened{
@@ -331,6 +339,12 @@ TEST(DecodeGroup, NoStreamNoticesTheFormation) {
     SCOPED_TRACE(seed);
     Group group(seed % 3 == 0 ? 4 : 2, seed);
     for (int moves = 0; moves < 4'000; ++moves) group.Move();
+    if (seed % 4 == 1) group.StopOrders();  // whatever the formation is, it stays
+    if (seed % 4 == 2) {                    // arrivals go on
+      group.StopOrders();
+      group.ReleaseAll();
+      EXPECT_TRUE(group.RunUntil([&] { return group.AllAreAlone(); })) << "a release does not end";
+    }
     group.StopArrivals();
     EXPECT_TRUE(group.RunUntil([&] { return group.AllAreAnswered(); })) << "a stream starves";
     group.StopOrders();
@@ -350,6 +364,21 @@ TEST(DecodeGroup, NoStreamNoticesTheFormation) {
   EXPECT_GT(sp, 500);
   EXPECT_GT(binds, 500);
   EXPECT_GT(joined, 60);
+}
+
+// It answers nothing any more, and nobody is told of a death. The lead hangs between steps, too.
+TEST(DecodeGroup, WhoeverIsStoppedIsNotAwaitedForEver) {
+  for (uint32_t seed = 1; seed <= 200; ++seed) {
+    SCOPED_TRACE(seed);
+    const int size = seed % 3 == 0 ? 4 : 2;
+    Group group(size, seed);
+    for (uint32_t moves = 500 + seed * 13 % 2'000; moves > 0; --moves) group.Move();
+    group.StopArrivals();
+    group.StopOrders();
+    group.Stop(static_cast<int>(seed / 3) % size);
+    EXPECT_TRUE(group.RunUntil([&] { return group.AllAreAnswered(); })) << "a stream starves";
+    if (::testing::Test::HasFailure()) break;
+  }
 }
 
 TEST(DecodeGroup, WhoSurvivesAMemberAnswersAll) {

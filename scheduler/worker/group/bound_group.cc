@@ -105,18 +105,27 @@ void BoundGroup::Abandon(const absl::Status& why, TimeUs now) {
 
 void BoundGroup::Forget(const absl::Status& why) {
   if (phase_ == Phase::kAlone || bound()) return;
+  if (phase_ == Phase::kPrepared && rank_ != 0) {  // the lead may have committed
+    emit_(SendOnFeed{order_.epoch, 0, FeedEnd{order_.epoch, why}});
+  }
   phase_ = Phase::kAlone;
   keep_until_us_ = kNever;
   emit_(CloseFeed{order_.epoch, /*broken=*/false, why});
   Tell(FormationTold::Phase::kEnded, why);
 }
 
-void BoundGroup::Tell(FormationTold::Phase phase, const absl::Status& why) {
-  told_ = {.epoch = order_.epoch, .phase = phase, .why = why};
-  if (phase == FormationTold::Phase::kBound) {
-    told_.cut_over_us = entered_us_ - bind_us_;
-    told_.drain_us = told_.cut_over_us;
-  }
+void BoundGroup::Tell(FormationTold::Phase phase, const absl::Status& why, TimeUs drain_us) {
+  told_ = {
+      .epoch = order_.epoch, .phase = phase, .why = why, .cut_over_us = 0, .drain_us = drain_us};
+  emit_(TellFormation{told_});
+}
+
+void BoundGroup::TellBound(TimeUs now) {
+  told_ = {.epoch = order_.epoch,
+           .phase = FormationTold::Phase::kBound,
+           .why = {},
+           .cut_over_us = now - bind_us_,
+           .drain_us = now - entered_us_};
   emit_(TellFormation{told_});
 }
 
@@ -126,6 +135,7 @@ void BoundGroup::Bind(TimeUs now) {
   bind_us_ = now;
   has_run_ = false;
   own_told_ = 0;
+  plan_due_us_ = kNever;
   propose_from_us_ = 0;
   const KvLayout layout{order_.size};
   const int64_t tokens_per_block = TokensPerBlock(layout, config_.kv_heads, config_.block_tokens);
@@ -165,12 +175,11 @@ void BoundGroup::FeedArrived(int rank, const FeedMessage& message, TimeUs now) {
   }
   FeedEffects effects;
   if (lead_.has_value()) {
-    if (const auto* own = std::get_if<FeedOwn>(&message)) {
-      if (rank > 0 && rank < size()) planner_->ToldOwn(rank, own->own_tokens);
-    } else {
-      lead_->Take(rank, message, now, &effects);
-    }
+    const auto* own = std::get_if<FeedOwn>(&message);
+    if (own != nullptr && rank > 0 && rank < size()) planner_->ToldOwn(rank, own->own_tokens);
+    lead_->Take(rank, message, now, &effects);
   } else if (rank == 0) {
+    AwaitLead(/*heard=*/true, now);
     if (const auto* offer = std::get_if<FeedOffer>(&message)) {
       TakeOffer(*offer, now);
     } else if (const auto* withdraw = std::get_if<FeedWithdraw>(&message)) {
@@ -220,7 +229,9 @@ void BoundGroup::TakeOffer(const FeedOffer& part, TimeUs now) {
   spec->id = whole.id;
   spec->prompt.assign(whole.tokens.begin(), output_begin);
   spec->max_tokens = whole.max_tokens;
+  spec->min_tokens = whole.min_tokens;
   spec->sampling = whole.sampling;
+  spec->stop_token_ids = whole.stop_token_ids;
   batch_->Offer({.epoch = whole.request_epoch,
                  .spec = std::move(spec),
                  .blocks = nullptr,
@@ -240,7 +251,7 @@ void BoundGroup::On(const SendFeed& effect, TimeUs) {
 
 void BoundGroup::On(const EnterGroupStep& effect, TimeUs now) {
   entered_ = effect.step;
-  if (!has_run_ && entered_us_ < bind_us_) entered_us_ = now;
+  if (!has_run_) entered_us_ = now;
 }
 
 void BoundGroup::On(const StepRefused& effect, TimeUs now) {
@@ -256,8 +267,9 @@ void BoundGroup::On(const StepCompleted& effect, TimeUs) { planner_->Completed(e
 void BoundGroup::On(const GroupFailed& effect, TimeUs) {
   if (!over_.ok()) return;
   over_ = effect.why;
-  const bool orderly =
-      leads() ? ending_.has_value() && over_ == ending_->why : !in_step_ && !entered_.has_value();
+  const bool steps = in_step_ || entered_.has_value();
+  const bool released = leads() && ending_.has_value() && over_ == ending_->why;
+  const bool orderly = released || (leads() ? !steps && !has_run_ : !steps);
   emit_(CloseFeed{order_.epoch, /*broken=*/!orderly, over_});
 }
 
@@ -294,7 +306,9 @@ absl::Status BoundGroup::Join(const SpecPtr& spec, Epoch epoch, TimeUs arrived_u
                   .prompt_tokens = PromptTokens(*spec),
                   .output_tokens = static_cast<int64_t>(output.size()),
                   .max_tokens = spec->max_tokens,
-                  .sampling = spec->sampling};
+                  .min_tokens = spec->min_tokens,
+                  .sampling = spec->sampling,
+                  .stop_token_ids = spec->stop_token_ids};
   std::vector<int32_t> tokens = spec->prompt;
   tokens.insert(tokens.end(), output.begin(), output.end());
   SendOffer(std::move(offer), tokens);
@@ -313,6 +327,7 @@ void BoundGroup::SendOffer(FeedOffer part, const std::vector<int32_t>& tokens) {
                        tokens.begin() + static_cast<std::ptrdiff_t>(end));
     for (int rank = 1; rank < size(); ++rank) emit_(SendOnFeed{order_.epoch, rank, part});
     part.sampling.clear();
+    part.stop_token_ids.clear();
   }
 }
 
@@ -336,6 +351,7 @@ void BoundGroup::Withdraw() {
 void BoundGroup::SetOwn(int64_t own_tokens, TimeUs now) {
   if (std::exchange(own_tokens_, own_tokens) == own_tokens || !bound() || !over_.ok()) return;
   if (leads()) return Drive(now);
+  AwaitLead(/*heard=*/false, now);
   // Steps tell it by themselves.
   if (in_step_ || entered_.has_value() || own_told_ > 0 || own_tokens == 0) return;
   own_told_ = own_tokens;
@@ -346,10 +362,7 @@ std::optional<GroupStep> BoundGroup::TakeStep(TimeUs now) {
   while (bound() && over_.ok() && !in_step_ && entered_.has_value()) {
     GroupStep step = *std::exchange(entered_, std::nullopt);
     in_step_ = true;
-    if (!std::exchange(has_run_, true)) {
-      entered_us_ = now;
-      Tell(FormationTold::Phase::kBound, absl::OkStatus());
-    }
+    if (!std::exchange(has_run_, true)) TellBound(now);
     const bool empty = step.mode.own() ? step.own_tokens == 0 : step.sequences.empty();
     if (!empty || !step.removed.empty()) return step;
     StepEnded(absl::OkStatus(), {}, now);
@@ -377,6 +390,9 @@ void BoundGroup::Tick(TimeUs now) {
     if (now >= keep_until_us_) Forget(absl::DeadlineExceededError("no step of the epoch came"));
     return;
   }
+  if (now >= plan_due_us_) {
+    return EndOf(absl::DeadlineExceededError("the lead started no step in time"), now);
+  }
   FeedEffects effects;
   lead_.has_value() ? lead_->Tick(now, &effects) : member_->Tick(now, &effects);
   Carry(effects, now);
@@ -385,13 +401,25 @@ void BoundGroup::Tick(TimeUs now) {
 
 TimeUs BoundGroup::NextTick() const {
   if (!bound()) return keep_until_us_;
-  const TimeUs next = lead_.has_value() ? lead_->NextTick() : member_->NextTick();
-  const bool waits = lead_.has_value() && lead_->MayPropose() && !planner_->Empty();
-  return waits && propose_from_us_ > 0 ? std::min(next, propose_from_us_) : next;
+  if (member_.has_value()) return std::min(member_->NextTick(), plan_due_us_);
+  const bool asks = propose_from_us_ > 0 && lead_->MayPropose() && !planner_->Empty();
+  return asks ? std::min(lead_->NextTick(), propose_from_us_) : lead_->NextTick();
+}
+
+// A member whose own sequences could run waits for a plan of the lead, not without a bound.
+void BoundGroup::AwaitLead(bool heard, TimeUs now) {
+  const bool waits =
+      member_.has_value() && over_.ok() && own_tokens_ > 0 && !in_step_ && !entered_.has_value();
+  if (!waits) {
+    plan_due_us_ = kNever;
+  } else if (heard || plan_due_us_ == kNever) {
+    plan_due_us_ = now + config_.limits.step_us + config_.limits.answer_us;
+  }
 }
 
 void BoundGroup::Drive(TimeUs now) {
   if (!bound()) return;
+  AwaitLead(/*heard=*/false, now);
   if (lead_.has_value() && over_.ok()) {
     Withdraw();
     const bool drained = ending_.has_value() && lead_->Idle() &&
@@ -403,8 +431,12 @@ void BoundGroup::Drive(TimeUs now) {
 }
 
 void BoundGroup::Propose(TimeUs now) {
-  const bool hard = ending_.has_value() && ending_->how == Switch::kHard;
-  while (!hard && over_.ok() && lead_->MayPropose() && now >= propose_from_us_) {
+  if (now >= propose_from_us_) propose_from_us_ = 0;
+  // To be idle, the lead proposes nothing behind the last step.
+  const auto ends = [this] {
+    return ending_.has_value() && (ending_->how == Switch::kHard || planner_->Empty());
+  };
+  while (bound() && over_.ok() && propose_from_us_ == 0 && !ends() && lead_->MayPropose()) {
     const std::optional<FeedPlan> plan = planner_->Next(*batch_, own_tokens_);
     if (!plan.has_value()) return;
     if (GroupPlanner::Asks(*plan)) propose_from_us_ = now + kAskPauseUs;
@@ -417,9 +449,15 @@ void BoundGroup::Propose(TimeUs now) {
 
 void BoundGroup::Finish(TimeUs now) {
   const absl::Status why = std::exchange(over_, absl::OkStatus());
-  if (entered_.has_value()) batch_->Fail();
+  std::vector<ReleaseSequence> removed;
+  if (entered_.has_value()) {
+    removed = std::move(entered_->removed);
+    batch_->Fail();
+  }
   if (planner_.has_value()) preemptions_ += planner_->preemptions();
   FormationOver over{why, batch_->Dissolve()};
+  for (const ReleaseSequence& one : removed) over.left.emplace_back(one.id, one.epoch);
+  const bool ordered = ending_.has_value();
   phase_ = Phase::kAlone;
   entered_.reset();
   ending_.reset();
@@ -428,7 +466,7 @@ void BoundGroup::Finish(TimeUs now) {
   member_.reset();
   planner_.reset();
   batch_.reset();
-  Tell(FormationTold::Phase::kEnded, why);
+  Tell(FormationTold::Phase::kEnded, why, ordered ? now - ending_us_ : 0);
   emit_(std::move(over));
 }
 

@@ -3,9 +3,9 @@
 // (rank 0) or as a member. The lead holds the sequences of the group, decides its steps
 // (GroupPlanner) and gets their tokens; members only run them.
 //
-// One total order of steps. While bound, this rank runs nothing by itself: TakeStep gives the next
-// step of the feed, which may be one of the rank's own batch. Until the first one has begun, own
-// steps go on as before, so a bind stops nobody that is not bound in the end.
+// One total order of steps. From the epoch's first step on, this rank runs nothing by itself:
+// TakeStep gives the next step of the feed, which may be one of the rank's own batch. Until then
+// own steps go on as before, so a bind stops nobody that is not bound in the end.
 //
 // Ends. Whatever ends the epoch (order, death, failed step, silence), ends it at every rank that
 // lives, in bounded time: the batch is dissolved, its blocks are free, and the lead gets the
@@ -105,8 +105,9 @@ class BoundGroup {
   void Tick(TimeUs now);
   TimeUs NextTick() const;
 
-  // Own steps run only by TakeStep while this is true.
   bool bound() const { return phase_ == Phase::kBound; }
+  // Own steps run only by TakeStep while this is true: from the epoch's first step on.
+  bool runs_steps() const { return bound() && (has_run_ || entered_.has_value()); }
   bool leads() const { return rank_ == 0; }            // REQUIRES: bound
   int32_t size() const { return order_.size; }         // REQUIRES: bound
   uint64_t epoch() const { return order_.epoch; }      // of the latest order
@@ -118,7 +119,7 @@ class BoundGroup {
   // ---- the lead's sequences ----
 
   // Whether a sequence may join: this rank leads and the group is not being released.
-  bool MayJoin() const { return bound() && leads() && !ending_.has_value(); }
+  bool MayJoin() const { return bound() && leads() && over_.ok() && !ending_.has_value(); }
   // It is computed by the group from its first token on. INVALID_ARGUMENT: it cannot be told to the
   // members. RESOURCE_EXHAUSTED: it can never fit. REQUIRES: MayJoin().
   absl::Status Join(const SpecPtr& spec, Epoch epoch, TimeUs arrived_us,
@@ -144,7 +145,8 @@ class BoundGroup {
   enum class Phase { kAlone, kOpening, kPrepared, kBound };
 
   bool IsOf(uint64_t epoch) const { return phase_ != Phase::kAlone && epoch == order_.epoch; }
-  void Tell(FormationTold::Phase phase, const absl::Status& why);
+  void Tell(FormationTold::Phase phase, const absl::Status& why, TimeUs drain_us = 0);
+  void TellBound(TimeUs now);
   void Forget(const absl::Status& why);  // what is opening or prepared
   void Bind(TimeUs now);
   void Carry(const FeedEffects& effects, TimeUs now);
@@ -158,6 +160,7 @@ class BoundGroup {
   void TakeOffer(const FeedOffer& part, TimeUs now);
   void SendOffer(FeedOffer part, const std::vector<int32_t>& tokens);
   void Withdraw();
+  void AwaitLead(bool heard, TimeUs now);
   void Drive(TimeUs now);  // the lead proposes, or ends; whoever is over leaves
   void Propose(TimeUs now);
   void Finish(TimeUs now);
@@ -183,7 +186,8 @@ class BoundGroup {
   std::optional<EndFormation> ending_;  // of the lead: it was ordered to release
   absl::Status over_;                   // not OK: the feed is over, why
   int64_t own_tokens_ = 0;
-  int64_t own_told_ = 0;  // of a member
+  int64_t own_told_ = 0;         // of a member
+  TimeUs plan_due_us_ = kNever;  // of a member with own work: the lead's next plan
   TimeUs propose_from_us_ = 0;
   TimeUs bind_us_ = 0, entered_us_ = 0, ending_us_ = 0;
   bool has_run_ = false;

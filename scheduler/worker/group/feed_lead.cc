@@ -19,6 +19,7 @@ FeedLead::FeedLead(uint64_t epoch, int ranks, GroupBatch* batch, const FeedLimit
       batch_(batch),
       limits_(limits),
       free_blocks_(static_cast<size_t>(ranks), 0),
+      counted_(static_cast<size_t>(ranks), 0),
       own_tokens_(static_cast<size_t>(ranks), 0) {
   SKEIN_CHECK(ranks >= 2);
 }
@@ -52,6 +53,10 @@ void FeedLead::Take(int rank, const FeedMessage& message, TimeUs, FeedEffects* e
     return TakeRefusal(rank, *refusal, effects);
   }
   if (const auto* done = std::get_if<FeedDone>(&message)) return TakeDone(rank, *done, effects);
+  if (const auto* own = std::get_if<FeedOwn>(&message)) {
+    own_tokens_[static_cast<size_t>(rank)] = own->own_tokens;
+    return;
+  }
   if (const auto* end = std::get_if<FeedEnd>(&message)) return Lost(rank, end->why, effects);
   Lost(rank, absl::InternalError("it sent a message that only the lead may send"), effects);
 }
@@ -109,6 +114,7 @@ void FeedLead::StepEnded(const absl::Status& status, const std::vector<int32_t>&
 
 void FeedLead::TakeDone(int rank, const FeedDone& done, FeedEffects* effects) {
   free_blocks_[static_cast<size_t>(rank)] = done.free_blocks;
+  counted_[static_cast<size_t>(rank)] = done.counted;
   own_tokens_[static_cast<size_t>(rank)] = done.own_tokens;
   const auto running = running_.find(done.step);
   if (running == running_.end() || running->second.digests.contains(rank)) {
@@ -130,7 +136,7 @@ void FeedLead::NoteDone(int rank, uint64_t step, uint64_t digest, FeedEffects* e
   }
   if (static_cast<int>(running.digests.size()) < ranks_) return;
   running_.erase(step);
-  effects->push_back(StepCompleted{step, free_blocks_, own_tokens_});
+  effects->push_back(StepCompleted{step, free_blocks_, counted_, own_tokens_});
 }
 
 void FeedLead::Lost(int rank, const absl::Status& why, FeedEffects* effects) {

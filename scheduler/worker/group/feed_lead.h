@@ -58,8 +58,11 @@ struct StepCommitted {
 // Effect: every rank has ended the step.
 struct StepCompleted {
   uint64_t step = 0;
-  std::vector<int64_t> free_blocks;  // by rank
-  std::vector<int64_t> own_tokens;   // by rank, as FeedDone; this rank's: 0
+  // By rank, as the latest FeedDone; own_tokens also as FeedOwn. Of this rank: the free blocks
+  // only.
+  std::vector<int64_t> free_blocks;
+  std::vector<uint64_t> counted;
+  std::vector<int64_t> own_tokens;
 };
 // Effect: the epoch is over.
 struct GroupFailed {
@@ -121,6 +124,7 @@ class FeedLead {
   std::optional<uint64_t> here_;         // the step that runs at this rank
   std::map<uint64_t, Running> running_;  // steps that some rank has not ended
   std::vector<int64_t> free_blocks_;     // by rank, as each has last told
+  std::vector<uint64_t> counted_;        // likewise
   std::vector<int64_t> own_tokens_;      // likewise
   bool over_ = false;
 };

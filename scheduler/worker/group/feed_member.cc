@@ -32,6 +32,7 @@ void FeedMember::Take(const FeedMessage& message, TimeUs now, FeedEffects* effec
   prepared_.reset();
   answer_due_us_ = kNever;
   if (cancel != nullptr) return batch_->Cancel();
+  last_committed_ = step;
   batch_->Commit();
   Enter(effects);
 }
@@ -73,7 +74,9 @@ void FeedMember::StepEnded(const absl::Status& status, const std::vector<int32_t
         effects);
   }
   const uint64_t digest = batch_->End(sampled);
-  Tell(FeedDone{epoch_, step, batch_->free_blocks(), own_tokens, digest}, effects);
+  Tell(FeedDone{epoch_, step, batch_->free_blocks(), prepared_.value_or(last_committed_),
+                own_tokens, digest},
+       effects);
   Enter(effects);
 }
 

@@ -3,8 +3,8 @@
 // FeedLead.
 //
 // Bounds. A member that has answered a plan hears of it within `answer_us`, or the epoch ends here.
-// Between steps it waits for the lead without a bound: nothing of it depends on that, and the
-// lead's death is told by Lost.
+// Between steps it waits for the lead without a bound; its owner has one, for the rank's own
+// sequences (bound_group.h). The lead's death is told by Lost.
 //
 // Invariants, by number (CheckInvariants names them):
 //   1. A plan is prepared exactly while the lead's answer is awaited.
@@ -48,7 +48,8 @@ class FeedMember {
   const uint64_t epoch_;
   GroupBatch* const batch_;
   const FeedLimits limits_;
-  uint64_t last_step_ = 0;            // that was proposed here
+  uint64_t last_step_ = 0;  // that was proposed here
+  uint64_t last_committed_ = 0;
   std::optional<uint64_t> prepared_;  // and waits for the lead
   TimeUs answer_due_us_ = kNever;     // while one is prepared
   std::optional<uint64_t> here_;      // the step that runs

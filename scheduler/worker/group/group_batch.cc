@@ -257,6 +257,9 @@ std::vector<std::pair<RequestId, Epoch>> GroupBatch::Dissolve() {
   std::vector<std::pair<RequestId, Epoch>> left;
   for (const Committed& one : committed_) {
     for (const BlockTable& blocks : one.freed) pool_->Free(*blocks);
+    for (const ReleaseSequence& released : one.released) {
+      left.emplace_back(released.id, released.epoch);
+    }
   }
   committed_.clear();
   for (const auto& [handle, sequence] : sequences_) {

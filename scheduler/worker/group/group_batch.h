@@ -52,7 +52,7 @@ struct OfferedSequence {
 struct GroupStep {
   uint64_t step = 0;
   StepMode mode;
-  int64_t own_tokens = 0;                // mode own: nothing of this batch runs
+  int64_t own_tokens = 0;                // mode own: as FeedPlan; nothing of this batch runs
   std::vector<StepSequence> sequences;   // without ring
   std::vector<ReleaseSequence> removed;  // they are in no further step
 };
@@ -87,7 +87,8 @@ class GroupBatch {
   // may follow.
   void Fail() { running_.reset(); }
 
-  // Everything leaves the batch, offers included, and its blocks are free. REQUIRES: no step runs.
+  // Everything leaves the batch, offers included, and its blocks are free. Also given: what plans
+  // removed whose steps have not begun. REQUIRES: no step runs.
   std::vector<std::pair<RequestId, Epoch>> Dissolve();
 
   struct Member {

@@ -19,6 +19,7 @@ GroupPlanner::GroupPlanner(const GroupPlannerConfig& config)
     : config_(config),
       share_(config.own_share),
       told_free_(static_cast<size_t>(config.ranks), config.total_blocks),
+      counted_(static_cast<size_t>(config.ranks), 0),
       told_own_(static_cast<size_t>(config.ranks), 0) {}
 
 void GroupPlanner::Add(RequestId id, Epoch epoch, int32_t priority, TimeUs arrived_us,
@@ -59,21 +60,20 @@ void GroupPlanner::Committed(uint64_t step) {
   taken_[step] = proposed_->taken;
   preemptions_ += proposed_->plan.preempted.size();
   proposed_.reset();
-  refused_ = false;
+  last_step_ = step;
 }
 
 void GroupPlanner::Refused(const StepRefused& refused) {
   proposed_.reset();
-  refused_ = true;
   if (refused.rank == 0) return;
-  // What it has now; what committed steps took is in that already.
   const auto rank = static_cast<size_t>(refused.rank);
   told_free_[rank] = refused.free_blocks;
-  for (const auto& [step, blocks] : taken_) told_free_[rank] += blocks;
+  counted_[rank] = last_step_;
 }
 
 void GroupPlanner::Completed(const StepCompleted& completed) {
   told_free_ = completed.free_blocks;
+  counted_ = completed.counted;
   told_own_ = completed.own_tokens;
   taken_.erase(taken_.begin(), taken_.upper_bound(completed.step));
 }
@@ -84,10 +84,10 @@ void GroupPlanner::ToldOwn(int rank, int64_t own_tokens) {
 
 int64_t GroupPlanner::FewestFree(const GroupBatch& batch) const {
   int64_t fewest = batch.free_blocks();
-  int64_t taken = 0;
-  for (const auto& [step, blocks] : taken_) taken += blocks;
   for (size_t rank = 1; rank < told_free_.size(); ++rank) {
-    fewest = std::min(fewest, told_free_[rank] - taken);
+    int64_t free = told_free_[rank];
+    for (auto it = taken_.upper_bound(counted_[rank]); it != taken_.end(); ++it) free -= it->second;
+    fewest = std::min(fewest, free);
   }
   return std::max<int64_t>(fewest, 0);
 }
@@ -112,7 +112,7 @@ std::optional<FeedPlan> GroupPlanner::Next(const GroupBatch& batch, int64_t own_
   if (own == 0 && tokens == 0 && draft.removed.empty()) return std::nullopt;
   const bool runs_own = own > 0 && share_.NextIsOwn(own, tokens);
   if (!runs_own) {
-    Preempt(&rows, &draft);
+    Preempt(/*own_run=*/own > 0, &rows, &draft);
     RunDecode(rows, &draft);
     RunPrompts(rows, &draft);
     Enter(rows, &draft);
@@ -162,7 +162,7 @@ int64_t GroupPlanner::TokensOf(const Rows& rows) const {
 
 // The last ones give their blocks up until the claims of those in front fit. What they had is free
 // when the step begins: the next plan may use it.
-void GroupPlanner::Preempt(Rows* rows, Draft* draft) const {
+void GroupPlanner::Preempt(bool own_run, Rows* rows, Draft* draft) const {
   int64_t claimed = 0, running = 0;
   for (const auto& [seniority, row] : *rows) {
     if (row.kv_tokens == 0) continue;
@@ -173,7 +173,7 @@ void GroupPlanner::Preempt(Rows* rows, Draft* draft) const {
   for (auto it = rows->end(); it != rows->begin() && claimed > draft->free + coming;) {
     const Row row = (--it)->second;
     if (row.kv_tokens == 0) continue;
-    if (running == 1 && !refused_) return;
+    if (running == 1 && own_run) return;
     draft->plan.preempted.push_back(row.handle);
     claimed -= Claim(row);
     coming += row.blocks;

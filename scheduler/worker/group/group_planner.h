@@ -8,11 +8,11 @@
 // this order. A sequence enters, or resumes after a preemption, when all its tokens and some
 // headroom fit the free blocks of every rank, and nobody in front of it waits.
 //
-// Blocks. Every rank needs as many as any other. When a step needs more than the rank with the
-// fewest has, the last of the running sequences gives its blocks up, and those that need one pause
-// for a step. The first one pauses only for blocks of others: it is preempted when it is the only
-// one and a rank refuses it. Own sequences of the ranks, which take no further ones while the group
-// is bound, then end one after the other, and it resumes.
+// Blocks. Every rank needs as many as any other. When the claims of those that run are above what
+// the rank with the fewest has, the last of them gives its blocks up; those that need one meanwhile
+// pause for a step. The first one pauses while a rank has own sequences that can run: their blocks
+// come free as they end. When none can, because they wait for blocks, too, it gives its own up. Own
+// sequences that keep coming to a rank may keep bound ones waiting.
 //
 // Mode (Shift Parallelism, algorithm 2): full TP up to `shift_tokens` of a step, the base above.
 //
@@ -116,7 +116,7 @@ class GroupPlanner {
   // Blocks that it takes until its KV is whole.
   int64_t Claim(const Row& row) const { return BlocksOf(row.kv_tokens + row.lacks) - row.blocks; }
   int64_t TokensOf(const Rows& rows) const;  // that a step would run, at most
-  void Preempt(Rows* rows, Draft* draft) const;
+  void Preempt(bool own_run, Rows* rows, Draft* draft) const;
   void RunDecode(const Rows& rows, Draft* draft);
   std::set<uint32_t> DecodeTurn(const Rows& rows);
   void RunPrompts(const Rows& rows, Draft* draft) const;
@@ -132,11 +132,13 @@ class GroupPlanner {
   std::vector<Key> withdrawn_;
   std::optional<Draft> proposed_;  // neither committed nor refused
   uint32_t last_handle_ = 0;
-  uint32_t last_run_ = 0;              // the last decoding handle of a step that was too full
-  std::vector<int64_t> told_free_;     // by rank; this one's is not used
-  std::vector<int64_t> told_own_;      // likewise
+  uint32_t last_run_ = 0;  // the last decoding handle of a step that was too full
+  // By rank, as told; this one's are not used. The blocks are those after step counted_.
+  std::vector<int64_t> told_free_;
+  std::vector<uint64_t> counted_;
+  std::vector<int64_t> told_own_;
   std::map<uint64_t, int64_t> taken_;  // committed steps that are not completed -> blocks
-  bool refused_ = false;               // the latest plan was
+  uint64_t last_step_ = 0;             // that was committed
   uint64_t preemptions_ = 0;
 };
 

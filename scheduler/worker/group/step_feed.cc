@@ -141,6 +141,7 @@ struct Write {
   }
   void operator()(const FeedDone& done) {
     out.Number(static_cast<uint64_t>(done.free_blocks));
+    out.Number(done.counted);
     out.Number(static_cast<uint64_t>(done.own_tokens));
     out.Fixed(done.digest);
   }
@@ -150,14 +151,19 @@ struct Write {
     out.Number(static_cast<uint64_t>(offer.prompt_tokens));
     out.Number(static_cast<uint64_t>(offer.output_tokens));
     out.Number(static_cast<uint64_t>(offer.max_tokens));
+    out.Number(static_cast<uint64_t>(offer.min_tokens));
     out.Bytes(offer.sampling);
+    Tokens(offer.stop_token_ids);
     out.Number(static_cast<uint64_t>(offer.first));
-    out.Number(offer.tokens.size());
-    for (const int32_t token : offer.tokens) out.Number(static_cast<uint32_t>(token));
+    Tokens(offer.tokens);
   }
   void operator()(const FeedWithdraw& withdraw) { Name(withdraw.id, withdraw.request_epoch); }
   void operator()(const FeedOwn& own) { out.Number(static_cast<uint64_t>(own.own_tokens)); }
 
+  void Tokens(const std::vector<int32_t>& tokens) {
+    out.Number(tokens.size());
+    for (const int32_t token : tokens) out.Number(static_cast<uint32_t>(token));
+  }
   void Name(RequestId id, Epoch request_epoch) {
     out.Fixed(id.router);
     out.Number(id.serial);
@@ -203,6 +209,14 @@ FeedPlan ReadPlan(uint64_t epoch, uint64_t step, Reader* in) {
   return plan;
 }
 
+std::vector<int32_t> ReadTokens(const char* field, Reader* in) {
+  std::vector<int32_t> tokens;
+  for (uint64_t left = in->Count(field); left > 0; --left) {
+    tokens.push_back(static_cast<int32_t>(in->Number(field, std::numeric_limits<int32_t>::max())));
+  }
+  return tokens;
+}
+
 FeedOffer ReadOffer(uint64_t epoch, Reader* in) {
   FeedOffer offer{.epoch = epoch};
   offer.id.router = in->Fixed("id.router");
@@ -211,12 +225,11 @@ FeedOffer ReadOffer(uint64_t epoch, Reader* in) {
   offer.prompt_tokens = static_cast<int64_t>(in->Number("prompt_tokens", kTokensMax));
   offer.output_tokens = static_cast<int64_t>(in->Number("output_tokens", kTokensMax));
   offer.max_tokens = static_cast<int64_t>(in->Number("max_tokens", kTokensMax));
+  offer.min_tokens = static_cast<int64_t>(in->Number("min_tokens", kTokensMax));
   offer.sampling = in->Bytes("sampling", kSamplingMax);
+  offer.stop_token_ids = ReadTokens("stop_token_ids", in);
   offer.first = static_cast<int64_t>(in->Number("first", 2 * kTokensMax));
-  for (uint64_t left = in->Count("tokens"); left > 0; --left) {
-    offer.tokens.push_back(
-        static_cast<int32_t>(in->Number("tokens", std::numeric_limits<int32_t>::max())));
-  }
+  offer.tokens = ReadTokens("tokens", in);
   return offer;
 }
 
@@ -237,7 +250,7 @@ FeedMessage ReadKind(uint64_t kind, uint64_t epoch, uint64_t step, Reader* in) {
     case 4:
       return FeedCancel{epoch, step};
     case 5: {
-      FeedDone done{epoch, step, blocks()};
+      FeedDone done{epoch, step, blocks(), in->Number("counted")};
       done.own_tokens = static_cast<int64_t>(in->Number("own_tokens", kTokensMax));
       done.digest = in->Fixed("digest");
       return done;

@@ -56,7 +56,7 @@ struct FeedPlan {
   uint64_t epoch = 0;  // of the formation
   uint64_t step = 0;
   StepMode mode;
-  int64_t own_tokens = 0;           // mode own: how many tokens each rank may run at most
+  int64_t own_tokens = 0;           // mode own: 0: no rank runs anything
   std::vector<uint32_t> removed;    // they have ended
   std::vector<uint32_t> preempted;  // they stay, without KV
   std::vector<FeedAdded> added;
@@ -89,6 +89,7 @@ struct FeedDone {
   uint64_t epoch = 0;
   uint64_t step = 0;
   int64_t free_blocks = 0;
+  uint64_t counted = 0;    // the latest step whose blocks are no longer among them
   int64_t own_tokens = 0;  // that a step of this rank's own batch would run now
   uint64_t digest = 0;     // of the tokens that it sampled; own steps: 0
   bool operator==(const FeedDone&) const = default;
@@ -108,8 +109,11 @@ struct FeedOffer {
   int64_t prompt_tokens = 0;
   int64_t output_tokens = 0;
   int64_t max_tokens = 0;  // of the output
-  std::string sampling;    // as RequestSpec's; in the first part only
-  int64_t first = 0;       // token of `tokens`
+  int64_t min_tokens = 0;  // likewise
+  // As RequestSpec's; in the first part only.
+  std::string sampling;
+  std::vector<int32_t> stop_token_ids;
+  int64_t first = 0;  // token of `tokens`
   std::vector<int32_t> tokens;
   bool operator==(const FeedOffer&) const = default;
 

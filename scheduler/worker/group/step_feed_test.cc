@@ -27,9 +27,10 @@ std::vector<FeedMessage> SomeOfEach() {
       FeedRefusal{5, 6, 3, absl::ResourceExhaustedError("blocks: 4 are needed, 3 are free")},
       FeedGo{5, 6},
       FeedCancel{5, 6},
-      FeedDone{5, 6, 1 << 30, 64, 0x0123456789abcdef},
+      FeedDone{5, 6, 1 << 30, 7, 64, 0x0123456789abcdef},
       FeedEnd{5, absl::UnavailableError("rank 2 died")},
-      FeedOffer{5, {~uint64_t{0}, 7}, {FirstNumberOf(3)}, 3, 1, 100, {"t\0p", 3}, 1, {0, 70'000}},
+      FeedOffer{
+          5, {~uint64_t{0}, 7}, {FirstNumberOf(3)}, 3, 1, 100, 2, {"t\0p", 3}, {9}, 1, {0, 70'000}},
       FeedWithdraw{5, {~uint64_t{0}, 7}, {FirstNumberOf(3)}},
       FeedOwn{5, 64}};
 }

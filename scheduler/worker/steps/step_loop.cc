@@ -56,14 +56,13 @@ std::optional<StepLoop::Ended> StepLoop::End(const StepDone& event, TimeUs now) 
     return std::nullopt;
   }
   Ended ended{.ran = {}, .status = {}, .took_us = now - started_us_, .ahead = {}};
-  std::optional<RunStep> ran;
+  const bool joint = !probe && in_flight_.front().IsJoint();
   if (!probe) {
-    ran = std::move(in_flight_.front());
+    ended.of_group = in_flight_.front().group.has_value();
+    ended.ran = std::move(in_flight_.front().sequences);
     in_flight_.pop_front();
-    ended.of_group = ran->group.has_value();
-    ended.ran = ran->sequences;
   }
-  Judge(event, now, ran.has_value() ? &*ran : nullptr, &ended);
+  Judge(event, now, probe, joint, &ended);
   if (!probe && ended.status.ok()) CountNan(event.results);
   if (!engine_.ok()) {
     ended.ahead = TakeInFlight();
@@ -74,11 +73,9 @@ std::optional<StepLoop::Ended> StepLoop::End(const StepDone& event, TimeUs now) 
   return ended;
 }
 
-// The status of the step, and whether the engine has failed. `ran`: null for a probe.
-void StepLoop::Judge(const StepDone& event, TimeUs now, const RunStep* ran, Ended* ended) {
-  const bool probe = ran == nullptr;
+// The status of the step, and whether the engine has failed.
+void StepLoop::Judge(const StepDone& event, TimeUs now, bool probe, bool joint, Ended* ended) {
   ended->status = StatusOf(event, probe ? 1 : ended->ran.size());
-  const bool joint = !probe && ran->IsJoint();
   // A probe that the engine refuses has failed, too: it is a step that any engine can run.
   if (probe && ended->status.ok()) ended->status = event.results.front().status;
   // Ranks that were given different steps of a group find that out before anything has run.

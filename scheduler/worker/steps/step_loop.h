@@ -81,7 +81,7 @@ class StepLoop {
  private:
   void CountNan(const std::vector<StepResult>& results);
   RunStep Begin(RunStep step, TimeUs now);
-  void Judge(const StepDone& event, TimeUs now, const RunStep* ran, Ended* ended);
+  void Judge(const StepDone& event, TimeUs now, bool probe, bool joint, Ended* ended);
   std::vector<StepSequence> TakeInFlight();
 
   EngineWatch engine_;

@@ -273,15 +273,21 @@ absl::StatusOr<int> DecodeShell::OpenGroup(const scheduler::OpenFeed& effect) {
   }
   if ((*context)->broken()) return absl::UnavailableError("the communicators have broken");
   feed_.reset();
-  feed_.emplace(*context, GroupFeed::Told{
-                              .arrived =
-                                  [this](int rank, scheduler::FeedMessage message) {
-                                    Post(scheduler::FeedArrived{rank, std::move(message)});
-                                  },
-                              .lost =
-                                  [this](int rank, const absl::Status& why) {
-                                    Post(scheduler::FeedLost{rank, why});
-                                  }});
+  // Of a former feed nothing counts, but for deaths in the same group, which are told only once.
+  const auto handle = [this, of = *context](auto event) {
+    loop_.Post([this, of, event = std::move(event)]() mutable {
+      if (feed_.has_value() && feed_->context() == of) Handle(std::move(event));
+    });
+  };
+  feed_.emplace(*context,
+                GroupFeed::Told{.arrived =
+                                    [handle](int rank, scheduler::FeedMessage message) {
+                                      handle(scheduler::FeedArrived{rank, std::move(message)});
+                                    },
+                                .lost =
+                                    [handle](int rank, const absl::Status& why) {
+                                      handle(scheduler::FeedLost{rank, why});
+                                    }});
   runner_->SetGroup(*context);
   return (*context)->rank();
 }
@@ -291,6 +297,7 @@ void DecodeShell::On(const scheduler::CloseFeed& effect) {
   if (!feed_.has_value()) return;
   if (effect.broken) feed_->context()->Abort(effect.why);
   feed_.reset();
+  runner_->SetGroup(nullptr);
 }
 
 void DecodeShell::On(const scheduler::SendOnFeed& effect) {

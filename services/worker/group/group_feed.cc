@@ -10,6 +10,7 @@ namespace skein::services {
 namespace {
 
 constexpr auto kIdleMax = std::chrono::seconds(10);
+constexpr auto kFlush = std::chrono::milliseconds(1);
 
 }  // namespace
 
@@ -43,6 +44,8 @@ void GroupFeed::Loop() {
     const auto arrivals = wire_->Wait(std::chrono::steady_clock::now() + kIdleMax);
     for (const engine::RankWire::Arrival& arrival : arrivals) Tell(arrival);
   }
+  // What found no room yet; the others learn the rest by their time limits.
+  wire_->Wait(std::chrono::steady_clock::now() + kFlush);
 }
 
 bool GroupFeed::SendQueued() {
@@ -53,7 +56,10 @@ bool GroupFeed::SendQueued() {
     queued.swap(queued_);
     stopping = stopping_;
   }
-  for (auto& [rank, message] : queued) wire_->Send(rank, std::move(message));
+  for (auto& [rank, message] : queued) {
+    const bool other = rank >= 0 && rank < context_->size() && rank != context_->rank();
+    if (other) wire_->Send(rank, std::move(message));
+  }
   return !stopping;
 }
 

@@ -27,9 +27,9 @@ class GroupFeed {
 
   // Nobody else reads or writes the context's feed meanwhile.
   GroupFeed(std::shared_ptr<engine::GroupContext> context, Told told);
-  ~GroupFeed();  // what was sent before is on its way; nothing is told after it
+  ~GroupFeed();  // what was sent before is on its way if there is room; nothing is told after it
 
-  // Any thread; does not block.
+  // Any thread; does not block. To no other rank of the context: dropped.
   void Send(int rank, const scheduler::FeedMessage& message);
   const std::shared_ptr<engine::GroupContext>& context() const { return context_; }
 
