@@ -5,13 +5,11 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "engine/ops/cpu/kernels/lanes.h"
 #include "engine/ops/cpu/kernels/packed_product.h"
 
 namespace skein::engine {
 namespace {
-
-// For lambdas that are compiled anew wherever they are called.
-#define SKEIN_LAMBDA __attribute__((always_inline))
 
 // Row i of those that lie one after the other from `from` on; rows from `rows` (≥ 1) on are the
 // last one again.
