@@ -15,7 +15,14 @@ template <typename Quads, int kRows, bool kPrefetch>
 void StreamPanel(const ColumnProduct& p, const float* x, int row, int64_t column, int64_t columns) {
   using W = typename Quads::From;
   const PanelOfWeights<W> w(p.w, column, columns);
-  const int64_t next = kPanelColumns * p.w.stride;
+  // The next panel's lines: in the order of memory, or at the same steps where columns lie apart.
+  const bool apart = p.w.stride != p.w.cols;
+  const int64_t ahead = apart ? 1 : kPanelColumns;
+  const W* next[kPanelColumns];
+  for (int c = 0; c < kPanelColumns; ++c) {
+    const int64_t from = apart ? c * p.w.stride : c * kQuads * Quads::kElements;
+    next[c] = w.of[0] + kPanelColumns * p.w.stride + from;
+  }
   PartTree<PanelSums<kRows>> tree;
   for (int part = 0; part < p.cuts.parts; ++part) {
     const int64_t at = p.cuts.at[part], k = p.cuts.at[part + 1] - at;
@@ -25,7 +32,8 @@ void StreamPanel(const ColumnProduct& p, const float* x, int row, int64_t column
     ForQuads<Quads, 2>([&](int g, int q) { return w.At(g, q) + at; }, k,
                        [&](const Simd::V(&quads)[2]) SKEIN_LAMBDA {
                          if (kPrefetch && i % (kQuads * Quads::kElements) == 0) {
-                           for (const W* of : w.of) __builtin_prefetch(of + at + i + next, 0, 2);
+                           for (const W* line : next)
+                             __builtin_prefetch(line + (at + i) * ahead, 0, 2);
                          }
                          i += Quads::kElements;
                          for (int s = 0; s < Quads::kSteps; ++s, x += 4 * kRows) {
