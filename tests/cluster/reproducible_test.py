@@ -53,7 +53,7 @@ def preemptions(cluster):
 
 def answers_under_load_are_those_of_each_alone():
     asked = requests(24)
-    with live("--reproducible", kv_tokens=1024) as cluster:
+    with live("--reproducible=on", kv_tokens=1024) as cluster:
         alone = [choices_of(cluster, body) for body in asked]
         assert preemptions(cluster) == 0
         draw = random.Random(5)
@@ -73,7 +73,7 @@ def answers_under_load_are_those_of_each_alone():
 def the_choices_of_an_answer_agree():
     """Of greedy choices all are the same; of sampled ones the first is that of a request for one. The prompt is computed once."""
     draw = random.Random(7)
-    with live("--reproducible") as cluster:
+    with live("--reproducible=on") as cluster:
         asked = [{"prompt": text_of(draw, words), "max_tokens": 40, "ignore_eos": True, "logprobs": 0, "return_token_ids": True,
                   "temperature": temperature, "seed": words} for words in (20, 100, 300, 500) for temperature in (0, 1)]
         alone = [choices_of(cluster, body)[0] for body in asked]
@@ -91,7 +91,7 @@ def the_choices_of_an_answer_agree():
 def scores_do_not_depend_on_what_follows():
     draw = random.Random(11)
     prompts = ["Once upon a", text_of(draw, 60), text_of(draw, 400)]
-    with live("--reproducible", prefill_flags=["--max-slice-tokens=48"]) as cluster:
+    with live("--reproducible=on", prefill_flags=["--max-slice-tokens=48"]) as cluster:
         for prompt in prompts:
             def scores(max_tokens, prompt=prompt):
                 answer = cluster.post("/v1/completions", {"model": cluster.name, "prompt": prompt, "echo": True, "logprobs": 2,
@@ -151,7 +151,7 @@ def plans_and_steps_are_those_without_it():
                               and cluster.held_blocks() == 0 and live_requests() == 0, "the request is over")
                 found.append((counts("skein_plan_chunks_total", "sp", TIMES), steps_of(cluster)))
             return found
-    with_it, without = sizes("--reproducible"), sizes()
+    with_it, without = sizes("--reproducible=on"), sizes("--reproducible=off")
     chunks, steps = with_it[-1]
     print("chunks by SP size:", chunks, "steps and tokens by role, mode and ranks:", steps)
     assert with_it == without and all(count > 0 for count in chunks), (with_it, without)

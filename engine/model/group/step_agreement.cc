@@ -44,7 +44,8 @@ absl::Status MeetAtStepEnd(const GroupPart& part) {
 absl::Status StepError(const absl::Status& status) {
   if (!absl::IsInternal(status)) return status;
   return absl::FailedPreconditionError(
-      absl::StrCat("the ranks were given other steps or models: ", std::string(status.message())));
+      absl::StrCat("the ranks were given other steps or models, or differ in --reproducible: ",
+                   std::string(status.message())));
 }
 
 void AbortGroup(const GroupPart& part, const absl::Status& reason) {

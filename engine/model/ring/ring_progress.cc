@@ -10,8 +10,9 @@ absl::Status AsStepStatus(const absl::Status& status) {
     case absl::StatusCode::kInvalidArgument:
       return status;
     case absl::StatusCode::kInternal:  // calls or tags that differ
-      return absl::InvalidArgumentError("ring: the ranks were given other steps or models: " +
-                                        std::string(status.message()));
+      return absl::InvalidArgumentError(
+          "ring: the ranks were given other steps or models, or differ in --reproducible: " +
+          std::string(status.message()));
     default:
       return absl::UnavailableError("collective of a ring step: " + status.ToString());
   }

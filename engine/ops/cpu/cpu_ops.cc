@@ -311,6 +311,11 @@ void CpuOps::MergeAttention(Matrix out_a, Matrix lse_a, ConstMatrix out_b, Const
 
 }  // namespace
 
+bool ReproducibleCostsLittle(CpuIsa isa) {
+  if (isa == CpuIsa::kAuto) isa = BestIsa();
+  return isa == CpuIsa::kAvx512 || isa == CpuIsa::kAvx2;
+}
+
 absl::StatusOr<std::unique_ptr<Ops>> MakeCpuOps(const CpuOpsOptions& options) {
   if (options.threads < 1) {
     return absl::InvalidArgumentError(

@@ -19,6 +19,11 @@ struct CpuOpsOptions {
   bool reproducible = false;
 };
 
+// Whether `reproducible` costs at most 5 % of the time of a prefill and of a decode step, of one
+// stream or several, on CPUs of this kind; false too where that was not measured
+// (docs/reproducibility.md). kAuto: of the best that this CPU has.
+bool ReproducibleCostsLittle(CpuIsa isa);
+
 // INVALID_ARGUMENT: threads < 1, or the CPU lacks the isa.
 absl::StatusOr<std::unique_ptr<Ops>> MakeCpuOps(const CpuOpsOptions& options);
 

@@ -25,6 +25,14 @@ TEST(CpuIsaTest, AnIsaIsFoundByItsName) {
   EXPECT_EQ(IsaNamed("sse"), std::nullopt);
 }
 
+TEST(CpuOps, ReproducibleCostsLittleWhereThatWasMeasured) {
+  EXPECT_TRUE(ReproducibleCostsLittle(CpuIsa::kAvx512));
+  EXPECT_TRUE(ReproducibleCostsLittle(CpuIsa::kAvx2));
+  EXPECT_FALSE(ReproducibleCostsLittle(CpuIsa::kAvx512Bf16));
+  EXPECT_FALSE(ReproducibleCostsLittle(CpuIsa::kPortable));
+  EXPECT_EQ(ReproducibleCostsLittle(CpuIsa::kAuto), ReproducibleCostsLittle(BestIsa()));
+}
+
 // Broken KV is never taken for "no key": what it touches is NaN, whatever NaN's bits.
 TEST(CpuOps, KeysThatAreNanMakeTheirRowsNan) {
   constexpr int kDim = 16;

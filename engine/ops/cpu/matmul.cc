@@ -19,6 +19,8 @@ constexpr int64_t kSharedBytesMin = 64 << 10;
 // this, so that they come from L2 or at worst from L3.
 constexpr int64_t kPackedRowsMax = 512;
 constexpr int64_t kPackedBytesMax = 8 << 20;
+// Up to so many rows, weights are turned for each tile of rows, not packed once for all.
+constexpr int64_t kStreamedRowsMax = 32;
 
 // Where a reproducible product is cut. One that no group slices is not cut. A group's slices are
 // cut at eighths of the whole matrix, so that the slices of 2, 4 or 8 ranks are whole subtrees of
@@ -105,6 +107,13 @@ void ForEachShare(ThreadPool* pool, std::span<const Product> products, const Bod
   pool->RunOnEach(run);
 }
 
+// Calls body(begin, end) for [0, count) in the fewest ranges of at most `most`, of about one size.
+template <typename Body>
+void ForEachOfAlike(int64_t count, int64_t most, const Body& body) {
+  const int64_t ranges = (count + most - 1) / most;
+  for (int64_t i = 0; i < ranges; ++i) body(count * i / ranges, count * (i + 1) / ranges);
+}
+
 // Whether b may be made in one call of RunAlike with a.
 bool MadeAlike(const Product& a, const Product& b) {
   return b.w.rows > 0 && a.w.dtype == b.w.dtype && a.slice.columns == b.slice.columns &&
@@ -183,37 +192,32 @@ void MatMulRunner::RunColumns(const ConstMatrix& x, std::span<const Product> pro
   const bool pairs =
       kernels_->has_bf16_pairs && x.dtype == DType::kBF16 && products[0].w.dtype == DType::kBF16;
   for (size_t i = 0; i < products.size(); ++i) {
-    columns.push_back({x, pairs, products[i].w, biases_[i], products[i].out, cuts, nullptr});
+    columns.push_back({x, pairs, products[i].w, biases_[i], products[i].out, cuts, 0, nullptr});
   }
-  if (x.rows <= kStreamedRowsMax) {
-    const ConstMatrix rows = pairs ? x : InF32(x);
-    for (ColumnProduct& product : columns) product.x = rows;
-    ForEachShare(pool_, products, [&](size_t, const Share& share) {
-      kernels_->columns.stream(columns[share.product], share.columns.begin, share.columns.end);
-    });
-    return;
-  }
-  const int64_t tile = kernels_->columns.tile_rows;
-  const int64_t row_bytes = std::max<int64_t>(1, x.cols * (pairs ? 2 : 4));
-  const int64_t most =
-      std::clamp(kPackedBytesMax / row_bytes / tile * tile, tile, kPackedRowsMax / tile * tile);
-  // Blocks of equal size, not a large one and a remainder.
-  const int64_t blocks = (x.rows + most - 1) / most;
-  for (int64_t i = 0; i < blocks; ++i) {
-    const int64_t begin = x.rows * i / blocks, end = x.rows * (i + 1) / blocks;
+  const int64_t most = std::clamp(kPackedBytesMax / PackedRowBytes(columns[0]),
+                                  int64_t{kernels_->columns.multiply_rows}, kPackedRowsMax);
+  ForEachOfAlike(x.rows, most, [&](int64_t begin, int64_t end) {
     for (size_t p = 0; p < products.size(); ++p) {
       columns[p].x = {At(x, begin), x.dtype, end - begin, x.cols, x.stride};
       columns[p].out = RowsOf(products[p].out, begin, end);
     }
     RunColumnBlock(products, columns);
-  }
+  });
 }
 
 void MatMulRunner::RunColumnBlock(std::span<const Product> products,
                                   std::span<ColumnProduct> columns) {
   const ConstMatrix& x = columns[0].x;
+  const bool streamed = x.rows <= kStreamedRowsMax;
+  const int64_t tile_rows_max =
+      streamed ? kernels_->columns.stream_rows : kernels_->columns.multiply_rows;
+  const int64_t tiles = (x.rows + tile_rows_max - 1) / tile_rows_max;
+  const int64_t tile_rows = (x.rows + tiles - 1) / tiles;
   std::byte* packed = packed_scratch_.Get(PackedBytes(columns[0]));
-  const int64_t tile_rows = TileRows(x.rows, kernels_->columns.tile_rows);
+  for (ColumnProduct& product : columns) {
+    product.tile_rows = static_cast<int>(tile_rows);
+    product.packed = packed;
+  }
   const int64_t grain = (16 << 10) / std::max<int64_t>(1, x.cols * tile_rows);
   pool_->ParallelFor((x.rows + tile_rows - 1) / tile_rows, std::max<int64_t>(1, grain),
                      [&](int64_t begin, int64_t end) {
@@ -221,9 +225,11 @@ void MatMulRunner::RunColumnBlock(std::span<const Product> products,
                          kernels_->columns.pack(columns[0], static_cast<int>(tile), packed);
                        }
                      });
-  for (ColumnProduct& product : columns) product.packed = packed;
   ForEachShare(pool_, products, [&](size_t thread, const Share& share) {
     const ColumnProduct& product = columns[share.product];
+    if (streamed) {
+      return kernels_->columns.stream(product, share.columns.begin, share.columns.end);
+    }
     kernels_->columns.multiply(product, share.columns.begin, share.columns.end,
                                thread_scratch_[thread].Get(ColumnScratchBytes(product)));
   });

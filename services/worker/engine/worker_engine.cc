@@ -75,6 +75,11 @@ Progress LogProgress(const Progress& progress) {
   };
 }
 
+bool IsReproducible(const WorkerOptions& options, engine::CpuIsa isa) {
+  if (options.reproducible != "auto") return options.reproducible == "on";
+  return engine::ReproducibleCostsLittle(isa);
+}
+
 absl::StatusOr<std::unique_ptr<engine::StepEngine>> MakeCpuEngine(
     const WorkerOptions& options, std::unique_ptr<engine::Device> device,
     const Progress& progress) {
@@ -92,7 +97,7 @@ absl::StatusOr<std::unique_ptr<engine::StepEngine>> MakeCpuEngine(
   if (!isa.ok()) return isa.status();
   auto ops = engine::MakeCpuOps({.threads = static_cast<int>(options.threads),
                                  .isa = *isa,
-                                 .reproducible = options.reproducible});
+                                 .reproducible = IsReproducible(options, *isa)});
   if (!ops.ok()) return ops.status();
   auto made =
       engine::MakeModelEngine(options.model, *std::move(ops), std::move(device), *engine_options);

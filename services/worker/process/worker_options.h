@@ -27,7 +27,7 @@ struct WorkerOptions {
   int64_t emulated_hang_token = -1;
   int64_t emulated_nan_token = -1;
   std::string isa = "auto";
-  bool reproducible = false;
+  std::string reproducible = "auto";
   std::string host = "127.0.0.1";
   std::string advertise;
   std::string node;

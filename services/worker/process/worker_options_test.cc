@@ -49,11 +49,13 @@ TEST_P(WorkerOptionsTest, AnAddressOfTheMachineNeedsNothingElse) {
 }
 
 TEST_P(WorkerOptionsTest, AGpuIsNotReproducible) {
-  const absl::Status status = Start({"--reproducible", "--device=cuda:1"});
+  const absl::Status status = Start({"--reproducible=on", "--device=cuda:1"});
   EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
   EXPECT_TRUE(absl::StrContains(status.message(), "--reproducible: --device 'cuda:1'")) << status;
-  EXPECT_TRUE(Start({"--reproducible", "--device=cpu"}).ok());
+  EXPECT_TRUE(Start({"--reproducible=on", "--device=cpu"}).ok());
   EXPECT_TRUE(Start({"--device=cuda:1"}).ok());
+  EXPECT_TRUE(Start({"--reproducible=off", "--device=cuda:1"}).ok());
+  EXPECT_TRUE(Start({"--reproducible=auto", "--device=cuda:1"}).ok());
 }
 
 TEST_P(WorkerOptionsTest, OnlyACpuHasABudgetOfMemory) {

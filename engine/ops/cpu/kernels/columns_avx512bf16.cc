@@ -6,7 +6,8 @@
 
 namespace skein::engine {
 
-const ColumnKernels kAvx512Bf16Columns = {Simd::kColumnRows, StreamColumns<Simd>,
-                                          PackColumnRows<Simd>, MultiplyColumns<Simd>};
+const ColumnKernels kAvx512Bf16Columns = {Simd::kColumnRows, Simd::kTurnedRows,
+                                          PackColumnRows<Simd>, StreamColumns<Simd>,
+                                          MultiplyColumns<Simd>};
 
 }  // namespace skein::engine

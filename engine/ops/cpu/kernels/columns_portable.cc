@@ -6,7 +6,7 @@
 
 namespace skein::engine {
 
-const ColumnKernels kPortableColumns = {Simd::kColumnRows, StreamColumns<Simd>,
-                                        PackColumnRows<Simd>, MultiplyColumns<Simd>};
+const ColumnKernels kPortableColumns = {Simd::kColumnRows, Simd::kTurnedRows, PackColumnRows<Simd>,
+                                        StreamColumns<Simd>, MultiplyColumns<Simd>};
 
 }  // namespace skein::engine

@@ -45,8 +45,7 @@ struct ProductCuts {
   int64_t at[kProductPartsMax + 1] = {};
 };
 
-// The same product in an order of its own, alike for any number of rows (column_sums.h): an element
-// of out is one chain along each part of k, and the bias joins the first part.
+// The same product in an order of its own, alike for any number of rows (column_sums.h says which).
 struct ColumnProduct {
   ConstMatrix x;                // [rows, k]
   bool bf16_pairs = false;      // x and w are bf16, multiplied in pairs; REQUIRES has_bf16_pairs
@@ -54,40 +53,37 @@ struct ColumnProduct {
   const float* bias = nullptr;  // [n] or null
   Matrix out;                   // [rows, n]
   ProductCuts cuts;             // of k
-  const std::byte* packed = nullptr;  // PackedBytes, x as `pack` left it; of `multiply` alone
+  int tile_rows = 0;            // rows that meet w together
+  const std::byte* packed = nullptr;  // PackedBytes: x, as `pack` left it
 };
 
-// Rows of x that ColumnKernels::stream takes at most.
-inline constexpr int kStreamedRowsMax = 4;
-// Columns of w that are turned together, and the room for them: in L2 beside many rows, in L1
-// beside few.
-inline constexpr int64_t kStripColumns = 64;
-inline constexpr int64_t kPanelsBytesL2 = 256 << 10;
-inline constexpr int64_t kPanelBytesL1 = 24 << 10;
-inline constexpr int64_t kPanelSlackBytes = 4096;  // the last steps of a panel may pass its end
+// Panels of w that meet a tile of rows before the next tile does, and the room for them in L2.
+inline constexpr int64_t kStripPanels = 8;
+inline constexpr int64_t kPanelsBytesL2 = 512 << 10;
 
-// A product of `rows` rows is done by tiles of so many, or as few less as make two alike.
-constexpr int TileRows(int64_t rows, int most) {
-  return rows > most && rows <= 2 * most ? static_cast<int>((rows + 1) / 2) : most;
+// Rows of x, or columns of w, as they are packed: every part of k is padded to whole quads.
+constexpr int64_t PackedRowBytes(const ColumnProduct& p) {
+  const int64_t depth = p.x.cols + 8 * kProductPartsMax;
+  return depth * static_cast<int64_t>(p.bf16_pairs ? sizeof(BF16) : sizeof(float));
 }
 constexpr size_t PackedBytes(const ColumnProduct& p) {
-  const int64_t depth = p.x.cols + kProductPartsMax;  // an odd part of pairs is padded
-  return static_cast<size_t>(depth * p.x.rows) * (p.bf16_pairs ? sizeof(BF16) : sizeof(float));
+  return static_cast<size_t>(p.x.rows * PackedRowBytes(p));
 }
-// Panels, and the sums of up to four passes of parts.
+// At least one panel, of at most 8 columns.
 constexpr size_t ColumnScratchBytes(const ColumnProduct& p) {
-  return static_cast<size_t>(kPanelsBytesL2 + kPanelSlackBytes) +
-         static_cast<size_t>(4 * p.x.rows * kStripColumns) * sizeof(float);
+  const int64_t panel = 8 * PackedRowBytes(p);
+  return static_cast<size_t>(panel > kPanelsBytesL2 ? panel : kPanelsBytesL2);
 }
 
 struct ColumnKernels {
-  int tile_rows = 0;  // at most
-  // Columns [begin, end) of out for up to kStreamedRowsMax rows: f32, or bf16 of pairs.
-  void (*stream)(const ColumnProduct& p, int64_t begin, int64_t end) = nullptr;
-  // Packs rows [tile * TileRows(x.rows, tile_rows), …) of x, of any dtype, to `packed`.
+  // tile_rows of a product: at most so many for `multiply`, and for `stream`.
+  int multiply_rows = 0;
+  int stream_rows = 0;
+  // Packs rows [tile * tile_rows, …) of x, of any dtype, to `packed`.
   void (*pack)(const ColumnProduct& p, int tile, std::byte* packed) = nullptr;
-  // Columns [begin, end) of out for any number of rows. `scratch`: ColumnScratchBytes, aligned to
-  // 64.
+  // Columns [begin, end) of out; reads w once for each tile. For few rows.
+  void (*stream)(const ColumnProduct& p, int64_t begin, int64_t end) = nullptr;
+  // The same, but packs w first. `scratch`: ColumnScratchBytes, aligned to 64.
   void (*multiply)(const ColumnProduct& p, int64_t begin, int64_t end,
                    std::byte* scratch) = nullptr;
 };

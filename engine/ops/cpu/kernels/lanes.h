@@ -9,6 +9,9 @@
 namespace skein::engine {
 namespace {
 
+// For lambdas that are compiled anew wherever they are called.
+#define SKEIN_LAMBDA __attribute__((always_inline))
+
 // Calls body(i, n) over [0, count): n = kLanes except for a last, shorter n.
 template <typename Full, typename Tail>
 SKEIN_INLINE void ForLanes(int64_t count, const Full& full, const Tail& tail) {

@@ -5,25 +5,11 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "engine/ops/cpu/kernels/lanes.h"
 #include "engine/ops/cpu/kernels/packed_product.h"
 
 namespace skein::engine {
 namespace {
-
-// For lambdas that are compiled anew wherever they are called.
-#define SKEIN_LAMBDA __attribute__((always_inline))
-
-// Row i of those that lie one after the other from `from` on; rows from `rows` (≥ 1) on are the
-// last one again.
-template <typename From>
-struct StridedRows {
-  const From* from;
-  int64_t stride;
-  int rows;
-  SKEIN_INLINE const From* operator()(int i) const {
-    return from + (i < rows ? i : rows - 1) * stride;
-  }
-};
 
 // Elements of kLanes rows in registers: a row a lane, and one register (of units, see
 // packed_product.h) for each step of a sum. kWords: 4-byte words of a row, kLanes or 4.
@@ -47,9 +33,6 @@ struct Turned {
       Simd::Transpose(words);
     }
   }
-  SKEIN_INLINE void Load(const From* from, int64_t stride, int rows) {
-    Load(StridedRows<From>{from, stride, rows});
-  }
   // The first `elements` ≤ kElements; zeros for the others, which are not read.
   template <typename RowAt>
   __attribute__((noinline)) void LoadFirst(const RowAt& row_at, int64_t elements) {
@@ -59,9 +42,6 @@ struct Turned {
                        static_cast<size_t>(elements) * sizeof(From));
     }
     Load([&](int i) SKEIN_LAMBDA { return some + i * kElements; });
-  }
-  SKEIN_INLINE void LoadFirst(const From* from, int64_t stride, int rows, int64_t elements) {
-    LoadFirst(StridedRows<From>{from, stride, rows}, elements);
   }
   SKEIN_INLINE Simd::V Step(int s) const {
     if constexpr (!kSplits) return words[s];

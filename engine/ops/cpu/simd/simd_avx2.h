@@ -4,6 +4,7 @@
 #include <immintrin.h>
 
 #include <cstdint>
+#include <type_traits>
 
 #include "engine/base/dtype.h"
 #include "engine/base/f16.h"
@@ -21,6 +22,7 @@ struct Simd {
   static constexpr int kStreamRows = 2;
   static constexpr int kFewRows = 2;
   static constexpr int kColumnRows = 6;
+  static constexpr int kTurnedRows = 4;
 
   static SKEIN_INLINE __m256i First(int n) {
     return _mm256_cmpgt_epi32(_mm256_set1_epi32(n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
@@ -63,6 +65,38 @@ struct Simd {
   static SKEIN_INLINE void ReduceFour(V a, V b, V c, V d, float* out) {
     const V sums = _mm256_hadd_ps(_mm256_hadd_ps(a, b), _mm256_hadd_ps(c, d));
     _mm_storeu_ps(out, _mm_add_ps(_mm256_castps256_ps128(sums), _mm256_extractf128_ps(sums, 1)));
+  }
+
+  static SKEIN_INLINE V ReduceQuads(V a, V b, V c, V d) {
+    const auto halves = [](V x, V y) {  // x: 0 + 2, 1 + 3, then y
+      return Add(_mm256_blend_ps(x, y, 0xcc), _mm256_shuffle_ps(x, y, 0x4e));
+    };
+    const V ab = halves(a, b), cd = halves(c, d);
+    return Add(_mm256_shuffle_ps(ab, cd, 0x88), _mm256_shuffle_ps(ab, cd, 0xdd));
+  }
+  static SKEIN_INLINE V SplitQuads(V x) {
+    return _mm256_castpd_ps(_mm256_permute4x64_pd(_mm256_castps_pd(x), 0xd8));
+  }
+  static SKEIN_INLINE V SetQuad(const float* p) {
+    return _mm256_broadcast_ps(reinterpret_cast<const __m128*>(p));
+  }
+  template <typename RowAt>
+  static SKEIN_INLINE void LoadQuads(const RowAt& row_at, V (&r)[2]) {
+    constexpr int kQuad = std::is_same_v<decltype(row_at(0)), const BF16*> ? 8 : 4;
+    for (int i = 0; i < 2; ++i) r[i] = LoadQuad([&](int q) { return row_at(q) + kQuad * i; });
+  }
+  template <typename RowAt>
+  static SKEIN_INLINE V LoadQuad(const RowAt& row_at) {
+    return _mm256_insertf128_ps(_mm256_castps128_ps256(QuadBits(row_at(0))), QuadBits(row_at(1)),
+                                1);
+  }
+  template <typename RowAt>
+  static SKEIN_INLINE V LoadFirstQuad(const RowAt& row_at, int n) {
+    std::remove_cvref_t<decltype(*row_at(0))> first[2][8] = {};
+    for (int q = 0; q < 2; ++q) {
+      __builtin_memcpy(first[q], row_at(q), static_cast<size_t>(n) * sizeof(first[0][0]));
+    }
+    return LoadQuad([&](int q) -> decltype(row_at(0)) { return first[q]; });
   }
 
   static SKEIN_INLINE V ZeroBelow(V x, V at, V limit) {
@@ -119,6 +153,13 @@ struct Simd {
   }
 
  private:
+  static SKEIN_INLINE __m128 QuadBits(const float* p) { return _mm_loadu_ps(p); }
+  static SKEIN_INLINE __m128 QuadBits(const BF16* p) {
+    return _mm_loadu_ps(reinterpret_cast<const float*>(p));
+  }
+  static SKEIN_INLINE __m128 QuadBits(const F16* p) {
+    return _mm_cvtph_ps(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
+  }
   template <typename T>
   static SKEIN_INLINE __m128i Load128(const T* p) {
     return _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));

@@ -9,6 +9,13 @@
 //   arithmetic, ReduceAdd, ReduceMax, ReduceFour, Transpose (kLanes x kLanes), AddExponent (for
 //   exp)
 //   LoadTransposed, WidenFirst, WidenSecond   words of 4 bytes, or two bf16, from rows to lanes
+//   quads        four lanes side by side, quad q of row q: 16 bytes of f32 or BF16, or four F16
+//   SetQuad      four words in every quad
+//   LoadQuads / LoadQuad / LoadFirstQuad   kLanes / 4 quads in a row (a register each), one, or n
+//                elements of one, zeros behind them; row_at(q) is a pointer to row q
+//   ReduceQuads  four registers to quads of their sums: quad q is a_q, b_q, c_q, d_q, where each is
+//                (lane 0 + lane 2) + (lane 1 + lane 3) of its quad
+//   SplitQuads   the first two lanes of all quads, then the last two of all
 // The anonymous namespace is deliberate: every kernel template instantiated with it has internal
 // linkage, so the linker can never hand code compiled for this ISA to another caller.
 #pragma once
@@ -16,6 +23,7 @@
 #include <immintrin.h>
 
 #include <cstdint>
+#include <type_traits>
 
 #include "engine/base/dtype.h"
 #include "engine/base/f16.h"
@@ -37,7 +45,8 @@ struct Simd {
   static constexpr int kTileRows = 8;     // of a packed product: rows x 2 registers of sums
   static constexpr int kStreamRows = 6;   // of a streamed product: rows x 4 weight rows of sums
   static constexpr int kFewRows = 4;      // of decode attention: rows x 4 keys of sums
-  static constexpr int kColumnRows = 12;  // of a product by columns: rows x 2 registers of sums
+  static constexpr int kColumnRows = 12;  // of a product by quads: rows x 2 registers of sums
+  static constexpr int kTurnedRows = 8;   // the same, beside the quads of two times four columns
 
   static SKEIN_INLINE __mmask16 First(int n) { return static_cast<__mmask16>((1u << n) - 1u); }
 
@@ -82,12 +91,20 @@ struct Simd {
   static SKEIN_INLINE float ReduceAdd(V x) { return _mm512_reduce_add_ps(x); }
   static SKEIN_INLINE float ReduceMax(V x) { return _mm512_reduce_max_ps(x); }
 
+  static SKEIN_INLINE V ReduceQuads(V a, V b, V c, V d) {
+    const auto halves = [](V x, V y) {  // x: 0 + 2, 1 + 3, then y
+      return Add(_mm512_mask_blend_ps(0xcccc, x, y), _mm512_shuffle_ps(x, y, 0x4e));
+    };
+    const V ab = halves(a, b), cd = halves(c, d);
+    return Add(_mm512_shuffle_ps(ab, cd, 0x88), _mm512_shuffle_ps(ab, cd, 0xdd));
+  }
+  static SKEIN_INLINE V SplitQuads(V x) {
+    const __m512i order = _mm512_setr_epi64(0, 2, 4, 6, 1, 3, 5, 7);
+    return _mm512_castpd_ps(_mm512_permutexvar_pd(order, _mm512_castps_pd(x)));
+  }
   // The sums of four registers, into 4 floats.
   static SKEIN_INLINE void ReduceFour(V a, V b, V c, V d, float* out) {
-    const V ab = Add(_mm512_unpacklo_ps(a, b), _mm512_unpackhi_ps(a, b));
-    const V cd = Add(_mm512_unpacklo_ps(c, d), _mm512_unpackhi_ps(c, d));
-    const V low = _mm512_shuffle_ps(ab, cd, 0x44), high = _mm512_shuffle_ps(ab, cd, 0xee);
-    const V sums = Add(low, high);  // each quarter: a, b, c, d
+    const V sums = ReduceQuads(a, b, c, d);
     const __m256 halves =
         _mm256_add_ps(_mm512_castps512_ps256(sums), _mm512_extractf32x8_ps(sums, 1));
     _mm_storeu_ps(out,
@@ -141,6 +158,34 @@ struct Simd {
     _mm512_storeu_si512(p + 2 * kLanes, reinterpret_cast<__m512i>(pairs[1]));
   }
 #endif
+
+  static SKEIN_INLINE V SetQuad(const float* p) { return _mm512_broadcast_f32x4(_mm_loadu_ps(p)); }
+  template <typename RowAt>
+  static SKEIN_INLINE void LoadQuads(const RowAt& row_at, V (&r)[4]) {
+    if constexpr (std::is_same_v<decltype(row_at(0)), const F16*>) {
+      for (int i = 0; i < 4; ++i) r[i] = LoadQuad([&](int q) { return row_at(q) + 4 * i; });
+    } else {
+      const auto half = [&](int q, int i) {
+        const auto* p = reinterpret_cast<const float*>(row_at(q)) + 8 * i;
+        return _mm512_insertf32x8(
+            _mm512_castps256_ps512(_mm256_loadu_ps(p)),
+            _mm256_loadu_ps(reinterpret_cast<const float*>(row_at(q + 1)) + 8 * i), 1);
+      };
+      for (int i = 0; i < 2; ++i) {
+        const V first = half(0, i), second = half(2, i);
+        r[2 * i] = _mm512_shuffle_f32x4(first, second, 0x88);
+        r[2 * i + 1] = _mm512_shuffle_f32x4(first, second, 0xdd);
+      }
+    }
+  }
+  template <typename RowAt>
+  static SKEIN_INLINE V LoadQuad(const RowAt& row_at) {
+    return FromQuarters([&](int q) { return QuadBits(row_at(q)); });
+  }
+  template <typename RowAt>
+  static SKEIN_INLINE V LoadFirstQuad(const RowAt& row_at, int n) {
+    return FromQuarters([&](int q) { return FirstQuadBits(row_at(q), n); });
+  }
 
   // Lane i of r[j] becomes word j (of 4 bytes) at row_at(i), a pointer.
   template <int kWords, typename RowAt>
@@ -199,6 +244,29 @@ struct Simd {
   }
 
  private:
+  template <typename QuarterAt>
+  static SKEIN_INLINE V FromQuarters(const QuarterAt& at) {
+    V quads = _mm512_castps128_ps512(at(0));
+    quads = _mm512_mask_broadcast_f32x4(quads, 0x00f0, at(1));
+    quads = _mm512_mask_broadcast_f32x4(quads, 0x0f00, at(2));
+    return _mm512_mask_broadcast_f32x4(quads, 0xf000, at(3));
+  }
+  static SKEIN_INLINE __m128 QuadBits(const float* p) { return _mm_loadu_ps(p); }
+  static SKEIN_INLINE __m128 QuadBits(const BF16* p) {
+    return _mm_loadu_ps(reinterpret_cast<const float*>(p));
+  }
+  static SKEIN_INLINE __m128 QuadBits(const F16* p) {
+    return _mm_cvtph_ps(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
+  }
+  static SKEIN_INLINE __m128 FirstQuadBits(const float* p, int n) {
+    return _mm_maskz_loadu_ps(static_cast<__mmask8>(First(n)), p);
+  }
+  static SKEIN_INLINE __m128 FirstQuadBits(const BF16* p, int n) {
+    return _mm_castsi128_ps(_mm_maskz_loadu_epi16(static_cast<__mmask8>(First(n)), p));
+  }
+  static SKEIN_INLINE __m128 FirstQuadBits(const F16* p, int n) {
+    return _mm_cvtph_ps(_mm_maskz_loadu_epi16(static_cast<__mmask8>(First(n)), p));
+  }
   template <typename T>
   static SKEIN_INLINE const __m256i* Cast(const T* p) {
     return reinterpret_cast<const __m256i*>(p);

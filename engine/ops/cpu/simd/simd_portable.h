@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include "engine/base/dtype.h"
 #include "engine/base/f16.h"
@@ -20,6 +21,7 @@ struct Simd {
   static constexpr int kStreamRows = 2;
   static constexpr int kFewRows = 2;
   static constexpr int kColumnRows = 6;
+  static constexpr int kTurnedRows = 4;
 
   static SKEIN_INLINE V Zero() { return V{}; }
   static SKEIN_INLINE V Set(float x) { return V{x, x, x, x}; }
@@ -72,6 +74,29 @@ struct Simd {
     V rows[4] = {a, b, c, d};
     Transpose(rows);
     Store(out, (rows[0] + rows[1]) + (rows[2] + rows[3]));
+  }
+
+  static SKEIN_INLINE V ReduceQuads(V a, V b, V c, V d) {
+    V rows[4] = {a, b, c, d};
+    Transpose(rows);
+    return (rows[0] + rows[2]) + (rows[1] + rows[3]);
+  }
+  static SKEIN_INLINE V SplitQuads(V x) { return x; }
+  static SKEIN_INLINE V SetQuad(const float* p) { return Load(p); }
+  template <typename RowAt>
+  static SKEIN_INLINE void LoadQuads(const RowAt& row_at, V (&r)[1]) {
+    r[0] = LoadQuad(row_at);
+  }
+  template <typename RowAt>
+  static SKEIN_INLINE V LoadQuad(const RowAt& row_at) {
+    if constexpr (std::is_same_v<decltype(row_at(0)), const F16*>) return Load(row_at(0));
+    return Load(reinterpret_cast<const float*>(row_at(0)));
+  }
+  template <typename RowAt>
+  static SKEIN_INLINE V LoadFirstQuad(const RowAt& row_at, int n) {
+    std::remove_cvref_t<decltype(*row_at(0))> first[8] = {};
+    __builtin_memcpy(first, row_at(0), static_cast<size_t>(n) * sizeof first[0]);
+    return LoadQuad([&](int) -> decltype(row_at(0)) { return first; });
   }
 
   static SKEIN_INLINE V ZeroBelow(V x, V at, V limit) { return at >= limit ? x : V{}; }
