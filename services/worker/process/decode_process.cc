@@ -53,6 +53,7 @@ void Refresh(DecodeShell* shell, const std::string& model, Metrics* metrics) {
         .Set(static_cast<double>(count));
   };
   blocks("quarantined", snapshot.blocks.quarantined);
+  blocks("shared", snapshot.blocks.shared);
   blocks("claimed", snapshot.load.claimed_blocks);
   RefreshSteps(snapshot.steps, snapshot.probes, model, metrics);
   const auto buffers = [&](const char* state, int64_t count) {
