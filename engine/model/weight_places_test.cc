@@ -14,8 +14,8 @@
 #include <vector>
 
 #include "engine/device/cpu_device.h"
-#include "engine/device/far_device.h"
 #include "engine/device/memory_budget.h"
+#include "engine/device/testing/far_device.h"
 #include "engine/model/layers/layer_loop.h"
 #include "engine/model/layers/local_feed_forward.h"
 #include "engine/model/layers/plain_attention.h"

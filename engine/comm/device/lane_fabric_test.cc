@@ -17,7 +17,7 @@
 #include "engine/comm/testing/far_lanes.h"
 #include "engine/comm/testing/ranks.h"
 #include "engine/comm/ucx/ucx_link_fabric.h"
-#include "engine/device/far_device.h"
+#include "engine/device/testing/far_device.h"
 
 namespace skein::engine {
 namespace {

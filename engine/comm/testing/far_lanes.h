@@ -15,7 +15,7 @@
 
 #include "engine/comm/device/lane.h"
 #include "engine/comm/fabric.h"
-#include "engine/device/far_device.h"
+#include "engine/device/testing/far_device.h"
 
 namespace skein::engine {
 

@@ -23,7 +23,7 @@
 
 #include "engine/device/copy_stream.h"
 #include "engine/device/device.h"
-#include "engine/device/far_view.h"
+#include "engine/device/testing/far_view.h"
 
 namespace skein::engine {
 

@@ -3,7 +3,7 @@
 #include "engine/ops/cpu/simd/simd_math.h"
 // Over both:
 #include "engine/ops/cpu/kernels/attention.h"
-#include "engine/ops/cpu/kernels/emulated_pairs.h"
+#include "engine/ops/cpu/kernels/testing/emulated_pairs.h"
 
 namespace skein::engine {
 namespace {

@@ -5,8 +5,8 @@
 #include <cstddef>
 #include <memory>
 
-#include "engine/device/far_device.h"
 #include "engine/device/peer_opener.h"
+#include "engine/device/testing/far_device.h"
 
 namespace skein::engine {
 

@@ -1,4 +1,4 @@
-#include "scheduler/plan/oracle/reference_planner.h"
+#include "scheduler/plan/testing/reference_planner.h"
 
 #include <algorithm>
 #include <limits>

@@ -1,4 +1,4 @@
-#include "engine/device/far_view.h"
+#include "engine/device/testing/far_view.h"
 
 #include <sys/mman.h>
 

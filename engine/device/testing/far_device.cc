@@ -1,4 +1,4 @@
-#include "engine/device/far_device.h"
+#include "engine/device/testing/far_device.h"
 
 #include <sys/mman.h>
 #include <unistd.h>

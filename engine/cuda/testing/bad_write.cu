@@ -1,4 +1,4 @@
-#include "engine/cuda/engine/bad_write.h"
+#include "engine/cuda/testing/bad_write.h"
 
 #include <cuda_runtime.h>
 

@@ -1,4 +1,4 @@
-#include "engine/device/far_peer_opener.h"
+#include "engine/device/testing/far_peer_opener.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>

@@ -1,4 +1,4 @@
-#include "scheduler/plan/oracle/plan_check.h"
+#include "scheduler/plan/testing/plan_check.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,4 +1,4 @@
-#include "engine/device/far_device.h"
+#include "engine/device/testing/far_device.h"
 
 #include <errno.h>
 #include <gtest/gtest.h>
@@ -10,7 +10,7 @@
 #include <memory>
 #include <string>
 
-#include "engine/device/far_peer_opener.h"
+#include "engine/device/testing/far_peer_opener.h"
 
 namespace skein::engine {
 namespace {
