@@ -8,7 +8,7 @@
 #include <span>
 
 #include "absl/status/status.h"
-#include "engine/comm/device/nccl_api.h"
+#include "engine/comm/device/nccl/nccl_api.h"
 
 namespace skein::engine {
 

@@ -1,8 +1,8 @@
-#include "engine/comm/device/kernel_fabric.h"
+#include "engine/comm/device/kernels/kernel_fabric.h"
 
 #include <utility>
 
-#include "engine/comm/device/kernel_communicator.h"
+#include "engine/comm/device/kernels/kernel_communicator.h"
 #include "engine/comm/warn_once.h"
 #include "engine/parallel/shard_layout.h"
 

@@ -1,4 +1,4 @@
-#include "engine/comm/device/kernel_communicator.h"
+#include "engine/comm/device/kernels/kernel_communicator.h"
 
 #include <algorithm>
 #include <chrono>

@@ -1,6 +1,6 @@
 // Steps over communicators whose collectives are kernels, on the emulator, each rank a thread: how
 // often the hosts meet, and how a step ends that goes wrong.
-#include "engine/comm/device/kernel_fabric.h"
+#include "engine/comm/device/kernels/kernel_fabric.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "engine/comm/device/nccl_lanes.h"
+#include "engine/comm/device/nccl/nccl_lanes.h"
 
 #include <cuda_runtime_api.h>
 #include <nccl.h>
@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "engine/comm/device/cuda_memory.h"
-#include "engine/comm/device/nccl_calls.h"
+#include "engine/comm/device/nccl/nccl_calls.h"
 
 namespace skein::engine {
 namespace {

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "engine/comm/algorithms/link_fabric.h"
-#include "engine/comm/device/peer_link.h"
+#include "engine/comm/device/peers/peer_link.h"
 
 namespace skein::engine {
 

@@ -1,5 +1,5 @@
 // Runs as many ranks as there are GPUs, one each.
-#include "engine/comm/device/nccl_fabric.h"
+#include "engine/comm/device/nccl/nccl_fabric.h"
 
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>

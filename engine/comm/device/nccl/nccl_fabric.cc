@@ -1,13 +1,13 @@
-#include "engine/comm/device/nccl_fabric.h"
+#include "engine/comm/device/nccl/nccl_fabric.h"
 
 #include <string>
 #include <utility>
 
 #include "engine/comm/algorithms/link_fabric.h"
-#include "engine/comm/device/lane_fabric.h"
-#include "engine/comm/device/nccl_api.h"
-#include "engine/comm/device/nccl_lanes.h"
-#include "engine/comm/device/nccl_link.h"
+#include "engine/comm/device/lanes/lane_fabric.h"
+#include "engine/comm/device/nccl/nccl_api.h"
+#include "engine/comm/device/nccl/nccl_lanes.h"
+#include "engine/comm/device/nccl/nccl_link.h"
 #include "engine/comm/ucx/ucx_link_fabric.h"
 
 namespace skein::engine {

@@ -1,4 +1,4 @@
-#include "engine/comm/device/lane_book.h"
+#include "engine/comm/device/lanes/lane_book.h"
 
 #include <algorithm>
 #include <random>

@@ -1,4 +1,4 @@
-#include "engine/comm/device/nccl_api.h"
+#include "engine/comm/device/nccl/nccl_api.h"
 
 #include <dlfcn.h>
 

@@ -1,6 +1,6 @@
 // Rings over lanes, of eight instances in one process: their hosts' links are UCX's, their lanes as
 // unforgiving as NCCL's (far_lanes.h).
-#include "engine/comm/device/lane_fabric.h"
+#include "engine/comm/device/lanes/lane_fabric.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "engine/comm/device/peer_link.h"
+#include "engine/comm/device/peers/peer_link.h"
 
 #include <string>
 #include <utility>

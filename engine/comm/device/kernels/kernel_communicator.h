@@ -13,8 +13,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "engine/comm/communicator.h"
-#include "engine/comm/device/kernel_fabric.h"
-#include "engine/comm/device/kernel_memory.h"
+#include "engine/comm/device/kernels/kernel_fabric.h"
+#include "engine/comm/device/kernels/kernel_memory.h"
 
 namespace skein::engine {
 

@@ -1,4 +1,4 @@
-#include "engine/comm/device/lane_link.h"
+#include "engine/comm/device/lanes/lane_link.h"
 
 #include <chrono>
 #include <string>

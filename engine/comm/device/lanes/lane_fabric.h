@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "engine/comm/algorithms/link_fabric.h"
-#include "engine/comm/device/lane_book.h"
+#include "engine/comm/device/lanes/lane_book.h"
 
 namespace skein::engine {
 

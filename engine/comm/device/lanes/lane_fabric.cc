@@ -1,8 +1,8 @@
-#include "engine/comm/device/lane_fabric.h"
+#include "engine/comm/device/lanes/lane_fabric.h"
 
 #include <utility>
 
-#include "engine/comm/device/lane_link.h"
+#include "engine/comm/device/lanes/lane_link.h"
 
 namespace skein::engine {
 

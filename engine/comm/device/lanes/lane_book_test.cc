@@ -1,7 +1,7 @@
 // The two books of a pair, whose words arrive late and in any order, and rings that end at any
 // time, at one end before the other: never do two rings use one lane, nor does one receive what
 // another was sent.
-#include "engine/comm/device/lane_book.h"
+#include "engine/comm/device/lanes/lane_book.h"
 
 #include <gtest/gtest.h>
 

@@ -10,8 +10,8 @@
 
 #include "engine/comm/algorithms/link.h"
 #include "engine/comm/device/cuda_memory.h"
-#include "engine/comm/device/nccl_api.h"
-#include "engine/comm/device/nccl_calls.h"
+#include "engine/comm/device/nccl/nccl_api.h"
+#include "engine/comm/device/nccl/nccl_calls.h"
 
 namespace skein::engine {
 

@@ -1,4 +1,4 @@
-#include "engine/comm/device/cuda_peer_fabric.h"
+#include "engine/comm/device/peers/cuda_peer_fabric.h"
 
 #include <cuda_runtime_api.h>
 
@@ -7,7 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/comm/device/cuda_memory.h"
-#include "engine/comm/device/peer_link_fabric.h"
+#include "engine/comm/device/peers/peer_link_fabric.h"
 #include "engine/comm/ucx/ucx_link_fabric.h"
 #include "engine/cuda/device/cuda_peer_opener.h"
 

@@ -1,4 +1,4 @@
-#include "engine/comm/device/kernel_memory.h"
+#include "engine/comm/device/kernels/kernel_memory.h"
 
 #include <algorithm>
 

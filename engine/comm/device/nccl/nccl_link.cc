@@ -1,4 +1,4 @@
-#include "engine/comm/device/nccl_link.h"
+#include "engine/comm/device/nccl/nccl_link.h"
 
 #include <algorithm>
 #include <chrono>

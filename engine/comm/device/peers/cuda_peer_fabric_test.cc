@@ -1,6 +1,6 @@
 // Ranks on the first GPU, as threads of this process and as processes: "--peer" is the other one,
 // told the addresses on its standard input.
-#include "engine/comm/device/cuda_peer_fabric.h"
+#include "engine/comm/device/peers/cuda_peer_fabric.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>

@@ -1,4 +1,4 @@
-#include "engine/comm/device/nccl_calls.h"
+#include "engine/comm/device/nccl/nccl_calls.h"
 
 #include "absl/strings/str_cat.h"
 

@@ -37,7 +37,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "engine/comm/device/lane.h"
+#include "engine/comm/device/lanes/lane.h"
 
 namespace skein::engine {
 

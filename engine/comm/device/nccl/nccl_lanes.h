@@ -10,8 +10,8 @@
 
 #include <memory>
 
-#include "engine/comm/device/lane.h"
-#include "engine/comm/device/nccl_api.h"
+#include "engine/comm/device/lanes/lane.h"
+#include "engine/comm/device/nccl/nccl_api.h"
 
 namespace skein::engine {
 
