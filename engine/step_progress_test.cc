@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "engine/device/far_device.h"
+#include "engine/device/testing/far_device.h"
 
 namespace skein::engine {
 namespace {

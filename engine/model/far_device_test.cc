@@ -15,7 +15,7 @@
 #include "engine/comm/local/local_fabric.h"
 #include "engine/comm/testing/near_fabric.h"
 #include "engine/device/cpu_device.h"
-#include "engine/device/far_device.h"
+#include "engine/device/testing/far_device.h"
 #include "engine/model/model_engine.h"
 #include "engine/model/testing/far_ops.h"
 #include "engine/model/testing/ranks/group_of_engines.h"

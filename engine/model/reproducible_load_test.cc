@@ -3,7 +3,8 @@
 // over, groups of 2, 4 and 8 in changing modes, preemption and recompute. The same load without
 // reproducible operations tells how often a token differs then.
 //
-// A share of the requests runs by default; REQUESTS=10000 in the environment runs as many.
+// A share of the requests runs by default; REQUESTS=10000 in the environment runs as many with
+// weights of each type.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -33,18 +34,23 @@ namespace skein::engine {
 namespace {
 
 constexpr int kVocab = 203;
-constexpr int64_t kBlocks = 240;
+constexpr size_t kLiveMax = 12;   // requests of an instance at a time
+constexpr int64_t kBlocks = 640;  // enough if all of them are the longest
 constexpr int kRingRanks = 8;
 constexpr size_t kPromptMax = 220;
+// Of a long prompt; a tenth are long. Their last rows attend to two segments
+// (engine/ops/cpu/attention_units.h).
+constexpr size_t kLongMin = 513;
+constexpr size_t kLongMax = 700;
 constexpr size_t kOutputMax = 12;
 
 size_t RequestCount() {
   const char* wanted = std::getenv("REQUESTS");
-  return wanted == nullptr ? 240 : static_cast<size_t>(std::atoll(wanted));
+  return wanted == nullptr ? 120 : static_cast<size_t>(std::atoll(wanted));
 }
 
-std::string ModelDir() {
-  const std::string dir = ::testing::TempDir() + "/reproducible_load";
+std::string ModelDir(DType dtype) {
+  const std::string dir = ::testing::TempDir() + "/reproducible_load_" + std::string(NameOf(dtype));
   const nlohmann::json config = {{"architectures", {"LlamaForCausalLM"}},
                                  {"hidden_size", 72},
                                  {"intermediate_size", 172},
@@ -55,7 +61,7 @@ std::string ModelDir() {
                                  {"vocab_size", kVocab},
                                  {"max_position_embeddings", 1024}};
   const absl::Status written =
-      tools::WriteRandomCheckpoint(dir, config, {.dtype = DType::kBF16, .seed = 9, .shards = 1});
+      tools::WriteRandomCheckpoint(dir, config, {.dtype = dtype, .seed = 9, .shards = 1});
   EXPECT_TRUE(written.ok()) << written;
   return dir;
 }
@@ -63,7 +69,7 @@ std::string ModelDir() {
 ModelEngineOptions Options() {
   ModelEngineOptions options;
   options.num_blocks = kBlocks;
-  options.max_batch_tokens = 4096;
+  options.max_batch_tokens = kLiveMax * (kLongMax + kOutputMax);
   return options;
 }
 
@@ -86,7 +92,10 @@ using Tokens = std::vector<SampledToken>;
 std::vector<Request> RandomRequests(size_t count, std::mt19937* random) {
   std::vector<Request> requests(count);
   for (Request& request : requests) {
-    request.prompt.resize(1 + (*random)() % ((*random)() % 4 == 0 ? kPromptMax : 40));
+    const bool long_one = (*random)() % 10 == 0;
+    const size_t most = (*random)() % 4 == 0 ? kPromptMax : 40;
+    request.prompt.resize(long_one ? kLongMin + (*random)() % (kLongMax + 1 - kLongMin)
+                                   : 1 + (*random)() % most);
     for (int32_t& id : request.prompt) id = static_cast<int32_t>((*random)() % kVocab);
     request.output = 1 + (*random)() % kOutputMax;
     SamplingParams& sampling = request.sampling;
@@ -294,6 +303,7 @@ struct Loaded {
   std::vector<Tokens> answers;
   std::map<size_t, int> ring_sizes;    // chunks by members
   std::vector<int> requests_of_batch;  // a lone instance's, those of groups of 2, 4 and 8
+  std::vector<int> long_of_batch;      // of these, with long prompts
   int preemptions = 0;
 };
 
@@ -324,6 +334,7 @@ Loaded UnderLoad(const std::string& dir, bool reproducible, const std::vector<Re
     batches.emplace_back(groups.back().get(), requests, static_cast<uint32_t>(ranks));
   }
   loaded.requests_of_batch.resize(batches.size());
+  loaded.long_of_batch.resize(batches.size());
   std::mt19937 random(23);
   size_t next = 0;
   const auto busy = [&] {
@@ -332,11 +343,12 @@ Loaded UnderLoad(const std::string& dir, bool reproducible, const std::vector<Re
   while ((next < requests.size() || busy()) && !::testing::Test::HasFailure()) {
     const size_t choice = random() % batches.size();
     Batch& batch = batches[choice];
-    if (next < requests.size() && batch.size() < 1 + random() % 12) {
+    if (next < requests.size() && batch.size() < 1 + random() % kLiveMax) {
       Live live = NewLive(requests, next++, &batch);
       const size_t most = live.ids.size() - 1;
       if (choice == 0 && most > 0) prefill.Run(&live, 1 + random() % most, *lone, &random);
       ++loaded.requests_of_batch[choice];
+      loaded.long_of_batch[choice] += most + 1 >= kLongMin;
       batch.Add(std::move(live));
     } else if (batch.size() > 0) {
       batch.Step(&loaded.answers);
@@ -353,15 +365,15 @@ auto KeyOf(const SampledToken& token) {
   return std::make_tuple(token.token, token.logprob, top);
 }
 
-class ReproducibleLoad : public testing::Test {
+class ReproducibleLoad : public testing::TestWithParam<DType> {
  protected:
   ReproducibleLoad() : requests_(RandomRequests(RequestCount(), &random_)) {}
   std::mt19937 random_{29};
-  const std::string dir_ = ModelDir();
+  const std::string dir_ = ModelDir(GetParam());
   const std::vector<Request> requests_;
 };
 
-TEST_F(ReproducibleLoad, EachIsAsAlone) {
+TEST_P(ReproducibleLoad, EachIsAsAlone) {
   const std::vector<Tokens> alone = EachAlone(dir_, true, requests_);
   const Loaded loaded = UnderLoad(dir_, true, requests_);
   size_t tokens = 0;
@@ -372,8 +384,10 @@ TEST_F(ReproducibleLoad, EachIsAsAlone) {
       ASSERT_EQ(KeyOf(loaded.answers[i][t]), KeyOf(alone[i][t])) << "token " << t;
     }
   }
-  std::printf("%zu requests, %zu tokens, %d preemptions, chunks by members:", requests_.size(),
-              tokens, loaded.preemptions);
+  std::printf("%zu requests, %d of them long, %zu tokens, %d preemptions, chunks by members:",
+              requests_.size(),
+              std::accumulate(loaded.long_of_batch.begin(), loaded.long_of_batch.end(), 0), tokens,
+              loaded.preemptions);
   for (const auto& [members, count] : loaded.ring_sizes) std::printf(" %zu: %d", members, count);
   std::printf("\n");
   EXPECT_EQ(loaded.ring_sizes.size(), static_cast<size_t>(kRingRanks));
@@ -381,10 +395,11 @@ TEST_F(ReproducibleLoad, EachIsAsAlone) {
   for (const int count : loaded.requests_of_batch) {
     EXPECT_GT(count, static_cast<int>(requests_.size()) / 10);
   }
+  for (const int count : loaded.long_of_batch) EXPECT_GT(count, 0);
 }
 
 // This load shows a loss of reproducibility. How many tokens differ then is printed.
-TEST_F(ReproducibleLoad, WithoutReproducibleOperationsLogprobsDiffer) {
+TEST_P(ReproducibleLoad, WithoutReproducibleOperationsLogprobsDiffer) {
   const std::vector<Tokens> alone = EachAlone(dir_, false, requests_);
   const Loaded loaded = UnderLoad(dir_, false, requests_);
   size_t texts = 0, tokens = 0, logprobs = 0;
@@ -403,6 +418,9 @@ TEST_F(ReproducibleLoad, WithoutReproducibleOperationsLogprobsDiffer) {
               texts, requests_.size(), texts == 0 ? tokens : tokens / texts, logprobs);
   EXPECT_GT(logprobs, 0u) << "this load would not show a loss of reproducibility";
 }
+
+INSTANTIATE_TEST_SUITE_P(, ReproducibleLoad, testing::Values(DType::kBF16, DType::kF32),
+                         [](const auto& dtype) { return std::string(NameOf(dtype.param)); });
 
 }  // namespace
 }  // namespace skein::engine

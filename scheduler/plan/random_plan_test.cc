@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "scheduler/plan/latency/builtin_models.h"
-#include "scheduler/plan/oracle/plan_check.h"
+#include "scheduler/plan/testing/plan_check.h"
 
 namespace skein::scheduler {
 namespace {

@@ -190,7 +190,7 @@ def the_page_has_every_endpoint():
     documented = set(re.findall(r"`((?:GET|POST) /\S*)`", "".join(line.split("|")[1] for line in table.splitlines() if "|" in line)))
     with up(prefill=1, decode=1) as cluster:
         for name, process in cluster.processes.items():
-            others = documented if name.startswith("prefill") else documented - {"GET /debug/transports"}
+            others = documented if name.startswith(("prefill", "decode")) else documented - {"GET /debug/transports"}
             assert set(cluster.get("/", base=process.admin())["endpoints"]) == others | own.get(name, set()), name
             wrong = failure(lambda p=process: cluster.get("/drain", base=p.admin()))
             assert wrong.code == 405 and wrong.headers["Allow"] == "POST, OPTIONS", wrong.headers

@@ -217,6 +217,11 @@ def transports_tell_the_way_of_each_pair():
         assert pair["bytes"] > 0 and pair["gb_per_s"] > 0 and pair["error"] == "", pair
         assert "mapped+ring" in skeinctl(cluster, "transports").stdout
 
+        def pairs():  # of decode instances that are a group
+            return [group for group in json_of(cluster, "transports")["groups"] if group["role"] == "decode"]
+        cluster.until(lambda: len(pairs()) == 2, "each decode instance tells the way of their group")
+        assert all(group["instances"] == 2 and group["path"] == "host" and group["error"] == "" for group in pairs()), pairs()
+
 
 def run_in_terminal(cluster, arguments, keys, until, **environment):
     """Runs it on its own terminal; returns exit status and output. Presses `keys` once `until` is shown; none: ctrl-C."""

@@ -73,7 +73,17 @@ def the_choices_of_an_answer_share_their_prompt():
         cluster.until(lambda: cluster.metric(orchestrator, "skein_shared_prompts_total") == 6, "six choices shared a prompt")
         sampled = cluster.post("/v1/completions", {**body, "prompt": prompts[0], "n": 4, "temperature": 1, "seed": 7})
         assert len({choice["text"] for choice in sampled["choices"]}) > 1, sampled
+        decode = next(p for p in cluster.workers() if p.name.startswith("decode"))
+
+        def shared():
+            return cluster.metric(decode, "skein_kv_blocks", 'state="shared"')
+        with concurrent.futures.ThreadPoolExecutor(1) as pool:
+            answer = pool.submit(cluster.post, "/v1/completions",
+                                 {**body, "prompt": prompts[0], "n": 2, "max_tokens": 600, "ignore_eos": True}, timeout=120)
+            cluster.until(lambda: shared() > 0, "choices share blocks")
+            answer.result()
         cluster.assert_idle_and_whole()
+        assert shared() == 0
 
 
 def chats_without_max_tokens_share_the_cache():

@@ -18,6 +18,7 @@ PLANS = ["--profile=llama3-8b-a100", "--node-size=2", "--policy=random"]  # chun
 # Seconds by SP size, fixed and a token: 2 instances are faster from 100 tokens on, 4 from 300.
 TIMES = {1: (0.001, 1e-4), 2: (0.006, 5e-5), 4: (0.0135, 2.5e-5)}
 TOKEN_BYTES = 2 * 5 * 4 * 32 * 2  # of keys and values in fledgling's layers
+LITTLE = 1024  # tokens of KV: enough for the longest request
 WORDS = "once upon a time there was little bird that lived in the tall tree and sang every day to its friend fox by river".split()
 
 
@@ -51,20 +52,28 @@ def preemptions(cluster):
     return sum(cluster.metric(p, "vllm:num_preemptions_total") for p in cluster.workers() if p.name.startswith("decode"))
 
 
+def crowd_and_its_choices(cluster):
+    """A request whose choices enter one cache together, as their prompt has come, and outgrow it: some are preempted, however fast
+    the machine is."""
+    body = {"prompt": "once upon a time", "max_tokens": LITTLE // 5, "ignore_eos": True, "logprobs": 3, "return_token_ids": True,
+            "temperature": 0}
+    return {**body, "n": 8}, 8 * choices_of(cluster, body)
+
+
 def answers_under_load_are_those_of_each_alone():
     asked = requests(24)
-    with live("--reproducible=on", kv_tokens=1024) as cluster:
+    with live("--reproducible=on", kv_tokens=LITTLE) as cluster:
         alone = [choices_of(cluster, body) for body in asked]
         assert preemptions(cluster) == 0
         draw = random.Random(5)
-        twice = 2 * list(zip(asked, alone))
+        twice = 2 * list(zip(asked, alone)) + [crowd_and_its_choices(cluster)]
         draw.shuffle(twice)
         with concurrent.futures.ThreadPoolExecutor(24) as pool:
             answers = list(pool.map(lambda one: choices_of(cluster, one[0]), twice))
         for (body, expected), answer in zip(twice, answers):
             assert answer == expected, (body, expected, answer)
-        # How many depends on the machine; //engine/model:reproducible_load_test is sure to have some.
         print(f"preemptions under load: {preemptions(cluster)}")
+        assert preemptions(cluster) > 0
         spanning = cluster.metric(cluster.processes["orchestrator"], "skein_spanning_plans_total")
         assert spanning > len(asked), spanning
         cluster.assert_idle_and_whole()

@@ -1,7 +1,7 @@
 // A prompt is computed on a device that runs its work late and whose memory is not directly
-// accessible (engine/device/far_device.h). Its KV is handed over layer by layer meanwhile, to
-// another such device, through the host or directly. The result must equal the host engine's bit by
-// bit. A block sent before it was computed would arrive with its old contents.
+// accessible (engine/device/testing/far_device.h). Its KV is handed over layer by layer meanwhile,
+// to another such device, through the host or directly. The result must equal the host engine's bit
+// by bit. A block sent before it was computed would arrive with its old contents.
 #include <atomic>
 #include <chrono>
 #include <cstring>
@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "engine/device/cpu_device.h"
-#include "engine/device/far_device.h"
+#include "engine/device/testing/far_device.h"
 #include "engine/handoff/handoff_sender.h"
 #include "engine/handoff/testing/pool.h"
 #include "engine/handoff/testing/whole_prompt.h"

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "engine/comm/conformance/conformance.h"
-#include "engine/comm/device/kernel_fabric.h"
+#include "engine/comm/device/kernels/kernel_fabric.h"
 #include "engine/comm/local/local_fabric.h"
 #include "engine/cuda/testing/near_opener.h"
 #include "engine/device/cpu_device.h"

@@ -9,9 +9,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/comm/conformance/conformance.h"
-#include "engine/comm/device/cuda_peer_fabric.h"
 #include "engine/comm/device/device_fabric.h"
-#include "engine/comm/device/nccl_fabric.h"
+#include "engine/comm/device/nccl/nccl_fabric.h"
+#include "engine/comm/device/peers/cuda_peer_fabric.h"
 #include "engine/comm/paths/worker_fabric.h"
 #include "engine/comm/testing/device_buffers.h"
 #include "engine/comm/ucx/ucx_fabric.h"

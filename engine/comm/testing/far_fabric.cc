@@ -5,7 +5,7 @@
 #include "engine/comm/testing/device_buffers.h"
 #include "engine/comm/testing/far_peer.h"
 #include "engine/comm/testing/near_fabric.h"
-#include "engine/device/far_device.h"
+#include "engine/device/testing/far_device.h"
 
 namespace skein::engine {
 namespace {

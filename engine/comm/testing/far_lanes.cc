@@ -7,8 +7,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/comm/device/device_fabric.h"
-#include "engine/comm/device/lane_fabric.h"
-#include "engine/comm/device/peer_link.h"
+#include "engine/comm/device/lanes/lane_fabric.h"
+#include "engine/comm/device/peers/peer_link.h"
 #include "engine/comm/testing/device_buffers.h"
 #include "engine/comm/testing/far_peer.h"
 #include "engine/comm/ucx/ucx_link_fabric.h"

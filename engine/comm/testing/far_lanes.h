@@ -13,9 +13,9 @@
 #include <string>
 #include <utility>
 
-#include "engine/comm/device/lane.h"
+#include "engine/comm/device/lanes/lane.h"
 #include "engine/comm/fabric.h"
-#include "engine/device/far_device.h"
+#include "engine/device/testing/far_device.h"
 
 namespace skein::engine {
 

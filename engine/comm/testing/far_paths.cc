@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "engine/comm/device/lane_fabric.h"
+#include "engine/comm/device/lanes/lane_fabric.h"
 #include "engine/comm/testing/device_buffers.h"
 #include "engine/comm/testing/far_peer.h"
 #include "engine/comm/testing/fault_communicator.h"

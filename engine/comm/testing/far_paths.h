@@ -9,7 +9,7 @@
 
 #include "engine/comm/paths/path_fabric.h"
 #include "engine/comm/testing/far_lanes.h"
-#include "engine/device/far_device.h"
+#include "engine/device/testing/far_device.h"
 
 namespace skein::engine {
 

@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "engine/comm/algorithms/reduce.h"
-#include "engine/comm/device/peer_link_fabric.h"
+#include "engine/comm/device/peers/peer_link_fabric.h"
 #include "engine/comm/ucx/ucx_link_fabric.h"
-#include "engine/device/far_peer_opener.h"
+#include "engine/device/testing/far_peer_opener.h"
 #include "scheduler/vocabulary/check.h"
 
 namespace skein::engine {

@@ -6,7 +6,7 @@
 
 #include "absl/status/status.h"
 #include "engine/comm/fabric.h"
-#include "engine/device/far_device.h"
+#include "engine/device/testing/far_device.h"
 
 namespace skein::engine {
 

@@ -5,7 +5,7 @@
 #include <memory>
 
 #include "engine/comm/fabric.h"
-#include "engine/device/far_device.h"
+#include "engine/device/testing/far_device.h"
 
 namespace skein::engine {
 

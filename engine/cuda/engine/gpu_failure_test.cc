@@ -4,8 +4,8 @@
 
 #include "engine/cuda/device/cuda_copy_stream.h"
 #include "engine/cuda/device/cuda_device.h"
-#include "engine/cuda/engine/bad_write.h"
 #include "engine/cuda/engine/cuda_engine.h"
+#include "engine/cuda/testing/bad_write.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 #include "tools/random_checkpoint/random_checkpoint.h"

@@ -1,7 +1,7 @@
 #include <utility>
 
 #include "engine/comm/device/device_fabric.h"
-#include "engine/comm/device/kernel_fabric.h"
+#include "engine/comm/device/kernels/kernel_fabric.h"
 #include "engine/cuda/testing/emulated_backend.h"
 #include "engine/cuda/testing/near_opener.h"
 #include "engine/cuda/testing/twin_rank.h"

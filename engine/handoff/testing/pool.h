@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "engine/device/far_device.h"
-#include "engine/device/far_peer_opener.h"
+#include "engine/device/testing/far_device.h"
+#include "engine/device/testing/far_peer_opener.h"
 #include "engine/kv/kv_spec.h"
 #include "engine/transport/loopback_transport.h"
 #include "engine/transport/transport.h"

@@ -215,6 +215,13 @@ absl::StatusOr<std::shared_ptr<GroupContext>> GroupContexts::Take(
   return contexts_.at(size);
 }
 
+std::vector<std::shared_ptr<GroupContext>> GroupContexts::Ready() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<std::shared_ptr<GroupContext>> ready;
+  for (const auto& [size, context] : contexts_) ready.push_back(context);
+  return ready;
+}
+
 uint64_t GroupContexts::made() const {
   const std::lock_guard lock(mutex_);
   return made_;

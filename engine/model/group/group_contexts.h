@@ -121,6 +121,8 @@ class GroupContexts {
   // not an aligned power of two, 2 to kGroupRanksMax, with this instance. UNAVAILABLE: it is being
   // made, or could not be.
   absl::StatusOr<std::shared_ptr<GroupContext>> Take(std::span<const int> members) const;
+  // All that Take has, from small to large.
+  std::vector<std::shared_ptr<GroupContext>> Ready() const;
 
   // How many contexts were made since the start: stands still but for new generations.
   uint64_t made() const;

@@ -3,7 +3,7 @@
 
 #include <memory>
 
-#include "engine/device/far_device.h"
+#include "engine/device/testing/far_device.h"
 #include "engine/ops/ops.h"
 
 namespace skein::engine {

@@ -9,7 +9,7 @@
 //    staging memory on both sides;
 //  - FarDirect, FarMixed: from one device straight into another's memory; of FarMixed only one
 //    region is a device's.
-#include "engine/device/far_peer_opener.h"
+#include "engine/device/testing/far_peer_opener.h"
 #include "engine/transport/conformance/conformance.h"
 #include "engine/transport/loopback_transport.h"
 #include "engine/transport/testing/fault_transport.h"

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "engine/device/far_peer_opener.h"
+#include "engine/device/testing/far_peer_opener.h"
 #include "engine/transport/description.h"
 #include "engine/transport/device/region_export.h"
 #include "engine/transport/testing/target.h"

@@ -1,7 +1,7 @@
 // The process behind SpawnProcessTarget, with a FarDevice.
 #include <memory>
 
-#include "engine/device/far_peer_opener.h"
+#include "engine/device/testing/far_peer_opener.h"
 #include "engine/transport/testing/target.h"
 #include "engine/transport/testing/testing_options.h"
 #include "engine/transport/ucx/ucx_transport.h"

@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/device/far_peer_opener.h"
+#include "engine/device/testing/far_peer_opener.h"
 #include "engine/transport/testing/target.h"
 #include "engine/transport/testing/testing_options.h"
 #include "engine/transport/ucx/ucx_transport.h"

@@ -11,8 +11,8 @@
 #include "scheduler/plan/baselines.h"
 #include "scheduler/plan/latency/builtin_models.h"
 #include "scheduler/plan/oracle/exhaustive.h"
-#include "scheduler/plan/oracle/plan_check.h"
-#include "scheduler/plan/oracle/reference_planner.h"
+#include "scheduler/plan/testing/plan_check.h"
+#include "scheduler/plan/testing/reference_planner.h"
 
 namespace skein::scheduler {
 namespace {

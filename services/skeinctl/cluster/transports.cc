@@ -64,10 +64,14 @@ void AddPairs(const v1::InstanceStatus& from, const v1::InstanceStatus& to,
 
 void AddGroups(const v1::InstanceStatus& instance, const TransportsAnswer& answer,
                TransportsView* view) {
+  GroupRow of_instance;
+  of_instance.instance = instance.instance();
+  of_instance.role = instance.registration().role() == v1::ROLE_PREFILL ? "prefill" : "decode";
+  of_instance.endpoint = instance.registration().endpoint();
+  of_instance.error = answer.error;
+  if (!answer.error.empty()) view->groups.push_back(of_instance);
   for (const Json& group : ArrayOf(answer.json, "groups")) {
-    GroupRow row;
-    row.instance = instance.instance();
-    row.endpoint = instance.registration().endpoint();
+    GroupRow row = of_instance;
     row.instances = static_cast<int64_t>(NumberOf(group, "instances"));
     row.path = TextOf(group, "path");
     row.why_not_faster = TextOf(group, "why_not_faster");
@@ -100,6 +104,34 @@ std::vector<std::string> RowOf(const HandoffPair& pair) {
           OrDash(pair.why_not_faster)};
 }
 
+std::vector<std::string> RowOf(const GroupRow& row) {
+  const std::string name = NameOf(row.instance, row.endpoint);
+  if (!row.error.empty()) return {name, row.role, "?", "?", "?", "?", "?", row.error};
+  const bool moved = row.bytes > 0;
+  return {name,
+          row.role,
+          absl::StrCat(row.instances),
+          row.path,
+          moved ? Fixed(row.bytes * 1e-9) : "0",
+          moved ? Fixed(row.gb_per_s) : "-",
+          moved ? Fixed(row.best_gb_per_s) : "-",
+          OrDash(row.why_not_faster)};
+}
+
+// Whether it has GET /debug/transports.
+bool Tells(const v1::InstanceStatus& instance) {
+  const v1::Role role = instance.registration().role();
+  return role == v1::ROLE_PREFILL || role == v1::ROLE_DECODE;
+}
+
+// The answers may have no entry for it.
+TransportsAnswer AnswerFor(const v1::InstanceStatus& instance,
+                           const std::map<uint64_t, TransportsAnswer>& answers) {
+  const auto found = answers.find(instance.instance());
+  if (found != answers.end()) return found->second;
+  return {"", "its admin port was not asked"};
+}
+
 TransportsAnswer AnswerOf(const v1::InstanceStatus& instance) {
   const std::string& admin = instance.registration().admin_endpoint();
   const auto address = http::ParseAddress(admin);
@@ -116,35 +148,29 @@ TransportsView ViewOf(const v1::StatusResponse& status,
                       const std::map<uint64_t, TransportsAnswer>& answers) {
   TransportsView view;
   for (const v1::InstanceStatus& from : status.instances()) {
+    if (!Tells(from)) continue;
+    const TransportsAnswer answer = AnswerFor(from, answers);
+    AddGroups(from, answer, &view);
     if (from.registration().role() != v1::ROLE_PREFILL) continue;
-    const auto found = answers.find(from.instance());
-    const TransportsAnswer answer = found == answers.end()
-                                        ? TransportsAnswer{"", "its admin port was not asked"}
-                                        : found->second;
     for (const v1::InstanceStatus& to : status.instances()) {
       if (to.registration().role() != v1::ROLE_DECODE) continue;
       if (to.registration().model() == from.registration().model()) {
         AddPairs(from, to, answer, &view);
       }
     }
-    AddGroups(from, answer, &view);
   }
   return view;
 }
 
 std::string TransportsTable(const TransportsView& view) {
-  if (view.handoffs.empty()) return "no pair of a prefill and a decode instance\n";
   std::vector<std::vector<std::string>> rows = {
       {"FROM", "TO", "PATH", "TRANSPORT", "GB", "GB/S", "WHY NOT FASTER"}};
   for (const HandoffPair& pair : view.handoffs) rows.push_back(RowOf(pair));
-  std::string text = AlignedTable(rows);
+  const std::string text =
+      view.handoffs.empty() ? "no pair of a prefill and a decode instance\n" : AlignedTable(rows);
   if (view.groups.empty()) return text;
-  rows = {{"INSTANCE", "RING STEPS OF", "PATH", "GB", "GB/S", "BEST GB/S", "WHY NOT FASTER"}};
-  for (const GroupRow& row : view.groups) {
-    rows.push_back({NameOf(row.instance, row.endpoint), absl::StrCat(row.instances), row.path,
-                    Fixed(row.bytes * 1e-9), Fixed(row.gb_per_s), Fixed(row.best_gb_per_s),
-                    OrDash(row.why_not_faster)});
-  }
+  rows = {{"INSTANCE", "ROLE", "STEPS OF", "PATH", "GB", "GB/S", "BEST GB/S", "WHY NOT FASTER"}};
+  for (const GroupRow& row : view.groups) rows.push_back(RowOf(row));
   return absl::StrCat(text, "\n", AlignedTable(rows));
 }
 
@@ -165,14 +191,17 @@ std::string TransportsViewJson(const TransportsView& view) {
                                 {"error", pair.error}});
   }
   for (const GroupRow& row : view.groups) {
+    const auto known = [&](auto value) { return row.error.empty() ? Json(value) : Json(); };
     json["groups"].push_back({{"instance", row.instance},
+                              {"role", row.role},
                               {"endpoint", row.endpoint},
-                              {"instances", row.instances},
-                              {"path", row.path},
-                              {"bytes", static_cast<uint64_t>(row.bytes)},
-                              {"gb_per_s", row.gb_per_s},
-                              {"best_gb_per_s", row.best_gb_per_s},
-                              {"why_not_faster", row.why_not_faster}});
+                              {"instances", known(row.instances)},
+                              {"path", known(row.path)},
+                              {"bytes", known(static_cast<uint64_t>(row.bytes))},
+                              {"gb_per_s", known(row.gb_per_s)},
+                              {"best_gb_per_s", known(row.best_gb_per_s)},
+                              {"why_not_faster", known(row.why_not_faster)},
+                              {"error", row.error}});
   }
   return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
@@ -180,11 +209,15 @@ std::string TransportsViewJson(const TransportsView& view) {
 void TransportsFlags::Register(FlagSet* set) {
   set->About(absl::StrCat(
       "Show the path that KV takes from each prefill to each decode instance, its rate, and why no "
-      "faster path is used; and the same for ring steps of prefill instances.\n\nGB/s of handoffs: "
-      "bytes divided by the time during which at least one handoff ran. GB/s of ring steps include "
-      "waits for slower instances; the best is the fastest call of at least 1 MiB. A pair has no "
-      "path before its first handoff. skeinctl asks the admin ports of the prefill-workers (GET "
-      "/debug/transports). ",
+      "faster path is used; and the same for ring steps of prefill instances and for the groups of "
+      "a "
+      "node's decode instances.\n\nGB/s of handoffs: bytes divided by the time during which at "
+      "least "
+      "one handoff ran. GB/s of steps include waits for slower instances; the best is the fastest "
+      "call of at least 1 MiB. A pair has no path before its first handoff, and ring steps have "
+      "none "
+      "before the first; a decode group's path is known when it is ready. skeinctl asks the admin "
+      "ports of the workers (GET /debug/transports). ",
       ExitCodesHelp()));
   RegisterCluster(&orchestrator, set);
   RegisterFormat(&format, "table", set);
@@ -197,9 +230,7 @@ int RunTransports(const TransportsFlags& flags) {
   if (!status.ok()) return EndWith("transports", status.status());
   std::map<uint64_t, TransportsAnswer> answers;
   for (const v1::InstanceStatus& instance : status->instances()) {
-    if (instance.registration().role() == v1::ROLE_PREFILL) {
-      answers[instance.instance()] = AnswerOf(instance);
-    }
+    if (Tells(instance)) answers[instance.instance()] = AnswerOf(instance);
   }
   const TransportsView view = ViewOf(*status, answers);
   const bool json = flags.format == "json";

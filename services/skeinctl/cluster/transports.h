@@ -1,4 +1,4 @@
-// skeinctl transports: the paths that KV takes between instances.
+// skeinctl transports: the paths between instances, of KV and of steps together.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ struct TransportsFlags {
 // Exit code: exit_codes.h.
 int RunTransports(const TransportsFlags& flags);
 
-// What one prefill instance says: the text of its /debug/transports, or why there is none.
+// What one instance says: the text of its /debug/transports, or why there is none.
 struct TransportsAnswer {
   std::string json;
   std::string error;
@@ -37,12 +37,14 @@ struct HandoffPair {
   double gb_per_s = 0;
 };
 
-// Ring steps of an instance in groups of this size.
+// Steps of an instance together with others, so many in all: ring steps of a prefill instance, and
+// those of the groups of a decode instance's node, before the first, too. `instances` is 0 when
+// `error` says why the instance told nothing.
 struct GroupRow {
   uint64_t instance = 0;
-  std::string endpoint;
+  std::string role, endpoint;
   int64_t instances = 0;
-  std::string path, why_not_faster;
+  std::string path, why_not_faster, error;
   double bytes = 0;
   double gb_per_s = 0;
   double best_gb_per_s = 0;

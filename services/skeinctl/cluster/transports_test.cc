@@ -37,8 +37,19 @@ constexpr char kAnswer[] = R"({"handoffs": [
  "groups": [{"instances": 2, "path": "host", "bytes": 3000000000, "gb_per_s": 0.5,
    "best_gb_per_s": 2.5, "why_not_faster": "no GPU"}]})";
 
+// Of decode instance 3: its node has four.
+constexpr char kGroups[] = R"({"handoffs": [], "groups": [
+  {"instances": 2, "path": "ipc", "bytes": 0, "gb_per_s": 0, "best_gb_per_s": 0,
+   "why_not_faster": ""},
+  {"instances": 4, "path": "host", "bytes": 4000000000, "gb_per_s": 1, "best_gb_per_s": 1.25,
+   "why_not_faster": "ipc: GPU 2 cannot be read"}]})";
+
 TransportsView View() {
-  return ViewOf(Cluster(), {{1, {kAnswer, ""}}, {2, {"", "h:2 does not answer"}}});
+  return ViewOf(Cluster(), {{1, {kAnswer, ""}},
+                            {2, {"", "h:2 does not answer"}},
+                            {3, {kGroups, ""}},
+                            {4, {"{}", ""}},
+                            {5, {"{}", ""}}});
 }
 
 TEST(Transports, EachPairOfAModelHasARowForEachWay) {
@@ -55,15 +66,40 @@ TEST(Transports, EachPairOfAModelHasARowForEachWay) {
   expect(3, 2, 3, "");
   expect(4, 2, 4, "");
   EXPECT_EQ(view.handoffs[0].gb_per_s, 8.25);
-  ASSERT_EQ(view.groups.size(), 1u);
-  EXPECT_EQ(view.groups[0].instances, 2);
+}
+
+TEST(Transports, RingStepsAndDecodeGroupsHaveARowForEachSize) {
+  const TransportsView view = View();
+  ASSERT_EQ(view.groups.size(), 4u);
+  const auto expect = [&](size_t row, uint64_t instance, const std::string& role, int64_t size) {
+    EXPECT_EQ(view.groups[row].instance, instance);
+    EXPECT_EQ(view.groups[row].role, role);
+    EXPECT_EQ(view.groups[row].instances, size);
+  };
+  expect(0, 1, "prefill", 2);
+  expect(1, 2, "prefill", 0);
+  EXPECT_EQ(view.groups[1].error, "h:2 does not answer");
+  expect(2, 3, "decode", 2);
+  expect(3, 3, "decode", 4);
+  EXPECT_EQ(view.groups[3].why_not_faster, "ipc: GPU 2 cannot be read");
+}
+
+TEST(Transports, RingStepsAreShownWithoutADecodeInstance) {
+  v1::StatusResponse status;
+  Add(&status, 1, v1::ROLE_PREFILL, "h:1");
+  const std::string table = TransportsTable(ViewOf(status, {{1, {kAnswer, ""}}}));
+  for (const char* const part :
+       {"no pair of a prefill and a decode instance\n", "STEPS OF", "1 (h:1)", "2.500", "no GPU"}) {
+    EXPECT_NE(table.find(part), std::string::npos) << part << "\n" << table;
+  }
 }
 
 TEST(Transports, TheTableSaysWhichWayHowFastAndWhy) {
   const std::string table = TransportsTable(View());
   for (const char* const part :
        {"1 (h:1)", "3 (h:3)", "mapped+ring", "8.250", "2.000", "not a process of this host",
-        "no handoff yet", "h:2 does not answer", "RING STEPS OF", "2.500", "no GPU"}) {
+        "no handoff yet", "h:2 does not answer", "STEPS OF", "2.500", "no GPU", "ipc", "1.250",
+        "GPU 2 cannot be read"}) {
     EXPECT_NE(table.find(part), std::string::npos) << part << "\n" << table;
   }
   EXPECT_EQ(TransportsTable({}), "no pair of a prefill and a decode instance\n");
@@ -77,6 +113,10 @@ TEST(Transports, JsonHasNullForWhatIsNotKnown) {
   EXPECT_EQ(json["handoffs"][2]["error"], "");
   EXPECT_EQ(json["handoffs"][3]["error"], "h:2 does not answer");
   EXPECT_EQ(json["groups"][0]["best_gb_per_s"], 2.5);
+  EXPECT_EQ(json["groups"][0]["role"], "prefill");
+  EXPECT_TRUE(json["groups"][1]["path"].is_null());
+  EXPECT_EQ(json["groups"][1]["error"], "h:2 does not answer");
+  EXPECT_EQ(json["groups"][2]["path"], "ipc");
 }
 
 // A worker of another version, or something else at its port.

@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "proto/decode_worker.grpc.pb.h"
 #include "scheduler/worker/decode/decode_core.h"
@@ -59,6 +60,9 @@ class DecodeShell : public WorkerShell<DecodeShell, scheduler::DecodeCore, sched
   // Any thread.
   engine::FabricCounts CommMade() const {
     return groups_.has_value() ? groups_->made() : engine::FabricCounts();
+  }
+  std::vector<engine::CommTotals> GroupWays() const {
+    return groups_.has_value() ? groups_->Ways() : std::vector<engine::CommTotals>();
   }
 
  private:

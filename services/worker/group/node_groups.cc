@@ -3,6 +3,7 @@
 #include <string>
 #include <utility>
 
+#include "engine/parallel/shard_layout.h"
 #include "services/log/log.h"
 
 namespace skein::services {
@@ -15,6 +16,18 @@ void LogMade(uint64_t generation, const absl::Status& status) {
     LogWarning("the groups of this node are not ready",
                {{"generation", generation}, {"reason", std::string(status.message())}});
   }
+}
+
+// Steps by kernels (PathFabric::StepGroups) have no way of the ledger: they go over CUDA IPC. A
+// group that has to do without kernels although its GPUs have it is told in a warning.
+engine::CommTotals WayOfGroup(const engine::GroupContext& group) {
+  engine::CommTotals totals{.ranks = group.size(), .path = engine::CommPath::kIpc};
+  const engine::GroupMode any = engine::ModesOf(group.size()).front();
+  const engine::GroupWay* const way = engine::WayOf(*group.Part(any, {}).all);
+  if (way == nullptr) return totals;
+  totals.path = way->path();
+  totals.why_not = way->why_not();
+  return totals;
 }
 
 }  // namespace
@@ -33,6 +46,22 @@ void NodeGroups::Take(const scheduler::GroupOrder& order) {
   const absl::Status taken = contexts_.Make(std::move(node));
   if (taken.ok() || absl::IsFailedPrecondition(taken)) return;
   LogMade(order.generation, taken);
+}
+
+std::vector<engine::CommTotals> NodeGroups::Ways() const {
+  const std::vector<engine::CommTotals> moved = fabric_->Totals();
+  std::vector<engine::CommTotals> ways;
+  for (const auto& group : contexts_.Ready()) {
+    engine::CommTotals way = WayOfGroup(*group);
+    for (const engine::CommTotals& one : moved) {
+      if (one.ranks != way.ranks || one.path != way.path) continue;
+      way.bytes = one.bytes;
+      way.busy_seconds = one.busy_seconds;
+      way.best_gb_per_s = one.best_gb_per_s;
+    }
+    ways.push_back(std::move(way));
+  }
+  return ways;
 }
 
 NodeGroups::Generations NodeGroups::generations() const {

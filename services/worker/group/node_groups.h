@@ -4,7 +4,9 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
+#include "engine/comm/paths/comm_ledger.h"
 #include "engine/comm/paths/path_fabric.h"
 #include "engine/model/group/group_contexts.h"
 #include "scheduler/base/messages.h"
@@ -30,6 +32,9 @@ class NodeGroups {
   // Where a group that is bound takes its context.
   const engine::GroupContexts& contexts() const { return contexts_; }
   engine::FabricCounts made() const { return fabric_->Made(); }
+  // How the bytes of the groups that are ready go, from small to large, and what those of that size
+  // and path moved since the start. Any thread.
+  std::vector<engine::CommTotals> Ways() const;
 
  private:
   engine::PathFabric* const fabric_;

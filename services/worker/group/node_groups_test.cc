@@ -127,6 +127,25 @@ TEST_F(NodeGroupsTest, TheFeedOfAContextReachesItsRanks) {
   }
 }
 
+TEST_F(NodeGroupsTest, TheWayOfEachGroupIsToldBeforeAndAfterItMovesBytes) {
+  Start(4);
+  EXPECT_TRUE(nodes_[0]->Ways().empty());
+  Order(1);
+  ASSERT_NO_FATAL_FAILURE(Await(1));
+  std::vector<engine::CommTotals> ways = nodes_[0]->Ways();
+  ASSERT_EQ(ways.size(), 2u);
+  for (size_t i = 0; i < 2; ++i) {
+    EXPECT_EQ(ways[i].ranks, i == 0 ? 2 : 4);
+    EXPECT_EQ(ways[i].path, engine::CommPath::kHost);
+    EXPECT_EQ(ways[i].bytes, 0u);
+  }
+  Use(0, {.sp = 1, .tp = 4});
+  ways = nodes_[0]->Ways();
+  EXPECT_EQ(ways[0].bytes, 0u);
+  EXPECT_GT(ways[1].bytes, 0u);
+  EXPECT_GT(ways[1].busy_seconds, 0);
+}
+
 TEST_F(NodeGroupsTest, WhatBreaksIsToldAndMadeAnewUnderAnotherGeneration) {
   Start(4);
   Order(3);

@@ -1,5 +1,7 @@
+#include "services/http/admin.h"
 #include "services/worker/decode/decode_service.h"
 #include "services/worker/process/run_worker.h"
+#include "services/worker/process/transports_page.h"
 #include "services/worker/process/worker_process.h"
 
 namespace skein::services {
@@ -53,6 +55,7 @@ void Refresh(DecodeShell* shell, const std::string& model, Metrics* metrics) {
         .Set(static_cast<double>(count));
   };
   blocks("quarantined", snapshot.blocks.quarantined);
+  blocks("shared", snapshot.blocks.shared);
   blocks("claimed", snapshot.load.claimed_blocks);
   RefreshSteps(shell->StepTotalsByMode(), snapshot.probes, model, metrics);
   const auto buffers = [&](const char* state, int64_t count) {
@@ -71,11 +74,23 @@ void Refresh(DecodeShell* shell, const std::string& model, Metrics* metrics) {
       .Set(invariants.ok() ? 1 : 0);
 }
 
+void AddPages(http::Routes* routes, WorkerPages<DecodeShell>* pages) {
+  http::AddJsonPage(
+      "/debug/transports",
+      [pages] {
+        std::string json = TransportsJson({}, {});
+        pages->shell.With(
+            [&json](DecodeShell& running) { json = TransportsJson({}, running.GroupWays()); });
+        return json;
+      },
+      routes);
+}
+
 }  // namespace
 
 absl::Status RunDecodeWorker(const WorkerOptions& options) {
   return RunWorker<DecodeShell, DecodeService>(options, scheduler::Role::kDecode, ConfigOf, Refresh,
-                                               [](const auto&...) {});
+                                               AddPages);
 }
 
 }  // namespace skein::services

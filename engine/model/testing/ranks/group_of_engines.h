@@ -11,7 +11,7 @@
 #include "absl/status/status.h"
 #include "engine/comm/local/local_fabric.h"
 #include "engine/comm/testing/ranks.h"
-#include "engine/device/far_device.h"
+#include "engine/device/testing/far_device.h"
 #include "engine/model/group/group_comms.h"
 #include "engine/model/group/group_engine.h"
 #include "engine/ops/ops.h"

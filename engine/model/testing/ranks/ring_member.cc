@@ -5,7 +5,7 @@
 #include <numeric>
 #include <random>
 
-#include "engine/device/far_device.h"
+#include "engine/device/testing/far_device.h"
 #include "scheduler/vocabulary/check.h"
 
 namespace skein::engine {

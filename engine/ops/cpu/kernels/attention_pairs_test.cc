@@ -9,7 +9,7 @@
 
 #include "engine/base/f16.h"
 #include "engine/ops/cpu/cpu_isa.h"
-#include "engine/ops/cpu/kernels/emulated_pairs.h"
+#include "engine/ops/cpu/kernels/testing/emulated_pairs.h"
 #include "gtest/gtest.h"
 
 namespace skein::engine {
