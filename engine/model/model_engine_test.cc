@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "engine/device/cpu_device.h"
-#include "engine/device/far_device.h"
+#include "engine/device/testing/far_device.h"
 #include "engine/model/testing/lone_failures.h"
 #include "engine/model/testing/sequence_runner.h"
 #include "engine/model/testing/widen_checkpoint.h"
