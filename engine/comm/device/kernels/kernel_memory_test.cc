@@ -89,7 +89,7 @@ TEST_F(KernelMemoryTest, WhatSmallerGroupsHadServesALargerOne) {
     }
     KernelMemory::Lot large;
     EXPECT_TRUE(absl::IsUnavailable(memory_->Take(kBytes, now_, &large).status())) << "half rests";
-    now_ += kKernelMemoryRest;
+    now_ += 2 * kWaitMax;
     ASSERT_NE(Take(kBytes, &large), nullptr);
     memory_->GiveBack(std::move(large), /*written=*/false, now_);
   }
