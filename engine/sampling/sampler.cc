@@ -126,7 +126,7 @@ void Sampler::Collect(const ScannedLogits& row, const WeightScale& scale, double
     const size_t begin = s * kStretchLogits, size = StretchOf(row.logits, s).size();
     for (size_t i = begin; i < begin + size; ++i) {
       candidates_[count] = static_cast<int32_t>(i);
-      count += weights_[i] >= least ? 1 : 0;  // without a branch: which it is cannot be foreseen
+      count += weights_[i] >= least ? 1 : 0;  // without a branch: which it is cannot be predicted
     }
   }
   candidates_.resize(count);
