@@ -23,8 +23,9 @@ namespace skein::scheduler {
 
 // ---- from the orchestrator to a decode-worker; not answered, but told ----
 
-// Be ready to work with these instances, whose pools have as many blocks as this one's: the communicators of `generation` (GroupOrder) are made,
-// and nothing of an older epoch is left. Forgotten after `keep_us` without a plan of the epoch.
+// Be ready to work with these instances, whose pools have as many blocks as this one's: the
+// communicators of `generation` (GroupOrder) are made, and nothing of an older epoch is left.
+// Forgotten after `keep_us` without a plan of the epoch.
 struct PrepareFormation {
   uint64_t epoch = 0;       // of formations; only grows
   uint64_t generation = 0;  // of the group's communicators

@@ -128,8 +128,8 @@ struct RegisterRequest {
   std::vector<HeldRequest> held;
   std::vector<EndedRequest> ended;  // as in a report
   WorkerLoad load = {};
-  Generation seen = {};  // the highest generation seen
-  uint64_t stream = 0;   // 1, 2, ...: which stream of this process it begins
+  Generation seen = {};                         // the highest generation seen
+  uint64_t stream = 0;                          // 1, 2, ...: which stream of this process it begins
   std::optional<FormationTold> formation = {};  // decode: the latest; empty: none yet
 };
 struct RegisterReply {

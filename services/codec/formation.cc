@@ -91,9 +91,8 @@ absl::StatusOr<scheduler::FormationTold> FromProto(const v1::FormationTold& told
   scheduler::FormationTold out{.epoch = told.epoch(),
                                .phase = told.phase() == v1::FormationTold::PREPARED
                                             ? Phase::kPrepared
-                                            : told.phase() == v1::FormationTold::BOUND
-                                                  ? Phase::kBound
-                                                  : Phase::kEnded,
+                                        : told.phase() == v1::FormationTold::BOUND ? Phase::kBound
+                                                                                   : Phase::kEnded,
                                .why = {},
                                .cut_over_us = *cut_over_us,
                                .drain_us = *drain_us};

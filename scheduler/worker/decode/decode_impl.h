@@ -9,7 +9,8 @@
 //   DecodeEnds        how requests end
 //   KvIn, DecodeSequences, ExpectedStreams, Membership, StepLoop   shared tables
 //
-// decode_core.cc has what happens; decode_checks.cc what the core shows of itself.
+// decode_core.cc has what happens, decode_group.cc what the group does; decode_checks.cc what the
+// core shows of itself.
 #pragma once
 
 #include <cstdint>

@@ -28,11 +28,12 @@ void RegisterModel(WorkerOptions* options, FlagSet* flags) {
       .Value("ISA")
       .OneOf({"auto", "avx512bf16", "avx512", "avx2", "portable"});
   flags
-      ->String(&options->reproducible, "reproducible",
-               "Compute each token from its own sequence alone, bit for bit, whatever the batch, "
-               "plan and formation (--device cpu). auto: on where it was measured to cost at most "
-               "5 %, which follows from --isa. It must be the same at all workers of a model: where "
-               "their CPUs differ, give all of them on or off.")
+      ->String(
+          &options->reproducible, "reproducible",
+          "Compute each token from its own sequence alone, bit for bit, whatever the batch, "
+          "plan and formation (--device cpu). auto: on where it was measured to cost at most "
+          "5 %, which follows from --isa. It must be the same at all workers of a model: where "
+          "their CPUs differ, give all of them on or off.")
       .Value("WHEN")
       .OneOf({"auto", "on", "off"});
   flags->Int(&options->threads, "threads", "Threads of the engine, on a CPU.", 1, 1024);

@@ -1,0 +1,95 @@
+// What a DecodeCore does while its instance is bound: steps of the group, and the sequences that
+// run in it.
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "scheduler/worker/decode/decode_impl.h"
+
+namespace skein::scheduler {
+
+void DecodeCore::Impl::On(const PrepareFormation& event) {
+  if (!membership_.leaving() && !membership_.draining() && steps_.engine().ok()) {
+    return group_.Prepare(event, clock_.now);
+  }
+  effects_.push_back(TellFormation{
+      {.epoch = event.epoch,
+       .phase = FormationTold::Phase::kEnded,
+       .why = absl::UnavailableError("the decode instance is draining or has failed")}});
+}
+
+void DecodeCore::Impl::StartStepsOfGroup() {
+  while (steps_.MayLaunch()) {
+    std::optional<GroupStep> step = group_.TakeStep(clock_.now);
+    if (!step.has_value()) break;
+    for (const ReleaseSequence& removed : step->removed) effects_.push_back(removed);
+    if (!step->removed.empty()) membership_.ReportSoon();  // their blocks are free
+    if (step->mode.own() && StartOwnOfGroup(step->own_tokens)) return;
+    if (!step->mode.own() && !step->sequences.empty()) {
+      effects_.push_back(steps_.LaunchTogether(std::move(step->sequences), step->mode,
+                                               clock_.now + config_.group.step_max_us, clock_.now));
+      return;
+    }
+    group_.SetOwn(running_.StepTokens(), clock_.now);
+    group_.StepEnded(absl::OkStatus(), {}, clock_.now);
+  }
+  if (!steps_.MayLaunch() || membership_.leaving()) return;
+  std::optional<RunStep> probe = steps_.Probe(clock_.now);
+  if (probe.has_value()) effects_.push_back(*std::move(probe));
+}
+
+// False: nothing of this instance's own can run now.
+bool DecodeCore::Impl::StartOwnOfGroup(int64_t tokens) {
+  if (tokens == 0) return false;
+  running_.GrowTables();
+  std::vector<StepSequence> sequences = running_.NextStep();
+  if (sequences.empty()) return false;
+  effects_.push_back(steps_.Launch(std::move(sequences), clock_.now));
+  return true;
+}
+
+void DecodeCore::Impl::EndStepOfGroup(const StepLoop::Ended& ended, const StepDone& event) {
+  const bool leads = group_.leads();
+  std::vector<int32_t> sampled;
+  for (size_t i = 0; ended.status.ok() && i < ended.ran.size(); ++i) {
+    const StepResult& result = event.results[i];
+    if (ended.ran[i].sample) sampled.push_back(result.status.ok() ? result.token : -1);
+  }
+  group_.StepEnded(ended.status, sampled, clock_.now);
+  for (size_t i = 0; leads && ended.status.ok() && i < ended.ran.size(); ++i) {
+    Sequence* sequence = sequences_.Find(ended.ran[i].id, ended.ran[i].epoch);
+    if (sequence == nullptr || sequence->phase != Phase::kBound) continue;
+    TakeResult(*sequence, ended.ran[i].sample, event.results[i]);
+  }
+  if (!steps_.engine().ok()) LeaveWithFailedEngine(ended.ahead);
+}
+
+void DecodeCore::Impl::JoinGroup() {
+  while (group_.MayJoin()) {
+    const std::optional<RequestId> id = running_.FirstPreempted();
+    if (!id.has_value()) return;
+    Sequence& sequence = sequences_.at(*id);
+    const absl::Status joined = group_.Join(sequence.spec, sequence.epoch, sequence.arrived_us,
+                                            *sequence.output, clock_.now);
+    if (!joined.ok()) return;  // it resumes here
+    running_.Remove(*id);
+    sequences_.Bind(sequence);
+    // The engine knows it with the layout of an instance alone.
+    effects_.push_back(ReleaseSequence{*id, sequence.epoch});
+  }
+}
+
+void DecodeCore::Impl::TakeBack() {
+  for (const FormationOver& over : std::exchange(overs_, {})) {
+    membership_.ReportSoon();
+    for (const auto& [id, epoch] : over.left) {
+      effects_.push_back(ReleaseSequence{id, epoch});
+      Sequence* sequence = sequences_.Find(id, epoch);
+      if (sequence == nullptr || sequence->phase != Phase::kBound) continue;
+      sequences_.Unbind(*sequence);
+      running_.AddPreempted(*sequence);
+    }
+  }
+}
+
+}  // namespace skein::scheduler

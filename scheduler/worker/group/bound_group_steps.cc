@@ -1,0 +1,121 @@
+// BoundGroup's sequences at the lead, and the steps of this rank.
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "scheduler/vocabulary/check.h"
+#include "scheduler/worker/group/bound_group.h"
+
+namespace skein::scheduler {
+namespace {
+
+constexpr size_t kSamplingMax = 128 << 10;  // bytes that an offer may carry
+
+}  // namespace
+
+// ---- the lead's sequences ----
+
+absl::Status BoundGroup::Join(const SpecPtr& spec, Epoch epoch, TimeUs arrived_us,
+                              const std::vector<int32_t>& output, TimeUs now) {
+  SKEIN_CHECK(MayJoin());
+  const int64_t tokens_per_block =
+      TokensPerBlock(KvLayout{size()}, config_.kv_heads, config_.block_tokens);
+  const int64_t blocks =
+      (PromptTokens(*spec) + spec->max_tokens + tokens_per_block - 1) / tokens_per_block;
+  if (blocks > pool_->Counts().total) {
+    return absl::ResourceExhaustedError(absl::StrCat("KV blocks: the request needs ", blocks,
+                                                     " at each rank, which has ",
+                                                     pool_->Counts().total));
+  }
+  if (spec->sampling.size() > kSamplingMax) {
+    return absl::InvalidArgumentError(absl::StrCat("sampling: ", spec->sampling.size(),
+                                                   " bytes, at most ", kSamplingMax,
+                                                   " in a bound group"));
+  }
+  FeedOffer offer{.epoch = order_.epoch,
+                  .id = spec->id,
+                  .request_epoch = epoch,
+                  .prompt_tokens = PromptTokens(*spec),
+                  .output_tokens = static_cast<int64_t>(output.size()),
+                  .max_tokens = spec->max_tokens,
+                  .min_tokens = spec->min_tokens,
+                  .sampling = spec->sampling,
+                  .stop_token_ids = spec->stop_token_ids};
+  std::vector<int32_t> tokens = spec->prompt;
+  tokens.insert(tokens.end(), output.begin(), output.end());
+  SendOffer(std::move(offer), tokens);
+  batch_->Offer(
+      {.epoch = epoch, .spec = spec, .blocks = nullptr, .kv_tokens = 0, .output = output});
+  planner_->Add(spec->id, epoch, spec->priority, arrived_us, static_cast<int64_t>(tokens.size()));
+  Drive(now);
+  return absl::OkStatus();
+}
+
+void BoundGroup::SendOffer(FeedOffer part, const std::vector<int32_t>& tokens) {
+  for (size_t first = 0; first < tokens.size(); first += FeedOffer::kTokensMax) {
+    const size_t end = std::min(first + FeedOffer::kTokensMax, tokens.size());
+    part.first = static_cast<int64_t>(first);
+    part.tokens.assign(tokens.begin() + static_cast<std::ptrdiff_t>(first),
+                       tokens.begin() + static_cast<std::ptrdiff_t>(end));
+    for (int rank = 1; rank < size(); ++rank) emit_(SendOnFeed{order_.epoch, rank, part});
+    part.sampling.clear();
+    part.stop_token_ids.clear();
+  }
+}
+
+void BoundGroup::Leave(RequestId id, Epoch epoch, TimeUs now) {
+  if (!bound() || !leads()) return;
+  planner_->Remove(id, epoch);
+  Drive(now);
+}
+
+void BoundGroup::Withdraw() {
+  for (const auto& [id, epoch] : planner_->TakeWithdrawn()) {
+    batch_->Withdraw(id, epoch);
+    for (int rank = 1; rank < size(); ++rank) {
+      emit_(SendOnFeed{order_.epoch, rank, FeedWithdraw{order_.epoch, id, epoch}});
+    }
+  }
+}
+
+// ---- steps ----
+
+void BoundGroup::SetOwn(int64_t own_tokens, TimeUs now) {
+  if (std::exchange(own_tokens_, own_tokens) == own_tokens || !bound() || !over_.ok()) return;
+  if (leads()) return Drive(now);
+  AwaitLead(/*heard=*/false, now);
+  // Steps tell it by themselves.
+  if (in_step_ || entered_.has_value() || own_told_ > 0 || own_tokens == 0) return;
+  own_told_ = own_tokens;
+  emit_(SendOnFeed{order_.epoch, 0, FeedOwn{order_.epoch, own_tokens}});
+}
+
+std::optional<GroupStep> BoundGroup::TakeStep(TimeUs now) {
+  while (bound() && over_.ok() && !in_step_ && entered_.has_value()) {
+    GroupStep step = *std::exchange(entered_, std::nullopt);
+    in_step_ = true;
+    if (!std::exchange(has_run_, true)) TellBound(now);
+    const bool empty = step.mode.own() ? step.own_tokens == 0 : step.sequences.empty();
+    if (!empty || !step.removed.empty()) return step;
+    StepEnded(absl::OkStatus(), {}, now);
+  }
+  return std::nullopt;
+}
+
+void BoundGroup::StepEnded(const absl::Status& status, const std::vector<int32_t>& sampled,
+                           TimeUs now) {
+  SKEIN_CHECK(in_step_);
+  in_step_ = false;
+  FeedEffects effects;
+  own_told_ = own_tokens_;
+  if (lead_.has_value()) {
+    lead_->StepEnded(status, sampled, now, &effects);
+  } else {
+    member_->StepEnded(status, sampled, own_tokens_, &effects);
+  }
+  Carry(effects, now);
+  Drive(now);
+}
+
+}  // namespace skein::scheduler
