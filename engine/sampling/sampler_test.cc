@@ -196,6 +196,7 @@ int32_t ByDefinition(const std::vector<float>& logits, const SamplingParams& par
   }
   const float max = *std::max_element(logits.begin(), logits.end());
   std::vector<long double> weights;
+  weights.reserve(order.size());
   for (const int32_t id : order) weights.push_back(ExpWeight(logits[id], max, params.temperature));
   const long double wanted = params.top_p * std::accumulate(weights.begin(), weights.end(), 0.0L);
   long double reached = 0.0L, kept = 0.0L;

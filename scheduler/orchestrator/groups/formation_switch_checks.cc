@@ -84,7 +84,7 @@ absl::Status FormationSwitch::CheckInvariants() const {
       }
     }
     if (epoch > epochs_->last()) return Violated(3, epoch, "was never given out");
-    if (const absl::Status status = CheckLive(epoch, live); !status.ok()) return status;
+    if (absl::Status status = CheckLive(epoch, live); !status.ok()) return status;
   }
   return absl::OkStatus();
 }

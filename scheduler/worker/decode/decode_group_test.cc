@@ -18,7 +18,6 @@
 namespace skein::scheduler {
 namespace {
 
-using testing::Of;
 using testing::Spec;
 
 constexpr int64_t kBlocks = 10;  // of 4 tokens of an instance alone

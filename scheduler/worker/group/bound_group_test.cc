@@ -248,14 +248,16 @@ class Node {
     }
   }
   void LeaveAll() {
-    for (auto& [serial, request] : requests_) {
+    for (auto& [serial, one] : requests_) {
+      Request& request = one;
       if (!request.joined || !request.done) continue;
       request.joined = false;
       Act(0, [&](BoundGroup& group) { group.Leave(request.spec->id, kEpochOfAll, now_); });
     }
   }
   void JoinAll() {
-    for (auto& [serial, request] : requests_) {
+    for (auto& [serial, one] : requests_) {
+      Request& request = one;
       if (request.joined || request.done || !At(0).group->MayJoin()) continue;
       request.joined = true;
       ++joins_;
@@ -367,8 +369,8 @@ class Node {
            " overs " + std::to_string(overs_);
   }
   int Size() const { return static_cast<int>(ranks_.size()); }
-  bool bound() const { return ranks_[0].group->bound(); }
-  uint64_t preemptions() const { return ranks_[0].group->preemptions(); }
+  bool LeadIsBound() const { return ranks_[0].group->bound(); }
+  uint64_t Preemptions() const { return ranks_[0].group->preemptions(); }
   int64_t commits_ = 0, joins_ = 0, own_steps_ = 0, tp_steps_ = 0, sp_steps_ = 0, overs_ = 0;
 
  private:
@@ -446,7 +448,7 @@ TEST(BoundGroup, SwitchesUnderLoadChangeNoAnswer) {
     tp += node.tp_steps_;
     sp += node.sp_steps_;
     overs += node.overs_;
-    preemptions += node.preemptions();
+    preemptions += node.Preemptions();
     if (::testing::Test::HasFailure()) break;
   }
   EXPECT_GT(commits, 500);
@@ -480,7 +482,7 @@ TEST(BoundGroup, WhoeverIsStoppedIsNotAwaitedForEver) {
     for (uint32_t moves = seed * 13 % 2'000; moves > 0; --moves) node.Move();
     for (int i = 0; i < 4; ++i) node.NewRequest();
     node.Stop(1 + static_cast<int>(seed) % (size - 1));
-    EXPECT_TRUE(node.RunUntil([&] { return node.AllAreAlone() || !node.bound(); }));
+    EXPECT_TRUE(node.RunUntil([&] { return node.AllAreAlone() || !node.LeadIsBound(); }));
     node.StopOrders();
     EXPECT_TRUE(node.RunUntil([&] { return node.AllAreAlone(); }));
     if (::testing::Test::HasFailure()) break;
