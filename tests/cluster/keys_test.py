@@ -28,7 +28,8 @@ class Router(Cluster):
         os.rename(self.keys + ".new", self.keys)
 
     def log_lines(self, msg):
-        lines = (json.loads(line) for line in self.processes["router"].text().splitlines() if line.startswith("{"))
+        whole = self.processes["router"].text().rpartition("\n")[0]  # the router may be writing the line behind it
+        lines = (json.loads(line) for line in whole.splitlines() if line.startswith("{"))
         return [line for line in lines if line["msg"] == msg]
 
     def reload(self, msg):
