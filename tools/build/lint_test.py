@@ -84,6 +84,13 @@ def a_source_that_clang_tidy_cannot_compile_is_a_failure():
         assert "c.cc: clang-tidy ended with status 1: no header" in done.stdout, done
 
 
+def a_source_that_needs_a_newer_clang_is_named_and_not_checked():
+    with tempfile.TemporaryDirectory() as folder:
+        done, seen = Checkout(folder, "echo 'f16.h:7:13: error: _Float16 is not supported on this target'; exit 1").lint()
+        assert seen == ["c.cc"] and done.returncode == 0, done
+        assert "c.cc: not checked, clang-tidy-14 lacks _Float16" in done.stdout, done
+
+
 def what_clang_tidy_writes_beside_its_findings_is_no_finding():
     with tempfile.TemporaryDirectory() as folder:
         done, _ = Checkout(folder, "echo '12 warnings generated.' >&2; exit 0").lint()
@@ -92,4 +99,5 @@ def what_clang_tidy_writes_beside_its_findings_is_no_finding():
 
 if __name__ == "__main__":
     run_tests(ci_says_with_what_to_compare, a_base_that_is_not_here_is_refused,
-              a_source_that_clang_tidy_cannot_compile_is_a_failure, what_clang_tidy_writes_beside_its_findings_is_no_finding)
+              a_source_that_clang_tidy_cannot_compile_is_a_failure, a_source_that_needs_a_newer_clang_is_named_and_not_checked,
+              what_clang_tidy_writes_beside_its_findings_is_no_finding)
