@@ -32,7 +32,7 @@ namespace {
 constexpr int kBlockTokens = 4;
 constexpr int64_t kTokens = 250;
 constexpr int64_t kBlocks = (kTokens + kBlockTokens - 1) / kBlockTokens;
-constexpr engine::HandoffKey kKey = {1, 2, 3};
+constexpr engine::HandoffKey kKey = {{1, 2}, {3}};
 
 std::string MakeModel() {
   const nlohmann::json config = {{"architectures", {"LlamaForCausalLM"}},

@@ -370,13 +370,9 @@ void BoundGroup::Finish(TimeUs now) {
 int64_t BoundGroup::batch_blocks() const { return batch_.has_value() ? batch_->held_blocks() : 0; }
 
 absl::Status BoundGroup::CheckInvariants() const {
-  const auto violated = [](int number, const char* what) {
-    return absl::InternalError(absl::StrCat("BoundGroup ", number, ": ", what));
-  };
-  if (bound() != batch_.has_value() || bound() != (lead_.has_value() || member_.has_value())) {
-    return violated(1, "the feed does not fit the phase");
-  }
-  if (lead_.has_value() != planner_.has_value()) return violated(1, "a lead without a planner");
+  const bool fits = bound() == batch_.has_value() && bound() == (lead_ || member_) &&
+                    !(lead_ && member_) && lead_.has_value() == planner_.has_value();
+  if (!fits) return absl::InternalError("BoundGroup 1: the parts of a bound group do not fit");
   if (!bound()) return absl::OkStatus();
   if (absl::Status status = batch_->CheckInvariants(); !status.ok()) return status;
   return lead_.has_value() ? lead_->CheckInvariants() : member_->CheckInvariants();

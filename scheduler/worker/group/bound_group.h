@@ -15,9 +15,10 @@
 // thread.
 //
 // Invariants, by number (CheckInvariants names them):
-//   1. There is a feed exactly while an epoch is prepared or bound; the lead alone has a planner.
-//   2. While unbound the batch is empty.
-//   3. The batch's own, and the feed's.
+//   1. There are a batch and one side of the feed exactly while this instance is bound; the lead
+//   alone
+//      has a planner.
+//   2. The batch's own, and the feed's.
 #pragma once
 
 #include <cstdint>
@@ -110,7 +111,6 @@ class BoundGroup {
   bool runs_steps() const { return bound() && (has_run_ || entered_.has_value()); }
   bool leads() const { return rank_ == 0; }            // REQUIRES: bound
   int32_t size() const { return order_.size; }         // REQUIRES: bound
-  uint64_t epoch() const { return order_.epoch; }      // of the latest order
   const FormationTold& told() const { return told_; }  // the latest
 
   // This instance takes part no longer: an epoch ends for all, a prepared one is forgotten.
@@ -130,11 +130,12 @@ class BoundGroup {
 
   // What a step of this rank's own batch would run now; told to the lead.
   void SetOwn(int64_t own_tokens, TimeUs now);
-  // The next step, if one has been started; then StepEnded. Of mode own: a step of the own batch of
-  // at most so many tokens, or nothing. REQUIRES: the engine is idle.
+  // The next step, if one has been started; then StepEnded. Of mode own: a step of the own batch,
+  // or nothing if `own_tokens` is 0 or the own batch has nothing to run. REQUIRES: the engine is
+  // idle.
   std::optional<GroupStep> TakeStep(TimeUs now);
-  // `sampled` as GroupBatch::End. REQUIRES: a step was taken.
-  bool in_step() const { return in_step_; }
+  bool in_step() const { return in_step_; }  // one was taken, and has not ended
+  // `sampled` as GroupBatch::End. REQUIRES: in_step().
   void StepEnded(const absl::Status& status, const std::vector<int32_t>& sampled, TimeUs now);
 
   uint64_t preemptions() const { return preemptions_ + (planner_ ? planner_->preemptions() : 0); }

@@ -8,11 +8,6 @@
 #include "scheduler/worker/group/bound_group.h"
 
 namespace skein::scheduler {
-namespace {
-
-constexpr size_t kSamplingMax = 128 << 10;  // bytes that an offer may carry
-
-}  // namespace
 
 // ---- the lead's sequences ----
 
@@ -28,9 +23,9 @@ absl::Status BoundGroup::Join(const SpecPtr& spec, Epoch epoch, TimeUs arrived_u
                                                      " at each rank, which has ",
                                                      pool_->Counts().total));
   }
-  if (spec->sampling.size() > kSamplingMax) {
+  if (spec->sampling.size() > FeedOffer::kSamplingMax) {
     return absl::InvalidArgumentError(absl::StrCat("sampling: ", spec->sampling.size(),
-                                                   " bytes, at most ", kSamplingMax,
+                                                   " bytes, at most ", FeedOffer::kSamplingMax,
                                                    " in a bound group"));
   }
   FeedOffer offer{.epoch = order_.epoch,

@@ -35,17 +35,18 @@ void GroupPlanner::Remove(RequestId id, Epoch epoch) {
 }
 
 std::vector<std::pair<RequestId, Epoch>> GroupPlanner::TakeWithdrawn() {
-  if (proposed_.has_value()) return {};
+  std::vector<Key> withdrawn;
+  if (proposed_.has_value()) return withdrawn;
   for (auto key = ended_.begin(); key != ended_.end();) {
     if (queue_.erase(seniority_.at(*key)) == 0) {
       ++key;
       continue;
     }
-    withdrawn_.push_back(*key);
+    withdrawn.push_back(*key);
     seniority_.erase(*key);
     key = ended_.erase(key);
   }
-  return std::exchange(withdrawn_, {});
+  return withdrawn;
 }
 
 // ---- what the ranks tell ----

@@ -41,7 +41,7 @@ namespace skein::scheduler {
 struct GroupPlannerConfig {
   int ranks = 2;
   int64_t tokens_per_block = 16;  // of the group's layout
-  int64_t total_blocks = 0;       // of the rank with the fewest
+  int64_t total_blocks = 0;       // of each rank
   BatchLimits batch;              // of a step of the group
   StepMode full_tp;
   StepMode base;  // of steps of more than shift_tokens tokens
@@ -73,7 +73,6 @@ class GroupPlanner {
   void Completed(const StepCompleted& completed);
   void ToldOwn(int rank, int64_t own_tokens);  // between steps
 
-  int64_t waiting() const { return static_cast<int64_t>(queue_.size()); }
   bool Empty() const { return seniority_.empty(); }  // no sequence waits or is in the batch
   uint64_t preemptions() const { return preemptions_; }
 
@@ -129,8 +128,7 @@ class GroupPlanner {
   std::map<Key, Seniority> seniority_;  // of all
   std::map<Seniority, int64_t> queue_;  // in no committed plan -> tokens
   std::set<Key> ended_;                 // to be removed
-  std::vector<Key> withdrawn_;
-  std::optional<Draft> proposed_;  // neither committed nor refused
+  std::optional<Draft> proposed_;       // neither committed nor refused
   uint32_t last_handle_ = 0;
   uint32_t last_run_ = 0;  // the last decoding handle of a step that was too full
   // By rank, as told; this one's are not used. The blocks are those after step counted_.

@@ -11,11 +11,10 @@
 namespace skein::scheduler {
 namespace {
 
-constexpr uint64_t kListMax = 1 << 20;        // entries
-constexpr uint64_t kTextMax = 1000;           // bytes of a reason
-constexpr uint64_t kRanksMax = 4096;          // of a mode
-constexpr uint64_t kTokensMax = 1u << 30;     // of a slice, or of a sequence
-constexpr uint64_t kSamplingMax = 128 << 10;  // bytes
+constexpr uint64_t kListMax = 1 << 20;     // entries
+constexpr uint64_t kTextMax = 1000;        // bytes of a reason
+constexpr uint64_t kRanksMax = 4096;       // of a mode
+constexpr uint64_t kTokensMax = 1u << 30;  // of a slice, or of a sequence
 
 class Writer {
  public:
@@ -226,7 +225,7 @@ FeedOffer ReadOffer(uint64_t epoch, Reader* in) {
   offer.output_tokens = static_cast<int64_t>(in->Number("output_tokens", kTokensMax));
   offer.max_tokens = static_cast<int64_t>(in->Number("max_tokens", kTokensMax));
   offer.min_tokens = static_cast<int64_t>(in->Number("min_tokens", kTokensMax));
-  offer.sampling = in->Bytes("sampling", kSamplingMax);
+  offer.sampling = in->Bytes("sampling", FeedOffer::kSamplingMax);
   offer.stop_token_ids = ReadTokens("stop_token_ids", in);
   offer.first = static_cast<int64_t>(in->Number("first", 2 * kTokensMax));
   offer.tokens = ReadTokens("tokens", in);

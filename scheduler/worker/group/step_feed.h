@@ -117,7 +117,8 @@ struct FeedOffer {
   std::vector<int32_t> tokens;
   bool operator==(const FeedOffer&) const = default;
 
-  static constexpr size_t kTokensMax = 16 << 10;  // of a part
+  static constexpr size_t kTokensMax = 16 << 10;     // of a part
+  static constexpr size_t kSamplingMax = 128 << 10;  // bytes
 };
 struct FeedWithdraw {
   uint64_t epoch = 0;

@@ -149,7 +149,10 @@ class KvIn {
   // Of sequences whose KV became whole, or failed, since the last call, in order.
   std::vector<Outcome> TakeOutcomes() { return std::exchange(outcomes_, {}); }
   // Blocks became free since the last call.
-  bool TakeFreed() { return std::exchange(freed_, false) | quarantine_.TakeFreed(); }
+  bool TakeFreed() {
+    const bool quarantined_freed = quarantine_.TakeFreed();
+    return std::exchange(freed_, false) || quarantined_freed;
+  }
 
   int64_t BlocksFor(int64_t tokens) const { return BlocksOf(config_.shape, tokens); }
   BlockCounts blocks() const { return pool_.Counts(); }

@@ -259,6 +259,9 @@ void DecodeShell::On(const scheduler::OpenFeed& effect) {
 }
 
 absl::StatusOr<int> DecodeShell::OpenGroup(const scheduler::OpenFeed& effect) {
+  if (!engine_->runs_group_steps) {
+    return absl::FailedPreconditionError("this instance's engine runs no steps of a group");
+  }
   if (!groups_.has_value()) {
     return absl::FailedPreconditionError("this instance has no links to others of its node");
   }

@@ -177,6 +177,11 @@ absl::StatusOr<std::optional<engine::CommPath>> CommPathOf(const WorkerOptions& 
       "--comm-path: '", options.comm_path, "' needs a GPU, but --device is ", options.device));
 }
 
+// Models are run by ModelEngine, which refuses steps of a group.
+bool RunsGroupSteps(const WorkerOptions& options, scheduler::Role role) {
+  return role == scheduler::Role::kDecode && options.device == "emulated";
+}
+
 // `gpu` null: of buffers in the host's memory.
 absl::StatusOr<std::unique_ptr<engine::PathFabric>> MakeFabric(
     const WorkerOptions& options, scheduler::Role role, std::shared_ptr<engine::UcxPlane> plane,
@@ -196,7 +201,7 @@ absl::StatusOr<std::unique_ptr<engine::PathFabric>> MakeFabric(
       .plane = std::move(plane),
       .path = *path,
       .warn = [](const std::string& what) { LogWarning(what); }};
-  fabric_options.step_ranks_max = StepRanksMax(role);
+  if (RunsGroupSteps(options, role)) fabric_options.step_ranks_max = engine::kGroupRanksMax;
   if (gpu == nullptr) return engine::MakeHostFabric(fabric_options);
   return engine::MakeGpuFabric(options.device, std::move(gpu), fabric_options);
 }
@@ -261,11 +266,6 @@ absl::StatusOr<std::unique_ptr<engine::StagingReceiver>> MakeStaging(const Worke
 
 }  // namespace
 
-int StepRanksMax(scheduler::Role role) {
-  constexpr bool kRunsGroupSteps = false;  // MakeGpuEngine makes no GroupEngine
-  return kRunsGroupSteps && role == scheduler::Role::kDecode ? engine::kGroupRanksMax : 0;
-}
-
 absl::StatusOr<WorkerEngine> MakeWorkerEngine(const WorkerOptions& options, scheduler::Role role,
                                               const Progress& progress) {
   WorkerEngine out;
@@ -295,6 +295,7 @@ absl::StatusOr<WorkerEngine> MakeWorkerEngine(const WorkerOptions& options, sche
   auto made = MakeEngine(options, std::move(device), progress, &gpu);
   if (!made.ok()) return made.status();
   out.engine = *std::move(made);
+  out.runs_group_steps = RunsGroupSteps(options, role);
   auto fabric = MakeFabric(options, role, *plane, std::move(gpu));
   if (!fabric.ok()) {
     const absl::Status named = NameTheFlag(options, fabric.status());

@@ -25,6 +25,7 @@ struct WorkerEngine {
   std::unique_ptr<engine::Transport> transport;
   std::unique_ptr<engine::PathFabric> fabric;  // to step together with others; may be null
   std::unique_ptr<engine::StepEngine> engine;
+  bool runs_group_steps = false;                     // with a bound group; others refuse to bind
   std::vector<engine::RegionId> regions;             // one a layer
   std::string description;                           // of the regions, for grants
   std::unique_ptr<engine::StagingReceiver> staging;  // decode with --handoff=staging
@@ -35,11 +36,6 @@ struct WorkerEngine {
 absl::StatusOr<WorkerEngine> MakeWorkerEngine(
     const WorkerOptions& options, scheduler::Role role,
     const std::function<void(int64_t done_bytes, int64_t total_bytes)>& progress = nullptr);
-
-// Instances of the largest group whose steps a worker of this role runs on a GPU, which keeps
-// memory for their collectives (WorkerFabricOptions::step_ranks_max). 0: it runs none, and keeps
-// none. That is so of all roles as long as MakeWorkerEngine makes no GroupEngine.
-int StepRanksMax(scheduler::Role role);
 
 scheduler::HandoffShape ShapeOf(const engine::EngineSpec& spec);
 

@@ -30,12 +30,6 @@ TEST(MakeWorkerEngine, ABadCommPathIsNamed) {
   EXPECT_EQ(RefusalOf("cpu", "host"), "--model is required");
 }
 
-// GPUs run ModelEngine, which refuses steps of a group.
-TEST(StepRanksMax, NoMemoryIsKeptForStepsThatNoEngineRuns) {
-  EXPECT_EQ(StepRanksMax(scheduler::Role::kPrefill), 0);
-  EXPECT_EQ(StepRanksMax(scheduler::Role::kDecode), 0);
-}
-
 // What a CPU worker of a checkpoint in `dtype` logs while it is made.
 std::string LogOfLoading(engine::DType dtype, double device_memory_gib) {
   const nlohmann::json config = {{"architectures", {"LlamaForCausalLM"}},
