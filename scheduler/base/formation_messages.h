@@ -13,7 +13,7 @@
 #pragma once
 
 #include <cstdint>
-#include <vector>
+#include <optional>
 
 #include "absl/status/status.h"
 #include "scheduler/base/ids.h"
@@ -34,6 +34,9 @@ struct PrepareFormation {
   int32_t first = 0;
   int32_t size = 0;
   TimeUs keep_us = 0;
+  // Steps of more tokens than this run in SP, others in TP; measured for this model and device
+  // (skeinctl profile). Empty: as the decode-worker is configured.
+  std::optional<int64_t> shift_tokens = {};
 };
 
 // To the lead: all are prepared. An epoch that it has not prepared is told as kEnded.

@@ -157,6 +157,10 @@ struct AnnounceOf {
   // Nobody writes the KV: the request has the very prompt of this one, which was announced here
   // before it, and shares its blocks.
   std::optional<RequestId> prompt_of = std::nullopt;
+  // Not 0, and no writers: nobody writes the KV; the bound group of this formation's epoch, which
+  // this instance leads, computes the request from its first token on. If it is bound no more, the
+  // request ends with UNAVAILABLE, to be planned again.
+  uint64_t formation = 0;
 };
 using AnnounceOrder = AnnounceOf<RequestHead>;
 using AnnounceRequest = AnnounceOf<RequestSpec>;

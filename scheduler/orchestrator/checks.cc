@@ -141,13 +141,20 @@ OrchestratorSnapshot OrchestratorCore::Impl::Snapshot(TimeUs now) const {
         {router.identity, router.load, now - router.heard_us, router.draining(), router.drained()});
   }
   for (const auto& [key, group] : groups_.all()) {
-    snapshot.groups.push_back({.role = key.role,
+    const std::vector<InstanceId> members(group.members.begin(), group.members.end());
+    snapshot.groups.push_back({.name = {},
+                               .role = key.role,
                                .model = key.model,
                                .node = key.node,
-                               .members = {group.members.begin(), group.members.end()},
-                               .formation = NameOf(group.formation),
+                               .members = members,
+                               .formations = {{.members = members,
+                                               .name = "independent",
+                                               .stage = "stands",
+                                               .for_us = now - group.since_us,
+                                               .why = group.why}},
                                .for_us = now - group.since_us,
                                .why = group.why,
+                               .rejected = {},
                                .generation = group.order.generation,
                                .ready = static_cast<int64_t>(group.ready.size())});
   }

@@ -155,6 +155,13 @@ void OrchestratorCore::Impl::On(const DrainCalled& event) {
   effects_.push_back(AnswerDrain{event.call, {std::move(status)}});
 }
 
+void OrchestratorCore::Impl::On(const FormationCalled& event) {
+  effects_.push_back(
+      AnswerFormation{event.call, absl::UnimplementedError("formations cannot be ordered yet")});
+}
+
+void OrchestratorCore::Impl::On(const FormationReported&) {}
+
 void OrchestratorCore::Impl::On(const ReplacePlanningTables& event) {
   if (!pools_.plans()) return;
   PlanningConfig planning = pools_.planning();

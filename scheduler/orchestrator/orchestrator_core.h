@@ -76,6 +76,7 @@
 #include "scheduler/base/messages.h"
 #include "scheduler/base/time.h"
 #include "scheduler/orchestrator/explain/explanation.h"
+#include "scheduler/orchestrator/groups/formation_config.h"
 #include "scheduler/orchestrator/orchestrator_events.h"
 #include "scheduler/orchestrator/prefill/pool_planner.h"
 #include "scheduler/orchestrator/registry/gone_list.h"
@@ -98,7 +99,8 @@ struct OrchestratorConfig {
   std::shared_ptr<const PlanningConfig> planning = nullptr;
   int max_replans = 6;             // of one request
   size_t max_explanations = 1000;  // of requests that have ended
-  size_t max_gone = 64;            // instances and routers that were here
+  orchestrator::FormationConfig formations = {};
+  size_t max_gone = 64;  // instances and routers that were here
   TimeUs gone_kept_us = 3600 * kSecondUs;
 };
 
@@ -128,17 +130,35 @@ struct RouterStatus {
   bool drained = false;
 };
 
+// Some instances of a group, and how they work: alone, or bound together.
+struct FormationStatus {
+  std::vector<InstanceId> members;  // by rank
+  std::string name;                 // "independent", "bound(2)", …
+  std::string_view stage;           // of the switch under way, or "stands"; static
+  uint64_t epoch = 0;               // 0: independent
+  bool pinned = false;
+  TimeUs for_us = 0;  // since when, ago
+  std::string why;
+};
+
 // Instances of one node that form a group.
 struct GroupStatus {
+  std::string name;  // MODEL@NODE, of the prefill side with "/prefill" behind it
   Role role = Role::kPrefill;
   std::string model;
   std::string node;                 // "": a single instance that tells none
   std::vector<InstanceId> members;  // by id
-  std::string_view formation;       // its name; static
-  TimeUs for_us = 0;                // since when, ago
-  std::string why;
-  uint64_t generation = 0;  // of its communicators; 0: none were ordered yet
-  int64_t ready = 0;        // members that have made them
+  // Of all members, each in one, in their order; neighbours that work alone are one.
+  std::vector<FormationStatus> formations;
+  TimeUs for_us = 0;  // since its latest switch, ago
+  std::string why;    // the policy's latest reasons
+  struct Rejected {
+    std::string formation;
+    std::string why;
+  };
+  std::vector<Rejected> rejected;  // what else there was
+  uint64_t generation = 0;         // of its communicators; 0: none were ordered yet
+  int64_t ready = 0;               // members that have made them
 };
 
 // A model that ever had an instance. Costs no walk over its instances.

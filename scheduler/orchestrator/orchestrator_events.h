@@ -2,11 +2,15 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <variant>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "scheduler/base/ids.h"
 #include "scheduler/base/messages.h"
+#include "scheduler/orchestrator/groups/formation_order.h"
+#include "scheduler/orchestrator/groups/formation_switch.h"
 #include "scheduler/orchestrator/prefill/pool_planner.h"
 
 namespace skein::scheduler {
@@ -65,6 +69,15 @@ struct DrainCalled {  // an operator's
   CallId call;
   DrainRequest request;
 };
+struct FormationCalled {  // an operator's
+  CallId call;
+  orchestrator::FormationOrder order;
+};
+// How far a decode instance is with a formation, told on its stream.
+struct FormationReported {
+  InstanceId instance;
+  FormationTold told;
+};
 // Answers of a worker, on its stream.
 struct AssignReplied {
   InstanceId instance;
@@ -85,8 +98,8 @@ struct OrchestratorTick {};
 using OrchestratorEvent =
     std::variant<SubmitCalled, RouterEnded, PlaceDecodeCalled, RegisterCalled, ReportCalled,
                  UnregisterCalled, WorkerDisconnected, RouterConnected, RouterReported, RouterLeft,
-                 RouterDisconnected, DrainCalled, AssignReplied, TransferOpened,
-                 ReplacePlanningTables, OrchestratorTick>;
+                 RouterDisconnected, DrainCalled, FormationCalled, FormationReported, AssignReplied,
+                 TransferOpened, ReplacePlanningTables, OrchestratorTick>;
 
 // ---- effects ----
 
@@ -146,6 +159,18 @@ struct AnswerDrain {
   CallId call;
   DrainReply reply;
 };
+// The order is carried out, or why it is not, or only in part.
+struct AnswerFormation {
+  CallId call;
+  absl::Status status;
+  // What came of it, for people; each names a formation, such as "bound(2) of 1, 2 in 3.1 ms".
+  std::vector<std::string> done = {};
+};
+// A switch of a group has ended; for logs and metrics.
+struct FormationSwitched {
+  std::string group;  // its name (GroupStatus)
+  orchestrator::SwitchEnded ended;
+};
 // The stream is not this instance's any more: close it.
 struct CloseWorker {
   CallId call;
@@ -185,11 +210,25 @@ struct CallGroup {
   InstanceId instance;
   GroupOrder request;
 };
+struct CallPrepareFormation {
+  InstanceId instance;
+  PrepareFormation request;
+};
+struct CallCommitFormation {
+  InstanceId instance;
+  CommitFormation request;
+};
+struct CallEndFormation {
+  InstanceId instance;
+  EndFormation request;
+};
 
 using OrchestratorEffect =
     std::variant<SendPlanUpdate, WelcomeRouter, AnswerRouterReport, AnswerRouterGoodbye,
                  OrderRouterDrain, CloseRouter, StoreGeneration, AnswerPlaceDecode, AnswerRegister,
                  AnswerReport, AnswerUnregister, CloseWorker, AnswerDrain, CallAssign, CallStart,
-                 CallAnnounce, CallWithdraw, CallCancel, CallDrainOrder, CallPeer, CallGroup>;
+                 CallAnnounce, CallWithdraw, CallCancel, CallDrainOrder, CallPeer, CallGroup,
+                 CallPrepareFormation, CallCommitFormation, CallEndFormation, AnswerFormation,
+                 FormationSwitched>;
 
 }  // namespace skein::scheduler

@@ -61,6 +61,8 @@ class OrchestratorCore::Impl final : private orchestrator::RequestEnds {
   void On(const RegisterCalled& event);
   void On(const RouterConnected& event);
   void On(const DrainCalled& event);
+  void On(const FormationCalled& event);
+  void On(const FormationReported& event);
   void On(const ReplacePlanningTables& event);
   void On(const OrchestratorTick& event);
 

@@ -115,6 +115,9 @@ absl::Status IsOfRouter(scheduler::RequestId id, uint64_t router);
 v1::RouterStatus ToProto(const scheduler::RouterStatus& status);
 v1::GoneStatus ToProto(const scheduler::Gone& gone, scheduler::TimeUs now);
 absl::StatusOr<scheduler::DrainRequest> FromProto(const v1::DrainRequest& request);
+v1::GroupStatus ToProto(const scheduler::GroupStatus& group);
+absl::StatusOr<scheduler::orchestrator::FormationOrder> FromProto(
+    const v1::ChangeFormationRequest& request);
 
 v1::RequestExplanation ToProto(const scheduler::Explanation& explanation);
 

@@ -14,6 +14,7 @@ v1::PrepareFormation ToProto(const scheduler::PrepareFormation& order) {
   out.set_first(static_cast<uint32_t>(order.first));
   out.set_size(static_cast<uint32_t>(order.size));
   out.set_keep_us(static_cast<uint64_t>(order.keep_us));
+  if (order.shift_tokens) out.set_shift_tokens(static_cast<uint64_t>(*order.shift_tokens));
   return out;
 }
 
@@ -25,11 +26,16 @@ absl::StatusOr<scheduler::PrepareFormation> FromProto(const v1::PrepareFormation
   if (order.size() < 2) return Invalid("size", absl::StrCat(order.size(), " is below 2"));
   const absl::StatusOr<int64_t> keep_us = DurationFrom("keep_us", order.keep_us());
   if (!keep_us.ok()) return keep_us.status();
-  return scheduler::PrepareFormation{.epoch = order.epoch(),
-                                     .generation = order.generation(),
-                                     .first = static_cast<int32_t>(order.first()),
-                                     .size = static_cast<int32_t>(order.size()),
-                                     .keep_us = *keep_us};
+  if (order.shift_tokens() > kMaxCount) {
+    return TooLarge("shift_tokens", order.shift_tokens(), kMaxCount);
+  }
+  scheduler::PrepareFormation out{.epoch = order.epoch(),
+                                  .generation = order.generation(),
+                                  .first = static_cast<int32_t>(order.first()),
+                                  .size = static_cast<int32_t>(order.size()),
+                                  .keep_us = *keep_us};
+  if (order.has_shift_tokens()) out.shift_tokens = static_cast<int64_t>(order.shift_tokens());
+  return out;
 }
 
 v1::CommitFormation ToProto(const scheduler::CommitFormation& order) {

@@ -38,4 +38,81 @@ absl::StatusOr<scheduler::DrainRequest> FromProto(const v1::DrainRequest& reques
       {request.instance()}, request.router(), request.undo(), request.force()};
 }
 
+namespace {
+
+v1::GroupStatus::Formation ToProto(const scheduler::FormationStatus& formation) {
+  v1::GroupStatus::Formation out;
+  for (const scheduler::InstanceId member : formation.members) out.add_members(member.value);
+  out.set_name(formation.name);
+  out.set_stage(std::string(formation.stage));
+  out.set_epoch(formation.epoch);
+  out.set_pinned(formation.pinned);
+  out.set_for_us(static_cast<uint64_t>(formation.for_us));
+  out.set_why(formation.why);
+  return out;
+}
+
+absl::StatusOr<scheduler::orchestrator::FormationOrder::Act> ActFrom(
+    v1::ChangeFormationRequest::Act act) {
+  using Act = scheduler::orchestrator::FormationOrder::Act;
+  switch (act) {
+    case v1::ChangeFormationRequest::ACT_BIND:
+      return Act::kBind;
+    case v1::ChangeFormationRequest::ACT_RELEASE:
+      return Act::kRelease;
+    case v1::ChangeFormationRequest::ACT_PIN:
+      return Act::kPin;
+    case v1::ChangeFormationRequest::ACT_UNPIN:
+      return Act::kUnpin;
+    default:
+      return Invalid("act", absl::StrCat(static_cast<int>(act), " is unknown"));
+  }
+}
+
+}  // namespace
+
+v1::GroupStatus ToProto(const scheduler::GroupStatus& group) {
+  v1::GroupStatus out;
+  out.set_name(group.name);
+  out.set_role(group.role == scheduler::Role::kPrefill ? v1::ROLE_PREFILL : v1::ROLE_DECODE);
+  out.set_model(group.model);
+  out.set_node(group.node);
+  for (const scheduler::InstanceId member : group.members) out.add_members(member.value);
+  for (const scheduler::FormationStatus& one : group.formations) {
+    *out.add_formations() = ToProto(one);
+  }
+  out.set_for_us(static_cast<uint64_t>(group.for_us));
+  out.set_why(group.why);
+  for (const auto& [formation, why] : group.rejected) {
+    v1::GroupStatus::Rejected* rejected = out.add_rejected();
+    rejected->set_formation(formation);
+    rejected->set_why(why);
+  }
+  out.set_generation(group.generation);
+  out.set_ready(static_cast<uint64_t>(group.ready));
+  return out;
+}
+
+absl::StatusOr<scheduler::orchestrator::FormationOrder> FromProto(
+    const v1::ChangeFormationRequest& request) {
+  const auto act = ActFrom(request.act());
+  if (!act.ok()) return act.status();
+  scheduler::orchestrator::FormationOrder out{.act = *act, .instances = {}, .group = {}};
+  for (const uint64_t instance : request.instances()) {
+    if (instance == 0) return Invalid("instances", "0 is no instance");
+    out.instances.push_back({instance});
+  }
+  if (out.instances.empty() == request.group().empty()) {
+    return Invalid("instances", "name either instances or a group");
+  }
+  if (request.size() > kMaxCount) return TooLarge("size", request.size(), kMaxCount);
+  if (!v1::EndFormation::Switch_IsValid(request.how())) {
+    return Invalid("how", absl::StrCat(static_cast<int>(request.how()), " is unknown"));
+  }
+  out.group = request.group();
+  out.size = static_cast<int32_t>(request.size());
+  if (request.how() == v1::EndFormation::HARD) out.how = scheduler::Switch::kHard;
+  return out;
+}
+
 }  // namespace skein::services

@@ -64,6 +64,12 @@ absl::Status OrchestratorShell::Take(uint64_t call, scheduler::InstanceId instan
       return TakeResult(instance, FromProto(message.assigned()));
     case v1::WorkerMessage::kOpened:
       return TakeResult(instance, FromProto(message.opened()));
+    case v1::WorkerMessage::kFormation: {
+      auto told = FromProto(message.formation());
+      if (!told.ok()) return told.status();
+      Handle(scheduler::FormationReported{instance, *std::move(told)});
+      return absl::OkStatus();
+    }
     default:
       return absl::InvalidArgumentError("message: is missing");
   }

@@ -107,4 +107,26 @@ grpc::ServerUnaryReactor* OrchestratorService::Drain(grpc::CallbackServerContext
                [this](auto decoded, auto call) { return shell_->Drain(std::move(decoded), call); });
 }
 
+grpc::ServerUnaryReactor* OrchestratorService::ListGroups(grpc::CallbackServerContext* context,
+                                                          const v1::ListGroupsRequest*,
+                                                          v1::ListGroupsResponse* response) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  const bool posted = shell_->LookLater([response, reactor](const OrchestratorShell::Copy& copy) {
+    for (const scheduler::GroupStatus& group : copy.snapshot.groups) {
+      *response->add_groups() = ToProto(group);
+    }
+    reactor->Finish(grpc::Status::OK);
+  });
+  if (!posted) reactor->Finish({grpc::StatusCode::RESOURCE_EXHAUSTED, kInboxFull});
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* OrchestratorService::ChangeFormation(
+    grpc::CallbackServerContext* context, const v1::ChangeFormationRequest* request,
+    v1::ChangeFormationResponse* response) {
+  return Unary(context, *request, response, [this](auto decoded, auto call) {
+    return shell_->ChangeFormation(std::move(decoded), call);
+  });
+}
+
 }  // namespace skein::services

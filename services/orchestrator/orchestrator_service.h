@@ -35,6 +35,12 @@ class OrchestratorService final : public v1::Orchestrator::CallbackService {
   grpc::ServerUnaryReactor* Drain(grpc::CallbackServerContext* context,
                                   const v1::DrainRequest* request,
                                   v1::DrainResponse* response) override;
+  grpc::ServerUnaryReactor* ListGroups(grpc::CallbackServerContext* context,
+                                       const v1::ListGroupsRequest* request,
+                                       v1::ListGroupsResponse* response) override;
+  grpc::ServerUnaryReactor* ChangeFormation(grpc::CallbackServerContext* context,
+                                            const v1::ChangeFormationRequest* request,
+                                            v1::ChangeFormationResponse* response) override;
 
  private:
   OrchestratorShell* const shell_;

@@ -46,6 +46,7 @@ void OrchestratorShell::Stop() {
   loop_.Stop();
   const grpc::Status gone = ToGrpc(absl::UnavailableError("the orchestrator is stopping"));
   drains_.AbortAll(gone);
+  changes_.AbortAll(gone);
   workers_.CloseAll(gone);
   routers_.CloseAll(gone);
 }
@@ -59,6 +60,15 @@ bool OrchestratorShell::Drain(scheduler::DrainRequest request,
                                                               {"router", request.router},
                                                               {"force", request.force}});
     Handle(scheduler::DrainCalled{{id}, request});
+  });
+}
+
+bool OrchestratorShell::ChangeFormation(scheduler::orchestrator::FormationOrder order,
+                                        Calls<v1::ChangeFormationResponse>::Call call) {
+  return loop_.TryPostFirst([this, order = std::move(order), call] {
+    const uint64_t id = NextCall();
+    changes_.Add(id, call);
+    Handle(scheduler::FormationCalled{{id}, order});
   });
 }
 
@@ -261,6 +271,32 @@ void OrchestratorShell::On(const scheduler::AnswerDrain& effect) {
   drains_.Answer(effect.call.value, ToGrpc(effect.reply.status), [](v1::DrainResponse*) {});
 }
 
+void OrchestratorShell::On(const scheduler::AnswerFormation& effect) {
+  DropCopies();
+  if (!effect.status.ok()) {
+    LogWarning("formation not changed", {{"reason", std::string(effect.status.message())}});
+  }
+  changes_.Answer(effect.call.value, ToGrpc(effect.status), [&](v1::ChangeFormationResponse* out) {
+    for (const std::string& one : effect.done) out->add_done(one);
+  });
+}
+
+void OrchestratorShell::On(const scheduler::FormationSwitched& effect) {
+  DropCopies();
+  const auto& ended = effect.ended;
+  LogInfo("formation switched",
+          {{"group", effect.group},
+           {"epoch", ended.epoch},
+           {"from", scheduler::orchestrator::FormationName(ended.from)},
+           {"to", scheduler::orchestrator::FormationName(ended.to)},
+           {"outcome", std::string(scheduler::orchestrator::NameOf(ended.outcome))},
+           {"took_us", ended.took_us},
+           {"drain_us", ended.drain_us},
+           {"cut_over_us", ended.cut_over_us},
+           {"why", ended.why},
+           {"reason", ended.reason}});
+}
+
 void OrchestratorShell::On(const scheduler::CallAssign& effect) {
   v1::OrchestratorMessage message;
   *message.mutable_assign() = ToProto(effect.request);
@@ -300,6 +336,24 @@ void OrchestratorShell::On(const scheduler::CallPeer& effect) {
 void OrchestratorShell::On(const scheduler::CallGroup& effect) {
   v1::OrchestratorMessage message;
   *message.mutable_group() = ToProto(effect.request);
+  SendTo(effect.instance, std::move(message));
+}
+
+void OrchestratorShell::On(const scheduler::CallPrepareFormation& effect) {
+  v1::OrchestratorMessage message;
+  *message.mutable_prepare_formation() = ToProto(effect.request);
+  SendTo(effect.instance, std::move(message));
+}
+
+void OrchestratorShell::On(const scheduler::CallCommitFormation& effect) {
+  v1::OrchestratorMessage message;
+  *message.mutable_commit_formation() = ToProto(effect.request);
+  SendTo(effect.instance, std::move(message));
+}
+
+void OrchestratorShell::On(const scheduler::CallEndFormation& effect) {
+  v1::OrchestratorMessage message;
+  *message.mutable_end_formation() = ToProto(effect.request);
   SendTo(effect.instance, std::move(message));
 }
 

@@ -59,6 +59,9 @@ class OrchestratorShell
   }
   // False: the inbox is full, or the shell has stopped.
   [[nodiscard]] bool Drain(scheduler::DrainRequest request, Calls<v1::DrainResponse>::Call call);
+  // The same. Answered when the formation has changed, or why it has not.
+  [[nodiscard]] bool ChangeFormation(scheduler::orchestrator::FormationOrder order,
+                                     Calls<v1::ChangeFormationResponse>::Call call);
   // In force from the next plan on.
   void ReplaceTables(scheduler::PlanningTables tables);
 
@@ -136,6 +139,8 @@ class OrchestratorShell
   void On(const scheduler::CloseRouter& effect);
   void On(const scheduler::StoreGeneration& effect);
   void On(const scheduler::AnswerDrain& effect);
+  void On(const scheduler::AnswerFormation& effect);
+  void On(const scheduler::FormationSwitched& effect);
   void On(const scheduler::CallAssign& effect);
   void On(const scheduler::CallStart& effect);
   void On(const scheduler::CallAnnounce& effect);
@@ -144,6 +149,9 @@ class OrchestratorShell
   void On(const scheduler::CallDrainOrder& effect);
   void On(const scheduler::CallPeer& effect);
   void On(const scheduler::CallGroup& effect);
+  void On(const scheduler::CallPrepareFormation& effect);
+  void On(const scheduler::CallCommitFormation& effect);
+  void On(const scheduler::CallEndFormation& effect);
 
   absl::Status Take(uint64_t call, scheduler::InstanceId instance,
                     const v1::WorkerMessage& message);
@@ -167,6 +175,7 @@ class OrchestratorShell
   // Below: only on the loop.
   const scheduler::OrchestratorConfig config_;
   Calls<v1::DrainResponse> drains_;
+  Calls<v1::ChangeFormationResponse> changes_;  // of formations
   WorkerStreams workers_;
   RouterStreams routers_;
 };

@@ -299,5 +299,14 @@ void OrchestratorProcess::Execute(scheduler::CallPeer& effect) {
 void OrchestratorProcess::Execute(scheduler::CallGroup& effect) {
   SendOrder<scheduler::CallGroup>(effect);
 }
+void OrchestratorProcess::Execute(scheduler::CallPrepareFormation& effect) {
+  SendOrder<scheduler::CallPrepareFormation>(effect);
+}
+void OrchestratorProcess::Execute(scheduler::CallCommitFormation& effect) {
+  SendOrder<scheduler::CallCommitFormation>(effect);
+}
+void OrchestratorProcess::Execute(scheduler::CallEndFormation& effect) {
+  SendOrder<scheduler::CallEndFormation>(effect);
+}
 
 }  // namespace skein::sim

@@ -29,7 +29,8 @@ using WorkerMessage =
     std::variant<scheduler::RegisterReply, scheduler::AnswerReport, scheduler::AnswerUnregister,
                  scheduler::PlaceDecodeReplied, Assigned, scheduler::CallStart, Announced,
                  scheduler::CallWithdraw, scheduler::CallCancel, scheduler::CallDrainOrder,
-                 scheduler::CallPeer, scheduler::CallGroup>;
+                 scheduler::CallPeer, scheduler::CallGroup, scheduler::CallPrepareFormation,
+                 scheduler::CallCommitFormation, scheduler::CallEndFormation>;
 using WorkerPort = std::function<void(const WorkerMessage&)>;  // runs at the worker
 // To a router, on its stream.
 using RouterMessage = std::variant<scheduler::RouterWelcome, scheduler::SendPlanUpdate,
@@ -89,6 +90,11 @@ class OrchestratorProcess
   void Execute(scheduler::CallDrainOrder& effect);
   void Execute(scheduler::CallPeer& effect);
   void Execute(scheduler::CallGroup& effect);
+  void Execute(scheduler::CallPrepareFormation& effect);
+  void Execute(scheduler::CallCommitFormation& effect);
+  void Execute(scheduler::CallEndFormation& effect);
+  void Execute(scheduler::AnswerFormation& effect) {}
+  void Execute(scheduler::FormationSwitched& effect) {}
 
   int64_t drains_ordered() const { return drains_ordered_; }  // and not refused
   // Plans on more than one instance, over all its generations.

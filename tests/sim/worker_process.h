@@ -159,6 +159,15 @@ class WorkerProcess : public CoreProcess<Derived, Core, Event, Effect, scheduler
   }
   void On(const scheduler::CallPeer&) {}  // simulated rings need no links
   void On(const scheduler::CallGroup&) {}
+  void On(const scheduler::CallPrepareFormation& order) { TakeFormation(order.request); }
+  void On(const scheduler::CallCommitFormation& order) { TakeFormation(order.request); }
+  void On(const scheduler::CallEndFormation& order) { TakeFormation(order.request); }
+  template <class Order>
+  void TakeFormation(const Order& order) {
+    if constexpr (requires(Derived * worker) { worker->ServeFormation(order); }) {
+      static_cast<Derived*>(this)->ServeFormation(order);
+    }
+  }
   void On(const scheduler::CallCancel& cancel) {
     this->Dispatch(scheduler::CancelCalled{cancel.request});
   }
@@ -307,6 +316,10 @@ class DecodeProcess : public WorkerProcess<DecodeProcess, scheduler::DecodeCore,
   // From the orchestrator.
   void Serve(const Announced& message);
   void Serve(const scheduler::CallWithdraw& message);
+  template <class Order>
+  void ServeFormation(const Order& order) {
+    Dispatch(order);
+  }
   void Serve(const Assigned& message) {}
   void Serve(const scheduler::CallStart& message) {}
   void Serve(const scheduler::PlaceDecodeReplied& message) {}

@@ -1,0 +1,31 @@
+// How an orchestrator decides about the formations of its groups.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+
+#include "scheduler/orchestrator/groups/formation_policy.h"
+#include "scheduler/orchestrator/groups/formation_switch.h"
+
+namespace skein::scheduler::orchestrator {
+
+// What a profile says of bound groups of one model on one device.
+struct FormationProfile {
+  // How many times as fast as one instance a group of so many makes the tokens of few sequences.
+  std::map<int32_t, double> gains;  // by size, from 2 on
+  // Steps of more tokens than this run in SP (PrepareFormation); by size, where it was measured.
+  std::map<int32_t, int64_t> shift_tokens = {};
+};
+
+struct FormationConfig {
+  // Whether the policy binds and releases. Otherwise only people do.
+  bool automatic = true;
+  FormationPolicyConfig policy = {};
+  FormationLimits limits = {};
+  // By model; of "": for models that have none of their own. Without one nothing is bound for load
+  // or priority, because nothing says that it gains.
+  std::map<std::string, FormationProfile> profiles = {};
+};
+
+}  // namespace skein::scheduler::orchestrator

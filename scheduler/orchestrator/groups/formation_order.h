@@ -1,0 +1,29 @@
+// What people order about the formation of a group (skeinctl bind, release, pin, unpin).
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "scheduler/base/formation_messages.h"
+#include "scheduler/base/ids.h"
+
+namespace skein::scheduler::orchestrator {
+
+struct FormationOrder {
+  enum class Act {
+    kBind,     // and pin
+    kRelease,  // and pin: they work alone
+    kPin,      // what is now stays, whatever the policy says
+    kUnpin,    // the policy decides again
+  };
+  Act act = Act::kPin;
+  // kBind: exactly these are bound together. Otherwise: each formation that one of them is in.
+  std::vector<InstanceId> instances;
+  std::string group;  // its name (GroupStatus), in place of instances: all of the group
+  // kBind of a group: of each formation; 0: as many as can be bound together.
+  int32_t size = 0;
+  Switch how = Switch::kSequential;  // kRelease, and a kBind that releases others before
+};
+
+}  // namespace skein::scheduler::orchestrator
