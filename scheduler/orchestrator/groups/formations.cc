@@ -338,7 +338,9 @@ Formations::Shown Formations::Show(const Key& key) const {
   const auto it = states_.find(key);
   Shown shown;
   shown.since_us = it == states_.end() ? group.since_us : it->second.since_us;
-  shown.why = it == states_.end() ? "they have made no communicators" : it->second.choice.why;
+  shown.why = key.role == Role::kPrefill ? "prefill instances share prompts by plan"
+              : it == states_.end()      ? "its instances have made no communicators yet"
+                                         : it->second.choice.why;
   if (it != states_.end()) shown.rejected = it->second.choice.rejected;
   for (const InstanceId member : group.members) {
     const Live* live = LiveOf(member);
