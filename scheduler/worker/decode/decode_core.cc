@@ -130,6 +130,7 @@ DecodeCore::Impl::Impl(const DecodeConfig& config)
 std::vector<DecodeEffect> DecodeCore::Impl::Handle(const DecodeEvent& event, TimeUs now) {
   clock_.now = std::max(clock_.now, now);
   effects_.clear();
+  running_.LeaveToGroup(group_.wanted_blocks());
   std::visit([this](const auto& e) { On(e); }, event);
   TakeOutcomes();
   RunTimers();
@@ -236,7 +237,7 @@ void DecodeCore::Impl::StartSteps() {
   group_requests_.Join();
   // Own sequences that wait for blocks may have them now, though no own step is due.
   if (group_.runs_steps() && !running_.InFlight()) running_.GrowTables();
-  group_.SetOwn(running_.StepTokens(), clock_.now);
+  TellOwn();
   if (group_.runs_steps()) StartStepsOfGroup();
   if (group_.runs_steps()) return;
   TakeBack();
@@ -284,7 +285,7 @@ void DecodeCore::Impl::On(const StepDone& event) {
     steps_.AddTokens(tokens, ended->took_us);
   }
   if (group_.in_step() && !ended->ran.empty()) {
-    group_.SetOwn(running_.StepTokens(), clock_.now);
+    TellOwn();
     group_.StepEnded(absl::OkStatus(), {}, clock_.now);
   }
   if (!steps_.engine().ok()) LeaveWithFailedEngine(ended->ahead);

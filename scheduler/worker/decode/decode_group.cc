@@ -32,7 +32,7 @@ void DecodeCore::Impl::StartStepsOfGroup() {
                                                clock_.now + config_.group.step_max_us, clock_.now));
       return;
     }
-    group_.SetOwn(running_.StepTokens(), clock_.now);
+    TellOwn();
     group_.StepEnded(absl::OkStatus(), {}, clock_.now);
   }
   if (!steps_.MayLaunch() || membership_.leaving()) return;

@@ -87,6 +87,7 @@ class DecodeCore::Impl {
   void StartStepsOfGroup();
   bool StartOwnOfGroup(int64_t tokens);
   void EndStepOfGroup(const StepLoop::Ended& ended, const StepDone& event);
+  void TellOwn() { group_.SetOwn(running_.StepTokens(), running_.SomeWaitForBlocks(), clock_.now); }
   void JoinGroup();  // the preempted ones
   void TakeBack();   // the sequences of a group that is over
   void EndWithGroup(Sequence& sequence, const absl::Status& why, const absl::Status& fits);

@@ -129,8 +129,9 @@ class BoundGroup {
 
   // ---- steps ----
 
-  // What a step of this rank's own batch would run now; told to the lead.
-  void SetOwn(int64_t own_tokens, TimeUs now);
+  // What a step of this rank's own batch would run now, and whether own sequences wait for blocks;
+  // told to the lead.
+  void SetOwn(int64_t own_tokens, bool own_waits, TimeUs now);
   // The next step, if one has been started; then StepEnded. Of mode own: a step of the own batch,
   // or nothing if `own_tokens` is 0 or the own batch has nothing to run. REQUIRES: the engine is
   // idle.
@@ -141,6 +142,9 @@ class BoundGroup {
 
   uint64_t preemptions() const { return preemptions_ + (planner_ ? planner_->preemptions() : 0); }
   int64_t batch_blocks() const;  // held by the batch
+  // Free ones of this rank that the group will take soon, or waits for: no new own sequence takes
+  // them. May be more than are free.
+  int64_t wanted_blocks() const { return wanted_blocks_; }
   absl::Status CheckInvariants() const;
 
  private:
@@ -188,6 +192,8 @@ class BoundGroup {
   std::optional<EndFormation> ending_;  // of the lead: it was ordered to release
   absl::Status over_;                   // not OK: the feed is over, why
   int64_t own_tokens_ = 0;
+  bool own_waits_ = false;
+  int64_t wanted_blocks_ = 0;    // of the latest plan
   int64_t own_told_ = 0;         // of a member
   TimeUs plan_due_us_ = kNever;  // of a member with own work: the lead's next plan
   TimeUs propose_from_us_ = 0;
