@@ -119,16 +119,24 @@ DecodeCore::Impl::Impl(const DecodeConfig& config)
                                                                   .orders = &orders_,
                                                                   .opening = &opening_,
                                                                   .running = &running_,
-                                                                  .ends = &ends_}) {}
+                                                                  .ends = &ends_}),
+      group_requests_({.clock = &clock_,
+                       .kv_in = &kv_in_,
+                       .sequences = &sequences_,
+                       .orders = &orders_,
+                       .opening = &opening_,
+                       .group = &group_}) {}
 
 std::vector<DecodeEffect> DecodeCore::Impl::Handle(const DecodeEvent& event, TimeUs now) {
   clock_.now = std::max(clock_.now, now);
   effects_.clear();
+  running_.LeaveToGroup(group_.wanted_blocks());
   std::visit([this](const auto& e) { On(e); }, event);
   TakeOutcomes();
   RunTimers();
   FollowUp();
   StartSteps();
+  FollowUp();
   Report();
   return std::move(effects_);
 }
@@ -226,9 +234,10 @@ void DecodeCore::Impl::RunTimers() {
 void DecodeCore::Impl::StartSteps() {
   TakeBack();
   JoinGroup();
+  group_requests_.Join();
   // Own sequences that wait for blocks may have them now, though no own step is due.
   if (group_.runs_steps() && !running_.InFlight()) running_.GrowTables();
-  group_.SetOwn(running_.StepTokens(), clock_.now);
+  TellOwn();
   if (group_.runs_steps()) StartStepsOfGroup();
   if (group_.runs_steps()) return;
   TakeBack();
@@ -276,7 +285,7 @@ void DecodeCore::Impl::On(const StepDone& event) {
     steps_.AddTokens(tokens, ended->took_us);
   }
   if (group_.in_step() && !ended->ran.empty()) {
-    group_.SetOwn(running_.StepTokens(), clock_.now);
+    TellOwn();
     group_.StepEnded(absl::OkStatus(), {}, clock_.now);
   }
   if (!steps_.engine().ok()) LeaveWithFailedEngine(ended->ahead);

@@ -134,6 +134,7 @@ void BoundGroup::Bind(TimeUs now) {
   bind_us_ = now;
   has_run_ = false;
   own_told_ = 0;
+  wanted_blocks_ = 0;
   plan_due_us_ = kNever;
   propose_from_us_ = 0;
   const KvLayout layout{order_.size};
@@ -179,6 +180,7 @@ void BoundGroup::FeedArrived(int rank, const FeedMessage& message, TimeUs now) {
     lead_->Take(rank, message, now, &effects);
   } else if (rank == 0) {
     AwaitLead(/*heard=*/true, now);
+    if (proposes) wanted_blocks_ = std::get<FeedPlan>(message).wanted_blocks;
     if (const auto* offer = std::get_if<FeedOffer>(&message)) {
       TakeOffer(*offer, now);
     } else if (const auto* withdraw = std::get_if<FeedWithdraw>(&message)) {
@@ -299,7 +301,7 @@ void BoundGroup::Tick(TimeUs now) {
 TimeUs BoundGroup::NextTick() const {
   if (!bound()) return keep_until_us_;
   if (member_.has_value()) return std::min(member_->NextTick(), plan_due_us_);
-  const bool asks = propose_from_us_ > 0 && lead_->MayPropose() && !planner_->Empty();
+  const bool asks = propose_from_us_ > 0 && lead_->MayPropose() && !planner_->Settled();
   return asks ? std::min(lead_->NextTick(), propose_from_us_) : lead_->NextTick();
 }
 
@@ -334,8 +336,9 @@ void BoundGroup::Propose(TimeUs now) {
     return ending_.has_value() && (ending_->how == Switch::kHard || planner_->Empty());
   };
   while (bound() && over_.ok() && propose_from_us_ == 0 && !ends() && lead_->MayPropose()) {
-    const std::optional<FeedPlan> plan = planner_->Next(*batch_, own_tokens_);
+    const std::optional<FeedPlan> plan = planner_->Next(*batch_, own_tokens_, own_waits_);
     if (!plan.has_value()) return;
+    wanted_blocks_ = plan->wanted_blocks;
     if (GroupPlanner::Asks(*plan)) propose_from_us_ = now + kAskPauseUs;
     FeedEffects effects;
     const absl::Status proposed = lead_->Propose(*plan, now, &effects);
@@ -359,6 +362,7 @@ void BoundGroup::Finish(TimeUs now) {
   entered_.reset();
   ending_.reset();
   coming_.clear();
+  wanted_blocks_ = 0;
   lead_.reset();
   member_.reset();
   planner_.reset();

@@ -109,6 +109,7 @@ class BoundGroup {
   bool bound() const { return phase_ == Phase::kBound; }
   // Own steps run only by TakeStep while this is true: from the epoch's first step on.
   bool runs_steps() const { return bound() && (has_run_ || entered_.has_value()); }
+  uint64_t epoch() const { return order_.epoch; }      // REQUIRES: bound
   bool leads() const { return rank_ == 0; }            // REQUIRES: bound
   int32_t size() const { return order_.size; }         // REQUIRES: bound
   const FormationTold& told() const { return told_; }  // the latest
@@ -128,8 +129,9 @@ class BoundGroup {
 
   // ---- steps ----
 
-  // What a step of this rank's own batch would run now; told to the lead.
-  void SetOwn(int64_t own_tokens, TimeUs now);
+  // What a step of this rank's own batch would run now, and whether own sequences wait for blocks;
+  // told to the lead.
+  void SetOwn(int64_t own_tokens, bool own_waits, TimeUs now);
   // The next step, if one has been started; then StepEnded. Of mode own: a step of the own batch,
   // or nothing if `own_tokens` is 0 or the own batch has nothing to run. REQUIRES: the engine is
   // idle.
@@ -140,6 +142,9 @@ class BoundGroup {
 
   uint64_t preemptions() const { return preemptions_ + (planner_ ? planner_->preemptions() : 0); }
   int64_t batch_blocks() const;  // held by the batch
+  // Free ones of this rank that the group will take soon, or waits for: no new own sequence takes
+  // them. May be more than are free.
+  int64_t wanted_blocks() const { return wanted_blocks_; }
   absl::Status CheckInvariants() const;
 
  private:
@@ -187,6 +192,8 @@ class BoundGroup {
   std::optional<EndFormation> ending_;  // of the lead: it was ordered to release
   absl::Status over_;                   // not OK: the feed is over, why
   int64_t own_tokens_ = 0;
+  bool own_waits_ = false;
+  int64_t wanted_blocks_ = 0;    // of the latest plan
   int64_t own_told_ = 0;         // of a member
   TimeUs plan_due_us_ = kNever;  // of a member with own work: the lead's next plan
   TimeUs propose_from_us_ = 0;

@@ -76,7 +76,8 @@ void BoundGroup::Withdraw() {
 
 // ---- steps ----
 
-void BoundGroup::SetOwn(int64_t own_tokens, TimeUs now) {
+void BoundGroup::SetOwn(int64_t own_tokens, bool own_waits, TimeUs now) {
+  own_waits_ = own_waits;
   if (std::exchange(own_tokens_, own_tokens) == own_tokens || !bound() || !over_.ok()) return;
   if (leads()) return Drive(now);
   AwaitLead(/*heard=*/false, now);
@@ -107,7 +108,7 @@ void BoundGroup::StepEnded(const absl::Status& status, const std::vector<int32_t
   if (lead_.has_value()) {
     lead_->StepEnded(status, sampled, now, &effects);
   } else {
-    member_->StepEnded(status, sampled, own_tokens_, &effects);
+    member_->StepEnded(status, sampled, own_tokens_, own_waits_, &effects);
   }
   Carry(effects, now);
   Drive(now);

@@ -285,8 +285,9 @@ class Node {
     TellOwn(rank);
   }
   void TellOwn(int rank) {
-    Act(rank,
-        [&](BoundGroup& group) { group.SetOwn(static_cast<int64_t>(At(rank).own.size()), now_); });
+    Act(rank, [&](BoundGroup& group) {
+      group.SetOwn(static_cast<int64_t>(At(rank).own.size()), false, now_);
+    });
   }
 
   // ---- faults ----

@@ -54,10 +54,13 @@ std::vector<std::pair<RequestId, Epoch>> GroupPlanner::TakeWithdrawn() {
 void GroupPlanner::Committed(uint64_t step) {
   SKEIN_CHECK(proposed_.has_value());
   for (const Seniority& added : proposed_->added) queue_.erase(added);
+  yielded_.insert(proposed_->yielding.begin(), proposed_->yielding.end());
   for (const Key& removed : proposed_->removed) {
     seniority_.erase(removed);
     ended_.erase(removed);
+    yielded_.erase(removed);
   }
+  wanted_blocks_ = proposed_->plan.wanted_blocks;
   taken_[step] = proposed_->taken;
   preemptions_ += proposed_->plan.preempted.size();
   proposed_.reset();
@@ -76,6 +79,7 @@ void GroupPlanner::Completed(const StepCompleted& completed) {
   told_free_ = completed.free_blocks;
   counted_ = completed.counted;
   told_own_ = completed.own_tokens;
+  told_own_waits_ = completed.own_waits;
   taken_.erase(taken_.begin(), taken_.upper_bound(completed.step));
 }
 
@@ -103,21 +107,24 @@ int64_t GroupPlanner::Headroom(const Rows& rows, const Draft& draft) const {
 
 // ---- a plan ----
 
-std::optional<FeedPlan> GroupPlanner::Next(const GroupBatch& batch, int64_t own_tokens) {
+std::optional<FeedPlan> GroupPlanner::Next(const GroupBatch& batch, int64_t own_tokens,
+                                           bool own_waits) {
   SKEIN_CHECK(!proposed_.has_value());
   Draft draft;
   draft.free = FewestFree(batch);
   Rows rows = LiveRows(batch, &draft);
   const int64_t own = std::accumulate(told_own_.begin(), told_own_.end(), own_tokens);
   const int64_t tokens = TokensOf(rows);
-  if (own == 0 && tokens == 0 && draft.removed.empty()) return std::nullopt;
+  const bool idle = own == 0 && tokens == 0 && draft.removed.empty();
+  if (idle && wanted_blocks_ == 0) return std::nullopt;
   const bool runs_own = own > 0 && share_.NextIsOwn(own, tokens);
   if (!runs_own) {
     Preempt(/*own_run=*/own > 0, &rows, &draft);
     RunDecode(rows, &draft);
     RunPrompts(rows, &draft);
-    Enter(rows, &draft);
+    Enter(rows, own_waits || told_own_waits_, &draft);
   }
+  draft.plan.wanted_blocks = Wanted(draft, tokens, runs_own);
   if (draft.tokens > 0 || !draft.plan.preempted.empty()) {
     draft.plan.mode = draft.tokens > config_.shift_tokens ? config_.base : config_.full_tp;
   } else {
@@ -125,6 +132,13 @@ std::optional<FeedPlan> GroupPlanner::Next(const GroupBatch& batch, int64_t own_
     draft.plan.own_tokens = own > 0 ? config_.batch.max_batch_tokens : 0;
   }
   return Propose(std::move(draft));
+}
+
+// An own step is planned without looking at the group's sequences: they want what they wanted.
+int64_t GroupPlanner::Wanted(const Draft& draft, int64_t tokens, bool runs_own) const {
+  if (tokens == 0) return 0;
+  if (!yielded_.empty() || !draft.yielding.empty()) return config_.total_blocks;
+  return runs_own ? wanted_blocks_ : draft.claimed + draft.wanted;
 }
 
 FeedPlan GroupPlanner::Ask() { return Propose({}); }
@@ -175,6 +189,7 @@ void GroupPlanner::Preempt(bool own_run, Rows* rows, Draft* draft) const {
     const Row row = (--it)->second;
     if (row.kv_tokens == 0) continue;
     if (running == 1 && own_run) return;
+    if (running == 1) draft->yielding.push_back(it->first.key);
     draft->plan.preempted.push_back(row.handle);
     claimed -= Claim(row);
     coming += row.blocks;
@@ -212,6 +227,7 @@ void GroupPlanner::RunDecode(const Rows& rows, Draft* draft) {
     const int64_t blocks = Claim(row);
     if (!turn.contains(row.handle) || blocks > draft->free) {
       draft->plan.slices.push_back({row.handle, 0});
+      if (turn.contains(row.handle)) draft->wanted += blocks;
       continue;
     }
     draft->free -= blocks;
@@ -246,12 +262,14 @@ bool GroupPlanner::Slice(const Row& row, Draft* draft) const {
 }
 
 bool GroupPlanner::EnterOne(const Row& row, int64_t headroom, Draft* draft) const {
-  return Claim(row) + draft->claimed + headroom <= draft->free && Slice(row, draft);
+  if (Claim(row) + draft->claimed + headroom <= draft->free) return Slice(row, draft);
+  draft->wanted += Claim(row) + headroom;
+  return false;
 }
 
 // Preempted sequences and new ones, in one order: nobody enters before one that waits in front of
 // it.
-void GroupPlanner::Enter(const Rows& rows, Draft* draft) {
+void GroupPlanner::Enter(const Rows& rows, bool own_waits, Draft* draft) {
   std::map<Seniority, Row> waiting;
   for (const auto& [seniority, row] : rows) {
     if (row.kv_tokens == 0) waiting.emplace(seniority, row);
@@ -262,7 +280,8 @@ void GroupPlanner::Enter(const Rows& rows, Draft* draft) {
     waiting.emplace(seniority, Row{.lacks = tokens});
     if (++looked_at > config_.batch.max_batch_sequences) break;
   }
-  bool open = draft->plan.preempted.empty();
+  bool open = draft->plan.preempted.empty() && !own_waits;
+  if (!open && !waiting.empty()) draft->wanted += Claim(waiting.begin()->second);
   for (auto& [seniority, row] : waiting) {
     const bool is_new = row.handle == 0;
     if (is_new && !open) continue;

@@ -11,8 +11,15 @@
 // Blocks. Every rank needs as many as any other. When the claims of those that run are above what
 // the rank with the fewest has, the last of them gives its blocks up; those that need one meanwhile
 // pause for a step. The first one pauses while a rank has own sequences that can run: their blocks
-// come free as they end. When none can, because they wait for blocks, too, it gives its own up. Own
-// sequences that keep coming to a rank may keep bound ones waiting.
+// come free as they end. When none can, because they wait for blocks, too, it gives its own up.
+//
+// No side starves for blocks. A plan names the blocks that the group wants: those that its prompts
+// will still take, and those for which somebody waits. No new own sequence takes these, so while
+// somebody waits there are finitely many own ones, and their blocks come free. And while own
+// sequences of a rank wait for blocks, nobody enters the group's batch: those in it end, and the
+// own ones go on. If both wait, the own ones that are here go first. A sequence of the group that
+// had to give its blocks up to own ones would lose its turn to the next own ones again and again:
+// from then on until its end the group wants all blocks.
 //
 // Mode (Shift Parallelism, algorithm 2): full TP up to `shift_tokens` of a step, the base above.
 //
@@ -62,8 +69,9 @@ class GroupPlanner {
   std::vector<std::pair<RequestId, Epoch>> TakeWithdrawn();
 
   // The next step, without epoch and number. Empty: there is nothing to run. `own_tokens`: that a
-  // step of this rank's own would run now. REQUIRES: the plan before was committed or refused.
-  std::optional<FeedPlan> Next(const GroupBatch& batch, int64_t own_tokens);
+  // step of this rank's own would run now; `own_waits`: its own sequences wait for blocks.
+  // REQUIRES: the plan before was committed or refused.
+  std::optional<FeedPlan> Next(const GroupBatch& batch, int64_t own_tokens, bool own_waits);
   // An own step of no tokens: it asks the ranks for their free blocks. Next gives it, too, when
   // sequences wait for blocks of others; then there is no hurry with the one behind it.
   FeedPlan Ask();
@@ -74,6 +82,8 @@ class GroupPlanner {
   void ToldOwn(int rank, int64_t own_tokens);  // between steps
 
   bool Empty() const { return seniority_.empty(); }  // no sequence waits or is in the batch
+  // And no rank keeps blocks for one: Next has nothing to say until something changes.
+  bool Settled() const { return Empty() && wanted_blocks_ == 0; }
   uint64_t preemptions() const { return preemptions_; }
 
  private:
@@ -103,6 +113,8 @@ class GroupPlanner {
     int64_t sequences = 0;         // likewise
     std::vector<Seniority> added;  // that begin to run in it, new or preempted
     std::vector<Key> removed;
+    std::vector<Key> yielding;  // gives its blocks up to own sequences
+    int64_t wanted = 0;         // blocks for which somebody waits
   };
 
   FeedPlan Propose(Draft draft);
@@ -119,8 +131,9 @@ class GroupPlanner {
   void RunDecode(const Rows& rows, Draft* draft);
   std::set<uint32_t> DecodeTurn(const Rows& rows);
   void RunPrompts(const Rows& rows, Draft* draft) const;
-  void Enter(const Rows& rows, Draft* draft);
+  void Enter(const Rows& rows, bool own_waits, Draft* draft);
   bool EnterOne(const Row& row, int64_t headroom, Draft* draft) const;
+  int64_t Wanted(const Draft& draft, int64_t tokens, bool runs_own) const;
   bool Slice(const Row& row, Draft* draft) const;
 
   const GroupPlannerConfig config_;
@@ -128,6 +141,8 @@ class GroupPlanner {
   std::map<Key, Seniority> seniority_;  // of all
   std::map<Seniority, int64_t> queue_;  // in no committed plan -> tokens
   std::set<Key> ended_;                 // to be removed
+  std::set<Key> yielded_;               // gave their blocks up to own sequences once
+  int64_t wanted_blocks_ = 0;           // of the latest committed plan
   std::optional<Draft> proposed_;       // neither committed nor refused
   uint32_t last_handle_ = 0;
   uint32_t last_run_ = 0;  // the last decoding handle of a step that was too full
@@ -135,6 +150,7 @@ class GroupPlanner {
   std::vector<int64_t> told_free_;
   std::vector<uint64_t> counted_;
   std::vector<int64_t> told_own_;
+  bool told_own_waits_ = false;
   std::map<uint64_t, int64_t> taken_;  // committed steps that are not completed -> blocks
   uint64_t last_step_ = 0;             // that was committed
   uint64_t preemptions_ = 0;

@@ -116,6 +116,7 @@ struct Write {
     out.Number(static_cast<uint64_t>(plan.mode.sp));
     out.Number(static_cast<uint64_t>(plan.mode.tp));
     out.Number(static_cast<uint64_t>(plan.own_tokens));
+    out.Number(static_cast<uint64_t>(plan.wanted_blocks));
     for (const auto* handles : {&plan.removed, &plan.preempted}) {
       out.Number(handles->size());
       for (const uint32_t handle : *handles) out.Number(handle);
@@ -143,6 +144,7 @@ struct Write {
     out.Number(done.counted);
     out.Number(static_cast<uint64_t>(done.own_tokens));
     out.Fixed(done.digest);
+    out.Number(done.own_waits ? 1 : 0);
   }
   void operator()(const FeedEnd& end) { out.Reason(end.why); }
   void operator()(const FeedOffer& offer) {
@@ -187,6 +189,7 @@ FeedPlan ReadPlan(uint64_t epoch, uint64_t step, Reader* in) {
   plan.mode.sp = static_cast<int32_t>(in->Number("mode.sp", kRanksMax));
   plan.mode.tp = static_cast<int32_t>(in->Number("mode.tp", kRanksMax));
   plan.own_tokens = static_cast<int64_t>(in->Number("own_tokens", kTokensMax));
+  plan.wanted_blocks = static_cast<int64_t>(in->Number("wanted_blocks", kBlocksMax));
   for (const auto& [handles, name] :
        {std::pair(&plan.removed, "removed"), std::pair(&plan.preempted, "preempted")}) {
     for (uint64_t left = in->Count(name); left > 0; --left) {
@@ -252,6 +255,7 @@ FeedMessage ReadKind(uint64_t kind, uint64_t epoch, uint64_t step, Reader* in) {
       FeedDone done{epoch, step, blocks(), in->Number("counted")};
       done.own_tokens = static_cast<int64_t>(in->Number("own_tokens", kTokensMax));
       done.digest = in->Fixed("digest");
+      done.own_waits = in->Number("own_waits", 1) == 1;
       return done;
     }
     case 6:

@@ -56,7 +56,9 @@ struct FeedPlan {
   uint64_t epoch = 0;  // of the formation
   uint64_t step = 0;
   StepMode mode;
-  int64_t own_tokens = 0;           // mode own: 0: no rank runs anything
+  int64_t own_tokens = 0;  // mode own: 0: no rank runs anything
+  // That the group will take soon, or waits for, at each rank: no new own sequence takes them.
+  int64_t wanted_blocks = 0;
   std::vector<uint32_t> removed;    // they have ended
   std::vector<uint32_t> preempted;  // they stay, without KV
   std::vector<FeedAdded> added;
@@ -92,6 +94,7 @@ struct FeedDone {
   uint64_t counted = 0;    // the latest step whose blocks are no longer among them
   int64_t own_tokens = 0;  // that a step of this rank's own batch would run now
   uint64_t digest = 0;     // of the tokens that it sampled; own steps: 0
+  bool own_waits = false;  // own sequences of this rank wait for blocks
   bool operator==(const FeedDone&) const = default;
 };
 struct FeedEnd {

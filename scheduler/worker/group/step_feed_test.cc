@@ -22,12 +22,12 @@ std::vector<FeedMessage> SomeOfEach() {
   plan.slices = {{301, 512}, {302, 0}};
   return {
       plan,
-      FeedPlan{.epoch = 5, .step = 2, .mode = {}, .own_tokens = 64},
+      FeedPlan{.epoch = 5, .step = 2, .mode = {}, .own_tokens = 64, .wanted_blocks = 300},
       FeedReady{5, 6},
       FeedRefusal{5, 6, 3, absl::ResourceExhaustedError("blocks: 4 are needed, 3 are free")},
       FeedGo{5, 6},
       FeedCancel{5, 6},
-      FeedDone{5, 6, 1 << 30, 7, 64, 0x0123456789abcdef},
+      FeedDone{5, 6, 1 << 30, 7, 64, 0x0123456789abcdef, true},
       FeedEnd{5, absl::UnavailableError("rank 2 died")},
       FeedOffer{
           5, {~uint64_t{0}, 7}, {FirstNumberOf(3)}, 3, 1, 100, 2, {"t\0p", 3}, {9}, 1, {0, 70'000}},
