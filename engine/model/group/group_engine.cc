@@ -58,7 +58,9 @@ GroupEngine::GroupEngine(std::shared_ptr<LoadedModel> loaded, GroupBuffers buffe
       buffers_(std::move(buffers)),
       ranks_max_(ranks_max),
       group_spec_(loaded_->spec),
-      samplers_(loaded_->config.vocab_size, loaded_->ops->HostThreads()) {}
+      samplers_(loaded_->config.vocab_size, loaded_->ops->HostThreads()) {
+  MakeViews();
+}
 
 int GroupEngine::MaxPositions(int ranks) const {
   const KvSpec& kv = loaded_->spec.kv;
@@ -104,8 +106,28 @@ absl::Status GroupEngine::StepTogether(const GroupPart& part,
   return RunTogether(part, *layout, sequences, progress, *results);
 }
 
+int GroupEngine::GroupRanksMax() const {
+  int most = 1;
+  while (most * 2 <= ranks_max_ &&
+         MakeShardLayout(ShapeOf(loaded_->config), {1, most * 2}, 0).ok()) {
+    most *= 2;
+  }
+  return most;
+}
+
+// Those that groups of 2, 4, 8 … ranks need, whichever rank this is.
+void GroupEngine::MakeViews() {
+  const int most = GroupRanksMax();
+  for (int tp = 1; tp <= most; tp *= 2) {
+    for (int rank = 0; rank < tp; ++rank) {
+      WeightsFor(*MakeShardLayout(ShapeOf(loaded_->config), {1, tp}, rank));
+    }
+  }
+}
+
+// The weights of a rank depend on its place in its TP group alone.
 WeightSource& GroupEngine::WeightsFor(const ShardLayout& layout) {
-  const std::tuple key(layout.mode.sp, layout.mode.tp, layout.rank);
+  const std::pair key(layout.mode.tp, layout.tp_rank);
   return slices_.try_emplace(key, loaded_->weights, layout, loaded_->config.head_dim).first->second;
 }
 

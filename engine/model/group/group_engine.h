@@ -2,6 +2,12 @@
 // (views of the whole model) and its own KV pool. It runs alone, like any Engine, or together with
 // others; every step chooses (Flying Serving's switch, Shift Parallelism's modes), and both write
 // the same pool, each in blocks of its own layout.
+//
+// What a switch needs is made by Make, so that a step together allocates nothing on a device and
+// makes no views of the weights, in groups of 2, 4, 8 … ranks: the buffers (GroupBuffers, a sixth
+// of RunState's bytes or so; on a host they are pages that nobody has written, so an engine that
+// only ever runs alone does not pay for them), the views of each slice (some hundred bytes a layer)
+// and the rotary angles of the longer sequences that a group can hold.
 #pragma once
 
 #include <functional>
@@ -10,7 +16,7 @@
 #include <optional>
 #include <span>
 #include <string>
-#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -47,8 +53,14 @@ class GroupEngine final : public Engine {
   absl::Status StepTogether(const GroupPart& part, std::span<const SequenceStep> sequences,
                             StepProgress* progress, std::vector<SequenceResult>* results) override;
 
-  // Longest sequence in a group of so many ranks, whose blocks hold more tokens than one rank's.
+  // Longest sequence in a group of so many ranks, whose blocks hold more tokens than one rank's: at
+  // least EngineSpec::max_positions.
   int MaxPositions(int ranks) const;
+  // The largest power of two of ranks, up to ranks_max, that the model's heads can be dealt to; 1:
+  // no group can run it. Smaller powers of two can.
+  int GroupRanksMax() const;
+  // Of the weights, so far.
+  size_t views_made() const { return slices_.size(); }
 
  private:
   GroupEngine(std::shared_ptr<LoadedModel> loaded, GroupBuffers buffers, int ranks_max);
@@ -60,11 +72,12 @@ class GroupEngine final : public Engine {
   absl::Status Answer(std::span<const SequenceStep> sequences, GroupForward* forward,
                       std::vector<SequenceResult>& results);
 
+  void MakeViews();
   WeightSource& WeightsFor(const ShardLayout& layout);
 
   std::shared_ptr<LoadedModel> loaded_;
   std::unique_ptr<Engine> alone_;
-  std::map<std::tuple<int, int, int>, SlicedWeights> slices_;  // by (sp, tp, rank); made once
+  std::map<std::pair<int, int>, SlicedWeights> slices_;  // by (tp, tp_rank); made once
   GroupBuffers buffers_;
   int ranks_max_;
   EngineSpec group_spec_;  // spec with the group's max_positions

@@ -337,6 +337,35 @@ TEST(GroupEngineTest, LongerThanOnePool) {
   }
 }
 
+// All of them are there before a first step, whichever rank it will be in whichever mode.
+TEST(GroupEngineTest, StepsMakeNoViewsOfTheWeights) {
+  const Checkpoint checkpoint("{}");
+  const std::vector<int32_t> ids = Text(60, 8), table = ScatteredTable();
+  for (const int ranks : {2, 4, 8}) {
+    const auto group = checkpoint.Group(ModesOf(ranks));
+    ASSERT_NE(group, nullptr);
+    const size_t made = group->engine(0).views_made();
+    EXPECT_GT(made, static_cast<size_t>(ranks));
+    RunSlices(*group, ids, table);
+    for (int rank = 0; rank < ranks; ++rank) {
+      EXPECT_EQ(group->engine(rank).views_made(), made) << "rank " << rank << " of " << ranks;
+    }
+  }
+}
+
+TEST(GroupEngineTest, TheHeadsSayHowLargeAGroupMayBe) {
+  const auto most = [](const char* patch) {
+    const Checkpoint checkpoint(patch);
+    auto engine = GroupEngine::Make(checkpoint.dir(), *MakeCpuOps({.threads = 1}), MakeCpuDevice(),
+                                    SmallPool(), 8);
+    EXPECT_TRUE(engine.ok()) << engine.status();
+    return (*engine)->GroupRanksMax();
+  };
+  EXPECT_EQ(most("{}"), 8);
+  EXPECT_EQ(most(R"({"num_attention_heads": 14, "num_key_value_heads": 2})"), 2);
+  EXPECT_EQ(most(R"({"num_attention_heads": 7, "num_key_value_heads": 1})"), 1);
+}
+
 // Samples are the same as alone, and on all ranks (GroupOfEngines compares them).
 TEST(GroupEngineTest, SamplesAsOneRank) {
   const Checkpoint checkpoint("{}");

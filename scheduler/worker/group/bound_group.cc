@@ -142,14 +142,15 @@ void BoundGroup::Bind(TimeUs now) {
   batch_.emplace(pool_, layout, tokens_per_block);
   if (!leads()) return void(member_.emplace(order_.epoch, &*batch_, config_.limits));
   lead_.emplace(order_.epoch, order_.size, &*batch_, config_.limits);
-  planner_.emplace(GroupPlannerConfig{.ranks = order_.size,
-                                      .tokens_per_block = tokens_per_block,
-                                      .total_blocks = pool_->Counts().total,
-                                      .batch = config_.batch,
-                                      .full_tp = {1, order_.size},
-                                      .base = {order_.size, 1},
-                                      .shift_tokens = config_.shift_tokens,
-                                      .own_share = config_.own_share});
+  planner_.emplace(
+      GroupPlannerConfig{.ranks = order_.size,
+                         .tokens_per_block = tokens_per_block,
+                         .total_blocks = pool_->Counts().total,
+                         .batch = config_.batch,
+                         .full_tp = {1, order_.size},
+                         .base = {order_.size, 1},
+                         .shift_tokens = order_.shift_tokens.value_or(config_.shift_tokens),
+                         .own_share = config_.own_share});
 }
 
 // ---- the feed ----

@@ -8,6 +8,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <optional>
 #include <random>
 #include <set>
 #include <string>
@@ -116,7 +117,9 @@ class Node {
     ++epoch_;
     told_.clear();
     for (int rank = 0; rank < Size(); ++rank) {
-      Act(rank, [&](BoundGroup& group) { group.Prepare({epoch_, 1, 0, Size(), kKeepUs}, now_); });
+      Act(rank, [&](BoundGroup& group) {
+        group.Prepare({epoch_, 1, 0, Size(), kKeepUs, ordered_shift_}, now_);
+      });
     }
   }
   void CommitIfAllArePrepared() {
@@ -303,6 +306,7 @@ class Node {
     }
   }
   void Stop(int rank) { At(rank).stopped = true; }
+  void OrderShiftAbove(int64_t tokens) { ordered_shift_ = tokens; }
   void StopOrders() { orders_ = arrivals_ = false; }
   void OnlyOrders() { arrivals_ = false; }
 
@@ -417,6 +421,7 @@ class Node {
   TimeUs now_ = 1;
   std::vector<Rank> ranks_;
   uint64_t epoch_ = 0;
+  std::optional<int64_t> ordered_shift_;
   std::map<int, FormationTold> told_;  // what each rank has told last
   std::map<int, uint64_t> opening_;
   std::set<uint64_t> broken_;  // epochs whose communicators are
@@ -458,6 +463,21 @@ TEST(BoundGroup, SwitchesUnderLoadChangeNoAnswer) {
   EXPECT_GT(sp, 1'000);
   EXPECT_GT(overs, 1'000);
   EXPECT_GT(preemptions, 20u);
+}
+
+// Without one, ConfigOf's is: SP of more than 6 tokens (seed 2), or TP of any number (seed 3).
+TEST(BoundGroup, TheOrderToPrepareSaysAboveHowManyTokensStepsRunInSp) {
+  for (const uint32_t seed : {2u, 3u}) {
+    SCOPED_TRACE(seed);
+    Node node(/*size=*/2, seed);
+    node.OrderShiftAbove(seed == 2 ? 1'000 : 0);
+    for (int moves = 0; moves < 3'000; ++moves) node.Move();
+    node.OnlyOrders();
+    EXPECT_TRUE(node.RunUntil([&] { return node.AllAreAnswered(); })) << node.Describe();
+    node.ExpectRightAnswers();
+    EXPECT_GT(seed == 2 ? node.tp_steps_ : node.sp_steps_, 20);
+    EXPECT_EQ(seed == 2 ? node.sp_steps_ : node.tp_steps_, 0);
+  }
 }
 
 TEST(BoundGroup, WhoeverDiesWheneverTheOthersWorkAloneAgain) {

@@ -15,6 +15,7 @@
 #include "engine/device/cpu_device.h"
 #include "engine/device/memory_budget.h"
 #include "engine/model/group/group_contexts.h"
+#include "engine/model/group/group_engine.h"
 #include "engine/model/model_engine.h"
 #include "engine/ops/cpu/cpu_ops.h"
 #include "engine/transport/registered_device.h"
@@ -80,9 +81,39 @@ bool IsReproducible(const WorkerOptions& options, engine::CpuIsa isa) {
   return engine::ReproducibleCostsLittle(isa);
 }
 
-absl::StatusOr<std::unique_ptr<engine::StepEngine>> MakeCpuEngine(
-    const WorkerOptions& options, std::unique_ptr<engine::Device> device,
-    const Progress& progress) {
+// Models with --device-memory-gib, on GPUs and of prefill-workers are run by ModelEngine, which
+// refuses steps of a group.
+bool RunsGroupSteps(const WorkerOptions& options, scheduler::Role role) {
+  const bool cpu = options.device == "cpu" && options.device_memory_gib == 0;
+  return role == scheduler::Role::kDecode && (cpu || options.device == "emulated");
+}
+
+// A worker's engine, and the largest group that it can run steps in; 1: none.
+struct MadeEngine {
+  std::unique_ptr<engine::StepEngine> engine;
+  int group_ranks_max = 1;
+};
+
+absl::StatusOr<MadeEngine> MakeModel(const WorkerOptions& options, bool groups,
+                                     std::unique_ptr<engine::Ops> ops,
+                                     std::unique_ptr<engine::Device> device,
+                                     const engine::ModelEngineOptions& engine_options) {
+  if (!groups) {
+    auto made =
+        engine::MakeModelEngine(options.model, std::move(ops), std::move(device), engine_options);
+    if (!made.ok()) return made.status();
+    return MadeEngine{*std::move(made)};
+  }
+  auto made = engine::GroupEngine::Make(options.model, std::move(ops), std::move(device),
+                                        engine_options, engine::kGroupRanksMax);
+  if (!made.ok()) return made.status();
+  const int ranks = (*made)->GroupRanksMax();
+  return MadeEngine{*std::move(made), ranks};
+}
+
+absl::StatusOr<MadeEngine> MakeCpuEngine(const WorkerOptions& options, bool groups,
+                                         std::unique_ptr<engine::Device> device,
+                                         const Progress& progress) {
   auto engine_options = ModelOptionsOf(options);
   if (!engine_options.ok()) return engine_options.status();
   if (options.device_memory_gib > 0) {
@@ -99,10 +130,7 @@ absl::StatusOr<std::unique_ptr<engine::StepEngine>> MakeCpuEngine(
                                  .isa = *isa,
                                  .reproducible = IsReproducible(options, *isa)});
   if (!ops.ok()) return ops.status();
-  auto made =
-      engine::MakeModelEngine(options.model, *std::move(ops), std::move(device), *engine_options);
-  if (!made.ok()) return made.status();
-  return *std::move(made);
+  return MakeModel(options, groups, *std::move(ops), std::move(device), *engine_options);
 }
 
 // An error of the engine under the name of the flag that the user gave, in place of the engine's
@@ -141,24 +169,33 @@ absl::Status AboutModel(const WorkerOptions& options, const absl::Status& failed
 }
 
 // `gpu` receives the device, for code that must wait for its work.
-absl::StatusOr<std::unique_ptr<engine::StepEngine>> MakeGpuEngine(
-    const WorkerOptions& options, const Progress& progress, std::shared_ptr<engine::Device>* gpu) {
+absl::StatusOr<MadeEngine> MakeGpuEngine(const WorkerOptions& options, const Progress& progress,
+                                         std::shared_ptr<engine::Device>* gpu) {
   auto engine_options = ModelOptionsOf(options);
   if (!engine_options.ok()) return engine_options.status();
   engine_options->progress = LogProgress(progress);
   auto made = engine::MakeCudaEngine(options.model, *engine_options);
   if (!made.ok()) return made.status();
   *gpu = std::move(made->device);
-  return std::move(made->engine);
+  return MadeEngine{std::move(made->engine)};
 }
 
-absl::StatusOr<std::unique_ptr<engine::StepEngine>> MakeEngine(
-    const WorkerOptions& options, std::unique_ptr<engine::Device> device, const Progress& progress,
-    std::shared_ptr<engine::Device>* gpu) {
-  absl::StatusOr<std::unique_ptr<engine::StepEngine>> made = absl::InvalidArgumentError(
+absl::StatusOr<MadeEngine> MakeEmulated(const WorkerOptions& options, bool groups,
+                                        std::unique_ptr<engine::Device> device) {
+  auto made = MakeEmulatedEngine(options, std::move(device));
+  if (!made.ok()) return made.status();
+  return MadeEngine{*std::move(made), groups ? engine::kGroupRanksMax : 1};
+}
+
+absl::StatusOr<MadeEngine> MakeEngine(const WorkerOptions& options, scheduler::Role role,
+                                      std::unique_ptr<engine::Device> device,
+                                      const Progress& progress,
+                                      std::shared_ptr<engine::Device>* gpu) {
+  const bool groups = RunsGroupSteps(options, role);
+  absl::StatusOr<MadeEngine> made = absl::InvalidArgumentError(
       absl::StrCat("--device: '", options.device, "' is not cpu, cuda:N or emulated"));
-  if (options.device == "cpu") made = MakeCpuEngine(options, std::move(device), progress);
-  if (options.device == "emulated") made = MakeEmulatedEngine(options, std::move(device));
+  if (options.device == "cpu") made = MakeCpuEngine(options, groups, std::move(device), progress);
+  if (options.device == "emulated") made = MakeEmulated(options, groups, std::move(device));
   if (options.IsCuda()) made = MakeGpuEngine(options, progress, gpu);
   if (!made.ok()) return AboutModel(options, made.status());
   return made;
@@ -175,11 +212,6 @@ absl::StatusOr<std::optional<engine::CommPath>> CommPathOf(const WorkerOptions& 
   if (*path == engine::CommPath::kHost || options.IsCuda()) return path;
   return absl::InvalidArgumentError(absl::StrCat(
       "--comm-path: '", options.comm_path, "' needs a GPU, but --device is ", options.device));
-}
-
-// Models are run by ModelEngine, which refuses steps of a group.
-bool RunsGroupSteps(const WorkerOptions& options, scheduler::Role role) {
-  return role == scheduler::Role::kDecode && options.device == "emulated";
 }
 
 // `gpu` null: of buffers in the host's memory.
@@ -292,9 +324,10 @@ absl::StatusOr<WorkerEngine> MakeWorkerEngine(const WorkerOptions& options, sche
       std::make_unique<engine::RegisteredDevice>(out.transport.get(), engine::MakeCpuDevice());
   const engine::RegisteredDevice* memory = device.get();
   std::shared_ptr<engine::Device> gpu;
-  auto made = MakeEngine(options, std::move(device), progress, &gpu);
+  auto made = MakeEngine(options, role, std::move(device), progress, &gpu);
   if (!made.ok()) return made.status();
-  out.engine = *std::move(made);
+  out.engine = std::move(made->engine);
+  out.group_ranks_max = made->group_ranks_max;
   out.runs_group_steps = RunsGroupSteps(options, role);
   auto fabric = MakeFabric(options, role, *plane, std::move(gpu));
   if (!fabric.ok()) {

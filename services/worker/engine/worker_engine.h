@@ -12,6 +12,7 @@
 #include "engine/comm/paths/path_fabric.h"
 #include "engine/device/copy_stream.h"
 #include "engine/handoff/staging_receiver.h"
+#include "engine/model/group/group_contexts.h"
 #include "engine/stepping/step_engine.h"
 #include "engine/transport/transport.h"
 #include "scheduler/base/messages.h"
@@ -25,7 +26,8 @@ struct WorkerEngine {
   std::unique_ptr<engine::Transport> transport;
   std::unique_ptr<engine::PathFabric> fabric;  // to step together with others; may be null
   std::unique_ptr<engine::StepEngine> engine;
-  bool runs_group_steps = false;                     // with a bound group; others refuse to bind
+  bool runs_group_steps = false;                     // with a bound group; others refuse to bind,
+  int group_ranks_max = engine::kGroupRanksMax;      // as it does to a larger group
   std::vector<engine::RegionId> regions;             // one a layer
   std::string description;                           // of the regions, for grants
   std::unique_ptr<engine::StagingReceiver> staging;  // decode with --handoff=staging

@@ -30,8 +30,8 @@ TEST(MakeWorkerEngine, ABadCommPathIsNamed) {
   EXPECT_EQ(RefusalOf("cpu", "host"), "--model is required");
 }
 
-// What a CPU worker of a checkpoint in `dtype` logs while it is made.
-std::string LogOfLoading(engine::DType dtype, double device_memory_gib) {
+// Of a CPU worker with a small checkpoint of two attention heads.
+WorkerOptions OptionsOf(engine::DType dtype, double device_memory_gib) {
   const nlohmann::json config = {{"architectures", {"LlamaForCausalLM"}},
                                  {"hidden_size", 16},
                                  {"intermediate_size", 24},
@@ -44,6 +44,12 @@ std::string LogOfLoading(engine::DType dtype, double device_memory_gib) {
   options.kv_gib = 0.001;
   options.device_memory_gib = device_memory_gib;
   EXPECT_TRUE(tools::WriteRandomCheckpoint(options.model, config, {.dtype = dtype}).ok());
+  return options;
+}
+
+// What such a worker logs while it is made.
+std::string LogOfLoading(engine::DType dtype, double device_memory_gib) {
+  const WorkerOptions options = OptionsOf(dtype, device_memory_gib);
   ::testing::internal::CaptureStderr();
   const auto made = MakeWorkerEngine(options, scheduler::Role::kPrefill);
   FlushLog();
@@ -58,6 +64,18 @@ TEST(MakeWorkerEngine, ATensorThatMakesACpuSlowerIsNamed) {
                 ::testing::HasSubstr("model.layers.0.self_attn.q_proj.weight"));
     EXPECT_THAT(LogOfLoading(engine::DType::kBF16, device_memory_gib),
                 ::testing::Not(::testing::HasSubstr("q_proj")));
+  }
+}
+
+TEST(MakeWorkerEngine, DecodeWorkersOnCpusRunStepsOfGroups) {
+  for (const scheduler::Role role : {scheduler::Role::kPrefill, scheduler::Role::kDecode}) {
+    for (const double device_memory_gib : {0.0, 0.1}) {
+      const auto made = MakeWorkerEngine(OptionsOf(engine::DType::kBF16, device_memory_gib), role);
+      ASSERT_TRUE(made.ok()) << made.status();
+      const bool runs = role == scheduler::Role::kDecode && device_memory_gib == 0;
+      EXPECT_EQ(made->runs_group_steps, runs);
+      EXPECT_EQ(made->group_ranks_max, runs ? 2 : 1) << "as many as the model has heads";
+    }
   }
 }
 

@@ -1,11 +1,12 @@
-// A whole decode-worker on an emulated device, in this process and with no orchestrator: shell,
-// service and a stub that reaches it over gRPC. For tests and benches.
+// A whole decode-worker in this process: shell, service and a stub that reaches it over gRPC. On an
+// emulated device and with no orchestrator, unless it is given others. For tests and benches.
 #pragma once
 
 #include <chrono>
 #include <cstdint>
 #include <future>
 #include <memory>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -22,8 +23,9 @@ namespace skein::services::testing {
 class EmulatedDecodeWorker {
  public:
   // Of `config` it sets what the engine determines. `inbox_max`: as DecodeShell's.
-  EmulatedDecodeWorker(WorkerEngine engine, scheduler::DecodeConfig config, size_t inbox_max)
-      : engine_(std::move(engine)), shell_(&engine_, "127.0.0.1:1", inbox_max), service_(&shell_) {
+  EmulatedDecodeWorker(WorkerEngine engine, scheduler::DecodeConfig config, size_t inbox_max,
+                       const std::string& orchestrator = "127.0.0.1:1")
+      : engine_(std::move(engine)), shell_(&engine_, orchestrator, inbox_max), service_(&shell_) {
     auto server = ServeRpc("127.0.0.1:0", {&service_});
     SKEIN_CHECK_MSG(server.ok(), server.status().ToString().c_str());
     server_ = *std::move(server);
@@ -41,6 +43,7 @@ class EmulatedDecodeWorker {
   }
 
   DecodeShell& shell() { return shell_; }
+  WorkerEngine& engine() { return engine_; }
   v1::DecodeWorker::Stub* stub() { return stub_.get(); }
   // Until the worker may leave. Once.
   void AwaitDrained() { drained_.get_future().wait(); }

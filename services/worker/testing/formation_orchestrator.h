@@ -1,0 +1,160 @@
+// An orchestrator over gRPC that registers workers, and orders and awaits what a test says: groups
+// and formations. It plans nothing. For tests of what workers do when they are bound.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "proto/orchestrator.grpc.pb.h"
+#include "scheduler/base/formation_messages.h"
+#include "scheduler/base/messages.h"
+#include "scheduler/vocabulary/check.h"
+#include "services/codec/codec.h"
+#include "services/rpc/bidi_stream.h"
+#include "services/rpc/message_counters.h"
+#include "services/rpc/rpc.h"
+
+namespace skein::services::testing {
+
+// Worker i is the one whose process has incarnation i + 1. Thread-safe.
+class FormationOrchestrator final : public v1::Orchestrator::CallbackService {
+ public:
+  FormationOrchestrator() {
+    auto server = ServeRpc("127.0.0.1:0", {this});
+    SKEIN_CHECK_MSG(server.ok(), server.status().ToString().c_str());
+    server_ = *std::move(server);
+  }
+  ~FormationOrchestrator() override {
+    server_.server->Shutdown(std::chrono::system_clock::now() + std::chrono::seconds(5));
+  }
+  std::string address() const { return absl::StrCat("127.0.0.1:", server_.port); }
+
+  // To all workers that have registered, which are `count`: make the communicators.
+  void OrderGroups(uint64_t generation, size_t count) {
+    std::unique_lock lock(mutex_);
+    SKEIN_CHECK_MSG(AwaitLocked(&lock, [&] { return workers_.size() == count; }),
+                    "not all workers have registered");
+    scheduler::GroupOrder order{.generation = generation, .index = 0, .members = {}};
+    for (const auto& [index, worker] : workers_) {
+      order.members.push_back({{index + 1}, worker.comm_address});
+    }
+    for (auto& [index, worker] : workers_) {
+      v1::OrchestratorMessage message;
+      *message.mutable_group() = ToProto(order);
+      Send(&worker, std::move(message));
+      ++order.index;
+    }
+  }
+  void Tell(uint64_t worker, const scheduler::PrepareFormation& order) {
+    v1::OrchestratorMessage message;
+    *message.mutable_prepare_formation() = ToProto(order);
+    SendTo(worker, std::move(message));
+  }
+  void Tell(uint64_t worker, const scheduler::CommitFormation& order) {
+    v1::OrchestratorMessage message;
+    *message.mutable_commit_formation() = ToProto(order);
+    SendTo(worker, std::move(message));
+  }
+  void Tell(uint64_t worker, const scheduler::EndFormation& order) {
+    v1::OrchestratorMessage message;
+    *message.mutable_end_formation() = ToProto(order);
+    SendTo(worker, std::move(message));
+  }
+
+  // What the worker tells of the epoch when it is that far, or has ended it instead. Within a
+  // minute, else the process ends.
+  scheduler::FormationTold Await(uint64_t worker, uint64_t epoch,
+                                 scheduler::FormationTold::Phase phase) {
+    std::unique_lock lock(mutex_);
+    const scheduler::FormationTold& told = workers_[worker].told;
+    SKEIN_CHECK_MSG(AwaitLocked(&lock,
+                                [&] {
+                                  return told.epoch == epoch &&
+                                         (told.phase == phase ||
+                                          told.phase == scheduler::FormationTold::Phase::kEnded);
+                                }),
+                    "a worker does not tell of a formation");
+    return told;
+  }
+
+  grpc::ServerBidiReactor<v1::WorkerMessages, v1::OrchestratorMessages>* ConnectWorker(
+      grpc::CallbackServerContext* context) override {
+    auto stream = Stream::Make(context, [](const std::function<void()>& hook) { hook(); });
+    auto connection = std::make_shared<Connection>();
+    connection->stream = stream;
+    stream->Open({.message = [this, connection](const auto& one) { Take(connection, one); },
+                  .ended = [] {}});
+    return stream.get();
+  }
+
+ private:
+  using Stream = ServerStream<v1::WorkerMessages, v1::OrchestratorMessages>;
+
+  struct Connection {
+    std::shared_ptr<Stream> stream;
+    MessageCounters counters{scheduler::FirstNumberOf(1)};
+    uint64_t worker = 0;
+  };
+  struct Worker {
+    std::shared_ptr<Connection> connection;
+    std::string comm_address;
+    scheduler::FormationTold told;
+  };
+
+  void Take(const std::shared_ptr<Connection>& connection, const v1::WorkerMessage& message) {
+    const std::lock_guard lock(mutex_);
+    const absl::Status taken = connection->counters.Take(message, 0);
+    SKEIN_CHECK_MSG(taken.ok(), taken.ToString().c_str());
+    if (message.has_hello()) {
+      connection->worker = message.hello().incarnation() - 1;
+      Worker& worker = workers_[connection->worker];
+      worker.connection = connection;
+      worker.comm_address = message.hello().comm_address();
+      Welcome(&worker);
+    } else if (message.has_report()) {
+      v1::OrchestratorMessage answer;
+      answer.mutable_report_taken();
+      Send(&workers_[connection->worker], std::move(answer));
+    } else if (message.has_formation()) {
+      const auto told = FromProto(message.formation());
+      SKEIN_CHECK_MSG(told.ok(), told.status().ToString().c_str());
+      workers_[connection->worker].told = *told;
+    }
+    changed_.notify_all();
+  }
+  void Welcome(Worker* worker) {
+    v1::OrchestratorMessage message;
+    message.mutable_welcome()->set_instance(worker->connection->worker + 1);
+    message.mutable_welcome()->set_lease_us(60'000'000);
+    message.mutable_welcome()->mutable_generation()->set_number(1);
+    message.mutable_welcome()->mutable_generation()->set_orchestrator(1);
+    Send(worker, std::move(message));
+  }
+  void SendTo(uint64_t worker, v1::OrchestratorMessage message) {
+    const std::lock_guard lock(mutex_);
+    Send(&workers_.at(worker), std::move(message));
+  }
+  static void Send(Worker* worker, v1::OrchestratorMessage message) {
+    worker->connection->counters.Stamp(&message, 0);
+    worker->connection->stream->Write(std::move(message));
+  }
+  template <class Condition>
+  bool AwaitLocked(std::unique_lock<std::mutex>* lock, const Condition& condition) {
+    return changed_.wait_for(*lock, std::chrono::minutes(1), condition);
+  }
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::map<uint64_t, Worker> workers_;
+  RpcServer server_;
+};
+
+}  // namespace skein::services::testing
