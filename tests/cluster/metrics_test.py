@@ -345,6 +345,9 @@ def what_is_served_is_what_the_page_says():
     with ClusterWithASpan() as cluster:
         prompt_tokens, output_tokens = load(cluster, 2)
         cluster.assert_idle_and_whole()
+        decode = cluster.processes["decode-0"]
+        cluster.until(lambda: "skein_comm_bytes_total{" in cluster.get("/metrics", raw=True, base=decode.admin()),
+                      "the decode instances' group has its communicators")
         page_of = pages(cluster)
         check_tokens(page_of, prompt_tokens, output_tokens)
         check_times(page_of)
