@@ -283,6 +283,7 @@ void OrchestratorShell::On(const scheduler::AnswerFormation& effect) {
 
 void OrchestratorShell::On(const scheduler::FormationSwitched& effect) {
   DropCopies();
+  watch_formations_(effect);
   using scheduler::orchestrator::FormationName;
   const scheduler::orchestrator::SwitchEnded& ended = effect.ended;
   LogInfo("formation switched", {{"group", effect.group},
