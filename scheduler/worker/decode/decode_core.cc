@@ -34,7 +34,8 @@ BoundGroupConfig GroupOf(const DecodeConfig& config) {
           .kv_heads = shape.kv_heads,
           .block_tokens = shape.block_tokens,
           .shift_tokens = config.group.shift_tokens,
-          .own_share = config.group.own_share};
+          .own_share = config.group.own_share,
+          .memory = config.memory};
 }
 
 OpeningConfig OpeningOf(const DecodeConfig& config) {
@@ -75,21 +76,12 @@ DecodeCore::Impl::Impl(const DecodeConfig& config)
                 .kv_in = &kv_in_,
                 .sequences = &sequences_,
                 .membership = &membership_}),
-      group_(GroupOf(config), kv_in_.pool(),
-             [this](BoundEffect effect) {
-               if (auto* over = std::get_if<FormationOver>(&effect)) {
-                 return overs_.push_back(std::move(*over));
-               }
-               const auto* close = std::get_if<CloseFeed>(&effect);
-               if (close != nullptr && close->broken) steps_.Abort(clock_.now);
-               std::visit(
-                   [this](auto& e) {
-                     if constexpr (!std::is_same_v<std::decay_t<decltype(e)>, FormationOver>) {
-                       effects_.push_back(std::move(e));
-                     }
-                   },
-                   effect);
-             }),
+      group_(
+          GroupOf(config), kv_in_.pool(), kv_in_.coming(),
+          [this](int64_t blocks) { return running_.MayEnter(blocks); },
+          [this](BoundEffect effect) {
+            std::visit([this](auto& one) { Carry(std::move(one)); }, effect);
+          }),
       ends_({.clock = &clock_,
              .kv_in = &kv_in_,
              .sequences = &sequences_,

@@ -78,6 +78,18 @@ class DecodeCore::Impl {
     }
   }
 
+  // Effects of BoundGroup.
+  void Carry(FormationOver over) { overs_.push_back(std::move(over)); }
+  void Carry(const GroupAnswered& answered) { ends_.Touch(answered.id); }
+  void Carry(CloseFeed close) {
+    if (close.broken) steps_.Abort(clock_.now);
+    effects_.push_back(std::move(close));
+  }
+  template <class Effect>
+  void Carry(Effect effect) {
+    effects_.push_back(std::move(effect));
+  }
+
   void RunTimers();
   void TakeOutcomes();  // of KvIn
   void Run(Sequence& sequence, KvIn::Result result);
