@@ -111,7 +111,13 @@ DecodeCore::Impl::Impl(const DecodeConfig& config)
                                                                   .orders = &orders_,
                                                                   .opening = &opening_,
                                                                   .running = &running_,
-                                                                  .ends = &ends_}) {}
+                                                                  .ends = &ends_}),
+      group_requests_({.clock = &clock_,
+                       .kv_in = &kv_in_,
+                       .sequences = &sequences_,
+                       .orders = &orders_,
+                       .opening = &opening_,
+                       .group = &group_}) {}
 
 std::vector<DecodeEffect> DecodeCore::Impl::Handle(const DecodeEvent& event, TimeUs now) {
   clock_.now = std::max(clock_.now, now);
@@ -121,6 +127,7 @@ std::vector<DecodeEffect> DecodeCore::Impl::Handle(const DecodeEvent& event, Tim
   RunTimers();
   FollowUp();
   StartSteps();
+  FollowUp();
   Report();
   return std::move(effects_);
 }
@@ -218,6 +225,7 @@ void DecodeCore::Impl::RunTimers() {
 void DecodeCore::Impl::StartSteps() {
   TakeBack();
   JoinGroup();
+  group_requests_.Join();
   // Own sequences that wait for blocks may have them now, though no own step is due.
   if (group_.runs_steps() && !running_.InFlight()) running_.GrowTables();
   group_.SetOwn(running_.StepTokens(), clock_.now);

@@ -46,8 +46,8 @@ class RunningBatch {
   void NoteToken(const DecodeSequence& sequence);
   // It is in no further step. Unknown ones are fine.
   void Remove(RequestId id);
-  // The first of those that wait for room to resume; empty: none waits.
-  std::optional<RequestId> FirstPreempted() const { return order_.FirstPreempted(); }
+  // Those that wait for room to resume, in the order in which they will.
+  std::vector<RequestId> Preempted() const { return order_.Preempted(); }
   // It waits for room to resume. REQUIRES: its phase is kPreempted, it is not here.
   void AddPreempted(const DecodeSequence& sequence);
 

@@ -77,14 +77,20 @@ void TransferOpening::RunTimers() {
 
 // ---- room ----
 
-absl::Status TransferOpening::CanEverFit(const RequestSpec& spec) const {
+absl::Status TransferOpening::CheckTokens(const RequestSpec& spec) const {
+  if (spec.prompt.empty()) return absl::InvalidArgumentError("prompt: empty");
   if (spec.max_tokens < 0) return absl::InvalidArgumentError("max_tokens: negative");
   const int64_t tokens = PromptTokens(spec) + spec.max_tokens;
-  if (config_.max_sequence_tokens > 0 && tokens > config_.max_sequence_tokens) {
-    return absl::InvalidArgumentError(absl::StrCat("prompt + max_tokens: ", tokens,
-                                                   " tokens exceed the limit of ",
-                                                   config_.max_sequence_tokens));
+  if (config_.max_sequence_tokens == 0 || tokens <= config_.max_sequence_tokens) {
+    return absl::OkStatus();
   }
+  return absl::InvalidArgumentError(absl::StrCat("prompt + max_tokens: ", tokens,
+                                                 " tokens exceed the limit of ",
+                                                 config_.max_sequence_tokens));
+}
+
+absl::Status TransferOpening::FitsAlone(const RequestSpec& spec) const {
+  const int64_t tokens = PromptTokens(spec) + spec.max_tokens;
   const int64_t total = parts_.kv_in->blocks().total;
   if (parts_.kv_in->BlocksFor(tokens) <= total) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
@@ -92,22 +98,25 @@ absl::Status TransferOpening::CanEverFit(const RequestSpec& spec) const {
       total * TokensPerBlock(parts_.membership->identity().shape), " tokens"));
 }
 
-absl::Status TransferOpening::MayOpen(const DecodeOrders::Announced& announced,
-                                      int64_t blocks) const {
-  const RequestSpec& spec = *announced.spec;
+absl::Status TransferOpening::MayRun(const DecodeOrders::Announced& announced) const {
   if (!announced.checked.ok()) return announced.checked;
   if (!parts_.steps->engine().ok()) return absl::ResourceExhaustedError("the engine has failed");
   if (parts_.membership->draining()) {
     return absl::ResourceExhaustedError("the instance is draining");
   }
-  if (spec.prompt.empty()) return absl::InvalidArgumentError("prompt: empty");
-  if (absl::Status status = CanEverFit(spec); !status.ok()) return status;
+  return CheckTokens(*announced.spec);
+}
+
+bool TransferOpening::Full() const { return parts_.sequences->CountLive() >= config_.max_requests; }
+
+absl::Status TransferOpening::MayOpen(const DecodeOrders::Announced& announced,
+                                      int64_t blocks) const {
+  if (absl::Status status = MayRun(announced); !status.ok()) return status;
+  if (absl::Status status = FitsAlone(*announced.spec); !status.ok()) return status;
   if (absl::Status status = parts_.running->MayEnter(blocks); !status.ok()) return status;
-  if (parts_.sequences->CountLive() >= config_.max_requests) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("request limit reached (max_requests=", config_.max_requests, ")"));
-  }
-  return absl::OkStatus();
+  if (!Full()) return absl::OkStatus();
+  return absl::ResourceExhaustedError(
+      absl::StrCat("request limit reached (max_requests=", config_.max_requests, ")"));
 }
 
 // Those of the prompt, all or none; the rest is taken as tokens come. OK: the request is a sequence

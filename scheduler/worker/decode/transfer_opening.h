@@ -61,7 +61,12 @@ class TransferOpening {
   // OK: the request may enter with so many further blocks. RESOURCE_EXHAUSTED: another instance may
   // take it.
   absl::Status MayOpen(const DecodeOrders::Announced& announced, int64_t blocks) const;
-  // It has blocks now: it becomes a sequence, receiving; a router that has come for it is attached.
+  // OK: this instance may run it, whoever has its KV. RESOURCE_EXHAUSTED: another one may take it.
+  absl::Status MayRun(const DecodeOrders::Announced& announced) const;
+  absl::Status FitsAlone(const RequestSpec& spec) const;  // all its tokens, in the pool
+  bool Full() const;                                      // as many are here as may be
+  // It has blocks now, or needs none of this instance alone: it becomes a sequence, receiving; a
+  // router that has come for it is attached.
   // REQUIRES: it is announced, and no older epoch of it has blocks.
   DecodeSequence& Enter(RequestId id);
 
@@ -73,7 +78,7 @@ class TransferOpening {
   void OpenAnnounced(const OpenTransferCalled& call, TimeUs until_us);
   void Refuse(const OpenTransferCalled& call, const absl::Status& status);
   void HoldOrRefuse(const OpenTransferCalled& call, TimeUs until_us, const absl::Status& status);
-  absl::Status CanEverFit(const RequestSpec& spec) const;
+  absl::Status CheckTokens(const RequestSpec& spec) const;
   absl::Status TakeBlocks(const DecodeOrders::Announced& announced);
 
   const OpeningConfig config_;

@@ -136,6 +136,7 @@ class BoundGroup {
   bool bound() const { return phase_ == Phase::kBound; }
   // Own steps run only by TakeStep while this is true: from the epoch's first step on.
   bool runs_steps() const { return bound() && (has_run_ || entered_.has_value()); }
+  uint64_t epoch() const { return order_.epoch; }      // REQUIRES: bound
   bool leads() const { return rank_ == 0; }            // REQUIRES: bound
   int32_t size() const { return order_.size; }         // REQUIRES: bound
   const FormationTold& told() const { return told_; }  // the latest
