@@ -40,13 +40,13 @@ struct OpenTransferReply {
   std::vector<BlockId> blocks;  // blocks of the prompt, in token order
   KvLayout layout = {};         // layout to use when writing `blocks`
   std::string memory;           // the transport's description of the decode side's regions
-  // The request was placed in a bound group (AnnounceOf::formation): ranks 1, 2, … of `layout`.
-  // `blocks` and `memory` are those of rank 0. Every rank gets its heads of every block.
-  std::vector<TransferTarget> others = {};
   TimeUs lease_us = 0;          // the writer must stop this long after it SENT the call
   // > 0: `blocks` is empty. The writer writes to a staging buffer with this many slots, which it
   // gets with AcquireStagingBuffer.
   int32_t staging_slots = 0;
+  // The request was placed in a bound group (AnnounceOf::formation): ranks 1, 2, … of `layout`.
+  // `blocks` and `memory` are those of rank 0. Every rank gets its heads of every block.
+  std::vector<TransferTarget> others = {};
 };
 
 struct RenewRequest {

@@ -91,7 +91,10 @@ DecodeCore::Impl::Impl(const DecodeConfig& config)
              .membership = &membership_,
              .steps = &steps_,
              .effects = &effects_},
-            [this](RequestId id) { orders_.EndSharers(id); }),
+            [this](RequestId id) {
+              orders_.EndSharers(id);
+              group_.Dismiss(id, clock_.now);
+            }),
       orders_(config.request_deadline_us, {.clock = &clock_,
                                            .kv_in = &kv_in_,
                                            .sequences = &sequences_,
@@ -103,6 +106,7 @@ DecodeCore::Impl::Impl(const DecodeConfig& config)
                                    .expected_streams = &expected_streams_,
                                    .orders = &orders_,
                                    .running = &running_,
+                                   .group = &group_,
                                    .membership = &membership_,
                                    .steps = &steps_,
                                    .effects = &effects_}),
@@ -145,13 +149,18 @@ void DecodeCore::Impl::TakeOutcomes() {
 }
 
 void DecodeCore::Impl::Run(Sequence& sequence, KvIn::Result result) {
-  sharing_.ShareWithAll(sequence, result);
+  const bool for_group = kv_in_.IsForGroup(sequence.id());
+  if (for_group && !group_.Reserved(sequence.id(), sequence.epoch)) {
+    return EndComing(sequence, absl::CancelledError("the formation is over"));
+  }
+  // A group's blocks are not shared.
+  for_group ? orders_.EndSharers(sequence.id()) : sharing_.ShareWithAll(sequence, result);
   sequences_.Run(sequence, std::move(result.prompt_logprobs), result.times);
   membership_.ReportSoon();
   if (!result.has_token) return ends_.End(sequence, FinishReason::kLength, absl::OkStatus());
   const auto reason = sequences_.AddToken(sequence, result.token, result.payload);
   if (reason.has_value()) return ends_.End(sequence, *reason, absl::OkStatus());
-  running_.Add(sequence, sequence.KnownTokens() - 1);
+  for_group ? RunInGroup(sequence) : running_.Add(sequence, sequence.KnownTokens() - 1);
 }
 
 void DecodeCore::Impl::On(const RegisterReplied& event) {

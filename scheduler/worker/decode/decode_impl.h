@@ -99,8 +99,10 @@ class DecodeCore::Impl {
   void StartStepsOfGroup();
   bool StartOwnOfGroup(int64_t tokens);
   void EndStepOfGroup(const StepLoop::Ended& ended, const StepDone& event);
-  void JoinGroup();  // the preempted ones
-  void TakeBack();   // the sequences of a group that is over
+  void JoinGroup();                     // the preempted ones
+  void RunInGroup(Sequence& sequence);  // its KV has come to all ranks
+  void TakeBack();                      // the sequences of a group that is over
+  void EndComing(Sequence& sequence, const absl::Status& why);  // whose KV was for such a one
   void EndWithGroup(Sequence& sequence, const absl::Status& why, const absl::Status& fits);
   void StartIdle();  // a step, or a probe
   void TakeResult(Sequence& sequence, bool sampled, const StepResult& result);

@@ -174,8 +174,8 @@ OpenTransferReply KvIn::Grant(const OpenTransferRequest& request, TimeUs now) {
   return {.blocks = {blocks, blocks + PromptBlocks(*entry)},
           .layout = entry->layout,
           .memory = config_.memory,
-          .others = entry->others,
-          .lease_us = config_.lease_us};
+          .lease_us = config_.lease_us,
+          .others = entry->others};
 }
 
 void KvIn::On(const RenewCalled& event, TimeUs now) {
