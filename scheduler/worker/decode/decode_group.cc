@@ -81,9 +81,21 @@ void DecodeCore::Impl::JoinGroup() {
   }
 }
 
+void DecodeCore::Impl::RunInGroup(Sequence& sequence) {
+  group_.JoinWithKv(sequence.spec, sequence.epoch, sequence.arrived_us, *sequence.output,
+                    kv_in_.TakeTable(sequence.id()), clock_.now);
+  sequences_.Bind(sequence);
+}
+
 void DecodeCore::Impl::TakeBack() {
   for (const FormationOver& over : std::exchange(overs_, {})) {
     membership_.ReportSoon();
+    for (const auto& [id, epoch] : over.coming) {
+      Sequence* sequence = sequences_.Find(id, epoch);
+      if (sequence != nullptr && sequence->phase == Phase::kReceiving) {
+        EndComing(*sequence, over.why);
+      }
+    }
     for (const auto& [id, epoch] : over.left) {
       effects_.push_back(ReleaseSequence{id, epoch});
       Sequence* sequence = sequences_.Find(id, epoch);
@@ -97,6 +109,15 @@ void DecodeCore::Impl::TakeBack() {
       running_.AddPreempted(*sequence);
     }
   }
+}
+
+// It is planned again, where there is room: to compute it here, without its KV, would take longer
+// than its prefill instances need to hand over what they have.
+void DecodeCore::Impl::EndComing(Sequence& sequence, const absl::Status& why) {
+  ends_.Touch(sequence.id());
+  ends_.End(sequence, FinishReason::kError,
+            absl::UnavailableError(absl::StrCat("the bound group that its KV was for has ended (",
+                                                std::string(why.message()), ")")));
 }
 
 // The group had room for it, this instance alone never has. Without a token sent it is planned

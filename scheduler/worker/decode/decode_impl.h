@@ -80,6 +80,18 @@ class DecodeCore::Impl {
     }
   }
 
+  // Effects of BoundGroup.
+  void Carry(FormationOver over) { overs_.push_back(std::move(over)); }
+  void Carry(const GroupAnswered& answered) { ends_.Touch(answered.id); }
+  void Carry(CloseFeed close) {
+    if (close.broken) steps_.Abort(clock_.now);
+    effects_.push_back(std::move(close));
+  }
+  template <class Effect>
+  void Carry(Effect effect) {
+    effects_.push_back(std::move(effect));
+  }
+
   void RunTimers();
   void TakeOutcomes();  // of KvIn
   void Run(Sequence& sequence, KvIn::Result result);
@@ -88,8 +100,10 @@ class DecodeCore::Impl {
   bool StartOwnOfGroup(int64_t tokens);
   void EndStepOfGroup(const StepLoop::Ended& ended, const StepDone& event);
   void TellOwn() { group_.SetOwn(running_.StepTokens(), running_.SomeWaitForBlocks(), clock_.now); }
-  void JoinGroup();  // the preempted ones
-  void TakeBack();   // the sequences of a group that is over
+  void JoinGroup();                     // the preempted ones
+  void RunInGroup(Sequence& sequence);  // its KV has come to all ranks
+  void TakeBack();                      // the sequences of a group that is over
+  void EndComing(Sequence& sequence, const absl::Status& why);  // whose KV was for such a one
   void EndWithGroup(Sequence& sequence, const absl::Status& why, const absl::Status& fits);
   void StartIdle();  // a step, or a probe
   void TakeResult(Sequence& sequence, bool sampled, const StepResult& result);

@@ -82,7 +82,7 @@ void DecodeSequences::Resume(DecodeSequence& sequence) {
 }
 
 void DecodeSequences::Bind(DecodeSequence& sequence) {
-  SKEIN_CHECK(sequence.phase == Phase::kPreempted || sequence.phase == Phase::kReceiving);
+  SKEIN_CHECK(sequence.phase < Phase::kBound);
   sequence.committed = true;
   SetPhase(sequence, Phase::kBound);
 }

@@ -104,7 +104,8 @@ class DecodeSequences {
                                        const std::string& payload);
   void Preempt(DecodeSequence& sequence);  // REQUIRES: it runs
   void Resume(DecodeSequence& sequence);   // REQUIRES: it is preempted
-  // The group runs it. REQUIRES: it is preempted, or receives and nobody writes its KV.
+  // The group runs it. REQUIRES: it is preempted, or the group has its KV, or it receives and
+  // nobody writes its KV.
   void Bind(DecodeSequence& sequence);
   void Unbind(DecodeSequence& sequence);  // it is preempted again. REQUIRES: it is bound
   // REQUIRES: it has not ended.

@@ -1,6 +1,7 @@
 #include "scheduler/worker/decode/transfer_opening.h"
 
 #include <optional>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "scheduler/kv/handoff_shape.h"
@@ -52,7 +53,10 @@ void TransferOpening::OpenAnnounced(const OpenTransferCalled& call, TimeUs until
     return HoldOrRefuse(call, until_us,
                         absl::UnavailableError("an older epoch of the request is still here"));
   }
-  if (absl::Status status = TakeBlocks(*announced); !status.ok()) return Refuse(call, status);
+  const bool for_group = announced->formation != 0 && parts_.kv_in->staging_buffers() == nullptr;
+  const absl::Status taken = for_group ? ReserveInGroup(*announced) : TakeBlocks(*announced);
+  if (for_group && absl::IsUnavailable(taken)) return HoldOrRefuse(call, until_us, taken);
+  if (!taken.ok()) return Refuse(call, taken);
   parts_.kv_in->On(call, parts_.clock->Listening());
 }
 
@@ -114,6 +118,10 @@ absl::Status TransferOpening::MayOpen(const DecodeOrders::Announced& announced,
   if (absl::Status status = MayRun(announced); !status.ok()) return status;
   if (absl::Status status = FitsAlone(*announced.spec); !status.ok()) return status;
   if (absl::Status status = parts_.running->MayEnter(blocks); !status.ok()) return status;
+  return NotFull();
+}
+
+absl::Status TransferOpening::NotFull() const {
   if (!Full()) return absl::OkStatus();
   return absl::ResourceExhaustedError(
       absl::StrCat("request limit reached (max_requests=", config_.max_requests, ")"));
@@ -130,6 +138,20 @@ absl::Status TransferOpening::TakeBlocks(const DecodeOrders::Announced& announce
       parts_.kv_in->Reserve(announced.spec, announced.epoch, writers, parts_.clock->Listening());
   if (status.ok()) Enter(id);
   return status;
+}
+
+// As TakeBlocks, at every rank of the group. UNAVAILABLE: not all have answered.
+absl::Status TransferOpening::ReserveInGroup(const DecodeOrders::Announced& announced) {
+  if (absl::Status status = MayRun(announced); !status.ok()) return status;
+  if (absl::Status status = NotFull(); !status.ok()) return status;
+  absl::StatusOr<BoundGroup::Targets> targets = parts_.group->Reserve(
+      announced.formation, announced.spec, announced.epoch, parts_.clock->now);
+  if (!targets.ok()) return targets.status();
+  const std::vector<Incarnation> writers(announced.writers.begin(), announced.writers.end());
+  parts_.kv_in->ReserveForGroup(announced.spec, announced.epoch, writers, targets->layout,
+                                std::move(targets->others), parts_.clock->Listening());
+  Enter(announced.spec->id);
+  return absl::OkStatus();
 }
 
 DecodeSequence& TransferOpening::Enter(RequestId id) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "absl/strings/str_cat.h"
 #include "scheduler/vocabulary/check.h"
 
 namespace skein::scheduler {
@@ -23,11 +24,18 @@ GroupPlanner::GroupPlanner(const GroupPlannerConfig& config)
       told_own_(static_cast<size_t>(config.ranks), 0) {}
 
 void GroupPlanner::Add(RequestId id, Epoch epoch, int32_t priority, TimeUs arrived_us,
-                       int64_t tokens) {
+                       int64_t tokens, int64_t kv_tokens) {
   const Key key(id, epoch);
   const Seniority seniority{-static_cast<int64_t>(priority), arrived_us, key};
   SKEIN_CHECK_MSG(seniority_.emplace(key, seniority).second, "a sequence is added once");
-  queue_.emplace(seniority, tokens);
+  SKEIN_CHECK(kv_tokens < tokens);
+  if (kv_tokens == 0) {
+    queue_.emplace(seniority, tokens);
+  } else {
+    with_kv_.emplace(
+        seniority,
+        Row{.kv_tokens = kv_tokens, .lacks = tokens - kv_tokens, .blocks = BlocksOf(kv_tokens)});
+  }
 }
 
 void GroupPlanner::Remove(RequestId id, Epoch epoch) {
@@ -38,7 +46,8 @@ std::vector<std::pair<RequestId, Epoch>> GroupPlanner::TakeWithdrawn() {
   std::vector<Key> withdrawn;
   if (proposed_.has_value()) return withdrawn;
   for (auto key = ended_.begin(); key != ended_.end();) {
-    if (queue_.erase(seniority_.at(*key)) == 0) {
+    const Seniority& seniority = seniority_.at(*key);
+    if (queue_.erase(seniority) + with_kv_.erase(seniority) == 0) {
       ++key;
       continue;
     }
@@ -53,7 +62,10 @@ std::vector<std::pair<RequestId, Epoch>> GroupPlanner::TakeWithdrawn() {
 
 void GroupPlanner::Committed(uint64_t step) {
   SKEIN_CHECK(proposed_.has_value());
-  for (const Seniority& added : proposed_->added) queue_.erase(added);
+  for (const Seniority& added : proposed_->added) {
+    queue_.erase(added);
+    with_kv_.erase(added);
+  }
   yielded_.insert(proposed_->yielding.begin(), proposed_->yielding.end());
   for (const Key& removed : proposed_->removed) {
     seniority_.erase(removed);
@@ -98,11 +110,29 @@ int64_t GroupPlanner::FewestFree(const GroupBatch& batch) const {
 }
 
 // As RunningBatch's; nobody grows beside one that is alone.
+int64_t GroupPlanner::HeadroomFor(int64_t running) const {
+  return std::min(2 * running, config_.total_blocks / 4);
+}
+
 int64_t GroupPlanner::Headroom(const Rows& rows, const Draft& draft) const {
   const auto runs = [](const auto& one) { return one.second.kv_tokens > 0; };
-  const int64_t running =
-      std::count_if(rows.begin(), rows.end(), runs) + static_cast<int64_t>(draft.added.size());
-  return std::min(2 * running, config_.total_blocks / 4);
+  return HeadroomFor(std::count_if(rows.begin(), rows.end(), runs) +
+                     static_cast<int64_t>(draft.added.size()));
+}
+
+absl::Status GroupPlanner::HasRoom(const GroupBatch& batch, int64_t blocks) const {
+  Draft unused;
+  const Rows rows = LiveRows(batch, &unused);
+  int64_t claimed = 0;
+  for (const auto& [seniority, row] : rows) claimed += Claim(row);
+  for (const auto& [seniority, row] : with_kv_) claimed += Claim(row);
+  for (const auto& [seniority, tokens] : queue_) claimed += BlocksOf(tokens);
+  const int64_t kept = claimed + HeadroomFor(static_cast<int64_t>(seniority_.size()));
+  const int64_t free = FewestFree(batch);
+  if (blocks + kept <= free) return absl::OkStatus();
+  return absl::ResourceExhaustedError(
+      absl::StrCat("KV blocks: ", blocks, " wanted at each rank of the bound group, ", free,
+                   " free, ", kept, " of them for its sequences"));
 }
 
 // ---- a plan ----
@@ -122,6 +152,7 @@ std::optional<FeedPlan> GroupPlanner::Next(const GroupBatch& batch, int64_t own_
     Preempt(/*own_run=*/own > 0, &rows, &draft);
     RunDecode(rows, &draft);
     RunPrompts(rows, &draft);
+    EnterWithKv(&draft);
     Enter(rows, own_waits || told_own_waits_, &draft);
   }
   draft.plan.wanted_blocks = Wanted(draft, tokens, runs_own);
@@ -168,6 +199,9 @@ GroupPlanner::Rows GroupPlanner::LiveRows(const GroupBatch& batch, Draft* draft)
 int64_t GroupPlanner::TokensOf(const Rows& rows) const {
   int64_t tokens = 0;
   for (const auto& [seniority, row] : rows) tokens += row.lacks;
+  for (const auto& [seniority, row] : with_kv_) {
+    if (!ended_.contains(seniority.key)) tokens += row.lacks;
+  }
   for (const auto& [seniority, waiting] : queue_) {
     if (tokens >= config_.batch.max_batch_tokens) break;
     if (!ended_.contains(seniority.key)) tokens += waiting;
@@ -265,6 +299,18 @@ bool GroupPlanner::EnterOne(const Row& row, int64_t headroom, Draft* draft) cons
   if (Claim(row) + draft->claimed + headroom <= draft->free) return Slice(row, draft);
   draft->wanted += Claim(row) + headroom;
   return false;
+}
+
+// They run at once if the step and the blocks have room.
+void GroupPlanner::EnterWithKv(Draft* draft) {
+  for (const auto& [seniority, waiting] : with_kv_) {
+    if (ended_.contains(seniority.key)) continue;
+    Row row = waiting;
+    row.handle = ++last_handle_;
+    draft->plan.added.push_back({row.handle, seniority.key.first, seniority.key.second});
+    draft->added.push_back(seniority);
+    if (!Slice(row, draft)) draft->plan.slices.push_back({row.handle, 0});
+  }
 }
 
 // Preempted sequences and new ones, in one order: nobody enters before one that waits in front of

@@ -6,7 +6,9 @@
 // Order. Seniority is BlockOrder's: a higher priority first, then an earlier arrival, then the
 // smaller id. A sequence that decodes runs one token in each step; prompts fill the rest in
 // this order. A sequence enters, or resumes after a preemption, when all its tokens and some
-// headroom fit the free blocks of every rank, and nobody in front of it waits.
+// headroom fit the free blocks of every rank, and nobody in front of it waits. One that comes with
+// the KV of its prompt enters with the next plan, whoever waits: it has its blocks already, and is
+// preempted like any other from then on.
 //
 // Blocks. Every rank needs as many as any other. When the claims of those that run are above what
 // the rank with the fewest has, the last of them gives its blocks up; those that need one meanwhile
@@ -60,9 +62,10 @@ class GroupPlanner {
  public:
   explicit GroupPlanner(const GroupPlannerConfig& config);
 
-  // Every rank has, or has been sent, an offer of it. `tokens`: prompt and output so far. REQUIRES:
-  // unknown.
-  void Add(RequestId id, Epoch epoch, int32_t priority, TimeUs arrived_us, int64_t tokens);
+  // Every rank has, or has been sent, an offer of it. `tokens`: prompt and output so far, of which
+  // every rank has the KV of the first `kv_tokens`. REQUIRES: unknown; kv_tokens < tokens.
+  void Add(RequestId id, Epoch epoch, int32_t priority, TimeUs arrived_us, int64_t tokens,
+           int64_t kv_tokens = 0);
   // It runs no further: the next plan removes it, or TakeWithdrawn gives it. Unknown ones are fine.
   void Remove(RequestId id, Epoch epoch);
   // Removed ones that no plan has added, and none will: their offers may be taken back.
@@ -80,6 +83,10 @@ class GroupPlanner {
   void Refused(const StepRefused& refused);  // it runs nowhere
   void Completed(const StepCompleted& completed);
   void ToldOwn(int rank, int64_t own_tokens);  // between steps
+
+  // OK: so many blocks may be kept at every rank for KV that comes, beside all that the sequences
+  // here still claim and some headroom. RESOURCE_EXHAUSTED otherwise.
+  absl::Status HasRoom(const GroupBatch& batch, int64_t blocks) const;
 
   bool Empty() const { return seniority_.empty(); }  // no sequence waits or is in the batch
   // And no rank keeps blocks for one: Next has nothing to say until something changes.
@@ -120,6 +127,7 @@ class GroupPlanner {
   FeedPlan Propose(Draft draft);
   Rows LiveRows(const GroupBatch& batch, Draft* draft) const;
   int64_t FewestFree(const GroupBatch& batch) const;
+  int64_t HeadroomFor(int64_t running) const;
   int64_t Headroom(const Rows& rows, const Draft& draft) const;
   int64_t BlocksOf(int64_t tokens) const {
     return (tokens + config_.tokens_per_block - 1) / config_.tokens_per_block;
@@ -131,6 +139,7 @@ class GroupPlanner {
   void RunDecode(const Rows& rows, Draft* draft);
   std::set<uint32_t> DecodeTurn(const Rows& rows);
   void RunPrompts(const Rows& rows, Draft* draft) const;
+  void EnterWithKv(Draft* draft);
   void Enter(const Rows& rows, bool own_waits, Draft* draft);
   bool EnterOne(const Row& row, int64_t headroom, Draft* draft) const;
   int64_t Wanted(const Draft& draft, int64_t tokens, bool runs_own) const;
@@ -139,11 +148,13 @@ class GroupPlanner {
   const GroupPlannerConfig config_;
   StepShare share_;
   std::map<Key, Seniority> seniority_;  // of all
-  std::map<Seniority, int64_t> queue_;  // in no committed plan -> tokens
-  std::set<Key> ended_;                 // to be removed
-  std::set<Key> yielded_;               // gave their blocks up to own sequences once
-  int64_t wanted_blocks_ = 0;           // of the latest committed plan
-  std::optional<Draft> proposed_;       // neither committed nor refused
+  // In no committed plan:
+  std::map<Seniority, int64_t> queue_;  // without KV -> tokens
+  Rows with_kv_;
+  std::set<Key> ended_;            // to be removed
+  std::set<Key> yielded_;          // gave their blocks up to own sequences once
+  int64_t wanted_blocks_ = 0;      // of the latest committed plan
+  std::optional<Draft> proposed_;  // neither committed nor refused
   uint32_t last_handle_ = 0;
   uint32_t last_run_ = 0;  // the last decoding handle of a step that was too full
   // By rank, as told; this one's are not used. The blocks are those after step counted_.

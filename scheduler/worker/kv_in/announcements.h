@@ -28,7 +28,8 @@ class Announcements {
     absl::Status checked;           // not OK: the answer to its OpenTransfers
     std::set<Incarnation> writers;  // may be granted the blocks
     std::optional<RequestId> prompt_of;
-    uint64_t formation = 0;  // as AnnounceOf's
+    uint64_t formation = 0;                                             // as AnnounceOf's
+    bool ByGroup() const { return formation != 0 && writers.empty(); }  // which computes it
   };
 
   const Announced* Find(RequestId id) const {
@@ -49,10 +50,10 @@ class Announcements {
     Unlink(request.spec->id, announced);
     announced.prompt_of = request.prompt_of;
     if (announced.prompt_of.has_value()) sharers_[*announced.prompt_of].insert(request.spec->id);
-    if (request.formation != 0 && announced.formation == 0) {
-      for_groups_.push_back(request.spec->id);
-    }
     if (request.formation != 0) announced.formation = request.formation;
+    const auto listed = std::find(for_groups_.begin(), for_groups_.end(), request.spec->id);
+    if (!announced.ByGroup() && listed != for_groups_.end()) for_groups_.erase(listed);
+    if (announced.ByGroup() && listed == for_groups_.end()) for_groups_.push_back(request.spec->id);
     ends_.Set(request.spec->id, end_us);
   }
   // REQUIRES: Find(id).
@@ -83,8 +84,7 @@ class Announcements {
         return absl::InternalError(
             absl::StrCat("Announcements: ", ToString(id), " is not listed as sharing its prompt"));
       }
-      if ((announced.formation != 0) !=
-          (std::count(for_groups_.begin(), for_groups_.end(), id) == 1)) {
+      if (announced.ByGroup() != (std::count(for_groups_.begin(), for_groups_.end(), id) == 1)) {
         return absl::InternalError(
             absl::StrCat("Announcements: ", ToString(id), " is listed wrongly for a bound group"));
       }

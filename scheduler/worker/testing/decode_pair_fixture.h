@@ -155,11 +155,14 @@ class DecodePairTest : public ::testing::Test {
     std::map<uint64_t, std::vector<int32_t>> tokens;  // as routers got them
     std::map<uint64_t, EndStream> streams_ended;
     std::map<uint64_t, EndedRequest> ended;  // as reported
+    std::vector<AnswerOpenTransfer> opens;
+    std::deque<GrantId> closing;  // with late_writers_
   };
   Instance& At(int rank) { return instances_[static_cast<size_t>(rank)]; }
 
   TimeUs now_ = 1;
   uint64_t formation_ = 0;
+  bool late_writers_ = false;  // their grants are not closed at once
 
  private:
   void EndStep(int rank) {
@@ -179,7 +182,11 @@ class DecodePairTest : public ::testing::Test {
     for (const EndedRequest& ended : effect.request.ended) At(rank).ended[ended.id.serial] = ended;
     Do(rank, ReportReplied{effect.request.serial, {}});
   }
-  void On(int rank, const CloseGrant& effect) { Do(rank, GrantClosed{effect.grant}); }
+  void On(int rank, const CloseGrant& effect) {
+    if (late_writers_) return At(rank).closing.push_back(effect.grant);
+    Do(rank, GrantClosed{effect.grant});
+  }
+  void On(int rank, const AnswerOpenTransfer& effect) { At(rank).opens.push_back(effect); }
   void On(int rank, const TellOpened& effect) { At(rank).opened.push_back(effect.opened.id); }
   void On(int rank, const EmitToken& effect) {
     std::vector<int32_t>& tokens = At(rank).tokens[effect.id.serial];
