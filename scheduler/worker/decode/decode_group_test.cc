@@ -75,6 +75,7 @@ class Group {
   void Move() {
     now_ += Between(0, 200);
     const int rank = static_cast<int>(Between(0, Size() - 1));
+    MoveWriters();
     switch (Between(0, 6)) {
       case 0:
         return Order();
@@ -90,7 +91,36 @@ class Group {
         if (!arrivals_) return;
         if (Between(0, 2) == 0) Start(Between(0, 1) == 0 ? 0 : rank);
         if (Between(0, 3) == 0) StartInGroup();
+        if (Between(0, 3) == 0) StartWithKv();
     }
+  }
+  // A request whose KV comes straight into the group's blocks.
+  void StartWithKv() {
+    if (At(0).told.phase != FormationTold::Phase::kBound || Live(0) >= 8) return;
+    auto spec = Spec(++serial_, Between(2, 12), Between(1, 24));
+    wanted_[spec->id.serial] = spec->max_tokens;
+    where_[spec->id.serial] = 0;
+    const CallId call{++calls_};
+    opening_[call.value] = spec;
+    Do(0, AttachCalled{{++calls_}, spec->id, kEpoch, /*ahead=*/true});
+    Do(0,
+       AnnounceCalled{{.spec = spec, .epoch = kEpoch, .writers = {{2}}, .formation = epoch_}, {}});
+    const HandoffShape shape = ConfigOf(0, false).membership.identity.shape;
+    Do(0, OpenTransferCalled{call, {spec->id, kEpoch, {1}, {2}, shape}});
+  }
+  // Some of the writers are done, or give up.
+  void MoveWriters() {
+    if (writing_.empty() || Between(0, 9) != 0) return;
+    const SpecPtr spec = std::move(writing_.extract(writing_.begin()).mapped());
+    if (Between(0, 4) == 0) {
+      return Do(0, AbortCalled{{spec->id, kEpoch, absl::UnavailableError("gave up"), {1}, {2}}});
+    }
+    const int64_t bytes = (PromptTokens(*spec) + 3) / 4 * 4 * 128;
+    came_ += At(0).core->StateOf(spec->id) == "granted";
+    CommitRequest commit{.id = spec->id, .epoch = kEpoch, .bytes_per_layer = {bytes, bytes}};
+    commit.token = TokenOf(spec->id, 0);
+    commit.prefill = {1};
+    Do(0, CommitCalled{{++calls_}, commit});
   }
   // A request that the group computes, from its first token on.
   void StartInGroup() {
@@ -258,7 +288,8 @@ class Group {
   int Size() const { return static_cast<int>(instances_.size()); }
 
   int64_t started_ = 0, tp_steps_ = 0, sp_steps_ = 0, binds_ = 0, joined_ = 0;
-  int64_t computed_ = 0, refused_ = 0;  // that the group was to compute
+  int64_t computed_ = 0, refused_ = 0;              // that the group was to compute
+  int64_t came_ = 0, elsewhere_ = 0, cut_off_ = 0;  // whose KV was to come to the group
 
  private:
   Instance& At(int rank) { return instances_[static_cast<size_t>(rank)]; }
@@ -296,9 +327,24 @@ class Group {
     EXPECT_EQ(effect.token, TokenOf(effect.id, effect.index));
     EXPECT_EQ(effect.index, At(rank).emitted[effect.id.serial]++);
   }
+  void On(int rank, const AnswerOpenTransfer& effect) {
+    const auto opened = opening_.extract(effect.call.value);
+    if (opened.empty()) return;
+    const SpecPtr spec = opened.mapped();
+    if (effect.reply.status.ok()) {
+      EXPECT_EQ(effect.reply.others.size() + 1, instances_.size());
+      writing_[spec->id] = spec;
+      return;
+    }
+    ++elsewhere_;
+    where_.erase(spec->id.serial);
+    At(rank).later.push_back(WithdrawCalled{{spec->id, kEpoch}});
+  }
   void On(int rank, const EndStream& effect) {
     if (absl::IsUnavailable(effect.status) && At(rank).emitted[effect.id.serial] == 0) {
       At(rank).refused[effect.id.serial] = effect.status;
+      cut_off_ += writing_.erase(effect.id);
+      where_.erase(effect.id.serial);
       return;
     }
     EXPECT_TRUE(At(rank).ended.emplace(effect.id.serial, effect.reason).second);
@@ -351,11 +397,14 @@ class Group {
   std::map<uint64_t, int> where_;
   std::map<const Instance*, int64_t> group_steps_;
   std::map<const RunStep*, int64_t> numbers_;
+  std::map<uint64_t, SpecPtr> opening_;   // by call
+  std::map<RequestId, SpecPtr> writing_;  // KV that comes to the group
   bool arrivals_ = true, orders_ = true;
 };
 
 TEST(DecodeGroup, NoStreamNoticesTheFormation) {
   int64_t started = 0, tp = 0, sp = 0, binds = 0, joined = 0, computed = 0, refused = 0;
+  int64_t came = 0, elsewhere = 0, cut_off = 0;
   for (uint32_t seed = 1; seed <= 120; ++seed) {
     SCOPED_TRACE(seed);
     Group group(seed % 3 == 0 ? 4 : 2, seed);
@@ -380,6 +429,9 @@ TEST(DecodeGroup, NoStreamNoticesTheFormation) {
     joined += group.joined_ > 0;
     computed += group.computed_;
     refused += group.refused_;
+    came += group.came_;
+    elsewhere += group.elsewhere_;
+    cut_off += group.cut_off_;
     if (::testing::Test::HasFailure()) break;
   }
   EXPECT_GT(started, 2'000);
@@ -389,6 +441,9 @@ TEST(DecodeGroup, NoStreamNoticesTheFormation) {
   EXPECT_GT(joined, 60);
   EXPECT_GT(computed, 1'000);
   EXPECT_GT(refused, 20);
+  EXPECT_GT(came, 50);
+  EXPECT_GT(elsewhere, 100);
+  EXPECT_GT(cut_off, 0);
 }
 
 // It answers nothing any more, and nobody is told of a death. The lead hangs between steps, too.
