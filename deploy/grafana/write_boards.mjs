@@ -5,8 +5,9 @@ import overview from './overview.mjs';
 import disaggregation from './disaggregation.mjs';
 import planner from './planner.mjs';
 import instances from './instances.mjs';
+import formations from './formations.mjs';
 
 const folder = process.argv[2];
-for (const [name, board] of Object.entries({ overview, disaggregation, planner, instances })) {
+for (const [name, board] of Object.entries({ overview, disaggregation, planner, instances, formations })) {
   fs.writeFileSync(path.join(folder, `skein_${name}.json`), JSON.stringify(board, null, 1) + '\n');
 }

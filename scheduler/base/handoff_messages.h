@@ -29,6 +29,12 @@ struct OpenTransferRequest {
   Incarnation incarnation;  // of the prefill worker
   HandoffShape shape;
 };
+// Where one rank of a bound group keeps a prompt's KV.
+struct TransferTarget {
+  std::vector<BlockId> blocks;  // blocks of the prompt, in token order
+  std::string memory;           // the transport's description of that rank's regions
+  bool operator==(const TransferTarget&) const = default;
+};
 struct OpenTransferReply {
   absl::Status status;
   std::vector<BlockId> blocks;  // blocks of the prompt, in token order
@@ -38,6 +44,9 @@ struct OpenTransferReply {
   // > 0: `blocks` is empty. The writer writes to a staging buffer with this many slots, which it
   // gets with AcquireStagingBuffer.
   int32_t staging_slots = 0;
+  // The request was placed in a bound group (AnnounceOf::formation): ranks 1, 2, … of `layout`.
+  // `blocks` and `memory` are those of rank 0. Every rank gets its heads of every block.
+  std::vector<TransferTarget> others = {};
 };
 
 struct RenewRequest {

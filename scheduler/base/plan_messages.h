@@ -157,9 +157,12 @@ struct AnnounceOf {
   // Nobody writes the KV: the request has the very prompt of this one, which was announced here
   // before it, and shares its blocks.
   std::optional<RequestId> prompt_of = std::nullopt;
-  // Not 0, and no writers: nobody writes the KV; the bound group of this formation's epoch, which
-  // this instance leads, computes the request from its first token on. If it is bound no more, the
-  // request ends with UNAVAILABLE, to be planned again.
+  // Not 0: of the bound group of this formation's epoch, which this instance leads. Without writers
+  // nobody writes the KV; the group computes the request from its first token on. If it is bound no
+  // more, the request ends with UNAVAILABLE, to be planned again. With writers, their KV goes
+  // straight into the blocks of all ranks, and the group runs the request from there. If it is
+  // bound no more, OpenTransfer is refused with RESOURCE_EXHAUSTED; if it ends while KV is on its
+  // way, the request ends with UNAVAILABLE.
   uint64_t formation = 0;
 };
 using AnnounceOrder = AnnounceOf<RequestHead>;

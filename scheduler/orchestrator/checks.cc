@@ -9,9 +9,45 @@
 
 namespace skein::scheduler {
 
+namespace {
+
+using orchestrator::Formations;
+using orchestrator::GroupControl;
+
+FormationStatus StatusOf(const Formations::Shown::One& formation, TimeUs now) {
+  const auto size = static_cast<int32_t>(formation.members.size());
+  return {.members = formation.members,
+          .name = orchestrator::FormationName(formation.epoch == 0 ? 1 : size),
+          .stage = formation.stage,
+          .epoch = formation.epoch,
+          .pinned = formation.pinned,
+          .for_us = now - formation.since_us,
+          .why = formation.why};
+}
+
+GroupStatus StatusOf(const GroupControl::Key& key, const GroupControl::Group& group,
+                     const Formations::Shown& shown, TimeUs now) {
+  GroupStatus status = {.name = GroupControl::NameOf(key),
+                        .role = key.role,
+                        .model = key.model,
+                        .node = key.node,
+                        .members = {group.members.begin(), group.members.end()},
+                        .formations = {},
+                        .for_us = now - shown.since_us,
+                        .why = shown.why,
+                        .rejected = {},
+                        .generation = group.order.generation,
+                        .ready = static_cast<int64_t>(group.ready.size())};
+  for (const auto& one : shown.formations) status.formations.push_back(StatusOf(one, now));
+  for (const auto& [formation, why] : shown.rejected) status.rejected.push_back({formation, why});
+  return status;
+}
+
+}  // namespace
+
 TimeUs OrchestratorCore::Impl::NextDeadline() const {
-  return std::min(
-      {registry_.NextTick(), router_side_.NextTick(), requests_.NextTimer(), groups_.NextDue()});
+  return std::min({registry_.NextTick(), router_side_.NextTick(), requests_.NextTimer(),
+                   groups_.NextDue(), formations_.NextDue()});
 }
 
 std::vector<Explanation> OrchestratorCore::Impl::Explain(const std::string& name,
@@ -141,22 +177,7 @@ OrchestratorSnapshot OrchestratorCore::Impl::Snapshot(TimeUs now) const {
         {router.identity, router.load, now - router.heard_us, router.draining(), router.drained()});
   }
   for (const auto& [key, group] : groups_.all()) {
-    const std::vector<InstanceId> members(group.members.begin(), group.members.end());
-    snapshot.groups.push_back({.name = {},
-                               .role = key.role,
-                               .model = key.model,
-                               .node = key.node,
-                               .members = members,
-                               .formations = {{.members = members,
-                                               .name = "independent",
-                                               .stage = "stands",
-                                               .for_us = now - group.since_us,
-                                               .why = group.why}},
-                               .for_us = now - group.since_us,
-                               .why = group.why,
-                               .rejected = {},
-                               .generation = group.order.generation,
-                               .ready = static_cast<int64_t>(group.ready.size())});
+    snapshot.groups.push_back(StatusOf(key, group, formations_.Show(key), now));
   }
   snapshot.oldest_wait_us = decode_.OldestWait(now);
   return snapshot;
@@ -172,6 +193,7 @@ absl::Status OrchestratorCore::Impl::CheckInvariants() const {
   if (found.ok()) found = sharing_.CheckInvariants();
   if (found.ok()) found = explanations_.CheckInvariants();
   if (found.ok()) found = groups_.CheckInvariants(registry_);
+  if (found.ok()) found = formations_.CheckInvariants();
   requests_.ForEach([&](const Request& request) {
     if (found.ok() && request.epoch > numbers_.last_epoch()) {
       found = orchestrator::Violated(4, request.spec->id, "has an epoch that was not issued yet");

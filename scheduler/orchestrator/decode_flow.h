@@ -81,6 +81,10 @@ class DecodeFlow {
   // counted as degraded.
   void PlaceWaiting();
 
+  // Requests of the model that wait for room.
+  int64_t WaitingOf(const std::string& model) const {
+    return static_cast<int64_t>(placement_.WaitingOf(model));
+  }
   TimeUs OldestWait(TimeUs now) const;  // 0: nobody waits
   absl::Status CheckInvariants() const;
 

@@ -61,6 +61,11 @@ OrchestratorCore::Impl::Impl(const OrchestratorConfig& config)
                                             .explanations = &explanations_,
                                             .ends = this,
                                             .effects = &effects_}),
+      formations_(config.formations, {.registry = &registry_,
+                                      .groups = &groups_,
+                                      .decode = &decode_,
+                                      .sender = &sender_,
+                                      .effects = &effects_}),
       prefill_(config.default_tokens_per_second, {.requests = &requests_,
                                                   .registry = &registry_,
                                                   .numbers = &numbers_,
@@ -99,8 +104,12 @@ OrchestratorCore::Impl::Impl(const OrchestratorConfig& config)
                                               .explanations = &explanations_,
                                               .gone = &gone_,
                                               .groups = &groups_,
+                                              .formations = &formations_,
                                               .ends = this,
                                               .effects = &effects_}) {
+  formations_.NumberFrom(numbers_.first_epoch());
+  const absl::Status policy = CheckFormationPolicy(config.formations.policy);
+  SKEIN_CHECK_MSG(policy.ok(), std::string(policy.message()).c_str());
   if (!pools_.plans()) return;
   const absl::Status valid = CheckPlanning(pools_.planning());
   SKEIN_CHECK_MSG(valid.ok(), std::string(valid.message()).c_str());
@@ -119,6 +128,8 @@ std::vector<OrchestratorEffect> OrchestratorCore::Impl::Handle(const Orchestrato
           worker_side_.On(e, now_);
         } else if constexpr (requires { decode_.On(e, now_); }) {
           decode_.On(e, now_);
+        } else if constexpr (requires { formations_.On(e, now_); }) {
+          formations_.On(e, now_);
         } else {
           On(e);
         }
@@ -155,13 +166,6 @@ void OrchestratorCore::Impl::On(const DrainCalled& event) {
   effects_.push_back(AnswerDrain{event.call, {std::move(status)}});
 }
 
-void OrchestratorCore::Impl::On(const FormationCalled& event) {
-  effects_.push_back(
-      AnswerFormation{event.call, absl::UnimplementedError("formations cannot be ordered yet")});
-}
-
-void OrchestratorCore::Impl::On(const FormationReported&) {}
-
 void OrchestratorCore::Impl::On(const ReplacePlanningTables& event) {
   if (!pools_.plans()) return;
   PlanningConfig planning = pools_.planning();
@@ -180,6 +184,7 @@ absl::Status OrchestratorCore::Impl::Follow(const Generation& seen) {
   }
   numbers_.Begin(seen.number + 1);
   registry_.NumberFrom(numbers_.first_epoch());
+  formations_.NumberFrom(numbers_.first_epoch());
   Settle();
   effects_.push_back(StoreGeneration{numbers_.generation()});
   const absl::Status why = absl::AbortedError("the orchestrator takes a higher generation");
@@ -305,6 +310,7 @@ void OrchestratorCore::Impl::On(const OrchestratorTick&) {
 
 void OrchestratorCore::Impl::RunTimers() {
   worker_side_.OrderGroups(now_);
+  formations_.Tick(now_);
   for (const RequestId id : requests_.TakeDue(now_)) {
     Request* request = requests_.Find(id);
     if (request == nullptr) continue;

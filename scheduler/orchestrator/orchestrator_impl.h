@@ -8,7 +8,8 @@
 //   Replanner     a plan is given up
 //   SharedPrompts further choices of an answer, which share the first one's prompt
 //   PlanSender    the messages about plans
-//   GroupControl  which instances form a group, and its formation
+//   GroupControl  which instances form a group
+//   Formations    how the instances of each group are bound and released
 //   RequestTable, Registry, PrefillPools, ExplanationLog, GoneList, PlanNumbers   shared tables
 //
 // orchestrator_core.cc has what happens; checks.cc what the core shows of itself.
@@ -20,6 +21,7 @@
 
 #include "scheduler/orchestrator/decode_flow.h"
 #include "scheduler/orchestrator/explain/explanation_log.h"
+#include "scheduler/orchestrator/groups/formations.h"
 #include "scheduler/orchestrator/groups/group_control.h"
 #include "scheduler/orchestrator/orchestrator_core.h"
 #include "scheduler/orchestrator/plan_numbers.h"
@@ -61,8 +63,6 @@ class OrchestratorCore::Impl final : private orchestrator::RequestEnds {
   void On(const RegisterCalled& event);
   void On(const RouterConnected& event);
   void On(const DrainCalled& event);
-  void On(const FormationCalled& event);
-  void On(const FormationReported& event);
   void On(const ReplacePlanningTables& event);
   void On(const OrchestratorTick& event);
 
@@ -107,6 +107,7 @@ class OrchestratorCore::Impl final : private orchestrator::RequestEnds {
   orchestrator::PlanSender sender_{&registry_, &effects_};
   orchestrator::SharedPrompts sharing_{{&requests_, &registry_, &numbers_, &sender_, &effects_}};
   orchestrator::DecodeFlow decode_;
+  orchestrator::Formations formations_;
   orchestrator::PrefillFlow prefill_;
   orchestrator::Replanner replanner_;
   orchestrator::RouterSide router_side_;

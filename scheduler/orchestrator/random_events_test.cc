@@ -2,12 +2,13 @@
 // Checked: the core's invariants; every request ends exactly once; an epoch is assigned only when
 // the epochs before it were cancelled, refused or have ended everywhere; the sequences of the
 // SP Assigns to an instance grow; nothing goes to an instance whose stream is broken; nothing
-// is placed at one that an operator drains.
+// is placed at one that an operator drains; every order about formations is answered once.
 #include <algorithm>
 #include <map>
 #include <optional>
 #include <random>
 #include <set>
+#include <string>
 #include <tuple>
 
 #include "scheduler/orchestrator/testing/planning_testing.h"
@@ -17,6 +18,9 @@ namespace {
 
 class RandomEventsTest : public PlanningTest {
  protected:
+  static void TearDownTestSuite() {
+    EXPECT_GT(switched_, 0) << "of " << ::testing::UnitTest::GetInstance()->test_to_run_count();
+  }
   void Play(const char* policy, uint64_t seed, int events);
 
  private:
@@ -58,9 +62,12 @@ class RandomEventsTest : public PlanningTest {
   void Watch(const Effects& effects);
   void Assigned(const CallAssign& call);
   void AnyReport();
+  std::string NodeOf(Role role) { return Chance(role == Role::kDecode ? 85 : 50) ? "a" : "b"; }
   void Come();
   void BreakOrConnect();
   void Order();
+  void OrderFormation();
+  void TellFormation();
 
   std::mt19937_64 random_;
   uint64_t submitted_ = 0;
@@ -78,6 +85,11 @@ class RandomEventsTest : public PlanningTest {
   std::set<RequestId> closed_;
   std::set<InstanceId> ordered_;  // to drain
   std::set<std::tuple<InstanceId, RequestId, Epoch>> announced_once_;
+  std::map<InstanceId, uint64_t> groups_;  // the latest generation that each was ordered
+  std::vector<CallPrepareFormation> prepares_;
+  std::set<uint64_t> committed_;
+  std::map<uint64_t, int> orders_;      // of formations, by call: how often each was answered
+  static inline int64_t switched_ = 0;  // formations that changed as ordered, of all runs
 };
 
 void RandomEventsTest::Assigned(const CallAssign& call) {
@@ -113,6 +125,17 @@ void RandomEventsTest::Watch(const Effects& effects) {
       EXPECT_FALSE(is_new && ordered);  // one that is not new names more writers
       EXPECT_EQ(broken_.count(announce->instance), 0u);
       announced_.push_back(*announce);
+    } else if (const auto* group = std::get_if<CallGroup>(&effect)) {
+      groups_[group->instance] = group->request.generation;
+    } else if (const auto* prepare = std::get_if<CallPrepareFormation>(&effect)) {
+      EXPECT_EQ(broken_.count(prepare->instance), 0u);
+      prepares_.push_back(*prepare);
+    } else if (const auto* commit = std::get_if<CallCommitFormation>(&effect)) {
+      committed_.insert(commit->request.epoch);
+    } else if (const auto* answer = std::get_if<AnswerFormation>(&effect)) {
+      EXPECT_EQ(++orders_.at(answer->call.value), 1);
+    } else if (const auto* switched = std::get_if<FormationSwitched>(&effect)) {
+      switched_ += switched->ended.outcome == orchestrator::SwitchOutcome::kDone ? 1 : 0;
     }
   }
   for (const SendPlanUpdate& end : Ends(effects)) {
@@ -124,10 +147,9 @@ void RandomEventsTest::Watch(const Effects& effects) {
 void RandomEventsTest::Send(const OrchestratorEvent& event) { Watch(Do(event)); }
 
 void RandomEventsTest::Come() {
-  const Role role = Chance(70) ? Role::kPrefill : Role::kDecode;
+  const Role role = Chance(60) ? Role::kPrefill : Role::kDecode;
   const uint64_t incarnation = ++last_incarnation_;
-  const Effects effects =
-      Do(RegisterCalled{Call(), {Identity(role, incarnation, Chance(50) ? "a" : "b")}});
+  const Effects effects = Do(RegisterCalled{Call(), {Identity(role, incarnation, NodeOf(role))}});
   Watch(effects);
   const InstanceId id = Of<AnswerRegister>(effects)[0].reply.instance;
   incarnations_[id] = {incarnation};
@@ -191,6 +213,38 @@ void RandomEventsTest::Order() {
   Watch(effects);
 }
 
+void RandomEventsTest::OrderFormation() {
+  using Order = orchestrator::FormationOrder;
+  Order order;
+  order.act = Chance(60) ? Order::Act::kBind : static_cast<Order::Act>(Draw(4));
+  order.how = Chance(50) ? Switch::kHard : Switch::kSequential;
+  if (Chance(60)) {
+    order.group = Chance(50) ? "m@a" : "m@b";
+    order.size = Chance(70) ? 2 : static_cast<int32_t>(1 + Draw(4));
+  } else {
+    for (uint64_t i = 1 + Draw(2); i > 0; --i) order.instances.push_back(up_[Draw(up_.size())]);
+  }
+  const CallId call = Call();
+  orders_[call.value] = 0;
+  Send(FormationCalled{call, order});
+}
+
+// Mostly what a member would tell of what it was asked, twice at times; else anything.
+void RandomEventsTest::TellFormation() {
+  using Phase = FormationTold::Phase;
+  const auto asked = TakeOne(&prepares_);
+  if (!asked.has_value() || broken_.count(asked->instance) > 0) return;
+  if (roles_.count(asked->instance) == 0) return;
+  const auto tell = [&](uint64_t epoch, Phase phase) {
+    Send(FormationReported{asked->instance, {.epoch = epoch, .phase = phase, .why = AnyStatus()}});
+  };
+  const uint64_t epoch = asked->request.epoch;
+  if (Chance(2)) return tell(1 + Draw(FirstNumberOf(1) + 100), static_cast<Phase>(Draw(3)));
+  if (Chance(5)) return tell(epoch, Chance(80) ? Phase::kEnded : Phase::kBound);
+  tell(epoch, committed_.count(epoch) > 0 ? Phase::kBound : Phase::kPrepared);
+  if (Chance(90)) prepares_.push_back(*asked);
+}
+
 void RandomEventsTest::AnyReport() {
   const InstanceId id = up_[Draw(up_.size())];
   std::vector<HeldRequest> held;
@@ -223,6 +277,10 @@ void RandomEventsTest::AnyReport() {
   load.free_blocks = Chance(80) ? 100000 : static_cast<int64_t>(Draw(2000));
   load.total_blocks = 100000;
   load.draining = Chance(5);
+  if (roles_[id] == Role::kDecode) {
+    load.groups_made = groups_.count(id) > 0 ? groups_.at(id) : 0;
+    if (Chance(3)) std::swap(load.groups_made, load.groups_failed);
+  }
   if (broken_.count(id) > 0) return;
   Send(ReportCalled{Call(),
                     {.instance = id,
@@ -309,6 +367,8 @@ void RandomEventsTest::Step() {
   } else {
     Send(OrchestratorTick{});
   }
+  if (Chance(5) && !up_.empty()) OrderFormation();
+  for (int i = 0; i < 4 && Chance(80); ++i) TellFormation();
 }
 
 void RandomEventsTest::Play(const char* policy, uint64_t seed, int events) {
@@ -326,6 +386,7 @@ void RandomEventsTest::Play(const char* policy, uint64_t seed, int events) {
     EXPECT_EQ(ends_[id] + static_cast<int>(closed_.count(id)), 1) << serial;
   }
   EXPECT_EQ(core_->Totals().requests, 0);
+  for (const auto& [call, answers] : orders_) EXPECT_EQ(answers, 1) << call;
 }
 
 class RandomEvents : public RandomEventsTest,

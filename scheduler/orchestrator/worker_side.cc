@@ -71,6 +71,7 @@ void WorkerSide::Connect(const RegisterCalled& event, const Generation& own, Tim
   }
   const GroupOrder group = parts_.groups->OrderOf(instance.id);
   if (group.generation != 0) parts_.sender->Send(CallGroup{instance.id, group});
+  parts_.formations->Reconnected(instance.id, event.request.formation, now);
   if (registered->former != CallId{}) {
     LeaveStream(registered->id, registered->former);
     parts_.effects->push_back(CloseWorker{
@@ -121,6 +122,7 @@ void WorkerSide::On(const ReportCalled& event, TimeUs now) {
     }
     for (const EndedRequest& ended : event.request.ended) ended_.Take(reporter, ended, now);
     parts_.groups->Reported(reporter.id, reporter.load, now);
+    parts_.formations->Reported(reporter.id, now);
     LeaveDraining(reporter, now);
     LeaveSuspect(reporter, now);
     NoteRoom(reporter.identity.model);
@@ -229,7 +231,9 @@ bool WorkerSide::MayMiss(const Instance& instance) const {
 void WorkerSide::OrderGroups(TimeUs now) {
   for (auto& [id, order] :
        parts_.groups->TakeDue(*parts_.registry, parts_.numbers->first_epoch(), now)) {
+    const bool first = order.index == 0;
     parts_.sender->Send(CallGroup{id, std::move(order)});
+    if (first) parts_.formations->Regrouped(id, now);
   }
 }
 
@@ -279,6 +283,7 @@ void WorkerSide::Lose(InstanceId id, const std::string& why, Loss how, TimeUs no
   parts_.registry->Remove(id);
   leaving_.erase(id);
   left_suspects_.erase(id);
+  parts_.formations->Left(id, now);
   parts_.groups->Left(id, now);
   if (connection != CallId{} && how != Loss::kLeft) {
     parts_.effects->push_back(

@@ -29,6 +29,7 @@
 #include "scheduler/base/time.h"
 #include "scheduler/orchestrator/decode_flow.h"
 #include "scheduler/orchestrator/explain/explanation_log.h"
+#include "scheduler/orchestrator/groups/formations.h"
 #include "scheduler/orchestrator/groups/group_control.h"
 #include "scheduler/orchestrator/orchestrator_events.h"
 #include "scheduler/orchestrator/plan_numbers.h"
@@ -62,6 +63,7 @@ class WorkerSide {
     ExplanationLog* explanations = nullptr;
     GoneList* gone = nullptr;
     GroupControl* groups = nullptr;
+    Formations* formations = nullptr;
     RequestEnds* ends = nullptr;
     std::vector<OrchestratorEffect>* effects = nullptr;
   };

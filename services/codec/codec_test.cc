@@ -176,6 +176,35 @@ TEST(Codec, AnAnnouncementSurvivesBothWays) {
   EXPECT_TRUE(MessageDifferencer::Equals(ToProto(order), reserve));
 }
 
+// Their KV goes to all ranks of the group.
+TEST(Codec, AnAnnouncementForABoundGroupMayHaveWriters) {
+  v1::AnnounceRequest announce;
+  announce.set_spec(GoodSpec().SerializeAsString());
+  announce.set_epoch(3);
+  announce.add_writers(104);
+  announce.set_formation(9);
+  const auto decoded = FromProto(announce);
+  ASSERT_TRUE(decoded.ok()) << decoded.status();
+  EXPECT_EQ(decoded->formation, 9u);
+  scheduler::AnnounceOrder order{Encode(*decoded->spec), decoded->epoch, decoded->writers};
+  order.formation = decoded->formation;
+  EXPECT_TRUE(MessageDifferencer::Equals(ToProto(order), announce));
+}
+
+TEST(Codec, AGrantOfABoundGroupNamesItsRanks) {
+  scheduler::OpenTransferReply reply{
+      .blocks = {{4}}, .layout = {2}, .memory = "zero", .lease_us = 5};
+  reply.others = {{{{7}}, "one"}};
+  v1::OpenTransferResponse encoded = ToProto(reply);
+  const auto decoded = FromProto(encoded);
+  ASSERT_TRUE(decoded.ok()) << decoded.status();
+  EXPECT_EQ(decoded->blocks, reply.blocks);
+  EXPECT_EQ(decoded->layout, reply.layout);
+  EXPECT_EQ(decoded->others, reply.others);
+  encoded.mutable_others(0)->add_blocks(-1);
+  EXPECT_EQ(FromProto(encoded).status().message(), "others.blocks: -1 is not a block id");
+}
+
 TEST(Codec, AnAnnouncementThatSharesAPromptHasNoWriters) {
   v1::AnnounceRequest announce;
   announce.set_spec(GoodSpec().SerializeAsString());

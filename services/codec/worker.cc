@@ -22,6 +22,15 @@ absl::StatusOr<Out> ReadAsk(const Message& message) {
   return out;
 }
 
+template <typename Blocks>
+absl::Status ReadBlocks(const char* field, const Blocks& blocks, std::vector<BlockId>* out) {
+  for (const int32_t block : blocks) {
+    if (block < 0) return Invalid(field, absl::StrCat(block, " is not a block id"));
+    out->push_back({block});
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 v1::AnnounceRequest ToProto(const scheduler::AnnounceOrder& order) {
@@ -39,9 +48,6 @@ absl::StatusOr<scheduler::AnnounceRequest> FromProto(const v1::AnnounceRequest& 
   if (absl::Status status = ReadSpecAndEpoch(request, &out); !status.ok()) return status;
   for (const uint64_t writer : request.writers()) out.writers.push_back({writer});
   out.formation = request.formation();
-  if (out.formation != 0 && !out.writers.empty()) {
-    return Invalid("formation", "cannot be given together with writers");
-  }
   if (!request.has_prompt_of()) return out;
   const absl::StatusOr<scheduler::RequestId> prompt_of = FromProto(request.prompt_of());
   if (!prompt_of.ok()) return Invalid("prompt_of", std::string(prompt_of.status().message()));
@@ -96,6 +102,11 @@ absl::StatusOr<scheduler::OpenTransferRequest> FromProto(const v1::OpenTransferR
 v1::OpenTransferResponse ToProto(const scheduler::OpenTransferReply& reply) {
   v1::OpenTransferResponse out;
   for (const scheduler::BlockId block : reply.blocks) out.add_blocks(block.value);
+  for (const scheduler::TransferTarget& other : reply.others) {
+    v1::OpenTransferResponse::Target* target = out.add_others();
+    for (const scheduler::BlockId block : other.blocks) target->add_blocks(block.value);
+    target->set_memory(other.memory);
+  }
   out.set_memory(reply.memory);
   out.set_lease_us(static_cast<uint64_t>(reply.lease_us));
   out.set_staging_slots(static_cast<uint32_t>(reply.staging_slots));
@@ -105,10 +116,13 @@ v1::OpenTransferResponse ToProto(const scheduler::OpenTransferReply& reply) {
 
 absl::StatusOr<scheduler::OpenTransferReply> FromProto(const v1::OpenTransferResponse& response) {
   scheduler::OpenTransferReply out;
-  for (const int32_t block : response.blocks()) {
-    if (block < 0) return Invalid("blocks", absl::StrCat(block, " is not a block id"));
-    out.blocks.push_back({block});
+  absl::Status read = ReadBlocks("blocks", response.blocks(), &out.blocks);
+  for (const v1::OpenTransferResponse::Target& other : response.others()) {
+    scheduler::TransferTarget& target = out.others.emplace_back();
+    target.memory = other.memory();
+    read.Update(ReadBlocks("others.blocks", other.blocks(), &target.blocks));
   }
+  if (!read.ok()) return read;
   const absl::StatusOr<int64_t> lease_us = LeaseFrom("lease_us", response.lease_us());
   if (!lease_us.ok()) return lease_us.status();
   if (response.staging_slots() > kMaxSlots) {

@@ -58,7 +58,7 @@ std::string Usage(const CommandDescription& command) {
   std::string usage = command.name;
   for (const PositionalDescription& positional : command.positionals) {
     absl::StrAppend(&usage, positional.required ? " " : " [", positional.name,
-                    positional.required ? "" : "]");
+                    positional.repeatable ? "..." : "", positional.required ? "" : "]");
   }
   for (const FlagDescription& flag : command.flags) {
     if (flag.required) absl::StrAppend(&usage, " --", flag.name, " ", flag.value);
@@ -78,6 +78,9 @@ struct Application {
     app.set_help_flag();
     for (const PositionalDescription& positional : command.positionals) {
       positionals.push_back(app.add_option(positional.name)->description(positional.help));
+      if (!positional.repeatable) continue;
+      positionals.back()->expected(1, -1)->allow_extra_args()->multi_option_policy(
+          CLI::MultiOptionPolicy::TakeAll);
     }
     for (const FlagDescription& flag : command.flags) Add(flag);
     app.set_help_flag("-h,--help", "Print this text and exit.")->group("General");
@@ -176,12 +179,13 @@ ParsedArguments ParseArguments(const CommandDescription& command, int argc,
     }
   }
   for (const CLI::Option* positional : application.positionals) {
-    if (!positional->empty()) parsed.positionals.push_back(positional->results().front());
+    for (const std::string& value : positional->results()) parsed.positionals.push_back(value);
   }
+  const bool repeats = !command.positionals.empty() && command.positionals.back().repeatable;
   NameExtras(command, application.app.remaining(), &parsed.problems);
   for (auto more = end_of_flags; more != all.end(); ++more) {
     if (more == end_of_flags) continue;
-    if (parsed.positionals.size() < command.positionals.size()) {
+    if (repeats || parsed.positionals.size() < command.positionals.size()) {
       parsed.positionals.push_back(*more);
     } else {
       parsed.problems.push_back(absl::StrCat("unexpected argument '", *more, "'"));

@@ -26,6 +26,7 @@ struct PositionalDescription {
   std::string help;
   bool required = true;
   std::vector<std::string> choices;
+  bool repeatable = false;  // takes all arguments that follow; only the last one
 };
 
 struct CommandDescription {
@@ -42,7 +43,8 @@ struct CommandDescription {
 struct ParsedArguments {
   std::vector<std::vector<std::string>>
       flags;  // values by [command.flags]; "true" for a flag without value
-  std::vector<std::string> positionals;  // at most as many as command.positionals
+  // At most as many as command.positionals, unless the last of these is repeatable.
+  std::vector<std::string> positionals;
   bool help = false;
   bool version = false;
   std::vector<std::string> problems;  // unknown flags, stray arguments, missing values

@@ -159,6 +159,16 @@ void FlagSet::OptionalPositional(std::string* target, std::string name, std::str
   description_.positionals.back().required = false;
 }
 
+void FlagSet::RepeatedPositional(std::vector<std::string>* target, std::string name,
+                                 std::string help) {
+  repeated_ = target;
+  description_.positionals.push_back({.name = std::move(name),
+                                      .help = std::move(help),
+                                      .required = false,
+                                      .choices = {},
+                                      .repeatable = true});
+}
+
 FlagSet::Detail FlagSet::String(std::string* target, std::string name, std::string help) {
   return Add({.name = std::move(name), .value = "TEXT", .help = std::move(help)},
              {.set =
@@ -241,6 +251,10 @@ void FlagSet::ApplyArguments(const ParsedArguments& parsed, std::vector<std::str
 
 void FlagSet::ApplyPositionals(const ParsedArguments& parsed, std::vector<std::string>* problems) {
   for (size_t i = 0; i < parsed.positionals.size(); ++i) {
+    if (i >= positionals_.size()) {
+      repeated_->push_back(parsed.positionals[i]);
+      continue;
+    }
     *positionals_[i] = parsed.positionals[i];
     const PositionalDescription& positional = description_.positionals[i];
     const absl::Status choice = CheckChoice(parsed.positionals[i], positional.choices);

@@ -70,6 +70,10 @@ class FlagSet {
                   std::vector<std::string> choices = {});
   void OptionalPositional(std::string* target, std::string name, std::string help = "",
                           std::vector<std::string> choices = {});
+  // All arguments that are not flags and follow the positionals registered so far; may be none.
+  // *target must be empty. No positional can be registered after it.
+  void RepeatedPositional(std::vector<std::string>* target, std::string name,
+                          std::string help = "");
 
   // A check across flags: runs after each of them is valid by itself.
   void Check(std::function<absl::Status()> check) { checks_.push_back(std::move(check)); }
@@ -118,6 +122,7 @@ class FlagSet {
   CommandDescription description_;  // [flags] in the order of flags_
   std::vector<Flag> flags_;
   std::vector<std::string*> positionals_;
+  std::vector<std::string>* repeated_ = nullptr;  // what follows them; null: nothing may
   std::vector<std::function<absl::Status()>> checks_;
   std::string group_ = "Flags";
   std::string prefix_ = "SKEIN_";

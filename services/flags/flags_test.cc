@@ -209,5 +209,27 @@ TEST(Flags, APositionalArgumentMustBeGivenOnce) {
             absl::string_view::npos);
 }
 
+TEST(Flags, ARepeatedPositionalTakesAllThatFollows) {
+  const auto parse = [](std::vector<const char*> arguments, std::vector<std::string>* rest) {
+    FlagSet flags("A test.");
+    std::string file;
+    int64_t size = 0;
+    flags.Positional(&file, "FILE");
+    flags.RepeatedPositional(rest, "INSTANCE", "One.");
+    flags.Int(&size, "size", "a size", 0, 64);
+    arguments.insert(arguments.begin(), "test");
+    EXPECT_NE(flags.Help().find("FILE [INSTANCE...] [flags]"), std::string::npos) << flags.Help();
+    return flags.Parse(static_cast<int>(arguments.size()), arguments.data(), {});
+  };
+  std::vector<std::string> rest;
+  EXPECT_EQ(parse({"f"}, &rest).message(), "");
+  EXPECT_TRUE(rest.empty());
+  EXPECT_EQ(parse({"f", "1", "--size", "2", "decode-1", "--", "--x"}, &rest).message(), "");
+  EXPECT_EQ(rest, (std::vector<std::string>{"1", "decode-1", "--x"}));
+  rest.clear();
+  EXPECT_NE(parse({"f", "1", "--nope"}, &rest).message().find("unknown flag '--nope'"),
+            absl::string_view::npos);
+}
+
 }  // namespace
 }  // namespace skein::services

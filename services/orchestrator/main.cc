@@ -1,5 +1,6 @@
 // The orchestrator: registry of instances and planner of requests.
 #include "services/base/process.h"
+#include "services/orchestrator/formation_options.h"
 #include "services/orchestrator/options.h"
 #include "services/orchestrator/orchestrator_process.h"
 #include "services/orchestrator/planning_options.h"
@@ -15,7 +16,12 @@ int main(int argc, char** argv) {
     planning = LoadPlanning(options);
     return planning.status();
   });
+  absl::StatusOr<scheduler::orchestrator::FormationConfig> formations;
+  flags.Check([&] {
+    formations = FormationsFrom(options);
+    return formations.status();
+  });
   const int code = StartProcess("orchestrator", options.log_level, argc, argv, &flags);
   if (code >= 0) return code;
-  return EndProcess(RunOrchestrator(options, *planning), flags);
+  return EndProcess(RunOrchestrator(options, *planning, *formations), flags);
 }

@@ -37,6 +37,34 @@ void RegisterPlanning(OrchestratorOptions* options, FlagSet* flags) {
       .Value("FRACTION");
 }
 
+void RegisterFormations(OrchestratorOptions* options, FlagSet* flags) {
+  flags->Group("Formations of decode groups");
+  flags
+      ->String(
+          &options->formations, "formations",
+          "Whether load, priorities and long requests bind and release the decode instances of "
+          "a node (auto), or only skeinctl bind and release do (manual).")
+      .OneOf({"auto", "manual"})
+      .Value("MODE");
+  flags->Double(
+      &options->formation_bind_sequences, "formation-bind-sequences",
+      "A group with at most so many sequences an instance, running and waiting, is quiet: "
+      "it is bound where its profile says that it gains.",
+      0, 1e6);
+  flags->Double(&options->formation_release_sequences, "formation-release-sequences",
+                "A group with at least so many sequences an instance is busy: it is released. "
+                "Between the two it stays as it is.",
+                0, 1e6);
+  flags->Double(&options->formation_dwell_s, "formation-dwell-s",
+                "Load changes a formation no sooner than this time after its last change.", 0,
+                86400);
+  flags->Double(
+      &options->formation_min_gain, "formation-min-gain",
+      "Only sizes that make tokens at least so many times as fast as one instance, by the "
+      "profile, are bound for load or priority.",
+      1, 1000);
+}
+
 void RegisterLimits(OrchestratorOptions* options, FlagSet* flags) {
   flags->Group("Limits and times");
   flags->Int(&options->max_requests, "max-requests", "Maximum number of requests in the cluster.",
@@ -61,6 +89,7 @@ void OrchestratorOptions::Register(FlagSet* flags) {
   flags->About("Skein's orchestrator: keeps the register of instances and plans requests.");
   RegisterAddresses(this, flags);
   RegisterPlanning(this, flags);
+  RegisterFormations(this, flags);
   RegisterLimits(this, flags);
   RegisterLogFlags(&log_level, flags);
 }

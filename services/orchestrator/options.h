@@ -22,6 +22,11 @@ struct OrchestratorOptions {
   std::string policy = "tetris";
   int64_t node_size = 8;
   std::string improvement_rate = "auto";
+  std::string formations = "auto";
+  double formation_bind_sequences = 1;
+  double formation_release_sequences = 4;
+  double formation_dwell_s = 10;
+  double formation_min_gain = 1.05;
   std::string log_level = "info";
 
   void Register(FlagSet* flags);

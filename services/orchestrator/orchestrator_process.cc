@@ -14,6 +14,7 @@
 #include "services/log/log.h"
 #include "services/metrics/metrics.h"
 #include "services/metrics/process_metrics.h"
+#include "services/orchestrator/formation_metrics.h"
 #include "services/orchestrator/generation_file.h"
 #include "services/orchestrator/group_page.h"
 #include "services/orchestrator/orchestrator_service.h"
@@ -118,11 +119,12 @@ void Refresh(const scheduler::OrchestratorSnapshot& totals, const absl::Status& 
 
 // What the admin pages need.
 struct Pages {
-  explicit Pages(OrchestratorShell* orchestrator_shell) : shell(orchestrator_shell) {}
+  Pages(OrchestratorShell* orchestrator_shell, Metrics* of_process)
+      : shell(orchestrator_shell), metrics(*of_process) {}
 
   OrchestratorShell* const shell;
   OrchestratorService service{shell};
-  Metrics metrics;
+  Metrics& metrics;
   ProcessMetrics process{"orchestrator", &metrics};
   std::atomic<int> port{0};  // 0: not open yet
   std::atomic<bool> stopping{false};
@@ -177,7 +179,11 @@ AdminHooks HooksOf(const OrchestratorOptions& options, Pages* pages) {
                   Refresh(copy->snapshot, copy->invariants, &pages->metrics);
                 }
                 pages->process.Refresh();
-                return pages->metrics.Render();
+                Metrics groups;
+                if (const auto copy = pages->shell->Look()) {
+                  SetFormations(copy->snapshot.groups, &groups);
+                }
+                return pages->metrics.RenderWith(groups);
               },
           .invariants = [pages] { return pages->shell->CheckInvariants(); },
           .more =
@@ -214,10 +220,12 @@ void Reload(const OrchestratorOptions& options, const scheduler::PlanningConfig*
 }  // namespace
 
 absl::Status RunOrchestrator(const OrchestratorOptions& options,
-                             std::shared_ptr<const scheduler::PlanningConfig> planning) {
+                             std::shared_ptr<const scheduler::PlanningConfig> planning,
+                             const scheduler::orchestrator::FormationConfig& formations) {
   BlockReloadSignal();
   scheduler::OrchestratorConfig config = ConfigFrom(options);
   config.planning = planning;
+  config.formations = formations;
   if (!options.state_dir.empty()) {
     auto generation = NextGeneration(options.state_dir);
     if (!generation.ok()) return generation.status();
@@ -225,9 +233,14 @@ absl::Status RunOrchestrator(const OrchestratorOptions& options,
   }
   LogInfo("generation", {{"generation", config.generation}});
   GenerationKeeper keeper(options.state_dir);
+  Metrics metrics;
+  FormationMetrics formation_metrics(&metrics);
   OrchestratorShell shell(config, kInboxMax,
                           [&keeper](uint64_t generation) { keeper.Keep(generation); });
-  Pages pages(&shell);
+  shell.WatchFormations([&formation_metrics](const scheduler::FormationSwitched& switched) {
+    formation_metrics.Count(switched);
+  });
+  Pages pages(&shell, &metrics);
   shell.Start();
   auto admin = AdminServer::Start(options.admin, options.host, HooksOf(options, &pages));
   if (!admin.ok()) return admin.status();

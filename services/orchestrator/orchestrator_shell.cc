@@ -283,18 +283,19 @@ void OrchestratorShell::On(const scheduler::AnswerFormation& effect) {
 
 void OrchestratorShell::On(const scheduler::FormationSwitched& effect) {
   DropCopies();
-  const auto& ended = effect.ended;
-  LogInfo("formation switched",
-          {{"group", effect.group},
-           {"epoch", ended.epoch},
-           {"from", scheduler::orchestrator::FormationName(ended.from)},
-           {"to", scheduler::orchestrator::FormationName(ended.to)},
-           {"outcome", std::string(scheduler::orchestrator::NameOf(ended.outcome))},
-           {"took_us", ended.took_us},
-           {"drain_us", ended.drain_us},
-           {"cut_over_us", ended.cut_over_us},
-           {"why", ended.why},
-           {"reason", ended.reason}});
+  watch_formations_(effect);
+  using scheduler::orchestrator::FormationName;
+  const scheduler::orchestrator::SwitchEnded& ended = effect.ended;
+  LogInfo("formation switched", {{"group", effect.group},
+                                 {"formation_epoch", ended.epoch},
+                                 {"from", FormationName(ended.from)},
+                                 {"to", FormationName(ended.to)},
+                                 {"outcome", std::string(NameOf(ended.outcome))},
+                                 {"took_us", ended.took_us},
+                                 {"drain_us", ended.drain_us},
+                                 {"cut_over_us", ended.cut_over_us},
+                                 {"ordered_because", ended.why},
+                                 {"reason", ended.reason}});
 }
 
 void OrchestratorShell::On(const scheduler::CallAssign& effect) {

@@ -42,6 +42,11 @@ class OrchestratorShell
       std::function<void(uint64_t)> store_generation = [](uint64_t) {});
   ~OrchestratorShell();
 
+  // Called on the loop with each switch of a formation that has ended; must not block. Before
+  // Start.
+  void WatchFormations(std::function<void(const scheduler::FormationSwitched&)> watch) {
+    watch_formations_ = std::move(watch);
+  }
   void Start();
   // Ends every call that waits with UNAVAILABLE and joins the loop.
   void Stop();
@@ -168,6 +173,8 @@ class OrchestratorShell
   std::atomic<uint64_t> next_call_{1};
   std::atomic<bool> draining_{false};
   const std::function<void(uint64_t)> store_generation_;
+  std::function<void(const scheduler::FormationSwitched&)> watch_formations_ =
+      [](const scheduler::FormationSwitched&) {};
   std::atomic<uint64_t> copies_made_{0};
   std::atomic<uint64_t> checks_made_{0};
   Shared<Copy> copy_;

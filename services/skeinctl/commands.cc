@@ -4,6 +4,8 @@
 #include "services/skeinctl/bench/bench.h"
 #include "services/skeinctl/cluster/drain.h"
 #include "services/skeinctl/cluster/explain.h"
+#include "services/skeinctl/cluster/formation.h"
+#include "services/skeinctl/cluster/formation_orders.h"
 #include "services/skeinctl/cluster/logs.h"
 #include "services/skeinctl/cluster/requests.h"
 #include "services/skeinctl/cluster/status.h"
@@ -24,6 +26,11 @@ const std::vector<Command>& Commands() {
       MakeCommand<RequestsFlags>("requests", RunRequests),
       MakeCommand<ExplainFlags>("explain", RunExplain),
       MakeCommand<TransportsFlags>("transports", RunTransports),
+      MakeCommand<FormationFlags>("formation", RunFormation),
+      MakeCommand<BindFlags>("bind", RunBind),
+      MakeCommand<ReleaseFlags>("release", RunRelease),
+      MakeCommand<PinFlags>("pin", RunPin),
+      MakeCommand<UnpinFlags>("unpin", RunUnpin),
       MakeCommand<DrainFlags>("drain", RunDrain),
       MakeCommand<LogsFlags>("logs", RunLogs),
       MakeCommand<PlanFlags>("plan", RunPlan),

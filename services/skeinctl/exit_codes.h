@@ -10,10 +10,11 @@
 namespace skein::services {
 
 enum : int {
-  kDegraded = 3,     // status: the cluster serves, but something is lost or broken
+  // status: the cluster serves, but something is lost or broken; formation --verify: a check failed
+  kDegraded = 3,
   kCannotServe = 4,  // status: no orchestrator; or a model, or all clients, without service
   kNotFound = 5,     // no such request, instance or process
-  kNotInTime = 6,    // drain --wait: not drained by the deadline
+  kNotInTime = 6,    // drain --wait, bind, release: not done by the deadline
 };
 
 struct ExitCodeMeaning {
@@ -30,7 +31,8 @@ inline constexpr ExitCodeMeaning kExitCodes[] = {
     {kCannotServe, "cannot serve",
      "a model or all clients are without service; status: the orchestrator does not answer"},
     {kNotFound, "not found", "no such request, instance or process"},
-    {kNotInTime, "not in time", "a drain did not finish by its deadline"},
+    {kNotInTime, "not in time",
+     "a drain, or a change of a formation, did not finish by its deadline"},
 };
 
 // A sentence for help texts: "Exit codes: 0 done or healthy, 1 failed, ..."

@@ -159,14 +159,26 @@ def documented_as_empty():
     return found
 
 
+def bind_and_release(cluster):
+    """The two decode instances of this machine."""
+    def skeinctl(*arguments):
+        return subprocess.run([cluster.binaries["skeinctl"], *arguments, "--orchestrator", cluster.orchestrator], text=True,
+                              stdout=subprocess.PIPE, timeout=120, check=True).stdout
+    group, = [one["name"] for one in json.loads(skeinctl("formation", "--format=json"))["groups"] if one["role"] == "decode"]
+    for command in ("bind", "release"):
+        skeinctl(command, "--group", group)
+
+
 def load_until_seen(cluster, prometheus):
-    """Sends requests until Prometheus sees the counters of ring steps and of plans grow. On a busy machine an instance answers late, and then
-    some prompts are planned on the other alone."""
+    """Sends requests until Prometheus sees the counters of ring steps, of plans and of switches grow. On a busy machine an instance answers late,
+    and then some prompts are planned on the other alone."""
     def seen():
         load(cluster, 3)
+        bind_and_release(cluster)
         return all(prometheus.query("sum(rate(%s[1m])) > 0" % name) for name in
-                   ("skein_comm_bytes_total", "skein_plan_chunks_total", "skein_plan_actual_seconds_total"))
-    cluster.until(seen, "Prometheus sees prompts computed by two instances")
+                   ("skein_comm_bytes_total", "skein_plan_chunks_total", "skein_plan_actual_seconds_total",
+                    "skein_formation_cut_over_seconds_count", "skein_formation_drain_seconds_count"))
+    cluster.until(seen, "Prometheus sees prompts computed by two instances, and two bound and released")
 
 
 def empty_alerts(prometheus):
@@ -345,6 +357,9 @@ def what_is_served_is_what_the_page_says():
     with ClusterWithASpan() as cluster:
         prompt_tokens, output_tokens = load(cluster, 2)
         cluster.assert_idle_and_whole()
+        decode = cluster.processes["decode-0"]
+        cluster.until(lambda: "skein_comm_bytes_total{" in cluster.get("/metrics", raw=True, base=decode.admin()),
+                      "the decode instances' group has its communicators")
         page_of = pages(cluster)
         check_tokens(page_of, prompt_tokens, output_tokens)
         check_times(page_of)

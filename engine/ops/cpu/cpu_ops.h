@@ -20,8 +20,9 @@ struct CpuOpsOptions {
 };
 
 // Whether `reproducible` was measured to cost at most 5 % of the time of a prefill and of a decode
-// step, of one stream or several, by one thread on a CPU of this kind (docs/reproducibility.md).
-// False too where that was not measured. kAuto: of the best that this CPU has.
+// step, of one stream or several, by one or two threads on a CPU of this kind
+// (docs/reproducibility.md). False too where that was not measured. kAuto: of the best that this
+// CPU has.
 bool ReproducibleCostsLittle(CpuIsa isa);
 
 // INVALID_ARGUMENT: threads < 1, or the CPU lacks the isa.

@@ -88,6 +88,11 @@ DecodePlacement::Standing DecodePlacement::StandingOf(const std::string& model, 
   return waiter->second.blocked == PlanSequence{} ? Standing::kNotAsking : Standing::kBlocked;
 }
 
+size_t DecodePlacement::WaitingOf(const std::string& model) const {
+  const auto line = lines_.find(model);
+  return line == lines_.end() ? 0 : line->second.all.size();
+}
+
 size_t DecodePlacement::waiting() const {
   size_t count = 0;
   for (const auto& [model, line] : lines_) count += line.all.size();

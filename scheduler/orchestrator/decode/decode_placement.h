@@ -74,6 +74,7 @@ class DecodePlacement {
   enum class Standing { kAbsent, kNotAsking, kReady, kBlocked };
   Standing StandingOf(const std::string& model, uint64_t number, RequestId request) const;
   size_t waiting() const;
+  size_t WaitingOf(const std::string& model) const;
   // Calls visit(RequestId) with the first of each line.
   template <class Visit>
   void ForEachFirst(Visit visit) const {

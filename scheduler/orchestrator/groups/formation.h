@@ -22,11 +22,15 @@ struct Subset {
   bool Overlaps(const Subset& other) const { return first < other.end() && other.first < end(); }
 };
 
-// Whether the subset has communicators in a group of `members`: its size is a power of two, at
-// least 2, and `first` is a multiple of it.
+// As many instances as can be bound together (the engine's kGroupRanksMax).
+inline constexpr int32_t kBoundMax = 8;
+
+// Whether the subset has communicators in a group of `members`: its size is a power of two, from 2
+// to kBoundMax, and `first` is a multiple of it.
 inline bool IsBindable(const Subset& subset, size_t members) {
-  return subset.size >= 2 && std::has_single_bit(static_cast<uint32_t>(subset.size)) &&
-         subset.first >= 0 && subset.first % subset.size == 0 &&
+  return subset.size >= 2 && subset.size <= kBoundMax &&
+         std::has_single_bit(static_cast<uint32_t>(subset.size)) && subset.first >= 0 &&
+         subset.first % subset.size == 0 &&
          static_cast<size_t>(subset.first) + static_cast<size_t>(subset.size) <= members;
 }
 

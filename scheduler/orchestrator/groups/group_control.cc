@@ -14,14 +14,6 @@ bool MakesCommunicators(const GroupControl::Key& key) { return key.role == Role:
 
 }  // namespace
 
-std::string_view NameOf(Formation formation) {
-  switch (formation) {
-    case Formation::kIndependent:
-      return "independent";
-  }
-  return "unknown";
-}
-
 GroupControl::Key GroupControl::KeyOf(const Instance& instance) {
   const WorkerIdentity& identity = instance.identity;
   return {.role = identity.role,
@@ -38,9 +30,7 @@ void GroupControl::Came(const Instance& instance, TimeUs now) {
   group.members.insert(instance.id);
   group.pause_us = kRetryMinUs;
   if (!instance.identity.comm_address.empty()) OrderAt(now + kSettleUs, known->second);
-  if (!began) return;
-  group.since_us = now;
-  group.why = "a new group starts with instances that work alone";
+  if (began) group.since_us = now;
 }
 
 void GroupControl::Left(InstanceId instance, TimeUs now) {
@@ -94,7 +84,12 @@ std::vector<std::pair<InstanceId, GroupOrder>> GroupControl::TakeDue(const Regis
       if (!address.empty()) members.push_back({id, address});
     }
     // One alone makes none, but may have some that are of no use now.
-    if (members.size() < 2 && group.order.members.size() < 2) continue;
+    if (members.size() < 2 && group.order.members.size() < 2) {
+      std::erase_if(group.order.members, [&group = group](const GroupMember& member) {
+        return !group.members.contains(member.instance);
+      });
+      continue;
+    }
     last_generation_ = std::max(last_generation_ + 1, first);
     group.order = {.generation = last_generation_, .index = 0, .members = std::move(members)};
     group.ready.clear();
@@ -123,6 +118,23 @@ GroupOrder GroupControl::OrderOf(InstanceId instance) const {
 const GroupControl::Group* GroupControl::GroupOf(InstanceId instance) const {
   const auto key = key_of_.find(instance);
   return key == key_of_.end() ? nullptr : &groups_.at(key->second);
+}
+
+const GroupControl::Key* GroupControl::KeyOf(InstanceId instance) const {
+  const auto key = key_of_.find(instance);
+  return key == key_of_.end() ? nullptr : &key->second;
+}
+
+std::string GroupControl::NameOf(const Key& key) {
+  const std::string node = key.node.empty() ? absl::StrCat("instance-", key.alone.value) : key.node;
+  return absl::StrCat(key.model, "@", node, key.role == Role::kPrefill ? "/prefill" : "");
+}
+
+std::optional<GroupControl::Key> GroupControl::Named(std::string_view name) const {
+  for (const auto& [key, group] : groups_) {
+    if (NameOf(key) == name) return key;
+  }
+  return std::nullopt;
 }
 
 absl::Status GroupControl::CheckInvariants(const Registry& registry) const {

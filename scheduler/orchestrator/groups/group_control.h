@@ -1,9 +1,7 @@
-// GroupControl: which instances form a group, and how each group is arranged now (its formation).
-// A group is all instances of one role and model on one node; an instance that tells no node is a
-// group alone. Part of OrchestratorCore, which tells it which instances come and go.
-//
-// Today every group is kIndependent: each instance works alone, with its own batch. Formations in
-// which instances work together, and the policy that chooses one, will be decided here.
+// GroupControl: which instances form a group, and how far their communicators are. A group is all
+// instances of one role and model on one node; an instance that tells no node is a group alone.
+// How its instances are bound: formations.h. Part of OrchestratorCore, which tells it which
+// instances come and go.
 //
 // Communicators. The decode instances of a group make the communicators of all its aligned subsets
 // before any formation needs them (GroupOrder), under a generation that only grows: when the group
@@ -22,6 +20,7 @@
 #include <compare>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -37,11 +36,6 @@
 
 namespace skein::scheduler::orchestrator {
 
-enum class Formation {
-  kIndependent,  // each instance runs its own steps, with all of its weights
-};
-std::string_view NameOf(Formation formation);  // "independent"
-
 class GroupControl {
  public:
   struct Key {
@@ -53,9 +47,7 @@ class GroupControl {
   };
   struct Group {
     std::set<InstanceId> members;
-    Formation formation = Formation::kIndependent;
-    TimeUs since_us = 0;  // when it took this formation
-    std::string why;      // for people
+    TimeUs since_us = 0;  // that it is there
 
     GroupOrder order;               // the latest; of generation 0 before the first
     std::set<InstanceId> ready;     // whose communicators of that generation are made
@@ -86,6 +78,11 @@ class GroupControl {
   TimeUs NextDue() const { return due_.Next(); }
 
   const Group* GroupOf(InstanceId instance) const;  // null: it is unknown
+  const Key* KeyOf(InstanceId instance) const;      // the same
+  // MODEL@NODE; of an instance that tells no node, MODEL@instance-ID; with "/prefill" behind it for
+  // prefill instances.
+  static std::string NameOf(const Key& key);
+  std::optional<Key> Named(std::string_view name) const;  // a walk over the groups
   const std::map<Key, Group>& all() const { return groups_; }
   absl::Status CheckInvariants(const Registry& registry) const;
 

@@ -88,14 +88,26 @@ TEST_F(GroupControlTest, AnInstanceThatTellsNoNodeIsAGroupAlone) {
   EXPECT_NE(groups_.GroupOf(one), groups_.GroupOf(two));
 }
 
-TEST_F(GroupControlTest, AGroupIsIndependentSinceItBegan) {
+TEST_F(GroupControlTest, AGroupHasANameThatFindsIt) {
+  const InstanceId one = Come(1, Role::kDecode, "m", "a");
+  const InstanceId two = Come(2, Role::kPrefill, "m", "a");
+  const InstanceId three = Come(3, Role::kDecode, "m", "");
+  EXPECT_EQ(GroupControl::NameOf(*groups_.KeyOf(one)), "m@a");
+  EXPECT_EQ(GroupControl::NameOf(*groups_.KeyOf(two)), "m@a/prefill");
+  EXPECT_EQ(GroupControl::NameOf(*groups_.KeyOf(three)), "m@instance-3");
+  for (const InstanceId instance : {one, two, three}) {
+    EXPECT_EQ(groups_.Named(GroupControl::NameOf(*groups_.KeyOf(instance))),
+              *groups_.KeyOf(instance));
+  }
+  EXPECT_EQ(groups_.Named("m@b"), std::nullopt);
+  EXPECT_EQ(groups_.KeyOf({9}), nullptr);
+}
+
+TEST_F(GroupControlTest, AGroupIsThereSinceItBegan) {
   const InstanceId one = Come(1, Role::kDecode, "m", "a");
   now_ = 500;
   const InstanceId two = Come(2, Role::kDecode, "m", "a");
-  EXPECT_EQ(groups_.GroupOf(two)->formation, Formation::kIndependent);
-  EXPECT_EQ(NameOf(groups_.GroupOf(two)->formation), "independent");
   EXPECT_EQ(groups_.GroupOf(two)->since_us, 100);
-  EXPECT_FALSE(groups_.GroupOf(two)->why.empty());
   Leave(one);
   EXPECT_EQ(groups_.GroupOf(two)->since_us, 100) << "it works as before";
 }
@@ -203,6 +215,18 @@ TEST_F(GroupControlTest, AnInstanceThatNobodyToldOfViolatesTheInvariants) {
   hello.identity.total_blocks = 1;
   ASSERT_TRUE(registry_.Register(hello, {2}, now_).ok());
   EXPECT_FALSE(groups_.CheckInvariants(registry_).ok());
+}
+
+// The last of several leaves, another comes: the order of the one alone is no order of this one.
+TEST_F(GroupControlTest, AnOrderForgetsTheOneThatWasAlone) {
+  const InstanceId one = Come(1, Role::kDecode, "m", "a", "x");
+  const InstanceId two = Come(2, Role::kDecode, "m", "a", "y");
+  EXPECT_EQ(Settled().size(), 2u);
+  Leave(one);
+  EXPECT_EQ(Settled().size(), 1u);
+  Come(3, Role::kDecode, "m", "a", "z");
+  Leave(two);
+  EXPECT_EQ(Settled(), Lines{});
 }
 
 }  // namespace

@@ -49,7 +49,8 @@ class PartsTest : public ::testing::Test, public RequestEnds {
     for (const absl::Status& status :
          {requests_.CheckInvariants(), registry_.CheckInvariants(), decode_.CheckInvariants(),
           prefill_.CheckInvariants(), replanner_.CheckInvariants(), workers_.CheckInvariants(),
-          groups_.CheckInvariants(registry_), sharing_.CheckInvariants()}) {
+          groups_.CheckInvariants(registry_), formations_.CheckInvariants(),
+          sharing_.CheckInvariants()}) {
       EXPECT_TRUE(status.ok()) << status;
     }
   }
@@ -144,6 +145,12 @@ class PartsTest : public ::testing::Test, public RequestEnds {
                       .explanations = &explanations_,
                       .ends = this,
                       .effects = &effects_}};
+  Formations formations_{{},
+                         {.registry = &registry_,
+                          .groups = &groups_,
+                          .decode = &decode_,
+                          .sender = &sender_,
+                          .effects = &effects_}};
   PrefillFlow prefill_{1000,
                        {.requests = &requests_,
                         .registry = &registry_,
@@ -185,6 +192,7 @@ class PartsTest : public ::testing::Test, public RequestEnds {
                        .explanations = &explanations_,
                        .gone = &gone_,
                        .groups = &groups_,
+                       .formations = &formations_,
                        .ends = this,
                        .effects = &effects_}};
   uint64_t hellos_ = 0;  // of all instances

@@ -62,7 +62,7 @@ class PlanningTest : public OrchestratorTest {
     identity.total_blocks = total_blocks_;
     identity.node = node;
     identity.max_requests = max_requests_;
-    if (role == Role::kPrefill) identity.comm_address = "c" + std::to_string(incarnation);
+    identity.comm_address = "c" + std::to_string(incarnation);
     return identity;
   }
   InstanceId Up(Role role, uint64_t incarnation, const std::string& node = "a") {

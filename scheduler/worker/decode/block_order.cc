@@ -47,6 +47,12 @@ void BlockOrder::Resume(RequestId id) {
   running_.insert(rank);
 }
 
+std::vector<RequestId> BlockOrder::Preempted() const {
+  std::vector<RequestId> ids;
+  for (const Rank& rank : preempted_) ids.push_back(rank.id);
+  return ids;
+}
+
 absl::Status BlockOrder::CheckInvariants() const {
   for (const auto& [id, rank] : ranks_) {
     const size_t runs = running_.count(rank);

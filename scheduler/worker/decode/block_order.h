@@ -63,6 +63,7 @@ class BlockOrder {
 
   std::optional<RequestId> FirstWanting() const { return First(wanting_); }
   std::optional<RequestId> FirstPreempted() const { return First(preempted_); }
+  std::vector<RequestId> Preempted() const;  // all, in their order
   size_t running() const { return running_.size(); }
   absl::Status CheckInvariants() const;
 

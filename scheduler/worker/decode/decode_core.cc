@@ -34,7 +34,8 @@ BoundGroupConfig GroupOf(const DecodeConfig& config) {
           .kv_heads = shape.kv_heads,
           .block_tokens = shape.block_tokens,
           .shift_tokens = config.group.shift_tokens,
-          .own_share = config.group.own_share};
+          .own_share = config.group.own_share,
+          .memory = config.memory};
 }
 
 OpeningConfig OpeningOf(const DecodeConfig& config) {
@@ -75,21 +76,12 @@ DecodeCore::Impl::Impl(const DecodeConfig& config)
                 .kv_in = &kv_in_,
                 .sequences = &sequences_,
                 .membership = &membership_}),
-      group_(GroupOf(config), kv_in_.pool(),
-             [this](BoundEffect effect) {
-               if (auto* over = std::get_if<FormationOver>(&effect)) {
-                 return overs_.push_back(std::move(*over));
-               }
-               const auto* close = std::get_if<CloseFeed>(&effect);
-               if (close != nullptr && close->broken) steps_.Abort(clock_.now);
-               std::visit(
-                   [this](auto& e) {
-                     if constexpr (!std::is_same_v<std::decay_t<decltype(e)>, FormationOver>) {
-                       effects_.push_back(std::move(e));
-                     }
-                   },
-                   effect);
-             }),
+      group_(
+          GroupOf(config), kv_in_.pool(), kv_in_.coming(),
+          [this](int64_t blocks) { return running_.MayEnter(blocks); },
+          [this](BoundEffect effect) {
+            std::visit([this](auto& one) { Carry(std::move(one)); }, effect);
+          }),
       ends_({.clock = &clock_,
              .kv_in = &kv_in_,
              .sequences = &sequences_,
@@ -99,7 +91,10 @@ DecodeCore::Impl::Impl(const DecodeConfig& config)
              .membership = &membership_,
              .steps = &steps_,
              .effects = &effects_},
-            [this](RequestId id) { orders_.EndSharers(id); }),
+            [this](RequestId id) {
+              orders_.EndSharers(id);
+              group_.Dismiss(id, clock_.now);
+            }),
       orders_(config.request_deadline_us, {.clock = &clock_,
                                            .kv_in = &kv_in_,
                                            .sequences = &sequences_,
@@ -111,6 +106,7 @@ DecodeCore::Impl::Impl(const DecodeConfig& config)
                                    .expected_streams = &expected_streams_,
                                    .orders = &orders_,
                                    .running = &running_,
+                                   .group = &group_,
                                    .membership = &membership_,
                                    .steps = &steps_,
                                    .effects = &effects_}),
@@ -119,16 +115,24 @@ DecodeCore::Impl::Impl(const DecodeConfig& config)
                                                                   .orders = &orders_,
                                                                   .opening = &opening_,
                                                                   .running = &running_,
-                                                                  .ends = &ends_}) {}
+                                                                  .ends = &ends_}),
+      group_requests_({.clock = &clock_,
+                       .kv_in = &kv_in_,
+                       .sequences = &sequences_,
+                       .orders = &orders_,
+                       .opening = &opening_,
+                       .group = &group_}) {}
 
 std::vector<DecodeEffect> DecodeCore::Impl::Handle(const DecodeEvent& event, TimeUs now) {
   clock_.now = std::max(clock_.now, now);
   effects_.clear();
+  running_.LeaveToGroup(group_.wanted_blocks());
   std::visit([this](const auto& e) { On(e); }, event);
   TakeOutcomes();
   RunTimers();
   FollowUp();
   StartSteps();
+  FollowUp();
   Report();
   return std::move(effects_);
 }
@@ -146,13 +150,18 @@ void DecodeCore::Impl::TakeOutcomes() {
 }
 
 void DecodeCore::Impl::Run(Sequence& sequence, KvIn::Result result) {
-  sharing_.ShareWithAll(sequence, result);
+  const bool for_group = kv_in_.IsForGroup(sequence.id());
+  if (for_group && !group_.Reserved(sequence.id(), sequence.epoch)) {
+    return EndComing(sequence, absl::CancelledError("the formation is over"));
+  }
+  // A group's blocks are not shared.
+  for_group ? orders_.EndSharers(sequence.id()) : sharing_.ShareWithAll(sequence, result);
   sequences_.Run(sequence, std::move(result.prompt_logprobs), result.times);
   membership_.ReportSoon();
   if (!result.has_token) return ends_.End(sequence, FinishReason::kLength, absl::OkStatus());
   const auto reason = sequences_.AddToken(sequence, result.token, result.payload);
   if (reason.has_value()) return ends_.End(sequence, *reason, absl::OkStatus());
-  running_.Add(sequence, sequence.KnownTokens() - 1);
+  for_group ? RunInGroup(sequence) : running_.Add(sequence, sequence.KnownTokens() - 1);
 }
 
 void DecodeCore::Impl::On(const RegisterReplied& event) {
@@ -226,9 +235,10 @@ void DecodeCore::Impl::RunTimers() {
 void DecodeCore::Impl::StartSteps() {
   TakeBack();
   JoinGroup();
+  group_requests_.Join();
   // Own sequences that wait for blocks may have them now, though no own step is due.
   if (group_.runs_steps() && !running_.InFlight()) running_.GrowTables();
-  group_.SetOwn(running_.StepTokens(), clock_.now);
+  TellOwn();
   if (group_.runs_steps()) StartStepsOfGroup();
   if (group_.runs_steps()) return;
   TakeBack();
@@ -276,7 +286,7 @@ void DecodeCore::Impl::On(const StepDone& event) {
     steps_.AddTokens(tokens, ended->took_us);
   }
   if (group_.in_step() && !ended->ran.empty()) {
-    group_.SetOwn(running_.StepTokens(), clock_.now);
+    TellOwn();
     group_.StepEnded(absl::OkStatus(), {}, clock_.now);
   }
   if (!steps_.engine().ok()) LeaveWithFailedEngine(ended->ahead);

@@ -38,7 +38,9 @@
 //
 // Formations. While this instance is bound it runs the steps of its group, own ones among them, in
 // the order of the feed (group/bound_group.h). At the lead, sequences that were preempted run in
-// the group, which has more room for them; they come back, to be recomputed here, when it ends.
+// the group, which has more room for them, and so do requests that the group computes from their
+// first token on (group_requests.h). They come back, to be recomputed here, when it ends; one whose
+// tokens never fit this instance's pool ends then.
 //
 // How KV arrives, from one or several prefill instances: scheduler/worker/kv_in/kv_in.h. Leases
 // measure the silence of others while this process listens (scheduler/base/listening_clock.h): they

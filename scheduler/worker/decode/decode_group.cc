@@ -1,9 +1,11 @@
 // What a DecodeCore does while its instance is bound: steps of the group, and the sequences that
 // run in it.
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "scheduler/worker/decode/decode_impl.h"
 
 namespace skein::scheduler {
@@ -30,7 +32,7 @@ void DecodeCore::Impl::StartStepsOfGroup() {
                                                clock_.now + config_.group.step_max_us, clock_.now));
       return;
     }
-    group_.SetOwn(running_.StepTokens(), clock_.now);
+    TellOwn();
     group_.StepEnded(absl::OkStatus(), {}, clock_.now);
   }
   if (!steps_.MayLaunch() || membership_.leaving()) return;
@@ -65,31 +67,67 @@ void DecodeCore::Impl::EndStepOfGroup(const StepLoop::Ended& ended, const StepDo
 }
 
 void DecodeCore::Impl::JoinGroup() {
-  while (group_.MayJoin()) {
-    const std::optional<RequestId> id = running_.FirstPreempted();
-    if (!id.has_value()) return;
-    Sequence& sequence = sequences_.at(*id);
+  if (!group_.MayJoin()) return;
+  for (const RequestId id : running_.Preempted()) {
+    Sequence& sequence = sequences_.at(id);
     const absl::Status joined = group_.Join(sequence.spec, sequence.epoch, sequence.arrived_us,
                                             *sequence.output, clock_.now);
-    if (!joined.ok()) return;  // it resumes here
-    running_.Remove(*id);
+    if (!joined.ok()) continue;  // it resumes here; those behind it may join
+    running_.Remove(id);
     sequences_.Bind(sequence);
     // The engine knows it with the layout of an instance alone.
-    effects_.push_back(ReleaseSequence{*id, sequence.epoch});
+    effects_.push_back(ReleaseSequence{id, sequence.epoch});
+    if (!group_.MayJoin()) return;
   }
+}
+
+void DecodeCore::Impl::RunInGroup(Sequence& sequence) {
+  group_.JoinWithKv(sequence.spec, sequence.epoch, sequence.arrived_us, *sequence.output,
+                    kv_in_.TakeTable(sequence.id()), clock_.now);
+  sequences_.Bind(sequence);
 }
 
 void DecodeCore::Impl::TakeBack() {
   for (const FormationOver& over : std::exchange(overs_, {})) {
     membership_.ReportSoon();
+    for (const auto& [id, epoch] : over.coming) {
+      Sequence* sequence = sequences_.Find(id, epoch);
+      if (sequence != nullptr && sequence->phase == Phase::kReceiving) {
+        EndComing(*sequence, over.why);
+      }
+    }
     for (const auto& [id, epoch] : over.left) {
       effects_.push_back(ReleaseSequence{id, epoch});
       Sequence* sequence = sequences_.Find(id, epoch);
       if (sequence == nullptr || sequence->phase != Phase::kBound) continue;
+      const absl::Status fits = opening_.FitsAlone(*sequence->spec);
+      if (!fits.ok()) {
+        EndWithGroup(*sequence, over.why, fits);
+        continue;
+      }
       sequences_.Unbind(*sequence);
       running_.AddPreempted(*sequence);
     }
   }
+}
+
+// It is planned again, where there is room: to compute it here, without its KV, would take longer
+// than its prefill instances need to hand over what they have.
+void DecodeCore::Impl::EndComing(Sequence& sequence, const absl::Status& why) {
+  ends_.Touch(sequence.id());
+  ends_.End(sequence, FinishReason::kError,
+            absl::UnavailableError(absl::StrCat("the bound group that its KV was for has ended (",
+                                                std::string(why.message()), ")")));
+}
+
+// The group had room for it, this instance alone never has. Without a token sent it is planned
+// again.
+void DecodeCore::Impl::EndWithGroup(Sequence& sequence, const absl::Status& why,
+                                    const absl::Status& fits) {
+  ends_.End(sequence, FinishReason::kError,
+            absl::UnavailableError(
+                absl::StrCat("the bound group that computed the request has ended (",
+                             std::string(why.message()), "); ", std::string(fits.message()))));
 }
 
 }  // namespace skein::scheduler

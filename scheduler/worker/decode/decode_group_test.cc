@@ -55,6 +55,7 @@ struct Instance {
   std::deque<DecodeEvent> later;  // answers to effects
   std::map<uint64_t, int64_t> emitted;
   std::map<uint64_t, FinishReason> ended;
+  std::map<uint64_t, absl::Status> refused;  // the group did not take it
   FormationTold told;
   std::set<std::pair<RequestId, Epoch>> admitted;           // by the engine
   std::map<std::pair<RequestId, Epoch>, KvLayout> layouts;  // likewise
@@ -86,8 +87,24 @@ class Group {
       case 5:
         return Do(rank, Tick{});
       default:
-        if (arrivals_ && Between(0, 2) == 0) Start(Between(0, 1) == 0 ? 0 : rank);
+        if (!arrivals_) return;
+        if (Between(0, 2) == 0) Start(Between(0, 1) == 0 ? 0 : rank);
+        if (Between(0, 3) == 0) StartInGroup();
     }
+  }
+  // A request that the group computes, from its first token on.
+  void StartInGroup() {
+    if (At(0).told.phase != FormationTold::Phase::kBound || Live(0) >= 8) return;
+    auto spec = Spec(++serial_, Between(2, 12), Between(1, 24));
+    wanted_[spec->id.serial] = spec->max_tokens;
+    where_[spec->id.serial] = 0;
+    Do(0, AttachCalled{{++calls_}, spec->id, kEpoch, /*ahead=*/true});
+    Do(0, AnnounceCalled{{.spec = spec, .epoch = kEpoch, .formation = epoch_}, absl::OkStatus()});
+    const bool joined = At(0).core->StateOf(spec->id) != "";
+    ++(joined ? computed_ : refused_);
+    if (joined) return;  // the group was being released, or is no more
+    EXPECT_TRUE(absl::IsUnavailable(At(0).refused[spec->id.serial]));
+    where_.erase(spec->id.serial);
   }
   // A request whose KV is whole.
   void Start(int rank) {
@@ -241,6 +258,7 @@ class Group {
   int Size() const { return static_cast<int>(instances_.size()); }
 
   int64_t started_ = 0, tp_steps_ = 0, sp_steps_ = 0, binds_ = 0, joined_ = 0;
+  int64_t computed_ = 0, refused_ = 0;  // that the group was to compute
 
  private:
   Instance& At(int rank) { return instances_[static_cast<size_t>(rank)]; }
@@ -279,6 +297,10 @@ class Group {
     EXPECT_EQ(effect.index, At(rank).emitted[effect.id.serial]++);
   }
   void On(int rank, const EndStream& effect) {
+    if (absl::IsUnavailable(effect.status) && At(rank).emitted[effect.id.serial] == 0) {
+      At(rank).refused[effect.id.serial] = effect.status;
+      return;
+    }
     EXPECT_TRUE(At(rank).ended.emplace(effect.id.serial, effect.reason).second);
     EXPECT_TRUE(effect.status.ok()) << effect.status;
   }
@@ -333,7 +355,7 @@ class Group {
 };
 
 TEST(DecodeGroup, NoStreamNoticesTheFormation) {
-  int64_t started = 0, tp = 0, sp = 0, binds = 0, joined = 0;
+  int64_t started = 0, tp = 0, sp = 0, binds = 0, joined = 0, computed = 0, refused = 0;
   for (uint32_t seed = 1; seed <= 120; ++seed) {
     SCOPED_TRACE(seed);
     Group group(seed % 3 == 0 ? 4 : 2, seed);
@@ -356,6 +378,8 @@ TEST(DecodeGroup, NoStreamNoticesTheFormation) {
     sp += group.sp_steps_;
     binds += group.binds_;
     joined += group.joined_ > 0;
+    computed += group.computed_;
+    refused += group.refused_;
     if (::testing::Test::HasFailure()) break;
   }
   EXPECT_GT(started, 2'000);
@@ -363,6 +387,8 @@ TEST(DecodeGroup, NoStreamNoticesTheFormation) {
   EXPECT_GT(sp, 500);
   EXPECT_GT(binds, 500);
   EXPECT_GT(joined, 60);
+  EXPECT_GT(computed, 1'000);
+  EXPECT_GT(refused, 20);
 }
 
 // It answers nothing any more, and nobody is told of a death. The lead hangs between steps, too.

@@ -5,6 +5,7 @@
 //   TransferOpening   the first OpenTransfer takes blocks; those that wait
 //   PromptSharing     requests that enter with another one's prompt
 //   RunningBatch      the sequences that run: their steps, blocks and preemption
+//   GroupRequests     requests that the bound group computes from their first token on
 //   BoundGroup        the formation of its group; steps that it runs with others
 //   DecodeEnds        how requests end
 //   KvIn, DecodeSequences, ExpectedStreams, Membership, StepLoop   shared tables
@@ -24,6 +25,7 @@
 #include "scheduler/worker/decode/decode_orders.h"
 #include "scheduler/worker/decode/decode_sequences.h"
 #include "scheduler/worker/decode/expected_streams.h"
+#include "scheduler/worker/decode/group_requests.h"
 #include "scheduler/worker/decode/prompt_sharing.h"
 #include "scheduler/worker/decode/running_batch.h"
 #include "scheduler/worker/decode/transfer_opening.h"
@@ -78,6 +80,18 @@ class DecodeCore::Impl {
     }
   }
 
+  // Effects of BoundGroup.
+  void Carry(FormationOver over) { overs_.push_back(std::move(over)); }
+  void Carry(const GroupAnswered& answered) { ends_.Touch(answered.id); }
+  void Carry(CloseFeed close) {
+    if (close.broken) steps_.Abort(clock_.now);
+    effects_.push_back(std::move(close));
+  }
+  template <class Effect>
+  void Carry(Effect effect) {
+    effects_.push_back(std::move(effect));
+  }
+
   void RunTimers();
   void TakeOutcomes();  // of KvIn
   void Run(Sequence& sequence, KvIn::Result result);
@@ -85,8 +99,12 @@ class DecodeCore::Impl {
   void StartStepsOfGroup();
   bool StartOwnOfGroup(int64_t tokens);
   void EndStepOfGroup(const StepLoop::Ended& ended, const StepDone& event);
-  void JoinGroup();  // the preempted ones
-  void TakeBack();   // the sequences of a group that is over
+  void TellOwn() { group_.SetOwn(running_.StepTokens(), running_.SomeWaitForBlocks(), clock_.now); }
+  void JoinGroup();                     // the preempted ones
+  void RunInGroup(Sequence& sequence);  // its KV has come to all ranks
+  void TakeBack();                      // the sequences of a group that is over
+  void EndComing(Sequence& sequence, const absl::Status& why);  // whose KV was for such a one
+  void EndWithGroup(Sequence& sequence, const absl::Status& why, const absl::Status& fits);
   void StartIdle();  // a step, or a probe
   void TakeResult(Sequence& sequence, bool sampled, const StepResult& result);
   void LeaveWithFailedEngine(const std::vector<StepSequence>& in_flight);
@@ -114,6 +132,7 @@ class DecodeCore::Impl {
   DecodeOrders orders_;
   TransferOpening opening_;
   PromptSharing sharing_;
+  GroupRequests group_requests_;
   TimeUs drain_end_us_ = kNever;
   uint64_t output_tokens_ = 0;
 };

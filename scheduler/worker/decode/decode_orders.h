@@ -5,7 +5,8 @@
 //
 // An announced request ends when it is cancelled, aborted, planned anew, over its time, or when the
 // one whose prompt it shares has ended (EndSharers). It is withdrawn without an end.
-// TransferOpening and PromptSharing take it when it gets blocks.
+// TransferOpening and PromptSharing take it when it gets blocks, GroupRequests when a bound group
+// computes it.
 //
 // Invariants (CheckInvariants names them, by DecodeCore's numbers):
 //   5. No request is announced while another epoch of it lives.
@@ -14,6 +15,7 @@
 #include <map>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "scheduler/base/ids.h"
@@ -62,6 +64,8 @@ class DecodeOrders {
   const std::map<RequestId, Announced>& all() const { return announced_.all(); }
   // It has blocks now. REQUIRES: Find(id).
   Announced Take(RequestId id) { return announced_.Take(id); }
+  // Those that a bound group is to compute, in the order in which they came.
+  std::vector<RequestId> for_groups() const { return announced_.for_groups(); }
   // REQUIRES: Find(id).
   void EndAnnounced(RequestId id, FinishReason reason, const absl::Status& status);
   // Those that were announced to share this one's prompt.

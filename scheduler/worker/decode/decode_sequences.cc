@@ -82,7 +82,8 @@ void DecodeSequences::Resume(DecodeSequence& sequence) {
 }
 
 void DecodeSequences::Bind(DecodeSequence& sequence) {
-  SKEIN_CHECK(sequence.phase == Phase::kPreempted);
+  SKEIN_CHECK(sequence.phase < Phase::kBound);
+  sequence.committed = true;
   SetPhase(sequence, Phase::kBound);
 }
 

@@ -51,7 +51,7 @@ struct DecodeSequence {
   Epoch epoch;
   Phase phase = Phase::kReceiving;
   TimeUs arrived_us = 0;
-  bool committed = false;  // its KV was whole, also after its end
+  bool committed = false;  // its KV was whole, or steps compute it; also after its end
 
   Stream stream = Stream::kUnattached;
   CallId call;  // when attached
@@ -104,8 +104,10 @@ class DecodeSequences {
                                        const std::string& payload);
   void Preempt(DecodeSequence& sequence);  // REQUIRES: it runs
   void Resume(DecodeSequence& sequence);   // REQUIRES: it is preempted
-  void Bind(DecodeSequence& sequence);     // likewise
-  void Unbind(DecodeSequence& sequence);   // it is preempted again. REQUIRES: it is bound
+  // The group runs it. REQUIRES: it is preempted, or the group has its KV, or it receives and
+  // nobody writes its KV.
+  void Bind(DecodeSequence& sequence);
+  void Unbind(DecodeSequence& sequence);  // it is preempted again. REQUIRES: it is bound
   // REQUIRES: it has not ended.
   void End(DecodeSequence& sequence, FinishReason reason, const absl::Status& status);
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <string>
 
 #include "absl/strings/str_cat.h"
 #include "scheduler/base/plant.h"
@@ -81,24 +82,26 @@ int64_t RunningBatch::Headroom() const {
 }
 
 // RESOURCE_EXHAUSTED: a sequence that needs so many blocks must wait.
-absl::Status RunningBatch::HasRoom(int64_t blocks) const {
+absl::Status RunningBatch::HasRoom(int64_t blocks, int64_t left_to_group) const {
   const int64_t free = parts_.kv_in->blocks().free;
-  if (blocks + Headroom() <= free) return absl::OkStatus();
-  return absl::ResourceExhaustedError(absl::StrCat("KV blocks: ", blocks, " wanted, ", free,
-                                                   " free, ", Headroom(),
-                                                   " of them reserved for running sequences"));
+  if (blocks + Headroom() + left_to_group <= free) return absl::OkStatus();
+  const std::string to_group =
+      left_to_group > 0 ? absl::StrCat(", ", left_to_group, " for the bound group") : "";
+  return absl::ResourceExhaustedError(
+      absl::StrCat("KV blocks: ", blocks, " wanted, ", free, " free, ", Headroom(),
+                   " of them reserved for running sequences", to_group));
 }
 
 absl::Status RunningBatch::MayEnter(int64_t blocks) const {
   if (SomeWaitForBlocks()) {
     return absl::ResourceExhaustedError("KV blocks: running sequences wait for blocks");
   }
-  return HasRoom(blocks);
+  return HasRoom(blocks, left_to_group_);
 }
 
 int64_t RunningBatch::ClaimedBlocks() const {
   const int64_t free = parts_.kv_in->blocks().free;
-  return SomeWaitForBlocks() ? free : std::min(free, Headroom());
+  return SomeWaitForBlocks() ? free : std::min(free, Headroom() + left_to_group_);
 }
 
 bool RunningBatch::GrowTables() {
@@ -143,7 +146,7 @@ void RunningBatch::ResumePreempted() {
   while (const std::optional<RequestId> id = order_.FirstPreempted()) {
     DecodeSequence& sequence = parts_.sequences->at(*id);
     const int64_t known = sequence.KnownTokens();
-    if (!HasRoom(parts_.kv_in->BlocksFor(known)).ok()) return;
+    if (!HasRoom(parts_.kv_in->BlocksFor(known), 0).ok()) return;
     if (!parts_.kv_in->Resume(sequence.spec, sequence.epoch, known).ok()) return;
     order_.Resume(*id);
     parts_.sequences->Resume(sequence);

@@ -46,8 +46,8 @@ class RunningBatch {
   void NoteToken(const DecodeSequence& sequence);
   // It is in no further step. Unknown ones are fine.
   void Remove(RequestId id);
-  // The first of those that wait for room to resume; empty: none waits.
-  std::optional<RequestId> FirstPreempted() const { return order_.FirstPreempted(); }
+  // Those that wait for room to resume, in the order in which they will.
+  std::vector<RequestId> Preempted() const { return order_.Preempted(); }
   // It waits for room to resume. REQUIRES: its phase is kPreempted, it is not here.
   void AddPreempted(const DecodeSequence& sequence);
 
@@ -63,10 +63,16 @@ class RunningBatch {
   bool InFlight() const { return batch_.InFlight(); }
   bool InFlight(RequestId id) const { return batch_.InFlight(id); }
 
+  // So many free blocks are kept for the bound group's sequences (BoundGroup::wanted_blocks), until
+  // told otherwise.
+  void LeaveToGroup(int64_t blocks) { left_to_group_ = blocks; }
   // OK: a request may enter that takes so many blocks. RESOURCE_EXHAUSTED: sequences that are here
-  // wait for blocks, or those that are free are kept for them.
+  // wait for blocks, or those that are free are kept for them or for the group.
   absl::Status MayEnter(int64_t blocks) const;
   int64_t ClaimedBlocks() const;  // free ones that MayEnter keeps
+  bool SomeWaitForBlocks() const {
+    return order_.FirstWanting().has_value() || order_.FirstPreempted().has_value();
+  }
   // That the next step would run, if all have blocks.
   int64_t StepTokens() const { return batch_.StepTokens(); }
   int64_t PendingPromptTokens() const { return batch_.PendingPromptTokens(); }
@@ -80,10 +86,7 @@ class RunningBatch {
 
   int64_t TokensAhead(const DecodeSequence& sequence) const;
   int64_t Headroom() const;
-  absl::Status HasRoom(int64_t blocks) const;
-  bool SomeWaitForBlocks() const {
-    return order_.FirstWanting().has_value() || order_.FirstPreempted().has_value();
-  }
+  absl::Status HasRoom(int64_t blocks, int64_t left_to_group) const;
   bool TakeBlock(const DecodeSequence& sequence);
   void Preempt(DecodeSequence& sequence);
   void ResumePreempted();
@@ -92,6 +95,7 @@ class RunningBatch {
   const Parts parts_;
   BatchScheduler batch_;
   BlockOrder order_;
+  int64_t left_to_group_ = 0;
   uint64_t preemptions_ = 0;
   uint64_t recomputed_tokens_ = 0;
 };

@@ -1,6 +1,7 @@
 #include "scheduler/worker/decode/transfer_opening.h"
 
 #include <optional>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "scheduler/kv/handoff_shape.h"
@@ -52,7 +53,10 @@ void TransferOpening::OpenAnnounced(const OpenTransferCalled& call, TimeUs until
     return HoldOrRefuse(call, until_us,
                         absl::UnavailableError("an older epoch of the request is still here"));
   }
-  if (absl::Status status = TakeBlocks(*announced); !status.ok()) return Refuse(call, status);
+  const bool for_group = announced->formation != 0 && parts_.kv_in->staging_buffers() == nullptr;
+  const absl::Status taken = for_group ? ReserveInGroup(*announced) : TakeBlocks(*announced);
+  if (for_group && absl::IsUnavailable(taken)) return HoldOrRefuse(call, until_us, taken);
+  if (!taken.ok()) return Refuse(call, taken);
   parts_.kv_in->On(call, parts_.clock->Listening());
 }
 
@@ -77,14 +81,20 @@ void TransferOpening::RunTimers() {
 
 // ---- room ----
 
-absl::Status TransferOpening::CanEverFit(const RequestSpec& spec) const {
+absl::Status TransferOpening::CheckTokens(const RequestSpec& spec) const {
+  if (spec.prompt.empty()) return absl::InvalidArgumentError("prompt: empty");
   if (spec.max_tokens < 0) return absl::InvalidArgumentError("max_tokens: negative");
   const int64_t tokens = PromptTokens(spec) + spec.max_tokens;
-  if (config_.max_sequence_tokens > 0 && tokens > config_.max_sequence_tokens) {
-    return absl::InvalidArgumentError(absl::StrCat("prompt + max_tokens: ", tokens,
-                                                   " tokens exceed the limit of ",
-                                                   config_.max_sequence_tokens));
+  if (config_.max_sequence_tokens == 0 || tokens <= config_.max_sequence_tokens) {
+    return absl::OkStatus();
   }
+  return absl::InvalidArgumentError(absl::StrCat("prompt + max_tokens: ", tokens,
+                                                 " tokens exceed the limit of ",
+                                                 config_.max_sequence_tokens));
+}
+
+absl::Status TransferOpening::FitsAlone(const RequestSpec& spec) const {
+  const int64_t tokens = PromptTokens(spec) + spec.max_tokens;
   const int64_t total = parts_.kv_in->blocks().total;
   if (parts_.kv_in->BlocksFor(tokens) <= total) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
@@ -92,22 +102,29 @@ absl::Status TransferOpening::CanEverFit(const RequestSpec& spec) const {
       total * TokensPerBlock(parts_.membership->identity().shape), " tokens"));
 }
 
-absl::Status TransferOpening::MayOpen(const DecodeOrders::Announced& announced,
-                                      int64_t blocks) const {
-  const RequestSpec& spec = *announced.spec;
+absl::Status TransferOpening::MayRun(const DecodeOrders::Announced& announced) const {
   if (!announced.checked.ok()) return announced.checked;
   if (!parts_.steps->engine().ok()) return absl::ResourceExhaustedError("the engine has failed");
   if (parts_.membership->draining()) {
     return absl::ResourceExhaustedError("the instance is draining");
   }
-  if (spec.prompt.empty()) return absl::InvalidArgumentError("prompt: empty");
-  if (absl::Status status = CanEverFit(spec); !status.ok()) return status;
+  return CheckTokens(*announced.spec);
+}
+
+bool TransferOpening::Full() const { return parts_.sequences->CountLive() >= config_.max_requests; }
+
+absl::Status TransferOpening::MayOpen(const DecodeOrders::Announced& announced,
+                                      int64_t blocks) const {
+  if (absl::Status status = MayRun(announced); !status.ok()) return status;
+  if (absl::Status status = FitsAlone(*announced.spec); !status.ok()) return status;
   if (absl::Status status = parts_.running->MayEnter(blocks); !status.ok()) return status;
-  if (parts_.sequences->CountLive() >= config_.max_requests) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("request limit reached (max_requests=", config_.max_requests, ")"));
-  }
-  return absl::OkStatus();
+  return NotFull();
+}
+
+absl::Status TransferOpening::NotFull() const {
+  if (!Full()) return absl::OkStatus();
+  return absl::ResourceExhaustedError(
+      absl::StrCat("request limit reached (max_requests=", config_.max_requests, ")"));
 }
 
 // Those of the prompt, all or none; the rest is taken as tokens come. OK: the request is a sequence
@@ -121,6 +138,20 @@ absl::Status TransferOpening::TakeBlocks(const DecodeOrders::Announced& announce
       parts_.kv_in->Reserve(announced.spec, announced.epoch, writers, parts_.clock->Listening());
   if (status.ok()) Enter(id);
   return status;
+}
+
+// As TakeBlocks, at every rank of the group. UNAVAILABLE: not all have answered.
+absl::Status TransferOpening::ReserveInGroup(const DecodeOrders::Announced& announced) {
+  if (absl::Status status = MayRun(announced); !status.ok()) return status;
+  if (absl::Status status = NotFull(); !status.ok()) return status;
+  absl::StatusOr<BoundGroup::Targets> targets = parts_.group->Reserve(
+      announced.formation, announced.spec, announced.epoch, parts_.clock->now);
+  if (!targets.ok()) return targets.status();
+  const std::vector<Incarnation> writers(announced.writers.begin(), announced.writers.end());
+  parts_.kv_in->ReserveForGroup(announced.spec, announced.epoch, writers, targets->layout,
+                                std::move(targets->others), parts_.clock->Listening());
+  Enter(announced.spec->id);
+  return absl::OkStatus();
 }
 
 DecodeSequence& TransferOpening::Enter(RequestId id) {

@@ -3,6 +3,12 @@
 // blocks of an older epoch. Owns the OpenTransfers that wait. Part of DecodeCore, and used only on
 // its thread. A call costs O(log requests), plus the calls that wait for the request.
 //
+// Of a request that is announced for the bound group that this instance leads, every rank keeps
+// blocks (BoundGroup::Reserve); its OpenTransfers wait until all have answered, and are refused
+// with RESOURCE_EXHAUSTED if that group is bound no more, so that the prompt's KV, which its
+// prefill instance has, may go elsewhere. With staging buffers KV comes in the layout of an
+// instance alone, whatever the announcement says.
+//
 // An entering request leaves some blocks free for the growth of those that are here
 // (running_batch.h), and enters only if all its tokens fit the pool: it may have to be recomputed
 // when it is alone.
@@ -21,6 +27,7 @@
 #include "scheduler/worker/decode/decode_sequences.h"
 #include "scheduler/worker/decode/expected_streams.h"
 #include "scheduler/worker/decode/running_batch.h"
+#include "scheduler/worker/group/bound_group.h"
 #include "scheduler/worker/kv_in/kv_in.h"
 #include "scheduler/worker/kv_in/waiting_opens.h"
 #include "scheduler/worker/membership/membership.h"
@@ -45,6 +52,7 @@ class TransferOpening {
     ExpectedStreams* expected_streams = nullptr;
     DecodeOrders* orders = nullptr;
     RunningBatch* running = nullptr;
+    BoundGroup* group = nullptr;
     Membership* membership = nullptr;
     const StepLoop* steps = nullptr;
     std::vector<DecodeEffect>* effects = nullptr;
@@ -61,7 +69,12 @@ class TransferOpening {
   // OK: the request may enter with so many further blocks. RESOURCE_EXHAUSTED: another instance may
   // take it.
   absl::Status MayOpen(const DecodeOrders::Announced& announced, int64_t blocks) const;
-  // It has blocks now: it becomes a sequence, receiving; a router that has come for it is attached.
+  // OK: this instance may run it, whoever has its KV. RESOURCE_EXHAUSTED: another one may take it.
+  absl::Status MayRun(const DecodeOrders::Announced& announced) const;
+  absl::Status FitsAlone(const RequestSpec& spec) const;  // all its tokens, in the pool
+  bool Full() const;                                      // as many are here as may be
+  // It has blocks now, or needs none of this instance alone: it becomes a sequence, receiving; a
+  // router that has come for it is attached.
   // REQUIRES: it is announced, and no older epoch of it has blocks.
   DecodeSequence& Enter(RequestId id);
 
@@ -73,8 +86,10 @@ class TransferOpening {
   void OpenAnnounced(const OpenTransferCalled& call, TimeUs until_us);
   void Refuse(const OpenTransferCalled& call, const absl::Status& status);
   void HoldOrRefuse(const OpenTransferCalled& call, TimeUs until_us, const absl::Status& status);
-  absl::Status CanEverFit(const RequestSpec& spec) const;
+  absl::Status CheckTokens(const RequestSpec& spec) const;
+  absl::Status NotFull() const;
   absl::Status TakeBlocks(const DecodeOrders::Announced& announced);
+  absl::Status ReserveInGroup(const DecodeOrders::Announced& announced);
 
   const OpeningConfig config_;
   const Parts parts_;

@@ -22,9 +22,14 @@ int64_t TokensOf(const FeedOffer& offer) { return offer.prompt_tokens + offer.ou
 
 }  // namespace
 
-BoundGroup::BoundGroup(const BoundGroupConfig& config, BlockPool* pool,
+BoundGroup::BoundGroup(const BoundGroupConfig& config, BlockPool* pool, ComingBlocks* coming,
+                       std::function<absl::Status(int64_t blocks)> room,
                        std::function<void(BoundEffect)> emit)
-    : config_(config), pool_(pool), emit_(std::move(emit)) {}
+    : config_(config),
+      pool_(pool),
+      coming_kv_(coming),
+      room_(std::move(room)),
+      emit_(std::move(emit)) {}
 
 // ---- orders ----
 
@@ -134,6 +139,7 @@ void BoundGroup::Bind(TimeUs now) {
   bind_us_ = now;
   has_run_ = false;
   own_told_ = 0;
+  wanted_blocks_ = 0;
   plan_due_us_ = kNever;
   propose_from_us_ = 0;
   const KvLayout layout{order_.size};
@@ -177,13 +183,21 @@ void BoundGroup::FeedArrived(int rank, const FeedMessage& message, TimeUs now) {
   if (lead_.has_value()) {
     const auto* own = std::get_if<FeedOwn>(&message);
     if (own != nullptr && rank > 0 && rank < size()) planner_->ToldOwn(rank, own->own_tokens);
-    lead_->Take(rank, message, now, &effects);
+    if (const auto* reserved = std::get_if<FeedReserved>(&message)) {
+      TakeReserved(rank, *reserved, now);
+    } else {
+      lead_->Take(rank, message, now, &effects);
+    }
   } else if (rank == 0) {
     AwaitLead(/*heard=*/true, now);
+    if (proposes) wanted_blocks_ = std::get<FeedPlan>(message).wanted_blocks;
     if (const auto* offer = std::get_if<FeedOffer>(&message)) {
       TakeOffer(*offer, now);
     } else if (const auto* withdraw = std::get_if<FeedWithdraw>(&message)) {
       batch_->Withdraw(withdraw->id, withdraw->request_epoch);
+      coming_kv_->Drop({withdraw->id, withdraw->request_epoch});
+    } else if (const auto* reserve = std::get_if<FeedReserve>(&message)) {
+      TakeReserve(*reserve);
     } else {
       member_->Take(message, now, &effects);
     }
@@ -224,6 +238,8 @@ void BoundGroup::TakeOffer(const FeedOffer& part, TimeUs now) {
   }
   if (static_cast<int64_t>(offer.tokens.size()) < TokensOf(offer)) return;
   const FeedOffer whole = std::move(coming_.extract(key).mapped());
+  const absl::StatusOr<BlockTable> blocks = TakeWhole(whole);
+  if (!blocks.ok()) return EndOf(blocks.status(), now);
   auto spec = std::make_shared<RequestSpec>();
   const auto output_begin = whole.tokens.begin() + whole.prompt_tokens;
   spec->id = whole.id;
@@ -234,8 +250,8 @@ void BoundGroup::TakeOffer(const FeedOffer& part, TimeUs now) {
   spec->stop_token_ids = whole.stop_token_ids;
   batch_->Offer({.epoch = whole.request_epoch,
                  .spec = std::move(spec),
-                 .blocks = nullptr,
-                 .kv_tokens = 0,
+                 .blocks = *blocks,
+                 .kv_tokens = whole.kv_tokens,
                  .output = {output_begin, whole.tokens.end()}});
 }
 
@@ -294,14 +310,15 @@ void BoundGroup::Tick(TimeUs now) {
   FeedEffects effects;
   lead_.has_value() ? lead_->Tick(now, &effects) : member_->Tick(now, &effects);
   Carry(effects, now);
+  TickReservations(now);
   Drive(now);
 }
 
 TimeUs BoundGroup::NextTick() const {
   if (!bound()) return keep_until_us_;
   if (member_.has_value()) return std::min(member_->NextTick(), plan_due_us_);
-  const bool asks = propose_from_us_ > 0 && lead_->MayPropose() && !planner_->Empty();
-  return asks ? std::min(lead_->NextTick(), propose_from_us_) : lead_->NextTick();
+  const bool asks = propose_from_us_ > 0 && lead_->MayPropose() && !planner_->Settled();
+  return std::min({lead_->NextTick(), reservation_ends_.Next(), asks ? propose_from_us_ : kNever});
 }
 
 // A member whose own sequences could run waits for a plan of the lead, not without a bound.
@@ -320,8 +337,8 @@ void BoundGroup::Drive(TimeUs now) {
   AwaitLead(/*heard=*/false, now);
   if (lead_.has_value() && over_.ok()) {
     Withdraw();
-    const bool drained = ending_.has_value() && lead_->Idle() &&
-                         (ending_->how == Switch::kHard || planner_->Empty());
+    const bool drained =
+        ending_.has_value() && lead_->Idle() && (ending_->how == Switch::kHard || Drained());
     if (drained) return EndOf(ending_->why, now);
     Propose(now);
   }
@@ -332,11 +349,12 @@ void BoundGroup::Propose(TimeUs now) {
   if (now >= propose_from_us_) propose_from_us_ = 0;
   // To be idle, the lead proposes nothing behind the last step.
   const auto ends = [this] {
-    return ending_.has_value() && (ending_->how == Switch::kHard || planner_->Empty());
+    return ending_.has_value() && (ending_->how == Switch::kHard || Drained());
   };
   while (bound() && over_.ok() && propose_from_us_ == 0 && !ends() && lead_->MayPropose()) {
-    const std::optional<FeedPlan> plan = planner_->Next(*batch_, own_tokens_);
+    const std::optional<FeedPlan> plan = planner_->Next(*batch_, own_tokens_, own_waits_);
     if (!plan.has_value()) return;
+    wanted_blocks_ = plan->wanted_blocks;
     if (GroupPlanner::Asks(*plan)) propose_from_us_ = now + kAskPauseUs;
     FeedEffects effects;
     const absl::Status proposed = lead_->Propose(*plan, now, &effects);
@@ -353,13 +371,14 @@ void BoundGroup::Finish(TimeUs now) {
     batch_->Fail();
   }
   if (planner_.has_value()) preemptions_ += planner_->preemptions();
-  FormationOver over{why, batch_->Dissolve()};
+  FormationOver over{why, batch_->Dissolve(), EndReservations()};
   for (const ReleaseSequence& one : removed) over.left.emplace_back(one.id, one.epoch);
   const bool ordered = ending_.has_value();
   phase_ = Phase::kAlone;
   entered_.reset();
   ending_.reset();
   coming_.clear();
+  wanted_blocks_ = 0;
   lead_.reset();
   member_.reset();
   planner_.reset();
@@ -374,6 +393,13 @@ absl::Status BoundGroup::CheckInvariants() const {
   const bool fits = bound() == batch_.has_value() && bound() == (lead_ || member_) &&
                     !(lead_ && member_) && lead_.has_value() == planner_.has_value();
   if (!fits) return absl::InternalError("BoundGroup 1: the parts of a bound group do not fit");
+  for (const auto& [key, kept] : coming_kv_->all()) {
+    const auto reservation = reservations_.find(key);
+    const bool waits = reservation != reservations_.end() && !reservation->second.given;
+    if (member_.has_value() || (lead_.has_value() && waits)) continue;
+    return absl::InternalError(absl::StrCat("BoundGroup 3: blocks are kept for the KV of ",
+                                            ToString(key.first), ", which is not reserved"));
+  }
   if (!bound()) return absl::OkStatus();
   if (absl::Status status = batch_->CheckInvariants(); !status.ok()) return status;
   return lead_.has_value() ? lead_->CheckInvariants() : member_->CheckInvariants();

@@ -7,9 +7,17 @@
 // TakeStep gives the next step of the feed, which may be one of the rank's own batch. Until then
 // own steps go on as before, so a bind stops nobody that is not bound in the end.
 //
+// KV that comes. The KV of a prompt may come from prefill instances straight into the blocks of
+// every rank (AnnounceOf::formation). The lead has all ranks keep blocks for it (Reserve), and its
+// owner tells the writers of them. When all is written, the sequence joins with its KV
+// (JoinWithKv), and each rank's blocks are in its batch. Until then each rank has them in
+// ComingBlocks, the lead's in KvIn once Reserve has given them. Kept blocks are given up at every
+// rank by Dismiss, when the epoch ends, and when Reserve is not called again in time.
+//
 // Ends. Whatever ends the epoch (order, death, failed step, silence), ends it at every rank that
 // lives, in bounded time: the batch is dissolved, its blocks are free, and the lead gets the
-// sequences back (FormationOver), to compute them anew. With kSequential they end first.
+// sequences back (FormationOver), to compute them anew. With kSequential they end first, also those
+// whose KV is coming.
 //
 // Sans-io, as the feed: effects by `emit`, inside the call that has them. The owner calls from one
 // thread.
@@ -19,6 +27,9 @@
 //   alone
 //      has a planner.
 //   2. The batch's own, and the feed's.
+//   3. Blocks are kept for KV that comes only while bound; at the lead, of reservations that
+//   Reserve
+//      has not given yet.
 #pragma once
 
 #include <cstdint>
@@ -27,6 +38,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <string>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -34,9 +46,11 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "scheduler/base/formation_messages.h"
+#include "scheduler/base/handoff_messages.h"
 #include "scheduler/base/ids.h"
 #include "scheduler/base/request.h"
 #include "scheduler/base/time.h"
+#include "scheduler/base/timer_queue.h"
 #include "scheduler/batch/batch_scheduler.h"
 #include "scheduler/kv/block_pool.h"
 #include "scheduler/worker/group/feed_lead.h"
@@ -44,6 +58,7 @@
 #include "scheduler/worker/group/group_batch.h"
 #include "scheduler/worker/group/group_planner.h"
 #include "scheduler/worker/group/step_feed.h"
+#include "scheduler/worker/kv_in/coming_blocks.h"
 
 namespace skein::scheduler {
 
@@ -55,6 +70,7 @@ struct BoundGroupConfig {
   // Steps of more tokens run in SP, where the order to prepare says nothing else.
   int64_t shift_tokens = std::numeric_limits<int64_t>::max();
   double own_share = 0;  // StepShare
+  std::string memory;    // the transport's description of this rank's KV regions
 };
 
 // Effect: take the context of these instances (PrepareFormation) and read its feed from now on;
@@ -71,27 +87,38 @@ struct CloseFeed {
   bool broken = false;
   absl::Status why;
 };
-// Effect: send to the rank of the open feed.
+// Effect: send to the rank of the open feed. With a grant: the memory of a FeedReserved is the
+// config's, which the shell describes under it, after it has opened it at the transport.
 struct SendOnFeed {
   uint64_t epoch = 0;
   int rank = 0;
   FeedMessage message;
+  GrantId grant = {};
+};
+// Effect, of the lead: Reserve has another answer for the request.
+struct GroupAnswered {
+  RequestId id;
 };
 // Effect: to the orchestrator, if its stream is open.
 struct TellFormation {
   FormationTold told;
 };
-// Effect: this rank works alone again. The sequences that were in the batch; their blocks are free.
+// Effect: this rank works alone again. `left`: the sequences that were in the batch; their blocks
+// are free. `coming`: those that Reserve has given blocks and that have not joined.
 struct FormationOver {
   absl::Status why;
   std::vector<std::pair<RequestId, Epoch>> left;
+  std::vector<std::pair<RequestId, Epoch>> coming = {};
 };
-using BoundEffect = std::variant<OpenFeed, CloseFeed, SendOnFeed, TellFormation, FormationOver>;
+using BoundEffect =
+    std::variant<OpenFeed, CloseFeed, SendOnFeed, TellFormation, GroupAnswered, FormationOver>;
 
 class BoundGroup {
  public:
-  // `pool` outlives this; the own sequences of this rank use it, too.
-  BoundGroup(const BoundGroupConfig& config, BlockPool* pool,
+  // `pool` and `coming`, which keeps blocks of it, outlive this; the own sequences of this rank use
+  // the pool, too. `room`: OK if these may spare so many blocks, else RESOURCE_EXHAUSTED.
+  BoundGroup(const BoundGroupConfig& config, BlockPool* pool, ComingBlocks* coming,
+             std::function<absl::Status(int64_t blocks)> room,
              std::function<void(BoundEffect)> emit);
 
   // From the orchestrator.
@@ -109,6 +136,7 @@ class BoundGroup {
   bool bound() const { return phase_ == Phase::kBound; }
   // Own steps run only by TakeStep while this is true: from the epoch's first step on.
   bool runs_steps() const { return bound() && (has_run_ || entered_.has_value()); }
+  uint64_t epoch() const { return order_.epoch; }      // REQUIRES: bound
   bool leads() const { return rank_ == 0; }            // REQUIRES: bound
   int32_t size() const { return order_.size; }         // REQUIRES: bound
   const FormationTold& told() const { return told_; }  // the latest
@@ -126,10 +154,32 @@ class BoundGroup {
                     const std::vector<int32_t>& output, TimeUs now);
   void Leave(RequestId id, Epoch epoch, TimeUs now);  // it runs no further; unknown ones are fine
 
+  // ---- KV that comes, at the lead ----
+
+  struct Targets {
+    KvLayout layout;
+    std::vector<TransferTarget> others;  // of ranks 1, 2, …
+  };
+  // Has every rank keep blocks for the prompt's KV. OK: all do; the lead's are in ComingBlocks, for
+  // the caller to take. UNAVAILABLE: not all have answered; GroupAnswered follows. Else nothing is
+  // kept. RESOURCE_EXHAUSTED: no room, or this instance leads no group of the epoch `formation`
+  // that takes new sequences. INVALID_ARGUMENT: as Join's. REQUIRES: the prompt is not empty; it
+  // was not OK before.
+  absl::StatusOr<Targets> Reserve(uint64_t formation, const SpecPtr& spec, Epoch epoch, TimeUs now);
+  // Reserve was OK, and it has neither joined nor been dismissed, nor has the epoch ended since.
+  bool Reserved(RequestId id, Epoch epoch) const;
+  // It runs from here on: all ranks have the KV of its prompt, this one in `blocks`, which are the
+  // batch's now. REQUIRES: Reserved(spec->id, epoch); a token of output.
+  void JoinWithKv(const SpecPtr& spec, Epoch epoch, TimeUs arrived_us,
+                  const std::vector<int32_t>& output, BlockTable blocks, TimeUs now);
+  // The KV of the request will not come. Unknown ones are fine.
+  void Dismiss(RequestId id, TimeUs now);
+
   // ---- steps ----
 
-  // What a step of this rank's own batch would run now; told to the lead.
-  void SetOwn(int64_t own_tokens, TimeUs now);
+  // What a step of this rank's own batch would run now, and whether own sequences wait for blocks;
+  // told to the lead.
+  void SetOwn(int64_t own_tokens, bool own_waits, TimeUs now);
   // The next step, if one has been started; then StepEnded. Of mode own: a step of the own batch,
   // or nothing if `own_tokens` is 0 or the own batch has nothing to run. REQUIRES: the engine is
   // idle.
@@ -140,10 +190,22 @@ class BoundGroup {
 
   uint64_t preemptions() const { return preemptions_ + (planner_ ? planner_->preemptions() : 0); }
   int64_t batch_blocks() const;  // held by the batch
+  // Free ones of this rank that the group will take soon, or waits for: no new own sequence takes
+  // them. May be more than are free.
+  int64_t wanted_blocks() const { return wanted_blocks_; }
   absl::Status CheckInvariants() const;
 
  private:
   enum class Phase { kAlone, kOpening, kPrepared, kBound };
+  using Key = std::pair<RequestId, Epoch>;
+  // KV that comes, at the lead.
+  struct Reservation {
+    uint64_t number = 0;
+    int64_t blocks = 0;
+    std::vector<std::optional<TransferTarget>> others;  // by rank, from 1; empty: not answered
+    absl::Status refused;                               // by a member; then none keeps blocks
+    bool given = false;                                 // Reserve was OK
+  };
 
   bool IsOf(uint64_t epoch) const { return phase_ != Phase::kAlone && epoch == order_.epoch; }
   void Tell(FormationTold::Phase phase, const absl::Status& why, TimeUs drain_us = 0);
@@ -159,8 +221,23 @@ class BoundGroup {
   void On(const GroupFailed& effect, TimeUs now);
   void EndOf(const absl::Status& why, TimeUs now);
   void TakeOffer(const FeedOffer& part, TimeUs now);
+  absl::Status CheckFits(const RequestSpec& spec) const;
+  void Offer(OfferedSequence sequence);
   void SendOffer(FeedOffer part, const std::vector<int32_t>& tokens);
   void Withdraw();
+  void SendWithdraw(const Key& key);
+  int64_t BlocksOf(int64_t tokens) const;
+  // KV that comes: bound_group_coming.cc.
+  absl::Status StartReservation(const Key& key, int64_t tokens, TimeUs now);
+  static std::optional<int> RankToAnswer(const Reservation& reservation);
+  void TakeReserve(const FeedReserve& reserve);
+  FeedReserved AnswerTo(const FeedReserve& reserve);
+  void TakeReserved(int rank, const FeedReserved& reserved, TimeUs now);
+  absl::StatusOr<BlockTable> TakeWhole(const FeedOffer& offer);
+  void Forget(RequestId id);
+  void TickReservations(TimeUs now);
+  std::vector<Key> EndReservations();
+  bool Drained() const { return planner_->Empty() && reservations_.empty(); }
   void AwaitLead(bool heard, TimeUs now);
   void Drive(TimeUs now);  // the lead proposes, or ends; whoever is over leaves
   void Propose(TimeUs now);
@@ -168,6 +245,8 @@ class BoundGroup {
 
   const BoundGroupConfig config_;
   BlockPool* const pool_;
+  ComingBlocks* const coming_kv_;
+  const std::function<absl::Status(int64_t blocks)> room_;
   const std::function<void(BoundEffect)> emit_;
 
   Phase phase_ = Phase::kAlone;
@@ -180,19 +259,24 @@ class BoundGroup {
   std::optional<GroupBatch> batch_;
   std::optional<FeedLead> lead_;  // one of the two
   std::optional<FeedMember> member_;
-  std::optional<GroupPlanner> planner_;                      // of the lead
-  std::map<std::pair<RequestId, Epoch>, FeedOffer> coming_;  // of a member: offers in parts
-  std::optional<GroupStep> entered_;                         // and not taken yet
-  bool in_step_ = false;                                     // one was taken
-  std::optional<EndFormation> ending_;  // of the lead: it was ordered to release
-  absl::Status over_;                   // not OK: the feed is over, why
+  std::optional<GroupPlanner> planner_;      // of the lead
+  std::map<Key, FeedOffer> coming_;          // of a member: offers in parts
+  std::map<Key, Reservation> reservations_;  // of the lead
+  TimerQueue<Key> reservation_ends_;         // of those that were not given
+  std::optional<GroupStep> entered_;         // and not taken yet
+  bool in_step_ = false;                     // one was taken
+  std::optional<EndFormation> ending_;       // of the lead: it was ordered to release
+  absl::Status over_;                        // not OK: the feed is over, why
   int64_t own_tokens_ = 0;
+  bool own_waits_ = false;
+  int64_t wanted_blocks_ = 0;    // of the latest plan
   int64_t own_told_ = 0;         // of a member
   TimeUs plan_due_us_ = kNever;  // of a member with own work: the lead's next plan
   TimeUs propose_from_us_ = 0;
   TimeUs bind_us_ = 0, entered_us_ = 0, ending_us_ = 0;
   bool has_run_ = false;
   uint64_t preemptions_ = 0;  // of former epochs
+  uint64_t last_reservation_ = 0;
 };
 
 }  // namespace skein::scheduler

@@ -11,40 +11,55 @@ namespace skein::scheduler {
 
 // ---- the lead's sequences ----
 
-absl::Status BoundGroup::Join(const SpecPtr& spec, Epoch epoch, TimeUs arrived_us,
-                              const std::vector<int32_t>& output, TimeUs now) {
-  SKEIN_CHECK(MayJoin());
-  const int64_t tokens_per_block =
-      TokensPerBlock(KvLayout{size()}, config_.kv_heads, config_.block_tokens);
-  const int64_t blocks =
-      (PromptTokens(*spec) + spec->max_tokens + tokens_per_block - 1) / tokens_per_block;
+absl::Status BoundGroup::CheckFits(const RequestSpec& spec) const {
+  const int64_t blocks = BlocksOf(PromptTokens(spec) + spec.max_tokens);
   if (blocks > pool_->Counts().total) {
     return absl::ResourceExhaustedError(absl::StrCat("KV blocks: the request needs ", blocks,
                                                      " at each rank, which has ",
                                                      pool_->Counts().total));
   }
-  if (spec->sampling.size() > FeedOffer::kSamplingMax) {
-    return absl::InvalidArgumentError(absl::StrCat("sampling: ", spec->sampling.size(),
+  if (spec.sampling.size() > FeedOffer::kSamplingMax) {
+    return absl::InvalidArgumentError(absl::StrCat("sampling: ", spec.sampling.size(),
                                                    " bytes, at most ", FeedOffer::kSamplingMax,
                                                    " in a bound group"));
   }
-  FeedOffer offer{.epoch = order_.epoch,
-                  .id = spec->id,
-                  .request_epoch = epoch,
-                  .prompt_tokens = PromptTokens(*spec),
-                  .output_tokens = static_cast<int64_t>(output.size()),
-                  .max_tokens = spec->max_tokens,
-                  .min_tokens = spec->min_tokens,
-                  .sampling = spec->sampling,
-                  .stop_token_ids = spec->stop_token_ids};
-  std::vector<int32_t> tokens = spec->prompt;
-  tokens.insert(tokens.end(), output.begin(), output.end());
-  SendOffer(std::move(offer), tokens);
-  batch_->Offer(
-      {.epoch = epoch, .spec = spec, .blocks = nullptr, .kv_tokens = 0, .output = output});
-  planner_->Add(spec->id, epoch, spec->priority, arrived_us, static_cast<int64_t>(tokens.size()));
+  return absl::OkStatus();
+}
+
+int64_t BoundGroup::BlocksOf(int64_t tokens) const {
+  const int64_t tokens_per_block =
+      TokensPerBlock(KvLayout{size()}, config_.kv_heads, config_.block_tokens);
+  return (tokens + tokens_per_block - 1) / tokens_per_block;
+}
+
+absl::Status BoundGroup::Join(const SpecPtr& spec, Epoch epoch, TimeUs arrived_us,
+                              const std::vector<int32_t>& output, TimeUs now) {
+  SKEIN_CHECK(MayJoin());
+  if (absl::Status status = CheckFits(*spec); !status.ok()) return status;
+  planner_->Add(spec->id, epoch, spec->priority, arrived_us,
+                PromptTokens(*spec) + static_cast<int64_t>(output.size()));
+  Offer({.epoch = epoch, .spec = spec, .blocks = nullptr, .kv_tokens = 0, .output = output});
   Drive(now);
   return absl::OkStatus();
+}
+
+// To the members, and here.
+void BoundGroup::Offer(OfferedSequence sequence) {
+  const RequestSpec& spec = *sequence.spec;
+  FeedOffer offer{.epoch = order_.epoch,
+                  .id = spec.id,
+                  .request_epoch = sequence.epoch,
+                  .prompt_tokens = PromptTokens(spec),
+                  .output_tokens = static_cast<int64_t>(sequence.output.size()),
+                  .max_tokens = spec.max_tokens,
+                  .min_tokens = spec.min_tokens,
+                  .kv_tokens = sequence.kv_tokens,
+                  .sampling = spec.sampling,
+                  .stop_token_ids = spec.stop_token_ids};
+  std::vector<int32_t> tokens = spec.prompt;
+  tokens.insert(tokens.end(), sequence.output.begin(), sequence.output.end());
+  SendOffer(std::move(offer), tokens);
+  batch_->Offer(std::move(sequence));
 }
 
 void BoundGroup::SendOffer(FeedOffer part, const std::vector<int32_t>& tokens) {
@@ -68,15 +83,20 @@ void BoundGroup::Leave(RequestId id, Epoch epoch, TimeUs now) {
 void BoundGroup::Withdraw() {
   for (const auto& [id, epoch] : planner_->TakeWithdrawn()) {
     batch_->Withdraw(id, epoch);
-    for (int rank = 1; rank < size(); ++rank) {
-      emit_(SendOnFeed{order_.epoch, rank, FeedWithdraw{order_.epoch, id, epoch}});
-    }
+    SendWithdraw({id, epoch});
+  }
+}
+
+void BoundGroup::SendWithdraw(const Key& key) {
+  for (int rank = 1; rank < size(); ++rank) {
+    emit_(SendOnFeed{order_.epoch, rank, FeedWithdraw{order_.epoch, key.first, key.second}});
   }
 }
 
 // ---- steps ----
 
-void BoundGroup::SetOwn(int64_t own_tokens, TimeUs now) {
+void BoundGroup::SetOwn(int64_t own_tokens, bool own_waits, TimeUs now) {
+  own_waits_ = own_waits;
   if (std::exchange(own_tokens_, own_tokens) == own_tokens || !bound() || !over_.ok()) return;
   if (leads()) return Drive(now);
   AwaitLead(/*heard=*/false, now);
@@ -107,7 +127,7 @@ void BoundGroup::StepEnded(const absl::Status& status, const std::vector<int32_t
   if (lead_.has_value()) {
     lead_->StepEnded(status, sampled, now, &effects);
   } else {
-    member_->StepEnded(status, sampled, own_tokens_, &effects);
+    member_->StepEnded(status, sampled, own_tokens_, own_waits_, &effects);
   }
   Carry(effects, now);
   Drive(now);

@@ -1,6 +1,7 @@
 // Ranks that bind and release at random while sequences run in the group and at each rank alone:
 // every answer is the one of a rank alone, no block is lost, steps have one order, and whoever dies
-// or falls silent, the others work alone again.
+// or falls silent, the others work alone again. The KV of some prompts comes from outside into all
+// ranks' blocks, by writers that may be late: no step ever reads a block that they reached since.
 #include "scheduler/worker/group/bound_group.h"
 
 #include <gtest/gtest.h>
@@ -50,11 +51,24 @@ int32_t TokenAfter(uint64_t serial, const std::vector<int32_t>& prompt,
 
 bool Stops(int32_t token) { return token % 23 == 0; }
 
+// Which block of which request lies in a block.
+using Content = std::pair<uint64_t, int64_t>;
+
+// Where a rank keeps a prompt's KV.
+struct Target {
+  std::vector<BlockId> blocks;
+  GrantId grant;
+};
+
 struct Request {
   SpecPtr spec;
   std::vector<int32_t> output;
   bool done = false;
   bool joined = false;
+  bool kv_comes = false;        // until it has, or will not
+  std::vector<Target> targets;  // by rank, while it is written
+  BlockTable blocks;            // the lead's of them
+  bool Waits() const { return !joined && !done; }
 
   void Take(int32_t token) {
     output.push_back(token);
@@ -73,7 +87,11 @@ class Node {
   Node(int size, uint32_t seed) : random_(seed), ranks_(static_cast<size_t>(size)) {
     for (int rank = 0; rank < size; ++rank) {
       At(rank).group = std::make_unique<BoundGroup>(
-          ConfigOf(seed), &At(rank).pool,
+          ConfigOf(seed), &At(rank).pool, &At(rank).coming,
+          [this, rank](int64_t blocks) {
+            return blocks <= At(rank).pool.Counts().free ? absl::OkStatus()
+                                                         : absl::ResourceExhaustedError("full");
+          },
           [this, rank](BoundEffect effect) { std::visit([&](auto& e) { On(rank, e); }, effect); });
     }
   }
@@ -83,6 +101,7 @@ class Node {
   void Move() {
     now_ += Between(0, 200);
     const int rank = static_cast<int>(Between(0, Size() - 1));
+    if (Between(0, 7) == 0) MoveKv();
     switch (Between(0, 7)) {
       case 0:
         return Order();
@@ -151,6 +170,107 @@ class Node {
     spec->max_tokens = Between(1, 12);
     spec->priority = static_cast<int32_t>(Between(0, 1));
     requests_[serial_].spec = std::move(spec);
+    requests_[serial_].kv_comes = Between(0, 3) > 0;
+  }
+
+  // ---- KV that comes ----
+
+  void MoveKv() {
+    for (Rank& rank : ranks_) {
+      if (rank.closing.empty() || Between(0, 5) != 0) continue;
+      rank.closed.insert(rank.closing.front());
+      EXPECT_TRUE(rank.quarantine.Closed(rank.closing.front()).has_value());
+      rank.closing.pop_front();
+    }
+    if (!late_.empty() && Between(0, 2) == 0) {
+      const auto& [serial, targets] = late_[static_cast<size_t>(Between(0, Late() - 1))];
+      Put(serial, targets);
+    }
+    for (auto& [serial, request] : requests_) {
+      if (!request.kv_comes || !request.Waits() || Between(0, 3) != 0) continue;
+      request.targets.empty() ? Ask(&request) : Write(&request);
+    }
+  }
+  int64_t Late() const { return static_cast<int64_t>(late_.size()); }
+  void Ask(Request* request) {
+    if (Frozen(0)) return;
+    const auto key = KeyOf(*request);
+    const auto targets = At(0).group->Reserve(epoch_, request->spec, kEpochOfAll, now_);
+    if (!targets.ok()) {
+      refusals_ += absl::IsResourceExhausted(targets.status());
+      if (absl::IsResourceExhausted(targets.status()) && Between(0, 3) == 0) {
+        request->kv_comes = false;
+      }
+      return;
+    }
+    const ComingBlocks::Kept kept = At(0).coming.Take(key);
+    request->blocks = kept.blocks;
+    request->targets.push_back({*kept.blocks, kept.grant});
+    for (const TransferTarget& other : targets->others) {
+      request->targets.push_back({other.blocks, {std::stoull(other.memory)}});
+    }
+    EXPECT_EQ(targets->layout, KvLayout{Size()});
+    EXPECT_EQ(request->targets.size(), ranks_.size());
+  }
+  // The rest of it is written; or its writer gives up.
+  void Write(Request* request) {
+    if (Frozen(0) || Between(0, 4) != 0) return;
+    if (Between(0, 3) == 0) {
+      GiveUp(request);
+      return Act(0, [&](BoundGroup& group) { group.Dismiss(request->spec->id, now_); });
+    }
+    EXPECT_TRUE(At(0).group->Reserved(request->spec->id, kEpochOfAll));
+    Put(request->spec->id.serial, request->targets);
+    At(0).quarantine.Close(KeyOf(*request), request->targets[0].grant);
+    request->targets.clear();
+    request->kv_comes = false;
+    request->Take(TokenAfter(request->spec->id.serial, request->spec->prompt, {},
+                             PromptTokens(*request->spec)));
+    BlockTable blocks = std::exchange(request->blocks, nullptr);
+    if (request->done) {
+      At(0).pool.Free(*blocks);
+      return Act(0, [&](BoundGroup& group) { group.Dismiss(request->spec->id, now_); });
+    }
+    request->joined = true;
+    ++came_;
+    Act(0, [&](BoundGroup& group) {
+      group.JoinWithKv(request->spec, kEpochOfAll, 0, request->output, std::move(blocks), now_);
+    });
+  }
+  // It is computed by the group instead. Its writer does not know yet.
+  void GiveUp(Request* request) {
+    At(0).quarantine.Close(KeyOf(*request), request->targets[0].grant);
+    At(0).quarantine.Add(KeyOf(*request), request->blocks, request->targets[0].grant, 0);
+    late_.emplace_back(request->spec->id.serial, std::exchange(request->targets, {}));
+    request->blocks = nullptr;
+    request->kv_comes = false;
+    ++given_up_;
+  }
+  void Put(uint64_t serial, const std::vector<Target>& targets) {
+    for (size_t rank = 0; rank < targets.size(); ++rank) {
+      if (ranks_[rank].closed.contains(targets[rank].grant)) continue;
+      for (size_t i = 0; i < targets[rank].blocks.size(); ++i) {
+        ranks_[rank].contents[targets[rank].blocks[i]] = Content(serial, static_cast<int64_t>(i));
+      }
+    }
+  }
+  static std::pair<RequestId, Epoch> KeyOf(const Request& request) {
+    return {request.spec->id, kEpochOfAll};
+  }
+  // As an engine: what was before is read, the rest is written.
+  void Touch(int rank, const GroupStep& step) {
+    const int64_t tokens = int64_t{kBlockTokens} * Size();
+    for (const StepSequence& one : step.sequences) {
+      const auto known = (one.position + tokens - 1) / tokens;
+      for (size_t i = 0; i < one.blocks->size(); ++i) {
+        const auto at = static_cast<int64_t>(i);
+        Content& content = At(rank).contents[(*one.blocks)[i]];
+        if (at < known) {
+          EXPECT_EQ(content, Content(one.id.serial, at)) << "at rank " << rank;
+        }
+        content = Content(one.id.serial, at);
+      }
+    }
   }
 
   void Deliver(int rank) {
@@ -198,6 +318,7 @@ class Node {
     EXPECT_TRUE(self.ran.empty() || self.ran.back() < std::pair(epoch_, self.step->step));
     self.ran.emplace_back(epoch_, self.step->step);
     self.step_until_us = now_ + 300'000;
+    Touch(rank, *self.step);
     self.busy = true;
     if (self.step->mode.own()) ++own_steps_;
     if (!self.step->mode.own() && !self.step->sequences.empty()) {
@@ -261,7 +382,7 @@ class Node {
   void JoinAll() {
     for (auto& [serial, one] : requests_) {
       Request& request = one;
-      if (request.joined || request.done || !At(0).group->MayJoin()) continue;
+      if (!request.Waits() || request.kv_comes || !At(0).group->MayJoin()) continue;
       request.joined = true;
       ++joins_;
       Act(0, [&](BoundGroup& group) {
@@ -288,8 +409,9 @@ class Node {
     TellOwn(rank);
   }
   void TellOwn(int rank) {
-    Act(rank,
-        [&](BoundGroup& group) { group.SetOwn(static_cast<int64_t>(At(rank).own.size()), now_); });
+    Act(rank, [&](BoundGroup& group) {
+      group.SetOwn(static_cast<int64_t>(At(rank).own.size()), false, now_);
+    });
   }
 
   // ---- faults ----
@@ -323,6 +445,18 @@ class Node {
     }
     return true;
   }
+  // Once every grant is closed.
+  void ExpectNothingIsKept() {
+    for (Rank& rank : ranks_) {
+      if (rank.dead || rank.stopped) continue;
+      for (; !rank.closing.empty(); rank.closing.pop_front()) {
+        EXPECT_TRUE(rank.quarantine.Closed(rank.closing.front()).has_value());
+      }
+      int64_t held = 0;
+      for (const OwnSequence& own : rank.own) held += static_cast<int64_t>(own.blocks->size());
+      EXPECT_EQ(rank.pool.Counts().held, held);
+    }
+  }
   template <class Condition>
   bool RunUntil(const Condition& condition) {
     for (int moves = 0; moves < 300'000; ++moves) {
@@ -337,7 +471,15 @@ class Node {
       EXPECT_TRUE(rank.pool.CheckInvariants().ok());
       int64_t held = rank.group->batch_blocks();
       for (const OwnSequence& own : rank.own) held += static_cast<int64_t>(own.blocks->size());
-      EXPECT_EQ(rank.pool.Counts().held, held);
+      for (const auto& [key, kept] : rank.coming.all()) {
+        held += static_cast<int64_t>(kept.blocks->size());
+      }
+      for (const auto& [serial, request] : requests_) {
+        if (&rank != &ranks_[0] || request.blocks == nullptr) continue;
+        held += static_cast<int64_t>(request.blocks->size());
+      }
+      EXPECT_EQ(rank.pool.Counts().held, held + rank.pool.Counts().quarantined);
+      EXPECT_TRUE(rank.quarantine.CheckInvariants().ok());
     }
   }
   void ExpectRightAnswers() const {
@@ -376,12 +518,19 @@ class Node {
   bool LeadIsBound() const { return ranks_[0].group->bound(); }
   uint64_t Preemptions() const { return ranks_[0].group->preemptions(); }
   int64_t commits_ = 0, joins_ = 0, own_steps_ = 0, tp_steps_ = 0, sp_steps_ = 0, overs_ = 0;
+  int64_t came_ = 0, given_up_ = 0, refusals_ = 0, cut_off_ = 0;
 
  private:
   static constexpr Epoch kEpochOfAll = {1};
 
   struct Rank {
     BlockPool pool{kBlocks};
+    std::deque<GrantId> closing;
+    std::set<GrantId> closed;
+    std::map<BlockId, Content> contents;
+    uint64_t grants = 0;
+    BlockQuarantine quarantine{&pool, [this](GrantId grant) { closing.push_back(grant); }};
+    ComingBlocks coming{&pool, &quarantine, [this] { return GrantId{++grants}; }};
     std::unique_ptr<BoundGroup> group;
     std::deque<std::pair<int, std::string>> inbox;
     std::vector<OwnSequence> own;
@@ -406,14 +555,22 @@ class Node {
   void On(int, const CloseFeed& effect) {
     if (effect.broken) broken_.insert(effect.epoch);
   }
-  void On(int rank, const SendOnFeed& effect) {
+  void On(int rank, SendOnFeed& effect) {
+    if (effect.grant != GrantId{}) {
+      std::get<FeedReserved>(effect.message).memory = std::to_string(effect.grant.value);
+    }
     At(effect.rank).inbox.emplace_back(rank, Encode(effect.message));
   }
+  void On(int, const GroupAnswered&) {}
   void On(int rank, const TellFormation& effect) { told_[rank] = effect.told; }
   void On(int rank, const FormationOver& effect) {
     ++overs_;
     if (rank != 0) return;
     for (const auto& [id, epoch] : effect.left) requests_.at(id.serial).joined = false;
+    for (const auto& [id, epoch] : effect.coming) {
+      GiveUp(&requests_.at(id.serial));
+      ++cut_off_;
+    }
   }
 
   std::mt19937 random_;
@@ -426,11 +583,13 @@ class Node {
   std::set<uint64_t> broken_;  // epochs whose communicators are
   uint64_t serial_ = 0;
   std::map<uint64_t, Request> requests_;
+  std::vector<std::pair<uint64_t, std::vector<Target>>> late_;  // their writers put on
   bool orders_ = true, arrivals_ = true;
 };
 
 TEST(BoundGroup, SwitchesUnderLoadChangeNoAnswer) {
   int64_t commits = 0, own = 0, tp = 0, sp = 0, overs = 0;
+  int64_t came = 0, given_up = 0, refusals = 0, cut_off = 0;
   uint64_t preemptions = 0;
   for (uint32_t seed = 1; seed <= 150; ++seed) {
     SCOPED_TRACE(seed);
@@ -448,6 +607,11 @@ TEST(BoundGroup, SwitchesUnderLoadChangeNoAnswer) {
     EXPECT_TRUE(node.RunUntil([&] { return node.AllAreAlone(); }));
     node.Check();
     node.ExpectRightAnswers();
+    node.ExpectNothingIsKept();
+    came += node.came_;
+    given_up += node.given_up_;
+    refusals += node.refusals_;
+    cut_off += node.cut_off_;
     commits += node.commits_;
     own += node.own_steps_;
     tp += node.tp_steps_;
@@ -462,6 +626,10 @@ TEST(BoundGroup, SwitchesUnderLoadChangeNoAnswer) {
   EXPECT_GT(sp, 1'000);
   EXPECT_GT(overs, 1'000);
   EXPECT_GT(preemptions, 20u);
+  EXPECT_GT(came, 300);
+  EXPECT_GT(given_up, 100);
+  EXPECT_GT(refusals, 200);
+  EXPECT_GT(cut_off, 10);
 }
 
 // Without one, ConfigOf's is: SP of more than 6 tokens (seed 2), or TP of any number (seed 3).
@@ -489,6 +657,7 @@ TEST(BoundGroup, WhoeverDiesWheneverTheOthersWorkAloneAgain) {
     node.Kill(static_cast<int>(seed / 3) % size);
     EXPECT_TRUE(node.RunUntil([&] { return node.AllAreAlone(); }));
     node.Check();
+    node.ExpectNothingIsKept();
     if (::testing::Test::HasFailure()) break;
   }
 }
@@ -505,6 +674,7 @@ TEST(BoundGroup, WhoeverIsStoppedIsNotAwaitedForEver) {
     EXPECT_TRUE(node.RunUntil([&] { return node.AllAreAlone() || !node.LeadIsBound(); }));
     node.StopOrders();
     EXPECT_TRUE(node.RunUntil([&] { return node.AllAreAlone(); }));
+    node.ExpectNothingIsKept();
     if (::testing::Test::HasFailure()) break;
   }
 }

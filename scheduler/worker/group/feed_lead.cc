@@ -116,6 +116,7 @@ void FeedLead::TakeDone(int rank, const FeedDone& done, FeedEffects* effects) {
   free_blocks_[static_cast<size_t>(rank)] = done.free_blocks;
   counted_[static_cast<size_t>(rank)] = done.counted;
   own_tokens_[static_cast<size_t>(rank)] = done.own_tokens;
+  done.own_waits ? (void)own_waits_.insert(rank) : (void)own_waits_.erase(rank);
   const auto running = running_.find(done.step);
   if (running == running_.end() || running->second.digests.contains(rank)) {
     return Lost(rank, absl::InternalError("it reported the end of a step that it does not run"),
@@ -136,7 +137,7 @@ void FeedLead::NoteDone(int rank, uint64_t step, uint64_t digest, FeedEffects* e
   }
   if (static_cast<int>(running.digests.size()) < ranks_) return;
   running_.erase(step);
-  effects->push_back(StepCompleted{step, free_blocks_, counted_, own_tokens_});
+  effects->push_back(StepCompleted{step, free_blocks_, counted_, own_tokens_, !own_waits_.empty()});
 }
 
 void FeedLead::Lost(int rank, const absl::Status& why, FeedEffects* effects) {

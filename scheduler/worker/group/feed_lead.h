@@ -63,6 +63,7 @@ struct StepCompleted {
   std::vector<int64_t> free_blocks;
   std::vector<uint64_t> counted;
   std::vector<int64_t> own_tokens;
+  bool own_waits = false;  // of any member, as FeedDone's
 };
 // Effect: the epoch is over.
 struct GroupFailed {
@@ -126,6 +127,7 @@ class FeedLead {
   std::vector<int64_t> free_blocks_;     // by rank, as each has last told
   std::vector<uint64_t> counted_;        // likewise
   std::vector<int64_t> own_tokens_;      // likewise
+  std::set<int> own_waits_;              // ranks that have last told so
   bool over_ = false;
 };
 

@@ -62,7 +62,7 @@ void FeedMember::Enter(FeedEffects* effects) {
 }
 
 void FeedMember::StepEnded(const absl::Status& status, const std::vector<int32_t>& sampled,
-                           int64_t own_tokens, FeedEffects* effects) {
+                           int64_t own_tokens, bool own_waits, FeedEffects* effects) {
   SKEIN_CHECK(here_.has_value());
   const uint64_t step = *here_;
   here_.reset();
@@ -75,7 +75,7 @@ void FeedMember::StepEnded(const absl::Status& status, const std::vector<int32_t
   }
   const uint64_t digest = batch_->End(sampled);
   Tell(FeedDone{epoch_, step, batch_->free_blocks(), prepared_.value_or(last_committed_),
-                own_tokens, digest},
+                own_tokens, digest, own_waits},
        effects);
   Enter(effects);
 }

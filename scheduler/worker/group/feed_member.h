@@ -29,9 +29,9 @@ class FeedMember {
 
   // From the lead. Effects: SendFeed (to rank 0), EnterGroupStep, GroupFailed.
   void Take(const FeedMessage& message, TimeUs now, FeedEffects* effects);
-  // As FeedLead's; `own_tokens` as FeedDone.
+  // As FeedLead's; `own_tokens` and `own_waits` as FeedDone.
   void StepEnded(const absl::Status& status, const std::vector<int32_t>& sampled,
-                 int64_t own_tokens, FeedEffects* effects);
+                 int64_t own_tokens, bool own_waits, FeedEffects* effects);
   void Lost(const absl::Status& why, FeedEffects* effects);  // the lead
   void End(const absl::Status& why, FeedEffects* effects);   // this rank leaves
   void Tick(TimeUs now, FeedEffects* effects);

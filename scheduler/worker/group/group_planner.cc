@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "absl/strings/str_cat.h"
 #include "scheduler/vocabulary/check.h"
 
 namespace skein::scheduler {
@@ -23,11 +24,18 @@ GroupPlanner::GroupPlanner(const GroupPlannerConfig& config)
       told_own_(static_cast<size_t>(config.ranks), 0) {}
 
 void GroupPlanner::Add(RequestId id, Epoch epoch, int32_t priority, TimeUs arrived_us,
-                       int64_t tokens) {
+                       int64_t tokens, int64_t kv_tokens) {
   const Key key(id, epoch);
   const Seniority seniority{-static_cast<int64_t>(priority), arrived_us, key};
   SKEIN_CHECK_MSG(seniority_.emplace(key, seniority).second, "a sequence is added once");
-  queue_.emplace(seniority, tokens);
+  SKEIN_CHECK(kv_tokens < tokens);
+  if (kv_tokens == 0) {
+    queue_.emplace(seniority, tokens);
+  } else {
+    with_kv_.emplace(
+        seniority,
+        Row{.kv_tokens = kv_tokens, .lacks = tokens - kv_tokens, .blocks = BlocksOf(kv_tokens)});
+  }
 }
 
 void GroupPlanner::Remove(RequestId id, Epoch epoch) {
@@ -38,7 +46,8 @@ std::vector<std::pair<RequestId, Epoch>> GroupPlanner::TakeWithdrawn() {
   std::vector<Key> withdrawn;
   if (proposed_.has_value()) return withdrawn;
   for (auto key = ended_.begin(); key != ended_.end();) {
-    if (queue_.erase(seniority_.at(*key)) == 0) {
+    const Seniority& seniority = seniority_.at(*key);
+    if (queue_.erase(seniority) + with_kv_.erase(seniority) == 0) {
       ++key;
       continue;
     }
@@ -53,11 +62,17 @@ std::vector<std::pair<RequestId, Epoch>> GroupPlanner::TakeWithdrawn() {
 
 void GroupPlanner::Committed(uint64_t step) {
   SKEIN_CHECK(proposed_.has_value());
-  for (const Seniority& added : proposed_->added) queue_.erase(added);
+  for (const Seniority& added : proposed_->added) {
+    queue_.erase(added);
+    with_kv_.erase(added);
+  }
+  yielded_.insert(proposed_->yielding.begin(), proposed_->yielding.end());
   for (const Key& removed : proposed_->removed) {
     seniority_.erase(removed);
     ended_.erase(removed);
+    yielded_.erase(removed);
   }
+  wanted_blocks_ = proposed_->plan.wanted_blocks;
   taken_[step] = proposed_->taken;
   preemptions_ += proposed_->plan.preempted.size();
   proposed_.reset();
@@ -76,6 +91,7 @@ void GroupPlanner::Completed(const StepCompleted& completed) {
   told_free_ = completed.free_blocks;
   counted_ = completed.counted;
   told_own_ = completed.own_tokens;
+  told_own_waits_ = completed.own_waits;
   taken_.erase(taken_.begin(), taken_.upper_bound(completed.step));
 }
 
@@ -94,30 +110,52 @@ int64_t GroupPlanner::FewestFree(const GroupBatch& batch) const {
 }
 
 // As RunningBatch's; nobody grows beside one that is alone.
+int64_t GroupPlanner::HeadroomFor(int64_t running) const {
+  return std::min(2 * running, config_.total_blocks / 4);
+}
+
 int64_t GroupPlanner::Headroom(const Rows& rows, const Draft& draft) const {
   const auto runs = [](const auto& one) { return one.second.kv_tokens > 0; };
-  const int64_t running =
-      std::count_if(rows.begin(), rows.end(), runs) + static_cast<int64_t>(draft.added.size());
-  return std::min(2 * running, config_.total_blocks / 4);
+  return HeadroomFor(std::count_if(rows.begin(), rows.end(), runs) +
+                     static_cast<int64_t>(draft.added.size()));
+}
+
+absl::Status GroupPlanner::HasRoom(const GroupBatch& batch, int64_t blocks) const {
+  Draft unused;
+  const Rows rows = LiveRows(batch, &unused);
+  int64_t claimed = 0;
+  for (const auto& [seniority, row] : rows) claimed += Claim(row);
+  for (const auto& [seniority, row] : with_kv_) claimed += Claim(row);
+  for (const auto& [seniority, tokens] : queue_) claimed += BlocksOf(tokens);
+  const int64_t kept = claimed + HeadroomFor(static_cast<int64_t>(seniority_.size()));
+  const int64_t free = FewestFree(batch);
+  if (blocks + kept <= free) return absl::OkStatus();
+  return absl::ResourceExhaustedError(
+      absl::StrCat("KV blocks: ", blocks, " wanted at each rank of the bound group, ", free,
+                   " free, ", kept, " of them for its sequences"));
 }
 
 // ---- a plan ----
 
-std::optional<FeedPlan> GroupPlanner::Next(const GroupBatch& batch, int64_t own_tokens) {
+std::optional<FeedPlan> GroupPlanner::Next(const GroupBatch& batch, int64_t own_tokens,
+                                           bool own_waits) {
   SKEIN_CHECK(!proposed_.has_value());
   Draft draft;
   draft.free = FewestFree(batch);
   Rows rows = LiveRows(batch, &draft);
   const int64_t own = std::accumulate(told_own_.begin(), told_own_.end(), own_tokens);
   const int64_t tokens = TokensOf(rows);
-  if (own == 0 && tokens == 0 && draft.removed.empty()) return std::nullopt;
+  const bool idle = own == 0 && tokens == 0 && draft.removed.empty();
+  if (idle && wanted_blocks_ == 0) return std::nullopt;
   const bool runs_own = own > 0 && share_.NextIsOwn(own, tokens);
   if (!runs_own) {
     Preempt(/*own_run=*/own > 0, &rows, &draft);
     RunDecode(rows, &draft);
     RunPrompts(rows, &draft);
-    Enter(rows, &draft);
+    EnterWithKv(&draft);
+    Enter(rows, own_waits || told_own_waits_, &draft);
   }
+  draft.plan.wanted_blocks = Wanted(draft, tokens, runs_own);
   if (draft.tokens > 0 || !draft.plan.preempted.empty()) {
     draft.plan.mode = draft.tokens > config_.shift_tokens ? config_.base : config_.full_tp;
   } else {
@@ -125,6 +163,13 @@ std::optional<FeedPlan> GroupPlanner::Next(const GroupBatch& batch, int64_t own_
     draft.plan.own_tokens = own > 0 ? config_.batch.max_batch_tokens : 0;
   }
   return Propose(std::move(draft));
+}
+
+// An own step is planned without looking at the group's sequences: they want what they wanted.
+int64_t GroupPlanner::Wanted(const Draft& draft, int64_t tokens, bool runs_own) const {
+  if (tokens == 0) return 0;
+  if (!yielded_.empty() || !draft.yielding.empty()) return config_.total_blocks;
+  return runs_own ? wanted_blocks_ : draft.claimed + draft.wanted;
 }
 
 FeedPlan GroupPlanner::Ask() { return Propose({}); }
@@ -154,6 +199,9 @@ GroupPlanner::Rows GroupPlanner::LiveRows(const GroupBatch& batch, Draft* draft)
 int64_t GroupPlanner::TokensOf(const Rows& rows) const {
   int64_t tokens = 0;
   for (const auto& [seniority, row] : rows) tokens += row.lacks;
+  for (const auto& [seniority, row] : with_kv_) {
+    if (!ended_.contains(seniority.key)) tokens += row.lacks;
+  }
   for (const auto& [seniority, waiting] : queue_) {
     if (tokens >= config_.batch.max_batch_tokens) break;
     if (!ended_.contains(seniority.key)) tokens += waiting;
@@ -175,6 +223,7 @@ void GroupPlanner::Preempt(bool own_run, Rows* rows, Draft* draft) const {
     const Row row = (--it)->second;
     if (row.kv_tokens == 0) continue;
     if (running == 1 && own_run) return;
+    if (running == 1) draft->yielding.push_back(it->first.key);
     draft->plan.preempted.push_back(row.handle);
     claimed -= Claim(row);
     coming += row.blocks;
@@ -212,6 +261,7 @@ void GroupPlanner::RunDecode(const Rows& rows, Draft* draft) {
     const int64_t blocks = Claim(row);
     if (!turn.contains(row.handle) || blocks > draft->free) {
       draft->plan.slices.push_back({row.handle, 0});
+      if (turn.contains(row.handle)) draft->wanted += blocks;
       continue;
     }
     draft->free -= blocks;
@@ -246,12 +296,26 @@ bool GroupPlanner::Slice(const Row& row, Draft* draft) const {
 }
 
 bool GroupPlanner::EnterOne(const Row& row, int64_t headroom, Draft* draft) const {
-  return Claim(row) + draft->claimed + headroom <= draft->free && Slice(row, draft);
+  if (Claim(row) + draft->claimed + headroom <= draft->free) return Slice(row, draft);
+  draft->wanted += Claim(row) + headroom;
+  return false;
+}
+
+// They run at once if the step and the blocks have room.
+void GroupPlanner::EnterWithKv(Draft* draft) {
+  for (const auto& [seniority, waiting] : with_kv_) {
+    if (ended_.contains(seniority.key)) continue;
+    Row row = waiting;
+    row.handle = ++last_handle_;
+    draft->plan.added.push_back({row.handle, seniority.key.first, seniority.key.second});
+    draft->added.push_back(seniority);
+    if (!Slice(row, draft)) draft->plan.slices.push_back({row.handle, 0});
+  }
 }
 
 // Preempted sequences and new ones, in one order: nobody enters before one that waits in front of
 // it.
-void GroupPlanner::Enter(const Rows& rows, Draft* draft) {
+void GroupPlanner::Enter(const Rows& rows, bool own_waits, Draft* draft) {
   std::map<Seniority, Row> waiting;
   for (const auto& [seniority, row] : rows) {
     if (row.kv_tokens == 0) waiting.emplace(seniority, row);
@@ -262,7 +326,8 @@ void GroupPlanner::Enter(const Rows& rows, Draft* draft) {
     waiting.emplace(seniority, Row{.lacks = tokens});
     if (++looked_at > config_.batch.max_batch_sequences) break;
   }
-  bool open = draft->plan.preempted.empty();
+  bool open = draft->plan.preempted.empty() && !own_waits;
+  if (!open && !waiting.empty()) draft->wanted += Claim(waiting.begin()->second);
   for (auto& [seniority, row] : waiting) {
     const bool is_new = row.handle == 0;
     if (is_new && !open) continue;

@@ -6,13 +6,22 @@
 // Order. Seniority is BlockOrder's: a higher priority first, then an earlier arrival, then the
 // smaller id. A sequence that decodes runs one token in each step; prompts fill the rest in
 // this order. A sequence enters, or resumes after a preemption, when all its tokens and some
-// headroom fit the free blocks of every rank, and nobody in front of it waits.
+// headroom fit the free blocks of every rank, and nobody in front of it waits. One that comes with
+// the KV of its prompt enters with the next plan, whoever waits: it has its blocks already, and is
+// preempted like any other from then on.
 //
 // Blocks. Every rank needs as many as any other. When the claims of those that run are above what
 // the rank with the fewest has, the last of them gives its blocks up; those that need one meanwhile
 // pause for a step. The first one pauses while a rank has own sequences that can run: their blocks
-// come free as they end. When none can, because they wait for blocks, too, it gives its own up. Own
-// sequences that keep coming to a rank may keep bound ones waiting.
+// come free as they end. When none can, because they wait for blocks, too, it gives its own up.
+//
+// No side starves for blocks. A plan names the blocks that the group wants: those that its prompts
+// will still take, and those for which somebody waits. No new own sequence takes these, so while
+// somebody waits there are finitely many own ones, and their blocks come free. And while own
+// sequences of a rank wait for blocks, nobody enters the group's batch: those in it end, and the
+// own ones go on. If both wait, the own ones that are here go first. A sequence of the group that
+// had to give its blocks up to own ones would lose its turn to the next own ones again and again:
+// from then on until its end the group wants all blocks.
 //
 // Mode (Shift Parallelism, algorithm 2): full TP up to `shift_tokens` of a step, the base above.
 //
@@ -53,17 +62,19 @@ class GroupPlanner {
  public:
   explicit GroupPlanner(const GroupPlannerConfig& config);
 
-  // Every rank has, or has been sent, an offer of it. `tokens`: prompt and output so far. REQUIRES:
-  // unknown.
-  void Add(RequestId id, Epoch epoch, int32_t priority, TimeUs arrived_us, int64_t tokens);
+  // Every rank has, or has been sent, an offer of it. `tokens`: prompt and output so far, of which
+  // every rank has the KV of the first `kv_tokens`. REQUIRES: unknown; kv_tokens < tokens.
+  void Add(RequestId id, Epoch epoch, int32_t priority, TimeUs arrived_us, int64_t tokens,
+           int64_t kv_tokens = 0);
   // It runs no further: the next plan removes it, or TakeWithdrawn gives it. Unknown ones are fine.
   void Remove(RequestId id, Epoch epoch);
   // Removed ones that no plan has added, and none will: their offers may be taken back.
   std::vector<std::pair<RequestId, Epoch>> TakeWithdrawn();
 
   // The next step, without epoch and number. Empty: there is nothing to run. `own_tokens`: that a
-  // step of this rank's own would run now. REQUIRES: the plan before was committed or refused.
-  std::optional<FeedPlan> Next(const GroupBatch& batch, int64_t own_tokens);
+  // step of this rank's own would run now; `own_waits`: its own sequences wait for blocks.
+  // REQUIRES: the plan before was committed or refused.
+  std::optional<FeedPlan> Next(const GroupBatch& batch, int64_t own_tokens, bool own_waits);
   // An own step of no tokens: it asks the ranks for their free blocks. Next gives it, too, when
   // sequences wait for blocks of others; then there is no hurry with the one behind it.
   FeedPlan Ask();
@@ -73,7 +84,13 @@ class GroupPlanner {
   void Completed(const StepCompleted& completed);
   void ToldOwn(int rank, int64_t own_tokens);  // between steps
 
+  // OK: so many blocks may be kept at every rank for KV that comes, beside all that the sequences
+  // here still claim and some headroom. RESOURCE_EXHAUSTED otherwise.
+  absl::Status HasRoom(const GroupBatch& batch, int64_t blocks) const;
+
   bool Empty() const { return seniority_.empty(); }  // no sequence waits or is in the batch
+  // And no rank keeps blocks for one: Next has nothing to say until something changes.
+  bool Settled() const { return Empty() && wanted_blocks_ == 0; }
   uint64_t preemptions() const { return preemptions_; }
 
  private:
@@ -103,11 +120,14 @@ class GroupPlanner {
     int64_t sequences = 0;         // likewise
     std::vector<Seniority> added;  // that begin to run in it, new or preempted
     std::vector<Key> removed;
+    std::vector<Key> yielding;  // gives its blocks up to own sequences
+    int64_t wanted = 0;         // blocks for which somebody waits
   };
 
   FeedPlan Propose(Draft draft);
   Rows LiveRows(const GroupBatch& batch, Draft* draft) const;
   int64_t FewestFree(const GroupBatch& batch) const;
+  int64_t HeadroomFor(int64_t running) const;
   int64_t Headroom(const Rows& rows, const Draft& draft) const;
   int64_t BlocksOf(int64_t tokens) const {
     return (tokens + config_.tokens_per_block - 1) / config_.tokens_per_block;
@@ -119,22 +139,29 @@ class GroupPlanner {
   void RunDecode(const Rows& rows, Draft* draft);
   std::set<uint32_t> DecodeTurn(const Rows& rows);
   void RunPrompts(const Rows& rows, Draft* draft) const;
-  void Enter(const Rows& rows, Draft* draft);
+  void EnterWithKv(Draft* draft);
+  void Enter(const Rows& rows, bool own_waits, Draft* draft);
   bool EnterOne(const Row& row, int64_t headroom, Draft* draft) const;
+  int64_t Wanted(const Draft& draft, int64_t tokens, bool runs_own) const;
   bool Slice(const Row& row, Draft* draft) const;
 
   const GroupPlannerConfig config_;
   StepShare share_;
   std::map<Key, Seniority> seniority_;  // of all
-  std::map<Seniority, int64_t> queue_;  // in no committed plan -> tokens
-  std::set<Key> ended_;                 // to be removed
-  std::optional<Draft> proposed_;       // neither committed nor refused
+  // In no committed plan:
+  std::map<Seniority, int64_t> queue_;  // without KV -> tokens
+  Rows with_kv_;
+  std::set<Key> ended_;            // to be removed
+  std::set<Key> yielded_;          // gave their blocks up to own sequences once
+  int64_t wanted_blocks_ = 0;      // of the latest committed plan
+  std::optional<Draft> proposed_;  // neither committed nor refused
   uint32_t last_handle_ = 0;
   uint32_t last_run_ = 0;  // the last decoding handle of a step that was too full
   // By rank, as told; this one's are not used. The blocks are those after step counted_.
   std::vector<int64_t> told_free_;
   std::vector<uint64_t> counted_;
   std::vector<int64_t> told_own_;
+  bool told_own_waits_ = false;
   std::map<uint64_t, int64_t> taken_;  // committed steps that are not completed -> blocks
   uint64_t last_step_ = 0;             // that was committed
   uint64_t preemptions_ = 0;

@@ -116,6 +116,7 @@ struct Write {
     out.Number(static_cast<uint64_t>(plan.mode.sp));
     out.Number(static_cast<uint64_t>(plan.mode.tp));
     out.Number(static_cast<uint64_t>(plan.own_tokens));
+    out.Number(static_cast<uint64_t>(plan.wanted_blocks));
     for (const auto* handles : {&plan.removed, &plan.preempted}) {
       out.Number(handles->size());
       for (const uint32_t handle : *handles) out.Number(handle);
@@ -143,6 +144,7 @@ struct Write {
     out.Number(done.counted);
     out.Number(static_cast<uint64_t>(done.own_tokens));
     out.Fixed(done.digest);
+    out.Number(done.own_waits ? 1 : 0);
   }
   void operator()(const FeedEnd& end) { out.Reason(end.why); }
   void operator()(const FeedOffer& offer) {
@@ -151,6 +153,7 @@ struct Write {
     out.Number(static_cast<uint64_t>(offer.output_tokens));
     out.Number(static_cast<uint64_t>(offer.max_tokens));
     out.Number(static_cast<uint64_t>(offer.min_tokens));
+    out.Number(static_cast<uint64_t>(offer.kv_tokens));
     out.Bytes(offer.sampling);
     Tokens(offer.stop_token_ids);
     out.Number(static_cast<uint64_t>(offer.first));
@@ -158,6 +161,20 @@ struct Write {
   }
   void operator()(const FeedWithdraw& withdraw) { Name(withdraw.id, withdraw.request_epoch); }
   void operator()(const FeedOwn& own) { out.Number(static_cast<uint64_t>(own.own_tokens)); }
+  void operator()(const FeedReserve& reserve) {
+    out.Number(reserve.number);
+    Name(reserve.id, reserve.request_epoch);
+    out.Number(static_cast<uint64_t>(reserve.tokens));
+  }
+  void operator()(const FeedReserved& reserved) {
+    out.Number(reserved.number);
+    Name(reserved.id, reserved.request_epoch);
+    out.Number(reserved.why.ok() ? 1 : 0);
+    if (!reserved.why.ok()) return out.Reason(reserved.why);
+    out.Number(reserved.blocks.size());
+    for (const BlockId block : reserved.blocks) out.Number(static_cast<uint64_t>(block.value));
+    out.Bytes(reserved.memory);
+  }
 
   void Tokens(const std::vector<int32_t>& tokens) {
     out.Number(tokens.size());
@@ -187,6 +204,7 @@ FeedPlan ReadPlan(uint64_t epoch, uint64_t step, Reader* in) {
   plan.mode.sp = static_cast<int32_t>(in->Number("mode.sp", kRanksMax));
   plan.mode.tp = static_cast<int32_t>(in->Number("mode.tp", kRanksMax));
   plan.own_tokens = static_cast<int64_t>(in->Number("own_tokens", kTokensMax));
+  plan.wanted_blocks = static_cast<int64_t>(in->Number("wanted_blocks", kBlocksMax));
   for (const auto& [handles, name] :
        {std::pair(&plan.removed, "removed"), std::pair(&plan.preempted, "preempted")}) {
     for (uint64_t left = in->Count(name); left > 0; --left) {
@@ -225,11 +243,37 @@ FeedOffer ReadOffer(uint64_t epoch, Reader* in) {
   offer.output_tokens = static_cast<int64_t>(in->Number("output_tokens", kTokensMax));
   offer.max_tokens = static_cast<int64_t>(in->Number("max_tokens", kTokensMax));
   offer.min_tokens = static_cast<int64_t>(in->Number("min_tokens", kTokensMax));
+  offer.kv_tokens = static_cast<int64_t>(in->Number("kv_tokens", kTokensMax));
   offer.sampling = in->Bytes("sampling", FeedOffer::kSamplingMax);
   offer.stop_token_ids = ReadTokens("stop_token_ids", in);
   offer.first = static_cast<int64_t>(in->Number("first", 2 * kTokensMax));
   offer.tokens = ReadTokens("tokens", in);
   return offer;
+}
+
+FeedReserve ReadReserve(uint64_t epoch, Reader* in) {
+  FeedReserve reserve{.epoch = epoch, .number = in->Number("number")};
+  reserve.id.router = in->Fixed("id.router");
+  reserve.id.serial = in->Number("id.serial");
+  reserve.request_epoch.value = in->Number("request_epoch");
+  reserve.tokens = static_cast<int64_t>(in->Number("tokens", kTokensMax));
+  return reserve;
+}
+
+FeedReserved ReadReserved(uint64_t epoch, Reader* in) {
+  FeedReserved reserved{.epoch = epoch, .number = in->Number("number")};
+  reserved.id.router = in->Fixed("id.router");
+  reserved.id.serial = in->Number("id.serial");
+  reserved.request_epoch.value = in->Number("request_epoch");
+  if (in->Number("kept", 1) == 0) {
+    reserved.why = in->Reason("why");
+    return reserved;
+  }
+  for (uint64_t left = in->Count("blocks"); left > 0; --left) {
+    reserved.blocks.push_back({static_cast<int32_t>(in->Number("blocks", kBlocksMax))});
+  }
+  reserved.memory = in->Bytes("memory", FeedReserved::kMemoryMax);
+  return reserved;
 }
 
 FeedMessage ReadKind(uint64_t kind, uint64_t epoch, uint64_t step, Reader* in) {
@@ -252,6 +296,7 @@ FeedMessage ReadKind(uint64_t kind, uint64_t epoch, uint64_t step, Reader* in) {
       FeedDone done{epoch, step, blocks(), in->Number("counted")};
       done.own_tokens = static_cast<int64_t>(in->Number("own_tokens", kTokensMax));
       done.digest = in->Fixed("digest");
+      done.own_waits = in->Number("own_waits", 1) == 1;
       return done;
     }
     case 6:
@@ -265,8 +310,12 @@ FeedMessage ReadKind(uint64_t kind, uint64_t epoch, uint64_t step, Reader* in) {
       withdraw.request_epoch.value = in->Number("request_epoch");
       return withdraw;
     }
-    default:
+    case 9:
       return FeedOwn{epoch, static_cast<int64_t>(in->Number("own_tokens", kTokensMax))};
+    case 10:
+      return ReadReserve(epoch, in);
+    default:
+      return ReadReserved(epoch, in);
   }
 }
 

@@ -17,6 +17,10 @@
 // Before a plan may add a sequence, the lead offers it to every member (FeedOffer: once, with its
 // prompt, in parts); FeedWithdraw takes back an offer that no plan has added.
 //
+// A sequence may come with the KV of its prompt, from prefill instances: before they are told where
+// to write, the lead has every member keep blocks for it (FeedReserve, answered by FeedReserved).
+// The offer then says that they hold the prompt's KV; FeedWithdraw gives them up.
+//
 // Steps are numbered 1, 2, … in the order in which every rank runs them: no two ranks ever wait for
 // each other. Messages of another epoch are ignored. FeedEnd, from either side, ends the epoch.
 //
@@ -56,7 +60,9 @@ struct FeedPlan {
   uint64_t epoch = 0;  // of the formation
   uint64_t step = 0;
   StepMode mode;
-  int64_t own_tokens = 0;           // mode own: 0: no rank runs anything
+  int64_t own_tokens = 0;  // mode own: 0: no rank runs anything
+  // That the group will take soon, or waits for, at each rank: no new own sequence takes them.
+  int64_t wanted_blocks = 0;
   std::vector<uint32_t> removed;    // they have ended
   std::vector<uint32_t> preempted;  // they stay, without KV
   std::vector<FeedAdded> added;
@@ -92,6 +98,7 @@ struct FeedDone {
   uint64_t counted = 0;    // the latest step whose blocks are no longer among them
   int64_t own_tokens = 0;  // that a step of this rank's own batch would run now
   uint64_t digest = 0;     // of the tokens that it sampled; own steps: 0
+  bool own_waits = false;  // own sequences of this rank wait for blocks
   bool operator==(const FeedDone&) const = default;
 };
 struct FeedEnd {
@@ -100,7 +107,30 @@ struct FeedEnd {
   bool operator==(const FeedEnd&) const = default;
 };
 
-// A sequence without KV, for plans to add: what a rank has to know to run it. Its tokens, prompt
+// Keep blocks for the KV of so many tokens, in the group's layout; answered by one FeedReserved.
+struct FeedReserve {
+  uint64_t epoch = 0;
+  uint64_t number = 0;  // of this reservation
+  RequestId id;
+  Epoch request_epoch;
+  int64_t tokens = 0;
+  bool operator==(const FeedReserve&) const = default;
+};
+struct FeedReserved {
+  uint64_t epoch = 0;
+  uint64_t number = 0;
+  RequestId id;
+  Epoch request_epoch;
+  absl::Status why;  // not OK: nothing is kept; RESOURCE_EXHAUSTED: there is no room
+  std::vector<BlockId> blocks;
+  std::string memory;  // as TransferTarget
+  bool operator==(const FeedReserved&) const = default;
+
+  static constexpr size_t kBlocksMax = 24 << 10;
+  static constexpr size_t kMemoryMax = 128 << 10;  // bytes
+};
+
+// A sequence for plans to add: what a rank has to know to run it. Its tokens, prompt
 // and then output, come in parts, in order; the one with the last token completes the offer.
 struct FeedOffer {
   uint64_t epoch = 0;
@@ -110,6 +140,7 @@ struct FeedOffer {
   int64_t output_tokens = 0;
   int64_t max_tokens = 0;  // of the output
   int64_t min_tokens = 0;  // likewise
+  int64_t kv_tokens = 0;   // whose KV is in the blocks that were reserved for it; 0: none were
   // As RequestSpec's; in the first part only.
   std::string sampling;
   std::vector<int32_t> stop_token_ids;
@@ -134,8 +165,9 @@ struct FeedOwn {
   bool operator==(const FeedOwn&) const = default;
 };
 
-using FeedMessage = std::variant<FeedPlan, FeedReady, FeedRefusal, FeedGo, FeedCancel, FeedDone,
-                                 FeedEnd, FeedOffer, FeedWithdraw, FeedOwn>;
+using FeedMessage =
+    std::variant<FeedPlan, FeedReady, FeedRefusal, FeedGo, FeedCancel, FeedDone, FeedEnd, FeedOffer,
+                 FeedWithdraw, FeedOwn, FeedReserve, FeedReserved>;
 
 std::string Encode(const FeedMessage& message);
 // INVALID_ARGUMENT names the field that is cut off or impossible.

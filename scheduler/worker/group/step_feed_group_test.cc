@@ -288,7 +288,7 @@ class Group {
       if (rank == 0) {
         lead_->StepEnded(absl::OkStatus(), sampled, now_, effects);
       } else {
-        At(rank).member->StepEnded(absl::OkStatus(), sampled, 0, effects);
+        At(rank).member->StepEnded(absl::OkStatus(), sampled, 0, false, effects);
       }
     });
   }

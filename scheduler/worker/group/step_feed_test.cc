@@ -20,19 +20,31 @@ std::vector<FeedMessage> SomeOfEach() {
   plan.preempted = {2};
   plan.added = {{301, {~uint64_t{0}, 7}, {FirstNumberOf(3)}}, {302, {1, 2}, {4}}};
   plan.slices = {{301, 512}, {302, 0}};
-  return {
-      plan,
-      FeedPlan{.epoch = 5, .step = 2, .mode = {}, .own_tokens = 64},
-      FeedReady{5, 6},
-      FeedRefusal{5, 6, 3, absl::ResourceExhaustedError("blocks: 4 are needed, 3 are free")},
-      FeedGo{5, 6},
-      FeedCancel{5, 6},
-      FeedDone{5, 6, 1 << 30, 7, 64, 0x0123456789abcdef},
-      FeedEnd{5, absl::UnavailableError("rank 2 died")},
-      FeedOffer{
-          5, {~uint64_t{0}, 7}, {FirstNumberOf(3)}, 3, 1, 100, 2, {"t\0p", 3}, {9}, 1, {0, 70'000}},
-      FeedWithdraw{5, {~uint64_t{0}, 7}, {FirstNumberOf(3)}},
-      FeedOwn{5, 64}};
+  return {plan,
+          FeedPlan{.epoch = 5, .step = 2, .mode = {}, .own_tokens = 64, .wanted_blocks = 300},
+          FeedReady{5, 6},
+          FeedRefusal{5, 6, 3, absl::ResourceExhaustedError("blocks: 4 are needed, 3 are free")},
+          FeedGo{5, 6},
+          FeedCancel{5, 6},
+          FeedDone{5, 6, 1 << 30, 7, 64, 0x0123456789abcdef, true},
+          FeedEnd{5, absl::UnavailableError("rank 2 died")},
+          FeedOffer{5,
+                    {~uint64_t{0}, 7},
+                    {FirstNumberOf(3)},
+                    3,
+                    1,
+                    100,
+                    2,
+                    3,
+                    {"t\0p", 3},
+                    {9},
+                    1,
+                    {0, 70'000}},
+          FeedWithdraw{5, {~uint64_t{0}, 7}, {FirstNumberOf(3)}},
+          FeedOwn{5, 64},
+          FeedReserve{5, 1, {~uint64_t{0}, 7}, {FirstNumberOf(3)}, 70'000},
+          FeedReserved{5, 1, {1, 2}, {4}, {}, {{7}, {0}}, {"m\0y", 3}},
+          FeedReserved{5, 1, {1, 2}, {4}, absl::ResourceExhaustedError("KV blocks: 4"), {}, ""}};
 }
 
 TEST(StepFeed, EveryMessageComesAsItWasSent) {
@@ -59,7 +71,7 @@ TEST(StepFeed, WhatIsCutOffOrTooLongIsRefused) {
     }
     EXPECT_TRUE(absl::IsInvalidArgument(Decode(whole + '\0').status()));
   }
-  EXPECT_EQ(std::string(Decode(std::string(1, '\x0a')).status().message()), "kind: is too large");
+  EXPECT_EQ(std::string(Decode(std::string(1, '\x0c')).status().message()), "kind: is too large");
 }
 
 TEST(StepFeed, NoBytesHarm) {

@@ -1,11 +1,14 @@
-// Announcements: announced requests without blocks, each until its time is over, and which of them
-// share the prompt of another one. Part of DecodeOrders.
+// Announcements: announced requests without blocks, each until its time is over, which of them
+// share the prompt of another one, and which a bound group is to compute. Part of DecodeOrders.
 #pragma once
 
+#include <algorithm>
+#include <cstdint>
 #include <map>
 #include <optional>
 #include <set>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
@@ -25,6 +28,8 @@ class Announcements {
     absl::Status checked;           // not OK: the answer to its OpenTransfers
     std::set<Incarnation> writers;  // may be granted the blocks
     std::optional<RequestId> prompt_of;
+    uint64_t formation = 0;                                             // as AnnounceOf's
+    bool ByGroup() const { return formation != 0 && writers.empty(); }  // which computes it
   };
 
   const Announced* Find(RequestId id) const {
@@ -45,12 +50,17 @@ class Announcements {
     Unlink(request.spec->id, announced);
     announced.prompt_of = request.prompt_of;
     if (announced.prompt_of.has_value()) sharers_[*announced.prompt_of].insert(request.spec->id);
+    if (request.formation != 0) announced.formation = request.formation;
+    const auto listed = std::find(for_groups_.begin(), for_groups_.end(), request.spec->id);
+    if (!announced.ByGroup() && listed != for_groups_.end()) for_groups_.erase(listed);
+    if (announced.ByGroup() && listed == for_groups_.end()) for_groups_.push_back(request.spec->id);
     ends_.Set(request.spec->id, end_us);
   }
   // REQUIRES: Find(id).
   Announced Take(RequestId id) {
     ends_.Remove(id);
     Unlink(id, announced_.at(id));
+    std::erase(for_groups_, id);
     return std::move(announced_.extract(id).mapped());
   }
   // The announced requests that share this one's prompt.
@@ -58,6 +68,8 @@ class Announcements {
     const auto it = sharers_.find(id);
     return it == sharers_.end() ? std::set<RequestId>() : it->second;
   }
+  // Those that a bound group is to compute, in the order in which they came.
+  const std::vector<RequestId>& for_groups() const { return for_groups_; }
   std::optional<RequestId> TakeOver(TimeUs now) { return ends_.TakeDue(now); }
   const std::map<RequestId, Announced>& all() const { return announced_; }
 
@@ -71,6 +83,10 @@ class Announcements {
       if (announced.prompt_of.has_value() && SharersOf(*announced.prompt_of).count(id) == 0) {
         return absl::InternalError(
             absl::StrCat("Announcements: ", ToString(id), " is not listed as sharing its prompt"));
+      }
+      if (announced.ByGroup() != (std::count(for_groups_.begin(), for_groups_.end(), id) == 1)) {
+        return absl::InternalError(
+            absl::StrCat("Announcements: ", ToString(id), " is listed wrongly for a bound group"));
       }
     }
     return absl::OkStatus();
@@ -86,6 +102,7 @@ class Announcements {
 
   std::map<RequestId, Announced> announced_;
   std::map<RequestId, std::set<RequestId>> sharers_;  // of announced ones, by prompt_of
+  std::vector<RequestId> for_groups_;
   TimerQueue<RequestId> ends_;
 };
 

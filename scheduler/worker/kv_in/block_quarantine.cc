@@ -14,30 +14,29 @@ void BlockQuarantine::Add(const Attempt& attempt, BlockTable blocks, GrantId gra
                           int64_t copies) {
   SKEIN_CHECK(copies > 0 || closing_.contains(grant));
   pool_->Quarantine(*blocks);
-  quarantines_[attempt] = {std::move(blocks), grant, copies};
+  quarantines_.emplace(attempt, Quarantine{std::move(blocks), grant, copies});
 }
 
 std::optional<BlockQuarantine::Attempt> BlockQuarantine::Closed(GrantId grant) {
   const auto closed = closing_.extract(grant);
   if (closed.empty()) return std::nullopt;
-  const auto it = quarantines_.find(closed.mapped());
-  if (it != quarantines_.end() && it->second.grant == grant) {
+  const auto it = Find(closed.mapped(), [&](const auto& one) { return one.grant == grant; });
+  if (it != quarantines_.end()) {
     it->second.grant = {};
-    FreeIfSafe(closed.mapped());
+    FreeIfSafe(it);
   }
   return closed.mapped();
 }
 
 bool BlockQuarantine::CopyEnded(const Attempt& attempt) {
-  const auto it = quarantines_.find(attempt);
+  const auto it = Find(attempt, [](const auto& one) { return one.copies > 0; });
   if (it == quarantines_.end()) return false;
   --it->second.copies;
-  FreeIfSafe(attempt);
+  FreeIfSafe(it);
   return true;
 }
 
-void BlockQuarantine::FreeIfSafe(const Attempt& attempt) {
-  const auto it = quarantines_.find(attempt);
+void BlockQuarantine::FreeIfSafe(Quarantines::iterator it) {
   const Quarantine& quarantine = it->second;
   if (quarantine.grant != GrantId{} || quarantine.copies > 0) return;
   pool_->EndQuarantine(*quarantine.blocks);

@@ -1,12 +1,14 @@
 // BlockQuarantine: blocks that were released while somebody may still write to them, and the grants
 // of blocks that are being closed. Part of KvIn, whose header says why such blocks wait.
 //
-// One quarantine belongs to one attempt of a request. It ends when the grant that it waits for was
-// closed and its last copy has ended; its blocks go back to the pool then.
+// One quarantine belongs to one attempt of a request; an attempt may have several, each of another
+// grant. It ends when the grant that it waits for was closed and its last copy has ended; its
+// blocks go back to the pool then.
 //
 // Invariant: each quarantine waits for a grant that is being closed, or for a copy.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -57,11 +59,20 @@ class BlockQuarantine {
     int64_t copies = 0;
   };
 
-  void FreeIfSafe(const Attempt& attempt);
+  using Quarantines = std::multimap<Attempt, Quarantine>;
+  // The one of the attempt of which this is true; end(): none.
+  template <class Condition>
+  Quarantines::iterator Find(const Attempt& attempt, const Condition& condition) {
+    const auto [first, last] = quarantines_.equal_range(attempt);
+    const auto found =
+        std::find_if(first, last, [&](const auto& o) { return condition(o.second); });
+    return found == last ? quarantines_.end() : found;
+  }
+  void FreeIfSafe(Quarantines::iterator it);
 
   BlockPool* const pool_;
   const std::function<void(GrantId)> close_;
-  std::map<Attempt, Quarantine> quarantines_;
+  Quarantines quarantines_;
   std::map<GrantId, Attempt> closing_;
   bool freed_ = false;
 };

@@ -23,7 +23,8 @@ KvIn::KvIn(KvInConfig config, std::function<Gone(RequestId, Epoch)> why_gone,
       why_gone_(std::move(why_gone)),
       emit_(std::move(emit)),
       pool_(config_.total_blocks),
-      quarantine_(&pool_, [this](GrantId grant) { emit_(CloseGrant{grant}); }) {
+      quarantine_(&pool_, [this](GrantId grant) { emit_(CloseGrant{grant}); }),
+      coming_(&pool_, &quarantine_, [this] { return NewGrant(); }) {
   if (config_.staging.memory.empty()) return;
   loans_.emplace(
       config_.staging, config_.lease_us, [this] { return NewGrant(); }, emit_);
@@ -69,7 +70,7 @@ absl::Status KvIn::Extend(RequestId id, int64_t tokens) {
 absl::Status KvIn::Reserve(const SpecPtr& spec, Epoch epoch,
                            const std::vector<Incarnation>& writers, TimeUs now) {
   SKEIN_CHECK(!Has(spec->id));
-  Entry entry{.spec = spec, .epoch = epoch};
+  Entry entry{.spec = spec, .epoch = epoch, .layout = config_.shape.layout};
   absl::Status status = ExtendTo(entry, BlocksFor(OpeningTokens(*spec)));
   if (!status.ok()) return status;
   entry.named.insert(writers.begin(), writers.end());
@@ -81,7 +82,7 @@ absl::Status KvIn::Reserve(const SpecPtr& spec, Epoch epoch,
 
 absl::Status KvIn::Resume(const SpecPtr& spec, Epoch epoch, int64_t tokens) {
   SKEIN_CHECK(!Has(spec->id));
-  Entry entry{.spec = spec, .epoch = epoch, .phase = Phase::kWhole};
+  Entry entry{.spec = spec, .epoch = epoch, .phase = Phase::kWhole, .layout = config_.shape.layout};
   absl::Status status = ExtendTo(entry, BlocksFor(tokens));
   if (status.ok()) entries_.emplace(spec->id, std::move(entry));
   return status;
@@ -96,7 +97,7 @@ absl::Status KvIn::Share(RequestId from, int64_t shared, const SpecPtr& spec, Ep
   std::vector<BlockId> blocks(source.blocks->begin(), source.blocks->begin() + shared);
   pool_.Share(blocks);
   blocks.insert(blocks.end(), (*own)->begin(), (*own)->end());
-  Entry entry{.spec = spec, .epoch = epoch, .phase = Phase::kWhole};
+  Entry entry{.spec = spec, .epoch = epoch, .phase = Phase::kWhole, .layout = config_.shape.layout};
   entry.blocks = std::make_shared<const std::vector<BlockId>>(std::move(blocks));
   entries_.emplace(spec->id, std::move(entry));
   return absl::OkStatus();
@@ -170,10 +171,11 @@ OpenTransferReply KvIn::Grant(const OpenTransferRequest& request, TimeUs now) {
   }
   if (entry->grant == GrantId{}) entry->grant = NewGrant();
   const auto blocks = entry->blocks->begin();
-  return {.blocks = {blocks, blocks + BlocksOf(config_.shape, PromptTokens(*entry->spec))},
-          .layout = config_.shape.layout,
+  return {.blocks = {blocks, blocks + PromptBlocks(*entry)},
+          .layout = entry->layout,
           .memory = config_.memory,
-          .lease_us = config_.lease_us};
+          .lease_us = config_.lease_us,
+          .others = entry->others};
 }
 
 void KvIn::On(const RenewCalled& event, TimeUs now) {
@@ -353,6 +355,9 @@ BlockCounts KvIn::CountBlocks() const {
   std::map<BlockId, int> tables;
   for (const auto& [id, entry] : entries_) {
     for (const BlockId block : *entry.blocks) ++tables[block];
+  }
+  for (const auto& [attempt, kept] : coming_.all()) {
+    for (const BlockId block : *kept.blocks) ++tables[block];
   }
   const std::set<BlockId> quarantined = quarantine_.Blocks();
   BlockCounts counts;

@@ -16,6 +16,12 @@
 // Sharing. A sequence may be given the blocks of another one's prompt. Each has a reference to
 // them, and neither writes to them; they are free when both were released.
 //
+// Groups. The KV of a sequence that was placed in the bound group that this instance leads comes in
+// the group's layout, into blocks of every rank (ReserveForGroup). This instance's are an entry
+// like others; the members keep theirs in ComingBlocks. The writers call the lead alone, and count
+// the bytes that they read, so what they sum to is the same in every layout. When all has come, the
+// group's batch takes the table (TakeTable).
+//
 // Quarantine. The writers of a sequence put under one grant. Blocks that are released while one of
 // them may still put into them are not free before the grant is closed: the transport then promises
 // that no put under it changes anything, however late its writer is (engine/transport/transport.h:
@@ -32,8 +38,9 @@
 // writers.
 //
 // Invariants, by number (CheckInvariants names them):
-//   1. The blocks held in the pool are those of the tables, of the quarantine and of others; those
-//      shared, of several tables.
+//   1. The blocks held in the pool are those of the tables, kept for KV that comes to this rank of
+//   a
+//      group, of the quarantine and of others; those shared, of several tables.
 //   2. The blocks quarantined in the pool are those of the quarantine that no table has.
 //   3. A sequence whose KV is coming has a time at which its silence ends it.
 //   4. The parts' own: BlockPool, BlockQuarantine, StagingLoans.
@@ -58,6 +65,7 @@
 #include "scheduler/kv/block_pool.h"
 #include "scheduler/kv/handoff_shape.h"
 #include "scheduler/worker/kv_in/block_quarantine.h"
+#include "scheduler/worker/kv_in/coming_blocks.h"
 #include "scheduler/worker/kv_in/kv_in_events.h"
 #include "scheduler/worker/kv_in/staging_loans.h"
 
@@ -126,6 +134,14 @@ class KvIn {
   // them. RESOURCE_EXHAUSTED: too few are free. REQUIRES: from's KV is whole; `shared` are fewer
   // than the prompt's; !Has(spec->id).
   absl::Status Share(RequestId from, int64_t shared, const SpecPtr& spec, Epoch epoch);
+  // The blocks that coming() keeps for it, in the layout of a bound group, whose other ranks keep
+  // those of `others`. REQUIRES: coming() has them; !Has(spec->id).
+  void ReserveForGroup(const SpecPtr& spec, Epoch epoch, const std::vector<Incarnation>& writers,
+                       KvLayout layout, std::vector<TransferTarget> others, TimeUs now);
+  // REQUIRES: Has(id).
+  bool IsForGroup(RequestId id) const { return entries_.at(id).layout != config_.shape.layout; }
+  // The caller has its blocks from here on. REQUIRES: it IsForGroup, its KV is whole.
+  BlockTable TakeTable(RequestId id);
   bool Has(RequestId id) const { return entries_.count(id) > 0; }
   // REQUIRES: Has(id).
   const BlockTable& TableOf(RequestId id) const { return entries_.at(id).blocks; }
@@ -158,6 +174,7 @@ class KvIn {
   BlockCounts blocks() const { return pool_.Counts(); }
   // For the batch of a bound group, which takes blocks beside this, and never shares them.
   BlockPool* pool() { return &pool_; }
+  ComingBlocks* coming() { return &coming_; }
   Counts CountSequences() const;
   // Null: this instance has none.
   const StagingBufferQueue* staging_buffers() const {
@@ -185,8 +202,10 @@ class KvIn {
     Epoch epoch;
     Phase phase = Phase::kReserved;
     BlockTable blocks;
-    std::set<Incarnation> named;  // may be granted the blocks
-    GrantId grant;                // 0: none yet, or closed; staging: none
+    KvLayout layout;                     // of the blocks
+    std::vector<TransferTarget> others;  // of a group's ranks from 1
+    std::set<Incarnation> named;         // may be granted the blocks
+    GrantId grant;                       // 0: none yet, or closed; staging: none
     Writers writers;
     bool aborted = false;                // a writer did: what it has put may still come
     TimeUs lease_end_us = 0;             // since the reservation, or any writer's last message
@@ -209,6 +228,7 @@ class KvIn {
   Gone WhyGone(RequestId id, Epoch epoch) const;
   void SetPhase(Entry& entry, Phase phase);
   absl::Status ExtendTo(Entry& entry, int64_t blocks);
+  int64_t PromptBlocks(const Entry& entry) const;
   BlockCounts CountBlocks() const;  // anew, from tables and quarantines
   OpenTransferReply Grant(const OpenTransferRequest& request, TimeUs now);
   absl::Status Renew(const RenewRequest& request, TimeUs now);
@@ -236,6 +256,7 @@ class KvIn {
   uint64_t next_grant_ = 1;
   BlockPool pool_;
   BlockQuarantine quarantine_;
+  ComingBlocks coming_;
   std::map<RequestId, Entry> entries_;
   TimerQueue<RequestId> leases_;
   std::optional<StagingLoans> loans_;  // staging

@@ -143,17 +143,8 @@ void KvOut::On(const OpenTransferReplied& event, TimeUs now) {
 
 void KvOut::Granted(Entry& entry, OpenTransferReply reply, TimeUs now) {
   const Transfer& transfer = entry.transfer;
-  const absl::Status layout =
-      CheckSameLayout(reply.layout, config_.shape.layout, "decode", "prefill");
-  if (!layout.ok()) return Fail(entry, layout);
-  const auto blocks = static_cast<int64_t>(reply.blocks.size());
-  const bool staged = reply.staging_slots > 0;
-  const int64_t expected = staged ? 0 : BlocksOf(config_.shape, PromptTokens(*transfer.spec));
-  if (blocks != expected) {
-    return Fail(entry,
-                absl::UnavailableError(absl::StrCat("the decode instance granted ", blocks,
-                                                    " blocks; the prompt needs ", expected)));
-  }
+  const absl::Status targets = CheckTargets(reply, PromptTokens(*transfer.spec));
+  if (!targets.ok()) return Fail(entry, targets);
   entry.post_until_us = entry.open.sent_us() + reply.lease_us;
   if (now >= entry.post_until_us) {
     return Fail(entry, absl::UnavailableError(
@@ -166,6 +157,31 @@ void KvOut::Granted(Entry& entry, OpenTransferReply reply, TimeUs now) {
   Arm(entry);
 }
 
+// A group of ranks is written to if the blocks of this side can be cut for it.
+absl::Status KvOut::CheckTargets(const OpenTransferReply& reply, int64_t prompt_tokens) const {
+  HandoffShape shape = config_.shape;
+  const auto ranks = static_cast<int64_t>(reply.others.size()) + 1;
+  const bool staged = reply.staging_slots > 0;
+  const bool group = !staged && shape.layout.tp == 1 && ranks > 1 && reply.layout.tp == ranks &&
+                     FitsHeads(reply.layout, shape);
+  if (group) shape.layout = reply.layout;
+  absl::Status status = CheckSameLayout(reply.layout, shape.layout, "decode", "prefill");
+  if (status.ok() && !group && ranks > 1) {
+    status = absl::UnavailableError(absl::StrCat("the decode instance granted blocks of ", ranks,
+                                                 " ranks in layout.tp ", reply.layout.tp));
+  }
+  const int64_t expected = staged ? 0 : BlocksOf(shape, prompt_tokens);
+  const auto check = [&](const std::vector<BlockId>& blocks) {
+    if (static_cast<int64_t>(blocks.size()) == expected) return;
+    status.Update(absl::UnavailableError(absl::StrCat("the decode instance granted ", blocks.size(),
+                                                      " blocks", group ? " of a rank" : "",
+                                                      "; the prompt needs ", expected)));
+  };
+  check(reply.blocks);
+  for (const TransferTarget& other : reply.others) check(other.blocks);
+  return status;
+}
+
 void KvOut::StartWriting(Entry& entry, const OpenTransferReply& reply) {
   const Transfer& transfer = entry.transfer;
   SetSender(entry, Sender::kWriting);
@@ -176,6 +192,7 @@ void KvOut::StartWriting(Entry& entry, const OpenTransferReply& reply) {
                      .endpoint = transfer.endpoint,
                      .remote_blocks = reply.blocks,
                      .memory = reply.memory,
+                     .others = reply.others,
                      .post_until_us = entry.post_until_us,
                      .staging_slots = reply.staging_slots});
 }

@@ -14,6 +14,9 @@
 // The decode side may refuse OpenTransfer for lack of room, or may be out of reach: kRefused tells
 // the owner, which closes the transfer and may open one elsewhere. What was begun stays begun.
 //
+// A decode side may be a bound group: its lead, which takes all calls, answers OpenTransfer with
+// the blocks of every rank, in a layout of as many ranks. The sender puts each rank's heads there.
+//
 // A decode side that answers OpenTransfer with staging slots is written to through a staging buffer
 // (scheduler/kv/staging_buffer_queue.h): acquired when the sender has something to put, given back
 // when it has had nothing for a while. The sender tells the parts that arrived; they are told to
@@ -202,6 +205,7 @@ class KvOut {
 
   void CallOpen(Entry& entry, TimeUs now);
   void Granted(Entry& entry, OpenTransferReply reply, TimeUs now);
+  absl::Status CheckTargets(const OpenTransferReply& reply, int64_t prompt_tokens) const;
   void StartWriting(Entry& entry, const OpenTransferReply& reply);
   void Renew(Entry& entry, TimeUs now);
   void MaybeCommit(Entry& entry, TimeUs now);

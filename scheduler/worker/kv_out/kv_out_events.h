@@ -114,6 +114,9 @@ struct StartHandoff {
   std::string endpoint;
   std::vector<BlockId> remote_blocks;  // those of the whole prompt, in token order
   std::string memory;                  // for Transport::Connect
+  // Further ranks of a bound group, from rank 1: each gets its heads. Empty: there is one receiver,
+  // and it gets all of them.
+  std::vector<TransferTarget> others = {};
   TimeUs post_until_us = 0;
   // > 0: staged. Without remote blocks and memory: a buffer with so many slots comes with
   // UseStagingBuffer.

@@ -327,5 +327,67 @@ TEST_F(KvOutTest, AFailedHandoffMayBeTriedElsewhereWhateverItsCode) {
   EXPECT_FALSE(out_.Writing({7, 1}));
 }
 
+// A prompt of six tokens, of four a block here and eight at each rank of two.
+class KvOutGroupTest : public KvOutTest {
+ protected:
+  static HandoffShape TwoHeads() {
+    HandoffShape shape = testing::Identity(Role::kPrefill, 10).shape;
+    shape.kv_heads = 2;
+    return shape;
+  }
+  static OpenTransferReply Reply() {
+    return {.blocks = {{1}},
+            .layout = {2},
+            .memory = "zero",
+            .lease_us = kLeaseUs,
+            .others = {{{{5}}, "one"}}};
+  }
+  // Opened and answered. Also begun.
+  Effects AnswerOf(const OpenTransferReply& reply) {
+    out_.Open({.id = {7, 1}, .epoch = {5}, .spec = Spec(1), .endpoint = "d:1", .writer = {3}},
+              now_);
+    out_.Begin(Spec(1), {5}, {{0, {8}}, {1, {9}}}, /*more=*/false);
+    Taken();
+    out_.On(OpenTransferReplied{{7, 1}, {5}, reply}, now_);
+    return Taken();
+  }
+  Effects Taken() { return std::exchange(effects_, {}); }
+  absl::Status FailureOf(const OpenTransferReply& reply) {
+    AnswerOf(reply);
+    const auto outcomes = out_.TakeOutcomes();
+    return outcomes.size() == 1 ? outcomes[0].status : absl::OkStatus();
+  }
+
+  KvOut out_{{.incarnation = {9}, .shape = TwoHeads()},
+             [this](KvOutEffect effect) { effects_.push_back(std::move(effect)); }};
+};
+
+TEST_F(KvOutGroupTest, EveryRankOfABoundGroupIsWrittenTo) {
+  const auto started = Of<StartHandoff>(AnswerOf(Reply()));
+  ASSERT_EQ(started.size(), 1u);
+  EXPECT_EQ(started[0].remote_blocks, (std::vector<BlockId>{{1}}));
+  EXPECT_EQ(started[0].memory, "zero");
+  EXPECT_EQ(started[0].others, Reply().others);
+}
+
+TEST_F(KvOutGroupTest, ALayoutThatDoesNotFitItsRanksIsRefused) {
+  OpenTransferReply reply = Reply();
+  reply.layout = {4};
+  EXPECT_EQ(FailureOf(reply).message(), "layout.tp: decode 4, prefill 1");
+}
+
+TEST_F(KvOutGroupTest, ARankWithTooFewBlocksIsRefused) {
+  OpenTransferReply reply = Reply();
+  reply.others[0].blocks = {};
+  EXPECT_EQ(FailureOf(reply).message(),
+            "the decode instance granted 0 blocks of a rank; the prompt needs 1");
+}
+
+TEST_F(KvOutGroupTest, RanksWithoutALayoutAreRefused) {
+  OpenTransferReply reply = Reply();
+  reply.layout = {1};
+  EXPECT_TRUE(absl::IsUnavailable(FailureOf(reply)));
+}
+
 }  // namespace
 }  // namespace skein::scheduler

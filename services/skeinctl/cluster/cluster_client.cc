@@ -29,15 +29,24 @@ ClusterClient::ClusterClient(std::string orchestrator)
       stub_(v1::Orchestrator::NewStub(channels_.Get(orchestrator_))) {}
 
 template <typename Method, typename Request, typename Response>
-absl::Status ClusterClient::Call(Method method, const Request& request, Response* response) {
+grpc::Status ClusterClient::CallWithin(std::chrono::milliseconds time, Method method,
+                                       const Request& request, Response* response) {
   grpc::ClientContext context;
-  context.set_deadline(std::chrono::system_clock::now() + kTimeout);
-  const grpc::Status status = (stub_.get()->*method)(&context, request, response);
+  context.set_deadline(std::chrono::system_clock::now() + time);
+  return (stub_.get()->*method)(&context, request, response);
+}
+
+template <typename Method, typename Request, typename Response>
+absl::Status ClusterClient::Call(Method method, const Request& request, Response* response) {
+  const grpc::Status status = CallWithin(kTimeout, method, request, response);
   if (status.ok()) return absl::OkStatus();
   const auto code = static_cast<absl::StatusCode>(status.error_code());
   const bool silent =
       code == absl::StatusCode::kUnavailable || code == absl::StatusCode::kDeadlineExceeded;
-  if (!silent) return absl::Status(code, status.error_message());
+  return silent ? Silent(status) : absl::Status(code, status.error_message());
+}
+
+absl::Status ClusterClient::Silent(const grpc::Status& status) const {
   return absl::UnavailableError(absl::StrCat("the orchestrator at ", orchestrator_,
                                              " does not answer: ", status.error_message()));
 }
@@ -69,6 +78,29 @@ absl::StatusOr<v1::ListRequestsResponse> ClusterClient::Requests(
 absl::Status ClusterClient::Drain(const v1::DrainRequest& request) {
   v1::DrainResponse response;
   return Call(&v1::Orchestrator::Stub::Drain, request, &response);
+}
+
+absl::StatusOr<v1::ListGroupsResponse> ClusterClient::Groups() {
+  v1::ListGroupsResponse response;
+  const absl::Status status =
+      Call(&v1::Orchestrator::Stub::ListGroups, v1::ListGroupsRequest(), &response);
+  if (!status.ok()) return status;
+  return response;
+}
+
+absl::StatusOr<v1::ChangeFormationResponse> ClusterClient::ChangeFormation(
+    const v1::ChangeFormationRequest& request, std::chrono::milliseconds wait) {
+  v1::ChangeFormationResponse response;
+  const grpc::Status status =
+      CallWithin(wait, &v1::Orchestrator::Stub::ChangeFormation, request, &response);
+  if (status.ok()) return response;
+  const auto code = static_cast<absl::StatusCode>(status.error_code());
+  if (code == absl::StatusCode::kUnavailable) return Silent(status);
+  if (code != absl::StatusCode::kDeadlineExceeded) {
+    return absl::Status(code, status.error_message());
+  }
+  return absl::DeadlineExceededError(absl::StrCat("not done within ", wait.count() / 1000,
+                                                  " s; the orchestrator goes on with it"));
 }
 
 void RegisterCluster(std::string* target, FlagSet* set) {

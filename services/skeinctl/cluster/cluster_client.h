@@ -2,6 +2,7 @@
 // and exit codes.
 #pragma once
 
+#include <chrono>
 #include <memory>
 #include <string>
 
@@ -31,10 +32,18 @@ class ClusterClient {
   absl::StatusOr<v1::ExplainResponse> Explain(const std::string& request);
   absl::StatusOr<v1::ListRequestsResponse> Requests(const v1::ListRequestsRequest& request);
   absl::Status Drain(const v1::DrainRequest& request);
+  absl::StatusOr<v1::ListGroupsResponse> Groups();
+  // Waits until the switches have ended. DEADLINE_EXCEEDED: they had not after `wait`; they go on.
+  absl::StatusOr<v1::ChangeFormationResponse> ChangeFormation(
+      const v1::ChangeFormationRequest& request, std::chrono::milliseconds wait);
 
  private:
   template <typename Method, typename Request, typename Response>
   absl::Status Call(Method method, const Request& request, Response* response);
+  template <typename Method, typename Request, typename Response>
+  grpc::Status CallWithin(std::chrono::milliseconds time, Method method, const Request& request,
+                          Response* response);
+  absl::Status Silent(const grpc::Status& status) const;
 
   const std::string orchestrator_;
   Channels channels_;

@@ -171,6 +171,7 @@ void SimulateFlags::Register(FlagSet* set) {
   set->String(&chunks, "chunks", "CSV file for the times of all chunks of all requests.")
       .Value("FILE");
   set->String(&format, "format", "Output format.").Value("FORMAT").OneOf({"table", "json"});
+  aggregated.Register(set);
   set->Check([this] {
     if (seeds == 1 || (format == "json" && out.empty())) return absl::OkStatus();
     return absl::InvalidArgumentError("--seeds: more than 1 needs --format json and no --out");
@@ -178,6 +179,10 @@ void SimulateFlags::Register(FlagSet* set) {
 }
 
 int RunSimulate(const SimulateFlags& given) {
+  if (given.aggregated.aggregated) {
+    return RunAggregated(given.aggregated, given.sim.profile, given.sim.requests, given.sim.seed,
+                         given.format);
+  }
   SimulateFlags flags = given;
   if (flags.decode_instances == 0) flags.decode_instances = (flags.sim.instances + 7) / 8;
   flags.decode.instances = static_cast<int>(flags.decode_instances);

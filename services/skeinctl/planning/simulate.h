@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "scheduler/simulator/simulator.h"
+#include "services/skeinctl/planning/aggregated.h"
 #include "services/skeinctl/planning/sim_inputs.h"
 
 namespace skein::services {
@@ -20,6 +21,7 @@ struct SimulateFlags {
   std::string out;
   std::string chunks;
   std::string format = "table";
+  AggregatedFlags aggregated;
 
   void Register(FlagSet* set);
 };

@@ -148,7 +148,8 @@ std::string ZshArguments(const CommandDescription& command, const std::string& i
     const std::string action =
         positional.choices.empty() ? "_files" : "(" + absl::StrJoin(positional.choices, " ") + ")";
     absl::StrAppend(&text, " \\\n", indent, "  ",
-                    Quoted(absl::StrCat(":", ZshText(positional.name), ":", action)));
+                    Quoted(absl::StrCat(positional.repeatable ? "*:" : ":",
+                                        ZshText(positional.name), ":", action)));
   }
   return absl::StrCat(text, " \\\n", indent, "  '--help[Print the help and exit.]' \\\n", indent,
                       "  '--version[Print the version and exit.]'\n");

@@ -53,6 +53,7 @@ std::string Section(const CommandDescription& command) {
   std::string text = absl::StrCat("\n## ", command.name, "\n\n", command.Summary(), "\n");
   for (const PositionalDescription& positional : command.positionals) {
     absl::StrAppend(&text, "\n`", positional.name, "`", positional.required ? "" : " (optional)",
+                    positional.repeatable ? " (may be repeated)" : "",
                     positional.help.empty() ? "" : ": " + positional.help, "\n");
   }
   std::string group;

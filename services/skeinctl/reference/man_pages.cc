@@ -43,7 +43,7 @@ std::string Synopsis(const CommandDescription& command) {
   std::string text = absl::StrCat(".SH SYNOPSIS\n.B ", Roff(command.name), "\n");
   for (const PositionalDescription& positional : command.positionals) {
     absl::StrAppend(&text, positional.required ? "" : "[", "\\fI", Roff(positional.name), "\\fR",
-                    positional.required ? "" : "]", "\n");
+                    positional.repeatable ? " ..." : "", positional.required ? "" : "]", "\n");
   }
   for (const FlagDescription& flag : command.flags) {
     if (!flag.required) continue;

@@ -16,7 +16,8 @@ Reference Sample() {
   reference.commands = {
       {.name = "skeinctl status",
        .about = "Show it.",
-       .positionals = {{.name = "KIND", .help = "", .choices = {"all", "one"}}},
+       .positionals = {{.name = "KIND", .help = "", .choices = {"all", "one"}},
+                       {.name = "MORE", .required = false, .choices = {}, .repeatable = true}},
        .flags = {
            {.name = "format", .value = "FORMAT", .help = "How.", .choices = {"table", "json"}}}}};
   return reference;
@@ -40,6 +41,12 @@ TEST(Reference, TheTableOfFlagsEscapesItsColumns) {
   const std::string text = FlagsMarkdown(Sample());
   ExpectHas(text, "| `--port PORT` |  | `8000` | Port \\| [0]. |\n");
   ExpectHas(text, "| `--format FORMAT` | `table`, `json` |  | How. |\n");
+}
+
+TEST(Reference, ARepeatedArgumentIsCalledSo) {
+  ExpectHas(ManPages(Sample()).at("skeinctl-status.1"), "[\\fIMORE\\fR ...]\n");
+  ExpectHas(FlagsMarkdown(Sample()), "`MORE` (optional) (may be repeated)\n");
+  ExpectHas(*CompletionScript(Sample(), "zsh"), "'*:MORE:_files'");
 }
 
 TEST(Reference, EveryExitCodeStandsInHelpManPagesAndTheTableOfFlags) {

@@ -310,7 +310,10 @@ void DecodeShell::On(const scheduler::CloseFeed& effect) {
   runner_->SetGroup(nullptr);
 }
 
-void DecodeShell::On(const scheduler::SendOnFeed& effect) {
+void DecodeShell::On(scheduler::SendOnFeed& effect) {
+  if (auto* reserved = std::get_if<scheduler::FeedReserved>(&effect.message)) {
+    reserved->memory = MemoryUnder(effect.grant, reserved->memory);
+  }
   if (feed_.has_value()) feed_->Send(effect.rank, effect.message);
 }
 

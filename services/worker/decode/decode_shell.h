@@ -107,7 +107,7 @@ class DecodeShell : public WorkerShell<DecodeShell, scheduler::DecodeCore, sched
   void On(scheduler::EndStream& effect) { tokens_.End(std::move(effect)); }
   void On(const scheduler::OpenFeed& effect);
   void On(const scheduler::CloseFeed& effect);
-  void On(const scheduler::SendOnFeed& effect);
+  void On(scheduler::SendOnFeed& effect);
   void On(const scheduler::TellFormation& effect);
   // The context of these members of the group, and this instance's rank in it.
   absl::StatusOr<int> OpenGroup(const scheduler::OpenFeed& effect);

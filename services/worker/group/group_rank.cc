@@ -253,7 +253,7 @@ void GroupRank::TakeCompleted() {
 void GroupRank::StepEnded(const absl::Status& status, const std::vector<int32_t>& sampled) {
   FeedEffects effects;
   lead_.has_value() ? lead_->StepEnded(status, sampled, NowUs(), &effects)
-                    : member_->StepEnded(status, sampled, 0, &effects);
+                    : member_->StepEnded(status, sampled, 0, false, &effects);
   Carry(effects);
 }
 

@@ -202,6 +202,9 @@ void PrefillShell::On(const scheduler::StartHandoff& effect) {
   grant.peer = effect.endpoint;
   if (effect.staging_slots == 0) {
     grant.targets.push_back({.blocks = effect.remote_blocks, .memory = effect.memory});
+    for (const scheduler::TransferTarget& other : effect.others) {
+      grant.targets.push_back({.blocks = other.blocks, .memory = other.memory});
+    }
   }
   sender_.Grant({effect.id, effect.epoch}, std::move(grant));
 }

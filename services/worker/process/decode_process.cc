@@ -31,6 +31,7 @@ scheduler::DecodeConfig ConfigOf(const WorkerOptions& options, const WorkerEngin
 
 void Refresh(DecodeShell* shell, const std::string& model, Metrics* metrics) {
   RefreshCommMade(shell->CommMade(), model, metrics);
+  RefreshComm(shell->GroupWays(), model, metrics);
   const auto copy = shell->Look();
   if (!copy.has_value()) return;
   const auto& [snapshot, invariants] = *copy;

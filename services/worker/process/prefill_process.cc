@@ -49,25 +49,6 @@ void RefreshHandoffs(const std::vector<engine::HandoffTotals>& peers, const std:
   }
 }
 
-void RefreshComm(const std::vector<engine::CommTotals>& all, const std::string& model,
-                 Metrics* metrics) {
-  for (const engine::CommTotals& one : all) {
-    const Metrics::Labels labels = {{"model_name", model},
-                                    {"path", std::string(engine::NameOf(one.path))},
-                                    {"ranks", std::to_string(one.ranks)}};
-    metrics->Total("skein_comm_bytes_total", "Bytes exchanged with other instances in ring steps.",
-                   labels, one.bytes);
-    metrics->Total("skein_comm_busy_seconds_total",
-                   "Time in calls that exchanged bytes in ring steps, waits included.", labels,
-                   one.busy_seconds);
-    metrics
-        ->Gauge("skein_comm_best_bytes_per_second",
-                "Rate of the fastest call of at least 1 MiB in ring steps; 0 before the first.",
-                labels)
-        .Set(one.best_gb_per_s * 1e9);
-  }
-}
-
 void RefreshCore(PrefillShell* shell, const std::string& model, Metrics* metrics) {
   const auto copy = shell->Look();
   if (!copy.has_value()) return;

@@ -116,6 +116,25 @@ void RefreshCommMade(const engine::FabricCounts& made, const std::string& model,
                  labels, static_cast<double>(made.groups));
 }
 
+void RefreshComm(const std::vector<engine::CommTotals>& all, const std::string& model,
+                 Metrics* metrics) {
+  for (const engine::CommTotals& one : all) {
+    const Metrics::Labels labels = {{"model_name", model},
+                                    {"path", std::string(engine::NameOf(one.path))},
+                                    {"ranks", std::to_string(one.ranks)}};
+    metrics->Total("skein_comm_bytes_total",
+                   "Bytes exchanged with other instances in steps together.", labels, one.bytes);
+    metrics->Total("skein_comm_busy_seconds_total",
+                   "Time in calls that exchanged bytes in steps together, waits included.", labels,
+                   one.busy_seconds);
+    metrics
+        ->Gauge("skein_comm_best_bytes_per_second",
+                "Rate of the fastest call of at least 1 MiB in steps together; 0 before the first.",
+                labels)
+        .Set(one.best_gb_per_s * 1e9);
+  }
+}
+
 void RefreshDataConnections(Metrics* metrics) {
   metrics->Total("skein_data_connections_refused_total",
                  "Connections of other workers that were closed at the limit of connections.", {},

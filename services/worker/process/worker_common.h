@@ -55,6 +55,10 @@ void RefreshDataConnections(Metrics* metrics);
 void RefreshSteps(const std::vector<StepTotals>& steps, uint64_t probes, const std::string& model,
                   Metrics* metrics);
 
+// What steps together with other instances exchanged.
+void RefreshComm(const std::vector<engine::CommTotals>& all, const std::string& model,
+                 Metrics* metrics);
+
 // Links and communicators that the fabric has made.
 void RefreshCommMade(const engine::FabricCounts& made, const std::string& model, Metrics* metrics);
 

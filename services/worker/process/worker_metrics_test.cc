@@ -40,6 +40,18 @@ TEST(RefreshSteps, StepsAndTokensAreCountedByModeAndRanks) {
   }
 }
 
+TEST(RefreshComm, BytesAreCountedByPathAndRanks) {
+  Metrics metrics;
+  RefreshComm({{.ranks = 2, .path = engine::CommPath::kHost, .bytes = 7, .busy_seconds = 0.5}}, "m",
+              &metrics);
+  const std::string text = metrics.Render();
+  for (const std::string line :
+       {"skein_comm_bytes_total{model_name=\"m\",path=\"host\",ranks=\"2\"} 7\n",
+        "skein_comm_busy_seconds_total{model_name=\"m\",path=\"host\",ranks=\"2\"} 0.5\n"}) {
+    EXPECT_NE(text.find(line), std::string::npos) << line << text;
+  }
+}
+
 // Such a worker comes again and again: its requests fail meanwhile.
 TEST(RefreshDataConnections, ThoseThatWereClosedAtTheLimitAreCounted) {
   const uint64_t before = DataConnectionsRefused();

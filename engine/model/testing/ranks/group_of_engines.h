@@ -62,6 +62,8 @@ class GroupOfEngines final : public Engine {
   void BreakNextStep(int rank, bool abort);
 
   GroupEngine& engine(int rank) { return *engines_[static_cast<size_t>(rank)]; }
+  // The blocks in which a rank has what `table` names.
+  std::vector<int32_t> TableOf(int rank, std::span<const int32_t> table) const;
   // The keys (or values) of one KV head of a sequence at its first holder, [tokens, head_dim],
   // found by the layout that kv_spec.h describes.
   std::vector<float> KvOf(std::span<const int32_t> table, int64_t tokens, int layer, int kv_head,
@@ -75,7 +77,6 @@ class GroupOfEngines final : public Engine {
   explicit GroupOfEngines(const TestingGroupOptions& options);
   absl::Status StepOf(int rank, GroupMode mode, std::span<const SequenceStep> sequences,
                       StepProgress* progress, std::vector<SequenceResult>* results);
-  std::vector<int32_t> TableOf(int rank, std::span<const int32_t> table) const;
   void ExpectSame(const std::vector<std::vector<SequenceResult>>& by_rank) const;
 
   std::unique_ptr<Fabric> MakeFabric();

@@ -1,0 +1,273 @@
+// The orders of operators (Formations).
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "scheduler/orchestrator/groups/formations.h"
+
+namespace skein::scheduler::orchestrator {
+
+namespace {
+
+using Act = FormationOrder::Act;
+
+std::string Listed(const std::vector<InstanceId>& instances) {
+  return absl::StrCat(instances.size() == 1 ? "instance " : "instances ",
+                      absl::StrJoin(instances, ", ", [](std::string* out, InstanceId instance) {
+                        absl::StrAppend(out, instance.value);
+                      }));
+}
+
+bool Overlap(const std::vector<InstanceId>& a, const std::vector<InstanceId>& b) {
+  return std::any_of(a.begin(), a.end(), [&](InstanceId instance) {
+    return std::find(b.begin(), b.end(), instance) != b.end();
+  });
+}
+
+std::vector<InstanceId> MembersOf(const GroupOrder& order, const Subset& subset) {
+  std::vector<InstanceId> members;
+  for (int32_t i = subset.first; i < subset.end(); ++i) {
+    members.push_back(order.members[static_cast<size_t>(i)].instance);
+  }
+  return members;
+}
+
+std::vector<std::vector<InstanceId>> SubsetsOfSize(const GroupOrder& order, int32_t size) {
+  std::vector<std::vector<InstanceId>> subsets;
+  for (Subset subset = {0, size}; IsBindable(subset, order.members.size()); subset.first += size) {
+    subsets.push_back(MembersOf(order, subset));
+  }
+  return subsets;
+}
+
+// "1, 2 or 3, 4 or 1, 2, 3, 4": what can be bound together.
+std::string Bindable(const GroupOrder& order) {
+  std::vector<std::string> all;
+  for (int32_t size = 2; IsBindable({0, size}, order.members.size()); size *= 2) {
+    for (const std::vector<InstanceId>& one : SubsetsOfSize(order, size)) {
+      all.push_back(absl::StrCat("(", Listed(one).substr(sizeof("instances")), ")"));
+    }
+  }
+  return all.empty() ? "none" : absl::StrJoin(all, ", ");
+}
+
+std::string TookText(TimeUs took_us) {
+  return absl::StrFormat("%.1f ms", static_cast<double>(took_us) / 1000);
+}
+
+}  // namespace
+
+void Formations::On(const FormationCalled& event, TimeUs now) {
+  const absl::StatusOr<Key> key = KeyOf(event.order);
+  if (!key.ok()) {
+    parts_.effects->push_back(AnswerFormation{event.call, key.status()});
+    return;
+  }
+  State& state = StateOf(*key, now);
+  Call call = {.id = event.call, .order = event.order, .wants = {}, .done = {}};
+  if (absl::Status taken = Take(*key, state, &call); !taken.ok()) {
+    parts_.effects->push_back(AnswerFormation{event.call, std::move(taken)});
+    return;
+  }
+  for (const Call::Want& want : call.wants) {
+    FailCalls(state, want.members, absl::AbortedError("another order took its place"));
+  }
+  Pin(call, state);
+  if (call.wants.empty()) {  // it concerns what stands
+    parts_.effects->push_back(AnswerFormation{call.id, absl::OkStatus(), std::move(call.done)});
+  } else {
+    state.calls.push_back(std::move(call));
+  }
+  Drive(*key, state, now);
+}
+
+absl::StatusOr<Formations::Key> Formations::KeyOf(const FormationOrder& order) const {
+  std::optional<Key> key;
+  if (order.instances.empty()) {
+    key = parts_.groups->Named(order.group);
+    if (!key) return absl::NotFoundError(absl::StrCat("group: '", order.group, "' is unknown"));
+  }
+  for (const InstanceId instance : order.instances) {
+    const Key* its = parts_.groups->KeyOf(instance);
+    if (its == nullptr) {
+      return absl::NotFoundError(absl::StrCat("instance ", instance.value, " is unknown"));
+    }
+    if (key && *key != *its) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(Listed(order.instances), " are of different groups, ",
+                       parts_.groups->NameOf(*key), " and ", parts_.groups->NameOf(*its)));
+    }
+    key = *its;
+  }
+  if (key->role == Role::kDecode) return *key;
+  return absl::FailedPreconditionError(
+      "prefill instances share prompts by plan, not by a formation");
+}
+
+// Fills `wants` with what has to come true, and `done` with what stands already.
+absl::Status Formations::Take(const Key& key, State& state, Call* call) const {
+  const FormationOrder& order = call->order;
+  switch (order.act) {
+    case Act::kBind:
+      return TakeBind(state, call);
+    case Act::kRelease:
+      for (const auto& [epoch, live] : state.formation.live()) {
+        if (!Overlap(live.members, Meant(state, order))) continue;
+        call->wants.push_back({live.members, /*bound=*/false});
+      }
+      if (call->wants.empty()) {
+        call->done.push_back(absl::StrCat(Listed(Meant(state, order)), ": independent already"));
+      }
+      return absl::OkStatus();
+    case Act::kPin:
+      call->done.push_back(absl::StrCat(Listed(Meant(state, order)), ": pinned as it is"));
+      return absl::OkStatus();
+    case Act::kUnpin:
+      call->done.push_back(absl::StrCat(Listed(Meant(state, order)), ": not pinned; ",
+                                        config_.automatic
+                                            ? "the orchestrator decides from now on"
+                                            : "what is bound is released (--formations=manual)"));
+      return absl::OkStatus();
+  }
+  return absl::InternalError("an unknown order");
+}
+
+absl::Status Formations::TakeBind(const State& state, Call* call) const {
+  const GroupOrder& order = state.formation.order();
+  std::vector<std::vector<InstanceId>> wanted;
+  if (!call->order.instances.empty()) {
+    std::vector<InstanceId> members = call->order.instances;
+    std::sort(members.begin(), members.end());
+    const auto same = SubsetsOfSize(order, static_cast<int32_t>(members.size()));
+    if (std::find(same.begin(), same.end(), members) == same.end()) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          Listed(members), " cannot be bound together; of this group can: ", Bindable(order)));
+    }
+    wanted.push_back(std::move(members));
+  } else {
+    int32_t size = call->order.size;
+    for (int32_t two = 2; call->order.size == 0 && IsBindable({0, two}, order.members.size());
+         two *= 2) {
+      size = two;
+    }
+    wanted = SubsetsOfSize(order, size);
+    if (wanted.empty()) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "size: ", size, " of ", order.members.size(),
+          " instances cannot be bound together; of this group can: ", Bindable(order)));
+    }
+  }
+  for (std::vector<InstanceId>& members : wanted) {
+    call->wants.push_back({std::move(members), /*bound=*/true});
+  }
+  return absl::OkStatus();
+}
+
+// The instances that an order names, with all that are bound with one of them.
+std::vector<InstanceId> Formations::Meant(const State& state, const FormationOrder& order) {
+  std::set<InstanceId> meant(order.instances.begin(), order.instances.end());
+  if (order.instances.empty()) {
+    for (const GroupMember& member : state.formation.order().members) meant.insert(member.instance);
+  }
+  for (const auto& [epoch, live] : state.formation.live()) {
+    const std::vector<InstanceId> named(meant.begin(), meant.end());
+    if (Overlap(live.members, named)) meant.insert(live.members.begin(), live.members.end());
+  }
+  return {meant.begin(), meant.end()};
+}
+
+void Formations::Pin(const Call& call, State& state) {
+  const std::vector<InstanceId> meant = Meant(state, call.order);
+  switch (call.order.act) {
+    case Act::kBind:
+      for (const Call::Want& want : call.wants) state.pins.Bind(want.members);
+      return;
+    case Act::kRelease:
+      return state.pins.Alone(meant);
+    case Act::kUnpin:
+      return state.pins.Unpin(meant);
+    case Act::kPin:
+      state.pins.Alone(meant);
+      for (const auto& [epoch, live] : state.formation.live()) {
+        const bool stands = live.stage <= FormationSwitch::Stage::kBound;
+        if (stands && Overlap(live.members, meant)) state.pins.Bind(live.members);
+      }
+      return;
+  }
+}
+
+// How the operators who wait for it want it released.
+Switch Formations::HowOf(const State& state, const FormationSwitch::Live& live) {
+  for (const Call& call : state.calls) {
+    if (call.order.how != Switch::kHard) continue;
+    for (const Call::Want& want : call.wants) {
+      if (Overlap(want.members, live.members)) return Switch::kHard;
+    }
+  }
+  return Switch::kSequential;
+}
+
+// Those that wait for the binding of one of these; their pins are gone with them.
+void Formations::FailCalls(State& state, const std::vector<InstanceId>& members,
+                           const absl::Status& why) {
+  std::erase_if(state.calls, [&](const Call& call) {
+    const bool concerned = std::any_of(
+        call.wants.begin(), call.wants.end(),
+        [&](const Call::Want& want) { return want.bound && Overlap(want.members, members); });
+    if (!concerned) return false;
+    for (const Call::Want& want : call.wants) {
+      if (want.bound) state.pins.Unpin(want.members);
+    }
+    parts_.effects->push_back(AnswerFormation{call.id, why, call.done});
+    return true;
+  });
+}
+
+// A switch has ended: says so to those that wait for it.
+void Formations::NoteDone(State& state, const SwitchEnded& ended) {
+  const bool binds = ended.to > 1;
+  if (binds && ended.outcome != SwitchOutcome::kDone) return;
+  for (Call& call : state.calls) {
+    std::erase_if(call.wants, [&](const Call::Want& want) {
+      if (want.bound != binds || want.members != ended.members) return false;
+      std::string done = absl::StrCat(FormationName(ended.to), ": ", Listed(ended.members), ", in ",
+                                      TookText(ended.took_us));
+      if (binds) absl::StrAppend(&done, " (cut-over ", TookText(ended.cut_over_us), ")");
+      if (ended.outcome == SwitchOutcome::kForced) absl::StrAppend(&done, ", by force");
+      if (!ended.reason.empty()) absl::StrAppend(&done, ": ", ended.reason);
+      call.done.push_back(std::move(done));
+      return true;
+    });
+  }
+}
+
+void Formations::AnswerCalls(State& state) {
+  std::erase_if(state.calls, [&](Call& call) {
+    std::erase_if(call.wants, [&](const Call::Want& want) {
+      const FormationSwitch::Live* live = nullptr;
+      for (const InstanceId member : want.members) {
+        if (live == nullptr) live = state.formation.LiveOf(member);
+      }
+      const bool met = want.bound ? live != nullptr && live->members == want.members &&
+                                        live->stage == FormationSwitch::Stage::kBound
+                                  : live == nullptr;
+      if (!met) return false;
+      call.done.push_back(absl::StrCat(FormationName(want.bound ? live->subset.size : 1), ": ",
+                                       Listed(want.members), " already"));
+      return true;
+    });
+    if (!call.wants.empty()) return false;
+    parts_.effects->push_back(AnswerFormation{call.id, absl::OkStatus(), std::move(call.done)});
+    return true;
+  });
+}
+
+}  // namespace skein::scheduler::orchestrator

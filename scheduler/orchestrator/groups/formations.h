@@ -1,0 +1,169 @@
+// Formations: how each group's instances are bound and released. It asks the policy
+// (formation_policy.h) what should be bound, lets operators pin that, and has one FormationSwitch a
+// group carry it out. Part of OrchestratorCore, which tells it what instances report and tell.
+//
+// What is to be bound. The pins of operators come first; the rest is the policy's, when the
+// orchestrator decides by itself (FormationConfig::automatic), else nobody's. The policy is asked
+// when a member of the group has reported, at most every kChooseUs. What is bound and should not
+// be is released; what should be bound and is free is bound. So one rule carries out all: the
+// policy's choices, an operator's orders, and what is left to do after a failure.
+//
+// Only instances that can be bound are: each serves, has made the communicators of the latest
+// order, and has as many KV blocks as the others. A bind that has failed is tried again after a
+// pause, which doubles; an order of an operator does not wait for it, and is not tried again: its
+// pin is gone with it.
+//
+// A call costs what the group costs: its members, times its live formations.
+//
+// Invariants (CheckInvariants names them): those of each group's switch and pins; what is pinned,
+// bound or called for is of instances of that group.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "scheduler/base/ids.h"
+#include "scheduler/base/time.h"
+#include "scheduler/base/timer_queue.h"
+#include "scheduler/orchestrator/decode_flow.h"
+#include "scheduler/orchestrator/groups/formation_config.h"
+#include "scheduler/orchestrator/groups/formation_order.h"
+#include "scheduler/orchestrator/groups/formation_policy.h"
+#include "scheduler/orchestrator/groups/formation_switch.h"
+#include "scheduler/orchestrator/groups/group_control.h"
+#include "scheduler/orchestrator/groups/pins.h"
+#include "scheduler/orchestrator/orchestrator_events.h"
+#include "scheduler/orchestrator/plan_sender.h"
+#include "scheduler/orchestrator/registry/registry.h"
+
+namespace skein::scheduler::orchestrator {
+
+class Formations {
+ public:
+  using Key = GroupControl::Key;
+
+  // Not owned; they outlive it.
+  struct Parts {
+    Registry* registry = nullptr;
+    const GroupControl* groups = nullptr;
+    const DecodeFlow* decode = nullptr;
+    PlanSender* sender = nullptr;
+    std::vector<OrchestratorEffect>* effects = nullptr;
+  };
+
+  static constexpr TimeUs kChooseUs = kSecondUs / 4;
+  static constexpr TimeUs kRetryMinUs = kSecondUs, kRetryMaxUs = 600 * kSecondUs;
+
+  // REQUIRES: CheckFormationPolicy(config.policy).ok().
+  Formations(const FormationConfig& config, const Parts& parts) : config_(config), parts_(parts) {}
+
+  // The orchestrator took a generation, whose numbers begin with `first`.
+  void NumberFrom(uint64_t first) { epochs_.BeginAt(first); }
+
+  // Its group has another order (GroupControl::TakeDue). REQUIRES: the instance is in a group.
+  void Regrouped(InstanceId member, TimeUs now);
+  // A stream of the instance began; see FormationSwitch.
+  void Reconnected(InstanceId instance, const std::optional<FormationTold>& latest, TimeUs now);
+  void Reported(InstanceId instance, TimeUs now);
+  // It left or was lost. REQUIRES: GroupControl still knows it, and will not after this.
+  void Left(InstanceId instance, TimeUs now);
+
+  void On(const FormationReported& event, TimeUs now);
+  void On(const FormationCalled& event, TimeUs now);
+  void Tick(TimeUs now);
+  TimeUs NextDue() const { return due_.Next(); }
+
+  // The live formation that the instance is a member of; null: it works alone.
+  const FormationSwitch::Live* LiveOf(InstanceId instance) const;
+  // `key` names a group of GroupControl. `formations`, `why`, `rejected` and `for_us` of it.
+  struct Shown {
+    struct One {
+      std::vector<InstanceId> members;  // by rank
+      std::string_view stage;           // static
+      uint64_t epoch = 0;               // 0: they work alone
+      bool pinned = false;
+      TimeUs since_us = 0;
+      std::string why;
+    };
+    std::vector<One> formations;  // of all members, in their order
+    TimeUs since_us = 0;
+    std::string why;
+    std::vector<FormationChoice::Rejected> rejected;
+  };
+  Shown Show(const Key& key) const;
+  absl::Status CheckInvariants() const;
+
+ private:
+  // An operator's order that is being carried out.
+  struct Call {
+    struct Want {
+      std::vector<InstanceId> members;
+      bool bound = false;  // together; otherwise each alone
+    };
+    CallId id;
+    FormationOrder order;
+    std::vector<Want> wants;  // not met yet
+    std::vector<std::string> done;
+  };
+  struct State {
+    explicit State(FormationSwitch formation) : formation(std::move(formation)) {}
+
+    FormationSwitch formation;
+    Pins pins;
+    std::map<uint64_t, BindReason> reasons;  // by epoch
+    std::vector<Call> calls;
+    FormationChoice choice;  // the latest
+    TimeUs chosen_us = -kSecondUs;
+    TimeUs since_us = 0;  // of its latest change
+    TimeUs pause_us = kRetryMinUs;
+    TimeUs retry_us = 0;  // not bound before, after a failure
+  };
+  struct Target {
+    std::vector<InstanceId> members;
+    Subset subset;
+    BindReason reason = BindReason::kLoad;
+    std::string why;
+  };
+
+  State& StateOf(const Key& key, TimeUs now);
+  State* Find(InstanceId instance, const Key** key);
+  void Carry(const Key& key, State& state, SwitchEffects effects, TimeUs now);
+  void NoteEnded(const Key& key, State& state, const SwitchEnded& ended, TimeUs now);
+  void NoteDone(State& state, const SwitchEnded& ended);
+
+  // ---- what is to be bound ----
+  void Drive(const Key& key, State& state, TimeUs now);
+  std::vector<Target> Choose(const Key& key, State& state, TimeUs now);
+  GroupLoad LoadOf(const Key& key, const State& state) const;
+  std::vector<FormationSize> SizesOf(const Key& key, const State& state) const;
+  const FormationProfile* ProfileOf(const std::string& model) const;
+  absl::Status CanServe(const std::vector<InstanceId>& members) const;
+  absl::Status CanBind(const Key& key, const std::vector<InstanceId>& members) const;
+  void ReleaseOthers(const Key& key, State& state, const std::vector<Target>& targets, TimeUs now);
+  void BindFree(const Key& key, State& state, const std::vector<Target>& targets, TimeUs now);
+
+  // ---- orders of operators ----
+  absl::StatusOr<Key> KeyOf(const FormationOrder& order) const;
+  absl::Status Take(const Key& key, State& state, Call* call) const;
+  absl::Status TakeBind(const State& state, Call* call) const;
+  static std::vector<InstanceId> Meant(const State& state, const FormationOrder& order);
+  static void Pin(const Call& call, State& state);
+  static Switch HowOf(const State& state, const FormationSwitch::Live& live);
+  void FailCalls(State& state, const std::vector<InstanceId>& members, const absl::Status& why);
+  void AnswerCalls(State& state);
+
+  const FormationConfig config_;
+  const Parts parts_;
+  FormationEpochs epochs_;
+  std::map<Key, State> states_;  // of groups that ever had an order
+  TimerQueue<Key> due_;
+};
+
+}  // namespace skein::scheduler::orchestrator

@@ -1,0 +1,303 @@
+#include "scheduler/orchestrator/groups/formations.h"
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "scheduler/orchestrator/testing/parts_testing.h"
+
+namespace skein::scheduler::orchestrator {
+namespace {
+
+using Act = FormationOrder::Act;
+using Phase = FormationTold::Phase;
+
+class FormationsTest : public PartsTest {
+ protected:
+  // Four decode instances of a node, whose communicators are made.
+  void SetUp() override {
+    for (uint64_t i = 1; i <= 4; ++i) members_.push_back(Join(Role::kDecode, i));
+    MakeCommunicators();
+  }
+  void MakeCommunicators() {
+    now_ = groups_.NextDue();
+    workers_.OrderGroups(now_);
+    for (const InstanceId member : members_) Report(member);
+    effects_.clear();
+  }
+  // Its communicators are made, and it runs so many requests.
+  void Report(InstanceId member, int64_t running = 0) {
+    const Instance& instance = *registry_.Find(member);
+    ReportRequest report{.instance = member,
+                         .incarnation = instance.identity.incarnation,
+                         .serial = 1,
+                         .load = instance.load,
+                         .held = {}};
+    report.load.groups_made = groups_.OrderOf(member).generation;
+    report.load.running_requests = running;
+    report.held_digest = instance.held_digest.value();
+    workers_.On(ReportCalled{instance.connection, std::move(report)}, now_);
+  }
+  void Tell(InstanceId member, uint64_t epoch, Phase phase, absl::Status why = {}) {
+    formations_.On(FormationReported{member, {.epoch = epoch, .phase = phase, .why = why}}, now_);
+  }
+  void Order(Act act, std::vector<InstanceId> instances, std::string group = "", int32_t size = 0,
+             Switch how = Switch::kSequential) {
+    effects_.clear();
+    formations_.On(FormationCalled{{++calls_}, {act, std::move(instances), group, size, how}},
+                   now_);
+  }
+  // All that were asked prepare, and all are bound. Returns the epochs.
+  std::vector<uint64_t> CompleteBinds() {
+    const std::vector<CallPrepareFormation> asked = Of<CallPrepareFormation>();
+    std::vector<uint64_t> epochs;
+    for (const CallPrepareFormation& one : asked) {
+      Tell(one.instance, one.request.epoch, Phase::kPrepared);
+      if (epochs.empty() || epochs.back() != one.request.epoch) epochs.push_back(one.request.epoch);
+    }
+    for (const CallPrepareFormation& one : asked) {
+      Tell(one.instance, one.request.epoch, Phase::kBound);
+    }
+    return epochs;
+  }
+  std::vector<std::string> Names() const {
+    std::vector<std::string> names;
+    for (const auto& one : formations_.Show(*groups_.Named("m@a")).formations) {
+      names.push_back(FormationName(one.epoch == 0 ? 1 : static_cast<int32_t>(one.members.size())) +
+                      (one.pinned ? " pinned" : "") +
+                      (one.stage == "stands" ? "" : " " + std::string(one.stage)));
+    }
+    return names;
+  }
+  using List = std::vector<std::string>;
+
+  std::vector<InstanceId> members_;
+  uint64_t calls_ = 0;
+};
+
+TEST_F(FormationsTest, AnOperatorBindsAndReleases) {
+  Order(Act::kBind, {members_[2], members_[3]});
+  ASSERT_EQ(Of<CallPrepareFormation>().size(), 2u);
+  EXPECT_EQ(Of<CallPrepareFormation>()[0].request.first, 2);
+  EXPECT_EQ(Names(), (List{"independent", "bound(2) pinned binding"}));
+  EXPECT_TRUE(Of<AnswerFormation>().empty()) << "it is answered when it stands";
+  const uint64_t epoch = CompleteBinds().at(0);
+  ASSERT_EQ(Of<CallCommitFormation>().size(), 1u);
+  EXPECT_EQ(Of<CallCommitFormation>()[0].instance, members_[2]) << "the lead alone";
+  ASSERT_EQ(Of<AnswerFormation>().size(), 1u);
+  EXPECT_TRUE(Of<AnswerFormation>()[0].status.ok());
+  EXPECT_EQ(Of<AnswerFormation>()[0].done[0].substr(0, 24), "bound(2): instances 3, 4");
+  ASSERT_EQ(Of<FormationSwitched>().size(), 1u);
+  EXPECT_EQ(Of<FormationSwitched>()[0].group, "m@a");
+  EXPECT_EQ(Names(), (List{"independent", "bound(2) pinned"}));
+
+  Order(Act::kRelease, {members_[3]});
+  ASSERT_EQ(Of<CallEndFormation>().size(), 1u);
+  EXPECT_EQ(Of<CallEndFormation>()[0].request.how, Switch::kSequential);
+  for (const size_t i : {2, 3}) Tell(members_[i], epoch, Phase::kEnded);
+  ASSERT_EQ(Of<AnswerFormation>().size(), 1u);
+  EXPECT_TRUE(Of<AnswerFormation>()[0].status.ok());
+  EXPECT_EQ(Names(), (List{"independent", "independent pinned"}));
+}
+
+TEST_F(FormationsTest, AWholeGroupIsBoundInPartsOfASize) {
+  Order(Act::kBind, {}, "m@a", 2);
+  EXPECT_EQ(CompleteBinds().size(), 2u);
+  EXPECT_EQ(Of<AnswerFormation>().at(0).done.size(), 2u);
+  EXPECT_EQ(Names(), (List{"bound(2) pinned", "bound(2) pinned"}));
+  Order(Act::kBind, {}, "m@a");
+  EXPECT_EQ(Of<CallEndFormation>().size(), 2u) << "both go before the larger one";
+  for (const CallEndFormation& end : Of<CallEndFormation>()) {
+    for (const InstanceId member : formations_.LiveOf(end.instance)->members) {
+      Tell(member, end.request.epoch, Phase::kEnded);
+    }
+  }
+  EXPECT_EQ(CompleteBinds().size(), 1u);
+  EXPECT_EQ(Names(), (List{"bound(4) pinned"}));
+  EXPECT_TRUE(Of<AnswerFormation>().at(0).status.ok());
+}
+
+TEST_F(FormationsTest, AnOrderThatCannotBeCarriedOutNamesWhatCan) {
+  Order(Act::kBind, {members_[1], members_[2]});
+  EXPECT_EQ(Of<AnswerFormation>().at(0).status.message(),
+            "instances 2, 3 cannot be bound together; of this group can: (1, 2), (3, 4), "
+            "(1, 2, 3, 4)");
+  Order(Act::kBind, {}, "m@a", 3);
+  EXPECT_EQ(Of<AnswerFormation>().at(0).status.message().substr(0, 9), "size: 3 o");
+  Order(Act::kRelease, {}, "m@b");
+  EXPECT_TRUE(absl::IsNotFound(Of<AnswerFormation>().at(0).status));
+  Order(Act::kPin, {{99}});
+  EXPECT_EQ(Of<AnswerFormation>().at(0).status.message(), "instance 99 is unknown");
+  const InstanceId prefill = Join(Role::kPrefill, 9);
+  Order(Act::kBind, {members_[0], prefill});
+  EXPECT_TRUE(absl::IsInvalidArgument(Of<AnswerFormation>().at(0).status));
+  EXPECT_TRUE(formations_.Show(*groups_.Named("m@a")).formations[0].epoch == 0);
+}
+
+TEST_F(FormationsTest, ABindThatFailsIsAnsweredAndItsPinIsGone) {
+  Order(Act::kBind, {members_[0], members_[1]});
+  const uint64_t epoch = Of<CallPrepareFormation>().at(0).request.epoch;
+  Tell(members_[0], epoch, Phase::kPrepared);
+  Tell(members_[1], epoch, Phase::kEnded, absl::UnavailableError("it drains"));
+  Tell(members_[0], epoch, Phase::kEnded);
+  ASSERT_EQ(Of<AnswerFormation>().size(), 1u);
+  EXPECT_TRUE(absl::IsAborted(Of<AnswerFormation>()[0].status));
+  EXPECT_NE(Of<AnswerFormation>()[0].status.message().find("it drains"), std::string::npos);
+  EXPECT_EQ(Names(), (List{"independent"}));
+  effects_.clear();
+  now_ += 3600 * kSecondUs;
+  Report(members_[0]);
+  EXPECT_TRUE(Of<CallPrepareFormation>().empty()) << "nobody asked again";
+}
+
+TEST_F(FormationsTest, InstancesOfUnequalPoolsAreNotBound) {
+  registry_.Find(members_[1])->identity.total_blocks = 20;
+  Order(Act::kBind, {members_[0], members_[1]});
+  EXPECT_EQ(Of<AnswerFormation>().at(0).status.message(),
+            "instances 1 and 2 have 10 and 20 KV blocks: only instances with equally many are "
+            "bound together");
+  EXPECT_TRUE(Of<CallPrepareFormation>().empty());
+  registry_.Find(members_[1])->identity.total_blocks = 10;
+}
+
+TEST_F(FormationsTest, AnInstanceWithoutCommunicatorsIsNotBound) {
+  members_.push_back(Join(Role::kDecode, 5));
+  now_ = groups_.NextDue();
+  workers_.OrderGroups(now_);
+  Order(Act::kBind, {members_[0], members_[1]});
+  EXPECT_EQ(Of<AnswerFormation>().at(0).status.message(),
+            "instance 1 has not made the group's communicators yet");
+}
+
+TEST_F(FormationsTest, AMemberThatLeavesEndsWhatItWasBoundIn) {
+  Order(Act::kBind, {}, "m@a");
+  const uint64_t epoch = CompleteBinds().at(0);
+  effects_.clear();
+  formations_.Left(members_[3], now_);
+  EXPECT_FALSE(Of<CallEndFormation>().empty());
+  for (const CallEndFormation& end : Of<CallEndFormation>()) {
+    EXPECT_EQ(end.request.epoch, epoch);
+    EXPECT_EQ(end.request.how, Switch::kHard);
+  }
+  for (const size_t i : {0, 1, 2}) Tell(members_[i], epoch, Phase::kEnded);
+  ASSERT_EQ(Of<FormationSwitched>().size(), 1u);
+  EXPECT_EQ(Of<FormationSwitched>()[0].ended.outcome, SwitchOutcome::kFailed);
+  EXPECT_EQ(formations_.LiveOf(members_[0]), nullptr);
+}
+
+TEST_F(FormationsTest, AMemberThatDrainsIsReleased) {
+  Order(Act::kBind, {members_[0], members_[1]});
+  CompleteBinds();
+  effects_.clear();
+  now_ += kSecondUs;
+  registry_.Find(members_[1])->drain_order = true;
+  Report(members_[0]);
+  ASSERT_EQ(Of<CallEndFormation>().size(), 1u);
+  EXPECT_EQ(Of<CallEndFormation>()[0].instance, members_[0]);
+  EXPECT_EQ(Of<CallEndFormation>()[0].request.how, Switch::kSequential);
+  registry_.Find(members_[1])->drain_order.reset();
+}
+
+TEST_F(FormationsTest, AnotherOrderTakesThePlaceOfOneThatIsNotAnswered) {
+  Order(Act::kBind, {members_[0], members_[1]});
+  const uint64_t epoch = Of<CallPrepareFormation>().at(0).request.epoch;
+  Order(Act::kRelease, {members_[0]});
+  EXPECT_TRUE(absl::IsAborted(Of<AnswerFormation>().at(0).status)) << "the bind";
+  for (const size_t i : {0, 1}) Tell(members_[i], epoch, Phase::kEnded);
+  EXPECT_TRUE(Of<AnswerFormation>().at(1).status.ok()) << "the release";
+  EXPECT_EQ(Names(), (List{"independent pinned", "independent"}));
+}
+
+TEST_F(FormationsTest, AHardReleaseHastensOneThatWaits) {
+  Order(Act::kBind, {members_[0], members_[1]});
+  const uint64_t epoch = CompleteBinds().at(0);
+  Order(Act::kRelease, {members_[0]});
+  Order(Act::kRelease, {members_[0]}, "", 0, Switch::kHard);
+  EXPECT_EQ(Of<CallEndFormation>().at(0).request.how, Switch::kHard);
+  for (const size_t i : {0, 1}) Tell(members_[i], epoch, Phase::kEnded);
+  EXPECT_EQ(Of<AnswerFormation>().size(), 2u) << "both are answered";
+}
+
+// ---- the policy ----
+
+class AutomaticFormationsTest : public FormationsTest {
+ protected:
+  AutomaticFormationsTest() {
+    FormationConfig config;
+    config.profiles[""] = {.gains = {{2, 1.6}, {4, 2.5}}, .shift_tokens = {{4, 96}}};
+    own_ = std::make_unique<Formations>(config, Formations::Parts{.registry = &registry_,
+                                                                  .groups = &groups_,
+                                                                  .decode = &decode_,
+                                                                  .sender = &sender_,
+                                                                  .effects = &effects_});
+  }
+  void SetUp() override {
+    FormationsTest::SetUp();
+    own_->Regrouped(members_[0], now_);
+  }
+  void Drive(int64_t running) {
+    for (const InstanceId member : members_) Report(member, running);
+    effects_.clear();
+    own_->Reported(members_[0], now_);
+  }
+  std::unique_ptr<Formations> own_;
+};
+
+TEST_F(AutomaticFormationsTest, QuietGroupsAreBoundAndBusyOnesReleased) {
+  Drive(0);
+  EXPECT_TRUE(Of<CallPrepareFormation>().empty()) << "a new group stays as it is for a while";
+  now_ += 11 * kSecondUs;
+  Drive(0);
+  ASSERT_EQ(Of<CallPrepareFormation>().size(), 4u);
+  EXPECT_EQ(Of<CallPrepareFormation>()[0].request.shift_tokens, 96) << "from the profile";
+  for (const Phase phase : {Phase::kPrepared, Phase::kBound}) {
+    for (const InstanceId member : members_) {
+      own_->On(
+          FormationReported{
+              member, {.epoch = own_->LiveOf(member)->report.epoch, .phase = phase, .why = {}}},
+          now_);
+    }
+  }
+  EXPECT_EQ(own_->Show(*groups_.Named("m@a")).formations.at(0).stage, "stands");
+  now_ += 5 * kSecondUs;
+  Drive(8);
+  EXPECT_TRUE(Of<CallEndFormation>().empty()) << "it is kept for a while";
+  now_ += 6 * kSecondUs;
+  Drive(8);
+  EXPECT_EQ(Of<CallEndFormation>().size(), 1u);
+  EXPECT_TRUE(own_->CheckInvariants().ok());
+}
+
+TEST_F(AutomaticFormationsTest, ABindThatFailsIsTriedAgainAfterAPauseThatDoubles) {
+  now_ += 11 * kSecondUs;
+  std::vector<TimeUs> tries;
+  for (const TimeUs until = now_ + 20 * kSecondUs; now_ < until; now_ += kSecondUs / 2) {
+    Drive(0);
+    if (Of<CallPrepareFormation>().empty()) continue;
+    tries.push_back(now_);
+    const uint64_t epoch = Of<CallPrepareFormation>()[0].request.epoch;
+    for (const InstanceId member : members_) {
+      own_->On(
+          FormationReported{
+              member,
+              {.epoch = epoch, .phase = Phase::kEnded, .why = absl::UnavailableError("no")}},
+          now_);
+    }
+  }
+  ASSERT_EQ(tries.size(), 5u);
+  for (size_t i = 1; i + 1 < tries.size(); ++i) {
+    EXPECT_EQ(tries[i + 1] - tries[i], 2 * (tries[i] - tries[i - 1]));
+  }
+}
+
+TEST_F(FormationsTest, WithoutAProfileNothingIsBoundAndItSaysWhy) {
+  now_ += 100 * kSecondUs;
+  for (const InstanceId member : members_) Report(member);
+  EXPECT_TRUE(Of<CallPrepareFormation>().empty());
+  const Formations::Shown shown = formations_.Show(*groups_.Named("m@a"));
+  EXPECT_NE(shown.why.find("profile"), std::string::npos) << shown.why;
+  EXPECT_FALSE(shown.rejected.empty());
+}
+
+}  // namespace
+}  // namespace skein::scheduler::orchestrator

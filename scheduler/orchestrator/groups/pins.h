@@ -1,0 +1,36 @@
+// Pins: what operators have pinned of one group: instances that are to be bound together, and
+// instances that are to work alone. An instance is in one pin at most; a later pin takes the place
+// of all that it overlaps.
+#pragma once
+
+#include <set>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "scheduler/base/ids.h"
+#include "scheduler/base/messages.h"
+#include "scheduler/orchestrator/groups/formation.h"
+
+namespace skein::scheduler::orchestrator {
+
+class Pins {
+ public:
+  void Bind(const std::vector<InstanceId>& members);  // ascending
+  void Alone(const std::vector<InstanceId>& instances);
+  void Unpin(const std::vector<InstanceId>& instances);  // every pin that one of them is in
+  // For good. What it was to be bound with is not pinned any more.
+  void Left(InstanceId instance) { Unpin({instance}); }
+
+  bool Has(InstanceId instance) const;
+  bool empty() const { return bound_.empty() && alone_.empty(); }
+  // As subsets of the order. What was bound there once may not be bindable any more; what has no
+  // place in it is left out.
+  std::vector<Subset> In(const GroupOrder& order) const;
+  absl::Status CheckInvariants() const;
+
+ private:
+  std::set<std::vector<InstanceId>> bound_;
+  std::set<InstanceId> alone_;
+};
+
+}  // namespace skein::scheduler::orchestrator

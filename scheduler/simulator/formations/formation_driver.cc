@@ -1,0 +1,152 @@
+#include "scheduler/simulator/formations/formation_driver.h"
+
+#include <algorithm>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+
+namespace skein::scheduler {
+namespace {
+
+using orchestrator::FormationChoice;
+using orchestrator::FormationSwitch;
+using orchestrator::SendCommit;
+using orchestrator::SendEnd;
+using orchestrator::SendPrepare;
+using orchestrator::Subset;
+using orchestrator::SwitchEffects;
+using orchestrator::SwitchEnded;
+using orchestrator::SwitchOutcome;
+
+InstanceId IdOf(int32_t member) { return {static_cast<uint64_t>(member) + 1}; }
+int32_t MemberOf(InstanceId id) { return static_cast<int32_t>(id.value) - 1; }
+
+bool IsKept(const FormationSwitch::Live& live) {
+  return live.stage == FormationSwitch::Stage::kPreparing ||
+         live.stage == FormationSwitch::Stage::kCommitting ||
+         live.stage == FormationSwitch::Stage::kBound;
+}
+
+bool Wants(const FormationChoice& choice, const Subset& subset) {
+  return std::any_of(choice.bound.begin(), choice.bound.end(),
+                     [&](const auto& bound) { return bound.subset == subset; });
+}
+
+}  // namespace
+
+FormationDriver::FormationDriver(const StepProfile& profile, int32_t members,
+                                 const DriverOptions& options, GroupWorld* world)
+    : options_(options), world_(world), switch_(options.limits, &epochs_) {
+  for (int32_t size = 1; size <= members; size *= 2) {
+    sizes_.push_back({.size = size, .tokens_max = profile.KvTokens(size, size)});
+    if (size > 1) sizes_.back().gain = BindGain(profile, size);
+  }
+  GroupOrder order;
+  order.generation = 1;
+  for (int32_t i = 0; i < members; ++i) {
+    order.members.push_back({IdOf(i), absl::StrCat("member-", i)});
+  }
+  SwitchEffects effects;
+  switch_.Regrouped(order, 0, &effects);
+  Carry(std::move(effects), 0);
+  changed_us_ = -options.policy.min_dwell_us;
+}
+
+TimeUs FormationDriver::Next() const {
+  TimeUs next = std::min(decide_at_us_, switch_.NextDeadline());
+  if (!messages_.empty()) next = std::min(next, messages_.begin()->first);
+  return next;
+}
+
+void FormationDriver::Advance(TimeUs now) {
+  while (!messages_.empty() && messages_.begin()->first <= now) {
+    const Message message = messages_.extract(messages_.begin()).mapped();
+    Deliver(message, now);
+  }
+  SwitchEffects effects;
+  switch_.Tick(now, &effects);
+  Carry(std::move(effects), now);
+  if (now < decide_at_us_) return;
+  Decide(now);
+  decide_at_us_ = now + options_.decide_us;
+}
+
+void FormationDriver::Collect(TimeUs now) {
+  for (const auto& [member, told] : world_->TakeTold()) {
+    messages_.emplace(now + options_.message_us, std::make_pair(IdOf(member), told));
+  }
+}
+
+void FormationDriver::Deliver(const Message& message, TimeUs now) {
+  if (const auto* prepare = std::get_if<SendPrepare>(&message)) {
+    world_->Prepare(MemberOf(prepare->to), prepare->order.epoch);
+  } else if (const auto* commit = std::get_if<SendCommit>(&message)) {
+    const auto live = switch_.live().find(commit->order.epoch);
+    if (live == switch_.live().end()) return;
+    world_->SetReason(live->second.subset.first, reasons_[commit->order.epoch]);
+    world_->Commit(commit->order.epoch, live->second.subset, now);
+  } else if (const auto* end = std::get_if<SendEnd>(&message)) {
+    world_->End(MemberOf(end->to), end->order.epoch, end->order.how, now);
+  } else {
+    const auto& [from, told] = std::get<std::pair<InstanceId, FormationTold>>(message);
+    SwitchEffects effects;
+    switch_.Take(from, told, now, &effects);
+    Carry(std::move(effects), now);
+  }
+}
+
+void FormationDriver::Carry(SwitchEffects effects, TimeUs now) {
+  const TimeUs at = now + options_.message_us;
+  for (orchestrator::SwitchEffect& effect : effects) {
+    if (auto* ended = std::get_if<SwitchEnded>(&effect)) {
+      Note(*ended);
+    } else if (auto* prepare = std::get_if<SendPrepare>(&effect)) {
+      messages_.emplace(at, std::move(*prepare));
+    } else if (auto* commit = std::get_if<SendCommit>(&effect)) {
+      messages_.emplace(at, std::move(*commit));
+    } else {
+      messages_.emplace(at, std::get<SendEnd>(std::move(effect)));
+    }
+  }
+}
+
+void FormationDriver::Note(const SwitchEnded& ended) {
+  if (ended.outcome != SwitchOutcome::kDone) {
+    ++counts_.others;
+  } else if (ended.to > 1) {
+    ++counts_.binds;
+    counts_.cut_over_s.push_back(static_cast<double>(ended.cut_over_us) / kSecondUs);
+  } else {
+    ++counts_.releases;
+    counts_.drain_s.push_back(static_cast<double>(ended.drain_us) / kSecondUs);
+  }
+}
+
+void FormationDriver::Decide(TimeUs now) {
+  orchestrator::GroupLoad load = world_->Load();
+  load.sizes = sizes_;
+  load.since_us = changed_us_;
+  for (const auto& [epoch, live] : switch_.live()) {
+    if (IsKept(live)) load.bound.push_back({live.subset, reasons_[epoch]});
+  }
+  const FormationChoice choice = ChooseFormation(options_.policy, load, now);
+  SwitchEffects effects;
+  std::vector<InstanceId> released;
+  for (const auto& [epoch, live] : switch_.live()) {
+    if (IsKept(live) && !Wants(choice, live.subset)) released.push_back(live.members.front());
+  }
+  for (const InstanceId lead : released) {
+    if (switch_.Release(lead, options_.release, choice.why, now, &effects).ok()) {
+      changed_us_ = now;
+    }
+  }
+  for (const FormationChoice::Bound& bound : choice.bound) {
+    const auto epoch = switch_.Bind(bound.subset, bound.why, now, &effects);
+    if (!epoch.ok()) continue;  // it is bound already, or a member is still being released
+    reasons_[*epoch] = bound.reason;
+    changed_us_ = now;
+  }
+  Carry(std::move(effects), now);
+}
+
+}  // namespace skein::scheduler

@@ -1,0 +1,72 @@
+// FormationDriver: the orchestrator's group control over a simulated group: ChooseFormation says
+// what should be bound, FormationSwitch carries it out, both as they run in an orchestrator; a
+// message takes a fixed time each way.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "scheduler/base/time.h"
+#include "scheduler/orchestrator/groups/formation_policy.h"
+#include "scheduler/orchestrator/groups/formation_switch.h"
+#include "scheduler/simulator/formations/group_world.h"
+#include "scheduler/simulator/formations/step_time.h"
+
+namespace skein::scheduler {
+
+struct DriverOptions {
+  orchestrator::FormationPolicyConfig policy;
+  orchestrator::FormationLimits limits;
+  // How the policy releases: bound sequences end first (kSequential), or the lead computes them
+  // anew (kHard).
+  Switch release = Switch::kHard;
+  TimeUs message_us = kMillisecondUs;       // between the orchestrator and a member
+  TimeUs decide_us = 100 * kMillisecondUs;  // between two looks at the load
+};
+
+struct SwitchCounts {
+  int64_t binds = 0, releases = 0;  // that ended well
+  int64_t others = 0;               // aborted, forced or failed
+  std::vector<double> cut_over_s;   // of binds
+  std::vector<double> drain_s;      // of releases
+};
+
+class FormationDriver {
+ public:
+  // `world` outlives this. Formations of sizes that gain by the profile are known to the policy.
+  FormationDriver(const StepProfile& profile, int32_t members, const DriverOptions& options,
+                  GroupWorld* world);
+
+  TimeUs Next() const;       // when Advance is due
+  void Advance(TimeUs now);  // delivers messages, and decides when it is time
+  // What members told in this moment is on its way. After each GroupWorld::Advance.
+  void Collect(TimeUs now);
+
+  const SwitchCounts& counts() const { return counts_; }
+  absl::Status CheckInvariants() const { return switch_.CheckInvariants(); }
+
+ private:
+  using Message = std::variant<orchestrator::SendPrepare, orchestrator::SendCommit,
+                               orchestrator::SendEnd, std::pair<InstanceId, FormationTold>>;
+
+  void Decide(TimeUs now);
+  void Carry(orchestrator::SwitchEffects effects, TimeUs now);
+  void Note(const orchestrator::SwitchEnded& ended);
+  void Deliver(const Message& message, TimeUs now);
+
+  const DriverOptions options_;
+  GroupWorld* const world_;
+  std::vector<orchestrator::FormationSize> sizes_;
+  orchestrator::FormationEpochs epochs_;
+  orchestrator::FormationSwitch switch_;
+  std::multimap<TimeUs, Message> messages_;               // by arrival; equal ones in order
+  std::map<uint64_t, orchestrator::BindReason> reasons_;  // by epoch
+  TimeUs decide_at_us_ = 0;
+  TimeUs changed_us_ = 0;
+  SwitchCounts counts_;
+};
+
+}  // namespace skein::scheduler

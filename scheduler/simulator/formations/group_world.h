@@ -1,0 +1,173 @@
+// GroupWorld: the instances of one simulated group with their batches, KV and steps. It carries
+// out what FormationSwitch orders (prepare, commit, end) as a decode-worker does, and tells how far
+// it is. It decides neither what to bind (formation_driver.h) nor when a request arrives.
+//
+// Units. Instances that are bound form one unit; each other instance is one. A unit runs steps one
+// after another. A bound unit runs steps of its own batch and, in turns by StepShare, rounds in
+// which each member runs one step of what it had before; such a round takes as long as its longest
+// step. A bind waits for the members' steps in flight; no KV moves.
+//
+// A request reserves the KV of its prompt and its whole output when it enters a batch, so nothing
+// is preempted.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "scheduler/base/formation_messages.h"
+#include "scheduler/base/time.h"
+#include "scheduler/orchestrator/groups/formation.h"
+#include "scheduler/orchestrator/groups/formation_policy.h"
+#include "scheduler/simulator/formations/phased_load.h"
+#include "scheduler/simulator/formations/sequence_batch.h"
+#include "scheduler/simulator/formations/step_time.h"
+#include "scheduler/worker/group/step_share.h"
+
+namespace skein::scheduler {
+
+// How a bind treats what runs at its members (Flying Serving, section 5.2; kAlternate: Skein).
+enum class BindHow {
+  kSequential,  // own sequences end first; new requests wait for the group
+  kSoft,        // the same, but members that are idle meanwhile begin those alone, and the group
+                // computes them anew
+  kHard,        // own sequences pause while the group has work
+  kAlternate,   // steps of both take turns
+};
+
+enum class StepKind { kOwn, kTp, kSp };
+
+struct WorldOptions {
+  int32_t members = 4;
+  SequenceLimits limits;
+  BindHow how = BindHow::kAlternate;
+  // Bound steps of more tokens than ShiftTokens run in SP.
+  bool shift = true;
+  double own_share = 0.5;         // StepShare
+  int64_t copies_of_weights = 0;  // in all; 0: one at each instance
+};
+
+// What happened to a request.
+struct GroupOutcome {
+  TimeUs started_us = kNever;  // its first tokens entered a step
+  TimeUs first_token_us = kNever;
+  TimeUs last_token_us = kNever;
+  TimeUs longest_gap_us = 0;  // between two of its tokens
+  int64_t made = 0;           // output tokens
+  bool refused = false;       // it is longer than the widest formation
+};
+
+class GroupWorld {
+ public:
+  struct Steps {
+    int64_t count = 0;
+    double busy_s = 0;  // of a unit
+  };
+
+  // All outlive this.
+  GroupWorld(const StepProfile* profile, const WorldOptions& options,
+             const std::vector<GroupRequest>* requests);
+
+  // Binds for good, without orders: a static layout. REQUIRES: nothing has arrived.
+  void BindForGood(const orchestrator::Subset& subset);
+  // From here on, of a live epoch, so that other requests avoid what is bound for a need.
+  void SetReason(int32_t first, orchestrator::BindReason reason);
+
+  void Arrive(size_t request, TimeUs now);
+  void Prepare(int32_t member, uint64_t epoch);
+  void Commit(uint64_t epoch, const orchestrator::Subset& subset, TimeUs now);
+  void End(int32_t member, uint64_t epoch, Switch how, TimeUs now);
+  // What members have told since the last call, in order.
+  std::vector<std::pair<int32_t, FormationTold>> TakeTold();
+
+  TimeUs NextEnd() const;  // of a step; kNever: none runs
+  // Ends the steps that are due, then starts what can start.
+  void Advance(TimeUs now);
+
+  // For the policy; without sizes, bound and since_us.
+  orchestrator::GroupLoad Load() const;
+
+  bool Idle() const { return live_.empty(); }
+  const std::vector<GroupOutcome>& outcomes() const { return outcomes_; }
+  const std::array<Steps, 3>& steps() const { return steps_; }  // by StepKind
+  // Output tokens, and all tokens computed, in each second.
+  const std::vector<int64_t>& output_by_second() const { return output_by_second_; }
+  const std::vector<int64_t>& tokens_by_second() const { return tokens_by_second_; }
+  TimeUs end_us() const { return end_us_; }
+  double held_share() const;  // of the KV, now; 0 when every request has ended
+
+ private:
+  struct Member {
+    SequenceBatch own;
+    double held_bytes = 0;
+    uint64_t preparing = 0;  // epoch; 0: none
+    bool prepared = false;
+    bool speculates = false;  // kSoft: all that it runs waits for the group
+  };
+  struct Unit {
+    orchestrator::Subset subset;
+    SequenceBatch batch;  // of the bound group
+    StepShare share;
+    uint64_t epoch = 0;
+    bool bound = false;
+    bool releasing = false;
+    bool hard_end = false;
+    orchestrator::BindReason reason = orchestrator::BindReason::kLoad;
+    TimeUs until_us = kNever;  // of the step that runs
+    bool runs_own = false;
+    TimeUs release_us = 0;  // since when
+  };
+  struct Forming {
+    orchestrator::Subset subset;
+    TimeUs since_us = 0;
+  };
+
+  Member& At(int32_t member) { return members_[static_cast<size_t>(member)]; }
+  const Member& At(int32_t member) const { return members_[static_cast<size_t>(member)]; }
+  Unit MakeUnit(const orchestrator::Subset& subset, bool bound);
+  Unit& UnitOf(int32_t member);
+  bool Takes(const Unit& unit, int32_t member, size_t request) const;
+  bool Avoids(const Unit& unit, size_t request) const;
+  void Place(size_t request, int64_t made);
+  void PlaceAll(const std::vector<std::pair<size_t, int64_t>>& requests);
+  void PlaceWaiting();
+  bool Reserve(const orchestrator::Subset& subset, size_t request);
+  void Free(size_t request);
+  void TellReady();
+  void Tell(int32_t member, uint64_t epoch, FormationTold::Phase phase, TimeUs cut_over_us,
+            TimeUs drain_us);
+  void Form(TimeUs now);
+  void Merge(uint64_t epoch, const Forming& forming, TimeUs now);
+  void Split(Unit* unit, TimeUs now);
+  void EndStep(Unit* unit, TimeUs now);
+  void Start(Unit* unit, TimeUs now);
+  bool StartOwn(Unit* unit, TimeUs now);
+  void StartBound(Unit* unit, TimeUs now);
+  bool IsForming(const Unit& unit) const;
+  TimeUs Account(StepKind kind, const StepLayout& layout, const StepWork& work, TimeUs now);
+  void NoteStarted(const SequenceBatch& batch, TimeUs now);
+  void NoteToken(const BatchSequence& sequence, int64_t index, TimeUs now);
+
+  const StepProfile* profile_;
+  const WorldOptions options_;
+  const std::vector<GroupRequest>* requests_;
+  double capacity_bytes_ = 0;              // of a member, for KV
+  std::map<int32_t, int64_t> shift_from_;  // by size
+  std::vector<Member> members_;
+  std::map<int32_t, Unit> units_;  // by first member
+  std::map<uint64_t, Forming> forming_;
+  std::set<std::pair<size_t, int64_t>> unplaced_;  // request, output made
+  std::map<size_t, orchestrator::Subset> holds_;   // where the request's KV is
+  std::set<size_t> live_;
+  std::vector<std::pair<int32_t, FormationTold>> told_;
+  std::vector<GroupOutcome> outcomes_;
+  std::array<Steps, 3> steps_;
+  std::vector<int64_t> output_by_second_, tokens_by_second_;
+  TimeUs end_us_ = 0;
+};
+
+}  // namespace skein::scheduler

@@ -1,0 +1,172 @@
+#include "scheduler/simulator/formations/group_world.h"
+
+#include <gtest/gtest.h>
+#include "scheduler/simulator/formations/builtin_step_profiles.h"
+
+namespace skein::scheduler {
+namespace {
+
+using Phase = FormationTold::Phase;
+
+const StepProfile& Profile() { return *FindStepProfile("llama3-70b-h200-bf16"); }
+
+// Four instances with one request each, and one more that arrives when they are bound.
+class GroupWorldTest : public testing::TestWithParam<BindHow> {
+ protected:
+  GroupWorldTest()
+      : requests_(5, GroupRequest{.prompt_tokens = 500, .output_tokens = 40}),
+        world_(&Profile(), {.members = 4, .how = GetParam(), .shift = false}, &requests_) {}
+
+  // Runs until the next step ends; false: nothing runs.
+  bool Advance() {
+    if (world_.NextEnd() == kNever) return false;
+    now_ = world_.NextEnd();
+    world_.Advance(now_);
+    return true;
+  }
+  int64_t Told(Phase phase) {
+    int64_t count = 0;
+    for (const auto& [member, told] : world_.TakeTold()) count += told.phase == phase ? 1 : 0;
+    return count;
+  }
+  void Prepare() {
+    for (int32_t i = 0; i < 4; ++i) world_.Prepare(i, 7);
+    world_.Advance(now_);
+  }
+  int64_t Steps(StepKind kind) const { return world_.steps()[static_cast<size_t>(kind)].count; }
+
+  std::vector<GroupRequest> requests_;
+  GroupWorld world_;
+  TimeUs now_ = 0;
+};
+
+TEST_P(GroupWorldTest, BindsAndReleasesAndEveryRequestEnds) {
+  for (size_t i = 0; i < 4; ++i) world_.Arrive(i, 0);
+  world_.Advance(0);
+  Advance();
+  Prepare();
+  const bool drains = GetParam() == BindHow::kSequential || GetParam() == BindHow::kSoft;
+  int64_t prepared = Told(Phase::kPrepared);
+  EXPECT_EQ(prepared, drains ? 0 : 4);
+  while (prepared < 4) {
+    ASSERT_TRUE(Advance());
+    prepared += Told(Phase::kPrepared);
+  }
+  EXPECT_EQ(Steps(StepKind::kTp), 0);
+  world_.Commit(7, {0, 4}, now_);
+  world_.Advance(now_);
+  while (world_.NextEnd() != kNever && Steps(StepKind::kTp) == 0 && Told(Phase::kBound) == 0) {
+    Advance();
+  }
+  world_.Arrive(4, now_);
+  world_.Advance(now_);
+  const int64_t own = Steps(StepKind::kOwn);
+  while (Steps(StepKind::kTp) < 5) ASSERT_TRUE(Advance());
+  if (GetParam() == BindHow::kHard) {
+    EXPECT_LE(Steps(StepKind::kOwn), own + 4);
+  } else if (GetParam() == BindHow::kAlternate) {
+    EXPECT_GT(Steps(StepKind::kOwn), own + 4);
+  }
+  world_.End(0, 7, Switch::kSequential, now_);
+  while (Advance()) {
+  }
+  EXPECT_EQ(Told(Phase::kEnded), 4);
+  EXPECT_TRUE(world_.Idle());
+  EXPECT_NEAR(world_.held_share(), 0, 1e-9);
+  for (const GroupOutcome& outcome : world_.outcomes()) EXPECT_EQ(outcome.made, 40);
+}
+
+TEST_P(GroupWorldTest, AHardEndGivesTheLeadWhatTheGroupRan) {
+  Prepare();
+  EXPECT_EQ(Told(Phase::kPrepared), 4);
+  world_.Commit(7, {0, 4}, now_);
+  world_.Advance(now_);
+  EXPECT_EQ(Told(Phase::kBound), 4);
+  world_.Arrive(0, now_);
+  world_.Advance(now_);
+  for (int i = 0; i < 10; ++i) Advance();
+  EXPECT_EQ(world_.outcomes()[0].made, 10);
+  world_.End(0, 7, Switch::kHard, now_);
+  Advance();
+  EXPECT_EQ(Told(Phase::kEnded), 4);
+  const int64_t bound = Steps(StepKind::kTp);
+  EXPECT_EQ(world_.Load().members[0].running_sequences, 1);
+  while (Advance()) {
+  }
+  EXPECT_EQ(Steps(StepKind::kTp), bound);
+  EXPECT_EQ(world_.outcomes()[0].made, 40);
+}
+
+TEST_P(GroupWorldTest, AnEndBeforeTheCommitLeavesEverybodyAlone) {
+  Prepare();
+  for (int32_t i = 0; i < 4; ++i) world_.End(i, 7, Switch::kHard, now_);
+  EXPECT_EQ(Told(Phase::kEnded), 4);
+  world_.Commit(7, {0, 4}, now_);  // too late
+  world_.Arrive(0, now_);
+  world_.Advance(now_);
+  while (Advance()) {
+  }
+  EXPECT_EQ(Steps(StepKind::kTp), 0);
+  EXPECT_EQ(world_.outcomes()[0].made, 40);
+}
+
+std::string NameOf(const testing::TestParamInfo<BindHow>& info) {
+  const char* const names[] = {"Sequential", "Soft", "Hard", "Alternate"};
+  return names[static_cast<int>(info.param)];
+}
+
+INSTANTIATE_TEST_SUITE_P(All, GroupWorldTest,
+                         testing::Values(BindHow::kSequential, BindHow::kSoft, BindHow::kHard,
+                                         BindHow::kAlternate),
+                         NameOf);
+
+// Soft preempt: an idle member begins a request that waits for the group, which computes it anew.
+TEST(GroupWorld, SoftBindBeginsRequestsAtIdleMembers) {
+  const std::vector<GroupRequest> requests = {{.prompt_tokens = 500, .output_tokens = 60},
+                                              {.prompt_tokens = 500, .output_tokens = 200}};
+  GroupWorld world(&Profile(), {.members = 2, .how = BindHow::kSoft, .shift = false}, &requests);
+  world.Arrive(0, 0);
+  world.Advance(0);
+  for (int32_t i = 0; i < 2; ++i) world.Prepare(i, 3);
+  world.Advance(0);
+  world.Arrive(1, 0);
+  world.Advance(0);
+  TimeUs now = 0;
+  int64_t prepared = static_cast<int64_t>(world.TakeTold().size());
+  EXPECT_EQ(prepared, 1);
+  while (prepared < 2) {
+    now = world.NextEnd();
+    world.Advance(now);
+    prepared += static_cast<int64_t>(world.TakeTold().size());
+  }
+  const int64_t alone = world.outcomes()[1].made;
+  EXPECT_GT(alone, 20);
+  EXPECT_EQ(world.outcomes()[0].made, 60);
+  world.Commit(3, {0, 2}, now);
+  world.Advance(now);
+  while (world.NextEnd() != kNever) world.Advance(world.NextEnd());
+  EXPECT_EQ(world.outcomes()[1].made, 200);
+  EXPECT_GE(world.steps()[static_cast<size_t>(StepKind::kTp)].count, 200 - alone - 1);
+}
+
+// No instance holds more KV than it has; what fits none is refused.
+TEST(GroupWorld, WaitsForKvAndRefusesWhatFitsNoFormation) {
+  const int64_t one = Profile().KvTokens(1, 1);
+  const std::vector<GroupRequest> requests = {{.prompt_tokens = one - 100, .output_tokens = 20},
+                                              {.prompt_tokens = one - 100, .output_tokens = 20},
+                                              {.prompt_tokens = 2 * one, .output_tokens = 100}};
+  GroupWorld world(&Profile(), {.members = 1}, &requests);
+  for (size_t i = 0; i < 3; ++i) world.Arrive(i, 0);
+  EXPECT_TRUE(world.outcomes()[2].refused);
+  world.Advance(0);
+  EXPECT_EQ(world.Load().waiting_requests, 1);
+  while (world.NextEnd() != kNever) {
+    EXPECT_LE(world.held_share(), 1);
+    world.Advance(world.NextEnd());
+  }
+  EXPECT_GE(world.outcomes()[1].started_us, world.outcomes()[0].last_token_us);
+  EXPECT_TRUE(world.Idle());
+}
+
+}  // namespace
+}  // namespace skein::scheduler

@@ -1,0 +1,88 @@
+#include "services/orchestrator/formation_metrics.h"
+
+#include <map>
+
+namespace skein::services {
+namespace {
+
+using scheduler::orchestrator::SwitchEnded;
+using scheduler::orchestrator::SwitchOutcome;
+
+constexpr double kSecond = 1e-6;
+
+// From a tenth of a millisecond, which a cut-over takes between idle instances, to some steps.
+const std::vector<double>& CutOverBuckets() {
+  static const auto* buckets = new std::vector<double>{
+      0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.015, 0.025, 0.05, 0.1, 0.25, 1, 5};
+  return *buckets;
+}
+
+// Up to the longest that a release waits for bound sequences (FormationLimits), and its order.
+const std::vector<double>& DrainBuckets() {
+  static const auto* buckets =
+      new std::vector<double>{0.001, 0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 40, 60, 70};
+  return *buckets;
+}
+
+// Of a bind the formation was, or was to be, larger than before.
+bool IsBind(const SwitchEnded& ended) { return ended.to > ended.from; }
+
+}  // namespace
+
+FormationMetrics::FormationMetrics(Metrics* metrics)
+    : metrics_(metrics),
+      unanswered_(
+          metrics->Counter("skein_formation_unanswered_total",
+                           "Instances that did not answer the order to end a formation in time.")),
+      drain_(metrics->Histogram(
+          "skein_formation_drain_seconds",
+          "Of releases: from the order until the last bound sequence had left.", DrainBuckets())),
+      cut_over_(metrics->Histogram(
+          "skein_formation_cut_over_seconds",
+          "Of binds: from the commit until every instance could run a step of the group.",
+          CutOverBuckets())) {
+  for (const bool bind : {true, false}) {
+    for (const SwitchOutcome outcome : {SwitchOutcome::kDone, SwitchOutcome::kAborted,
+                                        SwitchOutcome::kForced, SwitchOutcome::kFailed}) {
+      Switches(bind, outcome);
+    }
+  }
+}
+
+prometheus::Counter& FormationMetrics::Switches(bool bind, SwitchOutcome outcome) {
+  return metrics_->Counter("skein_formation_switches_total",
+                           "Switches of formations that have ended, by kind and outcome.",
+                           {{"kind", bind ? "bind" : "release"},
+                            {"outcome", std::string(scheduler::orchestrator::NameOf(outcome))}});
+}
+
+void FormationMetrics::Count(const scheduler::FormationSwitched& switched) {
+  const SwitchEnded& ended = switched.ended;
+  const bool bind = IsBind(ended);
+  Switches(bind, ended.outcome).Increment();
+  unanswered_.Increment(static_cast<double>(ended.unanswered.size()));
+  if (bind && ended.outcome == SwitchOutcome::kDone) {
+    cut_over_.Observe(static_cast<double>(ended.cut_over_us) * kSecond);
+  } else if (!bind && ended.outcome != SwitchOutcome::kFailed) {
+    drain_.Observe(static_cast<double>(ended.drain_us) * kSecond);
+  }
+}
+
+void SetFormations(const std::vector<scheduler::GroupStatus>& groups, Metrics* metrics) {
+  for (const scheduler::GroupStatus& group : groups) {
+    std::map<std::string, size_t> instances = {{"independent", 0}};
+    for (const scheduler::FormationStatus& formation : group.formations) {
+      // Until they are bound, they work alone.
+      const bool alone = formation.stage == "binding";
+      instances[alone ? "independent" : formation.name] += formation.members.size();
+    }
+    for (const auto& [name, count] : instances) {
+      metrics
+          ->Gauge("skein_formation", "Instances of a group that are in a formation.",
+                  {{"model_name", group.model}, {"group", group.name}, {"formation", name}})
+          .Set(static_cast<double>(count));
+    }
+  }
+}
+
+}  // namespace skein::services

@@ -1,0 +1,92 @@
+#include "services/orchestrator/formation_metrics.h"
+
+#include "gtest/gtest.h"
+
+namespace skein::services {
+namespace {
+
+using scheduler::orchestrator::SwitchOutcome;
+
+scheduler::FormationSwitched Switched(int from, int to, SwitchOutcome outcome) {
+  scheduler::FormationSwitched switched{.group = "m@a",
+                                        .ended = {.epoch = 1, .members = {{1}, {2}}}};
+  switched.ended.from = from;
+  switched.ended.to = to;
+  switched.ended.outcome = outcome;
+  switched.ended.drain_us = 300'000;
+  switched.ended.cut_over_us = 2'000;
+  return switched;
+}
+
+void ExpectHas(const Metrics& metrics, const std::string& line) {
+  const std::string text = metrics.Render();
+  EXPECT_NE(text.find(line + "\n"), std::string::npos) << line << " is not in\n" << text;
+}
+
+TEST(FormationMetrics, AllSeriesExistFromTheStart) {
+  Metrics metrics;
+  const FormationMetrics formations(&metrics);
+  for (const char* kind : {"bind", "release"}) {
+    for (const char* outcome : {"done", "aborted", "forced", "failed"}) {
+      ExpectHas(metrics, std::string("skein_formation_switches_total{kind=\"") + kind +
+                             "\",outcome=\"" + outcome + "\"} 0");
+    }
+  }
+  ExpectHas(metrics, "skein_formation_unanswered_total 0");
+  ExpectHas(metrics, "skein_formation_drain_seconds_count 0");
+  ExpectHas(metrics, "skein_formation_cut_over_seconds_count 0");
+}
+
+TEST(FormationMetrics, SwitchesCountByKindAndOutcome) {
+  Metrics metrics;
+  FormationMetrics formations(&metrics);
+  formations.Count(Switched(1, 2, SwitchOutcome::kDone));
+  formations.Count(Switched(1, 2, SwitchOutcome::kAborted));
+  formations.Count(Switched(2, 1, SwitchOutcome::kForced));
+  ExpectHas(metrics, "skein_formation_switches_total{kind=\"bind\",outcome=\"done\"} 1");
+  ExpectHas(metrics, "skein_formation_switches_total{kind=\"bind\",outcome=\"aborted\"} 1");
+  ExpectHas(metrics, "skein_formation_switches_total{kind=\"release\",outcome=\"forced\"} 1");
+}
+
+// A bind that was aborted cut over nothing, and a group that failed let no sequence end.
+TEST(FormationMetrics, TimesAreOfSwitchesThatHadThem) {
+  Metrics metrics;
+  FormationMetrics formations(&metrics);
+  formations.Count(Switched(1, 2, SwitchOutcome::kAborted));
+  formations.Count(Switched(2, 1, SwitchOutcome::kFailed));
+  ExpectHas(metrics, "skein_formation_drain_seconds_count 0");
+  ExpectHas(metrics, "skein_formation_cut_over_seconds_count 0");
+  formations.Count(Switched(1, 2, SwitchOutcome::kDone));
+  formations.Count(Switched(2, 1, SwitchOutcome::kDone));
+  ExpectHas(metrics, "skein_formation_drain_seconds_bucket{le=\"0.25\"} 0");
+  ExpectHas(metrics, "skein_formation_drain_seconds_bucket{le=\"0.5\"} 1");
+  ExpectHas(metrics, "skein_formation_cut_over_seconds_bucket{le=\"0.001\"} 0");
+  ExpectHas(metrics, "skein_formation_cut_over_seconds_bucket{le=\"0.0025\"} 1");
+}
+
+TEST(FormationMetrics, InstancesThatDidNotAnswerCount) {
+  Metrics metrics;
+  FormationMetrics formations(&metrics);
+  scheduler::FormationSwitched switched = Switched(2, 1, SwitchOutcome::kFailed);
+  switched.ended.unanswered = {{1}, {2}};
+  formations.Count(switched);
+  ExpectHas(metrics, "skein_formation_unanswered_total 2");
+}
+
+TEST(FormationMetrics, EachGroupTellsHowManyInstancesAreInEachFormation) {
+  Metrics metrics;
+  SetFormations({{.name = "m@a",
+                  .model = "m",
+                  .formations = {{.members = {{1}, {2}}, .name = "bound(2)"},
+                                 {.members = {{3}, {4}}, .name = "bound(2)", .stage = "stands"}}},
+                 {.name = "n@a",
+                  .model = "n",
+                  .formations = {{.members = {{5}, {6}}, .name = "bound(2)", .stage = "binding"}}}},
+                &metrics);
+  ExpectHas(metrics, "skein_formation{formation=\"bound(2)\",group=\"m@a\",model_name=\"m\"} 4");
+  ExpectHas(metrics, "skein_formation{formation=\"independent\",group=\"m@a\",model_name=\"m\"} 0");
+  ExpectHas(metrics, "skein_formation{formation=\"independent\",group=\"n@a\",model_name=\"n\"} 2");
+}
+
+}  // namespace
+}  // namespace skein::services

@@ -1,0 +1,29 @@
+#include "services/orchestrator/formation_options.h"
+
+#include <cmath>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+
+namespace skein::services {
+
+absl::StatusOr<scheduler::orchestrator::FormationConfig> FormationsFrom(
+    const OrchestratorOptions& options) {
+  scheduler::orchestrator::FormationConfig config;
+  config.automatic = options.formations == "auto";
+  config.policy.bind_sequences = options.formation_bind_sequences;
+  config.policy.release_sequences = options.formation_release_sequences;
+  config.policy.min_dwell_us = std::llround(options.formation_dwell_s * 1e6);
+  config.policy.min_gain = options.formation_min_gain;
+  const absl::Status status = CheckFormationPolicy(config.policy);
+  if (status.ok()) return config;
+  // The policy names its fields; people know the flags.
+  return absl::Status(status.code(),
+                      absl::StrReplaceAll(std::string(status.message()),
+                                          {{"bind_sequences", "--formation-bind-sequences"},
+                                           {"release_sequences", "--formation-release-sequences"},
+                                           {"min_dwell_us", "--formation-dwell-s"},
+                                           {"min_gain", "--formation-min-gain"}}));
+}
+
+}  // namespace skein::services

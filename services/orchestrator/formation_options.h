@@ -1,0 +1,14 @@
+// From the orchestrator's flags to how its core decides about formations.
+#pragma once
+
+#include "absl/status/statusor.h"
+#include "scheduler/orchestrator/groups/formation_config.h"
+#include "services/orchestrator/options.h"
+
+namespace skein::services {
+
+// Without profiles: nothing is bound for load or priority then. INVALID_ARGUMENT names the flag.
+absl::StatusOr<scheduler::orchestrator::FormationConfig> FormationsFrom(
+    const OrchestratorOptions& options);
+
+}  // namespace skein::services

@@ -1,0 +1,47 @@
+#include "services/orchestrator/formation_options.h"
+
+#include "gtest/gtest.h"
+
+namespace skein::services {
+namespace {
+
+TEST(FormationOptions, DefaultsAreThoseOfThePolicy) {
+  const auto config = FormationsFrom({});
+  ASSERT_TRUE(config.ok()) << config.status();
+  const scheduler::orchestrator::FormationPolicyConfig policy;
+  EXPECT_TRUE(config->automatic);
+  EXPECT_EQ(config->policy.bind_sequences, policy.bind_sequences);
+  EXPECT_EQ(config->policy.release_sequences, policy.release_sequences);
+  EXPECT_EQ(config->policy.min_dwell_us, policy.min_dwell_us);
+  EXPECT_EQ(config->policy.min_gain, policy.min_gain);
+  EXPECT_TRUE(config->profiles.empty());
+}
+
+TEST(FormationOptions, EachFlagIsTaken) {
+  OrchestratorOptions options;
+  options.formations = "manual";
+  options.formation_bind_sequences = 0.5;
+  options.formation_release_sequences = 2.5;
+  options.formation_dwell_s = 1.5;
+  options.formation_min_gain = 1.25;
+  const auto config = FormationsFrom(options);
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_FALSE(config->automatic);
+  EXPECT_EQ(config->policy.bind_sequences, 0.5);
+  EXPECT_EQ(config->policy.release_sequences, 2.5);
+  EXPECT_EQ(config->policy.min_dwell_us, 1'500'000);
+  EXPECT_EQ(config->policy.min_gain, 1.25);
+}
+
+TEST(FormationOptions, WhatThePolicyRefusesNamesTheFlags) {
+  OrchestratorOptions options;
+  options.formation_release_sequences = 0.5;
+  EXPECT_EQ(FormationsFrom(options).status().message(),
+            "--formation-release-sequences: 0.5 is not above --formation-bind-sequences, 1");
+  options = {};
+  options.formation_min_gain = 0.9;
+  EXPECT_EQ(FormationsFrom(options).status().message().substr(0, 25), "--formation-min-gain: 0.9");
+}
+
+}  // namespace
+}  // namespace skein::services

@@ -1,0 +1,99 @@
+// The readings of skeinctl formation --verify.
+#include <chrono>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "services/http/client.h"
+#include "services/skeinctl/cluster/formation_verify.h"
+
+namespace skein::services {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr auto kAnswerMax = std::chrono::seconds(5);
+
+// What is watched, and where its members tell their numbers.
+struct Watch {
+  FormationChecks checks;
+  WatchedGroup group;
+  std::vector<std::string> admin;  // by rank
+};
+
+absl::StatusOr<MemberNumbers> Read(const std::string& admin) {
+  const auto address = http::ParseAddress(admin);
+  if (!address.ok()) return absl::NotFoundError("its admin port is unknown");
+  const auto response = http::Ask(*address, {"GET", "/metrics", {}}, kAnswerMax);
+  if (!response.ok()) return response.status();
+  if (response->status != 200) {
+    return absl::UnavailableError(absl::StrCat(admin, " answers ", response->status));
+  }
+  return MemberNumbersFrom(response->body);
+}
+
+std::string AdminOf(const v1::StatusResponse& status, uint64_t instance) {
+  for (const v1::InstanceStatus& one : status.instances()) {
+    if (one.instance() == instance) return one.registration().admin_endpoint();
+  }
+  return "";
+}
+
+// Reads the members into `numbers`, and the lead once more into `lead`.
+void ReadAll(Watch* watch, MemberNumbers WatchedMember::*numbers, MemberNumbers* lead) {
+  std::vector<WatchedMember>& members = watch->group.members;
+  const auto read = [&](size_t rank, MemberNumbers* out) {
+    auto found = Read(watch->admin[rank]);
+    members[rank].read.Update(found.status());
+    if (found.ok()) *out = *std::move(found);
+  };
+  for (size_t rank = 0; rank < members.size(); ++rank) read(rank, &(members[rank].*numbers));
+  read(0, lead);
+}
+
+std::vector<Watch> WatchesOf(const std::vector<v1::GroupStatus>& groups,
+                             const v1::StatusResponse& status,
+                             const std::map<uint64_t, std::string>& names) {
+  std::vector<Watch> watches;
+  for (const v1::GroupStatus& group : groups) {
+    for (const v1::GroupStatus::Formation& formation : group.formations()) {
+      if (formation.epoch() == 0 || formation.stage() != "stands") continue;  // not bound
+      Watch watch;
+      watch.checks = {.group = group.name(),
+                      .formation = formation.name(),
+                      .epoch = formation.epoch(),
+                      .members = {formation.members().begin(), formation.members().end()},
+                      .checks = {}};
+      for (const uint64_t member : formation.members()) {
+        const auto name = names.find(member);
+        watch.group.members.push_back(
+            {.instance = member,
+             .name = name == names.end() ? absl::StrCat(member) : name->second});
+        watch.admin.push_back(AdminOf(status, member));
+      }
+      watches.push_back(std::move(watch));
+    }
+  }
+  return watches;
+}
+
+}  // namespace
+
+std::vector<FormationChecks> Verify(const std::vector<v1::GroupStatus>& groups,
+                                    const v1::StatusResponse& status,
+                                    const std::map<uint64_t, std::string>& names, double watch_s) {
+  std::vector<Watch> watches = WatchesOf(groups, status, names);
+  const Clock::time_point begin = Clock::now();
+  for (Watch& watch : watches) ReadAll(&watch, &WatchedMember::first, &watch.group.lead_first);
+  if (!watches.empty()) std::this_thread::sleep_for(std::chrono::duration<double>(watch_s));
+  std::vector<FormationChecks> all;
+  for (Watch& watch : watches) {
+    ReadAll(&watch, &WatchedMember::last, &watch.group.lead_last);
+    watch.group.watched_s = std::chrono::duration<double>(Clock::now() - begin).count();
+    watch.checks.checks = CheckGroup(watch.group);
+    all.push_back(std::move(watch.checks));
+  }
+  return all;
+}
+
+}  // namespace skein::services

@@ -1,0 +1,193 @@
+#!/usr/bin/env python3
+"""Decode instances of a node are bound and released by skeinctl while requests stream: tokens stay right, gaps are bounded, what is shown is
+so, and the members of a group whose member is killed work alone again."""
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from cluster import Cluster, HttpFailure, binaries_from_argv, run_tests  # noqa: E402
+from emulated import VOCAB, complete, continuation, emulated_model  # noqa: E402
+
+TOKENIZER = "deploy/models/fledgling"
+SHAPE = {"heads": 4}  # at least as many as members of a group
+EMULATED = ["--device=emulated", "--kv-gib=0.01", "--emulated-kv-heads=4", "--node=a"]
+GAP_S = 20  # far more than any step here; a stream that nobody serves any more is silent for longer
+DONE, FAILED, USAGE, _, _, NOT_FOUND = range(6)
+
+
+def up(folder, **more):
+    return Cluster(binaries_from_argv(), emulated_model(folder, TOKENIZER), prefill=1, decode=4, worker_flags=EMULATED,
+                   decode_flags=["--emulated-decode-step-us=3000"], **more)
+
+
+def skeinctl(cluster, *arguments):
+    return subprocess.run([cluster.binaries["skeinctl"], *arguments, "--orchestrator", cluster.orchestrator], stdout=subprocess.PIPE,
+                          stderr=subprocess.PIPE, universal_newlines=True, timeout=120, check=False)
+
+
+def group_of(cluster):
+    done = skeinctl(cluster, "formation", "--format=json")
+    assert done.returncode == DONE, done
+    group, = [group for group in json.loads(done.stdout)["groups"] if group["role"] == "decode"]
+    return group
+
+
+def shown(cluster):
+    """Name and instances of each formation that stands."""
+    return [(one["name"], one["instances"]) for one in group_of(cluster)["formations"] if one["stage"] == "stands"]
+
+
+def order(cluster, *arguments):
+    done = skeinctl(cluster, *arguments)
+    assert done.returncode == DONE, done
+    return done.stdout
+
+
+def await_communicators(cluster):
+    def ready():
+        group = group_of(cluster)
+        return len(group["instances"]) == 4 and group["ready"] == 4
+    cluster.until(ready, "the group has its communicators")
+    return group_of(cluster)
+
+
+def members(cluster):
+    """The process of each decode instance, by id."""
+    by_pid = {process.popen.pid: name for name, process in cluster.processes.items()}
+    return {one["instance"]: by_pid[one["pid"]] for one in cluster.status()["instances"] if one["role"] == "decode"}
+
+
+class Streams:
+    """Clients that stream one answer after the other until stopped. Every token has to be right."""
+
+    def __init__(self, cluster, clients=3, tokens=60):
+        self.cluster, self.tokens, self.stopped = cluster, tokens, False
+        self.answered, self.failures, self.longest_gap_s = 0, [], 0.0
+        self.threads = [threading.Thread(target=self.run, args=(seed,)) for seed in range(clients)]
+
+    def __enter__(self):
+        for thread in self.threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.stopped = True
+        for thread in self.threads:
+            thread.join()
+
+    def run(self, seed):
+        draw = random.Random(seed)
+        while not self.stopped:
+            prompt = [draw.randrange(VOCAB) for _ in range(draw.randint(1, 200))]
+            try:
+                assert self.stream(prompt) == continuation(prompt, self.tokens, **SHAPE), "wrong tokens"
+                self.answered += 1
+            except (HttpFailure, OSError, AssertionError) as failure:
+                self.failures.append(repr(failure))
+                return
+
+    def stream(self, prompt):
+        tokens, last = [], None
+        for chunk in self.cluster.stream("/v1/completions", {
+                "model": self.cluster.name, "prompt": prompt, "max_tokens": self.tokens, "ignore_eos": True, "temperature": 0,
+                "return_token_ids": True}):
+            now = time.monotonic()
+            for choice in chunk.get("choices", []):
+                tokens += choice.get("token_ids") or []
+            if last is not None:
+                self.longest_gap_s = max(self.longest_gap_s, now - last)
+            last = now
+        return tokens
+
+    def await_more(self, count, what):
+        before = self.answered
+        self.cluster.until(lambda: self.failures or self.answered >= before + count, what)
+        assert not self.failures, self.failures
+
+
+def groups_bind_and_release_while_requests_stream():
+    with tempfile.TemporaryDirectory() as folder, up(folder) as cluster:
+        group = await_communicators(cluster)
+        ids = group["instances"]
+        with Streams(cluster) as streams:
+            streams.await_more(3, "requests are answered")
+            said = order(cluster, "bind", "--group", group["name"], "--size", "2")
+            assert said.count("bound(2): instances ") == 2 and said.count(" ms") >= 2, said
+            assert shown(cluster) == [("bound(2)", ids[:2]), ("bound(2)", ids[2:])], group_of(cluster)
+            assert all(one["pinned"] for one in group_of(cluster)["formations"]), group_of(cluster)
+            streams.await_more(6, "bound groups answer requests")
+            said = order(cluster, "release", "--group", group["name"], "--hard")
+            assert said.count("independent: instances ") == 2, said
+            assert [name for name, _ in shown(cluster)] == ["independent"], group_of(cluster)
+            streams.await_more(3, "instances that were released answer requests")
+            order(cluster, "bind", *map(str, ids))
+            assert shown(cluster) == [("bound(4)", ids)], group_of(cluster)
+            streams.await_more(3, "a group of four answers requests")
+        assert not streams.failures, streams.failures
+        assert streams.longest_gap_s < GAP_S, streams.longest_gap_s
+        order(cluster, "unpin", "--group", group["name"])
+        order(cluster, "release", "--group", group["name"])
+        cluster.assert_idle_and_whole()
+        orchestrator = cluster.processes["orchestrator"]
+        for kind in ("bind", "release"):
+            assert cluster.metric(orchestrator, "skein_formation_switches_total", 'kind="%s",outcome="done"' % kind) == 3, kind
+        assert cluster.metric(orchestrator, "skein_formation_cut_over_seconds_count") == 3
+
+
+def a_group_that_ran_no_step_is_neither_right_nor_wrong():
+    with tempfile.TemporaryDirectory() as folder, up(folder) as cluster:
+        group = await_communicators(cluster)
+        assert "verify: nothing is bound" in order(cluster, "formation", "--verify")
+        order(cluster, "bind", "--group", group["name"], "--size", "4")
+        said = order(cluster, "formation", "--verify", "--watch-s=0.2")
+        assert "no step ran while it was watched: send requests and verify again" in " ".join(said.split()), said
+        assert said.endswith("verify: unknown\n"), said
+
+
+def a_member_that_is_killed_leaves_the_others_working_alone():
+    with tempfile.TemporaryDirectory() as folder, up(folder, orchestrator_flags=["--instance-lease-s=2"]) as cluster:
+        group = await_communicators(cluster)
+        ids, names = group["instances"], members(cluster)
+        order(cluster, "bind", "--group", group["name"], "--size", "2")
+        cluster.kill(names[ids[1]])
+        cluster.until(lambda: ids[1] not in group_of(cluster)["instances"], "its loss is seen")
+        alone = lambda: not any(name != "independent" and ids[0] in own for name, own in shown(cluster))  # noqa: E731
+        cluster.until(alone, "the other one works alone")
+        prompt = list(range(1, 40))
+        for _ in range(4):
+            assert complete(cluster, prompt, 12) == continuation(prompt, 12, **SHAPE)
+        cluster.assert_idle_and_whole()
+
+
+def what_cannot_be_is_refused_with_its_reason():
+    with tempfile.TemporaryDirectory() as folder, up(folder) as cluster:
+        group = await_communicators(cluster)
+        ids = [str(one) for one in group["instances"]]
+        for arguments, code, text in (
+                (["bind", ids[1], ids[2]], USAGE, "cannot be bound together"),
+                (["bind", ids[0], "decode-77"], NOT_FOUND, "'decode-77' is not an instance"),
+                (["bind"], USAGE, "INSTANCE or --group is required"),
+                (["bind", "--group", "nowhere"], NOT_FOUND, "'nowhere' is unknown"),
+                (["bind", "--group", group["name"], "--size=3"], USAGE, "cannot be bound together"),
+                (["formation", "--group", "nowhere"], NOT_FOUND, group["name"])):
+            done = skeinctl(cluster, *arguments)
+            assert done.returncode == code and text in done.stderr and not done.stdout, (arguments, done)
+        assert [name for name, _ in shown(cluster)] == ["independent"], group_of(cluster)
+        assert "independent already" in order(cluster, "release", ids[0])
+        assert "pinned" in order(cluster, "pin", ids[0])
+        assert any(one["pinned"] and int(ids[0]) in one["instances"] for one in group_of(cluster)["formations"])
+        text = order(cluster, "formation")
+        assert all(len(line) <= 100 for line in text.splitlines()), text
+        assert group["name"] + ": 4 decode instances, communicators ready at 4 of 4" in text, text
+
+
+if __name__ == "__main__":
+    tempfile.tempdir = os.environ.get("TEST_TMPDIR")
+    run_tests(groups_bind_and_release_while_requests_stream, a_group_that_ran_no_step_is_neither_right_nor_wrong,
+              a_member_that_is_killed_leaves_the_others_working_alone, what_cannot_be_is_refused_with_its_reason)
