@@ -25,7 +25,7 @@ struct GroupRequest {
 };
 
 struct PhasedLoad {
-  // Requests per second: each phase draws its own, uniform in the range. Arrivals are Poisson.
+  // Requests per second: each phase has its own rate, uniform in the range. Arrivals are Poisson.
   double quiet_rate_min = 2, quiet_rate_max = 5;
   double burst_rate_min = 10, burst_rate_max = 30;
   double quiet_s = 60, burst_s = 15;  // 0: no such phases
