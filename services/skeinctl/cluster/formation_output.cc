@@ -65,10 +65,8 @@ std::string Headline(const v1::GroupStatus& group) {
 
 void AddFormation(const v1::GroupStatus::Formation& formation, const InstanceNames& names,
                   std::vector<Line>* lines) {
-  const bool bound = formation.members_size() > 1 && formation.epoch() != 0;
-  std::string text = absl::StrCat(formation.members_size() == 1 ? "instance " : "instances ",
-                                  Names(formation.members(), names));
-  if (bound) absl::StrAppend(&text, "; lead ", NameOf(formation.members(0), names));
+  std::string text = Names(formation.members(), names);
+  if (formation.epoch() != 0) text += "; the first leads";
   absl::StrAppend(&text, "; for ", DurationText(Seconds(formation.for_us())));
   if (formation.pinned()) text += ", pinned";
   lines->push_back({formation.name(), std::move(text)});

@@ -75,10 +75,10 @@ TEST(Formation, TextTellsMembersSwitchReasonsAndWhatWasRejected) {
   EXPECT_EQ(
       FormationText(ChosenOf("", false), kNames),
       "m@a: 4 decode instances, communicators ready at 4 of 4\n"
-      "  bound(2)      instances 1 (decode-0), 2 (decode-1); lead 1 (decode-0); for 2 min 5 s, "
+      "  bound(2)      1 (decode-0), 2 (decode-1); the first leads; for 2 min 5 s, "
       "pinned\n"
       "                pinned by an operator\n"
-      "  independent   instances 3, 4; for 2 min 5 s\n"
+      "  independent   3, 4; for 2 min 5 s\n"
       "                switch under way: preparing\n"
       "  policy        quiet: 0.50 sequences an instance, at most 1.00; bound(2) makes tokens "
       "1.62 times as\n"
