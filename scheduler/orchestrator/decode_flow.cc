@@ -158,7 +158,10 @@ bool DecodeFlow::TryPlace(Request& request) {
 
 void DecodeFlow::PlaceAt(Request& request, InstanceId instance, bool with_plan) {
   request.decode = instance;
-  parts_.registry->Find(instance)->Place(request.spec, request.epoch, with_plan);
+  Instance& decode = *parts_.registry->Find(instance);
+  decode.Place(request.spec, request.epoch, with_plan);
+  request.formation = decode.leads_formation;
+  request.formation_size = decode.formation_size;
   parts_.sender->Announce(request);
   parts_.sharing->FirstPlaced(request);
 }
@@ -237,7 +240,10 @@ void DecodeFlow::Opened(Request& request, TimeUs now) {
   EndUnopened(request);
   parts_.pools->MayBegin(request);
   request.explanation.placed_us = now - request.submitted_us;
-  request.explanation.plans.back().decode = request.decode;
+  PlanExplanation& plan = request.explanation.plans.back();
+  plan.decode = request.decode;
+  plan.formation = request.formation_size;
+  plan.formation_epoch = request.formation;
   parts_.effects->push_back(SendPlanUpdate{request.spec->id, PlacedOf(request)});
   parts_.sender->StartMembers(request);
 }

@@ -38,6 +38,10 @@ v1::PlanExplanation PlanToProto(const scheduler::PlanExplanation& plan) {
   }
   out.set_lost(plan.lost);
   out.set_decode_instance(plan.decode.value);
+  if (plan.formation_epoch != 0) {
+    out.set_formation_instances(static_cast<uint32_t>(plan.formation));
+    out.set_formation_epoch(plan.formation_epoch);
+  }
   for (const scheduler::HandoffExplanation& one : plan.handoffs) {
     v1::PlanExplanation::Handoff* added = out.add_handoffs();
     added->set_prefill_instance(one.prefill.value);

@@ -187,7 +187,30 @@ def what_cannot_be_is_refused_with_its_reason():
         assert group["name"] + ": 4 decode instances, communicators ready at 4 of 4" in text, text
 
 
+def steps_together(cluster, name):
+    text = cluster.get("/metrics", raw=True, base=cluster.processes[name].admin())
+    return sum(float(line.rsplit(" ", 1)[1]) for line in text.splitlines()
+               if line.startswith("skein_engine_steps_total{") and ('mode="tp"' in line or 'mode="sp"' in line))
+
+
+def what_is_placed_in_a_bound_group_runs_on_all_members():
+    with tempfile.TemporaryDirectory() as folder, up(folder) as cluster:
+        group = await_communicators(cluster)
+        order(cluster, "bind", "--group", group["name"], "--size", "4")
+        idle = skeinctl(cluster, "formation", "--verify", "--watch-s=0.2")
+        assert idle.returncode == DONE and "send requests and verify again" in idle.stdout, idle
+        with Streams(cluster) as streams:
+            streams.await_more(3, "the group answers requests")
+            found = json.loads(skeinctl(cluster, "formation", "--verify", "--watch-s=2", "--format=json").stdout)
+        assert not streams.failures, streams.failures
+        checks = {check["check"]: check for one in found["groups"] for check in one.get("checks", [])}
+        assert checks["steps"]["verdict"] == "passed" and checks["bytes"]["verdict"] == "passed", checks
+        assert found["verified"] == "passed", found
+        assert min(steps_together(cluster, name) for name in members(cluster).values()) > 0
+
+
 if __name__ == "__main__":
     tempfile.tempdir = os.environ.get("TEST_TMPDIR")
     run_tests(groups_bind_and_release_while_requests_stream, a_group_that_ran_no_step_is_neither_right_nor_wrong,
-              a_member_that_is_killed_leaves_the_others_working_alone, what_cannot_be_is_refused_with_its_reason)
+              a_member_that_is_killed_leaves_the_others_working_alone, what_cannot_be_is_refused_with_its_reason,
+              what_is_placed_in_a_bound_group_runs_on_all_members)

@@ -25,7 +25,8 @@ DecodeCandidate DecodePool::CandidateOf(const Instance& instance, bool asked) {
 DecodeCandidate DecodePool::RankedAs(const Instance& instance, bool asked) {
   DecodeCandidate candidate = CandidateOf(instance, asked);
   const int64_t others = asked ? instance.announced.requests : 0;
-  if (!instance.Placeable() || !instance.HasRoom(others)) candidate.free_blocks = 0;
+  const bool takes = instance.Placeable() && !instance.closed_by_group;
+  if (!takes || !instance.HasRoom(others)) candidate.free_blocks = 0;
   return candidate;
 }
 

@@ -5,7 +5,9 @@
 // Room. A request opens with the blocks of its prompt and takes others as its tokens come
 // (scheduler/worker/README.md). So an instance has room for it if that many blocks are free beyond
 // those that it keeps for the growth of its requests (WorkerLoad::claimed_blocks). All its tokens
-// must fit the whole pool.
+// must fit the whole pool. A member of a bound group that does not lead it has no room. At the lead
+// the blocks are counted as if it were alone, although each rank keeps a part of the heads: it has
+// room for more.
 //
 // Virtual usage. Blocks of requests placed at an instance but not yet open in its last report count
 // as used, so a burst of plans does not choose one instance. For a request whose lead asks, only

@@ -89,6 +89,10 @@ struct PlanExplanation {
   Choice choice = Choice::kSoonest;
   std::vector<AlternativeExplanation> alternatives;  // by SP size
   InstanceId decode;                                 // took the blocks; 0: none yet
+  // The bound group that it was placed in, led by that instance: its instances and epoch. 1 and 0:
+  // that instance alone.
+  int32_t formation = 1;
+  uint64_t formation_epoch = 0;
   std::vector<HandoffExplanation> handoffs;          // of those that have told it
   std::vector<RingExplanation> rings;                // likewise
   uint32_t preemptions = 0;                          // that the decode instance has told

@@ -124,6 +124,43 @@ void Formations::Tick(TimeUs now) {
   }
 }
 
+// ---- who gets requests ----
+
+namespace {
+
+struct Marks {
+  bool closed = false;
+  uint64_t leads = 0;
+  int32_t size = 1;
+  bool operator==(const Marks&) const = default;
+};
+
+Marks MarksOf(InstanceId instance, const Live* live) {
+  if (live == nullptr || live->stage == Stage::kPreparing) return {};
+  if (live->members.front() != instance) return {.closed = true};
+  if (live->stage != Stage::kBound) return {};
+  return {.leads = live->report.epoch, .size = live->subset.size};
+}
+
+Marks MarksOf(const Instance& instance) {
+  return {instance.closed_by_group, instance.leads_formation, instance.formation_size};
+}
+
+}  // namespace
+
+void Formations::Mark(const Key& key, const State& state) {
+  for (const InstanceId member : parts_.groups->all().at(key).members) {
+    Instance* instance = parts_.registry->Find(member);  // null: it is leaving
+    const Marks marks = MarksOf(member, state.formation.LiveOf(member));
+    if (instance == nullptr || marks == MarksOf(*instance)) continue;
+    instance->closed_by_group = marks.closed;
+    instance->leads_formation = marks.leads;
+    instance->formation_size = marks.size;
+    parts_.registry->Recount(*instance);
+    parts_.decode->NoteChange(key.model);
+  }
+}
+
 // ---- switches ----
 
 void Formations::Carry(const Key& key, State& state, SwitchEffects effects, TimeUs now) {
@@ -145,6 +182,7 @@ void Formations::Carry(const Key& key, State& state, SwitchEffects effects, Time
     }
   }
   due_.Set(key, state.formation.NextDeadline());
+  Mark(key, state);
   if (ended) Drive(key, state, now);
 }
 
@@ -373,6 +411,12 @@ absl::Status Formations::CheckInvariants() const {
     for (const auto& [epoch, reason] : state.reasons) {
       if (state.formation.live().contains(epoch)) continue;
       return absl::InternalError(absl::StrCat("Formations: epoch ", epoch, " lives no more"));
+    }
+    for (const InstanceId member : group->second.members) {
+      const Instance& instance = *parts_.registry->Find(member);
+      if (MarksOf(member, state.formation.LiveOf(member)) == MarksOf(instance)) continue;
+      return absl::InternalError(
+          absl::StrCat("Formations: instance ", member.value, " is not marked as it is bound"));
     }
     for (const Call& call : state.calls) {
       if (!call.wants.empty()) continue;

@@ -13,10 +13,15 @@
 // pause, which doubles; an order of an operator does not wait for it, and is not tried again: its
 // pin is gone with it.
 //
+// Who gets requests (Mark). A member of a bound group that does not lead it gets nothing new: its
+// steps are the group's. What its lead gets runs in the group, from KV that comes to all ranks
+// (scheduler/worker/README.md), unless the group is being bound or released.
+//
 // A call costs what the group costs: its members, times its live formations.
 //
 // Invariants (CheckInvariants names them): those of each group's switch and pins; what is pinned,
-// bound or called for is of instances of that group.
+// bound or called for is of instances of that group; each decode instance is marked as it is
+// bound.
 #pragma once
 
 #include <cstdint>
@@ -53,7 +58,7 @@ class Formations {
   struct Parts {
     Registry* registry = nullptr;
     const GroupControl* groups = nullptr;
-    const DecodeFlow* decode = nullptr;
+    DecodeFlow* decode = nullptr;
     PlanSender* sender = nullptr;
     std::vector<OrchestratorEffect>* effects = nullptr;
   };
@@ -134,6 +139,7 @@ class Formations {
 
   State& StateOf(const Key& key, TimeUs now);
   State* Find(InstanceId instance, const Key** key);
+  void Mark(const Key& key, const State& state);
   void Carry(const Key& key, State& state, SwitchEffects effects, TimeUs now);
   void NoteEnded(const Key& key, State& state, const SwitchEnded& ended, TimeUs now);
   void NoteDone(State& state, const SwitchEnded& ended);

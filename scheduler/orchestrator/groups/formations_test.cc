@@ -1,7 +1,7 @@
 #include "scheduler/orchestrator/groups/formations.h"
 
-#include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "scheduler/orchestrator/testing/parts_testing.h"
@@ -14,6 +14,7 @@ using Phase = FormationTold::Phase;
 
 class FormationsTest : public PartsTest {
  protected:
+  explicit FormationsTest(FormationConfig config = {}) : PartsTest(nullptr, std::move(config)) {}
   // Four decode instances of a node, whose communicators are made.
   void SetUp() override {
     for (uint64_t i = 1; i <= 4; ++i) members_.push_back(Join(Role::kDecode, i));
@@ -218,29 +219,55 @@ TEST_F(FormationsTest, AHardReleaseHastensOneThatWaits) {
   EXPECT_EQ(Of<AnswerFormation>().size(), 2u) << "both are answered";
 }
 
+// ---- who gets requests ----
+
+TEST_F(FormationsTest, RequestsGoToTheLeadOfABoundGroupAndRunInIt) {
+  Join(Role::kPrefill, 9);
+  Order(Act::kBind, {}, "m@a");
+  EXPECT_EQ(Submit(1).formation, 0u) << "it is not bound yet";
+  Order(Act::kBind, {}, "m@a");
+  const uint64_t epoch = formations_.LiveOf(members_[0])->report.epoch;
+  for (const Phase phase : {Phase::kPrepared, Phase::kBound}) {
+    for (const InstanceId member : members_) Tell(member, epoch, phase);
+  }
+  for (uint64_t serial = 2; serial < 4; ++serial) {
+    const Request& request = Submit(serial);
+    EXPECT_EQ(request.decode, members_[0]);
+    EXPECT_EQ(request.formation, epoch);
+    ASSERT_EQ(Of<CallAnnounce>().size(), 1u);
+    EXPECT_EQ(Of<CallAnnounce>()[0].request.formation, epoch);
+    EXPECT_EQ(Of<CallAnnounce>()[0].request.writers.size(), 1u);
+    Accept(request);
+    Open(request);
+    EXPECT_EQ(request.explanation.plans.back().formation, 4);
+  }
+  Order(Act::kRelease, {}, "m@a");
+  EXPECT_EQ(Submit(4).formation, 0u) << "it is being released: the lead takes it alone";
+  for (const InstanceId member : members_) Tell(member, epoch, Phase::kEnded);
+  const Request& last = Submit(5);
+  EXPECT_EQ(last.formation, 0u);
+  EXPECT_NE(last.decode, members_[0]) << "the others have more room";
+}
+
 // ---- the policy ----
 
 class AutomaticFormationsTest : public FormationsTest {
  protected:
-  AutomaticFormationsTest() {
+  static FormationConfig Gains() {
     FormationConfig config;
     config.profiles[""] = {.gains = {{2, 1.6}, {4, 2.5}}, .shift_tokens = {{4, 96}}};
-    own_ = std::make_unique<Formations>(config, Formations::Parts{.registry = &registry_,
-                                                                  .groups = &groups_,
-                                                                  .decode = &decode_,
-                                                                  .sender = &sender_,
-                                                                  .effects = &effects_});
+    return config;
   }
-  void SetUp() override {
-    FormationsTest::SetUp();
-    own_->Regrouped(members_[0], now_);
-  }
+  AutomaticFormationsTest() : FormationsTest(Gains()) {}
   void Drive(int64_t running) {
-    for (const InstanceId member : members_) Report(member, running);
+    for (const InstanceId member : members_) {
+      Instance& instance = *registry_.Find(member);
+      instance.load.running_requests = running;
+      registry_.Recount(instance);
+    }
     effects_.clear();
-    own_->Reported(members_[0], now_);
+    formations_.Reported(members_[0], now_);
   }
-  std::unique_ptr<Formations> own_;
 };
 
 TEST_F(AutomaticFormationsTest, QuietGroupsAreBoundAndBusyOnesReleased) {
@@ -252,20 +279,20 @@ TEST_F(AutomaticFormationsTest, QuietGroupsAreBoundAndBusyOnesReleased) {
   EXPECT_EQ(Of<CallPrepareFormation>()[0].request.shift_tokens, 96) << "from the profile";
   for (const Phase phase : {Phase::kPrepared, Phase::kBound}) {
     for (const InstanceId member : members_) {
-      own_->On(
+      formations_.On(
           FormationReported{
-              member, {.epoch = own_->LiveOf(member)->report.epoch, .phase = phase, .why = {}}},
+              member,
+              {.epoch = formations_.LiveOf(member)->report.epoch, .phase = phase, .why = {}}},
           now_);
     }
   }
-  EXPECT_EQ(own_->Show(*groups_.Named("m@a")).formations.at(0).stage, "stands");
+  EXPECT_EQ(formations_.Show(*groups_.Named("m@a")).formations.at(0).stage, "stands");
   now_ += 5 * kSecondUs;
   Drive(8);
   EXPECT_TRUE(Of<CallEndFormation>().empty()) << "it is kept for a while";
   now_ += 6 * kSecondUs;
   Drive(8);
   EXPECT_EQ(Of<CallEndFormation>().size(), 1u);
-  EXPECT_TRUE(own_->CheckInvariants().ok());
 }
 
 TEST_F(AutomaticFormationsTest, ABindThatFailsIsTriedAgainAfterAPauseThatDoubles) {
@@ -277,7 +304,7 @@ TEST_F(AutomaticFormationsTest, ABindThatFailsIsTriedAgainAfterAPauseThatDoubles
     tries.push_back(now_);
     const uint64_t epoch = Of<CallPrepareFormation>()[0].request.epoch;
     for (const InstanceId member : members_) {
-      own_->On(
+      formations_.On(
           FormationReported{
               member,
               {.epoch = epoch, .phase = Phase::kEnded, .why = absl::UnavailableError("no")}},

@@ -60,6 +60,11 @@ struct Instance {
   std::optional<bool> drain_order;  // an operator's
   // Decode: its lease expired, but a router hears it. It keeps its requests and gets nothing new.
   bool missed = false;
+  // Decode, of the formation that it is bound in (Formations::Mark): it does not lead it, and gets
+  // nothing new; or it leads it, and its new requests run in the group of this epoch (0: alone).
+  bool closed_by_group = false;
+  uint64_t leads_formation = 0;
+  int32_t formation_size = 1;
 
   bool draining() const { return load.draining || drain_order == true; }
   bool Suspect() const { return IsStepSuspect(load.step_age_us, load.step_estimate_us); }

@@ -94,6 +94,9 @@ struct Request {
   uint64_t waiting_number = 0;  // place in the waiting list, by first asking; 0 = never asked
   TimeUs waiting_since_us = 0;
   InstanceId decode;  // announced or opened there
+  // The epoch of the bound group that it is announced to, at its lead; 0: to that instance alone.
+  uint64_t formation = 0;
+  int32_t formation_size = 1;  // instances of that group
   std::set<InstanceId> tried_decode;
   std::set<InstanceId> old_decodes;  // may have blocks of an older epoch in quarantine
 

@@ -23,8 +23,9 @@ class PartsTest : public ::testing::Test, public RequestEnds {
   static constexpr TimeUs kPlaceDecodeWaitUs = 5 * kSecondUs;
   static constexpr int kReplansMax = 2;
 
-  explicit PartsTest(std::shared_ptr<const PlanningConfig> planning = nullptr)
-      : pools_(std::move(planning), &registry_) {}
+  explicit PartsTest(std::shared_ptr<const PlanningConfig> planning = nullptr,
+                     FormationConfig formations = {})
+      : formation_config_(std::move(formations)), pools_(std::move(planning), &registry_) {}
 
   // An end erases the request, as the core's does.
   void CloseByRouter(Request& request) override { End(request, "closed"); }
@@ -127,6 +128,7 @@ class PartsTest : public ::testing::Test, public RequestEnds {
   TimeUs now_ = 0;
   std::vector<OrchestratorEffect> effects_;
   std::vector<std::string> ends_;  // "<serial> <how>"
+  FormationConfig formation_config_;
   PlanNumbers numbers_{1};
   RequestTable requests_;
   Registry registry_{1, kLeaseUs};
@@ -145,7 +147,7 @@ class PartsTest : public ::testing::Test, public RequestEnds {
                       .explanations = &explanations_,
                       .ends = this,
                       .effects = &effects_}};
-  Formations formations_{{},
+  Formations formations_{formation_config_,
                          {.registry = &registry_,
                           .groups = &groups_,
                           .decode = &decode_,

@@ -64,7 +64,7 @@ class RunningBatch {
   bool InFlight(RequestId id) const { return batch_.InFlight(id); }
 
   // So many free blocks are kept for the bound group's sequences (BoundGroup::wanted_blocks), until
-  // told otherwise.
+  // told something else.
   void LeaveToGroup(int64_t blocks) { left_to_group_ = blocks; }
   // OK: a request may enter that takes so many blocks. RESOURCE_EXHAUSTED: sequences that are here
   // wait for blocks, or those that are free are kept for them or for the group.

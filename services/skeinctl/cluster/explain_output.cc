@@ -81,6 +81,11 @@ std::string PlanText(const v1::PlanExplanation& plan, bool ended) {
   for (const auto& one : plan.handoffs()) {
     absl::StrAppend(&text, "    ", HandoffText(one, plan.decode_instance()), "\n");
   }
+  if (plan.formation_epoch() != 0) {
+    absl::StrAppendFormat(
+        &text, "    decoded by bound(%d), which instance %d leads, formation of epoch %d\n",
+        plan.formation_instances(), plan.decode_instance(), plan.formation_epoch());
+  }
   for (const auto& one : plan.rings()) {
     if (one.path().through_host()) absl::StrAppend(&text, "    ", RingText(one), "\n");
   }
@@ -153,6 +158,8 @@ Json PlanJson(const v1::PlanExplanation& plan) {
     json["queue"].push_back({{"instance", queue.instance()}, {"queue_s", queue.queue_s()}});
   }
   json["decode_instance"] = plan.decode_instance() == 0 ? Json() : Json(plan.decode_instance());
+  json["formation_instances"] = std::max<uint32_t>(1, plan.formation_instances());
+  json["formation_epoch"] = plan.formation_epoch();
   json["handoffs"] = Json::array();
   for (const auto& one : plan.handoffs()) {
     json["handoffs"].push_back({{"prefill_instance", one.prefill_instance()},

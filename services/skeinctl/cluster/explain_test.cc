@@ -40,6 +40,8 @@ v1::ExplainResponse Example() {
   one->set_ttft_s(2);
   one->set_why("its chunks end earlier");
   plan->set_decode_instance(9);
+  plan->set_formation_instances(2);
+  plan->set_formation_epoch(77);
   auto* handoff = plan->add_handoffs();
   handoff->set_prefill_instance(1);
   handoff->mutable_path()->set_path("direct");
@@ -106,6 +108,8 @@ TEST(Explain, JsonHasNullForWhatHasNotHappened) {
   EXPECT_TRUE(plan["chunks"][0]["end_s"].is_null());
   EXPECT_TRUE(plan["lost"].is_null());
   EXPECT_EQ(plan["decode_instance"], 9);
+  EXPECT_EQ(plan["formation_instances"], 2);
+  EXPECT_EQ(plan["formation_epoch"], 77);
   EXPECT_EQ(plan["handoffs"][0]["transport"], "tcp");
   EXPECT_EQ(plan["handoffs"][0]["slower"], "over TCP: two hosts");
   EXPECT_EQ(plan["handoffs"][0]["retries"], 1);
