@@ -206,7 +206,9 @@ def the_groups_are_those_of_the_instances():
         for group in groups:
             assert group["instances"] == sorted(i["instance"] for i in instances if i["role"] == group["role"]), (group, instances)
             assert group["model"] == cluster.name and group["node"] == instances[0]["node"], group
-            assert group["formation"] == "independent" and group["for_s"] >= 0 and group["why"], group
+            formation, = group["formations"]
+            assert formation["name"] == "independent" and formation["instances"] == group["instances"], group
+            assert group["for_s"] >= 0 and group["why"], group
 
 
 def decode_instances_of_a_node_make_their_communicators_and_requests_make_none():
