@@ -162,6 +162,57 @@ absl::StatusOr<RollingTable> ParseRolling(const Json& json) {
   return table;
 }
 
+using scheduler::orchestrator::FormationProfile;
+
+absl::Status ParseFormation(const Json& row, const std::string& where, FormationProfile* profile) {
+  if (!row.is_object()) return Wrong(where, " is ", Shown(row), ", not an object");
+  for (const auto& [key, value] : row.items()) {
+    if (key == "instances" || key == "gain" || key == "shift_tokens") continue;
+    return Wrong(where, ".", key, " is not a key of a formation");
+  }
+  const auto instances = Number(row, "instances", where);
+  if (!instances.ok()) return instances.status();
+  const auto size = static_cast<int32_t>(*instances);
+  if (*instances != 2 && *instances != 4 && *instances != 8) {
+    return Wrong(where, ".instances is ", *instances, ", not 2, 4 or 8");
+  }
+  const auto gain = Number(row, "gain", where);
+  if (!gain.ok()) return gain.status();
+  if (!(*gain > 0)) return Wrong(where, ".gain is ", *gain, ", not above 0");
+  if (!profile->gains.emplace(size, *gain).second) {
+    return Wrong(where, ".instances: ", size, " occurs twice");
+  }
+  if (!row.contains("shift_tokens")) return absl::OkStatus();
+  const auto shift = Number(row, "shift_tokens", where);
+  if (!shift.ok()) return shift.status();
+  if (!(*shift >= 0 && *shift <= 1e9)) {
+    return Wrong(where, ".shift_tokens is ", *shift, ", not between 0 and 1e9");
+  }
+  profile->shift_tokens[size] = static_cast<int64_t>(*shift);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<FormationProfile> ParseFormations(const Json& json) {
+  if (!json.is_array()) return Wrong("formations is ", Shown(json), ", not an array");
+  FormationProfile profile;
+  size_t row = 0;
+  for (const Json& item : json) {
+    absl::Status status = ParseFormation(item, absl::StrCat("formations[", row++, "]"), &profile);
+    if (!status.ok()) return status;
+  }
+  return profile;
+}
+
+Json FormationsJson(const FormationProfile& profile) {
+  Json rows = Json::array();
+  for (const auto& [size, gain] : profile.gains) {
+    Json& row = rows.emplace_back(Json{{"instances", size}, {"gain", gain}});
+    const auto shift = profile.shift_tokens.find(size);
+    if (shift != profile.shift_tokens.end()) row["shift_tokens"] = shift->second;
+  }
+  return rows;
+}
+
 Json RollingJson(const RollingTable& table) {
   Json rows = Json::array();
   for (const RollingSetting& row : table.rows()) {
@@ -209,6 +260,12 @@ absl::Status ParseMember(const std::string& key, const Json& value, Profile* pro
     profile->rolling = *std::move(rolling);
     return absl::OkStatus();
   }
+  if (key == "formations") {
+    auto formations = ParseFormations(value);
+    if (!formations.ok()) return formations.status();
+    profile->formations = *std::move(formations);
+    return absl::OkStatus();
+  }
   return Wrong("'", key, "' is not a key of a profile");
 }
 
@@ -253,6 +310,7 @@ std::string ProfileJson(const Profile& profile) {
     }
   }
   if (profile.rolling.has_value()) json["rolling"] = RollingJson(*profile.rolling);
+  if (profile.formations.has_value()) json["formations"] = FormationsJson(*profile.formations);
   return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 

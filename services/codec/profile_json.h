@@ -7,8 +7,12 @@
 //    "improvement_rates": [{"requests_per_s": 0.5, "improvement_rate": 0.05}, …],
 //    "rolling": [{"requests_per_s": 0.5, "price": …, "slack": …, "stretch": …,
 //                 "waiting_weight": …, "calm_s": …, "commit": "tetris", "improvement_rate": 0.05},
-//                …]}
-// Optional: "improvement_rates", "rolling", "model", "device" and "date". Any other key, or a
+//                …],
+//    "formations": [{"instances": 2, "gain": 1.6, "shift_tokens": 96}, …]}
+// Optional: "improvement_rates", "rolling", "formations", "model", "device" and "date". In a row of
+// "formations", "gain" says how many times as fast as one decode instance a bound group of so many
+// makes the tokens of few sequences; above "shift_tokens" (optional) its steps run in SP. Any other
+// key, or a
 // missing number, is an error. In a row of "rolling", "commit" (tetris, single or fixedN) is
 // optional; "improvement_rate" is allowed only with "commit": tetris or single.
 //
@@ -23,6 +27,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "scheduler/orchestrator/groups/formation_config.h"
 #include "scheduler/plan/improvement_rate.h"
 #include "scheduler/plan/latency/fit.h"
 #include "scheduler/plan/latency/latency_model.h"
@@ -37,6 +42,7 @@ struct Profile {
   scheduler::LatencyModel latency;
   std::optional<scheduler::ImprovementRateTable> improvement_rates;
   std::optional<scheduler::RollingTable> rolling;
+  std::optional<scheduler::orchestrator::FormationProfile> formations = {};
 };
 
 // All errors are INVALID_ARGUMENT and name the field, or the line, and the value.

@@ -89,6 +89,34 @@ TEST(Profile, IsRefusedWithTheFieldAndTheValue) {
   }
 }
 
+TEST(Profile, SaysWhichFormationsGain) {
+  const std::string text = R"({"sp": {"1": {"a_s": 0, "b_s_per_token": 1e-4,
+      "c_s_per_token2": 0, "d_s_per_token2": 0}}, "formations": )";
+  const auto profile = ParseProfile(
+      text +
+      R"([{"instances": 2, "gain": 1.6, "shift_tokens": 96}, {"instances": 4, "gain": 2}]})");
+  ASSERT_TRUE(profile.ok()) << profile.status();
+  const auto again = ParseProfile(ProfileJson(*profile));
+  ASSERT_TRUE(again.ok()) << again.status();
+  for (const Profile& one : {*profile, *again}) {
+    EXPECT_EQ(one.formations->gains, (std::map<int32_t, double>{{2, 1.6}, {4, 2}}));
+    EXPECT_EQ(one.formations->shift_tokens, (std::map<int32_t, int64_t>{{2, 96}}));
+  }
+  const std::pair<const char*, const char*> wrong[] = {
+      {R"(3)", "formations is 3, not an array"},
+      {R"([{"instances": 3, "gain": 2}])", "formations[0].instances is 3, not 2, 4 or 8"},
+      {R"([{"instances": 2}])", "formations[0].gain is missing"},
+      {R"([{"instances": 2, "gain": 0}])", "formations[0].gain is 0, not above 0"},
+      {R"([{"instances": 2, "gain": 2, "x": 1}])", "formations[0].x is not a key of a formation"},
+      {R"([{"instances": 2, "gain": 2}, {"instances": 2, "gain": 2}])",
+       "formations[1].instances: 2 occurs twice"},
+      {R"([{"instances": 2, "gain": 2, "shift_tokens": -1}])",
+       "formations[0].shift_tokens is -1, not between 0 and 1e9"}};
+  for (const auto& [json, why] : wrong) {
+    EXPECT_EQ(ParseProfile(text + json + "}").status().message(), why);
+  }
+}
+
 TEST(Profile, IsBuiltInOrAFile) {
   EXPECT_TRUE(LoadProfile("llama3-8b-a100").ok());
   EXPECT_EQ(LoadProfile("nowhere.json").status().code(), absl::StatusCode::kNotFound);

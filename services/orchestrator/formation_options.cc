@@ -1,11 +1,28 @@
 #include "services/orchestrator/formation_options.h"
 
 #include <cmath>
+#include <string>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "services/codec/profile_json.h"
 
 namespace skein::services {
+namespace {
+
+absl::Status ReadProfile(const OrchestratorOptions& options,
+                         scheduler::orchestrator::FormationConfig* config) {
+  if (options.profile.empty()) return absl::OkStatus();
+  const absl::StatusOr<Profile> profile = LoadProfile(options.profile);
+  if (!profile.ok()) {
+    return absl::Status(profile.status().code(),
+                        absl::StrCat("--profile: ", std::string(profile.status().message())));
+  }
+  if (profile->formations.has_value()) config->profiles[""] = *profile->formations;
+  return absl::OkStatus();
+}
+
+}  // namespace
 
 absl::StatusOr<scheduler::orchestrator::FormationConfig> FormationsFrom(
     const OrchestratorOptions& options) {
@@ -16,7 +33,10 @@ absl::StatusOr<scheduler::orchestrator::FormationConfig> FormationsFrom(
   config.policy.min_dwell_us = std::llround(options.formation_dwell_s * 1e6);
   config.policy.min_gain = options.formation_min_gain;
   const absl::Status status = CheckFormationPolicy(config.policy);
-  if (status.ok()) return config;
+  if (status.ok()) {
+    if (absl::Status read = ReadProfile(options, &config); !read.ok()) return read;
+    return config;
+  }
   // The policy names its fields; people know the flags.
   return absl::Status(status.code(),
                       absl::StrReplaceAll(std::string(status.message()),

@@ -7,7 +7,8 @@
 
 namespace skein::services {
 
-// Without profiles: nothing is bound for load or priority then. INVALID_ARGUMENT names the flag.
+// What gains is what --profile says of formations; without it nothing is bound for load.
+// INVALID_ARGUMENT or NOT_FOUND names the flag.
 absl::StatusOr<scheduler::orchestrator::FormationConfig> FormationsFrom(
     const OrchestratorOptions& options);
 

@@ -1,6 +1,9 @@
 #include "services/orchestrator/formation_options.h"
 
+#include <fstream>
+
 #include "gtest/gtest.h"
+#include "services/codec/profile_json.h"
 
 namespace skein::services {
 namespace {
@@ -31,6 +34,22 @@ TEST(FormationOptions, EachFlagIsTaken) {
   EXPECT_EQ(config->policy.release_sequences, 2.5);
   EXPECT_EQ(config->policy.min_dwell_us, 1'500'000);
   EXPECT_EQ(config->policy.min_gain, 1.25);
+}
+
+TEST(FormationOptions, WhatGainsIsInTheProfile) {
+  OrchestratorOptions options;
+  options.profile = "llama3-8b-a100";
+  EXPECT_TRUE(FormationsFrom(options)->profiles.empty()) << "it says nothing of formations";
+  Profile profile = *LoadProfile("llama3-8b-a100");
+  profile.formations = {.gains = {{2, 1.5}}, .shift_tokens = {{2, 64}}};
+  options.profile = ::testing::TempDir() + "/formations.json";
+  std::ofstream(options.profile) << ProfileJson(profile);
+  const auto config = FormationsFrom(options);
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->profiles.at("").gains, profile.formations->gains);
+  EXPECT_EQ(config->profiles.at("").shift_tokens, profile.formations->shift_tokens);
+  options.profile = "nowhere.json";
+  EXPECT_EQ(FormationsFrom(options).status().message().substr(0, 11), "--profile: ");
 }
 
 TEST(FormationOptions, WhatThePolicyRefusesNamesTheFlags) {
