@@ -110,7 +110,7 @@ class GroupHandoffTest : public ::testing::TestWithParam<Case> {
   }
 
   // From where `from` has the prompt to where the group's ranks would have it.
-  void HandOver(const Engine& from, GroupOfEngines* group, int ranks) {
+  void Handoff(const Engine& from, GroupOfEngines* group, int ranks) {
     const auto network = MakeLoopbackFabric();
     const auto writer = MakeLoopbackTransport(network);
     std::optional<absl::Status> end;
@@ -181,7 +181,7 @@ TEST_P(GroupHandoffTest, TheGroupGoesOnFromAnInstancesKv) {
     SCOPED_TRACE(ranks);
     const auto group = Group(ranks);
     ASSERT_NE(group, nullptr);
-    HandOver(*alone, group.get(), ranks);
+    Handoff(*alone, group.get(), ranks);
     ForEachHead(*alone, group.get(),
                 [](const auto& expected, const auto& actual) { EXPECT_EQ(actual, expected); });
     const auto itself = Group(ranks);
