@@ -37,6 +37,7 @@ void DecodePool::Set(const Instance& instance) {
     if (known == blocks_of_.end()) return;
     by_size_.erase({known->second, instance.id});
     blocks_of_.erase(known);
+    closed_.erase(instance.id);
     with_plan_.Remove(instance.id);
     asked_.Remove(instance.id);
     return;
@@ -44,6 +45,11 @@ void DecodePool::Set(const Instance& instance) {
   if (known == blocks_of_.end()) {
     blocks_of_[instance.id] = instance.identity.total_blocks;
     by_size_.emplace(instance.identity.total_blocks, instance.id);
+  }
+  if (instance.closed_by_group) {
+    closed_.insert(instance.id);
+  } else {
+    closed_.erase(instance.id);
   }
   with_plan_.Set(RankedAs(instance, /*asked=*/false));
   asked_.Set(RankedAs(instance, /*asked=*/true));
@@ -55,14 +61,21 @@ DecodePool::Choice DecodePool::Choose(const Question& question) const {
   const std::set<InstanceId>& old = *question.old;
   const int64_t most_tokens = PromptTokens(*question.spec) + question.spec->max_tokens;
   const int64_t most_blocks = BlocksOf(*shape_, most_tokens);
-  bool any = false;    // of those that were not tried, one can ever take it
+  // Of those that can ever take it: what is closed counts only if all are.
+  bool closed = false, open = false;
+  bool any = false;    // of the open ones, one was not tried
   bool fresh = false;  // and is not an old one
   for (auto it = by_size_.rbegin(); it != by_size_.rend() && it->first >= most_blocks; ++it) {
-    if (tried.count(it->second) > 0) continue;
+    const InstanceId instance = it->second;
+    const bool is_closed = closed_.count(instance) > 0;
+    closed = closed || is_closed;
+    open = open || !is_closed;
+    if (is_closed || tried.count(instance) > 0) continue;
     any = true;
-    fresh = old.count(it->second) == 0;
+    fresh = old.count(instance) == 0;
     if (fresh) break;
   }
+  if (closed && !open) return {Outcome::kNoRoom, {}};
   if (!any) {
     const bool one_tried = std::any_of(tried.begin(), tried.end(), [&](InstanceId instance) {
       return blocks_of_.count(instance) > 0;
@@ -85,6 +98,7 @@ bool DecodePool::Knows(const Instance& instance) const {
   const auto known = blocks_of_.find(instance.id);
   if (known == blocks_of_.end()) return instance.draining();
   return !instance.draining() && known->second == instance.identity.total_blocks &&
+         (closed_.count(instance.id) > 0) == instance.closed_by_group &&
          *with_plan_.Find(instance.id) == RankedAs(instance, /*asked=*/false) &&
          *asked_.Find(instance.id) == RankedAs(instance, /*asked=*/true);
 }

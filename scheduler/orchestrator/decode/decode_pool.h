@@ -75,6 +75,7 @@ class DecodePool {
   FreenessOrder with_plan_;
   FreenessOrder asked_;
   absl::btree_map<InstanceId, int64_t> blocks_of_;           // in all
+  absl::btree_set<InstanceId> closed_;                       // of these, by their bound group
   absl::btree_set<std::pair<int64_t, InstanceId>> by_size_;  // the same
 };
 

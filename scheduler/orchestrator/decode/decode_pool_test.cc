@@ -48,6 +48,20 @@ class DecodePoolTest : public ::testing::Test {
   DecodePool pool_;
 };
 
+TEST_F(DecodePoolTest, WhatIsClosedByItsGroupGetsNothing) {
+  instances_[0].closed_by_group = true;
+  EXPECT_EQ(Choose(8).instance, (InstanceId{2}));
+  old_ = {{2}};
+  EXPECT_EQ(Choose(8).instance, (InstanceId{2})) << "no other is open";
+  tried_ = {{2}};
+  EXPECT_EQ(Choose(8).outcome, Outcome::kAllTried);
+  tried_.clear();
+  instances_[1].closed_by_group = true;
+  EXPECT_EQ(Choose(8).outcome, Outcome::kNoRoom) << "one of them will be open again";
+  instances_[0].closed_by_group = false;
+  EXPECT_EQ(Choose(8).instance, (InstanceId{1}));
+}
+
 TEST_F(DecodePoolTest, VirtualUsageSpreadsABurst) {
   std::vector<uint64_t> chosen;
   for (uint64_t serial = 1; serial <= 4; ++serial) {

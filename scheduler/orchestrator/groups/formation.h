@@ -7,8 +7,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "scheduler/base/ids.h"
+#include "scheduler/base/messages.h"
 
 namespace skein::scheduler::orchestrator {
 
@@ -32,6 +35,15 @@ inline bool IsBindable(const Subset& subset, size_t members) {
          std::has_single_bit(static_cast<uint32_t>(subset.size)) && subset.first >= 0 &&
          subset.first % subset.size == 0 &&
          static_cast<size_t>(subset.first) + static_cast<size_t>(subset.size) <= members;
+}
+
+// REQUIRES: the subset is within the order.
+inline std::vector<InstanceId> MembersOf(const GroupOrder& order, const Subset& subset) {
+  std::vector<InstanceId> members;
+  for (int32_t i = subset.first; i < subset.end(); ++i) {
+    members.push_back(order.members[static_cast<size_t>(i)].instance);
+  }
+  return members;
 }
 
 // "independent" for one instance, else "bound(size)".

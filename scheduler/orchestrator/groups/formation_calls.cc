@@ -32,14 +32,6 @@ bool Overlap(const std::vector<InstanceId>& a, const std::vector<InstanceId>& b)
   });
 }
 
-std::vector<InstanceId> MembersOf(const GroupOrder& order, const Subset& subset) {
-  std::vector<InstanceId> members;
-  for (int32_t i = subset.first; i < subset.end(); ++i) {
-    members.push_back(order.members[static_cast<size_t>(i)].instance);
-  }
-  return members;
-}
-
 std::vector<std::vector<InstanceId>> SubsetsOfSize(const GroupOrder& order, int32_t size) {
   std::vector<std::vector<InstanceId>> subsets;
   for (Subset subset = {0, size}; IsBindable(subset, order.members.size()); subset.first += size) {
@@ -78,7 +70,7 @@ void Formations::On(const FormationCalled& event, TimeUs now) {
     return;
   }
   for (const Call::Want& want : call.wants) {
-    FailCalls(state, want.members, absl::AbortedError("another order took its place"));
+    FailBindsOf(state, want.members, absl::AbortedError("another order took its place"));
   }
   Pin(call, state);
   if (call.wants.empty()) {  // it concerns what stands
@@ -215,20 +207,34 @@ Switch Formations::HowOf(const State& state, const FormationSwitch::Live& live) 
   return Switch::kSequential;
 }
 
-// Those that wait for the binding of one of these; their pins are gone with them.
-void Formations::FailCalls(State& state, const std::vector<InstanceId>& members,
-                           const absl::Status& why) {
+// Those that wait for a bind that is concerned; their pins are gone with them.
+void Formations::FailCalls(State& state, const absl::Status& why, const Concerned& concerned) {
   std::erase_if(state.calls, [&](const Call& call) {
-    const bool concerned = std::any_of(
-        call.wants.begin(), call.wants.end(),
-        [&](const Call::Want& want) { return want.bound && Overlap(want.members, members); });
-    if (!concerned) return false;
+    const auto is = [&](const Call::Want& want) { return want.bound && concerned(want); };
+    if (std::none_of(call.wants.begin(), call.wants.end(), is)) return false;
     for (const Call::Want& want : call.wants) {
       if (want.bound) state.pins.Unpin(want.members);
     }
     parts_.effects->push_back(AnswerFormation{call.id, why, call.done});
     return true;
   });
+}
+
+void Formations::FailBindsOf(State& state, const std::vector<InstanceId>& members,
+                             const absl::Status& why) {
+  FailCalls(state, why, [&](const Call::Want& want) { return Overlap(want.members, members); });
+}
+
+// Whose pin another order has taken away, or that cannot be bound in the group's order any more.
+void Formations::FailUnpinned(State& state) {
+  const GroupOrder& order = state.formation.order();
+  FailCalls(state, absl::AbortedError("another order took its place, or the group has changed"),
+            [&](const Call::Want& want) {
+              if (want.epoch != 0) return false;  // it is being bound
+              const auto same = SubsetsOfSize(order, static_cast<int32_t>(want.members.size()));
+              return !state.pins.HasBound(want.members) ||
+                     std::find(same.begin(), same.end(), want.members) == same.end();
+            });
 }
 
 // A switch has ended: says so to those that wait for it.

@@ -2,11 +2,12 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <iterator>
+#include <set>
 #include <utility>
 #include <variant>
 
 #include "absl/strings/str_cat.h"
-#include "scheduler/kv/handoff_shape.h"
 
 namespace skein::scheduler::orchestrator {
 
@@ -14,23 +15,6 @@ namespace {
 
 using Live = FormationSwitch::Live;
 using Stage = FormationSwitch::Stage;
-
-std::vector<InstanceId> MembersOf(const GroupOrder& order, const Subset& subset) {
-  std::vector<InstanceId> members;
-  for (int32_t i = subset.first; i < subset.end(); ++i) {
-    members.push_back(order.members[static_cast<size_t>(i)].instance);
-  }
-  return members;
-}
-
-// Where the members stand in the order, if they are neighbours there.
-std::optional<Subset> SubsetOf(const GroupOrder& order, const std::vector<InstanceId>& members) {
-  for (size_t first = 0; first + members.size() <= order.members.size(); ++first) {
-    const Subset subset = {static_cast<int32_t>(first), static_cast<int32_t>(members.size())};
-    if (MembersOf(order, subset) == members) return subset;
-  }
-  return std::nullopt;
-}
 
 std::string_view NameOf(Stage stage) {
   switch (stage) {
@@ -96,8 +80,8 @@ void Formations::Left(InstanceId instance, TimeUs now) {
   SwitchEffects effects;
   state->formation.Left(instance, now, &effects);
   state->pins.Left(instance);
-  FailCalls(*state, {instance},
-            absl::AbortedError(absl::StrCat("instance ", instance.value, " has left its group")));
+  FailBindsOf(*state, {instance},
+              absl::AbortedError(absl::StrCat("instance ", instance.value, " has left its group")));
   Carry(*key, *state, std::move(effects), now);
   AnswerCalls(*state);
   if (parts_.groups->GroupOf(instance)->members.size() > 1) return;
@@ -189,13 +173,18 @@ void Formations::Carry(const Key& key, State& state, SwitchEffects effects, Time
 void Formations::NoteEnded(const Key& key, State& state, const SwitchEnded& ended, TimeUs now) {
   const bool binds = ended.to > 1;
   const bool done = ended.outcome == SwitchOutcome::kDone;
+  const bool ordered = state.ordered.erase(ended.epoch) > 0;
   if (done || !binds) state.since_us = now;
   if (!done || !binds) state.reasons.erase(ended.epoch);
-  if (binds && done) state.pause_us = kRetryMinUs;
-  if (binds && !done) {
+  if (!binds && ordered) state.pause_us = kRetryMinUs;
+  const bool failed = binds ? !done : ended.outcome == SwitchOutcome::kFailed;
+  if (failed && !ordered) {
     state.retry_us = now + state.pause_us;
     state.pause_us = std::min(2 * state.pause_us, kRetryMaxUs);
-    FailCalls(state, ended.members, absl::AbortedError(ended.reason));
+  }
+  if (binds && !done) {
+    FailCalls(state, absl::AbortedError(ended.reason),
+              [&](const Call::Want& want) { return want.epoch == ended.epoch; });
   }
   NoteDone(state, ended);
   parts_.effects->push_back(FormationSwitched{parts_.groups->NameOf(key), ended});
@@ -204,8 +193,12 @@ void Formations::NoteEnded(const Key& key, State& state, const SwitchEnded& ende
 // ---- what is to be bound ----
 
 void Formations::Drive(const Key& key, State& state, TimeUs now) {
-  const std::vector<Target> targets = Choose(key, state, now);
+  const size_t calls = state.calls.size();
+  std::vector<Target> targets = Choose(key, state, now);
+  FailUnpinned(state);
+  if (state.calls.size() != calls) targets = Choose(key, state, now);  // their pins are gone
   ReleaseOthers(key, state, targets, now);
+  AnswerCalls(state);
   BindFree(key, state, targets, now);
   AnswerCalls(state);
 }
@@ -230,19 +223,25 @@ std::vector<Formations::Target> Formations::Choose(const Key& key, State& state,
     const Live* live = state.formation.LiveOf(target.members.front());
     const bool stands = live != nullptr && live->members == target.members;
     const absl::Status can = stands ? CanServe(target.members) : CanBind(key, target.members);
+    if (stands) state.reasons[live->report.epoch] = bound.reason;
     if (can.ok()) {
       targets.push_back(std::move(target));
       continue;
     }
     state.choice.rejected.push_back({FormationName(bound.subset.size), std::string(can.message())});
-    if (bound.reason == BindReason::kPin) FailCalls(state, target.members, can);
+    if (bound.reason == BindReason::kPin) FailBindsOf(state, target.members, can);
   }
   return targets;
 }
 
 void Formations::ReleaseOthers(const Key& key, State& state, const std::vector<Target>& targets,
                                TimeUs now) {
-  std::vector<std::pair<InstanceId, Switch>> released;  // by their lead
+  struct Released {
+    InstanceId lead;
+    Switch how;
+    std::string why;
+  };
+  std::vector<Released> released;
   for (const auto& [epoch, live] : state.formation.live()) {
     const auto is_this = [&live = live](const Target& target) {
       return target.members == live.members;
@@ -251,11 +250,17 @@ void Formations::ReleaseOthers(const Key& key, State& state, const std::vector<T
     const Switch how = HowOf(state, live);
     const bool hastens =
         live.stage == Stage::kReleasing && how == Switch::kHard && live.how == Switch::kSequential;
-    if (live.stage < Stage::kReleasing || hastens) released.emplace_back(live.members.front(), how);
+    if (live.stage >= Stage::kReleasing && !hastens) continue;
+    const InstanceId lead = live.members.front();
+    const absl::Status serve = CanServe(live.members);
+    released.push_back({lead, how,
+                        !serve.ok()            ? std::string(serve.message())
+                        : state.pins.Has(lead) ? "ordered by an operator"
+                                               : state.choice.why});
+    state.ordered.insert(epoch);
   }
-  for (const auto& [lead, how] : released) {
+  for (const auto& [lead, how, why] : released) {
     SwitchEffects effects;
-    const std::string why = state.pins.Has(lead) ? "ordered by an operator" : state.choice.why;
     const absl::Status ok = state.formation.Release(lead, how, why, now, &effects);
     if (ok.ok()) Carry(key, state, std::move(effects), now);
   }
@@ -267,100 +272,26 @@ void Formations::BindFree(const Key& key, State& state, const std::vector<Target
     const bool is_free =
         std::none_of(target.members.begin(), target.members.end(),
                      [&](InstanceId member) { return state.formation.LiveOf(member) != nullptr; });
-    if (!is_free || (now < state.retry_us && target.reason != BindReason::kPin)) continue;
+    std::vector<Call::Want*> wants;
+    for (Call& call : state.calls) {
+      for (Call::Want& want : call.wants) {
+        if (want.bound && want.members == target.members) wants.push_back(&want);
+      }
+    }
+    if (!is_free || (now < state.retry_us && wants.empty())) continue;
     SwitchEffects effects;
     const absl::StatusOr<uint64_t> epoch =
         state.formation.Bind(target.subset, target.why, now, &effects);
     if (epoch.ok()) {
       state.reasons[*epoch] = target.reason;
+      for (Call::Want* want : wants) want->epoch = *epoch;
       Carry(key, state, std::move(effects), now);
       continue;
     }
     state.choice.rejected.push_back(
         {FormationName(target.subset.size), std::string(epoch.status().message())});
-    FailCalls(state, target.members, epoch.status());
+    FailBindsOf(state, target.members, epoch.status());
   }
-}
-
-// ---- what the policy is told ----
-
-GroupLoad Formations::LoadOf(const Key& key, const State& state) const {
-  const GroupOrder& order = state.formation.order();
-  GroupLoad load;
-  for (const GroupMember& member : order.members) {
-    GroupLoad::Member& one = load.members.emplace_back();
-    const Instance* instance = parts_.registry->Find(member.instance);
-    if (instance == nullptr) continue;
-    one.running_sequences = instance->load.running_requests + instance->load.queued_requests +
-                            instance->unreported.requests;
-    one.running_tokens = instance->load.held_blocks * TokensPerBlock(instance->identity.shape);
-  }
-  const auto pool = static_cast<int64_t>(parts_.registry->Pool(key.model, Role::kDecode).size());
-  const auto members = static_cast<int64_t>(order.members.size());
-  const int64_t waiting = parts_.decode->WaitingOf(key.model);
-  load.waiting_requests = pool == 0 ? 0 : (waiting * members + pool - 1) / pool;
-  load.sizes = SizesOf(key, state);
-  load.pinned = state.pins.In(order);
-  for (const auto& [epoch, live] : state.formation.live()) {
-    const std::optional<Subset> subset = SubsetOf(order, live.members);
-    const auto reason = state.reasons.find(epoch);
-    if (live.stage > Stage::kBound || !subset || reason == state.reasons.end()) continue;
-    load.bound.push_back({*subset, reason->second});
-  }
-  load.since_us = state.since_us;
-  return load;
-}
-
-std::vector<FormationSize> Formations::SizesOf(const Key& key, const State& state) const {
-  const std::vector<GroupMember>& members = state.formation.order().members;
-  const FormationProfile* profile = ProfileOf(key.model);
-  std::vector<FormationSize> sizes;
-  if (members.empty()) return sizes;
-  const Instance* first = parts_.registry->Find(members.front().instance);
-  if (first == nullptr) return sizes;
-  const HandoffShape& shape = first->identity.shape;
-  for (int32_t size = 1; size == 1 || IsBindable({0, size}, members.size()); size *= 2) {
-    FormationSize& one = sizes.emplace_back();
-    one.size = size;
-    one.tokens_max = first->identity.total_blocks * skein::TokensPerBlock(KvLayout{size}, shape);
-    if (profile == nullptr || !profile->gains.contains(size)) continue;
-    one.gain = profile->gains.at(size);
-  }
-  return sizes;
-}
-
-const FormationProfile* Formations::ProfileOf(const std::string& model) const {
-  auto it = config_.profiles.find(model);
-  if (it == config_.profiles.end()) it = config_.profiles.find("");
-  return it == config_.profiles.end() ? nullptr : &it->second;
-}
-
-absl::Status Formations::CanServe(const std::vector<InstanceId>& members) const {
-  for (const InstanceId member : members) {
-    const Instance* instance = parts_.registry->Find(member);
-    if (instance != nullptr && instance->Serves()) continue;
-    return absl::FailedPreconditionError(
-        absl::StrCat("instance ", member.value, " drains or is missed"));
-  }
-  return absl::OkStatus();
-}
-
-absl::Status Formations::CanBind(const Key& key, const std::vector<InstanceId>& members) const {
-  if (absl::Status serve = CanServe(members); !serve.ok()) return serve;
-  const GroupControl::Group& group = parts_.groups->all().at(key);
-  const Instance& first = *parts_.registry->Find(members.front());
-  for (const InstanceId member : members) {
-    if (!group.ready.contains(member)) {
-      return absl::FailedPreconditionError(
-          absl::StrCat("instance ", member.value, " has not made the group's communicators yet"));
-    }
-    const int64_t blocks = parts_.registry->Find(member)->identity.total_blocks;
-    if (blocks == first.identity.total_blocks) continue;
-    return absl::FailedPreconditionError(absl::StrCat(
-        "instances ", first.id.value, " and ", member.value, " have ", first.identity.total_blocks,
-        " and ", blocks, " KV blocks: only instances with equally many are bound together"));
-  }
-  return absl::OkStatus();
 }
 
 // ---- what is shown ----
@@ -380,6 +311,7 @@ Formations::Shown Formations::Show(const Key& key) const {
               : it == states_.end()      ? "its instances have made no communicators yet"
                                          : it->second.choice.why;
   if (it != states_.end()) shown.rejected = it->second.choice.rejected;
+  std::set<uint64_t> seen;
   for (const InstanceId member : group.members) {
     const Live* live = LiveOf(member);
     const bool pinned = it != states_.end() && it->second.pins.Has(member);
@@ -388,9 +320,12 @@ Formations::Shown Formations::Show(const Key& key) const {
       const bool joins = !all.empty() && all.back().epoch == 0 && all.back().pinned == pinned;
       if (!joins) all.push_back({{}, "stands", 0, pinned, shown.since_us, shown.why});
       all.back().members.push_back(member);
-    } else if (live->members.front() == member) {
-      all.push_back({live->members, NameOf(live->stage), live->report.epoch, pinned, live->since_us,
-                     live->why});
+    } else if (seen.insert(live->report.epoch).second) {
+      std::vector<InstanceId> holders;  // the others have ended it
+      std::copy_if(live->members.begin(), live->members.end(), std::back_inserter(holders),
+                   [&](InstanceId one) { return LiveOf(one) == live; });
+      all.push_back({std::move(holders), NameOf(live->stage), live->report.epoch, pinned,
+                     live->since_us, live->why});
     }
   }
   return shown;
@@ -417,6 +352,10 @@ absl::Status Formations::CheckInvariants() const {
       if (MarksOf(member, state.formation.LiveOf(member)) == MarksOf(instance)) continue;
       return absl::InternalError(
           absl::StrCat("Formations: instance ", member.value, " is not marked as it is bound"));
+    }
+    for (const uint64_t epoch : state.ordered) {
+      if (state.formation.live().contains(epoch)) continue;
+      return absl::InternalError(absl::StrCat("Formations: epoch ", epoch, " has ended"));
     }
     for (const Call& call : state.calls) {
       if (!call.wants.empty()) continue;

@@ -9,9 +9,9 @@
 // policy's choices, an operator's orders, and what is left to do after a failure.
 //
 // Only instances that can be bound are: each serves, has made the communicators of the latest
-// order, and has as many KV blocks as the others. A bind that has failed is tried again after a
-// pause, which doubles; an order of an operator does not wait for it, and is not tried again: its
-// pin is gone with it.
+// order, and has as many KV blocks as the others. A bind that has failed, or a bound group that
+// has, is bound again after a pause, which doubles until a group was released in order. An order of
+// an operator does not wait for it, and is not tried again: its pin is gone with it.
 //
 // Who gets requests (Mark). A member of a bound group that does not lead it gets nothing new: its
 // steps are the group's. What its lead gets runs in the group, from KV that comes to all ranks
@@ -25,8 +25,10 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -111,6 +113,7 @@ class Formations {
     struct Want {
       std::vector<InstanceId> members;
       bool bound = false;  // together; otherwise each alone
+      uint64_t epoch = 0;  // under which they are being bound; 0: not yet
     };
     CallId id;
     FormationOrder order;
@@ -126,7 +129,8 @@ class Formations {
     std::vector<Call> calls;
     FormationChoice choice;  // the latest
     TimeUs chosen_us = -kSecondUs;
-    TimeUs since_us = 0;  // of its latest change
+    TimeUs since_us = 0;         // of its latest change
+    std::set<uint64_t> ordered;  // epochs whose end was ordered here
     TimeUs pause_us = kRetryMinUs;
     TimeUs retry_us = 0;  // not bound before, after a failure
   };
@@ -162,7 +166,10 @@ class Formations {
   static std::vector<InstanceId> Meant(const State& state, const FormationOrder& order);
   static void Pin(const Call& call, State& state);
   static Switch HowOf(const State& state, const FormationSwitch::Live& live);
-  void FailCalls(State& state, const std::vector<InstanceId>& members, const absl::Status& why);
+  using Concerned = std::function<bool(const Call::Want& want)>;
+  void FailCalls(State& state, const absl::Status& why, const Concerned& concerned);
+  void FailBindsOf(State& state, const std::vector<InstanceId>& members, const absl::Status& why);
+  void FailUnpinned(State& state);
   void AnswerCalls(State& state);
 
   const FormationConfig config_;

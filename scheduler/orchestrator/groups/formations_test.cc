@@ -219,6 +219,63 @@ TEST_F(FormationsTest, AHardReleaseHastensOneThatWaits) {
   EXPECT_EQ(Of<AnswerFormation>().size(), 2u) << "both are answered";
 }
 
+TEST_F(FormationsTest, ABindThatWaitsIsAnsweredWhenAnotherOrderTakesItsPin) {
+  Order(Act::kBind, {}, "m@a");
+  const uint64_t epoch = CompleteBinds().at(0);
+  Order(Act::kBind, {members_[2], members_[3]});
+  EXPECT_TRUE(Of<AnswerFormation>().empty()) << "it waits for the release";
+  Order(Act::kUnpin, {}, "m@a");
+  ASSERT_EQ(Of<AnswerFormation>().size(), 2u);
+  EXPECT_TRUE(Of<AnswerFormation>()[0].status.ok()) << "the unpin";
+  EXPECT_TRUE(absl::IsAborted(Of<AnswerFormation>()[1].status));
+  for (const InstanceId member : members_) Tell(member, epoch, Phase::kEnded);
+  EXPECT_EQ(Names(), (List{"independent"}));
+}
+
+TEST_F(FormationsTest, WhatAnOrderMakesRoomForDoesNotFailIt) {
+  Order(Act::kBind, {members_[0], members_[1]});
+  const uint64_t first = Of<CallPrepareFormation>().at(0).request.epoch;
+  Order(Act::kBind, {}, "m@a");
+  ASSERT_EQ(Of<AnswerFormation>().size(), 1u);
+  EXPECT_TRUE(absl::IsAborted(Of<AnswerFormation>()[0].status)) << "the first";
+  for (const size_t i : {0, 1}) Tell(members_[i], first, Phase::kEnded);
+  EXPECT_EQ(CompleteBinds().size(), 1u);
+  ASSERT_EQ(Of<AnswerFormation>().size(), 2u);
+  EXPECT_TRUE(Of<AnswerFormation>()[1].status.ok()) << Of<AnswerFormation>()[1].status;
+}
+
+TEST_F(FormationsTest, APinnedGroupThatFailsIsBoundAgainAfterAPause) {
+  Order(Act::kBind, {members_[0], members_[1]});
+  for (int i = 0; i < 3; ++i) {
+    const uint64_t epoch = CompleteBinds().at(0);
+    effects_.clear();
+    for (const size_t member : {0, 1}) {
+      Tell(members_[member], epoch, Phase::kEnded, absl::InternalError("its step failed"));
+    }
+    EXPECT_EQ(Of<FormationSwitched>().at(0).ended.outcome, SwitchOutcome::kFailed);
+    EXPECT_TRUE(Of<CallPrepareFormation>().empty()) << "not at once";
+    const TimeUs failed_us = now_;
+    while (Of<CallPrepareFormation>().empty()) {
+      now_ += kSecondUs / 2;
+      Report(members_[0]);
+    }
+    EXPECT_EQ(now_ - failed_us, kSecondUs << i);
+  }
+}
+
+TEST_F(FormationsTest, AnInstanceIsShownOnceWhileAGroupEnds) {
+  Order(Act::kBind, {}, "m@a");
+  const uint64_t epoch = CompleteBinds().at(0);
+  Order(Act::kRelease, {}, "m@a");
+  Tell(members_[0], epoch, Phase::kEnded);
+  Tell(members_[2], epoch, Phase::kEnded);
+  const Formations::Shown shown = formations_.Show(*groups_.Named("m@a"));
+  size_t instances = 0;
+  for (const auto& one : shown.formations) instances += one.members.size();
+  EXPECT_EQ(instances, members_.size());
+  for (const size_t i : {1, 3}) Tell(members_[i], epoch, Phase::kEnded);
+}
+
 // ---- who gets requests ----
 
 TEST_F(FormationsTest, RequestsGoToTheLeadOfABoundGroupAndRunInIt) {

@@ -22,6 +22,7 @@ class Pins {
   void Left(InstanceId instance) { Unpin({instance}); }
 
   bool Has(InstanceId instance) const;
+  bool HasBound(const std::vector<InstanceId>& members) const { return bound_.contains(members); }
   bool empty() const { return bound_.empty() && alone_.empty(); }
   // As subsets of the order. What was bound there once may not be bindable any more; what has no
   // place in it is left out.

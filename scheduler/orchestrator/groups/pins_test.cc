@@ -23,6 +23,8 @@ TEST_F(PinsTest, ArePartsOfTheOrder) {
   pins_.Alone({{3}});
   EXPECT_EQ(pins_.In(OrderOf({3, 4, 5, 6})), (std::vector<Subset>{{0, 1}, {2, 2}}));
   EXPECT_TRUE(pins_.Has({6}));
+  EXPECT_TRUE(pins_.HasBound({{5}, {6}}));
+  EXPECT_FALSE(pins_.HasBound({{3}}));
   EXPECT_FALSE(pins_.Has({4}));
 }
 

@@ -1,0 +1,109 @@
+// What the policy is told of a group, and which of its members can be bound (Formations).
+#include <algorithm>
+#include <cstddef>
+#include <optional>
+
+#include "absl/strings/str_cat.h"
+#include "scheduler/kv/handoff_shape.h"
+#include "scheduler/orchestrator/groups/formations.h"
+
+namespace skein::scheduler::orchestrator {
+
+namespace {
+
+using Stage = FormationSwitch::Stage;
+
+// Where the members stand in the order, if they are neighbours there.
+std::optional<Subset> SubsetOf(const GroupOrder& order, const std::vector<InstanceId>& members) {
+  for (size_t first = 0; first + members.size() <= order.members.size(); ++first) {
+    const Subset subset = {static_cast<int32_t>(first), static_cast<int32_t>(members.size())};
+    if (MembersOf(order, subset) == members) return subset;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+GroupLoad Formations::LoadOf(const Key& key, const State& state) const {
+  const GroupOrder& order = state.formation.order();
+  GroupLoad load;
+  for (const GroupMember& member : order.members) {
+    GroupLoad::Member& one = load.members.emplace_back();
+    const Instance* instance = parts_.registry->Find(member.instance);
+    if (instance == nullptr) continue;
+    one.running_sequences = instance->load.running_requests + instance->load.queued_requests +
+                            instance->unreported.requests;
+    one.running_tokens = instance->load.held_blocks * TokensPerBlock(instance->identity.shape);
+  }
+  const auto pool = static_cast<int64_t>(parts_.registry->Pool(key.model, Role::kDecode).size());
+  const auto members = static_cast<int64_t>(order.members.size());
+  const int64_t waiting = parts_.decode->WaitingOf(key.model);
+  load.waiting_requests = pool == 0 ? 0 : (waiting * members + pool - 1) / pool;
+  load.sizes = SizesOf(key, state);
+  load.pinned = state.pins.In(order);
+  for (const auto& [epoch, live] : state.formation.live()) {
+    const std::optional<Subset> subset = SubsetOf(order, live.members);
+    const auto reason = state.reasons.find(epoch);
+    if (live.stage > Stage::kBound || !subset || reason == state.reasons.end()) continue;
+    load.bound.push_back({*subset, reason->second});
+  }
+  load.since_us = state.since_us;
+  return load;
+}
+
+std::vector<FormationSize> Formations::SizesOf(const Key& key, const State& state) const {
+  const std::vector<GroupMember>& members = state.formation.order().members;
+  const FormationProfile* profile = ProfileOf(key.model);
+  std::vector<FormationSize> sizes;
+  if (members.empty()) return sizes;
+  const Instance* first = nullptr;
+  for (const GroupMember& member : members) {
+    if (first == nullptr) first = parts_.registry->Find(member.instance);
+  }
+  if (first == nullptr) return sizes;
+  const HandoffShape& shape = first->identity.shape;
+  for (int32_t size = 1; size == 1 || IsBindable({0, size}, members.size()); size *= 2) {
+    FormationSize& one = sizes.emplace_back();
+    one.size = size;
+    one.tokens_max = first->identity.total_blocks * skein::TokensPerBlock(KvLayout{size}, shape);
+    if (profile == nullptr || !profile->gains.contains(size)) continue;
+    one.gain = profile->gains.at(size);
+  }
+  return sizes;
+}
+
+const FormationProfile* Formations::ProfileOf(const std::string& model) const {
+  auto it = config_.profiles.find(model);
+  if (it == config_.profiles.end()) it = config_.profiles.find("");
+  return it == config_.profiles.end() ? nullptr : &it->second;
+}
+
+absl::Status Formations::CanServe(const std::vector<InstanceId>& members) const {
+  for (const InstanceId member : members) {
+    const Instance* instance = parts_.registry->Find(member);
+    if (instance != nullptr && instance->Serves()) continue;
+    return absl::FailedPreconditionError(
+        absl::StrCat("instance ", member.value, " drains or is missed"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Formations::CanBind(const Key& key, const std::vector<InstanceId>& members) const {
+  if (absl::Status serve = CanServe(members); !serve.ok()) return serve;
+  const GroupControl::Group& group = parts_.groups->all().at(key);
+  const Instance& first = *parts_.registry->Find(members.front());
+  for (const InstanceId member : members) {
+    if (!group.ready.contains(member)) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("instance ", member.value, " has not made the group's communicators yet"));
+    }
+    const int64_t blocks = parts_.registry->Find(member)->identity.total_blocks;
+    if (blocks == first.identity.total_blocks) continue;
+    return absl::FailedPreconditionError(absl::StrCat(
+        "instances ", first.id.value, " and ", member.value, " have ", first.identity.total_blocks,
+        " and ", blocks, " KV blocks: only instances with equally many are bound together"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace skein::scheduler::orchestrator
