@@ -317,8 +317,9 @@ void BoundGroup::Tick(TimeUs now) {
 TimeUs BoundGroup::NextTick() const {
   if (!bound()) return keep_until_us_;
   if (member_.has_value()) return std::min(member_->NextTick(), plan_due_us_);
-  const bool asks = propose_from_us_ > 0 && lead_->MayPropose() && !planner_->Settled();
-  return std::min({lead_->NextTick(), reservation_ends_.Next(), asks ? propose_from_us_ : kNever});
+  const bool asks = over_.ok() && propose_from_us_ > 0 && lead_->MayPropose();
+  return std::min({lead_->NextTick(), over_.ok() ? reservation_ends_.Next() : kNever,
+                   asks ? propose_from_us_ : kNever});
 }
 
 // A member whose own sequences could run waits for a plan of the lead, not without a bound.

@@ -80,6 +80,8 @@ void GroupPlanner::Committed(uint64_t step) {
 }
 
 void GroupPlanner::Refused(const StepRefused& refused) {
+  // Other ranks may have heard it: the next plan takes it back.
+  wanted_blocks_ = std::max(wanted_blocks_, proposed_->plan.wanted_blocks);
   proposed_.reset();
   if (refused.rank == 0) return;
   const auto rank = static_cast<size_t>(refused.rank);
@@ -128,7 +130,9 @@ absl::Status GroupPlanner::HasRoom(const GroupBatch& batch, int64_t blocks) cons
   for (const auto& [seniority, row] : with_kv_) claimed += Claim(row);
   for (const auto& [seniority, tokens] : queue_) claimed += BlocksOf(tokens);
   const int64_t kept = claimed + HeadroomFor(static_cast<int64_t>(seniority_.size()));
-  const int64_t free = FewestFree(batch);
+  // Without sequences no step runs, so what the others told last may be long past: they look
+  // themselves.
+  const int64_t free = Empty() ? batch.free_blocks() : FewestFree(batch);
   if (blocks + kept <= free) return absl::OkStatus();
   return absl::ResourceExhaustedError(
       absl::StrCat("KV blocks: ", blocks, " wanted at each rank of the bound group, ", free,

@@ -89,8 +89,6 @@ class GroupPlanner {
   absl::Status HasRoom(const GroupBatch& batch, int64_t blocks) const;
 
   bool Empty() const { return seniority_.empty(); }  // no sequence waits or is in the batch
-  // And no rank keeps blocks for one: Next has nothing to say until something changes.
-  bool Settled() const { return Empty() && wanted_blocks_ == 0; }
   uint64_t preemptions() const { return preemptions_; }
 
  private:

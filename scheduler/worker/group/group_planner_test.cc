@@ -36,5 +36,17 @@ TEST(StepShare, WhoIsAloneGetsEveryStep) {
   for (int i = 0; i < 10; ++i) EXPECT_FALSE(share.NextIsOwn(0, 1));
 }
 
+// Members tell their free blocks with the ends of steps: an idle group's are long past.
+TEST(GroupPlanner, WhatMembersToldOnceDoesNotKeepAnIdleGroupFromTakingKv) {
+  BlockPool pool(8);
+  const GroupBatch batch(&pool, KvLayout{2}, /*tokens_per_block=*/32);
+  GroupPlanner planner({.ranks = 2, .tokens_per_block = 32, .total_blocks = 8});
+  planner.Completed({.step = 1, .free_blocks = {8, 2}, .counted = {1, 1}, .own_tokens = {0, 0}});
+  EXPECT_TRUE(planner.HasRoom(batch, 8).ok());
+  EXPECT_FALSE(planner.HasRoom(batch, 9).ok());
+  planner.Add({1, 1}, {1}, /*priority=*/0, /*arrived_us=*/0, /*tokens=*/40);
+  EXPECT_FALSE(planner.HasRoom(batch, 4).ok()) << "steps run: it is as told";
+}
+
 }  // namespace
 }  // namespace skein::scheduler
