@@ -10,16 +10,11 @@
 namespace skein::services {
 namespace {
 
-absl::Status ReadProfile(const OrchestratorOptions& options,
-                         scheduler::orchestrator::FormationConfig* config) {
-  if (options.profile.empty()) return absl::OkStatus();
+void ReadProfile(const OrchestratorOptions& options,
+                 scheduler::orchestrator::FormationConfig* config) {
+  if (options.profile.empty()) return;
   const absl::StatusOr<Profile> profile = LoadProfile(options.profile);
-  if (!profile.ok()) {
-    return absl::Status(profile.status().code(),
-                        absl::StrCat("--profile: ", std::string(profile.status().message())));
-  }
-  if (profile->formations.has_value()) config->profiles[""] = *profile->formations;
-  return absl::OkStatus();
+  if (profile.ok() && profile->formations) config->profiles[""] = *profile->formations;
 }
 
 }  // namespace
@@ -33,10 +28,8 @@ absl::StatusOr<scheduler::orchestrator::FormationConfig> FormationsFrom(
   config.policy.min_dwell_us = std::llround(options.formation_dwell_s * 1e6);
   config.policy.min_gain = options.formation_min_gain;
   const absl::Status status = CheckFormationPolicy(config.policy);
-  if (status.ok()) {
-    if (absl::Status read = ReadProfile(options, &config); !read.ok()) return read;
-    return config;
-  }
+  ReadProfile(options, &config);
+  if (status.ok()) return config;
   // The policy names its fields; people know the flags.
   return absl::Status(status.code(),
                       absl::StrReplaceAll(std::string(status.message()),

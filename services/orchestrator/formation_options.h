@@ -7,8 +7,8 @@
 
 namespace skein::services {
 
-// What gains is what --profile says of formations; without it nothing is bound for load.
-// INVALID_ARGUMENT or NOT_FOUND names the flag.
+// What gains is what --profile says of formations; without it nothing is bound for load, nor if it
+// cannot be read, which LoadPlanning tells. INVALID_ARGUMENT names the flag.
 absl::StatusOr<scheduler::orchestrator::FormationConfig> FormationsFrom(
     const OrchestratorOptions& options);
 

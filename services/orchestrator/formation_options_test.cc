@@ -49,7 +49,7 @@ TEST(FormationOptions, WhatGainsIsInTheProfile) {
   EXPECT_EQ(config->profiles.at("").gains, profile.formations->gains);
   EXPECT_EQ(config->profiles.at("").shift_tokens, profile.formations->shift_tokens);
   options.profile = "nowhere.json";
-  EXPECT_EQ(FormationsFrom(options).status().message().substr(0, 11), "--profile: ");
+  EXPECT_TRUE(FormationsFrom(options)->profiles.empty()) << "LoadPlanning tells";
 }
 
 TEST(FormationOptions, WhatThePolicyRefusesNamesTheFlags) {

@@ -12,7 +12,8 @@ namespace {
 // Page text: escapes '-' and '\', and lines that roff would take for a request. A line may end
 // after a comma: some lists are longer than a line.
 std::string Roff(absl::string_view text) {
-  const std::string escaped = absl::StrReplaceAll(text, {{"\\", "\\e"}, {"-", "\\-"}, {",", ",\\:"}});
+  const std::string escaped =
+      absl::StrReplaceAll(text, {{"\\", "\\e"}, {"-", "\\-"}, {", ", ", "}, {",", ",\\:"}});
   const bool request = !escaped.empty() && (escaped[0] == '.' || escaped[0] == '\'');
   return request ? "\\&" + escaped : escaped;
 }
