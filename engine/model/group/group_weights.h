@@ -15,9 +15,10 @@ namespace skein::engine {
 
 ShardShape ShapeOf(const ModelConfig& config);
 
-// One rank's slices of all layers in one mode, which are those of its tp_rank. q, k, v, gate and up: the rows of this tp_rank's
-// heads and intermediate columns, with their biases; o and down: the matching columns (a stride),
-// with their biases at tp_rank 0 only, since ranks' sums are added. Norms are whole.
+// One rank's slices of all layers in one mode, which are those of its tp_rank. q, k, v, gate and
+// up: the rows of this tp_rank's heads and intermediate columns, with their biases; o and down: the
+// matching columns (a stride), with their biases at tp_rank 0 only, since ranks' sums are added.
+// Norms are whole.
 class SlicedWeights final : public WeightSource {
  public:
   SlicedWeights(const ModelWeights& full, const ShardLayout& layout, int head_dim);

@@ -93,10 +93,10 @@ struct PlanExplanation {
   // that instance alone.
   int32_t formation = 1;
   uint64_t formation_epoch = 0;
-  std::vector<HandoffExplanation> handoffs;          // of those that have told it
-  std::vector<RingExplanation> rings;                // likewise
-  uint32_t preemptions = 0;                          // that the decode instance has told
-  std::string lost;                                  // why it was given up, if it was
+  std::vector<HandoffExplanation> handoffs;  // of those that have told it
+  std::vector<RingExplanation> rings;        // likewise
+  uint32_t preemptions = 0;                  // that the decode instance has told
+  std::string lost;                          // why it was given up, if it was
 };
 
 // Writes the texts of the alternatives, which only those who ask need.
