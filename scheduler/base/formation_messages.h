@@ -14,12 +14,39 @@
 
 #include <cstdint>
 #include <optional>
+#include <string_view>
 
 #include "absl/status/status.h"
 #include "scheduler/base/ids.h"
 #include "scheduler/base/time.h"
 
 namespace skein::scheduler {
+
+// How the sequences that an instance runs alone fare when it is bound (Flying Serving, section 5).
+enum class OwnSequences {
+  kShare,       // they go on, in turns with the group's, by a share of the tokens that wait
+  kSequential,  // they end first; the instance takes no new ones, and is prepared when they have
+  // As kSequential, but the lead goes on taking requests and computes them alone meanwhile. What it
+  // runs when the group is bound goes on in the group, which computes it anew.
+  kSoftPreempt,
+  // They pause with their KV in place, and run where the group has nothing to run, or when it is
+  // released.
+  kHardPreempt,
+};
+
+inline std::string_view ToString(OwnSequences own) {
+  switch (own) {
+    case OwnSequences::kShare:
+      return "share";
+    case OwnSequences::kSequential:
+      return "sequential";
+    case OwnSequences::kSoftPreempt:
+      return "soft";
+    case OwnSequences::kHardPreempt:
+      return "hard";
+  }
+  return "share";
+}
 
 // ---- from the orchestrator to a decode-worker; not answered, but told ----
 
@@ -37,6 +64,7 @@ struct PrepareFormation {
   // Steps of more tokens than this run in SP, others in TP; measured for this model and device
   // (skeinctl profile). Empty: as the decode-worker is configured.
   std::optional<int64_t> shift_tokens = {};
+  OwnSequences own = OwnSequences::kShare;
 };
 
 // To the lead: all are prepared. An epoch that it has not prepared is told as kEnded.

@@ -43,6 +43,7 @@ struct RequestHead {
   int64_t prompt_tokens = 0;
   int64_t max_tokens = 0;
   bool want_prompt_logprobs = false;
+  int32_t priority = 0;
   TimeUs deadline_us = 0;
   std::vector<std::string> names;
   std::optional<RequestId> prompt_of = std::nullopt;

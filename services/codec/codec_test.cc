@@ -28,7 +28,7 @@ v1::RequestSpec GoodSpec() {
   spec.add_stop_token_ids(2);
   spec.set_sampling("bytes");
   spec.set_want_prompt_logprobs(true);
-  spec.set_priority(-1);
+  spec.set_priority(-2);
   spec.set_deadline_us(1000000);
   spec.add_names("cmpl-1");
   spec.mutable_prompt_of()->set_router(7);
@@ -109,6 +109,7 @@ void ExpectHeadOfGoodSpec(const scheduler::RequestHead& head) {
   EXPECT_EQ(head.prompt_tokens, 3);
   EXPECT_EQ(head.max_tokens, 4);
   EXPECT_TRUE(head.want_prompt_logprobs);
+  EXPECT_EQ(head.priority, -2);
   EXPECT_EQ(head.deadline_us, 1000000);
   EXPECT_EQ(head.names, std::vector<std::string>{"cmpl-1"});
   EXPECT_EQ(head.prompt_of, (scheduler::RequestId{7, 8}));
@@ -513,6 +514,17 @@ TEST(Codec, OrdersOfAFormationAndWhatIsToldOfItComeAsTheyWereSent) {
   EXPECT_EQ(prepare->first, 2);
   EXPECT_EQ(prepare->size, 2);
   EXPECT_EQ(prepare->keep_us, 1'000'000);
+  EXPECT_EQ(prepare->own, scheduler::OwnSequences::kShare);
+  for (const auto own :
+       {scheduler::OwnSequences::kSequential, scheduler::OwnSequences::kSoftPreempt,
+        scheduler::OwnSequences::kHardPreempt}) {
+    const scheduler::PrepareFormation order = {
+        .epoch = 5, .generation = 7, .size = 2, .shift_tokens = 64, .own = own};
+    const auto decoded = FromProto(ToProto(order));
+    ASSERT_TRUE(decoded.ok()) << decoded.status();
+    EXPECT_EQ(decoded->own, own);
+    EXPECT_EQ(decoded->shift_tokens, 64);
+  }
   EXPECT_EQ(FromProto(ToProto(scheduler::CommitFormation{5}))->epoch, 5u);
   const absl::Status why = absl::UnavailableError("rank 1: it died");
   for (const auto how : {scheduler::Switch::kSequential, scheduler::Switch::kHard}) {
@@ -543,6 +555,8 @@ TEST(Codec, AMalformedOrderOfAFormationNamesItsField) {
   EXPECT_EQ(field([](auto& bad) { bad.set_size(1); }), "size: 1 is below 2");
   EXPECT_TRUE(absl::StrContains(field([](auto& bad) { bad.set_first(~0u); }), "first: 4294967295"));
   EXPECT_TRUE(absl::StrContains(field([](auto& bad) { bad.set_keep_us(~0ull); }), "keep_us: "));
+  EXPECT_EQ(field([](auto& bad) { bad.set_own(static_cast<v1::PrepareFormation::Own>(9)); }),
+            "own: 9 is unknown");
   v1::EndFormation end = ToProto(scheduler::EndFormation{.epoch = 5});
   end.set_how(static_cast<v1::EndFormation::Switch>(9));
   EXPECT_EQ(std::string(FromProto(end).status().message()), "how: 9 is unknown");

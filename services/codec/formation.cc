@@ -7,6 +7,35 @@
 
 namespace skein::services {
 
+v1::PrepareFormation::Own ToProto(scheduler::OwnSequences own) {
+  switch (own) {
+    case scheduler::OwnSequences::kShare:
+      return v1::PrepareFormation::SHARE;
+    case scheduler::OwnSequences::kSequential:
+      return v1::PrepareFormation::SEQUENTIAL;
+    case scheduler::OwnSequences::kSoftPreempt:
+      return v1::PrepareFormation::SOFT_PREEMPT;
+    case scheduler::OwnSequences::kHardPreempt:
+      return v1::PrepareFormation::HARD_PREEMPT;
+  }
+  return v1::PrepareFormation::SHARE;
+}
+
+absl::StatusOr<scheduler::OwnSequences> FromProto(v1::PrepareFormation::Own own) {
+  switch (own) {
+    case v1::PrepareFormation::SHARE:
+      return scheduler::OwnSequences::kShare;
+    case v1::PrepareFormation::SEQUENTIAL:
+      return scheduler::OwnSequences::kSequential;
+    case v1::PrepareFormation::SOFT_PREEMPT:
+      return scheduler::OwnSequences::kSoftPreempt;
+    case v1::PrepareFormation::HARD_PREEMPT:
+      return scheduler::OwnSequences::kHardPreempt;
+    default:
+      return Invalid("own", absl::StrCat(static_cast<int>(own), " is unknown"));
+  }
+}
+
 v1::PrepareFormation ToProto(const scheduler::PrepareFormation& order) {
   v1::PrepareFormation out;
   out.set_epoch(order.epoch);
@@ -15,6 +44,7 @@ v1::PrepareFormation ToProto(const scheduler::PrepareFormation& order) {
   out.set_size(static_cast<uint32_t>(order.size));
   out.set_keep_us(static_cast<uint64_t>(order.keep_us));
   if (order.shift_tokens) out.set_shift_tokens(static_cast<uint64_t>(*order.shift_tokens));
+  out.set_own(ToProto(order.own));
   return out;
 }
 
@@ -29,11 +59,14 @@ absl::StatusOr<scheduler::PrepareFormation> FromProto(const v1::PrepareFormation
   if (order.shift_tokens() > kMaxCount) {
     return TooLarge("shift_tokens", order.shift_tokens(), kMaxCount);
   }
+  const absl::StatusOr<scheduler::OwnSequences> own = FromProto(order.own());
+  if (!own.ok()) return own.status();
   scheduler::PrepareFormation out{.epoch = order.epoch(),
                                   .generation = order.generation(),
                                   .first = static_cast<int32_t>(order.first()),
                                   .size = static_cast<int32_t>(order.size()),
-                                  .keep_us = *keep_us};
+                                  .keep_us = *keep_us,
+                                  .own = *own};
   if (order.has_shift_tokens()) out.shift_tokens = static_cast<int64_t>(order.shift_tokens());
   return out;
 }

@@ -19,6 +19,9 @@ inline constexpr int64_t kMaxTotal = int64_t{1} << 50;
 v1::HandoffPath ToProto(const scheduler::HandoffPath& path);
 v1::RingPath ToProto(const scheduler::RingPath& path);
 
+v1::PrepareFormation::Own ToProto(scheduler::OwnSequences own);
+absl::StatusOr<scheduler::OwnSequences> FromProto(v1::PrepareFormation::Own own);
+
 using RepeatedIds = google::protobuf::RepeatedField<uint64_t>;
 void ToProto(const scheduler::FailedEngines& engines, RepeatedIds* out);
 absl::StatusOr<scheduler::FailedEngines> FailedEnginesFrom(const RepeatedIds& engines);

@@ -109,6 +109,13 @@ absl::StatusOr<scheduler::orchestrator::FormationOrder> FromProto(
   if (!v1::EndFormation::Switch_IsValid(request.how())) {
     return Invalid("how", absl::StrCat(static_cast<int>(request.how()), " is unknown"));
   }
+  if (request.shift_tokens() > kMaxCount) {
+    return TooLarge("shift_tokens", request.shift_tokens(), kMaxCount);
+  }
+  const absl::StatusOr<scheduler::OwnSequences> own = FromProto(request.own());
+  if (!own.ok()) return own.status();
+  out.own = *own;
+  if (request.has_shift_tokens()) out.shift_tokens = static_cast<int64_t>(request.shift_tokens());
   out.group = request.group();
   out.size = static_cast<int32_t>(request.size());
   if (request.how() == v1::EndFormation::HARD) out.how = scheduler::Switch::kHard;

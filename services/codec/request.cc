@@ -100,6 +100,7 @@ scheduler::HeadPtr Encode(const scheduler::RequestSpec& spec) {
   head->prompt_tokens = PromptTokens(spec);
   head->max_tokens = spec.max_tokens;
   head->want_prompt_logprobs = spec.want_prompt_logprobs;
+  head->priority = spec.priority;
   head->deadline_us = spec.deadline_us;
   head->names = spec.names;
   head->prompt_of = spec.prompt_of;
@@ -137,6 +138,7 @@ absl::StatusOr<scheduler::HeadPtr> HeadFrom(const std::string& encoded) {
   head->prompt_tokens = static_cast<int64_t>(spec->prompt().size() / sizeof(int32_t));
   head->max_tokens = spec->max_tokens();
   head->want_prompt_logprobs = spec->want_prompt_logprobs();
+  head->priority = spec->priority();
   head->deadline_us = static_cast<int64_t>(spec->deadline_us());
   head->names.assign(spec->names().begin(), spec->names().end());
   if (absl::Status status = ReadPromptOf(*spec, &head->prompt_of); !status.ok()) return status;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -24,6 +25,9 @@ struct FormationOrder {
   // kBind of a group: of each formation; 0: as many as can be bound together.
   int32_t size = 0;
   Switch how = Switch::kSequential;  // kRelease, and a kBind that releases others before
+  // kBind: as in PrepareFormation.
+  OwnSequences own = OwnSequences::kShare;
+  std::optional<int64_t> shift_tokens = {};  // in place of the profile's
 };
 
 }  // namespace skein::scheduler::orchestrator
