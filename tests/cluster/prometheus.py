@@ -3,23 +3,16 @@ import json
 import os
 import re
 import shutil
-import socket
 import subprocess
 import tempfile
 import urllib.error
 import urllib.parse
 import urllib.request
 
-from cluster import bound
+from cluster import bound, free_ports
 
 RULES = "deploy/prometheus/rules.yml"
 SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
-
-
-def free_port():
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return free.getsockname()[1]
 
 
 def shortened(rules, factor, interval_s, at_least_s):
@@ -47,7 +40,7 @@ class Prometheus:
         if alertmanager:
             config["alerting"] = {"alertmanagers": [{"static_configs": [{"targets": [alertmanager]}]}]}
         self.write("prometheus.yml", json.dumps(config))  # JSON is YAML
-        port = free_port()  # Prometheus cannot say which port it took
+        port = free_ports(1)  # Prometheus cannot say which port it took
         self.url = "http://127.0.0.1:%d" % port
         with open(os.path.join(self.folder, "log"), "wb") as log:
             self.popen = subprocess.Popen(bound(

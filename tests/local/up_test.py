@@ -16,7 +16,7 @@ import urllib.request
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
 sys.path.insert(0, os.path.join(ROOT, "tests", "cluster"))
-from cluster import binaries_from_argv, run_tests, shared  # noqa: E402  pylint: disable=wrong-import-position
+from cluster import binaries_from_argv, free_ports, run_tests, shared  # noqa: E402  pylint: disable=wrong-import-position
 
 FLEDGLING = os.path.join(ROOT, "deploy", "models", "fledgling")
 LIMIT_S = 300
@@ -29,9 +29,7 @@ class Up:
     def __init__(self, *arguments, prefill=1, decode=1, key=""):
         self.folder = tempfile.mkdtemp(prefix="up-", dir=os.environ.get("TEST_TMPDIR"))
         self.run = os.path.join(self.folder, "run")
-        with socket.socket() as s:
-            s.bind(("127.0.0.1", 0))
-            self.url = "http://127.0.0.1:%d" % s.getsockname()[1]
+        self.url = "http://127.0.0.1:%d" % free_ports(1)
         self.environment = dict(os.environ, SKEIN_RUN_DIR=self.run, HOME=self.folder, SKEIN_API_KEY=key)
         programs = os.path.join(self.folder, "bin")
         os.mkdir(programs)

@@ -7,7 +7,6 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -17,7 +16,7 @@ import urllib.request
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
 sys.path[:0] = [HERE, os.path.join(ROOT, "tests", "cluster")]
-from cluster import NAMES, binaries_from_argv, run_tests  # noqa: E402  pylint: disable=wrong-import-position
+from cluster import NAMES, binaries_from_argv, free_ports, run_tests  # noqa: E402  pylint: disable=wrong-import-position
 from pages import commands_of, missing, sessions_of  # noqa: E402  pylint: disable=wrong-import-position
 
 SESSION_S = 300
@@ -31,12 +30,6 @@ OTHERS_FLAGS = {"--config", "--help", "--jobs", "--runbook-base", "--sanitize", 
 def read(path):
     with open(os.path.join(ROOT, path), encoding="utf-8") as file:
         return file.read()
-
-
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return str(s.getsockname()[1])
 
 
 def folder_of_binaries(folder):
@@ -57,7 +50,7 @@ def run_session(script, where, prints, environment, cwd=ROOT):
 
 def the_readme_does_as_it_says():
     folder = tempfile.mkdtemp(dir=os.environ.get("TEST_TMPDIR"))
-    port = free_port()
+    port = str(free_ports(1))
     environment = dict(os.environ, SKEIN_RUN_DIR=folder + "/run", HOME=folder)
 
     def here(text):  # a port and programs of our own; everything else as it stands in the page
@@ -94,7 +87,7 @@ class Hosts:
 
     def port(self, number):
         if number not in self.ports:
-            self.ports[number] = free_port()
+            self.ports[number] = str(free_ports(1))
         return self.ports[number]
 
     def start(self, command):
