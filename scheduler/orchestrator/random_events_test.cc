@@ -195,9 +195,10 @@ void RandomEventsTest::BreakOrConnect() {
   for (auto& [request, at] : live_) {
     const auto it = at.find(id);
     if (it == at.end()) continue;
-    const bool holds = std::any_of(held.begin(), held.end(), [&](const HeldRequest& one) {
-      return one.id == request && one.epoch == it->second;
-    });
+    const bool holds =
+        std::any_of(held.begin(), held.end(), [&, request = request](const HeldRequest& one) {
+          return one.id == request && one.epoch == it->second;
+        });
     if (!holds) at.erase(it);
   }
   Watch(effects);

@@ -30,7 +30,7 @@ namespace {
 constexpr int kVocabulary = 97;
 constexpr int kPrompt = 45;  // tokens: neither layout's blocks are full
 constexpr int kOutput = 24;
-constexpr HandoffKey kKey = {1, 2, 3};
+constexpr HandoffKey kKey = {{1, 2}, {3}};
 
 struct Case {
   int kv_heads = 1;

@@ -134,7 +134,8 @@ class DecodePairTest : public ::testing::Test {
     inbox_.emplace_back(rank, event);
     if (std::exchange(delivering_, true)) return;
     while (!inbox_.empty()) {
-      const auto [to, next] = std::move(inbox_.front());
+      const int to = inbox_.front().first;
+      const DecodeEvent next = std::move(inbox_.front().second);
       inbox_.pop_front();
       if (At(to).dead) continue;
       for (const DecodeEffect& effect : At(to).core->Handle(next, now_)) {
