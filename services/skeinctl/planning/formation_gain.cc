@@ -77,6 +77,13 @@ class Finder {
     return cut;
   }
 
+  // Of the pairs from `cut` on.
+  static double MeanWin(const std::vector<Pair>& pairs, size_t cut) {
+    double win = 0;
+    for (size_t i = cut; i < pairs.size(); ++i) win += pairs[i].Win();
+    return win / static_cast<double>(pairs.size() - cut);
+  }
+
   static int64_t Between(const Pair& tp, const Pair& sp) {
     const double lead = -tp.Win(), win = sp.Win();
     double tokens = tp.tokens;
@@ -93,11 +100,9 @@ class Finder {
       found->why_no_shift = "not measured in both TP and SP";
       return;
     }
-    const size_t cut = BestCut(pairs);
-    double win = 0;
-    for (size_t i = cut; i < pairs.size(); ++i) win += pairs[i].Win();
-    const auto above = static_cast<double>(pairs.size() - cut);
-    if (cut == pairs.size() || win / above < std::log1p(kShiftWin)) {
+    size_t cut = BestCut(pairs);
+    while (cut < pairs.size() && MeanWin(pairs, cut) < std::log1p(kShiftWin)) ++cut;
+    if (cut == pairs.size()) {
       found->why_no_shift =
           absl::StrFormat("up to %.0f tokens a step SP is not faster than TP", pairs.back().tokens);
       return;

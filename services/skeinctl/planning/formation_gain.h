@@ -14,8 +14,9 @@
 // Shift. The threshold is where the sum of the logarithms of all times, those up to it in TP and
 // those above it in SP, is least. One point that is wrong by chance hardly moves it. Between the
 // last number of tokens in TP and the first in SP the threshold is where the straight line between
-// their ratios says that both are equally fast. SP counts only if it is at least kShiftWin faster,
-// in the mean of the points above the threshold: less is noise.
+// their ratios says that both are equally fast. Above the threshold SP is at least kShiftWin
+// faster, in the mean of the points: less is noise, and the threshold is higher then, or there is
+// none.
 #pragma once
 
 #include <cstdint>
