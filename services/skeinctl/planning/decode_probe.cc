@@ -167,9 +167,9 @@ absl::StatusOr<std::vector<DecodeProbe::Clock::time_point>> DecodeProbe::Read(
     const Clock::time_point begin = Clock::now();
     auto read = ReadMember(admin_[window.target.instance]);
     if (!read.ok()) {
-      return absl::Status(read.status().code(),
-                          absl::StrCat("instance ", window.target.instance,
-                                       " did not tell its numbers: ", read.status().message()));
+      return absl::UnavailableError(
+          absl::StrCat("instance ", window.target.instance,
+                       " did not tell its numbers: ", std::string(read.status().message())));
     }
     window.*numbers = *std::move(read);
     times.push_back(begin + (Clock::now() - begin) / 2);

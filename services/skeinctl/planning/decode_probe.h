@@ -26,7 +26,7 @@ class DecodeProbe {
 
   // Runs so many streams at a time until each has had `steps` tokens while all ran; then cancels
   // them. FAILED_PRECONDITION: not measured, other requests ran. RESOURCE_EXHAUSTED: so many do not
-  // run at a time. UNAVAILABLE, NOT_FOUND: a process does not answer.
+  // run at a time. UNAVAILABLE: a process does not answer.
   absl::StatusOr<std::vector<DecodeSample>> Run(const std::vector<DecodeTarget>& targets,
                                                 int64_t streams, int64_t steps);
 

@@ -198,16 +198,15 @@ class Measurement {
       progress.Step(in_round + "each instance alone");
       absl::Status status = groups_.Release();
       if (status.ok()) status = Streams("alone", {1, groups_.Instances()});
+      if (!status.ok()) return status;
       for (const int32_t size : Sizes()) {
         for (const bool first : {true, false}) {
-          // In turns, so that what comes first in one round comes second in the next.
-          const bool in_sp = first == (round % 2 == 0);
+          const bool in_sp = first == (round % 2 == 0);  // each mode is the first in turn
           const std::string what = absl::StrFormat("bound(%d) in %s", size, in_sp ? "SP" : "TP");
           progress.Step(in_round + what);
-          if (status.ok()) status = BoundStreams(size, in_sp, what);
+          if (absl::Status s = BoundStreams(size, in_sp, what); !s.ok()) return s;
         }
       }
-      if (!status.ok()) return status;
     }
     return absl::OkStatus();
   }
