@@ -15,7 +15,7 @@ import threading
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from cluster import Cluster, binaries_from_argv, run_tests  # noqa: E402
-from emulated import complete, emulated_model, fast_profile  # noqa: E402
+from emulated import complete, emulated_model  # noqa: E402
 
 CHUNK = 64
 # The profile makes two instances faster, so that a policy would use them.
@@ -27,6 +27,9 @@ TWO_SIZES = {"model": "fledgling", "device": "cpu", "date": "2026-01-01", "sp": 
 # faster up to 10 tokens, and slower from 11 on.
 GAINS = [{"instances": 2, "gain": 1.5}, {"instances": 4, "gain": 2}]
 STEP_US, SEQUENCE_US = 20000, 4000
+# Of emulated prefill-workers: each coefficient is most of the time of one of LENGTHS.
+TIMES = {"a_s": 5e-3, "b_s_per_token": 1e-5, "c_s_per_token2": 2e-8, "d_s_per_token2": 1e-8}
+LENGTHS = ["--prompt-tokens-min=64", "--prompt-tokens-max=4096", "--lengths=4", "--rounds=2"]
 
 
 def command(cluster, folder, *flags):
@@ -89,17 +92,13 @@ def wrong_flags_are_named():
 
 def grouped(folder, **more):
     """A cluster of one decode group of four emulated instances."""
-    with open(fast_profile(folder, 4), encoding="utf-8") as f:
-        times = json.load(f)
     path = os.path.join(folder, "times.json")
     with open(path, "w", encoding="utf-8") as f:
-        json.dump(dict(times, formations=GAINS), f)
+        json.dump({"sp": {"1": TIMES}, "formations": GAINS}, f)
     return Cluster(binaries_from_argv(), emulated_model(folder, "deploy/models/fledgling"), prefill=1, decode=4,
                    worker_flags=["--device=emulated", "--kv-gib=0.01", "--emulated-kv-heads=4", "--node=a", "--profile=" + path],
+                   prefill_flags=["--max-batch-tokens=4096"],
                    decode_flags=["--emulated-decode-step-us=%d" % STEP_US, "--emulated-decode-sequence-us=%d" % SEQUENCE_US], **more)
-
-
-LENGTHS = ["--prompt-tokens-min=64", "--prompt-tokens-max=2048", "--lengths=4", "--rounds=2"]
 
 
 def skeinctl(cluster, *arguments):
