@@ -1,17 +1,21 @@
 #!/usr/bin/env python3
-"""skeinctl profile on a real cluster: every chunk of its prompts is measured, and no state remains.
+"""skeinctl profile on a real cluster: every chunk of its prompts is measured, and each formation of its decode group, and no state
+remains. An orchestrator with what was measured binds and releases by load.
 
 Whether the times fit equation 1 is the machine's affair; the samples are written before they are fitted.
 """
 import csv
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from cluster import Cluster, binaries_from_argv, run_tests  # noqa: E402
+from emulated import complete, emulated_model  # noqa: E402
 
 CHUNK = 64
 # The profile makes two instances faster, so that a policy would use them.
@@ -19,10 +23,22 @@ TWO_SIZES = {"model": "fledgling", "device": "cpu", "date": "2026-01-01", "sp": 
     str(sp): {"a_s": 1e-3, "b_s_per_token": 4e-5 / sp, "c_s_per_token2": 0, "d_s_per_token2": 0} for sp in (1, 2)}}
 
 
+# Of emulated decode-workers: a step of n sequences takes 20 + 4 n ms, in TP so many times less, in SP 20 + 4 n / instances ms. So TP is
+# faster up to 10 tokens, and slower from 11 on.
+GAINS = [{"instances": 2, "gain": 1.5}, {"instances": 4, "gain": 2}]
+STEP_US, SEQUENCE_US = 20000, 4000
+# Of emulated prefill-workers: each coefficient is most of the time of one of LENGTHS.
+TIMES = {"a_s": 5e-3, "b_s_per_token": 1e-5, "c_s_per_token2": 2e-8, "d_s_per_token2": 1e-8}
+LENGTHS = ["--prompt-tokens-min=64", "--prompt-tokens-max=4096", "--lengths=4", "--rounds=2"]
+
+
+def command(cluster, folder, *flags):
+    return [cluster.binaries["skeinctl"], "profile", "--orchestrator", cluster.orchestrator,
+            "--samples-out", os.path.join(folder, "samples.csv"), *flags]
+
+
 def profile(cluster, folder, *flags):
-    return subprocess.run([cluster.binaries["skeinctl"], "profile", "--orchestrator", cluster.orchestrator,
-                           "--samples-out", os.path.join(folder, "samples.csv"), *flags],
-                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=120, check=False)
+    return subprocess.run(command(cluster, folder, *flags), stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=240, check=False)
 
 
 def chunks_of(length):
@@ -74,5 +90,127 @@ def wrong_flags_are_named():
             assert done.returncode == code and words in done.stderr, (flags, done)
 
 
+def grouped(folder, **more):
+    """A cluster of one decode group of four emulated instances."""
+    path = os.path.join(folder, "times.json")
+    with open(path, "w", encoding="utf-8") as f:
+        json.dump({"sp": {"1": TIMES}, "formations": GAINS}, f)
+    return Cluster(binaries_from_argv(), emulated_model(folder, "deploy/models/fledgling"), prefill=1, decode=4,
+                   worker_flags=["--device=emulated", "--kv-gib=0.01", "--emulated-kv-heads=4", "--node=a", "--profile=" + path],
+                   prefill_flags=["--max-batch-tokens=4096"],
+                   decode_flags=["--emulated-decode-step-us=%d" % STEP_US, "--emulated-decode-sequence-us=%d" % SEQUENCE_US], **more)
+
+
+def skeinctl(cluster, *arguments):
+    return subprocess.run([cluster.binaries["skeinctl"], *arguments, "--orchestrator", cluster.orchestrator], stdout=subprocess.PIPE,
+                          stderr=subprocess.PIPE, universal_newlines=True, timeout=120, check=False)
+
+
+def group_of(cluster):
+    done = skeinctl(cluster, "formation", "--format=json")
+    assert done.returncode == 0, done
+    group, = [group for group in json.loads(done.stdout)["groups"] if group["role"] == "decode"]
+    return group
+
+
+def names(cluster):
+    """Of the formations that stand, with whether an operator has pinned them."""
+    return [(one["name"], one["pinned"]) for one in group_of(cluster)["formations"] if one["stage"] == "stands"]
+
+
+UNTOUCHED = [("independent", False)]
+
+
+def await_group(cluster):
+    cluster.until(lambda: group_of(cluster)["ready"] == 4, "the group has its communicators")
+
+
+def what_formations_gain_makes_auto_bind_and_release():
+    with tempfile.TemporaryDirectory() as folder:
+        with tempfile.TemporaryDirectory() as models, grouped(models) as cluster:
+            await_group(cluster)
+            done = profile(cluster, folder, *LENGTHS, "--formation-rounds=2", "--formation-steps=8")
+            assert done.returncode == 0, done.stderr.decode()
+            assert names(cluster) == UNTOUCHED, group_of(cluster)
+            cluster.assert_idle_and_whole()
+        samples = os.path.join(folder, "samples.csv")
+        formations = check_profile(json.loads(done.stdout), done.stderr.decode(), samples)
+        path = os.path.join(folder, "profile.json")
+        with open(path, "wb") as f:
+            f.write(done.stdout)
+        best = max(formations, key=lambda one: one["gain"])
+        with tempfile.TemporaryDirectory() as models, grouped(models, orchestrator_flags=[
+                "--profile", path, "--formation-dwell-s=0.2", "--formation-bind-sequences=0.5",
+                "--formation-release-sequences=1"]) as cluster:
+            binds_when_quiet_and_releases_when_busy(cluster, "bound(%d)" % best["instances"])
+
+
+def check_profile(found, errors, samples):
+    assert set(found["sp"]) == {"1"}, found
+    formations = found["formations"]
+    assert [one["instances"] for one in formations] == [2, 4], found
+    assert all(one["gain"] >= 1.05 for one in formations), (found, errors)
+    assert all(2 <= one["shift_tokens"] < 32 for one in formations), (found, errors)
+    assert "bound(4): gain " in errors and "not measured" not in errors, errors
+    with open(samples, encoding="utf-8") as f:
+        steps = [line[2:].strip().split(",") for line in f if line.startswith("# ")][1:]
+    assert {(size, mode) for size, mode, *_ in steps} == {("1", "own"), ("2", "tp"), ("2", "sp"), ("4", "tp"), ("4", "sp")}, steps
+    fitted = subprocess.run([binaries_from_argv()["skeinctl"], "fit", samples], stdout=subprocess.PIPE, timeout=60, check=True)
+    assert json.loads(fitted.stdout)["sp"] == found["sp"], fitted
+    return formations
+
+
+def binds_when_quiet_and_releases_when_busy(cluster, bound):
+    await_group(cluster)
+    is_bound = lambda: names(cluster) and all(one == (bound, False) for one in names(cluster))  # noqa: E731
+    cluster.until(is_bound, "the quiet group is bound")
+    stopped = threading.Event()
+
+    def answers(seed):
+        while not stopped.is_set():
+            complete(cluster, [seed, 1, 2], 40)
+    clients = [threading.Thread(target=answers, args=(seed,)) for seed in range(12)]
+    for client in clients:
+        client.start()
+    try:
+        cluster.until(lambda: names(cluster) == UNTOUCHED, "the busy group is released")
+    finally:
+        stopped.set()
+        for client in clients:
+            client.join()
+    cluster.until(is_bound, "the group that is quiet again is bound")
+    cluster.assert_idle_and_whole()
+
+
+def an_interrupt_leaves_the_group_as_it_was():
+    with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as models, grouped(models) as cluster:
+        await_group(cluster)
+        with subprocess.Popen(command(cluster, folder, *LENGTHS, "--formation-rounds=1000"), stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE) as running:
+            try:
+                cluster.until(lambda: ("bound(4)", True) in names(cluster), "a size is measured")
+                running.send_signal(signal.SIGINT)
+                out, errors = running.communicate(timeout=60)
+            finally:
+                running.kill()
+        assert running.returncode == 130 and not out and b"interrupted" in errors, (running.returncode, out, errors)
+        assert names(cluster) == UNTOUCHED, group_of(cluster)
+        cluster.assert_idle_and_whole()
+
+
+def a_pinned_group_is_left_alone():
+    with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as models, grouped(models) as cluster:
+        await_group(cluster)
+        bound = skeinctl(cluster, "bind", "--group", group_of(cluster)["name"], "--size=2")
+        assert bound.returncode == 0, bound
+        done = profile(cluster, folder, *LENGTHS)
+        assert done.returncode == 1 and b"is pinned by an operator" in done.stderr, done
+        assert "formations" not in json.loads(done.stdout), done
+        assert names(cluster) == [("bound(2)", True)] * 2, group_of(cluster)
+        done = profile(cluster, folder, *LENGTHS, "--formations=off", "--format=text")
+        assert done.returncode == 0 and b"sp" in done.stdout and b"{" not in done.stdout, done
+
+
 if __name__ == "__main__":
-    run_tests(every_chunk_is_measured, a_planning_cluster_is_measured_on_one_instance, wrong_flags_are_named)
+    run_tests(every_chunk_is_measured, a_planning_cluster_is_measured_on_one_instance, wrong_flags_are_named,
+              what_formations_gain_makes_auto_bind_and_release, an_interrupt_leaves_the_group_as_it_was, a_pinned_group_is_left_alone)

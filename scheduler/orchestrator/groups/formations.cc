@@ -151,10 +151,7 @@ void Formations::Carry(const Key& key, State& state, SwitchEffects effects, Time
   bool ended = false;
   for (SwitchEffect& effect : effects) {
     if (auto* prepare = std::get_if<SendPrepare>(&effect)) {
-      const FormationProfile* profile = ProfileOf(key.model);
-      if (profile != nullptr && profile->shift_tokens.contains(prepare->order.size)) {
-        prepare->order.shift_tokens = profile->shift_tokens.at(prepare->order.size);
-      }
+      prepare->order.shift_tokens = ShiftTokensOf(key, state, prepare->order);
       parts_.sender->Send(CallPrepareFormation{prepare->to, prepare->order});
     } else if (const auto* commit = std::get_if<SendCommit>(&effect)) {
       parts_.sender->Send(CallCommitFormation{commit->to, commit->order});
@@ -168,6 +165,19 @@ void Formations::Carry(const Key& key, State& state, SwitchEffects effects, Time
   due_.Set(key, state.formation.NextDeadline());
   Mark(key, state);
   if (ended) Drive(key, state, now);
+}
+
+// What the operator who waits for this bind has ordered; else what was measured.
+std::optional<int64_t> Formations::ShiftTokensOf(const Key& key, const State& state,
+                                                 const PrepareFormation& prepare) const {
+  for (const Call& call : state.calls) {
+    if (!call.order.shift_tokens.has_value()) continue;
+    const auto is_this = [&](const Call::Want& want) { return want.epoch == prepare.epoch; };
+    if (std::any_of(call.wants.begin(), call.wants.end(), is_this)) return call.order.shift_tokens;
+  }
+  const FormationProfile* profile = ProfileOf(key.model);
+  if (profile == nullptr || !profile->shift_tokens.contains(prepare.size)) return std::nullopt;
+  return profile->shift_tokens.at(prepare.size);
 }
 
 void Formations::NoteEnded(const Key& key, State& state, const SwitchEnded& ended, TimeUs now) {

@@ -1,5 +1,7 @@
 #include "scheduler/orchestrator/groups/formations.h"
 
+#include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -350,6 +352,25 @@ TEST_F(AutomaticFormationsTest, QuietGroupsAreBoundAndBusyOnesReleased) {
   now_ += 6 * kSecondUs;
   Drive(8);
   EXPECT_EQ(Of<CallEndFormation>().size(), 1u);
+}
+
+TEST_F(AutomaticFormationsTest, AnOrderSaysInPlaceOfTheProfileWhichStepsRunInSp) {
+  const auto bind = [&](std::optional<int64_t> shift_tokens) {
+    FormationOrder order = {.act = Act::kBind, .group = "m@a", .size = 4};
+    order.shift_tokens = shift_tokens;
+    effects_.clear();
+    formations_.On(FormationCalled{{++calls_}, order}, now_);
+    std::set<std::optional<int64_t>> asked;
+    for (const auto& one : Of<CallPrepareFormation>()) asked.insert(one.request.shift_tokens);
+    const uint64_t epoch = CompleteBinds().at(0);
+    Order(Act::kRelease, {}, "m@a");
+    for (const InstanceId member : members_) Tell(member, epoch, Phase::kEnded);
+    return asked;
+  };
+  using Asked = std::set<std::optional<int64_t>>;
+  EXPECT_EQ(bind(0), Asked{0});
+  EXPECT_EQ(bind(1'000'000), Asked{1'000'000});
+  EXPECT_EQ(bind(std::nullopt), Asked{96}) << "the order before is forgotten";
 }
 
 TEST_F(AutomaticFormationsTest, ABindThatFailsIsTriedAgainAfterAPauseThatDoubles) {

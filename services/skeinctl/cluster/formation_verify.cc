@@ -232,6 +232,8 @@ absl::StatusOr<MemberNumbers> MemberNumbersFrom(const std::string& metrics) {
     if (!ParseSample(line, &sample)) continue;
     if (sample.name == "skein_engine_steps_total") {
       numbers.steps[{LabelOf(sample.labels, "mode"), RanksOf(sample.labels)}] += sample.value;
+    } else if (sample.name == "skein_engine_step_tokens_total") {
+      numbers.step_tokens[{LabelOf(sample.labels, "mode"), RanksOf(sample.labels)}] += sample.value;
     } else if (sample.name == "skein_comm_bytes_total") {
       numbers.comm_bytes[RanksOf(sample.labels)] += sample.value;
     } else if (sample.name == "skein_kv_blocks" && LabelOf(sample.labels, "state") == "held") {

@@ -22,6 +22,7 @@ namespace skein::services {
 struct MemberNumbers {
   // Steps so far, by mode (docs/metrics.md, skein_engine_steps_total) and number of ranks.
   std::map<std::pair<std::string, int>, double> steps;
+  std::map<std::pair<std::string, int>, double> step_tokens;  // that these steps ran
   std::map<int, double> comm_bytes;  // moved so far, by the number of ranks
   double held_blocks = 0;
   double cpu_seconds = 0;  // so far
@@ -35,6 +36,8 @@ struct MemberNumbers {
 
 // INVALID_ARGUMENT: the text has no CPU time or no KV blocks, so it is not a decode-worker's.
 absl::StatusOr<MemberNumbers> MemberNumbersFrom(const std::string& metrics);
+// Asks the worker at this admin port ("HOST:PORT"), for at most 5 s. NOT_FOUND: it is none.
+absl::StatusOr<MemberNumbers> ReadMember(const std::string& admin);
 
 struct WatchedMember {
   uint64_t instance = 0;

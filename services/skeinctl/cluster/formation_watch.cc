@@ -21,17 +21,6 @@ struct Watch {
   std::vector<std::string> admin;  // by rank
 };
 
-absl::StatusOr<MemberNumbers> Read(const std::string& admin) {
-  const auto address = http::ParseAddress(admin);
-  if (!address.ok()) return absl::NotFoundError("its admin port is unknown");
-  const auto response = http::Ask(*address, {"GET", "/metrics", {}}, kAnswerMax);
-  if (!response.ok()) return response.status();
-  if (response->status != 200) {
-    return absl::UnavailableError(absl::StrCat(admin, " answers ", response->status));
-  }
-  return MemberNumbersFrom(response->body);
-}
-
 std::string AdminOf(const v1::StatusResponse& status, uint64_t instance) {
   for (const v1::InstanceStatus& one : status.instances()) {
     if (one.instance() == instance) return one.registration().admin_endpoint();
@@ -43,7 +32,7 @@ std::string AdminOf(const v1::StatusResponse& status, uint64_t instance) {
 void ReadAll(Watch* watch, MemberNumbers WatchedMember::*numbers, MemberNumbers* lead) {
   std::vector<WatchedMember>& members = watch->group.members;
   const auto read = [&](size_t rank, MemberNumbers* out) {
-    auto found = Read(watch->admin[rank]);
+    auto found = ReadMember(watch->admin[rank]);
     members[rank].read.Update(found.status());
     if (found.ok()) *out = *std::move(found);
   };
@@ -78,6 +67,17 @@ std::vector<Watch> WatchesOf(const std::vector<v1::GroupStatus>& groups,
 }
 
 }  // namespace
+
+absl::StatusOr<MemberNumbers> ReadMember(const std::string& admin) {
+  const auto address = http::ParseAddress(admin);
+  if (!address.ok()) return absl::NotFoundError("its admin port is unknown");
+  const auto response = http::Ask(*address, {"GET", "/metrics", {}}, kAnswerMax);
+  if (!response.ok()) return response.status();
+  if (response->status != 200) {
+    return absl::UnavailableError(absl::StrCat(admin, " answers ", response->status));
+  }
+  return MemberNumbersFrom(response->body);
+}
 
 std::vector<FormationChecks> Verify(const std::vector<v1::GroupStatus>& groups,
                                     const v1::StatusResponse& status,

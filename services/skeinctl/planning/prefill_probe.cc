@@ -1,21 +1,12 @@
 #include "services/skeinctl/planning/prefill_probe.h"
 
-#include <unistd.h>
-
 #include <chrono>
 #include <future>
-#include <random>
-#include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "services/base/process.h"
-#include "services/base/version.h"
 
 namespace skein::services {
 namespace {
-
-// Prompts use the first token ids, which every vocabulary has.
-constexpr int32_t kFirstToken = 3, kLastToken = 255;
 
 // Waits for the end of one request.
 class EndListener final : public RequestListener {
@@ -51,17 +42,7 @@ absl::StatusOr<std::unique_ptr<PrefillProbe>> PrefillProbe::Connect(const std::s
   if (const absl::Status s = probe->FindWorkers(); !s.ok()) return s;
   // Earlier chunks are not samples of this run.
   if (const auto before = probe->Collect(); !before.ok()) return before.status();
-  RouterShellOptions options;
-  options.orchestrators = {orchestrator};
-  options.incarnation = RandomIncarnation();
-  probe->router_ = std::make_unique<RouterShell>(options);
-  probe->router_->Start();
-  RouterLink::Self self;
-  self.identity.set_endpoint(absl::StrCat("skeinctl-profile:", getpid()));
-  self.identity.set_pid(getpid());
-  self.identity.set_version(kVersion);
-  self.draining = [] { return true; };
-  probe->router_->Join(std::move(self));
+  probe->router_ = std::make_unique<ProbeRouter>(orchestrator);
   return probe;
 }
 
@@ -103,28 +84,9 @@ absl::Status PrefillProbe::FindWorkers() {
   return absl::OkStatus();
 }
 
-PrefillProbe::~PrefillProbe() {
-  if (router_ == nullptr) return;
-  router_->Leave();
-  router_->Stop();
-}
-
 absl::Status PrefillProbe::Run(int64_t prompt_tokens) {
-  scheduler::RequestSpec spec;
-  spec.id = router_->NextIds(1);
-  spec.model = model_;
-  std::minstd_rand draw(static_cast<uint32_t>(spec.id.serial));
-  for (int64_t i = 0; i < prompt_tokens; ++i) {
-    spec.prompt.push_back(kFirstToken + static_cast<int32_t>(draw() % (kLastToken - kFirstToken)));
-  }
-  spec.max_tokens = 1;
-  v1::SamplingParams sampling;
-  sampling.set_top_p(1);
-  sampling.set_repetition_penalty(1);
-  sampling.set_top_logprobs(-1);
-  spec.sampling = sampling.SerializeAsString();
   auto listener = std::make_shared<EndListener>();
-  router_->loop().RunAndWait([&] { router_->Submit(spec, "", listener, /*alone=*/true); });
+  router_->Send(model_, prompt_tokens, /*max_tokens=*/1, listener);
   const absl::Status ended = listener->Await();
   if (ended.ok()) return ended;
   return absl::UnavailableError(

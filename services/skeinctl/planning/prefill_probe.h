@@ -1,10 +1,8 @@
 // PrefillProbe: makes a running cluster compute prompts, one at a time, and reads the chunk
-// durations from its prefill-workers. One thread; every call blocks. To the cluster it looks like a
-// draining router.
+// durations from its prefill-workers. One thread; every call blocks.
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -14,8 +12,8 @@
 #include "proto/orchestrator.grpc.pb.h"
 #include "proto/prefill_worker.grpc.pb.h"
 #include "scheduler/plan/latency/fit.h"
-#include "services/router/link/router_shell.h"
 #include "services/rpc/rpc.h"
+#include "services/skeinctl/planning/probe_router.h"
 
 namespace skein::services {
 
@@ -25,7 +23,6 @@ class PrefillProbe {
   // answer. NOT_FOUND: no such model. INVALID_ARGUMENT: several models and none named.
   static absl::StatusOr<std::unique_ptr<PrefillProbe>> Connect(const std::string& orchestrator,
                                                                const std::string& model);
-  ~PrefillProbe();
 
   // Runs one request with this many prompt tokens to its end, on one instance.
   absl::Status Run(int64_t prompt_tokens);
@@ -54,7 +51,7 @@ class PrefillProbe {
   std::string model_;
   std::string device_;
   int64_t prompt_tokens_max_ = 0;
-  std::unique_ptr<RouterShell> router_;
+  std::unique_ptr<ProbeRouter> router_;
 };
 
 }  // namespace skein::services

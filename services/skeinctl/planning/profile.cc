@@ -16,11 +16,15 @@
 #include "services/skeinctl/cluster/cluster_client.h"
 #include "services/skeinctl/command.h"
 #include "services/skeinctl/planning/fit.h"
+#include "services/skeinctl/planning/formation_gain.h"
+#include "services/skeinctl/planning/formation_profile.h"
 #include "services/skeinctl/planning/prefill_probe.h"
 #include "services/skeinctl/terminal/progress.h"
 
 namespace skein::services {
 namespace {
+
+constexpr int kInterrupted = 130;
 
 // Round 0 warms caches and is discarded.
 absl::StatusOr<ProfileSamples> Measure(const ProfileFlags& options, PrefillProbe* probe,
@@ -42,6 +46,47 @@ absl::StatusOr<ProfileSamples> Measure(const ProfileFlags& options, PrefillProbe
     }
   }
   return samples;
+}
+
+absl::Status WriteSamples(const ProfileFlags& options,
+                          const std::vector<scheduler::LatencySample>& prefill,
+                          const std::vector<DecodePoint>& decode) {
+  if (options.samples_out.empty()) return absl::OkStatus();
+  return WriteFile(options.samples_out, absl::StrCat(SamplesCsv(prefill), DecodeCsv(decode)));
+}
+
+// The tables are for people: beside the profile, or in its place.
+void PrintTable(const ProfileFlags& options, const std::string& text) {
+  std::fputs(text.c_str(), options.format == "json" ? stderr : stdout);
+}
+
+// Adds what formations gain to the profile. Without groups that could be bound: nothing.
+absl::Status AddFormations(const std::string& orchestrator, const ProfileFlags& options,
+                           int64_t tokens_max, const std::vector<scheduler::LatencySample>& prefill,
+                           Profile* profile) {
+  if (options.formations == "off") return absl::OkStatus();
+  ClusterClient client(orchestrator);
+  const auto measured = MeasureFormations(&client, {.model = profile->model,
+                                                    .tokens_max = tokens_max,
+                                                    .rounds = options.formation_rounds,
+                                                    .streams = options.formation_streams,
+                                                    .steps = options.formation_steps});
+  if (absl::IsNotFound(measured.status())) {
+    std::fputs(absl::StrCat("formations: ", std::string(measured.status().message()), "\n").c_str(),
+               stderr);
+    return absl::OkStatus();
+  }
+  if (!measured.ok()) {
+    return absl::Status(measured.status().code(),
+                        absl::StrCat("formations: ", std::string(measured.status().message())));
+  }
+  std::fputs(measured->notes.c_str(), stderr);
+  PrintTable(options, FormationTable(measured->points, measured->findings));
+  if (auto s = WriteSamples(options, prefill, measured->points); !s.ok()) return s;
+  profile->formations = FormationProfileOf(measured->findings);
+  if (profile->formations->gains.size() == measured->findings.size()) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      "formations: not all sizes were measured (see above); profile an idle cluster");
 }
 
 absl::Status Profiled(const std::string& orchestrator, const ProfileFlags& options) {
@@ -70,21 +115,23 @@ absl::Status Profiled(const std::string& orchestrator, const ProfileFlags& optio
         "hold the longest prompt");
   }
   const std::vector<scheduler::LatencySample> medians = Medians(samples->samples());
-  if (!options.samples_out.empty()) {
-    if (const auto s = WriteFile(options.samples_out, SamplesCsv(medians)); !s.ok()) return s;
-  }
+  if (const auto s = WriteSamples(options, medians, {}); !s.ok()) return s;
   const auto fit = scheduler::FitLatency(medians);
   if (!fit.ok()) return fit.status();
-  std::fputs(ResidualTable(*fit).c_str(), stderr);
+  PrintTable(options, ResidualTable(*fit));
   auto latency = scheduler::LatencyModel::Make(fit->sizes);
   if (!latency.ok()) return latency.status();
-  const Profile profile{(*probe)->model(),   (*probe)->device(), Today(),
-                        *std::move(latency), std::nullopt,       std::nullopt};
-  std::fputs(ProfileJson(profile).c_str(), stdout);
-  if (samples->complete()) return absl::OkStatus();
-  return absl::FailedPreconditionError(
-      "the profile lacks requested lengths (see above); profile an idle cluster, or "
-      "lower --prompt-tokens-max");
+  Profile profile{(*probe)->model(),   (*probe)->device(), Today(),
+                  *std::move(latency), std::nullopt,       std::nullopt};
+  absl::Status done = AddFormations(orchestrator, options, longest + 1, medians, &profile);
+  if (absl::IsCancelled(done)) return done;
+  if (options.format == "json") std::fputs(ProfileJson(profile).c_str(), stdout);
+  if (!samples->complete()) {
+    done.Update(absl::FailedPreconditionError(
+        "the profile lacks requested lengths (see above); profile an idle cluster, or "
+        "lower --prompt-tokens-max"));
+  }
+  return done;
 }
 
 }  // namespace
@@ -174,7 +221,9 @@ void ProfileFlags::Register(FlagSet* set) {
       "Measure the latency profile of a running cluster.\n"
       "\n"
       "Writes the profile to standard output and its error at each sample to standard error. The "
-      "cluster should be idle.");
+      "cluster should be idle. Decode groups are bound at each size, in TP and in SP, to measure "
+      "what their formations gain; they are pinned meanwhile, and released and unpinned at the "
+      "end, also after an error or Ctrl-C.");
   RegisterCluster(&orchestrator, set);
   set->String(&model, "model", "The model to measure; needed if the cluster serves several.")
       .Value("NAME");
@@ -186,7 +235,23 @@ void ProfileFlags::Register(FlagSet* set) {
            "Longest prompt; 0 means what the model's context allows.", 0, 1 << 30);
   set->Int(&lengths, "lengths", "Number of different prompt lengths.", 4, 10'000);
   set->Int(&rounds, "rounds", "Number of measurements of each length.", 1, 1000);
-  set->String(&format, "format", "Output format; only one exists.").OneOf({"json"}).Value("FORMAT");
+  set->String(&formations, "formations",
+              "auto: also measure what binding the decode instances of a node gains, and above how "
+              "many tokens a step runs in SP, where there are two or more; off: do not.")
+      .Value("WHEN")
+      .OneOf({"auto", "off"});
+  set->Int(&formation_rounds, "formation-rounds", "Number of measurements of each formation.", 1,
+           1000);
+  set->Int(&formation_streams, "formation-streams",
+           "Most streams at a time for each bound group; 1, 2, 4 ... up to it are measured.", 1,
+           4096);
+  set->Int(&formation_steps, "formation-steps", "Decode steps of each measurement of a formation.",
+           8, 100'000);
+  set->String(&format, "format",
+              "Output: the profile (json), or the measured times and what follows from them as "
+              "tables (text).")
+      .OneOf({"json", "text"})
+      .Value("FORMAT");
 }
 
 int RunProfile(const ProfileFlags& flags) {
@@ -195,7 +260,8 @@ int RunProfile(const ProfileFlags& flags) {
   const absl::Status done = Profiled(*orchestrator, flags);
   if (done.ok()) return kDone;
   const bool wrong_flag = absl::StartsWith(done.message(), "--");
-  return PrintErrors("skeinctl profile", done, wrong_flag ? kUsage : kFailed);
+  const int failed = PrintErrors("skeinctl profile", done, wrong_flag ? kUsage : kFailed);
+  return absl::IsCancelled(done) ? kInterrupted : failed;
 }
 
 }  // namespace skein::services

@@ -1,4 +1,5 @@
-// skeinctl profile: measures the latency model of a running cluster.
+// skeinctl profile: measures the latency model of a running cluster, and what formations of its
+// decode instances gain (formation_profile.h).
 //
 // It sends prompts of many lengths, one at a time, each planned on one instance, reads the
 // durations of chunks computed alone from the prefill-workers, and fits equation 1 of Tetris
@@ -22,14 +23,19 @@ struct ProfileFlags {
   int64_t prompt_tokens_max = 0;
   int64_t lengths = 24;
   int64_t rounds = 5;
+  std::string formations = "auto";
+  int64_t formation_rounds = 3;
+  int64_t formation_streams = 32;
+  int64_t formation_steps = 64;
   std::string format = "json";
 
   void Register(FlagSet* set);
 };
 
 // Exit code: 0; 1 if the cluster does not answer, the samples do not fit, or a requested length was
-// not measured (the profile of the others is still printed); 2 for flags that do not suit the
-// cluster.
+// not measured, or its formations (the profile of the others is still printed); 2 for flags that do
+// not suit the cluster; 130 if a signal ended the measurement of formations, which prints
+// nothing.
 int RunProfile(const ProfileFlags& flags);
 
 // Pure. The prompt lengths to send: evenly spaced on a log scale, ascending, unique.

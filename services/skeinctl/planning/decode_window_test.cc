@@ -1,0 +1,98 @@
+#include "services/skeinctl/planning/decode_window.h"
+
+#include <string>
+
+#include "gtest/gtest.h"
+
+namespace skein::services {
+namespace {
+
+// What ran at a target in a window of a second.
+DecodeWindow WindowOf(int32_t instances, const std::string& mode, double steps, double tokens) {
+  DecodeWindow window{.target = {7, instances}, .seconds = 1};
+  const std::pair<std::string, int> kind(mode, instances);
+  window.first.steps[kind] = 5;
+  window.first.step_tokens[kind] = 55;
+  window.last.steps[kind] = 5 + steps;
+  window.last.step_tokens[kind] = 55 + tokens;
+  return window;
+}
+
+TEST(DecodeWindow, ASampleIsTheMeanOfItsSteps) {
+  const auto samples = SamplesOf({WindowOf(4, "tp", 100, 200), WindowOf(1, "own", 50, 50)}, 3, 10);
+  ASSERT_TRUE(samples.ok()) << samples.status();
+  ASSERT_EQ(samples->size(), 2u);
+  EXPECT_EQ((*samples)[0].instances, 4);
+  EXPECT_EQ((*samples)[0].mode, DecodeMode::kTp);
+  EXPECT_EQ((*samples)[0].streams, 3);
+  EXPECT_DOUBLE_EQ((*samples)[0].tokens, 2);
+  EXPECT_DOUBLE_EQ((*samples)[0].seconds, 0.01);
+  EXPECT_EQ((*samples)[1].mode, DecodeMode::kAlone);
+  EXPECT_DOUBLE_EQ((*samples)[1].seconds, 0.02);
+}
+
+TEST(DecodeWindow, StepsOfBothKindsOfSpAreSp) {
+  for (const char* mode : {"sp", "sp_tp"}) {
+    const auto samples = SamplesOf({WindowOf(2, mode, 100, 100)}, 1, 10);
+    ASSERT_TRUE(samples.ok()) << samples.status();
+    EXPECT_EQ(samples->at(0).mode, DecodeMode::kSp) << mode;
+  }
+}
+
+TEST(DecodeWindow, ATargetWithoutStreamsGivesNoSample) {
+  const auto samples = SamplesOf({WindowOf(2, "tp", 100, 100), WindowOf(2, "tp", 0, 0)}, 1, 10);
+  ASSERT_TRUE(samples.ok()) << samples.status();
+  EXPECT_EQ(samples->size(), 1u);
+}
+
+TEST(DecodeWindow, OtherRequestsAreSeenByTheirTokens) {
+  for (const double tokens : {100.0, 300.0}) {
+    const auto samples = SamplesOf({WindowOf(2, "tp", 100, tokens)}, 2, 10);
+    EXPECT_TRUE(absl::IsFailedPrecondition(samples.status())) << samples.status();
+    EXPECT_NE(samples.status().message().find("2 streams ran"), std::string::npos);
+  }
+}
+
+TEST(DecodeWindow, ABoundGroupRunsInOneModeAndNothingAlone) {
+  DecodeWindow mixed = WindowOf(2, "tp", 100, 100);
+  mixed.last.steps[{"sp", 2}] = 3;
+  EXPECT_TRUE(absl::IsFailedPrecondition(SamplesOf({mixed}, 1, 10).status()));
+  DecodeWindow own = WindowOf(2, "tp", 100, 100);
+  own.last.steps[{"own", 1}] = 4;
+  EXPECT_TRUE(SamplesOf({own}, 1, 10).ok()) << "a step of no tokens only asks for free blocks";
+  own.last.step_tokens[{"own", 1}] = 4;
+  EXPECT_TRUE(absl::IsFailedPrecondition(SamplesOf({own}, 1, 10).status()));
+}
+
+TEST(DecodeTargets, AreLeadsAndInstancesAlone) {
+  v1::ListGroupsResponse response;
+  v1::GroupStatus* group = response.add_groups();
+  group->set_role(v1::ROLE_DECODE);
+  group->set_model("m");
+  auto* bound = group->add_formations();
+  bound->set_stage("stands");
+  bound->set_epoch(9);
+  bound->add_members(3);
+  bound->add_members(4);
+  auto* alone = group->add_formations();
+  alone->set_stage("stands");
+  alone->add_members(5);
+  alone->add_members(6);
+  *response.add_groups() = *group;
+  response.mutable_groups(1)->set_model("other");
+  const auto targets = DecodeTargets(response, "m");
+  ASSERT_TRUE(targets.ok()) << targets.status();
+  EXPECT_EQ(*targets, (std::vector<DecodeTarget>{{3, 2}, {5, 1}, {6, 1}}));
+  response.mutable_groups(0)->mutable_formations(0)->set_stage("releasing");
+  EXPECT_TRUE(absl::IsFailedPrecondition(DecodeTargets(response, "m").status()));
+}
+
+TEST(StreamCounts, AreOneAndOneAnInstanceAndPowersOfTwoATarget) {
+  EXPECT_EQ(StreamCounts(1, 4, 8), (std::vector<int64_t>{1, 2, 4, 8}));
+  EXPECT_EQ(StreamCounts(2, 4, 4), (std::vector<int64_t>{1, 2, 4, 8}));
+  EXPECT_EQ(StreamCounts(2, 3, 2), (std::vector<int64_t>{1, 2, 3, 4}));
+  EXPECT_EQ(StreamCounts(2, 4, 1), (std::vector<int64_t>{1, 2, 4}));
+}
+
+}  // namespace
+}  // namespace skein::services
