@@ -40,6 +40,24 @@ TEST(StepProfileJson, ErrorsNameTheField) {
             std::string::npos);
 }
 
+// How many devices an instance stands for.
+TEST(StepProfileJson, BaseDevicesIsAWholeNumberThatStands) {
+  const scheduler::StepProfile& two = *scheduler::FindStepProfile("llama3-70b-h200-bf16");
+  ASSERT_EQ(two.base_devices, 2);
+  const std::string json = StepProfileJson(two);
+  EXPECT_EQ(ParseStepProfile(json)->base_devices, 2);
+  const auto with = [&](const std::string& value) {
+    return ParseStepProfile(Replaced(json, "\"base_devices\": 2", "\"base_devices\": " + value));
+  };
+  const auto four = with("4");
+  ASSERT_TRUE(four.ok()) << four.status();
+  EXPECT_GT(four->KvTokens(1, 1), 3 * two.KvTokens(1, 1)) << "one copy of the weights on four";
+  EXPECT_EQ(with("0").status().message(), "base_devices: 0 is not in 1 to 2^24");
+  EXPECT_EQ(with("2.5").status().message(), "the profile has no whole number: base_devices");
+  EXPECT_EQ(ParseStepProfile(Replaced(json, "  \"base_devices\": 2,\n", "")).status().message(),
+            "the profile has no whole number: base_devices");
+}
+
 TEST(StepProfileJson, LoadsByNameOrPath) {
   EXPECT_EQ(LoadStepProfile("llama3-8b")->name, "llama3-8b");
   const absl::Status missing = LoadStepProfile("/nonexistent").status();

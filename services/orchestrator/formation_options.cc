@@ -25,18 +25,21 @@ absl::StatusOr<scheduler::orchestrator::FormationConfig> FormationsFrom(
   config.automatic = options.formations == "auto";
   config.policy.bind_sequences = options.formation_bind_sequences;
   config.policy.release_sequences = options.formation_release_sequences;
+  config.policy.release_waiting_tokens = options.formation_release_waiting_tokens;
   config.policy.min_dwell_us = std::llround(options.formation_dwell_s * 1e6);
   config.policy.min_gain = options.formation_min_gain;
   const absl::Status status = CheckFormationPolicy(config.policy);
   ReadProfile(options, &config);
   if (status.ok()) return config;
   // The policy names its fields; people know the flags.
-  return absl::Status(status.code(),
-                      absl::StrReplaceAll(std::string(status.message()),
-                                          {{"bind_sequences", "--formation-bind-sequences"},
-                                           {"release_sequences", "--formation-release-sequences"},
-                                           {"min_dwell_us", "--formation-dwell-s"},
-                                           {"min_gain", "--formation-min-gain"}}));
+  return absl::Status(
+      status.code(),
+      absl::StrReplaceAll(std::string(status.message()),
+                          {{"bind_sequences", "--formation-bind-sequences"},
+                           {"release_sequences", "--formation-release-sequences"},
+                           {"release_waiting_tokens", "--formation-release-waiting-tokens"},
+                           {"min_dwell_us", "--formation-dwell-s"},
+                           {"min_gain", "--formation-min-gain"}}));
 }
 
 }  // namespace skein::services

@@ -25,6 +25,7 @@ TEST(FormationOptions, EachFlagIsTaken) {
   options.formations = "manual";
   options.formation_bind_sequences = 0.5;
   options.formation_release_sequences = 2.5;
+  options.formation_release_waiting_tokens = 5000;
   options.formation_dwell_s = 1.5;
   options.formation_min_gain = 1.25;
   const auto config = FormationsFrom(options);

@@ -55,6 +55,11 @@ void RegisterFormations(OrchestratorOptions* options, FlagSet* flags) {
                 "A group with at least so many sequences an instance is busy: it is released. "
                 "Between the two it stays as it is.",
                 0, 1e6);
+  flags->Double(&options->formation_release_waiting_tokens, "formation-release-waiting-tokens",
+                "A group for which at least so many tokens of prompts an instance are still to be "
+                "computed is busy, too. From half of it on it is not quiet, and a release lets "
+                "sequences end; below that it computes them anew. 0: not looked at.",
+                0, 1e9);
   flags->Double(&options->formation_dwell_s, "formation-dwell-s",
                 "Load changes a formation no sooner than this time after its last change.", 0,
                 86400);

@@ -25,6 +25,7 @@ struct OrchestratorOptions {
   std::string formations = "auto";
   double formation_bind_sequences = 1;
   double formation_release_sequences = 4;
+  double formation_release_waiting_tokens = 0;
   double formation_dwell_s = 10;
   double formation_min_gain = 1.05;
   std::string log_level = "info";

@@ -196,7 +196,8 @@ void Formations::Pin(const Call& call, State& state) {
   }
 }
 
-// How the operators who wait for it want it released.
+// As the operators who wait for it want it, or who have ordered what is there now; else as the
+// policy says.
 Switch Formations::HowOf(const State& state, const FormationSwitch::Live& live) {
   for (const Call& call : state.calls) {
     if (call.order.how != Switch::kHard) continue;
@@ -204,7 +205,7 @@ Switch Formations::HowOf(const State& state, const FormationSwitch::Live& live) 
       if (Overlap(want.members, live.members)) return Switch::kHard;
     }
   }
-  return Switch::kSequential;
+  return state.pins.Has(live.members.front()) ? Switch::kSequential : state.choice.release;
 }
 
 // Those that wait for a bind that is concerned; their pins are gone with them.

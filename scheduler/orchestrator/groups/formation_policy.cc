@@ -48,6 +48,8 @@ class Chooser {
   void Conclude();
 
   double Sequences() const;
+  double WaitingTokens() const;
+  bool FewPromptsWait() const;
   bool IsFree(const Subset& subset) const;
   bool IsBoundNow(const Subset& subset) const;
   int64_t TokensIn(const Subset& subset) const;
@@ -115,6 +117,17 @@ double Chooser::Sequences() const {
   return members_ == 0 ? 0 : static_cast<double>(sequences) / static_cast<double>(members_);
 }
 
+double Chooser::WaitingTokens() const {
+  const auto tokens = static_cast<double>(load_.waiting_tokens);
+  return members_ == 0 ? 0 : tokens / static_cast<double>(members_);
+}
+
+// By half of what makes the group busy (hysteresis); always, if nothing does.
+bool Chooser::FewPromptsWait() const {
+  return config_.release_waiting_tokens == 0 ||
+         WaitingTokens() < config_.release_waiting_tokens / 2;
+}
+
 void Chooser::DecideRule() {
   if (members_ < 2) return Apply(Rule::kRelease, "the group has no second instance", 0, "");
   const int32_t other = load_.bound.empty() && best_ != nullptr ? best_->size : 1;
@@ -138,7 +151,15 @@ void Chooser::DecideRule() {
 void Chooser::DecideRuleByLoad(int32_t other) {
   const double sequences = Sequences();
   const std::string load = absl::StrFormat("%.2f sequences an instance", sequences);
-  if (sequences <= config_.bind_sequences) {
+  const double tokens = WaitingTokens();
+  const double most = config_.release_waiting_tokens;
+  if (most > 0 && tokens >= most) {
+    return Apply(Rule::kRelease,
+                 absl::StrFormat("busy: %.0f tokens of prompts wait at an instance, at least %.0f",
+                                 tokens, most),
+                 best_->size, "the group is busy");
+  }
+  if (sequences <= config_.bind_sequences && FewPromptsWait()) {
     return Apply(
         Rule::kBind,
         absl::StrFormat("quiet: %s, at most %.2f; %s makes tokens %.2f times as fast", load,
@@ -151,8 +172,12 @@ void Chooser::DecideRuleByLoad(int32_t other) {
                  best_->size, "the group is busy");
   }
   Apply(Rule::kKeep,
-        absl::StrFormat("neither quiet nor busy: %s, between %.2f and %.2f", load,
-                        config_.bind_sequences, config_.release_sequences),
+        FewPromptsWait()
+            ? absl::StrFormat("neither quiet nor busy: %s, between %.2f and %.2f", load,
+                              config_.bind_sequences, config_.release_sequences)
+            : absl::StrFormat("neither quiet nor busy: %.0f tokens of prompts wait at an instance, "
+                              "between %.0f and %.0f",
+                              tokens, most / 2, most),
         other, other == 1 ? "the group is not busy" : "the group is not quiet");
 }
 
@@ -231,6 +256,7 @@ void Chooser::TakeByLoad() {
 }
 
 void Chooser::Conclude() {
+  if (config_.release_waiting_tokens > 0 && FewPromptsWait()) choice_.release = Switch::kHard;
   std::sort(choice_.bound.begin(), choice_.bound.end(),
             [](const auto& a, const auto& b) { return a.subset < b.subset; });
   std::vector<std::string> whys;
@@ -315,6 +341,10 @@ absl::Status CheckFormationPolicy(const FormationPolicyConfig& config) {
     return absl::InvalidArgumentError(absl::StrCat("release_sequences: ", config.release_sequences,
                                                    " is not above bind_sequences, ",
                                                    config.bind_sequences));
+  }
+  if (!(config.release_waiting_tokens >= 0)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("release_waiting_tokens: ", config.release_waiting_tokens, " is below 0"));
   }
   if (config.min_dwell_us < 0) {
     return absl::InvalidArgumentError(

@@ -8,9 +8,10 @@
 //             with or without a gain in the profile: otherwise it could not be served at all;
 //   priority  a request of high priority gets a bound group of at most half of the members, so that
 //             the rest serves the others;
-//   load      quiet: the rest is bound with the size that gains most; busy: it works alone; between
-//             the two thresholds: what load has bound stays so; what a need has bound that is over
-//             is released. For a while after each change all stays as it is.
+//   load      quiet: the rest is bound with the size that gains most; busy, by the sequences or by
+//             the tokens of prompts that wait: it works alone; between the thresholds: what load
+//             has bound stays so; what a need has bound that is over is released. For a while after
+//             each change all stays as it is.
 // The last two bind only where the profile of this model and device says that binding gains.
 //
 // No state, no clock: equal arguments give equal choices.
@@ -22,6 +23,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "scheduler/base/formation_messages.h"
 #include "scheduler/base/time.h"
 #include "scheduler/orchestrator/groups/formation.h"
 
@@ -33,6 +35,10 @@ struct FormationPolicyConfig {
   // the second it is busy. Between them it stays as it is (hysteresis).
   double bind_sequences = 1;
   double release_sequences = 4;
+  // Tokens of prompts an instance that wait to be computed. At or above so many the group is busy,
+  // too: a burst shows there before it shows in the number of sequences. From half of it on it is
+  // not quiet, and what is released may end by itself (FormationChoice::release). 0: not looked at.
+  double release_waiting_tokens = 0;
   // For so long after a change neither load nor the end of a need changes the formation again. A
   // pin, a long request and one of high priority do not wait.
   TimeUs min_dwell_us = 10 * kSecondUs;
@@ -67,6 +73,7 @@ struct GroupLoad {
   };
   std::vector<Member> members;       // in the order of the GroupOrder
   int64_t waiting_requests = 0;      // for a place in the group
+  int64_t waiting_tokens = 0;        // of prompts that are still to be computed, at all members
   std::vector<FormationSize> sizes;  // ascending, from 1 on
   // Of the requests that wait for the group or run in it, so that what is bound for one stays so
   // until it has ended.
@@ -90,6 +97,10 @@ struct FormationChoice {
   std::vector<Bound> bound;        // ascending, disjoint; all others work alone
   std::string why;                 // for people
   std::vector<Rejected> rejected;  // alternatives, with what speaks against each
+  // How to release what is bound now and not chosen. kSequential: its sequences end first. kHard:
+  // its lead computes them anew, which costs less in all, but delays the prompts that wait there.
+  // So kHard only while few wait, by release_waiting_tokens; without that always kSequential.
+  Switch release = Switch::kSequential;
   // INVALID_ARGUMENT: the longest request fits no formation; the text names the limit.
   absl::Status too_long;
 };

@@ -44,7 +44,7 @@ class FormationPolicyTest : public ::testing::Test {
     load_.sizes = {{1, 1000}, {2, 2000, 1.5}, {4, 4000, 2.0}};
   }
 
-  FormationChoice Choose() const { return ChooseFormation(kConfig, load_, now_); }
+  FormationChoice Choose() const { return ChooseFormation(config_, load_, now_); }
   // Makes the choice present, as the switch would.
   std::string Follow() {
     const FormationChoice choice = Choose();
@@ -71,6 +71,7 @@ class FormationPolicyTest : public ::testing::Test {
     load_.waiting_requests = waiting;
   }
 
+  FormationPolicyConfig config_ = kConfig;
   TimeUs now_ = 1000 * kSecondUs;
   GroupLoad load_;
   int switches_ = 0;
@@ -109,6 +110,48 @@ TEST_F(FormationPolicyTest, SaysWhy) {
   load_.since_us = now_ - 1'500'000;
   EXPECT_EQ(WhyNot(Choose(), "bound(4)"),
             "the present formation is 1.5 s old, and kept for 10.0 s");
+}
+
+// A burst shows in the prompts that wait before it shows in the number of sequences.
+TEST_F(FormationPolicyTest, PromptsThatWaitMakeItBusy) {
+  config_.release_waiting_tokens = 1000;
+  EXPECT_EQ(Follow(), "0+4");
+  Load(2, 0);
+  load_.waiting_tokens = 3999;
+  EXPECT_EQ(FollowAfter(100 * kSecondUs), "0+4");
+  EXPECT_EQ(Choose().why,
+            "neither quiet nor busy: 1000 tokens of prompts wait at an instance, between 500 and "
+            "1000");
+  EXPECT_EQ(Choose().release, Switch::kSequential);
+  load_.waiting_tokens = 4000;
+  EXPECT_EQ(FollowAfter(1), "");
+  EXPECT_EQ(Choose().release, Switch::kSequential);
+  Load(0, 0);
+  load_.waiting_tokens = 2000;  // half of it: not quiet yet
+  EXPECT_EQ(FollowAfter(100 * kSecondUs), "");
+  EXPECT_EQ(Choose().why,
+            "neither quiet nor busy: 500 tokens of prompts wait at an instance, between 500 and "
+            "1000");
+  EXPECT_EQ(Choose().release, Switch::kSequential);
+  load_.waiting_tokens = 1999;
+  EXPECT_EQ(Choose().release, Switch::kHard);
+  EXPECT_EQ(FollowAfter(1), "0+4");
+  config_.release_waiting_tokens = 0;
+  load_.waiting_tokens = 1'000'000;
+  EXPECT_EQ(FollowAfter(100 * kSecondUs), "0+4");
+  EXPECT_EQ(Choose().release, Switch::kSequential);
+}
+
+// A few requests that come together are no burst: the tokens wait for less than the dwell.
+TEST_F(FormationPolicyTest, WaitingPromptsDoNotFlapWithinTheDwell) {
+  config_.release_waiting_tokens = 1000;
+  uint64_t random = 7;
+  for (int i = 0; i < 100'000; ++i) {
+    load_.waiting_tokens = static_cast<int64_t>(Mix64(random += kMix64Step) % 8000);
+    FollowAfter(kSecondUs / 10);
+  }
+  EXPECT_LE(switches_, 1000);
+  EXPECT_GE(switches_, 900);
 }
 
 TEST_F(FormationPolicyTest, DoesNotFlapWithinTheDwell) {
@@ -311,7 +354,10 @@ TEST_F(FormationPolicyTest, AnyChoiceCanBeCarriedOut) {
     return static_cast<int64_t>(Mix64(state += kMix64Step) % below);
   };
   for (int i = 0; i < 20'000; ++i) {
-    load_ = {.waiting_requests = random(20), .longest_tokens = random(3) * random(9000)};
+    load_ = {.waiting_requests = random(20),
+             .waiting_tokens = random(20'000),
+             .longest_tokens = random(3) * random(9000)};
+    config_.release_waiting_tokens = static_cast<double>(random(3) * 1000);
     load_.members.resize(static_cast<size_t>(random(10)));
     for (GroupLoad::Member& member : load_.members) {
       member = {.running_sequences = random(5), .running_tokens = random(100)};
@@ -353,6 +399,7 @@ TEST_F(FormationPolicyTest, ChecksItsConfig) {
   EXPECT_EQ(message({.bind_sequences = -1}), "bind_sequences: -1 is below 0");
   EXPECT_EQ(message({.bind_sequences = 4, .release_sequences = 4}),
             "release_sequences: 4 is not above bind_sequences, 4");
+  EXPECT_EQ(message({.release_waiting_tokens = -2}), "release_waiting_tokens: -2 is below 0");
   EXPECT_EQ(message({.min_dwell_us = -1}), "min_dwell_us: -1 is below 0");
   EXPECT_EQ(message({.min_gain = 0.9}), "min_gain: 0.9 is below 1: it would bind what loses by it");
   EXPECT_NE(message({.min_gain = std::numeric_limits<double>::quiet_NaN()}), "");

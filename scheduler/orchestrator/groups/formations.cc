@@ -8,6 +8,7 @@
 #include <variant>
 
 #include "absl/strings/str_cat.h"
+#include "scheduler/orchestrator/groups/formation_steps.h"
 
 namespace skein::scheduler::orchestrator {
 
@@ -246,32 +247,21 @@ std::vector<Formations::Target> Formations::Choose(const Key& key, State& state,
 
 void Formations::ReleaseOthers(const Key& key, State& state, const std::vector<Target>& targets,
                                TimeUs now) {
-  struct Released {
-    InstanceId lead;
-    Switch how;
-    std::string why;
-  };
-  std::vector<Released> released;
-  for (const auto& [epoch, live] : state.formation.live()) {
-    const auto is_this = [&live = live](const Target& target) {
-      return target.members == live.members;
-    };
-    if (std::any_of(targets.begin(), targets.end(), is_this)) continue;
-    const Switch how = HowOf(state, live);
-    const bool hastens =
-        live.stage == Stage::kReleasing && how == Switch::kHard && live.how == Switch::kSequential;
-    if (live.stage >= Stage::kReleasing && !hastens) continue;
-    const InstanceId lead = live.members.front();
-    const absl::Status serve = CanServe(live.members);
-    released.push_back({lead, how,
-                        !serve.ok()            ? std::string(serve.message())
-                        : state.pins.Has(lead) ? "ordered by an operator"
-                                               : state.choice.why});
-    state.ordered.insert(epoch);
+  std::vector<std::vector<InstanceId>> chosen;
+  for (const Target& target : targets) chosen.push_back(target.members);
+  std::vector<std::pair<ReleaseStep, std::string>> steps;
+  const auto how = [&](const Live& live) { return HowOf(state, live); };
+  for (const ReleaseStep& step : ReleaseSteps(state.formation, chosen, how)) {
+    const absl::Status serve = CanServe(state.formation.live().at(step.epoch).members);
+    const bool ordered = serve.ok() && state.pins.Has(step.lead);
+    steps.emplace_back(step, !serve.ok() ? std::string(serve.message())
+                             : ordered   ? "ordered by an operator"
+                                         : state.choice.why);
+    state.ordered.insert(step.epoch);
   }
-  for (const auto& [lead, how, why] : released) {
+  for (const auto& [step, why] : steps) {
     SwitchEffects effects;
-    const absl::Status ok = state.formation.Release(lead, how, why, now, &effects);
+    const absl::Status ok = state.formation.Release(step.lead, step.how, why, now, &effects);
     if (ok.ok()) Carry(key, state, std::move(effects), now);
   }
 }
@@ -279,16 +269,14 @@ void Formations::ReleaseOthers(const Key& key, State& state, const std::vector<T
 void Formations::BindFree(const Key& key, State& state, const std::vector<Target>& targets,
                           TimeUs now) {
   for (const Target& target : targets) {
-    const bool is_free =
-        std::none_of(target.members.begin(), target.members.end(),
-                     [&](InstanceId member) { return state.formation.LiveOf(member) != nullptr; });
     std::vector<Call::Want*> wants;
     for (Call& call : state.calls) {
       for (Call::Want& want : call.wants) {
         if (want.bound && want.members == target.members) wants.push_back(&want);
       }
     }
-    if (!is_free || (now < state.retry_us && wants.empty())) continue;
+    if (!IsFree(state.formation, target.members)) continue;
+    if (now < state.retry_us && wants.empty()) continue;
     SwitchEffects effects;
     const absl::StatusOr<uint64_t> epoch =
         state.formation.Bind(target.subset, target.why, now, &effects);

@@ -1,28 +1,10 @@
 // What the policy is told of a group, and which of its members can be bound (Formations).
-#include <algorithm>
-#include <cstddef>
-#include <optional>
-
 #include "absl/strings/str_cat.h"
 #include "scheduler/kv/handoff_shape.h"
+#include "scheduler/orchestrator/groups/formation_steps.h"
 #include "scheduler/orchestrator/groups/formations.h"
 
 namespace skein::scheduler::orchestrator {
-
-namespace {
-
-using Stage = FormationSwitch::Stage;
-
-// Where the members stand in the order, if they are neighbours there.
-std::optional<Subset> SubsetOf(const GroupOrder& order, const std::vector<InstanceId>& members) {
-  for (size_t first = 0; first + members.size() <= order.members.size(); ++first) {
-    const Subset subset = {static_cast<int32_t>(first), static_cast<int32_t>(members.size())};
-    if (MembersOf(order, subset) == members) return subset;
-  }
-  return std::nullopt;
-}
-
-}  // namespace
 
 GroupLoad Formations::LoadOf(const Key& key, const State& state) const {
   const GroupOrder& order = state.formation.order();
@@ -34,6 +16,7 @@ GroupLoad Formations::LoadOf(const Key& key, const State& state) const {
     one.running_sequences = instance->load.running_requests + instance->load.queued_requests +
                             instance->unreported.requests;
     one.running_tokens = instance->load.held_blocks * TokensPerBlock(instance->identity.shape);
+    load.waiting_tokens += instance->load.queued_tokens + instance->unreported.prompt_tokens;
   }
   const auto pool = static_cast<int64_t>(parts_.registry->Pool(key.model, Role::kDecode).size());
   const auto members = static_cast<int64_t>(order.members.size());
@@ -41,12 +24,7 @@ GroupLoad Formations::LoadOf(const Key& key, const State& state) const {
   load.waiting_requests = pool == 0 ? 0 : (waiting * members + pool - 1) / pool;
   load.sizes = SizesOf(key, state);
   load.pinned = state.pins.In(order);
-  for (const auto& [epoch, live] : state.formation.live()) {
-    const std::optional<Subset> subset = SubsetOf(order, live.members);
-    const auto reason = state.reasons.find(epoch);
-    if (live.stage > Stage::kBound || !subset || reason == state.reasons.end()) continue;
-    load.bound.push_back({*subset, reason->second});
-  }
+  load.bound = PresentIn(state.formation, state.reasons);
   load.since_us = state.since_us;
   return load;
 }

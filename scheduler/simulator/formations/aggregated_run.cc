@@ -63,7 +63,8 @@ double Peak(const std::vector<int64_t>& by_second) {
 
 AggregatedResult ResultOf(const std::vector<GroupRequest>& requests, const GroupWorld& world) {
   AggregatedResult result;
-  const std::vector<GroupOutcome>& outcomes = world.outcomes();
+  const GroupRecord& record = world.record();
+  const std::vector<GroupOutcome>& outcomes = record.outcomes();
   result.all = FiguresOf(requests, outcomes, [](const GroupRequest&) { return true; });
   result.quiet = FiguresOf(requests, outcomes,
                            [](const GroupRequest& r) { return r.phase == LoadPhase::kQuiet; });
@@ -72,20 +73,22 @@ AggregatedResult ResultOf(const std::vector<GroupRequest>& requests, const Group
   result.priority =
       FiguresOf(requests, outcomes, [](const GroupRequest& r) { return r.priority > 0; });
   for (const GroupOutcome& outcome : outcomes) result.refused += outcome.refused ? 1 : 0;
-  result.peak_output_per_s = Peak(world.output_by_second());
-  result.peak_tokens_per_s = Peak(world.tokens_by_second());
-  result.end_s = Seconds(world.end_us());
-  const std::vector<int64_t>& tokens = world.tokens_by_second();
+  result.peak_output_per_s = Peak(record.output_by_second());
+  result.peak_tokens_per_s = Peak(record.tokens_by_second());
+  result.end_s = Seconds(record.end_us());
+  const std::vector<int64_t>& tokens = record.tokens_by_second();
   const auto all = static_cast<double>(std::accumulate(tokens.begin(), tokens.end(), int64_t{0}));
   if (result.end_s > 0) result.mean_tokens_per_s = all / result.end_s;
-  double steps = 0, busy_s = 0;
-  for (const GroupWorld::Steps& kind : world.steps()) {
+  result.shifts = record.shifts();
+  double steps = 0;
+  for (const GroupRecord::Steps& kind : record.steps()) {
     steps += static_cast<double>(kind.count);
-    busy_s += kind.busy_s;
+    result.time.Add(kind.time);
   }
   for (size_t i = 0; i < 3 && steps > 0; ++i) {
-    result.step_share[i] = static_cast<double>(world.steps()[i].count) / steps;
-    result.time_share[i] = world.steps()[i].busy_s / busy_s;
+    const GroupRecord::Steps& kind = record.steps()[i];
+    result.step_share[i] = static_cast<double>(kind.count) / steps;
+    result.time_share[i] = kind.time.Total() / result.time.Total();
   }
   return result;
 }
@@ -136,6 +139,10 @@ absl::Status CheckAggregated(const AggregatedOptions& options, const StepProfile
     return absl::InvalidArgumentError(
         absl::StrCat("own_share: ", options.own_share, " is not in [0, 1]"));
   }
+  if (!(options.shift_s >= 0 && options.shift_s <= 60)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("shift_s: ", options.shift_s, " is not in [0, 60]"));
+  }
   if (options.driver.message_us < 1 || options.driver.decide_us < 1) {
     return absl::InvalidArgumentError("message_us, decide_us: not positive");
   }
@@ -153,6 +160,7 @@ AggregatedResult RunAggregated(const LayoutPolicy& policy, const StepProfile& pr
                     .how = policy.how,
                     .shift = policy.kind == Kind::kShift || policy.kind == Kind::kAuto,
                     .own_share = options.own_share,
+                    .shift_s = options.shift_s,
                     .copies_of_weights = policy.kind == Kind::kTp ? 1 : 0},
                    &requests);
   std::optional<FormationDriver> driver;
@@ -172,7 +180,7 @@ AggregatedResult RunAggregated(const LayoutPolicy& policy, const StepProfile& pr
     if (driver) now = std::min(now, driver->Next());
     SKEIN_CHECK(now != kNever);
     for (; next < requests.size() && requests[next].arrival_us <= now; ++next) {
-      world.Arrive(next, now);
+      world.Arrive(next);
     }
     if (driver) driver->Advance(now);
     world.Advance(now);

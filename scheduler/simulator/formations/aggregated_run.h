@@ -40,7 +40,9 @@ struct LayoutPolicy {
 struct AggregatedOptions {
   int64_t devices = 8;
   SequenceLimits limits;
-  double own_share = 0.5;  // StepShare, while own and bound batches both have work
+  // StepShare, while own and bound batches both have work; 0: by the tokens that wait.
+  double own_share = 0;
+  double shift_s = 0;  // what a step takes longer after one in the other mode (TP, SP)
   DriverOptions driver;
 };
 // INVALID_ARGUMENT names the field: devices that are not base_devices times a power of two; a limit
@@ -63,6 +65,8 @@ struct AggregatedResult {
   double mean_tokens_per_s = 0;
   std::array<double, 3> step_share = {};  // of the steps, by StepKind
   std::array<double, 3> time_share = {};  // of the time in steps
+  StepParts time;                         // of all steps: what their time went to
+  int64_t shifts = 0;                     // between TP and SP, from one bound step to the next
   SwitchCounts switches;
   int64_t refused = 0;
   double end_s = 0;

@@ -13,7 +13,7 @@ const StepProfile& Profile() { return *FindStepProfile("llama3-70b-h200-bf16"); 
 AggregatedOptions Options() {
   AggregatedOptions options;
   options.driver.policy = {
-      .bind_sequences = 6, .release_sequences = 8, .min_dwell_us = 5 * kSecondUs};
+      .bind_sequences = 1, .release_sequences = 12, .release_waiting_tokens = 5000};
   return options;
 }
 
@@ -97,6 +97,47 @@ TEST(AggregatedRun, TheFormationPolicyFollowsTheLoad) {
   for (const double cut_over_s : result.switches.cut_over_s) EXPECT_LT(cut_over_s, 0.5);
 }
 
+// Over several seeds, in one setting: near TP when it is quiet, near DP in bursts.
+TEST(AggregatedRun, IsNearTheBetterLayoutInEachPhase) {
+  double quiet = 0, burst = 0, peak = 0;
+  constexpr int kSeeds = 12;
+  for (uint64_t seed = 1; seed <= kSeeds; ++seed) {
+    PhasedLoad load = Load();
+    load.quiet_s = 120;
+    load.requests = 4000;
+    load.seed = seed;
+    const AggregatedResult own = Simulated("auto", load);
+    const AggregatedResult dp = Simulated("dp", load);
+    burst += own.burst.ttft_mean_s / dp.burst.ttft_mean_s / kSeeds;
+    peak += own.peak_output_per_s / dp.peak_output_per_s / kSeeds;
+    load.burst_s = 0;
+    load.requests = 1500;
+    quiet += Simulated("auto", load).quiet.ttft_mean_s / Simulated("tp", load).quiet.ttft_mean_s /
+             kSeeds;
+  }
+  EXPECT_LE(quiet, 1.05);
+  EXPECT_LE(burst, 1.05);
+  EXPECT_GE(peak, 0.96);
+}
+
+// What a shift costs is paid once for each change of the mode, and only then.
+TEST(AggregatedRun, AShiftTakesTheTimeThatItIsGiven) {
+  const std::vector<GroupRequest> requests(3, {.prompt_tokens = 8000, .output_tokens = 50});
+  AggregatedOptions options = Options();
+  const auto run = [&](const char* name, double shift_s) {
+    options.shift_s = shift_s;
+    return RunAggregated(*LayoutPolicy::Parse(name), Profile(), options, requests);
+  };
+  const AggregatedResult free = run("shift", 0);
+  const AggregatedResult slow = run("shift", 0.1);
+  ASSERT_GE(free.shifts, 1);
+  EXPECT_EQ(slow.shifts, free.shifts);
+  EXPECT_NEAR(slow.end_s, free.end_s + 0.1 * static_cast<double>(free.shifts), 1e-4);
+  EXPECT_EQ(run("tp", 0.1).shifts, 0);
+  EXPECT_EQ(run("tp", 0.1).end_s, run("tp", 0).end_s);
+  EXPECT_NEAR(free.time.Total(), free.end_s, 1e-3);
+}
+
 // A request that does not fit one instance binds as many as it needs; statics of DP refuse it.
 TEST(AggregatedRun, BindsForALongContext) {
   PhasedLoad load = Load();
@@ -119,7 +160,10 @@ TEST(AggregatedRun, UrgentRequestsGetABoundHalf) {
   load.burst_rate_min = load.burst_rate_max = 8;
   load.requests = 400;
   load.priority_share = 0.1;
-  const AggregatedResult result = Simulated("flying-hard", load);
+  AggregatedOptions options = Options();
+  options.driver.release = Switch::kHard;
+  const AggregatedResult result = RunAggregated(*LayoutPolicy::Parse("flying-hard"), Profile(),
+                                                options, GeneratePhasedLoad(load));
   EXPECT_GT(Share(result, StepKind::kTp), 0.05);
   EXPECT_LT(result.priority.tpot_mean_s, Simulated("dp", load).priority.tpot_mean_s);
 }
@@ -137,6 +181,7 @@ TEST(AggregatedRun, RefusalsNameTheField) {
             std::string::npos);
   EXPECT_NE(why([](AggregatedOptions* o) { o->own_share = 2; }).find("own_share"),
             std::string::npos);
+  EXPECT_NE(why([](AggregatedOptions* o) { o->shift_s = -1; }).find("shift_s"), std::string::npos);
   EXPECT_NE(why([](AggregatedOptions* o) {
               o->driver.policy.release_sequences = 1;
             }).find("release_sequences"),

@@ -4,33 +4,23 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "scheduler/orchestrator/groups/formation_steps.h"
+#include "scheduler/vocabulary/check.h"
 
 namespace skein::scheduler {
 namespace {
 
 using orchestrator::FormationChoice;
-using orchestrator::FormationSwitch;
+using orchestrator::ReleaseStep;
 using orchestrator::SendCommit;
 using orchestrator::SendEnd;
 using orchestrator::SendPrepare;
-using orchestrator::Subset;
 using orchestrator::SwitchEffects;
 using orchestrator::SwitchEnded;
 using orchestrator::SwitchOutcome;
 
 InstanceId IdOf(int32_t member) { return {static_cast<uint64_t>(member) + 1}; }
 int32_t MemberOf(InstanceId id) { return static_cast<int32_t>(id.value) - 1; }
-
-bool IsKept(const FormationSwitch::Live& live) {
-  return live.stage == FormationSwitch::Stage::kPreparing ||
-         live.stage == FormationSwitch::Stage::kCommitting ||
-         live.stage == FormationSwitch::Stage::kBound;
-}
-
-bool Wants(const FormationChoice& choice, const Subset& subset) {
-  return std::any_of(choice.bound.begin(), choice.bound.end(),
-                     [&](const auto& bound) { return bound.subset == subset; });
-}
 
 }  // namespace
 
@@ -49,7 +39,7 @@ FormationDriver::FormationDriver(const StepProfile& profile, int32_t members,
   SwitchEffects effects;
   switch_.Regrouped(order, 0, &effects);
   Carry(std::move(effects), 0);
-  changed_us_ = -options.policy.min_dwell_us;
+  since_us_ = -options.policy.min_dwell_us;
 }
 
 TimeUs FormationDriver::Next() const {
@@ -99,7 +89,7 @@ void FormationDriver::Carry(SwitchEffects effects, TimeUs now) {
   const TimeUs at = now + options_.message_us;
   for (orchestrator::SwitchEffect& effect : effects) {
     if (auto* ended = std::get_if<SwitchEnded>(&effect)) {
-      Note(*ended);
+      Note(*ended, now);
     } else if (auto* prepare = std::get_if<SendPrepare>(&effect)) {
       messages_.emplace(at, std::move(*prepare));
     } else if (auto* commit = std::get_if<SendCommit>(&effect)) {
@@ -110,7 +100,8 @@ void FormationDriver::Carry(SwitchEffects effects, TimeUs now) {
   }
 }
 
-void FormationDriver::Note(const SwitchEnded& ended) {
+void FormationDriver::Note(const SwitchEnded& ended, TimeUs now) {
+  if (ended.outcome == SwitchOutcome::kDone || ended.to == 1) since_us_ = now;
   if (ended.outcome != SwitchOutcome::kDone) {
     ++counts_.others;
   } else if (ended.to > 1) {
@@ -125,26 +116,25 @@ void FormationDriver::Note(const SwitchEnded& ended) {
 void FormationDriver::Decide(TimeUs now) {
   orchestrator::GroupLoad load = world_->Load();
   load.sizes = sizes_;
-  load.since_us = changed_us_;
-  for (const auto& [epoch, live] : switch_.live()) {
-    if (IsKept(live)) load.bound.push_back({live.subset, reasons_[epoch]});
-  }
+  load.since_us = since_us_;
+  load.bound = PresentIn(switch_, reasons_);
   const FormationChoice choice = ChooseFormation(options_.policy, load, now);
-  SwitchEffects effects;
-  std::vector<InstanceId> released;
-  for (const auto& [epoch, live] : switch_.live()) {
-    if (IsKept(live) && !Wants(choice, live.subset)) released.push_back(live.members.front());
-  }
-  for (const InstanceId lead : released) {
-    if (switch_.Release(lead, options_.release, choice.why, now, &effects).ok()) {
-      changed_us_ = now;
-    }
-  }
+  std::vector<std::vector<InstanceId>> chosen;
   for (const FormationChoice::Bound& bound : choice.bound) {
+    chosen.push_back(MembersOf(switch_.order(), bound.subset));
+  }
+  SwitchEffects effects;
+  const Switch how = options_.release.value_or(choice.release);
+  for (const ReleaseStep& step : ReleaseSteps(switch_, chosen, [&](const auto&) { return how; })) {
+    const absl::Status ok = switch_.Release(step.lead, step.how, choice.why, now, &effects);
+    SKEIN_CHECK(ok.ok());
+  }
+  for (size_t i = 0; i < chosen.size(); ++i) {
+    if (!IsFree(switch_, chosen[i])) continue;
+    const FormationChoice::Bound& bound = choice.bound[i];
     const auto epoch = switch_.Bind(bound.subset, bound.why, now, &effects);
-    if (!epoch.ok()) continue;  // it is bound already, or a member is still being released
+    SKEIN_CHECK(epoch.ok());
     reasons_[*epoch] = bound.reason;
-    changed_us_ = now;
   }
   Carry(std::move(effects), now);
 }

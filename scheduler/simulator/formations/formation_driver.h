@@ -1,10 +1,11 @@
 // FormationDriver: the orchestrator's group control over a simulated group: ChooseFormation says
-// what should be bound, FormationSwitch carries it out, both as they run in an orchestrator; a
-// message takes a fixed time each way.
+// what should be bound, formation_steps.h what is left to do for it, FormationSwitch carries it
+// out, all as they run in an orchestrator; a message takes a fixed time each way.
 #pragma once
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -20,11 +21,10 @@ namespace skein::scheduler {
 struct DriverOptions {
   orchestrator::FormationPolicyConfig policy;
   orchestrator::FormationLimits limits;
-  // How the policy releases: bound sequences end first (kSequential), or the lead computes them
-  // anew (kHard).
-  Switch release = Switch::kHard;
+  // How what is not chosen is released. Empty: as the policy says (FormationChoice::release).
+  std::optional<Switch> release;
   TimeUs message_us = kMillisecondUs;       // between the orchestrator and a member
-  TimeUs decide_us = 100 * kMillisecondUs;  // between two looks at the load
+  TimeUs decide_us = 250 * kMillisecondUs;  // between two looks at the load (Formations::kChooseUs)
 };
 
 struct SwitchCounts {
@@ -54,7 +54,7 @@ class FormationDriver {
 
   void Decide(TimeUs now);
   void Carry(orchestrator::SwitchEffects effects, TimeUs now);
-  void Note(const orchestrator::SwitchEnded& ended);
+  void Note(const orchestrator::SwitchEnded& ended, TimeUs now);
   void Deliver(const Message& message, TimeUs now);
 
   const DriverOptions options_;
@@ -65,7 +65,7 @@ class FormationDriver {
   std::multimap<TimeUs, Message> messages_;               // by arrival; equal ones in order
   std::map<uint64_t, orchestrator::BindReason> reasons_;  // by epoch
   TimeUs decide_at_us_ = 0;
-  TimeUs changed_us_ = 0;
+  TimeUs since_us_ = 0;  // of the latest change
   SwitchCounts counts_;
 };
 

@@ -1,9 +1,7 @@
 #include "scheduler/simulator/formations/group_world.h"
 
 #include <algorithm>
-#include <cmath>
-
-#include "scheduler/vocabulary/check.h"
+#include <iterator>
 
 namespace skein::scheduler {
 namespace {
@@ -15,21 +13,16 @@ using orchestrator::Subset;
 // as many tokens as a step computes in the time that one token of decode takes.
 constexpr int64_t kSequenceWeight = 16;
 
-void Count(std::vector<int64_t>* by_second, TimeUs now, int64_t tokens) {
-  const auto second = static_cast<size_t>(now / kSecondUs);
-  if (by_second->size() <= second) by_second->resize(second + 1);
-  (*by_second)[second] += tokens;
-}
-
 }  // namespace
 
 GroupWorld::GroupWorld(const StepProfile* profile, const WorldOptions& options,
                        const std::vector<GroupRequest>* requests)
-    : profile_(profile), options_(options), requests_(requests), outcomes_(requests->size()) {
-  const int64_t copies =
-      options.copies_of_weights > 0 ? options.copies_of_weights : options.members;
-  capacity_bytes_ = static_cast<double>(profile->KvTokens(options.members, copies)) *
-                    profile->KvBytesPerToken() / options.members;
+    : profile_(profile),
+      options_(options),
+      requests_(requests),
+      kv_(*profile, options.members,
+          options.copies_of_weights > 0 ? options.copies_of_weights : options.members, requests),
+      record_(requests->size()) {
   for (int32_t i = 0; i < options.members; ++i) {
     members_.push_back({.own = SequenceBatch(requests, options.limits)});
     units_.emplace(i, MakeUnit({i, 1}, false));
@@ -64,13 +57,8 @@ void GroupWorld::SetReason(int32_t first, BindReason reason) {
 
 // Whether `member` as such, or the unit's bound batch (member -1), takes this request now.
 bool GroupWorld::Takes(const Unit& unit, int32_t member, size_t request) const {
-  const GroupRequest& of = (*requests_)[request];
-  const double bytes =
-      static_cast<double>(of.prompt_tokens + of.output_tokens) * profile_->KvBytesPerToken();
-  if (member < 0) {
-    return unit.bound && !unit.releasing && bytes / unit.subset.size <= capacity_bytes_;
-  }
-  if (bytes > capacity_bytes_) return false;
+  if (member < 0) return unit.bound && !unit.releasing && kv_.Fits(request, unit.subset.size);
+  if (!kv_.Fits(request, 1)) return false;
   if (unit.bound) return unit.releasing;
   const Member& at = At(member);
   const bool drains = options_.how == BindHow::kSequential || options_.how == BindHow::kSoft;
@@ -79,11 +67,8 @@ bool GroupWorld::Takes(const Unit& unit, int32_t member, size_t request) const {
 
 // Whether the request leaves the unit to those that it is bound for, if it can.
 bool GroupWorld::Avoids(const Unit& unit, size_t request) const {
-  const GroupRequest& of = (*requests_)[request];
-  const int64_t tokens = of.prompt_tokens + of.output_tokens;
-  if (unit.reason == BindReason::kPriority) return of.priority <= 0;
-  if (unit.reason != BindReason::kLength) return false;
-  return static_cast<double>(tokens) * profile_->KvBytesPerToken() <= capacity_bytes_;
+  if (unit.reason == BindReason::kPriority) return (*requests_)[request].priority <= 0;
+  return unit.reason == BindReason::kLength && kv_.Fits(request, 1);
 }
 
 // At the batch with the least work an instance, among those that do not avoid it; a request of high
@@ -125,46 +110,10 @@ void GroupWorld::PlaceWaiting() {
   for (const auto& [request, made] : waiting) Place(request, made);
 }
 
-void GroupWorld::Arrive(size_t request, TimeUs now) {
-  const GroupRequest& of = (*requests_)[request];
-  const double bytes =
-      static_cast<double>(of.prompt_tokens + of.output_tokens) * profile_->KvBytesPerToken();
-  if (bytes > capacity_bytes_ * options_.members) {
-    outcomes_[request].refused = true;
-    return;
-  }
+void GroupWorld::Arrive(size_t request) {
+  if (!kv_.Fits(request, options_.members)) return record_.NoteRefused(request);
   live_.insert(request);
   Place(request, 0);
-}
-
-// ---- KV ----
-
-bool GroupWorld::Reserve(const Subset& subset, size_t request) {
-  const GroupRequest& of = (*requests_)[request];
-  const double bytes = static_cast<double>(of.prompt_tokens + of.output_tokens) *
-                       profile_->KvBytesPerToken() / subset.size;
-  for (int32_t i = subset.first; i < subset.end(); ++i) {
-    if (At(i).held_bytes + bytes > capacity_bytes_) return false;
-  }
-  for (int32_t i = subset.first; i < subset.end(); ++i) At(i).held_bytes += bytes;
-  holds_[request] = subset;
-  return true;
-}
-
-void GroupWorld::Free(size_t request) {
-  const auto held = holds_.extract(request);
-  if (held.empty()) return;
-  const GroupRequest& of = (*requests_)[request];
-  const Subset& subset = held.mapped();
-  const double bytes = static_cast<double>(of.prompt_tokens + of.output_tokens) *
-                       profile_->KvBytesPerToken() / subset.size;
-  for (int32_t i = subset.first; i < subset.end(); ++i) At(i).held_bytes -= bytes;
-}
-
-double GroupWorld::held_share() const {
-  double bytes = 0;
-  for (const Member& member : members_) bytes += member.held_bytes;
-  return bytes / (capacity_bytes_ * options_.members);
 }
 
 // ---- orders ----
@@ -262,7 +211,7 @@ void GroupWorld::Merge(uint64_t epoch, const Forming& forming, TimeUs now) {
   unit.epoch = epoch;
   unit.reason = reason;
   units_.emplace(subset.first, std::move(unit));
-  for (const auto& [request, made] : moving) Free(request);
+  for (const auto& [request, made] : moving) kv_.Free(request);
   PlaceAll(moving);
   PlaceWaiting();
 }
@@ -279,130 +228,10 @@ void GroupWorld::Split(Unit* unit, TimeUs now) {
     Tell(i, epoch, FormationTold::Phase::kEnded, 0, drain_us);
   }
   for (const auto& [request, made] : left) {
-    Free(request);
+    kv_.Free(request);
     At(subset.first).own.Add(request, made);
   }
   PlaceWaiting();
-}
-
-// ---- steps ----
-
-TimeUs GroupWorld::NextEnd() const {
-  TimeUs next = kNever;
-  for (const auto& [first, unit] : units_) next = std::min(next, unit.until_us);
-  return next;
-}
-
-void GroupWorld::Advance(TimeUs now) {
-  for (auto& [first, unit] : units_) {
-    if (unit.until_us <= now) EndStep(&unit, now);
-  }
-  std::vector<int32_t> over;
-  for (const auto& [first, unit] : units_) {
-    const bool empty = unit.batch.Idle() || unit.hard_end;
-    if (unit.releasing && empty && unit.until_us == kNever) over.push_back(first);
-  }
-  for (const int32_t first : over) Split(&units_.at(first), now);
-  TellReady();
-  Form(now);
-  if (!unplaced_.empty()) PlaceWaiting();
-  for (auto& [first, unit] : units_) {
-    if (unit.until_us == kNever && !IsForming(unit)) Start(&unit, now);
-  }
-}
-
-void GroupWorld::EndStep(Unit* unit, TimeUs now) {
-  const auto note = [&](const BatchSequence& sequence, int64_t index) {
-    NoteToken(sequence, index, now);
-  };
-  unit->until_us = kNever;
-  if (unit->bound && !unit->runs_own) return unit->batch.EndStep(note);
-  for (int32_t i = unit->subset.first; i < unit->subset.end(); ++i) At(i).own.EndStep(note);
-}
-
-void GroupWorld::Start(Unit* unit, TimeUs now) {
-  if (!unit->bound) {
-    StartOwn(unit, now);
-    return;
-  }
-  const int64_t bound_tokens =
-      unit->batch.Admit([&](size_t request) { return Reserve(unit->subset, request); });
-  int64_t own_tokens = 0;
-  for (int32_t i = unit->subset.first; i < unit->subset.end(); ++i) {
-    own_tokens = std::max(own_tokens, At(i).own.Admit([&](size_t request) {
-      return Reserve({i, 1}, request);
-    }));
-  }
-  if (bound_tokens == 0 && own_tokens == 0) return;
-  const bool paused = options_.how == BindHow::kHard && !unit->releasing && bound_tokens > 0;
-  if (!paused && unit->share.NextIsOwn(own_tokens, bound_tokens)) {
-    StartOwn(unit, now);
-  } else {
-    StartBound(unit, now);
-  }
-}
-
-// One step at each member that has work, side by side.
-bool GroupWorld::StartOwn(Unit* unit, TimeUs now) {
-  TimeUs longest_us = 0;
-  for (int32_t i = unit->subset.first; i < unit->subset.end(); ++i) {
-    SequenceBatch& own = At(i).own;
-    const int64_t tokens = own.Admit([&](size_t request) { return Reserve({i, 1}, request); });
-    if (tokens == 0) continue;
-    const StepWork work = own.BeginStep();
-    NoteStarted(own, now);
-    longest_us = std::max(longest_us, Account(StepKind::kOwn, TpLayout(*profile_, 1), work, now));
-  }
-  if (longest_us == 0) return false;
-  unit->runs_own = true;
-  unit->until_us = now + longest_us;
-  return true;
-}
-
-void GroupWorld::StartBound(Unit* unit, TimeUs now) {
-  const int32_t size = unit->subset.size;
-  const StepWork work = unit->batch.BeginStep();
-  NoteStarted(unit->batch, now);
-  const bool sp = work.tokens > shift_from_.at(size);
-  const StepLayout layout = sp ? SpLayout(*profile_, size) : TpLayout(*profile_, size);
-  unit->runs_own = false;
-  unit->until_us = now + Account(sp ? StepKind::kSp : StepKind::kTp, layout, work, now);
-}
-
-// The duration of the step, which is counted.
-TimeUs GroupWorld::Account(StepKind kind, const StepLayout& layout, const StepWork& work,
-                           TimeUs now) {
-  const double seconds = StepTime(*profile_, layout, work).Total();
-  Steps& steps = steps_[static_cast<size_t>(kind)];
-  ++steps.count;
-  steps.busy_s += seconds;
-  const TimeUs took_us = std::max<TimeUs>(1, std::llround(seconds * 1e6));
-  Count(&tokens_by_second_, now + took_us, work.tokens);
-  return took_us;
-}
-
-void GroupWorld::NoteStarted(const SequenceBatch& batch, TimeUs now) {
-  for (const BatchSequence& sequence : batch.running()) {
-    TimeUs& started_us = outcomes_[sequence.request].started_us;
-    if (started_us == kNever && sequence.slice > 0) started_us = now;
-  }
-}
-
-void GroupWorld::NoteToken(const BatchSequence& sequence, int64_t index, TimeUs now) {
-  GroupOutcome& outcome = outcomes_[sequence.request];
-  SKEIN_CHECK(outcome.made == index);
-  ++outcome.made;
-  if (index == 0) {
-    outcome.first_token_us = now;
-  } else {
-    outcome.longest_gap_us = std::max(outcome.longest_gap_us, now - outcome.last_token_us);
-  }
-  outcome.last_token_us = now;
-  Count(&output_by_second_, now, 1);
-  end_us_ = std::max(end_us_, now);
-  if (outcome.made < (*requests_)[sequence.request].output_tokens) return;
-  Free(sequence.request);
-  live_.erase(sequence.request);
 }
 
 // ---- load ----
@@ -411,8 +240,12 @@ orchestrator::GroupLoad GroupWorld::Load() const {
   orchestrator::GroupLoad load;
   load.members.resize(members_.size());
   load.waiting_requests = static_cast<int64_t>(unplaced_.size());
+  for (const auto& [request, made] : unplaced_) {
+    load.waiting_tokens += (*requests_)[request].prompt_tokens + made;
+  }
   const auto add = [&](const SequenceBatch& batch, const Subset& subset) {
     load.waiting_requests += static_cast<int64_t>(batch.waiting());
+    load.waiting_tokens += batch.tokens_to_compute();
     auto& lead = load.members[static_cast<size_t>(subset.first)];
     lead.running_sequences += static_cast<int64_t>(batch.running().size());
     for (int32_t i = subset.first; i < subset.end(); ++i) {

@@ -11,7 +11,6 @@
 // is preempted.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -23,6 +22,8 @@
 #include "scheduler/base/time.h"
 #include "scheduler/orchestrator/groups/formation.h"
 #include "scheduler/orchestrator/groups/formation_policy.h"
+#include "scheduler/simulator/formations/group_kv.h"
+#include "scheduler/simulator/formations/group_record.h"
 #include "scheduler/simulator/formations/phased_load.h"
 #include "scheduler/simulator/formations/sequence_batch.h"
 #include "scheduler/simulator/formations/step_time.h"
@@ -39,35 +40,20 @@ enum class BindHow {
   kAlternate,   // steps of both take turns
 };
 
-enum class StepKind { kOwn, kTp, kSp };
-
 struct WorldOptions {
   int32_t members = 4;
   SequenceLimits limits;
   BindHow how = BindHow::kAlternate;
   // Bound steps of more tokens than ShiftTokens run in SP.
   bool shift = true;
-  double own_share = 0.5;         // StepShare
+  double own_share = 0;  // StepShare; 0: by the tokens that wait, as a worker's default
+  // What a bound step takes longer when the one before it ran in the other mode (TP, SP).
+  double shift_s = 0;
   int64_t copies_of_weights = 0;  // in all; 0: one at each instance
-};
-
-// What happened to a request.
-struct GroupOutcome {
-  TimeUs started_us = kNever;  // its first tokens entered a step
-  TimeUs first_token_us = kNever;
-  TimeUs last_token_us = kNever;
-  TimeUs longest_gap_us = 0;  // between two of its tokens
-  int64_t made = 0;           // output tokens
-  bool refused = false;       // it is longer than the widest formation
 };
 
 class GroupWorld {
  public:
-  struct Steps {
-    int64_t count = 0;
-    double busy_s = 0;  // of a unit
-  };
-
   // All outlive this.
   GroupWorld(const StepProfile* profile, const WorldOptions& options,
              const std::vector<GroupRequest>* requests);
@@ -77,7 +63,7 @@ class GroupWorld {
   // From here on, of a live epoch, so that other requests avoid what is bound for a need.
   void SetReason(int32_t first, orchestrator::BindReason reason);
 
-  void Arrive(size_t request, TimeUs now);
+  void Arrive(size_t request);
   void Prepare(int32_t member, uint64_t epoch);
   void Commit(uint64_t epoch, const orchestrator::Subset& subset, TimeUs now);
   void End(int32_t member, uint64_t epoch, Switch how, TimeUs now);
@@ -92,18 +78,12 @@ class GroupWorld {
   orchestrator::GroupLoad Load() const;
 
   bool Idle() const { return live_.empty(); }
-  const std::vector<GroupOutcome>& outcomes() const { return outcomes_; }
-  const std::array<Steps, 3>& steps() const { return steps_; }  // by StepKind
-  // Output tokens, and all tokens computed, in each second.
-  const std::vector<int64_t>& output_by_second() const { return output_by_second_; }
-  const std::vector<int64_t>& tokens_by_second() const { return tokens_by_second_; }
-  TimeUs end_us() const { return end_us_; }
-  double held_share() const;  // of the KV, now; 0 when every request has ended
+  const GroupRecord& record() const { return record_; }
+  double held_share() const { return kv_.held_share(); }  // 0 when every request has ended
 
  private:
   struct Member {
     SequenceBatch own;
-    double held_bytes = 0;
     uint64_t preparing = 0;  // epoch; 0: none
     bool prepared = false;
     bool speculates = false;  // kSoft: all that it runs waits for the group
@@ -119,7 +99,8 @@ class GroupWorld {
     orchestrator::BindReason reason = orchestrator::BindReason::kLoad;
     TimeUs until_us = kNever;  // of the step that runs
     bool runs_own = false;
-    TimeUs release_us = 0;  // since when
+    std::optional<StepKind> mode;  // of its latest bound step
+    TimeUs release_us = 0;         // since when
   };
   struct Forming {
     orchestrator::Subset subset;
@@ -135,8 +116,7 @@ class GroupWorld {
   void Place(size_t request, int64_t made);
   void PlaceAll(const std::vector<std::pair<size_t, int64_t>>& requests);
   void PlaceWaiting();
-  bool Reserve(const orchestrator::Subset& subset, size_t request);
-  void Free(size_t request);
+  int64_t Admit(SequenceBatch* batch, const orchestrator::Subset& subset);
   void TellReady();
   void Tell(int32_t member, uint64_t epoch, FormationTold::Phase phase, TimeUs cut_over_us,
             TimeUs drain_us);
@@ -145,29 +125,25 @@ class GroupWorld {
   void Split(Unit* unit, TimeUs now);
   void EndStep(Unit* unit, TimeUs now);
   void Start(Unit* unit, TimeUs now);
-  bool StartOwn(Unit* unit, TimeUs now);
+  void StartOwn(Unit* unit, TimeUs now);
   void StartBound(Unit* unit, TimeUs now);
   bool IsForming(const Unit& unit) const;
-  TimeUs Account(StepKind kind, const StepLayout& layout, const StepWork& work, TimeUs now);
-  void NoteStarted(const SequenceBatch& batch, TimeUs now);
+  TimeUs Run(StepKind kind, const StepLayout& layout, StepParts extra, SequenceBatch* batch,
+             TimeUs now);
   void NoteToken(const BatchSequence& sequence, int64_t index, TimeUs now);
 
   const StepProfile* profile_;
   const WorldOptions options_;
   const std::vector<GroupRequest>* requests_;
-  double capacity_bytes_ = 0;              // of a member, for KV
+  GroupKv kv_;
+  GroupRecord record_;
   std::map<int32_t, int64_t> shift_from_;  // by size
   std::vector<Member> members_;
   std::map<int32_t, Unit> units_;  // by first member
   std::map<uint64_t, Forming> forming_;
   std::set<std::pair<size_t, int64_t>> unplaced_;  // request, output made
-  std::map<size_t, orchestrator::Subset> holds_;   // where the request's KV is
   std::set<size_t> live_;
   std::vector<std::pair<int32_t, FormationTold>> told_;
-  std::vector<GroupOutcome> outcomes_;
-  std::array<Steps, 3> steps_;
-  std::vector<int64_t> output_by_second_, tokens_by_second_;
-  TimeUs end_us_ = 0;
 };
 
 }  // namespace skein::scheduler

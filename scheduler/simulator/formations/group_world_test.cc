@@ -33,7 +33,9 @@ class GroupWorldTest : public testing::TestWithParam<BindHow> {
     for (int32_t i = 0; i < 4; ++i) world_.Prepare(i, 7);
     world_.Advance(now_);
   }
-  int64_t Steps(StepKind kind) const { return world_.steps()[static_cast<size_t>(kind)].count; }
+  int64_t Steps(StepKind kind) const {
+    return world_.record().steps()[static_cast<size_t>(kind)].count;
+  }
 
   std::vector<GroupRequest> requests_;
   GroupWorld world_;
@@ -41,7 +43,7 @@ class GroupWorldTest : public testing::TestWithParam<BindHow> {
 };
 
 TEST_P(GroupWorldTest, BindsAndReleasesAndEveryRequestEnds) {
-  for (size_t i = 0; i < 4; ++i) world_.Arrive(i, 0);
+  for (size_t i = 0; i < 4; ++i) world_.Arrive(i);
   world_.Advance(0);
   Advance();
   Prepare();
@@ -58,7 +60,7 @@ TEST_P(GroupWorldTest, BindsAndReleasesAndEveryRequestEnds) {
   while (world_.NextEnd() != kNever && Steps(StepKind::kTp) == 0 && Told(Phase::kBound) == 0) {
     Advance();
   }
-  world_.Arrive(4, now_);
+  world_.Arrive(4);
   world_.Advance(now_);
   const int64_t own = Steps(StepKind::kOwn);
   while (Steps(StepKind::kTp) < 5) ASSERT_TRUE(Advance());
@@ -73,7 +75,7 @@ TEST_P(GroupWorldTest, BindsAndReleasesAndEveryRequestEnds) {
   EXPECT_EQ(Told(Phase::kEnded), 4);
   EXPECT_TRUE(world_.Idle());
   EXPECT_NEAR(world_.held_share(), 0, 1e-9);
-  for (const GroupOutcome& outcome : world_.outcomes()) EXPECT_EQ(outcome.made, 40);
+  for (const GroupOutcome& outcome : world_.record().outcomes()) EXPECT_EQ(outcome.made, 40);
 }
 
 TEST_P(GroupWorldTest, AHardEndGivesTheLeadWhatTheGroupRan) {
@@ -82,10 +84,10 @@ TEST_P(GroupWorldTest, AHardEndGivesTheLeadWhatTheGroupRan) {
   world_.Commit(7, {0, 4}, now_);
   world_.Advance(now_);
   EXPECT_EQ(Told(Phase::kBound), 4);
-  world_.Arrive(0, now_);
+  world_.Arrive(0);
   world_.Advance(now_);
   for (int i = 0; i < 10; ++i) Advance();
-  EXPECT_EQ(world_.outcomes()[0].made, 10);
+  EXPECT_EQ(world_.record().outcomes()[0].made, 10);
   world_.End(0, 7, Switch::kHard, now_);
   Advance();
   EXPECT_EQ(Told(Phase::kEnded), 4);
@@ -94,7 +96,7 @@ TEST_P(GroupWorldTest, AHardEndGivesTheLeadWhatTheGroupRan) {
   while (Advance()) {
   }
   EXPECT_EQ(Steps(StepKind::kTp), bound);
-  EXPECT_EQ(world_.outcomes()[0].made, 40);
+  EXPECT_EQ(world_.record().outcomes()[0].made, 40);
 }
 
 TEST_P(GroupWorldTest, AnEndBeforeTheCommitLeavesEverybodyAlone) {
@@ -102,12 +104,12 @@ TEST_P(GroupWorldTest, AnEndBeforeTheCommitLeavesEverybodyAlone) {
   for (int32_t i = 0; i < 4; ++i) world_.End(i, 7, Switch::kHard, now_);
   EXPECT_EQ(Told(Phase::kEnded), 4);
   world_.Commit(7, {0, 4}, now_);  // too late
-  world_.Arrive(0, now_);
+  world_.Arrive(0);
   world_.Advance(now_);
   while (Advance()) {
   }
   EXPECT_EQ(Steps(StepKind::kTp), 0);
-  EXPECT_EQ(world_.outcomes()[0].made, 40);
+  EXPECT_EQ(world_.record().outcomes()[0].made, 40);
 }
 
 std::string NameOf(const testing::TestParamInfo<BindHow>& info) {
@@ -125,11 +127,11 @@ TEST(GroupWorld, SoftBindBeginsRequestsAtIdleMembers) {
   const std::vector<GroupRequest> requests = {{.prompt_tokens = 500, .output_tokens = 60},
                                               {.prompt_tokens = 500, .output_tokens = 200}};
   GroupWorld world(&Profile(), {.members = 2, .how = BindHow::kSoft, .shift = false}, &requests);
-  world.Arrive(0, 0);
+  world.Arrive(0);
   world.Advance(0);
   for (int32_t i = 0; i < 2; ++i) world.Prepare(i, 3);
   world.Advance(0);
-  world.Arrive(1, 0);
+  world.Arrive(1);
   world.Advance(0);
   TimeUs now = 0;
   int64_t prepared = static_cast<int64_t>(world.TakeTold().size());
@@ -139,14 +141,14 @@ TEST(GroupWorld, SoftBindBeginsRequestsAtIdleMembers) {
     world.Advance(now);
     prepared += static_cast<int64_t>(world.TakeTold().size());
   }
-  const int64_t alone = world.outcomes()[1].made;
+  const int64_t alone = world.record().outcomes()[1].made;
   EXPECT_GT(alone, 20);
-  EXPECT_EQ(world.outcomes()[0].made, 60);
+  EXPECT_EQ(world.record().outcomes()[0].made, 60);
   world.Commit(3, {0, 2}, now);
   world.Advance(now);
   while (world.NextEnd() != kNever) world.Advance(world.NextEnd());
-  EXPECT_EQ(world.outcomes()[1].made, 200);
-  EXPECT_GE(world.steps()[static_cast<size_t>(StepKind::kTp)].count, 200 - alone - 1);
+  EXPECT_EQ(world.record().outcomes()[1].made, 200);
+  EXPECT_GE(world.record().steps()[static_cast<size_t>(StepKind::kTp)].count, 200 - alone - 1);
 }
 
 // No instance holds more KV than it has; what fits none is refused.
@@ -156,15 +158,15 @@ TEST(GroupWorld, WaitsForKvAndRefusesWhatFitsNoFormation) {
                                               {.prompt_tokens = one - 100, .output_tokens = 20},
                                               {.prompt_tokens = 2 * one, .output_tokens = 100}};
   GroupWorld world(&Profile(), {.members = 1}, &requests);
-  for (size_t i = 0; i < 3; ++i) world.Arrive(i, 0);
-  EXPECT_TRUE(world.outcomes()[2].refused);
+  for (size_t i = 0; i < 3; ++i) world.Arrive(i);
+  EXPECT_TRUE(world.record().outcomes()[2].refused);
   world.Advance(0);
   EXPECT_EQ(world.Load().waiting_requests, 1);
   while (world.NextEnd() != kNever) {
     EXPECT_LE(world.held_share(), 1);
     world.Advance(world.NextEnd());
   }
-  EXPECT_GE(world.outcomes()[1].started_us, world.outcomes()[0].last_token_us);
+  EXPECT_GE(world.record().outcomes()[1].started_us, world.record().outcomes()[0].last_token_us);
   EXPECT_TRUE(world.Idle());
 }
 

@@ -42,6 +42,7 @@ class SequenceBatch {
   void Add(size_t request, int64_t made);
   // Lets waiting requests enter. Then the tokens that a step would run now.
   int64_t Admit(const Fits& fits);
+  int64_t StepTokens() const;  // of a step of those that run
   StepWork BeginStep();
   // Sequences that have all their output leave; `made` is called first.
   void EndStep(const Made& made);
@@ -64,7 +65,6 @@ class SequenceBatch {
     int64_t made;
     auto operator<=>(const Waiting&) const = default;
   };
-  int64_t StepTokens() const;
 
   const std::vector<GroupRequest>* requests_;
   SequenceLimits limits_;

@@ -109,6 +109,12 @@ struct StepParts {
   double collectives_s = 0;
   double software_s = 0;
   double Total() const { return products_s + attention_s + collectives_s + software_s; }
+  void Add(const StepParts& more) {
+    products_s += more.products_s;
+    attention_s += more.attention_s;
+    collectives_s += more.collectives_s;
+    software_s += more.software_s;
+  }
 };
 // REQUIRES CheckStepProfile(profile).ok(), work.tokens > 0.
 StepParts StepTime(const StepProfile& profile, const StepLayout& layout, const StepWork& work);

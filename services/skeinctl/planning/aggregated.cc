@@ -56,6 +56,7 @@ constexpr Column kColumns[] = {
      [](const R& r) {
        return static_cast<double>(r.switches.binds + r.switches.releases + r.switches.others);
      }},
+    {"shifts", "SHIFTS", "", 1, [](const R& r) { return static_cast<double>(r.shifts); }},
     {"gap_max_s", "GAP", "s", 1, [](const R& r) { return r.all.gap_max_s; }},
     {"cut_over_max_s", "CUT", "ms", 1e3, [](const R& r) { return Most(r.switches.cut_over_s); }},
     {"refused", "REFUSED", "", 1, [](const R& r) { return static_cast<double>(r.refused); }},
@@ -70,7 +71,9 @@ constexpr char kLegend[] =
     "TPOT        time between tokens of a request, mean of the requests' means\n"
     "PEAK        the most output tokens, and tokens of prompts and output, in any 5 s, per second\n"
     "OWN TP SP   shares of the steps: of instances alone, of bound ones in TP and in SP\n"
-    "SWITCHES    binds and releases; GAP: the longest pause of a stream; CUT: longest cut-over\n";
+    "SWITCHES    binds and releases; SHIFTS: changes between TP and SP; GAP: the longest pause of "
+    "a "
+    "stream; CUT: longest cut-over\n";
 
 std::string Cell(double value) {
   return absl::StrFormat("%9.*f", value >= 100 ? 0 : value >= 10 ? 1 : 2, value);
@@ -110,8 +113,8 @@ absl::StatusOr<std::vector<AggregatedRow>> Simulate(const AggregatedFlags& flags
 }  // namespace
 
 AggregatedFlags::AggregatedFlags() {
-  options.driver.policy.bind_sequences = 6;
-  options.driver.policy.release_sequences = 8;
+  options.driver.policy.release_sequences = 12;
+  options.driver.policy.release_waiting_tokens = 5000;
 }
 
 void AggregatedFlags::Register(FlagSet* set) {
@@ -142,11 +145,26 @@ void AggregatedFlags::Register(FlagSet* set) {
   set->Double(&options.driver.policy.release_sequences, "release-sequences",
               "It is released at or above so many.", 0, 1e6);
   set->Double(&min_dwell_s, "min-dwell-s", "Least time between two changes by load.", 0, 1e6);
+  set->Double(
+      &options.driver.policy.release_waiting_tokens, "release-waiting-tokens",
+      "It is released, too, when so many tokens of prompts an instance wait to be computed; "
+      "0: not looked at.",
+      0, 1e9);
   set->String(&release, "release",
               "What a release does with bound sequences: they end first (sequential), or the lead "
-              "computes them anew (hard).")
+              "computes them anew (hard); auto: hard only while less than half of "
+              "--release-waiting-tokens wait.")
       .Value("HOW")
-      .OneOf({"sequential", "hard"});
+      .OneOf({"auto", "sequential", "hard"});
+  set->Double(
+      &options.own_share, "own-share",
+      "Share of a bound instance's steps that are its own, while it and the group have work; "
+      "0: by the tokens that wait for each.",
+      0, 1);
+  set->Double(&shift_ms, "shift-ms",
+              "What a step in SP takes longer after one in TP, and the other way round, "
+              "milliseconds.",
+              0, 60'000);
 }
 
 int RunAggregated(const AggregatedFlags& given, const std::string& profile, int64_t requests,
@@ -157,8 +175,9 @@ int RunAggregated(const AggregatedFlags& given, const std::string& profile, int6
   flags.load.seed = static_cast<uint64_t>(seed);
   flags.options.driver.policy.min_dwell_us =
       static_cast<scheduler::TimeUs>(flags.min_dwell_s * scheduler::kSecondUs);
-  flags.options.driver.release =
-      flags.release == "hard" ? scheduler::Switch::kHard : scheduler::Switch::kSequential;
+  if (flags.release == "hard") flags.options.driver.release = scheduler::Switch::kHard;
+  if (flags.release == "sequential") flags.options.driver.release = scheduler::Switch::kSequential;
+  flags.options.shift_s = flags.shift_ms / 1e3;
   const auto rows = Simulate(flags);
   if (!rows.ok()) return PrintErrors("skeinctl simulate", rows.status(), kUsage);
   std::fputs(

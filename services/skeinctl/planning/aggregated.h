@@ -17,8 +17,9 @@ struct AggregatedFlags {
   scheduler::PhasedLoad load = {
       .quiet_s = 120, .prompt_min = 500, .prompt_max = 5000, .output_min = 20, .output_max = 180};
   scheduler::AggregatedOptions options;
-  double min_dwell_s = 5;
-  std::string release = "hard";
+  double min_dwell_s = 10;
+  double shift_ms = 0;
+  std::string release = "auto";
 
   AggregatedFlags();
   void Register(FlagSet* set);
