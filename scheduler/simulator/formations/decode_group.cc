@@ -46,7 +46,7 @@ bool DecodeGroup::IsForming(const Subset& subset) const {
                      [&](const auto& forming) { return forming.second.subset.Overlaps(subset); });
 }
 
-// A member of a bound group that does not lead it, from the commit to the end of the release.
+// A member of a bound group that does not lead it, from the commit until it is released.
 bool DecodeGroup::Closed(int32_t member) const {
   const Unit& unit = UnitOf(member);
   if (unit.bound) return !unit.releasing && unit.subset.first != member;

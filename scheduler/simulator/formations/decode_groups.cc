@@ -264,9 +264,8 @@ absl::Status CheckDecodeGroups(const DecodeOptions& decode, const DecodeGroupsOp
   }
   const int members = std::min(groups.node_instances, decode.instances);
   if (groups.formation.size > members) {
-    return absl::InvalidArgumentError(absl::StrCat("decode_formations: ", groups.formation.name,
-                                                   " needs more decode instances than the ",
-                                                   members, " of a node"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        groups.formation.name, " needs more decode instances than the ", members, " of a node"));
   }
   return CheckFormationPolicy(groups.driver.policy);
 }

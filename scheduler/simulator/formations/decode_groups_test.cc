@@ -58,7 +58,7 @@ TEST(DecodeGroupsTest, NamesAreParsed) {
 
 TEST(DecodeGroupsTest, WhatCannotBeIsRefused) {
   EXPECT_EQ(CheckDecodeGroups(Decode(4), Groups("bound(8)")).message(),
-            "decode_formations: bound(8) needs more decode instances than the 4 of a node");
+            "bound(8) needs more decode instances than the 4 of a node");
   DecodeGroupsOptions groups = Groups("auto");
   EXPECT_TRUE(CheckDecodeGroups(Decode(4), groups).ok());
   groups.driver.policy.bind_sequences = -1;
