@@ -179,8 +179,8 @@ class EmulatedTimeTest : public ::testing::Test {
       asked_.push_back({members, history, tokens});
       return 0.01;
     };
-    options.times.decode_step_s = 0.02;
-    options.times.decode_sequence_s = 0.003;
+    options.times.decode.step_s = 0.02;
+    options.times.decode.sequence_s = 0.003;
     options.times.sleep_until = [this](StepProgress::Clock::time_point until) {
       over_.push_back(
           std::chrono::duration_cast<std::chrono::milliseconds>(until - start_).count());
