@@ -31,6 +31,8 @@ class Outcome:
     cancelled: bool = False
     error: str = ""
     id: str = ""                    # of the response
+    late_s: float = 0.0             # how long after its time it left
+    times_s: List[float] = dataclasses.field(default_factory=list)  # of the tokens, from when it should have left
 
     @property
     def whole(self):
@@ -84,6 +86,7 @@ async def read_answer(reader, outcome, due):
             if choice.get("token_ids") and outcome.ttft_s is None:
                 outcome.ttft_s = time.monotonic() - due
             outcome.tokens += choice.get("token_ids") or []
+            outcome.times_s += [time.monotonic() - due] * (len(outcome.tokens) - len(outcome.times_s))
             outcome.ends += choice.get("finish_reason") is not None
     outcome.error = outcome.error or "the stream ended without [DONE]"
 
@@ -92,6 +95,7 @@ async def send(host, port, body, request, start):
     outcome = Outcome(request)
     due = start + request.at_s
     await asyncio.sleep(max(0.0, due - time.monotonic()))
+    outcome.late_s = max(0.0, time.monotonic() - due)
     writer = None
     try:
         reader, writer = await asyncio.open_connection(host, port, limit=1 << 20)

@@ -35,7 +35,7 @@ WorkerEngine Engine(int sequences) {
   options.digest_tokens = 64;
   options.kv = {{.num_layers = 1, .kv_heads = 1, .head_dim = 2, .dtype = engine::DType::kF32},
                 sequences * 512};
-  options.times.decode_step_s = absl::GetFlag(FLAGS_step_us) * 1e-6;
+  options.times.decode.step_s = absl::GetFlag(FLAGS_step_us) * 1e-6;
   return testing::EmulatedWorker(options);
 }
 

@@ -82,22 +82,24 @@ EmulatedEngine::~EmulatedEngine() {
   }
 }
 
-double StepSeconds(const EmulatedTimes& times, int members, std::span<const SequenceStep> sequences,
+double StepSeconds(const EmulatedTimes& times, int sp, int tp,
+                   std::span<const SequenceStep> sequences,
                    std::span<const SequenceResult> results) {
   double seconds = 0;
-  bool decodes = false;
+  int64_t decoding = 0;
+  int64_t kv_tokens = 0;
   for (size_t i = 0; i < sequences.size(); ++i) {
     const SequenceStep& sequence = sequences[i];
     if (!results[i].status.ok()) continue;
     if (BehindPrompt(sequence)) {
-      decodes = true;
-      seconds += times.decode_sequence_s;
+      ++decoding;
+      kv_tokens += sequence.position;
     } else if (times.prefill_s != nullptr) {
       seconds +=
-          times.prefill_s(members, sequence.position, static_cast<int64_t>(sequence.tokens.size()));
+          times.prefill_s(sp * tp, sequence.position, static_cast<int64_t>(sequence.tokens.size()));
     }
   }
-  return seconds + (decodes ? times.decode_step_s : 0);
+  return decoding == 0 ? seconds : seconds + times.decode.Seconds(sp, tp, decoding, kv_tokens);
 }
 
 absl::Status EmulatedEngine::Step(std::span<const SequenceStep> sequences, StepProgress* progress,
@@ -141,7 +143,7 @@ absl::Status EmulatedEngine::StepPlain(std::span<const SequenceStep> sequences,
   const int64_t tokens_max = std::numeric_limits<int64_t>::max();
   const absl::Status checked = CheckStep(sequences, spec_, tokens_max, KvLayout{}, results);
   if (!checked.ok() || !AnyRuns(*results)) return checked;
-  const double seconds = StepSeconds(times_, 1, sequences, *results);
+  const double seconds = StepSeconds(times_, 1, 1, sequences, *results);
   RunPlain(sequences, stream_.Begin(launched, seconds), seconds, progress, results);
   return absl::OkStatus();
 }

@@ -39,17 +39,16 @@
 #include "engine/device/device.h"
 #include "engine/emulated/pace.h"
 #include "engine/engine.h"
+#include "scheduler/vocabulary/decode_times.h"
 
 namespace skein::engine {
 
 // How long steps take, seconds. A step takes the sum over its sequences: for tokens of the prompt
-// `prefill_s`, and once `decode_step_s`, if it has sequences behind their prompt, with
-// `decode_sequence_s` for each of those.
+// `prefill_s`, and once `decode`, if it has sequences behind their prompt, for all of those.
 struct EmulatedTimes {
   // The time of `tokens` tokens after `history` tokens on `members` instances. Null: none.
   std::function<double(int members, int64_t history, int64_t tokens)> prefill_s;
-  double decode_step_s = 0;
-  double decode_sequence_s = 0;
+  DecodeTimes decode;
   // Tests: replaces the sleep at the end of each layer of a step of this instance alone.
   std::function<void(StepProgress::Clock::time_point until)> sleep_until;
 };
@@ -65,8 +64,9 @@ struct EmulatedOptions {
   std::shared_ptr<Device> device = nullptr;  // holds the KV; null: the heap
 };
 
-// The time of a step of `members` instances: of its sequences whose result is OK.
-double StepSeconds(const EmulatedTimes& times, int members, std::span<const SequenceStep> sequences,
+// The time of a step of sp * tp instances: of its sequences whose result is OK.
+double StepSeconds(const EmulatedTimes& times, int sp, int tp,
+                   std::span<const SequenceStep> sequences,
                    std::span<const SequenceResult> results);
 
 class EmulatedEngine : public Engine {

@@ -179,8 +179,8 @@ class EmulatedTimeTest : public ::testing::Test {
       asked_.push_back({members, history, tokens});
       return 0.01;
     };
-    options.times.decode_step_s = 0.02;
-    options.times.decode_sequence_s = 0.003;
+    options.times.decode.step_s = 0.02;
+    options.times.decode.sequence_s = 0.003;
     options.times.sleep_until = [this](StepProgress::Clock::time_point until) {
       over_.push_back(
           std::chrono::duration_cast<std::chrono::milliseconds>(until - start_).count());
@@ -273,6 +273,30 @@ TEST(EmulatedEngineFailureTest, FailuresStayAlone) {
   EmulatedOptions options = kOptions;
   options.kv.num_blocks = 16;
   ExpectFailuresStayAlone(**EmulatedEngine::Create(options));
+}
+
+// Prompts take their own time; sequences behind their prompt share a step's.
+TEST(EmulatedStepSecondsTest, DecodeTakesDecodeTimes) {
+  const std::vector<int32_t> prompt = {5, 6, 7}, one = {8};
+  const SequenceStep decode{.tokens = one, .position = 3, .prompt = prompt};
+  const SequenceStep prefill{.tokens = prompt, .position = 0, .prompt = prompt};
+  EmulatedTimes times;
+  times.decode = {.step_s = 10, .sequence_s = 1, .kv_token_s = 0.1, .gains = {{2, 2}}};
+  times.prefill_s = [](int members, int64_t history, int64_t tokens) {
+    return 100.0 * members + 1000.0 * static_cast<double>(tokens + history);
+  };
+  const auto seconds = [&](int sp, int tp, std::vector<SequenceStep> sequences) {
+    const std::vector<SequenceResult> results(sequences.size());
+    return StepSeconds(times, sp, tp, sequences, results);
+  };
+  EXPECT_DOUBLE_EQ(seconds(1, 1, {decode, decode}), 10 + 2 + 0.6);
+  EXPECT_DOUBLE_EQ(seconds(1, 2, {decode, decode}), 12.6 / 2);
+  EXPECT_DOUBLE_EQ(seconds(2, 1, {decode, decode}), 10 + 1 + 0.3);
+  EXPECT_DOUBLE_EQ(seconds(1, 2, {prefill}), 3200);
+  EXPECT_DOUBLE_EQ(seconds(1, 1, {prefill, decode}), 3100 + 11.3);
+  std::vector<SequenceResult> failed(1);
+  failed[0].status = absl::InternalError("");
+  EXPECT_EQ(StepSeconds(times, 1, 1, {&decode, 1}, failed), 0);
 }
 
 TEST(EmulatedEngineCreateTest, NamesABadField) {

@@ -62,7 +62,7 @@ absl::Status GroupRun::RunAgreed(StepProgress* progress, std::vector<SequenceRes
   const int ranks = part_.all->Size(), layers = spec_.kv.num_layers;
   const TaggedMemory memory(&spec_.kv, regions_, KvLayout{ranks},
                             HeadsAt(spec_.kv, ranks, part_.all->Rank()));
-  const double seconds = StepSeconds(times_, ranks, sequences_, *results);
+  const double seconds = StepSeconds(times_, part_.mode.sp, part_.mode.tp, sequences_, *results);
   std::vector<std::pair<size_t, std::vector<uint64_t>>> running;  // index, links
   for (size_t i = 0; i < sequences_.size(); ++i) {
     if ((*results)[i].status.ok()) running.emplace_back(i, LinksOfStep(memory, sequences_[i]));

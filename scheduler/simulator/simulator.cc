@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
 #include "scheduler/plan/baselines.h"
 #include "scheduler/plan/cdsp/cdsp_planner.h"
@@ -67,10 +68,20 @@ std::vector<double> TtftSeconds(const std::vector<SimRequest>& requests, const P
 
 SimulationResult Simulate(const Policy& policy, const std::vector<SimRequest>& requests,
                           const LatencyModel& model, const Cluster& cluster, const Tuning& tuning,
-                          const DecodeOptions& decode, const ChunkObserver& observer) {
+                          const DecodeOptions& decode, const ChunkObserver& observer,
+                          const DecodeGroupsOptions* groups) {
   const PrefillRun prefill = RunPolicy(policy, requests, model, cluster, tuning, observer);
-  const DecodeRun decoded = RunDecode(requests, prefill.outcomes, decode);
   SimulationResult result;
+  DecodeRun decoded;
+  if (groups == nullptr) {
+    decoded = RunDecode(requests, prefill.outcomes, decode);
+  } else {
+    DecodeGroupsRun run = RunDecodeGroups(requests, prefill.outcomes, decode, *groups);
+    decoded = std::move(run.run);
+    result.decode = std::move(run.figures);
+    result.decoded = std::move(run.outcomes);
+    result.prefilled = prefill.outcomes;
+  }
   result.ttft_s = TtftSeconds(requests, prefill);
   double queue_s = 0;
   double tokens = 0;

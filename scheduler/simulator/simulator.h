@@ -1,7 +1,9 @@
 // Simulates a cluster under a policy: the real planners over a prefill pool (prefill_run.h) and a
-// decode pool (decode_run.h). Prefill does not wait for decode.
+// decode pool (decode_run.h), or groups of decode instances (formations/decode_groups.h). Prefill
+// does not wait for decode.
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "scheduler/plan/improvement_rate.h"
@@ -10,6 +12,7 @@
 #include "scheduler/plan/policy.h"
 #include "scheduler/plan/rolling/rolling_table.h"
 #include "scheduler/simulator/decode_run.h"
+#include "scheduler/simulator/formations/decode_groups.h"
 #include "scheduler/simulator/prefill_run.h"
 #include "scheduler/simulator/workload.h"
 
@@ -40,12 +43,18 @@ struct SimulationResult {
   double decode_utilisation = 0;
   int64_t requests = 0;
   int64_t chunks = 0;
+  // With groups of decode instances: their figures, and what became of each request.
+  std::optional<DecodeFigures> decode;
+  std::vector<PrefillOutcome> prefilled;
+  std::vector<DecodeOutcome> decoded;
 };
 
-// REQUIRES the same as RunPolicy, and CheckDecode.
+// REQUIRES the same as RunPolicy, and CheckDecode. `groups`: decode instances are in groups;
+// CheckDecodeGroups.
 SimulationResult Simulate(const Policy& policy, const std::vector<SimRequest>& requests,
                           const LatencyModel& model, const Cluster& cluster, const Tuning& tuning,
-                          const DecodeOptions& decode, const ChunkObserver& observer = nullptr);
+                          const DecodeOptions& decode, const ChunkObserver& observer = nullptr,
+                          const DecodeGroupsOptions* groups = nullptr);
 
 // Times to first token, in the order of the requests.
 std::vector<double> TtftSeconds(const std::vector<SimRequest>& requests, const PrefillRun& run);

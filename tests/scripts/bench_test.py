@@ -189,6 +189,32 @@ BODY = b'{"prompt": [1], "max_tokens": 2}'
 
 
 @contextlib.contextmanager
+def figures_of_decode_are_counted_as_the_simulator_counts_them():
+    sys.path.insert(0, os.path.join(ROOT, "bench/emulated"))
+    found = module("bench/emulated/decode_figures.py")
+    assert found.most_in_window([]) == 0
+    assert found.most_in_window([0, 0, 0, 4, 4, 5, 9, 9], 5) == 5, "(t - 5, t]"
+    outcome = types.SimpleNamespace(times_s=[1.0, 1.75, 2.25, 2.75])
+    one = found.of_outcome(outcome, "burst")
+    assert (one.phase, one.tpot_s, one.queue_s) == ("burst", 1.75 / 3, 0.25), one
+    assert found.of_outcome(types.SimpleNamespace(times_s=[1.0, 1.5]), "quiet").queue_s is None
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "decoded.csv")
+        with open(path, "w", encoding="utf-8") as file:
+            file.write("request,first_token_s,decode_start_s,second_token_s,last_token_s\n0,1.0,1.25,1.75,2.75\n")
+        assert found.of_simulation(path, [4], ["burst"]) == [found.Decoded("burst", 1.75 / 3, 0.25)]
+    named = found.figures([one], ("quiet", "burst"))
+    assert named["burst TPOT P90"] == 1.75 / 3 and named["quiet queue P50"] == 0, named
+    assert found.medians([{"peak": 1}, {"peak": 5}, {"peak": 2}]) == {"peak": 2}
+    assert found.shares({"own": 1, "tp": 3}) == {"own": 0.25, "tp": 0.75, "sp": 0}
+    load = module("bench/emulated/formation_load")
+    requests, phases = load.load(types.SimpleNamespace(
+        seed=1, output_tokens="20-40", prompt_tokens="50-200", quiet_rate=1, quiet_s=20, burst_rate=9, burst_s=10, rest_s=5))
+    assert len(requests) == len(phases) and set(phases) == {"warm", "quiet", "burst"}
+    assert [request.at_s for request in requests] == sorted(request.at_s for request in requests)
+    assert all(request.output_tokens > 1 for request in requests), "each has a time per token"
+
+
 def llama_server():
     """bench/serving/llama_server.mjs on PEER, with one sequence: its process and its port."""
     with tempfile.TemporaryDirectory() as folder:
@@ -255,5 +281,5 @@ if __name__ == "__main__":
     run_tests(a_killed_bench_leaves_no_process, sigterm_ends_a_bench_and_its_processes_first,
               sigterm_while_a_cluster_stops_ends_what_does_not_stop, a_killed_compare_ends_the_other_checkouts_cluster,
               each_bench_starts_processes_that_end_with_it, a_process_that_may_outlive_its_bench_is_seen,
-              a_client_that_fails_fails_the_bench,
+              a_client_that_fails_fails_the_bench, figures_of_decode_are_counted_as_the_simulator_counts_them,
               the_peers_server_survives_a_client_that_leaves_in_its_request, the_peers_server_keeps_idle_connections)

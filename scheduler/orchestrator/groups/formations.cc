@@ -121,7 +121,10 @@ struct Marks {
 };
 
 Marks MarksOf(InstanceId instance, const Live* live) {
-  if (live == nullptr || live->stage == Stage::kPreparing) return {};
+  // While it is released the group takes nothing new, so each of its members does.
+  if (live == nullptr || live->stage == Stage::kPreparing || live->stage == Stage::kReleasing) {
+    return {};
+  }
   if (live->members.front() != instance) return {.closed = true};
   if (live->stage != Stage::kBound) return {};
   return {.leads = live->report.epoch, .size = live->subset.size};

@@ -15,7 +15,9 @@
 //
 // Who gets requests (Mark). A member of a bound group that does not lead it gets nothing new: its
 // steps are the group's. What its lead gets runs in the group, from KV that comes to all ranks
-// (scheduler/worker/README.md), unless the group is being bound or released.
+// (scheduler/worker/README.md), unless the group is being bound. While it is released, each member
+// gets requests that it runs alone, in turns with the group's: it is released because there are
+// many, and the lead alone would get all of them.
 //
 // A call costs what the group costs: its members, times its live formations.
 //

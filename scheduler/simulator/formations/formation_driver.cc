@@ -11,6 +11,7 @@ namespace skein::scheduler {
 namespace {
 
 using orchestrator::FormationChoice;
+using orchestrator::FormationSize;
 using orchestrator::ReleaseStep;
 using orchestrator::SendCommit;
 using orchestrator::SendEnd;
@@ -22,15 +23,27 @@ using orchestrator::SwitchOutcome;
 InstanceId IdOf(int32_t member) { return {static_cast<uint64_t>(member) + 1}; }
 int32_t MemberOf(InstanceId id) { return static_cast<int32_t>(id.value) - 1; }
 
+std::vector<FormationSize> SizesOf(const StepProfile& profile, int32_t members) {
+  std::vector<FormationSize> sizes;
+  for (int32_t size = 1; size <= members; size *= 2) {
+    sizes.push_back({.size = size, .tokens_max = profile.KvTokens(size, size)});
+    if (size > 1) sizes.back().gain = BindGain(profile, size);
+  }
+  return sizes;
+}
+
 }  // namespace
 
 FormationDriver::FormationDriver(const StepProfile& profile, int32_t members,
-                                 const DriverOptions& options, GroupWorld* world)
-    : options_(options), world_(world), switch_(options.limits, &epochs_) {
-  for (int32_t size = 1; size <= members; size *= 2) {
-    sizes_.push_back({.size = size, .tokens_max = profile.KvTokens(size, size)});
-    if (size > 1) sizes_.back().gain = BindGain(profile, size);
-  }
+                                 const DriverOptions& options, FormationWorld* world)
+    : FormationDriver(SizesOf(profile, members), members, options, world) {}
+
+FormationDriver::FormationDriver(std::vector<FormationSize> sizes, int32_t members,
+                                 const DriverOptions& options, FormationWorld* world)
+    : options_(options),
+      world_(world),
+      sizes_(std::move(sizes)),
+      switch_(options.limits, &epochs_) {
   GroupOrder order;
   order.generation = 1;
   for (int32_t i = 0; i < members; ++i) {

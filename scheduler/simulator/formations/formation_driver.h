@@ -13,7 +13,7 @@
 #include "scheduler/base/time.h"
 #include "scheduler/orchestrator/groups/formation_policy.h"
 #include "scheduler/orchestrator/groups/formation_switch.h"
-#include "scheduler/simulator/formations/group_world.h"
+#include "scheduler/simulator/formations/formation_world.h"
 #include "scheduler/simulator/formations/step_time.h"
 
 namespace skein::scheduler {
@@ -38,11 +38,14 @@ class FormationDriver {
  public:
   // `world` outlives this. Formations of sizes that gain by the profile are known to the policy.
   FormationDriver(const StepProfile& profile, int32_t members, const DriverOptions& options,
-                  GroupWorld* world);
+                  FormationWorld* world);
+  // With these sizes, ascending from 1 on, as GroupLoad has them.
+  FormationDriver(std::vector<orchestrator::FormationSize> sizes, int32_t members,
+                  const DriverOptions& options, FormationWorld* world);
 
   TimeUs Next() const;       // when Advance is due
   void Advance(TimeUs now);  // delivers messages, and decides when it is time
-  // What members told in this moment is on its way. After each GroupWorld::Advance.
+  // What members told in this moment is on its way. After each step of the world.
   void Collect(TimeUs now);
 
   const SwitchCounts& counts() const { return counts_; }
@@ -58,7 +61,7 @@ class FormationDriver {
   void Deliver(const Message& message, TimeUs now);
 
   const DriverOptions options_;
-  GroupWorld* const world_;
+  FormationWorld* const world_;
   std::vector<orchestrator::FormationSize> sizes_;
   orchestrator::FormationEpochs epochs_;
   orchestrator::FormationSwitch switch_;

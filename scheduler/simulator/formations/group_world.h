@@ -22,6 +22,7 @@
 #include "scheduler/base/time.h"
 #include "scheduler/orchestrator/groups/formation.h"
 #include "scheduler/orchestrator/groups/formation_policy.h"
+#include "scheduler/simulator/formations/formation_world.h"
 #include "scheduler/simulator/formations/group_kv.h"
 #include "scheduler/simulator/formations/group_record.h"
 #include "scheduler/simulator/formations/phased_load.h"
@@ -52,7 +53,7 @@ struct WorldOptions {
   int64_t copies_of_weights = 0;  // in all; 0: one at each instance
 };
 
-class GroupWorld {
+class GroupWorld : public FormationWorld {
  public:
   // All outlive this.
   GroupWorld(const StepProfile* profile, const WorldOptions& options,
@@ -61,21 +62,21 @@ class GroupWorld {
   // Binds for good, without orders: a static layout. REQUIRES: nothing has arrived.
   void BindForGood(const orchestrator::Subset& subset);
   // From here on, of a live epoch, so that other requests avoid what is bound for a need.
-  void SetReason(int32_t first, orchestrator::BindReason reason);
+  void SetReason(int32_t first, orchestrator::BindReason reason) override;
 
   void Arrive(size_t request);
-  void Prepare(int32_t member, uint64_t epoch);
-  void Commit(uint64_t epoch, const orchestrator::Subset& subset, TimeUs now);
-  void End(int32_t member, uint64_t epoch, Switch how, TimeUs now);
+  void Prepare(int32_t member, uint64_t epoch) override;
+  void Commit(uint64_t epoch, const orchestrator::Subset& subset, TimeUs now) override;
+  void End(int32_t member, uint64_t epoch, Switch how, TimeUs now) override;
   // What members have told since the last call, in order.
-  std::vector<std::pair<int32_t, FormationTold>> TakeTold();
+  std::vector<std::pair<int32_t, FormationTold>> TakeTold() override;
 
   TimeUs NextEnd() const;  // of a step; kNever: none runs
   // Ends the steps that are due, then starts what can start.
   void Advance(TimeUs now);
 
   // For the policy; without sizes, bound and since_us.
-  orchestrator::GroupLoad Load() const;
+  orchestrator::GroupLoad Load() const override;
 
   bool Idle() const { return live_.empty(); }
   const GroupRecord& record() const { return record_; }

@@ -70,6 +70,13 @@ absl::StatusOr<std::vector<SimulationRow>> Run(const SimulateFlags& flags,
   if (!policies.ok()) return policies.status();
   std::vector<std::optional<double>> rates(inputs.rates().begin(), inputs.rates().end());
   if (rates.empty()) rates.push_back(std::nullopt);
+  const auto formations = flags.formations.Options(
+      flags.decode,
+      inputs.profile().formations.value_or(scheduler::orchestrator::FormationProfile{}));
+  if (!formations.ok()) return formations.status();
+  std::vector<const scheduler::DecodeGroupsOptions*> groups;  // null: without
+  for (const scheduler::DecodeGroupsOptions& one : *formations) groups.push_back(&one);
+  if (groups.empty()) groups.push_back(nullptr);
   std::vector<SimulationRow> rows;
   const int64_t steps_of_rate = 1 + flags.seeds * static_cast<int64_t>(policies->size());
   Progress progress("simulate", static_cast<int64_t>(rates.size()) * steps_of_rate);
@@ -89,19 +96,25 @@ absl::StatusOr<std::vector<SimulationRow>> Run(const SimulateFlags& flags,
     if (!tuning.ok()) return tuning.status();
     for (int64_t offset = 0; offset < flags.seeds; ++offset) {
       const auto& requests = workloads[static_cast<size_t>(offset)];
+      const int64_t seed = flags.sim.seed + offset;
       for (const scheduler::Policy& policy : *policies) {
         progress.Step(absl::StrCat(policy.name, at));
-        rows.push_back(
-            {policy.name, rate.value_or(MeanRate(requests)), {}, flags.sim.seed + offset});
-        SimulationRow& row = rows.back();
+        rows.push_back({policy.name, rate.value_or(MeanRate(requests)), {}, seed});
+        std::vector<SimulationRow::Chunk>& chunks = rows.back().chunks;
         scheduler::ChunkObserver observer;
         if (!flags.chunks.empty()) {
           observer = [&](size_t request, const scheduler::ChunkPlan& chunk) {
-            row.chunks.push_back({request, requests[request], chunk});
+            chunks.push_back({request, requests[request], chunk});
           };
         }
-        row.result = Simulate(policy, requests, inputs.model(), inputs.cluster(), *tuning,
-                              flags.decode, observer);
+        for (const scheduler::DecodeGroupsOptions* group : groups) {
+          // The prompts' chunks are the same in all formations.
+          if (group != groups.front()) rows.push_back({policy.name, rows.back().rate, {}, seed});
+          rows.back().result =
+              Simulate(policy, requests, inputs.model(), inputs.cluster(), *tuning, flags.decode,
+                       group == groups.front() ? observer : nullptr, group);
+          if (group != nullptr) rows.back().formation = group->formation.name;
+        }
       }
     }
   }
@@ -159,6 +172,17 @@ void SimulateFlags::Register(FlagSet* set) {
            "Decode instances; 0 means one per eight prefill instances.", 0, 1 << 16);
   set->Int(&decode.blocks, "decode-blocks", "KV blocks of a decode instance.", 1, int64_t{1} << 40);
   set->Int(&decode.block_tokens, "block-tokens", "Tokens of a KV block.", 1, 1 << 20);
+  constexpr double kLongestUs = 60e6;
+  set->Double(&decode_step_us, "decode-step-us", "Time of a decode step of one instance.", 0.001,
+              kLongestUs)
+      .Value("MICROSECONDS");
+  set->Double(&decode_sequence_us, "decode-sequence-us", "Time that each sequence adds to it.", 0,
+              kLongestUs)
+      .Value("MICROSECONDS");
+  set->Double(&decode_kv_token_us, "decode-kv-token-us",
+              "Time that each token in the KV of these adds to it.", 0, kLongestUs)
+      .Value("MICROSECONDS");
+  formations.Register(set);
   set->Group("Output");
   set->Int(&seeds, "seeds",
            "Number of repetitions, with seeds --seed, --seed+1, ... Tuning runs once, on separate "
@@ -186,6 +210,9 @@ int RunSimulate(const SimulateFlags& given) {
   SimulateFlags flags = given;
   if (flags.decode_instances == 0) flags.decode_instances = (flags.sim.instances + 7) / 8;
   flags.decode.instances = static_cast<int>(flags.decode_instances);
+  flags.decode.step_base_s = flags.decode_step_us * 1e-6;
+  flags.decode.step_per_sequence_s = flags.decode_sequence_us * 1e-6;
+  flags.decode.step_per_kv_token_s = flags.decode_kv_token_us * 1e-6;
   const auto fail = [](const absl::Status& status, ExitCode code) {
     return PrintErrors("skeinctl simulate", status, code);
   };
@@ -197,6 +224,10 @@ int RunSimulate(const SimulateFlags& given) {
              stdout);
   if (!flags.chunks.empty()) {
     const absl::Status written = WriteFile(flags.chunks, ChunksCsv(*rows));
+    if (!written.ok()) return fail(written, kFailed);
+  }
+  if (!flags.formations.requests.empty()) {
+    const absl::Status written = WriteFile(flags.formations.requests, DecodeCsv(*rows));
     if (!written.ok()) return fail(written, kFailed);
   }
   if (flags.out.empty()) return 0;

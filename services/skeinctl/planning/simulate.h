@@ -7,6 +7,7 @@
 
 #include "scheduler/simulator/simulator.h"
 #include "services/skeinctl/planning/aggregated.h"
+#include "services/skeinctl/planning/decode_formations.h"
 #include "services/skeinctl/planning/sim_inputs.h"
 
 namespace skein::services {
@@ -17,6 +18,10 @@ struct SimulateFlags {
   std::string improvement_rate = "auto";
   scheduler::DecodeOptions decode;  // its number of instances comes from decode_instances
   int64_t decode_instances = 0;
+  double decode_step_us = decode.step_base_s * 1e6;
+  double decode_sequence_us = decode.step_per_sequence_s * 1e6;
+  double decode_kv_token_us = decode.step_per_kv_token_s * 1e6;
+  DecodeFormationFlags formations;
   int64_t seeds = 1;
   std::string out;
   std::string chunks;
@@ -41,6 +46,7 @@ struct SimulationRow {
     scheduler::ChunkPlan chunk;
   };
   std::vector<Chunk> chunks;  // by decided start; only if requested
+  std::string formation;      // of its decode instances; empty: without groups
 };
 
 // Pure: a table with units and a legend for people, one JSON object per line for programs, CSV with
@@ -50,6 +56,8 @@ std::string SimulationJsonLines(const std::vector<SimulationRow>& rows);
 std::string SimulationCsv(const std::vector<SimulationRow>& rows);
 // One line per chunk; its instances are separated by spaces.
 std::string ChunksCsv(const std::vector<SimulationRow>& rows);
+// One line per request of rows with a formation. A time that a request does not have is empty.
+std::string DecodeCsv(const std::vector<SimulationRow>& rows);
 
 // Figures like the paper's 8 (percentiles over rate; here one figure for the first token and one
 // for later tokens), 9 (TTFT distribution at the highest rate) and 13 (slowdown without chunks;

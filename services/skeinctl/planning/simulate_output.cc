@@ -15,7 +15,7 @@ using R = scheduler::SimulationResult;
 
 // The kind of a column's values. Times use the unit that fits; a median and 99th percentile of the
 // same kind share it.
-enum class Kind { kTtft, kTbt, kTime, kShare, kTokensPerSecond, kCount };
+enum class Kind { kTtft, kTbt, kTpot, kWait, kTime, kShare, kTokensPerSecond, kCount };
 
 struct Column {
   const char* name;     // of JSON and CSV
@@ -40,6 +40,35 @@ constexpr std::array<Column, 13> kColumns = {{
     {"requests", nullptr, Kind::kCount, [](const R& r) { return static_cast<double>(r.requests); }},
     {"chunks", "CHUNKS", Kind::kCount, [](const R& r) { return static_cast<double>(r.chunks); }},
 }};
+
+// Of rows with a formation.
+constexpr std::array<Column, 11> kDecodeColumns = {{
+    {"tpot_p50_s", "TPOT P50", Kind::kTpot, [](const R& r) { return r.decode->tpot_p50_s; }},
+    {"tpot_p90_s", "TPOT P90", Kind::kTpot, [](const R& r) { return r.decode->tpot_p90_s; }},
+    {"tpot_p99_s", "TPOT P99", Kind::kTpot, [](const R& r) { return r.decode->tpot_p99_s; }},
+    {"decode_queue_p50_s", "WAIT P50", Kind::kWait,
+     [](const R& r) { return r.decode->queue_p50_s; }},
+    {"decode_queue_p90_s", nullptr, Kind::kWait, [](const R& r) { return r.decode->queue_p90_s; }},
+    {"decode_queue_p99_s", "WAIT P99", Kind::kWait,
+     [](const R& r) { return r.decode->queue_p99_s; }},
+    {"decode_peak_tokens_per_s", "PEAK", Kind::kTokensPerSecond,
+     [](const R& r) { return r.decode->peak_tokens_per_s; }},
+    {"own_steps", "OWN", Kind::kShare, [](const R& r) { return r.decode->step_share[0]; }},
+    {"tp_steps", "TP", Kind::kShare, [](const R& r) { return r.decode->step_share[1]; }},
+    {"sp_steps", "SP", Kind::kShare, [](const R& r) { return r.decode->step_share[2]; }},
+    {"switches", "SWITCHES", Kind::kCount,
+     [](const R& r) {
+       const scheduler::SwitchCounts& counts = r.decode->switches;
+       return static_cast<double>(counts.binds + counts.releases + counts.others);
+     }},
+}};
+
+constexpr char kDecodeLegend[] =
+    "TPOT        time per token after the first: median, 90th and 99th percentile\n"
+    "WAIT        from the end of prefill until the first decode step with the request begins\n"
+    "PEAK        the most tokens of decode steps in any 5 s, per second\n"
+    "OWN TP SP   shares of the decode steps: of instances alone, of bound ones in TP and in SP\n"
+    "SWITCHES    binds and releases\n";
 
 constexpr char kLegend[] =
     "\n"
@@ -67,6 +96,10 @@ TimeUnit UnitOf(const Column& column, const std::vector<SimulationRow>& rows) {
       return FittingTimeUnit(Largest(rows, [](const R& r) { return r.ttft_p99_s; }));
     case Kind::kTbt:
       return FittingTimeUnit(Largest(rows, [](const R& r) { return r.tbt_p99_s; }));
+    case Kind::kTpot:
+      return FittingTimeUnit(Largest(rows, [](const R& r) { return r.decode->tpot_p99_s; }));
+    case Kind::kWait:
+      return FittingTimeUnit(Largest(rows, [](const R& r) { return r.decode->queue_p99_s; }));
     case Kind::kTime:
       return FittingTimeUnit(Largest(rows, column.value));
     case Kind::kShare:
@@ -93,13 +126,33 @@ std::string Padded(const std::string& text, size_t width) {
 }
 
 constexpr size_t kCellWidth = 11;
+constexpr size_t kFormationWidth = 13;
+
+// All rows have a formation, or none has.
+bool HasFormations(const std::vector<SimulationRow>& rows) {
+  return !rows.empty() && rows.front().result.decode.has_value();
+}
+
+std::vector<Column> ColumnsOf(const std::vector<SimulationRow>& rows) {
+  std::vector<Column> columns(kColumns.begin(), kColumns.end());
+  if (HasFormations(rows)) {
+    columns.insert(columns.end(), kDecodeColumns.begin(), kDecodeColumns.end());
+  }
+  return columns;
+}
 
 }  // namespace
 
 std::string SimulationTable(const std::vector<SimulationRow>& rows) {
   std::string text = absl::StrFormat("%-9s %8s", "POLICY", "RATE");
   std::string units = absl::StrFormat("%-9s %8s", "", "1/s");
-  for (const Column& column : kColumns) {
+  const std::vector<Column> columns = ColumnsOf(rows);
+  const bool formations = HasFormations(rows);
+  if (formations) {
+    text += Padded("FORMATION", kFormationWidth);
+    units += Padded("", kFormationWidth);
+  }
+  for (const Column& column : columns) {
     if (column.heading == nullptr) continue;
     text += Padded(column.heading, kCellWidth);
     units += Padded(UnitOf(column, rows).name, kCellWidth);
@@ -107,7 +160,8 @@ std::string SimulationTable(const std::vector<SimulationRow>& rows) {
   absl::StrAppend(&text, "\n", units, "\n");
   for (const SimulationRow& row : rows) {
     absl::StrAppendFormat(&text, "%-9s %8s", row.policy, Cell(row.rate));
-    for (const Column& column : kColumns) {
+    if (formations) text += Padded(row.formation, kFormationWidth);
+    for (const Column& column : columns) {
       if (column.heading == nullptr) continue;
       const double value = column.value(row.result) * UnitOf(column, rows).per_second;
       text += Padded(column.kind == Kind::kCount ? absl::StrFormat("%.0f", value) : Cell(value),
@@ -115,7 +169,7 @@ std::string SimulationTable(const std::vector<SimulationRow>& rows) {
     }
     text += "\n";
   }
-  return text + kLegend;
+  return absl::StrCat(text, kLegend, formations ? kDecodeLegend : "");
 }
 
 std::string SimulationJsonLines(const std::vector<SimulationRow>& rows) {
@@ -123,7 +177,10 @@ std::string SimulationJsonLines(const std::vector<SimulationRow>& rows) {
   for (const SimulationRow& row : rows) {
     absl::StrAppend(&text, "{\"policy\": \"", row.policy, "\", \"rate\": ", Number(row.rate),
                     ", \"seed\": ", row.seed);
-    for (const Column& column : kColumns) {
+    if (!row.formation.empty()) {
+      absl::StrAppend(&text, ", \"formation\": \"", row.formation, "\"");
+    }
+    for (const Column& column : ColumnsOf(rows)) {
       absl::StrAppend(&text, ", \"", column.name, "\": ", Number(column.value(row.result)));
     }
     text += "}\n";
@@ -132,12 +189,15 @@ std::string SimulationJsonLines(const std::vector<SimulationRow>& rows) {
 }
 
 std::string SimulationCsv(const std::vector<SimulationRow>& rows) {
-  std::string text = "policy,rate";
-  for (const Column& column : kColumns) absl::StrAppend(&text, ",", column.name);
+  const std::vector<Column> columns = ColumnsOf(rows);
+  const bool formations = HasFormations(rows);
+  std::string text = formations ? "policy,rate,formation" : "policy,rate";
+  for (const Column& column : columns) absl::StrAppend(&text, ",", column.name);
   text += "\n";
   for (const SimulationRow& row : rows) {
     absl::StrAppend(&text, row.policy, ",", Number(row.rate));
-    for (const Column& column : kColumns) {
+    if (formations) absl::StrAppend(&text, ",", row.formation);
+    for (const Column& column : columns) {
       absl::StrAppend(&text, ",", Number(column.value(row.result)));
     }
     text += "\n";
@@ -154,6 +214,28 @@ std::string ChunksCsv(const std::vector<SimulationRow>& rows) {
       absl::StrAppendFormat(&text, "%.6f,%d,%d,%.6f,%.6f,", request.arrival_s,
                             request.prompt_tokens, chunk.tokens, chunk.start_s, chunk.end_s);
       absl::StrAppend(&text, absl::StrJoin(chunk.instances, " "), "\n");
+    }
+  }
+  return text;
+}
+
+std::string DecodeCsv(const std::vector<SimulationRow>& rows) {
+  std::string text =
+      "policy,rate,seed,formation,request,first_token_s,decode_start_s,second_token_s,"
+      "last_token_s,instance,instances\n";
+  const auto seconds = [](scheduler::TimeUs at_us) {
+    return at_us == scheduler::kNever
+               ? std::string()
+               : absl::StrFormat("%.6f", static_cast<double>(at_us) / scheduler::kSecondUs);
+  };
+  for (const SimulationRow& row : rows) {
+    for (size_t r = 0; r < row.result.decoded.size(); ++r) {
+      const scheduler::DecodeOutcome& one = row.result.decoded[r];
+      absl::StrAppend(&text, row.policy, ",", Number(row.rate), ",", row.seed, ",", row.formation,
+                      ",", r, ",");
+      absl::StrAppendFormat(&text, "%.6f,", row.result.prefilled[r].end_s);
+      absl::StrAppend(&text, seconds(one.started_us), ",", seconds(one.second_us), ",",
+                      seconds(one.last_us), ",", one.instance, ",", one.size, "\n");
     }
   }
   return text;

@@ -293,6 +293,88 @@ TEST(Simulate, WritesEveryChunk) {
   EXPECT_EQ(lines, 40);
 }
 
+// ---- formations of decode instances ----
+
+// A profile with gains, a trace, and how to simulate it.
+std::vector<std::string> FormationArguments(const std::string& formations) {
+  const std::string folder = std::getenv("TEST_TMPDIR");
+  Profile profile = *LoadProfile("llama3-8b-a100");
+  profile.formations = {.gains = {{2, 1.6}, {8, 2.5}}};
+  std::ofstream(folder + "/gains.json") << ProfileJson(profile);
+  std::ofstream trace(folder + "/trace.csv");
+  trace << "arrival_s,prompt_tokens,output_tokens\n";
+  for (int i = 0; i < 20; ++i) trace << i * 5 << ",2000," << (i == 7 ? 1 : 101) << "\n";
+  return {"--profile",
+          folder + "/gains.json",
+          "--trace",
+          folder + "/trace.csv",
+          "--policies",
+          "fixed8",
+          "--decode-instances",
+          "8",
+          "--decode-step-us",
+          "9000",
+          "--decode-sequence-us",
+          "1000",
+          "--decode-kv-token-us",
+          "0",
+          "--decode-formations",
+          formations};
+}
+
+TEST(Simulate, ComparesFormationsOfDecodeInstances) {
+  std::vector<std::string> arguments = FormationArguments("independent,bound(2),bound(8),auto");
+  const std::string path = std::string(std::getenv("TEST_TMPDIR")) + "/decoded.csv";
+  for (const char* more : {"--format", "json", "--decode-requests", path.c_str()}) {
+    arguments.emplace_back(more);
+  }
+  testing::internal::CaptureStdout();
+  ASSERT_EQ(Exit(RunSimulate, arguments), 0);
+  std::istringstream lines(testing::internal::GetCapturedStdout());
+  std::map<std::string, nlohmann::json> rows;
+  for (std::string line; std::getline(lines, line);) {
+    const auto row = nlohmann::json::parse(line);
+    rows[row["formation"]] = row;
+  }
+  ASSERT_EQ(rows.size(), 4u);
+  const auto tpot_ms = [&](const char* formation) {
+    return rows[formation]["tpot_p50_s"].get<double>() * 1e3;
+  };
+  EXPECT_NEAR(tpot_ms("independent"), 10, 0.01);
+  EXPECT_NEAR(tpot_ms("bound(2)"), 10 / 1.6, 0.01);
+  EXPECT_NEAR(tpot_ms("bound(8)"), 4, 0.01);
+  EXPECT_NEAR(tpot_ms("auto"), 4, 0.01);
+  EXPECT_EQ(rows["independent"]["own_steps"], 1);
+  EXPECT_EQ(rows["bound(8)"]["tp_steps"], 1);
+  EXPECT_EQ(rows["auto"]["switches"], 1);
+  std::ifstream file(path);
+  std::string line;
+  ASSERT_TRUE(std::getline(file, line));
+  EXPECT_EQ(line,
+            "policy,rate,seed,formation,request,first_token_s,decode_start_s,second_token_s,"
+            "last_token_s,instance,instances");
+  int lines_of_it = 0, without_decode = 0;
+  while (std::getline(file, line)) {
+    EXPECT_EQ(std::count(line.begin(), line.end(), ','), 10) << line;
+    ++lines_of_it;
+    without_decode += line.find(",,") != std::string::npos ? 1 : 0;
+  }
+  EXPECT_EQ(lines_of_it, 4 * 20);
+  EXPECT_EQ(without_decode, 4) << "a request of one token takes no decode step";
+}
+
+TEST(Simulate, FormationsThatCannotBeAreRefused) {
+  for (const auto& [formations, error] :
+       {std::pair("bound(3)", "--decode-formations: 'bound(3)' is not independent, bound(2)"),
+        std::pair("bound(8)", "--decode-formations: bound(8) needs more")}) {
+    std::vector<std::string> arguments = FormationArguments(formations);
+    arguments.insert(arguments.end(), {"--decode-node-size", "4"});
+    testing::internal::CaptureStderr();
+    EXPECT_EQ(Exit(RunSimulate, arguments), 2);
+    EXPECT_NE(testing::internal::GetCapturedStderr().find(error), std::string::npos);
+  }
+}
+
 // A table in the profile is used as it is; nothing is tuned.
 TEST(Simulate, TakesRollingFromTheProfile) {
   const std::string folder = std::getenv("TEST_TMPDIR");

@@ -77,13 +77,17 @@ absl::StatusOr<std::unique_ptr<engine::StepEngine>> MakeEmulatedEngine(
   if (!options.profile.empty()) {
     auto profile = LoadProfile(options.profile);
     if (!profile.ok()) return AboutFlag("profile", profile.status());
+    if (profile->formations.has_value()) {
+      const auto& gains = profile->formations->gains;
+      out.times.decode.gains = {gains.begin(), gains.end()};
+    }
     out.times.prefill_s = [latency = std::move(profile->latency)](int members, int64_t history,
                                                                   int64_t tokens) {
       return latency.Seconds(LargestSizeWithin(latency, members), history, tokens);
     };
   }
-  out.times.decode_step_s = static_cast<double>(options.emulated_decode_step_us) * 1e-6;
-  out.times.decode_sequence_s = static_cast<double>(options.emulated_decode_sequence_us) * 1e-6;
+  out.times.decode.step_s = static_cast<double>(options.emulated_decode_step_us) * 1e-6;
+  out.times.decode.sequence_s = static_cast<double>(options.emulated_decode_sequence_us) * 1e-6;
   out.device = std::move(device);
   auto made = engine::EmulatedEngine::Create(out);
   if (!made.ok()) return made.status();

@@ -3,7 +3,8 @@
 // which only config.json's vocab_size and max_position_embeddings are read, or be absent.
 //
 // A profile has coefficients for some SP sizes; a group of another size takes the next smaller
-// one's.
+// one's. A bound group's TP steps take less time by the gain of its size in the profile's
+// `formations`; of a size that is not there, as much as one instance's.
 #pragma once
 
 #include <memory>

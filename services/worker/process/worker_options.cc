@@ -267,6 +267,14 @@ void WorkerOptions::RegisterDecode(FlagSet* flags) {
              60'000'000);
   flags->Int(&emulated_decode_sequence_us, "emulated-decode-sequence-us",
              "Time that each sequence adds to a decode step.", 0, 60'000'000);
+  flags
+      ->String(
+          &profile, "profile",
+          "Latency profile: a built-in name or a file. Its formations say how many times as "
+          "fast a bound group's decode steps are, its other numbers how long prompts take that "
+          "are computed anew. Without it the first are as fast as those of one instance, and "
+          "the others take no time.")
+      .Value("PROFILE");
   RegisterLogFlags(&log_level, flags);
   CheckModel(this, flags);
   CheckReproducible(this, flags);

@@ -1,0 +1,69 @@
+"""What is measured of decode, of a live cluster and of `skeinctl simulate` alike: times per token, the wait for the first
+decode step, the peak of tokens per second, and the share of the steps by mode."""
+import csv
+import dataclasses
+import statistics
+from typing import Dict, List, Optional
+
+from streams import percentile
+
+WINDOW_S = 5.0  # of the peak; scheduler/simulator/formations/decode_groups.h has the same
+
+
+@dataclasses.dataclass
+class Decoded:
+    """A request's decode."""
+    phase: str
+    tpot_s: float
+    queue_s: Optional[float]  # from its first token until its first decode step begins; None: it has no second step to tell
+
+
+def of_outcome(outcome, phase):
+    """Of a streamed answer of more than one token. The client sees when tokens come, not when steps begin: the first gap
+    less the second one is the wait, because the two steps are of about equal length."""
+    times = outcome.times_s
+    queue_s = max(0.0, 2 * times[1] - times[0] - times[2]) if len(times) > 2 else None
+    return Decoded(phase, (times[-1] - times[0]) / (len(times) - 1), queue_s)
+
+
+def of_simulation(path, tokens, phases):
+    """Of the CSV of `skeinctl simulate --decode-requests`, by request; `tokens`: that each request has."""
+    decoded = []
+    with open(path, encoding="utf-8") as f:
+        for row in csv.DictReader(f):
+            i, first = int(row["request"]), float(row["first_token_s"])
+            decoded.append(Decoded(phases[i], (float(row["last_token_s"]) - first) / (tokens[i] - 1),
+                                   float(row["decode_start_s"]) - first))
+    return decoded
+
+
+def most_in_window(times, window_s=WINDOW_S):
+    """The most of these times within (t - window, t]."""
+    times, most, oldest = sorted(times), 0, 0
+    for newest, at in enumerate(times):
+        while times[oldest] <= at - window_s:
+            oldest += 1
+        most = max(most, newest - oldest + 1)
+    return most
+
+
+def figures(decoded, phases) -> Dict[str, float]:
+    """By name, in seconds."""
+    named = {}
+    for phase in phases:
+        tpot = [one.tpot_s for one in decoded if one.phase == phase]
+        queue = [one.queue_s for one in decoded if one.phase == phase and one.queue_s is not None]
+        for name, values in (("TPOT", tpot), ("queue", queue)):
+            for share in (0.5, 0.9):
+                named["%s %s P%d" % (phase, name, 100 * share)] = percentile(values, share) if values else 0.0
+    return named
+
+
+def medians(runs: List[Dict[str, float]]) -> Dict[str, float]:
+    return {name: statistics.median(run[name] for run in runs) for name in runs[0]}
+
+
+def shares(steps: Dict[str, float]) -> Dict[str, float]:
+    """Of the steps by mode: own, tp, sp."""
+    total = sum(steps.values()) or 1.0
+    return {mode: steps.get(mode, 0.0) / total for mode in ("own", "tp", "sp")}
