@@ -9,7 +9,6 @@ namespace skein::sim {
 namespace {
 
 using scheduler::kMillisecondUs;
-using scheduler::OwnSequences;
 using scheduler::orchestrator::FormationOrder;
 
 FormationPlan MakePlan(Random& random) {
@@ -31,8 +30,16 @@ FormationAct MakeAct(Random& random, const Scenario& scenario) {
                   : what < 9 ? FormationOrder::Act::kPin
                              : FormationOrder::Act::kUnpin;
   if (random.Chance(0.3)) act.order.how = scheduler::Switch::kHard;
-  if (random.Chance(0.4)) act.order.own = static_cast<OwnSequences>(random.Between(0, 3));
-  if (random.Chance(0.2)) act.order.shift_tokens = random.Between(0, 8);
+  const bool has_own = random.Chance(0.4);
+  const int64_t own = random.Between(0, 3);
+  const bool has_shift = random.Chance(0.2);
+  const int64_t shift = random.Between(0, 8);
+  [&]<class Order>(Order& order) {
+    if constexpr (requires { order.own; }) {
+      if (has_own) order.own = static_cast<decltype(order.own)>(own);
+      if (has_shift) order.shift_tokens = shift;
+    }
+  }(act.order);
   int size = 2;
   while (2 * size <= scenario.decode_workers && random.Chance(0.5)) size *= 2;
   if (random.Chance(0.3)) {  // of the whole group

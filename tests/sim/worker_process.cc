@@ -495,7 +495,9 @@ void DecodeProcess::Execute(RunStep& effect) {
   verdict_->Require(!engine_thread_.full(), "three steps in flight");
   UsedBlocks used;
   for (const StepSequence& sequence : effect.sequences) {
-    CheckNotEnded(sequence.id, sequence.epoch, "computes");
+    // A step of the group that all ranks have committed to runs at all of them, also with what has
+    // ended since.
+    if (!effect.group.has_value()) CheckNotEnded(sequence.id, sequence.epoch, "computes");
     resumed_ += sequence.position == 0 && !effect.group.has_value();
     CheckShared(sequence, &used);
     for (BlockId block : *sequence.blocks) {

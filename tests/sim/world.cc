@@ -346,11 +346,8 @@ void World::Act(const FormationAct& act) {
 void World::RunAlone() {
   if (!scenario_.formations.has_value() || !verdict_.ok()) return;
   using scheduler::orchestrator::FormationOrder;
-  const auto release = [this] {
-    Act({.order = {.act = FormationOrder::Act::kPin}});
-    Act({.order = {.act = FormationOrder::Act::kRelease}});
-  };
-  time_.At(time_.now(), release);
+  Act({.order = {.act = FormationOrder::Act::kPin}});
+  Act({.order = {.act = FormationOrder::Act::kRelease}});
   const TimeUs until = time_.now() + kSwitchUs * scenario_.time_scale;
   while (verdict_.ok() && time_.now() < until) {
     RunAction();
