@@ -7,10 +7,10 @@
 
 namespace skein::sim {
 
-engine::EmulatedOptions EngineOptions(scheduler::Role role) {
+engine::EmulatedOptions EngineOptions(scheduler::Role role, int kv_heads) {
   return {.kv = {{.num_layers = 2,
-                  .kv_heads = 1,
-                  .head_dim = 4,
+                  .kv_heads = kv_heads,
+                  .head_dim = kv_heads > 1 ? 2 : 4,
                   .block_tokens = 4,
                   .dtype = engine::DType::kF32},
                  role == scheduler::Role::kPrefill ? 28 : 40},
@@ -18,9 +18,9 @@ engine::EmulatedOptions EngineOptions(scheduler::Role role) {
           .max_positions = 512};
 }
 
-Expected ExpectedAnswer(const scheduler::RequestSpec& spec) {
+Expected ExpectedAnswer(const scheduler::RequestSpec& spec, int kv_heads) {
   Expected expected;
-  const engine::EmulatedOptions options = EngineOptions(scheduler::Role::kDecode);
+  const engine::EmulatedOptions options = EngineOptions(scheduler::Role::kDecode, kv_heads);
   const engine::SamplingParams sampling = services::SamplingFrom(spec);
   const auto& stops = spec.stop_token_ids;
   for (const engine::SampledToken& sampled :

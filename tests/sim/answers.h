@@ -14,7 +14,8 @@ namespace skein::sim {
 inline constexpr int kVocab = 50;
 inline constexpr char kNanFrom[] = "nan from ";  // a request's name; an output index follows
 
-engine::EmulatedOptions EngineOptions(scheduler::Role role);
+// Of blocks of so many heads. What an engine answers depends on their number.
+engine::EmulatedOptions EngineOptions(scheduler::Role role, int kv_heads);
 
 // The whole answer of a request, from its tokens and sampling parameters alone.
 struct Expected {
@@ -23,7 +24,7 @@ struct Expected {
   int32_t stop_token = -1;
   std::string prompt_logprobs;  // empty unless they are wanted
 };
-Expected ExpectedAnswer(const scheduler::RequestSpec& spec);
+Expected ExpectedAnswer(const scheduler::RequestSpec& spec, int kv_heads);
 // The output index from which on the logits of the request's sequence are NaN (never: INT64_MAX).
 // The engines of the simulation read it from the request's names.
 int64_t NanFrom(const scheduler::RequestSpec& spec);

@@ -5,11 +5,11 @@
 #include <utility>
 #include <vector>
 
-#include "engine/stepping/testing/polled_engine.h"
 #include "proto/common.pb.h"
 #include "services/worker/engine/sampling_codec.h"
 #include "services/worker/engine/step_conversion.h"
 #include "tests/sim/answers.h"
+#include "tests/sim/group_talk.h"
 #include "tests/sim/scenario.h"
 
 namespace skein::sim {
@@ -38,7 +38,7 @@ struct EngineThread::Steps {
   }
 
   const std::shared_ptr<engine::EmulatedEngine> device;
-  engine::PolledEngine engine;
+  TalkingEngine engine;
   services::StepConversion conversion;
 };
 
@@ -49,6 +49,10 @@ struct EngineThread::Handed {
   Steps::Planned planned;
   LayerDone layer_done;
   std::function<void(scheduler::StepDone)> done;
+  // Of a step of a bound group.
+  GroupSteps* group_steps = nullptr;
+  FormationFeeds::Place place = {};
+  absl::StatusOr<engine::GroupPart> part = absl::UnknownError("not entered");
 
   const scheduler::RunStep& step() const { return planned.step; }
 };
@@ -72,14 +76,39 @@ std::string PromptPayload(const std::vector<engine::SampledToken>& logprobs) {
   return payload.SerializeAsString();
 }
 
+std::shared_ptr<EngineThread::Handed> EngineThread::Hand(
+    Network* network, Process* process, std::shared_ptr<engine::EmulatedEngine> engine,
+    const scheduler::RunStep& step, LayerDone layer_done,
+    std::function<void(scheduler::StepDone)> done) {
+  if (steps_ == nullptr || steps_->device != engine) steps_ = std::make_shared<Steps>(engine);
+  return std::make_shared<Handed>(Handed{network, process, steps_, steps_->conversion.PlanOf(step),
+                                         std::move(layer_done), std::move(done)});
+}
+
 void EngineThread::Run(Network* network, Process* process,
                        std::shared_ptr<engine::EmulatedEngine> engine,
                        const scheduler::RunStep& step, LayerDone layer_done,
                        std::function<void(scheduler::StepDone)> done) {
-  if (steps_ == nullptr || steps_->device != engine) steps_ = std::make_shared<Steps>(engine);
-  auto handed =
-      std::make_shared<Handed>(Handed{network, process, steps_, steps_->conversion.PlanOf(step),
-                                      std::move(layer_done), std::move(done)});
+  Launch(Hand(network, process, std::move(engine), step, std::move(layer_done), std::move(done)));
+}
+
+void EngineThread::RunInGroup(Network* network, Process* process,
+                              std::shared_ptr<engine::EmulatedEngine> engine,
+                              const scheduler::RunStep& step, GroupSteps* steps,
+                              FormationFeeds::Place place,
+                              std::function<void(scheduler::StepDone)> done) {
+  const std::shared_ptr<Handed> handed = Hand(
+      network, process, std::move(engine), step, [](const scheduler::RunStep&, int) {},
+      std::move(done));
+  handed->group_steps = steps;
+  handed->place = std::move(place);
+  Handed* const entered = handed.get();  // which holds the engine that holds the plan
+  handed->planned.plan.group = {.enter = [entered] { return entered->part; },
+                                .leave = [](const absl::Status&) {}};
+  Launch(handed);
+}
+
+void EngineThread::Launch(std::shared_ptr<Handed> handed) {
   steps_->engine.Launch(std::move(handed->planned.plan));
   if (busy) {
     waiting_ = std::move(handed);
@@ -95,6 +124,7 @@ void EngineThread::Begin(const std::shared_ptr<Handed>& step) {
   const int layers = step->steps->device->Spec().kv.num_layers;
   busy = true;
   if (hangs) return;
+  if (step->group_steps != nullptr) return BeginInGroup(step);
   if (network->scenario().compute_at_end) {
     step->process->After(takes, [=, this] {
       scheduler::StepDone result = step->steps->Compute(step->planned);
@@ -109,6 +139,26 @@ void EngineThread::Begin(const std::shared_ptr<Handed>& step) {
                          [=] { step->layer_done(step->step(), layer); });
   }
   step->process->After(takes, [=, this] { End(*step, result); });
+}
+
+void EngineThread::BeginInGroup(const std::shared_ptr<Handed>& step) {
+  const auto compute = [step](const absl::StatusOr<engine::GroupPart>& part) {
+    step->part = part;
+    return step->steps->Compute(step->planned);
+  };
+  if (step->place.context == nullptr) {
+    return step->process->After(1, [=, this] {
+      End(*step, compute(absl::InvalidArgumentError("this worker is in no group")));
+    });
+  }
+  step->group_steps->Enter(
+      step->place,
+      {.process = step->process,
+       .step = step->step(),
+       .compute = compute,
+       .fails = [=, this] { return fails || AnyFailsEngines(step->step()); },
+       .slowness = [this] { return slowness; },
+       .done = [=, this](scheduler::StepDone result) { End(*step, std::move(result)); }});
 }
 
 void EngineThread::End(const Handed& step, scheduler::StepDone result) {

@@ -10,6 +10,7 @@
 
 #include "engine/emulated/emulated_engine.h"
 #include "scheduler/worker/steps/step.h"
+#include "tests/sim/group_steps.h"
 #include "tests/sim/network.h"
 
 namespace skein::sim {
@@ -27,6 +28,12 @@ class EngineThread {
   void Run(Network* network, Process* process, std::shared_ptr<engine::EmulatedEngine> engine,
            const scheduler::RunStep& step, LayerDone layer_done,
            std::function<void(scheduler::StepDone)> done);
+  // The same of a step of a bound group, which the process enters at `place` when its engine is
+  // free. A place without a context: INVALID_ARGUMENT, as without communicators.
+  void RunInGroup(Network* network, Process* process,
+                  std::shared_ptr<engine::EmulatedEngine> engine, const scheduler::RunStep& step,
+                  GroupSteps* steps, FormationFeeds::Place place,
+                  std::function<void(scheduler::StepDone)> done);
   void Release(const scheduler::ReleaseSequence& effect);
 
  private:
@@ -35,7 +42,13 @@ class EngineThread {
   // A step that was handed over.
   struct Handed;
 
+  std::shared_ptr<Handed> Hand(Network* network, Process* process,
+                               std::shared_ptr<engine::EmulatedEngine> engine,
+                               const scheduler::RunStep& step, LayerDone layer_done,
+                               std::function<void(scheduler::StepDone)> done);
+  void Launch(std::shared_ptr<Handed> step);
   void Begin(const std::shared_ptr<Handed>& step);
+  void BeginInGroup(const std::shared_ptr<Handed>& step);
   void End(const Handed& step, scheduler::StepDone result);
 
   std::shared_ptr<Steps> steps_;

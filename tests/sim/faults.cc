@@ -15,7 +15,7 @@ void MakeLongFaults(Random& random, Scenario& scenario) {
       FaultKind::kCrash,      FaultKind::kCrash,      FaultKind::kSlow,
       FaultKind::kDrain,      FaultKind::kEngineHang, FaultKind::kEngineFailure,
       FaultKind::kStandstill, FaultKind::kStandstill, FaultKind::kOrchestratorCrash};
-  const int workers = scenario.prefill_workers + kDecodeWorkers;
+  const int workers = scenario.prefill_workers + scenario.decode_workers;
   for (int64_t i = random.Between(2, 12); i > 0; --i) {
     Fault fault{.kind = kKinds[random.Between(0, 8)],
                 .worker = static_cast<int>(random.Between(0, workers - 1)),
@@ -44,7 +44,7 @@ void MakeFaults(Random& random, Scenario& scenario) {
                  : kind < 9 ? FaultKind::kEngineFailure
                             : FaultKind::kOrchestratorCrash;
     fault.worker =
-        static_cast<int>(random.Between(0, scenario.prefill_workers + kDecodeWorkers - 1));
+        static_cast<int>(random.Between(0, scenario.prefill_workers + scenario.decode_workers - 1));
     fault.at_us = random.Between(50 * kMillisecondUs, scenario.heals_us);
     fault.lasts_us = random.Between(1, 600) * kMillisecondUs;
     fault.returns = random.Chance(0.8);
@@ -60,7 +60,7 @@ void MakeDeaths(Random& random, Scenario& scenario) {
         {.kind = FaultKind::kCrash,
          .worker = static_cast<int>(prefill ? random.Between(0, scenario.prefill_workers - 1)
                                             : scenario.prefill_workers +
-                                                  random.Between(0, kDecodeWorkers - 1)),
+                                                  random.Between(0, scenario.decode_workers - 1)),
          .at_us = at + random.Between(0, every),
          .lasts_us = random.Between(1, 400) * kMillisecondUs});
   }
@@ -72,7 +72,7 @@ void MakeStandstills(uint64_t seed, Scenario& scenario) {
   if (random.Chance(0.5)) return;
   for (int64_t i = random.Between(1, 4); i > 0; --i) {
     const bool orchestrator = random.Chance(0.4);
-    const int workers = scenario.prefill_workers + kDecodeWorkers;
+    const int workers = scenario.prefill_workers + scenario.decode_workers;
     scenario.faults.push_back({.kind = FaultKind::kStandstill,
                                .worker = orchestrator
                                              ? kTheOrchestrator
@@ -85,7 +85,7 @@ void MakeStandstills(uint64_t seed, Scenario& scenario) {
 void MakeHangs(uint64_t seed, Scenario& scenario) {
   Random random(seed * 0x9e3779b97f4a7c15u + 31);
   if (random.Chance(0.7)) return;
-  const int workers = scenario.prefill_workers + kDecodeWorkers;
+  const int workers = scenario.prefill_workers + scenario.decode_workers;
   scenario.faults.push_back({.kind = FaultKind::kEngineHang,
                              .worker = static_cast<int>(random.Between(0, workers - 1)),
                              .at_us = random.Between(50 * kMillisecondUs, scenario.heals_us)});
@@ -98,7 +98,7 @@ void MakeMoreFaults(uint64_t seed, Scenario& scenario) {
     scenario.refusal_chance = 0.01;
     scenario.stream_refusal_chance = 0.2;
   }
-  const int64_t workers = scenario.prefill_workers + kDecodeWorkers;
+  const int64_t workers = scenario.prefill_workers + scenario.decode_workers;
   for (int64_t i = random.Chance(0.4) ? random.Between(1, 3) : 0; i > 0; --i) {
     Fault fault{.kind = FaultKind::kCut,
                 .worker = static_cast<int>(random.Between(kTheRouter, workers - 1)),
@@ -130,7 +130,7 @@ void MakeMoreFaults(uint64_t seed, Scenario& scenario) {
 void MakeClockJump(uint64_t seed, Scenario& scenario) {
   Random random(seed * 0x9e3779b97f4a7c15u + 71);
   if (random.Chance(0.7)) return;
-  const int64_t workers = scenario.prefill_workers + kDecodeWorkers;
+  const int64_t workers = scenario.prefill_workers + scenario.decode_workers;
   scenario.faults.push_back(
       {.kind = FaultKind::kClockJump,
        .worker = static_cast<int>(random.Between(kTheRouter, workers - 1)),

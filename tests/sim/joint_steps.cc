@@ -342,7 +342,8 @@ std::vector<scheduler::StepResult> JointSteps::Compute(Meeting& meeting) {
   const StepSequence& sequence = SequenceOf(meeting.entrants.at(0));
   const Piece& piece = PartOf(meeting.entrants.at(0)).piece;
   const int unit = meeting.entrants.at(0).engine->Spec().kv.block_tokens;
-  engine::EmulatedOptions options = EngineOptions(scheduler::Role::kPrefill);
+  engine::EmulatedOptions options =
+      EngineOptions(scheduler::Role::kPrefill, network_->scenario().kv_heads);
   const int64_t prompt_tokens = scheduler::PromptTokens(*sequence.spec);
   options.kv.num_blocks = static_cast<int>((prompt_tokens + unit - 1) / unit);
   const auto scratch = *engine::EmulatedEngine::Create(options);

@@ -1,5 +1,6 @@
 #include "tests/sim/kinds.h"
 
+#include "tests/sim/formation_worlds.h"
 #include "tests/sim/small_pools.h"
 #include "tests/sim/variations.h"
 
@@ -7,7 +8,7 @@ namespace skein::sim {
 namespace {
 
 constexpr uint64_t kFaultlessEvery = 5;    // of MakeScenario
-constexpr uint64_t kSpFaultlessEvery = 4;  // of MakeSpScenario
+constexpr uint64_t kSpFaultlessEvery = 4;  // of MakeSpScenario, and of MakeFormationScenario
 
 template <void (*change)(Scenario*)>
 Scenario Changed(uint64_t seed) {
@@ -19,6 +20,13 @@ Scenario Changed(uint64_t seed) {
 template <void (*change)(Scenario*)>
 Scenario SpChanged(uint64_t seed) {
   Scenario scenario = MakeSpScenario(kSpFaultlessEvery * seed);
+  change(&scenario);
+  return scenario;
+}
+
+template <void (*change)(Scenario*)>
+Scenario FormationsChanged(uint64_t seed) {
+  Scenario scenario = MakeFormationScenario(kSpFaultlessEvery * seed);
   change(&scenario);
   return scenario;
 }
@@ -41,7 +49,10 @@ constexpr Kind kKinds[] = {{"alone", MakeScenario},
                            {"other_build", Changed<LetAnotherBuildCome>},
                            {"small_pools", MakeSmallPools},
                            {"no_room", MakeNoRoomScenario},
-                           {"long", MakeLongScenario}};
+                           {"long", MakeLongScenario},
+                           {"formations", MakeFormationScenario},
+                           {"formations_no_excuse", FormationsChanged<LeaveNoExcuse>},
+                           {"formations_half_open", FormationsChanged<HalfOpenStreams>}};
 
 }  // namespace
 

@@ -21,10 +21,29 @@ void OrchestratorProcess::OnStart() {
   config.place_decode_wait_us = scenario.place_decode_wait_ms * unit_us;
   config.request_deadline_us = 20'000 * unit_us;
   config.planning = scenario.planning;
+  config.formations = FormationsOf(scenario);
   Run(std::make_unique<OrchestratorCore>(config));
 }
 
+orchestrator::FormationConfig OrchestratorProcess::FormationsOf(const Scenario& scenario) const {
+  orchestrator::FormationConfig config;
+  if (!scenario.formations.has_value()) return config;
+  const FormationPlan& plan = *scenario.formations;
+  const TimeUs unit_us = scenario.time_scale * kMillisecondUs;
+  config.automatic = plan.automatic;
+  config.policy.bind_sequences = plan.bind_sequences;
+  config.policy.release_sequences = plan.release_sequences;
+  config.policy.min_dwell_us = plan.dwell_ms * unit_us;
+  config.limits = {.prepare_us = 200 * unit_us,
+                   .commit_us = 500 * unit_us,
+                   .release_us = 1500 * unit_us,
+                   .end_us = 500 * unit_us};
+  config.profiles[""] = {.gains = {{2, 1.5}, {4, 2.2}, {8, 3.1}}};
+  return config;
+}
+
 void OrchestratorProcess::OnCrash() {
+  open_orders_.clear();
   routers_.clear();
   router_streams_.clear();
   workers_.clear();
@@ -158,6 +177,38 @@ void OrchestratorProcess::CheckDepartures(const Connected& worker) const {
 
 void OrchestratorProcess::Drain(const DrainRequest& request) {
   Dispatch(DrainCalled{NextCall(), request});
+}
+
+void OrchestratorProcess::Order(const orchestrator::FormationOrder& order) {
+  const CallId call = NextCall();
+  open_orders_.insert(call);
+  Dispatch(FormationCalled{call, order});
+}
+
+void OrchestratorProcess::Execute(AnswerFormation& effect) {
+  verdict_->Require(open_orders_.erase(effect.call) == 1,
+                    "an order about a formation was answered twice");
+}
+
+void OrchestratorProcess::Execute(FormationSwitched& effect) {
+  const orchestrator::SwitchEnded& ended = effect.ended;
+  network_->trace().Note(network_->time().now(), endpoint(), orchestrator::NameOf(ended.outcome),
+                         ended.epoch);
+  if (ended.outcome != orchestrator::SwitchOutcome::kDone &&
+      ended.outcome != orchestrator::SwitchOutcome::kForced) {
+    ++switches_failed_;
+  } else {
+    ++(ended.to > 1 ? binds_ : releases_);
+  }
+}
+
+bool OrchestratorProcess::AllWorkAlone() const {
+  for (const GroupStatus& group : core()->Snapshot(LocalNow()).groups) {
+    for (const FormationStatus& formation : group.formations) {
+      if (formation.epoch != 0 || formation.stage != "stands") return false;
+    }
+  }
+  return true;
 }
 
 void OrchestratorProcess::Execute(AnswerDrain& effect) {

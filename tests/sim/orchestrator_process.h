@@ -66,6 +66,15 @@ class OrchestratorProcess
   void Take(const std::shared_ptr<Duplex>& stream, scheduler::OrchestratorEvent message);
 
   void Drain(const scheduler::DrainRequest& request);
+  void Order(const scheduler::orchestrator::FormationOrder& order);
+  // Orders about formations that this process has not answered yet.
+  size_t open_orders() const { return open_orders_.size(); }
+  // Over all its generations: switches that ended as they should, and others.
+  int64_t binds() const { return binds_; }
+  int64_t releases() const { return releases_; }
+  int64_t switches_failed() const { return switches_failed_; }
+  // Whether all instances of all groups work alone, and no switch is under way.
+  bool AllWorkAlone() const;
 
   void Execute(scheduler::SendPlanUpdate& effect);
   void Execute(scheduler::AnswerPlaceDecode& effect);
@@ -93,8 +102,8 @@ class OrchestratorProcess
   void Execute(scheduler::CallPrepareFormation& effect);
   void Execute(scheduler::CallCommitFormation& effect);
   void Execute(scheduler::CallEndFormation& effect);
-  void Execute(scheduler::AnswerFormation& effect) {}
-  void Execute(scheduler::FormationSwitched& effect) {}
+  void Execute(scheduler::AnswerFormation& effect);
+  void Execute(scheduler::FormationSwitched& effect);
 
   int64_t drains_ordered() const { return drains_ordered_; }  // and not refused
   // Plans on more than one instance, over all its generations.
@@ -110,6 +119,7 @@ class OrchestratorProcess
 
  private:
   void DieAfter(const scheduler::PlanUpdate& update);
+  scheduler::orchestrator::FormationConfig FormationsOf(const Scenario& scenario) const;
 
   struct Connected {
     std::shared_ptr<Duplex> stream;
@@ -154,6 +164,8 @@ class OrchestratorProcess
   std::set<scheduler::Epoch> sp_plans_;
   int64_t drains_ordered_ = 0;
   int64_t deaths_ = 0;
+  std::set<scheduler::CallId> open_orders_;
+  int64_t binds_ = 0, releases_ = 0, switches_failed_ = 0;
   std::set<scheduler::Incarnation> engines_failed_;  // workers that reported it
   scheduler::Epoch last_epoch_;                      // over all its generations
 };

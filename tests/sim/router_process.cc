@@ -60,7 +60,9 @@ void RouterProcess::Arrive(const ClientPlan& plan) {
   Client client;
   client.plan = plan;
   client.plan.spec = spec;
-  if (!plan.impossible && !plan.unknown_model) client.expected = ExpectedAnswer(*plan.spec);
+  if (!plan.impossible && !plan.unknown_model) {
+    client.expected = ExpectedAnswer(*plan.spec, network_->scenario().kv_heads);
+  }
   if (plan.poison != absl::StatusCode::kOk) {
     client.expected.tokens.resize(static_cast<size_t>(plan.tokens_before_poison));
   }

@@ -4,12 +4,14 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "scheduler/base/messages.h"
 #include "scheduler/base/request.h"
+#include "scheduler/orchestrator/groups/formation_order.h"
 #include "scheduler/orchestrator/orchestrator_core.h"
 #include "tests/sim/virtual_time.h"
 
@@ -65,6 +67,30 @@ struct Fault {
   int to = 0;  // of a cut
 };
 
+// How the groups of decode workers bind and release.
+struct FormationPlan {
+  bool automatic = true;  // the orchestrator decides, unless `orders` pin
+  // Sequences an instance; FormationPolicyConfig.
+  double bind_sequences = 1;
+  double release_sequences = 4;
+  int64_t dwell_ms = 500;          // this one times time_scale
+  int64_t shift_tokens = 4;        // steps of more run in SP
+  double own_share = 0;            // GroupConfig's
+  double feed_spike_chance = 0;    // a message between ranks that takes up to spike_us
+  double feed_failure_chance = 0;  // communicators that cannot be made, or are gone when it binds
+};
+
+// An operator's order about the formation of some decode workers.
+struct FormationAct {
+  TimeUs at_us = 0;
+  scheduler::orchestrator::FormationOrder order;  // without instances
+  // Of the decode workers that are registered then, in the order of their ids; size 0: the group.
+  int first = 0, size = 0;
+};
+
+inline constexpr int kDecodeWorkers = 2;
+inline constexpr uint64_t kRouter = 77;  // the router's incarnation in request ids
+
 struct Scenario {
   uint64_t seed = 0;
   bool faultless = false;  // no fault at all: whatever can be served must be
@@ -96,6 +122,11 @@ struct Scenario {
   int prefill_workers = 2;
   int prefill_blocks = 28;  // of each; a long prompt may need the memory of several
   int decode_blocks = 40;
+  int decode_workers = kDecodeWorkers;
+  int kv_heads = 1;  // of the model
+  // Decode workers make the communicators of their group, and bind. Empty: they never do.
+  std::optional<FormationPlan> formations;
+  std::vector<FormationAct> orders;
   bool loses_generation = false;  // the orchestrator, with each crash
   // The orchestrator dies, once, when it has told the router of an engine that failed.
   bool dies_after_engine_failure = false;
@@ -119,9 +150,6 @@ struct Scenario {
   std::vector<ClientPlan> clients;
   std::vector<ClientPlan> probes;  // come after the healing; must be served
 };
-
-inline constexpr int kDecodeWorkers = 2;
-inline constexpr uint64_t kRouter = 77;  // the router's incarnation in request ids
 
 Scenario MakeScenario(uint64_t seed);
 // Three to six prefill workers under one of the orchestrator's policies and a latency model that

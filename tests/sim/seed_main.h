@@ -78,6 +78,13 @@ inline void Add(const Outcome& one, Outcome* sum) {
   sum->resumed += one.resumed;
   sum->granted_again += one.granted_again;
   sum->refused += one.refused;
+  sum->binds += one.binds;
+  sum->releases += one.releases;
+  sum->switches_failed += one.switches_failed;
+  sum->group_steps += one.group_steps;
+  sum->group_steps_in_sp += one.group_steps_in_sp;
+  sum->group_steps_broken += one.group_steps_broken;
+  sum->granted_to_groups += one.granted_to_groups;
 }
 
 // What all worlds of this process did.

@@ -46,9 +46,14 @@ void Sender::Written(scheduler::RequestId id, scheduler::Epoch epoch, int layer,
 void Sender::Start(const scheduler::StartHandoff& start) {
   const HandoffKey key = {start.id, start.epoch};
   const bool staged = start.staging_slots > 0;
-  receivers_[key] = {start, staged ? RemoteMemory{} : find_memory_(start.memory)};
+  Receiver& receiver = receivers_[key] = {start};
+  receiver.memories.push_back(staged ? RemoteMemory{} : find_memory_(start.memory));
+  for (const scheduler::TransferTarget& other : start.others) {
+    receiver.memories.push_back(find_memory_(other.memory));
+  }
   schedule_.Grant(key,
-                  {.post_until = At(start.post_until_us),
+                  {.ranks = static_cast<int>(receiver.memories.size()),
+                   .post_until = At(start.post_until_us),
                    .staging_slots = start.staging_slots,
                    .idle_after = std::chrono::microseconds(kIdleUs)},
                   Now());
@@ -59,7 +64,7 @@ void Sender::Use(const scheduler::UseStagingBuffer& use) {
   const HandoffKey key = {use.id, use.epoch};
   const auto it = receivers_.find(key);
   if (it == receivers_.end() || schedule_.HasBuffer(key)) return;
-  it->second.memory = find_memory_(use.memory);
+  it->second.memories.front() = find_memory_(use.memory);
   schedule_.UseBuffer(key, Now());
   Advance();
 }
@@ -131,27 +136,45 @@ void Sender::Tell(PutSchedule::Work work) {
 }
 
 std::vector<Sender::Target> Sender::TargetsOf(const Put& put, const Receiver& receiver) const {
+  const engine::KvSpec& kv = engine_->Spec().kv;
+  const RemoteMemory& memory = receiver.memories[static_cast<size_t>(put.rank)];
+  const std::vector<scheduler::BlockId>& blocks =
+      put.rank == 0 ? receiver.start.remote_blocks
+                    : receiver.start.others[static_cast<size_t>(put.rank - 1)].blocks;
+  const KvLayout layout{static_cast<int32_t>(receiver.memories.size())};
   std::vector<Target> targets;
   for (const PutSchedule::PutBlock& one : put.blocks) {
     Target target{.from = one.block.local, .layer = one.layer};
     if (one.slot < 0) {
-      const scheduler::BlockId to =
-          receiver.start.remote_blocks[static_cast<size_t>(one.block.global)];
+      const int64_t block = engine::TargetBlock(kv, layout, one.block.global);
+      const scheduler::BlockId to = blocks[static_cast<size_t>(block)];
       target.place = to.value;
-      target.to = BlockAt(*receiver.memory.engine, one.layer, to);
+      target.to = BlockAt(*memory.engine, one.layer, to);
+      target.pieces = engine::MapBlock(kv, layout, put.rank, one.block.global);
     } else {
-      target.place = PlaceOfSlot(receiver.memory.buffer_index, one.slot);
-      target.to = receiver.memory.buffer->data() + one.slot * engine_->Spec().kv.BlockBytes();
+      target.place = PlaceOfSlot(memory.buffer_index, one.slot);
+      target.to = memory.buffer->data() + one.slot * kv.BlockBytes();
+      target.pieces = {{0, 0, kv.BlockBytes()}};
     }
-    targets.push_back(target);
+    targets.push_back(std::move(target));
   }
   return targets;
+}
+
+void Sender::CopyHalf(const engine::EmulatedEngine& engine, const Target& target, bool second) {
+  const std::byte* from = BlockAt(engine, target.layer, target.from);
+  for (const engine::LayoutPiece& piece : target.pieces) {
+    const int64_t half = piece.bytes / 2;
+    const int64_t begin = second ? half : 0;
+    std::memcpy(target.to + piece.target_offset + begin, from + piece.source_offset + begin,
+                static_cast<size_t>(second ? piece.bytes - half : half));
+  }
 }
 
 // Messages travel even if this process dies meanwhile, or not: a coin decides.
 void Sender::Post(const Put& put) {
   const Receiver& receiver = receivers_.at(put.key);
-  const RemoteMemory memory = receiver.memory;
+  const RemoteMemory memory = receiver.memories[static_cast<size_t>(put.rank)];
   const std::vector<Target> targets = TargetsOf(put, receiver);
   const Transfers::Grant grant{memory.process->endpoint(), memory.generation, memory.grant};
   const bool stalls = network_->Happens(network_->scenario().stall_chance) ||
@@ -167,14 +190,12 @@ void Sender::Post(const Put& put) {
   }
   const uint64_t generation = process_->generation();
   const uint64_t under_way = transfers_->BeginPut(PutOf(put, targets, grant, by_itself));
-  const int64_t bytes = engine_->Spec().kv.BlockBytes();
   const auto copy = [=, process = process_, engine = engine_, transfers = transfers_](
-                        const Target& target, int64_t begin, int64_t end) {
+                        const Target& target, bool second) {
     if (!transfers->Arrives(under_way)) return;
     if (process->generation() != generation && !survives_death) return;
     if (memory.process->generation() != memory.generation) return;
-    std::memcpy(target.to + begin, BlockAt(*engine, target.layer, target.from) + begin,
-                end - begin);
+    CopyHalf(*engine, target, second);
   };
   const auto at = [=, process = process_, &time = network_->time()](TimeUs after,
                                                                     std::function<void()> action) {
@@ -189,9 +210,9 @@ void Sender::Post(const Put& put) {
   const auto count = static_cast<TimeUs>(targets.size());
   for (TimeUs i = 0; i < count; ++i) {
     const Target target = targets[static_cast<size_t>(i)];
-    at(takes * (2 * i + 1) / (2 * count + 1), [=] { copy(target, 0, bytes / 2); });
+    at(takes * (2 * i + 1) / (2 * count + 1), [=] { copy(target, false); });
     if (stalls) continue;
-    at(takes * (2 * i + 2) / (2 * count + 1), [=] { copy(target, bytes / 2, bytes); });
+    at(takes * (2 * i + 2) / (2 * count + 1), [=] { copy(target, true); });
   }
   // A process that starts anew has another Sender: the end is told to this one only.
   at(takes, [=, this, process = process_, transfers = transfers_, number = put.number] {
@@ -210,7 +231,7 @@ void Sender::Post(const Put& put) {
 
 Transfers::Put Sender::PutOf(const Put& put, const std::vector<Target>& targets,
                              const Transfers::Grant& grant, bool by_itself) const {
-  const bool staged = receivers_.at(put.key).memory.buffer != nullptr;
+  const bool staged = receivers_.at(put.key).start.staging_slots > 0;
   const scheduler::RequestId id = put.key.id;
   const scheduler::Epoch epoch = put.key.epoch;
   Transfers::Put made{.grant = grant,

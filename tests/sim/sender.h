@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "engine/emulated/emulated_engine.h"
+#include "engine/handoff/layout_map.h"
 #include "engine/handoff/put_schedule.h"
 #include "scheduler/worker/prefill/prefill_core.h"
 #include "tests/sim/network.h"
@@ -67,20 +68,23 @@ class Sender {
   using Put = engine::PutSchedule::Put;
   struct Receiver {
     scheduler::StartHandoff start;
-    RemoteMemory memory;  // the granted blocks, or the staging buffer
+    // By rank of the receiver: the granted blocks; or the staging buffer.
+    std::vector<RemoteMemory> memories = {};
   };
-  // Where a block of a put goes.
+  // Where a block of a put goes: all of it, or the heads of one rank.
   struct Target {
     scheduler::BlockId from;
     int layer = 0;
     int32_t place = 0;  // for Transfers
     std::byte* to = nullptr;
+    std::vector<engine::LayoutPiece> pieces = {};
   };
 
   engine::PutSchedule::Time Now() const;
   void Advance();  // does what the schedule has decided
   void ArmIdle();
   std::vector<Target> TargetsOf(const Put& put, const Receiver& receiver) const;
+  static void CopyHalf(const engine::EmulatedEngine& from, const Target& target, bool second);
   void Post(const Put& put);
   Transfers::Put PutOf(const Put& put, const std::vector<Target>& targets,
                        const Transfers::Grant& grant, bool by_itself) const;

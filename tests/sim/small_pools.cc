@@ -16,7 +16,8 @@ using scheduler::kMillisecondUs;
 namespace {
 
 int64_t BlocksOf(const scheduler::RequestSpec& spec) {
-  const int64_t block_tokens = EngineOptions(scheduler::Role::kDecode).kv.block_tokens;
+  const int64_t block_tokens =
+      EngineOptions(scheduler::Role::kDecode, /*kv_heads=*/1).kv.block_tokens;
   return (scheduler::PromptTokens(spec) + spec.max_tokens + block_tokens - 1) / block_tokens;
 }
 

@@ -75,9 +75,10 @@ void CutDecodeFromOrchestrator(Scenario* scenario) {
   Random random(scenario->seed * 0x9e3779b97f4a7c15u + 79);
   const TimeUs lease_us = scenario->instance_lease_ms * scenario->time_scale * kMillisecondUs;
   scenario->heals_us = std::max(scenario->heals_us, 12 * lease_us);
-  int worker = scenario->prefill_workers + static_cast<int>(random.Between(0, kDecodeWorkers - 1));
+  int64_t decode = random.Between(0, scenario->decode_workers - 1);
   for (TimeUs at = random.Between(50, 200) * kMillisecondUs; at < scenario->heals_us;) {
     const TimeUs lasts_us = random.Between(lease_us / 2, 3 * lease_us);
+    const int worker = scenario->prefill_workers + static_cast<int>(decode);
     Fault cut{.kind = FaultKind::kCut, .worker = worker, .at_us = at, .lasts_us = lasts_us};
     cut.to = kTheOrchestrator;
     scenario->faults.push_back(cut);
@@ -85,7 +86,7 @@ void CutDecodeFromOrchestrator(Scenario* scenario) {
     scenario->faults.push_back(cut);
     // The other one takes what is new meanwhile: it must be back before.
     at += lasts_us + lease_us;
-    worker = 2 * scenario->prefill_workers + kDecodeWorkers - 1 - worker;
+    decode = (decode + 1) % scenario->decode_workers;
   }
 }
 
@@ -98,7 +99,7 @@ void HalfOpenStreams(Scenario* scenario) {
     return;
   }
   const TimeUs lease_us = scenario->instance_lease_ms * scenario->time_scale * kMillisecondUs;
-  const int workers = scenario->prefill_workers + kDecodeWorkers;
+  const int workers = scenario->prefill_workers + scenario->decode_workers;
   for (TimeUs at = random.Between(50, 300) * kMillisecondUs; at < scenario->heals_us;) {
     Fault cut{.kind = FaultKind::kCut, .worker = kTheOrchestrator, .at_us = at};
     cut.lasts_us = random.Between(lease_us / 15, 2 * lease_us);
@@ -119,8 +120,9 @@ void SlowTokens(Scenario* scenario) {
 void LetAnotherBuildCome(Scenario* scenario) {
   Random random(scenario->seed * 0x9e3779b97f4a7c15u + 89);
   scenario->faultless = false;
-  int64_t worker = random.Between(0, kDecodeWorkers - 1);
-  for (TimeUs at = 100 * kMillisecondUs; at < scenario->heals_us; worker = 1 - worker) {
+  int64_t worker = random.Between(0, scenario->decode_workers - 1);
+  for (TimeUs at = 100 * kMillisecondUs; at < scenario->heals_us;
+       worker = (worker + 1) % scenario->decode_workers) {
     const TimeUs lasts_us = random.Between(50, 400) * kMillisecondUs;
     scenario->faults.push_back({.kind = FaultKind::kOtherBuild,
                                 .worker = scenario->prefill_workers + static_cast<int>(worker),
@@ -160,7 +162,7 @@ void LetClientsFailEngines(int64_t clients, Scenario* scenario) {
 
 void OrderDrains(Scenario* scenario) {
   Random random(scenario->seed * 0x9e3779b97f4a7c15u + 23);
-  const int workers = scenario->prefill_workers + kDecodeWorkers;
+  const int workers = scenario->prefill_workers + scenario->decode_workers;
   TimeUs at = 50 * kMillisecondUs;
   while (at < scenario->heals_us) {
     const TimeUs lasts = random.Between(20, 400) * kMillisecondUs;

@@ -10,7 +10,8 @@ namespace skein::sim {
 using namespace scheduler;  // NOLINT: the messages, all of them
 
 MembershipConfig MembershipOf(Role role, const Process& process,
-                              const engine::EmulatedEngine& engine, TimeUs unit_us) {
+                              const engine::EmulatedEngine& engine, TimeUs unit_us,
+                              bool has_links) {
   const engine::EngineSpec& spec = engine.Spec();
   MembershipConfig config;
   config.identity.role = role;
@@ -23,7 +24,7 @@ MembershipConfig MembershipOf(Role role, const Process& process,
   config.identity.total_blocks = spec.kv.num_blocks - 1;
   config.identity.max_positions = spec.max_positions;
   config.identity.node = "h";
-  if (role == Role::kPrefill) {
+  if (has_links) {
     config.identity.comm_address = absl::StrCat(process.endpoint(), "#", process.generation());
   }
   config.answer_timeout_us = 200 * unit_us;
@@ -58,7 +59,7 @@ void PrefillProcess::OnStart() {
   const Scenario& scenario = network_->scenario();
   const TimeUs unit_us = scenario.time_scale * kMillisecondUs;
   PrefillConfig config;
-  config.membership = MembershipOf(Role::kPrefill, *this, *engine_, unit_us);
+  config.membership = MembershipOf(Role::kPrefill, *this, *engine_, unit_us, /*has_links=*/true);
   config.engine = EngineWatchOf(*engine_, unit_us);
   config.batch = BatchOf(Role::kPrefill, scenario);
   config.max_requests = scenario.prefill_requests;
@@ -213,7 +214,8 @@ void DecodeProcess::OnStart() {
   tokens_ = std::make_unique<TokenStreams>();
   tokens_due_us_ = kNever;
   DecodeConfig config;
-  config.membership = MembershipOf(Role::kDecode, *this, *engine_, unit_us);
+  config.membership = MembershipOf(Role::kDecode, *this, *engine_, unit_us,
+                                   /*has_links=*/scenario.formations.has_value());
   config.engine = EngineWatchOf(*engine_, unit_us);
   config.batch = BatchOf(Role::kDecode, scenario);
   config.memory = absl::StrCat(endpoint(), "#", generation());
@@ -223,6 +225,12 @@ void DecodeProcess::OnStart() {
   config.open_wait_us = 40 * unit_us;
   config.request_deadline_us = kRequestDeadlineUnits * unit_us;
   config.attach_lease_us = scenario.attach_lease_ms * unit_us;
+  if (const auto& plan = scenario.formations; plan.has_value()) {
+    config.group = {.limits = {.answer_us = 200 * unit_us, .step_us = 400 * unit_us},
+                    .step_max_us = 300 * unit_us,
+                    .shift_tokens = plan->shift_tokens,
+                    .own_share = plan->own_share};
+  }
   StartStaging(&config.staging);
   Run(std::make_unique<DecodeCore>(config));
 }
@@ -241,6 +249,7 @@ void DecodeProcess::StartStaging(StagingConfig* config) {
 }
 
 void DecodeProcess::OnCrash() {
+  feeds_->Died(this);
   grants_.clear();
   renews_.clear();
   acquisitions_.clear();
@@ -308,6 +317,39 @@ void DecodeProcess::Serve(const Announced& message) {
 void DecodeProcess::Serve(const CallWithdraw& message) {
   Dispatch(WithdrawCalled{message.request});
 }
+void DecodeProcess::Serve(const CallGroup& message) { feeds_->Take(this, message.request); }
+
+void DecodeProcess::AddToLoad(WorkerLoad* load) const {
+  const FormationFeeds::Generations generations = feeds_->GenerationsOf(this);
+  load->groups_made = generations.made;
+  load->groups_failed = generations.failed;
+}
+
+void DecodeProcess::Execute(OpenFeed& effect) {
+  const uint64_t epoch = effect.epoch;
+  const FormationFeeds::Told told{.arrived =
+                                      [this](int rank, const FeedMessage& message) {
+                                        Dispatch(FeedArrived{rank, message});
+                                      },
+                                  .lost =
+                                      [this](int rank, const absl::Status& why) {
+                                        Dispatch(FeedLost{rank, why});
+                                      }};
+  DispatchAfter(0, FeedOpened{epoch, feeds_->Open(this, effect, told)});
+}
+void DecodeProcess::Execute(CloseFeed& effect) { feeds_->Close(this, effect.broken, effect.why); }
+void DecodeProcess::Execute(SendOnFeed& effect) {
+  if (auto* reserved = std::get_if<FeedReserved>(&effect.message)) {
+    for (const BlockId block : reserved->blocks) {
+      transfers_->CheckUse(PlaceOf(block), {reserved->id, reserved->request_epoch}, "kept for");
+    }
+    AddGrant(effect.grant, &reserved->memory);
+  }
+  feeds_->Send(this, effect.rank, effect.message);
+}
+void DecodeProcess::Execute(TellFormation& effect) {
+  ToOrchestrator(FormationReported{{}, network_->Encoded(effect.told)});
+}
 void DecodeProcess::Serve(const OpenTransferRequest& request,
                           std::function<void(OpenTransferReply)> reply) {
   const CallId call = grants_.Add(NextCall(), std::move(reply));
@@ -347,6 +389,7 @@ void DecodeProcess::Execute(AnswerOpenTransfer& effect) {
     verdict_->Require(owner.epoch >= newest, "an epoch went back");
     newest = owner.epoch;
     granted_.emplace(owner.id, owner.epoch);
+    granted_to_groups_ += effect.reply.others.empty() ? 0 : 1;
     for (BlockId block : effect.reply.blocks) {
       transfers_->CheckUse(PlaceOf(block), owner, "granted to");
     }
@@ -452,22 +495,28 @@ void DecodeProcess::Execute(RunStep& effect) {
   verdict_->Require(!engine_thread_.full(), "three steps in flight");
   UsedBlocks used;
   for (const StepSequence& sequence : effect.sequences) {
-    CheckNotEnded(sequence.id, sequence.epoch, "computes");
-    resumed_ += sequence.position == 0;
+    // A step of the group that all ranks have committed to runs at all of them, also with what has
+    // ended since.
+    if (!effect.group.has_value()) CheckNotEnded(sequence.id, sequence.epoch, "computes");
+    resumed_ += sequence.position == 0 && !effect.group.has_value();
     CheckShared(sequence, &used);
     for (BlockId block : *sequence.blocks) {
       verdict_->Require(!transfers_->Under(PlaceOf(block)), "a step reads a block being written");
     }
   }
+  const auto done = [this, used = std::move(used)](StepDone ended) {
+    for (const auto& [block, place] : used) {
+      verdict_->Require(!transfers_->Under(PlaceOf({block})),
+                        "a block is written while a step in flight has it");
+    }
+    Dispatch(std::move(ended));
+  };
+  if (effect.group.has_value()) {
+    return engine_thread_.RunInGroup(network_, this, engine_, effect, group_steps_,
+                                     feeds_->PlaceOf(this), done);
+  }
   engine_thread_.Run(
-      network_, this, engine_, effect, [](const RunStep&, int) {},
-      [this, used = std::move(used)](StepDone done) {
-        for (const auto& [block, place] : used) {
-          verdict_->Require(!transfers_->Under(PlaceOf({block})),
-                            "a block is written while a step in flight has it");
-        }
-        Dispatch(std::move(done));
-      });
+      network_, this, engine_, effect, [](const RunStep&, int) {}, done);
 }
 
 }  // namespace skein::sim

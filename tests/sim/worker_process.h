@@ -21,6 +21,8 @@
 #include "tests/sim/answers.h"
 #include "tests/sim/core_process.h"
 #include "tests/sim/engine_thread.h"
+#include "tests/sim/formation_feeds.h"
+#include "tests/sim/group_steps.h"
 #include "tests/sim/joint_steps.h"
 #include "tests/sim/orchestrator_process.h"
 #include "tests/sim/ring_groups.h"
@@ -39,8 +41,10 @@ inline constexpr TimeUs kRequestDeadlineUnits = 20'000;  // when the spec names 
 
 // `unit_us`: a millisecond of the configuration (Scenario::time_scale).
 scheduler::EngineWatchConfig EngineWatchOf(const engine::EmulatedEngine& engine, TimeUs unit_us);
+// `has_links`: others may reach it (comm_address).
 scheduler::MembershipConfig MembershipOf(scheduler::Role role, const Process& process,
-                                         const engine::EmulatedEngine& engine, TimeUs unit_us);
+                                         const engine::EmulatedEngine& engine, TimeUs unit_us,
+                                         bool has_links);
 scheduler::BatchLimits BatchOf(scheduler::Role role, const Scenario& scenario);
 
 // What both kinds have: an engine, a place in the cluster.
@@ -68,6 +72,7 @@ class WorkerProcess : public CoreProcess<Derived, Core, Event, Effect, scheduler
     const EndedSet told = ended_;  // before, on other streams
     CheckEnded(effect.request.held, effect.request.ended);
     welcome_ = {};
+    static_cast<Derived*>(this)->AddToLoad(&effect.request.load);
     const uint64_t number = ++connections_;  // messages of an older one are not heard any more
     stream_ = this->network_->OpenDuplex(
         this, kOrchestrator,
@@ -88,6 +93,7 @@ class WorkerProcess : public CoreProcess<Derived, Core, Event, Effect, scheduler
   }
   void Execute(scheduler::CallReport& effect) {
     CheckEnded(effect.request.held, effect.request.ended);
+    static_cast<Derived*>(this)->AddToLoad(&effect.request.load);
     last_report_ = effect.request.serial;
     ToOrchestrator(scheduler::ReportCalled{{}, this->network_->Encoded(effect.request)});
   }
@@ -158,7 +164,7 @@ class WorkerProcess : public CoreProcess<Derived, Core, Event, Effect, scheduler
     this->Dispatch(scheduler::OrderDrain{order.request.drain});
   }
   void On(const scheduler::CallPeer&) {}  // simulated rings need no links
-  void On(const scheduler::CallGroup&) {}
+  void On(const scheduler::CallGroup& order) { static_cast<Derived*>(this)->Serve(order); }
   void On(const scheduler::CallPrepareFormation& order) { TakeFormation(order.request); }
   void On(const scheduler::CallCommitFormation& order) { TakeFormation(order.request); }
   void On(const scheduler::CallEndFormation& order) { TakeFormation(order.request); }
@@ -176,7 +182,7 @@ class WorkerProcess : public CoreProcess<Derived, Core, Event, Effect, scheduler
     static_cast<Derived*>(this)->Serve(message);
   }
   void StartEngine(scheduler::Role role) {
-    engine::EmulatedOptions options = EngineOptions(role);
+    engine::EmulatedOptions options = EngineOptions(role, this->network_->scenario().kv_heads);
     const Scenario& scenario = this->network_->scenario();
     const bool prefill = role == scheduler::Role::kPrefill;
     options.kv.num_blocks = prefill ? scenario.prefill_blocks : scenario.decode_blocks;
@@ -260,6 +266,8 @@ class PrefillProcess : public WorkerProcess<PrefillProcess, scheduler::PrefillCo
   void Serve(const scheduler::PlaceDecodeReplied& message);
   void Serve(const Announced& message) {}
   void Serve(const scheduler::CallWithdraw& message) {}
+  void Serve(const scheduler::CallGroup& message) {}
+  void AddToLoad(scheduler::WorkerLoad* load) const {}
 
   void Execute(scheduler::AnswerAssign& effect);
   void Execute(scheduler::CallPlaceDecode& effect);
@@ -300,8 +308,8 @@ class DecodeProcess : public WorkerProcess<DecodeProcess, scheduler::DecodeCore,
                                            scheduler::DecodeEvent, scheduler::DecodeEffect> {
  public:
   static const CoreStates& States() {
-    static const CoreStates states{"decode",
-                                   {"announced", "granted", "running", "preempted", "ended"}};
+    static const CoreStates states{
+        "decode", {"announced", "granted", "running", "preempted", "bound", "ended"}};
     return states;
   }
 
@@ -316,6 +324,8 @@ class DecodeProcess : public WorkerProcess<DecodeProcess, scheduler::DecodeCore,
   // From the orchestrator.
   void Serve(const Announced& message);
   void Serve(const scheduler::CallWithdraw& message);
+  void Serve(const scheduler::CallGroup& message);
+  void AddToLoad(scheduler::WorkerLoad* load) const;
   template <class Order>
   void ServeFormation(const Order& order) {
     Dispatch(order);
@@ -354,11 +364,14 @@ class DecodeProcess : public WorkerProcess<DecodeProcess, scheduler::DecodeCore,
   using UsedBlocks = std::map<int32_t, std::pair<scheduler::RequestId, size_t>>;
   void CheckShared(const scheduler::StepSequence& sequence, UsedBlocks* used);
   void Execute(scheduler::ReleaseSequence& effect) { engine_thread_.Release(effect); }
-  // No world orders a formation.
-  void Execute(scheduler::OpenFeed&) {}
-  void Execute(scheduler::CloseFeed&) {}
-  void Execute(scheduler::SendOnFeed&) {}
-  void Execute(scheduler::TellFormation&) {}
+  void BindWithOthersBy(FormationFeeds* feeds, GroupSteps* steps) {
+    feeds_ = feeds;
+    group_steps_ = steps;
+  }
+  void Execute(scheduler::OpenFeed& effect);
+  void Execute(scheduler::CloseFeed& effect);
+  void Execute(scheduler::SendOnFeed& effect);
+  void Execute(scheduler::TellFormation& effect);
 
   // To whom it has granted blocks, in all incarnations.
   const std::set<std::pair<scheduler::RequestId, scheduler::Epoch>>& granted() const {
@@ -368,6 +381,8 @@ class DecodeProcess : public WorkerProcess<DecodeProcess, scheduler::DecodeCore,
   std::shared_ptr<std::vector<std::byte>> buffer(int buffer) const { return buffers_[buffer]; }
   int64_t parts_copied() const { return parts_copied_; }  // of all incarnations
   int64_t resumed() const { return resumed_; }            // preempted sequences; likewise
+  // Prompts whose KV was to come to all ranks of the group that it leads; likewise.
+  int64_t granted_to_groups() const { return granted_to_groups_; }
 
  protected:
   void OnStart() override;
@@ -389,11 +404,14 @@ class DecodeProcess : public WorkerProcess<DecodeProcess, scheduler::DecodeCore,
   Unanswered<scheduler::TakePartReply> parts_;
   Unanswered<scheduler::ReleaseStagingBufferReply> releases_;
   Unanswered<scheduler::CommitReply> commits_;
+  FormationFeeds* feeds_ = nullptr;
+  GroupSteps* group_steps_ = nullptr;
   std::map<scheduler::CallId, Transfers::Owner> granted_to_;
   std::map<scheduler::CallId, Transfers::Owner> asked_by_;
   std::vector<std::shared_ptr<std::vector<std::byte>>> buffers_;
   int64_t parts_copied_ = 0;
   int64_t resumed_ = 0;
+  int64_t granted_to_groups_ = 0;
   std::unique_ptr<scheduler::TokenStreams> tokens_;
   TimeUs tokens_due_us_ = scheduler::kNever;  // their next beat
   std::map<scheduler::TokenStreamId, TokenLink> token_links_;

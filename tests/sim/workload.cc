@@ -168,6 +168,30 @@ void MakeLongWorkload(Random& random, Scenario& scenario) {
   for (uint64_t i = 1; i <= 3; ++i) scenario.probes.push_back(MakeClient(random, 1000 + i, 0));
 }
 
+void MakeFormationWorkload(Random& random, Scenario& scenario) {
+  const TimeUs lasts = random.Between(2500, 4500) * kMillisecondUs;
+  uint64_t serial = 0;
+  for (TimeUs when = 100 * kMillisecondUs; when < lasts;) {
+    const bool burst = random.Chance(0.4);
+    const TimeUs until = when + random.Between(100, 600) * kMillisecondUs;
+    while (when < std::min(until, lasts)) {
+      ClientPlan client = MakeClient(random, ++serial, when);
+      MakeDifficult(random, client);
+      if (!client.impossible && random.Chance(0.6)) {
+        auto spec = std::make_shared<scheduler::RequestSpec>(*client.spec);
+        spec->max_tokens = random.Between(10, 80);
+        if (random.Chance(0.7)) spec->stop_token_ids.clear();
+        if (random.Chance(0.2)) spec->priority = static_cast<int32_t>(random.Between(-1, 2));
+        client.spec = spec;
+      }
+      scenario.clients.push_back(std::move(client));
+      when += (burst ? random.Between(1, 25) : random.Between(50, 300)) * kMillisecondUs;
+    }
+  }
+  scenario.heals_us = lasts + 300 * kMillisecondUs;
+  for (uint64_t i = 1; i <= 3; ++i) scenario.probes.push_back(MakeClient(random, 1000 + i, 0));
+}
+
 void MakeSpWorkload(Random& random, Scenario& scenario) {
   const int64_t clients = random.Between(15, 60);
   TimeUs when = 100 * kMillisecondUs;

@@ -11,7 +11,9 @@ namespace skein::sim {
 // Clients, probes and the time of healing.
 void MakeWorkload(Random& random, Scenario& scenario);
 void MakeLongWorkload(Random& random, Scenario& scenario);  // for half a minute
-void MakeSpWorkload(Random& random, Scenario& scenario);    // longer prompts, more cancels
+// For some seconds bursts and quiet spells, each of some tenths of a second.
+void MakeFormationWorkload(Random& random, Scenario& scenario);
+void MakeSpWorkload(Random& random, Scenario& scenario);  // longer prompts, more cancels
 
 // The sampling parameters of all clients and probes; some clients whose sequences fail. Each draws
 // from randomness of its own, so that what else a seed decides stays as it is.

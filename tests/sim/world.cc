@@ -23,6 +23,7 @@ int64_t StagingBuffersHeld(const Snapshot& snapshot) {
 }
 
 constexpr TimeUs kPatienceUs = 30 * kSecondUs;  // after the healing, for everything to end
+constexpr TimeUs kSwitchUs = 5 * kSecondUs;     // for every switch to end
 
 }  // namespace
 
@@ -32,7 +33,9 @@ World::World(Scenario scenario, bool print_trace)
       trace_(print_trace),
       network_(scenario_, &random_, &time_, &trace_),
       transfers_(&verdict_),
-      joint_steps_(&network_, &verdict_) {
+      joint_steps_(&network_, &verdict_),
+      feeds_(&network_),
+      group_steps_(&network_, &verdict_) {
   const auto offset = [this] { return random_.Between(0, 1000 * kSecondUs); };
   router_ = std::make_unique<RouterProcess>(&network_, "router", offset(), &verdict_);
   orchestrator_ =
@@ -44,9 +47,19 @@ World::World(Scenario scenario, bool print_trace)
     prefill_.back()->StepWithOthersBy(&joint_steps_);
     prefill_.back()->FindMemoryBy([this](const std::string& d) { return FindMemory(d); });
   }
-  for (int i = 0; i < kDecodeWorkers; ++i) {
+  for (int i = 0; i < scenario_.decode_workers; ++i) {
     decode_.push_back(std::make_unique<DecodeProcess>(&network_, absl::StrCat("decode", i),
                                                       offset(), &verdict_, &transfers_));
+    decode_.back()->BindWithOthersBy(&feeds_, &group_steps_);
+  }
+  feeds_.WhenBroken(
+      [this](const FormationFeeds::ContextPtr& context) { group_steps_.Break(context); });
+  constexpr uint64_t kMore = 1000;
+  for (ClientPlan probe : scenario_.probes) {
+    auto spec = std::make_shared<scheduler::RequestSpec>(*probe.spec);
+    spec->id.serial += kMore;
+    probe.spec = std::move(spec);
+    alone_probes_.push_back(std::move(probe));
   }
   for (const auto& worker : prefill_) network_.Add(worker.get());
   for (const auto& worker : decode_) network_.Add(worker.get());
@@ -258,16 +271,93 @@ void World::CheckRest() {
   for (const auto& worker : decode_) check(worker);
 }
 
-void World::SendProbes() {
-  for (const ClientPlan& probe : scenario_.probes) router_->Arrive(probe);
-}
-
 void World::RunAction() {
   const bool in_flight = router_->open() > 0;
   const TimeUs before = time_.now();
   time_.RunOne();
   if (in_flight) in_flight_us_ += time_.now() - before;
   if (!network_.malformed().empty()) verdict_.Violated(network_.malformed());
+}
+
+void World::RunUntilServed(TimeUs from) {
+  TimeUs looked_us = 0;
+  const TimeUs until = from + kPatienceUs * scenario_.time_scale;
+  while (verdict_.ok() && !time_.idle() && time_.now() < until) {
+    if (time_.now() > from && time_.now() >= looked_us + kMillisecondUs) {
+      looked_us = time_.now();
+      if (Served()) break;
+    }
+    RunAction();
+    verdict_.Require(time_.actions() < kMaxActions, "a million actions and no end");
+  }
+  CheckRest();
+}
+
+void World::CheckProbes(const std::vector<ClientPlan>& probes) {
+  for (const ClientPlan& probe : probes) {
+    if (!verdict_.ok()) break;
+    const absl::Status status = router_->StatusOf(probe.spec->id.serial);
+    verdict_.Require(status.ok(), absl::StrCat("healed, and still: ", status.ToString()));
+  }
+}
+
+// Reports of everybody have been heard before.
+void World::RunProbes(const std::vector<ClientPlan>& probes) {
+  if (!verdict_.ok()) return;
+  const TimeUs probes_us =
+      time_.now() + (100 + scenario_.instance_lease_ms) * scenario_.time_scale * kMillisecondUs;
+  time_.At(probes_us, [this, &probes] {
+    for (const ClientPlan& probe : probes) router_->Arrive(probe);
+  });
+  RunUntilServed(probes_us);
+  CheckProbes(probes);
+}
+
+// ---- formations ----
+
+std::vector<scheduler::InstanceId> World::DecodeInstances() const {
+  std::vector<scheduler::InstanceId> instances;
+  for (const auto& worker : decode_) {
+    if (!worker->alive()) continue;
+    const auto snapshot = worker->core()->Snapshot(worker->LocalNow());
+    if (snapshot.registered) instances.push_back(snapshot.instance);
+  }
+  std::sort(instances.begin(), instances.end());
+  return instances;
+}
+
+// What cannot be is refused, which is fine.
+void World::Act(const FormationAct& act) {
+  if (!orchestrator_->alive()) return;
+  scheduler::orchestrator::FormationOrder order = act.order;
+  if (act.size == 0) {
+    order.group = "m@h";
+    return orchestrator_->Order(order);
+  }
+  const std::vector<scheduler::InstanceId> instances = DecodeInstances();
+  const size_t first = std::min(static_cast<size_t>(act.first), instances.size());
+  const size_t end = std::min(first + static_cast<size_t>(act.size), instances.size());
+  order.instances.assign(instances.begin() + static_cast<std::ptrdiff_t>(first),
+                         instances.begin() + static_cast<std::ptrdiff_t>(end));
+  if (!order.instances.empty()) orchestrator_->Order(order);
+}
+
+// All groups are released for good: within bounded time all work alone, and serve.
+void World::RunAlone() {
+  if (!scenario_.formations.has_value() || !verdict_.ok()) return;
+  using scheduler::orchestrator::FormationOrder;
+  Act({.order = {.act = FormationOrder::Act::kPin}});
+  Act({.order = {.act = FormationOrder::Act::kRelease}});
+  const TimeUs until = time_.now() + kSwitchUs * scenario_.time_scale;
+  while (verdict_.ok() && time_.now() < until) {
+    RunAction();
+    if (orchestrator_->open_orders() == 0 && orchestrator_->AllWorkAlone()) break;
+  }
+  verdict_.Require(orchestrator_->AllWorkAlone(), "a switch of a group never ended");
+  verdict_.Require(orchestrator_->open_orders() == 0, "an order about a formation has no answer");
+  const int64_t steps = group_steps_.run();
+  RunProbes(alone_probes_);
+  verdict_.Require(group_steps_.run() == steps, "a released group goes on to run steps");
 }
 
 Outcome World::Run() {
@@ -277,49 +367,35 @@ Outcome World::Run() {
   for (const auto& worker : decode_) worker->Start();
   ScheduleClients();
   ScheduleFaults();
+  for (const FormationAct& act : scenario_.orders) {
+    time_.At(act.at_us, [this, &act] { Act(act); });
+  }
   time_.At(scenario_.heals_us, [this] { Heal(); });
 
-  const auto run_until_served = [this](TimeUs from) {
-    TimeUs looked_us = 0;
-    const TimeUs until = from + kPatienceUs * scenario_.time_scale;
-    while (verdict_.ok() && !time_.idle() && time_.now() < until) {
-      if (time_.now() > from && time_.now() >= looked_us + kMillisecondUs) {
-        looked_us = time_.now();
-        if (Served()) break;
-      }
-      RunAction();
-      verdict_.Require(time_.actions() < kMaxActions, "a million actions and no end");
-    }
-    CheckRest();
-  };
   TimeUs rests_us = scenario_.heals_us;
   for (const Fault& fault : scenario_.faults) {  // a standstill may outlast the healing
     if (fault.kind != FaultKind::kStandstill) continue;
     rests_us = std::max(rests_us, fault.at_us + fault.lasts_us);
   }
-  run_until_served(rests_us);
-  if (verdict_.ok()) {
-    // Reports of everybody have been heard by now.
-    const TimeUs probes_us =
-        time_.now() + (100 + scenario_.instance_lease_ms) * scenario_.time_scale * kMillisecondUs;
-    time_.At(probes_us, [this] { SendProbes(); });
-    run_until_served(probes_us);
-  }
-  for (const ClientPlan& probe : scenario_.probes) {
-    if (!verdict_.ok()) break;
-    const absl::Status status = router_->StatusOf(probe.spec->id.serial);
-    verdict_.Require(status.ok(), absl::StrCat("healed, and still: ", status.ToString()));
-  }
+  RunUntilServed(rests_us);
+  RunProbes(scenario_.probes);
+  RunAlone();
+  return Summary();
+}
+
+Outcome World::Summary() {
   const OrchestratorSnapshot orchestrator =
       orchestrator_->core()->Snapshot(orchestrator_->LocalNow());
   int64_t parts_copied = 0;
   int64_t resumed = 0;
   int64_t engines_failed = 0;
+  int64_t granted_to_groups = 0;
   std::set<std::pair<scheduler::RequestId, scheduler::Epoch>> granted;
   for (const auto& worker : decode_) {
     granted.insert(worker->granted().begin(), worker->granted().end());
     parts_copied += worker->parts_copied();
     resumed += worker->resumed();
+    granted_to_groups += worker->granted_to_groups();
     engines_failed += worker->engines_failed();
   }
   for (const auto& worker : prefill_) engines_failed += worker->engines_failed();
@@ -350,7 +426,14 @@ Outcome World::Run() {
           .instances_lost = static_cast<int64_t>(orchestrator.instances_lost),
           .misses = static_cast<int64_t>(orchestrator.misses),
           .granted_again = granted_again,
-          .refused = static_cast<int64_t>(orchestrator.refused)};
+          .refused = static_cast<int64_t>(orchestrator.refused),
+          .binds = orchestrator_->binds(),
+          .releases = orchestrator_->releases(),
+          .switches_failed = orchestrator_->switches_failed(),
+          .group_steps = group_steps_.run(),
+          .group_steps_in_sp = group_steps_.run_in_sp(),
+          .group_steps_broken = group_steps_.broken(),
+          .granted_to_groups = granted_to_groups};
 }
 
 }  // namespace skein::sim

@@ -1,4 +1,5 @@
-// One run of a scenario: 1 router, 1 orchestrator, 2 prefill workers or more and 2 decode workers.
+// One run of a scenario: 1 router, 1 orchestrator, 2 prefill workers or more and 2 to 8 decode
+// workers.
 #pragma once
 
 #include <cstdint>
@@ -7,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "tests/sim/formation_feeds.h"
+#include "tests/sim/group_steps.h"
 #include "tests/sim/joint_steps.h"
 #include "tests/sim/network.h"
 #include "tests/sim/orchestrator_process.h"
@@ -42,7 +45,13 @@ struct Outcome {
   int64_t misses = 0;  // by the last orchestrator: instances that only routers heard
   // Grants of decode blocks to requests that had some under a former plan.
   int64_t granted_again = 0;
-  int64_t refused = 0;  // by the last orchestrator, for lack of capacity
+  int64_t refused = 0;              // by the last orchestrator, for lack of capacity
+  int64_t binds = 0, releases = 0;  // that ended as they should
+  int64_t switches_failed = 0;      // the others
+  int64_t group_steps = 0;          // of bound groups, run to their end
+  int64_t group_steps_in_sp = 0;    // of those
+  int64_t group_steps_broken = 0;
+  int64_t granted_to_groups = 0;  // prompts whose KV came to all ranks
 };
 
 class World {
@@ -67,7 +76,13 @@ class World {
   template <class Worker>
   void Return(Worker& worker, TimeUs after);
   void Heal();
-  void SendProbes();
+  void RunUntilServed(TimeUs from);
+  void RunProbes(const std::vector<ClientPlan>& probes);
+  void CheckProbes(const std::vector<ClientPlan>& probes);
+  std::vector<scheduler::InstanceId> DecodeInstances() const;  // that are registered, by id
+  void Act(const FormationAct& act);
+  void RunAlone();
+  Outcome Summary();
   Process* ProcessAt(int index);
   template <class Worker>
   void NoteFault(const Worker& worker);
@@ -84,6 +99,9 @@ class World {
   Network network_;
   Transfers transfers_;
   JointSteps joint_steps_;
+  FormationFeeds feeds_;
+  GroupSteps group_steps_;
+  std::vector<ClientPlan> alone_probes_;  // come when all groups are released
   std::unique_ptr<RouterProcess> router_;
   std::unique_ptr<OrchestratorProcess> orchestrator_;
   std::vector<std::unique_ptr<PrefillProcess>> prefill_;

@@ -72,7 +72,7 @@ void Formations::On(const FormationCalled& event, TimeUs now) {
   for (const Call::Want& want : call.wants) {
     FailBindsOf(state, want.members, absl::AbortedError("another order took its place"));
   }
-  Pin(call, state);
+  Pin(*key, call, state);
   if (call.wants.empty()) {  // it concerns what stands
     parts_.effects->push_back(AnswerFormation{call.id, absl::OkStatus(), std::move(call.done)});
   } else {
@@ -112,18 +112,19 @@ absl::Status Formations::Take(const Key& key, State& state, Call* call) const {
       return TakeBind(state, call);
     case Act::kRelease:
       for (const auto& [epoch, live] : state.formation.live()) {
-        if (!Overlap(live.members, Meant(state, order))) continue;
+        if (!Overlap(live.members, Meant(key, state, order))) continue;
         call->wants.push_back({live.members, /*bound=*/false});
       }
       if (call->wants.empty()) {
-        call->done.push_back(absl::StrCat(Listed(Meant(state, order)), ": independent already"));
+        call->done.push_back(
+            absl::StrCat(Listed(Meant(key, state, order)), ": independent already"));
       }
       return absl::OkStatus();
     case Act::kPin:
-      call->done.push_back(absl::StrCat(Listed(Meant(state, order)), ": pinned as it is"));
+      call->done.push_back(absl::StrCat(Listed(Meant(key, state, order)), ": pinned as it is"));
       return absl::OkStatus();
     case Act::kUnpin:
-      call->done.push_back(absl::StrCat(Listed(Meant(state, order)), ": not pinned; ",
+      call->done.push_back(absl::StrCat(Listed(Meant(key, state, order)), ": not pinned; ",
                                         config_.automatic
                                             ? "the orchestrator decides from now on"
                                             : "what is bound is released (--formations=manual)"));
@@ -164,10 +165,12 @@ absl::Status Formations::TakeBind(const State& state, Call* call) const {
 }
 
 // The instances that an order names, with all that are bound with one of them.
-std::vector<InstanceId> Formations::Meant(const State& state, const FormationOrder& order) {
+std::vector<InstanceId> Formations::Meant(const Key& key, const State& state,
+                                          const FormationOrder& order) const {
   std::set<InstanceId> meant(order.instances.begin(), order.instances.end());
   if (order.instances.empty()) {
-    for (const GroupMember& member : state.formation.order().members) meant.insert(member.instance);
+    // Those of the group now: its order may be older, or there is none yet.
+    meant = parts_.groups->all().at(key).members;
   }
   for (const auto& [epoch, live] : state.formation.live()) {
     const std::vector<InstanceId> named(meant.begin(), meant.end());
@@ -176,8 +179,8 @@ std::vector<InstanceId> Formations::Meant(const State& state, const FormationOrd
   return {meant.begin(), meant.end()};
 }
 
-void Formations::Pin(const Call& call, State& state) {
-  const std::vector<InstanceId> meant = Meant(state, call.order);
+void Formations::Pin(const Key& key, const Call& call, State& state) const {
+  const std::vector<InstanceId> meant = Meant(key, state, call.order);
   switch (call.order.act) {
     case Act::kBind:
       for (const Call::Want& want : call.wants) state.pins.Bind(want.members);

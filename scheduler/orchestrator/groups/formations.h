@@ -167,8 +167,9 @@ class Formations {
   absl::StatusOr<Key> KeyOf(const FormationOrder& order) const;
   absl::Status Take(const Key& key, State& state, Call* call) const;
   absl::Status TakeBind(const State& state, Call* call) const;
-  static std::vector<InstanceId> Meant(const State& state, const FormationOrder& order);
-  static void Pin(const Call& call, State& state);
+  std::vector<InstanceId> Meant(const Key& key, const State& state,
+                                const FormationOrder& order) const;
+  void Pin(const Key& key, const Call& call, State& state) const;
   static Switch HowOf(const State& state, const FormationSwitch::Live& live);
   using Concerned = std::function<bool(const Call::Want& want)>;
   void FailCalls(State& state, const absl::Status& why, const Concerned& concerned);

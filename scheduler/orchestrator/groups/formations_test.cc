@@ -120,6 +120,14 @@ TEST_F(FormationsTest, AWholeGroupIsBoundInPartsOfASize) {
   EXPECT_TRUE(Of<AnswerFormation>().at(0).status.ok());
 }
 
+// Also those that came after its latest GroupOrder: else the policy would bind them at once.
+TEST_F(FormationsTest, AnOrderOfAGroupMeansAllItsMembers) {
+  members_.push_back(Join(Role::kDecode, 5));
+  Order(Act::kRelease, {}, "m@a");
+  MakeCommunicators();
+  EXPECT_EQ(Names(), (List{"independent pinned"}));
+}
+
 TEST_F(FormationsTest, AnOrderThatCannotBeCarriedOutNamesWhatCan) {
   Order(Act::kBind, {members_[1], members_[2]});
   EXPECT_EQ(Of<AnswerFormation>().at(0).status.message(),

@@ -1,0 +1,35 @@
+// Seeds of clusters whose decode workers bind and release while their requests run: every stream
+// gets exactly its tokens, no block is lost, every switch ends, and in the end all work alone. A
+// failing seed is printed with the flags that replay it (seed_main.h).
+#include <cstdint>
+
+#include "tests/sim/every_world.h"
+#include "tests/sim/formation_worlds.h"
+#include "tests/sim/variations.h"
+
+namespace skein::sim {
+namespace {
+
+const auto kSlices =
+    ::testing::ValuesIn(SlicesOf(MakeFormationScenario, 4, /*slices=*/8, /*seeds=*/6));
+
+class FormationSimTest : public EveryWorldTest {};
+
+TEST_P(FormationSimTest, KeepsTheInvariantsAndHeals) {
+  const Outcome sum = RunSlice(GetParam().number, GetParam().seeds, MakeFormationScenario);
+  EXPECT_GT(sum.binds, 0);
+  EXPECT_GT(sum.releases, 0);
+  EXPECT_GT(sum.group_steps, 100);
+  EXPECT_GT(sum.group_steps_in_sp, 0);
+  EXPECT_GT(sum.granted_to_groups, 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(Formations, FormationSimTest, kSlices);
+INSTANTIATE_TEST_SUITE_P(Formations, EveryWorldTest, kSlices);
+
+}  // namespace
+}  // namespace skein::sim
+
+int main(int argc, char** argv) {
+  return skein::sim::SeedMain(argc, argv, skein::sim::MakeFormationScenario);
+}
