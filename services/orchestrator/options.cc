@@ -35,6 +35,13 @@ void RegisterPlanning(OrchestratorOptions* options, FlagSet* flags) {
                "first token by more than this fraction, in [0, 1). auto takes the profile's table "
                "by load, or 0.25 if it has none.")
       .Value("FRACTION");
+  flags
+      ->Double(&options->retune_hours, "retune-hours",
+               "With --improvement-rate auto: how often the table is made anew, by simulation, from "
+               "the lengths and loads of the prompts that came since. It takes at least 1000 of "
+               "them. 0: never.",
+               0, 8760)
+      .Value("HOURS");
 }
 
 void RegisterFormations(OrchestratorOptions* options, FlagSet* flags) {
