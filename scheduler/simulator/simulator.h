@@ -20,7 +20,9 @@ struct Tuning {
   RollingTable rolling = RollingTable::Constant({});
 };
 
-// REQUIRES CheckWorkload, CheckPolicy, and a cluster at least as large as the smallest SP size.
+// REQUIRES CheckWorkload, CheckPolicy, and a cluster at least as large as the smallest SP size. The
+// one pool of loongserve has twice as many instances: it also decodes (elastic_pool_run.h), here as
+// DecodeOptions' defaults say.
 PrefillRun RunPolicy(const Policy& policy, const std::vector<SimRequest>& requests,
                      const LatencyModel& model, const Cluster& cluster, const Tuning& tuning,
                      const ChunkObserver& observer = nullptr);
@@ -42,7 +44,7 @@ struct SimulationResult {
   int64_t chunks = 0;
 };
 
-// REQUIRES the same as RunPolicy, and CheckDecode.
+// REQUIRES the same as RunPolicy, and CheckDecode; for loongserve also CheckElasticPool.
 SimulationResult Simulate(const Policy& policy, const std::vector<SimRequest>& requests,
                           const LatencyModel& model, const Cluster& cluster, const Tuning& tuning,
                           const DecodeOptions& decode, const ChunkObserver& observer = nullptr);

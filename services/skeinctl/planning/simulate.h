@@ -15,8 +15,9 @@ struct SimulateFlags {
   SimFlags sim;
   std::string policies = "tetris,rolling,single,greedy,fixed8,fixed16";
   std::string improvement_rate = "auto";
-  scheduler::DecodeOptions decode;  // its number of instances comes from decode_instances
   int64_t decode_instances = 0;
+  int64_t decode_blocks = 0;
+  int64_t block_tokens = 16;
   int64_t seeds = 1;
   std::string out;
   std::string chunks;

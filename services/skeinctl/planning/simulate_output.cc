@@ -97,8 +97,11 @@ constexpr size_t kCellWidth = 11;
 }  // namespace
 
 std::string SimulationTable(const std::vector<SimulationRow>& rows) {
-  std::string text = absl::StrFormat("%-9s %8s", "POLICY", "RATE");
-  std::string units = absl::StrFormat("%-9s %8s", "", "1/s");
+  size_t longest = 9;
+  for (const SimulationRow& row : rows) longest = std::max(longest, row.policy.size());
+  const int width = static_cast<int>(longest);
+  std::string text = absl::StrFormat("%-*s %8s", width, "POLICY", "RATE");
+  std::string units = absl::StrFormat("%-*s %8s", width, "", "1/s");
   for (const Column& column : kColumns) {
     if (column.heading == nullptr) continue;
     text += Padded(column.heading, kCellWidth);
@@ -106,7 +109,7 @@ std::string SimulationTable(const std::vector<SimulationRow>& rows) {
   }
   absl::StrAppend(&text, "\n", units, "\n");
   for (const SimulationRow& row : rows) {
-    absl::StrAppendFormat(&text, "%-9s %8s", row.policy, Cell(row.rate));
+    absl::StrAppendFormat(&text, "%-*s %8s", width, row.policy, Cell(row.rate));
     for (const Column& column : kColumns) {
       if (column.heading == nullptr) continue;
       const double value = column.value(row.result) * UnitOf(column, rows).per_second;
