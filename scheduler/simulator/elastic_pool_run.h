@@ -8,9 +8,9 @@
 //    prompt fastest, whatever the load.
 //  - After its prefill its KV is on as few instances as hold it, at no cost (LoongServe's proactive
 //    scale-down); the others are free at once.
-//  - Decode takes as few instances as hold the KV of all sequences, or as keep the batch of each at
-//    most `sequences_max` (scale-up); all of them step together. KV of sequences that move so
-//    costs nothing, which favours this baseline.
+//  - Decode takes as few instances as hold the KV of all sequences and have batches of at most
+//    `sequences_max`; all of them step together. KV of sequences that moves so costs nothing, which
+//    favours this baseline.
 //  - A sequence has room for all its output from its prefill on; a step reads as much KV as if the
 //    output was there. Steps of fewer than all tokens of a gap are spread evenly over it.
 // Not modelled: batches of several prompts (LoongServe's dynamic programme), prompts that preempt
@@ -29,9 +29,12 @@
 namespace skein::scheduler {
 
 struct ElasticPoolOptions {
-  int instances = 32;          // for prompts and decode
-  int64_t kv_tokens = 0;       // that an instance holds
-  int64_t sequences_max = 32;  // of an instance's batch in decode
+  int instances = 32;     // for prompts and decode
+  int64_t kv_tokens = 0;  // that an instance holds
+  // Of a decode batch. A batch is fixed until its last sequence ends (Tetris, section 2.4), and one
+  // prompt a batch makes that one sequence; more is what LoongServe could do with continuous
+  // batching.
+  int64_t sequences_max = 1;
   // A step of n sequences with K tokens of KV on an instance takes
   // base + per_sequence n + per_kv_token K.
   double step_base_s = 0;
