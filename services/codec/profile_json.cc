@@ -407,7 +407,8 @@ absl::StatusOr<Profile> LoadProfile(const std::string& name_or_path) {
   const auto text = ReadFile(name_or_path);
   if (!text.ok()) {
     return absl::NotFoundError(absl::StrCat(
-        "'", name_or_path, "' is neither a built-in profile (llama3-8b-a100) nor a file"));
+        "'", name_or_path,
+        "' is neither a built-in profile (llama3-8b-a100, llama3-70b-a100-tp4) nor a file"));
   }
   auto profile = ParseProfile(*text);
   if (profile.ok()) return profile;
