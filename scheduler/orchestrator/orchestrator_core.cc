@@ -170,7 +170,7 @@ void OrchestratorCore::Impl::On(const ReplacePlanningTables& event) {
   if (!pools_.plans()) return;
   PlanningConfig planning = pools_.planning();
   planning.tables = event.tables;
-  if (CheckPlanning(planning).ok()) pools_.ReplaceTables(event.tables);
+  if (CheckPlanning(planning).ok()) pools_.ReplaceTables(event.tables, event.model);
 }
 
 // Workers and routers have listened to another orchestrator, or to this one's predecessor: they

@@ -86,10 +86,13 @@ struct AssignReplied {
   AssignReply reply;
   PlanSequence sequence = {};  // of the Assign; ignored for plain plans
 };
-// Other tables, for all models, from the next plan on. Ignored when the latency model does not fit
-// them (CheckPlanning).
+// Other tables, from the next plan on. Ignored when the latency model does not fit them
+// (CheckPlanning).
 struct ReplacePlanningTables {
   PlanningTables tables;
+  // Only for this model's pool, now or to come; "": for all models, also those that had tables of
+  // their own.
+  std::string model = {};
 };
 // All messages that arrived before it are handled. Only this event lets leases expire
 // (scheduler/base/listening_clock.h); while instances are registered it comes often.

@@ -411,6 +411,28 @@ TEST_F(PlanningTest, ImprovementRatesAreReplacedWhileRunning) {
   EXPECT_EQ(core_->Explain("req-2", now_)[0].plans[0].improvement_rate, 0.9);
 }
 
+// A model's own table, also one that came before its instances, until all get another.
+TEST_F(PlanningTest, ImprovementRatesAreReplacedForOneModel) {
+  const auto rates = [](double rate) {
+    return PlanningTables{.improvement_rates = ImprovementRateTable::Constant(rate)};
+  };
+  Do(ReplacePlanningTables{rates(0.9), "m"});
+  Do(ReplacePlanningTables{rates(0.1), "another"});
+  UpPrefill(4);
+  Up(Role::kDecode, 2);
+  const auto planned_with = [&](uint64_t number) {
+    Submit(number, 4000);
+    return core_->Explain(absl::StrCat("req-", number), now_)[0].plans[0].improvement_rate;
+  };
+  EXPECT_EQ(planned_with(1), 0.9);
+  Do(ReplacePlanningTables{rates(0.2), "another"});
+  EXPECT_EQ(planned_with(2), 0.9);
+  Do(ReplacePlanningTables{rates(0.6), "m"});
+  EXPECT_EQ(planned_with(3), 0.6);
+  Do(ReplacePlanningTables{rates(0.3), ""});
+  EXPECT_EQ(planned_with(4), 0.3);
+}
+
 TEST_F(PlanningTest, AnExplanationNamesAlternativesAndOutlivesItsRequest) {
   Make("single", 0.4);
   const auto prefill = UpPrefill(2);

@@ -364,7 +364,8 @@ void RandomEventsTest::Step() {
     // SP 3 is not in the profile: such tables are not taken.
     tuning.commit = {CommitMode::Kind::kFixed, 0, 1 + static_cast<int>(Draw(3))};
     Send(ReplacePlanningTables{{ImprovementRateTable::Constant(static_cast<double>(Draw(90)) / 100),
-                                RollingTable::Constant(Chance(50) ? tuning : RollingTuning{})}});
+                                RollingTable::Constant(Chance(50) ? tuning : RollingTuning{})},
+                               Chance(50) ? "" : "m"});
   } else {
     Send(OrchestratorTick{});
   }

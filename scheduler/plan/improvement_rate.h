@@ -17,6 +17,8 @@ class ImprovementRateTable {
   struct Row {
     double requests_per_s = 0;
     double improvement_rate = 0;
+
+    bool operator==(const Row&) const = default;
   };
 
   // INVALID_ARGUMENT names the row: none; loads that are not ascending, negative or not finite; a

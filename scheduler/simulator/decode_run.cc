@@ -248,8 +248,11 @@ absl::Status CheckDecode(const DecodeOptions& options, const std::vector<SimRequ
   if (options.instances <= 0) return absl::InvalidArgumentError("decode_instances: not positive");
   if (options.blocks <= 0) return absl::InvalidArgumentError("decode_blocks: not positive");
   if (options.block_tokens <= 0) return absl::InvalidArgumentError("block_tokens: not positive");
-  for (const double seconds :
-       {options.step_base_s, options.step_per_sequence_s, options.step_per_kv_token_s}) {
+  if (options.prefill_instances <= 0) {
+    return absl::InvalidArgumentError("prefill_instances: not positive");
+  }
+  for (const double seconds : {options.step_base_s, options.step_per_sequence_s,
+                               options.step_per_kv_token_s, options.step_weights_s}) {
     if (!std::isfinite(seconds) || seconds < 0)
       return absl::InvalidArgumentError("decode step: negative or not finite");
   }

@@ -27,6 +27,8 @@ struct DecodeOptions {
   double step_base_s = 6e-3;
   double step_per_sequence_s = 2e-5;
   double step_per_kv_token_s = 1.1e-8;
+  double step_weights_s = 1.3e-3;  // the part of step_base_s that reads the weights
+  int prefill_instances = 8;       // whose devices a decode instance has
 };
 
 // INVALID_ARGUMENT names the field: a count that is not positive; a time that is negative or not

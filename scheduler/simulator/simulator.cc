@@ -6,6 +6,8 @@
 
 #include "scheduler/plan/baselines.h"
 #include "scheduler/plan/cdsp/cdsp_planner.h"
+#include "scheduler/simulator/elastic_pool_run.h"
+#include "scheduler/simulator/pipeline_run.h"
 
 namespace skein::scheduler {
 namespace {
@@ -41,6 +43,55 @@ CommittingPlanner PlannerOf(const Policy& policy, CdspPlanner* planner,
   }
 }
 
+PrefillRun RunPipelinePolicy(const Policy& policy, const std::vector<SimRequest>& requests,
+                             const LatencyModel& model, const Cluster& cluster,
+                             const ChunkObserver& observer) {
+  const PipelineOptions options = policy.dynamic ? PipelineOptions::Dynamic(policy.stages)
+                                                 : PipelineOptions::Fixed(policy.stages);
+  const int index = model.IndexOf(1);
+  return RunPipelines(
+      requests, cluster.instances, options,
+      [&model, index](int64_t history, int64_t tokens) {
+        return model.SecondsAt(index, history, tokens);
+      },
+      observer);
+}
+
+// What a policy makes of the load.
+struct WholeRun {
+  PrefillRun prefill;
+  DecodeRun decode;
+  int prefill_instances = 0;  // that may compute prompts
+  int decode_instances = 0;   // that may decode
+  // With groups of decode instances.
+  std::optional<DecodeFigures> figures = {};
+  std::vector<DecodeOutcome> decoded = {};
+};
+
+WholeRun RunWhole(const Policy& policy, const std::vector<SimRequest>& requests,
+                  const LatencyModel& model, const Cluster& cluster, const Tuning& tuning,
+                  const DecodeOptions& decode, const ChunkObserver& observer,
+                  const DecodeGroupsOptions* groups) {
+  if (policy.kind == Policy::Kind::kLoongServe) {
+    const ElasticPoolOptions options = ElasticPoolOptions::Of(cluster.instances, decode);
+    ElasticPoolRun run = RunElasticPool(requests, model, options, observer);
+    return {std::move(run.prefill), std::move(run.decode), options.instances, options.instances};
+  }
+  WholeRun run{RunPolicy(policy, requests, model, cluster, tuning, observer),
+               {},
+               cluster.instances,
+               decode.instances};
+  if (groups == nullptr) {
+    run.decode = RunDecode(requests, run.prefill.outcomes, decode);
+    return run;
+  }
+  DecodeGroupsRun grouped = RunDecodeGroups(requests, run.prefill.outcomes, decode, *groups);
+  run.decode = std::move(grouped.run);
+  run.figures = std::move(grouped.figures);
+  run.decoded = std::move(grouped.outcomes);
+  return run;
+}
+
 double Mean(double sum, size_t count) { return count == 0 ? 0 : sum / static_cast<double>(count); }
 
 }  // namespace
@@ -52,6 +103,13 @@ PrefillRun RunPolicy(const Policy& policy, const std::vector<SimRequest>& reques
     RollingSelector selector(tuning.rolling);
     RollingPlanner planner(model, cluster);
     return RunRolling(requests, &planner, &selector, observer);
+  }
+  if (policy.kind == Policy::Kind::kPipeline) {
+    return RunPipelinePolicy(policy, requests, model, cluster, observer);
+  }
+  if (policy.kind == Policy::Kind::kLoongServe) {
+    const ElasticPoolOptions options = ElasticPoolOptions::Of(cluster.instances, {});
+    return RunElasticPool(requests, model, options, observer).prefill;
   }
   ImprovementRateSelector selector(tuning.improvement_rates);
   CdspPlanner planner(model, cluster);
@@ -70,16 +128,13 @@ SimulationResult Simulate(const Policy& policy, const std::vector<SimRequest>& r
                           const LatencyModel& model, const Cluster& cluster, const Tuning& tuning,
                           const DecodeOptions& decode, const ChunkObserver& observer,
                           const DecodeGroupsOptions* groups) {
-  const PrefillRun prefill = RunPolicy(policy, requests, model, cluster, tuning, observer);
+  WholeRun run = RunWhole(policy, requests, model, cluster, tuning, decode, observer, groups);
+  const PrefillRun& prefill = run.prefill;
+  const DecodeRun& decoded = run.decode;
   SimulationResult result;
-  DecodeRun decoded;
-  if (groups == nullptr) {
-    decoded = RunDecode(requests, prefill.outcomes, decode);
-  } else {
-    DecodeGroupsRun run = RunDecodeGroups(requests, prefill.outcomes, decode, *groups);
-    decoded = std::move(run.run);
+  if (run.figures.has_value()) {
     result.decode = std::move(run.figures);
-    result.decoded = std::move(run.outcomes);
+    result.decoded = std::move(run.decoded);
     result.prefilled = prefill.outcomes;
   }
   result.ttft_s = TtftSeconds(requests, prefill);
@@ -102,10 +157,10 @@ SimulationResult Simulate(const Policy& policy, const std::vector<SimRequest>& r
   const double prefill_span_s = prefill.end_s - begin_s;
   const double span_s = std::max(prefill.end_s, decoded.end_s) - begin_s;
   result.throughput_tokens_per_s = tokens / span_s;
-  const double per_instance_s = prefill.busy_instance_s / cluster.instances;
+  const double per_instance_s = prefill.busy_instance_s / run.prefill_instances;
   result.utilisation = per_instance_s / prefill_span_s;
   result.idle_s = prefill_span_s - per_instance_s;
-  result.decode_utilisation = decoded.busy_instance_s / (decode.instances * span_s);
+  result.decode_utilisation = decoded.busy_instance_s / (run.decode_instances * span_s);
   result.requests = static_cast<int64_t>(requests.size());
   result.chunks = prefill.chunks;
   return result;

@@ -23,7 +23,9 @@ struct Tuning {
   RollingTable rolling = RollingTable::Constant({});
 };
 
-// REQUIRES CheckWorkload, CheckPolicy, and a cluster at least as large as the smallest SP size.
+// REQUIRES CheckWorkload, CheckPolicy, and a cluster at least as large as the smallest SP size. The
+// one pool of loongserve has twice as many instances: it also decodes (elastic_pool_run.h), here as
+// DecodeOptions' defaults say.
 PrefillRun RunPolicy(const Policy& policy, const std::vector<SimRequest>& requests,
                      const LatencyModel& model, const Cluster& cluster, const Tuning& tuning,
                      const ChunkObserver& observer = nullptr);
@@ -49,8 +51,9 @@ struct SimulationResult {
   std::vector<DecodeOutcome> decoded;
 };
 
-// REQUIRES the same as RunPolicy, and CheckDecode. `groups`: decode instances are in groups;
-// CheckDecodeGroups.
+// REQUIRES the same as RunPolicy, and CheckDecode; for loongserve also CheckElasticPool. `groups`:
+// decode instances are in groups, for which CheckDecodeGroups holds; loongserve, which has one pool
+// of all instances, has none.
 SimulationResult Simulate(const Policy& policy, const std::vector<SimRequest>& requests,
                           const LatencyModel& model, const Cluster& cluster, const Tuning& tuning,
                           const DecodeOptions& decode, const ChunkObserver& observer = nullptr,

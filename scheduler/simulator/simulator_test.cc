@@ -35,6 +35,42 @@ TEST(Policy, IsParsedOrNamed) {
   EXPECT_FALSE(CheckPolicy(*Policy::Parse("fixed3"), model, kCluster).ok());
 }
 
+TEST(Policy, BaselinesOfOtherSystemsAreParsedOrNamed) {
+  const LatencyModel& model = Llama3_8bA100();
+  const Policy fixed = *Policy::Parse("pipeline4");
+  EXPECT_EQ(fixed.stages, 4);
+  EXPECT_FALSE(fixed.dynamic);
+  const Policy dynamic = *Policy::Parse("pipeline16dynamic");
+  EXPECT_EQ(dynamic.stages, 16);
+  EXPECT_TRUE(dynamic.dynamic);
+  EXPECT_TRUE(dynamic.SimulatedOnly() && Policy::Parse("loongserve")->SimulatedOnly());
+  EXPECT_FALSE(Policy::Parse("fixed4")->SimulatedOnly());
+  EXPECT_TRUE(CheckPolicy(dynamic, model, kCluster).ok());
+  EXPECT_FALSE(CheckPolicy(dynamic, model, {15, 8}).ok());
+  EXPECT_FALSE(CheckPolicy(fixed, *LatencyModel::Make({{2, {0, 1, 0, 0}}}), kCluster).ok());
+  for (const char* name : {"pipeline", "pipeline0", "pipelinedynamic", "pipeline4x", "loong"}) {
+    EXPECT_EQ(Policy::Parse(name).status().code(), absl::StatusCode::kInvalidArgument) << name;
+  }
+}
+
+// They serve the same requests, and a prompt alone takes what their headers say.
+TEST(Simulator, RunsTheBaselinesOfOtherSystems) {
+  const LatencyModel& model = Llama3_8bA100();
+  EXPECT_NEAR(Simulated("loongserve", {{1, 128'000, 1}}).ttft_p50_s, model.Seconds(16, 0, 128'000),
+              1e-9);
+  EXPECT_NEAR(Simulated("pipeline16", {{1, 4096, 1}}).ttft_p50_s, model.Seconds(1, 0, 4096), 1e-9);
+  const std::vector<SimRequest> requests = Load("short", 3, 400, 8);
+  for (const char* policy : {"loongserve", "pipeline4", "pipeline16", "pipeline4dynamic"}) {
+    const SimulationResult result = Simulated(policy, requests);
+    EXPECT_EQ(result.ttft_s, Simulated(policy, requests).ttft_s) << policy;
+    EXPECT_EQ(result.requests, 400) << policy;
+    EXPECT_GT(result.utilisation, 0) << policy;
+    EXPECT_LE(result.utilisation, 1) << policy;
+    EXPECT_LE(result.decode_utilisation, 1) << policy;
+    EXPECT_GT(result.tbt_p50_s, 0) << policy;
+  }
+}
+
 // With no other requests, the prediction is exact.
 TEST(Simulator, AgreesWithThePredictionOfALoneRequest) {
   CdspPlanner planner(Llama3_8bA100(), kCluster);

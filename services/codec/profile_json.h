@@ -8,8 +8,13 @@
 //    "rolling": [{"requests_per_s": 0.5, "price": …, "slack": …, "stretch": …,
 //                 "waiting_weight": …, "calm_s": …, "commit": "tetris", "improvement_rate": 0.05},
 //                …],
-//    "formations": [{"instances": 2, "gain": 1.6, "shift_tokens": 96}, …]}
-// Optional: "improvement_rates", "rolling", "formations", "model", "device" and "date". In a row of
+//    "formations": [{"instances": 2, "gain": 1.6, "shift_tokens": 96}, …],
+//    "base_devices": 4,
+//    "decode": {"blocks": …, "block_tokens": …, "step_base_s": …, "step_per_sequence_s": …,
+//               "step_per_kv_token_s": …, "step_weights_s": …, "prefill_instances": …}}
+// Optional: "improvement_rates", "rolling", "formations", "model", "device", "date",
+// "base_devices" (the devices of a prefill instance; 1) and "decode" (the decode instances that
+// skeinctl simulate assumes, scheduler/simulator/decode_run.h; all of its keys). In a row of
 // "formations", "gain" says how many times as fast as one decode instance a bound group of so many
 // makes the tokens of few sequences; above "shift_tokens" (optional) its steps run in SP. Any other
 // key, or a
@@ -32,6 +37,7 @@
 #include "scheduler/plan/latency/fit.h"
 #include "scheduler/plan/latency/latency_model.h"
 #include "scheduler/plan/rolling/rolling_table.h"
+#include "scheduler/simulator/decode_run.h"
 
 namespace skein::services {
 
@@ -43,6 +49,8 @@ struct Profile {
   std::optional<scheduler::ImprovementRateTable> improvement_rates;
   std::optional<scheduler::RollingTable> rolling;
   std::optional<scheduler::orchestrator::FormationProfile> formations = {};
+  int64_t base_devices = 1;                             // of a prefill instance
+  std::optional<scheduler::DecodeOptions> decode = {};  // without the number of instances
 };
 
 // All errors are INVALID_ARGUMENT and name the field, or the line, and the value.
@@ -50,7 +58,8 @@ absl::StatusOr<Profile> ParseProfile(std::string_view json);
 std::string ProfileJson(const Profile& profile);  // indented, ends with a newline
 absl::StatusOr<std::vector<scheduler::LatencySample>> ParseSamples(std::string_view csv);
 
-// The built-in profile with this name ("llama3-8b-a100"), or the file with this path. NOT_FOUND
+// The built-in profile with this name (llama3-8b-a100, llama3-70b-a100-tp4), or the file with this
+// path. NOT_FOUND
 // when there is neither.
 absl::StatusOr<Profile> LoadProfile(const std::string& name_or_path);
 

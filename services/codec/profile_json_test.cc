@@ -29,6 +29,34 @@ TEST(Profile, SurvivesItsJson) {
   EXPECT_EQ(ProfileJson(*parsed), ProfileJson(profile));
 }
 
+// Instances of several devices, and the decode instances that the simulator assumes with them.
+TEST(Profile, KeepsItsDevicesAndDecodeInstances) {
+  const auto profile = LoadProfile("llama3-70b-a100-tp4");
+  ASSERT_TRUE(profile.ok()) << profile.status();
+  EXPECT_EQ(profile->base_devices, 4);
+  EXPECT_EQ(profile->decode->prefill_instances, 1);
+  const auto parsed = ParseProfile(ProfileJson(*profile));
+  ASSERT_TRUE(parsed.ok()) << parsed.status();
+  EXPECT_EQ(parsed->base_devices, 4);
+  EXPECT_EQ(parsed->decode->blocks, 28'000);
+  EXPECT_EQ(parsed->decode->step_weights_s, profile->decode->step_weights_s);
+  EXPECT_EQ(ProfileJson(*parsed), ProfileJson(*profile));
+  EXPECT_EQ(LoadProfile("llama3-8b-a100")->base_devices, 1);
+
+  const std::string sp = std::string("\"sp\": {\"1\": ") + kOne + "}, ";
+  EXPECT_EQ(Why(With(sp + R"("base_devices": 0)")),
+            "profile.base_devices is 0, not a whole number between 1 and 1024");
+  EXPECT_EQ(Why(With(sp + R"("base_devices": 1.5)")),
+            "profile.base_devices is 1.5, not a whole number between 1 and 1024");
+  EXPECT_EQ(Why(With(sp + R"("decode": 3)")), "decode is 3, not an object");
+  EXPECT_EQ(Why(With(sp + R"("decode": {"step_base_s": 1})")),
+            "decode.step_per_sequence_s is missing");
+  EXPECT_EQ(Why(With(sp + R"("decode": {"step_base_s": 0, "step_per_sequence_s": 0,
+      "step_per_kv_token_s": 0, "step_weights_s": 0, "blocks": 1, "block_tokens": 1,
+      "prefill_instances": 1})")),
+            "decode: decode step base: must be positive");
+}
+
 TEST(Profile, KeepsWhatRollingIsTunedTo) {
   using Kind = scheduler::CommitMode::Kind;
   Profile profile{"", "", "", scheduler::Llama3_8bA100(), {}, {}};

@@ -18,7 +18,8 @@ void RegisterPlanning(OrchestratorOptions* options, FlagSet* flags) {
   flags->Group("Planning of prefill");
   flags
       ->String(&options->profile, "profile",
-               "Latency profile of the prefill instances: a built-in name (llama3-8b-a100) or a "
+               "Latency profile of the prefill instances: a built-in name (llama3-8b-a100, "
+               "llama3-70b-a100-tp4) or a "
                "file that skeinctl profile or skeinctl fit wrote. Without it each prompt is "
                "computed by one instance. SIGHUP reads the file's tables (improvement rates, "
                "rolling) again.")
@@ -35,6 +36,14 @@ void RegisterPlanning(OrchestratorOptions* options, FlagSet* flags) {
                "first token by more than this fraction, in [0, 1). auto takes the profile's table "
                "by load, or 0.25 if it has none.")
       .Value("FRACTION");
+  flags
+      ->Double(
+          &options->retune_hours, "retune-hours",
+          "With --improvement-rate auto: how often the table is made anew, by simulation, from "
+          "the lengths and loads of the prompts that came since. It takes at least 1000 of "
+          "them. 0: never.",
+          0, 8760)
+      .Value("HOURS");
 }
 
 void RegisterFormations(OrchestratorOptions* options, FlagSet* flags) {

@@ -19,6 +19,7 @@
 #include "services/orchestrator/group_page.h"
 #include "services/orchestrator/orchestrator_service.h"
 #include "services/orchestrator/planning_options.h"
+#include "services/orchestrator/retuner.h"
 
 namespace skein::services {
 namespace {
@@ -117,12 +118,19 @@ void Refresh(const scheduler::OrchestratorSnapshot& totals, const absl::Status& 
       .Set(static_cast<double>(totals.last_epoch.value));
 }
 
+std::vector<std::string> ModelsOf(const scheduler::OrchestratorSnapshot& totals) {
+  std::vector<std::string> names;
+  for (const auto& [name, model] : totals.models) names.push_back(name);
+  return names;
+}
+
 // What the admin pages need.
 struct Pages {
-  Pages(OrchestratorShell* orchestrator_shell, Metrics* of_process)
-      : shell(orchestrator_shell), metrics(*of_process) {}
+  Pages(OrchestratorShell* orchestrator_shell, Retuner* of_tables, Metrics* of_process)
+      : shell(orchestrator_shell), retuner(of_tables), metrics(*of_process) {}
 
   OrchestratorShell* const shell;
+  Retuner* const retuner;
   OrchestratorService service{shell};
   Metrics& metrics;
   ProcessMetrics process{"orchestrator", &metrics};
@@ -177,6 +185,7 @@ AdminHooks HooksOf(const OrchestratorOptions& options, Pages* pages) {
               [pages] {
                 if (const auto copy = pages->shell->Count()) {
                   Refresh(copy->snapshot, copy->invariants, &pages->metrics);
+                  pages->retuner->Refresh(ModelsOf(copy->snapshot));
                 }
                 pages->process.Refresh();
                 Metrics groups;
@@ -195,12 +204,31 @@ AdminHooks HooksOf(const OrchestratorOptions& options, Pages* pages) {
                       return copy != nullptr ? GroupsJson(copy->snapshot.groups) : GroupsJson({});
                     },
                     routes);
+                http::AddJsonPage(
+                    "/debug/planning", [pages] { return pages->retuner->Json(); }, routes);
+              }};
+}
+
+Retuner::Hooks RetuneHooks(OrchestratorShell* shell) {
+  return {.instances =
+              [shell] {
+                std::map<std::string, int64_t> instances;
+                if (const auto copy = shell->Count()) {
+                  for (const auto& [name, model] : copy->snapshot.models) {
+                    if (model.prefill.instances > 0) instances[name] = model.prefill.instances;
+                  }
+                }
+                return instances;
+              },
+          .apply =
+              [shell](const std::string& model, const scheduler::PlanningTables& tables) {
+                shell->ReplaceTables(tables, model);
               }};
 }
 
 // The tables are the only part of a profile that may change under a running cluster.
 void Reload(const OrchestratorOptions& options, const scheduler::PlanningConfig* running,
-            OrchestratorShell* shell) {
+            Retuner* retuner) {
   if (running == nullptr) {
     return LogWarning("planning tables not reloaded",
                       {{"reason", "--profile is not given, so there is no file to read"}});
@@ -210,7 +238,7 @@ void Reload(const OrchestratorOptions& options, const scheduler::PlanningConfig*
     return LogWarning("planning tables not reloaded",
                       {{"reason", std::string(tables.status().message())}});
   }
-  shell->ReplaceTables(*tables);
+  retuner->Reloaded(*tables);
   LogInfo("planning tables reloaded",
           {{"profile", options.profile},
            {"improvement_rate_rows", static_cast<int64_t>(tables->improvement_rates.rows().size())},
@@ -240,8 +268,14 @@ absl::Status RunOrchestrator(const OrchestratorOptions& options,
   shell.WatchFormations([&formation_metrics](const scheduler::FormationSwitched& switched) {
     formation_metrics.Count(switched);
   });
-  Pages pages(&shell, &metrics);
+  Retuner retuner(std::chrono::duration<double>(options.retune_hours * 3600),
+                  WhyNotRetuned(options), planning, RetuneHooks(&shell), &metrics);
+  shell.WatchPrompts([&retuner](const std::string& model, int64_t prompt_tokens) {
+    retuner.Saw(model, prompt_tokens, MonotonicUs());
+  });
+  Pages pages(&shell, &retuner, &metrics);
   shell.Start();
+  retuner.Start();
   auto admin = AdminServer::Start(options.admin, options.host, HooksOf(options, &pages));
   if (!admin.ok()) return admin.status();
   auto rpc = ServeRpc(absl::StrCat(options.host, ":", options.port), {&pages.service});
@@ -251,10 +285,11 @@ absl::Status RunOrchestrator(const OrchestratorOptions& options,
   LogInfo("listening",
           {{"grpc_port", rpc->port}, {"admin_port", static_cast<int>((*admin)->port())}});
   while (AwaitStopOrReloadSignal() == SIGHUP) {
-    Reload(options, planning.get(), &shell);
+    Reload(options, planning.get(), &retuner);
   }
   LogInfo("stopping");
   pages.stopping.store(true);
+  retuner.Stop();
   shell.Stop();
   rpc->server->Shutdown(std::chrono::system_clock::now() + std::chrono::seconds(2));
   (*admin)->Stop(std::chrono::milliseconds(500));

@@ -159,8 +159,8 @@ bool OrchestratorShell::ExplainLater(std::string request,
   });
 }
 
-void OrchestratorShell::ReplaceTables(scheduler::PlanningTables tables) {
-  Post(scheduler::ReplacePlanningTables{std::move(tables)});
+void OrchestratorShell::ReplaceTables(scheduler::PlanningTables tables, std::string model) {
+  Post(scheduler::ReplacePlanningTables{std::move(tables), std::move(model)});
 }
 
 void OrchestratorShell::On(const scheduler::SendPlanUpdate& effect) {

@@ -47,6 +47,12 @@ class OrchestratorShell
   void WatchFormations(std::function<void(const scheduler::FormationSwitched&)> watch) {
     watch_formations_ = std::move(watch);
   }
+  // Called on the loop with the model and the length of each prompt that a router submits to be
+  // planned: not of further choices that share it, nor of what another orchestrator had accepted.
+  // Must not block. Before Start.
+  void WatchPrompts(std::function<void(const std::string& model, int64_t prompt_tokens)> watch) {
+    watch_prompts_ = std::move(watch);
+  }
   void Start();
   // Ends every call that waits with UNAVAILABLE and joins the loop.
   void Stop();
@@ -67,8 +73,8 @@ class OrchestratorShell
   // The same. Answered when the formation has changed, or why it has not.
   [[nodiscard]] bool ChangeFormation(scheduler::orchestrator::FormationOrder order,
                                      Calls<v1::ChangeFormationResponse>::Call call);
-  // In force from the next plan on.
-  void ReplaceTables(scheduler::PlanningTables tables);
+  // In force from the next plan on, for one model, or for all ("").
+  void ReplaceTables(scheduler::PlanningTables tables, std::string model = "");
 
   // Used by Status: a copy at most kCopyAgeUs old that includes every answered registration,
   // departure and drain order. The loop makes one copy in kCopyAgeUs, and one more after each of
@@ -175,6 +181,8 @@ class OrchestratorShell
   const std::function<void(uint64_t)> store_generation_;
   std::function<void(const scheduler::FormationSwitched&)> watch_formations_ =
       [](const scheduler::FormationSwitched&) {};
+  std::function<void(const std::string&, int64_t)> watch_prompts_ = [](const std::string&,
+                                                                       int64_t) {};
   std::atomic<uint64_t> copies_made_{0};
   std::atomic<uint64_t> checks_made_{0};
   Shared<Copy> copy_;

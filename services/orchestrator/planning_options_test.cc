@@ -101,6 +101,8 @@ TEST(PlanningOptions, AWrongValueIsNamedWithItsFlag) {
   options.profile = "llama3-8b-a100";
   options.policy = "fixed5";
   EXPECT_EQ(Why(options), "--policy: 'fixed5': the profile has no SP size 5");
+  options.policy = "pipeline4";
+  EXPECT_EQ(Why(options), "--policy: 'pipeline4' is for skeinctl simulate only");
   options.policy = "tetris";
   options.improvement_rate = "1";
   EXPECT_EQ(Why(options).find("--improvement-rate: '1'"), 0u) << Why(options);

@@ -136,7 +136,7 @@ def what_the_engine_refuses_names_the_flag():
                 "--model=" + fledgling, "--device-memory-gib=0.001")
     emulated = ["--device=emulated", "--served-name=m", "--emulated-vocab-size=10", "--port=0", "--admin-port=0"]
     assert_refused("prefill_worker", run("prefill_worker", *emulated, "--profile=/nowhere"),
-                   "--profile: '/nowhere' is neither a built-in profile (llama3-8b-a100) nor a file")
+                   "--profile: '/nowhere' is neither a built-in profile (llama3-8b-a100, llama3-70b-a100-tp4) nor a file")
     assert_refused("router", run("router", "--model=m=" + fledgling, "--port=0", "--admin-port=0", "--host=nohost"),
                    "--host: 'nohost' is not an IP address or localhost")
     assert_refused("router", run("router", "--model=m=/nowhere"), "--model: 'm=/nowhere': ")

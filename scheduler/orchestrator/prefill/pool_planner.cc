@@ -48,6 +48,10 @@ absl::Status CheckPlanning(const PlanningConfig& config) {
     return absl::InvalidArgumentError("profile: it has no SP size 1");
   }
   if (config.node_size < 1) return absl::InvalidArgumentError("node_size: less than 1");
+  if (config.policy.SimulatedOnly()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("policy: '", config.policy.name, "' is for skeinctl simulate only"));
+  }
   const bool fixed = config.policy.kind == Kind::kFixed;
   if (fixed && !config.latency.HasSp(config.policy.sp)) {
     return absl::InvalidArgumentError(absl::StrCat(

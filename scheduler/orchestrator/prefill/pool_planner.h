@@ -52,7 +52,8 @@ struct PlanningConfig {
   int node_size = 8;
 };
 
-// INVALID_ARGUMENT names the field: the profile has no SP size 1 (a plain plan needs it), or not
+// INVALID_ARGUMENT names the field: a policy of the simulator only; the profile has no SP size 1 (a
+// plain plan needs it), or not
 // that of fixedN, as the policy or in the table of rolling; a node size below 1.
 absl::Status CheckPlanning(const PlanningConfig& config);
 

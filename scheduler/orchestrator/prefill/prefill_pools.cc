@@ -11,11 +11,22 @@ constexpr double kEstimateMaxS = 24 * 3600;  // of what is told to workers
 
 }  // namespace
 
-void PrefillPools::ReplaceTables(const PlanningTables& tables) {
+void PrefillPools::ReplaceTables(const PlanningTables& tables, const std::string& model) {
+  if (!model.empty()) {
+    own_tables_[model] = tables;
+    if (Pool* const pool = Known(model)) pool->planner.ReplaceTables(tables);
+    return;
+  }
   auto planning = std::make_shared<PlanningConfig>(*planning_);
   planning->tables = tables;
-  for (auto& [model, pool] : pools_) pool.planner.ReplaceTables(tables);
+  own_tables_.clear();
+  for (auto& [name, pool] : pools_) pool.planner.ReplaceTables(tables);
   planning_ = std::move(planning);  // for pools to come
+}
+
+const PlanningTables& PrefillPools::TablesOf(const std::string& model) const {
+  const auto own = own_tables_.find(model);
+  return own == own_tables_.end() ? planning_->tables : own->second;
 }
 
 PrefillPools::Pool* PrefillPools::Known(const std::string& model) {
@@ -35,6 +46,7 @@ PrefillPools::Pool* PrefillPools::Of(const std::string& model, const RequestTabl
     });
     if (!any) return nullptr;
     pool = &pools_.emplace(model, Pool{PoolPlanner(planning_)}).first->second;
+    if (own_tables_.contains(model)) pool->planner.ReplaceTables(TablesOf(model));
   }
   if (pool->version != version) {
     LayOut(pool, model, requests);

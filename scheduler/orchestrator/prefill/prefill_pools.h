@@ -63,7 +63,10 @@ class PrefillPools {
 
   bool plans() const { return planning_ != nullptr; }
   const PlanningConfig& planning() const { return *planning_; }  // REQUIRES plans()
-  void ReplaceTables(const PlanningTables& tables);              // REQUIRES CheckPlanning with them
+  // For one model, or for all ("ReplacePlanningTables"). REQUIRES CheckPlanning with them.
+  void ReplaceTables(const PlanningTables& tables, const std::string& model);
+  // In force for a model, whether it has a pool or not. REQUIRES plans().
+  const PlanningTables& TablesOf(const std::string& model) const;
 
   // Laid out over the instances that are registered now, null if none of them can be planned with.
   // The chunks of `requests` are moved along when instances came or went.
@@ -106,6 +109,7 @@ class PrefillPools {
                                           const RequestTable& requests) const;
 
   std::shared_ptr<const PlanningConfig> planning_;
+  std::map<std::string, PlanningTables> own_tables_;  // by model; the others have planning_'s
   Registry& registry_;
   std::map<std::string, Pool> pools_;
   std::set<std::string> moved_;

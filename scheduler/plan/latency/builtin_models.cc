@@ -1,5 +1,7 @@
 #include "scheduler/plan/latency/builtin_models.h"
 
+#include <map>
+#include <utility>
 #include <vector>
 
 #include "scheduler/vocabulary/check.h"
@@ -38,6 +40,38 @@ LatencyModel Fitted() {
   return *std::move(model);
 }
 
+struct Shape {
+  double layers;
+  double hidden;
+  double weights;  // of the layers' products
+};
+constexpr Shape k8b = {32, 4096, 6.98e9};
+constexpr Shape k70b = {80, 8192, 68.45e9};
+
+LatencyModel Llama3_70bFrom(const LatencyModel& of_8b) {
+  constexpr double kTp = 4;
+  constexpr double kNvlink = 300e9;   // bytes a second, one direction, of an A100
+  constexpr double kLinkShare = 0.7;  // that all-reduces reach
+  // On each device: products of a token, attention of a pair of tokens.
+  constexpr double kProducts = k70b.weights / k8b.weights / kTp;
+  constexpr double kPair = k70b.layers * k70b.hidden / (k8b.layers * k8b.hidden) / kTp;
+  // Two all-reduces a layer; in each a device sends 2 (TP - 1) / TP times the token's 2 bytes a
+  // value.
+  constexpr double kBytes = k70b.layers * 2 * 2 * (kTp - 1) / kTp * k70b.hidden * 2;
+  // What does not depend on the tokens comes anew in each layer.
+  constexpr double kConstant = k70b.layers / k8b.layers;
+  std::map<int, SpCoefficients> sizes;
+  for (const int sp : of_8b.sp_sizes()) {
+    const SpCoefficients& from = of_8b.CoefficientsAt(of_8b.IndexOf(sp));
+    sizes[sp] = {kConstant * from.a_s,
+                 kProducts * from.b_s_per_token + kBytes / (kNvlink * kLinkShare) / sp,
+                 kPair * from.c_s_per_token2, kPair * from.d_s_per_token2};
+  }
+  auto model = LatencyModel::Make(sizes);
+  SKEIN_CHECK(model.ok());
+  return *std::move(model);
+}
+
 }  // namespace
 
 absl::Span<const LatencySample> Llama3_8bA100Samples() {
@@ -47,6 +81,11 @@ absl::Span<const LatencySample> Llama3_8bA100Samples() {
 
 const LatencyModel& Llama3_8bA100() {
   static const auto* const kModel = new LatencyModel(Fitted());
+  return *kModel;
+}
+
+const LatencyModel& Llama3_70bA100Tp4() {
+  static const auto* const kModel = new LatencyModel(Llama3_70bFrom(Llama3_8bA100()));
   return *kModel;
 }
 

@@ -15,4 +15,10 @@ absl::Span<const LatencySample> Llama3_8bA100Samples();
 // 1.1 %.
 const LatencyModel& Llama3_8bA100();
 
+// LLaMA3-70B where an instance is four A100 GPUs (TP 4), SP 1 ... 16. No time of it is published,
+// so nothing is fitted to points of its own: it follows from the 8B model's coefficients, by the
+// work of a token and of a pair of tokens on a device, the all-reduces of TP, and the number of
+// layers. bench/planner/README.md has the derivation.
+const LatencyModel& Llama3_70bA100Tp4();
+
 }  // namespace skein::scheduler

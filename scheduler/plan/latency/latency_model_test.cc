@@ -73,6 +73,24 @@ TEST(BuiltinModelTest, MeetsTable1) {
   for (const auto& [sp, k] : fit->sizes) EXPECT_EQ(k.c_s_per_token2, 2 * k.d_s_per_token2);
 }
 
+// By the work of a device: the products of a token 2.45 times those of 8B on one, a pair 1.25
+// times; the all-reduces add a tenth to a token.
+TEST(BuiltinModelTest, The70bFollowsFromTheWorkOfItsDevices) {
+  const LatencyModel& small = Llama3_8bA100();
+  const LatencyModel& large = Llama3_70bA100Tp4();
+  ASSERT_EQ(large.sp_sizes(), small.sp_sizes());
+  for (int index = 0; index < static_cast<int>(large.sp_sizes().size()); ++index) {
+    const SpCoefficients& from = small.CoefficientsAt(index);
+    const SpCoefficients& to = large.CoefficientsAt(index);
+    EXPECT_NEAR(to.a_s, 2.5 * from.a_s, 1e-12);
+    EXPECT_NEAR(to.c_s_per_token2, 1.25 * from.c_s_per_token2, 1e-18);
+    EXPECT_NEAR(to.d_s_per_token2, 1.25 * from.d_s_per_token2, 1e-18);
+    EXPECT_GT(to.b_s_per_token, 2.45 * from.b_s_per_token);
+  }
+  // A device does 137 GFLOP of products a token and a fourth of it here: at most at its peak.
+  EXPECT_GT(large.CoefficientsAt(0).b_s_per_token, 2 * 68.45e9 / 4 / 312e12);
+}
+
 std::vector<LatencySample> SamplesOf(const SpCoefficients& k, bool history) {
   const LatencyModel model = *LatencyModel::Make({{2, k}});
   std::vector<LatencySample> samples;

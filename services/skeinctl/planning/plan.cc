@@ -163,7 +163,8 @@ void PlanFlags::Register(FlagSet* set) {
       "0.31, "
       "\"end_s\": 1.2}]}");
   set->String(&profile, "profile",
-              "Latency profile: a built-in name (llama3-8b-a100) or a file that skeinctl fit or "
+              "Latency profile: a built-in name (llama3-8b-a100, llama3-70b-a100-tp4) or a file "
+              "that skeinctl fit or "
               "skeinctl profile wrote.")
       .Value("PROFILE")
       .Required();

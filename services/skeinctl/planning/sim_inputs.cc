@@ -28,7 +28,8 @@ void SimFlags::Register(FlagSet* flags) {
                "Latency profile of the prefill instances: a built-in name or a file.")
       .Value("PROFILE");
   flags->Int(&instances, "instances", "Prefill instances.", 1, 1 << 16);
-  flags->Int(&node_size, "node-size", "Prefill instances per node.", 1, 1 << 16);
+  flags->Int(&node_size, "node-size", "Prefill instances per node.", 0, 1 << 16)
+      .Default("as many as have eight devices: 8, or less by the profile's base_devices");
   flags->Group("Load");
   flags
       ->String(&trace, "trace",
@@ -86,7 +87,11 @@ absl::StatusOr<SimInputs> SimInputs::Load(const SimFlags& flags) {
   absl::StatusOr<Profile> profile = LoadProfile(flags.profile);
   if (!profile.ok()) return Named("profile", profile.status());
   SimInputs inputs(*std::move(profile));
-  inputs.cluster_ = {static_cast<int>(flags.instances), static_cast<int>(flags.node_size)};
+  constexpr int64_t kDevicesOfNode = 8;
+  const int64_t node_size =
+      flags.node_size > 0 ? flags.node_size
+                          : std::max<int64_t>(1, kDevicesOfNode / inputs.profile_.base_devices);
+  inputs.cluster_ = {static_cast<int>(flags.instances), static_cast<int>(node_size)};
   if (inputs.model().sp_sizes().front() > inputs.cluster_.instances) {
     return absl::InvalidArgumentError(absl::StrCat("--instances: ", flags.instances,
                                                    " is less than the profile's smallest SP size, ",

@@ -1,5 +1,6 @@
 #include "services/skeinctl/planning/simulate.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <filesystem>
 #include <optional>
@@ -9,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
+#include "scheduler/simulator/elastic_pool_run.h"
 #include "services/base/file.h"
 #include "services/skeinctl/command.h"
 #include "services/skeinctl/terminal/progress.h"
@@ -64,15 +66,50 @@ absl::StatusOr<scheduler::Tuning> TuneFor(const SimulateFlags& flags, const SimI
   return tuning;
 }
 
+// The decode instances beside the cluster's prefill instances.
+scheduler::DecodeOptions DecodeOf(const SimulateFlags& flags, const SimInputs& inputs) {
+  scheduler::DecodeOptions decode = inputs.profile().decode.value_or(scheduler::DecodeOptions{});
+  if (flags.decode_blocks > 0) decode.blocks = flags.decode_blocks;
+  decode.block_tokens = flags.block_tokens;
+  if (flags.decode_step_us > 0) {
+    decode.step_base_s = flags.decode_step_us * 1e-6;
+    decode.step_per_sequence_s = flags.decode_sequence_us * 1e-6;
+    decode.step_per_kv_token_s = flags.decode_kv_token_us * 1e-6;
+    decode.step_weights_s = std::min(decode.step_weights_s, decode.step_base_s);
+  }
+  const int share = decode.prefill_instances;
+  decode.instances = flags.decode_instances > 0 ? static_cast<int>(flags.decode_instances)
+                                                : (inputs.cluster().instances + share - 1) / share;
+  return decode;
+}
+
+absl::Status CheckLoad(const SimulateFlags& flags,
+                       const std::vector<scheduler::SimRequest>& requests,
+                       const std::vector<scheduler::Policy>& policies, const SimInputs& inputs,
+                       const scheduler::DecodeOptions& decode) {
+  absl::Status valid = CheckWorkload(requests);
+  if (valid.ok()) valid = CheckDecode(decode, requests);
+  for (const scheduler::Policy& policy : policies) {
+    if (!valid.ok() || policy.kind != scheduler::Policy::Kind::kLoongServe) continue;
+    if (!flags.formations.formations.empty()) {
+      return absl::InvalidArgumentError(
+          "--decode-formations: the policy loongserve has one pool of instances, no decode groups");
+    }
+    valid = CheckElasticPool(scheduler::ElasticPoolOptions::Of(inputs.cluster().instances, decode),
+                             inputs.model(), requests);
+  }
+  return valid;
+}
+
 absl::StatusOr<std::vector<SimulationRow>> Run(const SimulateFlags& flags,
                                                const SimInputs& inputs) {
   const auto policies = ParsePolicies(flags, inputs);
   if (!policies.ok()) return policies.status();
   std::vector<std::optional<double>> rates(inputs.rates().begin(), inputs.rates().end());
   if (rates.empty()) rates.push_back(std::nullopt);
+  const scheduler::DecodeOptions decode = DecodeOf(flags, inputs);
   const auto formations = flags.formations.Options(
-      flags.decode,
-      inputs.profile().formations.value_or(scheduler::orchestrator::FormationProfile{}));
+      decode, inputs.profile().formations.value_or(scheduler::orchestrator::FormationProfile{}));
   if (!formations.ok()) return formations.status();
   std::vector<const scheduler::DecodeGroupsOptions*> groups;  // null: without
   for (const scheduler::DecodeGroupsOptions& one : *formations) groups.push_back(&one);
@@ -86,8 +123,7 @@ absl::StatusOr<std::vector<SimulationRow>> Run(const SimulateFlags& flags,
     for (int64_t offset = 0; offset < flags.seeds; ++offset) {
       auto requests = inputs.Workload(rate, offset);
       if (!requests.ok()) return requests.status();
-      absl::Status valid = CheckWorkload(*requests);
-      valid.Update(CheckDecode(flags.decode, *requests));
+      const absl::Status valid = CheckLoad(flags, *requests, *policies, inputs, decode);
       if (!valid.ok()) return valid;
       workloads.push_back(*std::move(requests));
     }
@@ -111,7 +147,7 @@ absl::StatusOr<std::vector<SimulationRow>> Run(const SimulateFlags& flags,
           // The prompts' chunks are the same in all formations.
           if (group != groups.front()) rows.push_back({policy.name, rows.back().rate, {}, seed});
           rows.back().result =
-              Simulate(policy, requests, inputs.model(), inputs.cluster(), *tuning, flags.decode,
+              Simulate(policy, requests, inputs.model(), inputs.cluster(), *tuning, decode,
                        group == groups.front() ? observer : nullptr, group);
           if (group != nullptr) rows.back().formation = group->formation.name;
         }
@@ -122,10 +158,11 @@ absl::StatusOr<std::vector<SimulationRow>> Run(const SimulateFlags& flags,
 }
 
 // Describes the simulation for the reader of a figure.
-std::string SubtitleOf(const SimFlags& flags) {
+std::string SubtitleOf(const SimFlags& flags, const SimInputs& inputs) {
   return absl::StrFormat("simulated: %s, %d prefill instances, %d a node, trace %s",
                          std::filesystem::path(flags.profile).filename().string(), flags.instances,
-                         flags.node_size, std::filesystem::path(flags.trace).filename().string());
+                         inputs.cluster().node_size,
+                         std::filesystem::path(flags.trace).filename().string());
 }
 
 absl::Status WriteOut(const std::string& folder, const std::string& subtitle,
@@ -161,7 +198,9 @@ void SimulateFlags::Register(FlagSet* set) {
   set->String(&policies, "policies",
               "Policies to compare, separated by commas: tetris, rolling, single, greedy, fixedN "
               "(N an SP "
-              "size).")
+              "size); and those of other systems: pipelineN and pipelineNdynamic (SGLang's chunked "
+              "pipeline of N stages, with slices of 4096 tokens, or of 12288 and less), loongserve "
+              "(one pool for prefill and decode).")
       .Value("POLICY[,POLICY...]");
   set->String(&improvement_rate, "improvement-rate",
               "For tetris and single: a fraction in [0, 1), or auto: the profile's table, or else "
@@ -169,18 +208,22 @@ void SimulateFlags::Register(FlagSet* set) {
       .Value("FRACTION");
   set->Group("Decode instances");
   set->Int(&decode_instances, "decode-instances",
-           "Decode instances; 0 means one per eight prefill instances.", 0, 1 << 16);
-  set->Int(&decode.blocks, "decode-blocks", "KV blocks of a decode instance.", 1, int64_t{1} << 40);
-  set->Int(&decode.block_tokens, "block-tokens", "Tokens of a KV block.", 1, 1 << 20);
+           "Decode instances; 0 means as many devices as compute prompts: one per eight prefill "
+           "instances, or as the profile's \"decode\" says.",
+           0, 1 << 16);
+  set->Int(&decode_blocks, "decode-blocks", "KV blocks of a decode instance.", 0, int64_t{1} << 40)
+      .Default("250000, or as the profile's \"decode\" says");
+  set->Int(&block_tokens, "block-tokens", "Tokens of a KV block.", 1, 1 << 20);
   constexpr double kLongestUs = 60e6;
-  set->Double(&decode_step_us, "decode-step-us", "Time of a decode step of one instance.", 0.001,
-              kLongestUs)
+  set->Double(&decode_step_us, "decode-step-us",
+              "Time of a decode step of one instance; 0 means as the profile says.", 0, kLongestUs)
       .Value("MICROSECONDS");
-  set->Double(&decode_sequence_us, "decode-sequence-us", "Time that each sequence adds to it.", 0,
-              kLongestUs)
+  set->Double(&decode_sequence_us, "decode-sequence-us",
+              "With --decode-step-us: time that each sequence adds to it.", 0, kLongestUs)
       .Value("MICROSECONDS");
   set->Double(&decode_kv_token_us, "decode-kv-token-us",
-              "Time that each token in the KV of these adds to it.", 0, kLongestUs)
+              "With --decode-step-us: time that each token in the KV of these adds to it.", 0,
+              kLongestUs)
       .Value("MICROSECONDS");
   formations.Register(set);
   set->Group("Output");
@@ -202,17 +245,11 @@ void SimulateFlags::Register(FlagSet* set) {
   });
 }
 
-int RunSimulate(const SimulateFlags& given) {
-  if (given.aggregated.aggregated) {
-    return RunAggregated(given.aggregated, given.sim.profile, given.sim.requests, given.sim.seed,
-                         given.format);
+int RunSimulate(const SimulateFlags& flags) {
+  if (flags.aggregated.aggregated) {
+    return RunAggregated(flags.aggregated, flags.sim.profile, flags.sim.requests, flags.sim.seed,
+                         flags.format);
   }
-  SimulateFlags flags = given;
-  if (flags.decode_instances == 0) flags.decode_instances = (flags.sim.instances + 7) / 8;
-  flags.decode.instances = static_cast<int>(flags.decode_instances);
-  flags.decode.step_base_s = flags.decode_step_us * 1e-6;
-  flags.decode.step_per_sequence_s = flags.decode_sequence_us * 1e-6;
-  flags.decode.step_per_kv_token_s = flags.decode_kv_token_us * 1e-6;
   const auto fail = [](const absl::Status& status, ExitCode code) {
     return PrintErrors("skeinctl simulate", status, code);
   };
@@ -231,7 +268,7 @@ int RunSimulate(const SimulateFlags& given) {
     if (!written.ok()) return fail(written, kFailed);
   }
   if (flags.out.empty()) return 0;
-  const absl::Status written = WriteOut(flags.out, SubtitleOf(flags.sim), *rows);
+  const absl::Status written = WriteOut(flags.out, SubtitleOf(flags.sim, *inputs), *rows);
   return written.ok() ? kDone : fail(written, kFailed);
 }
 

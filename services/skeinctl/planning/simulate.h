@@ -16,11 +16,12 @@ struct SimulateFlags {
   SimFlags sim;
   std::string policies = "tetris,rolling,single,greedy,fixed8,fixed16";
   std::string improvement_rate = "auto";
-  scheduler::DecodeOptions decode;  // its number of instances comes from decode_instances
   int64_t decode_instances = 0;
-  double decode_step_us = decode.step_base_s * 1e6;
-  double decode_sequence_us = decode.step_per_sequence_s * 1e6;
-  double decode_kv_token_us = decode.step_per_kv_token_s * 1e6;
+  int64_t decode_blocks = 0;
+  int64_t block_tokens = 16;
+  double decode_step_us = 0;
+  double decode_sequence_us = scheduler::DecodeOptions().step_per_sequence_s * 1e6;
+  double decode_kv_token_us = scheduler::DecodeOptions().step_per_kv_token_s * 1e6;
   DecodeFormationFlags formations;
   int64_t seeds = 1;
   std::string out;

@@ -144,8 +144,11 @@ std::vector<Column> ColumnsOf(const std::vector<SimulationRow>& rows) {
 }  // namespace
 
 std::string SimulationTable(const std::vector<SimulationRow>& rows) {
-  std::string text = absl::StrFormat("%-9s %8s", "POLICY", "RATE");
-  std::string units = absl::StrFormat("%-9s %8s", "", "1/s");
+  size_t longest = 9;
+  for (const SimulationRow& row : rows) longest = std::max(longest, row.policy.size());
+  const int width = static_cast<int>(longest);
+  std::string text = absl::StrFormat("%-*s %8s", width, "POLICY", "RATE");
+  std::string units = absl::StrFormat("%-*s %8s", width, "", "1/s");
   const std::vector<Column> columns = ColumnsOf(rows);
   const bool formations = HasFormations(rows);
   if (formations) {
@@ -159,7 +162,7 @@ std::string SimulationTable(const std::vector<SimulationRow>& rows) {
   }
   absl::StrAppend(&text, "\n", units, "\n");
   for (const SimulationRow& row : rows) {
-    absl::StrAppendFormat(&text, "%-9s %8s", row.policy, Cell(row.rate));
+    absl::StrAppendFormat(&text, "%-*s %8s", width, row.policy, Cell(row.rate));
     if (formations) text += Padded(row.formation, kFormationWidth);
     for (const Column& column : columns) {
       if (column.heading == nullptr) continue;

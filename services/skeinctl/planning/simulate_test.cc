@@ -228,6 +228,7 @@ TEST(Simulate, NamesWrongInputAndExitsWith2) {
       {"--rate", "1,x"},
       {"--rate", "1", "--policies", "best"},
       {"--rate", "1", "--policies", "fixed3"},
+      {"--rate", "1", "--policies", "pipeline17"},
       {"--rate", "1", "--instances", "0"},
       {"--rate", "1", "--instances", "4"},
       {"--rate", "1", "--trace", "/nonexistent"},
@@ -243,6 +244,22 @@ TEST(Simulate, NamesWrongInputAndExitsWith2) {
         << (arguments.empty() ? "" : arguments[arguments.size() - 1]);
   }
   EXPECT_EQ(Exit(RunProfileRate, {"--rate", "0"}), 2);
+}
+
+// 70B on instances of four devices: two a node, eight decode instances, as Tetris's testbed has.
+TEST(Simulate, RunsBaselinesOfOtherSystemsAndInstancesOfSeveralDevices) {
+  EXPECT_EQ(Exit(RunSimulate, {"--rate", "0.1", "--requests", "50", "--instances", "8", "--profile",
+                               "llama3-70b-a100-tp4", "--improvement-rate", "0.2", "--policies",
+                               "tetris,pipeline8,pipeline4dynamic,loongserve"}),
+            0);
+  SimFlags flags;
+  flags.profile = "llama3-70b-a100-tp4";
+  flags.instances = 8;
+  EXPECT_EQ(SimInputs::Load(flags)->cluster().node_size, 2);
+  flags.node_size = 4;
+  EXPECT_EQ(SimInputs::Load(flags)->cluster().node_size, 4);
+  flags = {};
+  EXPECT_EQ(SimInputs::Load(flags)->cluster().node_size, 8);
 }
 
 TEST(Simulate, RunsAndWrites) {
