@@ -33,6 +33,7 @@ class FaultPoints {
   }
   void At(FaultPoint point) {
     FaultPoint expected = point;
+    if (point == FaultPoint::kNone) return;
     if (armed_.compare_exchange_strong(expected, FaultPoint::kNone)) kill(getpid(), signal_);
   }
 
