@@ -52,6 +52,7 @@ class Chooser {
   bool IsBoundNow(const Subset& subset) const;
   int64_t TokensIn(const Subset& subset) const;
   std::vector<Subset> FreeSubsets(int32_t size) const;
+  bool Serves(const Subset& subset) const;
   std::optional<Subset> Emptiest(int32_t size) const;
   std::optional<Subset> ForLength(int32_t size) const;
   const FormationSize* SmallestThatHolds(int64_t tokens);
@@ -179,7 +180,7 @@ void Chooser::TakeForLength() {
 const FormationSize* Chooser::SmallestThatHolds(int64_t tokens) {
   const FormationSize* widest = nullptr;
   for (const FormationSize& size : load_.sizes) {
-    if (size.size > 1 && !HasPinned(size.size) && FreeSubsets(size.size).empty()) continue;
+    if (size.size > 1 && !HasPinned(size.size) && !Emptiest(size.size)) continue;
     if (size.tokens_max >= tokens) return &size;
     widest = &size;
   }
@@ -196,6 +197,7 @@ std::optional<Subset> Chooser::ForLength(int32_t size) const {
   std::optional<Subset> present;
   for (const auto& [subset, reason] : load_.bound) {
     if (!IsBindable(subset, members_) || !IsFree(subset) || subset.size < size) continue;
+    if (!Serves(subset)) continue;
     if (!present || subset.size < present->size) present = subset;
   }
   return present ? present : Emptiest(size);
@@ -272,14 +274,22 @@ std::vector<Subset> Chooser::FreeSubsets(int32_t size) const {
   return subsets;
 }
 
-// One that is bound already, else the one with the fewest running tokens; the first of equals.
+// Of those whose members all serve: one that is bound already, else the one with the fewest running
+// tokens; the first of equals.
 std::optional<Subset> Chooser::Emptiest(int32_t size) const {
   std::optional<Subset> best;
   for (const Subset& subset : FreeSubsets(size)) {
+    if (!Serves(subset)) continue;
     if (IsBoundNow(subset)) return subset;
     if (!best || TokensIn(subset) < TokensIn(*best)) best = subset;
   }
   return best;
+}
+
+bool Chooser::Serves(const Subset& subset) const {
+  const auto first = load_.members.begin() + subset.first;
+  return std::all_of(first, first + subset.size,
+                     [](const GroupLoad::Member& member) { return member.serves; });
 }
 
 bool Chooser::HasPinned(int32_t size) const {
