@@ -129,7 +129,7 @@ DecodePool::Choice DecodeFlow::Choose(const Request& request, bool asked) {
                .tried = &request.tried_decode,
                .old = &request.old_decodes,
                .asked = asked,
-               .urgent = request.spec->priority >= limits_.urgent_priority});
+               .urgent = IsUrgent(request)});
 }
 
 void DecodeFlow::PlaceWithPlan(Request& request) {
@@ -253,6 +253,12 @@ void DecodeFlow::Opened(Request& request, TimeUs now) {
   plan.decode = request.decode;
   plan.formation = request.formation_size;
   plan.formation_epoch = request.formation;
+  if (request.spec->priority != 0) {
+    absl::StrAppend(&plan.how, "; of priority ", -int64_t{request.spec->priority},
+                    decode.dedicated && IsUrgent(request)
+                        ? ", decoded in a group that is bound for urgent requests"
+                        : "");
+  }
   parts_.effects->push_back(SendPlanUpdate{request.spec->id, PlacedOf(request)});
   parts_.sender->StartMembers(request);
 }

@@ -93,6 +93,9 @@ class DecodeFlow {
 
  private:
   void PlaceWaiting(const std::string& model);
+  bool IsUrgent(const Request& request) const {
+    return request.spec->priority >= limits_.urgent_priority;
+  }
   DecodePool::Choice Choose(const Request& request, bool asked);
   bool TryPlace(Request& request);
   void PlaceAt(Request& request, InstanceId instance, bool with_plan);

@@ -389,7 +389,7 @@ TEST_F(UrgentTest, GetADedicatedGroupThatOthersKeepOff) {
   const InstanceId lead = Of<CallPrepareFormation>(asked)[0].instance;
   std::string why;
   for (const GroupStatus& one : core_->Snapshot(now_).groups) why += one.why;
-  EXPECT_NE(why.find("a request of priority 2 gets a bound group"), std::string::npos) << why;
+  EXPECT_NE(why.find("a request of priority -2 gets a bound group"), std::string::npos) << why;
   for (uint64_t serial = 3; serial < 9; ++serial) {
     const bool urgent = serial % 2 == 0;
     const Effects effects = Submit(serial, 4, 4, urgent ? 3 : 0);

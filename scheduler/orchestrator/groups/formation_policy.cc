@@ -213,7 +213,9 @@ void Chooser::TakeForPriority() {
         return present.reason == BindReason::kLoad && Stays(present);
       });
   if (is_bound_by_load || members_ < 2) return;  // the request gets one of those
-  const std::string priority = absl::StrCat("a request of priority ", *load_.highest_priority);
+  // As clients count it: lower is more urgent.
+  const std::string priority =
+      absl::StrCat("a request of priority ", -int64_t{*load_.highest_priority});
   const auto half = static_cast<int32_t>(std::max<size_t>(2, members_ / 2));
   const FormationSize* size = BestSize(half, /*explain=*/false);
   if (size == nullptr) return Reject(2, absl::StrCat(priority, " waits, but it would not gain"));
