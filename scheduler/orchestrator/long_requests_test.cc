@@ -188,13 +188,13 @@ TEST_F(LongRequestsTest, ARequestThatJustFitsAnInstanceGoesToIt) {
 TEST_F(LongRequestsTest, OneLongerThanTheWidestGroupIsRefusedWithItsLimit) {
   UpGroup();
   EXPECT_EQ(FailureOf(Submit(1, 157)),
-            "INVALID_ARGUMENT: prompt + max_tokens: 161 tokens fit no decode instance: the largest "
-            "takes 40, and their widest group, bound(4), 160");
+            "INVALID_ARGUMENT: prompt + max_tokens: 161 tokens fit no decode instance; the largest "
+            "takes 40, their widest group, bound(4), takes 160");
   EXPECT_EQ(FailureOf(Submit(2, 156)), "");
   EXPECT_EQ(Of<CallPrepareFormation>(ReportAll()).size(), 4u);
   EXPECT_EQ(FailureOf(Submit(3, 50, 0)),
-            "INVALID_ARGUMENT: prompt + max_tokens: 50 tokens fit no decode instance: the largest "
-            "takes 40, and their widest group, bound(4), 160; a group does not compute a prompt "
+            "INVALID_ARGUMENT: prompt + max_tokens: 50 tokens fit no decode instance; the largest "
+            "takes 40, their widest group, bound(4), takes 160; a group does not compute a prompt "
             "without output");
   want_prompt_logprobs_ = true;
   EXPECT_NE(FailureOf(Submit(4, 50)).find("a group does not compute logprobs of its prompt"),

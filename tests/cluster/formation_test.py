@@ -236,7 +236,7 @@ def a_request_that_no_instance_holds_is_computed_by_a_bound_group():
             assert False, "a request longer than the widest group was answered"
         except HttpFailure as failure:
             assert failure.code == 400, failure
-            for part in ("prompt + max_tokens: 8020 tokens", "the largest takes 16", "bound(4), 66"):
+            for part in ("prompt + max_tokens: 8020 tokens", "the largest takes 16", "bound(4), takes 66"):
                 assert part in str(failure.body), (part, failure.body)
         order(cluster, "pin", "--group", group_of(cluster)["name"])
         try:

@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "scheduler/base/looks.h"
 #include "scheduler/kv/handoff_shape.h"
 #include "scheduler/orchestrator/requests/violated.h"
@@ -61,13 +60,15 @@ LongRequests::Widest LongRequests::WidestOf(const std::string& model) const {
 }
 
 std::string LongRequests::LimitsOf(const RequestHead& spec) const {
-  std::string text =
-      absl::StrCat("prompt + max_tokens: ", TokensOf(spec), " tokens fit no decode instance");
+  std::string text = absl::StrCat("prompt + max_tokens: ", TokensOf(spec),
+                                  " tokens fit no decode instance; the largest takes ",
+                                  parts_.registry->LargestSequence(spec.model));
   const Widest widest = WidestOf(spec.model);
-  const int64_t largest = parts_.registry->LargestSequence(spec.model);
-  if (widest.size == 1) return absl::StrCat(text, "; the largest takes ", largest);
-  return absl::StrCat(text, ": the largest takes ", largest, ", and their widest group, ",
-                      FormationName(widest.size), ", ", widest.tokens);
+  if (widest.size > 1) {
+    absl::StrAppend(&text, ", their widest group, ", FormationName(widest.size), ", takes ",
+                    widest.tokens);
+  }
+  return text;
 }
 
 absl::Status LongRequests::MaySubmit(const RequestHead& spec, TimeUs now) const {
