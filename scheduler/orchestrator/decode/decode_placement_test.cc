@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <vector>
+
 namespace skein::scheduler {
 namespace {
 
@@ -110,6 +112,25 @@ TEST(DecodePlacementTest, WhoIsBlockedStaysSoOnlyAsLongAsItsLeadAsks) {
   placement.SetAsking("m", number, true);
   EXPECT_EQ(placement.FirstReady("m"), (RequestId{7, 1}));
   EXPECT_TRUE(placement.CheckInvariants().ok());
+}
+
+TEST(DecodePlacement, ThoseOfAHigherPriorityGoFirst) {
+  DecodePlacement placement;
+  std::vector<DecodePlacement::Place> places;
+  for (const int32_t priority : {0, -1, 7, 0, 7}) {
+    places.push_back({placement.NextNumber(), priority});
+    placement.Wait("m", places.back(), {7, places.size()});
+    placement.SetAsking("m", places.back(), true);
+  }
+  std::vector<uint64_t> firsts, order;
+  placement.ForEachFirst([&](RequestId first) { firsts.push_back(first.serial); });
+  EXPECT_EQ(firsts, (std::vector<uint64_t>{3, 1, 2}));
+  while (const auto first = placement.FirstReady("m")) {
+    order.push_back(first->serial);
+    placement.Leave("m", places[first->serial - 1]);
+    EXPECT_TRUE(placement.CheckInvariants().ok());
+  }
+  EXPECT_EQ(order, (std::vector<uint64_t>{3, 5, 1, 4, 2}));
 }
 
 }  // namespace

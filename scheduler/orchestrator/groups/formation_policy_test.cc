@@ -212,6 +212,19 @@ TEST_F(FormationPolicyTest, TooLongForTheWidestIsRefused) {
   EXPECT_TRUE(Choose().too_long.ok());
 }
 
+TEST_F(FormationPolicyTest, NoNeedBindsAMemberThatLeaves) {
+  Load(2, 2);  // neither quiet nor busy
+  load_.longest_tokens = 2000;
+  load_.members[1].serves = false;
+  EXPECT_EQ(Follow(), "2+2");
+  load_.members[1].serves = true;
+  load_.members[2].serves = false;
+  now_ += 20 * kSecondUs;
+  EXPECT_EQ(Follow(), "0+2") << "what it is bound with goes, too";
+  load_.members[0].serves = false;
+  EXPECT_EQ(Choose().too_long.code(), absl::StatusCode::kInvalidArgument);
+}
+
 TEST_F(FormationPolicyTest, PinnedWins) {
   load_.pinned = {{0, 1}, {1, 1}, {2, 1}, {3, 1}};
   EXPECT_EQ(Follow(), "");
