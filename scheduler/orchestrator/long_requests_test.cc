@@ -36,7 +36,7 @@ class LongRequestsTest : public OrchestratorTest {
                                        .block_tokens = 4,
                                        .dtype = DType::kF32},
                                       "h"},
-                            .total_blocks = 10,
+                            .total_blocks = role == Role::kDecode ? 10 : 100,
                             .max_positions = 0,
                             .details = "",
                             .node = "a",
@@ -92,6 +92,7 @@ class LongRequestsTest : public OrchestratorTest {
     spec->max_tokens = max_tokens;
     spec->priority = priority;
     spec->want_prompt_logprobs = want_prompt_logprobs_;
+    spec->deadline_us = deadline_us_;
     return Do(SubmitCalled{spec, /*alone=*/false, accepted_});
   }
   std::string StateOf(uint64_t serial) { return std::string(core_->StateOf({7, serial})); }
@@ -136,6 +137,7 @@ class LongRequestsTest : public OrchestratorTest {
   std::map<InstanceId, int64_t> running_;
   std::map<InstanceId, std::vector<HeldRequest>> held_;
   uint64_t incarnations_ = 0;
+  TimeUs deadline_us_ = 0;
   bool accepted_ = false, want_prompt_logprobs_ = false;
 };
 
@@ -160,7 +162,7 @@ TEST_F(LongRequestsTest, ALongRequestIsComputedByTheSmallestGroupThatHoldsIt) {
   const Effects opened = Do(TransferOpened{members_[0], {7, 1}, announce.request.epoch});
   EXPECT_EQ(Updates<Placed>(opened).at(0).decode, members_[0]);
   EXPECT_EQ(StateOf(1), "placed");
-  const PlanExplanation plan = core_->Explain("7-1", now_).at(0).plans.back();
+  const PlanExplanation plan = core_->Explain(ToString(RequestId{7, 1}), now_).at(0).plans.back();
   EXPECT_EQ(plan.formation, 2);
   EXPECT_NE(plan.how.find("74 tokens fit no instance alone; the largest takes 40"),
             std::string::npos)
@@ -319,10 +321,11 @@ TEST_F(LongRequestsTest, CancelsAndDeadlinesEndItWherever) {
   const Effects closed = Do(Closed({7, 2}));
   ASSERT_EQ(Of<CallCancel>(closed).size(), 1u);
   EXPECT_EQ(Of<CallCancel>(closed)[0].instance, announce.instance);
+  deadline_us_ = 2 * kSecondUs;
   Submit(3, 150);
   EXPECT_EQ(StateOf(3), "grouping") << "bound(2) does not hold it";
-  const Effects late = Until(now_ + 601 * kSecondUs);
-  EXPECT_NE(FailureOf(late), "");
+  EXPECT_EQ(FailureOf(Until(now_ + 2 * kSecondUs)),
+            "DEADLINE_EXCEEDED: the request's deadline passed");
 }
 
 TEST_F(LongRequestsTest, ALargerInstanceThatComesTakesItAlone) {
