@@ -138,9 +138,10 @@ void RandomEventsTest::Watch(const Effects& effects) {
       EXPECT_FALSE(is_new && ordered);  // one that is not new names more writers
       EXPECT_EQ(broken_.count(announce->instance), 0u);
       announced_.push_back(*announce);
-      if (request.writers.empty() && !request.prompt_of.has_value()) {
+      if (core_->StateOf(request.spec->id) == "grouping") {
         EXPECT_GT(request.spec->prompt_tokens + request.spec->max_tokens, total_blocks_ * 4);
         EXPECT_NE(request.formation, 0u);
+        EXPECT_TRUE(request.writers.empty());
         ++grouped_;
       }
     } else if (const auto* group = std::get_if<CallGroup>(&effect)) {
