@@ -170,7 +170,6 @@ class PartsTest : public ::testing::Test, public RequestEnds {
   LongRequests longs_{{.requests = &requests_,
                        .registry = &registry_,
                        .groups = &groups_,
-                       .needs = &needs_,
                        .formations = &formations_,
                        .needs = &needs_,
                        .numbers = &numbers_,
@@ -210,6 +209,7 @@ class PartsTest : public ::testing::Test, public RequestEnds {
                        .explanations = &explanations_,
                        .gone = &gone_,
                        .groups = &groups_,
+                       .needs = &needs_,
                        .formations = &formations_,
                        .ends = this,
                        .effects = &effects_}};
