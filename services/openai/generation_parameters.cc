@@ -142,9 +142,9 @@ std::vector<Parameter> SamplingParameters() {
        .high = kPriorityMax,
        .fallback = "the API key's, else 0",
        .vllm = "with its priority scheduling, else 0",
-       .meaning = "How urgent the request is; a lower value is served before a higher one. The "
-                  "API key may set the least that is allowed. Very urgent requests get a group of "
-                  "decode instances of their own (formations.md)."},
+       .meaning = "How urgent the request is; a lower value goes first. An API key may name the "
+                  "least that its requests may have. The most urgent are decoded by a bound group "
+                  "(docs/formations.md)."},
       {.name = "min_tokens",
        .type = Type::kInt,
        .low = 0,
