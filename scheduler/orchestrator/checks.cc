@@ -66,7 +66,7 @@ std::vector<Explanation> OrchestratorCore::Impl::List(RequestOrder order, size_t
 std::string_view OrchestratorCore::Impl::StateOf(RequestId id) const {
   static constexpr std::string_view kNames[orchestrator::kStates] = {
       "queued", "assigning",  "assigned", "waiting", "reserving",
-      "placed", "replanning", "parked",   "sharing"};
+      "placed", "replanning", "parked",   "sharing", "grouping"};
   const Request* request = requests_.Find(id);
   return request == nullptr ? "" : kNames[static_cast<size_t>(request->state)];
 }
@@ -80,7 +80,8 @@ ModelTotals OrchestratorCore::Impl::TotalsOf(const std::string& model) const {
                      .decode_placeable = decode.counts.placeable,
                      .missed = decode.counts.missed,
                      .waiting_here = requests_.CountOf(model, State::kParked) +
-                                     requests_.CountOf(model, State::kQueued)};
+                                     requests_.CountOf(model, State::kQueued) +
+                                     longs_.WaitingOf(model)};
   for (const Role role : {Role::kPrefill, Role::kDecode}) {
     const PoolView pool = registry_.Pool(model, role);
     if (pool.empty()) continue;
@@ -111,7 +112,7 @@ OrchestratorSnapshot OrchestratorCore::Impl::Totals() const {
       .parked = requests_.CountIn(State::kParked),
       .assigning = requests_.CountIn(State::kAssigning),
       .assigned = requests_.CountIn(State::kAssigned),
-      .waiting = requests_.CountIn(State::kWaiting),
+      .waiting = requests_.CountIn(State::kWaiting) + requests_.CountIn(State::kGrouping),
       .reserving = requests_.CountIn(State::kReserving),
       .placed = requests_.CountIn(State::kPlaced),
       .sharing = requests_.CountIn(State::kSharing),
@@ -179,7 +180,7 @@ OrchestratorSnapshot OrchestratorCore::Impl::Snapshot(TimeUs now) const {
   for (const auto& [key, group] : groups_.all()) {
     snapshot.groups.push_back(StatusOf(key, group, formations_.Show(key), now));
   }
-  snapshot.oldest_wait_us = decode_.OldestWait(now);
+  snapshot.oldest_wait_us = std::max(decode_.OldestWait(now), longs_.OldestWait(now));
   return snapshot;
 }
 
@@ -194,6 +195,7 @@ absl::Status OrchestratorCore::Impl::CheckInvariants() const {
   if (found.ok()) found = explanations_.CheckInvariants();
   if (found.ok()) found = groups_.CheckInvariants(registry_);
   if (found.ok()) found = formations_.CheckInvariants();
+  if (found.ok()) found = longs_.CheckInvariants();
   requests_.ForEach([&](const Request& request) {
     if (found.ok() && request.epoch > numbers_.last_epoch()) {
       found = orchestrator::Violated(4, request.spec->id, "has an epoch that was not issued yet");

@@ -9,6 +9,14 @@
 
 namespace skein::scheduler::orchestrator {
 
+namespace {
+
+DecodePlacement::Place PlaceOf(const Request& request) {
+  return {request.waiting_number, request.spec->priority};
+}
+
+}  // namespace
+
 void DecodeFlow::Answer(Request& request, absl::Status status) {
   if (!request.asking.has_value()) return;
   PlaceDecodeReply reply{std::move(status), {}};
@@ -25,14 +33,14 @@ void DecodeFlow::WaitedLong(Request& request, TimeUs now) {
   if (yields) {
     return Answer(request, absl::ResourceExhaustedError("no decode instance has room yet"));
   }
-  request.asking_until_us = now + place_decode_wait_us_;
+  request.asking_until_us = now + limits_.place_decode_wait_us;
 }
 
 void DecodeFlow::ForgetAsking(Request& request) {
   request.asking.reset();
   request.asking_until_us = kNever;
   if (request.state == State::kWaiting) {
-    placement_.SetAsking(request.spec->model, request.waiting_number, false);
+    placement_.SetAsking(request.spec->model, PlaceOf(request), false);
   }
 }
 
@@ -43,14 +51,14 @@ void DecodeFlow::EnterLine(Request& request, TimeUs now) {
     request.waiting_since_us = now;
   }
   parts_.requests->Enter(request, State::kWaiting);
-  placement_.Wait(request.spec->model, request.waiting_number, request.spec->id);
+  placement_.Wait(request.spec->model, PlaceOf(request), request.spec->id);
   entered_.push_back(request.spec->id);
-  placement_.SetAsking(request.spec->model, request.waiting_number, request.asking.has_value());
+  placement_.SetAsking(request.spec->model, PlaceOf(request), request.asking.has_value());
 }
 
 void DecodeFlow::LeaveLine(Request& request) {
   if (request.state == State::kWaiting) {
-    placement_.Leave(request.spec->model, request.waiting_number);
+    placement_.Leave(request.spec->model, PlaceOf(request));
   }
 }
 
@@ -100,7 +108,7 @@ void DecodeFlow::PlaceWaiting(const std::string& model) {
   while (const std::optional<RequestId> first = placement_.FirstReady(model)) {
     Request& request = parts_.requests->At(*first);
     if (MustWaitForOlder(request)) {
-      placement_.Block(model, request.waiting_number, request.chunks[0].sequence);
+      placement_.Block(model, PlaceOf(request), request.chunks[0].sequence);
     } else if (!TryPlace(request)) {
       return;
     }
@@ -120,7 +128,8 @@ DecodePool::Choice DecodeFlow::Choose(const Request& request, bool asked) {
       .Choose({.spec = request.spec.get(),
                .tried = &request.tried_decode,
                .old = &request.old_decodes,
-               .asked = asked});
+               .asked = asked,
+               .urgent = IsUrgent(request)});
 }
 
 void DecodeFlow::PlaceWithPlan(Request& request) {
@@ -188,7 +197,7 @@ void DecodeFlow::On(const PlaceDecodeCalled& event, TimeUs now) {
     if (parts_.requests->Find(asked.id, asked.epoch) != request) return;
   }
   request->asking = event.call;
-  request->asking_until_us = now + place_decode_wait_us_;
+  request->asking_until_us = now + limits_.place_decode_wait_us;
   parts_.requests->Arm(*request);
   if (!request->sequence_parallel) parts_.pools->MayBegin(*request);
   if (request->decode != InstanceId{}) {
@@ -196,7 +205,7 @@ void DecodeFlow::On(const PlaceDecodeCalled& event, TimeUs now) {
   } else if (request->state == State::kAssigned || request->state == State::kReserving) {
     EnterLine(*request, now);
   } else if (request->state == State::kWaiting) {
-    placement_.SetAsking(request->spec->model, request->waiting_number, true);
+    placement_.SetAsking(request->spec->model, PlaceOf(*request), true);
   }  // else it enters the line when all members have accepted the plan
 }
 
@@ -244,6 +253,12 @@ void DecodeFlow::Opened(Request& request, TimeUs now) {
   plan.decode = request.decode;
   plan.formation = request.formation_size;
   plan.formation_epoch = request.formation;
+  if (request.spec->priority != 0) {
+    absl::StrAppend(&plan.how, "; of priority ", -int64_t{request.spec->priority},
+                    decode.dedicated && IsUrgent(request)
+                        ? ", decoded in a group that is bound for urgent requests"
+                        : "");
+  }
   parts_.effects->push_back(SendPlanUpdate{request.spec->id, PlacedOf(request)});
   parts_.sender->StartMembers(request);
 }
@@ -255,7 +270,7 @@ void DecodeFlow::OpenedByLead(Request& request, InstanceId instance, TimeUs now)
 
 TimeUs DecodeFlow::OldestWait(TimeUs now) const {
   TimeUs oldest_us = 0;
-  placement_.ForEachFirst([&](RequestId first) {  // it asked first
+  placement_.ForEachFirst([&](RequestId first) {  // of its priority, it asked first
     oldest_us = std::max(oldest_us, now - parts_.requests->At(first).waiting_since_us);
   });
   return oldest_us;
@@ -265,12 +280,13 @@ absl::Status DecodeFlow::CheckRequest(const Request& request) const {
   const RequestId id = request.spec->id;
   const bool must = request.state == State::kReserving || request.state == State::kPlaced;
   const bool may = must || request.state == State::kAssigning ||
-                   request.state == State::kAssigned || request.state == State::kSharing;
+                   request.state == State::kAssigned || request.state == State::kSharing ||
+                   request.state == State::kGrouping;
   const bool has_place = request.decode != InstanceId{};
   if (must && !has_place) return Violated(2, id, "has no decode place");
   if (has_place && !may) return Violated(2, id, "has a decode place in a state that has none");
   using Standing = DecodePlacement::Standing;
-  const Standing standing = placement_.StandingOf(request.spec->model, request.waiting_number, id);
+  const Standing standing = placement_.StandingOf(request.spec->model, PlaceOf(request), id);
   const bool in_line = standing != Standing::kAbsent;
   if ((request.state == State::kWaiting) != in_line) {
     return Violated(

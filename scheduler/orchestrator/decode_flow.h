@@ -41,9 +41,12 @@ class DecodeFlow {
     RequestEnds* ends = nullptr;
     std::vector<OrchestratorEffect>* effects = nullptr;
   };
-  // `place_decode_wait_us`: see WaitedLong.
-  DecodeFlow(TimeUs place_decode_wait_us, const Parts& parts)
-      : place_decode_wait_us_(place_decode_wait_us), parts_(parts), pools_(parts.registry) {}
+  struct Limits {
+    TimeUs place_decode_wait_us = 0;  // see WaitedLong
+    int32_t urgent_priority = 1;      // a request of this priority or a higher one is urgent
+  };
+  DecodeFlow(const Limits& limits, const Parts& parts)
+      : limits_(limits), parts_(parts), pools_(parts.registry) {}
 
   void On(const PlaceDecodeCalled& event, TimeUs now);
   void On(const TransferOpened& event, TimeUs now);
@@ -77,8 +80,8 @@ class DecodeFlow {
 
   // An instance of the model may have room now, or a plan has left its instances.
   void NoteChange(const std::string& model) { placement_.NoteChange(model); }
-  // First come, first served within a model. Those that asked since the last call and wait on are
-  // counted as degraded.
+  // Within a model those of a higher priority come first, then those that asked first. Those that
+  // asked since the last call and wait on are counted as degraded.
   void PlaceWaiting();
 
   // Requests of the model that wait for room.
@@ -90,6 +93,9 @@ class DecodeFlow {
 
  private:
   void PlaceWaiting(const std::string& model);
+  bool IsUrgent(const Request& request) const {
+    return request.spec->priority >= limits_.urgent_priority;
+  }
   DecodePool::Choice Choose(const Request& request, bool asked);
   bool TryPlace(Request& request);
   void PlaceAt(Request& request, InstanceId instance, bool with_plan);
@@ -103,7 +109,7 @@ class DecodeFlow {
   }
   absl::Status CheckRequest(const Request& request) const;
 
-  TimeUs place_decode_wait_us_;
+  const Limits limits_;
   Parts parts_;
   DecodePlacement placement_;
   DecodePools pools_;

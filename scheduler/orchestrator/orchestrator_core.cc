@@ -53,16 +53,20 @@ OrchestratorCore::Impl::Impl(const OrchestratorConfig& config)
       pools_(config.planning, &registry_),
       gone_(config.max_gone, config.gone_kept_us),
       explanations_(config.max_explanations),
-      decode_(config.place_decode_wait_us, {.requests = &requests_,
-                                            .registry = &registry_,
-                                            .pools = &pools_,
-                                            .sender = &sender_,
-                                            .sharing = &sharing_,
-                                            .explanations = &explanations_,
-                                            .ends = this,
-                                            .effects = &effects_}),
-      formations_(config.formations, {.registry = &registry_,
+      decode_({.place_decode_wait_us = config.place_decode_wait_us,
+               .urgent_priority = config.formations.policy.dedicated_priority},
+              {.requests = &requests_,
+               .registry = &registry_,
+               .pools = &pools_,
+               .sender = &sender_,
+               .sharing = &sharing_,
+               .explanations = &explanations_,
+               .ends = this,
+               .effects = &effects_}),
+      formations_(config.formations, {.requests = &requests_,
+                                      .registry = &registry_,
                                       .groups = &groups_,
+                                      .needs = &needs_,
                                       .decode = &decode_,
                                       .sender = &sender_,
                                       .effects = &effects_}),
@@ -75,11 +79,22 @@ OrchestratorCore::Impl::Impl(const OrchestratorConfig& config)
                                                   .explanations = &explanations_,
                                                   .ends = this,
                                                   .effects = &effects_}),
+      longs_({.requests = &requests_,
+              .registry = &registry_,
+              .groups = &groups_,
+              .formations = &formations_,
+              .needs = &needs_,
+              .numbers = &numbers_,
+              .prefill = &prefill_,
+              .sender = &sender_,
+              .ends = this,
+              .effects = &effects_}),
       replanner_({.replans_max = config.max_replans, .lease_us = config.instance_lease_us},
                  {.requests = &requests_,
                   .registry = &registry_,
                   .numbers = &numbers_,
                   .prefill = &prefill_,
+                  .longs = &longs_,
                   .decode = &decode_,
                   .sender = &sender_,
                   .sharing = &sharing_,
@@ -104,6 +119,7 @@ OrchestratorCore::Impl::Impl(const OrchestratorConfig& config)
                                               .explanations = &explanations_,
                                               .gone = &gone_,
                                               .groups = &groups_,
+                                              .needs = &needs_,
                                               .formations = &formations_,
                                               .ends = this,
                                               .effects = &effects_}) {
@@ -137,6 +153,7 @@ std::vector<OrchestratorEffect> OrchestratorCore::Impl::Handle(const Orchestrato
       event);
   RunTimers();
   decode_.PlaceWaiting();
+  longs_.PlaceWaiting(now_);
   prefill_.PlanParked(now_);
   prefill_.DecideRolling(now_);
   PlanOrphans();
@@ -233,7 +250,9 @@ void OrchestratorCore::Impl::Submit(const SubmitCalled& event) {
   explanations_.Begin(request);
   if (event.accepted) explanations_.Note(Degraded::kSubmittedAnew, &request);
   explanations_.NoteMoves(event.moves, &request);
-  if (replanner_.FailSuspect(request) || sharing_.Begin(request, now_)) return;
+  if (replanner_.FailSuspect(request)) return;
+  if (longs_.IsLong(*event.spec)) return longs_.Plan(request);
+  if (sharing_.Begin(request, now_)) return;
   prefill_.NoteArrival(event.spec->model, now_);
   prefill_.Plan(request, now_);
 }
@@ -250,8 +269,7 @@ void OrchestratorCore::Impl::PlanOrphans() {
 void OrchestratorCore::Impl::TellAccepted() {
   for (const RequestId id : submitted_) {
     const Request* kept = requests_.Find(id);
-    const bool waits =
-        kept != nullptr && (kept->state == State::kQueued || kept->state == State::kParked);
+    const bool waits = kept != nullptr && orchestrator::WaitsHere(*kept);
     if (waits) effects_.push_back(SendPlanUpdate{id, Accepted{kept->failures.failed()}});
   }
   submitted_.clear();
@@ -272,11 +290,7 @@ absl::Status OrchestratorCore::Impl::MaySubmit(const SubmitCalled& event) const 
     return absl::UnavailableError(
         absl::StrCat("No decode instance of model '", spec.model, "' is available. Retry."));
   }
-  const int64_t tokens = PromptTokens(spec) + spec.max_tokens;
-  const int64_t most = registry_.LargestSequence(spec.model);
-  if (tokens <= most) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
-      "prompt + max_tokens: ", tokens, " tokens fit no decode instance; the largest takes ", most));
+  return longs_.IsLong(spec) ? longs_.MaySubmit(spec, now_) : absl::OkStatus();
 }
 
 // RESOURCE_EXHAUSTED: nothing of the request was begun.
@@ -340,7 +354,8 @@ void OrchestratorCore::Impl::Fail(Request& request, const absl::Status& status) 
 // The router also closes a request when it is fully answered, often before the instances report.
 // Their later reports tell how it ended, if the router did not.
 void OrchestratorCore::Impl::CloseByRouter(Request& request) {
-  const bool answering = request.explanation.prefilled_us >= 0;
+  const bool answering = request.explanation.prefilled_us >= 0 ||
+                         (request.in_group && request.state == State::kPlaced);
   request.explanation.provisional = true;
   Erase(request, answering ? kEndedByRouter : kCancelledByRouter);
 }
@@ -367,6 +382,7 @@ void OrchestratorCore::Impl::Erase(Request& request, const std::string& why) {
   prefill_.ForgetPlan(request, now_);
   decode_.ForgetPlan(request);
   replanner_.Forget(id);
+  longs_.Forget(request);
   sharing_.Forget(request);
   sharing_.FirstEnded(id);
   explanations_.End(&request, why, now_, std::move(reports));

@@ -21,6 +21,9 @@
 // (requests/parked_requests.h). Parking does not count as a replan, so an accepted request fails
 // for lack of room only at its deadline.
 //
+// A request that no decode instance holds alone is grouping until a bound group that holds it has
+// opened it; then it is placed (groups/long_requests.h).
+//
 // A request is refused with RESOURCE_EXHAUSTED, before anything is begun, when the instances of its
 // model hold as many requests as they can (WorkerIdentity::max_requests).
 //
@@ -61,6 +64,8 @@
 //  10. The parked requests are exactly those of the lines by model; live requests are counted by
 //      model.
 //  11. SharedPrompts lists exactly the requests that share the prompt of another one.
+//  12. LongRequests lists exactly the requests that a bound group computes or is to compute, and
+//      GroupNeeds counts them by group.
 #pragma once
 
 #include <cstdint>
@@ -170,8 +175,8 @@ struct ModelTotals {
   PoolLoad prefill, decode;
   int64_t prefill_placeable = 0, decode_placeable = 0;  // instances that get new requests
   int64_t missed = 0;                                   // decode instances
-  // Requests that are parked, or queued until the rolling planner starts them: they wait at no
-  // instance.
+  // Requests that are parked, queued until the rolling planner starts them, or wait for a bound
+  // group: they wait at no instance.
   int64_t waiting_here = 0;
 };
 
@@ -188,7 +193,7 @@ struct OrchestratorSnapshot {
   int64_t parked = 0;    // no prefill instance takes them now
   int64_t assigning = 0;
   int64_t assigned = 0;
-  int64_t waiting = 0;    // for decode room
+  int64_t waiting = 0;    // for decode room, or for a bound group that holds them
   int64_t reserving = 0;  // their leads were answered, and open the transfer
   int64_t placed = 0;
   int64_t sharing = 0;        // further choices of an answer that get the first one's prompt

@@ -6,6 +6,7 @@
 //   PrefillFlow   which instances compute a prompt, and what they have done of it
 //   DecodeFlow    which instance decodes it, and the wait for room
 //   Replanner     a plan is given up
+//   LongRequests  requests that a bound group computes
 //   SharedPrompts further choices of an answer, which share the first one's prompt
 //   PlanSender    the messages about plans
 //   GroupControl  which instances form a group
@@ -23,6 +24,8 @@
 #include "scheduler/orchestrator/explain/explanation_log.h"
 #include "scheduler/orchestrator/groups/formations.h"
 #include "scheduler/orchestrator/groups/group_control.h"
+#include "scheduler/orchestrator/groups/group_needs.h"
+#include "scheduler/orchestrator/groups/long_requests.h"
 #include "scheduler/orchestrator/orchestrator_core.h"
 #include "scheduler/orchestrator/plan_numbers.h"
 #include "scheduler/orchestrator/plan_sender.h"
@@ -103,12 +106,14 @@ class OrchestratorCore::Impl final : private orchestrator::RequestEnds {
   orchestrator::PrefillPools pools_;
   GoneList gone_;
   orchestrator::GroupControl groups_;
+  orchestrator::GroupNeeds needs_;
   orchestrator::ExplanationLog explanations_;
   orchestrator::PlanSender sender_{&registry_, &effects_};
   orchestrator::SharedPrompts sharing_{{&requests_, &registry_, &numbers_, &sender_, &effects_}};
   orchestrator::DecodeFlow decode_;
   orchestrator::Formations formations_;
   orchestrator::PrefillFlow prefill_;
+  orchestrator::LongRequests longs_;
   orchestrator::Replanner replanner_;
   orchestrator::RouterSide router_side_;
   orchestrator::WorkerSide worker_side_;

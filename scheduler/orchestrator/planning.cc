@@ -156,7 +156,7 @@ void PrefillFlow::Join(Request& request, const PlannedChunk& chunk, TimeUs now) 
 absl::Status PrefillFlow::CheckPlan(const Request& request) const {
   const RequestId id = request.spec->id;
   const bool nowhere = request.state == State::kReplanning || request.state == State::kParked ||
-                       request.state == State::kQueued || request.shares_prompt;
+                       request.state == State::kQueued || request.shares_prompt || request.in_group;
   if (nowhere != request.members.empty() || nowhere != request.chunks.empty()) {
     return Violated(7, id, "has instances without a plan, or a plan without instances");
   }

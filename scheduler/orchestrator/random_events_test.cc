@@ -2,7 +2,8 @@
 // Checked: the core's invariants; every request ends exactly once; an epoch is assigned only when
 // the epochs before it were cancelled, refused or have ended everywhere; the sequences of the
 // SP Assigns to an instance grow; nothing goes to an instance whose stream is broken; nothing
-// is placed at one that an operator drains; every order about formations is answered once.
+// is placed at one that an operator drains; every order about formations is answered once; only
+// what no instance holds alone is announced without writers, and only to a bound group.
 #include <algorithm>
 #include <map>
 #include <optional>
@@ -18,8 +19,18 @@ namespace {
 
 class RandomEventsTest : public PlanningTest {
  protected:
+  // An instance holds 16,000 tokens, a group of two 32,000.
+  RandomEventsTest() {
+    shape_.kv_heads = 4;
+    total_blocks_ = 4000;
+    formations_.profiles["m"].gains = {{2, 1.6}};
+    formations_.policy.min_dwell_us = kSecondUs / 2;
+  }
   static void TearDownTestSuite() {
-    EXPECT_GT(switched_, 0) << "of " << ::testing::UnitTest::GetInstance()->test_to_run_count();
+    const int runs = ::testing::UnitTest::GetInstance()->test_to_run_count();
+    EXPECT_GT(switched_, 0) << "of " << runs;
+    EXPECT_GT(grouped_, 0) << "of " << runs;
+    EXPECT_GT(dedicated_, 0) << "of " << runs;
   }
   void Play(const char* policy, uint64_t seed, int events);
 
@@ -88,8 +99,10 @@ class RandomEventsTest : public PlanningTest {
   std::map<InstanceId, uint64_t> groups_;  // the latest generation that each was ordered
   std::vector<CallPrepareFormation> prepares_;
   std::set<uint64_t> committed_;
-  std::map<uint64_t, int> orders_;      // of formations, by call: how often each was answered
-  static inline int64_t switched_ = 0;  // formations that changed as ordered, of all runs
+  std::map<uint64_t, int> orders_;  // of formations, by call: how often each was answered
+  // Of all runs: formations that changed as ordered, those of them for urgent requests, and
+  // requests announced to a group that computes them.
+  static inline int64_t switched_ = 0, dedicated_ = 0, grouped_ = 0;
 };
 
 void RandomEventsTest::Assigned(const CallAssign& call) {
@@ -125,6 +138,12 @@ void RandomEventsTest::Watch(const Effects& effects) {
       EXPECT_FALSE(is_new && ordered);  // one that is not new names more writers
       EXPECT_EQ(broken_.count(announce->instance), 0u);
       announced_.push_back(*announce);
+      if (core_->StateOf(request.spec->id) == "grouping") {
+        EXPECT_GT(request.spec->prompt_tokens + request.spec->max_tokens, total_blocks_ * 4);
+        EXPECT_NE(request.formation, 0u);
+        EXPECT_TRUE(request.writers.empty());
+        ++grouped_;
+      }
     } else if (const auto* group = std::get_if<CallGroup>(&effect)) {
       groups_[group->instance] = group->request.generation;
     } else if (const auto* prepare = std::get_if<CallPrepareFormation>(&effect)) {
@@ -135,7 +154,10 @@ void RandomEventsTest::Watch(const Effects& effects) {
     } else if (const auto* answer = std::get_if<AnswerFormation>(&effect)) {
       EXPECT_EQ(++orders_.at(answer->call.value), 1);
     } else if (const auto* switched = std::get_if<FormationSwitched>(&effect)) {
-      switched_ += switched->ended.outcome == orchestrator::SwitchOutcome::kDone ? 1 : 0;
+      const bool done = switched->ended.outcome == orchestrator::SwitchOutcome::kDone;
+      const bool urgent = switched->ended.why.find("priority") != std::string::npos;
+      switched_ += done ? 1 : 0;
+      dedicated_ += done && urgent ? 1 : 0;
     }
   }
   for (const SendPlanUpdate& end : Ends(effects)) {
@@ -309,6 +331,7 @@ void RandomEventsTest::Step() {
     const bool again = ends_.count(spec->id) > 0 || closed_.count(spec->id) > 0;
     if (again || serial > submitted_) return;
     spec->want_prompt_logprobs = Chance(10);
+    if (Chance(10)) spec->priority = static_cast<int32_t>(Draw(5)) - 2;
     if (Chance(10)) spec->deadline_us = static_cast<TimeUs>(Draw(5 * kSecondUs));
     Send(SubmitCalled{spec});
   } else if (kind < 15) {

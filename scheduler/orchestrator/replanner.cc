@@ -39,6 +39,8 @@ void Replanner::GiveUpPlan(Request& request, const absl::Status& why, TimeUs now
   const std::string text(why.message());
   parts_.sharing->Forget(request);
   request.shares_prompt = false;
+  parts_.longs->Forget(request);
+  if (std::exchange(request.in_group, false)) request.old_formations.insert(request.formation);
   parts_.explanations->Note(Degraded::kReplanned, &request);
   if (request.MayHaveBegun()) parts_.explanations->Note(Degraded::kRecomputed, &request);
   ExplanationLog::NoteTimes(&request);
@@ -65,14 +67,20 @@ void Replanner::GiveUpPlan(Request& request, const absl::Status& why, TimeUs now
   parts_.effects->push_back(SendPlanUpdate{
       request.spec->id,
       Planned{request.epoch, InstanceId{}, /*decided_us=*/0, request.failures.failed()}});
-  if (leaving.empty()) return parts_.prefill->Plan(request, now);
+  if (leaving.empty()) return PlanAnew(request, now);
   abandoned_.Add(request.spec->id, left, leaving,
                  parts_.registry->listening().At(now) + limits_.lease_us);
 }
 
+// What fits no decode instance alone is a bound group's.
+void Replanner::PlanAnew(Request& request, TimeUs now) {
+  if (parts_.longs->IsLong(*request.spec)) return parts_.longs->Plan(request);
+  parts_.prefill->Plan(request, now);
+}
+
 // Plans anew when no instance is left that may have the plan before.
 void Replanner::HasLeft(Request& request, InstanceId instance, TimeUs now) {
-  if (abandoned_.Left(request.spec->id, instance)) parts_.prefill->Plan(request, now);
+  if (abandoned_.Left(request.spec->id, instance)) PlanAnew(request, now);
 }
 
 void Replanner::HasOnly(InstanceId instance, const std::vector<HeldRequest>& held, TimeUs now) {
@@ -104,7 +112,7 @@ void Replanner::LeaveTheSilent(TimeUs now) {
   while (const auto overdue = abandoned_.TakeOverdue(parts_.registry->listening().elapsed())) {
     Request& request = parts_.requests->At(overdue->id);
     request.tried_prefill.insert(overdue->silent.begin(), overdue->silent.end());
-    parts_.prefill->Plan(request, now);
+    PlanAnew(request, now);
   }
 }
 

@@ -18,6 +18,7 @@
 #include "scheduler/base/time.h"
 #include "scheduler/orchestrator/decode_flow.h"
 #include "scheduler/orchestrator/explain/explanation_log.h"
+#include "scheduler/orchestrator/groups/long_requests.h"
 #include "scheduler/orchestrator/orchestrator_events.h"
 #include "scheduler/orchestrator/plan_numbers.h"
 #include "scheduler/orchestrator/plan_sender.h"
@@ -39,6 +40,7 @@ class Replanner {
     const Registry* registry = nullptr;
     PlanNumbers* numbers = nullptr;
     PrefillFlow* prefill = nullptr;
+    LongRequests* longs = nullptr;
     DecodeFlow* decode = nullptr;
     PlanSender* sender = nullptr;
     SharedPrompts* sharing = nullptr;
@@ -77,6 +79,8 @@ class Replanner {
   absl::Status CheckInvariants() const;
 
  private:
+  void PlanAnew(Request& request, TimeUs now);
+
   Limits limits_;
   Parts parts_;
   AbandonedPlans abandoned_;

@@ -56,7 +56,11 @@ void ReportedEnds::TakeDecodeEnded(Request& request, const EndedRequest& ended, 
     parts_.decode->TakeFromDecode(request);       // nothing to cancel there
     return parts_.ends->Finish(request, ended.reason);
   }
-  if (request.state == State::kSharing) {  // it cannot share there
+  // It cannot share there, or that group is bound no more.
+  const bool not_begun =
+      request.state == State::kSharing ||
+      (request.state == State::kGrouping && Replanner::MayReplan(request, ended.status));
+  if (not_begun) {
     return parts_.replanner->GiveUpPlan(request, ended.status, now);
   }
   // A request in a step had all its KV, whatever the writing instances have reported.

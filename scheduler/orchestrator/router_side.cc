@@ -69,15 +69,10 @@ void RouterSide::Welcome(const RouterConnected& event, const Generation& own) {
 void RouterSide::TellState(const Request& request) {
   const RequestId id = request.spec->id;
   FailedEngines failed = request.failures.failed();
-  switch (request.state) {
-    case State::kQueued:
-    case State::kParked:
-      return Tell(SendPlanUpdate{id, Accepted{std::move(failed)}});
-    case State::kReplanning:
-      return Tell(SendPlanUpdate{
-          id, Planned{request.epoch, InstanceId{}, /*decided_us=*/0, std::move(failed)}});
-    default:
-      break;
+  if (WaitsHere(request)) return Tell(SendPlanUpdate{id, Accepted{std::move(failed)}});
+  if (request.state == State::kReplanning) {
+    return Tell(SendPlanUpdate{
+        id, Planned{request.epoch, InstanceId{}, /*decided_us=*/0, std::move(failed)}});
   }
   const TimeUs decided_us =
       request.explanation.plans.empty() ? 0 : request.explanation.plans.back().decided_us;

@@ -11,6 +11,7 @@ namespace skein::scheduler::orchestrator {
 void WorkerSide::NoteRoom(const std::string& model) {
   parts_.prefill->NoteRoom(model);
   parts_.decode->NoteChange(model);
+  parts_.needs->NoteChange(model);
 }
 
 // A ring of prefill instances uses the links of each pair: the one that comes is told of all others

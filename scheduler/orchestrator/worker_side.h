@@ -31,6 +31,7 @@
 #include "scheduler/orchestrator/explain/explanation_log.h"
 #include "scheduler/orchestrator/groups/formations.h"
 #include "scheduler/orchestrator/groups/group_control.h"
+#include "scheduler/orchestrator/groups/group_needs.h"
 #include "scheduler/orchestrator/orchestrator_events.h"
 #include "scheduler/orchestrator/plan_numbers.h"
 #include "scheduler/orchestrator/plan_sender.h"
@@ -63,6 +64,7 @@ class WorkerSide {
     ExplanationLog* explanations = nullptr;
     GoneList* gone = nullptr;
     GroupControl* groups = nullptr;
+    GroupNeeds* needs = nullptr;
     Formations* formations = nullptr;
     RequestEnds* ends = nullptr;
     std::vector<OrchestratorEffect>* effects = nullptr;

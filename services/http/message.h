@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -32,6 +33,8 @@ struct Request {
   std::string id;      // in logs and in X-Request-Id; made by the server
   // The request's share of ServerOptions::bodies, until its last copy is destroyed; null: none.
   std::shared_ptr<ByteBudget::Lease> held = nullptr;
+  // Not sent: the priority of the API key that it came with, if that has one (api_keys.h).
+  std::optional<int32_t> key_priority = {};
 
   std::string_view Get(std::string_view name) const { return FindHeader(headers, name); }
 };

@@ -1,4 +1,5 @@
 // The rows of the API's description that all generating endpoints share.
+#include <cstdint>
 #include <string_view>
 #include <vector>
 
@@ -8,6 +9,7 @@ namespace skein::services::openai {
 namespace {
 
 constexpr double kCountMax = 1 << 30;
+constexpr double kPriorityMax = INT32_MAX;
 
 Parameter Ignored(std::string_view name, Type type, std::string_view openai, std::string_view vllm,
                   std::string_view why) {
@@ -134,6 +136,15 @@ std::vector<Parameter> SamplingParameters() {
        .openai = "1 to 128",
        .vllm = "from 1",
        .meaning = "Choices for each prompt."},
+      {.name = "priority",
+       .type = Type::kInt,
+       .low = -kPriorityMax,
+       .high = kPriorityMax,
+       .fallback = "the API key's, else 0",
+       .vllm = "with its priority scheduling, else 0",
+       .meaning = "How urgent the request is; a lower value goes first. An API key may name the "
+                  "least that its requests may have. The most urgent are decoded by a bound group "
+                  "(docs/formations.md)."},
       {.name = "min_tokens",
        .type = Type::kInt,
        .low = 0,
@@ -201,8 +212,6 @@ std::vector<Parameter> IgnoredParameters() {
       Ignored("metadata", Type::kObject, "yes", "", "Answers are not stored."),
       Ignored("store", Type::kBool, "yes", "", "Answers are not stored."),
       Ignored("service_tier", Type::kString, "yes", "", "All requests are served equally."),
-      Ignored("priority", Type::kInt64, "", "0, or a scheduler with priorities",
-              "Requests are served in order of arrival."),
       Ignored("prompt_cache_key", Type::kString, "yes", "", "There is no prefix cache."),
       Ignored("prompt_cache_retention", Type::kString, "yes", "", "There is no prefix cache."),
       Ignored("prompt_cache_options", Type::kObject, "yes", "", "There is no prefix cache."),

@@ -120,6 +120,7 @@ void ReadOptions(Fields* fields, GenerationOptions* options) {
   ReadStop(fields, &options->stop);
   fields->Int("n", &options->n);
   options->best_of = options->n;
+  fields->Int("priority", &options->priority);
   fields->Int("min_tokens", &options->min_tokens);
   fields->Bool("include_stop_str_in_output", &options->include_stop_str_in_output);
   fields->Bool("ignore_eos", &options->ignore_eos);

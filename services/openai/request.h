@@ -37,7 +37,8 @@ struct GenerationOptions {
   std::optional<int64_t> max_tokens;
   int64_t min_tokens = 0;
   int64_t n = 1;
-  int64_t best_of = 1;  // choices sampled for each prompt; at least n
+  int64_t best_of = 1;              // choices sampled for each prompt; at least n
+  std::optional<int64_t> priority;  // lower is more urgent; fits 32 bits, and so does its negative
   bool stream = false;
   bool include_usage = false;
   bool continuous_usage = false;  // every event has the usage so far

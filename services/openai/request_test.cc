@@ -199,9 +199,7 @@ TEST(ChatRequestTest, WhatAsksForNothingIsAccepted) {
   with(R"("tools":[],"functions":[],"response_format":{"type":"text"},"modalities":["text"])");
   with(R"("length_penalty":1.0,"detokenize":true,"use_beam_search":false,"chat_template":null)");
   EXPECT_EQ(with(R"("top_logprobs":0)").options.top_logprobs, -1);
-  EXPECT_EQ(
-      with(R"("store":true,"metadata":{"a":"b"},"service_tier":"auto","priority":3)").notes.unknown,
-      0);
+  EXPECT_EQ(with(R"("store":true,"metadata":{"a":"b"},"service_tier":"auto")").notes.unknown, 0);
 }
 
 class RefusedChatTest : public ::testing::TestWithParam<Refused> {};

@@ -28,6 +28,7 @@ absl::StatusOr<scheduler::orchestrator::FormationConfig> FormationsFrom(
   config.policy.release_waiting_tokens = options.formation_release_waiting_tokens;
   config.policy.min_dwell_us = std::llround(options.formation_dwell_s * 1e6);
   config.policy.min_gain = options.formation_min_gain;
+  config.policy.dedicated_priority = static_cast<int32_t>(-options.formation_priority);
   const absl::Status status = CheckFormationPolicy(config.policy);
   ReadProfile(options, &config);
   if (status.ok()) return config;

@@ -28,6 +28,7 @@ TEST(FormationOptions, EachFlagIsTaken) {
   options.formation_release_waiting_tokens = 5000;
   options.formation_dwell_s = 1.5;
   options.formation_min_gain = 1.25;
+  options.formation_priority = -3;
   const auto config = FormationsFrom(options);
   ASSERT_TRUE(config.ok()) << config.status();
   EXPECT_FALSE(config->automatic);
@@ -35,6 +36,7 @@ TEST(FormationOptions, EachFlagIsTaken) {
   EXPECT_EQ(config->policy.release_sequences, 2.5);
   EXPECT_EQ(config->policy.min_dwell_us, 1'500'000);
   EXPECT_EQ(config->policy.min_gain, 1.25);
+  EXPECT_EQ(config->policy.dedicated_priority, 3);
 }
 
 TEST(FormationOptions, WhatGainsIsInTheProfile) {

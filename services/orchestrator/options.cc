@@ -1,5 +1,7 @@
 #include "services/orchestrator/options.h"
 
+#include <cstdint>
+
 #include "services/base/process.h"
 
 namespace skein::services {
@@ -77,6 +79,10 @@ void RegisterFormations(OrchestratorOptions* options, FlagSet* flags) {
       "Only sizes that make tokens at least so many times as fast as one instance, by the "
       "profile, are bound for load or priority.",
       1, 1000);
+  flags->Int(&options->formation_priority, "formation-priority",
+             "A request whose priority, as in the API, is at most this is urgent (lower is more "
+             "urgent): while one is there, a part of a group is bound for such requests.",
+             -INT32_MAX, INT32_MAX);
 }
 
 void RegisterLimits(OrchestratorOptions* options, FlagSet* flags) {

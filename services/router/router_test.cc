@@ -3,7 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdlib>
+#include <optional>
 
+#include "services/base/file.h"
 #include "services/router/testing/router_fixture.h"
 
 namespace skein::services::testing {
@@ -232,6 +235,55 @@ TEST_F(RouterTest, ChoicesOfAllPromptsAreInOrder) {
   for (const auto& spec : specs) seeds.insert(SamplingOf(spec).seed());
   EXPECT_EQ(seeds.size(), 2u);  // the same two for each prompt
   EXPECT_EQ(seeds.count(5), 1u);
+}
+
+TEST_F(RouterTest, APrioritysLowerValueIsMoreUrgent) {
+  StartRouter([](const v1::RequestSpec&) { return Says("x"); });
+  const Json ask = {{"model", "m"}, {"prompt", "p"}};
+  for (const int64_t priority : {int64_t{-3}, int64_t{7}, int64_t{-2147483647}}) {
+    Json body = ask;
+    body["priority"] = priority;
+    Ask("/v1/completions", body);
+    EXPECT_EQ(cluster_->specs().back().priority(), -priority);
+  }
+  Ask("/v1/chat/completions",
+      {{"model", "m"}, {"messages", {{{"role", "user"}, {"content", "a"}}}}, {"priority", -4}});
+  EXPECT_EQ(cluster_->specs().back().priority(), 4);
+  Ask("/v1/completions", ask);
+  EXPECT_EQ(cluster_->specs().back().priority(), 0);
+  Json body = ask;
+  body["priority"] = int64_t{-2147483648};
+  const http::Response refused = Post("/v1/completions", body);
+  EXPECT_EQ(refused.status, 400);
+  const Json error = Json::parse(refused.body)["error"];
+  EXPECT_EQ(error["param"], "priority");
+  EXPECT_NE(error["message"].get<std::string>().find("-2147483648"), std::string::npos) << error;
+}
+
+TEST_F(RouterTest, AKeysPriorityIsItsDefaultAndItsLimit) {
+  edge_options_.api_key_file = std::string(std::getenv("TEST_TMPDIR")) + "/keys_with_priorities";
+  ASSERT_TRUE(
+      WriteFile(edge_options_.api_key_file, "gold priority=-5\nplain\nbulk priority=9\n").ok());
+  StartRouter([](const v1::RequestSpec&) { return Says("x"); });
+  const auto ask = [&](const std::string& key, std::optional<int> priority) {
+    Json body = {{"model", "m"}, {"prompt", "p"}};
+    if (priority.has_value()) body["priority"] = *priority;
+    return Post("/v1/completions", body, {{"Authorization", "Bearer " + key}});
+  };
+  struct Case {
+    const char* key;
+    std::optional<int> named;
+    int got;
+  };
+  for (const Case& c : {Case{"gold", {}, 5}, Case{"gold", -5, 5}, Case{"gold", 2, -2},
+                        Case{"plain", {}, 0}, Case{"plain", -99, 99}, Case{"bulk", {}, -9}}) {
+    EXPECT_EQ(ask(c.key, c.named).status, 200);
+    EXPECT_EQ(cluster_->specs().back().priority(), c.got) << c.key;
+  }
+  const http::Response refused = ask("gold", -6);
+  EXPECT_EQ(refused.status, 400);
+  EXPECT_EQ(Json::parse(refused.body)["error"]["message"],
+            "Invalid value for 'priority': expected at least -5 with this API key, got -6.");
 }
 
 std::set<uint64_t> SeedsOf(const std::vector<v1::RequestSpec>& specs) {

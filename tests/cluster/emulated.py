@@ -66,11 +66,11 @@ def fast_profile(folder, speed):
     return path
 
 
-def complete(cluster, prompt, count, timeout=120, name=None):
-    """The answer's token ids. `name`: its id for skeinctl explain."""
+def complete(cluster, prompt, count, timeout=120, name=None, **more):
+    """The answer's token ids. `name`: its id for skeinctl explain. `more`: further parameters."""
     answer = cluster.post("/v1/completions", {
         "model": cluster.name, "prompt": prompt, "max_tokens": count, "ignore_eos": True, "temperature": 0,
-        "return_token_ids": True},
+        "return_token_ids": True, **more},
                           timeout=timeout, headers={"X-Request-Id": name} if name else None)
     assert answer["usage"]["completion_tokens"] == count, answer["usage"]
     return answer["choices"][0]["token_ids"]

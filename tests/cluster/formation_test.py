@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Decode instances of a node are bound and released by skeinctl while requests stream: tokens stay right, gaps are bounded, what is shown is
-so, what is placed in a bound group runs on all its members, and those of a group whose member is killed work alone again."""
+so, what is placed in a bound group runs on all its members, and those of a group whose member is killed work alone again. By itself a group
+is bound for a request that no instance holds, and for urgent ones."""
 import json
 import os
 import random
@@ -12,7 +13,7 @@ import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from cluster import Cluster, HttpFailure, binaries_from_argv, run_tests  # noqa: E402
-from emulated import VOCAB, complete, continuation, emulated_model  # noqa: E402
+from emulated import VOCAB, complete, continuation, emulated_model, fast_profile  # noqa: E402
 
 TOKENIZER = "deploy/models/fledgling"
 SHAPE = {"heads": 4}  # at least as many as members of a group
@@ -21,9 +22,9 @@ GAP_S = 20  # far more than any step here; a stream that nobody serves any more 
 DONE, FAILED, USAGE, _, _, NOT_FOUND = range(6)
 
 
-def up(folder, **more):
+def up(folder, decode_flags=(), **more):
     return Cluster(binaries_from_argv(), emulated_model(folder, TOKENIZER), prefill=1, decode=4, worker_flags=EMULATED,
-                   decode_flags=["--emulated-decode-step-us=3000"], **more)
+                   decode_flags=["--emulated-decode-step-us=3000", *decode_flags], **more)
 
 
 def skeinctl(cluster, *arguments):
@@ -66,8 +67,8 @@ def members(cluster):
 class Streams:
     """Clients that stream one answer after the other until stopped. Every token has to be right."""
 
-    def __init__(self, cluster, clients=3, tokens=60):
-        self.cluster, self.tokens, self.stopped = cluster, tokens, False
+    def __init__(self, cluster, clients=3, tokens=60, longest=200, **more):
+        self.cluster, self.tokens, self.longest, self.more, self.stopped = cluster, tokens, longest, more, False
         self.answered, self.failures, self.longest_gap_s = 0, [], 0.0
         self.threads = [threading.Thread(target=self.run, args=(seed,)) for seed in range(clients)]
 
@@ -84,7 +85,7 @@ class Streams:
     def run(self, seed):
         draw = random.Random(seed)
         while not self.stopped:
-            prompt = [draw.randrange(VOCAB) for _ in range(draw.randint(1, 200))]
+            prompt = [draw.randrange(VOCAB) for _ in range(draw.randint(1, self.longest))]
             try:
                 assert self.stream(prompt) == continuation(prompt, self.tokens, **SHAPE), "wrong tokens"
                 self.answered += 1
@@ -96,7 +97,7 @@ class Streams:
         tokens, last = [], None
         for chunk in self.cluster.stream("/v1/completions", {
                 "model": self.cluster.name, "prompt": prompt, "max_tokens": self.tokens, "ignore_eos": True, "temperature": 0,
-                "return_token_ids": True}):
+                "return_token_ids": True, **self.more}):
             now = time.monotonic()
             for choice in chunk.get("choices", []):
                 tokens += choice.get("token_ids") or []
@@ -209,8 +210,78 @@ def what_is_placed_in_a_bound_group_runs_on_all_members():
         assert min(steps_together(cluster, name) for name in members(cluster).values()) > 0
 
 
+SMALL = ["--kv-gib=0.0001"]  # about 1,670 tokens an instance, four times as many in bound(4)
+
+
+def a_request_that_no_instance_holds_is_computed_by_a_bound_group():
+    with tempfile.TemporaryDirectory() as folder, \
+            up(folder, decode_flags=SMALL, orchestrator_flags=["--formation-dwell-s=0.5"]) as cluster:
+        await_communicators(cluster)
+        draw = random.Random(5)
+        prompts = [[draw.randrange(VOCAB) for _ in range(length)] for length in (2500, 5000)]
+        with Streams(cluster, clients=2, longest=100) as streams:
+            streams.await_more(2, "requests are answered")
+            for i, prompt in enumerate(prompts):
+                name = "long-%d" % i
+                assert complete(cluster, prompt, 20, name=name) == continuation(prompt, 20, **SHAPE), name
+                said = " ".join(order(cluster, "explain", name).split())
+                assert "computed by bound(%d)" % (2 << i) in said and "tokens fit no instance alone" in said, said
+            streams.await_more(2, "short requests are answered after them")
+        assert not streams.failures, streams.failures
+        switches = cluster.metric(cluster.processes["orchestrator"], "skein_formation_switches_total", 'kind="bind",outcome="done"')
+        assert switches >= 2, switches
+        cluster.until(lambda: [name for name, _ in shown(cluster)] == ["independent"], "the group is released after the last long one")
+        try:
+            complete(cluster, [1] * 8000, 20)
+            assert False, "a request longer than the widest group was answered"
+        except HttpFailure as failure:
+            assert failure.code == 400, failure
+            for part in ("prompt + max_tokens: 8020 tokens", "the largest takes 16", "bound(4), takes 66"):
+                assert part in str(failure.body), (part, failure.body)
+        order(cluster, "pin", "--group", group_of(cluster)["name"])
+        try:
+            complete(cluster, prompts[0], 20)
+            assert False, "a request was answered by a group that is pinned"
+        except HttpFailure as failure:
+            assert failure.code == 400 and "pinned by an operator" in str(failure.body), failure.body
+        order(cluster, "unpin", "--group", group_of(cluster)["name"])
+        assert complete(cluster, prompts[0], 20) == continuation(prompts[0], 20, **SHAPE)
+        cluster.assert_idle_and_whole()
+
+
+def an_urgent_request_gets_a_bound_group():
+    with tempfile.TemporaryDirectory() as folder:
+        profile = os.path.join(folder, "profile.json")
+        with open(fast_profile(folder, 50), encoding="utf-8") as given, open(profile, "w", encoding="utf-8") as file:
+            json.dump({**json.load(given), "formations": [{"instances": 2, "gain": 1.5}]}, file)
+        # Whenever requests run the group is busy, so that load alone binds nothing then.
+        flags = ["--profile=" + profile, "--formation-dwell-s=0.2", "--formation-bind-sequences=0", "--formation-release-sequences=0.01"]
+        with up(folder, orchestrator_flags=flags) as cluster:
+            await_communicators(cluster)
+            with Streams(cluster) as streams:
+                cluster.until(lambda: [name for name, _ in shown(cluster)] == ["independent"], "a busy group works alone")
+                with Streams(cluster, clients=2, tokens=200, priority=-1) as urgent:
+                    cluster.until(lambda: "bound(2)" in [name for name, _ in shown(cluster)], "a part of the group is bound")
+                    why = group_of(cluster)["why"]
+                    assert "a request of priority -1 gets a bound group" in why, why
+
+                    def dedicated():
+                        prompt = [draw.randrange(VOCAB) for _ in range(30)]
+                        assert complete(cluster, prompt, 10, name="urgent", priority=-1) == continuation(prompt, 10, **SHAPE)
+                        return "decoded in a group that is bound for urgent requests" in " ".join(order(cluster, "explain", "urgent").split())
+
+                    draw = random.Random(6)
+                    cluster.until(dedicated, "an urgent request is decoded in that group")
+                    assert len([name for name, _ in shown(cluster) if name == "bound(2)"]) == 1, group_of(cluster)
+                assert not urgent.failures, urgent.failures
+                cluster.until(lambda: [name for name, _ in shown(cluster)] == ["independent"], "it is released after them")
+            assert not streams.failures, streams.failures
+            cluster.assert_idle_and_whole()
+
+
 if __name__ == "__main__":
     tempfile.tempdir = os.environ.get("TEST_TMPDIR")
     run_tests(groups_bind_and_release_while_requests_stream, a_group_that_ran_no_step_is_neither_right_nor_wrong,
               a_member_that_is_killed_leaves_the_others_working_alone, what_cannot_be_is_refused_with_its_reason,
-              what_is_placed_in_a_bound_group_runs_on_all_members)
+              what_is_placed_in_a_bound_group_runs_on_all_members,
+              a_request_that_no_instance_holds_is_computed_by_a_bound_group, an_urgent_request_gets_a_bound_group)

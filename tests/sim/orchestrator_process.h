@@ -47,7 +47,7 @@ class OrchestratorProcess
   static const CoreStates& States() {
     static const CoreStates states{"orchestrator",
                                    {"queued", "assigning", "assigned", "waiting", "reserving",
-                                    "placed", "replanning", "parked", "sharing"}};
+                                    "placed", "replanning", "parked", "sharing", "grouping"}};
     return states;
   }
 

@@ -24,30 +24,30 @@ bool DecodePlacement::MustWait(InstanceId member, PlanSequence first) const {
   return plans != unopened_.end() && *plans->second.begin() < first;
 }
 
-void DecodePlacement::Wait(const std::string& model, uint64_t number, RequestId request) {
-  const bool added = lines_[model].all.emplace(number, Waiter{request, {}}).second;
+void DecodePlacement::Wait(const std::string& model, Place place, RequestId request) {
+  const bool added = lines_[model].all.emplace(place, Waiter{request, {}}).second;
   SKEIN_CHECK_MSG(added, "a place in the line is given once");
 }
 
-void DecodePlacement::Leave(const std::string& model, uint64_t number) {
+void DecodePlacement::Leave(const std::string& model, Place place) {
   const auto line = lines_.find(model);
-  if (line == lines_.end() || line->second.all.count(number) == 0) return;
-  SetAsking(model, number, false);
-  line->second.all.erase(number);
+  if (line == lines_.end() || line->second.all.count(place) == 0) return;
+  SetAsking(model, place, false);
+  line->second.all.erase(place);
   if (line->second.all.empty()) lines_.erase(line);
   NoteChange(model);
 }
 
-void DecodePlacement::SetAsking(const std::string& model, uint64_t number, bool asks) {
+void DecodePlacement::SetAsking(const std::string& model, Place place, bool asks) {
   const auto line = lines_.find(model);
   if (line == lines_.end()) return;
-  const auto waiter = line->second.all.find(number);
+  const auto waiter = line->second.all.find(place);
   if (waiter == line->second.all.end()) return;
   if (!asks) {
-    line->second.ready.erase(number);
+    line->second.ready.erase(place);
     blocked_.erase(std::exchange(waiter->second.blocked, {}));
   } else if (waiter->second.blocked == PlanSequence{}) {
-    line->second.ready.insert(number);
+    line->second.ready.insert(place);
     NoteChange(model);
   }
 }
@@ -58,33 +58,33 @@ std::optional<RequestId> DecodePlacement::FirstReady(const std::string& model) c
   return line->second.all.at(*line->second.ready.begin()).request;
 }
 
-void DecodePlacement::Block(const std::string& model, uint64_t number, PlanSequence first) {
+void DecodePlacement::Block(const std::string& model, Place place, PlanSequence first) {
   Line& line = lines_.at(model);
-  SKEIN_CHECK(line.ready.erase(number) == 1);
-  line.all.at(number).blocked = first;
-  blocked_[first] = {model, number};
+  SKEIN_CHECK(line.ready.erase(place) == 1);
+  line.all.at(place).blocked = first;
+  blocked_[first] = {model, place};
 }
 
 // An instance's oldest plan is this one now.
 void DecodePlacement::Unblock(PlanSequence first) {
   const auto found = blocked_.extract(first);
   if (found.empty()) return;
-  const auto& [model, number] = found.mapped();
+  const auto& [model, place] = found.mapped();
   Line& line = lines_.at(model);
-  line.all.at(number).blocked = {};
-  line.ready.insert(number);
+  line.all.at(place).blocked = {};
+  line.ready.insert(place);
   NoteChange(model);
 }
 
-DecodePlacement::Standing DecodePlacement::StandingOf(const std::string& model, uint64_t number,
+DecodePlacement::Standing DecodePlacement::StandingOf(const std::string& model, Place place,
                                                       RequestId request) const {
   const auto line = lines_.find(model);
   if (line == lines_.end()) return Standing::kAbsent;
-  const auto waiter = line->second.all.find(number);
+  const auto waiter = line->second.all.find(place);
   if (waiter == line->second.all.end() || waiter->second.request != request) {
     return Standing::kAbsent;
   }
-  if (line->second.ready.count(number) > 0) return Standing::kReady;
+  if (line->second.ready.count(place) > 0) return Standing::kReady;
   return waiter->second.blocked == PlanSequence{} ? Standing::kNotAsking : Standing::kBlocked;
 }
 
@@ -113,20 +113,20 @@ absl::Status DecodePlacement::CheckInvariants() const {
       return absl::InternalError(
           absl::StrCat("DecodePlacement: the empty line of model ", model, " was kept"));
     }
-    if (line.all.rbegin()->first > last_number_) {
-      return absl::InternalError(
-          "DecodePlacement: a waiting request has a number that was not issued");
-    }
-    for (const uint64_t number : line.ready) {
-      if (line.all.count(number) == 0 || line.all.at(number).blocked != PlanSequence{}) {
+    for (const Place& place : line.ready) {
+      if (line.all.count(place) == 0 || line.all.at(place).blocked != PlanSequence{}) {
         return absl::InternalError(
             "DecodePlacement: a request that is blocked or does not wait is marked ready");
       }
     }
-    for (const auto& [number, waiter] : line.all) {
+    for (const auto& [place, waiter] : line.all) {
+      if (place.number > last_number_) {
+        return absl::InternalError(
+            "DecodePlacement: a waiting request has a number that was not issued");
+      }
       if (waiter.blocked == PlanSequence{}) continue;
       const auto known = blocked_.find(waiter.blocked);
-      if (known != blocked_.end() && known->second == std::pair(model, number)) continue;
+      if (known != blocked_.end() && known->second == std::pair(model, place)) continue;
       return absl::InternalError(
           "DecodePlacement: no plan is listed as blocking a blocked request");
     }

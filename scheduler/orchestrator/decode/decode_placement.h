@@ -4,9 +4,10 @@
 // A request's decode instance is chosen and announced with its plan, if one has room. That takes no
 // blocks: the plan's lead allocates them when its first chunk is about to start (it "opens" the
 // transfer). A lead without a decode instance, or whose instance refused, asks for one. It then
-// holds prefill blocks and waits here in its model's queue, in order of arrival. A plain request's
-// prompt is computed meanwhile, so that when it gets an instance, its blocks there are held for the
-// handoff only. The members of an SP plan compute nothing before its transfer is open.
+// holds prefill blocks and waits here in its model's queue: those of a higher priority first, then
+// in order of arrival. A plain request's prompt is computed meanwhile, so that when it gets an
+// instance, its blocks there are held for the handoff only. The members of an SP plan compute
+// nothing before its transfer is open.
 //
 // What counts as room: decode_pool.h.
 //
@@ -31,7 +32,7 @@
 // its own plan is the oldest at one of its instances. So an event costs the requests that it
 // places, one that finds no room, and those that it unblocks or blocks.
 //
-// Invariants (CheckInvariants): each queue is ordered by number and none is empty; every request
+// Invariants (CheckInvariants): no queue is empty; every request
 // that is ready or blocked is in a queue; no instance has an empty set of unopened plans.
 #pragma once
 
@@ -61,24 +62,39 @@ class DecodePlacement {
 
   // ---- the queues (lines), one for each model ----
 
+  // A request's place in its line.
+  struct Place {
+    uint64_t number = 0;
+    int32_t priority = 0;
+    bool operator==(const Place&) const = default;
+    bool operator<(const Place& other) const {
+      if (priority != other.priority) return priority > other.priority;
+      return number < other.number;
+    }
+  };
   uint64_t NextNumber() { return ++last_number_; }
-  void Wait(const std::string& model, uint64_t number, RequestId request);
-  void Leave(const std::string& model, uint64_t number);  // idempotent
+  void Wait(const std::string& model, Place place, RequestId request);
+  void Leave(const std::string& model, Place place);  // idempotent
   bool SomeWait(const std::string& model) const { return lines_.count(model) > 0; }
   // Whether its lead asks; ignored for a request that does not wait.
-  void SetAsking(const std::string& model, uint64_t number, bool asks);
+  void SetAsking(const std::string& model, Place place, bool asks);
   // The first request that may be tried now; empty: none may.
   std::optional<RequestId> FirstReady(const std::string& model) const;
   // The request must wait for an older plan; `first` is its own sequence. REQUIRES: it is ready.
-  void Block(const std::string& model, uint64_t number, PlanSequence first);
+  void Block(const std::string& model, Place place, PlanSequence first);
   enum class Standing { kAbsent, kNotAsking, kReady, kBlocked };
-  Standing StandingOf(const std::string& model, uint64_t number, RequestId request) const;
+  Standing StandingOf(const std::string& model, Place place, RequestId request) const;
   size_t waiting() const;
   size_t WaitingOf(const std::string& model) const;
-  // Calls visit(RequestId) with the first of each line.
+  // Calls visit(RequestId) with the first of each priority in each line.
   template <class Visit>
   void ForEachFirst(Visit visit) const {
-    for (const auto& [model, line] : lines_) visit(line.all.begin()->second.request);
+    for (const auto& [model, line] : lines_) {
+      for (auto it = line.all.begin(); it != line.all.end();) {
+        visit(it->second.request);
+        it = line.all.upper_bound({UINT64_MAX, it->first.priority});
+      }
+    }
   }
 
   // A queue may advance: its model's instances have room, or a plan opened or left. TakeChanged
@@ -94,14 +110,14 @@ class DecodePlacement {
     PlanSequence blocked;  // its plan, if it is blocked; 0: it is not
   };
   struct Line {
-    std::map<uint64_t, Waiter> all;  // by number
-    std::set<uint64_t> ready;
+    std::map<Place, Waiter> all;
+    std::set<Place> ready;
   };
   void Unblock(PlanSequence first);
 
   Unopened unopened_;
-  std::map<std::string, Line> lines_;                                 // by model
-  std::map<PlanSequence, std::pair<std::string, uint64_t>> blocked_;  // model and number
+  std::map<std::string, Line> lines_;                              // by model
+  std::map<PlanSequence, std::pair<std::string, Place>> blocked_;  // model and place
   std::set<std::string> changed_;
   uint64_t last_number_ = 0;
 };

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <vector>
+
 namespace skein::scheduler {
 namespace {
 
@@ -27,11 +29,11 @@ TEST(DecodePlacementTest, APlanWaitsForOlderOnesThatHaveNotOpened) {
 
 TEST(DecodePlacementTest, ALineKeepsItsOrderAndAPlaceInIt) {
   DecodePlacement placement;
-  const uint64_t first = placement.NextNumber();
-  const uint64_t second = placement.NextNumber();
+  const DecodePlacement::Place first{placement.NextNumber()};
+  const DecodePlacement::Place second{placement.NextNumber()};
   placement.Wait("m", second, {7, 2});
   placement.Wait("m", first, {7, 1});
-  placement.Wait("other", placement.NextNumber(), {7, 3});
+  placement.Wait("other", {placement.NextNumber()}, {7, 3});
   EXPECT_EQ(placement.waiting(), 3u);
   placement.SetAsking("m", second, true);
   EXPECT_EQ(placement.FirstReady("m"), (RequestId{7, 2}));
@@ -52,7 +54,7 @@ TEST(DecodePlacementTest, ALineIsLookedAtOnlyWhenItMayMove) {
   DecodePlacement placement;
   placement.NoteChange("m");
   EXPECT_TRUE(placement.TakeChanged().empty()) << "nobody waits";
-  const uint64_t number = placement.NextNumber();
+  const DecodePlacement::Place number{placement.NextNumber()};
   placement.Wait("m", number, {7, 1});
   EXPECT_TRUE(placement.TakeChanged().empty()) << "its lead does not ask";
   placement.SetAsking("m", number, true);
@@ -72,7 +74,7 @@ TEST(DecodePlacementTest, OfALongLineOnlyThoseThatMayGoOnAreTried) {
   placement.AddUnopened({1}, {1});  // the oldest, which does not wait
   for (uint64_t plan = 2; plan <= kPlans; ++plan) {
     placement.AddUnopened({1}, {plan});
-    const uint64_t number = placement.NextNumber();
+    const DecodePlacement::Place number{placement.NextNumber()};
     placement.Wait("m", number, {7, plan});
     placement.SetAsking("m", number, true);
     EXPECT_EQ(placement.FirstReady("m"), (RequestId{7, plan}));
@@ -85,7 +87,7 @@ TEST(DecodePlacementTest, OfALongLineOnlyThoseThatMayGoOnAreTried) {
     while (const auto ready = placement.FirstReady("m")) {
       EXPECT_EQ(ready, (RequestId{7, plan + 1}));
       ++tried;
-      placement.Leave("m", plan);  // its number
+      placement.Leave("m", {plan});  // its number
     }
   }
   EXPECT_EQ(tried, static_cast<int>(kPlans) - 1);
@@ -97,7 +99,7 @@ TEST(DecodePlacementTest, WhoIsBlockedStaysSoOnlyAsLongAsItsLeadAsks) {
   DecodePlacement placement;
   placement.AddUnopened({1}, {10});
   placement.AddUnopened({1}, {20});
-  const uint64_t number = placement.NextNumber();
+  const DecodePlacement::Place number{placement.NextNumber()};
   placement.Wait("m", number, {7, 1});
   placement.SetAsking("m", number, true);
   placement.Block("m", number, {20});
@@ -110,6 +112,25 @@ TEST(DecodePlacementTest, WhoIsBlockedStaysSoOnlyAsLongAsItsLeadAsks) {
   placement.SetAsking("m", number, true);
   EXPECT_EQ(placement.FirstReady("m"), (RequestId{7, 1}));
   EXPECT_TRUE(placement.CheckInvariants().ok());
+}
+
+TEST(DecodePlacement, ThoseOfAHigherPriorityGoFirst) {
+  DecodePlacement placement;
+  std::vector<DecodePlacement::Place> places;
+  for (const int32_t priority : {0, -1, 7, 0, 7}) {
+    places.push_back({placement.NextNumber(), priority});
+    placement.Wait("m", places.back(), {7, places.size()});
+    placement.SetAsking("m", places.back(), true);
+  }
+  std::vector<uint64_t> firsts, order;
+  placement.ForEachFirst([&](RequestId first) { firsts.push_back(first.serial); });
+  EXPECT_EQ(firsts, (std::vector<uint64_t>{3, 1, 2}));
+  while (const auto first = placement.FirstReady("m")) {
+    order.push_back(first->serial);
+    placement.Leave("m", places[first->serial - 1]);
+    EXPECT_TRUE(placement.CheckInvariants().ok());
+  }
+  EXPECT_EQ(order, (std::vector<uint64_t>{3, 5, 1, 4, 2}));
 }
 
 }  // namespace

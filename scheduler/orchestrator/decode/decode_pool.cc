@@ -38,6 +38,7 @@ void DecodePool::Set(const Instance& instance) {
     by_size_.erase({known->second, instance.id});
     blocks_of_.erase(known);
     closed_.erase(instance.id);
+    dedicated_.erase(instance.id);
     with_plan_.Remove(instance.id);
     asked_.Remove(instance.id);
     return;
@@ -46,11 +47,11 @@ void DecodePool::Set(const Instance& instance) {
     blocks_of_[instance.id] = instance.identity.total_blocks;
     by_size_.emplace(instance.identity.total_blocks, instance.id);
   }
-  if (instance.closed_by_group) {
-    closed_.insert(instance.id);
-  } else {
-    closed_.erase(instance.id);
-  }
+  const auto mark = [&](bool is, absl::btree_set<InstanceId>* all) {
+    is ? static_cast<void>(all->insert(instance.id)) : static_cast<void>(all->erase(instance.id));
+  };
+  mark(instance.closed_by_group, &closed_);
+  mark(instance.dedicated, &dedicated_);
   with_plan_.Set(RankedAs(instance, /*asked=*/false));
   asked_.Set(RankedAs(instance, /*asked=*/true));
 }
@@ -88,8 +89,14 @@ DecodePool::Choice DecodePool::Choose(const Question& question) const {
            (!fresh || old.count(instance) == 0);
   };
   const FreenessOrder& order = question.asked ? asked_ : with_plan_;
-  const std::optional<InstanceId> pick =
-      order.Pick(BlocksOf(*shape_, OpeningTokens(*question.spec)), allows);
+  const int64_t blocks = BlocksOf(*shape_, OpeningTokens(*question.spec));
+  std::optional<InstanceId> pick;
+  if (!dedicated_.empty()) {
+    pick = order.Pick(blocks, [&](InstanceId instance) {
+      return (dedicated_.count(instance) > 0) == question.urgent && allows(instance);
+    });
+  }
+  if (!pick.has_value()) pick = order.Pick(blocks, allows);
   if (!pick.has_value()) return {Outcome::kNoRoom, {}};
   return {Outcome::kPlaced, *pick};
 }
@@ -99,6 +106,7 @@ bool DecodePool::Knows(const Instance& instance) const {
   if (known == blocks_of_.end()) return instance.draining();
   return !instance.draining() && known->second == instance.identity.total_blocks &&
          (closed_.count(instance.id) > 0) == instance.closed_by_group &&
+         (dedicated_.count(instance.id) > 0) == instance.dedicated &&
          *with_plan_.Find(instance.id) == RankedAs(instance, /*asked=*/false) &&
          *asked_.Find(instance.id) == RankedAs(instance, /*asked=*/true);
 }

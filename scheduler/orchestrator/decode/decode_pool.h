@@ -9,6 +9,9 @@
 // the blocks are counted as if it were alone, although each rank keeps a part of the heads: it has
 // room for more.
 //
+// Dedicated. The lead of a group that is bound for priority (Instance::dedicated) gets urgent
+// requests, as long as it has room; others only if no other instance has any.
+//
 // Virtual usage. Blocks of requests placed at an instance but not yet open in its last report count
 // as used, so a burst of plans does not choose one instance. For a request whose lead asks, only
 // those count whose leads are opening now (Instance::unreported minus those placed with the plan);
@@ -48,6 +51,7 @@ class DecodePool {
     const std::set<InstanceId>* tried = nullptr;  // under this epoch: never these
     const std::set<InstanceId>* old = nullptr;    // under earlier epochs: only if no other is left
     bool asked = false;                           // its lead asks; false: placed with its plan
+    bool urgent = false;                          // it prefers dedicated instances
   };
   enum class Outcome {
     kPlaced,  // at `instance`
@@ -76,6 +80,7 @@ class DecodePool {
   FreenessOrder asked_;
   absl::btree_map<InstanceId, int64_t> blocks_of_;           // in all
   absl::btree_set<InstanceId> closed_;                       // of these, by their bound group
+  absl::btree_set<InstanceId> dedicated_;                    // of these
   absl::btree_set<std::pair<int64_t, InstanceId>> by_size_;  // the same
 };
 

@@ -38,15 +38,33 @@ class DecodePoolTest : public ::testing::Test {
   DecodePool::Choice Choose(const RequestHead& spec, bool asked = false) {
     for (const Instance& instance : instances_) pool_.Set(instance);
     EXPECT_TRUE(pool_.CheckInvariants().ok()) << pool_.CheckInvariants();
-    return pool_.Choose({.spec = &spec, .tried = &tried_, .old = &old_, .asked = asked});
+    return pool_.Choose(
+        {.spec = &spec, .tried = &tried_, .old = &old_, .asked = asked, .urgent = urgent_});
   }
   using Outcome = DecodePool::Outcome;
 
   std::vector<Instance> instances_ = {DecodeInstance(1), DecodeInstance(2)};
+  bool urgent_ = false;
   std::set<InstanceId> tried_;
   std::set<InstanceId> old_;
   DecodePool pool_;
 };
+
+TEST_F(DecodePoolTest, ADedicatedInstanceIsForUrgentRequestsWhileOthersHaveRoom) {
+  instances_ = {DecodeInstance(1), DecodeInstance(2, 4), DecodeInstance(3, 3)};
+  instances_[1].dedicated = true;
+  EXPECT_EQ(Choose(8).instance, (InstanceId{1}));
+  tried_ = {{1}};
+  EXPECT_EQ(Choose(8).instance, (InstanceId{3})) << "the other has more room";
+  EXPECT_EQ(Choose(16).instance, (InstanceId{2})) << "only it has room";
+  tried_.clear();
+  urgent_ = true;
+  EXPECT_EQ(Choose(8).instance, (InstanceId{2}));
+  EXPECT_EQ(Choose(17).instance, (InstanceId{1})) << "it has no room";
+  EXPECT_EQ(Choose(8, /*asked=*/true).instance, (InstanceId{2}));
+  instances_[1].dedicated = false;
+  EXPECT_EQ(Choose(8).instance, (InstanceId{1}));
+}
 
 TEST_F(DecodePoolTest, WhatIsClosedByItsGroupGetsNothing) {
   instances_[0].closed_by_group = true;

@@ -15,7 +15,8 @@ constexpr auto kStateTexts = std::to_array<std::string_view>(
      "being assigned", "queued at its prefill instances", "waiting for decode room",
      "opening its transfer to the decode instance", "prefilling", "being replanned",
      "parked: no prefill instance takes it now",
-     "waiting for the prompt of its answer's first choice"});
+     "waiting for the prompt of its answer's first choice",
+     "waiting for a bound group: no instance alone holds it"});
 static_assert(kStateTexts.size() == kStates);
 
 Explanation ExplanationOf(const Request& request, TimeUs now) {
@@ -26,6 +27,8 @@ Explanation ExplanationOf(const Request& request, TimeUs now) {
   copy.explanation.state = kStateTexts[static_cast<size_t>(request.state)];
   const bool decoding = request.state == State::kPlaced && request.explanation.prefilled_us >= 0;
   if (decoding) copy.explanation.state = "decoding";
+  const bool grouped = request.in_group && request.decode != InstanceId{};
+  if (grouped) copy.explanation.state = "computed by its bound group";
   return std::move(copy.explanation);
 }
 

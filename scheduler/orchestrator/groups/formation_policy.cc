@@ -54,6 +54,7 @@ class Chooser {
   bool IsBoundNow(const Subset& subset) const;
   int64_t TokensIn(const Subset& subset) const;
   std::vector<Subset> FreeSubsets(int32_t size) const;
+  bool Serves(const Subset& subset) const;
   std::optional<Subset> Emptiest(int32_t size) const;
   std::optional<Subset> ForLength(int32_t size) const;
   const FormationSize* SmallestThatHolds(int64_t tokens);
@@ -204,7 +205,7 @@ void Chooser::TakeForLength() {
 const FormationSize* Chooser::SmallestThatHolds(int64_t tokens) {
   const FormationSize* widest = nullptr;
   for (const FormationSize& size : load_.sizes) {
-    if (size.size > 1 && !HasPinned(size.size) && FreeSubsets(size.size).empty()) continue;
+    if (size.size > 1 && !HasPinned(size.size) && !Emptiest(size.size)) continue;
     if (size.tokens_max >= tokens) return &size;
     widest = &size;
   }
@@ -221,6 +222,7 @@ std::optional<Subset> Chooser::ForLength(int32_t size) const {
   std::optional<Subset> present;
   for (const auto& [subset, reason] : load_.bound) {
     if (!IsBindable(subset, members_) || !IsFree(subset) || subset.size < size) continue;
+    if (!Serves(subset)) continue;
     if (!present || subset.size < present->size) present = subset;
   }
   return present ? present : Emptiest(size);
@@ -236,7 +238,9 @@ void Chooser::TakeForPriority() {
         return present.reason == BindReason::kLoad && Stays(present);
       });
   if (is_bound_by_load || members_ < 2) return;  // the request gets one of those
-  const std::string priority = absl::StrCat("a request of priority ", *load_.highest_priority);
+  // As clients count it: lower is more urgent.
+  const std::string priority =
+      absl::StrCat("a request of priority ", -int64_t{*load_.highest_priority});
   const auto half = static_cast<int32_t>(std::max<size_t>(2, members_ / 2));
   const FormationSize* size = BestSize(half, /*explain=*/false);
   if (size == nullptr) return Reject(2, absl::StrCat(priority, " waits, but it would not gain"));
@@ -298,14 +302,22 @@ std::vector<Subset> Chooser::FreeSubsets(int32_t size) const {
   return subsets;
 }
 
-// One that is bound already, else the one with the fewest running tokens; the first of equals.
+// Of those whose members all serve: one that is bound already, else the one with the fewest running
+// tokens; the first of equals.
 std::optional<Subset> Chooser::Emptiest(int32_t size) const {
   std::optional<Subset> best;
   for (const Subset& subset : FreeSubsets(size)) {
+    if (!Serves(subset)) continue;
     if (IsBoundNow(subset)) return subset;
     if (!best || TokensIn(subset) < TokensIn(*best)) best = subset;
   }
   return best;
+}
+
+bool Chooser::Serves(const Subset& subset) const {
+  const auto first = load_.members.begin() + subset.first;
+  return std::all_of(first, first + subset.size,
+                     [](const GroupLoad::Member& member) { return member.serves; });
 }
 
 bool Chooser::HasPinned(int32_t size) const {

@@ -66,6 +66,7 @@ struct GroupLoad {
   struct Member {
     int64_t running_sequences = 0;
     int64_t running_tokens = 0;  // that its running sequences have in the KV
+    bool serves = true;          // else no need binds it
   };
   struct Present {  // is bound now, or being bound, as chosen before
     Subset subset;

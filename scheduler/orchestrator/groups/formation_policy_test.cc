@@ -255,6 +255,19 @@ TEST_F(FormationPolicyTest, TooLongForTheWidestIsRefused) {
   EXPECT_TRUE(Choose().too_long.ok());
 }
 
+TEST_F(FormationPolicyTest, NoNeedBindsAMemberThatLeaves) {
+  Load(2, 2);  // neither quiet nor busy
+  load_.longest_tokens = 2000;
+  load_.members[1].serves = false;
+  EXPECT_EQ(Follow(), "2+2");
+  load_.members[1].serves = true;
+  load_.members[2].serves = false;
+  now_ += 20 * kSecondUs;
+  EXPECT_EQ(Follow(), "0+2") << "what it is bound with goes, too";
+  load_.members[0].serves = false;
+  EXPECT_EQ(Choose().too_long.code(), absl::StatusCode::kInvalidArgument);
+}
+
 TEST_F(FormationPolicyTest, PinnedWins) {
   load_.pinned = {{0, 1}, {1, 1}, {2, 1}, {3, 1}};
   EXPECT_EQ(Follow(), "");
@@ -295,7 +308,7 @@ TEST_F(FormationPolicyTest, AHighPriorityGetsABoundGroupOfItsOwn) {
   load_.highest_priority = 5;
   load_.since_us = now_;  // it does not wait
   EXPECT_EQ(Follow(), "2+2");
-  EXPECT_EQ(Choose().why, "a request of priority 5 gets a bound group");
+  EXPECT_EQ(Choose().why, "a request of priority -5 gets a bound group");
   load_.members[2].running_tokens = 99;
   EXPECT_EQ(FollowAfter(kSecondUs), "2+2");
   EXPECT_EQ(FollowAfter(100 * kSecondUs), "2+2");
@@ -317,7 +330,7 @@ TEST_F(FormationPolicyTest, AHighPriorityWithoutAGainGetsNoGroup) {
   load_.sizes = {{1, 1000}, {2, 2000, 1.0}, {4, 4000, 2.0}};
   load_.highest_priority = 5;
   EXPECT_EQ(Follow(), "");
-  EXPECT_EQ(Choose().rejected.back().why, "a request of priority 5 waits, but it would not gain");
+  EXPECT_EQ(Choose().rejected.back().why, "a request of priority -5 waits, but it would not gain");
 }
 
 TEST_F(FormationPolicyTest, LengthAndPriorityGetTwoGroups) {
@@ -329,10 +342,11 @@ TEST_F(FormationPolicyTest, LengthAndPriorityGetTwoGroups) {
   EXPECT_EQ(Follow(), "0+4 4+2");
   EXPECT_EQ(Choose().why,
             "a request of 3000 tokens fits bound(4) (4000 tokens), but nothing smaller; a request "
-            "of priority 5 gets a bound group");
+            "of priority -5 gets a bound group");
   load_.longest_tokens = 8000;
   EXPECT_EQ(Follow(), "0+8");
-  EXPECT_EQ(Choose().rejected.back().why, "a request of priority 5 waits, but no members are free");
+  EXPECT_EQ(Choose().rejected.back().why,
+            "a request of priority -5 waits, but no members are free");
 }
 
 TEST_F(FormationPolicyTest, ALongRequestWhenQuietGetsASizeThatLoadWouldNotChoose) {

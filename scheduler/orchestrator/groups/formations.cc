@@ -117,21 +117,27 @@ struct Marks {
   bool closed = false;
   uint64_t leads = 0;
   int32_t size = 1;
+  bool dedicated = false;
   bool operator==(const Marks&) const = default;
 };
 
-Marks MarksOf(InstanceId instance, const Live* live) {
+Marks MarksOf(InstanceId instance, const Live* live,
+              const std::map<uint64_t, BindReason>& reasons) {
   // While it is released the group takes nothing new, so each of its members does.
   if (live == nullptr || live->stage == Stage::kPreparing || live->stage == Stage::kReleasing) {
     return {};
   }
   if (live->members.front() != instance) return {.closed = true};
   if (live->stage != Stage::kBound) return {};
-  return {.leads = live->report.epoch, .size = live->subset.size};
+  const auto reason = reasons.find(live->report.epoch);
+  return {.leads = live->report.epoch,
+          .size = live->subset.size,
+          .dedicated = reason != reasons.end() && reason->second == BindReason::kPriority};
 }
 
 Marks MarksOf(const Instance& instance) {
-  return {instance.closed_by_group, instance.leads_formation, instance.formation_size};
+  return {instance.closed_by_group, instance.leads_formation, instance.formation_size,
+          instance.dedicated};
 }
 
 }  // namespace
@@ -139,13 +145,15 @@ Marks MarksOf(const Instance& instance) {
 void Formations::Mark(const Key& key, const State& state) {
   for (const InstanceId member : parts_.groups->all().at(key).members) {
     Instance* instance = parts_.registry->Find(member);  // null: it is leaving
-    const Marks marks = MarksOf(member, state.formation.LiveOf(member));
+    const Marks marks = MarksOf(member, state.formation.LiveOf(member), state.reasons);
     if (instance == nullptr || marks == MarksOf(*instance)) continue;
     instance->closed_by_group = marks.closed;
     instance->leads_formation = marks.leads;
     instance->formation_size = marks.size;
+    instance->dedicated = marks.dedicated;
     parts_.registry->Recount(*instance);
     parts_.decode->NoteChange(key.model);
+    parts_.needs->NoteChange(key.model);
   }
 }
 
@@ -193,6 +201,7 @@ void Formations::NoteEnded(const Key& key, State& state, const SwitchEnded& ende
   if (!binds && ordered) state.pause_us = kRetryMinUs;
   const bool failed = binds ? !done : ended.outcome == SwitchOutcome::kFailed;
   if (failed && !ordered) {
+    state.failure = ended.reason;
     state.retry_us = now + state.pause_us;
     state.pause_us = std::min(2 * state.pause_us, kRetryMaxUs);
   }
@@ -215,6 +224,7 @@ void Formations::Drive(const Key& key, State& state, TimeUs now) {
   AnswerCalls(state);
   BindFree(key, state, targets, now);
   AnswerCalls(state);
+  Mark(key, state);  // the reasons may have changed
 }
 
 std::vector<Formations::Target> Formations::Choose(const Key& key, State& state, TimeUs now) {
@@ -350,7 +360,8 @@ absl::Status Formations::CheckInvariants() const {
     }
     for (const InstanceId member : group->second.members) {
       const Instance& instance = *parts_.registry->Find(member);
-      if (MarksOf(member, state.formation.LiveOf(member)) == MarksOf(instance)) continue;
+      const Marks marks = MarksOf(member, state.formation.LiveOf(member), state.reasons);
+      if (marks == MarksOf(instance)) continue;
       return absl::InternalError(
           absl::StrCat("Formations: instance ", member.value, " is not marked as it is bound"));
     }

@@ -17,7 +17,8 @@
 // steps are the group's. What its lead gets runs in the group, from KV that comes to all ranks
 // (scheduler/worker/README.md), unless the group is being bound. While it is released, each member
 // gets requests that it runs alone, in turns with the group's: it is released because there are
-// many, and the lead alone would get all of them.
+// many, and the lead alone would get all of them. The lead of a group that is bound for priority is
+// marked: decode_pool.h says who gets it.
 //
 // A call costs what the group costs: its members, times its live formations.
 //
@@ -47,10 +48,12 @@
 #include "scheduler/orchestrator/groups/formation_policy.h"
 #include "scheduler/orchestrator/groups/formation_switch.h"
 #include "scheduler/orchestrator/groups/group_control.h"
+#include "scheduler/orchestrator/groups/group_needs.h"
 #include "scheduler/orchestrator/groups/pins.h"
 #include "scheduler/orchestrator/orchestrator_events.h"
 #include "scheduler/orchestrator/plan_sender.h"
 #include "scheduler/orchestrator/registry/registry.h"
+#include "scheduler/orchestrator/requests/request_table.h"
 
 namespace skein::scheduler::orchestrator {
 
@@ -60,8 +63,10 @@ class Formations {
 
   // Not owned; they outlive it.
   struct Parts {
+    const RequestTable* requests = nullptr;
     Registry* registry = nullptr;
     const GroupControl* groups = nullptr;
+    GroupNeeds* needs = nullptr;
     DecodeFlow* decode = nullptr;
     PlanSender* sender = nullptr;
     std::vector<OrchestratorEffect>* effects = nullptr;
@@ -88,6 +93,11 @@ class Formations {
   void On(const FormationCalled& event, TimeUs now);
   void Tick(TimeUs now);
   TimeUs NextDue() const { return due_.Next(); }
+
+  // Whether the group holds a request of so many tokens, prompt and output, or may be bound to.
+  // UNAVAILABLE: what keeps it from that may pass, such as a bind that failed. FAILED_PRECONDITION:
+  // operators keep it from that, or it is too small. The text names the reason.
+  absl::Status CanHold(const Key& key, int64_t tokens, TimeUs now) const;
 
   // The live formation that the instance is a member of; null: it works alone.
   const FormationSwitch::Live* LiveOf(InstanceId instance) const;
@@ -135,6 +145,7 @@ class Formations {
     std::set<uint64_t> ordered;  // epochs whose end was ordered here
     TimeUs pause_us = kRetryMinUs;
     TimeUs retry_us = 0;  // not bound before, after a failure
+    std::string failure;  // the latest
   };
   struct Target {
     std::vector<InstanceId> members;
@@ -156,6 +167,10 @@ class Formations {
   void Drive(const Key& key, State& state, TimeUs now);
   std::vector<Target> Choose(const Key& key, State& state, TimeUs now);
   GroupLoad LoadOf(const Key& key, const State& state) const;
+  void AddNeeds(const Key& key, GroupLoad* load) const;
+  bool ServesUrgent(const Key& key) const;
+  absl::Status MayBeBound(const Key& key, const State& state, const Subset& subset,
+                          TimeUs now) const;
   std::vector<FormationSize> SizesOf(const Key& key, const State& state) const;
   const FormationProfile* ProfileOf(const std::string& model) const;
   absl::Status CanServe(const std::vector<InstanceId>& members) const;

@@ -13,6 +13,7 @@ GroupLoad Formations::LoadOf(const Key& key, const State& state) const {
     GroupLoad::Member& one = load.members.emplace_back();
     const Instance* instance = parts_.registry->Find(member.instance);
     if (instance == nullptr) continue;
+    one.serves = instance->Serves();
     one.running_sequences = instance->load.running_requests + instance->load.queued_requests +
                             instance->unreported.requests;
     one.running_tokens = instance->load.held_blocks * TokensPerBlock(instance->identity.shape);
@@ -26,6 +27,7 @@ GroupLoad Formations::LoadOf(const Key& key, const State& state) const {
   load.pinned = state.pins.In(order);
   load.bound = PresentIn(state.formation, state.reasons);
   load.since_us = state.since_us;
+  AddNeeds(key, &load);
   return load;
 }
 

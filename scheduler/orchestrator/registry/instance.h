@@ -65,6 +65,7 @@ struct Instance {
   bool closed_by_group = false;
   uint64_t leads_formation = 0;
   int32_t formation_size = 1;
+  bool dedicated = false;  // it leads a group that is bound for priority
 
   bool draining() const { return load.draining || drain_order == true; }
   bool Suspect() const { return IsStepSuspect(load.step_age_us, load.step_estimate_us); }

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <bit>
+#include <climits>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "scheduler/base/request.h"
@@ -10,8 +12,10 @@ namespace skein::scheduler::orchestrator {
 
 ParkedRequests::Kind ParkedRequests::KindOf(const Request& request) {
   const auto tokens = static_cast<uint64_t>(PromptTokens(*request.spec));
+  const int32_t priority = request.spec->priority;
   return {.one_instance = request.spec->want_prompt_logprobs || request.alone,
-          .size = static_cast<int>(std::bit_width(tokens))};
+          .size = static_cast<int>(std::bit_width(tokens)),
+          .behind = (priority < 0 ? 1 : 0) - (priority > 0 ? 1 : 0)};
 }
 
 void ParkedRequests::Add(const Request& request) {
@@ -35,7 +39,7 @@ std::optional<ParkedRequests::Place> ParkedRequests::Next(const std::string& mod
   const auto of_model = lines_.find(model);
   if (of_model == lines_.end()) return std::nullopt;
   std::optional<Place> first;
-  uint64_t number = UINT64_MAX;
+  std::pair<int, uint64_t> place = {INT_MAX, UINT64_MAX};
   for (auto& [kind, line] : of_model->second) {
     const Round::Tried& tried = round->tried[kind];
     if (tried.failed >= kTriesMax) continue;
@@ -43,14 +47,15 @@ std::optional<ParkedRequests::Place> ParkedRequests::Next(const std::string& mod
     const auto next =
         line.requests.upper_bound(goes_on ? std::max(tried.last, line.stopped_at) : tried.last);
     if (goes_on && next == line.requests.end()) line.stopped_at = 0;
-    if (next == line.requests.end() || next->first >= number) continue;
-    number = next->first;
+    if (next == line.requests.end()) continue;
+    if (std::pair(kind.behind, next->first) >= place) continue;
+    place = {kind.behind, next->first};
     first = Place{next->second, kind};
   }
   if (!first.has_value()) return std::nullopt;
   Round::Tried& tried = round->tried[first->kind];
-  tried.last = number;
-  if (tried.failed >= kTriesMax / 2) of_model->second[first->kind].stopped_at = number;
+  tried.last = place.second;
+  if (tried.failed >= kTriesMax / 2) of_model->second[first->kind].stopped_at = place.second;
   return first;
 }
 

@@ -6,8 +6,9 @@
 // none: a request of one kind is likely to find none where others of its kind have not. A kind is
 // what decides which instances can hold a prompt: its size, within a factor of two, and whether one
 // instance must. So a line of requests that need an instance which is busy costs each report
-// little, and does not block the requests of other kinds. Half of the tries go to the first of a
-// kind, the other half go on where the round before stopped: so each request is tried in turn, also
+// little, and does not block the requests of other kinds. Those of a priority above 0 are tried
+// before all others, those of one below 0 after them. Half of the tries go to the first of a kind,
+// the other half go on where the round before stopped: so each request is tried in turn, also
 // behind some of its kind that fit no instance.
 //
 // Invariants (CheckInvariants): the lines hold the parked requests, each in the line of its model
@@ -35,6 +36,7 @@ class ParkedRequests {
   struct Kind {
     bool one_instance = false;  // it needs, or asked for, one
     int size = 0;               // the bits of the number of its prompt's tokens
+    int behind = 0;             // minus the sign of its priority
     auto operator<=>(const Kind&) const = default;
   };
   static Kind KindOf(const Request& request);
@@ -63,8 +65,8 @@ class ParkedRequests {
     RequestId id;
     Kind kind;
   };
-  // The first, by submission, of those that this round may try and has not. The caller tries it and
-  // calls NoteFailed if it is still parked then.
+  // The first, by the sign of its priority and then by submission, of those that this round may try
+  // and has not. The caller tries it and calls NoteFailed if it is still parked then.
   std::optional<Place> Next(const std::string& model, Round* round);
   static void NoteFailed(const Place& place, Round* round) { ++round->tried[place.kind].failed; }
 

@@ -11,12 +11,13 @@ namespace {
 class ParkedRequestsTest : public ::testing::Test {
  protected:
   Request& Park(uint64_t serial, const std::string& model = "m", int64_t prompt_tokens = 10,
-                bool one_instance = false) {
+                bool one_instance = false, int32_t priority = 0) {
     auto spec = std::make_shared<RequestHead>();
     spec->id = {7, serial};
     spec->model = model;
     spec->prompt_tokens = prompt_tokens;
     spec->want_prompt_logprobs = one_instance;
+    spec->priority = priority;
     Request& request = requests_.Add(std::move(spec), 0, 100);
     requests_.Enter(request, State::kParked);
     parked_.Add(request);
@@ -53,6 +54,15 @@ TEST_F(ParkedRequestsTest, EachModelHasALineInTheOrderOfSubmission) {
   parked_.Remove(second);
   parked_.Remove(second);  // it is not parked
   EXPECT_EQ(Tried("m"), (std::vector<uint64_t>{9, 6}));
+}
+
+TEST_F(ParkedRequestsTest, UrgentOnesAreTriedFirst) {
+  Park(1, "m", 10, false, -3);
+  Park(2);
+  Park(3, "m", 10, false, 1);
+  Park(4, "m", 1000, false, 9);
+  Park(5, "m", 1000);
+  EXPECT_EQ(Tried("m"), (std::vector<uint64_t>{3, 4, 2, 5, 1}));
 }
 
 TEST_F(ParkedRequestsTest, TheOrderIsThatOfSubmissionOverAllKinds) {

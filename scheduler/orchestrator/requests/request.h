@@ -29,8 +29,9 @@ enum class State {
   kReplanning,  // its last plan is being cancelled
   kParked,      // no prefill instance takes it now
   kSharing,     // it waits for the KV of its answer's first choice (shared_prompts.h)
+  kGrouping,    // it waits for a bound group, or was announced to one (groups/long_requests.h)
 };
-inline constexpr size_t kStates = static_cast<size_t>(State::kSharing) + 1;
+inline constexpr size_t kStates = static_cast<size_t>(State::kGrouping) + 1;
 using StateCounts = std::array<int64_t, kStates>;
 
 // An instance's part in the current plan of a request.
@@ -78,6 +79,7 @@ struct Request {
   TimeUs deadline_us = kNever;
 
   bool shares_prompt = false;   // it has no plan of its own (shared_prompts.h)
+  bool in_group = false;        // the same: a bound group computes it (groups/long_requests.h)
   std::vector<Member> members;  // the lead first; none without a plan
   std::vector<Chunk> chunks;    // all but those that rolling has not started
   bool sequence_parallel = false;
@@ -91,12 +93,13 @@ struct Request {
 
   int replans = 0;
 
-  uint64_t waiting_number = 0;  // place in the waiting list, by first asking; 0 = never asked
+  uint64_t waiting_number = 0;  // in the waiting list, by first asking; 0 = never asked
   TimeUs waiting_since_us = 0;
   InstanceId decode;  // announced or opened there
   // The epoch of the bound group that it is announced to, at its lead; 0: to that instance alone.
   uint64_t formation = 0;
-  int32_t formation_size = 1;  // instances of that group
+  int32_t formation_size = 1;         // instances of that group
+  std::set<uint64_t> old_formations;  // of groups that did not take it: it is not tried there again
   std::set<InstanceId> tried_decode;
   std::set<InstanceId> old_decodes;  // may have blocks of an older epoch in quarantine
 
@@ -110,7 +113,9 @@ struct Request {
     return chunks.empty() ? 0 : chunks.back().history + chunks.back().tokens;
   }
   // All chunks of the prompt are known.
-  bool IsPlanWhole() const { return shares_prompt || PlannedTokens() == PromptTokens(*spec); }
+  bool IsPlanWhole() const {
+    return shares_prompt || in_group || PlannedTokens() == PromptTokens(*spec);
+  }
   Member* MemberAt(InstanceId instance);  // that is here; null: none
   bool HasMembersHere() const;
   // Each member has the plan as it is now, or has committed its part.
@@ -141,5 +146,11 @@ struct Request {
   // When something of it is due next.
   TimeUs NextTimer() const { return std::min(deadline_us, asking_until_us); }
 };
+
+// It has no plan, and waits until it gets one.
+inline bool WaitsHere(const Request& request) {
+  return request.state == State::kQueued || request.state == State::kParked ||
+         (request.state == State::kGrouping && request.decode == InstanceId{});
+}
 
 }  // namespace skein::scheduler::orchestrator

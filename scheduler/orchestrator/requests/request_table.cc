@@ -22,6 +22,7 @@ Request& RequestTable::Add(HeadPtr spec, TimeUs now, TimeUs deadline_us) {
   request.of_model = &of_model_[request.spec->model];
   ++in_state_[static_cast<size_t>(request.state)];
   ++(*request.of_model)[static_cast<size_t>(request.state)];
+  ++priorities_[request.spec->model][request.spec->priority];
   Arm(request);
   return request;
 }
@@ -29,6 +30,10 @@ Request& RequestTable::Add(HeadPtr spec, TimeUs now, TimeUs deadline_us) {
 void RequestTable::Erase(const Request& request) {
   --in_state_[static_cast<size_t>(request.state)];
   --(*request.of_model)[static_cast<size_t>(request.state)];
+  const auto priorities = priorities_.find(request.spec->model);
+  const auto same = priorities->second.find(request.spec->priority);
+  if (--same->second == 0) priorities->second.erase(same);
+  if (priorities->second.empty()) priorities_.erase(priorities);
   timers_.Remove(request.spec->id);
   by_id_.erase(request.spec->id);
   const auto router = of_router_.find(request.spec->id.router);
@@ -101,12 +106,19 @@ int64_t RequestTable::CountOf(const std::string& model, State state) const {
   return it == of_model_.end() ? 0 : it->second[static_cast<size_t>(state)];
 }
 
+std::optional<int32_t> RequestTable::HighestPriorityOf(const std::string& model) const {
+  const auto it = priorities_.find(model);
+  if (it == priorities_.end()) return std::nullopt;
+  return it->second.rbegin()->first;
+}
+
 absl::Status RequestTable::CheckInvariants() const {
   const auto violated = [](RequestId id, const char* what) {
     return absl::InternalError(absl::StrCat("RequestTable: ", ToString(id), " ", what));
   };
   StateCounts in_state = {};
   std::map<std::string, StateCounts> of_model;
+  std::map<std::string, Priorities> priorities;
   for (const auto& [number, request] : by_number_) {
     const RequestId id = request.spec->id;
     if (request.number != number || Find(id) != &request) {
@@ -118,6 +130,7 @@ absl::Status RequestTable::CheckInvariants() const {
     }
     if (timers_.Of(id) > request.NextTimer()) return violated(id, "is due before its timer");
     ++in_state[static_cast<size_t>(request.state)];
+    ++priorities[request.spec->model][request.spec->priority];
     ++of_model[request.spec->model][static_cast<size_t>(request.state)];
   }
   size_t of_routers = 0;
@@ -127,6 +140,9 @@ absl::Status RequestTable::CheckInvariants() const {
   }
   if (in_state != in_state_) {
     return absl::InternalError("RequestTable: requests by state are miscounted");
+  }
+  if (priorities != priorities_) {
+    return absl::InternalError("RequestTable: requests by priority are miscounted");
   }
   for (const auto& [model, counts] : of_model_) {
     if (counts != of_model[model]) {

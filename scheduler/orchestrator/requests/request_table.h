@@ -4,12 +4,13 @@
 // All operations are O(log n), except ForEach, which walks all requests.
 //
 // Invariants (CheckInvariants): each request is found by its id, router and number; the counts
-// agree with the states and models; no request's timer is later than what is due.
+// agree with the states, models and priorities; no request's timer is later than what is due.
 #pragma once
 
 #include <array>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -51,7 +52,8 @@ class RequestTable {
   int64_t CountIn(State state) const { return in_state_[static_cast<size_t>(state)]; }
   int64_t CountOf(const std::string& model) const;
   int64_t CountOf(const std::string& model, State state) const;
-  uint64_t submitted() const { return submitted_; }  // ever
+  std::optional<int32_t> HighestPriorityOf(const std::string& model) const;  // empty: it has none
+  uint64_t submitted() const { return submitted_; }                          // ever
 
   // Calls visit(const Request&) for each, in the order of submission.
   template <class Visit>
@@ -76,8 +78,10 @@ class RequestTable {
   absl::btree_map<RequestId, Request*> by_id_;
   std::map<uint64_t, absl::btree_set<uint64_t>> of_router_;  // serials; no set is empty
   StateCounts in_state_ = {};
-  std::map<std::string, StateCounts> of_model_;  // models stay when they have no request
-  TimerQueue<RequestId> timers_;                 // not later than NextTimer of each
+  std::map<std::string, StateCounts> of_model_;   // models stay when they have no request
+  using Priorities = std::map<int32_t, int64_t>;  // how many requests have it; none is 0
+  std::map<std::string, Priorities> priorities_;  // by model; none is empty
+  TimerQueue<RequestId> timers_;                  // not later than NextTimer of each
   uint64_t submitted_ = 0;
 };
 

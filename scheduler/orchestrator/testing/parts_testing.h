@@ -42,6 +42,7 @@ class PartsTest : public ::testing::Test, public RequestEnds {
     prefill_.ForgetPlan(request, now_);
     decode_.ForgetPlan(request);
     replanner_.Forget(request.spec->id);
+    longs_.Forget(request);
     sharing_.Forget(request);
     sharing_.FirstEnded(request.spec->id);
     requests_.Erase(request);
@@ -51,7 +52,7 @@ class PartsTest : public ::testing::Test, public RequestEnds {
          {requests_.CheckInvariants(), registry_.CheckInvariants(), decode_.CheckInvariants(),
           prefill_.CheckInvariants(), replanner_.CheckInvariants(), workers_.CheckInvariants(),
           groups_.CheckInvariants(registry_), formations_.CheckInvariants(),
-          sharing_.CheckInvariants()}) {
+          sharing_.CheckInvariants(), longs_.CheckInvariants()}) {
       EXPECT_TRUE(status.ok()) << status;
     }
   }
@@ -135,10 +136,11 @@ class PartsTest : public ::testing::Test, public RequestEnds {
   PrefillPools pools_;
   GoneList gone_{10, 600 * kSecondUs};
   GroupControl groups_;
+  GroupNeeds needs_;
   ExplanationLog explanations_{10};
   PlanSender sender_{&registry_, &effects_};
   SharedPrompts sharing_{{&requests_, &registry_, &numbers_, &sender_, &effects_}};
-  DecodeFlow decode_{kPlaceDecodeWaitUs,
+  DecodeFlow decode_{{.place_decode_wait_us = kPlaceDecodeWaitUs},
                      {.requests = &requests_,
                       .registry = &registry_,
                       .pools = &pools_,
@@ -148,8 +150,10 @@ class PartsTest : public ::testing::Test, public RequestEnds {
                       .ends = this,
                       .effects = &effects_}};
   Formations formations_{formation_config_,
-                         {.registry = &registry_,
+                         {.requests = &requests_,
+                          .registry = &registry_,
                           .groups = &groups_,
+                          .needs = &needs_,
                           .decode = &decode_,
                           .sender = &sender_,
                           .effects = &effects_}};
@@ -163,11 +167,22 @@ class PartsTest : public ::testing::Test, public RequestEnds {
                         .explanations = &explanations_,
                         .ends = this,
                         .effects = &effects_}};
+  LongRequests longs_{{.requests = &requests_,
+                       .registry = &registry_,
+                       .groups = &groups_,
+                       .formations = &formations_,
+                       .needs = &needs_,
+                       .numbers = &numbers_,
+                       .prefill = &prefill_,
+                       .sender = &sender_,
+                       .ends = this,
+                       .effects = &effects_}};
   Replanner replanner_{{.replans_max = kReplansMax, .lease_us = kLeaseUs},
                        {.requests = &requests_,
                         .registry = &registry_,
                         .numbers = &numbers_,
                         .prefill = &prefill_,
+                        .longs = &longs_,
                         .decode = &decode_,
                         .sender = &sender_,
                         .sharing = &sharing_,
@@ -194,6 +209,7 @@ class PartsTest : public ::testing::Test, public RequestEnds {
                        .explanations = &explanations_,
                        .gone = &gone_,
                        .groups = &groups_,
+                       .needs = &needs_,
                        .formations = &formations_,
                        .ends = this,
                        .effects = &effects_}};

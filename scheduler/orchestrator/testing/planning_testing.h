@@ -45,8 +45,10 @@ class PlanningTest : public OrchestratorTest {
         .policy = *Policy::Parse(policy),
         .tables = {ImprovementRateTable::Constant(improvement_rate), std::move(rolling)},
         .node_size = 4};
-    core_ = std::make_unique<OrchestratorCore>(OrchestratorConfig{
-        .generation = 1, .planning = std::make_shared<PlanningConfig>(std::move(planning))});
+    core_ = std::make_unique<OrchestratorCore>(
+        OrchestratorConfig{.generation = 1,
+                           .planning = std::make_shared<PlanningConfig>(std::move(planning)),
+                           .formations = formations_});
   }
   void MakeWithoutProfile() {
     core_ = std::make_unique<OrchestratorCore>(OrchestratorConfig{.generation = 1});
@@ -179,10 +181,11 @@ class PlanningTest : public OrchestratorTest {
 
   int64_t total_blocks_ = 100000;     // of instances that come
   HandoffShape shape_ = TestShape();  // of instances that come
-  int64_t max_requests_ = 0;          // of instances that come
-  int64_t free_blocks_ = 100000;      // as they report
-  TimeUs step_age_us_ = 0;            // as they report
-  TimeUs step_estimate_us_ = 0;       // as they report
+  orchestrator::FormationConfig formations_ = {};
+  int64_t max_requests_ = 0;      // of instances that come
+  int64_t free_blocks_ = 100000;  // as they report
+  TimeUs step_age_us_ = 0;        // as they report
+  TimeUs step_estimate_us_ = 0;   // as they report
   uint64_t last_incarnation_ = 100;
   InstanceId opened_at_;  // of the last Placed
   std::map<InstanceId, Incarnation> incarnations_;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <iterator>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -64,6 +65,17 @@ size_t BytesOf(const std::vector<PreparedPrompt>& prompts, const AnswerPlan& pla
 }
 
 const char* PromptParam(Kind kind) { return kind == Kind::kChat ? "messages" : "prompt"; }
+
+// Of a request: what it names, else what its key has, which is also the most urgent that it may
+// name. Lower is more urgent.
+MaybeError ResolvePriority(std::optional<int64_t> named, std::optional<int32_t> of_key,
+                           int64_t* priority) {
+  *priority = named.value_or(of_key.value_or(0));
+  if (!of_key.has_value() || *priority >= *of_key) return std::nullopt;
+  return InvalidParam("priority",
+                      absl::StrCat("Invalid value for 'priority': expected at least ", *of_key,
+                                   " with this API key, got ", *priority, "."));
+}
 
 // Takes what a request will hold out of the budget; `lease` null: there is none. What the budget
 // never has room for is the client's fault, not a matter of waiting.
@@ -312,6 +324,13 @@ MaybeError RouterApi::Plan(Kind kind, std::vector<PreparedPrompt> prompts, Answe
 void RouterApi::Launch(const http::Request& request, const ResponderPtr& responder,
                        int64_t arrived_us, AnswerPlan plan) {
   if (MaybeError error = ReadHints(request.headers, &plan.hints)) return Refuse(responder, *error);
+  int64_t priority = 0;
+  if (MaybeError error = ResolvePriority(plan.options.priority, request.key_priority, &priority)) {
+    return Refuse(responder, *error);
+  }
+  if (plan.options.priority.has_value() || request.key_priority.has_value()) {
+    plan.hints.priority = absl::StrCat("priority: ", priority);
+  }
   plan.path = request.path;
   plan.request_id = request.id;
   plan.traceparent = TraceparentOf(request);
@@ -324,6 +343,7 @@ void RouterApi::Launch(const http::Request& request, const ResponderPtr& respond
     spec->id = id;
     spec->names = {plan.head.id, plan.request_id};
     spec->deadline_us = left_us;
+    spec->priority = static_cast<int32_t>(-priority);  // there a larger one is served first
     ++id.serial;
   }
   SharePrompts(plan.options.best_of, &plan.specs);

@@ -10,9 +10,11 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "services/base/file.h"
 #include "services/log/log.h"
 
@@ -30,8 +32,26 @@ ApiKeys::Digest DigestOf(std::string_view key) {
   return digest;
 }
 
+// "" when `text` is what may follow a key; otherwise what is wrong with it.
+std::string ReadGrant(absl::string_view text, ApiKeys::Grant* grant) {
+  int32_t priority = 0;
+  if (!absl::ConsumePrefix(&text, "priority=")) {
+    return "only 'priority=N' may follow a key, which is printable ASCII without spaces";
+  }
+  if (!absl::SimpleAtoi(text, &priority) || priority == INT32_MIN) {
+    return absl::StrCat("'priority=' takes an integer between ", -INT32_MAX, " and ", INT32_MAX);
+  }
+  grant->priority = priority;
+  return {};
+}
+
 // "" when `line` is a key or a digest; otherwise what is wrong with it.
-std::string ReadLine(absl::string_view line, ApiKeys::Digest* digest) {
+std::string ReadLine(absl::string_view line, ApiKeys::Digest* digest, ApiKeys::Grant* grant) {
+  if (const size_t space = line.find(' '); space != absl::string_view::npos) {
+    std::string problem = ReadGrant(absl::StripLeadingAsciiWhitespace(line.substr(space)), grant);
+    if (!problem.empty()) return problem;
+    line = line.substr(0, space);
+  }
   if (absl::StartsWith(line, kDigestMark)) {
     const absl::string_view hex = line.substr(kDigestMark.size());
     if (hex.size() != 64 || !std::all_of(hex.begin(), hex.end(), absl::ascii_isxdigit)) {
@@ -60,25 +80,27 @@ absl::StatusOr<ApiKeys> ApiKeys::Parse(std::string_view text) {
     line = absl::StripAsciiWhitespace(line);
     if (line.empty() || line[0] == '#') continue;
     Digest digest;
-    const std::string problem = ReadLine(line, &digest);
+    Grant grant;
+    const std::string problem = ReadLine(line, &digest, &grant);
     if (problem.empty()) {
-      keys.digests_.push_back(digest);
+      keys.keys_.emplace_back(digest, grant);
     } else {
       problems.push_back(absl::StrCat("line ", number, ": ", problem));
     }
   }
   if (!problems.empty()) return absl::InvalidArgumentError(absl::StrJoin(problems, "; "));
-  if (keys.digests_.empty()) return absl::InvalidArgumentError("the file has no keys");
+  if (keys.keys_.empty()) return absl::InvalidArgumentError("the file has no keys");
   return keys;
 }
 
-bool ApiKeys::Admits(std::string_view key) const {
+const ApiKeys::Grant* ApiKeys::Find(std::string_view key) const {
   const Digest digest = DigestOf(key);
-  bool found = false;
-  for (const Digest& known : digests_) {
-    found |= CRYPTO_memcmp(known.data(), digest.data(), digest.size()) == 0;
+  const Grant* found = nullptr;
+  for (const auto& [known, grant] : keys_) {
+    const bool same = CRYPTO_memcmp(known.data(), digest.data(), digest.size()) == 0;
+    found = same ? &grant : found;
   }
-  return found && !key.empty();
+  return key.empty() ? nullptr : found;
 }
 
 std::string_view BearerOf(std::string_view authorization) {
@@ -109,14 +131,15 @@ absl::Status ApiKeyFile::Read() {
   return absl::OkStatus();
 }
 
-bool ApiKeyFile::Admits(std::string_view key) const {
-  if (!required()) return true;
+std::optional<ApiKeys::Grant> ApiKeyFile::Find(std::string_view key) const {
+  if (!required()) return ApiKeys::Grant{};
   std::shared_ptr<const ApiKeys> keys;
   {
     std::lock_guard<std::mutex> lock(mutex_);
     keys = keys_;
   }
-  return keys != nullptr && keys->Admits(key);
+  const ApiKeys::Grant* grant = keys == nullptr ? nullptr : keys->Find(key);
+  return grant == nullptr ? std::nullopt : std::optional(*grant);
 }
 
 }  // namespace skein::services

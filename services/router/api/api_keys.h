@@ -1,16 +1,20 @@
 // The keys that clients of the API must have one of. Only their SHA-256 digests are kept, and no
 // error, log line or answer ever holds a key.
 //
-// The file: one key a line, or "sha256:" and its digest in 64 hexadecimal digits. Blank lines and
-// lines that begin with '#' are ignored.
+// The file: one key a line, or "sha256:" and its digest in 64 hexadecimal digits; after a space,
+// "priority=N", which is the default for the key's requests and the most urgent that they may name
+// (the API's `priority`: lower is more urgent). Blank lines and lines that begin with '#' are
+// ignored.
 #pragma once
 
 #include <array>
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -24,12 +28,17 @@ class ApiKeys {
   // INVALID_ARGUMENT names every bad line by its number, or says that there is no key.
   static absl::StatusOr<ApiKeys> Parse(std::string_view text);
 
-  // Takes the same time for every key that is not one.
-  bool Admits(std::string_view key) const;
-  size_t size() const { return digests_.size(); }
+  // What a key allows.
+  struct Grant {
+    std::optional<int32_t> priority;  // empty: any; the default is 0
+  };
+  // Takes the same time for every key that is not one. Null: it is none.
+  const Grant* Find(std::string_view key) const;
+  bool Admits(std::string_view key) const { return Find(key) != nullptr; }
+  size_t size() const { return keys_.size(); }
 
  private:
-  std::vector<Digest> digests_;
+  std::vector<std::pair<Digest, Grant>> keys_;
 };
 
 // The key of an Authorization header, "Bearer KEY"; "" when it has none.
@@ -45,7 +54,9 @@ class ApiKeyFile {
   // file that others than its owner can read.
   absl::Status Read();
   bool required() const { return !path_.empty(); }
-  bool Admits(std::string_view key) const;
+  // Empty: the key is none of the file's. Without a file every request is granted all.
+  std::optional<ApiKeys::Grant> Find(std::string_view key) const;
+  bool Admits(std::string_view key) const { return Find(key).has_value(); }
 
  private:
   const std::string path_;

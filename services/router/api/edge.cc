@@ -84,8 +84,10 @@ void Edge::Serve(http::Request request, std::shared_ptr<http::Responder> respond
   if (http::Cors::IsPreflight(request)) {  // browsers send no key with it
     return responder->Send(cors_.Preflight(request, routes_->Allow(request.path)));
   }
-  if (!IsOpenPath(request.path) && !keys_.Admits(BearerOf(request.Get("Authorization")))) {
-    return responder->Send(NoKey(request));
+  if (!IsOpenPath(request.path)) {
+    const auto grant = keys_.Find(BearerOf(request.Get("Authorization")));
+    if (!grant.has_value()) return responder->Send(NoKey(request));
+    request.key_priority = grant->priority;
   }
   routes_->Serve(std::move(request), std::move(responder));
 }

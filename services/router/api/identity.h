@@ -15,11 +15,13 @@ std::string TraceparentOf(const http::Request& request);
 
 // One meaning each, under the names that clients and gateways of other servers use. Sessions and
 // tenants stand in the log; a session's requests go to one cell, where there are several.
-// Priorities are checked and logged, and have no effect yet.
+// Priorities of headers are checked and logged, and have no effect: their scales differ. That of
+// the body, or of the API key, takes their place in the log.
 struct ClientHints {
   std::string session;
   std::string tenant;
-  std::string priority;  // "x-dynamo-request-priority: 3", since the scales differ
+  std::string
+      priority;  // "x-dynamo-request-priority: 3", or "priority: 3" of the body or the API key
 };
 
 // The key by which requests of one session go to the same cell; 0: there is none. The same in every

@@ -85,6 +85,23 @@ TEST(ApiKeysTest, ADigestAdmitsItsKey) {
   EXPECT_FALSE(keys->Admits("abd"));
 }
 
+TEST(ApiKeysTest, AKeyMayHaveAPriority) {
+  const auto keys = ApiKeys::Parse(
+      "plain\nurgent  priority=-5\n"
+      "sha256:ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad priority=0\n");
+  ASSERT_TRUE(keys.ok()) << keys.status();
+  EXPECT_EQ(keys->Find("plain")->priority, std::nullopt);
+  EXPECT_EQ(keys->Find("urgent")->priority, -5);
+  EXPECT_EQ(keys->Find("abc")->priority, 0);
+  EXPECT_EQ(keys->Find("urgent priority=-5"), nullptr);
+  for (const char* line : {"k prio=1", "k priority=", "k priority=x", "k priority=2147483648",
+                           "k priority=-2147483648", "k priority=1 x"}) {
+    const absl::Status status = ApiKeys::Parse(line).status();
+    EXPECT_EQ(status.message().substr(0, 8), "line 1: ") << line << ": " << status;
+    EXPECT_NE(status.message().find("priority="), absl::string_view::npos) << status;
+  }
+}
+
 TEST(ApiKeysTest, BadLinesAreNamedByNumberAndNeverShown) {
   const auto keys = ApiKeys::Parse("good\nsecret with space\nsha256:secret12\n");
   ASSERT_FALSE(keys.ok());

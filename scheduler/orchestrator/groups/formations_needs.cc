@@ -1,0 +1,86 @@
+// What requests want of a group, told to the policy, and whether the group can come to hold a long
+// request (Formations).
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "scheduler/orchestrator/groups/formations.h"
+
+namespace skein::scheduler::orchestrator {
+
+namespace {
+
+// Of two reasons why not: one that may pass tells more.
+void Prefer(absl::Status one, absl::Status* why) {
+  if (absl::IsUnavailable(*why) && !absl::IsUnavailable(one)) return;
+  *why = std::move(one);
+}
+
+}  // namespace
+
+void Formations::AddNeeds(const Key& key, GroupLoad* load) const {
+  load->longest_tokens = parts_.needs->LongestOf(key);
+  if (ServesUrgent(key)) load->highest_priority = parts_.requests->HighestPriorityOf(key.model);
+}
+
+// One group of a model is bound for its urgent requests: the first by name that can be bound.
+bool Formations::ServesUrgent(const Key& key) const {
+  const auto first = std::find_if(states_.begin(), states_.end(), [&](const auto& one) {
+    return one.first.role == Role::kDecode && one.first.model == key.model &&
+           one.second.formation.order().members.size() > 1;
+  });
+  return first != states_.end() && first->first == key;
+}
+
+absl::Status Formations::CanHold(const Key& key, int64_t tokens, TimeUs now) const {
+  const auto it = states_.find(key);
+  if (it == states_.end() || it->second.formation.order().members.size() < 2) {
+    return absl::UnavailableError(
+        absl::StrCat(parts_.groups->NameOf(key), " has made no communicators yet"));
+  }
+  const State& state = it->second;
+  absl::Status why = absl::FailedPreconditionError(
+      absl::StrCat(parts_.groups->NameOf(key), " has too few instances"));
+  for (const FormationSize& size : SizesOf(key, state)) {
+    if (size.size < 2 || size.tokens_max < tokens) continue;
+    const size_t members = state.formation.order().members.size();
+    for (Subset subset{0, size.size}; IsBindable(subset, members); subset.first += size.size) {
+      absl::Status can = MayBeBound(key, state, subset, now);
+      if (can.ok()) return can;
+      Prefer(std::move(can), &why);
+    }
+  }
+  return why;
+}
+
+// OK: it is bound, or nothing keeps the policy from binding it. UNAVAILABLE: what keeps it may
+// pass. FAILED_PRECONDITION: operators do.
+absl::Status Formations::MayBeBound(const Key& key, const State& state, const Subset& subset,
+                                    TimeUs now) const {
+  const std::vector<InstanceId> members = MembersOf(state.formation.order(), subset);
+  const auto passing = [](const absl::Status& status) {
+    return status.ok() ? status : absl::UnavailableError(status.message());
+  };
+  const std::vector<Subset> pins = state.pins.In(state.formation.order());
+  const bool pinned = std::find(pins.begin(), pins.end(), subset) != pins.end();
+  const auto overlaps = [&](const Subset& pin) { return pin.Overlaps(subset); };
+  if (!pinned && std::any_of(pins.begin(), pins.end(), overlaps)) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("instances of ", parts_.groups->NameOf(key), " are pinned by an operator"));
+  }
+  if (!pinned && !config_.automatic) {
+    return absl::FailedPreconditionError("formations are ordered by hand (--formations=manual)");
+  }
+  const FormationSwitch::Live* live = state.formation.LiveOf(members.front());
+  const bool stands =
+      live != nullptr && live->members == members && live->stage <= FormationSwitch::Stage::kBound;
+  if (stands) return passing(CanServe(members));
+  if (absl::Status can = CanBind(key, members); !can.ok()) return passing(can);
+  if (now >= state.retry_us) return absl::OkStatus();
+  return absl::UnavailableError(
+      absl::StrCat("the last bind of ", parts_.groups->NameOf(key), " failed: ", state.failure));
+}
+
+}  // namespace skein::scheduler::orchestrator

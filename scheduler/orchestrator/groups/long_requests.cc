@@ -1,0 +1,286 @@
+#include "scheduler/orchestrator/groups/long_requests.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "scheduler/base/looks.h"
+#include "scheduler/kv/handoff_shape.h"
+#include "scheduler/orchestrator/requests/violated.h"
+
+namespace skein::scheduler::orchestrator {
+
+namespace {
+
+int64_t TokensOf(const RequestHead& spec) { return PromptTokens(spec) + spec.max_tokens; }
+
+// Of one request, in all blocks of so many instances that are like this one.
+int64_t TokensMax(const WorkerIdentity& identity, int32_t size) {
+  const int64_t tokens =
+      identity.total_blocks * skein::TokensPerBlock(KvLayout{size}, identity.shape);
+  return identity.max_positions > 0 ? std::min(tokens, identity.max_positions) : tokens;
+}
+
+template <class Visit>
+void ForEachGroupOf(const GroupControl& groups, const std::string& model, Visit visit) {
+  const GroupControl::Key first = {.role = Role::kDecode, .model = model, .node = "", .alone = {}};
+  for (auto it = groups.all().lower_bound(first); it != groups.all().end(); ++it) {
+    if (it->first.role != Role::kDecode || it->first.model != model) return;
+    visit(it->first, it->second);
+  }
+}
+
+}  // namespace
+
+LongRequests::Place LongRequests::PlaceOf(const Request& request) {
+  return {-int64_t{request.spec->priority}, request.number};
+}
+
+bool LongRequests::IsLong(const RequestHead& spec) const {
+  const int64_t largest = parts_.registry->LargestSequence(spec.model);
+  return largest > 0 && TokensOf(spec) > largest;
+}
+
+// ---- limits ----
+
+LongRequests::Widest LongRequests::WidestOf(const std::string& model) const {
+  Widest widest = {.size = 1, .tokens = parts_.registry->LargestSequence(model)};
+  ForEachGroupOf(*parts_.groups, model, [&](const Key&, const GroupControl::Group& group) {
+    std::vector<const WorkerIdentity*> members;  // that can be bound
+    for (const InstanceId id : group.members) {
+      const WorkerIdentity& identity = parts_.registry->Find(id)->identity;
+      if (!identity.comm_address.empty()) members.push_back(&identity);
+    }
+    for (int32_t size = 2; IsBindable({0, size}, members.size()); size *= 2) {
+      const int64_t tokens = TokensMax(*members.front(), size);
+      if (tokens > widest.tokens) widest = {size, tokens};
+    }
+  });
+  return widest;
+}
+
+std::string LongRequests::LimitsOf(const RequestHead& spec) const {
+  std::string text = absl::StrCat("prompt + max_tokens: ", TokensOf(spec),
+                                  " tokens fit no decode instance; the largest takes ",
+                                  parts_.registry->LargestSequence(spec.model));
+  const Widest widest = WidestOf(spec.model);
+  if (widest.size > 1) {
+    absl::StrAppend(&text, ", their widest group, ", FormationName(widest.size), ", takes ",
+                    widest.tokens);
+  }
+  return text;
+}
+
+absl::Status LongRequests::MaySubmit(const RequestHead& spec, TimeUs now) const {
+  const int64_t tokens = TokensOf(spec);
+  if (tokens > WidestOf(spec.model).tokens) return absl::InvalidArgumentError(LimitsOf(spec));
+  const char* what = spec.want_prompt_logprobs ? "logprobs of its prompt"
+                     : spec.max_tokens == 0    ? "a prompt without output"
+                                               : nullptr;
+  if (what != nullptr) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(LimitsOf(spec), "; a group does not compute ", what));
+  }
+  std::optional<Key> group;
+  const absl::Status can = CanGroup(spec.model, tokens, now, &group);
+  if (can.ok() || absl::IsUnavailable(can)) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(LimitsOf(spec), "; none can be bound: ", std::string(can.message())));
+}
+
+// OK: a group of the model holds so many tokens, or can be bound to. UNAVAILABLE: none can now.
+// Else none can as long as operators and instances leave all as it is. `best`: that group, or the
+// one for which this may pass; of equals, that with the fewest long requests.
+absl::Status LongRequests::CanGroup(const std::string& model, int64_t tokens, TimeUs now,
+                                    std::optional<Key>* best) const {
+  absl::Status found = absl::FailedPreconditionError("there is no group");
+  const auto rank = [](const absl::Status& status) {
+    return status.ok() ? 0 : absl::IsUnavailable(status) ? 1 : 2;
+  };
+  size_t fewest = 0;
+  bool any = false;
+  ForEachGroupOf(*parts_.groups, model, [&](const Key& key, const GroupControl::Group&) {
+    absl::Status can = parts_.formations->CanHold(key, tokens, now);
+    const size_t others = parts_.needs->LongOf(key);
+    const bool better = !any || rank(can) < rank(found) ||
+                        (rank(can) == rank(found) && rank(can) < 2 && others < fewest);
+    if (!better) return;
+    any = true;
+    fewest = others;
+    if (rank(can) < 2) *best = key;
+    found = std::move(can);
+  });
+  return found;
+}
+
+// ---- life ----
+
+void LongRequests::Plan(Request& request) {
+  request.in_group = true;
+  request.sequence_parallel = false;
+  request.unsure = false;
+  parts_.requests->Enter(request, State::kGrouping);
+  entries_[request.spec->id] = {.tokens = TokensOf(*request.spec)};
+  waiting_[request.spec->model][PlaceOf(request)] = request.spec->id;
+  parts_.needs->NoteChange(request.spec->model);
+}
+
+void LongRequests::Forget(const Request& request) {
+  const auto it = entries_.find(request.spec->id);
+  if (it == entries_.end()) return;
+  CountAt(&it->second, std::nullopt);
+  entries_.erase(it);
+  const auto line = waiting_.find(request.spec->model);
+  if (line == waiting_.end()) return;
+  line->second.erase(PlaceOf(request));
+  if (line->second.empty()) waiting_.erase(line);
+}
+
+void LongRequests::CountAt(Entry* entry, const std::optional<Key>& group) {
+  if (entry->group == group) return;
+  if (entry->group.has_value()) parts_.needs->Leave(*entry->group, entry->tokens);
+  if (group.has_value()) parts_.needs->Join(*group, entry->tokens);
+  entry->group = group;
+}
+
+void LongRequests::PlaceWaiting(TimeUs now) {
+  for (const std::string& model : parts_.needs->TakeChanged()) {
+    const auto line = waiting_.find(model);
+    if (line == waiting_.end()) continue;
+    std::vector<RequestId> ids;
+    for (const auto& [place, id] : line->second) ids.push_back(id);
+    SKEIN_LOOKED(ids.size());
+    for (const RequestId id : ids) {
+      if (Request* request = parts_.requests->Find(id)) TryPlace(*request, now);
+    }
+  }
+}
+
+void LongRequests::TryPlace(Request& request, TimeUs now) {
+  const RequestHead& spec = *request.spec;
+  if (parts_.registry->LargestSequence(spec.model) == 0) {
+    return parts_.ends->Fail(
+        request, absl::UnavailableError(absl::StrCat("No decode instance of model '", spec.model,
+                                                     "' is available. Retry.")));
+  }
+  if (!IsLong(spec)) {  // a larger instance has come
+    Forget(request);
+    request.in_group = false;
+    return parts_.prefill->Plan(request, now);
+  }
+  Entry& entry = entries_.at(spec.id);
+  if (Instance* lead = LeadFor(request, entry.tokens)) return Announce(request, lead, now);
+  if (entry.group.has_value() && parts_.formations->CanHold(*entry.group, entry.tokens, now).ok()) {
+    entry.stuck_us = kNever;
+    return;
+  }
+  CountAt(&entry, std::nullopt);
+  std::optional<Key> group;
+  const absl::Status can = CanGroup(spec.model, entry.tokens, now, &group);
+  CountAt(&entry, group);
+  if (can.ok()) {
+    entry.stuck_us = kNever;
+    return;
+  }
+  entry.stuck_us = std::min(entry.stuck_us, now);
+  const bool passes = absl::IsUnavailable(can);
+  if (passes && now < entry.stuck_us + kStuckUs) return;
+  const std::string why =
+      absl::StrCat(LimitsOf(spec), "; none can be bound: ", std::string(can.message()));
+  parts_.ends->Fail(request,
+                    passes ? absl::UnavailableError(why) : absl::InvalidArgumentError(why));
+}
+
+// The one with the fewest requests that leads a group which holds so many tokens and takes new
+// requests. Null: there is none.
+Instance* LongRequests::LeadFor(const Request& request, int64_t tokens) const {
+  Instance* best = nullptr;
+  ForEachGroupOf(
+      *parts_.groups, request.spec->model, [&](const Key&, const GroupControl::Group& group) {
+        for (const InstanceId id : group.members) {
+          Instance* one = parts_.registry->Find(id);
+          const bool leads = one->leads_formation != 0 && one->Placeable() && one->HasRoom() &&
+                             !request.old_formations.contains(one->leads_formation);
+          if (!leads || TokensMax(one->identity, one->formation_size) < tokens) continue;
+          if (best == nullptr || one->placed.size() < best->placed.size()) best = one;
+        }
+      });
+  return best;
+}
+
+void LongRequests::Announce(Request& request, Instance* lead, TimeUs now) {
+  const auto line = waiting_.find(request.spec->model);
+  line->second.erase(PlaceOf(request));
+  if (line->second.empty()) waiting_.erase(line);
+  CountAt(&entries_.at(request.spec->id), *parts_.groups->KeyOf(lead->id));
+  request.epoch = parts_.numbers->NextEpoch();
+  request.decode = lead->id;
+  request.formation = lead->leads_formation;
+  request.formation_size = lead->formation_size;
+  lead->Place(request.spec, request.epoch, /*announced_only=*/true);
+  const TimeUs decided_us = now - request.submitted_us;
+  constexpr size_t kMostPlans = 16;  // that are told of one request: the first, and the latest
+  auto& plans = request.explanation.plans;
+  if (plans.size() == kMostPlans) plans.erase(plans.begin() + 1);
+  plans.push_back(
+      {.epoch = request.epoch,
+       .decided_us = decided_us,
+       .how = absl::StrCat("computed by ", FormationName(request.formation_size), ", led by ",
+                           "instance ", lead->id.value, ": ", TokensOf(*request.spec),
+                           " tokens fit no instance alone; the largest takes ",
+                           parts_.registry->LargestSequence(request.spec->model))});
+  parts_.sender->Announce(request);
+  parts_.effects->push_back(
+      SendPlanUpdate{request.spec->id, PlannedOf(request, *parts_.registry, decided_us)});
+}
+
+// ---- what is shown and checked ----
+
+int64_t LongRequests::WaitingOf(const std::string& model) const {
+  const auto line = waiting_.find(model);
+  return line == waiting_.end() ? 0 : static_cast<int64_t>(line->second.size());
+}
+
+TimeUs LongRequests::OldestWait(TimeUs now) const {
+  TimeUs oldest_us = 0;
+  for (const auto& [model, line] : waiting_) {
+    for (const auto& [place, id] : line) {
+      oldest_us = std::max(oldest_us, now - parts_.requests->At(id).submitted_us);
+    }
+  }
+  return oldest_us;
+}
+
+absl::Status LongRequests::CheckInvariants() const {
+  absl::Status found;
+  size_t known = 0, waiting = 0;
+  std::map<Key, std::multiset<int64_t>> counted;
+  parts_.requests->ForEach([&](const Request& request) {
+    const RequestId id = request.spec->id;
+    if (!found.ok()) return;
+    const auto entry = entries_.find(id);
+    if (request.in_group != (entry != entries_.end())) {
+      found = Violated(12, id, "is in a group in one table but not in the other");
+    }
+    if (!found.ok() || !request.in_group) return;
+    ++known;
+    const auto line = waiting_.find(request.spec->model);
+    const bool waits = line != waiting_.end() && line->second.contains(PlaceOf(request));
+    if (waits != (request.decode == InstanceId{})) {
+      found = Violated(12, id, "waits for a group and is at one, or neither");
+    } else if (request.state != State::kGrouping && (waits || request.state != State::kPlaced)) {
+      found = Violated(12, id, "is in a group, in a state that has none");
+    }
+    waiting += waits ? 1 : 0;
+    if (entry->second.group.has_value()) counted[*entry->second.group].insert(entry->second.tokens);
+  });
+  if (!found.ok()) return found;
+  for (const auto& [model, line] : waiting_) waiting -= line.size();
+  if (known != entries_.size() || waiting != 0) {
+    return absl::InternalError("OrchestratorCore 12: a long request that has ended is listed");
+  }
+  if (counted == parts_.needs->all()) return absl::OkStatus();
+  return absl::InternalError("OrchestratorCore 12: long requests are miscounted by group");
+}
+
+}  // namespace skein::scheduler::orchestrator

@@ -1,0 +1,123 @@
+// LongRequests: the requests whose prompt and output no decode instance can hold alone. A bound
+// group of enough members can: each keeps a part of the heads, so its blocks hold more tokens
+// (Flying Serving, section 3, use case 3). Such a request waits here (State::kGrouping) until a
+// group that holds it is bound, and is announced to its lead with the formation and without
+// writers: the group computes prompt and output itself (scheduler/worker/README.md). No prefill
+// instance takes part. Part of OrchestratorCore.
+//
+// Each request that waits is counted at one group of its model (GroupNeeds), so that the policy
+// binds that one; at the same group while it runs, so that it stays bound. It is announced to
+// whichever group of its model stands and holds it. Those of a higher priority go first, then in
+// the order of submission.
+//
+// Ends. A request that is longer than the widest group is refused when it is submitted, and so is
+// one that no group may be bound for: by the operators' pins, or because people alone bind. One
+// that waits fails when that has come to be so, or when for kStuckUs no group could be bound for
+// another reason, such as binds that fail; the error names that reason, the request's length and
+// the limits. Its deadline counts as of others. What the lead does not take is planned again, not
+// under the same formation.
+//
+// A call costs O(log requests) plus the groups of the model; PlaceWaiting so much for each request
+// that waits, of the models that GroupNeeds::NoteChange named.
+//
+// Invariants (CheckInvariants, by the core's numbers): 12, exactly the requests with in_group are
+// known here; those that wait have no decode instance; GroupNeeds counts each at its group.
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "scheduler/base/ids.h"
+#include "scheduler/base/request.h"
+#include "scheduler/base/time.h"
+#include "scheduler/orchestrator/groups/formations.h"
+#include "scheduler/orchestrator/groups/group_control.h"
+#include "scheduler/orchestrator/groups/group_needs.h"
+#include "scheduler/orchestrator/orchestrator_events.h"
+#include "scheduler/orchestrator/plan_numbers.h"
+#include "scheduler/orchestrator/plan_sender.h"
+#include "scheduler/orchestrator/prefill_flow.h"
+#include "scheduler/orchestrator/registry/registry.h"
+#include "scheduler/orchestrator/request_ends.h"
+#include "scheduler/orchestrator/requests/request.h"
+#include "scheduler/orchestrator/requests/request_table.h"
+
+namespace skein::scheduler::orchestrator {
+
+class LongRequests {
+ public:
+  using Key = GroupControl::Key;
+  // Not owned; they outlive it.
+  struct Parts {
+    RequestTable* requests = nullptr;
+    Registry* registry = nullptr;
+    const GroupControl* groups = nullptr;
+    const Formations* formations = nullptr;
+    GroupNeeds* needs = nullptr;
+    PlanNumbers* numbers = nullptr;
+    PrefillFlow* prefill = nullptr;  // of those that fit an instance again
+    PlanSender* sender = nullptr;
+    RequestEnds* ends = nullptr;
+    std::vector<OrchestratorEffect>* effects = nullptr;
+  };
+  // For so long a request waits while no group can be bound for it.
+  static constexpr TimeUs kStuckUs = 10 * kSecondUs;
+
+  explicit LongRequests(const Parts& parts) : parts_(parts) {}
+
+  // No decode instance alone holds it. False while the model has none.
+  bool IsLong(const RequestHead& spec) const;
+  // Of a long request that is submitted. INVALID_ARGUMENT: no group can hold it either, or none may
+  // be bound for it; or it asks for what a group does not do.
+  absl::Status MaySubmit(const RequestHead& spec, TimeUs now) const;
+  // It waits for a group from now on. REQUIRES: it is long, and has no plan.
+  void Plan(Request& request);
+  // Its plan is given up, or it has ended. Others are ignored.
+  void Forget(const Request& request);
+  // What is due after each event.
+  void PlaceWaiting(TimeUs now);
+
+  int64_t WaitingOf(const std::string& model) const;
+  TimeUs OldestWait(TimeUs now) const;  // 0: nobody waits
+  absl::Status CheckInvariants() const;
+
+ private:
+  // A place among those that wait: the highest priority first, then by submission.
+  struct Place {
+    int64_t behind = 0;  // minus its priority
+    uint64_t number = 0;
+    auto operator<=>(const Place&) const = default;
+  };
+  struct Entry {
+    int64_t tokens = 0;        // prompt and output
+    std::optional<Key> group;  // at which it is counted
+    TimeUs stuck_us = kNever;  // since when no group can be bound for it
+  };
+  // The formation that holds most of those that a group of the model may come to have.
+  struct Widest {
+    int32_t size = 1;
+    int64_t tokens = 0;
+  };
+  static Place PlaceOf(const Request& request);
+
+  Widest WidestOf(const std::string& model) const;
+  std::string LimitsOf(const RequestHead& spec) const;
+  absl::Status CanGroup(const std::string& model, int64_t tokens, TimeUs now,
+                        std::optional<Key>* best) const;
+  void TryPlace(Request& request, TimeUs now);
+  Instance* LeadFor(const Request& request, int64_t tokens) const;
+  void Announce(Request& request, Instance* lead, TimeUs now);
+  void CountAt(Entry* entry, const std::optional<Key>& group);
+
+  const Parts parts_;
+  std::map<RequestId, Entry> entries_;
+  std::map<std::string, std::map<Place, RequestId>> waiting_;  // by model; no line is empty
+};
+
+}  // namespace skein::scheduler::orchestrator

@@ -1,0 +1,408 @@
+// Requests that no decode instance holds alone, and urgent ones, at the core: four decode instances
+// of one node, of 10 blocks of 4 tokens and 4 heads each. So one holds 40 tokens, bound(2) 80,
+// bound(4) 160.
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "scheduler/base/held_digest.h"
+#include "scheduler/orchestrator/testing/core_testing.h"
+
+namespace skein::scheduler {
+namespace {
+
+using Phase = FormationTold::Phase;
+
+class LongRequestsTest : public OrchestratorTest {
+ protected:
+  LongRequestsTest() { Make({}); }
+  void Make(const orchestrator::FormationConfig& formations) {
+    core_ = std::make_unique<OrchestratorCore>(
+        OrchestratorConfig{.generation = 1, .formations = formations});
+    members_.clear();
+    RouterConnects(7);
+    prefill_ = Up(Role::kPrefill);
+  }
+  InstanceId Up(Role role, int64_t max_requests = 0) {
+    const uint64_t incarnation = ++incarnations_;
+    WorkerIdentity identity{.role = role,
+                            .model = "m",
+                            .endpoint = "w:" + std::to_string(incarnation),
+                            .incarnation = {incarnation},
+                            .shape = {{.num_layers = 1,
+                                       .kv_heads = 4,
+                                       .head_dim = 4,
+                                       .block_tokens = 4,
+                                       .dtype = DType::kF32},
+                                      "h"},
+                            .total_blocks = role == Role::kDecode ? 10 : 100,
+                            .max_positions = 0,
+                            .details = "",
+                            .node = "a",
+                            .comm_address = "c" + std::to_string(incarnation),
+                            .max_batch_tokens = 8,
+                            .max_requests = max_requests};
+    const Effects effects = Do(RegisterCalled{Call(), {identity}});
+    const InstanceId id = Of<AnswerRegister>(effects)[0].reply.instance;
+    incarnation_of_[id] = incarnation;
+    stream_of_[id] = {calls_};
+    Report(id);
+    return id;
+  }
+  // Four of them, whose communicators are made.
+  void UpGroup(int count = 4) {
+    for (int i = 0; i < count; ++i) members_.push_back(Up(Role::kDecode));
+    for (const CallGroup& order : Of<CallGroup>(Until(now_ + kSecondUs))) {
+      made_[order.instance] = order.request.generation;
+    }
+    ReportAll();
+  }
+  Effects Report(InstanceId id, std::vector<HeldRequest> held = {},
+                 std::vector<EndedRequest> ended = {}) {
+    WorkerLoad load;
+    load.free_blocks = load.total_blocks = 10;
+    load.groups_made = made_[id];
+    load.running_requests = running_[id];
+    const uint64_t digest = DigestOf(held);
+    return Do(ReportCalled{Call(),
+                           {.instance = id,
+                            .incarnation = {incarnation_of_[id]},
+                            .serial = ++serial_,
+                            .load = load,
+                            .held = std::move(held),
+                            .full = true,
+                            .ended = std::move(ended),
+                            .held_digest = digest}});
+  }
+  Effects ReportAll() {
+    now_ += kSecondUs;
+    Effects all;
+    for (const InstanceId member : members_) {
+      for (OrchestratorEffect& effect : Report(member, held_[member])) all.push_back(effect);
+    }
+    return all;
+  }
+  Effects Submit(uint64_t serial, int64_t prompt_tokens, int64_t max_tokens = 4,
+                 int32_t priority = 0) {
+    auto spec = std::make_shared<RequestHead>();
+    spec->id = {7, serial};
+    spec->model = "m";
+    spec->prompt_tokens = prompt_tokens;
+    spec->max_tokens = max_tokens;
+    spec->priority = priority;
+    spec->want_prompt_logprobs = want_prompt_logprobs_;
+    spec->deadline_us = deadline_us_;
+    return Do(SubmitCalled{spec, /*alone=*/false, accepted_});
+  }
+  std::string StateOf(uint64_t serial) { return std::string(core_->StateOf({7, serial})); }
+  Effects Tell(InstanceId member, uint64_t epoch, Phase phase, absl::Status why = {}) {
+    return Do(FormationReported{member, {.epoch = epoch, .phase = phase, .why = std::move(why)}});
+  }
+  // All that were asked prepare, and all are bound. What came of it.
+  Effects Complete(const Effects& asked) {
+    Effects all;
+    const auto add = [&](Effects effects) {
+      for (OrchestratorEffect& effect : effects) all.push_back(std::move(effect));
+    };
+    for (const Phase phase : {Phase::kPrepared, Phase::kBound}) {
+      for (const CallPrepareFormation& one : Of<CallPrepareFormation>(asked)) {
+        add(Tell(one.instance, one.request.epoch, phase));
+      }
+    }
+    return all;
+  }
+  Effects Ended(const CallAnnounce& announced, const absl::Status& status) {
+    return Report(announced.instance, {},
+                  {{announced.request.spec->id, announced.request.epoch,
+                    status.ok() ? FinishReason::kStop : FinishReason::kError, status}});
+  }
+  std::string FailureOf(const Effects& effects) {
+    const std::vector<Failed> failed = Updates<Failed>(effects);
+    return failed.empty() ? "" : failed[0].status.ToString();
+  }
+  std::vector<std::string> Formations() {
+    std::vector<std::string> names;
+    for (const GroupStatus& group : core_->Snapshot(now_).groups) {
+      if (group.role == Role::kPrefill) continue;
+      for (const FormationStatus& one : group.formations) names.push_back(one.name);
+    }
+    return names;
+  }
+
+  InstanceId prefill_;
+  std::vector<InstanceId> members_;
+  std::map<InstanceId, uint64_t> incarnation_of_, made_;
+  std::map<InstanceId, CallId> stream_of_;
+  std::map<InstanceId, int64_t> running_;
+  std::map<InstanceId, std::vector<HeldRequest>> held_;
+  uint64_t incarnations_ = 0;
+  TimeUs deadline_us_ = 0;
+  bool accepted_ = false, want_prompt_logprobs_ = false;
+};
+
+TEST_F(LongRequestsTest, ALongRequestIsComputedByTheSmallestGroupThatHoldsIt) {
+  UpGroup();
+  const Effects submitted = Submit(1, 70);
+  EXPECT_EQ(Updates<Accepted>(submitted).size(), 1u);
+  EXPECT_EQ(StateOf(1), "grouping");
+  EXPECT_EQ(core_->Totals().waiting, 1);
+  const Effects asked = ReportAll();
+  ASSERT_EQ(Of<CallPrepareFormation>(asked).size(), 2u);
+  const Effects bound = Complete(asked);
+  ASSERT_EQ(Of<CallAnnounce>(bound).size(), 1u);
+  const CallAnnounce announce = Of<CallAnnounce>(bound)[0];
+  EXPECT_EQ(announce.instance, members_[0]);
+  EXPECT_EQ(announce.request.formation, Of<CallPrepareFormation>(asked)[0].request.epoch);
+  EXPECT_TRUE(announce.request.writers.empty());
+  EXPECT_TRUE(Of<CallAssign>(bound).empty()) << "no prefill instance takes part";
+  const std::vector<Planned> planned = Updates<Planned>(bound);
+  ASSERT_EQ(planned.size(), 1u);
+  EXPECT_EQ(planned[0].decode, members_[0]);
+  const Effects opened = Do(TransferOpened{members_[0], {7, 1}, announce.request.epoch});
+  EXPECT_EQ(Updates<Placed>(opened).at(0).decode, members_[0]);
+  EXPECT_EQ(StateOf(1), "placed");
+  const PlanExplanation plan = core_->Explain(ToString(RequestId{7, 1}), now_).at(0).plans.back();
+  EXPECT_EQ(plan.formation, 2);
+  EXPECT_NE(plan.how.find("74 tokens fit no instance alone; the largest takes 40"),
+            std::string::npos)
+      << plan.how;
+  // It stays bound while the request runs, whatever the dwell.
+  held_[members_[0]] = {{.id = {7, 1}, .epoch = announce.request.epoch, .opened = true}};
+  for (int i = 0; i < 60; ++i) EXPECT_TRUE(Of<CallEndFormation>(ReportAll()).empty());
+  // And is released after it.
+  held_.clear();
+  EXPECT_EQ(Updates<PlanEnded>(Ended(announce, absl::OkStatus())).size(), 1u);
+  EXPECT_EQ(StateOf(1), "");
+  Effects released;
+  for (int i = 0; i < 12 && Of<CallEndFormation>(released).empty(); ++i) released = ReportAll();
+  EXPECT_EQ(Of<CallEndFormation>(released).size(), 1u);
+}
+
+TEST_F(LongRequestsTest, ARequestThatJustFitsAnInstanceGoesToIt) {
+  UpGroup();
+  EXPECT_EQ(Of<CallAssign>(Submit(1, 36)).size(), 1u);
+  EXPECT_EQ(StateOf(1), "assigning");
+  EXPECT_TRUE(Of<CallAssign>(Submit(2, 37)).empty());
+  EXPECT_EQ(StateOf(2), "grouping");
+}
+
+TEST_F(LongRequestsTest, OneLongerThanTheWidestGroupIsRefusedWithItsLimit) {
+  UpGroup();
+  EXPECT_EQ(FailureOf(Submit(1, 157)),
+            "INVALID_ARGUMENT: prompt + max_tokens: 161 tokens fit no decode instance; the largest "
+            "takes 40, their widest group, bound(4), takes 160");
+  EXPECT_EQ(FailureOf(Submit(2, 156)), "");
+  EXPECT_EQ(Of<CallPrepareFormation>(ReportAll()).size(), 4u);
+  EXPECT_EQ(FailureOf(Submit(3, 50, 0)),
+            "INVALID_ARGUMENT: prompt + max_tokens: 50 tokens fit no decode instance; the largest "
+            "takes 40, their widest group, bound(4), takes 160; a group does not compute a prompt "
+            "without output");
+  want_prompt_logprobs_ = true;
+  EXPECT_NE(FailureOf(Submit(4, 50)).find("a group does not compute logprobs of its prompt"),
+            std::string::npos);
+}
+
+TEST_F(LongRequestsTest, WithoutAGroupTheLimitIsThatOfAnInstance) {
+  UpGroup(1);
+  EXPECT_EQ(FailureOf(Submit(1, 37)),
+            "INVALID_ARGUMENT: prompt + max_tokens: 41 tokens fit no decode instance; the largest "
+            "takes 40");
+}
+
+TEST_F(LongRequestsTest, WhereOnlyPeopleBindItIsRefusedUnlessTheyHave) {
+  Make({.automatic = false});
+  UpGroup();
+  EXPECT_NE(FailureOf(Submit(1, 70)).find("none can be bound: formations are ordered by hand"),
+            std::string::npos);
+  Effects asked =
+      Do(FormationCalled{Call(), {orchestrator::FormationOrder::Act::kBind, {}, "m@a", 4, {}}});
+  EXPECT_EQ(FailureOf(Submit(2, 70)), "") << "it is being bound";
+  EXPECT_EQ(Of<CallAnnounce>(Complete(asked)).size(), 1u);
+  // Another one joins it at once.
+  EXPECT_EQ(Of<CallAnnounce>(Submit(3, 150)).size(), 1u);
+}
+
+TEST_F(LongRequestsTest, PinsThatKeepAllInstancesAloneRefuseIt) {
+  UpGroup();
+  EXPECT_EQ(FailureOf(Submit(1, 70)), "");
+  Do(FormationCalled{Call(), {orchestrator::FormationOrder::Act::kPin, {}, "m@a", 0, {}}});
+  EXPECT_NE(FailureOf(Submit(2, 70)).find("instances of m@a are pinned by an operator"),
+            std::string::npos);
+  EXPECT_NE(FailureOf(ReportAll()).find("are pinned by an operator"), std::string::npos)
+      << "the one that waits, too";
+  EXPECT_EQ(StateOf(1), "");
+}
+
+TEST_F(LongRequestsTest, ItFailsWhenEveryBindFails) {
+  UpGroup();
+  Submit(1, 70);
+  std::string failure;
+  int binds = 0;
+  for (int i = 0; i < 60 && failure.empty(); ++i) {
+    Effects effects = ReportAll();
+    failure = FailureOf(effects);
+    const auto asked = Of<CallPrepareFormation>(effects);
+    if (asked.empty()) continue;
+    ++binds;
+    for (const auto& one : asked) {
+      Tell(one.instance, one.request.epoch, Phase::kEnded, absl::InternalError("no memory"));
+    }
+  }
+  EXPECT_GT(binds, 2);
+  EXPECT_NE(failure.find("UNAVAILABLE: prompt + max_tokens: 74 tokens fit no decode instance"),
+            std::string::npos)
+      << failure;
+  EXPECT_NE(failure.find("none can be bound: the last bind of m@a failed: "), std::string::npos)
+      << failure;
+  EXPECT_NE(failure.find("no memory"), std::string::npos) << failure;
+}
+
+TEST_F(LongRequestsTest, ItFailsWhenNoCommunicatorsAreMade) {
+  for (int i = 0; i < 2; ++i) members_.push_back(Up(Role::kDecode));
+  Submit(1, 50);
+  EXPECT_EQ(StateOf(1), "grouping");
+  std::string failure;
+  for (int i = 0; i < 30 && failure.empty(); ++i) failure = FailureOf(ReportAll());
+  EXPECT_NE(failure.find("has not made the group's communicators yet"), std::string::npos)
+      << failure;
+}
+
+TEST_F(LongRequestsTest, WhatTheLeadDoesNotTakeIsPlannedAgainElsewhere) {
+  UpGroup();
+  Submit(1, 70);
+  const Effects asked = ReportAll();
+  const CallAnnounce announce = Of<CallAnnounce>(Complete(asked)).at(0);
+  // It was released there meanwhile.
+  const Effects refused = Ended(announce, absl::UnavailableError("formation: no group is bound"));
+  EXPECT_TRUE(Of<CallAnnounce>(refused).empty()) << "not under the same formation";
+  EXPECT_EQ(Updates<Planned>(refused).size(), 1u) << "its router hears of another epoch";
+  EXPECT_EQ(StateOf(1), "grouping");
+  for (const size_t i : {0, 1}) Tell(members_[i], announce.request.formation, Phase::kEnded);
+  now_ += 2 * kSecondUs;
+  const Effects again = Complete(ReportAll());
+  ASSERT_EQ(Of<CallAnnounce>(again).size(), 1u);
+  EXPECT_GT(Of<CallAnnounce>(again)[0].request.epoch, announce.request.epoch);
+  // What can never be computed there fails.
+  EXPECT_NE(FailureOf(Ended(Of<CallAnnounce>(again)[0], absl::ResourceExhaustedError("KV blocks")))
+                .find("KV blocks"),
+            std::string::npos);
+}
+
+TEST_F(LongRequestsTest, WhenItsLeadIsLostItIsPlannedAgainUnlessItRuns) {
+  UpGroup();
+  Submit(1, 70);
+  Complete(ReportAll());
+  Do(UnregisterCalled{Call(), {members_[0], {incarnation_of_[members_[0]]}}});
+  EXPECT_EQ(StateOf(1), "grouping");
+  Do(UnregisterCalled{Call(), {members_[1], {incarnation_of_[members_[1]]}}});
+  members_.erase(members_.begin(), members_.begin() + 2);
+  for (const CallGroup& order : Of<CallGroup>(Until(now_ + 2 * kSecondUs))) {
+    made_[order.instance] = order.request.generation;
+  }
+  Effects announced;
+  for (int i = 0; i < 5 && Of<CallAnnounce>(announced).empty(); ++i) {
+    announced = Complete(ReportAll());
+  }
+  const CallAnnounce announce = Of<CallAnnounce>(announced).at(0);
+  Do(TransferOpened{announce.instance, {7, 1}, announce.request.epoch});
+  const Effects lost = Do(UnregisterCalled{Call(), {members_[0], {incarnation_of_[members_[0]]}}});
+  EXPECT_NE(FailureOf(lost).find("has left"), std::string::npos) << "tokens may have been sent";
+}
+
+TEST_F(LongRequestsTest, CancelsAndDeadlinesEndItWherever) {
+  UpGroup();
+  Submit(1, 70);
+  Do(Closed({7, 1}));
+  EXPECT_EQ(StateOf(1), "");
+  EXPECT_TRUE(Of<CallPrepareFormation>(ReportAll()).empty()) << "nothing needs a group";
+  Submit(2, 70);
+  const CallAnnounce announce = Of<CallAnnounce>(Complete(ReportAll())).at(0);
+  const Effects closed = Do(Closed({7, 2}));
+  ASSERT_EQ(Of<CallCancel>(closed).size(), 1u);
+  EXPECT_EQ(Of<CallCancel>(closed)[0].instance, announce.instance);
+  deadline_us_ = 2 * kSecondUs;
+  Submit(3, 150);
+  EXPECT_EQ(StateOf(3), "grouping") << "bound(2) does not hold it";
+  EXPECT_EQ(FailureOf(Until(now_ + 2 * kSecondUs)),
+            "DEADLINE_EXCEEDED: the request's deadline passed");
+}
+
+TEST_F(LongRequestsTest, ALargerInstanceThatComesTakesItAlone) {
+  UpGroup(2);
+  Submit(1, 70);
+  EXPECT_EQ(StateOf(1), "grouping");
+  WorkerIdentity identity{
+      .role = Role::kDecode,
+      .model = "m",
+      .endpoint = "w:99",
+      .incarnation = {99},
+      .shape =
+          {{.num_layers = 1, .kv_heads = 4, .head_dim = 4, .block_tokens = 4, .dtype = DType::kF32},
+           "h"},
+      .total_blocks = 100,
+      .max_positions = 0,
+      .details = "",
+      .max_batch_tokens = 8};
+  EXPECT_EQ(Of<CallAssign>(Do(RegisterCalled{Call(), {identity}})).size(), 1u);
+  EXPECT_EQ(StateOf(1), "assigning");
+}
+
+TEST_F(LongRequestsTest, UnderASuccessorItIsSubmittedAnewAndWaits) {
+  accepted_ = true;
+  UpGroup();
+  Submit(1, 70);
+  EXPECT_EQ(StateOf(1), "grouping");
+  EXPECT_EQ(Of<CallAnnounce>(Complete(ReportAll())).size(), 1u);
+}
+
+// ---- urgent requests ----
+
+class UrgentTest : public LongRequestsTest {
+ protected:
+  UrgentTest() {
+    orchestrator::FormationConfig config;
+    config.profiles["m"].gains = {{2, 1.6}};
+    config.policy.bind_sequences = 0;  // load binds nothing while something runs
+    config.policy.dedicated_priority = 2;
+    Make(config);
+    UpGroup();
+    for (const InstanceId member : members_) running_[member] = 2;
+    for (int i = 0; i < 12; ++i) Complete(ReportAll());
+    ReleaseAll();
+  }
+  void ReleaseAll() {
+    for (int i = 0; i < 30; ++i) {
+      for (const CallEndFormation& end : Of<CallEndFormation>(ReportAll())) {
+        for (const InstanceId member : members_) Tell(member, end.request.epoch, Phase::kEnded);
+      }
+    }
+    EXPECT_EQ(Formations(), (std::vector<std::string>{"independent"}));
+  }
+};
+
+TEST_F(UrgentTest, GetADedicatedGroupThatOthersKeepOff) {
+  Submit(1, 4, 4, /*priority=*/1);
+  EXPECT_TRUE(Of<CallPrepareFormation>(ReportAll()).empty()) << "it is not urgent";
+  Submit(2, 4, 4, /*priority=*/2);
+  const Effects asked = ReportAll();
+  ASSERT_EQ(Of<CallPrepareFormation>(asked).size(), 2u);
+  Complete(asked);
+  const GroupStatus group = core_->Snapshot(now_).groups.back();
+  const InstanceId lead = Of<CallPrepareFormation>(asked)[0].instance;
+  std::string why;
+  for (const GroupStatus& one : core_->Snapshot(now_).groups) why += one.why;
+  EXPECT_NE(why.find("a request of priority -2 gets a bound group"), std::string::npos) << why;
+  for (uint64_t serial = 3; serial < 9; ++serial) {
+    const bool urgent = serial % 2 == 0;
+    const Effects effects = Submit(serial, 4, 4, urgent ? 3 : 0);
+    const CallAnnounce announce = Of<CallAnnounce>(effects).at(0);
+    EXPECT_EQ(announce.instance == lead, urgent) << serial;
+    EXPECT_EQ(announce.request.formation != 0, urgent);
+  }
+  for (uint64_t serial = 1; serial < 9; ++serial) Do(Closed({7, serial}));
+  ReleaseAll();
+}
+
+}  // namespace
+}  // namespace skein::scheduler
