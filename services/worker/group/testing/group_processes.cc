@@ -168,9 +168,11 @@ std::string GroupProcesses::State() {
 
 void GroupProcesses::MakeGroups(const std::vector<int>& slots) {
   members_ = slots;
+  std::sort(members_.begin(), members_.end(),
+            [this](int a, int b) { return slots_[Index(a)].worker < slots_[Index(b)].worker; });
   ++generation_;
   std::vector<uint64_t> workers;
-  for (const int slot : slots) workers.push_back(slots_[Index(slot)].worker);
+  for (const int slot : members_) workers.push_back(slots_[Index(slot)].worker);
   orchestrator_.OrderGroups(generation_, workers);
   Await(
       [&] {

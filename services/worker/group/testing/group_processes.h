@@ -83,7 +83,9 @@ class GroupProcesses {
 
   // New communicators for the workers in these slots, and until they are there.
   void MakeGroups(const std::vector<int>& slots);
-  // Ranks are indexes into the slots of the latest MakeGroups. Returns the epoch.
+  // Ranks are those of the latest MakeGroups: as their workers were started.
+  int SlotOf(int rank) const { return members_[Index(rank)]; }
+  // Returns the epoch.
   uint64_t Prepare(int first, int count, std::optional<int64_t> shift_tokens);
   void Commit(int first, uint64_t epoch);
   void End(int rank, uint64_t epoch, Switch how);
