@@ -28,38 +28,40 @@ constexpr int64_t kLimitUs = 500'000;
 
 class GroupFaults : public ::testing::Test {
  protected:
-  void Strike(int signal, FaultPoint point, int victim) {
-    SCOPED_TRACE(std::string(signal == SIGKILL ? "killed" : "stopped") + " at " +
-                 testing::NameOf(point) + ": worker " + std::to_string(victim));
+  // The rank of a group of four.
+  void Strike(int signal, FaultPoint point, int rank) {
+    const std::string what = std::string(signal == SIGKILL ? "killed at " : "stopped at ") +
+                             testing::NameOf(point) + ", rank " + std::to_string(rank);
+    SCOPED_TRACE(what);
     node_.MakeGroups({0, 1, 2, 3});
+    const int victim = node_.SlotOf(rank);
     for (int slot = 0; slot < kSize; ++slot) node_.Start(slot, 9, 40, 0, true);
     node_.process(victim).Arm(point, signal);
     while (!Struck(victim)) BindUntilStruck(point, victim);
 
     const auto since = Clock::now();
     signal == SIGKILL ? node_.Bury(victim) : node_.SetAside(victim);
-    std::vector<int> others;
-    for (int slot = 0; slot < kSize; ++slot) {
-      if (slot != victim) others.push_back(slot);
-    }
     // Members have no plans to miss while they have nothing of their own to run: the orchestrator
     // tells them when the lease of a lead that is stopped has expired.
-    const bool lease_expires = signal == SIGSTOP && victim == 0 && point >= FaultPoint::kBound;
-    for (const int slot : others) {
-      if (lease_expires) node_.End(slot, epoch_, Switch::kHard);
+    const bool lease_expires = signal == SIGSTOP && rank == 0 && point >= FaultPoint::kBound;
+    std::vector<int> others;
+    for (int other = 0; other < kSize; ++other) {
+      if (other == rank) continue;
+      others.push_back(node_.SlotOf(other));
+      if (lease_expires) node_.End(other, epoch_, Switch::kHard);
     }
-    for (const int slot : others) node_.AwaitEnds(slot, 1, epoch_);
+    for (int other = 0; other < kSize; ++other) {
+      if (other != rank) node_.AwaitEnds(other, 1, epoch_);
+    }
     const auto alone_ms =
         std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - since).count();
     const GroupProcesses::Ends ends = node_.SettleRequests();
-    EXPECT_EQ(ends.failed, 0) << "what a living worker has can go on";
+    EXPECT_EQ(ends.failed, 0) << "what a living worker has can go on: " << ends.why;
     EXPECT_GE(ends.whole, kSize - 1);
-    std::printf("%s at %s, %s: alone after %ld ms; %d whole, %d lost\n",
-                signal == SIGKILL ? "killed" : "stopped", testing::NameOf(point),
-                victim == 0 ? "lead" : "member", static_cast<long>(alone_ms), ends.whole,
-                ends.lost);
+    std::printf("%s: the others alone after %ld ms; %d requests whole, %d lost\n", what.c_str(),
+                static_cast<long>(alone_ms), ends.whole, ends.lost);
     node_.MakeGroups(others);
-    BindTwo(others[0]);
+    BindTwo();
     node_.ExpectAtRest();
     signal == SIGKILL ? node_.Restart(victim) : Return(victim);
   }
@@ -95,7 +97,7 @@ class GroupFaults : public ::testing::Test {
     await([&] { return AllAre(Phase::kPrepared); }, "all are prepared");
     if (ended()) return;
     node_.Commit(0, epoch_);
-    for (int i = 0; i < 3; ++i) node_.Start(0, 9 + i, 40, epoch_, /*handoff=*/i > 0);
+    for (int i = 0; i < 3; ++i) node_.Start(node_.SlotOf(0), 9 + i, 40, epoch_, /*handoff=*/i > 0);
     await([&] { return AllAre(Phase::kBound); }, "all are bound");
     if (ended()) return;
     const bool releases = point >= FaultPoint::kReleaseOrdered;
@@ -105,8 +107,9 @@ class GroupFaults : public ::testing::Test {
     await([&] { return AllAre(Phase::kEnded); }, "all are released");
   }
 
-  // The first two of those that are left, where `lead` is the first.
-  void BindTwo(int lead) {
+  // The first two of those that are left.
+  void BindTwo() {
+    const int lead = node_.SlotOf(0);
     const std::string before = node_.process(lead).Ask("steps");
     do {
       epoch_ = node_.Prepare(0, 2, std::nullopt);
@@ -123,12 +126,10 @@ class GroupFaults : public ::testing::Test {
 
   // It finds that it is alone. What it has ends.
   void Return(int victim) {
-    const uint64_t steps_epoch = epoch_;
     node_.process(victim).Continue();
     node_.TakeBack(victim);
     node_.SettleRequests();
     node_.ExpectAtRest();
-    epoch_ = steps_epoch;
   }
 
  protected:

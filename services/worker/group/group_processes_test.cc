@@ -52,8 +52,7 @@ class Sequence {
     for (int orders = Between(8, 16); orders > 0; --orders) Order();
     while (!standing_.empty()) Release(0, HowToRelease(), /*wait=*/true);
     const GroupProcesses::Ends ends = node_->SettleRequests();
-    EXPECT_EQ(ends.failed, 0);
-    EXPECT_EQ(ends.lost, 0);
+    EXPECT_EQ(ends.failed + ends.lost, 0) << ends.why;
     totals_->tokens += ends.tokens;
     node_->ExpectAtRest();
   }

@@ -28,7 +28,9 @@ namespace skein::services::testing {
 // Worker i is the one whose process has incarnation i + 1. Thread-safe.
 class FormationOrchestrator final : public v1::Orchestrator::CallbackService {
  public:
-  FormationOrchestrator() {
+  // The lease is the workers'; they report several times in it.
+  explicit FormationOrchestrator(scheduler::TimeUs lease_us = 60 * scheduler::kSecondUs)
+      : lease_us_(lease_us) {
     auto server = ServeRpc("127.0.0.1:0", {this});
     SKEIN_CHECK_MSG(server.ok(), server.status().ToString().c_str());
     server_ = *std::move(server);
@@ -176,7 +178,7 @@ class FormationOrchestrator final : public v1::Orchestrator::CallbackService {
   void Welcome(Worker* worker) {
     v1::OrchestratorMessage message;
     message.mutable_welcome()->set_instance(worker->connection->worker + 1);
-    message.mutable_welcome()->set_lease_us(60'000'000);
+    message.mutable_welcome()->set_lease_us(static_cast<uint64_t>(lease_us_));
     message.mutable_welcome()->mutable_generation()->set_number(1);
     message.mutable_welcome()->mutable_generation()->set_orchestrator(1);
     Send(worker, std::move(message));
@@ -206,6 +208,7 @@ class FormationOrchestrator final : public v1::Orchestrator::CallbackService {
     return changed_.wait_for(*lock, std::chrono::minutes(1), condition);
   }
 
+  const scheduler::TimeUs lease_us_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::map<uint64_t, Worker> workers_;

@@ -115,8 +115,13 @@ class PointedEngine final : public engine::StepEngine {
     }
     inner_->Launch(std::move(plan));
   }
-  std::optional<engine::CompletedStep> Poll() override { return inner_->Poll(); }
-  std::optional<engine::StepLayers> Layers() override { return inner_->Layers(); }
+  // A decode-worker asks for no layers: only the points do.
+  std::optional<engine::CompletedStep> Poll() override {
+    std::optional<engine::CompletedStep> completed = inner_->Poll();
+    if (completed.has_value()) completed->layers = 0;
+    return completed;
+  }
+  std::optional<engine::StepLayers> Layers() override { return std::nullopt; }
   void Release(engine::SequenceHandle sequence) override { inner_->Release(sequence); }
 
  private:

@@ -18,6 +18,8 @@ constexpr auto kAwaitMax = std::chrono::minutes(1);
 constexpr int kPrefillBlocks = 64;
 constexpr uint64_t kPrefill = 1'000'000;  // the orchestrator's number of the prefill-worker
 constexpr int kAttemptsMax = 50;
+// Workers report several times in it, and so tell of their communicators.
+constexpr scheduler::TimeUs kLeaseUs = 3 * scheduler::kSecondUs;
 constexpr double kNllTolerance = 1e-3;  // relative: that of engine/model/group's parity in bf16
 
 WorkerEngine PrefillEngine(const WorkerProcess::Options& options) {
@@ -52,13 +54,13 @@ TokenReader::TokenReader(const std::string& endpoint,
         for (v1::TokenBatch batch; stream_->Read(&batch);) {
           for (const v1::TokenBatch::Sequence& one : batch.sequences()) told(one);
         }
+        why_ = stream_->Finish().error_message();
         ended_ = true;
       }) {}
 
 TokenReader::~TokenReader() {
   context_.TryCancel();
   thread_.join();
-  stream_->Finish();
 }
 
 void TokenReader::Attach(scheduler::RequestId id, uint64_t epoch) {
@@ -76,6 +78,7 @@ void TokenReader::Attach(scheduler::RequestId id, uint64_t epoch) {
 GroupProcesses::GroupProcesses(Options options)
     : options_(std::move(options)),
       oracle_(MakeTinyOracle(options_.worker.device, options_.worker.model_dir)),
+      orchestrator_(kLeaseUs),
       prefill_engine_(PrefillEngine(options_.worker)),
       prefill_(&prefill_engine_, orchestrator_.address(), 1024),
       slots_(Index(options_.size)) {
@@ -107,8 +110,6 @@ void GroupProcesses::Launch(Slot* slot) {
 
 void GroupProcesses::Meet(Slot* slot) {
   slot->endpoint = orchestrator_.AwaitRegistered(slot->worker);
-  slot->reader = std::make_unique<TokenReader>(
-      slot->endpoint, [this, worker = slot->worker](const auto& told) { Take(worker, told); });
   slot->alive = true;
 }
 
@@ -167,9 +168,11 @@ std::string GroupProcesses::State() {
 
 void GroupProcesses::MakeGroups(const std::vector<int>& slots) {
   members_ = slots;
+  std::sort(members_.begin(), members_.end(),
+            [this](int a, int b) { return slots_[Index(a)].worker < slots_[Index(b)].worker; });
   ++generation_;
   std::vector<uint64_t> workers;
-  for (const int slot : slots) workers.push_back(slots_[Index(slot)].worker);
+  for (const int slot : members_) workers.push_back(slots_[Index(slot)].worker);
   orchestrator_.OrderGroups(generation_, workers);
   Await(
       [&] {
@@ -252,6 +255,11 @@ void GroupProcesses::Place(Answer* answer, int slot, uint64_t formation, bool ha
     answer->state = Answer::State::kLive;
     answer->retry = false;
   }
+  // A stream that says nothing for long would be ended.
+  if (at.reader == nullptr) {
+    at.reader = std::make_unique<TokenReader>(
+        at.endpoint, [this, worker = at.worker](const auto& told) { Take(worker, told); });
+  }
   at.reader->Attach(spec->id, epoch);
   v1::OrchestratorMessage message;
   v1::AnnounceRequest* announce = message.mutable_announce();
@@ -293,8 +301,10 @@ void GroupProcesses::Take(uint64_t worker, const v1::TokenBatch::Sequence& told)
   const auto code = static_cast<absl::StatusCode>(told.finished().failure().code());
   answer.state = Answer::State::kFailed;
   answer.why = told.finished().ShortDebugString();
+  // Cancelled: by the prefill-worker, which was told to drop it.
   answer.retry = answer.output.empty() && (code == absl::StatusCode::kUnavailable ||
-                                           code == absl::StatusCode::kResourceExhausted);
+                                           code == absl::StatusCode::kResourceExhausted ||
+                                           code == absl::StatusCode::kCancelled);
 }
 
 // What the prefill-worker cannot bring to where it was placed; the decode-worker may hold it.
@@ -349,7 +359,11 @@ bool GroupProcesses::AnyLive() {
   bool any = false;
   for (auto& [serial, answer] : answers_) {
     if (answer.state != Answer::State::kLive || !alive(answer.slot)) continue;
-    if (slots_[Index(answer.slot)].reader->ended()) answer.state = Answer::State::kLost;
+    const TokenReader& reader = *slots_[Index(answer.slot)].reader;
+    if (reader.ended()) {
+      answer.state = Answer::State::kLost;
+      answer.why = "its stream has ended: " + reader.why();
+    }
     any = any || answer.state == Answer::State::kLive;
   }
   return any;
@@ -378,6 +392,7 @@ GroupProcesses::Ends GroupProcesses::SettleRequests() {
     ends.whole += answer.state == Answer::State::kWhole;
     ends.failed += answer.state == Answer::State::kFailed;
     ends.lost += answer.state == Answer::State::kLost;
+    if (answer.state != Answer::State::kWhole) absl::StrAppend(&ends.why, answer.why, "\n");
   }
   return ends;
 }

@@ -36,12 +36,14 @@ class TokenReader {
   ~TokenReader();
 
   void Attach(scheduler::RequestId id, uint64_t epoch);
-  bool ended() const { return ended_; }  // what had come was told
+  bool ended() const { return ended_; }            // what had come was told
+  const std::string& why() const { return why_; }  // it has ended
 
  private:
   const std::unique_ptr<v1::DecodeWorker::Stub> stub_;
   grpc::ClientContext context_;
   const std::unique_ptr<grpc::ClientReaderWriter<v1::TokenStreamRequest, v1::TokenBatch>> stream_;
+  std::string why_;
   std::atomic<bool> ended_{false};
   std::thread thread_;
 };
@@ -81,7 +83,9 @@ class GroupProcesses {
 
   // New communicators for the workers in these slots, and until they are there.
   void MakeGroups(const std::vector<int>& slots);
-  // Ranks are indexes into the slots of the latest MakeGroups. Returns the epoch.
+  // Ranks are those of the latest MakeGroups: as their workers were started.
+  int SlotOf(int rank) const { return members_[Index(rank)]; }
+  // Returns the epoch.
   uint64_t Prepare(int first, int count, std::optional<int64_t> shift_tokens);
   void Commit(int first, uint64_t epoch);
   void End(int rank, uint64_t epoch, Switch how);
@@ -107,6 +111,7 @@ class GroupProcesses {
   struct Ends {
     int whole = 0, failed = 0, lost = 0;
     int64_t tokens = 0;
+    std::string why;  // not all are whole
   };
   Ends SettleRequests();
 

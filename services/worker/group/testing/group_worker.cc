@@ -10,8 +10,10 @@
 //                         are free, INVARIANTS"
 //   steps                 how many steps together it has run
 #include <sys/prctl.h>
+#include <unistd.h>
 
 #include <chrono>
+#include <cstdio>
 #include <iostream>
 #include <sstream>
 #include <string>
@@ -49,11 +51,18 @@ uint64_t StepsTogether(const DecodeShell& shell) {
 }
 
 int Main(char** argv) {
+  // Libraries may write to stdout, too.
+  FILE* const answers = fdopen(dup(STDOUT_FILENO), "w");
+  dup2(STDERR_FILENO, STDOUT_FILENO);
+  const auto answer = [answers](const std::string& line) {
+    std::fprintf(answers, "%s\n", line.c_str());
+    std::fflush(answers);
+  };
   const std::string device = argv[1], dir = argv[2], orchestrator = argv[4];
   const int blocks = std::stoi(argv[3]);
   const uint64_t index = std::stoull(argv[5]);
   const scheduler::TimeUs limit_us = std::stoll(argv[6]);
-  InitLog("decode-worker", Level::kError);
+  InitLog("decode-worker", Level::kWarning);
   FaultPoints points;
   FaultRelay relay(orchestrator, &points);
   const auto relayed = ServeRpc("127.0.0.1:0", {&relay});
@@ -75,11 +84,11 @@ int Main(char** argv) {
     words >> command >> point >> how;
     if (command == "arm") {
       points.Arm(FaultPointOf(point), how == "stop" ? SIGSTOP : SIGKILL);
-      std::cout << "armed" << std::endl;
+      answer("armed");
     } else if (command == "rest") {
-      std::cout << Rest(&worker.shell()) << std::endl;
+      answer(Rest(&worker.shell()));
     } else if (command == "steps") {
-      std::cout << StepsTogether(worker.shell()) << std::endl;
+      answer(absl::StrCat(StepsTogether(worker.shell())));
     }
   }
   _exit(0);
