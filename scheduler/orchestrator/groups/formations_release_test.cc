@@ -44,10 +44,13 @@ class FormationsReleaseTest : public PartsTest {
     report.held_digest = instance.held_digest.value();
     workers_.On(ReportCalled{instance.connection, std::move(report)}, now_);
   }
-  // So many tokens of prompts are to be computed at the first instance.
-  void Drive(int64_t waiting_tokens) {
+  // So many tokens of prompts are to be computed, and so many requests run, at the first instance.
+  void Drive(int64_t waiting_tokens, int64_t running = 0) {
     now_ += Formations::kChooseUs;
-    registry_.Find(members_[0])->load.queued_tokens = waiting_tokens;
+    Instance& instance = *registry_.Find(members_[0]);
+    instance.load.queued_tokens = waiting_tokens;
+    instance.load.running_requests = running;
+    registry_.Recount(instance);
     effects_.clear();
     formations_.Reported(members_[0], now_);
   }
@@ -68,14 +71,27 @@ TEST_F(FormationsReleaseTest, LetsSequencesEndWhilePromptsWaitAndThenComputesThe
   ASSERT_EQ(Of<CallEndFormation>().size(), 1u);
   EXPECT_EQ(Of<CallEndFormation>()[0].instance, members_[0]);
   EXPECT_EQ(Of<CallEndFormation>()[0].request.how, Switch::kSequential);
-  Drive(1000);
+  Drive(1000, 6);
   EXPECT_TRUE(Of<CallEndFormation>().empty());
-  Drive(999);
+  Drive(999, 6);
   ASSERT_FALSE(Of<CallEndFormation>().empty());
   EXPECT_EQ(Of<CallEndFormation>()[0].request.how, Switch::kHard);
-  Drive(999);
+  Drive(999, 6);
   EXPECT_TRUE(Of<CallEndFormation>().empty());
   EXPECT_TRUE(formations_.CheckInvariants().ok());
+}
+
+// When the group is quiet again, there is no hurry: it ends, and is bound again.
+TEST_F(FormationsReleaseTest, DoesNotHastenWhatIsToBeBoundAgain) {
+  Drive(2000);
+  ASSERT_EQ(Of<CallEndFormation>().size(), 1u);
+  Drive(0);
+  EXPECT_TRUE(Of<CallEndFormation>().empty());
+  Tell(Phase::kEnded);
+  EXPECT_EQ(formations_.LiveOf(members_[0]), nullptr);
+  now_ += 11 * kSecondUs;
+  Drive(0);
+  EXPECT_EQ(Of<CallPrepareFormation>().size(), 2u);
 }
 
 // Prompts on their way to an instance wait, too.
@@ -83,6 +99,7 @@ TEST_F(FormationsReleaseTest, CountsThePromptsThatWerePlaced) {
   registry_.Find(members_[1])->unreported.prompt_tokens = 1500;
   Drive(500);
   EXPECT_EQ(Of<CallEndFormation>().size(), 1u);
+  registry_.Find(members_[1])->unreported.prompt_tokens = 0;
 }
 
 // What an operator orders is released as ordered, however few prompts wait.
