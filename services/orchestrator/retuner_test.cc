@@ -57,14 +57,15 @@ class RetunerTest : public ::testing::Test {
     return text.substr(value, text.find('\n', value) - value);
   }
   nlohmann::json ModelOf(const Retuner& retuner, const std::string& name) const {
-    for (const auto& model : nlohmann::json::parse(retuner.Json())["models"]) {
+    const auto page = nlohmann::json::parse(retuner.Json());
+    for (const auto& model : page["models"]) {
       if (model["model"] == name) return model;
     }
     return {};
   }
 
   Metrics metrics_;
-  std::map<std::string, int64_t> instances_ = {{"m", 16}, {"n", 8}};
+  std::map<std::string, int64_t> instances_ = {{"m", 64}, {"n", 8}};
   std::vector<Applied> applied_;
 };
 
@@ -91,12 +92,12 @@ TEST_F(RetunerTest, EachModelGetsATableOfItsOwn) {
   ASSERT_EQ(applied_.size(), 2u);
   EXPECT_EQ(applied_[0].model, "m");
   EXPECT_EQ(applied_[1].model, "n");
-  // The same prompts, at the same load, on half the instances: each gets fewer of them.
+  // The same prompts, at the same load, on an eighth of the instances: each gets fewer of them.
   EXPECT_LT(applied_[0].rates.RateAt(2), applied_[1].rates.RateAt(2));
   const nlohmann::json shown = ModelOf(retuner, "m");
   EXPECT_EQ(shown["tuned"]["outcome"], "applied");
   EXPECT_EQ(shown["tuned"]["prompts"], 3000);
-  EXPECT_EQ(shown["tuned"]["instances"], 16);
+  EXPECT_EQ(shown["tuned"]["instances"], 64);
   EXPECT_EQ(shown["prompts"], 0) << "the next table is made from later prompts";
   ASSERT_EQ(shown["rates"].size(), applied_[0].rates.rows().size());
   EXPECT_EQ(shown["rates"][0]["improvement_rate"], applied_[0].rates.rows()[0].improvement_rate);
