@@ -2,16 +2,18 @@
 // gets exactly its tokens, no block is lost, every switch ends, and in the end all work alone. A
 // failing seed is printed with the flags that replay it (seed_main.h).
 #include <cstdint>
+#include <utility>
 
 #include "tests/sim/every_world.h"
 #include "tests/sim/formation_worlds.h"
+#include "tests/sim/small_pools.h"
 #include "tests/sim/variations.h"
 
 namespace skein::sim {
 namespace {
 
 const auto kSlices =
-    ::testing::ValuesIn(SlicesOf(MakeFormationScenario, 4, /*slices=*/8, /*seeds=*/6));
+    ::testing::ValuesIn(SlicesOf(MakeFormationScenario, 4, /*slices=*/8, /*seeds=*/4));
 
 class FormationSimTest : public EveryWorldTest {};
 
@@ -22,6 +24,16 @@ TEST_P(FormationSimTest, KeepsTheInvariantsAndHeals) {
   EXPECT_GT(sum.group_steps, 100);
   EXPECT_GT(sum.group_steps_in_sp, 0);
   EXPECT_GT(sum.granted_to_groups, 0);
+}
+
+// Sequences are preempted; those of a lead go on in its group.
+TEST_P(FormationSimTest, SmallPoolsLoseNothing) {
+  const Slice& slice = GetParam();
+  for (uint64_t seed = slice.first(); seed < slice.first() + 2; ++seed) {
+    Scenario scenario = slice.make(seed);
+    ShrinkPools(&scenario);
+    EXPECT_EQ(RunWorld(std::move(scenario)).violation, "") << "seed " << seed;
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Formations, FormationSimTest, kSlices);

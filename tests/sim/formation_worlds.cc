@@ -9,6 +9,7 @@ namespace skein::sim {
 namespace {
 
 using scheduler::kMillisecondUs;
+using scheduler::OwnSequences;
 using scheduler::orchestrator::FormationOrder;
 
 FormationPlan MakePlan(Random& random) {
@@ -17,7 +18,7 @@ FormationPlan MakePlan(Random& random) {
   plan.bind_sequences = static_cast<double>(random.Between(1, 4)) * 0.5;
   plan.release_sequences = plan.bind_sequences + static_cast<double>(random.Between(1, 4)) * 0.5;
   plan.dwell_ms = random.Between(50, 800);
-  plan.shift_tokens = random.Between(0, 8);
+  plan.shift_tokens = random.Between(0, 4);
   plan.own_share = random.Chance(0.5) ? 0 : static_cast<double>(random.Between(1, 9)) * 0.1;
   return plan;
 }
@@ -25,21 +26,13 @@ FormationPlan MakePlan(Random& random) {
 FormationAct MakeAct(Random& random, const Scenario& scenario) {
   FormationAct act;
   const int64_t what = random.Between(0, 9);
-  act.order.act = what < 5   ? FormationOrder::Act::kBind
+  act.order.act = what < 6   ? FormationOrder::Act::kBind
                   : what < 8 ? FormationOrder::Act::kRelease
                   : what < 9 ? FormationOrder::Act::kPin
                              : FormationOrder::Act::kUnpin;
   if (random.Chance(0.3)) act.order.how = scheduler::Switch::kHard;
-  const bool has_own = random.Chance(0.4);
-  const int64_t own = random.Between(0, 3);
-  const bool has_shift = random.Chance(0.2);
-  const int64_t shift = random.Between(0, 8);
-  [&]<class Order>(Order& order) {
-    if constexpr (requires { order.own; }) {
-      if (has_own) order.own = static_cast<decltype(order.own)>(own);
-      if (has_shift) order.shift_tokens = shift;
-    }
-  }(act.order);
+  if (random.Chance(0.4)) act.order.own = static_cast<OwnSequences>(random.Between(0, 3));
+  if (random.Chance(0.2)) act.order.shift_tokens = random.Between(0, 8);
   int size = 2;
   while (2 * size <= scenario.decode_workers && random.Chance(0.5)) size *= 2;
   if (random.Chance(0.3)) {  // of the whole group
@@ -54,11 +47,11 @@ FormationAct MakeAct(Random& random, const Scenario& scenario) {
 
 void MakeOrders(Random& random, Scenario& scenario) {
   if (scenario.formations->automatic && random.Chance(0.4)) return;
-  TimeUs at = random.Between(500, 900) * kMillisecondUs;
+  TimeUs at = random.Between(600, 900) * kMillisecondUs;  // from when on the groups are made
   while (at < scenario.heals_us) {
     scenario.orders.push_back(MakeAct(random, scenario));
     scenario.orders.back().at_us = at;
-    at += random.Between(20, 500) * kMillisecondUs;
+    at += random.Between(20, 400) * kMillisecondUs;
   }
 }
 

@@ -37,6 +37,12 @@ Scenario MakeSmallPools(uint64_t seed) {
   return scenario;
 }
 
+Scenario MakeFormationsInSmallPools(uint64_t seed) {
+  Scenario scenario = MakeFormationScenario(seed);
+  ShrinkPools(&scenario);
+  return scenario;
+}
+
 constexpr Kind kKinds[] = {{"alone", MakeScenario},
                            {"together", MakeSpScenario},
                            {"no_excuse", Changed<LeaveNoExcuse>},
@@ -52,6 +58,7 @@ constexpr Kind kKinds[] = {{"alone", MakeScenario},
                            {"long", MakeLongScenario},
                            {"formations", MakeFormationScenario},
                            {"formations_no_excuse", FormationsChanged<LeaveNoExcuse>},
+                           {"formations_small_pools", MakeFormationsInSmallPools},
                            {"formations_half_open", FormationsChanged<HalfOpenStreams>}};
 
 }  // namespace

@@ -9,9 +9,11 @@
 #include <cstdint>
 #include <cstdio>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <system_error>
 
+#include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 #include "tests/sim/world.h"
 
@@ -105,17 +107,27 @@ inline Outcome RunWorld(Scenario scenario) {
   return outcome;
 }
 
+// A line, if there were any.
+inline std::string FormationsOf(const Outcome& sum) {
+  if (sum.binds + sum.switches_failed == 0) return "";
+  return absl::StrCat("formations: ", sum.binds, " binds, ", sum.releases, " releases, ",
+                      sum.switches_failed, " switches failed, ", sum.group_steps,
+                      " steps of groups, ", sum.group_steps_in_sp, " of them in SP, ",
+                      sum.group_steps_broken, " more broken, ", sum.granted_to_groups,
+                      " prompts for all ranks\n");
+}
+
 inline void PrintStatistics() {
   const Outcome& sum = statistics.sum;
   std::printf(
       "%lld worlds: %.0f virtual seconds with a request in flight, %lld requests, %lld finished, "
-      "%lld of %lld faults met a running request, %llu events, %.0f a second\n%s%s",
+      "%lld of %lld faults met a running request, %llu events, %.0f a second\n%s%s%s",
       static_cast<long long>(statistics.worlds), static_cast<double>(sum.in_flight_us) * 1e-6,
       static_cast<long long>(sum.requests), static_cast<long long>(sum.finished),
       static_cast<long long>(sum.faults_met), static_cast<long long>(sum.faults),
       static_cast<unsigned long long>(sum.actions),
       static_cast<double>(sum.actions) / std::max(statistics.seconds, 1e-9),
-      sum.coverage.Lines().c_str(), sum.coverage.Report().c_str());
+      FormationsOf(sum).c_str(), sum.coverage.Lines().c_str(), sum.coverage.Report().c_str());
 }
 
 // Runs the seeds of one slice: none fails, and a third of the requests or more is served.

@@ -169,7 +169,7 @@ void MakeLongWorkload(Random& random, Scenario& scenario) {
 }
 
 void MakeFormationWorkload(Random& random, Scenario& scenario) {
-  const TimeUs lasts = random.Between(2500, 4500) * kMillisecondUs;
+  const TimeUs lasts = random.Between(1600, 3000) * kMillisecondUs;
   uint64_t serial = 0;
   for (TimeUs when = 100 * kMillisecondUs; when < lasts;) {
     const bool burst = random.Chance(0.4);

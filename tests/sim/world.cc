@@ -23,7 +23,6 @@ int64_t StagingBuffersHeld(const Snapshot& snapshot) {
 }
 
 constexpr TimeUs kPatienceUs = 30 * kSecondUs;  // after the healing, for everything to end
-constexpr TimeUs kSwitchUs = 5 * kSecondUs;     // for every switch to end
 
 }  // namespace
 
@@ -313,53 +312,6 @@ void World::RunProbes(const std::vector<ClientPlan>& probes) {
   CheckProbes(probes);
 }
 
-// ---- formations ----
-
-std::vector<scheduler::InstanceId> World::DecodeInstances() const {
-  std::vector<scheduler::InstanceId> instances;
-  for (const auto& worker : decode_) {
-    if (!worker->alive()) continue;
-    const auto snapshot = worker->core()->Snapshot(worker->LocalNow());
-    if (snapshot.registered) instances.push_back(snapshot.instance);
-  }
-  std::sort(instances.begin(), instances.end());
-  return instances;
-}
-
-// What cannot be is refused, which is fine.
-void World::Act(const FormationAct& act) {
-  if (!orchestrator_->alive()) return;
-  scheduler::orchestrator::FormationOrder order = act.order;
-  if (act.size == 0) {
-    order.group = "m@h";
-    return orchestrator_->Order(order);
-  }
-  const std::vector<scheduler::InstanceId> instances = DecodeInstances();
-  const size_t first = std::min(static_cast<size_t>(act.first), instances.size());
-  const size_t end = std::min(first + static_cast<size_t>(act.size), instances.size());
-  order.instances.assign(instances.begin() + static_cast<std::ptrdiff_t>(first),
-                         instances.begin() + static_cast<std::ptrdiff_t>(end));
-  if (!order.instances.empty()) orchestrator_->Order(order);
-}
-
-// All groups are released for good: within bounded time all work alone, and serve.
-void World::RunAlone() {
-  if (!scenario_.formations.has_value() || !verdict_.ok()) return;
-  using scheduler::orchestrator::FormationOrder;
-  Act({.order = {.act = FormationOrder::Act::kPin}});
-  Act({.order = {.act = FormationOrder::Act::kRelease}});
-  const TimeUs until = time_.now() + kSwitchUs * scenario_.time_scale;
-  while (verdict_.ok() && time_.now() < until) {
-    RunAction();
-    if (orchestrator_->open_orders() == 0 && orchestrator_->AllWorkAlone()) break;
-  }
-  verdict_.Require(orchestrator_->AllWorkAlone(), "a switch of a group never ended");
-  verdict_.Require(orchestrator_->open_orders() == 0, "an order about a formation has no answer");
-  const int64_t steps = group_steps_.run();
-  RunProbes(alone_probes_);
-  verdict_.Require(group_steps_.run() == steps, "a released group goes on to run steps");
-}
-
 Outcome World::Run() {
   router_->Start();
   orchestrator_->Start();
@@ -386,6 +338,8 @@ Outcome World::Run() {
 Outcome World::Summary() {
   const OrchestratorSnapshot orchestrator =
       orchestrator_->core()->Snapshot(orchestrator_->LocalNow());
+  auto requests = static_cast<int64_t>(scenario_.clients.size() + scenario_.probes.size());
+  if (scenario_.formations.has_value()) requests += static_cast<int64_t>(alone_probes_.size());
   int64_t parts_copied = 0;
   int64_t resumed = 0;
   int64_t engines_failed = 0;
@@ -410,7 +364,7 @@ Outcome World::Summary() {
           .faults = faults_,
           .faults_met = faults_met_,
           .coverage = network_.coverage(),
-          .requests = static_cast<int64_t>(scenario_.clients.size() + scenario_.probes.size()),
+          .requests = requests,
           .finished = router_->finished(),
           .failed_alone = router_->failed_alone(),
           .sp_plans = orchestrator_->sp_plans(),
