@@ -99,8 +99,9 @@ class DecodeCore::Impl {
   void StartStepsOfGroup();
   bool StartOwnOfGroup(int64_t tokens);
   void EndStepOfGroup(const StepLoop::Ended& ended, const StepDone& event);
-  void TellOwn() { group_.SetOwn(running_.StepTokens(), running_.SomeWaitForBlocks(), clock_.now); }
-  void JoinGroup();                     // the preempted ones
+  void TellOwn();
+  void MoveToGroup();  // what the lead runs when it is bound, where that is ordered
+  void JoinGroup();    // the preempted ones
   void RunInGroup(Sequence& sequence);  // its KV has come to all ranks
   void TakeBack();                      // the sequences of a group that is over
   void EndComing(Sequence& sequence, const absl::Status& why);  // whose KV was for such a one
