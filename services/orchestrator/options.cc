@@ -63,6 +63,15 @@ void RegisterFormations(OrchestratorOptions* options, FlagSet* flags) {
       "Only sizes that make tokens at least so many times as fast as one instance, by the "
       "profile, are bound for load or priority.",
       1, 1000);
+  flags
+      ->String(&options->formation_own, "formation-own",
+               "How sequences that instances run alone fare when they are bound for load: they "
+               "share the steps with the group's; they end first (sequential); likewise, but the "
+               "first instance takes requests meanwhile, which the group then computes anew "
+               "(soft); or they pause with their KV in place (hard). Binds for a priority are "
+               "hard.")
+      .OneOf({"share", "sequential", "soft", "hard"})
+      .Value("HOW");
 }
 
 void RegisterLimits(OrchestratorOptions* options, FlagSet* flags) {

@@ -27,6 +27,7 @@ struct OrchestratorOptions {
   double formation_release_sequences = 4;
   double formation_dwell_s = 10;
   double formation_min_gain = 1.05;
+  std::string formation_own = "share";
   std::string log_level = "info";
 
   void Register(FlagSet* flags);

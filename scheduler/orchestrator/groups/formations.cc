@@ -119,9 +119,13 @@ struct Marks {
   bool operator==(const Marks&) const = default;
 };
 
-Marks MarksOf(InstanceId instance, const Live* live) {
-  if (live == nullptr || live->stage == Stage::kPreparing) return {};
-  if (live->members.front() != instance) return {.closed = true};
+// `opened`: its lead serves no more.
+Marks MarksOf(InstanceId instance, const Live* live, bool opened) {
+  if (live == nullptr) return {};
+  const bool leads = live->members.front() == instance;
+  if (live->stage < Stage::kBound && OwnEndFirst(live->own, leads)) return {.closed = true};
+  if (live->stage == Stage::kPreparing) return {};
+  if (!leads) return {.closed = !opened};
   if (live->stage != Stage::kBound) return {};
   return {.leads = live->report.epoch, .size = live->subset.size};
 }
@@ -130,12 +134,17 @@ Marks MarksOf(const Instance& instance) {
   return {instance.closed_by_group, instance.leads_formation, instance.formation_size};
 }
 
+bool IsOpened(const std::set<uint64_t>& opened, const Live* live) {
+  return live != nullptr && opened.contains(live->report.epoch);
+}
+
 }  // namespace
 
 void Formations::Mark(const Key& key, const State& state) {
   for (const InstanceId member : parts_.groups->all().at(key).members) {
     Instance* instance = parts_.registry->Find(member);  // null: it is leaving
-    const Marks marks = MarksOf(member, state.formation.LiveOf(member));
+    const Live* live = state.formation.LiveOf(member);
+    const Marks marks = MarksOf(member, live, IsOpened(state.opened, live));
     if (instance == nullptr || marks == MarksOf(*instance)) continue;
     instance->closed_by_group = marks.closed;
     instance->leads_formation = marks.leads;
@@ -175,7 +184,10 @@ void Formations::NoteEnded(const Key& key, State& state, const SwitchEnded& ende
   const bool done = ended.outcome == SwitchOutcome::kDone;
   const bool ordered = state.ordered.erase(ended.epoch) > 0;
   if (done || !binds) state.since_us = now;
-  if (!done || !binds) state.reasons.erase(ended.epoch);
+  if (!done || !binds) {
+    state.reasons.erase(ended.epoch);
+    state.opened.erase(ended.epoch);
+  }
   if (!binds && ordered) state.pause_us = kRetryMinUs;
   const bool failed = binds ? !done : ended.outcome == SwitchOutcome::kFailed;
   if (failed && !ordered) {
@@ -198,6 +210,7 @@ void Formations::Drive(const Key& key, State& state, TimeUs now) {
   FailUnpinned(state);
   if (state.calls.size() != calls) targets = Choose(key, state, now);  // their pins are gone
   ReleaseOthers(key, state, targets, now);
+  OpenLeadless(key, state);
   AnswerCalls(state);
   BindFree(key, state, targets, now);
   AnswerCalls(state);
@@ -266,6 +279,20 @@ void Formations::ReleaseOthers(const Key& key, State& state, const std::vector<T
   }
 }
 
+void Formations::OpenLeadless(const Key& key, State& state) {
+  bool opened = false;
+  for (const auto& [epoch, live] : state.formation.live()) {
+    if (live.stage <= Stage::kBound || CanServe({live.members.front()}).ok()) continue;
+    opened |= state.opened.insert(epoch).second;
+  }
+  if (opened) Mark(key, state);
+}
+
+OwnSequences Formations::OwnOf(BindReason reason) const {
+  const auto own = config_.own_for.find(reason);
+  return own == config_.own_for.end() ? config_.own : own->second;
+}
+
 void Formations::BindFree(const Key& key, State& state, const std::vector<Target>& targets,
                           TimeUs now) {
   for (const Target& target : targets) {
@@ -280,8 +307,9 @@ void Formations::BindFree(const Key& key, State& state, const std::vector<Target
     }
     if (!is_free || (now < state.retry_us && wants.empty())) continue;
     SwitchEffects effects;
+    const OwnSequences own = wants.empty() ? OwnOf(target.reason) : wants.back()->own;
     const absl::StatusOr<uint64_t> epoch =
-        state.formation.Bind(target.subset, target.why, now, &effects);
+        state.formation.Bind(target.subset, target.why, now, &effects, own);
     if (epoch.ok()) {
       state.reasons[*epoch] = target.reason;
       for (Call::Want* want : wants) want->epoch = *epoch;
@@ -349,11 +377,14 @@ absl::Status Formations::CheckInvariants() const {
     }
     for (const InstanceId member : group->second.members) {
       const Instance& instance = *parts_.registry->Find(member);
-      if (MarksOf(member, state.formation.LiveOf(member)) == MarksOf(instance)) continue;
+      const Live* live = state.formation.LiveOf(member);
+      if (MarksOf(member, live, IsOpened(state.opened, live)) == MarksOf(instance)) continue;
       return absl::InternalError(
           absl::StrCat("Formations: instance ", member.value, " is not marked as it is bound"));
     }
-    for (const uint64_t epoch : state.ordered) {
+    std::set<uint64_t> epochs = state.ordered;
+    epochs.insert(state.opened.begin(), state.opened.end());
+    for (const uint64_t epoch : epochs) {
       if (state.formation.live().contains(epoch)) continue;
       return absl::InternalError(absl::StrCat("Formations: epoch ", epoch, " has ended"));
     }

@@ -169,7 +169,7 @@ void DecodeCore::Impl::Run(Sequence& sequence, KvIn::Result result) {
 void DecodeCore::Impl::On(const RegisterReplied& event) {
   membership_.On(event, clock_.now);
   if (!membership_.connected()) return;  // refused: a former orchestrator orders nothing
-  group_.Registered();
+  group_.Registered(hello_epoch_);
   for (const HeldRequest& held : event.reply.cancel) orders_.CancelUnknown(held);
 }
 
@@ -336,6 +336,7 @@ void DecodeCore::Impl::Report() {
   if (!due.has_value()) return;
   if (auto* hello = std::get_if<CallRegister>(&*due); hello != nullptr && group_.told().epoch > 0) {
     hello->request.formation = group_.told();
+    hello_epoch_ = group_.told().epoch;
   }
   std::visit([this](auto& effect) { effects_.push_back(std::move(effect)); }, *due);
 }

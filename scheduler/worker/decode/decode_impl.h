@@ -129,6 +129,7 @@ class DecodeCore::Impl {
   RunningBatch running_;
   BoundGroup group_;
   std::vector<FormationOver> overs_;  // not taken back yet
+  uint64_t hello_epoch_ = 0;          // of formations, that the latest hello told; 0: none
   DecodeEnds ends_;
   DecodeOrders orders_;
   TransferOpening opening_;

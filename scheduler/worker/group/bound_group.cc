@@ -109,9 +109,9 @@ void BoundGroup::Abandon(const absl::Status& why, TimeUs now) {
   Forget(why);
 }
 
-// A hello tells what this instance holds. What it has told nothing of, the orchestrator ends.
-void BoundGroup::Registered() {
-  if (phase_ < Phase::kPrepared) Forget(absl::CancelledError("a stream began before it was told"));
+void BoundGroup::Registered(uint64_t told_epoch) {
+  if (told_epoch == order_.epoch) return;
+  Forget(absl::CancelledError("a stream to the orchestrator began before it was told"));
 }
 
 void BoundGroup::Forget(const absl::Status& why) {

@@ -170,8 +170,9 @@ class BoundGroup {
 
   // This instance takes part no longer: an epoch ends for all, a prepared one is forgotten.
   void Abandon(const absl::Status& why, TimeUs now);
-  // A stream to the orchestrator began. What it was not told of, it has given up.
-  void Registered();
+  // A stream to the orchestrator began, whose hello told of this epoch. The orchestrator has given
+  // up what it was not told of.
+  void Registered(uint64_t told_epoch);
 
   // ---- the lead's sequences ----
 
