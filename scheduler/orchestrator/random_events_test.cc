@@ -241,6 +241,7 @@ void RandomEventsTest::OrderFormation() {
   Order order;
   order.act = Chance(60) ? Order::Act::kBind : static_cast<Order::Act>(Draw(4));
   order.how = Chance(50) ? Switch::kHard : Switch::kSequential;
+  order.own = static_cast<OwnSequences>(Draw(4));
   if (Chance(60)) {
     order.group = Chance(50) ? "m@a" : "m@b";
     order.size = Chance(70) ? 2 : static_cast<int32_t>(1 + Draw(4));

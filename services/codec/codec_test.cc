@@ -544,6 +544,19 @@ TEST(Codec, OrdersOfAFormationAndWhatIsToldOfItComeAsTheyWereSent) {
   }
 }
 
+// Through staging buffers KV comes to the lead alone, in its own layout.
+TEST(Codec, AnExplanationNamesTheGroupWhereItComputesTheRequest) {
+  scheduler::Explanation explanation;
+  explanation.plans.push_back({.decode = {3}, .formation = 2, .formation_epoch = 7});
+  EXPECT_EQ(ToProto(explanation).plans(0).formation_epoch(), 7u);
+  EXPECT_EQ(ToProto(explanation).plans(0).formation_instances(), 2u);
+  explanation.plans[0].handoffs.push_back({.prefill = {1}});
+  EXPECT_EQ(ToProto(explanation).plans(0).formation_epoch(), 7u);
+  explanation.plans[0].handoffs[0].path.staging_buffer = true;
+  EXPECT_EQ(ToProto(explanation).plans(0).formation_epoch(), 0u);
+  EXPECT_EQ(ToProto(explanation).plans(0).decode_instance(), 3u);
+}
+
 TEST(Codec, AMalformedOrderOfAFormationNamesItsField) {
   const auto field = [](const auto& edit) {
     v1::PrepareFormation bad = ToProto(scheduler::PrepareFormation{5, 7, 2, 2, 1'000'000});

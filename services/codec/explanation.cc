@@ -38,7 +38,7 @@ v1::PlanExplanation PlanToProto(const scheduler::PlanExplanation& plan) {
   }
   out.set_lost(plan.lost);
   out.set_decode_instance(plan.decode.value);
-  if (plan.formation_epoch != 0) {
+  if (plan.RunsInGroup()) {
     out.set_formation_instances(static_cast<uint32_t>(plan.formation));
     out.set_formation_epoch(plan.formation_epoch);
   }

@@ -5,6 +5,7 @@
 namespace skein::services {
 namespace {
 
+using scheduler::OwnSequences;
 using scheduler::orchestrator::SwitchEnded;
 using scheduler::orchestrator::SwitchOutcome;
 
@@ -44,22 +45,28 @@ FormationMetrics::FormationMetrics(Metrics* metrics)
   for (const bool bind : {true, false}) {
     for (const SwitchOutcome outcome : {SwitchOutcome::kDone, SwitchOutcome::kAborted,
                                         SwitchOutcome::kForced, SwitchOutcome::kFailed}) {
-      Switches(bind, outcome);
+      for (const OwnSequences own : {OwnSequences::kShare, OwnSequences::kSequential,
+                                     OwnSequences::kSoftPreempt, OwnSequences::kHardPreempt}) {
+        Switches(bind, outcome, own);
+      }
     }
   }
 }
 
-prometheus::Counter& FormationMetrics::Switches(bool bind, SwitchOutcome outcome) {
+prometheus::Counter& FormationMetrics::Switches(bool bind, SwitchOutcome outcome,
+                                                OwnSequences own) {
   return metrics_->Counter("skein_formation_switches_total",
-                           "Switches of formations that have ended, by kind and outcome.",
+                           "Switches of formations that have ended, by kind and outcome, and by "
+                           "how own sequences fare in the bind.",
                            {{"kind", bind ? "bind" : "release"},
-                            {"outcome", std::string(scheduler::orchestrator::NameOf(outcome))}});
+                            {"outcome", std::string(scheduler::orchestrator::NameOf(outcome))},
+                            {"own", std::string(ToString(own))}});
 }
 
 void FormationMetrics::Count(const scheduler::FormationSwitched& switched) {
   const SwitchEnded& ended = switched.ended;
   const bool bind = IsBind(ended);
-  Switches(bind, ended.outcome).Increment();
+  Switches(bind, ended.outcome, ended.own).Increment();
   unanswered_.Increment(static_cast<double>(ended.unanswered.size()));
   if (bind && ended.outcome == SwitchOutcome::kDone) {
     cut_over_.Observe(static_cast<double>(ended.cut_over_us) * kSecond);

@@ -18,7 +18,8 @@ class FormationMetrics {
   void Count(const scheduler::FormationSwitched& switched);
 
  private:
-  prometheus::Counter& Switches(bool bind, scheduler::orchestrator::SwitchOutcome outcome);
+  prometheus::Counter& Switches(bool bind, scheduler::orchestrator::SwitchOutcome outcome,
+                                scheduler::OwnSequences own);
 
   Metrics* const metrics_;
   prometheus::Counter& unanswered_;

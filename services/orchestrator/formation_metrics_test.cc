@@ -28,8 +28,10 @@ TEST(FormationMetrics, AllSeriesExistFromTheStart) {
   const FormationMetrics formations(&metrics);
   for (const char* kind : {"bind", "release"}) {
     for (const char* outcome : {"done", "aborted", "forced", "failed"}) {
-      ExpectHas(metrics, std::string("skein_formation_switches_total{kind=\"") + kind +
-                             "\",outcome=\"" + outcome + "\"} 0");
+      for (const char* own : {"share", "sequential", "soft", "hard"}) {
+        ExpectHas(metrics, std::string("skein_formation_switches_total{kind=\"") + kind +
+                               "\",outcome=\"" + outcome + "\",own=\"" + own + "\"} 0");
+      }
     }
   }
   ExpectHas(metrics, "skein_formation_unanswered_total 0");
@@ -37,15 +39,21 @@ TEST(FormationMetrics, AllSeriesExistFromTheStart) {
   ExpectHas(metrics, "skein_formation_cut_over_seconds_count 0");
 }
 
-TEST(FormationMetrics, SwitchesCountByKindAndOutcome) {
+TEST(FormationMetrics, SwitchesCountByKindOutcomeAndHowOwnSequencesFare) {
   Metrics metrics;
   FormationMetrics formations(&metrics);
   formations.Count(Switched(1, 2, SwitchOutcome::kDone));
+  scheduler::FormationSwitched hard = Switched(1, 2, SwitchOutcome::kDone);
+  hard.ended.own = scheduler::OwnSequences::kHardPreempt;
+  formations.Count(hard);
   formations.Count(Switched(1, 2, SwitchOutcome::kAborted));
   formations.Count(Switched(2, 1, SwitchOutcome::kForced));
-  ExpectHas(metrics, "skein_formation_switches_total{kind=\"bind\",outcome=\"done\"} 1");
-  ExpectHas(metrics, "skein_formation_switches_total{kind=\"bind\",outcome=\"aborted\"} 1");
-  ExpectHas(metrics, "skein_formation_switches_total{kind=\"release\",outcome=\"forced\"} 1");
+  for (const char* series : {"kind=\"bind\",outcome=\"done\",own=\"share\"",
+                             "kind=\"bind\",outcome=\"done\",own=\"hard\"",
+                             "kind=\"bind\",outcome=\"aborted\",own=\"share\"",
+                             "kind=\"release\",outcome=\"forced\",own=\"share\""}) {
+    ExpectHas(metrics, std::string("skein_formation_switches_total{") + series + "} 1");
+  }
 }
 
 // A bind that was aborted cut over nothing, and a group that failed let no sequence end.

@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <string>
+#include <string_view>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
@@ -9,6 +10,14 @@
 
 namespace skein::services {
 namespace {
+
+scheduler::OwnSequences OwnFrom(std::string_view name) {
+  using Own = scheduler::OwnSequences;
+  for (const Own own : {Own::kSequential, Own::kSoftPreempt, Own::kHardPreempt}) {
+    if (ToString(own) == name) return own;
+  }
+  return Own::kShare;
+}
 
 void ReadProfile(const OrchestratorOptions& options,
                  scheduler::orchestrator::FormationConfig* config) {
@@ -29,6 +38,7 @@ absl::StatusOr<scheduler::orchestrator::FormationConfig> FormationsFrom(
   config.policy.min_dwell_us = std::llround(options.formation_dwell_s * 1e6);
   config.policy.min_gain = options.formation_min_gain;
   config.policy.dedicated_priority = static_cast<int32_t>(-options.formation_priority);
+  config.own = OwnFrom(options.formation_own);
   const absl::Status status = CheckFormationPolicy(config.policy);
   ReadProfile(options, &config);
   if (status.ok()) return config;

@@ -17,6 +17,9 @@ TEST(FormationOptions, DefaultsAreThoseOfThePolicy) {
   EXPECT_EQ(config->policy.release_sequences, policy.release_sequences);
   EXPECT_EQ(config->policy.min_dwell_us, policy.min_dwell_us);
   EXPECT_EQ(config->policy.min_gain, policy.min_gain);
+  EXPECT_EQ(config->own, scheduler::OwnSequences::kShare);
+  EXPECT_EQ(config->own_for.at(scheduler::orchestrator::BindReason::kPriority),
+            scheduler::OwnSequences::kHardPreempt);
   EXPECT_TRUE(config->profiles.empty());
 }
 
@@ -37,6 +40,15 @@ TEST(FormationOptions, EachFlagIsTaken) {
   EXPECT_EQ(config->policy.min_dwell_us, 1'500'000);
   EXPECT_EQ(config->policy.min_gain, 1.25);
   EXPECT_EQ(config->policy.dedicated_priority, 3);
+}
+
+TEST(FormationOptions, HowOwnSequencesFareIsTaken) {
+  using Own = scheduler::OwnSequences;
+  OrchestratorOptions options;
+  for (const Own own : {Own::kShare, Own::kSequential, Own::kSoftPreempt, Own::kHardPreempt}) {
+    options.formation_own = std::string(ToString(own));
+    EXPECT_EQ(FormationsFrom(options)->own, own);
+  }
 }
 
 TEST(FormationOptions, WhatGainsIsInTheProfile) {

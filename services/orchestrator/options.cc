@@ -83,6 +83,15 @@ void RegisterFormations(OrchestratorOptions* options, FlagSet* flags) {
              "A request whose priority, as in the API, is at most this is urgent (lower is more "
              "urgent): while one is there, a part of a group is bound for such requests.",
              -INT32_MAX, INT32_MAX);
+  flags
+      ->String(&options->formation_own, "formation-own",
+               "How sequences that instances run alone fare when they are bound for load: they "
+               "share the steps with the group's; they end first (sequential); likewise, but the "
+               "first instance takes requests meanwhile, which the group then computes anew "
+               "(soft); or they pause with their KV in place (hard). Binds for a priority are "
+               "hard.")
+      .OneOf({"share", "sequential", "soft", "hard"})
+      .Value("HOW");
 }
 
 void RegisterLimits(OrchestratorOptions* options, FlagSet* flags) {

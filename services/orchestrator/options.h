@@ -30,6 +30,7 @@ struct OrchestratorOptions {
   double formation_dwell_s = 10;
   double formation_min_gain = 1.05;
   int64_t formation_priority = -1;  // as in the API: lower is more urgent
+  std::string formation_own = "share";
   std::string log_level = "info";
 
   void Register(FlagSet* flags);

@@ -290,6 +290,7 @@ void OrchestratorShell::On(const scheduler::FormationSwitched& effect) {
                                  {"formation_epoch", ended.epoch},
                                  {"from", FormationName(ended.from)},
                                  {"to", FormationName(ended.to)},
+                                 {"own", std::string(ToString(ended.own))},
                                  {"outcome", std::string(NameOf(ended.outcome))},
                                  {"took_us", ended.took_us},
                                  {"drain_us", ended.drain_us},

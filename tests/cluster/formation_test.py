@@ -141,6 +141,69 @@ def groups_bind_and_release_while_requests_stream():
         assert cluster.metric(orchestrator, "skein_formation_cut_over_seconds_count") == 3
 
 
+def requests_that_run_alone_fare_as_a_bind_says():
+    with tempfile.TemporaryDirectory() as folder, up(folder) as cluster:
+        group = await_communicators(cluster)
+        for own in ("sequential", "soft", "hard", "share"):
+            with Streams(cluster, clients=6) as streams:
+                streams.await_more(6, "requests are answered")
+                order(cluster, "bind", "--group", group["name"], "--own", own)
+                assert [name for name, _ in shown(cluster)] == ["bound(4)"], group_of(cluster)
+                streams.await_more(6, "a group that was bound by %s answers requests" % own)
+                order(cluster, "release", "--group", group["name"])
+                streams.await_more(6, "instances that were released answer requests")
+            assert not streams.failures, (own, streams.failures)
+            count = cluster.metric(cluster.processes["orchestrator"], "skein_formation_switches_total",
+                                   'kind="bind",outcome="done",own="%s"' % own)
+            assert count == 1, (own, count)
+        cluster.assert_idle_and_whole()
+
+
+class OneStream:
+    """A client that streams one answer; `tokens` are those that it has got."""
+
+    def __init__(self, cluster, prompt, length):
+        self.cluster, self.prompt, self.length, self.tokens, self.failure = cluster, prompt, length, [], None
+        self.thread = threading.Thread(target=self.run)
+        self.thread.start()
+
+    def run(self):
+        try:
+            for chunk in self.cluster.stream("/v1/completions", {
+                    "model": self.cluster.name, "prompt": self.prompt, "max_tokens": self.length, "ignore_eos": True, "temperature": 0,
+                    "return_token_ids": True}):
+                for choice in chunk.get("choices", []):
+                    self.tokens += choice.get("token_ids") or []
+        except (HttpFailure, OSError) as failure:
+            self.failure = repr(failure)
+
+    def expect_whole(self):
+        self.thread.join()
+        assert self.failure is None, self.failure
+        assert self.tokens == continuation(self.prompt, self.length, **SHAPE), "wrong tokens"
+
+
+def requests_pause_while_a_hard_bound_group_runs():
+    with tempfile.TemporaryDirectory() as folder, up(folder) as cluster:
+        group = await_communicators(cluster)
+        decode = [cluster.processes[name] for name in members(cluster).values()]
+        own_steps = lambda: sum(cluster.metric(one, "skein_engine_steps_total", 'mode="own"') for one in decode)  # noqa: E731
+        own = [OneStream(cluster, [seed] * 20, 2000) for seed in range(1, 5)]
+        cluster.until(lambda: all(len(one.tokens) > 3 for one in own), "requests run at instances alone")
+        order(cluster, "bind", "--group", group["name"], "--own", "hard")
+        bound = OneStream(cluster, [9] * 20, 2000)
+        cluster.until(lambda: len(bound.tokens) > 20, "the group runs a request")
+        before = own_steps()
+        cluster.until(lambda: len(bound.tokens) > 120, "the group goes on with it")
+        assert own_steps() == before, (before, own_steps())
+        bound.expect_whole()
+        for one in own:  # they go on when the group has nothing to run
+            one.expect_whole()
+        cluster.assert_idle_and_whole()
+        for one in decode:
+            assert cluster.metric(one, "skein_recomputed_tokens_total") == 0, "the KV of a paused request stays in place"
+
+
 def a_group_that_ran_no_step_is_neither_right_nor_wrong():
     with tempfile.TemporaryDirectory() as folder, up(folder) as cluster:
         group = await_communicators(cluster)
@@ -281,7 +344,8 @@ def an_urgent_request_gets_a_bound_group():
 
 if __name__ == "__main__":
     tempfile.tempdir = os.environ.get("TEST_TMPDIR")
-    run_tests(groups_bind_and_release_while_requests_stream, a_group_that_ran_no_step_is_neither_right_nor_wrong,
+    run_tests(groups_bind_and_release_while_requests_stream, requests_that_run_alone_fare_as_a_bind_says,
+              requests_pause_while_a_hard_bound_group_runs, a_group_that_ran_no_step_is_neither_right_nor_wrong,
               a_member_that_is_killed_leaves_the_others_working_alone, what_cannot_be_is_refused_with_its_reason,
               what_is_placed_in_a_bound_group_runs_on_all_members,
               a_request_that_no_instance_holds_is_computed_by_a_bound_group, an_urgent_request_gets_a_bound_group)

@@ -1,6 +1,7 @@
 // Why a request was planned as it was: what `skeinctl explain` shows.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -93,6 +94,13 @@ struct PlanExplanation {
   // that instance alone.
   int32_t formation = 1;
   uint64_t formation_epoch = 0;
+  // False also where its KV went through staging buffers, in the layout of one instance: the lead
+  // computes it alone.
+  bool RunsInGroup() const {
+    return formation_epoch != 0 &&
+           std::none_of(handoffs.begin(), handoffs.end(),
+                        [](const HandoffExplanation& one) { return one.path.staging_buffer; });
+  }
   std::vector<HandoffExplanation> handoffs;  // of those that have told it
   std::vector<RingExplanation> rings;        // likewise
   uint32_t preemptions = 0;                  // that the decode instance has told

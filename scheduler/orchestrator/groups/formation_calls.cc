@@ -159,7 +159,7 @@ absl::Status Formations::TakeBind(const State& state, Call* call) const {
     }
   }
   for (std::vector<InstanceId>& members : wanted) {
-    call->wants.push_back({std::move(members), /*bound=*/true});
+    call->wants.push_back({std::move(members), /*bound=*/true, /*epoch=*/0, call->order.own});
   }
   return absl::OkStatus();
 }

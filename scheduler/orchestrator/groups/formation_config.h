@@ -23,6 +23,11 @@ struct FormationConfig {
   bool automatic = true;
   FormationPolicyConfig policy = {};
   FormationLimits limits = {};
+  // How own sequences fare when the policy binds, and for a reason that has another way. An order
+  // of an operator has its own.
+  OwnSequences own = OwnSequences::kShare;
+  std::map<BindReason, OwnSequences> own_for = {
+      {BindReason::kPriority, OwnSequences::kHardPreempt}};
   // By model; of "": for models that have none of their own. Without one nothing is bound for load
   // or priority, because nothing says that it gains.
   std::map<std::string, FormationProfile> profiles = {};

@@ -41,6 +41,7 @@ void Begin(uint64_t epoch, Live& live, int32_t to, std::string why, TimeUs now) 
                  .members = live.members,
                  .from = to == 1 ? size : 1,
                  .to = to,
+                 .own = live.own,
                  .why = std::move(why)};
 }
 
@@ -79,13 +80,17 @@ std::string_view NameOf(SwitchOutcome outcome) {
   return "unknown";
 }
 
+bool OwnEndFirst(OwnSequences own, bool leads) {
+  return own == OwnSequences::kSequential || (own == OwnSequences::kSoftPreempt && !leads);
+}
+
 FormationSwitch::FormationSwitch(const FormationLimits& limits, FormationEpochs* epochs)
     : limits_(limits), epochs_(epochs) {}
 
 // ---- what is asked for ----
 
 absl::StatusOr<uint64_t> FormationSwitch::Bind(const Subset& subset, std::string why, TimeUs now,
-                                               SwitchEffects* effects) {
+                                               SwitchEffects* effects, OwnSequences own) {
   if (order_.generation == 0) {
     return absl::FailedPreconditionError(
         "the group's instances have not been told to make communicators yet");
@@ -105,13 +110,17 @@ absl::StatusOr<uint64_t> FormationSwitch::Bind(const Subset& subset, std::string
     live.members.push_back(order_.members[static_cast<size_t>(i)].instance);
   }
   live.held.assign(live.members.size(), Held::kAsked);
+  live.own = own;
   Begin(epoch, live, subset.size, std::move(why), now);
-  Enter(live, Stage::kPreparing, now, now + limits_.prepare_us);
+  const bool drains = OwnEndFirst(own, /*leads=*/false);
+  const TimeUs prepare_us = limits_.prepare_us + (drains ? limits_.release_us : 0);
+  Enter(live, Stage::kPreparing, now, now + prepare_us);
   const PrepareFormation order = {.epoch = epoch,
                                   .generation = live.generation,
                                   .first = subset.first,
                                   .size = subset.size,
-                                  .keep_us = limits_.prepare_us + limits_.commit_us};
+                                  .keep_us = prepare_us + limits_.commit_us,
+                                  .own = own};
   for (const InstanceId member : live.members) effects->push_back(SendPrepare{member, order});
   return epoch;
 }
@@ -256,6 +265,11 @@ void FormationSwitch::Left(InstanceId instance, TimeUs now, SwitchEffects* effec
 
 void FormationSwitch::Regrouped(const GroupOrder& order, TimeUs now, SwitchEffects* effects) {
   if (order.generation <= order_.generation) return;
+  const auto same = [](const GroupMember& a, const GroupMember& b) {
+    return a.instance == b.instance;
+  };
+  const bool regrouped = !std::equal(order_.members.begin(), order_.members.end(),
+                                     order.members.begin(), order.members.end(), same);
   order_ = order;
   std::erase_if(left_, [&](InstanceId id) {
     return std::none_of(order_.members.begin(), order_.members.end(),
@@ -264,7 +278,8 @@ void FormationSwitch::Regrouped(const GroupOrder& order, TimeUs now, SwitchEffec
   for (LiveIt it = live_.begin(); it != live_.end();) {
     const LiveIt next = std::next(it);
     if (it->second.stage == Stage::kPreparing) {
-      Fail(it, "the group has other members", now, effects);
+      Fail(it, regrouped ? "the group has other members" : "the group makes new communicators", now,
+           effects);
     }
     it = next;
   }

@@ -23,8 +23,11 @@
 // the start of a stream an instance tells the epoch that it holds, if it holds one, even if it has
 // refused a later one.
 //
-// Without faults every switch ends: a bind within prepare_us + commit_us + end_us, a release within
-// release_us (kSequential) or end_us (kHard), plus end_us.
+// Own sequences (OwnSequences): where they are to end before the bind (OwnEndFirst), members are
+// given release_us more to prepare, as long as bound sequences are to end before a release.
+//
+// Without faults every switch ends: a bind within prepare_us (+ release_us) + commit_us + end_us, a
+// release within release_us (kSequential) or end_us (kHard), plus end_us.
 //
 // Invariants, by number (CheckInvariants names them):
 //   1. An instance holds at most one epoch: as a member of a live one, or as a stray.
@@ -72,7 +75,7 @@ class FormationEpochs {
 struct FormationLimits {
   TimeUs prepare_us = 2 * kSecondUs;   // from Bind until all members have prepared
   TimeUs commit_us = 5 * kSecondUs;    // from then until all are bound: a step in flight, twice
-  TimeUs release_us = 60 * kSecondUs;  // for bound sequences to end by themselves (kSequential)
+  TimeUs release_us = 60 * kSecondUs;  // for sequences to end by themselves, bound or own ones
   TimeUs end_us = 5 * kSecondUs;       // from an order to end at once until all have ended
 };
 
@@ -102,8 +105,9 @@ std::string_view NameOf(SwitchOutcome outcome);  // "done", "aborted", …
 // bound group to another one when it is no more.
 struct SwitchEnded {
   uint64_t epoch = 0;
-  std::vector<InstanceId> members;  // the lead first
-  int32_t from = 1, to = 1;         // FormationName
+  std::vector<InstanceId> members;          // the lead first
+  int32_t from = 1, to = 1;                 // FormationName
+  OwnSequences own = OwnSequences::kShare;  // of the bind, also when the group is released
   SwitchOutcome outcome = SwitchOutcome::kDone;
   TimeUs took_us = 0;                       // since it was asked for, or began by a failure
   TimeUs drain_us = 0;                      // the longest that a member told (FormationTold)
@@ -115,6 +119,9 @@ struct SwitchEnded {
 using SwitchEffect = std::variant<SendPrepare, SendCommit, SendEnd, SwitchEnded>;
 using SwitchEffects = std::vector<SwitchEffect>;
 
+// Whether what a member runs alone is to end before it is bound.
+bool OwnEndFirst(OwnSequences own, bool leads);
+
 class FormationSwitch {
  public:
   enum class Stage { kPreparing, kCommitting, kBound, kReleasing, kEnding };
@@ -125,6 +132,7 @@ class FormationSwitch {
     Subset subset;                    // of the group's order of that generation
     std::vector<InstanceId> members;  // by rank
     std::vector<Held> held;           // by rank
+    OwnSequences own = OwnSequences::kShare;
     Stage stage = Stage::kPreparing;
     TimeUs since_us = 0;  // that it is in this stage
     TimeUs due_us = kNever;
@@ -147,7 +155,7 @@ class FormationSwitch {
   // none that can be bound. FAILED_PRECONDITION: the group has no order yet, or members have left
   // or hold an epoch; the text names them and it. Nothing has changed then.
   absl::StatusOr<uint64_t> Bind(const Subset& subset, std::string why, TimeUs now,
-                                SwitchEffects* effects);
+                                SwitchEffects* effects, OwnSequences own = OwnSequences::kShare);
   // Releases the group that `member` is bound in, or aborts the bind. A kSequential release that is
   // under way becomes kHard. FAILED_PRECONDITION: the instance works alone, or is released already.
   absl::Status Release(InstanceId member, Switch how, std::string why, TimeUs now,

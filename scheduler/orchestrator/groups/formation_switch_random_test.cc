@@ -52,10 +52,29 @@ TEST(FormationSwitchRandomTest, EveryEpochIsHeldByAllOrByNone) {
   }
   for (const auto& [what, count] : counts) RecordProperty(what, std::to_string(count));
   // What the property was tested with.
-  for (const char* what :
-       {"binds", "bind done", "bind aborted", "release done", "release forced", "release failed",
-        "unanswered", "refused: FAILED_PRECONDITION", "refused: INVALID_ARGUMENT", "refusals",
-        "forgotten", "deaths", "cuts", "long cuts", "pauses", "restarts"}) {
+  for (const char* what : {"binds",
+                           "bind done",
+                           "bind aborted",
+                           "release done",
+                           "release forced",
+                           "release failed",
+                           "unanswered",
+                           "refused: FAILED_PRECONDITION",
+                           "refused: INVALID_ARGUMENT",
+                           "refusals",
+                           "forgotten",
+                           "deaths",
+                           "cuts",
+                           "long cuts",
+                           "pauses",
+                           "restarts",
+                           "untold",
+                           "own share done",
+                           "own sequential done",
+                           "own soft done",
+                           "own hard done",
+                           "own sequential aborted",
+                           "own soft aborted"}) {
     EXPECT_GE(counts[what], 20) << what;
   }
 }
@@ -88,7 +107,8 @@ TEST(FormationSwitchRandomTest, WhateverIsToldTheInvariantsHold) {
         case 1: {
           const int32_t size = int32_t{1} << random(4);
           const auto first = static_cast<int32_t>(random(8)) / size * size;
-          (void)formations.Bind({first, size}, "", now, &effects);
+          (void)formations.Bind({first, size}, "", now, &effects,
+                                static_cast<OwnSequences>(random(4)));
           break;
         }
         case 2:

@@ -142,6 +142,52 @@ TEST_F(FormationSwitchTest, PreparedIsKeptForBothDeadlines) {
             kLimits.prepare_us + kLimits.commit_us);
 }
 
+// They have as long for it as bound sequences have before a release.
+TEST_F(FormationSwitchTest, OwnSequencesAreGivenTimeToEndWhereTheyAreTo) {
+  using Own = OwnSequences;
+  for (const Own own : {Own::kShare, Own::kSequential, Own::kSoftPreempt, Own::kHardPreempt}) {
+    SCOPED_TRACE(ToString(own));
+    const bool waits = own == Own::kSequential || own == Own::kSoftPreempt;
+    const TimeUs prepare_us = kLimits.prepare_us + (waits ? kLimits.release_us : 0);
+    const auto epoch = switch_.Bind({0, 2}, "asked", now_, &effects_, own);
+    ASSERT_TRUE(epoch.ok());
+    for (const SwitchEffect& effect : effects_) {
+      EXPECT_EQ(std::get<SendPrepare>(effect).order.own, own);
+      EXPECT_EQ(std::get<SendPrepare>(effect).order.keep_us, prepare_us + kLimits.commit_us);
+    }
+    EXPECT_EQ(switch_.NextDeadline(), now_ + prepare_us);
+    Tell(1, *epoch, Phase::kPrepared);
+    EXPECT_EQ(Took().size(), 2u);
+    EXPECT_EQ(TickAfter(prepare_us).size(), 2u) << "both are told to end it";
+    for (const uint64_t id : {1, 2}) Tell(id, *epoch, Phase::kEnded);
+    Took();
+    EXPECT_EQ(last_.own, own);
+    EXPECT_EQ(last_.outcome, SwitchOutcome::kAborted);
+  }
+}
+
+TEST_F(FormationSwitchTest, WhichMembersWaitForTheirOwnSequences) {
+  EXPECT_TRUE(OwnEndFirst(OwnSequences::kSequential, /*leads=*/true));
+  EXPECT_TRUE(OwnEndFirst(OwnSequences::kSequential, /*leads=*/false));
+  EXPECT_FALSE(OwnEndFirst(OwnSequences::kSoftPreempt, /*leads=*/true));
+  EXPECT_TRUE(OwnEndFirst(OwnSequences::kSoftPreempt, /*leads=*/false));
+  EXPECT_FALSE(OwnEndFirst(OwnSequences::kShare, /*leads=*/false));
+  EXPECT_FALSE(OwnEndFirst(OwnSequences::kHardPreempt, /*leads=*/false));
+}
+
+TEST_F(FormationSwitchTest, AReleaseTellsHowTheGroupWasBound) {
+  const auto epoch = switch_.Bind({0, 2}, "asked", now_, &effects_, OwnSequences::kHardPreempt);
+  for (const Phase phase : {Phase::kPrepared, Phase::kBound}) {
+    for (const uint64_t id : {1, 2}) Tell(id, *epoch, phase);
+  }
+  Took();
+  ASSERT_TRUE(Release(1, Switch::kHard).ok());
+  for (const uint64_t id : {1, 2}) Tell(id, *epoch, Phase::kEnded);
+  Took();
+  EXPECT_EQ(last_.to, 1);
+  EXPECT_EQ(last_.own, OwnSequences::kHardPreempt);
+}
+
 TEST_F(FormationSwitchTest, ReleasesThroughTheLead) {
   BindTwo();
   ASSERT_TRUE(Release(2, Switch::kSequential).ok());
@@ -371,6 +417,15 @@ TEST_F(FormationSwitchTest, AnotherOrderAbortsWhatIsBeingPreparedOnly) {
   EXPECT_EQ(Took(), (Lines{"prepare 4: 102 g2 2+2", "prepare 5: 102 g2 2+2"}));
   Regroup(1, {1, 2});
   EXPECT_EQ(switch_.order().generation, 2u);
+}
+
+TEST_F(FormationSwitchTest, AnotherOrderOfTheSameMembersIsToldAsOne) {
+  ASSERT_TRUE(Bind(2, 2).ok());
+  Took();
+  Regroup(2, {1, 2, 3, 4});
+  for (const uint64_t id : {3, 4}) Tell(id, kFirst, Phase::kEnded);
+  EXPECT_EQ(Took().back(),
+            "ended 100 independent to bound(2) aborted: the group makes new communicators");
 }
 
 TEST_F(FormationSwitchTest, EpochsAreAboveThoseOfAFormerGeneration) {

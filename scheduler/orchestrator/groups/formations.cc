@@ -123,11 +123,12 @@ struct Marks {
 
 Marks MarksOf(InstanceId instance, const Live* live,
               const std::map<uint64_t, BindReason>& reasons) {
+  if (live == nullptr) return {};
+  const bool leads = live->members.front() == instance;
+  if (live->stage < Stage::kBound && OwnEndFirst(live->own, leads)) return {.closed = true};
   // While it is released the group takes nothing new, so each of its members does.
-  if (live == nullptr || live->stage == Stage::kPreparing || live->stage == Stage::kReleasing) {
-    return {};
-  }
-  if (live->members.front() != instance) return {.closed = true};
+  if (live->stage == Stage::kPreparing || live->stage > Stage::kBound) return {};
+  if (!leads) return {.closed = true};
   if (live->stage != Stage::kBound) return {};
   const auto reason = reasons.find(live->report.epoch);
   return {.leads = live->report.epoch,
@@ -279,6 +280,11 @@ void Formations::ReleaseOthers(const Key& key, State& state, const std::vector<T
   }
 }
 
+OwnSequences Formations::OwnOf(BindReason reason) const {
+  const auto own = config_.own_for.find(reason);
+  return own == config_.own_for.end() ? config_.own : own->second;
+}
+
 void Formations::BindFree(const Key& key, State& state, const std::vector<Target>& targets,
                           TimeUs now) {
   for (const Target& target : targets) {
@@ -291,8 +297,9 @@ void Formations::BindFree(const Key& key, State& state, const std::vector<Target
     if (!IsFree(state.formation, target.members)) continue;
     if (now < state.retry_us && wants.empty()) continue;
     SwitchEffects effects;
+    const OwnSequences own = wants.empty() ? OwnOf(target.reason) : wants.back()->own;
     const absl::StatusOr<uint64_t> epoch =
-        state.formation.Bind(target.subset, target.why, now, &effects);
+        state.formation.Bind(target.subset, target.why, now, &effects, own);
     if (epoch.ok()) {
       state.reasons[*epoch] = target.reason;
       for (Call::Want* want : wants) want->epoch = *epoch;

@@ -15,10 +15,11 @@
 //
 // Who gets requests (Mark). A member of a bound group that does not lead it gets nothing new: its
 // steps are the group's. What its lead gets runs in the group, from KV that comes to all ranks
-// (scheduler/worker/README.md), unless the group is being bound. While it is released, each member
-// gets requests that it runs alone, in turns with the group's: it is released because there are
-// many, and the lead alone would get all of them. The lead of a group that is bound for priority is
-// marked: decode_pool.h says who gets it.
+// (scheduler/worker/README.md), unless the group is being bound. While it is being bound, members
+// whose own sequences are to end first (OwnEndFirst) get nothing new either. While it is released,
+// each member gets requests that it runs alone, in turns with the group's: it is released because
+// there are many, and the lead alone would get all of them, or because its lead serves no more. The
+// lead of a group that is bound for priority is marked: decode_pool.h says who gets it.
 //
 // A call costs what the group costs: its members, times its live formations.
 //
@@ -126,6 +127,7 @@ class Formations {
       std::vector<InstanceId> members;
       bool bound = false;  // together; otherwise each alone
       uint64_t epoch = 0;  // under which they are being bound; 0: not yet
+      OwnSequences own = OwnSequences::kShare;
     };
     CallId id;
     FormationOrder order;
@@ -176,6 +178,7 @@ class Formations {
   absl::Status CanServe(const std::vector<InstanceId>& members) const;
   absl::Status CanBind(const Key& key, const std::vector<InstanceId>& members) const;
   void ReleaseOthers(const Key& key, State& state, const std::vector<Target>& targets, TimeUs now);
+  OwnSequences OwnOf(BindReason reason) const;
   void BindFree(const Key& key, State& state, const std::vector<Target>& targets, TimeUs now);
 
   // ---- orders of operators ----

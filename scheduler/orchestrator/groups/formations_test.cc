@@ -45,11 +45,12 @@ class FormationsTest : public PartsTest {
     formations_.On(FormationReported{member, {.epoch = epoch, .phase = phase, .why = why}}, now_);
   }
   void Order(Act act, std::vector<InstanceId> instances, std::string group = "", int32_t size = 0,
-             Switch how = Switch::kSequential) {
+             Switch how = Switch::kSequential, OwnSequences own = OwnSequences::kShare) {
     effects_.clear();
-    formations_.On(FormationCalled{{++calls_}, {act, std::move(instances), group, size, how}},
+    formations_.On(FormationCalled{{++calls_}, {act, std::move(instances), group, size, how, own}},
                    now_);
   }
+  bool Closed(size_t member) { return registry_.Find(members_[member])->closed_by_group; }
   // All that were asked prepare, and all are bound. Returns the epochs.
   std::vector<uint64_t> CompleteBinds() {
     const std::vector<CallPrepareFormation> asked = Of<CallPrepareFormation>();
@@ -318,6 +319,69 @@ TEST_F(FormationsTest, RequestsGoToTheLeadOfABoundGroupAndRunInIt) {
   EXPECT_NE(last.decode, members_[0]) << "the others have more room";
 }
 
+// Who has to wait for its own sequences gets no new ones; the lead of a soft bind does.
+TEST_F(FormationsTest, MembersWhoseOwnSequencesEndFirstGetNothingNew) {
+  using Own = OwnSequences;
+  for (const Own own : {Own::kShare, Own::kSequential, Own::kSoftPreempt, Own::kHardPreempt}) {
+    SCOPED_TRACE(ToString(own));
+    const bool lead_waits = own == Own::kSequential;
+    const bool other_waits = lead_waits || own == Own::kSoftPreempt;
+    Order(Act::kBind, {members_[0], members_[1]}, "", 0, Switch::kSequential, own);
+    ASSERT_EQ(Of<CallPrepareFormation>().size(), 2u);
+    for (const CallPrepareFormation& one : Of<CallPrepareFormation>()) {
+      EXPECT_EQ(one.request.own, own);
+    }
+    const uint64_t epoch = Of<CallPrepareFormation>()[0].request.epoch;
+    EXPECT_EQ(Closed(0), lead_waits);
+    EXPECT_EQ(Closed(1), other_waits);
+    EXPECT_FALSE(Closed(2));
+    for (const size_t i : {0, 1}) Tell(members_[i], epoch, Phase::kPrepared);
+    EXPECT_EQ(Closed(0), lead_waits) << "it is bound with the first step";
+    for (const size_t i : {0, 1}) Tell(members_[i], epoch, Phase::kBound);
+    EXPECT_FALSE(Closed(0));
+    EXPECT_TRUE(Closed(1));
+    EXPECT_EQ(Of<FormationSwitched>().back().ended.own, own);
+    Order(Act::kRelease, {members_[0]}, "", 0, Switch::kHard);
+    for (const size_t i : {0, 1}) Tell(members_[i], epoch, Phase::kEnded);
+    EXPECT_FALSE(Closed(0) || Closed(1));
+  }
+}
+
+TEST_F(FormationsTest, ABindThatIsTakenBackOpensItsMembers) {
+  Order(Act::kBind, {}, "m@a", 0, Switch::kSequential, OwnSequences::kSequential);
+  const uint64_t epoch = Of<CallPrepareFormation>().at(0).request.epoch;
+  EXPECT_TRUE(Closed(0) && Closed(3));
+  Order(Act::kRelease, {}, "m@a");
+  for (const InstanceId member : members_) Tell(member, epoch, Phase::kEnded);
+  for (size_t i = 0; i < 4; ++i) EXPECT_FALSE(Closed(i));
+}
+
+// They need not wait until what the group runs has ended.
+TEST_F(FormationsTest, WhenTheLeadServesNoMoreTheOthersGetRequests) {
+  for (const bool missed : {false, true}) {
+    SCOPED_TRACE(missed);
+    Order(Act::kBind, {}, "m@a");
+    const uint64_t epoch = CompleteBinds().at(0);
+    effects_.clear();
+    EXPECT_TRUE(Closed(1) && Closed(3));
+    now_ += kSecondUs;
+    Instance& lead = *registry_.Find(members_[0]);
+    lead.missed = missed;
+    if (!missed) lead.drain_order = true;
+    registry_.Recount(lead);
+    Report(members_[1]);
+    ASSERT_EQ(Of<CallEndFormation>().size(), 1u);
+    EXPECT_EQ(Of<CallEndFormation>()[0].request.how, Switch::kSequential);
+    for (const size_t i : {1, 2, 3}) EXPECT_FALSE(Closed(i)) << i;
+    EXPECT_TRUE(formations_.CheckInvariants().ok()) << formations_.CheckInvariants();
+    Order(Act::kUnpin, {}, "m@a");
+    for (const InstanceId member : members_) Tell(member, epoch, Phase::kEnded);
+    lead.drain_order.reset();
+    lead.missed = false;
+    registry_.Recount(lead);
+  }
+}
+
 // ---- the policy ----
 
 class AutomaticFormationsTest : public FormationsTest {
@@ -327,7 +391,8 @@ class AutomaticFormationsTest : public FormationsTest {
     config.profiles[""] = {.gains = {{2, 1.6}, {4, 2.5}}, .shift_tokens = {{4, 96}}};
     return config;
   }
-  AutomaticFormationsTest() : FormationsTest(Gains()) {}
+  explicit AutomaticFormationsTest(FormationConfig config = Gains())
+      : FormationsTest(std::move(config)) {}
   void Drive(int64_t running) {
     for (const InstanceId member : members_) {
       Instance& instance = *registry_.Find(member);
@@ -381,6 +446,42 @@ TEST_F(AutomaticFormationsTest, AnOrderSaysInPlaceOfTheProfileWhichStepsRunInSp)
   EXPECT_EQ(bind(0), Asked{0});
   EXPECT_EQ(bind(1'000'000), Asked{1'000'000});
   EXPECT_EQ(bind(std::nullopt), Asked{96}) << "the order before is forgotten";
+}
+
+class SequentialFormationsTest : public AutomaticFormationsTest {
+ protected:
+  static FormationConfig Sequential() {
+    FormationConfig config = Gains();
+    config.own = OwnSequences::kSequential;
+    EXPECT_EQ(config.own_for.at(BindReason::kPriority), OwnSequences::kHardPreempt);
+    return config;
+  }
+  explicit SequentialFormationsTest(FormationConfig config = Sequential())
+      : AutomaticFormationsTest(std::move(config)) {}
+};
+
+TEST_F(SequentialFormationsTest, ThePolicyBindsAsConfigured) {
+  now_ += 11 * kSecondUs;
+  Drive(0);
+  ASSERT_EQ(Of<CallPrepareFormation>().size(), 4u);
+  EXPECT_EQ(Of<CallPrepareFormation>()[0].request.own, OwnSequences::kSequential);
+}
+
+class HardForLoadTest : public SequentialFormationsTest {
+ protected:
+  static FormationConfig HardForLoad() {
+    FormationConfig config = Sequential();
+    config.own_for[BindReason::kLoad] = OwnSequences::kHardPreempt;
+    return config;
+  }
+  HardForLoadTest() : SequentialFormationsTest(HardForLoad()) {}
+};
+
+TEST_F(HardForLoadTest, AReasonMayHaveAWayOfItsOwn) {
+  now_ += 11 * kSecondUs;
+  Drive(0);
+  ASSERT_EQ(Of<CallPrepareFormation>().size(), 4u);
+  EXPECT_EQ(Of<CallPrepareFormation>()[0].request.own, OwnSequences::kHardPreempt);
 }
 
 TEST_F(AutomaticFormationsTest, ABindThatFailsIsTriedAgainAfterAPauseThatDoubles) {

@@ -47,11 +47,14 @@ void BlockOrder::Resume(RequestId id) {
   running_.insert(rank);
 }
 
-std::vector<RequestId> BlockOrder::Preempted() const {
+std::vector<RequestId> BlockOrder::All(const std::set<Rank>& ranks) {
   std::vector<RequestId> ids;
-  for (const Rank& rank : preempted_) ids.push_back(rank.id);
+  for (const Rank& rank : ranks) ids.push_back(rank.id);
   return ids;
 }
+
+std::vector<RequestId> BlockOrder::Preempted() const { return All(preempted_); }
+std::vector<RequestId> BlockOrder::Running() const { return All(running_); }
 
 absl::Status BlockOrder::CheckInvariants() const {
   for (const auto& [id, rank] : ranks_) {

@@ -64,6 +64,7 @@ class BlockOrder {
   std::optional<RequestId> FirstWanting() const { return First(wanting_); }
   std::optional<RequestId> FirstPreempted() const { return First(preempted_); }
   std::vector<RequestId> Preempted() const;  // all, in their order
+  std::vector<RequestId> Running() const;    // likewise
   size_t running() const { return running_.size(); }
   absl::Status CheckInvariants() const;
 
@@ -74,6 +75,7 @@ class BlockOrder {
     RequestId id;
     auto operator<=>(const Rank&) const = default;
   };
+  static std::vector<RequestId> All(const std::set<Rank>& ranks);
   static std::optional<RequestId> First(const std::set<Rank>& ranks) {
     if (ranks.empty()) return std::nullopt;
     return ranks.begin()->id;

@@ -35,6 +35,7 @@ BoundGroupConfig GroupOf(const DecodeConfig& config) {
           .block_tokens = shape.block_tokens,
           .shift_tokens = config.group.shift_tokens,
           .own_share = config.group.own_share,
+          .own_pause_us = config.group.own_pause_us,
           .memory = config.memory};
 }
 
@@ -99,6 +100,7 @@ DecodeCore::Impl::Impl(const DecodeConfig& config)
                                            .kv_in = &kv_in_,
                                            .sequences = &sequences_,
                                            .ends = &ends_,
+                                           .group = &group_,
                                            .membership = &membership_}),
       opening_(OpeningOf(config), {.clock = &clock_,
                                    .kv_in = &kv_in_,
@@ -167,6 +169,7 @@ void DecodeCore::Impl::Run(Sequence& sequence, KvIn::Result result) {
 void DecodeCore::Impl::On(const RegisterReplied& event) {
   membership_.On(event, clock_.now);
   if (!membership_.connected()) return;  // refused: a former orchestrator orders nothing
+  group_.Registered(hello_epoch_);
   for (const HeldRequest& held : event.reply.cancel) orders_.CancelUnknown(held);
 }
 
@@ -234,6 +237,7 @@ void DecodeCore::Impl::RunTimers() {
 // batch meanwhile waits for that one, too.
 void DecodeCore::Impl::StartSteps() {
   TakeBack();
+  MoveToGroup();
   JoinGroup();
   group_requests_.Join();
   // Own sequences that wait for blocks may have them now, though no own step is due.
@@ -332,6 +336,7 @@ void DecodeCore::Impl::Report() {
   if (!due.has_value()) return;
   if (auto* hello = std::get_if<CallRegister>(&*due); hello != nullptr && group_.told().epoch > 0) {
     hello->request.formation = group_.told();
+    hello_epoch_ = group_.told().epoch;
   }
   std::visit([this](auto& effect) { effects_.push_back(std::move(effect)); }, *due);
 }

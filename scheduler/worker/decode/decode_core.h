@@ -40,7 +40,8 @@
 // the order of the feed (group/bound_group.h). At the lead, sequences that were preempted run in
 // the group, which has more room for them, and so do requests that the group computes from their
 // first token on (group_requests.h). They come back, to be recomputed here, when it ends; one whose
-// tokens never fit this instance's pool ends then.
+// tokens never fit this instance's pool ends then. How own sequences fare in a bind is part of its
+// order: they may have to end first, join the group, or pause (bound_group.h).
 //
 // How KV arrives, from one or several prefill instances: scheduler/worker/kv_in/kv_in.h. Leases
 // measure the silence of others while this process listens (scheduler/base/listening_clock.h): they
@@ -86,6 +87,7 @@ struct GroupConfig {
   TimeUs step_max_us = 60 * kSecondUs;                         // of a step of the group
   int64_t shift_tokens = std::numeric_limits<int64_t>::max();  // BoundGroupConfig's
   double own_share = 0;                                        // likewise
+  TimeUs own_pause_us = 60 * kSecondUs;                        // likewise
 };
 
 struct DecodeConfig {

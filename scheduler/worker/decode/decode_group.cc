@@ -66,6 +66,24 @@ void DecodeCore::Impl::EndStepOfGroup(const StepLoop::Ended& ended, const StepDo
   if (!steps_.engine().ok()) LeaveWithFailedEngine(ended.ahead);
 }
 
+void DecodeCore::Impl::TellOwn() {
+  const int64_t own = sequences_.CountLive() - sequences_.Count(Phase::kBound);
+  group_.SetOwn({.tokens = running_.StepTokens(),
+                 .waits = running_.SomeWaitForBlocks(),
+                 .any = own > 0 || running_.InFlight()},
+                clock_.now);
+}
+
+// They join as preempted ones. What cannot join runs here, in turns with the group.
+void DecodeCore::Impl::MoveToGroup() {
+  if (!group_.MovesOwn() || running_.InFlight()) return;
+  group_.OwnMoved();
+  for (const RequestId id : running_.Running()) {
+    Sequence& sequence = sequences_.at(id);
+    if (group_.CheckFits(*sequence.spec).ok()) running_.Preempt(sequence);
+  }
+}
+
 void DecodeCore::Impl::JoinGroup() {
   if (!group_.MayJoin()) return;
   for (const RequestId id : running_.Preempted()) {

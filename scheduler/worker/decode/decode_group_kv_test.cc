@@ -130,6 +130,18 @@ TEST_F(DecodeGroupKvTest, ARankWithoutRoomRefusesForAll) {
   EXPECT_EQ(Free(1), free);
 }
 
+// Its ranks may have kept blocks while one of them had not answered yet.
+TEST_F(DecodeGroupKvTest, AnAnnouncementThatIsWithdrawnLeavesNoBlocksBehind) {
+  Bind();
+  AnnounceKv(Spec(1, 12, 6));
+  At(1).dead = true;  // it is silent
+  OpenKv(1);
+  EXPECT_EQ(StateOf(1), "announced");
+  EXPECT_EQ(Free(0), 8);
+  Do(0, WithdrawCalled{{{7, 1}, kEpoch}});
+  EXPECT_EQ(Free(0), 10);
+}
+
 // Each of what can end it while its KV comes.
 TEST_F(DecodeGroupKvTest, WhateverEndsItItsBlocksWaitForTheGrantAtEveryRank) {
   late_writers_ = true;

@@ -1,5 +1,6 @@
 // DecodeCores that bind and release at random while their requests run. The pools are small, so
-// that sequences are preempted: those of the lead then run in the group. Every stream gets its
+// that sequences are preempted: those of the lead then run in the group. Each bind says how own
+// sequences fare: they share the steps, end first, join the group or pause. Every stream gets its
 // tokens, once each and in order, whatever the formation does.
 #include <gtest/gtest.h>
 
@@ -22,7 +23,9 @@ using testing::Spec;
 
 constexpr int64_t kBlocks = 10;  // of 4 tokens of an instance alone
 constexpr Epoch kEpoch = {5};
-constexpr TimeUs kKeepUs = 100'000;
+constexpr TimeUs kKeepUs = 100'000, kKeepForOwnUs = 300'000;
+constexpr OwnSequences kWays[] = {OwnSequences::kShare, OwnSequences::kSequential,
+                                  OwnSequences::kSoftPreempt, OwnSequences::kHardPreempt};
 
 DecodeConfig ConfigOf(int rank, bool launch_ahead) {
   DecodeConfig config;
@@ -40,6 +43,7 @@ DecodeConfig ConfigOf(int rank, bool launch_ahead) {
   config.group.limits = {.answer_us = 200'000, .step_us = 400'000};
   config.group.step_max_us = 300'000;
   config.group.shift_tokens = 4;
+  config.group.own_pause_us = 30'000;
   return config;
 }
 
@@ -64,7 +68,8 @@ struct Instance {
 
 class Group {
  public:
-  Group(int size, uint32_t seed) : random_(seed), instances_(static_cast<size_t>(size)) {
+  Group(int size, uint32_t seed)
+      : random_(seed), slow_writers_(seed % 5 < 2), instances_(static_cast<size_t>(size)) {
     for (int rank = 0; rank < size; ++rank) {
       At(rank).core = std::make_unique<DecodeCore>(ConfigOf(rank, seed % 2 == 0));
       Do(rank, Tick{});
@@ -99,7 +104,7 @@ class Group {
     if (At(0).told.phase != FormationTold::Phase::kBound || Live(0) >= 8) return;
     auto spec = Spec(++serial_, Between(2, 12), Between(1, 24));
     wanted_[spec->id.serial] = spec->max_tokens;
-    where_[spec->id.serial] = 0;
+    Place(spec->id.serial, 0);
     const CallId call{++calls_};
     opening_[call.value] = spec;
     Do(0, AttachCalled{{++calls_}, spec->id, kEpoch, /*ahead=*/true});
@@ -110,7 +115,7 @@ class Group {
   }
   // Some of the writers are done, or give up.
   void MoveWriters() {
-    if (writing_.empty() || Between(0, 9) != 0) return;
+    if (writing_.empty() || Between(0, slow_writers_ ? 99 : 9) != 0) return;
     const SpecPtr spec = std::move(writing_.extract(writing_.begin()).mapped());
     if (Between(0, 4) == 0) {
       return Do(0, AbortCalled{{spec->id, kEpoch, absl::UnavailableError("gave up"), {1}, {2}}});
@@ -127,14 +132,14 @@ class Group {
     if (At(0).told.phase != FormationTold::Phase::kBound || Live(0) >= 8) return;
     auto spec = Spec(++serial_, Between(2, 12), Between(1, 24));
     wanted_[spec->id.serial] = spec->max_tokens;
-    where_[spec->id.serial] = 0;
+    Place(spec->id.serial, 0);
     Do(0, AttachCalled{{++calls_}, spec->id, kEpoch, /*ahead=*/true});
     Do(0, AnnounceCalled{{.spec = spec, .epoch = kEpoch, .formation = epoch_}, absl::OkStatus()});
     const bool joined = At(0).core->StateOf(spec->id) != "";
     ++(joined ? computed_ : refused_);
     if (joined) return;  // the group was being released, or is no more
     EXPECT_TRUE(absl::IsUnavailable(At(0).refused[spec->id.serial]));
-    where_.erase(spec->id.serial);
+    Forget(spec->id.serial);
   }
   // A request whose KV is whole.
   void Start(int rank) {
@@ -151,7 +156,7 @@ class Group {
     const int64_t bytes = (PromptTokens(*spec) + 3) / 4 * 4 * 128;
     ++started_;
     wanted_[spec->id.serial] = spec->max_tokens;
-    where_[spec->id.serial] = rank;
+    Place(spec->id.serial, rank);
     Do(rank, CommitCalled{{++calls_},
                           {.id = spec->id,
                            .epoch = kEpoch,
@@ -165,18 +170,26 @@ class Group {
   }
   void Order() {
     if (!orders_) return;
-    const int64_t which = Between(0, 40);
-    if (which < 4 && AllAreAlone()) return PrepareAll();
+    const int64_t which = Between(0, writing_.empty() ? 40 : 45);
+    const bool waits = !SomeHaveEnded() && now_ < prepared_us_ + kKeepForOwnUs;
+    if (which < 4 && AllAreAlone() && (!waits || Between(0, 29) == 0)) return PrepareAll();
     if (which < 20 && AllArePrepared()) return Do(0, CommitFormation{epoch_});
-    if (which == 40) {
+    // While it is being prepared, seldom.
+    if (which >= 40 && (At(0).told.epoch == epoch_ || Between(0, 9) == 0)) {
       Do(0, EndFormation{epoch_, Between(0, 1) == 0 ? Switch::kHard : Switch::kSequential,
                          absl::CancelledError("released")});
     }
   }
   void PrepareAll() {
     ++epoch_;
+    own_ = kWays[Between(0, 3)];
+    prepared_us_ = OwnEndFirst(Size() - 1) ? now_ : -kKeepForOwnUs;
     for (int rank = 0; rank < Size(); ++rank) {
-      Do(rank, PrepareFormation{epoch_, 1, 0, Size(), kKeepUs});
+      Do(rank, PrepareFormation{.epoch = epoch_,
+                                .generation = 1,
+                                .size = Size(),
+                                .keep_us = OwnEndFirst(rank) ? kKeepForOwnUs : kKeepUs,
+                                .own = own_});
     }
   }
   void Deliver(int rank) {
@@ -241,6 +254,12 @@ class Group {
     }
     return true;
   }
+  bool SomeHaveEnded() const {
+    for (const Instance& one : instances_) {
+      if (one.told.epoch == epoch_ && one.told.phase == FormationTold::Phase::kEnded) return true;
+    }
+    return false;
+  }
   bool AllArePrepared() const {
     for (const Instance& one : instances_) {
       if (one.told.epoch != epoch_ || one.told.phase != FormationTold::Phase::kPrepared) {
@@ -250,9 +269,8 @@ class Group {
     return true;
   }
   bool AllAreAnswered() const {
-    for (const auto& [serial, rank] : where_) {
-      const Instance& one = instances_[static_cast<size_t>(rank)];
-      if (!one.dead && !one.ended.contains(serial)) return false;
+    for (const auto& [serial, rank] : open_) {
+      if (!instances_[static_cast<size_t>(rank)].dead) return false;
     }
     return true;
   }
@@ -287,7 +305,8 @@ class Group {
   }
   int Size() const { return static_cast<int>(instances_.size()); }
 
-  int64_t started_ = 0, tp_steps_ = 0, sp_steps_ = 0, binds_ = 0, joined_ = 0;
+  std::map<OwnSequences, int64_t> binds_;
+  int64_t started_ = 0, tp_steps_ = 0, sp_steps_ = 0, joined_ = 0;
   int64_t computed_ = 0, refused_ = 0;              // that the group was to compute
   int64_t came_ = 0, elsewhere_ = 0, cut_off_ = 0;  // whose KV was to come to the group
 
@@ -298,10 +317,13 @@ class Group {
   }
   size_t Live(int rank) {
     size_t live = 0;
-    for (const auto& [serial, where] : where_) {
-      live += where == rank && !At(rank).ended.contains(serial);
-    }
+    for (const auto& [serial, where] : open_) live += where == rank;
     return live;
+  }
+  void Place(uint64_t serial, int rank) { where_[serial] = open_[serial] = rank; }
+  void Forget(uint64_t serial) {
+    where_.erase(serial);
+    open_.erase(serial);
   }
 
   void Do(int rank, const DecodeEvent& event) {
@@ -337,16 +359,17 @@ class Group {
       return;
     }
     ++elsewhere_;
-    where_.erase(spec->id.serial);
+    Forget(spec->id.serial);
     At(rank).later.push_back(WithdrawCalled{{spec->id, kEpoch}});
   }
   void On(int rank, const EndStream& effect) {
     if (absl::IsUnavailable(effect.status) && At(rank).emitted[effect.id.serial] == 0) {
       At(rank).refused[effect.id.serial] = effect.status;
       cut_off_ += writing_.erase(effect.id);
-      where_.erase(effect.id.serial);
+      Forget(effect.id.serial);
       return;
     }
+    open_.erase(effect.id.serial);
     EXPECT_TRUE(At(rank).ended.emplace(effect.id.serial, effect.reason).second);
     EXPECT_TRUE(effect.status.ok()) << effect.status;
   }
@@ -382,19 +405,32 @@ class Group {
     At(effect.rank).inbox.emplace_back(rank, effect.message);
   }
   void On(int rank, const TellFormation& effect) {
+    const bool prepared =
+        effect.told.phase == FormationTold::Phase::kPrepared && effect.told.epoch == epoch_;
+    if (prepared && OwnEndFirst(rank)) ExpectOwnHaveEnded(rank);
     if (effect.told.phase == FormationTold::Phase::kBound) {
-      ++binds_;
+      binds_[own_] += rank == 0;
       group_steps_[&At(rank)] = static_cast<int64_t>(effect.told.epoch) * 1'000'000;
     }
     if (effect.told.epoch >= At(rank).told.epoch) At(rank).told = effect.told;
   }
 
+  bool OwnEndFirst(int rank) const {
+    return own_ == OwnSequences::kSequential || (own_ == OwnSequences::kSoftPreempt && rank > 0);
+  }
+  void ExpectOwnHaveEnded(int rank) {
+    const DecodeSnapshot seen = Look(rank);
+    EXPECT_EQ(seen.granted + seen.running + seen.preempted, 0) << "rank " << rank;
+  }
+
   std::mt19937 random_;
-  TimeUs now_ = 1;
+  const bool slow_writers_;
+  TimeUs now_ = 1, prepared_us_ = 0;
+  OwnSequences own_ = OwnSequences::kShare;  // of this epoch
   std::vector<Instance> instances_;
   uint64_t epoch_ = 0, broken_ = 0, serial_ = 0, calls_ = 0;
   std::map<uint64_t, int64_t> wanted_;
-  std::map<uint64_t, int> where_;
+  std::map<uint64_t, int> where_, open_;  // by serial -> rank; open: not ended
   std::map<const Instance*, int64_t> group_steps_;
   std::map<const RunStep*, int64_t> numbers_;
   std::map<uint64_t, SpecPtr> opening_;   // by call
@@ -403,7 +439,8 @@ class Group {
 };
 
 TEST(DecodeGroup, NoStreamNoticesTheFormation) {
-  int64_t started = 0, tp = 0, sp = 0, binds = 0, joined = 0, computed = 0, refused = 0;
+  std::map<OwnSequences, int64_t> binds;
+  int64_t started = 0, tp = 0, sp = 0, joined = 0, computed = 0, refused = 0;
   int64_t came = 0, elsewhere = 0, cut_off = 0;
   for (uint32_t seed = 1; seed <= 120; ++seed) {
     SCOPED_TRACE(seed);
@@ -425,7 +462,7 @@ TEST(DecodeGroup, NoStreamNoticesTheFormation) {
     started += group.started_;
     tp += group.tp_steps_;
     sp += group.sp_steps_;
-    binds += group.binds_;
+    for (const auto& [way, count] : group.binds_) binds[way] += count;
     joined += group.joined_ > 0;
     computed += group.computed_;
     refused += group.refused_;
@@ -437,13 +474,13 @@ TEST(DecodeGroup, NoStreamNoticesTheFormation) {
   EXPECT_GT(started, 2'000);
   EXPECT_GT(tp, 1'000);
   EXPECT_GT(sp, 500);
-  EXPECT_GT(binds, 500);
+  for (const OwnSequences way : kWays) EXPECT_GT(binds[way], 50) << ToString(way);
   EXPECT_GT(joined, 60);
   EXPECT_GT(computed, 1'000);
   EXPECT_GT(refused, 20);
   EXPECT_GT(came, 50);
   EXPECT_GT(elsewhere, 100);
-  EXPECT_GT(cut_off, 0);
+  EXPECT_GT(cut_off, 10);
 }
 
 // It answers nothing any more, and nobody is told of a death. The lead hangs between steps, too.

@@ -99,8 +99,9 @@ class DecodeCore::Impl {
   void StartStepsOfGroup();
   bool StartOwnOfGroup(int64_t tokens);
   void EndStepOfGroup(const StepLoop::Ended& ended, const StepDone& event);
-  void TellOwn() { group_.SetOwn(running_.StepTokens(), running_.SomeWaitForBlocks(), clock_.now); }
-  void JoinGroup();                     // the preempted ones
+  void TellOwn();
+  void MoveToGroup();  // what the lead runs when it is bound, where that is ordered
+  void JoinGroup();    // the preempted ones
   void RunInGroup(Sequence& sequence);  // its KV has come to all ranks
   void TakeBack();                      // the sequences of a group that is over
   void EndComing(Sequence& sequence, const absl::Status& why);  // whose KV was for such a one
@@ -128,6 +129,7 @@ class DecodeCore::Impl {
   RunningBatch running_;
   BoundGroup group_;
   std::vector<FormationOver> overs_;  // not taken back yet
+  uint64_t hello_epoch_ = 0;          // of formations, that the latest hello told; 0: none
   DecodeEnds ends_;
   DecodeOrders orders_;
   TransferOpening opening_;

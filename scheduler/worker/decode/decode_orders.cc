@@ -84,6 +84,7 @@ void DecodeOrders::On(const WithdrawCalled& event) {
 void DecodeOrders::Withdraw(RequestId id, Epoch epoch) {
   announced_.Take(id);
   parts_.membership->Gone(id, epoch);
+  parts_.group->Dismiss(id, parts_.clock->now);  // ranks may keep blocks for its KV
   EndSharers(id);
 }
 

@@ -26,6 +26,7 @@
 #include "scheduler/worker/decode/decode_events.h"
 #include "scheduler/worker/decode/decode_sequences.h"
 #include "scheduler/worker/decode/early_aborts.h"
+#include "scheduler/worker/group/bound_group.h"
 #include "scheduler/worker/kv_in/announcements.h"
 #include "scheduler/worker/kv_in/kv_in.h"
 #include "scheduler/worker/membership/membership.h"
@@ -42,6 +43,7 @@ class DecodeOrders {
     KvIn* kv_in = nullptr;
     DecodeSequences* sequences = nullptr;
     DecodeEnds* ends = nullptr;
+    BoundGroup* group = nullptr;
     Membership* membership = nullptr;
   };
   // `request_deadline_us`: of an announced request whose spec names no deadline.

@@ -48,6 +48,9 @@ class RunningBatch {
   void Remove(RequestId id);
   // Those that wait for room to resume, in the order in which they will.
   std::vector<RequestId> Preempted() const { return order_.Preempted(); }
+  std::vector<RequestId> Running() const { return order_.Running(); }  // in order of seniority
+  // It gives its blocks up, and waits for room to resume. REQUIRES: it runs, in no step in flight.
+  void Preempt(DecodeSequence& sequence);
   // It waits for room to resume. REQUIRES: its phase is kPreempted, it is not here.
   void AddPreempted(const DecodeSequence& sequence);
 
@@ -88,7 +91,6 @@ class RunningBatch {
   int64_t Headroom() const;
   absl::Status HasRoom(int64_t blocks, int64_t left_to_group) const;
   bool TakeBlock(const DecodeSequence& sequence);
-  void Preempt(DecodeSequence& sequence);
   void ResumePreempted();
 
   const bool launch_ahead_;

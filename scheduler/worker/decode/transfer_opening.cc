@@ -116,6 +116,9 @@ bool TransferOpening::Full() const { return parts_.sequences->CountLive() >= con
 absl::Status TransferOpening::MayOpen(const DecodeOrders::Announced& announced,
                                       int64_t blocks) const {
   if (absl::Status status = MayRun(announced); !status.ok()) return status;
+  if (!parts_.group->TakesOwn()) {
+    return absl::ResourceExhaustedError("the instance is being bound: its own requests end first");
+  }
   if (absl::Status status = FitsAlone(*announced.spec); !status.ok()) return status;
   if (absl::Status status = parts_.running->MayEnter(blocks); !status.ok()) return status;
   return NotFull();

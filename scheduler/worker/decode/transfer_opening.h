@@ -9,6 +9,9 @@
 // prefill instance has, may go elsewhere. With staging buffers KV comes in the layout of an
 // instance alone, whatever the announcement says.
 //
+// While the instance is being bound and its own sequences are to end first (BoundGroup::TakesOwn),
+// it refuses as a full one does.
+//
 // An entering request leaves some blocks free for the growth of those that are here
 // (running_batch.h), and enters only if all its tokens fit the pool: it may have to be recomputed
 // when it is alone.

@@ -64,12 +64,14 @@ void BoundGroup::FeedOpened(uint64_t epoch, const absl::StatusOr<int>& rank, Tim
     return Tell(FormationTold::Phase::kEnded, rank.status());
   }
   rank_ = *rank;
-  phase_ = Phase::kPrepared;
-  Tell(FormationTold::Phase::kPrepared, absl::OkStatus());
+  opened_us_ = now;
+  // SetOwn goes on from there.
+  phase_ = OwnEndFirst() ? Phase::kDraining : Phase::kPrepared;
+  if (phase_ == Phase::kPrepared) Tell(FormationTold::Phase::kPrepared, absl::OkStatus());
 }
 
 void BoundGroup::Commit(const CommitFormation& order, TimeUs now) {
-  if (!IsOf(order.epoch) || phase_ == Phase::kOpening || rank_ != 0) {
+  if (!IsOf(order.epoch) || phase_ < Phase::kPrepared || rank_ != 0) {
     return emit_(TellFormation{{.epoch = order.epoch,
                                 .phase = FormationTold::Phase::kEnded,
                                 .why = absl::NotFoundError("this epoch is not prepared here")}});
@@ -107,6 +109,11 @@ void BoundGroup::Abandon(const absl::Status& why, TimeUs now) {
   Forget(why);
 }
 
+void BoundGroup::Registered(uint64_t told_epoch) {
+  if (told_epoch == order_.epoch) return;
+  Forget(absl::CancelledError("a stream to the orchestrator began before it was told"));
+}
+
 void BoundGroup::Forget(const absl::Status& why) {
   if (phase_ == Phase::kAlone || bound()) return;
   if (phase_ == Phase::kPrepared && rank_ != 0) {  // the lead may have committed
@@ -139,6 +146,7 @@ void BoundGroup::Bind(TimeUs now) {
   bind_us_ = now;
   has_run_ = false;
   own_told_ = 0;
+  moves_own_ = leads() && order_.own == OwnSequences::kSoftPreempt;
   wanted_blocks_ = 0;
   plan_due_us_ = kNever;
   propose_from_us_ = 0;
@@ -164,7 +172,7 @@ void BoundGroup::FeedArrived(int rank, const FeedMessage& message, TimeUs now) {
   const uint64_t epoch = std::visit([](const auto& one) { return one.epoch; }, message);
   const bool ours = IsOf(epoch) && phase_ != Phase::kOpening;
   const bool proposes = std::holds_alternative<FeedPlan>(message);
-  if (!ours && proposes) {
+  if ((!ours || phase_ == Phase::kDraining) && proposes) {
     return emit_(SendOnFeed{
         epoch, rank,
         FeedEnd{epoch, absl::FailedPreconditionError("the epoch is not prepared here")}});
@@ -301,8 +309,10 @@ void BoundGroup::EndOf(const absl::Status& why, TimeUs now) {
 
 void BoundGroup::Tick(TimeUs now) {
   if (!bound()) {
-    if (now >= keep_until_us_) Forget(absl::DeadlineExceededError("no step of the epoch came"));
-    return;
+    if (now < keep_until_us_) return;
+    return Forget(absl::DeadlineExceededError(phase_ == Phase::kDraining
+                                                  ? "its own sequences did not end in time"
+                                                  : "no step of the epoch came"));
   }
   if (now >= plan_due_us_) {
     return EndOf(absl::DeadlineExceededError("the lead started no step in time"), now);
@@ -325,7 +335,7 @@ TimeUs BoundGroup::NextTick() const {
 // A member whose own sequences could run waits for a plan of the lead, not without a bound.
 void BoundGroup::AwaitLead(bool heard, TimeUs now) {
   const bool waits =
-      member_.has_value() && over_.ok() && own_tokens_ > 0 && !in_step_ && !entered_.has_value();
+      member_.has_value() && over_.ok() && own_.tokens > 0 && !in_step_ && !entered_.has_value();
   if (!waits) {
     plan_due_us_ = kNever;
   } else if (heard || plan_due_us_ == kNever) {
@@ -353,7 +363,8 @@ void BoundGroup::Propose(TimeUs now) {
     return ending_.has_value() && (ending_->how == Switch::kHard || Drained());
   };
   while (bound() && over_.ok() && propose_from_us_ == 0 && !ends() && lead_->MayPropose()) {
-    const std::optional<FeedPlan> plan = planner_->Next(*batch_, own_tokens_, own_waits_);
+    planner_->PauseOwn(OwnPauses(now));
+    const std::optional<FeedPlan> plan = planner_->Next(*batch_, own_.tokens, own_.waits);
     if (!plan.has_value()) return;
     wanted_blocks_ = plan->wanted_blocks;
     if (GroupPlanner::Asks(*plan)) propose_from_us_ = now + kAskPauseUs;

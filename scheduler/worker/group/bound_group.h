@@ -7,6 +7,17 @@
 // TakeStep gives the next step of the feed, which may be one of the rank's own batch. Until then
 // own steps go on as before, so a bind stops nobody that is not bound in the end.
 //
+// Own sequences fare as the order to prepare says (OwnSequences; Flying Serving, section 5):
+//   kShare        own steps and the group's take turns (StepShare).
+//   kSequential   this rank is prepared when it has no own sequence left; it takes no new one from
+//                 then until the epoch's first step (TakesOwn).
+//   kSoftPreempt  likewise, but not the lead; what it runs when it is bound goes on in the group
+//                 (MovesOwn).
+//   kHardPreempt  own steps run only where the group has nothing to run, be it for lack of blocks.
+//                 This lasts until the group is released, at most own_pause_us from the bind on;
+//                 then both take turns. So a pause is bounded, and since own sequences run while
+//                 the group waits for their blocks, it makes no deadlock.
+//
 // KV that comes. The KV of a prompt may come from prefill instances straight into the blocks of
 // every rank (AnnounceOf::formation). The lead has all ranks keep blocks for it (Reserve), and its
 // owner tells the writers of them. When all is written, the sequence joins with its KV
@@ -69,8 +80,16 @@ struct BoundGroupConfig {
   int32_t block_tokens = 16;  // of a block of one instance alone
   // Steps of more tokens run in SP, where the order to prepare says nothing else.
   int64_t shift_tokens = std::numeric_limits<int64_t>::max();
-  double own_share = 0;  // StepShare
-  std::string memory;    // the transport's description of this rank's KV regions
+  double own_share = 0;                  // StepShare
+  TimeUs own_pause_us = 60 * kSecondUs;  // kHardPreempt: the longest pause of own sequences
+  std::string memory;                    // the transport's description of this rank's KV regions
+};
+
+// What this rank runs by itself, now.
+struct OwnWork {
+  int64_t tokens = 0;  // that a step of it would run
+  bool waits = false;  // sequences of it wait for blocks
+  bool any = false;    // there are sequences, also such whose KV is coming, or a step of them runs
 };
 
 // Effect: take the context of these instances (PrepareFormation) and read its feed from now on;
@@ -141,15 +160,28 @@ class BoundGroup {
   int32_t size() const { return order_.size; }         // REQUIRES: bound
   const FormationTold& told() const { return told_; }  // the latest
 
+  // Whether this rank may begin sequences of its own: not while they are to end first.
+  bool TakesOwn() const {
+    return phase_ != Phase::kDraining && (phase_ != Phase::kPrepared || !OwnEndFirst());
+  }
+  // Once an epoch, at the lead: what it runs alone is to join the group, preempted. Then OwnMoved.
+  bool MovesOwn() const { return moves_own_ && runs_steps() && MayJoin(); }
+  void OwnMoved() { moves_own_ = false; }
+
   // This instance takes part no longer: an epoch ends for all, a prepared one is forgotten.
   void Abandon(const absl::Status& why, TimeUs now);
+  // A stream to the orchestrator began, whose hello told of this epoch. The orchestrator has given
+  // up what it was not told of.
+  void Registered(uint64_t told_epoch);
 
   // ---- the lead's sequences ----
 
   // Whether a sequence may join: this rank leads and the group is not being released.
   bool MayJoin() const { return bound() && leads() && over_.ok() && !ending_.has_value(); }
-  // It is computed by the group from its first token on. INVALID_ARGUMENT: it cannot be told to the
-  // members. RESOURCE_EXHAUSTED: it can never fit. REQUIRES: MayJoin().
+  // OK: it can join. INVALID_ARGUMENT: it cannot be told to the members. RESOURCE_EXHAUSTED: it can
+  // never fit. REQUIRES: bound().
+  absl::Status CheckFits(const RequestSpec& spec) const;
+  // It is computed by the group from its first token on. Not OK: as CheckFits. REQUIRES: MayJoin().
   absl::Status Join(const SpecPtr& spec, Epoch epoch, TimeUs arrived_us,
                     const std::vector<int32_t>& output, TimeUs now);
   void Leave(RequestId id, Epoch epoch, TimeUs now);  // it runs no further; unknown ones are fine
@@ -177,9 +209,8 @@ class BoundGroup {
 
   // ---- steps ----
 
-  // What a step of this rank's own batch would run now, and whether own sequences wait for blocks;
-  // told to the lead.
-  void SetOwn(int64_t own_tokens, bool own_waits, TimeUs now);
+  // Told to the lead. An instance whose own sequences end first is prepared when it has none.
+  void SetOwn(const OwnWork& own, TimeUs now);
   // The next step, if one has been started; then StepEnded. Of mode own: a step of the own batch,
   // or nothing if `own_tokens` is 0 or the own batch has nothing to run. REQUIRES: the engine is
   // idle.
@@ -196,7 +227,13 @@ class BoundGroup {
   absl::Status CheckInvariants() const;
 
  private:
-  enum class Phase { kAlone, kOpening, kPrepared, kBound };
+  enum class Phase {
+    kAlone,
+    kOpening,
+    kDraining,  // the feed is open; own sequences end first
+    kPrepared,
+    kBound
+  };
   using Key = std::pair<RequestId, Epoch>;
   // KV that comes, at the lead.
   struct Reservation {
@@ -211,6 +248,8 @@ class BoundGroup {
   void Tell(FormationTold::Phase phase, const absl::Status& why, TimeUs drain_us = 0);
   void TellBound(TimeUs now);
   void Forget(const absl::Status& why);  // what is opening or prepared
+  bool OwnEndFirst() const;              // REQUIRES: the feed is open
+  bool OwnPauses(TimeUs now) const;      // REQUIRES: bound
   void Bind(TimeUs now);
   void Carry(const FeedEffects& effects, TimeUs now);
   void On(const SendFeed& effect, TimeUs now);
@@ -221,7 +260,6 @@ class BoundGroup {
   void On(const GroupFailed& effect, TimeUs now);
   void EndOf(const absl::Status& why, TimeUs now);
   void TakeOffer(const FeedOffer& part, TimeUs now);
-  absl::Status CheckFits(const RequestSpec& spec) const;
   void Offer(OfferedSequence sequence);
   void SendOffer(FeedOffer part, const std::vector<int32_t>& tokens);
   void Withdraw();
@@ -267,13 +305,13 @@ class BoundGroup {
   bool in_step_ = false;                     // one was taken
   std::optional<EndFormation> ending_;       // of the lead: it was ordered to release
   absl::Status over_;                        // not OK: the feed is over, why
-  int64_t own_tokens_ = 0;
-  bool own_waits_ = false;
+  OwnWork own_;
+  bool moves_own_ = false;
   int64_t wanted_blocks_ = 0;    // of the latest plan
   int64_t own_told_ = 0;         // of a member
   TimeUs plan_due_us_ = kNever;  // of a member with own work: the lead's next plan
   TimeUs propose_from_us_ = 0;
-  TimeUs bind_us_ = 0, entered_us_ = 0, ending_us_ = 0;
+  TimeUs opened_us_ = 0, bind_us_ = 0, entered_us_ = 0, ending_us_ = 0;
   bool has_run_ = false;
   uint64_t preemptions_ = 0;  // of former epochs
   uint64_t last_reservation_ = 0;

@@ -1,4 +1,4 @@
-// BoundGroup's sequences at the lead, and the steps of this rank.
+// BoundGroup's sequences at the lead, own sequences, and the steps of this rank.
 #include <algorithm>
 #include <optional>
 #include <utility>
@@ -93,18 +93,34 @@ void BoundGroup::SendWithdraw(const Key& key) {
   }
 }
 
-// ---- steps ----
+// ---- own sequences ----
 
-void BoundGroup::SetOwn(int64_t own_tokens, bool own_waits, TimeUs now) {
-  own_waits_ = own_waits;
-  if (std::exchange(own_tokens_, own_tokens) == own_tokens || !bound() || !over_.ok()) return;
+bool BoundGroup::OwnEndFirst() const {
+  return order_.own == OwnSequences::kSequential ||
+         (order_.own == OwnSequences::kSoftPreempt && rank_ != 0);
+}
+
+bool BoundGroup::OwnPauses(TimeUs now) const {
+  return order_.own == OwnSequences::kHardPreempt && !ending_.has_value() &&
+         now < bind_us_ + config_.own_pause_us;
+}
+
+void BoundGroup::SetOwn(const OwnWork& own, TimeUs now) {
+  const bool same = std::exchange(own_, own).tokens == own.tokens;
+  if (phase_ == Phase::kDraining && !own.any) {
+    phase_ = Phase::kPrepared;
+    return Tell(FormationTold::Phase::kPrepared, absl::OkStatus(), now - opened_us_);
+  }
+  if (same || !bound() || !over_.ok()) return;
   if (leads()) return Drive(now);
   AwaitLead(/*heard=*/false, now);
   // Steps tell it by themselves.
-  if (in_step_ || entered_.has_value() || own_told_ > 0 || own_tokens == 0) return;
-  own_told_ = own_tokens;
-  emit_(SendOnFeed{order_.epoch, 0, FeedOwn{order_.epoch, own_tokens}});
+  if (in_step_ || entered_.has_value() || own_told_ > 0 || own.tokens == 0) return;
+  own_told_ = own.tokens;
+  emit_(SendOnFeed{order_.epoch, 0, FeedOwn{order_.epoch, own.tokens}});
 }
+
+// ---- steps ----
 
 std::optional<GroupStep> BoundGroup::TakeStep(TimeUs now) {
   while (bound() && over_.ok() && !in_step_ && entered_.has_value()) {
@@ -123,11 +139,11 @@ void BoundGroup::StepEnded(const absl::Status& status, const std::vector<int32_t
   SKEIN_CHECK(in_step_);
   in_step_ = false;
   FeedEffects effects;
-  own_told_ = own_tokens_;
+  own_told_ = own_.tokens;
   if (lead_.has_value()) {
     lead_->StepEnded(status, sampled, now, &effects);
   } else {
-    member_->StepEnded(status, sampled, own_tokens_, own_waits_, &effects);
+    member_->StepEnded(status, sampled, own_.tokens, own_.waits, &effects);
   }
   Carry(effects, now);
   Drive(now);

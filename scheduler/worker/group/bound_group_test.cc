@@ -1,7 +1,8 @@
 // Ranks that bind and release at random while sequences run in the group and at each rank alone:
-// every answer is the one of a rank alone, no block is lost, steps have one order, and whoever dies
-// or falls silent, the others work alone again. The KV of some prompts comes from outside into all
-// ranks' blocks, by writers that may be late: no step ever reads a block that they reached since.
+// every answer is the one of a rank alone, no block is lost, steps have one order, own sequences
+// fare as each bind says (share, end first, join, pause), and whoever dies or falls silent, the
+// others work alone again. The KV of some prompts comes from outside into all ranks' blocks, by
+// writers that may be late: no step ever reads a block that they reached since.
 #include "scheduler/worker/group/bound_group.h"
 
 #include <gtest/gtest.h>
@@ -24,7 +25,7 @@ constexpr int32_t kKvHeads = 8;
 constexpr int32_t kBlockTokens = 2;
 constexpr int64_t kBlocks = 24;
 constexpr int32_t kVocabulary = 1000;
-constexpr TimeUs kKeepUs = 50'000;
+constexpr TimeUs kKeepUs = 50'000, kKeepForOwnUs = 150'000;
 
 BoundGroupConfig ConfigOf(uint32_t seed) {
   return {.limits = {.answer_us = 200'000, .step_us = 400'000},
@@ -34,7 +35,8 @@ BoundGroupConfig ConfigOf(uint32_t seed) {
                     .min_slice_tokens = 4},
           .kv_heads = kKvHeads,
           .block_tokens = kBlockTokens,
-          .shift_tokens = seed % 2 == 0 ? 6 : 1000};
+          .shift_tokens = seed % 2 == 0 ? 6 : 1000,
+          .own_pause_us = seed % 5 == 0 ? 3'000 : 10 * kSecondUs};
 }
 
 // The next token: it depends on the whole sequence.
@@ -132,21 +134,32 @@ class Node {
     }
   }
   void PrepareAll() {
-    if (!AllAreAlone() || (!told_.empty() && Between(0, 3) != 0)) return;
+    const int64_t patience = OwnEndFirst(Size() - 1) ? 30 : 3;
+    if (!AllAreAlone() || (epoch_ > 0 && Between(0, patience) != 0)) return;
     ++epoch_;
     told_.clear();
+    own_ = static_cast<OwnSequences>(Between(0, 3));
     for (int rank = 0; rank < Size(); ++rank) {
       Act(rank, [&](BoundGroup& group) {
-        group.Prepare({epoch_, 1, 0, Size(), kKeepUs, ordered_shift_}, now_);
+        group.Prepare({.epoch = epoch_,
+                       .generation = 1,
+                       .size = Size(),
+                       .keep_us = OwnEndFirst(rank) ? kKeepForOwnUs : kKeepUs,
+                       .shift_tokens = ordered_shift_,
+                       .own = own_},
+                      now_);
       });
     }
+  }
+  bool OwnEndFirst(int rank) const {
+    return own_ == OwnSequences::kSequential || (own_ == OwnSequences::kSoftPreempt && rank > 0);
   }
   void CommitIfAllArePrepared() {
     if (static_cast<int>(told_.size()) < Size()) return;
     for (const auto& [rank, told] : told_) {
       if (told.epoch != epoch_ || told.phase != FormationTold::Phase::kPrepared) return;
     }
-    ++commits_;
+    ++commits_[own_];
     Act(0, [&](BoundGroup& group) { group.Commit({epoch_}, now_); });
   }
   void EndIt(Switch how) {
@@ -159,6 +172,7 @@ class Node {
     if (!arrivals_) return;
     if (Between(0, 2) > 0) return NewRequest();
     if (At(rank).own.size() > 2 || At(rank).pool.Counts().free < 3) return;
+    if (!At(rank).group->TakesOwn()) return;
     At(rank).own.push_back({*At(rank).pool.Allocate(1), 1, Between(2, 9)});
   }
   void NewRequest() {
@@ -307,6 +321,7 @@ class Node {
   void StartStep(int rank) {
     Rank& self = At(rank);
     if (Frozen(rank) || self.busy) return;
+    if (rank == 0) MoveOwn();
     TellOwn(rank);
     if (!self.group->runs_steps()) {
       self.busy = !self.own.empty();
@@ -320,7 +335,10 @@ class Node {
     self.step_until_us = now_ + 300'000;
     Touch(rank, *self.step);
     self.busy = true;
-    if (self.step->mode.own()) ++own_steps_;
+    if (self.step->mode.own()) {
+      ++own_steps_;
+      paused_steps_ += own_ == OwnSequences::kHardPreempt && !self.own.empty();
+    }
     if (!self.step->mode.own() && !self.step->sequences.empty()) {
       ++(self.step->mode.sp > 1 ? sp_steps_ : tp_steps_);
     }
@@ -390,6 +408,18 @@ class Node {
       });
     }
   }
+  // What the lead runs goes on in the group: as a request of it.
+  void MoveOwn() {
+    Rank& lead = At(0);
+    if (!lead.group->MovesOwn()) return;
+    lead.group->OwnMoved();
+    for (const OwnSequence& own : std::exchange(lead.own, {})) {
+      lead.pool.Free(*own.blocks);
+      NewRequest();
+      requests_[serial_].kv_comes = false;
+      ++moved_;
+    }
+  }
   // Each own sequence gets a token; one that gets no block waits.
   void RunOwn(int rank) {
     Rank& self = At(rank);
@@ -409,8 +439,10 @@ class Node {
     TellOwn(rank);
   }
   void TellOwn(int rank) {
+    const bool runs = At(rank).busy && (!At(rank).step || At(rank).step->mode.own());
     Act(rank, [&](BoundGroup& group) {
-      group.SetOwn(static_cast<int64_t>(At(rank).own.size()), false, now_);
+      const auto tokens = static_cast<int64_t>(At(rank).own.size());
+      group.SetOwn({.tokens = tokens, .waits = false, .any = tokens > 0 || runs}, now_);
     });
   }
 
@@ -511,13 +543,15 @@ class Node {
               std::to_string(static_cast<int>(told.phase)) + " " + std::string(told.why.message()) +
               "\n";
     }
-    return text + "epoch " + std::to_string(epoch_) + " commits " + std::to_string(commits_) +
-           " overs " + std::to_string(overs_);
+    return text + "epoch " + std::to_string(epoch_) + ", own " + std::string(ToString(own_)) +
+           ", overs " + std::to_string(overs_);
   }
   int Size() const { return static_cast<int>(ranks_.size()); }
   bool LeadIsBound() const { return ranks_[0].group->bound(); }
   uint64_t Preemptions() const { return ranks_[0].group->preemptions(); }
-  int64_t commits_ = 0, joins_ = 0, own_steps_ = 0, tp_steps_ = 0, sp_steps_ = 0, overs_ = 0;
+  std::map<OwnSequences, int64_t> commits_;
+  int64_t joins_ = 0, own_steps_ = 0, tp_steps_ = 0, sp_steps_ = 0, overs_ = 0;
+  int64_t moved_ = 0, paused_steps_ = 0;  // own steps while own sequences pause
   int64_t came_ = 0, given_up_ = 0, refusals_ = 0, cut_off_ = 0;
 
  private:
@@ -562,7 +596,11 @@ class Node {
     At(effect.rank).inbox.emplace_back(rank, Encode(effect.message));
   }
   void On(int, const GroupAnswered&) {}
-  void On(int rank, const TellFormation& effect) { told_[rank] = effect.told; }
+  void On(int rank, const TellFormation& effect) {
+    told_[rank] = effect.told;
+    if (effect.told.phase != FormationTold::Phase::kPrepared || !OwnEndFirst(rank)) return;
+    EXPECT_TRUE(At(rank).own.empty() && !At(rank).busy) << "rank " << rank << " is not empty";
+  }
   void On(int rank, const FormationOver& effect) {
     ++overs_;
     if (rank != 0) return;
@@ -577,6 +615,7 @@ class Node {
   TimeUs now_ = 1;
   std::vector<Rank> ranks_;
   uint64_t epoch_ = 0;
+  OwnSequences own_ = OwnSequences::kShare;  // of this epoch
   std::optional<int64_t> ordered_shift_;
   std::map<int, FormationTold> told_;  // what each rank has told last
   std::map<int, uint64_t> opening_;
@@ -588,7 +627,8 @@ class Node {
 };
 
 TEST(BoundGroup, SwitchesUnderLoadChangeNoAnswer) {
-  int64_t commits = 0, own = 0, tp = 0, sp = 0, overs = 0;
+  std::map<OwnSequences, int64_t> commits;
+  int64_t own = 0, tp = 0, sp = 0, overs = 0, moved = 0, paused = 0;
   int64_t came = 0, given_up = 0, refusals = 0, cut_off = 0;
   uint64_t preemptions = 0;
   for (uint32_t seed = 1; seed <= 150; ++seed) {
@@ -612,7 +652,9 @@ TEST(BoundGroup, SwitchesUnderLoadChangeNoAnswer) {
     given_up += node.given_up_;
     refusals += node.refusals_;
     cut_off += node.cut_off_;
-    commits += node.commits_;
+    for (const auto& [way, count] : node.commits_) commits[way] += count;
+    moved += node.moved_;
+    paused += node.paused_steps_;
     own += node.own_steps_;
     tp += node.tp_steps_;
     sp += node.sp_steps_;
@@ -620,7 +662,12 @@ TEST(BoundGroup, SwitchesUnderLoadChangeNoAnswer) {
     preemptions += node.Preemptions();
     if (::testing::Test::HasFailure()) break;
   }
-  EXPECT_GT(commits, 500);
+  for (const auto way : {OwnSequences::kShare, OwnSequences::kSequential,
+                         OwnSequences::kSoftPreempt, OwnSequences::kHardPreempt}) {
+    EXPECT_GT(commits[way], 100) << ToString(way);
+  }
+  EXPECT_GT(moved, 20);
+  EXPECT_GT(paused, 100);
   EXPECT_GT(own, 1'000);
   EXPECT_GT(tp, 1'000);
   EXPECT_GT(sp, 1'000);

@@ -23,6 +23,10 @@
 // had to give its blocks up to own ones would lose its turn to the next own ones again and again:
 // from then on until its end the group wants all blocks.
 //
+// Paused own sequences (PauseOwn) run whenever a step of the group would run nothing, also for lack
+// of blocks. Nobody enters the group's batch while own sequences wait for blocks, so what runs in
+// it ends, and then own steps are due: all of the above holds while they pause.
+//
 // Mode (Shift Parallelism, algorithm 2): full TP up to `shift_tokens` of a step, the base above.
 //
 // A plan costs O(batch · log). Used on the core's thread.
@@ -78,6 +82,8 @@ class GroupPlanner {
   // An own step of no tokens: it asks the ranks for their free blocks. Next gives it, too, when
   // sequences wait for blocks of others; then there is no hurry with the one behind it.
   FeedPlan Ask();
+  // Whether own steps run only when the group has nothing to run; otherwise they take turns.
+  void PauseOwn(bool pause) { own_pauses_ = pause; }
   static bool Asks(const FeedPlan& plan) { return plan.mode.own() && plan.own_tokens == 0; }
   void Committed(uint64_t step);             // the latest plan runs, as this step
   void Refused(const StepRefused& refused);  // it runs nowhere
@@ -145,6 +151,7 @@ class GroupPlanner {
 
   const GroupPlannerConfig config_;
   StepShare share_;
+  bool own_pauses_ = false;
   std::map<Key, Seniority> seniority_;  // of all
   // In no committed plan:
   std::map<Seniority, int64_t> queue_;  // without KV -> tokens

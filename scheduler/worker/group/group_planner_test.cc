@@ -48,5 +48,32 @@ TEST(GroupPlanner, WhatMembersToldOnceDoesNotKeepAnIdleGroupFromTakingKv) {
   EXPECT_FALSE(planner.HasRoom(batch, 4).ok()) << "steps run: it is as told";
 }
 
+// For lack of requests, or of blocks.
+TEST(GroupPlanner, PausedOwnSequencesRunWhereTheGroupRunsNothing) {
+  BlockPool pool(8);
+  const GroupBatch batch(&pool, KvLayout{2}, /*tokens_per_block=*/32);
+  GroupPlanner planner(
+      {.ranks = 2, .tokens_per_block = 32, .total_blocks = 8, .full_tp = {1, 2}, .base = {2, 1}});
+  const auto own_steps_of_100 = [&] {
+    int own = 0;
+    for (int i = 0; i < 100; ++i) {
+      const std::optional<FeedPlan> plan = planner.Next(batch, /*own_tokens=*/5, false);
+      own += plan.has_value() && plan->mode.own() && plan->own_tokens > 0 ? 1 : 0;
+      planner.Refused({});  // nothing of it remains
+    }
+    return own;
+  };
+  planner.PauseOwn(true);
+  EXPECT_EQ(own_steps_of_100(), 100);
+  planner.Add({1, 1}, {1}, /*priority=*/0, /*arrived_us=*/0, /*tokens=*/40);
+  EXPECT_EQ(own_steps_of_100(), 0);
+  const absl::StatusOr<BlockTable> own_blocks = pool.Allocate(8);
+  ASSERT_TRUE(own_blocks.ok());
+  EXPECT_EQ(own_steps_of_100(), 100) << "only they can free them";
+  pool.Free(**own_blocks);
+  planner.PauseOwn(false);
+  EXPECT_GT(own_steps_of_100(), 5);
+}
+
 }  // namespace
 }  // namespace skein::scheduler

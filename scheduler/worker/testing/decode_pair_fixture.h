@@ -44,12 +44,25 @@ class DecodePairTest : public ::testing::Test {
 
   // ---- formations ----
 
-  void Bind() {
+  void Prepare(OwnSequences own, TimeUs keep_us = kSecondUs) {
     ++formation_;
     for (int rank = 0; rank < 2; ++rank) {
-      Do(rank, PrepareFormation{formation_, 1, 0, 2, kSecondUs});
+      Do(rank,
+         PrepareFormation{
+             .epoch = formation_, .generation = 1, .size = 2, .keep_us = keep_us, .own = own});
       Do(rank, FeedOpened{formation_, rank});
     }
+  }
+  bool Prepared(int rank) {
+    return At(rank).told.epoch == formation_ &&
+           At(rank).told.phase == FormationTold::Phase::kPrepared;
+  }
+  // REQUIRES: no own sequence has to end before.
+  void Bind(OwnSequences own = OwnSequences::kShare) {
+    Prepare(own);
+    Commit();
+  }
+  void Commit() {
     Do(0, CommitFormation{formation_});
     Pass();
     const bool bound = At(0).told.phase == FormationTold::Phase::kBound &&

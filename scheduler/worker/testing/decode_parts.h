@@ -133,6 +133,11 @@ class DecodePartsTest : public ::testing::Test {
   DecodeSequences sequences_{[this](TokenEffect effect) {
     std::visit([this](auto& one) { effects_.push_back(std::move(one)); }, effect);
   }};
+  BoundGroup group_{{},
+                    kv_in_.pool(),
+                    kv_in_.coming(),
+                    [](int64_t) { return absl::OkStatus(); },
+                    [](const BoundEffect&) {}};
   ExpectedStreams expected_streams_;
   Membership membership_{MembershipOf()};
   StepLoop steps_{EngineWatchConfig()};
@@ -154,6 +159,7 @@ class DecodePartsTest : public ::testing::Test {
                         .kv_in = &kv_in_,
                         .sequences = &sequences_,
                         .ends = &ends_,
+                        .group = &group_,
                         .membership = &membership_}};
   TransferOpening opening_{{.open_wait_us = kOpenWaitUs,
                             .attach_lease_us = 5000,
@@ -165,6 +171,7 @@ class DecodePartsTest : public ::testing::Test {
                             .expected_streams = &expected_streams_,
                             .orders = &orders_,
                             .running = &running_,
+                            .group = &group_,
                             .membership = &membership_,
                             .steps = &steps_,
                             .effects = &effects_}};

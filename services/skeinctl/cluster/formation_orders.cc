@@ -14,6 +14,13 @@ namespace {
 using Act = v1::ChangeFormationRequest::Act;
 using Clock = std::chrono::steady_clock;
 
+v1::PrepareFormation::Own OwnOf(const std::string& name) {
+  if (name == "sequential") return v1::PrepareFormation::SEQUENTIAL;
+  if (name == "soft") return v1::PrepareFormation::SOFT_PREEMPT;
+  if (name == "hard") return v1::PrepareFormation::HARD_PREEMPT;
+  return v1::PrepareFormation::SHARE;
+}
+
 std::string DoneJson(const char* command, const v1::ChangeFormationResponse& response,
                      double took_s) {
   nlohmann::ordered_json json;
@@ -67,6 +74,7 @@ absl::StatusOr<v1::ChangeFormationRequest> OrderOf(v1::ChangeFormationRequest::A
   order.set_group(flags.group);
   order.set_size(static_cast<uint32_t>(flags.size));
   order.set_how(flags.hard ? v1::EndFormation::HARD : v1::EndFormation::SEQUENTIAL);
+  order.set_own(OwnOf(flags.own));
   return order;
 }
 
@@ -118,6 +126,14 @@ void BindFlags::Register(FlagSet* set) {
   set->Int(&size, "size",
            "With --group: instances of each formation; 0: as many as can be bound together.", 0,
            1024);
+  set->String(&own, "own",
+              "How the requests that these instances run alone fare. share: they go on, in turns "
+              "with the group's. sequential: they end first, for at most a minute, and no new ones "
+              "come. soft: likewise, but the first instance takes requests meanwhile; the group "
+              "then computes them anew. hard: they pause with their KV in place while the group "
+              "has something to run, for at most a minute.")
+      .OneOf({"share", "sequential", "soft", "hard"})
+      .Value("HOW");
   RegisterHard(set);
   set->Check([this]() -> absl::Status {
     if (size == 0 || !group.empty()) return absl::OkStatus();

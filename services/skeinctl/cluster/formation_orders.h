@@ -12,11 +12,12 @@
 
 namespace skein::services {
 
-// Flags of the four commands; `size` and `hard` are not of all.
+// Flags of the four commands; `size`, `own` and `hard` are not of all.
 struct FormationOrderFlags {
   std::vector<std::string> instances;
   std::string group;
   int64_t size = 0;
+  std::string own = "share";
   bool hard = false;
   double timeout_s = 90;
   std::string orchestrator;

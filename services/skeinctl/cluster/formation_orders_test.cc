@@ -50,6 +50,18 @@ TEST(FormationOrders, AGroupGoesAsItIs) {
   EXPECT_EQ(order->how(), v1::EndFormation::SEQUENTIAL);
 }
 
+TEST(FormationOrders, HowOwnRequestsFareIsOrdered) {
+  BindFlags flags;
+  flags.group = "m@a";
+  EXPECT_EQ(Order(flags)->own(), v1::PrepareFormation::SHARE);
+  flags.own = "sequential";
+  EXPECT_EQ(Order(flags)->own(), v1::PrepareFormation::SEQUENTIAL);
+  flags.own = "soft";
+  EXPECT_EQ(Order(flags)->own(), v1::PrepareFormation::SOFT_PREEMPT);
+  flags.own = "hard";
+  EXPECT_EQ(Order(flags)->own(), v1::PrepareFormation::HARD_PREEMPT);
+}
+
 TEST(FormationOrders, WhatIsNoInstanceIsNamed) {
   BindFlags flags;
   flags.instances = {"101", "decode-9"};
@@ -69,6 +81,8 @@ std::string Problem(std::vector<const char*> arguments) {
 TEST(FormationOrders, InstancesOrAGroupAreGiven) {
   EXPECT_EQ(Problem({"1", "2"}), "");
   EXPECT_EQ(Problem({"--group", "m@a", "--size", "2"}), "");
+  EXPECT_EQ(Problem({"1", "2", "--own", "hard"}), "");
+  EXPECT_NE(Problem({"1", "2", "--own", "gently"}), "");
   EXPECT_EQ(Problem({}), "INSTANCE or --group is required");
   EXPECT_EQ(Problem({"1", "--group", "m@a"}), "give INSTANCE or --group, not both");
   EXPECT_EQ(Problem({"1", "2", "--size", "2"}),

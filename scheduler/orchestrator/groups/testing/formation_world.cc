@@ -68,9 +68,9 @@ void FormationWorld::Ask(const std::function<void(SwitchEffects*)>& call) {
   Carry(effects);
 }
 
-absl::StatusOr<uint64_t> FormationWorld::Bind(const Subset& subset) {
+absl::StatusOr<uint64_t> FormationWorld::Bind(const Subset& subset, OwnSequences own) {
   absl::StatusOr<uint64_t> epoch;
-  Ask([&](SwitchEffects* effects) { epoch = switch_->Bind(subset, "asked", now_, effects); });
+  Ask([&](SwitchEffects* effects) { epoch = switch_->Bind(subset, "asked", now_, effects, own); });
   if (epoch.ok()) calls_[*epoch];
   return epoch;
 }
@@ -101,6 +101,7 @@ void FormationWorld::Carry(const SwitchEffects& effects) {
 
 void FormationWorld::NoteEnded(const SwitchEnded& ended) {
   ++counts[(ended.to > 1 ? "bind " : "release ") + std::string(NameOf(ended.outcome))];
+  ++counts["own " + std::string(ToString(ended.own)) + " " + std::string(NameOf(ended.outcome))];
   if (!ended.unanswered.empty()) ++counts["unanswered"];
   std::vector<SwitchEnded>& before = calls_[ended.epoch];
   const bool is_bind = ended.to > 1;
@@ -184,7 +185,7 @@ void FormationWorld::SwitchAtRandom() {
   Subset subset = {static_cast<int32_t>(Random(members.size())), int32_t{1} << (1 + Random(3))};
   while (subset.size > static_cast<int32_t>(members.size()) && Chance(95)) subset.size /= 2;
   if (Chance(95)) subset.first -= subset.first % subset.size;
-  const absl::Status bound = Bind(subset).status();
+  const absl::Status bound = Bind(subset, static_cast<OwnSequences>(Random(4))).status();
   ++counts[bound.ok() ? "binds"
                       : absl::StrCat("refused: ", absl::StatusCodeToString(bound.code()))];
 }
@@ -298,7 +299,7 @@ void FormationWorld::CheckSettled() {
 
 absl::StatusOr<uint64_t> FormationWorld::BindWidest() {
   const auto members = static_cast<uint32_t>(switch_->order().members.size());
-  return Bind({0, static_cast<int32_t>(std::bit_floor(members))});
+  return Bind({0, static_cast<int32_t>(std::bit_floor(members))}, OwnSequences::kShare);
 }
 
 void FormationWorld::ReleaseAll(Switch how) {

@@ -1,6 +1,7 @@
 // FormationWorld: a FormationSwitch with simulated decode workers, for property tests. Each worker
 // is a small model of what a worker makes of formation_messages.h: it prepares and forgets, the
-// lead's first plan binds the others, FeedEnd ends an epoch for all. Messages are late, in order
+// lead's first plan binds the others, FeedEnd ends an epoch for all. Own sequences may have to end
+// before it is prepared, which may take too long. Messages are late, in order
 // on each stream and on each link of the feed. Faults: workers refuse, pause, die and start anew;
 // streams break and come back, with the old registration or a new one; the orchestrator restarts.
 //
@@ -69,6 +70,7 @@ class FormationWorld {
   struct Part {  // what a worker holds of an epoch
     PrepareFormation order;
     std::vector<size_t> peers;  // by rank, itself included
+    bool prepared = false;      // own sequences that were to end have ended
     bool committed = false;     // at the lead
     bool bound = false;
     bool draining = false;
@@ -101,7 +103,7 @@ class FormationWorld {
   // The orchestrator.
   // Calls the switch, and carries out what it wants.
   void Ask(const std::function<void(SwitchEffects*)>& call);
-  absl::StatusOr<uint64_t> Bind(const Subset& subset);
+  absl::StatusOr<uint64_t> Bind(const Subset& subset, OwnSequences own);
   absl::Status Release(InstanceId member, Switch how);
   void Carry(const SwitchEffects& effects);
   void NoteEnded(const SwitchEnded& ended);
@@ -121,6 +123,7 @@ class FormationWorld {
   void Tell(size_t worker, const FormationTold& told);
   std::optional<FormationTold> LatestOf(const Worker& worker) const;
   void TakePrepare(size_t worker, const PrepareFormation& order);
+  void BePrepared(size_t worker, uint64_t epoch);
   void TakeCommit(size_t worker, uint64_t epoch);
   void TakeEnd(size_t worker, const EndFormation& order);
   void EndPart(size_t worker, const std::string& why, bool tell_peers);

@@ -28,11 +28,16 @@ void FormationWorld::Open(size_t w, bool anew) {
     if (registers) self.id = {++last_instance_};
     Ask([&](SwitchEffects* effects) { switch_->Reconnected(self.id, latest, now_, effects); });
     if (registers) RegroupSoon();
+    const bool told = latest && self.part && latest->epoch == self.part->order.epoch;
+    if (self.part && !self.part->bound && !self.part->committed && !told) {
+      ++counts["untold"];
+      EndPart(w, "it was not told of", false);
+    }
   });
 }
 
 std::optional<FormationTold> FormationWorld::LatestOf(const Worker& worker) const {
-  if (!worker.part) return worker.ended;
+  if (!worker.part || !worker.part->prepared) return worker.ended;
   return FormationTold{
       .epoch = worker.part->order.epoch,
       .phase = worker.part->bound ? FormationTold::Phase::kBound : FormationTold::Phase::kPrepared};
@@ -62,7 +67,13 @@ void FormationWorld::TakePrepare(size_t w, const PrepareFormation& order) {
   worker.part.emplace().order = order;
   const std::vector<size_t>& all = orders_.at(order.generation);
   worker.part->peers.assign(all.begin() + order.first, all.begin() + order.first + order.size);
-  Tell(w, {order.epoch, FormationTold::Phase::kPrepared});
+  if (OwnEndFirst(order.own, worker.part->peers.front() == w)) {
+    const bool too_long = faults_ && Chance(10);
+    const TimeUs drain_us = too_long ? order.keep_us : static_cast<TimeUs>(Random(2 * kSecondUs));
+    AtWorker(now_ + drain_us, w, [this, w, epoch = order.epoch] { BePrepared(w, epoch); });
+  } else {
+    BePrepared(w, order.epoch);
+  }
   AtWorker(now_ + order.keep_us, w, [this, w, epoch = order.epoch] {
     Part* part = PartOf(w, epoch);
     if (part == nullptr || part->bound || part->committed) return;
@@ -71,8 +82,15 @@ void FormationWorld::TakePrepare(size_t w, const PrepareFormation& order) {
   });
 }
 
+void FormationWorld::BePrepared(size_t w, uint64_t epoch) {
+  Part* part = PartOf(w, epoch);
+  if (part == nullptr) return;
+  part->prepared = true;
+  Tell(w, {epoch, FormationTold::Phase::kPrepared});
+}
+
 void FormationWorld::TakeCommit(size_t w, uint64_t epoch) {
-  if (PartOf(w, epoch) == nullptr) {
+  if (PartOf(w, epoch) == nullptr || !PartOf(w, epoch)->prepared) {
     return Tell(w, {epoch, FormationTold::Phase::kEnded, absl::NotFoundError("not prepared")});
   }
   AtWorker(now_ + static_cast<TimeUs>(Random(200'000)), w, [this, w, epoch] {
@@ -132,7 +150,7 @@ void FormationWorld::TakeFeed(size_t from, size_t to, uint64_t epoch, Feed messa
 
 void FormationWorld::TakePlan(size_t from, size_t to, uint64_t epoch, uint64_t step) {
   Part* part = PartOf(to, epoch);
-  if (part == nullptr) return SendFeed(to, from, epoch, Feed::kEnd, 0);
+  if (part == nullptr || !part->prepared) return SendFeed(to, from, epoch, Feed::kEnd, 0);
   part->step = step;
   if (!std::exchange(part->bound, true)) {
     Tell(to, {epoch, FormationTold::Phase::kBound, absl::OkStatus(), 2'000, 1'000});
