@@ -119,13 +119,13 @@ struct Marks {
   bool operator==(const Marks&) const = default;
 };
 
-// `opened`: its lead serves no more.
-Marks MarksOf(InstanceId instance, const Live* live, bool opened) {
-  if (live == nullptr) return {};
+Marks MarksOf(InstanceId instance, const Live* live) {
+  // While it is released the group takes nothing new, so each of its members does.
+  if (live == nullptr || live->stage == Stage::kReleasing) return {};
   const bool leads = live->members.front() == instance;
   if (live->stage < Stage::kBound && OwnEndFirst(live->own, leads)) return {.closed = true};
   if (live->stage == Stage::kPreparing) return {};
-  if (!leads) return {.closed = !opened};
+  if (!leads) return {.closed = true};
   if (live->stage != Stage::kBound) return {};
   return {.leads = live->report.epoch, .size = live->subset.size};
 }
@@ -134,17 +134,12 @@ Marks MarksOf(const Instance& instance) {
   return {instance.closed_by_group, instance.leads_formation, instance.formation_size};
 }
 
-bool IsOpened(const std::set<uint64_t>& opened, const Live* live) {
-  return live != nullptr && opened.contains(live->report.epoch);
-}
-
 }  // namespace
 
 void Formations::Mark(const Key& key, const State& state) {
   for (const InstanceId member : parts_.groups->all().at(key).members) {
     Instance* instance = parts_.registry->Find(member);  // null: it is leaving
-    const Live* live = state.formation.LiveOf(member);
-    const Marks marks = MarksOf(member, live, IsOpened(state.opened, live));
+    const Marks marks = MarksOf(member, state.formation.LiveOf(member));
     if (instance == nullptr || marks == MarksOf(*instance)) continue;
     instance->closed_by_group = marks.closed;
     instance->leads_formation = marks.leads;
@@ -184,10 +179,7 @@ void Formations::NoteEnded(const Key& key, State& state, const SwitchEnded& ende
   const bool done = ended.outcome == SwitchOutcome::kDone;
   const bool ordered = state.ordered.erase(ended.epoch) > 0;
   if (done || !binds) state.since_us = now;
-  if (!done || !binds) {
-    state.reasons.erase(ended.epoch);
-    state.opened.erase(ended.epoch);
-  }
+  if (!done || !binds) state.reasons.erase(ended.epoch);
   if (!binds && ordered) state.pause_us = kRetryMinUs;
   const bool failed = binds ? !done : ended.outcome == SwitchOutcome::kFailed;
   if (failed && !ordered) {
@@ -210,7 +202,6 @@ void Formations::Drive(const Key& key, State& state, TimeUs now) {
   FailUnpinned(state);
   if (state.calls.size() != calls) targets = Choose(key, state, now);  // their pins are gone
   ReleaseOthers(key, state, targets, now);
-  OpenLeadless(key, state);
   AnswerCalls(state);
   BindFree(key, state, targets, now);
   AnswerCalls(state);
@@ -277,15 +268,6 @@ void Formations::ReleaseOthers(const Key& key, State& state, const std::vector<T
     const absl::Status ok = state.formation.Release(lead, how, why, now, &effects);
     if (ok.ok()) Carry(key, state, std::move(effects), now);
   }
-}
-
-void Formations::OpenLeadless(const Key& key, State& state) {
-  bool opened = false;
-  for (const auto& [epoch, live] : state.formation.live()) {
-    if (live.stage <= Stage::kBound || CanServe({live.members.front()}).ok()) continue;
-    opened |= state.opened.insert(epoch).second;
-  }
-  if (opened) Mark(key, state);
 }
 
 OwnSequences Formations::OwnOf(BindReason reason) const {
@@ -377,14 +359,11 @@ absl::Status Formations::CheckInvariants() const {
     }
     for (const InstanceId member : group->second.members) {
       const Instance& instance = *parts_.registry->Find(member);
-      const Live* live = state.formation.LiveOf(member);
-      if (MarksOf(member, live, IsOpened(state.opened, live)) == MarksOf(instance)) continue;
+      if (MarksOf(member, state.formation.LiveOf(member)) == MarksOf(instance)) continue;
       return absl::InternalError(
           absl::StrCat("Formations: instance ", member.value, " is not marked as it is bound"));
     }
-    std::set<uint64_t> epochs = state.ordered;
-    epochs.insert(state.opened.begin(), state.opened.end());
-    for (const uint64_t epoch : epochs) {
+    for (const uint64_t epoch : state.ordered) {
       if (state.formation.live().contains(epoch)) continue;
       return absl::InternalError(absl::StrCat("Formations: epoch ", epoch, " has ended"));
     }

@@ -15,10 +15,10 @@
 //
 // Who gets requests (Mark). A member of a bound group that does not lead it gets nothing new: its
 // steps are the group's. What its lead gets runs in the group, from KV that comes to all ranks
-// (scheduler/worker/README.md), unless the group is being bound or released. While a group is being
-// bound, members whose own sequences are to end first (OwnEndFirst) get nothing new either. While a
-// group is released because its lead serves no more, the others get requests of their own: they
-// need not wait for what it still runs.
+// (scheduler/worker/README.md), unless the group is being bound. While it is released, each member
+// gets requests that it runs alone, in turns with the group's: it is released because there are
+// many, and the lead alone would get all of them; or the lead serves no more. While a group is
+// being bound, members whose own sequences are to end first (OwnEndFirst) get nothing new either.
 //
 // A call costs what the group costs: its members, times its live formations.
 //
@@ -135,7 +135,6 @@ class Formations {
     TimeUs chosen_us = -kSecondUs;
     TimeUs since_us = 0;         // of its latest change
     std::set<uint64_t> ordered;  // epochs whose end was ordered here
-    std::set<uint64_t> opened;   // being released, and their leads serve no more
     TimeUs pause_us = kRetryMinUs;
     TimeUs retry_us = 0;  // not bound before, after a failure
   };
@@ -162,7 +161,6 @@ class Formations {
   absl::Status CanServe(const std::vector<InstanceId>& members) const;
   absl::Status CanBind(const Key& key, const std::vector<InstanceId>& members) const;
   void ReleaseOthers(const Key& key, State& state, const std::vector<Target>& targets, TimeUs now);
-  void OpenLeadless(const Key& key, State& state);
   OwnSequences OwnOf(BindReason reason) const;
   void BindFree(const Key& key, State& state, const std::vector<Target>& targets, TimeUs now);
 

@@ -300,7 +300,9 @@ TEST_F(FormationsTest, RequestsGoToTheLeadOfABoundGroupAndRunInIt) {
     EXPECT_EQ(request.explanation.plans.back().formation, 4);
   }
   Order(Act::kRelease, {}, "m@a");
-  EXPECT_EQ(Submit(4).formation, 0u) << "it is being released: the lead takes it alone";
+  const Request& during = Submit(4);
+  EXPECT_EQ(during.formation, 0u) << "it is being released";
+  EXPECT_NE(during.decode, members_[0]) << "each member takes requests alone, not only the lead";
   for (const InstanceId member : members_) Tell(member, epoch, Phase::kEnded);
   const Request& last = Submit(5);
   EXPECT_EQ(last.formation, 0u);
