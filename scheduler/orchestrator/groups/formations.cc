@@ -127,7 +127,7 @@ Marks MarksOf(InstanceId instance, const Live* live,
   const bool leads = live->members.front() == instance;
   if (live->stage < Stage::kBound && OwnEndFirst(live->own, leads)) return {.closed = true};
   // While it is released the group takes nothing new, so each of its members does.
-  if (live->stage == Stage::kPreparing || live->stage > Stage::kBound) return {};
+  if (live->stage == Stage::kPreparing || live->stage == Stage::kReleasing) return {};
   if (!leads) return {.closed = true};
   if (live->stage != Stage::kBound) return {};
   const auto reason = reasons.find(live->report.epoch);
