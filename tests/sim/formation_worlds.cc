@@ -1,6 +1,7 @@
 #include "tests/sim/formation_worlds.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "tests/sim/faults.h"
 #include "tests/sim/workload.h"
@@ -15,7 +16,7 @@ using scheduler::orchestrator::FormationOrder;
 FormationPlan MakePlan(Random& random) {
   FormationPlan plan;
   plan.automatic = random.Chance(0.6);
-  plan.bind_sequences = static_cast<double>(random.Between(1, 4)) * 0.5;
+  plan.bind_sequences = static_cast<double>(random.Between(1, 8)) * 0.5;
   plan.release_sequences = plan.bind_sequences + static_cast<double>(random.Between(1, 4)) * 0.5;
   plan.dwell_ms = random.Between(50, 800);
   plan.shift_tokens = random.Between(0, 4);
@@ -49,8 +50,10 @@ void MakeOrders(Random& random, Scenario& scenario) {
   if (scenario.formations->automatic && random.Chance(0.4)) return;
   TimeUs at = random.Between(600, 900) * kMillisecondUs;  // from when on the groups are made
   while (at < scenario.heals_us) {
-    scenario.orders.push_back(MakeAct(random, scenario));
-    scenario.orders.back().at_us = at;
+    FormationAct act = MakeAct(random, scenario);
+    act.at_us = at;
+    if (scenario.orders.empty()) act.order.act = FormationOrder::Act::kBind;
+    scenario.orders.push_back(std::move(act));
     at += random.Between(20, 400) * kMillisecondUs;
   }
 }
