@@ -17,7 +17,6 @@ namespace {
 constexpr auto kAwaitMax = std::chrono::minutes(1);
 constexpr int kPrefillBlocks = 64;
 constexpr uint64_t kPrefill = 1'000'000;  // the orchestrator's number of the prefill-worker
-constexpr int kAttemptsMax = 50;
 // Workers report several times in it, and so tell of their communicators.
 constexpr scheduler::TimeUs kLeaseUs = 3 * scheduler::kSecondUs;
 constexpr double kNllTolerance = 1e-3;  // relative: that of engine/model/group's parity in bf16
@@ -342,14 +341,7 @@ void GroupProcesses::Retry() {
   for (Answer* answer : again) {
     int slot = answer->slot;
     while (!alive(slot)) slot = (slot + 1) % size();
-    if (answer->attempts < kAttemptsMax) {
-      Place(answer, slot, /*formation=*/0, /*handoff=*/true);
-      continue;
-    }
-    const std::lock_guard lock(mutex_);
-    absl::StrAppend(&wrong_, "request ", answer->spec->id.serial, " was placed ", kAttemptsMax,
-                    " times: ", answer->why, "\n");
-    answer->retry = false;
+    Place(answer, slot, /*formation=*/0, /*handoff=*/true);
   }
 }
 
