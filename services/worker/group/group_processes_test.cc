@@ -35,7 +35,7 @@ uint32_t FromEnvironment(const char* name, uint32_t otherwise) {
 }
 
 struct Totals {
-  int binds = 0, given_up = 0, releases = 0, requests = 0, in_group = 0;
+  int binds = 0, given_up = 0, releases = 0, alone = 0, in_group = 0;
   int64_t tokens = 0;
 };
 
@@ -104,14 +104,17 @@ class Sequence {
     const bool crowds = crowded_ >= 0 && Chance(2);
     const int slot = crowds ? crowded_ : Between(0, node_->size() - 1);
     const Standing* group = StandingOf(slot);
-    ++totals_->requests;
     if (crowds || group == nullptr || Chance(3)) {
+      ++totals_->alone;
       node_->Start(slot, crowds ? Between(8, 16) : Between(1, 16),
                    crowds ? Between(16, 40) : Between(1, 32), /*formation=*/0, /*handoff=*/true);
       return;
     }
+    StartInGroup(*group);
+  }
+  void StartInGroup(const Standing& group) {
     ++totals_->in_group;
-    node_->Start(group->first, Between(1, 16), Between(1, 32), group->epoch, Chance(2));
+    node_->Start(group.first, Between(1, 16), Between(1, 32), group.epoch, Chance(2));
   }
 
   // As by load: what is pinned stays as it is.
@@ -145,6 +148,7 @@ class Sequence {
     ++totals_->binds;
     node_->Commit(first, epoch);
     standing_.push_back({first, count, epoch});
+    for (int requests = Between(0, 3); requests > 0; --requests) StartInGroup(standing_.back());
     if (Chance(2)) node_->AwaitPhase(first, count, epoch, Phase::kBound);
   }
 
@@ -192,9 +196,9 @@ void RunSequences(const std::string& device, int size, uint32_t seeds) {
     Sequence(&node, seed, &totals).Run();
   }
   std::printf(
-      "%u sequences on %d %s workers: %d binds, %d given up, %d releases, %d requests, %d "
-      "of them in groups, %ld tokens; steps together:",
-      seeds, size, device.c_str(), totals.binds, totals.given_up, totals.releases, totals.requests,
+      "%u sequences on %d %s workers: %d binds, %d given up, %d releases, %d requests "
+      "for one, %d for groups, %ld tokens; steps together:",
+      seeds, size, device.c_str(), totals.binds, totals.given_up, totals.releases, totals.alone,
       totals.in_group, static_cast<long>(totals.tokens));
   for (int slot = 0; slot < size; ++slot) {
     const std::string steps = node.process(slot).Ask("steps");

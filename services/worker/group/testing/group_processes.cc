@@ -4,12 +4,12 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 #include "scheduler/vocabulary/check.h"
-#include "services/rpc/credentials.h"
 
 namespace skein::services::testing {
 namespace {
@@ -17,7 +17,6 @@ namespace {
 constexpr auto kAwaitMax = std::chrono::minutes(1);
 constexpr int kPrefillBlocks = 64;
 constexpr uint64_t kPrefill = 1'000'000;  // the orchestrator's number of the prefill-worker
-constexpr int kAttemptsMax = 50;
 // Workers report several times in it, and so tell of their communicators.
 constexpr scheduler::TimeUs kLeaseUs = 3 * scheduler::kSecondUs;
 constexpr double kNllTolerance = 1e-3;  // relative: that of engine/model/group's parity in bf16
@@ -43,35 +42,6 @@ double NllOf(const std::vector<engine::SampledToken>& tokens) {
 }
 
 }  // namespace
-
-// ---- streams ----
-
-TokenReader::TokenReader(const std::string& endpoint,
-                         std::function<void(const v1::TokenBatch::Sequence&)> told)
-    : stub_(v1::DecodeWorker::NewStub(grpc::CreateChannel(endpoint, ClientCredentials()))),
-      stream_(stub_->StreamTokens(&context_)),
-      thread_([this, told = std::move(told)] {
-        for (v1::TokenBatch batch; stream_->Read(&batch);) {
-          for (const v1::TokenBatch::Sequence& one : batch.sequences()) told(one);
-        }
-        why_ = stream_->Finish().error_message();
-        ended_ = true;
-      }) {}
-
-TokenReader::~TokenReader() {
-  context_.TryCancel();
-  thread_.join();
-}
-
-void TokenReader::Attach(scheduler::RequestId id, uint64_t epoch) {
-  v1::TokenStreamRequest request;
-  auto* attach = request.add_attach();
-  *attach->mutable_id() = ToProto(id);
-  attach->set_epoch(epoch);
-  attach->set_credit(1 << 20);
-  attach->set_ahead(true);
-  stream_->Write(request);
-}
 
 // ---- processes ----
 
@@ -342,14 +312,7 @@ void GroupProcesses::Retry() {
   for (Answer* answer : again) {
     int slot = answer->slot;
     while (!alive(slot)) slot = (slot + 1) % size();
-    if (answer->attempts < kAttemptsMax) {
-      Place(answer, slot, /*formation=*/0, /*handoff=*/true);
-      continue;
-    }
-    const std::lock_guard lock(mutex_);
-    absl::StrAppend(&wrong_, "request ", answer->spec->id.serial, " was placed ", kAttemptsMax,
-                    " times: ", answer->why, "\n");
-    answer->retry = false;
+    Place(answer, slot, /*formation=*/0, /*handoff=*/true);
   }
 }
 

@@ -6,7 +6,6 @@
 // with the state of all.
 #pragma once
 
-#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -14,39 +13,18 @@
 #include <memory>
 #include <mutex>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "engine/sampling/sampling_params.h"
-#include "proto/decode_worker.grpc.pb.h"
+#include "proto/decode_worker.pb.h"
 #include "scheduler/base/formation_messages.h"
 #include "services/worker/group/testing/tiny_model.h"
+#include "services/worker/group/testing/token_reader.h"
 #include "services/worker/group/testing/worker_process.h"
 #include "services/worker/prefill/prefill_shell.h"
 #include "services/worker/testing/formation_orchestrator.h"
 
 namespace skein::services::testing {
-
-// The streams of tokens of a worker, as a router reads them. Thread-safe.
-class TokenReader {
- public:
-  // `told` is called on the reader's thread.
-  TokenReader(const std::string& endpoint,
-              std::function<void(const v1::TokenBatch::Sequence&)> told);
-  ~TokenReader();
-
-  void Attach(scheduler::RequestId id, uint64_t epoch);
-  bool ended() const { return ended_; }            // what had come was told
-  const std::string& why() const { return why_; }  // it has ended
-
- private:
-  const std::unique_ptr<v1::DecodeWorker::Stub> stub_;
-  grpc::ClientContext context_;
-  const std::unique_ptr<grpc::ClientReaderWriter<v1::TokenStreamRequest, v1::TokenBatch>> stream_;
-  std::string why_;
-  std::atomic<bool> ended_{false};
-  std::thread thread_;
-};
 
 // How a request got on.
 struct Answer {
