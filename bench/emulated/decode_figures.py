@@ -1,9 +1,9 @@
-"""What is measured of decode, of a live cluster and of `skeinctl simulate` alike: times per token, the wait for the first
-decode step, the peak of tokens per second, and the share of the steps by mode."""
+"""What is measured of decode, of a live cluster and of `skeinctl simulate` alike: times per token, the gap between the first
+two tokens, the peak of tokens per second, and the share of the steps by mode."""
 import csv
 import dataclasses
 import statistics
-from typing import Dict, List, Optional
+from typing import Dict, List
 
 from streams import percentile
 
@@ -15,15 +15,13 @@ class Decoded:
     """A request's decode."""
     phase: str
     tpot_s: float
-    queue_s: Optional[float]  # from its first token until its first decode step begins; None: it has no second step to tell
+    first_gap_s: float  # from its first token to the second: the wait for its first decode step, and that step
 
 
 def of_outcome(outcome, phase):
-    """Of a streamed answer of more than one token. The client sees when tokens come, not when steps begin: the first gap
-    less the second one is the wait, because the two steps are of about equal length."""
+    """Of a streamed answer of more than one token."""
     times = outcome.times_s
-    queue_s = max(0.0, 2 * times[1] - times[0] - times[2]) if len(times) > 2 else None
-    return Decoded(phase, (times[-1] - times[0]) / (len(times) - 1), queue_s)
+    return Decoded(phase, (times[-1] - times[0]) / (len(times) - 1), times[1] - times[0])
 
 
 def of_simulation(path, tokens, phases):
@@ -33,7 +31,7 @@ def of_simulation(path, tokens, phases):
         for row in csv.DictReader(f):
             i, first = int(row["request"]), float(row["first_token_s"])
             decoded.append(Decoded(phases[i], (float(row["last_token_s"]) - first) / (tokens[i] - 1),
-                                   float(row["decode_start_s"]) - first))
+                                   float(row["second_token_s"]) - first))
     return decoded
 
 
@@ -52,8 +50,8 @@ def figures(decoded, phases) -> Dict[str, float]:
     named = {}
     for phase in phases:
         tpot = [one.tpot_s for one in decoded if one.phase == phase]
-        queue = [one.queue_s for one in decoded if one.phase == phase and one.queue_s is not None]
-        for name, values in (("TPOT", tpot), ("queue", queue)):
+        first_gap = [one.first_gap_s for one in decoded if one.phase == phase]
+        for name, values in (("TPOT", tpot), ("gap 1", first_gap)):
             for share in (0.5, 0.9):
                 named["%s %s P%d" % (phase, name, 100 * share)] = percentile(values, share) if values else 0.0
     return named

@@ -196,15 +196,14 @@ def figures_of_decode_are_counted_as_the_simulator_counts_them():
     assert found.most_in_window([0, 0, 0, 4, 4, 5, 9, 9], 5) == 5, "(t - 5, t]"
     outcome = types.SimpleNamespace(times_s=[1.0, 1.75, 2.25, 2.75])
     one = found.of_outcome(outcome, "burst")
-    assert (one.phase, one.tpot_s, one.queue_s) == ("burst", 1.75 / 3, 0.25), one
-    assert found.of_outcome(types.SimpleNamespace(times_s=[1.0, 1.5]), "quiet").queue_s is None
+    assert (one.phase, one.tpot_s, one.first_gap_s) == ("burst", 1.75 / 3, 0.75), one
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "decoded.csv")
         with open(path, "w", encoding="utf-8") as file:
             file.write("request,first_token_s,decode_start_s,second_token_s,last_token_s\n0,1.0,1.25,1.75,2.75\n")
-        assert found.of_simulation(path, [4], ["burst"]) == [found.Decoded("burst", 1.75 / 3, 0.25)]
+        assert found.of_simulation(path, [4], ["burst"]) == [found.Decoded("burst", 1.75 / 3, 0.75)]
     named = found.figures([one], ("quiet", "burst"))
-    assert named["burst TPOT P90"] == 1.75 / 3 and named["quiet queue P50"] == 0, named
+    assert named["burst TPOT P90"] == 1.75 / 3 and named["quiet gap 1 P50"] == 0, named
     assert found.medians([{"peak": 1}, {"peak": 5}, {"peak": 2}]) == {"peak": 2}
     assert found.shares({"own": 1, "tp": 3}) == {"own": 0.25, "tp": 0.75, "sp": 0}
     load = module("bench/emulated/formation_load")
