@@ -273,7 +273,7 @@ def what_is_placed_in_a_bound_group_runs_on_all_members():
         assert min(steps_together(cluster, name) for name in members(cluster).values()) > 0
 
 
-SMALL = ["--kv-gib=0.0001"]  # about 1,670 tokens an instance, four times as many in bound(4)
+SMALL = ["--kv-gib=0.0001"]  # 103 blocks: 1,648 tokens an instance, four times as many in bound(4)
 
 
 def a_request_that_no_instance_holds_is_computed_by_a_bound_group():
@@ -299,7 +299,7 @@ def a_request_that_no_instance_holds_is_computed_by_a_bound_group():
             assert False, "a request longer than the widest group was answered"
         except HttpFailure as failure:
             assert failure.code == 400, failure
-            for part in ("prompt + max_tokens: 8020 tokens", "the largest takes 16", "bound(4), takes 66"):
+            for part in ("prompt + max_tokens: 8020 tokens", "the largest takes 1648", "bound(4), takes 6592"):
                 assert part in str(failure.body), (part, failure.body)
         order(cluster, "pin", "--group", group_of(cluster)["name"])
         try:
