@@ -29,6 +29,9 @@ class EmulatedDecodeWorker {
     auto server = ServeRpc("127.0.0.1:0", {&service_});
     SKEIN_CHECK_MSG(server.ok(), server.status().ToString().c_str());
     server_ = *std::move(server);
+    if (config.membership.identity.endpoint.empty()) {
+      config.membership.identity.endpoint = absl::StrCat("127.0.0.1:", server_.port);
+    }
     config.membership.identity.role = scheduler::Role::kDecode;
     config.membership.identity.shape = ShapeOf(engine_.engine->Spec());
     config.membership.identity.total_blocks = engine_.engine->Spec().kv.num_blocks;

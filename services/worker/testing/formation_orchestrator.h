@@ -1,5 +1,6 @@
-// An orchestrator over gRPC that registers workers, and orders and awaits what a test says: groups
-// and formations. It plans nothing. For tests of what workers do when they are bound.
+// An orchestrator over gRPC that registers workers, and orders and awaits what a test says: groups,
+// formations, requests. It plans nothing: whoever asks it for a place is told to drop the request.
+// For tests of what workers do when they are bound.
 #pragma once
 
 #include <chrono>
@@ -27,7 +28,9 @@ namespace skein::services::testing {
 // Worker i is the one whose process has incarnation i + 1. Thread-safe.
 class FormationOrchestrator final : public v1::Orchestrator::CallbackService {
  public:
-  FormationOrchestrator() {
+  // The lease is the workers'; they report several times in it.
+  explicit FormationOrchestrator(scheduler::TimeUs lease_us = 60 * scheduler::kSecondUs)
+      : lease_us_(lease_us) {
     auto server = ServeRpc("127.0.0.1:0", {this});
     SKEIN_CHECK_MSG(server.ok(), server.status().ToString().c_str());
     server_ = *std::move(server);
@@ -37,21 +40,38 @@ class FormationOrchestrator final : public v1::Orchestrator::CallbackService {
   }
   std::string address() const { return absl::StrCat("127.0.0.1:", server_.port); }
 
-  // To all workers that have registered, which are `count`: make the communicators.
+  // To the decode-workers 0 … count - 1, once all have registered: make the communicators.
   void OrderGroups(uint64_t generation, size_t count) {
-    std::unique_lock lock(mutex_);
-    SKEIN_CHECK_MSG(AwaitLocked(&lock, [&] { return workers_.size() == count; }),
-                    "not all workers have registered");
+    std::vector<uint64_t> workers(count);
+    for (size_t i = 0; i < count; ++i) workers[i] = i;
+    OrderGroups(generation, workers);
+  }
+  // To these, in the order of the group.
+  void OrderGroups(uint64_t generation, const std::vector<uint64_t>& workers) {
+    for (const uint64_t worker : workers) AwaitRegistered(worker);
+    const std::lock_guard lock(mutex_);
     scheduler::GroupOrder order{.generation = generation, .index = 0, .members = {}};
-    for (const auto& [index, worker] : workers_) {
-      order.members.push_back({{index + 1}, worker.comm_address});
+    for (const uint64_t worker : workers) {
+      order.members.push_back({{worker + 1}, workers_.at(worker).comm_address});
     }
-    for (auto& [index, worker] : workers_) {
+    for (const uint64_t worker : workers) {
       v1::OrchestratorMessage message;
       *message.mutable_group() = ToProto(order);
-      Send(&worker, std::move(message));
+      Send(&workers_.at(worker), std::move(message));
       ++order.index;
     }
+  }
+  // The generation of communicators that the worker has reported last.
+  uint64_t GroupsMade(uint64_t worker) {
+    const std::lock_guard lock(mutex_);
+    return workers_[worker].groups_made;
+  }
+  // Where it is reached. Within a minute, else the process ends.
+  std::string AwaitRegistered(uint64_t worker) {
+    std::unique_lock lock(mutex_);
+    SKEIN_CHECK_MSG(AwaitLocked(&lock, [&] { return workers_.contains(worker); }),
+                    "a worker has not registered");
+    return workers_.at(worker).endpoint;
   }
   void Tell(uint64_t worker, const scheduler::PrepareFormation& order) {
     v1::OrchestratorMessage message;
@@ -67,6 +87,21 @@ class FormationOrchestrator final : public v1::Orchestrator::CallbackService {
     v1::OrchestratorMessage message;
     *message.mutable_end_formation() = ToProto(order);
     SendTo(worker, std::move(message));
+  }
+
+  void Tell(uint64_t worker, v1::OrchestratorMessage message) {
+    SendTo(worker, std::move(message));
+  }
+
+  // The latest that the worker has told.
+  scheduler::FormationTold Told(uint64_t worker) {
+    const std::lock_guard lock(mutex_);
+    return workers_[worker].told;
+  }
+  // Requests whose place a prefill-worker asked for since the last call: it drops them.
+  std::vector<std::pair<scheduler::RequestId, scheduler::Epoch>> TakeDropped() {
+    const std::lock_guard lock(mutex_);
+    return std::exchange(dropped_, {});
   }
 
   // What the worker tells of the epoch when it is that far, or has ended it instead. Within a
@@ -105,7 +140,8 @@ class FormationOrchestrator final : public v1::Orchestrator::CallbackService {
   };
   struct Worker {
     std::shared_ptr<Connection> connection;
-    std::string comm_address;
+    std::string endpoint, comm_address;
+    uint64_t groups_made = 0;  // a generation
     scheduler::FormationTold told;
   };
 
@@ -117,26 +153,47 @@ class FormationOrchestrator final : public v1::Orchestrator::CallbackService {
       connection->worker = message.hello().incarnation() - 1;
       Worker& worker = workers_[connection->worker];
       worker.connection = connection;
+      worker.endpoint = message.hello().endpoint();
       worker.comm_address = message.hello().comm_address();
+      if (message.hello().has_formation()) TakeTold(&worker, message.hello().formation());
       Welcome(&worker);
     } else if (message.has_report()) {
+      Worker& worker = workers_[connection->worker];
+      worker.groups_made = message.report().load().groups_made();
       v1::OrchestratorMessage answer;
       answer.mutable_report_taken();
-      Send(&workers_[connection->worker], std::move(answer));
+      Send(&worker, std::move(answer));
     } else if (message.has_formation()) {
-      const auto told = FromProto(message.formation());
-      SKEIN_CHECK_MSG(told.ok(), told.status().ToString().c_str());
-      workers_[connection->worker].told = *told;
+      TakeTold(&workers_[connection->worker], message.formation());
+    } else if (message.has_place_decode()) {
+      Drop(&workers_[connection->worker], message.place_decode());
     }
     changed_.notify_all();
+  }
+  static void TakeTold(Worker* worker, const v1::FormationTold& message) {
+    const auto told = FromProto(message);
+    SKEIN_CHECK_MSG(told.ok(), told.status().ToString().c_str());
+    worker->told = *told;
   }
   void Welcome(Worker* worker) {
     v1::OrchestratorMessage message;
     message.mutable_welcome()->set_instance(worker->connection->worker + 1);
-    message.mutable_welcome()->set_lease_us(60'000'000);
+    message.mutable_welcome()->set_lease_us(static_cast<uint64_t>(lease_us_));
     message.mutable_welcome()->mutable_generation()->set_number(1);
     message.mutable_welcome()->mutable_generation()->set_orchestrator(1);
     Send(worker, std::move(message));
+  }
+  void Drop(Worker* prefill, const v1::PlaceDecodeRequest& asks) {
+    const auto id = FromProto(asks.id());
+    SKEIN_CHECK_MSG(id.ok(), id.status().ToString().c_str());
+    dropped_.emplace_back(*id, scheduler::Epoch{asks.epoch()});
+    v1::OrchestratorMessage message;
+    auto* answer = message.mutable_decode_placed();
+    *answer->mutable_id() = asks.id();
+    answer->set_epoch(asks.epoch());
+    answer->mutable_failure()->set_code(static_cast<int>(absl::StatusCode::kFailedPrecondition));
+    answer->mutable_failure()->set_message("the request is placed anew");
+    Send(prefill, std::move(message));
   }
   void SendTo(uint64_t worker, v1::OrchestratorMessage message) {
     const std::lock_guard lock(mutex_);
@@ -151,9 +208,11 @@ class FormationOrchestrator final : public v1::Orchestrator::CallbackService {
     return changed_.wait_for(*lock, std::chrono::minutes(1), condition);
   }
 
+  const scheduler::TimeUs lease_us_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::map<uint64_t, Worker> workers_;
+  std::vector<std::pair<scheduler::RequestId, scheduler::Epoch>> dropped_;
   RpcServer server_;
 };
 

@@ -1,0 +1,104 @@
+// A decode-worker of a tiny model in a process of its own, for tests (worker_process.h): shell,
+// service, engine, transport and communicators are those of the product.
+//
+//   group_worker DEVICE MODEL_DIR BLOCKS ORCHESTRATOR INDEX LIMIT_US
+//
+// INDEX is the one of FormationOrchestrator; LIMIT_US is the time for an answer of another rank,
+// and half of that for a step. Each line of the input is a command, answered by a line:
+//   arm POINT kill|stop   "armed": it ends or stops itself when it next comes to the FaultPoint
+//   rest                  when it holds no block any more, or after a minute: "FREE of TOTAL blocks
+//                         are free, INVARIANTS"
+//   steps                 how many steps together it has run
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdio>
+#include <iostream>
+#include <sstream>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "services/log/log.h"
+#include "services/worker/group/testing/fault_points.h"
+#include "services/worker/group/testing/tiny_model.h"
+#include "services/worker/testing/emulated_decode_worker.h"
+
+namespace skein::services::testing {
+namespace {
+
+std::string Rest(DecodeShell* shell) {
+  const auto until = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+  scheduler::BlockCounts blocks;
+  do {
+    blocks = shell->Look()->snapshot.blocks;
+    if (blocks.free == blocks.total) break;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  } while (std::chrono::steady_clock::now() < until);
+  absl::Status invariants = shell->CheckInvariants();
+  return absl::StrCat(blocks.free, " of ", blocks.total, " blocks are free, ",
+                      invariants.ToString());
+}
+
+uint64_t StepsTogether(const DecodeShell& shell) {
+  uint64_t steps = 0;
+  for (const StepTotals& one : shell.StepTotalsByMode()) {
+    if (one.mode != "own") steps += one.steps;
+  }
+  return steps;
+}
+
+int Main(char** argv) {
+  // Libraries may write to stdout, too.
+  FILE* const answers = fdopen(dup(STDOUT_FILENO), "w");
+  dup2(STDERR_FILENO, STDOUT_FILENO);
+  const auto answer = [answers](const std::string& line) {
+    std::fprintf(answers, "%s\n", line.c_str());
+    std::fflush(answers);
+  };
+  const std::string device = argv[1], dir = argv[2], orchestrator = argv[4];
+  const int blocks = std::stoi(argv[3]);
+  const uint64_t index = std::stoull(argv[5]);
+  const scheduler::TimeUs limit_us = std::stoll(argv[6]);
+  InitLog("decode-worker", Level::kWarning);
+  FaultPoints points;
+  FaultRelay relay(orchestrator, &points);
+  const auto relayed = ServeRpc("127.0.0.1:0", {&relay});
+  SKEIN_CHECK_MSG(relayed.ok(), relayed.status().ToString().c_str());
+  auto engine = MakeWorkerEngine(TinyWorkerOptions(device, dir, blocks), scheduler::Role::kDecode);
+  SKEIN_CHECK_MSG(engine.ok(), engine.status().ToString().c_str());
+  engine->engine = std::make_unique<PointedEngine>(std::move(engine->engine), &points);
+  scheduler::DecodeConfig config;
+  config.membership.identity.model = "m";
+  config.membership.identity.incarnation = {index + 1};
+  config.membership.identity.comm_address = engine->fabric->Address();
+  config.group.limits = {.answer_us = limit_us, .step_us = 2 * limit_us};
+  config.group.step_max_us = 2 * limit_us;
+  EmulatedDecodeWorker worker(*std::move(engine), config, 1024,
+                              absl::StrCat("127.0.0.1:", relayed->port));
+  for (std::string line; std::getline(std::cin, line);) {
+    std::istringstream words(line);
+    std::string command, point, how;
+    words >> command >> point >> how;
+    if (command == "arm") {
+      points.Arm(FaultPointOf(point), how == "stop" ? SIGSTOP : SIGKILL);
+      answer("armed");
+    } else if (command == "rest") {
+      answer(Rest(&worker.shell()));
+    } else if (command == "steps") {
+      answer(absl::StrCat(StepsTogether(worker.shell())));
+    }
+  }
+  _exit(0);
+}
+
+}  // namespace
+}  // namespace skein::services::testing
+
+int main(int argc, char** argv) {
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (argc != 7) return 2;
+  return skein::services::testing::Main(argv);
+}

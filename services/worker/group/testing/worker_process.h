@@ -1,0 +1,43 @@
+// A decode-worker in a process of its own (group_worker.cc).
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <cstdio>
+#include <string>
+
+#include "services/worker/group/testing/fault_point.h"
+
+namespace skein::services::testing {
+
+// One thread.
+class WorkerProcess {
+ public:
+  struct Options {
+    std::string device;     // of TinyWorkerOptions
+    std::string model_dir;  // likewise
+    int blocks = 16;
+    int64_t limit_us = 0;  // as group_worker.cc's
+  };
+
+  WorkerProcess(const Options& options, const std::string& orchestrator, uint64_t index);
+  ~WorkerProcess();  // kills it
+  WorkerProcess(const WorkerProcess&) = delete;
+  WorkerProcess& operator=(const WorkerProcess&) = delete;
+
+  // The answer to a command of group_worker.cc; "" when it has ended.
+  std::string Ask(const std::string& command);
+  void Arm(FaultPoint point, int signal);
+  // It has been killed or stopped since it was started or continued.
+  bool Struck();
+  void Continue();
+
+ private:
+  pid_t pid_ = -1;
+  bool struck_ = false, ended_ = false;
+  FILE* to_ = nullptr;
+  FILE* from_ = nullptr;
+};
+
+}  // namespace skein::services::testing
