@@ -3,10 +3,7 @@
 // every block of every head is where it must be.
 #include <chrono>
 #include <functional>
-#include <map>
 #include <memory>
-#include <mutex>
-#include <set>
 #include <string>
 #include <thread>
 #include <utility>
@@ -16,19 +13,17 @@
 #include "engine/comm/paths/worker_fabric.h"
 #include "gtest/gtest.h"
 #include "proto/decode_worker.grpc.pb.h"
-#include "proto/orchestrator.grpc.pb.h"
-#include "services/rpc/bidi_stream.h"
 #include "services/rpc/credentials.h"
-#include "services/rpc/message_counters.h"
 #include "services/rpc/rpc.h"
 #include "services/worker/decode/decode_service.h"
 #include "services/worker/prefill/prefill_shell.h"
 #include "services/worker/testing/emulated_worker.h"
+#include "services/worker/testing/formation_orchestrator.h"
 
 namespace skein::services {
 namespace {
 
-constexpr int64_t kHourUs = int64_t{3600} * 1'000'000;
+constexpr scheduler::TimeUs kKeepUs = 60 * scheduler::kSecondUs;
 constexpr int kBlocks = 64;
 constexpr int kPrompt = 45;
 constexpr int kOutput = 20;
@@ -41,71 +36,6 @@ bool Await(const std::function<bool()>& condition) {
   }
   return true;
 }
-
-// Welcomes workers and sends them what the test orders.
-class Orchestrator final : public v1::Orchestrator::CallbackService {
- public:
-  Orchestrator() { rpc_ = *ServeRpc("127.0.0.1:0", {this}); }
-  ~Orchestrator() override {
-    rpc_.server->Shutdown(std::chrono::system_clock::now() + std::chrono::seconds(1));
-  }
-
-  std::string endpoint() const { return absl::StrCat("127.0.0.1:", rpc_.port); }
-  bool Knows(const std::string& endpoint) {
-    const std::lock_guard lock(mutex_);
-    return workers_.contains(endpoint);
-  }
-  void Send(const std::string& endpoint, v1::OrchestratorMessage message) {
-    const std::lock_guard lock(mutex_);
-    Write(workers_.at(endpoint), std::move(message));
-  }
-  // The latest that it told of formations.
-  int64_t PhaseOf(const std::string& endpoint) {
-    const std::lock_guard lock(mutex_);
-    return phases_.contains(endpoint) ? phases_.at(endpoint) : -1;
-  }
-
-  grpc::ServerBidiReactor<v1::WorkerMessages, v1::OrchestratorMessages>* ConnectWorker(
-      grpc::CallbackServerContext* context) override {
-    auto worker = std::make_shared<Worker>();
-    worker->stream = Stream::Make(context, [](const std::function<void()>& hook) { hook(); });
-    worker->stream->Open({.message = [this, worker](const auto& message) { Take(worker, message); },
-                          .ended = [] {}});
-    return worker->stream.get();
-  }
-
- private:
-  using Stream = ServerStream<v1::WorkerMessages, v1::OrchestratorMessages>;
-  struct Worker {
-    std::shared_ptr<Stream> stream;
-    MessageCounters counters{scheduler::FirstNumberOf(1)};
-    std::string endpoint;
-  };
-
-  static void Write(const std::shared_ptr<Worker>& worker, v1::OrchestratorMessage message) {
-    worker->counters.Stamp(&message, 0);
-    worker->stream->Write(std::move(message));
-  }
-  void Take(const std::shared_ptr<Worker>& worker, const v1::WorkerMessage& message) {
-    const std::lock_guard lock(mutex_);
-    EXPECT_TRUE(worker->counters.Take(message, 0).ok());
-    if (message.has_formation()) phases_[worker->endpoint] = message.formation().phase();
-    if (!message.has_hello()) return;
-    worker->endpoint = message.hello().endpoint();
-    v1::OrchestratorMessage welcome;
-    welcome.mutable_welcome()->set_instance(workers_.size() + 1);
-    welcome.mutable_welcome()->set_lease_us(kHourUs);
-    welcome.mutable_welcome()->mutable_generation()->set_number(1);
-    welcome.mutable_welcome()->mutable_generation()->set_orchestrator(1);
-    Write(worker, std::move(welcome));
-    workers_[worker->endpoint] = worker;
-  }
-
-  std::mutex mutex_;
-  std::map<std::string, std::shared_ptr<Worker>> workers_;
-  std::map<std::string, int64_t> phases_;
-  RpcServer rpc_;
-};
 
 // What an emulated device needs to reach those of `network`, and to step with those of its node.
 WorkerEngine EngineOn(const std::shared_ptr<engine::LoopbackFabric>& network) {
@@ -184,18 +114,21 @@ struct Decoder {
 
 class GroupHandoff : public ::testing::Test {
  protected:
+  using Phase = scheduler::FormationTold::Phase;
+
   void SetUp() override {
     for (uint64_t i = 0; i < 2; ++i) {
-      decoders_.push_back(std::make_unique<Decoder>(network_, orchestrator_.endpoint(), 11 + i));
+      decoders_.push_back(std::make_unique<Decoder>(network_, orchestrator_.address(), 1 + i));
     }
     scheduler::PrefillConfig config;
     config.membership.identity =
         IdentityOf(prefill_engine_, scheduler::Role::kPrefill, kPrefill, "p:1");
     prefill_.Start(config, [] {});
-    ASSERT_TRUE(Await([&] {
-      return orchestrator_.Knows("p:1") && orchestrator_.Knows(decoders_[0]->endpoint) &&
-             orchestrator_.Knows(decoders_[1]->endpoint);
-    }));
+    orchestrator_.AwaitRegistered(kPrefill - 1);
+    orchestrator_.OrderGroups(1, decoders_.size());
+    for (const auto& decoder : decoders_) {
+      ASSERT_TRUE(Await([&] { return !decoder->shell.GroupWays().empty(); }));
+    }
   }
   void TearDown() override {
     prefill_.Stop();
@@ -203,41 +136,17 @@ class GroupHandoff : public ::testing::Test {
   }
 
   void Bind() {
-    v1::OrchestratorMessage group;
-    group.mutable_group()->set_generation(1);
-    for (uint64_t i = 0; i < 2; ++i) {
-      auto* member = group.mutable_group()->add_members();
-      member->set_instance(i + 1);
-      member->set_comm_address(decoders_[i]->engine.fabric->Address());
-    }
-    for (uint32_t i = 0; i < 2; ++i) {
-      group.mutable_group()->set_index(i);
-      orchestrator_.Send(decoders_[i]->endpoint, group);
-    }
-    ASSERT_TRUE(Await([&] { return BothTold(v1::FormationTold::PREPARED, /*prepares=*/true); }));
-    v1::OrchestratorMessage commit;
-    commit.mutable_commit_formation()->set_epoch(formation_);
-    orchestrator_.Send(decoders_[0]->endpoint, commit);
-    ASSERT_TRUE(Await([&] { return BothTold(v1::FormationTold::BOUND, /*prepares=*/false); }));
-  }
-  // Until the group's communicators are there, it cannot be prepared: tries anew.
-  bool BothTold(int64_t phase, bool prepares) {
-    bool both = true, ended = formation_ == 0;
-    for (const auto& decoder : decoders_) {
-      const int64_t told = orchestrator_.PhaseOf(decoder->endpoint);
-      both = both && told == phase && formation_ > 0;
-      ended = ended || told == v1::FormationTold::ENDED;
-    }
-    if (!prepares || !ended) return both;
-    std::this_thread::sleep_for(std::chrono::milliseconds(50));
     ++formation_;
-    v1::OrchestratorMessage prepare;
-    prepare.mutable_prepare_formation()->set_epoch(formation_);
-    prepare.mutable_prepare_formation()->set_generation(1);
-    prepare.mutable_prepare_formation()->set_size(2);
-    prepare.mutable_prepare_formation()->set_keep_us(kHourUs);
-    for (const auto& decoder : decoders_) orchestrator_.Send(decoder->endpoint, prepare);
-    return false;
+    for (uint64_t i = 0; i < 2; ++i) {
+      orchestrator_.Tell(i, scheduler::PrepareFormation{formation_, 1, 0, 2, kKeepUs});
+    }
+    for (uint64_t i = 0; i < 2; ++i) Expect(i, Phase::kPrepared);
+    orchestrator_.Tell(0, scheduler::CommitFormation{formation_});
+    for (uint64_t i = 0; i < 2; ++i) Expect(i, Phase::kBound);
+  }
+  void Expect(uint64_t decoder, Phase phase) {
+    const scheduler::FormationTold told = orchestrator_.Await(decoder, formation_, phase);
+    ASSERT_EQ(told.phase, phase) << told.why;
   }
 
   // The answer of a request that is prefilled by the prefill-worker and decoded at the first
@@ -262,7 +171,7 @@ class GroupHandoff : public ::testing::Test {
                                 {.spec = spec,
                                  .epoch = epoch,
                                  .sequence = {serial},
-                                 .placed = scheduler::Placed{epoch, {1}, lead.endpoint, {11}}}});
+                                 .placed = scheduler::Placed{epoch, {1}, lead.endpoint, {1}}}});
     return Read(serial);
   }
   std::vector<int32_t> Read(uint64_t serial) {
@@ -298,10 +207,10 @@ class GroupHandoff : public ::testing::Test {
 
   static constexpr uint64_t kPrefill = 5;  // its incarnation
   std::shared_ptr<engine::LoopbackFabric> network_ = engine::MakeLoopbackFabric();
-  Orchestrator orchestrator_;
+  testing::FormationOrchestrator orchestrator_;
   std::vector<std::unique_ptr<Decoder>> decoders_;
   WorkerEngine prefill_engine_ = EngineOn(network_);
-  PrefillShell prefill_{&prefill_engine_, orchestrator_.endpoint(), 1024};
+  PrefillShell prefill_{&prefill_engine_, orchestrator_.address(), 1024};
   uint64_t formation_ = 0;
 };
 
