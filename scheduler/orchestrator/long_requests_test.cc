@@ -24,29 +24,29 @@ class LongRequestsTest : public OrchestratorTest {
     RouterConnects(7);
     prefill_ = Up(Role::kPrefill);
   }
-  InstanceId Up(Role role, int64_t max_requests = 0) {
+  static WorkerIdentity IdentityOf(Role role, uint64_t incarnation) {
+    return {.role = role,
+            .model = "m",
+            .endpoint = "w:" + std::to_string(incarnation),
+            .incarnation = {incarnation},
+            .shape = {{.num_layers = 1,
+                       .kv_heads = 4,
+                       .head_dim = 4,
+                       .block_tokens = 4,
+                       .dtype = DType::kF32},
+                      "h"},
+            .total_blocks = role == Role::kDecode ? 10 : 100,
+            .max_positions = 0,
+            .details = "",
+            .node = "a",
+            .comm_address = "c" + std::to_string(incarnation),
+            .max_batch_tokens = 8};
+  }
+  InstanceId Up(Role role) {
     const uint64_t incarnation = ++incarnations_;
-    WorkerIdentity identity{.role = role,
-                            .model = "m",
-                            .endpoint = "w:" + std::to_string(incarnation),
-                            .incarnation = {incarnation},
-                            .shape = {{.num_layers = 1,
-                                       .kv_heads = 4,
-                                       .head_dim = 4,
-                                       .block_tokens = 4,
-                                       .dtype = DType::kF32},
-                                      "h"},
-                            .total_blocks = role == Role::kDecode ? 10 : 100,
-                            .max_positions = 0,
-                            .details = "",
-                            .node = "a",
-                            .comm_address = "c" + std::to_string(incarnation),
-                            .max_batch_tokens = 8,
-                            .max_requests = max_requests};
-    const Effects effects = Do(RegisterCalled{Call(), {identity}});
+    const Effects effects = Do(RegisterCalled{Call(), {IdentityOf(role, incarnation)}});
     const InstanceId id = Of<AnswerRegister>(effects)[0].reply.instance;
     incarnation_of_[id] = incarnation;
-    stream_of_[id] = {calls_};
     Report(id);
     return id;
   }
@@ -133,7 +133,6 @@ class LongRequestsTest : public OrchestratorTest {
   InstanceId prefill_;
   std::vector<InstanceId> members_;
   std::map<InstanceId, uint64_t> incarnation_of_, made_;
-  std::map<InstanceId, CallId> stream_of_;
   std::map<InstanceId, int64_t> running_;
   std::map<InstanceId, std::vector<HeldRequest>> held_;
   uint64_t incarnations_ = 0;
@@ -332,18 +331,9 @@ TEST_F(LongRequestsTest, ALargerInstanceThatComesTakesItAlone) {
   UpGroup(2);
   Submit(1, 70);
   EXPECT_EQ(StateOf(1), "grouping");
-  WorkerIdentity identity{
-      .role = Role::kDecode,
-      .model = "m",
-      .endpoint = "w:99",
-      .incarnation = {99},
-      .shape =
-          {{.num_layers = 1, .kv_heads = 4, .head_dim = 4, .block_tokens = 4, .dtype = DType::kF32},
-           "h"},
-      .total_blocks = 100,
-      .max_positions = 0,
-      .details = "",
-      .max_batch_tokens = 8};
+  WorkerIdentity identity = IdentityOf(Role::kDecode, 99);
+  identity.total_blocks = 100;
+  identity.node = "";
   EXPECT_EQ(Of<CallAssign>(Do(RegisterCalled{Call(), {identity}})).size(), 1u);
   EXPECT_EQ(StateOf(1), "assigning");
 }
@@ -388,7 +378,6 @@ TEST_F(UrgentTest, GetADedicatedGroupThatOthersKeepOff) {
   const Effects asked = ReportAll();
   ASSERT_EQ(Of<CallPrepareFormation>(asked).size(), 2u);
   Complete(asked);
-  const GroupStatus group = core_->Snapshot(now_).groups.back();
   const InstanceId lead = Of<CallPrepareFormation>(asked)[0].instance;
   std::string why;
   for (const GroupStatus& one : core_->Snapshot(now_).groups) why += one.why;
