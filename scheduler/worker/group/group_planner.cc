@@ -157,7 +157,7 @@ std::optional<FeedPlan> GroupPlanner::Next(const GroupBatch& batch, int64_t own_
     RunDecode(rows, &draft);
     RunPrompts(rows, &draft);
     EnterWithKv(&draft);
-    Enter(rows, own_waits || told_own_waits_, &draft);
+    Enter(rows, !own_pauses_ && (own_waits || told_own_waits_), &draft);
   }
   draft.plan.wanted_blocks = Wanted(draft, tokens, runs_own);
   if (draft.tokens > 0 || !draft.plan.preempted.empty()) {

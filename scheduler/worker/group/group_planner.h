@@ -24,8 +24,9 @@
 // from then on until its end the group wants all blocks.
 //
 // Paused own sequences (PauseOwn) run whenever a step of the group would run nothing, also for lack
-// of blocks. Nobody enters the group's batch while own sequences wait for blocks, so what runs in
-// it ends, and then own steps are due: all of the above holds while they pause.
+// of blocks. Requests enter the group's batch meanwhile although own sequences wait for blocks,
+// because these would wait without a step of theirs. So own ones may starve as long as they pause,
+// for which the caller has a limit; from then on all of the above holds.
 //
 // Mode (Shift Parallelism, algorithm 2): full TP up to `shift_tokens` of a step, the base above.
 //

@@ -75,5 +75,21 @@ TEST(GroupPlanner, PausedOwnSequencesRunWhereTheGroupRunsNothing) {
   EXPECT_GT(own_steps_of_100(), 5);
 }
 
+TEST(GroupPlanner, PausedOwnSequencesThatWaitForBlocksKeepNobodyOut) {
+  BlockPool pool(8);
+  const GroupBatch batch(&pool, KvLayout{2}, /*tokens_per_block=*/32);
+  GroupPlanner planner(
+      {.ranks = 2, .tokens_per_block = 32, .total_blocks = 8, .full_tp = {1, 2}, .base = {2, 1}});
+  planner.Add({1, 1}, {1}, /*priority=*/0, /*arrived_us=*/0, /*tokens=*/40);
+  const auto enters = [&] {
+    const std::optional<FeedPlan> plan = planner.Next(batch, /*own_tokens=*/0, /*own_waits=*/true);
+    planner.Refused({});  // nothing of it remains
+    return plan.has_value() && !plan->added.empty();
+  };
+  EXPECT_FALSE(enters());
+  planner.PauseOwn(true);
+  EXPECT_TRUE(enters());
+}
+
 }  // namespace
 }  // namespace skein::scheduler
