@@ -64,7 +64,7 @@ class Retuner {
   // Returns when a simulation in progress has reached its next load.
   void Stop();
 
-  // Any thread. A request arrived whose prompt is to be computed; `now_us` is MonotonicUs().
+  // Any thread. A prompt came that prefill instances are to compute; `now_us` is MonotonicUs().
   void Saw(const std::string& model, int64_t prompt_tokens, int64_t now_us);
   // Any thread. The tables were read anew: all models get these until they are tuned again.
   void Reloaded(const scheduler::PlanningTables& tables);
