@@ -255,6 +255,10 @@ void OrchestratorCore::Impl::Submit(const SubmitCalled& event) {
   if (sharing_.Begin(request, now_)) return;
   prefill_.NoteArrival(event.spec->model, now_);
   prefill_.Plan(request, now_);
+  const bool taken = requests_.Find(id) != nullptr;  // or no instance can ever compute it
+  if (pools_.plans() && taken && !event.accepted) {
+    effects_.push_back(PromptTaken{event.spec->model, PromptTokens(*event.spec)});
+  }
 }
 
 void OrchestratorCore::Impl::PlanOrphans() {

@@ -169,6 +169,13 @@ struct AnswerFormation {
   // What came of it, for people; each names a formation, such as "bound(2) of 1, 2 in 3.1 ms".
   std::vector<std::string> done = {};
 };
+// A submitted prompt is to be computed by prefill instances: it was not refused, does not share
+// another one's, is not computed by a decode group, and no other orchestrator accepted it before.
+// Only with planning; for the tuning of improvement rates.
+struct PromptTaken {
+  std::string model;
+  int64_t tokens = 0;
+};
 // A switch of a group has ended; for logs and metrics.
 struct FormationSwitched {
   std::string group;  // its name (GroupStatus)
@@ -232,6 +239,6 @@ using OrchestratorEffect =
                  AnswerReport, AnswerUnregister, CloseWorker, AnswerDrain, CallAssign, CallStart,
                  CallAnnounce, CallWithdraw, CallCancel, CallDrainOrder, CallPeer, CallGroup,
                  CallPrepareFormation, CallCommitFormation, CallEndFormation, AnswerFormation,
-                 FormationSwitched>;
+                 FormationSwitched, PromptTaken>;
 
 }  // namespace skein::scheduler

@@ -133,10 +133,6 @@ absl::Status OrchestratorShell::TakeSubmit(uint64_t router, const v1::SubmitRequ
   if (!called.ok()) {
     On(scheduler::SendPlanUpdate{*id, scheduler::Failed{called.status()}});
   } else {
-    const scheduler::RequestHead& head = *called->spec;
-    if (!called->accepted && !head.prompt_of.has_value()) {
-      watch_prompts_(head.model, head.prompt_tokens);
-    }
     Handle(*std::move(called));
   }
   return absl::OkStatus();

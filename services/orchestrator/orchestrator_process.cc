@@ -270,8 +270,8 @@ absl::Status RunOrchestrator(const OrchestratorOptions& options,
   });
   Retuner retuner(std::chrono::duration<double>(options.retune_hours * 3600),
                   WhyNotRetuned(options), planning, RetuneHooks(&shell), &metrics);
-  shell.WatchPrompts([&retuner](const std::string& model, int64_t prompt_tokens) {
-    retuner.Saw(model, prompt_tokens, MonotonicUs());
+  shell.WatchPrompts([&retuner](const scheduler::PromptTaken& prompt) {
+    retuner.Saw(prompt.model, prompt.tokens, MonotonicUs());
   });
   Pages pages(&shell, &retuner, &metrics);
   shell.Start();

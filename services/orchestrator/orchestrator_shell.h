@@ -47,10 +47,9 @@ class OrchestratorShell
   void WatchFormations(std::function<void(const scheduler::FormationSwitched&)> watch) {
     watch_formations_ = std::move(watch);
   }
-  // Called on the loop with the model and the length of each prompt that a router submits to be
-  // planned: not of further choices that share it, nor of what another orchestrator had accepted.
-  // Must not block. Before Start.
-  void WatchPrompts(std::function<void(const std::string& model, int64_t prompt_tokens)> watch) {
+  // Called on the loop with each prompt that prefill instances are to compute; must not block.
+  // Before Start.
+  void WatchPrompts(std::function<void(const scheduler::PromptTaken&)> watch) {
     watch_prompts_ = std::move(watch);
   }
   void Start();
@@ -152,6 +151,7 @@ class OrchestratorShell
   void On(const scheduler::AnswerDrain& effect);
   void On(const scheduler::AnswerFormation& effect);
   void On(const scheduler::FormationSwitched& effect);
+  void On(const scheduler::PromptTaken& effect) { watch_prompts_(effect); }
   void On(const scheduler::CallAssign& effect);
   void On(const scheduler::CallStart& effect);
   void On(const scheduler::CallAnnounce& effect);
@@ -181,8 +181,8 @@ class OrchestratorShell
   const std::function<void(uint64_t)> store_generation_;
   std::function<void(const scheduler::FormationSwitched&)> watch_formations_ =
       [](const scheduler::FormationSwitched&) {};
-  std::function<void(const std::string&, int64_t)> watch_prompts_ = [](const std::string&,
-                                                                       int64_t) {};
+  std::function<void(const scheduler::PromptTaken&)> watch_prompts_ =
+      [](const scheduler::PromptTaken&) {};
   std::atomic<uint64_t> copies_made_{0};
   std::atomic<uint64_t> checks_made_{0};
   Shared<Copy> copy_;

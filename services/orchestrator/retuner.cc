@@ -9,7 +9,6 @@
 #include "absl/strings/str_cat.h"
 #include "nlohmann/json.hpp"
 #include "scheduler/plan/policy.h"
-#include "scheduler/simulator/retune.h"
 #include "services/log/log.h"
 
 namespace skein::services {
@@ -40,6 +39,10 @@ prometheus::Counter& Retunes(RetuneOutcome outcome, Metrics* metrics) {
                           {{"outcome", NameOf(outcome)}});
 }
 
+bool IsDone(RetuneOutcome outcome) {
+  return outcome == RetuneOutcome::kApplied || outcome == RetuneOutcome::kUnchanged;
+}
+
 }  // namespace
 
 const char* NameOf(RetuneOutcome outcome) {
@@ -52,6 +55,8 @@ const char* NameOf(RetuneOutcome outcome) {
       return "too_few_prompts";
     case RetuneOutcome::kNoInstances:
       return "no_instances";
+    case RetuneOutcome::kReloaded:
+      return "reloaded";
   }
   return "";
 }
@@ -124,11 +129,15 @@ Retuner::Model* Retuner::Find(const std::string& model) {
 void Retuner::Saw(const std::string& model, int64_t prompt_tokens, int64_t now_us) {
   if (planning_ == nullptr) return;
   std::lock_guard lock(mutex_);
-  if (Model* const found = Find(model)) found->history.OnArrival(prompt_tokens, now_us);
+  Model* const found = Find(model);
+  if (found == nullptr) return;
+  found->history.OnArrival(prompt_tokens, now_us);
+  if (found->later.has_value()) found->later->OnArrival(prompt_tokens, now_us);
 }
 
 void Retuner::Reloaded(const scheduler::PlanningTables& tables) {
   std::lock_guard lock(mutex_);
+  ++reloads_;
   tables_ = tables;
   for (auto& [name, model] : models_) model.tables = tables;
   hooks_.apply("", tables);
@@ -151,62 +160,64 @@ void Retuner::TuneAll() {
 void Retuner::Tune(const std::string& name, int64_t instances) {
   const Clock::time_point begin = Clock::now();
   scheduler::PromptHistory history;
-  scheduler::PlanningTables tables;
+  uint64_t reloads = 0;
   {
     std::lock_guard lock(mutex_);
-    const Model& model = models_.at(name);
+    Model& model = models_.at(name);
     history = model.history;
-    tables = model.tables;
+    model.later.emplace();
+    reloads = reloads_;
   }
   Tuned tuned{.prompts = history.prompts(), .instances = instances};
   std::string reason;
+  absl::StatusOr<ImprovementRateTable> rates = absl::FailedPreconditionError("");
   if (instances < planning_->latency.sp_sizes().front()) {
     tuned.outcome = RetuneOutcome::kNoInstances;
     reason = "it has no prefill instances";
   } else {
     const scheduler::Cluster cluster{static_cast<int>(instances), planning_->node_size};
-    const auto rates =
-        scheduler::RetuneRates(history, planning_->latency, cluster, [this] { return stopping(); });
+    rates = hooks_.tune(history, planning_->latency, cluster, [this] { return stopping(); });
     if (absl::IsCancelled(rates.status())) return;
-    if (rates.ok()) {
-      tuned.largest_change = scheduler::LargestChange(tables.improvement_rates, *rates);
-      tuned.outcome =
-          tuned.largest_change > 0 ? RetuneOutcome::kApplied : RetuneOutcome::kUnchanged;
-      tables.improvement_rates = *rates;
-    } else {
+    if (!rates.ok()) {
       tuned.outcome = RetuneOutcome::kTooFewPrompts;
       reason = std::string(rates.status().message());
     }
   }
   tuned.at_unix_s = UnixSeconds();
   tuned.took_s = std::chrono::duration<double>(Clock::now() - begin).count();
-  const bool done =
-      tuned.outcome == RetuneOutcome::kApplied || tuned.outcome == RetuneOutcome::kUnchanged;
-  LogInfo(done ? "improvement rates tuned" : "improvement rates not tuned",
-          {{"model", name},
-           {"outcome", NameOf(tuned.outcome)},
-           {"reason", reason},
-           {"prompts", tuned.prompts},
-           {"instances", tuned.instances},
-           {"improvement_rate_rows",
-            done ? static_cast<int64_t>(tables.improvement_rates.rows().size()) : int64_t{0}},
-           {"largest_change", tuned.largest_change},
-           {"tuning_s", tuned.took_s}});
-  {
-    std::lock_guard lock(mutex_);
-    Model& model = models_.at(name);
-    if (done) {
-      model.tables = tables;
-      model.history.Clear();
-    }
-    Note(name, tuned);
-    if (tuned.outcome == RetuneOutcome::kApplied) hooks_.apply(name, tables);
-  }
+  Finish(name, reloads, rates, &tuned);
+  if (tuned.outcome == RetuneOutcome::kReloaded) reason = "the tables were read anew meanwhile";
+  const bool done = IsDone(tuned.outcome);
+  LogInfo(
+      done ? "improvement rates tuned" : "improvement rates not tuned",
+      {{"model", name},
+       {"outcome", NameOf(tuned.outcome)},
+       {"reason", reason},
+       {"prompts", tuned.prompts},
+       {"instances", tuned.instances},
+       {"improvement_rate_rows", done ? static_cast<int64_t>(rates->rows().size()) : int64_t{0}},
+       {"largest_change", tuned.largest_change},
+       {"tuning_s", tuned.took_s}});
 }
 
-void Retuner::Note(const std::string& name, const Tuned& tuned) {
-  models_.at(name).tuned = tuned;
-  Retunes(tuned.outcome, metrics_).Increment();
+void Retuner::Finish(const std::string& name, uint64_t reloads,
+                     const absl::StatusOr<ImprovementRateTable>& rates, Tuned* tuned) {
+  std::lock_guard lock(mutex_);
+  Model& model = models_.at(name);
+  ImprovementRateTable& present = model.tables.improvement_rates;
+  if (rates.ok() && reloads != reloads_) {
+    tuned->outcome = RetuneOutcome::kReloaded;
+  } else if (rates.ok()) {
+    tuned->largest_change = scheduler::LargestChange(present, *rates);
+    tuned->outcome =
+        tuned->largest_change > 0 ? RetuneOutcome::kApplied : RetuneOutcome::kUnchanged;
+    present = *rates;
+    model.history = *std::exchange(model.later, std::nullopt);
+  }
+  model.later.reset();
+  model.tuned = *tuned;
+  Retunes(tuned->outcome, metrics_).Increment();
+  if (tuned->outcome == RetuneOutcome::kApplied) hooks_.apply(name, model.tables);
 }
 
 std::string Retuner::Json() const {

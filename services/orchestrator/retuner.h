@@ -19,8 +19,10 @@
 #include <thread>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "scheduler/orchestrator/prefill/pool_planner.h"
 #include "scheduler/simulator/prompt_history.h"
+#include "scheduler/simulator/retune.h"
 #include "services/metrics/metrics.h"
 #include "services/orchestrator/options.h"
 
@@ -29,8 +31,14 @@ namespace skein::services {
 // Why these options leave the tables as they are; "": they do not.
 std::string WhyNotRetuned(const OrchestratorOptions& options);
 
-enum class RetuneOutcome { kApplied, kUnchanged, kTooFewPrompts, kNoInstances };
-inline constexpr int kRetuneOutcomes = 4;
+enum class RetuneOutcome {
+  kApplied,
+  kUnchanged,
+  kTooFewPrompts,
+  kNoInstances,
+  kReloaded,  // the tables were read anew meanwhile: those count
+};
+inline constexpr int kRetuneOutcomes = 5;
 const char* NameOf(RetuneOutcome outcome);  // as metrics, logs and the page write it
 
 class Retuner {
@@ -41,6 +49,8 @@ class Retuner {
     // Gives the core the tables of a model, or of all (""). Any thread, under this object's lock,
     // so that the core gets them in the order in which they count here; must not block.
     std::function<void(const std::string& model, const scheduler::PlanningTables&)> apply;
+    // The simulation. On the thread that tunes, without this object's lock.
+    std::function<decltype(scheduler::RetuneRates)> tune = scheduler::RetuneRates;
   };
 
   // `planning` is null where nothing is planned; then, or with a reason in `why_not`, this only
@@ -54,7 +64,7 @@ class Retuner {
   // Returns when a simulation in progress has reached its next load.
   void Stop();
 
-  // Any thread. A request arrived whose prompt is to be computed; `now_us` is MonotonicUs().
+  // Any thread. A prompt came that prefill instances are to compute; `now_us` is MonotonicUs().
   void Saw(const std::string& model, int64_t prompt_tokens, int64_t now_us);
   // Any thread. The tables were read anew: all models get these until they are tuned again.
   void Reloaded(const scheduler::PlanningTables& tables);
@@ -80,6 +90,9 @@ class Retuner {
   };
   struct Model {
     scheduler::PromptHistory history;
+    // While the model is tuned: what has come since this began. It takes the place of the history
+    // that the new table was made from.
+    std::optional<scheduler::PromptHistory> later;
     scheduler::PlanningTables tables;
     std::optional<Tuned> tuned;  // last
   };
@@ -88,7 +101,10 @@ class Retuner {
   bool stopping() const;
   Model* Find(const std::string& model);  // null: there are too many; with the lock
   void Tune(const std::string& model, int64_t instances);
-  void Note(const std::string& model, const Tuned& tuned);  // with the lock
+  // The simulation has ended: its table, if it made one, is applied, unless the tables were read
+  // anew since there were `reloads`. Sets the rest of `tuned`.
+  void Finish(const std::string& model, uint64_t reloads,
+              const absl::StatusOr<scheduler::ImprovementRateTable>& rates, Tuned* tuned);
 
   const std::chrono::duration<double> every_;
   const std::string why_not_;
@@ -100,7 +116,8 @@ class Retuner {
   bool stopping_ = false;
   std::map<std::string, Model> models_;
   scheduler::PlanningTables tables_;  // of models that were not seen yet
-  std::thread thread_;                // last: it uses the others
+  uint64_t reloads_ = 0;
+  std::thread thread_;  // last: it uses the others
 };
 
 }  // namespace skein::services

@@ -157,6 +157,60 @@ TEST_F(RetunerTest, TablesThatWereReadAnewCountForAll) {
   }
 }
 
+// A reload during the simulation: the file's tables count, all of them, and the prompts are kept.
+TEST_F(RetunerTest, TablesThatAreReadAnewDuringATuningStay) {
+  Retuner* running = nullptr;
+  int reloads = 1;
+  Retuner::Hooks hooks = Hooks();
+  hooks.tune = [&](const auto&... arguments) {
+    if (reloads-- > 0) {
+      running->Reloaded({.improvement_rates = ImprovementRateTable::Constant(0.9),
+                         .rolling = scheduler::RollingTable::Constant({.price = 0.5})});
+    }
+    return scheduler::RetuneRates(arguments...);
+  };
+  std::vector<PlanningTables> applied;
+  hooks.apply = [&](const std::string&, const PlanningTables& tables) {
+    applied.push_back(tables);
+  };
+  Retuner retuner(kNever, "", Planning(), hooks, &metrics_);
+  running = &retuner;
+  Show("m", 2000, &retuner);
+  retuner.TuneAll();
+  ASSERT_EQ(applied.size(), 1u) << "the file's";
+  EXPECT_EQ(ModelOf(retuner, "m")["tuned"]["outcome"], "reloaded");
+  EXPECT_EQ(ModelOf(retuner, "m")["rates"][0]["improvement_rate"], 0.9);
+  EXPECT_EQ(ModelOf(retuner, "m")["prompts"], 2000);
+  retuner.TuneAll();
+  ASSERT_EQ(applied.size(), 2u) << "undisturbed";
+  EXPECT_EQ(applied[1].rolling.rows()[0].tuning.price, 0.5) << "only the rates are tuned";
+  EXPECT_EQ(ModelOf(retuner, "m")["tuned"]["outcome"], "applied");
+}
+
+// Prompts that come during the simulation are those that the next table is made from.
+TEST_F(RetunerTest, PromptsThatComeDuringATuningCountForTheNext) {
+  Retuner* running = nullptr;
+  int64_t to_come = 700;
+  int64_t begin_us = 3'000'000'000;
+  Retuner::Hooks hooks = Hooks();
+  hooks.tune = [&](const auto&... arguments) {
+    Show("m", to_come, running, begin_us);
+    begin_us *= 2;
+    return scheduler::RetuneRates(arguments...);
+  };
+  Retuner retuner(kNever, "", Planning(), hooks, &metrics_);
+  running = &retuner;
+  Show("m", 2000, &retuner);
+  retuner.TuneAll();
+  EXPECT_EQ(ModelOf(retuner, "m")["tuned"]["prompts"], 2000);
+  EXPECT_EQ(ModelOf(retuner, "m")["prompts"], 700);
+  // These are too few: with those that come now they are kept.
+  to_come = 200;
+  retuner.TuneAll();
+  EXPECT_EQ(ModelOf(retuner, "m")["tuned"]["outcome"], "too_few_prompts");
+  EXPECT_EQ(ModelOf(retuner, "m")["prompts"], 900);
+}
+
 TEST_F(RetunerTest, WithAReasonNotToItOnlyShowsTheTables) {
   Retuner retuner(std::chrono::duration<double>(0), "--retune-hours is 0", Planning(), Hooks(),
                   &metrics_);

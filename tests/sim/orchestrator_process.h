@@ -104,6 +104,7 @@ class OrchestratorProcess
   void Execute(scheduler::CallEndFormation& effect);
   void Execute(scheduler::AnswerFormation& effect);
   void Execute(scheduler::FormationSwitched& effect);
+  void Execute(scheduler::PromptTaken& effect) {}  // improvement rates stay as they are
 
   int64_t drains_ordered() const { return drains_ordered_; }  // and not refused
   // Plans on more than one instance, over all its generations.

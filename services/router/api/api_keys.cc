@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <map>
 #include <utility>
 
 #include "absl/strings/ascii.h"
@@ -22,6 +23,7 @@ namespace skein::services {
 namespace {
 
 constexpr absl::string_view kDigestMark = "sha256:";
+constexpr absl::string_view kPriorityMark = "priority=";
 constexpr size_t kKeyBytesMax = 512;
 
 absl::string_view View(std::string_view text) { return {text.data(), text.size()}; }
@@ -35,7 +37,7 @@ ApiKeys::Digest DigestOf(std::string_view key) {
 // "" when `text` is what may follow a key; otherwise what is wrong with it.
 std::string ReadGrant(absl::string_view text, ApiKeys::Grant* grant) {
   int32_t priority = 0;
-  if (!absl::ConsumePrefix(&text, "priority=")) {
+  if (!absl::ConsumePrefix(&text, kPriorityMark)) {
     return "only 'priority=N' may follow a key, which is printable ASCII without spaces";
   }
   if (!absl::SimpleAtoi(text, &priority) || priority == INT32_MIN) {
@@ -47,6 +49,9 @@ std::string ReadGrant(absl::string_view text, ApiKeys::Grant* grant) {
 
 // "" when `line` is a key or a digest; otherwise what is wrong with it.
 std::string ReadLine(absl::string_view line, ApiKeys::Digest* digest, ApiKeys::Grant* grant) {
+  if (absl::StartsWith(line, kPriorityMark)) {
+    return "'priority=' is behind a key and a space, and no key begins with it";
+  }
   if (const size_t space = line.find(' '); space != absl::string_view::npos) {
     std::string problem = ReadGrant(absl::StripLeadingAsciiWhitespace(line.substr(space)), grant);
     if (!problem.empty()) return problem;
@@ -74,6 +79,11 @@ std::string ReadLine(absl::string_view line, ApiKeys::Digest* digest, ApiKeys::G
 absl::StatusOr<ApiKeys> ApiKeys::Parse(std::string_view text) {
   ApiKeys keys;
   std::vector<std::string> problems;
+  struct Listed {
+    Grant grant;
+    int line = 0;
+  };
+  std::map<Digest, Listed> listed;
   int number = 0;
   for (absl::string_view line : absl::StrSplit(View(text), '\n')) {
     ++number;
@@ -81,12 +91,15 @@ absl::StatusOr<ApiKeys> ApiKeys::Parse(std::string_view text) {
     if (line.empty() || line[0] == '#') continue;
     Digest digest;
     Grant grant;
-    const std::string problem = ReadLine(line, &digest, &grant);
+    std::string problem = ReadLine(line, &digest, &grant);
     if (problem.empty()) {
-      keys.keys_.emplace_back(digest, grant);
-    } else {
-      problems.push_back(absl::StrCat("line ", number, ": ", problem));
+      const auto [first, is_new] = listed.try_emplace(digest, Listed{grant, number});
+      if (is_new) keys.keys_.emplace_back(digest, grant);
+      if (first->second.grant != grant) {
+        problem = absl::StrCat("the key of line ", first->second.line, " with another priority");
+      }
     }
+    if (!problem.empty()) problems.push_back(absl::StrCat("line ", number, ": ", problem));
   }
   if (!problems.empty()) return absl::InvalidArgumentError(absl::StrJoin(problems, "; "));
   if (keys.keys_.empty()) return absl::InvalidArgumentError("the file has no keys");

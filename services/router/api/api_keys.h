@@ -3,8 +3,8 @@
 //
 // The file: one key a line, or "sha256:" and its digest in 64 hexadecimal digits; after a space,
 // "priority=N", which is the default for the key's requests and the most urgent that they may name
-// (the API's `priority`: lower is more urgent). Blank lines and lines that begin with '#' are
-// ignored.
+// (the API's `priority`: lower is more urgent). A key may be there twice only if both lines give it
+// the same. No key begins with "priority=". Blank lines and lines that begin with '#' are ignored.
 #pragma once
 
 #include <array>
@@ -31,6 +31,7 @@ class ApiKeys {
   // What a key allows.
   struct Grant {
     std::optional<int32_t> priority;  // empty: any; the default is 0
+    bool operator==(const Grant&) const = default;
   };
   // Takes the same time for every key that is not one. Null: it is none.
   const Grant* Find(std::string_view key) const;

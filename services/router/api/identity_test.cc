@@ -102,6 +102,28 @@ TEST(ApiKeysTest, AKeyMayHaveAPriority) {
   }
 }
 
+TEST(ApiKeysTest, AKeyHasOnePriority) {
+  const std::string digest =
+      "sha256:ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";  // of "abc"
+  for (const std::string& second : {std::string("abc priority=2"), std::string("abc"), digest}) {
+    const absl::Status status = ApiKeys::Parse("abc priority=1\nother\n" + second).status();
+    EXPECT_EQ(status.message(), "line 3: the key of line 1 with another priority") << second;
+  }
+  const auto same = ApiKeys::Parse("abc priority=1\n" + digest + "  priority=1\nk\nk\n");
+  ASSERT_TRUE(same.ok()) << same.status();
+  EXPECT_EQ(same->size(), 2u);
+  EXPECT_EQ(same->Find("abc")->priority, 1);
+}
+
+TEST(ApiKeysTest, APriorityIsNotAKey) {
+  for (const char* line : {"priority=3", "priority=", "priority=x", "priority=3 priority=4"}) {
+    const absl::Status status = ApiKeys::Parse(std::string("key\n") + line).status();
+    EXPECT_EQ(status.message(),
+              "line 2: 'priority=' is behind a key and a space, and no key begins with it")
+        << line;
+  }
+}
+
 TEST(ApiKeysTest, BadLinesAreNamedByNumberAndNeverShown) {
   const auto keys = ApiKeys::Parse("good\nsecret with space\nsha256:secret12\n");
   ASSERT_FALSE(keys.ok());
