@@ -202,12 +202,15 @@ TEST_F(FormationsTest, AMemberThatDrainsIsReleased) {
   CompleteBinds();
   effects_.clear();
   now_ += kSecondUs;
-  registry_.Find(members_[1])->drain_order = true;
+  Instance* drained = registry_.Find(members_[1]);
+  drained->drain_order = true;
+  registry_.Recount(*drained);
   Report(members_[0]);
   ASSERT_EQ(Of<CallEndFormation>().size(), 1u);
   EXPECT_EQ(Of<CallEndFormation>()[0].instance, members_[0]);
   EXPECT_EQ(Of<CallEndFormation>()[0].request.how, Switch::kSequential);
-  registry_.Find(members_[1])->drain_order.reset();
+  drained->drain_order.reset();
+  registry_.Recount(*drained);
 }
 
 TEST_F(FormationsTest, AnotherOrderTakesThePlaceOfOneThatIsNotAnswered) {
