@@ -32,6 +32,18 @@ void WorkerSide::Resync(InstanceId id, const RegisterRequest& hello, TimeUs now)
   parts_.replanner->HasOnly(id, hello.held, now);
 }
 
+// What a predecessor had announced there and what has moved to other instances since: nothing comes
+// to it there, but those that share its prompt would wait for it.
+void WorkerSide::AddMoved(const Instance& instance, const std::vector<HeldRequest>& held,
+                          std::vector<HeldRequest>* cancel) const {
+  if (instance.identity.role != Role::kDecode) return;
+  for (const HeldRequest& one : held) {
+    if (one.opened || one.epoch.value >= parts_.numbers->first_epoch()) continue;
+    if (parts_.requests->Find(one.id) == nullptr || instance.placed.contains(one.id)) continue;
+    cancel->push_back(one);
+  }
+}
+
 // It holds the request: whatever else was sent about it may be lost.
 void WorkerSide::SendAgain(Request& request, InstanceId id, const HeldRequest& held, TimeUs now) {
   if (request.decode == id) {

@@ -52,6 +52,21 @@ TEST_F(ReconnectingTest, WhatNobodyKnowsIsCancelledButNotAPredecessors) {
   EXPECT_EQ(cancelled[0].id, (RequestId{7, 50}));
 }
 
+TEST_F(ReconnectingTest, WhatAPredecessorAnnouncedAndIsElsewhereNowIsCancelled) {
+  Place(1, 4000);  // at decode_
+  const InstanceId other = Up(Role::kDecode, 3);
+  const auto cancelled_with = [&](bool opened) {
+    Break(other);
+    const HeldRequest held = {.id = {7, 1}, .epoch = {FirstNumberOf(1) - 5}, .opened = opened};
+    const Effects effects = Connect(Role::kDecode, incarnations_[other].value, "a", {held},
+                                    std::vector<EndedRequest>{});
+    streams_[other] = {calls_};
+    return CancelledBy(effects).size();
+  };
+  EXPECT_EQ(cancelled_with(false), 1u);
+  EXPECT_EQ(cancelled_with(true), 0u) << "it may be streaming";
+}
+
 TEST_F(ReconnectingTest, AnAssignThatWasLostIsPlannedAnewAndNotCounted) {
   const auto assigns = Of<CallAssign>(Submit(1, 4000));
   ASSERT_EQ(assigns.size(), 4u);

@@ -63,6 +63,7 @@ void WorkerSide::Connect(const RegisterCalled& event, const Generation& own, Tim
   reply.instance = instance.id;
   reply.lease_us = lease_us_;
   reply.cancel = instance.UnknownOf(event.request.held, parts_.numbers->first_epoch());
+  AddMoved(instance, event.request.held, &reply.cancel);
   reply.generation = own;
   reply.peers = PeersOf(instance);
   parts_.effects->push_back(AnswerRegister{event.call, std::move(reply)});

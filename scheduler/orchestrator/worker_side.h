@@ -115,6 +115,8 @@ class WorkerSide {
   void LeaveSuspect(const Instance& instance, TimeUs now);
 
   // What a new stream begins with: reconnecting.cc.
+  void AddMoved(const Instance& instance, const std::vector<HeldRequest>& held,
+                std::vector<HeldRequest>* cancel) const;
   void Resync(InstanceId instance, const RegisterRequest& hello, TimeUs now);
   void SendAgain(Request& request, InstanceId instance, const HeldRequest& held, TimeUs now);
   void TakeMissing(Request& request, InstanceId instance, TimeUs now);
