@@ -137,7 +137,8 @@ def groups_bind_and_release_while_requests_stream():
         cluster.assert_idle_and_whole()
         orchestrator = cluster.processes["orchestrator"]
         for kind in ("bind", "release"):
-            assert cluster.metric(orchestrator, "skein_formation_switches_total", 'kind="%s",outcome="done"' % kind) == 3, kind
+            assert cluster.metric(orchestrator, "skein_formation_switches_total",
+                                  'kind="%s",outcome="done",own="share"' % kind) == 3, kind
         assert cluster.metric(orchestrator, "skein_formation_cut_over_seconds_count") == 3
 
 
@@ -291,7 +292,8 @@ def a_request_that_no_instance_holds_is_computed_by_a_bound_group():
                 assert "computed by bound(%d)" % (2 << i) in said and "tokens fit no instance alone" in said, said
             streams.await_more(2, "short requests are answered after them")
         assert not streams.failures, streams.failures
-        switches = cluster.metric(cluster.processes["orchestrator"], "skein_formation_switches_total", 'kind="bind",outcome="done"')
+        switches = cluster.metric(cluster.processes["orchestrator"], "skein_formation_switches_total",
+                                  'kind="bind",outcome="done",own="share"')
         assert switches >= 2, switches
         cluster.until(lambda: [name for name, _ in shown(cluster)] == ["independent"], "the group is released after the last long one")
         try:

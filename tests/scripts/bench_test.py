@@ -188,7 +188,6 @@ export const getLlama = async () => ({loadModel: async () => model});
 BODY = b'{"prompt": [1], "max_tokens": 2}'
 
 
-@contextlib.contextmanager
 def figures_of_decode_are_counted_as_the_simulator_counts_them():
     sys.path.insert(0, os.path.join(ROOT, "bench/emulated"))
     found = module("bench/emulated/decode_figures.py")
@@ -214,6 +213,7 @@ def figures_of_decode_are_counted_as_the_simulator_counts_them():
     assert all(request.output_tokens > 1 for request in requests), "each has a time per token"
 
 
+@contextlib.contextmanager
 def llama_server():
     """bench/serving/llama_server.mjs on PEER, with one sequence: its process and its port."""
     with tempfile.TemporaryDirectory() as folder:

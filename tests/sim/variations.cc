@@ -145,6 +145,10 @@ void LimitRequests(Scenario* scenario) {
   Random random(scenario->seed * 0x9e3779b97f4a7c15u + 37);
   scenario->prefill_requests = random.Between(1, 2);
   scenario->decode_requests = random.Between(1, 3);
+  if (scenario->formations.has_value()) {  // more instances, and quiet spells
+    scenario->prefill_requests = 1;
+    scenario->decode_requests = 1;
+  }
   scenario->router_streams = 100;
 }
 
