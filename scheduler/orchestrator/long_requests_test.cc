@@ -12,6 +12,7 @@
 namespace skein::scheduler {
 namespace {
 
+using Act = orchestrator::FormationOrder::Act;
 using Phase = FormationTold::Phase;
 
 class LongRequestsTest : public OrchestratorTest {
@@ -117,6 +118,16 @@ class LongRequestsTest : public OrchestratorTest {
                   {{announced.request.spec->id, announced.request.epoch,
                     status.ok() ? FinishReason::kStop : FinishReason::kError, status}});
   }
+  Effects Order(Act act, std::vector<InstanceId> instances, std::string group = "") {
+    return Do(FormationCalled{Call(), {act, std::move(instances), std::move(group), 0, {}}});
+  }
+  // The lead has begun what was announced to it, and reports so from now on.
+  void Runs(const CallAnnounce& announced) {
+    const RequestId id = announced.request.spec->id;
+    Do(TransferOpened{announced.instance, id, announced.request.epoch});
+    held_[announced.instance].push_back(
+        {.id = id, .epoch = announced.request.epoch, .opened = true});
+  }
   std::string FailureOf(const Effects& effects) {
     const std::vector<Failed> failed = Updates<Failed>(effects);
     return failed.empty() ? "" : failed[0].status.ToString();
@@ -176,6 +187,42 @@ TEST_F(LongRequestsTest, ALongRequestIsComputedByTheSmallestGroupThatHoldsIt) {
   Effects released;
   for (int i = 0; i < 12 && Of<CallEndFormation>(released).empty(); ++i) released = ReportAll();
   EXPECT_EQ(Of<CallEndFormation>(released).size(), 1u);
+}
+
+TEST_F(LongRequestsTest, EachFormationThatRunsOneStaysBound) {
+  UpGroup();
+  Submit(1, 70);
+  const CallAnnounce first = Of<CallAnnounce>(Complete(ReportAll())).at(0);
+  Complete(Order(Act::kBind, {members_[2], members_[3]}));
+  const CallAnnounce second = Of<CallAnnounce>(Submit(2, 70)).at(0);
+  EXPECT_NE(first.instance, second.instance);
+  Runs(first);
+  Runs(second);
+  Order(Act::kUnpin, {}, "m@a");
+  Submit(3, 150);
+  for (const InstanceId member : members_) running_[member] = 20;  // a burst
+  for (int i = 0; i < 60; ++i) EXPECT_TRUE(Of<CallEndFormation>(ReportAll()).empty());
+  EXPECT_EQ(StateOf(3), "grouping") << "it waits for both";
+  held_.clear();
+  Ended(first, absl::OkStatus());
+  Ended(second, absl::OkStatus());
+  EXPECT_EQ(Of<CallEndFormation>(ReportAll()).size(), 2u);
+}
+
+TEST_F(LongRequestsTest, TheOneThatRunsItStaysBoundWhenAnotherInstanceLeaves) {
+  UpGroup();
+  Complete(Order(Act::kBind, {members_[2], members_[3]}));
+  const CallAnnounce announce = Of<CallAnnounce>(Submit(1, 70)).at(0);
+  Runs(announce);
+  Order(Act::kUnpin, {}, "m@a");
+  Do(UnregisterCalled{Call(), {members_[0], {incarnation_of_[members_[0]]}}});
+  members_.erase(members_.begin());
+  for (const CallGroup& order : Of<CallGroup>(Until(now_ + kSecondUs))) {
+    made_[order.instance] = order.request.generation;
+  }
+  for (int i = 0; i < 60; ++i) EXPECT_TRUE(Of<CallEndFormation>(ReportAll()).empty());
+  EXPECT_EQ(StateOf(1), "placed");
+  EXPECT_EQ(Of<CallEndFormation>(Order(Act::kRelease, {}, "m@a")).size(), 1u);
 }
 
 TEST_F(LongRequestsTest, ARequestThatJustFitsAnInstanceGoesToIt) {

@@ -29,6 +29,7 @@ class Chooser {
     TakePins();
     best_ = BestSize(static_cast<int32_t>(members_), /*explain=*/true);
     DecideRule();
+    KeepLong();
     TakeForLength();
     TakeForPriority();
     TakeByLoad();
@@ -42,6 +43,7 @@ class Chooser {
   void DecideRule();
   void DecideRuleByLoad(int32_t other);
   void Apply(Rule rule, std::string why, int32_t instead, std::string why_not);
+  void KeepLong();
   void TakeForLength();
   void TakeForPriority();
   void TakeByLoad();
@@ -58,6 +60,8 @@ class Chooser {
   std::optional<Subset> Emptiest(int32_t size) const;
   std::optional<Subset> ForLength(int32_t size) const;
   const FormationSize* SmallestThatHolds(int64_t tokens);
+  bool PinsLeave(int32_t size) const;
+  bool IsWithin(const Subset& subset) const;
   bool HasPinned(int32_t size) const;
   bool Stays(const GroupLoad::Present& present) const;
   void Bind(const Subset& subset, BindReason reason, std::string why);
@@ -67,7 +71,9 @@ class Chooser {
   const GroupLoad& load_;
   const TimeUs now_;
   const size_t members_;
-  std::vector<Subset> taken_;  // pins and choice_.bound
+  std::vector<Subset> taken_;  // pins, longs_ and choice_.bound
+  size_t pins_ = 0;            // so many of them, the first
+  std::vector<Subset> longs_;  // what runs long requests
   const FormationSize* best_ = nullptr;
   Rule rule_ = Rule::kRelease;
   std::string rule_why_;
@@ -190,22 +196,48 @@ void Chooser::Apply(Rule rule, std::string why, int32_t instead, std::string why
 
 // ---- length ----
 
+// What runs a long request, so that it can end. After a member has left, that may be at places of
+// the order that cannot be bound: such members are taken, but not chosen.
+void Chooser::KeepLong() {
+  pins_ = taken_.size();
+  for (const GroupLoad::Present& present : load_.bound) {
+    if (present.long_tokens == 0 || !IsWithin(present.subset)) continue;
+    if (!IsFree(present.subset) || !Serves(present.subset)) continue;
+    longs_.push_back(present.subset);
+    if (IsBindable(present.subset, members_)) {
+      Bind(present.subset, present.reason,
+           absl::StrCat("a request of ", present.long_tokens,
+                        " tokens runs in it, which fits no instance alone"));
+    } else {
+      taken_.push_back(present.subset);
+    }
+  }
+}
+
 void Chooser::TakeForLength() {
-  if (load_.longest_tokens == 0 || load_.sizes.empty()) return;
-  const FormationSize* fits = SmallestThatHolds(load_.longest_tokens);
+  const int64_t tokens = load_.longest_tokens;
+  if (tokens == 0 || load_.sizes.empty()) return;
+  const FormationSize* fits = SmallestThatHolds(tokens);
   if (fits == nullptr || fits->size == 1 || HasPinned(fits->size)) return;
+  const bool is_kept = std::any_of(longs_.begin(), longs_.end(),
+                                   [&](const Subset& subset) { return subset.size >= fits->size; });
+  if (is_kept) return;  // it waits for room there
   if (rule_ == Rule::kBind && best_->size >= fits->size && Emptiest(best_->size)) return;
-  Bind(*ForLength(fits->size), BindReason::kLength,
-       absl::StrCat("a request of ", load_.longest_tokens, " tokens fits ",
-                    FormationName(fits->size), " (", fits->tokens_max,
-                    " tokens), but nothing smaller"));
+  const std::optional<Subset> subset = ForLength(fits->size);
+  if (!subset) {
+    return Reject(fits->size, absl::StrCat("a request of ", tokens, " tokens waits for it until ",
+                                           "other long ones have ended"));
+  }
+  Bind(*subset, BindReason::kLength,
+       absl::StrCat("a request of ", tokens, " tokens fits ", FormationName(fits->size), " (",
+                    fits->tokens_max, " tokens), but nothing smaller"));
 }
 
 // Among the formations that the pins leave possible. Null: none holds so many tokens.
 const FormationSize* Chooser::SmallestThatHolds(int64_t tokens) {
   const FormationSize* widest = nullptr;
   for (const FormationSize& size : load_.sizes) {
-    if (size.size > 1 && !HasPinned(size.size) && !Emptiest(size.size)) continue;
+    if (size.size > 1 && !HasPinned(size.size) && !PinsLeave(size.size)) continue;
     if (size.tokens_max >= tokens) return &size;
     widest = &size;
   }
@@ -217,15 +249,30 @@ const FormationSize* Chooser::SmallestThatHolds(int64_t tokens) {
   return nullptr;
 }
 
-// One that is bound already, if it is large enough: it need not switch.
+// Whether one of this size could be bound if nothing but the pins were.
+bool Chooser::PinsLeave(int32_t size) const {
+  const auto end = taken_.begin() + static_cast<std::ptrdiff_t>(pins_);
+  for (Subset subset = {0, size}; IsBindable(subset, members_); subset.first += size) {
+    const auto overlaps = [&](const Subset& pin) { return pin.Overlaps(subset); };
+    if (Serves(subset) && std::none_of(taken_.begin(), end, overlaps)) return true;
+  }
+  return false;
+}
+
+// One that is bound already, if it is large enough: it need not switch. Empty: all are taken.
 std::optional<Subset> Chooser::ForLength(int32_t size) const {
   std::optional<Subset> present;
-  for (const auto& [subset, reason] : load_.bound) {
+  for (const GroupLoad::Present& one : load_.bound) {
+    const Subset& subset = one.subset;
     if (!IsBindable(subset, members_) || !IsFree(subset) || subset.size < size) continue;
     if (!Serves(subset)) continue;
     if (!present || subset.size < present->size) present = subset;
   }
-  return present ? present : Emptiest(size);
+  if (present) return present;
+  for (; IsBindable({0, size}, members_); size *= 2) {
+    if (const std::optional<Subset> subset = Emptiest(size)) return subset;
+  }
+  return std::nullopt;
 }
 
 // ---- priority ----
@@ -237,7 +284,11 @@ void Chooser::TakeForPriority() {
       std::any_of(load_.bound.begin(), load_.bound.end(), [&](const GroupLoad::Present& present) {
         return present.reason == BindReason::kLoad && Stays(present);
       });
-  if (is_bound_by_load || members_ < 2) return;  // the request gets one of those
+  const bool is_bound_for_it =
+      std::any_of(choice_.bound.begin(), choice_.bound.end(),
+                  [](const auto& bound) { return bound.reason == BindReason::kPriority; });
+  // The request gets one of those.
+  if (is_bound_by_load || is_bound_for_it || members_ < 2) return;
   // As clients count it: lower is more urgent.
   const std::string priority =
       absl::StrCat("a request of priority ", -int64_t{*load_.highest_priority});
@@ -279,6 +330,11 @@ void Chooser::Conclude() {
 bool Chooser::IsFree(const Subset& subset) const {
   return std::none_of(taken_.begin(), taken_.end(),
                       [&](const Subset& taken) { return taken.Overlaps(subset); });
+}
+
+bool Chooser::IsWithin(const Subset& subset) const {
+  return subset.first >= 0 && subset.size > 0 &&
+         static_cast<size_t>(subset.first) + static_cast<size_t>(subset.size) <= members_;
 }
 
 bool Chooser::IsBoundNow(const Subset& subset) const {

@@ -188,7 +188,7 @@ class Formations {
   std::vector<InstanceId> Meant(const Key& key, const State& state,
                                 const FormationOrder& order) const;
   void Pin(const Key& key, const Call& call, State& state) const;
-  static Switch HowOf(const State& state, const FormationSwitch::Live& live);
+  Switch HowOf(const Key& key, const State& state, const FormationSwitch::Live& live) const;
   using Concerned = std::function<bool(const Call::Want& want)>;
   void FailCalls(State& state, const absl::Status& why, const Concerned& concerned);
   void FailBindsOf(State& state, const std::vector<InstanceId>& members, const absl::Status& why);

@@ -21,7 +21,10 @@ void Prefer(absl::Status one, absl::Status* why) {
 }  // namespace
 
 void Formations::AddNeeds(const Key& key, GroupLoad* load) const {
-  load->longest_tokens = parts_.needs->LongestOf(key);
+  load->longest_tokens = parts_.needs->LongestWaiting(key);
+  for (GroupLoad::Present& present : load->bound) {
+    present.long_tokens = parts_.needs->LongestIn(key, present.epoch);
+  }
   if (ServesUrgent(key)) load->highest_priority = parts_.requests->HighestPriorityOf(key.model);
 }
 

@@ -136,11 +136,14 @@ void LongRequests::Forget(const Request& request) {
   if (line->second.empty()) waiting_.erase(line);
 }
 
-void LongRequests::CountAt(Entry* entry, const std::optional<Key>& group) {
-  if (entry->group == group) return;
-  if (entry->group.has_value()) parts_.needs->Leave(*entry->group, entry->tokens);
-  if (group.has_value()) parts_.needs->Join(*group, entry->tokens);
+void LongRequests::CountAt(Entry* entry, const std::optional<Key>& group, uint64_t epoch) {
+  if (entry->group == group && entry->epoch == epoch) return;
+  if (entry->group.has_value()) {
+    parts_.needs->Leave(*entry->group, {.epoch = entry->epoch, .tokens = entry->tokens});
+  }
+  if (group.has_value()) parts_.needs->Join(*group, {.epoch = epoch, .tokens = entry->tokens});
   entry->group = group;
+  entry->epoch = epoch;
 }
 
 void LongRequests::PlaceWaiting(TimeUs now) {
@@ -212,7 +215,7 @@ void LongRequests::Announce(Request& request, Instance* lead, TimeUs now) {
   const auto line = waiting_.find(request.spec->model);
   line->second.erase(PlaceOf(request));
   if (line->second.empty()) waiting_.erase(line);
-  CountAt(&entries_.at(request.spec->id), *parts_.groups->KeyOf(lead->id));
+  CountAt(&entries_.at(request.spec->id), *parts_.groups->KeyOf(lead->id), lead->leads_formation);
   request.epoch = parts_.numbers->NextEpoch();
   request.decode = lead->id;
   request.formation = lead->leads_formation;
@@ -254,7 +257,7 @@ TimeUs LongRequests::OldestWait(TimeUs now) const {
 absl::Status LongRequests::CheckInvariants() const {
   absl::Status found;
   size_t known = 0, waiting = 0;
-  std::map<Key, std::multiset<int64_t>> counted;
+  std::map<Key, std::multiset<GroupNeeds::Need>> counted;
   parts_.requests->ForEach([&](const Request& request) {
     const RequestId id = request.spec->id;
     if (!found.ok()) return;
@@ -272,7 +275,11 @@ absl::Status LongRequests::CheckInvariants() const {
       found = Violated(12, id, "is in a group, in a state that has none");
     }
     waiting += waits ? 1 : 0;
-    if (entry->second.group.has_value()) counted[*entry->second.group].insert(entry->second.tokens);
+    const auto& [tokens, group, epoch, stuck_us] = entry->second;
+    if (epoch != (waits ? 0 : request.formation)) {
+      found = Violated(12, id, "is counted at another formation than the one that runs it");
+    }
+    if (group.has_value()) counted[*group].insert({.epoch = epoch, .tokens = tokens});
   });
   if (!found.ok()) return found;
   for (const auto& [model, line] : waiting_) waiting -= line.size();

@@ -6,9 +6,9 @@
 // instance takes part. Part of OrchestratorCore.
 //
 // Each request that waits is counted at one group of its model (GroupNeeds), so that the policy
-// binds that one; at the same group while it runs, so that it stays bound. It is announced to
-// whichever group of its model stands and holds it. Those of a higher priority go first, then in
-// the order of submission.
+// binds that one; while it runs, at the formation that runs it, so that this stays bound. It is
+// announced to whichever group of its model stands and holds it. Those of a higher priority go
+// first, then in the order of submission.
 //
 // Ends. A request that is longer than the widest group is refused when it is submitted, and so is
 // one that no group may be bound for: by the operators' pins, or because people alone bind. One
@@ -97,6 +97,7 @@ class LongRequests {
   struct Entry {
     int64_t tokens = 0;        // prompt and output
     std::optional<Key> group;  // at which it is counted
+    uint64_t epoch = 0;        // under which it is: of the formation that runs it; 0: it waits
     TimeUs stuck_us = kNever;  // since when no group can be bound for it
   };
   // The formation that holds most of those that a group of the model may come to have.
@@ -113,7 +114,7 @@ class LongRequests {
   void TryPlace(Request& request, TimeUs now);
   Instance* LeadFor(const Request& request, int64_t tokens) const;
   void Announce(Request& request, Instance* lead, TimeUs now);
-  void CountAt(Entry* entry, const std::optional<Key>& group);
+  void CountAt(Entry* entry, const std::optional<Key>& group, uint64_t epoch = 0);
 
   const Parts parts_;
   std::map<RequestId, Entry> entries_;
