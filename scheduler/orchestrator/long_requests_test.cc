@@ -335,6 +335,35 @@ TEST_F(LongRequestsTest, WhatTheLeadDoesNotTakeIsPlannedAgainElsewhere) {
             std::string::npos);
 }
 
+TEST_F(LongRequestsTest, WhatTheLeadRefusesFailsWhenNothingElseIsBoundForIt) {
+  UpGroup();
+  Submit(1, 70);
+  const CallAnnounce announce = Of<CallAnnounce>(Complete(ReportAll())).at(0);
+  Ended(announce, absl::UnavailableError("no place"));
+  std::string failure;
+  for (int i = 0; i < 30 && failure.empty(); ++i) failure = FailureOf(ReportAll());
+  const std::string lead = std::to_string(announce.instance.value);
+  EXPECT_NE(failure.find("bound(2), led by instance " + lead + ", did not take it"),
+            std::string::npos)
+      << failure;
+}
+
+TEST_F(LongRequestsTest, WhenItsRouterDidNotAttachItIsPlannedAgainUnderTheSameFormation) {
+  UpGroup();
+  Submit(1, 70);
+  const CallAnnounce announce = Of<CallAnnounce>(Complete(ReportAll())).at(0);
+  Runs(announce);
+  held_.clear();
+  EndedRequest ended = {announce.request.spec->id, announce.request.epoch, FinishReason::kError,
+                        absl::UnavailableError("no router came")};
+  ended.unclaimed = true;
+  Effects effects = Report(announce.instance, {}, {ended});
+  for (int i = 0; i < 3 && Of<CallAnnounce>(effects).empty(); ++i) effects = ReportAll();
+  ASSERT_EQ(Of<CallAnnounce>(effects).size(), 1u);
+  EXPECT_EQ(Of<CallAnnounce>(effects)[0].request.formation, announce.request.formation);
+  EXPECT_GT(Of<CallAnnounce>(effects)[0].request.epoch, announce.request.epoch);
+}
+
 TEST_F(LongRequestsTest, WhenItsLeadIsLostItIsPlannedAgainUnlessItRuns) {
   UpGroup();
   Submit(1, 70);

@@ -96,9 +96,11 @@ class Formations {
   TimeUs NextDue() const { return due_.Next(); }
 
   // Whether the group holds a request of so many tokens, prompt and output, or may be bound to.
-  // UNAVAILABLE: what keeps it from that may pass, such as a bind that failed. FAILED_PRECONDITION:
-  // operators keep it from that, or it is too small. The text names the reason.
-  absl::Status CanHold(const Key& key, int64_t tokens, TimeUs now) const;
+  // UNAVAILABLE: what keeps it from that may pass, such as a bind that failed, or that the epochs
+  // that stand have `refused` the request. FAILED_PRECONDITION: operators keep it from that, or it
+  // is too small. The text names the reason.
+  absl::Status CanHold(const Key& key, int64_t tokens, const std::set<uint64_t>& refused,
+                       TimeUs now) const;
 
   // The live formation that the instance is a member of; null: it works alone.
   const FormationSwitch::Live* LiveOf(InstanceId instance) const;
@@ -173,6 +175,9 @@ class Formations {
   bool ServesUrgent(const Key& key) const;
   absl::Status MayBeBound(const Key& key, const State& state, const Subset& subset,
                           TimeUs now) const;
+  absl::Status RefusedBy(const State& state, int64_t tokens,
+                         const std::vector<FormationSize>& sizes,
+                         const std::set<uint64_t>& refused) const;
   std::vector<FormationSize> SizesOf(const Key& key, const State& state) const;
   const FormationProfile* ProfileOf(const std::string& model) const;
   absl::Status CanServe(const std::vector<InstanceId>& members) const;

@@ -37,7 +37,27 @@ bool Formations::ServesUrgent(const Key& key) const {
   return first != states_.end() && first->first == key;
 }
 
-absl::Status Formations::CanHold(const Key& key, int64_t tokens, TimeUs now) const {
+// UNAVAILABLE: all that stands and holds so many tokens has refused the request, and what stands
+// and holds it is what the policy keeps for it.
+absl::Status Formations::RefusedBy(const State& state, int64_t tokens,
+                                   const std::vector<FormationSize>& sizes,
+                                   const std::set<uint64_t>& refused) const {
+  absl::Status why;
+  for (const auto& [epoch, live] : state.formation.live()) {
+    const auto holds = [&](const FormationSize& size) {
+      return size.size == live.subset.size && size.tokens_max >= tokens;
+    };
+    if (live.stage > FormationSwitch::Stage::kBound) continue;
+    if (std::none_of(sizes.begin(), sizes.end(), holds)) continue;
+    if (!refused.contains(epoch)) return absl::OkStatus();
+    why = absl::UnavailableError(absl::StrCat(FormationName(live.subset.size), ", led by instance ",
+                                              live.members.front().value, ", did not take it"));
+  }
+  return why;
+}
+
+absl::Status Formations::CanHold(const Key& key, int64_t tokens, const std::set<uint64_t>& refused,
+                                 TimeUs now) const {
   const auto it = states_.find(key);
   if (it == states_.end() || it->second.formation.order().members.size() < 2) {
     return absl::UnavailableError(
@@ -46,7 +66,9 @@ absl::Status Formations::CanHold(const Key& key, int64_t tokens, TimeUs now) con
   const State& state = it->second;
   absl::Status why = absl::FailedPreconditionError(
       absl::StrCat(parts_.groups->NameOf(key), " has too few instances"));
-  for (const FormationSize& size : SizesOf(key, state)) {
+  const std::vector<FormationSize> sizes = SizesOf(key, state);
+  if (absl::Status by = RefusedBy(state, tokens, sizes, refused); !by.ok()) return by;
+  for (const FormationSize& size : sizes) {
     if (size.size < 2 || size.tokens_max < tokens) continue;
     const size_t members = state.formation.order().members.size();
     for (Subset subset{0, size.size}; IsBindable(subset, members); subset.first += size.size) {

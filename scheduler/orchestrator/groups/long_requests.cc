@@ -82,7 +82,7 @@ absl::Status LongRequests::MaySubmit(const RequestHead& spec, TimeUs now) const 
         absl::StrCat(LimitsOf(spec), "; a group does not compute ", what));
   }
   std::optional<Key> group;
-  const absl::Status can = CanGroup(spec.model, tokens, now, &group);
+  const absl::Status can = CanGroup(spec.model, tokens, /*refused=*/{}, now, &group);
   if (can.ok() || absl::IsUnavailable(can)) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat(LimitsOf(spec), "; none can be bound: ", std::string(can.message())));
@@ -91,7 +91,8 @@ absl::Status LongRequests::MaySubmit(const RequestHead& spec, TimeUs now) const 
 // OK: a group of the model holds so many tokens, or can be bound to. UNAVAILABLE: none can now.
 // Else none can as long as operators and instances leave all as it is. `best`: that group, or the
 // one for which this may pass; of equals, that with the fewest long requests.
-absl::Status LongRequests::CanGroup(const std::string& model, int64_t tokens, TimeUs now,
+absl::Status LongRequests::CanGroup(const std::string& model, int64_t tokens,
+                                    const std::set<uint64_t>& refused, TimeUs now,
                                     std::optional<Key>* best) const {
   absl::Status found = absl::FailedPreconditionError("there is no group");
   const auto rank = [](const absl::Status& status) {
@@ -100,7 +101,7 @@ absl::Status LongRequests::CanGroup(const std::string& model, int64_t tokens, Ti
   size_t fewest = 0;
   bool any = false;
   ForEachGroupOf(*parts_.groups, model, [&](const Key& key, const GroupControl::Group&) {
-    absl::Status can = parts_.formations->CanHold(key, tokens, now);
+    absl::Status can = parts_.formations->CanHold(key, tokens, refused, now);
     const size_t others = parts_.needs->LongOf(key);
     const bool better = !any || rank(can) < rank(found) ||
                         (rank(can) == rank(found) && rank(can) < 2 && others < fewest);
@@ -173,13 +174,15 @@ void LongRequests::TryPlace(Request& request, TimeUs now) {
   }
   Entry& entry = entries_.at(spec.id);
   if (Instance* lead = LeadFor(request, entry.tokens)) return Announce(request, lead, now);
-  if (entry.group.has_value() && parts_.formations->CanHold(*entry.group, entry.tokens, now).ok()) {
+  const std::set<uint64_t>& refused = request.old_formations;
+  if (entry.group.has_value() &&
+      parts_.formations->CanHold(*entry.group, entry.tokens, refused, now).ok()) {
     entry.stuck_us = kNever;
     return;
   }
   CountAt(&entry, std::nullopt);
   std::optional<Key> group;
-  const absl::Status can = CanGroup(spec.model, entry.tokens, now, &group);
+  const absl::Status can = CanGroup(spec.model, entry.tokens, refused, now, &group);
   CountAt(&entry, group);
   if (can.ok()) {
     entry.stuck_us = kNever;
@@ -194,9 +197,12 @@ void LongRequests::TryPlace(Request& request, TimeUs now) {
                     passes ? absl::UnavailableError(why) : absl::InvalidArgumentError(why));
 }
 
-// The one with the fewest requests that leads a group which holds so many tokens and takes new
-// requests. Null: there is none.
+// Of those that lead a group which holds so many tokens and takes new requests: one that the
+// request was not at before, then the one with the fewest requests. Null: there is none.
 Instance* LongRequests::LeadFor(const Request& request, int64_t tokens) const {
+  const auto rank = [&](const Instance& one) {
+    return std::pair(request.old_decodes.contains(one.id), one.placed.size());
+  };
   Instance* best = nullptr;
   ForEachGroupOf(
       *parts_.groups, request.spec->model, [&](const Key&, const GroupControl::Group& group) {
@@ -205,7 +211,7 @@ Instance* LongRequests::LeadFor(const Request& request, int64_t tokens) const {
           const bool leads = one->leads_formation != 0 && one->Placeable() && one->HasRoom() &&
                              !request.old_formations.contains(one->leads_formation);
           if (!leads || TokensMax(one->identity, one->formation_size) < tokens) continue;
-          if (best == nullptr || one->placed.size() < best->placed.size()) best = one;
+          if (best == nullptr || rank(*one) < rank(*best)) best = one;
         }
       });
   return best;

@@ -14,8 +14,9 @@
 // one that no group may be bound for: by the operators' pins, or because people alone bind. One
 // that waits fails when that has come to be so, or when for kStuckUs no group could be bound for
 // another reason, such as binds that fail; the error names that reason, the request's length and
-// the limits. Its deadline counts as of others. What the lead does not take is planned again, not
-// under the same formation.
+// the limits. Its deadline counts as of others. What the lead refuses is planned again, not under
+// the same formation; what it took, but its router did not attach to in time, under any, one with
+// another lead before others.
 //
 // A call costs O(log requests) plus the groups of the model; PlaceWaiting so much for each request
 // that waits, of the models that GroupNeeds::NoteChange named.
@@ -109,8 +110,8 @@ class LongRequests {
 
   Widest WidestOf(const std::string& model) const;
   std::string LimitsOf(const RequestHead& spec) const;
-  absl::Status CanGroup(const std::string& model, int64_t tokens, TimeUs now,
-                        std::optional<Key>* best) const;
+  absl::Status CanGroup(const std::string& model, int64_t tokens, const std::set<uint64_t>& refused,
+                        TimeUs now, std::optional<Key>* best) const;
   void TryPlace(Request& request, TimeUs now);
   Instance* LeadFor(const Request& request, int64_t tokens) const;
   void Announce(Request& request, Instance* lead, TimeUs now);
