@@ -422,6 +422,43 @@ TEST_F(LongRequestsTest, UnderASuccessorItIsSubmittedAnewAndWaits) {
   EXPECT_EQ(Of<CallAnnounce>(Complete(ReportAll())).size(), 1u);
 }
 
+// Not all instances have registered at the successor yet.
+TEST_F(LongRequestsTest, UnderASuccessorItWaitsForInstancesThatAreNotBackYet) {
+  UpGroup(1);
+  EXPECT_NE(FailureOf(Submit(1, 70)), "");
+  accepted_ = true;
+  EXPECT_EQ(FailureOf(Submit(2, 70)), "");
+  EXPECT_EQ(FailureOf(ReportAll()), "");
+  UpGroup(3);
+  EXPECT_EQ(Of<CallAnnounce>(Complete(ReportAll())).size(), 1u);
+}
+
+TEST_F(LongRequestsTest, ItWaitsForAnInstanceThatIsRestarted) {
+  UpGroup();
+  Submit(1, 150);
+  Do(UnregisterCalled{Call(), {members_[3], {incarnation_of_[members_[3]]}}});
+  members_.pop_back();
+  UpGroup(0);
+  EXPECT_EQ(FailureOf(ReportAll()), "");
+  EXPECT_EQ(StateOf(1), "grouping");
+  EXPECT_EQ(FailureOf(Submit(2, 150)), "") << "a new one, too";
+  EXPECT_NE(FailureOf(Submit(3, 157)).find("bound(4), takes 160"), std::string::npos);
+  UpGroup(1);
+  EXPECT_EQ(Of<CallAnnounce>(Complete(ReportAll())).size(), 2u);
+}
+
+TEST_F(LongRequestsTest, ItFailsWhenTheInstanceDoesNotComeBack) {
+  UpGroup();
+  Submit(1, 150);
+  Do(UnregisterCalled{Call(), {members_[3], {incarnation_of_[members_[3]]}}});
+  members_.pop_back();
+  UpGroup(0);
+  std::string failure;
+  for (int i = 0; i < 30 && failure.empty(); ++i) failure = FailureOf(ReportAll());
+  EXPECT_EQ(failure.substr(0, 11), "UNAVAILABLE");
+  EXPECT_NE(failure.find("m@a has too few instances now"), std::string::npos) << failure;
+}
+
 // ---- urgent requests ----
 
 class UrgentTest : public LongRequestsTest {

@@ -96,9 +96,9 @@ class Formations {
   TimeUs NextDue() const { return due_.Next(); }
 
   // Whether the group holds a request of so many tokens, prompt and output, or may be bound to.
-  // UNAVAILABLE: what keeps it from that may pass, such as a bind that failed, or that the epochs
-  // that stand have `refused` the request. FAILED_PRECONDITION: operators keep it from that, or it
-  // is too small. The text names the reason.
+  // UNAVAILABLE: what keeps it from that may pass, such as a bind that failed, an instance that
+  // is not back yet, or that the epochs that stand have `refused` the request. FAILED_PRECONDITION:
+  // operators keep it from that. The text names the reason.
   absl::Status CanHold(const Key& key, int64_t tokens, const std::set<uint64_t>& refused,
                        TimeUs now) const;
 

@@ -1,6 +1,7 @@
 // What requests want of a group, told to the policy, and whether the group can come to hold a long
 // request (Formations).
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -9,16 +10,6 @@
 #include "scheduler/orchestrator/groups/formations.h"
 
 namespace skein::scheduler::orchestrator {
-
-namespace {
-
-// Of two reasons why not: one that may pass tells more.
-void Prefer(absl::Status one, absl::Status* why) {
-  if (absl::IsUnavailable(*why) && !absl::IsUnavailable(one)) return;
-  *why = std::move(one);
-}
-
-}  // namespace
 
 void Formations::AddNeeds(const Key& key, GroupLoad* load) const {
   load->longest_tokens = parts_.needs->LongestWaiting(key);
@@ -58,14 +49,17 @@ absl::Status Formations::RefusedBy(const State& state, int64_t tokens,
 
 absl::Status Formations::CanHold(const Key& key, int64_t tokens, const std::set<uint64_t>& refused,
                                  TimeUs now) const {
+  if (parts_.groups->all().at(key).members.size() < 2) {
+    return absl::UnavailableError(
+        absl::StrCat(parts_.groups->NameOf(key), " has one instance only"));
+  }
   const auto it = states_.find(key);
   if (it == states_.end() || it->second.formation.order().members.size() < 2) {
     return absl::UnavailableError(
         absl::StrCat(parts_.groups->NameOf(key), " has made no communicators yet"));
   }
   const State& state = it->second;
-  absl::Status why = absl::FailedPreconditionError(
-      absl::StrCat(parts_.groups->NameOf(key), " has too few instances"));
+  std::optional<absl::Status> why;
   const std::vector<FormationSize> sizes = SizesOf(key, state);
   if (absl::Status by = RefusedBy(state, tokens, sizes, refused); !by.ok()) return by;
   for (const FormationSize& size : sizes) {
@@ -74,10 +68,12 @@ absl::Status Formations::CanHold(const Key& key, int64_t tokens, const std::set<
     for (Subset subset{0, size.size}; IsBindable(subset, members); subset.first += size.size) {
       absl::Status can = MayBeBound(key, state, subset, now);
       if (can.ok()) return can;
-      Prefer(std::move(can), &why);
+      if (!why || absl::IsUnavailable(can)) why = std::move(can);  // what may pass tells more
     }
   }
-  return why;
+  if (why) return *why;
+  return absl::UnavailableError(
+      absl::StrCat(parts_.groups->NameOf(key), " has too few instances now"));
 }
 
 // OK: it is bound, or nothing keeps the policy from binding it. UNAVAILABLE: what keeps it may

@@ -43,7 +43,7 @@ bool LongRequests::IsLong(const RequestHead& spec) const {
 
 // ---- limits ----
 
-LongRequests::Widest LongRequests::WidestOf(const std::string& model) const {
+LongRequests::Widest LongRequests::WidestNow(const std::string& model) const {
   Widest widest = {.size = 1, .tokens = parts_.registry->LargestSequence(model)};
   ForEachGroupOf(*parts_.groups, model, [&](const Key&, const GroupControl::Group& group) {
     std::vector<const WorkerIdentity*> members;  // that can be bound
@@ -59,11 +59,19 @@ LongRequests::Widest LongRequests::WidestOf(const std::string& model) const {
   return widest;
 }
 
+// Instances of it may come back.
+LongRequests::Widest LongRequests::WidestSeen(const std::string& model) const {
+  const Widest now = WidestNow(model);
+  const auto seen = seen_.find(model);
+  return seen == seen_.end() || seen->second.widest.tokens <= now.tokens ? now
+                                                                         : seen->second.widest;
+}
+
 std::string LongRequests::LimitsOf(const RequestHead& spec) const {
   std::string text = absl::StrCat("prompt + max_tokens: ", TokensOf(spec),
                                   " tokens fit no decode instance; the largest takes ",
                                   parts_.registry->LargestSequence(spec.model));
-  const Widest widest = WidestOf(spec.model);
+  const Widest widest = WidestSeen(spec.model);
   if (widest.size > 1) {
     absl::StrAppend(&text, ", their widest group, ", FormationName(widest.size), ", takes ",
                     widest.tokens);
@@ -71,9 +79,10 @@ std::string LongRequests::LimitsOf(const RequestHead& spec) const {
   return text;
 }
 
-absl::Status LongRequests::MaySubmit(const RequestHead& spec, TimeUs now) const {
+absl::Status LongRequests::MaySubmit(const RequestHead& spec, bool accepted, TimeUs now) const {
   const int64_t tokens = TokensOf(spec);
-  if (tokens > WidestOf(spec.model).tokens) return absl::InvalidArgumentError(LimitsOf(spec));
+  if (!accepted && tokens > WidestSeen(spec.model).tokens)
+    return absl::InvalidArgumentError(LimitsOf(spec));
   const char* what = spec.want_prompt_logprobs ? "logprobs of its prompt"
                      : spec.max_tokens == 0    ? "a prompt without output"
                                                : nullptr;
@@ -94,7 +103,7 @@ absl::Status LongRequests::MaySubmit(const RequestHead& spec, TimeUs now) const 
 absl::Status LongRequests::CanGroup(const std::string& model, int64_t tokens,
                                     const std::set<uint64_t>& refused, TimeUs now,
                                     std::optional<Key>* best) const {
-  absl::Status found = absl::FailedPreconditionError("there is no group");
+  absl::Status found = absl::UnavailableError("there is no group");
   const auto rank = [](const absl::Status& status) {
     return status.ok() ? 0 : absl::IsUnavailable(status) ? 1 : 2;
   };
@@ -149,6 +158,10 @@ void LongRequests::CountAt(Entry* entry, const std::optional<Key>& group, uint64
 
 void LongRequests::PlaceWaiting(TimeUs now) {
   for (const std::string& model : parts_.needs->TakeChanged()) {
+    const uint64_t version = parts_.registry->PoolVersion(model, Role::kDecode);
+    if (Seen& seen = seen_[model]; seen.version != version) {
+      seen = {.version = version, .widest = WidestSeen(model)};
+    }
     const auto line = waiting_.find(model);
     if (line == waiting_.end()) continue;
     std::vector<RequestId> ids;

@@ -10,13 +10,14 @@
 // announced to whichever group of its model stands and holds it. Those of a higher priority go
 // first, then in the order of submission.
 //
-// Ends. A request that is longer than the widest group is refused when it is submitted, and so is
-// one that no group may be bound for: by the operators' pins, or because people alone bind. One
-// that waits fails when that has come to be so, or when for kStuckUs no group could be bound for
-// another reason, such as binds that fail; the error names that reason, the request's length and
-// the limits. Its deadline counts as of others. What the lead refuses is planned again, not under
-// the same formation; what it took, but its router did not attach to in time, under any, one with
-// another lead before others.
+// Ends. A request that is longer than the widest group that could be bound since the orchestrator
+// began is refused when it is submitted, unless an orchestrator before has accepted it: the group
+// may not be complete yet. Refused is also one that no group may be bound for: by the operators'
+// pins, or because people alone bind. One that waits fails when that has come to be so, or when for
+// kStuckUs no group could be bound for another reason, such as binds that fail, or an instance that
+// has not come back; the error names that reason, the request's length and the limits. Its deadline
+// counts as of others. What the lead refuses is planned again, not under the same formation; what
+// it took, but its router did not attach to in time, under any, at another lead before others.
 //
 // A call costs O(log requests) plus the groups of the model; PlaceWaiting so much for each request
 // that waits, of the models that GroupNeeds::NoteChange named.
@@ -74,9 +75,10 @@ class LongRequests {
 
   // No decode instance alone holds it. False while the model has none.
   bool IsLong(const RequestHead& spec) const;
-  // Of a long request that is submitted. INVALID_ARGUMENT: no group can hold it either, or none may
-  // be bound for it; or it asks for what a group does not do.
-  absl::Status MaySubmit(const RequestHead& spec, TimeUs now) const;
+  // Of a long request that is submitted, or was `accepted` by an orchestrator before.
+  // INVALID_ARGUMENT: no group can hold it either, or none may be bound for it; or it asks for what
+  // a group does not do.
+  absl::Status MaySubmit(const RequestHead& spec, bool accepted, TimeUs now) const;
   // It waits for a group from now on. REQUIRES: it is long, and has no plan.
   void Plan(Request& request);
   // Its plan is given up, or it has ended. Others are ignored.
@@ -106,9 +108,14 @@ class LongRequests {
     int32_t size = 1;
     int64_t tokens = 0;
   };
+  struct Seen {
+    uint64_t version = 0;  // of the model's pool, then
+    Widest widest;         // that there was
+  };
   static Place PlaceOf(const Request& request);
 
-  Widest WidestOf(const std::string& model) const;
+  Widest WidestNow(const std::string& model) const;
+  Widest WidestSeen(const std::string& model) const;
   std::string LimitsOf(const RequestHead& spec) const;
   absl::Status CanGroup(const std::string& model, int64_t tokens, const std::set<uint64_t>& refused,
                         TimeUs now, std::optional<Key>* best) const;
@@ -119,6 +126,7 @@ class LongRequests {
 
   const Parts parts_;
   std::map<RequestId, Entry> entries_;
+  std::map<std::string, Seen> seen_;                           // by model
   std::map<std::string, std::map<Place, RequestId>> waiting_;  // by model; no line is empty
 };
 
