@@ -45,7 +45,9 @@ class LongRequestsTest : public OrchestratorTest {
   }
   InstanceId Up(Role role) {
     const uint64_t incarnation = ++incarnations_;
-    const Effects effects = Do(RegisterCalled{Call(), {IdentityOf(role, incarnation)}});
+    WorkerIdentity identity = IdentityOf(role, incarnation);
+    if (role == Role::kDecode) identity.total_blocks = decode_blocks_;
+    const Effects effects = Do(RegisterCalled{Call(), {identity}});
     const InstanceId id = Of<AnswerRegister>(effects)[0].reply.instance;
     incarnation_of_[id] = incarnation;
     Report(id);
@@ -147,6 +149,7 @@ class LongRequestsTest : public OrchestratorTest {
   std::map<InstanceId, int64_t> running_;
   std::map<InstanceId, std::vector<HeldRequest>> held_;
   uint64_t incarnations_ = 0;
+  int64_t decode_blocks_ = 10;
   TimeUs deadline_us_ = 0;
   bool accepted_ = false, want_prompt_logprobs_ = false;
 };
@@ -457,6 +460,34 @@ TEST_F(LongRequestsTest, ItFailsWhenTheInstanceDoesNotComeBack) {
   for (int i = 0; i < 30 && failure.empty(); ++i) failure = FailureOf(ReportAll());
   EXPECT_EQ(failure.substr(0, 11), "UNAVAILABLE");
   EXPECT_NE(failure.find("m@a has too few instances now"), std::string::npos) << failure;
+}
+
+// As those of unequal pools never are.
+TEST_F(LongRequestsTest, InstancesThatCanBeBoundAreChosenForIt) {
+  decode_blocks_ = 8;
+  UpGroup(1);
+  decode_blocks_ = 10;
+  UpGroup(3);
+  EXPECT_NE(FailureOf(Submit(1, 150)).find("their widest group, bound(2), takes 80"),
+            std::string::npos);
+  EXPECT_EQ(FailureOf(Submit(2, 50)), "");
+  const Effects asked = ReportAll();
+  ASSERT_EQ(Of<CallPrepareFormation>(asked).size(), 2u);
+  EXPECT_EQ(Of<CallPrepareFormation>(asked)[0].instance, members_[2]);
+  EXPECT_EQ(Of<CallAnnounce>(Complete(asked)).size(), 1u);
+}
+
+TEST_F(LongRequestsTest, AnInstanceThatMayHoldAnUnknownFormationIsNotChosenForIt) {
+  UpGroup();
+  Tell(members_[0], 4'000'000, Phase::kBound);
+  EXPECT_EQ(FailureOf(Submit(1, 70)), "");
+  const Effects asked = ReportAll();
+  ASSERT_EQ(Of<CallPrepareFormation>(asked).size(), 2u);
+  EXPECT_EQ(Of<CallPrepareFormation>(asked)[0].instance, members_[2]);
+  EXPECT_EQ(FailureOf(Submit(2, 150)), "");
+  std::string failure;
+  for (int i = 0; i < 30 && failure.empty(); ++i) failure = FailureOf(ReportAll());
+  EXPECT_NE(failure.find("has not told the end of epoch 4000000"), std::string::npos) << failure;
 }
 
 // ---- urgent requests ----

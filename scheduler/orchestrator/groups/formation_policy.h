@@ -19,6 +19,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -81,6 +82,11 @@ struct GroupLoad {
   int64_t waiting_requests = 0;      // for a place in the group
   int64_t waiting_tokens = 0;        // of prompts that are still to be computed, at all members
   std::vector<FormationSize> sizes;  // ascending, from 1 on
+  // Aligned subsets of which that is another than of their size: their members have other pools.
+  std::map<Subset, int64_t> tokens_max;
+  // Aligned subsets that cannot be bound now and are not, with the reason, such as unequal pools.
+  // Nothing but a pin chooses one.
+  std::map<Subset, std::string> blocked;
   // The longest of the requests that wait for the group, prompt and output; 0: none.
   int64_t longest_tokens = 0;
   // Of those that wait for the group or run in it; empty: none.

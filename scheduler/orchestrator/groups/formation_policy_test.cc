@@ -267,6 +267,38 @@ TEST_F(FormationPolicyTest, ALongerRequestWaitsForThoseThatRun) {
   EXPECT_EQ(Text(Choose()), "0+2 4+4");
 }
 
+TEST_F(FormationPolicyTest, WhatCannotBeBoundIsNotChosen) {
+  load_.sizes.pop_back();
+  load_.blocked[{0, 2}] = "unequal pools";
+  EXPECT_EQ(Text(Choose()), "2+2");
+  EXPECT_EQ(WhyNot(Choose(), "bound(2)"), "unequal pools");
+  Load(5, 0);
+  load_.longest_tokens = 2000;
+  EXPECT_EQ(Text(Choose()), "2+2");
+  load_.longest_tokens = 0;
+  load_.highest_priority = 5;
+  EXPECT_EQ(Text(Choose()), "2+2");
+  load_.blocked[{2, 2}] = "a stray";
+  EXPECT_EQ(Text(Choose()), "");
+  load_.longest_tokens = 2000;
+  EXPECT_EQ(Text(Choose()), "");
+  EXPECT_TRUE(Choose().too_long.ok()) << "it may pass";
+  EXPECT_EQ(WhyNot(Choose(), "bound(2)"), "the group is busy");
+  load_.pinned = {{0, 2}};
+  EXPECT_EQ(Text(Choose()), "0+2") << "who carries it out says why not";
+}
+
+TEST_F(FormationPolicyTest, ASubsetMayHoldMoreThanAnotherOfItsSize) {
+  Load(5, 0);
+  load_.tokens_max[{2, 2}] = 3000;
+  load_.longest_tokens = 2500;
+  EXPECT_EQ(Text(Choose()), "2+2");
+  load_.bound = {{{0, 2}, BindReason::kLength, /*long_tokens=*/1500}};
+  EXPECT_EQ(Text(Choose()), "0+2 2+2");
+  load_.longest_tokens = 1500;
+  EXPECT_EQ(Text(Choose()), "0+2");
+}
+
 // The order has changed since it was bound.
 TEST_F(FormationPolicyTest, NothingIsBoundAcrossWhatRunsALongRequestOutOfPlace) {
   load_.members.resize(3);
@@ -440,13 +472,24 @@ TEST_F(FormationPolicyTest, AnyChoiceCanBeCarriedOut) {
     for (int32_t first = 0; first + 2 <= static_cast<int32_t>(load_.members.size()); first += 2) {
       if (random(4) == 0) load_.bound.push_back({{first, 2}, BindReason::kLoad, 1 + random(3)});
     }
+    for (int32_t first = 0; first < 8; first += 2) {
+      if (random(4) == 0) load_.blocked[{first, 2}] = "stray";
+    }
     const FormationChoice kept = Choose();
+    for (const FormationChoice::Bound& bound : kept.bound) {
+      const bool present =
+          std::any_of(load_.bound.begin(), load_.bound.end(),
+                      [&](const GroupLoad::Present& one) { return one.subset == bound.subset; });
+      EXPECT_TRUE(bound.reason == BindReason::kPin || present ||
+                  !load_.blocked.contains(bound.subset));
+    }
     for (const GroupLoad::Present& present : load_.bound) {
       const bool pinned =
           std::any_of(load_.pinned.begin(), load_.pinned.end(),
                       [&](const Subset& pin) { return pin.Overlaps(present.subset); });
       EXPECT_TRUE(pinned || Chooses(kept, present.subset));
     }
+    load_.bound.clear();
     Follow();
     const FormationChoice choice = Choose();
     EXPECT_EQ(Text(choice), Text(Choose()));

@@ -102,6 +102,9 @@ class Formations {
   absl::Status CanHold(const Key& key, int64_t tokens, const std::set<uint64_t>& refused,
                        TimeUs now) const;
 
+  // Tokens of one request, prompt and output, in all blocks of so many instances like this one.
+  static int64_t TokensMax(const WorkerIdentity& identity, int32_t size);
+
   // The live formation that the instance is a member of; null: it works alone.
   const FormationSwitch::Live* LiveOf(InstanceId instance) const;
   // `key` names a group of GroupControl. `formations`, `why`, `rejected` and `for_us` of it.
@@ -176,12 +179,15 @@ class Formations {
   absl::Status MayBeBound(const Key& key, const State& state, const Subset& subset,
                           TimeUs now) const;
   absl::Status RefusedBy(const State& state, int64_t tokens,
-                         const std::vector<FormationSize>& sizes,
                          const std::set<uint64_t>& refused) const;
+  void AddLimits(const Key& key, const State& state, GroupLoad* load) const;
+  int64_t TokensIn(const std::vector<InstanceId>& members) const;
   std::vector<FormationSize> SizesOf(const Key& key, const State& state) const;
   const FormationProfile* ProfileOf(const std::string& model) const;
   absl::Status CanServe(const std::vector<InstanceId>& members) const;
   absl::Status CanBind(const Key& key, const std::vector<InstanceId>& members) const;
+  absl::Status MayBind(const Key& key, const State& state,
+                       const std::vector<InstanceId>& members) const;
   void ReleaseOthers(const Key& key, State& state, const std::vector<Target>& targets, TimeUs now);
   OwnSequences OwnOf(BindReason reason) const;
   void BindFree(const Key& key, State& state, const std::vector<Target>& targets, TimeUs now);

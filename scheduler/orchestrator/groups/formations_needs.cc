@@ -31,15 +31,10 @@ bool Formations::ServesUrgent(const Key& key) const {
 // UNAVAILABLE: all that stands and holds so many tokens has refused the request, and what stands
 // and holds it is what the policy keeps for it.
 absl::Status Formations::RefusedBy(const State& state, int64_t tokens,
-                                   const std::vector<FormationSize>& sizes,
                                    const std::set<uint64_t>& refused) const {
   absl::Status why;
   for (const auto& [epoch, live] : state.formation.live()) {
-    const auto holds = [&](const FormationSize& size) {
-      return size.size == live.subset.size && size.tokens_max >= tokens;
-    };
-    if (live.stage > FormationSwitch::Stage::kBound) continue;
-    if (std::none_of(sizes.begin(), sizes.end(), holds)) continue;
+    if (live.stage > FormationSwitch::Stage::kBound || TokensIn(live.members) < tokens) continue;
     if (!refused.contains(epoch)) return absl::OkStatus();
     why = absl::UnavailableError(absl::StrCat(FormationName(live.subset.size), ", led by instance ",
                                               live.members.front().value, ", did not take it"));
@@ -59,13 +54,12 @@ absl::Status Formations::CanHold(const Key& key, int64_t tokens, const std::set<
         absl::StrCat(parts_.groups->NameOf(key), " has made no communicators yet"));
   }
   const State& state = it->second;
+  if (absl::Status by = RefusedBy(state, tokens, refused); !by.ok()) return by;
   std::optional<absl::Status> why;
-  const std::vector<FormationSize> sizes = SizesOf(key, state);
-  if (absl::Status by = RefusedBy(state, tokens, sizes, refused); !by.ok()) return by;
-  for (const FormationSize& size : sizes) {
-    if (size.size < 2 || size.tokens_max < tokens) continue;
-    const size_t members = state.formation.order().members.size();
-    for (Subset subset{0, size.size}; IsBindable(subset, members); subset.first += size.size) {
+  const size_t members = state.formation.order().members.size();
+  for (int32_t size = 2; IsBindable({0, size}, members); size *= 2) {
+    for (Subset subset{0, size}; IsBindable(subset, members); subset.first += size) {
+      if (TokensIn(MembersOf(state.formation.order(), subset)) < tokens) continue;
       absl::Status can = MayBeBound(key, state, subset, now);
       if (can.ok()) return can;
       if (!why || absl::IsUnavailable(can)) why = std::move(can);  // what may pass tells more
@@ -98,7 +92,7 @@ absl::Status Formations::MayBeBound(const Key& key, const State& state, const Su
   const bool stands =
       live != nullptr && live->members == members && live->stage <= FormationSwitch::Stage::kBound;
   if (stands) return passing(CanServe(members));
-  if (absl::Status can = CanBind(key, members); !can.ok()) return passing(can);
+  if (absl::Status can = MayBind(key, state, members); !can.ok()) return passing(can);
   if (now >= state.retry_us) return absl::OkStatus();
   return absl::UnavailableError(
       absl::StrCat("the last bind of ", parts_.groups->NameOf(key), " failed: ", state.failure));

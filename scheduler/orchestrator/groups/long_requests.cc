@@ -5,7 +5,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "scheduler/base/looks.h"
-#include "scheduler/kv/handoff_shape.h"
 #include "scheduler/orchestrator/requests/violated.h"
 
 namespace skein::scheduler::orchestrator {
@@ -13,13 +12,6 @@ namespace skein::scheduler::orchestrator {
 namespace {
 
 int64_t TokensOf(const RequestHead& spec) { return PromptTokens(spec) + spec.max_tokens; }
-
-// Of one request, in all blocks of so many instances that are like this one.
-int64_t TokensMax(const WorkerIdentity& identity, int32_t size) {
-  const int64_t tokens =
-      identity.total_blocks * skein::TokensPerBlock(KvLayout{size}, identity.shape);
-  return identity.max_positions > 0 ? std::min(tokens, identity.max_positions) : tokens;
-}
 
 template <class Visit>
 void ForEachGroupOf(const GroupControl& groups, const std::string& model, Visit visit) {
@@ -46,14 +38,20 @@ bool LongRequests::IsLong(const RequestHead& spec) const {
 LongRequests::Widest LongRequests::WidestNow(const std::string& model) const {
   Widest widest = {.size = 1, .tokens = parts_.registry->LargestSequence(model)};
   ForEachGroupOf(*parts_.groups, model, [&](const Key&, const GroupControl::Group& group) {
-    std::vector<const WorkerIdentity*> members;  // that can be bound
+    std::vector<const WorkerIdentity*> members;  // that make communicators
     for (const InstanceId id : group.members) {
       const WorkerIdentity& identity = parts_.registry->Find(id)->identity;
       if (!identity.comm_address.empty()) members.push_back(&identity);
     }
     for (int32_t size = 2; IsBindable({0, size}, members.size()); size *= 2) {
-      const int64_t tokens = TokensMax(*members.front(), size);
-      if (tokens > widest.tokens) widest = {size, tokens};
+      for (Subset subset{0, size}; IsBindable(subset, members.size()); subset.first += size) {
+        const auto first = members.begin() + subset.first;
+        const bool equal = std::all_of(first, first + size, [&](const WorkerIdentity* one) {
+          return one->total_blocks == (*first)->total_blocks;
+        });
+        const int64_t tokens = equal ? Formations::TokensMax(**first, size) : 0;
+        if (tokens > widest.tokens) widest = {size, tokens};
+      }
     }
   });
   return widest;
@@ -223,7 +221,8 @@ Instance* LongRequests::LeadFor(const Request& request, int64_t tokens) const {
           Instance* one = parts_.registry->Find(id);
           const bool leads = one->leads_formation != 0 && one->Placeable() && one->HasRoom() &&
                              !request.old_formations.contains(one->leads_formation);
-          if (!leads || TokensMax(one->identity, one->formation_size) < tokens) continue;
+          if (!leads || Formations::TokensMax(one->identity, one->formation_size) < tokens)
+            continue;
           if (best == nullptr || rank(*one) < rank(*best)) best = one;
         }
       });
