@@ -311,7 +311,11 @@ void Chooser::TakeForPriority() {
   // As clients count it: lower is more urgent.
   const std::string priority =
       absl::StrCat("a request of priority ", -int64_t{*load_.highest_priority});
-  const auto half = static_cast<int32_t>(std::max<size_t>(2, members_ / 2));
+  const auto half = static_cast<int32_t>(members_ / 2);
+  if (half < 2) {
+    return Reject(2,
+                  absl::StrCat(priority, " waits, but the group is too small: others keep half"));
+  }
   const FormationSize* size = BestSize(half, /*explain=*/false);
   if (size == nullptr) return Reject(2, absl::StrCat(priority, " waits, but it would not gain"));
   const std::optional<Subset> subset = Emptiest(size->size);

@@ -8,7 +8,7 @@
 //             left, those with the fewest running tokens; one that fits none is refused. It binds
 //             with or without a gain in the profile: otherwise it could not be served at all;
 //   priority  a request of high priority gets a bound group of at most half of the members, so that
-//             the rest serves the others;
+//             the rest serves the others; a group of fewer than 4 binds none for it;
 //   load      quiet: the rest is bound with the size that gains most; busy, by the sequences or by
 //             the tokens of prompts that wait: it works alone; between the thresholds: what load
 //             has bound stays so; what a need has bound that is over is released. For a while after

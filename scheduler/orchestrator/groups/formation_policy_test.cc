@@ -399,6 +399,18 @@ TEST_F(FormationPolicyTest, AHighPriorityGetsABoundGroupOfItsOwn) {
   EXPECT_EQ(FollowAfter(1), "");
 }
 
+TEST_F(FormationPolicyTest, AHighPriorityDoesNotTakeMoreThanHalfOfASmallGroup) {
+  Load(5, 3);
+  load_.sizes = {{1, 1000}, {2, 2000, 1.5}};
+  load_.highest_priority = 5;
+  for (const size_t members : {2, 3}) {
+    load_.members.resize(members);
+    EXPECT_EQ(Text(Choose()), "");
+    EXPECT_EQ(Choose().rejected.back().why,
+              "a request of priority -5 waits, but the group is too small: others keep half");
+  }
+}
+
 TEST_F(FormationPolicyTest, AHighPriorityUsesWhatIsBoundByLoad) {
   load_.highest_priority = 5;
   EXPECT_EQ(Follow(), "0+4");
