@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "scheduler/base/held_digest.h"
+#include "scheduler/base/looks.h"
 #include "scheduler/orchestrator/testing/core_testing.h"
 
 namespace skein::scheduler {
@@ -488,6 +489,17 @@ TEST_F(LongRequestsTest, AnInstanceThatMayHoldAnUnknownFormationIsNotChosenForIt
   std::string failure;
   for (int i = 0; i < 30 && failure.empty(); ++i) failure = FailureOf(ReportAll());
   EXPECT_NE(failure.find("has not told the end of epoch 4000000"), std::string::npos) << failure;
+}
+
+TEST_F(LongRequestsTest, AReportLooksAtFewOfThoseThatWait) {
+  UpGroup();
+  for (uint64_t serial = 1; serial <= 30; ++serial) Submit(serial, 70);
+  EXPECT_EQ(core_->Totals().waiting, 30);
+  for (const InstanceId instance : {members_[0], prefill_}) {
+    const int64_t before = looks;
+    Report(instance);
+    EXPECT_LE(looks - before, 6) << "the first has found no lead, and no other is shorter";
+  }
 }
 
 // ---- urgent requests ----

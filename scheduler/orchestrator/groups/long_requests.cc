@@ -1,6 +1,7 @@
 #include "scheduler/orchestrator/groups/long_requests.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -129,7 +130,11 @@ void LongRequests::Plan(Request& request) {
   request.unsure = false;
   parts_.requests->Enter(request, State::kGrouping);
   entries_[request.spec->id] = {.tokens = TokensOf(*request.spec)};
-  waiting_[request.spec->model][PlaceOf(request)] = request.spec->id;
+  Line& line = waiting_[request.spec->model];
+  line.places[PlaceOf(request)] = request.spec->id;
+  line.lengths.insert(TokensOf(*request.spec));
+  line.fresh.insert(request.spec->id);
+  if (line.places.size() == 1) due_.Set(request.spec->model, line.check_us);
   parts_.needs->NoteChange(request.spec->model);
 }
 
@@ -137,11 +142,20 @@ void LongRequests::Forget(const Request& request) {
   const auto it = entries_.find(request.spec->id);
   if (it == entries_.end()) return;
   CountAt(&it->second, std::nullopt);
+  LeaveLine(request, it->second.tokens);
   entries_.erase(it);
-  const auto line = waiting_.find(request.spec->model);
-  if (line == waiting_.end()) return;
-  line->second.erase(PlaceOf(request));
-  if (line->second.empty()) waiting_.erase(line);
+}
+
+// Ignored if it does not wait.
+void LongRequests::LeaveLine(const Request& request, int64_t tokens) {
+  const auto it = waiting_.find(request.spec->model);
+  if (it == waiting_.end() || it->second.places.erase(PlaceOf(request)) == 0) return;
+  Line& line = it->second;
+  line.lengths.erase(line.lengths.find(tokens));
+  line.fresh.erase(request.spec->id);
+  if (!line.places.empty()) return;
+  due_.Remove(it->first);
+  waiting_.erase(it);
 }
 
 void LongRequests::CountAt(Entry* entry, const std::optional<Key>& group, uint64_t epoch) {
@@ -155,19 +169,59 @@ void LongRequests::CountAt(Entry* entry, const std::optional<Key>& group, uint64
 }
 
 void LongRequests::PlaceWaiting(TimeUs now) {
-  for (const std::string& model : parts_.needs->TakeChanged()) {
-    const uint64_t version = parts_.registry->PoolVersion(model, Role::kDecode);
-    if (Seen& seen = seen_[model]; seen.version != version) {
-      seen = {.version = version, .widest = WidestSeen(model)};
-    }
+  std::set<std::string> models = parts_.needs->TakeChanged();
+  while (const std::optional<std::string> due = due_.TakeDue(now)) models.insert(*due);
+  for (const std::string& model : models) {
+    const bool changed = NotePool(model);
     const auto line = waiting_.find(model);
     if (line == waiting_.end()) continue;
-    std::vector<RequestId> ids;
-    for (const auto& [place, id] : line->second) ids.push_back(id);
-    SKEIN_LOOKED(ids.size());
-    for (const RequestId id : ids) {
-      if (Request* request = parts_.requests->Find(id)) TryPlace(*request, now);
+    changed || line->second.check_us <= now ? Check(model, now) : PlaceAtLeads(model, now);
+  }
+}
+
+// Whether an instance came or went since the last call.
+bool LongRequests::NotePool(const std::string& model) {
+  const uint64_t version = parts_.registry->PoolVersion(model, Role::kDecode);
+  Seen& seen = seen_[model];
+  if (seen.version == version) return false;
+  seen = {.version = version, .widest = WidestSeen(model)};
+  return true;
+}
+
+void LongRequests::Check(const std::string& model, TimeUs now) {
+  Line& line = waiting_.at(model);
+  line.check_us = now + kCheckUs;
+  line.fresh.clear();
+  due_.Set(model, line.check_us);
+  std::vector<RequestId> ids;
+  for (const auto& [place, id] : line.places) ids.push_back(id);
+  SKEIN_LOOKED(ids.size());
+  for (const RequestId id : ids) {
+    if (Request* request = parts_.requests->Find(id)) TryPlace(*request, now);
+  }
+}
+
+// In turn, without a check, but for those that are new.
+void LongRequests::PlaceAtLeads(const std::string& model, TimeUs now) {
+  Line& line = waiting_.at(model);
+  const std::set<RequestId> fresh = std::exchange(line.fresh, {});
+  int64_t none = std::numeric_limits<int64_t>::max();  // no lead takes so many tokens
+  for (auto it = line.places.begin(); it != line.places.end() && none > *line.lengths.begin();) {
+    SKEIN_LOOKED(1);
+    Request& request = parts_.requests->At((it++)->second);
+    const int64_t tokens = entries_.at(request.spec->id).tokens;
+    if (tokens >= none) continue;
+    if (Instance* lead = LeadFor(request, tokens)) {
+      const bool last = line.places.size() == 1;  // the line goes with it
+      Announce(request, lead, now);
+      if (last) return;
+    } else if (request.old_formations.empty()) {
+      none = tokens;
     }
+  }
+  for (const RequestId id : fresh) {
+    Request* request = parts_.requests->Find(id);
+    if (request != nullptr && request->decode == InstanceId{}) TryPlace(*request, now);
   }
 }
 
@@ -230,10 +284,9 @@ Instance* LongRequests::LeadFor(const Request& request, int64_t tokens) const {
 }
 
 void LongRequests::Announce(Request& request, Instance* lead, TimeUs now) {
-  const auto line = waiting_.find(request.spec->model);
-  line->second.erase(PlaceOf(request));
-  if (line->second.empty()) waiting_.erase(line);
-  CountAt(&entries_.at(request.spec->id), *parts_.groups->KeyOf(lead->id), lead->leads_formation);
+  Entry& entry = entries_.at(request.spec->id);
+  LeaveLine(request, entry.tokens);
+  CountAt(&entry, *parts_.groups->KeyOf(lead->id), lead->leads_formation);
   request.epoch = parts_.numbers->NextEpoch();
   request.decode = lead->id;
   request.formation = lead->leads_formation;
@@ -259,13 +312,13 @@ void LongRequests::Announce(Request& request, Instance* lead, TimeUs now) {
 
 int64_t LongRequests::WaitingOf(const std::string& model) const {
   const auto line = waiting_.find(model);
-  return line == waiting_.end() ? 0 : static_cast<int64_t>(line->second.size());
+  return line == waiting_.end() ? 0 : static_cast<int64_t>(line->second.places.size());
 }
 
 TimeUs LongRequests::OldestWait(TimeUs now) const {
   TimeUs oldest_us = 0;
   for (const auto& [model, line] : waiting_) {
-    for (const auto& [place, id] : line) {
+    for (const auto& [place, id] : line.places) {
       oldest_us = std::max(oldest_us, now - parts_.requests->At(id).submitted_us);
     }
   }
@@ -286,7 +339,7 @@ absl::Status LongRequests::CheckInvariants() const {
     if (!found.ok() || !request.in_group) return;
     ++known;
     const auto line = waiting_.find(request.spec->model);
-    const bool waits = line != waiting_.end() && line->second.contains(PlaceOf(request));
+    const bool waits = line != waiting_.end() && line->second.places.contains(PlaceOf(request));
     if (waits != (request.decode == InstanceId{})) {
       found = Violated(12, id, "waits for a group and is at one, or neither");
     } else if (request.state != State::kGrouping && (waits || request.state != State::kPlaced)) {
@@ -300,7 +353,12 @@ absl::Status LongRequests::CheckInvariants() const {
     if (group.has_value()) counted[*group].insert({.epoch = epoch, .tokens = tokens});
   });
   if (!found.ok()) return found;
-  for (const auto& [model, line] : waiting_) waiting -= line.size();
+  for (const auto& [model, line] : waiting_) {
+    waiting -= line.places.size();
+    if (line.lengths.size() != line.places.size() || due_.Of(model) != line.check_us) {
+      return absl::InternalError("OrchestratorCore 12: a line of long requests is out of date");
+    }
+  }
   if (known != entries_.size() || waiting != 0) {
     return absl::InternalError("OrchestratorCore 12: a long request that has ended is listed");
   }

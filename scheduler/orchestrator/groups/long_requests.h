@@ -19,8 +19,10 @@
 // counts as of others. What the lead refuses is planned again, not under the same formation; what
 // it took, but its router did not attach to in time, under any, at another lead before others.
 //
-// A call costs O(log requests) plus the groups of the model; PlaceWaiting so much for each request
-// that waits, of the models that GroupNeeds::NoteChange named.
+// Cost. A call costs O(log requests) plus the groups of the model. PlaceWaiting looks at the models
+// that GroupNeeds::NoteChange named: for a lead of each length in turn, until none holds the
+// shortest that waits. Every kCheckUs, and when an instance came or went, it asks for each request
+// that waits whether a group can still be bound.
 //
 // Invariants (CheckInvariants, by the core's numbers): 12, exactly the requests with in_group are
 // known here; those that wait have no decode instance; GroupNeeds counts each at its group.
@@ -38,6 +40,7 @@
 #include "scheduler/base/ids.h"
 #include "scheduler/base/request.h"
 #include "scheduler/base/time.h"
+#include "scheduler/base/timer_queue.h"
 #include "scheduler/orchestrator/groups/formations.h"
 #include "scheduler/orchestrator/groups/group_control.h"
 #include "scheduler/orchestrator/groups/group_needs.h"
@@ -70,6 +73,7 @@ class LongRequests {
   };
   // For so long a request waits while no group can be bound for it.
   static constexpr TimeUs kStuckUs = 10 * kSecondUs;
+  static constexpr TimeUs kCheckUs = kSecondUs;
 
   explicit LongRequests(const Parts& parts) : parts_(parts) {}
 
@@ -85,6 +89,7 @@ class LongRequests {
   void Forget(const Request& request);
   // What is due after each event.
   void PlaceWaiting(TimeUs now);
+  TimeUs NextDue() const { return due_.Next(); }  // of PlaceWaiting; kNever: nobody waits
 
   int64_t WaitingOf(const std::string& model) const;
   TimeUs OldestWait(TimeUs now) const;  // 0: nobody waits
@@ -108,6 +113,12 @@ class LongRequests {
     int32_t size = 1;
     int64_t tokens = 0;
   };
+  struct Line {  // of a model
+    std::map<Place, RequestId> places;
+    std::multiset<int64_t> lengths;  // of the same requests, in tokens
+    std::set<RequestId> fresh;       // of them, those that were not looked at yet
+    TimeUs check_us = 0;             // when the next check is due
+  };
   struct Seen {
     uint64_t version = 0;  // of the model's pool, then
     Widest widest;         // that there was
@@ -119,15 +130,20 @@ class LongRequests {
   std::string LimitsOf(const RequestHead& spec) const;
   absl::Status CanGroup(const std::string& model, int64_t tokens, const std::set<uint64_t>& refused,
                         TimeUs now, std::optional<Key>* best) const;
+  bool NotePool(const std::string& model);
+  void Check(const std::string& model, TimeUs now);
+  void PlaceAtLeads(const std::string& model, TimeUs now);
   void TryPlace(Request& request, TimeUs now);
+  void LeaveLine(const Request& request, int64_t tokens);
   Instance* LeadFor(const Request& request, int64_t tokens) const;
   void Announce(Request& request, Instance* lead, TimeUs now);
   void CountAt(Entry* entry, const std::optional<Key>& group, uint64_t epoch = 0);
 
   const Parts parts_;
   std::map<RequestId, Entry> entries_;
-  std::map<std::string, Seen> seen_;                           // by model
-  std::map<std::string, std::map<Place, RequestId>> waiting_;  // by model; no line is empty
+  std::map<std::string, Seen> seen_;     // by model
+  std::map<std::string, Line> waiting_;  // by model; no line is empty
+  TimerQueue<std::string> due_;          // the checks of the lines
 };
 
 }  // namespace skein::scheduler::orchestrator
