@@ -48,6 +48,7 @@ class LongRequestsTest : public OrchestratorTest {
     const uint64_t incarnation = ++incarnations_;
     WorkerIdentity identity = IdentityOf(role, incarnation);
     if (role == Role::kDecode) identity.total_blocks = decode_blocks_;
+    identity.node = node_;
     const Effects effects = Do(RegisterCalled{Call(), {identity}});
     const InstanceId id = Of<AnswerRegister>(effects)[0].reply.instance;
     incarnation_of_[id] = incarnation;
@@ -151,6 +152,7 @@ class LongRequestsTest : public OrchestratorTest {
   std::map<InstanceId, std::vector<HeldRequest>> held_;
   uint64_t incarnations_ = 0;
   int64_t decode_blocks_ = 10;
+  std::string node_ = "a";
   TimeUs deadline_us_ = 0;
   bool accepted_ = false, want_prompt_logprobs_ = false;
 };
@@ -547,6 +549,26 @@ TEST_F(UrgentTest, GetADedicatedGroupThatOthersKeepOff) {
   }
   for (uint64_t serial = 1; serial < 9; ++serial) Do(Closed({7, serial}));
   ReleaseAll();
+}
+
+TEST_F(UrgentTest, GetTheFirstGroupThatCanBeBoundAndItKeepsThem) {
+  node_ = "b";
+  UpGroup();
+  for (const InstanceId member : members_) running_[member] = 2;
+  Order(Act::kPin, {}, "m@a");
+  Submit(1, 4, 4, /*priority=*/2);
+  const Effects asked = ReportAll();
+  ASSERT_EQ(Of<CallPrepareFormation>(asked).size(), 2u);
+  for (const CallPrepareFormation& one : Of<CallPrepareFormation>(asked)) {
+    EXPECT_GE(one.instance, members_[4]);
+  }
+  Complete(asked);
+  Order(Act::kUnpin, {}, "m@a");
+  for (int i = 0; i < 3; ++i) {
+    const Effects effects = ReportAll();
+    EXPECT_TRUE(Of<CallPrepareFormation>(effects).empty()) << "no second group is bound for it";
+    EXPECT_TRUE(Of<CallEndFormation>(effects).empty());
+  }
 }
 
 }  // namespace

@@ -176,6 +176,7 @@ class Formations {
   GroupLoad LoadOf(const Key& key, const State& state) const;
   void AddNeeds(const Key& key, GroupLoad* load) const;
   bool ServesUrgent(const Key& key) const;
+  bool CanServeUrgent(const Key& key, const State& state) const;
   absl::Status MayBeBound(const Key& key, const State& state, const Subset& subset,
                           TimeUs now) const;
   absl::Status RefusedBy(const State& state, int64_t tokens,

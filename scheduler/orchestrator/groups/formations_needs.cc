@@ -19,13 +19,37 @@ void Formations::AddNeeds(const Key& key, GroupLoad* load) const {
   if (ServesUrgent(key)) load->highest_priority = parts_.requests->HighestPriorityOf(key.model);
 }
 
-// One group of a model is bound for its urgent requests: the first by name that can be bound.
+// One group of a model is bound for its urgent requests: the one that is, else the first by name
+// that can be.
 bool Formations::ServesUrgent(const Key& key) const {
-  const auto first = std::find_if(states_.begin(), states_.end(), [&](const auto& one) {
-    return one.first.role == Role::kDecode && one.first.model == key.model &&
-           one.second.formation.order().members.size() > 1;
-  });
-  return first != states_.end() && first->first == key;
+  const auto of_model = [&](const auto& one) {
+    return one.first.role == Role::kDecode && one.first.model == key.model;
+  };
+  const auto is_bound = [&](const auto& one) {
+    const auto is = [](const auto& reason) { return reason.second == BindReason::kPriority; };
+    return of_model(one) && std::any_of(one.second.reasons.begin(), one.second.reasons.end(), is);
+  };
+  auto serves = std::find_if(states_.begin(), states_.end(), is_bound);
+  if (serves == states_.end()) {
+    serves = std::find_if(states_.begin(), states_.end(), [&](const auto& one) {
+      return of_model(one) && CanServeUrgent(one.first, one.second);
+    });
+  }
+  return serves != states_.end() && serves->first == key;
+}
+
+// Half of its members are enough to be bound, and some that are not pinned can be.
+bool Formations::CanServeUrgent(const Key& key, const State& state) const {
+  const GroupOrder& order = state.formation.order();
+  const size_t members = order.members.size();
+  if (members < 4) return false;
+  const std::vector<Subset> pins = state.pins.In(order);
+  for (Subset subset{0, 2}; IsBindable(subset, members); subset.first += 2) {
+    const auto overlaps = [&](const Subset& pin) { return pin.Overlaps(subset); };
+    if (std::any_of(pins.begin(), pins.end(), overlaps)) continue;
+    if (MayBind(key, state, MembersOf(order, subset)).ok()) return true;
+  }
+  return false;
 }
 
 // UNAVAILABLE: all that stands and holds so many tokens has refused the request, and what stands
