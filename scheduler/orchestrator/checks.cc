@@ -47,7 +47,7 @@ GroupStatus StatusOf(const GroupControl::Key& key, const GroupControl::Group& gr
 
 TimeUs OrchestratorCore::Impl::NextDeadline() const {
   return std::min({registry_.NextTick(), router_side_.NextTick(), requests_.NextTimer(),
-                   groups_.NextDue(), formations_.NextDue()});
+                   groups_.NextDue(), formations_.NextDue(), longs_.NextDue()});
 }
 
 std::vector<Explanation> OrchestratorCore::Impl::Explain(const std::string& name,

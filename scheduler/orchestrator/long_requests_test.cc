@@ -7,11 +7,13 @@
 #include <vector>
 
 #include "scheduler/base/held_digest.h"
+#include "scheduler/base/looks.h"
 #include "scheduler/orchestrator/testing/core_testing.h"
 
 namespace skein::scheduler {
 namespace {
 
+using Act = orchestrator::FormationOrder::Act;
 using Phase = FormationTold::Phase;
 
 class LongRequestsTest : public OrchestratorTest {
@@ -44,7 +46,10 @@ class LongRequestsTest : public OrchestratorTest {
   }
   InstanceId Up(Role role) {
     const uint64_t incarnation = ++incarnations_;
-    const Effects effects = Do(RegisterCalled{Call(), {IdentityOf(role, incarnation)}});
+    WorkerIdentity identity = IdentityOf(role, incarnation);
+    if (role == Role::kDecode) identity.total_blocks = decode_blocks_;
+    identity.node = node_;
+    const Effects effects = Do(RegisterCalled{Call(), {identity}});
     const InstanceId id = Of<AnswerRegister>(effects)[0].reply.instance;
     incarnation_of_[id] = incarnation;
     Report(id);
@@ -117,6 +122,16 @@ class LongRequestsTest : public OrchestratorTest {
                   {{announced.request.spec->id, announced.request.epoch,
                     status.ok() ? FinishReason::kStop : FinishReason::kError, status}});
   }
+  Effects Order(Act act, std::vector<InstanceId> instances, std::string group = "") {
+    return Do(FormationCalled{Call(), {act, std::move(instances), std::move(group), 0, {}}});
+  }
+  // The lead has begun what was announced to it, and reports so from now on.
+  void Runs(const CallAnnounce& announced) {
+    const RequestId id = announced.request.spec->id;
+    Do(TransferOpened{announced.instance, id, announced.request.epoch});
+    held_[announced.instance].push_back(
+        {.id = id, .epoch = announced.request.epoch, .opened = true});
+  }
   std::string FailureOf(const Effects& effects) {
     const std::vector<Failed> failed = Updates<Failed>(effects);
     return failed.empty() ? "" : failed[0].status.ToString();
@@ -136,6 +151,8 @@ class LongRequestsTest : public OrchestratorTest {
   std::map<InstanceId, int64_t> running_;
   std::map<InstanceId, std::vector<HeldRequest>> held_;
   uint64_t incarnations_ = 0;
+  int64_t decode_blocks_ = 10;
+  std::string node_ = "a";
   TimeUs deadline_us_ = 0;
   bool accepted_ = false, want_prompt_logprobs_ = false;
 };
@@ -176,6 +193,42 @@ TEST_F(LongRequestsTest, ALongRequestIsComputedByTheSmallestGroupThatHoldsIt) {
   Effects released;
   for (int i = 0; i < 12 && Of<CallEndFormation>(released).empty(); ++i) released = ReportAll();
   EXPECT_EQ(Of<CallEndFormation>(released).size(), 1u);
+}
+
+TEST_F(LongRequestsTest, EachFormationThatRunsOneStaysBound) {
+  UpGroup();
+  Submit(1, 70);
+  const CallAnnounce first = Of<CallAnnounce>(Complete(ReportAll())).at(0);
+  Complete(Order(Act::kBind, {members_[2], members_[3]}));
+  const CallAnnounce second = Of<CallAnnounce>(Submit(2, 70)).at(0);
+  EXPECT_NE(first.instance, second.instance);
+  Runs(first);
+  Runs(second);
+  Order(Act::kUnpin, {}, "m@a");
+  Submit(3, 150);
+  for (const InstanceId member : members_) running_[member] = 20;  // a burst
+  for (int i = 0; i < 60; ++i) EXPECT_TRUE(Of<CallEndFormation>(ReportAll()).empty());
+  EXPECT_EQ(StateOf(3), "grouping") << "it waits for both";
+  held_.clear();
+  Ended(first, absl::OkStatus());
+  Ended(second, absl::OkStatus());
+  EXPECT_EQ(Of<CallEndFormation>(ReportAll()).size(), 2u);
+}
+
+TEST_F(LongRequestsTest, TheOneThatRunsItStaysBoundWhenAnotherInstanceLeaves) {
+  UpGroup();
+  Complete(Order(Act::kBind, {members_[2], members_[3]}));
+  const CallAnnounce announce = Of<CallAnnounce>(Submit(1, 70)).at(0);
+  Runs(announce);
+  Order(Act::kUnpin, {}, "m@a");
+  Do(UnregisterCalled{Call(), {members_[0], {incarnation_of_[members_[0]]}}});
+  members_.erase(members_.begin());
+  for (const CallGroup& order : Of<CallGroup>(Until(now_ + kSecondUs))) {
+    made_[order.instance] = order.request.generation;
+  }
+  for (int i = 0; i < 60; ++i) EXPECT_TRUE(Of<CallEndFormation>(ReportAll()).empty());
+  EXPECT_EQ(StateOf(1), "placed");
+  EXPECT_EQ(Of<CallEndFormation>(Order(Act::kRelease, {}, "m@a")).size(), 1u);
 }
 
 TEST_F(LongRequestsTest, ARequestThatJustFitsAnInstanceGoesToIt) {
@@ -288,6 +341,35 @@ TEST_F(LongRequestsTest, WhatTheLeadDoesNotTakeIsPlannedAgainElsewhere) {
             std::string::npos);
 }
 
+TEST_F(LongRequestsTest, WhatTheLeadRefusesFailsWhenNothingElseIsBoundForIt) {
+  UpGroup();
+  Submit(1, 70);
+  const CallAnnounce announce = Of<CallAnnounce>(Complete(ReportAll())).at(0);
+  Ended(announce, absl::UnavailableError("no place"));
+  std::string failure;
+  for (int i = 0; i < 30 && failure.empty(); ++i) failure = FailureOf(ReportAll());
+  const std::string lead = std::to_string(announce.instance.value);
+  EXPECT_NE(failure.find("bound(2), led by instance " + lead + ", did not take it"),
+            std::string::npos)
+      << failure;
+}
+
+TEST_F(LongRequestsTest, WhenItsRouterDidNotAttachItIsPlannedAgainUnderTheSameFormation) {
+  UpGroup();
+  Submit(1, 70);
+  const CallAnnounce announce = Of<CallAnnounce>(Complete(ReportAll())).at(0);
+  Runs(announce);
+  held_.clear();
+  EndedRequest ended = {announce.request.spec->id, announce.request.epoch, FinishReason::kError,
+                        absl::UnavailableError("no router came")};
+  ended.unclaimed = true;
+  Effects effects = Report(announce.instance, {}, {ended});
+  for (int i = 0; i < 3 && Of<CallAnnounce>(effects).empty(); ++i) effects = ReportAll();
+  ASSERT_EQ(Of<CallAnnounce>(effects).size(), 1u);
+  EXPECT_EQ(Of<CallAnnounce>(effects)[0].request.formation, announce.request.formation);
+  EXPECT_GT(Of<CallAnnounce>(effects)[0].request.epoch, announce.request.epoch);
+}
+
 TEST_F(LongRequestsTest, WhenItsLeadIsLostItIsPlannedAgainUnlessItRuns) {
   UpGroup();
   Submit(1, 70);
@@ -346,6 +428,87 @@ TEST_F(LongRequestsTest, UnderASuccessorItIsSubmittedAnewAndWaits) {
   EXPECT_EQ(Of<CallAnnounce>(Complete(ReportAll())).size(), 1u);
 }
 
+// Not all instances have registered at the successor yet.
+TEST_F(LongRequestsTest, UnderASuccessorItWaitsForInstancesThatAreNotBackYet) {
+  UpGroup(1);
+  EXPECT_NE(FailureOf(Submit(1, 70)), "");
+  accepted_ = true;
+  EXPECT_EQ(FailureOf(Submit(2, 70)), "");
+  EXPECT_EQ(FailureOf(ReportAll()), "");
+  UpGroup(3);
+  EXPECT_EQ(Of<CallAnnounce>(Complete(ReportAll())).size(), 1u);
+}
+
+TEST_F(LongRequestsTest, ItWaitsForAnInstanceThatIsRestarted) {
+  UpGroup();
+  Submit(1, 150);
+  Do(UnregisterCalled{Call(), {members_[3], {incarnation_of_[members_[3]]}}});
+  members_.pop_back();
+  UpGroup(0);
+  EXPECT_EQ(FailureOf(ReportAll()), "");
+  EXPECT_EQ(StateOf(1), "grouping");
+  EXPECT_EQ(FailureOf(Submit(2, 150)), "") << "a new one, too";
+  EXPECT_NE(FailureOf(Submit(3, 157)).find("bound(4), takes 160"), std::string::npos);
+  UpGroup(1);
+  EXPECT_EQ(Of<CallAnnounce>(Complete(ReportAll())).size(), 2u);
+}
+
+TEST_F(LongRequestsTest, ItFailsWhenTheInstanceDoesNotComeBack) {
+  UpGroup();
+  Submit(1, 150);
+  Do(UnregisterCalled{Call(), {members_[3], {incarnation_of_[members_[3]]}}});
+  members_.pop_back();
+  UpGroup(0);
+  std::string failure;
+  for (int i = 0; i < 30 && failure.empty(); ++i) failure = FailureOf(ReportAll());
+  EXPECT_EQ(failure.substr(0, 11), "UNAVAILABLE");
+  EXPECT_NE(failure.find("m@a has too few instances now"), std::string::npos) << failure;
+}
+
+// As those of unequal pools never are.
+TEST_F(LongRequestsTest, InstancesThatCanBeBoundAreChosenForIt) {
+  decode_blocks_ = 8;
+  UpGroup(1);
+  decode_blocks_ = 10;
+  UpGroup(3);
+  EXPECT_NE(FailureOf(Submit(1, 150)).find("their widest group, bound(2), takes 80"),
+            std::string::npos);
+  EXPECT_EQ(FailureOf(Submit(2, 50)), "");
+  const Effects asked = ReportAll();
+  ASSERT_EQ(Of<CallPrepareFormation>(asked).size(), 2u);
+  EXPECT_EQ(Of<CallPrepareFormation>(asked)[0].instance, members_[2]);
+  EXPECT_EQ(Of<CallAnnounce>(Complete(asked)).size(), 1u);
+}
+
+TEST_F(LongRequestsTest, AnInstanceThatMayHoldAnUnknownFormationIsNotChosenForIt) {
+  UpGroup();
+  Tell(members_[0], 4'000'000, Phase::kBound);
+  EXPECT_EQ(FailureOf(Submit(1, 70)), "");
+  const Effects asked = ReportAll();
+  ASSERT_EQ(Of<CallPrepareFormation>(asked).size(), 2u);
+  EXPECT_EQ(Of<CallPrepareFormation>(asked)[0].instance, members_[2]);
+  EXPECT_EQ(FailureOf(Submit(2, 150)), "");
+  std::string failure;
+  for (int i = 0; i < 30 && failure.empty(); ++i) failure = FailureOf(ReportAll());
+  EXPECT_NE(failure.find("has not told the end of epoch 4000000"), std::string::npos) << failure;
+}
+
+TEST_F(LongRequestsTest, AReportLooksAtFewOfThoseThatWait) {
+  UpGroup();
+  const auto looks_of = [&](InstanceId instance) {
+    const int64_t before = looks;
+    Report(instance);
+    return looks - before;
+  };
+  Submit(1, 70);
+  const int64_t of_prefill = looks_of(prefill_), of_decode = looks_of(members_[0]);
+  for (uint64_t serial = 2; serial <= 30; ++serial) Submit(serial, 70);
+  EXPECT_EQ(core_->Totals().waiting, 30);
+  EXPECT_EQ(looks_of(prefill_), of_prefill);
+  EXPECT_EQ(looks_of(members_[0]), of_decode)
+      << "the first has found no lead, and no other is shorter";
+}
+
 // ---- urgent requests ----
 
 class UrgentTest : public LongRequestsTest {
@@ -391,6 +554,26 @@ TEST_F(UrgentTest, GetADedicatedGroupThatOthersKeepOff) {
   }
   for (uint64_t serial = 1; serial < 9; ++serial) Do(Closed({7, serial}));
   ReleaseAll();
+}
+
+TEST_F(UrgentTest, GetTheFirstGroupThatCanBeBoundAndItKeepsThem) {
+  node_ = "b";
+  UpGroup();
+  for (const InstanceId member : members_) running_[member] = 2;
+  Order(Act::kPin, {}, "m@a");
+  Submit(1, 4, 4, /*priority=*/2);
+  const Effects asked = ReportAll();
+  ASSERT_EQ(Of<CallPrepareFormation>(asked).size(), 2u);
+  for (const CallPrepareFormation& one : Of<CallPrepareFormation>(asked)) {
+    EXPECT_GE(one.instance, members_[4]);
+  }
+  Complete(asked);
+  Order(Act::kUnpin, {}, "m@a");
+  for (int i = 0; i < 3; ++i) {
+    const Effects effects = ReportAll();
+    EXPECT_TRUE(Of<CallPrepareFormation>(effects).empty()) << "no second group is bound for it";
+    EXPECT_TRUE(Of<CallEndFormation>(effects).empty());
+  }
 }
 
 }  // namespace

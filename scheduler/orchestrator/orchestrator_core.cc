@@ -294,7 +294,7 @@ absl::Status OrchestratorCore::Impl::MaySubmit(const SubmitCalled& event) const 
     return absl::UnavailableError(
         absl::StrCat("No decode instance of model '", spec.model, "' is available. Retry."));
   }
-  return longs_.IsLong(spec) ? longs_.MaySubmit(spec, now_) : absl::OkStatus();
+  return longs_.IsLong(spec) ? longs_.MaySubmit(spec, event.accepted, now_) : absl::OkStatus();
 }
 
 // RESOURCE_EXHAUSTED: nothing of the request was begun.

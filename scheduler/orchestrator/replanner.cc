@@ -40,7 +40,7 @@ void Replanner::GiveUpPlan(Request& request, const absl::Status& why, TimeUs now
   parts_.sharing->Forget(request);
   request.shares_prompt = false;
   parts_.longs->Forget(request);
-  if (std::exchange(request.in_group, false)) request.old_formations.insert(request.formation);
+  request.in_group = false;
   parts_.explanations->Note(Degraded::kReplanned, &request);
   if (request.MayHaveBegun()) parts_.explanations->Note(Degraded::kRecomputed, &request);
   ExplanationLog::NoteTimes(&request);

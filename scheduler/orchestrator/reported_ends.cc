@@ -61,6 +61,7 @@ void ReportedEnds::TakeDecodeEnded(Request& request, const EndedRequest& ended, 
       request.state == State::kSharing ||
       (request.state == State::kGrouping && Replanner::MayReplan(request, ended.status));
   if (not_begun) {
+    if (request.in_group) request.old_formations.insert(request.formation);
     return parts_.replanner->GiveUpPlan(request, ended.status, now);
   }
   // A request in a step had all its KV, whatever the writing instances have reported.

@@ -8,10 +8,10 @@
 
 namespace skein::scheduler::orchestrator {
 
-void WorkerSide::NoteRoom(const std::string& model) {
-  parts_.prefill->NoteRoom(model);
-  parts_.decode->NoteChange(model);
-  parts_.needs->NoteChange(model);
+void WorkerSide::NoteRoom(const WorkerIdentity& identity) {
+  parts_.prefill->NoteRoom(identity.model);
+  parts_.decode->NoteChange(identity.model);
+  if (identity.role == Role::kDecode) parts_.needs->NoteChange(identity.model);
 }
 
 // A ring of prefill instances uses the links of each pair: the one that comes is told of all others
@@ -87,7 +87,7 @@ void WorkerSide::Connect(const RegisterCalled& event, const Generation& own, Tim
   if (came && !parts_.gone->InstanceCame(identity.role, identity.model)) {
     parts_.registry->NoteSuccessor(identity.role, identity.model);
   }
-  NoteRoom(identity.model);
+  NoteRoom(identity);
 }
 
 void WorkerSide::On(const WorkerDisconnected& event, TimeUs) {
@@ -127,7 +127,7 @@ void WorkerSide::On(const ReportCalled& event, TimeUs now) {
     parts_.formations->Reported(reporter.id, now);
     LeaveDraining(reporter, now);
     LeaveSuspect(reporter, now);
-    NoteRoom(reporter.identity.model);
+    NoteRoom(reporter.identity);
   }
   parts_.effects->push_back(AnswerReport{event.call, std::move(reply)});
 }
@@ -221,7 +221,7 @@ absl::Status WorkerSide::Drain(const DrainRequest& request, TimeUs now) {
   const Instance& ordered = *parts_.registry->Find(request.instance);
   parts_.sender->Send(CallDrainOrder{ordered.id, {.drain = !request.undo}});
   LeaveDraining(ordered, now);
-  NoteRoom(ordered.identity.model);
+  NoteRoom(ordered.identity);
   return status;
 }
 
@@ -281,7 +281,7 @@ void WorkerSide::Lose(InstanceId id, const std::string& why, Loss how, TimeUs no
   const bool prefill = identity.role == Role::kPrefill;
   const Lost lost{id, identity.incarnation, how,
                   absl::StrCat(prefill ? "prefill" : "decode", " instance ", id.value, " ", why)};
-  NoteRoom(identity.model);
+  NoteRoom(identity);
   parts_.registry->Remove(id);
   leaving_.erase(id);
   left_suspects_.erase(id);

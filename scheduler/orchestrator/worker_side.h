@@ -109,7 +109,7 @@ class WorkerSide {
   absl::StatusOr<Registry::Registration> Register(const RegisterCalled& event, TimeUs now);
   std::vector<std::string> PeersOf(const Instance& instance) const;
   void Introduce(const Instance& instance);
-  void NoteRoom(const std::string& model);
+  void NoteRoom(const WorkerIdentity& identity);
   void LeaveStream(InstanceId instance, CallId stream);
   void LeaveDraining(const Instance& instance, TimeUs now);
   void LeaveSuspect(const Instance& instance, TimeUs now);

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "scheduler/base/looks.h"
 
 namespace skein::scheduler {
 
@@ -91,14 +92,28 @@ DecodePool::Choice DecodePool::Choose(const Question& question) const {
   const FreenessOrder& order = question.asked ? asked_ : with_plan_;
   const int64_t blocks = BlocksOf(*shape_, OpeningTokens(*question.spec));
   std::optional<InstanceId> pick;
-  if (!dedicated_.empty()) {
+  if (question.urgent) {
+    pick = PickDedicated(order, blocks, allows);
+  } else if (!dedicated_.empty()) {
     pick = order.Pick(blocks, [&](InstanceId instance) {
-      return (dedicated_.count(instance) > 0) == question.urgent && allows(instance);
+      return dedicated_.count(instance) == 0 && allows(instance);
     });
   }
   if (!pick.has_value()) pick = order.Pick(blocks, allows);
   if (!pick.has_value()) return {Outcome::kNoRoom, {}};
   return {Outcome::kPlaced, *pick};
+}
+
+// Of those, which are few: of all others FreenessOrder::Pick would look at those that are freer.
+template <class Allows>
+std::optional<InstanceId> DecodePool::PickDedicated(const FreenessOrder& order, int64_t blocks,
+                                                    const Allows& allows) const {
+  std::vector<DecodeCandidate> candidates;
+  SKEIN_LOOKED(dedicated_.size());
+  for (const InstanceId instance : dedicated_) {
+    if (allows(instance)) candidates.push_back(*order.Find(instance));
+  }
+  return PickDecode(candidates, blocks);
 }
 
 bool DecodePool::Knows(const Instance& instance) const {

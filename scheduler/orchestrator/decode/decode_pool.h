@@ -72,6 +72,9 @@ class DecodePool {
   absl::Status CheckInvariants() const;
 
  private:
+  template <class Allows>
+  std::optional<InstanceId> PickDedicated(const FreenessOrder& order, int64_t blocks,
+                                          const Allows& allows) const;
   static DecodeCandidate RankedAs(const Instance& instance, bool asked);
 
   std::optional<HandoffShape> shape_;  // one in a model's pool

@@ -5,6 +5,8 @@
 #include <memory>
 #include <string>
 
+#include "scheduler/base/looks.h"
+
 namespace skein::scheduler {
 namespace {
 
@@ -64,6 +66,16 @@ TEST_F(DecodePoolTest, ADedicatedInstanceIsForUrgentRequestsWhileOthersHaveRoom)
   EXPECT_EQ(Choose(8, /*asked=*/true).instance, (InstanceId{2}));
   instances_[1].dedicated = false;
   EXPECT_EQ(Choose(8).instance, (InstanceId{1}));
+}
+
+TEST_F(DecodePoolTest, AnUrgentRequestLooksAtTheDedicatedInstancesOnly) {
+  for (uint64_t id = 3; id <= 60; ++id) instances_.push_back(DecodeInstance(id));
+  instances_[40].load.free_blocks = 4;  // the others have more room
+  instances_[40].dedicated = true;
+  urgent_ = true;
+  const int64_t before = looks;
+  EXPECT_EQ(Choose(8).instance, instances_[40].id);
+  EXPECT_LE(looks - before, 2);
 }
 
 TEST_F(DecodePoolTest, WhatIsClosedByItsGroupGetsNothing) {

@@ -200,15 +200,18 @@ void Formations::Pin(const Key& key, const Call& call, State& state) const {
 }
 
 // As the operators who wait for it want it, or who have ordered what is there now; else as the
-// policy says.
-Switch Formations::HowOf(const State& state, const FormationSwitch::Live& live) {
+// policy says. Its lead could not compute a long request anew, so that one is let end.
+Switch Formations::HowOf(const Key& key, const State& state,
+                         const FormationSwitch::Live& live) const {
   for (const Call& call : state.calls) {
     if (call.order.how != Switch::kHard) continue;
     for (const Call::Want& want : call.wants) {
       if (Overlap(want.members, live.members)) return Switch::kHard;
     }
   }
-  return state.pins.Has(live.members.front()) ? Switch::kSequential : state.choice.release;
+  const bool lets_end =
+      state.pins.Has(live.members.front()) || parts_.needs->LongestIn(key, live.report.epoch) > 0;
+  return lets_end ? Switch::kSequential : state.choice.release;
 }
 
 // Those that wait for a bind that is concerned; their pins are gone with them.

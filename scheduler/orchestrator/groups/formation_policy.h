@@ -3,11 +3,12 @@
 //
 // In this order, each for the members that those before it have left:
 //   pins      what an operator has pinned wins, whatever the load;
-//   length    a request that does not fit one instance gets the smallest formation that it fits, on
-//             the members with the fewest running tokens; one that fits none is refused. It binds
+//   length    what runs a request that does not fit one instance stays bound until that has ended.
+//             One that waits gets the smallest formation that it fits, of the members that are
+//             left, those with the fewest running tokens; one that fits none is refused. It binds
 //             with or without a gain in the profile: otherwise it could not be served at all;
 //   priority  a request of high priority gets a bound group of at most half of the members, so that
-//             the rest serves the others;
+//             the rest serves the others; a group of fewer than 4 binds none for it;
 //   load      quiet: the rest is bound with the size that gains most; busy, by the sequences or by
 //             the tokens of prompts that wait: it works alone; between the thresholds: what load
 //             has bound stays so; what a need has bound that is over is released. For a while after
@@ -18,6 +19,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -71,16 +73,25 @@ struct GroupLoad {
   struct Present {  // is bound now, or being bound, as chosen before
     Subset subset;
     BindReason reason = BindReason::kLoad;
+    // Of the longest request that it runs and that no instance alone holds, prompt and output; 0:
+    // none. Its members keep it whatever the load, unless a pin takes one or one does not serve.
+    int64_t long_tokens = 0;
+    uint64_t epoch = 0;  // of the FormationSwitch; not looked at
   };
   std::vector<Member> members;       // in the order of the GroupOrder
   int64_t waiting_requests = 0;      // for a place in the group
   int64_t waiting_tokens = 0;        // of prompts that are still to be computed, at all members
   std::vector<FormationSize> sizes;  // ascending, from 1 on
-  // Of the requests that wait for the group or run in it, so that what is bound for one stays so
-  // until it has ended.
-  int64_t longest_tokens = 0;               // prompt and output; 0: none
-  std::optional<int32_t> highest_priority;  // empty: none
-  std::vector<Subset> pinned;               // by operators; of size 1: works alone
+  // Aligned subsets of which that is another than of their size: their members have other pools.
+  std::map<Subset, int64_t> tokens_max;
+  // Aligned subsets that cannot be bound now and are not, with the reason, such as unequal pools.
+  // Nothing but a pin chooses one.
+  std::map<Subset, std::string> blocked;
+  // The longest of the requests that wait for the group, prompt and output; 0: none.
+  int64_t longest_tokens = 0;
+  // Of those that wait for the group or run in it; empty: none.
+  std::optional<int32_t> highest_priority;
+  std::vector<Subset> pinned;  // by operators; of size 1: works alone
   std::vector<Present> bound;
   TimeUs since_us = 0;  // of its latest change
 };

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <limits>
 #include <optional>
@@ -35,6 +36,11 @@ std::string WhyNot(const FormationChoice& choice, const std::string& formation) 
     if (rejected.formation == formation) return rejected.why;
   }
   return "";
+}
+
+bool Chooses(const FormationChoice& choice, const Subset& subset) {
+  return std::any_of(choice.bound.begin(), choice.bound.end(),
+                     [&](const FormationChoice::Bound& bound) { return bound.subset == subset; });
 }
 
 class FormationPolicyTest : public ::testing::Test {
@@ -230,6 +236,83 @@ TEST_F(FormationPolicyTest, WhatALongRequestBoundIsReleasedAfterIt) {
   EXPECT_EQ(FollowAfter(1), "");
 }
 
+TEST_F(FormationPolicyTest, WhatRunsALongRequestStaysBoundUntilItHasEnded) {
+  Load(5, 0);  // busy
+  load_.bound = {{{0, 2}}, {{2, 2}, BindReason::kLoad, /*long_tokens=*/1500}};
+  EXPECT_EQ(Text(Choose()), "2+2");
+  EXPECT_EQ(Choose().why, "a request of 1500 tokens runs in it, which fits no instance alone");
+  EXPECT_EQ(Choose().bound[0].reason, BindReason::kLoad);
+  load_.bound[0].long_tokens = 1200;
+  EXPECT_EQ(Text(Choose()), "0+2 2+2");
+  load_.bound[1].long_tokens = 0;
+  load_.longest_tokens = 2000;
+  EXPECT_EQ(Text(Choose()), "0+2") << "the one that waits fits there";
+  load_.members[1].serves = false;
+  EXPECT_EQ(Text(Choose()), "2+2") << "a member leaves";
+  load_.members[1].serves = true;
+  load_.longest_tokens = 0;
+  load_.pinned = {{0, 1}};
+  EXPECT_EQ(Text(Choose()), "") << "an operator wants it so";
+}
+
+TEST_F(FormationPolicyTest, ALongerRequestWaitsForThoseThatRun) {
+  Load(2, 2);
+  load_.bound = {{{0, 2}, BindReason::kLength, /*long_tokens=*/2000}};
+  load_.longest_tokens = 3000;
+  EXPECT_EQ(Text(Choose()), "0+2");
+  EXPECT_TRUE(Choose().too_long.ok());
+  EXPECT_EQ(Choose().rejected.back().why,
+            "a request of 3000 tokens waits for it until other long ones have ended");
+  load_.members.resize(8);
+  EXPECT_EQ(Text(Choose()), "0+2 4+4");
+}
+
+TEST_F(FormationPolicyTest, WhatCannotBeBoundIsNotChosen) {
+  load_.sizes.pop_back();
+  load_.blocked[{0, 2}] = "unequal pools";
+  EXPECT_EQ(Text(Choose()), "2+2");
+  EXPECT_EQ(WhyNot(Choose(), "bound(2)"), "unequal pools");
+  Load(5, 0);
+  load_.longest_tokens = 2000;
+  EXPECT_EQ(Text(Choose()), "2+2");
+  load_.longest_tokens = 0;
+  load_.highest_priority = 5;
+  EXPECT_EQ(Text(Choose()), "2+2");
+  load_.blocked[{2, 2}] = "a stray";
+  EXPECT_EQ(Text(Choose()), "");
+  load_.longest_tokens = 2000;
+  EXPECT_EQ(Text(Choose()), "");
+  EXPECT_TRUE(Choose().too_long.ok()) << "it may pass";
+  EXPECT_EQ(WhyNot(Choose(), "bound(2)"), "the group is busy");
+  load_.pinned = {{0, 2}};
+  EXPECT_EQ(Text(Choose()), "0+2") << "who carries it out says why not";
+}
+
+TEST_F(FormationPolicyTest, ASubsetMayHoldMoreThanAnotherOfItsSize) {
+  Load(5, 0);
+  load_.tokens_max[{2, 2}] = 3000;
+  load_.longest_tokens = 2500;
+  EXPECT_EQ(Text(Choose()), "2+2");
+  load_.bound = {{{0, 2}, BindReason::kLength, /*long_tokens=*/1500}};
+  EXPECT_EQ(Text(Choose()), "0+2 2+2");
+  load_.longest_tokens = 1500;
+  EXPECT_EQ(Text(Choose()), "0+2");
+}
+
+// The order has changed since it was bound.
+TEST_F(FormationPolicyTest, NothingIsBoundAcrossWhatRunsALongRequestOutOfPlace) {
+  load_.members.resize(3);
+  load_.bound = {{{1, 2}, BindReason::kLength, /*long_tokens=*/2000}};
+  load_.longest_tokens = 1500;
+  EXPECT_EQ(Text(Choose()), "");
+  load_.members.resize(5);
+  load_.longest_tokens = 0;
+  load_.sizes.pop_back();
+  EXPECT_EQ(Text(Choose()), "");
+  load_.members.resize(6);
+  EXPECT_EQ(Text(Choose()), "4+2");
+}
+
 TEST_F(FormationPolicyTest, ALongRequestNeedsNoGain) {
   load_.sizes = {{1, 1000}, {2, 2000}, {4, 4000}};
   load_.longest_tokens = 3000;
@@ -316,6 +399,18 @@ TEST_F(FormationPolicyTest, AHighPriorityGetsABoundGroupOfItsOwn) {
   EXPECT_EQ(FollowAfter(1), "");
 }
 
+TEST_F(FormationPolicyTest, AHighPriorityDoesNotTakeMoreThanHalfOfASmallGroup) {
+  Load(5, 3);
+  load_.sizes = {{1, 1000}, {2, 2000, 1.5}};
+  load_.highest_priority = 5;
+  for (const size_t members : {2, 3}) {
+    load_.members.resize(members);
+    EXPECT_EQ(Text(Choose()), "");
+    EXPECT_EQ(Choose().rejected.back().why,
+              "a request of priority -5 waits, but the group is too small: others keep half");
+  }
+}
+
 TEST_F(FormationPolicyTest, AHighPriorityUsesWhatIsBoundByLoad) {
   load_.highest_priority = 5;
   EXPECT_EQ(Follow(), "0+4");
@@ -385,6 +480,28 @@ TEST_F(FormationPolicyTest, AnyChoiceCanBeCarriedOut) {
       load_.pinned.push_back({static_cast<int32_t>(random(9)), static_cast<int32_t>(random(9))});
     }
     load_.since_us = now_ - random(20) * kSecondUs;
+    // What runs a long request stays bound, unless a pin takes one of its members.
+    for (int32_t first = 0; first + 2 <= static_cast<int32_t>(load_.members.size()); first += 2) {
+      if (random(4) == 0) load_.bound.push_back({{first, 2}, BindReason::kLoad, 1 + random(3)});
+    }
+    for (int32_t first = 0; first < 8; first += 2) {
+      if (random(4) == 0) load_.blocked[{first, 2}] = "stray";
+    }
+    const FormationChoice kept = Choose();
+    for (const FormationChoice::Bound& bound : kept.bound) {
+      const bool present =
+          std::any_of(load_.bound.begin(), load_.bound.end(),
+                      [&](const GroupLoad::Present& one) { return one.subset == bound.subset; });
+      EXPECT_TRUE(bound.reason == BindReason::kPin || present ||
+                  !load_.blocked.contains(bound.subset));
+    }
+    for (const GroupLoad::Present& present : load_.bound) {
+      const bool pinned =
+          std::any_of(load_.pinned.begin(), load_.pinned.end(),
+                      [&](const Subset& pin) { return pin.Overlaps(present.subset); });
+      EXPECT_TRUE(pinned || Chooses(kept, present.subset));
+    }
+    load_.bound.clear();
     Follow();
     const FormationChoice choice = Choose();
     EXPECT_EQ(Text(choice), Text(Choose()));

@@ -27,7 +27,7 @@ std::vector<GroupLoad::Present> PresentIn(const FormationSwitch& formation,
     const std::optional<Subset> subset = SubsetOf(formation.order(), live.members);
     const auto reason = reasons.find(epoch);
     if (live.stage > Stage::kBound || !subset || reason == reasons.end()) continue;
-    present.push_back({*subset, reason->second});
+    present.push_back({.subset = *subset, .reason = reason->second, .epoch = epoch});
   }
   return present;
 }

@@ -264,9 +264,16 @@ void Formations::ReleaseOthers(const Key& key, State& state, const std::vector<T
   std::vector<std::vector<InstanceId>> chosen;
   for (const Target& target : targets) chosen.push_back(target.members);
   std::vector<std::pair<ReleaseStep, std::string>> steps;
-  const auto how = [&](const Live& live) { return HowOf(state, live); };
+  const auto how = [&](const Live& live) { return HowOf(key, state, live); };
   for (const ReleaseStep& step : ReleaseSteps(state.formation, chosen, how)) {
-    const absl::Status serve = CanServe(state.formation.live().at(step.epoch).members);
+    const std::vector<InstanceId>& members = state.formation.live().at(step.epoch).members;
+    const absl::Status serve = CanServe(members);
+    const bool pinned = std::any_of(members.begin(), members.end(),
+                                    [&](InstanceId member) { return state.pins.Has(member); });
+    // The policy does not see all that runs one: after a member has left, what is bound may be at
+    // places of the order that cannot be bound.
+    const bool runs_long = parts_.needs->LongestIn(key, step.epoch) > 0;
+    if (runs_long && serve.ok() && !pinned) continue;
     const bool ordered = serve.ok() && state.pins.Has(step.lead);
     steps.emplace_back(step, !serve.ok() ? std::string(serve.message())
                              : ordered   ? "ordered by an operator"

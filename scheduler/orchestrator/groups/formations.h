@@ -96,9 +96,14 @@ class Formations {
   TimeUs NextDue() const { return due_.Next(); }
 
   // Whether the group holds a request of so many tokens, prompt and output, or may be bound to.
-  // UNAVAILABLE: what keeps it from that may pass, such as a bind that failed. FAILED_PRECONDITION:
-  // operators keep it from that, or it is too small. The text names the reason.
-  absl::Status CanHold(const Key& key, int64_t tokens, TimeUs now) const;
+  // UNAVAILABLE: what keeps it from that may pass, such as a bind that failed, an instance that
+  // is not back yet, or that the epochs that stand have `refused` the request. FAILED_PRECONDITION:
+  // operators keep it from that. The text names the reason.
+  absl::Status CanHold(const Key& key, int64_t tokens, const std::set<uint64_t>& refused,
+                       TimeUs now) const;
+
+  // Tokens of one request, prompt and output, in all blocks of so many instances like this one.
+  static int64_t TokensMax(const WorkerIdentity& identity, int32_t size);
 
   // The live formation that the instance is a member of; null: it works alone.
   const FormationSwitch::Live* LiveOf(InstanceId instance) const;
@@ -171,12 +176,19 @@ class Formations {
   GroupLoad LoadOf(const Key& key, const State& state) const;
   void AddNeeds(const Key& key, GroupLoad* load) const;
   bool ServesUrgent(const Key& key) const;
+  bool CanServeUrgent(const Key& key, const State& state) const;
   absl::Status MayBeBound(const Key& key, const State& state, const Subset& subset,
                           TimeUs now) const;
+  absl::Status RefusedBy(const State& state, int64_t tokens,
+                         const std::set<uint64_t>& refused) const;
+  void AddLimits(const Key& key, const State& state, GroupLoad* load) const;
+  int64_t TokensIn(const std::vector<InstanceId>& members) const;
   std::vector<FormationSize> SizesOf(const Key& key, const State& state) const;
   const FormationProfile* ProfileOf(const std::string& model) const;
   absl::Status CanServe(const std::vector<InstanceId>& members) const;
   absl::Status CanBind(const Key& key, const std::vector<InstanceId>& members) const;
+  absl::Status MayBind(const Key& key, const State& state,
+                       const std::vector<InstanceId>& members) const;
   void ReleaseOthers(const Key& key, State& state, const std::vector<Target>& targets, TimeUs now);
   OwnSequences OwnOf(BindReason reason) const;
   void BindFree(const Key& key, State& state, const std::vector<Target>& targets, TimeUs now);
@@ -188,7 +200,7 @@ class Formations {
   std::vector<InstanceId> Meant(const Key& key, const State& state,
                                 const FormationOrder& order) const;
   void Pin(const Key& key, const Call& call, State& state) const;
-  static Switch HowOf(const State& state, const FormationSwitch::Live& live);
+  Switch HowOf(const Key& key, const State& state, const FormationSwitch::Live& live) const;
   using Concerned = std::function<bool(const Call::Want& want)>;
   void FailCalls(State& state, const absl::Status& why, const Concerned& concerned);
   void FailBindsOf(State& state, const std::vector<InstanceId>& members, const absl::Status& why);

@@ -1,4 +1,8 @@
 // What the policy is told of a group, and which of its members can be bound (Formations).
+#include <algorithm>
+#include <string>
+#include <vector>
+
 #include "absl/strings/str_cat.h"
 #include "scheduler/kv/handoff_shape.h"
 #include "scheduler/orchestrator/groups/formation_steps.h"
@@ -27,8 +31,38 @@ GroupLoad Formations::LoadOf(const Key& key, const State& state) const {
   load.pinned = state.pins.In(order);
   load.bound = PresentIn(state.formation, state.reasons);
   load.since_us = state.since_us;
+  AddLimits(key, state, &load);
   AddNeeds(key, &load);
   return load;
+}
+
+void Formations::AddLimits(const Key& key, const State& state, GroupLoad* load) const {
+  const GroupOrder& order = state.formation.order();
+  for (const FormationSize& size : load->sizes) {
+    for (Subset subset{0, size.size}; IsBindable(subset, order.members.size());
+         subset.first += size.size) {
+      const std::vector<InstanceId> members = MembersOf(order, subset);
+      const int64_t tokens = TokensIn(members);
+      if (tokens != size.tokens_max) load->tokens_max[subset] = tokens;
+      const FormationSwitch::Live* live = state.formation.LiveOf(members.front());
+      if (live != nullptr && live->members == members) continue;
+      if (absl::Status may = MayBind(key, state, members); !may.ok()) {
+        load->blocked[subset] = std::string(may.message());
+      }
+    }
+  }
+}
+
+int64_t Formations::TokensMax(const WorkerIdentity& identity, int32_t size) {
+  const int64_t tokens =
+      identity.total_blocks * skein::TokensPerBlock(KvLayout{size}, identity.shape);
+  return identity.max_positions > 0 ? std::min(tokens, identity.max_positions) : tokens;
+}
+
+// Members that are bound together have as many blocks each. 0: the first has left.
+int64_t Formations::TokensIn(const std::vector<InstanceId>& members) const {
+  const Instance* first = parts_.registry->Find(members.front());
+  return first == nullptr ? 0 : TokensMax(first->identity, static_cast<int32_t>(members.size()));
 }
 
 std::vector<FormationSize> Formations::SizesOf(const Key& key, const State& state) const {
@@ -41,11 +75,10 @@ std::vector<FormationSize> Formations::SizesOf(const Key& key, const State& stat
     if (first == nullptr) first = parts_.registry->Find(member.instance);
   }
   if (first == nullptr) return sizes;
-  const HandoffShape& shape = first->identity.shape;
   for (int32_t size = 1; size == 1 || IsBindable({0, size}, members.size()); size *= 2) {
     FormationSize& one = sizes.emplace_back();
     one.size = size;
-    one.tokens_max = first->identity.total_blocks * skein::TokensPerBlock(KvLayout{size}, shape);
+    one.tokens_max = TokensMax(first->identity, size);
     if (profile == nullptr || !profile->gains.contains(size)) continue;
     one.gain = profile->gains.at(size);
   }
@@ -82,6 +115,19 @@ absl::Status Formations::CanBind(const Key& key, const std::vector<InstanceId>& 
     return absl::FailedPreconditionError(absl::StrCat(
         "instances ", first.id.value, " and ", member.value, " have ", first.identity.total_blocks,
         " and ", blocks, " KV blocks: only instances with equally many are bound together"));
+  }
+  return absl::OkStatus();
+}
+
+// CanBind, and none of them may still hold an epoch that is known no more.
+absl::Status Formations::MayBind(const Key& key, const State& state,
+                                 const std::vector<InstanceId>& members) const {
+  if (absl::Status can = CanBind(key, members); !can.ok()) return can;
+  for (const InstanceId member : members) {
+    const auto stray = state.formation.strays().find(member);
+    if (stray == state.formation.strays().end()) continue;
+    return absl::FailedPreconditionError(absl::StrCat(
+        "instance ", member.value, " has not told the end of epoch ", stray->second.epoch));
   }
   return absl::OkStatus();
 }

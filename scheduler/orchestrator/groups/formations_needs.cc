@@ -1,6 +1,7 @@
 // What requests want of a group, told to the policy, and whether the group can come to hold a long
 // request (Formations).
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -10,49 +11,87 @@
 
 namespace skein::scheduler::orchestrator {
 
-namespace {
-
-// Of two reasons why not: one that may pass tells more.
-void Prefer(absl::Status one, absl::Status* why) {
-  if (absl::IsUnavailable(*why) && !absl::IsUnavailable(one)) return;
-  *why = std::move(one);
-}
-
-}  // namespace
-
 void Formations::AddNeeds(const Key& key, GroupLoad* load) const {
-  load->longest_tokens = parts_.needs->LongestOf(key);
+  load->longest_tokens = parts_.needs->LongestWaiting(key);
+  for (GroupLoad::Present& present : load->bound) {
+    present.long_tokens = parts_.needs->LongestIn(key, present.epoch);
+  }
   if (ServesUrgent(key)) load->highest_priority = parts_.requests->HighestPriorityOf(key.model);
 }
 
-// One group of a model is bound for its urgent requests: the first by name that can be bound.
+// One group of a model is bound for its urgent requests: the one that is, else the first by name
+// that can be.
 bool Formations::ServesUrgent(const Key& key) const {
-  const auto first = std::find_if(states_.begin(), states_.end(), [&](const auto& one) {
-    return one.first.role == Role::kDecode && one.first.model == key.model &&
-           one.second.formation.order().members.size() > 1;
-  });
-  return first != states_.end() && first->first == key;
+  const auto of_model = [&](const auto& one) {
+    return one.first.role == Role::kDecode && one.first.model == key.model;
+  };
+  const auto is_bound = [&](const auto& one) {
+    const auto is = [](const auto& reason) { return reason.second == BindReason::kPriority; };
+    return of_model(one) && std::any_of(one.second.reasons.begin(), one.second.reasons.end(), is);
+  };
+  auto serves = std::find_if(states_.begin(), states_.end(), is_bound);
+  if (serves == states_.end()) {
+    serves = std::find_if(states_.begin(), states_.end(), [&](const auto& one) {
+      return of_model(one) && CanServeUrgent(one.first, one.second);
+    });
+  }
+  return serves != states_.end() && serves->first == key;
 }
 
-absl::Status Formations::CanHold(const Key& key, int64_t tokens, TimeUs now) const {
+// Half of its members are enough to be bound, and some that are not pinned can be.
+bool Formations::CanServeUrgent(const Key& key, const State& state) const {
+  const GroupOrder& order = state.formation.order();
+  const size_t members = order.members.size();
+  if (members < 4) return false;
+  const std::vector<Subset> pins = state.pins.In(order);
+  for (Subset subset{0, 2}; IsBindable(subset, members); subset.first += 2) {
+    const auto overlaps = [&](const Subset& pin) { return pin.Overlaps(subset); };
+    if (std::any_of(pins.begin(), pins.end(), overlaps)) continue;
+    if (MayBind(key, state, MembersOf(order, subset)).ok()) return true;
+  }
+  return false;
+}
+
+// UNAVAILABLE: all that stands and holds so many tokens has refused the request, and what stands
+// and holds it is what the policy keeps for it.
+absl::Status Formations::RefusedBy(const State& state, int64_t tokens,
+                                   const std::set<uint64_t>& refused) const {
+  absl::Status why;
+  for (const auto& [epoch, live] : state.formation.live()) {
+    if (live.stage > FormationSwitch::Stage::kBound || TokensIn(live.members) < tokens) continue;
+    if (!refused.contains(epoch)) return absl::OkStatus();
+    why = absl::UnavailableError(absl::StrCat(FormationName(live.subset.size), ", led by instance ",
+                                              live.members.front().value, ", did not take it"));
+  }
+  return why;
+}
+
+absl::Status Formations::CanHold(const Key& key, int64_t tokens, const std::set<uint64_t>& refused,
+                                 TimeUs now) const {
+  if (parts_.groups->all().at(key).members.size() < 2) {
+    return absl::UnavailableError(
+        absl::StrCat(parts_.groups->NameOf(key), " has one instance only"));
+  }
   const auto it = states_.find(key);
   if (it == states_.end() || it->second.formation.order().members.size() < 2) {
     return absl::UnavailableError(
         absl::StrCat(parts_.groups->NameOf(key), " has made no communicators yet"));
   }
   const State& state = it->second;
-  absl::Status why = absl::FailedPreconditionError(
-      absl::StrCat(parts_.groups->NameOf(key), " has too few instances"));
-  for (const FormationSize& size : SizesOf(key, state)) {
-    if (size.size < 2 || size.tokens_max < tokens) continue;
-    const size_t members = state.formation.order().members.size();
-    for (Subset subset{0, size.size}; IsBindable(subset, members); subset.first += size.size) {
+  if (absl::Status by = RefusedBy(state, tokens, refused); !by.ok()) return by;
+  std::optional<absl::Status> why;
+  const size_t members = state.formation.order().members.size();
+  for (int32_t size = 2; IsBindable({0, size}, members); size *= 2) {
+    for (Subset subset{0, size}; IsBindable(subset, members); subset.first += size) {
+      if (TokensIn(MembersOf(state.formation.order(), subset)) < tokens) continue;
       absl::Status can = MayBeBound(key, state, subset, now);
       if (can.ok()) return can;
-      Prefer(std::move(can), &why);
+      if (!why || absl::IsUnavailable(can)) why = std::move(can);  // what may pass tells more
     }
   }
-  return why;
+  if (why) return *why;
+  return absl::UnavailableError(
+      absl::StrCat(parts_.groups->NameOf(key), " has too few instances now"));
 }
 
 // OK: it is bound, or nothing keeps the policy from binding it. UNAVAILABLE: what keeps it may
@@ -77,7 +116,7 @@ absl::Status Formations::MayBeBound(const Key& key, const State& state, const Su
   const bool stands =
       live != nullptr && live->members == members && live->stage <= FormationSwitch::Stage::kBound;
   if (stands) return passing(CanServe(members));
-  if (absl::Status can = CanBind(key, members); !can.ok()) return passing(can);
+  if (absl::Status can = MayBind(key, state, members); !can.ok()) return passing(can);
   if (now >= state.retry_us) return absl::OkStatus();
   return absl::UnavailableError(
       absl::StrCat("the last bind of ", parts_.groups->NameOf(key), " failed: ", state.failure));

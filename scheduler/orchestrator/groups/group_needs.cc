@@ -1,21 +1,28 @@
 #include "scheduler/orchestrator/groups/group_needs.h"
 
+#include <iterator>
+#include <limits>
+
 #include "scheduler/vocabulary/check.h"
 
 namespace skein::scheduler::orchestrator {
 
-void GroupNeeds::Leave(const Key& group, int64_t tokens) {
+void GroupNeeds::Leave(const Key& group, const Need& need) {
   const auto it = long_.find(group);
   SKEIN_CHECK(it != long_.end());
-  const auto one = it->second.find(tokens);
+  const auto one = it->second.find(need);
   SKEIN_CHECK(one != it->second.end());
   it->second.erase(one);
   if (it->second.empty()) long_.erase(it);
 }
 
-int64_t GroupNeeds::LongestOf(const Key& group) const {
+int64_t GroupNeeds::LongestIn(const Key& group, uint64_t epoch) const {
   const auto it = long_.find(group);
-  return it == long_.end() ? 0 : *it->second.rbegin();
+  if (it == long_.end()) return 0;
+  const auto after = it->second.upper_bound({epoch, std::numeric_limits<int64_t>::max()});
+  if (after == it->second.begin()) return 0;
+  const Need& last = *std::prev(after);
+  return last.epoch == epoch ? last.tokens : 0;
 }
 
 size_t GroupNeeds::LongOf(const Key& group) const {

@@ -1,10 +1,13 @@
 // GroupNeeds: what requests want of the groups of decode instances: the lengths of those that no
-// instance alone holds (long_requests.h), by the group at which each waits or runs. The policy of
-// formations (formation_policy.h) is told of them. Part of OrchestratorCore; one thread.
+// instance alone holds (long_requests.h), by the group at which each waits or runs, and by the
+// formation that runs it. The policy of formations (formation_policy.h) is told of them. Part of
+// OrchestratorCore; one thread.
 //
 // A call costs O(log n) of what is counted.
 #pragma once
 
+#include <compare>
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <set>
@@ -19,20 +22,27 @@ class GroupNeeds {
  public:
   using Key = GroupControl::Key;
 
-  // `tokens`: prompt and output. REQUIRES of Leave: it was joined so.
-  void Join(const Key& group, int64_t tokens) { long_[group].insert(tokens); }
-  void Leave(const Key& group, int64_t tokens);
-  int64_t LongestOf(const Key& group) const;  // tokens; 0: there is none
-  size_t LongOf(const Key& group) const;      // how many
+  struct Need {
+    uint64_t epoch = 0;  // of the formation that runs it; 0: it waits
+    int64_t tokens = 0;  // prompt and output
+    auto operator<=>(const Need&) const = default;
+  };
+  // REQUIRES of Leave: it was joined so.
+  void Join(const Key& group, const Need& need) { long_[group].insert(need); }
+  void Leave(const Key& group, const Need& need);
+  // Of those that the formation runs, or that wait; tokens, 0: there is none.
+  int64_t LongestIn(const Key& group, uint64_t epoch) const;
+  int64_t LongestWaiting(const Key& group) const { return LongestIn(group, 0); }
+  size_t LongOf(const Key& group) const;  // how many wait or run
 
   // The model's instances or formations changed: requests that wait for a group may find one.
   void NoteChange(const std::string& model) { changed_.insert(model); }
   std::set<std::string> TakeChanged() { return std::exchange(changed_, {}); }
 
-  const std::map<Key, std::multiset<int64_t>>& all() const { return long_; }
+  const std::map<Key, std::multiset<Need>>& all() const { return long_; }
 
  private:
-  std::map<Key, std::multiset<int64_t>> long_;  // no set is empty
+  std::map<Key, std::multiset<Need>> long_;  // no set is empty
   std::set<std::string> changed_;
 };
 

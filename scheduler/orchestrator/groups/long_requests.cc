@@ -1,11 +1,11 @@
 #include "scheduler/orchestrator/groups/long_requests.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "scheduler/base/looks.h"
-#include "scheduler/kv/handoff_shape.h"
 #include "scheduler/orchestrator/requests/violated.h"
 
 namespace skein::scheduler::orchestrator {
@@ -13,13 +13,6 @@ namespace skein::scheduler::orchestrator {
 namespace {
 
 int64_t TokensOf(const RequestHead& spec) { return PromptTokens(spec) + spec.max_tokens; }
-
-// Of one request, in all blocks of so many instances that are like this one.
-int64_t TokensMax(const WorkerIdentity& identity, int32_t size) {
-  const int64_t tokens =
-      identity.total_blocks * skein::TokensPerBlock(KvLayout{size}, identity.shape);
-  return identity.max_positions > 0 ? std::min(tokens, identity.max_positions) : tokens;
-}
 
 template <class Visit>
 void ForEachGroupOf(const GroupControl& groups, const std::string& model, Visit visit) {
@@ -43,27 +36,41 @@ bool LongRequests::IsLong(const RequestHead& spec) const {
 
 // ---- limits ----
 
-LongRequests::Widest LongRequests::WidestOf(const std::string& model) const {
+LongRequests::Widest LongRequests::WidestNow(const std::string& model) const {
   Widest widest = {.size = 1, .tokens = parts_.registry->LargestSequence(model)};
   ForEachGroupOf(*parts_.groups, model, [&](const Key&, const GroupControl::Group& group) {
-    std::vector<const WorkerIdentity*> members;  // that can be bound
+    std::vector<const WorkerIdentity*> members;  // that make communicators
     for (const InstanceId id : group.members) {
       const WorkerIdentity& identity = parts_.registry->Find(id)->identity;
       if (!identity.comm_address.empty()) members.push_back(&identity);
     }
     for (int32_t size = 2; IsBindable({0, size}, members.size()); size *= 2) {
-      const int64_t tokens = TokensMax(*members.front(), size);
-      if (tokens > widest.tokens) widest = {size, tokens};
+      for (Subset subset{0, size}; IsBindable(subset, members.size()); subset.first += size) {
+        const auto first = members.begin() + subset.first;
+        const bool equal = std::all_of(first, first + size, [&](const WorkerIdentity* one) {
+          return one->total_blocks == (*first)->total_blocks;
+        });
+        const int64_t tokens = equal ? Formations::TokensMax(**first, size) : 0;
+        if (tokens > widest.tokens) widest = {size, tokens};
+      }
     }
   });
   return widest;
+}
+
+// Instances of it may come back.
+LongRequests::Widest LongRequests::WidestSeen(const std::string& model) const {
+  const Widest now = WidestNow(model);
+  const auto seen = seen_.find(model);
+  return seen == seen_.end() || seen->second.widest.tokens <= now.tokens ? now
+                                                                         : seen->second.widest;
 }
 
 std::string LongRequests::LimitsOf(const RequestHead& spec) const {
   std::string text = absl::StrCat("prompt + max_tokens: ", TokensOf(spec),
                                   " tokens fit no decode instance; the largest takes ",
                                   parts_.registry->LargestSequence(spec.model));
-  const Widest widest = WidestOf(spec.model);
+  const Widest widest = WidestSeen(spec.model);
   if (widest.size > 1) {
     absl::StrAppend(&text, ", their widest group, ", FormationName(widest.size), ", takes ",
                     widest.tokens);
@@ -71,9 +78,10 @@ std::string LongRequests::LimitsOf(const RequestHead& spec) const {
   return text;
 }
 
-absl::Status LongRequests::MaySubmit(const RequestHead& spec, TimeUs now) const {
+absl::Status LongRequests::MaySubmit(const RequestHead& spec, bool accepted, TimeUs now) const {
   const int64_t tokens = TokensOf(spec);
-  if (tokens > WidestOf(spec.model).tokens) return absl::InvalidArgumentError(LimitsOf(spec));
+  if (!accepted && tokens > WidestSeen(spec.model).tokens)
+    return absl::InvalidArgumentError(LimitsOf(spec));
   const char* what = spec.want_prompt_logprobs ? "logprobs of its prompt"
                      : spec.max_tokens == 0    ? "a prompt without output"
                                                : nullptr;
@@ -82,7 +90,7 @@ absl::Status LongRequests::MaySubmit(const RequestHead& spec, TimeUs now) const 
         absl::StrCat(LimitsOf(spec), "; a group does not compute ", what));
   }
   std::optional<Key> group;
-  const absl::Status can = CanGroup(spec.model, tokens, now, &group);
+  const absl::Status can = CanGroup(spec.model, tokens, /*refused=*/{}, now, &group);
   if (can.ok() || absl::IsUnavailable(can)) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat(LimitsOf(spec), "; none can be bound: ", std::string(can.message())));
@@ -91,16 +99,17 @@ absl::Status LongRequests::MaySubmit(const RequestHead& spec, TimeUs now) const 
 // OK: a group of the model holds so many tokens, or can be bound to. UNAVAILABLE: none can now.
 // Else none can as long as operators and instances leave all as it is. `best`: that group, or the
 // one for which this may pass; of equals, that with the fewest long requests.
-absl::Status LongRequests::CanGroup(const std::string& model, int64_t tokens, TimeUs now,
+absl::Status LongRequests::CanGroup(const std::string& model, int64_t tokens,
+                                    const std::set<uint64_t>& refused, TimeUs now,
                                     std::optional<Key>* best) const {
-  absl::Status found = absl::FailedPreconditionError("there is no group");
+  absl::Status found = absl::UnavailableError("there is no group");
   const auto rank = [](const absl::Status& status) {
     return status.ok() ? 0 : absl::IsUnavailable(status) ? 1 : 2;
   };
   size_t fewest = 0;
   bool any = false;
   ForEachGroupOf(*parts_.groups, model, [&](const Key& key, const GroupControl::Group&) {
-    absl::Status can = parts_.formations->CanHold(key, tokens, now);
+    absl::Status can = parts_.formations->CanHold(key, tokens, refused, now);
     const size_t others = parts_.needs->LongOf(key);
     const bool better = !any || rank(can) < rank(found) ||
                         (rank(can) == rank(found) && rank(can) < 2 && others < fewest);
@@ -121,7 +130,11 @@ void LongRequests::Plan(Request& request) {
   request.unsure = false;
   parts_.requests->Enter(request, State::kGrouping);
   entries_[request.spec->id] = {.tokens = TokensOf(*request.spec)};
-  waiting_[request.spec->model][PlaceOf(request)] = request.spec->id;
+  Line& line = waiting_[request.spec->model];
+  line.places[PlaceOf(request)] = request.spec->id;
+  line.lengths.insert(TokensOf(*request.spec));
+  line.fresh.insert(request.spec->id);
+  if (line.places.size() == 1) due_.Set(request.spec->model, line.check_us);
   parts_.needs->NoteChange(request.spec->model);
 }
 
@@ -129,30 +142,86 @@ void LongRequests::Forget(const Request& request) {
   const auto it = entries_.find(request.spec->id);
   if (it == entries_.end()) return;
   CountAt(&it->second, std::nullopt);
+  LeaveLine(request, it->second.tokens);
   entries_.erase(it);
-  const auto line = waiting_.find(request.spec->model);
-  if (line == waiting_.end()) return;
-  line->second.erase(PlaceOf(request));
-  if (line->second.empty()) waiting_.erase(line);
 }
 
-void LongRequests::CountAt(Entry* entry, const std::optional<Key>& group) {
-  if (entry->group == group) return;
-  if (entry->group.has_value()) parts_.needs->Leave(*entry->group, entry->tokens);
-  if (group.has_value()) parts_.needs->Join(*group, entry->tokens);
+// Ignored if it does not wait.
+void LongRequests::LeaveLine(const Request& request, int64_t tokens) {
+  const auto it = waiting_.find(request.spec->model);
+  if (it == waiting_.end() || it->second.places.erase(PlaceOf(request)) == 0) return;
+  Line& line = it->second;
+  line.lengths.erase(line.lengths.find(tokens));
+  line.fresh.erase(request.spec->id);
+  if (!line.places.empty()) return;
+  due_.Remove(it->first);
+  waiting_.erase(it);
+}
+
+void LongRequests::CountAt(Entry* entry, const std::optional<Key>& group, uint64_t epoch) {
+  if (entry->group == group && entry->epoch == epoch) return;
+  if (entry->group.has_value()) {
+    parts_.needs->Leave(*entry->group, {.epoch = entry->epoch, .tokens = entry->tokens});
+  }
+  if (group.has_value()) parts_.needs->Join(*group, {.epoch = epoch, .tokens = entry->tokens});
   entry->group = group;
+  entry->epoch = epoch;
 }
 
 void LongRequests::PlaceWaiting(TimeUs now) {
-  for (const std::string& model : parts_.needs->TakeChanged()) {
+  std::set<std::string> models = parts_.needs->TakeChanged();
+  while (const std::optional<std::string> due = due_.TakeDue(now)) models.insert(*due);
+  for (const std::string& model : models) {
+    const bool changed = NotePool(model);
     const auto line = waiting_.find(model);
     if (line == waiting_.end()) continue;
-    std::vector<RequestId> ids;
-    for (const auto& [place, id] : line->second) ids.push_back(id);
-    SKEIN_LOOKED(ids.size());
-    for (const RequestId id : ids) {
-      if (Request* request = parts_.requests->Find(id)) TryPlace(*request, now);
+    changed || line->second.check_us <= now ? Check(model, now) : PlaceAtLeads(model, now);
+  }
+}
+
+// Whether an instance came or went since the last call.
+bool LongRequests::NotePool(const std::string& model) {
+  const uint64_t version = parts_.registry->PoolVersion(model, Role::kDecode);
+  Seen& seen = seen_[model];
+  if (seen.version == version) return false;
+  seen = {.version = version, .widest = WidestSeen(model)};
+  return true;
+}
+
+void LongRequests::Check(const std::string& model, TimeUs now) {
+  Line& line = waiting_.at(model);
+  line.check_us = now + kCheckUs;
+  line.fresh.clear();
+  due_.Set(model, line.check_us);
+  std::vector<RequestId> ids;
+  for (const auto& [place, id] : line.places) ids.push_back(id);
+  SKEIN_LOOKED(ids.size());
+  for (const RequestId id : ids) {
+    if (Request* request = parts_.requests->Find(id)) TryPlace(*request, now);
+  }
+}
+
+// In turn, without a check, but for those that are new.
+void LongRequests::PlaceAtLeads(const std::string& model, TimeUs now) {
+  Line& line = waiting_.at(model);
+  const std::set<RequestId> fresh = std::exchange(line.fresh, {});
+  int64_t none = std::numeric_limits<int64_t>::max();  // no lead takes so many tokens
+  for (auto it = line.places.begin(); it != line.places.end() && none > *line.lengths.begin();) {
+    SKEIN_LOOKED(1);
+    Request& request = parts_.requests->At((it++)->second);
+    const int64_t tokens = entries_.at(request.spec->id).tokens;
+    if (tokens >= none) continue;
+    if (Instance* lead = LeadFor(request, tokens)) {
+      const bool last = line.places.size() == 1;  // the line goes with it
+      Announce(request, lead, now);
+      if (last) return;
+    } else if (request.old_formations.empty()) {
+      none = tokens;
     }
+  }
+  for (const RequestId id : fresh) {
+    Request* request = parts_.requests->Find(id);
+    if (request != nullptr && request->decode == InstanceId{}) TryPlace(*request, now);
   }
 }
 
@@ -170,13 +239,15 @@ void LongRequests::TryPlace(Request& request, TimeUs now) {
   }
   Entry& entry = entries_.at(spec.id);
   if (Instance* lead = LeadFor(request, entry.tokens)) return Announce(request, lead, now);
-  if (entry.group.has_value() && parts_.formations->CanHold(*entry.group, entry.tokens, now).ok()) {
+  const std::set<uint64_t>& refused = request.old_formations;
+  if (entry.group.has_value() &&
+      parts_.formations->CanHold(*entry.group, entry.tokens, refused, now).ok()) {
     entry.stuck_us = kNever;
     return;
   }
   CountAt(&entry, std::nullopt);
   std::optional<Key> group;
-  const absl::Status can = CanGroup(spec.model, entry.tokens, now, &group);
+  const absl::Status can = CanGroup(spec.model, entry.tokens, refused, now, &group);
   CountAt(&entry, group);
   if (can.ok()) {
     entry.stuck_us = kNever;
@@ -191,9 +262,12 @@ void LongRequests::TryPlace(Request& request, TimeUs now) {
                     passes ? absl::UnavailableError(why) : absl::InvalidArgumentError(why));
 }
 
-// The one with the fewest requests that leads a group which holds so many tokens and takes new
-// requests. Null: there is none.
+// Of those that lead a group which holds so many tokens and takes new requests: one that the
+// request was not at before, then the one with the fewest requests. Null: there is none.
 Instance* LongRequests::LeadFor(const Request& request, int64_t tokens) const {
+  const auto rank = [&](const Instance& one) {
+    return std::pair(request.old_decodes.contains(one.id), one.placed.size());
+  };
   Instance* best = nullptr;
   ForEachGroupOf(
       *parts_.groups, request.spec->model, [&](const Key&, const GroupControl::Group& group) {
@@ -201,18 +275,18 @@ Instance* LongRequests::LeadFor(const Request& request, int64_t tokens) const {
           Instance* one = parts_.registry->Find(id);
           const bool leads = one->leads_formation != 0 && one->Placeable() && one->HasRoom() &&
                              !request.old_formations.contains(one->leads_formation);
-          if (!leads || TokensMax(one->identity, one->formation_size) < tokens) continue;
-          if (best == nullptr || one->placed.size() < best->placed.size()) best = one;
+          if (!leads || Formations::TokensMax(one->identity, one->formation_size) < tokens)
+            continue;
+          if (best == nullptr || rank(*one) < rank(*best)) best = one;
         }
       });
   return best;
 }
 
 void LongRequests::Announce(Request& request, Instance* lead, TimeUs now) {
-  const auto line = waiting_.find(request.spec->model);
-  line->second.erase(PlaceOf(request));
-  if (line->second.empty()) waiting_.erase(line);
-  CountAt(&entries_.at(request.spec->id), *parts_.groups->KeyOf(lead->id));
+  Entry& entry = entries_.at(request.spec->id);
+  LeaveLine(request, entry.tokens);
+  CountAt(&entry, *parts_.groups->KeyOf(lead->id), lead->leads_formation);
   request.epoch = parts_.numbers->NextEpoch();
   request.decode = lead->id;
   request.formation = lead->leads_formation;
@@ -238,13 +312,13 @@ void LongRequests::Announce(Request& request, Instance* lead, TimeUs now) {
 
 int64_t LongRequests::WaitingOf(const std::string& model) const {
   const auto line = waiting_.find(model);
-  return line == waiting_.end() ? 0 : static_cast<int64_t>(line->second.size());
+  return line == waiting_.end() ? 0 : static_cast<int64_t>(line->second.places.size());
 }
 
 TimeUs LongRequests::OldestWait(TimeUs now) const {
   TimeUs oldest_us = 0;
   for (const auto& [model, line] : waiting_) {
-    for (const auto& [place, id] : line) {
+    for (const auto& [place, id] : line.places) {
       oldest_us = std::max(oldest_us, now - parts_.requests->At(id).submitted_us);
     }
   }
@@ -254,7 +328,7 @@ TimeUs LongRequests::OldestWait(TimeUs now) const {
 absl::Status LongRequests::CheckInvariants() const {
   absl::Status found;
   size_t known = 0, waiting = 0;
-  std::map<Key, std::multiset<int64_t>> counted;
+  std::map<Key, std::multiset<GroupNeeds::Need>> counted;
   parts_.requests->ForEach([&](const Request& request) {
     const RequestId id = request.spec->id;
     if (!found.ok()) return;
@@ -265,17 +339,26 @@ absl::Status LongRequests::CheckInvariants() const {
     if (!found.ok() || !request.in_group) return;
     ++known;
     const auto line = waiting_.find(request.spec->model);
-    const bool waits = line != waiting_.end() && line->second.contains(PlaceOf(request));
+    const bool waits = line != waiting_.end() && line->second.places.contains(PlaceOf(request));
     if (waits != (request.decode == InstanceId{})) {
       found = Violated(12, id, "waits for a group and is at one, or neither");
     } else if (request.state != State::kGrouping && (waits || request.state != State::kPlaced)) {
       found = Violated(12, id, "is in a group, in a state that has none");
     }
     waiting += waits ? 1 : 0;
-    if (entry->second.group.has_value()) counted[*entry->second.group].insert(entry->second.tokens);
+    const auto& [tokens, group, epoch, stuck_us] = entry->second;
+    if (epoch != (waits ? 0 : request.formation)) {
+      found = Violated(12, id, "is counted at another formation than the one that runs it");
+    }
+    if (group.has_value()) counted[*group].insert({.epoch = epoch, .tokens = tokens});
   });
   if (!found.ok()) return found;
-  for (const auto& [model, line] : waiting_) waiting -= line.size();
+  for (const auto& [model, line] : waiting_) {
+    waiting -= line.places.size();
+    if (line.lengths.size() != line.places.size() || due_.Of(model) != line.check_us) {
+      return absl::InternalError("OrchestratorCore 12: a line of long requests is out of date");
+    }
+  }
   if (known != entries_.size() || waiting != 0) {
     return absl::InternalError("OrchestratorCore 12: a long request that has ended is listed");
   }

@@ -6,19 +6,23 @@
 // instance takes part. Part of OrchestratorCore.
 //
 // Each request that waits is counted at one group of its model (GroupNeeds), so that the policy
-// binds that one; at the same group while it runs, so that it stays bound. It is announced to
-// whichever group of its model stands and holds it. Those of a higher priority go first, then in
-// the order of submission.
+// binds that one; while it runs, at the formation that runs it, so that this stays bound. It is
+// announced to whichever group of its model stands and holds it. Those of a higher priority go
+// first, then in the order of submission.
 //
-// Ends. A request that is longer than the widest group is refused when it is submitted, and so is
-// one that no group may be bound for: by the operators' pins, or because people alone bind. One
-// that waits fails when that has come to be so, or when for kStuckUs no group could be bound for
-// another reason, such as binds that fail; the error names that reason, the request's length and
-// the limits. Its deadline counts as of others. What the lead does not take is planned again, not
-// under the same formation.
+// Ends. A request that is longer than the widest group that could be bound since the orchestrator
+// began is refused when it is submitted, unless an orchestrator before has accepted it: the group
+// may not be complete yet. Refused is also one that no group may be bound for: by the operators'
+// pins, or because people alone bind. One that waits fails when that has come to be so, or when for
+// kStuckUs no group could be bound for another reason, such as binds that fail, or an instance that
+// has not come back; the error names that reason, the request's length and the limits. Its deadline
+// counts as of others. What the lead refuses is planned again, not under the same formation; what
+// it took, but its router did not attach to in time, under any, at another lead before others.
 //
-// A call costs O(log requests) plus the groups of the model; PlaceWaiting so much for each request
-// that waits, of the models that GroupNeeds::NoteChange named.
+// Cost. A call costs O(log requests) plus the groups of the model. PlaceWaiting looks at the models
+// that GroupNeeds::NoteChange named: for a lead of each length in turn, until none holds the
+// shortest that waits. Every kCheckUs, and when an instance came or went, it asks for each request
+// that waits whether a group can still be bound.
 //
 // Invariants (CheckInvariants, by the core's numbers): 12, exactly the requests with in_group are
 // known here; those that wait have no decode instance; GroupNeeds counts each at its group.
@@ -36,6 +40,7 @@
 #include "scheduler/base/ids.h"
 #include "scheduler/base/request.h"
 #include "scheduler/base/time.h"
+#include "scheduler/base/timer_queue.h"
 #include "scheduler/orchestrator/groups/formations.h"
 #include "scheduler/orchestrator/groups/group_control.h"
 #include "scheduler/orchestrator/groups/group_needs.h"
@@ -68,20 +73,23 @@ class LongRequests {
   };
   // For so long a request waits while no group can be bound for it.
   static constexpr TimeUs kStuckUs = 10 * kSecondUs;
+  static constexpr TimeUs kCheckUs = kSecondUs;
 
   explicit LongRequests(const Parts& parts) : parts_(parts) {}
 
   // No decode instance alone holds it. False while the model has none.
   bool IsLong(const RequestHead& spec) const;
-  // Of a long request that is submitted. INVALID_ARGUMENT: no group can hold it either, or none may
-  // be bound for it; or it asks for what a group does not do.
-  absl::Status MaySubmit(const RequestHead& spec, TimeUs now) const;
+  // Of a long request that is submitted, or was `accepted` by an orchestrator before.
+  // INVALID_ARGUMENT: no group can hold it either, or none may be bound for it; or it asks for what
+  // a group does not do.
+  absl::Status MaySubmit(const RequestHead& spec, bool accepted, TimeUs now) const;
   // It waits for a group from now on. REQUIRES: it is long, and has no plan.
   void Plan(Request& request);
   // Its plan is given up, or it has ended. Others are ignored.
   void Forget(const Request& request);
   // What is due after each event.
   void PlaceWaiting(TimeUs now);
+  TimeUs NextDue() const { return due_.Next(); }  // of PlaceWaiting; kNever: nobody waits
 
   int64_t WaitingOf(const std::string& model) const;
   TimeUs OldestWait(TimeUs now) const;  // 0: nobody waits
@@ -97,6 +105,7 @@ class LongRequests {
   struct Entry {
     int64_t tokens = 0;        // prompt and output
     std::optional<Key> group;  // at which it is counted
+    uint64_t epoch = 0;        // under which it is: of the formation that runs it; 0: it waits
     TimeUs stuck_us = kNever;  // since when no group can be bound for it
   };
   // The formation that holds most of those that a group of the model may come to have.
@@ -104,20 +113,37 @@ class LongRequests {
     int32_t size = 1;
     int64_t tokens = 0;
   };
+  struct Line {  // of a model
+    std::map<Place, RequestId> places;
+    std::multiset<int64_t> lengths;  // of the same requests, in tokens
+    std::set<RequestId> fresh;       // of them, those that were not looked at yet
+    TimeUs check_us = 0;             // when the next check is due
+  };
+  struct Seen {
+    uint64_t version = 0;  // of the model's pool, then
+    Widest widest;         // that there was
+  };
   static Place PlaceOf(const Request& request);
 
-  Widest WidestOf(const std::string& model) const;
+  Widest WidestNow(const std::string& model) const;
+  Widest WidestSeen(const std::string& model) const;
   std::string LimitsOf(const RequestHead& spec) const;
-  absl::Status CanGroup(const std::string& model, int64_t tokens, TimeUs now,
-                        std::optional<Key>* best) const;
+  absl::Status CanGroup(const std::string& model, int64_t tokens, const std::set<uint64_t>& refused,
+                        TimeUs now, std::optional<Key>* best) const;
+  bool NotePool(const std::string& model);
+  void Check(const std::string& model, TimeUs now);
+  void PlaceAtLeads(const std::string& model, TimeUs now);
   void TryPlace(Request& request, TimeUs now);
+  void LeaveLine(const Request& request, int64_t tokens);
   Instance* LeadFor(const Request& request, int64_t tokens) const;
   void Announce(Request& request, Instance* lead, TimeUs now);
-  void CountAt(Entry* entry, const std::optional<Key>& group);
+  void CountAt(Entry* entry, const std::optional<Key>& group, uint64_t epoch = 0);
 
   const Parts parts_;
   std::map<RequestId, Entry> entries_;
-  std::map<std::string, std::map<Place, RequestId>> waiting_;  // by model; no line is empty
+  std::map<std::string, Seen> seen_;     // by model
+  std::map<std::string, Line> waiting_;  // by model; no line is empty
+  TimerQueue<std::string> due_;          // the checks of the lines
 };
 
 }  // namespace skein::scheduler::orchestrator

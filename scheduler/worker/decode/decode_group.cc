@@ -138,8 +138,8 @@ void DecodeCore::Impl::EndComing(Sequence& sequence, const absl::Status& why) {
                                                 std::string(why.message()), ")")));
 }
 
-// The group had room for it, this instance alone never has. Without a token sent it is planned
-// again.
+// The group had room for it, this instance alone never has. It has begun, so the orchestrator does
+// not plan it again, not even without a token sent: the request fails with this error.
 void DecodeCore::Impl::EndWithGroup(Sequence& sequence, const absl::Status& why,
                                     const absl::Status& fits) {
   ends_.End(sequence, FinishReason::kError,
