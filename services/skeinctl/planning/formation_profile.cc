@@ -197,7 +197,7 @@ class Measurement {
       const std::string in_round = absl::StrFormat("round %d of %d, ", round, options_.rounds);
       progress.Step(in_round + "each instance alone");
       absl::Status status = groups_.Release();
-      if (status.ok()) status = Streams("alone", {1, groups_.Instances()});
+      if (status.ok()) status = Streams("alone", 1, {1, groups_.Instances()});
       if (!status.ok()) return status;
       for (const int32_t size : Sizes()) {
         for (const bool first : {true, false}) {
@@ -220,18 +220,18 @@ class Measurement {
       notes_.insert(absl::StrCat(what, ": not measured: ", std::string(bound.message())));
       return absl::OkStatus();
     }
-    return Streams(what,
+    return Streams(what, size,
                    StreamCounts(groups_.Targets(size), groups_.Instances(), options_.streams));
   }
 
-  absl::Status Streams(const std::string& what, const std::vector<int64_t>& counts) {
+  absl::Status Streams(const std::string& what, int32_t size, const std::vector<int64_t>& counts) {
     const auto response = client_->Groups();
     if (!response.ok()) return response.status();
     const auto targets = DecodeTargets(*response, options_.model);
     if (!targets.ok()) return targets.status();
     for (const int64_t streams : counts) {
       if (StopSignalled()) return Stopped();
-      auto samples = probe_.Run(*targets, streams, options_.steps);
+      auto samples = probe_.Run(*targets, size, streams, options_.steps);
       if (samples.ok()) {
         samples_.insert(samples_.end(), samples->begin(), samples->end());
         continue;
