@@ -176,7 +176,7 @@ class Measurement {
     if (!status.ok()) return status;
     FormationMeasurement measured;
     measured.points = DecodeMedians(samples_);
-    measured.findings = FindFormations(measured.points);
+    measured.findings = FindFormations(measured.points, Sizes(), groups_.Instances());
     for (const std::string& note : notes_) absl::StrAppend(&measured.notes, note, "\n");
     return measured;
   }
@@ -228,6 +228,11 @@ class Measurement {
     const auto response = client_->Groups();
     if (!response.ok()) return response.status();
     const auto targets = DecodeTargets(*response, options_.model);
+    if (absl::IsFailedPrecondition(targets.status())) {  // the group is being released
+      notes_.insert(
+          absl::StrCat(what, ": not measured: ", std::string(targets.status().message())));
+      return absl::OkStatus();
+    }
     if (!targets.ok()) return targets.status();
     for (const int64_t streams : counts) {
       if (StopSignalled()) return Stopped();

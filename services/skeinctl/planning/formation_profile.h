@@ -28,7 +28,7 @@ struct FormationProfileOptions {
 
 struct FormationMeasurement {
   std::vector<DecodePoint> points;
-  std::map<int32_t, FormationFinding> findings;
+  std::map<int32_t, FormationFinding> findings;  // of each size that the groups could be bound at
   std::string notes;  // for people, by line: what was not measured, and why
 };
 

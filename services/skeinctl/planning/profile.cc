@@ -84,7 +84,9 @@ absl::Status AddFormations(const std::string& orchestrator, const ProfileFlags& 
   PrintTable(options, FormationTable(measured->points, measured->findings));
   if (auto s = WriteSamples(options, prefill, measured->points); !s.ok()) return s;
   profile->formations = FormationProfileOf(measured->findings);
-  if (profile->formations->gains.size() == measured->findings.size()) return absl::OkStatus();
+  const bool complete = std::all_of(measured->findings.begin(), measured->findings.end(),
+                                    [](const auto& one) { return one.second.complete(); });
+  if (complete) return absl::OkStatus();
   return absl::FailedPreconditionError(
       "formations: not all sizes were measured (see above); profile an idle cluster");
 }
