@@ -225,7 +225,7 @@ void ProfileFlags::Register(FlagSet* set) {
       "Writes the profile to standard output and its error at each sample to standard error. The "
       "cluster should be idle. Decode groups are bound at each size, in TP and in SP, to measure "
       "what their formations gain; they are pinned meanwhile, and released and unpinned at the "
-      "end, also after an error or Ctrl-C.");
+      "end, also after an error, Ctrl-C, or the end of the terminal.");
   RegisterCluster(&orchestrator, set);
   set->String(&model, "model", "The model to measure; needed if the cluster serves several.")
       .Value("NAME");
