@@ -109,6 +109,8 @@ class GroupProcesses {
 
   // Until it is so, within a minute.
   void Await(const std::function<bool()>& so, const std::string& what);
+  // For people: the formation of each worker, and the requests that are live.
+  std::string State();
 
  private:
   struct Slot {
@@ -127,7 +129,6 @@ class GroupProcesses {
   void TakeDropped();
   void Compare(const Answer& answer);
   uint64_t WorkerOf(int rank) const { return slots_[Index(members_[Index(rank)])].worker; }
-  std::string State();
 
   const Options options_;
   const std::string model_dir_;
