@@ -178,7 +178,8 @@ absl::StatusOr<std::vector<DecodeProbe::Clock::time_point>> DecodeProbe::Read(
 }
 
 absl::StatusOr<std::vector<DecodeSample>> DecodeProbe::Run(const std::vector<DecodeTarget>& targets,
-                                                           int64_t streams, int64_t steps) {
+                                                           int32_t size, int64_t streams,
+                                                           int64_t steps) {
   if (absl::Status idle = AwaitIdle(); !idle.ok()) return idle;
   const auto tokens = OutputTokens(targets.size(), streams, steps);
   if (!tokens.ok()) return tokens.status();
@@ -204,7 +205,7 @@ absl::StatusOr<std::vector<DecodeSample>> DecodeProbe::Run(const std::vector<Dec
   for (size_t i = 0; i < windows.size(); ++i) {
     windows[i].seconds = std::chrono::duration<double>((*ends)[i] - (*begins)[i]).count();
   }
-  return SamplesOf(windows, streams, steps / 2);
+  return SamplesOf(windows, size, streams, steps / 2);
 }
 
 }  // namespace skein::services

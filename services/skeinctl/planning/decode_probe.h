@@ -25,10 +25,11 @@ class DecodeProbe {
   DecodeProbe(ClusterClient* client, std::string model, int64_t tokens_max);
 
   // Runs so many streams at a time until each has had `steps` tokens while all ran; then cancels
-  // them. FAILED_PRECONDITION: not measured, other requests ran. RESOURCE_EXHAUSTED: so many do not
-  // run at a time. UNAVAILABLE: a process does not answer.
+  // them. The samples are of the targets of `size` instances. FAILED_PRECONDITION: not measured,
+  // other requests ran. RESOURCE_EXHAUSTED: so many do not run at a time. UNAVAILABLE: a process
+  // does not answer.
   absl::StatusOr<std::vector<DecodeSample>> Run(const std::vector<DecodeTarget>& targets,
-                                                int64_t streams, int64_t steps);
+                                                int32_t size, int64_t streams, int64_t steps);
 
   // Waits until no decode instance of the model has requests. FAILED_PRECONDITION names one that
   // still has some.

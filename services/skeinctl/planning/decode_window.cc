@@ -76,7 +76,8 @@ absl::StatusOr<std::vector<DecodeTarget>> DecodeTargets(const v1::ListGroupsResp
 }
 
 absl::StatusOr<std::vector<DecodeSample>> SamplesOf(const std::vector<DecodeWindow>& windows,
-                                                    int64_t streams, int64_t least_steps) {
+                                                    int32_t size, int64_t streams,
+                                                    int64_t least_steps) {
   std::vector<DecodeSample> samples;
   double tokens = 0;
   for (const DecodeWindow& window : windows) {
@@ -86,7 +87,7 @@ absl::StatusOr<std::vector<DecodeSample>> SamplesOf(const std::vector<DecodeWind
     sample->streams = streams;
     const bool busy =
         sample->seconds > 0 && window.seconds / sample->seconds >= static_cast<double>(least_steps);
-    if (busy) samples.push_back(*sample);
+    if (busy && sample->instances == size) samples.push_back(*sample);
   }
   // A stream pauses for a step now and then; a stream more or less is a whole token a step.
   if (std::abs(tokens - static_cast<double>(streams)) < 0.5) return samples;

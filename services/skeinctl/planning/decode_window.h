@@ -28,11 +28,14 @@ struct DecodeWindow {
   double seconds = 0;  // between the two readings
 };
 
-// The targets that ran at least `least_steps` steps. Each of the `streams` ran all the time, so the
-// tokens of a step of all targets are as many in sum. FAILED_PRECONDITION: they are not, because
-// other requests ran, or streams waited; or a bound group ran steps in both modes.
+// The targets of `size` instances that ran at least `least_steps` steps. Others give no sample: an
+// instance that is left over where groups of three are bound at two works alone, but at its side
+// others are bound. Each of the `streams` ran all the time, so the tokens of a step of all targets
+// are as many in sum. FAILED_PRECONDITION: they are not, because other requests ran, or streams
+// waited; or a bound group ran steps in both modes.
 absl::StatusOr<std::vector<DecodeSample>> SamplesOf(const std::vector<DecodeWindow>& windows,
-                                                    int64_t streams, int64_t least_steps);
+                                                    int32_t size, int64_t streams,
+                                                    int64_t least_steps);
 
 // How many streams to run at a time where there are so many targets and instances: one, one an
 // instance, and 1, 2, 4 … up to `most` a target. Ascending, unique.

@@ -19,35 +19,52 @@ DecodeWindow WindowOf(int32_t instances, const std::string& mode, double steps, 
 }
 
 TEST(DecodeWindow, ASampleIsTheMeanOfItsSteps) {
-  const auto samples = SamplesOf({WindowOf(4, "tp", 100, 200), WindowOf(1, "own", 50, 50)}, 3, 10);
+  const auto samples = SamplesOf({WindowOf(4, "tp", 100, 200)}, 4, 2, 10);
   ASSERT_TRUE(samples.ok()) << samples.status();
-  ASSERT_EQ(samples->size(), 2u);
+  ASSERT_EQ(samples->size(), 1u);
   EXPECT_EQ((*samples)[0].instances, 4);
   EXPECT_EQ((*samples)[0].mode, DecodeMode::kTp);
-  EXPECT_EQ((*samples)[0].streams, 3);
+  EXPECT_EQ((*samples)[0].streams, 2);
   EXPECT_DOUBLE_EQ((*samples)[0].tokens, 2);
   EXPECT_DOUBLE_EQ((*samples)[0].seconds, 0.01);
-  EXPECT_EQ((*samples)[1].mode, DecodeMode::kAlone);
-  EXPECT_DOUBLE_EQ((*samples)[1].seconds, 0.02);
+  const auto alone = SamplesOf({WindowOf(1, "own", 50, 50)}, 1, 1, 10);
+  ASSERT_TRUE(alone.ok()) << alone.status();
+  ASSERT_EQ(alone->size(), 1u);
+  EXPECT_EQ((*alone)[0].mode, DecodeMode::kAlone);
+  EXPECT_DOUBLE_EQ((*alone)[0].seconds, 0.02);
+}
+
+TEST(DecodeWindow, AnInstanceThatIsLeftOverGivesNoSample) {
+  const auto samples =
+      SamplesOf({WindowOf(2, "tp", 100, 200), WindowOf(1, "own", 50, 50)}, 2, 3, 10);
+  ASSERT_TRUE(samples.ok()) << samples.status();
+  ASSERT_EQ(samples->size(), 1u);
+  EXPECT_EQ((*samples)[0].instances, 2);
+  EXPECT_EQ((*samples)[0].streams, 3);
+  // Its tokens are those of some of the streams.
+  EXPECT_FALSE(SamplesOf({WindowOf(2, "tp", 100, 200), WindowOf(1, "own", 50, 50)}, 2, 2, 10).ok());
+  const auto only = SamplesOf({WindowOf(2, "tp", 0, 0), WindowOf(1, "own", 50, 50)}, 2, 1, 10);
+  ASSERT_TRUE(only.ok()) << only.status();
+  EXPECT_TRUE(only->empty());
 }
 
 TEST(DecodeWindow, StepsOfBothKindsOfSpAreSp) {
   for (const char* mode : {"sp", "sp_tp"}) {
-    const auto samples = SamplesOf({WindowOf(2, mode, 100, 100)}, 1, 10);
+    const auto samples = SamplesOf({WindowOf(2, mode, 100, 100)}, 2, 1, 10);
     ASSERT_TRUE(samples.ok()) << samples.status();
     EXPECT_EQ(samples->at(0).mode, DecodeMode::kSp) << mode;
   }
 }
 
 TEST(DecodeWindow, ATargetWithoutStreamsGivesNoSample) {
-  const auto samples = SamplesOf({WindowOf(2, "tp", 100, 100), WindowOf(2, "tp", 0, 0)}, 1, 10);
+  const auto samples = SamplesOf({WindowOf(2, "tp", 100, 100), WindowOf(2, "tp", 0, 0)}, 2, 1, 10);
   ASSERT_TRUE(samples.ok()) << samples.status();
   EXPECT_EQ(samples->size(), 1u);
 }
 
 TEST(DecodeWindow, OtherRequestsAreSeenByTheirTokens) {
   for (const double tokens : {100.0, 300.0}) {
-    const auto samples = SamplesOf({WindowOf(2, "tp", 100, tokens)}, 2, 10);
+    const auto samples = SamplesOf({WindowOf(2, "tp", 100, tokens)}, 2, 2, 10);
     EXPECT_TRUE(absl::IsFailedPrecondition(samples.status())) << samples.status();
     EXPECT_NE(samples.status().message().find("2 streams ran"), std::string::npos);
   }
@@ -56,12 +73,12 @@ TEST(DecodeWindow, OtherRequestsAreSeenByTheirTokens) {
 TEST(DecodeWindow, ABoundGroupRunsInOneModeAndNothingAlone) {
   DecodeWindow mixed = WindowOf(2, "tp", 100, 100);
   mixed.last.steps[{"sp", 2}] = 3;
-  EXPECT_TRUE(absl::IsFailedPrecondition(SamplesOf({mixed}, 1, 10).status()));
+  EXPECT_TRUE(absl::IsFailedPrecondition(SamplesOf({mixed}, 2, 1, 10).status()));
   DecodeWindow own = WindowOf(2, "tp", 100, 100);
   own.last.steps[{"own", 1}] = 4;
-  EXPECT_TRUE(SamplesOf({own}, 1, 10).ok()) << "a step of no tokens only asks for free blocks";
+  EXPECT_TRUE(SamplesOf({own}, 2, 1, 10).ok()) << "a step of no tokens only asks for free blocks";
   own.last.step_tokens[{"own", 1}] = 4;
-  EXPECT_TRUE(absl::IsFailedPrecondition(SamplesOf({own}, 1, 10).status()));
+  EXPECT_TRUE(absl::IsFailedPrecondition(SamplesOf({own}, 2, 1, 10).status()));
 }
 
 TEST(DecodeTargets, AreLeadsAndInstancesAlone) {

@@ -29,7 +29,8 @@ struct Pair {
 
 class Finder {
  public:
-  Finder(const std::vector<DecodePoint>& points, int32_t size) : size_(size) {
+  Finder(const std::vector<DecodePoint>& points, int32_t size, int64_t instances)
+      : size_(size), instances_(instances) {
     for (const DecodePoint& point : points) by_[{point.instances, point.mode}].push_back(point);
   }
 
@@ -100,6 +101,7 @@ class Finder {
       found->why_no_shift = "not measured in both TP and SP";
       return;
     }
+    found->both_modes = true;
     size_t cut = BestCut(pairs);
     while (cut < pairs.size() && MeanWin(pairs, cut) < std::log1p(kShiftWin)) ++cut;
     if (cut == pairs.size()) {
@@ -121,22 +123,24 @@ class Finder {
   }
 
   void FindGain(FormationFinding* found) const {
-    const auto alone = by_.find({1, DecodeMode::kAlone});
-    if (alone == by_.end()) {
-      found->why_no_gain = "no step of an instance alone was measured";
-      return;
+    std::optional<double> least;
+    for (const int64_t streams : std::set<int64_t>{1, instances_}) {
+      const DecodePoint* alone = At(1, DecodeMode::kAlone, streams);
+      const std::optional<double> bound = BoundSeconds(streams, *found);
+      if (alone == nullptr || !bound.has_value()) {
+        found->why_no_gain = absl::StrFormat("%s was not measured with %d stream%s",
+                                             alone == nullptr ? "an instance alone" : "TP", streams,
+                                             streams == 1 ? "" : "s");
+        return;
+      }
+      const double ratio = alone->seconds / *bound;
+      least = least.has_value() ? std::min(*least, ratio) : ratio;
     }
-    for (const DecodePoint& point : alone->second) {
-      const std::optional<double> bound = BoundSeconds(point.streams, *found);
-      if (!bound.has_value()) continue;
-      const double gain = point.seconds / *bound;
-      found->gain = std::min(found->gain.value_or(gain), gain);
-    }
-    if (found->gain.has_value()) return;
-    found->why_no_gain = "not measured with the streams that ran on instances alone";
+    found->gain = least;
   }
 
   const int32_t size_;
+  const int64_t instances_;
   std::map<std::pair<int32_t, DecodeMode>, std::vector<DecodePoint>> by_;
 };
 
@@ -175,12 +179,11 @@ std::vector<DecodePoint> DecodeMedians(const std::vector<DecodeSample>& samples)
   return points;
 }
 
-std::map<int32_t, FormationFinding> FindFormations(const std::vector<DecodePoint>& points) {
+std::map<int32_t, FormationFinding> FindFormations(const std::vector<DecodePoint>& points,
+                                                   const std::vector<int32_t>& sizes,
+                                                   int64_t instances) {
   std::map<int32_t, FormationFinding> findings;
-  for (const DecodePoint& point : points) {
-    if (point.instances < 2 || findings.contains(point.instances)) continue;
-    findings[point.instances] = Finder(points, point.instances).Find();
-  }
+  for (const int32_t size : sizes) findings[size] = Finder(points, size, instances).Find();
   return findings;
 }
 

@@ -9,7 +9,7 @@
 // once one stream, once as many as there are instances, which is the most for which the
 // orchestrator's policy calls a group quiet by default. Each gives a ratio of the times that a
 // stream waits for a token; the smaller of them is the gain, so that "auto" does not bind what
-// loses in one of the two.
+// loses in one of the two. Where one of them is missing there is no gain.
 //
 // Shift. The threshold is where the sum of the logarithms of all times, those up to it in TP and
 // those above it in SP, is least. One point that is wrong by chance hardly moves it. Between the
@@ -61,9 +61,15 @@ struct FormationFinding {
   std::string why_no_gain;              // for people
   std::optional<int64_t> shift_tokens;  // 0: SP is faster with every number of tokens
   std::string why_no_shift;             // for people
+  bool both_modes = false;              // whether some number of streams ran in TP and in SP
+  // What was asked of a size was measured.
+  bool complete() const { return gain.has_value() && both_modes; }
 };
-// By size, of each size that has a point. `points` as DecodeMedians gives them.
-std::map<int32_t, FormationFinding> FindFormations(const std::vector<DecodePoint>& points);
+// By size, of each of `sizes`. `points` as DecodeMedians gives them, of a cluster of so many
+// `instances`.
+std::map<int32_t, FormationFinding> FindFormations(const std::vector<DecodePoint>& points,
+                                                   const std::vector<int32_t>& sizes,
+                                                   int64_t instances);
 
 // Those with a gain.
 scheduler::orchestrator::FormationProfile FormationProfileOf(

@@ -25,8 +25,14 @@ Points PointsOf(const std::vector<std::array<double, 3>>& rows) {
   return points;
 }
 
+// As if one stream were one an instance, too.
+std::map<int32_t, FormationFinding> FindOfTwo(const Points& points) {
+  return FindFormations(points, {2}, 1);
+}
+FormationFinding FindSizeTwo(const Points& points) { return FindOfTwo(points).at(2); }
+
 FormationFinding FindingOf(const std::vector<std::array<double, 3>>& rows) {
-  return FindFormations(PointsOf(rows)).at(2);
+  return FindSizeTwo(PointsOf(rows));
 }
 
 TEST(DecodeMedians, AreOfEachSizeModeAndNumberOfStreamsApart) {
@@ -46,9 +52,9 @@ TEST(FindFormations, TheGainIsTheSmallerOfOneStreamAndOneAnInstance) {
                    {1, DecodeMode::kAlone, 4, 1, 0.012},
                    {4, DecodeMode::kTp, 1, 1, 0.004},
                    {4, DecodeMode::kTp, 4, 4, 0.008}};
-  EXPECT_DOUBLE_EQ(*FindFormations(points).at(4).gain, 1.5);
+  EXPECT_DOUBLE_EQ(*FindFormations(points, {4}, 4).at(4).gain, 1.5);
   points[3].seconds = 0.004;
-  EXPECT_DOUBLE_EQ(*FindFormations(points).at(4).gain, 2.5);
+  EXPECT_DOUBLE_EQ(*FindFormations(points, {4}, 4).at(4).gain, 2.5);
 }
 
 TEST(FindFormations, TheGainIsInTheModeThatSuchStepsRunIn) {
@@ -81,21 +87,49 @@ TEST(FindFormations, WithoutAWinThereIsNoShiftAndItSaysSo) {
   EXPECT_FALSE(found.shift_tokens.has_value());
   EXPECT_EQ(found.why_no_shift, "up to 8 tokens a step SP is not faster than TP");
   EXPECT_FALSE(FindingOf({{1, 1, 2}, {8, 1.01, 1}}).shift_tokens.has_value()) << "noise";
-  const Points tp = {{1, DecodeMode::kAlone, 1, 1, 0.01}, {2, DecodeMode::kTp, 1, 1, 0.005}};
-  EXPECT_EQ(FindFormations(tp).at(2).why_no_shift, "not measured in both TP and SP");
-  EXPECT_DOUBLE_EQ(*FindFormations(tp).at(2).gain, 2);
+  const FormationFinding tp =
+      FindSizeTwo({{1, DecodeMode::kAlone, 1, 1, 0.01}, {2, DecodeMode::kTp, 1, 1, 0.005}});
+  EXPECT_EQ(tp.why_no_shift, "not measured in both TP and SP");
+  EXPECT_DOUBLE_EQ(*tp.gain, 2);
+  EXPECT_FALSE(tp.complete());
 }
 
-TEST(FindFormations, WithoutAnInstanceAloneThereIsNoGain) {
+// The complete measurement of sizes 2 and 4 on four instances, and what is lost without each point.
+TEST(FindFormations, AGainTakesOneStreamAndOneAnInstanceOfBoth) {
+  Points whole = {{1, DecodeMode::kAlone, 1, 1, 0.010}, {1, DecodeMode::kAlone, 4, 1, 0.010}};
+  for (const int32_t size : {2, 4}) {
+    for (const int64_t streams : {1, 2, 4}) {
+      for (const DecodeMode mode : {DecodeMode::kTp, DecodeMode::kSp}) {
+        whole.push_back({size, mode, streams, static_cast<double>(streams), 0.005});
+      }
+    }
+  }
+  for (size_t lost = 0; lost < whole.size(); ++lost) {
+    Points points = whole;
+    points.erase(points.begin() + static_cast<std::ptrdiff_t>(lost));
+    const auto findings = FindFormations(points, {2, 4}, 4);
+    ASSERT_EQ(findings.size(), 2u);
+    for (const auto& [size, found] : findings) {
+      const DecodePoint& point = whole[lost];
+      const bool of_it = point.instances == size && point.mode == DecodeMode::kTp;
+      const bool needed = point.instances == 1 || (of_it && point.streams != 2);
+      EXPECT_EQ(found.gain.has_value(), !needed) << lost << ", size " << size;
+      EXPECT_EQ(found.why_no_gain.empty(), !needed) << lost << ", size " << size;
+      EXPECT_EQ(found.complete(), !needed) << lost << ", size " << size;
+    }
+  }
+}
+
+TEST(FindFormations, ASizeThatWasNotMeasuredIsFoundWithoutAGain) {
   Points points = PointsOf({{1, 1, 2}});
+  const auto findings = FindFormations(points, {2, 4}, 1);
+  EXPECT_TRUE(findings.at(2).complete());
+  EXPECT_FALSE(findings.at(4).complete());
+  EXPECT_EQ(findings.at(4).why_no_gain, "TP was not measured with 1 stream");
+  EXPECT_EQ(FormationProfileOf(findings).gains.size(), 1u);
   points.erase(points.begin());
-  const auto findings = FindFormations(points);
-  EXPECT_FALSE(findings.at(2).gain.has_value());
-  EXPECT_EQ(findings.at(2).why_no_gain, "no step of an instance alone was measured");
-  EXPECT_TRUE(FormationProfileOf(findings).gains.empty());
-  points.push_back({1, DecodeMode::kAlone, 7, 1, 1});
-  EXPECT_EQ(FindFormations(points).at(2).why_no_gain,
-            "not measured with the streams that ran on instances alone");
+  EXPECT_EQ(FindSizeTwo(points).why_no_gain, "an instance alone was not measured with 1 stream");
+  EXPECT_TRUE(FormationProfileOf(FindOfTwo(points)).gains.empty());
 }
 
 // Random devices: TP steps of n tokens take (s + q n) / g, SP steps s + q n / k. Every time is
@@ -128,7 +162,7 @@ TEST(FindFormations, NoisyTimesGiveAThresholdThatIsNearlyTheBest) {
         }
       }
     }
-    const FormationFinding found = FindFormations(DecodeMedians(samples)).at(size);
+    const FormationFinding found = FindFormations(DecodeMedians(samples), {size}, 1).at(size);
     shifts += found.shift_tokens.has_value() ? 1 : 0;
     for (const int64_t n : counts) {
       const auto tokens = static_cast<double>(n);
@@ -150,7 +184,7 @@ TEST(FormationProfileOf, IsWhatAProfileHolds) {
                   *scheduler::LatencyModel::Make({{1, {1e-3, 1e-5, 0, 0}}}),
                   std::nullopt,
                   std::nullopt,
-                  FormationProfileOf(FindFormations(points))};
+                  FormationProfileOf(FindOfTwo(points))};
   const auto read = ParseProfile(ProfileJson(profile));
   ASSERT_TRUE(read.ok()) << read.status();
   EXPECT_EQ(read->formations->gains, (std::map<int32_t, double>{{2, 1.6}}));
@@ -172,7 +206,7 @@ TEST(DecodeCsv, IsSkippedByFit) {
 
 TEST(FormationTable, SaysWhatWasFound) {
   const Points points = PointsOf({{1, 0.005, 0.01}});
-  EXPECT_EQ(FormationTable(points, FindFormations(points)),
+  EXPECT_EQ(FormationTable(points, FindOfTwo(points)),
             "instances  mode  streams  tokens a step  ms a step\n"
             "        1  own         1           1.00     10.000\n"
             "        2  tp          1           1.00      5.000\n"

@@ -78,7 +78,7 @@ class PinnedGroups {
 
 absl::Status PinnedGroups::Take(const std::string& model) {
   const auto end = std::chrono::steady_clock::now() + kReadyMax;
-  while (true) {
+  for (bool first = true;; first = false) {
     const auto response = client_->Groups();
     if (!response.ok()) return response.status();
     std::vector<Group> groups;
@@ -94,15 +94,16 @@ absl::Status PinnedGroups::Take(const std::string& model) {
     }
     if (waits.empty()) {
       groups_ = std::move(groups);
-      break;
+      if (Largest() >= 2) return absl::OkStatus();
+      groups_.clear();
+      const char none[] = "no decode group of the model has two instances";
+      return first ? absl::NotFoundError(none)
+                   : absl::AbortedError(absl::StrCat(none, " any more"));
     }
     if (std::chrono::steady_clock::now() >= end) return absl::FailedPreconditionError(waits);
     WaitUnlessStopped(kGlance);
     if (StopSignalled()) return Stopped();
   }
-  if (Largest() >= 2) return absl::OkStatus();
-  groups_.clear();
-  return absl::NotFoundError("no decode group of the model has two instances");
 }
 
 int64_t PinnedGroups::Instances() const { return Targets(std::numeric_limits<int32_t>::max()); }
@@ -164,8 +165,18 @@ class Measurement {
         probe_(client, options.model, options.tokens_max) {}
 
   absl::StatusOr<FormationMeasurement> Run() {
-    absl::Status status = groups_.Take(options_.model);
-    if (status.ok()) status = probe_.AwaitIdle();
+    const absl::Status taken = groups_.Take(options_.model);
+    if (!taken.ok()) return taken;
+    auto measured = Measured();
+    // Only where there are no groups at first is there nothing to measure; now they have gone.
+    if (!absl::IsNotFound(measured.status())) return measured;
+    return absl::AbortedError(measured.status().message());
+  }
+
+ private:
+  // The groups are given back, whatever comes.
+  absl::StatusOr<FormationMeasurement> Measured() {
+    absl::Status status = probe_.AwaitIdle();
     if (status.ok()) status = Rounds();
     absl::Status given_back = groups_.GiveBack();
     if (!given_back.ok() && !status.ok()) {
@@ -176,12 +187,11 @@ class Measurement {
     if (!status.ok()) return status;
     FormationMeasurement measured;
     measured.points = DecodeMedians(samples_);
-    measured.findings = FindFormations(measured.points);
+    measured.findings = FindFormations(measured.points, Sizes(), groups_.Instances());
     for (const std::string& note : notes_) absl::StrAppend(&measured.notes, note, "\n");
     return measured;
   }
 
- private:
   std::vector<int32_t> Sizes() const {
     std::vector<int32_t> sizes;
     for (int32_t size = 2; size <= std::min<int64_t>(kSizeMax, groups_.Largest()); size *= 2) {
@@ -197,7 +207,7 @@ class Measurement {
       const std::string in_round = absl::StrFormat("round %d of %d, ", round, options_.rounds);
       progress.Step(in_round + "each instance alone");
       absl::Status status = groups_.Release();
-      if (status.ok()) status = Streams("alone", {1, groups_.Instances()});
+      if (status.ok()) status = Streams("alone", 1, {1, groups_.Instances()});
       if (!status.ok()) return status;
       for (const int32_t size : Sizes()) {
         for (const bool first : {true, false}) {
@@ -220,18 +230,23 @@ class Measurement {
       notes_.insert(absl::StrCat(what, ": not measured: ", std::string(bound.message())));
       return absl::OkStatus();
     }
-    return Streams(what,
+    return Streams(what, size,
                    StreamCounts(groups_.Targets(size), groups_.Instances(), options_.streams));
   }
 
-  absl::Status Streams(const std::string& what, const std::vector<int64_t>& counts) {
+  absl::Status Streams(const std::string& what, int32_t size, const std::vector<int64_t>& counts) {
     const auto response = client_->Groups();
     if (!response.ok()) return response.status();
     const auto targets = DecodeTargets(*response, options_.model);
+    if (absl::IsFailedPrecondition(targets.status())) {  // the group is being released
+      notes_.insert(
+          absl::StrCat(what, ": not measured: ", std::string(targets.status().message())));
+      return absl::OkStatus();
+    }
     if (!targets.ok()) return targets.status();
     for (const int64_t streams : counts) {
       if (StopSignalled()) return Stopped();
-      auto samples = probe_.Run(*targets, streams, options_.steps);
+      auto samples = probe_.Run(*targets, size, streams, options_.steps);
       if (samples.ok()) {
         samples_.insert(samples_.end(), samples->begin(), samples->end());
         continue;

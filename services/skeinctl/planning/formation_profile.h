@@ -28,14 +28,15 @@ struct FormationProfileOptions {
 
 struct FormationMeasurement {
   std::vector<DecodePoint> points;
-  std::map<int32_t, FormationFinding> findings;
+  std::map<int32_t, FormationFinding> findings;  // of each size that the groups could be bound at
   std::string notes;  // for people, by line: what was not measured, and why
 };
 
-// NOT_FOUND: no group of the model has two instances. FAILED_PRECONDITION: an operator has pinned a
-// group, or the cluster is not idle. CANCELLED: a stop signal came (CatchStopSignals is called
-// here). Whatever comes: the groups are released and unpinned before it returns; if that fails, the
-// error says how to do it by hand.
+// NOT_FOUND: at the first look no group of the model has two instances. ABORTED: groups or
+// instances have gone meanwhile. FAILED_PRECONDITION: an operator has pinned a group, or the
+// cluster is not idle. CANCELLED: a stop signal came (CatchStopSignals is called here). Whatever
+// comes: the groups are released and unpinned before it returns; if that fails, the error says how
+// to do it by hand.
 absl::StatusOr<FormationMeasurement> MeasureFormations(ClusterClient* client,
                                                        const FormationProfileOptions& options);
 

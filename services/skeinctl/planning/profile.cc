@@ -84,7 +84,9 @@ absl::Status AddFormations(const std::string& orchestrator, const ProfileFlags& 
   PrintTable(options, FormationTable(measured->points, measured->findings));
   if (auto s = WriteSamples(options, prefill, measured->points); !s.ok()) return s;
   profile->formations = FormationProfileOf(measured->findings);
-  if (profile->formations->gains.size() == measured->findings.size()) return absl::OkStatus();
+  const bool complete = std::all_of(measured->findings.begin(), measured->findings.end(),
+                                    [](const auto& one) { return one.second.complete(); });
+  if (complete) return absl::OkStatus();
   return absl::FailedPreconditionError(
       "formations: not all sizes were measured (see above); profile an idle cluster");
 }
@@ -223,7 +225,7 @@ void ProfileFlags::Register(FlagSet* set) {
       "Writes the profile to standard output and its error at each sample to standard error. The "
       "cluster should be idle. Decode groups are bound at each size, in TP and in SP, to measure "
       "what their formations gain; they are pinned meanwhile, and released and unpinned at the "
-      "end, also after an error or Ctrl-C.");
+      "end, also after an error, Ctrl-C, or the end of the terminal.");
   RegisterCluster(&orchestrator, set);
   set->String(&model, "model", "The model to measure; needed if the cluster serves several.")
       .Value("NAME");

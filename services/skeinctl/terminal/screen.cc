@@ -64,7 +64,13 @@ bool MayColor() { return IsTerminal() && Environment("NO_COLOR").empty(); }
 void CatchStopSignals() {
   struct sigaction action {};
   action.sa_handler = OnStopSignal;  // without SA_RESTART, so that waits end
-  for (const int signal : {SIGINT, SIGTERM}) sigaction(signal, &action, nullptr);
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
+    struct sigaction before {};
+    sigaction(signal, nullptr, &before);
+    // nohup: the process is to outlive its terminal.
+    const bool ignored = signal == SIGHUP && before.sa_handler == SIG_IGN;
+    if (!ignored) sigaction(signal, &action, nullptr);
+  }
 }
 
 bool StopSignalled() { return stop_signalled != 0; }

@@ -14,7 +14,8 @@ bool IsTerminal();
 // The same, and NO_COLOR is not set.
 bool MayColor();
 
-// From here on SIGINT and SIGTERM end waits instead of the process.
+// From here on SIGINT, SIGTERM and SIGHUP (the terminal has gone) end waits instead of the process.
+// SIGHUP stays ignored under nohup.
 void CatchStopSignals();
 bool StopSignalled();
 // Waits until `time` has passed or a stop signal came.

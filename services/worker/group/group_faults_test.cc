@@ -25,6 +25,8 @@ using Clock = std::chrono::steady_clock;
 constexpr int kSize = 4;
 constexpr int kBlocks = 32;
 constexpr int64_t kLimitUs = 500'000;
+// Of a bind: a slow machine misses the limits now and then.
+constexpr int kTries = 20;
 
 class GroupFaults : public ::testing::Test {
  protected:
@@ -33,11 +35,15 @@ class GroupFaults : public ::testing::Test {
     const std::string what = std::string(signal == SIGKILL ? "killed at " : "stopped at ") +
                              testing::NameOf(point) + ", rank " + std::to_string(rank);
     SCOPED_TRACE(what);
+    if (HasFatalFailure()) return;  // the workers are not as they were at first
     node_.MakeGroups({0, 1, 2, 3});
     const int victim = node_.SlotOf(rank);
     for (int slot = 0; slot < kSize; ++slot) node_.Start(slot, 9, 40, 0, true);
     node_.process(victim).Arm(point, signal);
-    while (!Struck(victim)) BindUntilStruck(point, victim);
+    for (int tries = 0; !Struck(victim); ++tries) {
+      if (tries == kTries) FAIL() << "not struck in " << kTries << " binds\n" << node_.State();
+      BindUntilStruck(point, victim);
+    }
 
     const auto since = Clock::now();
     signal == SIGKILL ? node_.Bury(victim) : node_.SetAside(victim);
@@ -61,7 +67,7 @@ class GroupFaults : public ::testing::Test {
     std::printf("%s: the others alone after %ld ms; %d requests whole, %d lost\n", what.c_str(),
                 static_cast<long>(alone_ms), ends.whole, ends.lost);
     node_.MakeGroups(others);
-    BindTwo();
+    ASSERT_NO_FATAL_FAILURE(BindTwo());
     node_.ExpectAtRest();
     signal == SIGKILL ? node_.Restart(victim) : Return(victim);
   }
@@ -111,7 +117,8 @@ class GroupFaults : public ::testing::Test {
   void BindTwo() {
     const int lead = node_.SlotOf(0);
     const std::string before = node_.process(lead).Ask("steps");
-    do {
+    for (int tries = 0; node_.process(lead).Ask("steps") == before; ++tries) {
+      if (tries == kTries) FAIL() << "no step in " << kTries << " binds\n" << node_.State();
       epoch_ = node_.Prepare(0, 2, std::nullopt);
       node_.AwaitPhase(0, 2, epoch_, Phase::kPrepared);
       node_.Commit(0, epoch_);
@@ -122,7 +129,7 @@ class GroupFaults : public ::testing::Test {
       EXPECT_EQ(ends.failed + ends.lost, 0) << ends.why;
       node_.End(0, epoch_, Switch::kSequential);
       node_.AwaitEnds(0, 2, epoch_);
-    } while (node_.process(lead).Ask("steps") == before);
+    }
   }
 
   // It finds that it is alone. What it has ends.

@@ -1,7 +1,8 @@
 // Decode-workers in processes of their own, bound, released, shifted and pinned at random while
 // requests run in them, alone and together, with handoffs on their way: 4 with a model on CPUs, 8
-// emulated ones. Every token and log-probability is the one of an instance alone, every request
-// ends, and at the end no instance holds a block. One seed is one sequence.
+// emulated ones. What they run alone shares the steps, ends first, joins the group, or pauses.
+// Every token and log-probability is the one of an instance alone, every request ends, and at the
+// end no instance holds a block. One seed is one sequence.
 //
 // SKEIN_FORMATION_SEEDS: how many (the number is 10000); SKEIN_FORMATION_FIRST_SEED: from
 // which on.
@@ -24,9 +25,11 @@ namespace {
 
 using scheduler::Switch;
 using testing::GroupProcesses;
+using Own = scheduler::OwnSequences;
 using Phase = GroupProcesses::Phase;
 
 constexpr int kBlocks = 16;  // of 4 tokens alone; a request may need 14
+constexpr Own kOwn[] = {Own::kShare, Own::kSequential, Own::kSoftPreempt, Own::kHardPreempt};
 constexpr int64_t kLimitUs = int64_t{60} * 1'000'000;
 
 uint32_t FromEnvironment(const char* name, uint32_t otherwise) {
@@ -133,7 +136,9 @@ class Sequence {
       if (overlaps(standing_[i])) Release(i, HowToRelease(), /*wait=*/true);
     }
     const std::optional<int64_t> shifts[] = {std::nullopt, 1, 4, 1000};
-    const uint64_t epoch = node_->Prepare(first, count, shifts[Between(0, 3)]);
+    // Where own sequences end first, what comes meanwhile is refused, and placed anew later.
+    const Own own = kOwn[Between(0, 3)];
+    const uint64_t epoch = node_->Prepare(first, count, shifts[Between(0, 3)], own);
     node_->AwaitPhase(first, count, epoch, Phase::kPrepared);
     for (int rank = first; rank < first + count; ++rank) {
       EXPECT_FALSE(node_->HasEnded(rank, epoch)) << node_->WhyEnded(rank);

@@ -64,7 +64,8 @@ class GroupProcesses {
   // Ranks are those of the latest MakeGroups: as their workers were started.
   int SlotOf(int rank) const { return members_[Index(rank)]; }
   // Returns the epoch.
-  uint64_t Prepare(int first, int count, std::optional<int64_t> shift_tokens);
+  uint64_t Prepare(int first, int count, std::optional<int64_t> shift_tokens,
+                   scheduler::OwnSequences own = scheduler::OwnSequences::kShare);
   void Commit(int first, uint64_t epoch);
   void End(int rank, uint64_t epoch, Switch how);
   // Whether the worker of that rank has told this of the epoch, or that it has ended.
@@ -109,6 +110,8 @@ class GroupProcesses {
 
   // Until it is so, within a minute.
   void Await(const std::function<bool()>& so, const std::string& what);
+  // For people: the formation of each worker, and the requests that are live.
+  std::string State();
 
  private:
   struct Slot {
@@ -127,7 +130,6 @@ class GroupProcesses {
   void TakeDropped();
   void Compare(const Answer& answer);
   uint64_t WorkerOf(int rank) const { return slots_[Index(members_[Index(rank)])].worker; }
-  std::string State();
 
   const Options options_;
   const std::string model_dir_;
