@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -57,6 +58,7 @@ class FormationOrchestrator final : public v1::Orchestrator::CallbackService {
     for (const uint64_t worker : workers) {
       v1::OrchestratorMessage message;
       *message.mutable_group() = ToProto(order);
+      workers_.at(worker).groups = message;
       Send(&workers_.at(worker), std::move(message));
       ++order.index;
     }
@@ -141,7 +143,8 @@ class FormationOrchestrator final : public v1::Orchestrator::CallbackService {
   struct Worker {
     std::shared_ptr<Connection> connection;
     std::string endpoint, comm_address;
-    uint64_t groups_made = 0;  // a generation
+    uint64_t groups_made = 0;                       // a generation
+    std::optional<v1::OrchestratorMessage> groups;  // the latest order
     scheduler::FormationTold told;
   };
 
@@ -157,6 +160,8 @@ class FormationOrchestrator final : public v1::Orchestrator::CallbackService {
       worker.comm_address = message.hello().comm_address();
       if (message.hello().has_formation()) TakeTold(&worker, message.hello().formation());
       Welcome(&worker);
+      // What was sent on its former stream may be lost.
+      if (worker.groups.has_value()) Send(&worker, *worker.groups);
     } else if (message.has_report()) {
       Worker& worker = workers_[connection->worker];
       worker.groups_made = message.report().load().groups_made();
