@@ -132,15 +132,12 @@ class GroupFaults : public ::testing::Test {
     }
   }
 
-  // It finds that it is alone. What it has ends. Whether it can make communicators with the others
-  // again is not looked at: another process takes its place.
+  // It finds that it is alone. What it has ends.
   void Return(int victim) {
     node_.process(victim).Continue();
     node_.TakeBack(victim);
     node_.SettleRequests();
     node_.ExpectAtRest();
-    node_.Bury(victim);
-    node_.Restart(victim);
   }
 
  protected:
