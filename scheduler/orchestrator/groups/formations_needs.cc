@@ -68,7 +68,11 @@ absl::Status Formations::RefusedBy(const State& state, int64_t tokens,
 
 absl::Status Formations::CanHold(const Key& key, int64_t tokens, const std::set<uint64_t>& refused,
                                  TimeUs now) const {
-  if (parts_.groups->all().at(key).members.size() < 2) {
+  const auto group = parts_.groups->all().find(key);
+  if (group == parts_.groups->all().end()) {
+    return absl::UnavailableError("the instances of the group have left");
+  }
+  if (group->second.members.size() < 2) {
     return absl::UnavailableError(
         absl::StrCat(parts_.groups->NameOf(key), " has one instance only"));
   }
