@@ -30,7 +30,6 @@ class RandomEventsTest : public PlanningTest {
     const int runs = ::testing::UnitTest::GetInstance()->test_to_run_count();
     EXPECT_GT(switched_, 0) << "of " << runs;
     EXPECT_GT(grouped_, 0) << "of " << runs;
-    EXPECT_GT(dedicated_, 0) << "of " << runs;
   }
   void Play(const char* policy, uint64_t seed, int events);
 
@@ -100,9 +99,9 @@ class RandomEventsTest : public PlanningTest {
   std::vector<CallPrepareFormation> prepares_;
   std::set<uint64_t> committed_;
   std::map<uint64_t, int> orders_;  // of formations, by call: how often each was answered
-  // Of all runs: formations that changed as ordered, those of them for urgent requests, and
-  // requests announced to a group that computes them.
-  static inline int64_t switched_ = 0, dedicated_ = 0, grouped_ = 0;
+  // Of all runs: formations that changed as ordered, and requests announced to a group that
+  // computes them.
+  static inline int64_t switched_ = 0, grouped_ = 0;
 };
 
 void RandomEventsTest::Assigned(const CallAssign& call) {
@@ -155,9 +154,7 @@ void RandomEventsTest::Watch(const Effects& effects) {
       EXPECT_EQ(++orders_.at(answer->call.value), 1);
     } else if (const auto* switched = std::get_if<FormationSwitched>(&effect)) {
       const bool done = switched->ended.outcome == orchestrator::SwitchOutcome::kDone;
-      const bool urgent = switched->ended.why.find("priority") != std::string::npos;
       switched_ += done ? 1 : 0;
-      dedicated_ += done && urgent ? 1 : 0;
     }
   }
   for (const SendPlanUpdate& end : Ends(effects)) {
