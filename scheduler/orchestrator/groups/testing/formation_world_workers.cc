@@ -64,7 +64,8 @@ void FormationWorld::TakePrepare(size_t w, const PrepareFormation& order) {
     ++counts["refusals"];
     return Tell(w, {order.epoch, FormationTold::Phase::kEnded, absl::UnavailableError("no")});
   }
-  worker.part.emplace().order = order;
+  worker.part = Part{};
+  worker.part->order = order;
   const std::vector<size_t>& all = orders_.at(order.generation);
   worker.part->peers.assign(all.begin() + order.first, all.begin() + order.first + order.size);
   if (OwnEndFirst(order.own, worker.part->peers.front() == w)) {
