@@ -30,6 +30,7 @@ class RandomEventsTest : public PlanningTest {
     const int runs = ::testing::UnitTest::GetInstance()->test_to_run_count();
     EXPECT_GT(switched_, 0) << "of " << runs;
     EXPECT_GT(grouped_, 0) << "of " << runs;
+    EXPECT_GT(dedicated_, 0) << "of " << runs;
   }
   void Play(const char* policy, uint64_t seed, int events);
 
@@ -74,12 +75,14 @@ class RandomEventsTest : public PlanningTest {
   void AnyReport();
   std::string NodeOf(Role role) { return Chance(role == Role::kDecode ? 85 : 50) ? "a" : "b"; }
   void Come();
+  void Come(Role role, const std::string& node);
   void BreakOrConnect();
   void Order();
   void OrderFormation();
   void TellFormation();
 
   std::mt19937_64 random_;
+  bool urgent_ = false;  // many requests are
   uint64_t submitted_ = 0;
   std::vector<InstanceId> up_;
   std::map<InstanceId, Role> roles_;
@@ -99,9 +102,9 @@ class RandomEventsTest : public PlanningTest {
   std::vector<CallPrepareFormation> prepares_;
   std::set<uint64_t> committed_;
   std::map<uint64_t, int> orders_;  // of formations, by call: how often each was answered
-  // Of all runs: formations that changed as ordered, and requests announced to a group that
-  // computes them.
-  static inline int64_t switched_ = 0, grouped_ = 0;
+  // Of all runs: formations that changed as ordered, those of them for urgent requests, and
+  // requests announced to a group that computes them.
+  static inline int64_t switched_ = 0, dedicated_ = 0, grouped_ = 0;
 };
 
 void RandomEventsTest::Assigned(const CallAssign& call) {
@@ -154,7 +157,9 @@ void RandomEventsTest::Watch(const Effects& effects) {
       EXPECT_EQ(++orders_.at(answer->call.value), 1);
     } else if (const auto* switched = std::get_if<FormationSwitched>(&effect)) {
       const bool done = switched->ended.outcome == orchestrator::SwitchOutcome::kDone;
+      const bool urgent = switched->ended.why.find("priority") != std::string::npos;
       switched_ += done ? 1 : 0;
+      dedicated_ += done && urgent ? 1 : 0;
     }
   }
   for (const SendPlanUpdate& end : Ends(effects)) {
@@ -167,8 +172,12 @@ void RandomEventsTest::Send(const OrchestratorEvent& event) { Watch(Do(event)); 
 
 void RandomEventsTest::Come() {
   const Role role = Chance(60) ? Role::kPrefill : Role::kDecode;
+  Come(role, NodeOf(role));
+}
+
+void RandomEventsTest::Come(Role role, const std::string& node) {
   const uint64_t incarnation = ++last_incarnation_;
-  const Effects effects = Do(RegisterCalled{Call(), {Identity(role, incarnation, NodeOf(role))}});
+  const Effects effects = Do(RegisterCalled{Call(), {Identity(role, incarnation, node)}});
   Watch(effects);
   const InstanceId id = Of<AnswerRegister>(effects)[0].reply.instance;
   incarnations_[id] = {incarnation};
@@ -329,7 +338,7 @@ void RandomEventsTest::Step() {
     const bool again = ends_.count(spec->id) > 0 || closed_.count(spec->id) > 0;
     if (again || serial > submitted_) return;
     spec->want_prompt_logprobs = Chance(10);
-    if (Chance(10)) spec->priority = static_cast<int32_t>(Draw(5)) - 2;
+    if (Chance(urgent_ ? 60 : 10)) spec->priority = static_cast<int32_t>(Draw(5)) - 2;
     if (Chance(10)) spec->deadline_us = static_cast<TimeUs>(Draw(5 * kSecondUs));
     Send(SubmitCalled{spec});
   } else if (kind < 15) {
@@ -398,6 +407,10 @@ void RandomEventsTest::Play(const char* policy, uint64_t seed, int events) {
   SCOPED_TRACE(std::string(policy) + " " + std::to_string(seed));
   Make(policy, 0.1);
   random_.seed(seed);
+  urgent_ = seed % 2 == 0;
+  if (urgent_) {  // enough for a group of them
+    for (int i = 0; i < 8; ++i) Come(Role::kDecode, "a");
+  }
   for (int i = 0; i < 8; ++i) Come();
   for (int i = 0; i < events && !HasFailure(); ++i) {
     Step();
