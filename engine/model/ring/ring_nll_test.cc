@@ -32,10 +32,10 @@ struct Precision {
   DType dtype;
   double nll_relative;  // the limit for any layout: 1e-5 in f32, 1e-3 in bf16
   double kv;            // absolute, of values of size about 1 to 10
-  // Root mean square of the differences of all logits behind the prompt: 2e-6 and 0.009 were seen,
-  // with each instruction set.
-  double logits;
 };
+
+const Precision kF32 = {"f32", DType::kF32, 1e-5, 1e-3};
+const Precision kBf16 = {"bf16", DType::kBF16, 1e-3, 0.5};
 
 // The tokens behind the prompt and the logits that each was chosen from, but for the first.
 struct Continuation {
@@ -145,39 +145,42 @@ TEST_P(RingNll, CdspOverGrowingMembers) {
   ExpectSame(eight);
 }
 
-// A decode instance goes on from the blocks that eight ranks computed. Both are given the same
-// tokens: in bf16 the likeliest one may be another where two are nearly alike.
+// What `engine` says behind a prompt whose KV lies in its first blocks: `given`'s tokens, or the
+// sampled ones where it is null.
+Continuation Continue(Engine& engine, int32_t first, const std::vector<int32_t>* given) {
+  SamplingParams greedy;
+  greedy.temperature = 0.0f;
+  std::vector<int32_t> table(engine.Spec().kv.num_blocks);
+  std::iota(table.begin(), table.end(), 0);
+  Continuation said = {.tokens = {first}, .logits = {}};
+  while (said.tokens.size() < 40) {
+    SequenceStep step;
+    step.tokens = std::span(said.tokens).last(1);
+    step.position = kTokens + static_cast<int64_t>(said.tokens.size()) - 1;
+    step.block_table = table;
+    step.sample = true;
+    step.sampling = &greedy;
+    step.token_index = said.tokens.size();
+    step.want_logits = true;
+    std::vector<SequenceResult> results;
+    EXPECT_TRUE(engine.Step({&step, 1}, nullptr, &results).ok());
+    const int32_t sampled = results[0].sampled.token;
+    EXPECT_EQ(sampled, Likeliest(results[0].logits));
+    said.tokens.push_back(given == nullptr ? sampled : (*given)[said.tokens.size()]);
+    said.logits.push_back(std::move(results[0].logits));
+  }
+  return said;
+}
+
+// A decode instance goes on from the blocks that eight ranks computed. All are given the same
+// tokens: in bf16 the likeliest one may be another where two are nearly alike. How far bf16 rounds
+// differs by instruction set, so what the ring adds to it is judged by the distances from f32.
 TEST_P(RingNll, GreedyContinuation) {
   const RingOutcome actual =
       ranks_->Run({.ids = ids_, .chunks = {{50, {0, 1, 2}}, {80, FirstRanks(8)}}, .score = false});
-  SamplingParams greedy;
-  greedy.temperature = 0.0f;
-  // `given` null: the sampled tokens.
-  const auto continued = [&](int32_t first, const std::vector<int32_t>* given) {
-    std::vector<int32_t> table(plain_->Spec().kv.num_blocks);
-    std::iota(table.begin(), table.end(), 0);
-    Continuation said = {.tokens = {first}, .logits = {}};
-    while (said.tokens.size() < 40) {
-      SequenceStep step;
-      step.tokens = std::span(said.tokens).last(1);
-      step.position = kTokens + static_cast<int64_t>(said.tokens.size()) - 1;
-      step.block_table = table;
-      step.sample = true;
-      step.sampling = &greedy;
-      step.token_index = said.tokens.size();
-      step.want_logits = true;
-      std::vector<SequenceResult> results;
-      EXPECT_TRUE(plain_->Step({&step, 1}, nullptr, &results).ok());
-      const int32_t sampled = results[0].sampled.token;
-      EXPECT_EQ(sampled, Likeliest(results[0].logits));
-      said.tokens.push_back(given == nullptr ? sampled : (*given)[said.tokens.size()]);
-      said.logits.push_back(std::move(results[0].logits));
-    }
-    return said;
-  };
   const int32_t first = RunPlain(*plain_, ids_, /*score=*/false).token;
   EXPECT_EQ(actual.token, first);
-  const Continuation expected = continued(first, nullptr);
+  const Continuation expected = Continue(*plain_, first, nullptr);
   SpoilKv(*plain_);
   const auto bytes = static_cast<size_t>(plain_->Spec().kv.BlockBytes());
   for (size_t layer = 0; layer < plain_->KvRegions().size(); ++layer) {
@@ -189,17 +192,22 @@ TEST_P(RingNll, GreedyContinuation) {
       std::memcpy(to + block * bytes, from + static_cast<size_t>(place.block) * bytes, bytes);
     }
   }
-  const Continuation said = continued(first, &expected.tokens);
-  EXPECT_LE(RootMeanSquare(said, expected), GetParam().logits);
-  if (GetParam().dtype != DType::kF32) return;
-  for (size_t i = 0; i < said.logits.size(); ++i) {
-    EXPECT_EQ(Likeliest(said.logits[i]), expected.tokens[i + 1]) << i;
+  const Continuation said = Continue(*plain_, first, &expected.tokens);
+  if (GetParam().dtype == DType::kF32) {
+    EXPECT_LE(RootMeanSquare(said, expected), 1e-5);
+    for (size_t i = 0; i < said.logits.size(); ++i) {
+      EXPECT_EQ(Likeliest(said.logits[i]), expected.tokens[i + 1]) << i;
+    }
+    return;
   }
+  Engine& exact = *WorldOf(kF32).owned.back();
+  RunPlain(exact, ids_, /*score=*/false);
+  const Continuation truth = Continue(exact, first, &expected.tokens);
+  // 0.98 to 1.04 of it with the four instruction sets.
+  EXPECT_LE(RootMeanSquare(said, truth), 1.25 * RootMeanSquare(expected, truth));
 }
 
-INSTANTIATE_TEST_SUITE_P(All, RingNll,
-                         ::testing::Values(Precision{"f32", DType::kF32, 1e-5, 1e-3, 1e-5},
-                                           Precision{"bf16", DType::kBF16, 1e-3, 0.5, 0.015}),
+INSTANTIATE_TEST_SUITE_P(All, RingNll, ::testing::Values(kF32, kBf16),
                          [](const auto& info) { return info.param.name; });
 
 }  // namespace

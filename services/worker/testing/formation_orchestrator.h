@@ -10,6 +10,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -100,7 +101,9 @@ class FormationOrchestrator final : public v1::Orchestrator::CallbackService {
     const std::lock_guard lock(mutex_);
     return workers_[worker].told;
   }
-  // Requests whose place a prefill-worker asked for since the last call: it drops them.
+  // Requests whose place a prefill-worker asked for since the last call: it drops them. And those
+  // that were announced to a decode-worker on a former stream and that it does not hold on its new
+  // one: they have ended there, or their announcement was lost.
   std::vector<std::pair<scheduler::RequestId, scheduler::Epoch>> TakeDropped() {
     const std::lock_guard lock(mutex_);
     return std::exchange(dropped_, {});
@@ -135,6 +138,8 @@ class FormationOrchestrator final : public v1::Orchestrator::CallbackService {
  private:
   using Stream = ServerStream<v1::WorkerMessages, v1::OrchestratorMessages>;
 
+  using Attempt = std::pair<scheduler::RequestId, scheduler::Epoch>;
+
   struct Connection {
     std::shared_ptr<Stream> stream;
     MessageCounters counters{scheduler::FirstNumberOf(1)};
@@ -146,6 +151,7 @@ class FormationOrchestrator final : public v1::Orchestrator::CallbackService {
     uint64_t groups_made = 0;                       // a generation
     std::optional<v1::OrchestratorMessage> groups;  // the latest order
     scheduler::FormationTold told;
+    std::set<Attempt> announced;  // what ended later is named, too
   };
 
   void Take(const std::shared_ptr<Connection>& connection, const v1::WorkerMessage& message) {
@@ -158,6 +164,7 @@ class FormationOrchestrator final : public v1::Orchestrator::CallbackService {
       worker.connection = connection;
       worker.endpoint = message.hello().endpoint();
       worker.comm_address = message.hello().comm_address();
+      DropWhatIsNotHeld(&worker, message.hello());
       if (message.hello().has_formation()) TakeTold(&worker, message.hello().formation());
       Welcome(&worker);
       // What was sent on its former stream may be lost.
@@ -174,6 +181,20 @@ class FormationOrchestrator final : public v1::Orchestrator::CallbackService {
       Drop(&workers_[connection->worker], message.place_decode());
     }
     changed_.notify_all();
+  }
+  static Attempt Announced(const v1::AnnounceRequest& announce) {
+    v1::RequestSpec spec;
+    SKEIN_CHECK(spec.ParseFromString(announce.spec()));
+    return {*FromProto(spec.id()), scheduler::Epoch{announce.epoch()}};
+  }
+  void DropWhatIsNotHeld(Worker* worker, const v1::RegisterRequest& hello) {
+    std::set<Attempt> held;
+    for (const v1::HeldRequest& one : hello.held()) {
+      held.emplace(*FromProto(one.id()), scheduler::Epoch{one.epoch()});
+    }
+    for (const Attempt& one : std::exchange(worker->announced, held)) {
+      if (!held.contains(one)) dropped_.push_back(one);
+    }
   }
   static void TakeTold(Worker* worker, const v1::FormationTold& message) {
     const auto told = FromProto(message);
@@ -202,7 +223,9 @@ class FormationOrchestrator final : public v1::Orchestrator::CallbackService {
   }
   void SendTo(uint64_t worker, v1::OrchestratorMessage message) {
     const std::lock_guard lock(mutex_);
-    Send(&workers_.at(worker), std::move(message));
+    Worker& to = workers_.at(worker);
+    if (message.has_announce()) to.announced.insert(Announced(message.announce()));
+    Send(&to, std::move(message));
   }
   static void Send(Worker* worker, v1::OrchestratorMessage message) {
     worker->connection->counters.Stamp(&message, 0);
@@ -217,7 +240,7 @@ class FormationOrchestrator final : public v1::Orchestrator::CallbackService {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::map<uint64_t, Worker> workers_;
-  std::vector<std::pair<scheduler::RequestId, scheduler::Epoch>> dropped_;
+  std::vector<Attempt> dropped_;
   RpcServer server_;
 };
 

@@ -288,9 +288,10 @@ void GroupProcesses::TakeDropped() {
       if (it == answers_.end() || it->second.epoch != epoch.value) continue;
       if (it->second.state != Answer::State::kLive) continue;
       slot = it->second.slot;
+      if (!it->second.output.empty()) continue;  // it is held, or its end is on the way
       it->second.state = Answer::State::kFailed;
-      it->second.retry = it->second.output.empty();
-      it->second.why = "its handoff was refused";
+      it->second.retry = true;
+      it->second.why = "its handoff was refused, or its announcement lost";
       it->second.epoch = 0;
     }
     if (!alive(slot)) continue;
