@@ -54,7 +54,12 @@ struct RingStep {
   Communicator* comm = nullptr;   // of the members; its rank and size are the step's. Null: alone.
   Communicator* moves = nullptr;  // a second group of the same members, which moves KV while `comm`
                                   // computes. Null on all ranks when nothing moves.
-  std::vector<RankShare> shares;  // by rank, the same on every rank
+  // Set when tp > 1: of the `tp` ranks from Rank() / tp * tp on, in their order, which compute the
+  // dense part of all their tokens together, each with 1 / tp of its weights. The step is then
+  // (Size() / tp, tp); tp is a power of two that divides Size(), and the same on every rank.
+  Communicator* tensor = nullptr;
+  int tp = 1;
+  std::vector<RankShare> shares;        // by rank, the same on every rank
   std::vector<BlockId> history_blocks;  // of this rank's history, kept and received, in
                                         // the prompt's order; all full
   // By rank: the blocks whose KV that rank gets, and those that are filled from it. Empty, or one

@@ -95,8 +95,8 @@ double StepSeconds(const EmulatedTimes& times, int sp, int tp,
       ++decoding;
       kv_tokens += sequence.position;
     } else if (times.prefill_s != nullptr) {
-      seconds +=
-          times.prefill_s(sp * tp, sequence.position, static_cast<int64_t>(sequence.tokens.size()));
+      seconds += times.prefill_s(sp * tp, tp, sequence.position,
+                                 static_cast<int64_t>(sequence.tokens.size()));
     }
   }
   return decoding == 0 ? seconds : seconds + times.decode.Seconds(sp, tp, decoding, kv_tokens);

@@ -46,8 +46,9 @@ namespace skein::engine {
 // How long steps take, seconds. A step takes the sum over its sequences: for tokens of the prompt
 // `prefill_s`, and once `decode`, if it has sequences behind their prompt, for all of those.
 struct EmulatedTimes {
-  // The time of `tokens` tokens after `history` tokens on `members` instances. Null: none.
-  std::function<double(int members, int64_t history, int64_t tokens)> prefill_s;
+  // The time of `tokens` tokens after `history` tokens on `members` instances, which are
+  // (members / tp, tp). Null: none.
+  std::function<double(int members, int tp, int64_t history, int64_t tokens)> prefill_s;
   DecodeTimes decode;
   // Tests: replaces the sleep at the end of each layer of a step of this instance alone.
   std::function<void(StepProgress::Clock::time_point until)> sleep_until;

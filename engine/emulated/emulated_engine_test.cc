@@ -175,7 +175,7 @@ class EmulatedTimeTest : public ::testing::Test {
  protected:
   EmulatedTimeTest() {
     EmulatedOptions options = kOptions;
-    options.times.prefill_s = [this](int members, int64_t history, int64_t tokens) {
+    options.times.prefill_s = [this](int members, int /*tp*/, int64_t history, int64_t tokens) {
       asked_.push_back({members, history, tokens});
       return 0.01;
     };
@@ -282,7 +282,7 @@ TEST(EmulatedStepSecondsTest, DecodeTakesDecodeTimes) {
   const SequenceStep prefill{.tokens = prompt, .position = 0, .prompt = prompt};
   EmulatedTimes times;
   times.decode = {.step_s = 10, .sequence_s = 1, .kv_token_s = 0.1, .gains = {{2, 2}}};
-  times.prefill_s = [](int members, int64_t history, int64_t tokens) {
+  times.prefill_s = [](int members, int /*tp*/, int64_t history, int64_t tokens) {
     return 100.0 * members + 1000.0 * static_cast<double>(tokens + history);
   };
   const auto seconds = [&](int sp, int tp, std::vector<SequenceStep> sequences) {

@@ -54,7 +54,8 @@ RingRun::RingRun(const EngineSpec& spec, std::span<const KvRegion> regions,
     history_tokens_ += share.history_tokens;
     for (const TokenSpan& span : share.spans) tokens_ += span.count;
   }
-  if (times.prefill_s != nullptr) seconds_ = times.prefill_s(size_, history_tokens_, tokens_);
+  if (times.prefill_s != nullptr)
+    seconds_ = times.prefill_s(size_, step_.tp, history_tokens_, tokens_);
 }
 
 absl::Status RingRun::Run(StepProgress* progress, SequenceResult* result) {

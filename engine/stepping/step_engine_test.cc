@@ -427,7 +427,7 @@ TEST_P(StepEngineTest, TheIdsThatPenaltiesFallOnFollowTheOutput) {
 // What the host does between two steps is not the device's time.
 TEST_P(StepEngineTest, AStepLaunchedAheadOfATimedDeviceFollowsWithoutAGap) {
   std::vector<StepProgress::Clock::time_point> over;  // of each layer
-  const auto timed = Emulated({.prefill_s = [](int, int64_t, int64_t) { return 3.0; },
+  const auto timed = Emulated({.prefill_s = [](int, int, int64_t, int64_t) { return 3.0; },
                                .sleep_until = [&over](auto until) { over.push_back(until); }});
   Over(timed.get());
   const SequenceHandle sequence = Admit(Tokens(8, 10));

@@ -75,6 +75,10 @@ struct PlanChunk {
   std::vector<uint32_t> members;  // indexes into AssignRequest::members; the order is the rank
   // Estimated time from when the first of its members is free for it until its end; 0: unknown.
   TimeUs estimated_us = 0;
+  // Of its members, each so many neighbours in the order of ranks compute the dense part together,
+  // each with 1 / tp of its weights (the chunk's group is (members / tp, tp)). A power of two that
+  // divides the number of members; 1: each member alone.
+  uint32_t tp = 1;
 };
 
 // Refused with UNAVAILABLE (draining), RESOURCE_EXHAUSTED (queue full), INVALID_ARGUMENT (can never

@@ -1,5 +1,7 @@
 // What the orchestrator tells routers about the plans of their requests; its orders to instances
 // (plans, decode places, starts, cancels), and their answers.
+#include <bit>
+
 #include "absl/strings/str_cat.h"
 #include "services/codec/codec.h"
 #include "services/codec/durations.h"
@@ -42,9 +44,15 @@ absl::StatusOr<scheduler::PlanChunk> ChunkFrom(const v1::PlanChunk& chunk, int m
   const absl::StatusOr<int64_t> estimated_us =
       DurationFrom("chunks.estimated_us", chunk.estimated_us());
   if (!estimated_us.ok()) return estimated_us.status();
+  const uint32_t tp = chunk.tp() == 0 ? 1 : chunk.tp();
+  if (!std::has_single_bit(tp) || static_cast<uint32_t>(chunk.members_size()) % tp != 0) {
+    return Invalid("chunks.tp", absl::StrCat(tp, " is not a power of two that divides ",
+                                             chunk.members_size(), " members"));
+  }
   return scheduler::PlanChunk{static_cast<int64_t>(chunk.tokens()),
                               {chunk.members().begin(), chunk.members().end()},
-                              *estimated_us};
+                              *estimated_us,
+                              tp};
 }
 
 absl::Status ReadChunks(const v1::AssignRequest& request, scheduler::AssignRequest* out) {
@@ -174,6 +182,7 @@ v1::AssignRequest ToProto(const scheduler::AssignOrder& order) {
     added->set_tokens(static_cast<uint64_t>(chunk.tokens));
     added->mutable_members()->Add(chunk.members.begin(), chunk.members.end());
     added->set_estimated_us(static_cast<uint64_t>(chunk.estimated_us));
+    if (chunk.tp > 1) added->set_tp(chunk.tp);
   }
   out.set_from_chunk(order.from_chunk);
   out.set_suspect(order.suspect);

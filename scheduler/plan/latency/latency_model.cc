@@ -15,12 +15,7 @@ namespace {
 // A double represents token counts exactly up to here.
 constexpr double kMaxTokens = 9007199254740992.0;
 
-absl::Status CheckSize(int sp, const SpCoefficients& k) {
-  const std::string name = absl::StrCat("sp ", sp, ": ");
-  if (sp < 1 || sp > LatencyModel::kMaxSp || !std::has_single_bit(static_cast<unsigned>(sp))) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(name, "is not a power of two in 1 ... ", LatencyModel::kMaxSp));
-  }
+absl::Status CheckCoefficients(const std::string& name, const SpCoefficients& k) {
   const std::pair<const char*, double> values[] = {{"a_s", k.a_s},
                                                    {"b_s_per_token", k.b_s_per_token},
                                                    {"c_s_per_token2", k.c_s_per_token2},
@@ -40,15 +35,48 @@ absl::Status CheckSize(int sp, const SpCoefficients& k) {
   return absl::OkStatus();
 }
 
+absl::Status CheckSize(int sp, const SpCoefficients& k) {
+  const std::string name = absl::StrCat("sp ", sp, ": ");
+  if (sp < 1 || sp > LatencyModel::kMaxSp || !std::has_single_bit(static_cast<unsigned>(sp))) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(name, "is not a power of two in 1 ... ", LatencyModel::kMaxSp));
+  }
+  return CheckCoefficients(name, k);
+}
+
 }  // namespace
 
-absl::StatusOr<LatencyModel> LatencyModel::Make(const std::map<int, SpCoefficients>& sizes) {
+absl::StatusOr<LatencyModel> LatencyModel::Make(const std::map<int, SpCoefficients>& sizes,
+                                                const std::vector<TensorShape>& tensor) {
   if (sizes.empty()) return absl::InvalidArgumentError("sp: there are no SP sizes");
   LatencyModel model;
   for (const auto& [sp, coefficients] : sizes) {
     if (absl::Status status = CheckSize(sp, coefficients); !status.ok()) return status;
     model.sp_sizes_.push_back(sp);
     model.coefficients_.push_back(coefficients);
+  }
+  model.tensor_.resize(sizes.size());
+  for (const TensorShape& shape : tensor) {
+    const std::string name = absl::StrCat("instances ", shape.ranks, ", tp ", shape.tp, ": ");
+    if (!model.HasSp(shape.ranks)) {
+      return absl::InvalidArgumentError(absl::StrCat(name, "sp has no such size"));
+    }
+    if (shape.tp < 2 || shape.tp > shape.ranks ||
+        !std::has_single_bit(static_cast<unsigned>(shape.tp))) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(name, "tp is not a power of two in 2 ... ", shape.ranks));
+    }
+    if (absl::Status status = CheckCoefficients(name, shape.coefficients); !status.ok()) {
+      return status;
+    }
+    std::vector<TensorShape>& of_size =
+        model.tensor_[static_cast<size_t>(model.IndexOf(shape.ranks))];
+    const auto at = std::lower_bound(of_size.begin(), of_size.end(), shape.tp,
+                                     [](const TensorShape& one, int tp) { return one.tp < tp; });
+    if (at != of_size.end() && at->tp == shape.tp) {
+      return absl::InvalidArgumentError(absl::StrCat(name, "occurs twice"));
+    }
+    of_size.insert(at, shape);
   }
   return model;
 }
@@ -63,8 +91,38 @@ int LatencyModel::IndexOf(int sp) const {
   return static_cast<int>(it - sp_sizes_.begin());
 }
 
+double LatencyModel::SecondsWith(int sp, int tp, int64_t history_tokens,
+                                 int64_t chunk_tokens) const {
+  const auto at = static_cast<size_t>(IndexOf(sp));
+  for (const TensorShape& shape : tensor_[at]) {
+    if (shape.tp == tp) return Of(shape.coefficients, history_tokens, chunk_tokens);
+  }
+  return Of(coefficients_[at], history_tokens, chunk_tokens);
+}
+
+int LatencyModel::FastestTp(int sp, int64_t history_tokens, int64_t chunk_tokens) const {
+  const auto at = static_cast<size_t>(IndexOf(sp));
+  double least = Of(coefficients_[at], history_tokens, chunk_tokens);
+  int fastest = 1;
+  for (const TensorShape& shape : tensor_[at]) {
+    const double seconds = Of(shape.coefficients, history_tokens, chunk_tokens);
+    if (seconds >= least) continue;
+    least = seconds;
+    fastest = shape.tp;
+  }
+  return fastest;
+}
+
 int64_t LatencyModel::SolveChunkTokensAt(int index, int64_t history_tokens, double budget_s) const {
-  const SpCoefficients& k = coefficients_[static_cast<size_t>(index)];
+  const auto at = static_cast<size_t>(index);
+  int64_t tokens = Solve(coefficients_[at], history_tokens, budget_s);
+  for (const TensorShape& shape : tensor_[at]) {
+    tokens = std::max(tokens, Solve(shape.coefficients, history_tokens, budget_s));
+  }
+  return tokens;
+}
+
+int64_t LatencyModel::Solve(const SpCoefficients& k, int64_t history_tokens, double budget_s) {
   const double gap = budget_s - k.a_s;
   if (!(gap > 0)) return 0;
   const double slope = k.b_s_per_token + k.c_s_per_token2 * static_cast<double>(history_tokens);
@@ -72,8 +130,8 @@ int64_t LatencyModel::SolveChunkTokensAt(int index, int64_t history_tokens, doub
   const double root = 2 * gap / (slope + std::sqrt(slope * slope + 4 * k.d_s_per_token2 * gap));
   if (!(root < kMaxTokens)) return static_cast<int64_t>(kMaxTokens);
   auto tokens = static_cast<int64_t>(root);
-  if (SecondsAt(index, history_tokens, tokens + 1) <= budget_s) return tokens + 1;
-  while (tokens > 0 && SecondsAt(index, history_tokens, tokens) > budget_s) --tokens;
+  if (Of(k, history_tokens, tokens + 1) <= budget_s) return tokens + 1;
+  while (tokens > 0 && Of(k, history_tokens, tokens) > budget_s) --tokens;
   return tokens;
 }
 

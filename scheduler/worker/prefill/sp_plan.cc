@@ -12,7 +12,7 @@ namespace skein::scheduler {
 namespace {
 
 bool SameChunk(const PlanChunk& a, const PlanChunk& b) {
-  return a.tokens == b.tokens && a.members == b.members;
+  return a.tokens == b.tokens && a.members == b.members && a.tp == b.tp;
 }
 
 GroupId KeyOf(RequestId id, Epoch epoch, int chunk, bool moves) {

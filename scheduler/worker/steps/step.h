@@ -40,6 +40,10 @@ struct RingPart {
   TimeUs estimated_us = 0;              // of the chunk, as PlanChunk says
   GroupId group;                        // of the chunk's members: the same for all its pieces
   GroupId moves_group;                  // a second one, for what moves
+  // As PlanChunk says. Ranks [rank / tp * tp, … + tp) compute the dense part together, in a group
+  // of their own, all of whose chunk have the same name.
+  int tp = 1;
+  GroupId tensor_group;
 };
 
 // One sequence of a step: tokens [position, position + count) of prompt ++ output ++ the token that
