@@ -247,7 +247,8 @@ void DecodeCore::Impl::StartSteps() {
   if (group_.runs_steps()) return;
   TakeBack();
   if (steps_.MayLaunch()) StartIdle();
-  if (!config_.launch_ahead || !steps_.MayLaunchAhead() || !running_.GrowTables()) return;
+  if (!config_.launch_ahead || group_.about_to_step()) return;
+  if (!steps_.MayLaunchAhead() || !running_.GrowTables()) return;
   std::vector<StepSequence> sequences = running_.NextStep();
   if (!sequences.empty()) effects_.push_back(steps_.Launch(std::move(sequences), clock_.now));
 }

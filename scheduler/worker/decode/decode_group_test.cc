@@ -329,11 +329,17 @@ class Group {
   void Do(int rank, const DecodeEvent& event) {
     Instance& self = At(rank);
     if (self.dead) return;
+    const auto prepared = [&self] { return self.told.phase == FormationTold::Phase::kPrepared; };
+    const bool was_prepared = prepared();
+    const size_t steps = self.engine.size();
     const std::vector<DecodeEffect> effects = self.core->Handle(event, now_);
     const absl::Status invariants = self.core->CheckInvariants();
     EXPECT_TRUE(invariants.ok()) << invariants;
     for (const DecodeEffect& effect : effects) {
       std::visit([&](const auto& one) { On(rank, one); }, effect);
+    }
+    if (was_prepared && prepared()) {
+      EXPECT_LE(self.engine.size(), std::max<size_t>(steps, 1)) << "the first step would wait";
     }
     joined_ = std::max(joined_, Look(0).bound);
   }

@@ -155,6 +155,9 @@ class BoundGroup {
   bool bound() const { return phase_ == Phase::kBound; }
   // Own steps run only by TakeStep while this is true: from the epoch's first step on.
   bool runs_steps() const { return bound() && (has_run_ || entered_.has_value()); }
+  // The epoch's first step may come at any moment. An own step that was launched behind the one
+  // that runs would delay it, at every rank.
+  bool about_to_step() const { return phase_ == Phase::kPrepared || (bound() && !runs_steps()); }
   uint64_t epoch() const { return order_.epoch; }      // REQUIRES: bound
   bool leads() const { return rank_ == 0; }            // REQUIRES: bound
   int32_t size() const { return order_.size; }         // REQUIRES: bound
