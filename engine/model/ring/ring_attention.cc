@@ -29,10 +29,11 @@ absl::Status RingAttention::WriteKv(const LayerWeights& w, int layer) {
 }
 
 bool RingAttention::KeepLogitRows(const LayerWeights& w, int /*layer*/) {
-  if (rows_->tokens() == 0) return false;
-  selected_ = engine::KeepLogitRows(step_.model, w, *rows_, step_.state);
-  rows_ = &selected_;
-  return rows_->tokens() > 0;
+  if (rows_->tokens() > 0) {
+    selected_ = engine::KeepLogitRows(step_.model, w, *rows_, step_.state);
+    rows_ = &selected_;
+  }
+  return step_.tensor != nullptr ? step_.tensor->KeepLogitRows() : rows_->tokens() > 0;
 }
 
 absl::Status RingAttention::Attend(const LayerWeights& w, int layer) {

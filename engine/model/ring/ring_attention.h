@@ -18,6 +18,7 @@
 #include "engine/model/ring/kv_ring.h"
 #include "engine/model/ring/ring_layout.h"
 #include "engine/model/ring/ring_progress.h"
+#include "engine/model/ring/tensor_rows.h"
 
 namespace skein::engine {
 
@@ -39,6 +40,7 @@ class RingAttention final : public AttentionPhase {
     const Model& model;
     const RingLayout& layout;
     const KvRing* ring;  // null when alone
+    TensorRows* tensor;  // null where this rank shares no dense part with others
     RingProgress& progress;
     RunState& state;
     const RingBuffers& buffers;
