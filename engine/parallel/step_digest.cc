@@ -3,6 +3,7 @@
 #include <bit>
 #include <cstddef>
 
+#include "engine/comm/communicator.h"
 #include "scheduler/vocabulary/mix64.h"
 
 namespace skein::engine {

@@ -13,6 +13,7 @@
 #include "engine/model/ring/ring_check.h"
 #include "engine/model/ring/ring_moves.h"
 #include "engine/model/ring/tensor_feed_forward.h"
+#include "engine/model/ring/tensor_projections.h"
 #include "engine/parallel/step_digest.h"
 #include "scheduler/vocabulary/check.h"
 
@@ -81,8 +82,11 @@ absl::Status RingRunner::AllocateBuffers(const ModelConfig& config, DType activa
       std::max(KvRing::kBuffers * buffers_.segment.num_blocks, 2 * buffers_.window.num_blocks);
   ring_ = static_cast<std::byte*>(allocate(ring_blocks * spec_.kv.BlockBytes()));
   if (options_.tp_max > 1) {
-    tensor_ = {rows(config.hidden_size, activation), rows(config.hidden_size),
-               rows(config.hidden_size)};
+    const int64_t hidden = config.hidden_size;
+    const int64_t query = int64_t{config.num_heads / 2} * config.head_dim;
+    const int64_t all = query + int64_t{2} * ((config.num_kv_heads + 1) / 2) * config.head_dim;
+    tensor_ = {rows(std::max(hidden, query), activation), rows(std::max(hidden, all)),
+               rows(std::max(hidden, all))};
     counts_ =
         static_cast<int64_t*>(allocate(kSharedRanksMax * static_cast<int64_t>(sizeof(int64_t))));
   }
@@ -147,13 +151,15 @@ absl::Status RingRunner::Run(const Model& model, WeightSource* slices, const Rin
                           window_blocks);
   RingProgress progress(ring);
   std::optional<TensorRows> tensor;
+  std::optional<TensorProjections> shared;
   if (ring.tp > 1) {
     auto told = TellLogitRows(ring, static_cast<int64_t>(batch.logit_rows.size()));
     if (!told.ok()) {
       progress.Fail(told.status());
       return progress.status();
     }
-    tensor.emplace(ring, &tensor_, model.ops, *std::move(told));
+    tensor.emplace(ring, &tensor_, buffers_.count, model.ops, *std::move(told));
+    shared.emplace(&model, &*tensor, &state);
   }
   const bool moves = !alone && ring.moves != nullptr;
   if (alone) progress.Reach(Milestone::kPassed, buffers_.segment.num_layers);
@@ -174,7 +180,7 @@ absl::Status RingRunner::Run(const Model& model, WeightSource* slices, const Rin
                   &progress);
   }
   RingAttention attention({model, layout, kv_ring ? &*kv_ring : nullptr,
-                           tensor ? &*tensor : nullptr, progress, state, buffers_},
+                           shared ? &*shared : nullptr, progress, state, buffers_},
                           &batch);
   absl::Status status =
       RunParts(model, slices, layer_queued, attention, tensor ? &*tensor : nullptr, state);
@@ -198,8 +204,7 @@ absl::Status RingRunner::RunParts(const Model& model, WeightSource* slices,
     return RunLayers({attention, feed_forward, *model.source}, layers, layer_queued);
   }
   TensorFeedForward feed_forward(&model, tensor, &state);
-  FeedForwardSlices weights(model.source, slices);
-  return RunLayers({attention, feed_forward, weights}, layers, layer_queued);
+  return RunLayers({attention, feed_forward, *slices}, layers, layer_queued);
 }
 
 }  // namespace skein::engine

@@ -18,8 +18,9 @@ absl::Status TensorFeedForward::Run(const LayerWeights& w, WeightSource& weights
   for (const TensorRows::Piece& piece : tensor_.Pieces()) {
     const absl::StatusOr<Matrix> all = tensor_.Gather(piece, normed);
     if (!all.ok()) return all.status();
-    MultiplyFeedForward(model_, **here, piece.all, *all, tensor_.Partial(piece), state_);
-    const absl::Status summed = tensor_.ScatterSum(piece, projected);
+    const Matrix partial = tensor_.Partial(piece, projected.cols);
+    MultiplyFeedForward(model_, **here, piece.all, *all, partial, state_);
+    const absl::Status summed = tensor_.ScatterSum(piece, partial, projected);
     if (!summed.ok()) return summed;
   }
   weights.Used(layer);

@@ -5,7 +5,6 @@
 
 #include "engine/model/forward/run_state.h"
 #include "engine/model/layers/layer_loop.h"
-#include "engine/model/layers/weight_source.h"
 #include "engine/model/ring/tensor_rows.h"
 
 namespace skein::engine {
@@ -25,23 +24,6 @@ class TensorFeedForward final : public FeedForwardPhase {
   const Model& model_;
   TensorRows& tensor_;
   RunState& state_;
-};
-
-// The weights of such a step: attention's whole, the feed-forward part's sliced.
-class FeedForwardSlices final : public WeightSource {
- public:
-  // Both outlive this.
-  FeedForwardSlices(WeightSource* whole, WeightSource* slices) : whole_(*whole), slices_(*slices) {}
-
-  const LayerWeights& Layer(int layer) override { return whole_.Layer(layer); }
-  absl::StatusOr<const FeedForwardWeights*> FeedForward(int layer) override {
-    return slices_.FeedForward(layer);
-  }
-  void Used(int layer) override { slices_.Used(layer); }
-
- private:
-  WeightSource& whole_;
-  WeightSource& slices_;
 };
 
 }  // namespace skein::engine

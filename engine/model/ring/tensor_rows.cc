@@ -10,10 +10,11 @@
 
 namespace skein::engine {
 
-TensorRows::TensorRows(const RingStep& step, const TensorBuffers* buffers, Ops* ops,
-                       std::vector<int64_t> logit_rows)
+TensorRows::TensorRows(const RingStep& step, const TensorBuffers* buffers,
+                       std::span<const int32_t> count, Ops* ops, std::vector<int64_t> logit_rows)
     : step_(step),
       buffers_(*buffers),
+      count_(count),
       ops_(*ops),
       rank_(static_cast<size_t>(step.tensor->Rank())),
       logit_rows_(std::move(logit_rows)) {
@@ -49,7 +50,7 @@ void TensorRows::SetRows(const std::vector<int64_t>& rows) {
 }
 
 absl::StatusOr<Matrix> TensorRows::Gather(const Piece& piece, const Matrix& own) {
-  const Matrix all = Compact(buffers_.gathered, piece.rows(), buffers_.gathered.cols);
+  const Matrix all = Compact(buffers_.gathered, piece.rows(), own.cols);
   std::vector<std::span<const std::byte>> send;
   std::vector<std::span<std::byte>> receive;
   for (const ShardRange& theirs : piece.ranks) {
@@ -61,25 +62,56 @@ absl::StatusOr<Matrix> TensorRows::Gather(const Piece& piece, const Matrix& own)
   return all;
 }
 
-Matrix TensorRows::Partial(const Piece& piece) const {
-  return Compact(buffers_.partial, piece.rows(), buffers_.partial.cols);
-}
-
-absl::Status TensorRows::ScatterSum(const Piece& piece, const Matrix& own) {
-  const Matrix partial = Partial(piece);
-  const int64_t count = piece.own.count;
-  std::vector<Matrix> parts;  // of the own rows, by the rank that computed them
+absl::StatusOr<Matrix> TensorRows::GatherColumns(const Piece& piece, const Matrix& own,
+                                                 const std::vector<ShardRange>& columns) {
+  const int64_t cols = columns[rank_].count, count = piece.own.count;
+  const Matrix all = Compact(buffers_.gathered, piece.rows(), cols);
+  const Matrix packed = {buffers_.received.data, own.dtype, count * step_.tp, cols, cols};
   std::vector<std::span<const std::byte>> send;
   std::vector<std::span<std::byte>> receive;
-  for (const ShardRange& theirs : piece.ranks) {
-    const auto others = static_cast<int64_t>(parts.size()) - 1;
-    parts.push_back(count == 0   ? Matrix{}
-                    : others < 0 ? RowsOf(own, piece.own)
-                                 : RowsOf(buffers_.received, {others * count, count}));
-    send.push_back(BytesOf(RowsOf(partial, theirs)));
-    receive.push_back(BytesOf(parts.back()));
+  for (size_t r = 0; r < columns.size(); ++r) {
+    const Matrix block = RowsOf(packed, {static_cast<int64_t>(r) * count, count});
+    if (count > 0) Copy(PartOf(own, piece.own, columns[r]), block);
+    send.push_back(BytesOf(block));
+    receive.push_back(BytesOf(RowsOf(all, piece.ranks[r])));
   }
   const absl::Status moved = step_.tensor->AllToAll(send, receive, step_.deadline);
+  if (!moved.ok()) return moved;
+  return all;
+}
+
+Matrix TensorRows::Partial(const Piece& piece, int64_t cols) const {
+  return Compact(buffers_.partial, piece.rows(), cols);
+}
+
+absl::Status TensorRows::Exchange(const Piece& piece, const Matrix& from,
+                                  const std::vector<Matrix>& parts) {
+  std::vector<std::span<const std::byte>> send;
+  std::vector<std::span<std::byte>> receive;
+  for (size_t r = 0; r < parts.size(); ++r) {
+    send.push_back(BytesOf(RowsOf(from, piece.ranks[r])));
+    receive.push_back(BytesOf(parts[r]));
+  }
+  return step_.tensor->AllToAll(send, receive, step_.deadline);
+}
+
+absl::StatusOr<std::vector<Matrix>> TensorRows::Scatter(const Piece& piece, const Matrix& partial) {
+  const int64_t count = piece.own.count;
+  const Matrix received = Compact(buffers_.received, count * step_.tp, partial.cols);
+  std::vector<Matrix> parts;
+  for (int64_t r = 0; r < step_.tp; ++r) parts.push_back(RowsOf(received, {r * count, count}));
+  const absl::Status moved = Exchange(piece, partial, parts);
+  if (!moved.ok()) return moved;
+  return parts;
+}
+
+absl::Status TensorRows::ScatterSum(const Piece& piece, const Matrix& partial, const Matrix& own) {
+  const int64_t count = piece.own.count;
+  const Matrix received = Compact(buffers_.received, count * (step_.tp - 1), partial.cols);
+  std::vector<Matrix> parts = {count == 0 ? Matrix{} : RowsOf(own, piece.own)};
+  for (int64_t r = 1; r < step_.tp; ++r)
+    parts.push_back(RowsOf(received, {(r - 1) * count, count}));
+  const absl::Status moved = Exchange(piece, partial, parts);
   if (!moved.ok() || count == 0) return moved;
   for (size_t apart = 1; apart < parts.size(); apart *= 2) {
     for (size_t r = 0; r + apart < parts.size(); r += 2 * apart) {
@@ -87,6 +119,10 @@ absl::Status TensorRows::ScatterSum(const Piece& piece, const Matrix& own) {
     }
   }
   return absl::OkStatus();
+}
+
+void TensorRows::Copy(const ConstMatrix& from, const Matrix& to) const {
+  ops_.Embed(count_.first(static_cast<size_t>(to.rows)), from, to);  // gathers
 }
 
 }  // namespace skein::engine
