@@ -144,8 +144,7 @@ TEST_P(RingNll, NeighboursShareTheDensePart) {
   }
 }
 
-// Chunks of one prompt may differ in tp. Rank 0 of the last chunk's first tensor group has the
-// prompt's last token.
+// Chunks of one prompt may differ in tp.
 TEST_P(RingNll, ChunksThatShareByOtherNumbers) {
   const RingPrompt prompt = {.ids = ids_,
                              .chunks = {{31, {4, 2}, 2},
