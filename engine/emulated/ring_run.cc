@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <limits>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -88,8 +87,7 @@ absl::Status RingRun::RunMet(StepProgress* progress, SequenceResult* result) {
 }
 
 absl::Status RingRun::Check() const {
-  const int64_t tokens_max = std::numeric_limits<int64_t>::max();
-  const absl::Status checked = CheckRingStep(sequence_, spec_, tokens_max);
+  const absl::Status checked = CheckRingStep(sequence_, spec_, RingLimits{});
   if (!checked.ok()) return checked;
   if (history_tokens_ + tokens_ > static_cast<int64_t>(sequence_.prompt.size())) {
     return absl::InvalidArgumentError(absl::StrCat("prompt: ", sequence_.prompt.size(), " tokens"));
@@ -112,18 +110,36 @@ uint64_t RingRun::Signature() const {
   return Fold(digest, static_cast<uint64_t>(seconds_ * 1e9));
 }
 
-absl::Status RingRun::Gather(std::span<const std::byte> mine, std::vector<std::byte>* all) {
-  all->resize(mine.size() * static_cast<size_t>(size_));
-  return OfCollective(step_.comm->AllGather(mine, *all, step_.deadline));
+absl::Status RingRun::Gather(Communicator* group, std::span<const std::byte> mine,
+                             std::vector<std::byte>* all) const {
+  all->resize(mine.size() * static_cast<size_t>(group->Size()));
+  return OfCollective(group->AllGather(mine, *all, step_.deadline));
 }
 
 absl::Status RingRun::Meet() {
   links_ = LinksOf(sequence_.prompt.first(static_cast<size_t>(history_tokens_ + tokens_)));
   if (step_.comm == nullptr) return absl::OkStatus();
   const uint64_t signature = Signature();
-  step_.comm->Tag(signature);
-  if (step_.moves != nullptr) step_.moves->Tag(signature);
-  return OfCollective(step_.comm->AllGather({}, {}, step_.deadline));
+  TagRing(step_, signature);
+  const absl::Status met = OfCollective(step_.comm->AllGather({}, {}, step_.deadline));
+  return met.ok() ? MeetTensorGroup() : met;
+}
+
+absl::Status RingRun::MeetTensorGroup() const {
+  if (step_.tensor == nullptr) return absl::OkStatus();
+  const std::vector<int32_t> mine = {rank_};
+  std::vector<std::byte> bytes;
+  absl::Status status = Gather(step_.tensor, BytesOfVector(mine), &bytes);
+  if (!status.ok()) return status;
+  std::vector<int32_t> all(static_cast<size_t>(step_.tp));
+  std::memcpy(all.data(), bytes.data(), bytes.size());
+  for (int i = 0; i < step_.tp; ++i) {
+    const int32_t rank = all[static_cast<size_t>(i)];
+    if (rank == rank_ / step_.tp * step_.tp + i) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("ring.tensor: its rank ", i, " is rank ", rank, " of the step"));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status RingRun::Move(int layer) {
@@ -186,7 +202,8 @@ absl::Status RingRun::CompareHistory() {
   std::vector<int32_t> all = mine;
   if (step_.comm != nullptr) {
     std::vector<std::byte> bytes;
-    if (absl::Status status = Gather(BytesOfVector(mine), &bytes); !status.ok()) return status;
+    if (absl::Status status = Gather(step_.comm, BytesOfVector(mine), &bytes); !status.ok())
+      return status;
     all.resize(bytes.size() / sizeof(int32_t));
     std::memcpy(all.data(), bytes.data(), bytes.size());
   }
@@ -244,7 +261,7 @@ absl::Status RingRun::Sleep(int layer) {
     if (seconds_ == 0 || last || step_.comm == nullptr) continue;
     std::vector<std::byte> all;
     const std::byte word{1};
-    if (absl::Status status = Gather({&word, 1}, &all); !status.ok()) return status;
+    if (absl::Status status = Gather(step_.comm, {&word, 1}, &all); !status.ok()) return status;
   }
   return absl::OkStatus();
 }

@@ -1,12 +1,12 @@
 // One rank's part in one ring step of the emulated device. Internal to this folder.
 //
-// In order: the ranks meet, their messages tagged with what each believes the step to be, and the
-// step's time begins; blocks move, layer by layer; each rank compares the tags of its history with
-// the prompt's and tells the others which blocks it holds; own spans are written; the rest of the
-// time is slept, in slices with a word to the other ranks between them, so that an abort or a dead
-// rank ends the step early; the ranks meet again. A finding (a wrong tag; a block of the history
-// that no rank or more than one holds) does not fail the step: it poisons, on every rank, what is
-// written and sampled.
+// In order: the ranks meet, their messages tagged with what each believes the step to be, then
+// those of each tensor group, and the step's time begins; blocks move, layer by layer; each rank
+// compares the tags of its history with the prompt's and tells the others which blocks it holds;
+// own spans are written; the rest of the time is slept, in slices with a word to the other ranks
+// between them, so that an abort or a dead rank ends the step early; the ranks meet again. A
+// finding (a wrong tag; a block of the history that no rank or more than one holds) does not fail
+// the step: it poisons, on every rank, what is written and sampled.
 #pragma once
 
 #include <chrono>
@@ -35,11 +35,14 @@ class RingRun {
   absl::Status Check() const;
   absl::Status RunMet(StepProgress* progress, SequenceResult* result);
   absl::Status Meet();
+  // The ranks that would share the dense part: each has a word of all others.
+  absl::Status MeetTensorGroup() const;
   absl::Status Move(int layer);
   // The global indexes of this rank's history, by their tags; empty when one is wrong.
   std::vector<int32_t> KnownHistory() const;
   absl::Status CompareHistory();
-  absl::Status Gather(std::span<const std::byte> mine, std::vector<std::byte>* all);
+  absl::Status Gather(Communicator* group, std::span<const std::byte> mine,
+                      std::vector<std::byte>* all) const;
   absl::Status Sleep(int layer);
   void Write(int layer) const;
   void Answer(SequenceResult* result) const;

@@ -51,7 +51,7 @@ struct Part {
   std::vector<int32_t> tokens;
   std::vector<int32_t> block_table;
   bool sample = false;
-  std::unique_ptr<Communicator> comm, moves;
+  std::unique_ptr<Communicator> comm, moves, tensor;
   absl::Status status;
   std::vector<SequenceResult> results;
 };
@@ -64,11 +64,14 @@ class Plan {
     for (int32_t& token : prompt_) token = static_cast<int32_t>(random_() % 1000);
   }
 
-  // Pieces of random lengths on growing sets of instances, blocks dealt at random.
+  // Pieces of random lengths on growing sets of instances, blocks dealt at random, in tensor groups
+  // of any size.
   void RunAll(const std::function<void(int piece)>& before = nullptr) {
     int members = 1 + static_cast<int>(random_() % instances_.size());
     for (int piece = 0; done_ < blocks(); ++piece) {
       if (before) before(piece);
+      tp_ = 1;
+      while (members % (2 * tp_) == 0 && random_() % 2 == 0) tp_ *= 2;
       Run(members, done_ + 1 + static_cast<int64_t>(random_() % 12));
       members += static_cast<int>(random_() % (instances_.size() - members + 1));
     }
@@ -161,6 +164,7 @@ class Plan {
                                                                        &part->results);
   }
 
+  void SetTp(int tp) { tp_ = tp; }
   int64_t TokensOfPrompt() const { return static_cast<int64_t>(prompt_.size()); }
   int64_t blocks() const {
     return (TokensOfPrompt() + kSpec.block_tokens - 1) / kSpec.block_tokens;
@@ -208,12 +212,21 @@ class Plan {
     for (size_t i = 0; i < parts->size(); ++i) {
       addresses.push_back(instances_[i]->fabric->Address());
     }
-    groups_ += 2;
+    const auto tp = static_cast<size_t>(tp_);
+    groups_ += 2 + parts->size();
     for (size_t rank = 0; rank < parts->size(); ++rank) {
       Part& part = (*parts)[rank];
       Fabric& fabric = *instances_[rank]->fabric;
       part.comm = *fabric.MakeGroup({1, groups_}, addresses, static_cast<int>(rank));
       part.step.comm = part.comm.get();
+      if (tp_ > 1) {
+        const size_t group = rank / tp;
+        const std::span neighbours = std::span(addresses).subspan(group * tp, tp);
+        part.tensor =
+            *fabric.MakeGroup({1, groups_ + 2 + group}, neighbours, static_cast<int>(rank % tp));
+        part.step.tensor = part.tensor.get();
+        part.step.tp = tp_;
+      }
       if (!moves_) continue;
       part.moves = *fabric.MakeGroup({1, groups_ + 1}, addresses, static_cast<int>(rank));
       part.step.moves = part.moves.get();
@@ -227,9 +240,18 @@ class Plan {
   int64_t done_ = 0;
   std::map<int64_t, int> computed_, attended_;
   bool moves_ = false;
-  uint64_t groups_ = 0;
+  int tp_ = 1;  // of the next pieces
+  uint64_t groups_ = 1;
   int32_t first_token_ = -1;
 };
+
+void RunAll(Plan* plan, std::vector<Part>* parts) {
+  std::vector<std::thread> threads;
+  for (size_t rank = 0; rank < parts->size(); ++rank) {
+    threads.emplace_back([=] { plan->RunRank(static_cast<int>(rank), &(*parts)[rank]); });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
 
 TEST(RingStep, RandomPlansGiveTheContinuation) {
   for (uint64_t seed = 0; seed < 100; ++seed) {
@@ -282,27 +304,25 @@ TEST(RingStep, ARankThatNeverComesEndsTheStepAtItsDeadlineAndTheEngineGoesOn) {
 }
 
 TEST(RingStep, AnAbortAndADeadRankEndIt) {
-  for (const bool dies : {false, true}) {
-    Plan plan(3, 1, 50);
-    std::vector<Part> parts = plan.PartsOf(3, plan.blocks(), seconds(600));
-    std::thread waiting([&] { plan.RunRank(0, &parts[0]); });
-    std::thread too([&] { plan.RunRank(1, &parts[1]); });
+  for (const auto& [tp, dies] : {std::pair(1, false), {1, true}, {2, true}, {4, true}}) {
+    Plan plan(4, 1, 50);
+    plan.SetTp(tp);
+    std::vector<Part> parts = plan.PartsOf(4, plan.blocks(), seconds(600));
+    std::vector<std::thread> threads;
+    for (const int rank : {0, 1, 3}) {
+      threads.emplace_back([&, rank] { plan.RunRank(rank, &parts[static_cast<size_t>(rank)]); });
+    }
     if (dies) {
       parts[2].comm.reset();
+      parts[2].tensor.reset();
     } else {
       parts[2].comm->Abort(absl::CancelledError("not wanted any more"));
     }
-    waiting.join();
-    too.join();
-    EXPECT_TRUE(absl::IsUnavailable(parts[0].status)) << parts[0].status;
-    EXPECT_TRUE(absl::IsUnavailable(parts[1].status)) << parts[1].status;
+    for (std::thread& thread : threads) thread.join();
+    for (const size_t rank : {0, 1, 3}) {
+      EXPECT_TRUE(absl::IsUnavailable(parts[rank].status)) << parts[rank].status;
+    }
   }
-}
-
-void RunBoth(Plan* plan, std::vector<Part>* parts) {
-  std::thread other([&] { plan->RunRank(1, &(*parts)[1]); });
-  plan->RunRank(0, &(*parts)[0]);
-  other.join();
 }
 
 TEST(RingStep, BadInputIsRefusedByNameAndTheOthersHearOfIt) {
@@ -310,7 +330,7 @@ TEST(RingStep, BadInputIsRefusedByNameAndTheOthersHearOfIt) {
   std::vector<Part> parts = plan.PartsOf(2, plan.blocks(), seconds(600));
   const size_t refuser = parts[0].tokens.empty() ? 1 : 0;
   parts[refuser].tokens[0] += 1;
-  RunBoth(&plan, &parts);
+  RunAll(&plan, &parts);
   ASSERT_TRUE(parts[refuser].status.ok()) << parts[refuser].status;
   const absl::Status& refusal = parts[refuser].results[0].status;
   EXPECT_EQ(refusal.code(), absl::StatusCode::kInvalidArgument);
@@ -325,10 +345,43 @@ TEST(RingStep, RanksThatWereGivenOtherStepsFail) {
   std::vector<Part> parts = plan.PartsOf(2, plan.blocks(), seconds(600));
   parts[1].step.shares[0].wants_logits = !parts[1].step.shares[0].wants_logits;
   parts[1].step.shares[1].wants_logits = true;
-  RunBoth(&plan, &parts);
+  RunAll(&plan, &parts);
   for (const Part& part : parts) {
     EXPECT_TRUE(absl::IsInvalidArgument(part.status) || absl::IsUnavailable(part.status))
         << part.status;
+  }
+}
+
+TEST(RingStep, ATensorGroupThatIsMissingIsRefusedByNameAndTheOthersHearOfIt) {
+  Plan plan(4, 1, 50);
+  plan.SetTp(2);
+  std::vector<Part> parts = plan.PartsOf(4, plan.blocks(), seconds(600));
+  parts[1].step.tensor = nullptr;
+  RunAll(&plan, &parts);
+  ASSERT_TRUE(parts[1].status.ok()) << parts[1].status;
+  const std::string refusal(parts[1].results[0].status.message());
+  EXPECT_NE(refusal.find("ring.tensor: missing, but tp = 2"), std::string::npos) << refusal;
+  for (const size_t other : {0, 2, 3}) {
+    EXPECT_TRUE(absl::IsUnavailable(parts[other].status)) << parts[other].status;
+  }
+}
+
+TEST(RingStep, RanksThatWereGivenAnotherTpOrTensorGroupFail) {
+  for (const bool crossed : {false, true}) {
+    Plan plan(4, 1, 50);
+    plan.SetTp(2);
+    std::vector<Part> parts = plan.PartsOf(4, plan.blocks(), seconds(600));
+    if (crossed) {
+      std::swap(parts[1].step.tensor, parts[3].step.tensor);
+    } else {
+      parts[1].step.tp = 1;
+      parts[1].step.tensor = nullptr;
+    }
+    RunAll(&plan, &parts);
+    for (const Part& part : parts) {
+      EXPECT_TRUE(absl::IsInvalidArgument(part.status) || absl::IsUnavailable(part.status))
+          << part.status;
+    }
   }
 }
 

@@ -110,8 +110,9 @@ RingPrompt PromptOf(size_t tokens, bool even, uint32_t seed) {
   prompt.even = even;
   prompt.seed = seed;
   const auto blocks = static_cast<int64_t>((tokens + kBlockTokens - 1) / kBlockTokens);
-  prompt.chunks = {{blocks / 3, {1, 3}}, {blocks / 3, {3, 0, 1}}};
-  prompt.chunks.push_back({blocks - 2 * (blocks / 3), {2, 1, 0, 3}});
+  const int tp = seed > 2 ? 2 : 1;
+  prompt.chunks = {{blocks / 3, {1, 3}, tp}, {blocks / 3, {3, 0, 1}}};
+  prompt.chunks.push_back({blocks - 2 * (blocks / 3), {2, 1, 0, 3}, tp * tp});
   return prompt;
 }
 
@@ -186,7 +187,7 @@ TEST_P(FarModel, ALayerIsWrittenWhenItsKvIsThere) {
   std::vector<std::vector<std::string>> told(2);
   const auto run = [&](Communicator* one) {
     const auto rank = static_cast<size_t>(one->Rank());
-    return members[rank].Run(piece, rank, one, moves[rank].get(), Later(),
+    return members[rank].Run(piece, rank, {one, moves[rank].get()}, Later(),
                              [&, rank](int layer, StepProgress& progress) {
                                LookUntilWritten(layer, progress);
                                told[rank].push_back(LayerOf(*far.all[rank], layer));

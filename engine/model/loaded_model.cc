@@ -9,6 +9,7 @@
 #include "engine/model/layers/slot_weights.h"
 #include "engine/model/load/device_weights.h"
 #include "engine/model/load/feed_forward_reader.h"
+#include "engine/parallel/shard_layout.h"
 
 namespace skein::engine {
 namespace {
@@ -110,6 +111,7 @@ LoadedModel::LoadedModel(std::unique_ptr<Ops> ops_in, std::unique_ptr<Device> de
       angles(config.rope, config.head_dim, positions),
       state(std::move(state_in)),
       ring(std::move(ring_in)),
+      slices(&weights, &config),
       model{&config, &weights, &spec.kv, angles.table(), ops.get()} {
   for (void* base : state.kv) {
     regions.push_back({base, spec.kv.num_blocks * spec.kv.BlockBytes()});
@@ -176,6 +178,8 @@ class Loader {
       if (!placed.ok()) return placed;
     }
     absl::Status made = MakeSource(loaded.get());
+    loaded->ring_limits = std::move(ring_limits_);
+    if (loaded->ring_limits.tp_max > 1) loaded->slices.Make(loaded->ring_limits.tp_max);
     if (made.ok()) made = MakeDeviceParts(loaded.get());
     if (!made.ok()) return made;
     return loaded;
@@ -220,6 +224,26 @@ class Loader {
     return absl::OkStatus();
   }
 
+  // How far ring steps may share the dense part.
+  RingLimits LimitsOfRings(int64_t key_segment) const {
+    RingLimits limits = {.tokens_max = options_.max_batch_tokens,
+                         .named_histories = key_segment != 0};
+    if (options_.feed_forward.has_value()) {
+      limits.LimitTp(1, "feed-forward weights that are read into slots are not shared");
+      return limits;
+    }
+    limits.LimitTp(kRingTpMax, "the most that an engine shares");
+    for (int tp = 2; tp <= kRingTpMax; tp *= 2) {
+      const auto layout = MakeShardLayout(ShapeOf(config_), {1, tp}, 0);
+      if (layout.ok() && tp <= options_.max_batch_tokens) continue;
+      limits.LimitTp(tp / 2, layout.ok()
+                                 ? "max_batch_tokens = " + std::to_string(options_.max_batch_tokens)
+                                 : std::string(layout.status().message()));
+      break;
+    }
+    return limits;
+  }
+
   // The pool gets what is left behind everything else.
   absl::Status FillWithKv() {
     const int64_t placed = placed_on_ == nullptr ? 0 : PlacedBytes(weights_);
@@ -253,11 +277,13 @@ class Loader {
                          options_.max_batch_tokens, logit_rows, device_.get());
     if (!state.ok()) return state.status();
     state_ = *std::move(state);
+    ring_limits_ = LimitsOfRings(key_segment);
     const RingStepOptions ring_options = {.tokens_max = options_.max_batch_tokens,
                                           .segment_bytes = options_.ring_segment_bytes > 0
                                                                ? options_.ring_segment_bytes
                                                                : DefaultRingSegmentBytes(*device_),
-                                          .key_segment = key_segment};
+                                          .key_segment = key_segment,
+                                          .tp_max = ring_limits_.tp_max};
     absl::StatusOr<std::unique_ptr<RingRunner>> ring =
         RingRunner::Create(ring_options, config_, weights_.activation, spec_, device_.get());
     if (!ring.ok()) return ring.status();
@@ -297,6 +323,7 @@ class Loader {
   EngineSpec spec_;
   RunState state_;
   std::unique_ptr<RingRunner> ring_;
+  RingLimits ring_limits_;
 };
 
 }  // namespace

@@ -14,10 +14,12 @@
 #include "engine/engine.h"
 #include "engine/model/forward/forward.h"
 #include "engine/model/forward/run_state.h"
+#include "engine/model/layers/sliced_weights.h"
 #include "engine/model/layers/weight_source.h"
 #include "engine/model/load/rope_table.h"
 #include "engine/model/load/weights.h"
 #include "engine/model/model_engine.h"
+#include "engine/model/ring/ring_check.h"
 #include "engine/model/ring/ring_step.h"
 #include "engine/ops/ops.h"
 
@@ -48,6 +50,8 @@ struct LoadedModel {
   RunState state;
   std::unique_ptr<RingRunner> ring;  // runs steps that span instances
   std::unique_ptr<WeightSource> source;
+  WeightSlices slices;  // of `weights`
+  RingLimits ring_limits;
   std::vector<KvRegion> regions;
   Model model;
 

@@ -9,9 +9,11 @@
 #include "engine/model/layers/layer_loop.h"
 #include "engine/model/layers/local_feed_forward.h"
 #include "engine/model/layers/plain_attention.h"
+#include "engine/model/layers/sliced_weights.h"
 #include "engine/model/loaded_model.h"
 #include "engine/model/ring/ring_check.h"
 #include "engine/model/ring/ring_step.h"
+#include "engine/parallel/shard_layout.h"
 #include "engine/sampling/samplers.h"
 #include "scheduler/vocabulary/check.h"
 
@@ -32,8 +34,7 @@ class ModelEngine final : public Engine {
     if (sequences.size() == 1 && sequences.front().ring != nullptr) {
       results->assign(1, {});
       results->front().status =
-          CheckRingStep(sequences.front(), loaded_->spec, loaded_->tokens_max,
-                        loaded_->ops->KeySegment(loaded_->spec.kv.block_tokens) != 0);
+          CheckRingStep(sequences.front(), loaded_->spec, loaded_->ring_limits);
       const absl::Status& refusal = results->front().status;
       if (!refusal.ok()) {
         AbortRefused(*sequences.front().ring, refusal);
@@ -102,7 +103,17 @@ class ModelEngine final : public Engine {
     RingRunner& runner = *loaded_->ring;
     runner.Agree(sequence);
     runner.Place(sequence, &batch_);
-    return runner.Run(loaded_->model, *sequence.ring, batch_, layer_queued, loaded_->state);
+    return runner.Run(loaded_->model, SlicesFor(*sequence.ring), *sequence.ring, batch_,
+                      layer_queued, loaded_->state);
+  }
+
+  // Null where the ranks do not share the dense part.
+  WeightSource* SlicesFor(const RingStep& step) {
+    if (step.tp == 1) return nullptr;
+    const auto layout =
+        MakeShardLayout(ShapeOf(loaded_->config), {1, step.tp}, step.tensor->Rank());
+    SKEIN_CHECK(layout.ok());  // ring_limits
+    return &loaded_->slices.Of(*layout);
   }
 
   // Whether the step was one for the decode runner, which ran it, up to the logits if there is room

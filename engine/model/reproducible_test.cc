@@ -197,8 +197,8 @@ TEST_P(ReproducibleModel, SlicesAndBatches) {
   }
 }
 
-// Rings of 1 to 8 ranks, chunks whose members grow, history dealt anew: the token, every logprob
-// and every block of KV.
+// Rings of 1 to 8 ranks, chunks whose members grow, the dense part shared by any of them, history
+// dealt anew: the token, every logprob and every block of KV.
 TEST_P(ReproducibleModel, Rings) {
   const std::string dir = WriteModel(GetParam());
   LocalHub hub;
@@ -226,7 +226,9 @@ TEST_P(ReproducibleModel, Rings) {
     for (int chunks = 3; blocks > 0; --chunks) {
       const int64_t size = chunks <= 1 ? blocks : 1 + static_cast<int64_t>(random() % blocks);
       blocks -= size;
-      prompt.chunks.push_back({size, {order.begin(), order.begin() + members}});
+      int tp = 1;
+      while (members % (2 * static_cast<size_t>(tp)) == 0 && random() % 2 == 0) tp *= 2;
+      prompt.chunks.push_back({size, {order.begin(), order.begin() + members}, tp});
       members = std::min<size_t>(8, members + random() % 4);
     }
     const RingOutcome expected = RunPlain(*alone, prompt.ids, prompt.score);

@@ -3,6 +3,7 @@
 #include <bit>
 #include <cstddef>
 
+#include "engine/comm/communicator.h"
 #include "scheduler/vocabulary/mix64.h"
 
 namespace skein::engine {
@@ -115,7 +116,17 @@ uint64_t DigestOfRing(const SequenceStep& sequence, const EngineSpec& spec, int6
   }
   digest.Add(IdentityOf(sequence));
   for (const RankShare& share : step.shares) AddShare(share, &digest);
+  if (step.tp > 1) digest.Add(static_cast<uint64_t>(step.tp));
   return digest.value();
+}
+
+void TagRing(const RingStep& step, uint64_t digest) {
+  step.comm->Tag(digest);
+  if (step.moves != nullptr) step.moves->Tag(digest);
+  if (step.tensor == nullptr) return;
+  Digest group(digest);
+  group.Add(static_cast<uint64_t>(step.comm->Rank() / step.tp));
+  step.tensor->Tag(group.value());
 }
 
 }  // namespace skein::engine

@@ -51,4 +51,8 @@ uint64_t DigestOfStep(GroupMode mode, std::span<const SequenceStep> sequences,
 uint64_t DigestOfRing(const SequenceStep& sequence, const EngineSpec& spec, int64_t key_segment,
                       int64_t segment_blocks);
 
+// Tags the messages of the step's communicators with `digest`; those of its tensor group also with
+// which one it is, so that ranks of two of them find out. REQUIRES: `step.comm` is set.
+void TagRing(const RingStep& step, uint64_t digest);
+
 }  // namespace skein::engine

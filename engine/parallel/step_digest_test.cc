@@ -164,6 +164,7 @@ const std::vector<std::pair<std::string, std::function<void(Ring*)>>>& RingChang
       {"key_segment", [](Ring* r) { r->key_segment = 0; }},
       {"segment_blocks", [](Ring* r) { r->segment_blocks = 5; }},
       {"moves", [](Ring* r) { r->step.moves = reinterpret_cast<Communicator*>(r); }},
+      {"tp", [](Ring* r) { r->step.tp = 2; }},
       {"moved_blocks_max", [](Ring* r) { r->step.moved_blocks_max = 1; }},
       {"prompt", [](Ring* r) { r->prompt[0] = 9; }},
       {"sampling", [](Ring* r) { r->sampling.seed = 8; }},

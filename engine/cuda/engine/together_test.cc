@@ -70,11 +70,12 @@ TEST_P(Together, RingStepsAreThoseOfOneAlone) {
     owned.push_back(*std::move(engine));
     engines.push_back(owned.back().get());
   }
-  const RingPrompt prompt = {.ids = Text(70), .chunks = {{6, {1, 2}}, {12, {2, 0, 1}}}};
+  RingPrompt prompt = {.ids = Text(70), .chunks = {{6, {1, 2}}, {12, {2, 0, 1}}}};
   const RingOutcome alone = RunPlain(*engines[0], prompt.ids, true, devices[0]);
   RingRanks ranks(
       engines, [&, next = size_t{0}]() mutable { return std::move(fabrics[next++]); }, devices);
-  for (int round = 0; round < 2; ++round) {
+  for (const int tp : {1, 2}) {  // whether ranks 1 and 2 share the dense part
+    prompt.chunks[0].tp = tp;
     const RingOutcome together = ranks.Run(prompt);
     EXPECT_GT(together.blocks_moved, 0);
     EXPECT_EQ(together.token, alone.token);

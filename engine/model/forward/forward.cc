@@ -24,7 +24,7 @@ size_t SpanOf(const std::vector<SequenceSpan>& sequences, int64_t row, size_t fr
 }  // namespace
 
 void Apply(const Model& model, const Batch& batch, const Matrix& x,
-           std::initializer_list<Projection> projections) {
+           std::span<const Projection> projections) {
   int64_t skinny_gemm = std::numeric_limits<int64_t>::max();
   for (const auto& [linear, out] : projections) {
     skinny_gemm = std::min(skinny_gemm, model.ops->SkinnyRowsMax(x.dtype, linear.weight.dtype));

@@ -6,9 +6,9 @@
 #include <utility>
 
 #include "engine/model/forward/forward_parts.h"
-#include "engine/model/group/group_weights.h"
-#include "engine/model/group/matrix_parts.h"
 #include "engine/model/layers/layer_parts.h"
+#include "engine/model/layers/matrix_parts.h"
+#include "engine/model/layers/sliced_weights.h"
 
 namespace skein::engine {
 namespace {

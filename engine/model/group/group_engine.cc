@@ -8,6 +8,7 @@
 #include "engine/model/forward/device_done.h"
 #include "engine/model/forward/step_check.h"
 #include "engine/model/group/step_agreement.h"
+#include "engine/model/layers/sliced_weights.h"
 
 namespace skein::engine {
 namespace {
@@ -59,7 +60,7 @@ GroupEngine::GroupEngine(std::shared_ptr<LoadedModel> loaded, GroupBuffers buffe
       ranks_max_(ranks_max),
       group_spec_(loaded_->spec),
       samplers_(loaded_->config.vocab_size, loaded_->ops->HostThreads()) {
-  MakeViews();
+  loaded_->slices.Make(GroupRanksMax());
 }
 
 int GroupEngine::MaxPositions(int ranks) const {
@@ -115,28 +116,12 @@ int GroupEngine::GroupRanksMax() const {
   return most;
 }
 
-// Those that groups of 2, 4, 8 … ranks need, whichever rank this is.
-void GroupEngine::MakeViews() {
-  const int most = GroupRanksMax();
-  for (int tp = 1; tp <= most; tp *= 2) {
-    for (int rank = 0; rank < tp; ++rank) {
-      WeightsFor(*MakeShardLayout(ShapeOf(loaded_->config), {1, tp}, rank));
-    }
-  }
-}
-
-// The weights of a rank depend on its place in its TP group alone.
-WeightSource& GroupEngine::WeightsFor(const ShardLayout& layout) {
-  const std::pair key(layout.mode.tp, layout.tp_rank);
-  return slices_.try_emplace(key, loaded_->weights, layout, loaded_->config.head_dim).first->second;
-}
-
 absl::Status GroupEngine::RunTogether(const GroupPart& part, const ShardLayout& layout,
                                       std::span<const SequenceStep> sequences,
                                       StepProgress* progress,
                                       std::vector<SequenceResult>& results) {
   FillBatch(sequences, results, &batch_, &logit_uses_);
-  GroupForward forward(loaded_.get(), &buffers_, &WeightsFor(layout), part, layout);
+  GroupForward forward(loaded_.get(), &buffers_, &loaded_->slices.Of(layout), part, layout);
   DeviceDone done(loaded_->device.get(), progress);
   const absl::Status ran = StepError(forward.RunLayers(batch_, done.Marks()));
   if (!ran.ok()) {

@@ -11,12 +11,10 @@
 #pragma once
 
 #include <functional>
-#include <map>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -25,7 +23,6 @@
 #include "engine/engine.h"
 #include "engine/model/forward/step_rows.h"
 #include "engine/model/group/group_forward.h"
-#include "engine/model/group/group_weights.h"
 #include "engine/model/model_engine.h"
 #include "engine/ops/ops.h"
 #include "engine/sampling/samplers.h"
@@ -60,7 +57,7 @@ class GroupEngine final : public Engine {
   // no group can run it. Smaller powers of two can.
   int GroupRanksMax() const;
   // Of the weights, so far.
-  size_t views_made() const { return slices_.size(); }
+  size_t views_made() const { return loaded_->slices.made(); }
 
  private:
   GroupEngine(std::shared_ptr<LoadedModel> loaded, GroupBuffers buffers, int ranks_max);
@@ -72,12 +69,8 @@ class GroupEngine final : public Engine {
   absl::Status Answer(std::span<const SequenceStep> sequences, GroupForward* forward,
                       std::vector<SequenceResult>& results);
 
-  void MakeViews();
-  WeightSource& WeightsFor(const ShardLayout& layout);
-
   std::shared_ptr<LoadedModel> loaded_;
   std::unique_ptr<Engine> alone_;
-  std::map<std::pair<int, int>, SlicedWeights> slices_;  // by (tp, tp_rank); made once
   GroupBuffers buffers_;
   int ranks_max_;
   EngineSpec group_spec_;  // spec with the group's max_positions

@@ -15,7 +15,7 @@
 #include "engine/comm/testing/ranks.h"
 #include "engine/device/cpu_device.h"
 #include "engine/model/group/group_comms.h"
-#include "engine/model/group/group_weights.h"
+#include "engine/model/layers/sliced_weights.h"
 #include "engine/model/testing/lone_failures.h"
 #include "engine/model/testing/ranks/group_of_engines.h"
 #include "engine/model/testing/sequence_runner.h"

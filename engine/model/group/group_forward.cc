@@ -5,8 +5,8 @@
 #include <utility>
 #include <vector>
 
-#include "engine/model/group/group_weights.h"
-#include "engine/model/group/matrix_parts.h"
+#include "engine/model/layers/matrix_parts.h"
+#include "engine/model/layers/sliced_weights.h"
 
 namespace skein::engine {
 

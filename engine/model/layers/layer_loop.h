@@ -2,10 +2,11 @@
 // in three parts: how attention gets its keys and values, how the feed-forward part is computed,
 // and where the weights are. The loop takes any three. The engines put together these:
 //
-//   step    attention        feed-forward        weights
-//   alone   PlainAttention   LocalFeedForward    here, or in slots
-//   ring    RingAttention    LocalFeedForward    here, or in slots
-//   group   GroupAttention   SummedFeedForward   here; GroupEngine refuses slots
+//   step            attention        feed-forward        weights
+//   alone           PlainAttention   LocalFeedForward    here, or in slots
+//   ring            RingAttention    LocalFeedForward    here, or in slots
+//   ring, tp > 1    RingAttention    TensorFeedForward   here; ring_check refuses slots
+//   group           GroupAttention   SummedFeedForward   here; GroupEngine refuses slots
 //
 // Weights that are elsewhere have a place (kElsewhere), but no engine has a phase for them.
 //
@@ -48,7 +49,8 @@ class AttentionPhase {
   virtual absl::Status End() = 0;
 };
 
-// The feed-forward part of a layer. Implementations: LocalFeedForward, SummedFeedForward.
+// The feed-forward part of a layer. Implementations: LocalFeedForward, SummedFeedForward,
+// TensorFeedForward.
 class FeedForwardPhase {
  public:
   virtual ~FeedForwardPhase() = default;

@@ -34,7 +34,6 @@ void NormLayer(const Model& model, const LayerWeights& w, int64_t rows, int laye
 void WriteKv(const Model& model, const LayerWeights& w, const Batch& batch, int layer,
              RunState& state) {
   const ModelConfig& config = *model.config;
-  Ops& ops = *model.ops;
   const int64_t tokens = batch.tokens();
   const Matrix normed = FirstRows(state.normed, tokens);
   const Matrix query = FirstRows(state.query, tokens);
@@ -46,15 +45,28 @@ void WriteKv(const Model& model, const LayerWeights& w, const Batch& batch, int 
   } else {
     Apply(model, batch, normed, {{w.key, key}, {w.value, value}});
   }
-  if (config.qk_norm) ops.RmsNorm(key, w.key_norm, config.rms_norm_eps, key);
-  ops.StoreKv(key, value, batch.sequences, {state.kv[layer], model.kv},
-              {batch.positions, model.rope});
+  StoreKeys(model, w, batch, layer, state);
+}
+
+void StoreKeys(const Model& model, const LayerWeights& w, const Batch& batch, int layer,
+               RunState& state) {
+  const ModelConfig& config = *model.config;
+  const Matrix key = FirstRows(state.key, batch.tokens());
+  if (config.qk_norm) model.ops->RmsNorm(key, w.key_norm, config.rms_norm_eps, key);
+  model.ops->StoreKv(key, FirstRows(state.value, batch.tokens()), batch.sequences,
+                     {state.kv[layer], model.kv}, {batch.positions, model.rope});
 }
 
 Batch KeepLogitRows(const Model& model, const LayerWeights& w, const Batch& batch,
                     RunState& state) {
+  Batch selected = SelectLogitRows(model, w, batch, state);
+  if (selected.tokens() > 0) ProjectQueries(model, w, selected, state);
+  return selected;
+}
+
+Batch SelectLogitRows(const Model& model, const LayerWeights& w, const Batch& batch,
+                      RunState& state) {
   if (static_cast<int64_t>(batch.logit_rows.size()) + batch.padding == batch.tokens()) {
-    ProjectQueries(model, w, batch, state);
     return batch;
   }
   Batch selected = LogitBatch(batch);
@@ -67,7 +79,6 @@ Batch KeepLogitRows(const Model& model, const LayerWeights& w, const Batch& batc
   model.ops->Embed(all, FirstRows(state.projected, rows), FirstRows(state.residual, rows));
   model.ops->RmsNorm(FirstRows(state.residual, rows), w.attention_norm, model.config->rms_norm_eps,
                      FirstRows(state.normed, rows));
-  ProjectQueries(model, w, selected, state);
   return selected;
 }
 

@@ -17,8 +17,16 @@ void NormLayer(const Model& model, const LayerWeights& w, int64_t rows, int laye
 void WriteKv(const Model& model, const LayerWeights& w, const Batch& batch, int layer,
              RunState& state);
 
-// For the last layer, after WriteKv: the rows of `batch` that need logits, as a batch of their own
-// whose rows are now the first of residual, normed and query. May be none.
+// The end of WriteKv: state.key, normalised and rotated, and state.value into the KV.
+void StoreKeys(const Model& model, const LayerWeights& w, const Batch& batch, int layer,
+               RunState& state);
+
+// The rows of `batch` that need logits, as a batch of their own whose rows are now the first of
+// residual and normed. May be none.
+Batch SelectLogitRows(const Model& model, const LayerWeights& w, const Batch& batch,
+                      RunState& state);
+
+// For the last layer, after WriteKv: SelectLogitRows, and the products of their queries.
 Batch KeepLogitRows(const Model& model, const LayerWeights& w, const Batch& batch, RunState& state);
 
 // state.query = the rotated queries of the batch. After WriteKv, and in the last layer

@@ -7,11 +7,18 @@
 
 namespace skein::engine {
 
+// FAILED_PRECONDITION: the layer's weights are not here. Else what `weights` says, never null.
+absl::StatusOr<const FeedForwardWeights*> FeedForwardHere(WeightSource& weights, int layer);
+
+// out = down(silu(gate(x)) * up(x)); the rows of x are those of `rows`.
+void MultiplyFeedForward(const Model& model, const FeedForwardWeights& weights, const Batch& rows,
+                         const Matrix& x, const Matrix& out, RunState& state);
+
 class LocalFeedForward final : public FeedForwardPhase {
  public:
   LocalFeedForward(const Model* model, RunState* state) : model_(*model), state_(*state) {}
 
-  // FAILED_PRECONDITION: the layer's weights are not here.
+  // As FeedForwardHere.
   absl::Status Run(const LayerWeights& w, WeightSource& weights, int layer,
                    const Batch& rows) override;
 

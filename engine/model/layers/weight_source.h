@@ -1,6 +1,6 @@
 // WeightSource: where the layer loop gets a layer's weights from. Implementations: WholeWeights
 // (all of the model), SlotWeights (layers that are read ahead into slots, or are elsewhere), and
-// SlicedWeights of engine/model/group (one rank's slices).
+// SlicedWeights (one rank's slices).
 #pragma once
 
 #include "absl/status/statusor.h"

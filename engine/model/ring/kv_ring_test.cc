@@ -104,7 +104,7 @@ class KvRingTraffic : public ::testing::Test {
       threads.emplace_back([&, r] {
         CountingRing ring(comm[r].get(), &sent);
         const absl::Status status =
-            members_[r].Run(piece_, r, &ring, moves[r].get(), Later(), nullptr);
+            members_[r].Run(piece_, r, {&ring, moves[r].get()}, Later(), nullptr);
         EXPECT_TRUE(status.ok()) << status;
       });
     }

@@ -23,28 +23,54 @@ void RingAttention::Begin() {
 }
 
 absl::Status RingAttention::WriteKv(const LayerWeights& w, int layer) {
-  if (rows_->tokens() > 0) engine::WriteKv(step_.model, w, *rows_, layer, step_.state);
+  if (step_.shared != nullptr) {
+    const absl::Status written = WriteShared(w, layer);
+    if (!written.ok()) return written;
+  } else if (rows_->tokens() > 0) {
+    engine::WriteKv(step_.model, w, *rows_, layer, step_.state);
+  }
   step_.progress.Reach(Milestone::kWritten, layer + 1);
   return absl::OkStatus();
 }
 
+absl::Status RingAttention::WriteShared(const LayerWeights& w, int layer) {
+  const int64_t rows = rows_->tokens();
+  const bool last = layer + 1 == step_.model.config->num_layers;
+  if (rows > 0) NormLayer(step_.model, w, rows, layer, step_.state);
+  absl::Status made = last ? step_.shared->MakeKeys(w, rows) : step_.shared->MakeAll(w, rows);
+  if (made.ok() && rows > 0) StoreKeys(step_.model, w, *rows_, layer, step_.state);
+  return made;
+}
+
 bool RingAttention::KeepLogitRows(const LayerWeights& w, int /*layer*/) {
-  if (rows_->tokens() == 0) return false;
-  selected_ = engine::KeepLogitRows(step_.model, w, *rows_, step_.state);
-  rows_ = &selected_;
-  return rows_->tokens() > 0;
+  if (rows_->tokens() > 0) {
+    selected_ = step_.shared != nullptr
+                    ? SelectLogitRows(step_.model, w, *rows_, step_.state)
+                    : engine::KeepLogitRows(step_.model, w, *rows_, step_.state);
+    rows_ = &selected_;
+  }
+  if (step_.shared == nullptr) return rows_->tokens() > 0;
+  queries_due_ = true;
+  return step_.shared->KeepLogitRows();
 }
 
 absl::Status RingAttention::Attend(const LayerWeights& w, int layer) {
-  if (rows_->tokens() == 0) {  // nor will a later layer have any
-    ConsumeAll();
-    return absl::OkStatus();
+  const int64_t rows = rows_->tokens();
+  if (queries_due_) {
+    const absl::Status made = step_.shared->MakeQueries(w, rows);
+    if (!made.ok()) return made;
   }
-  MakeQueries(step_.model, w, *rows_, step_.state);
-  const absl::Status attended = AttendAll(layer);
-  if (!attended.ok()) return attended;
-  ProjectAttention(step_.model, w, *rows_, FirstRows(step_.state.attention, rows_->tokens()),
-                   step_.state);
+  if (rows == 0) {  // nor will a later layer have any
+    ConsumeAll();
+  } else {
+    MakeQueries(step_.model, w, *rows_, step_.state);
+    const absl::Status attended = AttendAll(layer);
+    if (!attended.ok()) return attended;
+  }
+  if (step_.shared != nullptr) return step_.shared->Project(w, rows);
+  if (rows > 0) {
+    ProjectAttention(step_.model, w, *rows_, FirstRows(step_.state.attention, rows), step_.state);
+  }
   return absl::OkStatus();
 }
 

@@ -18,6 +18,7 @@
 #include "engine/model/ring/kv_ring.h"
 #include "engine/model/ring/ring_layout.h"
 #include "engine/model/ring/ring_progress.h"
+#include "engine/model/ring/tensor_projections.h"
 
 namespace skein::engine {
 
@@ -38,7 +39,8 @@ class RingAttention final : public AttentionPhase {
   struct Step {
     const Model& model;
     const RingLayout& layout;
-    const KvRing* ring;  // null when alone
+    const KvRing* ring;         // null when alone
+    TensorProjections* shared;  // null where this rank shares no dense part with others
     RingProgress& progress;
     RunState& state;
     const RingBuffers& buffers;
@@ -54,6 +56,8 @@ class RingAttention final : public AttentionPhase {
   absl::Status End() override;
 
  private:
+  // WriteKv where the dense part is shared.
+  absl::Status WriteShared(const LayerWeights& w, int layer);
   // state.attention = attention of state.query.
   absl::Status AttendAll(int layer);
   absl::Status AttendWindows(int layer);
@@ -71,6 +75,7 @@ class RingAttention final : public AttentionPhase {
   const Step step_;
   const Batch* rows_;
   Batch selected_;  // of the last layer
+  bool queries_due_ = false;
 };
 
 }  // namespace skein::engine

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "engine/model/forward/step_check.h"
+#include "engine/model/ring/ring_groups.h"
 
 namespace skein::engine {
 namespace {
@@ -31,7 +32,7 @@ absl::Status CheckGroups(const RingStep& step) {
   if (ranks == 0) return Bad("shares: empty");
   if (step.comm == nullptr && ranks > 1)
     return Bad("comm: required when there is more than one share");
-  for (const Communicator* group : {step.comm, step.moves}) {
+  for (const Communicator* group : {step.comm, step.moves}) {  // of all ranks
     if (group == nullptr) continue;
     if (group->Size() != ranks) {
       return Bad("shares: " + std::to_string(ranks) + " for a group of " +
@@ -40,6 +41,36 @@ absl::Status CheckGroups(const RingStep& step) {
     if (step.comm == nullptr || group->Rank() != step.comm->Rank()) {
       return Bad("moves: this process has another rank there than in comm");
     }
+  }
+  return absl::OkStatus();
+}
+
+// `tensor` is the group of the `tp` neighbours that this rank is one of.
+absl::Status CheckTensor(const RingStep& step, const RingLimits& limits) {
+  const auto ranks = static_cast<int>(step.shares.size());
+  const std::string tp = "tp = " + std::to_string(step.tp);
+  if (step.tp < 1 || ranks % step.tp != 0 || (step.tp & (step.tp - 1)) != 0) {
+    return Bad(tp + ": must be a power of two that divides the " + std::to_string(ranks) +
+               " ranks");
+  }
+  if (step.tp == 1) {
+    return step.tensor == nullptr ? absl::OkStatus() : Bad("tensor: given, but " + tp);
+  }
+  if (step.tp > limits.tp_max) {
+    return Bad(tp + ": at most " + std::to_string(limits.tp_max) + " here" +
+               (limits.tp_because.empty() ? "" : " (" + limits.tp_because + ")"));
+  }
+  if (ranks > kSharedRanksMax) {
+    return Bad("shares: " + std::to_string(ranks) + " where " + tp + ", at most " +
+               std::to_string(kSharedRanksMax));
+  }
+  if (step.tensor == nullptr) return Bad("tensor: missing, but " + tp);
+  if (step.tensor->Size() != step.tp) {
+    return Bad("tensor: a group of " + std::to_string(step.tensor->Size()) + ", but " + tp);
+  }
+  if (step.tensor->Rank() != step.comm->Rank() % step.tp) {
+    return Bad("tensor: rank " + std::to_string(step.tensor->Rank()) + " there, but rank " +
+               std::to_string(step.comm->Rank()) + " in comm, where " + tp);
   }
   return absl::OkStatus();
 }
@@ -156,9 +187,7 @@ absl::Status CheckLists(const std::vector<std::vector<BlockId>>& lists, const st
 }
 
 void Abort(const RingStep& step, const absl::Status& reason) {
-  for (Communicator* group : {step.comm, step.moves}) {
-    if (group != nullptr) group->Abort(reason);
-  }
+  for (Communicator* const group : GroupsOf(step)) group->Abort(reason);
 }
 
 bool HasBlocks(const std::vector<std::vector<BlockId>>& lists) {
@@ -167,19 +196,20 @@ bool HasBlocks(const std::vector<std::vector<BlockId>>& lists) {
 
 }  // namespace
 
-absl::Status CheckRingStep(const SequenceStep& sequence, const EngineSpec& spec, int64_t tokens_max,
-                           bool named_histories) {
+absl::Status CheckRingStep(const SequenceStep& sequence, const EngineSpec& spec,
+                           const RingLimits& limits) {
   const RingStep& step = *sequence.ring;
   absl::Status status = CheckGroups(step);
+  if (status.ok()) status = CheckTensor(step, limits);
   if (status.ok()) status = CheckShares(step, spec);
-  if (status.ok() && named_histories) status = CheckHistories(step, spec.kv.block_tokens);
+  if (status.ok() && limits.named_histories) status = CheckHistories(step, spec.kv.block_tokens);
   if (!status.ok()) return Bad("ring." + std::string(status.message()));
   const size_t ranks = step.shares.size();
   const size_t rank = step.comm == nullptr ? 0 : static_cast<size_t>(step.comm->Rank());
   status = CheckOwn(sequence, step.shares[rank], spec);
-  if (status.ok() && static_cast<int64_t>(sequence.tokens.size()) > tokens_max) {
+  if (status.ok() && static_cast<int64_t>(sequence.tokens.size()) > limits.tokens_max) {
     status = Bad("tokens: " + std::to_string(sequence.tokens.size()) + " in one step, at most " +
-                 std::to_string(tokens_max));
+                 std::to_string(limits.tokens_max));
   }
   if (status.ok()) status = CheckContents(sequence, spec, /*before=*/0);
   for (const auto& [lists, field] :
@@ -206,8 +236,7 @@ void AbortRingStep(std::span<const SequenceStep> sequences, const absl::Status& 
 }
 
 absl::Status MeetAtEnd(const RingStep& step) {
-  for (Communicator* const group : {step.comm, step.moves}) {
-    if (group == nullptr || step.comm == nullptr) continue;
+  for (Communicator* const group : GroupsOf(step)) {
     const absl::Status met = group->AllGather({}, {}, step.deadline);
     if (!met.ok()) return met;
   }

@@ -1,20 +1,40 @@
 // Checks the ring part of a step's input as engine.h promises, before anything runs.
 #pragma once
 
-#include <cstddef>
+#include <cstdint>
+#include <limits>
 #include <span>
+#include <string>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "engine/engine.h"
 
 namespace skein::engine {
 
+// The largest RingStep::tp that an engine with weights runs. Reproducible sums are cut for as many.
+inline constexpr int kRingTpMax = 8;
+// The most ranks of a step with tp > 1.
+inline constexpr int kSharedRanksMax = 512;
+
+// What an engine runs of ring steps.
+struct RingLimits {
+  int64_t tokens_max = std::numeric_limits<int64_t>::max();  // of this rank
+  bool named_histories = false;                              // it needs RankShare::history
+  int tp_max = kSharedRanksMax;
+  std::string tp_because;  // what limits tp_max
+
+  void LimitTp(int most, std::string because) {
+    tp_max = most;
+    tp_because = std::move(because);
+  }
+};
+
 // `sequence.ring` is set, and it is alone in its step. INVALID_ARGUMENT names the field. What
 // only all ranks together can tell (that their shares are the same, that what one sends another
 // receives) is left to the step.
-// `named_histories`: the engine needs RankShare::history.
-absl::Status CheckRingStep(const SequenceStep& sequence, const EngineSpec& spec, int64_t tokens_max,
-                           bool named_histories = false);
+absl::Status CheckRingStep(const SequenceStep& sequence, const EngineSpec& spec,
+                           const RingLimits& limits);
 
 // This rank refuses its part: the step ends with UNAVAILABLE at the others.
 void AbortRefused(const RingStep& step, const absl::Status& refusal);
@@ -24,7 +44,7 @@ void AbortRefused(const RingStep& step, const absl::Status& refusal);
 void AbortRingStep(std::span<const SequenceStep> sequences, const absl::Status& reason);
 
 // The last thing that every rank does of a step, when no other thread uses its communicators: OK
-// only after every rank has come to it, on both. Errors are the communicators'.
+// only after every rank has come to it, on all. Errors are the communicators'.
 absl::Status MeetAtEnd(const RingStep& step);
 
 }  // namespace skein::engine

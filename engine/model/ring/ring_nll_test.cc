@@ -8,6 +8,7 @@
 #include <memory>
 #include <numeric>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/comm/local/local_fabric.h"
@@ -109,6 +110,8 @@ class RingNll : public ::testing::TestWithParam<Precision> {
               GetParam().kv);
   }
 
+  void ExpectContinues(int tp);
+
   World& world_ = WorldOf(GetParam());
   const std::vector<Engine*>& engines_ = world_.engines;
   Engine* const plain_ = world_.owned.back().get();
@@ -131,6 +134,24 @@ TEST_P(RingNll, RingAttention) {
     ExpectSame(actual);
     EXPECT_EQ(actual.blocks_moved, 0);
   }
+}
+
+// (SP, TP): each tp neighbours by rank share the dense part.
+TEST_P(RingNll, NeighboursShareTheDensePart) {
+  for (const auto& [sp, tp] : {std::pair(1, 2), {2, 2}, {1, 4}, {4, 2}, {2, 4}, {1, 8}}) {
+    SCOPED_TRACE(testing::Message() << "(" << sp << ", " << tp << ")");
+    ExpectSame(ranks_->Run({.ids = ids_, .chunks = {{130, FirstRanks(sp * tp), tp}}}));
+  }
+}
+
+// Chunks of one prompt may differ in tp.
+TEST_P(RingNll, ChunksThatShareByOtherNumbers) {
+  const RingPrompt prompt = {.ids = ids_,
+                             .chunks = {{31, {4, 2}, 2},
+                                        {30, {1, 2, 3, 4}},
+                                        {30, {4, 3, 2, 1}, 4},
+                                        {39, {0, 7, 6, 5, 4, 3, 2, 1}, 2}}};
+  ExpectSame(ranks_->Run(prompt));
 }
 
 TEST_P(RingNll, CdspOverGrowingMembers) {
@@ -172,12 +193,13 @@ Continuation Continue(Engine& engine, int32_t first, const std::vector<int32_t>*
   return said;
 }
 
-// A decode instance goes on from the blocks that eight ranks computed. All are given the same
-// tokens: in bf16 the likeliest one may be another where two are nearly alike. How far bf16 rounds
-// differs by instruction set, so what the ring adds to it is judged by the distances from f32.
-TEST_P(RingNll, GreedyContinuation) {
-  const RingOutcome actual =
-      ranks_->Run({.ids = ids_, .chunks = {{50, {0, 1, 2}}, {80, FirstRanks(8)}}, .score = false});
+// A decode instance goes on from the blocks that eight ranks computed, each `tp` of which shared
+// the dense part. All are given the same tokens: in bf16 the likeliest one may be another where two
+// are nearly alike. How far bf16 rounds differs by instruction set, so what the ring adds to it is
+// judged by the distances from f32.
+void RingNll::ExpectContinues(int tp) {
+  const RingOutcome actual = ranks_->Run(
+      {.ids = ids_, .chunks = {{50, {0, 1, 2}}, {80, FirstRanks(8), tp}}, .score = false});
   const int32_t first = RunPlain(*plain_, ids_, /*score=*/false).token;
   EXPECT_EQ(actual.token, first);
   const Continuation expected = Continue(*plain_, first, nullptr);
@@ -206,6 +228,9 @@ TEST_P(RingNll, GreedyContinuation) {
   // 0.98 to 1.04 of it with the four instruction sets.
   EXPECT_LE(RootMeanSquare(said, truth), 1.25 * RootMeanSquare(expected, truth));
 }
+
+TEST_P(RingNll, GreedyContinuation) { ExpectContinues(1); }
+TEST_P(RingNll, GreedyContinuationWhereNeighboursShareTheDensePart) { ExpectContinues(4); }
 
 INSTANTIATE_TEST_SUITE_P(All, RingNll, ::testing::Values(kF32, kBf16),
                          [](const auto& info) { return info.param.name; });

@@ -57,7 +57,7 @@ class Cluster {
     ModelEngineOptions options;
     options.block_tokens = shape.block_tokens;
     options.num_blocks = 400 / shape.block_tokens + 10;
-    options.max_batch_tokens = 400;
+    options.max_batch_tokens = 400;  // a tensor group of 8 exchanges 50 rows of each at once
     const int64_t block_bytes = int64_t{2} * shape.kv_heads * shape.block_tokens * kHeadDim *
                                 static_cast<int64_t>(BytesOf(shape.dtype));
     options.ring_segment_bytes = kSegmentBlocks * block_bytes;
@@ -83,7 +83,8 @@ class Cluster {
   std::unique_ptr<RingRanks> ranks_;
 };
 
-// A prompt of 1 to 300 tokens in up to four chunks, whose members only grow.
+// A prompt of 1 to 300 tokens in up to four chunks, whose members only grow, and which share the
+// dense part by any power of two.
 RingPrompt RandomPrompt(int block_tokens, std::mt19937* random) {
   const auto draw = [&](int64_t low, int64_t high) {
     return low + static_cast<int64_t>((*random)() % static_cast<uint64_t>(high - low + 1));
@@ -105,7 +106,11 @@ RingPrompt RandomPrompt(int block_tokens, std::mt19937* random) {
         static_cast<size_t>(draw(std::max<int64_t>(1, static_cast<int64_t>(members)), kRanksMax));
     std::vector<int> chosen(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(members));
     std::shuffle(chosen.begin(), chosen.end(), *random);  // any order of ranks
-    prompt.chunks.push_back({size, chosen});
+    std::vector<int> shared = {1};                        // that divide the members
+    while (members % (2 * static_cast<size_t>(shared.back())) == 0) {
+      shared.push_back(2 * shared.back());
+    }
+    prompt.chunks.push_back({size, chosen, shared[(*random)() % shared.size()]});
   }
   prompt.score = draw(0, 2) > 0;  // else only one row of the prompt needs logits
   return prompt;

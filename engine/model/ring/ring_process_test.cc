@@ -111,9 +111,9 @@ class RingProcess : public ::testing::TestWithParam<std::string> {
     std::ostringstream line;
     line << group_ << " " << plan.tokens << " " << plan.even << " " << plan.killed << " "
          << kLongMs;
-    group_ += 2 * plan.chunks.size();
+    group_ += 10 * plan.chunks.size();
     for (const RingChunk& chunk : plan.chunks) {
-      line << " " << chunk.blocks << " " << chunk.members.size();
+      line << " " << chunk.blocks << " " << chunk.tp << " " << chunk.members.size();
       for (const int member : chunk.members) line << " " << member;
     }
     std::map<int, std::string> answers;
@@ -168,6 +168,14 @@ TEST_P(RingProcess, LikelihoodInF32) {
   ExpectAsOneRank({.chunks = {{130, FirstRanks(8)}}}, 1e-5);
 }
 
+// (SP, TP) = (2, 2), behind a chunk of (1, 2).
+TEST_P(RingProcess, LikelihoodInF32WhereNeighboursShareTheDensePart) {
+  const std::string dir = ::testing::TempDir() + "/ring_process_shared_f32";
+  WidenCheckpoint(kFledgling, dir);
+  Start(dir, 4);
+  ExpectAsOneRank({.chunks = {{40, {1, 3}, 2}, {90, {0, 3, 2, 1}, 2}}}, 1e-5);
+}
+
 TEST_P(RingProcess, LikelihoodInBf16) {
   Start(kFledgling, 8);
   for (const int ranks : {2, 4, 8}) {
@@ -186,6 +194,16 @@ TEST_P(RingProcess, SurvivorsOfAKilledRankGoOn) {
     EXPECT_EQ(answer, member == 2 ? "" : "UNAVAILABLE") << "rank " << member;
   }
   ExpectAsOneRank({.chunks = {{60, {3, 0}}, {70, {3, 0, 1}}}}, 1e-3);
+}
+
+TEST_P(RingProcess, AKilledRankOfATensorGroupEndsTheStepOfAll) {
+  Start(kFledgling, 4);
+  Plan killed = {.chunks = {{60, {0, 1}, 2}, {70, FirstRanks(4), 2}}};
+  killed.killed = 3;
+  for (const auto& [member, answer] : Run(killed)) {
+    EXPECT_EQ(answer, member == 3 ? "" : "UNAVAILABLE") << "rank " << member;
+  }
+  ExpectAsOneRank({.chunks = {{60, {2, 0}, 2}, {70, {2, 0, 1}}}}, 1e-3);
 }
 
 INSTANTIATE_TEST_SUITE_P(Ucx, RingProcess, ::testing::Values("self,shm", "self,tcp"),

@@ -1,5 +1,7 @@
 #include "engine/model/ring/ring_progress.h"
 
+#include "engine/model/ring/ring_groups.h"
+
 namespace skein::engine {
 namespace {
 
@@ -41,9 +43,7 @@ void RingProgress::Fail(const absl::Status& status) {
     reason = status_;
     changed_.notify_all();
   }
-  for (Communicator* group : {step_.comm, step_.moves}) {
-    if (group != nullptr) group->Abort(reason);
-  }
+  for (Communicator* const group : GroupsOf(step_)) group->Abort(reason);
 }
 
 absl::Status RingProgress::status() const {

@@ -12,6 +12,8 @@
 #include "engine/model/ring/ring_attention.h"
 #include "engine/model/ring/ring_check.h"
 #include "engine/model/ring/ring_moves.h"
+#include "engine/model/ring/tensor_feed_forward.h"
+#include "engine/model/ring/tensor_projections.h"
 #include "engine/parallel/step_digest.h"
 #include "scheduler/vocabulary/check.h"
 
@@ -50,31 +52,45 @@ absl::StatusOr<std::unique_ptr<RingRunner>> RingRunner::Create(const RingStepOpt
                                                                const EngineSpec& spec,
                                                                Device* device) {
   std::unique_ptr<RingRunner> runner(new RingRunner(options, spec, device));
+  const absl::Status allocated = runner->AllocateBuffers(config, activation);
+  if (!allocated.ok()) return allocated;
+  return runner;
+}
+
+absl::Status RingRunner::AllocateBuffers(const ModelConfig& config, DType activation) {
   absl::Status status;
   const auto allocate = [&](int64_t bytes) -> void* {
     if (!status.ok()) return nullptr;
     absl::StatusOr<DeviceBuffer> buffer =
-        DeviceBuffer::Allocate(device, static_cast<size_t>(bytes));
+        DeviceBuffer::Allocate(device_, static_cast<size_t>(bytes));
     if (!buffer.ok()) {
       status = buffer.status();
       return nullptr;
     }
-    runner->owned_.push_back(*std::move(buffer));
-    return runner->owned_.back().data();
+    owned_.push_back(*std::move(buffer));
+    return owned_.back().data();
   };
-  const auto rows = [&](int64_t cols) -> Matrix {
-    return {allocate(options.tokens_max * cols * static_cast<int64_t>(sizeof(float))), DType::kF32,
-            options.tokens_max, cols, cols};
+  const auto rows = [&](int64_t cols, DType dtype = DType::kF32) -> Matrix {
+    return {allocate(options_.tokens_max * cols * static_cast<int64_t>(BytesOf(dtype))), dtype,
+            options_.tokens_max, cols, cols};
   };
-  if (activation != DType::kF32) runner->buffers_.merged = rows(config.QueryColumns());
-  runner->buffers_.partial = rows(config.QueryColumns());
-  runner->buffers_.merged_lse = rows(config.num_heads);
-  runner->buffers_.partial_lse = rows(config.num_heads);
-  const int64_t ring_blocks = std::max(KvRing::kBuffers * runner->buffers_.segment.num_blocks,
-                                       2 * runner->buffers_.window.num_blocks);
-  runner->ring_ = static_cast<std::byte*>(allocate(ring_blocks * spec.kv.BlockBytes()));
-  if (!status.ok()) return status;
-  return runner;
+  if (activation != DType::kF32) buffers_.merged = rows(config.QueryColumns());
+  buffers_.partial = rows(config.QueryColumns());
+  buffers_.merged_lse = rows(config.num_heads);
+  buffers_.partial_lse = rows(config.num_heads);
+  const int64_t ring_blocks =
+      std::max(KvRing::kBuffers * buffers_.segment.num_blocks, 2 * buffers_.window.num_blocks);
+  ring_ = static_cast<std::byte*>(allocate(ring_blocks * spec_.kv.BlockBytes()));
+  if (options_.tp_max > 1) {
+    const int64_t hidden = config.hidden_size;
+    const int64_t query = int64_t{config.num_heads / 2} * config.head_dim;
+    const int64_t all = query + int64_t{2} * ((config.num_kv_heads + 1) / 2) * config.head_dim;
+    tensor_ = {rows(std::max(hidden, query), activation), rows(std::max(hidden, all)),
+               rows(std::max(hidden, all))};
+    counts_ =
+        static_cast<int64_t*>(allocate(kSharedRanksMax * static_cast<int64_t>(sizeof(int64_t))));
+  }
+  return status;
 }
 
 void RingRunner::Agree(const SequenceStep& sequence) {
@@ -82,8 +98,7 @@ void RingRunner::Agree(const SequenceStep& sequence) {
   if (step.comm == nullptr) return;
   const uint64_t digest =
       DigestOfRing(sequence, spec_, options_.key_segment, buffers_.segment.num_blocks);
-  step.comm->Tag(digest);
-  if (step.moves != nullptr) step.moves->Tag(digest);
+  TagRing(step, digest);
 }
 
 void RingRunner::Place(const SequenceStep& sequence, Batch* batch) {
@@ -106,13 +121,46 @@ void RingRunner::Place(const SequenceStep& sequence, Batch* batch) {
   }
 }
 
-absl::Status RingRunner::Run(const Model& model, const RingStep& ring, const Batch& batch,
-                             const std::function<void(int)>& layer_queued, RunState& state) {
+absl::StatusOr<std::vector<int64_t>> RingRunner::TellLogitRows(const RingStep& step, int64_t own) {
+  const auto ranks = static_cast<size_t>(step.comm->Size());
+  const auto rank = static_cast<size_t>(step.comm->Rank());
+  const size_t bytes = ranks * sizeof(int64_t);
+  told_counts_.assign(ranks, own);
+  absl::Status status =
+      device_->Copy(counts_ + rank, &told_counts_[rank], sizeof(int64_t), CopyKind::kHostToDevice);
+  if (status.ok()) {
+    status = step.comm->AllGather(std::as_bytes(std::span(counts_ + rank, 1)),
+                                  std::as_writable_bytes(std::span(counts_, ranks)), step.deadline);
+  }
+  if (status.ok()) {
+    status = device_->Copy(told_counts_.data(), counts_, bytes, CopyKind::kDeviceToHost);
+  }
+  if (status.ok()) status = device_->Synchronize();
+  if (!status.ok()) return status;
+  const auto tp = static_cast<std::ptrdiff_t>(step.tp);
+  const auto first = told_counts_.begin() + static_cast<std::ptrdiff_t>(rank) / tp * tp;
+  return std::vector<int64_t>(first, first + tp);
+}
+
+absl::Status RingRunner::Run(const Model& model, WeightSource* slices, const RingStep& ring,
+                             const Batch& batch, const std::function<void(int)>& layer_queued,
+                             RunState& state) {
   const bool alone = ring.shares.size() == 1;
   const int64_t window_blocks = alone ? 0 : buffers_.window.num_blocks;
   const RingLayout layout(ring.shares, buffers_.segment.block_tokens, buffers_.segment.num_blocks,
                           window_blocks);
   RingProgress progress(ring);
+  std::optional<TensorRows> tensor;
+  std::optional<TensorProjections> shared;
+  if (ring.tp > 1) {
+    auto told = TellLogitRows(ring, static_cast<int64_t>(batch.logit_rows.size()));
+    if (!told.ok()) {
+      progress.Fail(told.status());
+      return progress.status();
+    }
+    tensor.emplace(ring, &tensor_, buffers_.count, model.ops, *std::move(told));
+    shared.emplace(&model, &*tensor, &state);
+  }
   const bool moves = !alone && ring.moves != nullptr;
   if (alone) progress.Reach(Milestone::kPassed, buffers_.segment.num_layers);
   if (!moves) progress.Reach(Milestone::kMoved, buffers_.segment.num_layers);
@@ -131,11 +179,11 @@ absl::Status RingRunner::Run(const Model& model, const RingStep& ring, const Bat
                   buffers_.segment.num_blocks * buffers_.segment.BlockBytes(), &staging_,
                   &progress);
   }
-  RingAttention attention({model, layout, kv_ring ? &*kv_ring : nullptr, progress, state, buffers_},
+  RingAttention attention({model, layout, kv_ring ? &*kv_ring : nullptr,
+                           shared ? &*shared : nullptr, progress, state, buffers_},
                           &batch);
-  LocalFeedForward feed_forward(&model, &state);
   absl::Status status =
-      RunLayers({attention, feed_forward, *model.source}, model.config->num_layers, layer_queued);
+      RunParts(model, slices, layer_queued, attention, tensor ? &*tensor : nullptr, state);
   if (!status.ok()) {
     // Wakes ring and mover, which wait for this layer, and the other ranks.
     progress.Fail(OfLayers(status, progress));
@@ -145,6 +193,18 @@ absl::Status RingRunner::Run(const Model& model, const RingStep& ring, const Bat
   status = MeetAtEnd(ring);
   if (!status.ok()) progress.Fail(status);
   return progress.status();
+}
+
+absl::Status RingRunner::RunParts(const Model& model, WeightSource* slices,
+                                  const std::function<void(int)>& layer_queued,
+                                  RingAttention& attention, TensorRows* tensor, RunState& state) {
+  const int layers = model.config->num_layers;
+  if (tensor == nullptr) {
+    LocalFeedForward feed_forward(&model, &state);
+    return RunLayers({attention, feed_forward, *model.source}, layers, layer_queued);
+  }
+  TensorFeedForward feed_forward(&model, tensor, &state);
+  return RunLayers({attention, feed_forward, *slices}, layers, layer_queued);
 }
 
 }  // namespace skein::engine

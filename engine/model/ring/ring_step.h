@@ -19,6 +19,7 @@
 #include "engine/model/ring/ring_attention.h"
 #include "engine/model/ring/ring_layout.h"
 #include "engine/model/ring/ring_progress.h"
+#include "engine/model/ring/tensor_rows.h"
 
 namespace skein::engine {
 
@@ -26,6 +27,7 @@ struct RingStepOptions {
   int64_t tokens_max = 0;     // of one step
   int64_t segment_bytes = 0;  // of a ring buffer, about; the same on all ranks
   int64_t key_segment = 0;    // Ops::KeySegment; > 0: the ring passes windows of so many positions
+  int tp_max = 1;             // of a step; 1: without TensorBuffers
 };
 
 class RingRunner {
@@ -44,15 +46,24 @@ class RingRunner {
   // lies. `batch` points into this until the next Place. REQUIRES: CheckRingStep passed.
   void Place(const SequenceStep& sequence, Batch* batch);
 
-  // As RunLayers, for the batch of Place. REQUIRES: Agree and Place. UNAVAILABLE or
-  // DEADLINE_EXCEEDED when a collective failed, or the weights of a layer could not be read;
-  // INVALID_ARGUMENT when this rank found that the ranks disagree about the step. Its communicators
-  // are then broken.
-  absl::Status Run(const Model& model, const RingStep& step, const Batch& batch,
-                   const std::function<void(int)>& layer_queued, RunState& state);
+  // As RunLayers, for the batch of Place. `slices`: where step.tp > 1, this rank's of the weights.
+  // REQUIRES: Agree and Place. UNAVAILABLE or DEADLINE_EXCEEDED when a collective failed, or the
+  // weights of a layer could not be read; INVALID_ARGUMENT when this rank found that the ranks
+  // disagree about the step. Its communicators are then broken.
+  absl::Status Run(const Model& model, WeightSource* slices, const RingStep& step,
+                   const Batch& batch, const std::function<void(int)>& layer_queued,
+                   RunState& state);
 
  private:
   RingRunner(const RingStepOptions& options, const EngineSpec& spec, Device* device);
+
+  absl::Status AllocateBuffers(const ModelConfig& config, DType activation);
+  // By rank of the tensor group, how many rows need logits; all ranks of the step meet for it.
+  absl::StatusOr<std::vector<int64_t>> TellLogitRows(const RingStep& step, int64_t own);
+  // `tensor` is null where no dense part is shared.
+  static absl::Status RunParts(const Model& model, WeightSource* slices,
+                               const std::function<void(int)>& layer_queued,
+                               RingAttention& attention, TensorRows* tensor, RunState& state);
 
   RingStepOptions options_;
   EngineSpec spec_;
@@ -62,6 +73,9 @@ class RingRunner {
   // [KvRing::kBuffers][segment.num_blocks] blocks or two windows, whichever are more.
   std::byte* ring_ = nullptr;
   DeviceBuffer staging_;  // of KvMover
+  TensorBuffers tensor_;
+  int64_t* counts_ = nullptr;         // of TellLogitRows, by rank, on the device
+  std::vector<int64_t> told_counts_;  // the same at the host
   std::vector<DeviceBuffer> owned_;
 };
 

@@ -68,13 +68,15 @@ int32_t RingMember::LocalOf(int32_t block) {
   return at->second;
 }
 
-absl::Status RingMember::Run(const DealtPiece& piece, size_t rank, Communicator* comm,
-                             Communicator* moves, CommDeadline deadline,
+absl::Status RingMember::Run(const DealtPiece& piece, size_t rank, const RingGroups& groups,
+                             CommDeadline deadline,
                              const std::function<void(int, StepProgress&)>& layer_queued) {
   Input input;
   Fill(piece, rank, &input);
-  input.ring.comm = comm;
-  input.ring.moves = moves;
+  input.ring.comm = groups.comm;
+  input.ring.moves = groups.moves;
+  input.ring.tensor = groups.tensor;
+  input.ring.tp = groups.tp;
   input.ring.deadline = deadline;
   SamplingParams greedy;
   greedy.temperature = 0.0f;

@@ -16,6 +16,14 @@
 
 namespace skein::engine {
 
+// A rank's communicators of one piece, as in RingStep. Null, null when it is alone.
+struct RingGroups {
+  Communicator* comm = nullptr;
+  Communicator* moves = nullptr;
+  Communicator* tensor = nullptr;
+  int tp = 1;
+};
+
 class RingMember {
  public:
   // `engine` outlives this; so does the `device` of its KV, null for memory that the host or
@@ -26,9 +34,9 @@ class RingMember {
   // A new prompt: KV that nobody wrote is NaN, block ids are dealt at random.
   void Start(const std::vector<int32_t>& ids, bool score, uint32_t seed);
 
-  // Runs its part of `piece` as rank `rank`; null groups when it is alone. `layer_queued`:
-  // as StepProgress's, with it; may be null.
-  absl::Status Run(const DealtPiece& piece, size_t rank, Communicator* comm, Communicator* moves,
+  // Runs its part of `piece` as rank `rank`. `layer_queued`: as StepProgress's, with it; may be
+  // null.
+  absl::Status Run(const DealtPiece& piece, size_t rank, const RingGroups& groups,
                    CommDeadline deadline,
                    const std::function<void(int, StepProgress&)>& layer_queued);
 

@@ -1,9 +1,10 @@
 // One rank of prompts run in ring steps, a process of its own, for ring_process_test:
 //   ring_rank MODEL_DIR INDEX UCX_TLS
 // It tells its address (hexadecimal), hears all addresses in one line, and then a prompt a line:
-//   GROUP TOKENS EVEN KILLED DEADLINE_MS { BLOCKS N MEMBER… }…
+//   GROUP TOKENS EVEN KILLED DEADLINE_MS { BLOCKS TP N MEMBER… }…
 // for which it answers "OK NLL_SUM COUNT TOKEN" or a status code's name. GROUP is the first of the
-// prompt's group ids, two for each chunk. KILLED: the member that kills itself in its last chunk.
+// prompt's group ids, kGroupsOfChunk for each chunk. KILLED: the member that kills itself in its
+// last chunk.
 #include <signal.h>
 
 #include <chrono>
@@ -26,8 +27,12 @@
 namespace skein::engine {
 namespace {
 
+// Of all ranks, for moves, and then the tensor groups, by their first rank / tp.
+constexpr uint64_t kGroupsOfChunk = 10;
+
 struct Chunk {
   int64_t blocks = 0;
+  int tp = 1;
   std::vector<int> members;
 };
 
@@ -46,7 +51,7 @@ Prompt ParsePrompt(const std::string& line) {
   words >> prompt.group >> prompt.tokens >> prompt.even >> prompt.killed >> prompt.deadline_ms;
   for (Chunk chunk; words >> chunk.blocks; prompt.chunks.push_back(chunk)) {
     size_t members = 0;
-    words >> members;
+    words >> chunk.tp >> members;
     chunk.members.resize(members);
     for (int& member : chunk.members) words >> member;
   }
@@ -69,7 +74,8 @@ class Rank {
       const DealtPiece piece = prompt.even ? dealer.NextEven(chunk.members, chunk.blocks)
                                            : dealer.NextRandom(chunk.members, chunk.blocks);
       const bool dies = prompt.killed == index_ && c + 1 == prompt.chunks.size();
-      const absl::Status ran = RunPiece(piece, prompt, prompt.group + 2 * c, dies);
+      const absl::Status ran =
+          RunPiece(piece, prompt, chunk.tp, prompt.group + kGroupsOfChunk * c, dies);
       if (!ran.ok()) return ran;
     }
     return absl::OkStatus();
@@ -85,7 +91,8 @@ class Rank {
   }
 
  private:
-  absl::Status RunPiece(const DealtPiece& piece, const Prompt& prompt, uint64_t group, bool dies) {
+  absl::Status RunPiece(const DealtPiece& piece, const Prompt& prompt, int tp, uint64_t group,
+                        bool dies) {
     std::vector<std::string> addresses;
     int rank = -1;
     for (size_t r = 0; r < piece.members.size(); ++r) {
@@ -97,9 +104,22 @@ class Rank {
     auto moves = fabric_->MakeGroup({1, group + 1}, addresses, rank);
     if (!comm.ok()) return comm.status();
     if (!moves.ok()) return moves.status();
+    RingGroups groups{comm->get(), moves->get()};
+    std::unique_ptr<Communicator> tensor;
+    if (tp > 1) {
+      const int index = rank / tp;
+      const std::vector<std::string> neighbours(addresses.begin() + index * tp,
+                                                addresses.begin() + (index + 1) * tp);
+      auto made =
+          fabric_->MakeGroup({1, group + 2 + static_cast<uint64_t>(index)}, neighbours, rank % tp);
+      if (!made.ok()) return made.status();
+      tensor = *std::move(made);
+      groups.tensor = tensor.get();
+      groups.tp = tp;
+    }
     const auto deadline =
         std::chrono::steady_clock::now() + std::chrono::milliseconds(prompt.deadline_ms);
-    return member_.Run(piece, static_cast<size_t>(rank), comm->get(), moves->get(), deadline,
+    return member_.Run(piece, static_cast<size_t>(rank), groups, deadline,
                        [&](int layer, StepProgress&) {
                          if (dies && layer == 1) raise(SIGKILL);
                        });

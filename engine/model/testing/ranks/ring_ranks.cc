@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <numeric>
+#include <span>
 #include <thread>
+#include <utility>
 
 #include "gtest/gtest.h"
 
@@ -31,7 +33,7 @@ RingOutcome RingRanks::Run(const RingPrompt& prompt) {
   for (const RingChunk& chunk : prompt.chunks) {
     const DealtPiece piece = prompt.even ? dealer.NextEven(chunk.members, chunk.blocks)
                                          : dealer.NextRandom(chunk.members, chunk.blocks);
-    RunPiece(piece);
+    RunPiece(piece, chunk.tp);
     if (::testing::Test::HasFailure()) return {};
     CheckMoves(piece);
     for (const auto& from : piece.moves) {
@@ -44,16 +46,26 @@ RingOutcome RingRanks::Run(const RingPrompt& prompt) {
   return outcome;
 }
 
-void RingRanks::RunPiece(const DealtPiece& piece) {
+void RingRanks::RunPiece(const DealtPiece& piece, int tp) {
   const size_t size = piece.members.size();
   const auto comm = ranks_.Group(piece.members), moves = ranks_.Group(piece.members);
+  std::vector<std::unique_ptr<Communicator>> tensor;  // by rank
+  for (size_t first = 0; tp > 1 && first < size; first += static_cast<size_t>(tp)) {
+    for (auto& group :
+         ranks_.Group(std::span(piece.members).subspan(first, static_cast<size_t>(tp)))) {
+      tensor.push_back(std::move(group));
+    }
+  }
   std::vector<absl::Status> ends(size);
   std::vector<std::thread> threads;
   for (size_t r = 0; r < size; ++r) {
     threads.emplace_back([&, r] {
+      RingGroups groups;
+      if (size > 1) groups = {comm[r].get(), moves[r].get()};
+      if (tp > 1) groups.tensor = tensor[r].get();
+      groups.tp = tp;
       RingMember& member = members_[static_cast<size_t>(piece.members[r])];
-      ends[r] = member.Run(piece, r, size > 1 ? comm[r].get() : nullptr,
-                           size > 1 ? moves[r].get() : nullptr, Later(), nullptr);
+      ends[r] = member.Run(piece, r, groups, Later(), nullptr);
     });
   }
   for (std::thread& thread : threads) thread.join();

@@ -16,6 +16,7 @@ namespace skein::engine {
 struct RingChunk {
   int64_t blocks = 0;
   std::vector<int> members;  // engines, by rank
+  int tp = 1;                // neighbours by rank that share the dense part
 };
 
 struct RingPrompt {
@@ -51,7 +52,7 @@ class RingRanks {
   RingOutcome Run(const RingPrompt& prompt);
 
  private:
-  void RunPiece(const DealtPiece& piece);
+  void RunPiece(const DealtPiece& piece, int tp);
   void CheckMoves(const DealtPiece& piece);
   RingOutcome Outcome(const RingPrompt& prompt) const;
 

@@ -1,4 +1,4 @@
-#include "engine/model/group/group_weights.h"
+#include "engine/model/layers/sliced_weights.h"
 
 #include <cstddef>
 #include <cstdint>
@@ -67,6 +67,21 @@ SlicedWeights::SlicedWeights(const ModelWeights& full, const ShardLayout& layout
   for (const LayerWeights& layer : full.layers) {
     layers_.push_back(SliceLayer(layer, layout, head_dim));
   }
+}
+
+void WeightSlices::Make(int ranks_max) {
+  for (int tp = 1; tp <= ranks_max; tp *= 2) {
+    for (int rank = 0; rank < tp; ++rank) {
+      const absl::StatusOr<ShardLayout> layout = MakeShardLayout(ShapeOf(config_), {1, tp}, rank);
+      if (!layout.ok()) return;
+      Of(*layout);
+    }
+  }
+}
+
+WeightSource& WeightSlices::Of(const ShardLayout& layout) {
+  const std::pair place(layout.mode.tp, layout.tp_rank);
+  return slices_.try_emplace(place, full_, layout, config_.head_dim).first->second;
 }
 
 }  // namespace skein::engine

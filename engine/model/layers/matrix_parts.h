@@ -1,4 +1,4 @@
-// Rectangles of matrices. Internal to this folder.
+// Rectangles of matrices. Internal to engine/model.
 #pragma once
 
 #include <cstddef>

@@ -3,6 +3,8 @@
 #pragma once
 
 #include <cstddef>
+#include <map>
+#include <utility>
 #include <vector>
 
 #include "engine/base/tensor.h"
@@ -31,6 +33,29 @@ class SlicedWeights final : public WeightSource {
 
  private:
   std::vector<LayerWeights> layers_;
+};
+
+// The slices of every place in a TP group that was asked for, some hundred bytes a layer each. Made
+// before the first step that needs them. Used by one thread at a time.
+class WeightSlices {
+ public:
+  // Both outlive this, and stay as they are from the first call on.
+  WeightSlices(const ModelWeights* full, const ModelConfig* config)
+      : full_(*full), config_(*config) {}
+
+  // Makes those of all ranks of TP groups of 1, 2, 4 … ranks, up to `ranks_max` and as far as the
+  // model can be dealt.
+  void Make(int ranks_max);
+
+  // Of the layout's tp_rank, made now if they are not there. Stays where it is.
+  WeightSource& Of(const ShardLayout& layout);
+
+  size_t made() const { return slices_.size(); }
+
+ private:
+  const ModelWeights& full_;
+  const ModelConfig& config_;
+  std::map<std::pair<int, int>, SlicedWeights> slices_;  // by (tp, tp_rank)
 };
 
 // Rows, or columns, of `m`; empty stays empty.
