@@ -50,7 +50,7 @@ export default board({
         queries: [query(percentile(0.5, 'vllm:inter_token_latency_seconds', MODEL), 'p50'),
           query(percentile(0.99, 'vllm:inter_token_latency_seconds', MODEL), 'p99')] })),
     row('What they compute',
-      curves({ title: 'Steps by mode', about: 'Steps a second. own: of one instance; tp, sp, sp_tp: of bound groups, each member counts its part; ring: of prompts.',
+      curves({ title: 'Steps by mode', about: 'Steps a second. own: of one instance; tp, sp, sp_tp: of bound groups, each member counts its part; ring: of prompts; ring_tp: of prompts, with the dense part shared.',
         unit: 'ops', stack: true, queries: [query(rate(STEPS, MODEL, 'mode, ranks'), '{{mode}}, {{ranks}} ranks')] }),
       curves({ title: 'Tokens by mode', about: 'Tokens a second that these steps ran; in a group each member counts the whole batch.', unit: 'ops',
         stack: true, queries: [query(rate('skein_engine_step_tokens_total', MODEL, 'mode, ranks'), '{{mode}}, {{ranks}} ranks')] }),

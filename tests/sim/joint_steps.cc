@@ -91,7 +91,8 @@ engine::SequenceResult RunAlone(engine::EmulatedEngine* engine, const scheduler:
 }  // namespace
 
 void JointSteps::Make(const Process* process, const scheduler::OpenRing& group) {
-  const auto [it, fresh] = opened_.try_emplace({process, group.group}, Made{group.key, group.rank});
+  const auto [it, fresh] = opened_.try_emplace({process, group.group},
+                                               Made{group.key, group.rank, group.comm_addresses});
   verdict_->Require(fresh, "a group is made over another one");
 }
 
@@ -101,17 +102,27 @@ void JointSteps::Drop(const Process* process, scheduler::RingKind group) {
 
 void JointSteps::CheckGroups(const Entrant& entrant) const {
   const RingPart& part = PartOf(entrant);
-  const auto has = [&](scheduler::RingKind group, GroupId key) {
+  const auto all = static_cast<int>(part.comm_addresses.size());
+  // Of the ranks from first on.
+  const auto has = [&](scheduler::RingKind group, GroupId key, int first, int ranks) {
     const auto it = opened_.find({entrant.process, group});
     if (it == opened_.end()) return false;
-    verdict_->Require(!it->second.broken, "a member enters a group that it has broken");
-    return it->second.key == key && it->second.rank == part.rank;
+    const Made& made = it->second;
+    verdict_->Require(!made.broken, "a member enters a group that it has broken");
+    return made.key == key && made.rank == part.rank - first &&
+           std::equal(made.comm_addresses.begin(), made.comm_addresses.end(),
+                      part.comm_addresses.begin() + first,
+                      part.comm_addresses.begin() + first + ranks);
   };
-  const bool together = part.comm_addresses.size() > 1;
+  const bool together = all > 1;
   const bool moves = together && !part.piece.moves.empty();
-  verdict_->Require(has(RingKind::kPieces, part.group) == together, "a step lacks its group");
-  verdict_->Require(has(RingKind::kMoves, part.moves_group) == moves,
+  const int first = part.rank / part.tp * part.tp;
+  verdict_->Require(has(RingKind::kPieces, part.group, 0, all) == together,
+                    "a step lacks its group");
+  verdict_->Require(has(RingKind::kMoves, part.moves_group, 0, all) == moves,
                     "a step lacks its group for moves");
+  verdict_->Require(has(RingKind::kTensor, part.tensor_group, first, part.tp) == (part.tp > 1),
+                    "a step lacks its tensor group");
 }
 
 void JointSteps::Enter(Entrant entrant) {
@@ -203,6 +214,7 @@ void JointSteps::CheckSamePiece(const Meeting& meeting) {
     if (!(PartOf(other).piece == PartOf(first).piece)) {
       verdict_->Violated("members are in different pieces");
     }
+    if (PartOf(other).tp != PartOf(first).tp) verdict_->Violated("members have different tp");
     if (PartOf(other).comm_addresses[rank] !=
         absl::StrCat(other.process->endpoint(), "#", other.process->generation())) {
       verdict_->Violated("a member is not who the plan says");
@@ -229,6 +241,7 @@ void JointSteps::Begin(std::shared_ptr<Meeting> meeting) {
     if (meeting->broken || AnyHangs(meeting->entrants)) return;
     if (results->empty()) *results = Compute(*meeting);
     ++run_;
+    if (PartOf(meeting->entrants.at(0)).tp > 1) ++tensor_run_;
     for (auto& [rank, entrant] : meeting->entrants) {
       StepDone done{.step = entrant.step.step, .status = {}, .results = {(*results)[rank]}};
       if (entrant.thread->fails || (rank == 0 && FailsEngines(*SequenceOf(entrant).spec))) {
@@ -282,7 +295,7 @@ void JointSteps::Abort(const Process* process, const scheduler::AbortRing& abort
   const auto it = opened_.find({process, abort.group});
   if (it == opened_.end()) return verdict_->Violated("a group is broken that was not made");
   it->second.broken = true;
-  if (abort.group == RingKind::kMoves) return;  // that of the pieces is, too
+  if (abort.group != RingKind::kPieces) return;  // that of the pieces is, too
   bool was_in = false;
   for (const auto& [key, meeting] : Meetings(meetings_)) {
     if (key.first != it->second.key) continue;

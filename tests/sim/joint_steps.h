@@ -17,6 +17,7 @@
 #include <map>
 #include <memory>
 #include <set>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -44,7 +45,7 @@ class JointSteps {
   };
 
   // A member made or dropped its end of a group. A meeting is named by its kPieces group; a kMoves
-  // group belongs to one meeting.
+  // group belongs to one meeting, and kTensor groups to those of one chunk.
   void Make(const Process* process, const scheduler::OpenRing& group);
   void Drop(const Process* process, scheduler::RingKind group);
   // Ends the member's own step, if it is in one. The other members are notified, unless the
@@ -57,7 +58,8 @@ class JointSteps {
   void Enter(Entrant entrant);
   void Died(const Process* process);
 
-  int64_t run() const { return run_; }  // to their end
+  int64_t run() const { return run_; }                // to their end
+  int64_t tensor_run() const { return tensor_run_; }  // of these, with tp > 1
   int64_t broken() const { return broken_; }
 
  private:
@@ -73,6 +75,7 @@ class JointSteps {
   struct Made {
     GroupId key;
     int rank = 0;
+    std::vector<std::string> comm_addresses;  // of the group, by rank
     bool broken = false;
   };
 
@@ -100,6 +103,7 @@ class JointSteps {
   std::set<GroupId> refused_;                   // whose other members were notified
   std::set<std::pair<GroupId, int>> refusers_;  // (group, rank), notification lost or not
   int64_t run_ = 0;
+  int64_t tensor_run_ = 0;
   int64_t broken_ = 0;
 };
 

@@ -3,6 +3,7 @@
 #include <map>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "scheduler/plan/policy.h"
 #include "tests/sim/faults.h"
@@ -13,11 +14,32 @@ namespace {
 
 using scheduler::kMillisecondUs;
 
+double RealBetween(Random& random, double low, double high) {
+  return low + (high - low) * static_cast<double>(random.Between(0, 1000)) * 1e-3;
+}
+
+// Of its own randomness: in most worlds some of the SP sizes also have shapes with tp > 1, which
+// are faster or slower than without.
+std::vector<scheduler::TensorShape> MakeTensorShapes(
+    uint64_t seed, const std::map<int, scheduler::SpCoefficients>& sizes) {
+  Random random(seed * 0x9e3779b97f4a7c15u + 71);
+  std::vector<scheduler::TensorShape> shapes;
+  if (random.Chance(0.25)) return shapes;
+  for (const auto& [ranks, coefficients] : sizes) {
+    for (int tp = 2; tp <= ranks; tp *= 2) {
+      if (random.Chance(0.3)) continue;
+      scheduler::SpCoefficients with = coefficients;
+      with.a_s *= RealBetween(random, 0.3, 1.5);
+      with.b_s_per_token *= RealBetween(random, 0.6, 1.4);
+      shapes.push_back({.ranks = ranks, .tp = tp, .coefficients = with});
+    }
+  }
+  return shapes;
+}
+
 // Equation 1 with what more instances bring drawn at random, now and then nothing.
-scheduler::LatencyModel MakeLatency(Random& random, int instances) {
-  const auto real = [&random](double low, double high) {
-    return low + (high - low) * static_cast<double>(random.Between(0, 1000)) * 1e-3;
-  };
+scheduler::LatencyModel MakeLatency(uint64_t seed, Random& random, int instances) {
+  const auto real = [&random](double low, double high) { return RealBetween(random, low, high); };
   const double token_s = real(5e-5, 6e-4);
   const double attention_s = token_s * real(0, 0.03);
   std::map<int, scheduler::SpCoefficients> sizes;
@@ -29,15 +51,16 @@ scheduler::LatencyModel MakeLatency(Random& random, int instances) {
                  .d_s_per_token2 = attention_s * share * 0.5};
     share *= real(0.45, 0.9);
   }
-  return *scheduler::LatencyModel::Make(sizes);
+  return *scheduler::LatencyModel::Make(sizes, MakeTensorShapes(seed, sizes));
 }
 
-std::shared_ptr<const scheduler::PlanningConfig> MakePlanning(Random& random, int instances) {
+std::shared_ptr<const scheduler::PlanningConfig> MakePlanning(uint64_t seed, Random& random,
+                                                              int instances) {
   constexpr const char* kPolicies[] = {"random", "random",  "random", "tetris",
                                        "single", "rolling", "greedy", "fixed2"};
   const auto policy = scheduler::Policy::Parse(kPolicies[random.Between(0, 7)]);
-  auto planning = std::make_shared<scheduler::PlanningConfig>(
-      scheduler::PlanningConfig{.latency = MakeLatency(random, instances), .policy = *policy});
+  auto planning = std::make_shared<scheduler::PlanningConfig>(scheduler::PlanningConfig{
+      .latency = MakeLatency(seed, random, instances), .policy = *policy});
   planning->tables.improvement_rates =
       scheduler::ImprovementRateTable::Constant(static_cast<double>(random.Between(0, 30)) * 0.01);
   planning->node_size = static_cast<int>(random.Between(1, 8));
@@ -80,7 +103,7 @@ Scenario MakeSpScenario(uint64_t seed) {
   scenario.prefill_workers = static_cast<int>(random.Between(3, 6));
   scenario.prefill_blocks = static_cast<int>(random.Between(16, 28));
   scenario.router_streams = 40;
-  scenario.planning = MakePlanning(random, scenario.prefill_workers);
+  scenario.planning = MakePlanning(seed, random, scenario.prefill_workers);
   MakeSpWorkload(random, scenario);
   MakeSamplings(seed, scenario);
   MakePoison(seed, scenario);

@@ -45,13 +45,15 @@ using MakeWorld = Scenario (*)(uint64_t seed);
 inline void Print(uint64_t seed, const Outcome& outcome) {
   std::printf(
       "seed %llu: %s; %llu actions, %lld of %lld requests finished, %lld failed by "
-      "themselves, %lld plans on several instances, %lld steps together (%lld broken), %lld staged "
+      "themselves, %lld plans on several instances, %lld steps together (%lld with tp, %lld "
+      "broken), %lld staged "
       "parts, trace %016llx\n",
       static_cast<unsigned long long>(seed),
       outcome.violation.empty() ? "ok" : outcome.violation.c_str(),
       static_cast<unsigned long long>(outcome.actions), static_cast<long long>(outcome.finished),
       static_cast<long long>(outcome.requests), static_cast<long long>(outcome.failed_alone),
       static_cast<long long>(outcome.sp_plans), static_cast<long long>(outcome.joint_steps),
+      static_cast<long long>(outcome.tensor_steps),
       static_cast<long long>(outcome.joint_steps_broken),
       static_cast<long long>(outcome.parts_copied),
       static_cast<unsigned long long>(outcome.trace_hash));
@@ -75,6 +77,7 @@ inline void Add(const Outcome& one, Outcome* sum) {
   sum->failed_alone += one.failed_alone;
   sum->sp_plans += one.sp_plans;
   sum->joint_steps += one.joint_steps;
+  sum->tensor_steps += one.tensor_steps;
   sum->joint_steps_broken += one.joint_steps_broken;
   sum->parts_copied += one.parts_copied;
   sum->resumed += one.resumed;

@@ -369,6 +369,7 @@ Outcome World::Summary() {
           .failed_alone = router_->failed_alone(),
           .sp_plans = orchestrator_->sp_plans(),
           .joint_steps = joint_steps_.run(),
+          .tensor_steps = joint_steps_.tensor_run(),
           .joint_steps_broken = joint_steps_.broken(),
           .parts_copied = parts_copied,
           .resumed = resumed,

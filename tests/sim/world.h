@@ -32,7 +32,8 @@ struct Outcome {
   int64_t finished = 0;      // with a whole, right answer
   int64_t failed_alone = 0;  // with the error of its own sequence
   int64_t sp_plans = 0;
-  int64_t joint_steps = 0;  // run to their end
+  int64_t joint_steps = 0;   // run to their end
+  int64_t tensor_steps = 0;  // of these, with tp > 1
   int64_t joint_steps_broken = 0;
   int64_t parts_copied = 0;  // of KV that came through staging buffers
   int64_t resumed = 0;       // sequences that had been preempted

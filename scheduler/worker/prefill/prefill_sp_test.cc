@@ -255,6 +255,27 @@ TEST_F(PrefillSpTest, OthersAreToldNotToWaitForAPieceThatIsNotEntered) {
   EXPECT_EQ(Of<BreakGroup>(effects)[0].comm_addresses, (std::vector<std::string>{"c0/1", "c0/3"}));
 }
 
+TEST_F(PrefillSpTest, AChunkWithTpRunsInATensorGroupWhichOthersAreToldOfToo) {
+  AssignRequest assign = Plan(Spec(1, 16), {{16, {1, 2, 3, 4}}}, 10);
+  assign.chunks[0].tp = 3;
+  const absl::Status refused = StatusOf(Assign(assign));
+  EXPECT_TRUE(absl::IsInvalidArgument(refused)) << refused;
+  assign.chunks[0].tp = 2;
+  Assign(assign);
+  const std::shared_ptr<const RingPart> ring = Of<RunStep>(Start(1))[0].sequences[0].ring;
+  EXPECT_EQ(ring->tp, 2);
+  Step();
+  assign.spec = Spec(2, 16);
+  assign.sequence = {20};
+  Assign(assign);
+  const std::vector<BreakGroup> told = Of<BreakGroup>(Do(CancelCalled{{{7, 2}, {5}, "test"}}));
+  ASSERT_EQ(told.size(), 2u);
+  EXPECT_EQ(told[0].rank, 0);
+  EXPECT_EQ(told[0].comm_addresses, (std::vector<std::string>{"c0/3", "c0/4"}));
+  EXPECT_EQ(told[1].rank, 2);
+  EXPECT_EQ(told[1].comm_addresses.size(), 4u);
+}
+
 TEST_F(PrefillSpTest, LaterChunksComeInAssignsOfTheirOwn) {
   const auto spec = Spec(1, 20);
   Assign(Plan(spec, {{8, {3}}}, 10));

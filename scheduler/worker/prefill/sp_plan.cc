@@ -1,12 +1,14 @@
 #include "scheduler/worker/prefill/sp_plan.h"
 
 #include <algorithm>
+#include <bit>
 #include <memory>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "scheduler/vocabulary/check.h"
 #include "scheduler/vocabulary/mix64.h"
+#include "scheduler/worker/steps/tensor_members.h"
 
 namespace skein::scheduler {
 namespace {
@@ -15,8 +17,12 @@ bool SameChunk(const PlanChunk& a, const PlanChunk& b) {
   return a.tokens == b.tokens && a.members == b.members && a.tp == b.tp;
 }
 
-GroupId KeyOf(RequestId id, Epoch epoch, int chunk, bool moves) {
-  const auto which = static_cast<uint64_t>(chunk) * 2 + (moves ? 1 : 0);
+// Of the groups of one chunk. Its tensor groups share a name, because no two instances are together
+// in more than one of them.
+enum class GroupOf : uint64_t { kPieces = 0, kMoves = 1, kTensor = uint64_t{1} << 32 };
+
+GroupId KeyOf(RequestId id, Epoch epoch, int chunk, GroupOf group) {
+  const auto which = static_cast<uint64_t>(chunk) * 2 + static_cast<uint64_t>(group);
   const uint64_t of_request = Mix64(id.router + Mix64(id.serial));
   return {Mix64(of_request + epoch.value), Mix64(Mix64(epoch.value) + of_request + which)};
 }
@@ -60,6 +66,12 @@ absl::Status SpPlan::AddChunk(const AssignRequest& assign, size_t index) {
     if (SameChunk(chunk, chunks_[index])) return absl::OkStatus();
     return absl::InvalidArgumentError(
         absl::StrCat("chunks: chunk ", index, " differs from an earlier Assign's"));
+  }
+  if (!std::has_single_bit(chunk.tp) || chunk.members.size() % chunk.tp != 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("chunks: chunk ", index, " has tp ", chunk.tp,
+                     ", which is not a power of two that divides its number of members, ",
+                     chunk.members.size()));
   }
   DealtChunk dealt{.tokens = chunk.tokens, .members = {}};
   for (uint32_t member : chunk.members) {
@@ -170,8 +182,10 @@ RingPart SpPlan::PartOf(const std::vector<BlockId>& blocks, TimeUs deadline_us) 
   }
   part.deadline_us = deadline_us;
   part.estimated_us = NextEstimateUs();
-  part.group = KeyOf(id(), epoch_, piece.chunk, false);
-  part.moves_group = KeyOf(id(), epoch_, piece.chunk, true);
+  part.tp = static_cast<int>(chunks_[piece.chunk].tp);
+  part.group = KeyOf(id(), epoch_, piece.chunk, GroupOf::kPieces);
+  part.moves_group = KeyOf(id(), epoch_, piece.chunk, GroupOf::kMoves);
+  if (part.tp > 1) part.tensor_group = KeyOf(id(), epoch_, piece.chunk, GroupOf::kTensor);
   return part;
 }
 
@@ -200,8 +214,14 @@ std::vector<BreakGroup> SpPlan::GroupsAhead(bool skip_next) const {
     const std::vector<InstanceId>& members = chunks[k].members;
     if (members.size() == 1) continue;
     const auto self = std::find(members.begin(), members.end(), self_);
-    groups.push_back({KeyOf(id(), epoch_, k, false), static_cast<int>(self - members.begin()),
-                      CommAddresses(k)});
+    const int rank = static_cast<int>(self - members.begin());
+    const int tp = static_cast<int>(chunks_[k].tp);
+    std::vector<std::string> addresses = CommAddresses(k);
+    if (tp > 1) {
+      groups.push_back({KeyOf(id(), epoch_, k, GroupOf::kTensor), rank % tp,
+                        TensorMembers(addresses, rank, tp)});
+    }
+    groups.push_back({KeyOf(id(), epoch_, k, GroupOf::kPieces), rank, std::move(addresses)});
   }
   return groups;
 }

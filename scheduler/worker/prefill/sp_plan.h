@@ -63,7 +63,7 @@ class SpPlan {
   // The blocks that are computed here and have not been named before.
   std::vector<HandoffBlock> TakeNewPuts(const std::vector<BlockId>& blocks);
   // Of the chunks from the next piece's on (or behind it, with `skip_next`): groups in which others
-  // may wait for this instance.
+  // may wait for this instance, tensor groups included.
   std::vector<BreakGroup> GroupsAhead(bool skip_next) const;
 
   absl::Status CheckInvariants() const;

@@ -2,6 +2,16 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "scheduler/worker/testing/core_testing.h"
 
 namespace skein::scheduler {
@@ -12,6 +22,7 @@ constexpr uint64_t kSelf = 3;  // instance i has incarnation i + 6
 struct Chunk {
   int64_t tokens = 0;
   std::vector<uint64_t> instances;
+  uint32_t tp = 1;
 };
 
 RequestId Id(uint64_t serial) { return {7, serial}; }
@@ -21,10 +32,12 @@ AssignRequest Plan(SpecPtr spec, const std::vector<Chunk>& chunks, uint64_t sequ
   AssignRequest assign{.spec = std::move(spec), .epoch = {5}, .sequence = {sequence}};
   std::map<uint64_t, uint32_t> index;
   for (const Chunk& chunk : chunks) {
-    PlanChunk out{.tokens = chunk.tokens};
+    PlanChunk out{.tokens = chunk.tokens, .members = {}, .tp = chunk.tp};
     for (const uint64_t instance : chunk.instances) {
       const auto [it, added] = index.emplace(instance, assign.members.size());
-      if (added) assign.members.push_back({{instance}, {instance + 6}, "w", "c"});
+      if (added) {
+        assign.members.push_back({{instance}, {instance + 6}, "w", absl::StrCat("c", instance)});
+      }
       out.members.push_back(it->second);
     }
     assign.chunks.push_back(out);
@@ -168,6 +181,60 @@ TEST_F(SpPlansTest, OthersWaitInTheGroupsOfAllChunksAhead) {
   RunPiece(/*ok=*/false);
   EXPECT_EQ(plan.GroupsAhead(/*skip_next=*/false).size(), 1u);
   EXPECT_EQ(plan.chunks_done(), 1u);
+}
+
+// Instance 3 is rank 2 of the second chunk, so rank 0 of its second tensor group.
+TEST_F(SpPlansTest, AChunkWithTpHasTensorGroups) {
+  EXPECT_TRUE(
+      Add(1, 32, {{8, {1, 2, 3, 4}}, {8, {1, 2, 3, 4}, 2}, {16, {1, 2, 3, 4}, 4}}, 10).ok());
+  SpPlan& plan = *plans_.Find(Id(1));
+  std::vector<int> tps;
+  std::set<std::pair<uint64_t, uint64_t>> names;
+  const auto add = [&names](GroupId name) { names.insert({name.high, name.low}); };
+  while (plan.NextChunk().has_value()) {
+    const StepSequence step = plan.Enter(Table(plan.slots()), /*deadline_us=*/700, /*now=*/50);
+    tps.push_back(step.ring->tp);
+    add(step.ring->group);
+    add(step.ring->moves_group);
+    if (step.ring->tp > 1) add(step.ring->tensor_group);
+    plans_.Leave(plan.id(), step, /*ok=*/true);
+    Check();
+  }
+  EXPECT_EQ(tps, (std::vector<int>{1, 2, 4}));
+  EXPECT_EQ(names.size(), 8u) << "all have names of their own";
+}
+
+TEST_F(SpPlansTest, OthersWaitInTensorGroupsToo) {
+  EXPECT_TRUE(Add(1, 16, {{8, {1, 2, 3, 4}, 2}, {8, {1, 2, 3, 4}, 4}}, 10).ok());
+  SpPlan& plan = *plans_.Find(Id(1));
+  const std::vector<BreakGroup> ahead = plan.GroupsAhead(/*skip_next=*/false);
+  ASSERT_EQ(ahead.size(), 4u);
+  const auto addresses = [&ahead](size_t i) { return absl::StrJoin(ahead[i].comm_addresses, " "); };
+  EXPECT_EQ(addresses(0), "c3 c4");
+  EXPECT_EQ(ahead[0].rank, 0);
+  EXPECT_EQ(addresses(1), "c1 c2 c3 c4");
+  EXPECT_EQ(ahead[1].rank, 2);
+  EXPECT_EQ(addresses(2), "c1 c2 c3 c4");
+  EXPECT_EQ(ahead[2].rank, 2);
+  EXPECT_EQ(addresses(3), "c1 c2 c3 c4");
+  const StepSequence step = plan.Enter(Table(plan.slots()), /*deadline_us=*/700, /*now=*/50);
+  EXPECT_EQ(ahead[0].group, step.ring->tensor_group) << "as its steps name it";
+  EXPECT_EQ(ahead[1].group, step.ring->group);
+}
+
+TEST_F(SpPlansTest, ATpThatDoesNotFitTheMembersIsRefused) {
+  const std::vector<uint64_t> four = {1, 2, 3, 4};
+  for (const uint32_t tp : {0u, 3u, 8u, 1u << 31}) {
+    const absl::Status refused = Add(1, 16, {{8, four}, {8, four, tp}}, 10);
+    EXPECT_TRUE(absl::IsInvalidArgument(refused)) << refused;
+    EXPECT_TRUE(absl::StrContains(refused.message(), absl::StrCat("chunk 1 has tp ", tp, ",")))
+        << refused;
+  }
+  EXPECT_TRUE(absl::IsInvalidArgument(Add(1, 8, {{8, {1, 2, 3}, 2}}, 10)));
+  EXPECT_EQ(plans_.Find(Id(1)), nullptr);
+  EXPECT_TRUE(Add(1, 16, {{8, four, 2}}, 10).ok());
+  const absl::Status other = Extend(1, 16, {{8, four, 4}, {8, four}}, 20, 1);
+  EXPECT_TRUE(absl::StrContains(other.message(), "chunk 0 differs")) << other;
 }
 
 TEST_F(SpPlansTest, WhatIsRefusedChangesNothing) {

@@ -6,8 +6,10 @@
 // A ring is a name under which messages pass over links that are there already: opening one makes
 // no link and no communicator (engine/comm/ring_fabric.h).
 //
-// Rings. kPieces is kept while the pieces of one chunk are run. kMoves, by which history moves,
-// exists only for the step that moves some. A chunk of one instance needs neither.
+// Rings. kPieces is of all members of a chunk. kTensor, if the chunk has tp > 1, is of the tp
+// members that compute the dense part together: this rank and its neighbours, by rank % tp. Both
+// are kept while the pieces of one chunk are run. kMoves, by which history moves, is of all members
+// and exists only for the step that moves some. A chunk of one instance needs none.
 //
 // Life of a step: Enter -> Opened for each ring that it lacks -> entry(): if OK, the step runs and
 // ends with Leave; otherwise it has ended. Rings are opened even for a step that was aborted
@@ -22,8 +24,11 @@
 //   2. kMoves exists only while a step is being entered or runs.
 //   3. A step runs with the rings that it needs, and with no other.
 //   4. If a step that runs was aborted, or this instance stops, each of its rings is broken.
+//   5. Between steps, kTensor exists only beside the kPieces of its chunk.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <optional>
@@ -36,14 +41,15 @@
 
 namespace skein::scheduler {
 
-enum class RingKind { kPieces, kMoves };
+enum class RingKind { kPieces, kTensor, kMoves };
+inline constexpr std::array kRingKinds = {RingKind::kPieces, RingKind::kTensor, RingKind::kMoves};
 
 // Effect: open this instance's end of the ring, then call Opened. The last effect of its list.
 struct OpenRing {
   RingKind group = RingKind::kPieces;
   GroupId key;
-  int rank = 0;
-  std::vector<std::string> comm_addresses;  // by rank
+  int rank = 0;                             // in this ring
+  std::vector<std::string> comm_addresses;  // of the ring's members, by rank
 };
 // Effect: the ring is not used any more.
 struct CloseRing {
@@ -78,7 +84,7 @@ class RingSteps {
 
   // The step ends early, whether it has yet to enter, runs or has just left. So do all before it.
   Effects Abort(uint64_t step, const absl::Status& reason);
-  // This instance will run no further step of that group.
+  // This instance will run no further step of that group, a chunk's kPieces or kTensor.
   Effects Break(const BreakGroup& group, const absl::Status& reason);
   // Whatever runs is broken, and nothing runs from now on.
   Effects Stop();
@@ -91,15 +97,19 @@ class RingSteps {
     GroupId key;
     bool broken = false;
   };
+  // The rings of one kind.
+  struct Kind {
+    std::optional<Group> made;
+    bool wanted = false;  // by step_
+  };
 
-  std::optional<Group>& GroupOf(RingKind group) {
-    return group == RingKind::kPieces ? pieces_ : moves_;
-  }
+  Kind& Of(RingKind kind) { return kinds_[static_cast<size_t>(kind)]; }
+  const Kind& Of(RingKind kind) const { return kinds_[static_cast<size_t>(kind)]; }
   bool Aborted() const { return stopped_ || step_ <= aborted_step_; }
   void OpenNext(Effects* effects);
   void Refuse(absl::Status why, Effects* effects);
   void AbortRings(const absl::Status& reason, Effects* effects);
-  void Drop(RingKind group, Effects* effects);
+  void Drop(RingKind kind, Effects* effects);
 
   Phase phase_ = Phase::kOutside;
   uint64_t step_ = 0;          // the latest that was entered
@@ -107,10 +117,7 @@ class RingSteps {
   bool stopped_ = false;
   absl::Status entry_ = absl::UnavailableError("no step was entered");
   std::deque<OpenRing> to_open_;  // for step_; the first is awaited
-  bool wants_pieces_ = false;     // step_ does
-  bool wants_moves_ = false;
-  std::optional<Group> pieces_;
-  std::optional<Group> moves_;
+  std::array<Kind, kRingKinds.size()> kinds_;
 };
 
 }  // namespace skein::scheduler

@@ -6,9 +6,11 @@
 #include <random>
 #include <set>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 
 namespace skein::scheduler {
 namespace {
@@ -18,21 +20,30 @@ using Lines = std::vector<std::string>;
 
 const absl::Status kReason = absl::CancelledError("test");
 
-RingPart PartOf(uint64_t chunk, bool moves = false, int members = 2) {
+RingPart PartOf(uint64_t chunk, bool moves = false, int members = 2, int tp = 1, int rank = 0) {
   RingPart part;
+  part.rank = rank;
+  part.tp = tp;
   part.group = {chunk, 0};
   part.moves_group = {chunk, 1};
-  part.comm_addresses.resize(static_cast<size_t>(members));
+  part.tensor_group = {chunk, 2};
+  for (int i = 0; i < members; ++i) part.comm_addresses.push_back(absl::StrCat(i));
   if (moves) part.piece.moves.push_back({});
   return part;
 }
 
-BreakGroup GroupOf(uint64_t chunk) {
-  return {.group = {chunk, 0}, .rank = 0, .comm_addresses = {}};
+BreakGroup GroupOf(uint64_t chunk, bool tensor = false) {
+  return {.group = {chunk, tensor ? 2u : 0u}, .rank = 0, .comm_addresses = {}};
 }
 
-std::string NameOf(RingKind group) { return group == RingKind::kPieces ? "pieces" : "moves"; }
-std::string NameOf(GroupId key) { return absl::StrCat(key.high, key.low == 0 ? "" : "m"); }
+std::string NameOf(RingKind group) {
+  if (group == RingKind::kTensor) return "tensor";
+  return group == RingKind::kPieces ? "pieces" : "moves";
+}
+std::string NameOf(GroupId key) {
+  const char* const suffixes[] = {"", "m", "t"};
+  return absl::StrCat(key.high, suffixes[key.low]);
+}
 
 struct Describe {
   std::string operator()(const OpenRing& make) const {
@@ -89,6 +100,60 @@ TEST_F(RingStepsTest, AStepThatMovesHistoryHasASecondGroup) {
   EXPECT_EQ(Enter(1, PartOf(1, true)), (Lines{"make pieces 1", "make moves 1m"}));
   EXPECT_EQ(Leave(), (Lines{"drop moves"}));
   EXPECT_EQ(Enter(2, PartOf(1)), Lines{});
+}
+
+TEST_F(RingStepsTest, ATensorGroupIsKeptForThePiecesOfAChunk) {
+  EXPECT_EQ(Enter(1, PartOf(1, true, 4, 2)),
+            (Lines{"make pieces 1", "make tensor 1t", "make moves 1m"}));
+  EXPECT_EQ(Leave(), (Lines{"drop moves"}));
+  EXPECT_EQ(Enter(2, PartOf(1, false, 4, 2)), Lines{});
+  EXPECT_TRUE(steps_.entry().ok());
+  EXPECT_EQ(Leave(), Lines{});
+  EXPECT_EQ(Enter(3, PartOf(2, false, 4, 4)),
+            (Lines{"drop pieces", "drop tensor", "make pieces 2", "make tensor 2t"}));
+  EXPECT_EQ(Leave(), Lines{});
+  EXPECT_EQ(Enter(4, PartOf(3, false, 4)), (Lines{"drop pieces", "drop tensor", "make pieces 3"}));
+  EXPECT_EQ(Leave(), Lines{});
+  EXPECT_EQ(Enter(5, PartOf(4, false, 4, 4)),
+            (Lines{"drop pieces", "make pieces 4", "make tensor 4t"}));
+}
+
+TEST_F(RingStepsTest, ATensorGroupIsOfNeighboursByRank) {
+  const auto tensor_of = [](int members, int tp, int rank) {
+    RingSteps steps;
+    steps.Enter(1, PartOf(1, false, members, tp, rank));
+    const Effects effects = steps.Opened(absl::OkStatus());
+    const OpenRing& ring = std::get<OpenRing>(effects.at(0));
+    return absl::StrCat(ring.rank, ": ", absl::StrJoin(ring.comm_addresses, " "));
+  };
+  EXPECT_EQ(tensor_of(4, 2, 0), "0: 0 1");
+  EXPECT_EQ(tensor_of(4, 2, 3), "1: 2 3");
+  EXPECT_EQ(tensor_of(4, 4, 2), "2: 0 1 2 3");
+  EXPECT_EQ(tensor_of(6, 2, 4), "0: 4 5");
+}
+
+TEST_F(RingStepsTest, ATensorGroupThatCannotBeOpenedEndsTheStep) {
+  opened_[RingKind::kTensor] = absl::UnavailableError("test");
+  EXPECT_EQ(Enter(1, PartOf(1, true, 4, 2)),
+            (Lines{"make pieces 1", "make tensor 1t", "abort pieces", "drop pieces"}));
+  EXPECT_EQ(steps_.entry().code(), absl::StatusCode::kUnavailable);
+}
+
+TEST_F(RingStepsTest, WhateverBreaksAStepBreaksItsTensorGroupToo) {
+  const Lines both = {"abort pieces", "abort tensor"};
+  Enter(1, PartOf(1, false, 4, 2));
+  EXPECT_EQ(Run(steps_.Abort(1, kReason)), both);
+  EXPECT_EQ(Leave(kReason), (Lines{"drop pieces", "drop tensor"}));
+  Enter(2, PartOf(2, false, 4, 2));
+  EXPECT_EQ(Leave(kReason), (Lines{"abort pieces", "abort tensor", "drop pieces", "drop tensor"}));
+  Enter(3, PartOf(3, false, 4, 2));
+  Leave();
+  EXPECT_EQ(Run(steps_.Break(GroupOf(3, true), kReason)), (Lines{"abort tensor"}));
+  EXPECT_EQ(Run(steps_.Break(GroupOf(3, true), kReason)), Lines{}) << "it is broken";
+  EXPECT_EQ(Run(steps_.Break(GroupOf(4, true), kReason)), (Lines{"refuse 4t"}));
+  EXPECT_EQ(Run(steps_.Abort(3, kReason)), (Lines{"abort pieces"})) << "what is not broken yet";
+  Enter(4, PartOf(4, false, 4, 2));
+  EXPECT_EQ(Run(steps_.Stop()), both);
 }
 
 TEST_F(RingStepsTest, AChunkOfOneInstanceNeedsNoGroup) {
@@ -177,7 +242,7 @@ TEST(RingStepsRandomTest, GroupsAreMadeAndDroppedInTurn) {
       return low + random() % (high - low + 1);
     };
     RingSteps steps;
-    std::set<RingKind> there, broken;
+    std::set<RingKind> there, broken, wanted;
     bool making = false, inside = false;
     RingKind next = RingKind::kPieces;  // that is being made
     uint64_t step = 0;
@@ -206,18 +271,26 @@ TEST(RingStepsRandomTest, GroupsAreMadeAndDroppedInTurn) {
         if (made) there.insert(next);
         take(steps.Opened(made ? absl::OkStatus() : kReason));
         inside = !making && steps.entry().ok();
+        EXPECT_TRUE(!inside || there == wanted);
       } else if (what < 6 && inside) {
         inside = false;
         take(steps.Leave(between(0, 3) > 0 ? absl::OkStatus() : kReason));
       } else if (what < 6 && !making) {
         const uint64_t chunk = step / 3;
-        const RingPart part = PartOf(chunk, between(0, 1) > 0, between(0, 4) > 0 ? 2 : 1);
+        const int members = between(0, 4) > 0 ? 4 : 1;
+        const int tp = members == 1 ? 1 : 1 << chunk % 3;  // one for all pieces of a chunk
+        wanted = {};
+        if (members > 1) wanted.insert(RingKind::kPieces);
+        if (tp > 1) wanted.insert(RingKind::kTensor);
+        const RingPart part = PartOf(chunk, between(0, 1) > 0, members, tp);
+        if (members > 1 && !part.piece.moves.empty()) wanted.insert(RingKind::kMoves);
         take(steps.Enter(++step, part));
         inside = !making && steps.entry().ok();
+        EXPECT_TRUE(!inside || there == wanted);
       } else if (what < 8) {
         take(steps.Abort(between(step > 1 ? step - 1 : 0, step + 1), kReason));
       } else if (what == 8) {
-        take(steps.Break(GroupOf(between(0, step / 3)), kReason));
+        take(steps.Break(GroupOf(between(0, step / 3), between(0, 1) > 0), kReason));
       } else if (between(0, 49) == 0) {
         take(steps.Stop());
       }

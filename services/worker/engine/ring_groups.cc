@@ -21,8 +21,9 @@ absl::StatusOr<engine::RingStep> RingGroups::Enter(uint64_t step, const schedule
   std::lock_guard lock(mu_);
   Run(steps_.Enter(step, part));
   if (!steps_.entry().ok()) return steps_.entry();
-  out.comm = pieces_.get();
-  out.moves = moves_.get();
+  out.comm = GroupOf(scheduler::RingKind::kPieces).get();
+  out.tensor = GroupOf(scheduler::RingKind::kTensor).get();
+  out.moves = GroupOf(scheduler::RingKind::kMoves).get();
   return out;
 }
 
@@ -32,12 +33,12 @@ void RingGroups::Leave(const absl::Status& status) {
   Run(steps_.Leave(status));
 }
 
-std::optional<scheduler::RingPath> RingGroups::PathNow() const {
-  if (pieces_ == nullptr) return std::nullopt;
+std::optional<scheduler::RingPath> RingGroups::PathNow() {
+  if (GroupOf(scheduler::RingKind::kPieces) == nullptr) return std::nullopt;
   scheduler::RingPath path;
-  for (const Group* group : {&pieces_, &moves_}) {
-    if (*group == nullptr || why_through_host_ == nullptr || path.through_host) continue;
-    const std::optional<std::string> why = why_through_host_(**group);
+  for (const Group& group : groups_) {
+    if (group == nullptr || why_through_host_ == nullptr || path.through_host) continue;
+    const std::optional<std::string> why = why_through_host_(*group);
     if (why.has_value()) path = {.through_host = true, .why = why->substr(0, kWhyMax)};
   }
   return path;

@@ -4,6 +4,8 @@
 // any.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -59,19 +61,16 @@ class RingGroups {
   void On(const scheduler::AbortRing& effect);
   void On(const scheduler::RefuseRing& effect);
   absl::StatusOr<Group> Make(GroupId key, const std::vector<std::string>& addresses, int rank);
-  Group& GroupOf(scheduler::RingKind group) {
-    return group == scheduler::RingKind::kPieces ? pieces_ : moves_;
-  }
+  Group& GroupOf(scheduler::RingKind kind) { return groups_[static_cast<size_t>(kind)]; }
 
-  std::optional<scheduler::RingPath> PathNow() const;
+  std::optional<scheduler::RingPath> PathNow();
 
   engine::RingFabric* const fabric_;
   const WhyThroughHost why_through_host_;
   std::optional<scheduler::RingPath> path_;
   std::mutex mu_;
   scheduler::RingSteps steps_;
-  Group pieces_;
-  Group moves_;
+  std::array<Group, scheduler::kRingKinds.size()> groups_;  // by kind; null: not open
 };
 
 }  // namespace skein::services

@@ -9,11 +9,13 @@
 #include <memory>
 #include <numeric>
 #include <random>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "engine/comm/paths/worker_fabric.h"
+#include "scheduler/worker/steps/tensor_members.h"
 
 namespace skein::services {
 namespace {
@@ -63,6 +65,7 @@ class Pool {
 
 struct RandomPlan {
   std::vector<int> members;  // by rank
+  int tp = 1;
   int pieces = 1;
   bool moves = false;  // before the first piece
   int quitter = -1;    // the rank that gives the plan up before its last piece
@@ -77,6 +80,7 @@ RandomPlan MakePlan(std::mt19937* random) {
   std::iota(plan.members.begin(), plan.members.end(), 0);
   std::shuffle(plan.members.begin(), plan.members.end(), *random);
   plan.members.resize(static_cast<size_t>(1 + below(kInstances)));
+  while (plan.members.size() % static_cast<size_t>(plan.tp * 2) == 0 && below(2) == 0) plan.tp *= 2;
   plan.pieces = 1 + below(3);
   plan.moves = below(2) == 0;
   const int size = static_cast<int>(plan.members.size());
@@ -91,6 +95,8 @@ scheduler::RingPart PartOf(const RandomPlan& plan, const Pool& pool, uint64_t ch
   part.comm_addresses = pool.AddressesOf(plan.members);
   part.group = {chunk, 0};
   part.moves_group = {chunk, 1};
+  part.tp = plan.tp;
+  if (plan.tp > 1) part.tensor_group = {chunk, 2};
   if (plan.moves && piece == 0) part.piece.moves.push_back({});
   part.deadline_us =
       std::chrono::duration_cast<std::chrono::microseconds>(
@@ -99,7 +105,23 @@ scheduler::RingPart PartOf(const RandomPlan& plan, const Pool& pool, uint64_t ch
   return part;
 }
 
-// What a step does on its rings: an agreement, a block passed round, blocks moved.
+// Each rank of a tensor group tells the others its rank in the step.
+absl::Status ExchangeInTensorGroup(const engine::RingStep& step) {
+  EXPECT_EQ(step.tensor != nullptr, step.tp > 1);
+  if (step.tensor == nullptr) return absl::OkStatus();
+  const auto rank = static_cast<uint64_t>(step.comm->Rank()), tp = static_cast<uint64_t>(step.tp);
+  EXPECT_EQ(step.tensor->Size(), step.tp);
+  EXPECT_EQ(static_cast<uint64_t>(step.tensor->Rank()), rank % tp);
+  std::vector<uint64_t> got(tp), neighbours(tp);
+  std::iota(neighbours.begin(), neighbours.end(), rank / tp * tp);
+  const absl::Status status = step.tensor->AllGather(
+      std::as_bytes(std::span(&rank, 1)), std::as_writable_bytes(std::span(got)), step.deadline);
+  EXPECT_TRUE(!status.ok() || got == neighbours);
+  return status;
+}
+
+// What a step does on its rings: an agreement, dense parts shared, a block passed round, blocks
+// moved.
 absl::Status Exchange(const engine::RingStep& step, uint64_t chunk) {
   if (step.comm == nullptr) return absl::OkStatus();
   const int size = step.comm->Size(), rank = step.comm->Rank();
@@ -110,6 +132,7 @@ absl::Status Exchange(const engine::RingStep& step, uint64_t chunk) {
       step.comm->AllGather(own, std::as_writable_bytes(std::span(all)), step.deadline);
   if (!status.ok()) return status;
   EXPECT_EQ(all, std::vector<uint64_t>(all.size(), chunk));
+  if (status = ExchangeInTensorGroup(step); !status.ok()) return status;
   const std::vector<uint64_t> out(100, chunk * 8 + static_cast<uint64_t>(rank));
   std::vector<uint64_t> in(out.size());
   const int next = (rank + 1) % size, before = (rank + size - 1) % size;
@@ -127,7 +150,13 @@ absl::Status RunMember(const RandomPlan& plan, Pool* pool, uint64_t chunk, int r
   for (int piece = 0; piece < plan.pieces; ++piece) {
     const scheduler::RingPart part = PartOf(plan, *pool, chunk, piece, rank);
     if (rank == plan.quitter && piece + 1 == plan.pieces) {
-      rings.Break({part.group, rank, part.comm_addresses}, absl::UnavailableError("given up"));
+      const absl::Status given_up = absl::UnavailableError("given up");
+      if (plan.tp > 1) {
+        rings.Break({part.tensor_group, rank % plan.tp,
+                     scheduler::TensorMembers(part.comm_addresses, rank, plan.tp)},
+                    given_up);
+      }
+      rings.Break({part.group, rank, part.comm_addresses}, given_up);
       return absl::CancelledError("this member gave up");
     }
     const absl::StatusOr<engine::RingStep> step =
@@ -145,7 +174,7 @@ TEST(RingGroups, LinksAndCommunicatorsStandStillOverAThousandPlans) {
   const std::vector<std::string> made(kInstances, std::to_string(kInstances - 1) + "/0");
   ASSERT_EQ(pool.Made(), made) << "one link for each other instance, no communicator";
   std::mt19937 random(16);
-  int given_up = 0;
+  int given_up = 0, tensor = 0;
   for (uint64_t chunk = 1; chunk <= kPlans; ++chunk) {
     const RandomPlan plan = MakePlan(&random);
     std::vector<absl::Status> ends(plan.members.size());
@@ -163,8 +192,10 @@ TEST(RingGroups, LinksAndCommunicatorsStandStillOverAThousandPlans) {
       }
     }
     given_up += plan.quitter >= 0 ? 1 : 0;
+    tensor += plan.tp > 1 ? 1 : 0;
   }
   EXPECT_GT(given_up, kPlans / 20) << "so rings were broken, and links were not";
+  EXPECT_GT(tensor, kPlans / 10) << "so rings of tensor groups were opened";
   EXPECT_EQ(pool.Made(), made);
 }
 

@@ -141,6 +141,7 @@ scheduler::StepResult ResultOf(const scheduler::StepSequence& sequence,
 
 engine::RingStep RingStepOf(const scheduler::RingPart& part) {
   engine::RingStep step;
+  step.tp = part.tp;
   for (size_t rank = 0; rank < part.piece.spans.size(); ++rank) {
     step.shares.push_back({.history_tokens = part.history_tokens[rank],
                            .spans = part.piece.spans[rank],

@@ -15,7 +15,7 @@ void StepCounts::Add(const scheduler::RunStep& step) {
   if (step.group.has_value()) return AddOfGroup(*step.group, step.sequences);
   const scheduler::RingPart* const ring = step.sequences.front().ring.get();
   if (ring == nullptr) return Add("own", 1, step.sequences);
-  Add("ring", ring->comm_addresses.size(), step.sequences);
+  Add(ring->tp > 1 ? "ring_tp" : "ring", ring->comm_addresses.size(), step.sequences);
 }
 
 void StepCounts::Add(const scheduler::GroupStep& step) {

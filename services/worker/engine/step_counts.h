@@ -3,6 +3,7 @@
 //
 //   own     the instance alone, with its own batch
 //   ring    prefill instances, with a prompt dealt among them
+//   ring_tp the same, of a chunk with tp > 1: neighbours compute the dense part together
 //   tp      the ranks of a bound group, in tensor parallelism
 //   sp      the same, in sequence parallelism
 //   sp_tp   the same, in both

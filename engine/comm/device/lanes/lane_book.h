@@ -12,7 +12,7 @@
 // The lead grants a lane that no open ring of either end has, and that carried the same messages at
 // both ends. It makes a new lane only where there is none: kLanesAtFirst at first, so that the
 // rings of one step (its pieces, its moves) find theirs; later one, when more rings are open at
-// once, or after a failure.
+// once (a pair of one tensor group has a third one), or after a failure.
 //
 // How many lanes are enough. Offers of different rings arrive in any order, and each tells of all
 // lanes and rings of the follower. The lead judges by the latest offer that it has, whichever ring
@@ -41,7 +41,7 @@
 
 namespace skein::engine {
 
-constexpr int kRingsAtOnce = 4;   // of a pair: two steps' pieces and moves
+constexpr int kRingsAtOnce = 6;   // of a pair: two steps' pieces, tensor groups and moves
 constexpr int kLanesAtFirst = 2;  // made when the pair is first used
 constexpr int kLanesMax = kRingsAtOnce + kLanesAtFirst - 1;  // of a pair, see above
 
