@@ -12,6 +12,7 @@
 
 #include "scheduler/base/ids.h"
 #include "scheduler/base/messages.h"
+#include "scheduler/base/prefill_shape.h"
 #include "scheduler/base/request.h"
 #include "scheduler/base/time.h"
 #include "scheduler/orchestrator/explain/explanation.h"
@@ -70,7 +71,7 @@ struct PlannedChunk {
 
 struct Request {
   HeadPtr spec;
-  bool alone = false;  // asked for: one prefill instance, whatever the policy
+  PrefillShape shape;  // asked for, whatever the policy
   State state = State::kAssigning;
   Epoch epoch;
   uint64_t number = 0;              // by submission

@@ -86,7 +86,7 @@ absl::Status PrefillProbe::FindWorkers() {
 
 absl::Status PrefillProbe::Run(int64_t prompt_tokens) {
   auto listener = std::make_shared<EndListener>();
-  router_->Send(model_, prompt_tokens, /*max_tokens=*/1, listener);
+  router_->Send(model_, prompt_tokens, /*max_tokens=*/1, {.instances = 1}, listener);
   const absl::Status ended = listener->Await();
   if (ended.ok()) return ended;
   return absl::UnavailableError(
@@ -106,6 +106,7 @@ absl::StatusOr<std::vector<scheduler::LatencySample>> PrefillProbe::Collect() {
     if (!asked.ok()) return asked;
     for (const v1::StepTimesResponse::StepTime& time : response.times()) {
       worker.collected = time.serial();
+      if (time.instances() > 1) continue;
       samples.push_back({1, static_cast<int64_t>(time.history_tokens()),
                          static_cast<int64_t>(time.chunk_tokens()), time.seconds()});
     }
