@@ -1,7 +1,9 @@
 // A plan is told to its members, started, and followed.
 #include <algorithm>
 
+#include "absl/strings/string_view.h"
 #include "scheduler/orchestrator/prefill_flow.h"
+#include "scheduler/plan/tensor_groups.h"
 
 namespace skein::scheduler::orchestrator {
 
@@ -23,26 +25,54 @@ void PrefillFlow::SendPlan(Request& request, const std::vector<PlannedChunk>& ch
   for (size_t k = explained.chunks.size(); k < chunks.size(); ++k) {
     explained.chunks.push_back({chunks[k].tokens, chunks[k].instances});
   }
+  ExplainShapes(request, 0);
   parts_.decode->PlaceWithPlan(request);
   parts_.sender->Assign(request, 0, sequence);
   parts_.effects->push_back(SendPlanUpdate{
       request.spec->id, PlannedOf(request, *parts_.registry, now - request.submitted_us)});
 }
 
-// Members keep their places.
+// Members keep their places. Those of one node stand together, so that they may be a tensor group.
 void PrefillFlow::AddChunk(Request& request, const PlannedChunk& chunk, PlanSequence sequence,
                            TimeUs now) {
-  for (const InstanceId instance : chunk.instances) {
-    const bool known = std::any_of(request.members.begin(), request.members.end(),
-                                   [&](const Member& m) { return m.instance == instance; });
-    if (!known) request.members.push_back({.instance = instance});
+  std::vector<InstanceId> ranks;
+  for (const Member& member : request.members) ranks.push_back(member.instance);
+  const auto node_of = [this](InstanceId id) {
+    const Instance* instance = parts_.registry->Find(id);
+    return instance == nullptr ? absl::string_view() : instance->identity.node;
+  };
+  JoinByNode(chunk.instances, node_of, &ranks);
+  for (size_t rank = request.members.size(); rank < ranks.size(); ++rank) {
+    request.members.push_back({.instance = ranks[rank]});
   }
   request.chunks.push_back({.history = request.PlannedTokens(),
                             .tokens = chunk.tokens,
                             .members = request.members.size(),
                             .sequence = sequence});
-  request.chunks.back().estimated_us =
-      parts_.pools->AddChunk(request, request.chunks.size() - 1, now);
+  parts_.pools->AddChunk(&request, request.chunks.size() - 1, now);
+}
+
+// The planner's estimates stand for the fastest shape of so many instances. Where they cannot run
+// it, the chunk and those behind it end later.
+void PrefillFlow::ExplainShapes(Request& request, size_t first) {
+  PlanExplanation& plan = request.explanation.plans.back();
+  double before_s = 0;
+  for (size_t k = first; k < std::min(plan.chunks.size(), request.chunks.size()); ++k) {
+    ChunkExplanation& told = plan.chunks[k];
+    const Chunk& chunk = request.chunks[k];
+    told.tp = chunk.tp;
+    told.instances.clear();
+    for (size_t rank = 0; rank < chunk.members; ++rank) {
+      told.instances.push_back(request.members[rank].instance);
+    }
+    const double slower_s = parts_.pools->SlowerSeconds(request, k);
+    const double later_s = std::max(0.0, before_s - told.estimated_start_s);
+    if (later_s + slower_s == 0) continue;
+    told.estimated_start_s += later_s;
+    told.estimated_end_s += later_s + slower_s;
+    before_s = told.estimated_end_s;
+    plan.ttft_s = std::max(plan.ttft_s, before_s);
+  }
 }
 
 void PrefillFlow::Accepted(Request& request, Member& member, TimeUs now) {

@@ -51,6 +51,7 @@ void PlanSender::AssignMembers(Request& request, size_t from_chunk, PlanSequence
     out.tokens = chunk.tokens;
     for (uint32_t i = 0; i < chunk.members; ++i) out.members.push_back(i);
     out.estimated_us = chunk.estimated_us;
+    out.tp = static_cast<uint32_t>(chunk.tp);
   }
   for (Member& member : request.members) {
     Instance& instance = *registry_->Find(member.instance);

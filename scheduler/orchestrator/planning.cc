@@ -1,6 +1,7 @@
 // Planning of a request: carries out the decisions of PlanChooser and of the rolling planner, and
 // parks requests that no instance can take now.
 #include <algorithm>
+#include <bit>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -147,6 +148,7 @@ void PrefillFlow::Join(Request& request, const PlannedChunk& chunk, TimeUs now) 
   const PlanSequence sequence = parts_.numbers->NextSequence();
   const size_t members = request.members.size();
   AddChunk(request, chunk, sequence, now);
+  ExplainShapes(request, request.chunks.size() - 1);
   if (request.state != State::kPlaced) parts_.decode->BeginPlan(request);  // its new members, too
   if (request.decode != InstanceId{} && request.members.size() > members)
     parts_.sender->Announce(request);
@@ -169,6 +171,10 @@ absl::Status PrefillFlow::CheckPlan(const Request& request) const {
     }
     if (chunk.members < members || chunk.members > request.members.size()) {
       return Violated(7, id, "has a chunk with fewer members than the one before");
+    }
+    if (!std::has_single_bit(static_cast<unsigned>(chunk.tp)) ||
+        chunk.members % static_cast<size_t>(chunk.tp) != 0) {
+      return Violated(7, id, "has a chunk whose tp is no power of two that divides its members");
     }
     members = chunk.members;
     tokens += chunk.tokens;

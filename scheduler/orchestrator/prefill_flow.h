@@ -8,6 +8,7 @@
 // knows the requests that have chunks to come; 10, the parked requests.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <set>
 #include <string>
@@ -93,6 +94,7 @@ class PrefillFlow {
   void Join(Request& request, const PlannedChunk& chunk, TimeUs now);
   void SendPlan(Request& request, const std::vector<PlannedChunk>& chunks, TimeUs now);
   void AddChunk(Request& request, const PlannedChunk& chunk, PlanSequence sequence, TimeUs now);
+  void ExplainShapes(Request& request, size_t first);  // of the chunks from that one on
   void NoteEntered(Request& request, const Member& member);
   absl::Status CheckPlan(const Request& request) const;
 

@@ -3,7 +3,8 @@
 // the epochs before it were cancelled, refused or have ended everywhere; the sequences of the
 // SP Assigns to an instance grow; nothing goes to an instance whose stream is broken; nothing
 // is placed at one that an operator drains; every order about formations is answered once; only
-// what no instance holds alone is announced without writers, and only to a bound group.
+// what no instance holds alone is announced without writers, and only to a bound group; chunks that
+// run in TP have tensor groups of one node, and a later Assign of a plan does not change them.
 #include <algorithm>
 #include <map>
 #include <optional>
@@ -72,6 +73,7 @@ class RandomEventsTest : public PlanningTest {
   void Send(const OrchestratorEvent& event);
   void Watch(const Effects& effects);
   void Assigned(const CallAssign& call);
+  void CheckShapes(const CallAssign& call);
   void AnyReport();
   std::string NodeOf(Role role) { return Chance(role == Role::kDecode ? 85 : 50) ? "a" : "b"; }
   void Come();
@@ -94,7 +96,9 @@ class RandomEventsTest : public PlanningTest {
   std::map<RequestId, int> ends_;
   std::map<RequestId, std::map<InstanceId, Epoch>> live_;
   std::map<InstanceId, PlanSequence> last_sequence_;
-  std::set<InstanceId> broken_;  // streams
+  std::map<InstanceId, std::string> nodes_;
+  std::map<Epoch, std::vector<PlanChunk>> chunks_;  // as the first Assign of the plan had them
+  std::set<InstanceId> broken_;                     // streams
   std::set<RequestId> closed_;
   std::set<InstanceId> ordered_;  // to drain
   std::set<std::tuple<InstanceId, RequestId, Epoch>> announced_once_;
@@ -105,6 +109,9 @@ class RandomEventsTest : public PlanningTest {
   // Of all runs: formations that changed as ordered, those of them for urgent requests, and
   // requests announced to a group that computes them.
   static inline int64_t switched_ = 0, dedicated_ = 0, grouped_ = 0;
+
+ protected:
+  static inline int64_t in_tensor_groups_ = 0;  // chunks
 };
 
 void RandomEventsTest::Assigned(const CallAssign& call) {
@@ -118,6 +125,30 @@ void RandomEventsTest::Assigned(const CallAssign& call) {
   if (call.request.members.empty()) return;
   EXPECT_GT(call.request.sequence, last_sequence_[call.instance]);
   last_sequence_[call.instance] = call.request.sequence;
+  CheckShapes(call);
+}
+
+void RandomEventsTest::CheckShapes(const CallAssign& call) {
+  std::vector<PlanChunk>& known = chunks_[call.request.epoch];
+  for (size_t k = 0; k < call.request.chunks.size(); ++k) {
+    const PlanChunk& chunk = call.request.chunks[k];
+    if (k < known.size()) {
+      EXPECT_EQ(chunk.tp, known[k].tp);
+      EXPECT_EQ(chunk.members, known[k].members);
+      EXPECT_EQ(chunk.estimated_us, known[k].estimated_us);
+      continue;
+    }
+    known.push_back(chunk);
+    ASSERT_TRUE(chunk.tp == 1 || chunk.tp == 2 || chunk.tp == 4) << chunk.tp;
+    ASSERT_EQ(chunk.members.size() % chunk.tp, 0u);
+    const auto node_of = [&](size_t rank) {
+      return nodes_.at(call.request.members.at(chunk.members[rank]).instance);
+    };
+    for (size_t rank = 0; rank < chunk.members.size() && chunk.tp > 1; ++rank) {
+      EXPECT_EQ(node_of(rank), node_of(rank / chunk.tp * chunk.tp));
+    }
+    in_tensor_groups_ += chunk.tp > 1 ? 1 : 0;
+  }
 }
 
 void RandomEventsTest::Watch(const Effects& effects) {
@@ -182,6 +213,7 @@ void RandomEventsTest::Come(Role role, const std::string& node) {
   const InstanceId id = Of<AnswerRegister>(effects)[0].reply.instance;
   incarnations_[id] = {incarnation};
   roles_[id] = role;
+  nodes_[id] = node;
   streams_[id] = {calls_};
   up_.push_back(id);
 }
@@ -201,8 +233,8 @@ void RandomEventsTest::BreakOrConnect() {
   for (const auto& [request, one] : held_[id]) {
     if (Chance(90)) held.push_back(one);
   }
-  const Effects effects =
-      Connect(roles_[id], incarnations_[id].value, Chance(50) ? "a" : "b", held);
+  const std::string node = Chance(50) ? "a" : "b";
+  const Effects effects = Connect(roles_[id], incarnations_[id].value, node, held);
   streams_[id] = {calls_};
   const RegisterReply reply = Of<AnswerRegister>(effects)[0].reply;
   EXPECT_TRUE(reply.status.ok()) << reply.status;
@@ -212,6 +244,7 @@ void RandomEventsTest::BreakOrConnect() {
   }
   if (reply.instance != id) {  // its lease had ended
     roles_[reply.instance] = roles_[id];
+    nodes_[reply.instance] = node;
     incarnations_[reply.instance] = incarnations_[id];
     streams_[reply.instance] = streams_[id];
     held_.erase(id);
@@ -434,6 +467,20 @@ INSTANTIATE_TEST_SUITE_P(Policies, RandomEvents,
                          ::testing::Combine(::testing::Values("tetris", "single", "rolling",
                                                               "greedy", "fixed2"),
                                             ::testing::Range(uint64_t{1}, uint64_t{13})));
+
+class RandomTensorEvents : public RandomEvents {
+ protected:
+  RandomTensorEvents() { latency_ = TensorTestLatency(); }
+  static void TearDownTestSuite() { EXPECT_GT(in_tensor_groups_, 0); }
+};
+
+TEST_P(RandomTensorEvents, AreSafe) {
+  Play(std::get<0>(GetParam()), std::get<1>(GetParam()), 1000);
+}
+
+INSTANTIATE_TEST_SUITE_P(Policies, RandomTensorEvents,
+                         ::testing::Combine(::testing::Values("tetris", "rolling", "random"),
+                                            ::testing::Range(uint64_t{1}, uint64_t{9})));
 
 }  // namespace
 }  // namespace skein::scheduler

@@ -20,6 +20,9 @@ struct ChunkPlan {
   std::vector<int> instances;  // ascending; as many as the SP size
   double start_s = 0;          // relative to the moment of planning
   double end_s = 0;
+  // They run it as (SP, TP) = (instances / tp, tp). Planners leave it at 1: which shapes instances
+  // can run is known when they have their ranks (tensor_groups.h).
+  int tp = 1;
 
   bool operator==(const ChunkPlan&) const = default;
 };

@@ -92,7 +92,7 @@ class ElasticPool {
   ElasticPool(const std::vector<SimRequest>& requests, const LatencyModel& model,
               const ElasticPoolOptions& options, const ChunkObserver& observer)
       : requests_(requests),
-        model_(model),
+        model_(model.Within({.pinned_tp = 1})),
         options_(options),
         observer_(observer),
         decode_(options, &run_.decode) {
@@ -170,6 +170,7 @@ class ElasticPool {
     prefill.busy_instance_s += best_sp * best_s;
     prefill.end_s = std::max(prefill.end_s, running.end_s);
     ++prefill.chunks;
+    ++prefill.shapes[{best_sp, 1}];
     if (observer_) {
       observer_(request, {of.prompt_tokens, running.instances, now_s, running.end_s});
     }
@@ -191,7 +192,7 @@ class ElasticPool {
   }
 
   const std::vector<SimRequest>& requests_;
-  const LatencyModel& model_;
+  const LatencyModel model_;  // LoongServe has no tensor groups of instances
   const ElasticPoolOptions& options_;
   const ChunkObserver& observer_;
   ElasticPoolRun run_;

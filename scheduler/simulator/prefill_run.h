@@ -4,10 +4,13 @@
 //    plan's order is fixed, its times are not: a chunk starts as soon as all its instances have
 //    done the work committed before it.
 //  - The rolling planner decides at every event which chunks start now.
+// Each chunk runs in the (SP, TP) that its instances allow, as the orchestrator chooses it.
 #pragma once
 
 #include <cstdint>
 #include <functional>
+#include <map>
+#include <utility>
 #include <vector>
 
 #include "absl/types/span.h"
@@ -29,7 +32,10 @@ struct PrefillRun {
   std::vector<PrefillOutcome> outcomes;  // in the order of the requests
   double busy_instance_s = 0;
   int64_t chunks = 0;
-  double end_s = 0;  // end of the last chunk
+  std::map<std::pair<int, int>, int64_t> shapes;  // the same by (SP, TP)
+  double end_s = 0;                               // end of the last chunk
+
+  void CountChunk(const ChunkPlan& chunk);
 };
 
 // Plans `request`, which arrives now; queue_s[i] is the time until instance i is free.

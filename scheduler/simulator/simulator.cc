@@ -163,6 +163,7 @@ SimulationResult Simulate(const Policy& policy, const std::vector<SimRequest>& r
   result.decode_utilisation = decoded.busy_instance_s / (run.decode_instances * span_s);
   result.requests = static_cast<int64_t>(requests.size());
   result.chunks = prefill.chunks;
+  result.shapes = prefill.shapes;
   return result;
 }
 

@@ -3,7 +3,9 @@
 // does not wait for decode.
 #pragma once
 
+#include <map>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "scheduler/plan/improvement_rate.h"
@@ -45,6 +47,7 @@ struct SimulationResult {
   double decode_utilisation = 0;
   int64_t requests = 0;
   int64_t chunks = 0;
+  std::map<std::pair<int, int>, int64_t> shapes;  // the same by (SP, TP)
   // With groups of decode instances: their figures, and what became of each request.
   std::optional<DecodeFigures> decode;
   std::vector<PrefillOutcome> prefilled;

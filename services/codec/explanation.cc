@@ -24,6 +24,7 @@ v1::PlanExplanation PlanToProto(const scheduler::PlanExplanation& plan) {
     v1::PlanExplanation::Chunk* added = out.add_chunks();
     added->set_tokens(static_cast<uint64_t>(chunk.tokens));
     for (const scheduler::InstanceId id : chunk.instances) added->add_instances(id.value);
+    added->set_tp(static_cast<uint32_t>(chunk.tp));
     added->set_estimated_start_s(chunk.estimated_start_s);
     added->set_estimated_end_s(chunk.estimated_end_s);
     if (chunk.started_us >= 0) added->set_start_s(Seconds(chunk.started_us));

@@ -3,7 +3,10 @@
 #include <cmath>
 #include <iterator>
 #include <map>
+#include <set>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -23,6 +26,7 @@ using scheduler::RollingSetting;
 using scheduler::RollingTable;
 using scheduler::RollingTuning;
 using scheduler::SpCoefficients;
+using scheduler::TensorShape;
 
 constexpr std::pair<const char*, double SpCoefficients::*> kCoefficients[] = {
     {"a_s", &SpCoefficients::a_s},
@@ -46,7 +50,19 @@ absl::StatusOr<double> Number(const Json& object, const char* key, const std::st
   return it->get<double>();
 }
 
-absl::StatusOr<SpCoefficients> ParseSize(const Json& json, const std::string& where) {
+absl::StatusOr<int64_t> Count(const Json& object, const char* key, const std::string& where,
+                              double most) {
+  const auto value = Number(object, key, where);
+  if (!value.ok()) return value.status();
+  if (!(*value >= 1 && *value <= most) || *value != std::floor(*value)) {
+    return Wrong(where, ".", key, " is ", *value, ", not a whole number between 1 and ", most);
+  }
+  return static_cast<int64_t>(*value);
+}
+
+// `more`: the other keys of the object.
+absl::StatusOr<SpCoefficients> ParseSize(const Json& json, const std::string& where,
+                                         const std::set<std::string>& more = {}) {
   if (!json.is_object()) return Wrong(where, " is ", Shown(json), ", not an object");
   SpCoefficients coefficients;
   for (const auto& [key, member] : kCoefficients) {
@@ -55,29 +71,57 @@ absl::StatusOr<SpCoefficients> ParseSize(const Json& json, const std::string& wh
     coefficients.*member = *value;
   }
   for (const auto& [key, value] : json.items()) {
-    bool known = false;
+    bool known = more.contains(key);
     for (const auto& [name, member] : kCoefficients) known = known || key == name;
     if (!known) return Wrong(where, ".", key, " is not a coefficient");
   }
   return coefficients;
 }
 
-absl::StatusOr<LatencyModel> ParseSizes(const Json& json) {
-  if (!json.is_object()) return Wrong("sp is ", Shown(json), ", not an object");
+// What a latency model is made of.
+struct LatencyRows {
   std::map<int, SpCoefficients> sizes;
+  std::vector<TensorShape> tensor;
+  bool has_sizes = false;
+};
+
+absl::Status ParseSizes(const Json& json, LatencyRows* rows) {
+  if (!json.is_object()) return Wrong("sp is ", Shown(json), ", not an object");
+  rows->has_sizes = true;
   for (const auto& [key, value] : json.items()) {
     int sp = 0;
     if (!absl::SimpleAtoi(key, &sp)) return Wrong("sp: '", key, "' is not a size");
     const auto coefficients = ParseSize(value, absl::StrCat("sp.", key));
     if (!coefficients.ok()) return coefficients.status();
-    if (!sizes.emplace(sp, *coefficients).second) return Wrong("sp: ", sp, " occurs twice");
+    if (!rows->sizes.emplace(sp, *coefficients).second) return Wrong("sp: ", sp, " occurs twice");
   }
-  auto model = LatencyModel::Make(sizes);
-  if (!model.ok()) {
-    const absl::string_view why = model.status().message();
-    return Wrong(why);
+  return absl::OkStatus();
+}
+
+absl::Status ParseTensor(const Json& json, LatencyRows* rows) {
+  if (!json.is_array()) return Wrong("tensor is ", Shown(json), ", not an array");
+  for (const Json& item : json) {
+    const std::string where = absl::StrCat("tensor[", rows->tensor.size(), "]");
+    const auto coefficients = ParseSize(item, where, {"instances", "tp"});
+    if (!coefficients.ok()) return coefficients.status();
+    const auto ranks = Count(item, "instances", where, LatencyModel::kMaxSp);
+    if (!ranks.ok()) return ranks.status();
+    const auto tp = Count(item, "tp", where, LatencyModel::kMaxSp);
+    if (!tp.ok()) return tp.status();
+    rows->tensor.push_back({static_cast<int>(*ranks), static_cast<int>(*tp), *coefficients});
   }
-  return model;
+  return absl::OkStatus();
+}
+
+Json TensorJson(const LatencyModel& latency) {
+  Json rows = Json::array();
+  for (size_t at = 0; at < latency.sp_sizes().size(); ++at) {
+    for (const TensorShape& shape : latency.TensorAt(static_cast<int>(at))) {
+      Json& row = rows.emplace_back(Json{{"instances", shape.ranks}, {"tp", shape.tp}});
+      for (const auto& [key, member] : kCoefficients) row[key] = shape.coefficients.*member;
+    }
+  }
+  return rows;
 }
 
 absl::StatusOr<ImprovementRateTable> ParseRates(const Json& json) {
@@ -242,16 +286,6 @@ constexpr std::pair<const char*, double DecodeOptions::*> kDecodeTimes[] = {
 constexpr std::pair<const char*, int64_t DecodeOptions::*> kDecodeCounts[] = {
     {"blocks", &DecodeOptions::blocks}, {"block_tokens", &DecodeOptions::block_tokens}};
 
-absl::StatusOr<int64_t> Count(const Json& object, const char* key, const std::string& where,
-                              double most) {
-  const auto value = Number(object, key, where);
-  if (!value.ok()) return value.status();
-  if (!(*value >= 1 && *value <= most) || *value != std::floor(*value)) {
-    return Wrong(where, ".", key, " is ", *value, ", not a whole number between 1 and ", most);
-  }
-  return static_cast<int64_t>(*value);
-}
-
 absl::StatusOr<DecodeOptions> ParseDecode(const Json& json) {
   if (!json.is_object()) return Wrong("decode is ", Shown(json), ", not an object");
   DecodeOptions decode;
@@ -286,7 +320,7 @@ Json DecodeJson(const DecodeOptions& decode) {
 }
 
 absl::Status ParseMember(const std::string& key, const Json& value, Profile* profile,
-                         bool* has_sizes) {
+                         LatencyRows* rows) {
   const std::pair<const char*, std::string Profile::*> texts[] = {
       {"model", &Profile::model}, {"device", &Profile::device}, {"date", &Profile::date}};
   for (const auto& [name, member] : texts) {
@@ -295,13 +329,8 @@ absl::Status ParseMember(const std::string& key, const Json& value, Profile* pro
     profile->*member = value.get<std::string>();
     return absl::OkStatus();
   }
-  if (key == "sp") {
-    auto latency = ParseSizes(value);
-    if (!latency.ok()) return latency.status();
-    profile->latency = *std::move(latency);
-    *has_sizes = true;
-    return absl::OkStatus();
-  }
+  if (key == "sp") return ParseSizes(value, rows);
+  if (key == "tensor") return ParseTensor(value, rows);
   if (key == "improvement_rates") {
     auto rates = ParseRates(value);
     if (!rates.ok()) return rates.status();
@@ -342,13 +371,16 @@ absl::StatusOr<Profile> ParseProfile(std::string_view text) {
   if (json.is_discarded()) return Wrong("not valid JSON");
   if (!json.is_object()) return Wrong("it is ", Shown(json), ", not an object");
   Profile profile{"", "", "", scheduler::Llama3_8bA100(), std::nullopt, std::nullopt};
-  bool has_sizes = false;
+  LatencyRows rows;
   for (const auto& [key, value] : json.items()) {
-    if (absl::Status status = ParseMember(key, value, &profile, &has_sizes); !status.ok()) {
+    if (absl::Status status = ParseMember(key, value, &profile, &rows); !status.ok()) {
       return status;
     }
   }
-  if (!has_sizes) return Wrong("sp is missing");
+  if (!rows.has_sizes) return Wrong("sp is missing");
+  auto latency = LatencyModel::Make(rows.sizes, rows.tensor);
+  if (!latency.ok()) return Wrong(std::string(latency.status().message()));
+  profile.latency = *std::move(latency);
   return profile;
 }
 
@@ -363,6 +395,7 @@ std::string ProfileJson(const Profile& profile) {
     Json& to = json["sp"][std::to_string(sp)];
     for (const auto& [key, member] : kCoefficients) to[key] = from.*member;
   }
+  if (Json tensor = TensorJson(profile.latency); !tensor.empty()) json["tensor"] = tensor;
   if (profile.improvement_rates.has_value()) {
     Json& rates = json["improvement_rates"] = Json::array();
     for (const auto& row : profile.improvement_rates->rows()) {

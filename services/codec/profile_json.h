@@ -4,6 +4,8 @@
 // A profile:
 //   {"model": "…", "device": "…", "date": "2026-11-21",
 //    "sp": {"1": {"a_s": …, "b_s_per_token": …, "c_s_per_token2": …, "d_s_per_token2": …}, …},
+//    "tensor": [{"instances": 4, "tp": 2, "a_s": …, "b_s_per_token": …, "c_s_per_token2": …,
+//                "d_s_per_token2": …}, …],
 //    "improvement_rates": [{"requests_per_s": 0.5, "improvement_rate": 0.05}, …],
 //    "rolling": [{"requests_per_s": 0.5, "price": …, "slack": …, "stretch": …,
 //                 "waiting_weight": …, "calm_s": …, "commit": "tetris", "improvement_rate": 0.05},
@@ -12,14 +14,15 @@
 //    "base_devices": 4,
 //    "decode": {"blocks": …, "block_tokens": …, "step_base_s": …, "step_per_sequence_s": …,
 //               "step_per_kv_token_s": …, "step_weights_s": …, "prefill_instances": …}}
-// Optional: "improvement_rates", "rolling", "formations", "model", "device", "date",
-// "base_devices" (the devices of a prefill instance; 1) and "decode" (the decode instances that
-// skeinctl simulate assumes, scheduler/simulator/decode_run.h; all of its keys). In a row of
-// "formations", "gain" says how many times as fast as one decode instance a bound group of so many
-// makes the tokens of few sequences; above "shift_tokens" (optional) its steps run in SP. Any other
-// key, or a
-// missing number, is an error. In a row of "rolling", "commit" (tetris, single or fixedN) is
-// optional; "improvement_rate" is allowed only with "commit": tetris or single.
+// Optional: "tensor" (equation 1 for chunks whose instances, one of the sizes of "sp", are
+// (instances / tp, tp): LatencyModel's tensor shapes), "improvement_rates", "rolling",
+// "formations", "model", "device", "date", "base_devices" (the devices of a prefill instance; 1)
+// and "decode" (the decode instances that skeinctl simulate assumes,
+// scheduler/simulator/decode_run.h; all of its keys). In a row of "formations", "gain" says how
+// many times as fast as one decode instance a bound group of so many makes the tokens of few
+// sequences; above "shift_tokens" (optional) its steps run in SP. Any other key, or a missing
+// number, is an error. In a row of "rolling", "commit" (tetris, single or fixedN) is optional;
+// "improvement_rate" is allowed only with "commit": tetris or single.
 //
 // Samples: a header line with the columns sp, history_tokens, chunk_tokens and seconds in any order
 // (other columns are ignored), then one sample per line. Empty lines and lines that begin with #
@@ -57,6 +60,11 @@ struct Profile {
 absl::StatusOr<Profile> ParseProfile(std::string_view json);
 std::string ProfileJson(const Profile& profile);  // indented, ends with a newline
 absl::StatusOr<std::vector<scheduler::LatencySample>> ParseSamples(std::string_view csv);
+
+// The model for chunks on nodes of so many instances, with the TP that the flag --prefill-tp says:
+// "auto", or 1, 2, 4 or 8. INVALID_ARGUMENT names another value.
+absl::StatusOr<scheduler::LatencyModel> WithinNodes(const scheduler::LatencyModel& model,
+                                                    int node_size, const std::string& prefill_tp);
 
 // The built-in profile with this name (llama3-8b-a100, llama3-70b-a100-tp4), or the file with this
 // path. NOT_FOUND

@@ -117,6 +117,65 @@ TEST(Profile, IsRefusedWithTheFieldAndTheValue) {
   }
 }
 
+TEST(Profile, HasTheShapesOfTensorGroups) {
+  const std::string sizes = R"({"sp": {"1": {"a_s": 0, "b_s_per_token": 1e-4, "c_s_per_token2": 0,
+      "d_s_per_token2": 0}, "4": {"a_s": 0.5, "b_s_per_token": 1e-5, "c_s_per_token2": 0,
+      "d_s_per_token2": 0}})";
+  const auto with = [](const std::string& rows) { return ", \"tensor\": " + rows + "}"; };
+  const std::string rest = R"("b_s_per_token": 2e-5, "c_s_per_token2": 3, "d_s_per_token2": 4})";
+  const std::string four = R"({"instances": 4, "tp": 4, "a_s": 0.1, )" + rest;
+  const std::string two = R"({"instances": 4, "tp": 2, "a_s": 0.2, )" + rest;
+  const auto profile = ParseProfile(sizes + with("[" + four + ", " + two + "]"));
+  ASSERT_TRUE(profile.ok()) << profile.status();
+  const std::string text = ProfileJson(*profile);
+  const auto again = ParseProfile(text);
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_EQ(ProfileJson(*again), text);
+  for (const Profile& one : {*profile, *again}) {
+    const auto& shapes = one.latency.TensorAt(one.latency.IndexOf(4));
+    ASSERT_EQ(shapes.size(), 2u);
+    EXPECT_EQ(shapes[0].tp, 2);
+    EXPECT_EQ(shapes[0].coefficients.a_s, 0.2);
+    EXPECT_EQ(shapes[1].tp, 4);
+    EXPECT_EQ(shapes[1].coefficients.d_s_per_token2, 4);
+    EXPECT_TRUE(one.latency.TensorAt(0).empty());
+  }
+  // The rows may stand before the sizes.
+  EXPECT_TRUE(ParseProfile("{\"tensor\": [" + two + "], " + sizes.substr(1) + "}").ok());
+  EXPECT_EQ(ProfileJson(*LoadProfile("llama3-8b-a100")).find("tensor"), std::string::npos);
+  const std::pair<std::string, const char*> wrong[] = {
+      {"3", "tensor is 3, not an array"},
+      {"[3]", "tensor[0] is 3, not an object"},
+      {R"([{"tp": 2, "a_s": 1, )" + rest + "]", "tensor[0].instances is missing"},
+      {R"([{"instances": 4, "a_s": 1, )" + rest + "]", "tensor[0].tp is missing"},
+      {R"([{"instances": 4, "tp": 2, )" + rest + "]", "tensor[0].a_s is missing"},
+      {R"([{"instances": 4, "tp": 1.5, "a_s": 1, )" + rest + "]",
+       "tensor[0].tp is 1.5, not a whole number between 1 and 65536"},
+      {R"([{"instances": 4, "tp": 2, "x": 2, "a_s": 1, )" + rest + "]",
+       "tensor[0].x is not a coefficient"},
+      {R"([{"instances": 2, "tp": 2, "a_s": 1, )" + rest + "]",
+       "instances 2, tp 2: sp has no such size"},
+      {R"([{"instances": 4, "tp": 8, "a_s": 1, )" + rest + "]",
+       "instances 4, tp 8: tp is not a power of two in 2 ... 4"},
+      {"[" + two + ", " + two + "]", "instances 4, tp 2: occurs twice"}};
+  for (const auto& [rows, why] : wrong) {
+    EXPECT_EQ(ParseProfile(sizes + with(rows)).status().message(), why) << rows;
+  }
+}
+
+// As --prefill-tp says it.
+TEST(Profile, IsTakenWithinNodesAndWithAPinnedTp) {
+  using scheduler::SpCoefficients;
+  const SpCoefficients one{2, 1, 0, 0}, two{1, 1, 0, 0};
+  const auto model =
+      *scheduler::LatencyModel::Make({{1, one}, {4, one}}, {{4, 2, two}, {4, 4, two}});
+  EXPECT_EQ(WithinNodes(model, 8, "auto")->ChooseTp(4, 0, 1, 4), 2) << "the smallest of equal ones";
+  EXPECT_EQ(WithinNodes(model, 1, "auto")->ChooseTp(4, 0, 1, 4), 1);
+  EXPECT_EQ(WithinNodes(model, 8, "8")->ChooseTp(4, 0, 1, 4), 4);
+  EXPECT_EQ(WithinNodes(model, 8, "1")->ChooseTp(4, 0, 1, 4), 1);
+  EXPECT_EQ(WithinNodes(model, 8, "3").status().message(), "'3' is not auto, 1, 2, 4 or 8");
+}
+
 TEST(Profile, SaysWhichFormationsGain) {
   const std::string text = R"({"sp": {"1": {"a_s": 0, "b_s_per_token": 1e-4,
       "c_s_per_token2": 0, "d_s_per_token2": 0}}, "formations": )";

@@ -35,6 +35,17 @@ Profile Builtin70b() {
 
 }  // namespace
 
+absl::StatusOr<scheduler::LatencyModel> WithinNodes(const scheduler::LatencyModel& model,
+                                                    int node_size, const std::string& prefill_tp) {
+  scheduler::ShapeLimits limits{.tp_max = node_size};
+  if (prefill_tp == "auto") return model.Within(limits);
+  for (const int tp : {1, 2, 4, 8}) {
+    if (prefill_tp == absl::StrCat(tp)) limits.pinned_tp = tp;
+  }
+  if (limits.pinned_tp > 0) return model.Within(limits);
+  return absl::InvalidArgumentError(absl::StrCat("'", prefill_tp, "' is not auto, 1, 2, 4 or 8"));
+}
+
 absl::StatusOr<Profile> LoadProfile(const std::string& name_or_path) {
   if (name_or_path == "llama3-8b-a100") return Builtin8b();
   if (name_or_path == "llama3-70b-a100-tp4") return Builtin70b();

@@ -39,6 +39,14 @@ void RegisterPlanning(OrchestratorOptions* options, FlagSet* flags) {
                "by load, or 0.25 if it has none.")
       .Value("FRACTION");
   flags
+      ->String(&options->prefill_tp, "prefill-tp",
+               "How many instances of a node compute the dense part of a prompt's chunk together "
+               "(TP); auto takes what is fastest by the profile's \"tensor\" rows. A number is "
+               "for measuring: each chunk runs with it, or with as much of it as its instances "
+               "allow.")
+      .Value("SIZE")
+      .OneOf({"auto", "1", "2", "4", "8"});
+  flags
       ->Double(
           &options->retune_hours, "retune-hours",
           "With --improvement-rate auto: how often the table is made anew, by simulation, from "

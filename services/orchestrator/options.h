@@ -22,6 +22,7 @@ struct OrchestratorOptions {
   std::string policy = "tetris";
   int64_t node_size = 8;
   std::string improvement_rate = "auto";
+  std::string prefill_tp = "auto";
   double retune_hours = 24;
   std::string formations = "auto";
   double formation_bind_sequences = 1;

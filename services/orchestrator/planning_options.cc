@@ -38,9 +38,10 @@ absl::StatusOr<std::shared_ptr<const scheduler::PlanningConfig>> LoadPlanning(
   if (options.profile.empty()) {
     const OrchestratorOptions defaults;
     if (options.policy != defaults.policy ||
-        options.improvement_rate != defaults.improvement_rate) {
+        options.improvement_rate != defaults.improvement_rate ||
+        options.prefill_tp != defaults.prefill_tp) {
       return absl::InvalidArgumentError(
-          "--policy and --improvement-rate: they need a latency profile, --profile");
+          "--policy, --improvement-rate and --prefill-tp: they need a latency profile, --profile");
     }
     return std::shared_ptr<const scheduler::PlanningConfig>();
   }
@@ -48,11 +49,14 @@ absl::StatusOr<std::shared_ptr<const scheduler::PlanningConfig>> LoadPlanning(
   if (!profile.ok()) return Named("profile", profile.status());
   auto rates = RatesOf(options, *profile);
   if (!rates.ok()) return rates.status();
+  const auto node_size = static_cast<int>(options.node_size);
+  auto latency = WithinNodes(profile->latency, node_size, options.prefill_tp);
+  if (!latency.ok()) return Named("prefill-tp", latency.status());
   auto config = std::make_shared<scheduler::PlanningConfig>(
-      scheduler::PlanningConfig{.latency = std::move(profile->latency),
+      scheduler::PlanningConfig{.latency = *std::move(latency),
                                 .policy = *std::move(policy),
                                 .tables = {.improvement_rates = *std::move(rates)},
-                                .node_size = static_cast<int>(options.node_size)});
+                                .node_size = node_size});
   if (profile->rolling.has_value()) config->tables.rolling = *std::move(profile->rolling);
   if (const absl::Status status = CheckPlanning(*config); !status.ok()) {
     return absl::InvalidArgumentError(absl::StrCat("--", std::string(status.message())));

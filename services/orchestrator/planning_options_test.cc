@@ -33,6 +33,25 @@ TEST(PlanningOptions, AProfileAndAPolicyMakeAConfiguration) {
   EXPECT_EQ((*LoadPlanning(options))->tables.improvement_rates.RateAt(7), 0.25);
 }
 
+TEST(PlanningOptions, ShapesAreThoseOfTheProfileOrThePinnedOne) {
+  Profile profile = *LoadProfile("llama3-8b-a100");
+  const scheduler::SpCoefficients short_chunks{0.01, 1e-3, 0, 0};
+  profile.latency = *scheduler::LatencyModel::Make({{1, {0, 1e-4, 0, 0}}, {4, {0.1, 1e-4, 0, 0}}},
+                                                   {{4, 2, short_chunks}, {4, 4, short_chunks}});
+  OrchestratorOptions options;
+  options.profile = ::testing::TempDir() + "/tensor.json";
+  std::ofstream(options.profile) << ProfileJson(profile);
+  const auto tp = [&options](int64_t tokens) {
+    return (*LoadPlanning(options))->latency.ChooseTp(4, 0, tokens, 4);
+  };
+  EXPECT_EQ(tp(10), 2);
+  EXPECT_EQ(tp(10'000), 1);
+  options.prefill_tp = "4";
+  EXPECT_EQ(tp(10'000), 4);
+  options.node_size = 2;
+  EXPECT_EQ(tp(10'000), 2) << "a node has no more";
+}
+
 // What the simulator tuned the live planner is tuned with.
 TEST(PlanningOptions, RollingIsTunedAsTheProfileSays) {
   Profile profile = *LoadProfile("llama3-8b-a100");
@@ -104,6 +123,13 @@ TEST(PlanningOptions, AWrongValueIsNamedWithItsFlag) {
   options.policy = "pipeline4";
   EXPECT_EQ(Why(options), "--policy: 'pipeline4' is for skeinctl simulate only");
   options.policy = "tetris";
+  options.prefill_tp = "3";
+  EXPECT_EQ(Why(options), "--prefill-tp: '3' is not auto, 1, 2, 4 or 8");
+  options.prefill_tp = "2";
+  options.profile = "";
+  EXPECT_NE(Why(options).find("--prefill-tp: they need a latency profile"), std::string::npos);
+  options.prefill_tp = "auto";
+  options.profile = "llama3-8b-a100";
   options.improvement_rate = "1";
   EXPECT_EQ(Why(options).find("--improvement-rate: '1'"), 0u) << Why(options);
 }

@@ -53,6 +53,7 @@ struct ChunkExplanation {
   double estimated_end_s = 0;
   TimeUs started_us = -1;  // as reported
   TimeUs ended_us = -1;
+  int tp = 1;  // they run it as (instances / tp, tp)
 };
 
 // The whole prompt as one chunk.

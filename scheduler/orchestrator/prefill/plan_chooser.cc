@@ -8,6 +8,7 @@
 #include "scheduler/kv/deal.h"
 #include "scheduler/kv/handoff_shape.h"
 #include "scheduler/orchestrator/prefill/asked_shape.h"
+#include "scheduler/plan/tensor_groups.h"
 #include "scheduler/vocabulary/check.h"
 
 namespace skein::scheduler::orchestrator {
@@ -210,9 +211,10 @@ bool PlanChooser::Fits(const Request& request, const std::vector<PlannedChunk>& 
                  .rank_tokens_max = lead.max_batch_tokens > 0 ? lead.max_batch_tokens : tokens});
   std::vector<InstanceId> members;  // by rank
   for (const PlannedChunk& chunk : chunks) {
-    for (const InstanceId instance : chunk.instances) {
-      if (std::count(members.begin(), members.end(), instance) == 0) members.push_back(instance);
-    }
+    JoinByNode(
+        chunk.instances,
+        [this](InstanceId id) { return absl::string_view(registry_.Find(id)->identity.node); },
+        &members);
     const absl::Status added = dealer.AddChunk({chunk.tokens, members});
     SKEIN_CHECK_MSG(added.ok(), std::string(added.message()).c_str());
   }

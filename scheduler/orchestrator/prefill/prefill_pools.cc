@@ -4,6 +4,8 @@
 #include <limits>
 #include <utility>
 
+#include "scheduler/plan/tensor_groups.h"
+
 namespace skein::scheduler::orchestrator {
 namespace {
 
@@ -147,7 +149,7 @@ TimelineChunk PrefillPools::EstimatedChunk(const Pool& pool, const Request& requ
     if (slot != pool.slot_of.end()) estimated.slots.push_back(slot->second);
   }
   const auto sp = static_cast<int>(chunk.members);
-  estimated.seconds = planning_->latency.Seconds(sp, chunk.history, chunk.tokens);
+  estimated.seconds = planning_->latency.SecondsWith(sp, chunk.tp, chunk.history, chunk.tokens);
   if (chunk.started_us >= 0) estimated.running_since_us = chunk.started_us;
   return estimated;
 }
@@ -166,19 +168,45 @@ std::vector<TimelineChunk> PrefillPools::ChunksToCome(const Pool& pool, const st
   return chunks;
 }
 
-TimeUs PrefillPools::AddChunk(const Request& request, size_t index, TimeUs now) {
-  Pool* pool = Known(request.spec->model);
-  if (pool == nullptr) return 0;
-  TimelineChunk chunk = EstimatedChunk(*pool, request, index);
+// Instances of one pool have one latency profile, so those of a node are alike.
+int PrefillPools::ChooseTp(const Request& request, const Chunk& chunk) const {
+  const LatencyModel& latency = planning_->latency;
+  if (!latency.HasShapes()) return 1;
+  std::vector<const std::string*> nodes;  // by rank
+  for (size_t rank = 0; rank < chunk.members; ++rank) {
+    const Instance* instance = registry_.Find(request.members[rank].instance);
+    if (instance == nullptr) return 1;
+    nodes.push_back(&instance->identity.node);
+  }
+  const int possible = LargestTensorGroup(nodes.size(), [&](size_t a, size_t b) {
+    return !nodes[a]->empty() && *nodes[a] == *nodes[b];
+  });
+  return latency.ChooseTp(static_cast<int>(chunk.members), chunk.history, chunk.tokens, possible);
+}
+
+double PrefillPools::SlowerSeconds(const Request& request, size_t index) const {
+  const Chunk& chunk = request.chunks[index];
+  const auto sp = static_cast<int>(chunk.members);
+  if (!plans() || !planning_->latency.HasShapes() || !planning_->latency.HasSp(sp)) return 0;
+  return planning_->latency.SecondsWith(sp, chunk.tp, chunk.history, chunk.tokens) -
+         planning_->latency.Seconds(sp, chunk.history, chunk.tokens);
+}
+
+void PrefillPools::AddChunk(Request* request, size_t index, TimeUs now) {
+  Pool* pool = Known(request->spec->model);
+  if (pool == nullptr) return;
+  request->chunks[index].tp = ChooseTp(*request, request->chunks[index]);
+  TimelineChunk chunk = EstimatedChunk(*pool, *request, index);
   double first_free_s = kEstimateMaxS;
   for (const int slot : chunk.slots) {
     first_free_s = std::min(first_free_s, pool->timeline.QueueSeconds(slot, now));
   }
   const int slot = chunk.slots.empty() ? -1 : chunk.slots.front();
   pool->timeline.Add(std::move(chunk));
-  if (slot < 0) return 0;
+  if (slot < 0) return;
   const double end_s = pool->timeline.QueueSeconds(slot, now);
-  return static_cast<TimeUs>(std::min(end_s - first_free_s, kEstimateMaxS) * kSecondUs);
+  request->chunks[index].estimated_us =
+      static_cast<TimeUs>(std::min(end_s - first_free_s, kEstimateMaxS) * kSecondUs);
 }
 
 void PrefillPools::BeginChunk(Request* request, size_t index, TimeUs since_us) {

@@ -78,9 +78,13 @@ class PrefillPools {
                     TimeUs now);
 
   // The plan of a request. The timeline changes only where its model has a pool.
-  // Returns the estimated time from when the first of the chunk's instances is free for it until
-  // its end; 0: there is no pool to tell.
-  TimeUs AddChunk(const Request& request, size_t chunk, TimeUs now);
+  //
+  // Decides in which shape the chunk runs, and estimates it: sets its tp and estimated_us. Without
+  // a pool it stays as it is. REQUIRES that its members are known, by rank.
+  void AddChunk(Request* request, size_t chunk, TimeUs now);
+  // By how much its shape is slower than the one that the planner took its instances to run it in:
+  // it may have put them on several nodes.
+  double SlowerSeconds(const Request& request, size_t chunk) const;
   void BeginChunk(Request* request, size_t chunk, TimeUs since_us);
   void EndChunk(Request* request, size_t chunk, TimeUs now);
   void DropPlan(const Request& request);
@@ -104,6 +108,7 @@ class PrefillPools {
   static PoolQueue UsableQueues(const Pool& pool, TimeUs now);
   // Of those that its timeline had, with the slots of now.
   std::vector<TimelineChunk> ChunksMoved(const Pool& pool, const RequestTable& requests) const;
+  int ChooseTp(const Request& request, const Chunk& chunk) const;
   TimelineChunk EstimatedChunk(const Pool& pool, const Request& request, size_t chunk) const;
   std::vector<TimelineChunk> ChunksToCome(const Pool& pool, const std::string& model,
                                           const RequestTable& requests) const;

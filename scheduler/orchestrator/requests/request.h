@@ -59,7 +59,8 @@ struct Chunk {
   int64_t tokens = 0;
   size_t members = 0;
   PlanSequence sequence;
-  TimeUs estimated_us = 0;  // as PlanChunk says
+  TimeUs estimated_us = 0;  // as PlanChunk says, as is tp
+  int tp = 1;
   TimeUs started_us = -1;
   TimeUs ended_us = -1;
 };

@@ -181,20 +181,26 @@ TEST(CdspPlannerTest, EqualsThePaperWordForWord) {
   EXPECT_GT(chunked, 60);
 }
 
-// A measured profile may have any ratio of history to chunk, and sizes whose times cross.
+// A measured profile may have any ratio of history to chunk, and sizes whose times cross; with
+// tensor shapes, the time of a size is no quadratic.
 TEST(CdspPlannerTest, EqualsThePaperWhateverTheProfile) {
   States states(6);
   const auto between = [&](double low, double high) { return low + states.Unit() * (high - low); };
+  const auto shape = [&](int instances) {
+    const double d = between(0.5, 1.5) * 1e-9 / instances;
+    const double c = 2 * d * std::exp2(between(-3, 3));
+    return SpCoefficients{between(0, 0.01) * instances, between(0.5, 1.5) * 1e-5 / instances, c, d};
+  };
   const Cluster cluster = {8, 4};
   int chunked = 0;
-  for (int profile = 0; profile < 60; ++profile) {
+  for (int profile = 0; profile < 120; ++profile) {
     std::map<int, SpCoefficients> sizes;
-    for (const int sp : {1, 2, 4, 8}) {
-      const double d = between(0.5, 1.5) * 1e-9 / sp;
-      const double c = 2 * d * std::exp2(between(-3, 3));
-      sizes[sp] = {between(0, 0.01) * sp, between(0.5, 1.5) * 1e-5 / sp, c, d};
+    for (const int sp : {1, 2, 4, 8}) sizes[sp] = shape(sp);
+    std::vector<TensorShape> tensor;
+    for (const int sp : {2, 4, 8}) {
+      for (int tp = 2; tp <= sp && profile % 2 == 1; tp *= 2) tensor.push_back({sp, tp, shape(sp)});
     }
-    const LatencyModel model = *LatencyModel::Make(sizes);
+    const LatencyModel model = *LatencyModel::Make(sizes, tensor);
     for (int i = 0; i < 20; ++i) {
       State state = states.Draw(cluster);
       state.prompt_tokens = static_cast<int64_t>(std::exp2(between(15, 20)));
@@ -204,10 +210,13 @@ TEST(CdspPlannerTest, EqualsThePaperWhateverTheProfile) {
       const PrefillPlan paper =
           ReferencePlan(model, cluster, state.queue_s, state.prompt_tokens, state.options);
       EXPECT_NEAR(plan.ttft_s, paper.ttft_s, 1e-9 * paper.ttft_s) << profile << " " << i;
+      const absl::Status valid =
+          CheckPlan(model, cluster, state.queue_s, state.prompt_tokens, plan);
+      EXPECT_TRUE(valid.ok()) << valid;
       chunked += plan.chunks.size() > 1 ? 1 : 0;
     }
   }
-  EXPECT_GT(chunked, 60);
+  EXPECT_GT(chunked, 120);
 }
 
 // On at most the single chunk's instances, kWide takes the shortest plan.
@@ -235,9 +244,29 @@ TEST(CdspPlannerTest, OnlyMoreInstancesNeedTheImprovementRate) {
   EXPECT_GT(shorter, 30);
 }
 
+// Shapes that are faster for short chunks and slower for long ones.
+LatencyModel WithTensorShapes(const LatencyModel& model) {
+  std::map<int, SpCoefficients> sizes;
+  std::vector<TensorShape> tensor;
+  for (const int sp : model.sp_sizes()) {
+    const SpCoefficients k = sizes[sp] = model.CoefficientsAt(model.IndexOf(sp));
+    for (int tp = 2; tp <= sp; tp *= 2) {
+      tensor.push_back(
+          {sp,
+           tp,
+           {k.a_s / tp, k.b_s_per_token * (1 + 0.1 * tp), k.c_s_per_token2, k.d_s_per_token2}});
+    }
+  }
+  return *LatencyModel::Make(sizes, tensor);
+}
+
+class CdspPlannerShapesTest : public ::testing::TestWithParam<bool> {};
+
+INSTANTIATE_TEST_SUITE_P(TensorShapes, CdspPlannerShapesTest, ::testing::Bool());
+
 // bench/planner/README.md has figures over more states.
-TEST(CdspPlannerTest, IsNearTheBestPlanThereIs) {
-  const LatencyModel model = Extended(8);
+TEST_P(CdspPlannerShapesTest, IsNearTheBestPlanThereIs) {
+  const LatencyModel model = GetParam() ? WithTensorShapes(Extended(8)) : Extended(8);
   States states(4);
   double paper_over = 0, wide_over = 0;
   int count = 0;

@@ -3,8 +3,9 @@
 //
 // Every chunk except the last runs until the next chunk's group is free, as in algorithm 3. So the
 // chunk of size index j starts at ready_s[j] regardless of earlier chunks, and more tokens done by
-// then are never worse (if c <= 2 d: a longer history costs no more than the same tokens in the
-// chunk). So one number per size suffices, and all sequences of sizes are covered in O(sizes^2).
+// then are never worse (if c <= 2 d in each shape: a longer history costs no more than the same
+// tokens in the chunk, which holds for the fastest shape if it does for each). So one number per
+// size suffices, and all sequences of sizes are covered in O(sizes^2).
 #pragma once
 
 #include <array>

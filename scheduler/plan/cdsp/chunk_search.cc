@@ -8,9 +8,9 @@ namespace skein::scheduler {
 ChunkSearch::ChunkSearch(const LatencyModel& model) : model_(model) {
   const int sizes = static_cast<int>(model.sp_sizes().size());
   for (int i = 0; i < sizes; ++i) {
-    SpCoefficients least = model.CoefficientsAt(i);
+    SpCoefficients least = model.LeastAt(i);
     for (int j = i; j < sizes; ++j) {
-      const SpCoefficients& k = model.CoefficientsAt(j);
+      const SpCoefficients k = model.LeastAt(j);
       least.a_s = std::min(least.a_s, k.a_s);
       least.b_s_per_token = std::min(least.b_s_per_token, k.b_s_per_token);
       least.d_s_per_token2 =
@@ -82,8 +82,9 @@ int ChunkSearch::SingleChunk(const State& state, int smallest, int largest) {
   return last.size_index;
 }
 
-// A lower bound for the end of the remaining work: every chunk at the best rates of all sizes. It
-// holds because sum(C_i L_i + L_i^2 / 2) over consecutive chunks does not depend on the cuts.
+// A lower bound for the end of the remaining work: every chunk at the best rates of all sizes and
+// of all their shapes. It holds because sum(C_i L_i + L_i^2 / 2) over consecutive chunks does not
+// depend on the cuts.
 bool ChunkSearch::CannotWin(const State& state, int smallest, int largest) const {
   const SpCoefficients& least = least_[static_cast<size_t>(smallest)][static_cast<size_t>(largest)];
   const auto history = static_cast<double>(state.history);

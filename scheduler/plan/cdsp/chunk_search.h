@@ -42,7 +42,7 @@ class ChunkSearch {
   void Keep(const State& state, const PathChunk& last);
 
   const LatencyModel& model_;
-  // [i][j]: the minimum over sizes i ... j of a, b and min(c / 2, d).
+  // [i][j]: the minimum over sizes i ... j and their shapes of a, b and min(c / 2, d).
   std::array<std::array<SpCoefficients, kMaxSpSizes>, kMaxSpSizes> least_;
   int64_t min_chunk_tokens_ = 1;
   double improvement_rate_ = 0;

@@ -35,6 +35,9 @@ absl::Status CheckCoefficients(const std::string& name, const SpCoefficients& k)
   return absl::OkStatus();
 }
 
+// The node size is no power of two everywhere.
+int BitFloor(int value) { return static_cast<int>(std::bit_floor(static_cast<unsigned>(value))); }
+
 absl::Status CheckSize(int sp, const SpCoefficients& k) {
   const std::string name = absl::StrCat("sp ", sp, ": ");
   if (sp < 1 || sp > LatencyModel::kMaxSp || !std::has_single_bit(static_cast<unsigned>(sp))) {
@@ -78,7 +81,30 @@ absl::StatusOr<LatencyModel> LatencyModel::Make(const std::map<int, SpCoefficien
     }
     of_size.insert(at, shape);
   }
+  model.Limit({});
   return model;
+}
+
+LatencyModel LatencyModel::Within(const ShapeLimits& limits) const {
+  LatencyModel model = *this;
+  model.Limit(limits);
+  return model;
+}
+
+void LatencyModel::Limit(const ShapeLimits& limits) {
+  limits_ = limits;
+  first_ = coefficients_;
+  others_.assign(sp_sizes_.size(), {});
+  has_shapes_ = limits.pinned_tp > 1;
+  for (size_t at = 0; at < sp_sizes_.size(); ++at) {
+    const int pinned = std::min({limits.pinned_tp, BitFloor(limits.tp_max), sp_sizes_[at]});
+    for (const TensorShape& shape : tensor_[at]) {
+      if (shape.tp == pinned) first_[at] = shape.coefficients;
+      if (limits.pinned_tp > 0 || shape.tp > limits.tp_max) continue;
+      others_[at].push_back(shape.coefficients);
+      has_shapes_ = true;
+    }
+  }
 }
 
 bool LatencyModel::HasSp(int sp) const {
@@ -100,24 +126,46 @@ double LatencyModel::SecondsWith(int sp, int tp, int64_t history_tokens,
   return Of(coefficients_[at], history_tokens, chunk_tokens);
 }
 
-int LatencyModel::FastestTp(int sp, int64_t history_tokens, int64_t chunk_tokens) const {
+int LatencyModel::FastestTp(int sp, int64_t history_tokens, int64_t chunk_tokens,
+                            int tp_max) const {
   const auto at = static_cast<size_t>(IndexOf(sp));
   double least = Of(coefficients_[at], history_tokens, chunk_tokens);
   int fastest = 1;
   for (const TensorShape& shape : tensor_[at]) {
     const double seconds = Of(shape.coefficients, history_tokens, chunk_tokens);
-    if (seconds >= least) continue;
+    if (seconds >= least || shape.tp > tp_max) continue;
     least = seconds;
     fastest = shape.tp;
   }
   return fastest;
 }
 
+int LatencyModel::ChooseTp(int sp, int64_t history_tokens, int64_t chunk_tokens,
+                           int tp_possible) const {
+  const int tp_max = std::min(tp_possible, BitFloor(limits_.tp_max));
+  return limits_.pinned_tp > 0 ? std::min(limits_.pinned_tp, tp_max)
+                               : FastestTp(sp, history_tokens, chunk_tokens, tp_max);
+}
+
+SpCoefficients LatencyModel::LeastAt(int index) const {
+  const auto at = static_cast<size_t>(index);
+  SpCoefficients least = first_[at];
+  for (const SpCoefficients& k : others_[at]) {
+    least.a_s = std::min(least.a_s, k.a_s);
+    least.b_s_per_token = std::min(least.b_s_per_token, k.b_s_per_token);
+    least.c_s_per_token2 = std::min(least.c_s_per_token2, k.c_s_per_token2);
+    least.d_s_per_token2 = std::min(least.d_s_per_token2, k.d_s_per_token2);
+  }
+  return least;
+}
+
+// The time of each shape grows with the tokens, so the longest chunk of the fastest shape is the
+// longest of any.
 int64_t LatencyModel::SolveChunkTokensAt(int index, int64_t history_tokens, double budget_s) const {
   const auto at = static_cast<size_t>(index);
-  int64_t tokens = Solve(coefficients_[at], history_tokens, budget_s);
-  for (const TensorShape& shape : tensor_[at]) {
-    tokens = std::max(tokens, Solve(shape.coefficients, history_tokens, budget_s));
+  int64_t tokens = Solve(first_[at], history_tokens, budget_s);
+  for (const SpCoefficients& k : others_[at]) {
+    tokens = std::max(tokens, Solve(k, history_tokens, budget_s));
   }
   return tokens;
 }

@@ -4,7 +4,9 @@
 //
 // Ours: s instances may also run a chunk as (s / tp, tp), where tp of them share each dense part.
 // Such a shape has coefficients of its own, and a chunk takes the time of its fastest shape: TP
-// pays for short chunks, whose time is that of reading the weights.
+// pays for short chunks, whose time is that of reading the weights. So the time of a size is the
+// least of several such functions. It still grows with the tokens; if c <= 2 d in each shape, the
+// same work still takes no longer when more of it is history.
 #pragma once
 
 #include <algorithm>
@@ -30,6 +32,14 @@ struct TensorShape {
   SpCoefficients coefficients;
 };
 
+// Which shapes chunks may run as.
+struct ShapeLimits {
+  int tp_max = 1 << 16;  // the instances of a node: more are never together
+  // 0: the fastest shape. Otherwise each chunk runs with this tp (a power of two), or as much of it
+  // as its instances allow, even if the model has no coefficients of that shape.
+  int pinned_tp = 0;
+};
+
 // Immutable; const methods may be called from any thread.
 class LatencyModel {
  public:
@@ -41,6 +51,8 @@ class LatencyModel {
   // in 2 ... ranks, or occurs twice.
   static absl::StatusOr<LatencyModel> Make(const std::map<int, SpCoefficients>& sizes,
                                            const std::vector<TensorShape>& tensor = {});
+  // The same, but that chunks take the time of the shapes within these limits.
+  LatencyModel Within(const ShapeLimits& limits) const;
 
   // All methods below REQUIRE that `sp` is one of sp_sizes(), or `index` an index into it.
   double Seconds(int sp, int64_t history_tokens, int64_t chunk_tokens) const {
@@ -48,8 +60,11 @@ class LatencyModel {
   }
   // As (sp / tp, tp). Without coefficients of that shape, as (sp, 1).
   double SecondsWith(int sp, int tp, int64_t history_tokens, int64_t chunk_tokens) const;
-  // The tp of the fastest shape; the smallest of equal ones.
-  int FastestTp(int sp, int64_t history_tokens, int64_t chunk_tokens) const;
+  // The tp of the fastest shape of at most `tp_max`; the smallest of equal ones.
+  int FastestTp(int sp, int64_t history_tokens, int64_t chunk_tokens, int tp_max = kMaxSp) const;
+  // The tp that a chunk should run with whose instances allow at most `tp_possible` (a power of two
+  // that divides sp): within the limits of this model, the fastest or the pinned one.
+  int ChooseTp(int sp, int64_t history_tokens, int64_t chunk_tokens, int tp_possible) const;
   // The longest chunk that fits into `budget_s` (equation 1 solved for L); 0 if none does.
   int64_t SolveChunkTokens(int sp, int64_t history_tokens, double budget_s) const {
     return SolveChunkTokensAt(IndexOf(sp), history_tokens, budget_s);
@@ -57,9 +72,9 @@ class LatencyModel {
 
   double SecondsAt(int index, int64_t history_tokens, int64_t chunk_tokens) const {
     const auto at = static_cast<size_t>(index);
-    double seconds = Of(coefficients_[at], history_tokens, chunk_tokens);
-    for (const TensorShape& shape : tensor_[at]) {
-      seconds = std::min(seconds, Of(shape.coefficients, history_tokens, chunk_tokens));
+    double seconds = Of(first_[at], history_tokens, chunk_tokens);
+    for (const SpCoefficients& k : others_[at]) {
+      seconds = std::min(seconds, Of(k, history_tokens, chunk_tokens));
     }
     return seconds;
   }
@@ -68,6 +83,9 @@ class LatencyModel {
   const std::vector<int>& sp_sizes() const { return sp_sizes_; }  // ascending, not empty
   bool HasSp(int sp) const;
   int IndexOf(int sp) const;
+  // The least of each coefficient over the shapes that chunks of this size may run as: none of them
+  // is faster than equation 1 with these.
+  SpCoefficients LeastAt(int index) const;
   // Of (s, 1).
   const SpCoefficients& CoefficientsAt(int index) const {
     return coefficients_[static_cast<size_t>(index)];
@@ -76,9 +94,13 @@ class LatencyModel {
   const std::vector<TensorShape>& TensorAt(int index) const {
     return tensor_[static_cast<size_t>(index)];
   }
+  // There is a size with several shapes, or a pinned tp: a chunk's shape depends on its instances.
+  bool HasShapes() const { return has_shapes_; }
 
  private:
   LatencyModel() = default;
+
+  void Limit(const ShapeLimits& limits);  // sets first_ and others_
 
   static double Of(const SpCoefficients& k, int64_t history_tokens, int64_t chunk_tokens) {
     const auto history = static_cast<double>(history_tokens);
@@ -91,6 +113,12 @@ class LatencyModel {
   std::vector<int> sp_sizes_;
   std::vector<SpCoefficients> coefficients_;      // as sp_sizes_
   std::vector<std::vector<TensorShape>> tensor_;  // as sp_sizes_
+  ShapeLimits limits_;
+  // As sp_sizes_: the shapes that a chunk takes the fastest of. Without tensor shapes there is the
+  // first one alone.
+  std::vector<SpCoefficients> first_;
+  std::vector<std::vector<SpCoefficients>> others_;
+  bool has_shapes_ = false;
 };
 
 }  // namespace skein::scheduler

@@ -5,8 +5,10 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <map>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "scheduler/plan/latency/builtin_models.h"
@@ -63,6 +65,126 @@ TEST(LatencyModelTest, SolvesForTheLongestChunkThatFits) {
   EXPECT_EQ(linear.SolveChunkTokens(1, 0, 1), 4);
   EXPECT_EQ(linear.SolveChunkTokens(2, 0, 1), 2);
   EXPECT_GT(linear.SolveChunkTokens(1, 0, 1e300), int64_t{1} << 50);
+}
+
+// Random sizes 1 ... 16 and random shapes of them, on which time grows with the tokens.
+LatencyModel RandomModel(std::mt19937_64* random) {
+  const auto unit = [&] { return static_cast<double>((*random)() >> 11) * 0x1p-53; };
+  const auto drawn = [&](int ranks) {
+    return SpCoefficients{unit() * 0.1 * ranks, (0.1 + unit()) * 1e-5 / ranks, unit() * 1e-9,
+                          unit() * 1e-9};
+  };
+  std::map<int, SpCoefficients> sizes;
+  std::vector<TensorShape> tensor;
+  for (const int ranks : {1, 2, 4, 8, 16}) {
+    sizes[ranks] = drawn(ranks);
+    for (int tp = 2; tp <= ranks; tp *= 2) {
+      if (unit() < 0.7) tensor.push_back({ranks, tp, drawn(ranks)});
+    }
+  }
+  std::shuffle(tensor.begin(), tensor.end(), *random);
+  return *LatencyModel::Make(sizes, tensor);
+}
+
+double Equation1(const SpCoefficients& k, int64_t history, int64_t tokens) {
+  const auto c = static_cast<double>(history);
+  const auto l = static_cast<double>(tokens);
+  return k.a_s + l * (k.b_s_per_token + k.c_s_per_token2 * c + k.d_s_per_token2 * l);
+}
+
+// By brute force: the least over (ranks, 1) and the shapes whose tp is at most tp_max.
+std::pair<double, int> Fastest(const LatencyModel& model, int ranks, int tp_max, int64_t history,
+                               int64_t tokens) {
+  const int at = model.IndexOf(ranks);
+  std::pair<double, int> fastest = {Equation1(model.CoefficientsAt(at), history, tokens), 1};
+  for (const TensorShape& shape : model.TensorAt(at)) {
+    if (shape.tp > tp_max) continue;
+    fastest = std::min(fastest, {Equation1(shape.coefficients, history, tokens), shape.tp});
+  }
+  return fastest;
+}
+
+TEST(TensorShapesTest, AChunkTakesTheTimeOfItsFastestShape) {
+  std::mt19937_64 random(17);
+  int of_tp[5] = {};
+  for (int i = 0; i < 200; ++i) {
+    const LatencyModel whole = RandomModel(&random);
+    for (const int node : {1, 2, 3, 8, 64}) {
+      const LatencyModel model = whole.Within({.tp_max = node});
+      for (const int ranks : model.sp_sizes()) {
+        const auto history = static_cast<int64_t>(random() % 100'000);
+        const auto tokens = static_cast<int64_t>(1 + random() % 100'000);
+        const auto [seconds, tp] = Fastest(whole, ranks, node, history, tokens);
+        EXPECT_DOUBLE_EQ(model.Seconds(ranks, history, tokens), seconds);
+        EXPECT_EQ(model.FastestTp(ranks, history, tokens, node), tp);
+        EXPECT_EQ(model.ChooseTp(ranks, history, tokens, ranks), tp);
+        EXPECT_DOUBLE_EQ(model.SecondsWith(ranks, tp, history, tokens), seconds);
+        for (int possible = 1; possible <= ranks; possible *= 2) {
+          const int most = std::min(possible, node);
+          EXPECT_EQ(model.ChooseTp(ranks, history, tokens, possible),
+                    Fastest(whole, ranks, most, history, tokens).second);
+        }
+        const SpCoefficients least = model.LeastAt(model.IndexOf(ranks));
+        EXPECT_LE(Equation1(least, history, tokens), seconds);
+        ++of_tp[tp == 1 ? 0 : tp == 2 ? 1 : tp == 4 ? 2 : tp == 8 ? 3 : 4];
+      }
+    }
+  }
+  for (const int count : of_tp) EXPECT_GT(count, 20) << "each shape is the fastest somewhere";
+}
+
+TEST(TensorShapesTest, SolvingIsTheInverse) {
+  std::mt19937_64 random(18);
+  for (int i = 0; i < 100; ++i) {
+    const LatencyModel model = RandomModel(&random);
+    for (const int ranks : model.sp_sizes()) {
+      const auto history = static_cast<int64_t>(random() % 100'000);
+      for (double budget_s = 0.001; budget_s < 1e3; budget_s *= 1.7) {
+        const int64_t tokens = model.SolveChunkTokens(ranks, history, budget_s);
+        EXPECT_TRUE(tokens == 0 || model.Seconds(ranks, history, tokens) <= budget_s);
+        EXPECT_GT(model.Seconds(ranks, history, tokens + 1), budget_s);
+      }
+      const auto fits = static_cast<int64_t>(1 + random() % 200'000);
+      EXPECT_EQ(model.SolveChunkTokens(ranks, history, model.Seconds(ranks, history, fits)), fits);
+    }
+  }
+}
+
+// Also where the model does not know the shape: for people who measure it.
+TEST(TensorShapesTest, APinnedTpIsTakenAsFarAsTheInstancesAllow) {
+  const SpCoefficients k1{1, 1, 0, 0}, k2{9, 1, 0, 0}, k8{5, 1, 0, 0};
+  const LatencyModel whole =
+      *LatencyModel::Make({{1, k1}, {2, k1}, {8, k1}}, {{2, 2, k2}, {8, 8, k8}, {8, 2, k2}});
+  EXPECT_TRUE(whole.HasShapes());
+  const LatencyModel model = whole.Within({.pinned_tp = 4});
+  EXPECT_EQ(model.ChooseTp(8, 0, 10, 8), 4);
+  EXPECT_EQ(model.ChooseTp(8, 0, 10, 2), 2);
+  EXPECT_EQ(model.ChooseTp(1, 0, 10, 1), 1);
+  EXPECT_EQ(model.Seconds(1, 0, 10), 11);
+  EXPECT_EQ(model.Seconds(2, 0, 10), 19) << "the pin is clamped to the two instances";
+  EXPECT_EQ(model.Seconds(8, 0, 10), 11) << "it has no (2, 4), and takes the time of (8, 1)";
+  EXPECT_EQ(whole.Within({.tp_max = 6, .pinned_tp = 8}).ChooseTp(8, 0, 10, 8), 4);
+  EXPECT_EQ(whole.Within({.pinned_tp = 8}).Seconds(8, 0, 10), 15);
+  const LatencyModel one = whole.Within({.pinned_tp = 1});
+  EXPECT_EQ(one.ChooseTp(8, 0, 10, 8), 1);
+  EXPECT_EQ(one.Seconds(2, 0, 10), 11);
+  EXPECT_FALSE(one.HasShapes());
+  // Limits replace earlier ones.
+  EXPECT_EQ(one.Within({}).Seconds(8, 0, 10), whole.Seconds(8, 0, 10));
+}
+
+TEST(TensorShapesTest, AreRefusedByName) {
+  const SpCoefficients k{1, 1, 0, 0};
+  const auto why = [&](const std::vector<TensorShape>& tensor) {
+    return std::string(LatencyModel::Make({{1, k}, {4, k}}, tensor).status().message());
+  };
+  EXPECT_EQ(why({{4, 2, k}, {4, 4, k}}), "");
+  EXPECT_EQ(why({{2, 2, k}}), "instances 2, tp 2: sp has no such size");
+  EXPECT_EQ(why({{4, 3, k}}), "instances 4, tp 3: tp is not a power of two in 2 ... 4");
+  EXPECT_EQ(why({{4, 8, k}}), "instances 4, tp 8: tp is not a power of two in 2 ... 4");
+  EXPECT_EQ(why({{4, 1, k}}), "instances 4, tp 1: tp is not a power of two in 2 ... 4");
+  EXPECT_EQ(why({{4, 2, k}, {4, 2, k}}), "instances 4, tp 2: occurs twice");
+  EXPECT_NE(why({{4, 2, {-1, 1, 0, 0}}}).find("instances 4, tp 2: a_s is -1"), std::string::npos);
 }
 
 TEST(BuiltinModelTest, MeetsTable1) {

@@ -111,6 +111,8 @@ class RollingPlanner {
   // requests that are not late, unless plans are committed. For tests of the bound.
   double LatestStart(int64_t request) const;
   int64_t committed() const { return static_cast<int64_t>(committed_->size()); }  // not started
+  const LatencyModel& model() const { return model_; }
+  const Cluster& cluster() const { return cluster_; }
   int64_t waiting() const { return static_cast<int64_t>(by_rest_.size()); }
 
   // An error names the violated invariant:

@@ -26,9 +26,19 @@ std::string ActualText(const v1::PlanExplanation::Chunk& chunk, bool over) {
   return absl::StrCat("started ", Time(chunk.start_s()), over ? ", not finished" : ", running");
 }
 
+int TpOf(const v1::PlanExplanation::Chunk& chunk) {
+  return std::max(1, static_cast<int>(chunk.tp()));
+}
+
+std::string ShapeText(const v1::PlanExplanation::Chunk& chunk) {
+  const int tp = TpOf(chunk);
+  if (tp == 1) return absl::StrCat("SP ", chunk.instances_size());
+  return absl::StrCat("SP ", chunk.instances_size() / tp, " x TP ", tp);
+}
+
 std::string ChunkText(const v1::PlanExplanation::Chunk& chunk, bool over) {
-  return absl::StrFormat("%9d tokens  SP %-4d estimated %s to %s; actual: %s; instances %s",
-                         chunk.tokens(), chunk.instances_size(), Time(chunk.estimated_start_s()),
+  return absl::StrFormat("%9d tokens  %-7s estimated %s to %s; actual: %s; instances %s",
+                         chunk.tokens(), ShapeText(chunk), Time(chunk.estimated_start_s()),
                          Time(chunk.estimated_end_s()), ActualText(chunk, over),
                          absl::StrJoin(chunk.instances(), " "));
 }
@@ -130,6 +140,7 @@ Json ChunkJson(const v1::PlanExplanation::Chunk& chunk) {
   Json json;
   json["tokens"] = chunk.tokens();
   json["instances"] = std::vector<uint64_t>(chunk.instances().begin(), chunk.instances().end());
+  json["tp"] = TpOf(chunk);
   json["estimated_start_s"] = chunk.estimated_start_s();
   json["estimated_end_s"] = chunk.estimated_end_s();
   json["start_s"] = chunk.has_start_s() ? Json(chunk.start_s()) : Json();

@@ -77,6 +77,20 @@ TEST(Explain, TextShowsThePlanAndItsAlternatives) {
   EXPECT_EQ(text.find("exchange of instance 2"), std::string::npos) << text;
 }
 
+TEST(Explain, AChunkHasTheShapeOfItsInstances) {
+  v1::ExplainResponse response = Example();
+  auto* chunk = response.mutable_requests(0)->mutable_plans(0)->mutable_chunks(1);
+  const auto json = [&] {
+    return nlohmann::json::parse(ExplainJson(response))["requests"][0]["plans"][0]["chunks"];
+  };
+  EXPECT_NE(ExplainText(response).find("tokens  SP 2    estimated"), std::string::npos);
+  EXPECT_EQ(json()[1]["tp"], 1);
+  chunk->set_tp(2);
+  EXPECT_NE(ExplainText(response).find("tokens  SP 1 x TP 2 estimated"), std::string::npos);
+  EXPECT_EQ(json()[0]["tp"], 1);
+  EXPECT_EQ(json()[1]["tp"], 2);
+}
+
 TEST(Explain, NothingOfWhatHasEndedGoesOnNow) {
   v1::ExplainResponse response = Example();
   v1::RequestExplanation* request = response.mutable_requests(0);

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "nlohmann/json.hpp"
+#include "scheduler/plan/tensor_groups.h"
 #include "services/base/process.h"
 #include "services/codec/profile_json.h"
 #include "services/skeinctl/command.h"
@@ -100,7 +101,10 @@ absl::StatusOr<Request> ParseRequest(std::string_view line) {
   return request;
 }
 
-std::string JsonOf(const scheduler::PrefillPlan& plan) {
+std::string JsonOf(const scheduler::PrefillPlan& plan, const scheduler::LatencyModel& model,
+                   const scheduler::Cluster& cluster) {
+  scheduler::PlanRanks ranks(cluster);
+  int64_t history = 0;
   Json json;
   json["ttft_s"] = plan.ttft_s;
   json["chunks"] = Json::array();
@@ -110,6 +114,10 @@ std::string JsonOf(const scheduler::PrefillPlan& plan) {
     item["instances"] = chunk.instances;
     item["start_s"] = chunk.start_s;
     item["end_s"] = chunk.end_s;
+    if (model.HasShapes()) {
+      item["tp"] = ranks.AddChunk(model, chunk.instances, history, chunk.tokens);
+    }
+    history += chunk.tokens;
     json["chunks"].push_back(std::move(item));
   }
   return json.dump();
@@ -149,7 +157,7 @@ absl::StatusOr<std::string> PlanLines::Answer(std::string_view line) {
   } else {
     planner_->Plan(request->queue_s, request->prompt_tokens, options_, &plan_);
   }
-  return JsonOf(plan_);
+  return JsonOf(plan_, model_, cluster);
 }
 
 void PlanFlags::Register(FlagSet* set) {
@@ -161,7 +169,10 @@ void PlanFlags::Register(FlagSet* set) {
       "and writes one per line:\n"
       "  {\"ttft_s\": 1.2, \"chunks\": [{\"tokens\": 131072, \"instances\": [0, 1], \"start_s\": "
       "0.31, "
-      "\"end_s\": 1.2}]}");
+      "\"end_s\": 1.2}]}\n"
+      "A profile with tensor groups adds \"tp\" to each chunk: its instances run it as (instances "
+      "/ "
+      "tp, tp).");
   set->String(&profile, "profile",
               "Latency profile: a built-in name (llama3-8b-a100, llama3-70b-a100-tp4) or a file "
               "that skeinctl fit or "
@@ -217,8 +228,9 @@ int RunPlan(const PlanFlags& flags) {
   if (!policy.ok()) return Refused(policy.status());
   const auto profile = LoadProfile(flags.profile);
   if (!profile.ok()) return Refused(AboutFlag("profile", profile.status()));
-  PlanLines lines(profile->latency, static_cast<int>(flags.node_size), flags.improvement_rate,
-                  *policy);
+  const auto node_size = static_cast<int>(flags.node_size);
+  const scheduler::LatencyModel latency = profile->latency.Within({.tp_max = node_size});
+  PlanLines lines(latency, node_size, flags.improvement_rate, *policy);
   return AnswerAll(&lines, flags.format == "json");
 }
 

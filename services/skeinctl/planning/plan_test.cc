@@ -34,6 +34,18 @@ TEST(Plan, AnswersALineWithAPlan) {
   EXPECT_EQ(json["chunks"][1]["end_s"], json["ttft_s"]);
 }
 
+TEST(Plan, NamesTheTpOfEachChunkOfAProfileWithTensorShapes) {
+  const scheduler::SpCoefficients k{0.1, 1e-5, 0, 0}, faster{0.05, 1e-5, 0, 0};
+  const auto model =
+      *scheduler::LatencyModel::Make({{1, {0, 1e-3, 0, 0}}, {2, k}}, {{2, 2, faster}});
+  PlanLines lines(model, 2, 0, PlanPolicy::kTetris);
+  const auto answer = lines.Answer(R"({"prompt_tokens": 1000, "queue_s": [0, 0]})");
+  ASSERT_TRUE(answer.ok()) << answer.status();
+  EXPECT_EQ(nlohmann::json::parse(*answer)["chunks"][0]["tp"], 2);
+  const auto plain = Lines().Answer(R"({"prompt_tokens": 1000, "queue_s": [0, 0]})");
+  EXPECT_FALSE(nlohmann::json::parse(*plain)["chunks"][0].contains("tp"));
+}
+
 TEST(Plan, PoliciesOrderAsTheyShould) {
   const char* line =
       R"({"prompt_tokens": 60000, "queue_s": [0, 0.4, 0.9, 3, 0.1, 0.2, 1, 1.5, 2]})";

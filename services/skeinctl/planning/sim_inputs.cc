@@ -30,6 +30,13 @@ void SimFlags::Register(FlagSet* flags) {
   flags->Int(&instances, "instances", "Prefill instances.", 1, 1 << 16);
   flags->Int(&node_size, "node-size", "Prefill instances per node.", 0, 1 << 16)
       .Default("as many as have eight devices: 8, or less by the profile's base_devices");
+  flags
+      ->String(&prefill_tp, "prefill-tp",
+               "How many instances of a node compute the dense part of a prompt's chunk together "
+               "(TP); auto takes what is fastest by the profile's \"tensor\" rows, 1 leaves them "
+               "out.")
+      .Value("SIZE")
+      .OneOf({"auto", "1", "2", "4", "8"});
   flags->Group("Load");
   flags
       ->String(&trace, "trace",
@@ -97,6 +104,9 @@ absl::StatusOr<SimInputs> SimInputs::Load(const SimFlags& flags) {
                                                    " is less than the profile's smallest SP size, ",
                                                    inputs.model().sp_sizes().front()));
   }
+  auto latency = WithinNodes(inputs.model(), inputs.cluster_.node_size, flags.prefill_tp);
+  if (!latency.ok()) return Named("prefill-tp", latency.status());
+  inputs.profile_.latency = *std::move(latency);
   absl::StatusOr<std::vector<double>> rates = ParseRates(flags.rate);
   if (!rates.ok()) return Named("rate", rates.status());
   inputs.rates_ = *std::move(rates);

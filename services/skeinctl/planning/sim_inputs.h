@@ -20,6 +20,7 @@ struct SimFlags {
   std::string profile = "llama3-8b-a100";
   int64_t instances = 16;
   int64_t node_size = 0;  // 0: as many as have eight devices
+  std::string prefill_tp = "auto";
   std::string trace = "short";
   std::string rate;
   int64_t requests = 0;

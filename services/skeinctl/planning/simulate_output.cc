@@ -141,6 +141,23 @@ std::vector<Column> ColumnsOf(const std::vector<SimulationRow>& rows) {
   return columns;
 }
 
+// "1 x 1: 20, 2 x 4: 5", and so on.
+std::string ShapesText(const R& result) {
+  std::vector<std::string> shapes;
+  for (const auto& [shape, chunks] : result.shapes) {
+    shapes.push_back(absl::StrCat(shape.first, " x ", shape.second, ": ", chunks));
+  }
+  return absl::StrJoin(shapes, ", ");
+}
+
+bool HasTensorGroups(const std::vector<SimulationRow>& rows) {
+  return std::any_of(rows.begin(), rows.end(), [](const SimulationRow& row) {
+    const auto& shapes = row.result.shapes;
+    return std::any_of(shapes.begin(), shapes.end(),
+                       [](const auto& shape) { return shape.first.second > 1; });
+  });
+}
+
 }  // namespace
 
 std::string SimulationTable(const std::vector<SimulationRow>& rows) {
@@ -172,7 +189,14 @@ std::string SimulationTable(const std::vector<SimulationRow>& rows) {
     }
     text += "\n";
   }
-  return absl::StrCat(text, kLegend, formations ? kDecodeLegend : "");
+  absl::StrAppend(&text, kLegend, formations ? kDecodeLegend : "");
+  if (!HasTensorGroups(rows)) return text;
+  text += "\nCHUNKS by SP x TP of their instances\n";
+  for (const SimulationRow& row : rows) {
+    absl::StrAppendFormat(&text, "%-*s %8s  %s\n", width, row.policy, Cell(row.rate),
+                          ShapesText(row.result));
+  }
+  return text;
 }
 
 std::string SimulationJsonLines(const std::vector<SimulationRow>& rows) {
@@ -186,7 +210,11 @@ std::string SimulationJsonLines(const std::vector<SimulationRow>& rows) {
     for (const Column& column : ColumnsOf(rows)) {
       absl::StrAppend(&text, ", \"", column.name, "\": ", Number(column.value(row.result)));
     }
-    text += "}\n";
+    std::vector<std::string> shapes;
+    for (const auto& [shape, chunks] : row.result.shapes) {
+      shapes.push_back(absl::StrCat("\"", shape.first, "x", shape.second, "\": ", chunks));
+    }
+    absl::StrAppend(&text, ", \"chunks_by_sp_tp\": {", absl::StrJoin(shapes, ", "), "}}\n");
   }
   return text;
 }
@@ -210,13 +238,14 @@ std::string SimulationCsv(const std::vector<SimulationRow>& rows) {
 
 std::string ChunksCsv(const std::vector<SimulationRow>& rows) {
   std::string text =
-      "policy,rate,seed,request,arrival_s,prompt_tokens,chunk_tokens,start_s,end_s,instances\n";
+      "policy,rate,seed,request,arrival_s,prompt_tokens,chunk_tokens,start_s,end_s,instances,"
+      "tp\n";
   for (const SimulationRow& row : rows) {
     for (const auto& [number, request, chunk] : row.chunks) {
       absl::StrAppend(&text, row.policy, ",", Number(row.rate), ",", row.seed, ",", number, ",");
       absl::StrAppendFormat(&text, "%.6f,%d,%d,%.6f,%.6f,", request.arrival_s,
                             request.prompt_tokens, chunk.tokens, chunk.start_s, chunk.end_s);
-      absl::StrAppend(&text, absl::StrJoin(chunk.instances, " "), "\n");
+      absl::StrAppend(&text, absl::StrJoin(chunk.instances, " "), ",", chunk.tp, "\n");
     }
   }
   return text;

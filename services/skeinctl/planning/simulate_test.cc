@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <fstream>
 #include <map>
+#include <set>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -301,13 +302,55 @@ TEST(Simulate, WritesEveryChunk) {
   ASSERT_TRUE(std::getline(file, line));
   EXPECT_EQ(line,
             "policy,rate,seed,request,arrival_s,prompt_tokens,chunk_tokens,start_s,end_s,"
-            "instances");
+            "instances,tp");
   int lines = 0;
   while (std::getline(file, line)) {
     EXPECT_EQ(line.rfind("fixed8,3,1," + std::to_string(lines++) + ",", 0), 0u) << line;
     EXPECT_EQ(std::count(line.begin(), line.end(), ' '), 7) << line;
   }
   EXPECT_EQ(lines, 40);
+}
+
+// A profile with tensor shapes tells which chunks ran in which; without them nothing of it shows.
+TEST(Simulate, CountsTheChunksOfEachShape) {
+  std::vector<SimulationRow> rows = Rows();
+  EXPECT_EQ(SimulationTable(rows).find("SP x TP"), std::string::npos);
+  rows[0].result.shapes = {{{1, 1}, 20}, {{2, 4}, 5}};
+  EXPECT_NE(SimulationTable(rows).find("1 x 1: 20, 2 x 4: 5\n"), std::string::npos);
+  const std::string lines = SimulationJsonLines(rows);
+  const auto json = nlohmann::json::parse(lines.substr(0, lines.find('\n')));
+  EXPECT_EQ(json["chunks_by_sp_tp"], nlohmann::json::parse(R"({"1x1": 20, "2x4": 5})"));
+}
+
+TEST(Simulate, TakesTensorShapesFromTheProfileOrAPin) {
+  const std::string folder = std::getenv("TEST_TMPDIR");
+  Profile profile = *LoadProfile("llama3-8b-a100");
+  scheduler::SpCoefficients k = profile.latency.CoefficientsAt(profile.latency.IndexOf(8));
+  std::map<int, scheduler::SpCoefficients> sizes = {{1, k}, {8, k}};
+  k.a_s /= 2;
+  profile.latency = *scheduler::LatencyModel::Make(sizes, {{8, 4, k}, {8, 8, k}});
+  std::ofstream(folder + "/tensor.json") << ProfileJson(profile);
+  const auto tps = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> arguments = {"--profile",  folder + "/tensor.json",
+                                          "--rate",     "1",
+                                          "--requests", "20",
+                                          "--policies", "fixed8",
+                                          "--chunks",   folder + "/tensor.csv"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    EXPECT_EQ(Exit(RunSimulate, arguments), 0);
+    std::ifstream file(folder + "/tensor.csv");
+    std::string line;
+    std::getline(file, line);
+    std::set<std::string> found;
+    while (std::getline(file, line)) found.insert(line.substr(line.rfind(',') + 1));
+    return found;
+  };
+  using Tps = std::set<std::string>;
+  EXPECT_EQ(tps({}), Tps{"4"}) << "the smallest of equal ones";
+  EXPECT_EQ(tps({"--prefill-tp", "1"}), Tps{"1"});
+  EXPECT_EQ(tps({"--prefill-tp", "8"}), Tps{"8"});
+  EXPECT_EQ(tps({"--node-size", "2"}), Tps{"1"}) << "nodes of two have no group of four";
+  EXPECT_EQ(tps({"--node-size", "2", "--prefill-tp", "8"}), Tps{"2"});
 }
 
 // ---- formations of decode instances ----

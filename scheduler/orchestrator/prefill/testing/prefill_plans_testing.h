@@ -57,7 +57,8 @@ class PrefillPoolTest : public ::testing::Test {
     request->chunks = {{.tokens = PromptTokens(*request->spec),
                         .members = instances.size(),
                         .sequence = {epoch_}}};
-    return pools_.AddChunk(*request, 0, /*now=*/0);
+    pools_.AddChunk(request, 0, /*now=*/0);
+    return request->chunks[0].estimated_us;
   }
   PrefillPools::Pool* Pool() { return pools_.Of("m", requests_); }
   std::vector<double> Queue(TimeUs now = 0) { return pools_.QueueOf("m", Pool(), {}, now).queue_s; }
