@@ -156,6 +156,7 @@ TEST_F(PlanningTest, APromptIsPlannedInTheShapeThatItsSubmitterAsksFor) {
     ASSERT_EQ(assigns.size(), 4u) << policy;
     ASSERT_EQ(assigns[0].request.chunks.size(), 1u) << policy;
     EXPECT_EQ(assigns[0].request.chunks[0].members, (std::vector<uint32_t>{0, 1, 2, 3}));
+    EXPECT_EQ(assigns[0].request.chunks[0].tp, 2u) << "although the profile has no such shape";
     EXPECT_EQ(core_->Explain("cmpl-1", now_)[0].plans[0].how,
               "4 instances with a tensor-parallel size of 2: the request asks for them");
   }

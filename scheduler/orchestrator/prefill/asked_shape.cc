@@ -26,9 +26,10 @@ AskedInstances InstancesOfShape(const PoolView& pool, const PrefillShape& shape,
   Candidates all;
   for (const Instance* instance : pool) {
     if (instance->identity.comm_address.empty() || !instance->Serves()) continue;
-    Candidates& of_node = by_node[instance->identity.node];
     const bool takes = instance->TakesAssigns() && tried.count(instance->id) == 0;
-    for (Candidates* some : {&of_node, &all}) {
+    const std::string& node = instance->identity.node;  // without one it is near no other
+    for (Candidates* some : {&all, node.empty() ? nullptr : &by_node[node]}) {
+      if (some == nullptr) continue;
       ++some->serving;
       if (takes) some->taking.push_back(instance->id);
     }

@@ -111,6 +111,12 @@ struct Request {
   Explanation explanation;
   std::optional<RouterEnd> router_end;  // it came before the router's close
 
+  // What its submitter asked for, of a chunk of so many members.
+  std::optional<int> AskedTp(size_t chunk_members) const {
+    const bool asked = shape.instances > 1 && chunk_members == shape.instances;
+    return asked ? std::optional<int>(shape.tp) : std::nullopt;
+  }
+
   int64_t PlannedTokens() const {
     return chunks.empty() ? 0 : chunks.back().history + chunks.back().tokens;
   }

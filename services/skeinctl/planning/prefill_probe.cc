@@ -83,7 +83,7 @@ absl::Status PrefillProbe::FindWorkers() {
     device_ = registration.device();
     workers_.push_back({v1::PrefillWorker::NewStub(channels_.Get(registration.endpoint())),
                         registration.endpoint()});
-    if (registration.comm_address().empty()) continue;
+    if (registration.comm_address().empty() || registration.node().empty()) continue;
     instances_of_node_ = std::max(instances_of_node_, ++of_node[registration.node()]);
   }
   return absl::OkStatus();
