@@ -215,11 +215,11 @@ absl::Status Profiled(const std::string& orchestrator, const ProfileFlags& optio
   const absl::Status decode =
       MeasureGains(orchestrator, options, (*probe)->model(), longest + 1, csv, &gains);
   if (absl::IsCancelled(decode)) return decode;
-  if (options.format == "json" && latency.has_value()) {
+  if (options.format == "json" && (latency.has_value() || gains.has_value())) {
     std::fputs(ProfileJson({.model = (*probe)->model(),
                             .device = (*probe)->device(),
                             .date = Today(),
-                            .latency = *latency,
+                            .latency = latency,
                             .formations = gains})
                    .c_str(),
                stdout);
