@@ -48,7 +48,8 @@ void PrefillFlow::AddChunk(Request& request, const PlannedChunk& chunk, PlanSequ
   request.chunks.push_back({.history = request.PlannedTokens(),
                             .tokens = chunk.tokens,
                             .members = request.members.size(),
-                            .sequence = sequence});
+                            .sequence = sequence,
+                            .tp = request.AskedTp(request.members.size()).value_or(1)});
   parts_.pools->AddChunk(&request, request.chunks.size() - 1, now);
 }
 

@@ -98,7 +98,7 @@ class LongRequestsTest : public OrchestratorTest {
     spec->priority = priority;
     spec->want_prompt_logprobs = want_prompt_logprobs_;
     spec->deadline_us = deadline_us_;
-    return Do(SubmitCalled{spec, /*alone=*/false, accepted_});
+    return Do(SubmitCalled{spec, /*shape=*/{}, accepted_});
   }
   std::string StateOf(uint64_t serial) { return std::string(core_->StateOf({7, serial})); }
   Effects Tell(InstanceId member, uint64_t epoch, Phase phase, absl::Status why = {}) {

@@ -237,7 +237,7 @@ void OrchestratorCore::Impl::Submit(const SubmitCalled& event) {
   const TimeUs budget = event.spec->deadline_us;
   const TimeUs deadline_us = now_ + (budget > 0 ? budget : config_.request_deadline_us);
   Request& request = requests_.Add(event.spec, now_, deadline_us);
-  request.alone = event.alone;
+  request.shape = event.shape;
   request.explanation.id = id;
   request.explanation.names = event.spec->names;
   request.explanation.model = event.spec->model;

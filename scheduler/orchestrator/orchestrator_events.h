@@ -9,6 +9,7 @@
 #include "absl/status/status.h"
 #include "scheduler/base/ids.h"
 #include "scheduler/base/messages.h"
+#include "scheduler/base/prefill_shape.h"
 #include "scheduler/orchestrator/groups/formation_order.h"
 #include "scheduler/orchestrator/groups/formation_switch.h"
 #include "scheduler/orchestrator/prefill/pool_planner.h"
@@ -19,8 +20,8 @@ namespace skein::scheduler {
 
 struct SubmitCalled {  // by the router that its id names; idempotent
   HeadPtr spec;
-  bool alone = false;     // on one prefill instance, whatever the policy
-  bool accepted = false;  // by an orchestrator before: it is not refused for lack of capacity
+  PrefillShape shape = {};  // in which its prompt is computed, whatever the policy
+  bool accepted = false;    // by an orchestrator before: it is not refused for lack of capacity
   FailedEngines failed_engines = {};  // as its router was told
   uint32_t moves = 0;                 // from one cell to another, so far
 };

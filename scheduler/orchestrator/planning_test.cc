@@ -136,11 +136,29 @@ TEST_F(PlanningTest, APromptIsPlannedAloneWhenItsSubmitterAsks) {
     Make(policy);
     UpPrefill(4);
     Up(Role::kDecode, 2);
-    const auto alone = Of<CallAssign>(Do(SubmitCalled{Spec(1, 4000), /*alone=*/true}));
+    const auto alone =
+        Of<CallAssign>(Do(SubmitCalled{Spec(1, 4000), PrefillShape{.instances = 1}}));
     ASSERT_EQ(alone.size(), 1u) << policy;
     EXPECT_TRUE(alone[0].request.members.empty()) << policy;
     EXPECT_EQ(core_->Explain("cmpl-1", now_)[0].plans[0].how,
               "one instance: the request asks for one");
+  }
+}
+
+// A profile needs each size, also of a cluster that would choose another.
+TEST_F(PlanningTest, APromptIsPlannedInTheShapeThatItsSubmitterAsksFor) {
+  for (const char* policy : {"tetris", "fixed2", "rolling"}) {
+    Make(policy);
+    UpPrefill(4);
+    Up(Role::kDecode, 2);
+    const auto assigns =
+        Of<CallAssign>(Do(SubmitCalled{Spec(1, 4000), PrefillShape{.instances = 4, .tp = 2}}));
+    ASSERT_EQ(assigns.size(), 4u) << policy;
+    ASSERT_EQ(assigns[0].request.chunks.size(), 1u) << policy;
+    EXPECT_EQ(assigns[0].request.chunks[0].members, (std::vector<uint32_t>{0, 1, 2, 3}));
+    EXPECT_EQ(assigns[0].request.chunks[0].tp, 2u) << "although the profile has no such shape";
+    EXPECT_EQ(core_->Explain("cmpl-1", now_)[0].plans[0].how,
+              "4 instances with a tensor-parallel size of 2: the request asks for them");
   }
 }
 

@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "scheduler/base/ids.h"
 #include "scheduler/base/messages.h"
+#include "scheduler/base/prefill_shape.h"
 #include "scheduler/base/request.h"
 #include "scheduler/base/time.h"
 #include "scheduler/router/router_events.h"
@@ -42,7 +43,7 @@ struct ClientRequest {
   HeadPtr spec;
   State state = State::kQueued;
   uint64_t number = 0;  // by arrival; given by ClientRequests
-  bool alone = false;
+  PrefillShape shape;
   uint64_t affinity = 0;
   std::optional<size_t> cell;  // to which it was submitted; none: it waits for one
   std::set<size_t> left;       // cells in which it has been before

@@ -28,7 +28,7 @@ void RequestCells::Submit(Request& request) {
   request.known = Known::kSent;
   StopWaiting(request);
   const bool accepted = request.progress != Request::Progress::kNone;
-  parts_.effects->push_back(SendSubmit{request.spec, request.alone, accepted,
+  parts_.effects->push_back(SendSubmit{request.spec, request.shape, accepted,
                                        request.failed_engines,
                                        static_cast<uint32_t>(request.left.size()), *request.cell});
 }

@@ -82,7 +82,7 @@ void RouterCore::On(const Arrived& event) {
   ++snapshot_.accepted;
   Request request;
   request.spec = event.spec;
-  request.alone = event.alone;
+  request.shape = event.shape;
   request.affinity = event.affinity;
   request.arrived_us = now_;
   const TimeUs budget = event.spec->deadline_us;

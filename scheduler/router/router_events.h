@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "scheduler/base/ids.h"
 #include "scheduler/base/messages.h"
+#include "scheduler/base/prefill_shape.h"
 #include "scheduler/base/request.h"
 #include "scheduler/base/time.h"
 #include "scheduler/router/orchestrator_session.h"
@@ -20,7 +21,7 @@ namespace skein::scheduler {
 
 struct Arrived {  // a client's request; the shell numbers them, ids are never used twice
   HeadPtr spec;
-  bool alone = false;  // one prefill instance computes its prompt, whatever the policy
+  PrefillShape shape = {};  // in which its prompt is computed, whatever the policy
   // Requests with the same key go to the same cell while it has room; 0: none. Equal at all
   // routers.
   uint64_t affinity = 0;
@@ -100,7 +101,7 @@ struct Reject {  // RESOURCE_EXHAUSTED; before any work was done
 };
 struct SendSubmit {  // on the stream to the orchestrator of `cell`
   HeadPtr spec;
-  bool alone = false;
+  PrefillShape shape = {};
   bool accepted = false;              // by an orchestrator before
   FailedEngines failed_engines = {};  // that the router was told of
   uint32_t moves = 0;                 // to other cells, so far

@@ -137,7 +137,8 @@ TEST(Codec, AHeadHasWhatPlanningNeedsAndAllBytes) {
 TEST(Codec, ASubmissionSurvivesBothWays) {
   v1::SubmitRequest submit;
   submit.set_spec(GoodSpec().SerializeAsString());
-  submit.set_plan_alone(true);
+  submit.set_plan_instances(4);
+  submit.set_plan_tp(2);
   submit.set_accepted(true);
   submit.add_failed_engines(51);
   submit.set_moves(2);
@@ -145,6 +146,22 @@ TEST(Codec, ASubmissionSurvivesBothWays) {
   ASSERT_TRUE(decoded.ok()) << decoded.status();
   ExpectHeadOfGoodSpec(*decoded->spec);
   EXPECT_TRUE(MessageDifferencer::Equals(ToProto(*decoded), submit));
+}
+
+TEST(Codec, AShapeThatCannotBeIsRefused) {
+  v1::SubmitRequest submit;
+  submit.set_spec(GoodSpec().SerializeAsString());
+  const auto why = [&](uint32_t instances, uint32_t tp) {
+    submit.set_plan_instances(instances);
+    submit.set_plan_tp(tp);
+    return std::string(FromProto(submit).status().message());
+  };
+  EXPECT_EQ(why(0, 0), "");
+  EXPECT_EQ(why(8, 8), "");
+  EXPECT_EQ(why(3, 1), "submit.plan_instances: 3 is not a power of two up to 1024");
+  EXPECT_EQ(why(2048, 1), "submit.plan_instances: 2048 is not a power of two up to 1024");
+  EXPECT_EQ(why(4, 3), "submit.plan_tp: 3 is not a power of two up to plan_instances, 4");
+  EXPECT_EQ(why(0, 2), "submit.plan_tp: 2 is not a power of two up to plan_instances, 0");
 }
 
 TEST(Codec, ARegistrationSurvivesBothWays) {

@@ -11,7 +11,6 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "nlohmann/json.hpp"
-#include "scheduler/plan/latency/builtin_models.h"
 #include "scheduler/plan/policy.h"
 
 namespace skein::services {
@@ -111,6 +110,16 @@ absl::Status ParseTensor(const Json& json, LatencyRows* rows) {
     rows->tensor.push_back({static_cast<int>(*ranks), static_cast<int>(*tp), *coefficients});
   }
   return absl::OkStatus();
+}
+
+Json SizesJson(const LatencyModel& latency) {
+  Json sizes = Json::object();
+  for (const int sp : latency.sp_sizes()) {
+    const SpCoefficients& from = latency.CoefficientsAt(latency.IndexOf(sp));
+    Json& to = sizes[std::to_string(sp)];
+    for (const auto& [key, member] : kCoefficients) to[key] = from.*member;
+  }
+  return sizes;
 }
 
 Json TensorJson(const LatencyModel& latency) {
@@ -370,14 +379,18 @@ absl::StatusOr<Profile> ParseProfile(std::string_view text) {
   const Json json = Json::parse(text.begin(), text.end(), nullptr, /*allow_exceptions=*/false);
   if (json.is_discarded()) return Wrong("not valid JSON");
   if (!json.is_object()) return Wrong("it is ", Shown(json), ", not an object");
-  Profile profile{"", "", "", scheduler::Llama3_8bA100(), std::nullopt, std::nullopt};
+  Profile profile;
   LatencyRows rows;
   for (const auto& [key, value] : json.items()) {
     if (absl::Status status = ParseMember(key, value, &profile, &rows); !status.ok()) {
       return status;
     }
   }
-  if (!rows.has_sizes) return Wrong("sp is missing");
+  if (!rows.has_sizes) {
+    if (!rows.tensor.empty()) return Wrong("sp is missing, which tensor needs");
+    if (!profile.formations.has_value()) return Wrong("sp is missing");
+    return profile;
+  }
   auto latency = LatencyModel::Make(rows.sizes, rows.tensor);
   if (!latency.ok()) return Wrong(std::string(latency.status().message()));
   profile.latency = *std::move(latency);
@@ -389,13 +402,10 @@ std::string ProfileJson(const Profile& profile) {
   json["model"] = profile.model;
   json["device"] = profile.device;
   json["date"] = profile.date;
-  json["sp"] = Json::object();
-  for (const int sp : profile.latency.sp_sizes()) {
-    const SpCoefficients& from = profile.latency.CoefficientsAt(profile.latency.IndexOf(sp));
-    Json& to = json["sp"][std::to_string(sp)];
-    for (const auto& [key, member] : kCoefficients) to[key] = from.*member;
+  if (profile.latency.has_value()) {
+    json["sp"] = SizesJson(*profile.latency);
+    if (Json tensor = TensorJson(*profile.latency); !tensor.empty()) json["tensor"] = tensor;
   }
-  if (Json tensor = TensorJson(profile.latency); !tensor.empty()) json["tensor"] = tensor;
   if (profile.improvement_rates.has_value()) {
     Json& rates = json["improvement_rates"] = Json::array();
     for (const auto& row : profile.improvement_rates->rows()) {

@@ -14,7 +14,7 @@
 //    "base_devices": 4,
 //    "decode": {"blocks": …, "block_tokens": …, "step_base_s": …, "step_per_sequence_s": …,
 //               "step_per_kv_token_s": …, "step_weights_s": …, "prefill_instances": …}}
-// Optional: "tensor" (equation 1 for chunks whose instances, one of the sizes of "sp", are
+// "sp" may be missing where there are "formations". Optional: "tensor" (equation 1 for chunks whose instances, one of the sizes of "sp", are
 // (instances / tp, tp): LatencyModel's tensor shapes), "improvement_rates", "rolling",
 // "formations", "model", "device", "date", "base_devices" (the devices of a prefill instance; 1)
 // and "decode" (the decode instances that skeinctl simulate assumes,
@@ -48,7 +48,7 @@ struct Profile {
   std::string model;
   std::string device;
   std::string date;
-  scheduler::LatencyModel latency;
+  std::optional<scheduler::LatencyModel> latency;  // empty: prompts cannot be planned with it
   std::optional<scheduler::ImprovementRateTable> improvement_rates;
   std::optional<scheduler::RollingTable> rolling;
   std::optional<scheduler::orchestrator::FormationProfile> formations = {};
@@ -70,5 +70,7 @@ absl::StatusOr<scheduler::LatencyModel> WithinNodes(const scheduler::LatencyMode
 // path. NOT_FOUND
 // when there is neither.
 absl::StatusOr<Profile> LoadProfile(const std::string& name_or_path);
+// The same; INVALID_ARGUMENT, too, when it has no latency model.
+absl::StatusOr<Profile> LoadLatencyProfile(const std::string& name_or_path);
 
 }  // namespace skein::services

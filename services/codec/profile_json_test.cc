@@ -23,8 +23,8 @@ TEST(Profile, SurvivesItsJson) {
   const auto parsed = ParseProfile(ProfileJson(profile));
   ASSERT_TRUE(parsed.ok()) << parsed.status();
   EXPECT_EQ(parsed->device, "d");
-  EXPECT_EQ(parsed->latency.sp_sizes(), profile.latency.sp_sizes());
-  EXPECT_EQ(parsed->latency.Seconds(8, 777, 12345), profile.latency.Seconds(8, 777, 12345));
+  EXPECT_EQ(parsed->latency->sp_sizes(), profile.latency->sp_sizes());
+  EXPECT_EQ(parsed->latency->Seconds(8, 777, 12345), profile.latency->Seconds(8, 777, 12345));
   EXPECT_EQ(parsed->improvement_rates->RateAt(1), 0.7);
   EXPECT_EQ(ProfileJson(*parsed), ProfileJson(profile));
 }
@@ -132,13 +132,13 @@ TEST(Profile, HasTheShapesOfTensorGroups) {
   ASSERT_TRUE(again.ok()) << again.status();
   EXPECT_EQ(ProfileJson(*again), text);
   for (const Profile& one : {*profile, *again}) {
-    const auto& shapes = one.latency.TensorAt(one.latency.IndexOf(4));
+    const auto& shapes = one.latency->TensorAt(one.latency->IndexOf(4));
     ASSERT_EQ(shapes.size(), 2u);
     EXPECT_EQ(shapes[0].tp, 2);
     EXPECT_EQ(shapes[0].coefficients.a_s, 0.2);
     EXPECT_EQ(shapes[1].tp, 4);
     EXPECT_EQ(shapes[1].coefficients.d_s_per_token2, 4);
-    EXPECT_TRUE(one.latency.TensorAt(0).empty());
+    EXPECT_TRUE(one.latency->TensorAt(0).empty());
   }
   // The rows may stand before the sizes.
   EXPECT_TRUE(ParseProfile("{\"tensor\": [" + two + "], " + sizes.substr(1) + "}").ok());
@@ -161,6 +161,21 @@ TEST(Profile, HasTheShapesOfTensorGroups) {
   for (const auto& [rows, why] : wrong) {
     EXPECT_EQ(ParseProfile(sizes + with(rows)).status().message(), why) << rows;
   }
+}
+
+TEST(Profile, MayHaveFormationsAlone) {
+  const auto profile = ParseProfile(R"({"formations": [{"instances": 2, "gain": 1.5}]})");
+  ASSERT_TRUE(profile.ok()) << profile.status();
+  EXPECT_FALSE(profile->latency.has_value());
+  EXPECT_EQ(ProfileJson(*profile).find("sp"), std::string::npos);
+  EXPECT_TRUE(ParseProfile(ProfileJson(*profile)).ok());
+  const std::string path = ::testing::TempDir() + "/formations.json";
+  std::ofstream(path) << ProfileJson(*profile);
+  EXPECT_TRUE(LoadProfile(path).ok());
+  EXPECT_EQ(LoadLatencyProfile(path).status().message(), "'" + path + "': sp is missing");
+  EXPECT_EQ(Why(R"({"formations": [], "tensor": [{"instances": 2, "tp": 2, "a_s": 1,
+      "b_s_per_token": 1, "c_s_per_token2": 1, "d_s_per_token2": 1}]})"),
+            "sp is missing, which tensor needs");
 }
 
 // As --prefill-tp says it.

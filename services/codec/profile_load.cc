@@ -61,4 +61,10 @@ absl::StatusOr<Profile> LoadProfile(const std::string& name_or_path) {
   return absl::Status(profile.status().code(), absl::StrCat("'", name_or_path, "': ", why));
 }
 
+absl::StatusOr<Profile> LoadLatencyProfile(const std::string& name_or_path) {
+  auto profile = LoadProfile(name_or_path);
+  if (!profile.ok() || profile->latency.has_value()) return profile;
+  return absl::InvalidArgumentError(absl::StrCat("'", name_or_path, "': sp is missing"));
+}
+
 }  // namespace skein::services

@@ -1,4 +1,6 @@
 // Messages of the router's stream.
+#include <algorithm>
+#include <bit>
 #include <utility>
 #include <vector>
 
@@ -54,6 +56,25 @@ absl::StatusOr<scheduler::RouterIdentity> IdentityFrom(const v1::RouterIdentity&
   details.set_version(identity.version());
   return scheduler::RouterIdentity{identity.router(), identity.endpoint(), identity.host(),
                                    details.SerializeAsString()};
+}
+
+// That a submission asks for.
+absl::StatusOr<scheduler::PrefillShape> ShapeFrom(const v1::SubmitRequest& submit) {
+  const scheduler::PrefillShape shape{.instances = submit.plan_instances(),
+                                      .tp = std::max<uint32_t>(submit.plan_tp(), 1)};
+  const bool asked = shape.asked();
+  if (asked &&
+      (!std::has_single_bit(shape.instances) || shape.instances > scheduler::kPrefillShapeMax)) {
+    return Invalid("submit.plan_instances",
+                   absl::StrCat(shape.instances, " is not a power of two up to ",
+                                scheduler::kPrefillShapeMax));
+  }
+  if (!std::has_single_bit(shape.tp) || shape.tp > std::max<uint32_t>(shape.instances, 1)) {
+    return Invalid(
+        "submit.plan_tp",
+        absl::StrCat(shape.tp, " is not a power of two up to plan_instances, ", shape.instances));
+  }
+  return shape;
 }
 
 absl::StatusOr<scheduler::RouterRequest> RequestFrom(const v1::RouterRequest& request) {
@@ -117,7 +138,8 @@ absl::StatusOr<scheduler::Generation> FromProto(const v1::Generation& generation
 v1::SubmitRequest ToProto(const scheduler::SubmitCalled& submit) {
   v1::SubmitRequest out;
   out.set_spec(*submit.spec->encoded);
-  out.set_plan_alone(submit.alone);
+  out.set_plan_instances(submit.shape.instances);
+  if (submit.shape.tp > 1) out.set_plan_tp(submit.shape.tp);
   out.set_accepted(submit.accepted);
   ToProto(submit.failed_engines, out.mutable_failed_engines());
   out.set_moves(submit.moves);
@@ -129,8 +151,10 @@ absl::StatusOr<scheduler::SubmitCalled> FromProto(const v1::SubmitRequest& submi
   if (!head.ok()) return head.status();
   absl::StatusOr<scheduler::FailedEngines> failed = FailedEnginesFrom(submit.failed_engines());
   if (!failed.ok()) return failed.status();
-  return scheduler::SubmitCalled{*std::move(head), submit.plan_alone(), submit.accepted(),
-                                 *std::move(failed), submit.moves()};
+  const absl::StatusOr<scheduler::PrefillShape> shape = ShapeFrom(submit);
+  if (!shape.ok()) return shape.status();
+  return scheduler::SubmitCalled{*std::move(head), *shape, submit.accepted(), *std::move(failed),
+                                 submit.moves()};
 }
 
 v1::RouterEnded ToProto(const scheduler::RouterEnd& end) {

@@ -29,6 +29,19 @@ absl::StatusOr<scheduler::ImprovementRateTable> RatesOf(const OrchestratorOption
   return ImprovementRateTable::Constant(rate);
 }
 
+// Without latencies each prompt is planned on one instance; flags of planning would do nothing.
+absl::Status CheckUnplanned(const OrchestratorOptions& options) {
+  const OrchestratorOptions defaults;
+  const bool planned = options.policy != defaults.policy ||
+                       options.improvement_rate != defaults.improvement_rate ||
+                       options.prefill_tp != defaults.prefill_tp;
+  if (!planned) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "--policy, --improvement-rate and --prefill-tp: they need a latency profile, --profile",
+      options.profile.empty() ? ""
+                              : absl::StrCat("; '", options.profile, "' has none: sp is missing")));
+}
+
 }  // namespace
 
 absl::StatusOr<std::shared_ptr<const scheduler::PlanningConfig>> LoadPlanning(
@@ -36,21 +49,19 @@ absl::StatusOr<std::shared_ptr<const scheduler::PlanningConfig>> LoadPlanning(
   auto policy = scheduler::Policy::Parse(options.policy);
   if (!policy.ok()) return Named("policy", policy.status());
   if (options.profile.empty()) {
-    const OrchestratorOptions defaults;
-    if (options.policy != defaults.policy ||
-        options.improvement_rate != defaults.improvement_rate ||
-        options.prefill_tp != defaults.prefill_tp) {
-      return absl::InvalidArgumentError(
-          "--policy, --improvement-rate and --prefill-tp: they need a latency profile, --profile");
-    }
+    if (const absl::Status s = CheckUnplanned(options); !s.ok()) return s;
     return std::shared_ptr<const scheduler::PlanningConfig>();
   }
   auto profile = LoadProfile(options.profile);
   if (!profile.ok()) return Named("profile", profile.status());
+  if (!profile->latency.has_value()) {
+    if (const absl::Status s = CheckUnplanned(options); !s.ok()) return s;
+    return std::shared_ptr<const scheduler::PlanningConfig>();
+  }
   auto rates = RatesOf(options, *profile);
   if (!rates.ok()) return rates.status();
   const auto node_size = static_cast<int>(options.node_size);
-  auto latency = WithinNodes(profile->latency, node_size, options.prefill_tp);
+  auto latency = WithinNodes(*profile->latency, node_size, options.prefill_tp);
   if (!latency.ok()) return Named("prefill-tp", latency.status());
   auto config = std::make_shared<scheduler::PlanningConfig>(
       scheduler::PlanningConfig{.latency = *std::move(latency),
@@ -68,6 +79,10 @@ absl::StatusOr<scheduler::PlanningTables> ReloadTables(const OrchestratorOptions
                                                        const scheduler::PlanningConfig& running) {
   const auto now = LoadPlanning(options);
   if (!now.ok()) return now.status();
+  if (*now == nullptr) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--profile: '", options.profile, "': sp is missing"));
+  }
   scheduler::PlanningConfig config = running;
   config.tables = (*now)->tables;
   if (const absl::Status status = CheckPlanning(config); !status.ok()) {

@@ -18,6 +18,23 @@ TEST(PlanningOptions, WithoutAProfileEveryPlanIsPlain) {
   EXPECT_EQ(*planning, nullptr);
 }
 
+// It is for the decode side; skeinctl profile writes such a one where prompts did not fit.
+TEST(PlanningOptions, WithAProfileWithoutLatenciesEveryPlanIsPlain) {
+  Profile profile;
+  profile.formations.emplace().gains[2] = 1.5;
+  OrchestratorOptions options;
+  options.profile = ::testing::TempDir() + "/formations.json";
+  std::ofstream(options.profile) << ProfileJson(profile);
+  const auto planning = LoadPlanning(options);
+  ASSERT_TRUE(planning.ok()) << planning.status();
+  EXPECT_EQ(*planning, nullptr);
+  options.policy = "fixed4";
+  EXPECT_EQ(Why(options),
+            "--policy, --improvement-rate and --prefill-tp: they need a latency profile, "
+            "--profile; '" +
+                options.profile + "' has none: sp is missing");
+}
+
 TEST(PlanningOptions, AProfileAndAPolicyMakeAConfiguration) {
   OrchestratorOptions options;
   options.profile = "llama3-8b-a100";

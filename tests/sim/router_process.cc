@@ -200,7 +200,7 @@ void RouterProcess::ToOrchestrator(OrchestratorEvent message) {
 }
 
 void RouterProcess::Execute(SendSubmit& effect) {
-  ToOrchestrator(network_->Encoded(SubmitCalled{effect.spec, effect.alone, effect.accepted,
+  ToOrchestrator(network_->Encoded(SubmitCalled{effect.spec, effect.shape, effect.accepted,
                                                 effect.failed_engines, effect.moves}));
 }
 

@@ -7,6 +7,7 @@
 #include "scheduler/base/looks.h"
 #include "scheduler/kv/deal.h"
 #include "scheduler/kv/handoff_shape.h"
+#include "scheduler/orchestrator/prefill/asked_shape.h"
 #include "scheduler/plan/tensor_groups.h"
 #include "scheduler/vocabulary/check.h"
 
@@ -51,13 +52,15 @@ PlanChoice Plan(std::vector<PlannedChunk> chunks, PlanExplanation explanation) {
 
 PlanChoice PlanChooser::Choose(const Request& request, PrefillPools& pools, Pool* pool,
                                TimeUs now) {
+  const bool scored = request.spec->want_prompt_logprobs;  // by one instance only
+  if (request.shape.instances > 1 && !scored) return ChooseAsked(request);
   if (pool == nullptr) return ChooseByRate(request);
   const PoolQueue queue = pools.QueueOf(request.spec->model, pool, request.tried_prefill, now);
   if (queue.usable == 0) return {};
-  if (request.spec->want_prompt_logprobs) {
+  if (scored) {
     return ChooseOne(request, *pool, queue, "one instance: prompt logprobs were requested");
   }
-  if (request.alone) {
+  if (request.shape.instances == 1) {
     return ChooseOne(request, *pool, queue, "one instance: the request asks for one");
   }
   if (queue.usable == 1) {
@@ -122,6 +125,32 @@ PlanChoice PlanChooser::ChooseOne(const Request& request, const Pool& pool, cons
   explanation.ttft_s = soonest_s + pool.planner.config().latency.Seconds(1, 0, tokens);
   explanation.chunks = {{tokens, {instance}, soonest_s, explanation.ttft_s}};
   return Plan({{tokens, {instance}}}, std::move(explanation));
+}
+
+PlanChoice PlanChooser::ChooseAsked(const Request& request) const {
+  const PrefillShape& shape = request.shape;
+  const AskedInstances asked = InstancesOfShape(registry_.Pool(request.spec->model, Role::kPrefill),
+                                                shape, request.tried_prefill);
+  const std::string name =
+      absl::StrCat(shape.instances, " instances with a tensor-parallel size of ", shape.tp);
+  if (asked.members.empty()) {
+    if (asked.serving >= shape.instances) return {};
+    return {.kind = PlanChoice::Kind::kFail,
+            .failure = absl::UnavailableError(
+                absl::StrCat("plan_instances: the request asks for ", name, "; only ",
+                             asked.serving, shape.tp > 1 ? " of one node" : "", " serve"))};
+  }
+  const std::vector<PlannedChunk> chunks = {
+      {.tokens = PromptTokens(*request.spec), .instances = asked.members}};
+  if (!Fits(request, chunks)) {
+    return {.kind = PlanChoice::Kind::kFail,
+            .failure = absl::InvalidArgumentError(
+                absl::StrCat("prompt: ", PromptTokens(*request.spec),
+                             " tokens do not fit into the KV blocks of ", name))};
+  }
+  PlanExplanation explanation;
+  explanation.how = absl::StrCat(name, ": the request asks for them");
+  return Plan(chunks, std::move(explanation));
 }
 
 PlanChoice PlanChooser::ChooseByPolicy(const Request& request, Pool& pool, const PoolQueue& queue,

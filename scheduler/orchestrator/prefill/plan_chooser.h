@@ -2,6 +2,9 @@
 // policy and the memory of the instances, and changes nothing but the planners' own state. Part of
 // OrchestratorCore.
 //
+// A request that asks for a shape (PrefillShape) gets it, whatever the policy and the queues; it
+// waits, or fails if there are not so many instances.
+//
 // Cost. Beside the planner, one walk over the pool's arrays (PrefillPools::QueueOf); without a
 // profile none (RatePools). Only a prompt that does not fit the smallest instance of its pool costs
 // more: then the memory of each is looked at.
@@ -69,6 +72,8 @@ class PlanChooser {
                        const char* why) const;
   PlanChoice ChooseByPolicy(const Request& request, Pool& pool, const PoolQueue& queue,
                             TimeUs now) const;
+  // Of a request that asks for a shape of several instances.
+  PlanChoice ChooseAsked(const Request& request) const;
   PlanChoice ChooseToFit(const Request& request, const Pool& pool, const PoolQueue& queue) const;
   PlanChoice Roll(const Request& request, Pool& pool, const PoolQueue& queue) const;
   PlanChoice TooLarge(const Request& request) const;

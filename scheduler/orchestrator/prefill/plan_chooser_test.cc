@@ -28,14 +28,14 @@ TEST_F(PlanChooserTest, AloneMeansTheInstanceThatIsFreeFirst) {
   ASSERT_NE(Pool(), nullptr);
   Plan(&Submit(10), {up[0]});
   Request& request = Submit(1000);
-  request.alone = true;
+  request.shape.instances = 1;
   EXPECT_EQ(Choose(request).chunks[0].instances, (std::vector<InstanceId>{up[1]}));
 }
 
 TEST_F(PlanChooserTest, APromptThatIsLargerThanOneMemoryIsSharedOrRefused) {
   const std::vector<InstanceId> up = {Up(100), Up(100)};
   Request& large = Submit(600);
-  large.alone = true;
+  large.shape.instances = 1;
   const PlanChoice shared = Choose(large);
   EXPECT_EQ(shared.kind, Kind::kPlan);
   EXPECT_EQ(shared.chunks[0].instances, up);
@@ -64,6 +64,43 @@ TEST_F(PlanChooserTest, APromptThatFitsOnlyInstancesThatAreGoneIsToBeTriedAgain)
   EXPECT_TRUE(absl::IsInvalidArgument(Choose(scored).failure)) << "no instance alone ever held it";
   Up(100);
   EXPECT_EQ(Choose(Submit(600)).kind, Kind::kPlan);
+}
+
+TEST_F(PlanChooserTest, AShapeThatIsAskedForIsOfOneNode) {
+  const InstanceId elsewhere = Up(100, "b");
+  const std::vector<InstanceId> up = {Up(100), Up(100)};
+  for (PrefillPools::Pool* pool : {Pool(), static_cast<PrefillPools::Pool*>(nullptr)}) {
+    Request& request = Submit(100);
+    request.shape = {.instances = 2, .tp = 2};
+    const PlanChoice choice = chooser_.Choose(request, pools_, pool, 0);
+    ASSERT_EQ(choice.kind, Kind::kPlan);
+    ASSERT_EQ(choice.chunks.size(), 1u);
+    EXPECT_EQ(choice.chunks[0].tokens, 100);
+    EXPECT_EQ(choice.chunks[0].instances, up) << "whatever the policy, with a profile or without";
+    EXPECT_NE(elsewhere, up[0]);
+  }
+}
+
+TEST_F(PlanChooserTest, AShapeWaitsForItsInstancesOrFails) {
+  const std::vector<InstanceId> up = {Up(100), Up(100)};
+  Up(100, "b");
+  Up(100, "b");
+  Request& wide = Submit(100);
+  wide.shape = {.instances = 4, .tp = 2};
+  const PlanChoice refused = Choose(wide);
+  EXPECT_EQ(refused.kind, Kind::kFail);
+  EXPECT_EQ(refused.failure.message(),
+            "plan_instances: the request asks for 4 instances with a tensor-parallel size of 2; "
+            "only 2 of one node serve");
+  wide.shape.tp = 1;
+  EXPECT_EQ(Choose(wide).chunks[0].instances.size(), 4u) << "without tp on several nodes";
+  registry_.Avoid(*registry_.Find(up[0]));
+  EXPECT_EQ(Choose(wide).kind, Kind::kPark);
+  Request& large = Submit(1000);
+  large.shape = {.instances = 2, .tp = 2};
+  EXPECT_EQ(Choose(large).failure.message(),
+            "prompt: 1000 tokens do not fit into the KV blocks of 2 instances with a "
+            "tensor-parallel size of 2");
 }
 
 TEST_F(PlanChooserTest, WhatNoInstanceTakesNowIsParked) {

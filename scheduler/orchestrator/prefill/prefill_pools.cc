@@ -195,7 +195,8 @@ double PrefillPools::SlowerSeconds(const Request& request, size_t index) const {
 void PrefillPools::AddChunk(Request* request, size_t index, TimeUs now) {
   Pool* pool = Known(request->spec->model);
   if (pool == nullptr) return;
-  request->chunks[index].tp = ChooseTp(*request, request->chunks[index]);
+  Chunk& planned = request->chunks[index];
+  if (!request->AskedTp(planned.members).has_value()) planned.tp = ChooseTp(*request, planned);
   TimelineChunk chunk = EstimatedChunk(*pool, *request, index);
   double first_free_s = kEstimateMaxS;
   for (const int slot : chunk.slots) {

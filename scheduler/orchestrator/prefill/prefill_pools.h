@@ -79,8 +79,9 @@ class PrefillPools {
 
   // The plan of a request. The timeline changes only where its model has a pool.
   //
-  // Decides in which shape the chunk runs, and estimates it: sets its tp and estimated_us. Without
-  // a pool it stays as it is. REQUIRES that its members are known, by rank.
+  // Decides in which shape the chunk runs, unless its submitter asked for one, and estimates it:
+  // sets its tp and estimated_us. Without a pool it stays as it is. REQUIRES that its members are
+  // known, by rank.
   void AddChunk(Request* request, size_t chunk, TimeUs now);
   // By how much its shape is slower than the one that the planner took its instances to run it in:
   // it may have put them on several nodes.

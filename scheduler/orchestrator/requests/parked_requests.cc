@@ -13,7 +13,7 @@ namespace skein::scheduler::orchestrator {
 ParkedRequests::Kind ParkedRequests::KindOf(const Request& request) {
   const auto tokens = static_cast<uint64_t>(PromptTokens(*request.spec));
   const int32_t priority = request.spec->priority;
-  return {.one_instance = request.spec->want_prompt_logprobs || request.alone,
+  return {.one_instance = request.spec->want_prompt_logprobs || request.shape.instances == 1,
           .size = static_cast<int>(std::bit_width(tokens)),
           .behind = (priority < 0 ? 1 : 0) - (priority > 0 ? 1 : 0)};
 }

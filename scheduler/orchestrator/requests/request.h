@@ -12,6 +12,7 @@
 
 #include "scheduler/base/ids.h"
 #include "scheduler/base/messages.h"
+#include "scheduler/base/prefill_shape.h"
 #include "scheduler/base/request.h"
 #include "scheduler/base/time.h"
 #include "scheduler/orchestrator/explain/explanation.h"
@@ -71,7 +72,7 @@ struct PlannedChunk {
 
 struct Request {
   HeadPtr spec;
-  bool alone = false;  // asked for: one prefill instance, whatever the policy
+  PrefillShape shape;  // asked for, whatever the policy
   State state = State::kAssigning;
   Epoch epoch;
   uint64_t number = 0;              // by submission
@@ -109,6 +110,12 @@ struct Request {
 
   Explanation explanation;
   std::optional<RouterEnd> router_end;  // it came before the router's close
+
+  // What its submitter asked for, of a chunk of so many members.
+  std::optional<int> AskedTp(size_t chunk_members) const {
+    const bool asked = shape.instances > 1 && chunk_members == shape.instances;
+    return asked ? std::optional<int>(shape.tp) : std::nullopt;
+  }
 
   int64_t PlannedTokens() const {
     return chunks.empty() ? 0 : chunks.back().history + chunks.back().tokens;

@@ -4,6 +4,8 @@
 #include <array>
 #include <bit>
 #include <cmath>
+#include <limits>
+#include <numeric>
 #include <set>
 #include <utility>
 
@@ -13,8 +15,7 @@ namespace skein::scheduler {
 namespace {
 
 constexpr int kMaxTerms = 4;
-constexpr double kNegligible = 1e-3;  // fraction of a sample's time
-constexpr double kDependent = 1e-7;   // remainder of a column that the others explain
+constexpr double kDependent = 1e-7;  // remainder of a column that the others explain
 constexpr double kMaxConstantS = 3600;
 constexpr double kMaxTermS = 10;  // per token or per pair of tokens
 
@@ -52,10 +53,19 @@ Terms TermsOf(const LatencySample& sample) {
   return {1, chunk, chunk * chunk, chunk * static_cast<double>(sample.history_tokens)};
 }
 
-// Minimises sum((terms . x / seconds - 1)^2) by modified Gram-Schmidt on columns of unit length.
-// Returns the first column that depends on earlier ones, or -1.
-int SolveRelative(const std::vector<LatencySample>& samples, int terms, Terms* x) {
+struct Solution {
+  Terms x{};           // 0 for terms that are left out
+  double error = 0;    // the minimised sum
+  int dependent = -1;  // the first column that earlier ones explain; then there is no solution
+};
+
+// Minimises sum((terms . x / seconds - 1)^2) over the terms `columns`, by modified Gram-Schmidt on
+// columns of unit length.
+Solution SolveRelative(const std::vector<LatencySample>& samples,
+                       const std::vector<size_t>& columns) {
+  Solution solution;
   const size_t rows = samples.size();
+  const size_t terms = columns.size();
   std::array<std::vector<double>, kMaxTerms> q;
   std::array<Terms, kMaxTerms> r{};
   Terms scale{};
@@ -70,9 +80,11 @@ int SolveRelative(const std::vector<LatencySample>& samples, int terms, Terms* x
                                std::vector<double>* a) {
     for (size_t i = 0; i < rows; ++i) (*a)[i] -= factor * b[i];
   };
-  for (size_t j = 0; j < static_cast<size_t>(terms); ++j) {
+  for (size_t j = 0; j < terms; ++j) {
     q[j].resize(rows);
-    for (size_t i = 0; i < rows; ++i) q[j][i] = TermsOf(samples[i])[j] / samples[i].seconds;
+    for (size_t i = 0; i < rows; ++i) {
+      q[j][i] = TermsOf(samples[i])[columns[j]] / samples[i].seconds;
+    }
     scale[j] = std::sqrt(dot(q[j], q[j]));
     for (double& value : q[j]) value /= scale[j];
     for (int pass = 0; pass < 2; ++pass) {  // twice is enough for orthogonality to rounding
@@ -83,59 +95,73 @@ int SolveRelative(const std::vector<LatencySample>& samples, int terms, Terms* x
       }
     }
     r[j][j] = std::sqrt(dot(q[j], q[j]));
-    if (!(r[j][j] > kDependent)) return static_cast<int>(j);
+    if (!(r[j][j] > kDependent)) {
+      solution.dependent = static_cast<int>(columns[j]);
+      return solution;
+    }
     for (double& value : q[j]) value /= r[j][j];
     target[j] = dot(q[j], rest);
     subtract(target[j], q[j], &rest);
   }
-  for (size_t j = static_cast<size_t>(terms); j-- > 0;) {
+  for (size_t j = terms; j-- > 0;) {
     double value = target[j];
-    for (size_t k = j + 1; k < static_cast<size_t>(terms); ++k)
-      value -= r[j][k] * (*x)[k] * scale[k];
-    (*x)[j] = value / r[j][j] / scale[j];
+    for (size_t k = j + 1; k < terms; ++k) {
+      value -= r[j][k] * solution.x[columns[k]] * scale[k];
+    }
+    solution.x[columns[j]] = value / r[j][j] / scale[j];
   }
-  return -1;
+  solution.error = dot(rest, rest);
+  return solution;
 }
 
-// Replaces by zero a coefficient below it that no sample would notice.
-void DropNegligible(const std::vector<LatencySample>& samples, int terms, Terms* x) {
-  for (size_t j = 0; j < static_cast<size_t>(terms); ++j) {
-    if ((*x)[j] >= 0) continue;
-    const double value = (*x)[j];
-    const bool negligible = std::all_of(samples.begin(), samples.end(), [&](const auto& sample) {
-      return -value * TermsOf(sample)[j] < kNegligible * sample.seconds;
-    });
-    if (negligible) (*x)[j] = 0;
+// The least error without a negative coefficient. That solution is the unconstrained one over the
+// terms that it does not leave out, so the best of all such choices is it.
+Solution SolveNonNegative(const std::vector<LatencySample>& samples, size_t terms) {
+  Solution best;
+  best.error = std::numeric_limits<double>::infinity();
+  for (unsigned chosen = 1; chosen < 1U << terms; ++chosen) {
+    std::vector<size_t> columns;
+    for (size_t j = 0; j < terms; ++j) {
+      if ((chosen >> j & 1U) != 0) columns.push_back(j);
+    }
+    const Solution one = SolveRelative(samples, columns);
+    const bool allowed = std::all_of(one.x.begin(), one.x.end(), [](double x) { return x >= 0; });
+    if (one.dependent < 0 && allowed && one.error < best.error) best = one;
   }
+  return best;
 }
 
-absl::Status CheckCoefficients(int sp, int terms, const Terms& x) {
-  for (size_t j = 0; j < static_cast<size_t>(terms); ++j) {
-    if (std::isfinite(x[j]) && x[j] >= 0 && x[j] <= (j == 0 ? kMaxConstantS : kMaxTermS)) continue;
+absl::Status CheckCoefficients(int sp, const Terms& x) {
+  for (size_t j = 0; j < x.size(); ++j) {
+    if (std::isfinite(x[j]) && x[j] <= (j == 0 ? kMaxConstantS : kMaxTermS)) continue;
     return Wrong(sp, absl::StrCat(kNames[j], " would be ", x[j],
                                   "; a latency has no such term. Measure more and longer chunks"));
   }
-  return absl::OkStatus();
+  if (x[1] > 0 || x[2] > 0) return absl::OkStatus();
+  return Wrong(sp,
+               "b_s_per_token and d_s_per_token2 would be 0: longer chunks did not take longer. "
+               "Measure more and longer chunks");
 }
 
 absl::StatusOr<SpCoefficients> FitSize(int sp, const std::vector<LatencySample>& samples) {
   std::set<std::pair<int64_t, int64_t>> points;
   for (const auto& sample : samples) points.insert({sample.history_tokens, sample.chunk_tokens});
   const bool history = points.rbegin()->first > 0;
-  const int terms = history ? 4 : 3;
-  if (points.size() < static_cast<size_t>(terms)) {
+  const size_t terms = history ? 4 : 3;
+  if (points.size() < terms) {
     return Wrong(
         sp, absl::StrCat(points.size(), " different (history_tokens, chunk_tokens) pairs; ", terms,
                          " coefficients need at least ", terms));
   }
-  Terms x{};
-  if (const int column = SolveRelative(samples, terms, &x); column >= 0) {
+  std::vector<size_t> all(terms);
+  std::iota(all.begin(), all.end(), 0);
+  if (const int column = SolveRelative(samples, all).dependent; column >= 0) {
     return Wrong(
         sp, absl::StrCat("the samples do not distinguish ", kNames[static_cast<size_t>(column)],
                          " from the other coefficients; vary the lengths more"));
   }
-  DropNegligible(samples, terms, &x);
-  if (absl::Status status = CheckCoefficients(sp, terms, x); !status.ok()) return status;
+  const Terms x = SolveNonNegative(samples, terms).x;
+  if (absl::Status status = CheckCoefficients(sp, x); !status.ok()) return status;
   return SpCoefficients{x[0], x[1], history ? x[3] : 2 * x[2], x[2]};
 }
 

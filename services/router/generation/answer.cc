@@ -59,8 +59,7 @@ void Answer::Start() {
   // Choices share their prompt's KV, so they belong in one cell.
   if (affinity == 0 && plan_.specs.size() > 1) affinity = Mix64(plan_.specs.front()->id.serial);
   for (size_t i = 0; i < plan_.specs.size() && !closed_; ++i) {
-    shell_->Submit(*plan_.specs[i], plan_.traceparent, shared_from_this(), /*alone=*/false,
-                   affinity);
+    shell_->Submit(*plan_.specs[i], plan_.traceparent, shared_from_this(), /*shape=*/{}, affinity);
     if (plan_.trace == nullptr) plan_.specs[i]->prompt = {};  // the router has it as bytes
   }
 }

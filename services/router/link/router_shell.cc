@@ -110,11 +110,12 @@ void RouterShell::CloseAll() {
 }
 
 void RouterShell::Submit(const scheduler::RequestSpec& spec, std::string traceparent,
-                         std::shared_ptr<RequestListener> listener, bool alone, uint64_t affinity) {
+                         std::shared_ptr<RequestListener> listener, scheduler::PrefillShape shape,
+                         uint64_t affinity) {
   Request& request = requests_[spec.id];
   request.traceparent = std::move(traceparent);
   request.listener = std::move(listener);
-  Handle(scheduler::Arrived{Encode(spec), alone, affinity});
+  Handle(scheduler::Arrived{Encode(spec), shape, affinity});
 }
 
 void RouterShell::Cancel(RequestId id) {
@@ -172,7 +173,7 @@ void RouterShell::On(const scheduler::DeliverToken& effect) {
 void RouterShell::On(const scheduler::SendSubmit& effect) {
   v1::RouterMessage message;
   v1::SubmitRequest& submit = *message.mutable_submit();
-  submit = ToProto(scheduler::SubmitCalled{effect.spec, effect.alone, effect.accepted,
+  submit = ToProto(scheduler::SubmitCalled{effect.spec, effect.shape, effect.accepted,
                                            effect.failed_engines, effect.moves});
   const auto it = requests_.find(effect.spec->id);
   if (it != requests_.end()) submit.set_traceparent(it->second.traceparent);

@@ -15,6 +15,7 @@
 
 #include "proto/decode_worker.grpc.pb.h"
 #include "proto/orchestrator.grpc.pb.h"
+#include "scheduler/base/prefill_shape.h"
 #include "scheduler/router/router_core.h"
 #include "scheduler/router/token_stream_client.h"
 #include "services/router/link/router_link.h"
@@ -78,10 +79,11 @@ class RouterShell : public CoreShell<RouterShell, scheduler::RouterCore, schedul
 
   // ---- on the loop ----
   // The spec is serialised here, once for all submissions, and not needed afterwards.
-  // `alone`: one prefill instance computes its prompt, whatever the orchestrator's policy.
+  // `shape`: in which its prompt is computed, whatever the orchestrator's policy.
   // `affinity`: as Arrived has it.
   void Submit(const scheduler::RequestSpec& spec, std::string traceparent,
-              std::shared_ptr<RequestListener> listener, bool alone = false, uint64_t affinity = 0);
+              std::shared_ptr<RequestListener> listener, scheduler::PrefillShape shape = {},
+              uint64_t affinity = 0);
   // The client has gone: the listener is forgotten at once. Unknown ids are fine.
   void Cancel(scheduler::RequestId id);
   // A stop string ends the request; the listener still gets OnEnd. Safe inside OnToken.

@@ -32,8 +32,8 @@ class DecodeProbe::Streams {
   Streams(ProbeRouter* router, const std::string& model, int64_t count, int64_t tokens)
       : router_(router), board_(std::make_shared<Board>(static_cast<size_t>(count))) {
     for (size_t i = 0; i < static_cast<size_t>(count); ++i) {
-      ids_.push_back(
-          router_->Send(model, kPromptTokens, tokens, std::make_shared<Listener>(board_, i)));
+      ids_.push_back(router_->Send(model, kPromptTokens, tokens, {.instances = 1},
+                                   std::make_shared<Listener>(board_, i)));
     }
   }
   ~Streams() {

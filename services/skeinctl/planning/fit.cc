@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <cstring>
 #include <ctime>
 #include <map>
 #include <optional>
@@ -45,8 +46,9 @@ std::string Today() {
   return text;
 }
 
-std::string ResidualTable(const scheduler::LatencyFit& fit) {
-  std::string text = absl::StrFormat("%6s %14s %12s %12s %12s %9s\n", "sp", "history_tokens",
+std::string ResidualTable(const scheduler::LatencyFit& fit, const char* size) {
+  const int width = std::max(6, static_cast<int>(std::strlen(size)));
+  std::string text = absl::StrFormat("%*s %14s %12s %12s %12s %9s\n", width, size, "history_tokens",
                                      "chunk_tokens", "seconds", "fitted", "error");
   struct Errors {
     int count = 0;
@@ -56,7 +58,7 @@ std::string ResidualTable(const scheduler::LatencyFit& fit) {
   std::map<int, Errors> by_size;
   for (const scheduler::SampleResidual& residual : fit.residuals) {
     const scheduler::LatencySample& sample = residual.sample;
-    absl::StrAppendFormat(&text, "%6d %14d %12d %12.6f %12.6f %+8.2f%%\n", sample.sp,
+    absl::StrAppendFormat(&text, "%*d %14d %12d %12.6f %12.6f %+8.2f%%\n", width, sample.sp,
                           sample.history_tokens, sample.chunk_tokens, sample.seconds,
                           residual.predicted_s, 100 * residual.Relative());
     Errors& errors = by_size[sample.sp];
@@ -65,7 +67,7 @@ std::string ResidualTable(const scheduler::LatencyFit& fit) {
     errors.largest = std::max(errors.largest, std::abs(residual.Relative()));
   }
   for (const auto& [sp, errors] : by_size) {
-    absl::StrAppendFormat(&text, "sp %d: %d samples, mean error %.2f%%, largest %.2f%%\n", sp,
+    absl::StrAppendFormat(&text, "%s %d: %d samples, mean error %.2f%%, largest %.2f%%\n", size, sp,
                           errors.count, 100 * errors.sum / errors.count, 100 * errors.largest);
   }
   return text;

@@ -24,8 +24,9 @@ struct FitFlags {
 // read or fitted.
 int RunFit(const FitFlags& flags);
 
-// Pure: one row per sample, and one per SP size with the mean and the largest error.
-std::string ResidualTable(const scheduler::LatencyFit& fit);
+// Pure: one row per sample, and one per SP size with the mean and the largest error. `size` is the
+// name of what the samples' sp is.
+std::string ResidualTable(const scheduler::LatencyFit& fit, const char* size = "sp");
 std::string ResidualJsonLines(const scheduler::LatencyFit& fit);
 
 }  // namespace skein::services

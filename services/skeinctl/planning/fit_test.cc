@@ -27,7 +27,7 @@ TEST(Fit, WritesAProfileThatLoads) {
   const auto profile = ParseProfile(json);
   ASSERT_TRUE(profile.ok()) << profile.status();
   EXPECT_EQ(profile->device, "x");
-  EXPECT_NEAR(profile->latency.Seconds(1, 0, 500), 6, 1e-6);
+  EXPECT_NEAR(profile->latency->Seconds(1, 0, 500), 6, 1e-6);
 }
 
 TEST(Fit, RefusedSamplesExitWith2AndNoProfile) {

@@ -7,7 +7,7 @@
 #include "gtest/gtest.h"
 #include "scheduler/simulator/random.h"
 #include "services/codec/profile_json.h"
-#include "services/skeinctl/planning/profile.h"
+#include "services/skeinctl/planning/profile_samples.h"
 
 namespace skein::services {
 namespace {

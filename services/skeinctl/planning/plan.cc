@@ -226,10 +226,10 @@ int AnswerAll(PlanLines* lines, bool json) {
 int RunPlan(const PlanFlags& flags) {
   const auto policy = ParsePlanPolicy(flags.policy);
   if (!policy.ok()) return Refused(policy.status());
-  const auto profile = LoadProfile(flags.profile);
+  const auto profile = LoadLatencyProfile(flags.profile);
   if (!profile.ok()) return Refused(AboutFlag("profile", profile.status()));
   const auto node_size = static_cast<int>(flags.node_size);
-  const scheduler::LatencyModel latency = profile->latency.Within({.tp_max = node_size});
+  const scheduler::LatencyModel latency = profile->latency->Within({.tp_max = node_size});
   PlanLines lines(latency, node_size, flags.improvement_rate, *policy);
   return AnswerAll(&lines, flags.format == "json");
 }

@@ -1,7 +1,9 @@
 #include "services/skeinctl/planning/prefill_probe.h"
 
+#include <algorithm>
 #include <chrono>
 #include <future>
+#include <map>
 
 #include "absl/strings/str_cat.h"
 
@@ -74,27 +76,30 @@ absl::Status PrefillProbe::FindWorkers() {
   const absl::Status asked =
       Explained(orchestrator_->Status(&context, {}, &status), "the orchestrator");
   if (!asked.ok()) return asked;
+  std::map<std::string, int64_t> of_node;
   for (const v1::InstanceStatus& instance : status.instances()) {
     const v1::RegisterRequest& registration = instance.registration();
     if (registration.role() != v1::ROLE_PREFILL || registration.model() != model_) continue;
     device_ = registration.device();
     workers_.push_back({v1::PrefillWorker::NewStub(channels_.Get(registration.endpoint())),
                         registration.endpoint()});
+    if (registration.comm_address().empty() || registration.node().empty()) continue;
+    instances_of_node_ = std::max(instances_of_node_, ++of_node[registration.node()]);
   }
   return absl::OkStatus();
 }
 
-absl::Status PrefillProbe::Run(int64_t prompt_tokens) {
+absl::Status PrefillProbe::Run(int64_t prompt_tokens, scheduler::PrefillShape shape) {
   auto listener = std::make_shared<EndListener>();
-  router_->Send(model_, prompt_tokens, /*max_tokens=*/1, listener);
+  router_->Send(model_, prompt_tokens, /*max_tokens=*/1, shape, listener);
   const absl::Status ended = listener->Await();
   if (ended.ok()) return ended;
   return absl::UnavailableError(
       absl::StrCat("a prompt of ", prompt_tokens, " tokens failed: ", ended.message()));
 }
 
-absl::StatusOr<std::vector<scheduler::LatencySample>> PrefillProbe::Collect() {
-  std::vector<scheduler::LatencySample> samples;
+absl::StatusOr<std::vector<ChunkTime>> PrefillProbe::Collect() {
+  std::vector<ChunkTime> told;
   for (Worker& worker : workers_) {
     grpc::ClientContext context;
     SetDeadline(&context, 5);
@@ -106,11 +111,13 @@ absl::StatusOr<std::vector<scheduler::LatencySample>> PrefillProbe::Collect() {
     if (!asked.ok()) return asked;
     for (const v1::StepTimesResponse::StepTime& time : response.times()) {
       worker.collected = time.serial();
-      samples.push_back({1, static_cast<int64_t>(time.history_tokens()),
-                         static_cast<int64_t>(time.chunk_tokens()), time.seconds()});
+      const scheduler::PrefillShape shape{.instances = std::max<uint32_t>(time.instances(), 1),
+                                          .tp = std::max<uint32_t>(time.tp(), 1)};
+      told.push_back({shape, static_cast<int64_t>(time.history_tokens()),
+                      static_cast<int64_t>(time.chunk_tokens()), time.seconds()});
     }
   }
-  return samples;
+  return MergeMembers(told);
 }
 
 }  // namespace skein::services

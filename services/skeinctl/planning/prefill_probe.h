@@ -11,8 +11,9 @@
 #include "absl/status/statusor.h"
 #include "proto/orchestrator.grpc.pb.h"
 #include "proto/prefill_worker.grpc.pb.h"
-#include "scheduler/plan/latency/fit.h"
+#include "scheduler/base/prefill_shape.h"
 #include "services/rpc/rpc.h"
+#include "services/skeinctl/planning/prefill_shapes.h"
 #include "services/skeinctl/planning/probe_router.h"
 
 namespace skein::services {
@@ -24,12 +25,14 @@ class PrefillProbe {
   static absl::StatusOr<std::unique_ptr<PrefillProbe>> Connect(const std::string& orchestrator,
                                                                const std::string& model);
 
-  // Runs one request with this many prompt tokens to its end, on one instance.
-  absl::Status Run(int64_t prompt_tokens);
+  // Runs one request with this many prompt tokens to its end, in this shape.
+  absl::Status Run(int64_t prompt_tokens, scheduler::PrefillShape shape);
 
   // The chunks computed since the last call, from all prefill-workers of the model.
-  absl::StatusOr<std::vector<scheduler::LatencySample>> Collect();
+  absl::StatusOr<std::vector<ChunkTime>> Collect();
 
+  // The most prefill instances of the model on one node that can compute a prompt together.
+  int64_t instances_of_node() const { return instances_of_node_; }
   int64_t prompt_tokens_max() const { return prompt_tokens_max_; }
   const std::string& model() const { return model_; }
   const std::string& device() const { return device_; }
@@ -50,6 +53,7 @@ class PrefillProbe {
   std::vector<Worker> workers_;
   std::string model_;
   std::string device_;
+  int64_t instances_of_node_ = 0;
   int64_t prompt_tokens_max_ = 0;
   std::unique_ptr<ProbeRouter> router_;
 };

@@ -48,7 +48,7 @@ ProbeRouter::~ProbeRouter() {
 }
 
 scheduler::RequestId ProbeRouter::Send(const std::string& model, int64_t prompt_tokens,
-                                       int64_t max_tokens,
+                                       int64_t max_tokens, scheduler::PrefillShape shape,
                                        std::shared_ptr<RequestListener> listener) {
   scheduler::RequestSpec spec;
   spec.id = shell_.NextIds(1);
@@ -59,7 +59,7 @@ scheduler::RequestId ProbeRouter::Send(const std::string& model, int64_t prompt_
   }
   spec.max_tokens = max_tokens;
   spec.sampling = Greedy();
-  shell_.loop().RunAndWait([&] { shell_.Submit(spec, "", std::move(listener), /*alone=*/true); });
+  shell_.loop().RunAndWait([&] { shell_.Submit(spec, "", std::move(listener), shape); });
   return spec.id;
 }
 

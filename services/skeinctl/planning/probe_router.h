@@ -8,6 +8,7 @@
 #include <string>
 
 #include "scheduler/base/ids.h"
+#include "scheduler/base/prefill_shape.h"
 #include "services/router/link/router_shell.h"
 
 namespace skein::services {
@@ -20,8 +21,9 @@ class ProbeRouter {
   ProbeRouter& operator=(const ProbeRouter&) = delete;
 
   // A request with a random prompt of so many tokens, which ends after `max_tokens` and not before.
-  // One prefill instance computes its prompt.
+  // Its prompt is computed in this shape.
   scheduler::RequestId Send(const std::string& model, int64_t prompt_tokens, int64_t max_tokens,
+                            scheduler::PrefillShape shape,
                             std::shared_ptr<RequestListener> listener);
   // The listener hears nothing more of it. An ended one is fine.
   void Cancel(scheduler::RequestId id);

@@ -1,16 +1,16 @@
 #include "services/skeinctl/planning/profile.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstdio>
-#include <map>
+#include <optional>
 #include <random>
-#include <tuple>
+#include <string>
+#include <vector>
 
+#include "absl/status/status.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/str_join.h"
 #include "services/base/file.h"
 #include "services/codec/profile_json.h"
 #include "services/skeinctl/cluster/cluster_client.h"
@@ -19,6 +19,8 @@
 #include "services/skeinctl/planning/formation_gain.h"
 #include "services/skeinctl/planning/formation_profile.h"
 #include "services/skeinctl/planning/prefill_probe.h"
+#include "services/skeinctl/planning/prefill_shapes.h"
+#include "services/skeinctl/planning/profile_samples.h"
 #include "services/skeinctl/terminal/progress.h"
 
 namespace skein::services {
@@ -26,33 +28,90 @@ namespace {
 
 constexpr int kInterrupted = 130;
 
-// Round 0 warms caches and is discarded.
-absl::StatusOr<ProfileSamples> Measure(const ProfileFlags& options, PrefillProbe* probe,
-                                       std::vector<int64_t> lengths) {
-  std::minstd_rand order(1);
+// What a shape took, until a prompt fails in it.
+struct ShapeRun {
   ProfileSamples samples;
-  Progress progress("profile", (options.rounds + 1) * static_cast<int64_t>(lengths.size()));
-  for (int64_t round = 0; round <= options.rounds; ++round) {
-    // A new order each round, so that a slow moment does not always hit the same length.
-    std::shuffle(lengths.begin(), lengths.end(), order);
-    for (const int64_t length : lengths) {
-      progress.Step(
-          absl::StrFormat("round %d of %d, a prompt of %d tokens", round, options.rounds, length));
-      if (const absl::Status run = probe->Run(length); !run.ok()) return run;
-      // After each prompt, because a worker remembers only its latest steps.
-      const auto chunks = probe->Collect();
-      if (!chunks.ok()) return chunks.status();
-      if (round > 0) samples.Add(length, *chunks);
-    }
-  }
-  return samples;
+  absl::Status failed;
+};
+
+// One prompt in one shape. An error: the measurement cannot go on.
+absl::Status MeasureOne(int64_t length, bool warm_up, PrefillProbe* probe, ShapeRun* run) {
+  const scheduler::PrefillShape& shape = run->samples.shape();
+  absl::Status done = probe->Run(length, shape);
+  if (!done.ok() && shape.instances == 1) return done;
+  // After each prompt, because a worker remembers only its latest steps.
+  const auto chunks = probe->Collect();
+  if (!chunks.ok()) return chunks.status();
+  run->failed = done;
+  if (done.ok() && !warm_up) run->samples.Add(length, *chunks);
+  return absl::OkStatus();
 }
 
-absl::Status WriteSamples(const ProfileFlags& options,
-                          const std::vector<scheduler::LatencySample>& prefill,
-                          const std::vector<DecodePoint>& decode) {
-  if (options.samples_out.empty()) return absl::OkStatus();
-  return WriteFile(options.samples_out, absl::StrCat(SamplesCsv(prefill), DecodeCsv(decode)));
+// Round 0 warms caches and is discarded.
+absl::StatusOr<std::vector<ShapeRun>> Measure(const ProfileFlags& options, PrefillProbe* probe,
+                                              std::vector<int64_t> lengths) {
+  std::minstd_rand order(1);
+  std::vector<ShapeRun> runs;
+  const int64_t instances = options.prefill_shapes == "auto" ? probe->instances_of_node() : 1;
+  for (const scheduler::PrefillShape& shape : ShapesUpTo(instances)) {
+    runs.push_back({ProfileSamples(shape), absl::OkStatus()});
+  }
+  Progress progress("profile",
+                    (options.rounds + 1) * static_cast<int64_t>(lengths.size() * runs.size()));
+  for (int64_t round = 0; round <= options.rounds; ++round) {
+    // A new order each round, so that a slow moment does not always hit the same length. All shapes
+    // of a length follow each other, because they are compared.
+    std::shuffle(lengths.begin(), lengths.end(), order);
+    for (const int64_t length : lengths) {
+      for (ShapeRun& run : runs) {
+        progress.Step(absl::StrFormat("round %d of %d, a prompt of %d tokens on %s", round,
+                                      options.rounds, length, NameOf(run.samples.shape())));
+        if (!run.failed.ok()) continue;
+        const absl::Status status = MeasureOne(length, /*warm_up=*/round == 0, probe, &run);
+        if (!status.ok()) return status;
+      }
+    }
+  }
+  return runs;
+}
+
+// The medians of each shape, and what is to be said of those that were not measured.
+struct PrefillTimes {
+  std::vector<ShapeSamples> shapes;
+  absl::Status incomplete;
+};
+
+PrefillTimes TimesOf(const std::vector<ShapeRun>& runs) {
+  PrefillTimes times;
+  for (const ShapeRun& run : runs) {
+    std::fputs(run.samples.Unused().c_str(), stderr);
+    if (!run.failed.ok()) {
+      std::fprintf(stderr, "%s: not measured: %s\n", NameOf(run.samples.shape()).c_str(),
+                   std::string(run.failed.message()).c_str());
+      times.incomplete.Update(absl::FailedPreconditionError(
+          "not all shapes of prefill instances were measured (see above)"));
+    }
+    if (!run.samples.complete()) {
+      times.incomplete.Update(absl::FailedPreconditionError(
+          "the profile lacks requested lengths (see above); profile an idle cluster, or "
+          "lower --prompt-tokens-max"));
+    }
+    if (!run.failed.ok() || run.samples.samples().empty()) continue;
+    times.shapes.push_back({run.samples.shape(), Medians(run.samples.samples())});
+  }
+  return times;
+}
+
+std::string PrefillCsv(const std::vector<ShapeSamples>& shapes) {
+  std::vector<scheduler::LatencySample> of_sizes;
+  for (const ShapeSamples& one : shapes) {
+    if (one.shape.tp == 1) of_sizes.insert(of_sizes.end(), one.medians.begin(), one.medians.end());
+  }
+  return absl::StrCat(SamplesCsv(of_sizes), TensorCsv(shapes));
+}
+
+absl::Status WriteSamples(const ProfileFlags& options, const std::string& csv) {
+  return options.samples_out.empty() ? absl::OkStatus() : WriteFile(options.samples_out, csv);
 }
 
 // The tables are for people: beside the profile, or in its place.
@@ -60,13 +119,15 @@ void PrintTable(const ProfileFlags& options, const std::string& text) {
   std::fputs(text.c_str(), options.format == "json" ? stderr : stdout);
 }
 
-// Adds what formations gain to the profile. Without groups that could be bound: nothing.
-absl::Status AddFormations(const std::string& orchestrator, const ProfileFlags& options,
-                           int64_t tokens_max, const std::vector<scheduler::LatencySample>& prefill,
-                           Profile* profile) {
+using Gains = std::optional<scheduler::orchestrator::FormationProfile>;
+
+// Measures what formations gain. Without groups that could be bound: nothing.
+absl::Status MeasureGains(const std::string& orchestrator, const ProfileFlags& options,
+                          const std::string& model, int64_t tokens_max,
+                          const std::string& prefill_csv, Gains* gains) {
   if (options.formations == "off") return absl::OkStatus();
   ClusterClient client(orchestrator);
-  const auto measured = MeasureFormations(&client, {.model = profile->model,
+  const auto measured = MeasureFormations(&client, {.model = model,
                                                     .tokens_max = tokens_max,
                                                     .rounds = options.formation_rounds,
                                                     .streams = options.formation_streams,
@@ -82,8 +143,9 @@ absl::Status AddFormations(const std::string& orchestrator, const ProfileFlags& 
   }
   std::fputs(measured->notes.c_str(), stderr);
   PrintTable(options, FormationTable(measured->points, measured->findings));
-  if (auto s = WriteSamples(options, prefill, measured->points); !s.ok()) return s;
-  profile->formations = FormationProfileOf(measured->findings);
+  const std::string csv = absl::StrCat(prefill_csv, DecodeCsv(measured->points));
+  if (auto s = WriteSamples(options, csv); !s.ok()) return s;
+  *gains = FormationProfileOf(measured->findings);
   const bool complete = std::all_of(measured->findings.begin(), measured->findings.end(),
                                     [](const auto& one) { return one.second.complete(); });
   if (complete) return absl::OkStatus();
@@ -91,10 +153,9 @@ absl::Status AddFormations(const std::string& orchestrator, const ProfileFlags& 
       "formations: not all sizes were measured (see above); profile an idle cluster");
 }
 
-absl::Status Profiled(const std::string& orchestrator, const ProfileFlags& options) {
-  auto probe = PrefillProbe::Connect(orchestrator, options.model);
-  if (!probe.ok()) return probe.status();
-  const int64_t longest = (*probe)->prompt_tokens_max();
+// The longest prompt to send, of --prompt-tokens-max and the model. INVALID_ARGUMENT names the
+// flag.
+absl::StatusOr<int64_t> LongestPrompt(const ProfileFlags& options, int64_t longest) {
   if (options.prompt_tokens_max > longest) {
     return absl::InvalidArgumentError(
         absl::StrCat("--prompt-tokens-max: ", options.prompt_tokens_max, " is above ", longest,
@@ -106,124 +167,75 @@ absl::Status Profiled(const std::string& orchestrator, const ProfileFlags& optio
         absl::StrCat("--prompt-tokens-min: ", options.prompt_tokens_min, " is not below ",
                      tokens_max, ", the longest prompt"));
   }
-  auto samples = Measure(
+  return tokens_max;
+}
+
+// Both errors, a line each.
+absl::Status Joined(const absl::Status& one, const absl::Status& other) {
+  if (one.ok() || other.ok()) return one.ok() ? other : one;
+  return absl::Status(one.code(), absl::StrCat(one.message(), "\n", other.message()));
+}
+
+// Empty where one instance alone has no fit: plain plans need it. `refused`: what is missing.
+std::optional<scheduler::LatencyModel> LatencyOf(const ProfileFlags& options,
+                                                 const std::vector<ShapeSamples>& shapes,
+                                                 absl::Status* refused) {
+  const ShapeFits fits = FitShapes(shapes);
+  PrintTable(options, fits.table);
+  *refused = fits.refused;
+  if (!fits.sizes.contains(1)) return std::nullopt;
+  auto latency = scheduler::LatencyModel::Make(fits.sizes, fits.tensor);
+  if (latency.ok()) return *std::move(latency);
+  *refused = Joined(*refused, latency.status());
+  return std::nullopt;
+}
+
+absl::Status Profiled(const std::string& orchestrator, const ProfileFlags& options) {
+  auto probe = PrefillProbe::Connect(orchestrator, options.model);
+  if (!probe.ok()) return probe.status();
+  const int64_t longest = (*probe)->prompt_tokens_max();
+  const auto tokens_max = LongestPrompt(options, longest);
+  if (!tokens_max.ok()) return tokens_max.status();
+  const auto runs = Measure(
       options, probe->get(),
-      PromptLengths(options.prompt_tokens_min, tokens_max, static_cast<int>(options.lengths)));
-  if (!samples.ok()) return samples.status();
-  std::fputs(samples->Unused().c_str(), stderr);
-  if (samples->samples().empty()) {
+      PromptLengths(options.prompt_tokens_min, *tokens_max, static_cast<int>(options.lengths)));
+  if (!runs.ok()) return runs.status();
+  const PrefillTimes times = TimesOf(*runs);
+  if (runs->front().samples.samples().empty()) {
     return absl::FailedPreconditionError(
         "no prompt ran alone on one instance; profile an idle cluster whose prefill instances each "
         "hold the longest prompt");
   }
-  const std::vector<scheduler::LatencySample> medians = Medians(samples->samples());
-  if (const auto s = WriteSamples(options, medians, {}); !s.ok()) return s;
-  const auto fit = scheduler::FitLatency(medians);
-  if (!fit.ok()) return fit.status();
-  PrintTable(options, ResidualTable(*fit));
-  auto latency = scheduler::LatencyModel::Make(fit->sizes);
-  if (!latency.ok()) return latency.status();
-  Profile profile{(*probe)->model(),   (*probe)->device(), Today(),
-                  *std::move(latency), std::nullopt,       std::nullopt};
-  absl::Status done = AddFormations(orchestrator, options, longest + 1, medians, &profile);
-  if (absl::IsCancelled(done)) return done;
-  if (options.format == "json") std::fputs(ProfileJson(profile).c_str(), stdout);
-  if (!samples->complete()) {
-    done.Update(absl::FailedPreconditionError(
-        "the profile lacks requested lengths (see above); profile an idle cluster, or "
-        "lower --prompt-tokens-max"));
+  const std::string csv = PrefillCsv(times.shapes);
+  if (const auto s = WriteSamples(options, csv); !s.ok()) return s;
+  absl::Status refused;
+  const auto latency = LatencyOf(options, times.shapes, &refused);
+  // A prefill side that does not fit is no reason not to measure the decode side.
+  Gains gains;
+  const absl::Status decode =
+      MeasureGains(orchestrator, options, (*probe)->model(), longest + 1, csv, &gains);
+  if (absl::IsCancelled(decode)) return decode;
+  if (options.format == "json" && (latency.has_value() || gains.has_value())) {
+    std::fputs(ProfileJson({.model = (*probe)->model(),
+                            .device = (*probe)->device(),
+                            .date = Today(),
+                            .latency = latency,
+                            .formations = gains})
+                   .c_str(),
+               stdout);
   }
-  return done;
+  return Joined(Joined(refused, decode), times.incomplete);
 }
 
 }  // namespace
-
-std::vector<int64_t> PromptLengths(int64_t tokens_min, int64_t tokens_max, int count) {
-  std::vector<int64_t> lengths;
-  const double ratio = static_cast<double>(tokens_max) / static_cast<double>(tokens_min);
-  for (int i = 0; i < count; ++i) {
-    lengths.push_back(std::llround(static_cast<double>(tokens_min) *
-                                   std::pow(ratio, static_cast<double>(i) / (count - 1))));
-  }
-  lengths.erase(std::unique(lengths.begin(), lengths.end()), lengths.end());
-  return lengths;
-}
-
-void ProfileSamples::Add(int64_t prompt_tokens,
-                         const std::vector<scheduler::LatencySample>& chunks) {
-  Tally& tally = lengths_[prompt_tokens];
-  int64_t tokens = 0;
-  for (const scheduler::LatencySample& chunk : chunks) tokens += chunk.chunk_tokens;
-  if (tokens != prompt_tokens) {
-    ++(tokens < prompt_tokens ? tally.shared : tally.disturbed);
-    return;
-  }
-  ++tally.used;
-  samples_.insert(samples_.end(), chunks.begin(), chunks.end());
-}
-
-std::string ProfileSamples::Unused() const {
-  const auto list = [this](auto count) {
-    std::vector<std::string> lengths;
-    for (const auto& [length, tally] : lengths_) {
-      const int n = count(tally);
-      if (n > 0) lengths.push_back(absl::StrFormat("%d (%d times)", length, n));
-    }
-    return lengths;
-  };
-  std::string text;
-  const auto add = [&](const char* why, const std::vector<std::string>& lengths) {
-    if (lengths.empty()) return;
-    absl::StrAppend(&text, "not used, ", why, ": prompts of ", absl::StrJoin(lengths, ", "),
-                    " tokens\n");
-  };
-  add("computed by two or more instances", list([](const Tally& t) { return t.shared; }));
-  add("other requests ran meanwhile", list([](const Tally& t) { return t.disturbed; }));
-  std::vector<std::string> missing;
-  for (const auto& [length, tally] : lengths_) {
-    if (tally.used == 0) missing.push_back(absl::StrCat(length));
-  }
-  if (!missing.empty()) {
-    absl::StrAppendFormat(&text, "not measured: %d of %d lengths: %s tokens\n", missing.size(),
-                          lengths_.size(), absl::StrJoin(missing, ", "));
-  }
-  return text;
-}
-
-bool ProfileSamples::complete() const {
-  return std::all_of(lengths_.begin(), lengths_.end(),
-                     [](const auto& entry) { return entry.second.used > 0; });
-}
-
-std::vector<scheduler::LatencySample> Medians(std::vector<scheduler::LatencySample> samples) {
-  std::map<std::tuple<int, int64_t, int64_t>, std::vector<double>> seconds;
-  for (const scheduler::LatencySample& s : samples) {
-    seconds[{s.sp, s.history_tokens, s.chunk_tokens}].push_back(s.seconds);
-  }
-  std::vector<scheduler::LatencySample> medians;
-  for (auto& [key, times] : seconds) {
-    const auto middle = times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2);
-    std::nth_element(times.begin(), middle, times.end());
-    medians.push_back({std::get<0>(key), std::get<1>(key), std::get<2>(key), *middle});
-  }
-  return medians;
-}
-
-std::string SamplesCsv(const std::vector<scheduler::LatencySample>& samples) {
-  std::string text = "sp,history_tokens,chunk_tokens,seconds\n";
-  for (const scheduler::LatencySample& s : samples) {
-    absl::StrAppendFormat(&text, "%d,%d,%d,%.9g\n", s.sp, s.history_tokens, s.chunk_tokens,
-                          s.seconds);
-  }
-  return text;
-}
 
 void ProfileFlags::Register(FlagSet* set) {
   set->About(
       "Measure the latency profile of a running cluster.\n"
       "\n"
       "Writes the profile to standard output and its error at each sample to standard error. The "
-      "cluster should be idle. Decode groups are bound at each size, in TP and in SP, to measure "
+      "cluster should be idle. Prompts run on one prefill instance, and on several of a node in "
+      "each shape. Decode groups are bound at each size, in TP and in SP, to measure "
       "what their formations gain; they are pinned meanwhile, and released and unpinned at the "
       "end, also after an error, Ctrl-C, or the end of the terminal.");
   RegisterCluster(&orchestrator, set);
@@ -237,6 +249,12 @@ void ProfileFlags::Register(FlagSet* set) {
            "Longest prompt; 0 means what the model's context allows.", 0, 1 << 30);
   set->Int(&lengths, "lengths", "Number of different prompt lengths.", 4, 10'000);
   set->Int(&rounds, "rounds", "Number of measurements of each length.", 1, 1000);
+  set->String(&prefill_shapes, "prefill-shapes",
+              "auto: also measure prompts that 2, 4 and 8 prefill instances of a node compute "
+              "together, where there are so many, with each tensor-parallel size; off: one "
+              "instance only.")
+      .Value("WHEN")
+      .OneOf({"auto", "off"});
   set->String(&formations, "formations",
               "auto: also measure what binding the decode instances of a node gains, and above how "
               "many tokens a step runs in SP, where there are two or more; off: do not.")

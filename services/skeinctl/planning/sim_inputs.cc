@@ -91,7 +91,7 @@ std::vector<double> DefaultRates(const scheduler::LengthDistribution& lengths,
 }
 
 absl::StatusOr<SimInputs> SimInputs::Load(const SimFlags& flags) {
-  absl::StatusOr<Profile> profile = LoadProfile(flags.profile);
+  absl::StatusOr<Profile> profile = LoadLatencyProfile(flags.profile);
   if (!profile.ok()) return Named("profile", profile.status());
   SimInputs inputs(*std::move(profile));
   constexpr int64_t kDevicesOfNode = 8;

@@ -36,7 +36,7 @@ class SimInputs {
   static absl::StatusOr<SimInputs> Load(const SimFlags& flags);
 
   const Profile& profile() const { return profile_; }
-  const scheduler::LatencyModel& model() const { return profile_.latency; }
+  const scheduler::LatencyModel& model() const { return *profile_.latency; }
   const scheduler::Cluster& cluster() const { return cluster_; }
   // The requested rates, or DefaultRates; nullopt: a recorded trace unchanged.
   const std::vector<double>& rates() const { return rates_; }

@@ -202,7 +202,7 @@ TEST(Simulate, DistributionNeverFalls) {
   std::vector<SimulationRow> rows;
   for (const char* policy : {"tetris", "greedy"}) {
     rows.push_back({policy, 3,
-                    Simulate(*scheduler::Policy::Parse(policy), requests, profile.latency, {16, 8},
+                    Simulate(*scheduler::Policy::Parse(policy), requests, *profile.latency, {16, 8},
                              {}, {.instances = 2})});
   }
   const std::string svg = DistributionFigure(rows, "");
@@ -280,12 +280,12 @@ TEST(Simulate, RunsAndWrites) {
 TEST(Simulate, HasRatesThatSuitTheCluster) {
   const auto lengths = *scheduler::LengthDistribution::OfPaper("short");
   const Profile profile = *LoadProfile("llama3-8b-a100");
-  const std::vector<double> rates = DefaultRates(lengths, profile.latency, {16, 8});
+  const std::vector<double> rates = DefaultRates(lengths, *profile.latency, {16, 8});
   ASSERT_EQ(rates.size(), 3u);
   EXPECT_NEAR(rates[1] / rates[0], 2, 0.1);
   EXPECT_NEAR(rates[2] / rates[0], 3, 0.1);
   // Twice the instances serve twice the load.
-  EXPECT_NEAR(DefaultRates(lengths, profile.latency, {32, 8})[0] / rates[0], 2, 0.1);
+  EXPECT_NEAR(DefaultRates(lengths, *profile.latency, {32, 8})[0] / rates[0], 2, 0.1);
   SimFlags flags;
   EXPECT_EQ(SimInputs::Load(flags)->rates(), rates);
   flags.rate = "7";
@@ -325,7 +325,7 @@ TEST(Simulate, CountsTheChunksOfEachShape) {
 TEST(Simulate, TakesTensorShapesFromTheProfileOrAPin) {
   const std::string folder = std::getenv("TEST_TMPDIR");
   Profile profile = *LoadProfile("llama3-8b-a100");
-  scheduler::SpCoefficients k = profile.latency.CoefficientsAt(profile.latency.IndexOf(8));
+  scheduler::SpCoefficients k = profile.latency->CoefficientsAt(profile.latency->IndexOf(8));
   std::map<int, scheduler::SpCoefficients> sizes = {{1, k}, {8, k}};
   k.a_s /= 2;
   profile.latency = *scheduler::LatencyModel::Make(sizes, {{8, 4, k}, {8, 8, k}});

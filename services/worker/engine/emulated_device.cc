@@ -81,10 +81,12 @@ absl::StatusOr<std::unique_ptr<engine::StepEngine>> MakeEmulatedEngine(
       const auto& gains = profile->formations->gains;
       out.times.decode.gains = {gains.begin(), gains.end()};
     }
-    out.times.prefill_s = [latency = std::move(profile->latency)](int members, int tp,
-                                                                  int64_t history, int64_t tokens) {
-      return latency.SecondsWith(LargestSizeWithin(latency, members), tp, history, tokens);
-    };
+    if (profile->latency.has_value()) {
+      out.times.prefill_s = [latency = *std::move(profile->latency)](
+                                int members, int tp, int64_t history, int64_t tokens) {
+        return latency.SecondsWith(LargestSizeWithin(latency, members), tp, history, tokens);
+      };
+    }
   }
   out.times.decode.step_s = static_cast<double>(options.emulated_decode_step_us) * 1e-6;
   out.times.decode.sequence_s = static_cast<double>(options.emulated_decode_sequence_us) * 1e-6;

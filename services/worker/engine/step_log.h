@@ -1,7 +1,7 @@
 // StepLog: how long an instance's latest steps took, for a latency profile. Only steps of one
-// prompt chunk alone, on this instance alone, are kept: the time of a step of several sequences is
-// no sample of equation 1 (Tetris, section 5.1), and that of a step with others is none of this
-// instance.
+// prompt chunk, or piece of one, are kept: the time of a step of several sequences is no sample of
+// equation 1 (Tetris, section 5.1). Where several instances compute it together, each keeps its
+// own time, from when it began, so that the one that began last has the shortest.
 // Thread-safe.
 #pragma once
 
@@ -10,6 +10,7 @@
 #include <mutex>
 #include <vector>
 
+#include "scheduler/vocabulary/token_span.h"
 #include "scheduler/worker/steps/step.h"
 
 namespace skein::services {
@@ -24,8 +25,10 @@ inline int64_t TokensOf(const scheduler::RunStep& step) {
 struct StepTime {
   uint64_t serial = 0;  // 1, 2, 3, … of this process
   int64_t history_tokens = 0;
-  int64_t chunk_tokens = 0;
+  int64_t chunk_tokens = 0;  // of all instances that computed it together
   double seconds = 0;
+  int instances = 1;
+  int tp = 1;  // as PlanChunk has it
 };
 
 class StepLog {
@@ -35,11 +38,10 @@ class StepLog {
   void Add(const scheduler::RunStep& step, double seconds) {
     if (step.sequences.size() != 1 || step.probe) return;
     const scheduler::StepSequence& only = step.sequences.front();
-    if (step.IsJoint()) return;
+    if (step.group.has_value()) return;
+    if (only.ring != nullptr) return Keep(TimeOf(*only.ring, seconds));
     if (only.position + only.count > scheduler::PromptTokens(*only.spec)) return;
-    std::lock_guard lock(mu_);
-    entries_.push_back({++last_serial_, only.position, only.count, seconds});
-    if (entries_.size() > entries_max_) entries_.pop_front();
+    Keep({.history_tokens = only.position, .chunk_tokens = only.count, .seconds = seconds});
   }
 
   // The kept ones with a serial above `after`, oldest first.
@@ -53,6 +55,25 @@ class StepLog {
   }
 
  private:
+  static StepTime TimeOf(const scheduler::RingPart& part, double seconds) {
+    int64_t tokens = 0;
+    for (const std::vector<TokenSpan>& of_rank : part.piece.spans) {
+      for (const TokenSpan& span : of_rank) tokens += span.count;
+    }
+    return {.history_tokens = part.token_end - tokens,
+            .chunk_tokens = tokens,
+            .seconds = seconds,
+            .instances = static_cast<int>(part.piece.spans.size()),
+            .tp = part.tp};
+  }
+
+  void Keep(StepTime time) {
+    std::lock_guard lock(mu_);
+    time.serial = ++last_serial_;
+    entries_.push_back(time);
+    if (entries_.size() > entries_max_) entries_.pop_front();
+  }
+
   const size_t entries_max_;
   mutable std::mutex mu_;
   uint64_t last_serial_ = 0;

@@ -31,10 +31,33 @@ TEST(StepLog, KeepsOnlyChunksThatRanAlone) {
   EXPECT_TRUE(log.After(2).empty());
 }
 
-TEST(StepLog, LeavesOutStepsOfSeveralInstances) {
+// Tokens 16 … 48 of a prompt, dealt to two instances.
+scheduler::RunStep RingStepOfTwo() {
+  scheduler::RingPart part;
+  part.piece.spans = {{{16, 8}, {40, 8}}, {{24, 16}}};
+  part.token_end = 48;
+  part.tp = 2;
+  scheduler::RunStep step = Step(100, 16, 16);
+  step.sequences.front().ring = std::make_shared<scheduler::RingPart>(std::move(part));
+  return step;
+}
+
+TEST(StepLog, KeepsThePiecesOfSeveralInstancesWithTheirShape) {
+  StepLog log;
+  log.Add(RingStepOfTwo(), 0.5);
+  const std::vector<StepTime> times = log.After(0);
+  ASSERT_EQ(times.size(), 1u);
+  EXPECT_EQ(times[0].history_tokens, 16);
+  EXPECT_EQ(times[0].chunk_tokens, 32) << "those of both";
+  EXPECT_EQ(times[0].seconds, 0.5);
+  EXPECT_EQ(times[0].instances, 2);
+  EXPECT_EQ(times[0].tp, 2);
+}
+
+TEST(StepLog, LeavesOutStepsOfBoundGroups) {
   StepLog log;
   scheduler::RunStep step = Step(100, 0, 32);
-  step.sequences.front().ring = std::make_shared<scheduler::RingPart>();
+  step.group.emplace();
   log.Add(step, 0.5);
   EXPECT_TRUE(log.After(0).empty());
 }

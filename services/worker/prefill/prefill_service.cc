@@ -11,6 +11,8 @@ grpc::ServerUnaryReactor* PrefillService::StepTimes(grpc::CallbackServerContext*
     out->set_history_tokens(static_cast<uint64_t>(time.history_tokens));
     out->set_chunk_tokens(static_cast<uint64_t>(time.chunk_tokens));
     out->set_seconds(time.seconds);
+    out->set_instances(static_cast<uint32_t>(time.instances));
+    out->set_tp(static_cast<uint32_t>(time.tp));
   }
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   reactor->Finish(grpc::Status::OK);

@@ -30,14 +30,14 @@ class PrefillPoolTest : public ::testing::Test {
       EXPECT_TRUE(status.ok()) << status;
     }
   }
-  InstanceId Up(int64_t total_blocks = 100) {
+  InstanceId Up(int64_t total_blocks = 100, const char* node = "a") {
     WorkerIdentity identity;
     identity.model = "m";
     identity.incarnation = {++last_};
     identity.endpoint = "w:" + std::to_string(last_);
     identity.shape = {{.num_layers = 1, .block_tokens = 4, .dtype = DType::kF32}, "h"};
     identity.total_blocks = total_blocks;
-    identity.node = "a";
+    identity.node = node;
     identity.comm_address = "c" + std::to_string(last_);
     const InstanceId id = registry_.Register({identity}, {last_}, 0)->id;
     return id;

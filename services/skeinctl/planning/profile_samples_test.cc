@@ -1,4 +1,4 @@
-#include "services/skeinctl/planning/profile.h"
+#include "services/skeinctl/planning/profile_samples.h"
 
 #include "gtest/gtest.h"
 #include "services/codec/profile_json.h"
@@ -18,17 +18,20 @@ TEST(Profile, MediansAreOfEachChunkApart) {
   EXPECT_EQ(medians[1].history_tokens, 8);
 }
 
+constexpr scheduler::PrefillShape kOne{.instances = 1}, kTwo{.instances = 2},
+    kTwoInTp{.instances = 2, .tp = 2};
+
 TEST(ProfileSamples, UsesWholePromptsAndNamesTheRest) {
   ProfileSamples samples;
-  samples.Add(100, {{1, 0, 64, 0.1}, {1, 64, 36, 0.1}});
-  samples.Add(50, {{1, 0, 50, 0.1}});
+  samples.Add(100, {{kOne, 0, 64, 0.1}, {kOne, 64, 36, 0.1}});
+  samples.Add(50, {{kOne, 0, 50, 0.1}});
   EXPECT_TRUE(samples.complete());
   EXPECT_EQ(samples.Unused(), "");
   EXPECT_EQ(samples.samples().size(), 3u);
+  samples.Add(343, {{kTwo, 0, 343, 0.1}});
   samples.Add(343, {});
-  samples.Add(343, {});
-  samples.Add(900, {{1, 0, 512, 0.5}});
-  samples.Add(50, {{1, 0, 50, 0.1}, {1, 0, 7, 0.1}});
+  samples.Add(900, {{kOne, 0, 512, 0.5}});
+  samples.Add(50, {{kOne, 0, 50, 0.1}, {kOne, 0, 7, 0.1}});
   EXPECT_EQ(samples.samples().size(), 3u);
   EXPECT_FALSE(samples.complete());
   EXPECT_EQ(samples.Unused(),
@@ -36,6 +39,23 @@ TEST(ProfileSamples, UsesWholePromptsAndNamesTheRest) {
             "tokens\n"
             "not used, other requests ran meanwhile: prompts of 50 (1 times) tokens\n"
             "not measured: 2 of 4 lengths: 343, 900 tokens\n");
+}
+
+TEST(ProfileSamples, OfAShapeAreThoseThatWereComputedInIt) {
+  ProfileSamples samples(kTwoInTp);
+  samples.Add(100, {{kTwoInTp, 0, 64, 0.1}, {kTwoInTp, 64, 36, 0.3}});
+  samples.Add(80, {{kTwo, 0, 80, 0.1}});
+  samples.Add(80, {{kTwoInTp, 0, 80, 0.1}, {kOne, 0, 16, 0.1}});
+  ASSERT_EQ(samples.samples().size(), 2u);
+  EXPECT_EQ(samples.samples()[1].sp, 2) << "instances";
+  EXPECT_EQ(samples.samples()[1].history_tokens, 64);
+  EXPECT_EQ(samples.samples()[1].seconds, 0.3);
+  EXPECT_EQ(samples.Unused(),
+            "2 instances as SP 1 x TP 2: not used, computed in another shape: prompts of 80 (1 "
+            "times) tokens\n"
+            "2 instances as SP 1 x TP 2: not used, other requests ran meanwhile: prompts of 80 (1 "
+            "times) tokens\n"
+            "2 instances as SP 1 x TP 2: not measured: 1 of 2 lengths: 80 tokens\n");
 }
 
 TEST(Profile, CsvIsWhatFitReads) {
