@@ -255,7 +255,7 @@ void LongRequests::TryPlace(Request& request, TimeUs now) {
   }
   entry.stuck_us = std::min(entry.stuck_us, now);
   const bool passes = absl::IsUnavailable(can);
-  if (passes && now < entry.stuck_us + kStuckUs) return;
+  if (passes && now < entry.stuck_us + limits_.wait_us) return;
   const std::string why =
       absl::StrCat(LimitsOf(spec), "; none can be bound: ", std::string(can.message()));
   parts_.ends->Fail(request,

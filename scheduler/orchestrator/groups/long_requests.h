@@ -14,7 +14,7 @@
 // began is refused when it is submitted, unless an orchestrator before has accepted it: the group
 // may not be complete yet. Refused is also one that no group may be bound for: by the operators'
 // pins, or because people alone bind. One that waits fails when that has come to be so, or when for
-// kStuckUs no group could be bound for another reason, such as binds that fail, or an instance that
+// Limits::wait_us no group could be bound for another reason, such as binds that fail, or an instance that
 // has not come back; the error names that reason, the request's length and the limits. Its deadline
 // counts as of others. What the lead refuses is planned again, not under the same formation; what
 // it took, but its router did not attach to in time, under any, at another lead before others.
@@ -71,11 +71,15 @@ class LongRequests {
     RequestEnds* ends = nullptr;
     std::vector<OrchestratorEffect>* effects = nullptr;
   };
-  // For so long a request waits while no group can be bound for it.
-  static constexpr TimeUs kStuckUs = 10 * kSecondUs;
+  struct Limits {
+    // For so long a request waits while no group can be bound for it.
+    TimeUs wait_us = 10 * kSecondUs;
+    // For so long instances that have left count as about to come back.
+    TimeUs kept_us = 3600 * kSecondUs;
+  };
   static constexpr TimeUs kCheckUs = kSecondUs;
 
-  explicit LongRequests(const Parts& parts) : parts_(parts) {}
+  LongRequests(const Limits& limits, const Parts& parts) : limits_(limits), parts_(parts) {}
 
   // No decode instance alone holds it. False while the model has none.
   bool IsLong(const RequestHead& spec) const;
@@ -139,6 +143,7 @@ class LongRequests {
   void Announce(Request& request, Instance* lead, TimeUs now);
   void CountAt(Entry* entry, const std::optional<Key>& group, uint64_t epoch = 0);
 
+  const Limits limits_;
   const Parts parts_;
   std::map<RequestId, Entry> entries_;
   std::map<std::string, Seen> seen_;     // by model
