@@ -132,7 +132,6 @@ class Formations {
       std::vector<InstanceId> members;
       bool bound = false;  // together; otherwise each alone
       uint64_t epoch = 0;  // under which they are being bound; 0: not yet
-      OwnSequences own = OwnSequences::kShare;
     };
     CallId id;
     FormationOrder order;
@@ -190,7 +189,7 @@ class Formations {
   absl::Status MayBind(const Key& key, const State& state,
                        const std::vector<InstanceId>& members) const;
   void ReleaseOthers(const Key& key, State& state, const std::vector<Target>& targets, TimeUs now);
-  OwnSequences OwnOf(BindReason reason) const;
+  OwnSequences OwnOf(const State& state, const Target& target) const;
   void BindFree(const Key& key, State& state, const std::vector<Target>& targets, TimeUs now);
 
   // ---- orders of operators ----
@@ -200,6 +199,7 @@ class Formations {
   std::vector<InstanceId> Meant(const Key& key, const State& state,
                                 const FormationOrder& order) const;
   void Pin(const Key& key, const Call& call, State& state) const;
+  static void PinAsItIs(const std::vector<InstanceId>& meant, State& state);
   Switch HowOf(const Key& key, const State& state, const FormationSwitch::Live& live) const;
   using Concerned = std::function<bool(const Call::Want& want)>;
   void FailCalls(State& state, const absl::Status& why, const Concerned& concerned);
