@@ -102,6 +102,11 @@ class Formations {
   absl::Status CanHold(const Key& key, int64_t tokens, const std::set<uint64_t>& refused,
                        TimeUs now) const;
 
+  // For which members of the group a request of so many tokens waits, which none of its formations
+  // holds: those that can be bound for it, and of which the formations run the fewest long
+  // requests. Empty: none can be bound for it now.
+  std::vector<InstanceId> AwaitedFor(const Key& key, int64_t tokens, TimeUs now) const;
+
   // Tokens of one request, prompt and output, in all blocks of so many instances like this one.
   static int64_t TokensMax(const WorkerIdentity& identity, int32_t size);
 
@@ -178,6 +183,9 @@ class Formations {
   bool CanServeUrgent(const Key& key, const State& state) const;
   absl::Status MayBeBound(const Key& key, const State& state, const Subset& subset,
                           TimeUs now) const;
+  bool WouldHold(const State& state, int64_t tokens, int64_t absent) const;
+  size_t LongRunningAt(const Key& key, const State& state,
+                       const std::vector<InstanceId>& members) const;
   absl::Status RefusedBy(const State& state, int64_t tokens,
                          const std::set<uint64_t>& refused) const;
   void AddLimits(const Key& key, const State& state, GroupLoad* load) const;

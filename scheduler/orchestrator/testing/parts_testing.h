@@ -167,7 +167,7 @@ class PartsTest : public ::testing::Test, public RequestEnds {
                         .explanations = &explanations_,
                         .ends = this,
                         .effects = &effects_}};
-  LongRequests longs_{{},
+  LongRequests longs_{10 * kSecondUs,
                       {.requests = &requests_,
                        .registry = &registry_,
                        .groups = &groups_,
