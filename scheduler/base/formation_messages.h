@@ -65,6 +65,9 @@ struct PrepareFormation {
   // (skeinctl profile). Empty: as the decode-worker is configured.
   std::optional<int64_t> shift_tokens = {};
   OwnSequences own = OwnSequences::kShare;
+  // kHardPreempt: the longest pause of own sequences, from the bind on. Empty: as the decode-worker
+  // is configured.
+  std::optional<TimeUs> own_pause_us = {};
 };
 
 // To the lead: all are prepared. An epoch that it has not prepared is told as kEnded.

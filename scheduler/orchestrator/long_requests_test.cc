@@ -1,161 +1,15 @@
-// Requests that no decode instance holds alone, and urgent ones, at the core: four decode instances
-// of one node, of 10 blocks of 4 tokens and 4 heads each. So one holds 40 tokens, bound(2) 80,
-// bound(4) 160.
-#include <map>
+// Requests that no decode instance holds alone, and urgent ones, at the core.
 #include <string>
-#include <utility>
 #include <vector>
 
-#include "scheduler/base/held_digest.h"
 #include "scheduler/base/looks.h"
-#include "scheduler/orchestrator/testing/core_testing.h"
+#include "scheduler/orchestrator/testing/long_testing.h"
 
 namespace skein::scheduler {
 namespace {
 
 using Act = orchestrator::FormationOrder::Act;
 using Phase = FormationTold::Phase;
-
-class LongRequestsTest : public OrchestratorTest {
- protected:
-  LongRequestsTest() { Make({}); }
-  void Make(const orchestrator::FormationConfig& formations) {
-    core_ = std::make_unique<OrchestratorCore>(
-        OrchestratorConfig{.generation = 1, .formations = formations});
-    members_.clear();
-    RouterConnects(7);
-    prefill_ = Up(Role::kPrefill);
-  }
-  static WorkerIdentity IdentityOf(Role role, uint64_t incarnation) {
-    return {.role = role,
-            .model = "m",
-            .endpoint = "w:" + std::to_string(incarnation),
-            .incarnation = {incarnation},
-            .shape = {{.num_layers = 1,
-                       .kv_heads = 4,
-                       .head_dim = 4,
-                       .block_tokens = 4,
-                       .dtype = DType::kF32},
-                      "h"},
-            .total_blocks = role == Role::kDecode ? 10 : 100,
-            .max_positions = 0,
-            .details = "",
-            .node = "a",
-            .comm_address = "c" + std::to_string(incarnation),
-            .max_batch_tokens = 8};
-  }
-  InstanceId Up(Role role) {
-    const uint64_t incarnation = ++incarnations_;
-    WorkerIdentity identity = IdentityOf(role, incarnation);
-    if (role == Role::kDecode) identity.total_blocks = decode_blocks_;
-    identity.node = node_;
-    const Effects effects = Do(RegisterCalled{Call(), {identity}});
-    const InstanceId id = Of<AnswerRegister>(effects)[0].reply.instance;
-    incarnation_of_[id] = incarnation;
-    Report(id);
-    return id;
-  }
-  // Four of them, whose communicators are made.
-  void UpGroup(int count = 4) {
-    for (int i = 0; i < count; ++i) members_.push_back(Up(Role::kDecode));
-    for (const CallGroup& order : Of<CallGroup>(Until(now_ + kSecondUs))) {
-      made_[order.instance] = order.request.generation;
-    }
-    ReportAll();
-  }
-  Effects Report(InstanceId id, std::vector<HeldRequest> held = {},
-                 std::vector<EndedRequest> ended = {}) {
-    WorkerLoad load;
-    load.free_blocks = load.total_blocks = 10;
-    load.groups_made = made_[id];
-    load.running_requests = running_[id];
-    const uint64_t digest = DigestOf(held);
-    return Do(ReportCalled{Call(),
-                           {.instance = id,
-                            .incarnation = {incarnation_of_[id]},
-                            .serial = ++serial_,
-                            .load = load,
-                            .held = std::move(held),
-                            .full = true,
-                            .ended = std::move(ended),
-                            .held_digest = digest}});
-  }
-  Effects ReportAll() {
-    now_ += kSecondUs;
-    Effects all;
-    for (const InstanceId member : members_) {
-      for (OrchestratorEffect& effect : Report(member, held_[member])) all.push_back(effect);
-    }
-    return all;
-  }
-  Effects Submit(uint64_t serial, int64_t prompt_tokens, int64_t max_tokens = 4,
-                 int32_t priority = 0) {
-    auto spec = std::make_shared<RequestHead>();
-    spec->id = {7, serial};
-    spec->model = "m";
-    spec->prompt_tokens = prompt_tokens;
-    spec->max_tokens = max_tokens;
-    spec->priority = priority;
-    spec->want_prompt_logprobs = want_prompt_logprobs_;
-    spec->deadline_us = deadline_us_;
-    return Do(SubmitCalled{spec, /*shape=*/{}, accepted_});
-  }
-  std::string StateOf(uint64_t serial) { return std::string(core_->StateOf({7, serial})); }
-  Effects Tell(InstanceId member, uint64_t epoch, Phase phase, absl::Status why = {}) {
-    return Do(FormationReported{member, {.epoch = epoch, .phase = phase, .why = std::move(why)}});
-  }
-  // All that were asked prepare, and all are bound. What came of it.
-  Effects Complete(const Effects& asked) {
-    Effects all;
-    const auto add = [&](Effects effects) {
-      for (OrchestratorEffect& effect : effects) all.push_back(std::move(effect));
-    };
-    for (const Phase phase : {Phase::kPrepared, Phase::kBound}) {
-      for (const CallPrepareFormation& one : Of<CallPrepareFormation>(asked)) {
-        add(Tell(one.instance, one.request.epoch, phase));
-      }
-    }
-    return all;
-  }
-  Effects Ended(const CallAnnounce& announced, const absl::Status& status) {
-    return Report(announced.instance, {},
-                  {{announced.request.spec->id, announced.request.epoch,
-                    status.ok() ? FinishReason::kStop : FinishReason::kError, status}});
-  }
-  Effects Order(Act act, std::vector<InstanceId> instances, std::string group = "") {
-    return Do(FormationCalled{Call(), {act, std::move(instances), std::move(group), 0, {}}});
-  }
-  // The lead has begun what was announced to it, and reports so from now on.
-  void Runs(const CallAnnounce& announced) {
-    const RequestId id = announced.request.spec->id;
-    Do(TransferOpened{announced.instance, id, announced.request.epoch});
-    held_[announced.instance].push_back(
-        {.id = id, .epoch = announced.request.epoch, .opened = true});
-  }
-  std::string FailureOf(const Effects& effects) {
-    const std::vector<Failed> failed = Updates<Failed>(effects);
-    return failed.empty() ? "" : failed[0].status.ToString();
-  }
-  std::vector<std::string> Formations() {
-    std::vector<std::string> names;
-    for (const GroupStatus& group : core_->Snapshot(now_).groups) {
-      if (group.role == Role::kPrefill) continue;
-      for (const FormationStatus& one : group.formations) names.push_back(one.name);
-    }
-    return names;
-  }
-
-  InstanceId prefill_;
-  std::vector<InstanceId> members_;
-  std::map<InstanceId, uint64_t> incarnation_of_, made_;
-  std::map<InstanceId, int64_t> running_;
-  std::map<InstanceId, std::vector<HeldRequest>> held_;
-  uint64_t incarnations_ = 0;
-  int64_t decode_blocks_ = 10;
-  std::string node_ = "a";
-  TimeUs deadline_us_ = 0;
-  bool accepted_ = false, want_prompt_logprobs_ = false;
-};
 
 TEST_F(LongRequestsTest, ALongRequestIsComputedByTheSmallestGroupThatHoldsIt) {
   UpGroup();
@@ -284,6 +138,44 @@ TEST_F(LongRequestsTest, PinsThatKeepAllInstancesAloneRefuseIt) {
   EXPECT_NE(FailureOf(ReportAll()).find("are pinned by an operator"), std::string::npos)
       << "the one that waits, too";
   EXPECT_EQ(StateOf(1), "");
+}
+
+// The only two that are left are pinned, but the two others could be bound with it.
+TEST_F(LongRequestsTest, PinsDoNotRefuseItWhileAnInstanceMayComeBack) {
+  UpGroup();
+  Order(Act::kRelease, {members_[0], members_[1]});
+  Leave(members_[3]);
+  EXPECT_EQ(FailureOf(Submit(1, 70)), "");
+  EXPECT_EQ(FailureOf(ReportAll()), "");
+  UpGroup(1);
+  const Effects asked = ReportAll();
+  ASSERT_EQ(Of<CallPrepareFormation>(asked).size(), 2u);
+  EXPECT_EQ(Of<CallPrepareFormation>(asked)[0].instance, members_[2]);
+  EXPECT_EQ(Of<CallAnnounce>(Complete(asked)).size(), 1u);
+}
+
+TEST_F(LongRequestsTest, ItWaitsForThatInstanceNoLongerThanForOthers) {
+  Make({.long_wait_us = 4 * kSecondUs});
+  UpGroup();
+  Order(Act::kRelease, {members_[0], members_[1]});
+  Leave(members_[3]);
+  Submit(1, 70);
+  std::string failure;
+  int seconds = 0;
+  for (; seconds < 30 && failure.empty(); ++seconds) failure = FailureOf(ReportAll());
+  EXPECT_EQ(seconds, 4);
+  EXPECT_EQ(failure.substr(0, 11), "UNAVAILABLE");
+  EXPECT_NE(failure.find("m@a are pinned by an operator, and 1 instance is not back yet"),
+            std::string::npos)
+      << failure;
+}
+
+TEST_F(LongRequestsTest, PinsRefuseItWhereNoInstanceThatComesBackWouldHelp) {
+  UpGroup();
+  Order(Act::kRelease, {members_[0], members_[1], members_[2]});
+  Leave(members_[3]);
+  EXPECT_NE(FailureOf(Submit(1, 70)).find("instances of m@a are pinned by an operator"),
+            std::string::npos);
 }
 
 TEST_F(LongRequestsTest, ItFailsWhenEveryBindFails) {
@@ -463,6 +355,33 @@ TEST_F(LongRequestsTest, ItFailsWhenTheInstanceDoesNotComeBack) {
   for (int i = 0; i < 30 && failure.empty(); ++i) failure = FailureOf(ReportAll());
   EXPECT_EQ(failure.substr(0, 11), "UNAVAILABLE");
   EXPECT_NE(failure.find("m@a has too few instances now"), std::string::npos) << failure;
+}
+
+TEST_F(LongRequestsTest, InstancesThatHaveLeftForGoodCountNoMore) {
+  Make({}, /*gone_kept_us=*/60 * kSecondUs);
+  UpGroup();
+  Leave(members_[3]);
+  for (int i = 0; i < 50; ++i) ReportAll();
+  EXPECT_EQ(FailureOf(Submit(1, 150)), "") << "it may come back";
+  for (int i = 0; i < 20; ++i) ReportAll();
+  EXPECT_EQ(FailureOf(Submit(2, 150)),
+            "INVALID_ARGUMENT: prompt + max_tokens: 154 tokens fit no decode instance; the largest "
+            "takes 40, their widest group, bound(2), takes 80");
+  EXPECT_EQ(FailureOf(Submit(3, 70)), "");
+  UpGroup(1);
+  EXPECT_EQ(FailureOf(Submit(4, 150)), "") << "it is back";
+}
+
+TEST_F(LongRequestsTest, SoDoThoseThatAreDrained) {
+  Make({}, /*gone_kept_us=*/60 * kSecondUs);
+  UpGroup();
+  Do(DrainCalled{Call(), {.instance = members_[3]}});
+  for (int i = 0; i < 50; ++i) ReportAll();
+  EXPECT_EQ(FailureOf(Submit(1, 150)), "");
+  for (int i = 0; i < 20; ++i) ReportAll();
+  EXPECT_NE(FailureOf(Submit(2, 150)).find("bound(2), takes 80"), std::string::npos);
+  Do(DrainCalled{Call(), {.instance = members_[3], .undo = true}});
+  EXPECT_EQ(FailureOf(Submit(3, 150)), "");
 }
 
 // As those of unequal pools never are.

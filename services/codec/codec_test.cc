@@ -532,15 +532,17 @@ TEST(Codec, OrdersOfAFormationAndWhatIsToldOfItComeAsTheyWereSent) {
   EXPECT_EQ(prepare->size, 2);
   EXPECT_EQ(prepare->keep_us, 1'000'000);
   EXPECT_EQ(prepare->own, scheduler::OwnSequences::kShare);
+  EXPECT_FALSE(prepare->own_pause_us.has_value());
   for (const auto own :
        {scheduler::OwnSequences::kSequential, scheduler::OwnSequences::kSoftPreempt,
         scheduler::OwnSequences::kHardPreempt}) {
     const scheduler::PrepareFormation order = {
-        .epoch = 5, .generation = 7, .size = 2, .shift_tokens = 64, .own = own};
+        .epoch = 5, .generation = 7, .size = 2, .shift_tokens = 64, .own = own, .own_pause_us = 0};
     const auto decoded = FromProto(ToProto(order));
     ASSERT_TRUE(decoded.ok()) << decoded.status();
     EXPECT_EQ(decoded->own, own);
     EXPECT_EQ(decoded->shift_tokens, 64);
+    EXPECT_EQ(decoded->own_pause_us, 0);
   }
   EXPECT_EQ(FromProto(ToProto(scheduler::CommitFormation{5}))->epoch, 5u);
   const absl::Status why = absl::UnavailableError("rank 1: it died");
@@ -585,6 +587,8 @@ TEST(Codec, AMalformedOrderOfAFormationNamesItsField) {
   EXPECT_EQ(field([](auto& bad) { bad.set_size(1); }), "size: 1 is below 2");
   EXPECT_TRUE(absl::StrContains(field([](auto& bad) { bad.set_first(~0u); }), "first: 4294967295"));
   EXPECT_TRUE(absl::StrContains(field([](auto& bad) { bad.set_keep_us(~0ull); }), "keep_us: "));
+  EXPECT_TRUE(
+      absl::StrContains(field([](auto& bad) { bad.set_own_pause_us(~0ull); }), "own_pause_us: "));
   EXPECT_EQ(field([](auto& bad) { bad.set_own(static_cast<v1::PrepareFormation::Own>(9)); }),
             "own: 9 is unknown");
   v1::EndFormation end = ToProto(scheduler::EndFormation{.epoch = 5});

@@ -45,6 +45,7 @@ v1::PrepareFormation ToProto(const scheduler::PrepareFormation& order) {
   out.set_keep_us(static_cast<uint64_t>(order.keep_us));
   if (order.shift_tokens) out.set_shift_tokens(static_cast<uint64_t>(*order.shift_tokens));
   out.set_own(ToProto(order.own));
+  if (order.own_pause_us) out.set_own_pause_us(static_cast<uint64_t>(*order.own_pause_us));
   return out;
 }
 
@@ -61,6 +62,8 @@ absl::StatusOr<scheduler::PrepareFormation> FromProto(const v1::PrepareFormation
   }
   const absl::StatusOr<scheduler::OwnSequences> own = FromProto(order.own());
   if (!own.ok()) return own.status();
+  const absl::StatusOr<int64_t> pause_us = DurationFrom("own_pause_us", order.own_pause_us());
+  if (!pause_us.ok()) return pause_us.status();
   scheduler::PrepareFormation out{.epoch = order.epoch(),
                                   .generation = order.generation(),
                                   .first = static_cast<int32_t>(order.first()),
@@ -68,6 +71,7 @@ absl::StatusOr<scheduler::PrepareFormation> FromProto(const v1::PrepareFormation
                                   .keep_us = *keep_us,
                                   .own = *own};
   if (order.has_shift_tokens()) out.shift_tokens = static_cast<int64_t>(order.shift_tokens());
+  if (order.has_own_pause_us()) out.own_pause_us = *pause_us;
   return out;
 }
 

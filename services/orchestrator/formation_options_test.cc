@@ -20,6 +20,9 @@ TEST(FormationOptions, DefaultsAreThoseOfThePolicy) {
   EXPECT_EQ(config->own, scheduler::OwnSequences::kShare);
   EXPECT_EQ(config->own_for.at(scheduler::orchestrator::BindReason::kPriority),
             scheduler::OwnSequences::kHardPreempt);
+  const scheduler::orchestrator::FormationConfig defaults;
+  EXPECT_EQ(config->limits.own_pause_us, defaults.limits.own_pause_us);
+  EXPECT_EQ(config->long_wait_us, defaults.long_wait_us);
   EXPECT_TRUE(config->profiles.empty());
 }
 
@@ -32,6 +35,8 @@ TEST(FormationOptions, EachFlagIsTaken) {
   options.formation_dwell_s = 1.5;
   options.formation_min_gain = 1.25;
   options.formation_priority = -3;
+  options.formation_own_pause_s = 2.5;
+  options.formation_wait_s = 0.5;
   const auto config = FormationsFrom(options);
   ASSERT_TRUE(config.ok()) << config.status();
   EXPECT_FALSE(config->automatic);
@@ -40,6 +45,8 @@ TEST(FormationOptions, EachFlagIsTaken) {
   EXPECT_EQ(config->policy.min_dwell_us, 1'500'000);
   EXPECT_EQ(config->policy.min_gain, 1.25);
   EXPECT_EQ(config->policy.dedicated_priority, 3);
+  EXPECT_EQ(config->limits.own_pause_us, 2'500'000);
+  EXPECT_EQ(config->long_wait_us, 500'000);
 }
 
 TEST(FormationOptions, HowOwnSequencesFareIsTaken) {

@@ -100,6 +100,14 @@ void RegisterFormations(OrchestratorOptions* options, FlagSet* flags) {
                "hard.")
       .OneOf({"share", "sequential", "soft", "hard"})
       .Value("HOW");
+  flags->Double(&options->formation_own_pause_s, "formation-own-pause-s",
+                "In a bind that is hard, what instances run alone pauses for at most this time. "
+                "Then it shares the steps with the group's. 0: it does not pause.",
+                0, 86400);
+  flags->Double(&options->formation_wait_s, "formation-wait-s",
+                "A request that fits no instance waits this long while no group can be bound for "
+                "it, such as after binds that failed. Then it ends with the reason (503).",
+                0, 86400);
 }
 
 void RegisterLimits(OrchestratorOptions* options, FlagSet* flags) {

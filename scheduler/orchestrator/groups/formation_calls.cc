@@ -159,7 +159,7 @@ absl::Status Formations::TakeBind(const State& state, Call* call) const {
     }
   }
   for (std::vector<InstanceId>& members : wanted) {
-    call->wants.push_back({std::move(members), /*bound=*/true, /*epoch=*/0, call->order.own});
+    call->wants.push_back({std::move(members), /*bound=*/true});
   }
   return absl::OkStatus();
 }
@@ -183,19 +183,27 @@ void Formations::Pin(const Key& key, const Call& call, State& state) const {
   const std::vector<InstanceId> meant = Meant(key, state, call.order);
   switch (call.order.act) {
     case Act::kBind:
-      for (const Call::Want& want : call.wants) state.pins.Bind(want.members);
+      for (const Call::Want& want : call.wants) {
+        state.pins.Bind(want.members, {call.order.own, call.order.shift_tokens});
+      }
       return;
     case Act::kRelease:
       return state.pins.Alone(meant);
     case Act::kUnpin:
       return state.pins.Unpin(meant);
     case Act::kPin:
-      state.pins.Alone(meant);
-      for (const auto& [epoch, live] : state.formation.live()) {
-        const bool stands = live.stage <= FormationSwitch::Stage::kBound;
-        if (stands && Overlap(live.members, meant)) state.pins.Bind(live.members);
-      }
-      return;
+      return PinAsItIs(meant, state);
+  }
+}
+
+// What is bound keeps the way in which it was bound.
+void Formations::PinAsItIs(const std::vector<InstanceId>& meant, State& state) {
+  const Pins before = state.pins;
+  state.pins.Alone(meant);
+  for (const auto& [epoch, live] : state.formation.live()) {
+    if (live.stage > FormationSwitch::Stage::kBound || !Overlap(live.members, meant)) continue;
+    const PinnedBind* how = before.BoundAs(live.members);
+    state.pins.Bind(live.members, how == nullptr ? PinnedBind{.own = live.own} : *how);
   }
 }
 
@@ -239,7 +247,7 @@ void Formations::FailUnpinned(State& state) {
             [&](const Call::Want& want) {
               if (want.epoch != 0) return false;  // it is being bound
               const auto same = SubsetsOfSize(order, static_cast<int32_t>(want.members.size()));
-              return !state.pins.HasBound(want.members) ||
+              return state.pins.BoundAs(want.members) == nullptr ||
                      std::find(same.begin(), same.end(), want.members) == same.end();
             });
 }

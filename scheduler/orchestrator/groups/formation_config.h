@@ -28,6 +28,8 @@ struct FormationConfig {
   OwnSequences own = OwnSequences::kShare;
   std::map<BindReason, OwnSequences> own_for = {
       {BindReason::kPriority, OwnSequences::kHardPreempt}};
+  // For so long a long request waits while no group can be bound for it (LongRequests).
+  TimeUs long_wait_us = 10 * kSecondUs;
   // By model; of "": for models that have none of their own. Without one nothing is bound for load
   // or priority, because nothing says that it gains.
   std::map<std::string, FormationProfile> profiles = {};

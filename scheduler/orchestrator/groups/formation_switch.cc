@@ -120,7 +120,8 @@ absl::StatusOr<uint64_t> FormationSwitch::Bind(const Subset& subset, std::string
                                   .first = subset.first,
                                   .size = subset.size,
                                   .keep_us = prepare_us + limits_.commit_us,
-                                  .own = own};
+                                  .own = own,
+                                  .own_pause_us = limits_.own_pause_us};
   for (const InstanceId member : live.members) effects->push_back(SendPrepare{member, order});
   return epoch;
 }

@@ -77,6 +77,8 @@ struct FormationLimits {
   TimeUs commit_us = 5 * kSecondUs;    // from then until all are bound: a step in flight, twice
   TimeUs release_us = 60 * kSecondUs;  // for sequences to end by themselves, bound or own ones
   TimeUs end_us = 5 * kSecondUs;       // from an order to end at once until all have ended
+  // kHardPreempt: the longest pause of what members run alone, from the bind on.
+  TimeUs own_pause_us = 60 * kSecondUs;
 };
 
 // Effects: send the message on the instance's stream; lost if it has none now.

@@ -142,6 +142,15 @@ TEST_F(FormationSwitchTest, PreparedIsKeptForBothDeadlines) {
             kLimits.prepare_us + kLimits.commit_us);
 }
 
+TEST_F(FormationSwitchTest, ThePauseOfOwnSequencesIsPartOfTheOrder) {
+  FormationLimits limits = kLimits;
+  limits.own_pause_us = 7 * kSecondUs;
+  FormationSwitch other(limits, &epochs_);
+  other.Regrouped(switch_.order(), now_, &effects_);
+  ASSERT_TRUE(other.Bind({0, 2}, "asked", now_, &effects_).ok());
+  EXPECT_EQ(std::get<SendPrepare>(effects_.front()).order.own_pause_us, 7 * kSecondUs);
+}
+
 // They have as long for it as bound sequences have before a release.
 TEST_F(FormationSwitchTest, OwnSequencesAreGivenTimeToEndWhereTheyAreTo) {
   using Own = OwnSequences;

@@ -180,13 +180,13 @@ void Formations::Carry(const Key& key, State& state, SwitchEffects effects, Time
   if (ended) Drive(key, state, now);
 }
 
-// What the operator who waits for this bind has ordered; else what was measured.
+// What the operator who pinned it has ordered; else what was measured.
 std::optional<int64_t> Formations::ShiftTokensOf(const Key& key, const State& state,
                                                  const PrepareFormation& prepare) const {
-  for (const Call& call : state.calls) {
-    if (!call.order.shift_tokens.has_value()) continue;
-    const auto is_this = [&](const Call::Want& want) { return want.epoch == prepare.epoch; };
-    if (std::any_of(call.wants.begin(), call.wants.end(), is_this)) return call.order.shift_tokens;
+  const auto live = state.formation.live().find(prepare.epoch);
+  if (live != state.formation.live().end()) {
+    const PinnedBind* pinned = state.pins.BoundAs(live->second.members);
+    if (pinned != nullptr && pinned->shift_tokens) return pinned->shift_tokens;
   }
   const FormationProfile* profile = ProfileOf(key.model);
   if (profile == nullptr || !profile->shift_tokens.contains(prepare.size)) return std::nullopt;
@@ -287,8 +287,10 @@ void Formations::ReleaseOthers(const Key& key, State& state, const std::vector<T
   }
 }
 
-OwnSequences Formations::OwnOf(BindReason reason) const {
-  const auto own = config_.own_for.find(reason);
+// As the operator who pinned it has ordered, however often it is bound; else as configured.
+OwnSequences Formations::OwnOf(const State& state, const Target& target) const {
+  if (const PinnedBind* pinned = state.pins.BoundAs(target.members)) return pinned->own;
+  const auto own = config_.own_for.find(target.reason);
   return own == config_.own_for.end() ? config_.own : own->second;
 }
 
@@ -304,9 +306,8 @@ void Formations::BindFree(const Key& key, State& state, const std::vector<Target
     if (!IsFree(state.formation, target.members)) continue;
     if (now < state.retry_us && wants.empty()) continue;
     SwitchEffects effects;
-    const OwnSequences own = wants.empty() ? OwnOf(target.reason) : wants.back()->own;
     const absl::StatusOr<uint64_t> epoch =
-        state.formation.Bind(target.subset, target.why, now, &effects, own);
+        state.formation.Bind(target.subset, target.why, now, &effects, OwnOf(state, target));
     if (epoch.ok()) {
       state.reasons[*epoch] = target.reason;
       for (Call::Want* want : wants) want->epoch = *epoch;

@@ -102,6 +102,11 @@ class Formations {
   absl::Status CanHold(const Key& key, int64_t tokens, const std::set<uint64_t>& refused,
                        TimeUs now) const;
 
+  // For which members of the group a request of so many tokens waits, which none of its formations
+  // holds: those that can be bound for it, and of which the formations run the fewest long
+  // requests. Empty: none can be bound for it now.
+  std::vector<InstanceId> AwaitedFor(const Key& key, int64_t tokens, TimeUs now) const;
+
   // Tokens of one request, prompt and output, in all blocks of so many instances like this one.
   static int64_t TokensMax(const WorkerIdentity& identity, int32_t size);
 
@@ -132,7 +137,6 @@ class Formations {
       std::vector<InstanceId> members;
       bool bound = false;  // together; otherwise each alone
       uint64_t epoch = 0;  // under which they are being bound; 0: not yet
-      OwnSequences own = OwnSequences::kShare;
     };
     CallId id;
     FormationOrder order;
@@ -179,6 +183,9 @@ class Formations {
   bool CanServeUrgent(const Key& key, const State& state) const;
   absl::Status MayBeBound(const Key& key, const State& state, const Subset& subset,
                           TimeUs now) const;
+  bool WouldHold(const State& state, int64_t tokens, int64_t absent) const;
+  size_t LongRunningAt(const Key& key, const State& state,
+                       const std::vector<InstanceId>& members) const;
   absl::Status RefusedBy(const State& state, int64_t tokens,
                          const std::set<uint64_t>& refused) const;
   void AddLimits(const Key& key, const State& state, GroupLoad* load) const;
@@ -190,7 +197,7 @@ class Formations {
   absl::Status MayBind(const Key& key, const State& state,
                        const std::vector<InstanceId>& members) const;
   void ReleaseOthers(const Key& key, State& state, const std::vector<Target>& targets, TimeUs now);
-  OwnSequences OwnOf(BindReason reason) const;
+  OwnSequences OwnOf(const State& state, const Target& target) const;
   void BindFree(const Key& key, State& state, const std::vector<Target>& targets, TimeUs now);
 
   // ---- orders of operators ----
@@ -200,6 +207,7 @@ class Formations {
   std::vector<InstanceId> Meant(const Key& key, const State& state,
                                 const FormationOrder& order) const;
   void Pin(const Key& key, const Call& call, State& state) const;
+  static void PinAsItIs(const std::vector<InstanceId>& meant, State& state);
   Switch HowOf(const Key& key, const State& state, const FormationSwitch::Live& live) const;
   using Concerned = std::function<bool(const Call::Want& want)>;
   void FailCalls(State& state, const absl::Status& why, const Concerned& concerned);

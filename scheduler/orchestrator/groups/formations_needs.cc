@@ -2,8 +2,10 @@
 // request (Formations).
 #include <algorithm>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -93,9 +95,68 @@ absl::Status Formations::CanHold(const Key& key, int64_t tokens, const std::set<
       if (!why || absl::IsUnavailable(can)) why = std::move(can);  // what may pass tells more
     }
   }
-  if (why) return *why;
-  return absl::UnavailableError(
-      absl::StrCat(parts_.groups->NameOf(key), " has too few instances now"));
+  if (!why) {
+    return absl::UnavailableError(
+        absl::StrCat(parts_.groups->NameOf(key), " has too few instances now"));
+  }
+  if (absl::IsUnavailable(*why)) return *why;
+  const int64_t absent = parts_.groups->AbsentOf(key, now);
+  if (!config_.automatic || !WouldHold(state, tokens, absent)) return *why;
+  return absl::UnavailableError(absl::StrCat(why->message(), ", and ", absent,
+                                             absent == 1 ? " instance is" : " instances are",
+                                             " not back yet"));
+}
+
+// Whether pins leave enough members to hold it once so many instances have come back. Those will be
+// the last of the order.
+bool Formations::WouldHold(const State& state, int64_t tokens, int64_t absent) const {
+  const GroupOrder& order = state.formation.order();
+  const size_t now = order.members.size();
+  const size_t members = now + static_cast<size_t>(absent);
+  const std::vector<Subset> pins = state.pins.In(order);
+  for (int32_t size = 2; IsBindable({0, size}, members); size *= 2) {
+    const Instance* like = parts_.registry->Find(order.members.front().instance);
+    if (like == nullptr || TokensMax(like->identity, size) < tokens) continue;
+    for (Subset subset{0, size}; IsBindable(subset, members); subset.first += size) {
+      const auto overlaps = [&](const Subset& pin) { return pin.Overlaps(subset); };
+      const bool comes = static_cast<size_t>(subset.end()) > now;
+      if (comes && std::none_of(pins.begin(), pins.end(), overlaps)) return true;
+    }
+  }
+  return false;
+}
+
+std::vector<InstanceId> Formations::AwaitedFor(const Key& key, int64_t tokens, TimeUs now) const {
+  const auto it = states_.find(key);
+  if (it == states_.end()) return {};
+  const State& state = it->second;
+  const GroupOrder& order = state.formation.order();
+  std::vector<InstanceId> awaited;
+  size_t fewest = 0;
+  for (int32_t size = 2; IsBindable({0, size}, order.members.size()); size *= 2) {
+    for (Subset subset{0, size}; IsBindable(subset, order.members.size()); subset.first += size) {
+      std::vector<InstanceId> members = MembersOf(order, subset);
+      if (TokensIn(members) < tokens || !MayBeBound(key, state, subset, now).ok()) continue;
+      const size_t running = LongRunningAt(key, state, members);
+      if (!awaited.empty() && running >= fewest) continue;
+      awaited = std::move(members);
+      fewest = running;
+    }
+  }
+  return awaited;
+}
+
+// In the formations of which one of them is a member.
+size_t Formations::LongRunningAt(const Key& key, const State& state,
+                                 const std::vector<InstanceId>& members) const {
+  std::set<uint64_t> epochs;
+  for (const InstanceId member : members) {
+    const FormationSwitch::Live* live = state.formation.LiveOf(member);
+    if (live != nullptr) epochs.insert(live->report.epoch);
+  }
+  size_t running = 0;
+  for (const uint64_t epoch : epochs) running += parts_.needs->CountIn(key, epoch);
+  return running;
 }
 
 // OK: it is bound, or nothing keeps the policy from binding it. UNAVAILABLE: what keeps it may

@@ -451,6 +451,30 @@ TEST_F(AutomaticFormationsTest, AnOrderSaysInPlaceOfTheProfileWhichStepsRunInSp)
   EXPECT_EQ(bind(std::nullopt), Asked{96}) << "the order before is forgotten";
 }
 
+// After it failed, it is bound again as the operator has ordered, not as the policy would.
+TEST_F(AutomaticFormationsTest, WhatIsPinnedIsBoundAgainAsItWasOrdered) {
+  FormationOrder order = {.act = Act::kBind, .instances = {members_[0], members_[1]}};
+  order.own = OwnSequences::kSoftPreempt;
+  order.shift_tokens = 12;
+  effects_.clear();
+  formations_.On(FormationCalled{{++calls_}, order}, now_);
+  const uint64_t epoch = CompleteBinds().at(0);
+  for (int failures = 0; failures < 2; ++failures) {
+    const uint64_t failed = formations_.LiveOf(members_[0])->report.epoch;
+    for (const size_t i : {0, 1}) {
+      Tell(members_[i], failed, Phase::kEnded, absl::InternalError("a step failed"));
+    }
+    now_ += 5 * kSecondUs;
+    Drive(0);
+    const std::vector<CallPrepareFormation> asked = Of<CallPrepareFormation>();
+    ASSERT_EQ(asked.size(), 2u);
+    EXPECT_GT(asked[0].request.epoch, epoch);
+    EXPECT_EQ(asked[0].request.own, OwnSequences::kSoftPreempt);
+    EXPECT_EQ(asked[0].request.shift_tokens, 12);
+    Order(Act::kPin, {members_[0]});  // it stays as it is, being bound
+  }
+}
+
 class SequentialFormationsTest : public AutomaticFormationsTest {
  protected:
   static FormationConfig Sequential() {

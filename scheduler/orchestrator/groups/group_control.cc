@@ -25,6 +25,9 @@ GroupControl::Key GroupControl::KeyOf(const Instance& instance) {
 void GroupControl::Came(const Instance& instance, TimeUs now) {
   const auto [known, is_new] = key_of_.try_emplace(instance.id, KeyOf(instance));
   if (!is_new) return;
+  const auto comes_back = [&](const auto& absent) { return absent.first == known->second; };
+  const auto absent = std::find_if(absent_.begin(), absent_.end(), comes_back);
+  if (absent != absent_.end()) absent_.erase(absent);
   const auto [it, began] = groups_.try_emplace(known->second);
   Group& group = it->second;
   group.members.insert(instance.id);
@@ -38,6 +41,8 @@ void GroupControl::Left(InstanceId instance, TimeUs now) {
   if (known.empty()) return;
   const auto it = groups_.find(known.mapped());
   auto& [key, group] = *it;
+  absent_.emplace_back(key, now);
+  if (absent_.size() > kAbsentMost) absent_.pop_front();
   group.members.erase(instance);
   group.ready.erase(instance);
   group.pause_us = kRetryMinUs;
@@ -113,6 +118,12 @@ GroupOrder GroupControl::OrderOf(InstanceId instance) const {
   GroupOrder order = group->order;
   order.index = static_cast<size_t>(self - members.begin());
   return order;
+}
+
+int64_t GroupControl::AbsentOf(const Key& key, TimeUs now) const {
+  return std::count_if(absent_.begin(), absent_.end(), [&](const auto& absent) {
+    return absent.first == key && now <= absent.second + kept_us_;
+  });
 }
 
 const GroupControl::Group* GroupControl::GroupOf(InstanceId instance) const {

@@ -12,13 +12,18 @@
 // A call costs O(log instances) plus the size of the group; TakeDue O(1) with nothing due, else the
 // square of the size of each group that is, because each order lists all members.
 //
+// What has left. An instance that has left its group counts as absent, because it may be restarted,
+// until another one comes to the group or it has been away for a time.
+//
 // Invariants (CheckInvariants names them): each instance of the registry is in exactly one group,
 // that of its role, model and node; no group has another member, none is empty. The members of a
 // group's order are in the group, or another order is due.
 #pragma once
 
 #include <compare>
+#include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <optional>
 #include <set>
@@ -57,6 +62,10 @@ class GroupControl {
   static constexpr TimeUs kSettleUs = kSecondUs / 2;
   static constexpr TimeUs kRetryMinUs = kSecondUs, kRetryMaxUs = 600 * kSecondUs;
 
+  // Instances that have left count as absent for so long, unless others came in their place.
+  explicit GroupControl(TimeUs kept_us = 3600 * kSecondUs) : kept_us_(kept_us) {}
+  TimeUs kept_us() const { return kept_us_; }
+
   // The instance registered. A repeated call has no effect. REQUIRES: an id never names two
   // processes.
   void Came(const Instance& instance, TimeUs now);
@@ -77,6 +86,9 @@ class GroupControl {
   GroupOrder OrderOf(InstanceId instance) const;
   TimeUs NextDue() const { return due_.Next(); }
 
+  // How many instances of the group have left and may come back. A walk over the latest that left.
+  int64_t AbsentOf(const Key& key, TimeUs now) const;
+
   const Group* GroupOf(InstanceId instance) const;  // null: it is unknown
   const Key* KeyOf(InstanceId instance) const;      // the same
   // MODEL@NODE; of an instance that tells no node, MODEL@instance-ID; with "/prefill" behind it for
@@ -84,6 +96,15 @@ class GroupControl {
   static std::string NameOf(const Key& key);
   std::optional<Key> Named(std::string_view name) const;  // a walk over the groups
   const std::map<Key, Group>& all() const { return groups_; }
+  // visit(key, group) of each group of decode instances of the model.
+  template <class Visit>
+  void ForEachDecodeGroup(const std::string& model, Visit visit) const {
+    const Key first = {.role = Role::kDecode, .model = model, .node = "", .alone = {}};
+    for (auto it = groups_.lower_bound(first); it != groups_.end(); ++it) {
+      if (it->first.role != Role::kDecode || it->first.model != model) return;
+      visit(it->first, it->second);
+    }
+  }
   absl::Status CheckInvariants(const Registry& registry) const;
 
  private:
@@ -91,6 +112,10 @@ class GroupControl {
   void OrderAt(TimeUs at, const Key& key);
   absl::Status CheckOrders() const;
 
+  static constexpr size_t kAbsentMost = 256;
+
+  const TimeUs kept_us_;
+  std::deque<std::pair<Key, TimeUs>> absent_;  // since when, in this order; the latest kAbsentMost
   std::map<Key, Group> groups_;
   std::map<InstanceId, Key> key_of_;
   TimerQueue<Key> due_;  // when the next order of a group is

@@ -69,6 +69,24 @@ class GroupControlTest : public ::testing::Test {
   GroupControl groups_;
 };
 
+TEST_F(GroupControlTest, WhatHasLeftIsAbsentUntilOthersComeOrForATime) {
+  const InstanceId first = Come(1, Role::kDecode, "m", "a"),
+                   second = Come(2, Role::kDecode, "m", "a");
+  Come(3, Role::kDecode, "m", "a");
+  const GroupControl::Key key = *groups_.KeyOf(first);
+  EXPECT_EQ(groups_.AbsentOf(key, now_), 0);
+  Leave(first);
+  now_ += kSecondUs;
+  Leave(second);
+  EXPECT_EQ(groups_.AbsentOf(key, now_), 2);
+  Come(4, Role::kDecode, "m", "b");
+  EXPECT_EQ(groups_.AbsentOf(key, now_), 2) << "it is of another node";
+  Come(5, Role::kDecode, "m", "a");
+  EXPECT_EQ(groups_.AbsentOf(key, now_), 1);
+  EXPECT_EQ(groups_.AbsentOf(key, now_ + groups_.kept_us()), 1);
+  EXPECT_EQ(groups_.AbsentOf(key, now_ + groups_.kept_us() + 1), 0);
+}
+
 TEST_F(GroupControlTest, InstancesOfOneRoleModelAndNodeFormAGroup) {
   const InstanceId one = Come(1, Role::kDecode, "m", "a");
   const InstanceId two = Come(2, Role::kDecode, "m", "a");

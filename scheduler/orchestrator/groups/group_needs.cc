@@ -25,6 +25,14 @@ int64_t GroupNeeds::LongestIn(const Key& group, uint64_t epoch) const {
   return last.epoch == epoch ? last.tokens : 0;
 }
 
+size_t GroupNeeds::CountIn(const Key& group, uint64_t epoch) const {
+  const auto it = long_.find(group);
+  if (it == long_.end()) return 0;
+  const auto first = it->second.lower_bound({epoch, 0});
+  const auto end = it->second.upper_bound({epoch, std::numeric_limits<int64_t>::max()});
+  return static_cast<size_t>(std::distance(first, end));
+}
+
 size_t GroupNeeds::LongOf(const Key& group) const {
   const auto it = long_.find(group);
   return it == long_.end() ? 0 : it->second.size();

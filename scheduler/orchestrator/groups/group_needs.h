@@ -34,6 +34,8 @@ class GroupNeeds {
   int64_t LongestIn(const Key& group, uint64_t epoch) const;
   int64_t LongestWaiting(const Key& group) const { return LongestIn(group, 0); }
   size_t LongOf(const Key& group) const;  // how many wait or run
+  // How many the formation runs, or wait. A walk over them.
+  size_t CountIn(const Key& group, uint64_t epoch) const;
 
   // The model's instances or formations changed: requests that wait for a group may find one.
   void NoteChange(const std::string& model) { changed_.insert(model); }

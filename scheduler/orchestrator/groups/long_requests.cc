@@ -14,15 +14,6 @@ namespace {
 
 int64_t TokensOf(const RequestHead& spec) { return PromptTokens(spec) + spec.max_tokens; }
 
-template <class Visit>
-void ForEachGroupOf(const GroupControl& groups, const std::string& model, Visit visit) {
-  const GroupControl::Key first = {.role = Role::kDecode, .model = model, .node = "", .alone = {}};
-  for (auto it = groups.all().lower_bound(first); it != groups.all().end(); ++it) {
-    if (it->first.role != Role::kDecode || it->first.model != model) return;
-    visit(it->first, it->second);
-  }
-}
-
 }  // namespace
 
 LongRequests::Place LongRequests::PlaceOf(const Request& request) {
@@ -36,41 +27,11 @@ bool LongRequests::IsLong(const RequestHead& spec) const {
 
 // ---- limits ----
 
-LongRequests::Widest LongRequests::WidestNow(const std::string& model) const {
-  Widest widest = {.size = 1, .tokens = parts_.registry->LargestSequence(model)};
-  ForEachGroupOf(*parts_.groups, model, [&](const Key&, const GroupControl::Group& group) {
-    std::vector<const WorkerIdentity*> members;  // that make communicators
-    for (const InstanceId id : group.members) {
-      const WorkerIdentity& identity = parts_.registry->Find(id)->identity;
-      if (!identity.comm_address.empty()) members.push_back(&identity);
-    }
-    for (int32_t size = 2; IsBindable({0, size}, members.size()); size *= 2) {
-      for (Subset subset{0, size}; IsBindable(subset, members.size()); subset.first += size) {
-        const auto first = members.begin() + subset.first;
-        const bool equal = std::all_of(first, first + size, [&](const WorkerIdentity* one) {
-          return one->total_blocks == (*first)->total_blocks;
-        });
-        const int64_t tokens = equal ? Formations::TokensMax(**first, size) : 0;
-        if (tokens > widest.tokens) widest = {size, tokens};
-      }
-    }
-  });
-  return widest;
-}
-
-// Instances of it may come back.
-LongRequests::Widest LongRequests::WidestSeen(const std::string& model) const {
-  const Widest now = WidestNow(model);
-  const auto seen = seen_.find(model);
-  return seen == seen_.end() || seen->second.widest.tokens <= now.tokens ? now
-                                                                         : seen->second.widest;
-}
-
-std::string LongRequests::LimitsOf(const RequestHead& spec) const {
+std::string LongRequests::LimitsOf(const RequestHead& spec, TimeUs now) const {
   std::string text = absl::StrCat("prompt + max_tokens: ", TokensOf(spec),
                                   " tokens fit no decode instance; the largest takes ",
                                   parts_.registry->LargestSequence(spec.model));
-  const Widest widest = WidestSeen(spec.model);
+  const WidestGroups::Widest widest = widest_.Of(spec.model, now);
   if (widest.size > 1) {
     absl::StrAppend(&text, ", their widest group, ", FormationName(widest.size), ", takes ",
                     widest.tokens);
@@ -80,20 +41,21 @@ std::string LongRequests::LimitsOf(const RequestHead& spec) const {
 
 absl::Status LongRequests::MaySubmit(const RequestHead& spec, bool accepted, TimeUs now) const {
   const int64_t tokens = TokensOf(spec);
-  if (!accepted && tokens > WidestSeen(spec.model).tokens)
-    return absl::InvalidArgumentError(LimitsOf(spec));
+  if (!accepted && tokens > widest_.Of(spec.model, now).tokens) {
+    return absl::InvalidArgumentError(LimitsOf(spec, now));
+  }
   const char* what = spec.want_prompt_logprobs ? "logprobs of its prompt"
                      : spec.max_tokens == 0    ? "a prompt without output"
                                                : nullptr;
   if (what != nullptr) {
     return absl::InvalidArgumentError(
-        absl::StrCat(LimitsOf(spec), "; a group does not compute ", what));
+        absl::StrCat(LimitsOf(spec, now), "; a group does not compute ", what));
   }
   std::optional<Key> group;
   const absl::Status can = CanGroup(spec.model, tokens, /*refused=*/{}, now, &group);
   if (can.ok() || absl::IsUnavailable(can)) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      absl::StrCat(LimitsOf(spec), "; none can be bound: ", std::string(can.message())));
+      absl::StrCat(LimitsOf(spec, now), "; none can be bound: ", std::string(can.message())));
 }
 
 // OK: a group of the model holds so many tokens, or can be bound to. UNAVAILABLE: none can now.
@@ -108,7 +70,7 @@ absl::Status LongRequests::CanGroup(const std::string& model, int64_t tokens,
   };
   size_t fewest = 0;
   bool any = false;
-  ForEachGroupOf(*parts_.groups, model, [&](const Key& key, const GroupControl::Group&) {
+  parts_.groups->ForEachDecodeGroup(model, [&](const Key& key, const GroupControl::Group&) {
     absl::Status can = parts_.formations->CanHold(key, tokens, refused, now);
     const size_t others = parts_.needs->LongOf(key);
     const bool better = !any || rank(can) < rank(found) ||
@@ -172,20 +134,11 @@ void LongRequests::PlaceWaiting(TimeUs now) {
   std::set<std::string> models = parts_.needs->TakeChanged();
   while (const std::optional<std::string> due = due_.TakeDue(now)) models.insert(*due);
   for (const std::string& model : models) {
-    const bool changed = NotePool(model);
+    const bool changed = widest_.Note(model, now);
     const auto line = waiting_.find(model);
     if (line == waiting_.end()) continue;
     changed || line->second.check_us <= now ? Check(model, now) : PlaceAtLeads(model, now);
   }
-}
-
-// Whether an instance came or went since the last call.
-bool LongRequests::NotePool(const std::string& model) {
-  const uint64_t version = parts_.registry->PoolVersion(model, Role::kDecode);
-  Seen& seen = seen_[model];
-  if (seen.version == version) return false;
-  seen = {.version = version, .widest = WidestSeen(model)};
-  return true;
 }
 
 void LongRequests::Check(const std::string& model, TimeUs now) {
@@ -196,8 +149,10 @@ void LongRequests::Check(const std::string& model, TimeUs now) {
   std::vector<RequestId> ids;
   for (const auto& [place, id] : line.places) ids.push_back(id);
   SKEIN_LOOKED(ids.size());
+  Claims claims;
   for (const RequestId id : ids) {
-    if (Request* request = parts_.requests->Find(id)) TryPlace(*request, now);
+    if (Request* request = parts_.requests->Find(id)) TryPlace(*request, claims, now);
+    AddClaim(id, now, &claims);
   }
 }
 
@@ -206,26 +161,28 @@ void LongRequests::PlaceAtLeads(const std::string& model, TimeUs now) {
   Line& line = waiting_.at(model);
   const std::set<RequestId> fresh = std::exchange(line.fresh, {});
   int64_t none = std::numeric_limits<int64_t>::max();  // no lead takes so many tokens
+  Claims claims;
   for (auto it = line.places.begin(); it != line.places.end() && none > *line.lengths.begin();) {
     SKEIN_LOOKED(1);
     Request& request = parts_.requests->At((it++)->second);
     const int64_t tokens = entries_.at(request.spec->id).tokens;
-    if (tokens >= none) continue;
-    if (Instance* lead = LeadFor(request, tokens)) {
+    Instance* lead = tokens < none ? LeadFor(request, tokens, claims) : nullptr;
+    if (lead != nullptr) {
       const bool last = line.places.size() == 1;  // the line goes with it
       Announce(request, lead, now);
       if (last) return;
-    } else if (request.old_formations.empty()) {
-      none = tokens;
+      continue;
     }
+    if (request.old_formations.empty()) none = std::min(none, tokens);
+    AddClaim(request.spec->id, now, &claims);
   }
   for (const RequestId id : fresh) {
     Request* request = parts_.requests->Find(id);
-    if (request != nullptr && request->decode == InstanceId{}) TryPlace(*request, now);
+    if (request != nullptr && request->decode == InstanceId{}) SeekGroup(*request, now);
   }
 }
 
-void LongRequests::TryPlace(Request& request, TimeUs now) {
+void LongRequests::TryPlace(Request& request, const Claims& claims, TimeUs now) {
   const RequestHead& spec = *request.spec;
   if (parts_.registry->LargestSequence(spec.model) == 0) {
     return parts_.ends->Fail(
@@ -237,8 +194,15 @@ void LongRequests::TryPlace(Request& request, TimeUs now) {
     request.in_group = false;
     return parts_.prefill->Plan(request, now);
   }
+  Instance* lead = LeadFor(request, entries_.at(spec.id).tokens, claims);
+  if (lead != nullptr) return Announce(request, lead, now);
+  SeekGroup(request, now);
+}
+
+// No lead takes it: counts it at the group that is to be bound for it, or fails it.
+void LongRequests::SeekGroup(Request& request, TimeUs now) {
+  const RequestHead& spec = *request.spec;
   Entry& entry = entries_.at(spec.id);
-  if (Instance* lead = LeadFor(request, entry.tokens)) return Announce(request, lead, now);
   const std::set<uint64_t>& refused = request.old_formations;
   if (entry.group.has_value() &&
       parts_.formations->CanHold(*entry.group, entry.tokens, refused, now).ok()) {
@@ -255,29 +219,54 @@ void LongRequests::TryPlace(Request& request, TimeUs now) {
   }
   entry.stuck_us = std::min(entry.stuck_us, now);
   const bool passes = absl::IsUnavailable(can);
-  if (passes && now < entry.stuck_us + kStuckUs) return;
+  if (passes && now < entry.stuck_us + wait_us_) return;
   const std::string why =
-      absl::StrCat(LimitsOf(spec), "; none can be bound: ", std::string(can.message()));
+      absl::StrCat(LimitsOf(spec, now), "; none can be bound: ", std::string(can.message()));
   parts_.ends->Fail(request,
                     passes ? absl::UnavailableError(why) : absl::InvalidArgumentError(why));
 }
 
+// The request waits, and those that are looked at next come after it. Of those that wait at one
+// group the policy serves the longest, so a shorter one behind a longer one claims nothing.
+void LongRequests::AddClaim(RequestId id, TimeUs now, Claims* claims) const {
+  const auto entry = entries_.find(id);
+  if (entry == entries_.end() || !entry->second.group || entry->second.epoch != 0) return;
+  const auto& [tokens, group, epoch, stuck_us] = entry->second;
+  std::vector<Claim>& of_group = (*claims)[*group];
+  if (!of_group.empty() && of_group.back().tokens >= tokens) return;
+  of_group.push_back({tokens, parts_.formations->AwaitedFor(*group, tokens, now)});
+}
+
+bool LongRequests::IsClaimed(const Key& group, const Instance& lead, const Claims& claims) const {
+  const auto of_group = claims.find(group);
+  const FormationSwitch::Live* live = parts_.formations->LiveOf(lead.id);
+  if (of_group == claims.end() || live == nullptr) return false;
+  const int64_t holds = Formations::TokensMax(lead.identity, lead.formation_size);
+  return std::any_of(of_group->second.begin(), of_group->second.end(), [&](const Claim& claim) {
+    return claim.tokens > holds &&
+           std::find_first_of(claim.instances.begin(), claim.instances.end(), live->members.begin(),
+                              live->members.end()) != claim.instances.end();
+  });
+}
+
 // Of those that lead a group which holds so many tokens and takes new requests: one that the
 // request was not at before, then the one with the fewest requests. Null: there is none.
-Instance* LongRequests::LeadFor(const Request& request, int64_t tokens) const {
+Instance* LongRequests::LeadFor(const Request& request, int64_t tokens,
+                                const Claims& claims) const {
   const auto rank = [&](const Instance& one) {
     return std::pair(request.old_decodes.contains(one.id), one.placed.size());
   };
   Instance* best = nullptr;
-  ForEachGroupOf(
-      *parts_.groups, request.spec->model, [&](const Key&, const GroupControl::Group& group) {
+  parts_.groups->ForEachDecodeGroup(
+      request.spec->model, [&](const Key& key, const GroupControl::Group& group) {
         for (const InstanceId id : group.members) {
           Instance* one = parts_.registry->Find(id);
           const bool leads = one->leads_formation != 0 && one->Placeable() && one->HasRoom() &&
                              !request.old_formations.contains(one->leads_formation);
-          if (!leads || Formations::TokensMax(one->identity, one->formation_size) < tokens)
-            continue;
-          if (best == nullptr || rank(*one) < rank(*best)) best = one;
+          const bool takes = leads &&
+                             Formations::TokensMax(one->identity, one->formation_size) >= tokens &&
+                             !IsClaimed(key, *one, claims);
+          if (takes && (best == nullptr || rank(*one) < rank(*best))) best = one;
         }
       });
   return best;

@@ -8,16 +8,18 @@
 // Each request that waits is counted at one group of its model (GroupNeeds), so that the policy
 // binds that one; while it runs, at the formation that runs it, so that this stays bound. It is
 // announced to whichever group of its model stands and holds it. Those of a higher priority go
-// first, then in the order of submission.
+// first, then in the order of submission. So that nobody waits for ever, later ones do not join a
+// formation that is too small for an earlier one and has some of the instances for which that one
+// waits (Claim): what runs there ends, and nothing new begins.
 //
-// Ends. A request that is longer than the widest group that could be bound since the orchestrator
-// began is refused when it is submitted, unless an orchestrator before has accepted it: the group
-// may not be complete yet. Refused is also one that no group may be bound for: by the operators'
-// pins, or because people alone bind. One that waits fails when that has come to be so, or when for
-// kStuckUs no group could be bound for another reason, such as binds that fail, or an instance that
-// has not come back; the error names that reason, the request's length and the limits. Its deadline
-// counts as of others. What the lead refuses is planned again, not under the same formation; what
-// it took, but its router did not attach to in time, under any, at another lead before others.
+// Ends. A request that is longer than the widest group (WidestGroups) is refused when it is
+// submitted, unless an orchestrator before has accepted it: the group may not be complete yet.
+// Refused is also one that no group may be bound for: by the operators' pins, or because people
+// alone bind. One that waits fails when that has come to be so, or when for wait_us no group could
+// be bound for another reason, such as binds that fail, or an instance that has not come back; the
+// error names that reason, the request's length and the limits. Its deadline counts as of others.
+// What the lead refuses is planned again, not under the same formation; what it took, but its
+// router did not attach to in time, under any, at another lead before others.
 //
 // Cost. A call costs O(log requests) plus the groups of the model. PlaceWaiting looks at the models
 // that GroupNeeds::NoteChange named: for a lead of each length in turn, until none holds the
@@ -44,6 +46,7 @@
 #include "scheduler/orchestrator/groups/formations.h"
 #include "scheduler/orchestrator/groups/group_control.h"
 #include "scheduler/orchestrator/groups/group_needs.h"
+#include "scheduler/orchestrator/groups/widest_groups.h"
 #include "scheduler/orchestrator/orchestrator_events.h"
 #include "scheduler/orchestrator/plan_numbers.h"
 #include "scheduler/orchestrator/plan_sender.h"
@@ -71,11 +74,11 @@ class LongRequests {
     RequestEnds* ends = nullptr;
     std::vector<OrchestratorEffect>* effects = nullptr;
   };
-  // For so long a request waits while no group can be bound for it.
-  static constexpr TimeUs kStuckUs = 10 * kSecondUs;
   static constexpr TimeUs kCheckUs = kSecondUs;
 
-  explicit LongRequests(const Parts& parts) : parts_(parts) {}
+  // `wait_us`: for so long a request waits while no group can be bound for it.
+  LongRequests(TimeUs wait_us, const Parts& parts)
+      : wait_us_(wait_us), parts_(parts), widest_(parts.registry, parts.groups) {}
 
   // No decode instance alone holds it. False while the model has none.
   bool IsLong(const RequestHead& spec) const;
@@ -108,40 +111,38 @@ class LongRequests {
     uint64_t epoch = 0;        // under which it is: of the formation that runs it; 0: it waits
     TimeUs stuck_us = kNever;  // since when no group can be bound for it
   };
-  // The formation that holds most of those that a group of the model may come to have.
-  struct Widest {
-    int32_t size = 1;
-    int64_t tokens = 0;
-  };
   struct Line {  // of a model
     std::map<Place, RequestId> places;
     std::multiset<int64_t> lengths;  // of the same requests, in tokens
     std::set<RequestId> fresh;       // of them, those that were not looked at yet
     TimeUs check_us = 0;             // when the next check is due
   };
-  struct Seen {
-    uint64_t version = 0;  // of the model's pool, then
-    Widest widest;         // that there was
+  // Of a request that waits: instances that later ones leave to it, if their formation holds less.
+  struct Claim {
+    int64_t tokens = 0;
+    std::vector<InstanceId> instances;
   };
+  using Claims = std::map<Key, std::vector<Claim>>;  // of each group ever longer ones
   static Place PlaceOf(const Request& request);
 
-  Widest WidestNow(const std::string& model) const;
-  Widest WidestSeen(const std::string& model) const;
-  std::string LimitsOf(const RequestHead& spec) const;
+  std::string LimitsOf(const RequestHead& spec, TimeUs now) const;
   absl::Status CanGroup(const std::string& model, int64_t tokens, const std::set<uint64_t>& refused,
                         TimeUs now, std::optional<Key>* best) const;
-  bool NotePool(const std::string& model);
   void Check(const std::string& model, TimeUs now);
   void PlaceAtLeads(const std::string& model, TimeUs now);
-  void TryPlace(Request& request, TimeUs now);
+  void TryPlace(Request& request, const Claims& claims, TimeUs now);
+  void SeekGroup(Request& request, TimeUs now);
+  void AddClaim(RequestId id, TimeUs now, Claims* claims) const;
   void LeaveLine(const Request& request, int64_t tokens);
-  Instance* LeadFor(const Request& request, int64_t tokens) const;
+  bool IsClaimed(const Key& group, const Instance& lead, const Claims& claims) const;
+  Instance* LeadFor(const Request& request, int64_t tokens, const Claims& claims) const;
   void Announce(Request& request, Instance* lead, TimeUs now);
   void CountAt(Entry* entry, const std::optional<Key>& group, uint64_t epoch = 0);
 
+  const TimeUs wait_us_;
   const Parts parts_;
   std::map<RequestId, Entry> entries_;
-  std::map<std::string, Seen> seen_;     // by model
+  WidestGroups widest_;
   std::map<std::string, Line> waiting_;  // by model; no line is empty
   TimerQueue<std::string> due_;          // the checks of the lines
 };

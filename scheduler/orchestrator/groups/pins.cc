@@ -18,11 +18,15 @@ std::optional<int32_t> IndexOf(const GroupOrder& order, InstanceId instance) {
   return std::nullopt;
 }
 
+bool IsIn(const std::vector<InstanceId>& members, InstanceId instance) {
+  return std::find(members.begin(), members.end(), instance) != members.end();
+}
+
 }  // namespace
 
-void Pins::Bind(const std::vector<InstanceId>& members) {
+void Pins::Bind(const std::vector<InstanceId>& members, const PinnedBind& how) {
   Unpin(members);
-  bound_.insert(members);
+  bound_[members] = how;
 }
 
 void Pins::Alone(const std::vector<InstanceId>& instances) {
@@ -33,22 +37,24 @@ void Pins::Alone(const std::vector<InstanceId>& instances) {
 void Pins::Unpin(const std::vector<InstanceId>& instances) {
   for (const InstanceId instance : instances) {
     alone_.erase(instance);
-    std::erase_if(bound_, [&](const std::vector<InstanceId>& members) {
-      return std::find(members.begin(), members.end(), instance) != members.end();
-    });
+    std::erase_if(bound_, [&](const auto& bound) { return IsIn(bound.first, instance); });
   }
 }
 
 bool Pins::Has(InstanceId instance) const {
   if (alone_.contains(instance)) return true;
-  return std::any_of(bound_.begin(), bound_.end(), [&](const std::vector<InstanceId>& members) {
-    return std::find(members.begin(), members.end(), instance) != members.end();
-  });
+  return std::any_of(bound_.begin(), bound_.end(),
+                     [&](const auto& bound) { return IsIn(bound.first, instance); });
+}
+
+const PinnedBind* Pins::BoundAs(const std::vector<InstanceId>& members) const {
+  const auto bound = bound_.find(members);
+  return bound == bound_.end() ? nullptr : &bound->second;
 }
 
 std::vector<Subset> Pins::In(const GroupOrder& order) const {
   std::vector<Subset> subsets;
-  for (const std::vector<InstanceId>& members : bound_) {
+  for (const auto& [members, how] : bound_) {
     const std::optional<int32_t> first = IndexOf(order, members.front());
     if (first) subsets.push_back({*first, static_cast<int32_t>(members.size())});
   }
@@ -63,7 +69,7 @@ std::vector<Subset> Pins::In(const GroupOrder& order) const {
 absl::Status Pins::CheckInvariants() const {
   std::set<InstanceId> pinned = alone_;
   size_t count = alone_.size();
-  for (const std::vector<InstanceId>& members : bound_) {
+  for (const auto& [members, how] : bound_) {
     if (members.size() < 2) return absl::InternalError("Pins: one instance alone is pinned bound");
     pinned.insert(members.begin(), members.end());
     count += members.size();

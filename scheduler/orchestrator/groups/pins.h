@@ -1,28 +1,38 @@
-// Pins: what operators have pinned of one group: instances that are to be bound together, and
-// instances that are to work alone. An instance is in one pin at most; a later pin takes the place
-// of all that it overlaps.
+// Pins: what operators have pinned of one group: instances that are to be bound together, with how
+// they are to be bound, and instances that are to work alone. An instance is in one pin at most; a
+// later pin takes the place of all that it overlaps.
 #pragma once
 
+#include <cstdint>
+#include <map>
+#include <optional>
 #include <set>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "scheduler/base/formation_messages.h"
 #include "scheduler/base/ids.h"
 #include "scheduler/base/messages.h"
 #include "scheduler/orchestrator/groups/formation.h"
 
 namespace skein::scheduler::orchestrator {
 
+// How pinned instances are bound, whenever that is done: as the operator's order says.
+struct PinnedBind {
+  OwnSequences own = OwnSequences::kShare;   // as in PrepareFormation
+  std::optional<int64_t> shift_tokens = {};  // likewise; empty: as the profile says
+};
+
 class Pins {
  public:
-  void Bind(const std::vector<InstanceId>& members);  // ascending
+  void Bind(const std::vector<InstanceId>& members, const PinnedBind& how = {});  // ascending
   void Alone(const std::vector<InstanceId>& instances);
   void Unpin(const std::vector<InstanceId>& instances);  // every pin that one of them is in
   // For good. What it was to be bound with is not pinned any more.
   void Left(InstanceId instance) { Unpin({instance}); }
 
   bool Has(InstanceId instance) const;
-  bool HasBound(const std::vector<InstanceId>& members) const { return bound_.contains(members); }
+  const PinnedBind* BoundAs(const std::vector<InstanceId>& members) const;  // null: not pinned so
   bool empty() const { return bound_.empty() && alone_.empty(); }
   // As subsets of the order. What was bound there once may not be bindable any more; what has no
   // place in it is left out.
@@ -30,7 +40,7 @@ class Pins {
   absl::Status CheckInvariants() const;
 
  private:
-  std::set<std::vector<InstanceId>> bound_;
+  std::map<std::vector<InstanceId>, PinnedBind> bound_;
   std::set<InstanceId> alone_;
 };
 

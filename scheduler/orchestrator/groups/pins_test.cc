@@ -23,8 +23,8 @@ TEST_F(PinsTest, ArePartsOfTheOrder) {
   pins_.Alone({{3}});
   EXPECT_EQ(pins_.In(OrderOf({3, 4, 5, 6})), (std::vector<Subset>{{0, 1}, {2, 2}}));
   EXPECT_TRUE(pins_.Has({6}));
-  EXPECT_TRUE(pins_.HasBound({{5}, {6}}));
-  EXPECT_FALSE(pins_.HasBound({{3}}));
+  EXPECT_NE(pins_.BoundAs({{5}, {6}}), nullptr);
+  EXPECT_EQ(pins_.BoundAs({{3}}), nullptr);
   EXPECT_FALSE(pins_.Has({4}));
 }
 
@@ -35,6 +35,14 @@ TEST_F(PinsTest, ALaterPinTakesThePlaceOfAllThatItOverlaps) {
   EXPECT_EQ(pins_.In(OrderOf({3, 4, 5, 6})), (std::vector<Subset>{{0, 4}}));
   pins_.Alone({{4}});
   EXPECT_EQ(pins_.In(OrderOf({3, 4, 5, 6})), (std::vector<Subset>{{1, 1}}));
+}
+
+TEST_F(PinsTest, SayHowTheyAreBound) {
+  pins_.Bind({{3}, {4}}, {OwnSequences::kHardPreempt, 12});
+  EXPECT_EQ(pins_.BoundAs({{3}, {4}})->own, OwnSequences::kHardPreempt);
+  EXPECT_EQ(pins_.BoundAs({{3}, {4}})->shift_tokens, 12);
+  pins_.Bind({{3}, {4}});
+  EXPECT_EQ(pins_.BoundAs({{3}, {4}})->own, OwnSequences::kShare);
 }
 
 TEST_F(PinsTest, WhoeverLeavesTakesItsPinAlong) {

@@ -167,7 +167,8 @@ class PartsTest : public ::testing::Test, public RequestEnds {
                         .explanations = &explanations_,
                         .ends = this,
                         .effects = &effects_}};
-  LongRequests longs_{{.requests = &requests_,
+  LongRequests longs_{10 * kSecondUs,
+                      {.requests = &requests_,
                        .registry = &registry_,
                        .groups = &groups_,
                        .formations = &formations_,

@@ -55,7 +55,7 @@ void GroupWorld::Start(Unit* unit, TimeUs now) {
   }
   if (bound_tokens == 0 && own_tokens == 0) return;
   const bool paused = options_.how == BindHow::kHard && !unit->releasing && bound_tokens > 0;
-  if (!paused && unit->share.NextIsOwn(own_tokens, bound_tokens)) {
+  if (!paused && unit->share.NextIsOwn(own_tokens, bound_tokens, unit->releasing)) {
     StartOwn(unit, now);
   } else {
     StartBound(unit, now);

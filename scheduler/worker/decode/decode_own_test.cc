@@ -218,6 +218,18 @@ TEST_F(DecodePauseTest, APauseHasALongestTime) {
   ExpectAllAnswers(40);
 }
 
+TEST_F(DecodePauseTest, TheOrderSaysHowLongThatIs) {
+  own_pause_us_ = kSecondUs;
+  StartAll(40);
+  Step();
+  Step();
+  const size_t before = OwnTokens();
+  now_ += kSecondUs;
+  for (int steps = 0; steps < 6; ++steps) Step();
+  EXPECT_GT(OwnTokens(), before);
+  ExpectAllAnswers(40);
+}
+
 // Paused sequences hold 9 of 10 blocks at rank 1: the group's request can only begin when they have
 // ended, so they run.
 TEST_F(DecodePauseTest, WhatTheGroupWaitsForDoesNotPause) {

@@ -364,6 +364,7 @@ void BoundGroup::Propose(TimeUs now) {
   };
   while (bound() && over_.ok() && propose_from_us_ == 0 && !ends() && lead_->MayPropose()) {
     planner_->PauseOwn(OwnPauses(now));
+    planner_->LetEnd(ending_.has_value());
     const std::optional<FeedPlan> plan = planner_->Next(*batch_, own_.tokens, own_.waits);
     if (!plan.has_value()) return;
     wanted_blocks_ = plan->wanted_blocks;

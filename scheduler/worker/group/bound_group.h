@@ -81,7 +81,8 @@ struct BoundGroupConfig {
   // Steps of more tokens run in SP, where the order to prepare says nothing else.
   int64_t shift_tokens = std::numeric_limits<int64_t>::max();
   double own_share = 0;                  // StepShare
-  TimeUs own_pause_us = 60 * kSecondUs;  // kHardPreempt: the longest pause of own sequences
+  // kHardPreempt: the longest pause of own sequences, where the order to prepare says nothing else.
+  TimeUs own_pause_us = 60 * kSecondUs;
   std::string memory;                    // the transport's description of this rank's KV regions
 };
 
