@@ -22,15 +22,9 @@ using scheduler::StepProfile;
 using scheduler::Switch;
 using Results = std::map<std::string, AggregatedResult>;
 
-constexpr const char* kPolicies[] = {"dp",
-                                     "tp",
-                                     "shift",
-                                     "hybrid",
-                                     "flying-sequential",
-                                     "flying-soft",
-                                     "flying-hard",
-                                     "flying-alternate",
-                                     "auto"};
+constexpr const char* kPolicies[] = {
+    "dp",          "tp",          "shift",        "hybrid", "flying-sequential",
+    "flying-soft", "flying-hard", "flying-share", "auto"};
 
 const StepProfile& Llama70b() { return Profile("llama3-70b-h200-bf16"); }
 
@@ -106,7 +100,7 @@ void PrintRatios(const Results& quiet, const Results& bursts) {
       "\n### Flying Serving, figures 8 and 9: ratios\n\n| | paper | ours | off "
       "|\n|---|---|---|---|\n");
   const AggregatedResult& dp = bursts.at("dp");
-  for (const char* name : {"flying-alternate", "auto"}) {
+  for (const char* name : {"flying-share", "auto"}) {
     const AggregatedResult& own = bursts.at(name);
     std::printf("| **%s** | | | |\n", name);
     PrintBeside("quiet TTFT over TP's, without bursts", 223.0 / 212,
@@ -169,7 +163,7 @@ void PrintLongest(const char* title, const StepProfile& profile, int64_t prompt,
       "alone: own, tp, sp %% | in the burst |\n|---|---|---|---|---|---|---|\n",
       title);
   Results light, peak;
-  for (const char* name : {"dp", "tp", "flying-alternate", "auto"}) {
+  for (const char* name : {"dp", "tp", "flying-share", "auto"}) {
     const AggregatedResult& l = light[name] = Run(name, profile, options, GeneratePhasedLoad(load));
     const AggregatedResult& p = peak[name] =
         Run(name, profile, options, Batch(burst, prompt, output));
@@ -180,16 +174,16 @@ void PrintLongest(const char* title, const StepProfile& profile, int64_t prompt,
                 100 * p.step_share[1], 100 * p.step_share[2]);
   }
   if (light.at("dp").refused > 0) return;
-  std::printf("\n| flying-alternate | paper | ours | off |\n|---|---|---|---|\n");
+  std::printf("\n| flying-share | paper | ours | off |\n|---|---|---|---|\n");
   const auto prompts = [](const AggregatedResult& r) {
     return r.peak_tokens_per_s - r.peak_output_per_s;
   };
   PrintBeside("peak prompt tokens/s over DP's (paper: DP-level)", 1,
-              prompts(peak.at("flying-alternate")) / prompts(peak.at("dp")));
+              prompts(peak.at("flying-share")) / prompts(peak.at("dp")));
   PrintBeside("TTFT over TP's (paper: nearly TP's)", 1,
-              light.at("flying-alternate").all.ttft_mean_s / light.at("tp").all.ttft_mean_s);
+              light.at("flying-share").all.ttft_mean_s / light.at("tp").all.ttft_mean_s);
   PrintBeside("ILT over TP's (paper: within 5 %)", 1.05,
-              light.at("flying-alternate").all.tpot_mean_s / light.at("tp").all.tpot_mean_s);
+              light.at("flying-share").all.tpot_mean_s / light.at("tp").all.tpot_mean_s);
 }
 
 void PrintFigure10() {
@@ -313,7 +307,7 @@ void PrintPolicyTables() {
   PrintHeading("The setting of these tables, by seed (auto)");
   const auto print_seeds = [](const std::string& seeds, const std::vector<Load>& loads) {
     PrintSetting(seeds, "auto", Options(), loads);
-    PrintSetting(seeds + ", TP only", "flying-alternate", Options(), loads);
+    PrintSetting(seeds + ", TP only", "flying-share", Options(), loads);
   };
   const std::vector<Load> all = PrepareAll(1, 120);
   for (const size_t first : {0, 40, 80}) {

@@ -10,6 +10,7 @@
 #include <variant>
 #include <vector>
 
+#include "scheduler/base/formation_messages.h"
 #include "scheduler/base/time.h"
 #include "scheduler/orchestrator/groups/formation_policy.h"
 #include "scheduler/orchestrator/groups/formation_switch.h"
@@ -21,6 +22,7 @@ namespace skein::scheduler {
 struct DriverOptions {
   orchestrator::FormationPolicyConfig policy;
   orchestrator::FormationLimits limits;
+  OwnSequences own = OwnSequences::kShare;  // of all binds
   // How what is not chosen is released. Empty: as the policy says (FormationChoice::release).
   std::optional<Switch> release;
   TimeUs message_us = kMillisecondUs;       // between the orchestrator and a member
