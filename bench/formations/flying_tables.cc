@@ -1,6 +1,7 @@
 #include "bench/formations/flying_tables.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -9,6 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "bench/formations/tables.h"
 
 namespace skein::bench {
@@ -20,6 +23,8 @@ using scheduler::GroupRequest;
 using scheduler::PhasedLoad;
 using scheduler::StepProfile;
 using scheduler::Switch;
+using scheduler::SwitchDecision;
+using scheduler::TimeUs;
 using Results = std::map<std::string, AggregatedResult>;
 
 constexpr const char* kPolicies[] = {
@@ -288,7 +293,51 @@ AggregatedOptions With(double bind, double release, double tokens,
   return options;
 }
 
+// Seconds from the start of the burst that this is in, or that comes next.
+double FromBurst(const PhasedLoad& load, TimeUs at_us) {
+  const double from_start =
+      std::fmod(static_cast<double>(at_us) * 1e-6, load.quiet_s + load.burst_s);
+  return from_start - load.quiet_s;
+}
+
+// "bind 2.5 s into burst 3", "release 80.0 s before burst 4".
+std::string Told(const PhasedLoad& load, const SwitchDecision& decision) {
+  const double seconds = FromBurst(load, decision.at_us);
+  const auto burst = static_cast<int64_t>(static_cast<double>(decision.at_us) * 1e-6 /
+                                          (load.quiet_s + load.burst_s)) +
+                     1;
+  return absl::StrFormat("%s %.1f s %s burst %d", decision.to > 1 ? "bind" : "release",
+                         std::abs(seconds), seconds < 0 ? "before" : "into", burst);
+}
+
 }  // namespace
+
+void PrintSeeds(uint64_t first, uint64_t last) {
+  struct Row {
+    uint64_t seed = 0;
+    double ttft = 0, peak = 0;
+    std::vector<SwitchDecision> decisions;
+  };
+  std::vector<Row> rows;
+  for (uint64_t seed = first; seed <= last; ++seed) {
+    const std::vector<GroupRequest> requests = GeneratePhasedLoad(BurstLoad(seed));
+    const AggregatedResult dp = Run("dp", Llama70b(), Options(), requests);
+    const AggregatedResult own = Run("auto", Llama70b(), Options(), requests);
+    rows.push_back({seed, own.burst.ttft_mean_s / dp.burst.ttft_mean_s,
+                    own.peak_output_per_s / dp.peak_output_per_s, own.switches.decisions});
+  }
+  std::sort(rows.begin(), rows.end(), [](const Row& a, const Row& b) { return a.ttft > b.ttft; });
+  std::printf(
+      "| seed | burst TTFT over DP's | peak output over DP's | decisions |\n|---|---|---|---|\n");
+  for (const Row& row : rows) {
+    std::vector<std::string> told;
+    for (const SwitchDecision& decision : row.decisions) {
+      told.push_back(Told(BurstLoad(row.seed), decision));
+    }
+    std::printf("| %d | %.3f | %.3f | %s |\n", static_cast<int>(row.seed), row.ttft, row.peak,
+                absl::StrJoin(told, ", ").c_str());
+  }
+}
 
 void PrintFlyingTables() {
   const Results bursts = RunAll(Options(), BurstLoad(1));

@@ -141,6 +141,7 @@ void FormationDriver::Decide(TimeUs now) {
   for (const ReleaseStep& step : ReleaseSteps(switch_, chosen, [&](const auto&) { return how; })) {
     const absl::Status ok = switch_.Release(step.lead, step.how, choice.why, now, &effects);
     SKEIN_CHECK(ok.ok());
+    counts_.decisions.push_back({now, 1});
   }
   for (size_t i = 0; i < chosen.size(); ++i) {
     if (!IsFree(switch_, chosen[i])) continue;
@@ -148,6 +149,7 @@ void FormationDriver::Decide(TimeUs now) {
     const auto epoch = switch_.Bind(bound.subset, bound.why, now, &effects, options_.own);
     SKEIN_CHECK(epoch.ok());
     reasons_[*epoch] = bound.reason;
+    counts_.decisions.push_back({now, bound.subset.size});
   }
   Carry(std::move(effects), now);
 }

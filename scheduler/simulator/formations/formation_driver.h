@@ -29,11 +29,17 @@ struct DriverOptions {
   TimeUs decide_us = 250 * kMillisecondUs;  // between two looks at the load (Formations::kChooseUs)
 };
 
+struct SwitchDecision {
+  TimeUs at_us = 0;
+  int32_t to = 1;  // size; 1: a release
+};
+
 struct SwitchCounts {
-  int64_t binds = 0, releases = 0;  // that ended well
-  int64_t others = 0;               // aborted, forced or failed
-  std::vector<double> cut_over_s;   // of binds
-  std::vector<double> drain_s;      // of releases
+  std::vector<SwitchDecision> decisions;  // in order, whatever came of them
+  int64_t binds = 0, releases = 0;        // that ended well
+  int64_t others = 0;                     // aborted, forced or failed
+  std::vector<double> cut_over_s;         // of binds
+  std::vector<double> drain_s;            // of releases
 };
 
 class FormationDriver {
