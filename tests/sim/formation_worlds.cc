@@ -103,7 +103,7 @@ void Lengthen(Random& random, const Scenario& scenario, int size, ClientPlan* cl
   auto spec = std::make_shared<scheduler::RequestSpec>(*client->spec);
   const int64_t tokens =
       random.Between(TokensOfGroup(scenario, size / 2) + 1, TokensOfGroup(scenario, size));
-  spec->max_tokens = random.Between(5, 60);
+  spec->max_tokens = random.Between(20, 60);  // at least what MakePoison may make of it
   spec->min_tokens = std::min(spec->min_tokens, spec->max_tokens);
   if (random.Chance(0.7)) spec->stop_token_ids.clear();
   while (scheduler::PromptTokens(*spec) + spec->max_tokens < tokens) {
