@@ -1,6 +1,7 @@
 #include "bench/formations/flying_tables.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -9,6 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "bench/formations/tables.h"
 
 namespace skein::bench {
@@ -20,17 +23,13 @@ using scheduler::GroupRequest;
 using scheduler::PhasedLoad;
 using scheduler::StepProfile;
 using scheduler::Switch;
+using scheduler::SwitchDecision;
+using scheduler::TimeUs;
 using Results = std::map<std::string, AggregatedResult>;
 
-constexpr const char* kPolicies[] = {"dp",
-                                     "tp",
-                                     "shift",
-                                     "hybrid",
-                                     "flying-sequential",
-                                     "flying-soft",
-                                     "flying-hard",
-                                     "flying-alternate",
-                                     "auto"};
+constexpr const char* kPolicies[] = {
+    "dp",          "tp",          "shift",        "hybrid", "flying-sequential",
+    "flying-soft", "flying-hard", "flying-share", "auto"};
 
 const StepProfile& Llama70b() { return Profile("llama3-70b-h200-bf16"); }
 
@@ -106,7 +105,7 @@ void PrintRatios(const Results& quiet, const Results& bursts) {
       "\n### Flying Serving, figures 8 and 9: ratios\n\n| | paper | ours | off "
       "|\n|---|---|---|---|\n");
   const AggregatedResult& dp = bursts.at("dp");
-  for (const char* name : {"flying-alternate", "auto"}) {
+  for (const char* name : {"flying-share", "auto"}) {
     const AggregatedResult& own = bursts.at(name);
     std::printf("| **%s** | | | |\n", name);
     PrintBeside("quiet TTFT over TP's, without bursts", 223.0 / 212,
@@ -169,7 +168,7 @@ void PrintLongest(const char* title, const StepProfile& profile, int64_t prompt,
       "alone: own, tp, sp %% | in the burst |\n|---|---|---|---|---|---|---|\n",
       title);
   Results light, peak;
-  for (const char* name : {"dp", "tp", "flying-alternate", "auto"}) {
+  for (const char* name : {"dp", "tp", "flying-share", "auto"}) {
     const AggregatedResult& l = light[name] = Run(name, profile, options, GeneratePhasedLoad(load));
     const AggregatedResult& p = peak[name] =
         Run(name, profile, options, Batch(burst, prompt, output));
@@ -180,16 +179,16 @@ void PrintLongest(const char* title, const StepProfile& profile, int64_t prompt,
                 100 * p.step_share[1], 100 * p.step_share[2]);
   }
   if (light.at("dp").refused > 0) return;
-  std::printf("\n| flying-alternate | paper | ours | off |\n|---|---|---|---|\n");
+  std::printf("\n| flying-share | paper | ours | off |\n|---|---|---|---|\n");
   const auto prompts = [](const AggregatedResult& r) {
     return r.peak_tokens_per_s - r.peak_output_per_s;
   };
   PrintBeside("peak prompt tokens/s over DP's (paper: DP-level)", 1,
-              prompts(peak.at("flying-alternate")) / prompts(peak.at("dp")));
+              prompts(peak.at("flying-share")) / prompts(peak.at("dp")));
   PrintBeside("TTFT over TP's (paper: nearly TP's)", 1,
-              light.at("flying-alternate").all.ttft_mean_s / light.at("tp").all.ttft_mean_s);
+              light.at("flying-share").all.ttft_mean_s / light.at("tp").all.ttft_mean_s);
   PrintBeside("ILT over TP's (paper: within 5 %)", 1.05,
-              light.at("flying-alternate").all.tpot_mean_s / light.at("tp").all.tpot_mean_s);
+              light.at("flying-share").all.tpot_mean_s / light.at("tp").all.tpot_mean_s);
 }
 
 void PrintFigure10() {
@@ -294,7 +293,51 @@ AggregatedOptions With(double bind, double release, double tokens,
   return options;
 }
 
+// Seconds from the start of the burst that this is in, or that comes next.
+double FromBurst(const PhasedLoad& load, TimeUs at_us) {
+  const double from_start =
+      std::fmod(static_cast<double>(at_us) * 1e-6, load.quiet_s + load.burst_s);
+  return from_start - load.quiet_s;
+}
+
+// "bind 2.5 s into burst 3", "release 80.0 s before burst 4".
+std::string Told(const PhasedLoad& load, const SwitchDecision& decision) {
+  const double seconds = FromBurst(load, decision.at_us);
+  const auto burst = static_cast<int64_t>(static_cast<double>(decision.at_us) * 1e-6 /
+                                          (load.quiet_s + load.burst_s)) +
+                     1;
+  return absl::StrFormat("%s %.1f s %s burst %d", decision.to > 1 ? "bind" : "release",
+                         std::abs(seconds), seconds < 0 ? "before" : "into", burst);
+}
+
 }  // namespace
+
+void PrintSeeds(uint64_t first, uint64_t last) {
+  struct Row {
+    uint64_t seed = 0;
+    double ttft = 0, peak = 0;
+    std::vector<SwitchDecision> decisions;
+  };
+  std::vector<Row> rows;
+  for (uint64_t seed = first; seed <= last; ++seed) {
+    const std::vector<GroupRequest> requests = GeneratePhasedLoad(BurstLoad(seed));
+    const AggregatedResult dp = Run("dp", Llama70b(), Options(), requests);
+    const AggregatedResult own = Run("auto", Llama70b(), Options(), requests);
+    rows.push_back({seed, own.burst.ttft_mean_s / dp.burst.ttft_mean_s,
+                    own.peak_output_per_s / dp.peak_output_per_s, own.switches.decisions});
+  }
+  std::sort(rows.begin(), rows.end(), [](const Row& a, const Row& b) { return a.ttft > b.ttft; });
+  std::printf(
+      "| seed | burst TTFT over DP's | peak output over DP's | decisions |\n|---|---|---|---|\n");
+  for (const Row& row : rows) {
+    std::vector<std::string> told;
+    for (const SwitchDecision& decision : row.decisions) {
+      told.push_back(Told(BurstLoad(row.seed), decision));
+    }
+    std::printf("| %d | %.3f | %.3f | %s |\n", static_cast<int>(row.seed), row.ttft, row.peak,
+                absl::StrJoin(told, ", ").c_str());
+  }
+}
 
 void PrintFlyingTables() {
   const Results bursts = RunAll(Options(), BurstLoad(1));
@@ -313,7 +356,7 @@ void PrintPolicyTables() {
   PrintHeading("The setting of these tables, by seed (auto)");
   const auto print_seeds = [](const std::string& seeds, const std::vector<Load>& loads) {
     PrintSetting(seeds, "auto", Options(), loads);
-    PrintSetting(seeds + ", TP only", "flying-alternate", Options(), loads);
+    PrintSetting(seeds + ", TP only", "flying-share", Options(), loads);
   };
   const std::vector<Load> all = PrepareAll(1, 120);
   for (const size_t first : {0, 40, 80}) {

@@ -1,5 +1,6 @@
 // Prints Flying Serving's and Shift Parallelism's figures beside those of our simulation, and the
-// residuals of the step profiles. --fit also fits the profiles anew.
+// residuals of the step profiles. --fit also fits the profiles anew; --seeds prints, and nothing
+// else, how the policy of formations did in each of 120 seeds.
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
@@ -78,5 +79,9 @@ void PrintAll() {
 
 int main(int argc, char** argv) {
   if (argc > 1 && std::strcmp(argv[1], "--fit") == 0) skein::bench::PrintFit();
+  if (argc > 1 && std::strcmp(argv[1], "--seeds") == 0) {
+    skein::bench::PrintSeeds(1, 120);
+    return 0;
+  }
   skein::bench::PrintAll();
 }

@@ -38,6 +38,20 @@ TEST_P(FormationSimTest, SmallPoolsLoseNothing) {
 INSTANTIATE_TEST_SUITE_P(Formations, FormationSimTest, kSlices);
 INSTANTIATE_TEST_SUITE_P(Formations, EveryWorldTest, kSlices);
 
+const auto kLongSlices =
+    ::testing::ValuesIn(SlicesOf(MakeLongRequestsScenario, 4, /*slices=*/4, /*seeds=*/4));
+
+class LongRequestsSimTest : public EveryWorldTest {};
+
+// Those that fit no decode worker alone are computed by groups.
+TEST_P(LongRequestsSimTest, KeepsTheInvariantsAndHeals) {
+  const Outcome sum = RunSlice(GetParam().number, GetParam().seeds, MakeLongRequestsScenario);
+  EXPECT_GT(sum.finished_in_groups, 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(LongRequests, LongRequestsSimTest, kLongSlices);
+INSTANTIATE_TEST_SUITE_P(LongRequests, EveryWorldTest, kLongSlices);
+
 }  // namespace
 }  // namespace skein::sim
 

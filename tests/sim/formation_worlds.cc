@@ -1,9 +1,12 @@
 #include "tests/sim/formation_worlds.h"
 
 #include <algorithm>
+#include <memory>
 #include <utility>
+#include <vector>
 
-#include "tests/sim/faults.h"
+#include "tests/sim/answers.h"
+#include "tests/sim/scenario_parts.h"
 #include "tests/sim/workload.h"
 
 namespace skein::sim {
@@ -85,17 +88,65 @@ void MakeFaultsOfRanks(Random& random, Scenario& scenario) {
   }
 }
 
-}  // namespace
+// What a bound group of so many decode instances holds; of one: what an instance holds alone.
+int64_t TokensOfGroup(const Scenario& scenario, int size) {
+  const engine::EmulatedOptions options =
+      EngineOptions(scheduler::Role::kDecode, scenario.kv_heads);
+  // Each keeps a part of the heads of every token, at least one head.
+  const int64_t parts = std::min(size, scenario.kv_heads);
+  const int64_t tokens = parts * scenario.decode_blocks * options.kv.block_tokens;
+  return std::min<int64_t>(tokens, options.max_positions);
+}
 
-Scenario MakeFormationScenario(uint64_t seed) {
+// A request that fits a group of this size, and none of half of it.
+void Lengthen(Random& random, const Scenario& scenario, int size, ClientPlan* client) {
+  auto spec = std::make_shared<scheduler::RequestSpec>(*client->spec);
+  const int64_t tokens =
+      random.Between(TokensOfGroup(scenario, size / 2) + 1, TokensOfGroup(scenario, size));
+  spec->max_tokens = random.Between(20, 60);  // at least what MakePoison may make of it
+  spec->min_tokens = std::min(spec->min_tokens, spec->max_tokens);
+  if (random.Chance(0.7)) spec->stop_token_ids.clear();
+  while (scheduler::PromptTokens(*spec) + spec->max_tokens < tokens) {
+    spec->prompt.push_back(static_cast<int32_t>(random.Between(0, kVocab - 1)));
+  }
+  spec->want_prompt_logprobs = false;
+  client->spec = spec;
+}
+
+// Of its own randomness.
+void LengthenSome(uint64_t seed, Scenario& scenario) {
+  Random random(seed * 0x9e3779b97f4a7c15u + 109);
+  std::vector<int> sizes;  // that hold more than half of them do
+  for (int size = 2; size <= std::min(scenario.decode_workers, 4); size *= 2) {
+    if (TokensOfGroup(scenario, size) > TokensOfGroup(scenario, size / 2)) sizes.push_back(size);
+  }
+  const auto size = [&] { return sizes[random.Between(0, std::ssize(sizes) - 1)]; };
+  for (ClientPlan& client : scenario.clients) {
+    const bool may = !client.impossible && !client.unknown_model && client.spec->max_tokens > 1;
+    if (may && random.Chance(0.15)) Lengthen(random, scenario, size(), &client);
+  }
+  if (!scenario.orders.empty() || !scenario.formations->automatic) return;
+  Lengthen(random, scenario, size(), &scenario.probes.back());
+}
+
+// Others may have got another length since.
+void MarkLong(Scenario& scenario) {
+  const int64_t most = TokensOfGroup(scenario, 1);
+  for (std::vector<ClientPlan>* clients : {&scenario.clients, &scenario.probes}) {
+    for (ClientPlan& client : *clients) {
+      if (client.impossible || client.unknown_model) continue;
+      client.needs_group = scheduler::PromptTokens(*client.spec) + client.spec->max_tokens > most;
+    }
+  }
+}
+
+Scenario Make(uint64_t seed, bool long_requests) {
   Random random(seed * 0x9e3779b97f4a7c15u + 107);
   constexpr int kWorkers[] = {2, 2, 2, 3, 4, 4, 4, 5, 8, 8};
   Scenario scenario;
   scenario.seed = seed;
   scenario.faultless = seed % 4 == 0;
-  scenario.delay_max_us = random.Between(60, 2000);
-  scenario.compute_at_end = random.Chance(0.5);
-  scenario.step_us = random.Between(200, 3000);
+  MakeSpeeds(random, {.delay_most_us = 2000, .step_most_us = 3000}, scenario);
   scenario.prefill_workers = static_cast<int>(random.Between(2, 3));
   scenario.decode_workers = kWorkers[random.Between(0, 9)];
   scenario.kv_heads = 2 << random.Between(0, 2);
@@ -104,12 +155,10 @@ Scenario MakeFormationScenario(uint64_t seed) {
   scenario.formations = MakePlan(random);
   MakeFormationWorkload(random, scenario);
   MakeOrders(random, scenario);
-  MakeSamplings(seed, scenario);
-  MakePoison(seed, scenario);
-  if (seed / 4 % 4 == 3) {
-    scenario.staging_buffers = static_cast<int>(random.Between(1, 3));
-    scenario.staging_slots = static_cast<int32_t>(random.Between(1, 8));
-  }
+  if (long_requests) LengthenSome(seed, scenario);
+  MakeAnswers(seed, scenario);
+  if (long_requests) MarkLong(scenario);
+  if (seed / 4 % 4 == 3) MakeStaging(random, scenario);
   if (scenario.faultless) return scenario;
   if (random.Chance(0.3)) scenario.group_break_chance = 0.003;
   if (random.Chance(0.3)) scenario.formations->feed_failure_chance = 0.1;
@@ -119,11 +168,18 @@ Scenario MakeFormationScenario(uint64_t seed) {
   }
   if (random.Chance(0.7)) MakeFaultsOfRanks(random, scenario);
   if (random.Chance(0.4)) return scenario;  // nothing else breaks
-  MakeFaults(random, scenario);
-  MakeStandstills(seed, scenario);
-  MakeHangs(seed, scenario);
-  MakeMoreFaults(seed, scenario);
-  MakeClockJump(seed, scenario);
+  MakeAllFaults(seed, random, scenario);
+  return scenario;
+}
+
+}  // namespace
+
+Scenario MakeFormationScenario(uint64_t seed) { return Make(seed, /*long_requests=*/false); }
+
+Scenario MakeLongRequestsScenario(uint64_t seed) {
+  Scenario scenario = Make(seed, /*long_requests=*/true);
+  scenario.request_deadline_ms = 18'000;  // above LongRequests::kStuckUs, after the healing, too
+  scenario.prefill_blocks = 60;           // for each prompt that fits a decode worker alone
   return scenario;
 }
 

@@ -31,6 +31,13 @@ Scenario FormationsChanged(uint64_t seed) {
   return scenario;
 }
 
+template <void (*change)(Scenario*)>
+Scenario LongRequestsChanged(uint64_t seed) {
+  Scenario scenario = MakeLongRequestsScenario(kSpFaultlessEvery * seed);
+  change(&scenario);
+  return scenario;
+}
+
 Scenario MakeSmallPools(uint64_t seed) {
   Scenario scenario = MakeScenario(seed);
   ShrinkPools(&scenario);
@@ -59,6 +66,9 @@ constexpr Kind kKinds[] = {{"alone", MakeScenario},
                            {"formations", MakeFormationScenario},
                            {"formations_no_excuse", FormationsChanged<LeaveNoExcuse>},
                            {"formations_small_pools", MakeFormationsInSmallPools},
+                           {"formations_long", MakeLongRequestsScenario},
+                           {"formations_long_no_excuse", LongRequestsChanged<LeaveNoExcuse>},
+                           {"formations_long_resyncs", LongRequestsChanged<BreakLinks>},
                            {"formations_half_open", FormationsChanged<HalfOpenStreams>}};
 
 }  // namespace

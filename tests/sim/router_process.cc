@@ -12,12 +12,35 @@ namespace skein::sim {
 
 using namespace scheduler;  // NOLINT: the messages, all of them
 
+namespace {
+
+// A request that no instance holds alone may find no group, or lose it. Then it is told its length
+// and the limits.
+bool LacksGroup(const ClientPlan& plan, const absl::Status& status) {
+  const auto says = [&](const char* text) {
+    return status.message().find(text) != absl::string_view::npos;
+  };
+  if (!plan.needs_group) return false;
+  if (absl::IsUnavailable(status) && says("the bound group that computed the request has ended")) {
+    return says(" tokens exceed the KV cache of this instance, ");
+  }
+  return (absl::IsInvalidArgument(status) || absl::IsUnavailable(status)) &&
+         says(" tokens fit no decode instance; the largest takes ");
+}
+
+// Only operators can keep a group from being bound.
+bool MayLackGroup(const Scenario& scenario) {
+  return !scenario.formations->automatic || !scenario.orders.empty();
+}
+
+}  // namespace
+
 void RouterProcess::OnStart() {
   RouterConfig config;
   config.max_streams = network_->scenario().router_streams;
   config.max_queued = network_->scenario().router_queue;
-  config.request_deadline_us = 10 * network_->scenario().time_scale * kSecondUs;
   const TimeUs unit_us = network_->scenario().time_scale * kMillisecondUs;
+  config.request_deadline_us = network_->scenario().request_deadline_ms * unit_us;
   config.orchestrator_wait_us = 3000 * unit_us;
   config.session = {.report_us = 50 * unit_us,
                     .report_spacing_us = 5 * unit_us,
@@ -118,6 +141,7 @@ void RouterProcess::CheckPoison(const Client& client) {
       !network_->scenario().faultless &&
       client.status.message().find("it is not planned again") != absl::string_view::npos;
   const bool own = code == poison || two_engines || FailsEngines(*client.plan.spec) ||
+                   LacksGroup(client.plan, client.status) ||
                    (client.plan.impossible && absl::IsInvalidArgument(client.status));
   if (sequence_failed && !own) {
     Violated(client, absl::StrCat("failed by another: ", client.status.ToString()));
@@ -149,6 +173,7 @@ void RouterProcess::CheckHonest(const Client& client, const absl::Status& status
                         (plan.spec->deadline_us > 0 && absl::IsDeadlineExceeded(status)) ||
                         (plan.impossible && absl::IsInvalidArgument(status)) ||
                         status.code() == plan.poison ||
+                        (LacksGroup(plan, status) && MayLackGroup(network_->scenario())) ||
                         (plan.unknown_model && absl::IsNotFound(status));
   if (!expected) Violated(client, absl::StrCat("failed without a fault: ", status.ToString()));
 }
@@ -343,6 +368,7 @@ void RouterProcess::Execute(End& effect) {
 
 void RouterProcess::CheckAnswer(const Client& client, const End& end) {
   ++finished_;
+  finished_in_groups_ += client.plan.needs_group ? 1 : 0;
   const RequestSpec& spec = *client.plan.spec;
   const auto tokens = static_cast<int64_t>(client.tokens.size());
   const bool cut = client.plan.stops_after >= 0 && tokens > client.plan.stops_after;

@@ -33,6 +33,7 @@ class RouterProcess
   // What became of the request of this serial, once it ended.
   absl::Status StatusOf(uint64_t serial) const { return clients_.at(serial).status; }
   int64_t finished() const { return finished_; }
+  int64_t finished_in_groups() const { return finished_in_groups_; }  // that fit no instance alone
   // Requests that ended with the error of their own sequence.
   int64_t failed_alone() const { return failed_alone_; }
   // Clients that have not got their answer.
@@ -104,6 +105,7 @@ class RouterProcess
   int64_t turned_away_ = 0;  // clients that come again
   int64_t open_ = 0;
   int64_t finished_ = 0;
+  int64_t finished_in_groups_ = 0;
   int64_t failed_alone_ = 0;
 };
 

@@ -7,6 +7,7 @@
 
 #include "scheduler/plan/policy.h"
 #include "tests/sim/faults.h"
+#include "tests/sim/scenario_parts.h"
 #include "tests/sim/workload.h"
 
 namespace skein::sim {
@@ -86,8 +87,7 @@ void MakeLimits(uint64_t seed, Scenario& scenario) {
 // Of its own randomness: what else a seed decides is the same in both modes.
 void MakeStaging(uint64_t seed, Scenario& scenario) {
   Random random(seed * 0x9e3779b97f4a7c15u + 13);
-  scenario.staging_buffers = static_cast<int>(random.Between(1, 3));
-  scenario.staging_slots = static_cast<int32_t>(random.Between(1, 8));
+  MakeStaging(random, scenario);
 }
 
 }  // namespace
@@ -97,27 +97,20 @@ Scenario MakeSpScenario(uint64_t seed) {
   Scenario scenario;
   scenario.seed = seed;
   scenario.faultless = seed % 4 == 0;
-  scenario.delay_max_us = random.Between(60, 3000);
-  scenario.compute_at_end = random.Chance(0.5);
-  scenario.step_us = random.Between(200, 2000);
+  MakeSpeeds(random, {}, scenario);
   scenario.prefill_workers = static_cast<int>(random.Between(3, 6));
   scenario.prefill_blocks = static_cast<int>(random.Between(16, 28));
   scenario.router_streams = 40;
   scenario.planning = MakePlanning(seed, random, scenario.prefill_workers);
   MakeSpWorkload(random, scenario);
-  MakeSamplings(seed, scenario);
-  MakePoison(seed, scenario);
+  MakeAnswers(seed, scenario);
   MakeLimits(seed, scenario);
   if (seed / 4 % 2 == 1) MakeStaging(seed, scenario);
   if (scenario.faultless) return scenario;
-  MakeFaults(random, scenario);
-  MakeStandstills(seed, scenario);
-  MakeHangs(seed, scenario);
+  MakeAllFaults(seed, random, scenario);
   scenario.word_loss_chance = 0.25;
   if (random.Chance(0.6)) MakeDeaths(random, scenario);
   if (random.Chance(0.4)) scenario.group_break_chance = 0.02;
-  MakeMoreFaults(seed, scenario);
-  MakeClockJump(seed, scenario);
   return scenario;
 }
 
@@ -126,20 +119,13 @@ Scenario MakeScenario(uint64_t seed) {
   Scenario scenario;
   scenario.seed = seed;
   scenario.faultless = seed % 5 == 0;
-  scenario.delay_max_us = random.Between(60, 3000);
-  scenario.compute_at_end = random.Chance(0.5);
-  scenario.step_us = random.Between(200, 3000);
+  MakeSpeeds(random, {.step_most_us = 3000}, scenario);
   MakeWorkload(random, scenario);
-  MakeSamplings(seed, scenario);
-  MakePoison(seed, scenario);
+  MakeAnswers(seed, scenario);
   MakeLimits(seed, scenario);
   if (seed / 5 % 2 == 1) MakeStaging(seed, scenario);
   if (scenario.faultless) return scenario;
-  MakeFaults(random, scenario);
-  MakeStandstills(seed, scenario);
-  MakeHangs(seed, scenario);
-  MakeMoreFaults(seed, scenario);
-  MakeClockJump(seed, scenario);
+  MakeAllFaults(seed, random, scenario);
   return scenario;
 }
 
@@ -149,14 +135,12 @@ Scenario MakeLongScenario(uint64_t seed) {
   scenario.seed = seed;
   scenario.faultless = seed % 8 == 0;
   scenario.time_scale = 10;
-  scenario.delay_max_us = random.Between(60, 3000);
-  scenario.compute_at_end = random.Chance(0.5);
-  scenario.step_us = random.Between(30, 120) * kMillisecondUs;
+  MakeSpeeds(random, {.step_least_us = 30 * kMillisecondUs, .step_most_us = 120 * kMillisecondUs},
+             scenario);
   scenario.slowness = random.Between(2, 4);
   scenario.decode_blocks = 200;
   MakeLongWorkload(random, scenario);
-  MakeSamplings(seed, scenario);
-  MakePoison(seed, scenario);
+  MakeAnswers(seed, scenario);
   MakeLimits(seed, scenario);
   if (seed / 8 % 2 == 1) MakeStaging(seed, scenario);
   if (scenario.faultless) return scenario;
@@ -170,9 +154,7 @@ Scenario MakeSlowWritersScenario(uint64_t seed) {
   Random random(seed * 0x9e3779b97f4a7c15u + 61);
   Scenario scenario;
   scenario.seed = seed;
-  scenario.delay_max_us = random.Between(60, 1000);
-  scenario.compute_at_end = random.Chance(0.5);
-  scenario.step_us = random.Between(200, 1000);
+  MakeSpeeds(random, {.delay_most_us = 1000, .step_most_us = 1000}, scenario);
   scenario.stall_chance = 0.3;
   scenario.router_streams = 40;
   scenario.router_queue = 40;

@@ -25,6 +25,7 @@ struct ClientPlan {
   int64_t stops_after = -1;              // a stop string is seen in this token
   bool impossible = false;               // fits nowhere: INVALID_ARGUMENT
   bool unknown_model = false;            // NOT_FOUND
+  bool needs_group = false;              // fits no decode worker alone
   // Not OK: its sequence fails in the engine, alone, after so many tokens.
   absl::StatusCode poison = absl::StatusCode::kOk;
   int64_t tokens_before_poison = 0;
@@ -141,6 +142,7 @@ struct Scenario {
   int64_t writing_lease_ms = 200;
   int64_t attach_lease_ms = 300;
   int64_t place_decode_wait_ms = 400;
+  int64_t request_deadline_ms = 10'000;  // of requests that ask for none, likewise
   // Decode workers take KV through so many staging buffers; 0: one-sided.
   int staging_buffers = 0;
   int32_t staging_slots = 0;

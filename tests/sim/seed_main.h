@@ -90,6 +90,7 @@ inline void Add(const Outcome& one, Outcome* sum) {
   sum->group_steps_in_sp += one.group_steps_in_sp;
   sum->group_steps_broken += one.group_steps_broken;
   sum->granted_to_groups += one.granted_to_groups;
+  sum->finished_in_groups += one.finished_in_groups;
 }
 
 // What all worlds of this process did.
@@ -117,7 +118,8 @@ inline std::string FormationsOf(const Outcome& sum) {
                       sum.switches_failed, " switches failed, ", sum.group_steps,
                       " steps of groups, ", sum.group_steps_in_sp, " of them in SP, ",
                       sum.group_steps_broken, " more broken, ", sum.granted_to_groups,
-                      " prompts for all ranks\n");
+                      " prompts for all ranks, ", sum.finished_in_groups,
+                      " requests finished that fit no instance alone\n");
 }
 
 inline void PrintStatistics() {

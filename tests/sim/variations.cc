@@ -25,13 +25,20 @@ void GiveRoom(Scenario* scenario) {
   const Scenario defaults;
   ++scenario->prefill_workers;
   scenario->prefill_blocks = 60;
-  scenario->decode_blocks = 400;
   scenario->router_streams = 100;
   scenario->prefill_requests = scenario->decode_requests = 100;
   scenario->attach_lease_ms = scenario->writing_lease_ms = 500;
   scenario->instance_lease_ms = defaults.instance_lease_ms;
   scenario->faultless = false;
   scenario->no_excuse = true;
+  const auto needs_group = [](const ClientPlan& client) { return client.needs_group; };
+  if (std::none_of(scenario->clients.begin(), scenario->clients.end(), needs_group) &&
+      std::none_of(scenario->probes.begin(), scenario->probes.end(), needs_group)) {
+    scenario->decode_blocks = 400;
+    return;
+  }
+  scenario->formations->automatic = true;  // and nobody pins
+  scenario->orders.clear();
 }
 
 }  // namespace

@@ -55,6 +55,7 @@ World::World(Scenario scenario, bool print_trace)
       [this](const FormationFeeds::ContextPtr& context) { group_steps_.Break(context); });
   constexpr uint64_t kMore = 1000;
   for (ClientPlan probe : scenario_.probes) {
+    if (probe.needs_group) continue;
     auto spec = std::make_shared<scheduler::RequestSpec>(*probe.spec);
     spec->id.serial += kMore;
     probe.spec = std::move(spec);
@@ -388,7 +389,8 @@ Outcome World::Summary() {
           .group_steps = group_steps_.run(),
           .group_steps_in_sp = group_steps_.run_in_sp(),
           .group_steps_broken = group_steps_.broken(),
-          .granted_to_groups = granted_to_groups};
+          .granted_to_groups = granted_to_groups,
+          .finished_in_groups = router_->finished_in_groups()};
 }
 
 }  // namespace skein::sim

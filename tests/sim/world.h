@@ -52,7 +52,8 @@ struct Outcome {
   int64_t group_steps = 0;          // of bound groups, run to their end
   int64_t group_steps_in_sp = 0;    // of those
   int64_t group_steps_broken = 0;
-  int64_t granted_to_groups = 0;  // prompts whose KV came to all ranks
+  int64_t granted_to_groups = 0;   // prompts whose KV came to all ranks
+  int64_t finished_in_groups = 0;  // of `finished`, those that fit no decode worker alone
 };
 
 class World {

@@ -12,8 +12,6 @@
 namespace skein::scheduler {
 namespace {
 
-constexpr TimeUs kDrainUs = 600 * kSecondUs;
-
 double Seconds(TimeUs us) { return static_cast<double>(us) / kSecondUs; }
 
 double Mean(const std::vector<double>& values) {
@@ -103,15 +101,15 @@ void BindForGood(LayoutPolicy::Kind kind, int32_t members, GroupWorld* world) {
 
 absl::StatusOr<LayoutPolicy> LayoutPolicy::Parse(std::string_view name) {
   const LayoutPolicy known[] = {
-      {Kind::kDp, BindHow::kAlternate, "dp"},
-      {Kind::kTp, BindHow::kAlternate, "tp"},
-      {Kind::kShift, BindHow::kAlternate, "shift"},
-      {Kind::kHybrid, BindHow::kAlternate, "hybrid"},
-      {Kind::kFlying, BindHow::kSequential, "flying-sequential"},
-      {Kind::kFlying, BindHow::kSoft, "flying-soft"},
-      {Kind::kFlying, BindHow::kHard, "flying-hard"},
-      {Kind::kFlying, BindHow::kAlternate, "flying-alternate"},
-      {Kind::kAuto, BindHow::kAlternate, "auto"},
+      {Kind::kDp, OwnSequences::kShare, "dp"},
+      {Kind::kTp, OwnSequences::kShare, "tp"},
+      {Kind::kShift, OwnSequences::kShare, "shift"},
+      {Kind::kHybrid, OwnSequences::kShare, "hybrid"},
+      {Kind::kFlying, OwnSequences::kSequential, "flying-sequential"},
+      {Kind::kFlying, OwnSequences::kSoftPreempt, "flying-soft"},
+      {Kind::kFlying, OwnSequences::kHardPreempt, "flying-hard"},
+      {Kind::kFlying, OwnSequences::kShare, "flying-share"},
+      {Kind::kAuto, OwnSequences::kShare, "auto"},
   };
   for (const LayoutPolicy& policy : known) {
     if (policy.name == name) return policy;
@@ -119,7 +117,7 @@ absl::StatusOr<LayoutPolicy> LayoutPolicy::Parse(std::string_view name) {
   return absl::NotFoundError(
       absl::StrCat("'", std::string(name),
                    "' is not dp, tp, shift, hybrid, flying-sequential, flying-soft, flying-hard, "
-                   "flying-alternate or auto"));
+                   "flying-share or auto"));
 }
 
 absl::Status CheckAggregated(const AggregatedOptions& options, const StepProfile& profile) {
@@ -157,7 +155,6 @@ AggregatedResult RunAggregated(const LayoutPolicy& policy, const StepProfile& pr
   GroupWorld world(&profile,
                    {.members = members,
                     .limits = options.limits,
-                    .how = policy.how,
                     .shift = policy.kind == Kind::kShift || policy.kind == Kind::kAuto,
                     .own_share = options.own_share,
                     .shift_s = options.shift_s,
@@ -168,9 +165,7 @@ AggregatedResult RunAggregated(const LayoutPolicy& policy, const StepProfile& pr
     BindForGood(policy.kind, members, &world);
   } else {
     DriverOptions driver_options = options.driver;
-    // Own sequences may take that long to end.
-    const bool drains = policy.how == BindHow::kSequential || policy.how == BindHow::kSoft;
-    if (drains) driver_options.limits.prepare_us = kDrainUs;
+    driver_options.own = policy.own;
     driver.emplace(profile, members, driver_options, &world);
   }
   size_t next = 0;

@@ -11,6 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "scheduler/base/formation_messages.h"
 #include "scheduler/simulator/formations/formation_driver.h"
 #include "scheduler/simulator/formations/group_world.h"
 #include "scheduler/simulator/formations/phased_load.h"
@@ -28,11 +29,11 @@ struct LayoutPolicy {
     kAuto,    // the formation policy, bound steps in SP above the threshold: Skein
   };
   Kind kind = Kind::kAuto;
-  BindHow how = BindHow::kAlternate;  // kFlying, kAuto
+  OwnSequences own = OwnSequences::kShare;  // kFlying, kAuto
   std::string name = "auto";
 
   bool is_static() const { return kind != Kind::kFlying && kind != Kind::kAuto; }
-  // dp, tp, shift, hybrid, flying-sequential, flying-soft, flying-hard, flying-alternate, auto.
+  // dp, tp, shift, hybrid, flying-sequential, flying-soft, flying-hard, flying-share, auto.
   // NOT_FOUND for another name.
   static absl::StatusOr<LayoutPolicy> Parse(std::string_view name);
 };

@@ -40,7 +40,7 @@ double Share(const AggregatedResult& result, StepKind kind) {
 
 constexpr const char* kPolicies[] = {"dp",          "tp",          "shift",
                                      "hybrid",      "flying-soft", "flying-sequential",
-                                     "flying-hard", "auto",        "flying-alternate"};
+                                     "flying-hard", "auto",        "flying-share"};
 
 TEST(AggregatedRun, EveryPolicyServesAllRequestsAndRepeats) {
   PhasedLoad load = Load();

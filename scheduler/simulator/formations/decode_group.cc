@@ -155,8 +155,8 @@ std::vector<std::pair<int32_t, FormationTold>> DecodeGroup::TakeTold() {
   return std::exchange(told_, {});
 }
 
-void DecodeGroup::Prepare(int32_t member, uint64_t epoch) {
-  At(member).preparing = epoch;
+void DecodeGroup::Prepare(int32_t member, const PrepareFormation& order) {
+  At(member).preparing = order.epoch;
   At(member).prepared = false;
 }
 

@@ -13,8 +13,9 @@
 // Launched ahead. Which sequences run in a step is settled when the step before it begins, alone
 // and bound. So a request that comes during a step misses the next one, too.
 //
-// Not simulated: preemption (a request reserves the blocks of its prompt and its whole output when
-// it is placed), and the prompts that a hard release has the lead compute anew.
+// Not simulated: other OwnSequences than kShare, preemption (a request reserves the blocks of its
+// prompt and its whole output when it is placed), and the prompts that a hard release has the lead
+// compute anew.
 #pragma once
 
 #include <array>
@@ -23,6 +24,7 @@
 #include <utility>
 #include <vector>
 
+#include "scheduler/base/formation_messages.h"
 #include "scheduler/base/time.h"
 #include "scheduler/placement/freeness.h"
 #include "scheduler/simulator/formations/formation_world.h"
@@ -71,7 +73,7 @@ class DecodeGroup : public FormationWorld {
   void SetWaiting(int64_t requests) { waiting_ = requests; }
 
   void SetReason(int32_t, orchestrator::BindReason) override {}  // placement heeds freeness only
-  void Prepare(int32_t member, uint64_t epoch) override;
+  void Prepare(int32_t member, const PrepareFormation& order) override;
   void Commit(uint64_t epoch, const orchestrator::Subset& subset, TimeUs now) override;
   void End(int32_t member, uint64_t epoch, Switch how, TimeUs now) override;
   std::vector<std::pair<int32_t, FormationTold>> TakeTold() override;

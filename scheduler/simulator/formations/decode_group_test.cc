@@ -43,7 +43,7 @@ class World {
     group.Advance(at);
   }
   void Bind(uint64_t epoch, const Subset& subset) {
-    for (int32_t i = subset.first; i < subset.end(); ++i) group.Prepare(i, epoch);
+    for (int32_t i = subset.first; i < subset.end(); ++i) group.Prepare(i, {.epoch = epoch});
     group.Advance(now);
     group.Commit(epoch, subset, now);
     group.Advance(now);

@@ -82,7 +82,7 @@ void FormationDriver::Collect(TimeUs now) {
 
 void FormationDriver::Deliver(const Message& message, TimeUs now) {
   if (const auto* prepare = std::get_if<SendPrepare>(&message)) {
-    world_->Prepare(MemberOf(prepare->to), prepare->order.epoch);
+    world_->Prepare(MemberOf(prepare->to), prepare->order);
   } else if (const auto* commit = std::get_if<SendCommit>(&message)) {
     const auto live = switch_.live().find(commit->order.epoch);
     if (live == switch_.live().end()) return;
@@ -141,13 +141,15 @@ void FormationDriver::Decide(TimeUs now) {
   for (const ReleaseStep& step : ReleaseSteps(switch_, chosen, [&](const auto&) { return how; })) {
     const absl::Status ok = switch_.Release(step.lead, step.how, choice.why, now, &effects);
     SKEIN_CHECK(ok.ok());
+    counts_.decisions.push_back({now, 1});
   }
   for (size_t i = 0; i < chosen.size(); ++i) {
     if (!IsFree(switch_, chosen[i])) continue;
     const FormationChoice::Bound& bound = choice.bound[i];
-    const auto epoch = switch_.Bind(bound.subset, bound.why, now, &effects);
+    const auto epoch = switch_.Bind(bound.subset, bound.why, now, &effects, options_.own);
     SKEIN_CHECK(epoch.ok());
     reasons_[*epoch] = bound.reason;
+    counts_.decisions.push_back({now, bound.subset.size});
   }
   Carry(std::move(effects), now);
 }

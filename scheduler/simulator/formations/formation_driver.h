@@ -10,6 +10,7 @@
 #include <variant>
 #include <vector>
 
+#include "scheduler/base/formation_messages.h"
 #include "scheduler/base/time.h"
 #include "scheduler/orchestrator/groups/formation_policy.h"
 #include "scheduler/orchestrator/groups/formation_switch.h"
@@ -21,17 +22,24 @@ namespace skein::scheduler {
 struct DriverOptions {
   orchestrator::FormationPolicyConfig policy;
   orchestrator::FormationLimits limits;
+  OwnSequences own = OwnSequences::kShare;  // of all binds
   // How what is not chosen is released. Empty: as the policy says (FormationChoice::release).
   std::optional<Switch> release;
   TimeUs message_us = kMillisecondUs;       // between the orchestrator and a member
   TimeUs decide_us = 250 * kMillisecondUs;  // between two looks at the load (Formations::kChooseUs)
 };
 
+struct SwitchDecision {
+  TimeUs at_us = 0;
+  int32_t to = 1;  // size; 1: a release
+};
+
 struct SwitchCounts {
-  int64_t binds = 0, releases = 0;  // that ended well
-  int64_t others = 0;               // aborted, forced or failed
-  std::vector<double> cut_over_s;   // of binds
-  std::vector<double> drain_s;      // of releases
+  std::vector<SwitchDecision> decisions;  // in order, whatever came of them
+  int64_t binds = 0, releases = 0;        // that ended well
+  int64_t others = 0;                     // aborted, forced or failed
+  std::vector<double> cut_over_s;         // of binds
+  std::vector<double> drain_s;            // of releases
 };
 
 class FormationDriver {

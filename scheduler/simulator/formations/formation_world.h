@@ -19,7 +19,7 @@ class FormationWorld {
 
   // From here on, of a live epoch whose first member is `first`.
   virtual void SetReason(int32_t first, orchestrator::BindReason reason) = 0;
-  virtual void Prepare(int32_t member, uint64_t epoch) = 0;
+  virtual void Prepare(int32_t member, const PrepareFormation& order) = 0;
   virtual void Commit(uint64_t epoch, const orchestrator::Subset& subset, TimeUs now) = 0;
   virtual void End(int32_t member, uint64_t epoch, Switch how, TimeUs now) = 0;
   // What members have told since the last call, in order.

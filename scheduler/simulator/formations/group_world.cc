@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <iterator>
 
+#include "scheduler/orchestrator/groups/formation_switch.h"
+
 namespace skein::scheduler {
 namespace {
 
@@ -60,9 +62,7 @@ bool GroupWorld::Takes(const Unit& unit, int32_t member, size_t request) const {
   if (member < 0) return unit.bound && !unit.releasing && kv_.Fits(request, unit.subset.size);
   if (!kv_.Fits(request, 1)) return false;
   if (unit.bound) return unit.releasing;
-  const Member& at = At(member);
-  const bool drains = options_.how == BindHow::kSequential || options_.how == BindHow::kSoft;
-  return at.preparing == 0 || !drains || at.speculates;
+  return At(member).preparing == 0 || !At(member).drains;
 }
 
 // Whether the request leaves the unit to those that it is bound for, if it can.
@@ -128,32 +128,32 @@ std::vector<std::pair<int32_t, FormationTold>> GroupWorld::TakeTold() {
   return std::exchange(told_, {});
 }
 
-void GroupWorld::Prepare(int32_t member, uint64_t epoch) {
+void GroupWorld::Prepare(int32_t member, const PrepareFormation& order) {
   Member& at = At(member);
-  at.preparing = epoch;
+  const bool leads = member == order.first;
+  at.preparing = order.epoch;
+  at.how = order.own;
   at.prepared = false;
-  // What waits at it for a place goes to the group, too, unless the two take turns from the start.
-  if (options_.how == BindHow::kAlternate || options_.how == BindHow::kHard) return;
-  const auto waiting = at.own.TakeWaiting();
-  at.speculates = options_.how == BindHow::kSoft && at.own.Idle();
-  PlaceAll(waiting);
+  at.drains = orchestrator::OwnEndFirst(order.own, leads);
+  at.moves = order.own == OwnSequences::kSoftPreempt && leads;
+  // What waits at it for a place is not to wait for that.
+  if (at.drains) PlaceAll(at.own.TakeWaiting());
 }
 
 // Members that are ready say so.
 void GroupWorld::TellReady() {
-  const bool drains = options_.how == BindHow::kSequential || options_.how == BindHow::kSoft;
   for (int32_t i = 0; i < options_.members; ++i) {
     Member& at = At(i);
     if (at.preparing == 0 || at.prepared) continue;
-    if (options_.how == BindHow::kSoft && at.own.Idle()) at.speculates = true;
-    if (drains && !at.own.Idle() && !at.speculates) continue;
+    if (at.drains && !at.own.Idle()) continue;
     at.prepared = true;
     Tell(i, at.preparing, FormationTold::Phase::kPrepared, 0, 0);
   }
 }
 
 void GroupWorld::Commit(uint64_t epoch, const Subset& subset, TimeUs now) {
-  if (At(subset.first).preparing == epoch) forming_[epoch] = {subset, now};
+  const Member& lead = At(subset.first);
+  if (lead.preparing == epoch) forming_[epoch] = {subset, lead.how, now};
 }
 
 void GroupWorld::End(int32_t member, uint64_t epoch, Switch how, TimeUs now) {
@@ -170,7 +170,7 @@ void GroupWorld::End(int32_t member, uint64_t epoch, Switch how, TimeUs now) {
   forming_.erase(epoch);
   if (at.preparing == epoch) {
     at.preparing = 0;
-    at.speculates = false;
+    at.drains = at.moves = false;
   }
   Tell(member, epoch, FormationTold::Phase::kEnded, 0, 0);
 }
@@ -200,16 +200,18 @@ void GroupWorld::Merge(uint64_t epoch, const Forming& forming, TimeUs now) {
   std::vector<std::pair<size_t, int64_t>> moving;
   for (int32_t i = subset.first; i < subset.end(); ++i) {
     Member& at = At(i);
-    const auto taken = at.speculates ? at.own.TakeAll() : at.own.TakeWaiting();
+    const auto taken = at.moves ? at.own.TakeAll() : at.own.TakeWaiting();
     moving.insert(moving.end(), taken.begin(), taken.end());
     at.preparing = 0;
-    at.prepared = at.speculates = false;
+    at.prepared = at.drains = at.moves = false;
     units_.erase(i);
     Tell(i, epoch, FormationTold::Phase::kBound, now - forming.since_us, 0);
   }
   Unit unit = MakeUnit(subset, true);
   unit.epoch = epoch;
   unit.reason = reason;
+  unit.own = forming.own;
+  unit.bind_us = now;
   units_.emplace(subset.first, std::move(unit));
   for (const auto& [request, made] : moving) kv_.Free(request);
   PlaceAll(moving);

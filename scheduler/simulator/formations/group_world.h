@@ -5,7 +5,9 @@
 // Units. Instances that are bound form one unit; each other instance is one. A unit runs steps one
 // after another. A bound unit runs steps of its own batch and, in turns by StepShare, rounds in
 // which each member runs one step of what it had before; such a round takes as long as its longest
-// step. A bind waits for the members' steps in flight; no KV moves.
+// step. What the members had before may also end before the bind, move to the group or pause
+// (OwnSequences, of the order to prepare). A bind waits for the members' steps in flight; no KV
+// moves.
 //
 // A request reserves the KV of its prompt and its whole output when it enters a batch, so nothing
 // is preempted.
@@ -32,19 +34,9 @@
 
 namespace skein::scheduler {
 
-// How a bind treats what runs at its members (Flying Serving, section 5.2; kAlternate: Skein).
-enum class BindHow {
-  kSequential,  // own sequences end first; new requests wait for the group
-  kSoft,        // the same, but members that are idle meanwhile begin those alone, and the group
-                // computes them anew
-  kHard,        // own sequences pause while the group has work
-  kAlternate,   // steps of both take turns
-};
-
 struct WorldOptions {
   int32_t members = 4;
   SequenceLimits limits;
-  BindHow how = BindHow::kAlternate;
   // Bound steps of more tokens than ShiftTokens run in SP.
   bool shift = true;
   double own_share = 0;  // StepShare; 0: by the tokens that wait, as a worker's default
@@ -65,7 +57,7 @@ class GroupWorld : public FormationWorld {
   void SetReason(int32_t first, orchestrator::BindReason reason) override;
 
   void Arrive(size_t request);
-  void Prepare(int32_t member, uint64_t epoch) override;
+  void Prepare(int32_t member, const PrepareFormation& order) override;
   void Commit(uint64_t epoch, const orchestrator::Subset& subset, TimeUs now) override;
   void End(int32_t member, uint64_t epoch, Switch how, TimeUs now) override;
   // What members have told since the last call, in order.
@@ -85,9 +77,11 @@ class GroupWorld : public FormationWorld {
  private:
   struct Member {
     SequenceBatch own;
-    uint64_t preparing = 0;  // epoch; 0: none
+    OwnSequences how = OwnSequences::kShare;  // of the order to prepare
+    uint64_t preparing = 0;                   // epoch; 0: none
     bool prepared = false;
-    bool speculates = false;  // kSoft: all that it runs waits for the group
+    bool drains = false;  // what it runs alone ends first
+    bool moves = false;   // what it runs alone goes on in the group
   };
   struct Unit {
     orchestrator::Subset subset;
@@ -98,6 +92,8 @@ class GroupWorld : public FormationWorld {
     bool releasing = false;
     bool hard_end = false;
     orchestrator::BindReason reason = orchestrator::BindReason::kLoad;
+    OwnSequences own = OwnSequences::kShare;
+    TimeUs bind_us = 0;
     TimeUs until_us = kNever;  // of the step that runs
     bool runs_own = false;
     std::optional<StepKind> mode;  // of its latest bound step
@@ -105,6 +101,7 @@ class GroupWorld : public FormationWorld {
   };
   struct Forming {
     orchestrator::Subset subset;
+    OwnSequences own = OwnSequences::kShare;
     TimeUs since_us = 0;
   };
 

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "scheduler/simulator/formations/group_world.h"
+#include "scheduler/worker/group/own_pause.h"
 
 namespace skein::scheduler {
 
@@ -54,7 +55,8 @@ void GroupWorld::Start(Unit* unit, TimeUs now) {
     own_tokens += Admit(&At(i).own, {i, 1});
   }
   if (bound_tokens == 0 && own_tokens == 0) return;
-  const bool paused = options_.how == BindHow::kHard && !unit->releasing && bound_tokens > 0;
+  const bool paused =
+      !unit->releasing && bound_tokens > 0 && OwnPauses(unit->own, now - unit->bind_us);
   if (!paused && unit->share.NextIsOwn(own_tokens, bound_tokens, unit->releasing)) {
     StartOwn(unit, now);
   } else {

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 #include "scheduler/simulator/formations/builtin_step_profiles.h"
+#include "scheduler/worker/group/own_pause.h"
 
 namespace skein::scheduler {
 namespace {
@@ -11,11 +12,11 @@ using Phase = FormationTold::Phase;
 const StepProfile& Profile() { return *FindStepProfile("llama3-70b-h200-bf16"); }
 
 // Four instances with one request each, and one more that arrives when they are bound.
-class GroupWorldTest : public testing::TestWithParam<BindHow> {
+class GroupWorldTest : public testing::TestWithParam<OwnSequences> {
  protected:
   GroupWorldTest()
       : requests_(5, GroupRequest{.prompt_tokens = 500, .output_tokens = 40}),
-        world_(&Profile(), {.members = 4, .how = GetParam(), .shift = false}, &requests_) {}
+        world_(&Profile(), {.members = 4, .shift = false}, &requests_) {}
 
   // Runs until the next step ends; false: nothing runs.
   bool Advance() {
@@ -30,7 +31,9 @@ class GroupWorldTest : public testing::TestWithParam<BindHow> {
     return count;
   }
   void Prepare() {
-    for (int32_t i = 0; i < 4; ++i) world_.Prepare(i, 7);
+    for (int32_t i = 0; i < 4; ++i) {
+      world_.Prepare(i, {.epoch = 7, .first = 0, .size = 4, .own = GetParam()});
+    }
     world_.Advance(now_);
   }
   int64_t Steps(StepKind kind) const {
@@ -47,9 +50,10 @@ TEST_P(GroupWorldTest, BindsAndReleasesAndEveryRequestEnds) {
   world_.Advance(0);
   Advance();
   Prepare();
-  const bool drains = GetParam() == BindHow::kSequential || GetParam() == BindHow::kSoft;
   int64_t prepared = Told(Phase::kPrepared);
-  EXPECT_EQ(prepared, drains ? 0 : 4);
+  EXPECT_EQ(prepared, GetParam() == OwnSequences::kSequential    ? 0
+                      : GetParam() == OwnSequences::kSoftPreempt ? 1
+                                                                 : 4);
   while (prepared < 4) {
     ASSERT_TRUE(Advance());
     prepared += Told(Phase::kPrepared);
@@ -64,9 +68,9 @@ TEST_P(GroupWorldTest, BindsAndReleasesAndEveryRequestEnds) {
   world_.Advance(now_);
   const int64_t own = Steps(StepKind::kOwn);
   while (Steps(StepKind::kTp) < 5) ASSERT_TRUE(Advance());
-  if (GetParam() == BindHow::kHard) {
+  if (GetParam() == OwnSequences::kHardPreempt) {
     EXPECT_LE(Steps(StepKind::kOwn), own + 4);
-  } else if (GetParam() == BindHow::kAlternate) {
+  } else if (GetParam() == OwnSequences::kShare) {
     EXPECT_GT(Steps(StepKind::kOwn), own + 4);
   }
   world_.End(0, 7, Switch::kSequential, now_);
@@ -112,43 +116,66 @@ TEST_P(GroupWorldTest, AnEndBeforeTheCommitLeavesEverybodyAlone) {
   EXPECT_EQ(world_.record().outcomes()[0].made, 40);
 }
 
-std::string NameOf(const testing::TestParamInfo<BindHow>& info) {
-  const char* const names[] = {"Sequential", "Soft", "Hard", "Alternate"};
-  return names[static_cast<int>(info.param)];
+std::string NameOf(const testing::TestParamInfo<OwnSequences>& info) {
+  return std::string(ToString(info.param));
 }
 
 INSTANTIATE_TEST_SUITE_P(All, GroupWorldTest,
-                         testing::Values(BindHow::kSequential, BindHow::kSoft, BindHow::kHard,
-                                         BindHow::kAlternate),
+                         testing::Values(OwnSequences::kShare, OwnSequences::kSequential,
+                                         OwnSequences::kSoftPreempt, OwnSequences::kHardPreempt),
                          NameOf);
 
-// Soft preempt: an idle member begins a request that waits for the group, which computes it anew.
-TEST(GroupWorld, SoftBindBeginsRequestsAtIdleMembers) {
-  const std::vector<GroupRequest> requests = {{.prompt_tokens = 500, .output_tokens = 60},
-                                              {.prompt_tokens = 500, .output_tokens = 200}};
-  GroupWorld world(&Profile(), {.members = 2, .how = BindHow::kSoft, .shift = false}, &requests);
-  world.Arrive(0);
-  world.Advance(0);
-  for (int32_t i = 0; i < 2; ++i) world.Prepare(i, 3);
-  world.Advance(0);
-  world.Arrive(1);
+void Bind(OwnSequences own, TimeUs* now, GroupWorld* world) {
+  for (int32_t i = 0; i < 2; ++i) {
+    world->Prepare(i, {.epoch = 3, .first = 0, .size = 2, .own = own});
+  }
+  world->Advance(*now);
+  auto prepared = static_cast<int64_t>(world->TakeTold().size());
+  while (prepared < 2) {
+    world->Advance(*now = world->NextEnd());
+    prepared += static_cast<int64_t>(world->TakeTold().size());
+  }
+  world->Commit(3, {0, 2}, *now);
+}
+
+// Soft preempt: the lead begins requests meanwhile, which the group computes anew.
+TEST(GroupWorld, SoftBindBeginsRequestsAtTheLead) {
+  const std::vector<GroupRequest> requests = {{.prompt_tokens = 500, .output_tokens = 200},
+                                              {.prompt_tokens = 500, .output_tokens = 60}};
+  GroupWorld world(&Profile(), {.members = 2, .shift = false}, &requests);
+  for (size_t i = 0; i < 2; ++i) world.Arrive(i);  // one at each
   world.Advance(0);
   TimeUs now = 0;
-  int64_t prepared = static_cast<int64_t>(world.TakeTold().size());
-  EXPECT_EQ(prepared, 1);
-  while (prepared < 2) {
-    now = world.NextEnd();
-    world.Advance(now);
-    prepared += static_cast<int64_t>(world.TakeTold().size());
-  }
-  const int64_t alone = world.record().outcomes()[1].made;
+  Bind(OwnSequences::kSoftPreempt, &now, &world);
+  const int64_t alone = world.record().outcomes()[0].made;
   EXPECT_GT(alone, 20);
-  EXPECT_EQ(world.record().outcomes()[0].made, 60);
-  world.Commit(3, {0, 2}, now);
+  EXPECT_EQ(world.record().outcomes()[1].made, 60);
   world.Advance(now);
   while (world.NextEnd() != kNever) world.Advance(world.NextEnd());
-  EXPECT_EQ(world.record().outcomes()[1].made, 200);
+  EXPECT_EQ(world.record().outcomes()[0].made, 200);
   EXPECT_GE(world.record().steps()[static_cast<size_t>(StepKind::kTp)].count, 200 - alone - 1);
+}
+
+// Hard preempt: own sequences pause while the group has work, for a minute at most.
+TEST(GroupWorld, APauseEndsAMinuteAfterTheBind) {
+  const std::vector<GroupRequest> requests = {{.prompt_tokens = 500, .output_tokens = 100},
+                                              {.prompt_tokens = 500, .output_tokens = 100},
+                                              {.prompt_tokens = 500, .output_tokens = 20'000}};
+  GroupWorld world(&Profile(), {.members = 2, .shift = false}, &requests);
+  for (size_t i = 0; i < 2; ++i) world.Arrive(i);
+  world.Advance(0);
+  TimeUs now = 0;
+  Bind(OwnSequences::kHardPreempt, &now, &world);
+  world.Advance(now = world.NextEnd());
+  world.Arrive(2);
+  world.Advance(now);
+  const auto made = [&] { return world.record().outcomes()[0].made; };
+  const TimeUs bound_us = now;
+  while (now < bound_us + kOwnPauseUs - kSecondUs) world.Advance(now = world.NextEnd());
+  EXPECT_LT(made(), 5);
+  while (now < bound_us + kOwnPauseUs + 10 * kSecondUs) world.Advance(now = world.NextEnd());
+  EXPECT_EQ(made(), 100);
+  EXPECT_LT(world.record().outcomes()[2].made, 20'000);
 }
 
 // No instance holds more KV than it has; what fits none is refused.

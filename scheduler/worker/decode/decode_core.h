@@ -76,6 +76,7 @@
 #include "scheduler/batch/batch_scheduler.h"
 #include "scheduler/kv/block_pool.h"
 #include "scheduler/worker/decode/decode_events.h"
+#include "scheduler/worker/group/own_pause.h"
 #include "scheduler/worker/membership/membership_events.h"
 #include "scheduler/worker/steps/engine_watch.h"
 #include "scheduler/worker/worker_snapshot.h"
@@ -87,7 +88,7 @@ struct GroupConfig {
   TimeUs step_max_us = 60 * kSecondUs;                         // of a step of the group
   int64_t shift_tokens = std::numeric_limits<int64_t>::max();  // BoundGroupConfig's
   double own_share = 0;                                        // likewise
-  TimeUs own_pause_us = 60 * kSecondUs;                        // likewise
+  TimeUs own_pause_us = kOwnPauseUs;                           // likewise
 };
 
 struct DecodeConfig {

@@ -68,6 +68,7 @@
 #include "scheduler/worker/group/feed_member.h"
 #include "scheduler/worker/group/group_batch.h"
 #include "scheduler/worker/group/group_planner.h"
+#include "scheduler/worker/group/own_pause.h"
 #include "scheduler/worker/group/step_feed.h"
 #include "scheduler/worker/kv_in/coming_blocks.h"
 
@@ -80,10 +81,10 @@ struct BoundGroupConfig {
   int32_t block_tokens = 16;  // of a block of one instance alone
   // Steps of more tokens run in SP, where the order to prepare says nothing else.
   int64_t shift_tokens = std::numeric_limits<int64_t>::max();
-  double own_share = 0;                  // StepShare
+  double own_share = 0;  // StepShare
   // kHardPreempt: the longest pause of own sequences, where the order to prepare says nothing else.
-  TimeUs own_pause_us = 60 * kSecondUs;
-  std::string memory;                    // the transport's description of this rank's KV regions
+  TimeUs own_pause_us = kOwnPauseUs;
+  std::string memory;  // the transport's description of this rank's KV regions
 };
 
 // What this rank runs by itself, now.

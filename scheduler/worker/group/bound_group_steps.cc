@@ -101,8 +101,9 @@ bool BoundGroup::OwnEndFirst() const {
 }
 
 bool BoundGroup::OwnPauses(TimeUs now) const {
-  return order_.own == OwnSequences::kHardPreempt && !ending_.has_value() &&
-         now < bind_us_ + order_.own_pause_us.value_or(config_.own_pause_us);
+  return !ending_.has_value() &&
+         scheduler::OwnPauses(order_.own, now - bind_us_,
+                              order_.own_pause_us.value_or(config_.own_pause_us));
 }
 
 void BoundGroup::SetOwn(const OwnWork& own, TimeUs now) {

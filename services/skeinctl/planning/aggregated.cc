@@ -126,7 +126,7 @@ void AggregatedFlags::Register(FlagSet* set) {
             "llama3-70b-h200-fp8, llama3-8b, or a file), --requests, --seed and --format count.");
   set->String(&policy, "policy",
               "Layouts to compare, separated by commas: dp, tp, shift, hybrid; by the formation "
-              "policy: flying-sequential, flying-soft, flying-hard, flying-alternate, auto.")
+              "policy: flying-sequential, flying-soft, flying-hard, flying-share, auto.")
       .Value("POLICY[,POLICY...]");
   set->Int(&options.devices, "devices", "Devices of the group.", 1, 1 << 16);
   set->Int(&options.limits.step_tokens, "step-tokens", "Most tokens of a step.", 2, 1 << 20);
