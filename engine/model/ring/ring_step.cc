@@ -26,9 +26,13 @@ std::vector<bool> AttendsLast(const RingStep& step) {
   return attends;
 }
 
-// An error of RunLayers. Of a collective `progress` knows it already; else it is of the weights.
-absl::Status OfLayers(const absl::Status& status, const RingProgress& progress) {
-  if (!progress.status().ok() || absl::IsDeadlineExceeded(status)) return status;
+// An error of RunLayers. Of a ring's or mover's collective `progress` knows it already. Of others
+// only a tensor group has any; else it is of the weights, which are here where there is such a
+// group.
+absl::Status OfLayers(const absl::Status& status, const RingProgress& progress,
+                      const RingStep& step) {
+  const bool of_collective = !progress.status().ok() || step.tp > 1;
+  if (of_collective || absl::IsDeadlineExceeded(status)) return status;
   return absl::UnavailableError(status.message());
 }
 
@@ -186,7 +190,7 @@ absl::Status RingRunner::Run(const Model& model, WeightSource* slices, const Rin
       RunParts(model, slices, layer_queued, attention, tensor ? &*tensor : nullptr, state);
   if (!status.ok()) {
     // Wakes ring and mover, which wait for this layer, and the other ranks.
-    progress.Fail(OfLayers(status, progress));
+    progress.Fail(OfLayers(status, progress, ring));
     return progress.status();
   }
   // Ring and mover have made their last calls.

@@ -60,7 +60,9 @@ class TensorFailure : public ::testing::Test {
 
   static std::unique_ptr<Engine> Make(const nlohmann::json& config, ModelEngineOptions options) {
     const auto* test = ::testing::UnitTest::GetInstance()->current_test_info();
-    const std::string dir = ::testing::TempDir() + "/tensor_failure_" + test->name();
+    static int made = 0;
+    const std::string dir =
+        ::testing::TempDir() + "/tensor_failure_" + test->name() + "_" + std::to_string(made++);
     EXPECT_TRUE(tools::WriteRandomCheckpoint(dir, config, {.dtype = DType::kF32}).ok());
     options.num_blocks = 20;
     options.block_tokens = kBlockTokens;
