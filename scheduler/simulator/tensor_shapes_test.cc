@@ -73,6 +73,7 @@ TEST(TensorShapes, EveryChunkTakesTheTimeOfTheShapeThatItsInstancesAllow) {
 TEST(TensorShapes, ShortenTheTimeToFirstTokenAtLightLoad) {
   const LatencyModel model = WithShapes();
   std::vector<SimRequest> requests;
+  requests.reserve(300);
   for (int i = 0; i < 300; ++i) requests.push_back({i * 100.0, 100 + i * i, 1});
   for (const char* policy : {"tetris", "greedy", "fixed8"}) {
     const auto times = [&](const ShapeLimits& limits) {

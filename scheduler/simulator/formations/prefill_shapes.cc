@@ -97,11 +97,12 @@ absl::StatusOr<DerivedLatency> DeriveLatency(const StepProfile& profile,
       const TensorShape shape{ranks, tp, fit->sizes.at(ranks)};
       if (tp == 1) sizes[ranks] = shape.coefficients;
       if (tp > 1) tensor.push_back(shape);
-      for (const SampleResidual& residual : fit->residuals) {
-        if (std::abs(residual.Relative()) <= worst_error) continue;
-        worst_error = std::abs(residual.Relative());
+      for (size_t i = 0; i < fit->residuals.size(); ++i) {  // in the order of the samples
+        const double error = std::abs(fit->residuals[i].Relative());
+        if (error <= worst_error) continue;
+        worst_error = error;
         worst = shape;
-        worst_tokens = residual.sample.chunk_tokens;
+        worst_tokens = kShortest << i;
       }
     }
   }
