@@ -93,7 +93,7 @@ TEST_F(PlanningTest, PlansAreCountedOnceTheirPromptIsComputed) {
   Do(Closed({7, 2}));  // before anything was computed
   const PlanTotals totals = core_->Snapshot(now_).plans.at("m");
   EXPECT_EQ(totals.plans_by_chunks, (std::map<size_t, uint64_t>{{1, 1}}));
-  EXPECT_EQ(totals.chunks_by_sp, (std::map<size_t, uint64_t>{{2, 1}}));
+  EXPECT_EQ(totals.chunks_by_shape, (std::map<std::pair<size_t, int>, uint64_t>{{{2, 1}, 1}}));
   EXPECT_NEAR(totals.estimated_s, 1e-3 + 2000 * 0.55e-3, 1e-9);
   EXPECT_DOUBLE_EQ(totals.actual_s, 2);
   EXPECT_DOUBLE_EQ(totals.error_s, totals.actual_s - totals.estimated_s);

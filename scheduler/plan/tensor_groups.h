@@ -9,6 +9,9 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <map>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "scheduler/plan/latency/latency_model.h"
@@ -18,30 +21,25 @@ namespace skein::scheduler {
 
 // Appends the instances of `joining` that are not yet in *ranks, node by node: first those on the
 // node of the last rank, so that a group that has begun gets its neighbours; then the other nodes,
-// in the order in which they occur. What is in *ranks keeps its place. node_of(instance) is
-// comparable with ==; instances whose node is unknown are of one node here.
+// in the order in which they occur. What is in *ranks keeps its place. node_of(instance) can be
+// compared with <; instances whose node is unknown are of one node here.
 template <class Instance, class NodeOf>
 void JoinByNode(const std::vector<Instance>& joining, NodeOf node_of,
                 std::vector<Instance>* ranks) {
-  std::vector<Instance> left;
+  std::map<std::decay_t<decltype(node_of(joining.front()))>, size_t> order;  // of the nodes
+  if (!ranks->empty()) order[node_of(ranks->back())] = 0;
+  std::vector<std::pair<size_t, Instance>> left;  // with the place of their node
   for (const Instance& one : joining) {
-    if (std::find(ranks->begin(), ranks->end(), one) == ranks->end()) left.push_back(one);
+    if (std::find(ranks->begin(), ranks->end(), one) != ranks->end()) continue;
+    left.emplace_back(order.try_emplace(node_of(one), order.size()).first->second, one);
   }
-  while (!left.empty()) {
-    auto end = left.begin();
-    if (!ranks->empty()) {
-      const auto node = node_of(ranks->back());
-      end = std::stable_partition(left.begin(), left.end(),
-                                  [&](const Instance& one) { return node_of(one) == node; });
-    }
-    if (end == left.begin()) ++end;  // none is left there: on to the next node
-    ranks->insert(ranks->end(), left.begin(), end);
-    left.erase(left.begin(), end);
-  }
+  std::stable_sort(left.begin(), left.end(),
+                   [](const auto& a, const auto& b) { return a.first < b.first; });
+  for (const auto& [place, one] : left) ranks->push_back(one);
 }
 
 // The largest tensor groups that so many ranks can form: a power of two that divides `ranks`, 1 if
-// there are no others. together(i, j): those two ranks are on one node.
+// there are no others. together(i, j): those two ranks are on one node. REQUIRES ranks > 0.
 template <class Together>
 int LargestTensorGroup(size_t ranks, Together together) {
   for (size_t tp = 1;; tp *= 2) {

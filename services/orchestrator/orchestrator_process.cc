@@ -42,10 +42,11 @@ void RefreshPlans(const std::string& model, const scheduler::PlanTotals& plans, 
     total("skein_plans_total", "Plans whose prompt was computed, by the number of chunks.",
           {{"chunks", std::to_string(chunks)}}, count);
   }
-  for (const auto& [sp, count] : plans.chunks_by_sp) {
+  for (const auto& [shape, count] : plans.chunks_by_shape) {
     total("skein_plan_chunks_total",
-          "Chunks of plans whose prompt was computed, by the number of instances.",
-          {{"sp", std::to_string(sp)}}, count);
+          "Chunks of plans whose prompt was computed, by the number of instances, and by how many "
+          "of these computed the dense part together.",
+          {{"sp", std::to_string(shape.first)}, {"tp", std::to_string(shape.second)}}, count);
   }
   total("skein_plan_estimated_seconds_total", "Estimated time from a plan to its last chunk's end.",
         {}, plans.estimated_s);

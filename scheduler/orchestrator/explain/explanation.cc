@@ -136,7 +136,9 @@ bool TakeRouterEnd(const RouterEnd& end, Explanation* explanation) {
 void PlanTotals::Count(const PlanExplanation& plan) {
   if (plan.chunks.empty()) return;
   ++plans_by_chunks[plan.chunks.size()];
-  for (const ChunkExplanation& chunk : plan.chunks) ++chunks_by_sp[chunk.instances.size()];
+  for (const ChunkExplanation& chunk : plan.chunks) {
+    ++chunks_by_shape[{chunk.instances.size(), chunk.tp}];
+  }
   const ChunkExplanation& last = plan.chunks.back();
   if (plan.ttft_s <= 0 || last.ended_us < 0) return;
   const double ended_s = static_cast<double>(last.ended_us) * 1e-6;

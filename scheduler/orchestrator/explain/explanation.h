@@ -165,7 +165,8 @@ struct AwaitedReports {
 // whose KV was all handed over, when their request ends.
 struct PlanTotals {
   std::map<size_t, uint64_t> plans_by_chunks;  // by the number of their chunks
-  std::map<size_t, uint64_t> chunks_by_sp;     // by the number of their instances
+  // By the number of their instances, and their tp.
+  std::map<std::pair<size_t, int>, uint64_t> chunks_by_shape;
   // From the decision to the end of the last chunk, of plans that were made with a latency profile.
   double estimated_s = 0;
   double actual_s = 0;

@@ -121,7 +121,7 @@ TEST_F(FinishedExplanationsTest, TheRoutersReportCountsAPlanAndAFailureOnce) {
   EXPECT_EQ(finished_.Find({7, 1})->prefilled_us, 80);
   const PlanTotals& totals = finished_.totals().at("m");
   EXPECT_EQ(totals.plans_by_chunks.at(1), 1u);
-  EXPECT_EQ(totals.chunks_by_sp.at(2), 1u);
+  EXPECT_EQ(totals.chunks_by_shape.at({2, 1}), 1u);
   EXPECT_NEAR(totals.estimated_s, 60e-6, 1e-12);
   EXPECT_NEAR(totals.actual_s, 80e-6, 1e-12);
   EXPECT_NEAR(totals.error_s, 20e-6, 1e-12);

@@ -55,7 +55,7 @@ class PlanningTest : public OrchestratorTest {
         .latency = latency_,
         .policy = *Policy::Parse(policy),
         .tables = {ImprovementRateTable::Constant(improvement_rate), std::move(rolling)},
-        .node_size = 4};
+        .node_size = node_size_};
     core_ = std::make_unique<OrchestratorCore>(
         OrchestratorConfig{.generation = 1,
                            .planning = std::make_shared<PlanningConfig>(std::move(planning)),
@@ -191,6 +191,7 @@ class PlanningTest : public OrchestratorTest {
   }
 
   LatencyModel latency_ = TestLatency();  // of cores that are made
+  int node_size_ = 4;                     // likewise
   int64_t total_blocks_ = 100000;         // of instances that come
   HandoffShape shape_ = TestShape();      // of instances that come
   orchestrator::FormationConfig formations_ = {};
