@@ -62,25 +62,40 @@ def every_chunk_is_measured():
         cluster.assert_idle_and_whole()
 
 
-def a_planning_cluster_is_measured_on_one_instance():
-    """Its policy would share the longer prompts; they are planned alone, and every missing length is reported."""
+def a_planning_cluster_is_measured_in_each_shape():
+    """Whatever its policy would choose, and every missing length is reported."""
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "profile.json")
         with open(path, "w", encoding="utf-8") as f:
             json.dump(TWO_SIZES, f)
         with Cluster(binaries_from_argv(), "deploy/models/fledgling", prefill=2, decode=1,
                      orchestrator_flags=["--profile", path, "--policy", "fixed2"]) as cluster:
+            measure_each_shape(cluster, folder)
             measure_alone(cluster, folder)
 
 
-def measure_alone(cluster, folder):
+def ends_of_prompts(folder, size):
+    with open(os.path.join(folder, "samples.csv"), encoding="utf-8") as f:
+        return {int(r["history_tokens"]) + int(r["chunk_tokens"]) for r in csv.DictReader(line for line in f if line[0] != "#")
+                if r["sp"] == size}
+
+
+def measure_each_shape(cluster, folder):
     done = profile(cluster, folder, "--prompt-tokens-min=20", "--prompt-tokens-max=900", "--lengths=4", "--rounds=2")
+    assert done.returncode in (0, 1) and b"2 instances as SP 2 x TP 1: not" not in done.stderr, done.stderr
+    assert b"profile: 36 of 36: round 2 of 2, a prompt of " in done.stderr, done.stderr
+    for size in ("1", "2"):
+        assert {20, 71, 253, 900} <= ends_of_prompts(folder, size), done.stderr
+    cluster.assert_idle_and_whole()
+
+
+def measure_alone(cluster, folder):
+    done = profile(cluster, folder, "--prompt-tokens-min=20", "--prompt-tokens-max=900", "--lengths=4", "--rounds=2",
+                   "--prefill-shapes=off")
     assert done.returncode == 0 or b"sp 1:" in done.stderr, done.stderr
     assert b"not measured" not in done.stderr, done.stderr
     assert b"\r" not in done.stderr and b"profile: 12 of 12: round 2 of 2, a prompt of " in done.stderr, done.stderr
-    with open(os.path.join(folder, "samples.csv"), encoding="utf-8") as f:
-        ends = {int(r["history_tokens"]) + int(r["chunk_tokens"]) for r in csv.DictReader(f)}
-    assert {20, 71, 253, 900} <= ends, ends
+    assert {20, 71, 253, 900} <= ends_of_prompts(folder, "1") and not ends_of_prompts(folder, "2"), done.stderr
     cluster.assert_idle_and_whole()
 
 
@@ -254,5 +269,5 @@ def binds_when_quiet_and_releases_when_busy(cluster):
 if __name__ == "__main__":
     # Where it is ignored (nohup), skeinctl does not catch it.
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
-    run_tests(every_chunk_is_measured, a_planning_cluster_is_measured_on_one_instance, wrong_flags_are_named,
+    run_tests(every_chunk_is_measured, a_planning_cluster_is_measured_in_each_shape, wrong_flags_are_named,
               formations_are_measured_and_left_as_they_were, a_gain_makes_auto_bind_and_release)

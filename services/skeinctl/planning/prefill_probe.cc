@@ -92,7 +92,7 @@ absl::Status PrefillProbe::FindWorkers() {
 absl::Status PrefillProbe::Run(int64_t prompt_tokens, scheduler::PrefillShape shape) {
   auto listener = std::make_shared<EndListener>();
   router_->Send(model_, prompt_tokens, /*max_tokens=*/1, shape, listener);
-  const absl::Status ended = listener->Await();
+  absl::Status ended = listener->Await();
   if (ended.ok()) return ended;
   return absl::UnavailableError(
       absl::StrCat("a prompt of ", prompt_tokens, " tokens failed: ", ended.message()));

@@ -207,12 +207,12 @@ absl::Status Profiled(const std::string& orchestrator, const ProfileFlags& optio
         "hold the longest prompt");
   }
   const std::string csv = PrefillCsv(times.shapes);
-  if (const auto s = WriteSamples(options, csv); !s.ok()) return s;
+  if (auto s = WriteSamples(options, csv); !s.ok()) return s;
   absl::Status refused;
   const auto latency = LatencyOf(options, times.shapes, &refused);
   // A prefill side that does not fit is no reason not to measure the decode side.
   Gains gains;
-  const absl::Status decode =
+  absl::Status decode =
       MeasureGains(orchestrator, options, (*probe)->model(), longest + 1, csv, &gains);
   if (absl::IsCancelled(decode)) return decode;
   if (options.format == "json" && (latency.has_value() || gains.has_value())) {

@@ -14,6 +14,7 @@ namespace skein::services {
 std::vector<int64_t> PromptLengths(int64_t tokens_min, int64_t tokens_max, int count) {
   std::vector<int64_t> lengths;
   const double ratio = static_cast<double>(tokens_max) / static_cast<double>(tokens_min);
+  lengths.reserve(static_cast<size_t>(count));
   for (int i = 0; i < count; ++i) {
     lengths.push_back(std::llround(static_cast<double>(tokens_min) *
                                    std::pow(ratio, static_cast<double>(i) / (count - 1))));
@@ -77,7 +78,8 @@ bool ProfileSamples::complete() const {
                      [](const auto& entry) { return entry.second.used > 0; });
 }
 
-std::vector<scheduler::LatencySample> Medians(std::vector<scheduler::LatencySample> samples) {
+std::vector<scheduler::LatencySample> Medians(
+    const std::vector<scheduler::LatencySample>& samples) {
   std::map<std::tuple<int, int64_t, int64_t>, std::vector<double>> seconds;
   for (const scheduler::LatencySample& s : samples) {
     seconds[{s.sp, s.history_tokens, s.chunk_tokens}].push_back(s.seconds);

@@ -46,7 +46,7 @@ class ProfileSamples {
 };
 
 // The median of the samples of each (SP size, history, chunk).
-std::vector<scheduler::LatencySample> Medians(std::vector<scheduler::LatencySample> samples);
+std::vector<scheduler::LatencySample> Medians(const std::vector<scheduler::LatencySample>& samples);
 
 // As CSV with the header that `skeinctl fit` reads.
 std::string SamplesCsv(const std::vector<scheduler::LatencySample>& samples);
