@@ -20,16 +20,25 @@ using Phase = FormationTold::Phase;
 
 class LongTurnsTest : public LongRequestsTest {
  protected:
-  void End(const CallAnnounce& announced) {
-    std::erase_if(held_[announced.instance],
-                  [&](const HeldRequest& one) { return one.id == announced.request.spec->id; });
-    Ended(announced, absl::OkStatus());
+  // It has ended at its lead, which runs the others on.
+  Effects End(const CallAnnounce& announced) {
+    const RequestId id = announced.request.spec->id;
+    std::vector<HeldRequest>& held = held_[announced.instance];
+    std::erase_if(held, [&](const HeldRequest& one) { return one.id == id; });
+    return Report(announced.instance, held,
+                  {{id, announced.request.epoch, FinishReason::kStop, absl::OkStatus()}});
   }
-  // Whoever was told to end a formation has ended it.
-  void EndAll(const Effects& effects) {
+  // Whoever was told to end a formation has ended it. What came of it.
+  Effects EndAll(const Effects& effects) {
+    Effects all;
     for (const CallEndFormation& end : Of<CallEndFormation>(effects)) {
-      for (const InstanceId member : members_) Tell(member, end.request.epoch, Phase::kEnded);
+      for (const InstanceId member : members_) {
+        for (OrchestratorEffect& effect : Tell(member, end.request.epoch, Phase::kEnded)) {
+          all.push_back(std::move(effect));
+        }
+      }
     }
+    return all;
   }
 };
 
@@ -50,8 +59,7 @@ TEST_F(LongTurnsTest, LaterOnesDoNotJoinWhatALongerOneWaitsFor) {
   for (int i = 0; i < 30; ++i) EXPECT_TRUE(Of<CallAnnounce>(ReportAll()).empty());
   End(first);
   End(Of<CallAnnounce>(urgent)[0]);
-  EndAll(ReportAll());
-  const Effects asked = ReportAll();
+  const Effects asked = EndAll(ReportAll());
   ASSERT_EQ(Of<CallPrepareFormation>(asked).size(), 4u);
   EXPECT_EQ(Of<CallAnnounce>(Complete(asked)).size(), 2u) << "the shorter one with it";
 }
@@ -94,8 +102,7 @@ TEST_F(LongTurnsTest, OtherInstancesTakeLaterOnesMeanwhile) {
   });
   ASSERT_NE(waited_for, running.end());
   End(*waited_for);
-  EndAll(ReportAll());
-  EXPECT_EQ(Of<CallPrepareFormation>(ReportAll()).size(), 4u);
+  EXPECT_EQ(Of<CallPrepareFormation>(EndAll(ReportAll())).size(), 4u);
 }
 
 // ---- any order of arrivals ----
@@ -150,13 +157,7 @@ class RandomLongTurns : public LongTurnsTest, public ::testing::WithParamInterfa
       over.push_back(one);
       return true;
     });
-    for (const Running& one : over) {
-      auto& held = held_[one.announced.instance];
-      const RequestId id = one.announced.request.spec->id;
-      std::erase_if(held, [&](const HeldRequest& held_one) { return held_one.id == id; });
-      Carry(Report(one.announced.instance, held,
-                   {{id, one.announced.request.epoch, FinishReason::kStop, absl::OkStatus()}}));
-    }
+    for (const Running& one : over) Carry(End(one.announced));
     std::vector<uint64_t> ended;
     for (const uint64_t epoch : ending_) {
       const bool runs = std::any_of(running_.begin(), running_.end(), [&](const Running& one) {
