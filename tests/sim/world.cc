@@ -179,7 +179,7 @@ void World::StrikeWorker(Worker& worker, const Fault& fault) {
     case FaultKind::kOrderedDrain:
       Order(worker, /*undo=*/false);
       time_.At(std::min(time_.now() + fault.lasts_us, scenario_.heals_us),
-               [this, &worker] { Order(worker, /*undo=*/true); });
+               [this, &worker] { UndoDrain(worker); });
       return;
     case FaultKind::kOrchestratorCrash:
     case FaultKind::kRouterCrash:
@@ -203,6 +203,16 @@ void World::Order(Worker& worker, bool undo) {
   const auto snapshot = worker.core()->Snapshot(worker.LocalNow());
   if (!orchestrator_->alive() || !snapshot.registered) return;
   orchestrator_->Drain({.instance = snapshot.instance, .undo = undo});
+}
+
+// Again, if it was not heard: the orchestrator may be dead, or not know the instance yet.
+template <class Worker>
+void World::UndoDrain(Worker& worker) {
+  Order(worker, /*undo=*/true);
+  time_.At(time_.now() + 200 * kMillisecondUs, [this, &worker] {
+    const bool drains = worker.alive() && worker.core()->Snapshot(worker.LocalNow()).draining;
+    if (drains) UndoDrain(worker);
+  });
 }
 
 // The only one: without force it would be refused.

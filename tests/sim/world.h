@@ -74,6 +74,8 @@ class World {
   void Replace(Worker& worker, bool other_build);
   template <class Worker>
   void Order(Worker& worker, bool undo);
+  template <class Worker>
+  void UndoDrain(Worker& worker);
   void OrderRouter(bool undo);
   template <class Worker>
   void Return(Worker& worker, TimeUs after);
