@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "scheduler/base/own_end_first.h"
 #include "scheduler/worker/decode/decode_core.h"
 #include "scheduler/worker/testing/core_testing.h"
 
@@ -416,7 +417,7 @@ class Group {
   }
 
   bool OwnEndFirst(int rank) const {
-    return own_ == OwnSequences::kSequential || (own_ == OwnSequences::kSoftPreempt && rank > 0);
+    return scheduler::OwnEndFirst(own_, /*leads=*/rank == 0);
   }
   void ExpectOwnHaveEnded(int rank) {
     const DecodeSnapshot seen = Look(rank);

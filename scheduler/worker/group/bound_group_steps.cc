@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "scheduler/base/own_end_first.h"
 #include "scheduler/vocabulary/check.h"
 #include "scheduler/worker/group/bound_group.h"
 
@@ -96,8 +97,7 @@ void BoundGroup::SendWithdraw(const Key& key) {
 // ---- own sequences ----
 
 bool BoundGroup::OwnEndFirst() const {
-  return order_.own == OwnSequences::kSequential ||
-         (order_.own == OwnSequences::kSoftPreempt && rank_ != 0);
+  return scheduler::OwnEndFirst(order_.own, leads());
 }
 
 bool BoundGroup::OwnPauses(TimeUs now) const {

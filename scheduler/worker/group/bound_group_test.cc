@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "scheduler/base/own_end_first.h"
 #include "scheduler/vocabulary/mix64.h"
 
 namespace skein::scheduler {
@@ -152,7 +153,7 @@ class Node {
     }
   }
   bool OwnEndFirst(int rank) const {
-    return own_ == OwnSequences::kSequential || (own_ == OwnSequences::kSoftPreempt && rank > 0);
+    return scheduler::OwnEndFirst(own_, /*leads=*/rank == 0);
   }
   void CommitIfAllArePrepared() {
     if (static_cast<int>(told_.size()) < Size()) return;
