@@ -416,9 +416,7 @@ class Group {
     if (effect.told.epoch >= At(rank).told.epoch) At(rank).told = effect.told;
   }
 
-  bool OwnEndFirst(int rank) const {
-    return scheduler::OwnEndFirst(own_, /*leads=*/rank == 0);
-  }
+  bool OwnEndFirst(int rank) const { return scheduler::OwnEndFirst(own_, /*leads=*/rank == 0); }
   void ExpectOwnHaveEnded(int rank) {
     const DecodeSnapshot seen = Look(rank);
     EXPECT_EQ(seen.granted + seen.running + seen.preempted, 0) << "rank " << rank;
