@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "scheduler/base/own_end_first.h"
 
 namespace skein::scheduler::orchestrator {
 
@@ -78,10 +79,6 @@ std::string_view NameOf(SwitchOutcome outcome) {
       return "failed";
   }
   return "unknown";
-}
-
-bool OwnEndFirst(OwnSequences own, bool leads) {
-  return own == OwnSequences::kSequential || (own == OwnSequences::kSoftPreempt && !leads);
 }
 
 FormationSwitch::FormationSwitch(const FormationLimits& limits, FormationEpochs* epochs)

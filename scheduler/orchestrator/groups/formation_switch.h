@@ -121,9 +121,6 @@ struct SwitchEnded {
 using SwitchEffect = std::variant<SendPrepare, SendCommit, SendEnd, SwitchEnded>;
 using SwitchEffects = std::vector<SwitchEffect>;
 
-// Whether what a member runs alone is to end before it is bound.
-bool OwnEndFirst(OwnSequences own, bool leads);
-
 class FormationSwitch {
  public:
   enum class Stage { kPreparing, kCommitting, kBound, kReleasing, kEnding };

@@ -175,15 +175,6 @@ TEST_F(FormationSwitchTest, OwnSequencesAreGivenTimeToEndWhereTheyAreTo) {
   }
 }
 
-TEST_F(FormationSwitchTest, WhichMembersWaitForTheirOwnSequences) {
-  EXPECT_TRUE(OwnEndFirst(OwnSequences::kSequential, /*leads=*/true));
-  EXPECT_TRUE(OwnEndFirst(OwnSequences::kSequential, /*leads=*/false));
-  EXPECT_FALSE(OwnEndFirst(OwnSequences::kSoftPreempt, /*leads=*/true));
-  EXPECT_TRUE(OwnEndFirst(OwnSequences::kSoftPreempt, /*leads=*/false));
-  EXPECT_FALSE(OwnEndFirst(OwnSequences::kShare, /*leads=*/false));
-  EXPECT_FALSE(OwnEndFirst(OwnSequences::kHardPreempt, /*leads=*/false));
-}
-
 TEST_F(FormationSwitchTest, AReleaseTellsHowTheGroupWasBound) {
   const auto epoch = switch_.Bind({0, 2}, "asked", now_, &effects_, OwnSequences::kHardPreempt);
   for (const Phase phase : {Phase::kPrepared, Phase::kBound}) {

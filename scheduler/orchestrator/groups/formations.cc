@@ -8,6 +8,7 @@
 #include <variant>
 
 #include "absl/strings/str_cat.h"
+#include "scheduler/base/own_end_first.h"
 #include "scheduler/orchestrator/groups/formation_steps.h"
 
 namespace skein::scheduler::orchestrator {

@@ -38,27 +38,14 @@ class DecodeGroupKvTest : public testing::DecodePairTest {
     commit.prefill = {writer};
     Do(0, CommitCalled{{++opens_}, commit});
   }
-  std::vector<int32_t> Expected(uint64_t serial, int64_t tokens) {
-    std::vector<int32_t> expected;
-    for (int64_t i = 0; i < tokens; ++i) expected.push_back(TokenOf({7, serial}, i));
-    return expected;
-  }
-  absl::Status EndOf(uint64_t serial) {
-    if (!At(0).ended.contains(serial)) return absl::UnknownError("it has not ended");
-    return At(0).ended[serial].status;
-  }
-  int64_t Free(int rank) { return At(rank).core->Snapshot(now_).blocks.free; }
   void CloseGrants(int rank) {
     for (auto& closing = At(rank).closing; !closing.empty(); closing.pop_front()) {
       Do(rank, GrantClosed{closing.front()});
     }
   }
   void ExpectAllFreeOnceGrantsAreClosed() {
-    for (int rank = 0; rank < 2; ++rank) {
-      if (At(rank).dead) continue;
-      CloseGrants(rank);
-      EXPECT_EQ(Free(rank), 10) << "rank " << rank;
-    }
+    for (int rank = 0; rank < 2; ++rank) CloseGrants(rank);
+    ExpectAllFree();
   }
 
   uint64_t opens_ = 1000, serial_ = 0;
@@ -73,7 +60,7 @@ TEST_F(DecodeGroupKvTest, ItRunsFromTheBlocksThatItsWritersWereTold) {
   ASSERT_EQ(reply.others.size(), 1u);
   EXPECT_EQ(reply.others[0].blocks.size(), 2u);
   EXPECT_EQ(reply.others[0].memory, "memory");
-  EXPECT_EQ(Free(1), 8);
+  EXPECT_EQ(FreeBlocks(1), 8);
   EXPECT_EQ(At(0).opened, (std::vector<RequestId>{{7, 1}}));
   Attach(1);
   CommitKv(1, 3);
@@ -115,19 +102,19 @@ TEST_F(DecodeGroupKvTest, WhatIsNotBoundMayGoElsewhere) {
   EXPECT_TRUE(absl::IsResourceExhausted(StartKv(Spec(1)).status));
   EXPECT_EQ(StateOf(1), "announced");  // the orchestrator withdraws it
   Bind();
-  EXPECT_EQ(Free(0), 10);
+  EXPECT_EQ(FreeBlocks(0), 10);
 }
 
 TEST_F(DecodeGroupKvTest, ARankWithoutRoomRefusesForAll) {
   Bind();
   StartOwn(1, Spec(9, 26, 10));  // 7 of 10 blocks, and headroom
-  const int64_t free = Free(1);
+  const int64_t free = FreeBlocks(1);
   const OpenTransferReply reply = StartKv(Spec(1, 12, 6));
   EXPECT_TRUE(absl::IsResourceExhausted(reply.status)) << reply.status;
   EXPECT_NE(std::string(reply.status.message()).find("rank 1"), std::string::npos) << reply.status;
   EXPECT_EQ(StateOf(1), "announced");
-  EXPECT_EQ(Free(0), 10);
-  EXPECT_EQ(Free(1), free);
+  EXPECT_EQ(FreeBlocks(0), 10);
+  EXPECT_EQ(FreeBlocks(1), free);
 }
 
 // Its ranks may have kept blocks while one of them had not answered yet.
@@ -137,9 +124,9 @@ TEST_F(DecodeGroupKvTest, AnAnnouncementThatIsWithdrawnLeavesNoBlocksBehind) {
   At(1).dead = true;  // it is silent
   OpenKv(1);
   EXPECT_EQ(StateOf(1), "announced");
-  EXPECT_EQ(Free(0), 8);
+  EXPECT_EQ(FreeBlocks(0), 8);
   Do(0, WithdrawCalled{{{7, 1}, kEpoch}});
-  EXPECT_EQ(Free(0), 10);
+  EXPECT_EQ(FreeBlocks(0), 10);
 }
 
 // Each of what can end it while its KV comes.
@@ -172,8 +159,8 @@ TEST_F(DecodeGroupKvTest, WhateverEndsItItsBlocksWaitForTheGrantAtEveryRank) {
     if (by == "lease" || by == "release") {
       EXPECT_TRUE(absl::IsUnavailable(EndOf(serial))) << EndOf(serial);
     }
-    EXPECT_EQ(Free(0), 8);
-    EXPECT_EQ(Free(1), 8);
+    EXPECT_EQ(FreeBlocks(0), 8);
+    EXPECT_EQ(FreeBlocks(1), 8);
     CommitKv(serial, 3);  // too late
     EXPECT_TRUE(At(0).engine.empty());
     ExpectAllFreeOnceGrantsAreClosed();
@@ -186,7 +173,7 @@ TEST_F(DecodeGroupKvTest, AMemberThatDiesEndsIt) {
   ASSERT_TRUE(StartKv(Spec(1, 12, 6)).status.ok());
   Kill(1);
   EXPECT_TRUE(absl::IsUnavailable(EndOf(1))) << EndOf(1);
-  EXPECT_EQ(Free(0), 8);
+  EXPECT_EQ(FreeBlocks(0), 8);
   ExpectAllFreeOnceGrantsAreClosed();
 }
 
@@ -195,7 +182,7 @@ TEST_F(DecodeGroupKvTest, AMemberThatLosesItsLeadGivesUpWhatItKept) {
   Bind();
   ASSERT_TRUE(StartKv(Spec(1, 12, 6)).status.ok());
   Kill(0);
-  EXPECT_EQ(Free(1), 8);
+  EXPECT_EQ(FreeBlocks(1), 8);
   ExpectAllFreeOnceGrantsAreClosed();
 }
 

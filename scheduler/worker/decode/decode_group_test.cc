@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "scheduler/base/own_end_first.h"
 #include "scheduler/worker/decode/decode_core.h"
 #include "scheduler/worker/testing/core_testing.h"
 
@@ -421,9 +422,7 @@ class Group {
     if (effect.told.epoch >= At(rank).told.epoch) At(rank).told = effect.told;
   }
 
-  bool OwnEndFirst(int rank) const {
-    return own_ == OwnSequences::kSequential || (own_ == OwnSequences::kSoftPreempt && rank > 0);
-  }
+  bool OwnEndFirst(int rank) const { return scheduler::OwnEndFirst(own_, /*leads=*/rank == 0); }
   void ExpectOwnHaveEnded(int rank) {
     const DecodeSnapshot seen = Look(rank);
     EXPECT_EQ(seen.granted + seen.running + seen.preempted, 0) << "rank " << rank;

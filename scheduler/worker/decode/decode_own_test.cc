@@ -14,32 +14,9 @@ using testing::Spec;
 
 class DecodeOwnTest : public testing::DecodePairTest {
  protected:
-  std::vector<int32_t> Expected(uint64_t serial, int64_t tokens) {
-    std::vector<int32_t> expected;
-    for (int64_t i = 0; i < tokens; ++i) expected.push_back(TokenOf({7, serial}, i));
-    return expected;
-  }
-  DecodeSnapshot Look(int rank) { return At(rank).core->Snapshot(now_); }
   absl::Status OpenAnswer(int rank) {
     return At(rank).opens.empty() ? absl::UnknownError("") : At(rank).opens.back().reply.status;
   }
-  // The KV of a request that OpenOwn gave blocks has come.
-  void CommitOwn(int rank, const SpecPtr& spec) {
-    const int64_t bytes = (PromptTokens(*spec) + 3) / 4 * 4 * 128;
-    Do(rank, CommitCalled{{++commits_},
-                          {.id = spec->id,
-                           .epoch = kEpoch,
-                           .bytes_per_layer = {bytes, bytes},
-                           .has_token = true,
-                           .token = TokenOf(spec->id, 0),
-                           .prefill = {1}}});
-    Attach(spec->id.serial, rank);
-  }
-  void ExpectAllFree() {
-    for (int rank = 0; rank < 2; ++rank) EXPECT_EQ(Look(rank).blocks.free, 10) << "rank " << rank;
-  }
-
-  uint64_t commits_ = 5000;
 };
 
 // ---- they end first ----

@@ -14,19 +14,7 @@ namespace {
 
 using testing::Spec;
 
-class GroupRequestsTest : public testing::DecodePairTest {
- protected:
-  std::vector<int32_t> Expected(uint64_t serial, int64_t tokens) {
-    std::vector<int32_t> expected;
-    for (int64_t i = 0; i < tokens; ++i) expected.push_back(TokenOf({7, serial}, i));
-    return expected;
-  }
-  absl::Status EndOf(uint64_t serial) {
-    if (!At(0).ended.contains(serial)) return absl::UnknownError("it has not ended");
-    return At(0).ended[serial].status;
-  }
-  int64_t FreeBlocks(int rank) { return At(rank).core->Snapshot(now_).blocks.free; }
-};
+class GroupRequestsTest : public testing::DecodePairTest {};
 
 // From the first token on, by steps of the group alone; an idle group starts at once.
 TEST_F(GroupRequestsTest, TheGroupComputesPromptAndOutput) {

@@ -7,6 +7,13 @@
 // TakeStep gives the next step of the feed, which may be one of the rank's own batch. Until then
 // own steps go on as before, so a bind stops nobody that is not bound in the end.
 //
+// Its parts each have a state and a header of their own:
+//   HeldFormation   what is held, from the order to prepare to the end, and what is told of it
+//   OwnInGroup      what this rank runs by itself
+//   GroupBatch      while bound: the sequences of the group, with their blocks
+//   BoundLead       while bound, at the lead: steps, sequences, reservations, release
+//   BoundMember     while bound, at the others: offers, and the wait for the lead
+//
 // Own sequences fare as the order to prepare says (OwnSequences; Flying Serving, section 5):
 //   kShare        own steps and the group's take turns (StepShare).
 //   kSequential   this rank is prepared when it has no own sequence left; it takes no new one from
@@ -34,24 +41,17 @@
 // thread.
 //
 // Invariants, by number (CheckInvariants names them):
-//   1. There are a batch and one side of the feed exactly while this instance is bound; the lead
-//   alone
-//      has a planner.
+//   1. There are a batch and either a BoundLead or a BoundMember exactly while this instance is
+//      bound.
 //   2. The batch's own, and the feed's.
 //   3. Blocks are kept for KV that comes only while bound; at the lead, of reservations that
-//   Reserve
-//      has not given yet.
+//      Reserve has not given yet.
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <limits>
-#include <map>
-#include <memory>
 #include <optional>
 #include <string>
-#include <utility>
-#include <variant>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -61,13 +61,15 @@
 #include "scheduler/base/ids.h"
 #include "scheduler/base/request.h"
 #include "scheduler/base/time.h"
-#include "scheduler/base/timer_queue.h"
 #include "scheduler/batch/batch_scheduler.h"
 #include "scheduler/kv/block_pool.h"
+#include "scheduler/worker/group/bound_effects.h"
+#include "scheduler/worker/group/bound_lead.h"
+#include "scheduler/worker/group/bound_member.h"
 #include "scheduler/worker/group/feed_lead.h"
-#include "scheduler/worker/group/feed_member.h"
 #include "scheduler/worker/group/group_batch.h"
-#include "scheduler/worker/group/group_planner.h"
+#include "scheduler/worker/group/held_formation.h"
+#include "scheduler/worker/group/own_in_group.h"
 #include "scheduler/worker/group/own_pause.h"
 #include "scheduler/worker/group/step_feed.h"
 #include "scheduler/worker/kv_in/coming_blocks.h"
@@ -87,91 +89,43 @@ struct BoundGroupConfig {
   std::string memory;  // the transport's description of this rank's KV regions
 };
 
-// What this rank runs by itself, now.
-struct OwnWork {
-  int64_t tokens = 0;  // that a step of it would run
-  bool waits = false;  // sequences of it wait for blocks
-  bool any = false;    // there are sequences, also such whose KV is coming, or a step of them runs
-};
-
-// Effect: take the context of these instances (PrepareFormation) and read its feed from now on;
-// answer with FeedOpened.
-struct OpenFeed {
-  uint64_t epoch = 0;
-  uint64_t generation = 0;
-  int32_t first = 0, size = 0;
-};
-// Effect: the feed of the epoch is over. Broken: a step may run at some rank; break its
-// communicators.
-struct CloseFeed {
-  uint64_t epoch = 0;
-  bool broken = false;
-  absl::Status why;
-};
-// Effect: send to the rank of the open feed. With a grant: the memory of a FeedReserved is the
-// config's, which the shell describes under it, after it has opened it at the transport.
-struct SendOnFeed {
-  uint64_t epoch = 0;
-  int rank = 0;
-  FeedMessage message;
-  GrantId grant = {};
-};
-// Effect, of the lead: Reserve has another answer for the request.
-struct GroupAnswered {
-  RequestId id;
-};
-// Effect: to the orchestrator, if its stream is open.
-struct TellFormation {
-  FormationTold told;
-};
-// Effect: this rank works alone again. `left`: the sequences that were in the batch; their blocks
-// are free. `coming`: those that Reserve has given blocks and that have not joined.
-struct FormationOver {
-  absl::Status why;
-  std::vector<std::pair<RequestId, Epoch>> left;
-  std::vector<std::pair<RequestId, Epoch>> coming = {};
-};
-using BoundEffect =
-    std::variant<OpenFeed, CloseFeed, SendOnFeed, TellFormation, GroupAnswered, FormationOver>;
-
 class BoundGroup {
  public:
   // `pool` and `coming`, which keeps blocks of it, outlive this; the own sequences of this rank use
   // the pool, too. `room`: OK if these may spare so many blocks, else RESOURCE_EXHAUSTED.
-  BoundGroup(const BoundGroupConfig& config, BlockPool* pool, ComingBlocks* coming,
-             std::function<absl::Status(int64_t blocks)> room,
-             std::function<void(BoundEffect)> emit);
+  BoundGroup(const BoundGroupConfig& config, BlockPool* pool, ComingBlocks* coming, RoomFor room,
+             EmitBound emit);
 
   // From the orchestrator.
-  void Prepare(const PrepareFormation& order, TimeUs now);
+  void Prepare(const PrepareFormation& order, TimeUs now) { held_.Prepare(order, now); }
   void Commit(const CommitFormation& order, TimeUs now);
   void End(const EndFormation& order, TimeUs now);
   // Of an OpenFeed: this instance's rank. Not OK: the context is not there.
-  void FeedOpened(uint64_t epoch, const absl::StatusOr<int>& rank, TimeUs now);
+  void FeedOpened(uint64_t epoch, const absl::StatusOr<int>& rank, TimeUs now) {
+    held_.FeedOpened(epoch, rank, now);
+  }
   // From the feed. Lost: that rank's process has ended.
   void FeedArrived(int rank, const FeedMessage& message, TimeUs now);
   void FeedLost(int rank, const absl::Status& why, TimeUs now);
   void Tick(TimeUs now);
   TimeUs NextTick() const;
 
-  bool bound() const { return phase_ == Phase::kBound; }
+  bool bound() const { return held_.bound(); }
   // Own steps run only by TakeStep while this is true: from the epoch's first step on.
   bool runs_steps() const { return bound() && (has_run_ || entered_.has_value()); }
   // The epoch's first step may come at any moment. An own step that was launched behind the one
   // that runs would delay it, at every rank.
-  bool about_to_step() const { return phase_ == Phase::kPrepared || (bound() && !runs_steps()); }
-  uint64_t epoch() const { return order_.epoch; }      // REQUIRES: bound
-  bool leads() const { return rank_ == 0; }            // REQUIRES: bound
-  int32_t size() const { return order_.size; }         // REQUIRES: bound
-  const FormationTold& told() const { return told_; }  // the latest
+  bool about_to_step() const { return held_.may_bind() || (bound() && !runs_steps()); }
+  uint64_t epoch() const { return held_.order().epoch; }      // REQUIRES: bound
+  bool leads() const { return held_.leads(); }                // REQUIRES: bound
+  int32_t size() const { return held_.order().size; }         // REQUIRES: bound
+  const FormationTold& told() const { return held_.told(); }  // the latest
 
   // Whether this rank may begin sequences of its own: not while they are to end first.
-  bool TakesOwn() const {
-    return phase_ != Phase::kDraining && (phase_ != Phase::kPrepared || !OwnEndFirst());
-  }
+  bool TakesOwn() const { return held_.TakesOwn(); }
   // Once an epoch, at the lead: what it runs alone is to join the group, preempted. Then OwnMoved.
-  bool MovesOwn() const { return moves_own_ && runs_steps() && MayJoin(); }
-  void OwnMoved() { moves_own_ = false; }
+  bool MovesOwn() const { return own_.moves() && runs_steps() && MayJoin(); }
+  void OwnMoved() { own_.Moved(); }
 
   // This instance takes part no longer: an epoch ends for all, a prepared one is forgotten.
   void Abandon(const absl::Status& why, TimeUs now);
@@ -182,10 +136,10 @@ class BoundGroup {
   // ---- the lead's sequences ----
 
   // Whether a sequence may join: this rank leads and the group is not being released.
-  bool MayJoin() const { return bound() && leads() && over_.ok() && !ending_.has_value(); }
+  bool MayJoin() const { return lead_.has_value() && lead_->MayJoin(); }
   // OK: it can join. INVALID_ARGUMENT: it cannot be told to the members. RESOURCE_EXHAUSTED: it can
-  // never fit. REQUIRES: bound().
-  absl::Status CheckFits(const RequestSpec& spec) const;
+  // never fit. REQUIRES: this rank leads a bound group.
+  absl::Status CheckFits(const RequestSpec& spec) const { return lead_->CheckFits(spec); }
   // It is computed by the group from its first token on. Not OK: as CheckFits. REQUIRES: MayJoin().
   absl::Status Join(const SpecPtr& spec, Epoch epoch, TimeUs arrived_us,
                     const std::vector<int32_t>& output, TimeUs now);
@@ -224,102 +178,42 @@ class BoundGroup {
   // `sampled` as GroupBatch::End. REQUIRES: in_step().
   void StepEnded(const absl::Status& status, const std::vector<int32_t>& sampled, TimeUs now);
 
-  uint64_t preemptions() const { return preemptions_ + (planner_ ? planner_->preemptions() : 0); }
+  uint64_t preemptions() const { return preemptions_ + (lead_ ? lead_->preemptions() : 0); }
   int64_t batch_blocks() const;  // held by the batch
   // Free ones of this rank that the group will take soon, or waits for: no new own sequence takes
   // them. May be more than are free.
-  int64_t wanted_blocks() const { return wanted_blocks_; }
+  int64_t wanted_blocks() const;
   absl::Status CheckInvariants() const;
 
  private:
-  enum class Phase {
-    kAlone,
-    kOpening,
-    kDraining,  // the feed is open; own sequences end first
-    kPrepared,
-    kBound
-  };
-  using Key = std::pair<RequestId, Epoch>;
-  // KV that comes, at the lead.
-  struct Reservation {
-    uint64_t number = 0;
-    int64_t blocks = 0;
-    std::vector<std::optional<TransferTarget>> others;  // by rank, from 1; empty: not answered
-    absl::Status refused;                               // by a member; then none keeps blocks
-    bool given = false;                                 // Reserve was OK
-  };
-
-  bool IsOf(uint64_t epoch) const { return phase_ != Phase::kAlone && epoch == order_.epoch; }
-  void Tell(FormationTold::Phase phase, const absl::Status& why, TimeUs drain_us = 0);
-  void TellBound(TimeUs now);
-  void Forget(const absl::Status& why);  // what is opening or prepared
-  bool OwnEndFirst() const;              // REQUIRES: the feed is open
-  bool OwnPauses(TimeUs now) const;      // REQUIRES: bound
   void Bind(TimeUs now);
-  void Carry(const FeedEffects& effects, TimeUs now);
-  void On(const SendFeed& effect, TimeUs now);
-  void On(const EnterGroupStep& effect, TimeUs now);
-  void On(const StepRefused& effect, TimeUs now);
-  void On(const StepCommitted& effect, TimeUs now);
-  void On(const StepCompleted& effect, TimeUs now);
-  void On(const GroupFailed& effect, TimeUs now);
+  void Carry(FeedEffects effects, TimeUs now);
+  void Carry(const GroupFailed& failed);
   void EndOf(const absl::Status& why, TimeUs now);
-  void TakeOffer(const FeedOffer& part, TimeUs now);
-  void Offer(OfferedSequence sequence);
-  void SendOffer(FeedOffer part, const std::vector<int32_t>& tokens);
-  void Withdraw();
-  void SendWithdraw(const Key& key);
-  int64_t BlocksOf(int64_t tokens) const;
-  // KV that comes: bound_group_coming.cc.
-  absl::Status StartReservation(const Key& key, int64_t tokens, TimeUs now);
-  static std::optional<int> RankToAnswer(const Reservation& reservation);
-  void TakeReserve(const FeedReserve& reserve);
-  FeedReserved AnswerTo(const FeedReserve& reserve);
-  void TakeReserved(int rank, const FeedReserved& reserved, TimeUs now);
-  absl::StatusOr<BlockTable> TakeWhole(const FeedOffer& offer);
-  void Forget(RequestId id);
-  void TickReservations(TimeUs now);
-  std::vector<Key> EndReservations();
-  bool Drained() const { return planner_->Empty() && reservations_.empty(); }
   void AwaitLead(bool heard, TimeUs now);
   void Drive(TimeUs now);  // the lead proposes, or ends; whoever is over leaves
-  void Propose(TimeUs now);
   void Finish(TimeUs now);
 
   const BoundGroupConfig config_;
   BlockPool* const pool_;
   ComingBlocks* const coming_kv_;
-  const std::function<absl::Status(int64_t blocks)> room_;
-  const std::function<void(BoundEffect)> emit_;
+  const RoomFor room_;
+  const EmitBound emit_;
 
-  Phase phase_ = Phase::kAlone;
-  PrepareFormation order_;  // the latest
-  TimeUs keep_until_us_ = kNever;
-  int rank_ = 0;
-  FormationTold told_;
+  HeldFormation held_;
+  OwnInGroup own_;
 
   // While bound.
   std::optional<GroupBatch> batch_;
-  std::optional<FeedLead> lead_;  // one of the two
-  std::optional<FeedMember> member_;
-  std::optional<GroupPlanner> planner_;      // of the lead
-  std::map<Key, FeedOffer> coming_;          // of a member: offers in parts
-  std::map<Key, Reservation> reservations_;  // of the lead
-  TimerQueue<Key> reservation_ends_;         // of those that were not given
-  std::optional<GroupStep> entered_;         // and not taken yet
-  bool in_step_ = false;                     // one was taken
-  std::optional<EndFormation> ending_;       // of the lead: it was ordered to release
-  absl::Status over_;                        // not OK: the feed is over, why
-  OwnWork own_;
-  bool moves_own_ = false;
-  int64_t wanted_blocks_ = 0;    // of the latest plan
-  int64_t own_told_ = 0;         // of a member
-  TimeUs plan_due_us_ = kNever;  // of a member with own work: the lead's next plan
-  TimeUs propose_from_us_ = 0;
-  TimeUs opened_us_ = 0, bind_us_ = 0, entered_us_ = 0, ending_us_ = 0;
-  bool has_run_ = false;
+  std::optional<BoundLead> lead_;  // one of the two
+  std::optional<BoundMember> member_;
+  std::optional<GroupStep> entered_;  // and not taken yet
+  bool in_step_ = false;              // one was taken; it may outlive the feed
+  bool has_run_ = false;              // the epoch's first step was taken
+  TimeUs entered_us_ = 0;             // when that was entered
+  absl::Status over_;                 // not OK: the feed is over, why
+
   uint64_t preemptions_ = 0;  // of former epochs
-  uint64_t last_reservation_ = 0;
 };
 
 }  // namespace skein::scheduler

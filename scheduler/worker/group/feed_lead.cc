@@ -37,12 +37,8 @@ absl::Status FeedLead::Propose(FeedPlan plan, TimeUs now, FeedEffects* effects) 
   ++last_step_;
   for (int rank = 1; rank < ranks_; ++rank) awaited_.insert(rank);
   answer_due_us_ = now + limits_.answer_us;
-  ToMembers(std::move(plan), effects);
+  SendToMembers(ranks_, std::move(plan), effects);
   return absl::OkStatus();
-}
-
-void FeedLead::ToMembers(const FeedMessage& message, FeedEffects* effects) const {
-  for (int rank = 1; rank < ranks_; ++rank) effects->push_back(SendFeed{rank, message});
 }
 
 void FeedLead::Take(int rank, const FeedMessage& message, TimeUs, FeedEffects* effects) {
@@ -68,7 +64,7 @@ void FeedLead::TakeReady(int rank, const FeedReady& ready, FeedEffects* effects)
   batch_->Commit();
   free_blocks_[0] = batch_->free_blocks();
   running_[last_step_].step = last_step_;
-  ToMembers(FeedGo{epoch_, last_step_}, effects);
+  SendToMembers(ranks_, FeedGo{epoch_, last_step_}, effects);
   effects->push_back(StepCommitted{last_step_});
   Enter(effects);
 }
@@ -150,7 +146,7 @@ void FeedLead::End(const absl::Status& why, FeedEffects* effects) {
   awaited_.clear();
   answer_due_us_ = kNever;
   running_.clear();
-  ToMembers(FeedEnd{epoch_, why}, effects);
+  SendToMembers(ranks_, FeedEnd{epoch_, why}, effects);
   effects->push_back(GroupFailed{why});
 }
 

@@ -73,6 +73,11 @@ using FeedEffect =
     std::variant<SendFeed, EnterGroupStep, StepRefused, StepCommitted, StepCompleted, GroupFailed>;
 using FeedEffects = std::vector<FeedEffect>;
 
+// To all ranks but the lead.
+inline void SendToMembers(int ranks, const FeedMessage& message, FeedEffects* effects) {
+  for (int rank = 1; rank < ranks; ++rank) effects->push_back(SendFeed{rank, message});
+}
+
 class FeedLead {
  public:
   // `batch` is this rank's (0) and outlives this. `ranks` >= 2.
@@ -112,7 +117,6 @@ class FeedLead {
   void TakeRefusal(int rank, const FeedRefusal& refusal, FeedEffects* effects);
   void TakeDone(int rank, const FeedDone& done, FeedEffects* effects);
   void NoteDone(int rank, uint64_t step, uint64_t digest, FeedEffects* effects);
-  void ToMembers(const FeedMessage& message, FeedEffects* effects) const;
   void Enter(FeedEffects* effects);
 
   const uint64_t epoch_;

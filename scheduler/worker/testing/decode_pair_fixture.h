@@ -98,7 +98,10 @@ class DecodePairTest : public ::testing::Test {
   // One that has its KV there, and its first token.
   void StartOwn(int rank, const SpecPtr& spec) {
     OpenOwn(rank, spec);
-    if (StateOf(spec->id.serial, rank) != "granted") return;
+    if (StateOf(spec->id.serial, rank) == "granted") CommitOwn(rank, spec);
+  }
+  // The KV of a request that OpenOwn gave blocks has come, with its first token.
+  void CommitOwn(int rank, const SpecPtr& spec) {
     const int64_t bytes = (PromptTokens(*spec) + 3) / 4 * 4 * 128;
     Do(rank, CommitCalled{{++calls_},
                           {.id = spec->id,
@@ -114,6 +117,28 @@ class DecodePairTest : public ::testing::Test {
   }
   std::string StateOf(uint64_t serial, int rank = 0) {
     return std::string(At(rank).core->StateOf({7, serial}));
+  }
+
+  // ---- what came of it ----
+
+  // The first tokens of a request.
+  static std::vector<int32_t> Expected(uint64_t serial, int64_t tokens) {
+    std::vector<int32_t> expected;
+    for (int64_t i = 0; i < tokens; ++i) expected.push_back(TokenOf({7, serial}, i));
+    return expected;
+  }
+  // As the lead has reported it.
+  absl::Status EndOf(uint64_t serial) {
+    if (!At(0).ended.contains(serial)) return absl::UnknownError("it has not ended");
+    return At(0).ended[serial].status;
+  }
+  DecodeSnapshot Look(int rank) { return At(rank).core->Snapshot(now_); }
+  int64_t FreeBlocks(int rank) { return Look(rank).blocks.free; }
+  void ExpectAllFree() {
+    for (int rank = 0; rank < 2; ++rank) {
+      if (At(rank).dead) continue;
+      EXPECT_EQ(FreeBlocks(rank), 10) << "rank " << rank;
+    }
   }
 
   // ---- time ----

@@ -44,12 +44,12 @@ TEST_P(BoundWorkersTest, PinnedEachMemberRunsTheStepsMovesBytesAndHoldsItsPartOf
   group_.Bind();
   group_.lead().engine().Hold();
   StartAtLead(5);
-  group_.lead().engine().HoldAtGroupStep(/*sequences=*/2);
+  group_.lead().engine().HoldAtStep({.sequences = 2});
   for (int i = 1; i < size(); ++i) group_.workers()[i]->Start(RequestOf(++serial_, 60), &alone_);
   group_.lead().engine().Go();
 
   // Every member is in the step that the lead's engine holds.
-  const testing::WatchedEngine::GroupStepKv kv = group_.lead().engine().AwaitHeld();
+  const testing::WatchedEngine::StepKv kv = group_.lead().engine().AwaitHeld();
   const int64_t held = group_.lead().Look().group_blocks;
   EXPECT_GE(kv.blocks * size(), kv.blocks_alone);
   EXPECT_LE(kv.blocks, kv.blocks_alone / size() + kv.sequences);

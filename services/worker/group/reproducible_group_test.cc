@@ -1,7 +1,8 @@
-// What a bound group runs does not depend on --reproducible: for the same requests every rank
-// computes the same tokens, in TP and in SP, with and without reproducible operations.
+// What a bound group runs does not depend on --reproducible: for the same requests every rank runs
+// the same steps, one by one, in TP and in SP, with and without reproducible operations.
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <cstdio>
 #include <string>
 #include <vector>
@@ -12,52 +13,72 @@ namespace skein::services {
 namespace {
 
 using scheduler::Switch;
+using testing::BoundWorker;
 using testing::BoundWorkers;
+using testing::SeenGroupStep;
 
 constexpr int kBlocks = 240;  // for all requests at once: none is computed again
-constexpr uint64_t kRequests = 6;
+constexpr int kRequests = 6;
+constexpr int64_t kOpenerTokens = 8;  // of output
 
-uint64_t TokensOf(const std::vector<StepTotals>& steps) {
-  uint64_t tokens = 0;
-  for (const StepTotals& one : steps) tokens += one.tokens;
-  return tokens;
+int64_t PromptOf(int serial) { return 5 + serial * 11 % 40; }
+int64_t OutputOf(int serial) { return 8 + serial; }
+
+// One request is computed first. While its first step is held, and its second one has been planned,
+// the lead plans none: so all others have joined when it plans the third one.
+void StartAll(BoundWorkers* group) {
+  BoundWorker& lead = group->lead();
+  const int64_t block = int64_t{testing::kTinyBlockTokens} * group->size();
+  lead.engine().Hold();
+  lead.StartInGroup(testing::TinyRequest(kRequests + 1, block, kOpenerTokens), group->epoch());
+  // The token that the second step runs is the first one of another block.
+  BoundWorkers::AwaitThat([&] { return lead.Look().group_blocks == 2; });
+  for (int serial = 1; serial <= kRequests; ++serial) {
+    const auto number = static_cast<uint64_t>(serial);
+    lead.StartInGroup(testing::TinyRequest(number, PromptOf(serial), OutputOf(serial)),
+                      group->epoch());
+  }
+  BoundWorkers::AwaitThat([&] { return lead.Look().bound == kRequests + 1; });
+  lead.engine().Go();
 }
 
-// The tokens that each rank has computed, once and together with the others.
-uint64_t TokensComputed(const std::string& dir, int size, const std::string& reproducible) {
+// What each rank has run.
+std::vector<SeenGroupStep> StepsOf(const std::string& dir, int size,
+                                   const std::string& reproducible) {
   BoundWorkers group(dir, size, kBlocks, reproducible);
   group.Bind();
-  group.lead().engine().Hold();
-  for (uint64_t serial = 1; serial <= kRequests; ++serial) {
-    const auto prompt = static_cast<int64_t>(5 + serial * 11 % 40);
-    group.lead().StartInGroup(
-        testing::TinyRequest(serial, prompt, static_cast<int64_t>(8 + serial)), group.epoch());
-  }
-  group.lead().engine().Go();
-  EXPECT_EQ(group.lead().Answers().size(), kRequests);
+  StartAll(&group);
+  EXPECT_EQ(group.lead().Answers().size(), size_t{kRequests + 1});
   group.Release(Switch::kSequential);
-  const std::vector<StepTotals> steps = group.lead().GroupSteps();
-  EXPECT_EQ(steps.size(), 2u) << "of TP, and of SP above the ordered number of tokens";
-  for (const StepTotals& one : steps) {
-    std::printf("--reproducible=%s, %s %d: %ld steps, %ld tokens\n", reproducible.c_str(),
-                one.mode.c_str(), one.ranks, static_cast<long>(one.steps),
-                static_cast<long>(one.tokens));
-    EXPECT_GT(one.steps, 0u);
-  }
-  for (const auto& worker : group.workers()) EXPECT_EQ(worker->GroupSteps(), steps);
-  return TokensOf(steps);
+  std::vector<SeenGroupStep> steps = group.lead().engine().GroupSteps();
+  for (const auto& worker : group.workers()) EXPECT_EQ(worker->engine().GroupSteps(), steps);
+  return steps;
 }
 
 class ReproducibleGroup : public ::testing::TestWithParam<int> {};
 
-TEST_P(ReproducibleGroup, ComputesWhatOneThatIsNotComputes) {
+TEST_P(ReproducibleGroup, RunsTheStepsOfOneThatIsNot) {
+  const int size = GetParam();
   const std::string dir = testing::WriteTinyModel("reproducible_group");
-  uint64_t expected = 0;
-  for (uint64_t serial = 1; serial <= kRequests; ++serial) {
-    expected += 5 + serial * 11 % 40 + 8 + serial - 1;  // not the last one that is sampled
+  const std::vector<SeenGroupStep> steps = StepsOf(dir, size, "on");
+  EXPECT_EQ(StepsOf(dir, size, "off"), steps);
+
+  int64_t expected = int64_t{testing::kTinyBlockTokens} * size + kOpenerTokens - 1;
+  for (int serial = 1; serial <= kRequests; ++serial) {
+    expected += PromptOf(serial) + OutputOf(serial) - 1;  // not the last one that is sampled
   }
-  EXPECT_EQ(TokensComputed(dir, GetParam(), "on"), expected);
-  EXPECT_EQ(TokensComputed(dir, GetParam(), "off"), expected);
+  int64_t tokens = 0;
+  int tp_steps = 0, sp_steps = 0;
+  for (const SeenGroupStep& step : steps) {
+    for (const testing::SeenSequence& one : step.sequences) tokens += one.count;
+    EXPECT_EQ(step.mode.ranks(), size);
+    ++(step.mode.sp > 1 ? sp_steps : tp_steps);
+  }
+  std::printf("%d ranks: %d steps in TP, %d in SP, %ld tokens\n", size, tp_steps, sp_steps,
+              static_cast<long>(tokens));
+  EXPECT_EQ(tokens, expected);
+  EXPECT_GT(tp_steps, 0);
+  EXPECT_GT(sp_steps, 0);
 }
 
 INSTANTIATE_TEST_SUITE_P(OfSize, ReproducibleGroup, ::testing::Values(2, 4));

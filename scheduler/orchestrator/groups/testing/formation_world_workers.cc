@@ -1,6 +1,7 @@
 // FormationWorld: the workers, and the feed between the members of an epoch.
 #include <algorithm>
 
+#include "scheduler/base/own_end_first.h"
 #include "scheduler/orchestrator/groups/testing/formation_world.h"
 
 namespace skein::scheduler::orchestrator {

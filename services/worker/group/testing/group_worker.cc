@@ -9,7 +9,18 @@
 //   rest                  when it holds no block any more, or after a minute: "FREE of TOTAL blocks
 //                         are free, INVARIANTS"
 //   steps                 how many steps together it has run
+//   numbers               what skeinctl formation --verify reads, as in /metrics, but with ";" at
+//                         the ends of lines; and group_step_cpu_seconds, the CPU time of the thread
+//                         that runs steps, in those of the group
+//   hold                  "held": its engine keeps back the steps that are launched from now on
+//   await-held own|group SEQUENCES
+//                         lets them go until a step of at least so many sequences that all decode
+//                         is held: "BLOCKS of BLOCKS_ALONE", as WatchedEngine::StepKv
+//   await-sequences COUNT when so many sequences run here, alone or in the group that it leads, or
+//                         after a minute: how many do
+//   go                    "gone": lets the steps go
 #include <sys/prctl.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -25,6 +36,7 @@
 #include "services/worker/group/testing/fault_points.h"
 #include "services/worker/group/testing/tiny_model.h"
 #include "services/worker/testing/emulated_decode_worker.h"
+#include "services/worker/testing/watched_engine.h"
 
 namespace skein::services::testing {
 namespace {
@@ -40,6 +52,46 @@ std::string Rest(DecodeShell* shell) {
   absl::Status invariants = shell->CheckInvariants();
   return absl::StrCat(blocks.free, " of ", blocks.total, " blocks are free, ",
                       invariants.ToString());
+}
+
+std::string AwaitSequences(DecodeShell* shell, int64_t count) {
+  const auto until = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+  int64_t running = 0;
+  do {
+    const scheduler::DecodeSnapshot seen = shell->Look()->snapshot;
+    running = seen.running + seen.bound;
+    if (running == count) break;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  } while (std::chrono::steady_clock::now() < until);
+  return absl::StrCat(running);
+}
+
+std::string AwaitHeld(WatchedEngine* engine, bool group, int64_t sequences) {
+  engine->HoldAtStep({.group = group, .sequences = sequences, .decodes = true});
+  engine->Go();
+  const WatchedEngine::StepKv kv = engine->AwaitHeld();
+  return absl::StrCat(kv.blocks, " of ", kv.blocks_alone);
+}
+
+double ProcessCpuSeconds() {
+  timespec time{};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+}
+
+std::string Numbers(DecodeShell* shell, WatchedEngine* engine) {
+  std::string text;
+  for (const StepTotals& one : shell->StepTotalsByMode()) {
+    absl::StrAppend(&text, "skein_engine_steps_total{mode=\"", one.mode, "\",ranks=\"", one.ranks,
+                    "\"} ", one.steps, ";");
+  }
+  for (const engine::CommTotals& one : shell->GroupWays()) {
+    absl::StrAppend(&text, "skein_comm_bytes_total{ranks=\"", one.ranks, "\"} ", one.bytes, ";");
+  }
+  absl::StrAppend(&text, "skein_kv_blocks{state=\"held\"} ", shell->Look()->snapshot.blocks.held,
+                  ";process_cpu_seconds_total ", ProcessCpuSeconds(), ";group_step_cpu_seconds ",
+                  engine->GroupCpuSeconds());
+  return text;
 }
 
 uint64_t StepsTogether(const DecodeShell& shell) {
@@ -69,7 +121,10 @@ int Main(char** argv) {
   SKEIN_CHECK_MSG(relayed.ok(), relayed.status().ToString().c_str());
   auto engine = MakeWorkerEngine(TinyWorkerOptions(device, dir, blocks), scheduler::Role::kDecode);
   SKEIN_CHECK_MSG(engine.ok(), engine.status().ToString().c_str());
-  engine->engine = std::make_unique<PointedEngine>(std::move(engine->engine), &points);
+  auto watched = std::make_unique<WatchedEngine>(
+      std::make_unique<PointedEngine>(std::move(engine->engine), &points));
+  WatchedEngine* const steps = watched.get();
+  engine->engine = std::move(watched);
   scheduler::DecodeConfig config;
   config.membership.identity.model = "m";
   config.membership.identity.incarnation = {index + 1};
@@ -80,15 +135,27 @@ int Main(char** argv) {
                               absl::StrCat("127.0.0.1:", relayed->port));
   for (std::string line; std::getline(std::cin, line);) {
     std::istringstream words(line);
-    std::string command, point, how;
-    words >> command >> point >> how;
+    std::string command, first, second;
+    words >> command >> first >> second;
     if (command == "arm") {
-      points.Arm(FaultPointOf(point), how == "stop" ? SIGSTOP : SIGKILL);
+      points.Arm(FaultPointOf(first), second == "stop" ? SIGSTOP : SIGKILL);
       answer("armed");
     } else if (command == "rest") {
       answer(Rest(&worker.shell()));
     } else if (command == "steps") {
       answer(absl::StrCat(StepsTogether(worker.shell())));
+    } else if (command == "numbers") {
+      answer(Numbers(&worker.shell(), steps));
+    } else if (command == "hold") {
+      steps->Hold();
+      answer("held");
+    } else if (command == "await-held") {
+      answer(AwaitHeld(steps, first == "group", std::stoll(second)));
+    } else if (command == "await-sequences") {
+      answer(AwaitSequences(&worker.shell(), std::stoll(first)));
+    } else if (command == "go") {
+      steps->Go();
+      answer("gone");
     }
   }
   _exit(0);

@@ -60,12 +60,12 @@ class EmulatedOracle final : public Oracle {
 
 }  // namespace
 
-std::string WriteTinyModel(const std::string& name) {
+std::string WriteTinyModel(const std::string& name, const TinyDense& dense) {
   const char* folder = std::getenv("TEST_TMPDIR");
   const std::string dir = absl::StrCat(folder != nullptr ? folder : "/tmp", "/", name);
   const nlohmann::json config = {{"architectures", {"LlamaForCausalLM"}},
-                                 {"hidden_size", 72},
-                                 {"intermediate_size", 172},
+                                 {"hidden_size", dense.hidden},
+                                 {"intermediate_size", dense.intermediate},
                                  {"num_hidden_layers", kLayers},
                                  {"num_attention_heads", 8},
                                  {"num_key_value_heads", kKvHeads},
