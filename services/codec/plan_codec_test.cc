@@ -38,6 +38,8 @@ TEST(PlanCodec, APlanSurvivesBothWays) {
   ASSERT_TRUE(decoded.ok()) << decoded.status();
   ASSERT_EQ(decoded->chunks.size(), 2u);
   EXPECT_EQ(decoded->chunks[1].members, (std::vector<uint32_t>{1, 0}));
+  EXPECT_EQ(decoded->chunks[0].tp, 1u) << "0: each alone";
+  EXPECT_EQ(decoded->chunks[1].tp, 2u);
   EXPECT_EQ(decoded->placed->decode.value, 9u);
   EXPECT_TRUE(MessageDifferencer::Equals(ToProto(OrderOf(*decoded)), GoodPlan()));
 }
@@ -70,6 +72,8 @@ TEST(PlanCodec, AMalformedPlanIsRefusedByName) {
       {"chunks.members", [](auto* a) { a->mutable_chunks(0)->clear_members(); }},
       {"chunks.members", [](auto* a) { a->mutable_chunks(0)->set_members(0, 2); }},
       {"chunks.members", [](auto* a) { a->mutable_chunks(1)->add_members(0); }},
+      {"chunks.tp: 2 ", [](auto* a) { a->mutable_chunks(0)->set_tp(2); }},
+      {"chunks.tp: 3 ", [](auto* a) { a->mutable_chunks(1)->set_tp(3); }},
       {"placed.decode_endpoint", [](auto* a) { a->mutable_placed()->clear_decode_endpoint(); }},
   };
   for (const auto& bad : cases) {

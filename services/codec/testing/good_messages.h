@@ -78,6 +78,7 @@ inline v1::AssignRequest GoodPlan() {
     chunk->set_tokens(16 * members.size());
     chunk->mutable_members()->Add(members.begin(), members.end());
     chunk->set_estimated_us(1000 * members.size());
+    if (members.size() == 2) chunk->set_tp(2);
   }
   assign.set_from_chunk(1);
   assign.mutable_placed()->set_epoch(3);
