@@ -8,10 +8,11 @@
 
 namespace skein::engine {
 
-// Those that it has, in an order that is the same on every rank.
+// Those that it has, in an order that is the same on every rank: that of some ranks before those of
+// all, so that whoever has met on all of them knows that every rank has.
 inline std::vector<Communicator*> GroupsOf(const RingStep& step) {
   std::vector<Communicator*> groups;
-  for (Communicator* const group : {step.comm, step.moves, step.tensor}) {
+  for (Communicator* const group : {step.tensor, step.comm, step.moves}) {
     if (group != nullptr) groups.push_back(group);
   }
   return groups;
