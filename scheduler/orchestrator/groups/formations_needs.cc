@@ -112,6 +112,7 @@ size_t Formations::ComingOf(const Key& key, const State& state, TimeUs now) cons
   auto coming = static_cast<size_t>(parts_.groups->AbsentOf(key, now));
   const std::vector<GroupMember>& ordered = state.formation.order().members;
   for (const InstanceId member : parts_.groups->all().at(key).members) {
+    if (parts_.registry->Find(member)->identity.comm_address.empty()) continue;  // never in one
     const auto is = [&](const GroupMember& one) { return one.instance == member; };
     if (std::none_of(ordered.begin(), ordered.end(), is)) ++coming;
   }
