@@ -173,6 +173,7 @@ class RandomLongTurns : public LongTurnsTest, public ::testing::WithParamInterfa
     }
   }
   void Step() {
+    Carry(Do(RouterReported{router_stream_, {}}));
     Carry(Until(now_ + kStepUs));
     EndSome();
     for (const InstanceId member : members_) Carry(Report(member, held_[member]));

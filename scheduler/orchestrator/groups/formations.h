@@ -183,7 +183,8 @@ class Formations {
   bool CanServeUrgent(const Key& key, const State& state) const;
   absl::Status MayBeBound(const Key& key, const State& state, const Subset& subset,
                           TimeUs now) const;
-  bool WouldHold(const State& state, int64_t tokens, int64_t absent) const;
+  size_t ComingOf(const Key& key, const State& state, TimeUs now) const;
+  bool WouldHold(const State& state, int64_t tokens, size_t coming) const;
   size_t LongRunningAt(const Key& key, const State& state,
                        const std::vector<InstanceId>& members) const;
   absl::Status RefusedBy(const State& state, int64_t tokens,

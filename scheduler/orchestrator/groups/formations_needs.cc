@@ -100,19 +100,31 @@ absl::Status Formations::CanHold(const Key& key, int64_t tokens, const std::set<
         absl::StrCat(parts_.groups->NameOf(key), " has too few instances now"));
   }
   if (absl::IsUnavailable(*why)) return *why;
-  const int64_t absent = parts_.groups->AbsentOf(key, now);
-  if (!config_.automatic || !WouldHold(state, tokens, absent)) return *why;
-  return absl::UnavailableError(absl::StrCat(why->message(), ", and ", absent,
-                                             absent == 1 ? " instance is" : " instances are",
+  const size_t coming = ComingOf(key, state, now);
+  if (!config_.automatic || !WouldHold(state, tokens, coming)) return *why;
+  return absl::UnavailableError(absl::StrCat(why->message(), ", and ", coming,
+                                             coming == 1 ? " instance is" : " instances are",
                                              " not back yet"));
 }
 
-// Whether pins leave enough members to hold it once so many instances have come back. Those will be
-// the last of the order.
-bool Formations::WouldHold(const State& state, int64_t tokens, int64_t absent) const {
+// Instances that have left and may come back, and those that are back, but not in the order yet.
+size_t Formations::ComingOf(const Key& key, const State& state, TimeUs now) const {
+  auto coming = static_cast<size_t>(parts_.groups->AbsentOf(key, now));
+  const std::vector<GroupMember>& ordered = state.formation.order().members;
+  for (const InstanceId member : parts_.groups->all().at(key).members) {
+    if (parts_.registry->Find(member)->identity.comm_address.empty()) continue;  // never in one
+    const auto is = [&](const GroupMember& one) { return one.instance == member; };
+    if (std::none_of(ordered.begin(), ordered.end(), is)) ++coming;
+  }
+  return coming;
+}
+
+// Whether pins leave enough members to hold it once so many instances have come. Those will be the
+// last of the order.
+bool Formations::WouldHold(const State& state, int64_t tokens, size_t coming) const {
   const GroupOrder& order = state.formation.order();
   const size_t now = order.members.size();
-  const size_t members = now + static_cast<size_t>(absent);
+  const size_t members = now + coming;
   const std::vector<Subset> pins = state.pins.In(order);
   for (int32_t size = 2; IsBindable({0, size}, members); size *= 2) {
     const Instance* like = parts_.registry->Find(order.members.front().instance);
