@@ -1,12 +1,10 @@
 // A decode-worker in a process of its own (group_worker.cc).
 #pragma once
 
-#include <sys/types.h>
-
 #include <cstdint>
-#include <cstdio>
 #include <string>
 
+#include "engine/testing/line_process.h"
 #include "services/worker/group/testing/fault_point.h"
 
 namespace skein::services::testing {
@@ -22,22 +20,16 @@ class WorkerProcess {
   };
 
   WorkerProcess(const Options& options, const std::string& orchestrator, uint64_t index);
-  ~WorkerProcess();  // kills it
-  WorkerProcess(const WorkerProcess&) = delete;
-  WorkerProcess& operator=(const WorkerProcess&) = delete;
 
   // The answer to a command of group_worker.cc; "" when it has ended.
   std::string Ask(const std::string& command);
   void Arm(FaultPoint point, int signal);
   // It has been killed or stopped since it was started or continued.
-  bool Struck();
-  void Continue();
+  bool Struck() { return process_.Struck(); }
+  void Continue() { process_.Continue(); }
 
  private:
-  pid_t pid_ = -1;
-  bool struck_ = false, ended_ = false;
-  FILE* to_ = nullptr;
-  FILE* from_ = nullptr;
+  engine::LineProcess process_;
 };
 
 }  // namespace skein::services::testing
