@@ -1,0 +1,108 @@
+// The codec: formations and groups.
+#include <cstdint>
+#include <string>
+
+#include "absl/strings/match.h"
+#include "gtest/gtest.h"
+#include "services/codec/codec.h"
+
+namespace skein::services {
+namespace {
+
+TEST(FormationCodec, OrdersOfAFormationAndWhatIsToldOfItComeAsTheyWereSent) {
+  const auto prepare = FromProto(ToProto(scheduler::PrepareFormation{5, 7, 2, 2, 1'000'000}));
+  ASSERT_TRUE(prepare.ok()) << prepare.status();
+  EXPECT_EQ(prepare->epoch, 5u);
+  EXPECT_EQ(prepare->generation, 7u);
+  EXPECT_EQ(prepare->first, 2);
+  EXPECT_EQ(prepare->size, 2);
+  EXPECT_EQ(prepare->keep_us, 1'000'000);
+  EXPECT_EQ(prepare->own, scheduler::OwnSequences::kShare);
+  for (const auto own :
+       {scheduler::OwnSequences::kSequential, scheduler::OwnSequences::kSoftPreempt,
+        scheduler::OwnSequences::kHardPreempt}) {
+    const scheduler::PrepareFormation order = {
+        .epoch = 5, .generation = 7, .size = 2, .shift_tokens = 64, .own = own};
+    const auto decoded = FromProto(ToProto(order));
+    ASSERT_TRUE(decoded.ok()) << decoded.status();
+    EXPECT_EQ(decoded->own, own);
+    EXPECT_EQ(decoded->shift_tokens, 64);
+  }
+  EXPECT_EQ(FromProto(ToProto(scheduler::CommitFormation{5}))->epoch, 5u);
+  const absl::Status why = absl::UnavailableError("rank 1: it died");
+  for (const auto how : {scheduler::Switch::kSequential, scheduler::Switch::kHard}) {
+    const auto end = FromProto(ToProto(scheduler::EndFormation{5, how, why}));
+    ASSERT_TRUE(end.ok()) << end.status();
+    EXPECT_EQ(end->how, how);
+    EXPECT_EQ(end->why, why);
+  }
+  using Phase = scheduler::FormationTold::Phase;
+  for (const auto phase : {Phase::kPrepared, Phase::kBound, Phase::kEnded}) {
+    const auto told = FromProto(ToProto(scheduler::FormationTold{5, phase, why, 20, 10}));
+    ASSERT_TRUE(told.ok()) << told.status();
+    EXPECT_EQ(told->phase, phase);
+    EXPECT_EQ(told->why, why);
+    EXPECT_EQ(told->cut_over_us, 20);
+    EXPECT_EQ(told->drain_us, 10);
+  }
+}
+
+// Through staging buffers KV comes to the lead alone, in its own layout.
+TEST(FormationCodec, AnExplanationNamesTheGroupWhereItComputesTheRequest) {
+  scheduler::Explanation explanation;
+  explanation.plans.push_back({.decode = {3}, .formation = 2, .formation_epoch = 7});
+  EXPECT_EQ(ToProto(explanation).plans(0).formation_epoch(), 7u);
+  EXPECT_EQ(ToProto(explanation).plans(0).formation_instances(), 2u);
+  explanation.plans[0].handoffs.push_back({.prefill = {1}});
+  EXPECT_EQ(ToProto(explanation).plans(0).formation_epoch(), 7u);
+  explanation.plans[0].handoffs[0].path.staging_buffer = true;
+  EXPECT_EQ(ToProto(explanation).plans(0).formation_epoch(), 0u);
+  EXPECT_EQ(ToProto(explanation).plans(0).decode_instance(), 3u);
+}
+
+TEST(FormationCodec, AMalformedOrderOfAFormationNamesItsField) {
+  const auto field = [](const auto& edit) {
+    v1::PrepareFormation bad = ToProto(scheduler::PrepareFormation{5, 7, 2, 2, 1'000'000});
+    edit(bad);
+    return std::string(FromProto(bad).status().message());
+  };
+  EXPECT_EQ(field([](auto& bad) { bad.set_epoch(0); }), "epoch: is 0");
+  EXPECT_EQ(field([](auto& bad) { bad.set_generation(0); }), "generation: is 0");
+  EXPECT_EQ(field([](auto& bad) { bad.set_size(1); }), "size: 1 is below 2");
+  EXPECT_TRUE(absl::StrContains(field([](auto& bad) { bad.set_first(~0u); }), "first: 4294967295"));
+  EXPECT_TRUE(absl::StrContains(field([](auto& bad) { bad.set_keep_us(~0ull); }), "keep_us: "));
+  EXPECT_EQ(field([](auto& bad) { bad.set_own(static_cast<v1::PrepareFormation::Own>(9)); }),
+            "own: 9 is unknown");
+  v1::EndFormation end = ToProto(scheduler::EndFormation{.epoch = 5});
+  end.set_how(static_cast<v1::EndFormation::Switch>(9));
+  EXPECT_EQ(std::string(FromProto(end).status().message()), "how: 9 is unknown");
+  v1::FormationTold told = ToProto(scheduler::FormationTold{.epoch = 5});
+  told.set_phase(static_cast<v1::FormationTold::Phase>(9));
+  EXPECT_EQ(std::string(FromProto(told).status().message()), "phase: 9 is unknown");
+}
+
+TEST(FormationCodec, AGroupOrderKeepsItsMembersAndNamesABadField) {
+  const scheduler::GroupOrder order{
+      .generation = uint64_t{1} << 60, .index = 1, .members = {{{3}, "a"}, {{9}, "b\0c"}}};
+  const auto decoded = FromProto(ToProto(order));
+  ASSERT_TRUE(decoded.ok()) << decoded.status();
+  EXPECT_EQ(decoded->generation, order.generation);
+  EXPECT_EQ(decoded->index, 1u);
+  ASSERT_EQ(decoded->members.size(), 2u);
+  EXPECT_EQ(decoded->members[1].instance, scheduler::InstanceId{9});
+  EXPECT_EQ(decoded->members[1].comm_address, order.members[1].comm_address);
+  const auto field = [&order](const auto& edit) {
+    v1::GroupOrder bad = ToProto(order);
+    edit(bad);
+    return std::string(FromProto(bad).status().message());
+  };
+  EXPECT_TRUE(absl::StrContains(field([](auto& bad) { bad.set_generation(0); }), "generation"));
+  EXPECT_TRUE(absl::StrContains(field([](auto& bad) { bad.set_index(2); }), "index: 2 of 2"));
+  const auto twice = [](auto& bad) { bad.mutable_members(1)->set_instance(3); };
+  EXPECT_TRUE(absl::StrContains(field(twice), "members.instance"));
+  const auto nowhere = [](auto& bad) { bad.mutable_members(0)->clear_comm_address(); };
+  EXPECT_TRUE(absl::StrContains(field(nowhere), "members.comm_address"));
+}
+
+}  // namespace
+}  // namespace skein::services

@@ -1,0 +1,118 @@
+// The codec: requests, as routers submit them and as all others pass them on.
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "google/protobuf/util/message_differencer.h"
+#include "gtest/gtest.h"
+#include "services/codec/codec.h"
+#include "services/codec/testing/good_messages.h"
+
+namespace skein::services {
+namespace {
+
+using google::protobuf::util::MessageDifferencer;
+using testing::GoodPlan;
+using testing::GoodSpec;
+
+TEST(RequestCodec, ARequestSurvivesBothWays) {
+  const v1::RequestSpec spec = GoodSpec();
+  const auto decoded = SpecFrom(spec.SerializeAsString());
+  ASSERT_TRUE(decoded.ok()) << decoded.status();
+  EXPECT_EQ((*decoded)->prompt, (std::vector<int32_t>{1, 5, 9}));
+  EXPECT_EQ(spec.prompt(), std::string("\1\0\0\0\5\0\0\0\11\0\0\0", 12)) << "little-endian";
+  EXPECT_TRUE(MessageDifferencer::Equals(ToProto(**decoded), spec));
+}
+
+void ExpectHeadOfGoodSpec(const scheduler::RequestHead& head) {
+  EXPECT_EQ(head.id, (scheduler::RequestId{7, 9}));
+  EXPECT_EQ(head.model, "m");
+  EXPECT_EQ(head.prompt_tokens, 3);
+  EXPECT_EQ(head.max_tokens, 4);
+  EXPECT_TRUE(head.want_prompt_logprobs);
+  EXPECT_EQ(head.priority, -2);
+  EXPECT_EQ(head.deadline_us, 1000000);
+  EXPECT_EQ(head.names, std::vector<std::string>{"cmpl-1"});
+  EXPECT_EQ(head.prompt_of, (scheduler::RequestId{7, 8}));
+}
+
+// What the orchestrator sends on is, byte for byte, what the router made, with fields that this
+// build does not know.
+TEST(RequestCodec, AHeadHasWhatPlanningNeedsAndAllBytes) {
+  const std::string encoded = GoodSpec().SerializeAsString() + "\xf2\x3f\x03new";
+  const auto head = HeadFrom(encoded);
+  ASSERT_TRUE(head.ok()) << head.status();
+  ExpectHeadOfGoodSpec(**head);
+  EXPECT_EQ(*(*head)->encoded, encoded);
+  EXPECT_EQ(ToProto(scheduler::AssignOrder{*head, {3}, {8}}).spec(), encoded);
+  EXPECT_EQ(ToProto(scheduler::AnnounceOrder{*head, {3}}).spec(), encoded);
+  EXPECT_EQ(ToProto(scheduler::SubmitCalled{*head}).spec(), encoded);
+
+  const scheduler::HeadPtr made = Encode(**SpecFrom(encoded));
+  ExpectHeadOfGoodSpec(*made);
+  v1::RequestSpec parsed;
+  ASSERT_TRUE(parsed.ParseFromString(*made->encoded));
+  EXPECT_TRUE(MessageDifferencer::Equals(parsed, GoodSpec()));
+}
+
+TEST(RequestCodec, ASubmissionSurvivesBothWays) {
+  v1::SubmitRequest submit;
+  submit.set_spec(GoodSpec().SerializeAsString());
+  submit.set_plan_alone(true);
+  submit.set_accepted(true);
+  submit.add_failed_engines(51);
+  submit.set_moves(2);
+  const auto decoded = FromProto(submit);
+  ASSERT_TRUE(decoded.ok()) << decoded.status();
+  ExpectHeadOfGoodSpec(*decoded->spec);
+  EXPECT_TRUE(MessageDifferencer::Equals(ToProto(*decoded), submit));
+}
+
+// By the orchestrator, and by the workers.
+void ExpectRefused(const std::string& encoded, const std::string& named) {
+  v1::SubmitRequest submit;
+  submit.set_spec(encoded);
+  v1::AssignRequest assign = GoodPlan();
+  assign.set_spec(encoded);
+  v1::AnnounceRequest announce;
+  announce.set_spec(encoded);
+  announce.set_epoch(3);
+  for (const absl::Status& status :
+       {FromProto(submit).status(), FromProto(assign).status(), FromProto(announce).status()}) {
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << named;
+    EXPECT_NE(std::string(status.message()).find(named), std::string::npos) << status;
+  }
+}
+
+struct BadSpec {
+  const char* named;
+  std::function<void(v1::RequestSpec*)> spoil;
+};
+
+TEST(RequestCodec, AMalformedRequestIsRefusedByName) {
+  const BadSpec cases[] = {
+      {"id.router", [](auto* s) { s->mutable_id()->set_router(0); }},
+      {"id.serial", [](auto* s) { s->mutable_id()->set_serial(0); }},
+      {"model", [](auto* s) { s->clear_model(); }},
+      {"prompt", [](auto* s) { s->clear_prompt(); }},
+      {"prompt", [](auto* s) { s->set_prompt("12345"); }},
+      {"max_tokens", [](auto* s) { s->set_max_tokens(4000000000u); }},
+      {"deadline_us", [](auto* s) { s->set_deadline_us(~0ull); }},
+      {"prompt_of: id.serial", [](auto* s) { s->mutable_prompt_of()->clear_serial(); }},
+      {"names", [](auto* s) { s->add_names(std::string(300, 'n')); }},
+      {"names",
+       [](auto* s) {
+         s->mutable_names()->Add("a"), s->add_names("b"), s->add_names("c"), s->add_names("d");
+       }},
+  };
+  for (const BadSpec& bad : cases) {
+    v1::RequestSpec spec = GoodSpec();
+    bad.spoil(&spec);
+    ExpectRefused(spec.SerializeAsString(), bad.named);
+  }
+  ExpectRefused("\x0f", "spec: is not a serialised RequestSpec");
+}
+
+}  // namespace
+}  // namespace skein::services
