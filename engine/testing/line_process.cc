@@ -21,6 +21,7 @@ LineProcess::LineProcess(std::vector<std::string> words) {
   posix_spawn_file_actions_adddup2(&actions, commands[0], STDIN_FILENO);
   posix_spawn_file_actions_adddup2(&actions, answers[1], STDOUT_FILENO);
   std::vector<char*> argv;
+  argv.reserve(words.size() + 1);
   for (std::string& word : words) argv.push_back(word.data());
   argv.push_back(nullptr);
   const int error = posix_spawn(&pid_, argv[0], &actions, nullptr, argv.data(), environ);
