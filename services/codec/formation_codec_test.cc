@@ -24,7 +24,6 @@ TEST(FormationCodec, OrdersOfAFormationAndWhatIsToldOfItComeAsTheyWereSent) {
         scheduler::OwnSequences::kHardPreempt}) {
     const scheduler::PrepareFormation order = {
         .epoch = 5, .generation = 7, .size = 2, .shift_tokens = 64, .own = own, .own_pause_us = 0};
-        .epoch = 5, .generation = 7, .size = 2, .shift_tokens = 64, .own = own};
     const auto decoded = FromProto(ToProto(order));
     ASSERT_TRUE(decoded.ok()) << decoded.status();
     EXPECT_EQ(decoded->own, own);

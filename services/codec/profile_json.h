@@ -14,13 +14,13 @@
 //    "base_devices": 4,
 //    "decode": {"blocks": …, "block_tokens": …, "step_base_s": …, "step_per_sequence_s": …,
 //               "step_per_kv_token_s": …, "step_weights_s": …, "prefill_instances": …}}
-// "sp" may be missing where there are "formations". Optional: "tensor" (equation 1 for chunks whose instances, one of the sizes of "sp", are
-// (instances / tp, tp): LatencyModel's tensor shapes), "improvement_rates", "rolling",
-// "formations", "model", "device", "date", "base_devices" (the devices of a prefill instance; 1)
-// and "decode" (the decode instances that skeinctl simulate assumes,
-// scheduler/simulator/decode_run.h; all of its keys). In a row of "formations", "gain" says how
-// many times as fast as one decode instance a bound group of so many makes the tokens of few
-// sequences; above "shift_tokens" (optional) its steps run in SP. Any other key, or a missing
+// "sp" may be missing where there are "formations". Optional: "tensor" (equation 1 for chunks whose
+// instances, one of the sizes of "sp", are (instances / tp, tp): LatencyModel's tensor shapes),
+// "improvement_rates", "rolling", "formations", "model", "device", "date", "base_devices" (the
+// devices of a prefill instance; 1) and "decode" (the decode instances that skeinctl simulate
+// assumes, scheduler/simulator/decode_run.h; all of its keys). In a row of "formations", "gain"
+// says how many times as fast as one decode instance a bound group of so many makes the tokens of
+// few sequences; above "shift_tokens" (optional) its steps run in SP. Any other key, or a missing
 // number, is an error. In a row of "rolling", "commit" (tetris, single or fixedN) is optional;
 // "improvement_rate" is allowed only with "commit": tetris or single.
 //

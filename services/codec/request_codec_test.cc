@@ -61,7 +61,6 @@ TEST(RequestCodec, ASubmissionSurvivesBothWays) {
   submit.set_spec(GoodSpec().SerializeAsString());
   submit.set_plan_instances(4);
   submit.set_plan_tp(2);
-  submit.set_plan_alone(true);
   submit.set_accepted(true);
   submit.add_failed_engines(51);
   submit.set_moves(2);

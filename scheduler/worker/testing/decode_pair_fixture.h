@@ -48,13 +48,12 @@ class DecodePairTest : public ::testing::Test {
   void Prepare(OwnSequences own, TimeUs keep_us = kSecondUs) {
     ++formation_;
     for (int rank = 0; rank < 2; ++rank) {
-      Do(rank,
-         PrepareFormation{.epoch = formation_,
-                          .generation = 1,
-                          .size = 2,
-                          .keep_us = keep_us,
-                          .own = own,
-                          .own_pause_us = own_pause_us_});
+      Do(rank, PrepareFormation{.epoch = formation_,
+                                .generation = 1,
+                                .size = 2,
+                                .keep_us = keep_us,
+                                .own = own,
+                                .own_pause_us = own_pause_us_});
       Do(rank, FeedOpened{formation_, rank});
     }
   }
@@ -207,7 +206,7 @@ class DecodePairTest : public ::testing::Test {
   TimeUs now_ = 1;
   uint64_t formation_ = 0;
   std::optional<TimeUs> own_pause_us_;  // of each order to prepare
-  bool late_writers_ = false;  // their grants are not closed at once
+  bool late_writers_ = false;           // their grants are not closed at once
 
  private:
   void EndStep(int rank) {
