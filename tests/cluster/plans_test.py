@@ -64,6 +64,15 @@ def with_rolling():
     many_instances_answer_as_one("rolling")
 
 
+def neighbours_share_the_dense_part():
+    with tempfile.TemporaryDirectory() as folder, \
+            live(folder, "--policy=greedy", "--node-size=4", "--prefill-tp=2") as cluster:
+        answers(cluster, [9000, 20000, 5, 300, 16001, 4096, 7, 12345])
+        steps = [cluster.metric(p, "skein_engine_steps_total", 'mode="ring_tp"') for p in cluster.workers()
+                 if p.name.startswith("prefill")]
+        assert min(steps) > 0, steps
+
+
 def a_plan_is_explained():
     with tempfile.TemporaryDirectory() as folder, live(folder, "--policy=greedy") as cluster:
         body = json.dumps({"model": cluster.name, "prompt": prompt_of(20000), "max_tokens": 2, "ignore_eos": True}).encode()
@@ -156,5 +165,5 @@ def wrong_flags_are_named():
 
 
 if __name__ == "__main__":
-    run_tests(with_tetris, with_rolling, a_plan_is_explained, a_dead_member_is_a_later_first_token,
-              sighup_reads_the_tables_anew, wrong_flags_are_named)
+    run_tests(with_tetris, with_rolling, neighbours_share_the_dense_part, a_plan_is_explained,
+              a_dead_member_is_a_later_first_token, sighup_reads_the_tables_anew, wrong_flags_are_named)

@@ -79,6 +79,12 @@ class JointSteps {
     bool broken = false;
   };
 
+  static const scheduler::StepSequence& SequenceOf(const Entrant& entrant) {
+    return entrant.step.sequences.front();
+  }
+  static const scheduler::RingPart& PartOf(const Entrant& entrant) {
+    return *SequenceOf(entrant).ring;
+  }
   static bool Waits(const Meeting& meeting) { return !meeting.broken && !meeting.running; }
   void CheckGroups(const Entrant& entrant) const;
   void CheckDeadline(const Meeting& meeting, int rank);
@@ -93,6 +99,7 @@ class JointSteps {
   void Break(const std::shared_ptr<Meeting>& meeting, const char* why);
   void WillNotCome(GroupId group, int rank);
   void CheckSamePiece(const Meeting& meeting);
+  void CheckNodes(const Meeting& meeting) const;
   std::vector<scheduler::StepResult> Compute(Meeting& meeting);  // by rank
   void Move(Meeting& meeting);
 

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "scheduler/plan/policy.h"
 #include "tests/sim/faults.h"
 #include "tests/sim/scenario_parts.h"
@@ -17,6 +18,12 @@ using scheduler::kMillisecondUs;
 
 double RealBetween(Random& random, double low, double high) {
   return low + (high - low) * static_cast<double>(random.Between(0, 1000)) * 1e-3;
+}
+
+// Of its own randomness.
+void MakeNodes(uint64_t seed, Scenario& scenario) {
+  Random random(seed * 0x9e3779b97f4a7c15u + 73);
+  if (random.Chance(0.5)) scenario.prefill_nodes = 2;
 }
 
 // Of its own randomness: in most worlds some of the SP sizes also have shapes with tp > 1, which
@@ -92,6 +99,10 @@ void MakeStaging(uint64_t seed, Scenario& scenario) {
 
 }  // namespace
 
+std::string NodeOfPrefill(const Scenario& scenario, int worker) {
+  return scenario.prefill_nodes == 1 ? "h" : absl::StrCat("h", worker % scenario.prefill_nodes);
+}
+
 Scenario MakeSpScenario(uint64_t seed) {
   Random random(seed * 0x9e3779b97f4a7c15u + 7);
   Scenario scenario;
@@ -105,6 +116,7 @@ Scenario MakeSpScenario(uint64_t seed) {
   MakeSpWorkload(random, scenario);
   MakeAnswers(seed, scenario);
   MakeLimits(seed, scenario);
+  MakeNodes(seed, scenario);
   if (seed / 4 % 2 == 1) MakeStaging(seed, scenario);
   if (scenario.faultless) return scenario;
   MakeAllFaults(seed, random, scenario);

@@ -121,6 +121,7 @@ struct Scenario {
   int64_t slowness = 20;  // of a slow worker's steps
   TimeUs heals_us = 0;    // from then on nothing breaks
   int prefill_workers = 2;
+  int prefill_nodes = 1;    // that these are on in turn
   int prefill_blocks = 28;  // of each; a long prompt may need the memory of several
   int decode_blocks = 40;
   int decode_workers = kDecodeWorkers;
@@ -152,6 +153,9 @@ struct Scenario {
   std::vector<ClientPlan> clients;
   std::vector<ClientPlan> probes;  // come after the healing; must be served
 };
+
+// The node that a prefill worker says it is on.
+std::string NodeOfPrefill(const Scenario& scenario, int worker);
 
 Scenario MakeScenario(uint64_t seed);
 // Three to six prefill workers under one of the orchestrator's policies and a latency model that

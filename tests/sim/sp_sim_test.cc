@@ -3,6 +3,7 @@
 // ends exactly once. Half of them hand KV over through staging buffers. A failing seed is printed
 // with the flags that replay it (seed_main.h); the long run: --plans=10000.
 #include <cstdint>
+#include <utility>
 
 #include "tests/sim/every_world.h"
 #include "tests/sim/variations.h"
@@ -20,6 +21,20 @@ TEST_P(SpSimTest, KeepsTheInvariantsAndHeals) {
   EXPECT_GT(sum.failed_alone, 0);
   EXPECT_GT(sum.sp_plans, 20);
   EXPECT_GT(sum.joint_steps, 20);
+}
+
+// Whatever breaks: whoever waits in a tensor group hears of it.
+TEST_P(SpSimTest, ChunksThatShareTheDensePartKeepTheInvariants) {
+  const Slice& slice = GetParam();
+  Outcome sum;
+  for (uint64_t seed = slice.first(); seed < slice.first() + slice.seeds; ++seed) {
+    Scenario scenario = slice.make(seed);
+    ShareDenseParts(2, &scenario);
+    const Outcome outcome = RunWorld(std::move(scenario));
+    EXPECT_EQ(outcome.violation, "") << "seed " << seed << " with tp 2";
+    Add(outcome, &sum);
+  }
+  EXPECT_GT(sum.tensor_steps, 0);
 }
 
 // A request fails every engine that computes it, and nothing else breaks: two engines fall at most

@@ -148,6 +148,13 @@ void JumpClocks(Scenario* scenario) {
                               .lasts_us = random.Between(1, 5) * scheduler::kSecondUs});
 }
 
+void ShareDenseParts(int tp, Scenario* scenario) {
+  auto planning = std::make_shared<scheduler::PlanningConfig>(*scenario->planning);
+  planning->latency = planning->latency.Within({.pinned_tp = tp});
+  scenario->planning = std::move(planning);
+  scenario->prefill_nodes = 1;
+}
+
 void LimitRequests(Scenario* scenario) {
   Random random(scenario->seed * 0x9e3779b97f4a7c15u + 37);
   scenario->prefill_requests = random.Between(1, 2);

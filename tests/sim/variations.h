@@ -24,6 +24,9 @@ void SlowTokens(Scenario* scenario);
 // Of a scenario without faults: decode workers die one after the other, and come back as another
 // build, whose blocks have another layout. Nothing may be handed to it.
 void LetAnotherBuildCome(Scenario* scenario);
+// Of a scenario with planning: its prefill workers are on one node, and each chunk runs with `tp`,
+// or with as much of it as its instances allow.
+void ShareDenseParts(int tp, Scenario* scenario);
 // Instances hold few requests, and the router admits more than all of them together can hold.
 void LimitRequests(Scenario* scenario);
 // Of a scenario without faults, as LeaveNoExcuse, but what happens is that the orchestrator's clock

@@ -60,6 +60,7 @@ void PrefillProcess::OnStart() {
   const TimeUs unit_us = scenario.time_scale * kMillisecondUs;
   PrefillConfig config;
   config.membership = MembershipOf(Role::kPrefill, *this, *engine_, unit_us, /*has_links=*/true);
+  config.membership.identity.node = NodeOfPrefill(scenario, endpoint().back() - '0');
   config.engine = EngineWatchOf(*engine_, unit_us);
   config.batch = BatchOf(Role::kPrefill, scenario);
   config.max_requests = scenario.prefill_requests;
