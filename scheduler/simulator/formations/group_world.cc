@@ -1,3 +1,4 @@
+#include "scheduler/base/own_end_first.h"
 #include "scheduler/simulator/formations/group_world.h"
 
 #include <algorithm>
@@ -134,7 +135,7 @@ void GroupWorld::Prepare(int32_t member, const PrepareFormation& order) {
   at.preparing = order.epoch;
   at.how = order.own;
   at.prepared = false;
-  at.drains = orchestrator::OwnEndFirst(order.own, leads);
+  at.drains = OwnEndFirst(order.own, leads);
   at.moves = order.own == OwnSequences::kSoftPreempt && leads;
   // What waits at it for a place is not to wait for that.
   if (at.drains) PlaceAll(at.own.TakeWaiting());
