@@ -1,9 +1,9 @@
-#include "scheduler/base/own_end_first.h"
 #include "scheduler/simulator/formations/group_world.h"
 
 #include <algorithm>
 #include <iterator>
 
+#include "scheduler/base/own_end_first.h"
 #include "scheduler/orchestrator/groups/formation_switch.h"
 
 namespace skein::scheduler {
