@@ -178,8 +178,8 @@ class Loader {
       if (!placed.ok()) return placed;
     }
     absl::Status made = MakeSource(loaded.get());
-    loaded->ring_limits = std::move(ring_limits_);
-    if (loaded->ring_limits.tp_max > 1) loaded->slices.Make(loaded->ring_limits.tp_max);
+    loaded->ring_limits = ring_limits_;
+    if (ring_tp_max_ > 1) loaded->slices.Make(ring_tp_max_);
     if (made.ok()) made = MakeDeviceParts(loaded.get());
     if (!made.ok()) return made;
     return loaded;
@@ -224,24 +224,15 @@ class Loader {
     return absl::OkStatus();
   }
 
-  // How far ring steps may share the dense part.
-  RingLimits LimitsOfRings(int64_t key_segment) const {
-    RingLimits limits = {.tokens_max = options_.max_batch_tokens,
-                         .named_histories = key_segment != 0};
-    if (options_.feed_forward.has_value()) {
-      limits.LimitTp(1, "feed-forward weights that are read into slots are not shared");
-      return limits;
-    }
-    limits.LimitTp(kRingTpMax, "the most that an engine shares");
-    for (int tp = 2; tp <= kRingTpMax; tp *= 2) {
-      const auto layout = MakeShardLayout(ShapeOf(config_), {1, tp}, 0);
-      if (layout.ok() && tp <= options_.max_batch_tokens) continue;
-      limits.LimitTp(tp / 2, layout.ok()
-                                 ? "max_batch_tokens = " + std::to_string(options_.max_batch_tokens)
-                                 : std::string(layout.status().message()));
-      break;
-    }
-    return limits;
+  // The largest RingStep::tp with which ring steps share the dense part.
+  int RingTpMax() const {
+    // Weights that are read into slots come whole.
+    if (options_.feed_forward.has_value()) return 1;
+    const int most = static_cast<int>(
+        std::min<int64_t>({options_.ring_tp_max, kRingTpMax, options_.max_batch_tokens}));
+    int tp = 1;
+    while (2 * tp <= most && MakeShardLayout(ShapeOf(config_), {1, 2 * tp}, 0).ok()) tp *= 2;
+    return tp;
   }
 
   // The pool gets what is left behind everything else.
@@ -277,13 +268,14 @@ class Loader {
                          options_.max_batch_tokens, logit_rows, device_.get());
     if (!state.ok()) return state.status();
     state_ = *std::move(state);
-    ring_limits_ = LimitsOfRings(key_segment);
+    ring_limits_ = {.tokens_max = options_.max_batch_tokens, .named_histories = key_segment != 0};
+    ring_tp_max_ = RingTpMax();
     const RingStepOptions ring_options = {.tokens_max = options_.max_batch_tokens,
                                           .segment_bytes = options_.ring_segment_bytes > 0
                                                                ? options_.ring_segment_bytes
                                                                : DefaultRingSegmentBytes(*device_),
                                           .key_segment = key_segment,
-                                          .tp_max = ring_limits_.tp_max};
+                                          .tp_max = ring_tp_max_};
     absl::StatusOr<std::unique_ptr<RingRunner>> ring =
         RingRunner::Create(ring_options, config_, weights_.activation, spec_, device_.get());
     if (!ring.ok()) return ring.status();
@@ -324,6 +316,7 @@ class Loader {
   RunState state_;
   std::unique_ptr<RingRunner> ring_;
   RingLimits ring_limits_;
+  int ring_tp_max_ = 1;
 };
 
 }  // namespace

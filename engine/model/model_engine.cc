@@ -109,10 +109,10 @@ class ModelEngine final : public Engine {
 
   // Null where the ranks do not share the dense part.
   WeightSource* SlicesFor(const RingStep& step) {
-    if (step.tp == 1) return nullptr;
+    if (!loaded_->ring->Shares(step)) return nullptr;
     const auto layout =
         MakeShardLayout(ShapeOf(loaded_->config), {1, step.tp}, step.tensor->Rank());
-    SKEIN_CHECK(layout.ok());  // ring_limits
+    SKEIN_CHECK(layout.ok());  // Shares
     return &loaded_->slices.Of(*layout);
   }
 

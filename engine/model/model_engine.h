@@ -47,6 +47,10 @@ struct ModelEngineOptions {
   // Ring steps pass KV round in segments of about so many bytes, three of which are held; the same
   // at all members. 0: as the device needs it, DefaultRingSegmentBytes.
   int64_t ring_segment_bytes = 0;
+  // The largest RingStep::tp with which this engine shares the dense part with others, if the model
+  // can be dealt to so many; the same at all members. With a larger one, and where weights are in
+  // slots, a ring step runs as with 1. 1: no buffers for it are made (TensorBuffers).
+  int ring_tp_max = 8;
   // > 0 lowers EngineSpec::max_positions, which is otherwise the checkpoint's. In any case it is no
   // more than the KV pool holds.
   int max_positions = 0;

@@ -46,7 +46,7 @@ absl::Status CheckGroups(const RingStep& step) {
 }
 
 // `tensor` is the group of the `tp` neighbours that this rank is one of.
-absl::Status CheckTensor(const RingStep& step, const RingLimits& limits) {
+absl::Status CheckTensor(const RingStep& step) {
   const auto ranks = static_cast<int>(step.shares.size());
   const std::string tp = "tp = " + std::to_string(step.tp);
   if (step.tp < 1 || ranks % step.tp != 0 || (step.tp & (step.tp - 1)) != 0) {
@@ -55,10 +55,6 @@ absl::Status CheckTensor(const RingStep& step, const RingLimits& limits) {
   }
   if (step.tp == 1) {
     return step.tensor == nullptr ? absl::OkStatus() : Bad("tensor: given, but " + tp);
-  }
-  if (step.tp > limits.tp_max) {
-    return Bad(tp + ": at most " + std::to_string(limits.tp_max) + " here" +
-               (limits.tp_because.empty() ? "" : " (" + limits.tp_because + ")"));
   }
   if (ranks > kSharedRanksMax) {
     return Bad("shares: " + std::to_string(ranks) + " where " + tp + ", at most " +
@@ -200,7 +196,7 @@ absl::Status CheckRingStep(const SequenceStep& sequence, const EngineSpec& spec,
                            const RingLimits& limits) {
   const RingStep& step = *sequence.ring;
   absl::Status status = CheckGroups(step);
-  if (status.ok()) status = CheckTensor(step, limits);
+  if (status.ok()) status = CheckTensor(step);
   if (status.ok()) status = CheckShares(step, spec);
   if (status.ok() && limits.named_histories) status = CheckHistories(step, spec.kv.block_tokens);
   if (!status.ok()) return Bad("ring." + std::string(status.message()));

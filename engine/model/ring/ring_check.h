@@ -4,15 +4,14 @@
 #include <cstdint>
 #include <limits>
 #include <span>
-#include <string>
-#include <utility>
 
 #include "absl/status/status.h"
 #include "engine/engine.h"
 
 namespace skein::engine {
 
-// The largest RingStep::tp that an engine with weights runs. Reproducible sums are cut for as many.
+// The largest RingStep::tp with which an engine shares its weights. Reproducible sums are cut for
+// as many.
 inline constexpr int kRingTpMax = 8;
 // The most ranks of a step with tp > 1.
 inline constexpr int kSharedRanksMax = 512;
@@ -21,13 +20,6 @@ inline constexpr int kSharedRanksMax = 512;
 struct RingLimits {
   int64_t tokens_max = std::numeric_limits<int64_t>::max();  // of this rank
   bool named_histories = false;                              // it needs RankShare::history
-  int tp_max = kSharedRanksMax;
-  std::string tp_because;  // what limits tp_max
-
-  void LimitTp(int most, std::string because) {
-    tp_max = most;
-    tp_because = std::move(because);
-  }
 };
 
 // `sequence.ring` is set, and it is alone in its step. INVALID_ARGUMENT names the field. What

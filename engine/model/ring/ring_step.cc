@@ -16,6 +16,7 @@
 #include "engine/model/ring/tensor_projections.h"
 #include "engine/parallel/step_digest.h"
 #include "scheduler/vocabulary/check.h"
+#include "scheduler/vocabulary/mix64.h"
 
 namespace skein::engine {
 namespace {
@@ -102,7 +103,8 @@ void RingRunner::Agree(const SequenceStep& sequence) {
   if (step.comm == nullptr) return;
   const uint64_t digest =
       DigestOfRing(sequence, spec_, options_.key_segment, buffers_.segment.num_blocks);
-  TagRing(step, digest);
+  // Ranks of which some share and others do not are found out, too.
+  TagRing(step, step.tp > 1 && !Shares(step) ? Mix64(digest) : digest);
 }
 
 void RingRunner::Place(const SequenceStep& sequence, Batch* batch) {
@@ -156,7 +158,7 @@ absl::Status RingRunner::Run(const Model& model, WeightSource* slices, const Rin
   RingProgress progress(ring);
   std::optional<TensorRows> tensor;
   std::optional<TensorProjections> shared;
-  if (ring.tp > 1) {
+  if (Shares(ring)) {
     auto told = TellLogitRows(ring, static_cast<int64_t>(batch.logit_rows.size()));
     if (!told.ok()) {
       progress.Fail(told.status());

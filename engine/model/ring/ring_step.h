@@ -27,7 +27,7 @@ struct RingStepOptions {
   int64_t tokens_max = 0;     // of one step
   int64_t segment_bytes = 0;  // of a ring buffer, about; the same on all ranks
   int64_t key_segment = 0;    // Ops::KeySegment; > 0: the ring passes windows of so many positions
-  int tp_max = 1;             // of a step; 1: without TensorBuffers
+  int tp_max = 1;             // steps of a larger tp run as with 1; 1: without TensorBuffers
 };
 
 class RingRunner {
@@ -38,6 +38,10 @@ class RingRunner {
                                                             DType activation,
                                                             const EngineSpec& spec, Device* device);
 
+  // Whether the ranks share the dense part. All that have the same model, and the same options, say
+  // the same.
+  bool Shares(const RingStep& step) const { return step.tp > 1 && step.tp <= options_.tp_max; }
+
   // First, of every step that this rank does not refuse: tags its messages with the digest of what
   // all ranks must have been given alike.
   void Agree(const SequenceStep& sequence);
@@ -46,7 +50,7 @@ class RingRunner {
   // lies. `batch` points into this until the next Place. REQUIRES: CheckRingStep passed.
   void Place(const SequenceStep& sequence, Batch* batch);
 
-  // As RunLayers, for the batch of Place. `slices`: where step.tp > 1, this rank's of the weights.
+  // As RunLayers, for the batch of Place. `slices`: where Shares(step), this rank's of the weights.
   // REQUIRES: Agree and Place. UNAVAILABLE or DEADLINE_EXCEEDED when a collective failed, or the
   // weights of a layer could not be read; INVALID_ARGUMENT when this rank found that the ranks
   // disagree about the step. Its communicators are then broken.

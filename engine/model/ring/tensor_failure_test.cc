@@ -276,25 +276,35 @@ TEST_F(TensorFailure, RefusalsNameTheField) {
   ExpectGoesOn(expected);
 }
 
-// The first of a model's, an engine's and all engines' limits.
-TEST_F(TensorFailure, TheLimitThatRefusesIsNamed) {
-  const auto refused = [this](const nlohmann::json& config, const ModelEngineOptions& options) {
+// Nobody tells the orchestrator what a model can be dealt to: its steps run as with tp = 1 then.
+TEST_F(TensorFailure, WhatCannotBeSharedIsNot) {
+  ModelEngineOptions not_wanted;
+  not_wanted.ring_tp_max = 1;
+  for (const auto& [heads, options] :
+       {std::pair(3, ModelEngineOptions()), std::pair(2, not_wanted)}) {
+    for (auto& engine : engines_) engine = Make(Config(heads), options);
     Reset();
-    const std::unique_ptr<Engine> engine = Make(config, options);
-    RunRank(1, *engine);
-    return RefusalOf(inputs_[1]);
-  };
-  EXPECT_THAT(refused(Config(3), {}),
-              HasSubstr("ring.tp = 2: at most 1 here (num_heads = 3: must be a multiple"));
-  EXPECT_THAT(refused(Config(2), {.max_batch_tokens = 1}),
-              HasSubstr("ring.tp = 2: at most 1 here (max_batch_tokens = 1)"));
+    for (RankInput& input : inputs_) {
+      input.ring.tp = 1;
+      input.ring.tensor = nullptr;
+    }
+    const std::vector<float> alone = Run();
+    ExpectGoesOn(alone);
+  }
+}
+
+// Weights in slots come whole: a rank that has them so shares nothing, and the others hear of it.
+TEST_F(TensorFailure, RanksOfWhichSomeShareAreFoundOut) {
   SlotOptions slots;
   slots.places.assign(3, FeedForwardPlace::kSlot);
   ModelEngineOptions in_slots;
   in_slots.feed_forward = slots;
-  EXPECT_THAT(refused(Config(2), in_slots),
-              HasSubstr("ring.tp = 2: at most 1 here (feed-forward weights that are read into "
-                        "slots are not shared)"));
+  engines_[1] = Make(Config(2), in_slots);
+  Reset();
+  Run();
+  for (const RankInput& input : inputs_) {
+    EXPECT_FALSE(input.status.ok() && input.results[0].status.ok());
+  }
 }
 
 }  // namespace

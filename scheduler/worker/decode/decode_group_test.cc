@@ -330,7 +330,10 @@ class Group {
   void Do(int rank, const DecodeEvent& event) {
     Instance& self = At(rank);
     if (self.dead) return;
-    const auto prepared = [&self] { return self.told.phase == FormationTold::Phase::kPrepared; };
+    const auto prepared = [&] {
+      const bool takes_on = rank == 0 && own_ == OwnSequences::kSoftPreempt;
+      return self.told.phase == FormationTold::Phase::kPrepared && !takes_on;
+    };
     const bool was_prepared = prepared();
     const size_t steps = self.engine.size();
     const std::vector<DecodeEffect> effects = self.core->Handle(event, now_);

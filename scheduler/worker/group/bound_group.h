@@ -114,8 +114,12 @@ class BoundGroup {
   // Own steps run only by TakeStep while this is true: from the epoch's first step on.
   bool runs_steps() const { return bound() && (has_run_ || entered_.has_value()); }
   // The epoch's first step may come at any moment. An own step that was launched behind the one
-  // that runs would delay it, at every rank.
-  bool about_to_step() const { return held_.may_bind() || (bound() && !runs_steps()); }
+  // that runs would delay it, at every rank. But not the lead of a soft bind, which goes on taking
+  // requests while the others' sequences end.
+  bool about_to_step() const {
+    const bool takes_on = held_.leads() && held_.order().own == OwnSequences::kSoftPreempt;
+    return (held_.may_bind() && !takes_on) || (bound() && !runs_steps());
+  }
   uint64_t epoch() const { return held_.order().epoch; }      // REQUIRES: bound
   bool leads() const { return held_.leads(); }                // REQUIRES: bound
   int32_t size() const { return held_.order().size; }         // REQUIRES: bound

@@ -45,7 +45,8 @@ absl::StatusOr<engine::CpuIsa> IsaOf(const std::string& name) {
 int64_t BytesOf(double gib) { return static_cast<int64_t>(gib * (1 << 30)); }
 
 // Of --device=cpu and cuda:N.
-absl::StatusOr<engine::ModelEngineOptions> ModelOptionsOf(const WorkerOptions& options) {
+absl::StatusOr<engine::ModelEngineOptions> ModelOptionsOf(const WorkerOptions& options,
+                                                          scheduler::Role role) {
   if (options.model.empty()) return absl::InvalidArgumentError("--model is required");
   if (!options.profile.empty()) {
     return absl::InvalidArgumentError("--profile: is for --device emulated only");
@@ -57,6 +58,7 @@ absl::StatusOr<engine::ModelEngineOptions> ModelOptionsOf(const WorkerOptions& o
   engine_options.block_tokens = static_cast<int>(options.block_tokens);
   engine_options.max_batch_tokens = static_cast<int>(options.BatchTokens());
   engine_options.max_positions = static_cast<int>(options.max_positions);
+  if (role != scheduler::Role::kPrefill) engine_options.ring_tp_max = 1;
   const auto kv_dtype = KvDType(options.kv_dtype);
   if (!kv_dtype.ok()) return kv_dtype.status();
   engine_options.kv_dtype = *kv_dtype;
@@ -111,10 +113,10 @@ absl::StatusOr<MadeEngine> MakeModel(const WorkerOptions& options, bool groups,
   return MadeEngine{*std::move(made), ranks};
 }
 
-absl::StatusOr<MadeEngine> MakeCpuEngine(const WorkerOptions& options, bool groups,
+absl::StatusOr<MadeEngine> MakeCpuEngine(const WorkerOptions& options, scheduler::Role role,
                                          std::unique_ptr<engine::Device> device,
                                          const Progress& progress) {
-  auto engine_options = ModelOptionsOf(options);
+  auto engine_options = ModelOptionsOf(options, role);
   if (!engine_options.ok()) return engine_options.status();
   if (options.device_memory_gib > 0) {
     // Only KV is for other processes to reach.
@@ -130,7 +132,8 @@ absl::StatusOr<MadeEngine> MakeCpuEngine(const WorkerOptions& options, bool grou
                                  .isa = *isa,
                                  .reproducible = IsReproducible(options, *isa)});
   if (!ops.ok()) return ops.status();
-  return MakeModel(options, groups, *std::move(ops), std::move(device), *engine_options);
+  return MakeModel(options, RunsGroupSteps(options, role), *std::move(ops), std::move(device),
+                   *engine_options);
 }
 
 // An error of the engine under the name of the flag that the user gave, in place of the engine's
@@ -169,9 +172,10 @@ absl::Status AboutModel(const WorkerOptions& options, const absl::Status& failed
 }
 
 // `gpu` receives the device, for code that must wait for its work.
-absl::StatusOr<MadeEngine> MakeGpuEngine(const WorkerOptions& options, const Progress& progress,
+absl::StatusOr<MadeEngine> MakeGpuEngine(const WorkerOptions& options, scheduler::Role role,
+                                         const Progress& progress,
                                          std::shared_ptr<engine::Device>* gpu) {
-  auto engine_options = ModelOptionsOf(options);
+  auto engine_options = ModelOptionsOf(options, role);
   if (!engine_options.ok()) return engine_options.status();
   engine_options->progress = LogProgress(progress);
   auto made = engine::MakeCudaEngine(options.model, *engine_options);
@@ -191,12 +195,13 @@ absl::StatusOr<MadeEngine> MakeEngine(const WorkerOptions& options, scheduler::R
                                       std::unique_ptr<engine::Device> device,
                                       const Progress& progress,
                                       std::shared_ptr<engine::Device>* gpu) {
-  const bool groups = RunsGroupSteps(options, role);
   absl::StatusOr<MadeEngine> made = absl::InvalidArgumentError(
       absl::StrCat("--device: '", options.device, "' is not cpu, cuda:N or emulated"));
-  if (options.device == "cpu") made = MakeCpuEngine(options, groups, std::move(device), progress);
-  if (options.device == "emulated") made = MakeEmulated(options, groups, std::move(device));
-  if (options.IsCuda()) made = MakeGpuEngine(options, progress, gpu);
+  if (options.device == "cpu") made = MakeCpuEngine(options, role, std::move(device), progress);
+  if (options.device == "emulated") {
+    made = MakeEmulated(options, RunsGroupSteps(options, role), std::move(device));
+  }
+  if (options.IsCuda()) made = MakeGpuEngine(options, role, progress, gpu);
   if (!made.ok()) return AboutModel(options, made.status());
   return made;
 }
