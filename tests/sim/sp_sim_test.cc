@@ -23,7 +23,7 @@ TEST_P(SpSimTest, KeepsTheInvariantsAndHeals) {
   EXPECT_GT(sum.joint_steps, 20);
 }
 
-// Whatever breaks: whoever waits in a tensor group hears of it.
+// Each step has the tensor group that it needs, whatever breaks, and its members agree on tp.
 TEST_P(SpSimTest, ChunksThatShareTheDensePartKeepTheInvariants) {
   const Slice& slice = GetParam();
   Outcome sum;
