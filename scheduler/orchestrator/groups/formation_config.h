@@ -28,6 +28,10 @@ struct FormationConfig {
   OwnSequences own = OwnSequences::kShare;
   std::map<BindReason, OwnSequences> own_for = {
       {BindReason::kPriority, OwnSequences::kHardPreempt}};
+  OwnSequences OwnFor(BindReason reason) const {
+    const auto found = own_for.find(reason);
+    return found == own_for.end() ? own : found->second;
+  }
   // For so long a long request waits while no group can be bound for it (LongRequests).
   TimeUs long_wait_us = 10 * kSecondUs;
   // By model; of "": for models that have none of their own. Without one nothing is bound for load

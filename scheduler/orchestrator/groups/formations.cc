@@ -291,8 +291,7 @@ void Formations::ReleaseOthers(const Key& key, State& state, const std::vector<T
 // As the operator who pinned it has ordered, however often it is bound; else as configured.
 OwnSequences Formations::OwnOf(const State& state, const Target& target) const {
   if (const PinnedBind* pinned = state.pins.BoundAs(target.members)) return pinned->own;
-  const auto own = config_.own_for.find(target.reason);
-  return own == config_.own_for.end() ? config_.own : own->second;
+  return config_.OwnFor(target.reason);
 }
 
 void Formations::BindFree(const Key& key, State& state, const std::vector<Target>& targets,

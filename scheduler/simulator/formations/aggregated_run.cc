@@ -101,15 +101,15 @@ void BindForGood(LayoutPolicy::Kind kind, int32_t members, GroupWorld* world) {
 
 absl::StatusOr<LayoutPolicy> LayoutPolicy::Parse(std::string_view name) {
   const LayoutPolicy known[] = {
-      {Kind::kDp, OwnSequences::kShare, "dp"},
-      {Kind::kTp, OwnSequences::kShare, "tp"},
-      {Kind::kShift, OwnSequences::kShare, "shift"},
-      {Kind::kHybrid, OwnSequences::kShare, "hybrid"},
+      {Kind::kDp, std::nullopt, "dp"},
+      {Kind::kTp, std::nullopt, "tp"},
+      {Kind::kShift, std::nullopt, "shift"},
+      {Kind::kHybrid, std::nullopt, "hybrid"},
       {Kind::kFlying, OwnSequences::kSequential, "flying-sequential"},
       {Kind::kFlying, OwnSequences::kSoftPreempt, "flying-soft"},
       {Kind::kFlying, OwnSequences::kHardPreempt, "flying-hard"},
       {Kind::kFlying, OwnSequences::kShare, "flying-share"},
-      {Kind::kAuto, OwnSequences::kShare, "auto"},
+      {Kind::kAuto, std::nullopt, "auto"},
   };
   for (const LayoutPolicy& policy : known) {
     if (policy.name == name) return policy;
@@ -165,7 +165,7 @@ AggregatedResult RunAggregated(const LayoutPolicy& policy, const StepProfile& pr
     BindForGood(policy.kind, members, &world);
   } else {
     DriverOptions driver_options = options.driver;
-    driver_options.own = policy.own;
+    if (policy.own) driver_options.own = policy.own;
     driver.emplace(profile, members, driver_options, &world);
   }
   size_t next = 0;

@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -29,7 +30,7 @@ struct LayoutPolicy {
     kAuto,    // the formation policy, bound steps in SP above the threshold: Skein
   };
   Kind kind = Kind::kAuto;
-  OwnSequences own = OwnSequences::kShare;  // kFlying, kAuto
+  std::optional<OwnSequences> own = {};  // DriverOptions::own; of kFlying
   std::string name = "auto";
 
   bool is_static() const { return kind != Kind::kFlying && kind != Kind::kAuto; }

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "scheduler/orchestrator/groups/formation_config.h"
 #include "scheduler/orchestrator/groups/formation_steps.h"
 #include "scheduler/vocabulary/check.h"
 
@@ -146,7 +147,9 @@ void FormationDriver::Decide(TimeUs now) {
   for (size_t i = 0; i < chosen.size(); ++i) {
     if (!IsFree(switch_, chosen[i])) continue;
     const FormationChoice::Bound& bound = choice.bound[i];
-    const auto epoch = switch_.Bind(bound.subset, bound.why, now, &effects, options_.own);
+    const OwnSequences own =
+        options_.own.value_or(orchestrator::FormationConfig{}.OwnFor(bound.reason));
+    const auto epoch = switch_.Bind(bound.subset, bound.why, now, &effects, own);
     SKEIN_CHECK(epoch.ok());
     reasons_[*epoch] = bound.reason;
     counts_.decisions.push_back({now, bound.subset.size});

@@ -22,7 +22,8 @@ namespace skein::scheduler {
 struct DriverOptions {
   orchestrator::FormationPolicyConfig policy;
   orchestrator::FormationLimits limits;
-  OwnSequences own = OwnSequences::kShare;  // of all binds
+  // Of all binds. Empty: by the reason of each, as an orchestrator without flags (FormationConfig).
+  std::optional<OwnSequences> own;
   // How what is not chosen is released. Empty: as the policy says (FormationChoice::release).
   std::optional<Switch> release;
   TimeUs message_us = kMillisecondUs;       // between the orchestrator and a member
