@@ -300,7 +300,7 @@ DecodeGroup::Step DecodeGroup::Settle(Unit* unit) {
   for (int32_t i = unit->subset.first; i < unit->subset.end(); ++i) own += Waiting(At(i).own);
   const int64_t bound = Waiting(unit->batch);
   if (own + bound == 0) return {};
-  if (unit->share.NextIsOwn(own, bound, unit->releasing)) return SettleOwn(*unit);
+  if (unit->share.NextIsOwn(own, bound)) return SettleOwn(*unit);
   Step step;
   int64_t kv_tokens = 0;
   const int32_t size = unit->subset.size;

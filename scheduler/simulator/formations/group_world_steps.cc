@@ -57,7 +57,7 @@ void GroupWorld::Start(Unit* unit, TimeUs now) {
   if (bound_tokens == 0 && own_tokens == 0) return;
   const bool paused =
       !unit->releasing && bound_tokens > 0 && OwnPauses(unit->own, now - unit->bind_us);
-  if (!paused && unit->share.NextIsOwn(own_tokens, bound_tokens, unit->releasing)) {
+  if (!paused && unit->share.NextIsOwn(own_tokens, bound_tokens)) {
     StartOwn(unit, now);
   } else {
     StartBound(unit, now);

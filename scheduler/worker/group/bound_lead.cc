@@ -101,7 +101,6 @@ void BoundLead::Drive(const OwnWork& own, bool own_pauses, TimeUs now, FeedEffec
   Withdraw(effects);
   if (MayEnd() && feed_.Idle()) return End(release_->why, effects);
   planner_.PauseOwn(own_pauses && !release_.has_value());
-  planner_.LetEnd(release_.has_value());
   Propose(own, now, effects);
 }
 

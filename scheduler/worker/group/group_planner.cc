@@ -151,8 +151,7 @@ std::optional<FeedPlan> GroupPlanner::Next(const GroupBatch& batch, int64_t own_
   const int64_t tokens = TokensOf(rows);
   const bool idle = own == 0 && tokens == 0 && draft.removed.empty();
   if (idle && wanted_blocks_ == 0) return std::nullopt;
-  const bool runs_own =
-      own > 0 && (own_pauses_ ? tokens == 0 : share_.NextIsOwn(own, tokens, ends_));
+  const bool runs_own = own > 0 && (own_pauses_ ? tokens == 0 : share_.NextIsOwn(own, tokens));
   if (!runs_own) {
     Preempt(/*own_run=*/own > 0, &rows, &draft);
     RunDecode(rows, &draft);

@@ -85,8 +85,6 @@ class GroupPlanner {
   FeedPlan Ask();
   // Whether own steps run only when the group has nothing to run; otherwise they take turns.
   void PauseOwn(bool pause) { own_pauses_ = pause; }
-  // Whether the group is being released: its sequences are to end soon (StepShare).
-  void LetEnd(bool ends) { ends_ = ends; }
   static bool Asks(const FeedPlan& plan) { return plan.mode.own() && plan.own_tokens == 0; }
   void Committed(uint64_t step);             // the latest plan runs, as this step
   void Refused(const StepRefused& refused);  // it runs nowhere
@@ -155,7 +153,6 @@ class GroupPlanner {
   const GroupPlannerConfig config_;
   StepShare share_;
   bool own_pauses_ = false;
-  bool ends_ = false;
   std::map<Key, Seniority> seniority_;  // of all
   // In no committed plan:
   std::map<Seniority, int64_t> queue_;  // without KV -> tokens

@@ -30,19 +30,6 @@ TEST(StepShare, AFixedShareIsKept) {
   EXPECT_EQ(own, 100);
 }
 
-TEST(StepShare, AGroupThatIsReleasedGetsEverySecondStepAtLeast) {
-  StepShare share(0), fixed(0.75);
-  const auto own_of_400 = [](StepShare* of, int64_t own_tokens, int64_t group_tokens) {
-    int own = 0;
-    for (int i = 0; i < 400; ++i) own += of->NextIsOwn(own_tokens, group_tokens, true) ? 1 : 0;
-    return own;
-  };
-  EXPECT_EQ(own_of_400(&share, 100'000, 1), 200);
-  EXPECT_EQ(own_of_400(&fixed, 1, 1), 200);
-  EXPECT_EQ(own_of_400(&share, 1, 3), 100) << "no less than before";
-  EXPECT_TRUE(share.NextIsOwn(1, 0, true));
-}
-
 TEST(StepShare, WhoIsAloneGetsEveryStep) {
   StepShare share(0.25);
   for (int i = 0; i < 10; ++i) EXPECT_TRUE(share.NextIsOwn(1, 0));

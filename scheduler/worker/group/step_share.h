@@ -1,8 +1,6 @@
 // StepShare: whether the next step of a bound group is one of the group's batch or one of each
 // rank's own. Each kind gets steps in proportion to the tokens that wait for it, or by a fixed
-// share, and at least one step in kLeastSteps: neither starves. While the group is released it gets
-// at least every second step: its sequences become fewer, and with them their tokens, but the last
-// ones are to end soon.
+// share, and at least one step in kLeastSteps: neither starves.
 #pragma once
 
 #include <algorithm>
@@ -17,16 +15,15 @@ class StepShare {
   // `own_share`: of the steps, for own batches while both kinds have work; 0: by waiting tokens.
   explicit StepShare(double own_share) : own_share_(own_share) {}
 
-  // Tokens that a step of each kind would run now; not both 0. `ends`: the group is being released.
-  // Counts the step.
-  bool NextIsOwn(int64_t own_tokens, int64_t group_tokens, bool ends = false) {
+  // Tokens that a step of each kind would run now; not both 0. Counts the step.
+  bool NextIsOwn(int64_t own_tokens, int64_t group_tokens) {
     if (own_tokens == 0 || group_tokens == 0) {
       owed_ = 0;
       return group_tokens == 0;
     }
     const auto own = static_cast<double>(own_tokens);
-    double fair = own_share_ > 0 ? own_share_ : own / (own + static_cast<double>(group_tokens));
-    if (ends) fair = std::min(fair, 0.5);
+    const double fair =
+        own_share_ > 0 ? own_share_ : own / (own + static_cast<double>(group_tokens));
     owed_ += std::clamp(fair, 1 / kLeastSteps, 1 - 1 / kLeastSteps);
     if (owed_ < 1) return false;
     owed_ -= 1;
