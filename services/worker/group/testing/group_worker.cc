@@ -4,7 +4,7 @@
 //   group_worker DEVICE MODEL_DIR BLOCKS ORCHESTRATOR INDEX LIMIT_US
 //
 // INDEX is the one of FormationOrchestrator; LIMIT_US is the time for an answer of another rank,
-// and half of that for a step. Each line of the input is a command, answered by a line:
+// and a step has twice that. Each line of the input is a command, answered by a line:
 //   arm POINT kill|stop   "armed": it ends or stops itself when it next comes to the FaultPoint
 //   rest                  when it holds no block any more, or after a minute: "FREE of TOTAL blocks
 //                         are free, INVARIANTS"
