@@ -2,6 +2,8 @@
 
 #include <map>
 
+#include "scheduler/base/own_end_first.h"
+
 namespace skein::services {
 namespace {
 
@@ -18,7 +20,8 @@ const std::vector<double>& CutOverBuckets() {
   return *buckets;
 }
 
-// Up to the longest that a release waits for bound sequences (FormationLimits), and its order.
+// Up to the longest that a release waits for bound sequences (FormationLimits), and its order; a
+// bind waits as long for own ones.
 const std::vector<double>& DrainBuckets() {
   static const auto* buckets =
       new std::vector<double>{0.001, 0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 40, 60, 70};
@@ -28,6 +31,8 @@ const std::vector<double>& DrainBuckets() {
 // Of a bind the formation was, or was to be, larger than before.
 bool IsBind(const SwitchEnded& ended) { return ended.to > ended.from; }
 
+const char* KindOf(bool bind) { return bind ? "bind" : "release"; }
+
 }  // namespace
 
 FormationMetrics::FormationMetrics(Metrics* metrics)
@@ -35,9 +40,8 @@ FormationMetrics::FormationMetrics(Metrics* metrics)
       unanswered_(
           metrics->Counter("skein_formation_unanswered_total",
                            "Instances that did not answer the order to end a formation in time.")),
-      drain_(metrics->Histogram(
-          "skein_formation_drain_seconds",
-          "Of releases: from the order until the last bound sequence had left.", DrainBuckets())),
+      bind_drain_(Drain(true)),
+      release_drain_(Drain(false)),
       cut_over_(metrics->Histogram(
           "skein_formation_cut_over_seconds",
           "Of binds: from the commit until every instance could run a step of the group.",
@@ -58,20 +62,32 @@ prometheus::Counter& FormationMetrics::Switches(bool bind, SwitchOutcome outcome
   return metrics_->Counter("skein_formation_switches_total",
                            "Switches of formations that have ended, by kind and outcome, and by "
                            "how own sequences fare in the bind.",
-                           {{"kind", bind ? "bind" : "release"},
+                           {{"kind", KindOf(bind)},
                             {"outcome", std::string(scheduler::orchestrator::NameOf(outcome))},
                             {"own", std::string(ToString(own))}});
 }
 
+prometheus::Histogram& FormationMetrics::Drain(bool bind) {
+  return metrics_->Histogram(
+      "skein_formation_drain_seconds",
+      "Of releases: from the order until the last bound sequence had left. Of binds before which "
+      "own sequences end: the longest that an instance waited for its own.",
+      DrainBuckets(), {{"kind", KindOf(bind)}});
+}
+
+// Where a bind does not wait for own sequences, its drain is the wait for one own step in flight, a
+// part of the cut-over.
 void FormationMetrics::Count(const scheduler::FormationSwitched& switched) {
   const SwitchEnded& ended = switched.ended;
   const bool bind = IsBind(ended);
   Switches(bind, ended.outcome, ended.own).Increment();
   unanswered_.Increment(static_cast<double>(ended.unanswered.size()));
+  const double drain_s = static_cast<double>(ended.drain_us) * kSecond;
   if (bind && ended.outcome == SwitchOutcome::kDone) {
     cut_over_.Observe(static_cast<double>(ended.cut_over_us) * kSecond);
+    if (scheduler::OwnEndFirst(ended.own, /*leads=*/false)) bind_drain_.Observe(drain_s);
   } else if (!bind && ended.outcome != SwitchOutcome::kFailed) {
-    drain_.Observe(static_cast<double>(ended.drain_us) * kSecond);
+    release_drain_.Observe(drain_s);
   }
 }
 

@@ -20,10 +20,12 @@ class FormationMetrics {
  private:
   prometheus::Counter& Switches(bool bind, scheduler::orchestrator::SwitchOutcome outcome,
                                 scheduler::OwnSequences own);
+  prometheus::Histogram& Drain(bool bind);
 
   Metrics* const metrics_;
   prometheus::Counter& unanswered_;
-  prometheus::Histogram& drain_;
+  prometheus::Histogram& bind_drain_;
+  prometheus::Histogram& release_drain_;
   prometheus::Histogram& cut_over_;
 };
 

@@ -35,7 +35,8 @@ TEST(FormationMetrics, AllSeriesExistFromTheStart) {
     }
   }
   ExpectHas(metrics, "skein_formation_unanswered_total 0");
-  ExpectHas(metrics, "skein_formation_drain_seconds_count 0");
+  ExpectHas(metrics, "skein_formation_drain_seconds_count{kind=\"bind\"} 0");
+  ExpectHas(metrics, "skein_formation_drain_seconds_count{kind=\"release\"} 0");
   ExpectHas(metrics, "skein_formation_cut_over_seconds_count 0");
 }
 
@@ -62,14 +63,35 @@ TEST(FormationMetrics, TimesAreOfSwitchesThatHadThem) {
   FormationMetrics formations(&metrics);
   formations.Count(Switched(1, 2, SwitchOutcome::kAborted));
   formations.Count(Switched(2, 1, SwitchOutcome::kFailed));
-  ExpectHas(metrics, "skein_formation_drain_seconds_count 0");
+  ExpectHas(metrics, "skein_formation_drain_seconds_count{kind=\"release\"} 0");
   ExpectHas(metrics, "skein_formation_cut_over_seconds_count 0");
   formations.Count(Switched(1, 2, SwitchOutcome::kDone));
   formations.Count(Switched(2, 1, SwitchOutcome::kDone));
-  ExpectHas(metrics, "skein_formation_drain_seconds_bucket{le=\"0.25\"} 0");
-  ExpectHas(metrics, "skein_formation_drain_seconds_bucket{le=\"0.5\"} 1");
+  ExpectHas(metrics, "skein_formation_drain_seconds_bucket{kind=\"release\",le=\"0.25\"} 0");
+  ExpectHas(metrics, "skein_formation_drain_seconds_bucket{kind=\"release\",le=\"0.5\"} 1");
   ExpectHas(metrics, "skein_formation_cut_over_seconds_bucket{le=\"0.001\"} 0");
   ExpectHas(metrics, "skein_formation_cut_over_seconds_bucket{le=\"0.0025\"} 1");
+}
+
+TEST(FormationMetrics, ABindHasADrainIfItsOwnSequencesEndFirst) {
+  Metrics metrics;
+  FormationMetrics formations(&metrics);
+  using Own = scheduler::OwnSequences;
+  int drains = 0;
+  for (const Own own : {Own::kShare, Own::kHardPreempt, Own::kSequential, Own::kSoftPreempt}) {
+    SCOPED_TRACE(ToString(own));
+    for (const SwitchOutcome outcome : {SwitchOutcome::kAborted, SwitchOutcome::kDone}) {
+      scheduler::FormationSwitched switched = Switched(1, 2, outcome);
+      switched.ended.own = own;
+      formations.Count(switched);
+    }
+    if (own == Own::kSequential || own == Own::kSoftPreempt) ++drains;
+    const std::string count = std::to_string(drains);
+    ExpectHas(metrics, "skein_formation_drain_seconds_count{kind=\"bind\"} " + count);
+    ExpectHas(metrics, "skein_formation_drain_seconds_bucket{kind=\"bind\",le=\"0.5\"} " + count);
+    ExpectHas(metrics, "skein_formation_drain_seconds_bucket{kind=\"bind\",le=\"0.25\"} 0");
+  }
+  ExpectHas(metrics, "skein_formation_drain_seconds_count{kind=\"release\"} 0");
 }
 
 TEST(FormationMetrics, InstancesThatDidNotAnswerCount) {

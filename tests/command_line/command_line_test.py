@@ -59,7 +59,7 @@ def help_does_not_depend_on_what_else_is_said():
 
 def a_worker_lists_the_flags_of_its_role():
     prefill, decode = run("prefill_worker", "--help").stdout, run("decode_worker", "--help").stdout
-    for flag in ("--handoff ", "--handoff-staging-buffers", "--lease-s", "--emulated-decode-step-us"):
+    for flag in ("--handoff ", "--handoff-staging-buffers", "--lease-s", "--formation-own-share", "--emulated-decode-step-us"):
         assert flag in decode and flag not in prefill, flag
     for flag in ("--comm-path", "--max-slice-tokens"):
         assert flag in prefill and flag not in decode, flag

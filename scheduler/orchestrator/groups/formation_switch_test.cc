@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -173,6 +174,23 @@ TEST_F(FormationSwitchTest, OwnSequencesAreGivenTimeToEndWhereTheyAreTo) {
     EXPECT_EQ(last_.own, own);
     EXPECT_EQ(last_.outcome, SwitchOutcome::kAborted);
   }
+}
+
+TEST_F(FormationSwitchTest, ABindTellsTheLongestThatAnInstanceWaitedForItsOwn) {
+  const auto epoch = switch_.Bind({0, 2}, "asked", now_, &effects_, OwnSequences::kSequential);
+  ASSERT_TRUE(epoch.ok());
+  for (const auto& [id, drain_us] : {std::pair<uint64_t, TimeUs>{1, 9'000}, {2, 4'000}}) {
+    const FormationTold told = {.epoch = *epoch, .phase = Phase::kPrepared, .drain_us = drain_us};
+    switch_.Take({id}, told, now_, &effects_);
+  }
+  for (const uint64_t id : {1, 2}) Tell(id, *epoch, Phase::kBound);
+  Took();
+  EXPECT_EQ(last_.outcome, SwitchOutcome::kDone);
+  EXPECT_EQ(last_.drain_us, 9'000);
+  ASSERT_TRUE(Release(1, Switch::kHard).ok());
+  for (const uint64_t id : {1, 2}) Tell(id, *epoch, Phase::kEnded);
+  Took();
+  EXPECT_EQ(last_.drain_us, 14'000) << "of the release alone";
 }
 
 TEST_F(FormationSwitchTest, AReleaseTellsHowTheGroupWasBound) {

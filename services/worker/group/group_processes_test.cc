@@ -2,7 +2,7 @@
 // requests run in them, alone and together, with handoffs on their way: 4 with a model on CPUs, 8
 // emulated ones. What they run alone shares the steps, ends first, joins the group, or pauses.
 // Every token and log-probability is the one of an instance alone, every request ends, and at the
-// end no instance holds a block. One seed is one sequence.
+// end no instance holds a block. No order makes a link or a communicator. One seed is one sequence.
 //
 // SKEIN_FORMATION_SEEDS: how many (the number is 10000); SKEIN_FORMATION_FIRST_SEED: from
 // which on.
@@ -184,6 +184,13 @@ class Sequence {
   std::vector<Standing> standing_;
 };
 
+// Of each worker: the links and communicators that it has made.
+std::vector<std::string> MadeBy(GroupProcesses* node) {
+  std::vector<std::string> made;
+  for (int slot = 0; slot < node->size(); ++slot) made.push_back(node->process(slot).Ask("made"));
+  return made;
+}
+
 void RunSequences(const std::string& device, int size, uint32_t seeds) {
   const uint32_t first = FromEnvironment("SKEIN_FORMATION_FIRST_SEED", 1);
   seeds = FromEnvironment("SKEIN_FORMATION_SEEDS", seeds);
@@ -195,10 +202,13 @@ void RunSequences(const std::string& device, int size, uint32_t seeds) {
   std::vector<int> slots(static_cast<size_t>(size));
   std::iota(slots.begin(), slots.end(), 0);
   node.MakeGroups(slots);
+  const std::vector<std::string> made = MadeBy(&node);
+  for (const std::string& one : made) EXPECT_NE(one, "0 links, 0 communicators");
   Totals totals;
   for (uint32_t seed = first; seed < first + seeds && !::testing::Test::HasFailure(); ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     Sequence(&node, seed, &totals).Run();
+    EXPECT_EQ(MadeBy(&node), made);
   }
   std::printf(
       "%u sequences on %d %s workers: %d binds, %d given up, %d releases, %d requests "

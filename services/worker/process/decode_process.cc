@@ -24,6 +24,7 @@ scheduler::DecodeConfig ConfigOf(const WorkerOptions& options, const WorkerEngin
   config.engine = EngineWatchOf(options, spec);
   config.engine.evidence_us = config.request_deadline_us;
   config.max_requests = options.max_requests;
+  config.group.own_share = options.formation_own_share;
   config.max_sequence_tokens = spec.max_positions;
   config.lease_us = static_cast<int64_t>(options.lease_s * 1e6);
   return config;

@@ -262,6 +262,14 @@ void WorkerOptions::RegisterDecode(FlagSet* flags) {
              1, 1024);
   flags->Int(&handoff_staging_bytes, "handoff-staging-bytes",
              "Bytes of one buffer for --handoff staging.", 1, int64_t{1} << 40);
+  flags->Group("Formations");
+  flags->Double(
+      &formation_own_share, "formation-own-share",
+      "Share of a bound group's steps in which its instances run what they run alone, while "
+      "both that and the group's sequences have tokens to compute. Each of the two has at "
+      "least 1 step in 16. 0: by the tokens that wait for each. The first instance of the "
+      "group decides, so give all of a node the same.",
+      0, 1);
   RegisterEmulated(this, flags);
   flags->Int(&emulated_decode_step_us, "emulated-decode-step-us", "Time of a decode step.", 0,
              60'000'000);

@@ -1,6 +1,11 @@
 #include "services/worker/process/worker_options.h"
 
+#include <map>
+#include <string>
+#include <vector>
+
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 
 namespace skein::services {
@@ -66,6 +71,24 @@ TEST_P(WorkerOptionsTest, OnlyACpuHasABudgetOfMemory) {
     EXPECT_TRUE(Start({"--device-memory-gib=0", device}).ok()) << device;
   }
   EXPECT_TRUE(Start({"--device-memory-gib=2", "--device=cpu"}).ok());
+}
+
+TEST(DecodeOptionsTest, TheShareOfOwnStepsInAFormationIsAShare) {
+  const auto start = [](const char* argument) {
+    return Start({argument}, {}, &WorkerOptions::RegisterDecode);
+  };
+  for (const char* value : {"-0.1", "1.5", "nan", "half"}) {
+    const absl::Status status = start(absl::StrCat("--formation-own-share=", value).c_str());
+    EXPECT_TRUE(absl::IsInvalidArgument(status)) << value;
+    EXPECT_TRUE(
+        absl::StrContains(status.message(), absl::StrCat("--formation-own-share: '", value, "'")))
+        << status;
+  }
+  for (const char* value : {"0", "0.25", "1"}) {
+    EXPECT_TRUE(start(absl::StrCat("--formation-own-share=", value).c_str()).ok()) << value;
+  }
+  EXPECT_EQ(WorkerOptions().formation_own_share, 0) << "by the tokens that wait";
+  EXPECT_FALSE(Start({"--formation-own-share=0.5"}, {}, &WorkerOptions::RegisterPrefill).ok());
 }
 
 INSTANTIATE_TEST_SUITE_P(Roles, WorkerOptionsTest,

@@ -4,11 +4,12 @@
 //   group_worker DEVICE MODEL_DIR BLOCKS ORCHESTRATOR INDEX LIMIT_US
 //
 // INDEX is the one of FormationOrchestrator; LIMIT_US is the time for an answer of another rank,
-// and half of that for a step. Each line of the input is a command, answered by a line:
+// and a step has twice that. Each line of the input is a command, answered by a line:
 //   arm POINT kill|stop   "armed": it ends or stops itself when it next comes to the FaultPoint
 //   rest                  when it holds no block any more, or after a minute: "FREE of TOTAL blocks
 //                         are free, INVARIANTS"
 //   steps                 how many steps together it has run
+//   made                  "LINKS links, GROUPS communicators": how many it has made since its start
 //   numbers               what skeinctl formation --verify reads, as in /metrics, but with ";" at
 //                         the ends of lines; and group_step_cpu_seconds, the CPU time of the thread
 //                         that runs steps, in those of the group
@@ -144,6 +145,9 @@ int Main(char** argv) {
       answer(Rest(&worker.shell()));
     } else if (command == "steps") {
       answer(absl::StrCat(StepsTogether(worker.shell())));
+    } else if (command == "made") {
+      const engine::FabricCounts made = worker.shell().CommMade();
+      answer(absl::StrCat(made.links, " links, ", made.groups, " communicators"));
     } else if (command == "numbers") {
       answer(Numbers(&worker.shell(), steps));
     } else if (command == "hold") {
