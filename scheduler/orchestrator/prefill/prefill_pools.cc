@@ -148,8 +148,10 @@ TimelineChunk PrefillPools::EstimatedChunk(const Pool& pool, const Request& requ
     const auto slot = pool.slot_of.find(request.members[i].instance);
     if (slot != pool.slot_of.end()) estimated.slots.push_back(slot->second);
   }
-  const auto sp = static_cast<int>(chunk.members);
-  estimated.seconds = planning_->latency.SecondsWith(sp, chunk.tp, chunk.history, chunk.tokens);
+  // A submitter may ask for more instances than the profile knows.
+  const LatencyModel& latency = planning_->latency;
+  const int sp = latency.LargestSizeWithin(static_cast<int>(chunk.members));
+  estimated.seconds = latency.SecondsWith(sp, chunk.tp, chunk.history, chunk.tokens);
   if (chunk.started_us >= 0) estimated.running_since_us = chunk.started_us;
   return estimated;
 }

@@ -82,6 +82,9 @@ class LatencyModel {
 
   const std::vector<int>& sp_sizes() const { return sp_sizes_; }  // ascending, not empty
   bool HasSp(int sp) const;
+  // The size whose time stands for that of so many instances: the largest of at most as many, or
+  // the smallest of all.
+  int LargestSizeWithin(int instances) const;
   int IndexOf(int sp) const;
   // The least of each coefficient over the shapes that chunks of this size may run as: none of them
   // is faster than equation 1 with these.
