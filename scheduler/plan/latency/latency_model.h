@@ -53,6 +53,7 @@ class LatencyModel {
                                            const std::vector<TensorShape>& tensor = {});
   // The same, but that chunks take the time of the shapes within these limits.
   LatencyModel Within(const ShapeLimits& limits) const;
+  const ShapeLimits& limits() const { return limits_; }
 
   // All methods below REQUIRE that `sp` is one of sp_sizes(), or `index` an index into it.
   double Seconds(int sp, int64_t history_tokens, int64_t chunk_tokens) const {
