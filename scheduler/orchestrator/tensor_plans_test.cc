@@ -100,6 +100,21 @@ TEST_F(TensorPlansTest, InstancesThatNameNoNodeAreNoTensorGroup) {
   EXPECT_EQ(TpsOf(assigns[0]), (std::vector<uint32_t>{1}));
 }
 
+// Also where that is slower than another one: nothing was estimated.
+TEST_F(TensorPlansTest, AShapeThatIsAskedForHasNoEstimate) {
+  UpPrefill(4);
+  Up(Role::kDecode, 2);
+  const auto assigns =
+      Of<CallAssign>(Do(SubmitCalled{Spec(1, 100), PrefillShape{.instances = 4, .tp = 2}}));
+  ASSERT_EQ(assigns.size(), 4u);
+  const PlanExplanation plan = core_->Explain("cmpl-1", now_).at(0).plans.at(0);
+  EXPECT_EQ(plan.ttft_s, 0);
+  ASSERT_EQ(plan.chunks.size(), 1u);
+  EXPECT_EQ(plan.chunks[0].tp, 2);
+  EXPECT_EQ(plan.chunks[0].instances.size(), 4u);
+  EXPECT_EQ(plan.chunks[0].estimated_end_s, 0);
+}
+
 TEST_F(TensorPlansTest, APinnedTpIsClampedToTheInstances) {
   Make("fixed2", {.tp_max = 4, .pinned_tp = 4});
   UpPrefill(2);
