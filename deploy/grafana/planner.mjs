@@ -33,7 +33,7 @@ export default board({
       curves({ title: 'Plans by chunks', about: 'Plans a second, by the number of their chunks.', unit: 'ops', stack: true,
         queries: [query(rate('skein_plans_total', OF_PLANS, 'chunks'), 'chunks: {{chunks}}')] }),
       curves({ title: 'Chunks by SP size', about: 'Chunks a second, by the number of instances that compute them together.', unit: 'ops',
-        stack: true, queries: [query(rate('skein_plan_chunks_total', OF_PLANS, 'sp'), 'SP {{sp}}')] }),
+        stack: true, queries: [query(rate('skein_plan_chunks_total', OF_PLANS, 'sp'), '{{sp}} instances')] }),
       curves({ title: 'Sequence-parallel plans and replans', about: 'Plans on several instances, and plans that were given up, per second.',
         unit: 'ops', queries: [query(rate('skein_spanning_plans_total', WHERE), 'on several instances'),
           query(rate('skein_replans_total', WHERE), 'given up')] })),

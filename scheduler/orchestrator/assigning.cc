@@ -54,9 +54,10 @@ void PrefillFlow::AddChunk(Request& request, const PlannedChunk& chunk, PlanSequ
 }
 
 // The planner's estimates stand for the fastest shape of so many instances. Where they cannot run
-// it, the chunk and those behind it end later.
+// it, the chunk and those behind it end later. A plan that was asked for has no estimates.
 void PrefillFlow::ExplainShapes(Request& request, size_t first) {
   PlanExplanation& plan = request.explanation.plans.back();
+  const bool estimated = plan.ttft_s > 0;
   double before_s = 0;
   for (size_t k = first; k < std::min(plan.chunks.size(), request.chunks.size()); ++k) {
     ChunkExplanation& told = plan.chunks[k];
@@ -66,6 +67,7 @@ void PrefillFlow::ExplainShapes(Request& request, size_t first) {
     for (size_t rank = 0; rank < chunk.members; ++rank) {
       told.instances.push_back(request.members[rank].instance);
     }
+    if (!estimated) continue;
     const double slower_s = parts_.pools->SlowerSeconds(request, k);
     const double later_s = std::max(0.0, before_s - told.estimated_start_s);
     if (later_s + slower_s == 0) continue;

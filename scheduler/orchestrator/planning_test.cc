@@ -162,6 +162,27 @@ TEST_F(PlanningTest, APromptIsPlannedInTheShapeThatItsSubmitterAsksFor) {
   }
 }
 
+// Such a profile may be the first of the cluster: the prompts are those that measure the others.
+TEST_F(PlanningTest, AShapeOfMoreInstancesThanTheProfileKnowsIsPlanned) {
+  latency_ = *LatencyModel::Make({{1, {0, 1e-3, 0, 0}}});
+  for (const char* policy : {"tetris", "fixed1", "rolling"}) {
+    for (const uint32_t tp : {1, 4}) {
+      Make(policy);
+      const auto prefill = UpPrefill(4);
+      Up(Role::kDecode, 2);
+      const auto assigns =
+          Of<CallAssign>(Do(SubmitCalled{Spec(1, 4000), PrefillShape{.instances = 4, .tp = tp}}));
+      ASSERT_EQ(assigns.size(), 4u) << policy;
+      EXPECT_EQ(assigns[0].request.chunks[0].tp, tp) << policy;
+      EXPECT_NEAR(QueueSeconds(prefill[3]), 4, 1e-9) << policy << ": as one instance would take";
+      UpPrefill(1);  // the pool is laid out anew
+      EXPECT_EQ(Of<CallAssign>(Submit(2, 100)).size(), 1u) << policy;
+      for (const CallAssign& assign : Placed(assigns)) Report(assign.instance, {}, {Ended(assign)});
+      EXPECT_EQ(core_->Explain("cmpl-1", now_)[0].plans.size(), 1u) << policy;
+    }
+  }
+}
+
 TEST_F(PlanningTest, OneInstanceAndInstancesWithoutAddressPlanPlain) {
   UpPrefill(1);
   Up(Role::kDecode, 2);

@@ -51,12 +51,27 @@ TEST_F(TensorPlansTest, ATensorGroupIsOfOneNode) {
   const auto assigns = Of<CallAssign>(Submit(1, 2000));
   ASSERT_EQ(assigns.size(), 2u);
   EXPECT_EQ(TpsOf(assigns[0]), (std::vector<uint32_t>{1}));
-  // The planner had hoped for (1, 2): half a millisecond less.
   EXPECT_NEAR(EstimateMs(assigns[0]), 1101, 0.01);
   EXPECT_NEAR(Explained().estimated_end_s, 1.101, 1e-12);
   EXPECT_NEAR(core_->Explain("cmpl-1", now_)[0].plans[0].ttft_s, 1.101, 1e-12);
   EXPECT_NEAR(QueueSeconds(a), 1.101, 1e-9);
   EXPECT_NEAR(QueueSeconds(b), 1.101, 1e-9);
+}
+
+// Some instances of the pool could run (1, 2): half a millisecond less. Those of the plan cannot.
+TEST_F(TensorPlansTest, AnEstimateIsThatOfTheShapeOfItsInstances) {
+  Make("tetris", {}, /*node_size=*/1);
+  for (const uint64_t incarnation : {101, 102}) Up(Role::kPrefill, incarnation, "a");
+  const InstanceId other = Up(Role::kPrefill, 103, "b");
+  Up(Role::kDecode, 2);
+  ASSERT_EQ(Of<CallAssign>(Do(SubmitCalled{Spec(1, 9000), PrefillShape{.instances = 1}})).size(),
+            1u);
+  const auto assigns = Of<CallAssign>(Submit(2, 2000));
+  ASSERT_EQ(assigns.size(), 2u);
+  EXPECT_EQ(TpsOf(assigns[0]), (std::vector<uint32_t>{1}));
+  EXPECT_NEAR(EstimateMs(assigns[0]), 1101, 0.01);
+  EXPECT_NEAR(core_->Explain("cmpl-2", now_)[0].plans[0].ttft_s, 1.101, 1e-12);
+  EXPECT_NEAR(QueueSeconds(other), 1.101, 1e-9);
 }
 
 // The largest smaller tp that they can run: two on each node.
@@ -83,6 +98,21 @@ TEST_F(TensorPlansTest, InstancesThatNameNoNodeAreNoTensorGroup) {
   const auto assigns = Of<CallAssign>(Submit(1, 2000));
   ASSERT_EQ(assigns.size(), 2u);
   EXPECT_EQ(TpsOf(assigns[0]), (std::vector<uint32_t>{1}));
+}
+
+// Also where that is slower than another one: nothing was estimated.
+TEST_F(TensorPlansTest, AShapeThatIsAskedForHasNoEstimate) {
+  UpPrefill(4);
+  Up(Role::kDecode, 2);
+  const auto assigns =
+      Of<CallAssign>(Do(SubmitCalled{Spec(1, 100), PrefillShape{.instances = 4, .tp = 2}}));
+  ASSERT_EQ(assigns.size(), 4u);
+  const PlanExplanation plan = core_->Explain("cmpl-1", now_).at(0).plans.at(0);
+  EXPECT_EQ(plan.ttft_s, 0);
+  ASSERT_EQ(plan.chunks.size(), 1u);
+  EXPECT_EQ(plan.chunks[0].tp, 2);
+  EXPECT_EQ(plan.chunks[0].instances.size(), 4u);
+  EXPECT_EQ(plan.chunks[0].estimated_end_s, 0);
 }
 
 TEST_F(TensorPlansTest, APinnedTpIsClampedToTheInstances) {

@@ -1,6 +1,6 @@
 // Which prefill instances compute a prompt whose submitter asks for a shape (PrefillShape), such as
 // skeinctl profile: the first by id, of one node where one has as many. With tp > 1 they must be of
-// one node, as in every plan. Pure.
+// one node. Pure.
 #pragma once
 
 #include <set>

@@ -122,7 +122,7 @@ PlanChoice PlanChooser::ChooseOne(const Request& request, const Pool& pool, cons
   PlanExplanation explanation = ExplanationOf(pool, queue);
   explanation.how = why;
   const int64_t tokens = PromptTokens(*request.spec);
-  explanation.ttft_s = soonest_s + pool.planner.config().latency.Seconds(1, 0, tokens);
+  explanation.ttft_s = soonest_s + pool.planner.latency().Seconds(1, 0, tokens);
   explanation.chunks = {{tokens, {instance}, soonest_s, explanation.ttft_s}};
   return Plan({{tokens, {instance}}}, std::move(explanation));
 }
@@ -244,14 +244,14 @@ std::optional<ChunkPlan> PlanChooser::ShareAmong(int sp, int64_t more_blocks,
   std::sort(chunk.instances.begin(), chunk.instances.end());
   if (!Fits(request, {ToPlanned(pool, chunk)})) return std::nullopt;
   chunk.start_s = free[static_cast<size_t>(sp) - 1].first;
-  chunk.end_s = chunk.start_s + pool.planner.config().latency.Seconds(sp, 0, chunk.tokens);
+  chunk.end_s = chunk.start_s + pool.planner.latency().Seconds(sp, 0, chunk.tokens);
   return chunk;
 }
 
 PlanChoice PlanChooser::ChooseToFit(const Request& request, const Pool& pool,
                                     const PoolQueue& queue) const {
   std::optional<ChunkPlan> best;
-  for (const int sp : pool.planner.config().latency.sp_sizes()) {
+  for (const int sp : pool.planner.latency().sp_sizes()) {
     for (const int64_t more_blocks : {0, 1, 2}) {  // shares are not quite equal
       const auto chunk = ShareAmong(sp, more_blocks, request, pool, queue);
       if (chunk.has_value() && (!best.has_value() || chunk->end_s < best->end_s)) best = chunk;

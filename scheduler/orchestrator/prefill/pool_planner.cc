@@ -34,8 +34,11 @@ PoolLayout LayOut(std::vector<std::pair<std::string, InstanceId>> by_label, int 
   std::sort(by_label.begin(), by_label.end());
   PoolLayout layout;
   const auto size = static_cast<size_t>(node_size);
+  int of_label = 0;
   for (size_t i = 0; i < by_label.size(); ++i) {
     const bool next_label = i > 0 && by_label[i].first != by_label[i - 1].first;
+    of_label = next_label ? 1 : of_label + 1;
+    if (!by_label[i].first.empty()) layout.most_of_label = std::max(layout.most_of_label, of_label);
     while (next_label && layout.slots.size() % size != 0) layout.slots.push_back(InstanceId{});
     layout.slots.push_back(by_label[i].second);
   }
@@ -69,6 +72,7 @@ absl::Status CheckPlanning(const PlanningConfig& config) {
 
 PoolPlanner::PoolPlanner(std::shared_ptr<const PlanningConfig> config)
     : config_(std::move(config)),
+      latency_(std::make_unique<LatencyModel>(config_->latency)),
       rates_(config_->tables.improvement_rates),
       rolling_settings_(config_->tables.rolling) {}
 
@@ -88,13 +92,16 @@ void PoolPlanner::SetLayout(PoolLayout layout, int64_t block_tokens) {
   layout_ = std::move(layout);
   planner_.reset();
   if (layout_.slots.empty()) return;
-  planner_.emplace(config_->latency, layout_.cluster);
+  ShapeLimits limits = config_->latency.limits();
+  limits.tp_max = std::min(limits.tp_max, layout_.most_of_label);
+  *latency_ = config_->latency.Within(limits);
+  planner_.emplace(*latency_, layout_.cluster);
   if (config_->policy.kind != Kind::kRolling) return;
   if (rolling_ == nullptr) {
     RollingOptions options;
     options.tuning = config_->tables.rolling.At(0);
     options.token_multiple = block_tokens_;
-    rolling_ = std::make_unique<RollingPlanner>(config_->latency, layout_.cluster, options);
+    rolling_ = std::make_unique<RollingPlanner>(*latency_, layout_.cluster, options);
   } else {
     std::vector<int> index_of;
     for (const InstanceId instance : rolling_slots_) {
@@ -118,15 +125,14 @@ std::optional<PrefillPlan> PoolPlanner::Plan(absl::Span<const double> queue_s,
   switch (config_->policy.kind) {
     case Kind::kFixed:
       if (config_->policy.sp > layout_.cluster.instances) return std::nullopt;
-      PlanFixedSp(config_->latency, layout_.cluster, config_->policy.sp, queue_s, prompt_tokens,
-                  &plan);
+      PlanFixedSp(*latency_, layout_.cluster, config_->policy.sp, queue_s, prompt_tokens, &plan);
       break;
     case Kind::kGreedy:
     case Kind::kSingle:
       planner_->PlanSingleChunk(queue_s, prompt_tokens, options, &plan);
       break;
     case Kind::kRandom:
-      plan = PlanRandom(config_->latency, queue_s, prompt_tokens, ++random_plans_);
+      plan = PlanRandom(*latency_, queue_s, prompt_tokens, ++random_plans_);
       break;
     default:
       planner_->Plan(queue_s, prompt_tokens, options, &plan);

@@ -28,9 +28,12 @@ namespace skein::scheduler {
 struct PoolLayout {
   Cluster cluster;                // .instances is the number of slots
   std::vector<InstanceId> slots;  // none: a slot without an instance, which fills up a small node
+  int most_of_label = 1;          // instances that share a node label, at most; "" is none
 
   int SlotOf(InstanceId instance) const;  // -1: it has none
-  bool operator==(const PoolLayout& other) const { return slots == other.slots; }
+  bool operator==(const PoolLayout& other) const {
+    return slots == other.slots && most_of_label == other.most_of_label;
+  }
 };
 
 // The instances of one node label are cut into nodes of `node_size`, by id; labels are in order.
@@ -66,6 +69,8 @@ class PoolPlanner {
 
   const PlanningConfig& config() const { return *config_; }
   const PoolLayout& layout() const { return layout_; }
+  // That of the config, for the layout: tensor groups are not larger than the instances of a label.
+  const LatencyModel& latency() const { return *latency_; }
   // `block_tokens`: of its instances, on whose blocks chunks end.
   void SetLayout(PoolLayout layout, int64_t block_tokens);
 
@@ -94,6 +99,7 @@ class PoolPlanner {
 
  private:
   std::shared_ptr<const PlanningConfig> config_;
+  std::unique_ptr<LatencyModel> latency_;  // stays where it is: the planners refer to it
   int64_t block_tokens_ = 1;
   PoolLayout layout_;
   ImprovementRateSelector rates_;

@@ -82,6 +82,35 @@ TEST(PoolPlanner, NothingIsPlannedOnAnAbsentSlot) {
   }
 }
 
+// A pool of other nodes has other shapes, also for what waits there already.
+TEST(PoolPlanner, ItsShapesAreThoseThatItsNodesAllow) {
+  const SpCoefficients plain{8e-3, 1e-3, 0, 0};
+  PlanningConfig planning = Config("rolling");
+  planning.latency = LatencyModel::Make({{1, plain}, {4, plain}},
+                                        {{4, 2, {4e-3, 1e-3, 0, 0}}, {4, 4, {2e-3, 1e-3, 0, 0}}})
+                         ->Within({.tp_max = 8});
+  PoolPlanner pool(std::make_shared<const PlanningConfig>(planning));
+  const auto seconds = [&](const std::vector<const char*>& labels) {
+    std::vector<std::pair<std::string, InstanceId>> by_label;
+    for (const char* label : labels) by_label.emplace_back(label, InstanceId{by_label.size() + 1});
+    pool.SetLayout(LayOut(by_label, 8), 16);
+    return pool.latency().Seconds(4, 0, 0);
+  };
+  EXPECT_EQ(seconds({"a", "b", "c", "d"}), 8e-3);
+  EXPECT_FALSE(pool.latency().HasShapes());
+  for (int64_t request = 1; request <= 9; ++request) pool.rolling()->OnArrival(request, 9000, 0);
+  EXPECT_EQ(seconds({"a", "a", "c", "d"}), 4e-3);
+  EXPECT_TRUE(pool.rolling()->CheckInvariants().ok());
+  EXPECT_EQ(seconds({"a", "a", "a", "d"}), 4e-3) << "a tp is a power of two";
+  EXPECT_EQ(seconds({"a", "a", "a", "a", "b"}), 2e-3);
+  EXPECT_EQ(seconds({"", "", "", ""}), 8e-3) << "instances that name no node";
+  EXPECT_EQ(seconds({"", "", "b", "b"}), 4e-3);
+  EXPECT_TRUE(pool.rolling()->CheckInvariants().ok());
+  planning.latency = planning.latency.Within({.tp_max = 2});
+  EXPECT_EQ(PoolPlanner(std::make_shared<const PlanningConfig>(planning)).latency().limits().tp_max,
+            2);
+}
+
 TEST(PoolPlanner, AlternativesSayWhyNot) {
   const auto config = std::make_shared<const PlanningConfig>(Config("single"));
   PoolPlanner pool(config);

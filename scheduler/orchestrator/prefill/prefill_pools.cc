@@ -148,8 +148,10 @@ TimelineChunk PrefillPools::EstimatedChunk(const Pool& pool, const Request& requ
     const auto slot = pool.slot_of.find(request.members[i].instance);
     if (slot != pool.slot_of.end()) estimated.slots.push_back(slot->second);
   }
-  const auto sp = static_cast<int>(chunk.members);
-  estimated.seconds = planning_->latency.SecondsWith(sp, chunk.tp, chunk.history, chunk.tokens);
+  // A submitter may ask for more instances than the profile knows.
+  const LatencyModel& latency = planning_->latency;
+  const int sp = latency.LargestSizeWithin(static_cast<int>(chunk.members));
+  estimated.seconds = latency.SecondsWith(sp, chunk.tp, chunk.history, chunk.tokens);
   if (chunk.started_us >= 0) estimated.running_since_us = chunk.started_us;
   return estimated;
 }
@@ -169,8 +171,8 @@ std::vector<TimelineChunk> PrefillPools::ChunksToCome(const Pool& pool, const st
 }
 
 // Instances of one pool have one latency profile, so those of a node are alike.
-int PrefillPools::ChooseTp(const Request& request, const Chunk& chunk) const {
-  const LatencyModel& latency = planning_->latency;
+int PrefillPools::ChooseTp(const Pool& pool, const Request& request, const Chunk& chunk) const {
+  const LatencyModel& latency = pool.planner.latency();
   if (!latency.HasShapes()) return 1;
   std::vector<const std::string*> nodes;  // by rank
   for (size_t rank = 0; rank < chunk.members; ++rank) {
@@ -187,16 +189,21 @@ int PrefillPools::ChooseTp(const Request& request, const Chunk& chunk) const {
 double PrefillPools::SlowerSeconds(const Request& request, size_t index) const {
   const Chunk& chunk = request.chunks[index];
   const auto sp = static_cast<int>(chunk.members);
-  if (!plans() || !planning_->latency.HasShapes() || !planning_->latency.HasSp(sp)) return 0;
-  return planning_->latency.SecondsWith(sp, chunk.tp, chunk.history, chunk.tokens) -
-         planning_->latency.Seconds(sp, chunk.history, chunk.tokens);
+  const auto pool = pools_.find(request.spec->model);
+  if (pool == pools_.end()) return 0;
+  const LatencyModel& latency = pool->second.planner.latency();
+  if (!latency.HasShapes() || !latency.HasSp(sp)) return 0;
+  return latency.SecondsWith(sp, chunk.tp, chunk.history, chunk.tokens) -
+         latency.Seconds(sp, chunk.history, chunk.tokens);
 }
 
 void PrefillPools::AddChunk(Request* request, size_t index, TimeUs now) {
   Pool* pool = Known(request->spec->model);
   if (pool == nullptr) return;
   Chunk& planned = request->chunks[index];
-  if (!request->AskedTp(planned.members).has_value()) planned.tp = ChooseTp(*request, planned);
+  if (!request->AskedTp(planned.members).has_value()) {
+    planned.tp = ChooseTp(*pool, *request, planned);
+  }
   TimelineChunk chunk = EstimatedChunk(*pool, *request, index);
   double first_free_s = kEstimateMaxS;
   for (const int slot : chunk.slots) {

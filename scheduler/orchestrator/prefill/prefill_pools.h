@@ -109,7 +109,7 @@ class PrefillPools {
   static PoolQueue UsableQueues(const Pool& pool, TimeUs now);
   // Of those that its timeline had, with the slots of now.
   std::vector<TimelineChunk> ChunksMoved(const Pool& pool, const RequestTable& requests) const;
-  int ChooseTp(const Request& request, const Chunk& chunk) const;
+  int ChooseTp(const Pool& pool, const Request& request, const Chunk& chunk) const;
   TimelineChunk EstimatedChunk(const Pool& pool, const Request& request, size_t chunk) const;
   std::vector<TimelineChunk> ChunksToCome(const Pool& pool, const std::string& model,
                                           const RequestTable& requests) const;

@@ -111,6 +111,11 @@ bool LatencyModel::HasSp(int sp) const {
   return std::binary_search(sp_sizes_.begin(), sp_sizes_.end(), sp);
 }
 
+int LatencyModel::LargestSizeWithin(int instances) const {
+  const auto above = std::upper_bound(sp_sizes_.begin(), sp_sizes_.end(), instances);
+  return above == sp_sizes_.begin() ? sp_sizes_.front() : *(above - 1);
+}
+
 int LatencyModel::IndexOf(int sp) const {
   const auto it = std::lower_bound(sp_sizes_.begin(), sp_sizes_.end(), sp);
   SKEIN_CHECK_MSG(it != sp_sizes_.end() && *it == sp, "the model has no such SP size");

@@ -53,6 +53,7 @@ class LatencyModel {
                                            const std::vector<TensorShape>& tensor = {});
   // The same, but that chunks take the time of the shapes within these limits.
   LatencyModel Within(const ShapeLimits& limits) const;
+  const ShapeLimits& limits() const { return limits_; }
 
   // All methods below REQUIRE that `sp` is one of sp_sizes(), or `index` an index into it.
   double Seconds(int sp, int64_t history_tokens, int64_t chunk_tokens) const {
@@ -82,6 +83,9 @@ class LatencyModel {
 
   const std::vector<int>& sp_sizes() const { return sp_sizes_; }  // ascending, not empty
   bool HasSp(int sp) const;
+  // The size whose time stands for that of so many instances: the largest of at most as many, or
+  // the smallest of all.
+  int LargestSizeWithin(int instances) const;
   int IndexOf(int sp) const;
   // The least of each coefficient over the shapes that chunks of this size may run as: none of them
   // is faster than equation 1 with these.

@@ -29,6 +29,12 @@ TEST(LatencyModelTest, IsEquationOne) {
   EXPECT_FALSE(model.HasSp(2));
 }
 
+TEST(LatencyModelTest, TheLargestSizeWithinStandsForOtherNumbersOfInstances) {
+  const LatencyModel model = *LatencyModel::Make({{2, {0, 1, 0, 0}}, {8, {0, 1, 0, 0}}});
+  const std::pair<int, int> cases[] = {{1, 2}, {2, 2}, {3, 2}, {7, 2}, {8, 8}, {1024, 8}};
+  for (const auto& [instances, size] : cases) EXPECT_EQ(model.LargestSizeWithin(instances), size);
+}
+
 TEST(LatencyModelTest, IsRefusedByName) {
   const double nan = std::numeric_limits<double>::quiet_NaN();
   EXPECT_NE(Why({}).find("no SP size"), std::string::npos);

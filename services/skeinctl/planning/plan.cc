@@ -1,5 +1,6 @@
 #include "services/skeinctl/planning/plan.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <iostream>
 #include <utility>
@@ -101,10 +102,13 @@ absl::StatusOr<Request> ParseRequest(std::string_view line) {
   return request;
 }
 
+// The planner's times stand for the fastest shape of so many instances. Where those of a chunk
+// cannot run it, that one and those behind it end later.
 std::string JsonOf(const scheduler::PrefillPlan& plan, const scheduler::LatencyModel& model,
                    const scheduler::Cluster& cluster) {
   scheduler::PlanRanks ranks(cluster);
   int64_t history = 0;
+  double before_s = 0;  // the end of the last chunk that ends later
   Json json;
   json["ttft_s"] = plan.ttft_s;
   json["chunks"] = Json::array();
@@ -115,7 +119,18 @@ std::string JsonOf(const scheduler::PrefillPlan& plan, const scheduler::LatencyM
     item["start_s"] = chunk.start_s;
     item["end_s"] = chunk.end_s;
     if (model.HasShapes()) {
-      item["tp"] = ranks.AddChunk(model, chunk.instances, history, chunk.tokens);
+      const int tp = ranks.AddChunk(model, chunk.instances, history, chunk.tokens);
+      const auto sp = static_cast<int>(chunk.instances.size());
+      const double slower_s = model.SecondsWith(sp, tp, history, chunk.tokens) -
+                              model.Seconds(sp, history, chunk.tokens);
+      const double later_s = std::max(0.0, before_s - chunk.start_s);
+      if (later_s + slower_s > 0) {
+        before_s = chunk.end_s + later_s + slower_s;
+        item["start_s"] = chunk.start_s + later_s;
+        item["end_s"] = before_s;
+        json["ttft_s"] = std::max(plan.ttft_s, before_s);
+      }
+      item["tp"] = tp;
     }
     history += chunk.tokens;
     json["chunks"].push_back(std::move(item));

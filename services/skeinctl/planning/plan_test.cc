@@ -46,6 +46,24 @@ TEST(Plan, NamesTheTpOfEachChunkOfAProfileWithTensorShapes) {
   EXPECT_FALSE(nlohmann::json::parse(*plain)["chunks"][0].contains("tp"));
 }
 
+// Three instances of a node and one of the next are no tensor groups of two.
+TEST(Plan, TimesAreThoseOfTheTpOfEachChunk) {
+  const scheduler::SpCoefficients k{0.1, 1e-5, 0, 0}, faster{0.05, 1e-5, 0, 0};
+  const auto model = scheduler::LatencyModel::Make({{1, {0, 1e-3, 0, 0}}, {4, k}}, {{4, 2, faster}})
+                         ->Within({.tp_max = 3});
+  PlanLines lines(model, 3, 0, PlanPolicy::kTetris);
+  const auto answer = lines.Answer(R"({"prompt_tokens": 1000, "queue_s": [0, 0, 0, 0]})");
+  ASSERT_TRUE(answer.ok()) << answer.status();
+  const auto json = nlohmann::json::parse(*answer);
+  ASSERT_EQ(json["chunks"].size(), 1u) << *answer;
+  const auto& chunk = json["chunks"][0];
+  EXPECT_EQ(chunk["instances"].size(), 4u);
+  EXPECT_EQ(chunk["tp"], 1);
+  EXPECT_EQ(chunk["start_s"], 0.0);
+  EXPECT_NEAR(chunk["end_s"].get<double>(), 0.11, 1e-12);
+  EXPECT_EQ(json["ttft_s"], chunk["end_s"]);
+}
+
 TEST(Plan, PoliciesOrderAsTheyShould) {
   const char* line =
       R"({"prompt_tokens": 60000, "queue_s": [0, 0.4, 0.9, 3, 0.1, 0.2, 1, 1.5, 2]})";

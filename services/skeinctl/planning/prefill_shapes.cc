@@ -31,18 +31,30 @@ Baseline BaselineOf(const LatencyFit& fit) {
 struct Gain {
   int points = 0;      // that both have
   int faster = 0;      // of these
+  int neighbours = 0;  // of the faster ones, the most that follow one another by length
   double largest = 0;  // the part of the time that is saved there, at most
+
+  bool Keeps() const { return faster > 0 && neighbours >= std::min(kShapeNeighbours, points); }
 };
 
 Gain GainOf(const LatencyFit& fit, const Baseline& baseline) {
   Gain gain;
-  for (const SampleResidual& one : fit.residuals) {
+  int neighbours = 0;
+  std::vector<SampleResidual> by_length = fit.residuals;
+  std::sort(by_length.begin(), by_length.end(), [](const auto& a, const auto& b) {
+    return std::pair(a.sample.chunk_tokens, a.sample.history_tokens) <
+           std::pair(b.sample.chunk_tokens, b.sample.history_tokens);
+  });
+  for (const SampleResidual& one : by_length) {
     const auto plain = baseline.find({one.sample.history_tokens, one.sample.chunk_tokens});
     if (plain == baseline.end()) continue;
     ++gain.points;
     const double saved = 1 - one.sample.seconds / plain->second.sample.seconds;
-    if (saved < kShapeWin || one.predicted_s >= plain->second.predicted_s) continue;
+    const bool faster = saved >= kShapeWin && one.predicted_s < plain->second.predicted_s;
+    neighbours = faster ? neighbours + 1 : 0;
+    if (!faster) continue;
     ++gain.faster;
+    gain.neighbours = std::max(gain.neighbours, neighbours);
     gain.largest = std::max(gain.largest, saved);
   }
   return gain;
@@ -79,8 +91,8 @@ class Fitter {
                           ranks, gain.faster, gain.points);
     if (gain.faster > 0)
       absl::StrAppendFormat(&summary_, ", by %.1f%% at most", 100 * gain.largest);
-    absl::StrAppend(&summary_, gain.faster > 0 ? "; kept\n" : "; not kept\n");
-    if (gain.faster == 0) return;
+    absl::StrAppend(&summary_, gain.Keeps() ? "; kept\n" : "; not kept\n");
+    if (!gain.Keeps()) return;
     fits_.tensor.push_back({ranks, static_cast<int>(shape.tp), fit->sizes.at(ranks)});
   }
 

@@ -4,8 +4,9 @@
 // So many instances are (SP, TP) = (instances / tp, tp): each tp neighbours compute the dense part
 // together (PlanChunk::tp). Each number of instances has coefficients of equation 1 of Tetris
 // (section 5.1) with tp = 1, the "sp" of a profile. A shape with tp > 1 has its own, in "tensor",
-// if some measured length gains from it: by kShapeWin at least in the medians, and in the fits,
-// too. TP reads fewer weights and moves more bytes, so it pays for short prompts at most.
+// if kShapeNeighbours measured lengths that follow one another gain from it (all, where fewer are
+// measured): by kShapeWin at least in the medians, and in the fits, too. A single one may be noise.
+// TP reads fewer weights and moves more bytes, so it pays for short prompts at most.
 #pragma once
 
 #include <cstdint>
@@ -21,6 +22,7 @@
 namespace skein::services {
 
 inline constexpr double kShapeWin = 0.02;
+inline constexpr int kShapeNeighbours = 3;
 inline constexpr uint32_t kShapeInstancesMost = 8;
 
 // Each power of two up to `instances`, kShapeInstancesMost at most, with each tp from 1 up to it.

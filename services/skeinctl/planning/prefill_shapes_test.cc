@@ -90,6 +90,36 @@ TEST(PrefillShapes, NoiseIsNoGain) {
   }
 }
 
+// Single lengths gain by chance, but not three neighbours.
+TEST(PrefillShapes, ASingleLengthThatGainsIsNoise) {
+  const SpCoefficients one{0.02, 1e-4, 2e-9, 1e-9}, two{0.021, 5e-5, 1e-9, 5e-10};
+  int by_chance = 0;
+  for (uint32_t seed = 1; seed <= 100; ++seed) {
+    const ShapeFits fits = FitShapes({Times(kOne, one), Times(kTwo, two, 0.015, seed),
+                                      Times(kTwoInTp, two, 0.015, seed + 1000)});
+    EXPECT_TRUE(fits.refused.ok()) << fits.refused;
+    EXPECT_TRUE(fits.tensor.empty()) << "seed " << seed << "\n" << fits.table;
+    by_chance += fits.table.find("faster than SP 2 at 0 of") == std::string::npos ? 1 : 0;
+  }
+  EXPECT_GT(by_chance, 0);
+}
+
+TEST(PrefillShapes, WhereFewLengthsAreMeasuredAllHaveToGain) {
+  const SpCoefficients one{0.02, 1e-4, 0, 0};
+  const auto kept = [&](const SpCoefficients& k) {
+    ShapeSamples in_tp = Times(kTwoInTp, k);
+    in_tp.medians.resize(3);
+    in_tp.medians[2].chunk_tokens = 65;  // the others have no such length
+    in_tp.medians[2].seconds = k.a_s + 65 * k.b_s_per_token;
+    const ShapeFits fits = FitShapes({Times(kTwo, one), in_tp});
+    EXPECT_TRUE(fits.refused.ok()) << fits.refused;
+    EXPECT_NE(fits.table.find(" of 2 points"), std::string::npos) << fits.table;
+    return fits.tensor.size() == 1;
+  };
+  EXPECT_TRUE(kept({0.01, 1e-4, 0, 0}));
+  EXPECT_FALSE(kept({0.01, 5e-4, 0, 0})) << "it is faster with 16 tokens, and slower with 32";
+}
+
 TEST(PrefillShapes, ARefusedShapeIsLeftOutAndNamed) {
   const SpCoefficients one{0.02, 1e-4, 2e-9, 1e-9}, fast{0.002, 1e-5, 2e-10, 1e-10};
   ShapeSamples wrong = Times(kTwo, one);

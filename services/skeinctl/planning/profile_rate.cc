@@ -100,6 +100,7 @@ int RunProfileRate(const ProfileRateFlags& flags) {
     inputs = absl::InvalidArgumentError("--rate is required with a trace file");
   }
   if (!inputs.ok()) return PrintErrors("skeinctl profile-rate", inputs.status(), kUsage);
+  std::fputs(inputs->warning().c_str(), stderr);
   std::vector<double> loads = inputs->rates();
   std::sort(loads.begin(), loads.end());
   loads.erase(std::unique(loads.begin(), loads.end()), loads.end());

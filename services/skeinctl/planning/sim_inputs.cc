@@ -3,10 +3,13 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <string>
+#include <vector>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "scheduler/plan/latency/latency_model.h"
 #include "services/skeinctl/planning/trace_file.h"
 
 namespace skein::services {
@@ -17,6 +20,23 @@ constexpr int64_t kTuningRequests = 6000;
 
 absl::Status Named(const char* flag, const absl::Status& status) {
   return absl::Status(status.code(), absl::StrCat("--", flag, ": ", status.message()));
+}
+
+// Of chunks on instances of as few nodes as possible. Empty without a pinned tp.
+std::string WarningOf(const scheduler::LatencyModel& model, const scheduler::Cluster& cluster) {
+  std::string missing;
+  for (const int ranks : model.sp_sizes()) {
+    if (model.limits().pinned_tp <= 1 || ranks > cluster.instances) continue;
+    const int tp = model.ChooseTp(ranks, 0, 1, ranks);
+    const std::vector<scheduler::TensorShape>& known = model.TensorAt(model.IndexOf(ranks));
+    const bool has =
+        std::any_of(known.begin(), known.end(), [tp](const auto& shape) { return shape.tp == tp; });
+    if (tp == 1 || has) continue;
+    absl::StrAppend(&missing, missing.empty() ? "" : ", ", ranks, " instances with tp ", tp);
+  }
+  if (missing.empty()) return "";
+  return absl::StrCat("warning: --prefill-tp: the profile has no tensor rows of ", missing,
+                      "; such chunks take the time of tp 1\n");
 }
 
 }  // namespace
@@ -107,6 +127,7 @@ absl::StatusOr<SimInputs> SimInputs::Load(const SimFlags& flags) {
   auto latency = WithinNodes(inputs.model(), inputs.cluster_.node_size, flags.prefill_tp);
   if (!latency.ok()) return Named("prefill-tp", latency.status());
   inputs.profile_.latency = *std::move(latency);
+  inputs.warning_ = WarningOf(inputs.model(), inputs.cluster_);
   absl::StatusOr<std::vector<double>> rates = ParseRates(flags.rate);
   if (!rates.ok()) return Named("rate", rates.status());
   inputs.rates_ = *std::move(rates);

@@ -38,6 +38,8 @@ class SimInputs {
   const Profile& profile() const { return profile_; }
   const scheduler::LatencyModel& model() const { return *profile_.latency; }
   const scheduler::Cluster& cluster() const { return cluster_; }
+  // A line for people about a --prefill-tp of which the profile does not have all times, or empty.
+  const std::string& warning() const { return warning_; }
   // The requested rates, or DefaultRates; nullopt: a recorded trace unchanged.
   const std::vector<double>& rates() const { return rates_; }
 
@@ -56,6 +58,7 @@ class SimInputs {
 
   Profile profile_;
   scheduler::Cluster cluster_;
+  std::string warning_;
   std::vector<double> rates_;
   std::optional<scheduler::LengthDistribution> lengths_;
   std::vector<scheduler::SimRequest> recorded_;  // if there are no lengths_

@@ -255,6 +255,7 @@ int RunSimulate(const SimulateFlags& flags) {
   };
   const auto inputs = SimInputs::Load(flags.sim);
   if (!inputs.ok()) return fail(inputs.status(), kUsage);
+  std::fputs(inputs->warning().c_str(), stderr);
   const auto rows = Run(flags, *inputs);
   if (!rows.ok()) return fail(rows.status(), kUsage);
   std::fputs((flags.format == "json" ? SimulationJsonLines(*rows) : SimulationTable(*rows)).c_str(),

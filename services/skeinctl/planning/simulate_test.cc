@@ -353,6 +353,27 @@ TEST(Simulate, TakesTensorShapesFromTheProfileOrAPin) {
   EXPECT_EQ(tps({"--node-size", "2", "--prefill-tp", "8"}), Tps{"2"});
 }
 
+TEST(Simulate, APinnedTpThatTheProfileLacksIsNamed) {
+  Profile profile = *LoadProfile("llama3-8b-a100");
+  const scheduler::SpCoefficients k{0.1, 1e-5, 0, 0};
+  profile.latency =
+      *scheduler::LatencyModel::Make({{1, k}, {2, k}, {8, k}, {64, k}}, {{8, 4, k}, {8, 8, k}});
+  SimFlags flags;
+  flags.profile = std::string(std::getenv("TEST_TMPDIR")) + "/pinned.json";
+  std::ofstream(flags.profile) << ProfileJson(profile);
+  const auto warning = [&](const char* tp) {
+    flags.prefill_tp = tp;
+    return SimInputs::Load(flags)->warning();
+  };
+  EXPECT_EQ(warning("auto"), "");
+  EXPECT_EQ(warning("1"), "");
+  EXPECT_EQ(warning("8"),
+            "warning: --prefill-tp: the profile has no tensor rows of 2 instances with tp 2; such "
+            "chunks take the time of tp 1\n");
+  EXPECT_NE(warning("2").find("of 2 instances with tp 2, 8 instances with tp 2; such"),
+            std::string::npos);
+}
+
 // ---- formations of decode instances ----
 
 // A profile with gains, a trace, and how to simulate it.

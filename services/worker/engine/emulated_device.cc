@@ -1,6 +1,5 @@
 #include "services/worker/engine/emulated_device.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -15,12 +14,6 @@ namespace skein::services {
 namespace {
 
 constexpr int kMaxPositions = 262144;  // where no model says
-
-int LargestSizeWithin(const scheduler::LatencyModel& latency, int members) {
-  const std::vector<int>& sizes = latency.sp_sizes();
-  const auto above = std::upper_bound(sizes.begin(), sizes.end(), members);
-  return above == sizes.begin() ? sizes.front() : *std::prev(above);
-}
 
 // A count of config.json; 0 where there is none.
 int CountOf(const nlohmann::json& config, const char* name) {
@@ -84,7 +77,7 @@ absl::StatusOr<std::unique_ptr<engine::StepEngine>> MakeEmulatedEngine(
     if (profile->latency.has_value()) {
       out.times.prefill_s = [latency = *std::move(profile->latency)](
                                 int members, int tp, int64_t history, int64_t tokens) {
-        return latency.SecondsWith(LargestSizeWithin(latency, members), tp, history, tokens);
+        return latency.SecondsWith(latency.LargestSizeWithin(members), tp, history, tokens);
       };
     }
   }
