@@ -54,7 +54,7 @@ class RouterCellsTest : public ::testing::Test {
     spec->model = model;
     spec->prompt_tokens = 3;
     spec->max_tokens = 4;
-    return Do(Arrived{spec, false, affinity});
+    return Do(Arrived{spec, {}, affinity});
   }
   // The cell that a request was submitted to; 9: none.
   static size_t CellOf(const std::vector<RouterEffect>& effects) {

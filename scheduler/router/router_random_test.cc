@@ -176,7 +176,7 @@ void RandomRouter::Arrive() {
   spec->prompt_tokens = 1;
   spec->max_tokens = kTokens;
   clients_[spec->id] = {};
-  Do(Arrived{spec, false, Draw(5)});
+  Do(Arrived{spec, {}, Draw(5)});
 }
 
 void RandomRouter::Fault() {
