@@ -215,6 +215,41 @@ def wrong_words_leave_the_running_cluster():
         assert again.returncode == 0 and up.ready(), again
 
 
+def a_profile_of_formations_binds_the_idle_group():
+    """Without it the group stays independent, and skeinctl says why. What such a profile lacks, or has wrong, is refused."""
+    folder = tempfile.mkdtemp(dir=os.environ.get("TEST_TMPDIR"))
+    profile, wrong = os.path.join(folder, "profile.json"), os.path.join(folder, "wrong.json")
+    for path, gain in ((profile, 1.5), (wrong, -3)):
+        with open(path, "w", encoding="utf-8") as file:
+            json.dump({"model": "fledgling", "device": "cpu", "date": "2026-01-01", "formations": [{"instances": 2, "gain": gain}]}, file)
+    with Up(decode=4) as up:
+        def group():
+            done = subprocess.run([os.path.join(up.run, "bin", "skeinctl"), "formation", "--format=json"], env=up.environment,
+                                  stdout=subprocess.PIPE, timeout=60, check=True)
+            found, = [one for one in json.loads(done.stdout)["groups"] if one["role"] == "decode"]
+            return found
+
+        def await_group(says):
+            end = time.monotonic() + 60
+            while not says(found := group()):
+                assert time.monotonic() < end, found
+                time.sleep(0.2)
+
+        assert up.code == 0, up.result
+        await_group(lambda one: one["ready"] == 4 and "names no size that gains by binding" in one["why"])
+        assert [one["name"] for one in group()["formations"]] == ["independent"], group()
+        for arguments, says in ((["--profile", wrong], "formations[0].gain"), (["--profile", wrong], "-3"),
+                                (["--profile", profile, "--policy", "single"], "sp is missing")):
+            again = up.again(*arguments)
+            last = again.stdout.splitlines()[-1]
+            assert again.returncode == 2 and last.startswith("up: --profile: '") and says in last and up.ready(), again
+        up.environment["SKEIN_FORMATION_DWELL_S"] = "0.2"
+        again = up.again("--profile", profile)
+        assert again.returncode == 0, again
+        await_group(lambda one: [part["name"] for part in one["formations"] if part["stage"] == "stands"] == ["bound(2)"] * 2)
+        assert not any(part["pinned"] for part in group()["formations"]), group()
+
+
 def its_last_lines_can_be_pasted():
     with Up() as up:
         lines = {line.split()[0]: line.split(None, 1)[1] for line in up.result.stdout.splitlines() if line.startswith("  ")
@@ -239,4 +274,5 @@ def models_of_others_answer():
 if __name__ == "__main__":
     run_tests(the_shipped_model_answers, metrics_are_scraped, a_base_model_is_asked_through_completions,
               a_tokenizer_may_have_more_ids_than_the_embedding, keys_guard_the_api, what_cannot_start_leaves_nothing,
-              wrong_words_leave_the_running_cluster, its_last_lines_can_be_pasted, models_of_others_answer)
+              wrong_words_leave_the_running_cluster, a_profile_of_formations_binds_the_idle_group, its_last_lines_can_be_pasted,
+              models_of_others_answer)
