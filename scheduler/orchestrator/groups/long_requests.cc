@@ -227,14 +227,16 @@ void LongRequests::SeekGroup(Request& request, TimeUs now) {
 }
 
 // The request waits, and those that are looked at next come after it. Of those that wait at one
-// group the policy serves the longest, so a shorter one behind a longer one claims nothing.
+// group the policy serves the longest that it can, so a shorter one behind a longer one claims
+// nothing, nor does one that the group cannot be bound for now.
 void LongRequests::AddClaim(RequestId id, TimeUs now, Claims* claims) const {
   const auto entry = entries_.find(id);
   if (entry == entries_.end() || !entry->second.group || entry->second.epoch != 0) return;
   const auto& [tokens, group, epoch, stuck_us] = entry->second;
   std::vector<Claim>& of_group = (*claims)[*group];
   if (!of_group.empty() && of_group.back().tokens >= tokens) return;
-  of_group.push_back({tokens, parts_.formations->AwaitedFor(*group, tokens, now)});
+  std::vector<InstanceId> awaited = parts_.formations->AwaitedFor(*group, tokens, now);
+  if (!awaited.empty()) of_group.push_back({tokens, std::move(awaited)});
 }
 
 bool LongRequests::IsClaimed(const Key& group, const Instance& lead, const Claims& claims) const {
