@@ -76,6 +76,25 @@ TEST_F(LongTurnsTest, WhenTheLongerOneIsCancelledOthersGoOn) {
   EXPECT_EQ(Of<CallAnnounce>(ReportAll()).size(), 1u);
 }
 
+TEST_F(LongTurnsTest, OneThatWaitsGoesToAGroupThatHasComeAndHasFewer) {
+  UpGroup();
+  Submit(1, 70);
+  const CallAnnounce first = Of<CallAnnounce>(Complete(ReportAll())).at(0);
+  Runs(first);
+  Submit(2, 150);
+  ReportAll();
+  EXPECT_EQ(StateOf(2), "grouping");
+  node_ = "b";
+  UpGroup();
+  Effects asked;
+  for (int i = 0; i < 5 && Of<CallPrepareFormation>(asked).empty(); ++i) asked = ReportAll();
+  ASSERT_EQ(Of<CallPrepareFormation>(asked).size(), 4u);
+  for (const CallPrepareFormation& one : Of<CallPrepareFormation>(asked)) {
+    EXPECT_GE(one.instance, members_[4]);
+  }
+  EXPECT_EQ(Of<CallAnnounce>(Complete(asked)).size(), 1u);
+}
+
 // It waits for the one that is being restarted.
 TEST_F(LongTurnsTest, OneThatTheGroupCannotBeBoundForNowKeepsNoOtherWaiting) {
   UpGroup();

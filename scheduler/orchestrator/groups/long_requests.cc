@@ -199,6 +199,25 @@ void LongRequests::TryPlace(Request& request, const Claims& claims, TimeUs now) 
   SeekGroup(request, now);
 }
 
+// Another group that can hold it, with fewer long requests than `own` has beside it: the one with
+// the fewest.
+std::optional<LongRequests::Key> LongRequests::EmptierThan(const Key& own, const Request& request,
+                                                           TimeUs now) const {
+  const int64_t tokens = entries_.at(request.spec->id).tokens;
+  size_t fewest = parts_.needs->LongOf(own) - 1;
+  std::optional<Key> best;
+  parts_.groups->ForEachDecodeGroup(
+      request.spec->model, [&](const Key& key, const GroupControl::Group& group) {
+        if (key == own || group.members.size() < 2) return;
+        const size_t others = parts_.needs->LongOf(key);
+        if (others >= fewest) return;
+        if (!parts_.formations->CanHold(key, tokens, request.old_formations, now).ok()) return;
+        fewest = others;
+        best = key;
+      });
+  return best;
+}
+
 // No lead takes it: counts it at the group that is to be bound for it, or fails it.
 void LongRequests::SeekGroup(Request& request, TimeUs now) {
   const RequestHead& spec = *request.spec;
@@ -207,6 +226,7 @@ void LongRequests::SeekGroup(Request& request, TimeUs now) {
   if (entry.group.has_value() &&
       parts_.formations->CanHold(*entry.group, entry.tokens, refused, now).ok()) {
     entry.stuck_us = kNever;
+    if (const auto other = EmptierThan(*entry.group, request, now)) CountAt(&entry, other);
     return;
   }
   CountAt(&entry, std::nullopt);
