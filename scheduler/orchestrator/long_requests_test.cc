@@ -178,6 +178,25 @@ TEST_F(LongRequestsTest, PinsRefuseItWhereNoInstanceThatComesBackWouldHelp) {
             std::string::npos);
 }
 
+// It is the last of the order then, so no two that are not pinned can be bound.
+TEST_F(LongRequestsTest, AnInstanceThatWasRestartedAtItsAddressIsNotWaitedFor) {
+  UpGroup(5);
+  Order(Act::kRelease, {members_[0], members_[1], members_[2]});
+  WorkerIdentity identity = IdentityOf(Role::kDecode, ++incarnations_);
+  identity.endpoint = "w:" + std::to_string(incarnation_of_[members_[3]]);
+  const Effects effects = Do(RegisterCalled{Call(), {identity}});
+  const InstanceId again = Of<AnswerRegister>(effects)[0].reply.instance;
+  ASSERT_NE(again, members_[3]);
+  incarnation_of_[again] = incarnations_;
+  members_.erase(members_.begin() + 3);
+  members_.push_back(again);
+  UpGroup(0);
+  const std::string failure = FailureOf(Submit(1, 70));
+  EXPECT_EQ(failure.substr(0, 16), "INVALID_ARGUMENT") << failure;
+  EXPECT_NE(failure.find("instances of m@a are pinned by an operator"), std::string::npos)
+      << failure;
+}
+
 TEST_F(LongRequestsTest, ItFailsWhenEveryBindFails) {
   UpGroup();
   Submit(1, 70);

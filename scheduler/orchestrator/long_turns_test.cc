@@ -76,6 +76,42 @@ TEST_F(LongTurnsTest, WhenTheLongerOneIsCancelledOthersGoOn) {
   EXPECT_EQ(Of<CallAnnounce>(ReportAll()).size(), 1u);
 }
 
+TEST_F(LongTurnsTest, OneThatWaitsGoesToAGroupThatHasComeAndHasFewer) {
+  UpGroup();
+  Submit(1, 70);
+  const CallAnnounce first = Of<CallAnnounce>(Complete(ReportAll())).at(0);
+  Runs(first);
+  Submit(2, 150);
+  ReportAll();
+  EXPECT_EQ(StateOf(2), "grouping");
+  node_ = "b";
+  UpGroup();
+  Effects asked;
+  for (int i = 0; i < 5 && Of<CallPrepareFormation>(asked).empty(); ++i) asked = ReportAll();
+  ASSERT_EQ(Of<CallPrepareFormation>(asked).size(), 4u);
+  for (const CallPrepareFormation& one : Of<CallPrepareFormation>(asked)) {
+    EXPECT_GE(one.instance, members_[4]);
+  }
+  EXPECT_EQ(Of<CallAnnounce>(Complete(asked)).size(), 1u);
+}
+
+// It waits for the one that is being restarted.
+TEST_F(LongTurnsTest, OneThatTheGroupCannotBeBoundForNowKeepsNoOtherWaiting) {
+  UpGroup();
+  Leave(members_[3]);
+  EXPECT_EQ(FailureOf(Submit(1, 150)), "");
+  EXPECT_EQ(FailureOf(Submit(2, 70)), "");
+  Effects asked;
+  for (int i = 0; i < 3 && Of<CallPrepareFormation>(asked).empty(); ++i) asked = ReportAll();
+  ASSERT_EQ(Of<CallPrepareFormation>(asked).size(), 2u);
+  const std::vector<CallAnnounce> announced = Of<CallAnnounce>(Complete(asked));
+  ASSERT_EQ(announced.size(), 1u);
+  EXPECT_EQ(announced[0].request.spec->id.serial, 2u);
+  EXPECT_EQ(StateOf(1), "grouping");
+  Runs(announced[0]);
+  EXPECT_EQ(Of<CallAnnounce>(Submit(3, 70)).size(), 1u) << "others join it meanwhile";
+}
+
 // Two fours, in each of which a two runs one: the longer one waits for one of the fours.
 TEST_F(LongTurnsTest, OtherInstancesTakeLaterOnesMeanwhile) {
   UpGroup(8);

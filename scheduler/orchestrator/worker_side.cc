@@ -59,7 +59,7 @@ void WorkerSide::Connect(const RegisterCalled& event, const Generation& own, Tim
   // an instance that it replaces are moved.
   const bool came = parts_.registry->Count(identity.role) != instances;
   const Instance& instance = *parts_.registry->Find(registered->id);
-  parts_.groups->Came(instance, now);
+  parts_.groups->Came(instance, now, registered->replaced);
   reply.instance = instance.id;
   reply.lease_us = lease_us_;
   reply.cancel = instance.UnknownOf(event.request.held, parts_.numbers->first_epoch());

@@ -202,9 +202,10 @@ bool Chooser::Serves(const Subset& subset) const {
                      [](const GroupLoad::Member& member) { return member.serves; });
 }
 
+// One that serves: what is pinned and drains takes nothing that waits.
 bool Chooser::HasPinned(int32_t size) const {
   return std::any_of(load_.pinned.begin(), load_.pinned.end(), [&](const Subset& pin) {
-    return pin.size >= size && IsBindable(pin, members_);
+    return pin.size >= size && IsBindable(pin, members_) && Serves(pin);
   });
 }
 

@@ -351,6 +351,16 @@ TEST_F(FormationPolicyTest, NoNeedBindsAMemberThatLeaves) {
   EXPECT_EQ(Choose().too_long.code(), absl::StatusCode::kInvalidArgument);
 }
 
+TEST_F(FormationPolicyTest, ALongRequestDoesNotWaitForWhatIsPinnedAndDrains) {
+  Load(2, 2);
+  load_.members.resize(8);
+  load_.pinned = {{0, 4}};
+  load_.longest_tokens = 3000;
+  EXPECT_EQ(Text(Choose()), "0+4");
+  load_.members[1].serves = false;
+  EXPECT_EQ(Text(Choose()), "0+4 4+4");
+}
+
 TEST_F(FormationPolicyTest, PinnedWins) {
   load_.pinned = {{0, 1}, {1, 1}, {2, 1}, {3, 1}};
   EXPECT_EQ(Follow(), "");

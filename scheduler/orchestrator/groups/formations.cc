@@ -232,7 +232,7 @@ void Formations::Drive(const Key& key, State& state, TimeUs now) {
 std::vector<Formations::Target> Formations::Choose(const Key& key, State& state, TimeUs now) {
   state.chosen_us = now;
   const GroupOrder& order = state.formation.order();
-  const GroupLoad load = LoadOf(key, state);
+  const GroupLoad load = LoadOf(key, state, now);
   state.choice = {};
   std::vector<Target> targets;
   if (config_.automatic) {

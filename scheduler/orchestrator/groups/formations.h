@@ -177,8 +177,9 @@ class Formations {
   // ---- what is to be bound ----
   void Drive(const Key& key, State& state, TimeUs now);
   std::vector<Target> Choose(const Key& key, State& state, TimeUs now);
-  GroupLoad LoadOf(const Key& key, const State& state) const;
-  void AddNeeds(const Key& key, GroupLoad* load) const;
+  GroupLoad LoadOf(const Key& key, const State& state, TimeUs now) const;
+  void AddNeeds(const Key& key, const State& state, TimeUs now, GroupLoad* load) const;
+  int64_t LongestThatCanBeServed(const Key& key, const State& state, TimeUs now) const;
   bool ServesUrgent(const Key& key) const;
   bool CanServeUrgent(const Key& key, const State& state) const;
   absl::Status MayBeBound(const Key& key, const State& state, const Subset& subset,

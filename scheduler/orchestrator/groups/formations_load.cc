@@ -10,7 +10,7 @@
 
 namespace skein::scheduler::orchestrator {
 
-GroupLoad Formations::LoadOf(const Key& key, const State& state) const {
+GroupLoad Formations::LoadOf(const Key& key, const State& state, TimeUs now) const {
   const GroupOrder& order = state.formation.order();
   GroupLoad load;
   for (const GroupMember& member : order.members) {
@@ -32,7 +32,7 @@ GroupLoad Formations::LoadOf(const Key& key, const State& state) const {
   load.bound = PresentIn(state.formation, state.reasons);
   load.since_us = state.since_us;
   AddLimits(key, state, &load);
-  AddNeeds(key, &load);
+  AddNeeds(key, state, now, &load);
   return load;
 }
 

@@ -13,12 +13,30 @@
 
 namespace skein::scheduler::orchestrator {
 
-void Formations::AddNeeds(const Key& key, GroupLoad* load) const {
-  load->longest_tokens = parts_.needs->LongestWaiting(key);
+void Formations::AddNeeds(const Key& key, const State& state, TimeUs now, GroupLoad* load) const {
+  load->longest_tokens = LongestThatCanBeServed(key, state, now);
   for (GroupLoad::Present& present : load->bound) {
     present.long_tokens = parts_.needs->LongestIn(key, present.epoch);
   }
   if (ServesUrgent(key)) load->highest_priority = parts_.requests->HighestPriorityOf(key.model);
+}
+
+// Of those that wait. One that the group cannot be bound for now, such as while an instance is
+// restarted, keeps no shorter one waiting. If none can be served, the longest of all: the policy
+// then says what keeps it.
+int64_t Formations::LongestThatCanBeServed(const Key& key, const State& state, TimeUs now) const {
+  const int64_t longest = parts_.needs->LongestWaiting(key);
+  if (longest == 0) return 0;
+  const GroupOrder& order = state.formation.order();
+  int64_t most = 0;
+  for (int32_t size = 2; IsBindable({0, size}, order.members.size()); size *= 2) {
+    for (Subset subset{0, size}; IsBindable(subset, order.members.size()); subset.first += size) {
+      const int64_t tokens = TokensIn(MembersOf(order, subset));
+      if (tokens > most && MayBeBound(key, state, subset, now).ok()) most = tokens;
+    }
+  }
+  const int64_t served = parts_.needs->LongestWaiting(key, most);
+  return served > 0 ? served : longest;
 }
 
 // One group of a model is bound for its urgent requests: the one that is, else the first by name

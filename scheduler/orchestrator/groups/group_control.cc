@@ -22,12 +22,20 @@ GroupControl::Key GroupControl::KeyOf(const Instance& instance) {
           .alone = identity.node.empty() ? instance.id : InstanceId{}};
 }
 
-void GroupControl::Came(const Instance& instance, TimeUs now) {
+void GroupControl::Came(const Instance& instance, TimeUs now,
+                        const std::vector<InstanceId>& replaces) {
+  for (const InstanceId former : replaces) {
+    if (key_of_.contains(former)) replaced_.insert(former);
+  }
   const auto [known, is_new] = key_of_.try_emplace(instance.id, KeyOf(instance));
   if (!is_new) return;
+  const bool restarted = std::any_of(replaces.begin(), replaces.end(), [&](InstanceId former) {
+    const Key* key = KeyOf(former);
+    return key != nullptr && *key == known->second;
+  });
   const auto comes_back = [&](const auto& absent) { return absent.first == known->second; };
   const auto absent = std::find_if(absent_.begin(), absent_.end(), comes_back);
-  if (absent != absent_.end()) absent_.erase(absent);
+  if (!restarted && absent != absent_.end()) absent_.erase(absent);
   const auto [it, began] = groups_.try_emplace(known->second);
   Group& group = it->second;
   group.members.insert(instance.id);
@@ -41,7 +49,8 @@ void GroupControl::Left(InstanceId instance, TimeUs now) {
   if (known.empty()) return;
   const auto it = groups_.find(known.mapped());
   auto& [key, group] = *it;
-  absent_.emplace_back(key, now);
+  const bool replaced = replaced_.erase(instance) > 0;
+  if (!replaced && MakesCommunicators(key) && !key.node.empty()) absent_.emplace_back(key, now);
   if (absent_.size() > kAbsentMost) absent_.pop_front();
   group.members.erase(instance);
   group.ready.erase(instance);

@@ -12,8 +12,10 @@
 // A call costs O(log instances) plus the size of the group; TakeDue O(1) with nothing due, else the
 // square of the size of each group that is, because each order lists all members.
 //
-// What has left. An instance that has left its group counts as absent, because it may be restarted,
-// until another one comes to the group or it has been away for a time.
+// What has left. A decode instance that has left the group of its node counts as absent, because it
+// may be restarted, until another one comes to the group or it has been away for a time. One that
+// another process has replaced at its address has been restarted: it does not count, nor does the
+// other take the place of one that is absent.
 //
 // Invariants (CheckInvariants names them): each instance of the registry is in exactly one group,
 // that of its role, model and node; no group has another member, none is empty. The members of a
@@ -66,9 +68,9 @@ class GroupControl {
   explicit GroupControl(TimeUs kept_us = 3600 * kSecondUs) : kept_us_(kept_us) {}
   TimeUs kept_us() const { return kept_us_; }
 
-  // The instance registered. A repeated call has no effect. REQUIRES: an id never names two
-  // processes.
-  void Came(const Instance& instance, TimeUs now);
+  // The instance registered, at the address of those that it `replaces`, which are to leave. A
+  // repeated call has no effect. REQUIRES: an id never names two processes.
+  void Came(const Instance& instance, TimeUs now, const std::vector<InstanceId>& replaces = {});
   // It left or was lost. Ignored if unknown. A group without members is forgotten.
   void Left(InstanceId instance, TimeUs now);
 
@@ -116,6 +118,7 @@ class GroupControl {
 
   const TimeUs kept_us_;
   std::deque<std::pair<Key, TimeUs>> absent_;  // since when, in this order; the latest kAbsentMost
+  std::set<InstanceId> replaced_;              // and have not left yet
   std::map<Key, Group> groups_;
   std::map<InstanceId, Key> key_of_;
   TimerQueue<Key> due_;  // when the next order of a group is

@@ -12,7 +12,8 @@ namespace {
 class GroupControlTest : public ::testing::Test {
  protected:
   InstanceId Come(uint64_t incarnation, Role role, const std::string& model,
-                  const std::string& node, const std::string& comm_address = "") {
+                  const std::string& node, const std::string& comm_address = "",
+                  const std::vector<InstanceId>& replaces = {}) {
     RegisterRequest hello;
     hello.identity.role = role;
     hello.identity.model = model;
@@ -23,7 +24,7 @@ class GroupControlTest : public ::testing::Test {
     hello.identity.node = node;
     hello.identity.comm_address = comm_address;
     const InstanceId id = registry_.Register(hello, {incarnation}, now_)->id;
-    groups_.Came(*registry_.Find(id), now_);
+    groups_.Came(*registry_.Find(id), now_, replaces);
     Check();
     return id;
   }
@@ -85,6 +86,35 @@ TEST_F(GroupControlTest, WhatHasLeftIsAbsentUntilOthersComeOrForATime) {
   EXPECT_EQ(groups_.AbsentOf(key, now_), 1);
   EXPECT_EQ(groups_.AbsentOf(key, now_ + groups_.kept_us()), 1);
   EXPECT_EQ(groups_.AbsentOf(key, now_ + groups_.kept_us() + 1), 0);
+}
+
+// Another process at its address comes before it leaves.
+TEST_F(GroupControlTest, WhatIsReplacedIsNotAbsent) {
+  const InstanceId first = Come(1, Role::kDecode, "m", "a"),
+                   second = Come(2, Role::kDecode, "m", "a");
+  Come(3, Role::kDecode, "m", "a");
+  const GroupControl::Key key = *groups_.KeyOf(first);
+  Come(4, Role::kDecode, "m", "a", "", {first});
+  Leave(first);
+  EXPECT_EQ(groups_.AbsentOf(key, now_), 0);
+  Leave(second);
+  EXPECT_EQ(groups_.AbsentOf(key, now_), 1);
+  const InstanceId last = Come(5, Role::kDecode, "m", "a", "", {{3}});
+  Leave({3});
+  EXPECT_EQ(groups_.AbsentOf(key, now_), 1) << "the second is not back";
+  Come(6, Role::kDecode, "m", "b", "", {last});
+  Leave(last);
+  EXPECT_EQ(groups_.AbsentOf(key, now_), 1) << "at its address is an instance of another group";
+}
+
+TEST_F(GroupControlTest, OnlyDecodeInstancesThatTellANodeAreAbsent) {
+  const InstanceId prefill = Come(1, Role::kPrefill, "m", "a");
+  const InstanceId alone = Come(2, Role::kDecode, "m", "");
+  for (const InstanceId one : {prefill, alone}) {
+    const GroupControl::Key key = *groups_.KeyOf(one);
+    Leave(one);
+    EXPECT_EQ(groups_.AbsentOf(key, now_), 0);
+  }
 }
 
 TEST_F(GroupControlTest, InstancesOfOneRoleModelAndNodeFormAGroup) {

@@ -1,7 +1,6 @@
 #include "scheduler/orchestrator/groups/group_needs.h"
 
 #include <iterator>
-#include <limits>
 
 #include "scheduler/vocabulary/check.h"
 
@@ -16,10 +15,10 @@ void GroupNeeds::Leave(const Key& group, const Need& need) {
   if (it->second.empty()) long_.erase(it);
 }
 
-int64_t GroupNeeds::LongestIn(const Key& group, uint64_t epoch) const {
+int64_t GroupNeeds::LongestIn(const Key& group, uint64_t epoch, int64_t most) const {
   const auto it = long_.find(group);
   if (it == long_.end()) return 0;
-  const auto after = it->second.upper_bound({epoch, std::numeric_limits<int64_t>::max()});
+  const auto after = it->second.upper_bound({epoch, most});
   if (after == it->second.begin()) return 0;
   const Need& last = *std::prev(after);
   return last.epoch == epoch ? last.tokens : 0;
@@ -29,7 +28,7 @@ size_t GroupNeeds::CountIn(const Key& group, uint64_t epoch) const {
   const auto it = long_.find(group);
   if (it == long_.end()) return 0;
   const auto first = it->second.lower_bound({epoch, 0});
-  const auto end = it->second.upper_bound({epoch, std::numeric_limits<int64_t>::max()});
+  const auto end = it->second.upper_bound({epoch, kAny});
   return static_cast<size_t>(std::distance(first, end));
 }
 

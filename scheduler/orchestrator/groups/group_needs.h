@@ -9,6 +9,7 @@
 #include <compare>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <set>
 #include <string>
@@ -21,6 +22,7 @@ namespace skein::scheduler::orchestrator {
 class GroupNeeds {
  public:
   using Key = GroupControl::Key;
+  static constexpr int64_t kAny = std::numeric_limits<int64_t>::max();
 
   struct Need {
     uint64_t epoch = 0;  // of the formation that runs it; 0: it waits
@@ -30,9 +32,11 @@ class GroupNeeds {
   // REQUIRES of Leave: it was joined so.
   void Join(const Key& group, const Need& need) { long_[group].insert(need); }
   void Leave(const Key& group, const Need& need);
-  // Of those that the formation runs, or that wait; tokens, 0: there is none.
-  int64_t LongestIn(const Key& group, uint64_t epoch) const;
-  int64_t LongestWaiting(const Key& group) const { return LongestIn(group, 0); }
+  // Of those that the formation runs, or that wait, of at most so many tokens; 0: there is none.
+  int64_t LongestIn(const Key& group, uint64_t epoch, int64_t most = kAny) const;
+  int64_t LongestWaiting(const Key& group, int64_t most = kAny) const {
+    return LongestIn(group, 0, most);
+  }
   size_t LongOf(const Key& group) const;  // how many wait or run
   // How many the formation runs, or wait. A walk over them.
   size_t CountIn(const Key& group, uint64_t epoch) const;

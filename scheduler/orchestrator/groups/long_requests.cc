@@ -199,6 +199,25 @@ void LongRequests::TryPlace(Request& request, const Claims& claims, TimeUs now) 
   SeekGroup(request, now);
 }
 
+// Another group that can hold it, with fewer long requests than `own` has beside it: the one with
+// the fewest.
+std::optional<LongRequests::Key> LongRequests::EmptierThan(const Key& own, const Request& request,
+                                                           TimeUs now) const {
+  const int64_t tokens = entries_.at(request.spec->id).tokens;
+  size_t fewest = parts_.needs->LongOf(own) - 1;
+  std::optional<Key> best;
+  parts_.groups->ForEachDecodeGroup(
+      request.spec->model, [&](const Key& key, const GroupControl::Group& group) {
+        if (key == own || group.members.size() < 2) return;
+        const size_t others = parts_.needs->LongOf(key);
+        if (others >= fewest) return;
+        if (!parts_.formations->CanHold(key, tokens, request.old_formations, now).ok()) return;
+        fewest = others;
+        best = key;
+      });
+  return best;
+}
+
 // No lead takes it: counts it at the group that is to be bound for it, or fails it.
 void LongRequests::SeekGroup(Request& request, TimeUs now) {
   const RequestHead& spec = *request.spec;
@@ -207,6 +226,7 @@ void LongRequests::SeekGroup(Request& request, TimeUs now) {
   if (entry.group.has_value() &&
       parts_.formations->CanHold(*entry.group, entry.tokens, refused, now).ok()) {
     entry.stuck_us = kNever;
+    if (const auto other = EmptierThan(*entry.group, request, now)) CountAt(&entry, other);
     return;
   }
   CountAt(&entry, std::nullopt);
@@ -227,14 +247,16 @@ void LongRequests::SeekGroup(Request& request, TimeUs now) {
 }
 
 // The request waits, and those that are looked at next come after it. Of those that wait at one
-// group the policy serves the longest, so a shorter one behind a longer one claims nothing.
+// group the policy serves the longest that it can, so a shorter one behind a longer one claims
+// nothing, nor does one that the group cannot be bound for now.
 void LongRequests::AddClaim(RequestId id, TimeUs now, Claims* claims) const {
   const auto entry = entries_.find(id);
   if (entry == entries_.end() || !entry->second.group || entry->second.epoch != 0) return;
   const auto& [tokens, group, epoch, stuck_us] = entry->second;
   std::vector<Claim>& of_group = (*claims)[*group];
   if (!of_group.empty() && of_group.back().tokens >= tokens) return;
-  of_group.push_back({tokens, parts_.formations->AwaitedFor(*group, tokens, now)});
+  std::vector<InstanceId> awaited = parts_.formations->AwaitedFor(*group, tokens, now);
+  if (!awaited.empty()) of_group.push_back({tokens, std::move(awaited)});
 }
 
 bool LongRequests::IsClaimed(const Key& group, const Instance& lead, const Claims& claims) const {

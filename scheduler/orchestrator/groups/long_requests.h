@@ -6,11 +6,12 @@
 // instance takes part. Part of OrchestratorCore.
 //
 // Each request that waits is counted at one group of its model (GroupNeeds), so that the policy
-// binds that one; while it runs, at the formation that runs it, so that this stays bound. It is
-// announced to whichever group of its model stands and holds it. Those of a higher priority go
-// first, then in the order of submission. So that nobody waits for ever, later ones do not join a
-// formation that is too small for an earlier one and has some of the instances for which that one
-// waits (Claim): what runs there ends, and nothing new begins.
+// binds that one, and at another once that one can hold it and has fewer long ones; while it runs,
+// at the formation that runs it, so that this stays bound. It is announced to whichever group of
+// its model stands and holds it. Those of a higher priority go first, then in the order of
+// submission. So that nobody waits for ever, later ones do not join a formation that is too small
+// for an earlier one and has some of the instances for which that one waits (Claim): what runs
+// there ends, and nothing new begins.
 //
 // Ends. A request that is longer than the widest group (WidestGroups) is refused when it is
 // submitted, unless an orchestrator before has accepted it: the group may not be complete yet.
@@ -21,10 +22,12 @@
 // What the lead refuses is planned again, not under the same formation; what it took, but its
 // router did not attach to in time, under any, at another lead before others.
 //
-// Cost. A call costs O(log requests) plus the groups of the model. PlaceWaiting looks at the models
-// that GroupNeeds::NoteChange named: for a lead of each length in turn, until none holds the
-// shortest that waits. Every kCheckUs, and when an instance came or went, it asks for each request
-// that waits whether a group can still be bound.
+// Cost. A call costs O(log requests) plus the groups of the model, but for WidestGroups, which
+// walks over the model's instances when one came, went, or began or ended to drain. PlaceWaiting
+// looks at the models that GroupNeeds::NoteChange named. If requests of one wait, it looks for a
+// lead for each length in turn, until none holds the shortest: a walk over the model's instances
+// each. Every kCheckUs, and when an instance came or went, it asks for each request that waits
+// whether a group can still be bound.
 //
 // Invariants (CheckInvariants, by the core's numbers): 12, exactly the requests with in_group are
 // known here; those that wait have no decode instance; GroupNeeds counts each at its group.
@@ -132,6 +135,7 @@ class LongRequests {
   void PlaceAtLeads(const std::string& model, TimeUs now);
   void TryPlace(Request& request, const Claims& claims, TimeUs now);
   void SeekGroup(Request& request, TimeUs now);
+  std::optional<Key> EmptierThan(const Key& own, const Request& request, TimeUs now) const;
   void AddClaim(RequestId id, TimeUs now, Claims* claims) const;
   void LeaveLine(const Request& request, int64_t tokens);
   bool IsClaimed(const Key& group, const Instance& lead, const Claims& claims) const;

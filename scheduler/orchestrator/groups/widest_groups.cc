@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "scheduler/base/looks.h"
 #include "scheduler/orchestrator/groups/formation.h"
 #include "scheduler/orchestrator/groups/formations.h"
 
@@ -9,13 +10,15 @@ namespace skein::scheduler::orchestrator {
 
 bool WidestGroups::Note(const std::string& model, TimeUs now) {
   Seen& seen = seen_[model];
-  const Widest widest = Now(model);
+  const uint64_t walked = registry_->DrainVersion(model, Role::kDecode);
+  const Widest widest = walked == seen.walked ? seen.widest : Now(model);
   std::erase_if(seen.former, [&](const Former& former) {
     return former.widest.tokens <= std::max(widest.tokens, seen.widest.tokens) ||
            now > former.until_us + groups_->kept_us();
   });
   if (seen.widest.tokens > widest.tokens) seen.former.push_back({seen.widest, now});
   seen.widest = widest;
+  seen.walked = walked;
   const uint64_t version = registry_->PoolVersion(model, Role::kDecode);
   const bool changed = seen.version != version;
   seen.version = version;
@@ -23,9 +26,10 @@ bool WidestGroups::Note(const std::string& model, TimeUs now) {
 }
 
 WidestGroups::Widest WidestGroups::Of(const std::string& model, TimeUs now) const {
-  Widest widest = Now(model);
   const auto seen = seen_.find(model);
-  if (seen == seen_.end()) return widest;
+  if (seen == seen_.end()) return Now(model);
+  const bool changed = seen->second.walked != registry_->DrainVersion(model, Role::kDecode);
+  Widest widest = changed ? Now(model) : seen->second.widest;
   const auto take = [&](const Widest& one) {
     if (one.tokens > widest.tokens) widest = one;
   };
@@ -40,6 +44,7 @@ WidestGroups::Widest WidestGroups::Now(const std::string& model) const {
   Widest widest = {.size = 1, .tokens = registry_->LargestSequence(model)};
   groups_->ForEachDecodeGroup(model, [&](const GroupControl::Key&,
                                          const GroupControl::Group& group) {
+    SKEIN_LOOKED(group.members.size());
     std::vector<const Instance*> members;  // that make communicators
     for (const InstanceId id : group.members) {
       const Instance* member = registry_->Find(id);

@@ -26,10 +26,10 @@ class WidestGroups {
   WidestGroups(const Registry* registry, const GroupControl* groups)
       : registry_(registry), groups_(groups) {}
 
-  // An instance of the model came or went, or began or ended to drain. True: since the last call
-  // one came or went. A walk over the model's groups.
+  // Of each change of the model's instances. True: since the last call one came or went. Only then,
+  // or when one began or ended to drain, it walks over the model's groups; so does Of if that has
+  // not been noted.
   bool Note(const std::string& model, TimeUs now);
-  // The same walk.
   Widest Of(const std::string& model, TimeUs now) const;
 
  private:
@@ -39,6 +39,7 @@ class WidestGroups {
   };
   struct Seen {
     uint64_t version = 0;        // of the model's pool
+    uint64_t walked = 0;         // its DrainVersion
     Widest widest;               // at the last Note
     std::vector<Former> former;  // ever smaller ones
   };

@@ -65,6 +65,10 @@ void Registry::RenewLease(Instance& instance, TimeUs now) {
   Recount(instance);
 }
 
+void Registry::NoteDraining(Instance& instance, bool before) {
+  if (instance.draining() != before) PoolOf(instance).drain_version = ++versions_;
+}
+
 void Registry::AwaitRouter(Instance& instance, TimeUs now) {
   const TimeUs end_us = listening_.At(now) + lease_us_ / 2;
   if (end_us <= instance.lease_end_us) return;
@@ -91,7 +95,9 @@ absl::StatusOr<Registry::Registration> Registry::Register(const RegisterRequest&
   Instance& instance = instances_.at(registration->id);
   instance.reported = true;
   instance.avoid = false;
+  const bool drained = instance.draining();
   instance.load = hello.load;
+  NoteDraining(instance, drained);
   instance.SetHeld(hello.held);
   Recount(instance);
   return registration;
@@ -133,7 +139,7 @@ absl::StatusOr<Registry::Registration> Registry::FindOrAdd(const WorkerIdentity&
   pool.blocks.together += identity.total_blocks;
   pool.most_blocks.largest = std::max(pool.most_blocks.largest, pool.blocks.largest);
   pool.most_blocks.together = std::max(pool.most_blocks.together, pool.blocks.together);
-  pool.version = ++versions_;
+  pool.version = pool.drain_version = ++versions_;
   instance.sums_ = &pool.sums;
   instance.changed_ = &pool.changed;
   Recount(instance);
@@ -172,7 +178,9 @@ absl::StatusOr<Registry::Reported> Registry::Report(const ReportRequest& report,
   }
   RenewLease(*instance, now);
   instance->avoid = false;
+  const bool drained = instance->draining();
   instance->load = report.load;
+  NoteDraining(*instance, drained);
   // What was withdrawn may be held again since: `held` comes last.
   for (const EndedRequest& one : report.ended) instance->DropHeld(one.id, one.epoch);
   for (const HeldRequest& one : report.gone) instance->DropHeld(one.id, one.epoch);
@@ -199,7 +207,9 @@ absl::Status Registry::Drain(const DrainRequest& request) {
                      identity.role == Role::kPrefill ? "prefill" : "decode",
                      " instance that serves model ", identity.model, ": its requests would fail"));
   }
+  const bool drained = instance->draining();
   instance->drain_order = !request.undo;
+  NoteDraining(*instance, drained);
   Recount(*instance);
   return absl::OkStatus();
 }
@@ -215,7 +225,7 @@ void Registry::Remove(InstanceId id) {
   pool.largest_sequence = LargestSequenceOf(pool.instances);
   pool.blocks = BlocksOf(pool.instances);
   pool.without_stream.erase(id);
-  pool.version = ++versions_;
+  pool.version = pool.drain_version = ++versions_;
   leases_.Remove(id);
   by_connection_.erase(instance.connection);
   const auto there = at_endpoint_.find(instance.identity.endpoint);
@@ -331,6 +341,11 @@ Registry::PoolBlocks Registry::MostBlocksOfPool(const std::string& model, Role r
 uint64_t Registry::PoolVersion(const std::string& model, Role role) const {
   const PoolOfRole* pool = FindPool(model, role);
   return pool == nullptr ? 0 : pool->version;
+}
+
+uint64_t Registry::DrainVersion(const std::string& model, Role role) const {
+  const PoolOfRole* pool = FindPool(model, role);
+  return pool == nullptr ? 0 : pool->drain_version;
 }
 
 absl::Status Registry::CheckInvariants() const {

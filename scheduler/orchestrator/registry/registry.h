@@ -122,6 +122,8 @@ class Registry {
   PoolBlocks MostBlocksOfPool(const std::string& model, Role role) const;
   // Another number when an instance of the pool came or went.
   uint64_t PoolVersion(const std::string& model, Role role) const;
+  // The same, and when one began or ended to drain.
+  uint64_t DrainVersion(const std::string& model, Role role) const;
   // NOT_FOUND: there is no such instance. FAILED_PRECONDITION: it is the last one of its model and
   // role that requests can be placed at.
   absl::Status Drain(const DrainRequest& request);
@@ -146,6 +148,7 @@ class Registry {
     PoolBlocks most_blocks;
     std::set<InstanceId> without_stream;  // and without a successor
     uint64_t version = 1;
+    uint64_t drain_version = 1;
   };
   using PoolKey = std::pair<std::string, Role>;
 
@@ -156,6 +159,7 @@ class Registry {
   PoolOfRole& PoolOf(const Instance& instance);
   const PoolOfRole* FindPool(const std::string& model, Role role) const;
   void RenewLease(Instance& instance, TimeUs now);
+  void NoteDraining(Instance& instance, bool before);
 
   uint64_t next_id_;
   TimeUs lease_us_;

@@ -154,6 +154,32 @@ TEST_F(RegistryTest, PoolsAreByModelAndRoleAndTellWhenTheyChange) {
   EXPECT_TRUE(registry_.Pool("other", Role::kDecode).empty());
 }
 
+TEST_F(RegistryTest, APoolTellsWhenOneBeginsOrEndsToDrain) {
+  const InstanceId one = Up(Role::kPrefill, 11);
+  Up(Role::kPrefill, 12);
+  uint64_t version = 0;
+  const auto changed = [&] {
+    const uint64_t before = std::exchange(version, registry_.DrainVersion("m", Role::kPrefill));
+    return before != version;
+  };
+  EXPECT_TRUE(changed());
+  Report(one, 11);
+  EXPECT_FALSE(changed());
+  const uint64_t pool = registry_.PoolVersion("m", Role::kPrefill);
+  EXPECT_TRUE(registry_.Drain({.instance = one}).ok());
+  EXPECT_TRUE(changed());
+  Report(one, 11, /*draining=*/true);
+  EXPECT_FALSE(changed()) << "it drains already";
+  Report(one, 11);
+  EXPECT_TRUE(registry_.Drain({.instance = one, .undo = true}).ok());
+  EXPECT_TRUE(changed());
+  Report(one, 11, /*draining=*/true);
+  EXPECT_TRUE(changed());
+  EXPECT_EQ(registry_.PoolVersion("m", Role::kPrefill), pool);
+  registry_.Remove(one);
+  EXPECT_TRUE(changed());
+}
+
 TEST_F(RegistryTest, ALayoutThatDoesNotFitTheHeadsIsRefused) {
   WorkerIdentity identity = Identity(Role::kDecode, 11);
   identity.shape.kv_heads = 4;

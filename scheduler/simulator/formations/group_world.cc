@@ -4,7 +4,6 @@
 #include <iterator>
 
 #include "scheduler/base/own_end_first.h"
-#include "scheduler/orchestrator/groups/formation_switch.h"
 
 namespace skein::scheduler {
 namespace {
@@ -134,6 +133,7 @@ void GroupWorld::Prepare(int32_t member, const PrepareFormation& order) {
   const bool leads = member == order.first;
   at.preparing = order.epoch;
   at.how = order.own;
+  at.own_pause_us = order.own_pause_us.value_or(kOwnPauseUs);
   at.prepared = false;
   at.drains = OwnEndFirst(order.own, leads);
   at.moves = order.own == OwnSequences::kSoftPreempt && leads;
@@ -154,7 +154,7 @@ void GroupWorld::TellReady() {
 
 void GroupWorld::Commit(uint64_t epoch, const Subset& subset, TimeUs now) {
   const Member& lead = At(subset.first);
-  if (lead.preparing == epoch) forming_[epoch] = {subset, lead.how, now};
+  if (lead.preparing == epoch) forming_[epoch] = {subset, lead.how, lead.own_pause_us, now};
 }
 
 void GroupWorld::End(int32_t member, uint64_t epoch, Switch how, TimeUs now) {
@@ -212,6 +212,7 @@ void GroupWorld::Merge(uint64_t epoch, const Forming& forming, TimeUs now) {
   unit.epoch = epoch;
   unit.reason = reason;
   unit.own = forming.own;
+  unit.own_pause_us = forming.own_pause_us;
   unit.bind_us = now;
   units_.emplace(subset.first, std::move(unit));
   for (const auto& [request, made] : moving) kv_.Free(request);

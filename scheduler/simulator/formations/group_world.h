@@ -30,6 +30,7 @@
 #include "scheduler/simulator/formations/phased_load.h"
 #include "scheduler/simulator/formations/sequence_batch.h"
 #include "scheduler/simulator/formations/step_time.h"
+#include "scheduler/worker/group/own_pause.h"
 #include "scheduler/worker/group/step_share.h"
 
 namespace skein::scheduler {
@@ -78,6 +79,7 @@ class GroupWorld : public FormationWorld {
   struct Member {
     SequenceBatch own;
     OwnSequences how = OwnSequences::kShare;  // of the order to prepare
+    TimeUs own_pause_us = kOwnPauseUs;        // likewise
     uint64_t preparing = 0;                   // epoch; 0: none
     bool prepared = false;
     bool drains = false;  // what it runs alone ends first
@@ -93,6 +95,7 @@ class GroupWorld : public FormationWorld {
     bool hard_end = false;
     orchestrator::BindReason reason = orchestrator::BindReason::kLoad;
     OwnSequences own = OwnSequences::kShare;
+    TimeUs own_pause_us = kOwnPauseUs;
     TimeUs bind_us = 0;
     TimeUs until_us = kNever;  // of the step that runs
     bool runs_own = false;
@@ -102,6 +105,7 @@ class GroupWorld : public FormationWorld {
   struct Forming {
     orchestrator::Subset subset;
     OwnSequences own = OwnSequences::kShare;
+    TimeUs own_pause_us = kOwnPauseUs;
     TimeUs since_us = 0;
   };
 

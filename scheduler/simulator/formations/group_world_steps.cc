@@ -55,8 +55,8 @@ void GroupWorld::Start(Unit* unit, TimeUs now) {
     own_tokens += Admit(&At(i).own, {i, 1});
   }
   if (bound_tokens == 0 && own_tokens == 0) return;
-  const bool paused =
-      !unit->releasing && bound_tokens > 0 && OwnPauses(unit->own, now - unit->bind_us);
+  const bool paused = !unit->releasing && bound_tokens > 0 &&
+                      OwnPauses(unit->own, now - unit->bind_us, unit->own_pause_us);
   if (!paused && unit->share.NextIsOwn(own_tokens, bound_tokens)) {
     StartOwn(unit, now);
   } else {

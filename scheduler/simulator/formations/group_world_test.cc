@@ -1,6 +1,10 @@
 #include "scheduler/simulator/formations/group_world.h"
 
 #include <gtest/gtest.h>
+
+#include <optional>
+#include <vector>
+
 #include "scheduler/simulator/formations/builtin_step_profiles.h"
 #include "scheduler/worker/group/own_pause.h"
 
@@ -125,10 +129,11 @@ INSTANTIATE_TEST_SUITE_P(All, GroupWorldTest,
                                          OwnSequences::kSoftPreempt, OwnSequences::kHardPreempt),
                          NameOf);
 
-void Bind(OwnSequences own, TimeUs* now, GroupWorld* world) {
-  for (int32_t i = 0; i < 2; ++i) {
-    world->Prepare(i, {.epoch = 3, .first = 0, .size = 2, .own = own});
-  }
+void Bind(OwnSequences own, TimeUs* now, GroupWorld* world,
+          std::optional<TimeUs> own_pause_us = {}) {
+  PrepareFormation order = {.epoch = 3, .first = 0, .size = 2, .own = own};
+  order.own_pause_us = own_pause_us;
+  for (int32_t i = 0; i < 2; ++i) world->Prepare(i, order);
   world->Advance(*now);
   auto prepared = static_cast<int64_t>(world->TakeTold().size());
   while (prepared < 2) {
@@ -156,8 +161,8 @@ TEST(GroupWorld, SoftBindBeginsRequestsAtTheLead) {
   EXPECT_GE(world.record().steps()[static_cast<size_t>(StepKind::kTp)].count, 200 - alone - 1);
 }
 
-// Hard preempt: own sequences pause while the group has work, for a minute at most.
-TEST(GroupWorld, APauseEndsAMinuteAfterTheBind) {
+// Hard preempt: own sequences pause while the group has work, for so long at most.
+void ExpectPause(std::optional<TimeUs> ordered_us, TimeUs pause_us) {
   const std::vector<GroupRequest> requests = {{.prompt_tokens = 500, .output_tokens = 100},
                                               {.prompt_tokens = 500, .output_tokens = 100},
                                               {.prompt_tokens = 500, .output_tokens = 20'000}};
@@ -165,18 +170,22 @@ TEST(GroupWorld, APauseEndsAMinuteAfterTheBind) {
   for (size_t i = 0; i < 2; ++i) world.Arrive(i);
   world.Advance(0);
   TimeUs now = 0;
-  Bind(OwnSequences::kHardPreempt, &now, &world);
+  Bind(OwnSequences::kHardPreempt, &now, &world, ordered_us);
   world.Advance(now = world.NextEnd());
   world.Arrive(2);
   world.Advance(now);
   const auto made = [&] { return world.record().outcomes()[0].made; };
   const TimeUs bound_us = now;
-  while (now < bound_us + kOwnPauseUs - kSecondUs) world.Advance(now = world.NextEnd());
+  while (now < bound_us + pause_us - kSecondUs) world.Advance(now = world.NextEnd());
   EXPECT_LT(made(), 5);
-  while (now < bound_us + kOwnPauseUs + 10 * kSecondUs) world.Advance(now = world.NextEnd());
+  while (now < bound_us + pause_us + 10 * kSecondUs) world.Advance(now = world.NextEnd());
   EXPECT_EQ(made(), 100);
   EXPECT_LT(world.record().outcomes()[2].made, 20'000);
 }
+
+TEST(GroupWorld, APauseEndsAMinuteAfterTheBind) { ExpectPause({}, kOwnPauseUs); }
+
+TEST(GroupWorld, AnOrderSaysHowLongThePauseIs) { ExpectPause(20 * kSecondUs, 20 * kSecondUs); }
 
 // No instance holds more KV than it has; what fits none is refused.
 TEST(GroupWorld, WaitsForKvAndRefusesWhatFitsNoFormation) {
