@@ -2,6 +2,7 @@
 """Decode instances of a node are bound and released by skeinctl while requests stream: tokens stay right, gaps are bounded, what is shown is
 so, what is placed in a bound group runs on all its members, and those of a group whose member is killed work alone again. By itself a group
 is bound for a request that no instance holds, and for urgent ones."""
+import concurrent.futures
 import json
 import os
 import random
@@ -274,6 +275,55 @@ def what_is_placed_in_a_bound_group_runs_on_all_members():
         assert min(steps_together(cluster, name) for name in members(cluster).values()) > 0
 
 
+STORY = "once upon a time there was little bird that lived in the tall tree and sang every day to its friend fox".split()
+
+
+def story(draw, words, tokens, **more):
+    """A greedy request for tokens of a real model."""
+    return {"prompt": " ".join(draw.choice(STORY) for _ in range(words)), "max_tokens": tokens, "ignore_eos": True, "temperature": 0,
+            "return_token_ids": True, **more}
+
+
+def answers_of(cluster, pool, asked):
+    """Of requests that come at once."""
+    def answer_of(body):
+        choice, = cluster.post("/v1/completions", {"model": cluster.name, **body}, timeout=120)["choices"]
+        return choice["text"], choice["token_ids"], choice["logprobs"] and choice["logprobs"]["token_logprobs"]
+    return list(pool.map(answer_of, asked))
+
+
+def a_real_model_answers_the_same_in_a_bound_group():
+    """Bit for bit, as it is reproducible. Its members share the work: many long requests, and slow kernels of which the answers before
+    the bind are, too, beside which what only the lead does is little."""
+    draw = random.Random(8)
+    asked = [story(draw, words, 200, logprobs=0) for words in (5, 40, 120, 300) for _ in range(2)]
+    sanitized = "ASAN_OPTIONS" in os.environ or "TSAN_OPTIONS" in os.environ  # slow, and the lead's own work with it
+    long = [story(draw, *((200, 150) if sanitized else (1900, 350))) for _ in range(12)]
+    with Cluster(binaries_from_argv(), TOKENIZER, prefill=1, decode=4,
+                 worker_flags=["--device=cpu", "--node=a", "--kv-gib=0.04", "--reproducible=on"], prefill_flags=["--threads=2"],
+                 decode_flags=["--threads=1", "--isa=portable"]) as cluster, \
+            concurrent.futures.ThreadPoolExecutor(12) as pool, concurrent.futures.ThreadPoolExecutor(1) as beside:
+        group = await_communicators(cluster)
+        names = members(cluster)
+        together = lambda: [steps_together(cluster, name) for name in names.values()]  # noqa: E731
+        alone = [answers_of(cluster, pool, some) for some in (asked, long)]
+        assert together() == [0] * 4, together()
+        order(cluster, "bind", "--group", group["name"], "--size", "4")
+        assert answers_of(cluster, pool, asked) == alone[0], "other answers in a bound group"
+        assert min(together()) >= 200, together()
+        answers = beside.submit(answers_of, cluster, pool, long)
+        lead = cluster.processes[names[group["instances"][0]]]
+        cluster.until(lambda: answers.done() or cluster.metric(lead, "vllm:num_requests_running") >= 8, "the group runs long requests")
+        found = json.loads(skeinctl(cluster, "formation", "--verify", "--watch-s=1.5", "--format=json").stdout)
+        assert answers.result() == alone[1], "other answers to long requests in a bound group"
+        assert shown(cluster) == [("bound(4)", group["instances"])] and group_of(cluster)["formations"][0]["pinned"], group_of(cluster)
+        checks = {check["check"]: (check["verdict"], check["detail"]) for one in found["groups"] for check in one.get("checks", [])}
+        print("checks:", checks)
+        assert all(checks[name][0] == "passed" for name in ("steps", "bytes", "blocks")), checks
+        assert sanitized or checks["cpu"][0] in ("passed", "unknown"), checks
+        cluster.assert_idle_and_whole()
+
+
 SMALL = ["--kv-gib=0.0001"]  # 103 blocks: 1,648 tokens an instance, four times as many in bound(4)
 
 
@@ -349,5 +399,5 @@ if __name__ == "__main__":
     run_tests(groups_bind_and_release_while_requests_stream, requests_that_run_alone_fare_as_a_bind_says,
               requests_pause_while_a_hard_bound_group_runs, a_group_that_ran_no_step_is_neither_right_nor_wrong,
               a_member_that_is_killed_leaves_the_others_working_alone, what_cannot_be_is_refused_with_its_reason,
-              what_is_placed_in_a_bound_group_runs_on_all_members,
+              what_is_placed_in_a_bound_group_runs_on_all_members, a_real_model_answers_the_same_in_a_bound_group,
               a_request_that_no_instance_holds_is_computed_by_a_bound_group, an_urgent_request_gets_a_bound_group)
