@@ -89,6 +89,7 @@ TEST_F(HeldFormationTest, WhereOwnSequencesEndFirstItIsPreparedWhenTheyHave) {
     EXPECT_FALSE(held_.TakesOwn()) << "until it is bound or forgotten";
     EXPECT_EQ(Told().phase, Phase::kPrepared);
     EXPECT_EQ(Told().drain_us, 20);
+    held_.Forget(absl::CancelledError("not wanted"));
   }
 }
 
