@@ -24,7 +24,7 @@ void RingAttention::Begin() {
 
 absl::Status RingAttention::WriteKv(const LayerWeights& w, int layer) {
   if (step_.shared != nullptr) {
-    const absl::Status written = WriteShared(w, layer);
+    absl::Status written = WriteShared(w, layer);
     if (!written.ok()) return written;
   } else if (rows_->tokens() > 0) {
     engine::WriteKv(step_.model, w, *rows_, layer, step_.state);
@@ -57,14 +57,14 @@ bool RingAttention::KeepLogitRows(const LayerWeights& w, int /*layer*/) {
 absl::Status RingAttention::Attend(const LayerWeights& w, int layer) {
   const int64_t rows = rows_->tokens();
   if (queries_due_) {
-    const absl::Status made = step_.shared->MakeQueries(w, rows);
+    absl::Status made = step_.shared->MakeQueries(w, rows);
     if (!made.ok()) return made;
   }
   if (rows == 0) {  // nor will a later layer have any
     ConsumeAll();
   } else {
     MakeQueries(step_.model, w, *rows_, step_.state);
-    const absl::Status attended = AttendAll(layer);
+    absl::Status attended = AttendAll(layer);
     if (!attended.ok()) return attended;
   }
   if (step_.shared != nullptr) return step_.shared->Project(w, rows);

@@ -101,6 +101,7 @@ class TensorFailure : public ::testing::Test {
   // Runs the ranks that are there; logits of the last token, at rank 0.
   std::vector<float> Run(const std::vector<size_t>& present = {0, 1, 2, 3}) {
     std::vector<std::thread> threads;
+    threads.reserve(present.size());
     for (const size_t r : present) threads.emplace_back([this, r] { RunRank(r, *engines_[r]); });
     for (std::thread& thread : threads) thread.join();
     return inputs_[0].status.ok() && !inputs_[0].results.empty() ? inputs_[0].results[0].logits

@@ -20,7 +20,7 @@ absl::Status TensorFeedForward::Run(const LayerWeights& w, WeightSource& weights
     if (!all.ok()) return all.status();
     const Matrix partial = tensor_.Partial(piece, projected.cols);
     MultiplyFeedForward(model_, **here, piece.all, *all, partial, state_);
-    const absl::Status summed = tensor_.ScatterSum(piece, partial, projected);
+    absl::Status summed = tensor_.ScatterSum(piece, partial, projected);
     if (!summed.ok()) return summed;
   }
   weights.Used(layer);

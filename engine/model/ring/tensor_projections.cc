@@ -81,7 +81,7 @@ absl::Status TensorProjections::Project(const LayerWeights& w, int64_t rows) {
     if (!all.ok()) return all.status();
     const Matrix partial = tensor_.Partial(piece, projected.cols);
     Apply(model_, piece.all, *all, {{w.attention_out, partial}});
-    const absl::Status summed = tensor_.ScatterSum(piece, partial, projected);
+    absl::Status summed = tensor_.ScatterSum(piece, partial, projected);
     if (!summed.ok()) return summed;
   }
   return absl::OkStatus();

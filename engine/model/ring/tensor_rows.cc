@@ -57,7 +57,7 @@ absl::StatusOr<Matrix> TensorRows::Gather(const Piece& piece, const Matrix& own)
     send.push_back(piece.own.count == 0 ? std::span<std::byte>() : BytesOf(RowsOf(own, piece.own)));
     receive.push_back(BytesOf(RowsOf(all, theirs)));
   }
-  const absl::Status moved = step_.tensor->AllToAll(send, receive, step_.deadline);
+  absl::Status moved = step_.tensor->AllToAll(send, receive, step_.deadline);
   if (!moved.ok()) return moved;
   return all;
 }
@@ -75,7 +75,7 @@ absl::StatusOr<Matrix> TensorRows::GatherColumns(const Piece& piece, const Matri
     send.push_back(BytesOf(block));
     receive.push_back(BytesOf(RowsOf(all, piece.ranks[r])));
   }
-  const absl::Status moved = step_.tensor->AllToAll(send, receive, step_.deadline);
+  absl::Status moved = step_.tensor->AllToAll(send, receive, step_.deadline);
   if (!moved.ok()) return moved;
   return all;
 }
@@ -100,7 +100,7 @@ absl::StatusOr<std::vector<Matrix>> TensorRows::Scatter(const Piece& piece, cons
   const Matrix received = Compact(buffers_.received, count * step_.tp, partial.cols);
   std::vector<Matrix> parts;
   for (int64_t r = 0; r < step_.tp; ++r) parts.push_back(RowsOf(received, {r * count, count}));
-  const absl::Status moved = Exchange(piece, partial, parts);
+  absl::Status moved = Exchange(piece, partial, parts);
   if (!moved.ok()) return moved;
   return parts;
 }
@@ -111,7 +111,7 @@ absl::Status TensorRows::ScatterSum(const Piece& piece, const Matrix& partial, c
   std::vector<Matrix> parts = {count == 0 ? Matrix{} : RowsOf(own, piece.own)};
   for (int64_t r = 1; r < step_.tp; ++r)
     parts.push_back(RowsOf(received, {(r - 1) * count, count}));
-  const absl::Status moved = Exchange(piece, partial, parts);
+  absl::Status moved = Exchange(piece, partial, parts);
   if (!moved.ok() || count == 0) return moved;
   for (size_t apart = 1; apart < parts.size(); apart *= 2) {
     for (size_t r = 0; r + apart < parts.size(); r += 2 * apart) {
