@@ -55,7 +55,7 @@ def every_chunk_is_measured():
         done = profile(cluster, folder, "--prompt-tokens-min=20", "--prompt-tokens-max=160", "--lengths=4", "--rounds=2")
         assert done.returncode == 0 or b"sp 1:" in done.stderr, done.stderr
         with open(os.path.join(folder, "samples.csv"), encoding="utf-8") as f:
-            rows = list(csv.DictReader(f))
+            rows = list(csv.DictReader(line for line in f if line[0] != "#"))
         measured = {(int(r["history_tokens"]), int(r["chunk_tokens"])) for r in rows}
         assert measured == set().union(*(chunks_of(n) for n in (20, 40, 80, 160))), measured
         assert all(r["sp"] == "1" and float(r["seconds"]) > 0 for r in rows), rows
@@ -86,6 +86,8 @@ def measure_each_shape(cluster, folder):
     assert b"profile: 36 of 36: round 2 of 2, a prompt of " in done.stderr, done.stderr
     for size in ("1", "2"):
         assert {20, 71, 253, 900} <= ends_of_prompts(folder, size), done.stderr
+    with open(os.path.join(folder, "samples.csv"), encoding="utf-8") as f:
+        assert any(line.startswith("# prefill,2,2,") for line in f), "2 instances in TP were not measured"
     cluster.assert_idle_and_whole()
 
 

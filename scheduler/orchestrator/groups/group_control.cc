@@ -29,18 +29,19 @@ void GroupControl::Came(const Instance& instance, TimeUs now,
   }
   const auto [known, is_new] = key_of_.try_emplace(instance.id, KeyOf(instance));
   if (!is_new) return;
+  const Key& own = known->second;
   const bool restarted = std::any_of(replaces.begin(), replaces.end(), [&](InstanceId former) {
     const Key* key = KeyOf(former);
-    return key != nullptr && *key == known->second;
+    return key != nullptr && *key == own;
   });
-  const auto comes_back = [&](const auto& absent) { return absent.first == known->second; };
+  const auto comes_back = [&own](const auto& absent) { return absent.first == own; };
   const auto absent = std::find_if(absent_.begin(), absent_.end(), comes_back);
   if (!restarted && absent != absent_.end()) absent_.erase(absent);
-  const auto [it, began] = groups_.try_emplace(known->second);
+  const auto [it, began] = groups_.try_emplace(own);
   Group& group = it->second;
   group.members.insert(instance.id);
   group.pause_us = kRetryMinUs;
-  if (!instance.identity.comm_address.empty()) OrderAt(now + kSettleUs, known->second);
+  if (!instance.identity.comm_address.empty()) OrderAt(now + kSettleUs, own);
   if (began) group.since_us = now;
 }
 
