@@ -92,6 +92,7 @@ TEST(PoolPlanner, ItsShapesAreThoseThatItsNodesAllow) {
   PoolPlanner pool(std::make_shared<const PlanningConfig>(planning));
   const auto seconds = [&](const std::vector<const char*>& labels) {
     std::vector<std::pair<std::string, InstanceId>> by_label;
+    by_label.reserve(labels.size());
     for (const char* label : labels) by_label.emplace_back(label, InstanceId{by_label.size() + 1});
     pool.SetLayout(LayOut(by_label, 8), 16);
     return pool.latency().Seconds(4, 0, 0);
