@@ -86,8 +86,9 @@ TEST(FormationCodec, AMalformedOrderOfAFormationNamesItsField) {
 }
 
 TEST(FormationCodec, AGroupOrderKeepsItsMembersAndNamesABadField) {
-  const scheduler::GroupOrder order{
-      .generation = uint64_t{1} << 60, .index = 1, .members = {{{3}, "a"}, {{9}, "b\0c"}}};
+  const scheduler::GroupOrder order{.generation = uint64_t{1} << 60,
+                                    .index = 1,
+                                    .members = {{{3}, "a"}, {{9}, std::string("b\0c", 3)}}};
   const auto decoded = FromProto(ToProto(order));
   ASSERT_TRUE(decoded.ok()) << decoded.status();
   EXPECT_EQ(decoded->generation, order.generation);
