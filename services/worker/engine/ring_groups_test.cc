@@ -114,7 +114,7 @@ absl::Status ExchangeInTensorGroup(const engine::RingStep& step) {
   EXPECT_EQ(static_cast<uint64_t>(step.tensor->Rank()), rank % tp);
   std::vector<uint64_t> got(tp), neighbours(tp);
   std::iota(neighbours.begin(), neighbours.end(), rank / tp * tp);
-  const absl::Status status = step.tensor->AllGather(
+  absl::Status status = step.tensor->AllGather(
       std::as_bytes(std::span(&rank, 1)), std::as_writable_bytes(std::span(got)), step.deadline);
   EXPECT_TRUE(!status.ok() || got == neighbours);
   return status;

@@ -187,6 +187,7 @@ class Sequence {
 // Of each worker: the links and communicators that it has made.
 std::vector<std::string> MadeBy(GroupProcesses* node) {
   std::vector<std::string> made;
+  made.reserve(static_cast<size_t>(node->size()));
   for (int slot = 0; slot < node->size(); ++slot) made.push_back(node->process(slot).Ask("made"));
   return made;
 }
