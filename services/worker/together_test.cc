@@ -51,6 +51,7 @@ class TogetherTest : public ::testing::Test, protected testing::PrefillMembers {
 
 TEST_F(TogetherTest, RandomPlansSampleWhatOneInstanceWould) {
   std::vector<scheduler::RequestId> ids;
+  ids.reserve(24);
   for (int i = 0; i < 24; ++i) ids.push_back(Submit());
   for (scheduler::RequestId id : ids) RunUntilEnded(id);
   for (scheduler::RequestId id : ids) ExpectRight(id);
