@@ -39,6 +39,7 @@ uint32_t FromEnvironment(const char* name, uint32_t otherwise) {
 
 struct Totals {
   int binds = 0, given_up = 0, releases = 0, alone = 0, in_group = 0;
+  int pins = 0, kept_by_pins = 0;  // orders about formations that a pin kept from being carried out
   int64_t tokens = 0;
 };
 
@@ -95,9 +96,7 @@ class Sequence {
         if (!standing_.empty()) ReleaseUnlessPinned(AnyStanding());
         return;
       case 7:
-        if (standing_.empty()) return;
-        standing_[AnyStanding()].pinned = Chance(2);
-        return;
+        return PinOrUnpin();
       default:
         return Go();
     }
@@ -120,6 +119,13 @@ class Sequence {
     node_->Start(group.first, Between(1, 16), Between(1, 32), group.epoch, Chance(2));
   }
 
+  void PinOrUnpin() {
+    if (standing_.empty()) return;
+    Standing& one = standing_[AnyStanding()];
+    one.pinned = Chance(2);
+    totals_->pins += one.pinned ? 1 : 0;
+  }
+
   // As by load: what is pinned stays as it is.
   void Bind() {
     int count = 2;
@@ -131,7 +137,10 @@ class Sequence {
     const bool pinned = std::any_of(standing_.begin(), standing_.end(), [&](const Standing& one) {
       return overlaps(one) && one.pinned;
     });
-    if (pinned) return;
+    if (pinned) {
+      ++totals_->kept_by_pins;
+      return;
+    }
     for (size_t i = standing_.size(); i-- > 0;) {
       if (overlaps(standing_[i])) Release(i, HowToRelease(), /*wait=*/true);
     }
@@ -158,7 +167,11 @@ class Sequence {
   }
 
   void ReleaseUnlessPinned(size_t at) {
-    if (!standing_[at].pinned) Release(at, HowToRelease(), Chance(2));
+    if (standing_[at].pinned) {
+      ++totals_->kept_by_pins;
+      return;
+    }
+    Release(at, HowToRelease(), Chance(2));
   }
   // Without waiting it is still being released when the next orders come.
   void Release(size_t at, Switch how, bool wait) {
@@ -212,16 +225,20 @@ void RunSequences(const std::string& device, int size, uint32_t seeds) {
     EXPECT_EQ(MadeBy(&node), made);
   }
   std::printf(
-      "%u sequences on %d %s workers: %d binds, %d given up, %d releases, %d requests "
-      "for one, %d for groups, %ld tokens; steps together:",
-      seeds, size, device.c_str(), totals.binds, totals.given_up, totals.releases, totals.alone,
-      totals.in_group, static_cast<long>(totals.tokens));
+      "%u sequences on %d %s workers: %d binds, %d given up, %d releases, %d pins, which kept %d "
+      "others, %d requests for one, %d for groups, %ld tokens; steps in TP + SP:",
+      seeds, size, device.c_str(), totals.binds, totals.given_up, totals.releases, totals.pins,
+      totals.kept_by_pins, totals.alone, totals.in_group, static_cast<long>(totals.tokens));
   for (int slot = 0; slot < size; ++slot) {
-    const std::string steps = node.process(slot).Ask("steps");
-    std::printf(" %s", steps.c_str());
-    EXPECT_NE(steps, "0") << "worker " << slot << " was never bound";
+    const std::string tp = node.process(slot).Ask("steps tp");
+    const std::string sp = node.process(slot).Ask("steps sp");
+    std::printf(" %s + %s", tp.c_str(), sp.c_str());
+    EXPECT_NE(tp, "0") << "worker " << slot << " was never bound";
+    EXPECT_NE(sp, "0") << "worker " << slot << " never shifted";
   }
   std::printf("\n");
+  EXPECT_GT(totals.pins, 0);
+  EXPECT_GT(totals.kept_by_pins, 0);
 }
 
 TEST(GroupProcessesTest, FourWithAModelAnswerAsOneAlone) { RunSequences("cpu", 4, 24); }

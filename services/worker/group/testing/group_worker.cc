@@ -8,7 +8,7 @@
 //   arm POINT kill|stop   "armed": it ends or stops itself when it next comes to the FaultPoint
 //   rest                  when it holds no block any more, or after a minute: "FREE of TOTAL blocks
 //                         are free, INVARIANTS"
-//   steps                 how many steps together it has run
+//   steps [MODE]          how many steps together it has run; of a mode of skein_engine_steps_total
 //   made                  "LINKS links, GROUPS communicators": how many it has made since its start
 //   numbers               what skeinctl formation --verify reads, as in /metrics, but with ";" at
 //                         the ends of lines; and group_step_cpu_seconds, the CPU time of the thread
@@ -95,10 +95,11 @@ std::string Numbers(DecodeShell* shell, WatchedEngine* engine) {
   return text;
 }
 
-uint64_t StepsTogether(const DecodeShell& shell) {
+// `mode` is empty: in any.
+uint64_t StepsTogether(const DecodeShell& shell, const std::string& mode) {
   uint64_t steps = 0;
   for (const StepTotals& one : shell.StepTotalsByMode()) {
-    if (one.mode != "own") steps += one.steps;
+    if (mode.empty() ? one.mode != "own" : one.mode == mode) steps += one.steps;
   }
   return steps;
 }
@@ -144,7 +145,7 @@ int Main(char** argv) {
     } else if (command == "rest") {
       answer(Rest(&worker.shell()));
     } else if (command == "steps") {
-      answer(absl::StrCat(StepsTogether(worker.shell())));
+      answer(absl::StrCat(StepsTogether(worker.shell(), first)));
     } else if (command == "made") {
       const engine::FabricCounts made = worker.shell().CommMade();
       answer(absl::StrCat(made.links, " links, ", made.groups, " communicators"));
