@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "tests/sim/answers.h"
+#include "tests/sim/long_limits.h"
 #include "tests/sim/scenario_parts.h"
 #include "tests/sim/workload.h"
 
@@ -86,16 +87,6 @@ void MakeFaultsOfRanks(Random& random, Scenario& scenario) {
                                .lasts_us = random.Between(1, 500) * kMillisecondUs,
                                .to = other});
   }
-}
-
-// What a bound group of so many decode instances holds; of one: what an instance holds alone.
-int64_t TokensOfGroup(const Scenario& scenario, int size) {
-  const engine::EmulatedOptions options =
-      EngineOptions(scheduler::Role::kDecode, scenario.kv_heads);
-  // Each keeps a part of the heads of every token, at least one head.
-  const int64_t parts = std::min(size, scenario.kv_heads);
-  const int64_t tokens = parts * scenario.decode_blocks * options.kv.block_tokens;
-  return std::min<int64_t>(tokens, options.max_positions);
 }
 
 // A request that fits a group of this size, and none of half of it.

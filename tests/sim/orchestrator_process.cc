@@ -1,8 +1,14 @@
 #include "tests/sim/orchestrator_process.h"
 
+#include <algorithm>
+#include <bit>
+#include <iterator>
 #include <optional>
+#include <set>
 #include <utility>
 
+#include "tests/sim/formation_limits.h"
+#include "tests/sim/long_limits.h"
 #include "tests/sim/worker_process.h"
 
 namespace skein::sim {
@@ -22,6 +28,8 @@ void OrchestratorProcess::OnStart() {
   config.request_deadline_us = 20'000 * unit_us;
   config.planning = scenario.planning;
   config.formations = FormationsOf(scenario);
+  most_decode_ = 0;
+  saw_drain_ = false;
   Run(std::make_unique<OrchestratorCore>(config));
 }
 
@@ -34,10 +42,7 @@ orchestrator::FormationConfig OrchestratorProcess::FormationsOf(const Scenario& 
   config.policy.bind_sequences = plan.bind_sequences;
   config.policy.release_sequences = plan.release_sequences;
   config.policy.min_dwell_us = plan.dwell_ms * unit_us;
-  config.limits = {.prepare_us = 200 * unit_us,
-                   .commit_us = 500 * unit_us,
-                   .release_us = 1500 * unit_us,
-                   .end_us = 500 * unit_us};
+  config.limits = FormationTimesOf(scenario).orders;
   config.profiles[""] = {.gains = {{2, 1.5}, {4, 2.2}, {8, 3.1}}};
   return config;
 }
@@ -76,6 +81,8 @@ void OrchestratorProcess::Connect(std::shared_ptr<Duplex> stream, WorkerPort por
   }
   const CallId call = NextCall();
   workers_[call] = {.stream = stream, .port = std::move(port)};
+  workers_[call].decode = request.identity.role == Role::kDecode;
+  saw_drain_ = saw_drain_ || request.load.draining;
   for (const HeldRequest& held : request.held) workers_[call].held.emplace(held.id, held.epoch);
   calls_[stream.get()] = call;
   stream->Accepted(this, [this, call, key = stream.get()](const absl::Status&) {
@@ -136,6 +143,7 @@ void OrchestratorProcess::TakeReport(const ReportRequest& report, Connected* wor
   const WorkerLoad& load = report.load;
   verdict_->Require(load.free_blocks + load.held_blocks + load.cached_blocks == load.total_blocks,
                     "a report's blocks do not add up");
+  saw_drain_ = saw_drain_ || load.draining;
   verdict_->Require(load.invariants_ok, "a worker reports a violated invariant");
   HearEnds(report.incarnation, report.ended);
   TakeHeld(report, worker);
@@ -176,6 +184,7 @@ void OrchestratorProcess::CheckDepartures(const Connected& worker) const {
 }
 
 void OrchestratorProcess::Drain(const DrainRequest& request) {
+  saw_drain_ = true;
   Dispatch(DrainCalled{NextCall(), request});
 }
 
@@ -229,8 +238,22 @@ void OrchestratorProcess::SendToRouter(CallId call, RouterMessage message) {
 void OrchestratorProcess::Execute(SendPlanUpdate& effect) {
   const auto it = router_streams_.find(effect.id.router);
   if (it == router_streams_.end()) return;
+  if (const auto* failed = std::get_if<Failed>(&effect.update)) CheckRefusal(failed->status);
   SendToRouter(it->second, SendPlanUpdate{effect.id, network_->Encoded(effect.update)});
   DieAfter(effect.update);
+}
+
+// A request is the client's fault only if it is longer than every group that this process could
+// ever have bound. An instance that drains counts for none, and then this cannot tell which.
+void OrchestratorProcess::CheckRefusal(const absl::Status& status) {
+  const std::optional<LongLimits> limits = LongLimitsOf(status);
+  const bool too_long =
+      limits.has_value() && limits->more.empty() && absl::IsInvalidArgument(status);
+  if (!too_long || saw_drain_) return;
+  const auto widest = static_cast<int>(std::bit_floor(static_cast<uint64_t>(most_decode_)));
+  verdict_->Require(
+      limits->tokens > TokensOfGroup(network_->scenario(), std::max(widest, 1)),
+      absl::StrCat("a request that a group of ", widest, " holds is refused: ", status.ToString()));
 }
 
 // When the router has the update.
@@ -295,8 +318,16 @@ void OrchestratorProcess::Execute(AnswerRegister& effect) {
   const auto it = workers_.find(effect.call);
   if (it == workers_.end()) return;  // it has ended
   it->second.instance = effect.reply.instance;
+  NoteDecode();
   Renumber(effect.call, effect.reply.generation, it->second.stream.get());
   SendTo(effect.call, network_->Encoded(effect.reply));
+}
+void OrchestratorProcess::NoteDecode() {
+  std::set<InstanceId> decode;
+  for (const auto& [call, worker] : workers_) {
+    if (worker.decode && worker.instance != InstanceId{}) decode.insert(worker.instance);
+  }
+  most_decode_ = std::max(most_decode_, std::ssize(decode));
 }
 void OrchestratorProcess::Execute(AnswerPlaceDecode& effect) {
   SendTo(effect.call, network_->Encoded(effect));

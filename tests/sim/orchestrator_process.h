@@ -128,6 +128,7 @@ class OrchestratorProcess
     std::set<std::pair<scheduler::RequestId, scheduler::Epoch>> held;  // as the worker told
     scheduler::InstanceId instance;  // 0: not welcomed yet, or it has left
     bool left = false;               // what it sent before it heard that is dropped
+    bool decode = false;             // its role
   };
   struct ConnectedRouter {
     std::shared_ptr<Duplex> stream;
@@ -139,6 +140,8 @@ class OrchestratorProcess
   void CheckSender(const Connected& worker, scheduler::OrchestratorEvent* message);
   void CheckSender(const ConnectedRouter& router, const scheduler::OrchestratorEvent& message);
   void Renumber(scheduler::CallId call, const scheduler::Generation& generation, Duplex* stream);
+  void CheckRefusal(const absl::Status& status);
+  void NoteDecode();
   void TakeReport(const scheduler::ReportRequest& report, Connected* worker);
 
   void SendTo(scheduler::CallId call, WorkerMessage message);
@@ -165,6 +168,9 @@ class OrchestratorProcess
   std::set<scheduler::Epoch> sp_plans_;
   int64_t drains_ordered_ = 0;
   int64_t deaths_ = 0;
+  // Of this generation: the most decode workers at a time; whether one has drained.
+  int64_t most_decode_ = 0;
+  bool saw_drain_ = false;
   std::set<scheduler::CallId> open_orders_;
   int64_t binds_ = 0, releases_ = 0, switches_failed_ = 0;
   std::set<scheduler::Incarnation> engines_failed_;  // workers that reported it

@@ -6,34 +6,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "services/codec/codec.h"
+#include "tests/sim/long_limits.h"
 #include "tests/sim/worker_process.h"
 
 namespace skein::sim {
 
 using namespace scheduler;  // NOLINT: the messages, all of them
-
-namespace {
-
-// A request that no instance holds alone may find no group, or lose it. Then it is told its length
-// and the limits.
-bool LacksGroup(const ClientPlan& plan, const absl::Status& status) {
-  const auto says = [&](const char* text) {
-    return status.message().find(text) != absl::string_view::npos;
-  };
-  if (!plan.needs_group) return false;
-  if (absl::IsUnavailable(status) && says("the bound group that computed the request has ended")) {
-    return says(" tokens exceed the KV cache of this instance, ");
-  }
-  return (absl::IsInvalidArgument(status) || absl::IsUnavailable(status)) &&
-         says(" tokens fit no decode instance; the largest takes ");
-}
-
-// Only operators can keep a group from being bound.
-bool MayLackGroup(const Scenario& scenario) {
-  return !scenario.formations->automatic || !scenario.orders.empty();
-}
-
-}  // namespace
 
 void RouterProcess::OnStart() {
   RouterConfig config;
@@ -141,7 +119,7 @@ void RouterProcess::CheckPoison(const Client& client) {
       !network_->scenario().faultless &&
       client.status.message().find("it is not planned again") != absl::string_view::npos;
   const bool own = code == poison || two_engines || FailsEngines(*client.plan.spec) ||
-                   LacksGroup(client.plan, client.status) ||
+                   LacksGroup(network_->scenario(), client.plan, client.status) ||
                    (client.plan.impossible && absl::IsInvalidArgument(client.status));
   if (sequence_failed && !own) {
     Violated(client, absl::StrCat("failed by another: ", client.status.ToString()));
@@ -162,7 +140,8 @@ void RouterProcess::CheckHonest(const Client& client, const absl::Status& status
   if (network_->scenario().no_excuse && !status.ok()) {
     Violated(client, absl::StrCat("failed with room to spare: ", status.ToString()));
   }
-  if (!network_->scenario().faultless || status.ok()) return;
+  const Scenario& scenario = network_->scenario();
+  if (!scenario.faultless || status.ok()) return;
   if (FailsEngines(*plan.spec)) {
     const bool honest = absl::IsInternal(status) || absl::IsResourceExhausted(status);
     if (!honest) Violated(client, absl::StrCat("it failed engines: ", status.ToString()));
@@ -173,7 +152,7 @@ void RouterProcess::CheckHonest(const Client& client, const absl::Status& status
                         (plan.spec->deadline_us > 0 && absl::IsDeadlineExceeded(status)) ||
                         (plan.impossible && absl::IsInvalidArgument(status)) ||
                         status.code() == plan.poison ||
-                        (LacksGroup(plan, status) && MayLackGroup(network_->scenario())) ||
+                        (LacksGroup(scenario, plan, status) && OperatorsMayKeepGroups(scenario)) ||
                         (plan.unknown_model && absl::IsNotFound(status));
   if (!expected) Violated(client, absl::StrCat("failed without a fault: ", status.ToString()));
 }
