@@ -113,6 +113,11 @@ FormationFeeds::Generations FormationFeeds::GenerationsOf(const Process* process
   return generations;
 }
 
+int FormationFeeds::IndexOf(const Process* process, uint64_t generation) const {
+  const auto it = nodes_.find(process);
+  return it == nodes_.end() || it->second.generation != generation ? -1 : it->second.index;
+}
+
 absl::StatusOr<int> FormationFeeds::Open(Process* process, const scheduler::OpenFeed& feed,
                                          Told told) {
   Node& node = nodes_[process];
@@ -219,7 +224,7 @@ void FormationFeeds::Died(Process* process) {
       for (size_t rank = 0; rank < context->ends.size(); ++rank) {
         if (rank == dead) continue;
         Push(context, static_cast<int>(dead), static_cast<int>(rank),
-             network_->random().Between(0, 5 * kMillisecondUs),
+             network_->random().Between(0, kDeathToldUs),
              [from = static_cast<int>(dead)](const Told& told) {
                told.lost(from, absl::UnavailableError("its process has ended"));
              });

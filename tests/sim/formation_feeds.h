@@ -29,6 +29,9 @@
 
 namespace skein::sim {
 
+// From a rank's death until the other ranks have been told, at most.
+inline constexpr TimeUs kDeathToldUs = 5 * scheduler::kMillisecondUs;
+
 class FormationFeeds {
  public:
   // What the core of a rank is told of its open feed.
@@ -72,6 +75,9 @@ class FormationFeeds {
     uint64_t failed = 0;
   };
   Generations GenerationsOf(const Process* process) const;
+
+  // Its place in the group of that generation; -1: it has not been told of it.
+  int IndexOf(const Process* process, uint64_t generation) const;
 
   // The rank of the process. As DecodeShell::OpenGroup.
   absl::StatusOr<int> Open(Process* process, const scheduler::OpenFeed& feed, Told told);

@@ -11,6 +11,12 @@ using scheduler::kMillisecondUs;
 using scheduler::StepDone;
 
 void GroupSteps::Enter(const FormationFeeds::Place& place, Entrant entrant) {
+  Process* const process = entrant.process;
+  watch_->PassInStep(FaultPoint::kStepLaunched, process,
+                     [this, place, entrant = std::move(entrant)] { Join(place, entrant); });
+}
+
+void GroupSteps::Join(const FormationFeeds::Place& place, Entrant entrant) {
   FormationFeeds::End& end = place.context->ends[static_cast<size_t>(place.rank)];
   const Key key{place.context.get(), ++end.steps};
   MeetingPtr& found = meetings_[key];
@@ -53,18 +59,27 @@ void GroupSteps::Begin(const MeetingPtr& meeting) {
     });
   }
   if (!scenario.compute_at_end) Compute(*meeting);
+  for (const auto& [rank, entry] : meeting->entries) {
+    entry.entrant.process->After(takes / 2, [this, process = entry.entrant.process] {
+      watch_->PassInStep(FaultPoint::kInStep, process, [] {});
+    });
+  }
   time.At(time.now() + takes, [this, meeting] { Finish(meeting); });
 }
 
 void GroupSteps::Finish(const MeetingPtr& meeting) {
   if (meeting->broken) return;
+  for (const auto& [rank, entry] : meeting->entries) {  // the others wait for it in a collective
+    if (!entry.entrant.process->stands_still()) continue;
+    return entry.entrant.process->WhenAwake([this, meeting] { Finish(meeting); });
+  }
   if (network_->scenario().compute_at_end) Compute(*meeting);
   ++run_;
   run_in_sp_ += meeting->entries.begin()->second.entrant.step.group->sp > 1 ? 1 : 0;
   const bool fails = std::any_of(meeting->entries.begin(), meeting->entries.end(),
                                  [](const auto& entry) { return entry.second.entrant.fails(); });
   for (const auto& [rank, entry] : meeting->entries) {
-    const TimeUs lag = network_->random().Between(0, 300);
+    const TimeUs lag = network_->random().Between(0, kStepLagUs);
     const bool cut_off = fails && !entry.entrant.fails();
     EndAfter(lag, meeting, rank,
              cut_off ? absl::UnavailableError("another rank has failed") : absl::OkStatus());
@@ -105,7 +120,7 @@ void GroupSteps::BreakOne(const MeetingPtr& meeting, const absl::Status& why) {
   ++broken_;
   for (const auto& [rank, entry] : meeting->entries) {
     if (entry.over) continue;
-    EndAfter(network_->random().Between(0, 5 * kMillisecondUs), meeting, rank,
+    EndAfter(network_->random().Between(0, kBreakToldUs), meeting, rank,
              absl::UnavailableError(why.message()));
   }
   meetings_.erase({meeting->context.get(), meeting->number});
@@ -129,7 +144,11 @@ void GroupSteps::End(const MeetingPtr& meeting, int rank, const absl::Status& st
                         std::all_of(meeting->entries.begin(), meeting->entries.end(),
                                     [](const auto& one) { return one.second.over; });
   if (all_over) meetings_.erase({meeting->context.get(), meeting->number});
-  entry.entrant.done(*std::move(entry.computed));
+  const auto done = [done = entry.entrant.done, computed = *std::move(entry.computed)] {
+    done(computed);
+  };
+  if (!status.ok()) return done();
+  watch_->PassInStep(FaultPoint::kStepEnded, entry.entrant.process, done);
 }
 
 }  // namespace skein::sim

@@ -1,7 +1,8 @@
 // The timing of steps of bound groups. The nth step of a context (FormationFeeds) at one rank is
 // the nth at all: it begins when all ranks have entered it and ends at each a moment after its time
 // is over. If a rank dies or breaks the communicators, it ends for all, each at its own time; if a
-// rank hangs, at the others' deadline. The tokens come from the ranks' own memories (group_talk.h).
+// rank hangs or stands still, at the others' deadline. The tokens come from the ranks' own memories
+// (group_talk.h).
 #pragma once
 
 #include <cstdint>
@@ -18,13 +19,25 @@
 #include "scheduler/worker/steps/step.h"
 #include "tests/sim/core_process.h"
 #include "tests/sim/formation_feeds.h"
+#include "tests/sim/formation_watch.h"
 #include "tests/sim/network.h"
 
 namespace skein::sim {
 
+// From the break of a group's communicators until a step in them has ended at all ranks, at most.
+inline constexpr TimeUs kBreakToldUs = 5 * scheduler::kMillisecondUs;
+// The same of a step's end at one rank and at all.
+inline constexpr TimeUs kStepLagUs = 300;
+// The longest that a step takes, of a group or not, if no worker is slow.
+inline TimeUs LongestStepUs(const Scenario& scenario) {
+  return scenario.step_us + scenario.step_us / 2 + kStepLagUs;
+}
+
 class GroupSteps {
  public:
-  GroupSteps(Network* network, Verdict* verdict) : network_(network), verdict_(verdict) {}
+  // All outlive it.
+  GroupSteps(Network* network, Verdict* verdict, FormationWatch* watch)
+      : network_(network), verdict_(verdict), watch_(watch) {}
 
   struct Entrant {
     Process* process = nullptr;
@@ -60,6 +73,7 @@ class GroupSteps {
   using MeetingPtr = std::shared_ptr<Meeting>;
   using Key = std::pair<const FormationFeeds::Context*, uint64_t>;
 
+  void Join(const FormationFeeds::Place& place, Entrant entrant);
   void Begin(const MeetingPtr& meeting);
   void Finish(const MeetingPtr& meeting);
   void Compute(Meeting& meeting);
@@ -69,6 +83,7 @@ class GroupSteps {
 
   Network* network_;
   Verdict* verdict_;
+  FormationWatch* watch_;
   std::map<Key, MeetingPtr> meetings_;
   int64_t run_ = 0;
   int64_t run_in_sp_ = 0;

@@ -1,6 +1,7 @@
 #include "tests/sim/kinds.h"
 
 #include "tests/sim/formation_worlds.h"
+#include "tests/sim/pointed_worlds.h"
 #include "tests/sim/small_pools.h"
 #include "tests/sim/variations.h"
 
@@ -69,7 +70,8 @@ constexpr Kind kKinds[] = {{"alone", MakeScenario},
                            {"formations_long", MakeLongRequestsScenario},
                            {"formations_long_no_excuse", LongRequestsChanged<LeaveNoExcuse>},
                            {"formations_long_resyncs", LongRequestsChanged<BreakLinks>},
-                           {"formations_half_open", FormationsChanged<HalfOpenStreams>}};
+                           {"formations_half_open", FormationsChanged<HalfOpenStreams>},
+                           {"formations_points", MakePointedScenario}};
 
 }  // namespace
 

@@ -63,6 +63,8 @@ void Process::StandStill(TimeUs until) {
   stands_until_us_ = std::max(stands_until_us_, until);
 }
 
+bool Process::stands_still() const { return network_->time().now() < stands_until_us_; }
+
 void Process::JumpClock(TimeUs by) {
   if (!alive_) return;
   network_->trace().Note(network_->time().now(), endpoint_, "clock jumps", generation_);

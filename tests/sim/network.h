@@ -41,6 +41,7 @@ class Process {
   void Crash();  // everything in it is gone
   // Pauses the process until then, if it is not paused for longer; its messages and timers wait.
   void StandStill(TimeUs until);
+  bool stands_still() const;
   bool alive() const { return alive_; }
   uint64_t generation() const { return generation_; }
   const std::string& endpoint() const { return endpoint_; }

@@ -141,7 +141,8 @@ void RouterProcess::CheckHonest(const Client& client, const absl::Status& status
     Violated(client, absl::StrCat("failed with room to spare: ", status.ToString()));
   }
   const Scenario& scenario = network_->scenario();
-  if (!scenario.faultless || status.ok()) return;
+  const bool pointed = scenario.pointed.has_value();  // nothing else breaks
+  if (!(scenario.faultless || pointed) || status.ok()) return;
   if (FailsEngines(*plan.spec)) {
     const bool honest = absl::IsInternal(status) || absl::IsResourceExhausted(status);
     if (!honest) Violated(client, absl::StrCat("it failed engines: ", status.ToString()));
@@ -153,7 +154,8 @@ void RouterProcess::CheckHonest(const Client& client, const absl::Status& status
                         (plan.impossible && absl::IsInvalidArgument(status)) ||
                         status.code() == plan.poison ||
                         (LacksGroup(scenario, plan, status) && OperatorsMayKeepGroups(scenario)) ||
-                        (plan.unknown_model && absl::IsNotFound(status));
+                        (plan.unknown_model && absl::IsNotFound(status)) ||
+                        (pointed && absl::IsUnavailable(status) && struck_(client.decode));
   if (!expected) Violated(client, absl::StrCat("failed without a fault: ", status.ToString()));
 }
 
@@ -244,6 +246,7 @@ void RouterProcess::TakeDrain(bool drain) {
 }
 
 void RouterProcess::Execute(OpenTokens& effect) {
+  ClientOf(effect.id).decode = effect.endpoint;
   tokens_->Attach(effect.id, effect.epoch,
                   {effect.endpoint, {effect.cell, effect.decode}, effect.ahead}, "",
                   /*paused=*/false, LocalNow());

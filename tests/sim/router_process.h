@@ -2,6 +2,7 @@
 // the prompt alone.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -27,6 +28,10 @@ class RouterProcess
   }
 
   using CoreProcess::CoreProcess;
+
+  // Whether the decode worker at the endpoint has lost what it ran: of a world with a PointedFault.
+  using Struck = std::function<bool(const std::string& endpoint)>;
+  void ExcuseBy(Struck struck) { struck_ = std::move(struck); }
 
   void Arrive(const ClientPlan& plan);
   bool AllEnded() const;
@@ -69,6 +74,7 @@ class RouterProcess
     Expected expected;
     std::vector<int32_t> tokens;
     std::string prompt_logprobs;
+    std::string decode;     // the endpoint where it was attached last
     bool accepted = false;  // the orchestrator has planned it, or said that it will
     int ends = 0;
     absl::Status status;
@@ -100,6 +106,7 @@ class RouterProcess
   services::WelcomeCheck welcome_;      // of link_
   std::map<uint64_t, Client> clients_;  // by serial
   std::map<scheduler::RequestId, TimeUs> departures_;
+  Struck struck_;
   bool draining_ = false;
   int64_t drains_taken_ = 0;
   int64_t turned_away_ = 0;  // clients that come again

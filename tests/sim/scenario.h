@@ -13,6 +13,7 @@
 #include "scheduler/base/request.h"
 #include "scheduler/orchestrator/groups/formation_order.h"
 #include "scheduler/orchestrator/orchestrator_core.h"
+#include "services/worker/group/testing/fault_point.h"
 #include "tests/sim/virtual_time.h"
 
 namespace skein::sim {
@@ -89,6 +90,16 @@ struct FormationAct {
   int first = 0, size = 0;
 };
 
+// Strikes a decode worker, once, before the world heals: the first that comes to the point after so
+// many have passed it (FormationWatch).
+struct PointedFault {
+  services::testing::FaultPoint point = services::testing::FaultPoint::kNone;
+  bool kills = true;  // else it stands still until the others must have noticed, and longer
+  bool lead = false;  // rank 0 of its formation is struck, else another rank
+  int passes = 0;
+  TimeUs lasts_us = 0;  // killed: it is back after; else: it stands still for so much longer
+};
+
 inline constexpr int kDecodeWorkers = 2;
 inline constexpr uint64_t kRouter = 77;  // the router's incarnation in request ids
 
@@ -129,6 +140,7 @@ struct Scenario {
   // Decode workers make the communicators of their group, and bind. Empty: they never do.
   std::optional<FormationPlan> formations;
   std::vector<FormationAct> orders;
+  std::optional<PointedFault> pointed;
   bool loses_generation = false;  // the orchestrator, with each crash
   // The orchestrator dies, once, when it has told the router of an engine that failed.
   bool dies_after_engine_failure = false;

@@ -5,6 +5,7 @@
 // source has gone on or died.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -57,6 +58,11 @@ class Transfers {
   };
 
   void Open(const Grant& grant) { open_.insert(grant); }
+  // Grants of the process at the endpoint: handoffs that are on their way to it.
+  int64_t OpenAt(const std::string& endpoint) const {
+    return std::count_if(open_.begin(), open_.end(),
+                         [&](const Grant& grant) { return grant.endpoint == endpoint; });
+  }
   bool IsOpen(const Grant& grant) const { return open_.count(grant) > 0; }
   // `closed` is called when no put under the grant changes anything any more.
   void Close(const Grant& grant, std::function<void()> closed) {

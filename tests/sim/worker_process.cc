@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "tests/sim/answers.h"
+#include "tests/sim/formation_limits.h"
 
 namespace skein::sim {
 
@@ -227,8 +228,9 @@ void DecodeProcess::OnStart() {
   config.request_deadline_us = kRequestDeadlineUnits * unit_us;
   config.attach_lease_us = scenario.attach_lease_ms * unit_us;
   if (const auto& plan = scenario.formations; plan.has_value()) {
-    config.group = {.limits = {.answer_us = 200 * unit_us, .step_us = 400 * unit_us},
-                    .step_max_us = 300 * unit_us,
+    const FormationTimes times = FormationTimesOf(scenario);
+    config.group = {.limits = times.feed,
+                    .step_max_us = times.step_max_us,
                     .shift_tokens = plan->shift_tokens,
                     .own_share = plan->own_share};
   }
@@ -250,6 +252,7 @@ void DecodeProcess::StartStaging(StagingConfig* config) {
 }
 
 void DecodeProcess::OnCrash() {
+  watch_->Died(this);
   feeds_->Died(this);
   grants_.clear();
   renews_.clear();
@@ -320,6 +323,30 @@ void DecodeProcess::Serve(const CallWithdraw& message) {
 }
 void DecodeProcess::Serve(const CallGroup& message) { feeds_->Take(this, message.request); }
 
+void DecodeProcess::ServeFormation(const PrepareFormation& order) {
+  const int index = feeds_->IndexOf(this, order.generation);
+  const FormationWatch::Part part{
+      .epoch = order.epoch, .rank = index - order.first, .size = order.size, .own = order.own};
+  const auto take = [this, order, part] {
+    watch_->Asked(this, part);
+    Dispatch(order);
+  };
+  if (index < 0) return take();  // it refuses
+  watch_->Pass(FaultPoint::kPrepareOrdered, this, part, take);
+}
+void DecodeProcess::ServeFormation(const CommitFormation& order) {
+  const std::optional<FormationWatch::Part> part = watch_->PartOf(this, order.epoch);
+  const auto take = [this, order] { Dispatch(order); };
+  if (!part.has_value()) return take();
+  watch_->Pass(FaultPoint::kCommitOrdered, this, *part, take);
+}
+void DecodeProcess::ServeFormation(const EndFormation& order) {
+  const std::optional<FormationWatch::Part> part = watch_->PartOf(this, order.epoch);
+  const auto take = [this, order] { Dispatch(order); };
+  if (!part.has_value() || !part->bound) return take();  // no release
+  watch_->Pass(FaultPoint::kReleaseOrdered, this, *part, take);
+}
+
 void DecodeProcess::AddToLoad(WorkerLoad* load) const {
   const FormationFeeds::Generations generations = feeds_->GenerationsOf(this);
   load->groups_made = generations.made;
@@ -349,7 +376,19 @@ void DecodeProcess::Execute(SendOnFeed& effect) {
   feeds_->Send(this, effect.rank, effect.message);
 }
 void DecodeProcess::Execute(TellFormation& effect) {
-  ToOrchestrator(FormationReported{{}, network_->Encoded(effect.told)});
+  const FormationTold& told = effect.told;
+  const std::optional<FormationWatch::Part> part = watch_->PartOf(this, told.epoch);
+  watch_->Told(this, told);
+  const auto tell = [this, told] {
+    ToOrchestrator(FormationReported{{}, network_->Encoded(told)});
+  };
+  if (!part.has_value()) return tell();
+  const bool ended = told.phase == FormationTold::Phase::kEnded;
+  if (ended && !part->bound) return tell();  // it gives up what was only prepared
+  watch_->Pass(ended                                           ? FaultPoint::kEnded
+               : told.phase == FormationTold::Phase::kPrepared ? FaultPoint::kPrepared
+                                                               : FaultPoint::kBound,
+               this, *part, tell);
 }
 void DecodeProcess::Serve(const OpenTransferRequest& request,
                           std::function<void(OpenTransferReply)> reply) {

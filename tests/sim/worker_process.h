@@ -22,6 +22,7 @@
 #include "tests/sim/core_process.h"
 #include "tests/sim/engine_thread.h"
 #include "tests/sim/formation_feeds.h"
+#include "tests/sim/formation_watch.h"
 #include "tests/sim/group_steps.h"
 #include "tests/sim/joint_steps.h"
 #include "tests/sim/orchestrator_process.h"
@@ -326,10 +327,9 @@ class DecodeProcess : public WorkerProcess<DecodeProcess, scheduler::DecodeCore,
   void Serve(const scheduler::CallWithdraw& message);
   void Serve(const scheduler::CallGroup& message);
   void AddToLoad(scheduler::WorkerLoad* load) const;
-  template <class Order>
-  void ServeFormation(const Order& order) {
-    Dispatch(order);
-  }
+  void ServeFormation(const scheduler::PrepareFormation& order);
+  void ServeFormation(const scheduler::CommitFormation& order);
+  void ServeFormation(const scheduler::EndFormation& order);
   void Serve(const Assigned& message) {}
   void Serve(const scheduler::CallStart& message) {}
   void Serve(const scheduler::PlaceDecodeReplied& message) {}
@@ -364,9 +364,10 @@ class DecodeProcess : public WorkerProcess<DecodeProcess, scheduler::DecodeCore,
   using UsedBlocks = std::map<int32_t, std::pair<scheduler::RequestId, size_t>>;
   void CheckShared(const scheduler::StepSequence& sequence, UsedBlocks* used);
   void Execute(scheduler::ReleaseSequence& effect) { engine_thread_.Release(effect); }
-  void BindWithOthersBy(FormationFeeds* feeds, GroupSteps* steps) {
+  void BindWithOthersBy(FormationFeeds* feeds, GroupSteps* steps, FormationWatch* watch) {
     feeds_ = feeds;
     group_steps_ = steps;
+    watch_ = watch;
   }
   void Execute(scheduler::OpenFeed& effect);
   void Execute(scheduler::CloseFeed& effect);
@@ -406,6 +407,7 @@ class DecodeProcess : public WorkerProcess<DecodeProcess, scheduler::DecodeCore,
   Unanswered<scheduler::CommitReply> commits_;
   FormationFeeds* feeds_ = nullptr;
   GroupSteps* group_steps_ = nullptr;
+  FormationWatch* watch_ = nullptr;
   std::map<scheduler::CallId, Transfers::Owner> granted_to_;
   std::map<scheduler::CallId, Transfers::Owner> asked_by_;
   std::vector<std::shared_ptr<std::vector<std::byte>>> buffers_;

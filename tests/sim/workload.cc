@@ -192,6 +192,19 @@ void MakeFormationWorkload(Random& random, Scenario& scenario) {
   for (uint64_t i = 1; i <= 3; ++i) scenario.probes.push_back(MakeClient(random, 1000 + i, 0));
 }
 
+void MakeSteadyWorkload(Random& random, Scenario& scenario) {
+  const TimeUs lasts = random.Between(1600, 2400) * kMillisecondUs;
+  uint64_t serial = 0;
+  for (TimeUs when = 200 * kMillisecondUs; when < lasts;) {
+    ClientPlan client = MakeClient(random, ++serial, when, /*long_prompts=*/true);
+    MakeDifficult(random, client);
+    scenario.clients.push_back(std::move(client));
+    when += random.Between(1, 20) * kMillisecondUs;
+  }
+  scenario.heals_us = lasts + 200 * kMillisecondUs;
+  for (uint64_t i = 1; i <= 3; ++i) scenario.probes.push_back(MakeClient(random, 1000 + i, 0));
+}
+
 void MakeSpWorkload(Random& random, Scenario& scenario) {
   const int64_t clients = random.Between(15, 60);
   TimeUs when = 100 * kMillisecondUs;

@@ -13,6 +13,8 @@ void MakeWorkload(Random& random, Scenario& scenario);
 void MakeLongWorkload(Random& random, Scenario& scenario);  // for half a minute
 // For some seconds bursts and quiet spells, each of some tenths of a second.
 void MakeFormationWorkload(Random& random, Scenario& scenario);
+// For two seconds so many prompts, most of them long, that handoffs are always on their way.
+void MakeSteadyWorkload(Random& random, Scenario& scenario);
 void MakeSpWorkload(Random& random, Scenario& scenario);  // longer prompts, more cancels
 
 // The sampling parameters of all clients and probes; some clients whose sequences fail. Each draws

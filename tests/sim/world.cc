@@ -33,8 +33,9 @@ World::World(Scenario scenario, bool print_trace)
       network_(scenario_, &random_, &time_, &trace_),
       transfers_(&verdict_),
       joint_steps_(&network_, &verdict_),
+      watch_(&network_, &verdict_),
       feeds_(&network_),
-      group_steps_(&network_, &verdict_) {
+      group_steps_(&network_, &verdict_, &watch_) {
   const auto offset = [this] { return random_.Between(0, 1000 * kSecondUs); };
   router_ = std::make_unique<RouterProcess>(&network_, "router", offset(), &verdict_);
   orchestrator_ =
@@ -49,8 +50,10 @@ World::World(Scenario scenario, bool print_trace)
   for (int i = 0; i < scenario_.decode_workers; ++i) {
     decode_.push_back(std::make_unique<DecodeProcess>(&network_, absl::StrCat("decode", i),
                                                       offset(), &verdict_, &transfers_));
-    decode_.back()->BindWithOthersBy(&feeds_, &group_steps_);
+    decode_.back()->BindWithOthersBy(&feeds_, &group_steps_, &watch_);
   }
+  router_->ExcuseBy([this](const std::string& decode) { return watch_.HasStruck(decode); });
+  watch_.CountHandoffsBy([this](const std::string& at) { return transfers_.OpenAt(at); });
   feeds_.WhenBroken(
       [this](const FormationFeeds::ContextPtr& context) { group_steps_.Break(context); });
   constexpr uint64_t kMore = 1000;
@@ -400,7 +403,8 @@ Outcome World::Summary() {
           .group_steps_in_sp = group_steps_.run_in_sp(),
           .group_steps_broken = group_steps_.broken(),
           .granted_to_groups = granted_to_groups,
-          .finished_in_groups = router_->finished_in_groups()};
+          .finished_in_groups = router_->finished_in_groups(),
+          .struck = watch_.struck()};
 }
 
 }  // namespace skein::sim

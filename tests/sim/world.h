@@ -5,10 +5,12 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "tests/sim/formation_feeds.h"
+#include "tests/sim/formation_watch.h"
 #include "tests/sim/group_steps.h"
 #include "tests/sim/joint_steps.h"
 #include "tests/sim/network.h"
@@ -54,6 +56,7 @@ struct Outcome {
   int64_t group_steps_broken = 0;
   int64_t granted_to_groups = 0;   // prompts whose KV came to all ranks
   int64_t finished_in_groups = 0;  // of `finished`, those that fit no decode worker alone
+  std::optional<FormationWatch::Struck> struck;  // what the scenario's PointedFault met
 };
 
 class World {
@@ -103,6 +106,7 @@ class World {
   Network network_;
   Transfers transfers_;
   JointSteps joint_steps_;
+  FormationWatch watch_;
   FormationFeeds feeds_;
   GroupSteps group_steps_;
   std::vector<ClientPlan> alone_probes_;  // come when all groups are released

@@ -1,12 +1,14 @@
 // Decode-workers in processes of their own, one of which is killed or stopped at a named point:
 // before, during and after each phase of a formation, the lead or a member. The others work alone
-// again in bounded time, without an order where the lead can tell; what ran at them ends with the
-// right tokens; what ran at the lost one ends, or has the right tokens as far as it came; no block
-// is lost; and those that are left bind again.
+// again while it is still dead or stopped, without an order where the lead can tell: each of them
+// names what ended its wait, the death that it was told of or one of the limits that the test sets.
+// (That they do so within these limits is shown in virtual time: tests/sim/formation_points_test.)
+// What ran at them ends with the right tokens; what ran at the lost one ends, or has the right
+// tokens as far as it came; no block is lost; and those that are left bind again.
 #include <gtest/gtest.h>
 #include <signal.h>
 
-#include <chrono>
+#include <algorithm>
 #include <cstdio>
 #include <string>
 #include <vector>
@@ -20,22 +22,30 @@ using scheduler::Switch;
 using testing::FaultPoint;
 using testing::GroupProcesses;
 using Phase = GroupProcesses::Phase;
-using Clock = std::chrono::steady_clock;
 
 constexpr int kSize = 4;
 constexpr int kBlocks = 32;
-constexpr int64_t kLimitUs = 500'000;      // for an answer of another rank
-constexpr int64_t kStepUs = 2 * kLimitUs;  // group_worker's, for a step
-constexpr int64_t kKeepUs = 2'000'000;     // of what is prepared
-// A member waits for one of them, or for one after another: what is prepared is kept for kKeepUs, a
-// step has kStepUs, and what comes after it kLimitUs. Where only the orchestrator can tell, the
-// test does so at once, so no lease is added. The slack is for a loaded machine: this bound is no
-// measurement, and only tells these limits from a wait for something else, which ends the test's
-// process after a minute.
-constexpr int64_t kSlackUs = 20'000'000;
-constexpr int64_t kAloneUs = kKeepUs + kStepUs + kLimitUs + kSlackUs;
+constexpr int64_t kLimitUs = 500'000;   // for an answer of another rank
+constexpr int64_t kKeepUs = 2'000'000;  // of what is prepared
 // Of a bind: a slow machine misses the limits now and then.
 constexpr int kTries = 20;
+
+// What may end the wait of a rank for another one.
+constexpr const char* kDeaths[] = {"its process has ended"};
+constexpr const char* kLimits[] = {"it did not answer in time",
+                                   "its step did not end in time",
+                                   "the lead did not start or cancel a step in time",
+                                   "the lead started no step in time",
+                                   "no step of the epoch came",
+                                   "the step failed"};
+// It was released before, or by the test, which tells the others in the orchestrator's place.
+constexpr const char* kOrders[] = {"released", "this epoch is not known here"};
+
+template <size_t count>
+bool SaysOneOf(const std::string& why, const char* const (&causes)[count]) {
+  return std::any_of(causes, causes + count,
+                     [&](const char* cause) { return why.find(cause) != std::string::npos; });
+}
 
 class GroupFaults : public ::testing::Test {
  protected:
@@ -54,7 +64,6 @@ class GroupFaults : public ::testing::Test {
       BindUntilStruck(point, victim);
     }
 
-    const auto since = Clock::now();
     signal == SIGKILL ? node_.Bury(victim) : node_.SetAside(victim);
     // Members have no plans to miss while they have nothing of their own to run: the orchestrator
     // tells them when the lease of a lead that is stopped has expired.
@@ -68,14 +77,20 @@ class GroupFaults : public ::testing::Test {
     for (int other = 0; other < kSize; ++other) {
       if (other != rank) node_.AwaitEnds(other, 1, epoch_);
     }
-    const auto alone_us =
-        std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - since).count();
-    EXPECT_LE(alone_us, kAloneUs) << "until the others work alone\n" << node_.State();
+    std::string causes;
+    for (int other = 0; other < kSize; ++other) {
+      if (other == rank) continue;
+      const std::string why = node_.WhyEnded(other);
+      causes += "\n  " + why;
+      EXPECT_TRUE((signal == SIGKILL && SaysOneOf(why, kDeaths)) || SaysOneOf(why, kLimits) ||
+                  SaysOneOf(why, kOrders))
+          << "rank " << other << " waited for something else: " << why;
+    }
     const GroupProcesses::Ends ends = node_.SettleRequests();
     EXPECT_EQ(ends.failed, 0) << "what a living worker has can go on: " << ends.why;
     EXPECT_GE(ends.whole, kSize - 1);
-    std::printf("%s: the others alone after %ld ms; %d requests whole, %d lost\n", what.c_str(),
-                static_cast<long>(alone_us / 1000), ends.whole, ends.lost);
+    std::printf("%s: %d requests whole, %d lost; the others work alone because%s\n", what.c_str(),
+                ends.whole, ends.lost, causes.c_str());
     node_.MakeGroups(others);
     ASSERT_NO_FATAL_FAILURE(BindTwo());
     node_.ExpectAtRest();
