@@ -165,7 +165,7 @@ void Formations::Carry(const Key& key, State& state, SwitchEffects effects, Time
   bool ended = false;
   for (SwitchEffect& effect : effects) {
     if (auto* prepare = std::get_if<SendPrepare>(&effect)) {
-      prepare->order.shift_tokens = ShiftTokensOf(key, state, prepare->order);
+      prepare->order.shift = ShiftOf(key, state, prepare->order);
       parts_.sender->Send(CallPrepareFormation{prepare->to, prepare->order});
     } else if (const auto* commit = std::get_if<SendCommit>(&effect)) {
       parts_.sender->Send(CallCommitFormation{commit->to, commit->order});
@@ -182,16 +182,16 @@ void Formations::Carry(const Key& key, State& state, SwitchEffects effects, Time
 }
 
 // What the operator who pinned it has ordered; else what was measured.
-std::optional<int64_t> Formations::ShiftTokensOf(const Key& key, const State& state,
-                                                 const PrepareFormation& prepare) const {
+std::optional<ShiftRule> Formations::ShiftOf(const Key& key, const State& state,
+                                             const PrepareFormation& prepare) const {
   const auto live = state.formation.live().find(prepare.epoch);
   if (live != state.formation.live().end()) {
     const PinnedBind* pinned = state.pins.BoundAs(live->second.members);
-    if (pinned != nullptr && pinned->shift_tokens) return pinned->shift_tokens;
+    if (pinned != nullptr && pinned->shift) return pinned->shift;
   }
   const FormationProfile* profile = ProfileOf(key.model);
-  if (profile == nullptr || !profile->shift_tokens.contains(prepare.size)) return std::nullopt;
-  return profile->shift_tokens.at(prepare.size);
+  if (profile == nullptr || !profile->shifts.contains(prepare.size)) return std::nullopt;
+  return profile->shifts.at(prepare.size);
 }
 
 void Formations::NoteEnded(const Key& key, State& state, const SwitchEnded& ended, TimeUs now) {

@@ -169,8 +169,8 @@ class Formations {
   State* Find(InstanceId instance, const Key** key);
   void Mark(const Key& key, const State& state);
   void Carry(const Key& key, State& state, SwitchEffects effects, TimeUs now);
-  std::optional<int64_t> ShiftTokensOf(const Key& key, const State& state,
-                                       const PrepareFormation& prepare) const;
+  std::optional<ShiftRule> ShiftOf(const Key& key, const State& state,
+                                   const PrepareFormation& prepare) const;
   void NoteEnded(const Key& key, State& state, const SwitchEnded& ended, TimeUs now);
   void NoteDone(State& state, const SwitchEnded& ended);
 

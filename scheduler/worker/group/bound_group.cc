@@ -73,18 +73,18 @@ void BoundGroup::Bind(TimeUs now) {
                     });
     return;
   }
-  lead_.emplace(
-      order.epoch,
-      GroupPlannerConfig{.ranks = order.size,
-                         .tokens_per_block = tokens_per_block,
-                         .total_blocks = pool_->Counts().total,
-                         .batch = config_.batch,
-                         .full_tp = {1, order.size},
-                         .base = {order.size, 1},
-                         .shift_tokens = order.shift_tokens.value_or(config_.shift_tokens),
-                         .own_share = config_.own_share},
-      config_.limits, &*batch_, coming_kv_, room_,
-      [this](RequestId id) { emit_(GroupAnswered{id}); });
+  const ShiftRule shift = order.shift.value_or(ShiftRule{.tokens = config_.shift_tokens});
+  lead_.emplace(order.epoch,
+                GroupPlannerConfig{.ranks = order.size,
+                                   .tokens_per_block = tokens_per_block,
+                                   .total_blocks = pool_->Counts().total,
+                                   .batch = config_.batch,
+                                   .full_tp = {1, order.size},
+                                   .base = {order.size / shift.tp, shift.tp},
+                                   .shift_tokens = shift.tokens,
+                                   .own_share = config_.own_share},
+                config_.limits, &*batch_, coming_kv_, room_,
+                [this](RequestId id) { emit_(GroupAnswered{id}); });
 }
 
 // ---- the feed ----

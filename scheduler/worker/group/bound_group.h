@@ -81,7 +81,7 @@ struct BoundGroupConfig {
   BatchLimits batch;  // of a step of the group
   int32_t kv_heads = 1;
   int32_t block_tokens = 16;  // of a block of one instance alone
-  // Steps of more tokens run in SP, where the order to prepare says nothing else.
+  // Steps of more tokens run in pure SP, where the order to prepare says nothing else.
   int64_t shift_tokens = std::numeric_limits<int64_t>::max();
   double own_share = 0;  // StepShare
   // kHardPreempt: the longest pause of own sequences, where the order to prepare says nothing else.

@@ -28,7 +28,8 @@
 // because these would wait without a step of theirs. So own ones may starve as long as they pause,
 // for which the caller has a limit; from then on all of the above holds.
 //
-// Mode (Shift Parallelism, algorithm 2): full TP up to `shift_tokens` of a step, the base above.
+// Mode (Shift Parallelism, algorithm 2): full TP up to `shift_tokens` tokens of a step, the base
+// (SP, or SP x TP) above.
 //
 // A plan costs O(batch · log). Used on the core's thread.
 #pragma once

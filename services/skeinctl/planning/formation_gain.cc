@@ -193,7 +193,7 @@ scheduler::orchestrator::FormationProfile FormationProfileOf(
   for (const auto& [size, found] : findings) {
     if (!found.gain.has_value() || Rounded(*found.gain) <= 0) continue;
     profile.gains[size] = Rounded(*found.gain);
-    if (found.shift_tokens.has_value()) profile.shift_tokens[size] = *found.shift_tokens;
+    if (found.shift_tokens.has_value()) profile.shifts[size].tokens = *found.shift_tokens;
   }
   return profile;
 }

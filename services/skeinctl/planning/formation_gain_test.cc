@@ -188,8 +188,8 @@ TEST(FormationProfileOf, IsWhatAProfileHolds) {
   const auto read = ParseProfile(ProfileJson(profile));
   ASSERT_TRUE(read.ok()) << read.status();
   EXPECT_EQ(read->formations->gains, (std::map<int32_t, double>{{2, 1.6}}));
-  EXPECT_EQ(read->formations->shift_tokens, profile.formations->shift_tokens);
-  EXPECT_EQ(read->formations->shift_tokens.size(), 1u);
+  EXPECT_EQ(read->formations->shifts, profile.formations->shifts);
+  EXPECT_EQ(read->formations->shifts.size(), 1u);
 }
 
 TEST(DecodeCsv, IsSkippedByFit) {

@@ -125,7 +125,7 @@ TEST_F(PinnedGroup, EachMemberDoesAQuarterOfTheWork) {
     processes.first.push_back(NumbersOf(slot));
     steps.first.push_back(NumbersOf(slot, /*of_steps=*/true));
   }
-  const uint64_t epoch = node_.Prepare(0, kRanks, kShiftTokens);
+  const uint64_t epoch = node_.Prepare(0, kRanks, scheduler::ShiftRule{.tokens = kShiftTokens});
   node_.AwaitPhase(0, kRanks, epoch, Phase::kPrepared);
   node_.Commit(0, epoch);
   node_.AwaitPhase(0, kRanks, epoch, Phase::kBound);
