@@ -185,6 +185,12 @@ class OneStream:
         assert self.tokens == continuation(self.prompt, self.length, **SHAPE), "wrong tokens"
 
 
+def gaps_of(cluster, decode, kind, own):
+    """How many streams saw a gap, at all decode instances."""
+    labels = 'kind="%s",model_name="%s",own="%s"' % (kind, cluster.name, own)
+    return sum(cluster.metric(one, "skein_formation_stream_gap_seconds_count", labels) for one in decode)
+
+
 def requests_pause_while_a_hard_bound_group_runs():
     with tempfile.TemporaryDirectory() as folder, up(folder) as cluster:
         group = await_communicators(cluster)
@@ -204,6 +210,8 @@ def requests_pause_while_a_hard_bound_group_runs():
         cluster.assert_idle_and_whole()
         for one in decode:
             assert cluster.metric(one, "skein_recomputed_tokens_total") == 0, "the KV of a paused request stays in place"
+        gaps = {kind: gaps_of(cluster, decode, kind, "hard") for kind in ("bind", "release")}
+        assert gaps == {"bind": len(own), "release": 0}, gaps
 
 
 def a_group_that_ran_no_step_is_neither_right_nor_wrong():

@@ -60,6 +60,7 @@
 //   6. The batch's own.
 //   7. A running sequence has blocks for all its tokens, or wants one and is in no step until it
 //      has it; a preempted one has none.
+//   8. StreamGaps has exactly the attached streams that have had a token.
 #pragma once
 
 #include <cstdint>

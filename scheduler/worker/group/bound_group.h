@@ -123,6 +123,7 @@ class BoundGroup {
   uint64_t epoch() const { return held_.order().epoch; }      // REQUIRES: bound
   bool leads() const { return held_.leads(); }                // REQUIRES: bound
   int32_t size() const { return held_.order().size; }         // REQUIRES: bound
+  OwnSequences own() const { return held_.order().own; }      // REQUIRES: bound
   const FormationTold& told() const { return held_.told(); }  // the latest
 
   // Whether this rank may begin sequences of its own: not while they are to end first.
