@@ -279,7 +279,7 @@ def what_is_placed_in_a_bound_group_runs_on_all_members():
         assert not streams.failures, streams.failures
         checks = {check["check"]: check for one in found["groups"] for check in one.get("checks", [])}
         assert checks["steps"]["verdict"] == "passed" and checks["bytes"]["verdict"] == "passed", checks
-        assert checks["blocks"]["verdict"] != "failed", checks
+        assert checks["blocks"]["verdict"] != "failed" and checks["part"]["verdict"] != "failed", checks
         assert min(steps_together(cluster, name) for name in members(cluster).values()) > 0
 
 
@@ -327,7 +327,7 @@ def a_real_model_answers_the_same_in_a_bound_group():
         assert shown(cluster) == [("bound(4)", group["instances"])] and group_of(cluster)["formations"][0]["pinned"], group_of(cluster)
         checks = {check["check"]: (check["verdict"], check["detail"]) for one in found["groups"] for check in one.get("checks", [])}
         print("checks:", checks)
-        assert all(checks[name][0] == "passed" for name in ("steps", "bytes", "blocks")), checks
+        assert all(checks[name][0] == "passed" for name in ("steps", "bytes", "blocks", "part")), checks
         cluster.assert_idle_and_whole()
 
 

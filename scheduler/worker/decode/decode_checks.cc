@@ -69,6 +69,7 @@ DecodeSnapshot DecodeCore::Impl::Snapshot(TimeUs now) const {
   snapshot.preempted = sequences_.Count(Phase::kPreempted);
   snapshot.bound = sequences_.Count(Phase::kBound);
   snapshot.group_blocks = group_.batch_blocks();
+  snapshot.bound_kv = group_.batch_kv();
   snapshot.preemptions = running_.preemptions() + group_.preemptions();
   snapshot.recomputed_tokens = running_.recomputed_tokens();
   snapshot.unclaimed = sequences_.CountUnclaimed();

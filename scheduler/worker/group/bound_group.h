@@ -185,6 +185,7 @@ class BoundGroup {
 
   uint64_t preemptions() const { return preemptions_ + (lead_ ? lead_->preemptions() : 0); }
   int64_t batch_blocks() const;  // held by the batch
+  BatchKv batch_kv() const;      // GroupBatch::Kv; nothing while this instance is not bound
   // Free ones of this rank that the group will take soon, or waits for: no new own sequence takes
   // them. May be more than are free.
   int64_t wanted_blocks() const;

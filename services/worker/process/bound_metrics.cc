@@ -1,5 +1,6 @@
 #include "services/worker/process/bound_metrics.h"
 
+#include <cstdint>
 #include <vector>
 
 namespace skein::services {
@@ -35,6 +36,16 @@ StreamGapMetrics::StreamGapMetrics(const std::string& model, Metrics* metrics) {
 void StreamGapMetrics::Count(const scheduler::StreamGap& gap) const {
   gaps_[gap.bind ? 0 : 1][static_cast<size_t>(gap.own)]->Observe(static_cast<double>(gap.gap_us) *
                                                                  kSecond);
+}
+
+void RefreshBoundKv(const scheduler::BatchKv& kv, const std::string& model, Metrics* metrics) {
+  const auto set = [&](const char* name, const char* help, int64_t value) {
+    metrics->Gauge(name, help, {{"model_name", model}}).Set(static_cast<double>(value));
+  };
+  set("skein_bound_sequences", "Sequences of the bound group that have KV blocks.", kv.sequences);
+  set("skein_bound_kv_blocks", "KV blocks of these sequences, at this instance.", kv.blocks);
+  set("skein_bound_kv_blocks_alone",
+      "KV blocks that one instance alone would hold for these sequences.", kv.blocks_alone);
 }
 
 }  // namespace skein::services

@@ -7,6 +7,7 @@
 
 #include "scheduler/base/formation_messages.h"
 #include "scheduler/worker/decode/stream_gaps.h"
+#include "scheduler/worker/group/group_batch.h"
 #include "services/metrics/metrics.h"
 
 namespace skein::services {
@@ -27,5 +28,8 @@ class StreamGapMetrics {
   // By kind (bind, release), then by what OwnSequences says.
   std::array<std::array<prometheus::Histogram*, kOwn.size()>, 2> gaps_;
 };
+
+// What this instance holds of the KV of its bound group's sequences. It works alone: nothing.
+void RefreshBoundKv(const scheduler::BatchKv& kv, const std::string& model, Metrics* metrics);
 
 }  // namespace skein::services

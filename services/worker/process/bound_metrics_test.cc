@@ -44,5 +44,15 @@ TEST(StreamGapMetrics, AGapIsCountedByKindAndOwnSequences) {
          ",le=\"0.005\"} 1");
 }
 
+TEST(RefreshBoundKv, TheBlocksOfAnInstanceAreBesideThoseOfOneAlone) {
+  Metrics metrics;
+  RefreshBoundKv({.sequences = 3, .blocks = 7, .blocks_alone = 25}, "m", &metrics);
+  Expect(metrics, "skein_bound_sequences{model_name=\"m\"} 3");
+  Expect(metrics, "skein_bound_kv_blocks{model_name=\"m\"} 7");
+  Expect(metrics, "skein_bound_kv_blocks_alone{model_name=\"m\"} 25");
+  RefreshBoundKv({}, "m", &metrics);
+  Expect(metrics, "skein_bound_kv_blocks{model_name=\"m\"} 0");
+}
+
 }  // namespace
 }  // namespace skein::services

@@ -66,6 +66,7 @@ void Refresh(DecodeShell* shell, const std::string& model, Metrics* metrics) {
   blocks("quarantined", snapshot.blocks.quarantined);
   blocks("shared", snapshot.blocks.shared);
   blocks("claimed", snapshot.load.claimed_blocks);
+  RefreshBoundKv(snapshot.bound_kv, model, metrics);
   RefreshSteps(shell->StepTotalsByMode(), snapshot.probes, model, metrics);
   const auto buffers = [&](const char* state, int64_t count) {
     metrics
