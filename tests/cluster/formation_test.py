@@ -185,6 +185,12 @@ class OneStream:
         assert self.tokens == continuation(self.prompt, self.length, **SHAPE), "wrong tokens"
 
 
+def gaps_of(cluster, decode, kind, own):
+    """How many streams saw a gap, at all decode instances."""
+    labels = 'kind="%s",model_name="%s",own="%s"' % (kind, cluster.name, own)
+    return sum(cluster.metric(one, "skein_formation_stream_gap_seconds_count", labels) for one in decode)
+
+
 def requests_pause_while_a_hard_bound_group_runs():
     with tempfile.TemporaryDirectory() as folder, up(folder) as cluster:
         group = await_communicators(cluster)
@@ -204,6 +210,8 @@ def requests_pause_while_a_hard_bound_group_runs():
         cluster.assert_idle_and_whole()
         for one in decode:
             assert cluster.metric(one, "skein_recomputed_tokens_total") == 0, "the KV of a paused request stays in place"
+        gaps = {kind: gaps_of(cluster, decode, kind, "hard") for kind in ("bind", "release")}
+        assert gaps == {"bind": len(own), "release": 0}, gaps
 
 
 def a_group_that_ran_no_step_is_neither_right_nor_wrong():
@@ -271,7 +279,7 @@ def what_is_placed_in_a_bound_group_runs_on_all_members():
         assert not streams.failures, streams.failures
         checks = {check["check"]: check for one in found["groups"] for check in one.get("checks", [])}
         assert checks["steps"]["verdict"] == "passed" and checks["bytes"]["verdict"] == "passed", checks
-        assert checks["blocks"]["verdict"] != "failed", checks
+        assert checks["blocks"]["verdict"] != "failed" and checks["part"]["verdict"] != "failed", checks
         assert min(steps_together(cluster, name) for name in members(cluster).values()) > 0
 
 
@@ -319,7 +327,7 @@ def a_real_model_answers_the_same_in_a_bound_group():
         assert shown(cluster) == [("bound(4)", group["instances"])] and group_of(cluster)["formations"][0]["pinned"], group_of(cluster)
         checks = {check["check"]: (check["verdict"], check["detail"]) for one in found["groups"] for check in one.get("checks", [])}
         print("checks:", checks)
-        assert all(checks[name][0] == "passed" for name in ("steps", "bytes", "blocks")), checks
+        assert all(checks[name][0] == "passed" for name in ("steps", "bytes", "blocks", "part")), checks
         cluster.assert_idle_and_whole()
 
 

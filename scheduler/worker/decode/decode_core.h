@@ -60,6 +60,7 @@
 //   6. The batch's own.
 //   7. A running sequence has blocks for all its tokens, or wants one and is in no step until it
 //      has it; a preempted one has none.
+//   8. StreamGaps has exactly the attached streams that have had a token.
 #pragma once
 
 #include <cstdint>
@@ -76,6 +77,7 @@
 #include "scheduler/batch/batch_scheduler.h"
 #include "scheduler/kv/block_pool.h"
 #include "scheduler/worker/decode/decode_events.h"
+#include "scheduler/worker/group/group_batch.h"
 #include "scheduler/worker/group/own_pause.h"
 #include "scheduler/worker/membership/membership_events.h"
 #include "scheduler/worker/steps/engine_watch.h"
@@ -119,6 +121,7 @@ struct DecodeSnapshot : WorkerSnapshot {
   int64_t preempted = 0;               // until there is room for them
   int64_t bound = 0;                   // they run in the bound group that this instance leads
   int64_t group_blocks = 0;            // held by the batch of the bound group
+  BatchKv bound_kv;                    // of that batch, at this rank
   int64_t quarantined = 0;             // cancelled, blocks not yet safe
   int64_t unclaimed = 0;               // ended before a router attached
   int64_t buffers = 0;                 // staging buffers; 0: one-sided

@@ -107,6 +107,7 @@ void DecodeCore::Impl::RunInGroup(Sequence& sequence) {
 
 void DecodeCore::Impl::TakeBack() {
   for (const FormationOver& over : std::exchange(overs_, {})) {
+    gaps_.Released();  // the tokens of its last step have left
     membership_.ReportSoon();
     for (const auto& [id, epoch] : over.coming) {
       Sequence* sequence = sequences_.Find(id, epoch);

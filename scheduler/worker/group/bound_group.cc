@@ -316,6 +316,10 @@ void BoundGroup::StepEnded(const absl::Status& status, const std::vector<int32_t
 
 int64_t BoundGroup::batch_blocks() const { return batch_.has_value() ? batch_->held_blocks() : 0; }
 
+BatchKv BoundGroup::batch_kv() const {
+  return batch_.has_value() ? batch_->Kv(config_.block_tokens) : BatchKv();
+}
+
 int64_t BoundGroup::wanted_blocks() const {
   if (lead_.has_value()) return lead_->wanted_blocks();
   return member_.has_value() ? member_->wanted_blocks() : 0;

@@ -123,6 +123,7 @@ class BoundGroup {
   uint64_t epoch() const { return held_.order().epoch; }      // REQUIRES: bound
   bool leads() const { return held_.leads(); }                // REQUIRES: bound
   int32_t size() const { return held_.order().size; }         // REQUIRES: bound
+  OwnSequences own() const { return held_.order().own; }      // REQUIRES: bound
   const FormationTold& told() const { return held_.told(); }  // the latest
 
   // Whether this rank may begin sequences of its own: not while they are to end first.
@@ -184,6 +185,7 @@ class BoundGroup {
 
   uint64_t preemptions() const { return preemptions_ + (lead_ ? lead_->preemptions() : 0); }
   int64_t batch_blocks() const;  // held by the batch
+  BatchKv batch_kv() const;      // GroupBatch::Kv; nothing while this instance is not bound
   // Free ones of this rank that the group will take soon, or waits for: no new own sequence takes
   // them. May be more than are free.
   int64_t wanted_blocks() const;
