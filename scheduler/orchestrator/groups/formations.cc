@@ -106,8 +106,7 @@ struct Marks {
   bool operator==(const Marks&) const = default;
 };
 
-Marks MarksOf(InstanceId instance, const Live* live,
-              const std::map<uint64_t, BindReason>& reasons) {
+Marks MarksOf(InstanceId instance, const Live* live, const BindReasons& reasons) {
   if (live == nullptr) return {};
   const bool leads = live->members.front() == instance;
   if (live->stage < Stage::kBound && OwnEndFirst(live->own, leads)) return {.closed = true};
@@ -147,6 +146,7 @@ void Formations::Mark(const Key& key, const State& state) {
 
 void Formations::Carry(const Key& key, State& state, SwitchEffects effects, TimeUs now) {
   bool ended = false;
+  NoteUnderWay(state.formation, state.reasons, state.ordered, parts_.switches);
   for (SwitchEffect& effect : effects) {
     if (auto* prepare = std::get_if<SendPrepare>(&effect)) {
       prepare->order.shift_tokens = ShiftTokensOf(key, state, prepare->order);
@@ -179,6 +179,7 @@ std::optional<int64_t> Formations::ShiftTokensOf(const Key& key, const State& st
 }
 
 void Formations::NoteEnded(const Key& key, State& state, const SwitchEnded& ended, TimeUs now) {
+  parts_.switches->NoteEnded(ended, CauseOf(ended, state.reasons, state.ordered), now);
   const bool binds = ended.to > 1;
   const bool done = ended.outcome == SwitchOutcome::kDone;
   const bool ordered = state.ordered.erase(ended.epoch) > 0;
@@ -244,6 +245,22 @@ std::vector<Formations::Target> Formations::Choose(const Key& key, State& state,
   return targets;
 }
 
+namespace {
+
+// What one of these members is to be bound for, with others.
+template <class Target>
+std::optional<BindReason> NeedFor(const std::vector<InstanceId>& members,
+                                  const std::vector<Target>& targets) {
+  for (const Target& target : targets) {
+    const auto shared = std::find_first_of(target.members.begin(), target.members.end(),
+                                           members.begin(), members.end());
+    if (shared != target.members.end()) return target.reason;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
 void Formations::ReleaseOthers(const Key& key, State& state, const std::vector<Target>& targets,
                                TimeUs now) {
   std::vector<std::vector<InstanceId>> chosen;
@@ -263,7 +280,11 @@ void Formations::ReleaseOthers(const Key& key, State& state, const std::vector<T
     steps.emplace_back(step, !serve.ok() ? std::string(serve.message())
                              : ordered   ? "ordered by an operator"
                                          : state.choice.why);
-    state.ordered.insert(step.epoch);
+    state.ordered[step.epoch] =
+        !serve.ok() ? SwitchCause::kMember
+        : ordered || !config_.automatic
+            ? SwitchCause::kOperator
+            : CauseOfRelease(step.epoch, state.reasons, NeedFor(members, targets));
   }
   for (const auto& [step, why] : steps) {
     SwitchEffects effects;
@@ -327,7 +348,7 @@ absl::Status Formations::CheckInvariants() const {
       return absl::InternalError(
           absl::StrCat("Formations: instance ", member.value, " is not marked as it is bound"));
     }
-    for (const uint64_t epoch : state.ordered) {
+    for (const auto& [epoch, cause] : state.ordered) {
       if (state.formation.live().contains(epoch)) continue;
       return absl::InternalError(absl::StrCat("Formations: epoch ", epoch, " has ended"));
     }
