@@ -69,6 +69,7 @@ OrchestratorCore::Impl::Impl(const OrchestratorConfig& config)
                                       .groups = &groups_,
                                       .needs = &needs_,
                                       .decode = &decode_,
+                                      .switches = explanations_.switches(),
                                       .sender = &sender_,
                                       .effects = &effects_}),
       prefill_(config.default_tokens_per_second, {.requests = &requests_,
@@ -382,7 +383,7 @@ void OrchestratorCore::Impl::Erase(Request& request, const std::string& why) {
     sender_.CancelAtMembers(request, why);
     sender_.CancelAt(request.decode, request, why);
   }
-  orchestrator::ExplanationLog::NoteTimes(&request);
+  explanations_.NoteTimes(&request);
   AwaitedReports reports = AwaitedReportsOf(request);
   prefill_.ForgetPlan(request, now_);
   decode_.ForgetPlan(request);

@@ -104,6 +104,42 @@ TEST(FormationCodec, AnExplanationNamesTheGroupWhereItComputesTheRequest) {
   EXPECT_EQ(ToProto(explanation).plans(0).decode_instance(), 3u);
 }
 
+TEST(FormationCodec, AnExplanationTellsTheSwitchesOfTheGroup) {
+  scheduler::Explanation explanation;
+  explanation.plans.push_back({.decode = {3}});
+  EXPECT_TRUE(ToProto(explanation).plans(0).switches().empty());
+  scheduler::PlanExplanation& plan = explanation.plans[0];
+  plan.switches_left_out = 2;
+  plan.switches.resize(2);
+  plan.switches[0] = {.epoch = 7,
+                      .from = 1,
+                      .to = 4,
+                      .began_us = -500'000,
+                      .ended_us = 250'000,
+                      .cause = scheduler::SwitchCause::kContext,
+                      .why = "long",
+                      .own = scheduler::OwnSequences::kSoftPreempt,
+                      .outcome = scheduler::orchestrator::SwitchOutcome::kAborted,
+                      .reason = "instance 4 left",
+                      .meaning = scheduler::SwitchMeaning::kTakenBack};
+  const v1::PlanExplanation told = ToProto(explanation).plans(0);
+  EXPECT_EQ(told.switches_left_out(), 2u);
+  ASSERT_EQ(told.switches_size(), 2);
+  EXPECT_EQ(told.switches(0).formation_epoch(), 7u);
+  EXPECT_EQ(told.switches(0).from_instances(), 1u);
+  EXPECT_EQ(told.switches(0).to_instances(), 4u);
+  EXPECT_EQ(told.switches(0).start_s(), -0.5);
+  EXPECT_EQ(told.switches(0).end_s(), 0.25);
+  EXPECT_EQ(told.switches(0).cause(), "context");
+  EXPECT_EQ(told.switches(0).why(), "long");
+  EXPECT_EQ(told.switches(0).own(), "soft");
+  EXPECT_EQ(told.switches(0).outcome(), "aborted");
+  EXPECT_EQ(told.switches(0).reason(), "instance 4 left");
+  EXPECT_EQ(told.switches(0).meaning(), "taken_back");
+  EXPECT_FALSE(told.switches(1).has_end_s());
+  EXPECT_EQ(told.switches(1).outcome(), "") << "it has not ended";
+}
+
 TEST(FormationCodec, AMalformedOrderOfAFormationNamesItsField) {
   const auto field = [](const auto& edit) {
     v1::PrepareFormation bad = ToProto(scheduler::PrepareFormation{5, 7, 2, 2, 1'000'000});

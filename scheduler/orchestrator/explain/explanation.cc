@@ -33,6 +33,7 @@ bool Explanation::Answers(const std::string& request) const {
 }
 
 void TellWhy(PlanExplanation* plan) {
+  TellMeanings(plan);
   const auto percent = [](double fraction) { return absl::StrFormat("%.1f %%", 100 * fraction); };
   AlternativeExplanation* best = nullptr;
   for (AlternativeExplanation& one : plan->alternatives) {
