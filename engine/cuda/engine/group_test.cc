@@ -153,7 +153,8 @@ TEST_P(CudaGroup, SaysWhatOneRankSaysInEveryMode) {
   const auto alone = Alone();
   ASSERT_NE(alone, nullptr);
   const std::vector<std::vector<int32_t>> expected = Answers(*alone);
-  for (const GroupMode mode : {GroupMode{1, 2}, {2, 1}, {1, 4}, {4, 1}, {2, 2}}) {
+  const GroupMode modes[] = {{1, 2}, {2, 1}, {1, 4}, {4, 1}, {2, 2}};
+  for (const GroupMode mode : modes) {
     SCOPED_TRACE(testing::Message() << "sp " << mode.sp << ", tp " << mode.tp);
     const auto group = Group({mode});
     ASSERT_NE(group, nullptr);
