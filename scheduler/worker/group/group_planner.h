@@ -96,6 +96,7 @@ class GroupPlanner {
   absl::Status HasRoom(const GroupBatch& batch, int64_t blocks) const;
 
   bool Empty() const { return seniority_.empty(); }  // no sequence waits or is in the batch
+  bool Has(RequestId id, Epoch epoch) const { return seniority_.contains({id, epoch}); }
   uint64_t preemptions() const { return preemptions_; }
 
  private:
