@@ -27,8 +27,9 @@ namespace skein::scheduler {
 enum class OwnSequences {
   kShare,       // they go on, in turns with the group's, by a share of the tokens that wait
   kSequential,  // they end first; the instance takes no new ones, and is prepared when they have
-  // As kSequential, but the lead goes on taking requests and computes them alone meanwhile. What it
-  // runs when the group is bound goes on in the group, which computes it anew.
+  // As kSequential, but the lead goes on taking requests and computes them alone meanwhile, and so
+  // does each other member once its own have ended. What they run when the group is bound goes on
+  // in the group, which computes it anew; each stream stays at the member where it began.
   kSoftPreempt,
   // They pause with their KV in place, and run where the group has nothing to run, or when it is
   // released.

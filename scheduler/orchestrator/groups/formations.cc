@@ -106,10 +106,20 @@ struct Marks {
   bool operator==(const Marks&) const = default;
 };
 
+// Whether a member waits for its own sequences to end before it is bound, or has waited for that
+// and takes nothing new until then.
+bool WaitsForOwn(InstanceId instance, const Live& live) {
+  const auto rank = std::find(live.members.begin(), live.members.end(), instance);
+  if (live.stage >= Stage::kBound || rank == live.members.end()) return false;
+  if (!OwnEndFirst(live.own, /*leads=*/rank == live.members.begin())) return false;
+  const auto held = live.held[static_cast<size_t>(rank - live.members.begin())];
+  return !OwnJoinGroup(live.own) || held == FormationSwitch::Held::kAsked;
+}
+
 Marks MarksOf(InstanceId instance, const Live* live, const BindReasons& reasons) {
   if (live == nullptr) return {};
+  if (WaitsForOwn(instance, *live)) return {.closed = true};
   const bool leads = live->members.front() == instance;
-  if (live->stage < Stage::kBound && OwnEndFirst(live->own, leads)) return {.closed = true};
   // While it is released the group takes nothing new, so each of its members does.
   if (live->stage == Stage::kPreparing || live->stage == Stage::kReleasing) return {};
   if (!leads) return {.closed = true};

@@ -16,7 +16,8 @@
 // Who gets requests (Mark). A member of a bound group that does not lead it gets nothing new: its
 // steps are the group's. What its lead gets runs in the group, from KV that comes to all ranks
 // (scheduler/worker/README.md), unless the group is being bound. While it is being bound, members
-// whose own sequences are to end first (OwnEndFirst) get nothing new either. While it is released,
+// whose own sequences are to end first (OwnEndFirst) get nothing new either, until these have ended
+// if what they run then joins the group (OwnJoinGroup). While it is released,
 // each member gets requests that it runs alone, in turns with the group's: it is released because
 // there are many, and the lead alone would get all of them, or because its lead serves no more. The
 // lead of a group that is bound for priority is marked: decode_pool.h says who gets it.

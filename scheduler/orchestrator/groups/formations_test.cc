@@ -323,7 +323,8 @@ TEST_F(FormationsTest, RequestsGoToTheLeadOfABoundGroupAndRunInIt) {
   EXPECT_NE(last.decode, members_[0]) << "the others have more room";
 }
 
-// Who has to wait for its own sequences gets no new ones; the lead of a soft bind does.
+// Who has to wait for its own sequences gets no new ones. With a soft bind the lead does, and so
+// does each other member whose own have ended, until the bind is committed.
 TEST_F(FormationsTest, MembersWhoseOwnSequencesEndFirstGetNothingNew) {
   using Own = OwnSequences;
   for (const Own own : {Own::kShare, Own::kSequential, Own::kSoftPreempt, Own::kHardPreempt}) {
@@ -339,8 +340,11 @@ TEST_F(FormationsTest, MembersWhoseOwnSequencesEndFirstGetNothingNew) {
     EXPECT_EQ(Closed(0), lead_waits);
     EXPECT_EQ(Closed(1), other_waits);
     EXPECT_FALSE(Closed(2));
-    for (const size_t i : {0, 1}) Tell(members_[i], epoch, Phase::kPrepared);
+    Tell(members_[1], epoch, Phase::kPrepared);
+    EXPECT_EQ(Closed(1), lead_waits) << "the other one is waited for";
+    Tell(members_[0], epoch, Phase::kPrepared);
     EXPECT_EQ(Closed(0), lead_waits) << "it is bound with the first step";
+    EXPECT_TRUE(Closed(1));
     for (const size_t i : {0, 1}) Tell(members_[i], epoch, Phase::kBound);
     EXPECT_FALSE(Closed(0));
     EXPECT_TRUE(Closed(1));

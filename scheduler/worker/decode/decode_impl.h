@@ -119,8 +119,9 @@ class DecodeCore::Impl {
   bool StartOwnOfGroup(int64_t tokens);
   void EndStepOfGroup(const StepLoop::Ended& ended, const StepDone& event);
   void TellOwn();
-  void MoveToGroup();  // what the lead runs when it is bound, where that is ordered
-  void JoinGroup();    // the preempted ones
+  void MoveToGroup();    // what this rank runs when it is bound, where that is ordered
+  void JoinGroup();      // at the lead: the preempted ones
+  void JoinPreempted();  // those that the group can compute
   void RunInGroup(Sequence& sequence);  // its KV has come to all ranks
   void TakeBack();                      // the sequences of a group that is over
   void EndComing(Sequence& sequence, const absl::Status& why);  // whose KV was for such a one

@@ -15,6 +15,10 @@
 // pause for a step. The first one pauses while a rank has own sequences that can run: their blocks
 // come free as they end. When none can, because they wait for blocks, too, it gives its own up.
 //
+// The lead names no own sequence of another rank: when it plans, the step before may still run
+// there with it, and what it knows of that batch is a step old. docs/formations.md has the reasons
+// and the price.
+//
 // No side starves for blocks. A plan names the blocks that the group wants: those that its prompts
 // will still take, and those for which somebody waits. No new own sequence takes these, so while
 // somebody waits there are finitely many own ones, and their blocks come free. And while own
@@ -97,6 +101,7 @@ class GroupPlanner {
   absl::Status HasRoom(const GroupBatch& batch, int64_t blocks) const;
 
   bool Empty() const { return seniority_.empty(); }  // no sequence waits or is in the batch
+  bool Has(RequestId id, Epoch epoch) const { return seniority_.contains({id, epoch}); }
   uint64_t preemptions() const { return preemptions_; }
 
  private:

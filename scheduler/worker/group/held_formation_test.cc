@@ -100,12 +100,15 @@ TEST_F(HeldFormationTest, WhereOwnSequencesEndFirstItIsPreparedWhenTheyHave) {
   }
 }
 
-TEST_F(HeldFormationTest, WithSoftPreemptTheLeadGoesOnTakingOwnSequences) {
+TEST_F(HeldFormationTest, WithSoftPreemptTheLeadAndWhoIsIdleTakeOwnSequences) {
   PrepareAndOpen(5, 0, OwnSequences::kSoftPreempt);
   EXPECT_TRUE(held_.may_bind() && held_.TakesOwn());
   PrepareAndOpen(6, 1, OwnSequences::kSoftPreempt);
   EXPECT_TRUE(held_.draining());
   EXPECT_FALSE(held_.TakesOwn());
+  held_.OwnEnded(now_ += 20);
+  EXPECT_TRUE(held_.may_bind() && held_.TakesOwn()) << "the group will take them";
+  EXPECT_EQ(Told().phase, Phase::kPrepared);
 }
 
 TEST_F(HeldFormationTest, WhatIsForgottenIsClosedAndTheLeadHearsOfIt) {

@@ -158,6 +158,8 @@ struct Write {
     Tokens(offer.stop_token_ids);
     out.Number(static_cast<uint64_t>(offer.first));
     Tokens(offer.tokens);
+    out.Number(static_cast<uint32_t>(offer.priority));
+    out.Number(static_cast<uint64_t>(offer.age_us));
   }
   void operator()(const FeedWithdraw& withdraw) { Name(withdraw.id, withdraw.request_epoch); }
   void operator()(const FeedOwn& own) { out.Number(static_cast<uint64_t>(own.own_tokens)); }
@@ -248,6 +250,9 @@ FeedOffer ReadOffer(uint64_t epoch, Reader* in) {
   offer.stop_token_ids = ReadTokens("stop_token_ids", in);
   offer.first = static_cast<int64_t>(in->Number("first", 2 * kTokensMax));
   offer.tokens = ReadTokens("tokens", in);
+  offer.priority = static_cast<int32_t>(
+      static_cast<uint32_t>(in->Number("priority", std::numeric_limits<uint32_t>::max())));
+  offer.age_us = static_cast<int64_t>(in->Number("age_us", std::numeric_limits<int64_t>::max()));
   return offer;
 }
 
