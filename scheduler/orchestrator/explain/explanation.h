@@ -39,6 +39,7 @@ enum class Degraded {
   kRingHostMemory,  // the same of what instances that compute a prompt together exchange
   kUnclaimed,       // its router did not attach to the token stream in time
   kSubmittedAnew,   // the orchestrator that had accepted it was lost
+  kResumed,         // instances of an attempt before this one were lost
   kMoved,           // it was submitted to another cell before: that was lost, or refused it
   kPreempted,  // its decode instance took its KV blocks away, and computed its tokens anew later
 };

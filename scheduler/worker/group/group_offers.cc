@@ -15,6 +15,7 @@ OfferedSequence SequenceOf(const FeedOffer& whole, BlockTable blocks) {
   const auto output_begin = whole.tokens.begin() + whole.prompt_tokens;
   spec->id = whole.id;
   spec->prompt.assign(whole.tokens.begin(), output_begin);
+  spec->sent_tokens = whole.sent_tokens;
   spec->max_tokens = whole.max_tokens;
   spec->min_tokens = whole.min_tokens;
   spec->sampling = whole.sampling;
@@ -34,6 +35,7 @@ FeedOffer HeadOf(uint64_t epoch, const OfferedSequence& sequence) {
           .id = spec.id,
           .request_epoch = sequence.epoch,
           .prompt_tokens = PromptTokens(spec),
+          .sent_tokens = spec.sent_tokens,
           .output_tokens = static_cast<int64_t>(sequence.output.size()),
           .max_tokens = spec.max_tokens,
           .min_tokens = spec.min_tokens,

@@ -150,6 +150,7 @@ struct Write {
   void operator()(const FeedOffer& offer) {
     Name(offer.id, offer.request_epoch);
     out.Number(static_cast<uint64_t>(offer.prompt_tokens));
+    out.Number(static_cast<uint64_t>(offer.sent_tokens));
     out.Number(static_cast<uint64_t>(offer.output_tokens));
     out.Number(static_cast<uint64_t>(offer.max_tokens));
     out.Number(static_cast<uint64_t>(offer.min_tokens));
@@ -242,6 +243,8 @@ FeedOffer ReadOffer(uint64_t epoch, Reader* in) {
   offer.id.serial = in->Number("id.serial");
   offer.request_epoch.value = in->Number("request_epoch");
   offer.prompt_tokens = static_cast<int64_t>(in->Number("prompt_tokens", kTokensMax));
+  offer.sent_tokens =
+      static_cast<int64_t>(in->Number("sent_tokens", static_cast<uint64_t>(offer.prompt_tokens)));
   offer.output_tokens = static_cast<int64_t>(in->Number("output_tokens", kTokensMax));
   offer.max_tokens = static_cast<int64_t>(in->Number("max_tokens", kTokensMax));
   offer.min_tokens = static_cast<int64_t>(in->Number("min_tokens", kTokensMax));

@@ -143,6 +143,7 @@ struct FeedOffer {
   RequestId id;
   Epoch request_epoch;
   int64_t prompt_tokens = 0;
+  int64_t sent_tokens = 0;  // of these, the last so many are of the answer (RequestSpec)
   int64_t output_tokens = 0;
   int64_t max_tokens = 0;  // of the output
   int64_t min_tokens = 0;  // likewise
