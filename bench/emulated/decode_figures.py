@@ -7,6 +7,7 @@ from typing import Dict, List
 
 from streams import percentile
 
+MODES = ("own", "tp", "sp", "sp_tp")  # of steps, as in docs/metrics.md
 WINDOW_S = 5.0  # of the peak; scheduler/simulator/formations/decode_groups.h has the same
 
 
@@ -62,6 +63,6 @@ def medians(runs: List[Dict[str, float]]) -> Dict[str, float]:
 
 
 def shares(steps: Dict[str, float]) -> Dict[str, float]:
-    """Of the steps by mode: own, tp, sp."""
+    """Of the steps by mode, of MODES."""
     total = sum(steps.values()) or 1.0
-    return {mode: steps.get(mode, 0.0) / total for mode in ("own", "tp", "sp")}
+    return {mode: steps.get(mode, 0.0) / total for mode in MODES}

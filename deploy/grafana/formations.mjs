@@ -4,6 +4,7 @@ import { board, curves, number, query, ratio, row, percentile, rate, MODEL, OF_W
 const TOGETHER = 'mode=~"tp|sp|sp_tp"';
 const STEPS = 'skein_engine_steps_total';
 const SWITCHES = 'skein_formation_switches_total';
+const GAPS = 'skein_formation_stream_gap_seconds';
 const hour = (filter) => `sum (increase(${SWITCHES}{${filter}, ${WHERE}}[1h]))`;
 // The instances of all groups less those that work alone, so that there is a 0 where nothing is bound.
 const BOUND = `sum (skein_formation{${OF_WORKER}}) - sum (skein_formation{formation="independent", ${OF_WORKER}})`;
@@ -40,13 +41,18 @@ export default board({
       curves({ title: 'Switches', about: 'Binds and releases in five minutes, by outcome.', unit: 'none', stack: true,
         queries: [query(`sum by (kind, outcome) (increase(${SWITCHES}{${WHERE}}[5m]))`, '{{kind}}: {{outcome}}')] })),
     row('Times of a switch',
-      curves({ title: 'Cut-over', about: 'From the commit until every member can run a step of the group.', unit: 's',
+      curves({ title: 'Cut-over', about: 'From the commit until every member can run a step of the group.', unit: 's', width: 6,
         queries: [query(percentile(0.5, 'skein_formation_cut_over_seconds', WHERE), 'p50'),
           query(percentile(0.99, 'skein_formation_cut_over_seconds', WHERE), 'p99')] }),
       curves({ title: 'Drain', about: 'Release: until the last bound sequence has left. Bind: until own sequences, where they end first, have ended.', unit: 's',
+        width: 6,
         queries: [query(percentile(0.5, 'skein_formation_drain_seconds', WHERE, 'kind'), '{{kind}}, p50'),
           query(percentile(0.99, 'skein_formation_drain_seconds', WHERE, 'kind'), '{{kind}}, p99')] }),
-      curves({ title: 'Gap between two tokens', about: 'What streams see, switches included.', unit: 's',
+      curves({ title: 'Gap of a switch', about: 'What streams see of binds and releases: from the last token before to the first one after. Without binds that pause ' +
+        'what instances run alone (hard).', unit: 's', width: 6,
+        queries: [query(percentile(0.5, GAPS, `own!="hard", ${MODEL}`, 'kind'), '{{kind}}, p50'),
+          query(percentile(0.99, GAPS, `own!="hard", ${MODEL}`, 'kind'), '{{kind}}, p99')] }),
+      curves({ title: 'Gap between two tokens', about: 'What streams see, switches included.', unit: 's', width: 6,
         queries: [query(percentile(0.5, 'vllm:inter_token_latency_seconds', MODEL), 'p50'),
           query(percentile(0.99, 'vllm:inter_token_latency_seconds', MODEL), 'p99')] })),
     row('What they compute',

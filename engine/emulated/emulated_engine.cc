@@ -35,8 +35,9 @@ absl::Status CheckOptions(const EmulatedOptions& options) {
   return absl::OkStatus();
 }
 
+// It decodes. Several tokens of an output are computed again, like a prompt.
 bool BehindPrompt(const SequenceStep& sequence) {
-  return !sequence.prompt.empty() &&
+  return !sequence.prompt.empty() && sequence.tokens.size() == 1 &&
          sequence.position >= static_cast<int64_t>(sequence.prompt.size());
 }
 

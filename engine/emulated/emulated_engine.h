@@ -44,7 +44,8 @@
 namespace skein::engine {
 
 // How long steps take, seconds. A step takes the sum over its sequences: for tokens of the prompt
-// `prefill_s`, and once `decode`, if it has sequences behind their prompt, for all of those.
+// `prefill_s`, and once `decode`, if it has sequences with one token behind their prompt, for all
+// of those.
 struct EmulatedTimes {
   // The time of `tokens` tokens after `history` tokens on `members` instances, which are
   // (members / tp, tp). Null: none.

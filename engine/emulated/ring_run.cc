@@ -33,6 +33,12 @@ absl::Status OfCollective(const absl::Status& status) {
   return absl::UnavailableError(status.message());
 }
 
+std::vector<int32_t> KnownTokens(const SequenceStep& sequence) {
+  std::vector<int32_t> tokens(sequence.prompt.begin(), sequence.prompt.end());
+  tokens.insert(tokens.end(), sequence.output.begin(), sequence.output.end());
+  return tokens;
+}
+
 template <typename T>
 std::span<const std::byte> BytesOfVector(const std::vector<T>& values) {
   return std::as_bytes(std::span<const T>(values));
@@ -89,13 +95,14 @@ absl::Status RingRun::RunMet(StepProgress* progress, SequenceResult* result) {
 absl::Status RingRun::Check() const {
   const absl::Status checked = CheckRingStep(sequence_, spec_, RingLimits{});
   if (!checked.ok()) return checked;
-  if (history_tokens_ + tokens_ > static_cast<int64_t>(sequence_.prompt.size())) {
-    return absl::InvalidArgumentError(absl::StrCat("prompt: ", sequence_.prompt.size(), " tokens"));
+  const std::vector<int32_t> known = KnownTokens(sequence_);
+  if (history_tokens_ + tokens_ > static_cast<int64_t>(known.size())) {
+    return absl::InvalidArgumentError(absl::StrCat("prompt: ", known.size(), " tokens"));
   }
   size_t next = 0;
   for (const TokenSpan& span : step_.shares[static_cast<size_t>(rank_)].spans) {
     for (int64_t i = 0; i < span.count; ++i, ++next) {
-      const int32_t token = sequence_.prompt[static_cast<size_t>(span.position + i)];
+      const int32_t token = known[static_cast<size_t>(span.position + i)];
       if (sequence_.tokens[next] == token) continue;
       return absl::InvalidArgumentError(absl::StrCat(
           "tokens[", next, "] = ", sequence_.tokens[next], ": the prompt's is ", token));
@@ -117,7 +124,9 @@ absl::Status RingRun::Gather(Communicator* group, std::span<const std::byte> min
 }
 
 absl::Status RingRun::Meet() {
-  links_ = LinksOf(sequence_.prompt.first(static_cast<size_t>(history_tokens_ + tokens_)));
+  std::vector<int32_t> known = KnownTokens(sequence_);
+  known.resize(static_cast<size_t>(history_tokens_ + tokens_));
+  links_ = LinksOf(known);
   if (step_.comm == nullptr) return absl::OkStatus();
   const uint64_t signature = Signature();
   TagRing(step_, signature);

@@ -1,6 +1,7 @@
 #include "engine/model/loaded_model.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "engine/checkpoint/mapped_file.h"
@@ -124,9 +125,9 @@ namespace {
 class Loader {
  public:
   Loader(std::unique_ptr<Ops> ops, std::unique_ptr<Device> device,
-         const ModelEngineOptions& options, int layouts_tp)
+         const ModelEngineOptions& options, int group_ranks_max)
       : options_(options),
-        layouts_tp_(layouts_tp),
+        group_ranks_max_(group_ranks_max),
         ops_(std::move(ops)),
         device_(std::move(device)),
         placed_on_(PlacedOn(options, device_.get())) {}
@@ -167,12 +168,13 @@ class Loader {
     spec_.vocab_size = config_.vocab_size;
     spec_.max_positions = static_cast<int>(Positions(KvLayout{}));
     spec_.num_parameters = weights_.num_parameters;
-    const int64_t rotated = Positions(KvLayout{layouts_tp_});
+    const int64_t rotated = Positions(KvLayout{group_ranks_max_});
     auto loaded = std::make_unique<LoadedModel>(
         std::move(ops_), std::move(device_), std::move(tensors_), std::move(config_),
         std::move(weights_), std::move(spec_), std::move(state_), std::move(ring_),
         options_.max_batch_tokens, rotated);
     loaded->weights_device = options_.weights_device;
+    loaded->group_buffers = std::move(group_buffers_);
     if (placed_on_ != nullptr) {
       const absl::Status placed = PlaceOnDevice(options_.progress, placed_on_, loaded.get());
       if (!placed.ok()) return placed;
@@ -246,7 +248,9 @@ class Loader {
     const absl::Status allocated = AllocateStepBuffers();
     if (!allocated.ok()) return rest->About(allocated);
     const int64_t angles =
-        placed_on_ == nullptr ? 0 : AnglesBytes(Positions(KvLayout{layouts_tp_}), config_.head_dim);
+        placed_on_ == nullptr
+            ? 0
+            : AnglesBytes(Positions(KvLayout{group_ranks_max_}), config_.head_dim);
     const int64_t slots =
         options_.feed_forward.has_value() ? SlotBytes(*options_.feed_forward, feed_forward_) : 0;
     blocks = rest->Blocks(angles + slots);
@@ -268,6 +272,13 @@ class Loader {
                          options_.max_batch_tokens, logit_rows, device_.get());
     if (!state.ok()) return state.status();
     state_ = *std::move(state);
+    if (group_ranks_max_ > 1) {
+      absl::StatusOr<GroupBuffers> buffers =
+          AllocateGroupBuffers(config_, weights_.activation, options_.max_batch_tokens, logit_rows,
+                               group_ranks_max_, device_.get());
+      if (!buffers.ok()) return buffers.status();
+      group_buffers_ = *std::move(buffers);
+    }
     ring_limits_ = {.tokens_max = options_.max_batch_tokens, .named_histories = key_segment != 0};
     ring_tp_max_ = RingTpMax();
     const RingStepOptions ring_options = {.tokens_max = options_.max_batch_tokens,
@@ -303,7 +314,7 @@ class Loader {
   }
 
   const ModelEngineOptions& options_;
-  const int layouts_tp_;
+  const int group_ranks_max_;
   std::unique_ptr<Ops> ops_;
   std::unique_ptr<Device> device_;
   Device* const placed_on_;
@@ -314,6 +325,7 @@ class Loader {
   std::unique_ptr<FeedForwardReader> reader_;
   EngineSpec spec_;
   RunState state_;
+  std::optional<GroupBuffers> group_buffers_;
   std::unique_ptr<RingRunner> ring_;
   RingLimits ring_limits_;
   int ring_tp_max_ = 1;
@@ -325,10 +337,10 @@ absl::StatusOr<std::unique_ptr<LoadedModel>> LoadModel(const std::string& model_
                                                        std::unique_ptr<Ops> ops,
                                                        std::unique_ptr<Device> device,
                                                        const ModelEngineOptions& options,
-                                                       int layouts_tp) {
+                                                       int group_ranks_max) {
   const absl::Status checked = CheckOptions(options);
   if (!checked.ok()) return checked;
-  Loader loader(std::move(ops), std::move(device), options, layouts_tp);
+  Loader loader(std::move(ops), std::move(device), options, group_ranks_max);
   absl::Status status = loader.Open(model_dir);
   if (status.ok()) status = loader.AllocateBuffers();
   if (!status.ok()) return status;

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,7 @@
 #include "engine/engine.h"
 #include "engine/model/forward/forward.h"
 #include "engine/model/forward/run_state.h"
+#include "engine/model/group/group_buffers.h"
 #include "engine/model/layers/sliced_weights.h"
 #include "engine/model/layers/weight_source.h"
 #include "engine/model/load/rope_table.h"
@@ -48,7 +50,8 @@ struct LoadedModel {
   int64_t tokens_max = 0;  // of a step
   RopeAngles angles;
   RunState state;
-  std::unique_ptr<RingRunner> ring;  // runs steps that span instances
+  std::optional<GroupBuffers> group_buffers;  // if it runs steps of groups
+  std::unique_ptr<RingRunner> ring;           // runs steps that span instances
   std::unique_ptr<WeightSource> source;
   WeightSlices slices;  // of `weights`
   RingLimits ring_limits;
@@ -62,14 +65,14 @@ struct LoadedModel {
   std::vector<float> host_logits_;
 };
 
-// `layouts_tp`: the largest KvLayout::tp that sequences will have; their positions reach as far as
-// the pool does in that layout (LoadedModel::angles), EngineSpec::max_positions being that of tp =
-// 1. Errors as MakeModelEngine.
+// `group_ranks_max`: of the largest group with which it will run steps; 1: none. There are buffers
+// for it, and positions reach as far as the pool does in the layout of so many ranks
+// (LoadedModel::angles), EngineSpec::max_positions being that of tp = 1. Errors as MakeModelEngine.
 absl::StatusOr<std::unique_ptr<LoadedModel>> LoadModel(const std::string& model_dir,
                                                        std::unique_ptr<Ops> ops,
                                                        std::unique_ptr<Device> device,
                                                        const ModelEngineOptions& options,
-                                                       int layouts_tp = 1);
+                                                       int group_ranks_max = 1);
 
 // The engine that runs `model` alone.
 std::unique_ptr<Engine> MakeModelEngine(std::shared_ptr<LoadedModel> model);

@@ -26,8 +26,7 @@ namespace skein::engine {
 struct ModelEngineOptions {
   std::string device_name = "cpu";  // EngineSpec::device
   // KV pool: so many blocks, or when 0 as many as fit kv_bytes, or all that the device has room for
-  // beside the weights and the buffers of steps (Device::MemoryInfo; not for engines of a group).
-  // One of them is required.
+  // beside the weights and the buffers of steps (Device::MemoryInfo). One of them is required.
   int64_t num_blocks = 0;
   int64_t kv_bytes = 0;
   bool kv_fills_device = false;

@@ -49,13 +49,14 @@ SequenceStep StepOf(const PlannedSequence& planned, const PreparedStep::Arrays& 
 }
 
 // The output's tokens of those that the plan runs. False: there are not so many.
-bool AddOutputTokens(const PlannedSequence& planned, PreparedStep::Arrays* arrays) {
+bool AddOutputTokens(std::span<const TokenSpan> spans, PreparedStep::Arrays* arrays) {
   const auto prompt_tokens = static_cast<int64_t>(arrays->info.prompt->size());
   const std::vector<int32_t>& output = arrays->output->tokens;
-  const int64_t begin = std::max(planned.position - prompt_tokens, int64_t{0});
-  const int64_t end = planned.position + planned.count - prompt_tokens;
-  if (end > static_cast<int64_t>(output.size())) return false;
-  if (begin < end) {
+  for (const TokenSpan& span : spans) {
+    const int64_t begin = std::max(span.position - prompt_tokens, int64_t{0});
+    const int64_t end = span.position + span.count - prompt_tokens;
+    if (end > static_cast<int64_t>(output.size())) return false;
+    if (begin >= end) continue;
     arrays->tokens.insert(arrays->tokens.end(), output.begin() + begin, output.begin() + end);
   }
   return true;
@@ -86,8 +87,11 @@ void PreparedStep::Begin(int vocab_size) {
   for (size_t i = 0; i < steps.size(); ++i) {
     const PlannedSequence& planned = plan.sequences[i];
     Arrays& of = arrays[i];
-    const bool there = of.output->Change(planned, of.info, vocab_size) &&
-                       (plan.ring.has_value() || AddOutputTokens(planned, &of));
+    const TokenSpan whole{planned.position, planned.count};
+    const std::span<const TokenSpan> spans =
+        plan.ring.has_value() ? std::span(plan.ring->spans) : std::span(&whole, 1);
+    const bool there =
+        of.output->Change(planned, of.info, vocab_size) && AddOutputTokens(spans, &of);
     if (there) steps[i].tokens = of.tokens;
     steps[i].output = of.output->tokens;
     steps[i].checked.output = of.output->checked;

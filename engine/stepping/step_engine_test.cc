@@ -373,6 +373,34 @@ TEST_P(StepEngineTest, AStepLaunchedAheadRunsTheTokenThatTheOneBeforeSamples) {
   EXPECT_EQ(sampled, expected);
 }
 
+// A request that is tried again brings the beginning of its answer: it is computed like a prompt,
+// in slices, and the answer goes on as it would have.
+TEST_P(StepEngineTest, AnAnswerGoesOnBehindItsBeginning) {
+  const auto sampling = std::make_shared<const SamplingParams>(
+      SamplingParams{.temperature = 0.9f, .repetition_penalty = 1.3f, .presence_penalty = 1.5f});
+  const auto prompt = Tokens(6, 10);
+  const std::vector<int32_t> expected = EmulatedContinuation(
+      {.kv = emulated_->Spec().kv, .vocab_size = 1000, .max_positions = 64}, *prompt, 8, *sampling);
+  for (int64_t sent = 1; sent < 8; ++sent) {
+    const SequenceHandle sequence = Admit(prompt, sampling);
+    std::vector<int32_t> answer(expected.begin(), expected.begin() + sent);
+    StepPlan first;
+    first.sequences = {{.sequence = sequence, .count = 5, .blocks = {{3}, {5}}}};
+    first.sequences[0].output = answer;
+    ASSERT_TRUE(Run(std::move(first)).results.at(0).status.ok());
+    StepPlan second;
+    second.sequences = {{.sequence = sequence, .position = 5, .count = 1 + sent, .kept_blocks = 2}};
+    second.sequences[0].blocks = {{7}, {9}};
+    second.sequences[0].kept_output = sent;
+    second.sequences[0].sample = true;
+    second.sequences[0].token_index = static_cast<uint64_t>(sent);
+    const CompletedStep completed = Run(std::move(second));
+    ASSERT_TRUE(completed.results.at(0).status.ok()) << completed.results[0].status;
+    EXPECT_EQ(completed.results[0].sampled.token, expected[static_cast<size_t>(sent)]) << sent;
+    engine_->Release(sequence);
+  }
+}
+
 // Expects of each step that the ids kept for penalties are those of its prompt and output.
 class SeenChecker final : public Engine {
  public:

@@ -12,6 +12,7 @@
 // deadline. Each member tells FormationTold::Phase::kEnded then.
 #pragma once
 
+#include <compare>
 #include <cstdint>
 #include <optional>
 #include <string_view>
@@ -26,8 +27,9 @@ namespace skein::scheduler {
 enum class OwnSequences {
   kShare,       // they go on, in turns with the group's, by a share of the tokens that wait
   kSequential,  // they end first; the instance takes no new ones, and is prepared when they have
-  // As kSequential, but the lead goes on taking requests and computes them alone meanwhile. What it
-  // runs when the group is bound goes on in the group, which computes it anew.
+  // As kSequential, but the lead goes on taking requests and computes them alone meanwhile, and so
+  // does each other member once its own have ended. What they run when the group is bound goes on
+  // in the group, which computes it anew; each stream stays at the member where it began.
   kSoftPreempt,
   // They pause with their KV in place, and run where the group has nothing to run, or when it is
   // released.
@@ -48,6 +50,18 @@ inline std::string_view ToString(OwnSequences own) {
   return "share";
 }
 
+// Which steps of a bound group run in full TP, and how the others run (Shift Parallelism, algorithm
+// 2). Measured for a model and device (skeinctl profile).
+struct ShiftRule {
+  // Steps of more tokens than this run in the base: SP size / tp x TP tp.
+  int64_t tokens = 0;
+  int32_t tp = 1;  // 1: the base is pure SP
+
+  // Whether a group of `size` instances, a power of two, can run such a base.
+  bool Fits(int32_t size) const { return tp >= 1 && tp < size && size % tp == 0; }
+  auto operator<=>(const ShiftRule&) const = default;
+};
+
 // ---- from the orchestrator to a decode-worker; not answered, but told ----
 
 // Be ready to work with these instances, whose pools have as many blocks as this one's: the
@@ -61,9 +75,7 @@ struct PrepareFormation {
   int32_t first = 0;
   int32_t size = 0;
   TimeUs keep_us = 0;
-  // Steps of more tokens than this run in SP, others in TP; measured for this model and device
-  // (skeinctl profile). Empty: as the decode-worker is configured.
-  std::optional<int64_t> shift_tokens = {};
+  std::optional<ShiftRule> shift = {};  // fits `size`; empty: as the decode-worker is configured
   OwnSequences own = OwnSequences::kShare;
   // kHardPreempt: the longest pause of own sequences, from the bind on. Empty: as the decode-worker
   // is configured.

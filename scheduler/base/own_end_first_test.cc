@@ -16,5 +16,12 @@ TEST(OwnEndFirstTest, WhichMembersWaitForTheirOwnSequences) {
   }
 }
 
+TEST(OwnEndFirstTest, OnlyASoftBindTakesWhatMembersRunIntoTheGroup) {
+  EXPECT_TRUE(OwnJoinGroup(OwnSequences::kSoftPreempt));
+  EXPECT_FALSE(OwnJoinGroup(OwnSequences::kShare));
+  EXPECT_FALSE(OwnJoinGroup(OwnSequences::kSequential));
+  EXPECT_FALSE(OwnJoinGroup(OwnSequences::kHardPreempt));
+}
+
 }  // namespace
 }  // namespace skein::scheduler

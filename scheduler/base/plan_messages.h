@@ -45,6 +45,8 @@ struct Placed {
 // The request has failed. Its last update.
 struct Failed {
   absl::Status status;
+  FailedEngines failed_engines = {};  // as in Planned
+  bool condemned = false;  // engines failed or ended under it: no orchestrator plans it any more
 };
 
 // The request was accepted and waits for its plan. Not sent when the plan is made at once.

@@ -3,9 +3,11 @@
 // shared.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -19,6 +21,9 @@ struct RequestSpec {
   RequestId id;
   std::string model;            // the model name that workers registered
   std::vector<int32_t> prompt;  // token ids, at least one
+  // The last so many of `prompt` are tokens of the answer: an attempt before this one sampled them,
+  // and its client has them. The output goes on behind them. Sampling counts them as output.
+  int64_t sent_tokens = 0;
   int64_t max_tokens = 0;  // limit of output tokens, set by the router; 0: only score the prompt
   int64_t min_tokens = 0;  // stop tokens have no effect before this output index
   std::string sampling;    // serialised; opaque to the cores
@@ -51,6 +56,14 @@ struct RequestHead {
 };
 
 using HeadPtr = std::shared_ptr<const RequestHead>;
+
+// The two parts of `prompt`: what the client asked with, and what it has of the answer.
+inline std::span<const int32_t> AskedPrompt(const RequestSpec& spec) {
+  return std::span(spec.prompt).first(spec.prompt.size() - static_cast<size_t>(spec.sent_tokens));
+}
+inline std::span<const int32_t> SentOutput(const RequestSpec& spec) {
+  return std::span(spec.prompt).last(static_cast<size_t>(spec.sent_tokens));
+}
 
 inline int64_t PromptTokens(const RequestSpec& spec) {
   return static_cast<int64_t>(spec.prompt.size());

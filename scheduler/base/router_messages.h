@@ -17,10 +17,10 @@ namespace skein::scheduler {
 
 // How a request ended for its client.
 struct RouterEnd {
-  enum class How { kStopToken, kStopString, kMaxTokens, kClientGone, kFailed };
+  enum class How { kStopToken, kStopString, kMaxTokens, kClientGone, kFailed, kResumed };
   RequestId id;
   How how = How::kFailed;
-  std::string why;  // for kFailed
+  std::string why;  // for kFailed; kResumed: what was lost, and the id under which it goes on
   int64_t output_tokens = 0;
   TimeUs first_token_us = -1;  // from submission; -1: no token was sent
 };

@@ -196,6 +196,11 @@ absl::Status OrchestratorCore::Impl::CheckInvariants() const {
   if (found.ok()) found = groups_.CheckInvariants(registry_);
   if (found.ok()) found = formations_.CheckInvariants();
   if (found.ok()) found = longs_.CheckInvariants();
+  for (const InstanceId id : explanations_.switches()->instances()) {
+    if (!found.ok() || registry_.Find(id) != nullptr) continue;
+    found = absl::InternalError(
+        absl::StrCat("SwitchNotes: instance ", id.value, " has left, and its switches are kept"));
+  }
   requests_.ForEach([&](const Request& request) {
     if (found.ok() && request.epoch > numbers_.last_epoch()) {
       found = orchestrator::Violated(4, request.spec->id, "has an epoch that was not issued yet");

@@ -253,6 +253,7 @@ void DecodeFlow::Opened(Request& request, TimeUs now) {
   plan.decode = request.decode;
   plan.formation = request.formation_size;
   plan.formation_epoch = request.formation;
+  parts_.explanations->NotePlaced(&request);
   if (request.spec->priority != 0) {
     absl::StrAppend(&plan.how, "; of priority ", -int64_t{request.spec->priority},
                     decode.dedicated && IsUrgent(request)

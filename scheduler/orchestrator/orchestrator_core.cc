@@ -69,6 +69,7 @@ OrchestratorCore::Impl::Impl(const OrchestratorConfig& config)
                                       .groups = &groups_,
                                       .needs = &needs_,
                                       .decode = &decode_,
+                                      .switches = explanations_.switches(),
                                       .sender = &sender_,
                                       .effects = &effects_}),
       prefill_(config.default_tokens_per_second, {.requests = &requests_,
@@ -227,7 +228,7 @@ void OrchestratorCore::Impl::SubmitEarly() {
 
 void OrchestratorCore::Impl::Refuse(RequestId id, absl::Status status) {
   refused_ += absl::IsResourceExhausted(status) ? 1 : 0;
-  router_side_.TellFailed(id, std::move(status));
+  router_side_.TellFailed(id, {std::move(status)});
 }
 
 void OrchestratorCore::Impl::Submit(const SubmitCalled& event) {
@@ -249,7 +250,9 @@ void OrchestratorCore::Impl::Submit(const SubmitCalled& event) {
     request.failures.Fail(engine, instance);
   }
   explanations_.Begin(request);
-  if (event.accepted) explanations_.Note(Degraded::kSubmittedAnew, &request);
+  if (event.accepted) {
+    explanations_.Note(id.attempt() > 0 ? Degraded::kResumed : Degraded::kSubmittedAnew, &request);
+  }
   explanations_.NoteMoves(event.moves, &request);
   if (replanner_.FailSuspect(request)) return;
   if (longs_.IsLong(*event.spec)) return longs_.Plan(request);
@@ -350,9 +353,11 @@ void OrchestratorCore::Impl::RunTimers(Request& request) {
 // RESOURCE_EXHAUSTED would tell the router that nothing of the request was begun.
 void OrchestratorCore::Impl::Fail(Request& request, const absl::Status& status) {
   explanations_.NoteFailed(&request);
-  router_side_.TellFailed(request.spec->id, absl::IsResourceExhausted(status)
-                                                ? absl::UnavailableError(status.message())
-                                                : status);
+  router_side_.TellFailed(
+      request.spec->id,
+      {absl::IsResourceExhausted(status) ? absl::UnavailableError(status.message()) : status,
+       request.failures.failed(),
+       /*condemned=*/!request.failures.Verdict().ok()});
   Erase(request, absl::StrCat("failed: ", std::string(status.message())));
 }
 
@@ -382,7 +387,7 @@ void OrchestratorCore::Impl::Erase(Request& request, const std::string& why) {
     sender_.CancelAtMembers(request, why);
     sender_.CancelAt(request.decode, request, why);
   }
-  orchestrator::ExplanationLog::NoteTimes(&request);
+  explanations_.NoteTimes(&request);
   AwaitedReports reports = AwaitedReportsOf(request);
   prefill_.ForgetPlan(request, now_);
   decode_.ForgetPlan(request);

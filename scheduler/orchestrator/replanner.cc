@@ -43,7 +43,7 @@ void Replanner::GiveUpPlan(Request& request, const absl::Status& why, TimeUs now
   request.in_group = false;
   parts_.explanations->Note(Degraded::kReplanned, &request);
   if (request.MayHaveBegun()) parts_.explanations->Note(Degraded::kRecomputed, &request);
-  ExplanationLog::NoteTimes(&request);
+  parts_.explanations->NoteTimes(&request);
   request.explanation.plans.back().lost = text;
   parts_.decode->Answer(request,
                         absl::FailedPreconditionError("epoch: the request was planned again"));

@@ -60,8 +60,8 @@ void RouterSide::Welcome(const RouterConnected& event, const Generation& own) {
   for (const RouterRequest& one : event.hello.requests) {
     if (const Request* request = parts_.requests->Find(one.id)) {
       TellState(*request);
-    } else if (const absl::Status* failure = routers_.FailureOf(one.id)) {
-      Tell(SendPlanUpdate{one.id, Failed{*failure}});
+    } else if (const Failed* failure = routers_.FailureOf(one.id)) {
+      Tell(SendPlanUpdate{one.id, *failure});
     }
   }
 }
@@ -82,9 +82,9 @@ void RouterSide::TellState(const Request& request) {
   }
 }
 
-void RouterSide::TellFailed(RequestId id, absl::Status status) {
-  routers_.NoteFailure(id, status);
-  Tell(SendPlanUpdate{id, Failed{std::move(status)}});
+void RouterSide::TellFailed(RequestId id, Failed failed) {
+  routers_.NoteFailure(id, failed);
+  Tell(SendPlanUpdate{id, std::move(failed)});
 }
 
 void RouterSide::On(const RouterDisconnected& event, TimeUs) {

@@ -57,7 +57,7 @@ class RouterSide {
 
   void TellState(const Request& request);
   // The request failed. The router hears of it again, on its next stream, until it confirms.
-  void TellFailed(RequestId id, absl::Status status);
+  void TellFailed(RequestId id, Failed failed);
 
   // Submissions that come before `until_us`, or while others are held, are held. Those held are not
   // in RequestTable.

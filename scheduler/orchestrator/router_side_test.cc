@@ -112,7 +112,7 @@ TEST_F(RouterSideTest, AHelloOfARouterThatHasLeftComesTooLate) {
 
 TEST_F(RouterSideTest, AFailureIsToldOnEachStreamUntilItIsConfirmed) {
   Connect(7, 1);
-  side_.TellFailed({7, 1}, absl::UnavailableError("lost"));
+  side_.TellFailed({7, 1}, {absl::UnavailableError("lost")});
   for (uint64_t stream = 2; stream <= 3; ++stream) {
     Connect(7, stream, {{7, 1}});
     EXPECT_TRUE(Of<WelcomeRouter>()[0].welcome.unknown.empty());

@@ -285,6 +285,8 @@ void WorkerSide::Lose(InstanceId id, const std::string& why, Loss how, TimeUs no
   parts_.registry->Remove(id);
   leaving_.erase(id);
   left_suspects_.erase(id);
+  SwitchNotes* switches = parts_.explanations->switches();
+  switches->Leaves(id, now);
   parts_.formations->Left(id, now);
   parts_.groups->Left(id, now);
   if (connection != CallId{} && how != Loss::kLeft) {
@@ -296,6 +298,7 @@ void WorkerSide::Lose(InstanceId id, const std::string& why, Loss how, TimeUs no
     if (request == nullptr) continue;
     prefill ? LosePrefill(*request, lost, now) : LoseDecode(*request, lost.why, now);
   }
+  switches->Forget(id);
   parts_.replanner->HasLost(id, how == Loss::kEnded ? identity.incarnation : Incarnation{}, now);
 }
 

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <optional>
 #include <set>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "scheduler/base/ids.h"
@@ -13,6 +14,7 @@
 #include "scheduler/base/prefill_shape.h"
 #include "scheduler/base/request.h"
 #include "scheduler/base/time.h"
+#include "scheduler/router/attempt_losses.h"
 #include "scheduler/router/router_events.h"
 
 namespace skein::scheduler {
@@ -24,6 +26,7 @@ struct ClientRequest {
     kAhead,       // submitted; a token stream was asked for where its plan was announced
     kStreaming,   // placed; its token stream is open
     kStreamOver,  // placed; its token stream has ended by itself
+    kResuming,    // this attempt was lost, and the next one has not begun; it has no cell
   };
   // What the orchestrator of its cell knows of a request.
   enum class Known {
@@ -40,7 +43,8 @@ struct ClientRequest {
     kBegun,     // it has been placed
   };
 
-  HeadPtr spec;
+  HeadPtr spec;   // of the present attempt
+  HeadPtr asked;  // of the first one, whose id its client knows
   State state = State::kQueued;
   uint64_t number = 0;  // by arrival; given by ClientRequests
   PrefillShape shape;
@@ -57,12 +61,16 @@ struct ClientRequest {
   InstanceId decode;            // where its token stream is, or was last
   std::string decode_endpoint;  // of the stream that was attached ahead
   int64_t delivered = 0;
+  int64_t delivered_before = 0;  // of these, by attempts before this one
+  std::vector<int32_t> sent;     // the tokens delivered
+  AttemptLosses losses;
   TimeUs arrived_us = 0;
   TimeUs submitted_us = 0;
   TimeUs first_token_us = -1;  // -1: none came
   RequestTimes times;
   TimeUs deadline_us = kNever;
-  // kStreamOver: what the request ends with if it is not planned anew in time.
+  // kStreamOver: what the request ends with if it is not planned anew in time. kResuming: if it is
+  // not resumed.
   FinishReason lost_reason = FinishReason::kError;
   absl::Status lost;
 
@@ -70,6 +78,7 @@ struct ClientRequest {
   bool HasStream() const { return state == State::kAhead || state == State::kStreaming; }
   bool IsPlaced() const { return state == State::kStreaming || state == State::kStreamOver; }
   bool IsLost() const { return state == State::kStreamOver; }
+  int64_t DeliveredNow() const { return delivered - delivered_before; }  // by this attempt
   // Its cell's orchestrator plans it, as far as is known.
   bool IsKnown() const { return known == Known::kSent || known == Known::kTaken; }
 };

@@ -22,6 +22,7 @@ void ClientRequests::Count(const ClientRequest& request, int64_t change) {
       break;
     case State::kSubmitted:
     case State::kAhead:
+    case State::kResuming:
       snapshot_.submitted += change;
       model.submitted += change;
       break;
@@ -46,7 +47,8 @@ bool ClientRequests::IsFull() const {
 }
 
 void ClientRequests::Add(ClientRequest request) {
-  const RequestId id = request.spec->id;
+  request.asked = request.spec;
+  const RequestId id = request.spec->id.First();
   request.number = ++last_number_;
   Count(request, 1);
   queue_.emplace(request.number, id);
@@ -65,7 +67,7 @@ ClientRequest* ClientRequests::Admit(TimeUs now) {
 }
 
 void ClientRequests::Erase(ClientRequest& request, TimeUs now) {
-  const RequestId id = request.spec->id;
+  const RequestId id = request.spec->id.First();
   if (request.state == State::kQueued) {
     queue_.erase(request.number);
   } else {
@@ -89,9 +91,14 @@ TimeUs ClientRequests::RetryAfter(TimeUs now) const {
   return std::clamp(wait, config_.min_retry_after_us, config_.max_retry_after_us);
 }
 
-ClientRequest* ClientRequests::Find(RequestId id) {
-  const auto it = requests_.find(id);
+ClientRequest* ClientRequests::FindAny(RequestId id) {
+  const auto it = requests_.find(id.First());
   return it == requests_.end() ? nullptr : &it->second;
+}
+
+ClientRequest* ClientRequests::Find(RequestId id) {
+  ClientRequest* request = FindAny(id);
+  return request != nullptr && request->spec->id == id ? request : nullptr;
 }
 
 ClientRequest* ClientRequests::FindStream(RequestId id, Epoch epoch) {
@@ -114,7 +121,7 @@ TimeUs ClientRequests::OldestQueuedUs() const {
 }
 
 std::string_view ClientRequests::StateOf(RequestId id) const {
-  const auto it = requests_.find(id);
+  const auto it = requests_.find(id.First());
   if (it == requests_.end()) return "";
   switch (it->second.state) {
     case State::kQueued:
@@ -125,6 +132,8 @@ std::string_view ClientRequests::StateOf(RequestId id) const {
     case State::kStreaming:
     case State::kStreamOver:
       return "placed";
+    case State::kResuming:
+      return "resuming";
   }
   return "";
 }
@@ -134,7 +143,8 @@ absl::Status ClientRequests::CheckInvariants() const {
   for (const auto& [id, request] : requests_) {
     running += request.state != State::kQueued;
     streaming += request.IsPlaced();
-    if (request.delivered > 0 && !request.IsPlaced()) {
+    const bool may_deliver = request.IsPlaced() || request.state == State::kResuming;
+    if (request.DeliveredNow() > 0 && !may_deliver) {
       return absl::InternalError(
           absl::StrCat("RouterCore 2: ", ToString(id), " has tokens before it is placed"));
     }

@@ -4,7 +4,7 @@
 //
 // Invariants (CheckInvariants names them, by RouterCore's numbers):
 //   1. running <= max_streams, queued <= max_queued; nothing is queued while a stream is free.
-//   2. Nothing was delivered of a request that is not placed.
+//   2. The present attempt at a request has delivered nothing, unless it is placed or was lost.
 //   4. The snapshot counts the requests there are, by state.
 #pragma once
 
@@ -25,7 +25,7 @@ namespace skein::scheduler {
 // Kept up to date event by event, so that a look at it costs nothing like the number of requests.
 struct RouterSnapshot {
   int64_t queued = 0;     // not submitted yet
-  int64_t submitted = 0;  // no decode instance yet
+  int64_t submitted = 0;  // no decode instance, or none any more
   int64_t streaming = 0;
   TimeUs oldest_arrival_us = kNever;  // of those queued; kNever: none is
   uint64_t accepted = 0;
@@ -36,6 +36,7 @@ struct RouterSnapshot {
   uint64_t index_errors = 0;   // gaps and repetitions
   uint64_t moved_refused = 0;  // to another cell, since theirs refused them
   uint64_t moved_lost = 0;     // since theirs was lost
+  uint64_t resumes = 0;        // attempts that were lost, and followed by another one
   std::vector<bool> ready;     // by cell
   struct OfModel {
     int64_t queued = 0, submitted = 0, streaming = 0;
@@ -71,11 +72,14 @@ class ClientRequests {
   // Its end.
   void Erase(ClientRequest& request, TimeUs now);
 
-  bool Has(RequestId id) const { return requests_.count(id) > 0; }
-  ClientRequest* Find(RequestId id);                     // null: there is none
+  // `id` is that of any of its attempts.
+  bool Has(RequestId id) const { return requests_.count(id.First()) > 0; }
+  ClientRequest* FindAny(RequestId id);  // null: there is none
+  ClientRequest& at(RequestId id) { return requests_.at(id.First()); }
+  // `id` is that of its present attempt; null: there is none.
+  ClientRequest* Find(RequestId id);
   ClientRequest* FindStream(RequestId id, Epoch epoch);  // that has one, under this epoch
-  ClientRequest& at(RequestId id) { return requests_.at(id); }
-  const std::map<RequestId, ClientRequest>& all() const { return requests_; }
+  const std::map<RequestId, ClientRequest>& all() const { return requests_; }  // by first attempt
   std::vector<RequestId> InCell(size_t cell) const;
   int64_t running() const { return running_; }  // that are not queued
   TimeUs OldestQueuedUs() const;                // its arrival; kNever: none is queued

@@ -214,6 +214,16 @@ void RequestCells::Forget(const Request& request, RouterEnd end) {
   StopWaiting(request);
 }
 
+void RequestCells::LeaveCell(Request& request, RouterEnd end) {
+  Forget(request, std::move(end));
+  request.cell.reset();
+  request.left.clear();
+  request.known = Known::kUnsent;
+  request.refusals = 0;
+  request.refusal = absl::OkStatus();
+  request.epoch = {};
+}
+
 void RequestCells::TellEnd(size_t cell, RouterEnd end) {
   if (sessions_.Ended(cell, end)) parts_.effects->push_back(SendRouterEnd{std::move(end), cell});
 }
@@ -224,7 +234,7 @@ std::vector<RouterRequest> RequestCells::Told(size_t cell) const {
     if (request.cell != cell) continue;
     if (!request.IsKnown() && request.known != Known::kUnknown) continue;
     const bool placed = request.IsPlaced();
-    told.push_back({.id = id,
+    told.push_back({.id = request.spec->id,
                     .epoch = request.epoch,
                     .placed = placed,
                     .decode = placed ? request.decode : InstanceId{},
@@ -239,7 +249,8 @@ TimeUs RequestCells::NextDeadline() const {
 
 absl::Status RequestCells::CheckInvariants() const {
   if (absl::Status status = sessions_.CheckInvariants(); !status.ok()) return status;
-  for (const auto& [id, request] : parts_.requests->all()) {
+  for (const auto& [first, request] : parts_.requests->all()) {
+    const RequestId id = request.spec->id;
     const bool lost = request.IsLost();
     const bool waits = lost || (request.IsSubmitted() && !Ready(request));
     const bool timed = waits_.Of(id) != kNever;

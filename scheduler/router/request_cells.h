@@ -68,6 +68,8 @@ class RequestCells {
   void Detach(Request& request);
   // Its cell, if it has one, hears of its end. It waits no more.
   void Forget(const Request& request, RouterEnd end);
+  // Its attempt in its cell, which hears of the end, is over; the next one may be in any cell.
+  void LeaveCell(Request& request, RouterEnd end);
   void StopWaiting(const Request& request);
 
   void TakeLostCells();  // requests of cells that are lost by now move

@@ -1,16 +1,19 @@
 #include "scheduler/router/router_core.h"
 
 #include <algorithm>
+#include <span>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "scheduler/base/plant.h"
 
 namespace skein::scheduler {
 namespace {
 
 // What its cell is told of its end.
 RouterEnd EndOf(const ClientRequest& request, const End& end, bool client_gone) {
-  RouterEnd out{.id = end.id, .output_tokens = end.output_tokens};
+  RouterEnd out{.id = request.spec->id,
+                .output_tokens = end.output_tokens - request.delivered_before};
   switch (end.reason) {
     case FinishReason::kStop:
       out.how = end.stop_token >= 0 ? RouterEnd::How::kStopToken : RouterEnd::How::kStopString;
@@ -26,6 +29,11 @@ RouterEnd EndOf(const ClientRequest& request, const End& end, bool client_gone) 
     out.first_token_us = request.first_token_us - request.submitted_us;
   }
   return out;
+}
+
+// What was lost with the instances: others may do it.
+bool IsPassing(const absl::Status& status) {
+  return absl::IsUnavailable(status) || absl::IsCancelled(status) || absl::IsAborted(status);
 }
 
 }  // namespace
@@ -65,7 +73,7 @@ std::vector<RouterEffect> RouterCore::Handle(const RouterEvent& event, TimeUs no
 
 void RouterCore::On(const Arrived& event) {
   const RequestId id = event.spec->id;
-  if (requests_.Has(id)) {
+  if (requests_.Has(id) || id.attempt() != 0) {
     effects_.push_back(Reject{id, absl::AlreadyExistsError("the id was used before"), 0});
     return;
   }
@@ -105,7 +113,7 @@ void RouterCore::Accept(Request& request) {
   if (request.progress != Progress::kNone) return;
   request.progress = Progress::kAccepted;
   request.refusal = absl::OkStatus();
-  effects_.push_back(RequestAccepted{request.spec->id});
+  effects_.push_back(RequestAccepted{request.asked->id});
 }
 
 void RouterCore::NoteFailed(const FailedEngines& engines, Request* request) {
@@ -121,11 +129,12 @@ void RouterCore::Apply(Request& request, const Accepted& accepted) {
 
 void RouterCore::Apply(Request& request, const Planned& planned) {
   NoteFailed(planned.failed_engines, &request);
-  if (planned.epoch >= request.epoch) request.times.plan_us = planned.decided_us;
+  const bool first = request.delivered_before == 0;
+  if (first && planned.epoch >= request.epoch) request.times.plan_us = planned.decided_us;
   if (planned.epoch > request.epoch) {
-    if (request.delivered > 0) {
-      return Finish(request, FinishReason::kError,
-                    absl::UnavailableError("the plan was lost after tokens were sent"));
+    if (request.DeliveredNow() > 0) {
+      return LoseAttempt(request, FinishReason::kError,
+                         absl::UnavailableError("the plan was lost after tokens were sent"));
     }
     if (request.IsPlaced()) cells_.StopWaiting(request);
     cells_.Detach(request);
@@ -145,18 +154,60 @@ void RouterCore::AttachAhead(Request& request, const Planned& planned) {
                                 /*ahead=*/true});
 }
 
-// Its end, unless the orchestrator may still plan it anew.
+// Its attempt is lost, unless the orchestrator may still plan it anew.
 void RouterCore::Lose(Request& request, FinishReason reason, absl::Status status) {
   requests_.SetState(request, State::kStreamOver);
-  const bool passing =
-      absl::IsUnavailable(status) || absl::IsCancelled(status) || absl::IsAborted(status);
-  if (!passing || request.known == Known::kOver || request.delivered > 0) {
-    return Finish(request, reason, std::move(status));
+  if (!IsPassing(status) || request.known == Known::kOver || request.DeliveredNow() > 0) {
+    return LoseAttempt(request, reason, std::move(status));
   }
   if (request.known == Known::kUnknown) return cells_.SubmitAnew(request);
   request.lost_reason = reason;
   request.lost = std::move(status);
   cells_.AwaitReplan(request);
+}
+
+// A client that knows nothing of its request yet may send it again itself.
+void RouterCore::LoseAttempt(Request& request, FinishReason reason, absl::Status status) {
+  if (!IsPassing(status) || request.progress == Progress::kNone) {
+    return Finish(request, reason, std::move(status));
+  }
+  Resume(request, reason, std::move(status));
+}
+
+void RouterCore::Resume(Request& request, FinishReason reason, absl::Status status) {
+  if (request.delivered > 0 && request.delivered == request.asked->max_tokens) {
+    return Finish(request, FinishReason::kLength, absl::OkStatus());  // only its end was lost
+  }
+  if (config_.head_of_attempt == nullptr ||
+      !request.losses.Lose(request.DeliveredNow(), config_.resume_wait_us, now_)) {
+    return Finish(request, reason, std::move(status));
+  }
+  ++snapshot_.resumes;
+  const RequestId first = request.asked->id;
+  End end{.id = first, .reason = reason, .status = status, .output_tokens = request.delivered};
+  RouterEnd told = EndOf(request, end, /*client_gone=*/false);
+  told.how = RouterEnd::How::kResumed;
+  told.why = absl::StrCat(std::string(status.message()), "; it goes on as request ",
+                          ToString(first.Attempt(request.losses.count())));
+  cells_.CloseStream(request);
+  cells_.LeaveCell(request, std::move(told));
+  request.lost_reason = reason;
+  request.lost = std::move(status);
+  requests_.SetState(request, State::kResuming);
+  attempts_.Set(first, request.losses.begins_us());
+}
+
+void RouterCore::BeginAttempt(Request& request) {
+  std::span<const int32_t> sent(request.sent);
+  if (SKEIN_PLANT(resume_at_wrong_index) && !sent.empty()) sent = sent.first(sent.size() - 1);
+  request.spec = config_.head_of_attempt(*request.asked,
+                                         request.asked->id.Attempt(request.losses.count()), sent);
+  request.delivered_before = request.delivered;
+  request.submitted_us = now_;
+  request.first_token_us = -1;
+  request.lost = absl::OkStatus();
+  requests_.SetState(request, State::kSubmitted);
+  cells_.Submit(request);
 }
 
 // An instance that was given up and came back is the same process under another number: closing the
@@ -182,44 +233,51 @@ void RouterCore::Place(Request& request, Epoch epoch, InstanceId decode) {
 }
 
 void RouterCore::Apply(Request& request, const Failed& failed) {
+  NoteFailed(failed.failed_engines, &request);
   absl::Status status =
       failed.status.ok() ? absl::InternalError("the orchestrator gave no reason") : failed.status;
   const bool elsewhere =
       absl::IsResourceExhausted(status) || absl::IsUnavailable(status) || absl::IsNotFound(status);
   if (elsewhere && request.known == Known::kSent) return TakeRefusal(request, status);
-  Finish(request, FinishReason::kError, std::move(status));
+  if (failed.condemned) return Finish(request, FinishReason::kError, std::move(status));
+  LoseAttempt(request, FinishReason::kError, std::move(status));
 }
 
-// Nothing of it was begun in its cell.
+// Nothing of it was begun in its cell. What was accepted before is not refused to its client: it is
+// tried until an instance has room.
 void RouterCore::TakeRefusal(Request& request, const absl::Status& status) {
   const bool full = absl::IsResourceExhausted(status);
   if (full) cells_.NoteFull(request);
   if (full || request.refusal.ok()) request.refusal = status;
   if (++request.refusals < kCellsTried && cells_.MoveRefused(request, status)) return;
-  Finish(request, FinishReason::kError, request.refusal);
+  if (request.progress == Progress::kNone) {
+    return Finish(request, FinishReason::kError, request.refusal);
+  }
+  Resume(request, FinishReason::kError, absl::UnavailableError(request.refusal.message()));
 }
 
 // A stream that is placed goes on without the orchestrator.
 void RouterCore::Apply(Request& request, const PlanEnded&) {
   request.known = Known::kOver;
-  if (request.IsLost()) return Finish(request, request.lost_reason, request.lost);
+  if (request.IsLost()) return LoseAttempt(request, request.lost_reason, request.lost);
   if (request.IsPlaced()) return;
-  Finish(request, FinishReason::kError,
-         absl::UnavailableError("the plan ended before a decode instance was assigned"));
+  LoseAttempt(request, FinishReason::kError,
+              absl::UnavailableError("the plan ended before a decode instance was assigned"));
 }
 
 void RouterCore::On(const TokenReceived& event) {
   Request* request = requests_.FindStream(event.id, event.epoch);
   if (request == nullptr) return;
   if (request->state == State::kAhead) Place(*request, request->epoch, request->decode);
-  if (event.index != request->delivered) {
+  if (event.index != request->DeliveredNow()) {
     return FailIndex(*request, absl::StrCat("token ", event.index, " arrived, but token ",
-                                            request->delivered, " was expected"));
+                                            request->DeliveredNow(), " was expected"));
   }
-  if (request->delivered++ == 0) request->first_token_us = now_;
-  if (event.times.has_value()) request->times.prefill = event.times;
-  effects_.push_back(
-      DeliverToken{event.id, event.index, event.token, event.payload, event.prompt_logprobs});
+  if (request->DeliveredNow() == 0) request->first_token_us = now_;
+  if (event.times.has_value() && request->delivered == 0) request->times.prefill = event.times;
+  if (config_.head_of_attempt != nullptr) request->sent.push_back(event.token);
+  effects_.push_back(DeliverToken{request->asked->id, request->delivered++, event.token,
+                                  event.payload, event.prompt_logprobs});
 }
 
 void RouterCore::On(const FinishedReceived& event) {
@@ -234,14 +292,14 @@ void RouterCore::On(const FinishedReceived& event) {
     Place(*request, request->epoch, request->decode);
   }
   requests_.SetState(*request, State::kStreamOver);
-  if (complete && emitted != request->delivered) {
+  if (complete && emitted != request->DeliveredNow()) {
     return FailIndex(*request,
-                     absl::StrCat(emitted, " tokens sent, ", request->delivered, " received"));
+                     absl::StrCat(emitted, " tokens sent, ", request->DeliveredNow(), " received"));
   }
   absl::Status status = event.status;
   if (!complete && status.ok()) status = absl::InternalError("the decode instance gave no reason");
   if (!complete) return Lose(*request, event.reason, std::move(status));
-  if (event.times.has_value()) request->times.prefill = event.times;
+  if (event.times.has_value() && request->delivered == 0) request->times.prefill = event.times;
   Finish(*request, event.reason, std::move(status), event.stop_token, event.prompt_logprobs);
 }
 
@@ -257,7 +315,7 @@ void RouterCore::On(const TokenStreamLost& event) {
 }
 
 void RouterCore::On(const ClientGone& event) {
-  if (Request* request = requests_.Find(event.id); request != nullptr) {
+  if (Request* request = requests_.FindAny(event.id); request != nullptr) {
     Finish(*request, FinishReason::kCancelled, absl::CancelledError("the client disconnected"), -1,
            {},
            /*client_gone=*/true);
@@ -265,8 +323,8 @@ void RouterCore::On(const ClientGone& event) {
 }
 
 void RouterCore::On(const StopMatched& event) {
-  Request* request = requests_.Find(event.id);
-  if (request == nullptr || !request->IsPlaced()) return;
+  Request* request = requests_.FindAny(event.id);
+  if (request == nullptr || (!request->IsPlaced() && request->delivered == 0)) return;
   Finish(*request, FinishReason::kStop, absl::OkStatus());
 }
 
@@ -278,7 +336,7 @@ void RouterCore::RunTimers() {
   while (const auto id = cells_.TakeOverdue()) {
     Request& request = requests_.at(*id);
     if (request.IsLost()) {
-      Finish(request, request.lost_reason, request.lost);
+      LoseAttempt(request, request.lost_reason, request.lost);
     } else {
       Finish(request, FinishReason::kError,
              absl::UnavailableError(absl::StrCat("The orchestrator cannot be reached (",
@@ -286,6 +344,7 @@ void RouterCore::RunTimers() {
                                                  "). Retry.")));
     }
   }
+  while (const auto id = attempts_.TakeDue(now_)) BeginAttempt(requests_.at(*id));
 }
 
 void RouterCore::FailIndex(Request& request, const std::string& what) {
@@ -295,7 +354,7 @@ void RouterCore::FailIndex(Request& request, const std::string& what) {
 
 void RouterCore::Finish(Request& request, FinishReason reason, absl::Status status,
                         int32_t stop_token, std::string prompt_logprobs, bool client_gone) {
-  const RequestId id = request.spec->id;
+  const RequestId id = request.asked->id;
   cells_.CloseStream(request);
   const bool complete = reason == FinishReason::kStop || reason == FinishReason::kLength;
   const bool cancelled = reason == FinishReason::kCancelled;
@@ -303,7 +362,7 @@ void RouterCore::Finish(Request& request, FinishReason reason, absl::Status stat
   End end{.id = id,
           .reason = reason,
           .status = std::move(status),
-          .prompt_tokens = PromptTokens(*request.spec),
+          .prompt_tokens = PromptTokens(*request.asked),
           .output_tokens = request.delivered + (stop_token >= 0 ? 1 : 0),
           .stop_token = stop_token,
           .prompt_logprobs = std::move(prompt_logprobs),
@@ -312,11 +371,12 @@ void RouterCore::Finish(Request& request, FinishReason reason, absl::Status stat
   cells_.Forget(request, EndOf(request, end, client_gone));
   effects_.push_back(std::move(end));
   deadlines_.Remove(id);
+  attempts_.Remove(id);
   requests_.Erase(request, now_);
 }
 
 TimeUs RouterCore::NextDeadline() const {
-  return std::min(deadlines_.Next(), cells_.NextDeadline());
+  return std::min({deadlines_.Next(), attempts_.Next(), cells_.NextDeadline()});
 }
 
 absl::Status RouterCore::CheckInvariants() const {
@@ -324,8 +384,12 @@ absl::Status RouterCore::CheckInvariants() const {
     if (!status.ok()) return status;
   }
   for (const auto& [id, request] : requests_.all()) {
-    if (deadlines_.Of(id) == request.deadline_us) continue;
-    return absl::InternalError(absl::StrCat("RouterCore 5: the deadline of ", ToString(id)));
+    const bool resuming = request.state == State::kResuming;
+    if (deadlines_.Of(id) == request.deadline_us && (attempts_.Of(id) != kNever) == resuming) {
+      continue;
+    }
+    return absl::InternalError(
+        absl::StrCat("RouterCore 5: the deadline or the next attempt of ", ToString(id)));
   }
   return absl::OkStatus();
 }

@@ -21,25 +21,35 @@
 // the router ignores what still comes from there, so no client gets the tokens of two runs. A
 // request that streams continues without its orchestrator.
 //
+// Resuming. An *attempt* at a request is lost when its instances die, leave or are cut off, or its
+// plan is lost after tokens were sent. If the request was accepted, the next attempt begins, under
+// an id of its own, with the prompt and the tokens that the client has: it samples the next token
+// by the index that this has in the answer, so the client sees a pause and then the rest of the
+// same answer. attempt_losses.h says when, and when no more. A request that fails by itself
+// (INVALID_ARGUMENT, INTERNAL), or that its orchestrator condemns, is not tried again.
+//
 // While no cell can take a request, it waits: at most orchestrator_wait_us, and not beyond its
 // deadline. So does a request whose cell is neither ready nor lost. The next stream to a cell
 // begins with the list of the requests that the router has there. Those that its orchestrator does
 // not know are submitted again, unless they stream. A request that streams and that no orchestrator
-// knows is submitted again if its stream fails before the first token.
+// knows is submitted again if its stream fails: as it is before its first token, as a further
+// attempt after it.
 //
 // Invariants, by number (CheckInvariants names them):
 //   1. running <= max_streams, queued <= max_queued; nothing is queued while a stream is free.
-//   2. Delivered token indices are 0, 1, 2 …; a gap or a repetition ends the request with INTERNAL
-//      and is counted.
+//   2. Delivered token indices are 0, 1, 2 …, over all attempts; a gap or a repetition ends the
+//      request with INTERNAL and is counted.
 //   3. Each request ends exactly once; nothing is delivered after.
 //   4. The snapshot counts the requests there are, by state.
 //   5. Every request has its deadline. It waits for an orchestrator, with a time limit of its own,
-//      exactly if its token stream was lost, or if it is submitted and its cell is not ready.
+//      exactly if its token stream was lost, or if it is submitted and its cell is not ready. Its
+//      next attempt has a time exactly if the one before was lost.
 //   6. A request has a cell exactly if it was submitted there, and none in which it was before.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -57,12 +67,19 @@
 
 namespace skein::scheduler {
 
+// The head of a further attempt at `asked`, under this id: its prompt ends with the tokens `sent`,
+// which count as the beginning of the answer. REQUIRES: fewer than max_tokens.
+using HeadOfAttempt = HeadPtr (*)(const RequestHead& asked, RequestId id,
+                                  std::span<const int32_t> sent);
+
 struct RouterConfig {
   size_t cells = 1;  // orchestrators
   int64_t max_streams = 256;
   int64_t max_queued = 256;
   TimeUs request_deadline_us = 600 * kSecondUs;  // when the spec names none; the cap if it does
   TimeUs replan_wait_us = 5 * kSecondUs;         // for the orchestrator, when a stream failed early
+  HeadOfAttempt head_of_attempt = nullptr;       // null: a request ends with its first attempt
+  TimeUs resume_wait_us = 30 * kSecondUs;        // for a token, before a lost request is given up
   TimeUs orchestrator_wait_us = 30 * kSecondUs;  // for a stream to one
   TimeUs min_retry_after_us = kSecondUs;
   TimeUs max_retry_after_us = 60 * kSecondUs;
@@ -121,6 +138,9 @@ class RouterCore {
   void Place(Request& request, Epoch epoch, InstanceId decode);
   void TakeRefusal(Request& request, const absl::Status& status);
   void Lose(Request& request, FinishReason reason, absl::Status status);
+  void LoseAttempt(Request& request, FinishReason reason, absl::Status status);
+  void Resume(Request& request, FinishReason reason, absl::Status status);
+  void BeginAttempt(Request& request);
   void FailIndex(Request& request, const std::string& what);
   void Finish(Request& request, FinishReason reason, absl::Status status, int32_t stop_token = -1,
               std::string prompt_logprobs = {}, bool client_gone = false);  // erases it
@@ -131,7 +151,8 @@ class RouterCore {
   std::vector<RouterEffect> effects_;  // of the Handle under way
   RouterSnapshot snapshot_;
   ClientRequests requests_;
-  TimerQueue<RequestId> deadlines_;
+  TimerQueue<RequestId> deadlines_;  // by first attempt
+  TimerQueue<RequestId> attempts_;   // likewise: of those that are resuming, the next one's time
   RequestCells cells_;
 };
 

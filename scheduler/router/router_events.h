@@ -17,6 +17,10 @@
 
 namespace skein::scheduler {
 
+// Ids. A client's request keeps the id with which it arrived: events of the client, and effects for
+// it, have that one. Where orchestrators and instances are concerned, the id is that of the present
+// attempt at the request (RequestId::Attempt).
+
 // ---- events ----
 
 struct Arrived {  // a client's request; the shell numbers them, ids are never used twice
@@ -100,7 +104,7 @@ struct Reject {  // RESOURCE_EXHAUSTED; before any work was done
   TimeUs retry_after_us = 0;
 };
 struct SendSubmit {  // on the stream to the orchestrator of `cell`
-  HeadPtr spec;
+  HeadPtr spec;      // of the present attempt
   PrefillShape shape = {};
   bool accepted = false;              // by an orchestrator before
   FailedEngines failed_engines = {};  // that the router was told of
@@ -111,7 +115,7 @@ struct RequestAccepted {  // for the client, once at most: it will not be refuse
   RequestId id;
 };
 struct OpenTokens {  // to the decode instance at `endpoint`
-  RequestId id;
+  RequestId id;      // of the attempt
   Epoch epoch;
   Incarnation decode;  // its process
   std::string endpoint;

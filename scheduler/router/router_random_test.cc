@@ -1,6 +1,8 @@
 // A router over three cells while streams break, orchestrators die and come back without memory,
-// and token streams fail. The third cell never fails and has room, so no client may see an error
-// before its first token; each request ends once, and its tokens are those of one run.
+// and token streams fail. The third cell never fails and has room. Without further attempts no
+// client may see an error before its first token, and the tokens of a request are those of one run.
+// With them no client sees an error at all, and each has its tokens in order, whichever attempts
+// they are of. Each request ends once.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -8,6 +10,7 @@
 #include <map>
 #include <random>
 #include <set>
+#include <span>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -22,7 +25,7 @@ constexpr int64_t kTokens = 4;
 
 class RandomRouter {
  public:
-  explicit RandomRouter(uint64_t seed) : random_(seed) {}
+  RandomRouter(uint64_t seed, bool resumes) : random_(seed), resumes_(resumes) {}
 
   // False: something was wrong, and was told.
   bool Play(int steps);
@@ -43,6 +46,7 @@ class RandomRouter {
   struct Run {
     size_t cell = 0;
     Epoch epoch;
+    int64_t sent = 0;  // tokens of the answer that it began behind
     int64_t tokens = 0;
     bool operator==(const Run& other) const { return cell == other.cell && epoch == other.epoch; }
   };
@@ -50,6 +54,7 @@ class RandomRouter {
     int64_t tokens = 0;
     Run run;  // of its first token
     bool gone = false;
+    int short_losses = 0;  // of attempts that had given tokens
     int ends = 0;
   };
 
@@ -97,14 +102,31 @@ class RandomRouter {
                        [](const auto& one) { return one.second.ends > 0; });
   }
 
+  // Of the head of an attempt, the tokens that were sent before.
+  static HeadPtr HeadOf(const RequestHead& asked, RequestId id, std::span<const int32_t> sent) {
+    auto head = std::make_shared<RequestHead>(asked);
+    head->id = id;
+    head->prompt_tokens += static_cast<int64_t>(sent.size());
+    head->max_tokens -= static_cast<int64_t>(sent.size());
+    head->names.clear();
+    for (const int32_t token : sent) head->names.push_back(absl::StrCat(token));
+    return head;
+  }
+
   std::mt19937_64 random_;
+  const bool resumes_;
   bool wrong_ = false;
   TimeUs now_ = 0;
-  RouterCore core_{RouterConfig{.cells = kCells, .max_streams = 12, .max_queued = 1000}};
+  RouterCore core_{RouterConfig{.cells = kCells,
+                                .max_streams = 12,
+                                .max_queued = 1000,
+                                .head_of_attempt = resumes_ ? HeadOf : nullptr}};
   Cell cells_[kCells];
+  Run delivering_;  // of the token under way
   uint64_t last_epoch_ = 0;
   uint64_t last_serial_ = 0;
-  std::map<RequestId, Run> runs_;  // token streams
+  std::map<RequestId, HeadPtr> heads_;  // of attempts that were submitted
+  std::map<RequestId, Run> runs_;       // token streams, by attempt
   std::map<RequestId, Client> clients_;
 };
 
@@ -138,6 +160,7 @@ void RandomRouter::On(const OpenLink& effect) {
 
 void RandomRouter::On(const SendSubmit& effect) {
   const RequestId id = effect.spec->id;
+  heads_[id] = effect.spec;
   Cell& cell = cells_[effect.cell];
   if (!cell.stream) return;
   if (!effect.accepted && static_cast<int64_t>(cell.requests.size()) >= Capacity(effect.cell)) {
@@ -150,21 +173,29 @@ void RandomRouter::On(const SendSubmit& effect) {
 
 void RandomRouter::On(const OpenTokens& effect) {
   if (runs_.count(effect.id) > 0) Wrong("two token streams of one request");
-  runs_[effect.id] = {.cell = effect.decode.value, .epoch = effect.epoch};
+  const HeadPtr& head = heads_.at(effect.id);
+  const Client& client = clients_.at(effect.id.First());
+  const auto sent = static_cast<int64_t>(head->names.size());
+  if (sent != client.tokens) Wrong("an attempt begins where its client is not");
+  for (int64_t i = 0; i < sent; ++i) {
+    if (head->names[static_cast<size_t>(i)] != absl::StrCat(100 + i))
+      Wrong("another token was sent");
+  }
+  runs_[effect.id] = {.cell = effect.decode.value, .epoch = effect.epoch, .sent = sent};
 }
 
 void RandomRouter::On(const DeliverToken& effect) {
   Client& client = clients_.at(effect.id);
-  const Run& run = runs_.at(effect.id);
-  if (client.tokens++ == 0) client.run = run;
-  if (!(client.run == run)) Wrong("tokens of two runs");
+  if (effect.index != client.tokens || effect.token != 100 + client.tokens) Wrong("another token");
+  if (client.tokens++ == 0) client.run = delivering_;
+  if (!resumes_ && !(client.run == delivering_)) Wrong("tokens of two runs");
   if (client.ends > 0) Wrong("a token after the end");
 }
 
 void RandomRouter::On(const End& effect) {
   Client& client = clients_.at(effect.id);
   if (++client.ends > 1) Wrong("ended twice");
-  const bool honest = effect.status.ok() || client.gone || client.tokens > 0;
+  const bool honest = effect.status.ok() || client.gone || (client.tokens > 0 && !resumes_);
   if (!honest) Wrong(absl::StrCat(ToString(effect.id), ": ", effect.status.ToString()));
   if (effect.status.ok() && client.tokens != kTokens) Wrong("half an answer");
 }
@@ -235,18 +266,24 @@ void RandomRouter::RunTokens() {
     const auto it = runs_.find(id);
     if (it == runs_.end() || Chance(50)) continue;
     Run& run = it->second;
-    if (run.cell != kSafe && Chance(5)) {
+    // Its attempts are not lost after a token so often that it is given up.
+    int& short_losses = clients_.at(id.First()).short_losses;
+    const bool may_lose = run.tokens == 0 || short_losses + 1 < AttemptLosses::kShortMax;
+    if (run.cell != kSafe && may_lose && Chance(resumes_ ? 15 : 5)) {
+      short_losses += run.tokens > 0 ? 1 : 0;
       const Epoch epoch = run.epoch;
       const auto known = cells_[run.cell].requests.find(id);
       if (known != cells_[run.cell].requests.end()) known->second.placed = false;
       runs_.erase(it);
       Do(TokenStreamLost{id, epoch, absl::UnavailableError("lost")});
-    } else if (run.tokens < kTokens) {
-      Do(TokenReceived{id, run.epoch, run.tokens++, 1, "", ""});
+    } else if (run.sent + run.tokens < kTokens) {
+      delivering_ = run;
+      const auto token = static_cast<int32_t>(100 + run.sent + run.tokens);
+      Do(TokenReceived{id, run.epoch, run.tokens++, token, "", ""});
     } else {
-      const Epoch epoch = run.epoch;
+      const Run ended = run;
       runs_.erase(it);
-      Do(FinishedReceived{id, epoch, FinishReason::kLength, {}, kTokens, -1, ""});
+      Do(FinishedReceived{id, ended.epoch, FinishReason::kLength, {}, ended.tokens, -1, ""});
     }
   }
 }
@@ -277,13 +314,24 @@ bool RandomRouter::Play(int steps) {
 TEST(RandomRouter, NoCellsFaultIsSeenBeforeTheFirstToken) {
   uint64_t refused = 0, lost = 0;  // and moved
   for (uint64_t seed = 1; seed <= 200; ++seed) {
-    RandomRouter router(seed);
+    RandomRouter router(seed, /*resumes=*/false);
     ASSERT_TRUE(router.Play(600)) << "seed " << seed;
     refused += router.Snapshot().moved_refused;
     lost += router.Snapshot().moved_lost;
+    EXPECT_EQ(router.Snapshot().resumes, 0u);
   }
   EXPECT_GT(refused, 200u);
   EXPECT_GT(lost, 200u);
+}
+
+TEST(RandomRouter, NoCellsFaultIsSeenAtAllIfRequestsAreResumed) {
+  uint64_t resumes = 0;
+  for (uint64_t seed = 1; seed <= 200; ++seed) {
+    RandomRouter router(seed, /*resumes=*/true);
+    ASSERT_TRUE(router.Play(600)) << "seed " << seed;
+    resumes += router.Snapshot().resumes;
+  }
+  EXPECT_GT(resumes, 1000u);
 }
 
 }  // namespace

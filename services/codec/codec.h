@@ -7,6 +7,8 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -31,7 +33,10 @@ absl::StatusOr<scheduler::RequestId> FromProto(const v1::RequestId& id);
 
 // Token ids in the format of v1::RequestSpec.prompt. UnpackTokens drops an incomplete token at the
 // end.
-std::string PackTokens(const std::vector<int32_t>& tokens);
+std::string PackTokens(std::span<const int32_t> tokens);
+inline std::string PackTokens(std::initializer_list<int32_t> tokens) {
+  return PackTokens(std::span(tokens.begin(), tokens.size()));
+}
 std::vector<int32_t> UnpackTokens(const std::string& bytes);
 
 // A request travels as one string, a serialised v1::RequestSpec: its router makes it (Encode), the
@@ -39,6 +44,10 @@ std::vector<int32_t> UnpackTokens(const std::string& bytes);
 // HeadFrom and SpecFrom check the fields of the head; of the others, SpecFrom checks none.
 // `spec.sampling` is a serialised v1::SamplingParams, which the codec does not read.
 scheduler::HeadPtr Encode(const scheduler::RequestSpec& spec);
+// A further attempt at the request that `asked`, which Encode made, is the first one of: under this
+// id, and behind the tokens that its client has. REQUIRES: fewer than max_tokens.
+scheduler::HeadPtr EncodeAttempt(const scheduler::RequestHead& asked, scheduler::RequestId id,
+                                 std::span<const int32_t> sent);
 absl::StatusOr<scheduler::HeadPtr> HeadFrom(const std::string& encoded);
 absl::StatusOr<scheduler::SpecPtr> SpecFrom(const std::string& encoded);
 // For a string that HeadFrom refuses: whose it is.

@@ -8,6 +8,21 @@ using scheduler::TimeUs;
 
 double Seconds(TimeUs us) { return static_cast<double>(us) * 1e-6; }
 
+void SwitchToProto(const scheduler::SwitchExplanation& one, v1::PlanExplanation::Switch* out) {
+  out->set_start_s(Seconds(one.began_us));
+  out->set_formation_epoch(one.epoch);
+  out->set_from_instances(static_cast<uint32_t>(one.from));
+  out->set_to_instances(static_cast<uint32_t>(one.to));
+  out->set_cause(NameOf(one.cause));
+  out->set_why(one.why);
+  out->set_own(std::string(ToString(one.own)));
+  out->set_meaning(NameOf(one.meaning));
+  if (!one.ended_us.has_value()) return;
+  out->set_end_s(Seconds(*one.ended_us));
+  out->set_outcome(std::string(NameOf(one.outcome)));
+  out->set_reason(one.reason);
+}
+
 v1::PlanExplanation PlanToProto(const scheduler::PlanExplanation& plan) {
   v1::PlanExplanation out;
   out.set_epoch(plan.epoch.value);
@@ -54,6 +69,10 @@ v1::PlanExplanation PlanToProto(const scheduler::PlanExplanation& plan) {
     added->set_prefill_instance(one.prefill.value);
     *added->mutable_path() = ToProto(one.path);
   }
+  for (const scheduler::SwitchExplanation& one : plan.switches) {
+    SwitchToProto(one, out.add_switches());
+  }
+  out.set_switches_left_out(plan.switches_left_out);
   return out;
 }
 

@@ -1,4 +1,6 @@
 // How instances of a group bind and release.
+#include <optional>
+
 #include "absl/strings/str_cat.h"
 #include "services/codec/codec.h"
 #include "services/codec/durations.h"
@@ -36,6 +38,18 @@ absl::StatusOr<scheduler::OwnSequences> FromProto(v1::PrepareFormation::Own own)
   }
 }
 
+absl::StatusOr<std::optional<scheduler::ShiftRule>> ShiftFrom(std::optional<uint64_t> tokens,
+                                                              uint32_t tp) {
+  if (tp > kMaxCount) return TooLarge("shift_tp", tp, kMaxCount);
+  if (!tokens.has_value()) {
+    if (tp > 1) return Invalid("shift_tp", absl::StrCat(tp, " comes without shift_tokens"));
+    return std::nullopt;
+  }
+  if (*tokens > kMaxCount) return TooLarge("shift_tokens", *tokens, kMaxCount);
+  return scheduler::ShiftRule{.tokens = static_cast<int64_t>(*tokens),
+                              .tp = tp == 0 ? 1 : static_cast<int32_t>(tp)};
+}
+
 v1::PrepareFormation ToProto(const scheduler::PrepareFormation& order) {
   v1::PrepareFormation out;
   out.set_epoch(order.epoch);
@@ -43,7 +57,10 @@ v1::PrepareFormation ToProto(const scheduler::PrepareFormation& order) {
   out.set_first(static_cast<uint32_t>(order.first));
   out.set_size(static_cast<uint32_t>(order.size));
   out.set_keep_us(static_cast<uint64_t>(order.keep_us));
-  if (order.shift_tokens) out.set_shift_tokens(static_cast<uint64_t>(*order.shift_tokens));
+  if (order.shift.has_value()) {
+    out.set_shift_tokens(static_cast<uint64_t>(order.shift->tokens));
+    if (order.shift->tp != 1) out.set_shift_tp(static_cast<uint32_t>(order.shift->tp));
+  }
   out.set_own(ToProto(order.own));
   if (order.own_pause_us) out.set_own_pause_us(static_cast<uint64_t>(*order.own_pause_us));
   return out;
@@ -57,9 +74,10 @@ absl::StatusOr<scheduler::PrepareFormation> FromProto(const v1::PrepareFormation
   if (order.size() < 2) return Invalid("size", absl::StrCat(order.size(), " is below 2"));
   const absl::StatusOr<int64_t> keep_us = DurationFrom("keep_us", order.keep_us());
   if (!keep_us.ok()) return keep_us.status();
-  if (order.shift_tokens() > kMaxCount) {
-    return TooLarge("shift_tokens", order.shift_tokens(), kMaxCount);
-  }
+  const auto shift =
+      ShiftFrom(order.has_shift_tokens() ? std::optional(order.shift_tokens()) : std::nullopt,
+                order.shift_tp());
+  if (!shift.ok()) return shift.status();
   const absl::StatusOr<scheduler::OwnSequences> own = FromProto(order.own());
   if (!own.ok()) return own.status();
   const absl::StatusOr<int64_t> pause_us = DurationFrom("own_pause_us", order.own_pause_us());
@@ -69,8 +87,12 @@ absl::StatusOr<scheduler::PrepareFormation> FromProto(const v1::PrepareFormation
                                   .first = static_cast<int32_t>(order.first()),
                                   .size = static_cast<int32_t>(order.size()),
                                   .keep_us = *keep_us,
+                                  .shift = *shift,
                                   .own = *own};
-  if (order.has_shift_tokens()) out.shift_tokens = static_cast<int64_t>(order.shift_tokens());
+  if (out.shift.has_value() && !out.shift->Fits(out.size)) {
+    return Invalid("shift_tp",
+                   absl::StrCat(out.shift->tp, " is not a power of two below the size ", out.size));
+  }
   if (order.has_own_pause_us()) out.own_pause_us = *pause_us;
   return out;
 }

@@ -3,6 +3,7 @@
 #include <string>
 
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 #include "services/codec/codec.h"
 
@@ -22,12 +23,16 @@ TEST(FormationCodec, OrdersOfAFormationAndWhatIsToldOfItComeAsTheyWereSent) {
   for (const auto own :
        {scheduler::OwnSequences::kSequential, scheduler::OwnSequences::kSoftPreempt,
         scheduler::OwnSequences::kHardPreempt}) {
-    const scheduler::PrepareFormation order = {
-        .epoch = 5, .generation = 7, .size = 2, .shift_tokens = 64, .own = own, .own_pause_us = 0};
+    const scheduler::PrepareFormation order = {.epoch = 5,
+                                               .generation = 7,
+                                               .size = 2,
+                                               .shift = scheduler::ShiftRule{.tokens = 64},
+                                               .own = own,
+                                               .own_pause_us = 0};
     const auto decoded = FromProto(ToProto(order));
     ASSERT_TRUE(decoded.ok()) << decoded.status();
     EXPECT_EQ(decoded->own, own);
-    EXPECT_EQ(decoded->shift_tokens, 64);
+    EXPECT_EQ(decoded->shift, scheduler::ShiftRule{.tokens = 64});
     EXPECT_EQ(decoded->own_pause_us, 0);
   }
   EXPECT_EQ(FromProto(ToProto(scheduler::CommitFormation{5}))->epoch, 5u);
@@ -49,6 +54,43 @@ TEST(FormationCodec, OrdersOfAFormationAndWhatIsToldOfItComeAsTheyWereSent) {
   }
 }
 
+TEST(FormationCodec, TheBaseOfStepsComesAsItWasSentAndOneThatDoesNotFitNamesItsField) {
+  scheduler::PrepareFormation order{.epoch = 5, .generation = 7, .size = 8};
+  EXPECT_FALSE(FromProto(ToProto(order))->shift.has_value());
+  for (const int32_t tp : {1, 2, 4}) {
+    order.shift = scheduler::ShiftRule{.tokens = 64, .tp = tp};
+    const auto decoded = FromProto(ToProto(order));
+    ASSERT_TRUE(decoded.ok()) << decoded.status();
+    EXPECT_EQ(decoded->shift, order.shift);
+  }
+  v1::PrepareFormation message = ToProto(order);
+  for (const uint32_t tp : {3u, 8u, 16u}) {
+    message.set_shift_tp(tp);
+    EXPECT_EQ(FromProto(message).status().message(),
+              absl::StrCat("shift_tp: ", tp, " is not a power of two below the size 8"));
+  }
+  message.set_shift_tp(~0u);
+  EXPECT_TRUE(absl::StrContains(FromProto(message).status().message(), "shift_tp: 4294967295"));
+  message.set_shift_tp(2);
+  message.clear_shift_tokens();
+  EXPECT_EQ(FromProto(message).status().message(), "shift_tp: 2 comes without shift_tokens");
+}
+
+TEST(FormationCodec, AnOrderOfAnOperatorSaysHowItsStepsRun) {
+  v1::ChangeFormationRequest request;
+  request.set_act(v1::ChangeFormationRequest::ACT_BIND);
+  request.set_group("m@a");
+  EXPECT_FALSE(FromProto(request)->shift.has_value());
+  request.set_shift_tokens(0);
+  EXPECT_EQ(FromProto(request)->shift, scheduler::ShiftRule{.tokens = 0});
+  request.set_shift_tp(2);
+  EXPECT_EQ(FromProto(request)->shift, (scheduler::ShiftRule{.tokens = 0, .tp = 2}));
+  request.set_shift_tokens(~0ull);
+  EXPECT_TRUE(absl::StrContains(FromProto(request).status().message(), "shift_tokens: "));
+  request.clear_shift_tokens();
+  EXPECT_EQ(FromProto(request).status().message(), "shift_tp: 2 comes without shift_tokens");
+}
+
 // Through staging buffers KV comes to the lead alone, in its own layout.
 TEST(FormationCodec, AnExplanationNamesTheGroupWhereItComputesTheRequest) {
   scheduler::Explanation explanation;
@@ -60,6 +102,42 @@ TEST(FormationCodec, AnExplanationNamesTheGroupWhereItComputesTheRequest) {
   explanation.plans[0].handoffs[0].path.staging_buffer = true;
   EXPECT_EQ(ToProto(explanation).plans(0).formation_epoch(), 0u);
   EXPECT_EQ(ToProto(explanation).plans(0).decode_instance(), 3u);
+}
+
+TEST(FormationCodec, AnExplanationTellsTheSwitchesOfTheGroup) {
+  scheduler::Explanation explanation;
+  explanation.plans.push_back({.decode = {3}});
+  EXPECT_TRUE(ToProto(explanation).plans(0).switches().empty());
+  scheduler::PlanExplanation& plan = explanation.plans[0];
+  plan.switches_left_out = 2;
+  plan.switches.resize(2);
+  plan.switches[0] = {.epoch = 7,
+                      .from = 1,
+                      .to = 4,
+                      .began_us = -500'000,
+                      .ended_us = 250'000,
+                      .cause = scheduler::SwitchCause::kContext,
+                      .why = "long",
+                      .own = scheduler::OwnSequences::kSoftPreempt,
+                      .outcome = scheduler::orchestrator::SwitchOutcome::kAborted,
+                      .reason = "instance 4 left",
+                      .meaning = scheduler::SwitchMeaning::kTakenBack};
+  const v1::PlanExplanation told = ToProto(explanation).plans(0);
+  EXPECT_EQ(told.switches_left_out(), 2u);
+  ASSERT_EQ(told.switches_size(), 2);
+  EXPECT_EQ(told.switches(0).formation_epoch(), 7u);
+  EXPECT_EQ(told.switches(0).from_instances(), 1u);
+  EXPECT_EQ(told.switches(0).to_instances(), 4u);
+  EXPECT_EQ(told.switches(0).start_s(), -0.5);
+  EXPECT_EQ(told.switches(0).end_s(), 0.25);
+  EXPECT_EQ(told.switches(0).cause(), "context");
+  EXPECT_EQ(told.switches(0).why(), "long");
+  EXPECT_EQ(told.switches(0).own(), "soft");
+  EXPECT_EQ(told.switches(0).outcome(), "aborted");
+  EXPECT_EQ(told.switches(0).reason(), "instance 4 left");
+  EXPECT_EQ(told.switches(0).meaning(), "taken_back");
+  EXPECT_FALSE(told.switches(1).has_end_s());
+  EXPECT_EQ(told.switches(1).outcome(), "") << "it has not ended";
 }
 
 TEST(FormationCodec, AMalformedOrderOfAFormationNamesItsField) {

@@ -2,11 +2,13 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string_view>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "proto/orchestrator.pb.h"
+#include "scheduler/base/formation_messages.h"
 #include "scheduler/base/messages.h"
 
 namespace skein::services {
@@ -21,6 +23,10 @@ v1::RingPath ToProto(const scheduler::RingPath& path);
 
 v1::PrepareFormation::Own ToProto(scheduler::OwnSequences own);
 absl::StatusOr<scheduler::OwnSequences> FromProto(v1::PrepareFormation::Own own);
+
+// Of a message with `optional uint64 shift_tokens` and `uint32 shift_tp`.
+absl::StatusOr<std::optional<scheduler::ShiftRule>> ShiftFrom(std::optional<uint64_t> tokens,
+                                                              uint32_t tp);
 
 using RepeatedIds = google::protobuf::RepeatedField<uint64_t>;
 void ToProto(const scheduler::FailedEngines& engines, RepeatedIds* out);

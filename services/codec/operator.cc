@@ -1,4 +1,6 @@
 // Operators' requests and answers.
+#include <optional>
+
 #include "absl/strings/str_cat.h"
 #include "services/codec/codec.h"
 #include "services/codec/durations.h"
@@ -109,13 +111,14 @@ absl::StatusOr<scheduler::orchestrator::FormationOrder> FromProto(
   if (!v1::EndFormation::Switch_IsValid(request.how())) {
     return Invalid("how", absl::StrCat(static_cast<int>(request.how()), " is unknown"));
   }
-  if (request.shift_tokens() > kMaxCount) {
-    return TooLarge("shift_tokens", request.shift_tokens(), kMaxCount);
-  }
+  const auto shift =
+      ShiftFrom(request.has_shift_tokens() ? std::optional(request.shift_tokens()) : std::nullopt,
+                request.shift_tp());
+  if (!shift.ok()) return shift.status();
+  out.shift = *shift;
   const absl::StatusOr<scheduler::OwnSequences> own = FromProto(request.own());
   if (!own.ok()) return own.status();
   out.own = *own;
-  if (request.has_shift_tokens()) out.shift_tokens = static_cast<int64_t>(request.shift_tokens());
   out.group = request.group();
   out.size = static_cast<int32_t>(request.size());
   if (request.how() == v1::EndFormation::HARD) out.how = scheduler::Switch::kHard;

@@ -121,7 +121,10 @@ v1::PlanUpdate ToProto(const scheduler::PlanUpdate& update) {
   } else if (std::holds_alternative<scheduler::PlanEnded>(update)) {
     out.mutable_ended();
   } else {
-    ToProto(std::get<scheduler::Failed>(update).status, out.mutable_failed());
+    const auto& failure = std::get<scheduler::Failed>(update);
+    ToProto(failure.status, out.mutable_failed());
+    ToProto(failure.failed_engines, out.mutable_failed_engines());
+    out.set_condemned(failure.condemned);
   }
   return out;
 }
@@ -159,7 +162,7 @@ absl::StatusOr<scheduler::PlanUpdate> FromProto(const v1::PlanUpdate& update) {
     case v1::PlanUpdate::kEnded:
       return scheduler::PlanEnded{};
     case v1::PlanUpdate::kFailed:
-      return scheduler::Failed{FromProto(update.failed())};
+      return scheduler::Failed{FromProto(update.failed()), *std::move(failed), update.condemned()};
     default:
       return Invalid("update", "is missing");
   }

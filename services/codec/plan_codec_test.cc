@@ -147,7 +147,9 @@ TEST(PlanCodec, EachPlanUpdateSurvivesBothWays) {
         scheduler::PlanUpdate(scheduler::Placed{{3}, {4}, "h:1", {6}}),
         scheduler::PlanUpdate(scheduler::Accepted{{{51}, {52}}}),
         scheduler::PlanUpdate(scheduler::PlanEnded{}),
-        scheduler::PlanUpdate(scheduler::Failed{absl::UnavailableError("x")})}) {
+        scheduler::PlanUpdate(scheduler::Failed{absl::UnavailableError("x")}),
+        scheduler::PlanUpdate(
+            scheduler::Failed{absl::InternalError("x"), {{51}, {52}}, /*condemned=*/true})}) {
     const auto decoded = FromProto(ToProto(update));
     ASSERT_TRUE(decoded.ok());
     EXPECT_EQ(decoded->index(), update.index());

@@ -216,12 +216,30 @@ absl::StatusOr<RollingTable> ParseRolling(const Json& json) {
   return table;
 }
 
+using scheduler::ShiftRule;
 using scheduler::orchestrator::FormationProfile;
+
+absl::StatusOr<ShiftRule> ParseShift(const Json& row, const std::string& where, int32_t size) {
+  const auto tokens = Number(row, "shift_tokens", where);
+  if (!tokens.ok()) return tokens.status();
+  if (!(*tokens >= 0 && *tokens <= 1e9)) {
+    return Wrong(where, ".shift_tokens is ", *tokens, ", not between 0 and 1e9");
+  }
+  ShiftRule shift{.tokens = static_cast<int64_t>(*tokens)};
+  if (!row.contains("shift_tp")) return shift;
+  const auto tp = Number(row, "shift_tp", where);
+  if (!tp.ok()) return tp.status();
+  const bool whole = *tp >= 1 && *tp < size && *tp == std::floor(*tp);
+  if (whole) shift.tp = static_cast<int32_t>(*tp);
+  if (whole && shift.Fits(size)) return shift;
+  return Wrong(where, ".shift_tp is ", *tp, ", not a power of two below instances, ", size);
+}
 
 absl::Status ParseFormation(const Json& row, const std::string& where, FormationProfile* profile) {
   if (!row.is_object()) return Wrong(where, " is ", Shown(row), ", not an object");
   for (const auto& [key, value] : row.items()) {
-    if (key == "instances" || key == "gain" || key == "shift_tokens") continue;
+    if (key == "instances" || key == "gain") continue;
+    if (key == "shift_tokens" || key == "shift_tp") continue;
     return Wrong(where, ".", key, " is not a key of a formation");
   }
   const auto instances = Number(row, "instances", where);
@@ -236,13 +254,13 @@ absl::Status ParseFormation(const Json& row, const std::string& where, Formation
   if (!profile->gains.emplace(size, *gain).second) {
     return Wrong(where, ".instances: ", size, " occurs twice");
   }
-  if (!row.contains("shift_tokens")) return absl::OkStatus();
-  const auto shift = Number(row, "shift_tokens", where);
-  if (!shift.ok()) return shift.status();
-  if (!(*shift >= 0 && *shift <= 1e9)) {
-    return Wrong(where, ".shift_tokens is ", *shift, ", not between 0 and 1e9");
+  if (!row.contains("shift_tokens")) {
+    if (!row.contains("shift_tp")) return absl::OkStatus();
+    return Wrong(where, ".shift_tp is there without shift_tokens");
   }
-  profile->shift_tokens[size] = static_cast<int64_t>(*shift);
+  const auto shift = ParseShift(row, where, size);
+  if (!shift.ok()) return shift.status();
+  profile->shifts[size] = *shift;
   return absl::OkStatus();
 }
 
@@ -261,8 +279,10 @@ Json FormationsJson(const FormationProfile& profile) {
   Json rows = Json::array();
   for (const auto& [size, gain] : profile.gains) {
     Json& row = rows.emplace_back(Json{{"instances", size}, {"gain", gain}});
-    const auto shift = profile.shift_tokens.find(size);
-    if (shift != profile.shift_tokens.end()) row["shift_tokens"] = shift->second;
+    const auto shift = profile.shifts.find(size);
+    if (shift == profile.shifts.end()) continue;
+    row["shift_tokens"] = shift->second.tokens;
+    if (shift->second.tp != 1) row["shift_tp"] = shift->second.tp;
   }
   return rows;
 }

@@ -10,7 +10,7 @@
 //    "rolling": [{"requests_per_s": 0.5, "price": …, "slack": …, "stretch": …,
 //                 "waiting_weight": …, "calm_s": …, "commit": "tetris", "improvement_rate": 0.05},
 //                …],
-//    "formations": [{"instances": 2, "gain": 1.6, "shift_tokens": 96}, …],
+//    "formations": [{"instances": 4, "gain": 1.6, "shift_tokens": 96, "shift_tp": 2}, …],
 //    "base_devices": 4,
 //    "decode": {"blocks": …, "block_tokens": …, "step_base_s": …, "step_per_sequence_s": …,
 //               "step_per_kv_token_s": …, "step_weights_s": …, "prefill_instances": …}}
@@ -20,9 +20,10 @@
 // devices of a prefill instance; 1) and "decode" (the decode instances that skeinctl simulate
 // assumes, scheduler/simulator/decode_run.h; all of its keys). In a row of "formations", "gain"
 // says how many times as fast as one decode instance a bound group of so many makes the tokens of
-// few sequences; above "shift_tokens" (optional) its steps run in SP. Any other key, or a missing
-// number, is an error. In a row of "rolling", "commit" (tetris, single or fixedN) is optional;
-// "improvement_rate" is allowed only with "commit": tetris or single.
+// few sequences; steps of more tokens than "shift_tokens" (optional) run in the base, SP instances
+// / tp x TP tp, where tp is "shift_tp" (optional; 1, pure SP): a power of two below "instances".
+// Any other key, or a missing number, is an error. In a row of "rolling", "commit" (tetris, single
+// or fixedN) is optional; "improvement_rate" is allowed only with "commit": tetris or single.
 //
 // Samples: a header line with the columns sp, history_tokens, chunk_tokens and seconds in any order
 // (other columns are ignored), then one sample per line. Empty lines and lines that begin with #

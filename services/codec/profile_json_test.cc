@@ -196,13 +196,17 @@ TEST(Profile, SaysWhichFormationsGain) {
       "c_s_per_token2": 0, "d_s_per_token2": 0}}, "formations": )";
   const auto profile = ParseProfile(
       text +
-      R"([{"instances": 2, "gain": 1.6, "shift_tokens": 96}, {"instances": 4, "gain": 2}]})");
+      R"([{"instances": 2, "gain": 1.6, "shift_tokens": 96}, {"instances": 4, "gain": 2},
+          {"instances": 8, "gain": 3, "shift_tokens": 0, "shift_tp": 4}]})");
   ASSERT_TRUE(profile.ok()) << profile.status();
   const auto again = ParseProfile(ProfileJson(*profile));
   ASSERT_TRUE(again.ok()) << again.status();
   for (const Profile& one : {*profile, *again}) {
-    EXPECT_EQ(one.formations->gains, (std::map<int32_t, double>{{2, 1.6}, {4, 2}}));
-    EXPECT_EQ(one.formations->shift_tokens, (std::map<int32_t, int64_t>{{2, 96}}));
+    EXPECT_EQ(one.formations->gains, (std::map<int32_t, double>{{2, 1.6}, {4, 2}, {8, 3}}));
+    using Shifts = std::map<int32_t, scheduler::ShiftRule>;
+    EXPECT_EQ(one.formations->shifts, (Shifts{{2, scheduler::ShiftRule{.tokens = 96}},
+                                              {8, scheduler::ShiftRule{.tokens = 0, .tp = 4}}}))
+        << "without shift_tp it is pure SP";
   }
   const std::pair<const char*, const char*> wrong[] = {
       {R"(3)", "formations is 3, not an array"},
@@ -213,7 +217,19 @@ TEST(Profile, SaysWhichFormationsGain) {
       {R"([{"instances": 2, "gain": 2}, {"instances": 2, "gain": 2}])",
        "formations[1].instances: 2 occurs twice"},
       {R"([{"instances": 2, "gain": 2, "shift_tokens": -1}])",
-       "formations[0].shift_tokens is -1, not between 0 and 1e9"}};
+       "formations[0].shift_tokens is -1, not between 0 and 1e9"},
+      {R"([{"instances": 2, "gain": 2, "shift_tp": 1}])",
+       "formations[0].shift_tp is there without shift_tokens"},
+      {R"([{"instances": 4, "gain": 2, "shift_tokens": 1, "shift_tp": 4}])",
+       "formations[0].shift_tp is 4, not a power of two below instances, 4"},
+      {R"([{"instances": 8, "gain": 2, "shift_tokens": 1, "shift_tp": 3}])",
+       "formations[0].shift_tp is 3, not a power of two below instances, 8"},
+      {R"([{"instances": 8, "gain": 2, "shift_tokens": 1, "shift_tp": 0}])",
+       "formations[0].shift_tp is 0, not a power of two below instances, 8"},
+      {R"([{"instances": 8, "gain": 2, "shift_tokens": 1, "shift_tp": 1.5}])",
+       "formations[0].shift_tp is 1.5, not a power of two below instances, 8"},
+      {R"([{"instances": 8, "gain": 2, "shift_tokens": 1, "shift_tp": "2"}])",
+       "formations[0].shift_tp is \"2\", not a number"}};
   for (const auto& [json, why] : wrong) {
     EXPECT_EQ(ParseProfile(text + json + "}").status().message(), why);
   }

@@ -1,5 +1,8 @@
+#include <algorithm>
 #include <bit>
 #include <cstring>
+#include <span>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "services/codec/codec.h"
@@ -20,14 +23,23 @@ absl::Status CheckNames(const v1::RequestSpec& spec) {
   return absl::OkStatus();
 }
 
+int64_t SentTokens(const v1::RequestSpec& spec) {
+  return static_cast<int64_t>(spec.sent().size() / sizeof(int32_t));
+}
+
 // Of the fields of RequestHead.
 absl::Status CheckHead(const v1::RequestSpec& spec) {
   if (spec.model().empty()) return Invalid("model", "is empty");
   if (spec.prompt().empty()) return Invalid("prompt", "has no tokens");
-  if (spec.prompt().size() % sizeof(int32_t) != 0) {
-    return Invalid("prompt", absl::StrCat(spec.prompt().size(), " bytes are not whole tokens"));
+  for (const auto& [field, bytes] : {std::pair("prompt", &spec.prompt()), {"sent", &spec.sent()}}) {
+    if (bytes->size() % sizeof(int32_t) == 0) continue;
+    return Invalid(field, absl::StrCat(bytes->size(), " bytes are not whole tokens"));
   }
   if (spec.max_tokens() > kMaxCount) return TooLarge("max_tokens", spec.max_tokens(), kMaxCount);
+  if (SentTokens(spec) > 0 && SentTokens(spec) >= spec.max_tokens()) {
+    return Invalid(
+        "sent", absl::StrCat(SentTokens(spec), " tokens, and max_tokens is ", spec.max_tokens()));
+  }
   if (const auto deadline_us = DurationFrom("deadline_us", spec.deadline_us()); !deadline_us.ok()) {
     return deadline_us.status();
   }
@@ -66,7 +78,7 @@ absl::StatusOr<scheduler::RequestId> FromProto(const v1::RequestId& id) {
 // Plain copies: the wire's byte order is that of every machine that Skein supports.
 static_assert(std::endian::native == std::endian::little);
 
-std::string PackTokens(const std::vector<int32_t>& tokens) {
+std::string PackTokens(std::span<const int32_t> tokens) {
   return {reinterpret_cast<const char*>(tokens.data()), tokens.size() * sizeof(int32_t)};
 }
 
@@ -80,9 +92,11 @@ v1::RequestSpec ToProto(const scheduler::RequestSpec& spec) {
   v1::RequestSpec out;
   *out.mutable_id() = ToProto(spec.id);
   out.set_model(spec.model);
-  out.set_prompt(PackTokens(spec.prompt));
-  out.set_max_tokens(static_cast<uint32_t>(spec.max_tokens));
-  out.set_min_tokens(static_cast<uint32_t>(spec.min_tokens));
+  out.set_prompt(PackTokens(AskedPrompt(spec)));
+  out.set_sent(PackTokens(SentOutput(spec)));
+  out.set_max_tokens(static_cast<uint32_t>(spec.max_tokens + spec.sent_tokens));
+  const int64_t sent_of_min = spec.min_tokens > 0 ? spec.sent_tokens : 0;
+  out.set_min_tokens(static_cast<uint32_t>(spec.min_tokens + sent_of_min));
   out.mutable_stop_token_ids()->Add(spec.stop_token_ids.begin(), spec.stop_token_ids.end());
   out.set_sampling(spec.sampling);
   out.set_want_prompt_logprobs(spec.want_prompt_logprobs);
@@ -108,6 +122,24 @@ scheduler::HeadPtr Encode(const scheduler::RequestSpec& spec) {
   return head;
 }
 
+// Two serialised messages, one after the other, are one: what the second has counts.
+scheduler::HeadPtr EncodeAttempt(const scheduler::RequestHead& asked, scheduler::RequestId id,
+                                 std::span<const int32_t> sent) {
+  auto head = std::make_shared<scheduler::RequestHead>(asked);
+  const auto tokens = static_cast<int64_t>(sent.size());
+  v1::RequestSpec changed;
+  *changed.mutable_id() = ToProto(id);
+  changed.set_sent(PackTokens(sent));
+  head->id = id;
+  head->encoded = std::make_shared<const std::string>(*asked.encoded + changed.SerializeAsString());
+  head->prompt_tokens += tokens;
+  if (tokens == 0) return head;
+  head->max_tokens -= tokens;
+  head->want_prompt_logprobs = false;
+  head->prompt_of.reset();
+  return head;
+}
+
 absl::StatusOr<scheduler::RequestId> IdOfSpec(const std::string& encoded) {
   const absl::StatusOr<v1::RequestSpec> spec = Parsed(encoded);
   if (!spec.ok()) return spec.status();
@@ -117,7 +149,7 @@ absl::StatusOr<scheduler::RequestId> IdOfSpec(const std::string& encoded) {
 namespace {
 
 absl::Status ReadPromptOf(const v1::RequestSpec& spec, std::optional<scheduler::RequestId>* out) {
-  if (!spec.has_prompt_of()) return absl::OkStatus();
+  if (!spec.has_prompt_of() || SentTokens(spec) > 0) return absl::OkStatus();
   const absl::StatusOr<scheduler::RequestId> id = FromProto(spec.prompt_of());
   if (!id.ok()) return Invalid("prompt_of", std::string(id.status().message()));
   *out = *id;
@@ -135,9 +167,10 @@ absl::StatusOr<scheduler::HeadPtr> HeadFrom(const std::string& encoded) {
   auto head = std::make_shared<scheduler::RequestHead>();
   head->id = *id;
   head->model = spec->model();
-  head->prompt_tokens = static_cast<int64_t>(spec->prompt().size() / sizeof(int32_t));
-  head->max_tokens = spec->max_tokens();
-  head->want_prompt_logprobs = spec->want_prompt_logprobs();
+  const int64_t sent = SentTokens(*spec);
+  head->prompt_tokens = static_cast<int64_t>(spec->prompt().size() / sizeof(int32_t)) + sent;
+  head->max_tokens = spec->max_tokens() - sent;
+  head->want_prompt_logprobs = spec->want_prompt_logprobs() && sent == 0;
   head->priority = spec->priority();
   head->deadline_us = static_cast<int64_t>(spec->deadline_us());
   head->names.assign(spec->names().begin(), spec->names().end());
@@ -157,11 +190,14 @@ absl::StatusOr<scheduler::SpecPtr> SpecFrom(const std::string& encoded) {
   out->id = *id;
   out->model = spec.model();
   out->prompt = UnpackTokens(spec.prompt());
-  out->max_tokens = spec.max_tokens();
-  out->min_tokens = spec.min_tokens();
+  const std::vector<int32_t> sent = UnpackTokens(spec.sent());
+  out->prompt.insert(out->prompt.end(), sent.begin(), sent.end());
+  out->sent_tokens = SentTokens(spec);
+  out->max_tokens = spec.max_tokens() - out->sent_tokens;
+  out->min_tokens = std::max<int64_t>(0, spec.min_tokens() - out->sent_tokens);
   out->sampling = spec.sampling();
   out->stop_token_ids.assign(spec.stop_token_ids().begin(), spec.stop_token_ids().end());
-  out->want_prompt_logprobs = spec.want_prompt_logprobs();
+  out->want_prompt_logprobs = spec.want_prompt_logprobs() && out->sent_tokens == 0;
   out->priority = spec.priority();
   out->deadline_us = static_cast<int64_t>(spec.deadline_us());
   out->names.assign(spec.names().begin(), spec.names().end());

@@ -56,6 +56,56 @@ TEST(RequestCodec, AHeadHasWhatPlanningNeedsAndAllBytes) {
   EXPECT_TRUE(MessageDifferencer::Equals(parsed, GoodSpec()));
 }
 
+// It is the request of before under another id, behind what was sent of its answer.
+TEST(RequestCodec, AFurtherAttemptGoesOnBehindWhatWasSent) {
+  v1::RequestSpec good = GoodSpec();
+  good.set_max_tokens(9);
+  good.set_min_tokens(5);
+  const scheduler::HeadPtr asked = *HeadFrom(good.SerializeAsString());
+  const scheduler::SpecPtr before = *SpecFrom(*asked->encoded);
+  const scheduler::RequestId id = asked->id.Attempt(2);
+  const std::vector<int32_t> sent = {7, 8, 9};
+  const scheduler::HeadPtr head = EncodeAttempt(*asked, id, sent);
+  for (const scheduler::HeadPtr& one : {head, *HeadFrom(*head->encoded)}) {
+    EXPECT_EQ(one->id, id);
+    EXPECT_EQ(one->prompt_tokens, asked->prompt_tokens + 3);
+    EXPECT_EQ(one->max_tokens, 6);
+    EXPECT_FALSE(one->want_prompt_logprobs);
+    EXPECT_FALSE(one->prompt_of.has_value());
+    EXPECT_EQ(one->names, asked->names);
+  }
+  const auto spec = SpecFrom(*head->encoded);
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_EQ((*spec)->id, id);
+  std::vector<int32_t> prompt = before->prompt;
+  prompt.insert(prompt.end(), sent.begin(), sent.end());
+  EXPECT_EQ((*spec)->prompt, prompt);
+  EXPECT_EQ((*spec)->sent_tokens, 3);
+  EXPECT_EQ((*spec)->max_tokens, 6);
+  EXPECT_EQ((*spec)->min_tokens, 2);
+  EXPECT_EQ((*spec)->sampling, before->sampling);
+  EXPECT_FALSE((*spec)->want_prompt_logprobs);
+  const scheduler::SpecPtr again = *SpecFrom(*Encode(**spec)->encoded);
+  EXPECT_EQ(again->prompt, prompt);
+  EXPECT_EQ(again->sent_tokens, 3);
+  EXPECT_EQ(again->min_tokens, 2);
+
+  const scheduler::HeadPtr from_the_start = EncodeAttempt(*asked, id, {});
+  EXPECT_EQ(from_the_start->max_tokens, 9);
+  EXPECT_EQ(from_the_start->want_prompt_logprobs, asked->want_prompt_logprobs);
+}
+
+TEST(RequestCodec, NoAttemptIsBehindAWholeAnswer) {
+  v1::RequestSpec spec = GoodSpec();
+  spec.set_max_tokens(2);
+  spec.set_sent(PackTokens({7, 8}));
+  EXPECT_EQ(HeadFrom(spec.SerializeAsString()).status(),
+            absl::InvalidArgumentError("sent: 2 tokens, and max_tokens is 2"));
+  spec.set_sent("abc");
+  EXPECT_EQ(SpecFrom(spec.SerializeAsString()).status(),
+            absl::InvalidArgumentError("sent: 3 bytes are not whole tokens"));
+}
+
 TEST(RequestCodec, ASubmissionSurvivesBothWays) {
   v1::SubmitRequest submit;
   submit.set_spec(GoodSpec().SerializeAsString());

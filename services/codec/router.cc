@@ -26,6 +26,8 @@ absl::StatusOr<How> HowFrom(v1::RouterEnded::How how) {
       return How::kClientGone;
     case v1::RouterEnded::HOW_FAILED:
       return How::kFailed;
+    case v1::RouterEnded::HOW_RESUMED:
+      return How::kResumed;
     default:
       return Invalid("ended.how", absl::StrCat(static_cast<int>(how), " is unknown"));
   }
@@ -41,6 +43,8 @@ v1::RouterEnded::How ToProto(How how) {
       return v1::RouterEnded::HOW_MAX_TOKENS;
     case How::kClientGone:
       return v1::RouterEnded::HOW_CLIENT_GONE;
+    case How::kResumed:
+      return v1::RouterEnded::HOW_RESUMED;
     case How::kFailed:
       break;
   }

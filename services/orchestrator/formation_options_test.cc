@@ -63,13 +63,14 @@ TEST(FormationOptions, WhatGainsIsInTheProfile) {
   options.profile = "llama3-8b-a100";
   EXPECT_TRUE(FormationsFrom(options)->profiles.empty()) << "it says nothing of formations";
   Profile profile = *LoadProfile("llama3-8b-a100");
-  profile.formations = {.gains = {{2, 1.5}}, .shift_tokens = {{2, 64}}};
+  profile.formations = {.gains = {{4, 1.5}},
+                        .shifts = {{4, scheduler::ShiftRule{.tokens = 64, .tp = 2}}}};
   options.profile = ::testing::TempDir() + "/formations.json";
   std::ofstream(options.profile) << ProfileJson(profile);
   const auto config = FormationsFrom(options);
   ASSERT_TRUE(config.ok()) << config.status();
   EXPECT_EQ(config->profiles.at("").gains, profile.formations->gains);
-  EXPECT_EQ(config->profiles.at("").shift_tokens, profile.formations->shift_tokens);
+  EXPECT_EQ(config->profiles.at("").shifts, profile.formations->shifts);
   options.profile = "nowhere.json";
   EXPECT_TRUE(FormationsFrom(options)->profiles.empty()) << "LoadPlanning tells";
 }

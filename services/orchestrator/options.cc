@@ -95,9 +95,9 @@ void RegisterFormations(OrchestratorOptions* options, FlagSet* flags) {
       ->String(&options->formation_own, "formation-own",
                "How sequences that instances run alone fare when they are bound for load: they "
                "share the steps with the group's; they end first (sequential); likewise, but the "
-               "first instance takes requests meanwhile, which the group then computes anew "
-               "(soft); or they pause with their KV in place (hard). Binds for a priority are "
-               "hard.")
+               "first instance, and each other one whose own have ended, takes requests meanwhile, "
+               "which the group then computes anew (soft); or they pause with their KV in place "
+               "(hard). Binds for a priority are hard.")
       .OneOf({"share", "sequential", "soft", "hard"})
       .Value("HOW");
   flags->Double(&options->formation_own_pause_s, "formation-own-pause-s",

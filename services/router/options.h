@@ -35,6 +35,7 @@ struct RouterOptions {
   int64_t max_streams = 2048;
   int64_t max_queued = 1024;
   double request_deadline_s = 600;
+  double resume_wait_s = 30;
   double idle_timeout_s = 75;
   double read_timeout_s = 30;
   double write_timeout_s = 30;

@@ -98,6 +98,24 @@ TEST_F(RouterTest, FailureInMidStreamIsAnEventAndNoDone) {
   EXPECT_EQ(Post("/v1/completions", Completion(false)).status, 503);
 }
 
+TEST_F(RouterTest, AStreamWhoseInstanceIsLostGoesOnBehindWhatItsClientHas) {
+  resume_wait_us_ = scheduler::kSecondUs;
+  StartRouter([](const v1::RequestSpec& spec) {
+    Script script = Says(spec.sent().empty() ? "ab" : "cd");
+    if (spec.sent().empty()) script.failure = absl::UnavailableError("worker died");
+    return script;
+  });
+  const http::Response response = Post("/v1/completions", Completion(true));
+  EXPECT_EQ(response.status, 200);
+  EXPECT_NE(response.body.find("[DONE]"), std::string::npos) << response.body;
+  const Json whole = Json::parse(Post("/v1/completions", Completion(false)).body);
+  EXPECT_EQ(whole["choices"][0]["text"], "abcd");
+  const std::vector<v1::RequestSpec> specs = cluster_->specs();
+  ASSERT_EQ(specs.size(), 4u);
+  EXPECT_EQ(specs[1].sent().size(), 2 * sizeof(int32_t));
+  EXPECT_EQ(specs[1].prompt(), specs[0].prompt());
+}
+
 // The first prompt's tokens are there before the second prompt is refused.
 TEST_F(RouterTest, AStreamOpensOnlyWhenNoChoiceCanBeRefusedAnyMore) {
   const auto first_has_come = [this] {

@@ -227,6 +227,9 @@ void RouterMetrics::Refresh(const scheduler::RouterSnapshot& snapshot, int64_t n
         "Choices moved to another cell, by reason: their cell refused them or was lost.",
         {{"reason", reason}}, value);
   }
+  metrics_->Total("skein_router_resumes_total",
+                  "Times that a choice was tried again because its instances were lost.", {},
+                  snapshot.resumes);
   int64_t ready = 0;
   for (const bool cell : snapshot.ready) ready += cell ? 1 : 0;
   gauge("skein_router_cells", "Orchestrators in --orchestrator.",

@@ -48,6 +48,7 @@ RouterShellOptions ShellOptions(const RouterOptions& options) {
   out.core.max_streams = options.max_streams;
   out.core.max_queued = options.max_queued;
   out.core.request_deadline_us = static_cast<int64_t>(options.request_deadline_s * 1e6);
+  out.core.resume_wait_us = static_cast<int64_t>(options.resume_wait_s * 1e6);
   out.orchestrators = options.orchestrators();
   out.incarnation = RandomIncarnation();
   return out;

@@ -52,7 +52,7 @@ WorkerEngine EngineOn(const std::shared_ptr<engine::LoopbackFabric>& network) {
   options.vocab_size = 1 << 20;
   out.engine = std::make_unique<engine::FaultyEngine>(*engine::EmulatedEngine::Create(options),
                                                       engine::Faults{});
-  out.runs_group_steps = true;
+  out.group_ranks_max = 2;
   for (const engine::KvRegion& region : out.engine->KvRegions()) {
     out.regions.push_back(
         out.transport->Register(region.base, static_cast<size_t>(region.bytes))->id);

@@ -260,11 +260,11 @@ class Cluster:
     def post(self, path, body, timeout=60, headers=None):
         return json.loads(self.request("POST", path, body, headers, timeout=timeout))
 
-    def stream(self, path, body, timeout=60):
+    def stream(self, path, body, timeout=60, headers=None):
         """Yields the parsed chunks of a streamed answer; ends after [DONE]. Closing it drops the connection."""
         connection = http.client.HTTPConnection(self.url[len("http://"):], timeout=timeout)
         try:
-            connection.request("POST", path, json.dumps(dict(body, stream=True)), {"Content-Type": "application/json"})
+            connection.request("POST", path, json.dumps(dict(body, stream=True)), {"Content-Type": "application/json", **(headers or {})})
             answer = connection.getresponse()
             if answer.status != 200:
                 raise HttpFailure(answer.status, answer.read().decode(errors="replace"), answer.headers)

@@ -162,10 +162,10 @@ def requests_that_run_alone_fare_as_a_bind_says():
 
 
 class OneStream:
-    """A client that streams one answer; `tokens` are those that it has got."""
+    """A client that streams one answer; `tokens` are those that it has got. `name`: its id for skeinctl explain."""
 
-    def __init__(self, cluster, prompt, length):
-        self.cluster, self.prompt, self.length, self.tokens, self.failure = cluster, prompt, length, [], None
+    def __init__(self, cluster, prompt, length, name):
+        self.cluster, self.prompt, self.length, self.name, self.tokens, self.failure = cluster, prompt, length, name, [], None
         self.thread = threading.Thread(target=self.run)
         self.thread.start()
 
@@ -173,7 +173,7 @@ class OneStream:
         try:
             for chunk in self.cluster.stream("/v1/completions", {
                     "model": self.cluster.name, "prompt": self.prompt, "max_tokens": self.length, "ignore_eos": True, "temperature": 0,
-                    "return_token_ids": True}):
+                    "return_token_ids": True}, headers={"X-Request-Id": self.name}):
                 for choice in chunk.get("choices", []):
                     self.tokens += choice.get("token_ids") or []
         except (HttpFailure, OSError) as failure:
@@ -185,15 +185,29 @@ class OneStream:
         assert self.tokens == continuation(self.prompt, self.length, **SHAPE), "wrong tokens"
 
 
+def gaps_of(cluster, decode, kind, own):
+    """How many streams saw a gap, at all decode instances."""
+    labels = 'kind="%s",model_name="%s",own="%s"' % (kind, cluster.name, own)
+    return sum(cluster.metric(one, "skein_formation_stream_gap_seconds_count", labels) for one in decode)
+
+
+def switches_of(cluster, name):
+    """What skeinctl explain tells of the switches of the request's decode group."""
+    request, = json.loads(order(cluster, "explain", name, "--format=json"))["requests"]
+    plan, = request["plans"]
+    assert plan["switches_left_out"] == 0, plan
+    return plan["switches"]
+
+
 def requests_pause_while_a_hard_bound_group_runs():
     with tempfile.TemporaryDirectory() as folder, up(folder) as cluster:
         group = await_communicators(cluster)
         decode = [cluster.processes[name] for name in members(cluster).values()]
         own_steps = lambda: sum(cluster.metric(one, "skein_engine_steps_total", 'mode="own"') for one in decode)  # noqa: E731
-        own = [OneStream(cluster, [seed] * 20, 2000) for seed in range(1, 5)]
+        own = [OneStream(cluster, [seed] * 20, 2000, "own-%d" % seed) for seed in range(1, 5)]
         cluster.until(lambda: all(len(one.tokens) > 3 for one in own), "requests run at instances alone")
         order(cluster, "bind", "--group", group["name"], "--own", "hard")
-        bound = OneStream(cluster, [9] * 20, 2000)
+        bound = OneStream(cluster, [9] * 20, 2000, "bound")
         cluster.until(lambda: len(bound.tokens) > 20, "the group runs a request")
         before = own_steps()
         cluster.until(lambda: len(bound.tokens) > 120, "the group goes on with it")
@@ -201,9 +215,19 @@ def requests_pause_while_a_hard_bound_group_runs():
         bound.expect_whole()
         for one in own:  # they go on when the group has nothing to run
             one.expect_whole()
+            switch, = switches_of(cluster, one.name)
+            assert (switch["from_instances"], switch["to_instances"]) == (1, 4), switch
+            told = {key: switch[key] for key in ("cause", "own", "outcome", "meaning")}
+            assert told == {"cause": "operator", "own": "hard", "outcome": "done", "meaning": "paused"}, switch
+            assert 0 < switch["start_s"] < switch["end_s"], switch
+            said = order(cluster, "explain", one.name)
+            assert "independent to bound(4), cause: operator" in said and "it paused while the group had work" in said, said
+        assert not switches_of(cluster, bound.name), "it came after the bind"
         cluster.assert_idle_and_whole()
         for one in decode:
             assert cluster.metric(one, "skein_recomputed_tokens_total") == 0, "the KV of a paused request stays in place"
+        gaps = {kind: gaps_of(cluster, decode, kind, "hard") for kind in ("bind", "release")}
+        assert gaps == {"bind": len(own), "release": 0}, gaps
 
 
 def a_group_that_ran_no_step_is_neither_right_nor_wrong():
@@ -271,7 +295,7 @@ def what_is_placed_in_a_bound_group_runs_on_all_members():
         assert not streams.failures, streams.failures
         checks = {check["check"]: check for one in found["groups"] for check in one.get("checks", [])}
         assert checks["steps"]["verdict"] == "passed" and checks["bytes"]["verdict"] == "passed", checks
-        assert checks["blocks"]["verdict"] != "failed", checks
+        assert checks["blocks"]["verdict"] != "failed" and checks["part"]["verdict"] != "failed", checks
         assert min(steps_together(cluster, name) for name in members(cluster).values()) > 0
 
 
@@ -319,7 +343,7 @@ def a_real_model_answers_the_same_in_a_bound_group():
         assert shown(cluster) == [("bound(4)", group["instances"])] and group_of(cluster)["formations"][0]["pinned"], group_of(cluster)
         checks = {check["check"]: (check["verdict"], check["detail"]) for one in found["groups"] for check in one.get("checks", [])}
         print("checks:", checks)
-        assert all(checks[name][0] == "passed" for name in ("steps", "bytes", "blocks")), checks
+        assert all(checks[name][0] == "passed" for name in ("steps", "bytes", "blocks", "part")), checks
         cluster.assert_idle_and_whole()
 
 

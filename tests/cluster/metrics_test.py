@@ -160,13 +160,20 @@ def documented_as_empty():
 
 
 def bind_and_release(cluster):
-    """The two decode instances of this machine."""
+    """The two decode instances of this machine, while answers stream."""
     def skeinctl(*arguments):
         return subprocess.run([cluster.binaries["skeinctl"], *arguments, "--orchestrator", cluster.orchestrator], text=True,
                               stdout=subprocess.PIPE, timeout=120, check=True).stdout
     group, = [one["name"] for one in json.loads(skeinctl("formation", "--format=json"))["groups"] if one["role"] == "decode"]
+    body = {"model": cluster.name, "prompt": "A kite", "max_tokens": 2000, "ignore_eos": True}
+    streams = [cluster.stream("/v1/completions", body) for _ in range(2)]
+    for stream in streams:
+        next(stream)
     for command in ("bind", "release"):
         skeinctl(command, "--group", group)
+    for stream in streams:
+        stream.close()
+    cluster.until(lambda: cluster.metric(cluster.processes["router"], "skein_router_streaming") == 0, "the streams have ended")
 
 
 def load_until_seen(cluster, prometheus):
@@ -177,7 +184,8 @@ def load_until_seen(cluster, prometheus):
         bind_and_release(cluster)
         return all(prometheus.query("sum(rate(%s[1m])) > 0" % name) for name in
                    ("skein_comm_bytes_total", "skein_plan_chunks_total", "skein_plan_actual_seconds_total",
-                    "skein_formation_cut_over_seconds_count", "skein_formation_drain_seconds_count"))
+                    "skein_formation_cut_over_seconds_count", "skein_formation_drain_seconds_count",
+                    "skein_formation_stream_gap_seconds_count"))
     cluster.until(seen, "Prometheus sees prompts computed by two instances, and two bound and released")
 
 

@@ -25,7 +25,8 @@ TWO_SIZES = {"model": "fledgling", "device": "cpu", "date": "2026-01-01", "sp": 
     str(sp): {"a_s": 1e-3, "b_s_per_token": 4e-5 / sp, "c_s_per_token2": 0, "d_s_per_token2": 0} for sp in (1, 2)}}
 
 
-# Of emulated decode-workers: a step of n sequences takes 5 + n ms, in TP so many times less, in SP 5 + n / instances ms.
+# Of emulated decode-workers: a step of n sequences takes 5 + n ms, in TP so many times less, in SP 5 + n / instances ms, and in SP s x TP t
+# 5 + n / s ms, so many times less as t instances are faster.
 GAINS = [{"instances": 2, "gain": 1.5}, {"instances": 4, "gain": 2}]
 STEP_US, SEQUENCE_US = 5000, 1000
 # Of emulated prefill-workers: each coefficient is most of the time of one of LENGTHS, and tens of ms, so that a busy machine's times fit.
@@ -187,14 +188,15 @@ def check_profile(found, errors, samples):
     assert [one["instances"] for one in found["formations"]] == [2, 4], (found, errors)
     assert all(one["gain"] > 0 for one in found["formations"]), (found, errors)
     assert all(isinstance(one.get("shift_tokens", 0), int) for one in found["formations"]), (found, errors)
+    assert all(one.get("shift_tp", 1) in range(1, one["instances"]) for one in found["formations"]), (found, errors)
     assert "bound(2): gain " in errors and "bound(4): gain " in errors, errors
     with open(samples, encoding="utf-8") as f:
         steps = [line[2:].strip().split(",") for line in f if line.startswith("# ")][1:]
-    modes = {("1", "own"), ("2", "tp"), ("2", "sp"), ("4", "tp"), ("4", "sp")}
-    assert {(size, mode) for size, mode, *_ in steps} == modes, steps
+    modes = {("1", "own", "1"), ("2", "tp", "2"), ("2", "sp", "1"), ("4", "tp", "4"), ("4", "sp", "1"), ("4", "sp_tp", "2")}
+    assert {(size, mode, tp) for size, mode, tp, *_ in steps} == modes, steps
     # What a gain is of; notes name other numbers of streams that a busy machine did not measure.
-    needed = {(size, mode, streams) for size, mode in modes for streams in ("1", "4") if mode != "sp"}
-    assert needed <= {(size, mode, streams) for size, mode, streams, *_ in steps}, steps
+    needed = {(size, mode, streams) for size, mode, _ in modes for streams in ("1", "4") if mode in ("own", "tp")}
+    assert needed <= {(size, mode, streams) for size, mode, _, streams, *_ in steps}, steps
     assert all(float(seconds) > 0 for *_, seconds in steps), steps
     fitted = subprocess.run([binaries_from_argv()["skeinctl"], "fit", samples], stdout=subprocess.PIPE, timeout=60, check=True)
     assert json.loads(fitted.stdout)["sp"] == found["sp"], fitted

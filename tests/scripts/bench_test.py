@@ -204,7 +204,7 @@ def figures_of_decode_are_counted_as_the_simulator_counts_them():
     named = found.figures([one], ("quiet", "burst"))
     assert named["burst TPOT P90"] == 1.75 / 3 and named["quiet gap 1 P50"] == 0, named
     assert found.medians([{"peak": 1}, {"peak": 5}, {"peak": 2}]) == {"peak": 2}
-    assert found.shares({"own": 1, "tp": 3}) == {"own": 0.25, "tp": 0.75, "sp": 0}
+    assert found.shares({"own": 1, "tp": 2, "sp_tp": 1}) == {"own": 0.25, "tp": 0.5, "sp": 0, "sp_tp": 0.25}
     load = module("bench/emulated/formation_load")
     requests, phases = load.load(types.SimpleNamespace(
         seed=1, output_tokens="20-40", prompt_tokens="50-200", quiet_rate=1, quiet_s=20, burst_rate=9, burst_s=10, rest_s=5))

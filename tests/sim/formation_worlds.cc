@@ -37,9 +37,10 @@ FormationAct MakeAct(Random& random, const Scenario& scenario) {
                              : FormationOrder::Act::kUnpin;
   if (random.Chance(0.3)) act.order.how = scheduler::Switch::kHard;
   if (random.Chance(0.4)) act.order.own = static_cast<OwnSequences>(random.Between(0, 3));
-  if (random.Chance(0.2)) act.order.shift_tokens = random.Between(0, 8);
+  if (random.Chance(0.2)) act.order.shift = scheduler::ShiftRule{.tokens = random.Between(0, 8)};
   int size = 2;
   while (2 * size <= scenario.decode_workers && random.Chance(0.5)) size *= 2;
+  if (size >= 4 && act.order.shift && act.order.shift->tokens % 2 == 0) act.order.shift->tp = 2;
   if (random.Chance(0.3)) {  // of the whole group
     act.order.size = random.Chance(0.5) ? 0 : size;
     return act;

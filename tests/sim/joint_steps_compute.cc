@@ -50,8 +50,10 @@ scheduler::StepResult ResultAt(const StepSequence& sequence, engine::SequenceRes
 engine::SequenceResult RunAlone(engine::EmulatedEngine* engine, const scheduler::RequestSpec& spec,
                                 TokenSpan span, bool sample, Verdict* verdict, bool* ran) {
   engine::PolledEngine polled(engine);
+  const auto asked = scheduler::AskedPrompt(spec);
+  const auto sent = scheduler::SentOutput(spec);
   const auto sequence = polled.Admit(
-      {.prompt = std::make_shared<const std::vector<int32_t>>(spec.prompt),
+      {.prompt = std::make_shared<const std::vector<int32_t>>(asked.begin(), asked.end()),
        .sampling = std::make_shared<const engine::SamplingParams>(services::SamplingFrom(spec))});
   if (!sequence.ok()) {
     engine::SequenceResult refused;
@@ -61,6 +63,8 @@ engine::SequenceResult RunAlone(engine::EmulatedEngine* engine, const scheduler:
   engine::PlannedSequence planned{.sequence = *sequence, .position = span.position};
   planned.count = span.count;
   planned.sample = sample;
+  planned.output.assign(sent.begin(), sent.end());
+  planned.token_index = sent.size();
   for (int i = 0; i < engine->Spec().kv.num_blocks; ++i) planned.blocks.push_back({i});
   engine::StepPlan plan;
   plan.sequences = {std::move(planned)};

@@ -56,7 +56,8 @@ INSTANTIATE_TEST_SUITE_P(Bugs, PlantsTest,
                                            "one_sequence_fails_its_batch",
                                            "sampler_index_off_by_one", "penalties_forget",
                                            "block_of_the_wrong_layout", "token_epoch_ignored",
-                                           "early_message_refused", "refusal_forgets_kv"),
+                                           "early_message_refused", "refusal_forgets_kv",
+                                           "resume_at_wrong_index", "sent_tokens_forgotten"),
                          [](const auto& info) { return std::string(info.param); });
 
 TEST(NoPlantTest, TheSameSeedsFindNothing) {

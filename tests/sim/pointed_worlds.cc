@@ -38,9 +38,10 @@ FormationAct Bind(Random& random, TimeUs at_us) {
   FormationAct act{.at_us = at_us};
   act.order.act = FormationOrder::Act::kBind;
   act.order.own = static_cast<OwnSequences>(random.Between(0, 3));
-  if (random.Chance(0.5)) act.order.shift_tokens = random.Between(0, 8);
+  if (random.Chance(0.5)) act.order.shift = scheduler::ShiftRule{.tokens = random.Between(0, 8)};
   act.size = random.Chance(0.6) ? kWorkers : random.Chance(0.5) ? kWorkers / 2 : 2;
   act.first = static_cast<int>(random.Between(0, kWorkers / act.size - 1)) * act.size;
+  if (act.size >= 4 && act.order.shift && act.order.shift->tokens % 2 == 0) act.order.shift->tp = 2;
   return act;
 }
 

@@ -20,6 +20,8 @@ void RouterProcess::OnStart() {
   const TimeUs unit_us = network_->scenario().time_scale * kMillisecondUs;
   config.request_deadline_us = network_->scenario().request_deadline_ms * unit_us;
   config.orchestrator_wait_us = 3000 * unit_us;
+  config.head_of_attempt = services::EncodeAttempt;
+  config.resume_wait_us = 3000 * unit_us;
   config.session = {.report_us = 50 * unit_us,
                     .report_spacing_us = 5 * unit_us,
                     .answer_timeout_us = 200 * unit_us,
@@ -246,7 +248,7 @@ void RouterProcess::TakeDrain(bool drain) {
 }
 
 void RouterProcess::Execute(OpenTokens& effect) {
-  ClientOf(effect.id).decode = effect.endpoint;
+  ClientOf(effect.id.First()).decode = effect.endpoint;  // of any attempt
   tokens_->Attach(effect.id, effect.epoch,
                   {effect.endpoint, {effect.cell, effect.decode}, effect.ahead}, "",
                   /*paused=*/false, LocalNow());

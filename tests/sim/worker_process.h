@@ -373,6 +373,9 @@ class DecodeProcess : public WorkerProcess<DecodeProcess, scheduler::DecodeCore,
   void Execute(scheduler::CloseFeed& effect);
   void Execute(scheduler::SendOnFeed& effect);
   void Execute(scheduler::TellFormation& effect);
+  void Execute(scheduler::StreamGap& effect) {
+    verdict_->Require(effect.gap_us >= 0, "a stream's gap at a switch is negative");
+  }
 
   // To whom it has granted blocks, in all incarnations.
   const std::set<std::pair<scheduler::RequestId, scheduler::Epoch>>& granted() const {

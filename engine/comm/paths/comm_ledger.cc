@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <chrono>
 
+#include "engine/comm/call_bytes.h"
+
 namespace skein::engine {
 namespace {
 
@@ -22,12 +24,12 @@ class MeteredCommunicator final : public Communicator {
   void Abort(const absl::Status& reason) override { group_->Abort(reason); }
 
   absl::Status AllReduce(void* data, int64_t count, DType dtype, CommDeadline deadline) override {
-    const uint64_t bytes = 2 * Others() * BytesOfAll(count, dtype) / static_cast<uint64_t>(Size());
-    return Metered(bytes, [&] { return group_->AllReduce(data, count, dtype, deadline); });
+    return Metered(AllReduceBytes(Size(), BytesOfAll(count, dtype)),
+                   [&] { return group_->AllReduce(data, count, dtype, deadline); });
   }
   absl::Status AllGather(std::span<const std::byte> send, std::span<std::byte> receive,
                          CommDeadline deadline) override {
-    return Metered(Others() * send.size(),
+    return Metered(AllGatherBytes(Size(), send.size()),
                    [&] { return group_->AllGather(send, receive, deadline); });
   }
   absl::Status ReduceScatter(const void* send, void* receive, int64_t count, DType dtype,
@@ -38,13 +40,8 @@ class MeteredCommunicator final : public Communicator {
   absl::Status AllToAll(std::span<const std::span<const std::byte>> send,
                         std::span<const std::span<std::byte>> receive,
                         CommDeadline deadline) override {
-    uint64_t out = 0, in = 0;
-    for (size_t r = 0; r < send.size() && r < receive.size(); ++r) {
-      if (r == static_cast<size_t>(Rank())) continue;
-      out += send[r].size();
-      in += receive[r].size();
-    }
-    return Metered(std::max(out, in), [&] { return group_->AllToAll(send, receive, deadline); });
+    return Metered(AllToAllBytes(Rank(), send, receive),
+                   [&] { return group_->AllToAll(send, receive, deadline); });
   }
   absl::Status SendRecv(std::span<const std::byte> send, int to, std::span<std::byte> receive,
                         int from, CommDeadline deadline) override {

@@ -15,14 +15,14 @@
 
 namespace skein::engine {
 
-// The groups of one size that used one path. The bytes of a call are what the rank sent to others
-// or received from them, whichever is more; those of a reduction are what a ring would send.
+// The groups of one size that used one path. The bytes of calls are those of call_bytes.h.
 struct CommTotals {
   int ranks = 0;
   CommPath path = CommPath::kHost;
   std::string why_not;  // why no way before it; of the last group
   uint64_t bytes = 0;
-  double busy_seconds = 0;   // in calls; waits for slower ranks and for the device included
+  double busy_seconds = 0;   // in calls; waits for slower ranks and for the device included. Calls
+                             // that are kernels on the engine's stream take none: nobody waits
   double best_gb_per_s = 0;  // the fastest call of at least 1 MiB: what the way can do
 };
 

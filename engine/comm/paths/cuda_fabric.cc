@@ -136,6 +136,7 @@ absl::Status AddKernels(const std::string& name, std::shared_ptr<Device> device,
   parts.serves = PathFabric::TakesIpc;
   parts.copies = std::move(copies);
   parts.warn = options.warn;
+  parts.queued = [fabric](int ranks, uint64_t bytes) { fabric->KernelMoved(ranks, bytes); };
   parts.reserved_bytes = kGenerations * KernelBytesOfNode(parts.shape, options.step_ranks_max);
   auto kernels = MakeKernelFabric(std::move(parts));
   if (kernels.ok()) fabric->SetKernels(*std::move(kernels));

@@ -105,6 +105,10 @@ class PathFabric final : public RingFabric {
   // where `kernels`, set before any, serve them; else as MakeGroup.
   Fabric* StepGroups() { return kernels_ != nullptr ? kernels_.get() : this; }
   void SetKernels(std::unique_ptr<Fabric> kernels) { kernels_ = std::move(kernels); }
+  // A group of so many ranks moved bytes by them, which Totals has under CUDA IPC. Any thread.
+  void KernelMoved(int ranks, uint64_t bytes) {
+    ledger_->Called(ranks, CommPath::kIpc, bytes, /*seconds=*/0);
+  }
   // Whether a group of these members takes the path over CUDA IPC, as their addresses say.
   static bool TakesIpc(std::span<const std::string> addresses);
 

@@ -16,7 +16,8 @@ absl::Status NoCuda(std::string_view device) {
 
 }  // namespace
 
-absl::StatusOr<CudaEngine> MakeCudaEngine(const std::string&, const ModelEngineOptions& options) {
+absl::StatusOr<CudaEngine> MakeCudaEngine(const std::string&, const ModelEngineOptions& options,
+                                          int) {
   return NoCuda(options.device_name);
 }
 

@@ -1,5 +1,6 @@
-// A rank of tests of several instances together: operators, a device and a fabric of its memory, on
-// the emulator or on GPUs, whichever the test is linked with. All ranks are in this process.
+// A rank of tests of several instances together: operators, a device and a fabric of its memory,
+// and what samples and runs decode steps there, as in a worker; on the emulator or on GPUs,
+// whichever the test is linked with. All ranks are in this process.
 #pragma once
 
 #include <memory>
@@ -9,7 +10,9 @@
 #include "engine/comm/fabric.h"
 #include "engine/comm/local/local_fabric.h"
 #include "engine/device/device.h"
+#include "engine/ops/decode_runner.h"
 #include "engine/ops/ops.h"
+#include "engine/sampling/token_sampler.h"
 
 namespace skein::engine {
 
@@ -17,6 +20,8 @@ struct TestingRank {
   std::unique_ptr<Ops> ops;
   std::unique_ptr<Device> device;
   std::unique_ptr<Fabric> fabric;
+  MakeTokenSampler make_token_sampler;
+  MakeDecodeRunner make_decode_runner;  // on `ops`, which outlive it
 };
 
 // The ways that bytes may take between them.

@@ -4,6 +4,7 @@
 #include "engine/comm/device/kernels/kernel_fabric.h"
 #include "engine/cuda/testing/emulated_backend.h"
 #include "engine/cuda/testing/near_opener.h"
+#include "engine/cuda/testing/twin_backend.h"
 #include "engine/cuda/testing/twin_rank.h"
 
 namespace skein::engine {
@@ -44,9 +45,12 @@ std::unique_ptr<Fabric> MakeKernels(LocalHub* hub) {
 }  // namespace
 
 TestingRank MakeTestingRank(const std::string& way, int, LocalHub* hub) {
+  TestingBackend backend = MakeTestingBackend();
   TestingRank rank;
-  rank.ops = MakeEmulatedCudaOps();
-  rank.device = MakeEmulatedCudaDevice();
+  rank.ops = std::move(backend.ops);
+  rank.device = std::move(backend.device);
+  rank.make_token_sampler = backend.make_token_sampler;
+  rank.make_decode_runner = backend.decode_graphs({}, nullptr);
   if (way == "kernels") {
     rank.fabric = MakeKernels(hub);
     return rank;

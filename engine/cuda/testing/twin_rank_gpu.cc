@@ -7,6 +7,8 @@
 #include "absl/strings/str_cat.h"
 #include "engine/comm/paths/worker_fabric.h"
 #include "engine/cuda/engine/cuda_backend.h"
+#include "engine/cuda/ops/device_sampler.h"
+#include "engine/cuda/skinny_gemm/skinny_gemm_plan.h"
 #include "engine/cuda/testing/twin_rank.h"
 
 namespace skein::engine {
@@ -34,7 +36,11 @@ TestingRank MakeTestingRank(const std::string& way, int rank, LocalHub*) {
     std::fprintf(stderr, "%s\n", fabric.status().ToString().c_str());
     std::abort();
   }
-  return {std::move(backend.ops), std::move(backend.device), *std::move(fabric)};
+  const auto make_sampler = [gpu = backend.gpu](int vocab_size) {
+    return DeviceSampler::Make(gpu, gpu->Stream(), vocab_size, kSkinnyGemmRowsMax);
+  };
+  return {std::move(backend.ops), std::move(backend.device), *std::move(fabric), make_sampler,
+          backend.make_decode_runner};
 }
 
 }  // namespace skein::engine

@@ -16,24 +16,13 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "engine/model/forward/run_state.h"
+#include "engine/model/group/group_buffers.h"
 #include "engine/model/layers/layer_loop.h"
 #include "engine/model/layers/local_feed_forward.h"
 #include "engine/parallel/group_part.h"
 #include "engine/parallel/shard_layout.h"
 
 namespace skein::engine {
-
-// The buffers that a group step writes besides RunState. T and act as there, P ≤ ranks_max, N = T +
-// ranks_max rows at most, Q and W the widest row of one rank's heads (at P = 2).
-struct GroupBuffers {
-  Matrix send;      // f32 [N, W]  q k v of own tokens, by receiver
-  Matrix receive;   // f32 [N, W]  q k v of all tokens, this rank's heads
-  Matrix returned;  // act [N, Q]  heads' outputs of own tokens, by sender
-  Matrix joined;    // act [N, Q]  the same by token: [own, sp * Q]
-  Matrix logits;    // f32 [R * P, ceil(V / P)]  slices, by rank
-
-  std::vector<DeviceBuffer> owned;
-};
 
 // This rank's inputs of a group step, all of which outlive it.
 struct GroupStep {

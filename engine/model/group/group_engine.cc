@@ -37,26 +37,19 @@ absl::StatusOr<std::unique_ptr<GroupEngine>> GroupEngine::Make(const std::string
                                                                const ModelEngineOptions& options,
                                                                int ranks_max) {
   if (ranks_max < 2 || ranks_max > 4096) return Bad("ranks_max", ranks_max, "from 2 to 4096");
-  // Its buffers are allocated behind the model's, and its slices are views of whole layers.
-  if (options.kv_fills_device) {
-    return absl::InvalidArgumentError("kv_fills_device: not for an engine of a group");
-  }
+  // Its slices are views of whole layers.
   if (options.feed_forward.has_value()) {
     return absl::InvalidArgumentError("feed_forward: not for an engine of a group");
   }
   absl::StatusOr<std::unique_ptr<LoadedModel>> loaded =
       LoadModel(model_dir, std::move(ops), std::move(device), options, ranks_max);
   if (!loaded.ok()) return loaded.status();
-  absl::StatusOr<GroupBuffers> buffers = AllocateGroupBuffers(**loaded, ranks_max);
-  if (!buffers.ok()) return buffers.status();
-  return std::unique_ptr<GroupEngine>(
-      new GroupEngine(*std::move(loaded), *std::move(buffers), ranks_max));
+  return std::unique_ptr<GroupEngine>(new GroupEngine(*std::move(loaded), ranks_max));
 }
 
-GroupEngine::GroupEngine(std::shared_ptr<LoadedModel> loaded, GroupBuffers buffers, int ranks_max)
+GroupEngine::GroupEngine(std::shared_ptr<LoadedModel> loaded, int ranks_max)
     : loaded_(std::move(loaded)),
       alone_(MakeModelEngine(loaded_)),
-      buffers_(std::move(buffers)),
       ranks_max_(ranks_max),
       group_spec_(loaded_->spec),
       samplers_(loaded_->config.vocab_size, loaded_->ops->HostThreads()) {
@@ -121,7 +114,7 @@ absl::Status GroupEngine::RunTogether(const GroupPart& part, const ShardLayout& 
                                       StepProgress* progress,
                                       std::vector<SequenceResult>& results) {
   FillBatch(sequences, results, &batch_, &logit_uses_);
-  GroupForward forward(loaded_.get(), &buffers_, &loaded_->slices.Of(layout), part, layout);
+  GroupForward forward(loaded_.get(), &loaded_->slices.Of(layout), part, layout);
   DeviceDone done(loaded_->device.get(), progress);
   const absl::Status ran = StepError(forward.RunLayers(batch_, done.Marks()));
   if (!ran.ok()) {

@@ -31,7 +31,9 @@ namespace skein::engine {
 
 class GroupEngine final : public Engine {
  public:
-  // `ranks_max`: of the largest group, at least 2 (2 … 4096). Errors as MakeModelEngine's.
+  // `ranks_max`: of the largest group, at least 2 (2 … 4096). Errors as MakeModelEngine's. With
+  // kv_fills_device the buffers take their part before the KV pool, so engines with equal budgets
+  // have equal pools, as members of a group need.
   static absl::StatusOr<std::unique_ptr<GroupEngine>> Make(const std::string& model_dir,
                                                            std::unique_ptr<Ops> ops,
                                                            std::unique_ptr<Device> device,
@@ -60,7 +62,7 @@ class GroupEngine final : public Engine {
   size_t views_made() const { return loaded_->slices.made(); }
 
  private:
-  GroupEngine(std::shared_ptr<LoadedModel> loaded, GroupBuffers buffers, int ranks_max);
+  GroupEngine(std::shared_ptr<LoadedModel> loaded, int ranks_max);
 
   absl::StatusOr<ShardLayout> CheckPart(const GroupPart& part) const;
   absl::Status RunTogether(const GroupPart& part, const ShardLayout& layout,
@@ -71,7 +73,6 @@ class GroupEngine final : public Engine {
 
   std::shared_ptr<LoadedModel> loaded_;
   std::unique_ptr<Engine> alone_;
-  GroupBuffers buffers_;
   int ranks_max_;
   EngineSpec group_spec_;  // spec with the group's max_positions
   Samplers samplers_;

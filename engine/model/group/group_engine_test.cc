@@ -14,6 +14,7 @@
 #include "engine/comm/local/local_fabric.h"
 #include "engine/comm/testing/ranks.h"
 #include "engine/device/cpu_device.h"
+#include "engine/device/memory_budget.h"
 #include "engine/model/group/group_comms.h"
 #include "engine/model/layers/sliced_weights.h"
 #include "engine/model/testing/lone_failures.h"
@@ -126,8 +127,6 @@ TEST(GroupForwardTest, BuffersNeverChangePlaces) {
     auto loaded = LoadModel(checkpoint.dir(), *MakeCpuOps({.threads = 1}), MakeCpuDevice(),
                             SmallPool(), kRanks);
     if (!loaded.ok()) return loaded.status();
-    auto buffers = AllocateGroupBuffers(**loaded, kRanks);
-    if (!buffers.ok()) return buffers.status();
     auto comms = GroupComms::Make(ranks.fabric(rank), GroupId{9, 1}, addresses, rank, modes);
     if (!comms.ok()) return comms.status();
     RunState& state = (*loaded)->state;
@@ -141,7 +140,7 @@ TEST(GroupForwardTest, BuffersNeverChangePlaces) {
       const auto layout = MakeShardLayout(ShapeOf((*loaded)->config), mode, rank);
       if (!layout.ok()) return layout.status();
       SlicedWeights slices((*loaded)->weights, *layout, (*loaded)->config.head_dim);
-      GroupForward forward(loaded->get(), &*buffers, &slices, comms->Part(mode, Later()), *layout);
+      GroupForward forward(loaded->get(), &slices, comms->Part(mode, Later()), *layout);
       absl::Status ran = forward.RunLayers(batch, nullptr);
       if (ran.ok()) ran = forward.Logits(0, 2).status();
       if (!ran.ok()) return ran;
@@ -462,6 +461,44 @@ TEST(GroupEngineTest, SamplesOnTheDevice) {
       EXPECT_EQ(actual[s].sampled.token, expected[s].sampled.token);
     }
   }
+}
+
+// Each rank's pool takes what its weights and buffers, those of group steps included, leave of its
+// budget, so equal budgets are equal pools.
+TEST(GroupEngineTest, KvFillsWhatTheBuffersLeave) {
+  const Checkpoint checkpoint("{}");
+  constexpr size_t kBudget = 4 << 20, kLayers = 2;
+  ModelEngineOptions options = SmallPool();
+  options.num_blocks = 0;
+  options.kv_fills_device = true;
+  options.ring_tp_max = 1;
+  options.ring_segment_bytes = 3000;  // else it grows with so small a pool
+  LocalHub hub;
+  std::vector<std::shared_ptr<MemoryBudget>> budgets;
+  TestingGroupOptions of_group;
+  of_group.ranks = 4;
+  of_group.modes = ModesOf(4);
+  of_group.engine = options;
+  of_group.make_rank = [&](int) {
+    budgets.push_back(std::make_shared<MemoryBudget>(kBudget));
+    return TestingRankParts{*MakeCpuOps({.threads = 1}),
+                            MakeBudgetedDevice(MakeCpuDevice(), budgets.back()), hub.MakeFabric()};
+  };
+  const auto group = GroupOfEngines::Make(checkpoint.dir(), of_group);
+  ASSERT_NE(group, nullptr);
+  const KvSpec kv = group->Spec().kv;
+  for (int rank = 0; rank < 4; ++rank) {
+    EXPECT_EQ(group->engine(rank).Spec().kv.num_blocks, kv.num_blocks) << rank;
+    EXPECT_LT(
+        budgets[static_cast<size_t>(rank)]->Use().free_bytes,
+        kLayers * (static_cast<size_t>(kv.BlockBytes()) + kDevicePageBytes) + kDevicePageBytes);
+  }
+  const auto budget = std::make_shared<MemoryBudget>(kBudget);
+  auto alone = MakeModelEngine(checkpoint.dir(), *MakeCpuOps({.threads = 1}),
+                               MakeBudgetedDevice(MakeCpuDevice(), budget), options);
+  ASSERT_TRUE(alone.ok()) << alone.status();
+  EXPECT_GT((*alone)->Spec().kv.num_blocks, kv.num_blocks) << "which has no buffers of groups";
+  ExpectScores(Scores(*group), Scores(**alone), 1e-5);
 }
 
 // Alone and together alternate on one engine, each on its own sequences.

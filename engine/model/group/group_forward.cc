@@ -10,32 +10,6 @@
 
 namespace skein::engine {
 
-absl::StatusOr<GroupBuffers> AllocateGroupBuffers(const LoadedModel& loaded, int ranks_max) {
-  GroupBuffers buffers;
-  absl::Status status;
-  const auto allocate = [&](DType dtype, int64_t rows, int64_t cols) -> Matrix {
-    auto buffer = DeviceBuffer::Allocate(loaded.device.get(),
-                                         static_cast<size_t>(rows * cols) * BytesOf(dtype));
-    if (!buffer.ok()) {
-      status = buffer.status();
-      return {};
-    }
-    buffers.owned.push_back(*std::move(buffer));
-    return {buffers.owned.back().data(), dtype, rows, cols, cols};
-  };
-  const ModelConfig& config = loaded.config;
-  const int64_t rows = loaded.tokens_max + ranks_max;
-  const int64_t query = int64_t{(config.num_heads + 1) / 2} * config.head_dim;
-  const int64_t row = query + int64_t{2} * ((config.num_kv_heads + 1) / 2) * config.head_dim;
-  buffers.send = allocate(DType::kF32, rows, row);
-  buffers.receive = allocate(DType::kF32, rows, row);
-  buffers.returned = allocate(loaded.weights.activation, rows, query);
-  buffers.joined = allocate(loaded.weights.activation, rows, query);
-  buffers.logits = allocate(DType::kF32, loaded.state.logits.rows, config.vocab_size + ranks_max);
-  if (!status.ok()) return status;
-  return buffers;
-}
-
 absl::Status GroupForward::RunLayers(const Batch& batch,
                                      const std::function<void(int)>& layer_queued) {
   const GroupStep step{model_, state_, buffers_, part_, layout_};

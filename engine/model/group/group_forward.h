@@ -22,18 +22,16 @@
 
 namespace skein::engine {
 
-// RESOURCE_EXHAUSTED when the device has not the memory.
-absl::StatusOr<GroupBuffers> AllocateGroupBuffers(const LoadedModel& loaded, int ranks_max);
-
-// One step. Uses loaded's RunState and `buffers`; all must outlive it.
+// One step. Uses loaded's RunState and GroupBuffers, and must not outlive it.
 class GroupForward {
  public:
-  // `weights`: this rank's slices in the layout.
-  GroupForward(LoadedModel* loaded, GroupBuffers* buffers, WeightSource* weights,
-               const GroupPart& part, const ShardLayout& layout)
+  // `weights`: this rank's slices in the layout. REQUIRES: `loaded` has GroupBuffers of at least
+  // the layout's ranks.
+  GroupForward(LoadedModel* loaded, WeightSource* weights, const GroupPart& part,
+               const ShardLayout& layout)
       : model_(loaded->model),
         state_(loaded->state),
-        buffers_(*buffers),
+        buffers_(*loaded->group_buffers),
         weights_(*weights),
         part_(part),
         layout_(layout) {}

@@ -23,6 +23,7 @@ const char* NameOf(Degraded kind) {
                                                   "ring_host_memory",
                                                   "unclaimed",
                                                   "submitted_anew",
+                                                  "resumed",
                                                   "moved",
                                                   "preempted"};
   return kNames[static_cast<size_t>(kind)];
@@ -33,6 +34,7 @@ bool Explanation::Answers(const std::string& request) const {
 }
 
 void TellWhy(PlanExplanation* plan) {
+  TellMeanings(plan);
   const auto percent = [](double fraction) { return absl::StrFormat("%.1f %%", 100 * fraction); };
   AlternativeExplanation* best = nullptr;
   for (AlternativeExplanation& one : plan->alternatives) {
@@ -78,6 +80,8 @@ std::string TextOf(const RouterEnd& end) {
       return "completed: max_tokens";
     case RouterEnd::How::kClientGone:
       return "client disconnected";
+    case RouterEnd::How::kResumed:
+      return "resumed: " + end.why;
     case RouterEnd::How::kFailed:
       break;
   }
@@ -122,8 +126,8 @@ bool TakeRouterEnd(const RouterEnd& end, Explanation* explanation) {
   explanation->provisional = false;
   explanation->output_tokens = end.output_tokens;
   explanation->first_token_us = end.first_token_us;
-  const bool completed =
-      end.how != RouterEnd::How::kClientGone && end.how != RouterEnd::How::kFailed;
+  const bool completed = end.how != RouterEnd::How::kClientGone &&
+                         end.how != RouterEnd::How::kFailed && end.how != RouterEnd::How::kResumed;
   if (end.first_token_us >= 0) {
     NotePrefilled(std::min(end.first_token_us, explanation->ended_us), explanation);
   } else if (completed) {

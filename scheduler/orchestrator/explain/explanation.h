@@ -18,6 +18,7 @@
 #include "scheduler/base/messages.h"
 #include "scheduler/base/time.h"
 #include "scheduler/orchestrator/explain/name_index.h"
+#include "scheduler/orchestrator/explain/switch_explanation.h"
 
 namespace skein::scheduler {
 
@@ -38,6 +39,7 @@ enum class Degraded {
   kRingHostMemory,  // the same of what instances that compute a prompt together exchange
   kUnclaimed,       // its router did not attach to the token stream in time
   kSubmittedAnew,   // the orchestrator that had accepted it was lost
+  kResumed,         // instances of an attempt before this one were lost
   kMoved,           // it was submitted to another cell before: that was lost, or refused it
   kPreempted,  // its decode instance took its KV blocks away, and computed its tokens anew later
 };
@@ -104,12 +106,19 @@ struct PlanExplanation {
   }
   std::vector<HandoffExplanation> handoffs;  // of those that have told it
   std::vector<RingExplanation> rings;        // likewise
-  uint32_t preemptions = 0;                  // that the decode instance has told
-  std::string lost;                          // why it was given up, if it was
+  // Of the decode instance's group while the request was there, from the number `switches_from` of
+  // that instance on (switch_notes.h), in the order in which they began: the latest ones.
+  uint64_t switches_from = 0;
+  std::vector<SwitchExplanation> switches;
+  uint64_t switches_left_out = 0;  // earlier ones
+  uint32_t preemptions = 0;        // that the decode instance has told
+  std::string lost;                // why it was given up, if it was
 };
 
-// Writes the texts of the alternatives, which only those who ask need.
+// Writes what only those who ask need: the texts of the alternatives, and TellMeanings.
 void TellWhy(PlanExplanation* plan);
+// What each of plan->switches meant for the request.
+void TellMeanings(PlanExplanation* plan);
 
 // Times count from the submission; -1: not yet.
 struct Explanation {

@@ -19,9 +19,11 @@ constexpr auto kStateTexts = std::to_array<std::string_view>(
      "waiting for a bound group: no instance alone holds it"});
 static_assert(kStateTexts.size() == kStates);
 
-Explanation ExplanationOf(const Request& request, TimeUs now) {
+}  // namespace
+
+Explanation ExplanationLog::ExplanationOf(const Request& request, TimeUs now) const {
   Request copy = request;
-  ExplanationLog::NoteTimes(&copy);
+  NoteTimes(&copy);
   for (PlanExplanation& plan : copy.explanation.plans) TellWhy(&plan);
   copy.explanation.age_us = now - request.submitted_us;
   copy.explanation.state = kStateTexts[static_cast<size_t>(request.state)];
@@ -31,8 +33,6 @@ Explanation ExplanationOf(const Request& request, TimeUs now) {
   if (grouped) copy.explanation.state = "computed by its bound group";
   return std::move(copy.explanation);
 }
-
-}  // namespace
 
 void ExplanationLog::Begin(const Request& request) {
   alive_.Add(request.explanation, request.number);
@@ -60,7 +60,12 @@ void ExplanationLog::NoteFailed(Request* request) {
   request->explanation.failed = true;
 }
 
-void ExplanationLog::NoteTimes(Request* request) {
+void ExplanationLog::NotePlaced(Request* request) {
+  PlanExplanation& plan = request->explanation.plans.back();
+  plan.switches_from = switches_.NextOf(plan.decode);
+}
+
+void ExplanationLog::NoteTimes(Request* request) const {
   if (request->explanation.plans.empty()) return;
   PlanExplanation& plan = request->explanation.plans.back();
   const TimeUs decided_us = request->submitted_us + plan.decided_us;
@@ -73,6 +78,7 @@ void ExplanationLog::NoteTimes(Request* request) {
     plan.chunks[k].started_us = since(chunk.started_us);
     plan.chunks[k].ended_us = since(chunk.ended_us);
   }
+  if (plan.lost.empty()) switches_.Tell(decided_us, &plan);
 }
 
 void ExplanationLog::End(Request* request, const std::string& why, TimeUs now,
@@ -123,6 +129,12 @@ void ExplanationLog::TakeEnded(const EndedRequest& ended, InstanceId instance) {
 
 void ExplanationLog::TakeRouterEnd(const RouterEnd& end) {
   if (ended_.TakeRouterEnd(end)) ++failed_;
+}
+
+absl::Status ExplanationLog::CheckInvariants() const {
+  absl::Status found = ended_.CheckInvariants();
+  if (found.ok()) found = switches_.CheckInvariants();
+  return found;
 }
 
 std::vector<Explanation> ExplanationLog::Find(const RequestTable& requests, const std::string& name,

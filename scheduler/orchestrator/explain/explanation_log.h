@@ -1,5 +1,6 @@
-// ExplanationLog: explanations of live and recently ended requests, by name or as a list; and
-// counts of failures and degradations over all requests. Part of OrchestratorCore.
+// ExplanationLog: explanations of live and recently ended requests, by name or as a list; counts of
+// failures and degradations over all requests; and notes of switches of formations, of which the
+// explanations tell (switch_notes.h). Part of OrchestratorCore.
 #pragma once
 
 #include <cstddef>
@@ -13,6 +14,7 @@
 #include "scheduler/base/messages.h"
 #include "scheduler/base/time.h"
 #include "scheduler/orchestrator/explain/explanation.h"
+#include "scheduler/orchestrator/explain/switch_notes.h"
 #include "scheduler/orchestrator/requests/request.h"
 #include "scheduler/orchestrator/requests/request_table.h"
 
@@ -34,8 +36,12 @@ class ExplanationLog {
   // Its decode instance has told how often it was preempted under its latest plan.
   void NotePreemptions(uint32_t so_far, Request* request);
   void NoteFailed(Request* request);
-  // The latest plan of it is given up, or the request ends: the times of its chunks are kept.
-  static void NoteTimes(Request* request);
+  // Its decode instance took its blocks now, by its latest plan: the switches of that instance's
+  // group count from here on.
+  void NotePlaced(Request* request);
+  // The latest plan of it is given up, or the request ends: the times of its chunks, and the
+  // switches of its decode instance's group, are kept. A plan that was given up keeps its switches.
+  void NoteTimes(Request* request) const;
   // It ends now, with this text as its state: its explanation is moved out of it.
   void End(Request* request, const std::string& why, TimeUs now, AwaitedReports reports);
   // The explanation of a request that has ended; null if it is not kept any more.
@@ -56,7 +62,10 @@ class ExplanationLog {
   std::vector<Explanation> List(const RequestTable& requests, ListOrder order, size_t limit,
                                 TimeUs now) const;
 
-  absl::Status CheckInvariants() const { return ended_.CheckInvariants(); }
+  SwitchNotes* switches() { return &switches_; }
+  const SwitchNotes* switches() const { return &switches_; }
+
+  absl::Status CheckInvariants() const;
   uint64_t failed() const { return failed_; }
   const DegradedCounts& degraded() const { return degraded_; }
   const std::map<std::string, PlanTotals>& plans() const { return ended_.totals(); }  // by model
@@ -67,8 +76,10 @@ class ExplanationLog {
   static bool IsNew(Epoch epoch, InstanceId from, std::vector<Told> PlanExplanation::*list,
                     const Explanation* explanation);
   void Count(Degraded kind, Explanation* explanation);  // null: of one that is not remembered
+  Explanation ExplanationOf(const Request& request, TimeUs now) const;
 
   FinishedExplanations ended_;
+  SwitchNotes switches_;
   NameIndex alive_;  // by Request::number
   DegradedCounts degraded_ = {};
   uint64_t failed_ = 0;

@@ -158,6 +158,12 @@ absl::Status Formations::TakeBind(const State& state, Call* call) const {
           " instances cannot be bound together; of this group can: ", Bindable(order)));
     }
   }
+  const auto size = static_cast<int32_t>(wanted[0].size());  // of all of them
+  const std::optional<ShiftRule>& shift = call->order.shift;
+  if (shift.has_value() && !shift->Fits(size)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("shift_tp: ", shift->tp, " is not a power of two below the size ", size));
+  }
   for (std::vector<InstanceId>& members : wanted) {
     call->wants.push_back({std::move(members), /*bound=*/true});
   }
@@ -184,7 +190,7 @@ void Formations::Pin(const Key& key, const Call& call, State& state) const {
   switch (call.order.act) {
     case Act::kBind:
       for (const Call::Want& want : call.wants) {
-        state.pins.Bind(want.members, {call.order.own, call.order.shift_tokens});
+        state.pins.Bind(want.members, {call.order.own, call.order.shift});
       }
       return;
     case Act::kRelease:

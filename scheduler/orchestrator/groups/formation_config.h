@@ -5,6 +5,7 @@
 #include <map>
 #include <string>
 
+#include "scheduler/base/formation_messages.h"
 #include "scheduler/orchestrator/groups/formation_policy.h"
 #include "scheduler/orchestrator/groups/formation_switch.h"
 
@@ -14,8 +15,8 @@ namespace skein::scheduler::orchestrator {
 struct FormationProfile {
   // How many times as fast as one instance a group of so many makes the tokens of few sequences.
   std::map<int32_t, double> gains;  // by size, from 2 on
-  // Steps of more tokens than this run in SP (PrepareFormation); by size, where it was measured.
-  std::map<int32_t, int64_t> shift_tokens = {};
+  // By size, which each fits, where it was measured. Without one all steps run in TP.
+  std::map<int32_t, ShiftRule> shifts = {};
 };
 
 struct FormationConfig {

@@ -27,7 +27,7 @@ struct FormationOrder {
   Switch how = Switch::kSequential;  // kRelease, and a kBind that releases others before
   // kBind: as in PrepareFormation.
   OwnSequences own = OwnSequences::kShare;
-  std::optional<int64_t> shift_tokens = {};  // in place of the profile's
+  std::optional<ShiftRule> shift = {};  // in place of the profile's
 };
 
 }  // namespace skein::scheduler::orchestrator

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <iterator>
-#include <set>
 #include <utility>
 #include <variant>
 
@@ -17,20 +15,6 @@ namespace {
 
 using Live = FormationSwitch::Live;
 using Stage = FormationSwitch::Stage;
-
-std::string_view NameOf(Stage stage) {
-  switch (stage) {
-    case Stage::kPreparing:
-    case Stage::kCommitting:
-      return "binding";
-    case Stage::kBound:
-      return "stands";
-    case Stage::kReleasing:
-    case Stage::kEnding:
-      return "releasing";
-  }
-  return "unknown";
-}
 
 }  // namespace
 
@@ -122,11 +106,20 @@ struct Marks {
   bool operator==(const Marks&) const = default;
 };
 
-Marks MarksOf(InstanceId instance, const Live* live,
-              const std::map<uint64_t, BindReason>& reasons) {
+// Whether a member waits for its own sequences to end before it is bound, or has waited for that
+// and takes nothing new until then.
+bool WaitsForOwn(InstanceId instance, const Live& live) {
+  const auto rank = std::find(live.members.begin(), live.members.end(), instance);
+  if (live.stage >= Stage::kBound || rank == live.members.end()) return false;
+  if (!OwnEndFirst(live.own, /*leads=*/rank == live.members.begin())) return false;
+  const auto held = live.held[static_cast<size_t>(rank - live.members.begin())];
+  return !OwnJoinGroup(live.own) || held == FormationSwitch::Held::kAsked;
+}
+
+Marks MarksOf(InstanceId instance, const Live* live, const BindReasons& reasons) {
   if (live == nullptr) return {};
+  if (WaitsForOwn(instance, *live)) return {.closed = true};
   const bool leads = live->members.front() == instance;
-  if (live->stage < Stage::kBound && OwnEndFirst(live->own, leads)) return {.closed = true};
   // While it is released the group takes nothing new, so each of its members does.
   if (live->stage == Stage::kPreparing || live->stage == Stage::kReleasing) return {};
   if (!leads) return {.closed = true};
@@ -163,9 +156,10 @@ void Formations::Mark(const Key& key, const State& state) {
 
 void Formations::Carry(const Key& key, State& state, SwitchEffects effects, TimeUs now) {
   bool ended = false;
+  NoteUnderWay(state.formation, state.reasons, state.ordered, parts_.switches);
   for (SwitchEffect& effect : effects) {
     if (auto* prepare = std::get_if<SendPrepare>(&effect)) {
-      prepare->order.shift_tokens = ShiftTokensOf(key, state, prepare->order);
+      prepare->order.shift = ShiftOf(key, state, prepare->order);
       parts_.sender->Send(CallPrepareFormation{prepare->to, prepare->order});
     } else if (const auto* commit = std::get_if<SendCommit>(&effect)) {
       parts_.sender->Send(CallCommitFormation{commit->to, commit->order});
@@ -182,19 +176,20 @@ void Formations::Carry(const Key& key, State& state, SwitchEffects effects, Time
 }
 
 // What the operator who pinned it has ordered; else what was measured.
-std::optional<int64_t> Formations::ShiftTokensOf(const Key& key, const State& state,
-                                                 const PrepareFormation& prepare) const {
+std::optional<ShiftRule> Formations::ShiftOf(const Key& key, const State& state,
+                                             const PrepareFormation& prepare) const {
   const auto live = state.formation.live().find(prepare.epoch);
   if (live != state.formation.live().end()) {
     const PinnedBind* pinned = state.pins.BoundAs(live->second.members);
-    if (pinned != nullptr && pinned->shift_tokens) return pinned->shift_tokens;
+    if (pinned != nullptr && pinned->shift) return pinned->shift;
   }
   const FormationProfile* profile = ProfileOf(key.model);
-  if (profile == nullptr || !profile->shift_tokens.contains(prepare.size)) return std::nullopt;
-  return profile->shift_tokens.at(prepare.size);
+  if (profile == nullptr || !profile->shifts.contains(prepare.size)) return std::nullopt;
+  return profile->shifts.at(prepare.size);
 }
 
 void Formations::NoteEnded(const Key& key, State& state, const SwitchEnded& ended, TimeUs now) {
+  parts_.switches->NoteEnded(ended, CauseOf(ended, state.reasons, state.ordered), now);
   const bool binds = ended.to > 1;
   const bool done = ended.outcome == SwitchOutcome::kDone;
   const bool ordered = state.ordered.erase(ended.epoch) > 0;
@@ -260,6 +255,22 @@ std::vector<Formations::Target> Formations::Choose(const Key& key, State& state,
   return targets;
 }
 
+namespace {
+
+// What one of these members is to be bound for, with others.
+template <class Target>
+std::optional<BindReason> NeedFor(const std::vector<InstanceId>& members,
+                                  const std::vector<Target>& targets) {
+  for (const Target& target : targets) {
+    const auto shared = std::find_first_of(target.members.begin(), target.members.end(),
+                                           members.begin(), members.end());
+    if (shared != target.members.end()) return target.reason;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
 void Formations::ReleaseOthers(const Key& key, State& state, const std::vector<Target>& targets,
                                TimeUs now) {
   std::vector<std::vector<InstanceId>> chosen;
@@ -279,7 +290,11 @@ void Formations::ReleaseOthers(const Key& key, State& state, const std::vector<T
     steps.emplace_back(step, !serve.ok() ? std::string(serve.message())
                              : ordered   ? "ordered by an operator"
                                          : state.choice.why);
-    state.ordered.insert(step.epoch);
+    state.ordered[step.epoch] =
+        !serve.ok() ? SwitchCause::kMember
+        : ordered || !config_.automatic
+            ? SwitchCause::kOperator
+            : CauseOfRelease(step.epoch, state.reasons, NeedFor(members, targets));
   }
   for (const auto& [step, why] : steps) {
     SwitchEffects effects;
@@ -320,43 +335,6 @@ void Formations::BindFree(const Key& key, State& state, const std::vector<Target
   }
 }
 
-// ---- what is shown ----
-
-const Live* Formations::LiveOf(InstanceId instance) const {
-  const Key* key = parts_.groups->KeyOf(instance);
-  const auto it = key == nullptr ? states_.end() : states_.find(*key);
-  return it == states_.end() ? nullptr : it->second.formation.LiveOf(instance);
-}
-
-Formations::Shown Formations::Show(const Key& key) const {
-  const GroupControl::Group& group = parts_.groups->all().at(key);
-  const auto it = states_.find(key);
-  Shown shown;
-  shown.since_us = it == states_.end() ? group.since_us : it->second.since_us;
-  shown.why = key.role == Role::kPrefill ? "prefill instances share prompts by plan"
-              : it == states_.end()      ? "its instances have made no communicators yet"
-                                         : it->second.choice.why;
-  if (it != states_.end()) shown.rejected = it->second.choice.rejected;
-  std::set<uint64_t> seen;
-  for (const InstanceId member : group.members) {
-    const Live* live = LiveOf(member);
-    const bool pinned = it != states_.end() && it->second.pins.Has(member);
-    std::vector<Shown::One>& all = shown.formations;
-    if (live == nullptr) {
-      const bool joins = !all.empty() && all.back().epoch == 0 && all.back().pinned == pinned;
-      if (!joins) all.push_back({{}, "stands", 0, pinned, shown.since_us, shown.why});
-      all.back().members.push_back(member);
-    } else if (seen.insert(live->report.epoch).second) {
-      std::vector<InstanceId> holders;  // the others have ended it
-      std::copy_if(live->members.begin(), live->members.end(), std::back_inserter(holders),
-                   [&](InstanceId one) { return LiveOf(one) == live; });
-      all.push_back({std::move(holders), NameOf(live->stage), live->report.epoch, pinned,
-                     live->since_us, live->why});
-    }
-  }
-  return shown;
-}
-
 absl::Status Formations::CheckInvariants() const {
   for (const auto& [key, state] : states_) {
     absl::Status found = state.formation.CheckInvariants();
@@ -380,7 +358,7 @@ absl::Status Formations::CheckInvariants() const {
       return absl::InternalError(
           absl::StrCat("Formations: instance ", member.value, " is not marked as it is bound"));
     }
-    for (const uint64_t epoch : state.ordered) {
+    for (const auto& [epoch, cause] : state.ordered) {
       if (state.formation.live().contains(epoch)) continue;
       return absl::InternalError(absl::StrCat("Formations: epoch ", epoch, " has ended"));
     }

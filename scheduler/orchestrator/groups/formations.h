@@ -16,10 +16,14 @@
 // Who gets requests (Mark). A member of a bound group that does not lead it gets nothing new: its
 // steps are the group's. What its lead gets runs in the group, from KV that comes to all ranks
 // (scheduler/worker/README.md), unless the group is being bound. While it is being bound, members
-// whose own sequences are to end first (OwnEndFirst) get nothing new either. While it is released,
+// whose own sequences are to end first (OwnEndFirst) get nothing new either, until these have ended
+// if what they run then joins the group (OwnJoinGroup). While it is released,
 // each member gets requests that it runs alone, in turns with the group's: it is released because
 // there are many, and the lead alone would get all of them, or because its lead serves no more. The
 // lead of a group that is bound for priority is marked: decode_pool.h says who gets it.
+//
+// Each switch is noted, from its begin on and with its cause, for the explanations of the requests
+// at its members (explain/switch_notes.h).
 //
 // A call costs what the group costs: its members, times its live formations.
 //
@@ -44,6 +48,7 @@
 #include "scheduler/base/time.h"
 #include "scheduler/base/timer_queue.h"
 #include "scheduler/orchestrator/decode_flow.h"
+#include "scheduler/orchestrator/explain/switch_notes.h"
 #include "scheduler/orchestrator/groups/formation_config.h"
 #include "scheduler/orchestrator/groups/formation_order.h"
 #include "scheduler/orchestrator/groups/formation_policy.h"
@@ -51,6 +56,7 @@
 #include "scheduler/orchestrator/groups/group_control.h"
 #include "scheduler/orchestrator/groups/group_needs.h"
 #include "scheduler/orchestrator/groups/pins.h"
+#include "scheduler/orchestrator/groups/switch_causes.h"
 #include "scheduler/orchestrator/orchestrator_events.h"
 #include "scheduler/orchestrator/plan_sender.h"
 #include "scheduler/orchestrator/registry/registry.h"
@@ -69,6 +75,7 @@ class Formations {
     const GroupControl* groups = nullptr;
     GroupNeeds* needs = nullptr;
     DecodeFlow* decode = nullptr;
+    SwitchNotes* switches = nullptr;
     PlanSender* sender = nullptr;
     std::vector<OrchestratorEffect>* effects = nullptr;
   };
@@ -148,12 +155,12 @@ class Formations {
 
     FormationSwitch formation;
     Pins pins;
-    std::map<uint64_t, BindReason> reasons;  // by epoch
+    BindReasons reasons;
     std::vector<Call> calls;
     FormationChoice choice;  // the latest
     TimeUs chosen_us = -kSecondUs;
-    TimeUs since_us = 0;         // of its latest change
-    std::set<uint64_t> ordered;  // epochs whose end was ordered here
+    TimeUs since_us = 0;  // of its latest change
+    ReleaseCauses ordered;
     TimeUs pause_us = kRetryMinUs;
     TimeUs retry_us = 0;  // not bound before, after a failure
     std::string failure;  // the latest
@@ -169,8 +176,8 @@ class Formations {
   State* Find(InstanceId instance, const Key** key);
   void Mark(const Key& key, const State& state);
   void Carry(const Key& key, State& state, SwitchEffects effects, TimeUs now);
-  std::optional<int64_t> ShiftTokensOf(const Key& key, const State& state,
-                                       const PrepareFormation& prepare) const;
+  std::optional<ShiftRule> ShiftOf(const Key& key, const State& state,
+                                   const PrepareFormation& prepare) const;
   void NoteEnded(const Key& key, State& state, const SwitchEnded& ended, TimeUs now);
   void NoteDone(State& state, const SwitchEnded& ended);
 

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "scheduler/orchestrator/testing/parts_testing.h"
 
 namespace skein::scheduler::orchestrator {
@@ -322,7 +323,8 @@ TEST_F(FormationsTest, RequestsGoToTheLeadOfABoundGroupAndRunInIt) {
   EXPECT_NE(last.decode, members_[0]) << "the others have more room";
 }
 
-// Who has to wait for its own sequences gets no new ones; the lead of a soft bind does.
+// Who has to wait for its own sequences gets no new ones. With a soft bind the lead does, and so
+// does each other member whose own have ended, until the bind is committed.
 TEST_F(FormationsTest, MembersWhoseOwnSequencesEndFirstGetNothingNew) {
   using Own = OwnSequences;
   for (const Own own : {Own::kShare, Own::kSequential, Own::kSoftPreempt, Own::kHardPreempt}) {
@@ -338,8 +340,11 @@ TEST_F(FormationsTest, MembersWhoseOwnSequencesEndFirstGetNothingNew) {
     EXPECT_EQ(Closed(0), lead_waits);
     EXPECT_EQ(Closed(1), other_waits);
     EXPECT_FALSE(Closed(2));
-    for (const size_t i : {0, 1}) Tell(members_[i], epoch, Phase::kPrepared);
+    Tell(members_[1], epoch, Phase::kPrepared);
+    EXPECT_EQ(Closed(1), lead_waits) << "the other one is waited for";
+    Tell(members_[0], epoch, Phase::kPrepared);
     EXPECT_EQ(Closed(0), lead_waits) << "it is bound with the first step";
+    EXPECT_TRUE(Closed(1));
     for (const size_t i : {0, 1}) Tell(members_[i], epoch, Phase::kBound);
     EXPECT_FALSE(Closed(0));
     EXPECT_TRUE(Closed(1));
@@ -391,7 +396,8 @@ class AutomaticFormationsTest : public FormationsTest {
  protected:
   static FormationConfig Gains() {
     FormationConfig config;
-    config.profiles[""] = {.gains = {{2, 1.6}, {4, 2.5}}, .shift_tokens = {{4, 96}}};
+    config.profiles[""] = {.gains = {{2, 1.6}, {4, 2.5}},
+                           .shifts = {{4, ShiftRule{.tokens = 96, .tp = 2}}}};
     return config;
   }
   explicit AutomaticFormationsTest(FormationConfig config = Gains())
@@ -413,7 +419,8 @@ TEST_F(AutomaticFormationsTest, QuietGroupsAreBoundAndBusyOnesReleased) {
   now_ += 11 * kSecondUs;
   Drive(0);
   ASSERT_EQ(Of<CallPrepareFormation>().size(), 4u);
-  EXPECT_EQ(Of<CallPrepareFormation>()[0].request.shift_tokens, 96) << "from the profile";
+  EXPECT_EQ(Of<CallPrepareFormation>()[0].request.shift, (ShiftRule{.tokens = 96, .tp = 2}))
+      << "from the profile";
   for (const Phase phase : {Phase::kPrepared, Phase::kBound}) {
     for (const InstanceId member : members_) {
       formations_.On(
@@ -432,30 +439,47 @@ TEST_F(AutomaticFormationsTest, QuietGroupsAreBoundAndBusyOnesReleased) {
   EXPECT_EQ(Of<CallEndFormation>().size(), 1u);
 }
 
-TEST_F(AutomaticFormationsTest, AnOrderSaysInPlaceOfTheProfileWhichStepsRunInSp) {
-  const auto bind = [&](std::optional<int64_t> shift_tokens) {
+TEST_F(AutomaticFormationsTest, AnOrderSaysInPlaceOfTheProfileWhichStepsRunInABase) {
+  const auto bind = [&](std::optional<ShiftRule> shift) {
     FormationOrder order = {.act = Act::kBind, .group = "m@a", .size = 4};
-    order.shift_tokens = shift_tokens;
+    order.shift = shift;
     effects_.clear();
     formations_.On(FormationCalled{{++calls_}, order}, now_);
-    std::set<std::optional<int64_t>> asked;
-    for (const auto& one : Of<CallPrepareFormation>()) asked.insert(one.request.shift_tokens);
+    std::set<std::optional<ShiftRule>> asked;
+    for (const auto& one : Of<CallPrepareFormation>()) asked.insert(one.request.shift);
     const uint64_t epoch = CompleteBinds().at(0);
     Order(Act::kRelease, {}, "m@a");
     for (const InstanceId member : members_) Tell(member, epoch, Phase::kEnded);
     return asked;
   };
-  using Asked = std::set<std::optional<int64_t>>;
-  EXPECT_EQ(bind(0), Asked{0});
-  EXPECT_EQ(bind(1'000'000), Asked{1'000'000});
-  EXPECT_EQ(bind(std::nullopt), Asked{96}) << "the order before is forgotten";
+  using Asked = std::set<std::optional<ShiftRule>>;
+  for (const ShiftRule& shift :
+       {ShiftRule{.tokens = 0}, ShiftRule{.tokens = 1'000'000}, ShiftRule{.tokens = 7, .tp = 2}}) {
+    EXPECT_EQ(bind(shift), Asked{shift});
+  }
+  EXPECT_EQ(bind(std::nullopt), (Asked{ShiftRule{.tokens = 96, .tp = 2}}))
+      << "the order before is forgotten";
+}
+
+TEST_F(AutomaticFormationsTest, ABaseThatDoesNotFitTheSizeIsRefused) {
+  for (const int32_t tp : {3, 4}) {
+    FormationOrder order = {.act = Act::kBind, .group = "m@a", .size = 4};
+    order.shift = ShiftRule{.tokens = 0, .tp = tp};
+    effects_.clear();
+    formations_.On(FormationCalled{{++calls_}, order}, now_);
+    ASSERT_EQ(Of<AnswerFormation>().size(), 1u);
+    EXPECT_EQ(Of<AnswerFormation>()[0].status,
+              absl::InvalidArgumentError(
+                  absl::StrCat("shift_tp: ", tp, " is not a power of two below the size 4")));
+    EXPECT_TRUE(Of<CallPrepareFormation>().empty());
+  }
 }
 
 // After it failed, it is bound again as the operator has ordered, not as the policy would.
 TEST_F(AutomaticFormationsTest, WhatIsPinnedIsBoundAgainAsItWasOrdered) {
   FormationOrder order = {.act = Act::kBind, .instances = {members_[0], members_[1]}};
   order.own = OwnSequences::kSoftPreempt;
-  order.shift_tokens = 12;
+  order.shift = ShiftRule{.tokens = 12};
   effects_.clear();
   formations_.On(FormationCalled{{++calls_}, order}, now_);
   const uint64_t epoch = CompleteBinds().at(0);
@@ -470,7 +494,7 @@ TEST_F(AutomaticFormationsTest, WhatIsPinnedIsBoundAgainAsItWasOrdered) {
     ASSERT_EQ(asked.size(), 2u);
     EXPECT_GT(asked[0].request.epoch, epoch);
     EXPECT_EQ(asked[0].request.own, OwnSequences::kSoftPreempt);
-    EXPECT_EQ(asked[0].request.shift_tokens, 12);
+    EXPECT_EQ(asked[0].request.shift, ShiftRule{.tokens = 12});
     Order(Act::kPin, {members_[0]});  // it stays as it is, being bound
   }
 }

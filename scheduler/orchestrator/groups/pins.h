@@ -19,8 +19,8 @@ namespace skein::scheduler::orchestrator {
 
 // How pinned instances are bound, whenever that is done: as the operator's order says.
 struct PinnedBind {
-  OwnSequences own = OwnSequences::kShare;   // as in PrepareFormation
-  std::optional<int64_t> shift_tokens = {};  // likewise; empty: as the profile says
+  OwnSequences own = OwnSequences::kShare;  // as in PrepareFormation
+  std::optional<ShiftRule> shift = {};      // likewise; empty: as the profile says
 };
 
 class Pins {

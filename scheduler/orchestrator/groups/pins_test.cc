@@ -38,9 +38,9 @@ TEST_F(PinsTest, ALaterPinTakesThePlaceOfAllThatItOverlaps) {
 }
 
 TEST_F(PinsTest, SayHowTheyAreBound) {
-  pins_.Bind({{3}, {4}}, {OwnSequences::kHardPreempt, 12});
+  pins_.Bind({{3}, {4}}, {OwnSequences::kHardPreempt, ShiftRule{.tokens = 12, .tp = 2}});
   EXPECT_EQ(pins_.BoundAs({{3}, {4}})->own, OwnSequences::kHardPreempt);
-  EXPECT_EQ(pins_.BoundAs({{3}, {4}})->shift_tokens, 12);
+  EXPECT_EQ(pins_.BoundAs({{3}, {4}})->shift, (ShiftRule{.tokens = 12, .tp = 2}));
   pins_.Bind({{3}, {4}});
   EXPECT_EQ(pins_.BoundAs({{3}, {4}})->own, OwnSequences::kShare);
 }

@@ -67,11 +67,11 @@ std::vector<CallId> Routers::DisconnectAll() {
   return streams;
 }
 
-void Routers::NoteFailure(RequestId id, const absl::Status& status) {
+void Routers::NoteFailure(RequestId id, const Failed& failed) {
   const auto it = routers_.find(id.router);
   if (it == routers_.end()) return;
   auto& failures = it->second.failures;
-  failures[id] = status;
+  failures[id] = failed;
   if (failures.size() > kMaxFailures) failures.erase(failures.begin());
 }
 
@@ -80,7 +80,7 @@ void Routers::ForgetFailure(RequestId id) {
   if (it != routers_.end()) it->second.failures.erase(id);
 }
 
-const absl::Status* Routers::FailureOf(RequestId id) const {
+const Failed* Routers::FailureOf(RequestId id) const {
   const auto it = routers_.find(id.router);
   if (it == routers_.end()) return nullptr;
   const auto failure = it->second.failures.find(id);

@@ -31,7 +31,7 @@ struct Router {
   std::optional<bool> drain_order;
   // Of its requests, until it says how they ended for its clients: a stream that broke may have
   // lost them.
-  std::map<RequestId, absl::Status> failures;
+  std::map<RequestId, Failed> failures;
 
   bool draining() const { return load.draining || drain_order == true; }
   // It says itself that it drains, and has nothing left.
@@ -59,10 +59,10 @@ class Routers {
   // All streams are broken. Returns them.
   std::vector<CallId> DisconnectAll();
 
-  void NoteFailure(RequestId id, const absl::Status& status);
+  void NoteFailure(RequestId id, const Failed& failed);
   void ForgetFailure(RequestId id);
   // Null: there is none.
-  const absl::Status* FailureOf(RequestId id) const;
+  const Failed* FailureOf(RequestId id) const;
 
   const Evidence& evidence() const { return evidence_; }
 

@@ -125,7 +125,7 @@ TEST_F(RoutersTest, TheLastOneThatServesIsDrainedByForceOnly) {
 
 TEST_F(RoutersTest, RemembersItsLatestFailures) {
   Connect(7, 1);
-  const absl::Status lost = absl::UnavailableError("lost");
+  const Failed lost{absl::UnavailableError("lost"), {{5}}, true};
   routers_.NoteFailure({9, 1}, lost);  // of a router that is not known
   EXPECT_EQ(routers_.FailureOf({9, 1}), nullptr);
   for (uint64_t serial = 1; serial <= Routers::kMaxFailures + 1; ++serial) {
@@ -133,7 +133,9 @@ TEST_F(RoutersTest, RemembersItsLatestFailures) {
   }
   EXPECT_EQ(routers_.FailureOf({7, 1}), nullptr);
   ASSERT_NE(routers_.FailureOf({7, 2}), nullptr);
-  EXPECT_EQ(*routers_.FailureOf({7, 2}), lost);
+  EXPECT_EQ(routers_.FailureOf({7, 2})->status, lost.status);
+  EXPECT_EQ(routers_.FailureOf({7, 2})->failed_engines, lost.failed_engines);
+  EXPECT_TRUE(routers_.FailureOf({7, 2})->condemned);
   EXPECT_EQ(routers_.Find(7)->failures.size(), Routers::kMaxFailures);
   routers_.ForgetFailure({7, 2});
   EXPECT_EQ(routers_.FailureOf({7, 2}), nullptr);

@@ -155,6 +155,7 @@ class PartsTest : public ::testing::Test, public RequestEnds {
                           .groups = &groups_,
                           .needs = &needs_,
                           .decode = &decode_,
+                          .switches = explanations_.switches(),
                           .sender = &sender_,
                           .effects = &effects_}};
   PrefillFlow prefill_{1000,

@@ -26,7 +26,8 @@ inline constexpr Generation kGeneration{3, {1}};
 
 class RouterCoreTest : public ::testing::Test {
  protected:
-  RouterCoreTest() {
+  explicit RouterCoreTest(const RouterConfig& config = {.max_streams = 2, .max_queued = 1})
+      : core_(config) {
     Do(Join{{.router = 7, .endpoint = "r:1"}});
     Welcome();
   }
@@ -72,7 +73,7 @@ class RouterCoreTest : public ::testing::Test {
   }
 
   TimeUs now_ = 0;
-  RouterCore core_{RouterConfig{.max_streams = 2, .max_queued = 1}};
+  RouterCore core_;
 };
 
 }  // namespace skein::scheduler::testing

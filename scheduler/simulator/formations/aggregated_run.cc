@@ -83,7 +83,7 @@ AggregatedResult ResultOf(const std::vector<GroupRequest>& requests, const Group
     steps += static_cast<double>(kind.count);
     result.time.Add(kind.time);
   }
-  for (size_t i = 0; i < 3 && steps > 0; ++i) {
+  for (size_t i = 0; i < kStepKinds && steps > 0; ++i) {
     const GroupRecord::Steps& kind = record.steps()[i];
     result.step_share[i] = static_cast<double>(kind.count) / steps;
     result.time_share[i] = kind.time.Total() / result.time.Total();

@@ -14,6 +14,7 @@
 #include "absl/status/statusor.h"
 #include "scheduler/base/formation_messages.h"
 #include "scheduler/simulator/formations/formation_driver.h"
+#include "scheduler/simulator/formations/group_record.h"
 #include "scheduler/simulator/formations/group_world.h"
 #include "scheduler/simulator/formations/phased_load.h"
 #include "scheduler/simulator/formations/step_time.h"
@@ -65,10 +66,10 @@ struct AggregatedResult {
   // The most in any peak_window_s seconds: output tokens, and tokens of prompts and output.
   double peak_output_per_s = 0, peak_tokens_per_s = 0;
   double mean_tokens_per_s = 0;
-  std::array<double, 3> step_share = {};  // of the steps, by StepKind
-  std::array<double, 3> time_share = {};  // of the time in steps
-  StepParts time;                         // of all steps: what their time went to
-  int64_t shifts = 0;                     // between TP and SP, from one bound step to the next
+  std::array<double, kStepKinds> step_share = {};  // of the steps, by StepKind
+  std::array<double, kStepKinds> time_share = {};  // of the time in steps
+  StepParts time;                                  // of all steps: what their time went to
+  int64_t shifts = 0;  // between TP and SP, from one bound step to the next
   SwitchCounts switches;
   int64_t refused = 0;
   double end_s = 0;

@@ -305,10 +305,11 @@ DecodeGroup::Step DecodeGroup::Settle(Unit* unit) {
   int64_t kv_tokens = 0;
   const int32_t size = unit->subset.size;
   const int64_t sequences = Take(&unit->batch, &step, &kv_tokens);
-  const auto shift = options_.shift_tokens.find(size);
-  const bool sp = shift != options_.shift_tokens.end() && sequences > shift->second;
-  step.kind = sp ? StepKind::kSp : StepKind::kTp;
-  const double seconds = options_.times.Seconds(sp ? size : 1, sp ? 1 : size, sequences, kv_tokens);
+  const auto shift = options_.shifts.find(size);
+  const bool in_base = shift != options_.shifts.end() && sequences > shift->second.tokens;
+  const int32_t tp = in_base ? shift->second.tp : size;
+  step.kind = tp == size ? StepKind::kTp : tp == 1 ? StepKind::kSp : StepKind::kSpTp;
+  const double seconds = options_.times.Seconds(size / tp, tp, sequences, kv_tokens);
   step.took_us = Microseconds(seconds);
   step.busy_instance_s = seconds * size;
   step.count = size;

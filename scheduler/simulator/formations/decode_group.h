@@ -28,7 +28,7 @@
 #include "scheduler/base/time.h"
 #include "scheduler/placement/freeness.h"
 #include "scheduler/simulator/formations/formation_world.h"
-#include "scheduler/simulator/formations/group_world.h"
+#include "scheduler/simulator/formations/group_record.h"
 #include "scheduler/simulator/workload.h"
 #include "scheduler/vocabulary/decode_times.h"
 #include "scheduler/worker/group/step_share.h"
@@ -41,8 +41,8 @@ struct DecodeGroupOptions {
   int64_t block_tokens = 16;
   int64_t batch_sequences = 64;  // most of a step
   DecodeTimes times;
-  std::map<int32_t, int64_t> shift_tokens;  // by size: steps of more tokens run in SP; else none
-  double own_share = 0;                     // StepShare
+  std::map<int32_t, ShiftRule> shifts;  // by size; of one that is not here all steps run in TP
+  double own_share = 0;                 // StepShare
 };
 
 // What became of a request after its prompt.
@@ -87,7 +87,7 @@ class DecodeGroup : public FormationWorld {
   int64_t finished() const { return finished_; }
   int64_t free_blocks() const;  // of all members
   // Steps by StepKind, as members count them: one of a bound group counts at each of its ranks.
-  const std::array<int64_t, 3>& steps() const { return steps_; }
+  const std::array<int64_t, kStepKinds>& steps() const { return steps_; }
   double busy_instance_s() const { return busy_instance_s_; }
   // When a step ended, and how many tokens it gave. Ascending.
   const std::vector<std::pair<TimeUs, int64_t>>& tokens() const { return tokens_; }
@@ -170,7 +170,7 @@ class DecodeGroup : public FormationWorld {
   std::map<size_t, Sequence> sequences_;  // that live, by request
   int64_t waiting_ = 0;
   std::vector<std::pair<int32_t, FormationTold>> told_;
-  std::array<int64_t, 3> steps_ = {};
+  std::array<int64_t, kStepKinds> steps_ = {};
   double busy_instance_s_ = 0;
   std::vector<std::pair<TimeUs, int64_t>> tokens_;
   int64_t finished_ = 0;

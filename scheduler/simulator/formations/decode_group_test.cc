@@ -1,6 +1,7 @@
 #include "scheduler/simulator/formations/decode_group.h"
 
 #include <algorithm>
+#include <array>
 #include <set>
 
 #include <gtest/gtest.h>
@@ -12,6 +13,8 @@ namespace {
 
 using orchestrator::Subset;
 using Phase = FormationTold::Phase;
+
+using StepCounts = std::array<int64_t, kStepKinds>;
 
 constexpr TimeUs kSecond = kSecondUs;
 
@@ -67,7 +70,7 @@ TEST(DecodeGroupTest, OneAloneTakesItsSteps) {
   EXPECT_EQ(world.outcomes[0].started_us, 2 * kSecond);
   EXPECT_EQ(world.outcomes[0].second_us, 13 * kSecond);
   EXPECT_EQ(world.outcomes[0].last_us, 35 * kSecond);
-  EXPECT_EQ(world.group.steps(), (std::array<int64_t, 3>{3, 0, 0}));
+  EXPECT_EQ(world.group.steps(), (StepCounts{3, 0, 0, 0}));
 }
 
 // The step behind the one that runs is settled already.
@@ -96,12 +99,12 @@ TEST(DecodeGroupTest, ABoundGroupIsFasterByItsGainAndSharesTheBlocks) {
   world.RunUntil(kNever);
   EXPECT_EQ(world.outcomes[0].last_us, 19 * 11 * kSecond / 2);
   EXPECT_EQ(world.outcomes[0].size, 4);
-  EXPECT_EQ(world.group.steps(), (std::array<int64_t, 3>{0, 19 * 4, 0}));
+  EXPECT_EQ(world.group.steps(), (StepCounts{0, 19 * 4, 0, 0}));
 }
 
 TEST(DecodeGroupTest, StepsOfManyTokensRunInSp) {
   DecodeGroupOptions options = Options(2);
-  options.shift_tokens = {{2, 2}};
+  options.shifts = {{2, ShiftRule{.tokens = 2}}};
   World world(options, {{0, 80, 3}, {0, 80, 3}, {0, 80, 3}});
   world.group.BindForGood({0, 2});
   for (size_t r = 0; r < 3; ++r) {
@@ -109,8 +112,27 @@ TEST(DecodeGroupTest, StepsOfManyTokensRunInSp) {
     world.group.Ready(r, 0);
   }
   world.RunUntil(kNever);
-  EXPECT_EQ(world.group.steps(), (std::array<int64_t, 3>{0, 0, 2 * 2}));
+  EXPECT_EQ(world.group.steps(), (StepCounts{0, 0, 2 * 2, 0}));
   EXPECT_EQ(world.outcomes[0].last_us, 2 * 12 * kSecond) << "two sequences of three at one rank";
+}
+
+// In SP 2 x TP 2 each two instances, twice as fast as one, run two sequences of three.
+TEST(DecodeGroupTest, StepsOfManyTokensRunInTheBase) {
+  for (const int64_t above : {2, 3}) {
+    DecodeGroupOptions options = Options(4);
+    options.shifts = {{4, ShiftRule{.tokens = above, .tp = 2}}};
+    World world(options, {{0, 80, 3}, {0, 80, 3}, {0, 80, 3}});
+    world.group.BindForGood({0, 4});
+    for (size_t r = 0; r < 3; ++r) {
+      world.group.Place(r, 0);
+      world.group.Ready(r, 0);
+    }
+    world.RunUntil(kNever);
+    const bool in_base = above == 2;
+    EXPECT_EQ(world.group.steps(),
+              (in_base ? StepCounts{0, 0, 0, 2 * 4} : StepCounts{0, 2 * 4, 0, 0}));
+    EXPECT_EQ(world.outcomes[0].last_us, 2 * (in_base ? 12 : 13) * kSecond / 2);
+  }
 }
 
 TEST(DecodeGroupTest, OnlyTheLeadOfABoundGroupHasRoom) {
@@ -135,9 +157,9 @@ TEST(DecodeGroupTest, OwnStepsAndTheGroupsTakeTurns) {
   ASSERT_EQ(world.Told().count(Phase::kBound), 2u);
   world.Come(1, 0, world.now);
   world.RunUntil(400 * kSecond);
-  const auto [own, tp, sp] = world.group.steps();
+  const auto [own, tp, sp, sp_tp] = world.group.steps();
   EXPECT_NEAR(static_cast<double>(own - 3) / static_cast<double>(tp / 2), 1, 0.1);
-  EXPECT_EQ(sp, 0);
+  EXPECT_EQ(sp + sp_tp, 0);
 }
 
 TEST(DecodeGroupTest, ABindWaitsForWhatIsLaunched) {
@@ -198,7 +220,7 @@ TEST(DecodeGroupTest, AtRandomNothingIsLost) {
     }
     DecodeGroupOptions options = Options(8);
     options.batch_sequences = 1 + draw(6);
-    options.shift_tokens = {{4, 1}};
+    options.shifts = {{4, ShiftRule{.tokens = 1, .tp = seed % 2 == 0 ? 1 : 2}}};
     World world(options, requests);
     uint64_t epoch = 0;
     std::vector<std::pair<uint64_t, Subset>> bound;

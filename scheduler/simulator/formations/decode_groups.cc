@@ -80,7 +80,7 @@ class Pool {
                   .sequence_s = decode_.step_per_sequence_s,
                   .kv_token_s = decode_.step_per_kv_token_s,
                   .gains = {groups_.profile.gains.begin(), groups_.profile.gains.end()}},
-        .shift_tokens = groups_.profile.shift_tokens};
+        .shifts = groups_.profile.shifts};
     Group group;
     group.instances = std::make_unique<DecodeGroup>(options, &requests_, &result_.outcomes);
     group.first_id = static_cast<uint64_t>(first) + 1;
@@ -197,7 +197,7 @@ class Pool {
   void ConcludeGroups() {
     DecodeFigures& figures = result_.figures;
     std::vector<std::pair<TimeUs, int64_t>> tokens;
-    std::array<int64_t, 3> steps = {};
+    std::array<int64_t, kStepKinds> steps = {};
     int64_t all_steps = 0;
     for (const Group& group : all_) {
       const DecodeGroup& instances = *group.instances;

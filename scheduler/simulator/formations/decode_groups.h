@@ -18,6 +18,7 @@
 #include "scheduler/simulator/decode_run.h"
 #include "scheduler/simulator/formations/decode_group.h"
 #include "scheduler/simulator/formations/formation_driver.h"
+#include "scheduler/simulator/formations/group_record.h"
 #include "scheduler/simulator/prefill_run.h"
 #include "scheduler/simulator/workload.h"
 
@@ -50,7 +51,7 @@ struct DecodeFigures {
   double queue_p50_s = 0, queue_p90_s = 0, queue_p99_s = 0;
   // The most tokens of decode steps in any kDecodePeakWindowUs, a second.
   double peak_tokens_per_s = 0;
-  std::array<double, 3> step_share = {};  // by StepKind, as members count steps
+  std::array<double, kStepKinds> step_share = {};  // by StepKind, as members count steps
   SwitchCounts switches;
 };
 inline constexpr TimeUs kDecodePeakWindowUs = 5 * kSecondUs;

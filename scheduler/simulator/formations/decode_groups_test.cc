@@ -161,7 +161,7 @@ TEST(DecodeGroupsTest, AtRandomAllRequestsEnd) {
       groups.batch_sequences = 1 + static_cast<int64_t>(random.Uniform() * 8);
       const DecodeGroupsRun run = Decoded(load, decode, groups);
       EXPECT_EQ(run.run.finished, 150) << seed << name;
-      const std::array<double, 3>& share = run.figures.step_share;
+      const std::array<double, kStepKinds>& share = run.figures.step_share;
       EXPECT_NEAR(std::accumulate(share.begin(), share.end(), 0.0), 1, 1e-9) << seed << name;
     }
   }

@@ -13,7 +13,8 @@
 
 namespace skein::scheduler {
 
-enum class StepKind { kOwn, kTp, kSp };
+enum class StepKind { kOwn, kTp, kSp, kSpTp };
+inline constexpr size_t kStepKinds = 4;
 
 // What happened to a request.
 struct GroupOutcome {
@@ -45,7 +46,7 @@ class GroupRecord {
   void NoteOutput(const BatchSequence& sequence, int64_t index, TimeUs now);
 
   const std::vector<GroupOutcome>& outcomes() const { return outcomes_; }
-  const std::array<Steps, 3>& steps() const { return steps_; }  // by StepKind
+  const std::array<Steps, kStepKinds>& steps() const { return steps_; }  // by StepKind
   int64_t shifts() const { return shifts_; }
   // Output tokens, and all tokens computed, in each second.
   const std::vector<int64_t>& output_by_second() const { return output_by_second_; }
@@ -54,7 +55,7 @@ class GroupRecord {
 
  private:
   std::vector<GroupOutcome> outcomes_;
-  std::array<Steps, 3> steps_;
+  std::array<Steps, kStepKinds> steps_;
   int64_t shifts_ = 0;
   std::vector<int64_t> output_by_second_, tokens_by_second_;
   TimeUs end_us_ = 0;

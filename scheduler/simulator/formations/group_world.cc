@@ -62,7 +62,8 @@ bool GroupWorld::Takes(const Unit& unit, int32_t member, size_t request) const {
   if (member < 0) return unit.bound && !unit.releasing && kv_.Fits(request, unit.subset.size);
   if (!kv_.Fits(request, 1)) return false;
   if (unit.bound) return unit.releasing;
-  return At(member).preparing == 0 || !At(member).drains;
+  const Member& at = At(member);
+  return at.preparing == 0 || !at.drains || (at.moves && at.prepared);
 }
 
 // Whether the request leaves the unit to those that it is bound for, if it can.
@@ -136,7 +137,7 @@ void GroupWorld::Prepare(int32_t member, const PrepareFormation& order) {
   at.own_pause_us = order.own_pause_us.value_or(kOwnPauseUs);
   at.prepared = false;
   at.drains = OwnEndFirst(order.own, leads);
-  at.moves = order.own == OwnSequences::kSoftPreempt && leads;
+  at.moves = OwnJoinGroup(order.own);
   // What waits at it for a place is not to wait for that.
   if (at.drains) PlaceAll(at.own.TakeWaiting());
 }

@@ -83,7 +83,7 @@ class GroupWorld : public FormationWorld {
     uint64_t preparing = 0;                   // epoch; 0: none
     bool prepared = false;
     bool drains = false;  // what it runs alone ends first
-    bool moves = false;   // what it runs alone goes on in the group
+    bool moves = false;   // what it runs alone when it is bound goes on in the group
   };
   struct Unit {
     orchestrator::Subset subset;

@@ -161,6 +161,43 @@ TEST(GroupWorld, SoftBindBeginsRequestsAtTheLead) {
   EXPECT_GE(world.record().steps()[static_cast<size_t>(StepKind::kTp)].count, 200 - alone - 1);
 }
 
+// So does each other instance once it has nothing to run, while others are waited for.
+TEST(GroupWorld, SoftBindBeginsRequestsAtWhoIsIdle) {
+  const std::vector<GroupRequest> requests = {{.prompt_tokens = 500, .output_tokens = 200},
+                                              {.prompt_tokens = 500, .output_tokens = 10},
+                                              {.prompt_tokens = 500, .output_tokens = 100},
+                                              {.prompt_tokens = 500, .output_tokens = 100},
+                                              {.prompt_tokens = 500, .output_tokens = 300}};
+  GroupWorld world(&Profile(), {.members = 4, .shift = false}, &requests);
+  for (size_t i = 0; i < 4; ++i) world.Arrive(i);  // one at each
+  world.Advance(0);
+  TimeUs now = 0;
+  for (int32_t i = 0; i < 4; ++i) {
+    world.Prepare(i, {.epoch = 3, .first = 0, .size = 4, .own = OwnSequences::kSoftPreempt});
+  }
+  const auto made = [&](size_t request) { return world.record().outcomes()[request].made; };
+  size_t prepared = 0;
+  const auto advance = [&] {
+    world.Advance(now = world.NextEnd());
+    prepared += world.TakeTold().size();
+  };
+  while (made(1) < 10) advance();
+  EXPECT_EQ(prepared, 2u) << "the lead, and the one that is idle";
+  world.Arrive(4);
+  while (prepared < 4) advance();
+  EXPECT_EQ(world.Load().members[1].running_sequences, 1);
+  EXPECT_GT(made(4), 60) << "it began there alone while the others ended";
+  const int64_t begun = made(4);
+  world.Commit(3, {0, 4}, now);
+  while (world.NextEnd() != kNever) world.Advance(world.NextEnd());
+  EXPECT_EQ(made(4), 300);
+  const auto steps = [&](StepKind kind) {
+    return world.record().steps()[static_cast<size_t>(kind)].count;
+  };
+  EXPECT_GE(steps(StepKind::kTp), 300 - begun - 1) << "the group computes it anew, and goes on";
+  EXPECT_TRUE(world.Idle());
+}
+
 // Hard preempt: own sequences pause while the group has work, for so long at most.
 void ExpectPause(std::optional<TimeUs> ordered_us, TimeUs pause_us) {
   const std::vector<GroupRequest> requests = {{.prompt_tokens = 500, .output_tokens = 100},

@@ -69,6 +69,7 @@ DecodeSnapshot DecodeCore::Impl::Snapshot(TimeUs now) const {
   snapshot.preempted = sequences_.Count(Phase::kPreempted);
   snapshot.bound = sequences_.Count(Phase::kBound);
   snapshot.group_blocks = group_.batch_blocks();
+  snapshot.bound_kv = group_.batch_kv();
   snapshot.preemptions = running_.preemptions() + group_.preemptions();
   snapshot.recomputed_tokens = running_.recomputed_tokens();
   snapshot.unclaimed = sequences_.CountUnclaimed();
@@ -81,12 +82,23 @@ DecodeSnapshot DecodeCore::Impl::Snapshot(TimeUs now) const {
   return snapshot;
 }
 
+absl::Status DecodeCore::Impl::CheckGaps() const {
+  size_t streams = 0;
+  for (const auto& [id, sequence] : sequences_.all()) {
+    streams += sequence.stream == Stream::kAttached && !sequence.output->empty();
+  }
+  if (streams == gaps_.streams()) return absl::OkStatus();
+  return absl::InternalError(absl::StrCat("DecodeCore 8: ", streams,
+                                          " streams are attached and have had a token, but ",
+                                          gaps_.streams(), " are watched for gaps"));
+}
+
 absl::Status DecodeCore::Impl::CheckInvariants() const {
   for (const absl::Status& status :
        {kv_in_.CheckInvariants(group_.batch_blocks()), group_.CheckInvariants(),
         sequences_.CheckInvariants(), expected_streams_.CheckInvariants(), steps_.CheckInvariants(),
         running_.CheckInvariants(), ends_.CheckInvariants(), orders_.CheckInvariants(),
-        opening_.CheckInvariants(), membership_.CheckInvariants(Held())}) {
+        opening_.CheckInvariants(), membership_.CheckInvariants(Held()), CheckGaps()}) {
     if (!status.ok()) return status;
   }
   return absl::OkStatus();

@@ -68,7 +68,7 @@ DecodeCore::Impl::Impl(const DecodeConfig& config)
             std::visit([this](auto& e) { effects_.push_back(std::move(e)); }, effect);
           }),
       sequences_([this](TokenEffect effect) {
-        std::visit([this](auto& e) { effects_.push_back(std::move(e)); }, effect);
+        std::visit([this](auto& e) { Carry(std::move(e)); }, effect);
       }),
       membership_(MembershipOf(config)),
       steps_(config.engine),
@@ -201,6 +201,7 @@ void DecodeCore::Impl::On(const AttachCalled& event) {
 }
 
 void DecodeCore::Impl::On(const DetachCalled& event) {
+  gaps_.Ended(event.call);
   expected_streams_.Remove(event.call);
   Sequence* sequence = sequences_.Detach(event.call);
   if (sequence == nullptr) return;

@@ -39,9 +39,10 @@
 // Formations. While this instance is bound it runs the steps of its group, own ones among them, in
 // the order of the feed (group/bound_group.h). At the lead, sequences that were preempted run in
 // the group, which has more room for them, and so do requests that the group computes from their
-// first token on (group_requests.h). They come back, to be recomputed here, when it ends; one whose
-// tokens never fit this instance's pool ends then. How own sequences fare in a bind is part of its
-// order: they may have to end first, join the group, or pause (bound_group.h).
+// first token on (group_requests.h). With a soft bind so does what any rank runs alone when it is
+// bound; its stream stays where it is. They come back, to be recomputed here, when it ends; one
+// whose tokens never fit this instance's pool ends then. How own sequences fare in a bind is part
+// of its order: they may have to end first, join the group, or pause (bound_group.h).
 //
 // How KV arrives, from one or several prefill instances: scheduler/worker/kv_in/kv_in.h. Leases
 // measure the silence of others while this process listens (scheduler/base/listening_clock.h): they
@@ -60,6 +61,7 @@
 //   6. The batch's own.
 //   7. A running sequence has blocks for all its tokens, or wants one and is in no step until it
 //      has it; a preempted one has none.
+//   8. StreamGaps has exactly the attached streams that have had a token.
 #pragma once
 
 #include <cstdint>
@@ -76,6 +78,7 @@
 #include "scheduler/batch/batch_scheduler.h"
 #include "scheduler/kv/block_pool.h"
 #include "scheduler/worker/decode/decode_events.h"
+#include "scheduler/worker/group/group_batch.h"
 #include "scheduler/worker/group/own_pause.h"
 #include "scheduler/worker/membership/membership_events.h"
 #include "scheduler/worker/steps/engine_watch.h"
@@ -117,8 +120,9 @@ struct DecodeSnapshot : WorkerSnapshot {
   int64_t granted = 0;    // KV on its way
   int64_t running = 0;
   int64_t preempted = 0;               // until there is room for them
-  int64_t bound = 0;                   // they run in the bound group that this instance leads
+  int64_t bound = 0;                   // they run in the bound group, and have their streams here
   int64_t group_blocks = 0;            // held by the batch of the bound group
+  BatchKv bound_kv;                    // of that batch, at this rank
   int64_t quarantined = 0;             // cancelled, blocks not yet safe
   int64_t unclaimed = 0;               // ended before a router attached
   int64_t buffers = 0;                 // staging buffers; 0: one-sided

@@ -6,6 +6,7 @@
 #include "absl/status/status.h"
 #include "scheduler/base/formation_messages.h"
 #include "scheduler/base/messages.h"
+#include "scheduler/worker/decode/stream_gaps.h"
 #include "scheduler/worker/decode/token_events.h"
 #include "scheduler/worker/group/bound_group.h"
 #include "scheduler/worker/kv_in/kv_in_events.h"
@@ -62,6 +63,6 @@ using DecodeEffect =
                  AnswerTakePart, AnswerReleaseStagingBuffer, CopyPart, AnswerCommit, CloseGrant,
                  EmitToken, EndStream, RunStep, ReleaseSequence, CallRegister, CallReport,
                  CallUnregister, CloseStream, EngineFailed, Drained, OpenFeed, CloseFeed,
-                 SendOnFeed, TellFormation>;
+                 SendOnFeed, TellFormation, StreamGap>;
 
 }  // namespace skein::scheduler

@@ -51,14 +51,15 @@ bool DecodeCore::Impl::StartOwnOfGroup(int64_t tokens) {
 }
 
 void DecodeCore::Impl::EndStepOfGroup(const StepLoop::Ended& ended, const StepDone& event) {
-  const bool leads = group_.leads();
   std::vector<int32_t> sampled;
   for (size_t i = 0; ended.status.ok() && i < ended.ran.size(); ++i) {
     const StepResult& result = event.results[i];
     if (ended.ran[i].sample) sampled.push_back(result.status.ok() ? result.token : -1);
   }
   group_.StepEnded(ended.status, sampled, clock_.now);
-  for (size_t i = 0; leads && ended.status.ok() && i < ended.ran.size(); ++i) {
+  // Of the group's sequences this rank knows those whose streams it has: all at the lead, but for
+  // those that members handed over; at a member, the latter.
+  for (size_t i = 0; ended.status.ok() && i < ended.ran.size(); ++i) {
     Sequence* sequence = sequences_.Find(ended.ran[i].id, ended.ran[i].epoch);
     if (sequence == nullptr || sequence->phase != Phase::kBound) continue;
     TakeResult(*sequence, ended.ran[i].sample, event.results[i]);
@@ -77,15 +78,19 @@ void DecodeCore::Impl::TellOwn() {
 // They join as preempted ones. What cannot join runs here, in turns with the group.
 void DecodeCore::Impl::MoveToGroup() {
   if (!group_.MovesOwn() || running_.InFlight()) return;
-  group_.OwnMoved();
   for (const RequestId id : running_.Running()) {
     Sequence& sequence = sequences_.at(id);
     if (group_.CheckFits(*sequence.spec).ok()) running_.Preempt(sequence);
   }
+  JoinPreempted();
+  group_.OwnMoved();
 }
 
 void DecodeCore::Impl::JoinGroup() {
-  if (!group_.MayJoin()) return;
+  if (group_.MayJoin()) JoinPreempted();
+}
+
+void DecodeCore::Impl::JoinPreempted() {
   for (const RequestId id : running_.Preempted()) {
     Sequence& sequence = sequences_.at(id);
     const absl::Status joined = group_.Join(sequence.spec, sequence.epoch, sequence.arrived_us,
@@ -95,7 +100,7 @@ void DecodeCore::Impl::JoinGroup() {
     sequences_.Bind(sequence);
     // The engine knows it with the layout of an instance alone.
     effects_.push_back(ReleaseSequence{id, sequence.epoch});
-    if (!group_.MayJoin()) return;
+    if (!group_.MayJoin() && !group_.MovesOwn()) return;
   }
 }
 
@@ -107,6 +112,7 @@ void DecodeCore::Impl::RunInGroup(Sequence& sequence) {
 
 void DecodeCore::Impl::TakeBack() {
   for (const FormationOver& over : std::exchange(overs_, {})) {
+    gaps_.Released();  // the tokens of its last step have left
     membership_.ReportSoon();
     for (const auto& [id, epoch] : over.coming) {
       Sequence* sequence = sequences_.Find(id, epoch);

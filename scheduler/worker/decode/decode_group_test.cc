@@ -308,6 +308,7 @@ class Group {
 
   std::map<OwnSequences, int64_t> binds_;
   int64_t started_ = 0, tp_steps_ = 0, sp_steps_ = 0, joined_ = 0;
+  int64_t handed_over_ = 0;                         // by a member, at most at once
   int64_t computed_ = 0, refused_ = 0;              // that the group was to compute
   int64_t came_ = 0, elsewhere_ = 0, cut_off_ = 0;  // whose KV was to come to the group
 
@@ -331,7 +332,7 @@ class Group {
     Instance& self = At(rank);
     if (self.dead) return;
     const auto prepared = [&] {
-      const bool takes_on = rank == 0 && own_ == OwnSequences::kSoftPreempt;
+      const bool takes_on = OwnJoinGroup(own_);
       return self.told.phase == FormationTold::Phase::kPrepared && !takes_on;
     };
     const bool was_prepared = prepared();
@@ -346,6 +347,7 @@ class Group {
       EXPECT_LE(self.engine.size(), std::max<size_t>(steps, 1)) << "the first step would wait";
     }
     joined_ = std::max(joined_, Look(0).bound);
+    if (rank > 0) handed_over_ = std::max(handed_over_, Look(rank).bound);
   }
   template <class Effect>
   void On(int, const Effect&) {}
@@ -449,7 +451,7 @@ class Group {
 TEST(DecodeGroup, NoStreamNoticesTheFormation) {
   std::map<OwnSequences, int64_t> binds;
   int64_t started = 0, tp = 0, sp = 0, joined = 0, computed = 0, refused = 0;
-  int64_t came = 0, elsewhere = 0, cut_off = 0;
+  int64_t came = 0, elsewhere = 0, cut_off = 0, handed_over = 0;
   for (uint32_t seed = 1; seed <= 120; ++seed) {
     SCOPED_TRACE(seed);
     Group group(seed % 3 == 0 ? 4 : 2, seed);
@@ -472,6 +474,7 @@ TEST(DecodeGroup, NoStreamNoticesTheFormation) {
     sp += group.sp_steps_;
     for (const auto& [way, count] : group.binds_) binds[way] += count;
     joined += group.joined_ > 0;
+    handed_over += group.handed_over_ > 0;
     computed += group.computed_;
     refused += group.refused_;
     came += group.came_;
@@ -484,6 +487,7 @@ TEST(DecodeGroup, NoStreamNoticesTheFormation) {
   EXPECT_GT(sp, 500);
   for (const OwnSequences way : kWays) EXPECT_GT(binds[way], 50) << ToString(way);
   EXPECT_GT(joined, 60);
+  EXPECT_GT(handed_over, 10);
   EXPECT_GT(computed, 1'000);
   EXPECT_GT(refused, 20);
   EXPECT_GT(came, 50);

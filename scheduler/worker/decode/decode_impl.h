@@ -8,6 +8,7 @@
 //   GroupRequests     requests that the bound group computes from their first token on
 //   BoundGroup        the formation of its group; steps that it runs with others
 //   DecodeEnds        how requests end
+//   StreamGaps        the pauses that streams see when the formation changes
 //   KvIn, DecodeSequences, ExpectedStreams, Membership, StepLoop   shared tables
 //
 // decode_core.cc has what happens, decode_group.cc what the group does; decode_checks.cc what the
@@ -15,8 +16,10 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string_view>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "scheduler/worker/decode/decode_clock.h"
@@ -28,6 +31,7 @@
 #include "scheduler/worker/decode/group_requests.h"
 #include "scheduler/worker/decode/prompt_sharing.h"
 #include "scheduler/worker/decode/running_batch.h"
+#include "scheduler/worker/decode/stream_gaps.h"
 #include "scheduler/worker/decode/transfer_opening.h"
 #include "scheduler/worker/group/bound_group.h"
 #include "scheduler/worker/kv_in/kv_in.h"
@@ -80,7 +84,22 @@ class DecodeCore::Impl {
     }
   }
 
+  // Effects of DecodeSequences.
+  void Carry(EmitToken token) {
+    const std::optional<StreamGap> gap = gaps_.Sent(token.call, clock_.now);
+    effects_.push_back(std::move(token));
+    if (gap.has_value()) effects_.push_back(*gap);
+  }
+  void Carry(EndStream end) {
+    gaps_.Ended(end.call);
+    effects_.push_back(std::move(end));
+  }
+
   // Effects of BoundGroup.
+  void Carry(TellFormation told) {
+    if (told.told.phase == FormationTold::Phase::kBound) gaps_.Bound(group_.own());
+    effects_.push_back(std::move(told));
+  }
   void Carry(FormationOver over) { overs_.push_back(std::move(over)); }
   void Carry(const GroupAnswered& answered) { ends_.Touch(answered.id); }
   void Carry(CloseFeed close) {
@@ -100,8 +119,9 @@ class DecodeCore::Impl {
   bool StartOwnOfGroup(int64_t tokens);
   void EndStepOfGroup(const StepLoop::Ended& ended, const StepDone& event);
   void TellOwn();
-  void MoveToGroup();  // what the lead runs when it is bound, where that is ordered
-  void JoinGroup();    // the preempted ones
+  void MoveToGroup();    // what this rank runs when it is bound, where that is ordered
+  void JoinGroup();      // at the lead: the preempted ones
+  void JoinPreempted();  // those that the group can compute
   void RunInGroup(Sequence& sequence);  // its KV has come to all ranks
   void TakeBack();                      // the sequences of a group that is over
   void EndComing(Sequence& sequence, const absl::Status& why);  // whose KV was for such a one
@@ -116,11 +136,13 @@ class DecodeCore::Impl {
 
   bool Empty() const;
   WorkerLoad Load() const;
+  absl::Status CheckGaps() const;
   std::vector<HeldRequest> Held() const;
 
   const DecodeConfig config_;
   DecodeClock clock_;
   std::vector<DecodeEffect> effects_;
+  StreamGaps gaps_;
   KvIn kv_in_;
   DecodeSequences sequences_;
   ExpectedStreams expected_streams_;  // of requests without blocks

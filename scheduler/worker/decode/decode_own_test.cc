@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "scheduler/worker/testing/decode_pair_fixture.h"
@@ -97,7 +98,7 @@ TEST_F(DecodeOwnTest, SoftPreemptMovesWhatTheLeadRunsIntoTheGroup) {
   StartOwn(0, Spec(3, 6, 20));
   EXPECT_EQ(StateOf(3), "running") << "the lead takes requests meanwhile";
   OpenOwn(1, Spec(4, 4, 3));
-  EXPECT_EQ(StateOf(4, 1), "announced") << "the other one does not";
+  EXPECT_EQ(StateOf(4, 1), "announced") << "the other one does not, while its own run";
   while (!Prepared(1)) ASSERT_TRUE(Step());
   EXPECT_EQ(At(1).tokens[2], Expected(2, 8));
   const int64_t own_steps = At(0).own_steps;
@@ -126,6 +127,105 @@ TEST_F(DecodeOwnTest, SoftPreemptMovesOnce) {
   RunAll();
   EXPECT_EQ(At(0).tokens[1], Expected(1, 6));
   EXPECT_EQ(Look(0).preemptions, 0u);
+}
+
+// Member 1 has nothing to run: it begins requests while it waits for the bind.
+class DecodeHandOverTest : public DecodeOwnTest {
+ protected:
+  // Request 2 there, which has some tokens.
+  void BeginAtMember(int64_t tokens, std::vector<int32_t> stop_token_ids = {}) {
+    Prepare(OwnSequences::kSoftPreempt);
+    EXPECT_TRUE(Prepared(0) && Prepared(1));
+    auto spec = Spec(2, 4, tokens);
+    spec->stop_token_ids = std::move(stop_token_ids);
+    StartOwn(1, spec);
+    EXPECT_EQ(StateOf(2, 1), "running");
+    for (int steps = 0; steps < 3; ++steps) Step();
+    EXPECT_GE(At(1).tokens[2].size(), 3u);
+  }
+  void ExpectEndOfRelease() {
+    Release(Switch::kSequential);
+    RunAll();
+    for (int rank = 0; rank < 2; ++rank) {
+      EXPECT_EQ(At(rank).told.phase, FormationTold::Phase::kEnded);
+    }
+    ExpectAllFree();
+  }
+};
+
+TEST_F(DecodeHandOverTest, WhatBeganAtAnIdleMemberGoesOnInTheGroup) {
+  StartOwn(0, Spec(1, 4, 30));
+  BeginAtMember(20);
+  Commit();
+  EXPECT_EQ(StateOf(2, 1), "bound");
+  EXPECT_EQ(StateOf(2, 0), "") << "its stream stays where it began";
+  EXPECT_EQ(Look(1).preemptions, 1u) << "its KV is computed anew";
+  const int64_t own_steps = At(1).own_steps;
+  const size_t before = At(1).tokens[2].size();
+  RunAll();
+  EXPECT_EQ(At(1).own_steps, own_steps);
+  EXPECT_GE(At(1).group_steps, 20 - static_cast<int64_t>(before));
+  EXPECT_EQ(At(1).group_steps, At(0).group_steps);
+  EXPECT_EQ(At(0).tokens[1], Expected(1, 30));
+  EXPECT_EQ(At(1).tokens[2], Expected(2, 20));
+  EXPECT_TRUE(At(0).tokens[2].empty());
+  EXPECT_EQ(At(1).streams_ended.at(2).reason, FinishReason::kLength);
+  EXPECT_EQ(At(1).ended.at(2).status, absl::OkStatus());
+  ExpectEndOfRelease();
+}
+
+// The member alone knows its stop tokens' effect, its cancels and its routers.
+TEST_F(DecodeHandOverTest, TheMemberDecidesWhenItEnds) {
+  BeginAtMember(30, {TokenOf({7, 2}, 9)});
+  const SpecPtr cancelled = Spec(3, 4, 30);
+  StartOwn(1, cancelled);
+  Commit();
+  EXPECT_EQ(StateOf(3, 1), "bound");
+  Step();
+  Do(1, CancelCalled{{cancelled->id, kEpoch, "not wanted"}});
+  EXPECT_EQ(At(1).streams_ended.at(3).reason, FinishReason::kCancelled);
+  RunAll();
+  EXPECT_EQ(At(1).tokens[2], Expected(2, 9));
+  EXPECT_EQ(At(1).streams_ended.at(2).reason, FinishReason::kStop);
+  EXPECT_EQ(Look(0).group_blocks, 0);
+  EXPECT_EQ(At(0).told.phase, FormationTold::Phase::kBound);
+  ExpectEndOfRelease();
+}
+
+TEST_F(DecodeHandOverTest, AHardReleaseGivesItBackToTheMember) {
+  BeginAtMember(30);
+  Commit();
+  for (int steps = 0; steps < 4; ++steps) Step();
+  Release(Switch::kHard);
+  RunAll();
+  EXPECT_EQ(At(1).told.phase, FormationTold::Phase::kEnded);
+  EXPECT_GT(Look(1).recomputed_tokens, 0u);
+  EXPECT_EQ(Look(0).recomputed_tokens, 0u);
+  EXPECT_EQ(At(1).tokens[2], Expected(2, 30));
+  ExpectAllFree();
+}
+
+TEST_F(DecodeHandOverTest, TheDeathOfTheLeadGivesItBackToo) {
+  BeginAtMember(30);
+  Commit();
+  for (int steps = 0; steps < 4; ++steps) Step();
+  Kill(0);
+  RunAll();
+  EXPECT_EQ(At(1).tokens[2], Expected(2, 30));
+  EXPECT_EQ(FreeBlocks(1), 10);
+}
+
+// A request is not at two instances, but for moments: then the group ends, and each goes on alone.
+TEST_F(DecodeHandOverTest, WhatTheLeadRunsAlreadyEndsTheGroup) {
+  BeginAtMember(20);
+  StartOwn(0, Spec(2, 4, 20));
+  Do(0, CommitFormation{formation_});
+  RunAll();
+  for (int rank = 0; rank < 2; ++rank) {
+    EXPECT_EQ(At(rank).told.phase, FormationTold::Phase::kEnded);
+    EXPECT_EQ(At(rank).tokens[2], Expected(2, 20)) << "rank " << rank;
+  }
+  ExpectAllFree();
 }
 
 // ---- they pause ----

@@ -44,8 +44,9 @@ struct GroupAnswered {
 struct TellFormation {
   FormationTold told;
 };
-// Effect: this rank works alone again. `left`: the sequences that were in the batch; their blocks
-// are free. `coming`: those that Reserve has given blocks and that have not joined.
+// Effect: this rank works alone again. `left`: the sequences that were in the batch, or that this
+// rank has handed to the lead; their blocks are free. Each rank's own are among them. `coming`:
+// those that Reserve has given blocks and that have not joined.
 struct FormationOver {
   absl::Status why;
   std::vector<std::pair<RequestId, Epoch>> left;

@@ -1,11 +1,13 @@
 #include "scheduler/worker/group/bound_group.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 #include <variant>
 
 #include "absl/strings/str_cat.h"
 #include "scheduler/vocabulary/check.h"
+#include "scheduler/worker/group/group_offers.h"
 
 namespace skein::scheduler {
 
@@ -60,7 +62,7 @@ void BoundGroup::Registered(uint64_t told_epoch) {
 void BoundGroup::Bind(TimeUs now) {
   held_.Bind(now);
   const PrepareFormation& order = held_.order();
-  own_.Bind(order, held_.leads(), now);
+  own_.Bind(order, now);
   has_run_ = false;
   const KvLayout layout{order.size};
   const int64_t tokens_per_block = TokensPerBlock(layout, config_.kv_heads, config_.block_tokens);
@@ -73,18 +75,18 @@ void BoundGroup::Bind(TimeUs now) {
                     });
     return;
   }
-  lead_.emplace(
-      order.epoch,
-      GroupPlannerConfig{.ranks = order.size,
-                         .tokens_per_block = tokens_per_block,
-                         .total_blocks = pool_->Counts().total,
-                         .batch = config_.batch,
-                         .full_tp = {1, order.size},
-                         .base = {order.size, 1},
-                         .shift_tokens = order.shift_tokens.value_or(config_.shift_tokens),
-                         .own_share = config_.own_share},
-      config_.limits, &*batch_, coming_kv_, room_,
-      [this](RequestId id) { emit_(GroupAnswered{id}); });
+  const ShiftRule shift = order.shift.value_or(ShiftRule{.tokens = config_.shift_tokens});
+  lead_.emplace(order.epoch,
+                GroupPlannerConfig{.ranks = order.size,
+                                   .tokens_per_block = tokens_per_block,
+                                   .total_blocks = pool_->Counts().total,
+                                   .batch = config_.batch,
+                                   .full_tp = {1, order.size},
+                                   .base = {order.size / shift.tp, shift.tp},
+                                   .shift_tokens = shift.tokens,
+                                   .own_share = config_.own_share},
+                config_.limits, &*batch_, coming_kv_, room_,
+                [this](RequestId id) { emit_(GroupAnswered{id}); });
 }
 
 // ---- the feed ----
@@ -173,10 +175,11 @@ TimeUs BoundGroup::NextTick() const {
   return lead_.has_value() ? lead_->NextTick() : member_->NextTick();
 }
 
-// A member whose own sequences could run waits for a plan of the lead, not without a bound.
+// A member with sequences that could run waits for a plan of the lead, not without a bound.
 void BoundGroup::AwaitLead(bool heard, TimeUs now) {
   if (!member_.has_value()) return;
-  member_->AwaitLead(own_.work().tokens > 0 && !in_step_ && !entered_.has_value(), heard, now);
+  const bool could_run = own_.work().tokens > 0 || !member_->handed_over().empty();
+  member_->AwaitLead(could_run && !in_step_ && !entered_.has_value(), heard, now);
 }
 
 void BoundGroup::Drive(TimeUs now) {
@@ -206,6 +209,7 @@ void BoundGroup::Finish(TimeUs now) {
     if (lead_->released_us().has_value()) drain_us = now - *lead_->released_us();
   }
   for (const ReleaseSequence& one : removed) over.left.emplace_back(one.id, one.epoch);
+  if (member_.has_value()) AddHandedOver(&over);
   entered_.reset();
   lead_.reset();
   member_.reset();
@@ -214,22 +218,44 @@ void BoundGroup::Finish(TimeUs now) {
   emit_(std::move(over));
 }
 
-// ---- the lead's sequences ----
+// Those that the lead has not offered yet are in no batch.
+void BoundGroup::AddHandedOver(FormationOver* over) const {
+  for (const auto& key : member_->handed_over()) {
+    if (std::find(over->left.begin(), over->left.end(), key) == over->left.end()) {
+      over->left.push_back(key);
+    }
+  }
+}
+
+// ---- sequences of the group ----
+
+absl::Status BoundGroup::CheckFits(const RequestSpec& spec) const {
+  return CheckOffer(
+      spec, pool_->Counts().total,
+      TokensPerBlock(KvLayout{held_.order().size}, config_.kv_heads, config_.block_tokens));
+}
 
 absl::Status BoundGroup::Join(const SpecPtr& spec, Epoch epoch, TimeUs arrived_us,
                               const std::vector<int32_t>& output, TimeUs now) {
-  SKEIN_CHECK(MayJoin());
+  SKEIN_CHECK(MayJoin() || MovesOwn());
   FeedEffects effects;
-  absl::Status joined = lead_->Join(spec, epoch, arrived_us, output, &effects);
-  if (!joined.ok()) return joined;
+  if (lead_.has_value()) {
+    absl::Status joined = lead_->Join(spec, epoch, arrived_us, output, &effects);
+    if (!joined.ok()) return joined;
+  } else {
+    if (absl::Status fits = CheckFits(*spec); !fits.ok()) return fits;
+    member_->HandOver(spec, epoch, now - arrived_us, output, &effects);
+  }
   Carry(std::move(effects), now);
   Drive(now);
   return absl::OkStatus();
 }
 
 void BoundGroup::Leave(RequestId id, Epoch epoch, TimeUs now) {
-  if (!lead_.has_value()) return;
-  lead_->Leave(id, epoch);
+  if (!bound()) return;
+  FeedEffects effects;
+  lead_.has_value() ? lead_->Leave(id, epoch) : member_->Leave(id, epoch, &effects);
+  Carry(std::move(effects), now);
   Drive(now);
 }
 
@@ -315,6 +341,10 @@ void BoundGroup::StepEnded(const absl::Status& status, const std::vector<int32_t
 // ---- what it shows ----
 
 int64_t BoundGroup::batch_blocks() const { return batch_.has_value() ? batch_->held_blocks() : 0; }
+
+BatchKv BoundGroup::batch_kv() const {
+  return batch_.has_value() ? batch_->Kv(config_.block_tokens) : BatchKv();
+}
 
 int64_t BoundGroup::wanted_blocks() const {
   if (lead_.has_value()) return lead_->wanted_blocks();

@@ -18,12 +18,17 @@
 //   kShare        own steps and the group's take turns (StepShare).
 //   kSequential   this rank is prepared when it has no own sequence left; it takes no new one from
 //                 then until the epoch's first step (TakesOwn).
-//   kSoftPreempt  likewise, but not the lead; what it runs when it is bound goes on in the group
-//                 (MovesOwn).
+//   kSoftPreempt  likewise, but the lead does not wait, and a rank that is prepared takes new ones
+//                 until it is bound. What a rank runs then goes on in the group (MovesOwn).
 //   kHardPreempt  own steps run only where the group has nothing to run, be it for lack of blocks.
 //                 This lasts until the group is released, at most own_pause_us from the bind on;
 //                 then both take turns. So a pause is bounded, and since own sequences run while
 //                 the group waits for their blocks, it makes no deadlock.
+//
+// Sequences of a member that go on in the group (kSoftPreempt). It hands them to the lead, with
+// their tokens so far; the lead offers them to all ranks, and the group computes them like its own.
+// Nothing else moves: every rank samples every token, so the member has those of its sequences in
+// the group's steps, keeps their streams, and decides when they end (Leave).
 //
 // KV that comes. The KV of a prompt may come from prefill instances straight into the blocks of
 // every rank (AnnounceOf::formation). The lead has all ranks keep blocks for it (Reserve), and its
@@ -33,9 +38,9 @@
 // rank by Dismiss, when the epoch ends, and when Reserve is not called again in time.
 //
 // Ends. Whatever ends the epoch (order, death, failed step, silence), ends it at every rank that
-// lives, in bounded time: the batch is dissolved, its blocks are free, and the lead gets the
-// sequences back (FormationOver), to compute them anew. With kSequential they end first, also those
-// whose KV is coming.
+// lives, in bounded time: the batch is dissolved, its blocks are free, and each rank gets its
+// sequences back (FormationOver), to compute them anew: the lead those of the group, a member what
+// it handed over. With kSequential they end first, also those whose KV is coming.
 //
 // Sans-io, as the feed: effects by `emit`, inside the call that has them. The owner calls from one
 // thread.
@@ -59,6 +64,7 @@
 #include "scheduler/base/formation_messages.h"
 #include "scheduler/base/handoff_messages.h"
 #include "scheduler/base/ids.h"
+#include "scheduler/base/own_end_first.h"
 #include "scheduler/base/request.h"
 #include "scheduler/base/time.h"
 #include "scheduler/batch/batch_scheduler.h"
@@ -81,7 +87,7 @@ struct BoundGroupConfig {
   BatchLimits batch;  // of a step of the group
   int32_t kv_heads = 1;
   int32_t block_tokens = 16;  // of a block of one instance alone
-  // Steps of more tokens run in SP, where the order to prepare says nothing else.
+  // Steps of more tokens run in pure SP, where the order to prepare says nothing else.
   int64_t shift_tokens = std::numeric_limits<int64_t>::max();
   double own_share = 0;  // StepShare
   // kHardPreempt: the longest pause of own sequences, where the order to prepare says nothing else.
@@ -114,21 +120,24 @@ class BoundGroup {
   // Own steps run only by TakeStep while this is true: from the epoch's first step on.
   bool runs_steps() const { return bound() && (has_run_ || entered_.has_value()); }
   // The epoch's first step may come at any moment. An own step that was launched behind the one
-  // that runs would delay it, at every rank. But not the lead of a soft bind, which goes on taking
+  // that runs would delay it, at every rank. But in a soft bind those who are prepared go on taking
   // requests while the others' sequences end.
   bool about_to_step() const {
-    const bool takes_on = held_.leads() && held_.order().own == OwnSequences::kSoftPreempt;
+    const bool takes_on = OwnJoinGroup(held_.order().own);
     return (held_.may_bind() && !takes_on) || (bound() && !runs_steps());
   }
   uint64_t epoch() const { return held_.order().epoch; }      // REQUIRES: bound
   bool leads() const { return held_.leads(); }                // REQUIRES: bound
   int32_t size() const { return held_.order().size; }         // REQUIRES: bound
+  OwnSequences own() const { return held_.order().own; }      // REQUIRES: bound
   const FormationTold& told() const { return held_.told(); }  // the latest
 
   // Whether this rank may begin sequences of its own: not while they are to end first.
   bool TakesOwn() const { return held_.TakesOwn(); }
-  // Once an epoch, at the lead: what it runs alone is to join the group, preempted. Then OwnMoved.
-  bool MovesOwn() const { return own_.moves() && runs_steps() && MayJoin(); }
+  // Once an epoch: what this rank runs alone is to join the group, preempted. Then OwnMoved.
+  bool MovesOwn() const {
+    return own_.moves() && runs_steps() && over_.ok() && (member_.has_value() || MayJoin());
+  }
   void OwnMoved() { own_.Moved(); }
 
   // This instance takes part no longer: an epoch ends for all, a prepared one is forgotten.
@@ -137,14 +146,15 @@ class BoundGroup {
   // up what it was not told of.
   void Registered(uint64_t told_epoch);
 
-  // ---- the lead's sequences ----
+  // ---- sequences of the group ----
 
   // Whether a sequence may join: this rank leads and the group is not being released.
   bool MayJoin() const { return lead_.has_value() && lead_->MayJoin(); }
   // OK: it can join. INVALID_ARGUMENT: it cannot be told to the members. RESOURCE_EXHAUSTED: it can
-  // never fit. REQUIRES: this rank leads a bound group.
-  absl::Status CheckFits(const RequestSpec& spec) const { return lead_->CheckFits(spec); }
-  // It is computed by the group from its first token on. Not OK: as CheckFits. REQUIRES: MayJoin().
+  // never fit. REQUIRES: bound.
+  absl::Status CheckFits(const RequestSpec& spec) const;
+  // It is computed by the group from its first token on. Not OK: as CheckFits, or ALREADY_EXISTS:
+  // the group runs it. REQUIRES: MayJoin() or MovesOwn(); at a member, CheckFits.
   absl::Status Join(const SpecPtr& spec, Epoch epoch, TimeUs arrived_us,
                     const std::vector<int32_t>& output, TimeUs now);
   void Leave(RequestId id, Epoch epoch, TimeUs now);  // it runs no further; unknown ones are fine
@@ -184,6 +194,7 @@ class BoundGroup {
 
   uint64_t preemptions() const { return preemptions_ + (lead_ ? lead_->preemptions() : 0); }
   int64_t batch_blocks() const;  // held by the batch
+  BatchKv batch_kv() const;      // GroupBatch::Kv; nothing while this instance is not bound
   // Free ones of this rank that the group will take soon, or waits for: no new own sequence takes
   // them. May be more than are free.
   int64_t wanted_blocks() const;
@@ -197,6 +208,7 @@ class BoundGroup {
   void AwaitLead(bool heard, TimeUs now);
   void Drive(TimeUs now);  // the lead proposes, or ends; whoever is over leaves
   void Finish(TimeUs now);
+  void AddHandedOver(FormationOver* over) const;
 
   const BoundGroupConfig config_;
   BlockPool* const pool_;

@@ -74,13 +74,29 @@ TEST(BoundGroup, TheOrderToPrepareSaysAboveHowManyTokensStepsRunInSp) {
   for (const uint32_t seed : {2u, 3u}) {
     SCOPED_TRACE(seed);
     BoundNode node(/*size=*/2, seed);
-    node.OrderShiftAbove(seed == 2 ? 1'000 : 0);
+    node.OrderShift({.tokens = seed == 2 ? 1'000 : 0});
     for (int moves = 0; moves < 3'000; ++moves) node.Move();
     node.OnlyOrders();
     EXPECT_TRUE(node.RunUntil([&] { return node.AllAreAnswered(); })) << node.Describe();
     node.ExpectRightAnswers();
     EXPECT_GT(seed == 2 ? node.counts().tp_steps : node.counts().sp_steps, 20);
     EXPECT_EQ(seed == 2 ? node.counts().sp_steps : node.counts().tp_steps, 0);
+  }
+}
+
+// Four ranks: in SP 2 x TP 2 above that number, never in pure SP.
+TEST(BoundGroup, TheOrderToPrepareSaysInWhichBaseStepsRun) {
+  for (const int64_t above : {0, 3}) {
+    SCOPED_TRACE(above);
+    BoundNode node(/*size=*/4, /*seed=*/3);
+    node.OrderShift({.tokens = above, .tp = 2});
+    for (int moves = 0; moves < 6'000; ++moves) node.Move();
+    node.OnlyOrders();
+    EXPECT_TRUE(node.RunUntil([&] { return node.AllAreAnswered(); })) << node.Describe();
+    node.ExpectRightAnswers();
+    EXPECT_GT(node.counts().sp_tp_steps, 20);
+    EXPECT_EQ(node.counts().tp_steps > 0, above > 0);
+    EXPECT_EQ(node.counts().sp_steps, 0);
   }
 }
 

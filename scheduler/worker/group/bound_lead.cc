@@ -25,7 +25,9 @@ BoundLead::BoundLead(uint64_t epoch, const GroupPlannerConfig& config, const Fee
       feed_(epoch, config.ranks, batch, limits),
       planner_(config),
       reservations_({.epoch = epoch, .ranks = config.ranks, .answer_us = limits.answer_us}, coming,
-                    std::move(answered)) {}
+                    std::move(answered)),
+      handed_over_({.epoch = epoch, .tokens_per_block = config.tokens_per_block, .memory = ""},
+                   coming, room_) {}
 
 // ---- steps ----
 
@@ -43,11 +45,38 @@ void BoundLead::Take(int rank, const FeedMessage& message, TimeUs now, FeedEffec
     if (!taken.ok()) End(taken, effects);
     return;
   }
+  if (const auto* offer = std::get_if<FeedOffer>(&message)) {
+    return TakeHandedOver(*offer, now, effects);
+  }
+  if (const auto* withdraw = std::get_if<FeedWithdraw>(&message)) {
+    return Leave(withdraw->id, withdraw->request_epoch);
+  }
   const auto* own = std::get_if<FeedOwn>(&message);
   if (own != nullptr && rank > 0 && rank < config_.ranks) planner_.ToldOwn(rank, own->own_tokens);
   FeedEffects told;
   feed_.Take(rank, message, now, &told);
   Pass(std::move(told), now, effects);
+}
+
+// From a member. Its stream stays there: this rank's core does not know the sequence, and the group
+// computes it like any other. What contradicts the batch ends the epoch: then each rank goes on
+// with what is its own.
+void BoundLead::TakeHandedOver(const FeedOffer& part, TimeUs now, FeedEffects* effects) {
+  if (part.kv_tokens != 0) {
+    return End(absl::InternalError("a member handed a sequence over with KV"), effects);
+  }
+  const absl::StatusOr<std::optional<OfferedSequence>> whole = handed_over_.Take(part);
+  if (!whole.ok()) return End(whole.status(), effects);
+  if (!whole->has_value()) return;
+  const OfferedSequence& sequence = **whole;
+  absl::Status joined;
+  if (reservations_.Has({sequence.spec->id, sequence.epoch})) {
+    joined = absl::AlreadyExistsError(
+        absl::StrCat("the KV of request ", ToString(sequence.spec->id), " is coming to the group"));
+  } else {
+    joined = Join(sequence.spec, sequence.epoch, now - part.age_us, sequence.output, effects);
+  }
+  if (!joined.ok()) End(joined, effects);
 }
 
 void BoundLead::StepEnded(const absl::Status& status, const std::vector<int32_t>& sampled,
@@ -142,19 +171,12 @@ bool BoundLead::MayEnd() const {
 
 // ---- sequences ----
 
-absl::Status BoundLead::CheckFits(const RequestSpec& spec) const {
-  const int64_t blocks = BlocksOf(PromptTokens(spec) + spec.max_tokens);
-  if (blocks > config_.total_blocks) {
-    return absl::ResourceExhaustedError(absl::StrCat("KV blocks: the request needs ", blocks,
-                                                     " at each rank, which has ",
-                                                     config_.total_blocks));
+absl::Status BoundLead::CheckNew(const RequestSpec& spec, Epoch epoch) const {
+  if (planner_.Has(spec.id, epoch)) {
+    return absl::AlreadyExistsError(
+        absl::StrCat("request ", ToString(spec.id), " runs in the bound group already"));
   }
-  if (spec.sampling.size() > FeedOffer::kSamplingMax) {
-    return absl::InvalidArgumentError(absl::StrCat("sampling: ", spec.sampling.size(),
-                                                   " bytes, at most ", FeedOffer::kSamplingMax,
-                                                   " in a bound group"));
-  }
-  return absl::OkStatus();
+  return CheckOffer(spec, config_.total_blocks, config_.tokens_per_block);
 }
 
 int64_t BoundLead::BlocksOf(int64_t tokens) const {
@@ -163,7 +185,7 @@ int64_t BoundLead::BlocksOf(int64_t tokens) const {
 
 absl::Status BoundLead::Join(const SpecPtr& spec, Epoch epoch, TimeUs arrived_us,
                              const std::vector<int32_t>& output, FeedEffects* effects) {
-  if (absl::Status status = CheckFits(*spec); !status.ok()) return status;
+  if (absl::Status status = CheckNew(*spec, epoch); !status.ok()) return status;
   planner_.Add(spec->id, epoch, spec->priority, arrived_us,
                PromptTokens(*spec) + static_cast<int64_t>(output.size()));
   Offer({.epoch = epoch, .spec = spec, .blocks = nullptr, .kv_tokens = 0, .output = output},
@@ -183,7 +205,7 @@ absl::StatusOr<std::vector<TransferTarget>> BoundLead::Reserve(const SpecPtr& sp
                                                                TimeUs now, FeedEffects* effects) {
   const Key key(spec->id, epoch);
   if (reservations_.Has(key)) return reservations_.Ask(key);
-  if (absl::Status status = CheckFits(*spec); !status.ok()) return status;
+  if (absl::Status status = CheckNew(*spec, epoch); !status.ok()) return status;
   const int64_t tokens = PromptTokens(*spec);
   const int64_t blocks = BlocksOf(tokens);
   absl::Status status = planner_.HasRoom(*batch_, blocks);

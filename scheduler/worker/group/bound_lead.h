@@ -1,7 +1,7 @@
 // BoundLead: what the lead of a bound group does while it is bound: it has the group's sequences,
 // decides its steps (GroupPlanner) and proposes them on the feed, has all ranks keep blocks for KV
-// that comes, and releases the group when it is ordered to. Part of BoundGroup, of one epoch, and
-// used only on its thread.
+// that comes, takes sequences that members hand over, and releases the group when it is ordered to.
+// Part of BoundGroup, of one epoch, and used only on its thread.
 //
 // Effects as FeedLead's, but for those about steps, which it takes itself: SendFeed,
 // EnterGroupStep, GroupFailed. Drive has to follow each call that may change what is to run.
@@ -65,8 +65,7 @@ class BoundLead {
   // ---- sequences ----
 
   bool MayJoin() const { return !feed_.over() && !release_.has_value(); }
-  // As BoundGroup's.
-  absl::Status CheckFits(const RequestSpec& spec) const;
+  // As BoundGroup's. ALREADY_EXISTS: a sequence of this request and epoch is here.
   absl::Status Join(const SpecPtr& spec, Epoch epoch, TimeUs arrived_us,
                     const std::vector<int32_t>& output, FeedEffects* effects);
   void Leave(RequestId id, Epoch epoch) { planner_.Remove(id, epoch); }
@@ -89,6 +88,8 @@ class BoundLead {
  private:
   void Pass(FeedEffects told, TimeUs now, FeedEffects* effects);
   void TakeRefused(const StepRefused& refused, TimeUs now, FeedEffects* effects);
+  void TakeHandedOver(const FeedOffer& part, TimeUs now, FeedEffects* effects);
+  absl::Status CheckNew(const RequestSpec& spec, Epoch epoch) const;
   bool MayEnd() const;
   void Withdraw(FeedEffects* effects);
   void Propose(const OwnWork& own, TimeUs now, FeedEffects* effects);
@@ -102,6 +103,7 @@ class BoundLead {
   FeedLead feed_;
   GroupPlanner planner_;
   GroupReservations reservations_;
+  GroupOffers handed_over_;
   std::optional<EndFormation> release_;
   std::optional<TimeUs> released_us_;
   TimeUs propose_from_us_ = 0;

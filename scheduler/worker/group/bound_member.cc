@@ -6,12 +6,14 @@
 #include <variant>
 
 #include "absl/strings/str_cat.h"
+#include "scheduler/vocabulary/check.h"
 
 namespace skein::scheduler {
 
 BoundMember::BoundMember(uint64_t epoch, const FeedLimits& limits, GroupBatch* batch,
                          GroupOffers offers, std::function<void(GroupOffers::Answer)> answer)
-    : limits_(limits),
+    : epoch_(epoch),
+      limits_(limits),
       batch_(batch),
       answer_(std::move(answer)),
       feed_(epoch, batch, limits),
@@ -34,6 +36,19 @@ void BoundMember::TakeOffer(const FeedOffer& part, FeedEffects* effects) {
   absl::StatusOr<std::optional<OfferedSequence>> offered = offers_.Take(part);
   if (!offered.ok()) return End(offered.status(), effects);
   if (offered->has_value()) batch_->Offer(**std::move(offered));
+}
+
+void BoundMember::HandOver(const SpecPtr& spec, Epoch epoch, TimeUs age_us,
+                           const std::vector<int32_t>& output, FeedEffects* effects) {
+  SKEIN_CHECK(!feed_.over() && handed_over_.emplace(spec->id, epoch).second);
+  SendHandedOver(
+      epoch_, {.epoch = epoch, .spec = spec, .blocks = nullptr, .kv_tokens = 0, .output = output},
+      age_us, effects);
+}
+
+void BoundMember::Leave(RequestId id, Epoch epoch, FeedEffects* effects) {
+  if (handed_over_.erase({id, epoch}) == 0 || feed_.over()) return;
+  effects->push_back(SendFeed{0, FeedWithdraw{epoch_, id, epoch}});
 }
 
 void BoundMember::StepEnded(const absl::Status& status, const std::vector<int32_t>& sampled,

@@ -306,6 +306,19 @@ int64_t GroupBatch::held_blocks() const {
   return static_cast<int64_t>(blocks);
 }
 
+BatchKv GroupBatch::Kv(int64_t block_tokens) const {
+  BatchKv kv;
+  const auto add = [&](const BlockTable& blocks, int64_t tokens) {
+    if (SizeOf(blocks) == 0) return;
+    ++kv.sequences;
+    kv.blocks += static_cast<int64_t>(SizeOf(blocks));
+    kv.blocks_alone += (tokens + block_tokens - 1) / block_tokens;
+  };
+  for (const auto& [handle, sequence] : sequences_) add(sequence->blocks, sequence->kv_tokens);
+  for (const auto& [key, offer] : offers_) add(offer.blocks, offer.kv_tokens);
+  return kv;
+}
+
 absl::Status GroupBatch::CheckInvariants() const {
   std::set<BlockId> used;
   for (const auto& [handle, sequence] : sequences_) {

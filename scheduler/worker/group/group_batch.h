@@ -57,6 +57,14 @@ struct GroupStep {
   std::vector<ReleaseSequence> removed;  // they are in no further step
 };
 
+// What a rank holds of the KV of a batch.
+struct BatchKv {
+  int64_t sequences = 0;     // that have blocks
+  int64_t blocks = 0;        // of these sequences, at this rank
+  int64_t blocks_alone = 0;  // that one instance alone would hold for the same tokens
+  bool operator==(const BatchKv&) const = default;
+};
+
 class GroupBatch {
  public:
   // `tokens_per_block` of the group's `layout`. `pool` outlives this; others may use it, too.
@@ -105,6 +113,9 @@ class GroupBatch {
   const std::vector<int32_t>* OutputOf(uint32_t handle) const;  // null: unknown handle
   int64_t free_blocks() const { return pool_->Counts().free; }
   int64_t held_blocks() const;  // by the batch, plans and offers
+  // Of its sequences and offers, with committed steps; without what the prepared plan takes and
+  // what committed ones will free. `block_tokens`: of a block of one instance alone.
+  BatchKv Kv(int64_t block_tokens) const;
 
   absl::Status CheckInvariants() const;
 

@@ -220,6 +220,29 @@ TEST_F(GroupBatchTest, ASequenceThatFailedRunsOnUntilItIsRemoved) {
   EXPECT_NE(other.End({0}), digest) << "another rank, where it did not fail";
 }
 
+// Of 2 tokens a block alone, in a group of 2: half of the blocks, but for the last one of each.
+TEST_F(GroupBatchTest, ItsKvIsComparedWithThatOfOneInstanceAlone) {
+  constexpr int64_t kAlone = kTokensPerBlock / 2;
+  EXPECT_EQ(batch_.Kv(kAlone), BatchKv{});
+  Offer(1, 80, 7);
+  Offer(2, 16);
+  EXPECT_EQ(batch_.Kv(kAlone), (BatchKv{1, 2, 4})) << "KV that has come, of 7 tokens";
+  FeedPlan plan = Plan();
+  plan.added = {{1, {7, 1}, {1}}, {2, {7, 2}, {1}}};
+  plan.slices = {{1, 2}, {2, 16}};
+  ASSERT_TRUE(batch_.Prepare(plan).ok());
+  EXPECT_EQ(batch_.Kv(kAlone), (BatchKv{1, 2, 4})) << "the plan is not committed";
+  batch_.Commit();
+  EXPECT_EQ(batch_.Kv(kAlone), (BatchKv{2, 7, 13})) << "9 and 16 tokens";
+  RunCommitted();
+  plan = Plan();
+  plan.preempted = {2};
+  ASSERT_TRUE(batch_.Prepare(plan).ok());
+  batch_.Commit();
+  EXPECT_EQ(batch_.Kv(kAlone), (BatchKv{1, 3, 5})) << "what the step will free does not count";
+  EXPECT_EQ(batch_.held_blocks(), 7);
+}
+
 TEST_F(GroupBatchTest, DissolvingItFreesAllBlocks) {
   Offer(1, 4, 3);
   Offer(2, 4, 3);

@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "scheduler/base/request.h"
 
 namespace skein::scheduler {
 namespace {
@@ -16,10 +15,12 @@ OfferedSequence SequenceOf(const FeedOffer& whole, BlockTable blocks) {
   const auto output_begin = whole.tokens.begin() + whole.prompt_tokens;
   spec->id = whole.id;
   spec->prompt.assign(whole.tokens.begin(), output_begin);
+  spec->sent_tokens = whole.sent_tokens;
   spec->max_tokens = whole.max_tokens;
   spec->min_tokens = whole.min_tokens;
   spec->sampling = whole.sampling;
   spec->stop_token_ids = whole.stop_token_ids;
+  spec->priority = whole.priority;
   return {.epoch = whole.request_epoch,
           .spec = std::move(spec),
           .blocks = std::move(blocks),
@@ -27,31 +28,67 @@ OfferedSequence SequenceOf(const FeedOffer& whole, BlockTable blocks) {
           .output = {output_begin, whole.tokens.end()}};
 }
 
-}  // namespace
-
-void SendOffer(uint64_t epoch, int ranks, const OfferedSequence& sequence, FeedEffects* effects) {
+// What all parts of its offer say.
+FeedOffer HeadOf(uint64_t epoch, const OfferedSequence& sequence) {
   const RequestSpec& spec = *sequence.spec;
-  FeedOffer part{.epoch = epoch,
-                 .id = spec.id,
-                 .request_epoch = sequence.epoch,
-                 .prompt_tokens = PromptTokens(spec),
-                 .output_tokens = static_cast<int64_t>(sequence.output.size()),
-                 .max_tokens = spec.max_tokens,
-                 .min_tokens = spec.min_tokens,
-                 .kv_tokens = sequence.kv_tokens,
-                 .sampling = spec.sampling,
-                 .stop_token_ids = spec.stop_token_ids};
-  std::vector<int32_t> tokens = spec.prompt;
+  return {.epoch = epoch,
+          .id = spec.id,
+          .request_epoch = sequence.epoch,
+          .prompt_tokens = PromptTokens(spec),
+          .sent_tokens = spec.sent_tokens,
+          .output_tokens = static_cast<int64_t>(sequence.output.size()),
+          .max_tokens = spec.max_tokens,
+          .min_tokens = spec.min_tokens,
+          .kv_tokens = sequence.kv_tokens,
+          .sampling = spec.sampling,
+          .stop_token_ids = spec.stop_token_ids,
+          .priority = spec.priority};
+}
+
+void SendParts(FeedOffer part, const OfferedSequence& sequence,
+               const std::function<void(const FeedOffer& part)>& send) {
+  std::vector<int32_t> tokens = sequence.spec->prompt;
   tokens.insert(tokens.end(), sequence.output.begin(), sequence.output.end());
   for (size_t first = 0; first < tokens.size(); first += FeedOffer::kTokensMax) {
     const size_t end = std::min(first + FeedOffer::kTokensMax, tokens.size());
     part.first = static_cast<int64_t>(first);
     part.tokens.assign(tokens.begin() + static_cast<std::ptrdiff_t>(first),
                        tokens.begin() + static_cast<std::ptrdiff_t>(end));
-    SendToMembers(ranks, part, effects);
+    send(part);
     part.sampling.clear();
     part.stop_token_ids.clear();
   }
+}
+
+}  // namespace
+
+absl::Status CheckOffer(const RequestSpec& spec, int64_t total_blocks, int64_t tokens_per_block) {
+  const int64_t tokens = PromptTokens(spec) + spec.max_tokens;
+  const int64_t blocks = (tokens + tokens_per_block - 1) / tokens_per_block;
+  if (blocks > total_blocks) {
+    return absl::ResourceExhaustedError(absl::StrCat("KV blocks: the request needs ", blocks,
+                                                     " at each rank, which has ", total_blocks));
+  }
+  if (spec.sampling.size() > FeedOffer::kSamplingMax) {
+    return absl::InvalidArgumentError(absl::StrCat("sampling: ", spec.sampling.size(),
+                                                   " bytes, at most ", FeedOffer::kSamplingMax,
+                                                   " in a bound group"));
+  }
+  return absl::OkStatus();
+}
+
+void SendOffer(uint64_t epoch, int ranks, const OfferedSequence& sequence, FeedEffects* effects) {
+  SendParts(HeadOf(epoch, sequence), sequence,
+            [&](const FeedOffer& part) { SendToMembers(ranks, part, effects); });
+}
+
+void SendHandedOver(uint64_t epoch, const OfferedSequence& sequence, TimeUs age_us,
+                    FeedEffects* effects) {
+  FeedOffer head = HeadOf(epoch, sequence);
+  head.age_us = age_us;
+  SendParts(std::move(head), sequence, [&](const FeedOffer& part) {
+    effects->push_back(SendFeed{0, part});
+  });
 }
 
 GroupOffers::GroupOffers(Config config, ComingBlocks* coming, RoomFor room)

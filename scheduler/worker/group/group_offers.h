@@ -15,6 +15,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "scheduler/base/ids.h"
+#include "scheduler/base/request.h"
+#include "scheduler/base/time.h"
 #include "scheduler/worker/group/feed_lead.h"
 #include "scheduler/worker/group/group_batch.h"
 #include "scheduler/worker/group/step_feed.h"
@@ -25,10 +27,17 @@ namespace skein::scheduler {
 // OK if the own sequences of this rank may spare so many blocks, else RESOURCE_EXHAUSTED.
 using RoomFor = std::function<absl::Status(int64_t blocks)>;
 
+// OK: the group may compute it. RESOURCE_EXHAUSTED: its tokens can never fit `total_blocks`, which
+// each rank has. INVALID_ARGUMENT: it cannot be told to other ranks.
+absl::Status CheckOffer(const RequestSpec& spec, int64_t total_blocks, int64_t tokens_per_block);
+
 // The lead: to all other ranks, in parts.
 void SendOffer(uint64_t epoch, int ranks, const OfferedSequence& sequence, FeedEffects* effects);
+// A member: to the lead, likewise. `age_us`: since the request arrived. REQUIRES: no KV.
+void SendHandedOver(uint64_t epoch, const OfferedSequence& sequence, TimeUs age_us,
+                    FeedEffects* effects);
 
-// A member.
+// A member: the lead's offers, and reservations. The lead: what members hand over.
 class GroupOffers {
  public:
   using Key = std::pair<RequestId, Epoch>;

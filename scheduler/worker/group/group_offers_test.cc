@@ -26,6 +26,7 @@ OfferedSequence SequenceOf(int64_t prompt, int64_t output) {
   spec->min_tokens = 2;
   spec->sampling = "sampling";
   spec->stop_token_ids = {4, 5};
+  spec->priority = -2;
   return {.epoch = {5},
           .spec = std::move(spec),
           .output = std::vector<int32_t>(static_cast<size_t>(output), 9)};
@@ -79,6 +80,36 @@ TEST_F(GroupOffersTest, TheLastPartCompletesAnOffer) {
       EXPECT_EQ(one.blocks, nullptr);
     }
   }
+}
+
+// What a member hands over goes to the lead alone, which learns how senior it is.
+TEST_F(GroupOffersTest, WhatIsHandedOverComesWithItsAgeAndPriority) {
+  const OfferedSequence sent = SequenceOf(static_cast<int64_t>(FeedOffer::kTokensMax), 3);
+  FeedEffects effects;
+  SendHandedOver(kFormation, sent, /*age_us=*/77, &effects);
+  ASSERT_EQ(effects.size(), 2u);
+  for (const FeedEffect& effect : effects) {
+    const auto& send = std::get<SendFeed>(effect);
+    EXPECT_EQ(send.rank, 0);
+    const auto& part = std::get<FeedOffer>(send.message);
+    EXPECT_EQ(part.age_us, 77);
+    const auto offered = offers_.Take(part);
+    ASSERT_TRUE(offered.ok()) << offered.status();
+    if (!offered->has_value()) continue;
+    EXPECT_EQ((*offered)->spec->priority, -2);
+    EXPECT_EQ((*offered)->output, sent.output);
+  }
+}
+
+TEST_F(GroupOffersTest, WhatCanNeverRunInTheGroupIsRefusedByName) {
+  const OfferedSequence sequence = SequenceOf(20, 7);  // 32 tokens at most
+  EXPECT_TRUE(CheckOffer(*sequence.spec, /*total_blocks=*/8, /*tokens_per_block=*/4).ok());
+  EXPECT_EQ(
+      CheckOffer(*sequence.spec, 7, 4),
+      absl::ResourceExhaustedError("KV blocks: the request needs 8 at each rank, which has 7"));
+  RequestSpec large = *sequence.spec;
+  large.sampling.resize(FeedOffer::kSamplingMax + 1);
+  EXPECT_TRUE(absl::IsInvalidArgument(CheckOffer(large, 8, 4)));
 }
 
 TEST_F(GroupOffersTest, APartThatIsLostIsSeen) {

@@ -15,6 +15,10 @@
 // pause for a step. The first one pauses while a rank has own sequences that can run: their blocks
 // come free as they end. When none can, because they wait for blocks, too, it gives its own up.
 //
+// The lead names no own sequence of another rank: when it plans, the step before may still run
+// there with it, and what it knows of that batch is a step old. docs/formations.md has the reasons
+// and the price.
+//
 // No side starves for blocks. A plan names the blocks that the group wants: those that its prompts
 // will still take, and those for which somebody waits. No new own sequence takes these, so while
 // somebody waits there are finitely many own ones, and their blocks come free. And while own
@@ -28,7 +32,8 @@
 // because these would wait without a step of theirs. So own ones may starve as long as they pause,
 // for which the caller has a limit; from then on all of the above holds.
 //
-// Mode (Shift Parallelism, algorithm 2): full TP up to `shift_tokens` of a step, the base above.
+// Mode (Shift Parallelism, algorithm 2): full TP up to `shift_tokens` tokens of a step, the base
+// (SP, or SP x TP) above.
 //
 // A plan costs O(batch · log). Used on the core's thread.
 #pragma once
@@ -96,6 +101,7 @@ class GroupPlanner {
   absl::Status HasRoom(const GroupBatch& batch, int64_t blocks) const;
 
   bool Empty() const { return seniority_.empty(); }  // no sequence waits or is in the batch
+  bool Has(RequestId id, Epoch epoch) const { return seniority_.contains({id, epoch}); }
   uint64_t preemptions() const { return preemptions_; }
 
  private:

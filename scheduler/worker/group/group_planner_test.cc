@@ -91,5 +91,27 @@ TEST(GroupPlanner, PausedOwnSequencesThatWaitForBlocksKeepNobodyOut) {
   EXPECT_TRUE(enters());
 }
 
+// Whatever the base: pure SP of four, or SP 2 x TP 2.
+TEST(GroupPlanner, StepsOfMoreTokensThanTheThresholdRunInTheBase) {
+  constexpr StepMode kFullTp = {1, 4};
+  for (const StepMode base : {StepMode{4, 1}, StepMode{2, 2}}) {
+    for (const int64_t tokens : {1, 8, 9, 40}) {
+      BlockPool pool(8);
+      const GroupBatch batch(&pool, KvLayout{4}, /*tokens_per_block=*/64);
+      GroupPlanner planner({.ranks = 4,
+                            .tokens_per_block = 64,
+                            .total_blocks = 8,
+                            .full_tp = kFullTp,
+                            .base = base,
+                            .shift_tokens = 8});
+      planner.Add({1, 1}, {1}, /*priority=*/0, /*arrived_us=*/0, tokens);
+      const std::optional<FeedPlan> plan =
+          planner.Next(batch, /*own_tokens=*/0, /*own_waits=*/false);
+      ASSERT_TRUE(plan.has_value());
+      EXPECT_EQ(plan->mode, tokens > 8 ? base : kFullTp) << tokens << " tokens, sp " << base.sp;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace skein::scheduler

@@ -25,6 +25,11 @@ void HeldFormation::Prepare(const PrepareFormation& order, TimeUs now) {
                                    absl::StrCat("first, size: ", order.first, ", ", order.size,
                                                 " are no aligned power of two")));
   }
+  if (order.shift.has_value() && !order.shift->Fits(order.size)) {
+    return Refuse(order.epoch, absl::InvalidArgumentError(absl::StrCat(
+                                   "shift.tp: ", order.shift->tp,
+                                   " is not a power of two below the size ", order.size)));
+  }
   if (bound()) {
     return Refuse(order.epoch, absl::FailedPreconditionError(absl::StrCat(
                                    "this instance is bound under epoch ", order_.epoch)));

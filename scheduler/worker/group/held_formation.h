@@ -56,8 +56,11 @@ class HeldFormation {
   bool draining() const { return phase_ == Phase::kDraining; }
   bool may_bind() const { return phase_ == Phase::kPrepared; }
   bool bound() const { return phase_ == Phase::kBound; }
-  // Whether sequences of its own may begin: not while they are to end first.
-  bool TakesOwn() const { return !draining() && !(may_bind() && OwnFirst()); }
+  // Whether sequences of its own may begin: not while they are to end first. When they have ended,
+  // new ones may, if the group will take them.
+  bool TakesOwn() const {
+    return !draining() && !(may_bind() && OwnFirst() && !OwnJoinGroup(order_.own));
+  }
 
   const PrepareFormation& order() const { return order_; }  // the latest
   bool leads() const { return rank_ == 0; }                 // REQUIRES: the feed is open

@@ -7,6 +7,8 @@
 #include <variant>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
+
 namespace skein::scheduler {
 namespace {
 
@@ -68,6 +70,11 @@ TEST_F(HeldFormationTest, WhatCannotBePreparedIsRefusedByName) {
   held_.Prepare({.epoch = 6, .first = 1, .size = 2}, now_);
   EXPECT_EQ(Told().why,
             absl::InvalidArgumentError("first, size: 1, 2 are no aligned power of two"));
+  for (const int32_t tp : {0, 3, 4, 8}) {
+    held_.Prepare({.epoch = 6, .size = 4, .shift = ShiftRule{.tokens = 0, .tp = tp}}, now_);
+    EXPECT_EQ(Told().why, absl::InvalidArgumentError(absl::StrCat(
+                              "shift.tp: ", tp, " is not a power of two below the size 4")));
+  }
   EXPECT_TRUE(held_.may_bind()) << "it is held all the same";
   held_.Bind(now_);
   Prepare(7);
@@ -93,12 +100,15 @@ TEST_F(HeldFormationTest, WhereOwnSequencesEndFirstItIsPreparedWhenTheyHave) {
   }
 }
 
-TEST_F(HeldFormationTest, WithSoftPreemptTheLeadGoesOnTakingOwnSequences) {
+TEST_F(HeldFormationTest, WithSoftPreemptTheLeadAndWhoIsIdleTakeOwnSequences) {
   PrepareAndOpen(5, 0, OwnSequences::kSoftPreempt);
   EXPECT_TRUE(held_.may_bind() && held_.TakesOwn());
   PrepareAndOpen(6, 1, OwnSequences::kSoftPreempt);
   EXPECT_TRUE(held_.draining());
   EXPECT_FALSE(held_.TakesOwn());
+  held_.OwnEnded(now_ += 20);
+  EXPECT_TRUE(held_.may_bind() && held_.TakesOwn()) << "the group will take them";
+  EXPECT_EQ(Told().phase, Phase::kPrepared);
 }
 
 TEST_F(HeldFormationTest, WhatIsForgottenIsClosedAndTheLeadHearsOfIt) {

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "scheduler/base/formation_messages.h"
+#include "scheduler/base/own_end_first.h"
 #include "scheduler/base/time.h"
 #include "scheduler/worker/group/own_pause.h"
 
@@ -31,9 +32,9 @@ class OwnInGroup {
   const OwnWork& work() const { return work_; }
 
   // This rank is bound from now on.
-  void Bind(const PrepareFormation& order, bool leads, TimeUs now) {
+  void Bind(const PrepareFormation& order, TimeUs now) {
     own_ = order.own;
-    moves_ = leads && own_ == OwnSequences::kSoftPreempt;
+    moves_ = OwnJoinGroup(own_);
     pause_us_ = order.own_pause_us.value_or(pause_max_us_);
     bind_us_ = now;
     told_tokens_ = 0;

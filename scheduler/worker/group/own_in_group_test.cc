@@ -12,25 +12,23 @@ TEST(OwnInGroupTest, OnlyAHardBindPausesOwnSequencesAndNotForLong) {
                          OwnSequences::kSoftPreempt, OwnSequences::kHardPreempt}) {
     SCOPED_TRACE(ToString(how));
     OwnInGroup own(kPauseUs);
-    own.Bind({.own = how}, /*leads=*/true, /*now=*/100);
+    own.Bind({.own = how}, /*now=*/100);
     EXPECT_EQ(own.Pauses(149), how == OwnSequences::kHardPreempt);
     EXPECT_FALSE(own.Pauses(150));
-    own.Bind({.own = how, .own_pause_us = 7}, /*leads=*/true, /*now=*/200);
+    own.Bind({.own = how, .own_pause_us = 7}, /*now=*/200);
     EXPECT_EQ(own.Pauses(206), how == OwnSequences::kHardPreempt) << "as the order says";
     EXPECT_FALSE(own.Pauses(207));
   }
 }
 
-TEST(OwnInGroupTest, OnlyTheLeadOfASoftBindMovesItsOwnOnce) {
+TEST(OwnInGroupTest, OnlyASoftBindMovesOwnSequencesAndOnce) {
   for (const auto how : {OwnSequences::kShare, OwnSequences::kSequential,
                          OwnSequences::kSoftPreempt, OwnSequences::kHardPreempt}) {
-    for (const bool leads : {true, false}) {
-      OwnInGroup own(kPauseUs);
-      own.Bind({.own = how}, leads, 100);
-      EXPECT_EQ(own.moves(), leads && how == OwnSequences::kSoftPreempt) << ToString(how);
-      own.Moved();
-      EXPECT_FALSE(own.moves());
-    }
+    OwnInGroup own(kPauseUs);
+    own.Bind({.own = how}, 100);
+    EXPECT_EQ(own.moves(), how == OwnSequences::kSoftPreempt) << ToString(how);
+    own.Moved();
+    EXPECT_FALSE(own.moves());
   }
 }
 
@@ -38,7 +36,7 @@ TEST(OwnInGroupTest, OnlyTheLeadOfASoftBindMovesItsOwnOnce) {
 // there is something again.
 TEST(OwnInGroupTest, AMemberTellsBetweenStepsThatItHasSomethingAgain) {
   OwnInGroup own(kPauseUs);
-  own.Bind({.own = OwnSequences::kShare}, /*leads=*/false, 100);
+  own.Bind({.own = OwnSequences::kShare}, 100);
   EXPECT_EQ(own.TakeUntold(), std::nullopt) << "there is nothing";
   EXPECT_TRUE(own.Set({.tokens = 3}));
   EXPECT_FALSE(own.Set({.tokens = 3, .waits = true}));

@@ -150,6 +150,7 @@ struct Write {
   void operator()(const FeedOffer& offer) {
     Name(offer.id, offer.request_epoch);
     out.Number(static_cast<uint64_t>(offer.prompt_tokens));
+    out.Number(static_cast<uint64_t>(offer.sent_tokens));
     out.Number(static_cast<uint64_t>(offer.output_tokens));
     out.Number(static_cast<uint64_t>(offer.max_tokens));
     out.Number(static_cast<uint64_t>(offer.min_tokens));
@@ -158,6 +159,8 @@ struct Write {
     Tokens(offer.stop_token_ids);
     out.Number(static_cast<uint64_t>(offer.first));
     Tokens(offer.tokens);
+    out.Number(static_cast<uint32_t>(offer.priority));
+    out.Number(static_cast<uint64_t>(offer.age_us));
   }
   void operator()(const FeedWithdraw& withdraw) { Name(withdraw.id, withdraw.request_epoch); }
   void operator()(const FeedOwn& own) { out.Number(static_cast<uint64_t>(own.own_tokens)); }
@@ -240,6 +243,8 @@ FeedOffer ReadOffer(uint64_t epoch, Reader* in) {
   offer.id.serial = in->Number("id.serial");
   offer.request_epoch.value = in->Number("request_epoch");
   offer.prompt_tokens = static_cast<int64_t>(in->Number("prompt_tokens", kTokensMax));
+  offer.sent_tokens =
+      static_cast<int64_t>(in->Number("sent_tokens", static_cast<uint64_t>(offer.prompt_tokens)));
   offer.output_tokens = static_cast<int64_t>(in->Number("output_tokens", kTokensMax));
   offer.max_tokens = static_cast<int64_t>(in->Number("max_tokens", kTokensMax));
   offer.min_tokens = static_cast<int64_t>(in->Number("min_tokens", kTokensMax));
@@ -248,6 +253,9 @@ FeedOffer ReadOffer(uint64_t epoch, Reader* in) {
   offer.stop_token_ids = ReadTokens("stop_token_ids", in);
   offer.first = static_cast<int64_t>(in->Number("first", 2 * kTokensMax));
   offer.tokens = ReadTokens("tokens", in);
+  offer.priority = static_cast<int32_t>(
+      static_cast<uint32_t>(in->Number("priority", std::numeric_limits<uint32_t>::max())));
+  offer.age_us = static_cast<int64_t>(in->Number("age_us", std::numeric_limits<int64_t>::max()));
   return offer;
 }
 

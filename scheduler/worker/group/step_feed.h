@@ -17,6 +17,11 @@
 // Before a plan may add a sequence, the lead offers it to every member (FeedOffer: once, with its
 // prompt, in parts); FeedWithdraw takes back an offer that no plan has added.
 //
+// A member may hand a sequence of its own to the group, to be computed anew: it sends the lead such
+// an offer, without KV, and the lead offers it to all, that member too. Its stream stays at the
+// member, which samples its tokens in the group's steps as every rank does. FeedWithdraw from the
+// member says that the sequence has ended.
+//
 // A sequence may come with the KV of its prompt, from prefill instances: before they are told where
 // to write, the lead has every member keep blocks for it (FeedReserve, answered by FeedReserved).
 // The offer then says that they hold the prompt's KV; FeedWithdraw gives them up.
@@ -131,12 +136,14 @@ struct FeedReserved {
 };
 
 // A sequence for plans to add: what a rank has to know to run it. Its tokens, prompt
-// and then output, come in parts, in order; the one with the last token completes the offer.
+// and then output, come in parts, in order; the one with the last token completes the offer. From a
+// member: a sequence that it hands to the group.
 struct FeedOffer {
   uint64_t epoch = 0;
   RequestId id;
   Epoch request_epoch;
   int64_t prompt_tokens = 0;
+  int64_t sent_tokens = 0;  // of these, the last so many are of the answer (RequestSpec)
   int64_t output_tokens = 0;
   int64_t max_tokens = 0;  // of the output
   int64_t min_tokens = 0;  // likewise
@@ -146,11 +153,14 @@ struct FeedOffer {
   std::vector<int32_t> stop_token_ids;
   int64_t first = 0;  // token of `tokens`
   std::vector<int32_t> tokens;
+  int32_t priority = 0;  // RequestSpec's
+  int64_t age_us = 0;    // from a member: since the request arrived there
   bool operator==(const FeedOffer&) const = default;
 
   static constexpr size_t kTokensMax = 16 << 10;     // of a part
   static constexpr size_t kSamplingMax = 128 << 10;  // bytes
 };
+// From the lead: the offer is taken back. From a member: what it handed to the group has ended.
 struct FeedWithdraw {
   uint64_t epoch = 0;
   RequestId id;

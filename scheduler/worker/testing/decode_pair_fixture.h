@@ -192,10 +192,13 @@ class DecodePairTest : public ::testing::Test {
     std::unique_ptr<DecodeCore> core;
     std::deque<RunStep> engine;
     FormationTold told;
+    TimeUs told_us = 0;
     bool dead = false;
     int64_t group_steps = 0, own_steps = 0;
     std::vector<RequestId> opened;
     std::map<uint64_t, std::vector<int32_t>> tokens;  // as routers got them
+    std::map<uint64_t, std::vector<TimeUs>> token_times;
+    std::vector<StreamGap> gaps;
     std::map<uint64_t, EndStream> streams_ended;
     std::map<uint64_t, EndedRequest> ended;  // as reported
     std::vector<AnswerOpenTransfer> opens;
@@ -236,7 +239,9 @@ class DecodePairTest : public ::testing::Test {
     std::vector<int32_t>& tokens = At(rank).tokens[effect.id.serial];
     EXPECT_EQ(effect.index, static_cast<int64_t>(tokens.size()));
     tokens.push_back(effect.token);
+    At(rank).token_times[effect.id.serial].push_back(now_);
   }
+  void On(int rank, const StreamGap& effect) { At(rank).gaps.push_back(effect); }
   void On(int rank, const EndStream& effect) {
     EXPECT_TRUE(At(rank).streams_ended.emplace(effect.id.serial, effect).second);
   }
@@ -244,7 +249,10 @@ class DecodePairTest : public ::testing::Test {
   void On(int rank, const SendOnFeed& effect) {
     Do(effect.rank, FeedArrived{rank, effect.message});
   }
-  void On(int rank, const TellFormation& effect) { At(rank).told = effect.told; }
+  void On(int rank, const TellFormation& effect) {
+    At(rank).told = effect.told;
+    At(rank).told_us = now_;
+  }
 
   std::array<Instance, 2> instances_;
   std::deque<std::pair<int, DecodeEvent>> inbox_;

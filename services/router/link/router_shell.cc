@@ -24,6 +24,7 @@ void Fill(scheduler::HeardInstances::Told told, scheduler::RouterLoad* load) {
 scheduler::RouterConfig ConfigOf(const RouterShellOptions& options) {
   scheduler::RouterConfig config = options.core;
   config.cells = options.orchestrators.size();
+  config.head_of_attempt = EncodeAttempt;
   return config;
 }
 
@@ -134,7 +135,7 @@ void RouterShell::SetPaused(RequestId id, bool paused) {
   const auto it = requests_.find(id);
   if (it == requests_.end()) return;
   it->second.paused = paused;
-  tokens_.SetPaused(id, paused);
+  tokens_.SetPaused(it->second.attempt, paused);
   SendTokenRequests();
 }
 
@@ -175,7 +176,7 @@ void RouterShell::On(const scheduler::SendSubmit& effect) {
   v1::SubmitRequest& submit = *message.mutable_submit();
   submit = ToProto(scheduler::SubmitCalled{effect.spec, effect.shape, effect.accepted,
                                            effect.failed_engines, effect.moves});
-  const auto it = requests_.find(effect.spec->id);
+  const auto it = requests_.find(effect.spec->id.First());
   if (it != requests_.end()) submit.set_traceparent(it->second.traceparent);
   links_[effect.cell]->Send(std::move(message));
 }
@@ -203,8 +204,9 @@ void RouterShell::On(scheduler::SendRouterReport& effect) {
 }
 
 void RouterShell::On(const scheduler::OpenTokens& effect) {
-  const auto it = requests_.find(effect.id);
+  const auto it = requests_.find(effect.id.First());
   const bool known = it != requests_.end();  // not if an effect before cancelled it: it is detached
+  if (known) it->second.attempt = effect.id;
   tokens_.Attach(
       effect.id, effect.epoch, {effect.endpoint, {effect.cell, effect.decode}, effect.ahead},
       known ? it->second.traceparent : std::string(), known && it->second.paused, MonotonicUs());

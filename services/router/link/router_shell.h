@@ -103,6 +103,7 @@ class RouterShell : public CoreShell<RouterShell, scheduler::RouterCore, schedul
     std::shared_ptr<RequestListener> listener;  // null: nobody to tell
     std::string traceparent;
     bool paused = false;
+    scheduler::RequestId attempt;  // whose token stream was opened last
   };
 
   void TakeFromLink(scheduler::RouterEvent event);
@@ -143,7 +144,7 @@ class RouterShell : public CoreShell<RouterShell, scheduler::RouterCore, schedul
   scheduler::TokenStreamClient tokens_;
   std::map<scheduler::TokenStreamId, std::shared_ptr<TokenStream>> token_calls_;
   uint64_t published_version_ = 0;
-  std::map<scheduler::RequestId, Request> requests_;
+  std::map<scheduler::RequestId, Request> requests_;  // by their clients' ids
   std::promise<void> left_;
   CallTracker calls_;                               // of the links, and token streams
   std::vector<std::unique_ptr<RouterLink>> links_;  // by cell

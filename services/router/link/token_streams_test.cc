@@ -87,6 +87,7 @@ class RouterTokenStreams : public ::testing::Test {
     cluster_ = std::make_unique<FakeCluster>("m", std::move(script));
     scheduler::RouterConfig core;
     core.replan_wait_us = 1000;  // the fake orchestrator plans nothing anew
+    core.resume_wait_us = 0;
     shell_ = std::make_unique<RouterShell>(RouterShellOptions{core, {cluster_->endpoint()}, 7});
     shell_->Start();
     shell_->Join({});

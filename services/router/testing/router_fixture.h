@@ -31,6 +31,7 @@ class RouterTest : public ::testing::Test {
   void StartRouter(FakeCluster::ScriptFn script, scheduler::RouterConfig core = {},
                    http::ServerOptions http_options = {}) {
     cluster_ = std::make_unique<FakeCluster>("m", std::move(script));
+    core.resume_wait_us = resume_wait_us_;
     models_.Add(model_ != nullptr ? std::move(model_) : MakeByteModel("m", max_positions_));
     shell_ = std::make_unique<RouterShell>(RouterShellOptions{core, {cluster_->endpoint()}, 7});
     shell_->Start();
@@ -116,6 +117,7 @@ class RouterTest : public ::testing::Test {
 
   // Before StartRouter.
   int64_t max_positions_ = 200;
+  scheduler::TimeUs resume_wait_us_ = 0;  // a client hears of the first loss
   std::unique_ptr<ServedModel> model_;  // named "m"; null: the byte model
   RouterApiOptions api_options_;
   EdgeOptions edge_options_;

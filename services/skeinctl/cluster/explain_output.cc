@@ -1,4 +1,6 @@
 #include <algorithm>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -67,6 +69,51 @@ std::string RingText(const v1::PlanExplanation::Ring& ring) {
                       " with the others: through host memory; no faster path: ", ring.path().why());
 }
 
+std::string FormationText(uint32_t instances) {
+  return instances <= 1 ? "independent" : absl::StrCat("bound(", instances, ")");
+}
+
+std::string MeaningText(const std::string& meaning) {
+  static constexpr std::pair<const char*, const char*> kTexts[] = {
+      {"alone", "its instance went on with it alone"},
+      {"paused", "it paused while the group had work"},
+      {"taken_in", "the group took it over and computed it anew"},
+      {"in_group", "the group went on with it"},
+      {"taken_back", "its instance took it back from the group and computed it anew"},
+      {"lost", "its instance was lost"}};
+  for (const auto& [name, text] : kTexts) {
+    if (meaning == name) return text;
+  }
+  return meaning;  // of a later orchestrator
+}
+
+std::string SwitchText(const v1::PlanExplanation::Switch& one, bool over) {
+  std::string text =
+      absl::StrCat("      ", one.has_end_s() ? "" : "from ", Time(one.start_s()),
+                   one.has_end_s() ? absl::StrCat(" to ", Time(one.end_s())) : " on", ": ",
+                   FormationText(one.from_instances()), " to ", FormationText(one.to_instances()),
+                   ", cause: ", one.cause(), " (", one.why(), "); ");
+  if (one.has_end_s()) {
+    absl::StrAppend(&text, one.outcome());
+    const bool told = one.reason().empty() || one.reason() == one.why();
+    if (!told) absl::StrAppend(&text, ": ", one.reason());
+  } else {
+    text += over ? "it had not ended" : "under way";
+  }
+  return absl::StrCat(text, "; ", MeaningText(one.meaning()), "\n");
+}
+
+std::string SwitchesText(const v1::PlanExplanation& plan, bool over) {
+  if (plan.switches().empty()) return "";
+  std::string text = absl::StrFormat("    switches of the group of instance %d meanwhile:\n",
+                                     plan.decode_instance());
+  if (plan.switches_left_out() > 0) {
+    absl::StrAppend(&text, "      (", plan.switches_left_out(), " earlier not kept)\n");
+  }
+  for (const auto& one : plan.switches()) absl::StrAppend(&text, SwitchText(one, over));
+  return text;
+}
+
 std::string PlanText(const v1::PlanExplanation& plan, bool ended) {
   std::string text = absl::StrFormat("  plan of epoch %d, decided %s after submission: %s\n",
                                      plan.epoch(), Time(plan.decided_s()), plan.how());
@@ -96,6 +143,7 @@ std::string PlanText(const v1::PlanExplanation& plan, bool ended) {
         &text, "    decoded by bound(%d), which instance %d leads, formation of epoch %d\n",
         plan.formation_instances(), plan.decode_instance(), plan.formation_epoch());
   }
+  absl::StrAppend(&text, SwitchesText(plan, over));
   for (const auto& one : plan.rings()) {
     if (one.path().through_host()) absl::StrAppend(&text, "    ", RingText(one), "\n");
   }
@@ -148,6 +196,22 @@ Json ChunkJson(const v1::PlanExplanation::Chunk& chunk) {
   return json;
 }
 
+Json SwitchJson(const v1::PlanExplanation::Switch& one) {
+  Json json;
+  json["start_s"] = one.start_s();
+  json["end_s"] = one.has_end_s() ? Json(one.end_s()) : Json();
+  json["formation_epoch"] = one.formation_epoch();
+  json["from_instances"] = one.from_instances();
+  json["to_instances"] = one.to_instances();
+  json["cause"] = one.cause();
+  json["why"] = one.why();
+  json["own"] = one.own();
+  json["outcome"] = one.outcome().empty() ? Json() : Json(one.outcome());
+  json["reason"] = one.reason().empty() ? Json() : Json(one.reason());
+  json["meaning"] = one.meaning();
+  return json;
+}
+
 Json PlanJson(const v1::PlanExplanation& plan) {
   Json json;
   json["epoch"] = plan.epoch();
@@ -171,6 +235,9 @@ Json PlanJson(const v1::PlanExplanation& plan) {
   json["decode_instance"] = plan.decode_instance() == 0 ? Json() : Json(plan.decode_instance());
   json["formation_instances"] = std::max<uint32_t>(1, plan.formation_instances());
   json["formation_epoch"] = plan.formation_epoch();
+  json["switches"] = Json::array();
+  for (const auto& one : plan.switches()) json["switches"].push_back(SwitchJson(one));
+  json["switches_left_out"] = plan.switches_left_out();
   json["handoffs"] = Json::array();
   for (const auto& one : plan.handoffs()) {
     json["handoffs"].push_back({{"prefill_instance", one.prefill_instance()},

@@ -77,6 +77,74 @@ TEST(Explain, TextShowsThePlanAndItsAlternatives) {
   EXPECT_EQ(text.find("exchange of instance 2"), std::string::npos) << text;
 }
 
+// The plan of Example, with a bind that has ended and a release that has not.
+v1::ExplainResponse Switched() {
+  v1::ExplainResponse response = Example();
+  v1::PlanExplanation* plan = response.mutable_requests(0)->mutable_plans(0);
+  plan->set_switches_left_out(3);
+  v1::PlanExplanation::Switch* bind = plan->add_switches();
+  bind->set_start_s(-0.5);
+  bind->set_end_s(0.25);
+  bind->set_formation_epoch(78);
+  bind->set_from_instances(1);
+  bind->set_to_instances(4);
+  bind->set_cause("operator");
+  bind->set_why("pinned by an operator");
+  bind->set_own("hard");
+  bind->set_outcome("aborted");
+  bind->set_reason("instance 3 left");
+  bind->set_meaning("alone");
+  v1::PlanExplanation::Switch* release = plan->add_switches();
+  release->set_start_s(1);
+  release->set_formation_epoch(79);
+  release->set_from_instances(2);
+  release->set_to_instances(1);
+  release->set_cause("load");
+  release->set_why("busy");
+  release->set_own("share");
+  release->set_meaning("in_group");
+  return response;
+}
+
+TEST(Explain, TextTellsTheSwitchesOfTheDecodeGroup) {
+  v1::ExplainResponse response = Switched();
+  const std::string running = ExplainText(response);
+  for (const char* part :
+       {"    switches of the group of instance 9 meanwhile:\n      (3 earlier not kept)\n",
+        "      -0.500 s to 0.250 s: independent to bound(4), cause: operator (pinned by an "
+        "operator); aborted: instance 3 left; its instance went on with it alone\n",
+        "      from 1.000 s on: bound(2) to independent, cause: load (busy); under way; the group "
+        "went on with it\n"}) {
+    EXPECT_NE(running.find(part), std::string::npos) << part << "\n" << running;
+  }
+  response.mutable_requests(0)->set_ended_s(2);
+  const std::string ended = ExplainText(response);
+  EXPECT_NE(ended.find("(busy); it had not ended; the group went on"), std::string::npos) << ended;
+  EXPECT_EQ(ExplainText(Example()).find("switches"), std::string::npos);
+}
+
+TEST(Explain, JsonTellsTheSwitchesOfTheDecodeGroup) {
+  const auto plan = nlohmann::json::parse(ExplainJson(Switched()))["requests"][0]["plans"][0];
+  EXPECT_EQ(plan["switches_left_out"], 3);
+  ASSERT_EQ(plan["switches"].size(), 2u);
+  EXPECT_EQ(plan["switches"][0], (nlohmann::json{{"start_s", -0.5},
+                                                 {"end_s", 0.25},
+                                                 {"formation_epoch", 78},
+                                                 {"from_instances", 1},
+                                                 {"to_instances", 4},
+                                                 {"cause", "operator"},
+                                                 {"why", "pinned by an operator"},
+                                                 {"own", "hard"},
+                                                 {"outcome", "aborted"},
+                                                 {"reason", "instance 3 left"},
+                                                 {"meaning", "alone"}}));
+  EXPECT_TRUE(plan["switches"][1]["end_s"].is_null());
+  EXPECT_TRUE(plan["switches"][1]["outcome"].is_null());
+  EXPECT_TRUE(plan["switches"][1]["reason"].is_null());
+  EXPECT_EQ(nlohmann::json::parse(ExplainJson(Example()))["requests"][0]["plans"][0]["switches"],
+            nlohmann::json::array());
+}
+
 TEST(Explain, AChunkHasTheShapeOfItsInstances) {
   v1::ExplainResponse response = Example();
   auto* chunk = response.mutable_requests(0)->mutable_plans(0)->mutable_chunks(1);

@@ -70,7 +70,8 @@ void FormationFlags::Register(FlagSet* set) {
       "why, "
       "and what was rejected.\n\nWith --verify, read what each member of a bound group counts, "
       "and check that they work together: the same steps, bytes of collectives, about the same "
-      "blocks and CPU time. skeinctl asks the admin ports of the workers (GET /metrics). A group "
+      "blocks and CPU time, and only its part of the blocks that one instance alone would hold. "
+      "skeinctl asks the admin ports of the workers (GET /metrics). A group "
       "that ran nothing meanwhile is neither right nor wrong. Exit code ",
       kDegraded, " if a check failed. ", ExitCodesHelp()));
   RegisterCluster(&orchestrator, set);

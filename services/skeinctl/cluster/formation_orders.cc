@@ -129,9 +129,10 @@ void BindFlags::Register(FlagSet* set) {
   set->String(&own, "own",
               "How the requests that these instances run alone fare. share: they go on, in turns "
               "with the group's. sequential: they end first, for at most a minute, and no new ones "
-              "come. soft: likewise, but the first instance takes requests meanwhile; the group "
-              "then computes them anew. hard: they pause with their KV in place while the group "
-              "has something to run, for at most a minute.")
+              "come. soft: likewise, but the first instance, and each other one whose own have "
+              "ended, takes requests meanwhile; the group then computes them anew. hard: they "
+              "pause with their KV in place while the group has something to run, for at most a "
+              "minute.")
       .OneOf({"share", "sequential", "soft", "hard"})
       .Value("HOW");
   RegisterHard(set);

@@ -10,6 +10,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
+#include "scheduler/vocabulary/kv_layout.h"
 
 namespace skein::services {
 namespace {
@@ -75,7 +76,7 @@ class GroupCheck {
                                            std::string(member.read.message())))};
     }
     if (steps_ <= 0) return {Idle()};
-    return {Steps(), Bytes(), Blocks(), Cpu()};
+    return {Steps(), Bytes(), Blocks(), Part(), Cpu()};
   }
 
  private:
@@ -164,6 +165,59 @@ class GroupCheck {
                    [](const WatchedMember& member) { return member.last.held_blocks; });
   }
 
+  // At the end; where too little ran then, at the begin.
+  FormationCheck Part() const {
+    if (group_.kv_heads <= 0) return Unknown("part", "the model's KV heads are not known");
+    const int parts = HeadCuts(KvLayout{ranks_}, group_.kv_heads);
+    if (parts == 1) {
+      return Unknown("part", "the model has one KV head, so each member holds all of the KV");
+    }
+    FormationCheck last = PartAt(&WatchedMember::last, group_.lead_last, parts);
+    if (last.verdict != Verdict::kUnknown) return last;
+    FormationCheck first = PartAt(&WatchedMember::first, group_.lead_first, parts);
+    if (first.verdict != Verdict::kUnknown) return first;
+    return last;
+  }
+
+  // `lead_again`: the lead's numbers after the others'.
+  FormationCheck PartAt(MemberNumbers WatchedMember::*reading, const MemberNumbers& lead_again,
+                        int parts) const {
+    for (const WatchedMember& member : group_.members) {
+      if ((member.*reading).bound.has_value()) continue;
+      return Unknown("part", absl::StrCat("instance ", member.name,
+                                          " does not tell the KV of its group's sequences: it is "
+                                          "of an older version"));
+    }
+    const BoundKv before = *(lead_.*reading).bound;
+    const BoundKv after = lead_again.bound.value_or(before);
+    const double alone = std::min(before.blocks_alone, after.blocks_alone);
+    const double sequences = std::max(before.sequences, after.sequences);
+    const auto slack = [](double blocks) { return std::max(kShare * blocks, kBlocksSlack); };
+    const double part = alone / parts;
+    const double part_most = std::max(before.blocks_alone, after.blocks_alone) / parts;
+    const double least = std::ceil(std::max(part - slack(part), 0.0));
+    const double most = std::floor(part_most + slack(part_most) + sequences);
+    if (alone <= most) {
+      return Unknown(
+          "part", absl::StrCat("too few blocks to tell: one instance alone would hold ",
+                               Count(alone), " for the group's ", Count(sequences), " sequences"));
+    }
+    std::vector<std::string> numbers, wrong;
+    for (const WatchedMember& member : group_.members) {
+      const double blocks = (member.*reading).bound->blocks;
+      if (blocks < least || blocks > most) wrong.push_back(member.name);
+      numbers.push_back(Count(blocks));
+    }
+    std::string detail = absl::StrCat(
+        "blocks of the group's ", Count(sequences),
+        " sequences, the lead first: ", absl::StrJoin(numbers, ", "),
+        "; one instance alone would hold ", Count(alone), ", and a member's part is 1/", parts,
+        parts < ranks_ ? " (the model has fewer KV heads than the group members)" : "");
+    if (wrong.empty()) return Passed("part", std::move(detail));
+    return Failed("part", absl::StrCat(detail, "; not ", Count(least), " to ", Count(most),
+                                       " at instance ", absl::StrJoin(wrong, ", ")));
+  }
+
   FormationCheck Cpu() const {
     const auto seconds = [](const WatchedMember& member) {
       return member.last.cpu_seconds - member.first.cpu_seconds;
@@ -226,7 +280,8 @@ double MemberNumbers::CommBytes(int ranks) const {
 
 absl::StatusOr<MemberNumbers> MemberNumbersFrom(const std::string& metrics) {
   MemberNumbers numbers;
-  bool has_cpu = false, has_blocks = false;
+  BoundKv bound;
+  bool has_cpu = false, has_blocks = false, has_bound = false;
   for (const absl::string_view line : absl::StrSplit(metrics, '\n')) {
     Sample sample;
     if (!ParseSample(line, &sample)) continue;
@@ -239,11 +294,19 @@ absl::StatusOr<MemberNumbers> MemberNumbersFrom(const std::string& metrics) {
     } else if (sample.name == "skein_kv_blocks" && LabelOf(sample.labels, "state") == "held") {
       numbers.held_blocks = sample.value;
       has_blocks = true;
+    } else if (sample.name == "skein_bound_sequences") {
+      bound.sequences = sample.value;
+    } else if (sample.name == "skein_bound_kv_blocks") {
+      bound.blocks = sample.value;
+    } else if (sample.name == "skein_bound_kv_blocks_alone") {
+      bound.blocks_alone = sample.value;
+      has_bound = true;
     } else if (sample.name == "process_cpu_seconds_total") {
       numbers.cpu_seconds = sample.value;
       has_cpu = true;
     }
   }
+  if (has_bound) numbers.bound = bound;
   if (has_cpu && has_blocks) return numbers;
   return absl::InvalidArgumentError("its /metrics has no CPU time or no KV blocks");
 }

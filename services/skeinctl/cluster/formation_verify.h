@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -18,6 +19,13 @@
 
 namespace skein::services {
 
+// What a member holds of the KV of its group's sequences.
+struct BoundKv {
+  double sequences = 0;     // that have blocks
+  double blocks = 0;        // of these sequences, at this member
+  double blocks_alone = 0;  // that one instance alone would hold for them
+};
+
 // One reading of a decode-worker's /metrics.
 struct MemberNumbers {
   // Steps so far, by mode (docs/metrics.md, skein_engine_steps_total) and number of ranks.
@@ -25,7 +33,8 @@ struct MemberNumbers {
   std::map<std::pair<std::string, int>, double> step_tokens;  // that these steps ran
   std::map<int, double> comm_bytes;  // moved so far, by the number of ranks
   double held_blocks = 0;
-  double cpu_seconds = 0;  // so far
+  std::optional<BoundKv> bound;  // empty: it does not tell
+  double cpu_seconds = 0;        // so far
 
   double Steps(const std::string& mode, int ranks) const;
   // Of steps of a bound group of `ranks`: in tp, sp and sp_tp mode.
@@ -49,6 +58,7 @@ struct WatchedMember {
 struct WatchedGroup {
   std::vector<WatchedMember> members;   // by rank; the lead's are its readings before the others'
   MemberNumbers lead_first, lead_last;  // the lead's, after the others'
+  int kv_heads = 0;                     // of the model; 0: unknown
   double watched_s = 0;
 };
 
@@ -56,7 +66,7 @@ enum class Verdict { kPassed, kFailed, kUnknown };
 const char* NameOf(Verdict verdict);  // "passed", "failed", "unknown"
 
 struct FormationCheck {
-  std::string name;  // "steps", "bytes", "blocks", "cpu"
+  std::string name;  // "steps", "bytes", "blocks", "part", "cpu"
   Verdict verdict = Verdict::kUnknown;
   std::string detail;  // for people
 };
@@ -76,10 +86,20 @@ Verdict VerdictOf(const std::vector<FormationCheck>& checks);
 //   steps   ran as many tp, sp and sp_tp steps as the lead, and more than none;
 //   bytes   moved bytes of collectives;
 //   blocks  holds as many blocks as the lead, within 20 % (at least 4 blocks);
+//   part    holds its part of the blocks that one instance alone would hold for the group's
+//           sequences: one of as many as there are members. Several members hold the same part if
+//           the model has fewer KV heads: then it is one of as many as there are heads;
 //   cpu     spent as much CPU time as the lead, within 20 %.
 // Blocks and CPU time are compared only if no member ran steps of its own, whose sequences hold
-// blocks too, and CPU time only if the lead spent a quarter of a second. A group that ran no step
-// is idle: that is unknown, not failed. The error of a reading fails "steps".
+// blocks too, and CPU time only if the lead spent a quarter of a second.
+//
+// The lead says what one instance alone would hold. A member may hold 20 % (at least 4 blocks) less
+// or more, for what changed between the readings, and one block more for each sequence: its last
+// block has room for as many tokens as several blocks of one instance alone. Where these are so
+// many that a member which holds everything would pass, the part is unknown.
+//
+// A group that ran no step is idle: that is unknown, not failed. The error of a reading fails
+// "steps".
 std::vector<FormationCheck> CheckGroup(const WatchedGroup& group);
 
 // The checks of formations that `now` does not have any more become unknown: their members were

@@ -21,11 +21,12 @@ struct Watch {
   std::vector<std::string> admin;  // by rank
 };
 
-std::string AdminOf(const v1::StatusResponse& status, uint64_t instance) {
+// As it registered; of an unknown instance all is empty.
+const v1::RegisterRequest& RegistrationOf(const v1::StatusResponse& status, uint64_t instance) {
   for (const v1::InstanceStatus& one : status.instances()) {
-    if (one.instance() == instance) return one.registration().admin_endpoint();
+    if (one.instance() == instance) return one.registration();
   }
-  return "";
+  return v1::RegisterRequest::default_instance();
 }
 
 // Reads the members into `numbers`, and the lead once more into `lead`.
@@ -58,7 +59,9 @@ std::vector<Watch> WatchesOf(const std::vector<v1::GroupStatus>& groups,
         watch.group.members.push_back(
             {.instance = member,
              .name = name == names.end() ? absl::StrCat(member) : name->second});
-        watch.admin.push_back(AdminOf(status, member));
+        const v1::RegisterRequest& registration = RegistrationOf(status, member);
+        watch.admin.push_back(registration.admin_endpoint());
+        watch.group.kv_heads = static_cast<int>(registration.kv().kv_heads());
       }
       watches.push_back(std::move(watch));
     }

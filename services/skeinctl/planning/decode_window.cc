@@ -25,7 +25,7 @@ Ran RanBetween(const DecodeWindow& window, const std::string& mode, int32_t rank
           at(window.last.step_tokens) - at(window.first.step_tokens)};
 }
 
-// Of a bound group its own mode is "tp" or "sp"; "sp_tp" is sp, too.
+// Of a bound group the mode is "tp", or that of its base: "sp", or "sp_tp" with a tp above 1.
 absl::StatusOr<DecodeSample> SampleOf(const DecodeWindow& window) {
   DecodeSample sample{.instances = window.target.instances};
   Ran ran;
@@ -33,15 +33,24 @@ absl::StatusOr<DecodeSample> SampleOf(const DecodeWindow& window) {
     ran = RanBetween(window, "own", 1);
   } else {
     const Ran tp = RanBetween(window, "tp", sample.instances);
-    Ran sp = RanBetween(window, "sp", sample.instances);
-    const Ran both = RanBetween(window, "sp_tp", sample.instances);
-    sp = {sp.steps + both.steps, sp.tokens + both.tokens};
-    if (tp.steps > 0 && sp.steps > 0) {
-      return absl::FailedPreconditionError(
-          absl::StrFormat("%.0f steps ran in TP and %.0f in SP", tp.steps, sp.steps));
+    const bool pure = window.target.base_tp == 1;
+    const Ran base = RanBetween(window, pure ? "sp" : "sp_tp", sample.instances);
+    const Ran other = RanBetween(window, pure ? "sp_tp" : "sp", sample.instances);
+    if (other.steps > 0) {
+      return absl::FailedPreconditionError(absl::StrFormat(
+          "%.0f steps ran in %s, which was not ordered", other.steps, pure ? "SP x TP" : "SP"));
     }
-    sample.mode = sp.steps > 0 ? DecodeMode::kSp : DecodeMode::kTp;
-    ran = sp.steps > 0 ? sp : tp;
+    if (tp.steps > 0 && base.steps > 0) {
+      return absl::FailedPreconditionError(absl::StrFormat(
+          "%.0f steps ran in TP and %.0f in %s", tp.steps, base.steps, pure ? "SP" : "SP x TP"));
+    }
+    if (base.steps > 0) {
+      sample.mode = DecodeMode::kBase;
+      sample.base_tp = window.target.base_tp;
+    } else {
+      sample.mode = DecodeMode::kTp;
+    }
+    ran = base.steps > 0 ? base : tp;
     if (const Ran own = RanBetween(window, "own", 1); own.tokens > 0) {
       return absl::FailedPreconditionError(
           absl::StrFormat("a bound instance ran %.0f steps alone", own.steps));

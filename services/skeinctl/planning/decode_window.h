@@ -16,9 +16,11 @@ namespace skein::services {
 struct DecodeTarget {
   uint64_t instance = 0;
   int32_t instances = 1;  // of the bound group
+  int32_t base_tp = 1;    // that its base was ordered with
   bool operator==(const DecodeTarget&) const = default;
 };
-// Of the model, as its instances stand now. FAILED_PRECONDITION: a switch is under way.
+// Of the model, as its instances stand now, with pure SP. FAILED_PRECONDITION: a switch is under
+// way.
 absl::StatusOr<std::vector<DecodeTarget>> DecodeTargets(const v1::ListGroupsResponse& groups,
                                                         const std::string& model);
 
@@ -32,7 +34,7 @@ struct DecodeWindow {
 // instance that is left over where groups of three are bound at two works alone, but at its side
 // others are bound. Each of the `streams` ran all the time, so the tokens of a step of all targets
 // are as many in sum. FAILED_PRECONDITION: they are not, because other requests ran, or streams
-// waited; or a bound group ran steps in both modes.
+// waited; or a bound group ran steps in TP and in its base, or in another base.
 absl::StatusOr<std::vector<DecodeSample>> SamplesOf(const std::vector<DecodeWindow>& windows,
                                                     int32_t size, int64_t streams,
                                                     int64_t least_steps);

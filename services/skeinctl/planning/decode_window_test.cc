@@ -2,6 +2,7 @@
 
 #include <string>
 
+#include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 
 namespace skein::services {
@@ -48,11 +49,27 @@ TEST(DecodeWindow, AnInstanceThatIsLeftOverGivesNoSample) {
   EXPECT_TRUE(only->empty());
 }
 
-TEST(DecodeWindow, StepsOfBothKindsOfSpAreSp) {
-  for (const char* mode : {"sp", "sp_tp"}) {
-    const auto samples = SamplesOf({WindowOf(2, mode, 100, 100)}, 2, 1, 10);
-    ASSERT_TRUE(samples.ok()) << samples.status();
-    EXPECT_EQ(samples->at(0).mode, DecodeMode::kSp) << mode;
+TEST(DecodeWindow, StepsOfTheBaseThatWasOrderedAreItsOwn) {
+  for (const int32_t base_tp : {1, 2, 4}) {
+    const char* const ordered = base_tp == 1 ? "sp" : "sp_tp";
+    for (const char* mode : {"sp", "sp_tp", "tp"}) {
+      DecodeWindow window = WindowOf(8, mode, 100, 100);
+      window.target.base_tp = base_tp;
+      const auto samples = SamplesOf({window}, 8, 1, 10);
+      if (mode == std::string("tp")) {
+        ASSERT_TRUE(samples.ok()) << samples.status();
+        EXPECT_EQ(samples->at(0).mode, DecodeMode::kTp);
+        EXPECT_EQ(samples->at(0).base_tp, 1);
+      } else if (mode == std::string(ordered)) {
+        ASSERT_TRUE(samples.ok()) << samples.status();
+        EXPECT_EQ(samples->at(0).mode, DecodeMode::kBase);
+        EXPECT_EQ(samples->at(0).base_tp, base_tp);
+      } else {
+        EXPECT_EQ(samples.status(), absl::FailedPreconditionError(absl::StrCat(
+                                        "100 steps ran in ", base_tp == 1 ? "SP x TP" : "SP",
+                                        ", which was not ordered")));
+      }
+    }
   }
 }
 
@@ -74,6 +91,10 @@ TEST(DecodeWindow, ABoundGroupRunsInOneModeAndNothingAlone) {
   DecodeWindow mixed = WindowOf(2, "tp", 100, 100);
   mixed.last.steps[{"sp", 2}] = 3;
   EXPECT_TRUE(absl::IsFailedPrecondition(SamplesOf({mixed}, 2, 1, 10).status()));
+  DecodeWindow both = WindowOf(4, "tp", 100, 100);
+  both.target.base_tp = 2;
+  both.last.steps[{"sp_tp", 4}] = 3;
+  EXPECT_TRUE(absl::IsFailedPrecondition(SamplesOf({both}, 4, 1, 10).status()));
   DecodeWindow own = WindowOf(2, "tp", 100, 100);
   own.last.steps[{"own", 1}] = 4;
   EXPECT_TRUE(SamplesOf({own}, 2, 1, 10).ok()) << "a step of no tokens only asks for free blocks";

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <set>
 #include <tuple>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -19,12 +20,22 @@ double Median(std::vector<double> values) {
   return (values[middle - 1] + values[middle]) / 2;
 }
 
-// One number of streams, in both modes.
+// One number of streams, in TP and in a base.
 struct Pair {
+  int64_t streams = 0;
   double tokens = 0;
   double tp_s = 0;
-  double sp_s = 0;
-  double Win() const { return std::log(tp_s / sp_s); }  // of SP
+  double base_s = 0;
+  double Win() const { return std::log(tp_s / base_s); }  // of the base
+};
+
+// Of what was measured of a base, the pairs from `cut` on are to run in it, those before it in TP.
+struct Choice {
+  int32_t base_tp = 1;
+  std::vector<Pair> pairs;  // by tokens
+  size_t cut = 0;
+
+  double SecondsOf(size_t pair) const { return pair < cut ? pairs[pair].tp_s : pairs[pair].base_s; }
 };
 
 class Finder {
@@ -42,23 +53,26 @@ class Finder {
   }
 
  private:
-  const DecodePoint* At(int32_t instances, DecodeMode mode, int64_t streams) const {
+  const DecodePoint* At(int32_t instances, DecodeMode mode, int64_t streams,
+                        int32_t base_tp = 1) const {
     const auto points = by_.find({instances, mode});
     if (points == by_.end()) return nullptr;
     for (const DecodePoint& point : points->second) {
-      if (point.streams == streams) return &point;
+      if (point.streams == streams && point.base_tp == base_tp) return &point;
     }
     return nullptr;
   }
 
-  std::vector<Pair> Pairs() const {
+  std::vector<Pair> Pairs(int32_t base_tp) const {
     std::vector<Pair> pairs;
     const auto tp = by_.find({size_, DecodeMode::kTp});
     if (tp == by_.end()) return pairs;
+    pairs.reserve(tp->second.size());
     for (const DecodePoint& point : tp->second) {
-      const DecodePoint* sp = At(size_, DecodeMode::kSp, point.streams);
-      if (sp == nullptr) continue;
-      pairs.push_back({(point.tokens + sp->tokens) / 2, point.seconds, sp->seconds});
+      const DecodePoint* base = At(size_, DecodeMode::kBase, point.streams, base_tp);
+      if (base == nullptr) continue;
+      pairs.push_back(
+          {point.streams, (point.tokens + base->tokens) / 2, point.seconds, base->seconds});
     }
     std::sort(pairs.begin(), pairs.end(),
               [](const Pair& a, const Pair& b) { return a.tokens < b.tokens; });
@@ -67,7 +81,7 @@ class Finder {
 
   // How many of the pairs, from the first on, are best run in TP.
   static size_t BestCut(const std::vector<Pair>& pairs) {
-    double saved = 0, most = 0;  // by SP, from the end on
+    double saved = 0, most = 0;  // by the base, from the end on
     size_t cut = pairs.size();
     for (size_t i = pairs.size(); i-- > 0;) {
       saved += pairs[i].Win();
@@ -85,41 +99,77 @@ class Finder {
     return win / static_cast<double>(pairs.size() - cut);
   }
 
-  static int64_t Between(const Pair& tp, const Pair& sp) {
-    const double lead = -tp.Win(), win = sp.Win();
+  static int64_t Between(const Pair& tp, const Pair& base) {
+    const double lead = -tp.Win(), win = base.Win();
     double tokens = tp.tokens;
-    if (lead > 0 && win > 0) tokens += (sp.tokens - tp.tokens) * lead / (lead + win);
-    // Above the last one in TP, and not the first one in SP.
+    if (lead > 0 && win > 0) tokens += (base.tokens - tp.tokens) * lead / (lead + win);
+    // Above the last one in TP, and not the first one in the base.
     const auto least = static_cast<int64_t>(std::floor(tp.tokens));
-    const auto most = static_cast<int64_t>(std::ceil(sp.tokens)) - 1;
+    const auto most = static_cast<int64_t>(std::ceil(base.tokens)) - 1;
     return std::clamp(static_cast<int64_t>(std::floor(tokens)), least, std::max(least, most));
   }
 
+  Choice ChoiceOf(int32_t base_tp) const {
+    Choice choice{.base_tp = base_tp, .pairs = Pairs(base_tp)};
+    const std::vector<Pair>& pairs = choice.pairs;
+    choice.cut = BestCut(pairs);
+    while (choice.cut < pairs.size() && MeanWin(pairs, choice.cut) < std::log1p(kShiftWin)) {
+      ++choice.cut;
+    }
+    return choice;
+  }
+
+  // By how much `choice` is faster than `other`, where not both run in TP and both were measured.
+  static double MeanWin(const Choice& choice, const Choice& other) {
+    double win = 0;
+    int points = 0;
+    for (size_t i = 0; i < choice.pairs.size(); ++i) {
+      for (size_t j = 0; j < other.pairs.size(); ++j) {
+        if (choice.pairs[i].streams != other.pairs[j].streams) continue;
+        if (i < choice.cut && j < other.cut) continue;
+        win += std::log(other.SecondsOf(j) / choice.SecondsOf(i));
+        ++points;
+      }
+    }
+    return points == 0 ? 0 : win / points;
+  }
+
   void FindShift(FormationFinding* found) const {
-    const std::vector<Pair> pairs = Pairs();
-    if (pairs.empty()) {
-      found->why_no_shift = "not measured in both TP and SP";
-      return;
+    std::optional<Choice> best;
+    std::optional<double> most_tokens;
+    found->all_modes = true;
+    for (const int32_t base_tp : BaseTpsOf(size_)) {
+      Choice choice = ChoiceOf(base_tp);
+      found->all_modes = found->all_modes && !choice.pairs.empty();
+      if (choice.pairs.empty()) continue;
+      most_tokens = std::max(most_tokens.value_or(0), choice.pairs.back().tokens);
+      if (choice.cut == choice.pairs.size()) continue;
+      if (best.has_value() && MeanWin(choice, *best) < std::log1p(kShiftWin)) continue;
+      best = std::move(choice);
     }
-    found->both_modes = true;
-    size_t cut = BestCut(pairs);
-    while (cut < pairs.size() && MeanWin(pairs, cut) < std::log1p(kShiftWin)) ++cut;
-    if (cut == pairs.size()) {
+    if (best.has_value()) {
+      const std::vector<Pair>& pairs = best->pairs;
+      const size_t cut = best->cut;
+      found->shift = scheduler::ShiftRule{
+          .tokens = cut == 0 ? 0 : Between(pairs[cut - 1], pairs[cut]), .tp = best->base_tp};
+    } else if (most_tokens.has_value()) {
       found->why_no_shift =
-          absl::StrFormat("up to %.0f tokens a step SP is not faster than TP", pairs.back().tokens);
-      return;
+          absl::StrFormat("up to %.0f tokens a step %s not faster than TP", *most_tokens,
+                          size_ > 2 ? "SP and SP x TP are" : "SP is");
+    } else {
+      found->why_no_shift = "not measured in both TP and SP";
     }
-    found->shift_tokens = cut == 0 ? 0 : Between(pairs[cut - 1], pairs[cut]);
   }
 
   // Seconds from one token of a stream to the next in the mode that such steps run in.
   std::optional<double> BoundSeconds(int64_t streams, const FormationFinding& found) const {
     const DecodePoint* tp = At(size_, DecodeMode::kTp, streams);
-    const DecodePoint* sp = At(size_, DecodeMode::kSp, streams);
     if (tp == nullptr) return std::nullopt;
     const bool shifts =
-        found.shift_tokens.has_value() && tp->tokens > static_cast<double>(*found.shift_tokens);
-    return shifts && sp != nullptr ? sp->seconds : tp->seconds;
+        found.shift.has_value() && tp->tokens > static_cast<double>(found.shift->tokens);
+    const DecodePoint* base =
+        shifts ? At(size_, DecodeMode::kBase, streams, found.shift->tp) : nullptr;
+    return base == nullptr ? tp->seconds : base->seconds;
   }
 
   void FindGain(FormationFinding* found) const {
@@ -147,34 +197,49 @@ class Finder {
 // Three digits are more than such a measurement is good for.
 double Rounded(double gain) { return std::round(gain * 1000) / 1000; }
 
+// As in docs/metrics.md.
+const char* ModeOf(const DecodePoint& point) {
+  if (point.mode == DecodeMode::kAlone) return "own";
+  if (point.mode == DecodeMode::kTp) return "tp";
+  return point.base_tp == 1 ? "sp" : "sp_tp";
+}
+
+int32_t TpOf(const DecodePoint& point) {
+  return point.mode == DecodeMode::kTp ? point.instances : point.base_tp;
+}
+
+std::string ShapeText(const DecodePoint& point) {
+  if (point.mode == DecodeMode::kBase) return BaseText(point.instances, point.base_tp);
+  return point.mode == DecodeMode::kTp ? "TP" : "own";
+}
+
 }  // namespace
 
-const char* NameOf(DecodeMode mode) {
-  switch (mode) {
-    case DecodeMode::kTp:
-      return "tp";
-    case DecodeMode::kSp:
-      return "sp";
-    case DecodeMode::kAlone:
-      break;
-  }
-  return "own";
+std::vector<int32_t> BaseTpsOf(int32_t size) {
+  std::vector<int32_t> tps;
+  for (int32_t tp = 1; scheduler::ShiftRule{.tp = tp}.Fits(size); tp *= 2) tps.push_back(tp);
+  return tps;
+}
+
+std::string BaseText(int32_t size, int32_t base_tp) {
+  return base_tp == 1 ? "SP" : absl::StrFormat("SP %d x TP %d", size / base_tp, base_tp);
 }
 
 std::vector<DecodePoint> DecodeMedians(const std::vector<DecodeSample>& samples) {
   struct Values {
     std::vector<double> tokens, seconds;
   };
-  std::map<std::tuple<int32_t, DecodeMode, int64_t>, Values> by;
+  std::map<std::tuple<int32_t, DecodeMode, int32_t, int64_t>, Values> by;
   for (const DecodeSample& sample : samples) {
-    Values& values = by[{sample.instances, sample.mode, sample.streams}];
+    Values& values = by[{sample.instances, sample.mode, sample.base_tp, sample.streams}];
     values.tokens.push_back(sample.tokens);
     values.seconds.push_back(sample.seconds);
   }
   std::vector<DecodePoint> points;
   for (const auto& [key, values] : by) {
-    const auto& [instances, mode, streams] = key;
-    points.push_back({instances, mode, streams, Median(values.tokens), Median(values.seconds)});
+    const auto& [instances, mode, base_tp, streams] = key;
+    points.push_back(
+        {instances, mode, streams, Median(values.tokens), Median(values.seconds), base_tp});
   }
   return points;
 }
@@ -193,17 +258,17 @@ scheduler::orchestrator::FormationProfile FormationProfileOf(
   for (const auto& [size, found] : findings) {
     if (!found.gain.has_value() || Rounded(*found.gain) <= 0) continue;
     profile.gains[size] = Rounded(*found.gain);
-    if (found.shift_tokens.has_value()) profile.shift_tokens[size] = *found.shift_tokens;
+    if (found.shift.has_value()) profile.shifts[size] = *found.shift;
   }
   return profile;
 }
 
 std::string FormationTable(const std::vector<DecodePoint>& points,
                            const std::map<int32_t, FormationFinding>& findings) {
-  std::string text = "instances  mode  streams  tokens a step  ms a step\n";
+  std::string text = "instances  mode         streams  tokens a step  ms a step\n";
   for (const DecodePoint& point : points) {
-    absl::StrAppendFormat(&text, "%9d  %-4s  %7d  %13.2f  %9.3f\n", point.instances,
-                          NameOf(point.mode), point.streams, point.tokens, point.seconds * 1e3);
+    absl::StrAppendFormat(&text, "%9d  %-11s  %7d  %13.2f  %9.3f\n", point.instances,
+                          ShapeText(point), point.streams, point.tokens, point.seconds * 1e3);
   }
   for (const auto& [size, found] : findings) {
     absl::StrAppendFormat(&text, "bound(%d): ", size);
@@ -212,8 +277,9 @@ std::string FormationTable(const std::vector<DecodePoint>& points,
     } else {
       absl::StrAppend(&text, "no gain: ", found.why_no_gain, "; ");
     }
-    if (found.shift_tokens.has_value()) {
-      absl::StrAppendFormat(&text, "SP above %d tokens a step\n", *found.shift_tokens);
+    if (found.shift.has_value()) {
+      absl::StrAppendFormat(&text, "%s above %d tokens a step\n", BaseText(size, found.shift->tp),
+                            found.shift->tokens);
     } else {
       absl::StrAppend(&text, "no shift: ", found.why_no_shift, "\n");
     }
@@ -223,10 +289,10 @@ std::string FormationTable(const std::vector<DecodePoint>& points,
 
 std::string DecodeCsv(const std::vector<DecodePoint>& points) {
   if (points.empty()) return "";
-  std::string text = "# decode steps: instances,mode,streams,tokens,seconds\n";
+  std::string text = "# decode steps: instances,mode,tp,streams,tokens,seconds\n";
   for (const DecodePoint& point : points) {
-    absl::StrAppendFormat(&text, "# %d,%s,%d,%.2f,%.9g\n", point.instances, NameOf(point.mode),
-                          point.streams, point.tokens, point.seconds);
+    absl::StrAppendFormat(&text, "# %d,%s,%d,%d,%.2f,%.9g\n", point.instances, ModeOf(point),
+                          TpOf(point), point.streams, point.tokens, point.seconds);
   }
   return text;
 }

@@ -21,8 +21,19 @@ constexpr auto kReadyMax = std::chrono::seconds(30);   // for communicators that
 constexpr auto kSwitchMax = std::chrono::seconds(90);  // a release waits for a minute at most
 constexpr auto kGlance = std::chrono::milliseconds(100);
 constexpr int32_t kSizeMax = 8;
-// More than any step has: all run in TP.
-constexpr uint64_t kNeverSp = 1'000'000'000;
+// More tokens than any step has: all run in TP.
+constexpr uint64_t kNever = 1'000'000'000;
+
+// How all steps of a bound group are to run: in full TP, or in a base.
+struct StepShape {
+  bool in_tp = true;
+  int32_t base_tp = 1;
+};
+std::vector<StepShape> ShapesOf(int32_t size) {
+  std::vector<StepShape> shapes = {StepShape{}};
+  for (const int32_t tp : BaseTpsOf(size)) shapes.push_back({.in_tp = false, .base_tp = tp});
+  return shapes;
+}
 
 struct Group {
   std::string name;
@@ -58,10 +69,9 @@ class PinnedGroups {
   PinnedGroups& operator=(const PinnedGroups&) = delete;
 
   absl::Status Take(const std::string& model);
-  // Each of `size` members, with steps of more than `shift_tokens` tokens in SP. Those that have
-  // fewer members work alone.
-  absl::Status Bind(int32_t size, uint64_t shift_tokens);
-  absl::Status Release() { return ForEach(Request::ACT_RELEASE, 0, 0); }
+  // Each of `size` members, with all steps in this shape. Those that have fewer members work alone.
+  absl::Status Bind(int32_t size, const StepShape& shape);
+  absl::Status Release() { return ForEach(Request::ACT_RELEASE, 0, {}); }
   absl::Status GiveBack();
 
   int64_t Instances() const;
@@ -69,7 +79,7 @@ class PinnedGroups {
   int64_t Targets(int32_t size) const;
 
  private:
-  absl::Status ForEach(Request::Act act, int32_t size, uint64_t shift_tokens);
+  absl::Status ForEach(Request::Act act, int32_t size, const StepShape& shape);
 
   ClusterClient* const client_;
   std::vector<Group> groups_;
@@ -120,7 +130,7 @@ int64_t PinnedGroups::Targets(int32_t size) const {
   return targets;
 }
 
-absl::Status PinnedGroups::ForEach(Request::Act act, int32_t size, uint64_t shift_tokens) {
+absl::Status PinnedGroups::ForEach(Request::Act act, int32_t size, const StepShape& shape) {
   touched_ = true;
   absl::Status all;
   for (const Group& group : groups_) {
@@ -130,23 +140,24 @@ absl::Status PinnedGroups::ForEach(Request::Act act, int32_t size, uint64_t shif
     request.set_group(group.name);
     if (act == Request::ACT_BIND) {
       request.set_size(static_cast<uint32_t>(size));
-      request.set_shift_tokens(shift_tokens);
+      request.set_shift_tokens(shape.in_tp ? kNever : 0);
+      request.set_shift_tp(static_cast<uint32_t>(shape.base_tp));
     }
     all.Update(client_->ChangeFormation(request, kSwitchMax).status());
   }
   return all;
 }
 
-absl::Status PinnedGroups::Bind(int32_t size, uint64_t shift_tokens) {
-  // What is bound at this size already would keep its threshold.
+absl::Status PinnedGroups::Bind(int32_t size, const StepShape& shape) {
+  // What is bound at this size already would keep its shape.
   if (absl::Status released = Release(); !released.ok()) return released;
-  return ForEach(Request::ACT_BIND, size, shift_tokens);
+  return ForEach(Request::ACT_BIND, size, shape);
 }
 
 absl::Status PinnedGroups::GiveBack() {
   if (!touched_) return absl::OkStatus();
   absl::Status done = Release();
-  done.Update(ForEach(Request::ACT_UNPIN, 0, 0));  // whatever came of the release
+  done.Update(ForEach(Request::ACT_UNPIN, 0, {}));  // whatever came of the release
   if (done.ok()) return done;
   std::string how;
   for (const Group& group : groups_) {
@@ -201,20 +212,24 @@ class Measurement {
   }
 
   absl::Status Rounds() {
-    Progress progress("formations",
-                      options_.rounds * (1 + 2 * static_cast<int64_t>(Sizes().size())));
+    int64_t each = 1;  // alone
+    for (const int32_t size : Sizes()) each += static_cast<int64_t>(ShapesOf(size).size());
+    Progress progress("formations", options_.rounds * each);
     for (int64_t round = 1; round <= options_.rounds; ++round) {
       const std::string in_round = absl::StrFormat("round %d of %d, ", round, options_.rounds);
       progress.Step(in_round + "each instance alone");
       absl::Status status = groups_.Release();
-      if (status.ok()) status = Streams("alone", 1, {1, groups_.Instances()});
+      if (status.ok()) status = Streams("alone", 1, /*base_tp=*/1, {1, groups_.Instances()});
       if (!status.ok()) return status;
       for (const int32_t size : Sizes()) {
-        for (const bool first : {true, false}) {
-          const bool in_sp = first == (round % 2 == 0);  // each mode is the first in turn
-          const std::string what = absl::StrFormat("bound(%d) in %s", size, in_sp ? "SP" : "TP");
+        const std::vector<StepShape> shapes = ShapesOf(size);
+        for (size_t i = 0; i < shapes.size(); ++i) {
+          // Each is the first in turn.
+          const StepShape& shape = shapes[(i + static_cast<size_t>(round) - 1) % shapes.size()];
+          const std::string what = absl::StrFormat(
+              "bound(%d) in %s", size, shape.in_tp ? "TP" : BaseText(size, shape.base_tp));
           progress.Step(in_round + what);
-          if (absl::Status s = BoundStreams(size, in_sp, what); !s.ok()) return s;
+          if (absl::Status s = BoundStreams(size, shape, what); !s.ok()) return s;
         }
       }
     }
@@ -222,28 +237,30 @@ class Measurement {
   }
 
   // A size that cannot be bound is not measured; the others are.
-  absl::Status BoundStreams(int32_t size, bool in_sp, const std::string& what) {
+  absl::Status BoundStreams(int32_t size, const StepShape& shape, const std::string& what) {
     if (StopSignalled()) return Stopped();
-    const absl::Status bound = groups_.Bind(size, in_sp ? 0 : kNeverSp);
+    const absl::Status bound = groups_.Bind(size, shape);
     if (absl::IsUnavailable(bound) || absl::IsDeadlineExceeded(bound)) return bound;
     if (!bound.ok()) {
       notes_.insert(absl::StrCat(what, ": not measured: ", std::string(bound.message())));
       return absl::OkStatus();
     }
-    return Streams(what, size,
+    return Streams(what, size, shape.base_tp,
                    StreamCounts(groups_.Targets(size), groups_.Instances(), options_.streams));
   }
 
-  absl::Status Streams(const std::string& what, int32_t size, const std::vector<int64_t>& counts) {
+  absl::Status Streams(const std::string& what, int32_t size, int32_t base_tp,
+                       const std::vector<int64_t>& counts) {
     const auto response = client_->Groups();
     if (!response.ok()) return response.status();
-    const auto targets = DecodeTargets(*response, options_.model);
+    auto targets = DecodeTargets(*response, options_.model);
     if (absl::IsFailedPrecondition(targets.status())) {  // the group is being released
       notes_.insert(
           absl::StrCat(what, ": not measured: ", std::string(targets.status().message())));
       return absl::OkStatus();
     }
     if (!targets.ok()) return targets.status();
+    for (DecodeTarget& target : *targets) target.base_tp = base_tp;
     for (const int64_t streams : counts) {
       if (StopSignalled()) return Stopped();
       auto samples = probe_.Run(*targets, size, streams, options_.steps);

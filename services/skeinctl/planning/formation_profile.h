@@ -1,5 +1,5 @@
 // What formations gain on a live cluster (skeinctl profile): binds the decode groups of a model at
-// each size, in TP and in SP, runs streams, and leaves the cluster as it was.
+// each size, in TP, in SP and in SP x TP, runs streams, and leaves the cluster as it was.
 //
 // Every instance of the model takes part, because the orchestrator spreads the streams over all:
 // the groups are bound together. While it measures, the groups are pinned; a pin of an operator is

@@ -235,7 +235,7 @@ void ProfileFlags::Register(FlagSet* set) {
       "\n"
       "Writes the profile to standard output and its error at each sample to standard error. The "
       "cluster should be idle. Prompts run on one prefill instance, and on several of a node in "
-      "each shape. Decode groups are bound at each size, in TP and in SP, to measure "
+      "each shape. Decode groups are bound at each size, in TP, in SP and in SP x TP, to measure "
       "what their formations gain; they are pinned meanwhile, and released and unpinned at the "
       "end, also after an error, Ctrl-C, or the end of the terminal.");
   RegisterCluster(&orchestrator, set);
@@ -257,7 +257,7 @@ void ProfileFlags::Register(FlagSet* set) {
       .OneOf({"auto", "off"});
   set->String(&formations, "formations",
               "auto: also measure what binding the decode instances of a node gains, and above how "
-              "many tokens a step runs in SP, where there are two or more; off: do not.")
+              "many tokens a step runs in SP or SP x TP, where there are two or more; off: do not.")
       .Value("WHEN")
       .OneOf({"auto", "off"});
   set->Int(&formation_rounds, "formation-rounds", "Number of measurements of each formation.", 1,

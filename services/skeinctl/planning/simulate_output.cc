@@ -42,7 +42,7 @@ constexpr std::array<Column, 13> kColumns = {{
 }};
 
 // Of rows with a formation.
-constexpr std::array<Column, 11> kDecodeColumns = {{
+constexpr std::array<Column, 12> kDecodeColumns = {{
     {"tpot_p50_s", "TPOT P50", Kind::kTpot, [](const R& r) { return r.decode->tpot_p50_s; }},
     {"tpot_p90_s", "TPOT P90", Kind::kTpot, [](const R& r) { return r.decode->tpot_p90_s; }},
     {"tpot_p99_s", "TPOT P99", Kind::kTpot, [](const R& r) { return r.decode->tpot_p99_s; }},
@@ -56,6 +56,7 @@ constexpr std::array<Column, 11> kDecodeColumns = {{
     {"own_steps", "OWN", Kind::kShare, [](const R& r) { return r.decode->step_share[0]; }},
     {"tp_steps", "TP", Kind::kShare, [](const R& r) { return r.decode->step_share[1]; }},
     {"sp_steps", "SP", Kind::kShare, [](const R& r) { return r.decode->step_share[2]; }},
+    {"sp_tp_steps", "SP x TP", Kind::kShare, [](const R& r) { return r.decode->step_share[3]; }},
     {"switches", "SWITCHES", Kind::kCount,
      [](const R& r) {
        const scheduler::SwitchCounts& counts = r.decode->switches;
@@ -68,6 +69,7 @@ constexpr char kDecodeLegend[] =
     "WAIT        from the end of prefill until the first decode step with the request begins\n"
     "PEAK        the most tokens of decode steps in any 5 s, per second\n"
     "OWN TP SP   shares of the decode steps: of instances alone, of bound ones in TP and in SP\n"
+    "SP x TP     likewise, of bound ones in both\n"
     "SWITCHES    binds and releases\n";
 
 constexpr char kLegend[] =

@@ -259,11 +259,6 @@ void DecodeShell::On(const scheduler::OpenFeed& effect) {
 }
 
 absl::StatusOr<int> DecodeShell::OpenGroup(const scheduler::OpenFeed& effect) {
-  if (!engine_->runs_group_steps) {
-    return absl::FailedPreconditionError(
-        "this instance's engine runs no steps of a group: those of --device cpu without "
-        "--device-memory-gib and of --device emulated do");
-  }
   if (effect.size > engine_->group_ranks_max) {
     return absl::FailedPreconditionError(
         absl::StrCat("size: ", effect.size, " instances, but this model's heads can be dealt to ",

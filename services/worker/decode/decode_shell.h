@@ -57,6 +57,10 @@ class DecodeShell : public WorkerShell<DecodeShell, scheduler::DecodeCore, sched
   // Finishes `call` when the core has heard of it.
   [[nodiscard]] bool Abort(scheduler::AbortRequest request, grpc::ServerUnaryReactor* call);
   uint64_t NextCall() { return next_call_.fetch_add(1); }
+  // Called on the loop with each gap that a stream saw at a switch. Before Start.
+  void ObserveGaps(std::function<void(const scheduler::StreamGap&)> seen) {
+    gap_seen_ = std::move(seen);
+  }
   // Any thread.
   engine::FabricCounts CommMade() const {
     return groups_.has_value() ? groups_->made() : engine::FabricCounts();
@@ -111,11 +115,15 @@ class DecodeShell : public WorkerShell<DecodeShell, scheduler::DecodeCore, sched
   void On(const scheduler::TellFormation& effect);
   // The context of these members of the group, and this instance's rank in it.
   absl::StatusOr<int> OpenGroup(const scheduler::OpenFeed& effect);
+  void On(const scheduler::StreamGap& effect) {
+    if (gap_seen_) gap_seen_(effect);
+  }
   void On(const scheduler::Drained&) { core_drained_ = true; }
   void On(const scheduler::EngineFailed& effect);
 
   std::atomic<uint64_t> next_call_{1};
   std::atomic<uint64_t> next_token_stream_{1};
+  std::function<void(const scheduler::StreamGap&)> gap_seen_;  // empty: nobody counts them
   // Only on the loop.
   bool core_drained_ = false;
   bool drained_told_ = false;

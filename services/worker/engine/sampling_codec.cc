@@ -50,8 +50,10 @@ engine::SamplingParams SamplingOf(const scheduler::RequestSpec& spec,
   }
   out.seed = in.seed();
   out.top_logprobs = in.top_logprobs();
-  out.min_tokens = static_cast<int>(spec.min_tokens);
-  if (spec.min_tokens > 0) out.suppressed_until_min_tokens = spec.stop_token_ids;
+  if (spec.min_tokens > 0) {  // of this attempt; the sampler counts the whole answer
+    out.min_tokens = static_cast<int>(spec.min_tokens + spec.sent_tokens);
+    out.suppressed_until_min_tokens = spec.stop_token_ids;
+  }
   return out;
 }
 

@@ -18,6 +18,12 @@ std::shared_ptr<const engine::SamplingParams> ProbeSampling() {
   return params;
 }
 
+std::shared_ptr<const std::vector<int32_t>> PromptOf(const scheduler::SpecPtr& spec) {
+  if (spec->sent_tokens == 0 || SKEIN_PLANT(sent_tokens_forgotten)) return {spec, &spec->prompt};
+  const std::span<const int32_t> asked = scheduler::AskedPrompt(*spec);
+  return std::make_shared<const std::vector<int32_t>>(asked.begin(), asked.end());
+}
+
 // How many entries both begin with. Tables are immutable: most steps have the last one's.
 size_t KeptBlocks(const scheduler::BlockTable& before, const scheduler::BlockTable& now) {
   if (before == nullptr) return 0;
@@ -35,7 +41,7 @@ absl::StatusOr<StepConversion::Known*> StepConversion::KnownOf(
   const auto known = known_.find(key);
   if (!probe && known != known_.end()) return &known->second;
   const absl::StatusOr<engine::SequenceHandle> handle = engine_->Admit(
-      {.prompt = {spec, &spec->prompt},
+      {.prompt = PromptOf(spec),
        .sampling = probe ? ProbeSampling()
                          : std::make_shared<const engine::SamplingParams>(SamplingFrom(*spec)),
        // One with an output was prefilled elsewhere: these logprobs have been told.
@@ -56,19 +62,27 @@ void StepConversion::PlanBlocks(const scheduler::StepSequence& sequence, Known* 
 }
 
 // The engine has what it was told and what it has sampled, the step in flight included. So one
-// token of the output may not be known here yet, and it is the last one.
+// token of the output may not be known here yet, and it is the last one. What an attempt before
+// sampled of the answer is output for the engine, too.
 void StepConversion::PlanOutput(const scheduler::StepSequence& sequence, Known* known,
                                 engine::PlannedSequence* planned) {
   static const std::vector<int32_t> kNone;
   const std::vector<int32_t>& output = sequence.output == nullptr ? kNone : *sequence.output;
-  const auto size = static_cast<int64_t>(output.size());
-  const int64_t run = sequence.position + sequence.count - scheduler::PromptTokens(*sequence.spec);
+  std::span<const int32_t> sent = scheduler::SentOutput(*sequence.spec);
+  if (SKEIN_PLANT(sent_tokens_forgotten)) sent = {};
+  const auto sent_tokens = static_cast<int64_t>(sent.size());
+  const int64_t size = sent_tokens + static_cast<int64_t>(output.size());
+  const int64_t run =
+      sequence.position + sequence.count - scheduler::PromptTokens(*sequence.spec) + sent_tokens;
   const int64_t before = std::max(size, run);
   planned->kept_output = std::min(known->output, before);
   known->output = before + (sequence.sample ? 1 : 0);
   if (SKEIN_PLANT(penalties_forget) && before == size) planned->kept_output = 0;
   if (planned->kept_output >= size) return;
-  planned->output.assign(output.begin() + planned->kept_output, output.end());
+  const int64_t kept_of_sent = std::min(planned->kept_output, sent_tokens);
+  planned->output.assign(sent.begin() + kept_of_sent, sent.end());
+  planned->output.insert(planned->output.end(),
+                         output.begin() + (planned->kept_output - kept_of_sent), output.end());
   if (!SKEIN_PLANT(penalties_forget)) return;
   const int64_t forgotten = std::max<int64_t>(run - sequence.count, 0);
   std::fill_n(planned->output.begin(), std::min(forgotten, size - planned->kept_output), 0);
@@ -86,7 +100,7 @@ StepConversion::Planned StepConversion::PlanOf(scheduler::RunStep step) {
     one.position = sequence.position;
     one.count = sequence.count;
     one.sample = sequence.sample;
-    one.token_index = static_cast<uint64_t>(sequence.token_index);
+    one.token_index = static_cast<uint64_t>(sequence.token_index + sequence.spec->sent_tokens);
     PlanBlocks(sequence, *known, &one);
     PlanOutput(sequence, *known, &one);
   }

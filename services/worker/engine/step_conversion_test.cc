@@ -169,5 +169,46 @@ TEST(StepConversion, OneProbeIsKnownAtATimeAndItIsGreedy) {
   }
 }
 
+// An attempt that goes on behind the beginning of an answer: the engine is told of this as output,
+// and counts its tokens in the index.
+TEST(StepConversion, WhatWasSentOfTheAnswerIsOutput) {
+  FakeEngine engine;
+  StepConversion conversion(&engine);
+  scheduler::StepSequence sequence = Sequence(1);
+  auto spec = std::make_shared<scheduler::RequestSpec>(*sequence.spec);
+  spec->prompt = {1, 2, 3, 21, 22};
+  spec->sent_tokens = 2;
+  sequence.spec = spec;
+  sequence.count = 2;
+  sequence.sample = false;
+  const auto slice = conversion.PlanOf({.step = 1, .sequences = {sequence}}).plan.sequences.at(0);
+  EXPECT_EQ(*engine.admitted.begin()->second.prompt, (std::vector<int32_t>{1, 2, 3}));
+  EXPECT_EQ(slice.output, (std::vector<int32_t>{21, 22}));
+  sequence.position = 2;
+  sequence.count = 3;
+  sequence.sample = true;
+  const auto last = conversion.PlanOf({.step = 2, .sequences = {sequence}}).plan.sequences.at(0);
+  EXPECT_EQ(last.kept_output, 2);
+  EXPECT_TRUE(last.output.empty());
+  EXPECT_EQ(last.token_index, 2u);
+  // The next step runs the token that this one samples, before anybody has told it.
+  sequence.position = 5;
+  sequence.count = 1;
+  sequence.token_index = 1;
+  sequence.output = std::make_shared<const std::vector<int32_t>>();
+  const auto next = conversion.PlanOf({.step = 3, .sequences = {sequence}}).plan.sequences.at(0);
+  EXPECT_EQ(next.kept_output, 3);
+  EXPECT_EQ(next.token_index, 3u);
+
+  // A decode instance that got the KV of all of it.
+  scheduler::StepSequence handed = sequence;
+  handed.id = {7, 2};
+  handed.position = 5;
+  handed.output = std::make_shared<const std::vector<int32_t>>(std::vector<int32_t>{23});
+  const auto first = conversion.PlanOf({.step = 4, .sequences = {handed}}).plan.sequences.at(0);
+  EXPECT_EQ(first.kept_output, 0);
+  EXPECT_EQ(first.output, (std::vector<int32_t>{21, 22, 23}));
+}
+
 }  // namespace
 }  // namespace skein::services

@@ -83,11 +83,10 @@ bool IsReproducible(const WorkerOptions& options, engine::CpuIsa isa) {
   return engine::ReproducibleCostsLittle(isa);
 }
 
-// Models with --device-memory-gib, on GPUs and of prefill-workers are run by ModelEngine, which
-// refuses steps of a group.
-bool RunsGroupSteps(const WorkerOptions& options, scheduler::Role role) {
-  const bool cpu = options.device == "cpu" && options.device_memory_gib == 0;
-  return role == scheduler::Role::kDecode && (cpu || options.device == "emulated");
+// Of the largest group that a worker's engine is to run steps in. Models of prefill-workers are run
+// by ModelEngine, which refuses steps of a group.
+int GroupRanksWanted(scheduler::Role role) {
+  return role == scheduler::Role::kDecode ? engine::kGroupRanksMax : 1;
 }
 
 // A worker's engine, and the largest group that it can run steps in; 1: none.
@@ -96,18 +95,18 @@ struct MadeEngine {
   int group_ranks_max = 1;
 };
 
-absl::StatusOr<MadeEngine> MakeModel(const WorkerOptions& options, bool groups,
+absl::StatusOr<MadeEngine> MakeModel(const WorkerOptions& options, int group_ranks,
                                      std::unique_ptr<engine::Ops> ops,
                                      std::unique_ptr<engine::Device> device,
                                      const engine::ModelEngineOptions& engine_options) {
-  if (!groups) {
+  if (group_ranks < 2) {
     auto made =
         engine::MakeModelEngine(options.model, std::move(ops), std::move(device), engine_options);
     if (!made.ok()) return made.status();
     return MadeEngine{*std::move(made)};
   }
   auto made = engine::GroupEngine::Make(options.model, std::move(ops), std::move(device),
-                                        engine_options, engine::kGroupRanksMax);
+                                        engine_options, group_ranks);
   if (!made.ok()) return made.status();
   const int ranks = (*made)->GroupRanksMax();
   return MadeEngine{*std::move(made), ranks};
@@ -132,7 +131,7 @@ absl::StatusOr<MadeEngine> MakeCpuEngine(const WorkerOptions& options, scheduler
                                  .isa = *isa,
                                  .reproducible = IsReproducible(options, *isa)});
   if (!ops.ok()) return ops.status();
-  return MakeModel(options, RunsGroupSteps(options, role), *std::move(ops), std::move(device),
+  return MakeModel(options, GroupRanksWanted(role), *std::move(ops), std::move(device),
                    *engine_options);
 }
 
@@ -178,17 +177,17 @@ absl::StatusOr<MadeEngine> MakeGpuEngine(const WorkerOptions& options, scheduler
   auto engine_options = ModelOptionsOf(options, role);
   if (!engine_options.ok()) return engine_options.status();
   engine_options->progress = LogProgress(progress);
-  auto made = engine::MakeCudaEngine(options.model, *engine_options);
+  auto made = engine::MakeCudaEngine(options.model, *engine_options, GroupRanksWanted(role));
   if (!made.ok()) return made.status();
   *gpu = std::move(made->device);
-  return MadeEngine{std::move(made->engine)};
+  return MadeEngine{std::move(made->engine), made->group_ranks_max};
 }
 
-absl::StatusOr<MadeEngine> MakeEmulated(const WorkerOptions& options, bool groups,
+absl::StatusOr<MadeEngine> MakeEmulated(const WorkerOptions& options, scheduler::Role role,
                                         std::unique_ptr<engine::Device> device) {
   auto made = MakeEmulatedEngine(options, std::move(device));
   if (!made.ok()) return made.status();
-  return MadeEngine{*std::move(made), groups ? engine::kGroupRanksMax : 1};
+  return MadeEngine{*std::move(made), GroupRanksWanted(role)};
 }
 
 absl::StatusOr<MadeEngine> MakeEngine(const WorkerOptions& options, scheduler::Role role,
@@ -199,7 +198,7 @@ absl::StatusOr<MadeEngine> MakeEngine(const WorkerOptions& options, scheduler::R
       absl::StrCat("--device: '", options.device, "' is not cpu, cuda:N or emulated"));
   if (options.device == "cpu") made = MakeCpuEngine(options, role, std::move(device), progress);
   if (options.device == "emulated") {
-    made = MakeEmulated(options, RunsGroupSteps(options, role), std::move(device));
+    made = MakeEmulated(options, role, std::move(device));
   }
   if (options.IsCuda()) made = MakeGpuEngine(options, role, progress, gpu);
   if (!made.ok()) return AboutModel(options, made.status());
@@ -238,7 +237,8 @@ absl::StatusOr<std::unique_ptr<engine::PathFabric>> MakeFabric(
       .plane = std::move(plane),
       .path = *path,
       .warn = [](const std::string& what) { LogWarning(what); }};
-  if (RunsGroupSteps(options, role)) fabric_options.step_ranks_max = engine::kGroupRanksMax;
+  // GroupContexts makes all aligned groups, whatever the model's heads can be dealt to.
+  if (GroupRanksWanted(role) > 1) fabric_options.step_ranks_max = engine::kGroupRanksMax;
   if (gpu == nullptr) return engine::MakeHostFabric(fabric_options);
   return engine::MakeGpuFabric(options.device, std::move(gpu), fabric_options);
 }
@@ -333,7 +333,6 @@ absl::StatusOr<WorkerEngine> MakeWorkerEngine(const WorkerOptions& options, sche
   if (!made.ok()) return made.status();
   out.engine = std::move(made->engine);
   out.group_ranks_max = made->group_ranks_max;
-  out.runs_group_steps = RunsGroupSteps(options, role);
   auto fabric = MakeFabric(options, role, *plane, std::move(gpu));
   if (!fabric.ok()) {
     const absl::Status named = NameTheFlag(options, fabric.status());

@@ -12,7 +12,6 @@
 #include "engine/comm/paths/path_fabric.h"
 #include "engine/device/copy_stream.h"
 #include "engine/handoff/staging_receiver.h"
-#include "engine/model/group/group_contexts.h"
 #include "engine/stepping/step_engine.h"
 #include "engine/transport/transport.h"
 #include "scheduler/base/messages.h"
@@ -26,8 +25,7 @@ struct WorkerEngine {
   std::unique_ptr<engine::Transport> transport;
   std::unique_ptr<engine::PathFabric> fabric;  // to step together with others; may be null
   std::unique_ptr<engine::StepEngine> engine;
-  bool runs_group_steps = false;                     // with a bound group; others refuse to bind,
-  int group_ranks_max = engine::kGroupRanksMax;      // as it does to a larger group
+  int group_ranks_max = 1;  // of the largest group that the engine runs steps in; 1: none
   std::vector<engine::RegionId> regions;             // one a layer
   std::string description;                           // of the regions, for grants
   std::unique_ptr<engine::StagingReceiver> staging;  // decode with --handoff=staging

@@ -67,16 +67,24 @@ TEST(MakeWorkerEngine, ATensorThatMakesACpuSlowerIsNamed) {
   }
 }
 
-TEST(MakeWorkerEngine, DecodeWorkersOnCpusRunStepsOfGroups) {
+TEST(MakeWorkerEngine, DecodeWorkersRunStepsOfGroups) {
   for (const scheduler::Role role : {scheduler::Role::kPrefill, scheduler::Role::kDecode}) {
     for (const double device_memory_gib : {0.0, 0.1}) {
       const auto made = MakeWorkerEngine(OptionsOf(engine::DType::kBF16, device_memory_gib), role);
       ASSERT_TRUE(made.ok()) << made.status();
-      const bool runs = role == scheduler::Role::kDecode && device_memory_gib == 0;
-      EXPECT_EQ(made->runs_group_steps, runs);
+      const bool runs = role == scheduler::Role::kDecode;
       EXPECT_EQ(made->group_ranks_max, runs ? 2 : 1) << "as many as the model has heads";
     }
   }
+}
+
+// Only instances with equally many blocks are bound together.
+TEST(MakeWorkerEngine, EqualMemoryBudgetsAreEqualPools) {
+  const WorkerOptions options = OptionsOf(engine::DType::kBF16, 0.1);
+  const auto one = MakeWorkerEngine(options, scheduler::Role::kDecode);
+  const auto other = MakeWorkerEngine(options, scheduler::Role::kDecode);
+  ASSERT_TRUE(one.ok() && other.ok()) << one.status() << other.status();
+  EXPECT_EQ(one->engine->Spec().kv.num_blocks, other->engine->Spec().kv.num_blocks);
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "services/worker/group/testing/bound_workers.h"
@@ -104,6 +105,36 @@ TEST_P(BoundWorkersTest, SwitchesInFlightChangeNoToken) {
 }
 
 INSTANTIATE_TEST_SUITE_P(OfSize, BoundWorkersTest, ::testing::Values(2, 4));
+
+class GroupOfFourTest : public BoundWorkersTest {};
+
+// Above the ordered number of tokens in SP 2 x TP 2, and then, under another bind, in pure SP: the
+// same sequences go on from the KV that steps of every shape have written.
+TEST_P(GroupOfFourTest, EveryBaseGivesTheTokensOfOneAlone) {
+  const auto steps_in = [this](const std::string& mode) {
+    uint64_t steps = 0;
+    for (const StepTotals& one : group_.lead().GroupSteps()) {
+      if (one.mode == mode) steps += one.steps;
+    }
+    return steps;
+  };
+  for (const auto& [base_tp, mode] : {std::pair(2, "sp_tp"), std::pair(1, "sp")}) {
+    StartAtLead(3);
+    group_.Bind(base_tp);
+    BoundWorkers::AwaitThat([&, mode = mode] { return steps_in(mode) > 0; });
+    group_.lead().ExpectTokensOfOneAlone(&alone_);
+    EXPECT_EQ(steps_in("sp") > 0, base_tp == 1) << "no other base than the ordered one";
+    group_.Release(Switch::kSequential);
+  }
+  EXPECT_GT(steps_in("tp"), 0u);
+  for (const auto& worker : group_.workers()) {
+    EXPECT_EQ(worker->GroupSteps(), group_.lead().GroupSteps());
+    EXPECT_TRUE(worker->shell().CheckInvariants().ok());
+    BoundWorkers::AwaitThat([&] { return worker->Look().blocks.free == kBlocks; });
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(OfSize, GroupOfFourTest, ::testing::Values(4));
 
 }  // namespace
 }  // namespace skein::services

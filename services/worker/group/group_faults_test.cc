@@ -124,7 +124,7 @@ class GroupFaults : public ::testing::Test {
       await([&] { return AllAre(Phase::kEnded); }, "all work alone");
       return true;
     };
-    epoch_ = node_.Prepare(0, kSize, 4);
+    epoch_ = node_.Prepare(0, kSize, scheduler::ShiftRule{.tokens = 4});
     await([&] { return AllAre(Phase::kPrepared); }, "all are prepared");
     if (ended()) return;
     node_.Commit(0, epoch_);

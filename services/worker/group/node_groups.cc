@@ -18,15 +18,26 @@ void LogMade(uint64_t generation, const absl::Status& status) {
   }
 }
 
-// Steps by kernels (PathFabric::StepGroups) have no way of the ledger: they go over CUDA IPC. A
-// group that has to do without kernels although its GPUs have it is told in a warning.
-engine::CommTotals WayOfGroup(const engine::GroupContext& group) {
+// How the group's bytes go. Steps by kernels (PathFabric::StepGroups) have no way of the ledger:
+// they go over CUDA IPC. A group that has to do without kernels although its GPUs have it is told
+// in a warning; which way it takes instead only the bytes tell that groups of its size have
+// `moved`.
+engine::CommTotals WayOfGroup(const engine::GroupContext& group,
+                              const std::vector<engine::CommTotals>& moved) {
   engine::CommTotals totals{.ranks = group.size(), .path = engine::CommPath::kIpc};
   const engine::GroupMode any = engine::ModesOf(group.size()).front();
   const engine::GroupWay* const way = engine::WayOf(*group.Part(any, {}).all);
-  if (way == nullptr) return totals;
-  totals.path = way->path();
-  totals.why_not = way->why_not();
+  if (way != nullptr) {
+    totals.path = way->path();
+    totals.why_not = way->why_not();
+    return totals;
+  }
+  for (const engine::CommTotals& one : moved) {
+    if (one.ranks != totals.ranks) continue;
+    totals.path = one.path;
+    totals.why_not = one.why_not;
+    if (one.path == engine::CommPath::kIpc) break;
+  }
   return totals;
 }
 
@@ -52,7 +63,7 @@ std::vector<engine::CommTotals> NodeGroups::Ways() const {
   const std::vector<engine::CommTotals> moved = fabric_->Totals();
   std::vector<engine::CommTotals> ways;
   for (const auto& group : contexts_.Ready()) {
-    engine::CommTotals way = WayOfGroup(*group);
+    engine::CommTotals way = WayOfGroup(*group, moved);
     for (const engine::CommTotals& one : moved) {
       if (one.ranks != way.ranks || one.path != way.path) continue;
       way.bytes = one.bytes;

@@ -103,11 +103,13 @@ void ExpectAllPass(const Readings& readings, const char* whose_cpu) {
     member.first = readings.first[rank];
     member.last = readings.last[rank];
     member.last.held_blocks = readings.held[rank].held_blocks;
+    member.last.bound = readings.held[rank].bound;
   }
   watched.lead_first = watched.members[0].first;
   watched.lead_last = watched.members[0].last;
+  watched.kv_heads = testing::kTinyKvHeads;
   const std::vector<FormationCheck> checks = CheckGroup(watched);
-  EXPECT_EQ(checks.size(), 4u);
+  EXPECT_EQ(checks.size(), 5u);
   for (const FormationCheck& check : checks) {
     std::printf("%s, CPU time of %s: %s, %s\n", check.name.c_str(), whose_cpu,
                 NameOf(check.verdict), check.detail.c_str());
@@ -125,7 +127,7 @@ TEST_F(PinnedGroup, EachMemberDoesAQuarterOfTheWork) {
     processes.first.push_back(NumbersOf(slot));
     steps.first.push_back(NumbersOf(slot, /*of_steps=*/true));
   }
-  const uint64_t epoch = node_.Prepare(0, kRanks, kShiftTokens);
+  const uint64_t epoch = node_.Prepare(0, kRanks, scheduler::ShiftRule{.tokens = kShiftTokens});
   node_.AwaitPhase(0, kRanks, epoch, Phase::kPrepared);
   node_.Commit(0, epoch);
   node_.AwaitPhase(0, kRanks, epoch, Phase::kBound);
@@ -139,6 +141,14 @@ TEST_F(PinnedGroup, EachMemberDoesAQuarterOfTheWork) {
     // It may have taken those of the next step already.
     EXPECT_GE(processes.held.back().held_blocks, blocks);
     EXPECT_LE(processes.held.back().held_blocks, blocks + kSequences);
+    // What the member says that one instance alone would hold is what one did hold, but for the
+    // tokens that each sequence may be ahead of those by.
+    ASSERT_TRUE(processes.held.back().bound.has_value());
+    const BoundKv& kv = *processes.held.back().bound;
+    EXPECT_EQ(kv.sequences, kSequences);
+    EXPECT_GE(kv.blocks, blocks);
+    EXPECT_LE(kv.blocks, blocks + kSequences);
+    EXPECT_NEAR(kv.blocks_alone, blocks_alone, kRanks * kSequences);
   }
   steps.held = processes.held;
   LetEnd();

@@ -1,5 +1,6 @@
 #include "services/http/admin.h"
 #include "services/worker/decode/decode_service.h"
+#include "services/worker/process/bound_metrics.h"
 #include "services/worker/process/run_worker.h"
 #include "services/worker/process/transports_page.h"
 #include "services/worker/process/worker_process.h"
@@ -28,6 +29,12 @@ scheduler::DecodeConfig ConfigOf(const WorkerOptions& options, const WorkerEngin
   config.max_sequence_tokens = spec.max_positions;
   config.lease_us = static_cast<int64_t>(options.lease_s * 1e6);
   return config;
+}
+
+void Observe(const std::string& model, Metrics* metrics, DecodeShell* shell) {
+  shell->ObserveGaps([gaps = StreamGapMetrics(model, metrics)](const scheduler::StreamGap& gap) {
+    gaps.Count(gap);
+  });
 }
 
 void Refresh(DecodeShell* shell, const std::string& model, Metrics* metrics) {
@@ -59,6 +66,7 @@ void Refresh(DecodeShell* shell, const std::string& model, Metrics* metrics) {
   blocks("quarantined", snapshot.blocks.quarantined);
   blocks("shared", snapshot.blocks.shared);
   blocks("claimed", snapshot.load.claimed_blocks);
+  RefreshBoundKv(snapshot.bound_kv, model, metrics);
   RefreshSteps(shell->StepTotalsByMode(), snapshot.probes, model, metrics);
   const auto buffers = [&](const char* state, int64_t count) {
     metrics
@@ -91,8 +99,8 @@ void AddPages(http::Routes* routes, WorkerPages<DecodeShell>* pages) {
 }  // namespace
 
 absl::Status RunDecodeWorker(const WorkerOptions& options) {
-  return RunWorker<DecodeShell, DecodeService>(options, scheduler::Role::kDecode, ConfigOf, Refresh,
-                                               AddPages);
+  return RunWorker<DecodeShell, DecodeService>(options, scheduler::Role::kDecode, ConfigOf, Observe,
+                                               Refresh, AddPages);
 }
 
 }  // namespace skein::services

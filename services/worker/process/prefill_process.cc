@@ -90,8 +90,9 @@ void AddPages(http::Routes* routes, WorkerPages<PrefillShell>* pages) {
 }  // namespace
 
 absl::Status RunPrefillWorker(const WorkerOptions& options) {
+  const auto observe = [](const std::string&, Metrics*, PrefillShell*) {};
   return RunWorker<PrefillShell, PrefillService>(options, scheduler::Role::kPrefill, ConfigOf,
-                                                 Refresh, AddPages);
+                                                 observe, Refresh, AddPages);
 }
 
 }  // namespace skein::services

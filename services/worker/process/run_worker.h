@@ -100,11 +100,13 @@ absl::StatusOr<WorkerEngine> LoadWorkerEngine(const WorkerOptions& options, sche
                                               WorkerStart* start);
 
 // Opens the admin port, loads the engine, listens, runs the core until a stop signal, drains.
-// `config_of` makes the core's config from engine and bound ports; `refresh` brings the metrics up
-// to date. `add_pages(routes, pages)` adds the role's own admin pages.
-template <typename Shell, typename Service, typename ConfigOf, typename Refresh, typename AddPages>
+// `config_of` makes the core's config from engine and bound ports. `observe(model, metrics, shell)`
+// makes the metrics that the shell observes while it runs; `refresh` brings the others up to date.
+// `add_pages(routes, pages)` adds the role's own admin pages.
+template <typename Shell, typename Service, typename ConfigOf, typename Observe, typename Refresh,
+          typename AddPages>
 absl::Status RunWorker(const WorkerOptions& options, scheduler::Role role, ConfigOf config_of,
-                       Refresh refresh, AddPages add_pages) {
+                       Observe observe, Refresh refresh, AddPages add_pages) {
   const std::string name = role == scheduler::Role::kPrefill ? "prefill-worker" : "decode-worker";
   const std::string model = ServedName(options);
   WorkerPages<Shell> pages(options, name);
@@ -122,6 +124,7 @@ absl::Status RunWorker(const WorkerOptions& options, scheduler::Role role, Confi
   if (!servers.ok()) return servers.status();
   pages.start.Listen(EndpointOf(options, *servers));
   shell.ObserveSteps(&StepTokens(engine->engine->Spec(), model, &pages.metrics));
+  observe(model, &pages.metrics, &shell);
   WorkerEnd& end = pages.end;
   shell.OnRefused([&end](const absl::Status& status) { end.Refused(status); });
   shell.Start(

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "engine/comm/call_bytes.h"
 #include "engine/cuda/collectives/collectives.h"
 #include "scheduler/vocabulary/check.h"
 
@@ -238,6 +239,7 @@ absl::Status KernelCommunicator::AllReduce(void* data, int64_t count, DType dtyp
   status = Begin(kAllReduce, count == 0, size, {}, {}, deadline);
   if (!status.ok() || count == 0 || Size() == 1) return status;
   PeerAllReduce(GroupUntil(deadline), data, count, dtype, parts_.stream);
+  Count(AllReduceBytes(Size(), static_cast<uint64_t>(count) * BytesOf(dtype)));
   return status;
 }
 
@@ -251,6 +253,7 @@ absl::Status KernelCommunicator::AllGather(std::span<const std::byte> send,
   if (!status.ok() || send.empty()) return status;
   PeerAllGather(GroupUntil(deadline), send.data(), static_cast<int64_t>(send.size()),
                 receive.data(), parts_.stream);
+  Count(AllGatherBytes(Size(), send.size()));
   return status;
 }
 
@@ -269,7 +272,9 @@ absl::Status KernelCommunicator::AllToAll(std::span<const std::span<const std::b
                     std::all_of(expected.begin(), expected.end(), is_empty);
   status = Begin(kAllToAll, asks, 0, sent, expected, deadline);
   // Others may have parts for one another: each of them meets every rank.
-  if (status.ok()) PeerAllToAll(GroupUntil(deadline), send, receive, parts_.stream);
+  if (!status.ok()) return status;
+  PeerAllToAll(GroupUntil(deadline), send, receive, parts_.stream);
+  Count(AllToAllBytes(Rank(), send, receive));
   return status;
 }
 

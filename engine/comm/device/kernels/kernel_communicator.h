@@ -73,6 +73,9 @@ class KernelCommunicator final : public Communicator {
   // REQUIRES: it is broken.
   absl::Status WhyBroken(CommDeadline deadline) { return hosts_->AllGather({}, {}, deadline); }
   const PeerGroup& GroupUntil(CommDeadline deadline);  // for a kernel that is queued now
+  void Count(uint64_t bytes) const {
+    if (parts_.queued != nullptr && bytes > 0) parts_.queued(Size(), bytes);
+  }
 
   const KernelFabricParts parts_;
   const std::unique_ptr<Communicator> hosts_, below_;

@@ -29,6 +29,7 @@
 
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <span>
@@ -66,6 +67,10 @@ struct KernelFabricParts {
   // Why a group takes the fabric below although `serves` it; any thread, once for each size and
   // reason. May be empty.
   std::function<void(const std::string&)> warn;
+
+  // Told of each kernel that was queued: the ranks of its group, and what it moves (call_bytes.h).
+  // On the thread that calls. May be empty.
+  std::function<void(int ranks, uint64_t bytes)> queued;
 };
 
 // Device bytes that one rank needs for all groups and modes of a node with `ranks` instances (2 to

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <chrono>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -109,6 +110,10 @@ class KernelSteps : public ::testing::TestWithParam<int> {
                 const std::lock_guard lock(mutex_);
                 warned_.push_back(text);
               };
+              parts.queued = [this](int ranks, uint64_t bytes) {
+                const std::lock_guard lock(mutex_);
+                queued_[ranks] += bytes;
+              };
               return MakeKernelFabric(std::move(parts)).value();
             },
             GetParam()),
@@ -154,6 +159,7 @@ class KernelSteps : public ::testing::TestWithParam<int> {
   static constexpr int kCalls = 6;
   std::mutex mutex_;
   std::vector<std::string> warned_;
+  std::map<int, uint64_t> queued_;  // bytes of all ranks, by the group's ranks
   std::atomic<int> calls_{0};
   LocalHub hub_;
   TestingRanks ranks_;
@@ -164,6 +170,31 @@ TEST_P(KernelSteps, TheHostsMeetAtTheBeginningAndAtTheEnd) {
   for (uint64_t tag = 1; tag <= 3; ++tag) {
     EXPECT_EQ(HostCallsOfAStep(group_, tag), 2 * GetParam()) << "two at each rank";
   }
+}
+
+// Of a reduction what a ring would send; what a rank keeps moves nowhere. Meetings move nothing.
+TEST_P(KernelSteps, EachKernelTellsItsBytes) {
+  const int ranks = GetParam();
+  const auto others = static_cast<uint64_t>(ranks - 1);
+  queued_ = {};
+  const auto ends = Run([ranks](Communicator* comm) {
+    comm->Tag(7);
+    std::vector<float> data(240, 1.0f);
+    absl::Status status = Sum(comm, &data);
+    const std::vector<std::byte> own(12);
+    std::vector<std::byte> all(12 * static_cast<size_t>(ranks));
+    if (status.ok()) status = comm->AllGather(own, all, Later());
+    const std::vector<std::span<const std::byte>> send(static_cast<size_t>(ranks), own);
+    std::vector<std::span<std::byte>> receive;
+    for (int r = 0; r < ranks; ++r) {
+      receive.push_back(std::span(all).subspan(12 * static_cast<size_t>(r), 12));
+    }
+    if (status.ok()) status = comm->AllToAll(send, receive, Later());
+    return status.ok() ? Meet(comm) : status;
+  });
+  for (const absl::Status& end : ends) EXPECT_TRUE(end.ok()) << end;
+  const uint64_t of_a_rank = 2 * others * 240 * 4 / static_cast<uint64_t>(ranks) + 2 * others * 12;
+  EXPECT_EQ(queued_, (std::map<int, uint64_t>{{ranks, of_a_rank * static_cast<uint64_t>(ranks)}}));
 }
 
 TEST_P(KernelSteps, RanksWithOtherTagsFindOutAtTheFirstCall) {

@@ -45,6 +45,7 @@ std::unique_ptr<GroupOfEngines> GroupOfEngines::Make(const std::string& model_di
   for (int rank = 0; rank < options.ranks; ++rank) {
     std::unique_ptr<Ops> ops = MakeOps(options.cpu_ops);
     std::unique_ptr<Device> device = MakeCpuDevice();
+    ModelEngineOptions engine_options = options.engine;
     if (options.far_bytes > 0) {
       const std::shared_ptr<FarDevice>& far = group->devices_[static_cast<size_t>(rank)];
       ops = MakeFarOps(far, std::move(ops));
@@ -54,8 +55,10 @@ std::unique_ptr<GroupOfEngines> GroupOfEngines::Make(const std::string& model_di
       TestingRankParts& parts = group->parts_[static_cast<size_t>(rank)];
       ops = std::move(parts.ops);
       device = std::move(parts.device);
+      if (parts.make_token_sampler) engine_options.make_token_sampler = parts.make_token_sampler;
+      if (parts.make_decode_runner) engine_options.make_decode_runner = parts.make_decode_runner;
     }
-    auto engine = GroupEngine::Make(model_dir, std::move(ops), std::move(device), options.engine,
+    auto engine = GroupEngine::Make(model_dir, std::move(ops), std::move(device), engine_options,
                                     options.ranks);
     EXPECT_TRUE(engine.ok()) << engine.status();
     if (!engine.ok()) return nullptr;

@@ -14,7 +14,9 @@
 #include "engine/device/testing/far_device.h"
 #include "engine/model/group/group_comms.h"
 #include "engine/model/group/group_engine.h"
+#include "engine/ops/decode_runner.h"
 #include "engine/ops/ops.h"
+#include "engine/sampling/token_sampler.h"
 
 namespace skein::engine {
 
@@ -23,6 +25,9 @@ struct TestingRankParts {
   std::unique_ptr<Ops> ops;
   std::unique_ptr<Device> device;
   std::unique_ptr<Fabric> fabric;
+  // Not null: in place of those of TestingGroupOptions::engine.
+  MakeTokenSampler make_token_sampler = nullptr;
+  MakeDecodeRunner make_decode_runner = nullptr;
 };
 
 struct TestingGroupOptions {

@@ -81,7 +81,7 @@ void BoundNode::PrepareAll() {
                      .generation = 1,
                      .size = Size(),
                      .keep_us = EndsOwnFirst(rank) ? kKeepForOwnUs : kKeepUs,
-                     .shift_tokens = ordered_shift_,
+                     .shift = ordered_shift_,
                      .own = own_},
                     now_);
     });

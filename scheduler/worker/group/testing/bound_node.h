@@ -71,7 +71,8 @@ class BoundNode {
   // What has happened so far.
   struct Counts {
     std::map<OwnSequences, int64_t> commits;
-    int64_t joins = 0, own_steps = 0, tp_steps = 0, sp_steps = 0, overs = 0;
+    int64_t joins = 0, own_steps = 0, overs = 0;
+    int64_t tp_steps = 0, sp_steps = 0, sp_tp_steps = 0;
     int64_t moved = 0, paused_steps = 0;  // own steps while own sequences pause
     int64_t came = 0, given_up = 0, refusals = 0, cut_off = 0;
   };
@@ -91,7 +92,7 @@ class BoundNode {
 
   // ---- what may happen ----
 
-  void OrderShiftAbove(int64_t tokens) { ordered_shift_ = tokens; }
+  void OrderShift(const ShiftRule& shift) { ordered_shift_ = shift; }
   void StopOrders() { orders_ = arrivals_ = false; }
   void OnlyOrders() { arrivals_ = false; }
 
@@ -206,7 +207,7 @@ class BoundNode {
   std::vector<Rank> ranks_;
   uint64_t epoch_ = 0;
   OwnSequences own_ = OwnSequences::kShare;  // of this epoch
-  std::optional<int64_t> ordered_shift_;
+  std::optional<ShiftRule> ordered_shift_;
   std::map<int, FormationTold> told_;  // what each rank has told last
   std::map<int, uint64_t> opening_;
   std::set<uint64_t> broken_;  // epochs whose communicators are

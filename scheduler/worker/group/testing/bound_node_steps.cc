@@ -48,7 +48,9 @@ void BoundNode::StartStep(int rank) {
     counts_.paused_steps += own_ == OwnSequences::kHardPreempt && !self.own.empty();
   }
   if (!self.step->mode.own() && !self.step->sequences.empty()) {
-    ++(self.step->mode.sp > 1 ? counts_.sp_steps : counts_.tp_steps);
+    const StepMode mode = self.step->mode;
+    EXPECT_EQ(mode.sp * mode.tp, Size());
+    ++(mode.sp == 1 ? counts_.tp_steps : mode.tp == 1 ? counts_.sp_steps : counts_.sp_tp_steps);
   }
 }
 

@@ -169,12 +169,14 @@ class BoundWorkers {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
   }
-  // All of them, under a new epoch.
-  void Bind() {
+  // All of them, under a new epoch; steps of more than kShiftTokens tokens run in a base with this
+  // tp.
+  void Bind(int32_t base_tp = 1) {
     ++epoch_;
     for (int i = 0; i < size(); ++i) {
       orchestrator_.Tell(i,
-                         scheduler::PrepareFormation{epoch_, 1, 0, size(), kKeepUs, kShiftTokens});
+                         scheduler::PrepareFormation{epoch_, 1, 0, size(), kKeepUs,
+                                                     scheduler::ShiftRule{kShiftTokens, base_tp}});
     }
     for (int i = 0; i < size(); ++i) Expect(i, Phase::kPrepared);
     orchestrator_.Tell(0, scheduler::CommitFormation{epoch_});

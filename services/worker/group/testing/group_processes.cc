@@ -153,13 +153,13 @@ void GroupProcesses::MakeGroups(const std::vector<int>& slots) {
       absl::StrCat("the communicators of generation ", generation_, " are made"));
 }
 
-uint64_t GroupProcesses::Prepare(int first, int count, std::optional<int64_t> shift_tokens,
+uint64_t GroupProcesses::Prepare(int first, int count, std::optional<scheduler::ShiftRule> shift,
                                  scheduler::OwnSequences own) {
   ++formation_epoch_;
   for (int rank = first; rank < first + count; ++rank) {
     orchestrator_.Tell(WorkerOf(rank),
                        scheduler::PrepareFormation{formation_epoch_, generation_, first, count,
-                                                   options_.keep_us, shift_tokens, own});
+                                                   options_.keep_us, shift, own});
   }
   return formation_epoch_;
 }

@@ -64,7 +64,7 @@ class GroupProcesses {
   // Ranks are those of the latest MakeGroups: as their workers were started.
   int SlotOf(int rank) const { return members_[Index(rank)]; }
   // Returns the epoch.
-  uint64_t Prepare(int first, int count, std::optional<int64_t> shift_tokens,
+  uint64_t Prepare(int first, int count, std::optional<scheduler::ShiftRule> shift,
                    scheduler::OwnSequences own = scheduler::OwnSequences::kShare);
   void Commit(int first, uint64_t epoch);
   void End(int rank, uint64_t epoch, Switch how);

@@ -89,9 +89,13 @@ std::string Numbers(DecodeShell* shell, WatchedEngine* engine) {
   for (const engine::CommTotals& one : shell->GroupWays()) {
     absl::StrAppend(&text, "skein_comm_bytes_total{ranks=\"", one.ranks, "\"} ", one.bytes, ";");
   }
-  absl::StrAppend(&text, "skein_kv_blocks{state=\"held\"} ", shell->Look()->snapshot.blocks.held,
-                  ";process_cpu_seconds_total ", ProcessCpuSeconds(), ";group_step_cpu_seconds ",
-                  engine->GroupCpuSeconds());
+  const scheduler::DecodeSnapshot seen = shell->Look()->snapshot;
+  absl::StrAppend(&text, "skein_kv_blocks{state=\"held\"} ", seen.blocks.held,
+                  ";skein_bound_sequences ", seen.bound_kv.sequences, ";skein_bound_kv_blocks ",
+                  seen.bound_kv.blocks, ";skein_bound_kv_blocks_alone ",
+                  seen.bound_kv.blocks_alone);
+  absl::StrAppend(&text, ";process_cpu_seconds_total ", ProcessCpuSeconds(),
+                  ";group_step_cpu_seconds ", engine->GroupCpuSeconds());
   return text;
 }
 

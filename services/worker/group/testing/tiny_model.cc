@@ -20,7 +20,6 @@ namespace skein::services::testing {
 namespace {
 
 constexpr int kLayers = 2;
-constexpr int kKvHeads = 4;
 constexpr int kHeadDim = 12;
 constexpr int kMaxPositions = 1024;
 constexpr int kEmulatedKvHeads = 8;
@@ -68,7 +67,7 @@ std::string WriteTinyModel(const std::string& name, const TinyDense& dense) {
                                  {"intermediate_size", dense.intermediate},
                                  {"num_hidden_layers", kLayers},
                                  {"num_attention_heads", 8},
-                                 {"num_key_value_heads", kKvHeads},
+                                 {"num_key_value_heads", kTinyKvHeads},
                                  {"head_dim", kHeadDim},
                                  {"vocab_size", kTinyVocabulary},
                                  {"max_position_embeddings", kMaxPositions}};
@@ -104,7 +103,7 @@ WorkerOptions TinyWorkerOptions(const std::string& device, const std::string& di
   if (device == "cpu") {
     options.model = dir;
     options.reproducible = "on";
-    block_bytes *= kKvHeads * kHeadDim;
+    block_bytes *= kTinyKvHeads * kHeadDim;
   } else {
     options.served_name = "m";
     options.emulated_vocab_size = kTinyVocabulary;

@@ -17,13 +17,14 @@ namespace skein::services::testing {
 
 inline constexpr int kTinyVocabulary = 203;
 inline constexpr int kTinyBlockTokens = 4;
+inline constexpr int kTinyKvHeads = 4;  // of the model on CPUs
 
 // The dense layers' sizes: of the hidden state, and of the feed-forward's middle.
 struct TinyDense {
   int hidden = 72, intermediate = 172;
 };
-// Writes a Llama of 2 layers with 8 heads and 4 KV heads under the test's temporary folder; returns
-// its folder.
+// Writes a Llama of 2 layers with 8 heads and kTinyKvHeads KV heads under the test's temporary
+// folder; returns its folder.
 std::string WriteTinyModel(const std::string& name, const TinyDense& dense = {});
 
 // Request {1, serial} of "m". Every other one is greedy; all ask for the logprobs of what they

@@ -1,0 +1,238 @@
+// Further attempts at requests whose instances were lost (router_core.h, attempt_losses.h).
+#include <gtest/gtest.h>
+
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_join.h"
+#include "scheduler/router/testing/router_core_fixture.h"
+
+namespace skein::scheduler {
+namespace {
+
+using testing::RouterCoreTest;
+using testing::Spec;
+
+HeadPtr HeadOf(const RequestHead& asked, RequestId id, std::span<const int32_t> sent) {
+  auto head = std::make_shared<RequestHead>(asked);
+  head->id = id;
+  head->prompt_tokens += static_cast<int64_t>(sent.size());
+  head->max_tokens -= static_cast<int64_t>(sent.size());
+  head->encoded = std::make_shared<const std::string>(absl::StrJoin(sent, ","));
+  return head;
+}
+
+RouterConfig Config() { return {.max_streams = 2, .max_queued = 1, .head_of_attempt = HeadOf}; }
+
+class RouterResumeTest : public RouterCoreTest {
+ protected:
+  RouterResumeTest() : RouterCoreTest(Config()) {}
+
+  // Brings an attempt that was submitted to a token stream.
+  void PlaceAttempt(RequestId id) {
+    Do(PlanUpdateReceived{id, Planned{{5}, {1}}});
+    const auto opened = Of<OpenTokens>(Do(PlanUpdateReceived{id, Placed{{5}, {2}, "d:2"}}));
+    ASSERT_EQ(opened.size(), 1u);
+    EXPECT_EQ(opened[0].id, id);
+  }
+  std::vector<RouterEffect> TokenOf(RequestId id, int64_t index, int32_t token = 42) {
+    return Do(TokenReceived{id, {5}, index, token, "", ""});
+  }
+  std::vector<RouterEffect> Lose(RequestId id) {
+    return Do(TokenStreamLost{id, {5}, absl::UnavailableError("the instance died")});
+  }
+  // The attempt that a loss led to, and what else it did.
+  static std::optional<SendSubmit> Submitted(const std::vector<RouterEffect>& effects) {
+    const auto submits = Of<SendSubmit>(effects);
+    EXPECT_LE(submits.size(), 1u);
+    return submits.empty() ? std::nullopt : std::optional(submits[0]);
+  }
+
+  // Lets time pass until an attempt begins. The orchestrator takes the router's reports meanwhile.
+  std::optional<SendSubmit> AwaitSubmit() {
+    for (int ticks = 0; ticks < 1000; ++ticks) {
+      now_ = core_.NextDeadline();
+      const auto effects = Do(RouterTick{});
+      if (const auto submit = Submitted(effects)) return submit;
+      if (!Of<SendRouterReport>(effects).empty()) Do(RouterReportTaken{});
+    }
+    return std::nullopt;
+  }
+
+  const RequestId first_{7, 1};
+};
+
+TEST_F(RouterResumeTest, ALostStreamGoesOnBehindWhatItsClientHas) {
+  Place(1);
+  TokenOf(first_, 0, 10);
+  TokenOf(first_, 1, 11);
+  const auto effects = Lose(first_);
+  EXPECT_TRUE(Of<End>(effects).empty());
+  const auto submit = Submitted(effects);
+  ASSERT_TRUE(submit.has_value());
+  EXPECT_EQ(submit->spec->id, first_.Attempt(1));
+  EXPECT_EQ(*submit->spec->encoded, "10,11");
+  EXPECT_EQ(submit->spec->max_tokens, 2);
+  EXPECT_TRUE(submit->accepted) << "it must not be refused now";
+  ASSERT_EQ(Of<SendRouterEnd>(effects).size(), 1u);
+  const RouterEnd told = Of<SendRouterEnd>(effects)[0].end;
+  EXPECT_EQ(told.id, first_);
+  EXPECT_EQ(told.how, RouterEnd::How::kResumed);
+  EXPECT_EQ(told.why, "the instance died; it goes on as request 7/1.1");
+
+  PlaceAttempt(first_.Attempt(1));
+  EXPECT_TRUE(TokenOf(first_, 2).empty()) << "of the attempt that was lost";
+  const auto token = Of<DeliverToken>(TokenOf(first_.Attempt(1), 0, 12));
+  ASSERT_EQ(token.size(), 1u);
+  EXPECT_EQ(token[0].id, first_);
+  EXPECT_EQ(token[0].index, 2);
+  TokenOf(first_.Attempt(1), 1, 13);
+  const auto ended =
+      Do(FinishedReceived{first_.Attempt(1), {5}, FinishReason::kLength, {}, 2, -1, ""});
+  const End end = Of<End>(ended).at(0);
+  EXPECT_EQ(end.id, first_);
+  EXPECT_TRUE(end.status.ok());
+  EXPECT_EQ(end.output_tokens, 4);
+  EXPECT_EQ(end.prompt_tokens, 3);
+  EXPECT_EQ(Of<SendRouterEnd>(ended).at(0).end.output_tokens, 2) << "of this attempt";
+  EXPECT_EQ(core_.Snapshot().resumes, 1u);
+}
+
+// Without a latency profile the orchestrator plans nothing anew, and says that the request failed.
+TEST_F(RouterResumeTest, SoDoesOneThatTheOrchestratorGivesUp) {
+  Place(1);
+  EXPECT_TRUE(Submitted(Do(PlanUpdateReceived{first_, Failed{absl::UnavailableError("lost")}})));
+  Do(Arrived{Spec(2)});
+  Do(PlanUpdateReceived{{7, 2}, Planned{{5}, {1}}});
+  EXPECT_TRUE(Submitted(Do(PlanUpdateReceived{{7, 2}, PlanEnded{}})));
+}
+
+TEST_F(RouterResumeTest, APlanThatIsReplacedAfterTokensIsLost) {
+  Place(1);
+  TokenOf(first_, 0);
+  const auto effects = Do(PlanUpdateReceived{first_, Planned{{9}, {1}}});
+  EXPECT_EQ(Of<CloseTokens>(effects).size(), 1u);
+  EXPECT_EQ(Submitted(effects)->spec->id, first_.Attempt(1));
+}
+
+TEST_F(RouterResumeTest, WhatTheRequestItselfFailsWithIsItsAnswer) {
+  for (const absl::Status& status :
+       {absl::InternalError("NaN"), absl::InvalidArgumentError("logit_bias")}) {
+    Place(1);
+    TokenOf(first_, 0);
+    const auto effects = Do(FinishedReceived{first_, {5}, FinishReason::kError, status, 1, -1, ""});
+    EXPECT_EQ(Of<End>(effects).at(0).status, status);
+  }
+  Place(2);
+  const Failed condemned{absl::UnavailableError("three processes ended under it"), {}, true};
+  EXPECT_EQ(Of<End>(Do(PlanUpdateReceived{{7, 2}, condemned})).at(0).status, condemned.status);
+}
+
+TEST_F(RouterResumeTest, WhatWasNotAcceptedIsRefusedAsBefore) {
+  Do(Arrived{Spec(1)});
+  const Failed none{absl::UnavailableError("no instance")};
+  EXPECT_EQ(Of<End>(Do(PlanUpdateReceived{first_, none})).at(0).status, none.status);
+}
+
+TEST_F(RouterResumeTest, OnlyTheEndOfAWholeAnswerWasLost) {
+  Place(1);
+  for (int64_t i = 0; i < 4; ++i) TokenOf(first_, i);
+  const End end = Of<End>(Lose(first_)).at(0);
+  EXPECT_EQ(end.reason, FinishReason::kLength);
+  EXPECT_EQ(end.output_tokens, 4);
+}
+
+// The instance that died may be named again before the orchestrator knows, and for a while there
+// may be none.
+TEST_F(RouterResumeTest, LaterAttemptsWaitLongerUntilTheTimeIsOver) {
+  Place(1);
+  TokenOf(first_, 0);
+  ASSERT_TRUE(Submitted(Lose(first_)).has_value());
+  std::vector<TimeUs> waits;
+  for (uint64_t attempt = 1;; ++attempt) {
+    ASSERT_LT(attempt, 100u);
+    const RequestId id = first_.Attempt(attempt);
+    const auto refused = Do(PlanUpdateReceived{id, Failed{absl::NotFoundError("no instance")}});
+    if (!Of<End>(refused).empty()) {
+      EXPECT_TRUE(absl::IsUnavailable(Of<End>(refused)[0].status)) << "it was accepted";
+      break;
+    }
+    EXPECT_EQ(core_.StateOf(first_), "resuming");
+    const TimeUs lost_us = now_;
+    const auto next = AwaitSubmit();
+    waits.push_back(now_ - lost_us);
+    ASSERT_TRUE(next.has_value());
+    EXPECT_EQ(next->spec->id, first_.Attempt(attempt + 1));
+    EXPECT_EQ(*next->spec->encoded, "42");
+  }
+  EXPECT_EQ(waits[0], AttemptLosses::kFirstWaitUs);
+  EXPECT_EQ(waits[1], 2 * AttemptLosses::kFirstWaitUs);
+  EXPECT_LE(waits.back(), AttemptLosses::kLastWaitUs);
+  EXPECT_GE(now_, 28 * kSecondUs);
+  EXPECT_LE(now_, 30 * kSecondUs);
+}
+
+TEST_F(RouterResumeTest, ATokenMakesTheTimeBeginAnew) {
+  AttemptLosses losses;
+  TimeUs now = 0;
+  for (int i = 0; i < 50; ++i, now += 20 * kSecondUs) {
+    EXPECT_TRUE(losses.Lose(AttemptLosses::kShortTokens, 30 * kSecondUs, now));
+    EXPECT_EQ(losses.begins_us(), now);
+  }
+}
+
+// It may be the request that ends the engines which run it.
+TEST_F(RouterResumeTest, AttemptsThatEndAfterAFewTokensAreNotRepeatedForEver) {
+  AttemptLosses losses;
+  EXPECT_TRUE(losses.Lose(5, 30 * kSecondUs, 0));
+  EXPECT_TRUE(losses.Lose(0, 30 * kSecondUs, 1)) << "it ran nowhere";
+  EXPECT_TRUE(losses.Lose(1, 30 * kSecondUs, 2));
+  EXPECT_FALSE(losses.Lose(1, 30 * kSecondUs, 3));
+}
+
+TEST_F(RouterResumeTest, AClientMayLeaveAndADeadlineMayPassWhileNoAttemptRuns) {
+  Place(1);
+  TokenOf(first_, 0);
+  Lose(first_);
+  Do(PlanUpdateReceived{first_.Attempt(1), Failed{absl::UnavailableError("none")}});
+  EXPECT_EQ(core_.StateOf(first_), "resuming");
+  EXPECT_EQ(core_.Snapshot().submitted, 1);
+  EXPECT_EQ(Of<End>(Do(ClientGone{first_})).size(), 1u);
+
+  Do(Arrived{Spec(2, 300)});
+  Do(PlanUpdateReceived{{7, 2}, Planned{{5}, {1}}});
+  Do(PlanUpdateReceived{{7, 2}, PlanEnded{}});
+  Do(PlanUpdateReceived{RequestId{7, 2}.Attempt(1), Failed{absl::UnavailableError("none")}});
+  now_ = 300;
+  const auto effects = Do(RouterTick{});
+  EXPECT_TRUE(absl::IsDeadlineExceeded(Of<End>(effects).at(0).status));
+}
+
+TEST_F(RouterResumeTest, AStopStringEndsARequestThatIsBetweenTwoAttempts) {
+  Place(1);
+  TokenOf(first_, 0);
+  Lose(first_);
+  EXPECT_EQ(Of<End>(Do(StopMatched{first_})).at(0).reason, FinishReason::kStop);
+}
+
+// Its orchestrator is away: the attempt waits for one as any request does.
+TEST_F(RouterResumeTest, AnAttemptWaitsForAnOrchestrator) {
+  Place(1);
+  TokenOf(first_, 0);
+  Do(LinkBroken{absl::UnavailableError("connection lost")});
+  EXPECT_FALSE(Submitted(Lose(first_)).has_value());
+  Reopen();
+  EXPECT_EQ(Submitted(Welcome({}, {4, {2}}))->spec->id, first_.Attempt(1));
+}
+
+TEST_F(RouterResumeTest, TheNextAttemptKnowsWhichEnginesFailed) {
+  Place(1);
+  TokenOf(first_, 0);
+  const Failed failed{absl::UnavailableError("the engine failed"), {{51}}};
+  EXPECT_EQ(Submitted(Do(PlanUpdateReceived{first_, failed}))->failed_engines, FailedEngines{{51}});
+}
+
+}  // namespace
+}  // namespace skein::scheduler
