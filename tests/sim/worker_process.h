@@ -372,6 +372,7 @@ class DecodeProcess : public WorkerProcess<DecodeProcess, scheduler::DecodeCore,
   void Execute(scheduler::CloseFeed& effect);
   void Execute(scheduler::SendOnFeed& effect);
   void Execute(scheduler::TellFormation& effect);
+  void Execute(scheduler::DecodeBegan&) {}
 
   // To whom it has granted blocks, in all incarnations.
   const std::set<std::pair<scheduler::RequestId, scheduler::Epoch>>& granted() const {

@@ -199,7 +199,8 @@ class DecodePairTest : public ::testing::Test {
     std::map<uint64_t, EndStream> streams_ended;
     std::map<uint64_t, EndedRequest> ended;  // as reported
     std::vector<AnswerOpenTransfer> opens;
-    std::deque<GrantId> closing;  // with late_writers_
+    std::deque<GrantId> closing;          // with late_writers_
+    std::map<uint64_t, TimeUs> waits_us;  // for the first decode step
   };
   Instance& At(int rank) { return instances_[static_cast<size_t>(rank)]; }
 
@@ -245,6 +246,9 @@ class DecodePairTest : public ::testing::Test {
     Do(effect.rank, FeedArrived{rank, effect.message});
   }
   void On(int rank, const TellFormation& effect) { At(rank).told = effect.told; }
+  void On(int rank, const DecodeBegan& effect) {
+    EXPECT_TRUE(At(rank).waits_us.emplace(effect.spec->id.serial, effect.waited_us).second);
+  }
 
   std::array<Instance, 2> instances_;
   std::deque<std::pair<int, DecodeEvent>> inbox_;

@@ -122,6 +122,9 @@ absl::Status RunWorker(const WorkerOptions& options, scheduler::Role role, Confi
   if (!servers.ok()) return servers.status();
   pages.start.Listen(EndpointOf(options, *servers));
   shell.ObserveSteps(&StepTokens(engine->engine->Spec(), model, &pages.metrics));
+  if constexpr (requires { shell.ObserveDecodeQueue(nullptr); }) {
+    shell.ObserveDecodeQueue(&DecodeQueueSeconds(model, &pages.metrics));
+  }
   WorkerEnd& end = pages.end;
   shell.OnRefused([&end](const absl::Status& status) { end.Refused(status); });
   shell.Start(
