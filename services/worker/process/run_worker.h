@@ -125,9 +125,6 @@ absl::Status RunWorker(const WorkerOptions& options, scheduler::Role role, Confi
   pages.start.Listen(EndpointOf(options, *servers));
   shell.ObserveSteps(&StepTokens(engine->engine->Spec(), model, &pages.metrics));
   observe(model, &pages.metrics, &shell);
-  if constexpr (requires { shell.ObserveDecodeQueue(nullptr); }) {
-    shell.ObserveDecodeQueue(&DecodeQueueSeconds(model, &pages.metrics));
-  }
   WorkerEnd& end = pages.end;
   shell.OnRefused([&end](const absl::Status& status) { end.Refused(status); });
   shell.Start(
