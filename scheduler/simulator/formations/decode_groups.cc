@@ -285,7 +285,7 @@ absl::Status CheckDecodeGroups(const DecodeOptions& decode, const DecodeGroupsOp
     return absl::InvalidArgumentError(absl::StrCat(
         formation.name, " needs more decode instances than the ", members, " of a node"));
   }
-  if (formation.kind == Kind::kShift && !groups.profile.shift_tokens.contains(size)) {
+  if (formation.kind == Kind::kShift && !groups.profile.shifts.contains(size)) {
     return absl::InvalidArgumentError(absl::StrCat(
         "shift needs a profile whose formations name shift_tokens of ", size, " instances"));
   }

@@ -84,7 +84,7 @@ TEST(DecodeGroupsTest, WhatCannotBeIsRefused) {
   EXPECT_EQ(CheckDecodeGroups(Decode(3), Groups("hybrid")).message(),
             "hybrid needs more decode instances than the 3 of a node");
   DecodeGroupsOptions shift = Groups("shift");
-  shift.profile.shift_tokens = {{4, 6}};
+  shift.profile.shifts = {{4, {.tokens = 6}}};
   EXPECT_TRUE(CheckDecodeGroups(Decode(4), shift).ok());
   EXPECT_EQ(CheckDecodeGroups(Decode(8), shift).message(),
             "shift needs a profile whose formations name shift_tokens of 8 instances");
@@ -142,7 +142,7 @@ TEST(DecodeGroupsTest, AHybridRunsBothKindsOfSteps) {
 
 TEST(DecodeGroupsTest, ShiftRunsFewTokensInTpAndManyInSp) {
   DecodeGroupsOptions shift = Groups("shift");
-  shift.profile.shift_tokens = {{8, 18}};
+  shift.profile.shifts = {{8, {.tokens = 18}}};
   const Load quiet = Every(60, 4, 200);
   EXPECT_EQ(Decoded(quiet, Decode(8), shift).figures.tpot_p50_s,
             Decoded(quiet, Decode(8), Groups("bound(8)")).figures.tpot_p50_s);
@@ -220,7 +220,7 @@ TEST(DecodeGroupsTest, AtRandomAllRequestsEnd) {
       decode.blocks = 60;
       DecodeGroupsOptions groups = Groups(name);
       groups.node_instances = 4;
-      groups.profile.shift_tokens = {{4, 3}};
+      groups.profile.shifts = {{4, {.tokens = 3}}};
       groups.batch_sequences = 1 + static_cast<int64_t>(random.Uniform() * 8);
       const DecodeGroupsRun run = Decoded(load, decode, groups);
       EXPECT_EQ(run.run.finished, 150) << seed << name;
