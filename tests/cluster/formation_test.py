@@ -241,17 +241,24 @@ def a_group_that_ran_no_step_is_neither_right_nor_wrong():
 
 
 def a_member_that_is_killed_leaves_the_others_working_alone():
+    """A member of one group, and then the lead of the other, while streams run: none of them breaks."""
     with tempfile.TemporaryDirectory() as folder, up(folder, orchestrator_flags=["--instance-lease-s=2"]) as cluster:
         group = await_communicators(cluster)
         ids, names = group["instances"], members(cluster)
         order(cluster, "bind", "--group", group["name"], "--size", "2")
-        cluster.kill(names[ids[1]])
-        cluster.until(lambda: ids[1] not in group_of(cluster)["instances"], "its loss is seen")
-        alone = lambda: not any(name != "independent" and ids[0] in own for name, own in shown(cluster))  # noqa: E731
-        cluster.until(alone, "the other one works alone")
-        prompt = list(range(1, 40))
-        for _ in range(4):
-            assert complete(cluster, prompt, 12) == continuation(prompt, 12, **SHAPE)
+        with Streams(cluster, clients=6) as streams:
+            def await_answers(more):
+                goal = streams.answered + more
+                cluster.until(lambda: streams.answered >= goal or streams.failures, "streams run")
+            await_answers(6)
+            for killed, left in ((ids[1], ids[0]), (ids[2], ids[3])):
+                cluster.kill(names[killed])
+                cluster.until(lambda gone=killed: gone not in group_of(cluster)["instances"], "its loss is seen")
+                alone = lambda one=left: not any(name != "independent" and one in own for name, own in shown(cluster))  # noqa: E731
+                cluster.until(alone, "the other one works alone")
+                await_answers(6)
+        assert not streams.failures, streams.failures
+        assert cluster.metric(cluster.processes["router"], "skein_router_resumes_total") > 0, "no stream met a fault"
         cluster.assert_idle_and_whole()
 
 

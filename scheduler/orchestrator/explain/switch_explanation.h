@@ -49,7 +49,6 @@ struct SwitchExplanation {
 
   // Facts by which TellMeanings finds the meaning.
   bool hard = false;   // a release: what the group runs is taken back
-  bool leads = false;  // the request's instance leads the group
   bool lost = false;   // that instance left or was lost before the switch ended
   SwitchMeaning meaning = SwitchMeaning::kAlone;
 };

@@ -1,4 +1,5 @@
 // What switches of formations meant for a request.
+#include "scheduler/base/own_end_first.h"
 #include "scheduler/orchestrator/explain/explanation.h"
 
 namespace skein::scheduler {
@@ -10,8 +11,7 @@ SwitchMeaning MeaningOfBind(const SwitchExplanation& bind) {
   const bool done = bind.ended_us.has_value() && bind.outcome == orchestrator::SwitchOutcome::kDone;
   if (!done) return SwitchMeaning::kAlone;
   if (bind.own == OwnSequences::kHardPreempt) return SwitchMeaning::kPaused;
-  const bool taken_in = bind.own == OwnSequences::kSoftPreempt && bind.leads;
-  return taken_in ? SwitchMeaning::kTakenIn : SwitchMeaning::kAlone;
+  return OwnJoinGroup(bind.own) ? SwitchMeaning::kTakenIn : SwitchMeaning::kAlone;
 }
 
 }  // namespace
@@ -53,13 +53,13 @@ const char* NameOf(SwitchMeaning meaning) {
 }
 
 // The first one that is told may release a group whose bind is left out. A group that was bound
-// with kSoftPreempt while the request was at its lead had taken it in.
+// with kSoftPreempt while the request was at one of its members had taken it in.
 void TellMeanings(PlanExplanation* plan) {
   uint64_t group = plan->RunsInGroup() ? plan->formation_epoch : 0;  // that computes it; 0: none
   for (size_t i = 0; i < plan->switches.size(); ++i) {
     SwitchExplanation& one = plan->switches[i];
-    const bool taken_in_before = i == 0 && plan->switches_left_out > 0 && one.to == 1 &&
-                                 one.leads && one.own == OwnSequences::kSoftPreempt;
+    const bool taken_in_before =
+        i == 0 && plan->switches_left_out > 0 && one.to == 1 && OwnJoinGroup(one.own);
     const bool in_group = one.epoch == group || taken_in_before;
     if (one.lost) {
       one.meaning = SwitchMeaning::kLost;

@@ -21,7 +21,6 @@ SwitchNotes::OneNote* SwitchNotes::Find(const SwitchEnded& report) const {
 
 SwitchNotes::OneNote* SwitchNotes::Add(const SwitchEnded& report, const Begun& begun) {
   const auto note = std::make_shared<OneNote>();
-  note->lead = report.members.front();
   note->told.epoch = report.epoch;
   note->told.from = report.from;
   note->told.to = report.to;
@@ -83,7 +82,6 @@ void SwitchNotes::Tell(TimeUs decided_us, PlanExplanation* plan) const {
     SwitchExplanation one = note.told;
     one.began_us -= decided_us;
     if (one.ended_us.has_value()) *one.ended_us -= decided_us;
-    one.leads = note.lead == plan->decode;
     one.lost = notes.left_us != kNever && note.told.ended_us.value_or(kNever) >= notes.left_us;
     plan->switches.push_back(std::move(one));
   }

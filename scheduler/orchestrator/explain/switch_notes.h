@@ -56,7 +56,6 @@ class SwitchNotes {
 
  private:
   struct OneNote {
-    InstanceId lead;
     SwitchExplanation told;  // its times are of the clock
   };
   struct Notes {
