@@ -170,6 +170,8 @@ struct AnnounceOf {
   // bound no more, OpenTransfer is refused with RESOURCE_EXHAUSTED; if it ends while KV is on its
   // way, the request ends with UNAVAILABLE.
   uint64_t formation = 0;
+  // As AssignOf's. A bound group runs it with others all the same.
+  bool suspect = false;
 };
 using AnnounceOrder = AnnounceOf<RequestHead>;
 using AnnounceRequest = AnnounceOf<RequestSpec>;

@@ -54,9 +54,10 @@ struct TokenStreamRequest {
 
 struct FinishedTokens {
   FinishReason reason = FinishReason::kError;
-  absl::Status status;        // OK for stop and length
-  int64_t output_tokens = 0;  // sampled tokens, including the stop token
-  int32_t stop_token = -1;    // the sampled stop token when reason is kStop
+  absl::Status status;         // OK for stop and length
+  int64_t output_tokens = 0;   // sampled tokens, including the stop token
+  int32_t stop_token = -1;     // the sampled stop token when reason is kStop
+  bool engine_failed = false;  // the instance's engine failed in a step with the request
 };
 
 // Consecutive tokens of one request, and its end if it has ended.

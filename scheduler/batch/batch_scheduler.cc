@@ -78,12 +78,16 @@ void BatchScheduler::PlanDecode(std::vector<StepItem>* step) const {
                     std::max<int64_t>(1, limits_.max_batch_sequences - 1));
   }
   for (const auto& [last_turn, id] : decoding_) {
+    const Sequence& sequence = sequences_.at(id);
+    if (sequence.alone && !step->empty()) continue;  // it is the first of the next step
     if (--room < 0) break;
-    step->push_back({.id = id, .position = sequences_.at(id).computed, .count = 1, .sample = true});
+    step->push_back({.id = id, .position = sequence.computed, .count = 1, .sample = true});
+    if (sequence.alone) break;
   }
 }
 
 void BatchScheduler::PlanPrompts(PlanSequence before, std::vector<StepItem>* step) const {
+  if (!step->empty() && sequences_.at(step->front().id).alone) return;
   int64_t tokens = limits_.max_batch_tokens - static_cast<int64_t>(step->size());
   int64_t places = limits_.max_batch_sequences - static_cast<int64_t>(step->size());
   for (const PromptKey& key : prompts_) {

@@ -4,8 +4,9 @@
 //
 // Decode tokens come first; if there are too many, those of the least recently stepped sequences.
 // Prefill slices fill the rest, in plan order. While a prompt waits, decode tokens leave at least
-// `min_slice_tokens` of the budget to prompts, so neither side starves. A prompt that must run
-// alone gets its own steps; the prompts behind it wait. Prompts that are put last come behind all
+// `min_slice_tokens` of the budget to prompts, so neither side starves. A sequence that must run
+// alone gets its own steps: the prompts behind its prompt wait, and when it decodes it takes turns
+// with the others. Prompts that are put last come behind all
 // others, so they only fill what is left of a step.
 //
 // Invariants, by number:
@@ -49,8 +50,8 @@ class BatchScheduler {
  public:
   explicit BatchScheduler(const BatchLimits& limits);
 
-  // A sequence with `known` tokens (>= 1) of which `computed` have their KV. `alone`: its prompt is
-  // computed in steps of its own. REQUIRES: id unknown.
+  // A sequence with `known` tokens (>= 1) of which `computed` have their KV. `alone`: it runs in
+  // steps of its own. REQUIRES: id unknown.
   void Add(RequestId id, PlanSequence order, int64_t known, int64_t computed, bool alone = false);
   // A prompt is put last, or is no longer. Unknown ids and decoding sequences are ignored.
   void PutLast(RequestId id, bool last);

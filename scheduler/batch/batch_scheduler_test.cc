@@ -35,6 +35,32 @@ TEST(BatchSchedulerTest, Invariant3PromptsFillTheStepInPlanOrder) {
   EXPECT_EQ(batch.Plan(), (std::vector<StepItem>{{Id(2), 0, 6, false}, {Id(1), 0, 2, false}}));
 }
 
+TEST(BatchSchedulerTest, WhatMustBeAloneDecodesInTurnsWithTheOthers) {
+  BatchScheduler batch({.max_batch_tokens = 8});
+  batch.Add(Id(1), {1}, 4, 3);
+  batch.Add(Id(2), {2}, 6, 5, /*alone=*/true);
+  batch.Add(Id(3), {3}, 9, 8);
+  batch.Add(Id(4), {4}, 9, 8, /*alone=*/true);
+  const auto ids = [&] {
+    std::vector<uint64_t> step;
+    for (const StepItem& item : batch.Plan()) step.push_back(item.id.serial);
+    batch.Complete();
+    EXPECT_TRUE(batch.CheckInvariants().ok()) << batch.CheckInvariants();
+    return step;
+  };
+  using Ids = std::vector<uint64_t>;
+  for (int turn = 0; turn < 3; ++turn) {
+    EXPECT_EQ(ids(), (Ids{1, 3}));
+    EXPECT_EQ(ids(), Ids{2});
+    EXPECT_EQ(ids(), Ids{4});
+  }
+  batch.Add(Id(5), {5}, 3, 0);  // a prompt goes with the others
+  EXPECT_EQ(ids(), (Ids{1, 3, 5}));
+  EXPECT_EQ(ids(), Ids{2});
+  EXPECT_EQ(ids(), Ids{4});
+  EXPECT_EQ(ids(), (Ids{1, 3, 5}));
+}
+
 TEST(BatchSchedulerTest, APromptThatMustBeAloneSharesItsStepsWithNothing) {
   BatchScheduler batch({.max_batch_tokens = 8, .max_slice_tokens = 6});
   batch.Add(Id(1), {10}, 2, 0);
@@ -50,7 +76,9 @@ TEST(BatchSchedulerTest, APromptThatMustBeAloneSharesItsStepsWithNothing) {
   batch.Complete();
   EXPECT_EQ(batch.Plan(), (std::vector<StepItem>{{Id(2), 6, 3, true}}));
   batch.Complete();
-  EXPECT_EQ(batch.Plan().size(), 3u);
+  EXPECT_EQ(batch.Plan(), (std::vector<StepItem>{{Id(4), 9, 1, true}, {Id(3), 0, 2, true}}));
+  batch.Complete();
+  EXPECT_EQ(batch.Plan(), (std::vector<StepItem>{{Id(2), 9, 1, true}})) << "it decodes alone, too";
 }
 
 TEST(BatchSchedulerTest, Invariant3WhatIsPutLastFillsWhatTheOthersLeave) {

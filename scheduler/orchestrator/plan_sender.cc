@@ -89,6 +89,7 @@ void PlanSender::Start(const Request& request, const Member& member) {
 
 void PlanSender::Announce(const Request& request) {
   AnnounceOrder announce{request.spec, request.epoch};
+  announce.suspect = IsSuspect(request);
   if (request.shares_prompt) announce.prompt_of = request.spec->prompt_of;
   if (!request.shares_prompt) announce.formation = request.formation;
   for (const Member& member : request.members) {

@@ -59,6 +59,7 @@ struct ClientRequest {
   absl::Status refusal;  // what it ends with if no cell takes it
   Epoch epoch;
   InstanceId decode;            // where its token stream is, or was last
+  Incarnation decode_process;   // likewise
   std::string decode_endpoint;  // of the stream that was attached ahead
   int64_t delivered = 0;
   int64_t delivered_before = 0;  // of these, by attempts before this one
@@ -66,7 +67,8 @@ struct ClientRequest {
   AttemptLosses losses;
   TimeUs arrived_us = 0;
   TimeUs submitted_us = 0;
-  TimeUs first_token_us = -1;  // -1: none came
+  TimeUs first_token_us = -1;  // of this attempt; -1: none came
+  TimeUs placed_us = kNever;   // this attempt, for the first time
   RequestTimes times;
   TimeUs deadline_us = kNever;
   // kStreamOver: what the request ends with if it is not planned anew in time. kResuming: if it is

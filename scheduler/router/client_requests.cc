@@ -110,8 +110,8 @@ ClientRequest* ClientRequests::FindStream(RequestId id, Epoch epoch) {
 
 std::vector<RequestId> ClientRequests::InCell(size_t cell) const {
   std::vector<RequestId> ids;
-  for (const auto& [id, request] : requests_) {
-    if (request.cell == cell) ids.push_back(id);
+  for (const auto& [first, request] : requests_) {
+    if (request.cell == cell) ids.push_back(request.spec->id);
   }
   return ids;
 }

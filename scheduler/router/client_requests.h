@@ -80,9 +80,9 @@ class ClientRequests {
   ClientRequest* Find(RequestId id);
   ClientRequest* FindStream(RequestId id, Epoch epoch);  // that has one, under this epoch
   const std::map<RequestId, ClientRequest>& all() const { return requests_; }  // by first attempt
-  std::vector<RequestId> InCell(size_t cell) const;
-  int64_t running() const { return running_; }  // that are not queued
-  TimeUs OldestQueuedUs() const;                // its arrival; kNever: none is queued
+  std::vector<RequestId> InCell(size_t cell) const;  // their present attempts
+  int64_t running() const { return running_; }       // that are not queued
+  TimeUs OldestQueuedUs() const;                     // its arrival; kNever: none is queued
   std::string_view StateOf(RequestId id) const;
   absl::Status CheckInvariants() const;
 

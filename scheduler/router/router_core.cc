@@ -31,6 +31,13 @@ RouterEnd EndOf(const ClientRequest& request, const End& end, bool client_gone) 
   return out;
 }
 
+// A further attempt is sooner there than a plan that takes long to come.
+TimeUs ReplanWait(const RouterConfig& config) {
+  constexpr TimeUs kMaxUs = kSecondUs / 2;
+  const bool resumes = config.head_of_attempt != nullptr && config.resume_wait_us > 0;
+  return resumes ? std::min(config.replan_wait_us, kMaxUs) : config.replan_wait_us;
+}
+
 // What was lost with the instances: others may do it.
 bool IsPassing(const absl::Status& status) {
   return absl::IsUnavailable(status) || absl::IsCancelled(status) || absl::IsAborted(status);
@@ -46,7 +53,7 @@ RouterCore::RouterCore(const RouterConfig& config)
                  .max_retry_after_us = config.max_retry_after_us},
                 &snapshot_),
       cells_({.cells = config.cells,
-              .replan_wait_us = config.replan_wait_us,
+              .replan_wait_us = ReplanWait(config),
               .orchestrator_wait_us = config.orchestrator_wait_us,
               .session = config.session},
              {.now = &now_, .requests = &requests_, .snapshot = &snapshot_, .effects = &effects_}) {
@@ -148,6 +155,7 @@ void RouterCore::AttachAhead(Request& request, const Planned& planned) {
   if (request.state != State::kSubmitted) return;
   requests_.SetState(request, State::kAhead);
   request.decode = planned.decode;
+  request.decode_process = planned.decode_incarnation;
   request.decode_endpoint = planned.decode_endpoint;
   effects_.push_back(OpenTokens{request.spec->id, request.epoch, planned.decode_incarnation,
                                 planned.decode_endpoint, request.cell.value_or(0),
@@ -166,8 +174,12 @@ void RouterCore::Lose(Request& request, FinishReason reason, absl::Status status
   cells_.AwaitReplan(request);
 }
 
-// A client that knows nothing of its request yet may send it again itself.
+// A client that knows nothing of its request yet may send it again itself. A first attempt was
+// found possible; what makes a later one impossible is a loss, too.
 void RouterCore::LoseAttempt(Request& request, FinishReason reason, absl::Status status) {
+  if (request.losses.count() > 0 && absl::IsInvalidArgument(status)) {
+    status = absl::UnavailableError(status.message());
+  }
   if (!IsPassing(status) || request.progress == Progress::kNone) {
     return Finish(request, reason, std::move(status));
   }
@@ -179,7 +191,7 @@ void RouterCore::Resume(Request& request, FinishReason reason, absl::Status stat
     return Finish(request, FinishReason::kLength, absl::OkStatus());  // only its end was lost
   }
   if (config_.head_of_attempt == nullptr ||
-      !request.losses.Lose(request.DeliveredNow(), config_.resume_wait_us, now_)) {
+      !request.losses.Lose(request.placed_us, config_.resume_wait_us, now_)) {
     return Finish(request, reason, std::move(status));
   }
   ++snapshot_.resumes;
@@ -205,6 +217,7 @@ void RouterCore::BeginAttempt(Request& request) {
   request.delivered_before = request.delivered;
   request.submitted_us = now_;
   request.first_token_us = -1;
+  request.placed_us = kNever;
   request.lost = absl::OkStatus();
   requests_.SetState(request, State::kSubmitted);
   cells_.Submit(request);
@@ -217,6 +230,7 @@ void RouterCore::Apply(Request& request, const Placed& placed) {
   const bool attached = request.state == State::kAhead && request.epoch == placed.epoch &&
                         request.decode_endpoint == placed.endpoint;
   if (!attached) cells_.CloseStream(request);
+  request.decode_process = placed.incarnation;
   Place(request, placed.epoch, placed.decode);
   if (attached) return;
   effects_.push_back(OpenTokens{request.spec->id, placed.epoch, placed.incarnation, placed.endpoint,
@@ -227,6 +241,7 @@ void RouterCore::Apply(Request& request, const Placed& placed) {
 void RouterCore::Place(Request& request, Epoch epoch, InstanceId decode) {
   requests_.SetState(request, State::kStreaming);
   request.progress = Progress::kBegun;
+  request.placed_us = std::min(request.placed_us, now_);
   request.epoch = epoch;
   request.decode = decode;
   cells_.StopWaiting(request);
@@ -283,6 +298,9 @@ void RouterCore::On(const TokenReceived& event) {
 void RouterCore::On(const FinishedReceived& event) {
   Request* request = requests_.FindStream(event.id, event.epoch);
   if (request == nullptr) return;
+  if (event.engine_failed && request->decode_process != Incarnation{}) {
+    NoteFailed({request->decode_process}, request);
+  }
   const int64_t emitted = event.output_tokens - (event.stop_token >= 0 ? 1 : 0);
   const bool complete =
       event.reason == FinishReason::kStop || event.reason == FinishReason::kLength;
@@ -298,6 +316,8 @@ void RouterCore::On(const FinishedReceived& event) {
   }
   absl::Status status = event.status;
   if (!complete && status.ok()) status = absl::InternalError("the decode instance gave no reason");
+  // The process at that address is another one, which knows nothing of the request.
+  if (absl::IsNotFound(status)) status = absl::UnavailableError(status.message());
   if (!complete) return Lose(*request, event.reason, std::move(status));
   if (event.times.has_value() && request->delivered == 0) request->times.prefill = event.times;
   Finish(*request, event.reason, std::move(status), event.stop_token, event.prompt_logprobs);

@@ -77,6 +77,7 @@ struct FinishedReceived {
   int32_t stop_token = -1;
   std::string prompt_logprobs;             // when max_tokens is 0
   std::optional<PrefillTimes> times = {};  // likewise
+  bool engine_failed = false;              // as FinishedTokens has it
 };
 struct TokenStreamLost {  // by itself; after FinishedReceived it is ignored
   RequestId id;

@@ -174,22 +174,31 @@ TEST_F(RouterResumeTest, LaterAttemptsWaitLongerUntilTheTimeIsOver) {
   EXPECT_LE(now_, 30 * kSecondUs);
 }
 
-TEST_F(RouterResumeTest, ATokenMakesTheTimeBeginAnew) {
+TEST(AttemptLosses, APlacementMakesTheTimeBeginAnew) {
   AttemptLosses losses;
   TimeUs now = 0;
   for (int i = 0; i < 50; ++i, now += 20 * kSecondUs) {
-    EXPECT_TRUE(losses.Lose(AttemptLosses::kShortTokens, 30 * kSecondUs, now));
+    EXPECT_TRUE(losses.Lose(now - AttemptLosses::kShortUs, 30 * kSecondUs, now));
     EXPECT_EQ(losses.begins_us(), now);
   }
 }
 
-// It may be the request that ends the engines which run it.
-TEST_F(RouterResumeTest, AttemptsThatEndAfterAFewTokensAreNotRepeatedForEver) {
+// It may be the request that ends the processes which run it.
+TEST(AttemptLosses, AttemptsThatEndSoonAreNotRepeatedForEver) {
   AttemptLosses losses;
-  EXPECT_TRUE(losses.Lose(5, 30 * kSecondUs, 0));
-  EXPECT_TRUE(losses.Lose(0, 30 * kSecondUs, 1)) << "it ran nowhere";
-  EXPECT_TRUE(losses.Lose(1, 30 * kSecondUs, 2));
-  EXPECT_FALSE(losses.Lose(1, 30 * kSecondUs, 3));
+  EXPECT_TRUE(losses.Lose(0, 30 * kSecondUs, 1));
+  EXPECT_TRUE(losses.Lose(kNever, 30 * kSecondUs, 2)) << "it ran nowhere";
+  EXPECT_TRUE(losses.Lose(2, 30 * kSecondUs, 3));
+  EXPECT_FALSE(losses.Lose(3, 30 * kSecondUs, 4));
+
+  AttemptLosses slow;
+  TimeUs now = 0;
+  int lost = 0;
+  while (slow.Lose(now, 30 * kSecondUs, now + AttemptLosses::kShortUs)) {
+    now += AttemptLosses::kShortUs;
+    ASSERT_LT(++lost, 1000);
+  }
+  EXPECT_EQ(lost, AttemptLosses::kPlacedMax - 1);
 }
 
 TEST_F(RouterResumeTest, AClientMayLeaveAndADeadlineMayPassWhileNoAttemptRuns) {
@@ -225,6 +234,53 @@ TEST_F(RouterResumeTest, AnAttemptWaitsForAnOrchestrator) {
   EXPECT_FALSE(Submitted(Lose(first_)).has_value());
   Reopen();
   EXPECT_EQ(Submitted(Welcome({}, {4, {2}}))->spec->id, first_.Attempt(1));
+}
+
+// It is named by the id of the attempt.
+TEST_F(RouterResumeTest, AnAttemptThatANewOrchestratorDoesNotKnowIsSubmittedAnew) {
+  Place(1);
+  TokenOf(first_, 0);
+  Lose(first_);
+  const RouterHello hello = Break();
+  ASSERT_EQ(hello.requests.size(), 1u);
+  EXPECT_EQ(hello.requests[0].id, first_.Attempt(1));
+  const auto submit = Submitted(Welcome({first_.Attempt(1)}, {4, {2}}));
+  ASSERT_TRUE(submit.has_value());
+  EXPECT_EQ(submit->spec->id, first_.Attempt(1));
+}
+
+TEST_F(RouterResumeTest, WhatMakesALaterAttemptImpossibleIsALossToo) {
+  Place(1);
+  TokenOf(first_, 0);
+  Lose(first_);
+  const RequestId second = first_.Attempt(1);
+  const auto effects =
+      Do(PlanUpdateReceived{second, Failed{absl::InvalidArgumentError("fits no instance")}});
+  EXPECT_TRUE(Of<End>(effects).empty());
+  EXPECT_EQ(AwaitSubmit()->spec->id, first_.Attempt(2));
+  PlaceAttempt(first_.Attempt(2));
+  const absl::Status unknown = absl::NotFoundError("no transfer of the request is open here");
+  const auto lost =
+      Do(FinishedReceived{first_.Attempt(2), {5}, FinishReason::kError, unknown, 0, -1, ""});
+  EXPECT_TRUE(Of<End>(lost).empty()) << "another process is at that address";
+}
+
+TEST_F(RouterResumeTest, ANextAttemptBeginsSoonIfNoPlanComes) {
+  Place(1);
+  EXPECT_FALSE(Submitted(Lose(first_)).has_value()) << "its orchestrator may plan it anew";
+  EXPECT_EQ(AwaitSubmit()->spec->id, first_.Attempt(1));
+  EXPECT_LE(now_, kSecondUs / 2);
+}
+
+TEST_F(RouterResumeTest, AnEngineThatFailedIsKnownAtOnce) {
+  Do(Arrived{Spec(1)});
+  Do(PlanUpdateReceived{first_, Planned{{5}, {1}}});
+  Do(PlanUpdateReceived{first_, Placed{{5}, {2}, "d:1", {61}}});
+  TokenOf(first_, 0);
+  const absl::Status failed = absl::UnavailableError("the engine failed");
+  const auto effects = Do(FinishedReceived{
+      first_, {5}, FinishReason::kError, failed, 1, -1, "", {}, /*engine_failed=*/true});
+  EXPECT_EQ(Submitted(effects)->failed_engines, FailedEngines{{61}});
 }
 
 TEST_F(RouterResumeTest, TheNextAttemptKnowsWhichEnginesFailed) {

@@ -90,7 +90,8 @@ void TokenStreams::End(EndStream effect) {
   sequence.finished = {.reason = effect.reason,
                        .status = std::move(effect.status),
                        .output_tokens = effect.output_tokens,
-                       .stop_token = effect.stop_token};
+                       .stop_token = effect.stop_token,
+                       .engine_failed = effect.engine_failed};
   if (!effect.prompt_logprobs.empty()) sequence.prompt_logprobs = std::move(effect.prompt_logprobs);
   if (effect.times.has_value()) sequence.times = effect.times;
   QueueIfSendable(it->first, sequence);

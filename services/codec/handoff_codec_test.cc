@@ -38,11 +38,14 @@ TEST(HandoffCodec, AnAnnouncementForABoundGroupMayHaveWriters) {
   announce.set_epoch(3);
   announce.add_writers(104);
   announce.set_formation(9);
+  announce.set_suspect(true);
   const auto decoded = FromProto(announce);
   ASSERT_TRUE(decoded.ok()) << decoded.status();
   EXPECT_EQ(decoded->formation, 9u);
+  EXPECT_TRUE(decoded->suspect);
   scheduler::AnnounceOrder order{Encode(*decoded->spec), decoded->epoch, decoded->writers};
   order.formation = decoded->formation;
+  order.suspect = decoded->suspect;
   EXPECT_TRUE(MessageDifferencer::Equals(ToProto(order), announce));
 }
 

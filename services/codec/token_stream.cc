@@ -20,7 +20,8 @@ absl::StatusOr<scheduler::FinishedTokens> FinishedFrom(const v1::TokenBatch::Fin
       .reason = FromProto(finished.reason()),
       .status = finished.has_failure() ? FromProto(finished.failure()) : absl::OkStatus(),
       .output_tokens = *output_tokens,
-      .stop_token = stopped ? finished.stop_token() : -1};
+      .stop_token = stopped ? finished.stop_token() : -1,
+      .engine_failed = finished.engine_failed()};
 }
 
 absl::StatusOr<scheduler::SequenceTokens> SequenceFrom(const v1::TokenBatch::Sequence& sequence) {
@@ -55,6 +56,7 @@ void Fill(const scheduler::FinishedTokens& finished, v1::TokenBatch::Finished* o
   if (!finished.status.ok()) ToProto(finished.status, out->mutable_failure());
   out->set_output_tokens(static_cast<uint64_t>(finished.output_tokens));
   if (finished.stop_token >= 0) out->set_stop_token(finished.stop_token);
+  out->set_engine_failed(finished.engine_failed);
 }
 
 }  // namespace

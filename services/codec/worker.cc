@@ -40,6 +40,7 @@ v1::AnnounceRequest ToProto(const scheduler::AnnounceOrder& order) {
   for (const scheduler::Incarnation writer : order.writers) out.add_writers(writer.value);
   if (order.prompt_of.has_value()) *out.mutable_prompt_of() = ToProto(*order.prompt_of);
   out.set_formation(order.formation);
+  out.set_suspect(order.suspect);
   return out;
 }
 
@@ -48,6 +49,7 @@ absl::StatusOr<scheduler::AnnounceRequest> FromProto(const v1::AnnounceRequest& 
   if (absl::Status status = ReadSpecAndEpoch(request, &out); !status.ok()) return status;
   for (const uint64_t writer : request.writers()) out.writers.push_back({writer});
   out.formation = request.formation();
+  out.suspect = request.suspect();
   if (!request.has_prompt_of()) return out;
   const absl::StatusOr<scheduler::RequestId> prompt_of = FromProto(request.prompt_of());
   if (!prompt_of.ok()) return Invalid("prompt_of", std::string(prompt_of.status().message()));

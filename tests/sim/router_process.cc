@@ -308,7 +308,7 @@ void RouterProcess::OnTokenBatch(TokenStreamId stream, const TokenBatch& batch) 
     Dispatch(FinishedReceived{tokens.id, tokens.epoch, finished.reason, finished.status,
                               finished.output_tokens, finished.stop_token,
                               tokens.tokens.empty() ? tokens.prompt_logprobs : std::string(),
-                              tokens.times});
+                              tokens.times, finished.engine_failed});
   }
   Executed();
 }

@@ -13,6 +13,7 @@ void DecodeEnds::End(DecodeSequence& sequence, FinishReason reason, const absl::
   const bool bound = sequence.phase == Phase::kBound;
   (status.ok() ? finished_ : failed_) += 1;
   Bury(sequence.id(), sequence.epoch, status, sequence.committed);
+  sequence.engine_failed = parts_.steps->engine().FailedUnder(sequence.id());
   parts_.sequences->End(sequence, reason, status);
   if (!status.ok() || !unattached) Tell(sequence, reason, status);
   if (bound) {
@@ -30,7 +31,7 @@ void DecodeEnds::Tell(DecodeSequence& sequence, FinishReason reason, const absl:
                             .epoch = sequence.epoch,
                             .reason = reason,
                             .status = status,
-                            .engine_failed = parts_.steps->engine().FailedUnder(sequence.id()),
+                            .engine_failed = sequence.engine_failed,
                             .unclaimed = sequence.unclaimed},
                            PlannedAgainUntil(sequence));
 }

@@ -154,7 +154,8 @@ void DecodeSequences::Flush(DecodeSequence& sequence) {
                   .output_tokens = sequence.output_tokens,
                   .stop_token = sequence.stop_token,
                   .prompt_logprobs = std::exchange(sequence.prompt_logprobs, {}),
-                  .times = std::exchange(sequence.times, std::nullopt)});
+                  .times = std::exchange(sequence.times, std::nullopt),
+                  .engine_failed = sequence.engine_failed});
   sequence.stream = Stream::kClosed;
   calls_.erase(sequence.call);
 }

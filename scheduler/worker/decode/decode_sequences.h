@@ -64,9 +64,11 @@ struct DecodeSequence {
   std::shared_ptr<std::vector<int32_t>> output = std::make_shared<std::vector<int32_t>>();
   FinishReason reason = FinishReason::kError;
   absl::Status status;
-  bool told = false;          // its end was reported to the orchestrator; set by DecodeCore
-  bool unclaimed = false;     // no router came in time
-  int64_t output_tokens = 0;  // sampled, the stop token included
+  bool told = false;           // its end was reported to the orchestrator; set by DecodeCore
+  bool unclaimed = false;      // no router came in time
+  bool suspect = false;        // as AnnounceOf's: it runs in steps of its own
+  bool engine_failed = false;  // in a step with it
+  int64_t output_tokens = 0;   // sampled, the stop token included
   int32_t stop_token = -1;
   uint32_t preemptions = 0;
 

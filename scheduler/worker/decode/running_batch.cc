@@ -13,7 +13,11 @@ namespace skein::scheduler {
 void RunningBatch::Add(const DecodeSequence& sequence, int64_t computed) {
   SKEIN_CHECK(sequence.phase == Phase::kRunning);
   order_.Add(sequence.id(), sequence.spec->priority, sequence.arrived_us);
-  batch_.Add(sequence.id(), PlanSequence{sequence.epoch.value}, sequence.KnownTokens(), computed);
+  AddToBatch(sequence, sequence.KnownTokens(), computed);
+}
+
+void RunningBatch::AddToBatch(const DecodeSequence& sequence, int64_t known, int64_t computed) {
+  batch_.Add(sequence.id(), PlanSequence{sequence.epoch.value}, known, computed, sequence.suspect);
 }
 
 // Of prompt and output, when the steps in flight have ended.
@@ -113,7 +117,7 @@ bool RunningBatch::GrowTables() {
     }
     order_.Satisfy(*id);
     const int64_t known = TokensAhead(sequence);
-    if (!batch_.Has(*id)) batch_.Add(*id, PlanSequence{sequence.epoch.value}, known, known - 1);
+    if (!batch_.Has(*id)) AddToBatch(sequence, known, known - 1);
   }
   ResumePreempted();
   return true;
@@ -150,7 +154,7 @@ void RunningBatch::ResumePreempted() {
     if (!parts_.kv_in->Resume(sequence.spec, sequence.epoch, known).ok()) return;
     order_.Resume(*id);
     parts_.sequences->Resume(sequence);
-    batch_.Add(*id, PlanSequence{sequence.epoch.value}, known, 0);
+    AddToBatch(sequence, known, 0);
     recomputed_tokens_ += static_cast<uint64_t>(known - 1);
   }
 }

@@ -87,6 +87,7 @@ class RunningBatch {
  private:
   using Phase = DecodeSequence::Phase;
 
+  void AddToBatch(const DecodeSequence& sequence, int64_t known, int64_t computed);
   int64_t TokensAhead(const DecodeSequence& sequence) const;
   int64_t Headroom() const;
   absl::Status HasRoom(int64_t blocks, int64_t left_to_group) const;

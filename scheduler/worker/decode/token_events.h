@@ -50,6 +50,7 @@ struct EndStream {  // TokenBatch.Finished for `call`; nothing follows
   int32_t stop_token = -1;      // the sampled stop token when reason is kStop
   std::string prompt_logprobs;  // when max_tokens is 0: there is no token 0 to carry them
   std::optional<PrefillTimes> times = {};  // likewise
+  bool engine_failed = false;              // in a step with the request
 };
 
 using TokenEffect = std::variant<EmitToken, EndStream>;

@@ -163,6 +163,7 @@ DecodeSequence& TransferOpening::Enter(RequestId id) {
   if (sequences.Find(id) != nullptr) sequences.Erase(id);  // an older epoch, for its router only
   DecodeSequence& sequence = sequences.Add(announced.spec, announced.epoch, parts_.clock->now,
                                            parts_.clock->Listening() + config_.attach_lease_us);
+  sequence.suspect = announced.suspect;
   parts_.effects->push_back(TellOpened{{parts_.membership->instance(), id, sequence.epoch}});
   parts_.membership->Holds({.id = id, .epoch = sequence.epoch, .opened = true});
   if (const auto call = parts_.expected_streams->Take(id, sequence.epoch)) {

@@ -29,6 +29,7 @@ class Announcements {
     std::set<Incarnation> writers;  // may be granted the blocks
     std::optional<RequestId> prompt_of;
     uint64_t formation = 0;                                             // as AnnounceOf's
+    bool suspect = false;                                               // likewise
     bool ByGroup() const { return formation != 0 && writers.empty(); }  // which computes it
   };
 
@@ -51,6 +52,7 @@ class Announcements {
     announced.prompt_of = request.prompt_of;
     if (announced.prompt_of.has_value()) sharers_[*announced.prompt_of].insert(request.spec->id);
     if (request.formation != 0) announced.formation = request.formation;
+    announced.suspect = announced.suspect || request.suspect;
     const auto listed = std::find(for_groups_.begin(), for_groups_.end(), request.spec->id);
     if (!announced.ByGroup() && listed != for_groups_.end()) for_groups_.erase(listed);
     if (announced.ByGroup() && listed == for_groups_.end()) for_groups_.push_back(request.spec->id);

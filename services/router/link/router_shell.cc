@@ -271,7 +271,7 @@ void RouterShell::OnTokens(scheduler::SequenceTokens tokens) {
     Queue(scheduler::FinishedReceived{tokens.id, tokens.epoch, finished.reason,
                                       std::move(finished.status), finished.output_tokens,
                                       finished.stop_token, std::move(tokens.prompt_logprobs),
-                                      tokens.times});
+                                      tokens.times, finished.engine_failed});
   }
   HandleQueued();
 }

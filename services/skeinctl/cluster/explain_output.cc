@@ -7,6 +7,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "nlohmann/json.hpp"
+#include "scheduler/vocabulary/request_id.h"
 #include "services/skeinctl/cluster/explain.h"
 
 namespace skein::services {
@@ -14,7 +15,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-std::string IdOf(const v1::RequestId& id) { return absl::StrCat(id.router(), "/", id.serial()); }
+std::string IdOf(const v1::RequestId& id) { return ToString(RequestId{id.router(), id.serial()}); }
 
 std::string Time(double seconds) { return absl::StrFormat("%.3f s", seconds); }
 

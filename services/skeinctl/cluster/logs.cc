@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "scheduler/vocabulary/request_id.h"
 #include "services/skeinctl/cluster/cluster_client.h"
 #include "services/skeinctl/cluster/log_merge.h"
 #include "services/skeinctl/terminal/screen.h"
@@ -57,7 +58,7 @@ std::set<std::string> NamesOf(const LocalCluster& cluster, const std::string& re
   const auto explained = ClusterClient(cluster.orchestrator).Explain(request);
   if (!explained.ok()) return names;
   for (const v1::RequestExplanation& one : explained->requests()) {
-    names.insert(absl::StrCat(one.id().router(), "/", one.id().serial()));
+    names.insert(ToString(RequestId{one.id().router(), one.id().serial()}));
     names.insert(one.names().begin(), one.names().end());
   }
   return names;

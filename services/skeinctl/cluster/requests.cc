@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "nlohmann/json.hpp"
+#include "scheduler/vocabulary/request_id.h"
 #include "services/skeinctl/cluster/cluster_client.h"
 #include "services/skeinctl/terminal/table.h"
 
@@ -15,7 +16,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 std::string IdOf(const v1::RequestExplanation& request) {
-  return absl::StrCat(request.id().router(), "/", request.id().serial());
+  return ToString(RequestId{request.id().router(), request.id().serial()});
 }
 
 std::string TimeOr(bool known, double seconds) {
