@@ -515,8 +515,9 @@ TEST_F(UrgentTest, TheirGroupIsKeptForAWhileAfterTheLast) {
   const Effects asked = ReportAll();
   ASSERT_EQ(Of<CallPrepareFormation>(asked).size(), 2u);
   Complete(asked);
-  for (int i = 0; i < 30; ++i) EXPECT_TRUE(Of<CallEndFormation>(ReportAll()).empty());
+  for (int i = 0; i < 5; ++i) EXPECT_TRUE(Of<CallEndFormation>(ReportAll()).empty());
   Do(Closed({7, 1}));
+  // 14 s after the bind, 9 s after the last urgent request.
   for (int i = 0; i < 9; ++i) EXPECT_TRUE(Of<CallEndFormation>(ReportAll()).empty()) << i;
   std::vector<CallEndFormation> ended;
   for (int i = 0; i < 20 && ended.empty(); ++i) ended = Of<CallEndFormation>(ReportAll());
