@@ -494,6 +494,36 @@ TEST_F(UrgentTest, GetADedicatedGroupThatOthersKeepOff) {
   ReleaseAll();
 }
 
+// Own sequences that do not end keep no urgent request waiting twice.
+TEST_F(UrgentTest, ABindThatFailedIsFollowedByOneThatDoesNotWait) {
+  using Own = OwnSequences;
+  Submit(1, 4, 4, /*priority=*/2);
+  for (const Own own : {Own::kSoftPreempt, Own::kHardPreempt, Own::kHardPreempt}) {
+    std::vector<CallPrepareFormation> asked;
+    for (int i = 0; i < 10 && asked.empty(); ++i) asked = Of<CallPrepareFormation>(ReportAll());
+    ASSERT_EQ(asked.size(), 2u);
+    for (const CallPrepareFormation& one : asked) EXPECT_EQ(one.request.own, own);
+    for (const CallPrepareFormation& one : asked) {
+      Tell(one.instance, one.request.epoch, Phase::kEnded, absl::AbortedError("too slow"));
+    }
+  }
+  Do(Closed({7, 1}));
+}
+
+TEST_F(UrgentTest, TheirGroupIsKeptForAWhileAfterTheLast) {
+  Submit(1, 4, 4, /*priority=*/2);
+  const Effects asked = ReportAll();
+  ASSERT_EQ(Of<CallPrepareFormation>(asked).size(), 2u);
+  Complete(asked);
+  for (int i = 0; i < 5; ++i) EXPECT_TRUE(Of<CallEndFormation>(ReportAll()).empty());
+  Do(Closed({7, 1}));
+  // 14 s after the bind, 9 s after the last urgent request.
+  for (int i = 0; i < 9; ++i) EXPECT_TRUE(Of<CallEndFormation>(ReportAll()).empty()) << i;
+  std::vector<CallEndFormation> ended;
+  for (int i = 0; i < 20 && ended.empty(); ++i) ended = Of<CallEndFormation>(ReportAll());
+  EXPECT_EQ(ended.size(), 1u);
+}
+
 TEST_F(UrgentTest, GetTheFirstGroupThatCanBeBoundAndItKeepsThem) {
   node_ = "b";
   UpGroup();

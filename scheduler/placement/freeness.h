@@ -42,6 +42,12 @@ inline double Freeness(const DecodeCandidate& candidate) {
 
 inline constexpr double kSlowStepFactor = 5;
 
+// A bound group that is kept for urgent requests gets others, too, while it is so many times as
+// free as the freest of the other instances: they gain more by its idle steps than its requests
+// lose. Half of a group for a few urgent requests, and all others in the rest, would be as slow for
+// all as it is fast for those few.
+inline constexpr double kDedicatedReserve = 4;
+
 // The candidate with the highest freeness that has room for `blocks`; the smallest id of equals;
 // empty if none has room. One whose steps take more than kSlowStepFactor times as long as the
 // fastest candidate's is taken only if no other has room.

@@ -39,6 +39,8 @@ absl::StatusOr<scheduler::orchestrator::FormationConfig> FormationsFrom(
   config.policy.min_gain = options.formation_min_gain;
   config.policy.dedicated_priority = static_cast<int32_t>(-options.formation_priority);
   config.own = OwnFrom(options.formation_own);
+  config.own_for[scheduler::orchestrator::BindReason::kPriority] =
+      OwnFrom(options.formation_own_priority);
   config.limits.own_pause_us = std::llround(options.formation_own_pause_s * 1e6);
   config.long_wait_us = std::llround(options.formation_wait_s * 1e6);
   const absl::Status status = CheckFormationPolicy(config.policy);

@@ -19,8 +19,9 @@ TEST(FormationOptions, DefaultsAreThoseOfThePolicy) {
   EXPECT_EQ(config->policy.min_gain, policy.min_gain);
   EXPECT_EQ(config->own, scheduler::OwnSequences::kShare);
   EXPECT_EQ(config->own_for.at(scheduler::orchestrator::BindReason::kPriority),
-            scheduler::OwnSequences::kHardPreempt);
+            scheduler::OwnSequences::kSoftPreempt);
   const scheduler::orchestrator::FormationConfig defaults;
+  EXPECT_EQ(config->own_for, defaults.own_for);
   EXPECT_EQ(config->limits.own_pause_us, defaults.limits.own_pause_us);
   EXPECT_EQ(config->long_wait_us, defaults.long_wait_us);
   EXPECT_TRUE(config->profiles.empty());
@@ -55,6 +56,8 @@ TEST(FormationOptions, HowOwnSequencesFareIsTaken) {
   for (const Own own : {Own::kShare, Own::kSequential, Own::kSoftPreempt, Own::kHardPreempt}) {
     options.formation_own = std::string(ToString(own));
     EXPECT_EQ(FormationsFrom(options)->own, own);
+    options.formation_own_priority = options.formation_own;
+    EXPECT_EQ(FormationsFrom(options)->OwnFor(scheduler::orchestrator::BindReason::kPriority), own);
   }
 }
 

@@ -97,7 +97,15 @@ void RegisterFormations(OrchestratorOptions* options, FlagSet* flags) {
                "share the steps with the group's; they end first (sequential); likewise, but the "
                "first instance, and each other one whose own have ended, takes requests meanwhile, "
                "which the group then computes anew (soft); or they pause with their KV in place "
-               "(hard). Binds for a priority are hard.")
+               "(hard). Binds for a priority have --formation-own-priority.")
+      .OneOf({"share", "sequential", "soft", "hard"})
+      .Value("HOW");
+  flags
+      ->String(&options->formation_own_priority, "formation-own-priority",
+               "The same for binds for a priority. With soft and sequential, urgent requests run "
+               "alone until the others have ended; where that has failed, such as because they did "
+               "not end in a minute, the next bind is hard. hard serves a rare urgent request at "
+               "once, but what pauses then delays those that come later.")
       .OneOf({"share", "sequential", "soft", "hard"})
       .Value("HOW");
   flags->Double(&options->formation_own_pause_s, "formation-own-pause-s",

@@ -32,6 +32,7 @@ struct OrchestratorOptions {
   double formation_min_gain = 1.05;
   int64_t formation_priority = -1;  // as in the API: lower is more urgent
   std::string formation_own = "share";
+  std::string formation_own_priority = "soft";
   double formation_own_pause_s = 60;
   double formation_wait_s = 10;
   std::string log_level = "info";

@@ -98,6 +98,9 @@ DecodePool::Choice DecodePool::Choose(const Question& question) const {
     pick = order.Pick(blocks, [&](InstanceId instance) {
       return dedicated_.count(instance) == 0 && allows(instance);
     });
+    const std::optional<InstanceId> spare = PickDedicated(order, blocks, allows);
+    const auto freeness = [&](InstanceId instance) { return Freeness(*order.Find(instance)); };
+    if (pick && spare && freeness(*spare) > kDedicatedReserve * freeness(*pick)) pick = spare;
   }
   if (!pick.has_value()) pick = order.Pick(blocks, allows);
   if (!pick.has_value()) return {Outcome::kNoRoom, {}};

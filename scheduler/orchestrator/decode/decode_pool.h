@@ -10,7 +10,8 @@
 // room for more.
 //
 // Dedicated. The lead of a group that is bound for priority (Instance::dedicated) gets urgent
-// requests, as long as it has room; others only if no other instance has any.
+// requests, as long as it has room; others only if no other instance has any, or if it is more than
+// kDedicatedReserve times as free as the freest of them.
 //
 // Virtual usage. Blocks of requests placed at an instance but not yet open in its last report count
 // as used, so a burst of plans does not choose one instance. For a request whose lead asks, only

@@ -68,6 +68,22 @@ TEST_F(DecodePoolTest, ADedicatedInstanceIsForUrgentRequestsWhileOthersHaveRoom)
   EXPECT_EQ(Choose(8).instance, (InstanceId{1}));
 }
 
+// Its idle steps are not wasted while the others are much busier.
+TEST_F(DecodePoolTest, ADedicatedInstanceThatIsMuchFreerGetsOthersToo) {
+  instances_ = {DecodeInstance(1), DecodeInstance(2), DecodeInstance(3)};
+  instances_[2].dedicated = true;
+  instances_[0].load.running_requests = instances_[1].load.running_requests = 3;
+  EXPECT_EQ(Choose(8).instance, (InstanceId{1})) << "4 times as free";
+  instances_[0].load.running_requests = instances_[1].load.running_requests = 4;
+  EXPECT_EQ(Choose(8).instance, (InstanceId{3}));
+  EXPECT_EQ(Choose(8, /*asked=*/true).instance, (InstanceId{3}));
+  instances_[2].load.running_requests = 1;
+  EXPECT_EQ(Choose(8).instance, (InstanceId{1}));
+  instances_[2].load.running_requests = 0;
+  tried_ = {{3}};
+  EXPECT_EQ(Choose(8).instance, (InstanceId{1}));
+}
+
 TEST_F(DecodePoolTest, AnUrgentRequestLooksAtTheDedicatedInstancesOnly) {
   for (uint64_t id = 3; id <= 60; ++id) instances_.push_back(DecodeInstance(id));
   instances_[40].load.free_blocks = 4;  // the others have more room

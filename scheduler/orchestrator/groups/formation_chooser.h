@@ -47,6 +47,7 @@ class Chooser {
   void KeepLong();
   void TakeForLength();
   void TakeForPriority();
+  void KeepForPriority();
   void TakeByLoad();
   void Conclude();
 

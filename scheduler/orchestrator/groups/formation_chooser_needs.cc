@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "scheduler/orchestrator/groups/formation_chooser.h"
 
 namespace skein::scheduler::orchestrator {
@@ -109,7 +110,7 @@ std::optional<Subset> Chooser::ForLength(int32_t size, int64_t tokens) const {
 // ---- priority ----
 
 void Chooser::TakeForPriority() {
-  if (!load_.highest_priority || *load_.highest_priority < config_.dedicated_priority) return;
+  if (!HasUrgent(config_, load_)) return KeepForPriority();
   const bool is_bound_by_load =
       rule_ == Rule::kBind ||
       std::any_of(load_.bound.begin(), load_.bound.end(), [&](const GroupLoad::Present& present) {
@@ -133,6 +134,23 @@ void Chooser::TakeForPriority() {
   const std::optional<Subset> subset = Emptiest(size->size);
   if (!subset) return Reject(size->size, absl::StrCat(priority, " waits, but no members are free"));
   Bind(*subset, BindReason::kPriority, absl::StrCat(priority, " gets a bound group"));
+}
+
+// What was bound for urgent requests, for a while after the last of them.
+void Chooser::KeepForPriority() {
+  if (rule_ == Rule::kBind || !load_.urgent_us) return;
+  const TimeUs age_us = now_ - *load_.urgent_us;
+  if (age_us >= config_.min_dwell_us) return;
+  for (const GroupLoad::Present& present : load_.bound) {
+    const Subset& subset = present.subset;
+    if (present.reason != BindReason::kPriority || !IsBindable(subset, members_)) continue;
+    if (!IsFree(subset) || !Serves(subset)) continue;
+    Bind(subset, BindReason::kPriority,
+         absl::StrFormat("the last urgent request was there %.1f s ago, and its group is kept for "
+                         "%.1f s",
+                         static_cast<double>(age_us) / kSecondUs,
+                         static_cast<double>(config_.min_dwell_us) / kSecondUs));
+  }
 }
 
 }  // namespace skein::scheduler::orchestrator

@@ -25,10 +25,12 @@ struct FormationConfig {
   FormationPolicyConfig policy = {};
   FormationLimits limits = {};
   // How own sequences fare when the policy binds, and for a reason that has another way. An order
-  // of an operator has its own.
+  // of an operator has its own. For a priority they end first, but not at the lead: were they there
+  // when the group runs, each of their steps would delay every urgent request. Where that has
+  // failed, such as because they did not end in time, they pause (Formations).
   OwnSequences own = OwnSequences::kShare;
   std::map<BindReason, OwnSequences> own_for = {
-      {BindReason::kPriority, OwnSequences::kHardPreempt}};
+      {BindReason::kPriority, OwnSequences::kSoftPreempt}};
   OwnSequences OwnFor(BindReason reason) const {
     const auto found = own_for.find(reason);
     return found == own_for.end() ? own : found->second;

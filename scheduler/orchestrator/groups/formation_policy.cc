@@ -261,6 +261,10 @@ absl::Status CheckFormationPolicy(const FormationPolicyConfig& config) {
   return absl::OkStatus();
 }
 
+bool HasUrgent(const FormationPolicyConfig& config, const GroupLoad& load) {
+  return load.highest_priority.has_value() && *load.highest_priority >= config.dedicated_priority;
+}
+
 FormationChoice ChooseFormation(const FormationPolicyConfig& config, const GroupLoad& load,
                                 TimeUs now) {
   return Chooser(config, load, now).Choose();

@@ -8,7 +8,9 @@
 //             left, those with the fewest running tokens; one that fits none is refused. It binds
 //             with or without a gain in the profile: otherwise it could not be served at all;
 //   priority  a request of high priority gets a bound group of at most half of the members, so that
-//             the rest serves the others; a group of fewer than 4 binds none for it;
+//             the rest serves the others; a group of fewer than 4 binds none for it. Such requests
+//             often follow one another, and each bind delays what its members run alone, so the
+//             group stays bound for min_dwell_us after the last of them;
 //   load      quiet: the rest is bound with the size that gains most; busy, by the sequences or by
 //             the tokens of prompts that wait: it works alone; between the thresholds: what load
 //             has bound stays so; what a need has bound that is over is released. For a while after
@@ -41,8 +43,9 @@ struct FormationPolicyConfig {
   // too: a burst shows there before it shows in the number of sequences. From half of it on it is
   // not quiet, and what is released may end by itself (FormationChoice::release). 0: not looked at.
   double release_waiting_tokens = 0;
-  // For so long after a change neither load nor the end of a need changes the formation again. A
-  // pin, a long request and one of high priority do not wait.
+  // For so long after a change neither load nor the end of a need changes the formation again, and
+  // for so long after the last request of high priority its group stays bound. A pin, a long
+  // request and one of high priority do not wait.
   TimeUs min_dwell_us = 10 * kSecondUs;
   // A size that makes tokens less than this many times as fast as one instance does is not used.
   double min_gain = 1.05;
@@ -91,6 +94,8 @@ struct GroupLoad {
   int64_t longest_tokens = 0;
   // Of those that wait for the group or run in it; empty: none.
   std::optional<int32_t> highest_priority;
+  // When one of dedicated_priority or a higher one was there last; empty: none ever was.
+  std::optional<TimeUs> urgent_us;
   std::vector<Subset> pinned;  // by operators; of size 1: works alone
   std::vector<Present> bound;
   TimeUs since_us = 0;  // of its latest change
@@ -116,6 +121,9 @@ struct FormationChoice {
   // INVALID_ARGUMENT: the longest request fits no formation; the text names the limit.
   absl::Status too_long;
 };
+
+// Whether a request of dedicated_priority or a higher one waits for the group or runs in it.
+bool HasUrgent(const FormationPolicyConfig& config, const GroupLoad& load);
 
 // REQUIRES: CheckFormationPolicy(config).ok().
 FormationChoice ChooseFormation(const FormationPolicyConfig& config, const GroupLoad& load,

@@ -409,6 +409,29 @@ TEST_F(FormationPolicyTest, AHighPriorityGetsABoundGroupOfItsOwn) {
   EXPECT_EQ(FollowAfter(1), "");
 }
 
+// Urgent requests follow one another: their group is not bound anew for each.
+TEST_F(FormationPolicyTest, AGroupForAHighPriorityIsKeptForAWhileAfterTheLast) {
+  Load(5, 3);
+  load_.highest_priority = 5;
+  EXPECT_EQ(Follow(), "0+2");
+  now_ += 100 * kSecondUs;
+  load_.highest_priority = 4;  // not urgent
+  load_.urgent_us = now_ - 1'500'000;
+  EXPECT_EQ(Follow(), "0+2");
+  EXPECT_EQ(Choose().bound[0].reason, BindReason::kPriority);
+  EXPECT_EQ(Choose().why,
+            "the last urgent request was there 1.5 s ago, and its group is kept for 10.0 s");
+  load_.members[1].serves = false;
+  EXPECT_EQ(Text(Choose()), "");
+  load_.members[1].serves = true;
+  Load(0, 0);
+  EXPECT_EQ(Text(Choose()), "0+4") << "load binds all, and they get that";
+  Load(5, 3);
+  EXPECT_EQ(FollowAfter(kConfig.min_dwell_us - 1'500'001), "0+2");
+  EXPECT_EQ(FollowAfter(1), "");
+  EXPECT_EQ(FollowAfter(1), "") << "none is bound for it";
+}
+
 TEST_F(FormationPolicyTest, AHighPriorityDoesNotTakeMoreThanHalfOfASmallGroup) {
   Load(5, 3);
   load_.sizes = {{1, 1000}, {2, 2000, 1.5}};
@@ -486,6 +509,7 @@ TEST_F(FormationPolicyTest, AnyChoiceCanBeCarriedOut) {
       if (random(3) != 0) load_.sizes.back().gain = 0.8 + static_cast<double>(random(10)) / 10;
     }
     if (random(2) != 0) load_.highest_priority = static_cast<int32_t>(random(10));
+    if (random(2) != 0) load_.urgent_us = now_ - random(20) * kSecondUs;
     while (random(3) == 0) {
       load_.pinned.push_back({static_cast<int32_t>(random(9)), static_cast<int32_t>(random(9))});
     }

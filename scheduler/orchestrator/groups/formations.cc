@@ -227,7 +227,9 @@ void Formations::Drive(const Key& key, State& state, TimeUs now) {
 std::vector<Formations::Target> Formations::Choose(const Key& key, State& state, TimeUs now) {
   state.chosen_us = now;
   const GroupOrder& order = state.formation.order();
-  const GroupLoad load = LoadOf(key, state, now);
+  GroupLoad load = LoadOf(key, state, now);
+  if (HasUrgent(config_.policy, load)) state.urgent_us = now;
+  load.urgent_us = state.urgent_us;
   state.choice = {};
   std::vector<Target> targets;
   if (config_.automatic) {
@@ -303,10 +305,16 @@ void Formations::ReleaseOthers(const Key& key, State& state, const std::vector<T
   }
 }
 
-// As the operator who pinned it has ordered, however often it is bound; else as configured.
+// As the operator who pinned it has ordered, however often it is bound; else as configured. Long
+// own sequences may keep a bind for a priority from ever coming about, so its next try does not
+// wait for them.
 OwnSequences Formations::OwnOf(const State& state, const Target& target) const {
   if (const PinnedBind* pinned = state.pins.BoundAs(target.members)) return pinned->own;
-  return config_.OwnFor(target.reason);
+  const OwnSequences own = config_.OwnFor(target.reason);
+  const bool failed = state.pause_us > kRetryMinUs;
+  const bool waits = OwnEndFirst(own, /*leads=*/false);
+  if (target.reason != BindReason::kPriority || !failed || !waits) return own;
+  return OwnSequences::kHardPreempt;
 }
 
 void Formations::BindFree(const Key& key, State& state, const std::vector<Target>& targets,

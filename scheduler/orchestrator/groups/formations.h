@@ -11,7 +11,8 @@
 // Only instances that can be bound are: each serves, has made the communicators of the latest
 // order, and has as many KV blocks as the others. A bind that has failed, or a bound group that
 // has, is bound again after a pause, which doubles until a group was released in order. An order of
-// an operator does not wait for it, and is not tried again: its pin is gone with it.
+// an operator does not wait for it, and is not tried again: its pin is gone with it. A bind for a
+// priority that is tried again does not wait for own sequences to end: they pause.
 //
 // Who gets requests (Mark). A member of a bound group that does not lead it gets nothing new: its
 // steps are the group's. What its lead gets runs in the group, from KV that comes to all ranks
@@ -159,7 +160,8 @@ class Formations {
     std::vector<Call> calls;
     FormationChoice choice;  // the latest
     TimeUs chosen_us = -kSecondUs;
-    TimeUs since_us = 0;  // of its latest change
+    TimeUs since_us = 0;              // of its latest change
+    std::optional<TimeUs> urgent_us;  // GroupLoad::urgent_us
     ReleaseCauses ordered;
     TimeUs pause_us = kRetryMinUs;
     TimeUs retry_us = 0;  // not bound before, after a failure

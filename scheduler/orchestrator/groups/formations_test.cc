@@ -504,7 +504,7 @@ class SequentialFormationsTest : public AutomaticFormationsTest {
   static FormationConfig Sequential() {
     FormationConfig config = Gains();
     config.own = OwnSequences::kSequential;
-    EXPECT_EQ(config.own_for.at(BindReason::kPriority), OwnSequences::kHardPreempt);
+    EXPECT_EQ(config.own_for.at(BindReason::kPriority), OwnSequences::kSoftPreempt);
     return config;
   }
   explicit SequentialFormationsTest(FormationConfig config = Sequential())

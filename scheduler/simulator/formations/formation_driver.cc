@@ -131,6 +131,8 @@ void FormationDriver::Decide(TimeUs now) {
   orchestrator::GroupLoad load = world_->Load();
   load.sizes = sizes_;
   load.since_us = since_us_;
+  if (HasUrgent(options_.policy, load)) urgent_us_ = now;
+  load.urgent_us = urgent_us_;
   load.bound = PresentIn(switch_, reasons_);
   const FormationChoice choice = ChooseFormation(options_.policy, load, now);
   std::vector<std::vector<InstanceId>> chosen;

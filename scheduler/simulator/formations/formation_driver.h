@@ -77,7 +77,8 @@ class FormationDriver {
   std::multimap<TimeUs, Message> messages_;               // by arrival; equal ones in order
   std::map<uint64_t, orchestrator::BindReason> reasons_;  // by epoch
   TimeUs decide_at_us_ = 0;
-  TimeUs since_us_ = 0;  // of the latest change
+  TimeUs since_us_ = 0;              // of the latest change
+  std::optional<TimeUs> urgent_us_;  // GroupLoad::urgent_us
   SwitchCounts counts_;
 };
 

@@ -52,7 +52,7 @@ PrepareFormation FirstOrder(bool urgent, std::optional<OwnSequences> own) {
 TEST(FormationDriver, OwnSequencesFareByTheReasonOfTheBind) {
   const PrepareFormation urgent = FirstOrder(true, std::nullopt);
   EXPECT_EQ(urgent.size, 2);
-  EXPECT_EQ(urgent.own, OwnSequences::kHardPreempt);
+  EXPECT_EQ(urgent.own, OwnSequences::kSoftPreempt);
   const PrepareFormation quiet = FirstOrder(false, std::nullopt);
   EXPECT_EQ(quiet.size, 4);
   EXPECT_EQ(quiet.own, OwnSequences::kShare);

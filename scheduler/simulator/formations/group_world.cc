@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <iterator>
+#include <limits>
 
 #include "scheduler/base/own_end_first.h"
+#include "scheduler/placement/freeness.h"
 
 namespace skein::scheduler {
 namespace {
@@ -66,10 +68,28 @@ bool GroupWorld::Takes(const Unit& unit, int32_t member, size_t request) const {
   return at.preparing == 0 || !at.drains || (at.moves && at.prepared);
 }
 
-// Whether the request leaves the unit to those that it is bound for, if it can.
-bool GroupWorld::Avoids(const Unit& unit, size_t request) const {
-  if (unit.reason == BindReason::kPriority) return (*requests_)[request].priority <= 0;
+// Whether the request leaves the unit to those that it is bound for, if it can. `fewest`: sequences
+// of the batch with the fewest that takes it elsewhere. It leaves a group for urgent requests by
+// the orchestrator's rule, with sequences in place of its blocks; and always if its prompt is more
+// than half of a step, because it would hold up the tokens of urgent requests.
+bool GroupWorld::Avoids(const Unit& unit, size_t request, int64_t fewest) const {
+  if (unit.reason == BindReason::kPriority) {
+    const auto group = static_cast<double>(unit.batch.sequences() + 1);
+    const bool is_short = 2 * (*requests_)[request].prompt_tokens <= options_.limits.step_tokens;
+    const bool spare = is_short && kDedicatedReserve * group < static_cast<double>(fewest + 1);
+    return (*requests_)[request].priority <= 0 && !spare;
+  }
   return unit.reason == BindReason::kLength && kv_.Fits(request, 1);
+}
+
+int64_t GroupWorld::FewestSequences(size_t request) const {
+  int64_t fewest = std::numeric_limits<int32_t>::max();
+  for (const auto& [first, unit] : units_) {
+    for (int32_t i = first; i < unit.subset.end(); ++i) {
+      if (Takes(unit, i, request)) fewest = std::min(fewest, At(i).own.sequences());
+    }
+  }
+  return fewest;
 }
 
 // At the batch with the least work an instance, among those that do not avoid it; a request of high
@@ -78,17 +98,17 @@ void GroupWorld::Place(size_t request, int64_t made) {
   SequenceBatch* best = nullptr;
   std::pair<int, double> best_score;
   const auto consider = [&](SequenceBatch* batch, int rank, int32_t size) {
-    const auto sequences = static_cast<int64_t>(batch->running().size() + batch->waiting());
-    const auto work = static_cast<double>(batch->tokens_to_compute() + kSequenceWeight * sequences);
-    const std::pair<int, double> score = {rank, work / size};
+    const int64_t work = batch->tokens_to_compute() + kSequenceWeight * batch->sequences();
+    const std::pair<int, double> score = {rank, static_cast<double>(work) / size};
     if (best != nullptr && best_score <= score) return;
     best = batch;
     best_score = score;
   };
   const bool urgent = (*requests_)[request].priority > 0;
+  const int64_t fewest = FewestSequences(request);
   for (auto& [first, unit] : units_) {
     if (Takes(unit, -1, request)) {
-      consider(&unit.batch, Avoids(unit, request) ? 2 : 0, unit.subset.size);
+      consider(&unit.batch, Avoids(unit, request, fewest) ? 2 : 0, unit.subset.size);
     }
     for (int32_t i = first; i < unit.subset.end(); ++i) {
       if (Takes(unit, i, request)) consider(&At(i).own, urgent ? 1 : 0, 1);
@@ -251,10 +271,12 @@ orchestrator::GroupLoad GroupWorld::Load() const {
   const auto add = [&](const SequenceBatch& batch, const Subset& subset) {
     load.waiting_requests += static_cast<int64_t>(batch.waiting());
     load.waiting_tokens += batch.tokens_to_compute();
+    // With what is still to be computed, such as after a release: the rest of it will run there.
+    const int64_t tokens = batch.held_tokens() + batch.tokens_to_compute();
     auto& lead = load.members[static_cast<size_t>(subset.first)];
     lead.running_sequences += static_cast<int64_t>(batch.running().size());
     for (int32_t i = subset.first; i < subset.end(); ++i) {
-      load.members[static_cast<size_t>(i)].running_tokens += batch.held_tokens() / subset.size;
+      load.members[static_cast<size_t>(i)].running_tokens += tokens / subset.size;
     }
   };
   for (const auto& [first, unit] : units_) add(unit.batch, unit.subset);

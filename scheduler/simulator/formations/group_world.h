@@ -114,7 +114,8 @@ class GroupWorld : public FormationWorld {
   Unit MakeUnit(const orchestrator::Subset& subset, bool bound);
   Unit& UnitOf(int32_t member);
   bool Takes(const Unit& unit, int32_t member, size_t request) const;
-  bool Avoids(const Unit& unit, size_t request) const;
+  bool Avoids(const Unit& unit, size_t request, int64_t fewest) const;
+  int64_t FewestSequences(size_t request) const;
   void Place(size_t request, int64_t made);
   void PlaceAll(const std::vector<std::pair<size_t, int64_t>>& requests);
   void PlaceWaiting();

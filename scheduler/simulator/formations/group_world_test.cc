@@ -224,6 +224,26 @@ TEST(GroupWorld, APauseEndsAMinuteAfterTheBind) { ExpectPause({}, kOwnPauseUs); 
 
 TEST(GroupWorld, AnOrderSaysHowLongThePauseIs) { ExpectPause(20 * kSecondUs, 20 * kSecondUs); }
 
+// As at decode_pool.h: others keep off it until it is more than four times as free, this one
+// counted.
+TEST(GroupWorld, OthersGoToAGroupForUrgentRequestsOnlyIfItHasMuchLessToDo) {
+  std::vector<GroupRequest> requests(19, GroupRequest{.prompt_tokens = 400, .output_tokens = 40});
+  requests[0].priority = requests[18].priority = 1;
+  GroupWorld world(&Profile(), {.members = 4, .shift = false}, &requests);
+  world.BindForGood({0, 2});
+  world.SetReason(0, orchestrator::BindReason::kPriority);
+  const auto at_group = [&] { return 2 * world.Load().members[0].running_tokens; };
+  world.Arrive(0);
+  for (size_t i = 1; i <= 16; ++i) {  // eight at each of the others
+    world.Arrive(i);
+    EXPECT_EQ(at_group(), 400) << i;
+  }
+  world.Arrive(17);
+  EXPECT_EQ(at_group(), 800);
+  world.Arrive(18);
+  EXPECT_EQ(at_group(), 1200) << "it is urgent";
+}
+
 // No instance holds more KV than it has; what fits none is refused.
 TEST(GroupWorld, WaitsForKvAndRefusesWhatFitsNoFormation) {
   const int64_t one = Profile().KvTokens(1, 1);

@@ -54,6 +54,8 @@ class SequenceBatch {
   bool Idle() const { return running_.empty() && waiting_.empty(); }
   const std::vector<BatchSequence>& running() const { return running_; }
   size_t waiting() const { return waiting_.size(); }
+  // That run or wait.
+  int64_t sequences() const { return static_cast<int64_t>(running_.size() + waiting_.size()); }
   int64_t held_tokens() const;        // in the KV, by sequences that run
   int64_t tokens_to_compute() const;  // of those that run or wait
   std::vector<size_t> Requests() const;
