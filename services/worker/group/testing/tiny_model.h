@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/base/dtype.h"
 #include "engine/engine.h"
 #include "engine/sampling/sampling_params.h"
 #include "engine/stepping/step_engine.h"
@@ -18,9 +19,11 @@ namespace skein::services::testing {
 inline constexpr int kTinyVocabulary = 203;
 inline constexpr int kTinyBlockTokens = 4;
 
-// The dense layers' sizes: of the hidden state, and of the feed-forward's middle.
+// The dense layers' sizes, of the hidden state and of the feed-forward's middle; and the type of
+// the weights, and so of the KV.
 struct TinyDense {
   int hidden = 72, intermediate = 172;
+  engine::DType dtype = engine::DType::kBF16;
 };
 // Writes a Llama of 2 layers with 8 heads and 4 KV heads under the test's temporary folder; returns
 // its folder.
