@@ -19,7 +19,9 @@ TEST = re.compile(r"_(test|suite|check)\.cc$|/testing/|/conformance/")
 
 RULES = [
     {"word": r"backend", "say": "staging buffer, for a decode side's buffer; a backend is CPU or CUDA", "in": ("scheduler", "services", "proto", "engine/handoff"),
-     "but": {"services/worker/process/decode_process.cc": "metrics keep their names",
+     "but": {"services/worker/group/cuda_workers_test.cc": "the CUDA backend",
+             "services/worker/group/BUILD": "the same",
+             "services/worker/process/decode_process.cc": "metrics keep their names",
              "scheduler/kv/staging_buffer_queue.h": "quotes Tetris, which calls the buffers so",
              "proto/decode_worker.proto": "quotes Tetris",
              "services/README.md": "quotes Tetris",
@@ -48,7 +50,8 @@ RULES = [
              "services/worker/prefill/prefill_service.cc": "the same",
              "proto/prefill_worker.proto": "the same"}},
     {"word": r"(?<![a-z])lanes?(?![a-z])", "say": "transport or path, for how bytes go", "in": ("scheduler", "services", "proto", "engine/transport", "engine/handoff", "engine/ucx"),
-     "but": {"engine/transport/ucx/ucx_rma": "reads the lanes in UCX's text",
+     "but": {"services/worker/group/cuda_workers_test.cc": "lanes of the kernels of collectives",
+             "engine/transport/ucx/ucx_rma": "reads the lanes in UCX's text",
              "engine/transport/ucx/ucx_transport.h": "UCX's lanes",
              "engine/ucx/ucx_context.cc": "reads the lanes in UCX's text"}},
     {"word": r"few rows", "say": "skinny GEMM", "in": ("engine/cuda",),

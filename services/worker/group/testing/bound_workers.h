@@ -1,5 +1,6 @@
 // Decode-workers of a tiny model (tiny_model.h) in this process, as a group: real shells, engines,
-// communicators and feeds, and an orchestrator that says when they are bound.
+// communicators and feeds, and an orchestrator that says when they are bound. On CPUs, or on what a
+// test makes for each.
 #pragma once
 
 #include <algorithm>
@@ -22,17 +23,20 @@
 
 namespace skein::services::testing {
 
-// A decode-worker with the requests that run there.
+// The engine, with `blocks`, of a worker on CPUs. `reproducible` as the flag.
+inline WorkerEngine TinyCpuEngine(const std::string& dir, int blocks,
+                                  const std::string& reproducible) {
+  WorkerOptions options = TinyWorkerOptions("cpu", dir, blocks);
+  options.reproducible = reproducible;
+  auto made = MakeWorkerEngine(options, scheduler::Role::kDecode);
+  SKEIN_CHECK_MSG(made.ok(), made.status().ToString().c_str());
+  return *std::move(made);
+}
+
+// A decode-worker with the requests that run there. The host reaches its KV.
 class BoundWorker {
  public:
-  // Its engine has `blocks`. `reproducible` as the flag.
-  BoundWorker(const std::string& dir, int blocks, const std::string& reproducible, uint64_t index,
-              const std::string& orchestrator) {
-    WorkerOptions options = TinyWorkerOptions("cpu", dir, blocks);
-    options.reproducible = reproducible;
-    auto made = MakeWorkerEngine(options, scheduler::Role::kDecode);
-    SKEIN_CHECK_MSG(made.ok(), made.status().ToString().c_str());
-    WorkerEngine engine = *std::move(made);
+  BoundWorker(WorkerEngine engine, uint64_t index, const std::string& orchestrator) {
     auto watched = std::make_unique<WatchedEngine>(std::move(engine.engine));
     watched_ = watched.get();
     engine.engine = std::move(watched);
@@ -146,10 +150,13 @@ class BoundWorkers {
   static constexpr int64_t kShiftTokens = 6;
   static constexpr scheduler::TimeUs kKeepUs = 60 * scheduler::kSecondUs;
 
-  BoundWorkers(const std::string& dir, int size, int blocks, const std::string& reproducible) {
+  BoundWorkers(const std::string& dir, int size, int blocks, const std::string& reproducible)
+      : BoundWorkers(size, [&] { return TinyCpuEngine(dir, blocks, reproducible); }) {}
+
+  // `make` makes each worker's engine.
+  BoundWorkers(int size, const std::function<WorkerEngine()>& make) {
     for (int i = 0; i < size; ++i) {
-      workers_.push_back(
-          std::make_unique<BoundWorker>(dir, blocks, reproducible, i, orchestrator_.address()));
+      workers_.push_back(std::make_unique<BoundWorker>(make(), i, orchestrator_.address()));
     }
     orchestrator_.OrderGroups(1, workers_.size());
     for (auto& worker : workers_) {

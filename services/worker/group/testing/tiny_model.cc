@@ -71,8 +71,8 @@ std::string WriteTinyModel(const std::string& name, const TinyDense& dense) {
                                  {"head_dim", kHeadDim},
                                  {"vocab_size", kTinyVocabulary},
                                  {"max_position_embeddings", kMaxPositions}};
-  const absl::Status written = tools::WriteRandomCheckpoint(
-      dir, config, {.dtype = engine::DType::kBF16, .seed = 9, .shards = 1});
+  const absl::Status written =
+      tools::WriteRandomCheckpoint(dir, config, {.dtype = dense.dtype, .seed = 9, .shards = 1});
   SKEIN_CHECK_MSG(written.ok(), written.ToString().c_str());
   return dir;
 }

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/base/dtype.h"
 #include "engine/engine.h"
 #include "engine/sampling/sampling_params.h"
 #include "engine/stepping/step_engine.h"
@@ -19,9 +20,11 @@ inline constexpr int kTinyVocabulary = 203;
 inline constexpr int kTinyBlockTokens = 4;
 inline constexpr int kTinyKvHeads = 4;  // of the model on CPUs
 
-// The dense layers' sizes: of the hidden state, and of the feed-forward's middle.
+// The dense layers' sizes, of the hidden state and of the feed-forward's middle; and the type of
+// the weights, and so of the KV.
 struct TinyDense {
   int hidden = 72, intermediate = 172;
+  engine::DType dtype = engine::DType::kBF16;
 };
 // Writes a Llama of 2 layers with 8 heads and kTinyKvHeads KV heads under the test's temporary
 // folder; returns its folder.
