@@ -1,7 +1,8 @@
-"""What is measured of decode, of a live cluster and of `skeinctl simulate` alike: times per token, the gap between the first
-two tokens, the peak of tokens per second, and the share of the steps by mode."""
+"""What is measured of decode, of a live cluster and of `skeinctl simulate` alike: times per token, the wait for the first decode
+step, the gap between the first two tokens, the peak of tokens per second, and the share of the steps by mode."""
 import csv
 import dataclasses
+import json
 import statistics
 from typing import Dict, List
 
@@ -17,12 +18,24 @@ class Decoded:
     phase: str
     tpot_s: float
     first_gap_s: float  # from its first token to the second: the wait for its first decode step, and that step
+    queue_s: float      # that wait alone: from when its prompt's KV is at the decode instance
 
 
-def of_outcome(outcome, phase):
+def of_outcome(outcome, phase, queue_s):
     """Of a streamed answer of more than one token."""
     times = outcome.times_s
-    return Decoded(phase, (times[-1] - times[0]) / (len(times) - 1), times[1] - times[0])
+    return Decoded(phase, (times[-1] - times[0]) / (len(times) - 1), times[1] - times[0], queue_s)
+
+
+def queue_of_logs(texts):
+    """By the id of the answer: the wait for the first decode step, of the logs of decode-workers with --log-level=debug."""
+    found = {}
+    for text in texts:
+        for line in text.splitlines():
+            if '"decode began"' in line:
+                fields = json.loads(line)
+                found[fields["id"]] = fields["decode_queue_us"] / 1e6
+    return found
 
 
 def of_simulation(path, tokens, phases):
@@ -32,7 +45,7 @@ def of_simulation(path, tokens, phases):
         for row in csv.DictReader(f):
             i, first = int(row["request"]), float(row["first_token_s"])
             decoded.append(Decoded(phases[i], (float(row["last_token_s"]) - first) / (tokens[i] - 1),
-                                   float(row["second_token_s"]) - first))
+                                   float(row["second_token_s"]) - first, float(row["decode_start_s"]) - first))
     return decoded
 
 
@@ -50,9 +63,9 @@ def figures(decoded, phases) -> Dict[str, float]:
     """By name, in seconds."""
     named = {}
     for phase in phases:
-        tpot = [one.tpot_s for one in decoded if one.phase == phase]
-        first_gap = [one.first_gap_s for one in decoded if one.phase == phase]
-        for name, values in (("TPOT", tpot), ("gap 1", first_gap)):
+        of_phase = [one for one in decoded if one.phase == phase]
+        for name, values in (("TPOT", [one.tpot_s for one in of_phase]), ("queue", [one.queue_s for one in of_phase]),
+                             ("gap 1", [one.first_gap_s for one in of_phase])):
             for share in (0.5, 0.9):
                 named["%s %s P%d" % (phase, name, 100 * share)] = percentile(values, share) if values else 0.0
     return named

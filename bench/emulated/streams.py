@@ -7,6 +7,7 @@ import asyncio
 import dataclasses
 import json
 import math
+import os
 import random
 import time
 from typing import List, Optional
@@ -44,6 +45,14 @@ def prompt_of(request, vocab):
     draw = random.Random(request.seed)
     some = [draw.randrange(vocab) for _ in range(61)]
     return (some * (request.prompt_tokens // 61 + 1))[:request.prompt_tokens]
+
+
+def whole_tokens(tokenizer):
+    """The ids of the tokens that are ASCII text, of byte-level BPE in the folder `tokenizer`. A client gets such a one at once; the
+    router keeps one that ends within a character, and sends it with the next."""
+    with open(os.path.join(tokenizer, "tokenizer.json"), encoding="utf-8") as file:
+        vocabulary = json.load(file)["model"]["vocab"]
+    return {token for text, token in vocabulary.items() if all(33 <= ord(c) <= 126 or 256 <= ord(c) <= 289 for c in text)}
 
 
 def body_of(model, request, vocab):

@@ -61,6 +61,10 @@ export default board({
       curves({ title: 'Tokens by mode', about: 'Tokens a second that these steps ran; in a group each member counts the whole batch.', unit: 'ops',
         stack: true, queries: [query(rate('skein_engine_step_tokens_total', MODEL, 'mode, ranks'), '{{mode}}, {{ranks}} ranks')] }),
       curves({ title: 'Bytes of collectives and ring steps', about: 'What instances exchange in steps together, by path and group size.', unit: 'Bps',
-        queries: [query(rate('skein_comm_bytes_total', MODEL, 'path, ranks'), '{{path}}, {{ranks}} ranks')] })),
+        queries: [query(rate('skein_comm_bytes_total', MODEL, 'path, ranks'), '{{path}}, {{ranks}} ranks')] }),
+      curves({ title: 'Wait for a decode step', about: 'From when a request\'s KV had arrived until the first decode step with it began.', unit: 's',
+        width: 24,
+        queries: [query(percentile(0.5, 'skein_request_decode_queue_time_seconds', MODEL), 'p50'),
+          query(percentile(0.99, 'skein_request_decode_queue_time_seconds', MODEL), 'p99')] })),
   ],
 });

@@ -28,7 +28,7 @@ void RegisterLogFlags(std::string* level, FlagSet* flags) {
   flags->Group("General");
   flags->String(level, "log-level", "The lowest level that is logged.")
       .Value("LEVEL")
-      .OneOf({"info", "warning", "error"});
+      .OneOf({"debug", "info", "warning", "error"});
   flags
       ->String(&LogFormatFlag(), "log-format",
                "How log lines look: JSON, which skeinctl logs and log collectors read, or text.")
@@ -43,6 +43,7 @@ int StartProcess(const std::string& role, const std::string& log_level, int argc
   InitLog(role,
           log_level == "error"     ? Level::kError
           : log_level == "warning" ? Level::kWarning
+          : log_level == "debug"   ? Level::kDebug
                                    : Level::kInfo,
           LogFormatFlag() == "text" ? LogFormat::kText : LogFormat::kJson);
   FlushLogOnFatalSignals();

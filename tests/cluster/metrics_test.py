@@ -349,6 +349,7 @@ def check_times(page_of):
     whole = total(page_of, "vllm:e2e_request_latency_seconds_sum")[0]
     assert parts["queue"] > 0 and parts["prefill"] > 0 and parts["decode"] > 0, parts
     assert abs(parts["inference"] - (parts["prefill"] + handoff + parts["decode"])) < 1e-6 * choices, (parts, handoff)
+    assert total(page_of, "skein_request_decode_queue_time_seconds_count")[0] > 0
     most = 4  # choices of a request: each has its own times, the request has one end
     assert parts["queue"] + parts["inference"] <= most * whole, (parts, whole)
 

@@ -86,7 +86,7 @@ def wrong_flags_are_refused_in_one_shape():
         assert_refused(name, run(name, *MODEL[name], SKEIN_PORT="y"), "SKEIN_PORT: 'y' is not a whole number")
         assert_refused(name, run(name, *MODEL[name], "stray"), "unexpected argument 'stray'")
         assert_refused(name, run(name, *MODEL[name], "--port"), "--port: needs a value")
-        assert_refused(name, run(name, *MODEL[name], "--log-level=loud"), "--log-level: 'loud' is not one of info,")
+        assert_refused(name, run(name, *MODEL[name], "--log-level=loud"), "--log-level: 'loud' is not one of debug,")
     for command in commands():
         assert_refused("skeinctl " + command, run("skeinctl", command, "a", "b", "c", "d", "--nope=1"),
                        *[error.split("error: ", 1)[1] for error in

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import importlib.machinery
 import importlib.util
+import json
 import os
 import re
 import select
@@ -194,15 +195,17 @@ def figures_of_decode_are_counted_as_the_simulator_counts_them():
     assert found.most_in_window([]) == 0
     assert found.most_in_window([0, 0, 0, 4, 4, 5, 9, 9], 5) == 5, "(t - 5, t]"
     outcome = types.SimpleNamespace(times_s=[1.0, 1.75, 2.25, 2.75])
-    one = found.of_outcome(outcome, "burst")
-    assert (one.phase, one.tpot_s, one.first_gap_s) == ("burst", 1.75 / 3, 0.75), one
+    one = found.of_outcome(outcome, "burst", 0.25)
+    assert (one.phase, one.tpot_s, one.first_gap_s, one.queue_s) == ("burst", 1.75 / 3, 0.75, 0.25), one
+    assert found.queue_of_logs(['{"msg":"bound"}\n{"msg":"decode began","id":"cmpl-1","decode_queue_us":250000}\n', ""]) == {
+        "cmpl-1": 0.25}
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "decoded.csv")
         with open(path, "w", encoding="utf-8") as file:
             file.write("request,first_token_s,decode_start_s,second_token_s,last_token_s\n0,1.0,1.25,1.75,2.75\n")
-        assert found.of_simulation(path, [4], ["burst"]) == [found.Decoded("burst", 1.75 / 3, 0.75)]
+        assert found.of_simulation(path, [4], ["burst"]) == [found.Decoded("burst", 1.75 / 3, 0.75, 0.25)]
     named = found.figures([one], ("quiet", "burst"))
-    assert named["burst TPOT P90"] == 1.75 / 3 and named["quiet gap 1 P50"] == 0, named
+    assert named["burst TPOT P90"] == 1.75 / 3 and named["quiet gap 1 P50"] == 0 and named["burst queue P50"] == 0.25, named
     assert found.medians([{"peak": 1}, {"peak": 5}, {"peak": 2}]) == {"peak": 2}
     assert found.shares({"own": 1, "tp": 2, "sp_tp": 1}) == {"own": 0.25, "tp": 0.5, "sp": 0, "sp_tp": 0.25}
     load = module("bench/emulated/formation_load")
@@ -211,6 +214,36 @@ def figures_of_decode_are_counted_as_the_simulator_counts_them():
     assert len(requests) == len(phases) and set(phases) == {"warm", "quiet", "burst"}
     assert [request.at_s for request in requests] == sorted(request.at_s for request in requests)
     assert all(request.output_tokens > 1 for request in requests), "each has a time per token"
+    assert len({request.seed for request in requests}) == len(requests)
+
+
+def tokens_that_end_within_a_character_are_not_whole():
+    sys.path.insert(0, os.path.join(ROOT, "bench/emulated"))
+    whole = module("bench/emulated/streams.py").whole_tokens
+    with tempfile.TemporaryDirectory() as folder:
+        with open(os.path.join(folder, "tokenizer.json"), "w", encoding="utf-8") as file:
+            json.dump({"model": {"vocab": {"\u0120the": 0, "\u00e5": 1, "a\u010a": 2, "\u00c3": 3}}}, file)  # " the", E5, "a\n", C3
+        assert whole(folder) == {0, 2}
+
+
+def formations_of_a_load_have_profiles_and_modes():
+    sys.path.insert(0, os.path.join(ROOT, "bench/emulated"))
+    load = module("bench/emulated/formation_load")
+    options = types.SimpleNamespace(gains="2:1.6,4:2.1,8:2.5", shift_tokens=0, step_us=120000, sequence_us=16000, decode=8)
+    assert load.shift_tokens(options) == 18  # TP takes 163 ms with 18 tokens and 170 with 19, SP 168
+    with tempfile.TemporaryDirectory() as folder:
+        rows = {}
+        for formation in ("shift", "bound(8)"):
+            with open(load.profile(options, folder, formation), encoding="utf-8") as file:
+                rows[formation] = json.load(file)["formations"]
+    assert rows["shift"][2] == {"instances": 8, "gain": 2.5, "shift_tokens": 18}, rows
+    assert rows["bound(8)"][2] == {"instances": 8, "gain": 2.5}, rows
+    options.shift_tokens = 7
+    assert load.shift_tokens(options) == 7
+    assert [load.modes(options, one) for one in ("independent", "bound(2)", "shift", "hybrid", "auto")] == [
+        ["own"], ["tp"], ["tp", "sp"], ["own", "tp"], ["own", "tp"]]
+    options.gains = ""
+    assert load.modes(options, "auto") == ["own"] and load.gains(options) == {}
 
 
 @contextlib.contextmanager
@@ -281,4 +314,5 @@ if __name__ == "__main__":
               sigterm_while_a_cluster_stops_ends_what_does_not_stop, a_killed_compare_ends_the_other_checkouts_cluster,
               each_bench_starts_processes_that_end_with_it, a_process_that_may_outlive_its_bench_is_seen,
               a_client_that_fails_fails_the_bench, figures_of_decode_are_counted_as_the_simulator_counts_them,
+              tokens_that_end_within_a_character_are_not_whole, formations_of_a_load_have_profiles_and_modes,
               the_peers_server_survives_a_client_that_leaves_in_its_request, the_peers_server_keeps_idle_connections)

@@ -376,6 +376,7 @@ class DecodeProcess : public WorkerProcess<DecodeProcess, scheduler::DecodeCore,
   void Execute(scheduler::StreamGap& effect) {
     verdict_->Require(effect.gap_us >= 0, "a stream's gap at a switch is negative");
   }
+  void Execute(scheduler::DecodeBegan&) {}
 
   // To whom it has granted blocks, in all incarnations.
   const std::set<std::pair<scheduler::RequestId, scheduler::Epoch>>& granted() const {

@@ -197,6 +197,7 @@ TEST_P(CudaGroup, BoundAndReleasedInFlight) {
     const auto group = Group(ModesOf(ranks));
     ASSERT_NE(group, nullptr);
     std::vector<Requests> own;
+    own.reserve(static_cast<size_t>(ranks));
     for (int r = 0; r < ranks; ++r) own.push_back(own_of(r));
     const auto step_alone = [&] {
       for (int r = 0; r < ranks; ++r) {

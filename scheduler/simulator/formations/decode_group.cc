@@ -193,7 +193,7 @@ void DecodeGroup::Form(TimeUs now) {
     bool ready = true;
     for (int32_t i = subset.first; i < subset.end(); ++i) {
       const Unit& unit = UnitOf(i);
-      ready = ready && !unit.bound && unit.until_us == kNever && unit.next.runs.empty();
+      ready = ready && !unit.bound && unit.until_us == kNever && !unit.next.exists();
     }
     if (ready) Merge(it->first, it->second, now);
     it = ready ? forming_.erase(it) : std::next(it);
@@ -242,7 +242,7 @@ void DecodeGroup::Advance(TimeUs now) {
   std::vector<int32_t> over;
   for (auto& [first, unit] : units_) {
     if (unit.until_us <= now) EndStep(&unit, now);
-    if (IsOver(unit) && unit.until_us == kNever && unit.next.runs.empty()) over.push_back(first);
+    if (IsOver(unit) && unit.until_us == kNever && !unit.next.exists()) over.push_back(first);
   }
   for (const int32_t first : over) Split(&units_.at(first), now);
   TellReady();
@@ -250,16 +250,18 @@ void DecodeGroup::Advance(TimeUs now) {
   for (auto& [first, unit] : units_) {
     const bool settles = !IsOver(unit) && !IsForming(unit.subset);
     if (unit.until_us == kNever) {
-      if (unit.next.runs.empty() && settles) unit.next = Settle(&unit);
-      if (unit.next.runs.empty()) continue;
+      if (!unit.next.exists() && settles) unit.next = Settle(&unit);
+      if (!unit.next.exists()) continue;
       unit.current = std::exchange(unit.next, {});
+      if (unit.current.open) unit.current = SettleOwn(unit);
+      SKEIN_CHECK(!unit.current.runs.empty());
       unit.until_us = now + unit.current.took_us;
       for (const size_t request : unit.current.runs) {
         TimeUs& started_us = (*outcomes_)[request].started_us;
         started_us = std::min(started_us, now);
       }
     }
-    if (unit.next.runs.empty() && settles) unit.next = Settle(&unit);
+    if (!unit.next.exists() && settles) unit.next = Settle(&unit);
   }
 }
 
@@ -293,15 +295,16 @@ TimeUs Microseconds(double seconds) { return std::max<TimeUs>(1, std::llround(se
 
 }  // namespace
 
-// Which step the unit runs next, of what waits now; without runs: none.
+// Which step the unit runs next, of what waits now, if there is one.
 DecodeGroup::Step DecodeGroup::Settle(Unit* unit) {
   if (!unit->bound) return SettleOwn(*unit);
   int64_t own = 0;
   for (int32_t i = unit->subset.first; i < unit->subset.end(); ++i) own += Waiting(At(i).own);
   const int64_t bound = Waiting(unit->batch);
   if (own + bound == 0) return {};
-  if (unit->share.NextIsOwn(own, bound)) return SettleOwn(*unit);
   Step step;
+  step.open = unit->share.NextIsOwn(own, bound);
+  if (step.open) return step;
   int64_t kv_tokens = 0;
   const int32_t size = unit->subset.size;
   const int64_t sequences = Take(&unit->batch, &step, &kv_tokens);

@@ -11,7 +11,9 @@
 // way included. A hard one leaves them to the lead's own batch.
 //
 // Launched ahead. Which sequences run in a step is settled when the step before it begins, alone
-// and bound. So a request that comes during a step misses the next one, too.
+// and bound. So a request that comes during a step misses the next one, too. Of a round of own
+// steps in a bound group only that it comes next is settled: each instance runs what its batch has
+// when the round begins.
 //
 // Not simulated: other OwnSequences than kShare, preemption (a request reserves the blocks of its
 // prompt and its whole output when it is placed), and the prompts that a hard release has the lead
@@ -110,6 +112,9 @@ class DecodeGroup : public FormationWorld {
     TimeUs took_us = 0;
     double busy_instance_s = 0;
     int64_t count = 0;  // as steps()
+    bool open = false;  // a round of own steps, whose sequences are not chosen yet
+
+    bool exists() const { return open || !runs.empty(); }
   };
   struct Member {
     std::vector<size_t> own;

@@ -162,6 +162,24 @@ TEST(DecodeGroupTest, OwnStepsAndTheGroupsTakeTurns) {
   EXPECT_EQ(sp + sp_tp, 0);
 }
 
+// As at decode-workers: only the kind of the next step is settled.
+TEST(DecodeGroupTest, AnOwnRequestThatComesDuringARoundRunsInTheNextOne) {
+  World world(Options(2), {{0, 80, 5}, {0, 80, 10}, {0, 80, 2}});
+  world.Bind(7, {0, 2});
+  world.group.Place(0, 0);  // on its way, so that the release waits for it
+  world.group.End(0, 7, Switch::kSequential, world.now);
+  world.Come(1, 1, 0);
+  world.Come(2, 1, 5 * kSecond);
+  world.RunUntil(100 * kSecond);
+  EXPECT_EQ(world.Told().count(Phase::kEnded), 0u) << "still bound";
+  EXPECT_EQ(world.outcomes[1].started_us, 0);
+  EXPECT_EQ(world.outcomes[2].started_us, 11 * kSecond);
+  EXPECT_EQ(world.outcomes[2].last_us, 23 * kSecond);
+  world.group.Ready(0, world.now);
+  world.RunUntil(kNever);
+  EXPECT_EQ(world.group.finished(), 3);
+}
+
 TEST(DecodeGroupTest, ABindWaitsForWhatIsLaunched) {
   World world(Options(2), {{0, 80, 60}});
   world.Come(0, 1, 0);

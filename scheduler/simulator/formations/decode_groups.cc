@@ -84,17 +84,23 @@ class Pool {
     Group group;
     group.instances = std::make_unique<DecodeGroup>(options, &requests_, &result_.outcomes);
     group.first_id = static_cast<uint64_t>(first) + 1;
-    const DecodeFormation& formation = groups_.formation;
-    if (formation.automatic) {
+    if (groups_.formation.kind == DecodeFormation::Kind::kAuto) {
       group.driver = std::make_unique<FormationDriver>(SizesOf(decode_, groups_, members), members,
                                                        groups_.driver, group.instances.get());
     }
-    orchestrator::Subset subset = {0, formation.size};
-    for (; orchestrator::IsBindable(subset, static_cast<size_t>(members));
-         subset.first += subset.size) {
-      group.instances->BindForGood(subset);
-    }
+    BindForGood(members, group.instances.get());
     all_.push_back(std::move(group));
+  }
+
+  void BindForGood(int32_t members, DecodeGroup* instances) const {
+    const DecodeFormation& formation = groups_.formation;
+    orchestrator::Subset subset = {
+        0, formation.SizeIn(std::min(groups_.node_instances, decode_.instances))};
+    while (orchestrator::IsBindable(subset, static_cast<size_t>(members))) {
+      instances->BindForGood(subset);
+      if (formation.kind == DecodeFormation::Kind::kHybrid) return;
+      subset.first += subset.size;
+    }
   }
 
   std::vector<Event> Events() const {
@@ -240,17 +246,25 @@ class Pool {
 }  // namespace
 
 absl::StatusOr<DecodeFormation> DecodeFormation::Parse(std::string_view name) {
-  const DecodeFormation known[] = {{1, false, "independent"},
-                                   {2, false, "bound(2)"},
-                                   {4, false, "bound(4)"},
-                                   {8, false, "bound(8)"},
-                                   {1, true, "auto"}};
+  const DecodeFormation known[] = {{Kind::kBound, 1, "independent"}, {Kind::kBound, 2, "bound(2)"},
+                                   {Kind::kBound, 4, "bound(4)"},    {Kind::kBound, 8, "bound(8)"},
+                                   {Kind::kShift, 1, "shift"},       {Kind::kHybrid, 1, "hybrid"},
+                                   {Kind::kAuto, 1, "auto"}};
   for (const DecodeFormation& formation : known) {
     if (formation.name == name) return formation;
   }
   return absl::NotFoundError(absl::StrCat("'", std::string(name),
-                                          "' is not independent, bound(2), bound(4), bound(8) or "
-                                          "auto"));
+                                          "' is not independent, bound(2), bound(4), bound(8), "
+                                          "shift, hybrid or auto"));
+}
+
+int32_t DecodeFormation::SizeIn(int32_t node_instances) const {
+  if (kind == Kind::kBound) return size;
+  if (kind == Kind::kAuto) return 1;
+  const int32_t most = kind == Kind::kHybrid ? node_instances / 2 : node_instances;
+  int32_t widest = 1;
+  while (orchestrator::IsBindable({0, 2 * widest}, static_cast<size_t>(most))) widest *= 2;
+  return widest;
 }
 
 absl::Status CheckDecodeGroups(const DecodeOptions& decode, const DecodeGroupsOptions& groups) {
@@ -262,10 +276,18 @@ absl::Status CheckDecodeGroups(const DecodeOptions& decode, const DecodeGroupsOp
     return absl::InvalidArgumentError(
         absl::StrCat("decode_batch_sequences: ", groups.batch_sequences, " is not positive"));
   }
-  const int members = std::min(groups.node_instances, decode.instances);
-  if (groups.formation.size > members) {
+  const int32_t members = std::min(groups.node_instances, decode.instances);
+  const DecodeFormation& formation = groups.formation;
+  using Kind = DecodeFormation::Kind;
+  const int32_t size = formation.SizeIn(members);
+  const bool binds = formation.kind == Kind::kShift || formation.kind == Kind::kHybrid;
+  if (size > members || (binds && size == 1)) {
     return absl::InvalidArgumentError(absl::StrCat(
-        groups.formation.name, " needs more decode instances than the ", members, " of a node"));
+        formation.name, " needs more decode instances than the ", members, " of a node"));
+  }
+  if (formation.kind == Kind::kShift && !groups.profile.shifts.contains(size)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "shift needs a profile whose formations name shift_tokens of ", size, " instances"));
   }
   return CheckFormationPolicy(groups.driver.policy);
 }

@@ -24,13 +24,23 @@
 
 namespace skein::scheduler {
 
+// Bound groups run steps of more tokens than the profile's shift_tokens of their size in SP, and
+// all steps in TP if it has none.
 struct DecodeFormation {
-  int32_t size = 1;        // for good, of all instances that can be bound so
-  bool automatic = false;  // by load
+  enum class Kind {
+    kBound,   // for good: all instances that can be bound by `size`; 1: each alone
+    kShift,   // for good: the widest group of each node; its profile has shift_tokens
+    kHybrid,  // for good: one half of each node's instances as one group, the others alone
+    kAuto,    // by load
+  };
+  Kind kind = Kind::kBound;
+  int32_t size = 1;  // of kBound
   std::string name = "independent";
 
-  // independent, bound(2), bound(4), bound(8), auto. NOT_FOUND for another name.
+  // independent, bound(2), bound(4), bound(8), shift, hybrid, auto. NOT_FOUND for another name.
   static absl::StatusOr<DecodeFormation> Parse(std::string_view name);
+  // Of what is bound for good on nodes of so many decode instances; 1: nothing.
+  int32_t SizeIn(int32_t node_instances) const;
 };
 
 struct DecodeGroupsOptions {
@@ -40,8 +50,9 @@ struct DecodeGroupsOptions {
   orchestrator::FormationProfile profile;
   DriverOptions driver = {.release = Switch::kSequential, .decide_us = kSecondUs / 4};
 };
-// INVALID_ARGUMENT names the field: a formation that is wider than a node's instances; a count that
-// is not positive; CheckFormationPolicy.
+// INVALID_ARGUMENT names the field: a formation that is wider than a node's instances, or binds
+// nothing there; a profile without shift_tokens for kShift; a count that is not positive;
+// CheckFormationPolicy.
 absl::Status CheckDecodeGroups(const DecodeOptions& decode, const DecodeGroupsOptions& groups);
 
 struct DecodeFigures {

@@ -1,6 +1,10 @@
 #include "scheduler/simulator/formations/decode_groups.h"
 
+#include <array>
 #include <numeric>
+#include <set>
+#include <utility>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -49,16 +53,43 @@ DecodeGroupsRun Decoded(const Load& load, const DecodeOptions& decode,
 }
 
 TEST(DecodeGroupsTest, NamesAreParsed) {
-  for (const char* name : {"independent", "bound(2)", "bound(4)", "bound(8)", "auto"}) {
+  for (const char* name :
+       {"independent", "bound(2)", "bound(4)", "bound(8)", "shift", "hybrid", "auto"}) {
     EXPECT_EQ(DecodeFormation::Parse(name)->name, name);
   }
   EXPECT_EQ(DecodeFormation::Parse("bound(3)").status().message(),
-            "'bound(3)' is not independent, bound(2), bound(4), bound(8) or auto");
+            "'bound(3)' is not independent, bound(2), bound(4), bound(8), shift, hybrid or auto");
+}
+
+TEST(DecodeGroupsTest, SizesFollowTheNode) {
+  const auto size = [](const char* name, int32_t node_instances) {
+    return DecodeFormation::Parse(name)->SizeIn(node_instances);
+  };
+  for (const int32_t node_instances : {1, 4, 8}) {
+    EXPECT_EQ(size("independent", node_instances), 1);
+    EXPECT_EQ(size("bound(4)", node_instances), 4);
+    EXPECT_EQ(size("auto", node_instances), 1);
+  }
+  const std::vector<std::array<int32_t, 3>> expected = {{1, 1, 1}, {2, 2, 1},  {4, 4, 2}, {7, 4, 2},
+                                                        {8, 8, 4}, {16, 8, 8}, {64, 8, 8}};
+  for (const auto& [node_instances, shift, hybrid] : expected) {
+    EXPECT_EQ(size("shift", node_instances), shift) << node_instances;
+    EXPECT_EQ(size("hybrid", node_instances), hybrid) << node_instances;
+  }
 }
 
 TEST(DecodeGroupsTest, WhatCannotBeIsRefused) {
   EXPECT_EQ(CheckDecodeGroups(Decode(4), Groups("bound(8)")).message(),
             "bound(8) needs more decode instances than the 4 of a node");
+  EXPECT_EQ(CheckDecodeGroups(Decode(3), Groups("hybrid")).message(),
+            "hybrid needs more decode instances than the 3 of a node");
+  DecodeGroupsOptions shift = Groups("shift");
+  shift.profile.shifts = {{4, {.tokens = 6}}};
+  EXPECT_TRUE(CheckDecodeGroups(Decode(4), shift).ok());
+  EXPECT_EQ(CheckDecodeGroups(Decode(8), shift).message(),
+            "shift needs a profile whose formations name shift_tokens of 8 instances");
+  EXPECT_EQ(CheckDecodeGroups(Decode(1), shift).message(),
+            "shift needs more decode instances than the 1 of a node");
   DecodeGroupsOptions groups = Groups("auto");
   EXPECT_TRUE(CheckDecodeGroups(Decode(4), groups).ok());
   groups.driver.policy.bind_sequences = -1;
@@ -93,6 +124,37 @@ TEST(DecodeGroupsTest, BurstsGoFurtherAlone) {
   const DecodeGroupsRun bound = Decoded(load, Decode(8), Groups("bound(8)"));
   EXPECT_GT(alone.figures.peak_tokens_per_s, 2 * bound.figures.peak_tokens_per_s);
   EXPECT_LT(alone.figures.tpot_p50_s, bound.figures.tpot_p50_s);
+}
+
+// One half is bound and runs in TP, the other alone: which one has a request is told by its size.
+TEST(DecodeGroupsTest, AHybridRunsBothKindsOfSteps) {
+  const Load load = Every(0.5, 100, 30);
+  const DecodeGroupsRun run = Decoded(load, Decode(8), Groups("hybrid"));
+  EXPECT_EQ(run.run.finished, 100);
+  EXPECT_GT(run.figures.step_share[0], 0);
+  EXPECT_GT(run.figures.step_share[1], 0);
+  EXPECT_EQ(run.figures.step_share[2], 0);
+  std::set<std::pair<int32_t, int32_t>> placed;
+  for (const DecodeOutcome& outcome : run.outcomes) placed.insert({outcome.instance, outcome.size});
+  EXPECT_EQ(placed,
+            (std::set<std::pair<int32_t, int32_t>>{{0, 4}, {4, 1}, {5, 1}, {6, 1}, {7, 1}}));
+}
+
+TEST(DecodeGroupsTest, ShiftRunsFewTokensInTpAndManyInSp) {
+  DecodeGroupsOptions shift = Groups("shift");
+  shift.profile.shifts = {{8, {.tokens = 18}}};
+  const Load quiet = Every(60, 4, 200);
+  EXPECT_EQ(Decoded(quiet, Decode(8), shift).figures.tpot_p50_s,
+            Decoded(quiet, Decode(8), Groups("bound(8)")).figures.tpot_p50_s);
+  const Load burst = Every(0.05, 400, 30);
+  const DecodeFigures shifted = Decoded(burst, Decode(8), shift).figures;
+  const DecodeFigures tp = Decoded(burst, Decode(8), Groups("bound(8)")).figures;
+  EXPECT_EQ(shifted.step_share[0], 0);
+  EXPECT_GT(shifted.step_share[1], 0);
+  EXPECT_GT(shifted.step_share[2], 0);
+  EXPECT_EQ(tp.step_share[1], 1);
+  EXPECT_GT(shifted.peak_tokens_per_s, tp.peak_tokens_per_s);
+  EXPECT_LT(shifted.tpot_p50_s, tp.tpot_p50_s);
 }
 
 // Quiet, a burst, quiet.
@@ -153,11 +215,12 @@ TEST(DecodeGroupsTest, AtRandomAllRequestsEnd) {
       load.requests.push_back({at_s, prompt, output});
       load.prefilled.push_back({at_s + random.Uniform(), at_s + 1 + random.Uniform()});
     }
-    for (const char* name : {"independent", "bound(2)", "bound(4)", "auto"}) {
+    for (const char* name : {"independent", "bound(2)", "bound(4)", "shift", "hybrid", "auto"}) {
       DecodeOptions decode = Decode(10);
       decode.blocks = 60;
       DecodeGroupsOptions groups = Groups(name);
       groups.node_instances = 4;
+      groups.profile.shifts = {{4, {.tokens = 3}}};
       groups.batch_sequences = 1 + static_cast<int64_t>(random.Uniform() * 8);
       const DecodeGroupsRun run = Decoded(load, decode, groups);
       EXPECT_EQ(run.run.finished, 150) << seed << name;

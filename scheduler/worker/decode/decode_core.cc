@@ -163,6 +163,7 @@ void DecodeCore::Impl::Run(Sequence& sequence, KvIn::Result result) {
   if (!result.has_token) return ends_.End(sequence, FinishReason::kLength, absl::OkStatus());
   const auto reason = sequences_.AddToken(sequence, result.token, result.payload);
   if (reason.has_value()) return ends_.End(sequence, *reason, absl::OkStatus());
+  sequence.ready_us = clock_.now;
   for_group ? RunInGroup(sequence) : running_.Add(sequence, sequence.KnownTokens() - 1);
 }
 
@@ -272,6 +273,7 @@ void DecodeCore::Impl::On(const StepDone& event) {
   if (!ended.has_value()) return;
   if (ended->of_group) return EndStepOfGroup(*ended, event);
   if (!ended->ran.empty()) running_.EndStep();
+  const TimeUs began_us = clock_.now - ended->took_us;
   int64_t tokens = 0;
   for (size_t i = 0; i < ended->ran.size(); ++i) {
     Sequence& sequence = sequences_.at(ended->ran[i].id);
@@ -283,7 +285,7 @@ void DecodeCore::Impl::On(const StepDone& event) {
     } else if (SKEIN_PLANT(one_sequence_fails_its_batch) && failed != event.results.end()) {
       ends_.End(sequence, FinishReason::kError, failed->status);
     } else if (ended->status.ok()) {
-      TakeResult(sequence, ended->ran[i].sample, event.results[i]);
+      TakeResult(sequence, ended->ran[i].sample, event.results[i], began_us);
     } else {
       ends_.End(sequence, FinishReason::kError, ended->status);
     }
@@ -299,9 +301,14 @@ void DecodeCore::Impl::On(const StepDone& event) {
 }
 
 // Without `sampled` the step computed a part of a resumed sequence.
-void DecodeCore::Impl::TakeResult(Sequence& sequence, bool sampled, const StepResult& result) {
+void DecodeCore::Impl::TakeResult(Sequence& sequence, bool sampled, const StepResult& result,
+                                  TimeUs began_us) {
   if (!result.status.ok()) return ends_.End(sequence, FinishReason::kError, result.status);
   if (!sampled) return;
+  if (sequence.ready_us != kNever) {
+    effects_.push_back(DecodeBegan{sequence.spec, began_us - sequence.ready_us});
+    sequence.ready_us = kNever;
+  }
   ++output_tokens_;
   const auto reason = sequences_.AddToken(sequence, result.token, result.payload);
   if (reason.has_value()) return ends_.End(sequence, *reason, absl::OkStatus());

@@ -299,6 +299,32 @@ TEST_F(DecodeCoreTest, AStalledProcessDoesNotTakeItsOwnSilenceForTheWriters) {
   EXPECT_TRUE(Of<EndStream>(Attach(1, 50)).empty());
 }
 
+TEST_F(DecodeCoreTest, TheWaitForTheFirstDecodeStepIsToldOnceForEachRequest) {
+  ASSERT_TRUE(Open(Spec(1)).ok());
+  ASSERT_TRUE(Open(Spec(2)).ok());
+  now_ = 100;
+  Commit(1);
+  now_ = 110;
+  Commit(2);  // the step of the first one runs
+  now_ = 125;
+  const auto first = Of<DecodeBegan>(Step(41));
+  ASSERT_EQ(first.size(), 1u);
+  EXPECT_EQ(first[0].spec->id, (RequestId{7, 1}));
+  EXPECT_EQ(first[0].waited_us, 0);
+  now_ = 140;
+  const auto second = Of<DecodeBegan>(Step(42, 2));
+  ASSERT_EQ(second.size(), 1u);
+  EXPECT_EQ(second[0].spec->id, (RequestId{7, 2}));
+  EXPECT_EQ(second[0].waited_us, 15) << "from 110 to 125, when its step began";
+  EXPECT_TRUE(Of<DecodeBegan>(Step(43, 2)).empty());
+}
+
+TEST_F(DecodeCoreTest, ARequestThatNeedsNoDecodeStepWaitsForNone) {
+  ASSERT_TRUE(Open(Spec(1, 6, 1)).ok());
+  EXPECT_TRUE(Of<DecodeBegan>(Commit(1)).empty());
+  EXPECT_EQ(Held(), 0);
+}
+
 TEST_F(DecodeCoreTest, TheEngineForgetsASequenceWhenItIsInNoFurtherStep) {
   ASSERT_TRUE(Open(Spec(1)).ok());
   Commit(1);  // it is in the step that begins

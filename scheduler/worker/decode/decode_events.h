@@ -6,6 +6,8 @@
 #include "absl/status/status.h"
 #include "scheduler/base/formation_messages.h"
 #include "scheduler/base/messages.h"
+#include "scheduler/base/request.h"
+#include "scheduler/base/time.h"
 #include "scheduler/worker/decode/stream_gaps.h"
 #include "scheduler/worker/decode/token_events.h"
 #include "scheduler/worker/group/bound_group.h"
@@ -58,11 +60,19 @@ struct TellOpened {  // to the orchestrator, on the stream; dropped when there i
   TransferOpened opened;
 };
 
+// A decode step gave the request its first token here, and began so long after its KV, with the
+// token that its prefill instance had sampled, was whole. For people. Not of requests whose first
+// token is computed here.
+struct DecodeBegan {
+  SpecPtr spec;
+  TimeUs waited_us = 0;
+};
+
 using DecodeEffect =
     std::variant<TellOpened, AnswerOpenTransfer, AnswerRenew, AnswerAcquireStagingBuffer,
                  AnswerTakePart, AnswerReleaseStagingBuffer, CopyPart, AnswerCommit, CloseGrant,
                  EmitToken, EndStream, RunStep, ReleaseSequence, CallRegister, CallReport,
                  CallUnregister, CloseStream, EngineFailed, Drained, OpenFeed, CloseFeed,
-                 SendOnFeed, TellFormation, StreamGap>;
+                 SendOnFeed, TellFormation, StreamGap, DecodeBegan>;
 
 }  // namespace skein::scheduler

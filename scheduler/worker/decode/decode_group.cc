@@ -62,7 +62,7 @@ void DecodeCore::Impl::EndStepOfGroup(const StepLoop::Ended& ended, const StepDo
   for (size_t i = 0; ended.status.ok() && i < ended.ran.size(); ++i) {
     Sequence* sequence = sequences_.Find(ended.ran[i].id, ended.ran[i].epoch);
     if (sequence == nullptr || sequence->phase != Phase::kBound) continue;
-    TakeResult(*sequence, ended.ran[i].sample, event.results[i]);
+    TakeResult(*sequence, ended.ran[i].sample, event.results[i], clock_.now - ended.took_us);
   }
   if (!steps_.engine().ok()) LeaveWithFailedEngine(ended.ahead);
 }

@@ -82,6 +82,27 @@ TEST_F(DecodeGroupKvTest, ItRunsFromTheBlocksThatItsWritersWereTold) {
   ExpectAllFreeOnceGrantsAreClosed();
 }
 
+// Only the lead tells it. The group's next step may be agreed already when a request comes; then it
+// runs in the one behind it, which comes a Pass later.
+TEST_F(DecodeGroupKvTest, TheWaitForTheGroupsFirstStepWithItIsTold) {
+  Bind();
+  for (const uint64_t serial : {1, 2}) {
+    ASSERT_TRUE(StartKv(Spec(serial, 12, 6)).status.ok());
+    Attach(serial);
+  }
+  CommitKv(1, 3);
+  now_ += 70;
+  CommitKv(2, 3);  // the step of the first one runs
+  now_ += 30;
+  RunAll();
+  ASSERT_EQ(At(0).waits_us.size(), 2u);
+  EXPECT_EQ(At(0).waits_us[1], 0);
+  EXPECT_GE(At(0).waits_us[2], 30);
+  EXPECT_LE(At(0).waits_us[2], 30 + 6 * kMillisecondUs);
+  EXPECT_TRUE(At(1).waits_us.empty());
+  ExpectAllFreeOnceGrantsAreClosed();
+}
+
 TEST_F(DecodeGroupKvTest, SeveralWritersGetTheSameBlocks) {
   Bind();
   AnnounceKv(Spec(1, 12, 3), {{2}, {3}});

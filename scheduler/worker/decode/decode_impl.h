@@ -127,7 +127,8 @@ class DecodeCore::Impl {
   void EndComing(Sequence& sequence, const absl::Status& why);  // whose KV was for such a one
   void EndWithGroup(Sequence& sequence, const absl::Status& why, const absl::Status& fits);
   void StartIdle();  // a step, or a probe
-  void TakeResult(Sequence& sequence, bool sampled, const StepResult& result);
+  // Of a step that began then.
+  void TakeResult(Sequence& sequence, bool sampled, const StepResult& result, TimeUs began_us);
   void LeaveWithFailedEngine(const std::vector<StepSequence>& in_flight);
   // Among the requests that this event touched: erases those with neither blocks nor a stream to
   // serve, and retries the OpenTransfers that wait for them.

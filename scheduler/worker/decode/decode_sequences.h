@@ -51,6 +51,8 @@ struct DecodeSequence {
   Epoch epoch;
   Phase phase = Phase::kReceiving;
   TimeUs arrived_us = 0;
+  // Since when a first token of its prefill instance waits for a decode step; kNever: for none.
+  TimeUs ready_us = kNever;
   bool committed = false;  // its KV was whole, or steps compute it; also after its end
 
   Stream stream = Stream::kUnattached;

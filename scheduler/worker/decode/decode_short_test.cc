@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <cstdlib>
 
 #include "scheduler/worker/testing/decode_pair_fixture.h"
 
@@ -18,22 +19,23 @@ class DecodeShortTest : public testing::DecodePairTest {
   bool StepAndCheck() {
     const uint64_t own = Look(1).preemptions, group = Look(0).preemptions;
     const bool ran = Step();
-    EXPECT_EQ(At(0).group_steps, At(1).group_steps) << "a step ran at one rank alone";
+    EXPECT_LE(std::abs(At(0).group_steps - At(1).group_steps), 1) << "one has yet to end it";
     EXPECT_TRUE(Look(1).preemptions == own || Look(0).preemptions == group)
         << "both sides gave a sequence up";
-    waited_ += !At(0).tokens[kGroup].empty() && Look(0).preemptions == group && FreeBlocks(1) == 0;
+    short_steps_ += FreeBlocks(1) == 0;
     return ran;
   }
   void RunAllAndCheck() {
     for (int steps = 0; steps < 2'000 && StepAndCheck(); ++steps) {
     }
+    EXPECT_EQ(At(0).group_steps, At(1).group_steps) << "a step ran at one rank alone";
   }
   void ExpectAnswer(int rank, uint64_t serial, int64_t tokens) {
     EXPECT_EQ(At(rank).tokens[serial], Expected(serial, tokens)) << "rank " << rank;
   }
 
   static constexpr uint64_t kGroup = 1;  // serial of the group's request
-  int64_t waited_ = 0;                   // steps with no free block at the member
+  int64_t short_steps_ = 0;              // after which the member had no free block
 };
 
 // Alone at its rank, it has nobody to give up and waits. Then the group's only sequence gives its
@@ -71,8 +73,8 @@ TEST_F(DecodeShortTest, AMemberGivesUpItsOwnForItsOwn) {
 // Whatever their sizes and priorities are, and whichever began first.
 TEST_F(DecodeShortTest, EveryShortageOfOneMemberEnds) {
   uint64_t serial = 10, preempted = 0;
-  for (int64_t own = 4; own <= 34; own += 6) {
-    for (int64_t group = 6; group <= 66; group += 12) {
+  for (int64_t own = 4; own <= 34; own += 10) {
+    for (int64_t group = 6; group <= 66; group += 20) {
       for (const int kind : {0, 1, 2, 3}) {
         SCOPED_TRACE(::testing::Message() << own << " own, " << group << " group, kind " << kind);
         if (formation_ == 0) Bind();
@@ -101,7 +103,7 @@ TEST_F(DecodeShortTest, EveryShortageOfOneMemberEnds) {
     }
   }
   EXPECT_GT(preempted, 20u);
-  EXPECT_GT(waited_, 0);
+  EXPECT_GT(short_steps_, 50);
 }
 
 }  // namespace

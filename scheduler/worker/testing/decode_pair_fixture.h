@@ -202,7 +202,8 @@ class DecodePairTest : public ::testing::Test {
     std::map<uint64_t, EndStream> streams_ended;
     std::map<uint64_t, EndedRequest> ended;  // as reported
     std::vector<AnswerOpenTransfer> opens;
-    std::deque<GrantId> closing;  // with late_writers_
+    std::deque<GrantId> closing;          // with late_writers_
+    std::map<uint64_t, TimeUs> waits_us;  // for the first decode step
   };
   Instance& At(int rank) { return instances_[static_cast<size_t>(rank)]; }
 
@@ -252,6 +253,9 @@ class DecodePairTest : public ::testing::Test {
   void On(int rank, const TellFormation& effect) {
     At(rank).told = effect.told;
     At(rank).told_us = now_;
+  }
+  void On(int rank, const DecodeBegan& effect) {
+    EXPECT_TRUE(At(rank).waits_us.emplace(effect.spec->id.serial, effect.waited_us).second);
   }
 
   std::array<Instance, 2> instances_;

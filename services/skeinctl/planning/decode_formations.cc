@@ -11,8 +11,10 @@ void DecodeFormationFlags::Register(FlagSet* set) {
   set->String(
          &formations, "decode-formations",
          "Formations to compare, separated by commas: independent, bound(2), bound(4), "
-         "bound(8), or auto: as an orchestrator with this --profile chooses. Without it decode "
-         "instances work alone, and no step is launched ahead.")
+         "bound(8); shift: the widest group of each node, whose steps run in SP above the "
+         "profile's shift_tokens; hybrid: one half of each node bound, the other independent; "
+         "or auto: as an orchestrator with this --profile chooses. Without it decode instances "
+         "work alone, and no step is launched ahead.")
       .Value("FORMATION[,FORMATION...]");
   set->Int(&node_size, "decode-node-size", "Decode instances per node; they are a group.", 1,
            1 << 16);

@@ -404,7 +404,8 @@ std::vector<std::string> FormationArguments(const std::string& formations) {
 }
 
 TEST(Simulate, ComparesFormationsOfDecodeInstances) {
-  std::vector<std::string> arguments = FormationArguments("independent,bound(2),bound(8),auto");
+  std::vector<std::string> arguments =
+      FormationArguments("independent,bound(2),bound(8),hybrid,auto");
   const std::string path = std::string(std::getenv("TEST_TMPDIR")) + "/decoded.csv";
   for (const char* more : {"--format", "json", "--decode-requests", path.c_str()}) {
     arguments.emplace_back(more);
@@ -417,7 +418,7 @@ TEST(Simulate, ComparesFormationsOfDecodeInstances) {
     const auto row = nlohmann::json::parse(line);
     rows[row["formation"]] = row;
   }
-  ASSERT_EQ(rows.size(), 4u);
+  ASSERT_EQ(rows.size(), 5u);
   const auto tpot_ms = [&](const char* formation) {
     return rows[formation]["tpot_p50_s"].get<double>() * 1e3;
   };
@@ -427,6 +428,7 @@ TEST(Simulate, ComparesFormationsOfDecodeInstances) {
   EXPECT_NEAR(tpot_ms("auto"), 4, 0.01);
   EXPECT_EQ(rows["independent"]["own_steps"], 1);
   EXPECT_EQ(rows["bound(8)"]["tp_steps"], 1);
+  EXPECT_EQ(rows["hybrid"]["tp_steps"], 1) << "one at a time, each at the first instance";
   EXPECT_EQ(rows["auto"]["switches"], 1);
   std::ifstream file(path);
   std::string line;
@@ -440,13 +442,14 @@ TEST(Simulate, ComparesFormationsOfDecodeInstances) {
     ++lines_of_it;
     without_decode += line.find(",,") != std::string::npos ? 1 : 0;
   }
-  EXPECT_EQ(lines_of_it, 4 * 20);
-  EXPECT_EQ(without_decode, 4) << "a request of one token takes no decode step";
+  EXPECT_EQ(lines_of_it, 5 * 20);
+  EXPECT_EQ(without_decode, 5) << "a request of one token takes no decode step";
 }
 
 TEST(Simulate, FormationsThatCannotBeAreRefused) {
   for (const auto& [formations, error] :
        {std::pair("bound(3)", "--decode-formations: 'bound(3)' is not independent, bound(2)"),
+        std::pair("shift", "--decode-formations: shift needs a profile whose formations name"),
         std::pair("bound(8)", "--decode-formations: bound(8) needs more")}) {
     std::vector<std::string> arguments = FormationArguments(formations);
     arguments.insert(arguments.end(), {"--decode-node-size", "4"});

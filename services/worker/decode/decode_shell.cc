@@ -324,6 +324,17 @@ void DecodeShell::On(const scheduler::TellFormation& effect) {
   orchestrator_.Send(std::move(message));
 }
 
+void DecodeShell::On(const scheduler::DecodeBegan& effect) {
+  if (decode_queue_s_ != nullptr) {
+    decode_queue_s_->Observe(static_cast<double>(effect.waited_us) * 1e-6);
+  }
+  const std::vector<std::string>& names = effect.spec->names;
+  Log(Level::kDebug, "decode began",
+      {{"request_id", ToString(effect.spec->id)},
+       {"id", names.empty() ? std::string() : names.front()},
+       {"decode_queue_us", effect.waited_us}});
+}
+
 std::string DecodeShell::MemoryUnder(GrantId grant, const std::string& memory) {
   if (grant == GrantId{}) return memory;
   engine_->transport->OpenGrant(grant);

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "prometheus/histogram.h"
 #include "proto/decode_worker.grpc.pb.h"
 #include "scheduler/worker/decode/decode_core.h"
 #include "scheduler/worker/token_streams.h"
@@ -40,6 +41,10 @@ class DecodeShell : public WorkerShell<DecodeShell, scheduler::DecodeCore, sched
   // never end.
   void Start(const scheduler::DecodeConfig& config, std::function<void()> drained,
              std::function<void(const scheduler::EngineFailed&)> engine_failed = nullptr);
+
+  // Seconds that requests waited for their first decode step are observed in it (DecodeBegan).
+  // Before Start; it outlives the shell.
+  void ObserveDecodeQueue(prometheus::Histogram* seconds) { decode_queue_s_ = seconds; }
 
   // From gRPC threads. False: the inbox is full.
   [[nodiscard]] bool OpenTransfer(scheduler::OpenTransferRequest request,
@@ -113,6 +118,7 @@ class DecodeShell : public WorkerShell<DecodeShell, scheduler::DecodeCore, sched
   void On(const scheduler::CloseFeed& effect);
   void On(scheduler::SendOnFeed& effect);
   void On(const scheduler::TellFormation& effect);
+  void On(const scheduler::DecodeBegan& effect);
   // The context of these members of the group, and this instance's rank in it.
   absl::StatusOr<int> OpenGroup(const scheduler::OpenFeed& effect);
   void On(const scheduler::StreamGap& effect) {
@@ -121,6 +127,7 @@ class DecodeShell : public WorkerShell<DecodeShell, scheduler::DecodeCore, sched
   void On(const scheduler::Drained&) { core_drained_ = true; }
   void On(const scheduler::EngineFailed& effect);
 
+  prometheus::Histogram* decode_queue_s_ = nullptr;
   std::atomic<uint64_t> next_call_{1};
   std::atomic<uint64_t> next_token_stream_{1};
   std::function<void(const scheduler::StreamGap&)> gap_seen_;  // empty: nobody counts them

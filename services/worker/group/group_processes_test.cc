@@ -144,13 +144,13 @@ class Sequence {
     for (size_t i = standing_.size(); i-- > 0;) {
       if (overlaps(standing_[i])) Release(i, HowToRelease(), /*wait=*/true);
     }
-    // Each base of that many instances, in turn.
-    const int32_t tp = count == 2 ? 1 : 1 << (totals_->binds % (count == 4 ? 2 : 3));
+    // The bases of that many instances in turn, of four SP 2 x TP 2 most often.
+    const int32_t tp = std::min(1 << (totals_->binds % 3), count / 2);
     const auto above = [&](int64_t tokens) {
       return std::optional(scheduler::ShiftRule{.tokens = tokens, .tp = tp});
     };
-    const std::optional<scheduler::ShiftRule> shifts[] = {std::nullopt, above(1), above(4),
-                                                          above(1000)};
+    const std::optional<scheduler::ShiftRule> shifts[] = {std::nullopt, above(0), above(1),
+                                                          above(4)};
     // Where own sequences end first, what comes meanwhile is refused, and placed anew later.
     const Own own = kOwn[Between(0, 3)];
     const uint64_t epoch = node_->Prepare(first, count, shifts[Between(0, 3)], own);

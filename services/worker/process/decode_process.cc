@@ -32,6 +32,7 @@ scheduler::DecodeConfig ConfigOf(const WorkerOptions& options, const WorkerEngin
 }
 
 void Observe(const std::string& model, Metrics* metrics, DecodeShell* shell) {
+  shell->ObserveDecodeQueue(&DecodeQueueSeconds(model, metrics));
   shell->ObserveGaps([gaps = StreamGapMetrics(model, metrics)](const scheduler::StreamGap& gap) {
     gaps.Count(gap);
   });

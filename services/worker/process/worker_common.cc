@@ -106,6 +106,13 @@ prometheus::Histogram& StepTokens(const engine::EngineSpec& spec, const std::str
                             StepTokenBuckets(), EngineLabels(model));
 }
 
+prometheus::Histogram& DecodeQueueSeconds(const std::string& model, Metrics* metrics) {
+  return metrics->Histogram("skein_request_decode_queue_time_seconds",
+                            "From when a request's KV had arrived until its first decode step "
+                            "began.",
+                            TimeToFirstTokenBuckets(), {{"model_name", model}});
+}
+
 void RefreshCommMade(const engine::FabricCounts& made, const std::string& model, Metrics* metrics) {
   const Metrics::Labels labels = {{"model_name", model}};
   metrics->Total("skein_comm_links_made_total", "Links made to other instances.", labels,

@@ -49,6 +49,9 @@ std::string EndpointOf(const WorkerOptions& options, const WorkerServers& server
 prometheus::Histogram& StepTokens(const engine::EngineSpec& spec, const std::string& model,
                                   Metrics* metrics);
 
+// Of decode-workers, for the shell to observe.
+prometheus::Histogram& DecodeQueueSeconds(const std::string& model, Metrics* metrics);
+
 // DataConnectionsRefused.
 void RefreshDataConnections(Metrics* metrics);
 // Completed steps and started probes of the engine since the start.

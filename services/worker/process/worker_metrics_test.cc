@@ -52,6 +52,17 @@ TEST(RefreshComm, BytesAreCountedByPathAndRanks) {
   }
 }
 
+TEST(DecodeQueueSeconds, TheSeriesIsThereFromTheStart) {
+  Metrics metrics;
+  const auto has = [&metrics](const std::string& line) {
+    return metrics.Render().find(line) != std::string::npos;
+  };
+  prometheus::Histogram& waits = DecodeQueueSeconds("m", &metrics);
+  EXPECT_TRUE(has("skein_request_decode_queue_time_seconds_count{model_name=\"m\"} 0\n"));
+  waits.Observe(0.3);
+  EXPECT_TRUE(has("skein_request_decode_queue_time_seconds_sum{model_name=\"m\"} 0.3\n"));
+}
+
 // Such a worker comes again and again: its requests fail meanwhile.
 TEST(RefreshDataConnections, ThoseThatWereClosedAtTheLimitAreCounted) {
   const uint64_t before = DataConnectionsRefused();

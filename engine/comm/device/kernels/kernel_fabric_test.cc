@@ -186,6 +186,7 @@ TEST_P(KernelSteps, EachKernelTellsItsBytes) {
     if (status.ok()) status = comm->AllGather(own, all, Later());
     const std::vector<std::span<const std::byte>> send(static_cast<size_t>(ranks), own);
     std::vector<std::span<std::byte>> receive;
+    receive.reserve(send.size());
     for (int r = 0; r < ranks; ++r) {
       receive.push_back(std::span(all).subspan(12 * static_cast<size_t>(r), 12));
     }
