@@ -67,7 +67,8 @@ void EngineThread::Release(const scheduler::ReleaseSequence& effect) {
 absl::Status StatusOf(const scheduler::StepSequence& sequence,
                       const engine::SequenceResult& result) {
   if (!result.status.ok() || !sequence.sample) return result.status;
-  if (sequence.token_index < NanFrom(*sequence.spec)) return result.status;
+  const int64_t index = sequence.spec->sent_tokens + sequence.token_index;  // of the whole answer
+  if (index < NanFrom(*sequence.spec)) return result.status;
   return absl::InternalError("logits hold NaN");
 }
 
