@@ -31,8 +31,11 @@ struct EngineThread::Steps {
   // The first step that was launched.
   scheduler::StepDone Compute(const Planned& planned) {
     engine::CompletedStep completed = *engine.Poll();
-    for (size_t i = 0; completed.status.ok() && i < completed.results.size(); ++i) {
-      completed.results[i].status = StatusOf(planned.step.sequences[i], completed.results[i]);
+    auto result = completed.results.begin();  // of those that the engine took
+    for (size_t i = 0; completed.status.ok() && i < planned.admitted.size(); ++i) {
+      if (!planned.admitted[i].ok()) continue;
+      result->status = StatusOf(planned.step.sequences[i], *result);
+      ++result;
     }
     return services::StepConversion::DoneOf(planned, completed);
   }
@@ -64,7 +67,8 @@ void EngineThread::Release(const scheduler::ReleaseSequence& effect) {
 absl::Status StatusOf(const scheduler::StepSequence& sequence,
                       const engine::SequenceResult& result) {
   if (!result.status.ok() || !sequence.sample) return result.status;
-  if (sequence.token_index < NanFrom(*sequence.spec)) return result.status;
+  const int64_t index = sequence.spec->sent_tokens + sequence.token_index;  // of the whole answer
+  if (index < NanFrom(*sequence.spec)) return result.status;
   return absl::InternalError("logits hold NaN");
 }
 

@@ -19,7 +19,7 @@
 namespace skein::sim {
 namespace {
 
-constexpr uint64_t kSeeds = 6;  // of each case
+constexpr uint64_t kSeeds = 8;  // of each case
 
 class FormationPointsTest : public ::testing::TestWithParam<uint64_t> {};
 

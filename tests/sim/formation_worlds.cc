@@ -170,8 +170,9 @@ Scenario MakeFormationScenario(uint64_t seed) { return Make(seed, /*long_request
 
 Scenario MakeLongRequestsScenario(uint64_t seed) {
   Scenario scenario = Make(seed, /*long_requests=*/true);
-  scenario.request_deadline_ms = 18'000;  // above FormationConfig::long_wait_us, after healing, too
-  scenario.prefill_blocks = 60;           // for each prompt that fits a decode worker alone
+  // Above twice FormationConfig::long_wait_us: what was lost waits for a group once more.
+  scenario.request_deadline_ms = 28'000;
+  scenario.prefill_blocks = 60;  // for each prompt that fits a decode worker alone
   return scenario;
 }
 

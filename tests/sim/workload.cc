@@ -199,7 +199,7 @@ void MakeSteadyWorkload(Random& random, Scenario& scenario) {
     ClientPlan client = MakeClient(random, ++serial, when, /*long_prompts=*/true);
     MakeDifficult(random, client);
     scenario.clients.push_back(std::move(client));
-    when += random.Between(1, 20) * kMillisecondUs;
+    when += random.Between(1, 10) * kMillisecondUs;
   }
   scenario.heals_us = lasts + 200 * kMillisecondUs;
   for (uint64_t i = 1; i <= 3; ++i) scenario.probes.push_back(MakeClient(random, 1000 + i, 0));
