@@ -240,6 +240,20 @@ TEST_F(RouterResumeTest, AnAttemptWaitsForAnOrchestrator) {
   EXPECT_EQ(Submitted(Welcome({}, {4, {2}}))->spec->id, first_.Attempt(1));
 }
 
+// One that does not know the attempt gets it again; told are ids of attempts.
+TEST_F(RouterResumeTest, AnAttemptThatANewOrchestratorDoesNotKnowIsSubmittedAgain) {
+  Place(1);
+  TokenOf(first_, 0);
+  ASSERT_TRUE(Submitted(Lose(first_)));
+  Do(PlanUpdateReceived{first_.Attempt(1), Accepted{}});
+  Do(LinkBroken{absl::UnavailableError("connection lost")});
+  Reopen();
+  const auto again = Submitted(Welcome({first_.Attempt(1)}, {4, {2}}));
+  ASSERT_TRUE(again.has_value());
+  EXPECT_EQ(again->spec->id, first_.Attempt(1));
+  EXPECT_TRUE(again->accepted);
+}
+
 TEST_F(RouterResumeTest, TheNextAttemptKnowsWhichEnginesFailed) {
   Place(1);
   TokenOf(first_, 0);
