@@ -140,7 +140,8 @@ void RequestCells::On(const Welcomed& event) {
   ++parts_.snapshot->version;
   const std::set<RequestId> unknown(event.welcome.unknown.begin(), event.welcome.unknown.end());
   for (const RequestId id : parts_.requests->InCell(event.cell)) {
-    TakeKnown(parts_.requests->at(id), unknown.count(id) > 0);
+    Request& request = parts_.requests->at(id);
+    TakeKnown(request, unknown.contains(request.spec->id));  // it was told of the attempt
   }
   SettleAll();
 }

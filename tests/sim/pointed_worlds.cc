@@ -94,7 +94,7 @@ Scenario MakePointedScenario(uint64_t seed) {
   }
   MakeSteadyWorkload(random, scenario);
   MakeTurns(random, scenario);
-  MakeAnswers(seed, scenario);
+  MakeSamplings(seed, scenario);
   if (seed / PointedCases().size() % 4 == 3) MakeStaging(random, scenario);
   const PointedCase& one = PointedCases()[seed % PointedCases().size()];
   const bool steps = one.point >= FaultPoint::kStepLaunched && one.point <= FaultPoint::kStepEnded;

@@ -32,6 +32,7 @@ std::vector<FeedMessage> SomeOfEach() {
                     {~uint64_t{0}, 7},
                     {FirstNumberOf(3)},
                     3,
+                    2,
                     1,
                     100,
                     2,
