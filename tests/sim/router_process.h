@@ -23,7 +23,7 @@ class RouterProcess
                          scheduler::RouterEffect, scheduler::RouterTick> {
  public:
   static const CoreStates& States() {
-    static const CoreStates states{"router", {"queued", "submitted", "placed"}};
+    static const CoreStates states{"router", {"queued", "submitted", "placed", "resuming"}};
     return states;
   }
 
