@@ -44,7 +44,7 @@ std::optional<FormationWatch::Part> FormationWatch::BoundPartOf(const Process* w
 
 void FormationWatch::Pass(FaultPoint point, Process* worker, const Part& part,
                           const std::function<void()>& go_on) {
-  if (!Strikes(point, part)) return go_on();
+  if (!Strikes(point, worker, part)) return go_on();
   Strike(point, worker, part, go_on);
 }
 
@@ -54,11 +54,21 @@ void FormationWatch::PassInStep(FaultPoint point, Process* worker,
   part.has_value() ? Pass(point, worker, *part, go_on) : go_on();
 }
 
-bool FormationWatch::Strikes(FaultPoint point, const Part& part) {
+bool FormationWatch::Strikes(FaultPoint point, const Process* worker, const Part& part) {
   const std::optional<PointedFault>& fault = network_->scenario().pointed;
   if (!fault.has_value() || struck_.has_value() || network_->healed()) return false;
   if (fault->point != point || fault->lead != (part.rank == 0)) return false;
+  if (fault->amid_handoffs && HandoffsTo(worker, part.epoch) == 0) return false;
   return passed_++ >= fault->passes;
+}
+
+int64_t FormationWatch::HandoffsTo(const Process* worker, uint64_t epoch) const {
+  int64_t handoffs = 0;
+  for (const auto& [member, parts] : parts_) {
+    const bool holds = member == worker || parts.contains(epoch);
+    if (holds) handoffs += handoffs_(member->endpoint());
+  }
+  return handoffs;
 }
 
 // The longest that any other member waits, by the limits of the configuration. Beside them there
@@ -91,10 +101,7 @@ void FormationWatch::Strike(FaultPoint point, Process* worker, const Part& part,
   network_->trace().Note(now, worker->endpoint(), services::testing::NameOf(point), part.epoch);
   victim_ = worker;
   struck_ = Struck{.part = part, .at_us = now, .within_us = Within(point, fault, part)};
-  for (const auto& [member, parts] : parts_) {
-    if (member != worker && !parts.contains(part.epoch)) continue;
-    struck_->handoffs += handoffs_(member->endpoint());
-  }
+  struck_->handoffs = HandoffsTo(worker, part.epoch);
   time.At(now + struck_->within_us, [this, worker] { CheckOthers(worker); });
   const uint64_t mine = worker->generation();
   if (fault.kills) {  // when what runs in it has returned

@@ -68,7 +68,9 @@ class FormationWatch {
   }
 
  private:
-  bool Strikes(FaultPoint point, const Part& part);
+  bool Strikes(FaultPoint point, const Process* worker, const Part& part);
+  // That are on their way to the worker or to a member of the formation.
+  int64_t HandoffsTo(const Process* worker, uint64_t epoch) const;
   TimeUs Within(FaultPoint point, const PointedFault& fault, const Part& part) const;
   void Strike(FaultPoint point, Process* worker, const Part& part,
               const std::function<void()>& go_on);

@@ -101,7 +101,8 @@ Scenario MakePointedScenario(uint64_t seed) {
   scenario.pointed = PointedFault{.point = one.point,
                                   .kills = one.kills,
                                   .lead = one.lead,
-                                  .passes = static_cast<int>(random.Between(0, steps ? 60 : 3)),
+                                  .passes = static_cast<int>(random.Between(0, steps ? 60 : 2)),
+                                  .amid_handoffs = seed / PointedCases().size() % 2 == 1,
                                   .lasts_us = random.Between(50, 600) * kMillisecondUs};
   return scenario;
 }

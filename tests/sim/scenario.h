@@ -97,7 +97,8 @@ struct PointedFault {
   bool kills = true;  // else it stands still until the others must have noticed, and longer
   bool lead = false;  // rank 0 of its formation is struck, else another rank
   int passes = 0;
-  TimeUs lasts_us = 0;  // killed: it is back after; else: it stands still for so much longer
+  bool amid_handoffs = false;  // only while one is on its way to a member of the formation
+  TimeUs lasts_us = 0;         // killed: it is back after; else: it stands still for so much longer
 };
 
 inline constexpr int kDecodeWorkers = 2;
