@@ -255,12 +255,6 @@ void RouterCore::Apply(Request& request, const Failed& failed) {
       absl::IsResourceExhausted(status) || absl::IsUnavailable(status) || absl::IsNotFound(status);
   if (elsewhere && request.known == Known::kSent) return TakeRefusal(request, status);
   if (failed.condemned) return Finish(request, FinishReason::kError, std::move(status));
-  // With what was sent it may need more than instances have. Its client asked for nothing wrong.
-  if (request.delivered_before > 0 && absl::IsInvalidArgument(status)) {
-    return Finish(request, FinishReason::kError,
-                  absl::UnavailableError(absl::StrCat("the answer was lost and cannot go on: ",
-                                                      std::string(status.message()))));
-  }
   LoseAttempt(request, FinishReason::kError, std::move(status));
 }
 

@@ -30,6 +30,7 @@ class RandomRouter {
   // False: something was wrong, and was told.
   bool Play(int steps);
   const RouterSnapshot& Snapshot() const { return core_.Snapshot(); }
+  int64_t given_up() const { return given_up_; }
 
  private:
   struct PlannedThere {
@@ -54,7 +55,7 @@ class RandomRouter {
     int64_t tokens = 0;
     Run run;  // of its first token
     bool gone = false;
-    int short_losses = 0;  // of attempts that had given tokens
+    int placed = 0;  // attempts
     int ends = 0;
   };
 
@@ -115,6 +116,7 @@ class RandomRouter {
 
   std::mt19937_64 random_;
   const bool resumes_;
+  int64_t given_up_ = 0;
   bool wrong_ = false;
   TimeUs now_ = 0;
   RouterCore core_{RouterConfig{.cells = kCells,
@@ -174,7 +176,8 @@ void RandomRouter::On(const SendSubmit& effect) {
 void RandomRouter::On(const OpenTokens& effect) {
   if (runs_.count(effect.id) > 0) Wrong("two token streams of one request");
   const HeadPtr& head = heads_.at(effect.id);
-  const Client& client = clients_.at(effect.id.First());
+  Client& client = clients_.at(effect.id.First());
+  ++client.placed;
   const auto sent = static_cast<int64_t>(head->names.size());
   if (sent != client.tokens) Wrong("an attempt begins where its client is not");
   for (int64_t i = 0; i < sent; ++i) {
@@ -195,7 +198,11 @@ void RandomRouter::On(const DeliverToken& effect) {
 void RandomRouter::On(const End& effect) {
   Client& client = clients_.at(effect.id);
   if (++client.ends > 1) Wrong("ended twice");
-  const bool honest = effect.status.ok() || client.gone || (client.tokens > 0 && !resumes_);
+  // With attempts, only what was placed too often is given up, as when its orchestrators die.
+  const bool given_up = resumes_ && client.placed >= AttemptLosses::kShortMax;
+  given_up_ += given_up && !effect.status.ok() ? 1 : 0;
+  const bool honest =
+      effect.status.ok() || client.gone || given_up || (client.tokens > 0 && !resumes_);
   if (!honest) Wrong(absl::StrCat(ToString(effect.id), ": ", effect.status.ToString()));
   if (effect.status.ok() && client.tokens != kTokens) Wrong("half an answer");
 }
@@ -266,11 +273,9 @@ void RandomRouter::RunTokens() {
     const auto it = runs_.find(id);
     if (it == runs_.end() || Chance(50)) continue;
     Run& run = it->second;
-    // Its attempts are not lost after a token so often that it is given up.
-    int& short_losses = clients_.at(id.First()).short_losses;
-    const bool may_lose = run.tokens == 0 || short_losses + 1 < AttemptLosses::kShortMax;
+    // Its attempts are not lost so often that it is given up.
+    const bool may_lose = clients_.at(id.First()).placed + 1 < AttemptLosses::kShortMax;
     if (run.cell != kSafe && may_lose && Chance(resumes_ ? 15 : 5)) {
-      short_losses += run.tokens > 0 ? 1 : 0;
       const Epoch epoch = run.epoch;
       const auto known = cells_[run.cell].requests.find(id);
       if (known != cells_[run.cell].requests.end()) known->second.placed = false;
@@ -325,13 +330,17 @@ TEST(RandomRouter, NoCellsFaultIsSeenBeforeTheFirstToken) {
 }
 
 TEST(RandomRouter, NoCellsFaultIsSeenAtAllIfRequestsAreResumed) {
-  uint64_t resumes = 0;
+  uint64_t resumes = 0, finished = 0;
+  int64_t given_up = 0;
   for (uint64_t seed = 1; seed <= 200; ++seed) {
     RandomRouter router(seed, /*resumes=*/true);
     ASSERT_TRUE(router.Play(600)) << "seed " << seed;
     resumes += router.Snapshot().resumes;
+    finished += router.Snapshot().finished;
+    given_up += router.given_up();
   }
   EXPECT_GT(resumes, 1000u);
+  EXPECT_LT(given_up, static_cast<int64_t>(finished / 100));
 }
 
 }  // namespace

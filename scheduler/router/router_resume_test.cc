@@ -130,19 +130,6 @@ TEST_F(RouterResumeTest, WhatTheRequestItselfFailsWithIsItsAnswer) {
   EXPECT_EQ(Of<End>(Do(PlanUpdateReceived{{7, 2}, condemned})).at(0).status, condemned.status);
 }
 
-// With what its client has, it may be longer than instances take; its client did nothing wrong.
-TEST_F(RouterResumeTest, AnAttemptThatIsTooLongIsNoFaultOfTheClient) {
-  Place(1);
-  TokenOf(first_, 0);
-  ASSERT_TRUE(Submitted(Lose(first_)));
-  const auto effects = Do(PlanUpdateReceived{
-      first_.Attempt(1), Failed{absl::InvalidArgumentError("prompt: 4 tokens need 2 KV blocks")}});
-  ASSERT_EQ(Of<End>(effects).size(), 1u);
-  EXPECT_EQ(Of<End>(effects)[0].status,
-            absl::UnavailableError(
-                "the answer was lost and cannot go on: prompt: 4 tokens need 2 KV blocks"));
-}
-
 TEST_F(RouterResumeTest, WhatWasNotAcceptedIsRefusedAsBefore) {
   Do(Arrived{Spec(1)});
   const Failed none{absl::UnavailableError("no instance")};

@@ -96,7 +96,7 @@ def one_dies_and_the_others_go_on():
 def one_whose_engine_failed_comes_back():
     with tempfile.TemporaryDirectory() as folder, \
             Cluster(binaries_from_argv(), emulated_model(folder, MODEL), prefill=1, decode=0,
-                    worker_flags=["--device=emulated"]) as cluster:
+                    worker_flags=["--device=emulated"], router_flags=["--resume-wait-s=0"]) as cluster:
         first = free_ports(1)
         node = Node(cluster, "1", [[*worker(cluster, "decode", first), "--device=emulated", "--emulated-fail-token=7"]])
         node.await_ready()

@@ -33,6 +33,7 @@ constexpr int kTries = 20;
 // What may end the wait of a rank for another one.
 constexpr const char* kDeaths[] = {"its process has ended"};
 constexpr const char* kLimits[] = {"it did not answer in time",
+                                   "it did not answer a reservation in time",
                                    "its step did not end in time",
                                    "the lead did not start or cancel a step in time",
                                    "the lead started no step in time",
