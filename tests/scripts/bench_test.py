@@ -229,7 +229,7 @@ def tokens_that_end_within_a_character_are_not_whole():
 def formations_of_a_load_have_profiles_and_modes():
     sys.path.insert(0, os.path.join(ROOT, "bench/emulated"))
     load = module("bench/emulated/formation_load")
-    options = types.SimpleNamespace(gains="2:1.6,4:2.1,8:2.5", shift_tokens=0, step_us=120000, sequence_us=16000, decode=8)
+    options = types.SimpleNamespace(gains="2:1.6,4:2.1,8:2.5", shift_tokens=0, shift_tp=1, step_us=120000, sequence_us=16000, decode=8)
     assert load.shift_tokens(options) == 18  # TP takes 163 ms with 18 tokens and 170 with 19, SP 168
     with tempfile.TemporaryDirectory() as folder:
         rows = {}

@@ -130,7 +130,7 @@ TEST_F(DecodeOwnTest, SoftPreemptMovesOnce) {
 }
 
 // Member 1 has nothing to run: it begins requests while it waits for the bind.
-class DecodeHandOverTest : public DecodeOwnTest {
+class DecodeGivenTest : public DecodeOwnTest {
  protected:
   // Request 2 there, which has some tokens.
   void BeginAtMember(int64_t tokens, std::vector<int32_t> stop_token_ids = {}) {
@@ -153,7 +153,7 @@ class DecodeHandOverTest : public DecodeOwnTest {
   }
 };
 
-TEST_F(DecodeHandOverTest, WhatBeganAtAnIdleMemberGoesOnInTheGroup) {
+TEST_F(DecodeGivenTest, WhatBeganAtAnIdleMemberGoesOnInTheGroup) {
   StartOwn(0, Spec(1, 4, 30));
   BeginAtMember(20);
   Commit();
@@ -175,7 +175,7 @@ TEST_F(DecodeHandOverTest, WhatBeganAtAnIdleMemberGoesOnInTheGroup) {
 }
 
 // The member alone knows its stop tokens' effect, its cancels and its routers.
-TEST_F(DecodeHandOverTest, TheMemberDecidesWhenItEnds) {
+TEST_F(DecodeGivenTest, TheMemberDecidesWhenItEnds) {
   BeginAtMember(30, {TokenOf({7, 2}, 9)});
   const SpecPtr cancelled = Spec(3, 4, 30);
   StartOwn(1, cancelled);
@@ -192,7 +192,7 @@ TEST_F(DecodeHandOverTest, TheMemberDecidesWhenItEnds) {
   ExpectEndOfRelease();
 }
 
-TEST_F(DecodeHandOverTest, AHardReleaseGivesItBackToTheMember) {
+TEST_F(DecodeGivenTest, AHardReleaseGivesItBackToTheMember) {
   BeginAtMember(30);
   Commit();
   for (int steps = 0; steps < 4; ++steps) Step();
@@ -205,7 +205,7 @@ TEST_F(DecodeHandOverTest, AHardReleaseGivesItBackToTheMember) {
   ExpectAllFree();
 }
 
-TEST_F(DecodeHandOverTest, TheDeathOfTheLeadGivesItBackToo) {
+TEST_F(DecodeGivenTest, TheDeathOfTheLeadGivesItBackToo) {
   BeginAtMember(30);
   Commit();
   for (int steps = 0; steps < 4; ++steps) Step();
@@ -216,7 +216,7 @@ TEST_F(DecodeHandOverTest, TheDeathOfTheLeadGivesItBackToo) {
 }
 
 // A request is not at two instances, but for moments: then the group ends, and each goes on alone.
-TEST_F(DecodeHandOverTest, WhatTheLeadRunsAlreadyEndsTheGroup) {
+TEST_F(DecodeGivenTest, WhatTheLeadRunsAlreadyEndsTheGroup) {
   BeginAtMember(20);
   StartOwn(0, Spec(2, 4, 20));
   Do(0, CommitFormation{formation_});

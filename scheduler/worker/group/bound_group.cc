@@ -244,7 +244,7 @@ absl::Status BoundGroup::Join(const SpecPtr& spec, Epoch epoch, TimeUs arrived_u
     if (!joined.ok()) return joined;
   } else {
     if (absl::Status fits = CheckFits(*spec); !fits.ok()) return fits;
-    member_->HandOver(spec, epoch, now - arrived_us, output, &effects);
+    member_->Give(spec, epoch, now - arrived_us, output, &effects);
   }
   Carry(std::move(effects), now);
   Drive(now);

@@ -38,8 +38,8 @@ void BoundMember::TakeOffer(const FeedOffer& part, FeedEffects* effects) {
   if (offered->has_value()) batch_->Offer(**std::move(offered));
 }
 
-void BoundMember::HandOver(const SpecPtr& spec, Epoch epoch, TimeUs age_us,
-                           const std::vector<int32_t>& output, FeedEffects* effects) {
+void BoundMember::Give(const SpecPtr& spec, Epoch epoch, TimeUs age_us,
+                       const std::vector<int32_t>& output, FeedEffects* effects) {
   SKEIN_CHECK(!feed_.over() && handed_over_.emplace(spec->id, epoch).second);
   SendHandedOver(
       epoch_, {.epoch = epoch, .spec = spec, .blocks = nullptr, .kv_tokens = 0, .output = output},

@@ -41,8 +41,8 @@ class BoundMember {
 
   // The group computes it from here on, without its KV. `age_us`: since its request arrived here.
   // REQUIRES: CheckOffer, and the feed is not over.
-  void HandOver(const SpecPtr& spec, Epoch epoch, TimeUs age_us, const std::vector<int32_t>& output,
-                FeedEffects* effects);
+  void Give(const SpecPtr& spec, Epoch epoch, TimeUs age_us, const std::vector<int32_t>& output,
+            FeedEffects* effects);
   // It runs no further; others are fine.
   void Leave(RequestId id, Epoch epoch, FeedEffects* effects);
   // What was handed over and has not left. The lead has something to run as long as there is one.
