@@ -73,6 +73,7 @@ class RouterProcess
     ClientPlan plan;
     Expected expected;
     std::vector<int32_t> tokens;
+    scheduler::TimeUs last_token_us = 0;
     std::string prompt_logprobs;
     std::string decode;     // the endpoint where it was attached last
     bool accepted = false;  // the orchestrator has planned it, or said that it will
