@@ -236,7 +236,7 @@ def formations_of_a_load_have_profiles_and_modes():
         for formation in ("shift", "bound(8)"):
             with open(load.profile(options, folder, formation), encoding="utf-8") as file:
                 rows[formation] = json.load(file)["formations"]
-    assert rows["shift"][2] == {"instances": 8, "gain": 2.5, "shift_tokens": 18}, rows
+    assert rows["shift"][2] == {"instances": 8, "gain": 2.5, "shift_tokens": 18, "shift_tp": 1}, rows
     assert rows["bound(8)"][2] == {"instances": 8, "gain": 2.5}, rows
     options.shift_tokens = 7
     assert load.shift_tokens(options) == 7

@@ -21,7 +21,7 @@ void RouterProcess::OnStart() {
   config.request_deadline_us = network_->scenario().request_deadline_ms * unit_us;
   config.orchestrator_wait_us = 3000 * unit_us;
   config.head_of_attempt = services::EncodeAttempt;
-  config.resume_wait_us = 3000 * unit_us;
+  config.resume_wait_us = network_->scenario().Resumes() ? 3000 * unit_us : 0;
   config.session = {.report_us = 50 * unit_us,
                     .report_spacing_us = 5 * unit_us,
                     .answer_timeout_us = 200 * unit_us,
