@@ -108,7 +108,8 @@ struct Scenario {
   uint64_t seed = 0;
   // Routers try again what was lost. Not in each world: that would hide what loses requests without
   // need.
-  bool Resumes() const { return seed % 2 == 0; }
+  std::optional<bool> resumes = {};  // none: the seed says
+  bool Resumes() const { return resumes.value_or(seed % 2 == 0); }
   bool faultless = false;  // no fault at all: whatever can be served must be
   bool no_excuse = false;  // what breaks is no reason for any client to get an error
   // Multiplies the processes' timeouts and leases. At 1 these are a tenth of the product's; worlds
