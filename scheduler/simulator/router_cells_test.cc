@@ -21,8 +21,8 @@ TEST(RouterCells, LoadIsEvenAndNobodyIsRefused) {
   EXPECT_EQ(result.instance_held_max, options.instance_requests);
 }
 
-// Its streams have their only token, so that they are whole; whatever else it had moves, and no other
-// request notices.
+// Its streams have their only token, so that they are whole; whatever else it had moves, and no
+// other request notices.
 TEST(RouterCells, ALostCellIsThatCellsShareAndNothingElse) {
   RouterCellsOptions options;
   options.run_s = 2.5;

@@ -48,8 +48,8 @@ struct SwitchExplanation {
   std::string reason;  // of an outcome other than kDone
 
   // Facts by which TellMeanings finds the meaning.
-  bool hard = false;   // a release: what the group runs is taken back
-  bool lost = false;   // that instance left or was lost before the switch ended
+  bool hard = false;  // a release: what the group runs is taken back
+  bool lost = false;  // that instance left or was lost before the switch ended
   SwitchMeaning meaning = SwitchMeaning::kAlone;
 };
 

@@ -118,7 +118,7 @@ class RouterTest : public ::testing::Test {
   // Before StartRouter.
   int64_t max_positions_ = 200;
   scheduler::TimeUs resume_wait_us_ = 0;  // a client hears of the first loss
-  std::unique_ptr<ServedModel> model_;  // named "m"; null: the byte model
+  std::unique_ptr<ServedModel> model_;    // named "m"; null: the byte model
   RouterApiOptions api_options_;
   EdgeOptions edge_options_;
   std::unique_ptr<FakeCluster> cluster_;
