@@ -66,6 +66,7 @@ void PrintMean(const std::vector<Ratios>& all, double Ratios::*field, bool low_i
 void PrintSetting(const std::string& name, const char* policy, const AggregatedOptions& options,
                   const std::vector<Load>& loads) {
   std::vector<Ratios> all;
+  all.reserve(loads.size());
   for (const Load& load : loads) all.push_back(Compare(policy, options, load));
   std::printf("| %s |", name.c_str());
   PrintMean(all, &Ratios::burst_ttft, false);

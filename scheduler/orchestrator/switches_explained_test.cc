@@ -15,7 +15,7 @@ class SwitchesExplainedTest : public LongRequestsTest {
  protected:
   // A short request is submitted, and its decode instance has taken its blocks.
   CallAssign Place(uint64_t serial) {
-    const CallAssign assign = Of<CallAssign>(Submit(serial, 10)).at(0);
+    CallAssign assign = Of<CallAssign>(Submit(serial, 10)).at(0);
     const RequestId id = {7, serial};
     Do(AssignReplied{assign.instance, id, assign.request.epoch, {}, assign.request.sequence});
     const InstanceId decode = assign.request.placed->decode;

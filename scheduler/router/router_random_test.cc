@@ -30,7 +30,7 @@ class RandomRouter {
   // False: something was wrong, and was told.
   bool Play(int steps);
   const RouterSnapshot& Snapshot() const { return core_.Snapshot(); }
-  int64_t given_up() const { return given_up_; }
+  int64_t GivenUp() const { return given_up_; }
 
  private:
   struct PlannedThere {
@@ -337,7 +337,7 @@ TEST(RandomRouter, NoCellsFaultIsSeenAtAllIfRequestsAreResumed) {
     ASSERT_TRUE(router.Play(600)) << "seed " << seed;
     resumes += router.Snapshot().resumes;
     finished += router.Snapshot().finished;
-    given_up += router.given_up();
+    given_up += router.GivenUp();
   }
   EXPECT_GT(resumes, 1000u);
   EXPECT_LT(given_up, static_cast<int64_t>(finished / 100));

@@ -55,7 +55,7 @@ class RouterResumeTest : public RouterCoreTest {
     for (int ticks = 0; ticks < 1000; ++ticks) {
       now_ = core_.NextDeadline();
       const auto effects = Do(RouterTick{});
-      if (const auto submit = Submitted(effects)) return submit;
+      if (auto submit = Submitted(effects)) return submit;
       if (!Of<SendRouterReport>(effects).empty()) Do(RouterReportTaken{});
     }
     return std::nullopt;
