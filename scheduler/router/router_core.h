@@ -79,7 +79,7 @@ struct RouterConfig {
   TimeUs request_deadline_us = 600 * kSecondUs;  // when the spec names none; the cap if it does
   TimeUs replan_wait_us = 5 * kSecondUs;         // for the orchestrator, when a stream failed early
   HeadOfAttempt head_of_attempt = nullptr;       // null: a request ends with its first attempt
-  TimeUs resume_wait_us = 30 * kSecondUs;        // for a token, before a lost request is given up
+  TimeUs resume_wait_us = 30 * kSecondUs;        // for a place, before what was lost is given up
   TimeUs orchestrator_wait_us = 30 * kSecondUs;  // for a stream to one
   TimeUs min_retry_after_us = kSecondUs;
   TimeUs max_retry_after_us = 60 * kSecondUs;

@@ -81,10 +81,11 @@ void RegisterTimes(RouterOptions* options, FlagSet* f) {
             "Time from a request's arrival after which its generation is ended. A client that is "
             "still reading the answer --write-timeout-s later is disconnected.",
             0.1, 86400);
-  f->Double(&options->resume_wait_s, "resume-wait-s",
-            "Time for which an accepted choice is tried again after its instances were lost, if no "
-            "token comes; 0 ends it with the first loss.",
-            0, 86400);
+  f->Double(
+      &options->resume_wait_s, "resume-wait-s",
+      "Time for which an accepted choice is tried again after its instances were lost, while no "
+      "instance takes it; 0 ends it with the first loss.",
+      0, 86400);
   f->Double(&options->idle_timeout_s, "idle-timeout-s",
             "A connection without a request is closed after this time.", 0.1, 86400);
   f->Double(&options->read_timeout_s, "read-timeout-s",
