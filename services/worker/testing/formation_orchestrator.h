@@ -79,17 +79,17 @@ class FormationOrchestrator final : public v1::Orchestrator::CallbackService {
   void Tell(uint64_t worker, const scheduler::PrepareFormation& order) {
     v1::OrchestratorMessage message;
     *message.mutable_prepare_formation() = ToProto(order);
-    SendTo(worker, std::move(message));
+    TellOfFormation(worker, order.epoch, std::move(message));
   }
   void Tell(uint64_t worker, const scheduler::CommitFormation& order) {
     v1::OrchestratorMessage message;
     *message.mutable_commit_formation() = ToProto(order);
-    SendTo(worker, std::move(message));
+    TellOfFormation(worker, order.epoch, std::move(message));
   }
   void Tell(uint64_t worker, const scheduler::EndFormation& order) {
     v1::OrchestratorMessage message;
     *message.mutable_end_formation() = ToProto(order);
-    SendTo(worker, std::move(message));
+    TellOfFormation(worker, order.epoch, std::move(message));
   }
 
   void Tell(uint64_t worker, v1::OrchestratorMessage message) {
@@ -151,7 +151,9 @@ class FormationOrchestrator final : public v1::Orchestrator::CallbackService {
     uint64_t groups_made = 0;                       // a generation
     std::optional<v1::OrchestratorMessage> groups;  // the latest order
     scheduler::FormationTold told;
-    std::set<Attempt> announced;  // what ended later is named, too
+    uint64_t ordered_epoch = 0;                   // of the formation of these
+    std::vector<v1::OrchestratorMessage> orders;  // prepare, commit, end, as far as they were given
+    std::set<Attempt> announced;                  // what ended later is named, too
   };
 
   void Take(const std::shared_ptr<Connection>& connection, const v1::WorkerMessage& message) {
@@ -169,6 +171,7 @@ class FormationOrchestrator final : public v1::Orchestrator::CallbackService {
       Welcome(&worker);
       // What was sent on its former stream may be lost.
       if (worker.groups.has_value()) Send(&worker, *worker.groups);
+      SendOrdersAgain(&worker);
     } else if (message.has_report()) {
       Worker& worker = workers_[connection->worker];
       worker.groups_made = message.report().load().groups_made();
@@ -194,6 +197,25 @@ class FormationOrchestrator final : public v1::Orchestrator::CallbackService {
     }
     for (const Attempt& one : std::exchange(worker->announced, held)) {
       if (!held.contains(one)) dropped_.push_back(one);
+    }
+  }
+  void TellOfFormation(uint64_t worker, uint64_t epoch, v1::OrchestratorMessage message) {
+    const std::lock_guard lock(mutex_);
+    Worker& to = workers_.at(worker);
+    if (std::exchange(to.ordered_epoch, epoch) != epoch) to.orders.clear();
+    to.orders.push_back(message);
+    Send(&to, std::move(message));
+  }
+  // Those that the worker does not tell to have carried out.
+  static void SendOrdersAgain(Worker* worker) {
+    using Phase = scheduler::FormationTold::Phase;
+    if (worker->told.epoch > worker->ordered_epoch) return;
+    const bool begun = worker->told.epoch == worker->ordered_epoch;
+    if (begun && worker->told.phase == Phase::kEnded) return;
+    for (const v1::OrchestratorMessage& order : worker->orders) {
+      if (begun && order.has_prepare_formation()) continue;
+      if (begun && order.has_commit_formation() && worker->told.phase == Phase::kBound) continue;
+      Send(worker, order);
     }
   }
   static void TakeTold(Worker* worker, const v1::FormationTold& message) {
