@@ -70,6 +70,7 @@ struct SequenceTokens {
   std::string prompt_logprobs;             // with token 0, or with the end if there are no tokens
   std::optional<PrefillTimes> times = {};  // as prompt_logprobs
   std::optional<FinishedTokens> finished = {};
+  bool leaving = false;  // the instance drains: the router should go on with the request elsewhere
 };
 
 struct TokenBatch {

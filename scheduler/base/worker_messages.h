@@ -159,10 +159,19 @@ struct ReportRequest {
   std::vector<HeldRequest> gone = {};  // no longer held, without an end: withdrawn
   uint64_t held_digest = 0;            // of everything held after this report (held_digest.h)
 };
+// Room for requests that go on elsewhere: their prompts and outputs are computed again there.
+struct PoolRoom {
+  int64_t requests = 0;         // at several decode instances together
+  int64_t blocks = 0;           // KV blocks that are not held, likewise
+  int64_t sequence_blocks = 0;  // with which one request can be computed again, at most
+  bool operator==(const PoolRoom&) const = default;
+};
 struct ReportReply {
   absl::Status status;
   bool want_full =
       false;  // the digest differs from the orchestrator's records: send a full report next
+  // To a decode instance that drains: at the others that could go on with its requests.
+  PoolRoom elsewhere = {};
 };
 
 // ---- orchestrator -> worker ----

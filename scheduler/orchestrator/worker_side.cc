@@ -1,5 +1,7 @@
 #include "scheduler/orchestrator/worker_side.h"
 
+#include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -128,6 +130,8 @@ void WorkerSide::On(const ReportCalled& event, TimeUs now) {
     LeaveDraining(reporter, now);
     LeaveSuspect(reporter, now);
     NoteRoom(reporter.identity);
+    const bool moves = reporter.identity.role == Role::kDecode && reporter.draining();
+    if (moves) reply.elsewhere = RoomBeside(reporter);
   }
   parts_.effects->push_back(AnswerReport{event.call, std::move(reply)});
 }
@@ -179,6 +183,29 @@ void WorkerSide::LeaveDraining(const Instance& instance, TimeUs now) {
     parts_.replanner->Replan(parts_.requests->At(id),
                              absl::UnavailableError("a prefill instance is leaving"), now);
   }
+}
+
+// For the requests of a decode instance that drains. A quarter of the blocks is left out: instances
+// keep up to that for the growth of what they have (scheduler/worker/README.md). All requests of
+// the model that are not there count as requests elsewhere: also those whose prompt is still
+// computed, or that wait.
+PoolRoom WorkerSide::RoomBeside(const Instance& draining) const {
+  const std::string& model = draining.identity.model;
+  const PoolSums& decode = parts_.registry->Sums(model, Role::kDecode);
+  const bool serves =
+      decode.counts.placeable > 0 && parts_.registry->Counts(model, Role::kPrefill).placeable > 0;
+  if (!serves) return {};
+  const int64_t limit = decode.counts.unlimited > 0 ? std::numeric_limits<int32_t>::max()
+                                                    : decode.counts.request_limit;
+  const int64_t elsewhere =
+      parts_.requests->CountOf(model) - static_cast<int64_t>(draining.placed.size());
+  // A prompt that takes several prefill instances is left where it is.
+  const int64_t sequence = std::min(parts_.registry->BlocksOfPool(model, Role::kPrefill).largest,
+                                    parts_.registry->BlocksOfPool(model, Role::kDecode).largest);
+  return {
+      .requests = std::max<int64_t>(limit - elsewhere, 0),
+      .blocks = std::max<int64_t>(decode.load.total_blocks * 3 / 4 - decode.load.held_blocks, 0),
+      .sequence_blocks = sequence};
 }
 
 // A step of the instance does not end. The requests that it has not begun are planned anew, as soon

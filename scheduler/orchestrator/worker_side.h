@@ -112,6 +112,7 @@ class WorkerSide {
   void NoteRoom(const WorkerIdentity& identity);
   void LeaveStream(InstanceId instance, CallId stream);
   void LeaveDraining(const Instance& instance, TimeUs now);
+  PoolRoom RoomBeside(const Instance& draining) const;
   void LeaveSuspect(const Instance& instance, TimeUs now);
 
   // What a new stream begins with: reconnecting.cc.

@@ -274,6 +274,26 @@ TEST_F(WorkerSideTest, ALostInstancesRequestsMoveAndItIsCounted) {
   EXPECT_EQ(workers_.lost().at({"m", Role::kPrefill}), 1u);
 }
 
+// So that its streams move only where they can go on.
+TEST_F(WorkerSideTest, ADecodeInstanceThatDrainsHearsOfTheRoomElsewhere) {
+  const auto told = [this](InstanceId instance, uint64_t incarnation) {
+    Report(instance, incarnation, {}, {});
+    return Of<AnswerReport>().back().reply.elsewhere;
+  };
+  EXPECT_EQ(told(decode_instance_, 2), PoolRoom()) << "it does not drain";
+  ASSERT_TRUE(workers_.Drain({.instance = decode_instance_, .force = true}, now_).ok());
+  EXPECT_EQ(told(decode_instance_, 2), PoolRoom()) << "there is no other";
+  const InstanceId other = Join(Role::kDecode, 3);
+  Report(other, 3, {}, {});
+  const PoolRoom room = told(decode_instance_, 2);
+  EXPECT_GT(room.requests, 0);
+  EXPECT_EQ(room.blocks, 7);
+  EXPECT_EQ(room.sequence_blocks, 10);
+  EXPECT_EQ(told(other, 3), PoolRoom());
+  ASSERT_TRUE(workers_.Drain({.instance = prefill_instance_, .force = true}, now_).ok());
+  EXPECT_EQ(told(decode_instance_, 2), PoolRoom()) << "no prompt could be computed";
+}
+
 TEST_F(WorkerSideTest, ADrainedInstanceHearsOfItAndTheLastOneIsRefused) {
   EXPECT_TRUE(absl::IsFailedPrecondition(workers_.Drain({.instance = prefill_instance_}, now_)));
   Join(Role::kPrefill, 3);

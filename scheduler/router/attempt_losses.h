@@ -45,14 +45,22 @@ class AttemptLosses {
     return short_ < kShortMax && placed_ < kPlacedMax && begins_us_ - since_us_ < wait_max_us;
   }
 
+  // An attempt that was placed is given up by choice, because its instance leaves: the next one
+  // begins at once. No loss of the request's; the number of leaving instances limits how often.
+  void Move(TimeUs now) {
+    ++count_;
+    since_us_ = begins_us_ = now;
+    wait_us_ = 0;
+  }
+
   TimeUs begins_us() const { return begins_us_; }
-  uint64_t count() const { return count_; }  // attempts that were lost
+  uint64_t count() const { return count_; }  // attempts that were lost or moved
 
  private:
   uint64_t count_ = 0;
-  int placed_ = 0;            // of these, that were placed
+  int placed_ = 0;            // that were placed and lost
   int short_ = 0;             // of these, the last ones, in a row, that were lost soon
-  TimeUs since_us_ = kNever;  // of the first loss since an attempt was placed
+  TimeUs since_us_ = kNever;  // of the first loss or move since an attempt was placed
   TimeUs wait_us_ = 0;
   TimeUs begins_us_ = 0;
 };

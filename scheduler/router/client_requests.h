@@ -36,7 +36,8 @@ struct RouterSnapshot {
   uint64_t index_errors = 0;   // gaps and repetitions
   uint64_t moved_refused = 0;  // to another cell, since theirs refused them
   uint64_t moved_lost = 0;     // since theirs was lost
-  uint64_t resumes = 0;        // attempts that were lost, and followed by another one
+  uint64_t resumes = 0;        // attempts that were lost or moved, and followed by another one
+  uint64_t moves = 0;          // of these, given up by choice because their instance drains
   std::vector<bool> ready;     // by cell
   struct OfModel {
     int64_t queued = 0, submitted = 0, streaming = 0;

@@ -78,6 +78,7 @@ class RequestCells {
   std::optional<RequestId> TakeOverdue() { return waits_.TakeDue(*parts_.now); }
   const absl::Status& WhyUnreachable(const Request& request) const;
 
+  bool Ready(const Request& request) const;  // it has a cell, whose stream stands
   size_t size() const { return sessions_.size(); }
   TimeUs NextDeadline() const;
   absl::Status CheckInvariants() const;
@@ -86,7 +87,6 @@ class RequestCells {
   using State = Request::State;
   using Known = Request::Known;
 
-  bool Ready(const Request& request) const;  // its cell
   bool Move(Request& request, const absl::Status& why);
   void AwaitCell(const Request& request);
   void Settle(Request& request);  // one that is unsettled, if a cell can take it now

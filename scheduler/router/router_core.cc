@@ -194,6 +194,11 @@ void RouterCore::Resume(Request& request, FinishReason reason, absl::Status stat
       !request.losses.Lose(request.placed_us, config_.resume_wait_us, now_)) {
     return Finish(request, reason, std::move(status));
   }
+  EndAttempt(request, reason, std::move(status));
+}
+
+// The next one begins at its time.
+void RouterCore::EndAttempt(Request& request, FinishReason reason, absl::Status status) {
   ++snapshot_.resumes;
   const RequestId first = request.asked->id;
   End end{.id = first, .reason = reason, .status = status, .output_tokens = request.delivered};
@@ -332,6 +337,22 @@ void RouterCore::On(const TokenStreamLost& event) {
   // The decode instance's inbox was full. The request was accepted, so this is not a 429.
   if (absl::IsResourceExhausted(status)) status = absl::UnavailableError(status.message());
   Lose(*request, FinishReason::kError, std::move(status));
+}
+
+void RouterCore::On(const StreamLeaving& event) {
+  Request* request = requests_.FindStream(event.id, event.epoch);
+  if (request == nullptr || !MayMove(*request)) return;
+  ++snapshot_.moves;
+  request->losses.Move(now_);
+  EndAttempt(*request, FinishReason::kError, absl::UnavailableError("its decode instance drains"));
+}
+
+// An answer that is whole but for its end is not computed again for that. Without a token, logprobs
+// of the prompt may be still to come.
+bool RouterCore::MayMove(const Request& request) const {
+  const bool resumes = config_.head_of_attempt != nullptr && config_.resume_wait_us > 0;
+  return resumes && request.state == State::kStreaming && cells_.Ready(request) &&
+         request.delivered > 0 && request.delivered < request.asked->max_tokens;
 }
 
 void RouterCore::On(const ClientGone& event) {

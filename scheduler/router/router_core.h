@@ -28,6 +28,13 @@
 // same answer. attempt_losses.h says when, and when no more. A request that fails by itself
 // (INVALID_ARGUMENT, INTERNAL), or that its orchestrator condemns, is not tried again.
 //
+// Moving. A decode instance that drains asks for it, stream by stream, where others have room. Then
+// the attempt is given up by choice, which is no loss of the request, and the next one begins at
+// once. The old stream is not kept until the new one has its first token: whenever the client is
+// switched, the new instance has to compute the tokens that the old one sent meanwhile, so the
+// pause is as long, and both would hold blocks. A request that could not go on elsewhere now stays:
+// the instance asks again, and its streams end with its grace at the latest.
+//
 // While no cell can take a request, it waits: at most orchestrator_wait_us, and not beyond its
 // deadline. So does a request whose cell is neither ready nor lost. The next stream to a cell
 // begins with the list of the requests that the router has there. Those that its orchestrator does
@@ -43,7 +50,7 @@
 //   4. The snapshot counts the requests there are, by state.
 //   5. Every request has its deadline. It waits for an orchestrator, with a time limit of its own,
 //      exactly if its token stream was lost, or if it is submitted and its cell is not ready. Its
-//      next attempt has a time exactly if the one before was lost.
+//      next attempt has a time exactly if the one before was lost or moved.
 //   6. A request has a cell exactly if it was submitted there, and none in which it was before.
 #pragma once
 
@@ -119,6 +126,7 @@ class RouterCore {
   void On(const TokenReceived& event);
   void On(const FinishedReceived& event);
   void On(const TokenStreamLost& event);
+  void On(const StreamLeaving& event);
   void On(const ClientGone& event);
   void On(const StopMatched& event);
   // The rest is about the streams to the orchestrators; a tick is not.
@@ -140,6 +148,8 @@ class RouterCore {
   void Lose(Request& request, FinishReason reason, absl::Status status);
   void LoseAttempt(Request& request, FinishReason reason, absl::Status status);
   void Resume(Request& request, FinishReason reason, absl::Status status);
+  bool MayMove(const Request& request) const;
+  void EndAttempt(Request& request, FinishReason reason, absl::Status status);
   void BeginAttempt(Request& request);
   void FailIndex(Request& request, const std::string& what);
   void Finish(Request& request, FinishReason reason, absl::Status status, int32_t stop_token = -1,

@@ -84,6 +84,11 @@ struct TokenStreamLost {  // by itself; after FinishedReceived it is ignored
   Epoch epoch;
   absl::Status status;
 };
+// Its decode instance drains, and asks that the request go on elsewhere. Its stream goes on.
+struct StreamLeaving {
+  RequestId id;
+  Epoch epoch;
+};
 struct ClientGone {
   RequestId id;
 };
@@ -94,8 +99,8 @@ struct RouterTick {};
 
 using RouterEvent =
     std::variant<Arrived, PlanUpdateReceived, TokenReceived, FinishedReceived, TokenStreamLost,
-                 ClientGone, StopMatched, Join, Leave, ReportSoon, Welcomed, RouterReportTaken,
-                 RouterGoodbyeTaken, LinkBroken, RouterTick>;
+                 StreamLeaving, ClientGone, StopMatched, Join, Leave, ReportSoon, Welcomed,
+                 RouterReportTaken, RouterGoodbyeTaken, LinkBroken, RouterTick>;
 
 // ---- effects ----
 

@@ -55,7 +55,7 @@ class RandomRouter {
     int64_t tokens = 0;
     Run run;  // of its first token
     bool gone = false;
-    int placed = 0;  // attempts
+    int placed = 0;  // attempts that were not moved
     int ends = 0;
   };
 
@@ -281,6 +281,10 @@ void RandomRouter::RunTokens() {
       if (known != cells_[run.cell].requests.end()) known->second.placed = false;
       runs_.erase(it);
       Do(TokenStreamLost{id, epoch, absl::UnavailableError("lost")});
+    } else if (run.tokens > 0 && Chance(5)) {
+      const uint64_t moves = Snapshot().moves;
+      Do(StreamLeaving{id, run.epoch});
+      if (Snapshot().moves > moves) --clients_.at(id.First()).placed;
     } else if (run.sent + run.tokens < kTokens) {
       delivering_ = run;
       const auto token = static_cast<int32_t>(100 + run.sent + run.tokens);
@@ -324,22 +328,25 @@ TEST(RandomRouter, NoCellsFaultIsSeenBeforeTheFirstToken) {
     refused += router.Snapshot().moved_refused;
     lost += router.Snapshot().moved_lost;
     EXPECT_EQ(router.Snapshot().resumes, 0u);
+    EXPECT_EQ(router.Snapshot().moves, 0u);
   }
   EXPECT_GT(refused, 200u);
   EXPECT_GT(lost, 200u);
 }
 
 TEST(RandomRouter, NoCellsFaultIsSeenAtAllIfRequestsAreResumed) {
-  uint64_t resumes = 0, finished = 0;
+  uint64_t resumes = 0, moves = 0, finished = 0;
   int64_t given_up = 0;
   for (uint64_t seed = 1; seed <= 200; ++seed) {
     RandomRouter router(seed, /*resumes=*/true);
     ASSERT_TRUE(router.Play(600)) << "seed " << seed;
     resumes += router.Snapshot().resumes;
+    moves += router.Snapshot().moves;
     finished += router.Snapshot().finished;
     given_up += router.GivenUp();
   }
   EXPECT_GT(resumes, 1000u);
+  EXPECT_GT(moves, 100u);
   EXPECT_LT(given_up, static_cast<int64_t>(finished / 100));
 }
 

@@ -272,6 +272,79 @@ TEST_F(RouterResumeTest, ANextAttemptBeginsSoonIfNoPlanComes) {
   EXPECT_LE(now_, kSecondUs / 2);
 }
 
+TEST_F(RouterResumeTest, AStreamWhoseInstanceDrainsMovesAtOnceAndItsClientSeesOneAnswer) {
+  Place(1);
+  TokenOf(first_, 0, 10);
+  TokenOf(first_, 1, 11);
+  const auto effects = Do(StreamLeaving{first_, {5}});
+  ASSERT_EQ(Of<CloseTokens>(effects).size(), 1u);
+  EXPECT_EQ(Of<CloseTokens>(effects)[0].id, first_);
+  const auto submit = Submitted(effects);
+  ASSERT_TRUE(submit.has_value());
+  EXPECT_EQ(submit->spec->id, first_.Attempt(1));
+  EXPECT_EQ(*submit->spec->encoded, "10,11");
+  const RouterEnd told = Of<SendRouterEnd>(effects).at(0).end;
+  EXPECT_EQ(told.how, RouterEnd::How::kResumed);
+  EXPECT_EQ(told.why, "its decode instance drains; it goes on as request 7/1.1");
+  EXPECT_TRUE(TokenOf(first_, 2).empty()) << "what was still sent there";
+  PlaceAttempt(first_.Attempt(1));
+  EXPECT_EQ(Of<DeliverToken>(TokenOf(first_.Attempt(1), 0, 12)).at(0).index, 2);
+  EXPECT_EQ(core_.Snapshot().moves, 1u);
+  EXPECT_EQ(core_.Snapshot().resumes, 1u);
+}
+
+// As in a rolling restart, in which each instance drains soon after requests have moved to it.
+TEST_F(RouterResumeTest, MovesAreNoLossesOfTheRequestHoweverManyFollowEachOther) {
+  Place(1);
+  TokenOf(first_, 0);
+  constexpr uint64_t kMoves = 2 * AttemptLosses::kPlacedMax;
+  for (uint64_t move = 0; move < kMoves; ++move) {
+    const RequestId id = first_.Attempt(move);
+    if (move > 0) PlaceAttempt(id);
+    const auto submit = Submitted(Do(StreamLeaving{id, {5}}));
+    ASSERT_TRUE(submit.has_value()) << move;
+    EXPECT_EQ(submit->spec->id, first_.Attempt(move + 1));
+  }
+  PlaceAttempt(first_.Attempt(kMoves));
+  TokenOf(first_.Attempt(kMoves), 0);
+  EXPECT_TRUE(Submitted(Lose(first_.Attempt(kMoves))).has_value());
+}
+
+// It goes on where it is, and may be asked for again.
+TEST_F(RouterResumeTest, AStreamThatCouldNotGoOnElsewhereStays) {
+  Place(1);
+  EXPECT_TRUE(Do(StreamLeaving{first_, {5}}).empty()) << "no token has come";
+  TokenOf(first_, 0);
+  EXPECT_TRUE(Do(StreamLeaving{first_, {4}}).empty()) << "of another epoch";
+  Do(LinkBroken{absl::UnavailableError("connection lost")});
+  EXPECT_TRUE(Do(StreamLeaving{first_, {5}}).empty()) << "no orchestrator would plan it";
+  EXPECT_EQ(Of<DeliverToken>(TokenOf(first_, 1)).size(), 1u);
+  Reopen();
+  Welcome();
+  TokenOf(first_, 2);
+  EXPECT_TRUE(Submitted(Do(StreamLeaving{first_, {5}})).has_value());
+}
+
+TEST_F(RouterResumeTest, AnAnswerThatLacksOnlyItsEndStays) {
+  Place(1);
+  for (int64_t index = 0; index < 4; ++index) TokenOf(first_, index);
+  EXPECT_TRUE(Do(StreamLeaving{first_, {5}}).empty());
+  const auto ended = Do(FinishedReceived{first_, {5}, FinishReason::kLength, {}, 4, -1, ""});
+  EXPECT_TRUE(Of<End>(ended).at(0).status.ok());
+}
+
+TEST(AttemptLosses, AMoveIsNoLossAndTheWaitForAPlaceBeginsAnew) {
+  AttemptLosses losses;
+  EXPECT_TRUE(losses.Lose(0, 30 * kSecondUs, 1));
+  EXPECT_TRUE(losses.Lose(1, 30 * kSecondUs, 2));
+  losses.Move(3);
+  EXPECT_EQ(losses.begins_us(), 3);
+  EXPECT_EQ(losses.count(), 3u);
+  EXPECT_TRUE(losses.Lose(kNever, 30 * kSecondUs, 4)) << "it ran nowhere";
+  EXPECT_EQ(losses.begins_us(), 4 + AttemptLosses::kFirstWaitUs);
+  EXPECT_FALSE(losses.Lose(4, 30 * kSecondUs, 5)) << "the third loss in a row";
+}
+
 TEST_F(RouterResumeTest, AnEngineThatFailedIsKnownAtOnce) {
   Do(Arrived{Spec(1)});
   Do(PlanUpdateReceived{first_, Planned{{5}, {1}}});

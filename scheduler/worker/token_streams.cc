@@ -97,6 +97,13 @@ void TokenStreams::End(EndStream effect) {
   QueueIfSendable(it->first, sequence);
 }
 
+void TokenStreams::Ask(const AskToMove& effect) {
+  const auto it = sequences_.find(effect.call);
+  if (it == sequences_.end() || it->second.finished.has_value()) return;
+  it->second.leaving = true;
+  QueueIfSendable(it->first, it->second);
+}
+
 void TokenStreams::QueueIfSendable(CallId call, Sequence& sequence) {
   if (sequence.queued || !sequence.Sendable()) return;
   sequence.queued = true;
@@ -155,6 +162,7 @@ SequenceTokens TokenStreams::TakeFrom(Sequence& sequence, size_t* bytes) {
       .id = sequence.id, .epoch = sequence.epoch, .first_index = sequence.next_index};
   out.prompt_logprobs = std::exchange(sequence.prompt_logprobs, {});
   out.times = std::exchange(sequence.times, std::nullopt);
+  out.leaving = std::exchange(sequence.leaving, false);
   *bytes += sizeof(out) + out.prompt_logprobs.size();
   bool payloads = false;
   while (!sequence.unsent.empty() && sequence.credit > 0 &&

@@ -4,17 +4,18 @@
 //
 // Credit. A request's tokens are sent while its router has granted credit for them; the others wait
 // here, at most the request's max_tokens, and hold up no other request. The end of a request needs
-// no credit, but comes after its tokens.
+// no credit, but comes after its tokens. That a router is asked to move a request (AskToMove) needs
+// none either, and waits for no token.
 //
 // Beats. A router tells the orchestrator which instances it hears, so a stream with requests on
 // which nothing else is sent gets an empty message: at once when a request attaches, and then every
 // sixth of the instance's lease, at the latest every third. A router waits for two thirds
 // (scheduler/router/heard_instances.h).
 //
-// Use: give each event of Take and Close to DecodeCore::Handle, and all EmitToken and EndStream
-// effects to Emit and End; then, for each stream of TakeReady, send Next while HasNext and the
-// transport takes a message. A stream whose transport is busy is sent when it is not any more:
-// what came meanwhile is merged.
+// Use: give each event of Take and Close to DecodeCore::Handle, and all EmitToken, EndStream and
+// AskToMove effects to Emit, End and Ask; then, for each stream of TakeReady, send Next while
+// HasNext and the transport takes a message. A stream whose transport is busy is sent when it is
+// not any more: what came meanwhile is merged.
 //
 // Invariants (CheckInvariants): a sequence is in its stream's queue exactly when it has something
 // that may be sent, and in its stream's map by its id and epoch.
@@ -57,6 +58,7 @@ class TokenStreams {
   // The core's effects. Those of a request that was detached meanwhile are dropped.
   void Emit(EmitToken effect);
   void End(EndStream effect);
+  void Ask(const AskToMove& effect);
 
   // Gives a beat to the streams on which nothing was sent since the last one.
   void Tick(TimeUs now);
@@ -86,9 +88,12 @@ class TokenStreams {
     std::string prompt_logprobs;
     std::optional<PrefillTimes> times;
     std::optional<FinishedTokens> finished;
-    bool queued = false;  // in its stream's queue
+    bool leaving = false;  // its router is to be asked to move it
+    bool queued = false;   // in its stream's queue
 
-    bool Sendable() const { return unsent.empty() ? finished.has_value() : credit > 0; }
+    bool Sendable() const {
+      return leaving || (unsent.empty() ? finished.has_value() : credit > 0);
+    }
   };
   struct Stream {
     std::map<std::pair<RequestId, Epoch>, CallId> attached;

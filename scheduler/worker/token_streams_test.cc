@@ -100,6 +100,42 @@ TEST_F(TokenStreamsTest, AnEndNeedsNoCredit) {
   EXPECT_TRUE(Take(kStream, {.detach = {{kFirst, kEpoch}}}).empty()) << "it has ended";
 }
 
+// A client that reads slowly must not hold up the drain.
+TEST_F(TokenStreamsTest, ARouterIsAskedToMoveARequestWithoutCreditAndOnceForEachAsk) {
+  const CallId call = Attach(kStream, kFirst, 0), other = Attach(kStream, kSecond, 10);
+  Emit(call, 0);
+  EXPECT_FALSE(streams_.HasNext(kStream));
+  streams_.Ask({call});
+  Check();
+  Emit(other, 0);
+  TokenBatch batch = streams_.Next(kStream);
+  Check();
+  ASSERT_EQ(batch.sequences.size(), 2u);
+  EXPECT_TRUE(batch.sequences[0].leaving);
+  EXPECT_TRUE(batch.sequences[0].tokens.empty());
+  EXPECT_FALSE(batch.sequences[1].leaving);
+  EXPECT_FALSE(streams_.HasNext(kStream));
+  Take(kStream, {.credit = {{kFirst, kEpoch, 5}}});
+  batch = streams_.Next(kStream);
+  EXPECT_EQ(batch.sequences.at(0).tokens, (std::vector<int32_t>{100})) << "its stream goes on";
+  EXPECT_FALSE(batch.sequences[0].leaving);
+  streams_.Ask({call});
+  EXPECT_TRUE(streams_.HasNext(kStream)) << "asked again";
+}
+
+TEST_F(TokenStreamsTest, NobodyIsAskedToMoveWhatHasEnded) {
+  const CallId call = Attach(kStream, kFirst, 10), gone = Attach(kStream, kSecond, 10);
+  End(call);
+  Take(kStream, {.detach = {{kSecond, kEpoch}}});
+  streams_.Ask({call});
+  streams_.Ask({gone});
+  Check();
+  const TokenBatch batch = streams_.Next(kStream);
+  ASSERT_EQ(batch.sequences.size(), 1u);
+  EXPECT_FALSE(batch.sequences[0].leaving);
+  EXPECT_FALSE(streams_.HasNext(kStream));
+}
+
 TEST_F(TokenStreamsTest, PromptLogprobsAndTimesComeWithTheFirstTokensOnly) {
   const CallId call = Attach(kStream, kFirst, 10);
   streams_.Emit({.call = call,

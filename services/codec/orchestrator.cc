@@ -1,4 +1,5 @@
 // What a worker tells the orchestrator about itself, and the answers; what operators see of it.
+#include <algorithm>
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
@@ -333,12 +334,20 @@ v1::UnregisterRequest ToProto(const scheduler::UnregisterRequest& request) {
 v1::ReportResponse ToProto(const scheduler::ReportReply& reply) {
   v1::ReportResponse out;
   out.set_want_full(reply.want_full);
+  out.set_elsewhere_requests(static_cast<uint64_t>(reply.elsewhere.requests));
+  out.set_elsewhere_blocks(static_cast<uint64_t>(reply.elsewhere.blocks));
+  out.set_elsewhere_sequence_blocks(static_cast<uint64_t>(reply.elsewhere.sequence_blocks));
   return out;
 }
 
 absl::StatusOr<scheduler::ReportReply> FromProto(const v1::ReportResponse& response) {
   scheduler::ReportReply reply;
   reply.want_full = response.want_full();
+  const auto room = [](uint64_t count) {
+    return static_cast<int64_t>(std::min(count, static_cast<uint64_t>(kMaxCount)));
+  };
+  reply.elsewhere = {room(response.elsewhere_requests()), room(response.elsewhere_blocks()),
+                     room(response.elsewhere_sequence_blocks())};
   return reply;
 }
 

@@ -44,6 +44,7 @@ absl::StatusOr<scheduler::SequenceTokens> SequenceFrom(const v1::TokenBatch::Seq
     // An impossible duration is treated as absent.
     if (const auto times = FromProto(sequence.times()); times.ok()) out.times = *times;
   }
+  out.leaving = sequence.leaving();
   if (!sequence.has_finished()) return out;
   auto finished = FinishedFrom(sequence.finished());
   if (!finished.ok()) return finished.status();
@@ -117,6 +118,7 @@ v1::TokenBatch ToProto(scheduler::TokenBatch batch) {
     to->set_prompt_logprobs(std::move(sequence.prompt_logprobs));
     if (sequence.times.has_value()) *to->mutable_times() = ToProto(*sequence.times);
     if (sequence.finished.has_value()) Fill(*sequence.finished, to->mutable_finished());
+    to->set_leaving(sequence.leaving);
   }
   return out;
 }

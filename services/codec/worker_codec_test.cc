@@ -119,6 +119,8 @@ TEST(WorkerCodec, AReportTellsTheChunks) {
   EXPECT_TRUE(decoded->full);
   EXPECT_EQ(decoded->held_digest, UINT64_MAX - 1);
   EXPECT_TRUE(FromProto(ToProto(scheduler::ReportReply{.want_full = true}))->want_full);
+  EXPECT_EQ(FromProto(ToProto(scheduler::ReportReply{.elsewhere = {3, 40, 5}}))->elsewhere,
+            (scheduler::PoolRoom{3, 40, 5}));
   EXPECT_FALSE(FromProto(ToProto(scheduler::DrainOrder{false}))->drain);
   EXPECT_TRUE(FromProto(ToProto(scheduler::OrderRouterDrain{{7}, true}))->drain);
   EXPECT_FALSE(FromProto(ToProto(scheduler::OrderRouterDrain{{7}, false}))->drain);

@@ -33,7 +33,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   ~Connection();
 
   void Start();
-  void BeginDrain();  // close when idle, or after the current answer
+  void BeginDrain();                           // close when idle, or after the current answer
+  void EndAfterAnswer() { draining_ = true; }  // to the first request. REQUIRES: not started yet
   void Close(Gone why = Gone::kClient);
   void Stop() { Close(Gone::kStopped); }
 

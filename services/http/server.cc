@@ -71,17 +71,21 @@ void ServerCore::OnAccept(error_code ec, tcp::socket socket) {
 void ServerCore::Admit(tcp::socket socket) {
   accepted_.fetch_add(1, std::memory_order_relaxed);
   std::shared_ptr<Connection> connection;
-  bool stopping = false;
+  bool stopping = false, draining = false;
   {
     std::lock_guard<std::mutex> lock(mutex_);
     stopping = stopping_;
+    draining = draining_;
     if (!stopping_ && connections_.size() < options_.connections_max) {
       connection = std::make_shared<Connection>(std::move(socket), shared_from_this());
       connections_.insert(connection.get());
     }
   }
   if (connection != nullptr) {
-    return asio::post(connection->executor(), [connection] { connection->Start(); });
+    return asio::post(connection->executor(), [connection, draining] {
+      if (draining) connection->EndAfterAnswer();
+      connection->Start();
+    });
   }
   error_code ignored;
   const auto peer = socket.remote_endpoint(ignored);
@@ -138,6 +142,14 @@ void ServerCore::ForEachConnection(void (Connection::*call)()) {
   }
 }
 
+void ServerCore::BeginDrain() {
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (std::exchange(draining_, true)) return;
+  }
+  ForEachConnection(&Connection::BeginDrain);
+}
+
 bool ServerCore::WaitUntilEmpty(std::chrono::milliseconds grace) {
   std::unique_lock<std::mutex> lock(mutex_);
   return emptied_.wait_for(lock, grace, [this] { return connections_.empty(); });
@@ -185,6 +197,7 @@ Server::Server(std::shared_ptr<ServerCore> core) : core_(std::move(core)) {}
 Server::~Server() { Stop(std::chrono::milliseconds(0)); }
 uint16_t Server::port() const { return core_->port(); }
 ServerStats Server::stats() const { return core_->stats(); }
+void Server::BeginDrain() { core_->BeginDrain(); }
 void Server::Stop(std::chrono::milliseconds grace) { core_->Stop(grace); }
 
 }  // namespace skein::services::http

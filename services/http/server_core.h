@@ -26,6 +26,7 @@ class ServerCore : public std::enable_shared_from_this<ServerCore> {
 
   absl::Status Listen();
   void Run();  // starts the threads
+  void BeginDrain();
   void Stop(std::chrono::milliseconds grace);
 
   const ServerOptions& options() const { return options_; }
@@ -59,6 +60,7 @@ class ServerCore : public std::enable_shared_from_this<ServerCore> {
   mutable std::mutex mutex_;
   std::condition_variable emptied_;
   std::unordered_set<Connection*> connections_;  // guarded by mutex_
+  bool draining_ = false;                        // guarded by mutex_
   bool stopping_ = false;                        // guarded by mutex_
 };
 

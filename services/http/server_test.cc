@@ -639,6 +639,26 @@ TEST_F(ServerTest, StopLetsAnswersEnd) {
   EXPECT_FALSE(RawClient(port()).connected());
 }
 
+TEST_F(ServerTest, ADrainClosesWhatIsIdleAndTheOthersAfterTheirAnswers) {
+  StartServer();
+  RawClient idle(port()), busy(port());
+  idle.Send(MakeRequest("POST", "/echo", "a"));
+  EXPECT_EQ(FindHeader(idle.ReadResponse().headers, "Connection"), "keep-alive");
+  busy.Send(MakeRequest("GET", "/hold"));
+  const auto responder = Held();
+  server_->BeginDrain();
+  EXPECT_TRUE(idle.AtEnd());
+  RawClient probe(port());
+  for (RawClient* client : {&probe, &busy}) {
+    if (client == &probe) client->Send(MakeRequest("GET", "/livez"));
+    if (client == &busy) responder->Send({});
+    const Response response = client->ReadResponse();
+    EXPECT_EQ(response.status, 200);
+    EXPECT_EQ(FindHeader(response.headers, "Connection"), "close");
+    EXPECT_TRUE(client->AtEnd());
+  }
+}
+
 TEST_F(ServerTest, StopEndsWhatDoesNotEnd) {
   StartServer();
   RawClient client(port());

@@ -306,6 +306,33 @@ TEST_F(RouterTest, DrainingRefusesNewRequests) {
   EXPECT_EQ(Post("/v1/completions", Completion()).status, 503);
 }
 
+// As RunRouter does on SIGTERM: what is there ends well, and its connection then, so that the
+// client's next request goes to another router.
+TEST_F(RouterTest, ADrainingRouterFinishesItsStreamsAndClosesTheirConnections) {
+  std::promise<void> planned, go;
+  StartRouter([&planned, gate = go.get_future().share()](const v1::RequestSpec&) {
+    planned.set_value();
+    gate.wait();
+    return Says("abc");
+  });
+  RawClient client(server_->port());
+  client.Send(MakeRequest("POST", "/v1/completions", Completion(true).dump()));
+  planned.get_future().wait();
+  api_->BeginDrain();
+  server_->BeginDrain();
+  EXPECT_EQ(Post("/v1/completions", Completion()).status, 503);
+  go.set_value();
+  const http::Response response = client.ReadResponse();
+  EXPECT_EQ(response.status, 200);
+  EXPECT_EQ(http::FindHeader(response.headers, "Connection"), "close");
+  std::string text;
+  for (const Json& event : Events(response.body)) {
+    for (const Json& choice : event["choices"]) text += choice["text"].get<std::string>();
+  }
+  EXPECT_EQ(text, "abc");
+  EXPECT_TRUE(client.AtEnd());
+}
+
 // As vLLM counts: the choices of a request, however it ends.
 TEST_F(RouterTest, EndsAreCountedByChoice) {
   StartRouter([](const v1::RequestSpec& spec) {

@@ -228,8 +228,12 @@ void RouterMetrics::Refresh(const scheduler::RouterSnapshot& snapshot, int64_t n
         {{"reason", reason}}, value);
   }
   metrics_->Total("skein_router_resumes_total",
-                  "Times that a choice was tried again because its instances were lost.", {},
-                  snapshot.resumes);
+                  "Times that a choice was tried again because its instances were lost or drain.",
+                  {}, snapshot.resumes);
+  metrics_->Total("skein_router_drain_moves_total",
+                  "Of skein_router_resumes_total, times that a choice was moved because its "
+                  "decode-worker drains.",
+                  {}, snapshot.moves);
   int64_t ready = 0;
   for (const bool cell : snapshot.ready) ready += cell ? 1 : 0;
   gauge("skein_router_cells", "Orchestrators in --orchestrator.",

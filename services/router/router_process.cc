@@ -161,10 +161,12 @@ class Router {
     }
   }
 
-  // Probes are served until the last answer has ended.
+  // Probes are served until the last answer has ended; connections that clients keep open are
+  // closed, so that their next requests go to another router.
   void Drain() {
     stopping_.store(true);
     api_.BeginDrain();
+    server_->BeginDrain();
     const auto limit = std::chrono::steady_clock::now() + Milliseconds(options_.drain_grace_s);
     while (Running() > 0 && std::chrono::steady_clock::now() < limit) {
       std::this_thread::sleep_for(std::chrono::milliseconds(20));

@@ -72,10 +72,11 @@ def finish(streams, expected):
         assert stream.text == text
 
 
-def a_draining_decode_worker_finishes_what_it_runs():
+def a_draining_decode_worker_breaks_no_stream():
+    """They move to the other one, and go on as they would have."""
     if not model_or_skip():
         return "skip: needs ../shared"
-    with Cluster(binaries_from_argv(), model_or_skip()) as cluster:
+    with Cluster(binaries_from_argv(), model_or_skip(), worker_flags=["--reproducible=on"]) as cluster:
         expected = expected_texts(cluster, 12)
         streams = [Stream(cluster, 300, seed) for seed in range(12)]
         for stream in streams:
@@ -159,7 +160,7 @@ def running_streams_outlive_the_orchestrator():
 
 
 if __name__ == "__main__":
-    run_tests(a_draining_decode_worker_finishes_what_it_runs,
+    run_tests(a_draining_decode_worker_breaks_no_stream,
               a_draining_prefill_worker_leaves_when_its_kv_was_taken,
               a_killed_decode_worker_fails_no_request,
               a_prefill_worker_that_aborts_does_not_stop_running_streams,

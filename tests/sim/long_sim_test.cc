@@ -44,6 +44,23 @@ TEST_P(LongSimTest, ACutBetweenDecodeAndOrchestratorFailsNoRequest) {
   EXPECT_GT(misses, 0);
 }
 
+// Others have room, so streams move, and every client gets its whole answer.
+TEST_P(LongSimTest, ARollingRestartOfDecodeWorkersFailsNoRequest) {
+  constexpr uint64_t kSeeds = 3;
+  int64_t moves = 0;
+  for (uint64_t i = 0; i < kSeeds; ++i) {
+    const uint64_t first = (seed_flags.first_seed - 1) / 8 + GetParam() * kSeeds;
+    Scenario scenario = MakeLongScenario(8 * (first + i + 1));
+    ASSERT_TRUE(scenario.faultless);
+    RestartDecode(&scenario);
+    const Outcome outcome = RunWorld(scenario);
+    EXPECT_EQ(outcome.violation, "") << "seed " << scenario.seed;
+    EXPECT_EQ(outcome.finished, outcome.requests) << "seed " << scenario.seed;
+    moves += outcome.moves;
+  }
+  EXPECT_GT(moves, 0);
+}
+
 INSTANTIATE_TEST_SUITE_P(Slices, LongSimTest, ::testing::Range<uint64_t>(0, kSlices));
 
 }  // namespace

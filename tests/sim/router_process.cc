@@ -306,7 +306,10 @@ void RouterProcess::OnTokenBatch(TokenStreamId stream, const TokenBatch& batch) 
                              tokens.payloads.empty() ? std::string() : tokens.payloads[i],
                              i == 0 ? tokens.prompt_logprobs : std::string(), tokens.times});
     }
-    if (!tokens.finished.has_value()) continue;
+    if (!tokens.finished.has_value()) {
+      if (tokens.leaving) Dispatch(StreamLeaving{tokens.id, tokens.epoch});
+      continue;
+    }
     const FinishedTokens& finished = *tokens.finished;
     Dispatch(FinishedReceived{tokens.id, tokens.epoch, finished.reason, finished.status,
                               finished.output_tokens, finished.stop_token,

@@ -74,6 +74,7 @@ inline void Add(const Outcome& one, Outcome* sum) {
   sum->requests += one.requests;
   sum->finished += one.finished;
   sum->misses += one.misses;
+  sum->moves += one.moves;
   sum->failed_alone += one.failed_alone;
   sum->sp_plans += one.sp_plans;
   sum->joint_steps += one.joint_steps;

@@ -97,6 +97,22 @@ void CutDecodeFromOrchestrator(Scenario* scenario) {
   }
 }
 
+void RestartDecode(Scenario* scenario) {
+  GiveRoom(scenario);
+  Random random(scenario->seed * 0x9e3779b97f4a7c15u + 101);
+  scenario->decode_workers = std::max(scenario->decode_workers, 2);
+  int64_t decode = random.Between(0, scenario->decode_workers - 1);
+  for (TimeUs at = random.Between(300, 900) * kMillisecondUs; at < scenario->heals_us;) {
+    const TimeUs grace_us = random.Between(800, 3000) * kMillisecondUs;
+    scenario->faults.push_back({.kind = FaultKind::kDrain,
+                                .worker = scenario->prefill_workers + static_cast<int>(decode),
+                                .at_us = at,
+                                .lasts_us = grace_us});
+    at += grace_us + random.Between(500, 1500) * kMillisecondUs;
+    decode = (decode + 1) % scenario->decode_workers;
+  }
+}
+
 void HalfOpenStreams(Scenario* scenario) {
   GiveRoom(scenario);
   Random random(scenario->seed * 0x9e3779b97f4a7c15u + 83);

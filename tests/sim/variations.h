@@ -16,6 +16,9 @@ void BreakLinks(Scenario* scenario);
 // Likewise, but what breaks is the network between the orchestrator and one decode worker after the
 // other, for up to several leases of an instance each. Routers and prefill workers reach them.
 void CutDecodeFromOrchestrator(Scenario* scenario);
+// Likewise, but what happens is that decode workers get a stop signal, one after the other, and
+// come back before the next one goes: a rolling restart.
+void RestartDecode(Scenario* scenario);
 // Likewise, but what breaks are the streams between the orchestrator and the others: half of them
 // stay half-open at one end; or one direction after the other is cut, for up to two leases.
 void HalfOpenStreams(Scenario* scenario);

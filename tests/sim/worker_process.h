@@ -358,6 +358,7 @@ class DecodeProcess : public WorkerProcess<DecodeProcess, scheduler::DecodeCore,
   void Execute(scheduler::CloseGrant& effect);
   void Execute(scheduler::EmitToken& effect);
   void Execute(scheduler::EndStream& effect);
+  void Execute(scheduler::AskToMove& effect) { tokens_->Ask(effect); }
   void Executed();  // sends the tokens
   void Execute(scheduler::RunStep& effect);
   // Block to whose it is: the first choice of its answer, and its place in the table.

@@ -392,6 +392,7 @@ Outcome World::Summary() {
           .deaths_after_engine_failure = orchestrator_->deaths_after_engine_failure(),
           .drains_ordered = orchestrator_->drains_ordered(),
           .router_drains = router_->drains_taken(),
+          .moves = router_->alive() ? static_cast<int64_t>(router_->core()->Snapshot().moves) : 0,
           .instances_lost = static_cast<int64_t>(orchestrator.instances_lost),
           .misses = static_cast<int64_t>(orchestrator.misses),
           .granted_again = granted_again,

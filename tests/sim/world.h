@@ -44,8 +44,9 @@ struct Outcome {
   int64_t deaths_after_engine_failure = 0;  // of the orchestrator
   int64_t drains_ordered = 0;               // by an operator, undone ones included
   int64_t router_drains = 0;                // of the router, which has heard of them
-  int64_t instances_lost = 0;               // taken for dead by the last orchestrator
-  int64_t misses = 0;  // by the last orchestrator: instances that only routers heard
+  int64_t moves = 0;  // of the last router: attempts given up because their instance drains
+  int64_t instances_lost = 0;  // taken for dead by the last orchestrator
+  int64_t misses = 0;          // by the last orchestrator: instances that only routers heard
   // Grants of decode blocks to requests that had some under a former plan.
   int64_t granted_again = 0;
   int64_t refused = 0;              // by the last orchestrator, for lack of capacity

@@ -42,6 +42,8 @@ TimeUs DecodeCore::Impl::NextDeadline() const {
                           orders_.NextDeadline(), opening_.NextDeadline(), group_.NextTick(),
                           steps_.engine().NextDeadline(/*may_probe=*/!membership_.leaving())});
   if (!Empty() && clock_.now < drain_end_us_) next = std::min(next, drain_end_us_);
+  const bool may_ask = membership_.connected() && steps_.engine().ok();
+  if (may_ask && sequences_.CountLive() > 0) next = std::min(next, moves_.NextDeadline());
   return next;
 }
 
@@ -62,6 +64,7 @@ DecodeSnapshot DecodeCore::Impl::Snapshot(TimeUs now) const {
   snapshot.failed = ends_.failed();
   snapshot.finished = ends_.finished();
   snapshot.output_tokens = output_tokens_;
+  snapshot.asked_to_move = moves_.asked();
   const KvIn::Counts counts = kv_in_.CountSequences();
   snapshot.announced = static_cast<int64_t>(orders_.all().size());
   snapshot.granted = counts.granted;

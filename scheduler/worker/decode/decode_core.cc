@@ -62,6 +62,7 @@ DecodeSnapshot DecodeCore::Snapshot(TimeUs now) const { return impl_->Snapshot(n
 DecodeCore::Impl::Impl(const DecodeConfig& config)
     : config_(config),
       clock_{.listening = ListeningClock(config.lease_us)},
+      moves_(TokensPerBlock(config.membership.identity.shape)),
       kv_in_(
           KvInOf(config), [this](RequestId id, Epoch epoch) { return orders_.WhyGone(id, epoch); },
           [this](KvInEffect effect) {
@@ -135,6 +136,7 @@ std::vector<DecodeEffect> DecodeCore::Impl::Handle(const DecodeEvent& event, Tim
   FollowUp();
   StartSteps();
   FollowUp();
+  AskRouters();
   Report();
   return std::move(effects_);
 }
@@ -171,7 +173,19 @@ void DecodeCore::Impl::On(const RegisterReplied& event) {
   membership_.On(event, clock_.now);
   if (!membership_.connected()) return;  // refused: a former orchestrator orders nothing
   group_.Registered(hello_epoch_);
+  moves_.TakeRoom({});  // this orchestrator has told of none yet
   for (const HeldRequest& held : event.reply.cancel) orders_.CancelUnknown(held);
+}
+
+void DecodeCore::Impl::On(const ReportReplied& event) {
+  membership_.On(event, clock_.now);
+  moves_.TakeRoom(event.reply.elsewhere);
+}
+
+void DecodeCore::Impl::On(const OrderDrain& event) {
+  membership_.OrderDrain(event.drain);
+  if (membership_.leaving()) return;
+  membership_.draining() ? moves_.Start(clock_.now, kNever) : moves_.Stop();
 }
 
 void DecodeCore::Impl::On(const Drain& event) {
@@ -179,6 +193,7 @@ void DecodeCore::Impl::On(const Drain& event) {
   membership_.StartDrain();
   group_.Abandon(absl::UnavailableError("an instance of the group is shutting down"), clock_.now);
   drain_end_us_ = clock_.now + event.grace_us;
+  moves_.Start(clock_.now, drain_end_us_);
 }
 
 void DecodeCore::Impl::On(const AttachCalled& event) {
@@ -335,6 +350,14 @@ void DecodeCore::Impl::FollowUp() {
       ends_.ForgetIfOver(id);
       opening_.Retry(id);
     }
+  }
+}
+
+// Only the orchestrator knows whether others have room. While it is away, streams stay.
+void DecodeCore::Impl::AskRouters() {
+  if (!membership_.connected() || !steps_.engine().ok()) return;
+  for (const AskToMove& ask : moves_.Take(&sequences_, clock_.now)) {
+    effects_.push_back(ask);
   }
 }
 

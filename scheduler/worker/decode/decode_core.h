@@ -44,6 +44,10 @@
 // whose tokens never fit this instance's pool ends then. How own sequences fare in a bind is part
 // of its order: they may have to end first, join the group, or pause (bound_group.h).
 //
+// Drain. Nothing new is taken, and routers are asked one by one to go on with their requests
+// elsewhere (stream_moves.h). Streams that are not moved go on. A drain with an end, SIGTERM's,
+// ends what is left then.
+//
 // How KV arrives, from one or several prefill instances: scheduler/worker/kv_in/kv_in.h. Leases
 // measure the silence of others while this process listens (scheduler/base/listening_clock.h): they
 // never end early, and are extended by this process's own pauses.
@@ -132,6 +136,7 @@ struct DecodeSnapshot : WorkerSnapshot {
   uint64_t finished = 0;               // with stop or length
   uint64_t preemptions = 0;
   uint64_t recomputed_tokens = 0;  // by resumed sequences
+  uint64_t asked_to_move = 0;      // asks of routers to move a stream, in drains
 };
 
 class DecodeCore {

@@ -71,8 +71,8 @@ struct DecodeBegan {
 using DecodeEffect =
     std::variant<TellOpened, AnswerOpenTransfer, AnswerRenew, AnswerAcquireStagingBuffer,
                  AnswerTakePart, AnswerReleaseStagingBuffer, CopyPart, AnswerCommit, CloseGrant,
-                 EmitToken, EndStream, RunStep, ReleaseSequence, CallRegister, CallReport,
-                 CallUnregister, CloseStream, EngineFailed, Drained, OpenFeed, CloseFeed,
-                 SendOnFeed, TellFormation, StreamGap, DecodeBegan>;
+                 EmitToken, EndStream, AskToMove, RunStep, ReleaseSequence, CallRegister,
+                 CallReport, CallUnregister, CloseStream, EngineFailed, Drained, OpenFeed,
+                 CloseFeed, SendOnFeed, TellFormation, StreamGap, DecodeBegan>;
 
 }  // namespace skein::scheduler

@@ -9,6 +9,7 @@
 //   BoundGroup        the formation of its group; steps that it runs with others
 //   DecodeEnds        how requests end
 //   StreamGaps        the pauses that streams see when the formation changes
+//   StreamMoves       in a drain: the streams whose routers are asked to move them
 //   KvIn, DecodeSequences, ExpectedStreams, Membership, StepLoop   shared tables
 //
 // decode_core.cc has what happens, decode_group.cc what the group does; decode_checks.cc what the
@@ -32,6 +33,7 @@
 #include "scheduler/worker/decode/prompt_sharing.h"
 #include "scheduler/worker/decode/running_batch.h"
 #include "scheduler/worker/decode/stream_gaps.h"
+#include "scheduler/worker/decode/stream_moves.h"
 #include "scheduler/worker/decode/transfer_opening.h"
 #include "scheduler/worker/group/bound_group.h"
 #include "scheduler/worker/kv_in/kv_in.h"
@@ -60,8 +62,9 @@ class DecodeCore::Impl {
   void On(const DetachCalled& event);
   void On(const StepDone& event);
   void On(const RegisterReplied& event);
+  void On(const ReportReplied& event);
   void On(const Drain& event);
-  void On(const OrderDrain& event) { membership_.OrderDrain(event.drain); }
+  void On(const OrderDrain& event);
   void On(const PrepareFormation& event);
   void On(const CommitFormation& event) { group_.Commit(event, clock_.now); }
   void On(const EndFormation& event) { group_.End(event, clock_.now); }
@@ -133,6 +136,7 @@ class DecodeCore::Impl {
   // Among the requests that this event touched: erases those with neither blocks nor a stream to
   // serve, and retries the OpenTransfers that wait for them.
   void FollowUp();
+  void AskRouters();  // to move streams, in a drain
   void Report();
 
   bool Empty() const;
@@ -144,6 +148,7 @@ class DecodeCore::Impl {
   DecodeClock clock_;
   std::vector<DecodeEffect> effects_;
   StreamGaps gaps_;
+  StreamMoves moves_;
   KvIn kv_in_;
   DecodeSequences sequences_;
   ExpectedStreams expected_streams_;  // of requests without blocks

@@ -71,6 +71,7 @@ struct DecodeSequence {
   int64_t output_tokens = 0;   // sampled, the stop token included
   int32_t stop_token = -1;
   uint32_t preemptions = 0;
+  TimeUs asked_us = kNever;  // when its router was asked last to move it (stream_moves.h)
 
   RequestId id() const { return spec->id; }
   // Its router has got none, as far as is known here.

@@ -53,6 +53,12 @@ struct EndStream {  // TokenBatch.Finished for `call`; nothing follows
   bool engine_failed = false;              // in a step with the request
 };
 
+// The instance drains: the router of the stream `call` is asked to go on with the request
+// elsewhere. The stream goes on until it detaches.
+struct AskToMove {
+  CallId call;
+};
+
 using TokenEffect = std::variant<EmitToken, EndStream>;
 
 }  // namespace skein::scheduler

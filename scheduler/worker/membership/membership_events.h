@@ -54,7 +54,8 @@ struct CancelCalled {
   CancelRequest request;
 };
 // SIGTERM: take nothing new, finish within `grace_us`, then end what is left with UNAVAILABLE, and
-// leave. (An operator's order to drain is OrderDrain; it has no end.)
+// leave. A decode instance has its streams moved meanwhile. (An operator's order to drain is
+// OrderDrain; it has no end.)
 struct Drain {
   TimeUs grace_us = 0;
 };

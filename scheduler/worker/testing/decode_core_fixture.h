@@ -49,7 +49,8 @@ class DecodeCoreTest : public ::testing::Test {
         if (ended.engine_failed) failed_under_.insert(ended.id);
         if (ended.unclaimed) unclaimed_.insert(ended.id);
       }
-      for (const DecodeEffect& more : Do(ReportReplied{report.request.serial, {}})) {
+      for (const DecodeEffect& more :
+           Do(ReportReplied{report.request.serial, {.elsewhere = elsewhere_}})) {
         effects.push_back(more);
       }
     }
@@ -130,6 +131,7 @@ class DecodeCoreTest : public ::testing::Test {
   std::set<RequestId> unclaimed_;
   bool writers_live_ = true;  // their grants are closed at once
   PrefillTimes times_;        // what the next Commit tells
+  PoolRoom elsewhere_;        // what each report is answered with
   DecodeCore core_{DecodeTestConfig()};
 };
 

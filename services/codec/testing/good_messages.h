@@ -96,6 +96,7 @@ inline v1::TokenBatch GoodBatch() {
   for (const char* sampled : {"a", "", "c"}) first->add_sampled(sampled);
   first->set_prompt_logprobs("scores");
   first->mutable_times()->set_queue_us(1);
+  first->set_leaving(true);
   v1::TokenBatch::Sequence* second = batch.add_sequences();
   *second->mutable_id() = GoodSpec().id();
   second->set_epoch(4);

@@ -272,6 +272,8 @@ void RouterShell::OnTokens(scheduler::SequenceTokens tokens) {
                                       std::move(finished.status), finished.output_tokens,
                                       finished.stop_token, std::move(tokens.prompt_logprobs),
                                       tokens.times, finished.engine_failed});
+  } else if (tokens.leaving) {
+    Queue(scheduler::StreamLeaving{tokens.id, tokens.epoch});
   }
   HandleQueued();
 }

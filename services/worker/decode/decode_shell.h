@@ -114,6 +114,7 @@ class DecodeShell : public WorkerShell<DecodeShell, scheduler::DecodeCore, sched
   std::string MemoryUnder(GrantId grant, const std::string& memory);
   void On(scheduler::EmitToken& effect) { tokens_.Emit(std::move(effect)); }
   void On(scheduler::EndStream& effect) { tokens_.End(std::move(effect)); }
+  void On(const scheduler::AskToMove& effect) { tokens_.Ask(effect); }
   void On(const scheduler::OpenFeed& effect);
   void On(const scheduler::CloseFeed& effect);
   void On(scheduler::SendOnFeed& effect);

@@ -58,6 +58,9 @@ void Refresh(DecodeShell* shell, const std::string& model, Metrics* metrics) {
   metrics->Total("skein_recomputed_tokens_total",
                  "Tokens of prompts and outputs computed again after a preemption.", labels,
                  snapshot.recomputed_tokens);
+  metrics->Total("skein_drain_asks_total",
+                 "Times that this worker, because it drains, asked a router to move a stream.",
+                 labels, snapshot.asked_to_move);
   const auto blocks = [&](const char* state, int64_t count) {
     metrics
         ->Gauge("skein_kv_blocks", "KV blocks, by state.",
