@@ -9,6 +9,7 @@
 #include "absl/status/status.h"
 #include "scheduler/base/cell_load.h"
 #include "scheduler/base/ids.h"
+#include "scheduler/base/peer_build.h"
 #include "scheduler/base/time.h"
 
 namespace skein::scheduler {
@@ -30,6 +31,7 @@ struct RouterIdentity {
   std::string endpoint;  // host:port of its API
   std::string host;      // where it runs
   std::string details;   // fields for status (serialised); opaque to the cores
+  PeerBuild build = {};  // of the router
 };
 
 struct RouterLoad {
@@ -72,6 +74,7 @@ struct RouterWelcome {
   std::vector<RequestId> unknown;  // listed requests that the orchestrator does not know: submit
                                    // them again, unless they stream
   CellReport cell;
+  PeerBuild build = {};  // of the orchestrator
 };
 
 // ---- operator -> orchestrator ----

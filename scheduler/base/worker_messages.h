@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "scheduler/base/formation_messages.h"
 #include "scheduler/base/ids.h"
+#include "scheduler/base/peer_build.h"
 #include "scheduler/base/request.h"
 #include "scheduler/base/time.h"
 #include "scheduler/kv/handoff_shape.h"
@@ -37,6 +38,8 @@ struct WorkerIdentity {
   int64_t max_batch_tokens = 0;
   // Limit of requests held at a time; more are refused. Set by the cores. 0: unknown, no limit.
   int64_t max_requests = 0;
+  PeerBuild build = {};    // of the worker
+  uint64_t kv_digest = 0;  // as told (scheduler/kv/kv_digest.h); 0: of the shape
 };
 
 struct HeldRequest {
@@ -120,9 +123,9 @@ struct TransferOpened {
 
 // The first message of a stream: the worker's identity and full state.
 //
-// Refused with INVALID_ARGUMENT: a field out of range; FAILED_PRECONDITION: a shape that differs
-// from the model's, or another max_batch_tokens than its prefill instances (the field is named).
-// The stream then ends.
+// Refused with INVALID_ARGUMENT: a field out of range; FAILED_PRECONDITION: no protocol revision in
+// common, a shape or KV digest that differs from the model's, or another max_batch_tokens than its
+// prefill instances (the field is named). The stream then ends.
 struct RegisterRequest {
   WorkerIdentity identity;
   std::vector<HeldRequest> held;
@@ -141,6 +144,7 @@ struct RegisterReply {
   // Prefill: addresses of the communicators of the pool's other instances. The shell makes its
   // links to them.
   std::vector<std::string> peers = {};
+  PeerBuild build = {};  // of the orchestrator
 };
 
 // Changes since the previous report or the registration; the stream loses none. One at a time: the

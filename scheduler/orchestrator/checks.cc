@@ -103,6 +103,7 @@ OrchestratorSnapshot OrchestratorCore::Impl::Totals() const {
       .routers = {},
       .groups = {},
       .gone = {},
+      .refused_peers = {},
       .models = {},
       .prefill_instances = registry_.Count(Role::kPrefill),
       .decode_instances = registry_.Count(Role::kDecode),
@@ -142,6 +143,7 @@ OrchestratorSnapshot OrchestratorCore::Impl::Totals() const {
 OrchestratorSnapshot OrchestratorCore::Impl::Snapshot(TimeUs now) const {
   OrchestratorSnapshot snapshot = Totals();
   snapshot.gone = gone_.Latest(now);
+  snapshot.refused_peers = refused_peers_.Latest(now);
   std::map<InstanceId, double> queue_s;  // estimated
   for (const auto& [model, pool] : pools_.all()) {
     const std::vector<InstanceId>& slots = pool.planner.layout().slots;

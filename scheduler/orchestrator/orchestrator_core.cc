@@ -52,6 +52,7 @@ OrchestratorCore::Impl::Impl(const OrchestratorConfig& config)
       registry_(FirstNumberOf(config.generation), config.instance_lease_us),
       pools_(config.planning, &registry_),
       gone_(config.max_gone, config.gone_kept_us),
+      refused_peers_(config.max_refused_peers, config.refused_peer_kept_us),
       groups_(config.gone_kept_us),
       explanations_(config.max_explanations),
       decode_({.place_decode_wait_us = config.place_decode_wait_us,
@@ -109,7 +110,8 @@ OrchestratorCore::Impl::Impl(const OrchestratorConfig& config)
                     .explanations = &explanations_,
                     .gone = &gone_,
                     .ends = this,
-                    .effects = &effects_}),
+                    .effects = &effects_,
+                    .build = config.build}),
       worker_side_(config.instance_lease_us, {.requests = &requests_,
                                               .registry = &registry_,
                                               .numbers = &numbers_,
@@ -120,11 +122,13 @@ OrchestratorCore::Impl::Impl(const OrchestratorConfig& config)
                                               .sender = &sender_,
                                               .explanations = &explanations_,
                                               .gone = &gone_,
+                                              .refused = &refused_peers_,
                                               .groups = &groups_,
                                               .needs = &needs_,
                                               .formations = &formations_,
                                               .ends = this,
-                                              .effects = &effects_}) {
+                                              .effects = &effects_,
+                                              .build = config.build}) {
   formations_.NumberFrom(numbers_.first_epoch());
   const absl::Status policy = CheckFormationPolicy(config.formations.policy);
   SKEIN_CHECK_MSG(policy.ok(), std::string(policy.message()).c_str());
@@ -164,15 +168,39 @@ std::vector<OrchestratorEffect> OrchestratorCore::Impl::Handle(const Orchestrato
   return std::move(effects_);
 }
 
+// Before anything else in a peer's first message has an effect: of an unknown revision, nothing in
+// it is sure to mean what it says.
+absl::Status OrchestratorCore::Impl::CheckBuild(RefusedPeer peer, const PeerBuild& build) {
+  absl::Status status = CheckProtocol(build, peer.what, config_.build, "orchestrator");
+  if (status.ok()) return status;
+  peer.why = std::string(status.message());
+  refused_peers_.Refuse(std::move(peer), now_);
+  return status;
+}
+
 void OrchestratorCore::Impl::On(const RouterConnected& event) {
-  absl::Status status = Follow(event.hello.seen);
-  if (status.ok()) return router_side_.Connect(event, Own(), now_);
+  const RouterIdentity& identity = event.hello.identity;
+  absl::Status status = CheckBuild(
+      {.what = "router", .endpoint = identity.endpoint, .version = identity.build.version},
+      identity.build);
+  if (status.ok()) status = Follow(event.hello.seen);
+  if (status.ok()) {
+    refused_peers_.Take(identity.endpoint);
+    return router_side_.Connect(event, Own(), now_);
+  }
   effects_.push_back(
       WelcomeRouter{event.call, event.hello.identity.router, {.status = std::move(status)}});
 }
 
 void OrchestratorCore::Impl::On(const RegisterCalled& event) {
-  absl::Status status = Follow(event.request.seen);
+  const WorkerIdentity& identity = event.request.identity;
+  absl::Status status =
+      CheckBuild({.what = identity.role == Role::kPrefill ? "prefill-worker" : "decode-worker",
+                  .model = identity.model,
+                  .endpoint = identity.endpoint,
+                  .version = identity.build.version},
+                 identity.build);
+  if (status.ok()) status = Follow(event.request.seen);
   if (status.ok()) return worker_side_.Connect(event, Own(), now_);
   effects_.push_back(AnswerRegister{event.call, {.status = std::move(status)}});
 }

@@ -54,7 +54,8 @@
 //   2. A request is on live instances only, or placed at a live decode instance.
 //   3. Waiting lists hold exactly the waiting requests, in the order of their first asking.
 //   4. Epochs and plan sequences only grow.
-//   5. All instances of a model have one KV shape; its prefill instances one max_batch_tokens.
+//   5. All instances of a model have one KV shape and digest; its prefill instances one
+//      max_batch_tokens.
 //   6. The earliest timer that is remembered is not later than any request's.
 //   7. A plan is whole: chunks on block boundaries with growing members, the lead among the first.
 //      A queued or replanning request is on no instance: no request has two live epochs.
@@ -79,6 +80,7 @@
 #include "absl/status/status.h"
 #include "scheduler/base/ids.h"
 #include "scheduler/base/messages.h"
+#include "scheduler/base/peer_build.h"
 #include "scheduler/base/time.h"
 #include "scheduler/orchestrator/explain/explanation.h"
 #include "scheduler/orchestrator/groups/formation_config.h"
@@ -86,6 +88,7 @@
 #include "scheduler/orchestrator/prefill/pool_planner.h"
 #include "scheduler/orchestrator/registry/gone_list.h"
 #include "scheduler/orchestrator/registry/pool_counts.h"
+#include "scheduler/orchestrator/registry/refused_peers.h"
 
 namespace skein::scheduler {
 
@@ -107,6 +110,10 @@ struct OrchestratorConfig {
   orchestrator::FormationConfig formations = {};
   size_t max_gone = 64;  // instances and routers that were here
   TimeUs gone_kept_us = 3600 * kSecondUs;
+  PeerBuild build = {};           // of this process
+  size_t max_refused_peers = 64;  // that are shown to operators
+  // Longer than the time between two attempts of a peer.
+  TimeUs refused_peer_kept_us = 30 * kSecondUs;
 };
 
 struct InstanceStatus {
@@ -181,10 +188,11 @@ struct ModelTotals {
 };
 
 struct OrchestratorSnapshot {
-  std::vector<InstanceStatus> instances;  // by id
-  std::vector<RouterStatus> routers;      // by endpoint
-  std::vector<GroupStatus> groups;        // by role, model and node
-  std::vector<Gone> gone;                 // the latest first
+  std::vector<InstanceStatus> instances;   // by id
+  std::vector<RouterStatus> routers;       // by endpoint
+  std::vector<GroupStatus> groups;         // by role, model and node
+  std::vector<Gone> gone;                  // the latest first
+  std::vector<RefusedPeer> refused_peers;  // as `gone`
   std::map<std::string, ModelTotals> models;
   int64_t prefill_instances = 0;
   int64_t decode_instances = 0;
@@ -226,7 +234,8 @@ class OrchestratorCore {
   // When the next OrchestratorTick is due, kNever if none is.
   TimeUs NextDeadline() const;
   absl::Status CheckInvariants() const;
-  // Without instances, routers and `gone`: costs no walk over requests or instances.
+  // Without instances, routers, `gone` and `refused_peers`: costs no walk over requests or
+  // instances.
   OrchestratorSnapshot Totals() const;
   OrchestratorSnapshot Snapshot(TimeUs now) const;  // costs a walk over the instances
   // The state of a request's record, by name; empty when there is none. For tests and people.

@@ -32,6 +32,7 @@
 #include "scheduler/orchestrator/prefill/prefill_pools.h"
 #include "scheduler/orchestrator/prefill_flow.h"
 #include "scheduler/orchestrator/registry/gone_list.h"
+#include "scheduler/orchestrator/registry/refused_peers.h"
 #include "scheduler/orchestrator/registry/registry.h"
 #include "scheduler/orchestrator/replanner.h"
 #include "scheduler/orchestrator/request_ends.h"
@@ -80,6 +81,8 @@ class OrchestratorCore::Impl final : private orchestrator::RequestEnds {
 
   // Takes a higher generation if need be. FAILED_PRECONDITION: there is none; nothing has changed.
   absl::Status Follow(const Generation& seen);
+  // FAILED_PRECONDITION: no protocol revision in common; `peer` is shown as refused.
+  absl::Status CheckBuild(RefusedPeer peer, const PeerBuild& build);
   Generation Own() const { return {numbers_.generation(), config_.incarnation}; }
   // A new orchestrator does not know at once which instances exist. For half a lease, submitted
   // requests wait until instances have reconnected.
@@ -105,6 +108,7 @@ class OrchestratorCore::Impl final : private orchestrator::RequestEnds {
   Registry registry_;
   orchestrator::PrefillPools pools_;
   GoneList gone_;
+  RefusedPeers refused_peers_;
   orchestrator::GroupControl groups_;
   orchestrator::GroupNeeds needs_;
   orchestrator::ExplanationLog explanations_;

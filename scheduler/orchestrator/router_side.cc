@@ -51,7 +51,8 @@ void RouterSide::Welcome(const RouterConnected& event, const Generation& own) {
                         .generation = own,
                         .lease_us = lease_us_,
                         .unknown = {},
-                        .cell = Cell()};
+                        .cell = Cell(),
+                        .build = parts_.build};
   for (const RouterRequest& one : event.hello.requests) {
     const bool known = parts_.requests->Find(one.id) != nullptr;
     if (!known && routers_.FailureOf(one.id) == nullptr) welcome.unknown.push_back(one.id);

@@ -15,6 +15,7 @@
 #include "absl/status/status.h"
 #include "scheduler/base/ids.h"
 #include "scheduler/base/messages.h"
+#include "scheduler/base/peer_build.h"
 #include "scheduler/base/time.h"
 #include "scheduler/orchestrator/explain/explanation_log.h"
 #include "scheduler/orchestrator/orchestrator_events.h"
@@ -39,6 +40,7 @@ class RouterSide {
     GoneList* gone = nullptr;
     RequestEnds* ends = nullptr;
     std::vector<OrchestratorEffect>* effects = nullptr;
+    PeerBuild build = {};  // of this process
   };
   // `requests_max`: the most requests that the orchestrator holds at a time.
   RouterSide(TimeUs lease_us, int64_t requests_max, const Parts& parts)

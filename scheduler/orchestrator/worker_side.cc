@@ -38,13 +38,31 @@ void WorkerSide::Introduce(const Instance& instance) {
   }
 }
 
+// Only what stays so until one of the processes is another one.
+void WorkerSide::NoteRefused(const WorkerIdentity& identity, const absl::Status& why, TimeUs now) {
+  if (!absl::IsFailedPrecondition(why)) return;
+  parts_.refused->Refuse(
+      {.what = identity.role == Role::kPrefill ? "prefill-worker" : "decode-worker",
+       .model = identity.model,
+       .endpoint = identity.endpoint,
+       .version = identity.build.version,
+       .why = std::string(why.message())},
+      now);
+}
+
 absl::StatusOr<Registry::Registration> WorkerSide::Register(const RegisterCalled& event,
                                                             TimeUs now) {
   const RegisterRequest& hello = event.request;
   absl::Status late =
       streams_.Take({hello.identity.endpoint, hello.identity.incarnation.value}, hello.stream);
   if (!late.ok()) return late;
-  return parts_.registry->Register(hello, event.call, now);
+  auto registered = parts_.registry->Register(hello, event.call, now);
+  if (registered.ok()) {
+    parts_.refused->Take(hello.identity.endpoint);
+  } else {
+    NoteRefused(hello.identity, registered.status(), now);
+  }
+  return registered;
 }
 
 void WorkerSide::Connect(const RegisterCalled& event, const Generation& own, TimeUs now) {
@@ -68,6 +86,7 @@ void WorkerSide::Connect(const RegisterCalled& event, const Generation& own, Tim
   AddMoved(instance, event.request.held, &reply.cancel);
   reply.generation = own;
   reply.peers = PeersOf(instance);
+  reply.build = parts_.build;
   parts_.effects->push_back(AnswerRegister{event.call, std::move(reply)});
   if (came) Introduce(instance);
   if (instance.drain_order.has_value()) {

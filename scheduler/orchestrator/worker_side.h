@@ -26,6 +26,7 @@
 #include "absl/status/statusor.h"
 #include "scheduler/base/ids.h"
 #include "scheduler/base/messages.h"
+#include "scheduler/base/peer_build.h"
 #include "scheduler/base/time.h"
 #include "scheduler/orchestrator/decode_flow.h"
 #include "scheduler/orchestrator/explain/explanation_log.h"
@@ -38,6 +39,7 @@
 #include "scheduler/orchestrator/prefill_flow.h"
 #include "scheduler/orchestrator/registry/gone_list.h"
 #include "scheduler/orchestrator/registry/latest_streams.h"
+#include "scheduler/orchestrator/registry/refused_peers.h"
 #include "scheduler/orchestrator/registry/registry.h"
 #include "scheduler/orchestrator/replanner.h"
 #include "scheduler/orchestrator/reported_ends.h"
@@ -63,11 +65,13 @@ class WorkerSide {
     PlanSender* sender = nullptr;
     ExplanationLog* explanations = nullptr;
     GoneList* gone = nullptr;
+    RefusedPeers* refused = nullptr;
     GroupControl* groups = nullptr;
     GroupNeeds* needs = nullptr;
     Formations* formations = nullptr;
     RequestEnds* ends = nullptr;
     std::vector<OrchestratorEffect>* effects = nullptr;
+    PeerBuild build = {};  // of this process
   };
   using LostCounts = std::map<std::pair<std::string, Role>, uint64_t>;  // by model and role
 
@@ -107,6 +111,7 @@ class WorkerSide {
 
  private:
   absl::StatusOr<Registry::Registration> Register(const RegisterCalled& event, TimeUs now);
+  void NoteRefused(const WorkerIdentity& identity, const absl::Status& why, TimeUs now);
   std::vector<std::string> PeersOf(const Instance& instance) const;
   void Introduce(const Instance& instance);
   void NoteRoom(const WorkerIdentity& identity);

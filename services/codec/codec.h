@@ -66,8 +66,7 @@ v1::PlanUpdate ToProto(const scheduler::PlanUpdate& update);
 absl::StatusOr<scheduler::PlanUpdate> FromProto(const v1::PlanUpdate& update);
 
 // `identity.details` is a serialised v1::RegisterRequest with the fields that only operators read:
-// admin endpoint, device, host, pid, version. Includes the state that a stream's first message
-// carries.
+// admin endpoint, device, host, pid. Includes the state that a stream's first message carries.
 v1::RegisterRequest ToProto(const scheduler::RegisterRequest& request);
 absl::StatusOr<scheduler::RegisterRequest> FromProto(const v1::RegisterRequest& request);
 
@@ -123,6 +122,7 @@ absl::Status IsOfRouter(scheduler::RequestId id, uint64_t router);
 
 v1::RouterStatus ToProto(const scheduler::RouterStatus& status);
 v1::GoneStatus ToProto(const scheduler::Gone& gone, scheduler::TimeUs now);
+v1::RefusedPeer ToProto(const scheduler::RefusedPeer& peer, scheduler::TimeUs now);
 absl::StatusOr<scheduler::DrainRequest> FromProto(const v1::DrainRequest& request);
 v1::GroupStatus ToProto(const scheduler::GroupStatus& group);
 absl::StatusOr<scheduler::orchestrator::FormationOrder> FromProto(

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <string_view>
 
 #include "absl/status/status.h"
@@ -10,6 +11,7 @@
 #include "proto/orchestrator.pb.h"
 #include "scheduler/base/formation_messages.h"
 #include "scheduler/base/messages.h"
+#include "scheduler/base/peer_build.h"
 
 namespace skein::services {
 
@@ -31,6 +33,19 @@ absl::StatusOr<std::optional<scheduler::ShiftRule>> ShiftFrom(std::optional<uint
 using RepeatedIds = google::protobuf::RepeatedField<uint64_t>;
 void ToProto(const scheduler::FailedEngines& engines, RepeatedIds* out);
 absl::StatusOr<scheduler::FailedEngines> FailedEnginesFrom(const RepeatedIds& engines);
+
+// Sets the version and the protocol of a message that has both, as far as the build tells them.
+template <typename Message>
+void SetBuild(const scheduler::PeerBuild& build, Message* out) {
+  if (!build.version.empty()) out->set_version(build.version);
+  if (build.protocol == scheduler::ProtocolRange{}) return;
+  out->mutable_protocol()->set_oldest(build.protocol.oldest);
+  out->mutable_protocol()->set_newest(build.protocol.newest);
+}
+
+// INVALID_ARGUMENT: the oldest revision is above the newest.
+absl::StatusOr<scheduler::PeerBuild> BuildFrom(const std::string& version,
+                                               const v1::ProtocolRange& protocol);
 
 // INVALID_ARGUMENT "field: why".
 absl::Status Invalid(std::string_view field, std::string_view why);

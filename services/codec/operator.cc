@@ -32,6 +32,18 @@ v1::GoneStatus ToProto(const scheduler::Gone& gone, scheduler::TimeUs now) {
   return out;
 }
 
+v1::RefusedPeer ToProto(const scheduler::RefusedPeer& peer, scheduler::TimeUs now) {
+  v1::RefusedPeer out;
+  out.set_what(peer.what);
+  out.set_model(peer.model);
+  out.set_endpoint(peer.endpoint);
+  out.set_version(peer.version);
+  out.set_why(peer.why);
+  out.set_since_us(static_cast<uint64_t>(now - peer.first_us));
+  out.set_times(peer.times);
+  return out;
+}
+
 absl::StatusOr<scheduler::DrainRequest> FromProto(const v1::DrainRequest& request) {
   if (request.instance() == 0 && request.router() == 0) {
     return Invalid("instance", "is 0 and no router is named");

@@ -162,13 +162,14 @@ void Fill(const scheduler::WorkerIdentity& identity, v1::RegisterRequest* out) {
   out->set_comm_address(identity.comm_address);
   out->set_max_batch_tokens(static_cast<uint64_t>(identity.max_batch_tokens));
   out->set_max_requests(static_cast<uint64_t>(identity.max_requests));
+  SetBuild(identity.build, out);
+  if (identity.kv_digest != 0) out->set_kv_digest(identity.kv_digest);
 }
 
 std::string DetailsOf(const v1::RegisterRequest& request) {
   v1::RegisterRequest details;
   details.set_admin_endpoint(request.admin_endpoint());
   details.set_device(request.device());
-  details.set_version(request.version());
   details.set_host(request.host());
   details.set_pid(request.pid());
   return details.SerializeAsString();
@@ -207,6 +208,10 @@ absl::StatusOr<scheduler::WorkerIdentity> IdentityFrom(const v1::RegisterRequest
   out.incarnation = {request.incarnation()};
   out.shape = *std::move(shape);
   out.total_blocks = static_cast<int64_t>(request.kv().num_blocks());
+  out.kv_digest = request.kv_digest();
+  absl::StatusOr<scheduler::PeerBuild> build = BuildFrom(request.version(), request.protocol());
+  if (!build.ok()) return build.status();
+  out.build = *std::move(build);
   return out;
 }
 
@@ -259,6 +264,7 @@ v1::RegisterResponse ToProto(const scheduler::RegisterReply& reply) {
   *out.mutable_generation() = ToProto(reply.generation);
   for (const std::string& peer : reply.peers)
     *out.add_peers() = ToProto(scheduler::PeerOrder{peer});
+  SetBuild(reply.build, &out);
   return out;
 }
 
@@ -277,8 +283,11 @@ absl::StatusOr<scheduler::RegisterReply> FromProto(const v1::RegisterResponse& r
     if (!peer.ok()) return peer.status();
     peers.push_back(std::move(peer->comm_address));
   }
+  absl::StatusOr<scheduler::PeerBuild> build = BuildFrom(response.version(), response.protocol());
+  if (!build.ok()) return build.status();
   return scheduler::RegisterReply{absl::OkStatus(),   {response.instance()}, *lease_us,
-                                  *std::move(cancel), *generation,           std::move(peers)};
+                                  *std::move(cancel), *generation,           std::move(peers),
+                                  *std::move(build)};
 }
 
 v1::ReportRequest ToProto(const scheduler::ReportRequest& request) {

@@ -57,9 +57,10 @@ absl::StatusOr<scheduler::RouterIdentity> IdentityFrom(const v1::RouterIdentity&
   v1::RouterIdentity details;
   details.set_admin_endpoint(identity.admin_endpoint());
   details.set_pid(identity.pid());
-  details.set_version(identity.version());
+  absl::StatusOr<scheduler::PeerBuild> build = BuildFrom(identity.version(), identity.protocol());
+  if (!build.ok()) return build.status();
   return scheduler::RouterIdentity{identity.router(), identity.endpoint(), identity.host(),
-                                   details.SerializeAsString()};
+                                   details.SerializeAsString(), *std::move(build)};
 }
 
 // That a submission asks for.
@@ -121,6 +122,15 @@ absl::StatusOr<scheduler::FailedEngines> FailedEnginesFrom(const RepeatedIds& en
     out.push_back({engine});
   }
   return out;
+}
+
+absl::StatusOr<scheduler::PeerBuild> BuildFrom(const std::string& version,
+                                               const v1::ProtocolRange& protocol) {
+  if (protocol.oldest() > protocol.newest()) {
+    return Invalid("protocol.oldest",
+                   absl::StrCat(protocol.oldest(), " is above the newest, ", protocol.newest()));
+  }
+  return scheduler::PeerBuild{version, {protocol.oldest(), protocol.newest()}};
 }
 
 v1::Generation ToProto(const scheduler::Generation& generation) {
@@ -191,6 +201,7 @@ v1::RouterIdentity ToProto(const scheduler::RouterIdentity& identity) {
   out.set_router(identity.router);
   out.set_endpoint(identity.endpoint);
   out.set_host(identity.host);
+  SetBuild(identity.build, &out);
   return out;
 }
 
@@ -308,6 +319,7 @@ v1::RouterWelcome ToProto(const scheduler::RouterWelcome& welcome) {
   if (!welcome.cell.models.empty() || welcome.cell.routers > 0) {
     *out.mutable_cell() = ToProto(welcome.cell);
   }
+  SetBuild(welcome.build, &out);
   return out;
 }
 
@@ -328,6 +340,9 @@ absl::StatusOr<scheduler::RouterWelcome> FromProto(const v1::RouterWelcome& welc
   absl::StatusOr<scheduler::CellReport> cell = FromProto(welcome.cell());
   if (!cell.ok()) return cell.status();
   out.cell = *std::move(cell);
+  absl::StatusOr<scheduler::PeerBuild> build = BuildFrom(welcome.version(), welcome.protocol());
+  if (!build.ok()) return build.status();
+  out.build = *std::move(build);
   return out;
 }
 

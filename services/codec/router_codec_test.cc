@@ -51,6 +51,17 @@ TEST(RouterCodec, ARoutersStateIsToldWithItsHello) {
   EXPECT_EQ(welcome->cell, cell);
 }
 
+TEST(RouterCodec, TheBuildsOfBothSidesAreTold) {
+  scheduler::RouterHello hello;
+  hello.identity = {7, "r:80", "h", "", {"0.4.0", {0, 1}}};
+  hello.stream = 1;
+  const auto decoded = FromProto(ToProto(hello));
+  ASSERT_TRUE(decoded.ok()) << decoded.status();
+  EXPECT_EQ(decoded->identity.build, hello.identity.build);
+  scheduler::RouterWelcome welcome{{}, {5, {9}}, 1000, {}, {}, {"0.4.0", {0, 1}}};
+  EXPECT_EQ(FromProto(ToProto(welcome))->build, welcome.build);
+}
+
 TEST(RouterCodec, AHelloNumbersItsStream) {
   v1::RegisterRequest registration = GoodRegistration();
   EXPECT_EQ(FromProto(registration)->stream, 9u);

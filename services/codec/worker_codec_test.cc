@@ -63,6 +63,27 @@ TEST(WorkerCodec, AWorkerWithoutANodeLabelIsOfItsHost) {
   EXPECT_EQ(FromProto(registration)->identity.node, "h");
 }
 
+TEST(WorkerCodec, TheBuildsOfBothSidesAreTold) {
+  v1::RegisterRequest registration = GoodRegistration();
+  EXPECT_EQ(FromProto(registration)->identity.build, (scheduler::PeerBuild{"1", {}}))
+      << "0.3.0 tells no protocol";
+  EXPECT_EQ(FromProto(registration)->identity.kv_digest, 0u);
+  registration.mutable_protocol()->set_oldest(2);
+  registration.mutable_protocol()->set_newest(3);
+  registration.set_kv_digest(77);
+  const auto decoded = FromProto(registration);
+  ASSERT_TRUE(decoded.ok()) << decoded.status();
+  EXPECT_EQ(decoded->identity.build, (scheduler::PeerBuild{"1", {2, 3}}));
+  EXPECT_EQ(decoded->identity.kv_digest, 77u);
+  EXPECT_TRUE(MessageDifferencer::Equals(ToProto(*decoded), registration));
+  registration.mutable_protocol()->set_oldest(4);
+  EXPECT_EQ(FromProto(registration).status(),
+            absl::InvalidArgumentError("protocol.oldest: 4 is above the newest, 3"));
+  scheduler::RegisterReply reply{{}, {4}, 1000, {}, {5, {9}}};
+  reply.build = {"2", {0, 1}};
+  EXPECT_EQ(FromProto(ToProto(reply))->build, reply.build);
+}
+
 TEST(WorkerCodec, AGenerationHasANextOne) {
   v1::RouterWelcome welcome;
   welcome.set_lease_us(1000);

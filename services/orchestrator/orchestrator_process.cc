@@ -9,7 +9,6 @@
 #include "services/admin/admin_server.h"
 #include "services/base/process.h"
 #include "services/base/signals.h"
-#include "services/base/version.h"
 #include "services/http/admin.h"
 #include "services/log/log.h"
 #include "services/metrics/metrics.h"
@@ -20,6 +19,7 @@
 #include "services/orchestrator/orchestrator_service.h"
 #include "services/orchestrator/planning_options.h"
 #include "services/orchestrator/retuner.h"
+#include "services/orchestrator_link/own_build.h"
 
 namespace skein::services {
 namespace {
@@ -27,6 +27,7 @@ namespace {
 scheduler::OrchestratorConfig ConfigFrom(const OrchestratorOptions& options) {
   scheduler::OrchestratorConfig config;
   config.incarnation = {RandomIncarnation()};
+  config.build = OwnBuild();
   config.max_requests = options.max_requests;
   config.instance_lease_us = static_cast<int64_t>(options.instance_lease_s * 1e6);
   config.request_deadline_us = static_cast<int64_t>(options.request_deadline_s * 1e6);
@@ -119,6 +120,18 @@ void Refresh(const scheduler::OrchestratorSnapshot& totals, const absl::Status& 
       .Set(static_cast<double>(totals.last_epoch.value));
 }
 
+void SetRefusedPeers(const std::vector<scheduler::RefusedPeer>& refused, Metrics* metrics) {
+  std::map<std::string, int> counts = {{"prefill-worker", 0}, {"decode-worker", 0}, {"router", 0}};
+  for (const scheduler::RefusedPeer& peer : refused) ++counts[peer.what];
+  for (const auto& [what, count] : counts) {
+    metrics
+        ->Gauge("skein_refused_peers",
+                "Workers and routers that were refused of late: they do not fit the cluster.",
+                {{"peer", what}})
+        .Set(count);
+  }
+}
+
 std::vector<std::string> ModelsOf(const scheduler::OrchestratorSnapshot& totals) {
   std::vector<std::string> names;
   for (const auto& [name, model] : totals.models) names.push_back(name);
@@ -192,6 +205,7 @@ AdminHooks HooksOf(const OrchestratorOptions& options, Pages* pages) {
                 Metrics groups;
                 if (const auto copy = pages->shell->Look()) {
                   SetFormations(copy->snapshot.groups, &groups);
+                  SetRefusedPeers(copy->snapshot.refused_peers, &groups);
                 }
                 return pages->metrics.RenderWith(groups);
               },

@@ -53,6 +53,9 @@ void FillStatus(const scheduler::OrchestratorSnapshot& snapshot, const absl::Sta
     *out->add_routers() = ToProto(router);
   }
   for (const scheduler::Gone& gone : snapshot.gone) *out->add_gone() = ToProto(gone, now);
+  for (const scheduler::RefusedPeer& peer : snapshot.refused_peers) {
+    *out->add_refused_peers() = ToProto(peer, now);
+  }
   FillHealth(snapshot, out);
   out->set_epoch(snapshot.last_epoch.value);
   out->set_generation(snapshot.generation);

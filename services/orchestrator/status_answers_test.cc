@@ -64,6 +64,27 @@ TEST(StatusTest, TellsOfEachModelHowManyInstancesServe) {
   EXPECT_EQ(out.models(1).decode_serving(), 3u);
 }
 
+TEST(StatusTest, TellsWhoWasRefusedAndWhy) {
+  scheduler::OrchestratorSnapshot snapshot;
+  snapshot.refused_peers = {{.what = "router",
+                             .model = "",
+                             .endpoint = "r:80",
+                             .version = "0.9.0",
+                             .why = "protocol",
+                             .first_us = 10,
+                             .last_us = 20,
+                             .times = 3}};
+  v1::StatusResponse out;
+  FillStatus(snapshot, absl::OkStatus(), 50, &out);
+  ASSERT_EQ(out.refused_peers_size(), 1);
+  EXPECT_EQ(out.refused_peers(0).what(), "router");
+  EXPECT_EQ(out.refused_peers(0).endpoint(), "r:80");
+  EXPECT_EQ(out.refused_peers(0).version(), "0.9.0");
+  EXPECT_EQ(out.refused_peers(0).why(), "protocol");
+  EXPECT_EQ(out.refused_peers(0).since_us(), 40u);
+  EXPECT_EQ(out.refused_peers(0).times(), 3u);
+}
+
 // In the words of docs/metrics.md; a request that shares a prompt opens no transfer.
 TEST(StatusTest, EachRequestCountsInItsOwnState) {
   scheduler::OrchestratorSnapshot snapshot;

@@ -7,6 +7,7 @@
 #include "services/codec/codec.h"
 #include "services/codec/durations.h"
 #include "services/log/log.h"
+#include "services/orchestrator_link/own_build.h"
 
 namespace skein::services {
 namespace {
@@ -95,8 +96,14 @@ void WorkerLink::Ended(const absl::Status& why, bool welcomed) {
 absl::Status WorkerLink::TakeWelcome(const v1::RegisterResponse& message) {
   auto reply = FromProto(message);
   if (!reply.ok()) return reply.status();
-  LogInfo("registered",
-          {{"instance", reply->instance.value}, {"generation", reply->generation.number}});
+  if (const absl::Status fits = CheckOrchestrator(reply->build, "worker"); !fits.ok()) {
+    stream_.Close();
+    Ended(fits, /*welcomed=*/false);
+    return absl::OkStatus();
+  }
+  LogInfo("registered", {{"instance", reply->instance.value},
+                         {"generation", reply->generation.number},
+                         {"orchestrator_version", reply->build.version}});
   refused_since_us_.reset();
   unregistered_.Clear();
   v1::DrainRequest self;

@@ -12,8 +12,11 @@
 #include <utility>
 #include <vector>
 
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
 #include "gtest/gtest.h"
 #include "proto/orchestrator.grpc.pb.h"
+#include "scheduler/base/peer_build.h"
 #include "services/rpc/bidi_stream.h"
 #include "services/rpc/message_counters.h"
 #include "services/rpc/rpc.h"
@@ -36,6 +39,8 @@ class FakeOrchestrator final : public v1::Orchestrator::CallbackService {
   }
   void Answer(grpc::StatusCode code) { code_.store(code); }
   void OrderDrainAfterWelcome() { orders_.store(true); }
+  // It speaks this revision of the protocol only.
+  void SpeakOnly(uint32_t revision) { revision_.store(revision); }
   int list_models_calls() const { return list_models_calls_.load(); }
 
   grpc::ServerBidiReactor<v1::WorkerMessages, v1::OrchestratorMessages>* ConnectWorker(
@@ -73,6 +78,9 @@ class FakeOrchestrator final : public v1::Orchestrator::CallbackService {
     welcome.mutable_welcome()->set_lease_us(kHourUs);
     welcome.mutable_welcome()->mutable_generation()->set_number(1);
     welcome.mutable_welcome()->mutable_generation()->set_orchestrator(1);
+    welcome.mutable_welcome()->set_version("9.0.0");
+    welcome.mutable_welcome()->mutable_protocol()->set_oldest(revision_.load());
+    welcome.mutable_welcome()->mutable_protocol()->set_newest(revision_.load());
     counters.Stamp(&welcome, 0);
     stream->Write(std::move(welcome));
     if (!orders_.load()) return;
@@ -88,6 +96,7 @@ class FakeOrchestrator final : public v1::Orchestrator::CallbackService {
   std::atomic<grpc::StatusCode> code_{grpc::StatusCode::OK};
   std::atomic<int> list_models_calls_{0};
   std::atomic<bool> orders_{false};
+  std::atomic<uint32_t> revision_{0};
   Channels channels_;
   RpcServer rpc_;
 };
@@ -97,7 +106,11 @@ class RefusalTest : public ::testing::Test {
   void Connect(int64_t instance_lease_us) {
     orchestrator_ = std::make_unique<FakeOrchestrator>(instance_lease_us);
     link_ = std::make_unique<WorkerLink>(&calls_, &loop_, orchestrator_->Channel());
-    link_->Start({.registered = [this](const auto&) { answered_(); },
+    link_->Start({.registered =
+                      [this](const auto& event) {
+                        registered_ = event.reply.status;
+                        answered_();
+                      },
                   .reported = [](const auto&) {},
                   .unregistered = [](const auto&) {},
                   .disconnected = [this](const auto&) { answered_(); },
@@ -141,6 +154,7 @@ class RefusalTest : public ::testing::Test {
   std::function<void()> answered_ = [] {};  // on the loop
   std::unique_ptr<WorkerLink> link_;
   std::atomic<int> refused_{0};
+  absl::Status registered_;     // the latest answer; on the loop
   std::promise<bool> ordered_;  // on the loop
 };
 
@@ -157,6 +171,20 @@ TEST_F(RefusalTest, RefusalsForLongerThanTwoLeasesAreFinal) {
   RegisterAnswered(grpc::StatusCode::FAILED_PRECONDITION);
   EXPECT_EQ(refused_.load(), 0) << "the first one says nothing yet";
   while (refused_.load() == 0) RegisterAnswered(grpc::StatusCode::FAILED_PRECONDITION);
+}
+
+TEST_F(RefusalTest, AnOrchestratorOfAnotherProtocolIsRefusedByTheWorker) {
+  Connect(1);
+  orchestrator_->SpeakOnly(scheduler::kProtocol.newest);
+  RegisterAnswered(grpc::StatusCode::OK);
+  EXPECT_TRUE(registered_.ok()) << registered_;
+  orchestrator_->SpeakOnly(1000);
+  RegisterAnswered(grpc::StatusCode::OK);
+  EXPECT_TRUE(absl::IsFailedPrecondition(registered_)) << registered_;
+  EXPECT_NE(registered_.message().find("the orchestrator (9.0.0) 1000 to 1000"),
+            absl::string_view::npos)
+      << registered_;
+  while (refused_.load() == 0) RegisterAnswered(grpc::StatusCode::OK);
 }
 
 TEST_F(RefusalTest, AnOrderToDrainIsAMessageOfItsOwn) {

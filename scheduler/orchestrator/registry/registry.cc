@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "scheduler/kv/kv_digest.h"
 
 namespace skein::scheduler {
 namespace {
@@ -33,6 +34,18 @@ absl::Status CheckSamePieces(const WorkerIdentity& a, const WorkerIdentity& b) {
   return absl::FailedPreconditionError(absl::StrCat("max_batch_tokens: this worker ",
                                                     a.max_batch_tokens, ", its prefill instances ",
                                                     b.max_batch_tokens));
+}
+
+// After their shapes: a build may know of a difference that the shape does not show.
+absl::Status CheckSameDigest(const WorkerIdentity& a, const WorkerIdentity& b) {
+  if (a.kv_digest == 0 && b.kv_digest == 0) return absl::OkStatus();
+  const auto digest_of = [](const WorkerIdentity& identity) {
+    return identity.kv_digest == 0 ? KvDigest(identity.shape) : identity.kv_digest;
+  };
+  if (digest_of(a) == digest_of(b)) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("kv_digest: this worker ", absl::Hex(digest_of(a)), ", its instances ",
+                   absl::Hex(digest_of(b)), ": their builds do not lay out or compute KV alike"));
 }
 
 int64_t LargestSequenceOf(const std::vector<const Instance*>& instances) {
@@ -163,6 +176,7 @@ absl::Status Registry::CheckShape(const WorkerIdentity& identity) const {
     if (other == all.end()) continue;
     const WorkerIdentity& first = (*other)->identity;
     absl::Status same = CheckSameShape(identity.shape, first.shape, "this worker", "its instances");
+    if (same.ok()) same = CheckSameDigest(identity, first);
     if (same.ok()) same = CheckSamePieces(identity, first);
     if (same.ok()) continue;
     return absl::FailedPreconditionError(

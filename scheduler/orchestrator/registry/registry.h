@@ -4,9 +4,9 @@
 // An instance that was silent for a lease, while the orchestrator listened (ListeningClock), is
 // dead, or, if routers hear it, missed: it stays, and the question comes up again soon.
 //
-// All instances of one model name have one KV shape (model hash included); the first live one fixes
-// it, and a different one is refused, naming the field. Its prefill instances also share one
-// max_batch_tokens.
+// All instances of one model name have one KV shape (model hash included) and one KV digest; the
+// first live one fixes them, and a different one is refused, naming the field. Its prefill
+// instances also share one max_batch_tokens.
 //
 // Only CheckInvariants walks over all instances. Pool totals needed by decisions are updated when
 // an instance changes.

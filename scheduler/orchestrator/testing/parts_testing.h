@@ -135,6 +135,7 @@ class PartsTest : public ::testing::Test, public RequestEnds {
   Registry registry_{1, kLeaseUs};
   PrefillPools pools_;
   GoneList gone_{10, 600 * kSecondUs};
+  RefusedPeers refused_{10, 600 * kSecondUs};
   GroupControl groups_;
   GroupNeeds needs_;
   ExplanationLog explanations_{10};
@@ -210,6 +211,7 @@ class PartsTest : public ::testing::Test, public RequestEnds {
                        .sender = &sender_,
                        .explanations = &explanations_,
                        .gone = &gone_,
+                       .refused = &refused_,
                        .groups = &groups_,
                        .needs = &needs_,
                        .formations = &formations_,

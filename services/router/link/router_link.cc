@@ -5,6 +5,7 @@
 
 #include "services/codec/codec.h"
 #include "services/log/log.h"
+#include "services/orchestrator_link/own_build.h"
 
 namespace skein::services {
 
@@ -98,9 +99,15 @@ absl::Status RouterLink::Take(const v1::OrchestratorRouterMessage& message) {
 absl::Status RouterLink::TakeWelcome(const v1::RouterWelcome& message) {
   auto welcome = FromProto(message);
   if (!welcome.ok()) return welcome.status();
+  if (const absl::Status fits = CheckOrchestrator(welcome->build, "router"); !fits.ok()) {
+    stream_.Close();
+    Ended(fits, /*welcomed=*/false);
+    return absl::OkStatus();
+  }
   unreached_.Clear();
-  LogInfo("connected to the orchestrator",
-          {{"orchestrator", orchestrator_.address}, {"generation", welcome->generation.number}});
+  LogInfo("connected to the orchestrator", {{"orchestrator", orchestrator_.address},
+                                            {"generation", welcome->generation.number},
+                                            {"orchestrator_version", welcome->build.version}});
   handle_(scheduler::Welcomed{*std::move(welcome), orchestrator_.cell});
   return absl::OkStatus();
 }

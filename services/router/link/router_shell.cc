@@ -8,6 +8,7 @@
 
 #include "services/codec/answer.h"
 #include "services/codec/codec.h"
+#include "services/orchestrator_link/own_build.h"
 
 namespace skein::services {
 namespace {
@@ -57,7 +58,8 @@ void RouterShell::Join(RouterLink::Self self) {
   const scheduler::Join join{{.router = incarnation_,
                               .endpoint = self.identity.endpoint(),
                               .host = self.identity.host(),
-                              .details = self.identity.SerializeAsString()}};
+                              .details = self.identity.SerializeAsString(),
+                              .build = OwnBuild()}};
   loop_.RunAndWait([this, &self, &join] {
     for (const auto& link : links_) link->Introduce(self);
     Handle(join);

@@ -125,6 +125,19 @@ std::string GoneTable(const v1::StatusResponse& status, size_t width) {
   return text;
 }
 
+// Of workers and routers that do not fit the cluster.
+std::string RefusedTable(const v1::StatusResponse& status, size_t width) {
+  if (status.refused_peers().empty()) return "";
+  Rows rows = {{"REFUSED", "MODEL", "ENDPOINT", "VERSION", "SINCE", "TIMES", "WHY"}};
+  for (const v1::RefusedPeer& one : status.refused_peers()) {
+    rows.push_back({one.what(), one.model().empty() ? "-" : one.model(), one.endpoint(),
+                    one.version().empty() ? "-" : one.version(), Ago(one.since_us()),
+                    absl::StrCat(one.times()), one.why()});
+  }
+  const std::vector<std::string> order = {"WHY", "ENDPOINT", "VERSION", "SINCE", "TIMES", "MODEL"};
+  return "\n" + (width == 0 ? AlignedTable(rows) : FittedTable(rows, order, width));
+}
+
 // Lines of at most `width` characters, each indented by `margin`.
 std::string Lines(const std::string& text, int margin, size_t width) {
   if (width == 0) return std::string(static_cast<size_t>(margin), ' ') + text + "\n";
@@ -153,6 +166,11 @@ std::string RequestsText(const v1::StatusResponse& status, const TableStyle& sty
   return Lines(text, 0, style.width);
 }
 
+// [oldest, newest]
+Json ProtocolJson(const v1::ProtocolRange& protocol) {
+  return Json::array({protocol.oldest(), protocol.newest()});
+}
+
 Json InstanceJson(const v1::InstanceStatus& instance, const ProcessNames& names) {
   const v1::RegisterRequest& registration = instance.registration();
   const v1::Load& load = instance.load();
@@ -170,6 +188,8 @@ Json InstanceJson(const v1::InstanceStatus& instance, const ProcessNames& names)
   json["node"] = registration.node().empty() ? registration.host() : registration.node();
   json["pid"] = registration.pid();
   json["version"] = registration.version();
+  json["protocol"] = ProtocolJson(registration.protocol());
+  json["kv_digest"] = absl::StrCat(absl::Hex(registration.kv_digest(), absl::kZeroPad16));
   json["state"] = StateName(instance);
   json["serving"] = instance.serving();
   json["missed"] = instance.missed();
@@ -203,6 +223,7 @@ Json RouterJson(const v1::RouterStatus& router, const ProcessNames& names) {
           {"host", identity.host()},
           {"pid", identity.pid()},
           {"version", identity.version()},
+          {"protocol", ProtocolJson(identity.protocol())},
           {"state", StateName(router)},
           {"running", load.running()},
           {"waiting", load.queued()},
@@ -220,6 +241,16 @@ Json GoneJson(const v1::GoneStatus& gone) {
           {"why", gone.why()},
           {"lost", !gone.left()},
           {"replaced", gone.replaced()}};
+}
+
+Json RefusedJson(const v1::RefusedPeer& peer) {
+  return {{"what", peer.what()},
+          {"model", peer.model().empty() ? Json() : Json(peer.model())},
+          {"endpoint", peer.endpoint()},
+          {"version", peer.version()},
+          {"since_s", Seconds(peer.since_us())},
+          {"times", peer.times()},
+          {"why", peer.why()}};
 }
 
 }  // namespace
@@ -261,7 +292,8 @@ std::string StatusTable(const v1::StatusResponse& status, const ProcessNames& na
   return absl::StrCat("skein ", status.version(), ", up ", Ago(status.uptime_us()), ": ",
                       HealthText(status, style.width), RequestsText(status, style), "\n",
                       RouterTable(status, names, style.width), "\n",
-                      InstanceTable(status, names, style), GoneTable(status, style.width));
+                      InstanceTable(status, names, style), GoneTable(status, style.width),
+                      RefusedTable(status, style.width));
 }
 
 Json StatusJson(const v1::StatusResponse& status, const ProcessNames& names) {
@@ -300,6 +332,10 @@ Json StatusJson(const v1::StatusResponse& status, const ProcessNames& names) {
   }
   json["gone"] = Json::array();
   for (const v1::GoneStatus& one : status.gone()) json["gone"].push_back(GoneJson(one));
+  json["refused"] = Json::array();
+  for (const v1::RefusedPeer& one : status.refused_peers()) {
+    json["refused"].push_back(RefusedJson(one));
+  }
   return json;
 }
 

@@ -66,6 +66,13 @@ void JudgeLosses(const v1::StatusResponse& status, Verdict* verdict) {
   }
 }
 
+void JudgeRefused(const v1::StatusResponse& status, Verdict* verdict) {
+  for (const v1::RefusedPeer& peer : status.refused_peers()) {
+    verdict->Add(Level::kDegraded, absl::StrCat(peer.what(), " ", peer.endpoint(),
+                                                " is refused by the orchestrator: ", peer.why()));
+  }
+}
+
 void JudgeInvariants(const v1::StatusResponse& status, Verdict* verdict) {
   if (status.invariants() != "ok") {
     verdict->Add(Level::kDegraded,
@@ -117,6 +124,7 @@ Health HealthOf(const v1::StatusResponse& status) {
   JudgeModels(status, &verdict);
   JudgeRouters(status, &verdict);
   JudgeLosses(status, &verdict);
+  JudgeRefused(status, &verdict);
   JudgeInvariants(status, &verdict);
   JudgeSteps(status, &verdict);
   JudgeMissed(status, &verdict);

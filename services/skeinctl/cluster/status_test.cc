@@ -76,6 +76,44 @@ TEST(Status, AStepThatRunsForTooLongIsAReason) {
       << health.reasons[0];
 }
 
+TEST(Status, APeerThatDoesNotFitTheClusterIsAReason) {
+  v1::StatusResponse status = Example();
+  EXPECT_FALSE(Has(StatusTable(status, {}, {}), "REFUSED"));
+  v1::RefusedPeer* peer = status.add_refused_peers();
+  peer->set_what("decode-worker");
+  peer->set_model("m");
+  peer->set_endpoint("127.0.0.1:9001");
+  peer->set_version("0.9.0");
+  peer->set_why("model m: kv_format: this worker 2, its instances 1");
+  peer->set_since_us(5'000'000);
+  peer->set_times(6);
+  const Health health = HealthOf(status);
+  EXPECT_EQ(health.level, Health::Level::kDegraded);
+  ASSERT_EQ(health.reasons.size(), 1u);
+  EXPECT_EQ(health.reasons[0],
+            "decode-worker 127.0.0.1:9001 is refused by the orchestrator: model m: kv_format: this "
+            "worker 2, its instances 1");
+  const std::string table = StatusTable(status, {}, {});
+  EXPECT_TRUE(Has(table, "REFUSED")) << table;
+  EXPECT_TRUE(Has(table, "0.9.0")) << table;
+  const auto json = StatusJson(status);
+  ASSERT_EQ(json["refused"].size(), 1u);
+  EXPECT_EQ(json["refused"][0]["endpoint"], "127.0.0.1:9001");
+  EXPECT_EQ(json["refused"][0]["times"], 6);
+}
+
+TEST(Status, BuildsAreInTheJson) {
+  v1::StatusResponse status = Example();
+  v1::RegisterRequest* registration = status.mutable_instances(0)->mutable_registration();
+  registration->mutable_protocol()->set_newest(1);
+  registration->set_kv_digest(0xab);
+  const auto json = StatusJson(status);
+  EXPECT_EQ(json["instances"][0]["protocol"], (std::vector<int>{0, 1}));
+  EXPECT_EQ(json["instances"][0]["kv_digest"], "00000000000000ab");
+  EXPECT_EQ(json["instances"][1]["protocol"], (std::vector<int>{0, 0})) << "0.3.0";
+  EXPECT_EQ(json["routers"][0]["protocol"], (std::vector<int>{0, 0}));
+}
+
 TEST(Status, AnInstanceThatOnlyRoutersHearIsAReason) {
   v1::StatusResponse status = Example();
   v1::InstanceStatus* instance = status.mutable_instances(1);

@@ -8,9 +8,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "proto/orchestrator.pb.h"
+#include "scheduler/kv/kv_digest.h"
 #include "services/base/process.h"
-#include "services/base/version.h"
 #include "services/log/log.h"
+#include "services/orchestrator_link/own_build.h"
 #include "services/worker/engine/data_plane.h"
 #include "services/worker/process/run_worker.h"
 
@@ -30,7 +31,6 @@ std::string Details(const WorkerOptions& options, int admin_port) {
   v1::RegisterRequest details;
   details.set_admin_endpoint(absl::StrCat(AdvertisedHost(options), ":", admin_port));
   details.set_device(options.device);
-  details.set_version(kVersion);
   details.set_host(HostName());
   details.set_pid(getpid());
   return details.SerializeAsString();
@@ -65,6 +65,8 @@ scheduler::WorkerIdentity IdentityOf(const WorkerOptions& options, scheduler::Ro
   identity.max_positions = spec.max_positions;
   identity.node = options.node.empty() ? HostName() : options.node;
   identity.details = Details(options, servers.admin->port());
+  identity.build = OwnBuild();
+  identity.kv_digest = scheduler::KvDigest(identity.shape);
   return identity;
 }
 
