@@ -111,6 +111,8 @@ class WorkerSide {
   void Introduce(const Instance& instance);
   void NoteRoom(const WorkerIdentity& identity);
   void LeaveStream(InstanceId instance, CallId stream);
+
+  // What moves off an instance that is still here: leaving.cc.
   void LeaveDraining(const Instance& instance, TimeUs now);
   void LeaveSuspect(const Instance& instance, TimeUs now);
 
