@@ -60,7 +60,7 @@ void WorkerSide::Connect(const RegisterCalled& event, const Generation& own, Tim
   const Instance& instance = *parts_.registry->Find(registered->id);
   parts_.groups->Came(instance, now, registered->replaced);
   reply.instance = instance.id;
-  reply.lease_us = lease_us_;
+  reply.lease_us = limits_.lease_us;
   reply.cancel = instance.UnknownOf(event.request.held, parts_.numbers->first_epoch());
   AddMoved(instance, event.request.held, &reply.cancel);
   reply.generation = own;
@@ -109,6 +109,7 @@ void WorkerSide::On(const ReportCalled& event, TimeUs now) {
   ReportReply reply{reported.status()};
   if (reported.ok()) {
     const Instance& reporter = *reported->instance;
+    Judge(*reported->instance, now);
     reply.want_full = !reported->digest_fits;
     digest_mismatches_ += reply.want_full ? 1 : 0;
     for (const HeldRequest& held : event.request.held) {
@@ -126,6 +127,7 @@ void WorkerSide::On(const ReportCalled& event, TimeUs now) {
     parts_.formations->Reported(reporter.id, now);
     LeaveDraining(reporter, now);
     LeaveSuspect(reporter, now);
+    LeaveStuck(reporter, now);
     NoteRoom(reporter.identity);
   }
   parts_.effects->push_back(AnswerReport{event.call, std::move(reply)});
@@ -239,6 +241,9 @@ void WorkerSide::Lose(InstanceId id, const std::string& why, Loss how, TimeUs no
   parts_.registry->Remove(id);
   leaving_.erase(id);
   left_suspects_.erase(id);
+  left_stuck_.erase(id);
+  paces_.Forget(id);
+  parts_.decode->ForgetInstance(id);
   SwitchNotes* switches = parts_.explanations->switches();
   switches->Leaves(id, now);
   parts_.formations->Left(id, now);
@@ -333,6 +338,7 @@ absl::Status WorkerSide::CheckInvariants() const {
   absl::Status found = parts_.registry->CheckInvariants();
   if (found.ok()) found = streams_.CheckInvariants();
   if (found.ok()) found = ended_.CheckInvariants();
+  if (found.ok()) found = paces_.CheckInvariants();
   size_t on_instances = 0;
   parts_.requests->ForEach([&](const Request& request) {
     if (found.ok()) found = CheckPlaces(request);
@@ -343,7 +349,7 @@ absl::Status WorkerSide::CheckInvariants() const {
   for (const auto& [id, instance] : parts_.registry->instances()) {
     on_instances -= instance.placed.size();
   }
-  for (const std::set<InstanceId>* left : {&leaving_, &left_suspects_}) {
+  for (const std::set<InstanceId>* left : {&leaving_, &left_suspects_, &left_stuck_}) {
     for (const InstanceId id : *left) {
       if (parts_.registry->Find(id) != nullptr) continue;
       return absl::InternalError(absl::StrCat("lost instance ", id.value, " is still being left"));

@@ -361,6 +361,10 @@ v1::InstanceStatus ToProto(const scheduler::InstanceStatus& status) {
   out.set_drained(status.drained);
   out.set_heard_by(static_cast<uint64_t>(status.heard_by));
   out.set_missed(status.missed);
+  out.set_pace(scheduler::NameOf(status.pace.pace));
+  out.set_slowness(status.pace.slowness);
+  out.set_pace_peers(static_cast<uint64_t>(status.pace.peers));
+  out.set_hangs(status.hangs);
   return out;
 }
 
