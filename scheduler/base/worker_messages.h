@@ -40,6 +40,9 @@ struct WorkerIdentity {
   int64_t max_requests = 0;
   PeerBuild build = {};    // of the worker
   uint64_t kv_digest = 0;  // as told (scheduler/kv/kv_digest.h); 0: of the shape
+  // The kind of its device, such as "cpu" or "cuda"; "": unknown. Read from `details` by the
+  // receiver's codec.
+  std::string device_kind = {};
 };
 
 struct HeldRequest {
@@ -112,6 +115,10 @@ struct WorkerLoad {
   // are ready, and the latest for which they could not be made or have broken. 0: none.
   uint64_t groups_made = 0;
   uint64_t groups_failed = 0;
+  // Of recent steps of requests that the instance ran alone: how long one took on average, and how
+  // many there have been since its process started. 0 and 0: none yet.
+  TimeUs mean_step_us = 0;
+  int64_t steps = 0;
 };
 
 // Decode: the blocks of an announced request were allocated. Not answered; `held` shows it, too.

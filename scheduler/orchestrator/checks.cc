@@ -6,6 +6,7 @@
 #include "scheduler/orchestrator/requests/violated.h"
 #include "scheduler/placement/freeness.h"
 #include "scheduler/placement/queue_time.h"
+#include "scheduler/placement/step_age.h"
 
 namespace skein::scheduler {
 
@@ -43,11 +44,15 @@ GroupStatus StatusOf(const GroupControl::Key& key, const GroupControl::Group& gr
   return status;
 }
 
+ModelTotals::Paces PacesOf(const PoolCounts& counts) {
+  return {.slow = counts.slow, .suspect = counts.suspect, .aside = counts.aside};
+}
+
 }  // namespace
 
 TimeUs OrchestratorCore::Impl::NextDeadline() const {
   return std::min({registry_.NextTick(), router_side_.NextTick(), requests_.NextTimer(),
-                   groups_.NextDue(), formations_.NextDue(), longs_.NextDue()});
+                   groups_.NextDue(), formations_.NextDue(), longs_.NextDue(), decode_.NextDue()});
 }
 
 std::vector<Explanation> OrchestratorCore::Impl::Explain(const std::string& name,
@@ -79,6 +84,8 @@ ModelTotals OrchestratorCore::Impl::TotalsOf(const std::string& model) const {
                      .prefill_placeable = prefill.counts.placeable,
                      .decode_placeable = decode.counts.placeable,
                      .missed = decode.counts.missed,
+                     .prefill_paces = PacesOf(prefill.counts),
+                     .decode_paces = PacesOf(decode.counts),
                      .waiting_here = requests_.CountOf(model, State::kParked) +
                                      requests_.CountOf(model, State::kQueued) +
                                      longs_.WaitingOf(model)};
@@ -121,6 +128,11 @@ OrchestratorSnapshot OrchestratorCore::Impl::Totals() const {
       .failed = explanations_.failed(),
       .refused = refused_,
       .misses = worker_side_.misses(),
+      .suspected = worker_side_.paces().suspected(),
+      .set_aside = worker_side_.paces().set_aside(),
+      .hung = worker_side_.hung(),
+      .unreached_pairs = decode_.pairs().barred(),
+      .pair_failures = decode_.pairs().failures(),
       .lost = worker_side_.lost(),
       .sp_plans = prefill_.sp_plans(),
       .shared_prompts = sharing_.shared(),
@@ -152,16 +164,20 @@ OrchestratorSnapshot OrchestratorCore::Impl::Snapshot(TimeUs now) const {
     }
   }
   for (const auto& [id, instance] : registry_.instances()) {
-    InstanceStatus status{.instance = id,
-                          .identity = instance.identity,
-                          .load = instance.load,
-                          .silent_us = now - instance.heard_us,
-                          .placed_requests = static_cast<int64_t>(instance.placed.size()),
-                          .registered_us = now - instance.registered_us,
-                          .placeable = instance.Placeable(),
-                          .drained = instance.Drained(),
-                          .heard_by = router_side_.HeardBy(instance.identity.incarnation),
-                          .missed = instance.missed};
+    InstanceStatus status{
+        .instance = id,
+        .identity = instance.identity,
+        .load = instance.load,
+        .silent_us = now - instance.heard_us,
+        .placed_requests = static_cast<int64_t>(instance.placed.size()),
+        .registered_us = now - instance.registered_us,
+        .placeable = instance.Placeable(),
+        .drained = instance.Drained(),
+        .heard_by = router_side_.HeardBy(instance.identity.incarnation),
+        .missed = instance.missed,
+        .pace = instance.pace,
+        .hangs = IsStepHung(instance.load.step_age_us, instance.load.step_estimate_us,
+                            config_.hung_step_us)};
     status.load.draining = instance.draining();
     if (instance.identity.role == Role::kPrefill) {
       const auto estimated = queue_s.find(id);

@@ -123,11 +123,29 @@ bool DecodeFlow::MustWaitForOlder(const Request& request) const {
   });
 }
 
+// Those that it has left, and those that one of its prefill instances does not reach; of the latter
+// none if nothing else can be placed at.
+std::set<InstanceId> DecodeFlow::LastResorts(const Request& request) const {
+  if (!pairs_.any()) return request.old_decodes;
+  std::set<InstanceId> last = request.old_decodes;
+  for (const Member& member : request.members) {
+    const std::set<InstanceId>& barred = pairs_.BarredFor(member.instance);
+    last.insert(barred.begin(), barred.end());
+  }
+  const auto placeable = std::count_if(last.begin(), last.end(), [&](InstanceId id) {
+    const Instance* instance = parts_.registry->Find(id);
+    return instance != nullptr && instance->Placeable();
+  });
+  const PoolCounts& counts = parts_.registry->Counts(request.spec->model, Role::kDecode);
+  return counts.placeable > placeable ? last : request.old_decodes;
+}
+
 DecodePool::Choice DecodeFlow::Choose(const Request& request, bool asked) {
+  const std::set<InstanceId> last = LastResorts(request);
   return pools_.Of(request.spec->model)
       .Choose({.spec = request.spec.get(),
                .tried = &request.tried_decode,
-               .old = &request.old_decodes,
+               .old = &last,
                .asked = asked,
                .urgent = IsUrgent(request)});
 }
@@ -192,7 +210,7 @@ void DecodeFlow::On(const PlaceDecodeCalled& event, TimeUs now) {
     return;
   }
   if (asked.refused_by != InstanceId{} && asked.refused_by == request->decode) {
-    TakeRefusal(*request, asked);
+    TakeRefusal(*request, asked, now);
     // Planned anew, or failed.
     if (parts_.requests->Find(asked.id, asked.epoch) != request) return;
   }
@@ -210,8 +228,10 @@ void DecodeFlow::On(const PlaceDecodeCalled& event, TimeUs now) {
 }
 
 // The decode instance named to the lead did not open the transfer, or the lead cannot tell.
-void DecodeFlow::TakeRefusal(Request& request, const PlaceDecodeRequest& refusal) {
+void DecodeFlow::TakeRefusal(Request& request, const PlaceDecodeRequest& refusal, TimeUs now) {
   const bool full = absl::IsResourceExhausted(refusal.why);
+  const bool unreached = absl::IsUnavailable(refusal.why) || absl::IsDeadlineExceeded(refusal.why);
+  if (unreached) NoteUnreached(refusal.instance, request.decode, now);
   parts_.explanations->Note(full ? Degraded::kDecodeFull : Degraded::kDecodeRetried, &request);
   if (request.state == State::kPlaced) {  // it did, and the answer was lost
     if (full) return;                     // so the next OpenTransfer finds it open
@@ -225,6 +245,12 @@ void DecodeFlow::TakeRefusal(Request& request, const PlaceDecodeRequest& refusal
   }
   TakeFromDecode(request);
   if (request.state == State::kReserving) parts_.requests->Enter(request, State::kAssigned);
+}
+
+// Requests that wait may be placed at instances that were barred for them.
+void DecodeFlow::RunTimers(TimeUs now) {
+  if (!pairs_.RunTimers(now)) return;
+  for (const std::string& model : parts_.registry->models_seen()) placement_.NoteChange(model);
 }
 
 void DecodeFlow::On(const TransferOpened& event, TimeUs now) {
@@ -306,6 +332,7 @@ absl::Status DecodeFlow::CheckRequest(const Request& request) const {
 absl::Status DecodeFlow::CheckInvariants() const {
   absl::Status found = placement_.CheckInvariants();
   if (found.ok()) found = pools_.CheckInvariants();
+  if (found.ok()) found = pairs_.CheckInvariants();
   size_t waiting = 0;
   DecodePlacement::Unopened unopened;
   parts_.requests->ForEach([&](const Request& request) {

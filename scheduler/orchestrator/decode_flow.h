@@ -1,13 +1,15 @@
 // DecodeFlow: carries out which instance decodes a prompt (decode/decode_pool.h says how that is
 // chosen, decode/decode_placement.h who may get one, and why so): placement with the plan,
 // questions of leads and the wait for room, refusals, the opened transfer, the end of decoding.
-// Owns the waiting lines and the plans that have not opened their transfer. Part of
-// OrchestratorCore.
+// Owns the waiting lines, the plans that have not opened their transfer, and the pairs of instances
+// that do not reach each other: a request is decoded at an instance that one of its prefill
+// instances does not reach only if it has no other. Part of OrchestratorCore.
 //
 // Invariants (CheckInvariants, by the core's numbers): 3, the waiting lists; 9, the plans without
 // decode room.
 #pragma once
 
+#include <set>
 #include <string>
 #include <vector>
 
@@ -16,6 +18,7 @@
 #include "scheduler/base/time.h"
 #include "scheduler/orchestrator/decode/decode_placement.h"
 #include "scheduler/orchestrator/decode/decode_pool.h"
+#include "scheduler/orchestrator/decode/unreachable_pairs.h"
 #include "scheduler/orchestrator/explain/explanation_log.h"
 #include "scheduler/orchestrator/orchestrator_events.h"
 #include "scheduler/orchestrator/plan_sender.h"
@@ -78,6 +81,16 @@ class DecodeFlow {
   // The plan is given up, or the request ends. REQUIRES that the lead's question was answered.
   void ForgetPlan(Request& request);
 
+  // A handoff between these two was not made, or was.
+  void NoteUnreached(InstanceId prefill, InstanceId decode, TimeUs now) {
+    pairs_.Failed(prefill, decode, now);
+  }
+  void NoteReached(InstanceId prefill, InstanceId decode) { pairs_.Worked(prefill, decode); }
+  void ForgetInstance(InstanceId instance) { pairs_.Forget(instance); }  // it has left
+  const UnreachablePairs& pairs() const { return pairs_; }
+  void RunTimers(TimeUs now);
+  TimeUs NextDue() const { return pairs_.NextDue(); }
+
   // An instance of the model may have room now, or a plan has left its instances.
   void NoteChange(const std::string& model) { placement_.NoteChange(model); }
   // Within a model those of a higher priority come first, then those that asked first. Those that
@@ -96,11 +109,12 @@ class DecodeFlow {
   bool IsUrgent(const Request& request) const {
     return request.spec->priority >= limits_.urgent_priority;
   }
+  std::set<InstanceId> LastResorts(const Request& request) const;
   DecodePool::Choice Choose(const Request& request, bool asked);
   bool TryPlace(Request& request);
   void PlaceAt(Request& request, InstanceId instance, bool with_plan);
   bool MustWaitForOlder(const Request& request) const;
-  void TakeRefusal(Request& request, const PlaceDecodeRequest& refusal);
+  void TakeRefusal(Request& request, const PlaceDecodeRequest& refusal, TimeUs now);
   void EnterLine(Request& request, TimeUs now);
   void LeaveLine(Request& request);
   void EndUnopened(const Request& request);  // it opened, or was given up
@@ -113,6 +127,7 @@ class DecodeFlow {
   Parts parts_;
   DecodePlacement placement_;
   DecodePools pools_;
+  UnreachablePairs pairs_;
   std::vector<RequestId> entered_;  // the lines, since the last PlaceWaiting
 };
 

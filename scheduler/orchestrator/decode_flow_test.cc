@@ -174,6 +174,50 @@ TEST_F(DecodeFlowTest, ARequestThatNoInstanceTookIsPlannedAnew) {
   EXPECT_TRUE(absl::IsFailedPrecondition(Of<AnswerPlaceDecode>()[0].reply.status));
 }
 
+// The network between the two is cut; both answer the orchestrator.
+TEST_F(DecodeFlowTest, APairThatDidNotReachEachOtherIsNotPlannedAgainForATime) {
+  Join(Role::kPrefill, 1);
+  const InstanceId cut = Join(Role::kDecode, 2);
+  const InstanceId other = Join(Role::kDecode, 3);
+  Request& request = Submit(1);
+  ASSERT_EQ(request.decode, cut);
+  Accept(request);
+  Ask(request, 5, cut, absl::DeadlineExceededError("no answer"));
+  EXPECT_EQ(request.decode, other);
+  EXPECT_EQ(decode_.pairs().barred(), 1);
+  EXPECT_EQ(Submit(2).decode, other) << "although it has more requests";
+  now_ = decode_.NextDue();
+  decode_.RunTimers(now_);
+  EXPECT_EQ(decode_.pairs().barred(), 0);
+  EXPECT_EQ(Submit(3).decode, cut) << "it is tried again";
+}
+
+TEST_F(DecodeFlowTest, ARefusalForLackOfRoomBarsNoPair) {
+  Join(Role::kPrefill, 1);
+  const InstanceId full = Join(Role::kDecode, 2);
+  Join(Role::kDecode, 3);
+  Request& request = Submit(1);
+  Accept(request);
+  Ask(request, 5, full, absl::ResourceExhaustedError("no blocks"));
+  EXPECT_EQ(decode_.pairs().failures(), 0u);
+}
+
+TEST_F(DecodeFlowTest, WhereNoOtherCanBePlacedAtAPairThatFailedIsTriedAgain) {
+  const InstanceId prefill = Join(Role::kPrefill, 1);
+  const InstanceId cut = Join(Role::kDecode, 2);
+  decode_.NoteUnreached(prefill, cut, now_);
+  EXPECT_EQ(Submit(1).decode, cut) << "the only one";
+  const InstanceId broken = Join(Role::kDecode, 3);
+  registry_.Find(broken)->load.invariants_ok = false;
+  registry_.Recount(*registry_.Find(broken));
+  EXPECT_EQ(Submit(2).decode, cut);
+  registry_.Find(broken)->load.invariants_ok = true;
+  registry_.Recount(*registry_.Find(broken));
+  EXPECT_EQ(Submit(3).decode, broken);
+  decode_.NoteReached(prefill, cut);
+  EXPECT_EQ(decode_.pairs().barred(), 0);
+}
+
 TEST_F(DecodeFlowTest, WithoutDecodeInstancesARequestThatAsksFails) {
   Join(Role::kPrefill, 1);
   Request& request = Submit(1);

@@ -112,23 +112,26 @@ OrchestratorCore::Impl::Impl(const OrchestratorConfig& config)
                     .ends = this,
                     .effects = &effects_,
                     .build = config.build}),
-      worker_side_(config.instance_lease_us, {.requests = &requests_,
-                                              .registry = &registry_,
-                                              .numbers = &numbers_,
-                                              .prefill = &prefill_,
-                                              .decode = &decode_,
-                                              .replanner = &replanner_,
-                                              .routers = &router_side_,
-                                              .sender = &sender_,
-                                              .explanations = &explanations_,
-                                              .gone = &gone_,
-                                              .refused = &refused_peers_,
-                                              .groups = &groups_,
-                                              .needs = &needs_,
-                                              .formations = &formations_,
-                                              .ends = this,
-                                              .effects = &effects_,
-                                              .build = config.build}) {
+      worker_side_({.lease_us = config.instance_lease_us,
+                    .pace = config.pace,
+                    .hung_step_us = config.hung_step_us},
+                   {.requests = &requests_,
+                    .registry = &registry_,
+                    .numbers = &numbers_,
+                    .prefill = &prefill_,
+                    .decode = &decode_,
+                    .replanner = &replanner_,
+                    .routers = &router_side_,
+                    .sender = &sender_,
+                    .explanations = &explanations_,
+                    .gone = &gone_,
+                    .refused = &refused_peers_,
+                    .groups = &groups_,
+                    .needs = &needs_,
+                    .formations = &formations_,
+                    .ends = this,
+                    .effects = &effects_,
+                    .build = config.build}) {
   formations_.NumberFrom(numbers_.first_epoch());
   const absl::Status policy = CheckFormationPolicy(config.formations.policy);
   SKEIN_CHECK_MSG(policy.ok(), std::string(policy.message()).c_str());
@@ -361,6 +364,7 @@ void OrchestratorCore::Impl::On(const OrchestratorTick&) {
 void OrchestratorCore::Impl::RunTimers() {
   worker_side_.OrderGroups(now_);
   formations_.Tick(now_);
+  decode_.RunTimers(now_);
   for (const RequestId id : requests_.TakeDue(now_)) {
     Request* request = requests_.Find(id);
     if (request == nullptr) continue;

@@ -87,6 +87,8 @@
 #include "scheduler/orchestrator/orchestrator_events.h"
 #include "scheduler/orchestrator/prefill/pool_planner.h"
 #include "scheduler/orchestrator/registry/gone_list.h"
+#include "scheduler/orchestrator/registry/pace.h"
+#include "scheduler/orchestrator/registry/pace_watch.h"
 #include "scheduler/orchestrator/registry/pool_counts.h"
 #include "scheduler/orchestrator/registry/refused_peers.h"
 
@@ -114,6 +116,9 @@ struct OrchestratorConfig {
   size_t max_refused_peers = 64;  // that are shown to operators
   // Longer than the time between two attempts of a peer.
   TimeUs refused_peer_kept_us = 30 * kSecondUs;
+  PaceConfig pace = {};  // which instances are slow
+  TimeUs hung_step_us =
+      10 * kSecondUs;  // from this age of its step on an instance may hang; 0: never
 };
 
 struct InstanceStatus {
@@ -132,6 +137,8 @@ struct InstanceStatus {
   // requests and gets no new ones.
   int64_t heard_by = 0;
   bool missed = false;
+  PaceOfInstance pace;  // beside its peers
+  bool hangs = false;   // its step does not end
 };
 
 struct RouterStatus {
@@ -182,6 +189,12 @@ struct ModelTotals {
   PoolLoad prefill, decode;
   int64_t prefill_placeable = 0, decode_placeable = 0;  // instances that get new requests
   int64_t missed = 0;                                   // decode instances
+  struct Paces {                                        // instances by their pace
+    int64_t slow = 0;
+    int64_t suspect = 0;
+    int64_t aside = 0;
+  };
+  Paces prefill_paces, decode_paces;
   // Requests that are parked, queued until the rolling planner starts them, or wait for a bound
   // group: they wait at no instance.
   int64_t waiting_here = 0;
@@ -210,7 +223,12 @@ struct OrchestratorSnapshot {
   uint64_t failed = 0;
   uint64_t refused = 0;  // for lack of capacity, before anything was begun
   uint64_t instances_lost = 0;
-  uint64_t misses = 0;                                    // how often an instance was missed
+  uint64_t misses = 0;          // how often an instance was missed
+  uint64_t suspected = 0;       // how often one became suspect by its pace
+  uint64_t set_aside = 0;       // and how often one was set aside
+  uint64_t hung = 0;            // how often requests left one whose step did not end
+  int64_t unreached_pairs = 0;  // of a prefill and a decode instance that are not planned together
+  uint64_t pair_failures = 0;   // how often a pair became one
   std::map<std::pair<std::string, Role>, uint64_t> lost;  // the same by model and role
   uint64_t sp_plans = 0;        // first Assigns of plans on more than one instance
   uint64_t shared_prompts = 0;  // of further choices of an answer, not computed again

@@ -67,6 +67,9 @@ void ReportedEnds::TakeDecodeEnded(Request& request, const EndedRequest& ended, 
   // A request in a step had all its KV, whatever the writing instances have reported.
   const bool incomplete = (request.HasMembersHere() || request.unsure) && !ended.engine_failed;
   if (incomplete && Replanner::MayReplan(request, ended.status)) {
+    for (const Member& member : request.members) {
+      if (member.here()) parts_.decode->NoteUnreached(member.instance, request.decode, now);
+    }
     return parts_.replanner->Replan(request, ended.status, now);
   }
   parts_.decode->TakeFromDecode(request);
@@ -89,12 +92,26 @@ void ReportedEnds::TakeUnclaimed(Request& request, const absl::Status& why, Time
   parts_.ends->Fail(request, why);
 }
 
+// Of the KV that this instance was to write.
+void ReportedEnds::NoteHandoff(const Request& request, const EndedRequest& ended,
+                               InstanceId prefill, TimeUs now) {
+  if (request.decode == InstanceId{} || request.state != State::kPlaced) return;
+  const bool cut = ended.status.ok() ? ended.handoff.commit_unanswered
+                                     : absl::IsUnavailable(ended.status) && !ended.engine_failed;
+  if (cut) {
+    parts_.decode->NoteUnreached(prefill, request.decode, now);
+  } else if (ended.status.ok()) {
+    parts_.decode->NoteReached(prefill, request.decode);
+  }
+}
+
 void ReportedEnds::TakePrefillEnded(Request& request, Member& member, const EndedRequest& ended,
                                     TimeUs now) {
   const InstanceId instance = member.instance;
   const bool whole = request.IsPlanWhole();
   if (ended.status.ok())
     parts_.decode->OpenedByLead(request, instance, now);  // before it committed
+  NoteHandoff(request, ended, instance, now);
   parts_.prefill->MemberDone(request, member, now);
   if (ended.status.ok() && whole) return;  // committed: the decode instance has it
   const bool begun = request.state != State::kAssigning && request.state != State::kAssigned;

@@ -52,6 +52,8 @@ class ReportedEnds {
   void NotePaths(Request* alive, const Instance& from, const EndedRequest& ended);
   void TakeDecodeEnded(Request& request, const EndedRequest& ended, TimeUs now);
   void TakeUnclaimed(Request& request, const absl::Status& why, TimeUs now);
+  void NoteHandoff(const Request& request, const EndedRequest& ended, InstanceId prefill,
+                   TimeUs now);
   void TakePrefillEnded(Request& request, Member& member, const EndedRequest& ended, TimeUs now);
 
   const Parts parts_;

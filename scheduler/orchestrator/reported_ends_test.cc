@@ -48,6 +48,49 @@ TEST_F(ReportedEndsTest, AFailureUnderAnotherOrchestratorsRequestIsKept) {
   EXPECT_TRUE(reported_.TakeEarlyFailures({7, 3}).empty()) << "it has ended here";
 }
 
+// The two do not reach each other, and both reach this orchestrator.
+TEST_F(ReportedEndsTest, AHandoffThatWasNotCompletedBarsThePair) {
+  Request& request = Submit(1);
+  Accept(request);
+  Open(request);
+  Report(prefill_at_, EndOf(request, absl::UnavailableError("the handoff failed: timeout")));
+  EXPECT_EQ(decode_.pairs().barred(), 1);
+  decode_.NoteReached(prefill_at_, decode_at_);
+
+  Request& expired = Submit(2);
+  Accept(expired);
+  Open(expired);
+  Report(decode_at_, EndOf(expired, absl::UnavailableError("the writer's lease expired")));
+  EXPECT_EQ(decode_.pairs().barred(), 1);
+}
+
+TEST_F(ReportedEndsTest, AHandoffThatWasCommittedForgetsThePair) {
+  decode_.NoteUnreached(prefill_at_, decode_at_, now_);
+  Request& request = Submit(1);
+  Accept(request);
+  Open(request);
+  Report(prefill_at_, EndOf(request, absl::OkStatus()));
+  EXPECT_EQ(decode_.pairs().barred(), 0);
+
+  Request& doubtful = Submit(2);
+  Accept(doubtful);
+  Open(doubtful);
+  EndedRequest ended = EndOf(doubtful, absl::OkStatus());
+  ended.handoff.commit_unanswered = true;
+  Report(prefill_at_, ended);
+  EXPECT_EQ(decode_.pairs().barred(), 1);
+}
+
+TEST_F(ReportedEndsTest, AnEngineThatFailedBarsNoPair) {
+  Request& request = Submit(1);
+  Accept(request);
+  Open(request);
+  EndedRequest ended = EndOf(request, absl::UnavailableError("the engine failed"));
+  ended.engine_failed = true;
+  Report(prefill_at_, ended);
+  EXPECT_EQ(decode_.pairs().failures(), 0u);
+}
+
 TEST_F(ReportedEndsTest, AnEndUnderAnOlderEpochOrOfAnotherInstanceChangesNothing) {
   Request& request = Submit(1);
   Accept(request);

@@ -1,11 +1,8 @@
 #include "scheduler/orchestrator/worker_side.h"
 
-#include <algorithm>
-#include <limits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "scheduler/base/looks.h"
 #include "scheduler/orchestrator/requests/violated.h"
 
 namespace skein::scheduler::orchestrator {
@@ -81,7 +78,7 @@ void WorkerSide::Connect(const RegisterCalled& event, const Generation& own, Tim
   const Instance& instance = *parts_.registry->Find(registered->id);
   parts_.groups->Came(instance, now, registered->replaced);
   reply.instance = instance.id;
-  reply.lease_us = lease_us_;
+  reply.lease_us = limits_.lease_us;
   reply.cancel = instance.UnknownOf(event.request.held, parts_.numbers->first_epoch());
   AddMoved(instance, event.request.held, &reply.cancel);
   reply.generation = own;
@@ -131,6 +128,7 @@ void WorkerSide::On(const ReportCalled& event, TimeUs now) {
   ReportReply reply{reported.status()};
   if (reported.ok()) {
     const Instance& reporter = *reported->instance;
+    Judge(*reported->instance, now);
     reply.want_full = !reported->digest_fits;
     digest_mismatches_ += reply.want_full ? 1 : 0;
     for (const HeldRequest& held : event.request.held) {
@@ -148,6 +146,7 @@ void WorkerSide::On(const ReportCalled& event, TimeUs now) {
     parts_.formations->Reported(reporter.id, now);
     LeaveDraining(reporter, now);
     LeaveSuspect(reporter, now);
+    LeaveStuck(reporter, now);
     NoteRoom(reporter.identity);
     const bool moves = reporter.identity.role == Role::kDecode && reporter.draining();
     if (moves) reply.elsewhere = RoomBeside(reporter);
@@ -180,74 +179,6 @@ void WorkerSide::On(const AssignReplied& event, TimeUs now) {
   // It takes nothing now: no fault of the request.
   parts_.registry->Avoid(*parts_.registry->Find(event.instance));
   parts_.replanner->GiveUpPlan(*request, why, now);
-}
-
-// The instance takes no more chunks of an incomplete plan: those that it has are made anew when it
-// stops serving. Afterwards it gets none.
-void WorkerSide::LeaveDraining(const Instance& instance, TimeUs now) {
-  if (instance.Serves()) {
-    leaving_.erase(instance.id);
-    return;
-  }
-  if (!leaving_.insert(instance.id).second) return;
-  SKEIN_LOOKED(instance.placed.size());
-  std::vector<RequestId> unfinished;
-  for (const auto& [id, placement] : instance.placed) {
-    const Request& request = parts_.requests->At(id);
-    if (request.rolling_key != 0 && request.PlannedTokens() < PromptTokens(*request.spec)) {
-      unfinished.push_back(id);
-    }
-  }
-  for (const RequestId id : unfinished) {
-    parts_.replanner->Replan(parts_.requests->At(id),
-                             absl::UnavailableError("a prefill instance is leaving"), now);
-  }
-}
-
-// For the requests of a decode instance that drains. A quarter of the blocks is left out: instances
-// keep up to that for the growth of what they have (scheduler/worker/README.md). All requests of
-// the model that are not there count as requests elsewhere: also those whose prompt is still
-// computed, or that wait.
-PoolRoom WorkerSide::RoomBeside(const Instance& draining) const {
-  const std::string& model = draining.identity.model;
-  const PoolSums& decode = parts_.registry->Sums(model, Role::kDecode);
-  const bool serves =
-      decode.counts.placeable > 0 && parts_.registry->Counts(model, Role::kPrefill).placeable > 0;
-  if (!serves) return {};
-  const int64_t limit = decode.counts.unlimited > 0 ? std::numeric_limits<int32_t>::max()
-                                                    : decode.counts.request_limit;
-  const int64_t elsewhere =
-      parts_.requests->CountOf(model) - static_cast<int64_t>(draining.placed.size());
-  // A prompt that takes several prefill instances is left where it is.
-  const int64_t sequence = std::min(parts_.registry->BlocksOfPool(model, Role::kPrefill).largest,
-                                    parts_.registry->BlocksOfPool(model, Role::kDecode).largest);
-  return {
-      .requests = std::max<int64_t>(limit - elsewhere, 0),
-      .blocks = std::max<int64_t>(decode.load.total_blocks * 3 / 4 - decode.load.held_blocks, 0),
-      .sequence_blocks = sequence};
-}
-
-// A step of the instance does not end. The requests that it has not begun are planned anew, as soon
-// as another instance can take them. That does not count as a failure of these requests.
-void WorkerSide::LeaveSuspect(const Instance& instance, TimeUs now) {
-  const WorkerIdentity& identity = instance.identity;
-  if (identity.role != Role::kPrefill) return;
-  if (!instance.Suspect()) {
-    left_suspects_.erase(instance.id);
-    return;
-  }
-  const bool others = parts_.registry->Counts(identity.model, identity.role).placeable > 0;
-  if (!others || !left_suspects_.insert(instance.id).second) return;
-  SKEIN_LOOKED(instance.placed.size());
-  std::vector<RequestId> queued;
-  for (const auto& [id, placement] : instance.placed) {
-    if (!parts_.requests->At(id).MayHaveBegun()) queued.push_back(id);
-  }
-  for (const RequestId id : queued) {
-    parts_.replanner->GiveUpPlan(
-        parts_.requests->At(id),
-        absl::UnavailableError("a step of a prefill instance does not end"), now);
-  }
 }
 
 void WorkerSide::On(const UnregisterCalled& event, TimeUs now) {
@@ -331,6 +262,9 @@ void WorkerSide::Lose(InstanceId id, const std::string& why, Loss how, TimeUs no
   parts_.registry->Remove(id);
   leaving_.erase(id);
   left_suspects_.erase(id);
+  left_stuck_.erase(id);
+  paces_.Forget(id);
+  parts_.decode->ForgetInstance(id);
   SwitchNotes* switches = parts_.explanations->switches();
   switches->Leaves(id, now);
   parts_.formations->Left(id, now);
@@ -425,6 +359,7 @@ absl::Status WorkerSide::CheckInvariants() const {
   absl::Status found = parts_.registry->CheckInvariants();
   if (found.ok()) found = streams_.CheckInvariants();
   if (found.ok()) found = ended_.CheckInvariants();
+  if (found.ok()) found = paces_.CheckInvariants();
   size_t on_instances = 0;
   parts_.requests->ForEach([&](const Request& request) {
     if (found.ok()) found = CheckPlaces(request);
@@ -435,7 +370,7 @@ absl::Status WorkerSide::CheckInvariants() const {
   for (const auto& [id, instance] : parts_.registry->instances()) {
     on_instances -= instance.placed.size();
   }
-  for (const std::set<InstanceId>* left : {&leaving_, &left_suspects_}) {
+  for (const std::set<InstanceId>* left : {&leaving_, &left_suspects_, &left_stuck_}) {
     for (const InstanceId id : *left) {
       if (parts_.registry->Find(id) != nullptr) continue;
       return absl::InternalError(absl::StrCat("lost instance ", id.value, " is still being left"));

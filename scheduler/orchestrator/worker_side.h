@@ -7,6 +7,12 @@
 // nothing new. A handoff to it goes on, too: its writer tells that the transfer is open. When it
 // reports, it serves again; when no router hears it, it is lost.
 //
+// An instance whose step does not end is suspect (placement/step_age.h): it gets nothing new, and
+// prompts that it has not begun go to others. If it lasts it hangs, and keeps nothing: what it
+// computed or streamed goes on elsewhere. So it is for one that is slow beside its peers
+// (registry/pace_watch.h): less, nothing new, nothing; but prompts that a slow one has begun stay.
+// Neither happens where no other instance of its pool can be placed at.
+//
 // A worker that connects lists what it holds. What it holds without cause is cancelled there; what
 // it lacks is sent again or planned again (reconnecting.cc). A hello that arrives after a later one
 // is refused and changes nothing (registry/latest_streams.h): what was sent since is not in it. A
@@ -39,6 +45,7 @@
 #include "scheduler/orchestrator/prefill_flow.h"
 #include "scheduler/orchestrator/registry/gone_list.h"
 #include "scheduler/orchestrator/registry/latest_streams.h"
+#include "scheduler/orchestrator/registry/pace_watch.h"
 #include "scheduler/orchestrator/registry/refused_peers.h"
 #include "scheduler/orchestrator/registry/registry.h"
 #include "scheduler/orchestrator/replanner.h"
@@ -75,8 +82,13 @@ class WorkerSide {
   };
   using LostCounts = std::map<std::pair<std::string, Role>, uint64_t>;  // by model and role
 
-  WorkerSide(TimeUs lease_us, const Parts& parts)
-      : lease_us_(lease_us),
+  struct Limits {
+    TimeUs lease_us = 0;                   // of an instance
+    PaceConfig pace = {};                  // which instances are slow
+    TimeUs hung_step_us = 10 * kSecondUs;  // IsStepHung (placement/step_age.h)
+  };
+  WorkerSide(const Limits& limits, const Parts& parts)
+      : limits_(limits),
         parts_(parts),
         ended_({.requests = parts.requests,
                 .registry = parts.registry,
@@ -87,7 +99,8 @@ class WorkerSide {
                 .routers = parts.routers,
                 .explanations = parts.explanations,
                 .ends = parts.ends,
-                .effects = parts.effects}) {}
+                .effects = parts.effects}),
+        paces_(limits.pace) {}
 
   // `own`: this orchestrator's generation. REQUIRES: it is not lower than the one the worker saw.
   void Connect(const RegisterCalled& event, const Generation& own, TimeUs now);
@@ -106,6 +119,8 @@ class WorkerSide {
 
   const LostCounts& lost() const { return lost_; }
   uint64_t misses() const { return misses_; }  // how often an instance was missed
+  const PaceWatch& paces() const { return paces_; }
+  uint64_t hung() const { return hung_; }  // how often requests left an instance that hangs
   uint64_t digest_mismatches() const { return digest_mismatches_; }
   absl::Status CheckInvariants() const;
 
@@ -116,9 +131,15 @@ class WorkerSide {
   void Introduce(const Instance& instance);
   void NoteRoom(const WorkerIdentity& identity);
   void LeaveStream(InstanceId instance, CallId stream);
+
+  // What moves off an instance that is still here: leaving.cc.
   void LeaveDraining(const Instance& instance, TimeUs now);
   PoolRoom RoomBeside(const Instance& draining) const;
   void LeaveSuspect(const Instance& instance, TimeUs now);
+  void LeaveStuck(const Instance& instance, TimeUs now);
+  static bool MayBeInStep(const Request& request, InstanceId at);
+  void MoveOff(Request& request, InstanceId from, const absl::Status& why, TimeUs now);
+  void Judge(Instance& instance, TimeUs now);  // its pace
 
   // What a new stream begins with: reconnecting.cc.
   void AddMoved(const Instance& instance, const std::vector<HeldRequest>& held,
@@ -147,7 +168,7 @@ class WorkerSide {
   absl::Status CheckPlaces(const Request& request) const;
   absl::Status CheckPools() const;
 
-  TimeUs lease_us_;
+  const Limits limits_;
   Parts parts_;
   ReportedEnds ended_;
   LostCounts lost_;
@@ -156,6 +177,9 @@ class WorkerSide {
   std::set<InstanceId> leaving_;  // that do not serve, and were left by incomplete plans
   // Suspect prefill instances whose unbegun requests were planned anew.
   std::set<InstanceId> left_suspects_;
+  std::set<InstanceId> left_stuck_;  // those that hang or are set aside, and keep nothing
+  PaceWatch paces_;
+  uint64_t hung_ = 0;
   uint64_t digest_mismatches_ = 0;
 };
 

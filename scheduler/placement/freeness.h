@@ -8,6 +8,8 @@
 // report. Requests on their way count as part of the batch; otherwise a burst that finds many free
 // blocks would all go to one instance.
 //
+// The freeness of an instance that was found slow beside its peers counts less, by its slowness.
+//
 // An instance whose steps take many times as long as another's (a device that is throttled, or
 // shared) is the last choice: it still gets what no other has room for, and an idle one is never
 // slow, so that it is tried again.
@@ -28,6 +30,7 @@ struct DecodeCandidate {
   int64_t active_requests = 0;    // running or on their way, as reported
   int64_t unreported_requests = 0;
   double step_s = 0;  // what a step takes now, about; 0: idle, or not known
+  double weight = 1;  // below 1: it is slow beside its peers, and gets less
   bool operator==(const DecodeCandidate&) const = default;
 
   int64_t AvailableBlocks() const {
@@ -36,7 +39,7 @@ struct DecodeCandidate {
 };
 
 inline double Freeness(const DecodeCandidate& candidate) {
-  return static_cast<double>(candidate.AvailableBlocks()) /
+  return candidate.weight * static_cast<double>(candidate.AvailableBlocks()) /
          static_cast<double>(candidate.active_requests + candidate.unreported_requests + 1);
 }
 

@@ -21,6 +21,13 @@ TEST(FreenessTest, PicksTheFreestThatHasRoom) {
   EXPECT_EQ(PickDecode({}, 1), std::nullopt);
 }
 
+TEST(FreenessTest, CountsLessAtOneThatIsSlowBesideItsPeers) {
+  const DecodeCandidate slow{{1}, 100, 0, 3, 0, /*step_s=*/0, /*weight=*/0.25};
+  EXPECT_DOUBLE_EQ(Freeness(slow), 6.25);
+  EXPECT_EQ(PickDecode({slow, {{2}, 50, 0, 6, 0}}, 10), InstanceId{2});
+  EXPECT_EQ(PickDecode({slow, {{2}, 50, 0, 9, 0}}, 10), InstanceId{1});
+}
+
 TEST(FreenessTest, ASlowOneIsTheLastChoice) {
   const DecodeCandidate slow{{1}, 100, 0, 1, 0, /*step_s=*/0.26};
   const DecodeCandidate usual{{2}, 20, 0, 4, 0, /*step_s=*/0.05};
@@ -66,6 +73,16 @@ TEST(StepAgeTest, AStepIsSuspectWhenItIsMuchOlderThanItsLike) {
   EXPECT_FALSE(IsStepSuspect(60 * kSecondUs, 3 * kSecondUs)) << "a slow device";
   EXPECT_TRUE(IsStepSuspect(61 * kSecondUs, 3 * kSecondUs));
   EXPECT_FALSE(IsStepSuspect(kNever - 1, kNever / 2)) << "no overflow";
+}
+
+TEST(StepAgeTest, AStepHangsWhenItIsSuspectAndAsOldAsTheBound) {
+  constexpr TimeUs kBound = 10 * kSecondUs;
+  EXPECT_FALSE(IsStepHung(9 * kSecondUs, 10 * kMillisecondUs, kBound));
+  EXPECT_TRUE(IsStepHung(10 * kSecondUs, 10 * kMillisecondUs, kBound));
+  EXPECT_FALSE(IsStepHung(10 * kSecondUs, kSecondUs, kBound)) << "such a step may take so long";
+  EXPECT_FALSE(IsStepHung(29 * kSecondUs, 0, kBound)) << "the first one";
+  EXPECT_TRUE(IsStepHung(30 * kSecondUs, 0, kBound));
+  EXPECT_FALSE(IsStepHung(kNever, 1, 0)) << "switched off";
 }
 
 }  // namespace

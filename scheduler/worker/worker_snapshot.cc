@@ -16,6 +16,8 @@ WorkerLoad LoadOf(const Membership& membership, const StepLoop& steps, const Blo
   load.draining = membership.draining();
   load.step_age_us = steps.engine().StepAgeUs(now);
   load.step_estimate_us = steps.engine().StepEstimateUs();
+  load.mean_step_us = steps.MeanStepUs();
+  load.steps = steps.measured();
   return load;
 }
 

@@ -31,6 +31,8 @@ v1::Load LoadToProto(const scheduler::WorkerLoad& load) {
   out.set_claimed_blocks(static_cast<uint64_t>(load.claimed_blocks));
   out.set_groups_made(load.groups_made);
   out.set_groups_failed(load.groups_failed);
+  out.set_mean_step_us(static_cast<uint64_t>(load.mean_step_us));
+  out.set_steps(static_cast<uint64_t>(load.steps));
   return out;
 }
 
@@ -49,7 +51,9 @@ absl::StatusOr<scheduler::WorkerLoad> LoadFrom(const v1::Load& load) {
                 {"load.waiting", load.waiting(), &out.queued_requests},
                 {"load.queued_tokens", load.queued_tokens(), &out.queued_tokens},
                 {"load.step_age_us", load.step_age_us(), &out.step_age_us},
-                {"load.step_estimate_us", load.step_estimate_us(), &out.step_estimate_us}};
+                {"load.step_estimate_us", load.step_estimate_us(), &out.step_estimate_us},
+                {"load.mean_step_us", load.mean_step_us(), &out.mean_step_us},
+                {"load.steps", load.steps(), &out.steps}};
   for (const auto& count : counts) {
     if (count.value > uint64_t{kMaxTotal}) {
       return Invalid(count.field, absl::StrCat(count.value, " exceeds the limit of 2^50"));
@@ -202,6 +206,7 @@ absl::StatusOr<scheduler::WorkerIdentity> IdentityFrom(const v1::RegisterRequest
   out.max_batch_tokens = static_cast<int64_t>(request.max_batch_tokens());
   out.max_requests = static_cast<int64_t>(request.max_requests());
   out.details = DetailsOf(request);
+  out.device_kind = request.device().substr(0, request.device().find(':'));
   out.node = request.node().empty() ? request.host() : request.node();
   out.comm_address = request.comm_address();
   out.endpoint = request.endpoint();
@@ -374,6 +379,10 @@ v1::InstanceStatus ToProto(const scheduler::InstanceStatus& status) {
   out.set_drained(status.drained);
   out.set_heard_by(static_cast<uint64_t>(status.heard_by));
   out.set_missed(status.missed);
+  out.set_pace(scheduler::NameOf(status.pace.pace));
+  out.set_slowness(status.pace.slowness);
+  out.set_pace_peers(static_cast<uint64_t>(status.pace.peers));
+  out.set_hangs(status.hangs);
   return out;
 }
 

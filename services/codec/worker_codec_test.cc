@@ -121,6 +121,8 @@ TEST(WorkerCodec, AReportTellsTheChunks) {
   report.held_digest = UINT64_MAX - 1;
   report.load.step_age_us = 2500;
   report.load.step_estimate_us = 100;
+  report.load.mean_step_us = 19;
+  report.load.steps = 20;
   report.ended = {{.id = {7, 11},
                    .epoch = {5},
                    .status = absl::UnavailableError("the engine failed"),
@@ -149,6 +151,8 @@ TEST(WorkerCodec, AReportTellsTheChunks) {
   EXPECT_EQ(decoded->held[1].chunk_running_us, -1);
   EXPECT_EQ(decoded->load.step_age_us, 2500);
   EXPECT_EQ(decoded->load.step_estimate_us, 100);
+  EXPECT_EQ(decoded->load.mean_step_us, 19);
+  EXPECT_EQ(decoded->load.steps, 20);
   EXPECT_TRUE(decoded->ended[0].engine_failed);
   EXPECT_EQ(decoded->ended[0].handoff, report.ended[0].handoff);
   EXPECT_EQ(decoded->ended[1].handoff, scheduler::HandoffPath{});

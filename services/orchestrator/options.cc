@@ -135,6 +135,35 @@ void RegisterLimits(OrchestratorOptions* options, FlagSet* flags) {
                 "Deadline of requests that do not set one.", 0.1, 86400);
 }
 
+void RegisterSlowInstances(OrchestratorOptions* options, FlagSet* flags) {
+  flags->Group("Slow and hung instances");
+  flags->Double(&options->slow_factor, "slow-factor",
+                "An instance whose steps take at least so many times as long as those of its peers "
+                "(same model, role and kind of device), beyond what its load explains, gets less. "
+                "0: instances are not compared.",
+                0, 1e6);
+  flags->Double(&options->slow_suspect_factor, "slow-suspect-factor",
+                "An instance that is at least so many times as slow as its peers gets nothing new. "
+                "0: it gets less, but is never left alone.",
+                0, 1e6);
+  flags->Double(&options->slow_step_min_s, "slow-step-min-s",
+                "An instance whose steps are shorter than this is not slow, whatever its peers do.",
+                0, 3600);
+  flags->Double(&options->slow_share, "slow-share",
+                "At most this share of an instance's peers, but always one instance, gets nothing "
+                "new for being slow at a time.",
+                0, 1);
+  flags->Double(&options->slow_aside_s, "slow-aside-s",
+                "An instance that has been so slow for this time is set aside: its streams go on "
+                "at others, and it is tried again after 1, 2, 4 ... 15 minutes.",
+                0, 86400);
+  flags->Double(&options->hung_step_s, "hung-step-s",
+                "An instance whose step has run for this time, and 20 times as long as such steps "
+                "take, hangs: its requests go on at others. For a first step it is three times "
+                "this time. 0: they wait until the worker gives up (--step-timeout-s).",
+                0, 86400);
+}
+
 }  // namespace
 
 void OrchestratorOptions::Register(FlagSet* flags) {
@@ -144,6 +173,7 @@ void OrchestratorOptions::Register(FlagSet* flags) {
   RegisterPlanning(this, flags);
   RegisterFormations(this, flags);
   RegisterLimits(this, flags);
+  RegisterSlowInstances(this, flags);
   RegisterLogFlags(&log_level, flags);
 }
 

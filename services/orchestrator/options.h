@@ -17,6 +17,12 @@ struct OrchestratorOptions {
   int64_t max_requests = 4096;
   double instance_lease_s = 3;
   double request_deadline_s = 600;
+  double slow_factor = 2;
+  double slow_suspect_factor = 5;
+  double slow_step_min_s = 0.05;
+  double slow_share = 0.25;
+  double slow_aside_s = 10;
+  double hung_step_s = 10;
   std::string state_dir;
   std::string profile;
   std::string policy = "tetris";

@@ -30,6 +30,12 @@ scheduler::OrchestratorConfig ConfigFrom(const OrchestratorOptions& options) {
   config.build = OwnBuild();
   config.max_requests = options.max_requests;
   config.instance_lease_us = static_cast<int64_t>(options.instance_lease_s * 1e6);
+  config.pace = {.slow_factor = options.slow_factor,
+                 .suspect_factor = options.slow_suspect_factor,
+                 .step_min_us = static_cast<int64_t>(options.slow_step_min_s * 1e6),
+                 .share_max = options.slow_share,
+                 .aside_after_us = static_cast<int64_t>(options.slow_aside_s * 1e6)};
+  config.hung_step_us = static_cast<int64_t>(options.hung_step_s * 1e6);
   config.request_deadline_us = static_cast<int64_t>(options.request_deadline_s * 1e6);
   return config;
 }
@@ -55,6 +61,21 @@ void RefreshPlans(const std::string& model, const scheduler::PlanTotals& plans, 
         plans.actual_s);
   total("skein_plan_error_seconds_total",
         "Absolute difference of the estimated and the actual time of plans.", {}, plans.error_s);
+}
+
+void RefreshPaces(const std::string& model, const char* role,
+                  const scheduler::ModelTotals::Paces& paces, Metrics* metrics) {
+  const auto gauge = [&](const char* pace, int64_t instances) {
+    metrics
+        ->Gauge("skein_instances_slow",
+                "Instances that are slow beside their peers: they get less (slow), nothing new "
+                "(suspect), or nothing for a while (aside).",
+                {{"model_name", model}, {"role", role}, {"pace", pace}})
+        .Set(static_cast<double>(instances));
+  };
+  gauge("slow", paces.slow);
+  gauge("suspect", paces.suspect);
+  gauge("aside", paces.aside);
 }
 
 void Refresh(const scheduler::OrchestratorSnapshot& totals, const absl::Status& invariants,
@@ -95,7 +116,27 @@ void Refresh(const scheduler::OrchestratorSnapshot& totals, const absl::Status& 
                 "Decode instances that do not report but still send tokens to routers.",
                 {{"model_name", name}})
         .Set(static_cast<double>(model.missed));
+    RefreshPaces(name, "prefill", model.prefill_paces, metrics);
+    RefreshPaces(name, "decode", model.decode_paces, metrics);
   }
+  metrics->Total("skein_instances_suspected_total",
+                 "How often an instance became suspect because it was slow beside its peers.", {},
+                 totals.suspected);
+  metrics->Total("skein_instances_set_aside_total",
+                 "How often the requests of an instance went on elsewhere because it was slow.", {},
+                 totals.set_aside);
+  metrics->Total("skein_instances_hung_total",
+                 "How often the requests of an instance went on elsewhere because its step did not "
+                 "end.",
+                 {}, totals.hung);
+  metrics
+      ->Gauge("skein_unreached_pairs",
+              "Pairs of a prefill and a decode instance that are not planned together for a while, "
+              "because a handoff between them failed.")
+      .Set(static_cast<double>(totals.unreached_pairs));
+  metrics->Total("skein_pair_failures_total",
+                 "How often a pair of a prefill and a decode instance did not reach each other.",
+                 {}, totals.pair_failures);
   metrics->Total("skein_spanning_plans_total", "Plans on more than one instance.", {},
                  totals.sp_plans);
   metrics->Total("skein_shared_prompts_total",

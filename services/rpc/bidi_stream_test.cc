@@ -16,6 +16,7 @@
 #include "proto/decode_worker.grpc.pb.h"
 #include "proto/orchestrator.grpc.pb.h"
 #include "services/rpc/rpc.h"
+#include "services/rpc/testing/wire_that_falls_silent.h"
 #include "services/shell/loop.h"
 
 namespace skein::services {
@@ -264,6 +265,32 @@ TEST(BidiStreamTest, AStreamOnWhichNothingComesIsEnded) {
   const grpc::Status end = silent->Finish();
   EXPECT_EQ(end.error_code(), grpc::StatusCode::DEADLINE_EXCEEDED);
   EXPECT_EQ(end.error_message(), "the stream's first message did not come within 50 ms");
+  peer.ended.get_future().wait();
+  server->server->Shutdown();
+  peer.loop.Stop();
+}
+
+// A router's host vanishes without a word: its orchestrator and its decode-workers notice, and so
+// does it when theirs vanish. Keepalives of 5 s and 5 s more end the test, no deadline does.
+TEST(BidiStreamTest, WhenThePathFallsSilentBothSidesEndTheStream) {
+  Peer peer;
+  peer.loop.Start(
+      "test", [] { return INT64_MAX; }, [] {});
+  auto server = ServeRpc("127.0.0.1:0", {&peer});
+  ASSERT_TRUE(server.ok()) << server.status();
+  WireThatFallsSilent wire(server->port);
+  Channels channels;
+  const auto stub = v1::Orchestrator::NewStub(channels.Get(wire.endpoint()));
+  grpc::ClientContext context;
+  const auto stream = stub->ConnectWorker(&context);
+  ASSERT_TRUE(stream->Write(Batch(1, 1)));
+  v1::OrchestratorMessages answer;
+  for (int received = 0; received < 3; received += answer.messages_size()) {
+    ASSERT_TRUE(stream->Read(&answer));
+  }
+  wire.FallSilent();
+  EXPECT_FALSE(stream->Read(&answer));
+  EXPECT_EQ(stream->Finish().error_code(), grpc::StatusCode::UNAVAILABLE);
   peer.ended.get_future().wait();
   server->server->Shutdown();
   peer.loop.Stop();

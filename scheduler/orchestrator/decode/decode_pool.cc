@@ -13,7 +13,8 @@ DecodeCandidate DecodePool::CandidateOf(const Instance& instance, bool asked) {
       .free_blocks = instance.load.free_blocks - instance.load.claimed_blocks,
       .unreported_blocks = instance.unreported.blocks,
       .active_requests = instance.load.running_requests + instance.load.queued_requests,
-      .unreported_requests = instance.unreported.requests};
+      .unreported_requests = instance.unreported.requests,
+      .weight = instance.pace.Weight()};
   if (asked) candidate.unreported_blocks -= instance.announced.blocks;
   // Each step gives each running request a token.
   const WorkerLoad& load = instance.load;

@@ -140,7 +140,10 @@ PoolPart Instance::Part() const {
                  .request_limit = serves ? identity.max_requests : 0,
                  .unlimited = serves && !limited ? 1 : 0,
                  .placed_not_serving = serves ? 0 : static_cast<int64_t>(placed.size()),
-                 .missed = missed ? 1 : 0};
+                 .missed = missed ? 1 : 0,
+                 .slow = pace.pace == Pace::kSlow ? 1 : 0,
+                 .suspect = pace.pace == Pace::kSuspect ? 1 : 0,
+                 .aside = pace.pace == Pace::kAside ? 1 : 0};
   if (draining()) return part;
   part.load = {.instances = 1,
                .running_requests = load.running_requests,

@@ -14,6 +14,7 @@
 #include "scheduler/base/ids.h"
 #include "scheduler/base/messages.h"
 #include "scheduler/base/time.h"
+#include "scheduler/orchestrator/registry/pace.h"
 #include "scheduler/orchestrator/registry/pool_counts.h"
 #include "scheduler/placement/step_age.h"
 
@@ -67,12 +68,15 @@ struct Instance {
   int32_t formation_size = 1;
   bool dedicated = false;  // it leads a group that is bound for priority
 
+  PaceOfInstance pace;  // as PaceWatch judged its last report
+
   bool draining() const { return load.draining || drain_order == true; }
   bool Suspect() const { return IsStepSuspect(load.step_age_us, load.step_estimate_us); }
   bool succeeded = false;  // another of its kind came after its stream broke
   bool connected() const { return connection != CallId{}; }
   bool Placeable() const {
-    return connected() && reported && !missed && !draining() && load.invariants_ok && !Suspect();
+    return connected() && reported && !missed && !draining() && load.invariants_ok && !Suspect() &&
+           !pace.TakesNothing();
   }
   // It may take requests, now or as soon as it reports or has room.
   bool Serves() const { return !missed && !draining() && load.invariants_ok; }

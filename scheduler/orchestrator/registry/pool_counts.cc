@@ -10,6 +10,9 @@ void PoolCounts::Add(const PoolCounts& more, int64_t times) {
   unlimited += times * more.unlimited;
   placed_not_serving += times * more.placed_not_serving;
   missed += times * more.missed;
+  slow += times * more.slow;
+  suspect += times * more.suspect;
+  aside += times * more.aside;
 }
 
 void PoolLoad::Add(const PoolLoad& more, int64_t times) {

@@ -16,6 +16,9 @@ struct PoolCounts {
   int64_t unlimited = 0;           // of those that serve: how many tell no max_requests
   int64_t placed_not_serving = 0;  // requests at those that do not serve
   int64_t missed = 0;
+  int64_t slow = 0;  // by their pace (pace.h), as are the next two
+  int64_t suspect = 0;
+  int64_t aside = 0;
   void Add(const PoolCounts& more, int64_t times);
   bool operator==(const PoolCounts&) const = default;
 };

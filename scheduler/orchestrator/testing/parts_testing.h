@@ -200,7 +200,7 @@ class PartsTest : public ::testing::Test, public RequestEnds {
                        .gone = &gone_,
                        .ends = this,
                        .effects = &effects_}};
-  WorkerSide workers_{kLeaseUs,
+  WorkerSide workers_{{.lease_us = kLeaseUs},
                       {.requests = &requests_,
                        .registry = &registry_,
                        .numbers = &numbers_,

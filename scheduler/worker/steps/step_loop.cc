@@ -121,6 +121,7 @@ void StepLoop::AddTokens(int64_t tokens, TimeUs took_us) {
   const double weight = mean_us_ > 0 ? 1.0 / 8 : 1;
   mean_tokens_ += (static_cast<double>(tokens) - mean_tokens_) * weight;
   mean_us_ += (static_cast<double>(took_us) - mean_us_) * weight;
+  ++measured_;
 }
 
 std::vector<StepSequence> StepLoop::FailOverdue() {

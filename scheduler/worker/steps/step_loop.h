@@ -72,6 +72,9 @@ class StepLoop {
   // (The ends of two steps may be handled one right after the other; the sum of their times is
   // right, but the second one's is nearly 0.) 0: nothing measured yet.
   double TokensPerSecond() const { return mean_us_ > 0 ? mean_tokens_ * kSecondUs / mean_us_ : 0; }
+  // The same mean of their times, and how many AddTokens has counted.
+  TimeUs MeanStepUs() const { return static_cast<TimeUs>(mean_us_); }
+  int64_t measured() const { return measured_; }
   // Fails the engine by its overdue step; gives the sequences in flight. REQUIRES: Overdue.
   std::vector<StepSequence> FailOverdue();
 
@@ -92,6 +95,7 @@ class StepLoop {
   TimeUs started_us_ = 0;
   double mean_tokens_ = 0;  // of a step
   double mean_us_ = 0;
+  int64_t measured_ = 0;
 };
 
 }  // namespace skein::scheduler

@@ -186,8 +186,12 @@ TEST(StepLoopRate, IsAMeanOverRecentSteps) {
   EXPECT_EQ(loop.TokensPerSecond(), 0) << "nothing was measured";
   loop.AddTokens(800, kSecondUs);
   EXPECT_EQ(loop.TokensPerSecond(), 800);
+  EXPECT_EQ(loop.MeanStepUs(), kSecondUs);
   loop.AddTokens(400, kSecondUs);
   EXPECT_EQ(loop.TokensPerSecond(), 800 - 400 / 8);
+  EXPECT_EQ(loop.measured(), 3) << "a step without tokens is none of a request";
+  loop.AddTokens(400, 2 * kSecondUs);
+  EXPECT_EQ(loop.MeanStepUs(), kSecondUs + kSecondUs / 8);
 }
 
 TEST(StepLoopRate, TwoStepsWhoseEndsAreHandledTogetherCountAsTwo) {

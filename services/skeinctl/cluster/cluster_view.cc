@@ -194,6 +194,10 @@ Json InstanceJson(const v1::InstanceStatus& instance, const ProcessNames& names)
   json["serving"] = instance.serving();
   json["missed"] = instance.missed();
   json["heard_by"] = instance.heard_by();
+  json["hangs"] = instance.hangs();
+  json["pace"] = instance.pace();
+  json["slowness"] = instance.slowness();
+  json["pace_peers"] = instance.pace_peers();
   json["running"] = load.running();
   json["waiting"] = load.waiting();
   json["queued_tokens"] = load.queued_tokens();
@@ -280,6 +284,9 @@ const char* StateName(const v1::InstanceStatus& instance) {
   if (!instance.load().invariants_ok()) return "broken";
   if (instance.drained()) return "drained";
   if (instance.load().draining()) return "draining";
+  if (instance.hangs()) return "hangs";
+  if (instance.pace() == "suspect") return "suspect";
+  if (instance.pace() == "aside") return "aside";
   return instance.serving() ? "serving" : "starting";
 }
 

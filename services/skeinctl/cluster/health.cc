@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "scheduler/placement/step_age.h"
 #include "services/codec/durations.h"
 #include "services/skeinctl/terminal/table.h"
@@ -117,6 +118,23 @@ void JudgeMissed(const v1::StatusResponse& status, Verdict* verdict) {
   }
 }
 
+// Slow beside their peers, by the orchestrator's judgement.
+void JudgePaces(const v1::StatusResponse& status, Verdict* verdict) {
+  for (const v1::InstanceStatus& instance : status.instances()) {
+    const char* what = instance.pace() == "slow"      ? "it receives fewer requests"
+                       : instance.pace() == "suspect" ? "it receives no new requests"
+                       : instance.pace() == "aside"
+                           ? "it receives none for a while, and its streams went on elsewhere"
+                           : nullptr;
+    if (what == nullptr) continue;
+    verdict->Add(
+        Level::kDegraded,
+        absl::StrCat("instance ", instance.instance(), " (", instance.registration().endpoint(),
+                     ") is slow: its steps take ", absl::StrFormat("%.1f", instance.slowness()),
+                     " times as long as those of ", instance.pace_peers(), " others; ", what));
+  }
+}
+
 }  // namespace
 
 Health HealthOf(const v1::StatusResponse& status) {
@@ -128,6 +146,7 @@ Health HealthOf(const v1::StatusResponse& status) {
   JudgeInvariants(status, &verdict);
   JudgeSteps(status, &verdict);
   JudgeMissed(status, &verdict);
+  JudgePaces(status, &verdict);
   return verdict.Take();
 }
 

@@ -114,6 +114,29 @@ TEST(Status, BuildsAreInTheJson) {
   EXPECT_EQ(json["routers"][0]["protocol"], (std::vector<int>{0, 0}));
 }
 
+TEST(Status, AnInstanceThatIsSlowBesideItsPeersIsAReason) {
+  v1::StatusResponse status = Example();
+  v1::InstanceStatus* instance = status.mutable_instances(1);
+  instance->set_pace("fair");
+  EXPECT_EQ(HealthOf(status).level, Health::Level::kHealthy);
+  instance->set_pace("slow");
+  instance->set_slowness(2.54);
+  instance->set_pace_peers(3);
+  const Health health = HealthOf(status);
+  EXPECT_EQ(health.level, Health::Level::kDegraded);
+  ASSERT_EQ(health.reasons.size(), 1u);
+  EXPECT_TRUE(Has(health.reasons[0],
+                  "instance 2 (127.0.0.1:2000) is slow: its steps take 2.5 times as long as those "
+                  "of 3 others; it receives fewer requests"))
+      << health.reasons[0];
+  EXPECT_EQ(StatusJson(status, {})["instances"][1]["state"], "serving");
+  instance->set_pace("aside");
+  EXPECT_TRUE(Has(HealthOf(status).reasons.at(0), "its streams went on elsewhere"));
+  EXPECT_EQ(StatusJson(status, {})["instances"][1]["state"], "aside");
+  instance->set_hangs(true);
+  EXPECT_EQ(StatusJson(status, {})["instances"][1]["state"], "hangs");
+}
+
 TEST(Status, AnInstanceThatOnlyRoutersHearIsAReason) {
   v1::StatusResponse status = Example();
   v1::InstanceStatus* instance = status.mutable_instances(1);
