@@ -31,9 +31,8 @@ class FakeOrchestrator final : public v1::Orchestrator::CallbackService {
     rpc_ = *ServeRpc("127.0.0.1:0", {this});
   }
 
-  std::shared_ptr<grpc::Channel> Channel() {
-    return channels_.Get("127.0.0.1:" + std::to_string(rpc_.port));
-  }
+  Channels* channels() { return &channels_; }
+  std::string address() const { return "127.0.0.1:" + std::to_string(rpc_.port); }
   void Answer(grpc::StatusCode code) { code_.store(code); }
   void OrderDrainAfterWelcome() { orders_.store(true); }
   int list_models_calls() const { return list_models_calls_.load(); }
@@ -96,7 +95,8 @@ class RefusalTest : public ::testing::Test {
  protected:
   void Connect(int64_t instance_lease_us) {
     orchestrator_ = std::make_unique<FakeOrchestrator>(instance_lease_us);
-    link_ = std::make_unique<WorkerLink>(&calls_, &loop_, orchestrator_->Channel());
+    link_ = std::make_unique<WorkerLink>(&calls_, &loop_, orchestrator_->channels(),
+                                         orchestrator_->address());
     link_->Start({.registered = [this](const auto&) { answered_(); },
                   .reported = [](const auto&) {},
                   .unregistered = [](const auto&) {},
