@@ -53,33 +53,48 @@ class Election {
   struct Hooks {
     // This process leads. `generation` is above that of every earlier leader of the cell.
     std::function<void(uint64_t generation)> led;
-    // It no longer does; `why` is for the log. OK: it resigned. The election goes on: it campaigns
-    // again, with a new generation, unless it resigned.
+    // It no longer does. The election goes on: it campaigns again, for a new generation, unless it
+    // resigned. `why`:
+    //   OK           it resigned.
+    //   ABORTED      the store has ended the lease, or has another leader.
+    //   UNAVAILABLE  the store did not answer for the lease's time. Nothing says that another one
+    //                leads, and as long as the store is down none can. The owner may go on serving
+    //                what it has from memory, because peers that follow a new leader refuse this
+    //                one's generation; it ends that when leader_is names another one. Once the
+    //                store answers and has no leader, this process is told `led` like any other.
     std::function<void(const absl::Status& why)> lost;
-    // Another process leads; nullopt: none does, as far as the store tells. Told at each change.
+    // Another process leads; nullopt: none other does, as far as the store tells. Told first when
+    // the store was read, and then at each change.
     std::function<void(const std::optional<CellLeader>&)> leader_is;
     // The store fails (told once for each run of failures), or answers again (OK).
     std::function<void(const absl::Status&)> store;
   };
 
-  // `store` outlives the election. Campaigning begins at once. Nobody needs to wait for the store:
-  // while it fails, the election tries again, and tells by `store`. A hook may be null.
+  // INVALID_ARGUMENT names the option that cannot be: a cell of other characters, an endpoint that
+  // is empty or has a space, no incarnation, a lease below 0.1 s or above 1 minute.
+  static absl::Status Check(const Options& options);
+
+  // REQUIRES options that pass Check. `store` outlives the election. Campaigning begins at once.
+  // Nobody needs to wait for the store: while it fails, the election tries again, and tells by
+  // `store`. A hook may be null.
   Election(ClusterStore* store, Options options, Hooks hooks);
-  // Ends without resigning, as a process that dies: a leader's lease runs out by itself. Waits for
-  // a hook that runs, and for a call to the store, which is bounded (a second at most).
+  // Ends without resigning, as a process that dies: a leader's lease runs out by itself, and
+  // nothing more is told. Waits for a hook that runs, and for a call to the store (at most half the
+  // lease).
   ~Election();
   Election(const Election&) = delete;
   Election& operator=(const Election&) = delete;
 
   // A clean end: gives the leadership up, so that another one leads at once, and campaigns no more.
-  // First `lost` is told, then the store; so when it returns nothing of this process leads. Waits
-  // for the store at most `timeout_us`; an error: the next leader has to wait for the lease's end.
-  // OK at once if this process does not lead. Any thread but the election's.
+  // First `lost` is told, and when that hook has returned the store is; so the next leader begins
+  // after this one has ended. Waits at most `timeout_us`. UNAVAILABLE, DEADLINE_EXCEEDED: the store
+  // could not be told, and the next leader has to wait for the lease's end. OK soon if this process
+  // does not lead. Any thread but the election's.
   absl::Status Resign(int64_t timeout_us);
 
-  // Any thread, cheap (an atomic and the clock): whether this process leads now. To be asked right
-  // before each action that only a leader may take. It may be false before `lost` was told; it is
-  // never true before `led` begins.
+  // Any thread, cheap (a lock held for moments, and the clock): whether this process leads now. To
+  // be asked right before each action that only a leader may take. It may be false before `lost`
+  // was told; it is never true before `led` begins.
   bool Leads() const;
   // The generation of the leadership of now, or nullopt.
   std::optional<uint64_t> Leadership() const;
