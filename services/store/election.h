@@ -79,8 +79,8 @@ class Election {
   // `store`. A hook may be null.
   Election(ClusterStore* store, Options options, Hooks hooks);
   // Ends without resigning, as a process that dies: a leader's lease runs out by itself, and
-  // nothing more is told. Waits for a hook that runs, and for a call to the store (at most half the
-  // lease).
+  // nothing more is told. Waits for a hook that runs, and for a call to the store (a second or so,
+  // if it does not answer).
   ~Election();
   Election(const Election&) = delete;
   Election& operator=(const Election&) = delete;

@@ -2,7 +2,6 @@
 
 #include <chrono>
 #include <filesystem>
-#include <set>
 #include <system_error>
 #include <thread>
 #include <utility>
@@ -11,6 +10,7 @@
 #include "services/store/boot_time.h"
 #include "services/store/embedded_tables.h"
 #include "services/store/embedded_watch.h"
+#include "services/store/store_checks.h"
 
 namespace skein::services {
 namespace {
@@ -22,23 +22,6 @@ std::string PathIn(const std::string& folder) { return folder + "/store.sqlite";
 absl::Status LockedFor(const std::string& path, int64_t timeout_us) {
   return absl::UnavailableError(
       absl::StrCat("the store ", path, " was busy for ", timeout_us / 1000, " ms"));
-}
-
-absl::Status CheckCommit(const StoreCommit& commit) {
-  std::set<std::string> written;
-  for (const auto& put : commit.puts) {
-    if (put.key.empty() || !written.insert(put.key).second) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("a commit writes each key once, and none is empty: '", put.key, "'"));
-    }
-  }
-  for (const std::string& key : commit.deletes) {
-    if (key.empty() || !written.insert(key).second) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("a commit writes each key once, and none is empty: '", key, "'"));
-    }
-  }
-  return absl::OkStatus();
 }
 
 absl::Status Compare(SqliteFile* file, const StoreCommit::Expected& expected) {
@@ -167,10 +150,7 @@ std::unique_ptr<StoreWatch> EmbeddedStore::Watch(const std::string& prefix, Chan
 }
 
 absl::StatusOr<StoreLease> EmbeddedStore::GrantLease(int64_t ttl_us, int64_t timeout_us) {
-  if (ttl_us <= 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("a lease's time to live has to be above 0 us, not ", ttl_us));
-  }
+  if (absl::Status good = CheckTtl(ttl_us); !good.ok()) return good;
   StoreLease lease = {0, ttl_us};
   absl::Status status = Write(timeout_us, Disk::kGoOn, [&](int64_t now_us) -> absl::Status {
     SqliteStatement row(&file_, "INSERT INTO leases (ttl_us, ends_us) VALUES (?, ?) RETURNING id");
