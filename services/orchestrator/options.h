@@ -18,6 +18,11 @@ struct OrchestratorOptions {
   double instance_lease_s = 3;
   double request_deadline_s = 600;
   std::string state_dir;
+  std::string store = "none";
+  std::string etcd = "127.0.0.1:2379";
+  std::string cell = "default";
+  std::string advertise;  // empty: host
+  double leader_lease_s = 1;
   std::string profile;
   std::string policy = "tetris";
   int64_t node_size = 8;
