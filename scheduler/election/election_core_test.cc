@@ -1,11 +1,12 @@
 #include "scheduler/election/election_core.h"
 
+#include <gtest/gtest.h>
+
 #include <algorithm>
 #include <cstddef>
 #include <string>
 
 #include "absl/status/status.h"
-#include "gtest/gtest.h"
 #include "scheduler/election/testing/election_world.h"
 
 namespace skein::scheduler {

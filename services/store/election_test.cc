@@ -1,5 +1,7 @@
 #include "services/store/election.h"
 
+#include <gtest/gtest.h>
+
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -13,7 +15,6 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "gtest/gtest.h"
 #include "services/store/embedded_store.h"
 #include "services/store/etcd_store.h"
 #include "services/store/leader_entry.h"
@@ -23,6 +24,9 @@ namespace skein::services {
 namespace {
 
 constexpr int64_t kTimeoutUs = 20'000'000;
+// Of those that must not lose their leadership, however slow the machine is.
+constexpr int64_t kLongLeaseUs = 60'000'000;
+constexpr int64_t kShortLeaseUs = 1'000'000;
 
 // Another store, whose calls (not its watches) fail while it is cut off.
 class CutStore final : public ClusterStore {
@@ -63,10 +67,11 @@ class CutStore final : public ClusterStore {
 // A process that campaigns, and what it was told.
 class Candidate {
  public:
-  Candidate(std::unique_ptr<ClusterStore> store, uint64_t incarnation)
+  Candidate(std::unique_ptr<ClusterStore> store, uint64_t incarnation, int64_t lease_us)
       : store_(std::move(store)), incarnation_(incarnation) {
     election_ = std::make_unique<Election>(
-        &store_, Election::Options{.endpoint = endpoint(), .incarnation = incarnation},
+        &store_,
+        Election::Options{.endpoint = endpoint(), .incarnation = incarnation, .lease_us = lease_us},
         Election::Hooks{
             .led = [this](uint64_t generation) { Note([&] { led_.push_back(generation); }); },
             .lost = [this](const absl::Status& why) { Note([&] { lost_.push_back(why.code()); }); },
@@ -89,6 +94,9 @@ class Candidate {
   }
   bool AwaitLost(size_t times) {
     return Await([&] { return lost_.size() >= times; });
+  }
+  bool AwaitAllLost() {
+    return Await([&] { return lost_.size() == led_.size(); });
   }
   bool AwaitLeader(const std::string& endpoint) {
     return Await([&] { return leader_ && leader_->endpoint == endpoint; });
@@ -151,8 +159,8 @@ class ElectionTest : public ::testing::TestWithParam<Kind> {
     EXPECT_TRUE(store.ok()) << store.status();
     return *std::move(store);
   }
-  std::unique_ptr<Candidate> NewCandidate(uint64_t incarnation) {
-    return std::make_unique<Candidate>(OpenStore(), incarnation);
+  std::unique_ptr<Candidate> NewCandidate(uint64_t incarnation, int64_t lease_us = kLongLeaseUs) {
+    return std::make_unique<Candidate>(OpenStore(), incarnation, lease_us);
   }
 
   std::string folder_;
@@ -165,10 +173,9 @@ INSTANTIATE_TEST_SUITE_P(Stores, ElectionTest, ::testing::Values(Kind::kEmbedded
                          });
 
 TEST_P(ElectionTest, AnotherLeadsWhenTheLeaderDies) {
-  const auto first = NewCandidate(1);
+  const auto first = NewCandidate(1, kShortLeaseUs);
   ASSERT_TRUE(first->AwaitLed(1));
   const auto second = NewCandidate(2);
-  ASSERT_TRUE(second->AwaitLeader(first->endpoint()));
   const uint64_t generation = first->led().back();
   first->Die();
   ASSERT_TRUE(second->AwaitLed(1));
@@ -204,16 +211,17 @@ TEST_P(ElectionTest, OneThatOnlyFollowsResignsAtOnce) {
 }
 
 TEST_P(ElectionTest, ALeaderThatCannotRenewLosesAndLeadsAnewWhenItCan) {
-  const auto only = NewCandidate(1);
+  const auto only = NewCandidate(1, kShortLeaseUs);
   ASSERT_TRUE(only->AwaitLed(1));
   only->store().Cut(true);
   ASSERT_TRUE(only->AwaitStore(absl::StatusCode::kUnavailable));
-  ASSERT_TRUE(only->AwaitLost(1));
+  ASSERT_TRUE(only->AwaitAllLost());
   EXPECT_FALSE(only->election().Leads());
-  EXPECT_EQ(only->lost()[0], absl::StatusCode::kUnavailable);
+  EXPECT_EQ(only->lost().back(), absl::StatusCode::kUnavailable);
+  const size_t before = only->led().size();
   only->store().Cut(false);
-  ASSERT_TRUE(only->AwaitLed(2));
-  EXPECT_GT(only->led()[1], only->led()[0]);
+  ASSERT_TRUE(only->AwaitLed(before + 1));
+  EXPECT_GT(only->led()[before], only->led()[before - 1]);
   EXPECT_TRUE(only->AwaitStore(absl::StatusCode::kOk));
 }
 

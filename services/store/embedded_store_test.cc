@@ -1,12 +1,13 @@
 #include "services/store/embedded_store.h"
 
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
 #include <atomic>
 #include <filesystem>
 #include <fstream>
 #include <string>
 
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
 #include "services/store/sqlite.h"
 #include "services/store/store_conformance.h"
 

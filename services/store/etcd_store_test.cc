@@ -1,5 +1,8 @@
 #include "services/store/etcd_store.h"
 
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -8,8 +11,6 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
 #include "services/store/etcd_range.h"
 #include "services/store/store_conformance.h"
 #include "services/store/testing/etcd_server.h"

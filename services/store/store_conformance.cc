@@ -48,6 +48,11 @@ bool WatchedPrefix::AwaitError() {
   return AwaitThat([&] { return latest_ && !latest_->ok(); });
 }
 
+bool WatchedPrefix::RevisionsGrow() {
+  std::lock_guard lock(mu_);
+  return revisions_grow_;
+}
+
 StoreSnapshot WatchedPrefix::latest() {
   std::lock_guard lock(mu_);
   return latest_ && latest_->ok() ? **latest_ : StoreSnapshot{};

@@ -6,6 +6,8 @@
 // Stores that keep what earlier tests have written are fine: each test has a prefix of its own.
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
@@ -14,9 +16,9 @@
 #include <optional>
 #include <ostream>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
-#include "gtest/gtest.h"
 #include "services/store/cluster_store.h"
 
 namespace skein::services {
@@ -43,7 +45,7 @@ class WatchedPrefix {
   bool Await(const std::vector<std::string>& keys);
   // The same for an error.
   bool AwaitError();
-  bool RevisionsGrow() const { return revisions_grow_; }
+  bool RevisionsGrow();
   StoreSnapshot latest();
 
  private:

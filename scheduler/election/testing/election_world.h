@@ -9,7 +9,6 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <random>
 #include <string>
 #include <utility>
 #include <vector>
@@ -17,6 +16,7 @@
 #include "absl/status/status.h"
 #include "scheduler/base/time.h"
 #include "scheduler/election/election_core.h"
+#include "scheduler/simulator/random.h"
 
 namespace skein::scheduler {
 
@@ -64,8 +64,10 @@ class ElectionWorld {
   bool store_has_leader() const { return leader_revision_ != 0; }
   // The first broken promise, or "".
   const std::string& broken() const { return broken_; }
-  double Chance() { return std::uniform_real_distribution<double>(0, 1)(random_); }
-  TimeUs Upto(TimeUs most) { return std::uniform_int_distribution<TimeUs>(0, most)(random_); }
+  double Chance() { return random_.Uniform(); }
+  TimeUs Upto(TimeUs most) {
+    return static_cast<TimeUs>(random_.Below(static_cast<uint64_t>(most) + 1));
+  }
 
  private:
   struct Candidate {
@@ -102,7 +104,7 @@ class ElectionWorld {
   void Tell(int candidate);
 
   const Options options_;
-  std::mt19937_64 random_;
+  Random random_;
   TimeUs now_ = 0;
   std::multimap<TimeUs, std::function<void()>> queue_;
   std::vector<Candidate> candidates_;
