@@ -25,6 +25,10 @@
 namespace skein::services {
 namespace {
 
+// Workers and routers that find their leader gone ask the others at least every 0.5 s
+// (MembershipConfig, SessionConfig).
+constexpr int64_t kSettleUs = 750'000;
+
 scheduler::OrchestratorConfig ConfigFrom(const OrchestratorOptions& options) {
   scheduler::OrchestratorConfig config;
   config.incarnation = {RandomIncarnation()};
@@ -272,6 +276,7 @@ absl::Status RunOrchestrator(const OrchestratorOptions& options,
     auto opened = Candidacy::Open(options);
     if (!opened.ok()) return opened.status();
     candidacy = *std::move(opened);
+    config.settle_us = kSettleUs;
   } else if (!options.state_dir.empty()) {
     auto generation = NextGeneration(options.state_dir);
     if (!generation.ok()) return generation.status();
