@@ -73,6 +73,15 @@ def down_stops_router_then_workers_then_orchestrator():
         assert cluster.down().stdout == "down: 0 processes stopped\n"
 
 
+def down_stops_all_routers_first_and_what_orchestrators_use_last():
+    with local() as cluster:
+        for name in ("etcd", "orchestrator-0", "orchestrator-1", "decode-0", "router-0", "router-1"):
+            cluster.start(name)
+        done = cluster.down()
+        order = [line.split()[0].split("-")[0] for line in done.stdout.splitlines()]
+        assert done.returncode == 0 and order == ["router", "router", "decode", "orchestrator", "orchestrator", "etcd", "down:"], done
+
+
 def help_and_wrong_words_stop_nothing():
     with local() as cluster:
         cluster.start("router")
@@ -232,7 +241,8 @@ def the_key_comes_from_the_file_or_the_environment():
 
 
 if __name__ == "__main__":
-    run_tests(down_stops_router_then_workers_then_orchestrator, help_and_wrong_words_stop_nothing, down_needs_no_file,
+    run_tests(down_stops_all_routers_first_and_what_orchestrators_use_last, down_stops_router_then_workers_then_orchestrator,
+              help_and_wrong_words_stop_nothing, down_needs_no_file,
               down_finds_a_checkout_that_was_moved, down_spares_strangers, defaults_suit_the_machine,
               limits_of_cgroups_count, a_base_model_is_asked_through_completions, a_broken_answer_is_a_failure,
               what_cannot_be_asked_is_said, the_key_comes_from_the_file_or_the_environment)

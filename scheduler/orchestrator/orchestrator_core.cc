@@ -1,6 +1,8 @@
 #include "scheduler/orchestrator/orchestrator_core.h"
 
 #include <algorithm>
+#include <set>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -10,6 +12,9 @@
 
 namespace skein::scheduler {
 namespace {
+
+// How often a successor looks whether the instances have come.
+constexpr TimeUs kLookAgainUs = 20 * kMillisecondUs;
 
 // Of a request that ends: the instances whose reports may still tell that its KV was taken, and how
 // it ended.
@@ -247,13 +252,26 @@ absl::Status OrchestratorCore::Impl::Follow(const Generation& seen) {
 void OrchestratorCore::Impl::On(const SubmitCalled& event) {
   const RequestId id = event.spec->id;
   router_side_.Heard(id.router, now_);
-  if (!router_side_.Holds(now_) || requests_.Find(id) != nullptr) return Submit(event);
+  const bool holds = router_side_.Holds(now_) || Settling();
+  if (!holds || requests_.Find(id) != nullptr) return Submit(event);
   const bool comes = !event.accepted && !router_side_.HasHeld(id);
   if (absl::Status room = HasRoom(); comes && !room.ok()) return Refuse(id, std::move(room));
   router_side_.Hold(event);
 }
 
+bool OrchestratorCore::Impl::ServesAll() const {
+  const std::set<std::string>& models = registry_.models_seen();
+  return !models.empty() &&
+         std::all_of(models.begin(), models.end(), [this](const std::string& model) {
+           return registry_.Pool(model, Role::kPrefill).size() > 0 &&
+                  registry_.Pool(model, Role::kDecode).size() > 0;
+         });
+}
+
 void OrchestratorCore::Impl::SubmitEarly() {
+  if (router_side_.held() > 0 && !router_side_.Waits(now_) && Settling()) {
+    return router_side_.HoldUntil(std::min(settled_by_us_, now_ + kLookAgainUs));
+  }
   for (const SubmitCalled& one : router_side_.TakeHeld(now_)) Submit(one);
 }
 

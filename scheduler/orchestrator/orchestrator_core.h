@@ -42,7 +42,9 @@
 // higher one reports it or refuses this orchestrator, which then takes an even higher one and
 // restarts all streams.
 //
-// A successor holds submitted requests for half a lease, until the instances have reconnected.
+// A successor holds submitted requests for half a lease, until the instances have reconnected; or,
+// with settle_us, for that time, and then until every model has instances of both roles, at most a
+// lease.
 //
 // A request whose epoch has another generation was issued by a predecessor. It is left alone (its
 // token stream continues between router and workers) and counts through its instance's reported
@@ -100,6 +102,9 @@ struct OrchestratorConfig {
   Incarnation incarnation;  // of this process
   int64_t max_requests = 4096;
   TimeUs instance_lease_us = 3 * kSecondUs;
+  // Of a successor that peers look for at once, as after an election: the time in which nearly all
+  // find it. 0: half a lease, whoever has come.
+  TimeUs settle_us = 0;
   // How often a lead that waits for decode room is checked: it may have to give its prefill blocks
   // back (DecodeFlow::WaitedLong).
   TimeUs place_decode_wait_us = 5 * kSecondUs;

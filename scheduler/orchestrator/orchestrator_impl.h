@@ -16,6 +16,7 @@
 // orchestrator_core.cc has what happens; checks.cc what the core shows of itself.
 #pragma once
 
+#include <algorithm>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -84,9 +85,17 @@ class OrchestratorCore::Impl final : private orchestrator::RequestEnds {
   // FAILED_PRECONDITION: no protocol revision in common; `peer` is shown as refused.
   absl::Status CheckBuild(RefusedPeer peer, const PeerBuild& build);
   Generation Own() const { return {numbers_.generation(), config_.incarnation}; }
-  // A new orchestrator does not know at once which instances exist. For half a lease, submitted
-  // requests wait until instances have reconnected.
-  void Settle() { router_side_.HoldUntil(now_ + config_.instance_lease_us / 2); }
+  // A new orchestrator does not know at once which instances exist. Submitted requests wait until
+  // instances have reconnected.
+  void Settle() {
+    const TimeUs lease_us = config_.instance_lease_us;
+    const bool looks = config_.settle_us > 0;
+    settled_by_us_ = now_ + (looks ? lease_us : lease_us / 2);
+    router_side_.HoldUntil(now_ + (looks ? std::min(config_.settle_us, lease_us) : lease_us / 2));
+  }
+  // Instances are still to come.
+  bool Settling() const { return now_ < settled_by_us_ && !ServesAll(); }
+  bool ServesAll() const;  // there is a model, and each has instances of both roles
 
   void RunTimers();
   void RunTimers(Request& request);
@@ -100,7 +109,8 @@ class OrchestratorCore::Impl final : private orchestrator::RequestEnds {
 
   OrchestratorConfig config_;
   TimeUs now_ = 0;
-  bool started_ = false;  // the first event was handled
+  TimeUs settled_by_us_ = 0;  // a successor: when it waits for no more instances
+  bool started_ = false;      // the first event was handled
   std::vector<OrchestratorEffect> effects_;
   std::vector<RequestId> submitted_;  // in this event
   orchestrator::PlanNumbers numbers_;

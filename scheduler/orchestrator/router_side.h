@@ -64,6 +64,7 @@ class RouterSide {
   // Submissions that come before `until_us`, or while others are held, are held. Those held are not
   // in RequestTable.
   void HoldUntil(TimeUs until_us) { early_until_us_ = until_us; }
+  bool Waits(TimeUs now) const { return now < early_until_us_; }
   bool Holds(TimeUs now) const { return now < early_until_us_ || !early_.empty(); }
   void Hold(const SubmitCalled& submission) { early_.Hold(submission); }
   bool HasHeld(RequestId id) const { return early_.Has(id); }

@@ -192,6 +192,37 @@ TEST_F(RouterStreamsTest, WhatIsSubmittedWhileTheInstancesComeBackWaits) {
   ASSERT_EQ(Updates<Failed>(effects).size() + Updates<Accepted>(effects).size(), 1u);
 }
 
+// Peers that look for it find it sooner than after half a lease. Where none has come by then, those
+// that its predecessor left in silence are still to come.
+TEST_F(RouterStreamsTest, ASuccessorThatIsLookedForSettlesWhenBothRolesHaveCome) {
+  const OrchestratorConfig config{.generation = 2, .settle_us = 500 * kMillisecondUs};
+  core_ = std::make_unique<OrchestratorCore>(config);
+  Do(OrchestratorTick{});
+  const TimeUs begin = now_;
+  RouterConnects(7);
+  Submit(1, 8);
+  EXPECT_TRUE(Ends(Until(begin + kSecondUs)).empty()) << "no instance has come";
+  UpPrefill(1);
+  Submit(2, 8);
+  EXPECT_TRUE(Of<CallAssign>(Until(now_ + 200 * kMillisecondUs)).empty()) << "of one role only";
+  Up(Role::kDecode, 9);
+  EXPECT_EQ(Of<CallAssign>(Until(now_ + 200 * kMillisecondUs)).size(), 2u);
+  EXPECT_LT(now_, begin + config.instance_lease_us / 2);
+  EXPECT_EQ(Of<CallAssign>(Submit(3, 8)).size(), 1u);
+}
+
+TEST_F(RouterStreamsTest, ASuccessorThatIsLookedForWaitsALeaseAtMost) {
+  const OrchestratorConfig config{.generation = 2, .settle_us = 500 * kMillisecondUs};
+  core_ = std::make_unique<OrchestratorCore>(config);
+  Do(OrchestratorTick{});
+  const TimeUs begin = now_;
+  RouterConnects(7);
+  EXPECT_TRUE(Ends(Until(begin + 2 * kSecondUs)).empty());
+  Submit(1, 8);
+  EXPECT_TRUE(Ends(Until(begin + config.instance_lease_us - kMillisecondUs)).empty());
+  EXPECT_EQ(Updates<Failed>(Until(begin + config.instance_lease_us + kMillisecondUs)).size(), 1u);
+}
+
 // The limit counts them, too: what a router can offer in that time has no other bound.
 TEST_F(RouterStreamsTest, NoMoreWaitThanTheOrchestratorTakes) {
   core_ =

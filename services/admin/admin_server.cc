@@ -141,7 +141,10 @@ class AdminServer::Pages {
 
   absl::Status Ready() {
     const ProcessStatus status = Look();
-    if (status.state == ProcessState::kServing) return absl::OkStatus();
+    // A standby does its work, too: a rolling update waits for it, and may then end the leader.
+    if (status.state == ProcessState::kServing || status.state == ProcessState::kStandby) {
+      return absl::OkStatus();
+    }
     return absl::UnavailableError(status.reason);
   }
 

@@ -25,6 +25,8 @@ std::string_view NameOf(ProcessState state) {
       return "loading";
     case ProcessState::kServing:
       return "serving";
+    case ProcessState::kStandby:
+      return "standby";
     case ProcessState::kDraining:
       return "draining";
     case ProcessState::kDrained:

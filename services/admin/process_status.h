@@ -12,6 +12,7 @@ enum class ProcessState {
   kWaiting,   // for the model folder, the orchestrator or instances
   kLoading,   // the model
   kServing,   // it takes work
+  kStandby,   // an orchestrator that takes over when the one that leads is lost
   kDraining,  // it takes nothing new; work is left
   kDrained,   // no work is left
   kStopping,  // it was told to stop

@@ -1,5 +1,6 @@
 // The orchestrator: registry of instances and planner of requests.
 #include "services/base/process.h"
+#include "services/orchestrator/candidacy.h"
 #include "services/orchestrator/formation_options.h"
 #include "services/orchestrator/options.h"
 #include "services/orchestrator/orchestrator_process.h"
@@ -12,6 +13,7 @@ int main(int argc, char** argv) {
   FlagSet flags;
   options.Register(&flags);
   absl::StatusOr<std::shared_ptr<const scheduler::PlanningConfig>> planning;
+  flags.Check([&] { return CheckCandidacy(options); });
   flags.Check([&] {
     planning = LoadPlanning(options);
     return planning.status();

@@ -118,6 +118,34 @@ void RegisterFormations(OrchestratorOptions* options, FlagSet* flags) {
                 0, 86400);
 }
 
+void RegisterStandbys(OrchestratorOptions* options, FlagSet* flags) {
+  flags->Group("Standbys");
+  flags
+      ->String(&options->store, "store",
+               "Where the orchestrators of a cell elect the one that leads, while the others stand "
+               "by: embedded is a file in --state-dir, for orchestrators of one host; etcd; none: "
+               "this is the cell's only orchestrator.")
+      .OneOf({"none", "embedded", "etcd"})
+      .Value("STORE");
+  flags->String(&options->etcd, "etcd", "Client addresses of etcd, version 3.4 or later.")
+      .Value("HOST:PORT[,...]");
+  flags
+      ->String(&options->cell, "cell",
+               "Name of the cell, the same at all its orchestrators: letters, digits, '-', '_' and "
+               "'.'.")
+      .Value("NAME");
+  flags
+      ->String(&options->advertise, "advertise",
+               "Address or DNS name at which workers and routers reach this orchestrator; a "
+               "standby tells them the leader's.")
+      .Value("ADDRESS")
+      .Default("--host");
+  flags->Double(&options->leader_lease_s, "leader-lease-s",
+                "A leader that the store does not hear of for this time has lost the leadership. "
+                "etcd makes it whole seconds, and at least 1.5 times its own election timeout.",
+                0.1, 60);
+}
+
 void RegisterLimits(OrchestratorOptions* options, FlagSet* flags) {
   flags->Group("Limits and times");
   flags->Int(&options->max_requests, "max-requests", "Maximum number of requests in the cluster.",
@@ -127,7 +155,8 @@ void RegisterLimits(OrchestratorOptions* options, FlagSet* flags) {
           &options->state_dir, "state-dir",
           "Folder for the orchestrator's generation, a number that grows with each start "
           "and fences former orchestrators. Without it, workers and routers refuse a restarted "
-          "orchestrator once; it then takes a higher number and they register again.")
+          "orchestrator once; it then takes a higher number and they register again. With --store "
+          "the number is there.")
       .Value("FOLDER");
   flags->Double(&options->instance_lease_s, "instance-lease-s",
                 "An instance that is silent for this time counts as dead.", 0.1, 3600);
@@ -174,6 +203,7 @@ void OrchestratorOptions::Register(FlagSet* flags) {
   RegisterFormations(this, flags);
   RegisterLimits(this, flags);
   RegisterSlowInstances(this, flags);
+  RegisterStandbys(this, flags);
   RegisterLogFlags(&log_level, flags);
 }
 

@@ -24,6 +24,11 @@ struct OrchestratorOptions {
   double slow_aside_s = 10;
   double hung_step_s = 10;
   std::string state_dir;
+  std::string store = "none";
+  std::string etcd = "127.0.0.1:2379";
+  std::string cell = "default";
+  std::string advertise;  // empty: host
+  double leader_lease_s = 1;
   std::string profile;
   std::string policy = "tetris";
   int64_t node_size = 8;

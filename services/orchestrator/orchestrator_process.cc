@@ -13,6 +13,7 @@
 #include "services/log/log.h"
 #include "services/metrics/metrics.h"
 #include "services/metrics/process_metrics.h"
+#include "services/orchestrator/candidacy.h"
 #include "services/orchestrator/formation_metrics.h"
 #include "services/orchestrator/generation_file.h"
 #include "services/orchestrator/group_page.h"
@@ -23,6 +24,10 @@
 
 namespace skein::services {
 namespace {
+
+// Workers and routers that find their leader gone ask the others at least every 0.5 s
+// (MembershipConfig, SessionConfig).
+constexpr int64_t kSettleUs = 750'000;
 
 scheduler::OrchestratorConfig ConfigFrom(const OrchestratorOptions& options) {
   scheduler::OrchestratorConfig config;
@@ -76,6 +81,13 @@ void RefreshPaces(const std::string& model, const char* role,
   gauge("slow", paces.slow);
   gauge("suspect", paces.suspect);
   gauge("aside", paces.aside);
+}
+
+void RefreshStanding(const OrchestratorShell& shell, Metrics* metrics) {
+  metrics->Gauge("skein_orchestrator_leader", "1 while this orchestrator leads its cell, else 0.")
+      .Set(shell.Standing().ok() ? 1 : 0);
+  metrics->Total("skein_orchestrator_leaderships_total",
+                 "How often this orchestrator began to lead its cell.", {}, shell.times_led());
 }
 
 void Refresh(const scheduler::OrchestratorSnapshot& totals, const absl::Status& invariants,
@@ -211,6 +223,9 @@ ProcessStatus StatusOf(const OrchestratorOptions& options, const Pages& pages) {
     status.state = status.safe_to_delete ? ProcessState::kDrained : ProcessState::kDraining;
     status.reason =
         status.safe_to_delete ? "drained: safe to delete" : "draining: " + WhatIsLeft(status);
+  } else if (status.started && !pages.shell->Standing().ok()) {
+    status.state = ProcessState::kStandby;
+    status.reason = std::string(pages.shell->Standing().message());
   } else if (status.started) {
     status.state = ProcessState::kServing;
   } else {
@@ -238,6 +253,7 @@ AdminHooks HooksOf(const OrchestratorOptions& options, Pages* pages) {
           .order = [pages](const DrainOrder& order) { return Order(order, pages); },
           .metrics =
               [pages] {
+                RefreshStanding(*pages->shell, &pages->metrics);
                 if (const auto copy = pages->shell->Count()) {
                   Refresh(copy->snapshot, copy->invariants, &pages->metrics);
                   pages->retuner->Refresh(ModelsOf(copy->snapshot));
@@ -310,17 +326,26 @@ absl::Status RunOrchestrator(const OrchestratorOptions& options,
   scheduler::OrchestratorConfig config = ConfigFrom(options);
   config.planning = planning;
   config.formations = formations;
-  if (!options.state_dir.empty()) {
+  std::unique_ptr<Candidacy> candidacy;  // null: this is the cell's only orchestrator
+  if (options.store != "none") {
+    auto opened = Candidacy::Open(options);
+    if (!opened.ok()) return opened.status();
+    candidacy = *std::move(opened);
+    config.settle_us = kSettleUs;
+  } else if (!options.state_dir.empty()) {
     auto generation = NextGeneration(options.state_dir);
     if (!generation.ok()) return generation.status();
     config.generation = *generation;
   }
-  LogInfo("generation", {{"generation", config.generation}});
-  GenerationKeeper keeper(options.state_dir);
+  if (candidacy == nullptr) LogInfo("generation", {{"generation", config.generation}});
+  GenerationKeeper keeper(candidacy == nullptr ? options.state_dir : "");
   Metrics metrics;
   FormationMetrics formation_metrics(&metrics);
-  OrchestratorShell shell(config, kInboxMax,
-                          [&keeper](uint64_t generation) { keeper.Keep(generation); });
+  OrchestratorShell shell(config, kInboxMax, [&keeper, &candidacy](uint64_t generation) {
+    if (candidacy != nullptr) return candidacy->Raise(generation);
+    keeper.Keep(generation);
+  });
+  if (candidacy != nullptr) shell.StandBy([&candidacy] { return candidacy->Leads(); });
   shell.WatchFormations([&formation_metrics](const scheduler::FormationSwitched& switched) {
     formation_metrics.Count(switched);
   });
@@ -340,15 +365,21 @@ absl::Status RunOrchestrator(const OrchestratorOptions& options,
   if (auto written = WritePortFile(options.port_file, rpc->port); !written.ok()) return written;
   LogInfo("listening",
           {{"grpc_port", rpc->port}, {"admin_port", static_cast<int>((*admin)->port())}});
+  if (candidacy != nullptr) {
+    const uint64_t incarnation = config.incarnation.value;
+    if (auto s = candidacy->Campaign(&shell, incarnation, rpc->port); !s.ok()) return s;
+  }
   while (AwaitStopOrReloadSignal() == SIGHUP) {
     Reload(options, planning.get(), &retuner);
   }
   LogInfo("stopping");
   pages.stopping.store(true);
   retuner.Stop();
+  if (candidacy != nullptr) candidacy->Resign();
   shell.Stop();
   rpc->server->Shutdown(std::chrono::system_clock::now() + std::chrono::seconds(2));
   (*admin)->Stop(std::chrono::milliseconds(500));
+  if (candidacy != nullptr) candidacy->End();
   return absl::OkStatus();
 }
 

@@ -6,6 +6,7 @@
 #include "services/log/log.h"
 #include "services/log/log_limit.h"
 #include "services/orchestrator/status_answers.h"
+#include "services/rpc/status_map.h"
 
 namespace skein::services {
 using scheduler::CallId;
@@ -24,7 +25,8 @@ OrchestratorShell::OrchestratorShell(const scheduler::OrchestratorConfig& config
                           "the stream of a worker ended",
                           {{"instance", instance.value}, {"reason", std::string(why.message())}});
                       Handle(scheduler::WorkerDisconnected{{call}});
-                    }}),
+                    },
+                .admit = [this] { return Standing(); }}),
       routers_(
           &loop_, kRouterStreamsMax, "router",
           {.message = [this](uint64_t call, uint64_t router,
@@ -34,12 +36,63 @@ OrchestratorShell::OrchestratorShell(const scheduler::OrchestratorConfig& config
                  LogWarning("the stream of a router ended",
                             {{"router", router}, {"reason", std::string(why.message())}});
                  Handle(scheduler::RouterDisconnected{{call}});
-               }}) {}
+               },
+           .admit = [this] { return Standing(); }}) {}
 
 OrchestratorShell::~OrchestratorShell() { Stop(); }
 
+void OrchestratorShell::StandBy(std::function<bool()> leads) {
+  leads_ = std::move(leads);
+  stands_by_ = true;
+  StopCore();
+}
+
 void OrchestratorShell::Start() {
+  if (!leads_) times_led_.store(1);
   StartCore("orchestrator", config_, scheduler::OrchestratorTick{});
+}
+
+void OrchestratorShell::Lead(uint64_t generation) {
+  loop_.RunAndWait([this, generation] {
+    scheduler::OrchestratorConfig config = config_;
+    config.generation = generation;
+    DropCopies();
+    BeginCore(config, scheduler::OrchestratorTick{});
+    for (const auto& [model, tables] : tables_) {  // "" first, which is for all
+      Handle(scheduler::ReplacePlanningTables{tables, model});
+    }
+    times_led_.fetch_add(1);
+    std::lock_guard lock(standing_mutex_);
+    stands_by_ = false;
+  });
+}
+
+void OrchestratorShell::StepDown(const std::string& why) {
+  loop_.RunAndWait([this, &why] {
+    {
+      std::lock_guard lock(standing_mutex_);
+      stands_by_ = true;
+    }
+    StopCore();
+    core_.emplace(config_);
+    DropCopies();
+    const grpc::Status ended = ToGrpc(absl::AbortedError(why));
+    drains_.AbortAll(ended);
+    changes_.AbortAll(ended);
+    workers_.CloseAll(ended);
+    routers_.CloseAll(ended);
+  });
+}
+
+void OrchestratorShell::Follow(const std::string& leader) {
+  std::lock_guard lock(standing_mutex_);
+  leader_ = leader;
+}
+
+absl::Status OrchestratorShell::Standing() const {
+  const bool leads = !leads_ || leads_();
+  std::lock_guard lock(standing_mutex_);
+  return stands_by_ || !leads ? StandbyError(leader_) : absl::OkStatus();
 }
 
 void OrchestratorShell::Stop() {
@@ -54,6 +107,9 @@ void OrchestratorShell::Stop() {
 bool OrchestratorShell::Drain(scheduler::DrainRequest request,
                               Calls<v1::DrainResponse>::Call call) {
   return loop_.TryPostFirst([this, request, call] {
+    if (absl::Status standing = Standing(); !standing.ok()) {
+      return call.reactor->Finish(ToGrpc(standing));
+    }
     const uint64_t id = NextCall();
     drains_.Add(id, call);
     LogInfo(request.undo ? "drain undone" : "drain ordered", {{"instance", request.instance.value},
@@ -66,6 +122,9 @@ bool OrchestratorShell::Drain(scheduler::DrainRequest request,
 bool OrchestratorShell::ChangeFormation(scheduler::orchestrator::FormationOrder order,
                                         Calls<v1::ChangeFormationResponse>::Call call) {
   return loop_.TryPostFirst([this, order = std::move(order), call] {
+    if (absl::Status standing = Standing(); !standing.ok()) {
+      return call.reactor->Finish(ToGrpc(standing));
+    }
     const uint64_t id = NextCall();
     changes_.Add(id, call);
     Handle(scheduler::FormationCalled{{id}, order});
@@ -160,7 +219,12 @@ bool OrchestratorShell::ExplainLater(std::string request,
 }
 
 void OrchestratorShell::ReplaceTables(scheduler::PlanningTables tables, std::string model) {
-  Post(scheduler::ReplacePlanningTables{std::move(tables), std::move(model)});
+  loop_.Post([this, event = scheduler::ReplacePlanningTables{std::move(tables),
+                                                             std::move(model)}]() mutable {
+    if (event.model.empty()) tables_.clear();
+    tables_[event.model] = event.tables;
+    Handle(std::move(event));
+  });
 }
 
 void OrchestratorShell::On(const scheduler::SendPlanUpdate& effect) {

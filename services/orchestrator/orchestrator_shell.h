@@ -1,5 +1,7 @@
 // The shell of OrchestratorCore: owns the loop, turns RPCs into events and effects into answers and
-// calls.
+// calls. It leads its cell from its start on; or, with StandBy, from Lead to StepDown. While it
+// stands by, calls and streams are refused with the leader's endpoint, and the core is an empty one
+// that handles nothing.
 #pragma once
 
 #include <atomic>
@@ -52,7 +54,21 @@ class OrchestratorShell
   void WatchPrompts(std::function<void(const scheduler::PromptTaken&)> watch) {
     watch_prompts_ = std::move(watch);
   }
+  // From Start on it stands by. `leads`: whether this process leads at this moment; asked on the
+  // loop before each event, and by Standing. Before Start.
+  void StandBy(std::function<bool()> leads);
   void Start();
+  // It leads, with a new core of this generation: workers and routers come and say what they have.
+  // Not from the loop; when it returns, streams are taken.
+  void Lead(uint64_t generation);
+  // It stands by: plans, calls and streams end with ABORTED and `why`. Not from the loop; when it
+  // returns, nothing more is sent.
+  void StepDown(const std::string& why);
+  // Another one leads, at this endpoint; empty: none does, or it is not known. Any thread.
+  void Follow(const std::string& leader);
+  // OK while it leads, else StandbyError. Any thread.
+  absl::Status Standing() const;
+  uint64_t times_led() const { return times_led_.load(); }  // begun so far
   // Ends every call that waits with UNAVAILABLE and joins the loop.
   void Stop();
 
@@ -131,6 +147,7 @@ class OrchestratorShell
     int64_t taken_us = 0;
   };
 
+  bool MayHandle() { return !leads_ || leads_(); }
   absl::Status CheckParts();  // the copy tells of the last check, which this one is from now on
   // On the loop; the fresh one, if there is one.
   CopyPtr MakeCopy();
@@ -178,6 +195,11 @@ class OrchestratorShell
 
   std::atomic<uint64_t> next_call_{1};
   std::atomic<bool> draining_{false};
+  std::function<bool()> leads_;  // empty: always
+  mutable std::mutex standing_mutex_;
+  bool stands_by_ = false;  // guarded by it
+  std::string leader_;      // likewise; while it stands by
+  std::atomic<uint64_t> times_led_{0};
   const std::function<void(uint64_t)> store_generation_;
   std::function<void(const scheduler::FormationSwitched&)> watch_formations_ =
       [](const scheduler::FormationSwitched&) {};
@@ -189,6 +211,7 @@ class OrchestratorShell
   Shared<Models> models_;
   // Below: only on the loop.
   const scheduler::OrchestratorConfig config_;
+  std::map<std::string, scheduler::PlanningTables> tables_;  // replaced since the start, by model
   Calls<v1::DrainResponse> drains_;
   Calls<v1::ChangeFormationResponse> changes_;  // of formations
   WorkerStreams workers_;

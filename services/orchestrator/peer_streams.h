@@ -36,6 +36,8 @@ class PeerStreams {
     std::function<absl::Status(uint64_t call, const Key& key, const In&)> message;
     // It is over, but not by Close; only of streams that are named or were refused.
     std::function<void(uint64_t call, const Key& key, const absl::Status& why)> broke;
+    // Not OK: a further stream is closed with this.
+    std::function<absl::Status()> admit = [] { return absl::OkStatus(); };
   };
 
   // At most `max` streams are open at a time. `peer` is what opens them, for the refusal: "worker".
@@ -113,7 +115,7 @@ class PeerStreams {
     dropped->stream->Close(ToGrpc(status));
     loop_->PostFirst([this, call, key = dropped->key, status] { hooks_.broke(call, key, status); });
   }
-  // When the loop has stopped.
+  // On the loop, or when it has stopped. `broke` is not called.
   void CloseAll(const grpc::Status& status) {
     for (auto& [call, peer] : peers_) peer.stream->Close(status);
     peers_.clear();
@@ -129,7 +131,9 @@ class PeerStreams {
   };
 
   void Add(uint64_t call, const std::shared_ptr<Stream>& stream) {
-    if (peers_.size() < max_) {
+    if (absl::Status admitted = hooks_.admit(); !admitted.ok()) {
+      stream->Close(ToGrpc(admitted));
+    } else if (peers_.size() < max_) {
       peers_.emplace(call, Peer{stream, MessageCounters(call), Key{}});
     } else {
       stream->Close(ToGrpc(absl::ResourceExhaustedError(

@@ -13,8 +13,8 @@ constexpr int64_t kTimeoutUs = 1'000'000;
 
 }  // namespace
 
-DrainOrders::DrainOrders(CallTracker* calls, std::shared_ptr<grpc::Channel> orchestrator)
-    : calls_(calls), channel_(std::move(orchestrator)) {}
+DrainOrders::DrainOrders(CallTracker* calls, Leader leader)
+    : calls_(calls), leader_(std::move(leader)) {}
 
 void DrainOrders::Know(const v1::DrainRequest& self) {
   {
@@ -35,7 +35,7 @@ absl::Status DrainOrders::MayDrain() {
   context.set_deadline(std::chrono::system_clock::now() + std::chrono::microseconds(kTimeoutUs));
   v1::DrainResponse response;
   const grpc::Status asked =
-      v1::Orchestrator::NewStub(channel_)->Drain(&context, request, &response);
+      v1::Orchestrator::NewStub(leader_())->Drain(&context, request, &response);
   if (asked.error_code() != grpc::StatusCode::FAILED_PRECONDITION) return absl::OkStatus();
   return absl::FailedPreconditionError(asked.error_message());
 }
@@ -62,7 +62,7 @@ void DrainOrders::Tell() {
     request.set_force(true);
   }
   CallUnary<v1::Orchestrator>(
-      "orchestrator", channel_, &v1::Orchestrator::StubInterface::async_interface::Drain, calls_,
+      "orchestrator", leader_(), &v1::Orchestrator::StubInterface::async_interface::Drain, calls_,
       std::move(request), kTimeoutUs,
       [this, order](const absl::Status& status, const v1::DrainResponse&) { Told(status, order); });
 }

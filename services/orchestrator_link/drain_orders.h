@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -16,8 +17,11 @@ namespace skein::services {
 
 class DrainOrders {
  public:
+  // The channel to the orchestrator that leads, as far as is known. Any thread.
+  using Leader = std::function<std::shared_ptr<grpc::Channel>()>;
+
   // `calls` outlives this object, and is cancelled and waited for before it is destroyed.
-  DrainOrders(CallTracker* calls, std::shared_ptr<grpc::Channel> orchestrator);
+  DrainOrders(CallTracker* calls, Leader leader);
 
   // Sets this process's identity at the orchestrator: a request with its `instance` or `router`.
   // Before this, nothing is sent, and MayDrain is OK.
@@ -39,7 +43,7 @@ class DrainOrders {
   void Told(const absl::Status& status, uint64_t order);
 
   CallTracker* const calls_;
-  const std::shared_ptr<grpc::Channel> channel_;
+  const Leader leader_;
   std::mutex mutex_;  // guards all below
   std::optional<v1::DrainRequest> self_;
   std::optional<bool> order_;  // not sent yet

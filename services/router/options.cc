@@ -6,6 +6,7 @@
 #include "absl/strings/str_split.h"
 #include "services/admin/model_wait.h"
 #include "services/base/process.h"
+#include "services/orchestrator_link/cell_orchestrators.h"
 
 namespace skein::services {
 namespace {
@@ -20,8 +21,9 @@ void RegisterAddresses(RouterOptions* options, FlagSet* f) {
   RegisterModelWait(&options->wait_for_model_s, f);
   f->String(&options->orchestrator, "orchestrator",
             "Address of the orchestrator; or of several, each with its own instances (cells), in "
-            "the same order at all routers.")
-      .Value("HOST:PORT[,...]");
+            "the same order at all routers. The addresses of one cell's orchestrators, of which "
+            "one leads and the others stand by, are joined by '+'.")
+      .Value("HOST:PORT[+...][,...]");
   f->String(&options->host, "host", "Address to listen on.").Value("ADDRESS");
   f->String(&options->advertise, "advertise",
             "Address or DNS name at which operators reach this router.")
@@ -109,11 +111,14 @@ void CheckHeldBytes(const RouterOptions* options, FlagSet* f) {
 void CheckOrchestrators(const RouterOptions* options, FlagSet* f) {
   f->Check([options] {
     std::set<std::string> seen;
-    for (const std::string& address : options->orchestrators()) {
-      if (address.empty()) {
-        return absl::InvalidArgumentError("--orchestrator: an address is empty; use HOST:PORT");
+    for (const std::string& cell : options->orchestrators()) {
+      const auto addresses = ParseCell(cell);
+      if (!addresses.ok()) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("--orchestrator: ", std::string(addresses.status().message())));
       }
-      if (!seen.insert(address).second) {
+      for (const std::string& address : *addresses) {
+        if (seen.insert(address).second) continue;
         return absl::InvalidArgumentError(
             absl::StrCat("--orchestrator: ", address, " is there twice; name each once"));
       }

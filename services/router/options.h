@@ -41,6 +41,7 @@ struct RouterOptions {
   double write_timeout_s = 30;
   double drain_grace_s = 30;
 
+  // Of each cell, as CellOrchestrators takes them.
   std::vector<std::string> orchestrators() const;
 
   // Parsing also checks that the values go together. The options stay where they are meanwhile.

@@ -28,6 +28,8 @@ TEST(RouterOptions, OneOrchestratorOrSeveral) {
   EXPECT_EQ(options.orchestrators(), (std::vector<std::string>{"127.0.0.1:7100"}));
   options.orchestrator = "a:1,b:2";
   EXPECT_EQ(options.orchestrators(), (std::vector<std::string>{"a:1", "b:2"}));
+  options.orchestrator = "a:1+a:2,b:2";
+  EXPECT_EQ(options.orchestrators(), (std::vector<std::string>{"a:1+a:2", "b:2"}));
   EXPECT_TRUE(Parse({"--model=m", "--orchestrator=a:1,b:2"}).ok());
   EXPECT_EQ(Parse({"--model=m", "--orchestrator=a:1,"}).message(),
             "--orchestrator: an address is empty; use HOST:PORT");

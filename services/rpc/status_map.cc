@@ -2,6 +2,7 @@
 
 #include <string>
 
+#include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
 #include "grpcpp/support/status.h"
 #include "proto/common.pb.h"
@@ -16,6 +17,9 @@ absl::StatusCode CodeFrom(int code) {
   }
   return static_cast<absl::StatusCode>(code);
 }
+
+// Of an absl::Status; its value is the leader's endpoint.
+constexpr char kStandbyPayload[] = "skein/standby";
 
 bool GrpcGivesItToo(grpc::StatusCode code) {
   return code == grpc::StatusCode::UNAVAILABLE || code == grpc::StatusCode::DEADLINE_EXCEEDED;
@@ -39,15 +43,38 @@ bool IsTransportFailure(const grpc::Status& status) {
 absl::Status FromGrpc(const grpc::Status& status, std::string_view peer) {
   if (status.ok()) return absl::OkStatus();
   const absl::StatusCode code = CodeFrom(status.error_code());
-  if (!IsTransportFailure(status)) return {code, status.error_message()};
+  if (!IsTransportFailure(status)) {
+    absl::Status own(code, status.error_message());
+    v1::Failure details;
+    if (GrpcGivesItToo(status.error_code()) && details.ParseFromString(status.error_details()) &&
+        details.has_standby()) {
+      own.SetPayload(kStandbyPayload, absl::Cord(details.standby().leader()));
+    }
+    return own;
+  }
   return {code, absl::StrCat("the ", absl::string_view(peer.data(), peer.size()),
                              code == absl::StatusCode::kUnavailable ? " cannot be reached"
                                                                     : " did not answer in time")};
 }
 
+absl::Status StandbyError(const std::string& leader) {
+  absl::Status status = absl::UnavailableError(
+      leader.empty() ? "this orchestrator stands by; it is not known which one leads"
+                     : absl::StrCat("this orchestrator stands by; the one at ", leader, " leads"));
+  status.SetPayload(kStandbyPayload, absl::Cord(leader));
+  return status;
+}
+
+std::optional<std::string> LeaderOf(const absl::Status& status) {
+  const auto payload = status.GetPayload(kStandbyPayload);
+  if (!payload.has_value()) return std::nullopt;
+  return std::string(*payload);
+}
+
 void ToProto(const absl::Status& status, v1::Failure* failure) {
   failure->set_code(static_cast<int>(status.code()));
   failure->set_message(std::string(status.message()));
+  if (const auto leader = LeaderOf(status)) failure->mutable_standby()->set_leader(*leader);
 }
 
 absl::Status FromProto(const v1::Failure& failure) {

@@ -3,6 +3,8 @@
 // INVALID_ARGUMENT: the caller's fault. DEADLINE_EXCEEDED: stop.
 #pragma once
 
+#include <optional>
+#include <string>
 #include <string_view>
 
 #include "absl/status/status.h"
@@ -27,6 +29,12 @@ absl::Status FromGrpc(const grpc::Status& status, std::string_view peer);
 
 // Whether gRPC itself produced this status: the peer was not reached or did not answer.
 bool IsTransportFailure(const grpc::Status& status);
+
+// UNAVAILABLE: the orchestrator that was called does not lead its cell. `leader`: HOST:PORT of the
+// one that does; empty: it is not known. Survives ToGrpc and FromGrpc.
+absl::Status StandbyError(const std::string& leader);
+// What StandbyError was told; nullopt: it is another status.
+std::optional<std::string> LeaderOf(const absl::Status& status);
 
 void ToProto(const absl::Status& status, v1::Failure* failure);
 // A failure whose code is OK or unknown becomes INTERNAL, never success.

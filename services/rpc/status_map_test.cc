@@ -27,6 +27,19 @@ TEST(StatusMap, WhatGrpcSaysOfATransportIsNotPassedOn) {
             absl::DeadlineExceededError("the orchestrator did not answer in time"));
 }
 
+TEST(StatusMap, AStandbyNamesTheLeader) {
+  for (const std::string leader : {"", "host:7100"}) {
+    const absl::Status came = FromGrpc(ToGrpc(StandbyError(leader)), "orchestrator");
+    EXPECT_TRUE(absl::IsUnavailable(came)) << came;
+    EXPECT_EQ(LeaderOf(came), leader);
+    EXPECT_FALSE(IsTransportFailure(ToGrpc(StandbyError(leader))));
+  }
+  const absl::Status stops = absl::UnavailableError("the orchestrator is stopping");
+  EXPECT_EQ(LeaderOf(FromGrpc(ToGrpc(stops), "orchestrator")), std::nullopt);
+  const grpc::Status refused(grpc::StatusCode::UNAVAILABLE, "ipv4:10.0.0.7:7201: refused");
+  EXPECT_EQ(LeaderOf(FromGrpc(refused, "orchestrator")), std::nullopt);
+}
+
 TEST(StatusMap, AFailureIsNeverOk) {
   v1::Failure failure;
   EXPECT_EQ(FromProto(failure).code(), absl::StatusCode::kInternal);

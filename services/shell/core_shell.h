@@ -12,6 +12,7 @@
 //   int64_t PartsDeadline();     next tick for the shell's own state; INT64_MAX: none
 //   void TickParts();            before each tick of the core
 //   absl::Status CheckParts();   invariants of the shell's own state
+//   bool MayHandle();            false: the event is dropped, and with it all that are queued
 // It stops the loop (loop_.Stop()) before any of its members is destroyed.
 #pragma once
 
@@ -109,6 +110,16 @@ class CoreShell {
     queue_.clear();
   }
 
+  // On the loop, after StopCore: begins anew, with another core. The shell has closed what the one
+  // before had opened.
+  template <class Config>
+  void BeginCore(const Config& config, const Event& tick) {
+    core_.emplace(config);
+    queue_.clear();
+    stopped_ = false;
+    Handle(tick);
+  }
+
   // On the loop.
   void Handle(Event event) {
     Queue(std::move(event));
@@ -122,6 +133,10 @@ class CoreShell {
     if (stopped_) return queue_.clear();
     if (std::exchange(handling_, true)) return;
     while (!queue_.empty()) {
+      if (!shell()->MayHandle()) {
+        queue_.clear();
+        break;
+      }
       const Event next = std::move(queue_.front());
       queue_.pop_front();
       auto effects = core_->Handle(next, MonotonicUs());
@@ -133,6 +148,7 @@ class CoreShell {
     handling_ = false;
     shell()->Handled();
   }
+  bool MayHandle() { return true; }
   void Decided() {}
   void Handled() {}
   int64_t PartsDeadline() { return INT64_MAX; }

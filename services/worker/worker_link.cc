@@ -27,11 +27,12 @@ void AddTo(const ShellLoad& load, v1::Load* out) {
 
 }  // namespace
 
-WorkerLink::WorkerLink(CallTracker* calls, Loop* loop, std::shared_ptr<grpc::Channel> channel)
+WorkerLink::WorkerLink(CallTracker* calls, Loop* loop, Channels* channels, const std::string& cell)
     : calls_(calls),
-      channel_(channel),
+      channels_(channels),
+      orchestrators_(cell),
       stream_(calls, loop),
-      drain_orders_(calls, std::move(channel)) {
+      drain_orders_(calls, [this] { return Leader(); }) {
   stream_.Start({.message = [this](const auto& message) { return Take(message); },
                  .ended = [this](const auto& why, bool welcomed) { Ended(why, welcomed); },
                  .broken = [this](const auto& why) { events_.disconnected({why}); }});
@@ -47,7 +48,7 @@ void WorkerLink::CountRefusal(const absl::Status& status) {
   const int64_t refused_us = now_us - *refused_since_us_;
   if (refused_us == 0 || !refused_) return;
   CallUnary<v1::Orchestrator>(
-      "orchestrator", channel_, &OrchestratorMethods::ListModels, calls_, v1::ListModelsRequest(),
+      "orchestrator", Leader(), &OrchestratorMethods::ListModels, calls_, v1::ListModelsRequest(),
       kAskTimeoutUs,
       [this, status, refused_us](const absl::Status& asked, const v1::ListModelsResponse& models) {
         if (!asked.ok()) return;
@@ -57,13 +58,23 @@ void WorkerLink::CountRefusal(const absl::Status& status) {
 }
 
 void WorkerLink::Open(const scheduler::CallRegister& call, const ShellLoad& load) {
-  v1::WorkerMessage message;
-  *message.mutable_hello() = ToProto(call.request);
-  AddTo(load, message.mutable_hello()->mutable_load());
-  std::shared_ptr<v1::Orchestrator::Stub> stub = v1::Orchestrator::NewStub(channel_);
-  stream_.Open(std::move(message), [stub](auto* context, auto* reactor) {
+  *hello_.mutable_hello() = ToProto(call.request);
+  AddTo(load, hello_.mutable_hello()->mutable_load());
+  orchestrators_.BeginRound();
+  OpenStream();
+}
+
+void WorkerLink::OpenStream() {
+  asked_ = orchestrators_.Current();
+  std::shared_ptr<v1::Orchestrator::Stub> stub = v1::Orchestrator::NewStub(channels_->Get(asked_));
+  stream_.Open(hello_, [stub](auto* context, auto* reactor) {
     stub->async()->ConnectWorker(context, reactor);
   });
+}
+
+void WorkerLink::CloseSilent() {
+  Close();
+  orchestrators_.Failed(asked_, CellOrchestrators::Failure::kSilent, "", MonotonicUs());
 }
 
 void WorkerLink::Report(const scheduler::CallReport& call, const ShellLoad& load) {
@@ -83,6 +94,8 @@ void WorkerLink::Unregister(const scheduler::CallUnregister& call) {
 // `registered` with an error tells the core that the registration was refused. If the orchestrator
 // closes a stream because a newer one replaced it, this side has closed it too, so it ends unheard.
 void WorkerLink::Ended(const absl::Status& why, bool welcomed) {
+  const bool another = orchestrators_.Failed(asked_, why, MonotonicUs());
+  if (another && !welcomed) return OpenStream();
   if (welcomed || unregistered_.Admit(std::string(why.message()), MonotonicUs())) {
     LogWarning(welcomed ? "the stream to the orchestrator ended" : "registration failed",
                {{"reason", std::string(why.message())}});
@@ -103,7 +116,9 @@ absl::Status WorkerLink::TakeWelcome(const v1::RegisterResponse& message) {
   }
   LogInfo("registered", {{"instance", reply->instance.value},
                          {"generation", reply->generation.number},
+                         {"orchestrator", asked_},
                          {"orchestrator_version", reply->build.version}});
+  hello_.Clear();
   refused_since_us_.reset();
   unregistered_.Clear();
   v1::DrainRequest self;

@@ -1,6 +1,7 @@
 // WorkerLink: what both worker shells do with the orchestrator. It opens the stream, numbers
 // what the core says on it, turns what comes into the core's events, and tells the orchestrator of
-// an operator's order that came to the worker itself.
+// an operator's order that came to the worker itself. In a cell with several orchestrators it looks
+// for the one that leads: what the core sees as one attempt to register asks each of them once.
 #pragma once
 
 #include <cstdint>
@@ -14,6 +15,7 @@
 #include "proto/orchestrator.pb.h"
 #include "scheduler/worker/membership/membership_events.h"
 #include "services/log/repeat_limit.h"
+#include "services/orchestrator_link/cell_orchestrators.h"
 #include "services/orchestrator_link/drain_orders.h"
 #include "services/orchestrator_link/orchestrator_stream.h"
 #include "services/rpc/rpc.h"
@@ -44,8 +46,9 @@ class WorkerLink {
     std::function<absl::Status(const v1::OrchestratorMessage&)> other;
   };
 
-  // `calls` and `loop` outlive this; `channel` leads to the orchestrator.
-  WorkerLink(CallTracker* calls, Loop* loop, std::shared_ptr<grpc::Channel> channel);
+  // `calls`, `loop` and `channels` outlive this. `cell`: its orchestrators, as CellOrchestrators
+  // takes them.
+  WorkerLink(CallTracker* calls, Loop* loop, Channels* channels, const std::string& cell);
 
   // Before the first Open.
   void Start(Events events) { events_ = std::move(events); }
@@ -64,22 +67,29 @@ class WorkerLink {
   void Send(v1::WorkerMessage message) { stream_.Send(std::move(message)); }
   // On the loop, or when it has ended. No event of the stream follows.
   void Close() { stream_.Close(); }
+  // The same, because the orchestrator does not answer: the next Open begins with another one.
+  void CloseSilent();
 
   // Any thread. As DrainOrders has them.
   absl::Status MayDrain() { return drain_orders_.MayDrain(); }
   void OrderDrain(bool drain) { drain_orders_.Order(drain); }
 
  private:
+  std::shared_ptr<grpc::Channel> Leader() { return channels_->Get(orchestrators_.Current()); }
+  void OpenStream();
   absl::Status Take(const v1::OrchestratorMessage& message);
   absl::Status TakeWelcome(const v1::RegisterResponse& message);
   void Ended(const absl::Status& why, bool welcomed);
   void CountRefusal(const absl::Status& status);
 
   CallTracker* const calls_;
-  const std::shared_ptr<grpc::Channel> channel_;
+  Channels* const channels_;
+  CellOrchestrators orchestrators_;
   Events events_;
   std::function<void(const absl::Status&)> refused_;
   // On the loop.
+  std::string asked_;        // the orchestrator of the last stream
+  v1::WorkerMessage hello_;  // of the present attempt, until it is answered
   OrchestratorStream<v1::WorkerMessages, v1::OrchestratorMessages> stream_;
   uint64_t last_serial_ = 0;                 // of reports
   std::optional<int64_t> refused_since_us_;  // MonotonicUs() of the first of the present refusals

@@ -34,9 +34,8 @@ class FakeOrchestrator final : public v1::Orchestrator::CallbackService {
     rpc_ = *ServeRpc("127.0.0.1:0", {this});
   }
 
-  std::shared_ptr<grpc::Channel> Channel() {
-    return channels_.Get("127.0.0.1:" + std::to_string(rpc_.port));
-  }
+  Channels* channels() { return &channels_; }
+  std::string address() const { return "127.0.0.1:" + std::to_string(rpc_.port); }
   void Answer(grpc::StatusCode code) { code_.store(code); }
   void OrderDrainAfterWelcome() { orders_.store(true); }
   // It speaks this revision of the protocol only.
@@ -105,7 +104,8 @@ class RefusalTest : public ::testing::Test {
  protected:
   void Connect(int64_t instance_lease_us) {
     orchestrator_ = std::make_unique<FakeOrchestrator>(instance_lease_us);
-    link_ = std::make_unique<WorkerLink>(&calls_, &loop_, orchestrator_->Channel());
+    link_ = std::make_unique<WorkerLink>(&calls_, &loop_, orchestrator_->channels(),
+                                         orchestrator_->address());
     link_->Start({.registered =
                       [this](const auto& event) {
                         registered_ = event.reply.status;

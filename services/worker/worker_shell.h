@@ -69,7 +69,7 @@ class WorkerShell : public CoreShell<Shell, Core, Event, Snapshot> {
   WorkerShell(WorkerEngine* engine, const std::string& orchestrator, size_t inbox)
       : Base(inbox),
         engine_(engine),
-        orchestrator_(&calls_, &this->loop_, channels_.Get(orchestrator)) {}
+        orchestrator_(&calls_, &this->loop_, &channels_, orchestrator) {}
   ~WorkerShell() = default;
 
   // Called on the loop: `drained` (by the shell) and `engine_failed` (may be empty).
@@ -125,7 +125,7 @@ class WorkerShell : public CoreShell<Shell, Core, Event, Snapshot> {
   void On(const scheduler::CallRegister& effect) { orchestrator_.Open(effect, LoadNow()); }
   void On(const scheduler::CallReport& effect) { orchestrator_.Report(effect, LoadNow()); }
   void On(const scheduler::CallUnregister& effect) { orchestrator_.Unregister(effect); }
-  void On(const scheduler::CloseStream&) { orchestrator_.Close(); }
+  void On(const scheduler::CloseStream&) { orchestrator_.CloseSilent(); }
   void On(const scheduler::EngineFailed& effect) {
     if (engine_failed_) engine_failed_(effect);
   }

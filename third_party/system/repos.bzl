@@ -23,6 +23,7 @@ def system_repositories():
     system_library(name = "nghttp2", apt = "libnghttp2-dev", pkg_config = "libnghttp2")
     system_library(name = "boost", apt = "libboost-dev", headers = ["boost/version.hpp"], linkopts = ["-lpthread"])
     system_library(name = "pcre2", apt = "libpcre2-dev", pkg_config = "libpcre2-8")
+    system_library(name = "sqlite3", apt = "libsqlite3-dev", pkg_config = "sqlite3")
     system_library(name = "utf8proc", apt = "libutf8proc-dev", pkg_config = "libutf8proc")
     system_library(name = "absl_flags", apt = "libabsl-dev", headers = ["absl/flags/flag.h"], linkopts = [
         "-labsl_flags_parse", "-labsl_flags_usage", "-labsl_flags_internal",

@@ -9,18 +9,20 @@
 
 namespace skein::services {
 
-RouterLink::RouterLink(uint64_t router, CallTracker* calls, Loop* loop, Orchestrator orchestrator,
-                       Handle handle)
-    : orchestrator_(std::move(orchestrator)),
+RouterLink::RouterLink(uint64_t router, CallTracker* calls, Loop* loop, Channels* channels,
+                       const Cell& cell, Handle handle)
+    : channels_(channels),
+      cell_(cell.place),
+      orchestrators_(cell.orchestrators),
       handle_(std::move(handle)),
       started_us_(MonotonicUs()),
       stream_(calls, loop),
-      drain_orders_(calls, orchestrator_.channel) {
+      drain_orders_(calls, [this] { return channels_->Get(orchestrators_.Current()); }) {
   stream_.Start({.message = [this](const auto& message) { return Take(message); },
                  .ended = [this](const auto& why, bool welcomed) { Ended(why, welcomed); },
                  .broken =
                      [this](const auto& why) {
-                       handle_(scheduler::LinkBroken{why, orchestrator_.cell});
+                       handle_(scheduler::LinkBroken{why, cell_});
                      }});
   v1::DrainRequest self;
   self.set_router(router);
@@ -34,12 +36,22 @@ void RouterLink::FillIn(scheduler::RouterLoad* load) const {
 
 void RouterLink::Open(scheduler::RouterHello hello) {
   FillIn(&hello.load);
-  v1::RouterMessage message;
-  *message.mutable_hello() = ToProto(hello);
-  std::shared_ptr<v1::Orchestrator::Stub> stub = v1::Orchestrator::NewStub(orchestrator_.channel);
-  stream_.Open(std::move(message), [stub](auto* context, auto* reactor) {
+  *hello_.mutable_hello() = ToProto(hello);
+  orchestrators_.BeginRound();
+  OpenStream();
+}
+
+void RouterLink::OpenStream() {
+  asked_ = orchestrators_.Current();
+  std::shared_ptr<v1::Orchestrator::Stub> stub = v1::Orchestrator::NewStub(channels_->Get(asked_));
+  stream_.Open(hello_, [stub](auto* context, auto* reactor) {
     stub->async()->ConnectRouter(context, reactor);
   });
+}
+
+void RouterLink::CloseSilent() {
+  Close();
+  orchestrators_.Failed(asked_, CellOrchestrators::Failure::kSilent, "", MonotonicUs());
 }
 
 void RouterLink::Leave() {
@@ -55,12 +67,14 @@ void RouterLink::Report(scheduler::RouterLoad load) {
 }
 
 void RouterLink::Ended(const absl::Status& why, bool welcomed) {
+  const bool another = orchestrators_.Failed(asked_, why, MonotonicUs());
+  if (another && !welcomed) return OpenStream();
   if (welcomed || unreached_.Admit(std::string(why.message()), MonotonicUs())) {
     LogWarning(
         welcomed ? "the stream to the orchestrator ended" : "the orchestrator was not reached",
-        {{"orchestrator", orchestrator_.address}, {"reason", std::string(why.message())}});
+        {{"orchestrator", asked_}, {"reason", std::string(why.message())}});
   }
-  handle_(scheduler::LinkBroken{why, orchestrator_.cell});
+  handle_(scheduler::LinkBroken{why, cell_});
 }
 
 absl::Status RouterLink::Take(const v1::OrchestratorRouterMessage& message) {
@@ -72,7 +86,7 @@ absl::Status RouterLink::Take(const v1::OrchestratorRouterMessage& message) {
       if (!id.ok()) return id.status();
       auto update = FromProto(message.update().update());
       if (!update.ok()) return update.status();
-      handle_(scheduler::PlanUpdateReceived{*id, *std::move(update), orchestrator_.cell});
+      handle_(scheduler::PlanUpdateReceived{*id, *std::move(update), cell_});
       return absl::OkStatus();
     }
     case v1::OrchestratorRouterMessage::kDrain: {
@@ -84,12 +98,12 @@ absl::Status RouterLink::Take(const v1::OrchestratorRouterMessage& message) {
     case v1::OrchestratorRouterMessage::kReportTaken: {
       auto report = FromProto(message.report_taken().cell());
       if (!report.ok()) return report.status();
-      handle_(scheduler::RouterReportTaken{*std::move(report), orchestrator_.cell});
+      handle_(scheduler::RouterReportTaken{*std::move(report), cell_});
       drain_orders_.Tell();
       return absl::OkStatus();
     }
     case v1::OrchestratorRouterMessage::kGoodbyeTaken:
-      handle_(scheduler::RouterGoodbyeTaken{orchestrator_.cell});
+      handle_(scheduler::RouterGoodbyeTaken{cell_});
       return absl::OkStatus();
     default:
       return absl::InvalidArgumentError("message: is missing");
@@ -105,10 +119,11 @@ absl::Status RouterLink::TakeWelcome(const v1::RouterWelcome& message) {
     return absl::OkStatus();
   }
   unreached_.Clear();
-  LogInfo("connected to the orchestrator", {{"orchestrator", orchestrator_.address},
+  hello_.Clear();
+  LogInfo("connected to the orchestrator", {{"orchestrator", asked_},
                                             {"generation", welcome->generation.number},
                                             {"orchestrator_version", welcome->build.version}});
-  handle_(scheduler::Welcomed{*std::move(welcome), orchestrator_.cell});
+  handle_(scheduler::Welcomed{*std::move(welcome), cell_});
   return absl::OkStatus();
 }
 

@@ -1,6 +1,7 @@
-// RouterLink: a router's stream to the orchestrator of one cell. Also passes drain orders on: those
-// of an operator at the orchestrator to this router, and those given to this router itself to the
-// orchestrator.
+// RouterLink: a router's stream to the orchestrator of one cell; of several orchestrators, to the
+// one that leads: what the core sees as one attempt to connect asks each of them once. Also passes
+// drain orders on: those of an operator at the orchestrator to this router, and those given to this
+// router itself to the orchestrator.
 #pragma once
 
 #include <cstddef>
@@ -14,6 +15,7 @@
 #include "proto/orchestrator.grpc.pb.h"
 #include "scheduler/router/router_core.h"
 #include "services/log/repeat_limit.h"
+#include "services/orchestrator_link/cell_orchestrators.h"
 #include "services/orchestrator_link/drain_orders.h"
 #include "services/orchestrator_link/orchestrator_stream.h"
 #include "services/rpc/rpc.h"
@@ -31,14 +33,13 @@ class RouterLink {
   };
   // An event of the stream; called on the loop.
   using Handle = std::function<void(scheduler::RouterEvent)>;
-  struct Orchestrator {
-    size_t cell = 0;      // its place in the router's list
-    std::string address;  // host:port
-    std::shared_ptr<grpc::Channel> channel;
+  struct Cell {
+    size_t place = 0;           // in the router's list
+    std::string orchestrators;  // as CellOrchestrators takes them
   };
 
-  // `loop` and `calls` outlive it. `calls` is to be cancelled and waited for before.
-  RouterLink(uint64_t router, CallTracker* calls, Loop* loop, Orchestrator orchestrator,
+  // `loop`, `calls` and `channels` outlive it. `calls` is to be cancelled and waited for before.
+  RouterLink(uint64_t router, CallTracker* calls, Loop* loop, Channels* channels, const Cell& cell,
              Handle handle);
 
   // ---- on the loop ----
@@ -49,6 +50,8 @@ class RouterLink {
   void Report(scheduler::RouterLoad load);
   // No event of the stream follows.
   void Close() { stream_.Close(); }
+  // The same, because the orchestrator does not answer: the next Open begins with another one.
+  void CloseSilent();
   // The same, and nothing of Self is called any more.
   void Leave();
 
@@ -58,16 +61,21 @@ class RouterLink {
   void OrderDrain(bool drain) { drain_orders_.Order(drain); }
 
  private:
+  void OpenStream();
   absl::Status Take(const v1::OrchestratorRouterMessage& message);
   absl::Status TakeWelcome(const v1::RouterWelcome& message);
   void Ended(const absl::Status& why, bool welcomed);
   void FillIn(scheduler::RouterLoad* load) const;
 
-  const Orchestrator orchestrator_;
+  Channels* const channels_;
+  const size_t cell_;
+  CellOrchestrators orchestrators_;
   const Handle handle_;
   const int64_t started_us_;
-  Self self_;              // on the loop
-  RepeatLimit unreached_;  // likewise; by reason
+  Self self_;                // on the loop
+  RepeatLimit unreached_;    // likewise; by reason
+  std::string asked_;        // likewise; the orchestrator of the last stream
+  v1::RouterMessage hello_;  // likewise; of the present attempt, until it is answered
   OrchestratorStream<v1::RouterMessages, v1::OrchestratorRouterMessages> stream_;
   DrainOrders drain_orders_;
 };

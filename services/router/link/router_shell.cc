@@ -33,10 +33,10 @@ scheduler::RouterConfig ConfigOf(const RouterShellOptions& options) {
 
 RouterShell::RouterShell(const RouterShellOptions& options)
     : CoreShell(options.inbox), incarnation_(options.incarnation), config_(ConfigOf(options)) {
-  for (const std::string& address : options.orchestrators) {
+  links_.reserve(options.orchestrators.size());
+  for (const std::string& cell : options.orchestrators) {
     links_.push_back(std::make_unique<RouterLink>(
-        incarnation_, &calls_, &loop_,
-        RouterLink::Orchestrator{links_.size(), address, channels_.Get(address)},
+        incarnation_, &calls_, &loop_, &channels_, RouterLink::Cell{links_.size(), cell},
         [this](scheduler::RouterEvent event) { TakeFromLink(std::move(event)); }));
   }
 }

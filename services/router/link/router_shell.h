@@ -40,8 +40,8 @@ class RequestListener {
 
 struct RouterShellOptions {
   scheduler::RouterConfig core;  // its `cells` is set by the shell
-  // host:port of each cell's, at least one; in the same order at all routers, so that they agree
-  // where a key's requests go.
+  // Of each cell, as CellOrchestrators takes them; at least one cell. In the same order at all
+  // routers, so that they agree where a key's requests go.
   std::vector<std::string> orchestrators;
   uint64_t incarnation = 1;  // random, not 0
   size_t inbox = kInboxMax;
@@ -121,7 +121,7 @@ class RouterShell : public CoreShell<RouterShell, scheduler::RouterCore, schedul
   void On(const scheduler::End& effect);
   void On(const scheduler::RequestAccepted& effect);
   void On(scheduler::OpenLink& effect);
-  void On(const scheduler::CloseLink& effect) { links_[effect.cell]->Close(); }
+  void On(const scheduler::CloseLink& effect) { links_[effect.cell]->CloseSilent(); }
   void On(scheduler::SendRouterReport& effect);
   void On(const scheduler::SendRouterGoodbye& effect);
   void On(const scheduler::RouterHasLeft& effect) { left_.set_value(); }

@@ -9,6 +9,7 @@
 #include "proto/orchestrator.grpc.pb.h"
 #include "services/codec/answer.h"
 #include "services/codec/durations.h"
+#include "services/shell/loop.h"
 
 namespace skein::services {
 namespace {
@@ -26,9 +27,10 @@ ModelLoad LoadOf(const v1::ModelStatus& model) {
 
 }  // namespace
 
-CellWatch::CellWatch(Channels* channels, std::string orchestrator)
+CellWatch::CellWatch(Channels* channels, std::string cell)
     : channels_(channels),
-      orchestrator_(std::move(orchestrator)),
+      cell_(std::move(cell)),
+      orchestrators_(cell_),
       last_(absl::UnavailableError("the orchestrator has not answered yet")),
       thread_([this] { Run(); }) {}
 
@@ -51,13 +53,27 @@ void CellWatch::Run() {
   }
 }
 
+grpc::Status CellWatch::AskLeader(v1::ListModelsResponse* response) {
+  orchestrators_.BeginRound();
+  for (;;) {
+    const std::string orchestrator = orchestrators_.Current();
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + kTimeout);
+    v1::Orchestrator::Stub stub(channels_->Get(orchestrator));
+    grpc::Status status = stub.ListModels(&context, {}, response);
+    if (!IsTransportFailure(status) && !LeaderOf(FromGrpc(status, "orchestrator")).has_value()) {
+      return status;
+    }
+    if (!orchestrators_.Failed(orchestrator, FromGrpc(status, "orchestrator"), MonotonicUs())) {
+      return status;
+    }
+  }
+}
+
 void CellWatch::Ask() {
   const auto asked = std::chrono::steady_clock::now();
-  grpc::ClientContext context;
-  context.set_deadline(std::chrono::system_clock::now() + kTimeout);
-  v1::Orchestrator::Stub stub(channels_->Get(orchestrator_));
   v1::ListModelsResponse response;
-  const grpc::Status status = stub.ListModels(&context, {}, &response);
+  const grpc::Status status = AskLeader(&response);
   std::map<std::string, Live> live;
   for (const v1::ModelStatus& model : response.models()) {
     live[model.model()] = {model.prefill_instances(), model.decode_instances(),
@@ -65,7 +81,7 @@ void CellWatch::Ask() {
   }
   std::lock_guard<std::mutex> lock(mutex_);
   last_ = FromGrpc(status, "orchestrator");
-  if (IsTransportFailure(status)) return;
+  if (IsTransportFailure(status) || LeaderOf(last_).has_value()) return;
   good_until_ = {};  // it has answered: that it serves nothing now, as when it drains
   if (!status.ok()) return;
   const absl::StatusOr<int64_t> lease_us =
@@ -80,7 +96,7 @@ void CellWatch::Ask() {
 
 absl::Status CellWatch::Reached() const {
   if (last_.ok() || std::chrono::steady_clock::now() < good_until_) return absl::OkStatus();
-  return absl::UnavailableError(absl::StrCat("orchestrator ", orchestrator_, ": ", last_.message(),
+  return absl::UnavailableError(absl::StrCat("orchestrator ", cell_, ": ", last_.message(),
                                              ". Start it, or correct --orchestrator."));
 }
 
@@ -115,11 +131,12 @@ ModelLoad CellWatch::Load(const std::string& model) const {
   return it == live_.end() ? ModelLoad{} : it->second.load;
 }
 
-ModelWatch::ModelWatch(Channels* channels, const std::vector<std::string>& orchestrators,
+ModelWatch::ModelWatch(Channels* channels, const std::vector<std::string>& cells,
                        std::vector<std::string> models)
     : models_(std::move(models)) {
-  for (const std::string& orchestrator : orchestrators) {
-    cells_.push_back(std::make_unique<CellWatch>(channels, orchestrator));
+  cells_.reserve(cells.size());
+  for (const std::string& cell : cells) {
+    cells_.push_back(std::make_unique<CellWatch>(channels, cell));
   }
 }
 
@@ -139,7 +156,7 @@ absl::Status ModelWatch::Ready(const std::string& model) const {
     const absl::Status status = cell->Ready(model);
     if (status.ok()) return status;
     absl::StrAppend(&missing, missing.empty() ? "" : " ");
-    if (cells_.size() > 1) absl::StrAppend(&missing, "In the cell of ", cell->orchestrator(), ": ");
+    if (cells_.size() > 1) absl::StrAppend(&missing, "In the cell of ", cell->cell(), ": ");
     absl::StrAppend(&missing, status.message());
   }
   return absl::UnavailableError(missing);

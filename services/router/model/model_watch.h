@@ -13,6 +13,8 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "proto/orchestrator.pb.h"
+#include "services/orchestrator_link/cell_orchestrators.h"
 #include "services/rpc/rpc.h"
 
 namespace skein::services {
@@ -26,11 +28,11 @@ struct ModelLoad {
   int64_t kv_block_tokens = 0;  // tokens per block
 };
 
-// What one orchestrator says.
+// What the orchestrator of one cell says; of several, the one that leads.
 class CellWatch {
  public:
-  // `channels` outlives the watch.
-  CellWatch(Channels* channels, std::string orchestrator);
+  // `channels` outlives the watch. `cell`: as CellOrchestrators takes it.
+  CellWatch(Channels* channels, std::string cell);
   ~CellWatch();
 
   // OK when the model has a prefill and a decode instance, as the orchestrator said at most a lease
@@ -42,7 +44,7 @@ class CellWatch {
   int64_t MaxPositions(const std::string& model) const;
   // Zeros when not known.
   ModelLoad Load(const std::string& model) const;
-  const std::string& orchestrator() const { return orchestrator_; }
+  const std::string& cell() const { return cell_; }
 
  private:
   struct Live {
@@ -54,11 +56,13 @@ class CellWatch {
 
   void Run();
   void Ask();
+  grpc::Status AskLeader(v1::ListModelsResponse* response);
   absl::Status Reached() const;                           // holds mutex_
   std::string MissingOf(const std::string& model) const;  // holds mutex_; "" when it is ready
 
   Channels* const channels_;
-  const std::string orchestrator_;
+  const std::string cell_;
+  CellOrchestrators orchestrators_;  // on the watch's thread
   mutable std::mutex mutex_;
   std::condition_variable stop_;
   bool stopping_ = false;                             // guarded by mutex_
@@ -70,9 +74,9 @@ class CellWatch {
 
 class ModelWatch {
  public:
-  // `channels` outlives the watch. `orchestrators`: one at least. `models`: what this router is
-  // configured to serve.
-  ModelWatch(Channels* channels, const std::vector<std::string>& orchestrators,
+  // `channels` outlives the watch. `cells`: one at least, each as CellOrchestrators takes it.
+  // `models`: what this router is configured to serve.
+  ModelWatch(Channels* channels, const std::vector<std::string>& cells,
              std::vector<std::string> models);
 
   // OK when each model can be served by one cell at least. Any thread.

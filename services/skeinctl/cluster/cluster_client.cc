@@ -1,14 +1,27 @@
 #include "services/skeinctl/cluster/cluster_client.h"
 
+#include <algorithm>
 #include <chrono>
+#include <thread>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "services/shell/loop.h"
 
 namespace skein::services {
 namespace {
 
-constexpr auto kTimeout = std::chrono::seconds(5);
+constexpr std::chrono::milliseconds kTimeout{5000};
+// Between two rounds over the orchestrators of a cell in which none leads yet.
+constexpr std::chrono::milliseconds kElection{100};
+// An orchestrator that does not answer is given up so soon where there is another one.
+constexpr std::chrono::milliseconds kOneOfSeveral{1500};
+
+// The longest time for one call to one orchestrator of the cell.
+std::chrono::milliseconds OnceOf(const std::string& cell) {
+  return absl::StrContains(cell, '+') ? kOneOfSeveral : kTimeout;
+}
 
 }  // namespace
 
@@ -25,20 +38,48 @@ absl::StatusOr<std::string> FindOrchestrator(const std::string& flag,
 }
 
 ClusterClient::ClusterClient(std::string orchestrator)
-    : orchestrator_(std::move(orchestrator)),
-      stub_(v1::Orchestrator::NewStub(channels_.Get(orchestrator_))) {}
+    : orchestrator_(std::move(orchestrator)), orchestrators_(orchestrator_) {}
 
 template <typename Method, typename Request, typename Response>
-grpc::Status ClusterClient::CallWithin(std::chrono::milliseconds time, Method method,
-                                       const Request& request, Response* response) {
+grpc::Status ClusterClient::CallOnce(const std::string& orchestrator,
+                                     std::chrono::milliseconds time, Method method,
+                                     const Request& request, Response* response) {
   grpc::ClientContext context;
   context.set_deadline(std::chrono::system_clock::now() + time);
-  return (stub_.get()->*method)(&context, request, response);
+  const auto stub = v1::Orchestrator::NewStub(channels_.Get(orchestrator));
+  return (stub.get()->*method)(&context, request, response);
+}
+
+// Every order may be given twice, so one that may have been carried out is given to the next
+// orchestrator, too.
+template <typename Method, typename Request, typename Response>
+grpc::Status ClusterClient::CallWithin(std::chrono::milliseconds time,
+                                       std::chrono::milliseconds once, Method method,
+                                       const Request& request, Response* response) {
+  using Clock = std::chrono::steady_clock;
+  const auto end = Clock::now() + time;
+  for (;;) {
+    orchestrators_.BeginRound();
+    for (bool another = true; another;) {
+      const std::string orchestrator = orchestrators_.Current();
+      const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(end - Clock::now());
+      const grpc::Status status =
+          CallOnce(orchestrator, std::min(once, left), method, request, response);
+      const absl::Status told = FromGrpc(status, "orchestrator");
+      const bool stands_by = LeaderOf(told).has_value();
+      if (!stands_by && !IsTransportFailure(status)) return status;
+      another = orchestrators_.Failed(orchestrator, told, MonotonicUs());
+      if (!another && !stands_by) return status;
+      if (Clock::now() + kElection > end) return status;
+    }
+    std::this_thread::sleep_for(kElection);
+  }
 }
 
 template <typename Method, typename Request, typename Response>
 absl::Status ClusterClient::Call(Method method, const Request& request, Response* response) {
-  const grpc::Status status = CallWithin(kTimeout, method, request, response);
+  const grpc::Status status =
+      CallWithin(kTimeout, OnceOf(orchestrator_), method, request, response);
   if (status.ok()) return absl::OkStatus();
   const auto code = static_cast<absl::StatusCode>(status.error_code());
   const bool silent =
@@ -92,7 +133,7 @@ absl::StatusOr<v1::ChangeFormationResponse> ClusterClient::ChangeFormation(
     const v1::ChangeFormationRequest& request, std::chrono::milliseconds wait) {
   v1::ChangeFormationResponse response;
   const grpc::Status status =
-      CallWithin(wait, &v1::Orchestrator::Stub::ChangeFormation, request, &response);
+      CallWithin(wait, wait, &v1::Orchestrator::Stub::ChangeFormation, request, &response);
   if (status.ok()) return response;
   const auto code = static_cast<absl::StatusCode>(status.error_code());
   if (code == absl::StatusCode::kUnavailable) return Silent(status);
@@ -104,8 +145,10 @@ absl::StatusOr<v1::ChangeFormationResponse> ClusterClient::ChangeFormation(
 }
 
 void RegisterCluster(std::string* target, FlagSet* set) {
-  set->String(target, "orchestrator", "Address of the orchestrator.")
-      .Value("HOST:PORT")
+  set->String(target, "orchestrator",
+              "Address of the orchestrator; or of several, of which one leads and the others stand "
+              "by, joined by '+'.")
+      .Value("HOST:PORT[+...]")
       .Environment("SKEIN_ORCHESTRATOR")  // shared with the services
       .Default("the cluster that deploy/local/up started on this machine");
 }

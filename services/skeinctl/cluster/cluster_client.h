@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "proto/orchestrator.grpc.pb.h"
 #include "services/flags/flags.h"
+#include "services/orchestrator_link/cell_orchestrators.h"
 #include "services/rpc/rpc.h"
 #include "services/skeinctl/cluster/local_cluster.h"
 #include "services/skeinctl/exit_codes.h"
@@ -23,6 +24,8 @@ absl::StatusOr<std::string> FindOrchestrator(const std::string& flag,
 
 class ClusterClient {
  public:
+  // `orchestrator`: as CellOrchestrators takes it. Of several, the one that leads is asked. While
+  // none does, a call waits for it, as long as it may take.
   explicit ClusterClient(std::string orchestrator);
 
   const std::string& orchestrator() const { return orchestrator_; }
@@ -41,13 +44,16 @@ class ClusterClient {
   template <typename Method, typename Request, typename Response>
   absl::Status Call(Method method, const Request& request, Response* response);
   template <typename Method, typename Request, typename Response>
-  grpc::Status CallWithin(std::chrono::milliseconds time, Method method, const Request& request,
-                          Response* response);
+  grpc::Status CallWithin(std::chrono::milliseconds time, std::chrono::milliseconds once,
+                          Method method, const Request& request, Response* response);
+  template <typename Method, typename Request, typename Response>
+  grpc::Status CallOnce(const std::string& orchestrator, std::chrono::milliseconds time,
+                        Method method, const Request& request, Response* response);
   absl::Status Silent(const grpc::Status& status) const;
 
   const std::string orchestrator_;
   Channels channels_;
-  std::unique_ptr<v1::Orchestrator::Stub> stub_;
+  CellOrchestrators orchestrators_;
 };
 
 // Registers --orchestrator for commands that use FindOrchestrator. *target is empty.

@@ -4,6 +4,7 @@
 
 #include <cerrno>
 #include <filesystem>
+#include <optional>
 
 #include "absl/strings/str_cat.h"
 #include "nlohmann/json.hpp"
@@ -78,13 +79,16 @@ absl::StatusOr<LocalCluster> ReadLocalCluster(const Environment& environment) {
 absl::StatusOr<LocalCluster> FindLocalCluster(const Environment& environment) {
   auto cluster = ReadLocalCluster(environment);
   if (!cluster.ok()) return cluster.status();
+  std::optional<int64_t> gone;
   for (const LocalProcess& process : cluster->processes) {
-    if (process.role != "orchestrator" || IsRunning(process.pid)) continue;
-    return absl::UnavailableError(absl::StrCat("the cluster of ", LocalClusterPath(environment),
-                                               " is not running: its orchestrator, pid ",
-                                               process.pid, ", is gone"));
+    if (process.role != "orchestrator") continue;
+    if (IsRunning(process.pid)) return cluster;
+    gone = process.pid;
   }
-  return cluster;
+  if (!gone.has_value()) return cluster;
+  return absl::UnavailableError(absl::StrCat("the cluster of ", LocalClusterPath(environment),
+                                             " is not running: its orchestrator, pid ", *gone,
+                                             ", is gone"));
 }
 
 }  // namespace skein::services

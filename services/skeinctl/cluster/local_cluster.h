@@ -20,7 +20,7 @@ struct LocalProcess {
 };
 
 struct LocalCluster {
-  std::string orchestrator;  // host:port
+  std::string orchestrator;  // host:port, or several as CellOrchestrators takes them
   std::string url;           // of the router
   std::string run_dir;
   std::vector<LocalProcess> processes;
@@ -37,7 +37,7 @@ absl::StatusOr<LocalCluster> ParseLocalCluster(const std::string& text);
 
 // NOT_FOUND: no such file. FAILED_PRECONDITION: the file is malformed.
 absl::StatusOr<LocalCluster> ReadLocalCluster(const Environment& environment);
-// The same; FAILED_PRECONDITION also when its orchestrator is not running.
+// The same; UNAVAILABLE when none of its orchestrators is running.
 absl::StatusOr<LocalCluster> FindLocalCluster(const Environment& environment);
 
 }  // namespace skein::services

@@ -8,6 +8,7 @@
 #include "absl/strings/strip.h"
 #include "services/admin/model_wait.h"
 #include "services/base/process.h"
+#include "services/orchestrator_link/cell_orchestrators.h"
 
 namespace skein::services {
 namespace {
@@ -43,8 +44,17 @@ void RegisterModel(WorkerOptions* options, FlagSet* flags) {
 
 void RegisterAddresses(WorkerOptions* options, FlagSet* flags) {
   flags->Group("Addresses");
-  flags->String(&options->orchestrator, "orchestrator", "Address of the orchestrator.")
-      .Value("HOST:PORT");
+  flags
+      ->String(&options->orchestrator, "orchestrator",
+               "Address of the orchestrator; or of several, of which one leads and the others "
+               "stand by, joined by '+'.")
+      .Value("HOST:PORT[+...]");
+  flags->Check([options] {
+    const absl::Status cell = ParseCell(options->orchestrator).status();
+    if (cell.ok()) return cell;
+    return absl::InvalidArgumentError(
+        absl::StrCat("--orchestrator: ", std::string(cell.message())));
+  });
   flags->String(&options->host, "host", "Address to listen on.").Value("ADDRESS");
   flags
       ->String(&options->advertise, "advertise",
