@@ -37,6 +37,7 @@ struct RouterSnapshot {
   uint64_t moved_refused = 0;  // to another cell, since theirs refused them
   uint64_t moved_lost = 0;     // since theirs was lost
   uint64_t resumes = 0;        // attempts that were lost, and followed by another one
+  uint64_t reattached = 0;     // streams with tokens that went on at their instance after a break
   std::vector<bool> ready;     // by cell
   struct OfModel {
     int64_t queued = 0, submitted = 0, streaming = 0;

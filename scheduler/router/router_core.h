@@ -28,6 +28,9 @@
 // same answer. attempt_losses.h says when, and when no more. A request that fails by itself
 // (INVALID_ARGUMENT, INTERNAL), or that its orchestrator condemns, is not tried again.
 //
+// Before that, the client of token streams (token_stream_client.h) attaches again to an instance
+// whose stream broke. What it asks for again is compared here with what was delivered.
+//
 // While no cell can take a request, it waits: at most orchestrator_wait_us, and not beyond its
 // deadline. So does a request whose cell is neither ready nor lost. The next stream to a cell
 // begins with the list of the requests that the router has there. Those that its orchestrator does
@@ -38,7 +41,8 @@
 // Invariants, by number (CheckInvariants names them):
 //   1. running <= max_streams, queued <= max_queued; nothing is queued while a stream is free.
 //   2. Delivered token indices are 0, 1, 2 …, over all attempts; a gap or a repetition ends the
-//      request with INTERNAL and is counted.
+//      request with INTERNAL and is counted. So does a token that comes again after a break of its
+//      stream, and differs.
 //   3. Each request ends exactly once; nothing is delivered after.
 //   4. The snapshot counts the requests there are, by state.
 //   5. Every request has its deadline. It waits for an orchestrator, with a time limit of its own,
@@ -141,6 +145,7 @@ class RouterCore {
   void LoseAttempt(Request& request, FinishReason reason, absl::Status status);
   void Resume(Request& request, FinishReason reason, absl::Status status);
   void BeginAttempt(Request& request);
+  void TakeAgain(Request& request, const TokenReceived& event);
   void FailIndex(Request& request, const std::string& what);
   void Finish(Request& request, FinishReason reason, absl::Status status, int32_t stop_token = -1,
               std::string prompt_logprobs = {}, bool client_gone = false);  // erases it
