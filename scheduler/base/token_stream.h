@@ -31,11 +31,17 @@ struct AttachTokens {
   std::string traceparent;
   // The request was announced there; whether it has got blocks is not known. Held until it has.
   bool ahead = false;
+  // How many tokens the router has. Set: it attaches again when the stream breaks. Above 0, the
+  // last of these is sent once more, and then those that follow.
+  std::optional<int64_t> from_index = {};
+  Incarnation decode = {};    // the process that is meant; zero: any
+  TokenStreamId stream = {};  // as its router numbers it
 };
 struct CreditTokens {
   RequestId id;
   Epoch epoch;
   int64_t more = 0;
+  int64_t received = 0;  // tokens that the router has
 };
 struct DetachTokens {
   RequestId id;

@@ -63,7 +63,7 @@ struct ClientRequest {
   std::string decode_endpoint;  // of the stream that was attached ahead
   int64_t delivered = 0;
   int64_t delivered_before = 0;  // of these, by attempts before this one
-  std::vector<int32_t> sent;     // the tokens delivered
+  std::vector<int32_t> sent;     // the tokens delivered, by all attempts
   AttemptLosses losses;
   TimeUs arrived_us = 0;
   TimeUs submitted_us = 0;

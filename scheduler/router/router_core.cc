@@ -289,15 +289,31 @@ void RouterCore::On(const TokenReceived& event) {
   Request* request = requests_.FindStream(event.id, event.epoch);
   if (request == nullptr) return;
   if (request->state == State::kAhead) Place(*request, request->epoch, request->decode);
+  if (event.again) return TakeAgain(*request, event);
   if (event.index != request->DeliveredNow()) {
     return FailIndex(*request, absl::StrCat("token ", event.index, " arrived, but token ",
                                             request->DeliveredNow(), " was expected"));
   }
   if (request->DeliveredNow() == 0) request->first_token_us = now_;
   if (event.times.has_value() && request->delivered == 0) request->times.prefill = event.times;
-  if (config_.head_of_attempt != nullptr) request->sent.push_back(event.token);
+  request->sent.push_back(event.token);
   effects_.push_back(DeliverToken{request->asked->id, request->delivered++, event.token,
                                   event.payload, event.prompt_logprobs});
+}
+
+void RouterCore::TakeAgain(Request& request, const TokenReceived& event) {
+  if (event.index < 0 || event.index >= request.DeliveredNow()) {
+    return FailIndex(request, absl::StrCat("token ", event.index, " came again, but only ",
+                                           request.DeliveredNow(), " were received"));
+  }
+  const int64_t place = request.delivered_before + event.index;
+  if (request.sent[static_cast<size_t>(place)] != event.token) {
+    return FailIndex(request,
+                     absl::StrCat("token ", event.index,
+                                  " came again after its stream broke, and is another one"));
+  }
+  ++snapshot_.reattached;
+  ++snapshot_.version;
 }
 
 void RouterCore::On(const FinishedReceived& event) {
@@ -321,8 +337,9 @@ void RouterCore::On(const FinishedReceived& event) {
   }
   absl::Status status = event.status;
   if (!complete && status.ok()) status = absl::InternalError("the decode instance gave no reason");
-  // The process at that address is another one, which knows nothing of the request.
-  if (absl::IsNotFound(status)) status = absl::UnavailableError(status.message());
+  // The process at that address is another one, or keeps the request no more after a break.
+  const bool unknown = absl::IsNotFound(status) || absl::IsAlreadyExists(status);
+  if (unknown) status = absl::UnavailableError(status.message());
   if (!complete) return Lose(*request, event.reason, std::move(status));
   if (event.times.has_value() && request->delivered == 0) request->times.prefill = event.times;
   Finish(*request, event.reason, std::move(status), event.stop_token, event.prompt_logprobs);

@@ -28,6 +28,9 @@
 // same answer. attempt_losses.h says when, and when no more. A request that fails by itself
 // (INVALID_ARGUMENT, INTERNAL), or that its orchestrator condemns, is not tried again.
 //
+// Before that, the client of token streams (token_stream_client.h) attaches again to an instance
+// whose stream broke. What it asks for again is compared here with what was delivered.
+//
 // Moving. A decode instance that drains asks for it, stream by stream, where others have room. Then
 // the attempt is given up by choice, which is no loss of the request, and the next one begins at
 // once. The old stream is not kept until the new one has its first token: whenever the client is
@@ -45,7 +48,8 @@
 // Invariants, by number (CheckInvariants names them):
 //   1. running <= max_streams, queued <= max_queued; nothing is queued while a stream is free.
 //   2. Delivered token indices are 0, 1, 2 …, over all attempts; a gap or a repetition ends the
-//      request with INTERNAL and is counted.
+//      request with INTERNAL and is counted. So does a token that comes again after a break of its
+//      stream, and differs.
 //   3. Each request ends exactly once; nothing is delivered after.
 //   4. The snapshot counts the requests there are, by state.
 //   5. Every request has its deadline. It waits for an orchestrator, with a time limit of its own,
@@ -151,6 +155,7 @@ class RouterCore {
   bool MayMove(const Request& request) const;
   void EndAttempt(Request& request, FinishReason reason, absl::Status status);
   void BeginAttempt(Request& request);
+  void TakeAgain(Request& request, const TokenReceived& event);
   void FailIndex(Request& request, const std::string& what);
   void Finish(Request& request, FinishReason reason, absl::Status status, int32_t stop_token = -1,
               std::string prompt_logprobs = {}, bool client_gone = false);  // erases it

@@ -67,6 +67,7 @@ struct TokenReceived {
   std::string payload;
   std::string prompt_logprobs;
   std::optional<PrefillTimes> times = {};  // with index 0
+  bool again = false;                      // it came before, on a stream that broke
 };
 struct FinishedReceived {
   RequestId id;

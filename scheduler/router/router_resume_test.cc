@@ -4,6 +4,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_join.h"
@@ -98,6 +99,39 @@ TEST_F(RouterResumeTest, ALostStreamGoesOnBehindWhatItsClientHas) {
   EXPECT_EQ(end.prompt_tokens, 3);
   EXPECT_EQ(Of<SendRouterEnd>(ended).at(0).end.output_tokens, 2) << "of this attempt";
   EXPECT_EQ(core_.Snapshot().resumes, 1u);
+}
+
+// Its instance lives, and only the stream broke: the token that the client of token streams asked
+// for again is compared, and dropped.
+TEST_F(RouterResumeTest, ATokenThatComesAgainIsNotDelivered) {
+  const auto again = [this](RequestId id, int64_t index, int32_t token) {
+    return Do(TokenReceived{id, {5}, index, token, "", "prompt", {}, /*again=*/true});
+  };
+  Place(1);
+  TokenOf(first_, 0, 10);
+  TokenOf(first_, 1, 11);
+  EXPECT_TRUE(again(first_, 1, 11).empty());
+  EXPECT_EQ(Of<DeliverToken>(TokenOf(first_, 2, 12)).at(0).index, 2);
+  EXPECT_EQ(core_.Snapshot().reattached, 1u);
+  Lose(first_);
+  PlaceAttempt(first_.Attempt(1));
+  EXPECT_EQ(Of<DeliverToken>(TokenOf(first_.Attempt(1), 0, 13)).at(0).index, 3);
+  EXPECT_TRUE(again(first_.Attempt(1), 0, 13).empty()) << "by the indices of this attempt";
+  EXPECT_EQ(core_.Snapshot().index_errors, 0u);
+}
+
+TEST_F(RouterResumeTest, ATokenThatComesAgainAndDiffersEndsTheRequest) {
+  const std::vector<std::pair<int64_t, int32_t>> wrong = {{1, 12}, {0, 11}, {2, 11}, {-1, 11}};
+  for (const auto& [index, token] : wrong) {
+    Place(1);
+    TokenOf(first_, 0, 10);
+    TokenOf(first_, 1, 11);
+    const uint64_t before = core_.Snapshot().index_errors;
+    const auto effects = Do(TokenReceived{first_, {5}, index, token, "", "", {}, /*again=*/true});
+    EXPECT_TRUE(absl::IsInternal(Of<End>(effects).at(0).status));
+    EXPECT_EQ(core_.Snapshot().index_errors, before + 1);
+  }
+  EXPECT_EQ(core_.Snapshot().reattached, 0u);
 }
 
 // Without a latency profile the orchestrator plans nothing anew, and says that the request failed.

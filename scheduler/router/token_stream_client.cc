@@ -1,5 +1,7 @@
 #include "scheduler/router/token_stream_client.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "scheduler/base/plant.h"
 
@@ -10,17 +12,43 @@ void TokenStreamClient::Attach(RequestId id, Epoch epoch, const Source& source,
   if (const auto it = attached_.find(id); it != attached_.end()) Detach(id, it->second.epoch);
   Link& link = LinkTo(source.endpoint, now);
   link.requests.insert(id);
-  attached_[id] = {.epoch = epoch,
-                   .link = &link,
-                   .place = source.place,
-                   .owed = paused ? credit_ : 0,
-                   .paused = paused};
+  Attached& attached = attached_[id];
+  attached = {.epoch = epoch,
+              .link = &link,
+              .place = source.place,
+              .traceparent = std::move(traceparent),
+              .ahead = source.ahead,
+              .paused = paused};
   heard_.Attach(source.place, source.endpoint);
-  link.unsent.attach.push_back(
-      {id, epoch, paused ? 0 : credit_, std::move(traceparent), source.ahead});
+  // It would be applied after the attach. What it acknowledges is forgotten with that, too.
+  std::erase_if(link.unsent.detach, [id, epoch](const DetachTokens& one) {
+    return one.id == id && one.epoch == epoch;
+  });
+  link.unsent.attach.push_back(AttachOf(id, attached));
   if (link.stream != TokenStreamId{}) return MarkReady(link);
   waiting_.Set(source.endpoint, link.open_us);
   OpenDue(now);
+}
+
+// What was in transit on a stream before is not, any more.
+AttachTokens TokenStreamClient::AttachOf(RequestId id, Attached& attached) const {
+  attached.owed = attached.paused ? credit_ : 0;
+  AttachTokens attach{.id = id,
+                      .epoch = attached.epoch,
+                      .credit = credit_ - attached.owed,
+                      .traceparent = attached.traceparent,
+                      .ahead = attached.ahead,
+                      .decode = attached.place.instance};
+  if (reattach_wait_us_ > 0) attach.from_index = attached.received;
+  return attach;
+}
+
+bool TokenStreamClient::AttachAgain(RequestId id, Attached& attached) {
+  if (++attached.breaks > kBreaksMax) return false;
+  attached.again = true;
+  attached.ahead = false;  // what the worker does not know by now is not waited for
+  attached.link->unsent.attach.push_back(AttachOf(id, attached));
+  return true;
 }
 
 // Endpoints without a stream are remembered for their back-off only, until that is over.
@@ -37,9 +65,19 @@ TokenStreamClient::Link& TokenStreamClient::LinkTo(const std::string& endpoint, 
   return link;
 }
 
-void TokenStreamClient::Tick(TimeUs now) {
+std::vector<TokenStreamClient::Lost> TokenStreamClient::Tick(TimeUs now) {
   heard_.Tick(now);
   OpenDue(now);
+  std::vector<Lost> lost;
+  while (const auto endpoint = answers_due_.TakeDue(now)) {
+    for (const RequestId id : links_.at(*endpoint).requests) {
+      const Attached& attached = attached_.at(id);
+      if (attached.again) lost.push_back({id, attached.epoch});
+    }
+  }
+  // The worker may get the attach late.
+  for (const Lost& one : lost) Detach(one.id, one.epoch);
+  return lost;
 }
 
 void TokenStreamClient::OpenDue(TimeUs now) {
@@ -55,7 +93,7 @@ void TokenStreamClient::OpenStream(Link& link) {
 }
 
 TimeUs TokenStreamClient::NextDeadline() const {
-  return std::min(waiting_.Next(), heard_.NextDeadline());
+  return std::min({waiting_.Next(), answers_due_.Next(), heard_.NextDeadline()});
 }
 
 void TokenStreamClient::MarkReady(const Link& link) {
@@ -77,6 +115,10 @@ void TokenStreamClient::Detach(RequestId id, Epoch epoch) {
   if (link.requests.empty()) waiting_.Remove(link.endpoint);
 }
 
+void TokenStreamClient::DetachAll() {
+  while (!attached_.empty()) Detach(attached_.begin()->first, attached_.begin()->second.epoch);
+}
+
 void TokenStreamClient::Forget(std::map<RequestId, Attached>::iterator it) {
   heard_.Detach(it->second.place);
   it->second.link->requests.erase(it->first);
@@ -93,7 +135,8 @@ void TokenStreamClient::SetPaused(RequestId id, bool paused) {
 void TokenStreamClient::Grant(RequestId id, Attached& attached, int64_t at_least) {
   if (attached.paused || attached.owed < at_least) return;
   Link& link = *attached.link;
-  link.unsent.credit.push_back({id, attached.epoch, std::exchange(attached.owed, 0)});
+  link.unsent.credit.push_back(
+      {id, attached.epoch, std::exchange(attached.owed, 0), attached.received});
   MarkReady(link);
 }
 
@@ -101,24 +144,42 @@ void TokenStreamClient::Received(TokenStreamId stream, TimeUs now) {
   const auto from = streams_.find(stream);
   if (from == streams_.end()) return;
   from->second->received = true;
+  answers_due_.Remove(from->second->endpoint);
   heard_.Received(from->second->endpoint, now);
 }
 
-bool TokenStreamClient::Receive(TokenStreamId stream, const SequenceTokens& tokens) {
+TokenStreamClient::Part TokenStreamClient::Receive(TokenStreamId stream,
+                                                   const SequenceTokens& tokens) {
   const auto from = streams_.find(stream);
-  if (from == streams_.end()) return false;
+  if (from == streams_.end()) return {};
   const auto it = attached_.find(tokens.id);
-  if (it == attached_.end()) return false;
-  const bool stale = it->second.epoch != tokens.epoch;
-  if (stale && !SKEIN_PLANT(token_epoch_ignored)) return false;
-  if (it->second.link != from->second) return false;
+  if (it == attached_.end()) return {};
+  Attached& attached = it->second;
+  const bool stale = attached.epoch != tokens.epoch;
+  if (stale && !SKEIN_PLANT(token_epoch_ignored)) return {};
+  if (attached.link != from->second) return {};
+  Part part{.attached = true};
+  const auto count = static_cast<int64_t>(tokens.tokens.size());
+  if (count > 0 && std::exchange(attached.again, false)) {
+    part.repeated = std::min<int64_t>(attached.received, 1);
+  }
   if (tokens.finished.has_value()) {
     Forget(it);
-    return true;
+    AcknowledgeEnd(*from->second, tokens);
+    return part;
   }
-  it->second.owed += static_cast<int64_t>(tokens.tokens.size());
-  Grant(tokens.id, it->second, (credit_ + 1) / 2);
-  return true;
+  if (count > part.repeated) attached.breaks = 0;
+  attached.received += count - part.repeated;
+  attached.owed += count;
+  Grant(tokens.id, attached, (credit_ + 1) / 2);
+  return part;
+}
+
+// The worker keeps what a request ended with until then.
+void TokenStreamClient::AcknowledgeEnd(Link& link, const SequenceTokens& tokens) {
+  if (reattach_wait_us_ == 0) return;
+  link.unsent.detach.push_back({tokens.id, tokens.epoch});
+  if (link.requests.empty() || link.unsent.detach.size() >= kEndsMax) MarkReady(link);
 }
 
 std::vector<TokenStreamClient::Lost> TokenStreamClient::Ended(TokenStreamId stream, TimeUs now) {
@@ -128,18 +189,25 @@ std::vector<TokenStreamClient::Lost> TokenStreamClient::Ended(TokenStreamId stre
   Link& link = *it->second;
   streams_.erase(it);
   ready_.erase(stream);
+  answers_due_.Remove(link.endpoint);
   heard_.Broken(link.endpoint);
-  for (const RequestId id : link.requests) {
-    const auto request = attached_.find(id);
-    heard_.Detach(request->second.place);
-    lost.push_back({id, request->second.epoch});
-    attached_.erase(request);
-  }
-  link.requests.clear();
-  link.unsent = {};
   link.stream = {};
   if (link.received) link.backoff.Succeeded();
   link.open_us = link.received ? now : now + link.backoff.Failed();
+  std::vector<DetachTokens> detach = std::move(link.unsent.detach);
+  link.unsent = {};
+  const bool again = reattach_wait_us_ > 0 && link.received;
+  for (const RequestId id : std::vector<RequestId>(link.requests.begin(), link.requests.end())) {
+    const auto request = attached_.find(id);
+    if (again && AttachAgain(id, request->second)) continue;
+    lost.push_back({id, request->second.epoch});
+    Forget(request);
+  }
+  if (link.requests.empty()) return lost;
+  link.unsent.detach = std::move(detach);
+  waiting_.Set(link.endpoint, link.open_us);
+  answers_due_.Set(link.endpoint, now + reattach_wait_us_);
+  OpenDue(now);
   return lost;
 }
 
@@ -159,7 +227,9 @@ bool TokenStreamClient::HasNext(TokenStreamId stream) const {
 }
 
 TokenStreamRequest TokenStreamClient::Next(TokenStreamId stream) {
-  return std::exchange(streams_.at(stream)->unsent, {});
+  TokenStreamRequest next = std::exchange(streams_.at(stream)->unsent, {});
+  for (AttachTokens& attach : next.attach) attach.stream = stream;
+  return next;
 }
 
 absl::Status TokenStreamClient::CheckInvariants() const {
@@ -170,6 +240,10 @@ absl::Status TokenStreamClient::CheckInvariants() const {
     const bool open = link.stream != TokenStreamId{};
     const bool waits = waiting_.Of(endpoint) == link.open_us;
     waiting += waits;
+    if (!open && answers_due_.Of(endpoint) != kNever) {
+      return absl::InternalError(
+          absl::StrCat("TokenStreamClient: ", endpoint, " has to answer, but has no stream"));
+    }
     if (waits != (!open && !link.requests.empty())) {
       return absl::InternalError(
           absl::StrCat("TokenStreamClient: ", endpoint,

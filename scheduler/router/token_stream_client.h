@@ -6,9 +6,17 @@
 // arrived, half of kCredit at a time, but not while the request is paused. So a client that does
 // not read holds up only its own tokens, at the worker.
 //
-// A stream that ends takes all its requests with it. The next one to that endpoint is opened by the
-// next Attach: at once if anything had come on the last one, else after a pause that doubles from
-// kBackoffMinUs to kBackoffMaxUs.
+// A stream that ends takes all its requests with it, unless they are attached again. The next one
+// to that endpoint is opened by the next Attach: at once if anything had come on the last one, else
+// after a pause that doubles from kBackoffMinUs to kBackoffMaxUs.
+//
+// Attaching again (reattach_wait_us > 0). A stream that broke says nothing about its worker. If
+// anything had come on it, the next one is opened at once, and asks for the rest of each request:
+// the worker holds them for a while (scheduler/worker/token_streams.h). The last token that was
+// received is asked for again, so that the core can compare it. A worker that has gone refuses the
+// connection, or nothing comes on the new stream for reattach_wait_us; a request that the worker
+// does not know, it ends. Then, and when kBreaksMax streams in a row broke without a new token of
+// the request, it is lost.
 //
 // Use: after any call, open the streams of TakeOpens, and for each of TakeReady send Next while
 // HasNext and the transport takes a message. Every stream that was opened is given to Ended once.
@@ -17,9 +25,11 @@
 // orchestrators so, with each hello and report.
 //
 // Invariants (CheckInvariants): every attached request is in the set of its endpoint; an endpoint
-// with requests but no stream has a time at which one is opened; those of HeardInstances.
+// with requests but no stream has a time at which one is opened; one that has to answer has a
+// stream; those of HeardInstances.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <set>
@@ -42,6 +52,11 @@ class TokenStreamClient {
   static constexpr int64_t kCredit = 128;
   static constexpr TimeUs kBackoffMinUs = 50 * kMillisecondUs;
   static constexpr TimeUs kBackoffMaxUs = kSecondUs;
+  // A worker that lives answers within a round trip. Another instance may go on after this.
+  static constexpr TimeUs kReattachWaitUs = 500 * kMillisecondUs;
+  static constexpr int kBreaksMax = 3;
+  // Ends that a busy stream acknowledges with its next message, or when there are so many.
+  static constexpr size_t kEndsMax = 32;
 
   struct Open {
     TokenStreamId stream;
@@ -59,25 +74,34 @@ class TokenStreamClient {
     bool ahead = false;  // it may have no blocks there yet (AttachTokens)
   };
 
-  explicit TokenStreamClient(int64_t credit = kCredit) : credit_(credit) {}
+  // A part of a message that came.
+  struct Part {
+    bool attached = false;  // it is of a request that is attached there: hand it on; else drop it
+    int64_t repeated = 0;   // so many of its first tokens came before, and were asked for again
+  };
+
+  // `reattach_wait_us` 0: nothing is attached again.
+  explicit TokenStreamClient(int64_t credit = kCredit, TimeUs reattach_wait_us = 0)
+      : credit_(credit), reattach_wait_us_(reattach_wait_us) {}
 
   // Asks the decode-worker for a request's tokens. An older epoch of it is detached.
   void Attach(RequestId id, Epoch epoch, const Source& source, std::string traceparent, bool paused,
               TimeUs now);
   // Unknown and ended requests are fine, here and below. Nothing of it is received any more.
   void Detach(RequestId id, Epoch epoch);
+  void DetachAll();
   void SetPaused(RequestId id, bool paused);
 
   // A message came on `stream`. Each of its parts is given to Receive.
   void Received(TokenStreamId stream, TimeUs now);
-  // Part of a message. True: it is of a request that is attached there, hand it on; false: drop it.
   // After its end a request is attached no more.
-  bool Receive(TokenStreamId stream, const SequenceTokens& tokens);
-  // The stream has ended, however. Returns the requests that it had.
+  Part Receive(TokenStreamId stream, const SequenceTokens& tokens);
+  // The stream has ended, however. Returns the requests that are lost with it.
   std::vector<Lost> Ended(TokenStreamId stream, TimeUs now);
 
-  // Opens what is due. REQUIRES that all earlier messages were handled.
-  void Tick(TimeUs now);
+  // Opens what is due. REQUIRES that all earlier messages were handled. Returns the requests that
+  // are lost because their worker did not answer when they were attached again.
+  std::vector<Lost> Tick(TimeUs now);
   TimeUs NextDeadline() const;  // of a Tick; kNever: none
 
   std::vector<Open> TakeOpens();
@@ -104,22 +128,32 @@ class TokenStreamClient {
     Epoch epoch;
     Link* link = nullptr;
     DecodePlace place;
+    std::string traceparent;
+    bool ahead = false;
     int64_t owed = 0;  // credit to grant
     bool paused = false;
+    int64_t received = 0;  // tokens
+    bool again = false;    // attached again, and no token came since
+    int breaks = 0;        // of its streams, since a new token came
   };
 
   Link& LinkTo(const std::string& endpoint, TimeUs now);
   void OpenDue(TimeUs now);
   void OpenStream(Link& link);
+  AttachTokens AttachOf(RequestId id, Attached& attached) const;
+  bool AttachAgain(RequestId id, Attached& attached);  // false: it is lost
   void Forget(std::map<RequestId, Attached>::iterator it);
+  void AcknowledgeEnd(Link& link, const SequenceTokens& tokens);
   void Grant(RequestId id, Attached& attached, int64_t at_least);
   void MarkReady(const Link& link);
 
   const int64_t credit_;
+  const TimeUs reattach_wait_us_;
   uint64_t last_stream_ = 0;
   std::map<std::string, Link> links_;
   std::map<TokenStreamId, Link*> streams_;
-  TimerQueue<std::string> waiting_;  // endpoints with requests and no stream
+  TimerQueue<std::string> waiting_;      // endpoints with requests and no stream
+  TimerQueue<std::string> answers_due_;  // endpoints that were asked again, and have not answered
   std::map<RequestId, Attached> attached_;
   std::vector<Open> opens_;
   std::set<TokenStreamId> ready_;

@@ -36,7 +36,7 @@ class TokenStreamClientTest : public ::testing::Test {
     SequenceTokens sequence{.id = id, .epoch = epoch, .tokens = std::vector<int32_t>(tokens)};
     if (finished) sequence.finished = FinishedTokens{};
     client_.Received(stream, now_);
-    const bool taken = client_.Receive(stream, sequence);
+    const bool taken = client_.Receive(stream, sequence).attached;
     Check();
     return taken;
   }
@@ -240,6 +240,200 @@ TEST_F(TokenStreamClientTest, ASilentInstanceIsHeardNoMore) {
   EXPECT_LE(now_, silent_since_us + silence_us * 5 / 4);
   EXPECT_EQ(client_.NextDeadline(), kNever);
   EXPECT_EQ(client_.attached(), 1u) << "silence alone ends no stream";
+}
+
+// ---- attaching again ----
+
+class ReattachTest : public ::testing::Test {
+ protected:
+  static constexpr TimeUs kWaitUs = 100 * kMillisecondUs;
+
+  void Attach(RequestId id, bool paused = false) {
+    client_.Attach(id, kEpoch, {"a", kPlace, /*ahead=*/true}, "trace", paused, now_);
+    Check();
+  }
+  TokenStreamId Opened() {
+    const auto opens = client_.TakeOpens();
+    EXPECT_EQ(opens.size(), 1u);
+    return opens.empty() ? TokenStreamId{} : opens[0].stream;
+  }
+  TokenStreamRequest Sent(TokenStreamId stream) {
+    TokenStreamRequest request = client_.Next(stream);
+    Check();
+    return request;
+  }
+  TokenStreamClient::Part Receive(TokenStreamId stream, RequestId id, size_t tokens,
+                                  bool finished = false) {
+    SequenceTokens sequence{.id = id, .epoch = kEpoch, .tokens = std::vector<int32_t>(tokens)};
+    if (finished) sequence.finished = FinishedTokens{};
+    client_.Received(stream, now_);
+    const auto part = client_.Receive(stream, sequence);
+    Check();
+    return part;
+  }
+  std::vector<TokenStreamClient::Lost> End(TokenStreamId stream) {
+    auto lost = client_.Ended(stream, now_);
+    Check();
+    return lost;
+  }
+  void Check() {
+    const absl::Status invariants = client_.CheckInvariants();
+    ASSERT_TRUE(invariants.ok()) << invariants;
+  }
+
+  TimeUs now_ = 1000;
+  TokenStreamClient client_{8, kWaitUs};
+};
+
+TEST_F(ReattachTest, ABrokenStreamIsReplacedAtOnceAndAsksForTheRest) {
+  Attach(kFirst);
+  Attach(kSecond);
+  const TokenStreamId stream = Opened();
+  const TokenStreamRequest first = Sent(stream);
+  EXPECT_EQ(first.attach.at(0).from_index, 0) << "the worker is to keep it after a break";
+  EXPECT_EQ(first.attach[0].decode, kPlace.instance);
+  EXPECT_TRUE(first.attach[0].ahead);
+  EXPECT_EQ(Receive(stream, kFirst, 3).repeated, 0);
+  EXPECT_TRUE(End(stream).empty());
+  EXPECT_EQ(client_.attached(), 2u);
+
+  const TokenStreamId next = Opened();
+  EXPECT_EQ(client_.TakeReady(), (std::vector<TokenStreamId>{next}));
+  const TokenStreamRequest again = Sent(next);
+  ASSERT_EQ(again.attach.size(), 2u);
+  EXPECT_TRUE(again.credit.empty());
+  EXPECT_EQ(again.attach[0].from_index, 3);
+  EXPECT_GT(again.attach[0].stream, first.attach[0].stream) << "which may come later";
+  EXPECT_EQ(again.attach[0].credit, 8) << "nothing is in transit any more";
+  EXPECT_FALSE(again.attach[0].ahead);
+  EXPECT_EQ(again.attach[1].from_index, 0);
+  EXPECT_FALSE(Receive(stream, kFirst, 1).attached) << "of the stream that broke";
+
+  const auto part = Receive(next, kFirst, 3);
+  EXPECT_TRUE(part.attached);
+  EXPECT_EQ(part.repeated, 1) << "the last one that was received";
+  EXPECT_EQ(Receive(next, kFirst, 2).repeated, 0);
+  EXPECT_EQ(Sent(next).credit.at(0).received, 7);
+  EXPECT_EQ(Receive(next, kSecond, 1).repeated, 0) << "nothing of it had come";
+  now_ += kWaitUs;
+  EXPECT_TRUE(client_.Tick(now_).empty()) << "the worker has answered";
+}
+
+TEST_F(ReattachTest, AStreamOnWhichNothingCameIsNotTriedAgain) {
+  Attach(kFirst);
+  const TokenStreamId stream = Opened();
+  Sent(stream);
+  Receive(stream, kFirst, 1);
+  EXPECT_TRUE(End(stream).empty());
+  EXPECT_EQ(End(Opened()).size(), 1u) << "the worker has gone";
+  EXPECT_EQ(client_.attached(), 0u);
+  EXPECT_TRUE(client_.TakeOpens().empty());
+}
+
+TEST_F(ReattachTest, AWorkerThatDoesNotAnswerInTimeHasLostTheRequests) {
+  Attach(kFirst);
+  const TokenStreamId stream = Opened();
+  Sent(stream);
+  Receive(stream, kFirst, 1);
+  End(stream);
+  const TokenStreamId next = Opened();
+  EXPECT_EQ(Sent(next).attach.size(), 1u);
+  Attach(kSecond);  // a new one may wait for longer
+  EXPECT_LE(client_.NextDeadline(), now_ + kWaitUs);
+  now_ += kWaitUs - 1;
+  EXPECT_TRUE(client_.Tick(now_).empty());
+  ++now_;
+  const auto lost = client_.Tick(now_);
+  Check();
+  ASSERT_EQ(lost.size(), 1u);
+  EXPECT_EQ(lost[0].id, kFirst);
+  EXPECT_EQ(lost[0].epoch, kEpoch);
+  EXPECT_EQ(client_.attached(), 1u);
+  const TokenStreamRequest request = Sent(next);
+  ASSERT_EQ(request.detach.size(), 1u) << "the worker may get the attach late";
+  EXPECT_EQ(request.detach[0].id, kFirst);
+  EXPECT_EQ(request.attach.size(), 1u);
+}
+
+TEST_F(ReattachTest, StreamsThatBreakWithoutANewTokenAreTriedAFewTimes) {
+  Attach(kFirst);
+  TokenStreamId stream = Opened();
+  Receive(stream, kFirst, 1);
+  for (int i = 0; i < 3 * TokenStreamClient::kBreaksMax; ++i) {
+    ASSERT_TRUE(End(stream).empty());
+    stream = Opened();
+    EXPECT_EQ(Receive(stream, kFirst, 2).repeated, 1);  // a new one each time
+  }
+  for (int i = 0; i < TokenStreamClient::kBreaksMax; ++i) {
+    ASSERT_TRUE(End(stream).empty());
+    stream = Opened();
+    EXPECT_EQ(Receive(stream, kFirst, 1).repeated, 1);
+  }
+  EXPECT_EQ(End(stream).size(), 1u);
+}
+
+TEST_F(ReattachTest, APausedRequestIsAttachedAgainWithoutCredit) {
+  Attach(kFirst);
+  TokenStreamId stream = Opened();
+  Sent(stream);
+  client_.SetPaused(kFirst, true);
+  Receive(stream, kFirst, 8);
+  End(stream);
+  stream = Opened();
+  EXPECT_EQ(Sent(stream).attach.at(0).credit, 0);
+  client_.SetPaused(kFirst, false);
+  EXPECT_EQ(Sent(stream).credit.at(0).more, 8);
+  EXPECT_EQ(Receive(stream, kFirst, 1).repeated, 1);
+}
+
+TEST_F(ReattachTest, EndsAreAcknowledgedWithTheNextMessageOrWhenNothingElseIsAttached) {
+  Attach(kFirst);
+  Attach(kSecond);
+  const TokenStreamId stream = Opened();
+  Sent(stream);
+  client_.TakeReady();
+  Receive(stream, kFirst, 1, /*finished=*/true);
+  EXPECT_TRUE(client_.TakeReady().empty());
+  Receive(stream, kSecond, 1, /*finished=*/true);
+  EXPECT_EQ(client_.TakeReady(), (std::vector<TokenStreamId>{stream}));
+  EXPECT_EQ(Sent(stream).detach.size(), 2u);
+}
+
+TEST_F(ReattachTest, WhatIsAttachedAnewAfterItsEndIsNotDetached) {
+  Attach(kFirst);
+  Attach(kSecond);
+  const TokenStreamId stream = Opened();
+  Sent(stream);
+  Receive(stream, kFirst, 0, /*finished=*/true);  // it was refused
+  Attach(kFirst);
+  const TokenStreamRequest request = Sent(stream);
+  EXPECT_EQ(request.attach.size(), 1u);
+  EXPECT_TRUE(request.detach.empty());
+}
+
+TEST_F(ReattachTest, DetachesThatWereNotSentGoOutOnTheNextStream) {
+  Attach(kFirst);
+  Attach(kSecond);
+  const TokenStreamId stream = Opened();
+  Sent(stream);
+  Receive(stream, kSecond, 1);
+  client_.Detach(kFirst, kEpoch);
+  EXPECT_TRUE(End(stream).empty());
+  const TokenStreamRequest request = Sent(Opened());
+  EXPECT_EQ(request.attach.size(), 1u);
+  ASSERT_EQ(request.detach.size(), 1u);
+  EXPECT_EQ(request.detach[0].id, kFirst);
+}
+
+TEST_F(ReattachTest, ARouterThatEndsDetachesFromAll) {
+  Attach(kFirst);
+  Attach(kSecond);
+  const TokenStreamId stream = Opened();
+  Sent(stream);
+  client_.DetachAll();
+  Check();
+  EXPECT_EQ(client_.attached(), 0u);
+  EXPECT_EQ(Sent(stream).detach.size(), 2u);
 }
 
 }  // namespace

@@ -176,7 +176,7 @@ TEST_F(TokenStreamsTest, UnknownAndOlderOnesAreIgnored) {
   EXPECT_TRUE(Take(kStream, {.attach = {{kFirst, kEpoch, 1, ""}}}).empty()) << "a duplicate";
   EXPECT_TRUE(Take(kStream, {.detach = {{kFirst, {4}}}}).empty());
   EXPECT_TRUE(Take(kOther, {.detach = {{kFirst, kEpoch}}}).empty()) << "another router's";
-  EXPECT_TRUE(streams_.Close({77}).empty());
+  EXPECT_TRUE(streams_.Close({77}, 0).empty());
   Emit(call, 0);
   EXPECT_TRUE(streams_.HasNext(kStream));
 }
@@ -193,7 +193,7 @@ TEST_F(TokenStreamsTest, TheEndOfAStreamEndsItsRequestsAndNoOthers) {
   const CallId first = Attach(kStream, kFirst, 1), second = Attach(kStream, kSecond, 1);
   const CallId other = Attach(kOther, {2, 1}, 1);
   Emit(first, 0);
-  const auto events = streams_.Close(kStream);
+  const auto events = streams_.Close(kStream, 0);
   Check();
   ASSERT_EQ(events.size(), 2u);
   EXPECT_EQ(std::get<DetachCalled>(events[0]).call, first);
@@ -296,6 +296,241 @@ TEST_F(TokenStreamsTest, AStreamWithRequestsOnWhichNothingIsSentGetsEmptyMessage
   Take(kStream, {.detach = {{kFirst, kEpoch}}});
   Take(kOther, {.detach = {{kSecond, kEpoch}}});
   EXPECT_EQ(streams_.NextDeadline(), kNever);
+}
+
+// ---- breaks ----
+
+class TokenStreamsBreakTest : public TokenStreamsTest {
+ protected:
+  static constexpr Incarnation kSelf{41};
+  static constexpr TimeUs kNow = 5 * kSecondUs;
+
+  void SetUp() override { streams_.SetProcess(kSelf); }
+  std::vector<DecodeEvent> AttachFrom(TokenStreamId stream, int64_t from_index, int64_t credit = 10,
+                                      Incarnation process = kSelf) {
+    return Take(stream, {.attach = {{.id = kFirst,
+                                     .epoch = kEpoch,
+                                     .credit = credit,
+                                     .from_index = from_index,
+                                     .decode = process}}});
+  }
+  // A request that its router may ask for again, with so many tokens of it sent.
+  CallId Begin(int64_t tokens, int64_t credit = 10) {
+    const auto events = AttachFrom(kStream, 0, credit);
+    const CallId call = std::get<AttachCalled>(events.at(0)).call;
+    EXPECT_TRUE(streams_.Next(kStream).sequences.empty()) << "the first message is answered";
+    for (int64_t i = 0; i < tokens; ++i) Emit(call, i);
+    if (tokens > 0) {
+      EXPECT_EQ(TokensOf(kStream), Tokens(0, tokens));
+    }
+    return call;
+  }
+  void Break(TokenStreamId stream) {
+    EXPECT_TRUE(streams_.Close(stream, kNow).empty());
+    Check();
+  }
+  // Of the one sequence in the next message.
+  SequenceTokens Sent(TokenStreamId stream) {
+    const TokenBatch batch = streams_.Next(stream);
+    Check();
+    EXPECT_EQ(batch.sequences.size(), 1u);
+    return batch.sequences.empty() ? SequenceTokens() : batch.sequences[0];
+  }
+  std::vector<int32_t> TokensOf(TokenStreamId stream) { return Sent(stream).tokens; }
+  static std::vector<int32_t> Tokens(int64_t from, int64_t to) {
+    std::vector<int32_t> tokens;
+    tokens.reserve(static_cast<size_t>(to - from));
+    for (int64_t i = from; i < to; ++i) tokens.push_back(TokenAt(i));
+    return tokens;
+  }
+  void ExpectUnknown(TokenStreamId stream) {
+    const SequenceTokens refusal = Sent(stream);
+    ASSERT_TRUE(refusal.finished.has_value());
+    EXPECT_TRUE(absl::IsNotFound(refusal.finished->status)) << refusal.finished->status;
+    EXPECT_TRUE(refusal.tokens.empty());
+  }
+};
+
+TEST_F(TokenStreamsBreakTest, ARequestGoesOnOnTheNextStreamBehindWhatItsRouterHas) {
+  const CallId call = Begin(5);
+  Break(kStream);
+  EXPECT_EQ(streams_.held(), 1u);
+  Emit(call, 5);  // the core goes on meanwhile
+  EXPECT_TRUE(streams_.TakeReady().empty());
+  EXPECT_TRUE(AttachFrom(kOther, 3).empty()) << "the core hears of nothing";
+  EXPECT_EQ(streams_.held(), 0u);
+  const SequenceTokens sent = Sent(kOther);
+  EXPECT_EQ(sent.first_index, 2) << "the last one that the router has, to be compared";
+  EXPECT_EQ(sent.tokens, Tokens(2, 6));
+  Emit(call, 6);
+  End(call);
+  const SequenceTokens last = Sent(kOther);
+  EXPECT_EQ(last.tokens, Tokens(6, 7));
+  EXPECT_TRUE(last.finished.has_value());
+  EXPECT_TRUE(streams_.Tick(kNow + TokenStreams::kHoldUs).empty());
+}
+
+TEST_F(TokenStreamsBreakTest, LogprobsComeAgainWithTheirTokens) {
+  const CallId call = Begin(0);
+  streams_.Emit({.call = call,
+                 .index = 0,
+                 .token = 7,
+                 .payload = "p0",
+                 .prompt_logprobs = "prompt",
+                 .times = PrefillTimes{1, 2, 3}});
+  Emit(call, 1, "p1");
+  EXPECT_EQ(Sent(kStream).prompt_logprobs, "prompt");
+  Break(kStream);
+  AttachFrom(kOther, 0);
+  SequenceTokens sent = Sent(kOther);
+  EXPECT_EQ(sent.prompt_logprobs, "prompt") << "its router has nothing";
+  EXPECT_EQ(sent.times, (PrefillTimes{1, 2, 3}));
+  EXPECT_EQ(sent.payloads, (std::vector<std::string>{"p0", "p1"}));
+  Break(kOther);
+  AttachFrom({3}, 2);
+  sent = Sent({3});
+  EXPECT_EQ(sent.first_index, 1);
+  EXPECT_TRUE(sent.prompt_logprobs.empty());
+  EXPECT_EQ(sent.payloads, (std::vector<std::string>{"p1"}));
+}
+
+TEST_F(TokenStreamsBreakTest, WhatIsNotAskedForAgainEndsWhenItsTimeIsOver) {
+  const CallId call = Begin(2);
+  const CallId plain = Attach(kStream, kSecond, 1);
+  const auto closed = streams_.Close(kStream, kNow);
+  ASSERT_EQ(closed.size(), 1u) << "one whose router does not attach again";
+  EXPECT_EQ(std::get<DetachCalled>(closed[0]).call, plain);
+  EXPECT_TRUE(streams_.Tick(kNow + TokenStreams::kHoldUs - 1).empty());
+  EXPECT_LE(streams_.NextDeadline(), kNow + TokenStreams::kHoldUs);
+  const auto events = streams_.Tick(kNow + TokenStreams::kHoldUs);
+  Check();
+  ASSERT_EQ(events.size(), 1u);
+  EXPECT_EQ(std::get<DetachCalled>(events[0]).call, call);
+  EXPECT_EQ(streams_.NextDeadline(), kNever);
+  EXPECT_TRUE(AttachFrom(kOther, 2).empty());
+  ExpectUnknown(kOther);
+  EXPECT_EQ(streams_.sequences(), 0u);
+  static_assert(TokenStreams::kHoldUs < 2 * kSecondUs, "a dead router's blocks are free in 2 s");
+}
+
+TEST_F(TokenStreamsBreakTest, AnotherProcessRefusesAtOnce) {
+  EXPECT_TRUE(AttachFrom(kStream, 3, 10, Incarnation{40}).empty());
+  ExpectUnknown(kStream);
+  EXPECT_TRUE(AttachFrom(kOther, 0, 10, Incarnation{40}).empty());
+  ExpectUnknown(kOther);
+  EXPECT_EQ(streams_.sequences(), 0u);
+}
+
+TEST_F(TokenStreamsBreakTest, TheNewStreamTakesOverFromOneThatIsNotKnownToBeBroken) {
+  const CallId call = Begin(3, /*credit=*/3);
+  Emit(call, 3);  // without credit
+  AttachFrom(kOther, 1, /*credit=*/10);
+  EXPECT_FALSE(streams_.HasNext(kStream));
+  EXPECT_EQ(TokensOf(kOther), Tokens(0, 4));
+  Take(kStream, {.credit = {{kFirst, kEpoch, 5, 3}}, .detach = {{kFirst, kEpoch}}});
+  Break(kStream);
+  EXPECT_EQ(streams_.held(), 0u) << "what comes late on the old one changes nothing";
+  Emit(call, 4);
+  EXPECT_EQ(TokensOf(kOther), Tokens(4, 5));
+}
+
+TEST_F(TokenStreamsBreakTest, AnAttachOfAnOlderStreamThatComesLateTakesNothingOver) {
+  const auto attach = [](uint64_t router_stream) {
+    return TokenStreamRequest{.attach = {{.id = kFirst,
+                                          .epoch = kEpoch,
+                                          .credit = 10,
+                                          .from_index = 0,
+                                          .stream = {router_stream}}}};
+  };
+  const auto events = Take(kOther, attach(8));
+  const CallId call = std::get<AttachCalled>(events.at(0)).call;
+  EXPECT_TRUE(Take(kStream, attach(7)).empty()) << "sent before, and on its way for longer";
+  Break(kStream);
+  EXPECT_EQ(streams_.held(), 0u);
+  Emit(call, 0);
+  EXPECT_EQ(TokensOf(kOther), Tokens(0, 1));
+  Break(kOther);
+  EXPECT_TRUE(Take({3}, attach(9)).empty());
+  EXPECT_EQ(TokensOf({3}), Tokens(0, 1));
+}
+
+TEST_F(TokenStreamsBreakTest, ADetachEndsAHeldRequestAtOnce) {
+  const CallId call = Begin(2);
+  Break(kStream);
+  const auto events = Take(kOther, {.detach = {{kFirst, kEpoch}}});
+  ASSERT_EQ(events.size(), 1u);
+  EXPECT_EQ(std::get<DetachCalled>(events[0]).call, call);
+  EXPECT_EQ(streams_.held(), 0u);
+}
+
+TEST_F(TokenStreamsBreakTest, WhatIsAcknowledgedIsForgottenUpToTheLastToken) {
+  Begin(6);
+  Take(kStream, {.credit = {{kFirst, kEpoch, 4, 4}}});
+  Break(kStream);
+  const auto events = AttachFrom(kOther, 3);  // it has said that it has 4
+  ASSERT_EQ(events.size(), 1u) << "the request is given up";
+  EXPECT_TRUE(std::holds_alternative<DetachCalled>(events[0]));
+  EXPECT_TRUE(absl::IsInternal(Sent(kOther).finished->status));
+
+  const auto begun = Take(kOther, {.attach = {{.id = kSecond, .epoch = kEpoch, .from_index = 0}}});
+  const CallId second = std::get<AttachCalled>(begun.at(0)).call;
+  for (int64_t i = 0; i < 6; ++i) Emit(second, i);
+  Take(kOther, {.credit = {{kSecond, kEpoch, 6, 0}}});
+  EXPECT_EQ(TokensOf(kOther), Tokens(0, 6));
+  Take(kOther, {.credit = {{kSecond, kEpoch, 4, 4}}});
+  Break(kOther);
+  Take({3}, {.attach = {{.id = kSecond, .epoch = kEpoch, .credit = 9, .from_index = 4}}});
+  EXPECT_EQ(TokensOf({3}), Tokens(3, 6));
+}
+
+TEST_F(TokenStreamsBreakTest, MoreTokensThanThereAreCannotHaveBeenReceived) {
+  Begin(2);
+  Break(kStream);
+  EXPECT_EQ(AttachFrom(kOther, 3).size(), 1u);
+  EXPECT_TRUE(absl::IsInternal(Sent(kOther).finished->status));
+  EXPECT_EQ(streams_.sequences(), 0u);
+}
+
+TEST_F(TokenStreamsBreakTest, AnEndIsKeptUntilItIsAcknowledged) {
+  const CallId call = Begin(2);
+  End(call);
+  EXPECT_TRUE(Sent(kStream).finished.has_value());
+  EXPECT_EQ(streams_.sequences(), 0u) << "nothing waits to be sent";
+  Break(kStream);
+  EXPECT_TRUE(AttachFrom(kOther, 1).empty());
+  EXPECT_EQ(streams_.sequences(), 1u);
+  const SequenceTokens sent = Sent(kOther);
+  EXPECT_EQ(sent.tokens, Tokens(0, 2));
+  ASSERT_TRUE(sent.finished.has_value());
+  EXPECT_EQ(sent.finished->output_tokens, 3);
+  EXPECT_TRUE(Take(kOther, {.detach = {{kFirst, kEpoch}}}).empty()) << "the core ended it";
+  Break(kOther);
+  EXPECT_EQ(streams_.held(), 0u);
+}
+
+// A router attached before the request got blocks, and tries again when it hears of the placement.
+TEST_F(TokenStreamsBreakTest, ARefusedRequestIsAskedForAnew) {
+  const CallId call = Begin(0);
+  streams_.End({.call = call,
+                .reason = FinishReason::kError,
+                .status = absl::UnavailableError("no blocks")});
+  EXPECT_TRUE(Sent(kStream).finished.has_value());
+  const auto events = AttachFrom(kStream, 0);  // on the same stream, and not acknowledged
+  ASSERT_EQ(events.size(), 1u);
+  const CallId next = std::get<AttachCalled>(events[0]).call;
+  EXPECT_NE(next, call);
+  Emit(next, 0);
+  EXPECT_EQ(TokensOf(kStream), Tokens(0, 1));
+}
+
+TEST_F(TokenStreamsBreakTest, WithoutATimeNothingIsHeld) {
+  TokenStreams streams(0);
+  std::vector<DecodeEvent> events;
+  ASSERT_TRUE(
+      streams.Take(kStream, {.attach = {{.id = kFirst, .epoch = kEpoch, .from_index = 0}}}, &events)
+          .ok());
+  EXPECT_EQ(streams.Close(kStream, kNow).size(), 1u);
+  EXPECT_EQ(streams.held(), 0u);
 }
 
 }  // namespace

@@ -69,10 +69,16 @@ v1::TokenStreamRequest ToProto(scheduler::TokenStreamRequest request) {
     out.mutable_attach()->rbegin()->set_credit(static_cast<uint64_t>(attach.credit));
     out.mutable_attach()->rbegin()->set_traceparent(std::move(attach.traceparent));
     out.mutable_attach()->rbegin()->set_ahead(attach.ahead);
+    if (attach.from_index.has_value()) {
+      out.mutable_attach()->rbegin()->set_from_index(static_cast<uint64_t>(*attach.from_index));
+    }
+    out.mutable_attach()->rbegin()->set_incarnation(attach.decode.value);
+    out.mutable_attach()->rbegin()->set_stream(attach.stream.value);
   }
   for (const scheduler::CreditTokens& credit : request.credit) {
     *out.add_credit() = WithIdAndEpoch<v1::TokenStreamRequest::Credit>(credit);
     out.mutable_credit()->rbegin()->set_more(static_cast<uint64_t>(credit.more));
+    out.mutable_credit()->rbegin()->set_received(static_cast<uint64_t>(credit.received));
   }
   for (const scheduler::DetachTokens& detach : request.detach) {
     *out.add_detach() = WithIdAndEpoch<v1::TokenStreamRequest::Detach>(detach);
@@ -90,6 +96,12 @@ absl::StatusOr<scheduler::TokenStreamRequest> FromProto(const v1::TokenStreamReq
     to.credit = *credit;
     to.traceparent = attach.traceparent();
     to.ahead = attach.ahead();
+    to.decode = {attach.incarnation()};
+    to.stream = {attach.stream()};
+    if (!attach.has_from_index()) continue;
+    const auto from_index = CountFrom("attach.from_index", attach.from_index());
+    if (!from_index.ok()) return from_index.status();
+    to.from_index = *from_index;
   }
   for (const v1::TokenStreamRequest::Credit& credit : request.credit()) {
     scheduler::CreditTokens& to = out.credit.emplace_back();
@@ -97,6 +109,9 @@ absl::StatusOr<scheduler::TokenStreamRequest> FromProto(const v1::TokenStreamReq
     const auto more = CountFrom("credit.more", credit.more());
     if (!more.ok()) return more.status();
     to.more = *more;
+    const auto received = CountFrom("credit.received", credit.received());
+    if (!received.ok()) return received.status();
+    to.received = *received;
   }
   for (const v1::TokenStreamRequest::Detach& detach : request.detach()) {
     scheduler::DetachTokens& to = out.detach.emplace_back();

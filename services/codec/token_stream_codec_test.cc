@@ -22,16 +22,21 @@ TEST(TokenStreamCodec, ATokenStreamRequestSurvivesBothWays) {
   attach->set_credit(64);
   attach->set_traceparent("00-t");
   attach->set_ahead(true);
+  attach->set_from_index(0);  // present, as no other value says
+  attach->set_incarnation(11);
+  attach->set_stream(4);
   v1::TokenStreamRequest::Credit* credit = request.add_credit();
   *credit->mutable_id() = GoodSpec().id();
   credit->set_epoch(3);
   credit->set_more(32);
+  credit->set_received(40);
   v1::TokenStreamRequest::Detach* detach = request.add_detach();
   *detach->mutable_id() = GoodSpec().id();
   detach->set_epoch(2);
   const auto decoded = FromProto(request);
   ASSERT_TRUE(decoded.ok()) << decoded.status();
   EXPECT_TRUE(MessageDifferencer::Equals(ToProto(*decoded), request));
+  EXPECT_EQ(decoded->attach[0].from_index, 0);
   EXPECT_TRUE(absl::IsInvalidArgument(FromProto(v1::TokenStreamRequest()).status()));
 }
 

@@ -234,6 +234,10 @@ void RouterMetrics::Refresh(const scheduler::RouterSnapshot& snapshot, int64_t n
                   "Of skein_router_resumes_total, times that a choice was moved because its "
                   "decode-worker drains.",
                   {}, snapshot.moves);
+  metrics_->Total(
+      "skein_router_reattached_streams_total",
+      "Times that a choice went on at its decode instance after its token stream broke.", {},
+      snapshot.reattached);
   int64_t ready = 0;
   for (const bool cell : snapshot.ready) ready += cell ? 1 : 0;
   gauge("skein_router_cells", "Orchestrators in --orchestrator.",

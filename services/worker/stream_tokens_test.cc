@@ -1,10 +1,13 @@
 // StreamTokens of a running decode-worker, over real gRPC: credit, detach, break, and what a router
 // may say wrongly.
+#include <algorithm>
 #include <chrono>
 #include <map>
 #include <memory>
 #include <string>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "gtest/gtest.h"
 #include "proto/decode_worker.grpc.pb.h"
@@ -30,6 +33,19 @@ class TokenReader {
     v1::TokenStreamRequest request;
     auto* attach = Named(request.add_attach(), serial);
     attach->set_credit(credit);
+    EXPECT_TRUE(stream_->Write(request));
+  }
+  // As a router that attaches again after a break, and has so many tokens. What comes is compared
+  // from the last one of these on.
+  void AttachFrom(uint64_t serial, uint64_t credit, std::vector<int32_t> received = {},
+                  uint64_t incarnation = 0) {
+    v1::TokenStreamRequest request;
+    auto* attach = Named(request.add_attach(), serial);
+    attach->set_credit(credit);
+    attach->set_from_index(received.size());
+    attach->set_incarnation(incarnation);
+    if (!received.empty()) received.pop_back();
+    tokens[serial] = std::move(received);
     EXPECT_TRUE(stream_->Write(request));
   }
   void Credit(uint64_t serial, uint64_t more) {
@@ -104,6 +120,9 @@ class TokenReader {
 
 class StreamTokens : public ::testing::Test {
  protected:
+  explicit StreamTokens(WorkerEngine engine = testing::EmulatedWorker(8192, 2 * kLong))
+      : worker_(std::move(engine), Config(), 1024) {}
+
   void Run(uint64_t serial, int64_t max_tokens) { worker_.Run(serial, max_tokens); }
 
   scheduler::DecodeSnapshot Look() {
@@ -124,7 +143,13 @@ class StreamTokens : public ::testing::Test {
     return false;
   }
 
-  testing::EmulatedDecodeWorker worker_{testing::EmulatedWorker(8192, 2 * kLong), {}, 1024};
+  static scheduler::DecodeConfig Config() {
+    scheduler::DecodeConfig config;
+    config.membership.identity.incarnation = {5};
+    return config;
+  }
+
+  testing::EmulatedDecodeWorker worker_;
 };
 
 // It leaves although a router does not take the tokens of a request that ended with the engine.
@@ -198,6 +223,82 @@ TEST_F(StreamTokens, TheEndOfTheStreamEndsItsRequestsAndNotThoseOfOthers) {
   EXPECT_EQ(other.tokens[3].size(), 300u);
   EXPECT_TRUE(AwaitIdle());
   EXPECT_LT(Look().output_tokens, 2u * uint64_t{kLong});
+}
+
+TEST_F(StreamTokens, ARouterThatAttachesAgainGetsTheRestOfTheSameTokens) {
+  constexpr int64_t kTokens = 400;
+  TokenReader reference(worker_.stub());
+  Run(1, kTokens);
+  reference.Attach(1, kLong);
+  ASSERT_TRUE(reference.ReadToEndOf(1));
+  Run(2, kTokens);  // the same prompt
+  std::vector<int32_t> received;
+  {
+    TokenReader router(worker_.stub());
+    router.AttachFrom(2, 100);
+    ASSERT_TRUE(router.ReadTokensOf(2, 10));
+    received = router.tokens[2];
+    received.resize(7);  // the rest was lost with the stream
+  }                      // cancels the call
+  TokenReader router(worker_.stub());
+  router.AttachFrom(2, kLong, received);
+  ASSERT_TRUE(router.ReadToEndOf(2));
+  EXPECT_EQ(router.tokens[2], reference.tokens[1]);
+  EXPECT_EQ(router.ends[2].reason(), v1::FINISH_REASON_LENGTH);
+  EXPECT_TRUE(AwaitIdle());
+}
+
+TEST_F(StreamTokens, TheNewStreamTakesOverFromOneThatIsStillOpen) {
+  TokenReader old(worker_.stub()), router(worker_.stub());
+  Run(1, 300);
+  old.AttachFrom(1, 10);
+  ASSERT_TRUE(old.ReadTokensOf(1, 10));
+  const std::vector<int32_t> received = old.tokens[1];
+  router.AttachFrom(1, kLong, received);
+  ASSERT_TRUE(router.ReadToEndOf(1));
+  EXPECT_EQ(router.tokens[1].size(), 300u);
+  EXPECT_TRUE(std::equal(received.begin(), received.end(), router.tokens[1].begin()));
+}
+
+// Whose request would take minutes.
+class SlowStreamTokens : public StreamTokens {
+ protected:
+  static engine::EmulatedOptions Slow() {
+    engine::EmulatedOptions options;
+    options.kv = {{.num_layers = 2,
+                   .kv_heads = 1,
+                   .head_dim = 8,
+                   .block_tokens = 16,
+                   .dtype = engine::DType::kF32},
+                  8192};
+    options.max_positions = 2 * kLong;
+    options.times.decode.step_s = 0.01;
+    return options;
+  }
+  SlowStreamTokens() : StreamTokens(testing::EmulatedWorker(Slow())) {}
+};
+
+TEST_F(SlowStreamTokens, WhatNobodyAttachesToAgainEnds) {
+  Run(1, kLong);
+  {
+    TokenReader router(worker_.stub());
+    router.AttachFrom(1, kLong);
+    ASSERT_TRUE(router.ReadTokensOf(1, 1));
+  }
+  EXPECT_TRUE(AwaitIdle());
+  EXPECT_LT(Look().output_tokens, uint64_t{kLong});
+  TokenReader late(worker_.stub());
+  late.AttachFrom(1, kLong, {1});
+  ASSERT_TRUE(late.ReadToEndOf(1));
+  EXPECT_EQ(late.ends[1].failure().code(), grpc::StatusCode::NOT_FOUND);
+}
+
+TEST_F(StreamTokens, AnAttachThatMeansAnotherProcessIsRefused) {
+  Run(1, 10);
+  TokenReader router(worker_.stub());
+  router.AttachFrom(1, kLong, {}, /*incarnation=*/77);
+  ASSERT_TRUE(router.ReadToEndOf(1));
+  EXPECT_EQ(router.ends[1].failure().code(), grpc::StatusCode::NOT_FOUND);
 }
 
 TEST_F(StreamTokens, AnUnknownOrTakenRequestEndsAloneAtOnce) {

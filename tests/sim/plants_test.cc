@@ -56,16 +56,15 @@ uint64_t WorldsUntilCaught(std::string_view plant) {
 
 TEST_P(PlantsTest, IsCaught) { EXPECT_GT(WorldsUntilCaught(GetParam()), 0u); }
 
-INSTANTIATE_TEST_SUITE_P(Bugs, PlantsTest,
-                         ::testing::Values("quarantine_freed_early", "stale_epoch_accepted",
-                                           "replan_gives_up", "end_lost_over_a_resync",
-                                           "stream_dropped_at_resync", "prompt_starved",
-                                           "one_sequence_fails_its_batch",
-                                           "sampler_index_off_by_one", "penalties_forget",
-                                           "block_of_the_wrong_layout", "token_epoch_ignored",
-                                           "early_message_refused", "refusal_forgets_kv",
-                                           "resume_at_wrong_index", "sent_tokens_forgotten"),
-                         [](const auto& info) { return std::string(info.param); });
+INSTANTIATE_TEST_SUITE_P(
+    Bugs, PlantsTest,
+    ::testing::Values("quarantine_freed_early", "stale_epoch_accepted", "replan_gives_up",
+                      "end_lost_over_a_resync", "stream_dropped_at_resync", "prompt_starved",
+                      "one_sequence_fails_its_batch", "sampler_index_off_by_one",
+                      "penalties_forget", "block_of_the_wrong_layout", "token_epoch_ignored",
+                      "early_message_refused", "refusal_forgets_kv", "resume_at_wrong_index",
+                      "sent_tokens_forgotten", "reattach_at_wrong_index"),
+    [](const auto& info) { return std::string(info.param); });
 
 TEST(NoPlantTest, TheSameSeedsFindNothing) {
   ASSERT_EQ(planted_bug, "");

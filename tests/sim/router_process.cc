@@ -26,7 +26,8 @@ void RouterProcess::OnStart() {
                     .report_spacing_us = 5 * unit_us,
                     .answer_timeout_us = 200 * unit_us,
                     .retry_us = 50 * unit_us};
-  tokens_ = std::make_unique<TokenStreamClient>(kCredit);
+  tokens_ = std::make_unique<TokenStreamClient>(kCredit,
+                                                network_->scenario().Resumes() ? 50 * unit_us : 0);
   tokens_due_us_ = kNever;
   incarnation_ = kRouter + generation() / 2;
   Run(std::make_unique<RouterCore>(config));
@@ -280,7 +281,10 @@ void RouterProcess::ArmTokens() {
   After(std::max<TimeUs>(due - LocalNow(), 1), [this, due] {
     if (tokens_due_us_ != due) return;
     tokens_due_us_ = kNever;
-    tokens_->Tick(LocalNow());
+    for (const TokenStreamClient::Lost& request : tokens_->Tick(LocalNow())) {
+      Dispatch(TokenStreamLost{request.id, request.epoch,
+                               absl::UnavailableError("the decode worker did not answer")});
+    }
     Executed();
   });
 }
@@ -299,12 +303,14 @@ void RouterProcess::OpenTokenStream(const TokenStreamClient::Open& open) {
 void RouterProcess::OnTokenBatch(TokenStreamId stream, const TokenBatch& batch) {
   tokens_->Received(stream, LocalNow());
   for (const SequenceTokens& tokens : batch.sequences) {
-    if (!tokens_->Receive(stream, tokens)) continue;
+    const TokenStreamClient::Part part = tokens_->Receive(stream, tokens);
+    if (!part.attached) continue;
     for (size_t i = 0; i < tokens.tokens.size(); ++i) {
       Dispatch(TokenReceived{tokens.id, tokens.epoch, tokens.first_index + static_cast<int64_t>(i),
                              tokens.tokens[i],
                              tokens.payloads.empty() ? std::string() : tokens.payloads[i],
-                             i == 0 ? tokens.prompt_logprobs : std::string(), tokens.times});
+                             i == 0 ? tokens.prompt_logprobs : std::string(), tokens.times,
+                             /*again=*/static_cast<int64_t>(i) < part.repeated});
     }
     if (!tokens.finished.has_value()) {
       if (tokens.leaving) Dispatch(StreamLeaving{tokens.id, tokens.epoch});

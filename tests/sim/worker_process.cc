@@ -213,11 +213,12 @@ void DecodeProcess::OnStart() {
   StartEngine(Role::kDecode);
   const Scenario& scenario = network_->scenario();
   const TimeUs unit_us = scenario.time_scale * kMillisecondUs;
-  tokens_ = std::make_unique<TokenStreams>();
+  tokens_ = std::make_unique<TokenStreams>(150 * unit_us);
   tokens_due_us_ = kNever;
   DecodeConfig config;
   config.membership = MembershipOf(Role::kDecode, *this, *engine_, unit_us,
                                    /*has_links=*/scenario.formations.has_value());
+  tokens_->SetProcess(config.membership.identity.incarnation);
   config.engine = EngineWatchOf(*engine_, unit_us);
   config.batch = BatchOf(Role::kDecode, scenario);
   config.memory = absl::StrCat(endpoint(), "#", generation());
@@ -275,7 +276,8 @@ void DecodeProcess::OpenTokenStream(std::shared_ptr<Stream> stream, OnBatch batc
 
 void DecodeProcess::CloseTokenStream(TokenStreamId id) {
   token_links_.erase(id);
-  for (const DecodeEvent& event : tokens_->Close(id)) Dispatch(event);
+  for (const DecodeEvent& event : tokens_->Close(id, LocalNow())) Dispatch(event);
+  ArmTokens();  // held requests end in time
 }
 
 void DecodeProcess::TokenRequest(Stream* stream, const TokenStreamRequest& request) {
@@ -310,7 +312,7 @@ void DecodeProcess::ArmTokens() {
   After(std::max<TimeUs>(due - LocalNow(), 1), [this, due] {
     if (tokens_due_us_ != due) return;
     tokens_due_us_ = kNever;
-    tokens_->Tick(LocalNow());
+    for (const DecodeEvent& event : tokens_->Tick(LocalNow())) Dispatch(event);
     Executed();
   });
 }

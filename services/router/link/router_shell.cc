@@ -29,10 +29,18 @@ scheduler::RouterConfig ConfigOf(const RouterShellOptions& options) {
   return config;
 }
 
+// A router that does not resume requests does not attach again, either.
+scheduler::TimeUs ReattachWait(const scheduler::RouterConfig& config) {
+  return config.resume_wait_us > 0 ? scheduler::TokenStreamClient::kReattachWaitUs : 0;
+}
+
 }  // namespace
 
 RouterShell::RouterShell(const RouterShellOptions& options)
-    : CoreShell(options.inbox), incarnation_(options.incarnation), config_(ConfigOf(options)) {
+    : CoreShell(options.inbox),
+      incarnation_(options.incarnation),
+      config_(ConfigOf(options)),
+      tokens_(scheduler::TokenStreamClient::kCredit, ReattachWait(config_)) {
   links_.reserve(options.orchestrators.size());
   for (const std::string& cell : options.orchestrators) {
     links_.push_back(std::make_unique<RouterLink>(
@@ -77,7 +85,11 @@ void RouterShell::OrderDrain(bool drain) {
 }
 
 void RouterShell::Leave() {
-  loop_.RunAndWait([this] { Handle(scheduler::Leave{}); });
+  loop_.RunAndWait([this] {
+    // Workers keep what is attached when a stream breaks, but not what is detached before.
+    tokens_.DetachAll();
+    Handle(scheduler::Leave{});
+  });
   left_.get_future().wait_for(kGoodbyeTimeout);
   loop_.RunAndWait([this] {
     for (const auto& link : links_) link->Leave();
@@ -256,17 +268,19 @@ void RouterShell::OnTokenBatch(scheduler::TokenStreamId stream, const v1::TokenB
   }
   tokens_.Received(stream, MonotonicUs());
   for (scheduler::SequenceTokens& tokens : batch->sequences) {
-    if (tokens_.Receive(stream, tokens)) OnTokens(std::move(tokens));
+    const auto part = tokens_.Receive(stream, tokens);
+    if (part.attached) OnTokens(std::move(tokens), part.repeated);
   }
   SendTokenRequests();  // credit
 }
 
-void RouterShell::OnTokens(scheduler::SequenceTokens tokens) {
+void RouterShell::OnTokens(scheduler::SequenceTokens tokens, int64_t repeated) {
   for (size_t i = 0; i < tokens.tokens.size(); ++i) {
     Queue(scheduler::TokenReceived{
         tokens.id, tokens.epoch, tokens.first_index + static_cast<int64_t>(i), tokens.tokens[i],
         tokens.payloads.empty() ? std::string() : std::move(tokens.payloads[i]),
-        std::exchange(tokens.prompt_logprobs, {}), tokens.times});
+        std::exchange(tokens.prompt_logprobs, {}), tokens.times,
+        /*again=*/static_cast<int64_t>(i) < repeated});
   }
   if (tokens.finished.has_value()) {
     scheduler::FinishedTokens& finished = *tokens.finished;
@@ -280,14 +294,25 @@ void RouterShell::OnTokens(scheduler::SequenceTokens tokens) {
   HandleQueued();
 }
 
+// The core's tick follows, and handles these.
+void RouterShell::TickParts() {
+  for (const auto& request : tokens_.Tick(MonotonicUs())) {
+    Queue(scheduler::TokenStreamLost{
+        request.id, request.epoch,
+        absl::UnavailableError("the token stream broke, and the decode-worker did not answer on "
+                               "the next one in time")});
+  }
+}
+
 // What ended a stream is no answer to any of its requests: each may be tried elsewhere.
 void RouterShell::OnTokenStreamEnded(scheduler::TokenStreamId stream, const absl::Status& status) {
   token_calls_.erase(stream);
   const absl::Status lost =
       absl::UnavailableError(status.ok() ? "the token stream ended early" : status.message());
   for (const auto& request : tokens_.Ended(stream, MonotonicUs())) {
-    Handle(scheduler::TokenStreamLost{request.id, request.epoch, lost});
+    Queue(scheduler::TokenStreamLost{request.id, request.epoch, lost});
   }
+  HandleQueued();
 }
 
 }  // namespace skein::services

@@ -110,7 +110,7 @@ class RouterShell : public CoreShell<RouterShell, scheduler::RouterCore, schedul
   void Decided();  // publishes the snapshot, before a client sees what came of the event
   void Handled() { SendTokenRequests(); }
   int64_t PartsDeadline() const { return tokens_.NextDeadline(); }
-  void TickParts() { tokens_.Tick(MonotonicUs()); }
+  void TickParts();
   absl::Status CheckParts() const { return tokens_.CheckInvariants(); }
   void On(const scheduler::Reject& effect);
   void On(const scheduler::SendSubmit& effect);
@@ -127,7 +127,7 @@ class RouterShell : public CoreShell<RouterShell, scheduler::RouterCore, schedul
   void On(const scheduler::RouterHasLeft& effect) { left_.set_value(); }
   void OpenTokenStream(const scheduler::TokenStreamClient::Open& open);
   void OnTokenBatch(scheduler::TokenStreamId stream, const v1::TokenBatch& message);
-  void OnTokens(scheduler::SequenceTokens tokens);
+  void OnTokens(scheduler::SequenceTokens tokens, int64_t repeated);
   void OnTokenStreamEnded(scheduler::TokenStreamId stream, const absl::Status& status);
   void SendTokenRequests();
   void SendTokenRequests(scheduler::TokenStreamId stream);

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -31,6 +32,7 @@ class Recorder final : public RequestListener {
  public:
   void OnAccepted(scheduler::RequestId) override {}
   void OnToken(const scheduler::DeliverToken& token) override {
+    if (token.index == 0 && at_first) at_first(token.id);
     std::lock_guard lock(mu_);
     in_order_ = in_order_ && token.index == tokens_[token.id] && token.token == token.index;
     ++tokens_[token.id];
@@ -43,6 +45,9 @@ class Recorder final : public RequestListener {
   }
   void OnReject(const scheduler::Reject& reject) override { OnEnd({.id = reject.id}); }
   void OnStop() override {}
+
+  // Runs on the loop, with the first token of each request. Before the first one is submitted.
+  std::function<void(scheduler::RequestId)> at_first;
 
   bool AwaitEnd(scheduler::RequestId id) {
     return Await([this, id] { return ends_.count(id) > 0; });
@@ -83,11 +88,12 @@ class Recorder final : public RequestListener {
 
 class RouterTokenStreams : public ::testing::Test {
  protected:
-  void Start(FakeCluster::ScriptFn script) {
-    cluster_ = std::make_unique<FakeCluster>("m", std::move(script));
+  // `resumes`: the router attaches again where a stream broke, and the worker holds its requests.
+  void Start(FakeCluster::ScriptFn script, bool resumes = false) {
+    cluster_ = std::make_unique<FakeCluster>("m", std::move(script), resumes ? 1 : 0);
     scheduler::RouterConfig core;
     core.replan_wait_us = 1000;  // the fake orchestrator plans nothing anew
-    core.resume_wait_us = 0;
+    core.resume_wait_us = resumes ? scheduler::kSecondUs : 0;
     shell_ = std::make_unique<RouterShell>(RouterShellOptions{core, {cluster_->endpoint()}, 7});
     shell_->Start();
     shell_->Join({});
@@ -185,6 +191,44 @@ TEST_F(RouterTokenStreams, ABreakEndsAllRequestsOfTheStreamAndTheNextAttachOpens
   ASSERT_TRUE(recorder_->AwaitEnd(next));
   EXPECT_TRUE(recorder_->end(next).ok()) << recorder_->end(next);
   EXPECT_EQ(cluster_->token_streams(), 2);
+}
+
+TEST_F(RouterTokenStreams, ARequestGoesOnAtItsWorkerAfterABreak) {
+  Start(AsManyAsAsked(), /*resumes=*/true);
+  // With little of the answers, so that they are not over before the break.
+  recorder_->at_first = [this](scheduler::RequestId id) { shell_->SetPaused(id, true); };
+  const scheduler::RequestId first = Submit(kTokens), second = Submit(kTokens);
+  ASSERT_TRUE(recorder_->AwaitTokens(first, 1));
+  ASSERT_TRUE(recorder_->AwaitTokens(second, 1));
+  cluster_->BreakTokenStreams();
+  ASSERT_TRUE(cluster_->AwaitTokenStreams(2));
+  OnLoop([&] {
+    shell_->SetPaused(first, false);
+    shell_->SetPaused(second, false);
+  });
+  for (const scheduler::RequestId id : {first, second}) {
+    ASSERT_TRUE(recorder_->AwaitEnd(id));
+    EXPECT_TRUE(recorder_->end(id).ok()) << recorder_->end(id);
+    EXPECT_EQ(recorder_->tokens(id), kTokens);
+  }
+  EXPECT_TRUE(recorder_->in_order());
+  EXPECT_EQ(cluster_->specs().size(), 2u) << "nothing was submitted again";
+  EXPECT_EQ(shell_->Snapshot().reattached, 2u);
+  EXPECT_EQ(shell_->Snapshot().resumes, 0u);
+}
+
+TEST_F(RouterTokenStreams, ARouterThatLeavesDetachesFromItsRequests) {
+  Start(
+      [](const v1::RequestSpec&) {
+        Script script = Long(5);
+        script.hold = true;
+        return script;
+      },
+      /*resumes=*/true);
+  const scheduler::RequestId id = Submit(10);
+  ASSERT_TRUE(recorder_->AwaitTokens(id, 5));
+  shell_->Leave();
+  EXPECT_TRUE(cluster_->AwaitEnded(0, 1)) << "the worker would keep what a broken stream had";
 }
 
 TEST_F(RouterTokenStreams, ACancelledRequestIsDetachedAndTheOthersGoOn) {

@@ -41,8 +41,8 @@ Script Says(const std::string& text) {
   return script;
 }
 
-FakeCluster::FakeCluster(std::string model, ScriptFn script)
-    : model_(std::move(model)), script_(std::move(script)) {
+FakeCluster::FakeCluster(std::string model, ScriptFn script, scheduler::TimeUs hold_us)
+    : model_(std::move(model)), script_(std::move(script)), tokens_(hold_us) {
   auto rpc = ServeRpc("127.0.0.1:0", {static_cast<v1::Orchestrator::CallbackService*>(this),
                                       static_cast<v1::DecodeWorker::CallbackService*>(this)});
   if (!rpc.ok()) std::abort();
@@ -93,6 +93,12 @@ int FakeCluster::attached() {
 int FakeCluster::token_streams() {
   std::lock_guard<std::mutex> lock(mutex_);
   return static_cast<int>(token_streams_);
+}
+
+bool FakeCluster::AwaitTokenStreams(int opened) {
+  std::unique_lock<std::mutex> lock(mutex_);
+  return changed_.wait_for(lock, std::chrono::seconds(30),
+                           [&] { return token_streams_ >= static_cast<uint64_t>(opened); });
 }
 
 std::string FakeCluster::token_traceparent() {
@@ -217,6 +223,7 @@ grpc::ServerBidiReactor<v1::TokenStreamRequest, v1::TokenBatch>* FakeCluster::St
     grpc::CallbackServerContext* context) {
   std::lock_guard<std::mutex> lock(mutex_);
   const scheduler::TokenStreamId id{++token_streams_};
+  changed_.notify_all();
   // Hooks run in place, on gRPC's threads.
   auto stream = TokenStream::Make(context, [this](const std::function<void()>& hook) { hook(); });
   token_calls_[id] = stream;
@@ -260,7 +267,7 @@ void FakeCluster::OnTokenRequest(scheduler::TokenStreamId stream,
 
 void FakeCluster::CloseTokenStream(scheduler::TokenStreamId stream) {
   token_calls_.erase(stream);
-  for (const scheduler::DecodeEvent& event : tokens_.Close(stream)) Execute(event);
+  for (const scheduler::DecodeEvent& event : tokens_.Close(stream, /*now=*/0)) Execute(event);
 }
 
 void FakeCluster::Execute(const scheduler::DecodeEvent& event) {

@@ -46,7 +46,9 @@ class FakeCluster final : public v1::Orchestrator::CallbackService,
  public:
   using ScriptFn = std::function<Script(const v1::RequestSpec&)>;
 
-  FakeCluster(std::string model, ScriptFn script);
+  // `hold_us`: how long the decode worker keeps the requests of a stream that broke; it has no
+  // clock, so above 0 it is for ever.
+  FakeCluster(std::string model, ScriptFn script, scheduler::TimeUs hold_us = 0);
   ~FakeCluster();
 
   std::string endpoint() const { return "127.0.0.1:" + std::to_string(rpc_.port); }
@@ -65,6 +67,7 @@ class FakeCluster final : public v1::Orchestrator::CallbackService,
   int attached();
   // Token streams that were opened so far.
   int token_streams();
+  bool AwaitTokenStreams(int opened);
   std::string token_traceparent();  // of the last attach
   // Ends all token streams, as a worker does that stops.
   void BreakTokenStreams();

@@ -36,6 +36,7 @@ void DecodeShell::Start(const scheduler::DecodeConfig& config, std::function<voi
                         std::function<void(const scheduler::EngineFailed&)> engine_failed) {
   StartLink(std::move(drained), std::move(engine_failed));
   last_words_us_ = config.engine.last_words_us;
+  tokens_.SetProcess(config.membership.identity.incarnation);
   runner_ = std::make_unique<EngineRunner>(
       engine_->engine.get(), EngineRunner::Told{.ended = [this](bool idle) { StepEnded(idle); }},
       EngineRunner::Records{.counts = &step_counts_});
@@ -198,7 +199,9 @@ void DecodeShell::OnTokenRequest(scheduler::TokenStreamId stream,
 
 void DecodeShell::CloseTokenStream(scheduler::TokenStreamId stream) {
   token_calls_.erase(stream);
-  for (scheduler::DecodeEvent& event : tokens_.Close(stream)) Queue(std::move(event));
+  for (scheduler::DecodeEvent& event : tokens_.Close(stream, MonotonicUs())) {
+    Queue(std::move(event));
+  }
   HandleQueued();
 }
 
@@ -222,8 +225,8 @@ int64_t DecodeShell::PartsDeadline() const {
 }
 
 void DecodeShell::TickParts() {
-  tokens_.Tick(MonotonicUs());
-  TellDrained();
+  for (scheduler::DecodeEvent& event : tokens_.Tick(MonotonicUs())) Queue(std::move(event));
+  TellDrained();  // the core's tick follows, and handles these
 }
 
 // The core may stay longer, to tell an orchestrator; a router that takes no tokens holds up nobody.
