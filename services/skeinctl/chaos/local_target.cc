@@ -74,15 +74,17 @@ bool MayHaveRole(const std::vector<std::string>& arguments, const std::string& r
   return absl::StrContains(program, role);
 }
 
-LocalTarget::LocalTarget(const std::string& orchestrator, LocalOptions options,
+LocalTarget::LocalTarget(std::string orchestrator, LocalOptions options,
                          std::function<ProcessNames()> names)
-    : client_(orchestrator),
+    : orchestrator_(std::move(orchestrator)),
       options_(std::move(options)),
       names_(std::move(names)),
       host_(HostName()) {}
 
 absl::StatusOr<std::vector<ChaosProcess>> LocalTarget::Processes() {
-  const auto status = client_.Status();
+  // A client of its own for each call: a connection that nobody used since the last one may be
+  // dead, and a client that met a dead orchestrator tries again late.
+  const auto status = ClusterClient(orchestrator_).Status();
   if (!status.ok()) return status.status();
   const ProcessNames names = names_();
   std::vector<ChaosProcess> processes = ProcessesOf(*status, names, host_);
@@ -96,10 +98,10 @@ absl::StatusOr<std::vector<ChaosProcess>> LocalTarget::Processes() {
       ports_[process.name] = PortOf(one.identity().endpoint());
     }
   }
-  const uint16_t port = PortOf(client_.orchestrator());
+  const uint16_t port = PortOf(orchestrator_);
   const pid_t pid = ListenerOn(port);
   std::string name = names.Find(host_, pid);
-  if (name.empty()) name = absl::StrCat("orchestrator@", client_.orchestrator());
+  if (name.empty()) name = absl::StrCat("orchestrator@", orchestrator_);
   ports_[name] = port;
   processes.push_back(
       {.name = name, .role = "orchestrator", .pid = pid, .serving = true, .reachable = pid != 0});

@@ -37,8 +37,7 @@ bool MayHaveRole(const std::vector<std::string>& arguments, const std::string& r
 class LocalTarget final : public ChaosTarget {
  public:
   // `orchestrator`: HOST:PORT. `names`: from deploy/local/up, asked anew after each restart.
-  LocalTarget(const std::string& orchestrator, LocalOptions options,
-              std::function<ProcessNames()> names);
+  LocalTarget(std::string orchestrator, LocalOptions options, std::function<ProcessNames()> names);
 
   absl::StatusOr<std::vector<ChaosProcess>> Processes() override;
   absl::Status Allows(Fault fault) const override;
@@ -48,7 +47,7 @@ class LocalTarget final : public ChaosTarget {
   std::string Describe() const override { return "local processes"; }
 
  private:
-  ClusterClient client_;
+  const std::string orchestrator_;
   const LocalOptions options_;
   const std::function<ProcessNames()> names_;
   const std::string host_;
