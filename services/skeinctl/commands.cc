@@ -2,6 +2,7 @@
 
 // The table of commands, one line each.
 #include "services/skeinctl/bench/bench.h"
+#include "services/skeinctl/chaos/chaos.h"
 #include "services/skeinctl/cluster/drain.h"
 #include "services/skeinctl/cluster/explain.h"
 #include "services/skeinctl/cluster/formation.h"
@@ -39,6 +40,7 @@ const std::vector<Command>& Commands() {
       MakeCommand<SimulateFlags>("simulate", RunSimulate),
       MakeCommand<ProfileRateFlags>("profile-rate", RunProfileRate),
       MakeCommand<bench::BenchFlags>("bench", RunBench),
+      MakeCommand<ChaosFlags>("chaos", RunChaos),
       MakeCommand<CompletionFlags>("completion", RunCompletion),
       MakeCommand<DocsFlags>("docs", RunDocs),
   };

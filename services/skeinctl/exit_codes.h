@@ -10,7 +10,8 @@
 namespace skein::services {
 
 enum : int {
-  // status: the cluster serves, but something is lost or broken; formation --verify: a check failed
+  // status: the cluster serves, but something is lost or broken; formation --verify, chaos: a check
+  // failed
   kDegraded = 3,
   kCannotServe = 4,  // status: no orchestrator; or a model, or all clients, without service
   kNotFound = 5,     // no such request, instance or process

@@ -1,0 +1,356 @@
+#include "services/skeinctl/chaos/chaos.h"
+
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <iostream>
+#include <map>
+#include <memory>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "services/base/file.h"
+#include "services/base/version.h"
+#include "services/flags/command_line.h"
+#include "services/skeinctl/bench/ask_for_model.h"
+#include "services/skeinctl/bench/dataset.h"
+#include "services/skeinctl/chaos/chaos_load.h"
+#include "services/skeinctl/chaos/chaos_player.h"
+#include "services/skeinctl/chaos/fault_table.h"
+#include "services/skeinctl/chaos/kubernetes_target.h"
+#include "services/skeinctl/chaos/local_target.h"
+#include "services/skeinctl/chaos/scenario.h"
+#include "services/skeinctl/cluster/cluster_client.h"
+#include "services/skeinctl/terminal/screen.h"
+
+namespace skein::services {
+namespace chaos {
+namespace {
+
+constexpr int kInterrupted = 130;
+constexpr double kTemperature = 0.8;  // of sampled requests
+constexpr double kStallMin_s = 0.25;
+constexpr int64_t kProbes = 4;
+
+// "2 x AMD EPYC, Linux 6.1"
+std::string MachineText() {
+  std::string processor = "unknown processor";
+  if (const auto cpu = ReadFile("/proc/cpuinfo"); cpu.ok()) {
+    for (const absl::string_view line : absl::StrSplit(*cpu, '\n')) {
+      const std::pair<std::string, std::string> field =
+          absl::StrSplit(line, absl::MaxSplits(": ", 1));
+      if (!absl::StartsWith(line, "model name")) continue;
+      processor = field.second;
+      break;
+    }
+  }
+  utsname system{};
+  uname(&system);
+  return absl::StrCat(std::thread::hardware_concurrency(), " x ", processor, ", ", system.sysname,
+                      " ", system.release);
+}
+
+// Half of them greedy; lengths from `tokens` to nearly twice of it, so that they do not end
+// together.
+std::vector<StreamRequest> RequestsOf(const ChaosFlags& flags) {
+  const auto prompts =
+      bench::RandomRequests(flags.prompts, {.mean = flags.prompt_tokens, .deviation = 0},
+                            {.mean = flags.tokens, .deviation = 0}, bench::PromptForm::kTokens,
+                            static_cast<uint64_t>(flags.seed));
+  std::vector<StreamRequest> requests;
+  requests.reserve(prompts.size());
+  for (size_t i = 0; i < prompts.size(); ++i) {
+    requests.push_back(
+        {.prompt = std::get<std::vector<int32_t>>(prompts[i].prompt),
+         .output_tokens = flags.tokens + flags.tokens * static_cast<int64_t>(i) / flags.prompts,
+         .temperature = i % 2 == 0 ? 0 : kTemperature,
+         .seed = static_cast<uint64_t>(flags.seed) + i});
+  }
+  return requests;
+}
+
+std::string LoadText(const ChaosFlags& flags) {
+  return absl::StrFormat(
+      "%d streams of %d to %d tokens, %d different requests, half of them sampled, prompts of %d "
+      "tokens",
+      flags.streams, flags.tokens, 2 * flags.tokens - flags.tokens / flags.prompts, flags.prompts,
+      flags.prompt_tokens);
+}
+
+std::string ClusterText(const ChaosTarget& target, const std::vector<ChaosProcess>& processes) {
+  std::map<std::string, int> counts;
+  for (const ChaosProcess& one : processes) ++counts[one.role];
+  std::vector<std::string> parts;
+  parts.reserve(counts.size() + 1);
+  for (const auto& [role, count] : counts) parts.push_back(absl::StrCat(count, " ", role));
+  parts.push_back(target.Describe());
+  return absl::StrJoin(parts, ", ");
+}
+
+// deploy/local/restart of the cluster that this machine's deploy/local/up started with its default
+// folder; empty: not known.
+std::string RestartScript(const std::string& orchestrator) {
+  const auto cluster = FindLocalCluster(EnvironmentMap());
+  if (!cluster.ok() || cluster->orchestrator != orchestrator || cluster->run_dir.empty()) return "";
+  const auto script = std::filesystem::path(cluster->run_dir).parent_path() / "restart";
+  return ::access(script.c_str(), X_OK) == 0 ? script.string() : "";
+}
+
+class Chaos {
+ public:
+  explicit Chaos(const ChaosFlags& flags) : flags_(flags) {}
+
+  int Run() {
+    CatchStopSignals();
+    if (const absl::Status ready = Prepare(); !ready.ok()) return EndWith("chaos", ready);
+    if (!Agreed()) return kUsage;
+    if (const absl::Status expected = AskAlone(); !expected.ok()) return End(expected);
+    return End(PlayAll());
+  }
+
+ private:
+  void Tell(const std::string& line) const { std::fprintf(stderr, "%s\n", line.c_str()); }
+
+  absl::Status Prepare() {
+    if (!flags_.kubernetes) {
+      const auto found = FindOrchestrator(flags_.orchestrator, EnvironmentMap());
+      if (!found.ok()) return found.status();
+      orchestrator_ = *found;
+    }
+    target_ = MakeTarget();
+    auto processes = target_->Processes();
+    if (!processes.ok()) return processes.status();
+    processes_ = *std::move(processes);
+    head_ = {.version = kVersion,
+             .machine = MachineText(),
+             .cluster = ClusterText(*target_, processes_),
+             .load = LoadText(flags_)};
+    return PrepareLoad();
+  }
+
+  std::unique_ptr<ChaosTarget> MakeTarget() const {
+    if (flags_.kubernetes) {
+      return std::make_unique<KubernetesTarget>(KubernetesOptions{.kubectl = flags_.kubectl,
+                                                                  .kubeconfig = flags_.kubeconfig,
+                                                                  .name_space = flags_.name_space});
+    }
+    const std::string restart =
+        flags_.restart_with.empty() ? RestartScript(orchestrator_) : flags_.restart_with;
+    return std::make_unique<LocalTarget>(
+        orchestrator_,
+        LocalOptions{.restarts_itself = flags_.restarts_itself, .restart_with = restart},
+        [orchestrator = orchestrator_] {
+          return ProcessNames::Of(orchestrator, EnvironmentMap());
+        });
+  }
+
+  absl::StatusOr<std::vector<std::string>> RouterUrls() const {
+    if (!flags_.urls.empty()) return flags_.urls;
+    const auto status = ClusterClient(orchestrator_).Status();
+    if (!status.ok()) return status.status();
+    std::vector<std::string> urls;
+    urls.reserve(static_cast<size_t>(status->routers_size()));
+    for (const v1::RouterStatus& one : status->routers()) urls.push_back(one.identity().endpoint());
+    if (urls.empty()) return absl::UnavailableError("the orchestrator knows no router; give --url");
+    return urls;
+  }
+
+  absl::Status PrepareLoad() {
+    const auto urls = RouterUrls();
+    if (!urls.ok()) return urls.status();
+    LoadOptions options{
+        .routers = {},
+        .model = flags_.model,
+        .api_key = flags_.api_key,
+        .requests = RequestsOf(flags_),
+        .streams = flags_.streams,
+        .hung_after = std::chrono::milliseconds(static_cast<int64_t>(flags_.hung_after_s * 1000))};
+    options.routers.reserve(urls->size());
+    for (const std::string& text : *urls) {
+      auto url = bench::ParseUrl(text);
+      if (!url.ok()) return url.status();
+      options.routers.push_back(*std::move(url));
+    }
+    const char* key = std::getenv("OPENAI_API_KEY");
+    if (options.api_key.empty() && key != nullptr) options.api_key = key;
+    if (options.model.empty()) {
+      auto model = ModelOf(options);
+      if (!model.ok()) return model.status();
+      options.model = *std::move(model);
+    }
+    load_ = std::make_unique<ChaosLoad>(std::move(options));
+    return load_->Open();
+  }
+
+  static absl::StatusOr<std::string> ModelOf(const LoadOptions& options) {
+    boost::asio::io_context io(1);
+    bench::HttpClient client(&io);
+    const bench::Url& url = options.routers.front();
+    if (const absl::Status resolved = client.Resolve(url); !resolved.ok()) return resolved;
+    return bench::AskForModel(&io, &client, {.url = url, .model = "", .api_key = options.api_key});
+  }
+
+  bool Names(const std::string& scenario) const {
+    const auto& names = flags_.scenarios;
+    return std::find(names.begin(), names.end(), scenario) != names.end();
+  }
+
+  std::vector<const Scenario*> Asked() const {
+    std::vector<const Scenario*> asked;
+    for (const Scenario& one : Scenarios()) {
+      const bool named = Names(one.name);
+      const bool first = one.play == Play::kNothing;  // what the others are compared with
+      if (named || first || (Names("all") && one.in_all)) asked.push_back(&one);
+    }
+    return asked;
+  }
+
+  // skeinctl has started none of these processes.
+  bool Agreed() const {
+    if (flags_.yes || Asked().size() == 1) return true;
+    std::string text = absl::StrCat(absl::StrJoin(flags_.scenarios, ", "),
+                                    ": this breaks processes of a running cluster, and all its "
+                                    "clients feel it:\n");
+    for (const ChaosProcess& one : processes_) {
+      if (!one.reachable) continue;
+      absl::StrAppend(&text, "  ", one.name,
+                      one.pid == 0 ? "" : absl::StrCat(", process ", one.pid), "\n");
+    }
+    std::fprintf(stderr, "%sGo on? [y/N] ", text.c_str());
+    std::string answer;
+    if (isatty(STDIN_FILENO) == 1) std::getline(std::cin, answer);
+    if (answer == "y" || answer == "yes") return true;
+    std::fputs("\n", stderr);
+    PrintErrors("skeinctl chaos",
+                absl::InvalidArgumentError("nobody agreed, so nothing was broken; answer y, or "
+                                           "give --yes"),
+                kUsage);
+    return false;
+  }
+
+  absl::Status AskAlone() {
+    Tell(absl::StrFormat("%d requests, each alone", flags_.prompts));
+    for (int64_t i = 0; i < flags_.prompts; ++i) {
+      auto answer = load_->Alone(static_cast<size_t>(i));
+      if (!answer.ok()) return answer.status();
+      if (StopSignalled()) return absl::AbortedError("interrupted");
+      if (answer->tokens.empty()) {
+        return absl::UnavailableError("the server sends no token_ids: it is no Skein router");
+      }
+      expected_.push_back(*std::move(answer));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status PlayAll() {
+    PlayOptions options{.streams = flags_.streams,
+                        .probes = kProbes,
+                        .stop_s = flags_.stop_s,
+                        .restart_after_s = flags_.restart_after_s,
+                        .fault_every_s = flags_.fault_every_s,
+                        .duration_s = flags_.duration_s,
+                        .whole_within_s = flags_.whole_within_s,
+                        .seed = static_cast<uint64_t>(flags_.seed),
+                        .spare = flags_.spare,
+                        .stall_s = kStallMin_s};
+    ChaosPlayer player(target_.get(), load_.get(), expected_, std::move(options), Acts(),
+                       [this](const std::string& line) { Tell(line); });
+    for (const Scenario* scenario : Asked()) {
+      auto row = player.Play(*scenario);
+      if (!row.ok()) return row.status();
+      if (scenario->play == Play::kNothing) {
+        head_.stall_s = std::max(kStallMin_s, 2 * row->GapPercentile(99));
+        player.SetStall(head_.stall_s);
+        if (row->wrong + row->lost + row->doubled > 0) {
+          Tell(
+              "Answers differ without any fault: start the workers with --reproducible=on, or "
+              "what a fault changes cannot be told.");
+        }
+      }
+      rows_.push_back(*std::move(row));
+    }
+    return absl::OkStatus();
+  }
+
+  FormationActs Acts() const {
+    using Order = v1::ChangeFormationRequest;
+    return {.bind = [this] { return ChangeFormation({Order::ACT_BIND}); },
+            .release =
+                [this] {
+                  return ChangeFormation({Order::ACT_RELEASE, Order::ACT_UNPIN});
+                }};
+  }
+
+  // Orders to the first group of decode instances, one after another.
+  absl::Status ChangeFormation(const std::vector<v1::ChangeFormationRequest::Act>& acts) const {
+    constexpr auto kWithin = std::chrono::seconds(60);
+    if (orchestrator_.empty()) return absl::UnimplementedError("not with --kubernetes");
+    ClusterClient client(orchestrator_);
+    const auto groups = client.Groups();
+    if (!groups.ok()) return groups.status();
+    const auto decode = std::find_if(
+        groups->groups().begin(), groups->groups().end(), [](const v1::GroupStatus& one) {
+          return one.role() == v1::ROLE_DECODE && one.members_size() > 1;
+        });
+    if (decode == groups->groups().end()) {
+      return absl::NotFoundError("no two decode instances of one node can be bound");
+    }
+    absl::Status done;
+    for (const auto act : acts) {
+      v1::ChangeFormationRequest order;
+      order.set_act(act);
+      order.set_group(decode->name());
+      if (act == v1::ChangeFormationRequest::ACT_BIND) order.set_size(2);
+      done.Update(client.ChangeFormation(order, kWithin).status());
+    }
+    return done;
+  }
+
+  // Prints what was played; the exit code.
+  int End(const absl::Status& played) {
+    if (!rows_.empty()) {
+      const std::string json = FaultJson(head_, rows_);
+      const std::string text = flags_.format == "json"       ? json
+                               : flags_.format == "markdown" ? FaultMarkdown(head_, rows_)
+                                                             : FaultText(head_, rows_);
+      std::fputs(text.c_str(), stdout);
+      if (!flags_.out.empty()) {
+        if (const absl::Status written = WriteFile(flags_.out, json); !written.ok()) {
+          return EndWith("chaos", written);
+        }
+      }
+    }
+    if (absl::IsAborted(played) && StopSignalled()) return kInterrupted;
+    if (!played.ok()) return EndWith("chaos", played);
+    const bool good =
+        std::all_of(rows_.begin(), rows_.end(), [](const Row& row) { return row.good(); });
+    return good ? int{kDone} : int{kDegraded};
+  }
+
+  const ChaosFlags flags_;
+  std::string orchestrator_;  // empty with Kubernetes
+  std::unique_ptr<ChaosTarget> target_;
+  std::vector<ChaosProcess> processes_;
+  std::unique_ptr<ChaosLoad> load_;
+  std::vector<Answer> expected_;
+  TableHead head_;
+  std::vector<Row> rows_;
+};
+
+}  // namespace
+}  // namespace chaos
+
+int RunChaos(const ChaosFlags& flags) { return chaos::Chaos(flags).Run(); }
+
+}  // namespace skein::services

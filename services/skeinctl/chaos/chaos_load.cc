@@ -1,0 +1,319 @@
+#include "services/skeinctl/chaos/chaos_load.h"
+
+#include <deque>
+#include <functional>
+#include <future>
+#include <map>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "boost/asio/executor_work_guard.hpp"
+#include "boost/asio/io_context.hpp"
+#include "boost/asio/post.hpp"
+#include "boost/asio/steady_timer.hpp"
+#include "nlohmann/json.hpp"
+#include "services/skeinctl/bench/http_client.h"
+#include "services/skeinctl/chaos/stream_reader.h"
+
+namespace skein::services::chaos {
+namespace {
+
+namespace asio = boost::asio;
+using bench::CallEnd;
+using Clock = std::chrono::steady_clock;
+
+constexpr auto kAfterFailure = std::chrono::milliseconds(200);  // before a client tries again
+constexpr auto kProbeAgain = std::chrono::milliseconds(50);
+constexpr int kUnavailable = 503;
+
+const char* ErrorOf(CallEnd end) {
+  switch (end) {
+    case CallEnd::kConnect:
+      return "connect";
+    case CallEnd::kTimeout:
+      return "timeout";
+    case CallEnd::kCancelled:
+      return "cancelled";
+    default:
+      return "connection lost";
+  }
+}
+
+}  // namespace
+
+std::string BodyOf(const std::string& model, const StreamRequest& request) {
+  nlohmann::ordered_json body = {{"model", model},
+                                 {"prompt", request.prompt},
+                                 {"max_tokens", request.output_tokens},
+                                 {"ignore_eos", true},
+                                 {"temperature", request.temperature},
+                                 {"seed", request.seed},
+                                 {"return_token_ids", true},
+                                 {"stream", true},
+                                 {"stream_options", {{"include_usage", true}}}};
+  return body.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+}
+
+// Everything but the constructor, Ask and NowS is called on the loop's thread.
+class ChaosLoad::Loop {
+ public:
+  explicit Loop(LoadOptions options) : options_(std::move(options)), work_(io_.get_executor()) {
+    for (const bench::Url& url : options_.routers) {
+      clients_.push_back(std::make_unique<bench::HttpClient>(&io_));
+      hosts_.push_back(absl::StrCat(url.host, ":", url.port));
+    }
+    bodies_.reserve(options_.requests.size());
+    for (const StreamRequest& request : options_.requests) {
+      bodies_.push_back(BodyOf(options_.model, request));
+    }
+  }
+
+  absl::Status Resolve() {
+    for (size_t i = 0; i < clients_.size(); ++i) {
+      const absl::Status resolved = clients_[i]->Resolve(options_.routers[i]);
+      if (!resolved.ok()) return resolved;
+    }
+    return absl::OkStatus();
+  }
+
+  void Run() { io_.run(); }
+
+  // Runs `fn` on the loop and waits for its result.
+  template <typename Fn>
+  auto Ask(Fn fn) {
+    std::packaged_task<decltype(fn())()> task(std::move(fn));
+    auto result = task.get_future();
+    asio::post(io_, [&task] { task(); });
+    return result.get();
+  }
+
+  void End() {
+    sending_ = false;
+    over_ = true;
+    for (const auto& client : clients_) client->CancelAll();
+    work_.reset();
+  }
+
+  void Start() {
+    records_.clear();
+    chains_.clear();
+    start_ = Clock::now();
+    ++round_;
+    sending_ = true;
+    for (int64_t i = 0; i < options_.streams; ++i) SendNext();
+  }
+
+  std::future<void> StopSending() {
+    sending_ = false;
+    stopped_ = std::promise<void>();
+    stopping_ = true;
+    auto future = stopped_.get_future();
+    TellIfStopped();
+    return future;
+  }
+
+  std::vector<StreamRecord> Take() {
+    std::vector<StreamRecord> all(std::make_move_iterator(records_.begin()),
+                                  std::make_move_iterator(records_.end()));
+    records_.clear();
+    return all;
+  }
+
+  // `ended` is called when it has.
+  void SendAlone(size_t request, std::function<void(const StreamRecord&)> ended) {
+    start_ = Clock::now();
+    Send(StreamRecord{.request = request}, std::move(ended));
+  }
+
+  void Probe(int64_t fault, int64_t chains) {
+    for (int64_t chain = 0; chain < chains; ++chain) {
+      chains_[{fault, chain}] = false;
+      SendProbe(fault, chain);
+    }
+  }
+
+  bool ProbesAnswered() const {
+    for (const auto& [chain, answered] : chains_) {
+      if (!answered) return false;
+    }
+    return true;
+  }
+
+  int64_t Running() const { return with_tokens_; }
+
+  double NowS() const { return std::chrono::duration<double>(Clock::now() - start_).count(); }
+
+ private:
+  struct Flight {
+    explicit Flight(StreamRecord* to) : record(to) { reader.emplace(to); }
+    StreamRecord* const record;
+    std::optional<StreamReader> reader;
+    size_t router = 0;     // tried now
+    size_t tried = 1;      // routers tried
+    bool counted = false;  // in with_tokens_
+    std::function<void(const StreamRecord&)> ended;
+  };
+
+  void SendNext() {
+    const auto request = static_cast<size_t>(next_++) % options_.requests.size();
+    Send(StreamRecord{.request = request}, [this](const StreamRecord& record) {
+      if (record.whole()) return Again(std::chrono::milliseconds(0), [this] { SendNext(); });
+      Again(kAfterFailure, [this] { SendNext(); });
+    });
+  }
+
+  void SendProbe(int64_t fault, int64_t chain) {
+    const auto request = static_cast<size_t>(next_++) % options_.requests.size();
+    Send({.request = request, .probed_fault = fault, .probe_chain = chain},
+         [this, fault, chain](const StreamRecord& record) {
+           if (!record.token_s.empty()) return;
+           Again(kProbeAgain, [this, fault, chain] { SendProbe(fault, chain); });
+         });
+  }
+
+  // Calls `fn` after `time`, unless no more is to be sent then.
+  void Again(std::chrono::milliseconds time, std::function<void()> fn) {
+    auto timer = std::make_shared<asio::steady_timer>(io_, time);
+    timer->async_wait(
+        [this, timer, round = round_, fn = std::move(fn)](const boost::system::error_code& error) {
+          if (!error && sending_ && round == round_) fn();
+        });
+  }
+
+  void Send(StreamRecord record, std::function<void(const StreamRecord&)> ended) {
+    record.sent_s = NowS();
+    records_.push_back(std::move(record));
+    auto flight = std::make_shared<Flight>(&records_.back());
+    flight->ended = std::move(ended);
+    flight->router = static_cast<size_t>(turn_++) % clients_.size();
+    ++running_;
+    Try(flight);
+  }
+
+  void Try(const std::shared_ptr<Flight>& flight) {
+    bench::HttpCall call{.method = "POST",
+                         .target = options_.routers[flight->router].path + "/v1/completions",
+                         .headers = {{"Host", hosts_[flight->router]},
+                                     {"User-Agent", "skeinctl-chaos"},
+                                     {"Content-Type", "application/json"}},
+                         .body = bodies_[flight->record->request]};
+    if (!options_.api_key.empty()) {
+      call.headers.emplace_back("Authorization", absl::StrCat("Bearer ", options_.api_key));
+    }
+    clients_[flight->router]->Send(
+        std::move(call), options_.hung_after,
+        {.on_status = [flight](int status) { flight->reader->OnStatus(status); },
+         .on_body = [this, flight](std::string_view bytes) { OnBody(flight, bytes); },
+         .on_end = [this, flight](CallEnd end,
+                                  const std::string& why) { OnEnd(flight, end, why); }});
+  }
+
+  void OnBody(const std::shared_ptr<Flight>& flight, std::string_view bytes) {
+    flight->reader->OnBody(bytes, NowS());
+    const StreamRecord& record = *flight->record;
+    if (flight->counted || record.token_s.empty()) return;
+    flight->counted = true;
+    ++with_tokens_;
+    if (record.probed_fault >= 0) chains_[{record.probed_fault, record.probe_chain}] = true;
+  }
+
+  void OnEnd(const std::shared_ptr<Flight>& flight, CallEnd end, const std::string& why) {
+    StreamRecord& record = *flight->record;
+    const bool refused = end == CallEnd::kConnect ||
+                         (end == CallEnd::kDone && flight->reader->status() == kUnavailable);
+    if (refused && flight->tried < clients_.size() && !over_) {
+      ++flight->tried;
+      flight->router = (flight->router + 1) % clients_.size();
+      flight->reader.emplace(&record);
+      return Try(flight);
+    }
+    if (end == CallEnd::kDone) {
+      flight->reader->OnEnd(NowS());
+    } else {
+      record.end_s = NowS();
+      record.hung = end == CallEnd::kTimeout;
+      record.error = ErrorOf(end);
+      record.message = why;
+    }
+    if (flight->counted) --with_tokens_;
+    --running_;
+    flight->ended(record);
+    TellIfStopped();
+  }
+
+  void TellIfStopped() {
+    if (!stopping_ || running_ > 0) return;
+    stopping_ = false;
+    stopped_.set_value();
+  }
+
+  const LoadOptions options_;
+  std::vector<std::string> hosts_;   // by router
+  std::vector<std::string> bodies_;  // by request
+  asio::io_context io_{1};
+  asio::executor_work_guard<asio::io_context::executor_type> work_;
+  std::vector<std::unique_ptr<bench::HttpClient>> clients_;  // by router
+  Clock::time_point start_ = Clock::now();
+  std::deque<StreamRecord> records_;                    // never moved: flights point into it
+  std::map<std::pair<int64_t, int64_t>, bool> chains_;  // (fault, chain): it had a first token
+  std::promise<void> stopped_;
+  bool stopping_ = false;
+  bool sending_ = false;
+  bool over_ = false;
+  int64_t round_ = 0;        // counts calls of Start
+  int64_t next_ = 0;         // request sent next
+  int64_t turn_ = 0;         // router tried first
+  int64_t running_ = 0;      // requests that have not ended
+  int64_t with_tokens_ = 0;  // those of them that have tokens
+};
+
+ChaosLoad::ChaosLoad(LoadOptions options) : loop_(std::make_unique<Loop>(std::move(options))) {}
+
+ChaosLoad::~ChaosLoad() {
+  if (!thread_.joinable()) return;
+  loop_->Ask([this] { loop_->End(); });
+  thread_.join();
+}
+
+absl::Status ChaosLoad::Open() {
+  const absl::Status resolved = loop_->Resolve();
+  if (resolved.ok()) thread_ = std::thread([this] { loop_->Run(); });
+  return resolved;
+}
+
+absl::StatusOr<Answer> ChaosLoad::Alone(size_t request) {
+  std::promise<StreamRecord> ended;
+  loop_->Ask([&] {
+    loop_->SendAlone(request, [&](const StreamRecord& record) { ended.set_value(record); });
+  });
+  StreamRecord record = ended.get_future().get();
+  if (record.whole()) return std::move(record.answer);
+  return absl::UnavailableError(absl::StrCat(
+      "a request by itself failed: ", record.hung ? "no end" : record.error, ": ", record.message));
+}
+
+void ChaosLoad::Start() {
+  loop_->Ask([this] { loop_->Start(); });
+}
+
+double ChaosLoad::NowS() const { return loop_->NowS(); }
+
+int64_t ChaosLoad::Running() const {
+  return loop_->Ask([this] { return loop_->Running(); });
+}
+
+void ChaosLoad::Probe(int64_t fault, int64_t chains) {
+  loop_->Ask([=, this] { loop_->Probe(fault, chains); });
+}
+
+bool ChaosLoad::ProbesAnswered() const {
+  return loop_->Ask([this] { return loop_->ProbesAnswered(); });
+}
+
+std::vector<StreamRecord> ChaosLoad::Stop() {
+  loop_->Ask([this] { return loop_->StopSending(); }).get();
+  return loop_->Ask([this] { return loop_->Take(); });
+}
+
+}  // namespace skein::services::chaos

@@ -1,0 +1,68 @@
+// Many streams at a time: as soon as one has ended, its client sends the next request. Runs on a
+// thread of its own.
+//
+// A client tries the next router when one refuses its connection or answers 503, as a load balancer
+// does; it fails when all of them have.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "services/skeinctl/bench/target.h"
+#include "services/skeinctl/chaos/stream_record.h"
+
+namespace skein::services::chaos {
+
+struct LoadOptions {
+  std::vector<bench::Url> routers;
+  std::string model;
+  std::string api_key;  // empty: none
+  std::vector<StreamRequest> requests;
+  int64_t streams = 1;                          // at a time
+  std::chrono::milliseconds hung_after{1'000};  // from the sending of a request
+};
+
+// The body of a request: POST /v1/completions, streamed, with the ids of tokens. Pure.
+std::string BodyOf(const std::string& model, const StreamRequest& request);
+
+class ChaosLoad {
+ public:
+  explicit ChaosLoad(LoadOptions options);
+  ~ChaosLoad();  // ends what runs
+  ChaosLoad(const ChaosLoad&) = delete;
+  ChaosLoad& operator=(const ChaosLoad&) = delete;
+
+  // UNAVAILABLE names a router whose host name cannot be resolved.
+  absl::Status Open();
+
+  // Blocks. The answer to one request while nothing else runs. UNAVAILABLE: it failed.
+  absl::StatusOr<Answer> Alone(size_t request);
+
+  // Sends until Stop. The clock begins at 0.
+  void Start();
+  double NowS() const;
+  // Streams that have tokens and have not ended.
+  int64_t Running() const;
+  // Sends new requests because of the fault of this index: `chains` at once, and each again until
+  // one of its chain has a first token.
+  void Probe(int64_t fault, int64_t chains);
+  // Whether every chain of every fault so far has had a first token.
+  bool ProbesAnswered() const;
+  // No more requests are sent; waits until those that run have ended, or hang. Returns all since
+  // Start.
+  std::vector<StreamRecord> Stop();
+
+ private:
+  class Loop;
+
+  std::unique_ptr<Loop> loop_;
+  std::thread thread_;
+};
+
+}  // namespace skein::services::chaos

@@ -1,0 +1,258 @@
+#include "services/skeinctl/chaos/chaos_player.h"
+
+#include <algorithm>
+#include <chrono>
+#include <future>
+#include <map>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "scheduler/simulator/random.h"
+#include "services/skeinctl/terminal/screen.h"
+
+namespace skein::services::chaos {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr auto kLook = std::chrono::milliseconds(50);
+constexpr double kStreamsWithin_s = 60;
+constexpr double kBindLead_s = 0.05;  // the order to bind is given so long before the fault
+
+std::chrono::milliseconds Milliseconds(double seconds) {
+  return std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000));
+}
+
+absl::Status Interrupted() { return absl::AbortedError("interrupted"); }
+
+std::map<std::string, int64_t> ServingByRole(const std::vector<ChaosProcess>& processes) {
+  std::map<std::string, int64_t> serving;
+  for (const ChaosProcess& one : processes) serving[one.role] += one.serving ? 1 : 0;
+  return serving;
+}
+
+// What the roles lack: "1 of 2 decode"; empty if nothing.
+std::string Lacking(const std::vector<ChaosProcess>& whole, const std::vector<ChaosProcess>& now) {
+  auto serving = ServingByRole(now);
+  std::string lacking;
+  for (const auto& [role, count] : ServingByRole(whole)) {
+    if (serving[role] >= count) continue;
+    absl::StrAppend(&lacking, lacking.empty() ? "" : ", ", serving[role], " of ", count, " ", role);
+  }
+  return lacking;
+}
+
+bool MayBreak(const ChaosProcess& one, const std::vector<std::string>& spare) {
+  const bool spared = std::any_of(spare.begin(), spare.end(), [&](const std::string& text) {
+    return text == one.name || (one.pid != 0 && text == absl::StrCat(one.pid));
+  });
+  return one.serving && one.reachable && !spared;
+}
+
+}  // namespace
+
+const ChaosProcess* VictimAmong(const std::vector<ChaosProcess>& processes, const std::string& role,
+                                const std::vector<std::string>& spare) {
+  const ChaosProcess* victim = nullptr;
+  for (const ChaosProcess& one : processes) {
+    if (one.role != role || !MayBreak(one, spare)) continue;
+    if (victim == nullptr || one.running > victim->running) victim = &one;
+  }
+  return victim;
+}
+
+ChaosPlayer::ChaosPlayer(ChaosTarget* target, ChaosLoad* load, std::vector<Answer> expected,
+                         PlayOptions options, FormationActs acts,
+                         std::function<void(const std::string&)> told)
+    : target_(*target),
+      load_(*load),
+      expected_(std::move(expected)),
+      options_(std::move(options)),
+      acts_(std::move(acts)),
+      told_(std::move(told)) {}
+
+absl::StatusOr<Row> ChaosPlayer::Play(const Scenario& scenario) {
+  Row row;
+  row.scenario = scenario.name;
+  auto whole = target_.Processes();
+  if (!whole.ok()) return whole.status();
+  whole_ = *std::move(whole);
+  if (scenario.play != Play::kNothing && scenario.play != Play::kRandom) {
+    const absl::Status allowed = target_.Allows(scenario.fault);
+    if (!allowed.ok()) row.skipped = std::string(allowed.message());
+  }
+  const bool needs_role = !scenario.role.empty();
+  if (row.skipped.empty() && needs_role &&
+      VictimAmong(whole_, scenario.role, options_.spare) == nullptr) {
+    row.skipped = absl::StrCat("no ", scenario.role, " that may be broken serves here");
+  }
+  if (!row.skipped.empty()) return row;
+  marks_.clear();
+  told_(absl::StrCat(scenario.name, ": ", scenario.summary));
+  load_.Start();
+  const absl::Status done = Run(scenario, &row);
+  const std::vector<StreamRecord> records = load_.Stop();
+  if (!done.ok()) {
+    return absl::Status(done.code(), absl::StrCat(scenario.name, ": ", done.message()));
+  }
+  Row judged = RowOf(scenario.name, records, expected_, marks_, options_.stall_s);
+  judged.clients_may_fail = row.clients_may_fail;
+  judged.seconds = load_.NowS();
+  return judged;
+}
+
+absl::Status ChaosPlayer::Run(const Scenario& scenario, Row* row) {
+  if (const absl::Status streams = AwaitStreams(); !streams.ok()) return streams;
+  switch (scenario.play) {
+    case Play::kNothing:
+      // A mark without a fault: gaps and first tokens of the load itself.
+      marks_.push_back({.at_s = load_.NowS(), .until_s = load_.NowS(), .what = "nothing"});
+      load_.Probe(0, options_.probes);
+      if (const absl::Status waited = Wait(options_.calm_s); !waited.ok()) return waited;
+      return AwaitProbes();
+    case Play::kOne:
+      return BreakOne(scenario.role, scenario.fault, row);
+    case Play::kEach:
+      return BreakEach(scenario.fault);
+    case Play::kRandom:
+      return BreakAtRandom();
+    case Play::kBind:
+      return BreakWhileBinding(scenario, row);
+  }
+  return absl::InternalError("unknown kind of scenario");
+}
+
+absl::Status ChaosPlayer::BreakOne(const std::string& role, Fault fault, Row* row) {
+  const auto processes = target_.Processes();
+  if (!processes.ok()) return processes.status();
+  const ChaosProcess* victim = VictimAmong(*processes, role, options_.spare);
+  if (victim == nullptr) return absl::UnavailableError(absl::StrCat("no ", role, " serves"));
+  // Connections end with their router, and with one router no other takes new ones.
+  row->clients_may_fail = role == "router";
+  return BreakAndMend(*victim, fault);
+}
+
+// The orchestrator and the routers come last: the workers need both to come back.
+absl::Status ChaosPlayer::BreakEach(Fault fault) {
+  for (const char* role : {"prefill", "decode", "orchestrator", "router"}) {
+    for (const ChaosProcess& one : std::vector(whole_)) {
+      if (one.role != role || !MayBreak(one, options_.spare)) continue;
+      if (const absl::Status done = BreakAndMend(one, fault); !done.ok()) return done;
+      if (const absl::Status streams = AwaitStreams(); !streams.ok()) return streams;
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ChaosPlayer::BreakAtRandom() {
+  scheduler::Random random(options_.seed);
+  const auto begin = Clock::now();
+  const auto end = begin + Milliseconds(options_.duration_s);
+  for (int64_t i = 0; Clock::now() < end; ++i) {
+    const auto due = begin + Milliseconds(options_.fault_every_s * static_cast<double>(i));
+    if (Clock::now() < due) {
+      const double left = std::chrono::duration<double>(due - Clock::now()).count();
+      if (const absl::Status waited = Wait(left); !waited.ok()) return waited;
+    }
+    const auto processes = target_.Processes();
+    if (!processes.ok()) return processes.status();
+    std::vector<const ChaosProcess*> victims;
+    for (const ChaosProcess& one : *processes) {
+      if (one.role != "router" && MayBreak(one, options_.spare)) victims.push_back(&one);
+    }
+    std::vector<Fault> faults;
+    for (const Fault fault : {Fault::kKill, Fault::kStop, Fault::kTerm}) {
+      if (target_.Allows(fault).ok()) faults.push_back(fault);
+    }
+    if (victims.empty()) return absl::UnavailableError("no process that may be broken serves");
+    const ChaosProcess& victim = *victims[random.Next() % victims.size()];
+    const absl::Status done = BreakAndMend(victim, faults[random.Next() % faults.size()]);
+    if (!done.ok()) return done;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ChaosPlayer::BreakWhileBinding(const Scenario& scenario, Row* row) {
+  auto bound = std::async(std::launch::async, acts_.bind);
+  absl::Status done = Wait(kBindLead_s);
+  if (done.ok()) done = BreakOne(scenario.role, scenario.fault, row);
+  // The switch may fail because of the fault; clients must not notice.
+  const absl::Status switched = bound.get();
+  told_(absl::StrCat("  bind: ", switched.ok() ? "done" : switched.ToString()));
+  const absl::Status released = acts_.release();
+  told_(absl::StrCat("  release: ", released.ok() ? "done" : released.ToString()));
+  return done;
+}
+
+absl::Status ChaosPlayer::BreakAndMend(const ChaosProcess& process, Fault fault) {
+  const auto index = static_cast<int64_t>(marks_.size());
+  const std::string what = absl::StrCat(NameOf(fault), " ", process.name);
+  const int64_t running = load_.Running();
+  const double at_s = load_.NowS();
+  if (const absl::Status broken = target_.Break(process, fault); !broken.ok()) return broken;
+  marks_.push_back({.at_s = at_s, .until_s = at_s, .what = what});
+  load_.Probe(index, options_.probes);
+  told_(absl::StrFormat("  %.1f s: %s, while %d streams run", at_s, what, running));
+
+  // Mend it even after a stop signal.
+  const absl::Status held = Wait(fault == Fault::kStop ? options_.stop_s : 0);
+  if (const absl::Status ended = target_.End(process, fault); !ended.ok()) return ended;
+  if (fault != Fault::kKill) marks_.back().until_s = load_.NowS();
+  if (fault != Fault::kStop) {
+    if (held.ok()) Wait(options_.restart_after_s).IgnoreError();
+    if (const absl::Status back = target_.Restart(process); !back.ok()) return back;
+  }
+  if (!held.ok()) return held;
+  if (const absl::Status whole = AwaitWhole(); !whole.ok()) return whole;
+  return AwaitProbes();
+}
+
+absl::Status ChaosPlayer::Wait(double seconds) const {
+  WaitUnlessStopped(Milliseconds(seconds));
+  return StopSignalled() ? Interrupted() : absl::OkStatus();
+}
+
+absl::Status ChaosPlayer::AwaitStreams() {
+  const auto until = Clock::now() + Milliseconds(kStreamsWithin_s);
+  while (true) {
+    const int64_t running = load_.Running();
+    if (running >= options_.streams) return absl::OkStatus();
+    if (StopSignalled()) return Interrupted();
+    if (Clock::now() > until) {
+      return absl::UnavailableError(absl::StrFormat(
+          "only %d of %d streams run at a time after %g s: the cluster is too small for --streams "
+          "%d, or answers are over too soon for --tokens",
+          running, options_.streams, kStreamsWithin_s, options_.streams));
+    }
+    WaitUnlessStopped(kLook);
+  }
+}
+
+absl::Status ChaosPlayer::AwaitWhole() {
+  const auto until = Clock::now() + Milliseconds(options_.whole_within_s);
+  while (true) {
+    const auto now = target_.Processes();
+    const std::string lacking =
+        now.ok() ? Lacking(whole_, *now) : std::string(now.status().message());
+    if (lacking.empty()) return absl::OkStatus();
+    if (StopSignalled()) return Interrupted();
+    if (Clock::now() > until) {
+      return absl::DeadlineExceededError(absl::StrFormat(
+          "the cluster is not whole again after %g s: %s serve", options_.whole_within_s, lacking));
+    }
+    WaitUnlessStopped(kLook);
+  }
+}
+
+// A chain that gets no token in time is told by the judge.
+absl::Status ChaosPlayer::AwaitProbes() {
+  const auto until = Clock::now() + Milliseconds(options_.whole_within_s);
+  while (!load_.ProbesAnswered() && Clock::now() < until) {
+    if (StopSignalled()) return Interrupted();
+    WaitUnlessStopped(kLook);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace skein::services::chaos

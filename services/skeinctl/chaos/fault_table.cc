@@ -1,0 +1,124 @@
+#include "services/skeinctl/chaos/fault_table.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "nlohmann/json.hpp"
+#include "services/skeinctl/terminal/table.h"
+
+namespace skein::services::chaos {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using Cells = std::vector<std::vector<std::string>>;
+
+constexpr size_t kErrorsShown = 5;
+
+std::string Seconds(double seconds) {
+  return seconds < 0 ? "none" : absl::StrFormat("%.2f", seconds);
+}
+
+Cells CellsOf(const std::vector<Row>& rows) {
+  Cells cells = {{"fault", "running", "requests", "failed", "wrong", "lost", "doubled", "hung",
+                  "recovery (s)", "gap p50 (s)", "gap p99 (s)"}};
+  for (const Row& row : rows) {
+    if (!row.skipped.empty()) continue;
+    cells.push_back({row.scenario, absl::StrCat(row.running()), absl::StrCat(row.requests),
+                     absl::StrCat(row.failed), absl::StrCat(row.wrong), absl::StrCat(row.lost),
+                     absl::StrCat(row.doubled), absl::StrCat(row.hung), Seconds(row.recovery_s()),
+                     Seconds(row.GapPercentile(50)), Seconds(row.GapPercentile(99))});
+  }
+  return cells;
+}
+
+std::vector<std::pair<std::string, int64_t>> MostFrequent(const Row& row) {
+  std::vector<std::pair<std::string, int64_t>> errors(row.errors.begin(), row.errors.end());
+  std::stable_sort(errors.begin(), errors.end(),
+                   [](const auto& a, const auto& b) { return a.second > b.second; });
+  if (errors.size() > kErrorsShown) errors.resize(kErrorsShown);
+  return errors;
+}
+
+Json JsonOf(const FaultEffect& effect) {
+  Json json;
+  json["what"] = effect.mark.what;
+  json["at_s"] = effect.mark.at_s;
+  json["running"] = effect.running;
+  json["stalled"] = effect.stalled;
+  json["recovery_s"] = effect.recovery_s < 0 ? Json() : Json(effect.recovery_s);
+  return json;
+}
+
+Json JsonOf(const Row& row) {
+  Json json;
+  json["scenario"] = row.scenario;
+  json["skipped"] = row.skipped.empty() ? Json() : Json(row.skipped);
+  if (!row.skipped.empty()) return json;
+  json["good"] = row.good();
+  json["clients_may_fail"] = row.clients_may_fail;
+  json["running"] = row.running();
+  json["requests"] = row.requests;
+  json["failed"] = row.failed;
+  json["wrong"] = row.wrong;
+  json["lost"] = row.lost;
+  json["doubled"] = row.doubled;
+  json["hung"] = row.hung;
+  json["recovery_s"] = row.recovery_s() < 0 ? Json() : Json(row.recovery_s());
+  json["gap_p50_s"] = row.GapPercentile(50);
+  json["gap_p99_s"] = row.GapPercentile(99);
+  json["tokens"] = row.tokens;
+  json["seconds"] = row.seconds;
+  json["faults_that_met_streams"] = row.faults_that_met_streams();
+  json["faults"] = Json::array();
+  for (const FaultEffect& effect : row.faults) json["faults"].push_back(JsonOf(effect));
+  json["errors"] = Json::object();
+  for (const auto& [error, count] : row.errors) json["errors"][error] = count;
+  return json;
+}
+
+}  // namespace
+
+std::string FaultText(const TableHead& head, const std::vector<Row>& rows) {
+  std::string text = absl::StrCat(head.cluster, "; ", head.machine, "\n", head.load, "\n\n",
+                                  AlignedTable(CellsOf(rows)));
+  for (const Row& row : rows) {
+    if (!row.skipped.empty())
+      absl::StrAppend(&text, row.scenario, ": skipped: ", row.skipped, "\n");
+  }
+  for (const Row& row : rows) {
+    for (const auto& [error, count] : MostFrequent(row)) {
+      absl::StrAppend(&text, row.scenario, ": ", count, " x ", error, "\n");
+    }
+  }
+  return text;
+}
+
+std::string FaultMarkdown(const TableHead& head, const std::vector<Row>& rows) {
+  std::string text = absl::StrCat(head.machine, "; ", head.cluster, "; ", head.load, ".\n\n");
+  const Cells cells = CellsOf(rows);
+  for (size_t i = 0; i < cells.size(); ++i) {
+    absl::StrAppend(&text, "| ", absl::StrJoin(cells[i], " | "), " |\n");
+    if (i > 0) continue;
+    text += "|";
+    for (size_t column = 0; column < cells[0].size(); ++column) text += "---|";
+    text += "\n";
+  }
+  return text;
+}
+
+std::string FaultJson(const TableHead& head, const std::vector<Row>& rows) {
+  Json json;
+  json["version"] = head.version;
+  json["machine"] = head.machine;
+  json["cluster"] = head.cluster;
+  json["load"] = head.load;
+  json["stall_s"] = head.stall_s;
+  json["rows"] = Json::array();
+  for (const Row& row : rows) json["rows"].push_back(JsonOf(row));
+  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace skein::services::chaos

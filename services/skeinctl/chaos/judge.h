@@ -1,0 +1,86 @@
+// Compares what clients got with what they would have got without a fault, and says how long a
+// fault was felt. Pure.
+//
+// Every request is sent alone first; that answer is what each later one is held against. An answer
+// that ended without an error must equal it. One that ended with an error, or hung, must be its
+// beginning.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "services/skeinctl/chaos/stream_record.h"
+
+namespace skein::services::chaos {
+
+// What is wrong with one answer. Several may hold.
+struct Verdict {
+  bool failed = false;  // it ended with an error
+  bool hung = false;    // it did not end
+  bool wrong = false;   // another token, text, finish reason or count of tokens, or a second end
+  int64_t lost_tokens = 0;     // tokens that are missing between others, or at the end
+  int64_t doubled_tokens = 0;  // tokens that came again
+
+  bool good() const {
+    return !failed && !hung && !wrong && lost_tokens == 0 && doubled_tokens == 0;
+  }
+};
+
+Verdict Judge(const StreamRecord& record, const Answer& expected);
+
+// The moment at which something was broken, on the load's clock.
+struct FaultMark {
+  double at_s = 0;
+  double until_s = 0;  // a process that leaves has left, a stopped one goes on; else `at_s`
+  std::string what;    // "kill decode-1"
+};
+
+// What clients saw of one fault.
+struct FaultEffect {
+  FaultMark mark;
+  int64_t running = 0;  // streams that the fault met: they had tokens, and more were to come
+  int64_t stalled = 0;  // those of them that paused because of it
+  // Until each stream that ran or waited went on, and a new request of each chain of probes had its
+  // first token. A pause counts from its begin, or from the fault if it began before. Negative: a
+  // chain of probes got none.
+  double recovery_s = 0;
+  std::vector<double> longest_gaps_s;  // between two tokens, of each stream that it met
+};
+
+// `stall_s`: a longer gap between two tokens is a pause; shorter ones occur without a fault.
+FaultEffect EffectOf(const std::vector<StreamRecord>& records, const FaultMark& mark, int64_t index,
+                     double stall_s);
+
+// One row of the fault table.
+struct Row {
+  std::string scenario;
+  std::string skipped;  // why it was not played; empty: it was
+  bool clients_may_fail = false;
+  int64_t requests = 0;
+  int64_t failed = 0;
+  int64_t wrong = 0;
+  int64_t lost = 0;
+  int64_t doubled = 0;
+  int64_t hung = 0;
+  int64_t tokens = 0;
+  double seconds = 0;
+  std::vector<FaultEffect> faults;
+  std::map<std::string, int64_t> errors;  // by kind and message
+
+  int64_t running() const;
+  int64_t faults_that_met_streams() const;
+  double recovery_s() const;  // of the slowest fault; negative: one did not recover
+  double GapPercentile(double percent) const;  // 0: no gap was measured
+
+  // As it has to be: no answer wrong, lost, doubled or hung, and none failed unless the clients'
+  // own router was broken.
+  bool good() const;
+};
+
+// `expected[i]` is the answer to request i alone.
+Row RowOf(const std::string& scenario, const std::vector<StreamRecord>& records,
+          const std::vector<Answer>& expected, const std::vector<FaultMark>& marks, double stall_s);
+
+}  // namespace skein::services::chaos

@@ -1,0 +1,58 @@
+// A cluster whose processes run on this host: broken by signals.
+//
+// The orchestrator tells instances and routers with host and pid; itself it is found by its port.
+// Processes on other hosts are listed and left alone.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "proto/orchestrator.pb.h"
+#include "services/skeinctl/chaos/chaos_target.h"
+#include "services/skeinctl/chaos/local_process.h"
+#include "services/skeinctl/cluster/cluster_client.h"
+#include "services/skeinctl/cluster/cluster_view.h"
+
+namespace skein::services::chaos {
+
+struct LocalOptions {
+  // Something else starts processes that ended, such as systemd or skein-node.
+  bool restarts_itself = false;
+  // A program that starts the process whose name is its argument, as deploy/local/restart does.
+  // Empty: a process is started again by its own command line.
+  std::string restart_with;
+};
+
+// The instances and routers of a status, sorted by name. `host`: this host's name.
+std::vector<ChaosProcess> ProcessesOf(const v1::StatusResponse& status, const ProcessNames& names,
+                                      const std::string& host);
+
+// Whether a process with these arguments may be one of this role: a pid may belong to another
+// process by now.
+bool MayHaveRole(const std::vector<std::string>& arguments, const std::string& role);
+
+class LocalTarget final : public ChaosTarget {
+ public:
+  // `orchestrator`: HOST:PORT. `names`: from deploy/local/up, asked anew after each restart.
+  LocalTarget(std::string orchestrator, LocalOptions options, std::function<ProcessNames()> names);
+
+  absl::StatusOr<std::vector<ChaosProcess>> Processes() override;
+  absl::Status Allows(Fault fault) const override;
+  absl::Status Break(const ChaosProcess& process, Fault fault) override;
+  absl::Status End(const ChaosProcess& process, Fault fault) override;
+  absl::Status Restart(const ChaosProcess& process) override;
+  std::string Describe() const override { return "local processes"; }
+
+ private:
+  const std::string orchestrator_;
+  const LocalOptions options_;
+  const std::function<ProcessNames()> names_;
+  const std::string host_;
+  std::map<std::string, uint16_t> ports_;           // of routers and the orchestrator, by name
+  std::map<std::string, ProcessCommand> commands_;  // of processes that were broken, by name
+};
+
+}  // namespace skein::services::chaos

@@ -1,0 +1,269 @@
+// The load and the player against a server whose answers are broken on purpose: each bug is caught
+// and called by its kind.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <functional>
+#include <memory>
+#include <mutex>
+
+#include "nlohmann/json.hpp"
+#include "services/http/server.h"
+#include "services/skeinctl/chaos/chaos_load.h"
+#include "services/skeinctl/chaos/chaos_player.h"
+
+namespace skein::services::chaos {
+namespace {
+
+using Json = nlohmann::json;
+using ResponderPtr = std::shared_ptr<http::Responder>;
+
+constexpr int64_t kTokens = 40;
+constexpr int64_t kStreams = 3;
+
+// The right answer to a prompt: no token of it comes again.
+std::vector<int32_t> TokensFor(const Json& prompt, int64_t count) {
+  std::vector<int32_t> tokens;
+  for (int64_t i = 0; i < count; ++i) {
+    tokens.push_back(static_cast<int32_t>(prompt[0].get<int64_t>() * 1000 + i));
+  }
+  return tokens;
+}
+
+std::string Event(int32_t token, bool last) {
+  const Json choice = {{"text", "w" + std::to_string(token) + " "},
+                       {"token_ids", {token}},
+                       {"finish_reason", last ? Json("length") : Json()}};
+  return "data: " + Json({{"choices", {choice}}}).dump() + "\n\n";
+}
+
+// A router that sends the first token at once and holds the rest back until Release. `spoil`
+// changes an answer's tokens.
+class FakeRouter {
+ public:
+  using Spoil = std::function<void(std::vector<int32_t>*)>;
+
+  FakeRouter() {
+    routes_.Add("POST", "/v1/completions", [this](http::Request request, ResponderPtr responder) {
+      OnRequest(Json::parse(request.body), std::move(responder));
+    });
+    auto server = http::Server::Start({.threads = 2}, [this](http::Request request, auto to) {
+      routes_.Serve(std::move(request), std::move(to));
+    });
+    EXPECT_TRUE(server.ok()) << server.status();
+    server_ = *std::move(server);
+  }
+
+  bench::Url url() const {
+    return {.host = "127.0.0.1", .port = std::to_string(server_->port()), .path = ""};
+  }
+
+  void Hold() {
+    std::lock_guard lock(mu_);
+    holds_ = true;
+  }
+  void Release() {
+    std::lock_guard lock(mu_);
+    holds_ = false;
+    for (auto& [responder, tokens] : held_) Finish(responder, std::move(tokens));
+    held_.clear();
+  }
+  void SpoilBy(Spoil spoil) {
+    std::lock_guard lock(mu_);
+    spoil_ = std::move(spoil);
+  }
+  // The next requests are answered with this status.
+  void Refuse(int status) {
+    std::lock_guard lock(mu_);
+    refusal_ = status;
+  }
+
+ private:
+  void OnRequest(const Json& asked, ResponderPtr responder) {
+    std::lock_guard lock(mu_);
+    if (refusal_ != 0) {
+      http::Response refusal;
+      refusal.status = refusal_;
+      refusal.body = R"({"error":{"message":"refused on purpose"}})";
+      return responder->Send(std::move(refusal));
+    }
+    auto tokens = TokensFor(asked["prompt"], asked["max_tokens"]);
+    http::Response head;
+    head.content_type = "text/event-stream";
+    responder->StartStream(std::move(head));
+    responder->Write(Event(tokens.front(), false));
+    tokens.erase(tokens.begin());
+    if (!holds_) return Finish(responder, std::move(tokens));
+    held_.emplace_back(std::move(responder), std::move(tokens));
+  }
+
+  void Finish(const ResponderPtr& responder, std::vector<int32_t> tokens) {
+    if (spoil_) spoil_(&tokens);
+    for (size_t i = 0; i < tokens.size(); ++i) {
+      responder->Write(Event(tokens[i], i + 1 == tokens.size()));
+    }
+    responder->Write("data: [DONE]\n\n");
+    responder->Finish();
+  }
+
+  std::mutex mu_;
+  bool holds_ = false;
+  int refusal_ = 0;
+  Spoil spoil_;
+  std::vector<std::pair<ResponderPtr, std::vector<int32_t>>> held_;
+  http::Routes routes_;
+  std::unique_ptr<http::Server> server_;  // last: its threads use the above
+};
+
+// One decode process, whose death makes the router hold its streams until it is started again.
+class FakeTarget final : public ChaosTarget {
+ public:
+  explicit FakeTarget(FakeRouter* router) : router_(*router) {}
+
+  absl::StatusOr<std::vector<ChaosProcess>> Processes() override {
+    return std::vector<ChaosProcess>{
+        {.name = "decode-0", .role = "decode", .pid = 7, .running = 1, .serving = alive_}};
+  }
+  absl::Status Allows(Fault fault) const override {
+    return fault == Fault::kStop ? absl::UnimplementedError("it cannot be stopped")
+                                 : absl::OkStatus();
+  }
+  absl::Status Break(const ChaosProcess&, Fault fault) override {
+    orders += std::string(NameOf(fault)) + " ";
+    alive_ = false;
+    return absl::OkStatus();
+  }
+  absl::Status End(const ChaosProcess&, Fault) override {
+    orders += "end ";
+    return absl::OkStatus();
+  }
+  absl::Status Restart(const ChaosProcess&) override {
+    orders += "restart ";
+    alive_ = true;
+    router_.Release();
+    return absl::OkStatus();
+  }
+  std::string Describe() const override { return "fakes"; }
+
+  std::string orders;
+
+ private:
+  FakeRouter& router_;
+  bool alive_ = true;
+};
+
+class PlayTest : public ::testing::Test {
+ protected:
+  LoadOptions Options() const {
+    return {.routers = {router_.url()},
+            .model = "m",
+            .api_key = "",
+            .requests = {{.prompt = {1, 2}, .output_tokens = kTokens},
+                         {.prompt = {2, 2}, .output_tokens = kTokens, .temperature = 0.5}},
+            .streams = kStreams,
+            .hung_after = std::chrono::minutes(10)};
+  }
+
+  // A row of the scenario kill-decode, after right answers to each request alone.
+  Row PlayKill(const FakeRouter::Spoil& spoil) {
+    ChaosLoad load(Options());
+    EXPECT_TRUE(load.Open().ok());
+    std::vector<Answer> expected;
+    for (size_t i = 0; i < 2; ++i) {
+      auto alone = load.Alone(i);
+      EXPECT_TRUE(alone.ok()) << alone.status();
+      expected.push_back(*std::move(alone));
+    }
+    router_.SpoilBy(spoil);
+    router_.Hold();
+    ChaosPlayer player(
+        &target_, &load, expected,
+        {.streams = kStreams, .probes = 2, .restart_after_s = 0, .spare = {}, .stall_s = 60}, {},
+        [](const std::string&) {});
+    const auto row = player.Play(*FindScenario("kill-decode"));
+    EXPECT_TRUE(row.ok()) << row.status();
+    return row.ok() ? *row : Row();
+  }
+
+  FakeRouter router_;
+  FakeTarget target_{&router_};
+};
+
+TEST_F(PlayTest, AFaultThatNobodyNoticesMakesAGoodRow) {
+  const Row row = PlayKill(nullptr);
+  EXPECT_EQ(target_.orders, "kill end restart ");
+  EXPECT_EQ(row.running(), kStreams);
+  EXPECT_GE(row.requests, kStreams + 2) << "the streams and the probes";
+  EXPECT_EQ(row.failed + row.wrong + row.lost + row.doubled + row.hung, 0);
+  EXPECT_GE(row.recovery_s(), 0);
+  EXPECT_TRUE(row.good());
+}
+
+TEST_F(PlayTest, ADroppedTokenIsCaught) {
+  const Row row = PlayKill([](auto* tokens) { tokens->erase(tokens->begin() + 5); });
+  EXPECT_EQ(row.lost, row.requests);
+  EXPECT_EQ(row.doubled + row.wrong, 0);
+  EXPECT_FALSE(row.good());
+}
+
+TEST_F(PlayTest, ARepeatedTokenIsCaught) {
+  const Row row = PlayKill([](auto* tokens) { tokens->insert(tokens->begin() + 6, (*tokens)[5]); });
+  EXPECT_EQ(row.doubled, row.requests);
+  EXPECT_EQ(row.lost + row.wrong, 0);
+  EXPECT_FALSE(row.good());
+}
+
+TEST_F(PlayTest, AChangedTokenIsCaught) {
+  const Row row = PlayKill([](auto* tokens) { (*tokens)[7] = 1; });
+  EXPECT_EQ(row.wrong, row.requests);
+  EXPECT_EQ(row.lost + row.doubled, 0);
+  EXPECT_FALSE(row.good());
+}
+
+TEST_F(PlayTest, WhatTheTargetDoesNotAllowIsSkipped) {
+  ChaosLoad load(Options());
+  ASSERT_TRUE(load.Open().ok());
+  ChaosPlayer player(&target_, &load, {}, {.spare = {}}, {}, [](const std::string&) {});
+  EXPECT_EQ(player.Play(*FindScenario("stop-decode"))->skipped, "it cannot be stopped");
+  EXPECT_EQ(player.Play(*FindScenario("kill-prefill"))->skipped,
+            "no prefill that may be broken serves here");
+  EXPECT_EQ(target_.orders, "");
+}
+
+TEST_F(PlayTest, ARefusalGoesToTheNextRouterAndIsAFailureAtTheLast) {
+  FakeRouter other;
+  LoadOptions options = Options();
+  options.routers.push_back(other.url());
+  ChaosLoad load(options);
+  ASSERT_TRUE(load.Open().ok());
+  router_.Refuse(503);
+  for (int i = 0; i < 4; ++i) EXPECT_TRUE(load.Alone(0).ok());  // by turns to both
+  other.Refuse(503);
+  const auto refused = load.Alone(0);
+  EXPECT_EQ(refused.status().message(), "a request by itself failed: HTTP 503: refused on purpose");
+}
+
+TEST(ChaosLoad, ABodyAsksForAStreamOfTokenIds) {
+  const Json body = Json::parse(
+      BodyOf("m", {.prompt = {3, 4}, .output_tokens = 9, .temperature = 0.5, .seed = 6}));
+  EXPECT_EQ(body["prompt"], (std::vector<int>{3, 4}));
+  EXPECT_EQ(body["max_tokens"], 9);
+  EXPECT_EQ(body["seed"], 6);
+  for (const char* field : {"stream", "return_token_ids", "ignore_eos"})
+    EXPECT_EQ(body[field], true);
+}
+
+TEST(VictimAmong, HasMostRequestsAndIsNeitherSparedNorElsewhere) {
+  const std::vector<ChaosProcess> processes = {
+      {.name = "a", .role = "decode", .running = 1, .serving = true},
+      {.name = "b", .role = "decode", .running = 5, .serving = true},
+      {.name = "c", .role = "decode", .running = 9, .serving = true, .reachable = false},
+      {.name = "d", .role = "decode", .running = 9, .serving = false},
+      {.name = "e", .role = "prefill", .running = 9, .serving = true}};
+  EXPECT_EQ(VictimAmong(processes, "decode", {})->name, "b");
+  EXPECT_EQ(VictimAmong(processes, "decode", {"b"})->name, "a");
+  EXPECT_EQ(VictimAmong(processes, "decode", {"a", "b"}), nullptr);
+}
+
+}  // namespace
+}  // namespace skein::services::chaos

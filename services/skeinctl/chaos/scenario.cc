@@ -1,0 +1,71 @@
+#include "services/skeinctl/chaos/scenario.h"
+
+#include "absl/strings/str_cat.h"
+
+namespace skein::services::chaos {
+namespace {
+
+Scenario One(Fault fault, const std::string& role, const std::string& summary) {
+  return {.name = absl::StrCat(NameOf(fault), "-", role),
+          .summary = summary,
+          .play = Play::kOne,
+          .fault = fault,
+          .role = role};
+}
+
+std::vector<Scenario> MakeScenarios() {
+  std::vector<Scenario> all = {
+      {.name = "none",
+       .summary = "The load without a fault; it is played before the others.",
+       .play = Play::kNothing,
+       .role = ""}};
+  for (const char* role : {"decode", "prefill", "orchestrator", "router"}) {
+    all.push_back(One(
+        Fault::kKill, role,
+        absl::StrCat("SIGKILL to a process of the role ", role, ", which is then started again.")));
+    all.push_back(One(Fault::kStop, role,
+                      absl::StrCat("SIGSTOP to a process of the role ", role, ", then SIGCONT.")));
+    all.push_back(One(
+        Fault::kTerm, role,
+        absl::StrCat("SIGTERM to a process of the role ", role, ", which is then started again.")));
+  }
+  all.push_back({.name = "bind-kill-decode",
+                 .summary = "Two decode instances are bound into a group, and one is killed.",
+                 .play = Play::kBind,
+                 .fault = Fault::kKill,
+                 .role = "decode",
+                 .in_all = false});
+  all.push_back({.name = "restart-each",
+                 .summary = "SIGTERM to every process, one after another; each is started again.",
+                 .play = Play::kEach,
+                 .fault = Fault::kTerm,
+                 .role = ""});
+  all.push_back({.name = "random",
+                 .summary = "A process and a fault by chance, every --fault-every-s seconds for "
+                            "--duration-s seconds.",
+                 .play = Play::kRandom,
+                 .fault = Fault::kKill,
+                 .role = "",
+                 .in_all = false});
+  return all;
+}
+
+}  // namespace
+
+const char* NameOf(Fault fault) {
+  return fault == Fault::kKill ? "kill" : fault == Fault::kStop ? "stop" : "term";
+}
+
+const std::vector<Scenario>& Scenarios() {
+  static const auto* all = new std::vector<Scenario>(MakeScenarios());
+  return *all;
+}
+
+const Scenario* FindScenario(std::string_view name) {
+  for (const Scenario& one : Scenarios()) {
+    if (one.name == name) return &one;
+  }
+  return nullptr;
+}
+
+}  // namespace skein::services::chaos

@@ -1,0 +1,68 @@
+"""A real cluster whose processes are started again when they end, as Kubernetes or systemd do, while `skeinctl chaos` breaks them.
+
+    with Supervised(binaries_from_argv(), model=DIR, ...) as cluster:
+        code, result = cluster.chaos("kill-decode", "--streams=6")
+
+Orchestrator and router have fixed ports, so that clients and workers find the next one. Everything ends with this process.
+"""
+import json
+import os
+import subprocess
+import time
+
+from cluster import Cluster, bound, free_ports
+
+LIMIT_S = 900
+
+
+class Supervised(Cluster):
+    def __init__(self, *arguments, restart_after_s=0.2, **more):
+        super().__init__(*arguments, **more)
+        first = free_ports(2)
+        self.ports = {"orchestrator": first, "router": first + 1}
+        self.restart_after_s = restart_after_s
+        self.commands = {}      # by name: what run() was called with
+        self.ended = {}         # by name: when its end was noticed
+        self.restarts = 0
+
+    def run(self, name, binary, arguments):
+        port = self.ports.get(name, 0)
+        arguments = ["--port=%d" % port if one == "--port=0" else one for one in arguments]
+        self.commands[name] = (binary, arguments)
+        super().run(name, binary, arguments)
+
+    def restart_ended(self):
+        """Starts processes again that ended restart_after_s ago. On the main thread: a process ends with its thread."""
+        now = time.monotonic()
+        for name, process in list(self.processes.items()):
+            if process.popen.poll() is None or now < self.ended.setdefault(name, now) + self.restart_after_s:
+                continue
+            del self.ended[name]
+            self.restarts += 1
+            self.run(name, *self.commands[name])
+
+    def chaos(self, *arguments, limit_s=LIMIT_S, each=lambda: None):
+        """Runs `skeinctl chaos` with these arguments; its exit code and what it wrote as JSON (None: nothing). `each` is called
+        again and again meanwhile."""
+        result = os.path.join(self.folder, "chaos.json")
+        if os.path.exists(result):
+            os.remove(result)
+        command = [self.binaries["skeinctl"], "chaos", "--orchestrator", self.orchestrator, "--url", self.url, "--yes",
+                   "--restarts-itself", "--out", result, *arguments]
+        end = time.monotonic() + limit_s
+        with subprocess.Popen(bound(command), stdin=subprocess.DEVNULL) as played:
+            try:
+                while played.poll() is None:
+                    assert time.monotonic() < end, "skeinctl chaos did not end within %d s" % limit_s
+                    self.restart_ended()
+                    each()
+                    time.sleep(0.02)
+            finally:
+                played.kill()
+        while any(process.popen.poll() is not None for process in self.processes.values()):
+            self.restart_ended()
+            time.sleep(0.02)
+        if not os.path.exists(result):
+            return played.returncode, None
+        with open(result, encoding="utf-8") as file:
+            return played.returncode, json.load(file)
