@@ -167,6 +167,7 @@ TEST_F(EmbeddedStoreTest, AWatchTellsOfAnErrorAndOfItsEnd) {
 
 TEST(SqliteFileTest, SaysThatTheDiskIsFull) {
   const std::string path = ::testing::TempDir() + "/full.sqlite";
+  std::filesystem::remove(path);
   auto file = SqliteFile::Open(path);
   ASSERT_TRUE(file.ok()) << file.status();
   ASSERT_TRUE(file->Run("CREATE TABLE t (x BLOB); PRAGMA max_page_count = 3").ok());

@@ -108,6 +108,38 @@ def the_shipped_model_answers():
                        b"skein" in open("/proc/%d/cmdline" % p["pid"], "rb").read() for p in state["processes"])
 
 
+def leaders(state):
+    """The orchestrators that lead, by their metrics."""
+    found = []
+    for process in state["processes"]:
+        if process["role"] == "orchestrator":
+            with urllib.request.urlopen("http://%s/metrics" % process["admin"], timeout=10) as answer:
+                if re.search(r"^skein_orchestrator_leader(\{[^}]*\})? 1$", answer.read().decode(), re.M):
+                    found.append(process["name"])
+    return found
+
+
+def several_routers_and_orchestrators_run():
+    """Each router answers; one orchestrator leads, and the other one after it was restarted."""
+    for store in ("embedded", "etcd"):
+        if store == "etcd" and not shutil.which("etcd"):
+            print("without etcd: needs tools/install_deps etcd")
+            continue
+        with Up("--routers", "2", "--orchestrators", "2", "--store", store) as up:
+            assert up.code == 0, up.result
+            names = [p["name"] for p in up.state()["processes"]]
+            assert names == ["orchestrator-0", "orchestrator-1", "prefill-0", "decode-0", "router-0", "router-1"], names
+            second = "http://127.0.0.1:%d" % (int(up.url.rsplit(":", 1)[1]) + 1)
+            assert second + "/v1" in up.result.stdout, up.result
+            (first,) = leaders(up.state())
+            done = up.call("restart", first)
+            assert done.returncode == 0, done
+            for up.url in (up.url, second):
+                answer = up.post("/v1/completions", {"model": "fledgling", "prompt": "Once", "max_tokens": 2})
+                assert answer["usage"]["completion_tokens"] >= 1, answer
+            assert leaders(up.state()) == [n for n in ("orchestrator-0", "orchestrator-1") if n != first]
+
+
 def metrics_are_scraped():
     """--observe: Prometheus scrapes every process, also one that was killed and restarted; down stops all."""
     if not shutil.which("prometheus-alertmanager"):
@@ -272,7 +304,7 @@ def models_of_others_answer():
 
 
 if __name__ == "__main__":
-    run_tests(the_shipped_model_answers, metrics_are_scraped, a_base_model_is_asked_through_completions,
+    run_tests(several_routers_and_orchestrators_run, the_shipped_model_answers, metrics_are_scraped, a_base_model_is_asked_through_completions,
               a_tokenizer_may_have_more_ids_than_the_embedding, keys_guard_the_api, what_cannot_start_leaves_nothing,
               wrong_words_leave_the_running_cluster, a_profile_of_formations_binds_the_idle_group, its_last_lines_can_be_pasted,
               models_of_others_answer)
