@@ -22,10 +22,10 @@ from emulated import continuation, emulated_model  # noqa: E402
 FLEDGLING = "deploy/models/fledgling"
 ROLES = ("orchestrator", "prefill", "decode", "router")
 PROGRAM = {"orchestrator": "orchestrator", "prefill": "prefill_worker", "decode": "decode_worker", "router": "router"}
-STREAMS = 12
 TOKENS = 120
 STEP_US = 10000  # so an answer takes more than a second, and replacing a process meets running ones
 FROM = os.environ.get("SKEIN_UPGRADE_FROM", "")
+STREAMS = 12 if FROM else 6
 
 
 def binaries_from():
@@ -94,7 +94,7 @@ class Load:
         def met():
             self.check()
             return all(condition(client) for client in self.clients)
-        self.cluster.until(met, what, seconds=120)
+        self.cluster.until(met, what, seconds=240)
 
     def await_streaming(self):
         """Each client has the first tokens of an answer."""
