@@ -197,7 +197,7 @@ class Chaos {
     boost::asio::io_context io(1);
     bench::HttpClient client(&io);
     const bench::Url& url = options.routers.front();
-    if (const absl::Status resolved = client.Resolve(url); !resolved.ok()) return resolved;
+    if (absl::Status resolved = client.Resolve(url); !resolved.ok()) return resolved;
     return bench::AskForModel(&io, &client, {.url = url, .model = "", .api_key = options.api_key});
   }
 

@@ -24,7 +24,6 @@ using bench::CallEnd;
 using Clock = std::chrono::steady_clock;
 
 constexpr auto kAfterFailure = std::chrono::milliseconds(200);  // before a client tries again
-constexpr auto kProbeAgain = std::chrono::milliseconds(50);
 constexpr int kUnavailable = 503;
 
 const char* ErrorOf(CallEnd end) {
@@ -168,7 +167,7 @@ class ChaosLoad::Loop {
     Send({.request = request, .probed_fault = fault, .probe_chain = chain},
          [this, fault, chain](const StreamRecord& record) {
            if (!record.token_s.empty()) return;
-           Again(kProbeAgain, [this, fault, chain] { SendProbe(fault, chain); });
+           Again(kAfterFailure, [this, fault, chain] { SendProbe(fault, chain); });
          });
   }
 

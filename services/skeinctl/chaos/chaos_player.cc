@@ -114,7 +114,7 @@ absl::Status ChaosPlayer::Run(const Scenario& scenario, Row* row) {
     case Play::kOne:
       return BreakOne(scenario.role, scenario.fault, row);
     case Play::kEach:
-      return BreakEach(scenario.fault);
+      return BreakEach(scenario.fault, row);
     case Play::kRandom:
       return BreakAtRandom();
     case Play::kBind:
@@ -128,16 +128,16 @@ absl::Status ChaosPlayer::BreakOne(const std::string& role, Fault fault, Row* ro
   if (!processes.ok()) return processes.status();
   const ChaosProcess* victim = VictimAmong(*processes, role, options_.spare);
   if (victim == nullptr) return absl::UnavailableError(absl::StrCat("no ", role, " serves"));
-  // Connections end with their router, and with one router no other takes new ones.
-  row->clients_may_fail = role == "router";
+  row->clients_may_fail = role == "router" && ClientsMayFail(fault);
   return BreakAndMend(*victim, fault);
 }
 
 // The orchestrator and the routers come last: the workers need both to come back.
-absl::Status ChaosPlayer::BreakEach(Fault fault) {
+absl::Status ChaosPlayer::BreakEach(Fault fault, Row* row) {
   for (const char* role : {"prefill", "decode", "orchestrator", "router"}) {
     for (const ChaosProcess& one : std::vector(whole_)) {
       if (one.role != role || !MayBreak(one, options_.spare)) continue;
+      if (one.role == "router") row->clients_may_fail = ClientsMayFail(fault);
       if (const absl::Status done = BreakAndMend(one, fault); !done.ok()) return done;
       if (const absl::Status streams = AwaitStreams(); !streams.ok()) return streams;
     }
@@ -183,6 +183,14 @@ absl::Status ChaosPlayer::BreakWhileBinding(const Scenario& scenario, Row* row) 
   const absl::Status released = acts_.release();
   told_(absl::StrCat("  release: ", released.ok() ? "done" : released.ToString()));
   return done;
+}
+
+// Streams end with a router that is killed. One that leaves finishes its streams, but takes no new
+// requests, and then another one must.
+bool ChaosPlayer::ClientsMayFail(Fault fault) const {
+  const auto routers = std::count_if(whole_.begin(), whole_.end(),
+                                     [](const ChaosProcess& one) { return one.role == "router"; });
+  return fault == Fault::kKill || (fault == Fault::kTerm && routers == 1);
 }
 
 absl::Status ChaosPlayer::BreakAndMend(const ChaosProcess& process, Fault fault) {

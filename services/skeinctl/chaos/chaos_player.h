@@ -59,7 +59,8 @@ class ChaosPlayer {
  private:
   absl::Status Run(const Scenario& scenario, Row* row);
   absl::Status BreakOne(const std::string& role, Fault fault, Row* row);
-  absl::Status BreakEach(Fault fault);
+  absl::Status BreakEach(Fault fault, Row* row);
+  bool ClientsMayFail(Fault fault) const;  // when their router is broken so
   absl::Status BreakAtRandom();
   absl::Status BreakWhileBinding(const Scenario& scenario, Row* row);
   absl::Status BreakAndMend(const ChaosProcess& process, Fault fault);

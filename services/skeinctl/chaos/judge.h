@@ -75,7 +75,7 @@ struct Row {
   double GapPercentile(double percent) const;  // 0: no gap was measured
 
   // As it has to be: no answer wrong, lost, doubled or hung, and none failed unless the clients'
-  // own router was broken.
+  // own router was killed, or their only one has left.
   bool good() const;
 };
 

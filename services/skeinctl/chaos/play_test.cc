@@ -24,6 +24,7 @@ constexpr int64_t kStreams = 3;
 // The right answer to a prompt: no token of it comes again.
 std::vector<int32_t> TokensFor(const Json& prompt, int64_t count) {
   std::vector<int32_t> tokens;
+  tokens.reserve(static_cast<size_t>(count));
   for (int64_t i = 0; i < count; ++i) {
     tokens.push_back(static_cast<int32_t>(prompt[0].get<int64_t>() * 1000 + i));
   }
