@@ -83,11 +83,14 @@ void RefreshPaces(const std::string& model, const char* role,
   gauge("aside", paces.aside);
 }
 
-void RefreshStanding(const OrchestratorShell& shell, Metrics* metrics) {
-  metrics->Gauge("skein_orchestrator_leader", "1 while this orchestrator leads its cell, else 0.")
+void RefreshStanding(const std::string& cell, const OrchestratorShell& shell, Metrics* metrics) {
+  metrics
+      ->Gauge("skein_orchestrator_leader", "1 while this orchestrator leads its cell, else 0.",
+              {{"cell", cell}})
       .Set(shell.Standing().ok() ? 1 : 0);
   metrics->Total("skein_orchestrator_leaderships_total",
-                 "How often this orchestrator began to lead its cell.", {}, shell.times_led());
+                 "How often this orchestrator began to lead its cell.", {{"cell", cell}},
+                 shell.times_led());
 }
 
 void Refresh(const scheduler::OrchestratorSnapshot& totals, const absl::Status& invariants,
@@ -252,8 +255,8 @@ AdminHooks HooksOf(const OrchestratorOptions& options, Pages* pages) {
           .status = [&options, pages] { return StatusOf(options, *pages); },
           .order = [pages](const DrainOrder& order) { return Order(order, pages); },
           .metrics =
-              [pages] {
-                RefreshStanding(*pages->shell, &pages->metrics);
+              [&options, pages] {
+                RefreshStanding(options.cell, *pages->shell, &pages->metrics);
                 if (const auto copy = pages->shell->Count()) {
                   Refresh(copy->snapshot, copy->invariants, &pages->metrics);
                   pages->retuner->Refresh(ModelsOf(copy->snapshot));

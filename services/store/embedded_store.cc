@@ -83,6 +83,32 @@ absl::Status SetUpWhenFree(SqliteFile* file, const HostIdentity& host) {
 
 }  // namespace
 
+class EmbeddedStore::Turn {
+ public:
+  Turn(EmbeddedStore* store, int64_t timeout_us) : store_(store) {
+    std::unique_lock lock(store_->mu_);
+    taken_ = store_->free_.wait_for(lock, std::chrono::microseconds(timeout_us),
+                                    [this] { return !store_->taken_; });
+    if (taken_) store_->taken_ = true;
+  }
+  ~Turn() {
+    if (!taken_) return;
+    {
+      std::lock_guard lock(store_->mu_);
+      store_->taken_ = false;
+    }
+    store_->free_.notify_one();
+  }
+  Turn(const Turn&) = delete;
+  Turn& operator=(const Turn&) = delete;
+
+  bool taken() const { return taken_; }
+
+ private:
+  EmbeddedStore* const store_;
+  bool taken_ = false;
+};
+
 absl::StatusOr<std::unique_ptr<EmbeddedStore>> EmbeddedStore::Open(Options options) {
   std::error_code error;
   std::filesystem::create_directories(options.folder, error);
@@ -122,8 +148,8 @@ absl::StatusOr<StoreSnapshot> EmbeddedStore::List(const std::string& prefix, int
 
 absl::StatusOr<StoreSnapshot> EmbeddedStore::Read(const std::string& key, bool whole,
                                                   int64_t timeout_us) {
-  std::unique_lock lock(mu_, std::chrono::microseconds(timeout_us));
-  if (!lock.owns_lock()) return LockedFor(file_.path(), timeout_us);
+  const Turn turn(this, timeout_us);
+  if (!turn.taken()) return LockedFor(file_.path(), timeout_us);
   file_.SetBusyTimeout(timeout_us);
   return ReadOnce(&file_, options_.host, key, whole, options_.boot_time_us());
 }
@@ -189,8 +215,8 @@ absl::Status EmbeddedStore::RevokeLease(uint64_t lease, int64_t timeout_us) {
 }
 
 absl::Status EmbeddedStore::Write(int64_t timeout_us, Disk disk, const Body& body) {
-  std::unique_lock lock(mu_, std::chrono::microseconds(timeout_us));
-  if (!lock.owns_lock()) return LockedFor(file_.path(), timeout_us);
+  const Turn turn(this, timeout_us);
+  if (!turn.taken()) return LockedFor(file_.path(), timeout_us);
   file_.SetBusyTimeout(timeout_us);
   absl::Status status =
       file_.Run(disk == Disk::kWait ? "PRAGMA synchronous = FULL; BEGIN IMMEDIATE"

@@ -16,6 +16,7 @@
 // log and shared memory are beside it (store.sqlite-wal, store.sqlite-shm).
 #pragma once
 
+#include <condition_variable>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -57,6 +58,7 @@ class EmbeddedStore final : public ClusterStore {
   EmbeddedStore(Options options, SqliteFile file);
 
   enum class Disk { kWait, kGoOn };  // whether the end of a transaction waits for the disk
+  class Turn;                        // of a thread, with the file
   using Body = std::function<absl::Status(int64_t now_us)>;
   absl::StatusOr<StoreSnapshot> Read(const std::string& key, bool whole, int64_t timeout_us);
   // Runs `body` in a write transaction, after what has ended was deleted. `now_us` was read within
@@ -65,8 +67,10 @@ class EmbeddedStore final : public ClusterStore {
   absl::Status InTransaction(const Body& body);
 
   const Options options_;
-  std::timed_mutex mu_;
-  SqliteFile file_;  // with mu_
+  std::mutex mu_;
+  std::condition_variable free_;
+  bool taken_ = false;  // a thread uses the file
+  SqliteFile file_;     // of the thread that has taken it
 };
 
 }  // namespace skein::services

@@ -20,6 +20,7 @@
 #include "services/rpc/bidi_stream.h"
 #include "services/rpc/message_counters.h"
 #include "services/rpc/rpc.h"
+#include "services/rpc/status_map.h"
 #include "services/shell/loop.h"
 
 namespace skein::services {
@@ -37,6 +38,9 @@ class FakeOrchestrator final : public v1::Orchestrator::CallbackService {
   Channels* channels() { return &channels_; }
   std::string address() const { return "127.0.0.1:" + std::to_string(rpc_.port); }
   void Answer(grpc::StatusCode code) { code_.store(code); }
+  // Before the first hello.
+  void StandBy(const std::string& leader) { stands_by_ = ToGrpc(StandbyError(leader)); }
+  int hellos() const { return hellos_.load(); }
   void OrderDrainAfterWelcome() { orders_.store(true); }
   // It speaks this revision of the protocol only.
   void SpeakOnly(uint32_t revision) { revision_.store(revision); }
@@ -68,6 +72,8 @@ class FakeOrchestrator final : public v1::Orchestrator::CallbackService {
 
   void Take(Stream* stream, const v1::WorkerMessage& message) {
     if (!message.has_hello()) return;
+    hellos_.fetch_add(1);
+    if (!stands_by_.ok()) return stream->Close(stands_by_);
     const grpc::StatusCode code = code_.load();
     if (code != grpc::StatusCode::OK) return stream->Close(grpc::Status(code, "no"));
     MessageCounters counters(scheduler::FirstNumberOf(1));
@@ -93,6 +99,8 @@ class FakeOrchestrator final : public v1::Orchestrator::CallbackService {
   std::mutex mutex_;
   std::vector<std::shared_ptr<Stream>> streams_;
   std::atomic<grpc::StatusCode> code_{grpc::StatusCode::OK};
+  grpc::Status stands_by_;
+  std::atomic<int> hellos_{0};
   std::atomic<int> list_models_calls_{0};
   std::atomic<bool> orders_{false};
   std::atomic<uint32_t> revision_{0};
@@ -150,7 +158,7 @@ class RefusalTest : public ::testing::Test {
 
   CallTracker calls_;
   Loop loop_{64};
-  std::unique_ptr<FakeOrchestrator> orchestrator_;
+  std::unique_ptr<FakeOrchestrator> orchestrator_, leader_;
   std::function<void()> answered_ = [] {};  // on the loop
   std::unique_ptr<WorkerLink> link_;
   std::atomic<int> refused_{0};
@@ -192,6 +200,18 @@ TEST_F(RefusalTest, AnOrderToDrainIsAMessageOfItsOwn) {
   orchestrator_->OrderDrainAfterWelcome();
   RegisterAnswered(grpc::StatusCode::OK);
   EXPECT_TRUE(ordered_.get_future().get());
+}
+
+TEST_F(RefusalTest, TheLeaderThatAStandbyNamesIsAskedInTheSameAttempt) {
+  leader_ = std::make_unique<FakeOrchestrator>(kHourUs);
+  Connect(kHourUs);
+  orchestrator_->StandBy(leader_->address());
+  RegisterAnswered(grpc::StatusCode::OK);
+  EXPECT_EQ(orchestrator_->hellos(), 1);
+  EXPECT_EQ(leader_->hellos(), 1);
+  RegisterAnswered(grpc::StatusCode::OK);
+  EXPECT_EQ(orchestrator_->hellos(), 1) << "the leader is remembered";
+  EXPECT_EQ(leader_->hellos(), 2);
 }
 
 TEST_F(RefusalTest, AnyOtherAnswerBeginsAnew) {
