@@ -68,7 +68,7 @@ class Election::Shell {
     return leads ? std::optional(generation_) : std::nullopt;
   }
 
-  void Post(ElectionEvent::Any event) { Post(Input{std::move(event)}); }
+  void Post(const ElectionEvent::Any& event) { Post(Input{event}); }
 
  private:
   // What the deciding thread takes: an event, and what came with it for the owner.

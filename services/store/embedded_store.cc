@@ -102,7 +102,7 @@ class EmbeddedStore::Turn {
   Turn(const Turn&) = delete;
   Turn& operator=(const Turn&) = delete;
 
-  bool taken() const { return taken_; }
+  bool Taken() const { return taken_; }
 
  private:
   EmbeddedStore* const store_;
@@ -149,7 +149,7 @@ absl::StatusOr<StoreSnapshot> EmbeddedStore::List(const std::string& prefix, int
 absl::StatusOr<StoreSnapshot> EmbeddedStore::Read(const std::string& key, bool whole,
                                                   int64_t timeout_us) {
   const Turn turn(this, timeout_us);
-  if (!turn.taken()) return LockedFor(file_.path(), timeout_us);
+  if (!turn.Taken()) return LockedFor(file_.path(), timeout_us);
   file_.SetBusyTimeout(timeout_us);
   return ReadOnce(&file_, options_.host, key, whole, options_.boot_time_us());
 }
@@ -216,7 +216,7 @@ absl::Status EmbeddedStore::RevokeLease(uint64_t lease, int64_t timeout_us) {
 
 absl::Status EmbeddedStore::Write(int64_t timeout_us, Disk disk, const Body& body) {
   const Turn turn(this, timeout_us);
-  if (!turn.taken()) return LockedFor(file_.path(), timeout_us);
+  if (!turn.Taken()) return LockedFor(file_.path(), timeout_us);
   file_.SetBusyTimeout(timeout_us);
   absl::Status status =
       file_.Run(disk == Disk::kWait ? "PRAGMA synchronous = FULL; BEGIN IMMEDIATE"
