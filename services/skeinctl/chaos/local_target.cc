@@ -98,13 +98,18 @@ absl::StatusOr<std::vector<ChaosProcess>> LocalTarget::Processes() {
       ports_[process.name] = PortOf(one.identity().endpoint());
     }
   }
-  const uint16_t port = PortOf(orchestrator_);
-  const pid_t pid = ListenerOn(port);
-  std::string name = names.Find(host_, pid);
-  if (name.empty()) name = absl::StrCat("orchestrator@", orchestrator_);
-  ports_[name] = port;
-  processes.push_back(
-      {.name = name, .role = "orchestrator", .pid = pid, .serving = true, .reachable = pid != 0});
+  for (const absl::string_view address : absl::StrSplit(orchestrator_, '+')) {
+    const uint16_t port = PortOf(std::string(address));
+    const pid_t pid = ListenerOn(port);
+    std::string name = names.Find(host_, pid);
+    if (name.empty()) name = absl::StrCat("orchestrator@", address);
+    ports_[name] = port;
+    processes.push_back({.name = name,
+                         .role = "orchestrator",
+                         .pid = pid,
+                         .serving = pid != 0,
+                         .reachable = pid != 0});
+  }
   return processes;
 }
 

@@ -36,7 +36,8 @@ bool MayHaveRole(const std::vector<std::string>& arguments, const std::string& r
 
 class LocalTarget final : public ChaosTarget {
  public:
-  // `orchestrator`: HOST:PORT. `names`: from deploy/local/up, asked anew after each restart.
+  // `orchestrator`: HOST:PORT, or those of one cell, "HOST:PORT+HOST:PORT". `names`: from
+  // deploy/local/up, asked anew after each restart.
   LocalTarget(std::string orchestrator, LocalOptions options, std::function<ProcessNames()> names);
 
   absl::StatusOr<std::vector<ChaosProcess>> Processes() override;
