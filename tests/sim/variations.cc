@@ -101,6 +101,8 @@ void RestartDecode(Scenario* scenario) {
   GiveRoom(scenario);
   Random random(scenario->seed * 0x9e3779b97f4a7c15u + 101);
   scenario->decode_workers = std::max(scenario->decode_workers, 2);
+  // Those that stay must have room in their steps, too, or answers outlast the requests' deadline.
+  scenario->decode_batch = scenario->decode_requests;
   int64_t decode = random.Between(0, scenario->decode_workers - 1);
   for (TimeUs at = random.Between(300, 900) * kMillisecondUs; at < scenario->heals_us;) {
     const TimeUs grace_us = random.Between(800, 3000) * kMillisecondUs;
