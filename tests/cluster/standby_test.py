@@ -79,7 +79,7 @@ class Standbys(Cluster):
         return self.get("/status", base=self.processes[name].admin())["state"]
 
     def leads(self, name):
-        return self.metric(self.processes[name], "skein_orchestrator_leader") == 1
+        return self.metric(self.processes[name], "skein_orchestrator_leader{") == 1  # not skein_orchestrator_leaderships_total
 
     def roles(self):
         """The one that leads, and the other one."""
