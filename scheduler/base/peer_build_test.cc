@@ -1,6 +1,6 @@
 #include "scheduler/base/peer_build.h"
 
-#include "gtest/gtest.h"
+#include <gtest/gtest.h>
 
 namespace skein::scheduler {
 namespace {

@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "gtest/gtest.h"
+#include <gtest/gtest.h>
 
 namespace skein::scheduler {
 namespace {
