@@ -53,8 +53,18 @@ void Connection::Start() {
   Read();
 }
 
+// The request of a client that has just connected may be on its way.
 void Connection::BeginDrain() {
   draining_ = true;
+  if (serial_ > 0) CloseIfIdle();
+}
+
+void Connection::EndWhenIdle() {
+  draining_ = true;
+  CloseIfIdle();
+}
+
+void Connection::CloseIfIdle() {
   if (state_ == State::kReading && !reader_.started() && in_.empty()) Close();
 }
 

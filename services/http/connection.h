@@ -33,7 +33,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   ~Connection();
 
   void Start();
-  void BeginDrain();                           // close when idle, or after the current answer
+  void BeginDrain();   // close after the current answer, or the first; if idle after one: now
+  void EndWhenIdle();  // close when idle, or after the current answer
   void EndAfterAnswer() { draining_ = true; }  // to the first request. REQUIRES: not started yet
   void Close(Gone why = Gone::kClient);
   void Stop() { Close(Gone::kStopped); }
@@ -56,6 +57,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   using Clock = std::chrono::steady_clock;
   enum class State { kReading, kAnswering, kLingering };
 
+  void CloseIfIdle();
   bool InIsFull() const;
   void Read();
   void OnRead(boost::system::error_code ec, size_t bytes);

@@ -165,7 +165,7 @@ void ServerCore::Stop(std::chrono::milliseconds grace) {
     self->acceptor_.close(ignored);
     self->retry_.cancel();
   });
-  ForEachConnection(&Connection::BeginDrain);
+  ForEachConnection(&Connection::EndWhenIdle);
   if (!WaitUntilEmpty(grace)) {
     ForEachConnection(&Connection::Stop);
     WaitUntilEmpty(std::chrono::seconds(5));

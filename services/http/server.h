@@ -66,9 +66,10 @@ class Server {
   uint16_t port() const;
   ServerStats stats() const;
 
-  // Closes idle connections, and from now on each connection after the answer under way, or after
-  // its first one: clients that keep connections open go elsewhere. New connections are accepted,
-  // so that probes are still answered. Does not block; idempotent.
+  // Closes connections that are idle after an answer, and from now on each connection after the
+  // answer under way, or after its first one: clients that keep connections open go elsewhere. One
+  // that has just been opened is answered once. New connections are accepted, so that probes are
+  // still answered. Does not block; idempotent.
   void BeginDrain();
 
   // Stops listening, closes idle connections, waits up to `grace` for running answers, then closes

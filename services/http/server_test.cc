@@ -641,7 +641,7 @@ TEST_F(ServerTest, StopLetsAnswersEnd) {
 
 TEST_F(ServerTest, ADrainClosesWhatIsIdleAndTheOthersAfterTheirAnswers) {
   StartServer();
-  RawClient idle(port()), busy(port());
+  RawClient opened(port()), idle(port()), busy(port());
   idle.Send(MakeRequest("POST", "/echo", "a"));
   EXPECT_EQ(FindHeader(idle.ReadResponse().headers, "Connection"), "keep-alive");
   busy.Send(MakeRequest("GET", "/hold"));
@@ -649,8 +649,8 @@ TEST_F(ServerTest, ADrainClosesWhatIsIdleAndTheOthersAfterTheirAnswers) {
   server_->BeginDrain();
   EXPECT_TRUE(idle.AtEnd());
   RawClient probe(port());
-  for (RawClient* client : {&probe, &busy}) {
-    if (client == &probe) client->Send(MakeRequest("GET", "/livez"));
+  for (RawClient* client : {&opened, &probe, &busy}) {
+    if (client != &busy) client->Send(MakeRequest("GET", "/livez"));
     if (client == &busy) responder->Send({});
     const Response response = client->ReadResponse();
     EXPECT_EQ(response.status, 200);

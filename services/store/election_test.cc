@@ -71,7 +71,7 @@ class Candidate {
       : store_(std::move(store)), incarnation_(incarnation) {
     election_ = std::make_unique<Election>(
         &store_,
-        Election::Options{.endpoint = endpoint(), .incarnation = incarnation, .lease_us = lease_us},
+        Election::Options{.endpoint = Endpoint(), .incarnation = incarnation, .lease_us = lease_us},
         Election::Hooks{
             .led = [this](uint64_t generation) { Note([&] { led_.push_back(generation); }); },
             .lost = [this](const absl::Status& why) { Note([&] { lost_.push_back(why.code()); }); },
@@ -83,9 +83,9 @@ class Candidate {
         });
   }
 
-  std::string endpoint() const { return absl::StrCat("127.0.0.1:", incarnation_); }
-  Election& election() { return *election_; }
-  CutStore& store() { return store_; }
+  std::string Endpoint() const { return absl::StrCat("127.0.0.1:", incarnation_); }
+  Election& OfElection() { return *election_; }
+  CutStore& OfStore() { return store_; }
   void Die() { election_.reset(); }
 
   // False: not within a minute.
@@ -105,11 +105,11 @@ class Candidate {
     return Await([&] { return store_status_.code() == code; });
   }
   // Told so far.
-  std::vector<uint64_t> led() {
+  std::vector<uint64_t> Led() {
     std::lock_guard lock(mu_);
     return led_;
   }
-  std::vector<absl::StatusCode> lost() {
+  std::vector<absl::StatusCode> Lost() {
     std::lock_guard lock(mu_);
     return lost_;
   }
@@ -176,12 +176,12 @@ TEST_P(ElectionTest, AnotherLeadsWhenTheLeaderDies) {
   const auto first = NewCandidate(1, kShortLeaseUs);
   ASSERT_TRUE(first->AwaitLed(1));
   const auto second = NewCandidate(2);
-  const uint64_t generation = first->led().back();
+  const uint64_t generation = first->Led().back();
   first->Die();
   ASSERT_TRUE(second->AwaitLed(1));
-  EXPECT_GT(second->led()[0], generation);
+  EXPECT_GT(second->Led()[0], generation);
   const auto third = NewCandidate(3);
-  EXPECT_TRUE(third->AwaitLeader(second->endpoint()));
+  EXPECT_TRUE(third->AwaitLeader(second->Endpoint()));
 }
 
 TEST_P(ElectionTest, ALeaderThatResignsHasEndedBeforeTheNextBegins) {
@@ -189,13 +189,13 @@ TEST_P(ElectionTest, ALeaderThatResignsHasEndedBeforeTheNextBegins) {
   ASSERT_TRUE(now->AwaitLed(1));
   for (uint64_t incarnation = 2; incarnation < 5; ++incarnation) {
     auto next = NewCandidate(incarnation);
-    ASSERT_TRUE(next->AwaitLeader(now->endpoint()));
-    EXPECT_TRUE(next->led().empty());
-    ASSERT_TRUE(now->election().Resign(kTimeoutUs).ok());
-    EXPECT_FALSE(now->election().Leads());
-    EXPECT_EQ(now->lost().back(), absl::StatusCode::kOk);
+    ASSERT_TRUE(next->AwaitLeader(now->Endpoint()));
+    EXPECT_TRUE(next->Led().empty());
+    ASSERT_TRUE(now->OfElection().Resign(kTimeoutUs).ok());
+    EXPECT_FALSE(now->OfElection().Leads());
+    EXPECT_EQ(now->Lost().back(), absl::StatusCode::kOk);
     ASSERT_TRUE(next->AwaitLed(1));
-    EXPECT_GT(next->led()[0], now->led().back());
+    EXPECT_GT(next->Led()[0], now->Led().back());
     now = std::move(next);
   }
 }
@@ -204,24 +204,24 @@ TEST_P(ElectionTest, OneThatOnlyFollowsResignsAtOnce) {
   const auto first = NewCandidate(1);
   ASSERT_TRUE(first->AwaitLed(1));
   const auto second = NewCandidate(2);
-  ASSERT_TRUE(second->AwaitLeader(first->endpoint()));
-  EXPECT_TRUE(second->election().Resign(kTimeoutUs).ok());
-  EXPECT_TRUE(second->lost().empty());
-  EXPECT_FALSE(second->election().Leads());
+  ASSERT_TRUE(second->AwaitLeader(first->Endpoint()));
+  EXPECT_TRUE(second->OfElection().Resign(kTimeoutUs).ok());
+  EXPECT_TRUE(second->Lost().empty());
+  EXPECT_FALSE(second->OfElection().Leads());
 }
 
 TEST_P(ElectionTest, ALeaderThatCannotRenewLosesAndLeadsAnewWhenItCan) {
   const auto only = NewCandidate(1, kShortLeaseUs);
   ASSERT_TRUE(only->AwaitLed(1));
-  only->store().Cut(true);
+  only->OfStore().Cut(true);
   ASSERT_TRUE(only->AwaitStore(absl::StatusCode::kUnavailable));
   ASSERT_TRUE(only->AwaitAllLost());
-  EXPECT_FALSE(only->election().Leads());
-  EXPECT_EQ(only->lost().back(), absl::StatusCode::kUnavailable);
-  const size_t before = only->led().size();
-  only->store().Cut(false);
+  EXPECT_FALSE(only->OfElection().Leads());
+  EXPECT_EQ(only->Lost().back(), absl::StatusCode::kUnavailable);
+  const size_t before = only->Led().size();
+  only->OfStore().Cut(false);
   ASSERT_TRUE(only->AwaitLed(before + 1));
-  EXPECT_GT(only->led()[before], only->led()[before - 1]);
+  EXPECT_GT(only->Led()[before], only->Led()[before - 1]);
   EXPECT_TRUE(only->AwaitStore(absl::StatusCode::kOk));
 }
 
@@ -232,10 +232,10 @@ TEST_P(ElectionTest, ALeaderWhoseEntryIsTakenAwayLoses) {
   const std::string key = LeaderKey("default");
   const auto entry = operator_store->Get(key, kTimeoutUs);
   ASSERT_TRUE(entry.ok()) << entry.status();
-  EXPECT_EQ(ReadLeader(entry->value), (CellLeader{first->endpoint(), 1, first->led().back()}));
+  EXPECT_EQ(ReadLeader(entry->value), (CellLeader{first->Endpoint(), 1, first->Led().back()}));
   ASSERT_TRUE(DeleteIf(operator_store.get(), key, entry->revision, kTimeoutUs).ok());
   ASSERT_TRUE(first->AwaitLost(1));
-  EXPECT_EQ(first->lost()[0], absl::StatusCode::kAborted);
+  EXPECT_EQ(first->Lost()[0], absl::StatusCode::kAborted);
   EXPECT_TRUE(first->AwaitLed(2));
 }
 
@@ -251,15 +251,15 @@ TEST_P(ElectionTest, ARaisedGenerationIsBelowThatOfTheNextLeader) {
     if (snapshot.ok() && !snapshot->entries.empty()) stored = snapshot->entries[0].value;
     changed.notify_all();
   });
-  first->election().Raise(1000);
+  first->OfElection().Raise(1000);
   {
     std::unique_lock lock(mu);
     ASSERT_TRUE(changed.wait_for(lock, std::chrono::minutes(1), [&] { return stored == "1000"; }));
   }
-  ASSERT_TRUE(first->election().Resign(kTimeoutUs).ok());
+  ASSERT_TRUE(first->OfElection().Resign(kTimeoutUs).ok());
   const auto second = NewCandidate(2);
   ASSERT_TRUE(second->AwaitLed(1));
-  EXPECT_EQ(second->led()[0], 1001u);
+  EXPECT_EQ(second->Led()[0], 1001u);
 }
 
 TEST_P(ElectionTest, NobodyLeadsWithAGenerationThatIsNoNumber) {
@@ -270,7 +270,7 @@ TEST_P(ElectionTest, NobodyLeadsWithAGenerationThatIsNoNumber) {
   ASSERT_TRUE(first->AwaitStore(absl::StatusCode::kUnavailable));
   ASSERT_TRUE(PutIf(operator_store.get(), GenerationKey("default"), *put, "7", 0, kTimeoutUs).ok());
   ASSERT_TRUE(first->AwaitLed(1));
-  EXPECT_EQ(first->led()[0], 8u);
+  EXPECT_EQ(first->Led()[0], 8u);
 }
 
 TEST(ElectionOptions, AreChecked) {

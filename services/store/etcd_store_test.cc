@@ -1,4 +1,5 @@
 #include "services/store/etcd_store.h"
+#include "scheduler/vocabulary/check.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -53,7 +54,7 @@ class SilentPort {
     address.sin_family = AF_INET;
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     socklen_t size = sizeof(address);
-    bind(fd_, reinterpret_cast<sockaddr*>(&address), size);
+    SKEIN_CHECK(bind(fd_, reinterpret_cast<sockaddr*>(&address), size) == 0);
     listen(fd_, 16);
     getsockname(fd_, reinterpret_cast<sockaddr*>(&address), &size);
     port_ = ntohs(address.sin_port);
@@ -61,7 +62,7 @@ class SilentPort {
   ~SilentPort() { close(fd_); }
   SilentPort(const SilentPort&) = delete;
   SilentPort& operator=(const SilentPort&) = delete;
-  std::string endpoint() const { return absl::StrCat("127.0.0.1:", port_); }
+  std::string Endpoint() const { return absl::StrCat("127.0.0.1:", port_); }
 
  private:
   const int fd_;
@@ -84,7 +85,7 @@ class EtcdStoreTest : public ::testing::Test {
 TEST_F(EtcdStoreTest, GoesOnAtTheNextEndpoint) {
   const SilentPort silent;
   const std::string refusing = absl::StrCat("127.0.0.1:", FreePort());
-  EtcdStore store({silent.endpoint(), refusing, server_->endpoint()});
+  EtcdStore store({silent.Endpoint(), refusing, server_->endpoint()});
   const auto lease = store.GrantLease(5'000'000, kTimeoutUs);
   ASSERT_TRUE(lease.ok()) << lease.status();
   // It stays with the endpoint that answered, so a commit, which is tried once, finds it.

@@ -35,12 +35,12 @@ class FakeOrchestrator final : public v1::Orchestrator::CallbackService {
     rpc_ = *ServeRpc("127.0.0.1:0", {this});
   }
 
-  Channels* channels() { return &channels_; }
-  std::string address() const { return "127.0.0.1:" + std::to_string(rpc_.port); }
+  Channels* Pool() { return &channels_; }
+  std::string Address() const { return "127.0.0.1:" + std::to_string(rpc_.port); }
   void Answer(grpc::StatusCode code) { code_.store(code); }
   // Before the first hello.
   void StandBy(const std::string& leader) { stands_by_ = ToGrpc(StandbyError(leader)); }
-  int hellos() const { return hellos_.load(); }
+  int CountHellos() const { return hellos_.load(); }
   void OrderDrainAfterWelcome() { orders_.store(true); }
   // It speaks this revision of the protocol only.
   void SpeakOnly(uint32_t revision) { revision_.store(revision); }
@@ -112,8 +112,8 @@ class RefusalTest : public ::testing::Test {
  protected:
   void Connect(int64_t instance_lease_us) {
     orchestrator_ = std::make_unique<FakeOrchestrator>(instance_lease_us);
-    link_ = std::make_unique<WorkerLink>(&calls_, &loop_, orchestrator_->channels(),
-                                         orchestrator_->address());
+    link_ = std::make_unique<WorkerLink>(&calls_, &loop_, orchestrator_->Pool(),
+                                         orchestrator_->Address());
     link_->Start({.registered =
                       [this](const auto& event) {
                         registered_ = event.reply.status;
@@ -205,13 +205,13 @@ TEST_F(RefusalTest, AnOrderToDrainIsAMessageOfItsOwn) {
 TEST_F(RefusalTest, TheLeaderThatAStandbyNamesIsAskedInTheSameAttempt) {
   leader_ = std::make_unique<FakeOrchestrator>(kHourUs);
   Connect(kHourUs);
-  orchestrator_->StandBy(leader_->address());
+  orchestrator_->StandBy(leader_->Address());
   RegisterAnswered(grpc::StatusCode::OK);
-  EXPECT_EQ(orchestrator_->hellos(), 1);
-  EXPECT_EQ(leader_->hellos(), 1);
+  EXPECT_EQ(orchestrator_->CountHellos(), 1);
+  EXPECT_EQ(leader_->CountHellos(), 1);
   RegisterAnswered(grpc::StatusCode::OK);
-  EXPECT_EQ(orchestrator_->hellos(), 1) << "the leader is remembered";
-  EXPECT_EQ(leader_->hellos(), 2);
+  EXPECT_EQ(orchestrator_->CountHellos(), 1) << "the leader is remembered";
+  EXPECT_EQ(leader_->CountHellos(), 2);
 }
 
 TEST_F(RefusalTest, AnyOtherAnswerBeginsAnew) {

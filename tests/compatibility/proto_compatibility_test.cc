@@ -38,10 +38,10 @@ TEST(ProtoCompatibilityTest, TheListingHasEveryKindOfElement) {
         "field skein.v1.PlanUpdate 3 placed skein.v1.PlanUpdate.Placed singular oneof:update",
         "field skein.v1.GroupStatus.Formation 1 members uint64 repeated",
         "rpc skein.v1.DecodeWorker Commit skein.v1.CommitRequest skein.v1.CommitResponse",
-        "rpc skein.v1.Orchestrator ConnectWorker stream:skein.v1.WorkerMessages "
-        "stream:skein.v1.OrchestratorMessages",
-        "rpc skein.v1.PrefillWorker StepTimes skein.v1.StepTimesRequest "
-        "skein.v1.StepTimesResponse"}) {
+        ("rpc skein.v1.Orchestrator ConnectWorker stream:skein.v1.WorkerMessages "
+         "stream:skein.v1.OrchestratorMessages"),
+        ("rpc skein.v1.PrefillWorker StepTimes skein.v1.StepTimesRequest "
+         "skein.v1.StepTimesResponse")}) {
     EXPECT_NE(now.find("\n" + std::string(line) + "\n"), std::string::npos) << line;
   }
 }

@@ -40,7 +40,7 @@ namespace {
 
 constexpr int kInterrupted = 130;
 constexpr double kTemperature = 0.8;  // of sampled requests
-constexpr double kStallMin_s = 0.25;
+constexpr double kStallMinS = 0.25;
 constexpr int64_t kProbes = 4;
 
 // "2 x AMD EPYC, Linux 6.1"
@@ -263,14 +263,14 @@ class Chaos {
                         .whole_within_s = flags_.whole_within_s,
                         .seed = static_cast<uint64_t>(flags_.seed),
                         .spare = flags_.spare,
-                        .stall_s = kStallMin_s};
+                        .stall_s = kStallMinS};
     ChaosPlayer player(target_.get(), load_.get(), expected_, std::move(options), Acts(),
                        [this](const std::string& line) { Tell(line); });
     for (const Scenario* scenario : Asked()) {
       auto row = player.Play(*scenario);
       if (!row.ok()) return row.status();
       if (scenario->play == Play::kNothing) {
-        head_.stall_s = std::max(kStallMin_s, 2 * row->GapPercentile(99));
+        head_.stall_s = std::max(kStallMinS, 2 * row->GapPercentile(99));
         player.SetStall(head_.stall_s);
         if (row->wrong + row->lost + row->doubled > 0) {
           Tell(

@@ -70,7 +70,7 @@ class ChaosLoad::Loop {
 
   absl::Status Resolve() {
     for (size_t i = 0; i < clients_.size(); ++i) {
-      const absl::Status resolved = clients_[i]->Resolve(options_.routers[i]);
+      absl::Status resolved = clients_[i]->Resolve(options_.routers[i]);
       if (!resolved.ok()) return resolved;
     }
     return absl::OkStatus();
@@ -276,7 +276,7 @@ ChaosLoad::~ChaosLoad() {
 }
 
 absl::Status ChaosLoad::Open() {
-  const absl::Status resolved = loop_->Resolve();
+  absl::Status resolved = loop_->Resolve();
   if (resolved.ok()) thread_ = std::thread([this] { loop_->Run(); });
   return resolved;
 }

@@ -17,8 +17,8 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr auto kLook = std::chrono::milliseconds(50);
-constexpr double kStreamsWithin_s = 60;
-constexpr double kBindLead_s = 0.05;  // the order to bind is given so long before the fault
+constexpr double kStreamsWithinS = 60;
+constexpr double kBindLeadS = 0.05;  // the order to bind is given so long before the fault
 
 std::chrono::milliseconds Milliseconds(double seconds) {
   return std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000));
@@ -103,13 +103,13 @@ absl::StatusOr<Row> ChaosPlayer::Play(const Scenario& scenario) {
 }
 
 absl::Status ChaosPlayer::Run(const Scenario& scenario, Row* row) {
-  if (const absl::Status streams = AwaitStreams(); !streams.ok()) return streams;
+  if (absl::Status streams = AwaitStreams(); !streams.ok()) return streams;
   switch (scenario.play) {
     case Play::kNothing:
       // A mark without a fault: gaps and first tokens of the load itself.
       marks_.push_back({.at_s = load_.NowS(), .until_s = load_.NowS(), .what = "nothing"});
       load_.Probe(0, options_.probes);
-      if (const absl::Status waited = Wait(options_.calm_s); !waited.ok()) return waited;
+      if (absl::Status waited = Wait(options_.calm_s); !waited.ok()) return waited;
       return AwaitProbes();
     case Play::kOne:
       return BreakOne(scenario.role, scenario.fault, row);
@@ -138,8 +138,8 @@ absl::Status ChaosPlayer::BreakEach(Fault fault, Row* row) {
     for (const ChaosProcess& one : std::vector(whole_)) {
       if (one.role != role || !MayBreak(one, options_.spare)) continue;
       if (one.role == "router") row->clients_may_fail = ClientsMayFail(fault);
-      if (const absl::Status done = BreakAndMend(one, fault); !done.ok()) return done;
-      if (const absl::Status streams = AwaitStreams(); !streams.ok()) return streams;
+      if (absl::Status done = BreakAndMend(one, fault); !done.ok()) return done;
+      if (absl::Status streams = AwaitStreams(); !streams.ok()) return streams;
     }
   }
   return absl::OkStatus();
@@ -153,7 +153,7 @@ absl::Status ChaosPlayer::BreakAtRandom() {
     const auto due = begin + Milliseconds(options_.fault_every_s * static_cast<double>(i));
     if (Clock::now() < due) {
       const double left = std::chrono::duration<double>(due - Clock::now()).count();
-      if (const absl::Status waited = Wait(left); !waited.ok()) return waited;
+      if (absl::Status waited = Wait(left); !waited.ok()) return waited;
     }
     const auto processes = target_.Processes();
     if (!processes.ok()) return processes.status();
@@ -167,7 +167,7 @@ absl::Status ChaosPlayer::BreakAtRandom() {
     }
     if (victims.empty()) return absl::UnavailableError("no process that may be broken serves");
     const ChaosProcess& victim = *victims[random.Next() % victims.size()];
-    const absl::Status done = BreakAndMend(victim, faults[random.Next() % faults.size()]);
+    absl::Status done = BreakAndMend(victim, faults[random.Next() % faults.size()]);
     if (!done.ok()) return done;
   }
   return absl::OkStatus();
@@ -175,7 +175,7 @@ absl::Status ChaosPlayer::BreakAtRandom() {
 
 absl::Status ChaosPlayer::BreakWhileBinding(const Scenario& scenario, Row* row) {
   auto bound = std::async(std::launch::async, acts_.bind);
-  absl::Status done = Wait(kBindLead_s);
+  absl::Status done = Wait(kBindLeadS);
   if (done.ok()) done = BreakOne(scenario.role, scenario.fault, row);
   // The switch may fail because of the fault; clients must not notice.
   const absl::Status switched = bound.get();
@@ -198,21 +198,21 @@ absl::Status ChaosPlayer::BreakAndMend(const ChaosProcess& process, Fault fault)
   const std::string what = absl::StrCat(NameOf(fault), " ", process.name);
   const int64_t running = load_.Running();
   const double at_s = load_.NowS();
-  if (const absl::Status broken = target_.Break(process, fault); !broken.ok()) return broken;
+  if (absl::Status broken = target_.Break(process, fault); !broken.ok()) return broken;
   marks_.push_back({.at_s = at_s, .until_s = at_s, .what = what});
   load_.Probe(index, options_.probes);
   told_(absl::StrFormat("  %.1f s: %s, while %d streams run", at_s, what, running));
 
   // Mend it even after a stop signal.
-  const absl::Status held = Wait(fault == Fault::kStop ? options_.stop_s : 0);
-  if (const absl::Status ended = target_.End(process, fault); !ended.ok()) return ended;
+  absl::Status held = Wait(fault == Fault::kStop ? options_.stop_s : 0);
+  if (absl::Status ended = target_.End(process, fault); !ended.ok()) return ended;
   if (fault != Fault::kKill) marks_.back().until_s = load_.NowS();
   if (fault != Fault::kStop) {
     if (held.ok()) Wait(options_.restart_after_s).IgnoreError();
-    if (const absl::Status back = target_.Restart(process); !back.ok()) return back;
+    if (absl::Status back = target_.Restart(process); !back.ok()) return back;
   }
   if (!held.ok()) return held;
-  if (const absl::Status whole = AwaitWhole(); !whole.ok()) return whole;
+  if (absl::Status whole = AwaitWhole(); !whole.ok()) return whole;
   return AwaitProbes();
 }
 
@@ -222,7 +222,7 @@ absl::Status ChaosPlayer::Wait(double seconds) const {
 }
 
 absl::Status ChaosPlayer::AwaitStreams() {
-  const auto until = Clock::now() + Milliseconds(kStreamsWithin_s);
+  const auto until = Clock::now() + Milliseconds(kStreamsWithinS);
   while (true) {
     const int64_t running = load_.Running();
     if (running >= options_.streams) return absl::OkStatus();
@@ -231,7 +231,7 @@ absl::Status ChaosPlayer::AwaitStreams() {
       return absl::UnavailableError(absl::StrFormat(
           "only %d of %d streams run at a time after %g s: the cluster is too small for --streams "
           "%d, or answers are over too soon for --tokens",
-          running, options_.streams, kStreamsWithin_s, options_.streams));
+          running, options_.streams, kStreamsWithinS, options_.streams));
     }
     WaitUnlessStopped(kLook);
   }

@@ -9,7 +9,7 @@ namespace skein::services::chaos {
 namespace {
 
 // A fault may show up to this much later in a stream: buffers between drain first.
-constexpr double kOnset_s = 1.0;
+constexpr double kOnsetS = 1.0;
 
 // Tokens that must agree after a skip or a repetition, to be taken for one.
 constexpr size_t kAgree = 4;
@@ -80,7 +80,7 @@ double PauseOf(const StreamRecord& record, const FaultMark& mark, double stall_s
   for (size_t i = 1; i < record.token_s.size(); ++i) {
     const double from = record.token_s[i - 1];
     const double to = record.token_s[i];
-    if (to <= mark.at_s || from > mark.until_s + kOnset_s || to - from <= stall_s) continue;
+    if (to <= mark.at_s || from > mark.until_s + kOnsetS || to - from <= stall_s) continue;
     longest = std::max(longest, to - std::max(from, mark.at_s));
   }
   return longest;

@@ -45,7 +45,8 @@ ChaosProcess ProcessOf(const std::string& role, const std::string& endpoint,
 std::vector<ChaosProcess> ProcessesOf(const v1::StatusResponse& status, const ProcessNames& names,
                                       const std::string& host) {
   std::vector<ChaosProcess> processes;
-  processes.reserve(static_cast<size_t>(status.instances_size() + status.routers_size()));
+  processes.reserve(static_cast<size_t>(status.instances_size()) +
+                    static_cast<size_t>(status.routers_size()));
   for (const v1::InstanceStatus& one : status.instances()) {
     const v1::RegisterRequest& told = one.registration();
     ChaosProcess process =

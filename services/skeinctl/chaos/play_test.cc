@@ -45,9 +45,10 @@ class FakeRouter {
   using Spoil = std::function<void(std::vector<int32_t>*)>;
 
   FakeRouter() {
-    routes_.Add("POST", "/v1/completions", [this](http::Request request, ResponderPtr responder) {
-      OnRequest(Json::parse(request.body), std::move(responder));
-    });
+    routes_.Add("POST", "/v1/completions",
+                [this](const http::Request& request, ResponderPtr responder) {
+                  OnRequest(Json::parse(request.body), std::move(responder));
+                });
     auto server = http::Server::Start({.threads = 2}, [this](http::Request request, auto to) {
       routes_.Serve(std::move(request), std::move(to));
     });
@@ -55,7 +56,7 @@ class FakeRouter {
     server_ = *std::move(server);
   }
 
-  bench::Url url() const {
+  bench::Url ToUrl() const {
     return {.host = "127.0.0.1", .port = std::to_string(server_->port()), .path = ""};
   }
 
@@ -156,7 +157,7 @@ class FakeTarget final : public ChaosTarget {
 class PlayTest : public ::testing::Test {
  protected:
   LoadOptions Options() const {
-    return {.routers = {router_.url()},
+    return {.routers = {router_.ToUrl()},
             .model = "m",
             .api_key = "",
             .requests = {{.prompt = {1, 2}, .output_tokens = kTokens},
@@ -234,7 +235,7 @@ TEST_F(PlayTest, WhatTheTargetDoesNotAllowIsSkipped) {
 TEST_F(PlayTest, ARefusalGoesToTheNextRouterAndIsAFailureAtTheLast) {
   FakeRouter other;
   LoadOptions options = Options();
-  options.routers.push_back(other.url());
+  options.routers.push_back(other.ToUrl());
   ChaosLoad load(options);
   ASSERT_TRUE(load.Open().ok());
   router_.Refuse(503);

@@ -63,8 +63,7 @@ grpc::Status ClusterClient::CallWithin(std::chrono::milliseconds time,
     for (bool another = true; another;) {
       const std::string orchestrator = orchestrators_.Current();
       const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(end - Clock::now());
-      const grpc::Status status =
-          CallOnce(orchestrator, std::min(once, left), method, request, response);
+      grpc::Status status = CallOnce(orchestrator, std::min(once, left), method, request, response);
       const absl::Status told = FromGrpc(status, "orchestrator");
       const bool stands_by = LeaderOf(told).has_value();
       if (!stands_by && !IsTransportFailure(status)) return status;

@@ -18,6 +18,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "scheduler/vocabulary/check.h"
 #include "services/store/etcd_calls.h"
 #include "services/store/etcd_range.h"
 
@@ -47,7 +48,7 @@ int FreePort() {
   address.sin_family = AF_INET;
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   socklen_t size = sizeof(address);
-  bind(fd, reinterpret_cast<sockaddr*>(&address), size);
+  SKEIN_CHECK(bind(fd, reinterpret_cast<sockaddr*>(&address), size) == 0);
   getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size);
   close(fd);
   return ntohs(address.sin_port);
@@ -58,7 +59,7 @@ std::string EtcdServer::Program() {
   const std::string folders = path == nullptr ? "/usr/bin" : path;
   for (const std::string& folder :
        std::vector<std::string>(absl::StrSplit(absl::StrCat(folders, ":/usr/bin"), ':'))) {
-    const std::string program = folder + "/etcd";
+    std::string program = folder + "/etcd";
     if (access(program.c_str(), X_OK) == 0) return program;
   }
   return "";

@@ -50,7 +50,7 @@ void RegisterAddresses(WorkerOptions* options, FlagSet* flags) {
                "stand by, joined by '+'.")
       .Value("HOST:PORT[+...]");
   flags->Check([options] {
-    const absl::Status cell = ParseCell(options->orchestrator).status();
+    absl::Status cell = ParseCell(options->orchestrator).status();
     if (cell.ok()) return cell;
     return absl::InvalidArgumentError(
         absl::StrCat("--orchestrator: ", std::string(cell.message())));
