@@ -54,12 +54,12 @@ class Orchestrator {
     candidacy_->End();
   }
 
-  std::string address() const { return absl::StrCat("127.0.0.1:", server_.port); }
-  bool leads() const { return shell_->Standing().ok(); }
+  std::string Address() const { return absl::StrCat("127.0.0.1:", server_.port); }
+  bool IsLeading() const { return shell_->Standing().ok(); }
   void Resign() { candidacy_->Resign(); }
-  uint64_t generation() { return shell_->Count()->snapshot.generation; }
-  size_t routers() { return shell_->Look()->snapshot.routers.size(); }
-  OrchestratorShell& shell() { return *shell_; }
+  uint64_t LedGeneration() { return shell_->Count()->snapshot.generation; }
+  size_t CountRouters() { return shell_->Look()->snapshot.routers.size(); }
+  OrchestratorShell& OfShell() { return *shell_; }
 
   // What a call to it is answered.
   absl::Status Ask() {
@@ -94,14 +94,14 @@ class CandidacyTest : public ::testing::Test {
  protected:
   CandidacyTest() : folder_(::testing::TempDir() + "/" + NameOfTest()) {
     first_ = std::make_unique<Orchestrator>(folder_, 1);
-    EXPECT_TRUE(Await([this] { return first_->leads(); }));
+    EXPECT_TRUE(Await([this] { return first_->IsLeading(); }));
     second_ = std::make_unique<Orchestrator>(folder_, 2);
   }
   static std::string NameOfTest() {
     return ::testing::UnitTest::GetInstance()->current_test_info()->name();
   }
   bool SecondNamesTheFirst() {
-    return Await([this] { return LeaderOf(second_->Ask()) == first_->address(); });
+    return Await([this] { return LeaderOf(second_->Ask()) == first_->Address(); });
   }
 
   const std::string folder_;
@@ -111,35 +111,35 @@ class CandidacyTest : public ::testing::Test {
 TEST_F(CandidacyTest, AStandbyRefusesCallsAndStreamsAndNamesTheLeader) {
   EXPECT_TRUE(first_->Ask().ok()) << first_->Ask();
   ASSERT_TRUE(SecondNamesTheFirst()) << second_->Ask();
-  EXPECT_EQ(LeaderOf(second_->AskByStream()), first_->address());
-  EXPECT_FALSE(second_->leads());
-  EXPECT_EQ(second_->shell().times_led(), 0u);
-  EXPECT_TRUE(second_->shell().CheckInvariants().ok());
-  EXPECT_TRUE(second_->shell().Count().has_value()) << "its pages show an empty core";
+  EXPECT_EQ(LeaderOf(second_->AskByStream()), first_->Address());
+  EXPECT_FALSE(second_->IsLeading());
+  EXPECT_EQ(second_->OfShell().times_led(), 0u);
+  EXPECT_TRUE(second_->OfShell().CheckInvariants().ok());
+  EXPECT_TRUE(second_->OfShell().Count().has_value()) << "its pages show an empty core";
 }
 
 TEST_F(CandidacyTest, AfterAResignationTheOtherLeadsWithAHigherGeneration) {
-  const uint64_t before = first_->generation();
+  const uint64_t before = first_->LedGeneration();
   first_->Resign();
-  EXPECT_FALSE(first_->leads());
-  ASSERT_TRUE(Await([this] { return second_->leads(); }));
-  EXPECT_GT(second_->generation(), before);
+  EXPECT_FALSE(first_->IsLeading());
+  ASSERT_TRUE(Await([this] { return second_->IsLeading(); }));
+  EXPECT_GT(second_->LedGeneration(), before);
   EXPECT_TRUE(second_->Ask().ok()) << second_->Ask();
-  EXPECT_TRUE(Await([this] { return LeaderOf(first_->Ask()) == second_->address(); }));
+  EXPECT_TRUE(Await([this] { return LeaderOf(first_->Ask()) == second_->Address(); }));
 }
 
 TEST_F(CandidacyTest, AfterALeadersDeathTheOtherLeads) {
-  const uint64_t before = first_->generation();
+  const uint64_t before = first_->LedGeneration();
   first_.reset();  // it does not resign
-  ASSERT_TRUE(Await([this] { return second_->leads(); }));
-  EXPECT_GT(second_->generation(), before);
+  ASSERT_TRUE(Await([this] { return second_->IsLeading(); }));
+  EXPECT_GT(second_->LedGeneration(), before);
 }
 
 // A leader that steps down ends its streams. Its router finds the next leader by itself.
 TEST_F(CandidacyTest, ARouterFollowsTheLeadership) {
   ASSERT_TRUE(SecondNamesTheFirst());
   RouterShellOptions options;
-  options.orchestrators = {second_->address() + "+" + first_->address()};
+  options.orchestrators = {second_->Address() + "+" + first_->Address()};
   options.incarnation = 7;
   RouterShell router(options);
   router.Start();
@@ -147,10 +147,10 @@ TEST_F(CandidacyTest, ARouterFollowsTheLeadership) {
   self.identity.set_endpoint("r:80");
   self.identity.set_host("h");
   router.Join(std::move(self));
-  EXPECT_TRUE(Await([this] { return first_->routers() == 1; })) << "by the standby's word";
+  EXPECT_TRUE(Await([this] { return first_->CountRouters() == 1; })) << "by the standby's word";
   first_->Resign();
-  EXPECT_EQ(first_->routers(), 0u);
-  EXPECT_TRUE(Await([this] { return second_->routers() == 1; }));
+  EXPECT_EQ(first_->CountRouters(), 0u);
+  EXPECT_TRUE(Await([this] { return second_->CountRouters() == 1; }));
   EXPECT_TRUE(Await([&router] { return router.Snapshot().ready == std::vector<bool>{true}; }));
   router.Leave();
 }
