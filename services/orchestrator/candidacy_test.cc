@@ -66,7 +66,7 @@ class Orchestrator {
     grpc::ClientContext context;
     context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(30));
     v1::ListModelsResponse response;
-    const auto stub = v1::Orchestrator::NewStub(channels_.Get(address()));
+    const auto stub = v1::Orchestrator::NewStub(channels_.Get(Address()));
     return FromGrpc(stub->ListModels(&context, {}, &response), "orchestrator");
   }
   // What a worker's stream to it ends with, before a word was said.
@@ -74,7 +74,7 @@ class Orchestrator {
     grpc::ClientContext context;
     context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(30));
     const auto stream =
-        v1::Orchestrator::NewStub(channels_.Get(address()))->ConnectWorker(&context);
+        v1::Orchestrator::NewStub(channels_.Get(Address()))->ConnectWorker(&context);
     v1::OrchestratorMessages batch;
     while (stream->Read(&batch)) {
     }
