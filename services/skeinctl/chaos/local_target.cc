@@ -40,6 +40,11 @@ ChaosProcess ProcessOf(const std::string& role, const std::string& endpoint,
           .reachable = here};
 }
 
+bool IsHere(absl::string_view address, const std::string& this_host) {
+  const absl::string_view host = address.substr(0, address.rfind(':'));
+  return absl::StartsWith(host, "127.") || host == "localhost" || host == this_host;
+}
+
 }  // namespace
 
 std::vector<ChaosProcess> ProcessesOf(const v1::StatusResponse& status, const ProcessNames& names,
@@ -101,7 +106,8 @@ absl::StatusOr<std::vector<ChaosProcess>> LocalTarget::Processes() {
   }
   for (const absl::string_view address : absl::StrSplit(orchestrator_, '+')) {
     const uint16_t port = PortOf(std::string(address));
-    const pid_t pid = ListenerOn(port);
+    // What listens at the same port of this host is another cluster's.
+    const pid_t pid = IsHere(address, host_) ? ListenerOn(port) : 0;
     std::string name = names.Find(host_, pid);
     if (name.empty()) name = absl::StrCat("orchestrator@", address);
     ports_[name] = port;
