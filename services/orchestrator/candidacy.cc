@@ -2,12 +2,11 @@
 
 #include <optional>
 #include <utility>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
 #include "services/log/log.h"
 #include "services/store/embedded_store.h"
+#include "services/store/etcd_calls.h"
 #include "services/store/etcd_store.h"
 
 namespace skein::services {
@@ -40,11 +39,10 @@ absl::Status CheckCandidacy(const OrchestratorOptions& options) {
                      "the leader is. Set --advertise"));
   }
   if (options.store == "etcd") {
-    const std::vector<std::string> endpoints = absl::StrSplit(options.etcd, ',');
-    for (const std::string& endpoint : endpoints) {
-      if (endpoint.empty()) {
-        return absl::InvalidArgumentError("--etcd: an address is empty; use HOST:PORT");
-      }
+    const auto endpoints = ParseEtcdEndpoints(options.etcd);
+    if (!endpoints.ok()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--etcd: ", std::string(endpoints.status().message())));
     }
   }
   const absl::Status options_fit = Election::Check(ElectionOptions(options, 1, 1));
@@ -55,8 +53,9 @@ absl::Status CheckCandidacy(const OrchestratorOptions& options) {
 absl::StatusOr<std::unique_ptr<Candidacy>> Candidacy::Open(const OrchestratorOptions& options) {
   std::unique_ptr<ClusterStore> store;
   if (options.store == "etcd") {
-    std::vector<std::string> endpoints = absl::StrSplit(options.etcd, ',');
-    store = std::make_unique<EtcdStore>(std::move(endpoints));
+    auto endpoints = ParseEtcdEndpoints(options.etcd);
+    if (!endpoints.ok()) return endpoints.status();
+    store = std::make_unique<EtcdStore>(*std::move(endpoints));
   } else {
     auto embedded = EmbeddedStore::Open({.folder = options.state_dir});
     if (!embedded.ok()) return embedded.status();
