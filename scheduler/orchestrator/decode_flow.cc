@@ -123,11 +123,12 @@ bool DecodeFlow::MustWaitForOlder(const Request& request) const {
   });
 }
 
-// Those that it has left, and those that one of its prefill instances does not reach; of the latter
-// none if nothing else can be placed at.
+// Those that it has left; and those at which attempts before this one were lost, or that one of its
+// prefill instances does not reach: of the latter two none if nothing else can be placed at.
 std::set<InstanceId> DecodeFlow::LastResorts(const Request& request) const {
-  if (!pairs_.any()) return request.old_decodes;
+  if (request.lost_decodes.empty() && !pairs_.any()) return request.old_decodes;
   std::set<InstanceId> last = request.old_decodes;
+  last.insert(request.lost_decodes.begin(), request.lost_decodes.end());
   for (const Member& member : request.members) {
     const std::set<InstanceId>& barred = pairs_.BarredFor(member.instance);
     last.insert(barred.begin(), barred.end());

@@ -130,11 +130,20 @@ void RouterSide::TakeEnd(const RouterEnd& end) {
   routers_.ForgetFailure(end.id);
   early_.Forget(end.id);
   if (Request* request = parts_.requests->Find(end.id)) {
+    if (end.how == RouterEnd::How::kResumed) NoteLost(*request);
     request->router_end = end;
     parts_.ends->CloseByRouter(*request);
   } else {
     parts_.explanations->TakeRouterEnd(end);
   }
+}
+
+// Its router streamed from where it was placed, or tried to.
+void RouterSide::NoteLost(const Request& request) {
+  std::set<InstanceId> decodes = request.lost_decodes;
+  decodes.insert(request.old_decodes.begin(), request.old_decodes.end());
+  if (request.state == State::kPlaced) decodes.insert(request.decode);
+  lost_.Note(request.spec->id, std::move(decodes));
 }
 
 void RouterSide::On(const RouterLeft& event, TimeUs now) {
@@ -160,6 +169,7 @@ void RouterSide::Lose(uint64_t router, const std::string& why, Gone how, TimeUs 
   }
   routers_.Remove(router);
   early_.ForgetRouter(router);
+  lost_.ForgetRouter(router);
   for (const RequestId id : parts_.requests->OfRouter(router)) {
     Request* request = parts_.requests->Find(id);
     if (request == nullptr) continue;
@@ -195,6 +205,7 @@ TimeUs RouterSide::NextTick() const {
 absl::Status RouterSide::CheckInvariants() const {
   absl::Status found = routers_.CheckInvariants();
   if (found.ok()) found = early_.CheckInvariants();
+  if (found.ok()) found = lost_.CheckInvariants();
   if (found.ok()) found = streams_.CheckInvariants();
   return found;
 }

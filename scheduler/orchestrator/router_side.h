@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstdint>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -25,6 +26,7 @@
 #include "scheduler/orchestrator/registry/routers.h"
 #include "scheduler/orchestrator/request_ends.h"
 #include "scheduler/orchestrator/requests/held_submissions.h"
+#include "scheduler/orchestrator/requests/lost_attempts.h"
 #include "scheduler/orchestrator/requests/request.h"
 #include "scheduler/orchestrator/requests/request_table.h"
 
@@ -75,6 +77,9 @@ class RouterSide {
   std::vector<SubmitCalled> TakeHeld(TimeUs now);
   size_t held() const { return early_.size(); }
 
+  // An attempt of a request is submitted: where the attempts before it were lost.
+  std::set<InstanceId> TakeLost(RequestId attempt) { return lost_.Take(attempt); }
+
   void Heard(uint64_t router, TimeUs now);  // a message of its stream
   int64_t HeardBy(Incarnation decode) const { return routers_.evidence().HeardBy(decode); }
   TimeUs NextTick() const;
@@ -86,6 +91,7 @@ class RouterSide {
 
   void Tell(const OrchestratorEffect& effect) { parts_.effects->push_back(effect); }
   void TakeEnd(const RouterEnd& end);
+  void NoteLost(const Request& request);
   void Lose(uint64_t router, const std::string& why, Gone how, TimeUs now);
   void CloseUnlisted(uint64_t router, const std::vector<RouterRequest>& listed);
   void Welcome(const RouterConnected& event, const Generation& own);
@@ -97,6 +103,7 @@ class RouterSide {
   Routers routers_;
   TimeUs early_until_us_ = 0;
   HeldSubmissions early_;
+  LostAttempts lost_;
   LatestStreams streams_;
 };
 

@@ -276,7 +276,8 @@ bool LongRequests::IsClaimed(const Key& group, const Instance& lead, const Claim
 Instance* LongRequests::LeadFor(const Request& request, int64_t tokens,
                                 const Claims& claims) const {
   const auto rank = [&](const Instance& one) {
-    return std::pair(request.old_decodes.contains(one.id), one.placed.size());
+    const bool left = request.old_decodes.contains(one.id) || request.lost_decodes.contains(one.id);
+    return std::pair(left, one.placed.size());
   };
   Instance* best = nullptr;
   parts_.groups->ForEachDecodeGroup(

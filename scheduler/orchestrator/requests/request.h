@@ -104,6 +104,8 @@ struct Request {
   std::set<uint64_t> old_formations;  // of groups that did not take it: it is not tried there again
   std::set<InstanceId> tried_decode;
   std::set<InstanceId> old_decodes;  // may have blocks of an older epoch in quarantine
+  // Attempts before this one were lost there (lost_attempts.h): only if no other can take it.
+  std::set<InstanceId> lost_decodes;
 
   std::optional<CallId> asking;  // the stream on which PlaceDecode is to be answered
   TimeUs asking_until_us = kNever;

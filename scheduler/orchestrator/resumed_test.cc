@@ -1,0 +1,72 @@
+// OrchestratorCore and requests that their router tries again: the next attempt goes elsewhere.
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+
+#include "scheduler/orchestrator/testing/plain_testing.h"
+
+namespace skein::scheduler {
+namespace {
+
+class ResumedTest : public OrchestratorCoreTest {
+ protected:
+  void SetUp() override {
+    Up(Role::kPrefill, 1);
+    freest_ = Up(Role::kDecode, 2);
+    other_ = Up(Role::kDecode, 3);
+    Report(other_, 3, {}, {}, /*free_blocks=*/5);
+  }
+  // Placed at the freest instance; its router loses it there.
+  void Lose() {
+    const CallAssign assign = Place(1);
+    EXPECT_EQ(assign.request.placed->decode, freest_);
+    EndAttempt(first_);
+  }
+  void EndAttempt(RequestId attempt) {
+    Do(RouterEnded{{.id = attempt, .how = RouterEnd::How::kResumed, .why = "connection lost"}});
+    Report(freest_, 2);
+    Report(other_, 3, {}, {}, /*free_blocks=*/5);
+  }
+  // Where the plan of this attempt goes.
+  InstanceId Resubmit(uint64_t attempt) {
+    auto spec = std::make_shared<RequestHead>(*Spec(1));
+    spec->id = first_.Attempt(attempt);
+    const Effects effects = Do(SubmitCalled{.spec = spec, .accepted = true});
+    const auto assigns = Of<CallAssign>(effects);
+    if (assigns.size() != 1 || !assigns[0].request.placed.has_value()) return {};
+    const CallAssign& assign = assigns[0];
+    Do(AssignReplied{assign.instance, spec->id, assign.request.epoch, {}, assign.request.sequence});
+    Opened(assign);
+    return assign.request.placed->decode;
+  }
+
+  const RequestId first_{7, 1};
+  InstanceId freest_, other_;
+};
+
+TEST_F(ResumedTest, TheNextAttemptGoesToAnotherInstance) {
+  Lose();
+  EXPECT_EQ(Resubmit(1), other_);
+}
+
+TEST_F(ResumedTest, ItGoesBackWhenItWasLostEverywhere) {
+  Lose();
+  EXPECT_EQ(Resubmit(1), other_);
+  EndAttempt(first_.Attempt(1));
+  EXPECT_EQ(Resubmit(2), freest_);
+}
+
+TEST_F(ResumedTest, ItGoesBackWhenNoOtherTakesRequests) {
+  Lose();
+  Do(DrainCalled{Call(), {.instance = other_}});
+  EXPECT_EQ(Resubmit(1), freest_);
+}
+
+TEST_F(ResumedTest, OtherRequestsGoWhereTheyWould) {
+  Lose();
+  EXPECT_EQ(Submit(2).request.placed->decode, freest_);
+}
+
+}  // namespace
+}  // namespace skein::scheduler
