@@ -100,11 +100,13 @@ void KvOut::SetSender(Entry& entry, Sender sender) {
   entry.sender = sender;
 }
 
-// The decode side's error for one of several writers. If it says that the request has ended there,
-// another writer or an order may be the cause, and the cause is reported elsewhere.
+// The decode side's error. If it does not know the transfer that it had opened, another process is
+// at its address: that is no fault of the request. To one of several writers it may say that the
+// request has ended there: another writer or an order may be the cause, which is reported
+// elsewhere.
 absl::Status KvOut::EndOf(const Entry& entry, const absl::Status& status) const {
   const bool others = entry.transfer.one_of_several && absl::IsCancelled(status);
-  return others ? absl::UnavailableError(status.message()) : status;
+  return others || absl::IsNotFound(status) ? absl::UnavailableError(status.message()) : status;
 }
 
 void KvOut::CallOpen(Entry& entry, TimeUs now) {

@@ -274,6 +274,23 @@ TEST_F(KvOutTest, ACancelAtTheDecodeSideIsAnotherWritersFailure) {
   EXPECT_TRUE(absl::IsCancelled(Outcomes().at(0).status));
 }
 
+// It had opened the transfer, and does not know it: the request may go on elsewhere.
+TEST_F(KvOutTest, ADecodeSideThatDoesNotKnowTheTransferIsAnotherProcess) {
+  const absl::Status unknown = absl::NotFoundError("no transfer of the request is open here");
+  Open(1);
+  Granted(1);
+  Until(kLeaseUs / 3);
+  Do(RenewReplied{{7, 1}, {5}, {unknown, 0}});
+  EXPECT_EQ(Outcomes().at(0).status, absl::UnavailableError(unknown.message()));
+  now_ = 0;
+  Open(2);
+  Granted(2);
+  Written(2);
+  Computed(2);
+  Do(CommitReplied{{7, 2}, {5}, {unknown}});
+  EXPECT_EQ(Outcomes().at(0).status, absl::UnavailableError(unknown.message()));
+}
+
 TEST_F(KvOutTest, TheLeaseIsRenewedAndNothingIsWrittenAfterItsEnd) {
   Open(1);
   Granted(1);

@@ -126,6 +126,14 @@ TEST_F(PrefillStagingTest, ARefusedPartEndsTheRequestWhenTheSenderHasStopped) {
   EXPECT_EQ(ended_->message(), "no staging buffer");
 }
 
+TEST_F(PrefillStagingTest, ADecodeWorkerThatCameBackIsNoFaultOfTheRequest) {
+  Do(HandoffWaits{kId, {5}});
+  Asked(1, absl::NotFoundError("no transfer of the request is open here"));
+  Do(StepDone{1, {}, {{40, "p", ""}}});
+  Do(HandoffStopped{kId, {5}});
+  EXPECT_TRUE(absl::IsUnavailable(*ended_)) << *ended_;
+}
+
 TEST_F(PrefillStagingTest, ItWaitsForAStagingBufferAsLongAsItsLeaseIsRenewed) {
   Do(HandoffWaits{kId, {5}});
   Asked(1, absl::UnavailableError("gone"));
