@@ -318,8 +318,10 @@ void OrchestratorCore::Impl::Submit(const SubmitCalled& event) {
 void OrchestratorCore::Impl::PlanOrphans() {
   for (auto orphans = sharing_.TakeOrphans(); !orphans.empty(); orphans = sharing_.TakeOrphans()) {
     for (const RequestId id : orphans) {
-      replanner_.GiveUpPlan(requests_.At(id),
-                            absl::UnavailableError("the answer's first choice has ended"), now_);
+      replanner_.GiveUpPlan(
+          requests_.At(id),
+          absl::UnavailableError("the answer's first choice has ended, or is decoded elsewhere"),
+          now_);
     }
   }
 }

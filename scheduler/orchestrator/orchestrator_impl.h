@@ -77,7 +77,7 @@ class OrchestratorCore::Impl final : private orchestrator::RequestEnds {
   void Submit(const SubmitCalled& event);
   void SubmitEarly();  // some of what has waited for long enough, at each tick
   void Refuse(RequestId id, absl::Status status);
-  void PlanOrphans();   // whose first choice has ended
+  void PlanOrphans();   // whose first choice has ended or moved
   void TellAccepted();  // to the routers of requests that came in this event, and have to wait
 
   // Takes a higher generation if need be. FAILED_PRECONDITION: there is none; nothing has changed.

@@ -41,7 +41,11 @@ void SharedPrompts::FirstPlaced(const Request& first) {
   if (it == sharers_.end()) return;
   for (const RequestId id : it->second) {
     Request& request = parts_.requests->At(id);
-    if (request.decode == InstanceId{}) Announce(request, first);
+    if (request.decode == InstanceId{}) {
+      Announce(request, first);
+    } else if (request.decode != first.decode) {
+      orphans_.insert(id);  // it may not be heard from there
+    }
   }
 }
 

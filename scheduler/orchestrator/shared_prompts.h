@@ -4,10 +4,11 @@
 // they are whole (scheduler/worker/decode/decode_core.h, "Sharing"). From then on it stands as any
 // other request whose KV was committed.
 //
-// It is planned on its own if the first choice is not known here, has ended before it was placed
-// (TakeOrphans), or if the decode instance says that it cannot share: there is no room, the first
-// one's KV does not come, or was whole before. What the decode instance has been told is decided
-// there, so that a request that runs already is never taken back.
+// It is planned on its own if the first choice is not known here, has ended before it was placed,
+// or is decoded elsewhere now (TakeOrphans), or if the decode instance says that it cannot share:
+// there is no room, the first one's KV does not come, or was whole before. While the first one
+// stays, what the decode instance has been told is decided there, so that a request that runs
+// already is not taken back.
 //
 // Owns who waits for, or was announced with, which first choice. Part of OrchestratorCore. A call
 // costs O(log requests) plus what it changes.
@@ -46,7 +47,8 @@ class SharedPrompts {
 
   // Returns true if the request shares the prompt of another one from now on. REQUIRES: it is new.
   bool Begin(Request& request, TimeUs now);
-  // The request was announced at its decode instance: so are those that share its prompt.
+  // The request was announced at its decode instance: so are those that share its prompt. Those
+  // that were announced elsewhere with it become orphans: its KV does not come there any more.
   void FirstPlaced(const Request& first);
   // The request has its blocks, is planned on its own, or has ended. When it has ended, requests
   // that share its prompt and were not announced become orphans.
@@ -65,9 +67,8 @@ class SharedPrompts {
 
   Parts parts_;
   std::map<RequestId, std::set<RequestId>> sharers_;  // by first choice; no set is empty
-  // Their first choice has ended.
-  std::set<RequestId> orphans_;    // before they were announced
-  std::set<RequestId> announced_;  // the decode instance tells how they stand
+  std::set<RequestId> orphans_;    // their first choice is elsewhere, or ended before that
+  std::set<RequestId> announced_;  // it has ended; the decode instance tells how they stand
   uint64_t shared_ = 0;
 };
 

@@ -108,6 +108,25 @@ TEST_F(SharedPromptsTest, TheDecodeInstanceTellsHowAnAnnouncedChoiceStands) {
   EXPECT_EQ(three.state, State::kAssigning) << "planned on its own";
 }
 
+// The instance that it was announced at may not hear this orchestrator, and so says nothing.
+TEST_F(SharedPromptsTest, AChoiceWhoseFirstOneIsPlacedElsewhereIsAnOrphan) {
+  Join(Role::kPrefill, 1);
+  Join(Role::kDecode, 2);
+  Join(Role::kDecode, 3);
+  Request& first = Submit(1);
+  Accept(first);
+  Request& choice = Choice(2, 1);
+  const InstanceId left = first.decode;
+  EXPECT_EQ(choice.decode, left);
+  Ask(first, 1, /*refused_by=*/left, absl::DeadlineExceededError("no reply in time"));
+  decode_.PlaceWaiting();
+  ASSERT_NE(first.decode, left);
+  EXPECT_EQ(sharing_.TakeOrphans(), std::vector<RequestId>{choice.spec->id});
+  replanner_.GiveUpPlan(choice, absl::UnavailableError("gone"), now_);
+  EXPECT_FALSE(choice.shares_prompt);
+  EXPECT_TRUE(sharing_.TakeOrphans().empty());
+}
+
 TEST_F(SharedPromptsTest, ALostDecodeInstanceCostsAChoiceItsShareOnly) {
   Join(Role::kPrefill, 1);
   Join(Role::kDecode, 2);
