@@ -62,6 +62,7 @@ void RouterProcess::Arrive(const ClientPlan& plan) {
   if (spec->prompt_of.has_value()) spec->prompt_of->router = incarnation_;
   const RequestId id = spec->id;
   Client client;
+  client.waits_since_us = network_->time().now();
   client.plan = plan;
   client.plan.spec = spec;
   if (!plan.impossible && !plan.unknown_model) {
@@ -99,7 +100,20 @@ void RouterProcess::Violated(const Client& client, const std::string& what) {
   verdict_->Violated(absl::StrCat("request ", client.plan.spec->id.serial, ": ", what));
 }
 
+void RouterProcess::NoteWait(Client& client) {
+  const TimeUs now = network_->time().now();
+  client.longest_wait_us = std::max(client.longest_wait_us, now - client.waits_since_us);
+  client.waits_since_us = now;
+}
+
+std::map<uint64_t, TimeUs> RouterProcess::LongestWaits() const {
+  std::map<uint64_t, TimeUs> waits;
+  for (const auto& [serial, client] : clients_) waits[serial] = client.longest_wait_us;
+  return waits;
+}
+
 void RouterProcess::Ended(Client& client, absl::Status status) {
+  NoteWait(client);
   if (++client.ends > 1) {
     Violated(client, "ended twice");
   } else {
@@ -343,6 +357,7 @@ void RouterProcess::Execute(DeliverToken& effect) {
   }
   client.tokens.push_back(effect.token);
   client.last_token_us = network_->time().now();
+  NoteWait(client);
   client.prompt_logprobs += effect.prompt_logprobs;
   const size_t place = client.tokens.size() - 1;
   if (place >= client.expected.tokens.size() || client.expected.tokens[place] != effect.token) {

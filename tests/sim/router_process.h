@@ -46,6 +46,8 @@ class RouterProcess
   uint64_t incarnation() const { return incarnation_; }
   bool draining() const { return draining_; }             // an operator has ordered it
   int64_t drains_taken() const { return drains_taken_; }  // such orders, undone ones included
+  // Of each client, by serial: the longest time that it waited for its next token or the end.
+  std::map<uint64_t, TimeUs> LongestWaits() const;
   // When clients went away.
   const std::map<scheduler::RequestId, TimeUs>& departures() const { return departures_; }
 
@@ -74,6 +76,8 @@ class RouterProcess
     Expected expected;
     std::vector<int32_t> tokens;
     scheduler::TimeUs last_token_us = 0;
+    scheduler::TimeUs waits_since_us = 0;  // for its next token, or the end
+    scheduler::TimeUs longest_wait_us = 0;
     std::string prompt_logprobs;
     std::string decode;     // the endpoint where it was attached last
     bool accepted = false;  // the orchestrator has planned it, or said that it will
@@ -90,6 +94,7 @@ class RouterProcess
   void Take(const RouterMessage& message);
   void TakeDrain(bool drain);
   void Ended(Client& client, absl::Status status);
+  void NoteWait(Client& client);  // it ends, with a token or the end
   void CheckAnswer(const Client& client, const scheduler::End& end);
   void CheckHonest(const Client& client, const absl::Status& status);
   void CheckPoison(const Client& client);

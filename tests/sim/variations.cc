@@ -8,7 +8,6 @@
 #include "tests/sim/virtual_time.h"
 
 namespace skein::sim {
-namespace {
 
 using scheduler::kMillisecondUs;
 
@@ -40,8 +39,6 @@ void GiveRoom(Scenario* scenario) {
   scenario->formations->automatic = true;  // and nobody pins
   scenario->orders.clear();
 }
-
-}  // namespace
 
 void LeaveNoExcuse(Scenario* scenario) {
   GiveRoom(scenario);

@@ -7,8 +7,10 @@
 
 namespace skein::sim {
 
-// Of a scenario without faults: patient clients that can all be served, room to spare, and exactly
-// one fault, of a prefill worker or of the orchestrator. Nothing excuses a client's error.
+// Of a scenario without faults: patient clients that can all be served, and room to spare. Nothing
+// excuses a client's error.
+void GiveRoom(Scenario* scenario);
+// Likewise, and exactly one fault, of a prefill worker or of the orchestrator.
 void LeaveNoExcuse(Scenario* scenario);
 // Likewise, but what breaks are the streams between the orchestrator and the others, again and
 // again, and it restarts at once in between: both sides compare their state, and nothing is lost.

@@ -122,7 +122,7 @@ void World::Strike(const Fault& fault) {
     time_.At(std::min(time_.now() + fault.lasts_us, scenario_.heals_us),
              [this] { OrderRouter(/*undo=*/true); });
   } else if (fault.kind == FaultKind::kStandstill && fault.worker < 0) {
-    orchestrator_->StandStill(time_.now() + fault.lasts_us);
+    ProcessAt(fault.worker)->StandStill(time_.now() + fault.lasts_us);
   } else if (fault.kind == FaultKind::kOrchestratorCrash) {
     orchestrator_->Crash();
     time_.At(time_.now() + fault.lasts_us, [this] {
@@ -381,6 +381,7 @@ Outcome World::Summary() {
           .requests = requests,
           .finished = router_->finished(),
           .failed_alone = router_->failed_alone(),
+          .longest_waits = router_->LongestWaits(),
           .sp_plans = orchestrator_->sp_plans(),
           .joint_steps = joint_steps_.run(),
           .tensor_steps = joint_steps_.tensor_run(),

@@ -33,6 +33,8 @@ struct Outcome {
   int64_t requests = 0;
   int64_t finished = 0;      // with a whole, right answer
   int64_t failed_alone = 0;  // with the error of its own sequence
+  // Of each client, by serial: the longest time that it waited for its next token or the end.
+  std::map<uint64_t, TimeUs> longest_waits;
   int64_t sp_plans = 0;
   int64_t joint_steps = 0;   // run to their end
   int64_t tensor_steps = 0;  // of these, with tp > 1
