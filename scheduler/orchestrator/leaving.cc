@@ -94,15 +94,23 @@ void WorkerSide::LeaveStuck(const Instance& instance, TimeUs now) {
     return;
   }
   const bool others = parts_.registry->Counts(identity.model, identity.role).placeable > 0;
-  if (!others || !left_stuck_.insert(instance.id).second) return;
+  if (!others) return;
+  // What hangs is left by all at once. What is slow still streams: only as many leave it with a
+  // report as others have room for.
+  size_t most = instance.placed.size();
+  if (!hangs) most = std::min(most, static_cast<size_t>(RoomBeside(instance).requests));
+  if (hangs && !left_stuck_.insert(instance.id).second) return;
   hung_ += hangs ? 1 : 0;
   const absl::Status why = absl::UnavailableError(absl::StrCat(
       identity.role == Role::kPrefill ? "prefill" : "decode", " instance ", instance.id.value,
       hangs ? " hangs: its step does not end" : " was set aside: it is slow beside others"));
-  SKEIN_LOOKED(instance.placed.size());
+  SKEIN_LOOKED(most);
   std::vector<RequestId> held;
-  held.reserve(instance.placed.size());
-  for (const auto& [id, placement] : instance.placed) held.push_back(id);
+  held.reserve(most);
+  for (const auto& [id, placement] : instance.placed) {
+    if (held.size() == most) break;
+    held.push_back(id);
+  }
   for (const RequestId id : held) {
     // The end of another one may have taken it away.
     Request* request = instance.placed.count(id) == 0 ? nullptr : parts_.requests->Find(id);

@@ -67,8 +67,11 @@ void ReportedEnds::TakeDecodeEnded(Request& request, const EndedRequest& ended, 
   // A request in a step had all its KV, whatever the writing instances have reported.
   const bool incomplete = (request.HasMembersHere() || request.unsure) && !ended.engine_failed;
   if (incomplete && Replanner::MayReplan(request, ended.status)) {
+    // A router that has closed its stream says nothing about the handoff.
+    const bool by_router = ended.reason == FinishReason::kCancelled;
     for (const Member& member : request.members) {
-      if (member.here()) parts_.decode->NoteUnreached(member.instance, request.decode, now);
+      if (by_router || !member.here()) continue;
+      parts_.decode->NoteUnreached(member.instance, request.decode, now);
     }
     return parts_.replanner->Replan(request, ended.status, now);
   }

@@ -119,17 +119,22 @@ class Election::Shell {
       }
       lock.unlock();
       if (!tick) TellStore(input);
-      Execute(core_.Handle(input.event, BootTimeUs()));
+      Execute(Handle(input.event));
       lock.lock();
     }
   }
 
+  // Under the lock, clock included: what Leadership() has denied once because the lease was over is
+  // over for the core, too, which then tells `lost`.
+  ElectionCore::Effects Handle(const ElectionEvent::Any& event) {
+    std::lock_guard lock(leads_mu_);
+    ElectionCore::Effects effects = core_.Handle(event, BootTimeUs());
+    until_us_ = core_.LeadsUntil();
+    generation_ = core_.generation();
+    return effects;
+  }
+
   void Execute(ElectionCore::Effects effects) {
-    {
-      std::lock_guard lock(leads_mu_);
-      until_us_ = core_.LeadsUntil();
-      generation_ = core_.generation();
-    }
     for (auto& effect : effects) {
       std::visit([this](auto& e) { On(e); }, effect);
     }

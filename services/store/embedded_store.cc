@@ -126,6 +126,8 @@ absl::StatusOr<std::unique_ptr<EmbeddedStore>> EmbeddedStore::Open(Options optio
   auto file = SqliteFile::Open(PathIn(options.folder));
   if (!file.ok()) return file.status();
   if (absl::Status status = SetUpWhenFree(&*file, options.host); !status.ok()) return status;
+  // A checkpoint waits for the disk, and so would the renewal of a lease. Watches make them.
+  if (absl::Status s = file->Run("PRAGMA wal_autocheckpoint = 0"); !s.ok()) return s;
   return std::unique_ptr<EmbeddedStore>(new EmbeddedStore(std::move(options), *std::move(file)));
 }
 

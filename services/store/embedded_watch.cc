@@ -10,6 +10,7 @@ namespace skein::services {
 namespace {
 
 constexpr int64_t kBusyTimeoutUs = 100'000;
+constexpr int64_t kCheckpointEveryUs = 10'000'000;
 
 }  // namespace
 
@@ -36,6 +37,7 @@ EmbeddedWatch::~EmbeddedWatch() {
 void EmbeddedWatch::Run() {
   std::optional<std::vector<StoreEntry>> told;  // nullopt: nothing, or an error
   bool failing = false;
+  int64_t checkpoint_us = boot_time_us_() + kCheckpointEveryUs;
   std::unique_lock lock(mu_);
   while (!stopping_) {
     lock.unlock();
@@ -50,6 +52,10 @@ void EmbeddedWatch::Run() {
       told.reset();
       changed_(found);
     }
+    if (boot_time_us_() >= checkpoint_us) {
+      Checkpoint();
+      checkpoint_us = boot_time_us_() + kCheckpointEveryUs;
+    }
     lock.lock();
     stop_.wait_for(lock, std::chrono::microseconds(look_every_us_), [this] { return stopping_; });
   }
@@ -63,6 +69,12 @@ absl::StatusOr<StoreSnapshot> EmbeddedWatch::Look() {
     file_.emplace(*std::move(opened));
   }
   return ReadOnce(&*file_, host_, prefix_, /*whole=*/false, boot_time_us_());
+}
+
+// Waits for the disk, which the renewals of leases must not. One that fails is tried again later:
+// until then the log grows by a page for each write.
+void EmbeddedWatch::Checkpoint() {
+  if (file_.has_value()) file_->Run("PRAGMA wal_checkpoint(PASSIVE)").IgnoreError();
 }
 
 }  // namespace skein::services

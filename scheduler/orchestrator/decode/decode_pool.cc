@@ -40,6 +40,7 @@ void DecodePool::Set(const Instance& instance) {
     by_size_.erase({known->second, instance.id});
     blocks_of_.erase(known);
     closed_.erase(instance.id);
+    away_.erase(instance.id);
     dedicated_.erase(instance.id);
     with_plan_.Remove(instance.id);
     asked_.Remove(instance.id);
@@ -53,6 +54,7 @@ void DecodePool::Set(const Instance& instance) {
     is ? static_cast<void>(all->insert(instance.id)) : static_cast<void>(all->erase(instance.id));
   };
   mark(instance.closed_by_group, &closed_);
+  mark(!instance.Placeable(), &away_);
   mark(instance.dedicated, &dedicated_);
   with_plan_.Set(RankedAs(instance, /*asked=*/false));
   asked_.Set(RankedAs(instance, /*asked=*/true));
@@ -67,7 +69,7 @@ DecodePool::Choice DecodePool::Choose(const Question& question) const {
   // Of those that can ever take it: what is closed counts only if all are.
   bool closed = false, open = false;
   bool any = false;    // of the open ones, one was not tried
-  bool fresh = false;  // and is not an old one
+  bool fresh = false;  // and is not an old one, and takes requests
   for (auto it = by_size_.rbegin(); it != by_size_.rend() && it->first >= most_blocks; ++it) {
     const InstanceId instance = it->second;
     const bool is_closed = closed_.count(instance) > 0;
@@ -75,7 +77,7 @@ DecodePool::Choice DecodePool::Choose(const Question& question) const {
     open = open || !is_closed;
     if (is_closed || tried.count(instance) > 0) continue;
     any = true;
-    fresh = old.count(instance) == 0;
+    fresh = old.count(instance) == 0 && away_.count(instance) == 0;
     if (fresh) break;
   }
   if (closed && !open) return {Outcome::kNoRoom, {}};
@@ -125,6 +127,7 @@ bool DecodePool::Knows(const Instance& instance) const {
   if (known == blocks_of_.end()) return instance.draining();
   return !instance.draining() && known->second == instance.identity.total_blocks &&
          (closed_.count(instance.id) > 0) == instance.closed_by_group &&
+         (away_.count(instance.id) > 0) == !instance.Placeable() &&
          (dedicated_.count(instance.id) > 0) == instance.dedicated &&
          *with_plan_.Find(instance.id) == RankedAs(instance, /*asked=*/false) &&
          *asked_.Find(instance.id) == RankedAs(instance, /*asked=*/true);

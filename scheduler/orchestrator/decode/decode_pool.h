@@ -82,8 +82,9 @@ class DecodePool {
   // Those that do not drain; a candidate without room now has no free blocks.
   FreenessOrder with_plan_;
   FreenessOrder asked_;
-  absl::btree_map<InstanceId, int64_t> blocks_of_;           // in all
-  absl::btree_set<InstanceId> closed_;                       // of these, by their bound group
+  absl::btree_map<InstanceId, int64_t> blocks_of_;  // in all
+  absl::btree_set<InstanceId> closed_;              // of these, by their bound group
+  absl::btree_set<InstanceId> away_;  // of these, that take nothing: missed, suspect, set aside
   absl::btree_set<InstanceId> dedicated_;                    // of these
   absl::btree_set<std::pair<int64_t, InstanceId>> by_size_;  // the same
 };

@@ -198,6 +198,14 @@ TEST_F(DecodePoolTest, TriedOnesAreLeftOutAndOldOnesComeLast) {
   EXPECT_EQ(Choose(4).outcome, Outcome::kNone);
 }
 
+TEST_F(DecodePoolTest, OneThatTakesNothingNowIsNotWaitedForWhereOldOnesHaveRoom) {
+  old_ = {{1}};
+  instances_[1].pace.pace = Pace::kAside;
+  EXPECT_EQ(Choose(4).instance, InstanceId{1});
+  instances_[1].pace.pace = Pace::kFair;
+  EXPECT_EQ(Choose(4).instance, InstanceId{2});
+}
+
 TEST_F(DecodePoolTest, OneThatIsTooSmallForAllItsTokensIsPassedOver) {
   instances_[1].identity.total_blocks = 20;
   instances_[1].load.free_blocks = 8;

@@ -60,6 +60,7 @@ grpc::Status ClusterClient::CallWithin(std::chrono::milliseconds time,
   const auto end = Clock::now() + time;
   for (;;) {
     orchestrators_.BeginRound();
+    bool election = false;  // one stands by, so another one leads soon
     for (bool another = true; another;) {
       const std::string orchestrator = orchestrators_.Current();
       const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(end - Clock::now());
@@ -68,7 +69,8 @@ grpc::Status ClusterClient::CallWithin(std::chrono::milliseconds time,
       const bool stands_by = LeaderOf(told).has_value();
       if (!stands_by && !IsTransportFailure(status)) return status;
       another = orchestrators_.Failed(orchestrator, told, MonotonicUs());
-      if (!another && !stands_by) return status;
+      election = election || stands_by;
+      if (!another && !election) return status;
       if (Clock::now() + kElection > end) return status;
     }
     std::this_thread::sleep_for(kElection);
