@@ -118,7 +118,8 @@ void ChaosFlags::RegisterLoad(FlagSet* set) {
 
 void ChaosFlags::RegisterFaults(FlagSet* set) {
   set->Group("Faults");
-  set->Double(&stop_s, "stop-s", "Time between SIGSTOP and SIGCONT.", 0.01, 3600);
+  set->Double(&stop_s, "stop-s",
+              "Time between SIGSTOP and SIGCONT, and for which the network is broken.", 0.01, 3600);
   set->Double(&restart_after_s, "restart-after-s",
               "Time after which an ended process is started again.", 0, 3600);
   set->Double(&whole_within_s, "whole-within-s", "Longest time until all processes serve again.", 1,

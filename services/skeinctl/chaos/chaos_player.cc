@@ -87,7 +87,10 @@ absl::StatusOr<Row> ChaosPlayer::Play(const Scenario& scenario) {
       VictimAmong(whole_, scenario.role, options_.spare) == nullptr) {
     row.skipped = absl::StrCat("no ", scenario.role, " that may be broken serves here");
   }
-  if (!row.skipped.empty()) return row;
+  if (!row.skipped.empty()) {
+    told_(absl::StrCat(scenario.name, ": skipped: ", row.skipped));
+    return row;
+  }
   marks_.clear();
   told_(absl::StrCat(scenario.name, ": ", scenario.summary));
   load_.Start();
@@ -204,10 +207,10 @@ absl::Status ChaosPlayer::BreakAndMend(const ChaosProcess& process, Fault fault)
   told_(absl::StrFormat("  %.1f s: %s, while %d streams run", at_s, what, running));
 
   // Mend it even after a stop signal.
-  absl::Status held = Wait(fault == Fault::kStop ? options_.stop_s : 0);
+  absl::Status held = Wait(Lasts(fault) ? options_.stop_s : 0);
   if (absl::Status ended = target_.End(process, fault); !ended.ok()) return ended;
   if (fault != Fault::kKill) marks_.back().until_s = load_.NowS();
-  if (fault != Fault::kStop) {
+  if (!Lasts(fault)) {
     if (held.ok()) Wait(options_.restart_after_s).IgnoreError();
     if (absl::Status back = target_.Restart(process); !back.ok()) return back;
   }

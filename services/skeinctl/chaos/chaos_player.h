@@ -18,7 +18,7 @@ namespace skein::services::chaos {
 struct PlayOptions {
   int64_t streams = 1;  // those of the load
   int64_t probes = 4;   // new requests sent at the moment of a fault
-  double stop_s = 4;    // between SIGSTOP and SIGCONT
+  double stop_s = 4;    // between SIGSTOP and SIGCONT; so long a fault of the network lasts
   double restart_after_s = 1;
   double calm_s = 10;           // of the scenario without a fault
   double fault_every_s = 10;    // of the random one

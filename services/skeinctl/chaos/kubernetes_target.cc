@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "nlohmann/json.hpp"
 #include "services/skeinctl/chaos/local_process.h"
+#include "services/skeinctl/chaos/network_fault.h"
 
 namespace skein::services::chaos {
 namespace {
@@ -78,6 +79,10 @@ absl::StatusOr<std::vector<ChaosProcess>> KubernetesTarget::Processes() {
 }
 
 absl::Status KubernetesTarget::Allows(Fault fault) const {
+  if (NetworkFaultOf(fault)) {
+    return absl::UnimplementedError(
+        "the network of pods is not broken yet; only that of local processes");
+  }
   if (fault != Fault::kStop) return absl::OkStatus();
   return absl::UnimplementedError(
       "Kubernetes has no way to stop a container's first process and let it go on");

@@ -11,6 +11,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "services/skeinctl/chaos/network_fault.h"
 
 namespace skein::services::chaos {
 namespace {
@@ -120,7 +121,9 @@ absl::StatusOr<std::vector<ChaosProcess>> LocalTarget::Processes() {
   return processes;
 }
 
-absl::Status LocalTarget::Allows(Fault) const { return absl::OkStatus(); }
+absl::Status LocalTarget::Allows(Fault fault) const {
+  return NetworkFaultOf(fault) ? NetworkImpairment::Possible() : absl::OkStatus();
+}
 
 absl::Status LocalTarget::Break(const ChaosProcess& process, Fault fault) {
   const auto pid = static_cast<pid_t>(process.pid);
@@ -130,6 +133,7 @@ absl::Status LocalTarget::Break(const ChaosProcess& process, Fault fault) {
     return absl::FailedPreconditionError(absl::StrCat("process ", pid, " is no ", process.role,
                                                       ", but '", command->arguments[0], "'"));
   }
+  if (NetworkFaultOf(fault)) return Impair(process, fault);
   const bool by_up =
       std::any_of(command->environment.begin(), command->environment.end(),
                   [](const std::string& one) { return absl::StartsWith(one, "SKEIN_UP="); });
@@ -145,7 +149,25 @@ absl::Status LocalTarget::Break(const ChaosProcess& process, Fault fault) {
   return Signal(pid, signal);
 }
 
+absl::Status LocalTarget::Impair(const ChaosProcess& process, Fault fault) {
+  const auto processes = Processes();
+  if (!processes.ok()) return processes.status();
+  std::map<pid_t, Side> sides;
+  for (const ChaosProcess& one : *processes) {
+    if (one.pid == 0) continue;
+    sides[static_cast<pid_t>(one.pid)] =
+        one.role == "orchestrator" ? Side::kOrchestrator : Side::kOther;
+  }
+  impairment_.reset();
+  auto started = NetworkImpairment::Start(*NetworkFaultOf(fault), static_cast<pid_t>(process.pid),
+                                          std::move(sides));
+  if (!started.ok()) return started.status();
+  impairment_ = *std::move(started);
+  return absl::OkStatus();
+}
+
 absl::Status LocalTarget::End(const ChaosProcess& process, Fault fault) {
+  if (NetworkFaultOf(fault)) return impairment_->End();
   const auto pid = static_cast<pid_t>(process.pid);
   if (fault == Fault::kStop) return Signal(pid, SIGCONT);
   const auto until = std::chrono::steady_clock::now() + kEndMax;

@@ -6,6 +6,7 @@
 
 #include <functional>
 #include <map>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -13,6 +14,7 @@
 #include "proto/orchestrator.pb.h"
 #include "services/skeinctl/chaos/chaos_target.h"
 #include "services/skeinctl/chaos/local_process.h"
+#include "services/skeinctl/chaos/network_impairment.h"
 #include "services/skeinctl/cluster/cluster_client.h"
 #include "services/skeinctl/cluster/cluster_view.h"
 
@@ -48,12 +50,15 @@ class LocalTarget final : public ChaosTarget {
   std::string Describe() const override { return "local processes"; }
 
  private:
+  absl::Status Impair(const ChaosProcess& process, Fault fault);
+
   const std::string orchestrator_;
   const LocalOptions options_;
   const std::function<ProcessNames()> names_;
   const std::string host_;
   std::map<std::string, uint16_t> ports_;           // of routers and the orchestrator, by name
   std::map<std::string, ProcessCommand> commands_;  // of processes that were broken, by name
+  std::unique_ptr<NetworkImpairment> impairment_;   // null: the network is whole
 };
 
 }  // namespace skein::services::chaos

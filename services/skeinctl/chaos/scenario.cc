@@ -1,6 +1,7 @@
 #include "services/skeinctl/chaos/scenario.h"
 
 #include "absl/strings/str_cat.h"
+#include "services/skeinctl/chaos/network_fault.h"
 
 namespace skein::services::chaos {
 namespace {
@@ -11,6 +12,19 @@ Scenario One(Fault fault, const std::string& role, const std::string& summary) {
           .play = Play::kOne,
           .fault = fault,
           .role = role};
+}
+
+// Of an orchestrator's network there is only the control plane.
+void AddNetworkScenarios(std::vector<Scenario>* all) {
+  for (const char* role : {"decode", "prefill", "orchestrator", "router"}) {
+    for (const Fault fault : NetworkFaults()) {
+      const bool data = NetworkFaultOf(fault)->plane != Plane::kControl;
+      const bool any = fault == Fault::kDelay || fault == Fault::kLoss;
+      if (std::string_view(role) == "orchestrator" && data && !any) continue;
+      all->push_back(One(fault, role, NetworkSummary(fault, role)));
+      all->back().in_all = false;
+    }
+  }
 }
 
 std::vector<Scenario> MakeScenarios() {
@@ -29,6 +43,7 @@ std::vector<Scenario> MakeScenarios() {
         Fault::kTerm, role,
         absl::StrCat("SIGTERM to a process of the role ", role, ", which is then started again.")));
   }
+  AddNetworkScenarios(&all);
   all.push_back({.name = "bind-kill-decode",
                  .summary = "Two decode instances are bound into a group, and one is killed.",
                  .play = Play::kBind,
@@ -53,8 +68,36 @@ std::vector<Scenario> MakeScenarios() {
 }  // namespace
 
 const char* NameOf(Fault fault) {
-  return fault == Fault::kKill ? "kill" : fault == Fault::kStop ? "stop" : "term";
+  switch (fault) {
+    case Fault::kKill:
+      return "kill";
+    case Fault::kStop:
+      return "stop";
+    case Fault::kTerm:
+      return "term";
+    case Fault::kPartitionControl:
+      return "partition-control";
+    case Fault::kPartitionData:
+      return "partition-data";
+    case Fault::kPartitionBoth:
+      return "partition-both";
+    case Fault::kOnewayControlIn:
+      return "oneway-control-in";
+    case Fault::kOnewayControlOut:
+      return "oneway-control-out";
+    case Fault::kOnewayDataIn:
+      return "oneway-data-in";
+    case Fault::kOnewayDataOut:
+      return "oneway-data-out";
+    case Fault::kDelay:
+      return "delay";
+    case Fault::kLoss:
+      return "loss";
+  }
+  return "unknown";
 }
+
+bool Lasts(Fault fault) { return fault == Fault::kStop || NetworkFaultOf(fault).has_value(); }
 
 const std::vector<Scenario>& Scenarios() {
   static const auto* all = new std::vector<Scenario>(MakeScenarios());

@@ -12,8 +12,22 @@ enum class Fault {
   kKill,  // SIGKILL, then it is started again
   kStop,  // SIGSTOP, and SIGCONT some seconds later
   kTerm,  // SIGTERM, then it is started again
+
+  // Of its network, for some seconds (network_fault.h).
+  kPartitionControl,
+  kPartitionData,
+  kPartitionBoth,
+  kOnewayControlIn,
+  kOnewayControlOut,
+  kOnewayDataIn,
+  kOnewayDataOut,
+  kDelay,
+  kLoss,
 };
 const char* NameOf(Fault fault);  // "kill"
+
+// It lasts for some seconds and is then ended; the process lives on.
+bool Lasts(Fault fault);
 
 enum class Play {
   kNothing,  // the load alone
