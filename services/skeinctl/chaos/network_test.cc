@@ -4,7 +4,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <array>
+#include <set>
 #include <string>
 #include <vector>
 
