@@ -110,7 +110,7 @@ absl::Status NetworkImpairment::End() {
   ends_ = true;
   thread_.join();
   queue_.LetGo();
-  const absl::Status removed = RemoveRules();
+  absl::Status removed = RemoveRules();
   queue_.LetGo();
   return removed;
 }
