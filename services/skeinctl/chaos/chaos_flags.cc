@@ -23,10 +23,12 @@ absl::Status CheckNames(const std::vector<std::string>& names) {
 }
 
 std::string ScenarioList() {
+  size_t width = 0;
+  for (const chaos::Scenario& one : chaos::Scenarios()) width = std::max(width, one.name.size());
   std::string list;
   for (const chaos::Scenario& one : chaos::Scenarios()) {
-    absl::StrAppend(&list, "  ", one.name, std::string(18 - one.name.size(), ' '), one.summary,
-                    one.in_all ? "" : " Not in all.", "\n");
+    absl::StrAppend(&list, "  ", one.name, std::string(width + 2 - one.name.size(), ' '),
+                    one.summary, one.in_all ? "" : " Not in all.", "\n");
   }
   return list;
 }
