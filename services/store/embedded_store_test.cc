@@ -103,7 +103,10 @@ TEST_F(EmbeddedStoreTest, ARenewalMakesNoCheckpoint) {
   const auto store = Open();
   const auto lease = store->GrantLease(60'000'000, kTimeoutUs);
   ASSERT_TRUE(lease.ok()) << lease.status();
-  for (int i = 0; i < 2200; ++i) ASSERT_TRUE(store->RenewLease(lease->id, kTimeoutUs).ok());
+  for (int i = 0; i < 2200; ++i) {
+    ++boot_time_us;  // what changes nothing is not written
+    ASSERT_TRUE(store->RenewLease(lease->id, kTimeoutUs).ok());
+  }
   EXPECT_GT(std::filesystem::file_size(path_ + "-wal"), 2'000u * 4096);
 }
 
