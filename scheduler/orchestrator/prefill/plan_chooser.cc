@@ -54,6 +54,8 @@ PlanChoice PlanChooser::Choose(const Request& request, PrefillPools& pools, Pool
                                TimeUs now) {
   const bool scored = request.spec->want_prompt_logprobs;  // by one instance only
   if (request.shape.instances > 1 && !scored) return ChooseAsked(request);
+  if (std::optional<PlanChoice> kept = ChooseKept(request, pools, pool, now))
+    return *std::move(kept);
   if (pool == nullptr) return ChooseByRate(request);
   const PoolQueue queue = pools.QueueOf(request.spec->model, pool, request.tried_prefill, now);
   if (queue.usable == 0) return {};
@@ -69,6 +71,22 @@ PlanChoice PlanChooser::Choose(const Request& request, PrefillPools& pools, Pool
   if (pool->planner.rolling() == nullptr) return ChooseByPolicy(request, *pool, queue, now);
   return EachHoldsAll(request, *pool, queue) ? Roll(request, *pool, queue)
                                              : ChooseToFit(request, *pool, queue);
+}
+
+std::optional<PlanChoice> PlanChooser::ChooseKept(const Request& request, PrefillPools& pools,
+                                                  Pool* pool, TimeUs now) const {
+  const Instance* const kept = registry_.Find(request.kept_at);
+  const bool usable = kept != nullptr && kept->TakesAssigns() && HoldsAll(request, *kept) &&
+                      request.tried_prefill.count(request.kept_at) == 0 &&
+                      !request.spec->want_prompt_logprobs;
+  if (!usable) return std::nullopt;
+  PlanExplanation explanation;
+  if (pool != nullptr) {
+    explanation =
+        ExplanationOf(*pool, pools.QueueOf(request.spec->model, pool, request.tried_prefill, now));
+  }
+  explanation.how = "one instance: it has computed the prompt of the attempt before";
+  return Plan({{PromptTokens(*request.spec), {request.kept_at}}}, std::move(explanation));
 }
 
 PlanChoice PlanChooser::ChooseByRate(const Request& request) {

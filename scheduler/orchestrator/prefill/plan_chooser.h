@@ -3,7 +3,8 @@
 // OrchestratorCore.
 //
 // A request that asks for a shape (PrefillShape) gets it, whatever the policy and the queues; it
-// waits, or fails if there are not so many instances.
+// waits, or fails if there are not so many instances. A further attempt goes to the instance that
+// may have kept the KV of the one before: there it takes one step.
 //
 // Cost. Beside the planner, one walk over the pool's arrays (PrefillPools::QueueOf); without a
 // profile none (RatePools). Only a prompt that does not fit the smallest instance of its pool costs
@@ -72,6 +73,9 @@ class PlanChooser {
                        const char* why) const;
   PlanChoice ChooseByPolicy(const Request& request, Pool& pool, const PoolQueue& queue,
                             TimeUs now) const;
+  // By the instance that may have kept the prompt's KV, if it takes plans.
+  std::optional<PlanChoice> ChooseKept(const Request& request, PrefillPools& pools, Pool* pool,
+                                       TimeUs now) const;
   // Of a request that asks for a shape of several instances.
   PlanChoice ChooseAsked(const Request& request) const;
   PlanChoice ChooseToFit(const Request& request, const Pool& pool, const PoolQueue& queue) const;

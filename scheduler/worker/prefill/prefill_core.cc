@@ -55,14 +55,15 @@ PrefillCore::Impl::Impl(const PrefillConfig& config)
               [this](KvOutEffect effect) {
                 std::visit([this](auto& one) { effects_.push_back(std::move(one)); }, effect);
               }),
-      ends_(config.rpc_timeout_us, {.now = &now_,
-                                    .requests = &requests_,
-                                    .sp_plans = &sp_plans_,
-                                    .place_calls = &place_calls_,
-                                    .steps = &steps_,
-                                    .kv_out = &kv_out_,
-                                    .membership = &membership_,
-                                    .effects = &effects_}),
+      ends_(config.rpc_timeout_us, config.keep_us,
+            {.now = &now_,
+             .requests = &requests_,
+             .sp_plans = &sp_plans_,
+             .place_calls = &place_calls_,
+             .steps = &steps_,
+             .kv_out = &kv_out_,
+             .membership = &membership_,
+             .effects = &effects_}),
       transfers_({.now = &now_,
                   .requests = &requests_,
                   .sp_plans = &sp_plans_,
@@ -137,6 +138,7 @@ void PrefillCore::Impl::RunTimers() {
     orders_.EndSuccessors(status);
   }
   kv_out_.RunTimers(now_);
+  requests_.GiveUpKept(now_);
   while (const std::optional<RequestId> id = requests_.TakeOverdue(now_)) {
     Request& request = requests_.at(*id);
     ends_.End(request,
