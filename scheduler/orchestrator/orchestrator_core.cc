@@ -388,6 +388,7 @@ void OrchestratorCore::Impl::RunTimers() {
   worker_side_.OrderGroups(now_);
   formations_.Tick(now_);
   decode_.RunTimers(now_);
+  prefill_.RunTimers(now_);
   for (const RequestId id : requests_.TakeDue(now_)) {
     Request* request = requests_.Find(id);
     if (request == nullptr) continue;

@@ -191,7 +191,11 @@ void PrefillCore::Impl::TakeResult(Request& request, const StepSequence& ran,
   SpPlan* plan = sp_plans_.Find(ran.id);
   // The other members may still be at the end of this step: its failure here is none of theirs.
   if (plan != nullptr) sp_plans_.Leave(ran.id, ran, result.status.ok());
-  if (!result.status.ok()) return ends_.End(request, result.status);
+  if (!result.status.ok()) {
+    const bool cut = absl::IsUnavailable(result.status) || absl::IsDeadlineExceeded(result.status);
+    request.ring_broken = plan != nullptr && cut;
+    return ends_.End(request, result.status);
+  }
   if (request.phase == Phase::kYielding) return transfers_.Yield(request);
   absl::StrAppend(&request.result.prompt_logprobs, result.prompt_logprobs);
   if (ran.sample) {

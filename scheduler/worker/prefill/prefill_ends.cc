@@ -79,7 +79,8 @@ void PrefillEnds::Erase(Request& request, const absl::Status& status, const Hand
                             .status = status,
                             .engine_failed = parts_.steps->engine().FailedUnder(id),
                             .handoff = path,
-                            .ring = request.ring},
+                            .ring = request.ring,
+                            .ring_broken = request.ring_broken},
                            request.deadline_us);
   tombstones_.Put(id, request.epoch, status.ok());
   committed_ += status.ok();

@@ -99,6 +99,7 @@ struct PrefillRequest {
   KvOut::Result result;  // as far as it is computed
   // Of its steps with other instances so far: the one through host memory, if there was any.
   std::optional<RingPath> ring;
+  bool ring_broken = false;  // one of them failed
 
   absl::Status end_status;       // when ending: what it ends with
   bool must_tell_abort = false;  // when ending: the decode side may have granted blocks
