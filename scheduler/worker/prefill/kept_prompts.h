@@ -42,6 +42,8 @@ class KeptPrompts {
   // They are the caller's now. REQUIRES: Find(spec) found some.
   void Take(const RequestSpec& spec);
 
+  // Gives up what is kept of this request's attempts; null: nothing.
+  BlockTable Forget(RequestId attempt) { return Remove(attempt.First()); }
   // Gives up the oldest prompt, but none of this request's attempts; null: there is no other.
   BlockTable GiveUpOldest(RequestId but);
   // One whose time has passed; null: none.

@@ -103,6 +103,16 @@ TEST_F(PrefillKeptTest, NothingIsGivenUpForWhatWouldNotFitAllTheSame) {
   EXPECT_EQ(Blocks().cached, 2);
 }
 
+// It would wait for them until their time has passed.
+TEST_F(PrefillKeptTest, BlocksThatAnAttemptCannotUseGiveWayToItself) {
+  Run(1);
+  auto spec = Spec(1, 40);
+  spec->id = spec->id.Attempt(1);
+  spec->prompt[0] = 2;
+  Assign(spec);
+  EXPECT_EQ(Blocks().held, 10);
+}
+
 TEST_F(PrefillKeptTest, LogprobsOfThePromptAreComputedAnew) {
   Run(1);
   auto spec = Spec(1, 9);

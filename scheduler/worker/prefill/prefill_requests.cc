@@ -39,16 +39,14 @@ PrefillRequest& PrefillRequests::Add(PrefillRequest request) {
 }
 
 void PrefillRequests::Erase(RequestId id) {
-  const BlockTable blocks = requests_.at(id).blocks;
-  if (blocks != nullptr) pool_.Free(*blocks);
+  FreeTable(requests_.at(id).blocks);
   Remove(id);
 }
 
 void PrefillRequests::EraseAndKeep(RequestId id, TimeUs until_us) {
   const PrefillRequest& request = requests_.at(id);
   SKEIN_CHECK(request.IsPlain() && request.blocks != nullptr);
-  const BlockTable replaced = kept_.Keep(request.spec, request.blocks, until_us);
-  if (replaced != nullptr) pool_.Free(*replaced);
+  FreeTable(kept_.Keep(request.spec, request.blocks, until_us));
   Remove(id);
 }
 
@@ -100,7 +98,9 @@ bool PrefillRequests::TakeRoom(PrefillRequest& request) {
   // Logprobs of a prompt come from the steps that compute it.
   const bool may_reuse = request.IsPlain() && !request.spec->want_prompt_logprobs;
   const BlockTable kept = may_reuse ? kept_.Find(*request.spec) : nullptr;
-  absl::StatusOr<BlockTable> blocks = ExtendTable(request, kept, request.blocks_wanted);
+  if (kept == nullptr) FreeTable(kept_.Forget(request.id()));  // of no use to any attempt after it
+  absl::StatusOr<BlockTable> blocks =
+      ExtendTable(kept, request.blocks_wanted, kept != nullptr ? request.id() : RequestId{});
   if (!blocks.ok()) return false;
   if (kept != nullptr) {
     request.kept_tokens = kept_.TokensFor(*request.spec);
@@ -110,21 +110,21 @@ bool PrefillRequests::TakeRoom(PrefillRequest& request) {
   return true;
 }
 
-absl::StatusOr<BlockTable> PrefillRequests::ExtendTable(const PrefillRequest& request,
-                                                        const BlockTable& table, int64_t count) {
+absl::StatusOr<BlockTable> PrefillRequests::ExtendTable(const BlockTable& table, int64_t count,
+                                                        RequestId but) {
   const int64_t has = table == nullptr ? 0 : static_cast<int64_t>(table->size());
   const bool may_help = count - has <= pool_.Counts().free + kept_.blocks();
   while (true) {
     absl::StatusOr<BlockTable> extended = pool_.Extend(table, count);
     if (extended.ok() || !may_help) return extended;
-    const BlockTable oldest = kept_.GiveUpOldest(request.id());
+    const BlockTable oldest = kept_.GiveUpOldest(but);
     if (oldest == nullptr) return extended.status();
     pool_.Free(*oldest);
   }
 }
 
 void PrefillRequests::GiveUpKept(TimeUs now) {
-  while (const BlockTable overdue = kept_.TakeOverdue(now)) pool_.Free(*overdue);
+  while (const BlockTable overdue = kept_.TakeOverdue(now)) FreeTable(overdue);
 }
 
 BlockCounts PrefillRequests::blocks() const {
@@ -163,7 +163,7 @@ void PrefillRequests::BackToQueue(PrefillRequest& request) {
 }
 
 bool PrefillRequests::Extend(PrefillRequest& request, int64_t wanted) {
-  absl::StatusOr<BlockTable> blocks = ExtendTable(request, request.blocks, wanted);
+  absl::StatusOr<BlockTable> blocks = ExtendTable(request.blocks, wanted, RequestId{});
   if (!blocks.ok()) return false;
   request.blocks = *std::move(blocks);
   return true;

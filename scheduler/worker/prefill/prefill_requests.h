@@ -195,9 +195,11 @@ class PrefillRequests {
   void Enter(PrefillRequest& request, Phase phase, Transfer transfer);
   void CountIn(const PrefillRequest& request, int64_t times);
   void Remove(RequestId id);  // but for its blocks
-  // Kept prompts give way, the oldest first; not that of an attempt before `request`.
-  absl::StatusOr<BlockTable> ExtendTable(const PrefillRequest& request, const BlockTable& table,
-                                         int64_t count);
+  void FreeTable(const BlockTable& blocks) {
+    if (blocks != nullptr) pool_.Free(*blocks);
+  }
+  // Kept prompts give way, the oldest first, but what is kept for request `but`.
+  absl::StatusOr<BlockTable> ExtendTable(const BlockTable& table, int64_t count, RequestId but);
   // All its blocks, if it may enter the front or needs not. False: it has none, and kept prompts
   // have given way.
   bool TakeRoom(PrefillRequest& request);
