@@ -294,7 +294,9 @@ void OrchestratorCore::Impl::Submit(const SubmitCalled& event) {
   request.explanation.model = event.spec->model;
   request.explanation.prompt_tokens = PromptTokens(*request.spec);
   request.explanation.policy = pools_.plans() ? pools_.planning().policy.name : "none";
-  request.lost_decodes = router_side_.TakeLost(id);
+  orchestrator::LostAttempts::Lost lost = router_side_.TakeLost(id);
+  request.lost_decodes = std::move(lost.decodes);
+  request.kept_at = lost.kept_at;
   request.failures = orchestrator::EngineFailures(event.failed_engines);
   for (const auto& [engine, instance] : worker_side_.TakeEarlyFailures(id)) {
     request.failures.Fail(engine, instance);
@@ -386,6 +388,7 @@ void OrchestratorCore::Impl::RunTimers() {
   worker_side_.OrderGroups(now_);
   formations_.Tick(now_);
   decode_.RunTimers(now_);
+  prefill_.RunTimers(now_);
   for (const RequestId id : requests_.TakeDue(now_)) {
     Request* request = requests_.Find(id);
     if (request == nullptr) continue;

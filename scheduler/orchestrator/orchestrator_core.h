@@ -232,7 +232,7 @@ struct OrchestratorSnapshot {
   uint64_t suspected = 0;       // how often one became suspect by its pace
   uint64_t set_aside = 0;       // and how often one was set aside
   uint64_t hung = 0;            // how often requests left one whose step did not end
-  int64_t unreached_pairs = 0;  // of a prefill and a decode instance that are not planned together
+  int64_t unreached_pairs = 0;  // of instances that are not planned together
   uint64_t pair_failures = 0;   // how often a pair became one
   std::map<std::pair<std::string, Role>, uint64_t> lost;  // the same by model and role
   uint64_t sp_plans = 0;        // first Assigns of plans on more than one instance

@@ -265,6 +265,7 @@ void WorkerSide::Lose(InstanceId id, const std::string& why, Loss how, TimeUs no
   left_stuck_.erase(id);
   paces_.Forget(id);
   parts_.decode->ForgetInstance(id);
+  parts_.prefill->ForgetInstance(id);
   SwitchNotes* switches = parts_.explanations->switches();
   switches->Leaves(id, now);
   parts_.formations->Left(id, now);
