@@ -33,11 +33,12 @@ struct RouterSnapshot {
   uint64_t finished = 0;  // stop or length
   uint64_t cancelled = 0;
   uint64_t failed = 0;
-  uint64_t index_errors = 0;     // gaps and repetitions
-  uint64_t moved_refused = 0;    // to another cell, since theirs refused them
-  uint64_t moved_lost = 0;       // since theirs was lost
-  uint64_t resumes = 0;          // attempts that were lost or moved, and followed by another one
-  uint64_t moves = 0;            // of these, given up by choice because their instance drains
+  uint64_t index_errors = 0;   // gaps and repetitions
+  uint64_t moved_refused = 0;  // to another cell, since theirs refused them
+  uint64_t moved_lost = 0;     // since theirs was lost
+  uint64_t resumes = 0;        // attempts that were lost or moved, and followed by another one
+  uint64_t moves = 0;          // of these, given up by choice because their instance drains
+  uint64_t unreached = 0;  // attempts that were lost since the router does not reach their instance
   uint64_t retries_delayed = 0;  // attempts that waited for the RetryBudget
   uint64_t reattached = 0;       // streams with tokens that went on at their instance after a break
   std::vector<bool> ready;       // by cell

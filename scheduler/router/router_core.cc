@@ -370,12 +370,23 @@ void RouterCore::On(const FinishedReceived& event) {
 void RouterCore::On(const TokenStreamLost& event) {
   Request* request = requests_.FindStream(event.id, event.epoch);
   if (request == nullptr) return;
+  if (event.unreached) return LeaveUnreached(*request, event.status);
   if (request->state == State::kAhead) return requests_.SetState(*request, State::kSubmitted);
   absl::Status status = event.status;
   if (status.ok()) status = absl::UnavailableError("the token stream ended early");
   // The decode instance's inbox was full. The request was accepted, so this is not a 429.
   if (absl::IsResourceExhausted(status)) status = absl::UnavailableError(status.message());
   Lose(*request, FinishReason::kError, std::move(status));
+}
+
+// Its orchestrator reaches the instance, and would not plan it anew. Nothing has run there, so this
+// says nothing against the request.
+void RouterCore::LeaveUnreached(Request& request, const absl::Status& status) {
+  ++snapshot_.unreached;
+  ++snapshot_.version;
+  if (request.known == Known::kUnknown) return cells_.SubmitAnew(request);
+  request.placed_us = kNever;
+  LoseAttempt(request, FinishReason::kError, status);
 }
 
 void RouterCore::On(const StreamLeaving& event) {

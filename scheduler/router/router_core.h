@@ -155,6 +155,7 @@ class RouterCore {
   void Place(Request& request, Epoch epoch, InstanceId decode);
   void TakeRefusal(Request& request, const absl::Status& status);
   void Lose(Request& request, FinishReason reason, absl::Status status);
+  void LeaveUnreached(Request& request, const absl::Status& status);
   void LoseAttempt(Request& request, FinishReason reason, absl::Status status);
   void Resume(Request& request, FinishReason reason, absl::Status status);
   bool MayMove(const Request& request) const;

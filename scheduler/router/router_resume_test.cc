@@ -310,6 +310,35 @@ TEST_F(RouterResumeTest, ANextAttemptBeginsSoonIfNoPlanComes) {
   EXPECT_LE(now_, kSecondUs / 2);
 }
 
+// Its orchestrator reaches the instance, so it would wait for a new plan in vain. Nothing ran
+// there: however often, it is no sign that the request ends processes.
+TEST_F(RouterResumeTest, WhatTheRouterDoesNotReachIsTriedElsewhereAtOnce) {
+  const auto unreached = [this](RequestId id) {
+    return Do(TokenStreamLost{id, {5}, absl::UnavailableError("not reached"), /*unreached=*/true});
+  };
+  Place(1);
+  const auto effects = unreached(first_);
+  EXPECT_EQ(Submitted(effects)->spec->id, first_.Attempt(1));
+  EXPECT_EQ(Of<SendRouterEnd>(effects).at(0).end.how, RouterEnd::How::kResumed);
+  for (uint64_t attempt = 1; attempt < 2 * AttemptLosses::kShortMax; ++attempt) {
+    PlaceAttempt(first_.Attempt(attempt));
+    EXPECT_TRUE(Of<End>(unreached(first_.Attempt(attempt))).empty()) << attempt;
+    ASSERT_TRUE(AwaitSubmit().has_value());
+  }
+  EXPECT_EQ(core_.Snapshot().unreached, static_cast<uint64_t>(2 * AttemptLosses::kShortMax));
+}
+
+TEST_F(RouterResumeTest, APlanForAnInstanceThatIsNotReachedIsNotWaitedFor) {
+  Do(Arrived{Spec(1)});
+  const auto opened = Of<OpenTokens>(Do(PlanUpdateReceived{
+      first_, Planned{.epoch = {5}, .prefill = {1}, .decode = {2}, .decode_endpoint = "d:1"}}));
+  ASSERT_EQ(opened.size(), 1u);
+  ASSERT_TRUE(opened[0].ahead);
+  const auto effects =
+      Do(TokenStreamLost{first_, {5}, absl::UnavailableError("not reached"), /*unreached=*/true});
+  EXPECT_EQ(Submitted(effects)->spec->id, first_.Attempt(1));
+}
+
 TEST_F(RouterResumeTest, AStreamWhoseInstanceDrainsMovesAtOnceAndItsClientSeesOneAnswer) {
   Place(1);
   TokenOf(first_, 0, 10);
