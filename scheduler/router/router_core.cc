@@ -238,8 +238,9 @@ TimeUs RouterCore::NextRetry() const {
 void RouterCore::BeginAttempt(Request& request) {
   std::span<const int32_t> sent(request.sent);
   if (SKEIN_PLANT(resume_at_wrong_index) && !sent.empty()) sent = sent.first(sent.size() - 1);
-  request.spec = config_.head_of_attempt(*request.asked,
-                                         request.asked->id.Attempt(request.losses.count()), sent);
+  RequestHead asked = *request.asked;
+  asked.deadline_us = std::max<TimeUs>(request.deadline_us - now_, 1);  // what is left of it
+  request.spec = config_.head_of_attempt(asked, asked.id.Attempt(request.losses.count()), sent);
   request.delivered_before = request.delivered;
   request.submitted_us = now_;
   request.first_token_us = -1;

@@ -83,8 +83,9 @@
 
 namespace skein::scheduler {
 
-// The head of a further attempt at `asked`, under this id: its prompt ends with the tokens `sent`,
-// which count as the beginning of the answer. REQUIRES: fewer than max_tokens.
+// The head of a further attempt at `asked`, whose deadline_us is what is left of it, under this id:
+// its prompt ends with the tokens `sent`, which count as the beginning of the answer. REQUIRES:
+// fewer than max_tokens.
 using HeadOfAttempt = HeadPtr (*)(const RequestHead& asked, RequestId id,
                                   std::span<const int32_t> sent);
 

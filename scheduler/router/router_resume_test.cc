@@ -257,6 +257,15 @@ TEST_F(RouterResumeTest, AClientMayLeaveAndADeadlineMayPassWhileNoAttemptRuns) {
   EXPECT_TRUE(absl::IsDeadlineExceeded(Of<End>(effects).at(0).status));
 }
 
+TEST_F(RouterResumeTest, AnAttemptHasWhatIsLeftOfTheDeadline) {
+  Do(Arrived{Spec(1, 3 * kSecondUs)});
+  Do(PlanUpdateReceived{first_, Planned{{5}, {1}}});
+  now_ += kSecondUs;
+  const auto submit = Submitted(Do(PlanUpdateReceived{first_, PlanEnded{}}));
+  ASSERT_TRUE(submit.has_value());
+  EXPECT_EQ(submit->spec->deadline_us, 2 * kSecondUs);
+}
+
 TEST_F(RouterResumeTest, AStopStringEndsARequestThatIsBetweenTwoAttempts) {
   Place(1);
   TokenOf(first_, 0);
