@@ -140,5 +140,16 @@ TEST_F(ReportedEndsTest, AnEndBeforeTheKvWasWholeIsPlannedAgain) {
   EXPECT_EQ(request.replans, 1);
 }
 
+// The worker's report overtakes what the router says to this orchestrator.
+TEST_F(ReportedEndsTest, ARouterThatClosedItsStreamBarsNoPair) {
+  Request& request = Submit(1);
+  Accept(request);
+  Open(request);
+  EndedRequest ended = EndOf(request, absl::CancelledError("the router has detached"));
+  ended.reason = FinishReason::kCancelled;
+  Report(decode_at_, ended);
+  EXPECT_EQ(decode_.pairs().failures(), 0u);
+}
+
 }  // namespace
 }  // namespace skein::scheduler::orchestrator

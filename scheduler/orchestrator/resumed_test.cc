@@ -50,6 +50,12 @@ TEST_F(ResumedTest, TheNextAttemptGoesToAnotherInstance) {
   EXPECT_EQ(Resubmit(1), other_);
 }
 
+TEST_F(ResumedTest, NorToOneThatItsRouterDidNotTry) {
+  EXPECT_EQ(Submit(1).request.placed->decode, freest_);
+  EndAttempt(first_);
+  EXPECT_EQ(Resubmit(1), other_);
+}
+
 TEST_F(ResumedTest, ItGoesBackWhenItWasLostEverywhere) {
   Lose();
   EXPECT_EQ(Resubmit(1), other_);

@@ -149,7 +149,7 @@ void WorkerSide::On(const ReportCalled& event, TimeUs now) {
     LeaveStuck(reporter, now);
     NoteRoom(reporter.identity);
     const bool moves = reporter.identity.role == Role::kDecode && reporter.draining();
-    if (moves) reply.elsewhere = RoomBeside(reporter);
+    if (moves) reply.elsewhere = RoomToMove(reporter.identity.model);
   }
   parts_.effects->push_back(AnswerReport{event.call, std::move(reply)});
 }

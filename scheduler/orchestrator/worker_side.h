@@ -134,7 +134,7 @@ class WorkerSide {
 
   // What moves off an instance that is still here: leaving.cc.
   void LeaveDraining(const Instance& instance, TimeUs now);
-  PoolRoom RoomBeside(const Instance& draining) const;
+  PoolRoom RoomToMove(const std::string& model) const;
   void LeaveSuspect(const Instance& instance, TimeUs now);
   void LeaveStuck(const Instance& instance, TimeUs now);
   static bool MayBeInStep(const Request& request, InstanceId at);
