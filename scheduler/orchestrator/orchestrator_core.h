@@ -30,8 +30,8 @@
 // A worker is connected by one stream, which carries all messages in both directions, in order.
 // When it breaks, the instance gets nothing new until the worker's next stream. That stream's first
 // message lists what the worker holds; what is missing there is sent again or planned again
-// (reconnecting.cc). An instance is lost when it was silent for a lease, or when another process
-// registers with its endpoint.
+// (reconnecting.cc). An instance is lost when it was silent for a lease, when another process
+// registers with its endpoint, or when its stream broke and its address refuses connections.
 //
 // A router is also connected by one stream: its requests, their plans, and how they ended for
 // clients. When it breaks, the requests continue. The next stream starts with the router's state:

@@ -66,6 +66,12 @@ struct UnregisterCalled {
 struct WorkerDisconnected {  // the stream is over
   CallId call;
 };
+// The address of this process, whose stream had broken (DialWorker), refused a connection: no
+// process listens there.
+struct WorkerRefused {
+  InstanceId instance;
+  Incarnation incarnation;
+};
 struct DrainCalled {  // an operator's
   CallId call;
   DrainRequest request;
@@ -103,7 +109,7 @@ using OrchestratorEvent =
     std::variant<SubmitCalled, RouterEnded, PlaceDecodeCalled, RegisterCalled, ReportCalled,
                  UnregisterCalled, WorkerDisconnected, RouterConnected, RouterReported, RouterLeft,
                  RouterDisconnected, DrainCalled, FormationCalled, FormationReported, AssignReplied,
-                 TransferOpened, ReplacePlanningTables, OrchestratorTick>;
+                 TransferOpened, ReplacePlanningTables, WorkerRefused, OrchestratorTick>;
 
 // ---- effects ----
 
@@ -187,6 +193,13 @@ struct CloseWorker {
   CallId call;
   absl::Status status;
 };
+// The stream of this process broke: dial its address, a few times within about a second.
+// WorkerRefused follows where it refuses; nothing follows where it accepts or does not answer.
+struct DialWorker {
+  InstanceId instance;
+  Incarnation incarnation;
+  std::string endpoint;
+};
 // Messages to an instance, on its stream. Assign is answered by one AssignReplied with the same
 // instance, id, epoch and sequence, unless the stream breaks; the others are not answered.
 struct CallAssign {
@@ -237,9 +250,9 @@ struct CallEndFormation {
 using OrchestratorEffect =
     std::variant<SendPlanUpdate, WelcomeRouter, AnswerRouterReport, AnswerRouterGoodbye,
                  OrderRouterDrain, CloseRouter, StoreGeneration, AnswerPlaceDecode, AnswerRegister,
-                 AnswerReport, AnswerUnregister, CloseWorker, AnswerDrain, CallAssign, CallStart,
-                 CallAnnounce, CallWithdraw, CallCancel, CallDrainOrder, CallPeer, CallGroup,
-                 CallPrepareFormation, CallCommitFormation, CallEndFormation, AnswerFormation,
-                 FormationSwitched, PromptTaken>;
+                 AnswerReport, AnswerUnregister, CloseWorker, DialWorker, AnswerDrain, CallAssign,
+                 CallStart, CallAnnounce, CallWithdraw, CallCancel, CallDrainOrder, CallPeer,
+                 CallGroup, CallPrepareFormation, CallCommitFormation, CallEndFormation,
+                 AnswerFormation, FormationSwitched, PromptTaken>;
 
 }  // namespace skein::scheduler

@@ -113,6 +113,8 @@ void WorkerSide::On(const WorkerDisconnected& event, TimeUs) {
   if (instance == nullptr) return;
   parts_.registry->Disconnect(*instance);
   LeaveStream(instance->id, event.call);
+  const WorkerIdentity& identity = instance->identity;
+  parts_.effects->push_back(DialWorker{instance->id, identity.incarnation, identity.endpoint});
 }
 
 // Requests sent on it are sent again on the next stream.

@@ -7,6 +7,9 @@
 // nothing new. A handoff to it goes on, too: its writer tells that the transfer is open. When it
 // reports, it serves again; when no router hears it, it is lost.
 //
+// An instance whose stream breaks is dialled: if its address refuses the connection, no process is
+// there, and it is lost at once, unless routers hear it (silence.cc).
+//
 // An instance whose step does not end is suspect (placement/step_age.h): it gets nothing new, and
 // prompts that it has not begun go to others. If it lasts it hangs, and keeps nothing: what it
 // computed or streamed goes on elsewhere. So it is for one that is slow beside its peers
@@ -108,6 +111,7 @@ class WorkerSide {
   void On(const AssignReplied& event, TimeUs now);
   void On(const UnregisterCalled& event, TimeUs now);
   void On(const WorkerDisconnected& event, TimeUs now);
+  void On(const WorkerRefused& event, TimeUs now);
   // See Registry::Drain. The worker hears of it; from now on nothing is placed there.
   absl::Status Drain(const DrainRequest& request, TimeUs now);
   void LoseTheSilent(TimeUs now);

@@ -37,7 +37,12 @@ OrchestratorShell::OrchestratorShell(const scheduler::OrchestratorConfig& config
                             {{"router", router}, {"reason", std::string(why.message())}});
                  Handle(scheduler::RouterDisconnected{{call}});
                },
-           .admit = [this] { return Standing(); }}) {}
+           .admit = [this] { return Standing(); }}),
+      dials_([this](const scheduler::DialWorker& worker) {
+        loop_.PostFirst([this, instance = worker.instance, incarnation = worker.incarnation] {
+          Handle(scheduler::WorkerRefused{instance, incarnation});
+        });
+      }) {}
 
 OrchestratorShell::~OrchestratorShell() { Stop(); }
 
@@ -97,6 +102,7 @@ absl::Status OrchestratorShell::Standing() const {
 
 void OrchestratorShell::Stop() {
   loop_.Stop();
+  dials_.Stop();
   const grpc::Status gone = ToGrpc(absl::UnavailableError("the orchestrator is stopping"));
   drains_.AbortAll(gone);
   changes_.AbortAll(gone);

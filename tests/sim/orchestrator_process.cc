@@ -15,6 +15,12 @@ namespace skein::sim {
 
 using namespace scheduler;  // NOLINT: the messages, all of them
 
+namespace {
+
+constexpr TimeUs kDialUs = 2 * kMillisecondUs;  // until the answer
+
+}  // namespace
+
 void OrchestratorProcess::OnStart() {
   const Scenario& scenario = network_->scenario();
   const TimeUs unit_us = scenario.time_scale * kMillisecondUs;
@@ -350,6 +356,17 @@ void OrchestratorProcess::Execute(AnswerUnregister& effect) {
   const InstanceId left = std::exchange(it->second.instance, InstanceId{});
   const auto named = streams_.find(left);
   if (named != streams_.end() && named->second == effect.call) streams_.erase(named);
+}
+
+// A host answers for a process that has ended, unless the network between them is cut. The try
+// that counts is one after the end of the process, which may close its connections first.
+void OrchestratorProcess::Execute(DialWorker& effect) {
+  After(kDialUs, [this, dialled = effect] {
+    const bool cut = network_->IsCut(endpoint(), dialled.endpoint) ||
+                     network_->IsCut(dialled.endpoint, endpoint());
+    if (cut || network_->Find(dialled.endpoint) != nullptr) return;
+    Dispatch(WorkerRefused{dialled.instance, dialled.incarnation});
+  });
 }
 
 void OrchestratorProcess::Execute(CloseWorker& effect) {
