@@ -102,6 +102,10 @@ struct OrchestratorConfig {
   Incarnation incarnation;  // of this process
   int64_t max_requests = 4096;
   TimeUs instance_lease_us = 3 * kSecondUs;
+  // An instance that is silent for this time keeps nothing, while others of its pool serve; from
+  // two thirds of it on it gets nothing new. At least half a lease: workers report every sixth. 0:
+  // only leases count.
+  TimeUs instance_silent_us = 0;
   // Of a successor that peers look for at once, as after an election: the time in which nearly all
   // find it. 0: half a lease, whoever has come.
   TimeUs settle_us = 0;

@@ -66,11 +66,12 @@ struct UnregisterCalled {
 struct WorkerDisconnected {  // the stream is over
   CallId call;
 };
-// The address of this process, whose stream had broken (DialWorker), refused a connection: no
-// process listens there.
-struct WorkerRefused {
+// What the address of this process answered (DialWorker): it accepted a connection, or refused it,
+// since no process listens there.
+struct WorkerDialled {
   InstanceId instance;
   Incarnation incarnation;
+  bool accepted = false;
 };
 struct DrainCalled {  // an operator's
   CallId call;
@@ -109,7 +110,7 @@ using OrchestratorEvent =
     std::variant<SubmitCalled, RouterEnded, PlaceDecodeCalled, RegisterCalled, ReportCalled,
                  UnregisterCalled, WorkerDisconnected, RouterConnected, RouterReported, RouterLeft,
                  RouterDisconnected, DrainCalled, FormationCalled, FormationReported, AssignReplied,
-                 TransferOpened, ReplacePlanningTables, WorkerRefused, OrchestratorTick>;
+                 TransferOpened, ReplacePlanningTables, WorkerDialled, OrchestratorTick>;
 
 // ---- effects ----
 
@@ -193,12 +194,13 @@ struct CloseWorker {
   CallId call;
   absl::Status status;
 };
-// The stream of this process broke: dial its address, a few times within about a second.
-// WorkerRefused follows where it refuses; nothing follows where it accepts or does not answer.
+// Dial the address of this process: once when it has come, and a few times within two seconds when
+// its stream broke. WorkerDialled follows each time, unless no answer or another error comes.
 struct DialWorker {
   InstanceId instance;
   Incarnation incarnation;
   std::string endpoint;
+  bool broke = false;  // its stream
 };
 // Messages to an instance, on its stream. Assign is answered by one AssignReplied with the same
 // instance, id, epoch and sequence, unless the stream breaks; the others are not answered.

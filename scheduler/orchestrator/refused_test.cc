@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <map>
+#include <string>
 #include <vector>
 
 #include "scheduler/orchestrator/testing/plain_testing.h"
@@ -21,10 +22,22 @@ class RefusedTest : public OrchestratorCoreTest {
     streams_[id] = {calls_};
     processes_[id] = {process};
     Report(id, process);
+    Do(WorkerDialled{id, {process}, /*accepted=*/true});
     return id;
   }
+  static WorkerIdentity Identity(uint64_t process) {
+    return {.role = Role::kPrefill,
+            .model = "m",
+            .endpoint = "w:" + std::to_string(process),
+            .incarnation = {process},
+            .shape = kShape,
+            .total_blocks = 10,
+            .max_positions = 0,
+            .details = "",
+            .max_batch_tokens = 8};
+  }
   Effects Break(InstanceId id) { return Do(WorkerDisconnected{streams_.at(id)}); }
-  Effects Refuse(InstanceId id) { return Do(WorkerRefused{id, processes_.at(id)}); }
+  Effects Refuse(InstanceId id) { return Do(WorkerDialled{id, processes_.at(id)}); }
   Effects RouterHears(InstanceId id, bool hears) {
     RouterLoad load;
     (hears ? load.heard : load.not_heard).push_back(processes_.at(id));
@@ -47,6 +60,7 @@ TEST_F(RefusedTest, AWorkerWhoseStreamBreaksIsDialled) {
   const InstanceId prefill = Submit(1).instance;
   const auto dials = Of<DialWorker>(Break(prefill));
   ASSERT_EQ(dials.size(), 1u);
+  EXPECT_TRUE(dials[0].broke);
   EXPECT_EQ(dials[0].instance, prefill);
   EXPECT_EQ(dials[0].incarnation, processes_.at(prefill));
   EXPECT_EQ(dials[0].endpoint, "w:" + std::to_string(processes_.at(prefill).value));
@@ -84,6 +98,27 @@ TEST_F(RefusedTest, ARefusedDecodeInstanceIsLostWhenNoRouterHearsIt) {
   EXPECT_TRUE(absl::IsUnavailable(failed[0].status)) << failed[0].status;
 }
 
+// A firewall may refuse in the name of all.
+TEST_F(RefusedTest, ARefusalSaysNothingOfAnAddressThatNeverAccepted) {
+  const Effects came = Do(RegisterCalled{Call(), {Identity(9)}});
+  const InstanceId instance = Of<AnswerRegister>(came).at(0).reply.instance;
+  const CallId stream{calls_};
+  const auto dials = Of<DialWorker>(came);
+  ASSERT_EQ(dials.size(), 1u) << "to see whether it can be reached at all";
+  EXPECT_FALSE(dials[0].broke);
+  EXPECT_TRUE(Do(WorkerDialled{instance, {9}}).empty());
+  Do(WorkerDisconnected{stream});
+  EXPECT_TRUE(Do(WorkerDialled{instance, {9}}).empty());
+  EXPECT_EQ(Lost(), 0u);
+  // It is asked again with each of its streams, until it accepts.
+  EXPECT_EQ(Of<DialWorker>(Do(RegisterCalled{Call(), {Identity(9)}})).size(), 1u);
+  Do(WorkerDialled{instance, {9}, true});
+  EXPECT_TRUE(Of<DialWorker>(Do(RegisterCalled{Call(), {Identity(9)}})).empty());
+  Do(WorkerDisconnected{{calls_}});
+  Do(WorkerDialled{instance, {9}});
+  EXPECT_EQ(Lost(), 1u);
+}
+
 TEST_F(RefusedTest, AnAnswerThatCameTooLateChangesNothing) {
   const CallAssign assign = Submit(1);
   Break(assign.instance);
@@ -100,8 +135,9 @@ TEST_F(RefusedTest, AnAnswerThatCameTooLateChangesNothing) {
   const InstanceId successor = welcome.at(0).reply.instance;
   const uint64_t lost = Lost();
   EXPECT_TRUE(Refuse(assign.instance).empty());
+  Do(WorkerDialled{successor, {99}, true});
   Do(WorkerDisconnected{{calls_}});
-  EXPECT_TRUE(Do(WorkerRefused{successor, processes_.at(assign.instance)}).empty());
+  EXPECT_TRUE(Do(WorkerDialled{successor, processes_.at(assign.instance)}).empty());
   EXPECT_EQ(Lost(), lost);
 }
 

@@ -38,10 +38,8 @@ OrchestratorShell::OrchestratorShell(const scheduler::OrchestratorConfig& config
                  Handle(scheduler::RouterDisconnected{{call}});
                },
            .admit = [this] { return Standing(); }}),
-      dials_([this](const scheduler::DialWorker& worker) {
-        loop_.PostFirst([this, instance = worker.instance, incarnation = worker.incarnation] {
-          Handle(scheduler::WorkerRefused{instance, incarnation});
-        });
+      dials_([this](const scheduler::WorkerDialled& dialled) {
+        loop_.PostFirst([this, dialled] { Handle(dialled); });
       }) {}
 
 OrchestratorShell::~OrchestratorShell() { Stop(); }

@@ -218,7 +218,7 @@ class OrchestratorShell
   Calls<v1::ChangeFormationResponse> changes_;  // of formations
   WorkerStreams workers_;
   RouterStreams routers_;
-  WorkerDials dials_;  // of workers whose streams broke
+  WorkerDials dials_;
 };
 
 }  // namespace skein::services

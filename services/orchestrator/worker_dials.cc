@@ -21,7 +21,12 @@
 namespace skein::services {
 namespace {
 
-enum class Answer { kNone, kRefused, kOther };  // kNone: not yet
+enum class Answer { kNone, kAccepted, kRefused, kOther };  // kNone: not yet
+
+Answer AnswerOf(int error) {
+  if (error == 0) return Answer::kAccepted;
+  return error == ECONNREFUSED ? Answer::kRefused : Answer::kOther;
+}
 
 // One connection that is being opened.
 class Knock {
@@ -29,8 +34,8 @@ class Knock {
   explicit Knock(const addrinfo& address)
       : fd_(socket(address.ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0)) {
     const int result = fd_ < 0 ? -1 : connect(fd_, address.ai_addr, address.ai_addrlen);
-    if (result != 0 && errno == EINPROGRESS) return;
-    answer_ = result != 0 && errno == ECONNREFUSED ? Answer::kRefused : Answer::kOther;
+    const int error = result == 0 ? 0 : errno;
+    if (error != EINPROGRESS) answer_ = AnswerOf(error);
   }
   ~Knock() {
     if (fd_ >= 0) close(fd_);
@@ -44,7 +49,7 @@ class Knock {
     int error = 0;
     socklen_t size = sizeof error;
     getsockopt(fd_, SOL_SOCKET, SO_ERROR, &error, &size);
-    answer_ = error == ECONNREFUSED ? Answer::kRefused : Answer::kOther;
+    answer_ = AnswerOf(error);
   }
 
  private:
@@ -67,9 +72,8 @@ class Tries {
   }
 
   const scheduler::DialWorker& worker() const { return worker_; }
-  bool over() const {
-    return found_ == nullptr || (begun_ == WorkerDials::kTriesUs.size() && knocks_.empty());
-  }
+  size_t tries() const { return worker_.broke ? WorkerDials::kTriesUs.size() : 1; }
+  bool over() const { return found_ == nullptr || (begun_ == tries() && knocks_.empty()); }
   int64_t due_us() const {
     if (!knocks_.empty()) return gives_up_us_;
     return asked_us_ + WorkerDials::kTriesUs[begun_];
@@ -85,8 +89,8 @@ class Tries {
       if (knock->answer() == Answer::kNone && (*polled)++->revents != 0) knock->Ready();
     }
   }
-  // Begins and ends what is due. True: the address refuses.
-  bool Step(int64_t now_us) {
+  // Begins and ends what is due; what the try that has ended says.
+  Answer Step(int64_t now_us) {
     if (knocks_.empty() && now_us >= due_us()) {
       ++begun_;
       gives_up_us_ = now_us + WorkerDials::kPatienceUs;
@@ -94,14 +98,18 @@ class Tries {
         knocks_.push_back(std::make_unique<Knock>(*one));
       }
     }
-    const auto is = [](Answer answer) {
-      return [answer](const auto& knock) { return knock->answer() == answer; };
+    const auto count = [this](Answer answer) {
+      return std::count_if(knocks_.begin(), knocks_.end(),
+                           [answer](const auto& knock) { return knock->answer() == answer; });
     };
-    const bool refused =
-        !knocks_.empty() && std::all_of(knocks_.begin(), knocks_.end(), is(Answer::kRefused));
-    const bool answered = std::none_of(knocks_.begin(), knocks_.end(), is(Answer::kNone));
-    if (answered || now_us >= gives_up_us_) knocks_.clear();
-    return refused;
+    const bool all_refused =
+        !knocks_.empty() && count(Answer::kRefused) == static_cast<int64_t>(knocks_.size());
+    const Answer said = count(Answer::kAccepted) > 0 ? Answer::kAccepted
+                        : all_refused                ? Answer::kRefused
+                                                     : Answer::kNone;
+    const bool ends = said != Answer::kNone || count(Answer::kNone) == 0 || now_us >= gives_up_us_;
+    if (ends) knocks_.clear();
+    return said;
   }
 
  private:
@@ -115,8 +123,8 @@ class Tries {
 
 }  // namespace
 
-WorkerDials::WorkerDials(Refused refused)
-    : refused_(std::move(refused)),
+WorkerDials::WorkerDials(Told told)
+    : told_(std::move(told)),
       wake_fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       thread_([this] { Run(); }) {}
 
@@ -128,8 +136,7 @@ WorkerDials::~WorkerDials() {
 void WorkerDials::Dial(const scheduler::DialWorker& worker) {
   {
     const std::lock_guard lock(mutex_);
-    if (stopping_ || dialled_ >= kWaitingMax) return;
-    ++dialled_;
+    if (stopping_ || new_.size() >= kWaitingMax) return;
     new_.push_back({worker, MonotonicUs()});
   }
   Wake();
@@ -149,9 +156,11 @@ void WorkerDials::Wake() const {
   [[maybe_unused]] const ssize_t written = write(wake_fd_, &one, sizeof one);
 }
 
-bool WorkerDials::TakeNew(std::deque<Dialled>* taken) {
+bool WorkerDials::TakeNew(size_t most, std::deque<Dialled>* taken) {
   const std::lock_guard lock(mutex_);
-  std::swap(*taken, new_);
+  for (; !new_.empty() && taken->size() < most; new_.pop_front()) {
+    taken->push_back(std::move(new_.front()));
+  }
   return !stopping_;
 }
 
@@ -160,20 +169,25 @@ void WorkerDials::Run() {
   std::vector<pollfd> polled;
   for (;;) {
     std::deque<Dialled> taken;
-    if (!TakeNew(&taken)) return;
+    if (!TakeNew(kAtOnceMax - all.size(), &taken)) return;
     for (Dialled& one : taken) all.emplace_back(std::move(one.worker), one.asked_us);
     int64_t due_us = std::numeric_limits<int64_t>::max();
+    bool ended = false;
     for (auto it = all.begin(); it != all.end();) {
-      if (!it->over() && it->Step(MonotonicUs())) refused_(it->worker());
+      const Answer said = it->over() ? Answer::kNone : it->Step(MonotonicUs());
+      if (said != Answer::kNone) {
+        const scheduler::DialWorker& worker = it->worker();
+        told_({worker.instance, worker.incarnation, said == Answer::kAccepted});
+      }
       if (it->over()) {
         it = all.erase(it);
-        const std::lock_guard lock(mutex_);
-        --dialled_;
+        ended = true;
       } else {
         due_us = std::min(due_us, it->due_us());
         ++it;
       }
     }
+    if (ended) continue;  // others may wait for its place
     polled.assign(1, {wake_fd_, POLLIN, 0});
     for (const Tries& tries : all) tries.AddTo(&polled);
     const int64_t wait_us = std::max<int64_t>(due_us - MonotonicUs(), 0);

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <future>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -30,7 +31,6 @@ class Port {
   }
   ~Port() { close(fd_); }
   void Listen() { EXPECT_EQ(listen(fd_, 8), 0); }
-  void Accept() { close(accept(fd_, nullptr, nullptr)); }
   const std::string& endpoint() const { return endpoint_; }
 
  private:
@@ -38,8 +38,9 @@ class Port {
   std::string endpoint_;
 };
 
+// Its stream broke.
 scheduler::DialWorker At(uint64_t instance, const std::string& endpoint) {
-  return {{instance}, {instance}, endpoint};
+  return {{instance}, {instance}, endpoint, /*broke=*/true};
 }
 
 TEST(WorkerDialsTest, ARefusedConnectionIsToldAtOnceAndAgainWithEachTry) {
@@ -48,9 +49,10 @@ TEST(WorkerDialsTest, ARefusedConnectionIsToldAtOnceAndAgainWithEachTry) {
   std::promise<void> last;
   size_t told = 0;
   const int64_t asked_us = MonotonicUs();
-  WorkerDials dials([&](const scheduler::DialWorker& worker) {
-    EXPECT_EQ(worker.instance.value, 5u);
-    EXPECT_EQ(worker.endpoint, port.endpoint());
+  WorkerDials dials([&](const scheduler::WorkerDialled& dialled) {
+    EXPECT_EQ(dialled.instance.value, 5u);
+    EXPECT_EQ(dialled.incarnation.value, 5u);
+    EXPECT_FALSE(dialled.accepted);
     if (++told == 1) first_us.set_value(MonotonicUs());
     if (told == WorkerDials::kTriesUs.size()) last.set_value();
   });
@@ -62,30 +64,48 @@ TEST(WorkerDialsTest, ARefusedConnectionIsToldAtOnceAndAgainWithEachTry) {
   EXPECT_EQ(told, WorkerDials::kTriesUs.size());
 }
 
-// What is not an address, does not resolve or accepts says nothing; others are not kept waiting.
-TEST(WorkerDialsTest, OnlyARefusalIsTold) {
+// What is not an address or does not resolve says nothing, and keeps nobody waiting. A worker that
+// has come is dialled once.
+TEST(WorkerDialsTest, AnAddressThatAcceptsIsTold) {
   Port listens;
   listens.Listen();
   const Port refuses;
-  std::promise<void> refused;
-  std::vector<std::string> told;
-  WorkerDials dials([&](const scheduler::DialWorker& worker) {
-    told.push_back(worker.endpoint);
-    if (told.size() == 1) refused.set_value();
+  std::promise<void> both;
+  std::map<uint64_t, std::vector<bool>> told;
+  WorkerDials dials([&](const scheduler::WorkerDialled& dialled) {
+    told[dialled.instance.value].push_back(dialled.accepted);
+    if (told[3].size() == 1 && told[4].size() == 1) both.set_value();
   });
-  dials.Dial(At(1, "unix:/nowhere"));
-  dials.Dial(At(2, "host.invalid:1"));
-  dials.Dial(At(3, listens.endpoint()));
-  listens.Accept();
-  dials.Dial(At(4, refuses.endpoint()));
-  refused.get_future().get();
+  for (scheduler::DialWorker worker : {At(1, "unix:/nowhere"), At(2, "not an address"),
+                                       At(3, listens.endpoint()), At(4, refuses.endpoint())}) {
+    worker.broke = false;
+    dials.Dial(worker);
+  }
+  both.get_future().get();
   dials.Stop();
-  for (const std::string& endpoint : told) EXPECT_EQ(endpoint, refuses.endpoint());
+  EXPECT_EQ(told[3], std::vector<bool>{true});
+  EXPECT_EQ(told[4], std::vector<bool>{false});
+  EXPECT_TRUE(told[1].empty() && told[2].empty());
+}
+
+// As when a new leader is told of all workers of a large cluster.
+TEST(WorkerDialsTest, ManyAreDialledAFewAtATime) {
+  const Port port;
+  constexpr size_t kMany = 3 * WorkerDials::kAtOnceMax;
+  std::promise<void> all;
+  size_t told = 0;
+  WorkerDials dials([&](const scheduler::WorkerDialled&) {
+    if (++told == kMany) all.set_value();
+  });
+  for (uint64_t instance = 1; instance <= kMany; ++instance) {
+    dials.Dial({{instance}, {instance}, port.endpoint(), /*broke=*/false});
+  }
+  all.get_future().get();
 }
 
 TEST(WorkerDialsTest, AfterItsStopNothingIsDialled) {
   const Port port;
-  WorkerDials dials([](const scheduler::DialWorker&) { FAIL() << "it has stopped"; });
+  WorkerDials dials([](const scheduler::WorkerDialled&) { FAIL() << "it has stopped"; });
   dials.Stop();
   dials.Dial(At(1, port.endpoint()));
   dials.Stop();

@@ -30,6 +30,7 @@ void OrchestratorProcess::OnStart() {
   config.generation = ++stored_generation_;
   config.incarnation = {generation()};
   config.instance_lease_us = scenario.instance_lease_ms * unit_us;
+  config.instance_silent_us = config.instance_lease_us / 2;
   config.place_decode_wait_us = scenario.place_decode_wait_ms * unit_us;
   config.request_deadline_us = 20'000 * unit_us;
   config.planning = scenario.planning;
@@ -358,14 +359,15 @@ void OrchestratorProcess::Execute(AnswerUnregister& effect) {
   if (named != streams_.end() && named->second == effect.call) streams_.erase(named);
 }
 
-// A host answers for a process that has ended, unless the network between them is cut. The try
-// that counts is one after the end of the process, which may close its connections first.
+// A host answers for a process that has ended, unless the network between them is cut. Of the tries
+// after a broken stream the one that counts comes after the end of the process.
 void OrchestratorProcess::Execute(DialWorker& effect) {
   After(kDialUs, [this, dialled = effect] {
     const bool cut = network_->IsCut(endpoint(), dialled.endpoint) ||
                      network_->IsCut(dialled.endpoint, endpoint());
-    if (cut || network_->Find(dialled.endpoint) != nullptr) return;
-    Dispatch(WorkerRefused{dialled.instance, dialled.incarnation});
+    if (cut) return;
+    const bool accepted = network_->Find(dialled.endpoint) != nullptr;
+    Dispatch(WorkerDialled{dialled.instance, dialled.incarnation, accepted});
   });
 }
 
