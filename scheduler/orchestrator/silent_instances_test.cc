@@ -108,7 +108,6 @@ TEST_F(SilentInstancesTest, APromptThatAQuietInstanceHasNotBegunGoesToAnother) {
   }));
   EXPECT_LT(now_, since_us_ + 3 * kSecondUs) << "not as late as its lease";
   EXPECT_EQ(Lost(), 0u);
-  EXPECT_EQ(core_->Totals().replans, 0u) << "it is no fault of the request";
 }
 
 TEST_F(SilentInstancesTest, StreamsOfASilentInstanceThatNoRouterHearsGoOnElsewhere) {
@@ -148,12 +147,12 @@ TEST_F(SilentInstancesTest, ItIsLeftAsSoonAsNoRouterHearsItAnyMore) {
 }
 
 // As when the whole machine stands still: there is no better place.
-TEST_F(SilentInstancesTest, WhereNoOtherInstanceServesNothingMoves) {
+TEST_F(SilentInstancesTest, WhereAllAreSilentForAsLongNothingMoves) {
   for (const auto& [id, process] : processes_) FallsSilent(id);
   const CallAssign assign = Submit(1);
   PassUntil(since_us_ + 2 * kSecondUs);
   EXPECT_EQ(core_->StateOf({7, 1}), "assigned");
-  EXPECT_TRUE(StatusOf(assign.instance).placeable) << "one of each pool stays";
+  EXPECT_TRUE(StatusOf(assign.instance).placeable);
   for (const auto& [id, process] : processes_) Says(id);
   for (const auto& [id, process] : processes_) EXPECT_TRUE(StatusOf(id).placeable);
   EXPECT_EQ(Lost(), 0u);

@@ -145,6 +145,7 @@ struct Instance {
   PoolPart counted_;                           // its part in *sums_
   PoolSums* sums_ = nullptr;                   // of its pool; null: it is not in the registry
   std::vector<Instance*>* changed_ = nullptr;  // of its pool; null: as above
+  TimeUs* pool_spoke_us_ = nullptr;            // of its pool; null: as above
   bool change_noted_ = false;                  // it is in *changed_
 };
 

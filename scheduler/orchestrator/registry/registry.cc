@@ -75,6 +75,7 @@ void Registry::RenewLease(Instance& instance, TimeUs now) {
   instance.lease_end_us = listening_.At(now) + lease_us_;
   leases_.Set(instance.id, instance.lease_end_us);
   instance.spoke_us = listening_.At(now);
+  if (instance.pool_spoke_us_ != nullptr) *instance.pool_spoke_us_ = instance.spoke_us;
   const bool reports_often = instance.identity.build.protocol.newest >= rule_.from_revision;
   if (rule_.silent_us > 0 && reports_often) {
     silences_.Set(instance.id, instance.spoke_us + rule_.silent_us * 2 / 3);
@@ -85,7 +86,10 @@ void Registry::RenewLease(Instance& instance, TimeUs now) {
   if (was_missed || was_quiet) Recount(instance);
 }
 
+// If all have been silent for as long, as where the machine of all of them stands still, none of
+// them is a better place.
 bool Registry::OthersServe(const Instance& instance) const {
+  if (*instance.pool_spoke_us_ < instance.spoke_us + rule_.silent_us / 3) return false;
   const WorkerIdentity& identity = instance.identity;
   return Counts(identity.model, identity.role).placeable > (instance.Placeable() ? 1 : 0);
 }
@@ -184,6 +188,8 @@ absl::StatusOr<Registry::Registration> Registry::FindOrAdd(const WorkerIdentity&
   pool.version = pool.drain_version = ++versions_;
   instance.sums_ = &pool.sums;
   instance.changed_ = &pool.changed;
+  instance.pool_spoke_us_ = &pool.spoke_us;
+  pool.spoke_us = instance.spoke_us;
   Recount(instance);
   at_endpoint_[identity.endpoint].insert(instance.id);
   by_connection_[connection] = instance.id;

@@ -157,6 +157,7 @@ class Registry {
   struct PoolOfRole {
     std::vector<const Instance*> instances;  // by id
     std::vector<Instance*> changed;          // since TakeChanged
+    TimeUs spoke_us = 0;                     // the last word of any, by the listening clock
     PoolSums sums;
     int64_t largest_sequence = 0;  // tokens that the roomiest of them can hold
     PoolBlocks blocks;
