@@ -3,8 +3,9 @@
 //
 // An instance that was silent for a lease, while the orchestrator listened (ListeningClock), is
 // dead, or, if routers hear it, missed: it stays, and the question comes up again soon. Before
-// that, one that was silent for two thirds of `silent_us` is quiet, if others of its pool can be
-// placed at: it gets nothing new; and from `silent_us` on it is silent. Its next word ends both.
+// that, one that was silent for two thirds of `silent_us` is quiet, if another of its pool can be
+// placed at and has spoken a third of `silent_us` later or more: it gets nothing new. From
+// `silent_us` on it is silent. Its next word ends both.
 //
 // All instances of one model name have one KV shape (model hash included) and one KV digest; the
 // first live one fixes them, and a different one is refused, naming the field. Its prefill
