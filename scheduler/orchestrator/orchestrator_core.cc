@@ -54,7 +54,9 @@ std::vector<Explanation> OrchestratorCore::Requests(RequestOrder order, size_t l
 OrchestratorCore::Impl::Impl(const OrchestratorConfig& config)
     : config_(config),
       numbers_(config.generation),
-      registry_(FirstNumberOf(config.generation), config.instance_lease_us),
+      registry_(FirstNumberOf(config.generation), config.instance_lease_us,
+                {.silent_us = config.instance_silent_us,
+                 .from_revision = std::min(config.build.protocol.newest, Registry::kReportsOften)}),
       pools_(config.planning, &registry_),
       gone_(config.max_gone, config.gone_kept_us),
       refused_peers_(config.max_refused_peers, config.refused_peer_kept_us),
@@ -379,6 +381,7 @@ absl::Status OrchestratorCore::Impl::HasCapacity(const std::string& model) const
 
 void OrchestratorCore::Impl::On(const OrchestratorTick&) {
   worker_side_.LoseTheSilent(now_);
+  worker_side_.LeaveTheSilent(now_);
   router_side_.LoseTheSilent(now_);
   replanner_.LeaveTheSilent(now_);
   SubmitEarly();

@@ -1,5 +1,6 @@
 #include "services/orchestrator/orchestrator_process.h"
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <csignal>
@@ -35,6 +36,8 @@ scheduler::OrchestratorConfig ConfigFrom(const OrchestratorOptions& options) {
   config.build = OwnBuild();
   config.max_requests = options.max_requests;
   config.instance_lease_us = static_cast<int64_t>(options.instance_lease_s * 1e6);
+  config.instance_silent_us =
+      std::max(static_cast<int64_t>(options.instance_silent_s * 1e6), config.instance_lease_us / 2);
   config.pace = {.slow_factor = options.slow_factor,
                  .suspect_factor = options.slow_suspect_factor,
                  .step_min_us = static_cast<int64_t>(options.slow_step_min_s * 1e6),

@@ -37,7 +37,10 @@ OrchestratorShell::OrchestratorShell(const scheduler::OrchestratorConfig& config
                             {{"router", router}, {"reason", std::string(why.message())}});
                  Handle(scheduler::RouterDisconnected{{call}});
                },
-           .admit = [this] { return Standing(); }}) {}
+           .admit = [this] { return Standing(); }}),
+      dials_([this](const scheduler::WorkerDialled& dialled) {
+        loop_.PostFirst([this, dialled] { Handle(dialled); });
+      }) {}
 
 OrchestratorShell::~OrchestratorShell() { Stop(); }
 
@@ -97,6 +100,7 @@ absl::Status OrchestratorShell::Standing() const {
 
 void OrchestratorShell::Stop() {
   loop_.Stop();
+  dials_.Stop();
   const grpc::Status gone = ToGrpc(absl::UnavailableError("the orchestrator is stopping"));
   drains_.AbortAll(gone);
   changes_.AbortAll(gone);

@@ -18,6 +18,7 @@
 #include "proto/orchestrator.grpc.pb.h"
 #include "scheduler/orchestrator/orchestrator_core.h"
 #include "services/orchestrator/peer_streams.h"
+#include "services/orchestrator/worker_dials.h"
 #include "services/rpc/calls.h"
 #include "services/rpc/rpc.h"
 #include "services/shell/core_shell.h"
@@ -159,6 +160,7 @@ class OrchestratorShell
   void On(const scheduler::AnswerReport& effect);
   void On(const scheduler::AnswerUnregister& effect);
   void On(const scheduler::CloseWorker& effect);
+  void On(const scheduler::DialWorker& effect) { dials_.Dial(effect); }
   void On(const scheduler::WelcomeRouter& effect);
   void On(const scheduler::AnswerRouterReport& effect);
   void On(const scheduler::AnswerRouterGoodbye& effect);
@@ -216,6 +218,7 @@ class OrchestratorShell
   Calls<v1::ChangeFormationResponse> changes_;  // of formations
   WorkerStreams workers_;
   RouterStreams routers_;
+  WorkerDials dials_;
 };
 
 }  // namespace skein::services

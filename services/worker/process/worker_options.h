@@ -50,7 +50,7 @@ struct WorkerOptions {
   double keep_prompts_s = 60;
   double step_timeout_s = 0;
   double probe_interval_s = 10;
-  double lease_s = 3;
+  double lease_s = 2;
   double formation_own_share = 0;
   std::string handoff = "one-sided";
   std::string handoff_path = "auto";
