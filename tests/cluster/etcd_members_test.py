@@ -24,7 +24,7 @@ class ByMembers(Standbys):
         self.until(lambda: self.members.leader() is not None, "a member of etcd leads")
 
     def start_orchestrator(self, name):
-        self.run(name, "orchestrator", ["--port=%d" % self.ports[name], "--store=etcd", "--etcd=" + self.endpoints, "--leader-lease-s=2"])
+        self.run(name, "orchestrator", ["--port=%d" % self.ports[name], "--store=etcd", "--etcd=" + self.endpoints, "--leader-lease-s=1"])
 
     def one_leads(self):
         return sum(self.leads(name) for name in ORCHESTRATORS) == 1

@@ -15,8 +15,9 @@ from cluster import run_tests  # noqa: E402  pylint: disable=wrong-import-positi
 from manifests import KUBERNETES, load_all, named, objects  # noqa: E402
 from manifests_test import MUST_TALK, STANDBYS_TALK, flag_defaults, flags_of, pairs  # noqa: E402
 
-FAIL_OVER_S = 3
+FAIL_OVER_S = 3  # until new requests are planned
 ETCD_LOOKS_S = 0.5  # how often it looks for leases that have ended
+LEARNS_S = 0.75     # in which a new leader plans nothing (kSettleUs in services/orchestrator)
 
 
 @functools.lru_cache(maxsize=None)
@@ -60,8 +61,8 @@ def a_lost_leader_is_followed_in_time():
     assert election_ms >= 5 * heartbeat_ms, flags
     lease_s = float(container("orchestrator")[2]["leader-lease-s"])
     ttl_s = max(math.ceil(lease_s), math.ceil(1.5 * election_ms / 1000))
-    assert ttl_s + ETCD_LOOKS_S < FAIL_OVER_S, ttl_s
-    assert ttl_s >= 2 * election_ms / 1000, "a change of etcd's leader would cost the lease"
+    assert ttl_s + ETCD_LOOKS_S + LEARNS_S < FAIL_OVER_S, ttl_s
+    assert ttl_s >= 2 * election_ms / 1000, "each change of etcd's leader would cost the lease"
 
 
 def only_orchestrators_reach_the_store():
