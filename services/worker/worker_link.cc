@@ -8,7 +8,6 @@
 #include "services/codec/durations.h"
 #include "services/log/log.h"
 #include "services/orchestrator_link/own_build.h"
-#include "services/rpc/status_map.h"
 
 namespace skein::services {
 namespace {
@@ -95,8 +94,7 @@ void WorkerLink::Unregister(const scheduler::CallUnregister& call) {
 // `registered` with an error tells the core that the registration was refused. If the orchestrator
 // closes a stream because a newer one replaced it, this side has closed it too, so it ends unheard.
 void WorkerLink::Ended(const absl::Status& why, bool welcomed) {
-  const bool stands_by = LeaderOf(why).has_value();
-  if (welcomed || (absl::IsUnavailable(why) && !stands_by)) channels_->Forget(asked_);
+  if (welcomed || OrchestratorIsGone(why)) channels_->Forget(asked_);
   const bool another = orchestrators_.Failed(asked_, why, MonotonicUs());
   if (another && !welcomed) return OpenStream();
   if (welcomed || unregistered_.Admit(std::string(why.message()), MonotonicUs())) {

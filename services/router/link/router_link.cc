@@ -6,7 +6,6 @@
 #include "services/codec/codec.h"
 #include "services/log/log.h"
 #include "services/orchestrator_link/own_build.h"
-#include "services/rpc/status_map.h"
 
 namespace skein::services {
 
@@ -68,8 +67,7 @@ void RouterLink::Report(scheduler::RouterLoad load) {
 }
 
 void RouterLink::Ended(const absl::Status& why, bool welcomed) {
-  const bool stands_by = LeaderOf(why).has_value();
-  if (welcomed || (absl::IsUnavailable(why) && !stands_by)) channels_->Forget(asked_);
+  if (welcomed || OrchestratorIsGone(why)) channels_->Forget(asked_);
   const bool another = orchestrators_.Failed(asked_, why, MonotonicUs());
   if (another && !welcomed) return OpenStream();
   if (welcomed || unreached_.Admit(std::string(why.message()), MonotonicUs())) {

@@ -65,7 +65,7 @@ grpc::Status CellWatch::AskLeader(v1::ListModelsResponse* response) {
       return status;
     }
     const absl::Status told = FromGrpc(status, "orchestrator");
-    if (absl::IsUnavailable(told) && !LeaderOf(told).has_value()) channels_->Forget(orchestrator);
+    if (OrchestratorIsGone(told)) channels_->Forget(orchestrator);
     if (!orchestrators_.Failed(orchestrator, told, MonotonicUs())) {
       return status;
     }
