@@ -1,5 +1,6 @@
 #include "services/orchestrator/orchestrator_shell.h"
 
+#include <ctime>
 #include <utility>
 
 #include "services/codec/codec.h"
@@ -51,7 +52,10 @@ void OrchestratorShell::StandBy(std::function<bool()> leads) {
 }
 
 void OrchestratorShell::Start() {
-  if (!leads_) times_led_.store(1);
+  if (!leads_) {
+    times_led_.store(1);
+    led_since_s_.store(std::time(nullptr));
+  }
   StartCore("orchestrator", config_, scheduler::OrchestratorTick{});
 }
 
@@ -65,6 +69,7 @@ void OrchestratorShell::Lead(uint64_t generation) {
       Handle(scheduler::ReplacePlanningTables{tables, model});
     }
     times_led_.fetch_add(1);
+    led_since_s_.store(std::time(nullptr));
     std::lock_guard lock(standing_mutex_);
     stands_by_ = false;
   });

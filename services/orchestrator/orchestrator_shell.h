@@ -69,7 +69,8 @@ class OrchestratorShell
   void Follow(const std::string& leader);
   // OK while it leads, else StandbyError. Any thread.
   absl::Status Standing() const;
-  uint64_t times_led() const { return times_led_.load(); }  // begun so far
+  uint64_t times_led() const { return times_led_.load(); }     // begun so far
+  int64_t led_since_s() const { return led_since_s_.load(); }  // Unix time of the last; 0: none yet
   // Ends every call that waits with UNAVAILABLE and joins the loop.
   void Stop();
 
@@ -202,6 +203,7 @@ class OrchestratorShell
   bool stands_by_ = false;  // guarded by it
   std::string leader_;      // likewise; while it stands by
   std::atomic<uint64_t> times_led_{0};
+  std::atomic<int64_t> led_since_s_{0};
   const std::function<void(uint64_t)> store_generation_;
   std::function<void(const scheduler::FormationSwitched&)> watch_formations_ =
       [](const scheduler::FormationSwitched&) {};
