@@ -20,10 +20,11 @@ ORCHESTRATORS = ("orchestrator", "standby")
 class Standbys(Cluster):
     """Its orchestrators have ports of their own, so that one that is started again is found where it was."""
 
-    def __init__(self, folder, store="embedded"):
+    def __init__(self, folder, store="embedded", lease_s=1):
         super().__init__(binaries_from_argv(), emulated_model(folder, FLEDGLING), worker_flags=["--device=emulated"],
                          decode_flags=["--emulated-decode-step-us=%d" % STEP_US])
-        self.store, self.etcd_port = store, 0
+        self.store, self.etcd_port, self.lease_s = store, 0, lease_s
+        self.state_dir = os.path.join(self.folder, "state")
         self.urls = []
 
     def start(self):
@@ -56,8 +57,8 @@ class Standbys(Cluster):
             "--listen-peer-urls=" + peer, "--initial-advertise-peer-urls=" + peer, "--initial-cluster=one=" + peer], self.folder)
 
     def start_orchestrator(self, name):
-        flags = ["--etcd=127.0.0.1:%d" % self.etcd_port] if self.store == "etcd" else ["--state-dir=" + os.path.join(self.folder, "state")]
-        self.run(name, "orchestrator", ["--port=%d" % self.ports[name], "--store=" + self.store, *flags])
+        flags = ["--etcd=127.0.0.1:%d" % self.etcd_port] if self.store == "etcd" else ["--state-dir=" + self.state_dir]
+        self.run(name, "orchestrator", ["--port=%d" % self.ports[name], "--store=" + self.store, "--leader-lease-s=%g" % self.lease_s, *flags])
 
     def stop(self):
         workers = [name for name in self.processes if "-" in name]
@@ -128,3 +129,13 @@ def new_requests_succeed(cluster):
     for i, door in enumerate(cluster.doors()):
         prompt = [100 + i, 3, 5, 7]
         assert complete(door, prompt, 3) == continuation(prompt, 3)
+
+
+def nobody_notices(cluster, break_it):
+    """Streams run while `break_it` breaks something, and perhaps mends it; they end as they should, and new requests succeed."""
+    cluster.await_whole()
+    streams = run_streams(cluster)
+    break_it()
+    new_requests_succeed(cluster)
+    for stream in streams:
+        stream.check()
