@@ -78,4 +78,6 @@ def cluster_of(options, folder, store=("--store=embedded",)):
 
 
 def load_of(options):
-    return ["--streams=%d" % options.streams, "--tokens=%d" % options.tokens]
+    # Emulated workers compute prompts fast: long ones keep handoffs under way.
+    return ["--streams=%d" % options.streams, "--tokens=%d" % options.tokens,
+            "--handoff-prompt-tokens=%d" % (1024 if options.model else 20000)]

@@ -1,6 +1,5 @@
 #include "services/router/router_process.h"
 
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -92,14 +91,6 @@ RouterApiOptions ApiOptions(const RouterOptions& options, TraceRecorder* trace) 
   out.queue_max = static_cast<size_t>(options.max_streams + options.max_queued);
   out.trace = trace;
   return out;
-}
-
-// A connection is a descriptor; the usual soft limit of 1024 would be the first to be reached.
-void RaiseDescriptorLimit() {
-  rlimit limit{};
-  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
-  limit.rlim_cur = limit.rlim_max;
-  setrlimit(RLIMIT_NOFILE, &limit);
 }
 
 std::vector<std::string> Names(const Models& models) {
@@ -411,7 +402,6 @@ absl::StatusOr<Models> LoadModels(const RouterOptions& options, Pages* pages) {
 
 absl::Status RunRouter(const RouterOptions& options) {
   BlockReloadSignal();
-  RaiseDescriptorLimit();
   Pages pages;
   auto admin = AdminServer::Start(options.admin, options.host, pages.Hooks());
   if (!admin.ok()) return admin.status();

@@ -13,6 +13,23 @@ Scenario One(Fault fault, const std::string& role, const std::string& summary) {
           .role = role};
 }
 
+const char* TextOf(Moment moment) {
+  return moment == Moment::kHandoff ? "while prompts are handed from prefill to decode instances"
+         : moment == Moment::kBind  ? "while two decode instances are bound into a group"
+                                    : "while a group of two decode instances is released";
+}
+
+Scenario At(Moment moment, Fault fault, const std::string& role) {
+  return {.name = absl::StrCat(NameOf(moment), "-", NameOf(fault), "-", role),
+          .summary = absl::StrCat(fault == Fault::kKill ? "SIGKILL" : "SIGSTOP, then SIGCONT,",
+                                  " to a process of the role ", role, " ", TextOf(moment), "."),
+          .play = Play::kOne,
+          .fault = fault,
+          .role = role,
+          .moment = moment,
+          .in_all = false};
+}
+
 std::vector<Scenario> MakeScenarios() {
   std::vector<Scenario> all = {
       {.name = "none",
@@ -29,12 +46,11 @@ std::vector<Scenario> MakeScenarios() {
         Fault::kTerm, role,
         absl::StrCat("SIGTERM to a process of the role ", role, ", which is then started again.")));
   }
-  all.push_back({.name = "bind-kill-decode",
-                 .summary = "Two decode instances are bound into a group, and one is killed.",
-                 .play = Play::kBind,
-                 .fault = Fault::kKill,
-                 .role = "decode",
-                 .in_all = false});
+  for (const Moment moment : {Moment::kHandoff, Moment::kBind, Moment::kRelease}) {
+    for (const char* role : {"decode", "prefill", "orchestrator", "router"}) {
+      for (const Fault fault : {Fault::kKill, Fault::kStop}) all.push_back(At(moment, fault, role));
+    }
+  }
   all.push_back({.name = "restart-each",
                  .summary = "SIGTERM to every process, one after another; each is started again.",
                  .play = Play::kEach,
@@ -54,6 +70,26 @@ std::vector<Scenario> MakeScenarios() {
 
 const char* NameOf(Fault fault) {
   return fault == Fault::kKill ? "kill" : fault == Fault::kStop ? "stop" : "term";
+}
+
+const char* NameOf(Moment moment) {
+  switch (moment) {
+    case Moment::kAny:
+      break;
+    case Moment::kBind:
+      return "bind";
+    case Moment::kRelease:
+      return "release";
+    case Moment::kHandoff:
+      return "handoff";
+  }
+  return "";
+}
+
+bool Asks(std::string_view name, const Scenario& scenario) {
+  if (name == "all") return scenario.in_all;
+  return name == scenario.name ||
+         (scenario.moment != Moment::kAny && name == NameOf(scenario.moment));
 }
 
 const std::vector<Scenario>& Scenarios() {
