@@ -73,6 +73,7 @@ inline void Add(const Outcome& one, Outcome* sum) {
   sum->coverage.Add(one.coverage);
   sum->requests += one.requests;
   sum->finished += one.finished;
+  sum->abandoned += one.abandoned;
   sum->misses += one.misses;
   sum->moves += one.moves;
   sum->failed_alone += one.failed_alone;

@@ -35,6 +35,7 @@ std::vector<SingleFault> AllFaults() {
     all.push_back({.kind = kind, .party = kRouter});
   }
   all.push_back({.kind = FaultKind::kOrderedDrain, .party = kRouter});
+  all.push_back({.kind = FaultKind::kRouterCrash, .party = kRouter});
   constexpr std::pair<Party, Party> kPlanes[] = {{kPrefill, kOrchestrator},
                                                  {kDecode, kOrchestrator},
                                                  {kRouter, kOrchestrator},
@@ -100,7 +101,7 @@ int IndexOf(Party party, const Scenario& scenario, Random& random) {
     case Party::kOrchestrator:
       return kTheOrchestrator;
     case Party::kRouter:
-      return kTheRouter;
+      return RouterAt(static_cast<int>(random.Between(0, scenario.routers - 1)));
   }
   return kTheOrchestrator;
 }
@@ -126,6 +127,7 @@ Scenario MakeUnbrokenScenario(uint64_t seed) {
   Scenario scenario = MakeLongScenario(kFaultlessEvery * seed);
   GiveRoom(&scenario);
   scenario.resumes = true;
+  scenario.routers = 2;
   // What goes on elsewhere finds room in the steps there.
   scenario.decode_workers = std::max(scenario.decode_workers, 3);
   scenario.decode_batch = scenario.decode_requests;
@@ -174,8 +176,8 @@ TimeUs NoticedWithinUs(const SingleFault& single, const Scenario& scenario) {
     case FaultKind::kOrderedDrain:
     case FaultKind::kOtherBuild:
     case FaultKind::kSlow:
-    case FaultKind::kRouterCrash:
-      return 0;  // connections end, or nothing is to be noticed
+    case FaultKind::kRouterCrash:  // to the clients of others
+      return 0;                    // connections end, or nothing is to be noticed
     case FaultKind::kEngineFailure:
     case FaultKind::kClockJump:  // a step in flight may count as hung at once
       return kLastWordsUs;
