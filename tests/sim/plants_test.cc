@@ -19,7 +19,7 @@ constexpr uint64_t kSeeds = 20;  // of each kind of world
 // formations.
 bool IsShort(const Kind& kind) {
   return kind.name != "long" && kind.name != "single_faults" && kind.name != "several_routers" &&
-         !kind.name.starts_with("formations");
+         kind.name != "one_router" && !kind.name.starts_with("formations");
 }
 
 class PlantsTest : public ::testing::TestWithParam<std::string_view> {

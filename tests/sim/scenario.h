@@ -51,11 +51,12 @@ enum class FaultKind {
   kRouterCrash,
   kCut,  // of what goes from one process to another
   kClockJump,
-  kOtherBuild  // a decode worker dies and comes back with blocks of another layout
+  kOtherBuild,  // a decode worker dies and comes back with blocks of another layout
+  kRefusal      // what one process opens to another is refused at once
 };
 
-// Beside the workers, of a standstill, a cut or a clock's jump; a router of an ordered drain and of
-// its death, too.
+// Beside the workers, of a standstill, a cut, a refusal or a clock's jump; a router of an ordered
+// drain and of its death, too.
 inline constexpr int kTheOrchestrator = -1;
 inline constexpr int kTheRouter = -2;  // the first one; the others are below
 constexpr int RouterAt(int number) { return kTheRouter - number; }
@@ -64,10 +65,10 @@ struct Fault {
   FaultKind kind = FaultKind::kCrash;
   int worker = 0;  // index among the workers, or one of the above
   TimeUs at_us = 0;
-  TimeUs lasts_us = 0;  // crash: comes back after; slow, standstill, ordered drain, cut, other
-                        // build: ends after; clock jump: forward by so much
+  TimeUs lasts_us = 0;  // crash: comes back after; slow, standstill, ordered drain, cut, refusal,
+                        // other build: ends after; clock jump: forward by so much
   bool returns = true;
-  int to = 0;  // of a cut
+  int to = 0;  // of a cut or a refusal
 };
 
 // How the groups of decode workers bind and release.

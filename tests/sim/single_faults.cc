@@ -73,6 +73,8 @@ const char* NameOf(FaultKind kind) {
       return "clock_jump";
     case FaultKind::kOtherBuild:
       return "other_build";
+    case FaultKind::kRefusal:
+      return "refusal";
   }
   return "";
 }
@@ -190,6 +192,7 @@ TimeUs NoticedWithinUs(const SingleFault& single, const Scenario& scenario) {
       if (single.party == Party::kOrchestrator) return lasts_us + reconnects_us;
       return std::min(lasts_us, of_prefill ? std::max(lease_us, writing_us) : lease_us);
     case FaultKind::kCut:
+    case FaultKind::kRefusal:
       break;
   }
   if (is(Party::kPrefill, Party::kDecode)) return std::min(lasts_us, writing_us);

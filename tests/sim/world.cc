@@ -108,7 +108,7 @@ void World::ScheduleFaults() {
 void World::Strike(const Fault& fault) {
   const bool of_worker = fault.worker >= 0 && fault.kind != FaultKind::kOrchestratorCrash &&
                          fault.kind != FaultKind::kRouterCrash && fault.kind != FaultKind::kCut &&
-                         fault.kind != FaultKind::kClockJump;
+                         fault.kind != FaultKind::kRefusal && fault.kind != FaultKind::kClockJump;
   if (!of_worker) {
     ++faults_;
     faults_met_ += Open() > 0 ? 1 : 0;
@@ -117,6 +117,9 @@ void World::Strike(const Fault& fault) {
     if (fault.worker == fault.to) return;
     network_.Cut(ProcessAt(fault.worker)->endpoint(), ProcessAt(fault.to)->endpoint(),
                  time_.now() + fault.lasts_us);
+  } else if (fault.kind == FaultKind::kRefusal) {
+    network_.Refuse(ProcessAt(fault.worker)->endpoint(), ProcessAt(fault.to)->endpoint(),
+                    time_.now() + fault.lasts_us);
   } else if (fault.kind == FaultKind::kRouterCrash) {
     RouterProcess& router = RouterAt(fault.worker < 0 ? fault.worker : kTheRouter);
     router.Crash();
@@ -214,6 +217,7 @@ void World::StrikeWorker(Worker& worker, const Fault& fault) {
     case FaultKind::kOrchestratorCrash:
     case FaultKind::kRouterCrash:
     case FaultKind::kCut:
+    case FaultKind::kRefusal:
     case FaultKind::kClockJump:
       return;
   }
@@ -440,6 +444,7 @@ Outcome World::Summary() {
           .misses = static_cast<int64_t>(orchestrator.misses),
           .granted_again = granted_again,
           .refused = static_cast<int64_t>(orchestrator.refused),
+          .connections_refused = network_.connections_refused(),
           .binds = orchestrator_->binds(),
           .releases = orchestrator_->releases(),
           .switches_failed = orchestrator_->switches_failed(),

@@ -53,6 +53,7 @@ struct Outcome {
   // Grants of decode blocks to requests that had some under a former plan.
   int64_t granted_again = 0;
   int64_t refused = 0;              // by the last orchestrator, for lack of capacity
+  int64_t connections_refused = 0;  // by a FaultKind::kRefusal
   int64_t binds = 0, releases = 0;  // that ended as they should
   int64_t switches_failed = 0;      // the others
   int64_t group_steps = 0;          // of bound groups, run to their end
