@@ -155,6 +155,7 @@ void OrchestratorProcess::TakeReport(const ReportRequest& report, Connected* wor
   HearEnds(report.incarnation, report.ended);
   TakeHeld(report, worker);
   CheckDepartures(*worker);
+  CheckAbandoned(*worker);
 }
 
 // As PeerStreams::Name.
@@ -187,6 +188,20 @@ void OrchestratorProcess::CheckDepartures(const Connected& worker) const {
     const TimeUs most_us = 100 * kMillisecondUs + 2 * network_->scenario().step_us;
     verdict_->Require(network_->time().now() - gone->second < most_us,
                       "a client went away and its blocks did not");
+  }
+}
+
+// Where nothing else breaks, blocks of a router that died are free at the decode workers within 2 s
+// of the product's time, 1.5 s of which they wait for it to come back.
+void OrchestratorProcess::CheckAbandoned(const Connected& worker) const {
+  const Scenario& scenario = network_->scenario();
+  if (!scenario.no_excuse || !worker.decode || abandoned_->empty()) return;
+  for (const auto& [id, epoch] : worker.held) {
+    const auto left = abandoned_->find(id.First());
+    if (left == abandoned_->end()) continue;
+    const TimeUs most_us = 200 * scenario.time_scale * kMillisecondUs + 2 * scenario.step_us;
+    verdict_->Require(network_->time().now() - left->second < most_us,
+                      absl::StrCat("a router died, and its request ", id.serial, " keeps blocks"));
   }
 }
 
