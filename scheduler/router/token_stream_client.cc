@@ -121,6 +121,8 @@ void TokenStreamClient::MarkReady(const Link& link) {
 }
 
 void TokenStreamClient::Detach(RequestId id, Epoch epoch) {
+  std::erase_if(unreached_,
+                [id, epoch](const Lost& lost) { return lost.id == id && lost.epoch == epoch; });
   const auto it = attached_.find(id);
   if (it == attached_.end() || it->second.epoch != epoch) return;
   Link& link = *it->second.link;

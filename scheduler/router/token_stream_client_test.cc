@@ -518,6 +518,13 @@ TEST_F(BreakerTest, AnotherProcessAtTheEndpointBeginsAnew) {
   EXPECT_TRUE(Unreached().empty());
 }
 
+TEST_F(BreakerTest, NothingIsToldOfARequestThatIsDetached) {
+  OpenBreaker();
+  Attach(kFirst);
+  client_.Detach(kFirst, kEpoch);
+  EXPECT_TRUE(Unreached().empty());
+}
+
 TEST_F(BreakerTest, ARequestThatIsAttachedAnewIsNotLostForItsFormerPlace) {
   OpenBreaker();
   Attach(kFirst);
