@@ -54,7 +54,9 @@ std::vector<Explanation> OrchestratorCore::Requests(RequestOrder order, size_t l
 OrchestratorCore::Impl::Impl(const OrchestratorConfig& config)
     : config_(config),
       numbers_(config.generation),
-      registry_(FirstNumberOf(config.generation), config.instance_lease_us),
+      registry_(FirstNumberOf(config.generation), config.instance_lease_us,
+                {.silent_us = config.instance_silent_us,
+                 .from_revision = std::min(config.build.protocol.newest, Registry::kReportsOften)}),
       pools_(config.planning, &registry_),
       gone_(config.max_gone, config.gone_kept_us),
       refused_peers_(config.max_refused_peers, config.refused_peer_kept_us),
@@ -294,7 +296,9 @@ void OrchestratorCore::Impl::Submit(const SubmitCalled& event) {
   request.explanation.model = event.spec->model;
   request.explanation.prompt_tokens = PromptTokens(*request.spec);
   request.explanation.policy = pools_.plans() ? pools_.planning().policy.name : "none";
-  request.lost_decodes = router_side_.TakeLost(id);
+  orchestrator::LostAttempts::Lost lost = router_side_.TakeLost(id);
+  request.lost_decodes = std::move(lost.decodes);
+  request.kept_at = lost.kept_at;
   request.failures = orchestrator::EngineFailures(event.failed_engines);
   for (const auto& [engine, instance] : worker_side_.TakeEarlyFailures(id)) {
     request.failures.Fail(engine, instance);
@@ -377,6 +381,7 @@ absl::Status OrchestratorCore::Impl::HasCapacity(const std::string& model) const
 
 void OrchestratorCore::Impl::On(const OrchestratorTick&) {
   worker_side_.LoseTheSilent(now_);
+  worker_side_.LeaveTheSilent(now_);
   router_side_.LoseTheSilent(now_);
   replanner_.LeaveTheSilent(now_);
   SubmitEarly();
@@ -386,6 +391,7 @@ void OrchestratorCore::Impl::RunTimers() {
   worker_side_.OrderGroups(now_);
   formations_.Tick(now_);
   decode_.RunTimers(now_);
+  prefill_.RunTimers(now_);
   for (const RequestId id : requests_.TakeDue(now_)) {
     Request* request = requests_.Find(id);
     if (request == nullptr) continue;

@@ -198,6 +198,11 @@ void ServerCore::BeginDrain() {
   ForEachConnection(&Connection::BeginDrain);
 }
 
+void ServerCore::EndDrain() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  draining_ = false;
+}
+
 bool ServerCore::WaitUntilEmpty(std::chrono::milliseconds grace) {
   std::unique_lock<std::mutex> lock(mutex_);
   return emptied_.wait_for(lock, grace, [this] { return connections_.empty(); });
@@ -246,6 +251,8 @@ Server::~Server() { Stop(std::chrono::milliseconds(0)); }
 uint16_t Server::port() const { return core_->port(); }
 ServerStats Server::stats() const { return core_->stats(); }
 void Server::BeginDrain() { core_->BeginDrain(); }
+
+void Server::EndDrain() { core_->EndDrain(); }
 void Server::Stop(std::chrono::milliseconds grace) { core_->Stop(grace); }
 
 }  // namespace skein::services::http

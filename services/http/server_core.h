@@ -28,6 +28,7 @@ class ServerCore : public std::enable_shared_from_this<ServerCore> {
   absl::Status Listen();
   void Run();  // starts the threads
   void BeginDrain();
+  void EndDrain();
   void Stop(std::chrono::milliseconds grace);
 
   const ServerOptions& options() const { return options_; }

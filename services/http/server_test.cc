@@ -698,6 +698,20 @@ TEST_F(ServerTest, ADrainClosesWhatIsIdleAndTheOthersAfterTheirAnswers) {
   }
 }
 
+TEST_F(ServerTest, ConnectionsStayOpenAgainAfterADrain) {
+  StartServer();
+  RawClient before(port());
+  server_->BeginDrain();
+  before.Send(MakeRequest("GET", "/livez"));
+  EXPECT_EQ(FindHeader(before.ReadResponse().headers, "Connection"), "close");
+  server_->EndDrain();
+  RawClient after(port());
+  for (int i = 0; i < 2; ++i) {
+    after.Send(MakeRequest("GET", "/livez"));
+    EXPECT_EQ(FindHeader(after.ReadResponse().headers, "Connection"), "keep-alive");
+  }
+}
+
 TEST_F(ServerTest, StopEndsWhatDoesNotEnd) {
   StartServer();
   RawClient client(port());

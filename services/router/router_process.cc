@@ -204,7 +204,7 @@ class Router {
     if (order.drain && !order.force) {
       if (absl::Status may = shell_.MayDrain(); !may.ok()) return may;
     }
-    api_.OrderDrain(order.drain);
+    FollowDrainOrder(order.drain);
     shell_.OrderDrain(order.drain);
     shell_.ReportSoon();
     return absl::OkStatus();
@@ -221,6 +221,17 @@ class Router {
   absl::Status Invariants() { return shell_.CheckInvariants(); }
 
  private:
+  // Connections that clients keep open are closed at the order already, so that no request comes
+  // over them to be refused. Any thread.
+  void FollowDrainOrder(bool drain) {
+    api_.OrderDrain(drain);
+    if (drain) {
+      server_->BeginDrain();
+    } else if (!stopping_.load()) {
+      server_->EndDrain();
+    }
+  }
+
   absl::Status ListenForClients() {
     auto edge =
         Edge::Create({options_.allowed_origins, options_.api_key_file}, &routes_, &router_metrics_);
@@ -270,7 +281,7 @@ class Router {
             .draining = [this] { return api_.draining(); },
             .drain =
                 [this](bool drain) {
-                  api_.OrderDrain(drain);
+                  FollowDrainOrder(drain);
                   shell_.ReportSoon();
                 }};
   }

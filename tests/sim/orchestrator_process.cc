@@ -15,6 +15,12 @@ namespace skein::sim {
 
 using namespace scheduler;  // NOLINT: the messages, all of them
 
+namespace {
+
+constexpr TimeUs kDialUs = 2 * kMillisecondUs;  // until the answer
+
+}  // namespace
+
 void OrchestratorProcess::OnStart() {
   const Scenario& scenario = network_->scenario();
   const TimeUs unit_us = scenario.time_scale * kMillisecondUs;
@@ -24,6 +30,7 @@ void OrchestratorProcess::OnStart() {
   config.generation = ++stored_generation_;
   config.incarnation = {generation()};
   config.instance_lease_us = scenario.instance_lease_ms * unit_us;
+  config.instance_silent_us = config.instance_lease_us / 2;
   config.place_decode_wait_us = scenario.place_decode_wait_ms * unit_us;
   config.request_deadline_us = 20'000 * unit_us;
   config.planning = scenario.planning;
@@ -350,6 +357,18 @@ void OrchestratorProcess::Execute(AnswerUnregister& effect) {
   const InstanceId left = std::exchange(it->second.instance, InstanceId{});
   const auto named = streams_.find(left);
   if (named != streams_.end() && named->second == effect.call) streams_.erase(named);
+}
+
+// A host answers for a process that has ended, unless the network between them is cut. Of the tries
+// after a broken stream the one that counts comes after the end of the process.
+void OrchestratorProcess::Execute(DialWorker& effect) {
+  After(kDialUs, [this, dialled = effect] {
+    const bool cut = network_->IsCut(endpoint(), dialled.endpoint) ||
+                     network_->IsCut(dialled.endpoint, endpoint());
+    if (cut) return;
+    const bool accepted = network_->Find(dialled.endpoint) != nullptr;
+    Dispatch(WorkerDialled{dialled.instance, dialled.incarnation, accepted});
+  });
 }
 
 void OrchestratorProcess::Execute(CloseWorker& effect) {

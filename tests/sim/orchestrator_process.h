@@ -82,6 +82,7 @@ class OrchestratorProcess
   void Execute(scheduler::AnswerReport& effect);
   void Execute(scheduler::AnswerUnregister& effect);
   void Execute(scheduler::CloseWorker& effect);
+  void Execute(scheduler::DialWorker& effect);
   void Execute(scheduler::WelcomeRouter& effect);
   void Execute(scheduler::AnswerRouterReport& effect);
   void Execute(scheduler::AnswerRouterGoodbye& effect) {}  // the routers of the simulation stay

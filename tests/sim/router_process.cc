@@ -297,7 +297,8 @@ void RouterProcess::ArmTokens() {
     tokens_due_us_ = kNever;
     for (const TokenStreamClient::Lost& request : tokens_->Tick(LocalNow())) {
       Dispatch(TokenStreamLost{request.id, request.epoch,
-                               absl::UnavailableError("the decode worker did not answer")});
+                               absl::UnavailableError("the decode worker did not answer"),
+                               request.unreached});
     }
     Executed();
   });

@@ -146,7 +146,7 @@ template <class Worker>
 void World::NoteFault(const Worker& worker) {
   ++faults_;
   const auto blocks = worker.core()->Snapshot(worker.LocalNow()).blocks;
-  faults_met_ += blocks.free < blocks.total ? 1 : 0;
+  faults_met_ += blocks.held > 0 ? 1 : 0;
 }
 
 template <class Worker>
@@ -258,8 +258,7 @@ bool World::Served() const {
     if (!worker->alive()) return false;
     const auto snapshot = worker->core()->Snapshot(worker->LocalNow());
     if (StagingBuffersHeld(snapshot) > 0) return false;
-    return snapshot.blocks.free == snapshot.blocks.total && !snapshot.draining &&
-           snapshot.registered;
+    return snapshot.blocks.held == 0 && !snapshot.draining && snapshot.registered;
   };
   return std::all_of(prefill_.begin(), prefill_.end(), empty) &&
          std::all_of(decode_.begin(), decode_.end(), empty);
@@ -275,7 +274,7 @@ void World::CheckRest() {
     const auto snapshot = worker->core()->Snapshot(worker->LocalNow());
     verdict_.Require(worker->alive() && snapshot.registered && !snapshot.draining,
                      absl::StrCat(worker->endpoint(), " is not back"));
-    verdict_.Require(snapshot.blocks.free == snapshot.blocks.total,
+    verdict_.Require(snapshot.blocks.held == 0,
                      absl::StrCat(worker->endpoint(), " lost ", snapshot.blocks.held, " blocks"));
     verdict_.Require(StagingBuffersHeld(snapshot) == 0,
                      absl::StrCat(worker->endpoint(), " keeps a staging buffer"));
