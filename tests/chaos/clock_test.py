@@ -62,8 +62,8 @@ def why_not():
         clock = os.path.join(folder, "clock")
         with open(clock, "w", encoding="utf-8") as file:
             file.write("+0\n")
-        done = subprocess.run([binaries_from_argv()["orchestrator"], "--version"], env={**os.environ, **faked(clock)}, stdout=subprocess.PIPE,
-                              stderr=subprocess.STDOUT, check=False)
+        done = subprocess.run([binaries_from_argv()["orchestrator"], "--version"], env={**os.environ, **faked(clock)},
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
     return None if done.returncode == 0 else "skip: these binaries do not run with libfaketime: %r" % done.stdout[-200:]
 
 

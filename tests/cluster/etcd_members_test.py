@@ -8,7 +8,8 @@ import tempfile
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from cluster import free_ports, run_tests  # noqa: E402
 from etcd_members import TUNED, EtcdMembers, missing  # noqa: E402
-from standby_test import ORCHESTRATORS, Standbys, a_fail_over_costs_no_request, new_requests_succeed, run_streams  # noqa: E402
+from standby_test import a_fail_over_costs_no_request  # noqa: E402
+from standbys import ORCHESTRATORS, Standbys, new_requests_succeed, run_streams  # noqa: E402
 
 
 class ByMembers(Standbys):

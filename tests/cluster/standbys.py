@@ -58,7 +58,8 @@ class Standbys(Cluster):
 
     def start_orchestrator(self, name):
         flags = ["--etcd=127.0.0.1:%d" % self.etcd_port] if self.store == "etcd" else ["--state-dir=" + self.state_dir]
-        self.run(name, "orchestrator", ["--port=%d" % self.ports[name], "--store=" + self.store, "--leader-lease-s=%g" % self.lease_s, *flags])
+        self.run(name, "orchestrator", ["--port=%d" % self.ports[name], "--store=" + self.store,
+                                        "--leader-lease-s=%g" % self.lease_s, *flags])
 
     def stop(self):
         workers = [name for name in self.processes if "-" in name]
