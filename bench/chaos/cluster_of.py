@@ -27,10 +27,11 @@ def add_arguments(parser):
 
 
 class Redundant(Supervised):
-    """With as many routers and orchestrators as are asked for. One orchestrator leads, the others stand by."""
+    """With as many routers and orchestrators as are asked for. One orchestrator leads, the others stand by. `store`: flags by which they elect."""
 
-    def __init__(self, *arguments, routers, orchestrators, **more):
+    def __init__(self, *arguments, routers, orchestrators, store=("--store=embedded",), **more):
         super().__init__(*arguments, **more)
+        self.store = store
         self.routers = ["router", *("router%d" % i for i in range(1, routers))]
         self.orchestrators = ["orchestrator", *("orchestrator%d" % i for i in range(1, orchestrators))]
         first = free_ports(routers + orchestrators)
@@ -38,7 +39,7 @@ class Redundant(Supervised):
 
     def start(self):
         self.orchestrator = "+".join("127.0.0.1:%d" % self.ports[name] for name in self.orchestrators)
-        elected = ["--store=embedded"] if len(self.orchestrators) > 1 else []
+        elected = self.store if len(self.orchestrators) > 1 else []
         for name in self.orchestrators:
             self.run(name, "orchestrator", ["--port=0", *elected, *self.flags["orchestrator"]])
             self.until(lambda: self.metric(self.processes["orchestrator"], "skein_orchestrator_leader{") == 1, "the first one leads")
@@ -66,15 +67,17 @@ class Redundant(Supervised):
         assert not bad, "\n".join(bad)
 
 
-def cluster_of(options, folder):
+def cluster_of(options, folder, store=("--store=embedded",)):
     model = options.model or emulated_model(folder, str(ROOT / "deploy/models/fledgling"), 65536)
     device = ["--reproducible=on"] if options.model else ["--device=emulated"]
     step = [] if options.model else ["--emulated-decode-step-us=%d" % options.step_us]
-    return Redundant(binaries(options.bin, options.config), model, routers=options.routers, orchestrators=options.orchestrators,
+    return Redundant(binaries(options.bin, options.config), model, routers=options.routers, orchestrators=options.orchestrators, store=store,
                      prefill=options.prefill, decode=options.decode,
                       worker_flags=device, decode_flags=[*step, "--drain-grace-s=%g" % options.drain_grace_s],
                       orchestrator_flags=["--state-dir=" + os.path.join(folder, "state")], restart_after_s=1)
 
 
 def load_of(options):
-    return ["--streams=%d" % options.streams, "--tokens=%d" % options.tokens]
+    # Emulated workers compute prompts fast: long ones keep handoffs under way.
+    return ["--streams=%d" % options.streams, "--tokens=%d" % options.tokens,
+            "--handoff-prompt-tokens=%d" % (1024 if options.model else 20000)]

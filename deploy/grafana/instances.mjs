@@ -40,6 +40,7 @@ export default board({
           `{{reason}} ${NAME}`)] }),
       curves({ title: 'Tokens computed / s', about: 'Prompt tokens at prefill, output tokens at decode.', unit: 'none',
         queries: [query(rate('skein_prompt_tokens_computed_total', OF_WORKER, PROCESS), `prompt ${NAME}`),
+          query(rate('skein_prompt_tokens_kept_total', OF_WORKER, PROCESS), `prompt, kept ${NAME}`),
           query(rate('skein_output_tokens_computed_total', OF_WORKER, PROCESS), `output ${NAME}`)] })),
     row('KV and speed',
       curves({ title: 'KV in use', about: 'Share of KV blocks that requests hold.', unit: 'percentunit', max: 1, steps: [[0.9, 'red']],

@@ -80,6 +80,13 @@ export default board({
       curves({ title: 'Tokens / s', about: 'Prompt tokens that were admitted, and output tokens that were sent.', unit: 'none',
         queries: [query(rate('vllm:prompt_tokens_total', OF_ROUTER), 'prompt'),
           query(rate('vllm:generation_tokens_total', OF_ROUTER), 'output')] })),
+    row('Tried again',
+      curves({ title: 'Choices tried again', about: 'Choices that went on at other instances, as a share of those that were accepted. moved: by choice, because ' +
+        'their decode-worker drains; not reached: because the router does not reach it; waited: for the budget of retries, so the cluster goes on ' +
+        'losing attempts.', unit: 'percentunit',
+        queries: [['skein_router_resumes_total', 'all'], ['skein_router_drain_moves_total', 'moved'],
+          ['skein_router_unreached_total', 'not reached'], ['skein_router_retries_delayed_total', 'waited']]
+          .map(([name, legend]) => query(ratio(rate(name, WHERE), rate('skein_router_requests_total', `result="accepted", ${WHERE}`)), legend)) })),
     row('Load',
       curves({ title: 'Running and waiting', about: 'Requests in all processes. One in prefill also waits at its decode instance.',
         unit: 'none', width: 6, queries: [query(`sum (vllm:num_requests_running{${MODEL}})`, 'running'),

@@ -6,8 +6,9 @@ import disaggregation from './disaggregation.mjs';
 import planner from './planner.mjs';
 import instances from './instances.mjs';
 import formations from './formations.mjs';
+import failover from './failover.mjs';
 
 const folder = process.argv[2];
-for (const [name, board] of Object.entries({ overview, disaggregation, planner, instances, formations })) {
+for (const [name, board] of Object.entries({ overview, disaggregation, planner, instances, formations, failover })) {
   fs.writeFileSync(path.join(folder, `skein_${name}.json`), JSON.stringify(board, null, 1) + '\n');
 }

@@ -104,6 +104,19 @@ def manifests_for_1_20_say_what_they_changed():
     assert changed == {"tcpSocket": {"port": 7100}, "periodSeconds": 2} and "grpc" in probe and len(notes) == 4, (changed, notes)
 
 
+def claims_get_volumes_and_an_image_is_replaced():
+    claim = {"spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}}
+    pods = {"spec": {"containers": [{"name": "c", "image": "registry.k8s.io/etcd:3.5"}]}}
+    given = [{"kind": "StatefulSet", "metadata": {"name": "e"}, "spec": {"replicas": 2, "template": pods, "volumeClaimTemplates": [claim]}},
+             {"kind": "Service", "metadata": {"name": "s"}, "spec": {}}]
+    volumes = manifests.volumes_for(given, "/v")
+    assert [(v["metadata"]["name"], v["spec"]["hostPath"]["path"]) for v in volumes] == [("e-0", "/v/e-0"), ("e-1", "/v/e-1")], volumes
+    assert all(v["spec"]["capacity"] == {"storage": "1Gi"} and v["spec"]["accessModes"] == ["ReadWriteOnce"] for v in volumes), volumes
+    changed, notes = manifests.with_image(given, "registry.k8s.io/etcd", "own:1")
+    assert changed[0]["spec"]["template"]["spec"]["containers"][0]["image"] == "own:1" and len(notes) == 1, (changed, notes)
+    assert pods["spec"]["containers"][0]["image"] == "registry.k8s.io/etcd:3.5" and manifests.with_image(given, "other", "own:1") == (given, [])
+
+
 def failures_are_counted_by_kind():
     good = {"failure": "", "first_s": 0.5, "tokens": 8, "seconds": 1.0, "long": False}
     bad = {"failure": "HTTP 503: no", "first_s": None, "tokens": 0, "seconds": 0.0, "long": False}
@@ -143,6 +156,6 @@ def the_whole_trial():
 if __name__ == "__main__":
     run_tests(help_names_every_step_and_bad_arguments_are_refused, steps_come_in_order_with_what_they_need,
               names_follow_services_and_endpoints, rules_deny_what_no_policy_allows, selectors_follow_the_api,
-              manifests_for_1_20_say_what_they_changed, failures_are_counted_by_kind,
+              manifests_for_1_20_say_what_they_changed, claims_get_volumes_and_an_image_is_replaced, failures_are_counted_by_kind,
               only_annotated_pods_that_run_are_scraped, replicas_follow_the_documented_formula,
               the_whole_trial)

@@ -126,9 +126,31 @@ void PrefillFlow::MemberDone(Request& request, Member& member, TimeUs now) {
   }
 }
 
+namespace {
+
+// Of the plan's members; each pair once, the smaller id first.
+template <class Use>
+void ForEachPair(const Request& request, const Use& use) {
+  for (const Member& one : request.members) {
+    for (const Member& other : request.members) {
+      if (one.instance < other.instance) use(one.instance, other.instance);
+    }
+  }
+}
+
+}  // namespace
+
+void PrefillFlow::NoteRingBroken(const Request& request, TimeUs now) {
+  ForEachPair(request, [&](InstanceId a, InstanceId b) { ring_pairs_.Failed(a, b, now); });
+}
+
 void PrefillFlow::NotePrefilled(Request& request, TimeUs now) {
   TimeUs& prefilled_us = request.explanation.prefilled_us;
-  if (prefilled_us < 0) prefilled_us = now - request.submitted_us;
+  if (prefilled_us >= 0) return;
+  prefilled_us = now - request.submitted_us;
+  if (ring_pairs_.remembers_any()) {
+    ForEachPair(request, [this](InstanceId a, InstanceId b) { ring_pairs_.Worked(a, b); });
+  }
 }
 
 void PrefillFlow::TakeFromPrefill(Request& request) {

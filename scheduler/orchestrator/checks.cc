@@ -52,7 +52,8 @@ ModelTotals::Paces PacesOf(const PoolCounts& counts) {
 
 TimeUs OrchestratorCore::Impl::NextDeadline() const {
   return std::min({registry_.NextTick(), router_side_.NextTick(), requests_.NextTimer(),
-                   groups_.NextDue(), formations_.NextDue(), longs_.NextDue(), decode_.NextDue()});
+                   groups_.NextDue(), formations_.NextDue(), longs_.NextDue(), decode_.NextDue(),
+                   prefill_.NextDue()});
 }
 
 std::vector<Explanation> OrchestratorCore::Impl::Explain(const std::string& name,
@@ -131,8 +132,8 @@ OrchestratorSnapshot OrchestratorCore::Impl::Totals() const {
       .suspected = worker_side_.paces().suspected(),
       .set_aside = worker_side_.paces().set_aside(),
       .hung = worker_side_.hung(),
-      .unreached_pairs = decode_.pairs().barred(),
-      .pair_failures = decode_.pairs().failures(),
+      .unreached_pairs = decode_.pairs().barred() + prefill_.ring_pairs().barred(),
+      .pair_failures = decode_.pairs().failures() + prefill_.ring_pairs().failures(),
       .lost = worker_side_.lost(),
       .sp_plans = prefill_.sp_plans(),
       .shared_prompts = sharing_.shared(),

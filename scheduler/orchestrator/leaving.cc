@@ -34,27 +34,24 @@ void WorkerSide::LeaveDraining(const Instance& instance, TimeUs now) {
   }
 }
 
-// For the requests of a decode instance that drains. A quarter of the blocks is left out: instances
-// keep up to that for the growth of what they have (scheduler/worker/README.md). All requests of
-// the model that are not there count as requests elsewhere: also those whose prompt is still
-// computed, or that wait.
-PoolRoom WorkerSide::RoomBeside(const Instance& draining) const {
-  const std::string& model = draining.identity.model;
+// For the requests of a decode instance that drains, or is set aside: at the instances that take
+// new requests. All requests of the model that are not at one of the others count as requests
+// there: also those whose prompt is still computed, or that wait. Blocks of a prompt that is still
+// computed count where it will be decoded. While a request waits for a decode instance, others
+// would wait behind it.
+PoolRoom WorkerSide::RoomToMove(const std::string& model) const {
   const PoolSums& decode = parts_.registry->Sums(model, Role::kDecode);
-  const bool serves =
-      decode.counts.placeable > 0 && parts_.registry->Counts(model, Role::kPrefill).placeable > 0;
-  if (!serves) return {};
-  const int64_t limit = decode.counts.unlimited > 0 ? std::numeric_limits<int32_t>::max()
-                                                    : decode.counts.request_limit;
-  const int64_t elsewhere =
-      parts_.requests->CountOf(model) - static_cast<int64_t>(draining.placed.size());
   // A prompt that takes several prefill instances is left where it is.
-  const int64_t sequence = std::min(parts_.registry->BlocksOfPool(model, Role::kPrefill).largest,
-                                    parts_.registry->BlocksOfPool(model, Role::kDecode).largest);
-  return {
-      .requests = std::max<int64_t>(limit - elsewhere, 0),
-      .blocks = std::max<int64_t>(decode.load.total_blocks * 3 / 4 - decode.load.held_blocks, 0),
-      .sequence_blocks = sequence};
+  const int64_t sequence =
+      std::min(parts_.registry->Sums(model, Role::kPrefill).LargestOpen(), decode.LargestOpen());
+  if (sequence == 0 || parts_.decode->WaitingOf(model) > 0) return {};
+  const PoolSpace& space = decode.space;
+  const int64_t limit =
+      space.unlimited > 0 ? std::numeric_limits<int32_t>::max() : space.request_limit;
+  const int64_t there = parts_.requests->CountOf(model) - space.placed_elsewhere;
+  return {.requests = std::max<int64_t>(limit - there, 0),
+          .blocks = space.spare_blocks,
+          .sequence_blocks = sequence};
 }
 
 // A step of the instance does not end, or it is slow. The requests that it has not begun are
@@ -98,7 +95,7 @@ void WorkerSide::LeaveStuck(const Instance& instance, TimeUs now) {
   // What hangs is left by all at once. What is slow still streams: only as many leave it with a
   // report as others have room for.
   size_t most = instance.placed.size();
-  if (!hangs) most = std::min(most, static_cast<size_t>(RoomBeside(instance).requests));
+  if (!hangs) most = std::min(most, static_cast<size_t>(RoomToMove(identity.model).requests));
   if (hangs && !left_stuck_.insert(instance.id).second) return;
   hung_ += hangs ? 1 : 0;
   const absl::Status why = absl::UnavailableError(absl::StrCat(

@@ -54,7 +54,9 @@ std::vector<Explanation> OrchestratorCore::Requests(RequestOrder order, size_t l
 OrchestratorCore::Impl::Impl(const OrchestratorConfig& config)
     : config_(config),
       numbers_(config.generation),
-      registry_(FirstNumberOf(config.generation), config.instance_lease_us),
+      registry_(FirstNumberOf(config.generation), config.instance_lease_us,
+                {.silent_us = config.instance_silent_us,
+                 .from_revision = std::min(config.build.protocol.newest, Registry::kReportsOften)}),
       pools_(config.planning, &registry_),
       gone_(config.max_gone, config.gone_kept_us),
       refused_peers_(config.max_refused_peers, config.refused_peer_kept_us),
@@ -252,7 +254,7 @@ absl::Status OrchestratorCore::Impl::Follow(const Generation& seen) {
 void OrchestratorCore::Impl::On(const SubmitCalled& event) {
   const RequestId id = event.spec->id;
   router_side_.Heard(id.router, now_);
-  const bool holds = router_side_.Holds(now_) || Settling();
+  const bool holds = router_side_.Holds(now_) || Settling() || FitsLater(event);
   if (!holds || requests_.Find(id) != nullptr) return Submit(event);
   const bool comes = !event.accepted && !router_side_.HasHeld(id);
   if (absl::Status room = HasRoom(); comes && !room.ok()) return Refuse(id, std::move(room));
@@ -272,7 +274,30 @@ void OrchestratorCore::Impl::SubmitEarly() {
   if (router_side_.held() > 0 && !router_side_.Waits(now_) && Settling()) {
     return router_side_.HoldUntil(std::min(settled_by_us_, now_ + kLookAgainUs));
   }
-  for (const SubmitCalled& one : router_side_.TakeHeld(now_)) Submit(one);
+  bool some_wait = false;
+  for (const SubmitCalled& one : router_side_.TakeHeld(now_)) {
+    if (FitsLater(one)) {
+      router_side_.Hold(one);
+      some_wait = true;
+    } else {
+      Submit(one);
+    }
+  }
+  if (some_wait) router_side_.HoldUntil(std::min(settled_by_us_, now_ + kLookAgainUs));
+}
+
+// Nothing here says yet how much the instances hold together, and which models they serve.
+bool OrchestratorCore::Impl::FitsLater(const SubmitCalled& event) const {
+  if (now_ >= settled_by_us_) return false;
+  const absl::Status may = MaySubmit(event);
+  if (absl::IsNotFound(may) || absl::IsInvalidArgument(may)) return true;
+  const RequestHead& spec = *event.spec;
+  const auto pool = registry_.Pool(spec.model, Role::kPrefill);
+  if (pool.empty()) return true;
+  const auto blocks = registry_.BlocksOfPool(spec.model, Role::kPrefill);
+  const bool one = spec.want_prompt_logprobs || config_.planning == nullptr;
+  return BlocksOf(pool.front()->identity.shape, PromptTokens(spec)) >
+         (one ? blocks.largest : blocks.together);
 }
 
 void OrchestratorCore::Impl::Refuse(RequestId id, absl::Status status) {
@@ -294,7 +319,9 @@ void OrchestratorCore::Impl::Submit(const SubmitCalled& event) {
   request.explanation.model = event.spec->model;
   request.explanation.prompt_tokens = PromptTokens(*request.spec);
   request.explanation.policy = pools_.plans() ? pools_.planning().policy.name : "none";
-  request.lost_decodes = router_side_.TakeLost(id);
+  orchestrator::LostAttempts::Lost lost = router_side_.TakeLost(id);
+  request.lost_decodes = std::move(lost.decodes);
+  request.kept_at = lost.kept_at;
   request.failures = orchestrator::EngineFailures(event.failed_engines);
   for (const auto& [engine, instance] : worker_side_.TakeEarlyFailures(id)) {
     request.failures.Fail(engine, instance);
@@ -377,6 +404,7 @@ absl::Status OrchestratorCore::Impl::HasCapacity(const std::string& model) const
 
 void OrchestratorCore::Impl::On(const OrchestratorTick&) {
   worker_side_.LoseTheSilent(now_);
+  worker_side_.LeaveTheSilent(now_);
   router_side_.LoseTheSilent(now_);
   replanner_.LeaveTheSilent(now_);
   SubmitEarly();
@@ -386,6 +414,7 @@ void OrchestratorCore::Impl::RunTimers() {
   worker_side_.OrderGroups(now_);
   formations_.Tick(now_);
   decode_.RunTimers(now_);
+  prefill_.RunTimers(now_);
   for (const RequestId id : requests_.TakeDue(now_)) {
     Request* request = requests_.Find(id);
     if (request == nullptr) continue;

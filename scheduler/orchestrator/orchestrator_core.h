@@ -30,8 +30,8 @@
 // A worker is connected by one stream, which carries all messages in both directions, in order.
 // When it breaks, the instance gets nothing new until the worker's next stream. That stream's first
 // message lists what the worker holds; what is missing there is sent again or planned again
-// (reconnecting.cc). An instance is lost when it was silent for a lease, or when another process
-// registers with its endpoint.
+// (reconnecting.cc). An instance is lost when it was silent for a lease, when another process
+// registers with its endpoint, or when its stream broke and its address refuses connections.
 //
 // A router is also connected by one stream: its requests, their plans, and how they ended for
 // clients. When it breaks, the requests continue. The next stream starts with the router's state:
@@ -44,7 +44,8 @@
 //
 // A successor holds submitted requests for half a lease, until the instances have reconnected; or,
 // with settle_us, for that time, and then until every model has instances of both roles, at most a
-// lease.
+// lease. Until then it also holds a request that fits none of those that have come, and would be
+// refused.
 //
 // A request whose epoch has another generation was issued by a predecessor. It is left alone (its
 // token stream continues between router and workers) and counts through its instance's reported
@@ -102,6 +103,10 @@ struct OrchestratorConfig {
   Incarnation incarnation;  // of this process
   int64_t max_requests = 4096;
   TimeUs instance_lease_us = 3 * kSecondUs;
+  // An instance that is silent for this time keeps nothing, while others of its pool serve; from
+  // two thirds of it on it gets nothing new. At least half a lease: workers report every sixth. 0:
+  // only leases count.
+  TimeUs instance_silent_us = 0;
   // Of a successor that peers look for at once, as after an election: the time in which nearly all
   // find it. 0: half a lease, whoever has come.
   TimeUs settle_us = 0;
@@ -232,7 +237,7 @@ struct OrchestratorSnapshot {
   uint64_t suspected = 0;       // how often one became suspect by its pace
   uint64_t set_aside = 0;       // and how often one was set aside
   uint64_t hung = 0;            // how often requests left one whose step did not end
-  int64_t unreached_pairs = 0;  // of a prefill and a decode instance that are not planned together
+  int64_t unreached_pairs = 0;  // of instances that are not planned together
   uint64_t pair_failures = 0;   // how often a pair became one
   std::map<std::pair<std::string, Role>, uint64_t> lost;  // the same by model and role
   uint64_t sp_plans = 0;        // first Assigns of plans on more than one instance

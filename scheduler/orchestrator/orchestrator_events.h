@@ -66,6 +66,13 @@ struct UnregisterCalled {
 struct WorkerDisconnected {  // the stream is over
   CallId call;
 };
+// What the address of this process answered (DialWorker): it accepted a connection, or refused it,
+// since no process listens there.
+struct WorkerDialled {
+  InstanceId instance;
+  Incarnation incarnation;
+  bool accepted = false;
+};
 struct DrainCalled {  // an operator's
   CallId call;
   DrainRequest request;
@@ -103,7 +110,7 @@ using OrchestratorEvent =
     std::variant<SubmitCalled, RouterEnded, PlaceDecodeCalled, RegisterCalled, ReportCalled,
                  UnregisterCalled, WorkerDisconnected, RouterConnected, RouterReported, RouterLeft,
                  RouterDisconnected, DrainCalled, FormationCalled, FormationReported, AssignReplied,
-                 TransferOpened, ReplacePlanningTables, OrchestratorTick>;
+                 TransferOpened, ReplacePlanningTables, WorkerDialled, OrchestratorTick>;
 
 // ---- effects ----
 
@@ -187,6 +194,14 @@ struct CloseWorker {
   CallId call;
   absl::Status status;
 };
+// Dial the address of this process: once when it has come, and a few times within two seconds when
+// its stream broke. WorkerDialled follows each time, unless no answer or another error comes.
+struct DialWorker {
+  InstanceId instance;
+  Incarnation incarnation;
+  std::string endpoint;
+  bool broke = false;  // its stream
+};
 // Messages to an instance, on its stream. Assign is answered by one AssignReplied with the same
 // instance, id, epoch and sequence, unless the stream breaks; the others are not answered.
 struct CallAssign {
@@ -237,9 +252,9 @@ struct CallEndFormation {
 using OrchestratorEffect =
     std::variant<SendPlanUpdate, WelcomeRouter, AnswerRouterReport, AnswerRouterGoodbye,
                  OrderRouterDrain, CloseRouter, StoreGeneration, AnswerPlaceDecode, AnswerRegister,
-                 AnswerReport, AnswerUnregister, CloseWorker, AnswerDrain, CallAssign, CallStart,
-                 CallAnnounce, CallWithdraw, CallCancel, CallDrainOrder, CallPeer, CallGroup,
-                 CallPrepareFormation, CallCommitFormation, CallEndFormation, AnswerFormation,
-                 FormationSwitched, PromptTaken>;
+                 AnswerReport, AnswerUnregister, CloseWorker, DialWorker, AnswerDrain, CallAssign,
+                 CallStart, CallAnnounce, CallWithdraw, CallCancel, CallDrainOrder, CallPeer,
+                 CallGroup, CallPrepareFormation, CallCommitFormation, CallEndFormation,
+                 AnswerFormation, FormationSwitched, PromptTaken>;
 
 }  // namespace skein::scheduler

@@ -194,6 +194,7 @@ absl::Status PrefillFlow::CheckInvariants() const {
   absl::Status found = parked_.CheckInvariants(*parts_.requests);
   if (found.ok()) found = parts_.pools->CheckInvariants(*parts_.requests);
   if (found.ok()) found = chooser_.CheckInvariants();
+  if (found.ok()) found = ring_pairs_.CheckInvariants();
   if (found.ok()) found = rolling_.CheckInvariants(*parts_.requests, *parts_.pools);
   parts_.requests->ForEach([&](const Request& request) {
     if (found.ok()) found = CheckPlan(request);

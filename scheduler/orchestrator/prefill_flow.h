@@ -1,8 +1,8 @@
 // PrefillFlow: a request's plan, from the decision which instances compute its prompt to its last
 // chunk. Carries out the decisions of PlanChooser and of the rolling planner (planning.cc), sends
 // the plan to its members, and follows their progress (assigning.cc). Parks requests that no
-// instance can take now. Owns the parked requests and the work list of the rolling planner. Part of
-// OrchestratorCore.
+// instance can take now. Owns the parked requests, the work list of the rolling planner, and the
+// pairs of instances that did not reach each other in a ring step. Part of OrchestratorCore.
 //
 // Invariants (CheckInvariants, by the core's numbers): 7, a plan is whole; 8, the rolling planner
 // knows the requests that have chunks to come; 10, the parked requests.
@@ -27,6 +27,7 @@
 #include "scheduler/orchestrator/prefill/prefill_pools.h"
 #include "scheduler/orchestrator/prefill/rolling_plans.h"
 #include "scheduler/orchestrator/registry/registry.h"
+#include "scheduler/orchestrator/registry/unreachable_pairs.h"
 #include "scheduler/orchestrator/request_ends.h"
 #include "scheduler/orchestrator/requests/parked_requests.h"
 #include "scheduler/orchestrator/requests/request.h"
@@ -50,7 +51,7 @@ class PrefillFlow {
   };
   // `default_tokens_per_second`: of an instance that has not measured yet.
   PrefillFlow(double default_tokens_per_second, const Parts& parts)
-      : parts_(parts), chooser_(parts.registry, default_tokens_per_second) {}
+      : parts_(parts), chooser_(parts.registry, &ring_pairs_, default_tokens_per_second) {}
 
   // ---- decisions: planning.cc ----
 
@@ -73,6 +74,12 @@ class PrefillFlow {
   void TakeProgress(Request& request, Member& member, const HeldRequest& held, TimeUs now);
   void MemberDone(Request& request, Member& member, TimeUs now);  // it has committed its part
   void NotePrefilled(Request& request, TimeUs now);               // the whole prompt is computed
+  // A member could not compute a chunk with the others: they are planned apart for a while.
+  void NoteRingBroken(const Request& request, TimeUs now);
+  void ForgetInstance(InstanceId instance) { ring_pairs_.Forget(instance); }  // it has left
+  void RunTimers(TimeUs now) { ring_pairs_.RunTimers(now); }
+  TimeUs NextDue() const { return ring_pairs_.NextDue(); }
+  const UnreachablePairs& ring_pairs() const { return ring_pairs_; }
   void NoteChunksEnded(Request& request, TimeUs now);
   void TakeFromPrefill(Request& request);
   // The plan is given up, or the request ends. Another plan may come.
@@ -99,6 +106,7 @@ class PrefillFlow {
   absl::Status CheckPlan(const Request& request) const;
 
   Parts parts_;
+  UnreachablePairs ring_pairs_;
   PlanChooser chooser_;
   RollingPlans rolling_;
   ParkedRequests parked_;

@@ -115,6 +115,7 @@ void ReportedEnds::TakePrefillEnded(Request& request, Member& member, const Ende
   if (ended.status.ok())
     parts_.decode->OpenedByLead(request, instance, now);  // before it committed
   NoteHandoff(request, ended, instance, now);
+  if (ended.ring_broken) parts_.prefill->NoteRingBroken(request, now);
   parts_.prefill->MemberDone(request, member, now);
   if (ended.status.ok() && whole) return;  // committed: the decode instance has it
   const bool begun = request.state != State::kAssigning && request.state != State::kAssigned;

@@ -64,6 +64,20 @@ TEST_F(ReportedEndsTest, AHandoffThatWasNotCompletedBarsThePair) {
   EXPECT_EQ(decode_.pairs().barred(), 1);
 }
 
+TEST_F(ReportedEndsTest, ARingThatBrokeBarsItsMembersAsPairs) {
+  const InstanceId other = Join(Role::kPrefill, 3);
+  Request& request = Submit(1);
+  prefill_.ForgetPlan(request, now_);
+  request.members = {{.instance = prefill_at_}, {.instance = other}};
+  EndedRequest ended = EndOf(request, absl::UnavailableError("the peer does not answer"));
+  ended.ring_broken = true;
+  Report(other, ended);
+  EXPECT_EQ(prefill_.ring_pairs().barred(), 1);
+  EXPECT_TRUE(prefill_.ring_pairs().BarredFor(prefill_at_).contains(other));
+  prefill_.ForgetInstance(other);
+  EXPECT_EQ(prefill_.ring_pairs().barred(), 0);
+}
+
 TEST_F(ReportedEndsTest, AHandoffThatWasCommittedForgetsThePair) {
   decode_.NoteUnreached(prefill_at_, decode_at_, now_);
   Request& request = Submit(1);
@@ -124,6 +138,17 @@ TEST_F(ReportedEndsTest, AnEndBeforeTheKvWasWholeIsPlannedAgain) {
   Report(decode_at_, EndOf(request, absl::UnavailableError("the writer's lease expired")));
   EXPECT_TRUE(ends_.empty());
   EXPECT_EQ(request.replans, 1);
+}
+
+// The worker's report overtakes what the router says to this orchestrator.
+TEST_F(ReportedEndsTest, ARouterThatClosedItsStreamBarsNoPair) {
+  Request& request = Submit(1);
+  Accept(request);
+  Open(request);
+  EndedRequest ended = EndOf(request, absl::CancelledError("the router has detached"));
+  ended.reason = FinishReason::kCancelled;
+  Report(decode_at_, ended);
+  EXPECT_EQ(decode_.pairs().failures(), 0u);
 }
 
 }  // namespace

@@ -50,6 +50,12 @@ TEST_F(ResumedTest, TheNextAttemptGoesToAnotherInstance) {
   EXPECT_EQ(Resubmit(1), other_);
 }
 
+TEST_F(ResumedTest, NorToOneThatItsRouterDidNotTry) {
+  EXPECT_EQ(Submit(1).request.placed->decode, freest_);
+  EndAttempt(first_);
+  EXPECT_EQ(Resubmit(1), other_);
+}
+
 TEST_F(ResumedTest, ItGoesBackWhenItWasLostEverywhere) {
   Lose();
   EXPECT_EQ(Resubmit(1), other_);
@@ -66,6 +72,49 @@ TEST_F(ResumedTest, ItGoesBackWhenNoOtherTakesRequests) {
 TEST_F(ResumedTest, OtherRequestsGoWhereTheyWould) {
   Lose();
   EXPECT_EQ(Submit(2).request.placed->decode, freest_);
+}
+
+// Of two prefill instances, the one that computed a prompt may have kept it (KeptPrompts).
+class KeptPromptTest : public ResumedTest {
+ protected:
+  void SetUp() override {
+    ResumedTest::SetUp();
+    Up(Role::kPrefill, 4);
+  }
+  // The prefill instance that computes this attempt, which is not opened yet.
+  CallAssign SubmitAttempt(uint64_t attempt) {
+    auto spec = std::make_shared<RequestHead>(*Spec(1));
+    spec->id = first_.Attempt(attempt);
+    const auto assigns = Of<CallAssign>(Do(SubmitCalled{.spec = spec, .accepted = true}));
+    EXPECT_EQ(assigns.size(), 1u);
+    return assigns.at(0);
+  }
+};
+
+TEST_F(KeptPromptTest, TheNextAttemptGoesToWhereThePromptWasComputed) {
+  const CallAssign first = Place(1);
+  EndAttempt(first_);
+  EXPECT_EQ(Submit(2).instance, first.instance) << "it is busy, and the other one is idle";
+  EXPECT_EQ(SubmitAttempt(1).instance, first.instance);
+}
+
+TEST_F(KeptPromptTest, AnInstanceThatLeavesIsNotWaitedFor) {
+  const CallAssign first = Place(1);
+  EndAttempt(first_);
+  Do(DrainCalled{Call(), {.instance = first.instance}});
+  EXPECT_NE(SubmitAttempt(1).instance, first.instance);
+}
+
+TEST_F(KeptPromptTest, OneThatCannotTakeThePlanIsPassedOver) {
+  const CallAssign first = Place(1);
+  EndAttempt(first_);
+  const CallAssign assign = SubmitAttempt(1);
+  EXPECT_EQ(assign.instance, first.instance);
+  const auto again = Of<CallAssign>(
+      Do(AssignReplied{assign.instance, first_.Attempt(1), assign.request.epoch,
+                       absl::ResourceExhaustedError("full"), assign.request.sequence}));
+  ASSERT_EQ(again.size(), 1u);
+  EXPECT_NE(again[0].instance, first.instance);
 }
 
 }  // namespace

@@ -138,12 +138,15 @@ void RouterSide::TakeEnd(const RouterEnd& end) {
   }
 }
 
-// Its router streamed from where it was placed, or tried to.
+// Its router streamed from where it was placed, or tried to, or would not try where it was planned.
 void RouterSide::NoteLost(const Request& request) {
   std::set<InstanceId> decodes = request.lost_decodes;
   decodes.insert(request.old_decodes.begin(), request.old_decodes.end());
-  if (request.state == State::kPlaced) decodes.insert(request.decode);
-  lost_.Note(request.spec->id, std::move(decodes));
+  if (request.decode != InstanceId{}) decodes.insert(request.decode);
+  // Each member of an SP plan has a part of the prompt only.
+  const bool alone = request.members.size() == 1 && request.IsPlanWhole();
+  const InstanceId kept_at = alone ? request.members.front().instance : request.kept_at;
+  lost_.Note(request.spec->id, {std::move(decodes), kept_at});
 }
 
 void RouterSide::On(const RouterLeft& event, TimeUs now) {

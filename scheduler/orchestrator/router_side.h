@@ -78,7 +78,7 @@ class RouterSide {
   size_t held() const { return early_.size(); }
 
   // An attempt of a request is submitted: where the attempts before it were lost.
-  std::set<InstanceId> TakeLost(RequestId attempt) { return lost_.Take(attempt); }
+  LostAttempts::Lost TakeLost(RequestId attempt) { return lost_.Take(attempt); }
 
   void Heard(uint64_t router, TimeUs now);  // a message of its stream
   int64_t HeardBy(Incarnation decode) const { return routers_.evidence().HeardBy(decode); }

@@ -86,6 +86,10 @@ void WorkerSide::Connect(const RegisterCalled& event, const Generation& own, Tim
   reply.build = parts_.build;
   parts_.effects->push_back(AnswerRegister{event.call, std::move(reply)});
   if (came) Introduce(instance);
+  if (!instance.reached) {
+    parts_.effects->push_back(
+        DialWorker{instance.id, identity.incarnation, identity.endpoint, false});
+  }
   if (instance.drain_order.has_value()) {
     parts_.sender->Send(CallDrainOrder{instance.id, {.drain = *instance.drain_order}});
   }
@@ -113,6 +117,9 @@ void WorkerSide::On(const WorkerDisconnected& event, TimeUs) {
   if (instance == nullptr) return;
   parts_.registry->Disconnect(*instance);
   LeaveStream(instance->id, event.call);
+  const WorkerIdentity& identity = instance->identity;
+  parts_.effects->push_back(
+      DialWorker{instance->id, identity.incarnation, identity.endpoint, true});
 }
 
 // Requests sent on it are sent again on the next stream.
@@ -149,7 +156,7 @@ void WorkerSide::On(const ReportCalled& event, TimeUs now) {
     LeaveStuck(reporter, now);
     NoteRoom(reporter.identity);
     const bool moves = reporter.identity.role == Role::kDecode && reporter.draining();
-    if (moves) reply.elsewhere = RoomBeside(reporter);
+    if (moves) reply.elsewhere = RoomToMove(reporter.identity.model);
   }
   parts_.effects->push_back(AnswerReport{event.call, std::move(reply)});
 }
@@ -265,6 +272,7 @@ void WorkerSide::Lose(InstanceId id, const std::string& why, Loss how, TimeUs no
   left_stuck_.erase(id);
   paces_.Forget(id);
   parts_.decode->ForgetInstance(id);
+  parts_.prefill->ForgetInstance(id);
   SwitchNotes* switches = parts_.explanations->switches();
   switches->Leaves(id, now);
   parts_.formations->Left(id, now);

@@ -7,6 +7,15 @@
 // nothing new. A handoff to it goes on, too: its writer tells that the transfer is open. When it
 // reports, it serves again; when no router hears it, it is lost.
 //
+// An instance whose stream breaks is dialled. If its address refuses the connection now, and did
+// not when it came, no process is there, and it is lost at once, unless routers hear it
+// (silence.cc).
+//
+// An instance that is quiet (registry.h) gets nothing new, and prompts that it has not begun go to
+// others. When it is silent, and no router hears it, it keeps nothing: what it computed or streamed
+// goes on elsewhere, and is cancelled there under its epoch should it speak again. It stays
+// registered until its lease ends, so what it says then costs it nothing but its requests.
+//
 // An instance whose step does not end is suspect (placement/step_age.h): it gets nothing new, and
 // prompts that it has not begun go to others. If it lasts it hangs, and keeps nothing: what it
 // computed or streamed goes on elsewhere. So it is for one that is slow beside its peers
@@ -108,9 +117,11 @@ class WorkerSide {
   void On(const AssignReplied& event, TimeUs now);
   void On(const UnregisterCalled& event, TimeUs now);
   void On(const WorkerDisconnected& event, TimeUs now);
+  void On(const WorkerDialled& event, TimeUs now);
   // See Registry::Drain. The worker hears of it; from now on nothing is placed there.
   absl::Status Drain(const DrainRequest& request, TimeUs now);
   void LoseTheSilent(TimeUs now);
+  void LeaveTheSilent(TimeUs now);             // after it: those that are not lost yet
   void OrderGroups(TimeUs now);                // to make communicators, where that is due
   void CloseStreams(const absl::Status& why);  // of all
 
@@ -134,9 +145,11 @@ class WorkerSide {
 
   // What moves off an instance that is still here: leaving.cc.
   void LeaveDraining(const Instance& instance, TimeUs now);
-  PoolRoom RoomBeside(const Instance& draining) const;
+  PoolRoom RoomToMove(const std::string& model) const;
   void LeaveSuspect(const Instance& instance, TimeUs now);
   void LeaveStuck(const Instance& instance, TimeUs now);
+  void LeaveQuiet(const Instance& instance, TimeUs now);
+  void LeaveSilent(const Instance& instance, TimeUs now);
   static bool MayBeInStep(const Request& request, InstanceId at);
   void MoveOff(Request& request, InstanceId from, const absl::Status& why, TimeUs now);
   void Judge(Instance& instance, TimeUs now);  // its pace

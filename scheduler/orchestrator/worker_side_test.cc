@@ -294,6 +294,38 @@ TEST_F(WorkerSideTest, ADecodeInstanceThatDrainsHearsOfTheRoomElsewhere) {
   EXPECT_EQ(told(decode_instance_, 2), PoolRoom()) << "no prompt could be computed";
 }
 
+TEST_F(WorkerSideTest, RoomIsOnlyAtInstancesThatTakeRequestsAndWithoutWhatIsOnItsWayThere) {
+  const auto told = [this] {
+    Report(decode_instance_, 2, {}, {});
+    return Of<AnswerReport>().back().reply.elsewhere;
+  };
+  ASSERT_TRUE(workers_.Drain({.instance = decode_instance_, .force = true}, now_).ok());
+  const InstanceId other = Join(Role::kDecode, 3);
+  const InstanceId cut_off = Join(Role::kDecode, 4);
+  EXPECT_EQ(told().blocks, 14);
+  workers_.On(WorkerDisconnected{{4}}, now_);
+  EXPECT_FALSE(registry_.Find(cut_off)->Placeable());
+  EXPECT_EQ(told().blocks, 7) << "one of the two takes nothing";
+
+  Request& request = Submit(1, /*prompt_tokens=*/7);  // and one to come: 2 blocks
+  EXPECT_EQ(request.decode, other);
+  EXPECT_EQ(told().blocks, 5) << "the prompt is still computed";
+  Accept(request);
+  Open(request);
+  EXPECT_EQ(told().blocks, 5);
+  registry_.Find(other)->load.held_blocks = 2;
+  registry_.Find(other)->load.free_blocks = 8;
+  Report(other, 3, {{.id = request.spec->id, .epoch = request.epoch, .opened = true}}, {});
+  EXPECT_EQ(told().blocks, 5) << "it counts once";
+
+  Submit(2, /*prompt_tokens=*/35);  // 9 blocks
+  Request& waits = requests_.At({7, 2});
+  Accept(waits);
+  Ask(waits, 5);
+  ASSERT_EQ(decode_.WaitingOf("m"), 1);
+  EXPECT_EQ(told(), PoolRoom()) << "what moves would wait behind it";
+}
+
 TEST_F(WorkerSideTest, ADrainedInstanceHearsOfItAndTheLastOneIsRefused) {
   EXPECT_TRUE(absl::IsFailedPrecondition(workers_.Drain({.instance = prefill_instance_}, now_)));
   Join(Role::kPrefill, 3);

@@ -65,6 +65,7 @@ struct ClientRequest {
   int64_t delivered_before = 0;  // of these, by attempts before this one
   std::vector<int32_t> sent;     // the tokens delivered, by all attempts
   AttemptLosses losses;
+  bool paid = false;  // this attempt, or the next one, takes from the RetryBudget, and has no token
   TimeUs arrived_us = 0;
   TimeUs submitted_us = 0;
   TimeUs first_token_us = -1;  // of this attempt; -1: none came

@@ -38,8 +38,10 @@ struct RouterSnapshot {
   uint64_t moved_lost = 0;     // since theirs was lost
   uint64_t resumes = 0;        // attempts that were lost or moved, and followed by another one
   uint64_t moves = 0;          // of these, given up by choice because their instance drains
-  uint64_t reattached = 0;     // streams with tokens that went on at their instance after a break
-  std::vector<bool> ready;     // by cell
+  uint64_t unreached = 0;  // attempts that were lost since the router does not reach their instance
+  uint64_t retries_delayed = 0;  // attempts that waited for the RetryBudget
+  uint64_t reattached = 0;       // streams with tokens that went on at their instance after a break
+  std::vector<bool> ready;       // by cell
   struct OfModel {
     int64_t queued = 0, submitted = 0, streaming = 0;
   };

@@ -3,9 +3,9 @@
 // alive. Part of TokenStreamClient; one thread owns it; no I/O.
 //
 // A router *hears* an instance while it has requests there and a message came from the instance's
-// endpoint within two thirds of the lease that the instance's orchestrator names in its welcome. So
-// when an instance's lease ends, its orchestrator already knows whether a router hears it. A
-// decode-worker sends an empty message when it has nothing else to send
+// endpoint within a third of the lease that the instance's orchestrator names in its welcome. So
+// when an instance has been silent for half of it, its orchestrator knows whether a router hears
+// it. A decode-worker sends an empty message when it has nothing else to send
 // (scheduler/worker/token_streams.h), so instances of slow requests are heard, too. An instance
 // whose token stream broke is not heard until a message comes on the next one. Silence is measured
 // while this process listens (scheduler/base/listening_clock.h): its own pauses are not the silence
@@ -45,9 +45,7 @@ struct DecodePlace {
 
 class HeardInstances {
  public:
-  static constexpr TimeUs SilenceOf(TimeUs lease_us) {
-    return std::max<TimeUs>(lease_us * 2 / 3, 1);
-  }
+  static constexpr TimeUs SilenceOf(TimeUs lease_us) { return std::max<TimeUs>(lease_us / 3, 1); }
   static constexpr TimeUs kLeaseUs = 3 * kSecondUs;  // of a cell, before its welcome
 
   // The cell's orchestrator has named the lease of its instances. Holds from the next message on.

@@ -99,7 +99,7 @@ TEST_F(HeardInstancesTest, SilenceEndsItAndMessagesProlongIt) {
   EXPECT_EQ(heard_.TellChanges(0).heard, (Ids{{1}}));
 }
 
-// Two thirds of the lease that the instance's orchestrator told, whatever that is.
+// A third of the lease that the instance's orchestrator told, whatever that is.
 TEST_F(HeardInstancesTest, TheOrchestratorsLeaseSetsTheSilence) {
   for (const TimeUs lease_us : {60 * kSecondUs, 300 * kMillisecondUs}) {
     heard_.SetLease(1, lease_us);
@@ -120,7 +120,7 @@ TEST_F(HeardInstancesTest, TheOrchestratorsLeaseSetsTheSilence) {
       silent_us[cell] = ends_after(cell);
     }
     EXPECT_NEAR(silent_us[0], kSilence, kSilence / 8);
-    EXPECT_NEAR(silent_us[1], lease_us * 2 / 3, lease_us / 12);
+    EXPECT_NEAR(silent_us[1], lease_us / 3, lease_us / 24);
     heard_.Detach({0, {1}});
     heard_.Detach({1, {1}});
   }

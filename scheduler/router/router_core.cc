@@ -52,6 +52,7 @@ RouterCore::RouterCore(const RouterConfig& config)
                  .min_retry_after_us = config.min_retry_after_us,
                  .max_retry_after_us = config.max_retry_after_us},
                 &snapshot_),
+      budget_(config.max_streams),
       cells_({.cells = config.cells,
               .replan_wait_us = ReplanWait(config),
               .orchestrator_wait_us = config.orchestrator_wait_us,
@@ -95,6 +96,7 @@ void RouterCore::On(const Arrived& event) {
     return;
   }
   ++snapshot_.accepted;
+  budget_.Requested();
   Request request;
   request.spec = event.spec;
   request.shape = event.shape;
@@ -190,15 +192,16 @@ void RouterCore::Resume(Request& request, FinishReason reason, absl::Status stat
   if (request.delivered > 0 && request.delivered == request.asked->max_tokens) {
     return Finish(request, FinishReason::kLength, absl::OkStatus());  // only its end was lost
   }
+  const bool free = request.losses.count() == 0 || request.DeliveredNow() > 0;
   if (config_.head_of_attempt == nullptr ||
       !request.losses.Lose(request.placed_us, config_.resume_wait_us, now_)) {
     return Finish(request, reason, std::move(status));
   }
-  EndAttempt(request, reason, std::move(status));
+  EndAttempt(request, reason, std::move(status), free);
 }
 
-// The next one begins at its time.
-void RouterCore::EndAttempt(Request& request, FinishReason reason, absl::Status status) {
+// The next one begins at its time; unless it is free, when the budget allows it.
+void RouterCore::EndAttempt(Request& request, FinishReason reason, absl::Status status, bool free) {
   ++snapshot_.resumes;
   const RequestId first = request.asked->id;
   End end{.id = first, .reason = reason, .status = status, .output_tokens = request.delivered};
@@ -211,14 +214,33 @@ void RouterCore::EndAttempt(Request& request, FinishReason reason, absl::Status 
   request.lost_reason = reason;
   request.lost = std::move(status);
   requests_.SetState(request, State::kResuming);
-  attempts_.Set(first, request.losses.begins_us());
+  request.paid = !free;
+  (free ? attempts_ : retries_).Set(first, request.losses.begins_us());
+}
+
+void RouterCore::BeginRetries() {
+  while (retries_.Next() <= now_) {
+    if (!budget_.Take(now_)) {
+      budget_is_short_ = true;
+      return;
+    }
+    snapshot_.retries_delayed += budget_is_short_ ? 1 : 0;
+    BeginAttempt(requests_.at(*retries_.TakeDue(now_)));
+  }
+  budget_is_short_ = false;
+}
+
+TimeUs RouterCore::NextRetry() const {
+  const TimeUs next = retries_.Next();
+  return next == kNever ? kNever : std::max(next, budget_.NextUs());
 }
 
 void RouterCore::BeginAttempt(Request& request) {
   std::span<const int32_t> sent(request.sent);
   if (SKEIN_PLANT(resume_at_wrong_index) && !sent.empty()) sent = sent.first(sent.size() - 1);
-  request.spec = config_.head_of_attempt(*request.asked,
-                                         request.asked->id.Attempt(request.losses.count()), sent);
+  RequestHead asked = *request.asked;
+  asked.deadline_us = std::max<TimeUs>(request.deadline_us - now_, 1);  // what is left of it
+  request.spec = config_.head_of_attempt(asked, asked.id.Attempt(request.losses.count()), sent);
   request.delivered_before = request.delivered;
   request.submitted_us = now_;
   request.first_token_us = -1;
@@ -295,6 +317,7 @@ void RouterCore::On(const TokenReceived& event) {
                                             request->DeliveredNow(), " was expected"));
   }
   if (request->DeliveredNow() == 0) request->first_token_us = now_;
+  if (std::exchange(request->paid, false)) budget_.Progressed();
   if (event.times.has_value() && request->delivered == 0) request->times.prefill = event.times;
   request->sent.push_back(event.token);
   effects_.push_back(DeliverToken{request->asked->id, request->delivered++, event.token,
@@ -348,6 +371,7 @@ void RouterCore::On(const FinishedReceived& event) {
 void RouterCore::On(const TokenStreamLost& event) {
   Request* request = requests_.FindStream(event.id, event.epoch);
   if (request == nullptr) return;
+  if (event.unreached) return LeaveUnreached(*request, event.status);
   if (request->state == State::kAhead) return requests_.SetState(*request, State::kSubmitted);
   absl::Status status = event.status;
   if (status.ok()) status = absl::UnavailableError("the token stream ended early");
@@ -356,12 +380,23 @@ void RouterCore::On(const TokenStreamLost& event) {
   Lose(*request, FinishReason::kError, std::move(status));
 }
 
+// Its orchestrator reaches the instance, and would not plan it anew. Nothing has run there, so this
+// says nothing against the request.
+void RouterCore::LeaveUnreached(Request& request, const absl::Status& status) {
+  ++snapshot_.unreached;
+  ++snapshot_.version;
+  if (request.known == Known::kUnknown) return cells_.SubmitAnew(request);
+  request.placed_us = kNever;
+  LoseAttempt(request, FinishReason::kError, status);
+}
+
 void RouterCore::On(const StreamLeaving& event) {
   Request* request = requests_.FindStream(event.id, event.epoch);
   if (request == nullptr || !MayMove(*request)) return;
   ++snapshot_.moves;
   request->losses.Move(now_);
-  EndAttempt(*request, FinishReason::kError, absl::UnavailableError("its decode instance drains"));
+  EndAttempt(*request, FinishReason::kError, absl::UnavailableError("its decode instance drains"),
+             /*free=*/true);
 }
 
 // An answer that is whole but for its end is not computed again for that. Without a token, logprobs
@@ -403,6 +438,7 @@ void RouterCore::RunTimers() {
     }
   }
   while (const auto id = attempts_.TakeDue(now_)) BeginAttempt(requests_.at(*id));
+  BeginRetries();
 }
 
 void RouterCore::FailIndex(Request& request, const std::string& what) {
@@ -430,11 +466,12 @@ void RouterCore::Finish(Request& request, FinishReason reason, absl::Status stat
   effects_.push_back(std::move(end));
   deadlines_.Remove(id);
   attempts_.Remove(id);
+  retries_.Remove(id);
   requests_.Erase(request, now_);
 }
 
 TimeUs RouterCore::NextDeadline() const {
-  return std::min({deadlines_.Next(), attempts_.Next(), cells_.NextDeadline()});
+  return std::min({deadlines_.Next(), attempts_.Next(), NextRetry(), cells_.NextDeadline()});
 }
 
 absl::Status RouterCore::CheckInvariants() const {
@@ -443,9 +480,8 @@ absl::Status RouterCore::CheckInvariants() const {
   }
   for (const auto& [id, request] : requests_.all()) {
     const bool resuming = request.state == State::kResuming;
-    if (deadlines_.Of(id) == request.deadline_us && (attempts_.Of(id) != kNever) == resuming) {
-      continue;
-    }
+    const int times = (attempts_.Of(id) != kNever ? 1 : 0) + (retries_.Of(id) != kNever ? 1 : 0);
+    if (deadlines_.Of(id) == request.deadline_us && times == (resuming ? 1 : 0)) continue;
     return absl::InternalError(
         absl::StrCat("RouterCore 5: the deadline or the next attempt of ", ToString(id)));
   }

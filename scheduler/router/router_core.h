@@ -28,6 +28,9 @@
 // same answer. attempt_losses.h says when, and when no more. A request that fails by itself
 // (INVALID_ARGUMENT, INTERNAL), or that its orchestrator condemns, is not tried again.
 //
+// A budget (retry_budget.h) bounds what these attempts add to the load of a cluster that goes on
+// losing them: an attempt that does not follow a first loss, or tokens, waits for it.
+//
 // Before that, the client of token streams (token_stream_client.h) attaches again to an instance
 // whose stream broke. What it asks for again is compared here with what was delivered.
 //
@@ -54,7 +57,8 @@
 //   4. The snapshot counts the requests there are, by state.
 //   5. Every request has its deadline. It waits for an orchestrator, with a time limit of its own,
 //      exactly if its token stream was lost, or if it is submitted and its cell is not ready. Its
-//      next attempt has a time exactly if the one before was lost or moved.
+//      next attempt has a time exactly if the one before was lost or moved, and stands in one of
+//      two queues: the budget counts for one of them.
 //   6. A request has a cell exactly if it was submitted there, and none in which it was before.
 #pragma once
 
@@ -74,12 +78,14 @@
 #include "scheduler/router/client_request.h"
 #include "scheduler/router/client_requests.h"
 #include "scheduler/router/request_cells.h"
+#include "scheduler/router/retry_budget.h"
 #include "scheduler/router/router_events.h"
 
 namespace skein::scheduler {
 
-// The head of a further attempt at `asked`, under this id: its prompt ends with the tokens `sent`,
-// which count as the beginning of the answer. REQUIRES: fewer than max_tokens.
+// The head of a further attempt at `asked`, whose deadline_us is what is left of it, under this id:
+// its prompt ends with the tokens `sent`, which count as the beginning of the answer. REQUIRES:
+// fewer than max_tokens.
 using HeadOfAttempt = HeadPtr (*)(const RequestHead& asked, RequestId id,
                                   std::span<const int32_t> sent);
 
@@ -150,10 +156,13 @@ class RouterCore {
   void Place(Request& request, Epoch epoch, InstanceId decode);
   void TakeRefusal(Request& request, const absl::Status& status);
   void Lose(Request& request, FinishReason reason, absl::Status status);
+  void LeaveUnreached(Request& request, const absl::Status& status);
   void LoseAttempt(Request& request, FinishReason reason, absl::Status status);
   void Resume(Request& request, FinishReason reason, absl::Status status);
   bool MayMove(const Request& request) const;
-  void EndAttempt(Request& request, FinishReason reason, absl::Status status);
+  void EndAttempt(Request& request, FinishReason reason, absl::Status status, bool free);
+  void BeginRetries();
+  TimeUs NextRetry() const;
   void BeginAttempt(Request& request);
   void TakeAgain(Request& request, const TokenReceived& event);
   void FailIndex(Request& request, const std::string& what);
@@ -168,6 +177,9 @@ class RouterCore {
   ClientRequests requests_;
   TimerQueue<RequestId> deadlines_;  // by first attempt
   TimerQueue<RequestId> attempts_;   // likewise: of those that are resuming, the next one's time
+  TimerQueue<RequestId> retries_;    // the same of those that take from budget_
+  RetryBudget budget_;
+  bool budget_is_short_ = false;  // one of retries_ is due and waits for it
   RequestCells cells_;
 };
 

@@ -84,6 +84,7 @@ struct TokenStreamLost {  // by itself; after FinishedReceived it is ignored
   RequestId id;
   Epoch epoch;
   absl::Status status;
+  bool unreached = false;  // its instance was not asked for it: the router does not reach that
 };
 // Its decode instance drains, and asks that the request go on elsewhere. Its stream goes on.
 struct StreamLeaving {

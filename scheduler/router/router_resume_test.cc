@@ -1,6 +1,8 @@
 // Further attempts at requests whose instances were lost (router_core.h, attempt_losses.h).
 #include <gtest/gtest.h>
 
+#include <deque>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -8,11 +10,13 @@
 #include <vector>
 
 #include "absl/strings/str_join.h"
+#include "scheduler/router/retry_budget.h"
 #include "scheduler/router/testing/router_core_fixture.h"
 
 namespace skein::scheduler {
 namespace {
 
+using testing::kGeneration;
 using testing::RouterCoreTest;
 using testing::Spec;
 
@@ -253,6 +257,15 @@ TEST_F(RouterResumeTest, AClientMayLeaveAndADeadlineMayPassWhileNoAttemptRuns) {
   EXPECT_TRUE(absl::IsDeadlineExceeded(Of<End>(effects).at(0).status));
 }
 
+TEST_F(RouterResumeTest, AnAttemptHasWhatIsLeftOfTheDeadline) {
+  Do(Arrived{Spec(1, 3 * kSecondUs)});
+  Do(PlanUpdateReceived{first_, Planned{{5}, {1}}});
+  now_ += kSecondUs;
+  const auto submit = Submitted(Do(PlanUpdateReceived{first_, PlanEnded{}}));
+  ASSERT_TRUE(submit.has_value());
+  EXPECT_EQ(submit->spec->deadline_us, 2 * kSecondUs);
+}
+
 TEST_F(RouterResumeTest, AStopStringEndsARequestThatIsBetweenTwoAttempts) {
   Place(1);
   TokenOf(first_, 0);
@@ -304,6 +317,35 @@ TEST_F(RouterResumeTest, ANextAttemptBeginsSoonIfNoPlanComes) {
   EXPECT_FALSE(Submitted(Lose(first_)).has_value()) << "its orchestrator may plan it anew";
   EXPECT_EQ(AwaitSubmit()->spec->id, first_.Attempt(1));
   EXPECT_LE(now_, kSecondUs / 2);
+}
+
+// Its orchestrator reaches the instance, so it would wait for a new plan in vain. Nothing ran
+// there: however often, it is no sign that the request ends processes.
+TEST_F(RouterResumeTest, WhatTheRouterDoesNotReachIsTriedElsewhereAtOnce) {
+  const auto unreached = [this](RequestId id) {
+    return Do(TokenStreamLost{id, {5}, absl::UnavailableError("not reached"), /*unreached=*/true});
+  };
+  Place(1);
+  const auto effects = unreached(first_);
+  EXPECT_EQ(Submitted(effects)->spec->id, first_.Attempt(1));
+  EXPECT_EQ(Of<SendRouterEnd>(effects).at(0).end.how, RouterEnd::How::kResumed);
+  for (uint64_t attempt = 1; attempt < 2 * AttemptLosses::kShortMax; ++attempt) {
+    PlaceAttempt(first_.Attempt(attempt));
+    EXPECT_TRUE(Of<End>(unreached(first_.Attempt(attempt))).empty()) << attempt;
+    ASSERT_TRUE(AwaitSubmit().has_value());
+  }
+  EXPECT_EQ(core_.Snapshot().unreached, static_cast<uint64_t>(2 * AttemptLosses::kShortMax));
+}
+
+TEST_F(RouterResumeTest, APlanForAnInstanceThatIsNotReachedIsNotWaitedFor) {
+  Do(Arrived{Spec(1)});
+  const auto opened = Of<OpenTokens>(Do(PlanUpdateReceived{
+      first_, Planned{.epoch = {5}, .prefill = {1}, .decode = {2}, .decode_endpoint = "d:1"}}));
+  ASSERT_EQ(opened.size(), 1u);
+  ASSERT_TRUE(opened[0].ahead);
+  const auto effects =
+      Do(TokenStreamLost{first_, {5}, absl::UnavailableError("not reached"), /*unreached=*/true});
+  EXPECT_EQ(Submitted(effects)->spec->id, first_.Attempt(1));
 }
 
 TEST_F(RouterResumeTest, AStreamWhoseInstanceDrainsMovesAtOnceAndItsClientSeesOneAnswer) {
@@ -388,6 +430,57 @@ TEST_F(RouterResumeTest, AnEngineThatFailedIsKnownAtOnce) {
   const auto effects = Do(FinishedReceived{
       first_, {5}, FinishReason::kError, failed, 1, -1, "", {}, /*engine_failed=*/true});
   EXPECT_EQ(Submitted(effects)->failed_engines, FailedEngines{{61}});
+}
+
+// The orchestrator takes each request, and ends each plan at once.
+TEST_F(RouterResumeTest, ACellThatLosesEachAttemptIsAskedByTheBudgetOnly) {
+  constexpr int kRequests = 40;
+  RouterCore core({.max_streams = kRequests,
+                   .max_queued = 1,
+                   .head_of_attempt = HeadOf,
+                   .resume_wait_us = 600 * kSecondUs});
+  TimeUs now = 0;
+  std::map<RequestId, int> attempts;  // by first attempt
+  const auto handle = [&](const RouterEvent& event) {
+    std::vector<RouterEvent> answers;
+    for (const RouterEffect& effect : core.Handle(event, now)) {
+      EXPECT_FALSE(std::holds_alternative<End>(effect));
+      if (std::holds_alternative<SendRouterReport>(effect))
+        answers.emplace_back(RouterReportTaken{});
+      const auto* submit = std::get_if<SendSubmit>(&effect);
+      if (submit == nullptr) continue;
+      ++attempts[submit->spec->id.First()];
+      answers.emplace_back(PlanUpdateReceived{submit->spec->id, Accepted{}});
+      answers.emplace_back(PlanUpdateReceived{submit->spec->id, PlanEnded{}});
+    }
+    EXPECT_TRUE(core.CheckInvariants().ok()) << core.CheckInvariants();
+    return answers;
+  };
+  std::deque<RouterEvent> events = {Join{{.router = 7, .endpoint = "r:1"}},
+                                    Welcomed{{.generation = kGeneration, .lease_us = kSecondUs}}};
+  for (uint64_t serial = 1; serial <= kRequests; ++serial)
+    events.emplace_back(Arrived{Spec(serial)});
+  constexpr TimeUs kEnd = 60 * kSecondUs;
+  while (now < kEnd) {
+    while (!events.empty()) {
+      for (RouterEvent& answer : handle(events.front())) events.push_back(std::move(answer));
+      events.pop_front();
+    }
+    const TimeUs next = core.NextDeadline();
+    ASSERT_GT(next, now) << "nothing is due that was not done";
+    now = next;
+    events.emplace_back(RouterTick{});
+  }
+  int all = 0;
+  for (const auto& [id, count] : attempts) {
+    EXPECT_GT(count, 12) << "each has its turn";
+    all += count;
+  }
+  // The first one and a free one of each, those that the budget begins with, its share of the
+  // requests and its floor. Without it there would be one a second for each.
+  EXPECT_LE(all,
+            2 * kRequests + kRequests + kRequests / 5 + RetryBudget::kFloorPerS * kEnd / kSecondUs);
+  EXPECT_GT(core.Snapshot().retries_delayed, 0u);
 }
 
 TEST_F(RouterResumeTest, TheNextAttemptKnowsWhichEnginesFailed) {

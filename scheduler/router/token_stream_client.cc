@@ -10,7 +10,13 @@ namespace skein::scheduler {
 void TokenStreamClient::Attach(RequestId id, Epoch epoch, const Source& source,
                                std::string traceparent, bool paused, TimeUs now) {
   if (const auto it = attached_.find(id); it != attached_.end()) Detach(id, it->second.epoch);
+  std::erase_if(unreached_, [id](const Lost& lost) { return lost.id == id; });
   Link& link = LinkTo(source.endpoint, now);
+  if (!Reaches(link, source.place, now)) {
+    unreached_.push_back({id, epoch, /*unreached=*/true});
+    unreached_us_ = std::min(unreached_us_, now);
+    return;
+  }
   link.requests.insert(id);
   Attached& attached = attached_[id];
   attached = {.epoch = epoch,
@@ -28,6 +34,19 @@ void TokenStreamClient::Attach(RequestId id, Epoch epoch, const Source& source,
   if (link.stream != TokenStreamId{}) return MarkReady(link);
   waiting_.Set(source.endpoint, link.open_us);
   OpenDue(now);
+}
+
+// Whether a request may be attached there now.
+bool TokenStreamClient::Reaches(Link& link, const DecodePlace& place, TimeUs now) {
+  if (reattach_wait_us_ == 0) return true;
+  const bool another = std::exchange(link.tried, place.instance) != place.instance;
+  if (another && link.stream == TokenStreamId{} && link.requests.empty()) {
+    link.breaker.Succeeded();
+    link.open_us = now;
+  }
+  // The request with which a stream was tried has gone without an answer: this one takes its place.
+  if (link.stream != TokenStreamId{} && link.requests.empty()) return true;
+  return link.breaker.Allows(now);
 }
 
 // What was in transit on a stream before is not, any more.
@@ -68,14 +87,15 @@ TokenStreamClient::Link& TokenStreamClient::LinkTo(const std::string& endpoint, 
 std::vector<TokenStreamClient::Lost> TokenStreamClient::Tick(TimeUs now) {
   heard_.Tick(now);
   OpenDue(now);
-  std::vector<Lost> lost;
+  unreached_us_ = kNever;
+  std::vector<Lost> lost = std::exchange(unreached_, {});
   while (const auto endpoint = answers_due_.TakeDue(now)) {
     for (const RequestId id : links_.at(*endpoint).requests) {
       const Attached& attached = attached_.at(id);
       if (attached.again) lost.push_back({id, attached.epoch});
     }
   }
-  // The worker may get the attach late.
+  // The worker may get the attach late. Of those that were not reached nothing is known here.
   for (const Lost& one : lost) Detach(one.id, one.epoch);
   return lost;
 }
@@ -93,7 +113,7 @@ void TokenStreamClient::OpenStream(Link& link) {
 }
 
 TimeUs TokenStreamClient::NextDeadline() const {
-  return std::min({waiting_.Next(), answers_due_.Next(), heard_.NextDeadline()});
+  return std::min({waiting_.Next(), answers_due_.Next(), heard_.NextDeadline(), unreached_us_});
 }
 
 void TokenStreamClient::MarkReady(const Link& link) {
@@ -101,6 +121,8 @@ void TokenStreamClient::MarkReady(const Link& link) {
 }
 
 void TokenStreamClient::Detach(RequestId id, Epoch epoch) {
+  std::erase_if(unreached_,
+                [id, epoch](const Lost& lost) { return lost.id == id && lost.epoch == epoch; });
   const auto it = attached_.find(id);
   if (it == attached_.end() || it->second.epoch != epoch) return;
   Link& link = *it->second.link;
@@ -144,6 +166,7 @@ void TokenStreamClient::Received(TokenStreamId stream, TimeUs now) {
   const auto from = streams_.find(stream);
   if (from == streams_.end()) return;
   from->second->received = true;
+  from->second->breaker.Succeeded();
   answers_due_.Remove(from->second->endpoint);
   heard_.Received(from->second->endpoint, now);
 }
@@ -192,8 +215,8 @@ std::vector<TokenStreamClient::Lost> TokenStreamClient::Ended(TokenStreamId stre
   answers_due_.Remove(link.endpoint);
   heard_.Broken(link.endpoint);
   link.stream = {};
-  if (link.received) link.backoff.Succeeded();
-  link.open_us = link.received ? now : now + link.backoff.Failed();
+  if (!link.received) link.breaker.Failed(now);
+  link.open_us = link.received ? now : link.breaker.next_us();
   std::vector<DetachTokens> detach = std::move(link.unsent.detach);
   link.unsent = {};
   const bool again = reattach_wait_us_ > 0 && link.received;

@@ -10,6 +10,11 @@
 // to that endpoint is opened by the next Attach: at once if anything had come on the last one, else
 // after a pause that doubles from kBackoffMinUs to kBackoffMaxUs.
 //
+// Breaker (reattach_wait_us > 0). After kFailuresMax streams in a row on which nothing came, a
+// decode-worker is not waited for: while its breaker is open, and while the one try is under way
+// that it allows after each pause, a request that is attached there is lost with the next Tick, as
+// one whose instance was not reached. Another process at the same endpoint begins anew.
+//
 // Attaching again (reattach_wait_us > 0). A stream that broke says nothing about its worker. If
 // anything had come on it, the next one is opened at once, and asks for the rest of each request:
 // the worker holds them for a while (scheduler/worker/token_streams.h). The last token that was
@@ -38,8 +43,8 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "scheduler/base/backoff.h"
 #include "scheduler/base/ids.h"
+#include "scheduler/base/peer_breaker.h"
 #include "scheduler/base/time.h"
 #include "scheduler/base/timer_queue.h"
 #include "scheduler/base/token_stream.h"
@@ -55,6 +60,7 @@ class TokenStreamClient {
   // A worker that lives answers within a round trip. Another instance may go on after this.
   static constexpr TimeUs kReattachWaitUs = 500 * kMillisecondUs;
   static constexpr int kBreaksMax = 3;
+  static constexpr int kFailuresMax = 2;
   // Ends that a busy stream acknowledges with its next message, or when there are so many.
   static constexpr size_t kEndsMax = 32;
 
@@ -65,6 +71,7 @@ class TokenStreamClient {
   struct Lost {
     RequestId id;
     Epoch epoch;
+    bool unreached = false;  // it was not even asked for: see Breaker
   };
 
   // Where a request's tokens come from.
@@ -100,7 +107,7 @@ class TokenStreamClient {
   std::vector<Lost> Ended(TokenStreamId stream, TimeUs now);
 
   // Opens what is due. REQUIRES that all earlier messages were handled. Returns the requests that
-  // are lost because their worker did not answer when they were attached again.
+  // are lost because their worker did not answer when they were attached again, or is not tried.
   std::vector<Lost> Tick(TimeUs now);
   TimeUs NextDeadline() const;  // of a Tick; kNever: none
 
@@ -117,10 +124,12 @@ class TokenStreamClient {
   // An endpoint: with a stream, or between two.
   struct Link {
     std::string endpoint;
-    TokenStreamId stream;                           // 0: none is open
-    bool received = false;                          // anything, on this stream
-    Backoff backoff{kBackoffMinUs, kBackoffMaxUs};  // after streams on which nothing came
-    TimeUs open_us = 0;                             // not before; without a stream
+    TokenStreamId stream;   // 0: none is open
+    bool received = false;  // anything, on this stream
+    // Its failures are streams on which nothing came.
+    PeerBreaker breaker{kFailuresMax, kBackoffMinUs, kBackoffMaxUs};
+    Incarnation tried;   // the process that was attached to last
+    TimeUs open_us = 0;  // not before; without a stream
     std::set<RequestId> requests;
     TokenStreamRequest unsent;
   };
@@ -138,6 +147,7 @@ class TokenStreamClient {
   };
 
   Link& LinkTo(const std::string& endpoint, TimeUs now);
+  bool Reaches(Link& link, const DecodePlace& place, TimeUs now);
   void OpenDue(TimeUs now);
   void OpenStream(Link& link);
   AttachTokens AttachOf(RequestId id, Attached& attached) const;
@@ -155,6 +165,8 @@ class TokenStreamClient {
   TimerQueue<std::string> waiting_;      // endpoints with requests and no stream
   TimerQueue<std::string> answers_due_;  // endpoints that were asked again, and have not answered
   std::map<RequestId, Attached> attached_;
+  std::vector<Lost> unreached_;  // since the last Tick, which is due then
+  TimeUs unreached_us_ = kNever;
   std::vector<Open> opens_;
   std::set<TokenStreamId> ready_;
   HeardInstances heard_;

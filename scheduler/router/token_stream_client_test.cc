@@ -436,5 +436,102 @@ TEST_F(ReattachTest, ARouterThatEndsDetachesFromAll) {
   EXPECT_EQ(Sent(stream).detach.size(), 2u);
 }
 
+// ---- the breaker of a decode-worker ----
+
+class BreakerTest : public ReattachTest {
+ protected:
+  static constexpr int kFailures = TokenStreamClient::kFailuresMax;
+
+  // Streams on which nothing comes, until the breaker is open.
+  void OpenBreaker() {
+    for (int i = 0; i < kFailures; ++i) {
+      Attach(kFirst);
+      now_ += client_.NextDeadline() == kNever ? 0 : client_.NextDeadline() - now_;
+      client_.Tick(now_);
+      const auto opened = client_.TakeOpens();
+      ASSERT_EQ(opened.size(), 1u) << "after " << i << " failures";
+      EXPECT_EQ(End(opened[0].stream).size(), 1u);
+    }
+  }
+  // The requests that are not asked for.
+  std::vector<RequestId> Unreached() {
+    std::vector<RequestId> ids;
+    for (const TokenStreamClient::Lost& lost : client_.Tick(now_)) {
+      EXPECT_TRUE(lost.unreached);
+      ids.push_back(lost.id);
+    }
+    Check();
+    return ids;
+  }
+};
+
+TEST_F(BreakerTest, AWorkerThatIsNotReachedIsNotWaitedFor) {
+  OpenBreaker();
+  Attach(kFirst);
+  EXPECT_EQ(client_.attached(), 0u);
+  EXPECT_EQ(client_.NextDeadline(), now_);
+  EXPECT_EQ(Unreached(), std::vector<RequestId>{kFirst});
+  EXPECT_EQ(client_.NextDeadline(), kNever);
+  EXPECT_TRUE(client_.TakeOpens().empty());
+  client_.Attach(kSecond, kEpoch, {"b", {0, {4}}, false}, "", false, now_);
+  EXPECT_EQ(client_.TakeOpens().size(), 1u) << "another worker";
+}
+
+TEST_F(BreakerTest, OneRequestTriesItAfterThePauseAndItsAnswerLetsAllThrough) {
+  OpenBreaker();
+  now_ += TokenStreamClient::kBackoffMaxUs;
+  Attach(kFirst);
+  const TokenStreamId stream = Opened();
+  Attach(kSecond);
+  EXPECT_EQ(Unreached(), std::vector<RequestId>{kSecond}) << "the try is under way";
+  Receive(stream, kFirst, 1);
+  Attach(kSecond);
+  EXPECT_TRUE(Unreached().empty());
+  EXPECT_EQ(client_.attached(), 2u);
+}
+
+TEST_F(BreakerTest, ATryThatFailsOpensItAgain) {
+  OpenBreaker();
+  now_ += TokenStreamClient::kBackoffMaxUs;
+  Attach(kFirst);
+  EXPECT_EQ(End(Opened()).size(), 1u);
+  Attach(kSecond);
+  EXPECT_EQ(Unreached(), std::vector<RequestId>{kSecond});
+}
+
+TEST_F(BreakerTest, ARequestThatLeavesDuringItsTryIsFollowedByAnother) {
+  OpenBreaker();
+  now_ += TokenStreamClient::kBackoffMaxUs;
+  Attach(kFirst);
+  Opened();
+  client_.Detach(kFirst, kEpoch);
+  Attach(kSecond);
+  EXPECT_TRUE(Unreached().empty());
+  EXPECT_EQ(client_.attached(), 1u);
+}
+
+TEST_F(BreakerTest, AnotherProcessAtTheEndpointBeginsAnew) {
+  OpenBreaker();
+  client_.Attach(kFirst, kEpoch, {"a", {0, {99}}, false}, "", false, now_);
+  Check();
+  EXPECT_EQ(client_.TakeOpens().size(), 1u);
+  EXPECT_TRUE(Unreached().empty());
+}
+
+TEST_F(BreakerTest, NothingIsToldOfARequestThatIsDetached) {
+  OpenBreaker();
+  Attach(kFirst);
+  client_.Detach(kFirst, kEpoch);
+  EXPECT_TRUE(Unreached().empty());
+}
+
+TEST_F(BreakerTest, ARequestThatIsAttachedAnewIsNotLostForItsFormerPlace) {
+  OpenBreaker();
+  Attach(kFirst);
+  client_.Attach(kFirst, kEpoch, {"b", {0, {4}}, false}, "", false, now_);
+  EXPECT_TRUE(Unreached().empty());
+  EXPECT_EQ(client_.attached(), 1u);
+}
+
 }  // namespace
 }  // namespace skein::scheduler

@@ -65,7 +65,7 @@ class TokenStreams {
   // This process. Until then any that a router means is taken for this one.
   void SetProcess(Incarnation self) { self_ = self; }
   // The orchestrator has named the instance's lease.
-  void SetLease(TimeUs lease_us) { beat_us_ = std::max<TimeUs>(lease_us / 6, 1); }
+  void SetLease(TimeUs lease_us) { beat_us_ = std::max<TimeUs>(lease_us / 12, 1); }
 
   // What a router asks for on `stream`, which is new if it is not known. Appends the core's events.
   // RESOURCE_EXHAUSTED: the stream would have too many requests; nothing was done, end it.
@@ -152,7 +152,7 @@ class TokenStreams {
 
   const TimeUs hold_us_;
   Incarnation self_;
-  TimeUs beat_us_ = 500 * kMillisecondUs;
+  TimeUs beat_us_ = 250 * kMillisecondUs;
   TimeUs next_beat_us_ = 0;
   std::map<TokenStreamId, Stream> streams_;
   std::map<CallId, Sequence> sequences_;

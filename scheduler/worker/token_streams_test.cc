@@ -267,7 +267,7 @@ TEST_F(TokenStreamsTest, CreditOfAnySizeDoesNotOverflow) {
 TEST_F(TokenStreamsTest, AStreamWithRequestsOnWhichNothingIsSentGetsEmptyMessages) {
   TimeUs now = 7 * kSecondUs;
   constexpr TimeUs kBeatUs = 2 * kSecondUs;
-  streams_.SetLease(6 * kBeatUs);
+  streams_.SetLease(12 * kBeatUs);
   EXPECT_EQ(streams_.NextDeadline(), kNever);
   const CallId call = Attach(kStream, kFirst, 10);
   Attach(kOther, kSecond, 10);

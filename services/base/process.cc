@@ -1,5 +1,6 @@
 #include "services/base/process.h"
 
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -20,6 +21,15 @@ namespace {
 std::string& LogFormatFlag() {
   static std::string format = "json";
   return format;
+}
+
+// A connection is a descriptor; the usual soft limit of 1024 would be the first to be reached. And
+// a gRPC server that once found no descriptor for a connection takes none any more (gRPC 1.51).
+void RaiseDescriptorLimit() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &limit);
 }
 
 }  // namespace
@@ -47,6 +57,7 @@ int StartProcess(const std::string& role, const std::string& log_level, int argc
                                    : Level::kInfo,
           LogFormatFlag() == "text" ? LogFormat::kText : LogFormat::kJson);
   FlushLogOnFatalSignals();
+  RaiseDescriptorLimit();
   LogInfo("start", {{"version", kVersion},
                     {"pid", static_cast<int64_t>(getpid())},
                     {"flags", Raw{flags->EffectiveJson()}}});

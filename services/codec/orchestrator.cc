@@ -127,6 +127,7 @@ absl::StatusOr<std::vector<scheduler::EndedRequest>> EndedFrom(const Repeated& e
                                .staging_buffer = one.handoff().staging_buffer(),
                                .retries = one.handoff().retries(),
                                .commit_unanswered = one.handoff().commit_unanswered()},
+                   .ring_broken = one.ring_broken(),
                    .unclaimed = one.unclaimed()});
     if (one.has_ring()) {
       out.back().ring = {.through_host = one.ring().through_host(), .why = one.ring().why()};
@@ -144,6 +145,7 @@ void AddEnded(const std::vector<scheduler::EndedRequest>& ended, Repeated* out) 
     added->set_reason(ToProto(one.reason));
     if (!one.status.ok()) ToProto(one.status, added->mutable_failure());
     added->set_engine_failed(one.engine_failed);
+    added->set_ring_broken(one.ring_broken);
     added->set_unclaimed(one.unclaimed);
     if (one.handoff != scheduler::HandoffPath{}) *added->mutable_handoff() = ToProto(one.handoff);
     if (one.ring.has_value()) *added->mutable_ring() = ToProto(*one.ring);

@@ -130,6 +130,7 @@ scheduler::HeadPtr EncodeAttempt(const scheduler::RequestHead& asked, scheduler:
   v1::RequestSpec changed;
   *changed.mutable_id() = ToProto(id);
   changed.set_sent(PackTokens(sent));
+  if (asked.deadline_us > 0) changed.set_deadline_us(static_cast<uint64_t>(asked.deadline_us));
   head->id = id;
   head->encoded = std::make_shared<const std::string>(*asked.encoded + changed.SerializeAsString());
   head->prompt_tokens += tokens;

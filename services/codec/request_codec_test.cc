@@ -90,6 +90,11 @@ TEST(RequestCodec, AFurtherAttemptGoesOnBehindWhatWasSent) {
   EXPECT_EQ(again->sent_tokens, 3);
   EXPECT_EQ(again->min_tokens, 2);
 
+  scheduler::RequestHead later = *asked;
+  later.deadline_us = 7'000;
+  EXPECT_EQ((*SpecFrom(*EncodeAttempt(later, id, sent)->encoded))->deadline_us, 7'000);
+  EXPECT_EQ(EncodeAttempt(later, id, sent)->deadline_us, 7'000);
+
   const scheduler::HeadPtr from_the_start = EncodeAttempt(*asked, id, {});
   EXPECT_EQ(from_the_start->max_tokens, 9);
   EXPECT_EQ(from_the_start->want_prompt_logprobs, asked->want_prompt_logprobs);

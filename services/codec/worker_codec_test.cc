@@ -128,7 +128,8 @@ TEST(WorkerCodec, AReportTellsTheChunks) {
                    .status = absl::UnavailableError("the engine failed"),
                    .engine_failed = true,
                    .handoff = {"host-staged", "tcp (not cuda-ipc: no)", true, 3, true},
-                   .ring = scheduler::RingPath{true, "ipc: no"}},
+                   .ring = scheduler::RingPath{true, "ipc: no"},
+                   .ring_broken = true},
                   {.id = {7, 12}, .epoch = {6}, .unclaimed = true}};
   const auto decoded = FromProto(ToProto(report));
   ASSERT_TRUE(decoded.ok()) << decoded.status();
@@ -158,6 +159,8 @@ TEST(WorkerCodec, AReportTellsTheChunks) {
   EXPECT_EQ(decoded->ended[1].handoff, scheduler::HandoffPath{});
   EXPECT_EQ(decoded->ended[0].ring, report.ended[0].ring);
   EXPECT_EQ(decoded->ended[1].ring, std::nullopt);
+  EXPECT_TRUE(decoded->ended[0].ring_broken);
+  EXPECT_FALSE(decoded->ended[1].ring_broken);
   EXPECT_FALSE(decoded->ended[1].engine_failed);
   EXPECT_FALSE(decoded->ended[0].unclaimed);
   EXPECT_TRUE(decoded->ended[1].unclaimed);

@@ -1,8 +1,12 @@
 #include "services/http/server.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <boost/asio/post.hpp>
 #include <boost/asio/strand.hpp>
+#include <cerrno>
 #include <ctime>
 #include <utility>
 
@@ -17,12 +21,27 @@ namespace asio = boost::asio;
 using boost::system::error_code;
 using tcp = asio::ip::tcp;
 
+namespace {
+
+bool NoDescriptor(error_code ec) {
+  return ec == asio::error::no_descriptors || ec.value() == ENFILE;
+}
+
+int SpareDescriptor() { return ::open("/dev/null", O_RDONLY | O_CLOEXEC); }
+
+}  // namespace
+
 ServerCore::ServerCore(const ServerOptions& options, RequestFn fn)
     : options_(options),
       fn_(std::move(fn)),
       work_(asio::make_work_guard(io_)),
       acceptor_(asio::make_strand(io_)),
-      retry_(acceptor_.get_executor()) {}
+      retry_(acceptor_.get_executor()),
+      spare_(SpareDescriptor()) {}
+
+ServerCore::~ServerCore() {
+  if (spare_ >= 0) ::close(spare_);
+}
 
 absl::Status ServerCore::Listen() {
   error_code ec;
@@ -62,8 +81,9 @@ void ServerCore::OnAccept(error_code ec, tcp::socket socket) {
     Admit(std::move(socket));
     return Accept();
   }
-  // Recover after running out of descriptors or memory: connections continue; new clients wait in
-  // the backlog.
+  // Recover after running out of descriptors or memory: connections continue. New clients are
+  // refused, so that they go elsewhere, and do not wait in the backlog.
+  if (NoDescriptor(ec)) AdmitOrRefuseWaiting();
   retry_.expires_after(std::chrono::milliseconds(50));
   retry_.async_wait([self = shared_from_this()](error_code) { self->Accept(); });
 }
@@ -87,28 +107,56 @@ void ServerCore::Admit(tcp::socket socket) {
       connection->Start();
     });
   }
-  error_code ignored;
-  const auto peer = socket.remote_endpoint(ignored);
-  Refuse(std::move(socket), peer.address().to_string(), stopping);
+  Refuse(std::move(socket), stopping ? Refusal::kStopping : Refusal::kTooMany);
+}
+
+void ServerCore::AdmitOrRefuseWaiting() {
+  error_code ec;
+  acceptor_.non_blocking(true, ec);
+  while (!ec) {
+    tcp::socket socket(io_);
+    acceptor_.accept(socket, ec);
+    if (!ec) {
+      Admit(std::move(socket));
+      continue;
+    }
+    if (!NoDescriptor(ec)) return;
+    if (spare_ >= 0) ::close(std::exchange(spare_, -1));
+    acceptor_.accept(socket, ec);
+    if (!ec) Refuse(std::move(socket), Refusal::kNoDescriptor);
+    spare_ = SpareDescriptor();  // fails if another thread was faster; then the next time
+  }
+}
+
+Response ServerCore::RefusalResponse(Refusal why) const {
+  switch (why) {
+    case Refusal::kStopping:
+      return ErrorResponse(503, "This server is shutting down.", {}, "draining");
+    case Refusal::kTooMany:
+      return ErrorResponse(429,
+                           "Too many connections: the limit is " +
+                               std::to_string(options_.connections_max) + ". Retry later.",
+                           {}, "too_many_connections");
+    case Refusal::kNoDescriptor:
+      break;
+  }
+  return ErrorResponse(503,
+                       "This server has no file descriptor left for a connection. Retry later.", {},
+                       "unavailable");
 }
 
 // Nothing was read, so the answer belongs to no request.
-void ServerCore::Refuse(tcp::socket socket, const std::string& remote, bool stopping) {
+void ServerCore::Refuse(tcp::socket socket, Refusal why) {
   refused_.fetch_add(1, std::memory_order_relaxed);
-  Response response =
-      stopping ? ErrorResponse(503, "This server is shutting down.", {}, "draining")
-               : ErrorResponse(429,
-                               "Too many connections: the limit is " +
-                                   std::to_string(options_.connections_max) + ". Retry later.",
-                               {}, "too_many_connections");
+  Response response = RefusalResponse(why);
   response.headers.push_back({"Retry-After", "1"});
   Request request;
-  request.remote = remote;
+  error_code ignored;
+  request.remote = socket.remote_endpoint(ignored).address().to_string();
   request.id = RequestIdOf({});
   Complete(request, &response);
   const std::string text =
       SerializeHead(response, Framing::kLength, false, std::time(nullptr)) + response.body;
-  error_code ignored;
   socket.non_blocking(true, ignored);
   socket.write_some(asio::buffer(text), ignored);
   socket.shutdown(tcp::socket::shutdown_send, ignored);
@@ -148,6 +196,11 @@ void ServerCore::BeginDrain() {
     if (std::exchange(draining_, true)) return;
   }
   ForEachConnection(&Connection::BeginDrain);
+}
+
+void ServerCore::EndDrain() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  draining_ = false;
 }
 
 bool ServerCore::WaitUntilEmpty(std::chrono::milliseconds grace) {
@@ -198,6 +251,8 @@ Server::~Server() { Stop(std::chrono::milliseconds(0)); }
 uint16_t Server::port() const { return core_->port(); }
 ServerStats Server::stats() const { return core_->stats(); }
 void Server::BeginDrain() { core_->BeginDrain(); }
+
+void Server::EndDrain() { core_->EndDrain(); }
 void Server::Stop(std::chrono::milliseconds grace) { core_->Stop(grace); }
 
 }  // namespace skein::services::http

@@ -72,6 +72,10 @@ class Server {
   // still answered. Does not block; idempotent.
   void BeginDrain();
 
+  // Connections that are opened from now on stay open again; those that the drain has met still end
+  // after their answers. Does not block; idempotent.
+  void EndDrain();
+
   // Stops listening, closes idle connections, waits up to `grace` for running answers, then closes
   // the rest. Blocks; idempotent; not from a server thread.
   void Stop(std::chrono::milliseconds grace);

@@ -23,10 +23,12 @@ class Connection;
 class ServerCore : public std::enable_shared_from_this<ServerCore> {
  public:
   ServerCore(const ServerOptions& options, RequestFn fn);
+  ~ServerCore();
 
   absl::Status Listen();
   void Run();  // starts the threads
   void BeginDrain();
+  void EndDrain();
   void Stop(std::chrono::milliseconds grace);
 
   const ServerOptions& options() const { return options_; }
@@ -43,7 +45,12 @@ class ServerCore : public std::enable_shared_from_this<ServerCore> {
   void Accept();
   void OnAccept(boost::system::error_code ec, boost::asio::ip::tcp::socket socket);
   void Admit(boost::asio::ip::tcp::socket socket);
-  void Refuse(boost::asio::ip::tcp::socket socket, const std::string& remote, bool stopping);
+  // Why a connection is refused: the server stops, has as many as it may, or no descriptor is left.
+  enum class Refusal { kStopping, kTooMany, kNoDescriptor };
+  Response RefusalResponse(Refusal why) const;
+  void Refuse(boost::asio::ip::tcp::socket socket, Refusal why);
+  // Those that are in the backlog. On the acceptor's strand.
+  void AdmitOrRefuseWaiting();
   void ForEachConnection(void (Connection::*call)());
   bool WaitUntilEmpty(std::chrono::milliseconds grace);
 
@@ -55,6 +62,7 @@ class ServerCore : public std::enable_shared_from_this<ServerCore> {
   boost::asio::steady_timer retry_;
   std::vector<std::thread> threads_;
   uint16_t port_ = 0;
+  int spare_ = -1;  // a descriptor that is given up to refuse a connection when there is none left
   std::atomic<uint64_t> accepted_{0}, refused_{0}, requests_{0};
 
   mutable std::mutex mutex_;

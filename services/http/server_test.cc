@@ -10,6 +10,7 @@
 #include <mutex>
 #include <thread>
 
+#include "engine/host/testing/no_descriptors_left.h"
 #include "services/http/admin.h"
 #include "services/http/testing/raw_client.h"
 
@@ -623,6 +624,44 @@ TEST_F(ServerTest, ConnectionsOverTheLimitGet429) {
   EXPECT_EQ(server_->stats().refused, 1u);
 }
 
+TEST_F(ServerTest, WithoutADescriptorConnectionsGet503AndThoseThatAreOpenGoOn) {
+  StartServer();
+  RawClient first(port());
+  first.Send(MakeRequest("GET", "/livez"));
+  EXPECT_EQ(first.ReadResponse().status, 200);
+  const int late = ::socket(AF_INET, SOCK_STREAM, 0);
+  ASSERT_GE(late, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(port());
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  std::string told;
+  {
+    const engine::NoDescriptorsLeft none;
+    ASSERT_EQ(::connect(late, reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
+    char bytes[4096];
+    for (ssize_t size = 0; (size = ::recv(late, bytes, sizeof bytes, 0)) > 0;) {
+      told.append(bytes, static_cast<size_t>(size));
+    }
+    first.Send(MakeRequest("GET", "/livez"));
+    EXPECT_EQ(first.ReadResponse().status, 200);
+  }
+  ::close(late);
+  EXPECT_EQ(told.find("HTTP/1.1 503 "), 0u) << told;
+  EXPECT_NE(told.find("Retry-After: 1"), std::string::npos) << told;
+  EXPECT_NE(told.find("no file descriptor left"), std::string::npos) << told;
+  EXPECT_GE(server_->stats().refused, 1u);
+  // The server may have looked just before there were descriptors again.
+  const auto until = std::chrono::steady_clock::now() + kLong;
+  int status = 0;
+  while (status != 200 && std::chrono::steady_clock::now() < until) {
+    RawClient next(port());
+    next.Send(MakeRequest("GET", "/livez"));
+    status = next.ReadResponse().status;
+  }
+  EXPECT_EQ(status, 200);
+}
+
 TEST_F(ServerTest, StopLetsAnswersEnd) {
   StartServer();
   RawClient idle(port()), busy(port());
@@ -656,6 +695,20 @@ TEST_F(ServerTest, ADrainClosesWhatIsIdleAndTheOthersAfterTheirAnswers) {
     EXPECT_EQ(response.status, 200);
     EXPECT_EQ(FindHeader(response.headers, "Connection"), "close");
     EXPECT_TRUE(client->AtEnd());
+  }
+}
+
+TEST_F(ServerTest, ConnectionsStayOpenAgainAfterADrain) {
+  StartServer();
+  RawClient before(port());
+  server_->BeginDrain();
+  before.Send(MakeRequest("GET", "/livez"));
+  EXPECT_EQ(FindHeader(before.ReadResponse().headers, "Connection"), "close");
+  server_->EndDrain();
+  RawClient after(port());
+  for (int i = 0; i < 2; ++i) {
+    after.Send(MakeRequest("GET", "/livez"));
+    EXPECT_EQ(FindHeader(after.ReadResponse().headers, "Connection"), "keep-alive");
   }
 }
 

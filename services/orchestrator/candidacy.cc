@@ -109,6 +109,11 @@ bool Candidacy::Leads() const {
   return election != nullptr && election->Leads();
 }
 
+double Candidacy::LeaseLeftS() const {
+  const Election* election = running_.load();
+  return election != nullptr ? election->LeaseLeftS() : 0;
+}
+
 void Candidacy::Raise(uint64_t generation) {
   Election* election = running_.load();
   if (election != nullptr) election->Raise(generation);

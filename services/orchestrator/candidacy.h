@@ -41,6 +41,8 @@ class Candidacy {
 
   // Any thread. Whether this process leads at this moment.
   bool Leads() const;
+  // Likewise: until it stops to lead, unless it renews its lease before; 0: it does not lead.
+  double LeaseLeftS() const;
   // A peer has seen a higher generation, and the leader took this one. Does not wait.
   void Raise(uint64_t generation);
 

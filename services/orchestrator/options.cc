@@ -160,6 +160,12 @@ void RegisterLimits(OrchestratorOptions* options, FlagSet* flags) {
       .Value("FOLDER");
   flags->Double(&options->instance_lease_s, "instance-lease-s",
                 "An instance that is silent for this time counts as dead.", 0.1, 3600);
+  flags->Double(
+      &options->instance_silent_s, "instance-silent-s",
+      "The requests of an instance that is silent for this time go on at others, unless a "
+      "router hears it; from two thirds of it on it gets nothing new. Not before half of "
+      "--instance-lease-s, and from that lease on without effect.",
+      0.1, 3600);
   flags->Double(&options->request_deadline_s, "request-deadline-s",
                 "Deadline of requests that do not set one.", 0.1, 86400);
 }

@@ -16,6 +16,7 @@ struct OrchestratorOptions {
   AdminOptions admin{.port = 7101};
   int64_t max_requests = 4096;
   double instance_lease_s = 3;
+  double instance_silent_s = 1.5;
   double request_deadline_s = 600;
   double slow_factor = 2;
   double slow_suspect_factor = 5;

@@ -1,5 +1,6 @@
 #include "services/orchestrator/orchestrator_process.h"
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <csignal>
@@ -35,6 +36,8 @@ scheduler::OrchestratorConfig ConfigFrom(const OrchestratorOptions& options) {
   config.build = OwnBuild();
   config.max_requests = options.max_requests;
   config.instance_lease_us = static_cast<int64_t>(options.instance_lease_s * 1e6);
+  config.instance_silent_us =
+      std::max(static_cast<int64_t>(options.instance_silent_s * 1e6), config.instance_lease_us / 2);
   config.pace = {.slow_factor = options.slow_factor,
                  .suspect_factor = options.slow_suspect_factor,
                  .step_min_us = static_cast<int64_t>(options.slow_step_min_s * 1e6),
@@ -83,11 +86,25 @@ void RefreshPaces(const std::string& model, const char* role,
   gauge("aside", paces.aside);
 }
 
-void RefreshStanding(const std::string& cell, const OrchestratorShell& shell, Metrics* metrics) {
-  metrics
-      ->Gauge("skein_orchestrator_leader", "1 while this orchestrator leads its cell, else 0.",
-              {{"cell", cell}})
-      .Set(shell.Standing().ok() ? 1 : 0);
+// `generation`: of the core that runs. `candidacy`: null without --store.
+void RefreshStanding(const std::string& cell, const OrchestratorShell& shell, uint64_t generation,
+                     const Candidacy* candidacy, Metrics* metrics) {
+  const bool leads = shell.Standing().ok();
+  const auto gauge = [&](const char* name, const char* help, double value) {
+    metrics->Gauge(name, help, {{"cell", cell}}).Set(value);
+  };
+  gauge("skein_orchestrator_leader", "1 while this orchestrator leads its cell, else 0.",
+        leads ? 1 : 0);
+  gauge("skein_orchestrator_leading_since_seconds",
+        "Unix time since which this orchestrator leads its cell; 0: it stands by.",
+        leads ? static_cast<double>(shell.led_since_s()) : 0);
+  gauge("skein_orchestrator_generation",
+        "Generation with which this orchestrator leads its cell; 0: it stands by.",
+        leads ? static_cast<double>(generation) : 0);
+  gauge("skein_orchestrator_lease_left_seconds",
+        "Time after which this orchestrator stops to lead unless it renews its lease; 0: it has "
+        "none.",
+        candidacy != nullptr ? candidacy->LeaseLeftS() : 0);
   metrics->Total("skein_orchestrator_leaderships_total",
                  "How often this orchestrator began to lead its cell.", {{"cell", cell}},
                  shell.times_led());
@@ -196,11 +213,16 @@ std::vector<std::string> ModelsOf(const scheduler::OrchestratorSnapshot& totals)
 
 // What the admin pages need.
 struct Pages {
-  Pages(OrchestratorShell* orchestrator_shell, Retuner* of_tables, Metrics* of_process)
-      : shell(orchestrator_shell), retuner(of_tables), metrics(*of_process) {}
+  Pages(OrchestratorShell* orchestrator_shell, Retuner* of_tables, const Candidacy* of_election,
+        Metrics* of_process)
+      : shell(orchestrator_shell),
+        retuner(of_tables),
+        candidacy(of_election),
+        metrics(*of_process) {}
 
   OrchestratorShell* const shell;
   Retuner* const retuner;
+  const Candidacy* const candidacy;  // null without --store
   OrchestratorService service{shell};
   Metrics& metrics;
   ProcessMetrics process{"orchestrator", &metrics};
@@ -256,16 +278,18 @@ AdminHooks HooksOf(const OrchestratorOptions& options, Pages* pages) {
           .order = [pages](const DrainOrder& order) { return Order(order, pages); },
           .metrics =
               [&options, pages] {
-                RefreshStanding(options.cell, *pages->shell, &pages->metrics);
-                if (const auto copy = pages->shell->Count()) {
+                const auto copy = pages->shell->Count();
+                RefreshStanding(options.cell, *pages->shell, copy ? copy->snapshot.generation : 0,
+                                pages->candidacy, &pages->metrics);
+                if (copy) {
                   Refresh(copy->snapshot, copy->invariants, &pages->metrics);
                   pages->retuner->Refresh(ModelsOf(copy->snapshot));
                 }
                 pages->process.Refresh();
                 Metrics groups;
-                if (const auto copy = pages->shell->Look()) {
-                  SetFormations(copy->snapshot.groups, &groups);
-                  SetRefusedPeers(copy->snapshot.refused_peers, &groups);
+                if (const auto look = pages->shell->Look()) {
+                  SetFormations(look->snapshot.groups, &groups);
+                  SetRefusedPeers(look->snapshot.refused_peers, &groups);
                 }
                 return pages->metrics.RenderWith(groups);
               },
@@ -357,7 +381,7 @@ absl::Status RunOrchestrator(const OrchestratorOptions& options,
   shell.WatchPrompts([&retuner](const scheduler::PromptTaken& prompt) {
     retuner.Saw(prompt.model, prompt.tokens, MonotonicUs());
   });
-  Pages pages(&shell, &retuner, &metrics);
+  Pages pages(&shell, &retuner, candidacy.get(), &metrics);
   shell.Start();
   retuner.Start();
   auto admin = AdminServer::Start(options.admin, options.host, HooksOf(options, &pages));

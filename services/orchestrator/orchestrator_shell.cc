@@ -1,5 +1,6 @@
 #include "services/orchestrator/orchestrator_shell.h"
 
+#include <ctime>
 #include <utility>
 
 #include "services/codec/codec.h"
@@ -37,7 +38,10 @@ OrchestratorShell::OrchestratorShell(const scheduler::OrchestratorConfig& config
                             {{"router", router}, {"reason", std::string(why.message())}});
                  Handle(scheduler::RouterDisconnected{{call}});
                },
-           .admit = [this] { return Standing(); }}) {}
+           .admit = [this] { return Standing(); }}),
+      dials_([this](const scheduler::WorkerDialled& dialled) {
+        loop_.PostFirst([this, dialled] { Handle(dialled); });
+      }) {}
 
 OrchestratorShell::~OrchestratorShell() { Stop(); }
 
@@ -48,7 +52,10 @@ void OrchestratorShell::StandBy(std::function<bool()> leads) {
 }
 
 void OrchestratorShell::Start() {
-  if (!leads_) times_led_.store(1);
+  if (!leads_) {
+    times_led_.store(1);
+    led_since_s_.store(std::time(nullptr));
+  }
   StartCore("orchestrator", config_, scheduler::OrchestratorTick{});
 }
 
@@ -62,6 +69,7 @@ void OrchestratorShell::Lead(uint64_t generation) {
       Handle(scheduler::ReplacePlanningTables{tables, model});
     }
     times_led_.fetch_add(1);
+    led_since_s_.store(std::time(nullptr));
     std::lock_guard lock(standing_mutex_);
     stands_by_ = false;
   });
@@ -97,6 +105,7 @@ absl::Status OrchestratorShell::Standing() const {
 
 void OrchestratorShell::Stop() {
   loop_.Stop();
+  dials_.Stop();
   const grpc::Status gone = ToGrpc(absl::UnavailableError("the orchestrator is stopping"));
   drains_.AbortAll(gone);
   changes_.AbortAll(gone);

@@ -18,6 +18,7 @@
 #include "proto/orchestrator.grpc.pb.h"
 #include "scheduler/orchestrator/orchestrator_core.h"
 #include "services/orchestrator/peer_streams.h"
+#include "services/orchestrator/worker_dials.h"
 #include "services/rpc/calls.h"
 #include "services/rpc/rpc.h"
 #include "services/shell/core_shell.h"
@@ -68,7 +69,8 @@ class OrchestratorShell
   void Follow(const std::string& leader);
   // OK while it leads, else StandbyError. Any thread.
   absl::Status Standing() const;
-  uint64_t times_led() const { return times_led_.load(); }  // begun so far
+  uint64_t times_led() const { return times_led_.load(); }     // begun so far
+  int64_t led_since_s() const { return led_since_s_.load(); }  // Unix time of the last; 0: none yet
   // Ends every call that waits with UNAVAILABLE and joins the loop.
   void Stop();
 
@@ -159,6 +161,7 @@ class OrchestratorShell
   void On(const scheduler::AnswerReport& effect);
   void On(const scheduler::AnswerUnregister& effect);
   void On(const scheduler::CloseWorker& effect);
+  void On(const scheduler::DialWorker& effect) { dials_.Dial(effect); }
   void On(const scheduler::WelcomeRouter& effect);
   void On(const scheduler::AnswerRouterReport& effect);
   void On(const scheduler::AnswerRouterGoodbye& effect);
@@ -200,6 +203,7 @@ class OrchestratorShell
   bool stands_by_ = false;  // guarded by it
   std::string leader_;      // likewise; while it stands by
   std::atomic<uint64_t> times_led_{0};
+  std::atomic<int64_t> led_since_s_{0};
   const std::function<void(uint64_t)> store_generation_;
   std::function<void(const scheduler::FormationSwitched&)> watch_formations_ =
       [](const scheduler::FormationSwitched&) {};
@@ -216,6 +220,7 @@ class OrchestratorShell
   Calls<v1::ChangeFormationResponse> changes_;  // of formations
   WorkerStreams workers_;
   RouterStreams routers_;
+  WorkerDials dials_;
 };
 
 }  // namespace skein::services

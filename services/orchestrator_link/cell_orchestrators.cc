@@ -26,6 +26,11 @@ absl::StatusOr<std::vector<std::string>> ParseCell(std::string_view cell) {
   return endpoints;
 }
 
+bool OrchestratorIsGone(const absl::Status& status) {
+  if (absl::IsCancelled(status)) return true;
+  return absl::IsUnavailable(status) && !LeaderOf(status).has_value();
+}
+
 CellOrchestrators::CellOrchestrators(std::string_view cell) {
   for (const absl::string_view endpoint :
        absl::StrSplit(absl::string_view(cell.data(), cell.size()), '+')) {
@@ -110,7 +115,7 @@ bool CellOrchestrators::Failed(const std::string& orchestrator, const absl::Stat
   if (const auto leader = LeaderOf(status)) {
     return Failed(orchestrator, Failure::kStandby, *leader, now_us);
   }
-  if (absl::IsUnavailable(status)) return Failed(orchestrator, Failure::kTransport, "", now_us);
+  if (OrchestratorIsGone(status)) return Failed(orchestrator, Failure::kTransport, "", now_us);
   if (absl::IsDeadlineExceeded(status)) return Failed(orchestrator, Failure::kSilent, "", now_us);
   return false;
 }

@@ -31,6 +31,10 @@ namespace skein::services {
 // is empty or there twice.
 absl::StatusOr<std::vector<std::string>> ParseCell(std::string_view cell);
 
+// Whether a call's status says that the connection failed or broke, or that the orchestrator's
+// process ends, which cancels what it has just taken (CANCELLED). Not for a standby's answer.
+bool OrchestratorIsGone(const absl::Status& status);
+
 class CellOrchestrators {
  public:
   // The connection failed: a process that is gone, or restarts.

@@ -50,6 +50,20 @@ TEST(CellOrchestratorsTest, AStandbyNamesTheLeaderWhichIsAskedNext) {
   EXPECT_EQ(cell.Current(), "pod-7:1");
 }
 
+// It cancels what it takes in the moment in which it ends. After that nobody may answer at its
+// address for long.
+TEST(CellOrchestratorsTest, OneThatCancelsIsGone) {
+  CellOrchestrators cell("a:1+b:1");
+  cell.BeginRound();
+  EXPECT_TRUE(cell.Failed("a:1", absl::CancelledError("CANCELLED"), 0));
+  EXPECT_EQ(cell.Current(), "b:1");
+  EXPECT_FALSE(cell.Failed("b:1", StandbyError("a:1"), 1)) << "it is passed over";
+  EXPECT_EQ(cell.Current(), "b:1");
+  EXPECT_TRUE(OrchestratorIsGone(absl::UnavailableError("")));
+  EXPECT_FALSE(OrchestratorIsGone(StandbyError("a:1")));
+  EXPECT_FALSE(OrchestratorIsGone(absl::FailedPreconditionError("")));
+}
+
 // The leader is killed or stopped. The standby names it until its lease has ended.
 TEST(CellOrchestratorsTest, OneThatHasJustFailedIsPassedOverAlthoughItIsNamed) {
   for (const auto& [how, avoided_us] :

@@ -234,6 +234,14 @@ void RouterMetrics::Refresh(const scheduler::RouterSnapshot& snapshot, int64_t n
                   "Of skein_router_resumes_total, times that a choice was moved because its "
                   "decode-worker drains.",
                   {}, snapshot.moves);
+  metrics_->Total("skein_router_unreached_total",
+                  "Of skein_router_resumes_total, times that a choice was tried elsewhere at once "
+                  "because this router does not reach its decode-worker.",
+                  {}, snapshot.unreached);
+  metrics_->Total("skein_router_retries_delayed_total",
+                  "Of skein_router_resumes_total, times that the next attempt waited for the "
+                  "budget of retries.",
+                  {}, snapshot.retries_delayed);
   metrics_->Total(
       "skein_router_reattached_streams_total",
       "Times that a choice went on at its decode instance after its token stream broke.", {},

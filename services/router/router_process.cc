@@ -1,6 +1,5 @@
 #include "services/router/router_process.h"
 
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -92,14 +91,6 @@ RouterApiOptions ApiOptions(const RouterOptions& options, TraceRecorder* trace) 
   out.queue_max = static_cast<size_t>(options.max_streams + options.max_queued);
   out.trace = trace;
   return out;
-}
-
-// A connection is a descriptor; the usual soft limit of 1024 would be the first to be reached.
-void RaiseDescriptorLimit() {
-  rlimit limit{};
-  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
-  limit.rlim_cur = limit.rlim_max;
-  setrlimit(RLIMIT_NOFILE, &limit);
 }
 
 std::vector<std::string> Names(const Models& models) {
@@ -213,7 +204,7 @@ class Router {
     if (order.drain && !order.force) {
       if (absl::Status may = shell_.MayDrain(); !may.ok()) return may;
     }
-    api_.OrderDrain(order.drain);
+    FollowDrainOrder(order.drain);
     shell_.OrderDrain(order.drain);
     shell_.ReportSoon();
     return absl::OkStatus();
@@ -230,6 +221,17 @@ class Router {
   absl::Status Invariants() { return shell_.CheckInvariants(); }
 
  private:
+  // Connections that clients keep open are closed at the order already, so that no request comes
+  // over them to be refused. Any thread.
+  void FollowDrainOrder(bool drain) {
+    api_.OrderDrain(drain);
+    if (drain) {
+      server_->BeginDrain();
+    } else if (!stopping_.load()) {
+      server_->EndDrain();
+    }
+  }
+
   absl::Status ListenForClients() {
     auto edge =
         Edge::Create({options_.allowed_origins, options_.api_key_file}, &routes_, &router_metrics_);
@@ -279,7 +281,7 @@ class Router {
             .draining = [this] { return api_.draining(); },
             .drain =
                 [this](bool drain) {
-                  api_.OrderDrain(drain);
+                  FollowDrainOrder(drain);
                   shell_.ReportSoon();
                 }};
   }
@@ -400,7 +402,6 @@ absl::StatusOr<Models> LoadModels(const RouterOptions& options, Pages* pages) {
 
 absl::Status RunRouter(const RouterOptions& options) {
   BlockReloadSignal();
-  RaiseDescriptorLimit();
   Pages pages;
   auto admin = AdminServer::Start(options.admin, options.host, pages.Hooks());
   if (!admin.ok()) return admin.status();

@@ -129,6 +129,11 @@ std::shared_ptr<grpc::Channel> Channels::Get(const std::string& endpoint) {
   return channel;
 }
 
+void Channels::Forget(const std::string& endpoint) {
+  std::lock_guard lock(mu_);
+  channels_.erase(endpoint);
+}
+
 size_t Channels::size() const {
   std::lock_guard lock(mu_);
   return channels_.size();

@@ -56,6 +56,10 @@ class Channels {
   explicit Channels(std::function<Clock::time_point()> now = Clock::now);
 
   std::shared_ptr<grpc::Channel> Get(const std::string& endpoint);
+  // The next Get makes a new channel, which looks the name up anew. For a process that is gone: one
+  // that is started again may have the same name at another address, as pods have. A channel tries
+  // the old address first, and where nobody answers there, that takes seconds.
+  void Forget(const std::string& endpoint);
   size_t size() const;
 
  private:

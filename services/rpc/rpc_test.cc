@@ -442,6 +442,15 @@ TEST(Channels, OneThatNobodyAsksForIsLetGo) {
   EXPECT_EQ(channels.size(), 1u);
 }
 
+TEST(Channels, OneThatIsForgottenIsMadeAnew) {
+  Channels channels;
+  const auto first = channels.Get("127.0.0.1:1");
+  channels.Forget("127.0.0.1:1");
+  channels.Forget("127.0.0.1:2");  // there is none
+  EXPECT_EQ(channels.size(), 0u);
+  EXPECT_NE(channels.Get("127.0.0.1:1"), first);
+}
+
 TEST_F(RpcTest, AnAddressThatIsTakenIsNamed) {
   const std::string address = "127.0.0.1:" + std::to_string(server_.port);
   const auto second = ServeRpc(address, {&fake_});

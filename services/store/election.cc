@@ -1,5 +1,6 @@
 #include "services/store/election.h"
 
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <deque>
@@ -66,6 +67,12 @@ class Election::Shell {
     const bool leads =
         until_us_ != 0 && generation_ == told_generation_ && BootTimeUs() < until_us_;
     return leads ? std::optional(generation_) : std::nullopt;
+  }
+
+  double LeaseLeftS() {
+    std::lock_guard lock(leads_mu_);
+    if (until_us_ == 0 || generation_ != told_generation_) return 0;
+    return std::max(0.0, static_cast<double>(until_us_ - BootTimeUs()) * 1e-6);
   }
 
   void Post(const ElectionEvent::Any& event) { Post(Input{event}); }
@@ -290,6 +297,7 @@ Election::~Election() = default;
 absl::Status Election::Resign(int64_t timeout_us) { return shell_->Resign(timeout_us); }
 bool Election::Leads() const { return shell_->Leadership().has_value(); }
 std::optional<uint64_t> Election::Leadership() const { return shell_->Leadership(); }
+double Election::LeaseLeftS() const { return shell_->LeaseLeftS(); }
 void Election::Raise(uint64_t generation) { shell_->Post(ElectionEvent::Raise{generation}); }
 
 }  // namespace skein::services

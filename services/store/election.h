@@ -98,6 +98,9 @@ class Election {
   bool Leads() const;
   // The generation of the leadership of now, or nullopt.
   std::optional<uint64_t> Leadership() const;
+  // Until this process stops to lead, unless it renews its lease before, in seconds; 0: it does not
+  // lead. Any thread, cheap.
+  double LeaseLeftS() const;
 
   // A peer has seen a higher generation than this leader's (a store that was lost or replaced): the
   // leader has taken `generation`, and the store is to remember it, so that later leaders are above

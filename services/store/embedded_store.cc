@@ -16,6 +16,7 @@ namespace skein::services {
 namespace {
 
 constexpr int64_t kOpenTimeoutUs = 5'000'000;
+constexpr const char* kCheckpoint = "PRAGMA wal_checkpoint(PASSIVE)";
 
 std::string PathIn(const std::string& folder) { return folder + "/store.sqlite"; }
 
@@ -81,6 +82,25 @@ absl::Status SetUpWhenFree(SqliteFile* file, const HostIdentity& host) {
   }
 }
 
+absl::StatusOr<SqliteFile> OpenFile(const std::string& folder, const HostIdentity& host) {
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (error) {
+    return absl::UnavailableError(
+        absl::StrCat("cannot create the folder ", folder, ": ", error.message()));
+  }
+  if (absl::Status local = CheckLocalFolder(folder); !local.ok()) return local;
+  auto file = SqliteFile::Open(PathIn(folder));
+  if (!file.ok()) return file.status();
+  if (absl::Status status = SetUpWhenFree(&*file, host); !status.ok()) return status;
+  // A checkpoint waits for the disk, and so would the renewal of a lease. Watches make them.
+  if (absl::Status s = file->Run("PRAGMA wal_autocheckpoint = 0"); !s.ok()) return s;
+  // The file has all its pages from now on, so that a full disk keeps nobody from writing the log
+  // into it. It fails while another process makes one.
+  file->Run(kCheckpoint).IgnoreError();
+  return file;
+}
+
 }  // namespace
 
 class EmbeddedStore::Turn {
@@ -110,24 +130,14 @@ class EmbeddedStore::Turn {
 };
 
 absl::StatusOr<std::unique_ptr<EmbeddedStore>> EmbeddedStore::Open(Options options) {
-  std::error_code error;
-  std::filesystem::create_directories(options.folder, error);
-  if (error) {
-    return absl::UnavailableError(
-        absl::StrCat("cannot create the folder ", options.folder, ": ", error.message()));
-  }
-  if (absl::Status local = CheckLocalFolder(options.folder); !local.ok()) return local;
   if (options.host.boot.empty()) {
     auto host = ThisHost();
     if (!host.ok()) return host.status();
     options.host = *std::move(host);
   }
   if (!options.boot_time_us) options.boot_time_us = BootTimeUs;
-  auto file = SqliteFile::Open(PathIn(options.folder));
+  auto file = OpenFile(options.folder, options.host);
   if (!file.ok()) return file.status();
-  if (absl::Status status = SetUpWhenFree(&*file, options.host); !status.ok()) return status;
-  // A checkpoint waits for the disk, and so would the renewal of a lease. Watches make them.
-  if (absl::Status s = file->Run("PRAGMA wal_autocheckpoint = 0"); !s.ok()) return s;
   return std::unique_ptr<EmbeddedStore>(new EmbeddedStore(std::move(options), *std::move(file)));
 }
 
@@ -152,6 +162,7 @@ absl::StatusOr<StoreSnapshot> EmbeddedStore::Read(const std::string& key, bool w
                                                   int64_t timeout_us) {
   const Turn turn(this, timeout_us);
   if (!turn.Taken()) return LockedFor(file_.path(), timeout_us);
+  if (absl::Status found = FollowPath(); !found.ok()) return found;
   file_.SetBusyTimeout(timeout_us);
   return ReadOnce(&file_, options_.host, key, whole, options_.boot_time_us());
 }
@@ -216,17 +227,35 @@ absl::Status EmbeddedStore::RevokeLease(uint64_t lease, int64_t timeout_us) {
   });
 }
 
+absl::Status EmbeddedStore::FollowPath() {
+  if (!file_.Moved()) return absl::OkStatus();
+  auto file = OpenFile(options_.folder, options_.host);
+  if (!file.ok()) return file.status();
+  file_ = *std::move(file);
+  return absl::OkStatus();
+}
+
 absl::Status EmbeddedStore::Write(int64_t timeout_us, Disk disk, const Body& body) {
   const Turn turn(this, timeout_us);
   if (!turn.Taken()) return LockedFor(file_.path(), timeout_us);
+  if (absl::Status found = FollowPath(); !found.ok()) return found;
   file_.SetBusyTimeout(timeout_us);
+  bool full = false;
+  absl::Status status = WriteOnce(disk, body, &full);
+  if (full && file_.Run(kCheckpoint).ok()) status = WriteOnce(disk, body, &full);
+  return status;
+}
+
+absl::Status EmbeddedStore::WriteOnce(Disk disk, const Body& body, bool* full) {
   absl::Status status =
       file_.Run(disk == Disk::kWait ? "PRAGMA synchronous = FULL; BEGIN IMMEDIATE"
                                     : "PRAGMA synchronous = NORMAL; BEGIN IMMEDIATE");
   if (!status.ok()) return status;
   status = InTransaction(body);
   if (status.ok()) status = file_.Run("COMMIT");
-  if (!status.ok()) file_.Run("ROLLBACK").IgnoreError();  // some errors have rolled back already
+  if (status.ok()) return status;
+  *full = file_.Full();
+  file_.Run("ROLLBACK").IgnoreError();  // some errors have rolled back already
   return status;
 }
 

@@ -12,6 +12,14 @@
 // survive. A process that is stopped (SIGSTOP) within a write, which takes some 0.1 ms, blocks all
 // others until it goes on or is killed.
 //
+// Files that are taken away. A process would go on with a file that nobody else can find, while
+// another one creates the next: two stores, and a leader in each. So every call looks whether the
+// file is still the one at its path. If not, it opens or creates that one, in which no lease of
+// before exists.
+//
+// A full disk. The write-ahead log cannot grow then, and is written into the file so that its space
+// can be used again. Renewals go on so.
+//
 // The file has the tables `about` (format, revision, host), `entries` and `leases`. Its write-ahead
 // log and shared memory are beside it (store.sqlite-wal, store.sqlite-shm).
 #pragma once
@@ -64,6 +72,9 @@ class EmbeddedStore final : public ClusterStore {
   // Runs `body` in a write transaction, after what has ended was deleted. `now_us` was read within
   // the transaction. Undone if `body` fails.
   absl::Status Write(int64_t timeout_us, Disk disk, const Body& body);
+  // REQUIRES: this thread's turn. `full`: set if the disk has no room for it.
+  absl::Status WriteOnce(Disk disk, const Body& body, bool* full);
+  absl::Status FollowPath();  // REQUIRES: this thread's turn
   absl::Status InTransaction(const Body& body);
 
   const Options options_;

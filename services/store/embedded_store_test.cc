@@ -103,8 +103,39 @@ TEST_F(EmbeddedStoreTest, ARenewalMakesNoCheckpoint) {
   const auto store = Open();
   const auto lease = store->GrantLease(60'000'000, kTimeoutUs);
   ASSERT_TRUE(lease.ok()) << lease.status();
-  for (int i = 0; i < 2200; ++i) ASSERT_TRUE(store->RenewLease(lease->id, kTimeoutUs).ok());
+  for (int i = 0; i < 2200; ++i) {
+    boot_time_us += 1;  // SQLite writes no row that stays as it is
+    ASSERT_TRUE(store->RenewLease(lease->id, kTimeoutUs).ok());
+  }
   EXPECT_GT(std::filesystem::file_size(path_ + "-wal"), 2'000u * 4096);
+}
+
+// Two processes that go on with a file that is gone, and one that begins with a new one, would be
+// two stores.
+TEST_F(EmbeddedStoreTest, AFileThatIsRemovedOrReplacedIsLeftByAll) {
+  const auto one = Open();
+  const auto two = Open();
+  ASSERT_TRUE(PutIf(one.get(), "a", 0, "x", 0, kTimeoutUs).ok());
+  const uint64_t lease = one->GrantLease(60'000'000, kTimeoutUs)->id;
+  WatchedPrefix watched(two.get(), "");
+  ASSERT_TRUE(watched.Await({"a"}));
+
+  std::filesystem::remove_all(folder_);
+  const auto late = Open();
+  const uint64_t next = late->GrantLease(60'000'000, kTimeoutUs)->id;
+  EXPECT_NE(next, lease);
+  ASSERT_TRUE(PutIf(late.get(), "b", 0, "y", 0, kTimeoutUs).ok());
+  EXPECT_TRUE(watched.Await({"b"}));
+  EXPECT_EQ(one->RenewLease(lease, kTimeoutUs).status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(two->Get("b", kTimeoutUs)->value, "y");
+
+  // Nobody else creates it again, and then it is put back.
+  std::filesystem::rename(folder_, folder_ + ".away");
+  EXPECT_EQ(one->Get("b", kTimeoutUs).status().code(), absl::StatusCode::kNotFound);
+  std::filesystem::remove_all(folder_);
+  std::filesystem::rename(folder_ + ".away", folder_);
+  EXPECT_EQ(one->Get("b", kTimeoutUs)->value, "y");
+  EXPECT_TRUE(late->RenewLease(next, kTimeoutUs).ok());
 }
 
 TEST_F(EmbeddedStoreTest, RefusesAnotherHost) {

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "services/base/random_bits.h"
 
 namespace skein::services {
 namespace {
@@ -50,18 +51,30 @@ absl::Status TakeOver(SqliteFile* file, const HostIdentity& host, const std::str
       .Run();
 }
 
+// A new file may follow one that was lost. A process that knows revisions and leases of that one
+// must not meet the same numbers here.
+absl::Status Begin(SqliteFile* file, const HostIdentity& host) {
+  const auto first = [] { return static_cast<int64_t>(RandomBits() >> 33 << 20) + 1; };
+  if (absl::Status s = SqliteStatement(file, "INSERT INTO sqlite_sequence VALUES ('leases', ?)")
+                           .Bind(first())
+                           .Run();
+      !s.ok()) {
+    return s;
+  }
+  return SqliteStatement(file, "INSERT INTO about VALUES (1, ?, ?, ?, ?)")
+      .Bind(kFormat)
+      .Bind(first())
+      .Bind(host.boot)
+      .Bind(host.machine)
+      .Run();
+}
+
 absl::Status SetUpInTransaction(SqliteFile* file, const HostIdentity& host) {
   if (absl::Status s = file->Run(kTables); !s.ok()) return s;
   SqliteStatement about(file, "SELECT format, revision, boot, machine FROM about");
   const auto found = about.Step();
   if (!found.ok()) return found.status();
-  if (!*found) {
-    return SqliteStatement(file, "INSERT INTO about VALUES (1, ?, 1, ?, ?)")
-        .Bind(kFormat)
-        .Bind(host.boot)
-        .Bind(host.machine)
-        .Run();
-  }
+  if (!*found) return Begin(file, host);
   if (about.Number(0) != kFormat) {
     return absl::FailedPreconditionError(
         absl::StrCat("the store ", file->path(), " has format ", about.Number(0),

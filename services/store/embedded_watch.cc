@@ -62,6 +62,7 @@ void EmbeddedWatch::Run() {
 }
 
 absl::StatusOr<StoreSnapshot> EmbeddedWatch::Look() {
+  if (file_.has_value() && file_->Moved()) file_.reset();
   if (!file_.has_value()) {
     auto opened = SqliteFile::Open(path_);
     if (!opened.ok()) return opened.status();

@@ -25,6 +25,11 @@ SqliteFile::SqliteFile(std::string path, sqlite3* file) : path_(std::move(path))
 SqliteFile::~SqliteFile() { sqlite3_close_v2(file_); }
 SqliteFile::SqliteFile(SqliteFile&& other) noexcept
     : path_(std::move(other.path_)), file_(std::exchange(other.file_, nullptr)) {}
+SqliteFile& SqliteFile::operator=(SqliteFile&& other) noexcept {
+  std::swap(path_, other.path_);
+  std::swap(file_, other.file_);
+  return *this;
+}
 
 void SqliteFile::SetBusyTimeout(int64_t timeout_us) {
   sqlite3_busy_timeout(file_, static_cast<int>(std::clamp<int64_t>(timeout_us / 1000, 1, 60'000)));
@@ -38,6 +43,15 @@ absl::Status SqliteFile::Run(const char* sql) {
 int64_t SqliteFile::Changes() const { return sqlite3_changes(file_); }
 
 bool SqliteFile::Busy() const { return (sqlite3_errcode(file_) & 0xff) == SQLITE_BUSY; }
+
+bool SqliteFile::Full() const { return (sqlite3_errcode(file_) & 0xff) == SQLITE_FULL; }
+
+bool SqliteFile::Moved() const {
+  int moved = 0;
+  if (file_ == nullptr) return false;
+  sqlite3_file_control(file_, "main", SQLITE_FCNTL_HAS_MOVED, &moved);
+  return moved != 0;
+}
 
 absl::Status SqliteFile::Error(int code) const {
   // SQLite's text is of the latest call; without a connection there is none.

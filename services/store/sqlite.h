@@ -20,7 +20,7 @@ class SqliteFile {
   static absl::StatusOr<SqliteFile> Open(const std::string& path);
   ~SqliteFile();
   SqliteFile(SqliteFile&& other) noexcept;
-  SqliteFile& operator=(SqliteFile&&) = delete;
+  SqliteFile& operator=(SqliteFile&& other) noexcept;
 
   // How long a statement waits for another connection's transaction to end.
   void SetBusyTimeout(int64_t timeout_us);
@@ -31,6 +31,11 @@ class SqliteFile {
 
   // Whether the last call failed because another connection held the file.
   bool Busy() const;
+  // Whether it failed because the disk is full.
+  bool Full() const;
+  // Whether the file at `path()` is another one by now, or none: this connection's was removed,
+  // renamed or replaced. False for a file that was moved from.
+  bool Moved() const;
 
   // The error of the last call. UNAVAILABLE for what the disk or other processes cause: locked,
   // full, damaged, no permission.

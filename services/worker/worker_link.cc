@@ -94,6 +94,7 @@ void WorkerLink::Unregister(const scheduler::CallUnregister& call) {
 // `registered` with an error tells the core that the registration was refused. If the orchestrator
 // closes a stream because a newer one replaced it, this side has closed it too, so it ends unheard.
 void WorkerLink::Ended(const absl::Status& why, bool welcomed) {
+  if (welcomed || OrchestratorIsGone(why)) channels_->Forget(asked_);
   const bool another = orchestrators_.Failed(asked_, why, MonotonicUs());
   if (another && !welcomed) return OpenStream();
   if (welcomed || unregistered_.Admit(std::string(why.message()), MonotonicUs())) {

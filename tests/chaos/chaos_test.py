@@ -42,6 +42,14 @@ def workers_and_orchestrator_break_and_no_client_notices():
         cluster.assert_idle_and_whole()
 
 
+def faults_in_the_midst_of_handoffs_and_switches_are_not_noticed():
+    scenarios = ["handoff-kill-decode", "handoff-stop-decode", "handoff-kill-prefill", "handoff-kill-orchestrator", "bind-kill-decode",
+                 "bind-stop-decode", "release-kill-decode", "release-kill-orchestrator"]
+    with tempfile.TemporaryDirectory() as folder, cluster_of(folder) as cluster:
+        assert_unnoticed(*cluster.chaos(*scenarios, "--handoff-prompt-tokens=20000", *LOAD), scenarios)
+        cluster.assert_idle_and_whole()
+
+
 def a_killed_router_fails_its_own_streams_and_no_answer_is_wrong():
     with tempfile.TemporaryDirectory() as folder, cluster_of(folder, prefill=1, decode=1) as cluster:
         code, result = cluster.chaos("kill-router", *LOAD)
@@ -64,5 +72,6 @@ def nothing_is_broken_unless_somebody_agrees():
 
 if __name__ == "__main__":
     run_tests(workers_and_orchestrator_break_and_no_client_notices,
+              faults_in_the_midst_of_handoffs_and_switches_are_not_noticed,
               a_killed_router_fails_its_own_streams_and_no_answer_is_wrong,
               nothing_is_broken_unless_somebody_agrees)

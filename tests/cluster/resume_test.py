@@ -79,6 +79,12 @@ def resumes(cluster):
     return cluster.metric(cluster.processes["router"], "skein_router_resumes_total")
 
 
+def kept_tokens(cluster):
+    """Prompt tokens that were not computed again."""
+    return sum(cluster.metric(process, "skein_prompt_tokens_kept_total")
+               for process in cluster.workers() if process.name.startswith("prefill"))
+
+
 def bodies_of(prompts):
     return [{"prompt": prompt, "max_tokens": TOKENS, "ignore_eos": True, "temperature": 0, "return_token_ids": True}
             for prompt in prompts]
@@ -106,6 +112,7 @@ def test_no_stream_breaks_when_a_decode_worker_is_killed():
         cluster.start_worker("decode", 0)
         check(streams)
         assert resumes(cluster) >= 1, "the killed one streamed nothing"
+        assert kept_tokens(cluster) >= 20, "prompts of lost streams were computed again"
         cluster.assert_idle_and_whole()
         return None
 
@@ -168,6 +175,7 @@ def test_sampled_answers_go_on_as_they_would_have():
                 assert stream.answer() == alone[i % len(alone)], (stream.body, stream.answer(), alone[i % len(alone)])
             cluster.until(lambda: cluster.serving() == 3, "it is back")
         assert resumes(cluster) >= 2, resumes(cluster)
+        assert kept_tokens(cluster) > 0, "prompts of lost streams were computed again"
         cluster.assert_idle_and_whole()
         return None
 

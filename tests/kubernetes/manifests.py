@@ -53,3 +53,8 @@ def workloads(documents):
         if d["kind"] == "DisaggregatedSet":
             templates += [(r["name"], r["spec"]["leaderWorkerTemplate"]["workerTemplate"]) for r in d["spec"]["roles"]]
     return [(name, t["spec"], t["metadata"]["labels"], t) for name, t in templates]
+
+
+def skeins_workloads(documents):
+    """The same without etcd, which is no program of Skein."""
+    return [workload for workload in workloads(documents) if workload[0] != "etcd"]

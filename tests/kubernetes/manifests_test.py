@@ -17,7 +17,7 @@ sys.path.insert(0, HERE)
 sys.path.insert(0, os.path.join(HERE, "..", "cluster"))
 import yaml  # noqa: E402
 from cluster import run_tests  # noqa: E402  pylint: disable=wrong-import-position
-from manifests import KUBERNETES, ROOT, kustomizations, load_all, named, objects, rendered, workloads  # noqa: E402
+from manifests import KUBERNETES, ROOT, kustomizations, load_all, named, objects, rendered, skeins_workloads, workloads  # noqa: E402
 
 PAIRS = os.path.join(KUBERNETES, "policy_pairs")
 
@@ -38,6 +38,14 @@ MUST_TALK = {
     "prometheus prefill 7201/TCP",
     "prometheus decode 7301/TCP",
     *("%s %s 53/%s" % (role, names, p) for role in ("router", "prefill", "decode") for names in ("dns", "169.254.20.10/32")
+      for p in ("TCP", "UDP")),
+}
+
+# And with components/standbys.
+STANDBYS_TALK = {
+    "orchestrator etcd 2379/TCP",       # the election
+    "etcd etcd 2380/TCP",               # its members
+    *("%s %s 53/%s" % (role, names, p) for role in ("orchestrator", "etcd") for names in ("dns", "169.254.20.10/32")
       for p in ("TCP", "UDP")),
 }
 
@@ -82,7 +90,8 @@ def same(folder, theirs, ours):
 def the_page_has_the_pairs():
     with open(os.path.join(ROOT, "docs", "kubernetes.md"), encoding="utf-8") as page:
         rows = re.findall(r"^\| `(\w+)` \| `([\w./]+)` \| `(\d+/\w+)` \|", page.read(), re.M)
-    assert {" ".join(row) for row in rows} == MUST_TALK and len(rows) == len(MUST_TALK), {" ".join(r) for r in rows} ^ MUST_TALK
+    must = MUST_TALK | STANDBYS_TALK
+    assert {" ".join(row) for row in rows} == must and len(rows) == len(must), {" ".join(r) for r in rows} ^ must
 
 
 def node_pods_pairs(prefill, decode):
@@ -102,8 +111,9 @@ def policies_of(folder):
     documents = objects(folder)
     if not workloads(documents):
         return None
-    if "node" not in [name for name, _, _, _ in workloads(documents)]:
-        return MUST_TALK
+    names = [name for name, _, _, _ in workloads(documents)]
+    if "node" not in names:
+        return MUST_TALK | (STANDBYS_TALK if "etcd" in names else set())
     # NCCL, with GPUs: it listens on ports chosen by the kernel.
     return node_pods_pairs(4, 4) | ({"node node 50000-60999/TCP"} if folder == "overlays/gpu" else set())
 
@@ -266,7 +276,7 @@ def flags_of(arguments):
 def ports_are_those_of_the_programs():
     for folder in kustomizations():
         documents = objects(folder)
-        for name, pod, _, _ in workloads(documents):
+        for name, pod, _, _ in skeins_workloads(documents):
             listed = {p["name"]: p["containerPort"] for p in pod["containers"][0]["ports"]}
             told = listens(pod)
             assert sorted(listed.values()) == sorted(told.values()), "%s %s: %s, flags %s" % (folder, name, listed, told)
@@ -294,15 +304,25 @@ def services_ports_are_the_pods(folder, name, service, pods):
         assert names[port["targetPort"]] == port["port"], (folder, name, port)
 
 
-def orchestrators_address_is_its_service():
+def clients_name_the_orchestrators():
+    """One orchestrator by its Service; with standbys each pod by its own name, which leads to it before it is ready, too."""
     for folder in kustomizations():
         documents = named(objects(folder))
-        for name, pod, _, _ in workloads(documents.values()):
-            for argument in pod["containers"][0].get("args", []):
-                if argument.startswith("--orchestrator="):
-                    service, port = argument.split("=")[1].split(":")
-                    ports = documents[("Service", service)]["spec"]["ports"]
-                    assert int(port) in [p["port"] for p in ports], (folder, name, argument)
+        orchestrator = documents.get(("StatefulSet", "orchestrator"))
+        for name, pod, _, _ in skeins_workloads(documents.values()):
+            if name == "orchestrator":
+                continue
+            told = {e["name"]: e.get("value") for e in pod["containers"][0]["env"]}
+            assert not any(a.startswith("--orchestrator") for a in pod["containers"][0].get("args", [])), (folder, name)
+            if orchestrator is None:  # a part of a cluster
+                continue
+            replicas, service = orchestrator["spec"]["replicas"], "orchestrator"
+            wanted = [service] if replicas == 1 else ["orchestrator-%d.%s" % (i, orchestrator["spec"]["serviceName"]) for i in range(replicas)]
+            assert told["SKEIN_ORCHESTRATOR"] == "+".join(host + ":7100" for host in wanted), (folder, name, told)
+            for host in wanted:
+                spec = documents[("Service", host.rpartition(".")[2])]["spec"]
+                assert 7100 in [p["port"] for p in spec["ports"]], (folder, host)
+                assert replicas == 1 or spec["clusterIP"] == "None" and spec["publishNotReadyAddresses"], (folder, host, spec)
 
 
 def seconds_of_pre_stop(pod):
@@ -349,7 +369,7 @@ def pods_have_time_to_drain():
     """terminationGracePeriodSeconds > preStop + --drain-grace-s + what the program takes after that."""
     defaults = flag_defaults()
     for folder in kustomizations():
-        for name, pod, _, _ in workloads(objects(folder)):
+        for name, pod, _, _ in skeins_workloads(objects(folder)):
             drain = max(float(value_of(pod, "drain-grace-s", defaults.get(program, {}).get("drain-grace-s", 0)))
                         for program in programs(pod))
             needed = seconds_of_pre_stop(pod) + drain + 8
@@ -364,7 +384,7 @@ def starts_have_time():
     """The startup probe's limit is above --wait-for-model-s and half an hour to load; skein-node has no model to wait for."""
     defaults = flag_defaults()
     for folder in kustomizations():
-        for name, pod, _, _ in workloads(objects(folder)):
+        for name, pod, _, _ in skeins_workloads(objects(folder)):
             probe = pod["containers"][0]["startupProbe"]
             limit_s = probe["periodSeconds"] * probe["failureThreshold"]
             if "skein-node" in programs(pod) or name == "orchestrator":
@@ -379,7 +399,7 @@ GIB = {"Mi": 1 / 1024, "Gi": 1}
 def kv_fits_into_memory():
     """Limits are above --kv-gib and 200 MiB for each worker of a pod whose KV is not on a GPU."""
     for folder in kustomizations():
-        for name, pod, _, _ in workloads(objects(folder)):
+        for name, pod, _, _ in skeins_workloads(objects(folder)):
             container = pod["containers"][0]
             counts = [int(n) for n in dict(flags_of(commands_of(container)[0])).get("instances", "1").split(",")]
             kv_gib = value_of(pod, "kv-gib", None)
@@ -395,7 +415,7 @@ def every_flag_exists():
     flags = flag_defaults()
     missing = set()
     for folder in kustomizations():
-        for name, pod, _, _ in workloads(objects(folder)):
+        for name, pod, _, _ in skeins_workloads(objects(folder)):
             container = pod["containers"][0]
             commands = dict(zip(programs(pod), commands_of(container)))
             hook = container.get("lifecycle", {}).get("preStop")
@@ -417,7 +437,7 @@ def images_are_those_that_are_built():
         version = re.search(r'kVersion\[\] = "([^"]+)"', header.read())[1]
     for folder in kustomizations():
         plain = set()
-        for name, pod, _, _ in workloads(objects(folder)):
+        for name, pod, _, _ in skeins_workloads(objects(folder)):
             (container,) = pod["containers"]
             gpus = "nvidia.com/gpu" in container["resources"]["limits"]
             assert re.fullmatch(r"localhost/skein(-fledgling)?:%s-%s" % (re.escape(version), "cuda" if gpus else "cpu"), container["image"]), (
@@ -428,7 +448,7 @@ def images_are_those_that_are_built():
 
 def variables_are_defined_before_they_are_used():
     for folder in kustomizations():
-        for name, pod, _, _ in workloads(objects(folder)):
+        for name, pod, _, _ in skeins_workloads(objects(folder)):
             known = set()
             for entry in pod["containers"][0].get("env", []):
                 used = re.findall(r"\$\((\w+)\)", entry.get("value", ""))
@@ -523,7 +543,7 @@ def programs_are_in_the_image():
     with open(os.path.join(ROOT, "deploy", "images", "build"), encoding="utf-8") as file:
         images = set(re.findall(r"localhost/([a-z-]+):", file.read()))
     for folder in kustomizations():
-        for name, pod, _, _ in workloads(objects(folder)):
+        for name, pod, _, _ in skeins_workloads(objects(folder)):
             container = pod["containers"][0]
             started = [c[0] for c in commands_of(container)]
             started += container.get("lifecycle", {}).get("preStop", {"exec": {"command": []}})["exec"]["command"][:1]
@@ -538,7 +558,7 @@ def probes_paths_exist():
         with open(os.path.join(ROOT, *source), encoding="utf-8") as file:
             pages |= set(re.findall(r'"(/[a-z]+)"', file.read()))
     for folder in kustomizations():
-        for name, pod, _, _ in workloads(objects(folder)):
+        for name, pod, _, _ in skeins_workloads(objects(folder)):
             container = pod["containers"][0]
             paths = {container[probe]["httpGet"]["path"] for probe in ("startupProbe", "livenessProbe", "readinessProbe")}
             assert paths <= pages, "%s %s: %s, there are %s" % (folder, name, paths, pages)
@@ -547,5 +567,5 @@ def probes_paths_exist():
 
 if __name__ == "__main__":
     run_tests(prometheus_takes_its_configuration, the_program_prints_the_pairs, what_is_generated_is_up_to_date, runbooks_have_addresses, autoscalers_find_their_metrics, the_page_has_the_pairs, render_says_what_kubectl_says, the_policies_allow_who_must_talk_and_nobody_else, a_policy_less_or_more_is_seen,
-              without_policies_all_is_open, an_endpoint_picker_may_work, ports_are_those_of_the_programs, every_flag_exists, probes_paths_exist, programs_are_in_the_image, orchestrators_address_is_its_service, pods_have_time_to_drain,
+              without_policies_all_is_open, an_endpoint_picker_may_work, ports_are_those_of_the_programs, every_flag_exists, probes_paths_exist, programs_are_in_the_image, clients_name_the_orchestrators, pods_have_time_to_drain,
               images_are_those_that_are_built, starts_have_time, kv_fits_into_memory, variables_are_defined_before_they_are_used)

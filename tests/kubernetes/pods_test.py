@@ -21,7 +21,7 @@ sys.path.insert(0, os.path.join(HERE, "..", "cluster"))
 from cluster import run_tests  # noqa: E402  pylint: disable=wrong-import-position
 from manifests import ROOT, objects, workloads  # noqa: E402
 
-FIELDS = {"status.podIP": "127.0.0.1", "spec.nodeName": "node-1"}
+FIELDS = {"status.podIP": "127.0.0.1", "spec.nodeName": "node-1", "metadata.name": "pod-0"}
 START_S = 120
 MODEL = os.path.join(ROOT, "deploy", "models", "fledgling")
 INSIDE = "SKEIN_TEST_IN_NAMESPACE"

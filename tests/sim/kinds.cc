@@ -2,6 +2,7 @@
 
 #include "tests/sim/formation_worlds.h"
 #include "tests/sim/pointed_worlds.h"
+#include "tests/sim/several_routers.h"
 #include "tests/sim/single_faults.h"
 #include "tests/sim/small_pools.h"
 #include "tests/sim/variations.h"
@@ -65,6 +66,8 @@ constexpr Kind kKinds[] = {{"alone", MakeScenario},
                            {"small_pools", MakeSmallPools},
                            {"no_room", MakeNoRoomScenario},
                            {"long", MakeLongScenario},
+                           {"several_routers", MakeSeveralRoutersScenario},
+                           {"one_router", MakeOneRouterScenario},
                            {"single_faults", MakeAnySingleFaultScenario},
                            {"formations", MakeFormationScenario},
                            {"formations_no_excuse", FormationsChanged<LeaveNoExcuse>},

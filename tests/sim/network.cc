@@ -182,6 +182,10 @@ std::shared_ptr<Stream> Network::Open(Process* client, const std::string& endpoi
                                       std::function<void(absl::Status)> ended) {
   auto stream = std::make_shared<Stream>(this, client, std::move(ended));
   streams_.push_back(stream);
+  if (Refuses(client->endpoint(), endpoint)) {
+    stream->Break();
+    return stream;
+  }
   if (Happens(scenario_.loss_chance) || IsCut(client->endpoint(), endpoint) ||
       IsCut(endpoint, client->endpoint())) {
     stream->Break();
@@ -214,12 +218,38 @@ TimeUs Network::CutUntil(const std::string& from, const std::string& to) const {
   return std::min(it->second, scenario_.heals_us);
 }
 
+void Network::Refuse(const std::string& from, const std::string& to, TimeUs until) {
+  trace_->Note(time_->now(), from, "is refused by", static_cast<uint64_t>(until));
+  TimeUs& end = refusals_[{from, to}];
+  end = std::max(end, until);
+  for (const auto& weak : std::vector<std::weak_ptr<Stream>>(streams_)) {
+    const std::shared_ptr<Stream> stream = weak.lock();
+    if (stream != nullptr && stream->Runs(from, to)) stream->Break();
+  }
+  for (const auto& weak : std::vector<std::weak_ptr<Duplex>>(duplexes_)) {
+    const std::shared_ptr<Duplex> stream = weak.lock();
+    if (stream != nullptr && stream->Joins(from, to)) stream->Break();
+  }
+}
+
+bool Network::Refuses(const std::string& from, const std::string& to) {
+  if (refusals_.empty() || healed()) return false;
+  const auto it = refusals_.find({from, to});
+  if (it == refusals_.end() || it->second <= time_->now()) return false;
+  ++connections_refused_;
+  return true;
+}
+
 std::shared_ptr<Duplex> Network::OpenDuplex(Process* client, const std::string& endpoint,
                                             Duplex::Accept accept,
                                             std::function<void(absl::Status)> ended) {
   auto stream = std::make_shared<Duplex>(this, client, endpoint, ++sessions_, std::move(ended));
   std::erase_if(duplexes_, [](const auto& weak) { return weak.expired(); });
   duplexes_.push_back(stream);
+  if (Refuses(client->endpoint(), endpoint)) {
+    stream->Break();
+    return stream;
+  }
   const bool cut = IsCut(client->endpoint(), endpoint) || IsCut(endpoint, client->endpoint());
   // Under a cut no connection can be made, but one may be there already.
   if (Happens(scenario_.loss_chance) || (cut && random_->Chance(0.5))) {

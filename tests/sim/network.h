@@ -9,7 +9,8 @@
 // A full inbox refuses calls and new streams. It refuses no message on an open stream: its process
 // stops reading, so messages wait, as they do behind a delay or in a paused process. A cut stops
 // what goes from one process to another, while the other direction works. It breaks their server
-// streams, loses calls, and holds up their bidirectional streams, as TCP does.
+// streams, loses calls, and holds up their bidirectional streams, as TCP does. A refusal breaks
+// what one process has opened to another, and each further attempt fails at once.
 #pragma once
 
 #include <deque>
@@ -99,6 +100,10 @@ class Stream : public std::enable_shared_from_this<Stream> {
   bool Uses(const Process* process) const {
     return client_ == process || server_ == process || reached_ == process;
   }
+  bool Runs(const std::string& client, const std::string& server) const {
+    const Process* at = server_ != nullptr ? server_ : reached_;
+    return client_->endpoint() == client && at != nullptr && at->endpoint() == server;
+  }
   bool over() const { return over_; }
   Process* server() const { return server_; }  // null until Accept
 
@@ -174,15 +179,23 @@ class Network {
     return CutUntil(from, to) > time_->now();
   }
   TimeUs CutUntil(const std::string& from, const std::string& to) const;  // 0: it is not cut
+  // Until then, or until the world heals, nothing that one opens to the other is taken.
+  void Refuse(const std::string& from, const std::string& to, TimeUs until);
+  int64_t connections_refused() const { return connections_refused_; }  // so
 
  private:
+  // Counts it.
+  bool Refuses(const std::string& from, const std::string& to);
+
   const Scenario& scenario_;
   Random* random_;
   VirtualTime* time_;
   Trace* trace_;
   std::map<std::string, Process*> processes_;
   std::vector<std::weak_ptr<Stream>> streams_;
-  std::map<std::pair<std::string, std::string>, TimeUs> cuts_;  // from, to: until
+  std::map<std::pair<std::string, std::string>, TimeUs> cuts_;      // from, to: until
+  std::map<std::pair<std::string, std::string>, TimeUs> refusals_;  // likewise
+  int64_t connections_refused_ = 0;
   Coverage coverage_;
   std::vector<std::weak_ptr<Duplex>> duplexes_;
   uint64_t sessions_ = 0;  // of duplexes, so far
@@ -207,6 +220,9 @@ void Network::Call(Process* caller, const std::string& endpoint, TimeUs timeout_
     });
   };
   fail(timeout_us, absl::DeadlineExceededError("no reply in time"));
+  if (Refuses(caller->endpoint(), endpoint)) {
+    return fail(Delay(), absl::UnavailableError("connection refused"));
+  }
   if (IsCut(caller->endpoint(), endpoint)) return;
   if (Happens(scenario_.loss_chance)) {
     if (random_->Chance(0.5)) fail(Delay(), absl::UnavailableError("connection lost"));

@@ -15,6 +15,12 @@ namespace skein::sim {
 
 using namespace scheduler;  // NOLINT: the messages, all of them
 
+namespace {
+
+constexpr TimeUs kDialUs = 2 * kMillisecondUs;  // until the answer
+
+}  // namespace
+
 void OrchestratorProcess::OnStart() {
   const Scenario& scenario = network_->scenario();
   const TimeUs unit_us = scenario.time_scale * kMillisecondUs;
@@ -24,6 +30,7 @@ void OrchestratorProcess::OnStart() {
   config.generation = ++stored_generation_;
   config.incarnation = {generation()};
   config.instance_lease_us = scenario.instance_lease_ms * unit_us;
+  config.instance_silent_us = config.instance_lease_us / 2;
   config.place_decode_wait_us = scenario.place_decode_wait_ms * unit_us;
   config.request_deadline_us = 20'000 * unit_us;
   config.planning = scenario.planning;
@@ -148,6 +155,7 @@ void OrchestratorProcess::TakeReport(const ReportRequest& report, Connected* wor
   HearEnds(report.incarnation, report.ended);
   TakeHeld(report, worker);
   CheckDepartures(*worker);
+  CheckAbandoned(*worker);
 }
 
 // As PeerStreams::Name.
@@ -180,6 +188,20 @@ void OrchestratorProcess::CheckDepartures(const Connected& worker) const {
     const TimeUs most_us = 100 * kMillisecondUs + 2 * network_->scenario().step_us;
     verdict_->Require(network_->time().now() - gone->second < most_us,
                       "a client went away and its blocks did not");
+  }
+}
+
+// Where nothing else breaks, blocks of a router that died are free at the decode workers within 2 s
+// of the product's time, 1.5 s of which they wait for it to come back.
+void OrchestratorProcess::CheckAbandoned(const Connected& worker) const {
+  const Scenario& scenario = network_->scenario();
+  if (!scenario.no_excuse || !worker.decode || abandoned_->empty()) return;
+  for (const auto& [id, epoch] : worker.held) {
+    const auto left = abandoned_->find(id.First());
+    if (left == abandoned_->end()) continue;
+    const TimeUs most_us = 200 * scenario.time_scale * kMillisecondUs + 2 * scenario.step_us;
+    verdict_->Require(network_->time().now() - left->second < most_us,
+                      absl::StrCat("a router died, and its request ", id.serial, " keeps blocks"));
   }
 }
 
@@ -350,6 +372,18 @@ void OrchestratorProcess::Execute(AnswerUnregister& effect) {
   const InstanceId left = std::exchange(it->second.instance, InstanceId{});
   const auto named = streams_.find(left);
   if (named != streams_.end() && named->second == effect.call) streams_.erase(named);
+}
+
+// A host answers for a process that has ended, unless the network between them is cut. Of the tries
+// after a broken stream the one that counts comes after the end of the process.
+void OrchestratorProcess::Execute(DialWorker& effect) {
+  After(kDialUs, [this, dialled = effect] {
+    const bool cut = network_->IsCut(endpoint(), dialled.endpoint) ||
+                     network_->IsCut(dialled.endpoint, endpoint());
+    if (cut) return;
+    const bool accepted = network_->Find(dialled.endpoint) != nullptr;
+    Dispatch(WorkerDialled{dialled.instance, dialled.incarnation, accepted});
+  });
 }
 
 void OrchestratorProcess::Execute(CloseWorker& effect) {

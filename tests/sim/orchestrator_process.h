@@ -37,6 +37,7 @@ using RouterMessage = std::variant<scheduler::RouterWelcome, scheduler::SendPlan
                                    scheduler::AnswerRouterReport, scheduler::OrderRouterDrain>;
 using RouterPort = std::function<void(const RouterMessage&)>;  // runs at the router
 
+using Departures = std::map<scheduler::RequestId, TimeUs>;
 using EndedSet = std::set<std::pair<scheduler::RequestId, scheduler::Epoch>>;
 
 class OrchestratorProcess
@@ -53,8 +54,11 @@ class OrchestratorProcess
 
   using CoreProcess::CoreProcess;
 
-  using Departures = std::map<scheduler::RequestId, TimeUs>;
-  void WatchDepartures(const Departures* departures) { departures_ = departures; }
+  // Of requests: when their clients went away, or their router died.
+  void Watch(const Departures* departures, const Departures* abandoned) {
+    departures_ = departures;
+    abandoned_ = abandoned;
+  }
 
   // Called by other processes: a worker or router opens its stream, or a message comes on it.
   // `told`: the ends that the worker reported on earlier streams; its request must repeat those
@@ -82,6 +86,7 @@ class OrchestratorProcess
   void Execute(scheduler::AnswerReport& effect);
   void Execute(scheduler::AnswerUnregister& effect);
   void Execute(scheduler::CloseWorker& effect);
+  void Execute(scheduler::DialWorker& effect);
   void Execute(scheduler::WelcomeRouter& effect);
   void Execute(scheduler::AnswerRouterReport& effect);
   void Execute(scheduler::AnswerRouterGoodbye& effect) {}  // the routers of the simulation stay
@@ -155,6 +160,7 @@ class OrchestratorProcess
   void HearEnds(scheduler::Incarnation worker, const std::vector<scheduler::EndedRequest>& ended);
   void TakeHeld(const scheduler::ReportRequest& report, Connected* worker) const;
   void CheckDepartures(const Connected& worker) const;
+  void CheckAbandoned(const Connected& worker) const;
 
   std::map<scheduler::CallId, ConnectedRouter> routers_;  // by stream
   std::map<uint64_t, scheduler::CallId> router_streams_;  // by router, those welcomed
@@ -165,6 +171,7 @@ class OrchestratorProcess
   std::map<const Duplex*, scheduler::CallId> calls_;
   std::map<scheduler::InstanceId, scheduler::CallId> streams_;
   const Departures* departures_ = nullptr;
+  const Departures* abandoned_ = nullptr;
   std::set<scheduler::Epoch> sp_plans_;
   int64_t drains_ordered_ = 0;
   int64_t deaths_ = 0;

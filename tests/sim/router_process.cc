@@ -29,7 +29,7 @@ void RouterProcess::OnStart() {
   tokens_ = std::make_unique<TokenStreamClient>(kCredit,
                                                 network_->scenario().Resumes() ? 50 * unit_us : 0);
   tokens_due_us_ = kNever;
-  incarnation_ = kRouter + generation() / 2;
+  incarnation_ = kRouter + kRouterNumbers * number_ + generation() / 2;
   Run(std::make_unique<RouterCore>(config));
   Dispatch(Join{{.router = incarnation_, .endpoint = endpoint(), .host = "h"}});
 }
@@ -43,7 +43,9 @@ void RouterProcess::OnCrash() {
     if (client.ends > 0) continue;
     --open_;
     ++client.ends;
+    ++abandoned_clients_;
     client.status = absl::UnavailableError("the router died");
+    (*abandoned_)[client.plan.spec->id] = network_->time().now();
   }
 }
 
@@ -76,12 +78,13 @@ void RouterProcess::Arrive(const ClientPlan& plan) {
   if (!alive()) {
     --open_;
     ++arrived.ends;
+    ++abandoned_clients_;
     arrived.status = absl::UnavailableError("connection refused");
     return;
   }
   if (plan.leaves_us != kNever) {
     After(std::max<TimeUs>(plan.leaves_us - network_->time().now(), 0), [this, id] {
-      departures_[id] = network_->time().now();
+      (*departures_)[id] = network_->time().now();
       Dispatch(ClientGone{id});
     });
   }
@@ -297,7 +300,8 @@ void RouterProcess::ArmTokens() {
     tokens_due_us_ = kNever;
     for (const TokenStreamClient::Lost& request : tokens_->Tick(LocalNow())) {
       Dispatch(TokenStreamLost{request.id, request.epoch,
-                               absl::UnavailableError("the decode worker did not answer")});
+                               absl::UnavailableError("the decode worker did not answer"),
+                               request.unreached});
     }
     Executed();
   });

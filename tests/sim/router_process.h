@@ -33,6 +33,14 @@ class RouterProcess
   using Struck = std::function<bool(const std::string& endpoint)>;
   void ExcuseBy(Struck struck) { struck_ = std::move(struck); }
 
+  // Of several: the second one has the number 1. REQUIRES: it has not started.
+  void Number(int number) { number_ = static_cast<uint64_t>(number); }
+  // Where requests are noted whose clients went away, and those that were open when it died.
+  void NoteIn(Departures* departures, Departures* abandoned) {
+    departures_ = departures;
+    abandoned_ = abandoned;
+  }
+
   void Arrive(const ClientPlan& plan);
   bool AllEnded() const;
   // What became of the request of this serial, once it ended.
@@ -48,8 +56,9 @@ class RouterProcess
   int64_t drains_taken() const { return drains_taken_; }  // such orders, undone ones included
   // Of each client, by serial: the longest time that it waited for its next token or the end.
   std::map<uint64_t, TimeUs> LongestWaits() const;
-  // When clients went away.
-  const std::map<scheduler::RequestId, TimeUs>& departures() const { return departures_; }
+  int64_t abandoned() const { return abandoned_clients_; }  // it died, or was dead
+  // Of this incarnation: attempts given up because their instance drains.
+  int64_t moves() const { return alive() ? static_cast<int64_t>(core()->Snapshot().moves) : 0; }
 
   void Execute(scheduler::Reject& effect);
   void Execute(scheduler::SendSubmit& effect);
@@ -111,7 +120,10 @@ class RouterProcess
   uint64_t links_ = 0;                  // messages of an older one are not heard any more
   services::WelcomeCheck welcome_;      // of link_
   std::map<uint64_t, Client> clients_;  // by serial
-  std::map<scheduler::RequestId, TimeUs> departures_;
+  uint64_t number_ = 0;
+  Departures* departures_ = nullptr;
+  Departures* abandoned_ = nullptr;
+  int64_t abandoned_clients_ = 0;
   Struck struck_;
   bool draining_ = false;
   int64_t drains_taken_ = 0;

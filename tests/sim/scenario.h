@@ -51,22 +51,24 @@ enum class FaultKind {
   kRouterCrash,
   kCut,  // of what goes from one process to another
   kClockJump,
-  kOtherBuild  // a decode worker dies and comes back with blocks of another layout
+  kOtherBuild,  // a decode worker dies and comes back with blocks of another layout
+  kRefusal      // what one process opens to another is refused at once
 };
 
-// Beside the workers, of a standstill, a cut or a clock's jump; the router of an ordered drain,
-// too.
+// Beside the workers, of a standstill, a cut, a refusal or a clock's jump; a router of an ordered
+// drain and of its death, too.
 inline constexpr int kTheOrchestrator = -1;
-inline constexpr int kTheRouter = -2;
+inline constexpr int kTheRouter = -2;  // the first one; the others are below
+constexpr int RouterAt(int number) { return kTheRouter - number; }
 
 struct Fault {
   FaultKind kind = FaultKind::kCrash;
   int worker = 0;  // index among the workers, or one of the above
   TimeUs at_us = 0;
-  TimeUs lasts_us = 0;  // crash: comes back after; slow, standstill, ordered drain, cut, other
-                        // build: ends after; clock jump: forward by so much
+  TimeUs lasts_us = 0;  // crash: comes back after; slow, standstill, ordered drain, cut, refusal,
+                        // other build: ends after; clock jump: forward by so much
   bool returns = true;
-  int to = 0;  // of a cut
+  int to = 0;  // of a cut or a refusal
 };
 
 // How the groups of decode workers bind and release.
@@ -102,7 +104,8 @@ struct PointedFault {
 };
 
 inline constexpr int kDecodeWorkers = 2;
-inline constexpr uint64_t kRouter = 77;  // the router's incarnation in request ids
+inline constexpr uint64_t kRouter = 77;           // the first router's incarnation in request ids
+inline constexpr uint64_t kRouterNumbers = 1000;  // between those of two routers
 
 struct Scenario {
   uint64_t seed = 0;
@@ -136,6 +139,7 @@ struct Scenario {
   TimeUs step_us = 1000;
   int64_t slowness = 20;  // of a slow worker's steps
   TimeUs heals_us = 0;    // from then on nothing breaks
+  int routers = 1;        // clients and their further choices are dealt over them
   int prefill_workers = 2;
   int prefill_nodes = 1;    // that these are on in turn
   int prefill_blocks = 28;  // of each; a long prompt may need the memory of several

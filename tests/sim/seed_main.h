@@ -73,6 +73,7 @@ inline void Add(const Outcome& one, Outcome* sum) {
   sum->coverage.Add(one.coverage);
   sum->requests += one.requests;
   sum->finished += one.finished;
+  sum->abandoned += one.abandoned;
   sum->misses += one.misses;
   sum->moves += one.moves;
   sum->failed_alone += one.failed_alone;
@@ -84,6 +85,7 @@ inline void Add(const Outcome& one, Outcome* sum) {
   sum->resumed += one.resumed;
   sum->granted_again += one.granted_again;
   sum->refused += one.refused;
+  sum->connections_refused += one.connections_refused;
   sum->binds += one.binds;
   sum->releases += one.releases;
   sum->switches_failed += one.switches_failed;

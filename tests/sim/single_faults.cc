@@ -35,6 +35,7 @@ std::vector<SingleFault> AllFaults() {
     all.push_back({.kind = kind, .party = kRouter});
   }
   all.push_back({.kind = FaultKind::kOrderedDrain, .party = kRouter});
+  all.push_back({.kind = FaultKind::kRouterCrash, .party = kRouter});
   constexpr std::pair<Party, Party> kPlanes[] = {{kPrefill, kOrchestrator},
                                                  {kDecode, kOrchestrator},
                                                  {kRouter, kOrchestrator},
@@ -72,6 +73,8 @@ const char* NameOf(FaultKind kind) {
       return "clock_jump";
     case FaultKind::kOtherBuild:
       return "other_build";
+    case FaultKind::kRefusal:
+      return "refusal";
   }
   return "";
 }
@@ -100,7 +103,7 @@ int IndexOf(Party party, const Scenario& scenario, Random& random) {
     case Party::kOrchestrator:
       return kTheOrchestrator;
     case Party::kRouter:
-      return kTheRouter;
+      return RouterAt(static_cast<int>(random.Between(0, scenario.routers - 1)));
   }
   return kTheOrchestrator;
 }
@@ -126,6 +129,7 @@ Scenario MakeUnbrokenScenario(uint64_t seed) {
   Scenario scenario = MakeLongScenario(kFaultlessEvery * seed);
   GiveRoom(&scenario);
   scenario.resumes = true;
+  scenario.routers = 2;
   // What goes on elsewhere finds room in the steps there.
   scenario.decode_workers = std::max(scenario.decode_workers, 3);
   scenario.decode_batch = scenario.decode_requests;
@@ -174,8 +178,8 @@ TimeUs NoticedWithinUs(const SingleFault& single, const Scenario& scenario) {
     case FaultKind::kOrderedDrain:
     case FaultKind::kOtherBuild:
     case FaultKind::kSlow:
-    case FaultKind::kRouterCrash:
-      return 0;  // connections end, or nothing is to be noticed
+    case FaultKind::kRouterCrash:  // to the clients of others
+      return 0;                    // connections end, or nothing is to be noticed
     case FaultKind::kEngineFailure:
     case FaultKind::kClockJump:  // a step in flight may count as hung at once
       return kLastWordsUs;
@@ -188,6 +192,7 @@ TimeUs NoticedWithinUs(const SingleFault& single, const Scenario& scenario) {
       if (single.party == Party::kOrchestrator) return lasts_us + reconnects_us;
       return std::min(lasts_us, of_prefill ? std::max(lease_us, writing_us) : lease_us);
     case FaultKind::kCut:
+    case FaultKind::kRefusal:
       break;
   }
   if (is(Party::kPrefill, Party::kDecode)) return std::min(lasts_us, writing_us);

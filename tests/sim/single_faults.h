@@ -1,6 +1,6 @@
 // Worlds of streams of seconds under the product's timeouts (MakeLongScenario) in which exactly one
-// thing breaks, once, and the rest has room to spare. No client may get an error, and none may wait
-// longer than the configured limits say.
+// thing breaks, once, and the rest has room to spare. No client may get an error, but those of a
+// router that died, and none may wait longer than the configured limits say.
 #pragma once
 
 #include <cstdint>
@@ -22,8 +22,8 @@ struct SingleFault {
   bool both_ways = false;
 };
 
-// Each kind of fault of each kind of process, but for the death of a router, which its own clients
-// see.
+// Each kind of fault of each kind of process. The death of a router ends what its own clients
+// asked.
 std::span<const SingleFault> SingleFaults();
 std::string NameOf(const SingleFault& fault);  // such as "crash_of_decode"
 

@@ -37,10 +37,17 @@ World::World(Scenario scenario, bool print_trace)
       feeds_(&network_),
       group_steps_(&network_, &verdict_, &watch_) {
   const auto offset = [this] { return random_.Between(0, 1000 * kSecondUs); };
-  router_ = std::make_unique<RouterProcess>(&network_, "router", offset(), &verdict_);
+  const auto add_router = [&](const std::string& endpoint) {
+    routers_.push_back(std::make_unique<RouterProcess>(&network_, endpoint, offset(), &verdict_));
+    RouterProcess& router = *routers_.back();
+    router.Number(static_cast<int>(routers_.size()) - 1);
+    router.NoteIn(&departures_, &abandoned_);
+    router.ExcuseBy([this](const std::string& decode) { return watch_.HasStruck(decode); });
+  };
+  add_router("router");
   orchestrator_ =
       std::make_unique<OrchestratorProcess>(&network_, kOrchestrator, offset(), &verdict_);
-  orchestrator_->WatchDepartures(&router_->departures());
+  orchestrator_->Watch(&departures_, &abandoned_);
   for (int i = 0; i < scenario_.prefill_workers; ++i) {
     prefill_.push_back(std::make_unique<PrefillProcess>(&network_, absl::StrCat("prefill", i),
                                                         offset(), &verdict_, &transfers_));
@@ -52,7 +59,7 @@ World::World(Scenario scenario, bool print_trace)
                                                       offset(), &verdict_, &transfers_));
     decode_.back()->BindWithOthersBy(&feeds_, &group_steps_, &watch_);
   }
-  router_->ExcuseBy([this](const std::string& decode) { return watch_.HasStruck(decode); });
+  for (int i = 1; i < scenario_.routers; ++i) add_router(absl::StrCat("router", i));
   watch_.CountHandoffsBy([this](const std::string& at) { return transfers_.OpenAt(at); });
   feeds_.WhenBroken(
       [this](const FormationFeeds::ContextPtr& context) { group_steps_.Break(context); });
@@ -66,7 +73,7 @@ World::World(Scenario scenario, bool print_trace)
   }
   for (const auto& worker : prefill_) network_.Add(worker.get());
   for (const auto& worker : decode_) network_.Add(worker.get());
-  network_.Add(router_.get());
+  for (const auto& router : routers_) network_.Add(router.get());
   network_.Add(orchestrator_.get());
 }
 
@@ -88,7 +95,7 @@ RemoteMemory World::FindMemory(const std::string& description) {
 
 void World::ScheduleClients() {
   for (const ClientPlan& client : scenario_.clients) {
-    time_.At(client.arrives_us, [this, &client] { router_->Arrive(client); });
+    time_.At(client.arrives_us, [this, &client] { RouterOf(*client.spec).Arrive(client); });
   }
 }
 
@@ -101,26 +108,30 @@ void World::ScheduleFaults() {
 void World::Strike(const Fault& fault) {
   const bool of_worker = fault.worker >= 0 && fault.kind != FaultKind::kOrchestratorCrash &&
                          fault.kind != FaultKind::kRouterCrash && fault.kind != FaultKind::kCut &&
-                         fault.kind != FaultKind::kClockJump;
+                         fault.kind != FaultKind::kRefusal && fault.kind != FaultKind::kClockJump;
   if (!of_worker) {
     ++faults_;
-    faults_met_ += router_->open() > 0 ? 1 : 0;
+    faults_met_ += Open() > 0 ? 1 : 0;
   }
   if (fault.kind == FaultKind::kCut) {
     if (fault.worker == fault.to) return;
     network_.Cut(ProcessAt(fault.worker)->endpoint(), ProcessAt(fault.to)->endpoint(),
                  time_.now() + fault.lasts_us);
+  } else if (fault.kind == FaultKind::kRefusal) {
+    network_.Refuse(ProcessAt(fault.worker)->endpoint(), ProcessAt(fault.to)->endpoint(),
+                    time_.now() + fault.lasts_us);
   } else if (fault.kind == FaultKind::kRouterCrash) {
-    router_->Crash();
-    time_.At(time_.now() + fault.lasts_us, [this] {
-      if (!router_->alive()) router_->Start();
+    RouterProcess& router = RouterAt(fault.worker < 0 ? fault.worker : kTheRouter);
+    router.Crash();
+    time_.At(time_.now() + fault.lasts_us, [&router] {
+      if (!router.alive()) router.Start();
     });
   } else if (fault.kind == FaultKind::kClockJump) {
     ProcessAt(fault.worker)->JumpClock(fault.lasts_us);
   } else if (fault.kind == FaultKind::kOrderedDrain && fault.worker < 0) {
-    OrderRouter(/*undo=*/false);
+    OrderRouter(fault.worker, /*undo=*/false);
     time_.At(std::min(time_.now() + fault.lasts_us, scenario_.heals_us),
-             [this] { OrderRouter(/*undo=*/true); });
+             [this, &fault] { UndoRouterDrain(fault.worker); });
   } else if (fault.kind == FaultKind::kStandstill && fault.worker < 0) {
     ProcessAt(fault.worker)->StandStill(time_.now() + fault.lasts_us);
   } else if (fault.kind == FaultKind::kOrchestratorCrash) {
@@ -136,17 +147,36 @@ void World::Strike(const Fault& fault) {
 }
 
 Process* World::ProcessAt(int index) {
-  if (index == kTheRouter) return router_.get();
+  if (index <= kTheRouter) return &RouterAt(index);
   if (index == kTheOrchestrator) return orchestrator_.get();
   if (index < scenario_.prefill_workers) return prefill_[index].get();
   return decode_[index - scenario_.prefill_workers].get();
+}
+
+// Again, if it was not heard.
+void World::UndoRouterDrain(int router) {
+  OrderRouter(router, /*undo=*/true);
+  time_.At(time_.now() + 200 * kMillisecondUs, [this, router] {
+    if (RouterAt(router).draining()) UndoRouterDrain(router);
+  });
+}
+
+// The choices of an answer go to one router.
+RouterProcess& World::RouterOf(const scheduler::RequestSpec& spec) const {
+  return *routers_[spec.prompt_of.value_or(spec.id).serial % routers_.size()];
+}
+
+int64_t World::Open() const {
+  int64_t open = 0;
+  for (const auto& router : routers_) open += router->open();
+  return open;
 }
 
 template <class Worker>
 void World::NoteFault(const Worker& worker) {
   ++faults_;
   const auto blocks = worker.core()->Snapshot(worker.LocalNow()).blocks;
-  faults_met_ += blocks.free < blocks.total ? 1 : 0;
+  faults_met_ += blocks.held > 0 ? 1 : 0;
 }
 
 template <class Worker>
@@ -187,6 +217,7 @@ void World::StrikeWorker(Worker& worker, const Fault& fault) {
     case FaultKind::kOrchestratorCrash:
     case FaultKind::kRouterCrash:
     case FaultKind::kCut:
+    case FaultKind::kRefusal:
     case FaultKind::kClockJump:
       return;
   }
@@ -218,10 +249,10 @@ void World::UndoDrain(Worker& worker) {
   });
 }
 
-// The only one: without force it would be refused.
-void World::OrderRouter(bool undo) {
-  if (!orchestrator_->alive() || !router_->alive()) return;
-  orchestrator_->Drain({.router = router_->incarnation(), .undo = undo, .force = true});
+// Without force it would be refused for the only one.
+void World::OrderRouter(int router, bool undo) {
+  if (!orchestrator_->alive() || !RouterAt(router).alive()) return;
+  orchestrator_->Drain({.router = RouterAt(router).incarnation(), .undo = undo, .force = true});
 }
 
 // A process that has gone comes back under a new incarnation; one that still drains is waited for.
@@ -246,20 +277,24 @@ void World::Heal() {
     if (!worker.alive()) worker.Start();
     if (worker.core()->Snapshot(worker.LocalNow()).draining) Return(worker, kMillisecondUs);
   };
-  if (!router_->alive()) router_->Start();
+  for (const auto& router : routers_) {
+    if (!router->alive()) router->Start();
+  }
   if (!orchestrator_->alive()) orchestrator_->Start();
   for (const auto& worker : prefill_) heal(*worker);
   for (const auto& worker : decode_) heal(*worker);
 }
 
 bool World::Served() const {
-  if (!router_->AllEnded() || !orchestrator_->Quiet() || transfers_.size() > 0) return false;
+  const bool routers_rest = std::all_of(routers_.begin(), routers_.end(), [](const auto& router) {
+    return router->AllEnded() && !router->draining();
+  });
+  if (!routers_rest || !orchestrator_->Quiet() || transfers_.size() > 0) return false;
   const auto empty = [](const auto& worker) {
     if (!worker->alive()) return false;
     const auto snapshot = worker->core()->Snapshot(worker->LocalNow());
     if (StagingBuffersHeld(snapshot) > 0) return false;
-    return snapshot.blocks.free == snapshot.blocks.total && !snapshot.draining &&
-           snapshot.registered;
+    return snapshot.blocks.held == 0 && !snapshot.draining && snapshot.registered;
   };
   return std::all_of(prefill_.begin(), prefill_.end(), empty) &&
          std::all_of(decode_.begin(), decode_.end(), empty);
@@ -267,15 +302,17 @@ bool World::Served() const {
 
 void World::CheckRest() {
   if (!verdict_.ok()) return;
-  verdict_.Require(router_->AllEnded(), "a request never ended");
-  verdict_.Require(!router_->draining(), "the router is not back");
+  for (const auto& router : routers_) {
+    verdict_.Require(router->AllEnded(), "a request never ended");
+    verdict_.Require(!router->draining(), absl::StrCat(router->endpoint(), " is not back"));
+  }
   verdict_.Require(orchestrator_->Quiet(), "the orchestrator keeps a request");
   verdict_.Require(transfers_.size() == 0, "a transfer never ended");
   const auto check = [this](const auto& worker) {
     const auto snapshot = worker->core()->Snapshot(worker->LocalNow());
     verdict_.Require(worker->alive() && snapshot.registered && !snapshot.draining,
                      absl::StrCat(worker->endpoint(), " is not back"));
-    verdict_.Require(snapshot.blocks.free == snapshot.blocks.total,
+    verdict_.Require(snapshot.blocks.held == 0,
                      absl::StrCat(worker->endpoint(), " lost ", snapshot.blocks.held, " blocks"));
     verdict_.Require(StagingBuffersHeld(snapshot) == 0,
                      absl::StrCat(worker->endpoint(), " keeps a staging buffer"));
@@ -285,7 +322,7 @@ void World::CheckRest() {
 }
 
 void World::RunAction() {
-  const bool in_flight = router_->open() > 0;
+  const bool in_flight = Open() > 0;
   const TimeUs before = time_.now();
   time_.RunOne();
   if (in_flight) in_flight_us_ += time_.now() - before;
@@ -309,7 +346,7 @@ void World::RunUntilServed(TimeUs from) {
 void World::CheckProbes(const std::vector<ClientPlan>& probes) {
   for (const ClientPlan& probe : probes) {
     if (!verdict_.ok()) break;
-    const absl::Status status = router_->StatusOf(probe.spec->id.serial);
+    const absl::Status status = RouterOf(*probe.spec).StatusOf(probe.spec->id.serial);
     verdict_.Require(status.ok(), absl::StrCat("healed, and still: ", status.ToString()));
   }
 }
@@ -320,14 +357,14 @@ void World::RunProbes(const std::vector<ClientPlan>& probes) {
   const TimeUs probes_us =
       time_.now() + (100 + scenario_.instance_lease_ms) * scenario_.time_scale * kMillisecondUs;
   time_.At(probes_us, [this, &probes] {
-    for (const ClientPlan& probe : probes) router_->Arrive(probe);
+    for (const ClientPlan& probe : probes) RouterOf(*probe.spec).Arrive(probe);
   });
   RunUntilServed(probes_us);
   CheckProbes(probes);
 }
 
 Outcome World::Run() {
-  router_->Start();
+  for (const auto& router : routers_) router->Start();
   orchestrator_->Start();
   for (const auto& worker : prefill_) worker->Start();
   for (const auto& worker : decode_) worker->Start();
@@ -367,6 +404,13 @@ Outcome World::Summary() {
     engines_failed += worker->engines_failed();
   }
   for (const auto& worker : prefill_) engines_failed += worker->engines_failed();
+  const auto of_routers = [this](int64_t (RouterProcess::*count)() const) {
+    int64_t sum = 0;
+    for (const auto& router : routers_) sum += (*router.*count)();
+    return sum;
+  };
+  std::map<uint64_t, TimeUs> waits;
+  for (const auto& router : routers_) waits.merge(router->LongestWaits());
   int64_t granted_again = 0;
   for (auto it = granted.begin(); it != granted.end(); ++it) {
     granted_again += it != granted.begin() && std::prev(it)->first == it->first ? 1 : 0;
@@ -379,9 +423,10 @@ Outcome World::Summary() {
           .faults_met = faults_met_,
           .coverage = network_.coverage(),
           .requests = requests,
-          .finished = router_->finished(),
-          .failed_alone = router_->failed_alone(),
-          .longest_waits = router_->LongestWaits(),
+          .finished = of_routers(&RouterProcess::finished),
+          .abandoned = of_routers(&RouterProcess::abandoned),
+          .failed_alone = of_routers(&RouterProcess::failed_alone),
+          .longest_waits = std::move(waits),
           .sp_plans = orchestrator_->sp_plans(),
           .joint_steps = joint_steps_.run(),
           .tensor_steps = joint_steps_.tensor_run(),
@@ -392,12 +437,13 @@ Outcome World::Summary() {
           .engine_failures_heard = orchestrator_->engine_failures_heard(),
           .deaths_after_engine_failure = orchestrator_->deaths_after_engine_failure(),
           .drains_ordered = orchestrator_->drains_ordered(),
-          .router_drains = router_->drains_taken(),
-          .moves = router_->alive() ? static_cast<int64_t>(router_->core()->Snapshot().moves) : 0,
+          .router_drains = of_routers(&RouterProcess::drains_taken),
+          .moves = of_routers(&RouterProcess::moves),
           .instances_lost = static_cast<int64_t>(orchestrator.instances_lost),
           .misses = static_cast<int64_t>(orchestrator.misses),
           .granted_again = granted_again,
           .refused = static_cast<int64_t>(orchestrator.refused),
+          .connections_refused = network_.connections_refused(),
           .binds = orchestrator_->binds(),
           .releases = orchestrator_->releases(),
           .switches_failed = orchestrator_->switches_failed(),
@@ -405,7 +451,7 @@ Outcome World::Summary() {
           .group_steps_in_sp = group_steps_.run_in_sp(),
           .group_steps_broken = group_steps_.broken(),
           .granted_to_groups = granted_to_groups,
-          .finished_in_groups = router_->finished_in_groups(),
+          .finished_in_groups = of_routers(&RouterProcess::finished_in_groups),
           .struck = watch_.struck()};
 }
 

@@ -1,5 +1,5 @@
-// One run of a scenario: 1 router, 1 orchestrator, 2 prefill workers or more and 2 to 8 decode
-// workers.
+// One run of a scenario: 1 router or more, 1 orchestrator, 2 prefill workers or more and 2 to 8
+// decode workers.
 #pragma once
 
 #include <cstdint>
@@ -32,6 +32,7 @@ struct Outcome {
   Coverage coverage;
   int64_t requests = 0;
   int64_t finished = 0;      // with a whole, right answer
+  int64_t abandoned = 0;     // their router had died
   int64_t failed_alone = 0;  // with the error of its own sequence
   // Of each client, by serial: the longest time that it waited for its next token or the end.
   std::map<uint64_t, TimeUs> longest_waits;
@@ -46,12 +47,13 @@ struct Outcome {
   int64_t deaths_after_engine_failure = 0;  // of the orchestrator
   int64_t drains_ordered = 0;               // by an operator, undone ones included
   int64_t router_drains = 0;                // of the router, which has heard of them
-  int64_t moves = 0;  // of the last router: attempts given up because their instance drains
+  int64_t moves = 0;  // of the last routers: attempts given up because their instance drains
   int64_t instances_lost = 0;  // taken for dead by the last orchestrator
   int64_t misses = 0;          // by the last orchestrator: instances that only routers heard
   // Grants of decode blocks to requests that had some under a former plan.
   int64_t granted_again = 0;
   int64_t refused = 0;              // by the last orchestrator, for lack of capacity
+  int64_t connections_refused = 0;  // by a FaultKind::kRefusal
   int64_t binds = 0, releases = 0;  // that ended as they should
   int64_t switches_failed = 0;      // the others
   int64_t group_steps = 0;          // of bound groups, run to their end
@@ -82,7 +84,8 @@ class World {
   void Order(Worker& worker, bool undo);
   template <class Worker>
   void UndoDrain(Worker& worker);
-  void OrderRouter(bool undo);
+  void OrderRouter(int router, bool undo);
+  void UndoRouterDrain(int router);
   template <class Worker>
   void Return(Worker& worker, TimeUs after);
   void Heal();
@@ -94,6 +97,9 @@ class World {
   void RunAlone();
   Outcome Summary();
   Process* ProcessAt(int index);
+  RouterProcess& RouterOf(const scheduler::RequestSpec& spec) const;
+  RouterProcess& RouterAt(int index) const { return *routers_[sim::RouterAt(0) - index]; }
+  int64_t Open() const;  // clients that have not got their answer
   template <class Worker>
   void NoteFault(const Worker& worker);
   void RunAction();
@@ -113,7 +119,8 @@ class World {
   FormationFeeds feeds_;
   GroupSteps group_steps_;
   std::vector<ClientPlan> alone_probes_;  // come when all groups are released
-  std::unique_ptr<RouterProcess> router_;
+  Departures departures_, abandoned_;
+  std::vector<std::unique_ptr<RouterProcess>> routers_;
   std::unique_ptr<OrchestratorProcess> orchestrator_;
   std::vector<std::unique_ptr<PrefillProcess>> prefill_;
   std::vector<std::unique_ptr<DecodeProcess>> decode_;

@@ -4,8 +4,9 @@ import time
 import network
 from api import wait_until
 from kubernetes import condition
+from node import CTR
 from trial import Failed
-from workload import NAMESPACE
+from workload import NAMESPACE, is_etcd
 
 OUTAGE_MAX_S = 10.0  # leases and probes tell of a lost pod within some seconds
 MISSING_IMAGE = "localhost/skein:no-such-tag"
@@ -34,7 +35,7 @@ class Faults:
         before = restarts(pod)
         machine = self.cluster.machines[pod["spec"]["nodeName"]]
         container = pod["status"]["containerStatuses"][0]["containerID"].split("://")[1]
-        machine.sh("ctr", "--address", "/run/containerd/containerd.sock", "--namespace", "k8s.io", "tasks", "kill", "--signal", "SIGKILL", container)
+        machine.sh(*CTR, "tasks", "kill", "--signal", "SIGKILL", container)
 
         def amiss():
             now = self.api.get("pods", NAMESPACE, name)
@@ -43,13 +44,10 @@ class Faults:
         self.say("kill -9 of %s: ready again after %.1f s" % (name, wait_until(amiss, name, 120)))
 
     def node_drain(self):
-        """First the node without the orchestrator: nothing may fail. Then the other: one orchestrator means a pause, which is told."""
-        home = self.skein.pods("orchestrator")[0]["spec"]["nodeName"]
-        other = next(n.name for n in self.cluster.nodes if n.name != home)
-        load = self._drain(other)
-        self._no_failure(load)
-        load = self._drain(home)
-        self.say("with the orchestrator: " + load.text())
+        """The node without the orchestrator that leads, then the other: when the leader is evicted, the other orchestrator leads."""
+        home = self.skein.orchestrators()[0]["spec"]["nodeName"]
+        for node in sorted((n.name for n in self.cluster.nodes), key=lambda name: name == home):
+            self._no_failure(self._drain(node))
 
     def _drain(self, node):
         try:
@@ -66,32 +64,66 @@ class Faults:
             self.cluster.kubectl("uncordon", node)
         return load
 
+    def _lead_where_etcd_may_be_lost(self):
+        """Spreads all pods over both nodes; then the orchestrator leads that is on the node with one member of etcd. Returns that node."""
+        for role in ("etcd", "orchestrator", "prefill", "decode", "router"):
+            self._spread(role)
+        self.skein.await_settled(limit_s=900)
+        homes = [p["spec"]["nodeName"] for p in self.skein.pods("etcd")]
+        lost = next(n for n in self.cluster.nodes if homes.count(n.name) == 1)
+        leader, _ = self.skein.orchestrators()
+        if leader["spec"]["nodeName"] != lost.name:
+            self.api.delete("pods", NAMESPACE, leader["metadata"]["name"])
+            wait_until(lambda: self._leads_elsewhere(lost.name), "the other orchestrator leads", 60)
+            self.skein.await_settled()
+        return lost
+
+    def _leads_elsewhere(self, node):
+        """Where the leader is, if it is not on this node."""
+        home = self.skein.orchestrators()[0]["spec"]["nodeName"]
+        return "" if home == node else "it is on " + home
+
+    def _spread(self, role):
+        """1.20 only prefers to spread pods. So if all are on one node, one of them is deleted while that node takes no pods."""
+        homes = {p["spec"]["nodeName"] for p in self.skein.pods(role)}
+        if len(homes) > 1:
+            return
+        (home,) = homes
+        self.cluster.kubectl("cordon", home)
+        try:
+            self.api.delete("pods", NAMESPACE, self.skein.pods(role)[0]["metadata"]["name"])
+            wait_until(lambda: len({p["spec"].get("nodeName") for p in self.skein.pods(role)}) < 2 and "all on " + home,
+                       role + " is on both nodes", 300)
+        finally:
+            self.cluster.kubectl("uncordon", home)
+        self.skein.await_settled(limit_s=600)
+
     def node_lost(self):
-        """What docs/kubernetes.md tells to do about it, by its command. 1.20 knows no out-of-service taint."""
-        lost = next(n for n in self.cluster.nodes if n.name == self.skein.pods("orchestrator")[0]["spec"]["nodeName"])
+        """For new requests nothing is done. For the pods, what docs/kubernetes.md tells. 1.20 knows no out-of-service taint."""
+        lost = self._lead_where_etcd_may_be_lost()
         left = next(n for n in self.cluster.nodes if n is not lost)
+        # A member of etcd stays: its data is locked until it has ended.
+        theirs = [p for p in self.skein.pods() if p["spec"].get("nodeName") == lost.name and not is_etcd(p)]
+        gone = [p["metadata"]["name"] for p in theirs]
+        containers = [p["status"]["containerStatuses"][0]["containerID"].split("://")[1] for p in theirs]
+        client, self.skein.client = self.skein.client, left.machine
         began = time.monotonic()
         network.cut(lost.name)
-        self.say("%s is lost" % lost.name)
+        self.say("%s is lost, with %s" % (lost.name, ", ".join(sorted(gone))))
         try:
+            self.say("first token %.1f s later, with nothing done" % self.skein.await_first_token(began))
             wait_until(lambda: condition(self.api.get("nodes", None, lost.name), "Ready") == "True" and "it is Ready", "the node is told lost", 120)
             self.say("Kubernetes says so after %.1f s" % (time.monotonic() - began))
-            gone = [p["metadata"]["name"] for p in self.skein.pods() if p["spec"].get("nodeName") == lost.name]
             forced = time.monotonic()
             self.cluster.kubectl("-n", NAMESPACE, "delete", "pod", "--force", "--grace-period=0", *gone)
-            client = self.skein.client
-            self.skein.client = left.machine
-            try:
-                self.say("first token %.1f s after %s were deleted by force" % (self.skein.await_first_token(forced), ", ".join(sorted(gone))))
-            finally:
-                self.skein.client = client
-            self.skein.await_settled()
-            self.say("all pods ready on %s after %.1f s" % (left.name, time.monotonic() - forced))
+            self.skein.await_settled(["router", "orchestrator", "prefill", "decode"])
+            self.say("all but etcd's ready on %s %.1f s after they were deleted by force" % (left.name, time.monotonic() - forced))
         finally:
+            self.skein.client = client
             network.mend(lost.name)
         found = time.monotonic()
         wait_until(lambda: condition(self.api.get("nodes", None, lost.name), "Ready") != "True" and "not Ready", "the node is back", 120)
-        wait_until(lambda: lost.ctr("tasks", "ls", "-q").strip(), "what still ran there has ended", 300)
+        wait_until(lambda: ", ".join(set(lost.ctr("tasks", "ls", "-q").split()) & set(containers)), "what still ran there has ended", 300)
         self.say("%s is back; what still ran there has ended after %.1f s" % (lost.name, time.monotonic() - found))
         self.skein.await_settled()
         with self.skein.load() as load:

@@ -8,6 +8,7 @@ from machine import sh
 
 BUSYBOX = "localhost/skein-try/busybox:1"
 PROMETHEUS = "localhost/skein-try/prometheus:1"
+ETCD = "localhost/skein-try/etcd:1"
 
 
 def save(image, cache, make):
@@ -42,15 +43,24 @@ def busybox(root):
 
 
 def prometheus(root):
+    program(root, "/usr/bin/prometheus")
+
+
+def etcd(root):
+    program(root, "/usr/bin/etcd")
+
+
+def program(root, path):
+    """A program of this machine, with the libraries that it is loaded with."""
     for folder in ("bin", "data", "etc", "tmp"):
         os.makedirs(os.path.join(root, folder), exist_ok=True)
-    shutil.copy("/usr/bin/prometheus", os.path.join(root, "bin"))
-    for line in sh("ldd", "/usr/bin/prometheus").splitlines():
-        for word in line.split():
-            if word.startswith("/"):
-                os.makedirs(root + os.path.dirname(word), exist_ok=True)
-                shutil.copy(word, root + word)
+    shutil.copy(path, os.path.join(root, "bin"))
+    done = sh("ldd", path, check=False)  # it fails for a program that needs none
+    for word in done.stdout.split() if done.returncode == 0 else ():
+        if word.startswith("/"):
+            os.makedirs(root + os.path.dirname(word), exist_ok=True)
+            shutil.copy(word, root + word)
 
 
 def base_images(cache):
-    return [save(BUSYBOX, cache, busybox), save(PROMETHEUS, cache, prometheus)]
+    return [save(BUSYBOX, cache, busybox), save(PROMETHEUS, cache, prometheus), save(ETCD, cache, etcd)]

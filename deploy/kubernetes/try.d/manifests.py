@@ -1,4 +1,4 @@
-"""What Kubernetes 1.20 lacks: turns manifests for today's Kubernetes into ones that 1.20 knows, and says what was changed.
+"""What Kubernetes 1.20 and this trial lack: turns manifests for today's Kubernetes into ones that 1.20 knows, and says what was changed.
 
 Pure functions of documents (dictionaries as YAML gives them); no file, no cluster.
 """
@@ -30,6 +30,27 @@ def for_1_20(documents):
             notes += _pod(spec["template"]["spec"], name)
         out.append(document)
     return out, notes
+
+
+def with_image(documents, name, image):
+    """The documents with `image` in place of the image whose name without a tag is `name`, and notes."""
+    out, notes = copy.deepcopy(documents), []
+    for document in out:
+        for container in document.get("spec", {}).get("template", {}).get("spec", {}).get("containers", []):
+            if container["image"].rpartition(":")[0] == name:
+                notes.append("%s %s: %s instead of %s" % (document["kind"], document["metadata"]["name"], image, container["image"]))
+                container["image"] = image
+    return out, notes
+
+
+def volumes_for(documents, folder):
+    """PersistentVolumes, folders below `folder` that both nodes see, for the claims that the StatefulSets make; there is no storage class."""
+    return [{"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": "%s-%d" % (document["metadata"]["name"], i)},
+             "spec": {"accessModes": claim["spec"]["accessModes"], "capacity": {"storage": claim["spec"]["resources"]["requests"]["storage"]},
+                      "persistentVolumeReclaimPolicy": "Retain",
+                      "hostPath": {"path": "%s/%s-%d" % (folder, document["metadata"]["name"], i), "type": "Directory"}}}
+            for document in documents if document["kind"] == "StatefulSet"
+            for claim in document["spec"].get("volumeClaimTemplates", []) for i in range(document["spec"]["replicas"])]
 
 
 def _drop(where, fields, name):

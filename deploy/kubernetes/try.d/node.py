@@ -6,6 +6,7 @@ from api import wait_until
 from network import DNS_IP, PODS, node_ip, write_cni
 
 CGROUPS = "/sys/fs/cgroup"
+CTR = ("ctr", "--address", "/run/containerd/containerd.sock", "--namespace", "k8s.io")
 PAUSE = "localhost/skein-try/busybox:1"
 CONTAINERD = """version = 2
 root = "/var/lib/containerd"
@@ -101,7 +102,7 @@ class Node:
                 "serializeImagePulls": False, "registryPullQPS": 0}
 
     def ctr(self, *arguments, check=True):
-        return self.machine.sh("ctr", "--address", "/run/containerd/containerd.sock", "--namespace", "k8s.io", *arguments, check=check)
+        return self.machine.sh(*CTR, *arguments, check=check)
 
     def load(self, archive):
         self.ctr("images", "import", archive)

@@ -2,6 +2,7 @@
 import time
 
 from api import wait_until
+from chaos import Chaos
 from faults import Faults, restarts
 from prometheus import Prometheus
 from trial import Failed
@@ -9,7 +10,7 @@ from watching import Watching
 from workload import NAMESPACE, Workload
 
 
-class Steps(Faults, Watching):
+class Steps(Chaos, Faults, Watching):
     def __init__(self, cluster, say):
         self.cluster, self.api, self.say = cluster, cluster.api, say
         self.skein, self.prometheus = Workload(cluster, say), Prometheus(cluster)
@@ -19,9 +20,12 @@ class Steps(Faults, Watching):
 
     def ha(self):
         self._deploy("overlays/ha")
-        nodes = {p["spec"]["nodeName"] for p in self.skein.pods("router")}
-        if len(nodes) < 2:
-            raise Failed("the routers are not spread: all on " + ", ".join(nodes))
+        for role in ("router", "orchestrator", "etcd"):
+            nodes = {p["spec"]["nodeName"] for p in self.skein.pods(role)}
+            if len(nodes) < 2:
+                raise Failed("the pods %s are not spread: all on %s" % (role, ", ".join(nodes)))
+        leader, standby = self.skein.orchestrators()
+        self.say("%s leads, %s stands by" % (leader["metadata"]["name"], standby["metadata"]["name"]))
 
     def _deploy(self, overlay):
         documents = self.skein.render(overlay)

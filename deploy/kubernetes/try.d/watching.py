@@ -10,11 +10,11 @@ from images import BUSYBOX
 from machine import sh
 from manifests import for_1_20
 from trial import Failed
-from workload import NAMESPACE
+from workload import NAMESPACE, is_etcd
 
 HERE = os.path.dirname(os.path.realpath(__file__))
 
-COMPONENTS = {"router", "orchestrator", "prefill", "decode"}
+COMPONENTS = {"router", "orchestrator", "prefill", "decode", "etcd"}
 # Pairs that are allowed and need not be seen.
 NO_CACHE = ": the nodes have no DNS cache"
 UNSEEN = {"dns 53/TCP": ": names are asked by TCP only when an answer is too long for UDP",
@@ -101,7 +101,8 @@ class Watching:
 
     def _unscraped(self, prometheus):
         targets = prometheus.targets()
-        missing = [p["metadata"]["name"] for p in self.skein.pods() if p["metadata"]["name"] not in targets]
+        names = [p["metadata"]["name"] for p in self.skein.pods() if not is_etcd(p)]
+        missing = [name for name in names if name not in targets]
         return "; ".join(["no target for " + m for m in missing] + ["%s: %s" % t for t in targets.items() if t[1]])
 
     def _evaluate(self, prometheus, scaler):

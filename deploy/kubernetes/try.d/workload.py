@@ -10,23 +10,28 @@ import load
 from api import wait_until
 from kubernetes import condition
 from machine import sh
-from manifests import for_1_20
+from images import ETCD
+from manifests import for_1_20, volumes_for, with_image
+from node import CTR
 
 HERE = os.path.dirname(os.path.realpath(__file__))
 NAMESPACE = "skein"
 MODEL = "fledgling"
 SETS = ("deployments", "statefulsets")
+USER = 65532  # of all pods
 
 
 class Workload:
     def __init__(self, cluster, say):
         self.cluster, self.api, self.say = cluster, cluster.api, say
-        self.client, self.noted = cluster.machines["node1"], set()
+        self.client, self.noted, self.led = cluster.machines["node1"], set(), []
 
     def render(self, overlay):
         """The documents of an overlay, a folder here such as overlays/demo, made fit for 1.20."""
         text = sh(os.path.join(HERE, "..", "render"), os.path.join(HERE, "..", overlay))
         documents, notes = for_1_20([d for d in yaml.safe_load_all(text) if d])
+        documents, more = with_image(documents, "registry.k8s.io/etcd", ETCD)
+        notes += more
         for note in notes:
             if note not in self.noted:
                 self.say("for 1.20: " + note)
@@ -34,12 +39,23 @@ class Workload:
         return documents
 
     def apply(self, documents):
+        self._make_volumes(documents)
         folder = os.path.join(self.cluster.folder, "overlay")
         os.makedirs(folder, exist_ok=True)
         for name, content in (("objects.yaml", documents), ("kustomization.yaml", [{"resources": ["objects.yaml"]}])):
             with open(os.path.join(folder, name), "w", encoding="utf-8") as file:
                 yaml.safe_dump_all(content, file)
         return self.cluster.kubectl("apply", "-k", folder)
+
+    def _make_volumes(self, documents):
+        """As a storage class of networked disks would: a pod finds its data on whichever node it starts."""
+        volumes = volumes_for(documents, os.path.join(self.cluster.folder, "volumes"))
+        for volume in volumes:
+            path = volume["spec"]["hostPath"]["path"]
+            os.makedirs(path, mode=0o700, exist_ok=True)
+            os.chown(path, USER, USER)  # fsGroup changes no hostPath
+        if volumes:
+            self.cluster.kubectl("apply", "-f", "-", input=yaml.safe_dump_all(volumes))
 
     def url(self):
         service = self.api.get("services", NAMESPACE, "router")
@@ -98,11 +114,40 @@ class Workload:
         machine = self.cluster.machines[pod["spec"]["nodeName"]]
         return json.loads(machine.sh("curl", "-s", "--max-time", "5", "http://%s:%d/status" % (pod["status"]["podIP"], admin)))
 
+    def process_of(self, pod):
+        """The first process of a pod's container, by its number on the pod's node."""
+        machine = self.cluster.machines[pod["spec"]["nodeName"]]
+        container = pod["status"]["containerStatuses"][0]["containerID"].split("://")[1]
+        rows = machine.sh(*CTR, "tasks", "ls").splitlines()
+        return next(int(row.split()[1]) for row in rows if row.startswith(container))
+
+    def orchestrators(self):
+        """The pod of the orchestrator that leads, and the pod of the other one."""
+        def amiss():
+            pods = self.pods("orchestrator")
+            states = {p["metadata"]["name"]: self._state(p) for p in pods}
+            self.led = sorted(pods, key=lambda p: states[p["metadata"]["name"]] == "standby")
+            return None if sorted(states.values()) == ["serving", "standby"] else str(states)
+
+        wait_until(amiss, "one orchestrator leads, and one stands by", 60)
+        return self.led
+
+    def _state(self, pod):
+        try:
+            return self.status_of(pod)["state"]
+        except (RuntimeError, ValueError, KeyError) as error:
+            return type(error).__name__
+
     def load(self, clients=2):
         return Load(self.client, self.url(), clients, self.say)
 
     def events(self, reason):
         return [e["message"] for e in self.api.list("events", NAMESPACE) if e.get("reason") == reason]
+
+
+def is_etcd(pod):
+    """It is no program of Skein: it is not scraped, and it stays where its data is."""
+    return pod["metadata"]["labels"]["app.kubernetes.io/component"] == "etcd"
 
 
 def settled(thing):

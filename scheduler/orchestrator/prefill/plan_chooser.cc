@@ -50,12 +50,41 @@ PlanChoice Plan(std::vector<PlannedChunk> chunks, PlanExplanation explanation) {
 
 }  // namespace
 
+// Each round leaves out one instance more.
 PlanChoice PlanChooser::Choose(const Request& request, PrefillPools& pools, Pool* pool,
                                TimeUs now) {
+  PlanChoice choice = ChooseWithout(request.tried_prefill, request, pools, pool, now);
+  Instances without = request.tried_prefill;
+  while (pairs_.any() && choice.kind == PlanChoice::Kind::kPlan) {
+    const std::optional<InstanceId> parted = PartedIn(choice.chunks);
+    if (!parted.has_value()) break;
+    without.insert(*parted);
+    PlanChoice other = ChooseWithout(without, request, pools, pool, now);
+    if (other.kind != PlanChoice::Kind::kPlan) break;  // there is no other way
+    choice = std::move(other);
+  }
+  return choice;
+}
+
+std::optional<InstanceId> PlanChooser::PartedIn(const std::vector<PlannedChunk>& chunks) const {
+  const std::vector<InstanceId>& all = chunks.back().instances;  // those of the ones before, too
+  for (const InstanceId one : all) {
+    const std::set<InstanceId>& barred = pairs_.BarredFor(one);
+    const auto other =
+        std::find_if(all.begin(), all.end(), [&](InstanceId id) { return barred.contains(id); });
+    if (other != all.end()) return *other;
+  }
+  return std::nullopt;
+}
+
+PlanChoice PlanChooser::ChooseWithout(const Instances& without, const Request& request,
+                                      PrefillPools& pools, Pool* pool, TimeUs now) {
   const bool scored = request.spec->want_prompt_logprobs;  // by one instance only
-  if (request.shape.instances > 1 && !scored) return ChooseAsked(request);
+  if (request.shape.instances > 1 && !scored) return ChooseAsked(without, request);
+  if (std::optional<PlanChoice> kept = ChooseKept(request, pools, pool, now))
+    return *std::move(kept);
   if (pool == nullptr) return ChooseByRate(request);
-  const PoolQueue queue = pools.QueueOf(request.spec->model, pool, request.tried_prefill, now);
+  const PoolQueue queue = pools.QueueOf(request.spec->model, pool, without, now);
   if (queue.usable == 0) return {};
   if (scored) {
     return ChooseOne(request, *pool, queue, "one instance: prompt logprobs were requested");
@@ -67,8 +96,27 @@ PlanChoice PlanChooser::Choose(const Request& request, PrefillPools& pools, Pool
     return ChooseOne(request, *pool, queue, "one instance: no other is available");
   }
   if (pool->planner.rolling() == nullptr) return ChooseByPolicy(request, *pool, queue, now);
+  if (pairs_.any() && EachHoldsAll(request, *pool, queue)) {
+    return ChooseOne(request, *pool, queue, "one instance: some do not reach each other now");
+  }
   return EachHoldsAll(request, *pool, queue) ? Roll(request, *pool, queue)
                                              : ChooseToFit(request, *pool, queue);
+}
+
+std::optional<PlanChoice> PlanChooser::ChooseKept(const Request& request, PrefillPools& pools,
+                                                  Pool* pool, TimeUs now) const {
+  const Instance* const kept = registry_.Find(request.kept_at);
+  const bool usable = kept != nullptr && kept->TakesAssigns() && HoldsAll(request, *kept) &&
+                      request.tried_prefill.count(request.kept_at) == 0 &&
+                      !request.spec->want_prompt_logprobs;
+  if (!usable) return std::nullopt;
+  PlanExplanation explanation;
+  if (pool != nullptr) {
+    explanation =
+        ExplanationOf(*pool, pools.QueueOf(request.spec->model, pool, request.tried_prefill, now));
+  }
+  explanation.how = "one instance: it has computed the prompt of the attempt before";
+  return Plan({{PromptTokens(*request.spec), {request.kept_at}}}, std::move(explanation));
 }
 
 PlanChoice PlanChooser::ChooseByRate(const Request& request) {
@@ -127,10 +175,10 @@ PlanChoice PlanChooser::ChooseOne(const Request& request, const Pool& pool, cons
   return Plan({{tokens, {instance}}}, std::move(explanation));
 }
 
-PlanChoice PlanChooser::ChooseAsked(const Request& request) const {
+PlanChoice PlanChooser::ChooseAsked(const Instances& without, const Request& request) const {
   const PrefillShape& shape = request.shape;
-  const AskedInstances asked = InstancesOfShape(registry_.Pool(request.spec->model, Role::kPrefill),
-                                                shape, request.tried_prefill);
+  const AskedInstances asked =
+      InstancesOfShape(registry_.Pool(request.spec->model, Role::kPrefill), shape, without);
   const std::string name =
       absl::StrCat(shape.instances, " instances with a tensor-parallel size of ", shape.tp);
   if (asked.members.empty()) {

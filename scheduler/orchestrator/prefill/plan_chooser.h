@@ -3,7 +3,13 @@
 // OrchestratorCore.
 //
 // A request that asks for a shape (PrefillShape) gets it, whatever the policy and the queues; it
-// waits, or fails if there are not so many instances.
+// waits, or fails if there are not so many instances. A further attempt goes to the instance that
+// may have kept the KV of the one before: there it takes one step.
+//
+// Instances that did not reach each other in a ring step (UnreachablePairs) are not planned
+// together as long as there is another way: of such a pair, one is left out. The rolling planner
+// decides later than this; while any pair is barred, a prompt that it would have is computed by one
+// instance.
 //
 // Cost. Beside the planner, one walk over the pool's arrays (PrefillPools::QueueOf); without a
 // profile none (RatePools). Only a prompt that does not fit the smallest instance of its pool costs
@@ -15,6 +21,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -24,6 +31,7 @@
 #include "scheduler/orchestrator/prefill/prefill_pools.h"
 #include "scheduler/orchestrator/prefill/rate_pools.h"
 #include "scheduler/orchestrator/registry/registry.h"
+#include "scheduler/orchestrator/registry/unreachable_pairs.h"
 #include "scheduler/orchestrator/requests/request.h"
 #include "scheduler/placement/queue_time.h"
 
@@ -44,10 +52,10 @@ struct PlanChoice {
 
 class PlanChooser {
  public:
-  // `default_tokens_per_second`: of an instance that has not measured yet. The registry outlives
-  // this.
-  PlanChooser(Registry* registry, double default_tokens_per_second)
-      : registry_(*registry), rates_(registry, default_tokens_per_second) {}
+  // `default_tokens_per_second`: of an instance that has not measured yet. The registry and the
+  // pairs outlive this.
+  PlanChooser(Registry* registry, const UnreachablePairs* pairs, double default_tokens_per_second)
+      : registry_(*registry), pairs_(*pairs), rates_(registry, default_tokens_per_second) {}
 
   // `pool` is null: the one instance with the earliest end by the rates that the instances report.
   // REQUIRES that `pools` laid `pool` out over the instances that are registered.
@@ -60,11 +68,17 @@ class PlanChooser {
 
  private:
   using Pool = PrefillPools::Pool;
+  using Instances = std::set<InstanceId>;
 
   struct Soonest {
     double queue_s = kAbsentQueueS;
     InstanceId instance;  // 0: none
   };
+  // By others than `without`, of which the request's tried_prefill are some.
+  PlanChoice ChooseWithout(const Instances& without, const Request& request, PrefillPools& pools,
+                           Pool* pool, TimeUs now);
+  // One of a barred pair that a chunk has together; none: there is no such pair.
+  std::optional<InstanceId> PartedIn(const std::vector<PlannedChunk>& chunks) const;
   PlanChoice ChooseByRate(const Request& request);
   Soonest SoonestThatHoldsAll(const Request& request, const Pool& pool,
                               const PoolQueue& queue) const;
@@ -72,8 +86,11 @@ class PlanChooser {
                        const char* why) const;
   PlanChoice ChooseByPolicy(const Request& request, Pool& pool, const PoolQueue& queue,
                             TimeUs now) const;
+  // By the instance that may have kept the prompt's KV, if it takes plans.
+  std::optional<PlanChoice> ChooseKept(const Request& request, PrefillPools& pools, Pool* pool,
+                                       TimeUs now) const;
   // Of a request that asks for a shape of several instances.
-  PlanChoice ChooseAsked(const Request& request) const;
+  PlanChoice ChooseAsked(const Instances& without, const Request& request) const;
   PlanChoice ChooseToFit(const Request& request, const Pool& pool, const PoolQueue& queue) const;
   PlanChoice Roll(const Request& request, Pool& pool, const PoolQueue& queue) const;
   PlanChoice TooLarge(const Request& request) const;
@@ -87,6 +104,7 @@ class PlanChooser {
   int64_t Untried(const Request& request) const;         // instances that take plans now
 
   const Registry& registry_;
+  const UnreachablePairs& pairs_;
   RatePools rates_;
 };
 

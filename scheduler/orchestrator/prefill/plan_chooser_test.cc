@@ -10,7 +10,8 @@ using Kind = PlanChoice::Kind;
 class PlanChooserTest : public PrefillPoolTest {
  protected:
   PlanChoice Choose(const Request& request) { return chooser_.Choose(request, pools_, Pool(), 0); }
-  PlanChooser chooser_{&registry_, 1000};
+  UnreachablePairs pairs_;
+  PlanChooser chooser_{&registry_, &pairs_, 1000};
 };
 
 TEST_F(PlanChooserTest, ThePolicyChoosesAndIsTold) {
@@ -21,6 +22,25 @@ TEST_F(PlanChooserTest, ThePolicyChoosesAndIsTold) {
   EXPECT_EQ(choice.chunks[0].instances, up);
   EXPECT_NEAR(choice.explanation.ttft_s, 0.551, 1e-9);
   EXPECT_EQ(choice.explanation.queue_s.size(), 2u);
+}
+
+TEST_F(PlanChooserTest, OneOfAPairThatDoesNotReachEachOtherIsLeftOut) {
+  const std::vector<InstanceId> up = {Up(1000), Up(1000)};
+  pairs_.Failed(up[0], up[1], 0);
+  EXPECT_EQ(Choose(Submit(1000)).chunks[0].instances, (std::vector<InstanceId>{up[0]}));
+  pairs_.RunTimers(UnreachablePairs::kFirstUs);
+  EXPECT_EQ(Choose(Submit(1000)).chunks[0].instances, up) << "tried again";
+  pairs_.Worked(up[0], up[1]);
+  EXPECT_FALSE(pairs_.remembers_any());
+}
+
+TEST_F(PlanChooserTest, APairThatIsBarredIsTriedWhereNoOtherWayIsLeft) {
+  const std::vector<InstanceId> up = {Up(100), Up(100)};
+  pairs_.Failed(up[0], up[1], 0);
+  EXPECT_EQ(Choose(Submit(600)).chunks[0].instances, up) << "the prompt needs both memories";
+  Request& asked = Submit(100);
+  asked.shape = {.instances = 2, .tp = 1};
+  EXPECT_EQ(Choose(asked).chunks[0].instances, up);
 }
 
 TEST_F(PlanChooserTest, AloneMeansTheInstanceThatIsFreeFirst) {

@@ -1,5 +1,6 @@
 #include "scheduler/orchestrator/registry/instance.h"
 
+#include <algorithm>
 #include <map>
 #include <utility>
 
@@ -144,6 +145,15 @@ PoolPart Instance::Part() const {
                  .slow = pace.pace == Pace::kSlow ? 1 : 0,
                  .suspect = pace.pace == Pace::kSuspect ? 1 : 0,
                  .aside = pace.pace == Pace::kAside ? 1 : 0};
+  if (Placeable() && !closed_by_group) {
+    const int64_t used = load.held_blocks + unreported.blocks;
+    part.space = {.request_limit = identity.max_requests,
+                  .unlimited = limited ? 0 : 1,
+                  .spare_blocks = std::max<int64_t>(load.total_blocks * 3 / 4 - used, 0)};
+    part.open_blocks = identity.total_blocks;
+  } else {
+    part.space = {.placed_elsewhere = static_cast<int64_t>(placed.size())};
+  }
   if (draining()) return part;
   part.load = {.instances = 1,
                .running_requests = load.running_requests,

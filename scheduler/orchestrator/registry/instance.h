@@ -49,6 +49,11 @@ struct Instance {
   bool reported = false;  // `load` is its own
   TimeUs heard_us = 0;
   TimeUs lease_end_us = 0;  // by the listening clock
+  TimeUs spoke_us = 0;      // its last word, likewise
+  bool reached = false;     // its address has accepted a connection from here
+  // It says nothing (registry.h). `quiet`: it gets nothing new.
+  bool quiet = false;
+  bool silent = false;
   // What it holds, as its registration and its reports have told.
   absl::btree_map<std::pair<RequestId, Epoch>, HeldRequest> held;
   HeldDigest held_digest;                  // of these
@@ -75,8 +80,8 @@ struct Instance {
   bool succeeded = false;  // another of its kind came after its stream broke
   bool connected() const { return connection != CallId{}; }
   bool Placeable() const {
-    return connected() && reported && !missed && !draining() && load.invariants_ok && !Suspect() &&
-           !pace.TakesNothing();
+    return connected() && reported && !missed && !quiet && !draining() && load.invariants_ok &&
+           !Suspect() && !pace.TakesNothing();
   }
   // It may take requests, now or as soon as it reports or has room.
   bool Serves() const { return !missed && !draining() && load.invariants_ok; }
@@ -140,6 +145,7 @@ struct Instance {
   PoolPart counted_;                           // its part in *sums_
   PoolSums* sums_ = nullptr;                   // of its pool; null: it is not in the registry
   std::vector<Instance*>* changed_ = nullptr;  // of its pool; null: as above
+  TimeUs* pool_spoke_us_ = nullptr;            // of its pool; null: as above
   bool change_noted_ = false;                  // it is in *changed_
 };
 

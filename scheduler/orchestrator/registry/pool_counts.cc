@@ -1,6 +1,16 @@
 #include "scheduler/orchestrator/registry/pool_counts.h"
 
 namespace skein::scheduler {
+namespace {
+
+// 0 stands for no entry.
+void ReplaceIn(std::multiset<int64_t>* all, int64_t before, int64_t now) {
+  if (before == now) return;
+  if (before > 0) all->erase(all->find(before));
+  if (now > 0) all->insert(now);
+}
+
+}  // namespace
 
 void PoolCounts::Add(const PoolCounts& more, int64_t times) {
   placeable += times * more.placeable;
@@ -23,14 +33,22 @@ void PoolLoad::Add(const PoolLoad& more, int64_t times) {
   held_blocks += times * more.held_blocks;
 }
 
+void PoolSpace::Add(const PoolSpace& more, int64_t times) {
+  request_limit += times * more.request_limit;
+  unlimited += times * more.unlimited;
+  spare_blocks += times * more.spare_blocks;
+  placed_elsewhere += times * more.placed_elsewhere;
+}
+
 void PoolSums::Replace(const PoolPart& before, const PoolPart& now) {
   counts.Add(before.counts, -1);
   counts.Add(now.counts, 1);
   load.Add(before.load, -1);
   load.Add(now.load, 1);
-  if (before.max_positions == now.max_positions) return;
-  if (before.max_positions > 0) max_positions.erase(max_positions.find(before.max_positions));
-  if (now.max_positions > 0) max_positions.insert(now.max_positions);
+  space.Add(before.space, -1);
+  space.Add(now.space, 1);
+  ReplaceIn(&max_positions, before.max_positions, now.max_positions);
+  ReplaceIn(&open_blocks, before.open_blocks, now.open_blocks);
 }
 
 }  // namespace skein::scheduler

@@ -34,19 +34,39 @@ struct PoolLoad {
   bool operator==(const PoolLoad&) const = default;
 };
 
+// What requests that leave one instance find at the others: of those that take new requests (they
+// are placeable, and not closed by a bound group).
+struct PoolSpace {
+  int64_t request_limit = 0;  // the sum of their max_requests
+  int64_t unlimited = 0;      // how many tell no max_requests
+  // Blocks that they neither hold nor will when what is placed there opens. A quarter of each pool
+  // is left out: instances keep up to that for the growth of their requests
+  // (scheduler/worker/README.md).
+  int64_t spare_blocks = 0;
+  int64_t placed_elsewhere = 0;  // requests at the other instances of the pool
+  void Add(const PoolSpace& more, int64_t times);
+  bool operator==(const PoolSpace&) const = default;
+};
+
 // One instance's part of PoolSums.
 struct PoolPart {
   PoolCounts counts;
   PoolLoad load;
+  PoolSpace space;
   int64_t max_positions = 0;  // 0: no limit, or it drains
+  int64_t open_blocks = 0;    // its KV blocks in all; 0: it takes no new requests
 };
 
 struct PoolSums {
   PoolCounts counts;
   PoolLoad load;
+  PoolSpace space;
   std::multiset<int64_t> max_positions;  // of those that do not drain and have a limit
+  std::multiset<int64_t> open_blocks;    // of those that take new requests
   // An instance's part is `now` from here on; {}: it has none. REQUIRES that `before` is its part.
   void Replace(const PoolPart& before, const PoolPart& now);
+  // KV blocks of the largest instance that takes new requests; 0: there is none.
+  int64_t LargestOpen() const { return open_blocks.empty() ? 0 : *open_blocks.rbegin(); }
   bool operator==(const PoolSums&) const = default;
 };
 

@@ -74,8 +74,41 @@ void Registry::RenewLease(Instance& instance, TimeUs now) {
   instance.heard_us = now;
   instance.lease_end_us = listening_.At(now) + lease_us_;
   leases_.Set(instance.id, instance.lease_end_us);
-  if (!std::exchange(instance.missed, false)) return;
-  Recount(instance);
+  instance.spoke_us = listening_.At(now);
+  if (instance.pool_spoke_us_ != nullptr) *instance.pool_spoke_us_ = instance.spoke_us;
+  const bool reports_often = instance.identity.build.protocol.newest >= rule_.from_revision;
+  if (rule_.silent_us > 0 && reports_often) {
+    silences_.Set(instance.id, instance.spoke_us + rule_.silent_us * 2 / 3);
+  }
+  const bool was_missed = std::exchange(instance.missed, false);
+  const bool was_quiet = std::exchange(instance.quiet, false);
+  instance.silent = false;
+  if (was_missed || was_quiet) Recount(instance);
+}
+
+// If all have been silent for as long, as where the machine of all of them stands still, none of
+// them is a better place.
+bool Registry::OthersServe(const Instance& instance) const {
+  if (*instance.pool_spoke_us_ < instance.spoke_us + rule_.silent_us / 3) return false;
+  const WorkerIdentity& identity = instance.identity;
+  return Counts(identity.model, identity.role).placeable > (instance.Placeable() ? 1 : 0);
+}
+
+std::vector<InstanceId> Registry::Silent() {
+  std::vector<InstanceId> found;
+  const TimeUs now_us = listening_.elapsed();
+  while (const auto id = silences_.TakeDue(now_us)) {
+    Instance& instance = instances_.at(*id);
+    const TimeUs silent_at_us = instance.spoke_us + rule_.silent_us;
+    instance.silent = now_us >= silent_at_us;
+    const TimeUs again_us = now_us + std::max<TimeUs>(rule_.silent_us / 16, 1);
+    silences_.Set(*id, instance.silent ? again_us : std::min(again_us, silent_at_us));
+    const bool quiet = OthersServe(instance);
+    if (std::exchange(instance.quiet, quiet) != quiet) Recount(instance);
+    found.push_back(*id);
+  }
+  std::sort(found.begin(), found.end());
+  return found;
 }
 
 void Registry::NoteDraining(Instance& instance, bool before) {
@@ -155,6 +188,8 @@ absl::StatusOr<Registry::Registration> Registry::FindOrAdd(const WorkerIdentity&
   pool.version = pool.drain_version = ++versions_;
   instance.sums_ = &pool.sums;
   instance.changed_ = &pool.changed;
+  instance.pool_spoke_us_ = &pool.spoke_us;
+  pool.spoke_us = instance.spoke_us;
   Recount(instance);
   at_endpoint_[identity.endpoint].insert(instance.id);
   by_connection_[connection] = instance.id;
@@ -241,6 +276,7 @@ void Registry::Remove(InstanceId id) {
   pool.without_stream.erase(id);
   pool.version = pool.drain_version = ++versions_;
   leases_.Remove(id);
+  silences_.Remove(id);
   by_connection_.erase(instance.connection);
   const auto there = at_endpoint_.find(instance.identity.endpoint);
   there->second.erase(id);
@@ -305,7 +341,9 @@ std::vector<InstanceId> Registry::Listened(TimeUs now) {
   return expired;
 }
 
-TimeUs Registry::NextTick() const { return listening_.NextTick(leases_.Next()); }
+TimeUs Registry::NextTick() const {
+  return listening_.NextTick(std::min(leases_.Next(), silences_.Next()));
+}
 
 PoolView Registry::Pool(const std::string& model, Role role) const {
   static const auto* const none = new std::vector<const Instance*>;

@@ -2,7 +2,10 @@
 // recorded as placed there. Part of OrchestratorCore.
 //
 // An instance that was silent for a lease, while the orchestrator listened (ListeningClock), is
-// dead, or, if routers hear it, missed: it stays, and the question comes up again soon.
+// dead, or, if routers hear it, missed: it stays, and the question comes up again soon. Before
+// that, one that was silent for two thirds of `silent_us` is quiet, if another of its pool can be
+// placed at and has spoken a third of `silent_us` later or more: it gets nothing new. From
+// `silent_us` on it is silent. Its next word ends both.
 //
 // All instances of one model name have one KV shape (model hash included) and one KV digest; the
 // first live one fixes them, and a different one is refused, naming the field. Its prefill
@@ -56,8 +59,18 @@ class PoolView {
 
 class Registry {
  public:
-  Registry(uint64_t first_id, TimeUs lease_us)
-      : next_id_(first_id), lease_us_(lease_us), listening_(lease_us) {}
+  // Workers that speak this revision of the protocol (peer_build.h) report every sixth of a lease,
+  // older ones every third.
+  static constexpr uint32_t kReportsOften = 1;
+
+  struct SilenceRule {
+    TimeUs silent_us = 0;  // 0: no instance is quiet or silent
+    // Instances that speak older revisions are neither: they report too seldom.
+    uint32_t from_revision = 0;
+  };
+  Registry(uint64_t first_id, TimeUs lease_us, const SilenceRule& rule)
+      : next_id_(first_id), lease_us_(lease_us), rule_(rule), listening_(lease_us) {}
+  Registry(uint64_t first_id, TimeUs lease_us) : Registry(first_id, lease_us, SilenceRule{}) {}
 
   struct Registration {
     InstanceId id;
@@ -98,6 +111,9 @@ class Registry {
   Instance* FindConnected(CallId connection);  // null: no instance has this stream
   // At a tick; whose lease has expired. The caller Removes them, or Misses them.
   std::vector<InstanceId> Listened(TimeUs now);
+  // The same, after Listened: of instances that are quiet or silent now. Each is named again, a
+  // sixteenth of `silent_us` later, until its next word.
+  std::vector<InstanceId> Silent();
   const ListeningClock& listening() const { return listening_; }
   TimeUs NextTick() const;  // when the next one is due
 
@@ -142,6 +158,7 @@ class Registry {
   struct PoolOfRole {
     std::vector<const Instance*> instances;  // by id
     std::vector<Instance*> changed;          // since TakeChanged
+    TimeUs spoke_us = 0;                     // the last word of any, by the listening clock
     PoolSums sums;
     int64_t largest_sequence = 0;  // tokens that the roomiest of them can hold
     PoolBlocks blocks;
@@ -159,10 +176,12 @@ class Registry {
   PoolOfRole& PoolOf(const Instance& instance);
   const PoolOfRole* FindPool(const std::string& model, Role role) const;
   void RenewLease(Instance& instance, TimeUs now);
+  bool OthersServe(const Instance& instance) const;
   void NoteDraining(Instance& instance, bool before);
 
   uint64_t next_id_;
   TimeUs lease_us_;
+  const SilenceRule rule_;
   ListeningClock listening_;
   uint64_t versions_ = 1;  // given so far
   std::map<InstanceId, Instance> instances_;
@@ -170,6 +189,7 @@ class Registry {
   std::map<std::string, std::set<InstanceId>> at_endpoint_;
   std::map<CallId, InstanceId> by_connection_;
   TimerQueue<InstanceId> leases_;      // by the listening clock
+  TimerQueue<InstanceId> silences_;    // likewise
   std::array<int64_t, 2> count_ = {};  // by role
   std::set<std::string> models_seen_;
 };

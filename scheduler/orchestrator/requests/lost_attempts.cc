@@ -10,20 +10,20 @@ void LostAttempts::Erase(std::map<RequestId, Entry>::iterator it) {
   entries_.erase(it);
 }
 
-void LostAttempts::Note(RequestId attempt, std::set<InstanceId> decodes) {
+void LostAttempts::Note(RequestId attempt, Lost lost) {
   Forget(attempt);
-  if (decodes.empty()) return;
+  if (lost.decodes.empty() && lost.kept_at == InstanceId{}) return;
   if (entries_.size() >= kMax) Erase(entries_.find(order_.begin()->second));
-  entries_[attempt.First()] = {++last_number_, std::move(decodes)};
+  entries_[attempt.First()] = {++last_number_, std::move(lost)};
   order_[last_number_] = attempt.First();
 }
 
-std::set<InstanceId> LostAttempts::Take(RequestId attempt) {
+LostAttempts::Lost LostAttempts::Take(RequestId attempt) {
   const auto it = entries_.find(attempt.First());
   if (it == entries_.end()) return {};
-  std::set<InstanceId> decodes = std::move(it->second.decodes);
+  Lost lost = std::move(it->second.lost);
   Erase(it);
-  return decodes;
+  return lost;
 }
 
 void LostAttempts::Forget(RequestId attempt) {

@@ -1,7 +1,9 @@
-// LostAttempts: at which decode instances the attempts of a request were lost that its router has
-// ended and tries again. From the end of one attempt to the submission of the next, which is not
-// placed there again while another instance can take it: an instance that its router does not
-// reach answers the orchestrator all the same. Part of RouterSide.
+// LostAttempts: what is known of a request's attempts that its router has ended and tries again,
+// from the end of one to the submission of the next. At which decode instances they were lost: the
+// next one is not placed there again while another instance can take it, because an instance that
+// its router does not reach answers the orchestrator all the same. And which prefill instance
+// computed the last one's prompt: it may have kept the KV
+// (scheduler/worker/prefill/kept_prompts.h). Part of RouterSide.
 //
 // Bounded: kMax requests; beyond it the one that was noted first is forgotten.
 //
@@ -22,10 +24,14 @@ class LostAttempts {
  public:
   static constexpr size_t kMax = 4096;
 
-  // The attempt has ended; it and those before it were lost at these.
-  void Note(RequestId attempt, std::set<InstanceId> decodes);
-  // The next attempt is submitted: those at which the ones before it were lost. Forgets them.
-  std::set<InstanceId> Take(RequestId attempt);
+  struct Lost {
+    std::set<InstanceId> decodes;  // at which it and those before it were lost
+    InstanceId kept_at;            // 0: no instance has its prompt's KV
+  };
+  // The attempt has ended.
+  void Note(RequestId attempt, Lost lost);
+  // The next attempt is submitted. Forgets what it returns.
+  Lost Take(RequestId attempt);
   void Forget(RequestId attempt);  // there will be none
   void ForgetRouter(uint64_t router);
 
@@ -35,7 +41,7 @@ class LostAttempts {
  private:
   struct Entry {
     uint64_t number = 0;
-    std::set<InstanceId> decodes;
+    Lost lost;
   };
   void Erase(std::map<RequestId, Entry>::iterator it);
 

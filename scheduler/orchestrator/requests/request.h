@@ -106,6 +106,9 @@ struct Request {
   std::set<InstanceId> old_decodes;  // may have blocks of an older epoch in quarantine
   // Attempts before this one were lost there (lost_attempts.h): only if no other can take it.
   std::set<InstanceId> lost_decodes;
+  // The prefill instance that alone computed the prompt of the attempt before this one, and may
+  // have kept its KV. 0: none.
+  InstanceId kept_at;
 
   std::optional<CallId> asking;  // the stream on which PlaceDecode is to be answered
   TimeUs asking_until_us = kNever;

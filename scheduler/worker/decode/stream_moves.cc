@@ -1,6 +1,7 @@
 #include "scheduler/worker/decode/stream_moves.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace skein::scheduler {
 namespace {
@@ -27,6 +28,14 @@ bool StreamMoves::MayAsk(const DecodeSequence& sequence, TimeUs now) const {
   return TokensToCome(sequence) > kFewTokens || now >= window_end_us_;
 }
 
+void StreamMoves::TakeRoomOfAsked(const DecodeSequences& sequences, TimeUs now) {
+  for (const auto& [id, sequence] : sequences.all()) {
+    if (sequence.asked_us != kNever && now < sequence.asked_us + kAgainUs) {
+      static_cast<void>(TakeRoomFor(sequence));
+    }
+  }
+}
+
 // With one token to come.
 bool StreamMoves::TakeRoomFor(const DecodeSequence& sequence) {
   const int64_t blocks = sequence.KnownTokens() / block_tokens_ + 1;
@@ -39,6 +48,7 @@ bool StreamMoves::TakeRoomFor(const DecodeSequence& sequence) {
 std::vector<AskToMove> StreamMoves::Take(DecodeSequences* sequences, TimeUs now) {
   std::vector<AskToMove> asks;
   if (!draining_ || now < next_us_) return asks;
+  if (std::exchange(room_is_new_, false)) TakeRoomOfAsked(*sequences, now);
   std::vector<DecodeSequence*> may;
   for (const auto& [id, sequence] : sequences->all()) {
     if (MayAsk(sequence, now)) may.push_back(&sequences->at(id));

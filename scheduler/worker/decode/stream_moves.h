@@ -41,9 +41,12 @@ class StreamMoves {
   // end is the same.
   void Start(TimeUs now, TimeUs end_us);
   void Stop() { draining_ = false; }
-  // What the orchestrator last told of the other instances. Asks are counted off from it.
+  // What the orchestrator last told of the other instances. Asks are counted off from it: those
+  // made since, and those made before whose streams are still here, since their requests are not
+  // elsewhere yet.
   void TakeRoom(const PoolRoom& room) {
     room_ = room;
+    room_is_new_ = true;
     if (lacks_room_) next_us_ = 0;
   }
 
@@ -55,6 +58,7 @@ class StreamMoves {
 
  private:
   bool MayAsk(const DecodeSequence& sequence, TimeUs now) const;
+  void TakeRoomOfAsked(const DecodeSequences& sequences, TimeUs now);
   bool TakeRoomFor(const DecodeSequence& sequence);
 
   const int64_t block_tokens_;
@@ -63,6 +67,7 @@ class StreamMoves {
   TimeUs window_end_us_ = kNever;
   TimeUs next_us_ = 0;
   PoolRoom room_;
+  bool room_is_new_ = false;
   bool lacks_room_ = false;  // for each stream of the last look: the next one is when there is news
   uint64_t asked_ = 0;
 };

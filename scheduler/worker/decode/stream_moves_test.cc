@@ -136,6 +136,22 @@ TEST(StreamMoves, WhatOthersHaveNoRoomForStays) {
   EXPECT_EQ(streams.Until(5 * kSecondUs).at(0).second, 3u);
 }
 
+// A report that was under way does not know of the move yet.
+TEST(StreamMoves, RoomThatIsToldAnewIsStillTakenByStreamsThatHaveNotLeft) {
+  Streams streams;
+  streams.Run(1);
+  streams.Run(2);
+  const PoolRoom one{.requests = 1, .blocks = 100, .sequence_blocks = 100};
+  streams.moves_.TakeRoom(one);
+  streams.moves_.Start(0, kNever);
+  EXPECT_EQ(streams.Until(kSecondUs).size(), 1u);
+  streams.moves_.TakeRoom(one);
+  EXPECT_TRUE(streams.Until(kSecondUs + StreamMoves::kPaceUs).empty());
+  streams.Leave({1});
+  streams.moves_.TakeRoom(one);
+  EXPECT_EQ(streams.Until(kSecondUs + 2 * StreamMoves::kPaceUs).size(), 1u);
+}
+
 // Its router was cut off from its orchestrator, say.
 TEST(StreamMoves, WhatWasNotMovedIsAskedForAgain) {
   Streams streams;

@@ -31,7 +31,7 @@ void Membership::On(const RegisterReplied& event, TimeUs now) {
   told_draining_ = draining_in_flight_;
   instance_ = reply.instance;
   lease_us_ = std::max<TimeUs>(reply.lease_us, 3);
-  next_us_ = now + lease_us_ / 3;
+  next_us_ = now + lease_us_ / 6;
   spacing_end_us_ = now;
 }
 
@@ -128,7 +128,7 @@ bool Membership::ReportDue(TimeUs now) const {
   return now >= spacing_end_us_ && now >= std::min(soon_us_, next_us_);
 }
 
-// The stream may be half-open: only this side believes in it. Reports go out every third of the
+// The stream may be half-open: only this side believes in it. Reports go out every sixth of the
 // lease, so a report that is not answered within half of it leaves time to open another stream
 // before the orchestrator gives this instance up. A registration may be long, so it has more time.
 void Membership::Await(Phase phase, TimeUs now) {
@@ -164,7 +164,7 @@ ReportRequest Membership::ReportOf(WorkerLoad load, TimeUs now) {
   Await(Phase::kReporting, now);
   wanted_ = Report::kInTime;
   soon_us_ = kNever;
-  next_us_ = now + lease_us_ / 3;
+  next_us_ = now + lease_us_ / 6;
   load.draining = draining_in_flight_ = draining();
   return {.instance = instance_,
           .incarnation = config_.identity.incarnation,

@@ -1,5 +1,5 @@
 // Membership: a worker's registration at the orchestrator. Opens the stream and registers, reports
-// (every third of the lease, and soon after a request ended), repeats ended requests until
+// (every sixth of the lease, and soon after a request ended), repeats ended requests until
 // acknowledged, reopens a broken stream, leaves after a drain. Part of both WorkerCores.
 //
 // The core says of each request when it is held, when it moves on and when it ends (Holds, Ended,
@@ -148,7 +148,7 @@ class Membership {
   };
   // The next report: when it is due, and what is in it.
   enum class Report {
-    kInTime,  // a third of a lease after the last one
+    kInTime,  // a sixth of a lease after the last one
     kSoon,    // a spacing after Due first sees that it is wanted, so that it tells more at once
     kFull,    // then, with the whole list
   };

@@ -52,7 +52,7 @@ class MembershipTest : public ::testing::Test {
     for (const auto& [key, one] : held_) held.push_back(one);
     EXPECT_TRUE(membership_.CheckInvariants(held).ok()) << membership_.CheckInvariants(held);
   }
-  // The report that is due a third of the lease later, answered.
+  // The report that is due a sixth of the lease later, answered.
   ReportRequest Report(ReportReply reply = {}) {
     EXPECT_FALSE(Take<CallReport>().has_value());  // asked at the end of each event, as by a core
     now_ = std::max(now_ + 1, membership_.NextDeadline());

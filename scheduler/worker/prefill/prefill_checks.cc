@@ -60,6 +60,7 @@ PrefillSnapshot PrefillCore::Impl::Snapshot(TimeUs now) const {
   snapshot.failed = ends_.failed();
   snapshot.committed = ends_.committed();
   snapshot.prompt_tokens = steps_.prompt_tokens();
+  snapshot.kept_tokens = steps_.kept_tokens();
   snapshot.handoffs = kv_out_.CountWriting();
   const PrefillRequests::Count count = requests_.CountRequests();
   snapshot.queued = count.queued();

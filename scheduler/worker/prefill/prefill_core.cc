@@ -55,14 +55,15 @@ PrefillCore::Impl::Impl(const PrefillConfig& config)
               [this](KvOutEffect effect) {
                 std::visit([this](auto& one) { effects_.push_back(std::move(one)); }, effect);
               }),
-      ends_(config.rpc_timeout_us, {.now = &now_,
-                                    .requests = &requests_,
-                                    .sp_plans = &sp_plans_,
-                                    .place_calls = &place_calls_,
-                                    .steps = &steps_,
-                                    .kv_out = &kv_out_,
-                                    .membership = &membership_,
-                                    .effects = &effects_}),
+      ends_(config.rpc_timeout_us, config.keep_us,
+            {.now = &now_,
+             .requests = &requests_,
+             .sp_plans = &sp_plans_,
+             .place_calls = &place_calls_,
+             .steps = &steps_,
+             .kv_out = &kv_out_,
+             .membership = &membership_,
+             .effects = &effects_}),
       transfers_({.now = &now_,
                   .requests = &requests_,
                   .sp_plans = &sp_plans_,
@@ -137,6 +138,7 @@ void PrefillCore::Impl::RunTimers() {
     orders_.EndSuccessors(status);
   }
   kv_out_.RunTimers(now_);
+  requests_.GiveUpKept(now_);
   while (const std::optional<RequestId> id = requests_.TakeOverdue(now_)) {
     Request& request = requests_.at(*id);
     ends_.End(request,
@@ -189,7 +191,11 @@ void PrefillCore::Impl::TakeResult(Request& request, const StepSequence& ran,
   SpPlan* plan = sp_plans_.Find(ran.id);
   // The other members may still be at the end of this step: its failure here is none of theirs.
   if (plan != nullptr) sp_plans_.Leave(ran.id, ran, result.status.ok());
-  if (!result.status.ok()) return ends_.End(request, result.status);
+  if (!result.status.ok()) {
+    const bool cut = absl::IsUnavailable(result.status) || absl::IsDeadlineExceeded(result.status);
+    request.ring_broken = plan != nullptr && cut;
+    return ends_.End(request, result.status);
+  }
   if (request.phase == Phase::kYielding) return transfers_.Yield(request);
   absl::StrAppend(&request.result.prompt_logprobs, result.prompt_logprobs);
   if (ran.sample) {

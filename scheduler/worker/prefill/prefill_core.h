@@ -43,7 +43,7 @@
 // requests, and look at each once.
 //
 // Invariants, by number (CheckInvariants names them):
-//   1. Blocks held in the pool are exactly those of the requests that have a table.
+//   1. Blocks held in the pool are exactly those of the requests that have a table, and the kept.
 //   2. A request in the step in flight or with a handoff under way keeps its blocks.
 //   3. Requests get their blocks, and so first ask for a place or open their transfers, in
 //      plan-sequence order. The lead of an SP plan computes only with an open transfer.
@@ -96,6 +96,9 @@ struct PrefillConfig {
   // what one member computes in a step, equal at all instances that share plans; the orchestrator
   // registers no others.
   RingStepLimits ring_step;
+  // Time that KV of a prompt is kept after its request has left, for the next attempt at it, unless
+  // others need the blocks (kept_prompts.h). 0: none is.
+  TimeUs keep_us = 60 * kSecondUs;
   // Time that an instance joining a running plan waits for blocks; two plans may wait for each
   // other's.
   TimeUs join_wait_us = 5 * kSecondUs;
@@ -110,6 +113,7 @@ struct PrefillSnapshot : WorkerSnapshot {
   int64_t ending = 0;
   int64_t handoffs = 0;        // KV on its way to a decode instance
   uint64_t prompt_tokens = 0;  // computed since the start
+  uint64_t kept_tokens = 0;    // not computed again: an attempt before had done it
   uint64_t committed = 0;
 };
 

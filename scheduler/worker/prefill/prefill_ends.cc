@@ -79,7 +79,8 @@ void PrefillEnds::Erase(Request& request, const absl::Status& status, const Hand
                             .status = status,
                             .engine_failed = parts_.steps->engine().FailedUnder(id),
                             .handoff = path,
-                            .ring = request.ring},
+                            .ring = request.ring,
+                            .ring_broken = request.ring_broken},
                            request.deadline_us);
   tombstones_.Put(id, request.epoch, status.ok());
   committed_ += status.ok();
@@ -88,8 +89,17 @@ void PrefillEnds::Erase(Request& request, const absl::Status& status, const Hand
   parts_.kv_out->Forget(id);
   parts_.sp_plans->Forget(id);
   parts_.place_calls->Forget(id);
-  parts_.requests->Erase(id);
+  if (MayKeep(request)) {
+    parts_.requests->EraseAndKeep(id, *parts_.now + keep_us_);
+  } else {
+    parts_.requests->Erase(id);
+  }
   left_.push_back(id);
+}
+
+// A failed engine may still write to any block.
+bool PrefillEnds::MayKeep(const Request& request) const {
+  return keep_us_ > 0 && request.IsPlain() && request.computed && parts_.steps->engine().ok();
 }
 
 void PrefillEnds::EndWaiting(RequestId id, Epoch epoch, const absl::Status& status) {

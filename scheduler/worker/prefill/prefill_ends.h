@@ -1,6 +1,7 @@
 // PrefillEnds: how requests end in a prefill-worker: each accepted (id, epoch) once, told to the
 // orchestrator and, where it may have granted blocks, to the decode side. Owns what is remembered
-// of ended requests, their counts, and the requests that left by the present event. Part of
+// of ended requests, their counts, and the requests that left by the present event. What a plain
+// request has computed is kept for a while, for its next attempt (kept_prompts.h). Part of
 // PrefillCore, and used only on its thread. A call costs O(log requests), but for EndThose.
 //
 // Invariants (CheckInvariants names them, by PrefillCore's numbers):
@@ -44,9 +45,10 @@ class PrefillEnds {
     Membership* membership = nullptr;
     std::vector<PrefillEffect>* effects = nullptr;
   };
-  // `rpc_timeout_us`: of an Abort to the decode side.
-  PrefillEnds(TimeUs rpc_timeout_us, const Parts& parts)
-      : rpc_timeout_us_(rpc_timeout_us), parts_(parts) {}
+  // `rpc_timeout_us`: of an Abort to the decode side. `keep_us`: how long a computed prompt is
+  // kept; 0: not at all.
+  PrefillEnds(TimeUs rpc_timeout_us, TimeUs keep_us, const Parts& parts)
+      : rpc_timeout_us_(rpc_timeout_us), keep_us_(keep_us), parts_(parts) {}
 
   // It is given up. Erases it, now or when nothing touches its blocks any more. One that is ending
   // already: nothing.
@@ -72,7 +74,10 @@ class PrefillEnds {
   absl::Status CheckInvariants() const;
 
  private:
+  bool MayKeep(const Request& request) const;
+
   const TimeUs rpc_timeout_us_;
+  const TimeUs keep_us_;
   const Parts parts_;
   Tombstones tombstones_;
   std::vector<RequestId> left_;

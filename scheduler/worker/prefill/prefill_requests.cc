@@ -4,7 +4,6 @@
 #include <memory>
 #include <utility>
 
-#include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "scheduler/vocabulary/check.h"
 
@@ -40,11 +39,22 @@ PrefillRequest& PrefillRequests::Add(PrefillRequest request) {
 }
 
 void PrefillRequests::Erase(RequestId id) {
+  FreeTable(requests_.at(id).blocks);
+  Remove(id);
+}
+
+void PrefillRequests::EraseAndKeep(RequestId id, TimeUs until_us) {
+  const PrefillRequest& request = requests_.at(id);
+  SKEIN_CHECK(request.IsPlain() && request.blocks != nullptr);
+  FreeTable(kept_.Keep(request.spec, request.blocks, until_us));
+  Remove(id);
+}
+
+void PrefillRequests::Remove(RequestId id) {
   const PrefillRequest& request = requests_.at(id);
   queue_.StopWaiting(PlaceOf(request));
   queue_.RemoveUnplaced(PlaceOf(request));
   queue_.LeaveFront(id);
-  if (request.blocks != nullptr) pool_.Free(*request.blocks);
   CountIn(request, -1);
   timers_.Remove(id);
   requests_.erase(id);
@@ -85,10 +95,43 @@ bool PrefillRequests::TakeRoom(PrefillRequest& request) {
     request.blocks = std::make_shared<const std::vector<BlockId>>();
     return true;
   }
-  absl::StatusOr<BlockTable> blocks = pool_.Allocate(request.blocks_wanted);
+  // Logprobs of a prompt come from the steps that compute it.
+  const bool may_reuse = request.IsPlain() && !request.spec->want_prompt_logprobs;
+  const BlockTable kept = may_reuse ? kept_.Find(*request.spec) : nullptr;
+  if (kept == nullptr) FreeTable(kept_.Forget(request.id()));  // of no use to any attempt after it
+  absl::StatusOr<BlockTable> blocks =
+      ExtendTable(kept, request.blocks_wanted, kept != nullptr ? request.id() : RequestId{});
   if (!blocks.ok()) return false;
+  if (kept != nullptr) {
+    request.kept_tokens = kept_.TokensFor(*request.spec);
+    kept_.Take(*request.spec);
+  }
   request.blocks = *std::move(blocks);
   return true;
+}
+
+absl::StatusOr<BlockTable> PrefillRequests::ExtendTable(const BlockTable& table, int64_t count,
+                                                        RequestId but) {
+  const int64_t has = table == nullptr ? 0 : static_cast<int64_t>(table->size());
+  const bool may_help = count - has <= pool_.Counts().free + kept_.blocks();
+  while (true) {
+    absl::StatusOr<BlockTable> extended = pool_.Extend(table, count);
+    if (extended.ok() || !may_help) return extended;
+    const BlockTable oldest = kept_.GiveUpOldest(but);
+    if (oldest == nullptr) return extended.status();
+    pool_.Free(*oldest);
+  }
+}
+
+void PrefillRequests::GiveUpKept(TimeUs now) {
+  while (const BlockTable overdue = kept_.TakeOverdue(now)) FreeTable(overdue);
+}
+
+BlockCounts PrefillRequests::blocks() const {
+  BlockCounts counts = pool_.Counts();
+  counts.held -= kept_.blocks();
+  counts.cached += kept_.blocks();
+  return counts;
 }
 
 // Younger SP plans may have taken the last blocks, or all of the front, while this request waited
@@ -108,6 +151,8 @@ void PrefillRequests::BackToQueue(PrefillRequest& request) {
   SKEIN_CHECK(request.blocks != nullptr && !request.IsOpened() && !request.IsEnding());
   pool_.Free(*request.blocks);
   request.blocks = nullptr;
+  request.kept_tokens = 0;
+  request.computed = false;
   request.started_us = kNever;
   request.result = {};
   Enter(request, Phase::kQueued, request.transfer);
@@ -118,13 +163,9 @@ void PrefillRequests::BackToQueue(PrefillRequest& request) {
 }
 
 bool PrefillRequests::Extend(PrefillRequest& request, int64_t wanted) {
-  const int64_t more = wanted - static_cast<int64_t>(request.blocks->size());
-  if (more <= 0) return true;
-  const absl::StatusOr<BlockTable> added = pool_.Allocate(more);
-  if (!added.ok()) return false;
-  auto blocks = std::make_shared<std::vector<BlockId>>(*request.blocks);
-  blocks->insert(blocks->end(), (*added)->begin(), (*added)->end());
-  request.blocks = std::move(blocks);
+  absl::StatusOr<BlockTable> blocks = ExtendTable(request.blocks, wanted, RequestId{});
+  if (!blocks.ok()) return false;
+  request.blocks = *std::move(blocks);
   return true;
 }
 
@@ -190,7 +231,8 @@ std::string_view PrefillRequests::NameOf(RequestId id) const {
 absl::Status PrefillRequests::CheckInvariants() const {
   if (absl::Status status = pool_.CheckInvariants(); !status.ok()) return status;
   if (absl::Status status = queue_.CheckInvariants(); !status.ok()) return status;
-  int64_t blocks = 0;
+  if (absl::Status status = kept_.CheckInvariants(); !status.ok()) return status;
+  int64_t blocks = kept_.blocks();
   size_t queued = 0;
   size_t in_front = 0;
   Count count;

@@ -11,13 +11,17 @@
 // the decode side has given it blocks. They move independently, but for an SP plan, whose
 // computation waits for the transfer.
 //
+// KV of a plain prompt may be kept when its request leaves (kept_prompts.h); the next attempt at
+// the request gets those blocks, with what is computed in them.
+//
 // Invariants (CheckInvariants names them, by PrefillCore's numbers):
-//   1. Blocks held in the pool are exactly those of the requests that have a table.
+//   1. Blocks held in the pool are exactly those of the requests that have a table, and the kept.
 //   3. The queue holds the queued requests, and no other. None of them has an open transfer. The
 //      lead of an SP plan computes only with an open one.
 //   6. The set of requests in front, the counts and the earliest timer agree with the requests.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <map>
@@ -26,6 +30,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "scheduler/base/ids.h"
 #include "scheduler/base/messages.h"
 #include "scheduler/base/request.h"
@@ -34,6 +39,7 @@
 #include "scheduler/batch/batch_scheduler.h"
 #include "scheduler/kv/block_pool.h"
 #include "scheduler/worker/kv_out/kv_out.h"
+#include "scheduler/worker/prefill/kept_prompts.h"
 #include "scheduler/worker/prefill/plan_queue.h"
 
 namespace skein::scheduler {
@@ -81,6 +87,9 @@ struct PrefillRequest {
   Phase phase = Phase::kQueued;
   Transfer transfer = Transfer::kUnplaced;
   BlockTable blocks;
+  // Tokens of the prompt whose KV came with its blocks: an attempt before it computed them here.
+  int64_t kept_tokens = 0;
+  bool computed = false;  // this instance's whole part
 
   Placed placed;  // the decode instance, if it is known
   // The last decode instance that did not open the transfer, and what it said.
@@ -90,6 +99,7 @@ struct PrefillRequest {
   KvOut::Result result;  // as far as it is computed
   // Of its steps with other instances so far: the one through host memory, if there was any.
   std::optional<RingPath> ring;
+  bool ring_broken = false;  // one of them failed
 
   absl::Status end_status;       // when ending: what it ends with
   bool must_tell_abort = false;  // when ending: the decode side may have granted blocks
@@ -132,6 +142,9 @@ class PrefillRequests {
   PrefillRequest& Add(PrefillRequest request);
   // REQUIRES: nothing touches its blocks.
   void Erase(RequestId id);
+  // The same, and its prompt is kept until then. REQUIRES: a plain one whose whole prompt is
+  // computed.
+  void EraseAndKeep(RequestId id, TimeUs until_us);
 
   // Null: there is none (FindLive: or it is ending). Pointers hold until Erase.
   PrefillRequest* Find(RequestId id);
@@ -164,9 +177,10 @@ class PrefillRequests {
 
   // Of requests whose deadline, or time to join, has passed: each once.
   std::optional<RequestId> TakeOverdue(TimeUs now);
-  TimeUs NextDeadline() const { return timers_.Next(); }
+  void GiveUpKept(TimeUs now);  // those whose time has passed
+  TimeUs NextDeadline() const { return std::min(timers_.Next(), kept_.NextDeadline()); }
 
-  BlockCounts blocks() const { return pool_.Counts(); }
+  BlockCounts blocks() const;  // the kept ones are `cached`: free for whoever needs them
   // Kept up to date with each change of a request, so that a report walks over none.
   const Count& CountRequests() const { return count_; }
   // "queued", "asking", "computing-ahead" and so on, as Standing; empty: there is none.
@@ -180,13 +194,21 @@ class PrefillRequests {
   static TimeUs DeadlineOf(const PrefillRequest& request);
   void Enter(PrefillRequest& request, Phase phase, Transfer transfer);
   void CountIn(const PrefillRequest& request, int64_t times);
-  // All its blocks, if it may enter the front or needs not. False: nothing changed.
+  void Remove(RequestId id);  // but for its blocks
+  void FreeTable(const BlockTable& blocks) {
+    if (blocks != nullptr) pool_.Free(*blocks);
+  }
+  // Kept prompts give way, the oldest first, but what is kept for request `but`.
+  absl::StatusOr<BlockTable> ExtendTable(const BlockTable& table, int64_t count, RequestId but);
+  // All its blocks, if it may enter the front or needs not. False: it has none, and kept prompts
+  // have given way.
   bool TakeRoom(PrefillRequest& request);
   bool TakeRoomOfYounger(PrefillRequest& request, std::vector<RequestId>* gave_back);
   absl::Status CheckStates(const PrefillRequest& request) const;
 
   std::map<RequestId, PrefillRequest> requests_;
   BlockPool pool_;
+  KeptPrompts kept_;
   PlanQueue queue_;
   TimerQueue<RequestId> timers_;
   Count count_;

@@ -41,7 +41,10 @@ class PrefillSpTest : public ::testing::Test {
     Effects effects = core_.Handle(event, now_);
     EXPECT_TRUE(core_.CheckInvariants().ok()) << core_.CheckInvariants();
     for (const CallReport& report : Of<CallReport>(effects)) {
-      for (const EndedRequest& ended : report.request.ended) ended_[ended.id] = ended.status;
+      for (const EndedRequest& ended : report.request.ended) {
+        ended_[ended.id] = ended.status;
+        if (ended.ring_broken) rings_broken_.insert(ended.id);
+      }
       held_ = report.request.held;
       for (const PrefillEffect& more : Do(ReportReplied{report.request.serial, {}})) {
         effects.push_back(more);
@@ -109,6 +112,7 @@ class PrefillSpTest : public ::testing::Test {
   uint64_t calls_ = 0;
   uint64_t step_ = 0;
   std::map<RequestId, absl::Status> ended_;
+  std::set<RequestId> rings_broken_;
   std::vector<HeldRequest> held_;
   PrefillCore core_{Config()};
 };
@@ -126,6 +130,20 @@ TEST_F(PrefillSpTest, APieceThatFailsEndsItsOwnPlan) {
     EXPECT_TRUE(Of<BreakGroup>(ended).empty()) << "the other may be at the end of the same step";
     EXPECT_EQ(Held(), 0);
     EXPECT_TRUE(core_.Snapshot(now_).engine.ok());
+  }
+  EXPECT_TRUE(rings_broken_.empty()) << "that was nothing between the two";
+}
+
+TEST_F(PrefillSpTest, AStepWithAnInstanceOutOfReachIsToldAsABrokenRing) {
+  uint64_t serial = 0;
+  for (const absl::Status& failure :
+       {absl::UnavailableError("the peer does not answer"), absl::DeadlineExceededError("late")}) {
+    ++serial;
+    Assign(Plan(Spec(serial, 16), {{16, {3, 1}}}, 10 * serial));
+    Placed(serial, 4);
+    Do(StepDone{++step_, {}, {{.status = failure}}});
+    Do(HandoffStopped{{7, serial}, {5}});
+    EXPECT_TRUE(rings_broken_.contains({7, serial}));
   }
 }
 

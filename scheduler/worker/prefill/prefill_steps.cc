@@ -6,7 +6,11 @@
 namespace skein::scheduler {
 
 void PrefillSteps::Add(const PrefillRequest& request) {
-  batch_.Add(request.id(), request.sequence, PromptTokens(*request.spec), 0, request.suspect);
+  // The step of the last token samples.
+  const int64_t prompt_tokens = PromptTokens(*request.spec);
+  const int64_t computed = std::min(request.kept_tokens, prompt_tokens - 1);
+  batch_.Add(request.id(), request.sequence, prompt_tokens, computed, request.suspect);
+  kept_tokens_ += computed;
   Rank(request);
 }
 

@@ -61,6 +61,9 @@ class PrefillSteps {
   const StepLoop& loop() const { return loop_; }
   const EngineWatch& engine() const { return loop_.engine(); }
   uint64_t prompt_tokens() const { return prompt_tokens_; }  // computed since the start
+  // That had not to be computed again, because an attempt before had computed them
+  // (kept_prompts.h).
+  uint64_t kept_tokens() const { return kept_tokens_; }
   int64_t PendingPromptTokens() const { return batch_.PendingPromptTokens(); }  // of plain prompts
   absl::Status CheckInvariants() const;
 
@@ -74,6 +77,7 @@ class PrefillSteps {
   const RingStepLimits ring_;
   std::optional<RequestId> piece_;  // whose piece is the step in flight
   uint64_t prompt_tokens_ = 0;
+  uint64_t kept_tokens_ = 0;
 };
 
 }  // namespace skein::scheduler

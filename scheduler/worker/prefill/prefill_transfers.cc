@@ -122,6 +122,7 @@ void PrefillTransfers::OpenHandoffOf(Request& request) {
 void PrefillTransfers::Computed(Request& request) {
   request.result.times.prefill_us = *parts_.now - request.started_us;
   request.result.computed_us = *parts_.now;
+  request.computed = true;
   parts_.requests->SetPhase(request, Phase::kComputed);
   if (request.IsPlain()) {
     parts_.steps->Remove(request.id());

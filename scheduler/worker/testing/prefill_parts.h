@@ -106,6 +106,7 @@ class PrefillPartsTest : public ::testing::Test {
                   std::visit([this](auto& one) { effects_.push_back(std::move(one)); }, effect);
                 }};
   PrefillEnds ends_{kSecondUs,
+                    /*keep_us=*/0,
                     {.now = &now_,
                      .requests = &requests_,
                      .sp_plans = &sp_plans_,

@@ -67,6 +67,7 @@ void RouterLink::Report(scheduler::RouterLoad load) {
 }
 
 void RouterLink::Ended(const absl::Status& why, bool welcomed) {
+  if (welcomed || OrchestratorIsGone(why)) channels_->Forget(asked_);
   const bool another = orchestrators_.Failed(asked_, why, MonotonicUs());
   if (another && !welcomed) return OpenStream();
   if (welcomed || unreached_.Admit(std::string(why.message()), MonotonicUs())) {

@@ -297,10 +297,12 @@ void RouterShell::OnTokens(scheduler::SequenceTokens tokens, int64_t repeated) {
 // The core's tick follows, and handles these.
 void RouterShell::TickParts() {
   for (const auto& request : tokens_.Tick(MonotonicUs())) {
-    Queue(scheduler::TokenStreamLost{
-        request.id, request.epoch,
-        absl::UnavailableError("the token stream broke, and the decode-worker did not answer on "
-                               "the next one in time")});
+    const char* const why =
+        request.unreached ? "the decode-worker was not reached lately, and is not tried now"
+                          : "the token stream broke, and the decode-worker did not answer on the "
+                            "next one in time";
+    Queue(scheduler::TokenStreamLost{request.id, request.epoch, absl::UnavailableError(why),
+                                     request.unreached});
   }
 }
 

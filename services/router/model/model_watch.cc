@@ -64,7 +64,9 @@ grpc::Status CellWatch::AskLeader(v1::ListModelsResponse* response) {
     if (!IsTransportFailure(status) && !LeaderOf(FromGrpc(status, "orchestrator")).has_value()) {
       return status;
     }
-    if (!orchestrators_.Failed(orchestrator, FromGrpc(status, "orchestrator"), MonotonicUs())) {
+    const absl::Status told = FromGrpc(status, "orchestrator");
+    if (OrchestratorIsGone(told)) channels_->Forget(orchestrator);
+    if (!orchestrators_.Failed(orchestrator, told, MonotonicUs())) {
       return status;
     }
   }

@@ -28,6 +28,8 @@
 #include "services/skeinctl/chaos/chaos_load.h"
 #include "services/skeinctl/chaos/chaos_player.h"
 #include "services/skeinctl/chaos/fault_table.h"
+#include "services/skeinctl/chaos/formation_orders.h"
+#include "services/skeinctl/chaos/handoff_load.h"
 #include "services/skeinctl/chaos/kubernetes_target.h"
 #include "services/skeinctl/chaos/local_target.h"
 #include "services/skeinctl/chaos/scenario.h"
@@ -189,6 +191,7 @@ class Chaos {
       if (!model.ok()) return model.status();
       options.model = *std::move(model);
     }
+    load_options_ = options;
     load_ = std::make_unique<ChaosLoad>(std::move(options));
     return load_->Open();
   }
@@ -201,17 +204,17 @@ class Chaos {
     return bench::AskForModel(&io, &client, {.url = url, .model = "", .api_key = options.api_key});
   }
 
-  bool Names(const std::string& scenario) const {
+  bool Named(const Scenario& scenario) const {
     const auto& names = flags_.scenarios;
-    return std::find(names.begin(), names.end(), scenario) != names.end();
+    return std::any_of(names.begin(), names.end(),
+                       [&](const std::string& name) { return Asks(name, scenario); });
   }
 
   std::vector<const Scenario*> Asked() const {
     std::vector<const Scenario*> asked;
     for (const Scenario& one : Scenarios()) {
-      const bool named = Names(one.name);
       const bool first = one.play == Play::kNothing;  // what the others are compared with
-      if (named || first || (Names("all") && one.in_all)) asked.push_back(&one);
+      if (first || Named(one)) asked.push_back(&one);
     }
     return asked;
   }
@@ -264,7 +267,7 @@ class Chaos {
                         .seed = static_cast<uint64_t>(flags_.seed),
                         .spare = flags_.spare,
                         .stall_s = kStallMinS};
-    ChaosPlayer player(target_.get(), load_.get(), expected_, std::move(options), Acts(),
+    ChaosPlayer player(target_.get(), load_.get(), expected_, std::move(options), MomentsOf(),
                        [this](const std::string& line) { Tell(line); });
     for (const Scenario* scenario : Asked()) {
       auto row = player.Play(*scenario);
@@ -283,38 +286,24 @@ class Chaos {
     return absl::OkStatus();
   }
 
-  FormationActs Acts() const {
-    using Order = v1::ChangeFormationRequest;
-    return {.bind = [this] { return ChangeFormation({Order::ACT_BIND}); },
-            .release =
-                [this] {
-                  return ChangeFormation({Order::ACT_RELEASE, Order::ACT_UNPIN});
-                }};
-  }
-
-  // Orders to the first group of decode instances, one after another.
-  absl::Status ChangeFormation(const std::vector<v1::ChangeFormationRequest::Act>& acts) const {
-    constexpr auto kWithin = std::chrono::seconds(60);
-    if (orchestrator_.empty()) return absl::UnimplementedError("not with --kubernetes");
-    ClusterClient client(orchestrator_);
-    const auto groups = client.Groups();
-    if (!groups.ok()) return groups.status();
-    const auto decode = std::find_if(
-        groups->groups().begin(), groups->groups().end(), [](const v1::GroupStatus& one) {
-          return one.role() == v1::ROLE_DECODE && one.members_size() > 1;
+  Moments MomentsOf() {
+    Moments moments{
+        .bind = [orders = FormationOrders(orchestrator_)] { return orders.Bind(); },
+        .release = [orders = FormationOrders(orchestrator_)] { return orders.Release(); },
+        .switch_formation = [orders = FormationOrders(orchestrator_)](
+                                bool bind, bool at_once,
+                                const auto& seen) { return orders.Switch(bind, at_once, seen); },
+        .handoffs = nullptr};
+    if (orchestrator_.empty()) return moments;  // with --kubernetes nobody tells of handoffs
+    handoffs_ = std::make_unique<HandoffLoad>(
+        load_options_, flags_.handoff_prompt_tokens, static_cast<uint64_t>(flags_.seed),
+        [client = std::make_shared<ClusterClient>(orchestrator_)] {
+          v1::ListRequestsRequest latest;
+          latest.set_limit(64);
+          return client->Requests(latest);
         });
-    if (decode == groups->groups().end()) {
-      return absl::NotFoundError("no two decode instances of one node can be bound");
-    }
-    absl::Status done;
-    for (const auto act : acts) {
-      v1::ChangeFormationRequest order;
-      order.set_act(act);
-      order.set_group(decode->name());
-      if (act == v1::ChangeFormationRequest::ACT_BIND) order.set_size(2);
-      done.Update(client.ChangeFormation(order, kWithin).status());
-    }
-    return done;
+    moments.handoffs = handoffs_.get();
+    return moments;
   }
 
   // Prints what was played; the exit code.
@@ -342,7 +331,9 @@ class Chaos {
   std::string orchestrator_;  // empty with Kubernetes
   std::unique_ptr<ChaosTarget> target_;
   std::vector<ChaosProcess> processes_;
+  LoadOptions load_options_;
   std::unique_ptr<ChaosLoad> load_;
+  std::unique_ptr<HandoffLoad> handoffs_;  // null with --kubernetes
   std::vector<Answer> expected_;
   TableHead head_;
   std::vector<Row> rows_;

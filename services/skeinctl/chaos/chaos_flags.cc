@@ -12,7 +12,7 @@ namespace {
 // INVALID_ARGUMENT names a scenario that does not exist.
 absl::Status CheckNames(const std::vector<std::string>& names) {
   if (names.empty()) return absl::InvalidArgumentError("SCENARIO is required");
-  std::vector<std::string> known = {"all"};
+  std::vector<std::string> known = {"all", "handoff", "bind", "release"};
   for (const chaos::Scenario& one : chaos::Scenarios()) known.push_back(one.name);
   for (const std::string& name : names) {
     if (std::find(known.begin(), known.end(), name) != known.end()) continue;
@@ -51,8 +51,10 @@ void ChaosFlags::Register(FlagSet* set) {
       "  skeinctl chaos kill-decode\n"
       "  skeinctl chaos all --yes --format json --out faults.json\n"
       "  skeinctl chaos all --kubernetes --namespace skein --url http://10.0.0.7:8000"));
-  set->RepeatedPositional(&scenarios, "SCENARIO",
-                          "What to play, in the order of the list; or all.");
+  set->RepeatedPositional(
+      &scenarios, "SCENARIO",
+      "What to play, in the order of the list; all; or handoff, bind or release for all that "
+      "begin so.");
   set->Bool(&yes, "yes", "Break things without asking.");
   RegisterCluster(set);
   RegisterLoad(set);
@@ -113,6 +115,9 @@ void ChaosFlags::RegisterLoad(FlagSet* set) {
   set->Int(&prompt_tokens, "prompt-tokens", "Length of a prompt.", 1, 1 << 20);
   set->Int(&tokens, "tokens", "Length of the shortest answer; the longest is nearly twice as long.",
            1, 1 << 20);
+  set->Int(&handoff_prompt_tokens, "handoff-prompt-tokens",
+           "Length of the prompts that are handed off all the time in the handoff scenarios.", 1,
+           1 << 20);
   set->Double(&hung_after_s, "hung-after-s", "A request that has not ended by then hangs.", 1,
               86400);
   set->Int(&seed, "seed", "Seed of prompts and of the random scenario.", 0, int64_t{1} << 62);

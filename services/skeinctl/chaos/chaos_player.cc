@@ -18,7 +18,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr auto kLook = std::chrono::milliseconds(50);
 constexpr double kStreamsWithinS = 60;
-constexpr double kBindLeadS = 0.05;  // the order to bind is given so long before the fault
+constexpr int kSwitches = 5;  // that may be over before they are seen
 
 std::chrono::milliseconds Milliseconds(double seconds) {
   return std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000));
@@ -63,13 +63,13 @@ const ChaosProcess* VictimAmong(const std::vector<ChaosProcess>& processes, cons
 }
 
 ChaosPlayer::ChaosPlayer(ChaosTarget* target, ChaosLoad* load, std::vector<Answer> expected,
-                         PlayOptions options, FormationActs acts,
+                         PlayOptions options, Moments moments,
                          std::function<void(const std::string&)> told)
     : target_(*target),
       load_(*load),
       expected_(std::move(expected)),
       options_(std::move(options)),
-      acts_(std::move(acts)),
+      moments_(std::move(moments)),
       told_(std::move(told)) {}
 
 absl::StatusOr<Row> ChaosPlayer::Play(const Scenario& scenario) {
@@ -87,21 +87,32 @@ absl::StatusOr<Row> ChaosPlayer::Play(const Scenario& scenario) {
       VictimAmong(whole_, scenario.role, options_.spare) == nullptr) {
     row.skipped = absl::StrCat("no ", scenario.role, " that may be broken serves here");
   }
+  const bool handoffs = scenario.moment == Moment::kHandoff;
+  if (row.skipped.empty() && handoffs && moments_.handoffs == nullptr) {
+    row.skipped = "nobody tells of handoffs here";
+  }
   if (!row.skipped.empty()) {
     told_(absl::StrCat(scenario.name, ": skipped: ", row.skipped));
     return row;
   }
+  if (handoffs) {
+    if (absl::Status ready = moments_.handoffs->Prepare(); !ready.ok()) return ready;
+  }
   marks_.clear();
   told_(absl::StrCat(scenario.name, ": ", scenario.summary));
   load_.Start();
+  if (handoffs) moments_.handoffs->Start();
   const absl::Status done = Run(scenario, &row);
   const std::vector<StreamRecord> records = load_.Stop();
+  const Row handed = handoffs ? moments_.handoffs->Stop() : Row();
   if (!done.ok()) {
     return absl::Status(done.code(), absl::StrCat(scenario.name, ": ", done.message()));
   }
+  if (!row.skipped.empty()) return row;
   Row judged = RowOf(scenario.name, records, expected_, marks_, options_.stall_s);
   judged.clients_may_fail = row.clients_may_fail;
   judged.seconds = load_.NowS();
+  AddCounts(handed, &judged);
   return judged;
 }
 
@@ -115,13 +126,13 @@ absl::Status ChaosPlayer::Run(const Scenario& scenario, Row* row) {
       if (absl::Status waited = Wait(options_.calm_s); !waited.ok()) return waited;
       return AwaitProbes();
     case Play::kOne:
-      return BreakOne(scenario.role, scenario.fault, row);
+      if (scenario.moment == Moment::kAny) return BreakOne(scenario.role, scenario.fault, row);
+      if (scenario.moment == Moment::kHandoff) return BreakInAHandoff(scenario, row);
+      return BreakInASwitch(scenario, row);
     case Play::kEach:
       return BreakEach(scenario.fault, row);
     case Play::kRandom:
       return BreakAtRandom();
-    case Play::kBind:
-      return BreakWhileBinding(scenario, row);
   }
   return absl::InternalError("unknown kind of scenario");
 }
@@ -176,15 +187,44 @@ absl::Status ChaosPlayer::BreakAtRandom() {
   return absl::OkStatus();
 }
 
-absl::Status ChaosPlayer::BreakWhileBinding(const Scenario& scenario, Row* row) {
-  auto bound = std::async(std::launch::async, acts_.bind);
-  absl::Status done = Wait(kBindLeadS);
-  if (done.ok()) done = BreakOne(scenario.role, scenario.fault, row);
-  // The switch may fail because of the fault; clients must not notice.
-  const absl::Status switched = bound.get();
-  told_(absl::StrCat("  bind: ", switched.ok() ? "done" : switched.ToString()));
-  const absl::Status released = acts_.release();
+absl::Status ChaosPlayer::BreakInAHandoff(const Scenario& scenario, Row* row) {
+  const auto seen = moments_.handoffs->AwaitHandoff();
+  if (!seen.ok()) return seen.status();
+  told_(absl::StrCat("  the prompt of request ", *seen, " is handed off"));
+  return BreakOne(scenario.role, scenario.fault, row);
+}
+
+// A switch takes milliseconds, and may be over before it is seen: then it is ordered again, and at
+// last the fault follows the order at once.
+absl::Status ChaosPlayer::BreakInASwitch(const Scenario& scenario, Row* row) {
+  const bool binds = scenario.moment == Moment::kBind;
+  absl::Status done;
+  for (int i = 0; i < kSwitches && marks_.empty() && done.ok(); ++i) {
+    const absl::Status before = binds ? moments_.release() : moments_.bind();
+    if (!before.ok()) {
+      row->skipped = absl::StrCat("nothing to switch: ", before.message());
+      return absl::OkStatus();
+    }
+    const auto processes = target_.Processes();
+    if (!processes.ok()) return processes.status();
+    const ChaosProcess* victim = VictimAmong(*processes, scenario.role, options_.spare);
+    if (victim == nullptr) {
+      return absl::UnavailableError(absl::StrCat("no ", scenario.role, " serves"));
+    }
+    row->clients_may_fail = scenario.role == "router" && ClientsMayFail(scenario.fault);
+    const absl::Status switched = moments_.switch_formation(
+        binds, /*at_once=*/i + 1 == kSwitches, [&](const std::string& stage) {
+          told_(absl::StrCat("  ", NameOf(scenario.moment), " is under way: ", stage));
+          done = BreakAndMend(*victim, scenario.fault);
+        });
+    // It may fail because of the fault; clients must not notice.
+    told_(absl::StrCat("  ", NameOf(scenario.moment), ": ",
+                       switched.ok() ? "done" : switched.ToString()));
+    if (StopSignalled()) done = Interrupted();
+  }
+  const absl::Status released = moments_.release();
   told_(absl::StrCat("  release: ", released.ok() ? "done" : released.ToString()));
+  if (marks_.empty() && done.ok()) row->skipped = "the switches were over before the fault";
   return done;
 }
 

@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "services/skeinctl/chaos/chaos_load.h"
 #include "services/skeinctl/chaos/chaos_target.h"
+#include "services/skeinctl/chaos/handoff_load.h"
 #include "services/skeinctl/chaos/judge.h"
 #include "services/skeinctl/chaos/scenario.h"
 
@@ -29,10 +30,16 @@ struct PlayOptions {
   double stall_s = 0;              // judge.h
 };
 
-// Orders to the cluster of one scenario. Both block until it is done.
-struct FormationActs {
+// What brings a cluster to the moment at which a process is broken (scenario.h).
+struct Moments {
+  // Both block until it is done.
   std::function<absl::Status()> bind;
   std::function<absl::Status()> release;
+  // FormationOrders::Switch
+  std::function<absl::Status(bool bind, bool at_once,
+                             const std::function<void(const std::string&)>& seen)>
+      switch_formation;
+  HandoffLoad* handoffs = nullptr;  // null: nobody tells of handoffs here
 };
 
 // The process to break: of the role, serving and reachable, not spared, with most requests; of
@@ -45,8 +52,7 @@ class ChaosPlayer {
   // All outlive the player. `expected[i]` is the answer to request i alone. `told` gets a line for
   // each thing that is done.
   ChaosPlayer(ChaosTarget* target, ChaosLoad* load, std::vector<Answer> expected,
-              PlayOptions options, FormationActs acts,
-              std::function<void(const std::string&)> told);
+              PlayOptions options, Moments moments, std::function<void(const std::string&)> told);
 
   // Only scenarios after this one use it.
   void SetStall(double stall_s) { options_.stall_s = stall_s; }
@@ -62,7 +68,8 @@ class ChaosPlayer {
   absl::Status BreakEach(Fault fault, Row* row);
   bool ClientsMayFail(Fault fault) const;  // when their router is broken so
   absl::Status BreakAtRandom();
-  absl::Status BreakWhileBinding(const Scenario& scenario, Row* row);
+  absl::Status BreakInASwitch(const Scenario& scenario, Row* row);
+  absl::Status BreakInAHandoff(const Scenario& scenario, Row* row);
   absl::Status BreakAndMend(const ChaosProcess& process, Fault fault);
   absl::Status AwaitStreams();
   absl::Status AwaitWhole();
@@ -73,7 +80,7 @@ class ChaosPlayer {
   ChaosLoad& load_;
   const std::vector<Answer> expected_;
   PlayOptions options_;
-  const FormationActs acts_;
+  const Moments moments_;
   const std::function<void(const std::string&)> told_;
   std::vector<ChaosProcess> whole_;  // before the scenario
   std::vector<FaultMark> marks_;

@@ -11,6 +11,8 @@
 #include "services/http/server.h"
 #include "services/skeinctl/chaos/chaos_load.h"
 #include "services/skeinctl/chaos/chaos_player.h"
+#include "services/skeinctl/chaos/formation_orders.h"
+#include "services/skeinctl/chaos/handoff_load.h"
 
 namespace skein::services::chaos {
 namespace {
@@ -227,6 +229,8 @@ TEST_F(PlayTest, WhatTheTargetDoesNotAllowIsSkipped) {
   ASSERT_TRUE(load.Open().ok());
   ChaosPlayer player(&target_, &load, {}, {.spare = {}}, {}, [](const std::string&) {});
   EXPECT_EQ(player.Play(*FindScenario("stop-decode"))->skipped, "it cannot be stopped");
+  EXPECT_EQ(player.Play(*FindScenario("handoff-kill-decode"))->skipped,
+            "nobody tells of handoffs here");
   EXPECT_EQ(player.Play(*FindScenario("kill-prefill"))->skipped,
             "no prefill that may be broken serves here");
   EXPECT_EQ(target_.orders, "");
@@ -253,6 +257,44 @@ TEST(ChaosLoad, ABodyAsksForAStreamOfTokenIds) {
   EXPECT_EQ(body["seed"], 6);
   for (const char* field : {"stream", "return_token_ids", "ignore_eos"})
     EXPECT_EQ(body[field], true);
+}
+
+TEST(Scenarios, AreAskedForByTheirNameTheirMomentOrAll) {
+  const Scenario& handoff = *FindScenario("handoff-stop-prefill");
+  EXPECT_TRUE(Asks("handoff-stop-prefill", handoff));
+  EXPECT_TRUE(Asks("handoff", handoff));
+  EXPECT_FALSE(Asks("bind", handoff));
+  EXPECT_FALSE(Asks("all", handoff)) << "they take long";
+  EXPECT_TRUE(Asks("all", *FindScenario("kill-decode")));
+  EXPECT_FALSE(Asks("", *FindScenario("kill-decode")));
+}
+
+TEST(HandoffsUnderWay, HaveAPlaceAndNotYetAllTheirKv) {
+  v1::ListRequestsResponse requests;
+  const auto add = [&requests](uint64_t serial) {
+    auto* one = requests.add_requests();
+    one->mutable_id()->set_router(7);
+    one->mutable_id()->set_serial(serial);
+    return one;
+  };
+  add(1);
+  add(2)->set_placed_s(0.1);
+  auto* taken = add(3);
+  taken->set_placed_s(0.1);
+  taken->set_prefilled_s(0.2);
+  auto* failed = add(4);
+  failed->set_placed_s(0.1);
+  failed->set_ended_s(0.2);
+  EXPECT_EQ(HandoffsUnderWay(requests), (std::vector<std::string>{"7/2"}));
+}
+
+TEST(SwitchUnderWay, IsAFormationThatDoesNotStand) {
+  v1::ListGroupsResponse groups;
+  auto* group = groups.add_groups();
+  group->add_formations()->set_stage("stands");
+  EXPECT_EQ(SwitchUnderWay(groups), "");
+  group->add_formations()->set_stage("preparing");
+  EXPECT_EQ(SwitchUnderWay(groups), "preparing");
 }
 
 TEST(VictimAmong, HasMostRequestsAndIsNeitherSparedNorElsewhere) {

@@ -27,6 +27,23 @@ void AddNetworkScenarios(std::vector<Scenario>* all) {
   }
 }
 
+const char* TextOf(Moment moment) {
+  return moment == Moment::kHandoff ? "while prompts are handed from prefill to decode instances"
+         : moment == Moment::kBind  ? "while two decode instances are bound into a group"
+                                    : "while a group of two decode instances is released";
+}
+
+Scenario At(Moment moment, Fault fault, const std::string& role) {
+  return {.name = absl::StrCat(NameOf(moment), "-", NameOf(fault), "-", role),
+          .summary = absl::StrCat(fault == Fault::kKill ? "SIGKILL" : "SIGSTOP, then SIGCONT,",
+                                  " to a process of the role ", role, " ", TextOf(moment), "."),
+          .play = Play::kOne,
+          .fault = fault,
+          .role = role,
+          .moment = moment,
+          .in_all = false};
+}
+
 std::vector<Scenario> MakeScenarios() {
   std::vector<Scenario> all = {
       {.name = "none",
@@ -44,12 +61,11 @@ std::vector<Scenario> MakeScenarios() {
         absl::StrCat("SIGTERM to a process of the role ", role, ", which is then started again.")));
   }
   AddNetworkScenarios(&all);
-  all.push_back({.name = "bind-kill-decode",
-                 .summary = "Two decode instances are bound into a group, and one is killed.",
-                 .play = Play::kBind,
-                 .fault = Fault::kKill,
-                 .role = "decode",
-                 .in_all = false});
+  for (const Moment moment : {Moment::kHandoff, Moment::kBind, Moment::kRelease}) {
+    for (const char* role : {"decode", "prefill", "orchestrator", "router"}) {
+      for (const Fault fault : {Fault::kKill, Fault::kStop}) all.push_back(At(moment, fault, role));
+    }
+  }
   all.push_back({.name = "restart-each",
                  .summary = "SIGTERM to every process, one after another; each is started again.",
                  .play = Play::kEach,

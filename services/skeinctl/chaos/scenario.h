@@ -34,20 +34,32 @@ enum class Play {
   kOne,      // one process of the role, the one with most requests
   kEach,     // every process, one after another
   kRandom,   // a process and a fault by chance, again and again
-  kBind,     // one process of the role, while decode instances are bound into a group and released
 };
+
+// What the cluster does while one process is broken.
+enum class Moment {
+  kAny,
+  kBind,     // decode instances are being bound into a group
+  kRelease,  // a group is being released
+  kHandoff,  // KV of prompts is being handed from prefill to decode instances
+};
+const char* NameOf(Moment moment);  // "bind"; "" of kAny
 
 struct Scenario {
   std::string name;
   std::string summary;  // a sentence
   Play play = Play::kOne;
   Fault fault = Fault::kKill;
-  std::string role;    // "prefill", "decode", "orchestrator", "router"; kOne and kBind
-  bool in_all = true;  // "all" includes it
+  std::string role;              // "prefill", "decode", "orchestrator", "router"; kOne
+  Moment moment = Moment::kAny;  // kOne
+  bool in_all = true;            // "all" includes it
 };
 
 // In the order in which "all" plays them. The first is the one without a fault.
 const std::vector<Scenario>& Scenarios();
+
+// Whether a name asks for this scenario: its own, that of its moment, or "all".
+bool Asks(std::string_view name, const Scenario& scenario);
 
 // Null: no scenario has this name.
 const Scenario* FindScenario(std::string_view name);

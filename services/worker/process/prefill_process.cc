@@ -23,6 +23,7 @@ scheduler::PrefillConfig ConfigOf(const WorkerOptions& options, const WorkerEngi
   config.engine.evidence_us = config.request_deadline_us;
   config.max_requests = options.max_requests;
   config.max_sequence_tokens = spec.max_positions;
+  config.keep_us = static_cast<scheduler::TimeUs>(options.keep_prompts_s * 1e6);
   config.ring_step.max_us = 2 * config.engine.step_timeout_us;
   return config;
 }
@@ -58,6 +59,9 @@ void RefreshCore(PrefillShell* shell, const std::string& model, Metrics* metrics
   const Metrics::Labels labels = {{"model_name", model}};
   metrics->Total("skein_prompt_tokens_computed_total", "Prompt tokens computed.", labels,
                  snapshot.prompt_tokens);
+  metrics->Total("skein_prompt_tokens_kept_total",
+                 "Prompt tokens that were not computed again: their KV was kept.", labels,
+                 snapshot.kept_tokens);
   RefreshSteps(shell->StepTotalsByMode(), snapshot.probes, model, metrics);
   metrics->Total("skein_handoffs_committed_total",
                  "Prompts whose KV a decode instance has received.", labels, snapshot.committed);

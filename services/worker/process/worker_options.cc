@@ -227,6 +227,10 @@ void WorkerOptions::RegisterPrefill(FlagSet* flags) {
              "Maximum number of tokens of one prompt in a step; 0 means 512, or 8192 on a GPU.", 0,
              1 << 20);
   RegisterLimits(this, flags);
+  flags->Double(&keep_prompts_s, "keep-prompts-s",
+                "Keep the KV of a prompt for so long after its handoff, unless other prompts need "
+                "the blocks: if its decode-worker is lost, only what is new is computed. 0: never.",
+                0, 86400);
   RegisterHandoffPath(this, flags);
   flags->Group("Sequence parallelism");
   flags

@@ -47,9 +47,10 @@ struct WorkerOptions {
   int64_t max_slice_tokens = 0;
   int64_t max_requests = 256;
   double drain_grace_s = 20;
+  double keep_prompts_s = 60;
   double step_timeout_s = 0;
   double probe_interval_s = 10;
-  double lease_s = 3;
+  double lease_s = 2;
   double formation_own_share = 0;
   std::string handoff = "one-sided";
   std::string handoff_path = "auto";

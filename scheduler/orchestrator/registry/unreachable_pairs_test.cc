@@ -1,4 +1,4 @@
-#include "scheduler/orchestrator/decode/unreachable_pairs.h"
+#include "scheduler/orchestrator/registry/unreachable_pairs.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "scheduler/orchestrator/decode/unreachable_pairs.h"
+#include "scheduler/orchestrator/registry/unreachable_pairs.h"
 
 #include <iterator>
 
@@ -14,9 +14,9 @@ void UnreachablePairs::Bar(const Pair& pair, Entry* entry, bool barred) {
     barred_[pair.first].insert(pair.second);
     return;
   }
-  const auto of_prefill = barred_.find(pair.first);
-  of_prefill->second.erase(pair.second);
-  if (of_prefill->second.empty()) barred_.erase(of_prefill);
+  const auto of_first = barred_.find(pair.first);
+  of_first->second.erase(pair.second);
+  if (of_first->second.empty()) barred_.erase(of_first);
 }
 
 void UnreachablePairs::Erase(std::map<Pair, Entry>::iterator it) {
@@ -25,12 +25,12 @@ void UnreachablePairs::Erase(std::map<Pair, Entry>::iterator it) {
   pairs_.erase(it);
 }
 
-void UnreachablePairs::Failed(InstanceId prefill, InstanceId decode, TimeUs now) {
-  const Pair pair{prefill, decode};
+void UnreachablePairs::Failed(InstanceId first, InstanceId second, TimeUs now) {
+  const Pair pair{first, second};
   const auto known = pairs_.find(pair);
   if (known != pairs_.end() && known->second.barred) return;
   if (known == pairs_.end() && pairs_.size() >= kPairsMax) {
-    if (const auto first = timers_.TakeDue(kNever)) Erase(pairs_.find(*first));
+    if (const auto due = timers_.TakeDue(kNever)) Erase(pairs_.find(*due));
   }
   Entry& entry = pairs_[pair];
   ++failures_;
@@ -38,8 +38,8 @@ void UnreachablePairs::Failed(InstanceId prefill, InstanceId decode, TimeUs now)
   timers_.Set(pair, now + entry.backoff.Failed());
 }
 
-void UnreachablePairs::Worked(InstanceId prefill, InstanceId decode) {
-  const auto known = pairs_.find({prefill, decode});
+void UnreachablePairs::Worked(InstanceId first, InstanceId second) {
+  const auto known = pairs_.find({first, second});
   if (known != pairs_.end()) Erase(known);
 }
 
@@ -66,17 +66,17 @@ bool UnreachablePairs::RunTimers(TimeUs now) {
   return freed;
 }
 
-const std::set<InstanceId>& UnreachablePairs::BarredFor(InstanceId prefill) const {
+const std::set<InstanceId>& UnreachablePairs::BarredFor(InstanceId first) const {
   static const auto* const none = new std::set<InstanceId>;
-  const auto it = barred_.find(prefill);
+  const auto it = barred_.find(first);
   return it == barred_.end() ? *none : it->second;
 }
 
 absl::Status UnreachablePairs::CheckInvariants() const {
   int64_t barred = 0;
   for (const auto& [pair, entry] : pairs_) {
-    const auto of_prefill = barred_.find(pair.first);
-    const bool listed = of_prefill != barred_.end() && of_prefill->second.count(pair.second) > 0;
+    const auto of_first = barred_.find(pair.first);
+    const bool listed = of_first != barred_.end() && of_first->second.count(pair.second) > 0;
     barred += entry.barred ? 1 : 0;
     if (listed == entry.barred && timers_.Of(pair) != kNever) continue;
     return absl::InternalError(absl::StrCat("UnreachablePairs: instances ", pair.first.value,
