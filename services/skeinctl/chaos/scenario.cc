@@ -113,6 +113,26 @@ const char* NameOf(Fault fault) {
   return "unknown";
 }
 
+const char* NameOf(Moment moment) {
+  switch (moment) {
+    case Moment::kAny:
+      break;
+    case Moment::kBind:
+      return "bind";
+    case Moment::kRelease:
+      return "release";
+    case Moment::kHandoff:
+      return "handoff";
+  }
+  return "";
+}
+
+bool Asks(std::string_view name, const Scenario& scenario) {
+  if (name == "all") return scenario.in_all;
+  return name == scenario.name ||
+         (scenario.moment != Moment::kAny && name == NameOf(scenario.moment));
+}
+
 bool Lasts(Fault fault) { return fault == Fault::kStop || NetworkFaultOf(fault).has_value(); }
 
 const std::vector<Scenario>& Scenarios() {
