@@ -7,7 +7,6 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
-#include <filesystem>
 #include <iostream>
 #include <map>
 #include <memory>
@@ -98,15 +97,6 @@ std::string ClusterText(const ChaosTarget& target, const std::vector<ChaosProces
   return absl::StrJoin(parts, ", ");
 }
 
-// deploy/local/restart of the cluster that this machine's deploy/local/up started with its default
-// folder; empty: not known.
-std::string RestartScript(const std::string& orchestrator) {
-  const auto cluster = FindLocalCluster(EnvironmentMap());
-  if (!cluster.ok() || cluster->orchestrator != orchestrator || cluster->run_dir.empty()) return "";
-  const auto script = std::filesystem::path(cluster->run_dir).parent_path() / "restart";
-  return ::access(script.c_str(), X_OK) == 0 ? script.string() : "";
-}
-
 class Chaos {
  public:
   explicit Chaos(const ChaosFlags& flags) : flags_(flags) {}
@@ -145,14 +135,12 @@ class Chaos {
                                                                   .kubeconfig = flags_.kubeconfig,
                                                                   .name_space = flags_.name_space});
     }
-    const std::string restart =
-        flags_.restart_with.empty() ? RestartScript(orchestrator_) : flags_.restart_with;
-    return std::make_unique<LocalTarget>(
-        orchestrator_,
-        LocalOptions{.restarts_itself = flags_.restarts_itself, .restart_with = restart},
-        [orchestrator = orchestrator_] {
-          return ProcessNames::Of(orchestrator, EnvironmentMap());
-        });
+    return std::make_unique<LocalTarget>(orchestrator_,
+                                         LocalOptions{.restarts_itself = flags_.restarts_itself,
+                                                      .restart_with = flags_.restart_with},
+                                         [orchestrator = orchestrator_] {
+                                           return ProcessNames::Of(orchestrator, EnvironmentMap());
+                                         });
   }
 
   absl::StatusOr<std::vector<std::string>> RouterUrls() const {

@@ -98,7 +98,7 @@ void ChaosFlags::RegisterCluster(FlagSet* set) {
               "A program that starts the process whose name is its argument, as "
               "deploy/local/restart does.")
       .Value("FILE")
-      .Default("deploy/local/restart for its cluster, else the process's own command line");
+      .Default("deploy/local/restart for its clusters, else the process's own command line");
 }
 
 void ChaosFlags::RegisterLoad(FlagSet* set) {

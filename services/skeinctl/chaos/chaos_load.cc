@@ -54,7 +54,23 @@ std::string BodyOf(const std::string& model, const StreamRequest& request) {
   return body.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }
 
-// Everything but the constructor, Ask and NowS is called on the loop's thread.
+int64_t RouterAmong(const std::vector<bench::Url>& routers, const std::string& endpoint) {
+  const size_t colon = endpoint.rfind(':');
+  if (colon == std::string::npos) return -1;
+  const std::string host = endpoint.substr(0, colon);
+  const std::string port = endpoint.substr(colon + 1);
+  int64_t found = -1;
+  int64_t at_port = 0;
+  for (size_t i = 0; i < routers.size(); ++i) {
+    if (routers[i].port != port) continue;
+    if (routers[i].host == host) return static_cast<int64_t>(i);
+    found = static_cast<int64_t>(i);
+    ++at_port;
+  }
+  return at_port == 1 ? found : -1;
+}
+
+// Everything but the constructor, Ask, RouterAt and NowS is called on the loop's thread.
 class ChaosLoad::Loop {
  public:
   explicit Loop(LoadOptions options) : options_(std::move(options)), work_(io_.get_executor()) {
@@ -141,6 +157,10 @@ class ChaosLoad::Loop {
 
   int64_t Running() const { return with_tokens_; }
 
+  int64_t RouterAt(const std::string& endpoint) const {
+    return RouterAmong(options_.routers, endpoint);
+  }
+
   double NowS() const { return std::chrono::duration<double>(Clock::now() - start_).count(); }
 
  private:
@@ -191,6 +211,7 @@ class ChaosLoad::Loop {
   }
 
   void Try(const std::shared_ptr<Flight>& flight) {
+    flight->record->router = flight->router;
     bench::HttpCall call{.method = "POST",
                          .target = options_.routers[flight->router].path + "/v1/completions",
                          .headers = {{"Host", hosts_[flight->router]},
@@ -291,6 +312,8 @@ absl::StatusOr<Answer> ChaosLoad::Alone(size_t request) {
   return absl::UnavailableError(absl::StrCat(
       "a request by itself failed: ", record.hung ? "no end" : record.error, ": ", record.message));
 }
+
+int64_t ChaosLoad::RouterAt(const std::string& endpoint) const { return loop_->RouterAt(endpoint); }
 
 void ChaosLoad::Start() {
   loop_->Ask([this] { loop_->Start(); });

@@ -31,6 +31,10 @@ struct LoadOptions {
 // The body of a request: POST /v1/completions, streamed, with the ids of tokens. Pure.
 std::string BodyOf(const std::string& model, const StreamRequest& request);
 
+// The index of the only one of `routers` at this HOST:PORT, or else at this port; -1: none, or
+// several. Pure.
+int64_t RouterAmong(const std::vector<bench::Url>& routers, const std::string& endpoint);
+
 class ChaosLoad {
  public:
   explicit ChaosLoad(LoadOptions options);
@@ -43,6 +47,10 @@ class ChaosLoad {
 
   // Blocks. The answer to one request while nothing else runs. UNAVAILABLE: it failed.
   absl::StatusOr<Answer> Alone(size_t request);
+
+  // The index of the router that listens at HOST:PORT, in whatever way its host is written; -1:
+  // none of the load's, or not to be told.
+  int64_t RouterAt(const std::string& endpoint) const;
 
   // Sends until Stop. The clock begins at 0.
   void Start();

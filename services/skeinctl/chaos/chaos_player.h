@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -36,7 +37,8 @@ struct FormationActs {
 };
 
 // The process to break: of the role, serving and reachable, not spared, with most requests; of
-// equals the first. Null: none. Pure.
+// equals the first. Of orchestrators the one that leads, if that is known; for the role "standby"
+// one that does not. Null: none. Pure.
 const ChaosProcess* VictimAmong(const std::vector<ChaosProcess>& processes, const std::string& role,
                                 const std::vector<std::string>& spare);
 
@@ -61,6 +63,7 @@ class ChaosPlayer {
   absl::Status BreakOne(const std::string& role, Fault fault, Row* row);
   absl::Status BreakEach(Fault fault, Row* row);
   bool ClientsMayFail(Fault fault) const;  // when their router is broken so
+  std::optional<RouterLoss> LossBy(const ChaosProcess& process, Fault fault) const;
   absl::Status BreakAtRandom();
   absl::Status BreakWhileBinding(const Scenario& scenario, Row* row);
   absl::Status BreakAndMend(const ChaosProcess& process, Fault fault);

@@ -62,6 +62,7 @@ Json JsonOf(const Row& row) {
   json["running"] = row.running();
   json["requests"] = row.requests;
   json["failed"] = row.failed;
+  json["excused"] = row.excused;
   json["wrong"] = row.wrong;
   json["lost"] = row.lost;
   json["doubled"] = row.doubled;

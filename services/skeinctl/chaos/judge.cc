@@ -138,6 +138,15 @@ Verdict Judge(const StreamRecord& record, const Answer& expected) {
   return verdict;
 }
 
+bool IsExcused(const StreamRecord& record, const FaultMark& mark) {
+  if (!mark.router_loss.has_value()) return false;
+  const RouterLoss& loss = *mark.router_loss;
+  if (loss.router >= 0 && record.router != static_cast<size_t>(loss.router)) return false;
+  if (record.end_s < mark.at_s) return false;
+  if (loss.breaks_off && record.sent_s <= loss.ended_s) return true;
+  return loss.leaves_none && record.token_s.empty() && record.sent_s <= loss.serves_again_s;
+}
+
 FaultEffect EffectOf(const std::vector<StreamRecord>& records, const FaultMark& mark, int64_t index,
                      double stall_s) {
   FaultEffect effect{.mark = mark, .longest_gaps_s = {}};
@@ -191,7 +200,7 @@ double Row::GapPercentile(double percent) const {
 
 bool Row::good() const {
   if (!skipped.empty()) return true;
-  const bool served = (failed == 0 && recovery_s() >= 0) || clients_may_fail;
+  const bool served = failed == excused && recovery_s() >= 0;
   return served && wrong == 0 && lost == 0 && doubled == 0 && hung == 0;
 }
 
@@ -209,7 +218,12 @@ Row RowOf(const std::string& scenario, const std::vector<StreamRecord>& records,
     row.lost += verdict.lost_tokens > 0 ? 1 : 0;
     row.doubled += verdict.doubled_tokens > 0 ? 1 : 0;
     row.tokens += static_cast<int64_t>(record.answer.tokens.size());
-    if (verdict.failed) ++row.errors[absl::StrCat(record.error, ": ", record.message)];
+    if (!verdict.failed) continue;
+    ++row.errors[absl::StrCat(record.error, ": ", record.message)];
+    row.excused += std::any_of(marks.begin(), marks.end(),
+                               [&](const FaultMark& mark) { return IsExcused(record, mark); })
+                       ? 1
+                       : 0;
   }
   for (size_t i = 0; i < marks.size(); ++i) {
     row.faults.push_back(EffectOf(records, marks[i], static_cast<int64_t>(i), stall_s));

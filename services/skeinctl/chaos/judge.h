@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -30,12 +31,26 @@ struct Verdict {
 
 Verdict Judge(const StreamRecord& record, const Answer& expected);
 
+// A router that was killed, or that left: the only fault whose errors its clients may see.
+struct RouterLoss {
+  int64_t router = -1;       // index of the load's router; -1: not known, as behind a load balancer
+  bool breaks_off = false;   // its streams end with it
+  bool leaves_none = false;  // it was the only one: new requests fail until it serves again
+  double ended_s = 0;        // the process has ended
+  double serves_again_s = 0;  // new requests were answered
+};
+
 // The moment at which something was broken, on the load's clock.
 struct FaultMark {
   double at_s = 0;
   double until_s = 0;  // a process that leaves has left, a stopped one goes on; else `at_s`
   std::string what;    // "kill decode-1"
+  std::optional<RouterLoss> router_loss;
 };
+
+// Whether this failure is the loss of its own router: the request ran there at that time, or it was
+// refused while no router was left.
+bool IsExcused(const StreamRecord& record, const FaultMark& mark);
 
 // What clients saw of one fault.
 struct FaultEffect {
@@ -56,10 +71,11 @@ FaultEffect EffectOf(const std::vector<StreamRecord>& records, const FaultMark& 
 // One row of the fault table.
 struct Row {
   std::string scenario;
-  std::string skipped;  // why it was not played; empty: it was
-  bool clients_may_fail = false;
+  std::string skipped;            // why it was not played; empty: it was
+  bool clients_may_fail = false;  // a router was killed, or the only one left
   int64_t requests = 0;
   int64_t failed = 0;
+  int64_t excused = 0;  // those of the failed ones that the loss of their own router explains
   int64_t wrong = 0;
   int64_t lost = 0;
   int64_t doubled = 0;
@@ -74,8 +90,7 @@ struct Row {
   double recovery_s() const;  // of the slowest fault; negative: one did not recover
   double GapPercentile(double percent) const;  // 0: no gap was measured
 
-  // As it has to be: no answer wrong, lost, doubled or hung, and none failed unless the clients'
-  // own router was killed, or their only one has left.
+  // As it has to be: no answer wrong, lost, doubled or hung, and none failed without an excuse.
   bool good() const;
 };
 

@@ -209,10 +209,59 @@ TEST(RowOf, CountsRequestsByKindAndIsBadForEach) {
   EXPECT_EQ(row.failed, 1);
   EXPECT_EQ(row.errors.at("HTTP 503: no instance"), 1);
   EXPECT_FALSE(row.good());
-  row.clients_may_fail = true;
+  row.excused = 1;
   EXPECT_TRUE(row.good());
   row.wrong = 1;
   EXPECT_FALSE(row.good()) << "a wrong answer has no excuse";
+}
+
+TEST(RowOf, OnlyTheKilledRoutersOwnStreamsOfThatTimeAreExcused) {
+  const FaultMark mark{.at_s = 3,
+                       .until_s = 3,
+                       .what = "kill router-1",
+                       .router_loss = RouterLoss{
+                           .router = 1, .breaks_off = true, .ended_s = 3.1, .serves_again_s = 5}};
+  const auto excused = [](const FaultMark& mark, size_t router, double sent_s, double end_s) {
+    StreamRecord record = Good();
+    record.router = router;
+    record.sent_s = sent_s;
+    record.end_s = end_s;
+    record.error = "connection lost";
+    return RowOf("kill-router", {record}, {Expected()}, {mark}, 0.25).excused == 1;
+  };
+  EXPECT_TRUE(excused(mark, 1, 1, 3.05));
+  EXPECT_FALSE(excused(mark, 0, 1, 3.05)) << "another router";
+  EXPECT_FALSE(excused(mark, 1, 1, 2.9)) << "it had ended before";
+  EXPECT_FALSE(excused(mark, 1, 4, 6)) << "it was sent after the router had ended";
+  FaultMark unknown = mark;
+  unknown.router_loss->router = -1;
+  EXPECT_TRUE(excused(unknown, 0, 1, 3.05)) << "behind a load balancer the time decides";
+  EXPECT_FALSE(excused(unknown, 0, 4, 6));
+  FaultMark leaves = mark;
+  leaves.router_loss->breaks_off = false;
+  EXPECT_FALSE(excused(leaves, 1, 1, 3.05)) << "a router that leaves finishes its streams";
+  FaultMark none = mark;
+  none.router_loss.reset();
+  EXPECT_FALSE(excused(none, 1, 1, 3.05)) << "the fault of another process";
+}
+
+TEST(RowOf, ARefusalIsExcusedWhileNoRouterIsLeft) {
+  const FaultMark only{.at_s = 3,
+                       .until_s = 4,
+                       .what = "term router",
+                       .router_loss = RouterLoss{
+                           .router = 0, .leaves_none = true, .ended_s = 4, .serves_again_s = 6}};
+  StreamRecord refused;
+  refused.sent_s = 5;
+  refused.end_s = 5.01;
+  refused.error = "connect";
+  EXPECT_TRUE(IsExcused(refused, only));
+  FaultMark another = only;
+  another.router_loss->leaves_none = false;
+  EXPECT_FALSE(IsExcused(refused, another)) << "another router was there";
+  refused.sent_s = 7;
+  refused.end_s = 7.01;
+  EXPECT_FALSE(IsExcused(refused, only)) << "the router served again";
 }
 
 TEST(RowOf, GapsHavePercentilesByNearestRank) {

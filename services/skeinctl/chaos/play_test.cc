@@ -255,6 +255,30 @@ TEST(ChaosLoad, ABodyAsksForAStreamOfTokenIds) {
     EXPECT_EQ(body[field], true);
 }
 
+TEST(ChaosLoad, ARouterIsFoundByItsAddressOrItsPort) {
+  const std::vector<bench::Url> routers = {{.host = "127.0.0.1", .port = "8000", .path = ""},
+                                           {.host = "127.0.0.1", .port = "8001", .path = ""},
+                                           {.host = "10.0.0.2", .port = "8001", .path = ""}};
+  EXPECT_EQ(RouterAmong(routers, "127.0.0.1:8001"), 1);
+  EXPECT_EQ(RouterAmong(routers, "this-host:8000"), 0);
+  EXPECT_EQ(RouterAmong(routers, "this-host:8001"), -1) << "two have this port";
+  EXPECT_EQ(RouterAmong(routers, "this-host:9"), -1);
+  EXPECT_EQ(RouterAmong(routers, ""), -1);
+}
+
+TEST(VictimAmong, IsTheLeaderOrAStandby) {
+  std::vector<ChaosProcess> processes = {
+      {.name = "a", .role = "orchestrator", .serving = true},
+      {.name = "b", .role = "orchestrator", .leads = true, .serving = true}};
+  EXPECT_EQ(VictimAmong(processes, "orchestrator", {})->name, "b");
+  EXPECT_EQ(VictimAmong(processes, "standby", {})->name, "a");
+  EXPECT_EQ(VictimAmong(processes, "standby", {"a"}), nullptr);
+  EXPECT_EQ(VictimAmong(processes, "orchestrator", {"b"}), nullptr) << "not another one instead";
+  processes[1].leads = false;
+  EXPECT_EQ(VictimAmong(processes, "orchestrator", {})->name, "a") << "nobody is known to lead";
+  EXPECT_EQ(VictimAmong(processes, "standby", {}), nullptr);
+}
+
 TEST(VictimAmong, HasMostRequestsAndIsNeitherSparedNorElsewhere) {
   const std::vector<ChaosProcess> processes = {
       {.name = "a", .role = "decode", .running = 1, .serving = true},

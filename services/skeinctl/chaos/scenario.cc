@@ -29,6 +29,8 @@ std::vector<Scenario> MakeScenarios() {
         Fault::kTerm, role,
         absl::StrCat("SIGTERM to a process of the role ", role, ", which is then started again.")));
   }
+  all.push_back(One(Fault::kKill, "standby",
+                    "SIGKILL to an orchestrator that stands by, which is then started again."));
   all.push_back({.name = "bind-kill-decode",
                  .summary = "Two decode instances are bound into a group, and one is killed.",
                  .play = Play::kBind,

@@ -28,7 +28,8 @@ struct Scenario {
   std::string summary;  // a sentence
   Play play = Play::kOne;
   Fault fault = Fault::kKill;
-  std::string role;    // "prefill", "decode", "orchestrator", "router"; kOne and kBind
+  // "prefill", "decode", "router", "orchestrator" (the one that leads), "standby"; kOne and kBind.
+  std::string role;
   bool in_all = true;  // "all" includes it
 };
 

@@ -24,6 +24,7 @@ struct StreamRequest {
 
 struct StreamRecord {
   size_t request = 0;  // index of its StreamRequest
+  size_t router = 0;   // index of the load's router that was tried last
   // A request sent because of a fault, until one of its chain gets a first token.
   int64_t probed_fault = -1;  // index of the fault; -1: no probe
   int64_t probe_chain = 0;    // probes of one chain follow each other
