@@ -67,12 +67,12 @@ const ChaosProcess* VictimAmong(const std::vector<ChaosProcess>& processes, cons
   return victim;
 }
 
-ChaosPlayer::ChaosPlayer(ChaosTarget* target, ChaosLoad* load, std::vector<Answer> expected,
+ChaosPlayer::ChaosPlayer(ChaosTarget* target, ChaosLoad* load, std::vector<Reference> references,
                          PlayOptions options, FormationActs acts,
                          std::function<void(const std::string&)> told)
     : target_(*target),
       load_(*load),
-      expected_(std::move(expected)),
+      references_(std::move(references)),
       options_(std::move(options)),
       acts_(std::move(acts)),
       told_(std::move(told)) {}
@@ -101,7 +101,7 @@ absl::StatusOr<Row> ChaosPlayer::Play(const Scenario& scenario) {
   if (!done.ok()) {
     return absl::Status(done.code(), absl::StrCat(scenario.name, ": ", done.message()));
   }
-  Row judged = RowOf(scenario.name, records, expected_, marks_, options_.stall_s);
+  Row judged = RowOf(scenario.name, records, references_, marks_, options_.stall_s, options_.ties);
   judged.clients_may_fail = row.clients_may_fail;
   judged.seconds = load_.NowS();
   return judged;

@@ -28,6 +28,7 @@ struct PlayOptions {
   uint64_t seed = 1;
   std::vector<std::string> spare;  // names or pids of processes that are not broken
   double stall_s = 0;              // judge.h
+  TieJudge ties;                   // judge.h
 };
 
 // Orders to the cluster of one scenario. Both block until it is done.
@@ -44,9 +45,9 @@ const ChaosProcess* VictimAmong(const std::vector<ChaosProcess>& processes, cons
 
 class ChaosPlayer {
  public:
-  // All outlive the player. `expected[i]` is the answer to request i alone. `told` gets a line for
+  // All outlive the player. `references[i]` is of request i. `told` gets a line for
   // each thing that is done.
-  ChaosPlayer(ChaosTarget* target, ChaosLoad* load, std::vector<Answer> expected,
+  ChaosPlayer(ChaosTarget* target, ChaosLoad* load, std::vector<Reference> references,
               PlayOptions options, FormationActs acts,
               std::function<void(const std::string&)> told);
 
@@ -74,7 +75,7 @@ class ChaosPlayer {
 
   ChaosTarget& target_;
   ChaosLoad& load_;
-  const std::vector<Answer> expected_;
+  const std::vector<Reference> references_;
   PlayOptions options_;
   const FormationActs acts_;
   const std::function<void(const std::string&)> told_;
