@@ -29,6 +29,8 @@ def faked(clock):
 class Clocks(Standbys):
     def run(self, name, binary, arguments):
         self.set_clock(name, 0)
+        if binary == "orchestrator":
+            arguments = [*arguments, "--instance-lease-s=%d" % LEASE_S]
         before = dict(os.environ)
         os.environ.update(faked(self.clock(name)))
         try:

@@ -7,7 +7,6 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
-#include <filesystem>
 #include <iostream>
 #include <map>
 #include <memory>
@@ -24,14 +23,15 @@
 #include "services/base/version.h"
 #include "services/flags/command_line.h"
 #include "services/skeinctl/bench/ask_for_model.h"
-#include "services/skeinctl/bench/dataset.h"
 #include "services/skeinctl/chaos/chaos_load.h"
 #include "services/skeinctl/chaos/chaos_player.h"
 #include "services/skeinctl/chaos/fault_table.h"
 #include "services/skeinctl/chaos/formation_orders.h"
 #include "services/skeinctl/chaos/handoff_load.h"
 #include "services/skeinctl/chaos/kubernetes_target.h"
+#include "services/skeinctl/chaos/load_mix.h"
 #include "services/skeinctl/chaos/local_target.h"
+#include "services/skeinctl/chaos/near_tie.h"
 #include "services/skeinctl/chaos/scenario.h"
 #include "services/skeinctl/cluster/cluster_client.h"
 #include "services/skeinctl/terminal/screen.h"
@@ -41,7 +41,6 @@ namespace chaos {
 namespace {
 
 constexpr int kInterrupted = 130;
-constexpr double kTemperature = 0.8;  // of sampled requests
 constexpr double kStallMinS = 0.25;
 constexpr int64_t kProbes = 4;
 
@@ -63,29 +62,17 @@ std::string MachineText() {
                       " ", system.release);
 }
 
-// Half of them greedy; lengths from `tokens` to nearly twice of it, so that they do not end
-// together.
-std::vector<StreamRequest> RequestsOf(const ChaosFlags& flags) {
-  const auto prompts =
-      bench::RandomRequests(flags.prompts, {.mean = flags.prompt_tokens, .deviation = 0},
-                            {.mean = flags.tokens, .deviation = 0}, bench::PromptForm::kTokens,
-                            static_cast<uint64_t>(flags.seed));
-  std::vector<StreamRequest> requests;
-  requests.reserve(prompts.size());
-  for (size_t i = 0; i < prompts.size(); ++i) {
-    requests.push_back(
-        {.prompt = std::get<std::vector<int32_t>>(prompts[i].prompt),
-         .output_tokens = flags.tokens + flags.tokens * static_cast<int64_t>(i) / flags.prompts,
-         .temperature = i % 2 == 0 ? 0 : kTemperature,
-         .seed = static_cast<uint64_t>(flags.seed) + i});
-  }
-  return requests;
+MixOptions MixOf(const ChaosFlags& flags) {
+  return {.requests = flags.prompts,
+          .prompt_tokens = flags.prompt_tokens,
+          .tokens = flags.tokens,
+          .seed = static_cast<uint64_t>(flags.seed)};
 }
 
 std::string LoadText(const ChaosFlags& flags) {
   return absl::StrFormat(
-      "%d streams of %d to %d tokens, %d different requests, half of them sampled, prompts of %d "
-      "tokens",
+      "%d streams of %d to %d tokens, %d different requests of all kinds, half of them sampled, "
+      "prompts of %d tokens",
       flags.streams, flags.tokens, 2 * flags.tokens - flags.tokens / flags.prompts, flags.prompts,
       flags.prompt_tokens);
 }
@@ -98,15 +85,6 @@ std::string ClusterText(const ChaosTarget& target, const std::vector<ChaosProces
   for (const auto& [role, count] : counts) parts.push_back(absl::StrCat(count, " ", role));
   parts.push_back(target.Describe());
   return absl::StrJoin(parts, ", ");
-}
-
-// deploy/local/restart of the cluster that this machine's deploy/local/up started with its default
-// folder; empty: not known.
-std::string RestartScript(const std::string& orchestrator) {
-  const auto cluster = FindLocalCluster(EnvironmentMap());
-  if (!cluster.ok() || cluster->orchestrator != orchestrator || cluster->run_dir.empty()) return "";
-  const auto script = std::filesystem::path(cluster->run_dir).parent_path() / "restart";
-  return ::access(script.c_str(), X_OK) == 0 ? script.string() : "";
 }
 
 class Chaos {
@@ -147,14 +125,12 @@ class Chaos {
                                                                   .kubeconfig = flags_.kubeconfig,
                                                                   .name_space = flags_.name_space});
     }
-    const std::string restart =
-        flags_.restart_with.empty() ? RestartScript(orchestrator_) : flags_.restart_with;
-    return std::make_unique<LocalTarget>(
-        orchestrator_,
-        LocalOptions{.restarts_itself = flags_.restarts_itself, .restart_with = restart},
-        [orchestrator = orchestrator_] {
-          return ProcessNames::Of(orchestrator, EnvironmentMap());
-        });
+    return std::make_unique<LocalTarget>(orchestrator_,
+                                         LocalOptions{.restarts_itself = flags_.restarts_itself,
+                                                      .restart_with = flags_.restart_with},
+                                         [orchestrator = orchestrator_] {
+                                           return ProcessNames::Of(orchestrator, EnvironmentMap());
+                                         });
   }
 
   absl::StatusOr<std::vector<std::string>> RouterUrls() const {
@@ -171,11 +147,12 @@ class Chaos {
   absl::Status PrepareLoad() {
     const auto urls = RouterUrls();
     if (!urls.ok()) return urls.status();
+    requests_ = MixedRequests(MixOf(flags_));
     LoadOptions options{
         .routers = {},
         .model = flags_.model,
         .api_key = flags_.api_key,
-        .requests = RequestsOf(flags_),
+        .requests = requests_,
         .streams = flags_.streams,
         .hung_after = std::chrono::milliseconds(static_cast<int64_t>(flags_.hung_after_s * 1000))};
     options.routers.reserve(urls->size());
@@ -192,6 +169,7 @@ class Chaos {
       options.model = *std::move(model);
     }
     load_options_ = options;
+    model_ = options.model;
     load_ = std::make_unique<ChaosLoad>(std::move(options));
     return load_->Open();
   }
@@ -244,16 +222,57 @@ class Chaos {
 
   absl::Status AskAlone() {
     Tell(absl::StrFormat("%d requests, each alone", flags_.prompts));
-    for (int64_t i = 0; i < flags_.prompts; ++i) {
-      auto answer = load_->Alone(static_cast<size_t>(i));
-      if (!answer.ok()) return answer.status();
+    references_.reserve(requests_.size());
+    for (size_t i = 0; i < requests_.size(); ++i) {
       if (StopSignalled()) return absl::AbortedError("interrupted");
-      if (answer->tokens.empty()) {
+      auto record = Alone(i);
+      if (!record.ok()) return record.status();
+      if (record->choices[0].answer.tokens.empty()) {
         return absl::UnavailableError("the server sends no token_ids: it is no Skein router");
       }
-      expected_.push_back(*std::move(answer));
+      references_.push_back(ReferenceOf(requests_[i], *record));
     }
     return absl::OkStatus();
+  }
+
+  // A request that this model cannot have is replaced by one that it can.
+  absl::StatusOr<StreamRecord> Alone(size_t index) {
+    StreamRequest& request = requests_[index];
+    auto record = load_->Alone(index);
+    if (absl::IsInvalidArgument(record.status()) && !request.message.empty()) {
+      Tell(absl::StrCat("No chat in the load: ", std::string(record.status().message())));
+      request.kind = "greedy";
+      request.message.clear();
+      load_->Replace(index, request);
+      return load_->Alone(index);
+    }
+    if (!record.ok() || request.kind != "stop") return record;
+    request.stop = StopIn(record->choices[0].answer.text);
+    if (request.stop.empty()) {
+      Tell("No stop string in the load: the answer has no text that could be one.");
+      request.kind = "sampled";
+      return record;
+    }
+    load_->Replace(index, request);
+    return load_->Alone(index);
+  }
+
+  // Null: no difference is allowed.
+  TieJudge Ties() {
+    if (!flags_.near_ties) return nullptr;
+    return [this](const Reference& reference, const Answer& got, size_t parted,
+                  int32_t reference_token) {
+      const auto body =
+          load_->Post("/v1/completions", ForcingBody(model_, reference.prompt, got.tokens));
+      if (!body.ok()) {
+        Tell(absl::StrCat("No scores for an answer that differs: ", body.status().ToString()));
+        return false;
+      }
+      const auto forced = ParseForced(*body, reference.prompt.size());
+      if (!forced.ok()) Tell(forced.status().ToString());
+      return forced.ok() && forced->size() == got.tokens.size() &&
+             IsNearTie(*forced, parted, reference_token);
+    };
   }
 
   absl::Status PlayAll() {
@@ -266,8 +285,9 @@ class Chaos {
                         .whole_within_s = flags_.whole_within_s,
                         .seed = static_cast<uint64_t>(flags_.seed),
                         .spare = flags_.spare,
-                        .stall_s = kStallMinS};
-    ChaosPlayer player(target_.get(), load_.get(), expected_, std::move(options), MomentsOf(),
+                        .stall_s = kStallMinS,
+                        .ties = Ties()};
+    ChaosPlayer player(target_.get(), load_.get(), references_, std::move(options), MomentsOf(),
                        [this](const std::string& line) { Tell(line); });
     for (const Scenario* scenario : Asked()) {
       auto row = player.Play(*scenario);
@@ -278,7 +298,7 @@ class Chaos {
         if (row->wrong + row->lost + row->doubled > 0) {
           Tell(
               "Answers differ without any fault: start the workers with --reproducible=on, or "
-              "what a fault changes cannot be told.");
+              "give --near-ties; else what a fault changes cannot be told.");
         }
       }
       rows_.push_back(*std::move(row));
@@ -334,7 +354,9 @@ class Chaos {
   LoadOptions load_options_;
   std::unique_ptr<ChaosLoad> load_;
   std::unique_ptr<HandoffLoad> handoffs_;  // null with --kubernetes
-  std::vector<Answer> expected_;
+  std::string model_;
+  std::vector<StreamRequest> requests_;
+  std::vector<Reference> references_;
   TableHead head_;
   std::vector<Row> rows_;
 };

@@ -31,6 +31,7 @@ struct ChaosFlags {
   int64_t prompt_tokens = 64;
   int64_t tokens = 500;
   int64_t handoff_prompt_tokens = 2048;
+  bool near_ties = false;
   double hung_after_s = 180;
   int64_t seed = 1;
 

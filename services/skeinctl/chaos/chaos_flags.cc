@@ -102,22 +102,27 @@ void ChaosFlags::RegisterCluster(FlagSet* set) {
               "A program that starts the process whose name is its argument, as "
               "deploy/local/restart does.")
       .Value("FILE")
-      .Default("deploy/local/restart for its cluster, else the process's own command line");
+      .Default("deploy/local/restart for its clusters, else the process's own command line");
 }
 
 void ChaosFlags::RegisterLoad(FlagSet* set) {
   set->Group("Load");
   set->Int(&streams, "streams", "Concurrent streams.", 1, 1 << 16);
-  set->Int(&prompts, "prompts",
-           "Number of different requests; every other one is greedy, the rest are sampled with a "
-           "seed.",
-           1, 1 << 16);
+  set->Int(
+      &prompts, "prompts",
+      "Number of different requests, of each kind by turns: greedy, sampled with a seed, chat, "
+      "n = 2, logprobs, a stop string, not streamed, penalties.",
+      1, 1 << 16);
   set->Int(&prompt_tokens, "prompt-tokens", "Length of a prompt.", 1, 1 << 20);
   set->Int(&tokens, "tokens", "Length of the shortest answer; the longest is nearly twice as long.",
            1, 1 << 20);
   set->Int(&handoff_prompt_tokens, "handoff-prompt-tokens",
            "Length of the prompts that are handed off all the time in the handoff scenarios.", 1,
            1 << 20);
+  set->Bool(&near_ties, "near-ties",
+            "For workers without reproducible sums: count a greedy answer that parts from its "
+            "reference at a near tie of two tokens apart, and not as wrong, if the model itself "
+            "confirms every token of it.");
   set->Double(&hung_after_s, "hung-after-s", "A request that has not ended by then hangs.", 1,
               86400);
   set->Int(&seed, "seed", "Seed of prompts and of the random scenario.", 0, int64_t{1} << 62);

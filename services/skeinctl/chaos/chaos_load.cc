@@ -12,8 +12,8 @@
 #include "boost/asio/io_context.hpp"
 #include "boost/asio/post.hpp"
 #include "boost/asio/steady_timer.hpp"
-#include "nlohmann/json.hpp"
 #include "services/skeinctl/bench/http_client.h"
+#include "services/skeinctl/chaos/load_mix.h"
 #include "services/skeinctl/chaos/stream_reader.h"
 
 namespace skein::services::chaos {
@@ -24,6 +24,7 @@ using bench::CallEnd;
 using Clock = std::chrono::steady_clock;
 
 constexpr auto kAfterFailure = std::chrono::milliseconds(200);  // before a client tries again
+constexpr int kOk = 200;
 constexpr int kUnavailable = 503;
 
 const char* ErrorOf(CallEnd end) {
@@ -41,20 +42,23 @@ const char* ErrorOf(CallEnd end) {
 
 }  // namespace
 
-std::string BodyOf(const std::string& model, const StreamRequest& request) {
-  nlohmann::ordered_json body = {{"model", model},
-                                 {"prompt", request.prompt},
-                                 {"max_tokens", request.output_tokens},
-                                 {"ignore_eos", true},
-                                 {"temperature", request.temperature},
-                                 {"seed", request.seed},
-                                 {"return_token_ids", true},
-                                 {"stream", true},
-                                 {"stream_options", {{"include_usage", true}}}};
-  return body.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+int64_t RouterAmong(const std::vector<bench::Url>& routers, const std::string& endpoint) {
+  const size_t colon = endpoint.rfind(':');
+  if (colon == std::string::npos) return -1;
+  const std::string host = endpoint.substr(0, colon);
+  const std::string port = endpoint.substr(colon + 1);
+  int64_t found = -1;
+  int64_t at_port = 0;
+  for (size_t i = 0; i < routers.size(); ++i) {
+    if (routers[i].port != port) continue;
+    if (routers[i].host == host) return static_cast<int64_t>(i);
+    found = static_cast<int64_t>(i);
+    ++at_port;
+  }
+  return at_port == 1 ? found : -1;
 }
 
-// Everything but the constructor, Ask and NowS is called on the loop's thread.
+// Everything but the constructor, Ask, RouterAt and NowS is called on the loop's thread.
 class ChaosLoad::Loop {
  public:
   explicit Loop(LoadOptions options) : options_(std::move(options)), work_(io_.get_executor()) {
@@ -66,6 +70,11 @@ class ChaosLoad::Loop {
     for (const StreamRequest& request : options_.requests) {
       bodies_.push_back(BodyOf(options_.model, request));
     }
+  }
+
+  void Replace(size_t index, StreamRequest request) {
+    bodies_[index] = BodyOf(options_.model, request);
+    options_.requests[index] = std::move(request);
   }
 
   absl::Status Resolve() {
@@ -125,6 +134,12 @@ class ChaosLoad::Loop {
     Send(StreamRecord{.request = request}, std::move(ended));
   }
 
+  // `answered` gets the body, or the reason why there is none.
+  void Post(const std::string& path, const std::string& body,
+            std::function<void(absl::StatusOr<std::string>)> answered) {
+    PostTo(0, path, body, std::move(answered));
+  }
+
   void Probe(int64_t fault, int64_t chains) {
     for (int64_t chain = 0; chain < chains; ++chain) {
       chains_[{fault, chain}] = false;
@@ -140,6 +155,10 @@ class ChaosLoad::Loop {
   }
 
   int64_t Running() const { return with_tokens_; }
+
+  int64_t RouterAt(const std::string& endpoint) const {
+    return RouterAmong(options_.routers, endpoint);
+  }
 
   double NowS() const { return std::chrono::duration<double>(Clock::now() - start_).count(); }
 
@@ -162,11 +181,13 @@ class ChaosLoad::Loop {
     });
   }
 
+  // Of a request whose first token can be seen.
   void SendProbe(int64_t fault, int64_t chain) {
-    const auto request = static_cast<size_t>(next_++) % options_.requests.size();
+    auto request = static_cast<size_t>(next_++) % options_.requests.size();
+    if (!options_.requests[request].streamed) request = (request + 1) % options_.requests.size();
     Send({.request = request, .probed_fault = fault, .probe_chain = chain},
          [this, fault, chain](const StreamRecord& record) {
-           if (!record.token_s.empty()) return;
+           if (record.FirstTokenS() >= 0) return;
            Again(kAfterFailure, [this, fault, chain] { SendProbe(fault, chain); });
          });
   }
@@ -182,24 +203,57 @@ class ChaosLoad::Loop {
 
   void Send(StreamRecord record, std::function<void(const StreamRecord&)> ended) {
     record.sent_s = NowS();
+    record.streamed = options_.requests[record.request].streamed;
     records_.push_back(std::move(record));
     auto flight = std::make_shared<Flight>(&records_.back());
     flight->ended = std::move(ended);
     flight->router = static_cast<size_t>(turn_++) % clients_.size();
     ++running_;
+    if (!flight->record->streamed) Count(flight.get());
     Try(flight);
   }
 
-  void Try(const std::shared_ptr<Flight>& flight) {
+  bench::HttpCall CallTo(size_t router, const std::string& path, const std::string& body) const {
     bench::HttpCall call{.method = "POST",
-                         .target = options_.routers[flight->router].path + "/v1/completions",
-                         .headers = {{"Host", hosts_[flight->router]},
+                         .target = options_.routers[router].path + path,
+                         .headers = {{"Host", hosts_[router]},
                                      {"User-Agent", "skeinctl-chaos"},
                                      {"Content-Type", "application/json"}},
-                         .body = bodies_[flight->record->request]};
+                         .body = body};
     if (!options_.api_key.empty()) {
       call.headers.emplace_back("Authorization", absl::StrCat("Bearer ", options_.api_key));
     }
+    return call;
+  }
+
+  void PostTo(size_t router, const std::string& path, const std::string& body,
+              std::function<void(absl::StatusOr<std::string>)> answered) {
+    struct Got {
+      int status = 0;
+      std::string body;
+    };
+    auto got = std::make_shared<Got>();
+    clients_[router]->Send(CallTo(router, path, body), options_.hung_after,
+                           {.on_status = [got](int status) { got->status = status; },
+                            .on_body = [got](std::string_view bytes) { got->body.append(bytes); },
+                            .on_end =
+                                [this, got, router, path, body, answered = std::move(answered)](
+                                    CallEnd end, const std::string& why) {
+                                  if (end == CallEnd::kDone && got->status == kOk)
+                                    return answered(got->body);
+                                  if (router + 1 < clients_.size() && !over_) {
+                                    return PostTo(router + 1, path, body, answered);
+                                  }
+                                  answered(absl::UnavailableError(absl::StrCat(
+                                      path, ": ", end == CallEnd::kDone ? got->body : why)));
+                                }});
+  }
+
+  void Try(const std::shared_ptr<Flight>& flight) {
+    flight->record->router = flight->router;
+    bench::HttpCall call =
+        CallTo(flight->router, PathOf(options_.requests[flight->record->request]),
+               bodies_[flight->record->request]);
     clients_[flight->router]->Send(
         std::move(call), options_.hung_after,
         {.on_status = [flight](int status) { flight->reader->OnStatus(status); },
@@ -208,12 +262,16 @@ class ChaosLoad::Loop {
                                   const std::string& why) { OnEnd(flight, end, why); }});
   }
 
+  void Count(Flight* flight) {
+    flight->counted = true;
+    ++with_tokens_;
+  }
+
   void OnBody(const std::shared_ptr<Flight>& flight, std::string_view bytes) {
     flight->reader->OnBody(bytes, NowS());
     const StreamRecord& record = *flight->record;
-    if (flight->counted || record.token_s.empty()) return;
-    flight->counted = true;
-    ++with_tokens_;
+    if (flight->counted || record.FirstTokenS() < 0) return;
+    Count(flight.get());
     if (record.probed_fault >= 0) chains_[{record.probed_fault, record.probe_chain}] = true;
   }
 
@@ -247,7 +305,7 @@ class ChaosLoad::Loop {
     stopped_.set_value();
   }
 
-  const LoadOptions options_;
+  LoadOptions options_;
   std::vector<std::string> hosts_;   // by router
   std::vector<std::string> bodies_;  // by request
   asio::io_context io_{1};
@@ -264,7 +322,7 @@ class ChaosLoad::Loop {
   int64_t next_ = 0;         // request sent next
   int64_t turn_ = 0;         // router tried first
   int64_t running_ = 0;      // requests that have not ended
-  int64_t with_tokens_ = 0;  // those of them that have tokens
+  int64_t with_tokens_ = 0;  // those of them that have tokens, or are not streamed
 };
 
 ChaosLoad::ChaosLoad(LoadOptions options) : loop_(std::make_unique<Loop>(std::move(options))) {}
@@ -281,16 +339,32 @@ absl::Status ChaosLoad::Open() {
   return resolved;
 }
 
-absl::StatusOr<Answer> ChaosLoad::Alone(size_t request) {
+void ChaosLoad::Replace(size_t index, StreamRequest request) {
+  loop_->Ask([&] { loop_->Replace(index, std::move(request)); });
+}
+
+absl::StatusOr<StreamRecord> ChaosLoad::Alone(size_t request) {
   std::promise<StreamRecord> ended;
   loop_->Ask([&] {
     loop_->SendAlone(request, [&](const StreamRecord& record) { ended.set_value(record); });
   });
   StreamRecord record = ended.get_future().get();
-  if (record.whole()) return std::move(record.answer);
-  return absl::UnavailableError(absl::StrCat(
-      "a request by itself failed: ", record.hung ? "no end" : record.error, ": ", record.message));
+  if (record.whole()) return record;
+  const std::string why = absl::StrCat(
+      "a request by itself failed: ", record.hung ? "no end" : record.error, ": ", record.message);
+  return record.error == "HTTP 400" ? absl::InvalidArgumentError(why) : absl::UnavailableError(why);
 }
+
+absl::StatusOr<std::string> ChaosLoad::Post(const std::string& path, const std::string& body) {
+  std::promise<absl::StatusOr<std::string>> answered;
+  loop_->Ask([&] {
+    loop_->Post(path, body,
+                [&](absl::StatusOr<std::string> answer) { answered.set_value(std::move(answer)); });
+  });
+  return answered.get_future().get();
+}
+
+int64_t ChaosLoad::RouterAt(const std::string& endpoint) const { return loop_->RouterAt(endpoint); }
 
 void ChaosLoad::Start() {
   loop_->Ask([this] { loop_->Start(); });

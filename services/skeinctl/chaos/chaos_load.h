@@ -28,8 +28,9 @@ struct LoadOptions {
   std::chrono::milliseconds hung_after{1'000};  // from the sending of a request
 };
 
-// The body of a request: POST /v1/completions, streamed, with the ids of tokens. Pure.
-std::string BodyOf(const std::string& model, const StreamRequest& request);
+// The index of the only one of `routers` at this HOST:PORT, or else at this port; -1: none, or
+// several. Pure.
+int64_t RouterAmong(const std::vector<bench::Url>& routers, const std::string& endpoint);
 
 class ChaosLoad {
  public:
@@ -41,13 +42,22 @@ class ChaosLoad {
   // UNAVAILABLE names a router whose host name cannot be resolved.
   absl::Status Open();
 
-  // Blocks. The answer to one request while nothing else runs. UNAVAILABLE: it failed.
-  absl::StatusOr<Answer> Alone(size_t request);
+  // Sends another request in the place of this one from now on. Not between Start and Stop.
+  void Replace(size_t index, StreamRequest request);
+  // Blocks. The whole answer to one request while nothing else runs. INVALID_ARGUMENT: the server
+  // refused it with 400. UNAVAILABLE: it failed.
+  absl::StatusOr<StreamRecord> Alone(size_t request);
+  // Blocks. The body of the answer to a POST. UNAVAILABLE: no router answered with 200.
+  absl::StatusOr<std::string> Post(const std::string& path, const std::string& body);
+
+  // The index of the router that listens at HOST:PORT, in whatever way its host is written; -1:
+  // none of the load's, or not to be told.
+  int64_t RouterAt(const std::string& endpoint) const;
 
   // Sends until Stop. The clock begins at 0.
   void Start();
   double NowS() const;
-  // Streams that have tokens and have not ended.
+  // Streams that have tokens and have not ended, and answers under way that are not streamed.
   int64_t Running() const;
   // Sends new requests because of the fault of this index: `chains` at once, and each again until
   // one of its chain has a first token.

@@ -54,20 +54,25 @@ bool MayBreak(const ChaosProcess& one, const std::vector<std::string>& spare) {
 
 const ChaosProcess* VictimAmong(const std::vector<ChaosProcess>& processes, const std::string& role,
                                 const std::vector<std::string>& spare) {
+  const bool standby = role == "standby";
+  const bool elected = std::any_of(processes.begin(), processes.end(),
+                                   [](const ChaosProcess& one) { return one.leads; });
+  if (standby && !elected) return nullptr;
   const ChaosProcess* victim = nullptr;
   for (const ChaosProcess& one : processes) {
-    if (one.role != role || !MayBreak(one, spare)) continue;
+    if (one.role != (standby ? "orchestrator" : role) || !MayBreak(one, spare)) continue;
+    if (elected && one.role == "orchestrator" && one.leads == standby) continue;
     if (victim == nullptr || one.running > victim->running) victim = &one;
   }
   return victim;
 }
 
-ChaosPlayer::ChaosPlayer(ChaosTarget* target, ChaosLoad* load, std::vector<Answer> expected,
+ChaosPlayer::ChaosPlayer(ChaosTarget* target, ChaosLoad* load, std::vector<Reference> references,
                          PlayOptions options, Moments moments,
                          std::function<void(const std::string&)> told)
     : target_(*target),
       load_(*load),
-      expected_(std::move(expected)),
+      references_(std::move(references)),
       options_(std::move(options)),
       moments_(std::move(moments)),
       told_(std::move(told)) {}
@@ -104,12 +109,12 @@ absl::StatusOr<Row> ChaosPlayer::Play(const Scenario& scenario) {
   if (handoffs) moments_.handoffs->Start();
   const absl::Status done = Run(scenario, &row);
   const std::vector<StreamRecord> records = load_.Stop();
-  const Row handed = handoffs ? moments_.handoffs->Stop() : Row();
+  const Row handed = handoffs ? moments_.handoffs->Stop(marks_) : Row();
   if (!done.ok()) {
     return absl::Status(done.code(), absl::StrCat(scenario.name, ": ", done.message()));
   }
   if (!row.skipped.empty()) return row;
-  Row judged = RowOf(scenario.name, records, expected_, marks_, options_.stall_s);
+  Row judged = RowOf(scenario.name, records, references_, marks_, options_.stall_s, options_.ties);
   judged.clients_may_fail = row.clients_may_fail;
   judged.seconds = load_.NowS();
   AddCounts(handed, &judged);
@@ -236,13 +241,23 @@ bool ChaosPlayer::ClientsMayFail(Fault fault) const {
   return fault == Fault::kKill || (fault == Fault::kTerm && routers == 1);
 }
 
+std::optional<RouterLoss> ChaosPlayer::LossBy(const ChaosProcess& process, Fault fault) const {
+  if (process.role != "router" || !ClientsMayFail(fault)) return std::nullopt;
+  const auto routers = std::count_if(whole_.begin(), whole_.end(),
+                                     [](const ChaosProcess& one) { return one.role == "router"; });
+  return RouterLoss{.router = load_.RouterAt(process.endpoint),
+                    .breaks_off = fault == Fault::kKill,
+                    .leaves_none = routers == 1};
+}
+
 absl::Status ChaosPlayer::BreakAndMend(const ChaosProcess& process, Fault fault) {
   const auto index = static_cast<int64_t>(marks_.size());
   const std::string what = absl::StrCat(NameOf(fault), " ", process.name);
   const int64_t running = load_.Running();
   const double at_s = load_.NowS();
   if (absl::Status broken = target_.Break(process, fault); !broken.ok()) return broken;
-  marks_.push_back({.at_s = at_s, .until_s = at_s, .what = what});
+  marks_.push_back(
+      {.at_s = at_s, .until_s = at_s, .what = what, .router_loss = LossBy(process, fault)});
   load_.Probe(index, options_.probes);
   told_(absl::StrFormat("  %.1f s: %s, while %d streams run", at_s, what, running));
 
@@ -250,13 +265,17 @@ absl::Status ChaosPlayer::BreakAndMend(const ChaosProcess& process, Fault fault)
   absl::Status held = Wait(Lasts(fault) ? options_.stop_s : 0);
   if (absl::Status ended = target_.End(process, fault); !ended.ok()) return ended;
   if (fault != Fault::kKill) marks_.back().until_s = load_.NowS();
+  auto& loss = marks_.back().router_loss;
+  if (loss.has_value()) loss->ended_s = loss->serves_again_s = load_.NowS();
   if (!Lasts(fault)) {
     if (held.ok()) Wait(options_.restart_after_s).IgnoreError();
     if (absl::Status back = target_.Restart(process); !back.ok()) return back;
   }
   if (!held.ok()) return held;
   if (absl::Status whole = AwaitWhole(); !whole.ok()) return whole;
-  return AwaitProbes();
+  absl::Status answered = AwaitProbes();
+  if (loss.has_value()) loss->serves_again_s = load_.NowS();
+  return answered;
 }
 
 absl::Status ChaosPlayer::Wait(double seconds) const {

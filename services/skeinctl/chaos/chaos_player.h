@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -28,6 +29,7 @@ struct PlayOptions {
   uint64_t seed = 1;
   std::vector<std::string> spare;  // names or pids of processes that are not broken
   double stall_s = 0;              // judge.h
+  TieJudge ties;                   // judge.h
 };
 
 // What brings a cluster to the moment at which a process is broken (scenario.h).
@@ -43,15 +45,16 @@ struct Moments {
 };
 
 // The process to break: of the role, serving and reachable, not spared, with most requests; of
-// equals the first. Null: none. Pure.
+// equals the first. Of orchestrators the one that leads, if that is known; for the role "standby"
+// one that does not. Null: none. Pure.
 const ChaosProcess* VictimAmong(const std::vector<ChaosProcess>& processes, const std::string& role,
                                 const std::vector<std::string>& spare);
 
 class ChaosPlayer {
  public:
-  // All outlive the player. `expected[i]` is the answer to request i alone. `told` gets a line for
+  // All outlive the player. `references[i]` is of request i. `told` gets a line for
   // each thing that is done.
-  ChaosPlayer(ChaosTarget* target, ChaosLoad* load, std::vector<Answer> expected,
+  ChaosPlayer(ChaosTarget* target, ChaosLoad* load, std::vector<Reference> references,
               PlayOptions options, Moments moments, std::function<void(const std::string&)> told);
 
   // Only scenarios after this one use it.
@@ -67,6 +70,7 @@ class ChaosPlayer {
   absl::Status BreakOne(const std::string& role, Fault fault, Row* row);
   absl::Status BreakEach(Fault fault, Row* row);
   bool ClientsMayFail(Fault fault) const;  // when their router is broken so
+  std::optional<RouterLoss> LossBy(const ChaosProcess& process, Fault fault) const;
   absl::Status BreakAtRandom();
   absl::Status BreakInASwitch(const Scenario& scenario, Row* row);
   absl::Status BreakInAHandoff(const Scenario& scenario, Row* row);
@@ -78,7 +82,7 @@ class ChaosPlayer {
 
   ChaosTarget& target_;
   ChaosLoad& load_;
-  const std::vector<Answer> expected_;
+  const std::vector<Reference> references_;
   PlayOptions options_;
   const Moments moments_;
   const std::function<void(const std::string&)> told_;

@@ -12,10 +12,12 @@
 namespace skein::services::chaos {
 
 struct ChaosProcess {
-  std::string name;     // unique in its cluster: "decode-1"
-  std::string role;     // "prefill", "decode", "orchestrator" or "router"
-  int64_t pid = 0;      // 0: not on this host
-  int64_t running = 0;  // requests that it works on, as far as is known
+  std::string name;      // unique in its cluster: "decode-1"
+  std::string role;      // "prefill", "decode", "orchestrator" or "router"
+  std::string endpoint;  // HOST:PORT of its clients, of a router; else empty
+  bool leads = false;    // an orchestrator that is known to lead
+  int64_t pid = 0;       // 0: not on this host
+  int64_t running = 0;   // requests that it works on, as far as is known
   bool serving = false;
   bool reachable = true;  // this target can break it
 };

@@ -1,6 +1,7 @@
 #include "services/skeinctl/chaos/fault_table.h"
 
 #include <algorithm>
+#include <map>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -22,14 +23,15 @@ std::string Seconds(double seconds) {
 }
 
 Cells CellsOf(const std::vector<Row>& rows) {
-  Cells cells = {{"fault", "running", "requests", "failed", "wrong", "lost", "doubled", "hung",
-                  "recovery (s)", "gap p50 (s)", "gap p99 (s)"}};
+  Cells cells = {{"fault", "running", "requests", "failed", "wrong", "near ties", "lost", "doubled",
+                  "hung", "recovery (s)", "gap p50 (s)", "gap p99 (s)"}};
   for (const Row& row : rows) {
     if (!row.skipped.empty()) continue;
     cells.push_back({row.scenario, absl::StrCat(row.running()), absl::StrCat(row.requests),
-                     absl::StrCat(row.failed), absl::StrCat(row.wrong), absl::StrCat(row.lost),
-                     absl::StrCat(row.doubled), absl::StrCat(row.hung), Seconds(row.recovery_s()),
-                     Seconds(row.GapPercentile(50)), Seconds(row.GapPercentile(99))});
+                     absl::StrCat(row.failed), absl::StrCat(row.wrong), absl::StrCat(row.near_ties),
+                     absl::StrCat(row.lost), absl::StrCat(row.doubled), absl::StrCat(row.hung),
+                     Seconds(row.recovery_s()), Seconds(row.GapPercentile(50)),
+                     Seconds(row.GapPercentile(99))});
   }
   return cells;
 }
@@ -40,6 +42,52 @@ std::vector<std::pair<std::string, int64_t>> MostFrequent(const Row& row) {
                    [](const auto& a, const auto& b) { return a.second > b.second; });
   if (errors.size() > kErrorsShown) errors.resize(kErrorsShown);
   return errors;
+}
+
+void Put(const Counts& counts, Json* json) {
+  (*json)["requests"] = counts.requests;
+  (*json)["failed"] = counts.failed;
+  (*json)["excused"] = counts.excused;
+  (*json)["wrong"] = counts.wrong;
+  (*json)["near_ties"] = counts.near_ties;
+  (*json)["lost"] = counts.lost;
+  (*json)["doubled"] = counts.doubled;
+  (*json)["hung"] = counts.hung;
+  (*json)["tokens"] = counts.tokens;
+}
+
+// "2 wrong, 1 hung"; empty: nothing to tell.
+std::string Told(const Counts& counts) {
+  std::vector<std::string> parts;
+  const auto add = [&](int64_t count, const char* what) {
+    if (count > 0) parts.push_back(absl::StrCat(count, " ", what));
+  };
+  add(counts.failed, "failed");
+  add(counts.wrong, "wrong");
+  add(counts.near_ties, "after a near tie");
+  add(counts.lost, "lost");
+  add(counts.doubled, "doubled");
+  add(counts.hung, "hung");
+  return absl::StrJoin(parts, ", ");
+}
+
+// The requests of all rows by kind, and below it what the rows saw of each kind.
+std::string KindsText(const std::vector<Row>& rows) {
+  std::map<std::string, int64_t> requests;
+  std::string seen;
+  for (const Row& row : rows) {
+    for (const auto& [kind, counts] : row.kinds) {
+      requests[kind] += counts.requests;
+      const std::string told = Told(counts);
+      if (told.empty()) continue;
+      absl::StrAppend(&seen, row.scenario, ": ", kind, ": ", told, " of ", counts.requests, "\n");
+    }
+  }
+  if (requests.empty()) return seen;
+  std::vector<std::string> parts;
+  parts.reserve(requests.size());
+  for (const auto& [kind, count] : requests) parts.push_back(absl::StrCat(count, " ", kind));
+  return absl::StrCat("requests by kind: ", absl::StrJoin(parts, ", "), "\n", seen);
 }
 
 Json JsonOf(const FaultEffect& effect) {
@@ -60,22 +108,18 @@ Json JsonOf(const Row& row) {
   json["good"] = row.good();
   json["clients_may_fail"] = row.clients_may_fail;
   json["running"] = row.running();
-  json["requests"] = row.requests;
-  json["failed"] = row.failed;
-  json["wrong"] = row.wrong;
-  json["lost"] = row.lost;
-  json["doubled"] = row.doubled;
-  json["hung"] = row.hung;
+  Put(row, &json);
   json["recovery_s"] = row.recovery_s() < 0 ? Json() : Json(row.recovery_s());
   json["gap_p50_s"] = row.GapPercentile(50);
   json["gap_p99_s"] = row.GapPercentile(99);
-  json["tokens"] = row.tokens;
   json["seconds"] = row.seconds;
   json["faults_that_met_streams"] = row.faults_that_met_streams();
   json["faults"] = Json::array();
   for (const FaultEffect& effect : row.faults) json["faults"].push_back(JsonOf(effect));
   json["errors"] = Json::object();
   for (const auto& [error, count] : row.errors) json["errors"][error] = count;
+  json["kinds"] = Json::object();
+  for (const auto& [kind, counts] : row.kinds) Put(counts, &json["kinds"][kind]);
   return json;
 }
 
@@ -88,6 +132,7 @@ std::string FaultText(const TableHead& head, const std::vector<Row>& rows) {
     if (!row.skipped.empty())
       absl::StrAppend(&text, row.scenario, ": skipped: ", row.skipped, "\n");
   }
+  text += KindsText(rows);
   for (const Row& row : rows) {
     for (const auto& [error, count] : MostFrequent(row)) {
       absl::StrAppend(&text, row.scenario, ": ", count, " x ", error, "\n");

@@ -17,14 +17,14 @@ struct TableHead {
   double stall_s = 0;   // a longer gap between two tokens counts as a pause
 };
 
-// For people: head, table, and below it the errors that clients saw.
+// For people: head, table, and below it the kinds of requests and the errors that clients saw.
 std::string FaultText(const TableHead& head, const std::vector<Row>& rows);
 
 // The rows as a table in Markdown, as in the README.
 std::string FaultMarkdown(const TableHead& head, const std::vector<Row>& rows);
 
 // For programs; ends with a line feed. `rows` have the columns of the table, `faults` of a row each
-// fault by itself.
+// fault by itself, `kinds` the counts of each kind of request.
 std::string FaultJson(const TableHead& head, const std::vector<Row>& rows);
 
 }  // namespace skein::services::chaos

@@ -51,6 +51,7 @@ std::vector<std::string> HandoffsUnderWay(const v1::ListRequestsResponse& reques
 void AddCounts(const Row& other, Row* row) {
   row->requests += other.requests;
   row->failed += other.failed;
+  row->excused += other.excused;
   row->wrong += other.wrong;
   row->lost += other.lost;
   row->doubled += other.doubled;
@@ -67,14 +68,14 @@ absl::Status HandoffLoad::Prepare() {
   if (load_ != nullptr) return absl::OkStatus();
   auto load = std::make_unique<ChaosLoad>(options_);
   if (absl::Status open = load->Open(); !open.ok()) return open;
-  std::vector<Answer> expected;
-  expected.reserve(options_.requests.size());
+  std::vector<Reference> references;
+  references.reserve(options_.requests.size());
   for (size_t i = 0; i < options_.requests.size(); ++i) {
-    auto answer = load->Alone(i);
-    if (!answer.ok()) return answer.status();
-    expected.push_back(*std::move(answer));
+    const auto record = load->Alone(i);
+    if (!record.ok()) return record.status();
+    references.push_back(ReferenceOf(options_.requests[i], *record));
   }
-  expected_ = std::move(expected);
+  references_ = std::move(references);
   load_ = std::move(load);
   return absl::OkStatus();
 }
@@ -96,6 +97,8 @@ absl::StatusOr<std::string> HandoffLoad::AwaitHandoff() const {
       kSeenWithin.count()));
 }
 
-Row HandoffLoad::Stop() { return RowOf("", load_->Stop(), expected_, {}, 0); }
+Row HandoffLoad::Stop(const std::vector<FaultMark>& marks) {
+  return RowOf("", load_->Stop(), references_, marks, 0, nullptr);
+}
 
 }  // namespace skein::services::chaos

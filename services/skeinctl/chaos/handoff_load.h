@@ -37,14 +37,15 @@ class HandoffLoad {
   // Blocks until the orchestrator knows a handoff that is under way; its request's name.
   // DEADLINE_EXCEEDED: none was seen. ABORTED: a stop signal came.
   absl::StatusOr<std::string> AwaitHandoff() const;
-  // Waits for the answers under way. The counts of all since Start.
-  Row Stop();
+  // Waits for the answers under way. The counts of all since Start; `marks` are of what was broken
+  // since then.
+  Row Stop(const std::vector<FaultMark>& marks);
 
  private:
   const LoadOptions options_;
   const Requests requests_;
   std::unique_ptr<ChaosLoad> load_;
-  std::vector<Answer> expected_;
+  std::vector<Reference> references_;
 };
 
 }  // namespace skein::services::chaos

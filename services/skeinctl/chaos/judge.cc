@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 
 #include "absl/strings/str_cat.h"
+#include "services/skeinctl/chaos/near_tie.h"
 
 namespace skein::services::chaos {
 namespace {
@@ -70,18 +72,16 @@ void CompareTokens(const Tokens& got, const Tokens& expected, bool ended_well, V
   if (ended_well) verdict->lost_tokens += static_cast<int64_t>(expected.size() - j);
 }
 
-double FirstToken(const StreamRecord& record) {
-  return record.token_s.empty() ? -1 : record.token_s.front();
-}
-
 // The stream's longest pause that began while the fault lasted, or just after it; 0: none.
 double PauseOf(const StreamRecord& record, const FaultMark& mark, double stall_s) {
   double longest = 0;
-  for (size_t i = 1; i < record.token_s.size(); ++i) {
-    const double from = record.token_s[i - 1];
-    const double to = record.token_s[i];
-    if (to <= mark.at_s || from > mark.until_s + kOnsetS || to - from <= stall_s) continue;
-    longest = std::max(longest, to - std::max(from, mark.at_s));
+  for (const ChoiceRecord& choice : record.choices) {
+    for (size_t i = 1; i < choice.token_s.size(); ++i) {
+      const double from = choice.token_s[i - 1];
+      const double to = choice.token_s[i];
+      if (to <= mark.at_s || from > mark.until_s + kOnsetS || to - from <= stall_s) continue;
+      longest = std::max(longest, to - std::max(from, mark.at_s));
+    }
   }
   return longest;
 }
@@ -89,12 +89,14 @@ double PauseOf(const StreamRecord& record, const FaultMark& mark, double stall_s
 // A stream that broke off counts the time until its end was told.
 double LongestGapAfter(const StreamRecord& record, double at_s) {
   double longest = 0;
-  for (size_t i = 1; i < record.token_s.size(); ++i) {
-    if (record.token_s[i] <= at_s) continue;
-    longest = std::max(longest, record.token_s[i] - record.token_s[i - 1]);
-  }
-  if (!record.whole() && record.ended()) {
-    longest = std::max(longest, record.end_s - record.token_s.back());
+  for (const ChoiceRecord& choice : record.choices) {
+    for (size_t i = 1; i < choice.token_s.size(); ++i) {
+      if (choice.token_s[i] <= at_s) continue;
+      longest = std::max(longest, choice.token_s[i] - choice.token_s[i - 1]);
+    }
+    if (!record.whole() && record.ended() && choice.finishes == 0 && !choice.token_s.empty()) {
+      longest = std::max(longest, record.end_s - choice.token_s.back());
+    }
   }
   return longest;
 }
@@ -105,7 +107,7 @@ double ProbesTook(const std::vector<StreamRecord>& records, double at_s, int64_t
   for (const StreamRecord& record : records) {
     if (record.probed_fault != index) continue;
     double& soonest = first.emplace(record.probe_chain, -1).first->second;
-    const double token = FirstToken(record);
+    const double token = record.FirstTokenS();
     if (token >= 0 && (soonest < 0 || token < soonest)) soonest = token;
   }
   double took = 0;
@@ -116,40 +118,149 @@ double ProbesTook(const std::vector<StreamRecord>& records, double at_s, int64_t
   return took;
 }
 
+// The first token in which both differ; nullopt: one is the beginning of the other.
+std::optional<size_t> PartedAt(const Tokens& got, const Tokens& expected) {
+  const size_t both = std::min(got.size(), expected.size());
+  for (size_t i = 0; i < both; ++i) {
+    if (got[i] != expected[i]) return i;
+  }
+  return std::nullopt;
+}
+
+// Logprobs come with their tokens, and those of the first `alike` tokens are the reference's.
+bool LogprobsFit(const Answer& got, const Answer& expected, size_t alike, double slack) {
+  if (got.logprobs.size() != (expected.logprobs.empty() ? 0 : got.tokens.size())) return false;
+  const size_t compared = std::min({alike, got.logprobs.size(), expected.logprobs.size()});
+  for (size_t i = 0; i < compared; ++i) {
+    if (std::abs(got.logprobs[i] - expected.logprobs[i]) > slack) return false;
+  }
+  return true;
+}
+
+// Judges the choices of one answer.
+class ChoiceJudge {
+ public:
+  ChoiceJudge(const Reference& reference, const TieJudge& ties, bool ended_well, Verdict* verdict)
+      : reference_(reference), ties_(ties), ended_well_(ended_well), verdict_(*verdict) {}
+
+  void Judge(const ChoiceRecord& record, const Answer& expected) {
+    const Answer& got = record.answer;
+    if (record.finishes > 1) verdict_.wrong = true;
+    const auto parted = PartedAt(got.tokens, expected.tokens);
+    if (parted.has_value() && ties_ != nullptr && reference_.greedy &&
+        ties_(reference_, got, *parted, expected.tokens[*parted])) {
+      verdict_.near_tie = true;
+      return JudgeAfterTie(got, expected, *parted);
+    }
+    Verdict own;
+    CompareTokens(got.tokens, expected.tokens, ended_well_, &own);
+    verdict_.wrong |= own.wrong;
+    verdict_.lost_tokens += own.lost_tokens;
+    verdict_.doubled_tokens += own.doubled_tokens;
+    // A skipped or repeated token changes the text and the logprobs, too; that is told once.
+    if (!own.good()) return;
+    const bool alike =
+        ended_well_ ? got.text == expected.text && got.finish_reason == expected.finish_reason
+                    : expected.text.compare(0, got.text.size(), got.text) == 0;
+    if (!alike || !LogprobsFit(got, expected, got.tokens.size(), Slack())) verdict_.wrong = true;
+  }
+
+ private:
+  // Where sums may differ, logprobs may.
+  double Slack() const { return ties_ == nullptr ? 0 : kNearTieNats; }
+
+  // Its text is another one. Greedy requests end by their length.
+  void JudgeAfterTie(const Answer& got, const Answer& expected, size_t parted) {
+    if (!LogprobsFit(got, expected, parted, Slack())) verdict_.wrong = true;
+    if (got.tokens.size() > expected.tokens.size()) verdict_.wrong = true;
+    if (!ended_well_) return;
+    if (got.finish_reason != expected.finish_reason) verdict_.wrong = true;
+    if (got.tokens.size() < expected.tokens.size()) {
+      verdict_.lost_tokens += static_cast<int64_t>(expected.tokens.size() - got.tokens.size());
+    }
+  }
+
+  const Reference& reference_;
+  const TieJudge& ties_;
+  const bool ended_well_;
+  Verdict& verdict_;
+};
+
+int64_t TokensOf(const StreamRecord& record) {
+  int64_t tokens = 0;
+  for (const ChoiceRecord& one : record.choices) {
+    tokens += static_cast<int64_t>(one.answer.tokens.size());
+  }
+  return tokens;
+}
+
+void Add(const Verdict& verdict, bool excused, int64_t tokens, Counts* counts) {
+  ++counts->requests;
+  counts->failed += verdict.failed ? 1 : 0;
+  counts->excused += excused ? 1 : 0;
+  counts->wrong += verdict.wrong ? 1 : 0;
+  counts->near_ties += verdict.near_tie && !verdict.wrong ? 1 : 0;
+  counts->lost += verdict.lost_tokens > 0 ? 1 : 0;
+  counts->doubled += verdict.doubled_tokens > 0 ? 1 : 0;
+  counts->hung += verdict.hung ? 1 : 0;
+  counts->tokens += tokens;
+}
+
 }  // namespace
 
-Verdict Judge(const StreamRecord& record, const Answer& expected) {
+Reference ReferenceOf(const StreamRequest& request, const StreamRecord& record) {
+  Reference reference{.kind = request.kind,
+                      .greedy = request.temperature == 0 && request.penalty == 0,
+                      .prompt = record.prompt,
+                      .choices = {}};
+  reference.choices.reserve(record.choices.size());
+  for (const ChoiceRecord& one : record.choices) reference.choices.push_back(one.answer);
+  return reference;
+}
+
+Verdict Judge(const StreamRecord& record, const Reference& reference, const TieJudge& ties) {
   Verdict verdict;
   verdict.hung = record.hung;
   verdict.failed = !record.hung && !record.error.empty();
   const bool ended_well = record.whole();
-  CompareTokens(record.answer.tokens, expected.tokens, ended_well, &verdict);
-  if (record.finishes > 1) verdict.wrong = true;
-  // A skipped or repeated token changes the text and the count, too; that is told once.
-  if (verdict.wrong || verdict.lost_tokens > 0 || verdict.doubled_tokens > 0) return verdict;
-  const std::string& text = record.answer.text;
-  if (ended_well) {
-    verdict.wrong = text != expected.text || record.answer.finish_reason != expected.finish_reason;
-    const auto count = static_cast<int64_t>(record.answer.tokens.size());
-    if (record.usage_tokens >= 0 && record.usage_tokens != count) verdict.wrong = true;
-  } else {
-    verdict.wrong = expected.text.compare(0, text.size(), text) != 0;
+  ChoiceJudge judge(reference, ties, ended_well, &verdict);
+  const size_t got = record.choices.size();
+  const size_t expected = reference.choices.size();
+  for (size_t i = 0; i < std::min(got, expected); ++i) {
+    judge.Judge(record.choices[i], reference.choices[i]);
+  }
+  if (got > expected || (ended_well && got < expected)) verdict.wrong = true;
+  // A lost or repeated token changes the count, too; that is told once.
+  if (verdict.lost_tokens > 0 || verdict.doubled_tokens > 0) return verdict;
+  if (ended_well && record.usage_tokens >= 0 && record.usage_tokens != TokensOf(record)) {
+    verdict.wrong = true;
   }
   return verdict;
+}
+
+bool IsExcused(const StreamRecord& record, const FaultMark& mark) {
+  if (!mark.router_loss.has_value()) return false;
+  const RouterLoss& loss = *mark.router_loss;
+  if (loss.router >= 0 && record.router != static_cast<size_t>(loss.router)) return false;
+  if (record.end_s < mark.at_s) return false;
+  if (loss.breaks_off && record.sent_s <= loss.ended_s) return true;
+  return loss.leaves_none && record.FirstTokenS() < 0 && record.sent_s <= loss.serves_again_s;
 }
 
 FaultEffect EffectOf(const std::vector<StreamRecord>& records, const FaultMark& mark, int64_t index,
                      double stall_s) {
   FaultEffect effect{.mark = mark, .longest_gaps_s = {}};
   for (const StreamRecord& record : records) {
-    if (record.RunsAt(mark.at_s)) {
+    if (!record.streamed) {
+      effect.running += record.RunsAt(mark.at_s) ? 1 : 0;
+    } else if (record.RunsAt(mark.at_s)) {
       const double pause = PauseOf(record, mark, stall_s);
       ++effect.running;
       effect.stalled += pause > 0 ? 1 : 0;
       effect.recovery_s = std::max(effect.recovery_s, pause);
       effect.longest_gaps_s.push_back(LongestGapAfter(record, mark.at_s));
-    } else if (record.sent_s < mark.at_s && FirstToken(record) > mark.at_s) {
-      effect.recovery_s = std::max(effect.recovery_s, FirstToken(record) - mark.at_s);
+    } else if (record.sent_s < mark.at_s && record.FirstTokenS() > mark.at_s) {
+      effect.recovery_s = std::max(effect.recovery_s, record.FirstTokenS() - mark.at_s);
     }
   }
   const double probes = ProbesTook(records, mark.at_s, index);
@@ -189,26 +300,26 @@ double Row::GapPercentile(double percent) const {
   return gaps[static_cast<size_t>(std::max(1.0, rank)) - 1];
 }
 
-bool Row::good() const {
-  if (!skipped.empty()) return true;
-  const bool served = (failed == 0 && recovery_s() >= 0) || clients_may_fail;
-  return served && wrong == 0 && lost == 0 && doubled == 0 && hung == 0;
+bool Counts::good() const {
+  return failed == excused && wrong == 0 && lost == 0 && doubled == 0 && hung == 0;
 }
 
+bool Row::good() const { return !skipped.empty() || (Counts::good() && recovery_s() >= 0); }
+
 Row RowOf(const std::string& scenario, const std::vector<StreamRecord>& records,
-          const std::vector<Answer>& expected, const std::vector<FaultMark>& marks,
-          double stall_s) {
+          const std::vector<Reference>& references, const std::vector<FaultMark>& marks,
+          double stall_s, const TieJudge& ties) {
   Row row;
   row.scenario = scenario;
-  row.requests = static_cast<int64_t>(records.size());
   for (const StreamRecord& record : records) {
-    const Verdict verdict = Judge(record, expected[record.request]);
-    row.failed += verdict.failed ? 1 : 0;
-    row.hung += verdict.hung ? 1 : 0;
-    row.wrong += verdict.wrong ? 1 : 0;
-    row.lost += verdict.lost_tokens > 0 ? 1 : 0;
-    row.doubled += verdict.doubled_tokens > 0 ? 1 : 0;
-    row.tokens += static_cast<int64_t>(record.answer.tokens.size());
+    const Reference& reference = references[record.request];
+    const Verdict verdict = Judge(record, reference, ties);
+    const bool excused =
+        verdict.failed && std::any_of(marks.begin(), marks.end(), [&](const FaultMark& mark) {
+          return IsExcused(record, mark);
+        });
+    Add(verdict, excused, TokensOf(record), &row);
+    Add(verdict, excused, TokensOf(record), &row.kinds[reference.kind]);
     if (verdict.failed) ++row.errors[absl::StrCat(record.error, ": ", record.message)];
   }
   for (size_t i = 0; i < marks.size(); ++i) {

@@ -11,6 +11,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "services/skeinctl/chaos/network_fault.h"
 
 namespace skein::services::chaos {
@@ -46,6 +47,12 @@ bool IsHere(absl::string_view address, const std::string& this_host) {
   return absl::StartsWith(host, "127.") || host == "localhost" || host == this_host;
 }
 
+// A standby names the leader by the address that it advertises, which may write the host otherwise.
+bool AreSame(absl::string_view a, absl::string_view b, const std::string& this_host) {
+  return a == b || (PortOf(std::string(a)) == PortOf(std::string(b)) && IsHere(a, this_host) &&
+                    IsHere(b, this_host));
+}
+
 }  // namespace
 
 std::vector<ChaosProcess> ProcessesOf(const v1::StatusResponse& status, const ProcessNames& names,
@@ -65,6 +72,7 @@ std::vector<ChaosProcess> ProcessesOf(const v1::StatusResponse& status, const Pr
     const v1::RouterIdentity& told = one.identity();
     ChaosProcess process =
         ProcessOf("router", told.endpoint(), told.host(), told.pid(), names, host);
+    process.endpoint = told.endpoint();
     process.running = static_cast<int64_t>(one.load().running());
     process.serving = !one.draining();
     processes.push_back(std::move(process));
@@ -81,6 +89,15 @@ bool MayHaveRole(const std::vector<std::string>& arguments, const std::string& r
   return absl::StrContains(program, role);
 }
 
+std::optional<UpProcess> StartedByUp(const std::vector<std::string>& environment) {
+  for (absl::string_view one : environment) {
+    if (!absl::ConsumePrefix(&one, "SKEIN_UP=")) continue;
+    const std::pair<std::string, std::string> parts = absl::StrSplit(one, absl::MaxSplits(' ', 1));
+    return UpProcess{.name = parts.first, .restart = parts.second + "/restart"};
+  }
+  return std::nullopt;
+}
+
 LocalTarget::LocalTarget(std::string orchestrator, LocalOptions options,
                          std::function<ProcessNames()> names)
     : orchestrator_(std::move(orchestrator)),
@@ -91,8 +108,10 @@ LocalTarget::LocalTarget(std::string orchestrator, LocalOptions options,
 absl::StatusOr<std::vector<ChaosProcess>> LocalTarget::Processes() {
   // A client of its own for each call: a connection that nobody used since the last one may be
   // dead, and a client that met a dead orchestrator tries again late.
-  const auto status = ClusterClient(orchestrator_).Status();
+  ClusterClient client(orchestrator_);
+  const auto status = client.Status();
   if (!status.ok()) return status.status();
+  const std::string leader = client.answered_by();
   const ProcessNames names = names_();
   std::vector<ChaosProcess> processes = ProcessesOf(*status, names, host_);
   // A killed process is told until its lease expires.
@@ -114,6 +133,7 @@ absl::StatusOr<std::vector<ChaosProcess>> LocalTarget::Processes() {
     ports_[name] = port;
     processes.push_back({.name = name,
                          .role = "orchestrator",
+                         .leads = AreSame(address, leader, host_),
                          .pid = pid,
                          .serving = pid != 0,
                          .reachable = pid != 0});
@@ -134,15 +154,13 @@ absl::Status LocalTarget::Break(const ChaosProcess& process, Fault fault) {
                                                       ", but '", command->arguments[0], "'"));
   }
   if (NetworkFaultOf(fault)) return Impair(process, fault);
-  const bool by_up =
-      std::any_of(command->environment.begin(), command->environment.end(),
-                  [](const std::string& one) { return absl::StartsWith(one, "SKEIN_UP="); });
-  if (by_up && fault != Fault::kStop && !options_.restarts_itself &&
-      options_.restart_with.empty()) {
-    return absl::FailedPreconditionError(
-        absl::StrCat(process.name,
-                     " was started by deploy/local/up, whose restart was not found; "
-                     "give --restart-with DIR/deploy/local/restart"));
+  const auto up = StartedByUp(command->environment);
+  if (up.has_value() && fault != Fault::kStop && !options_.restarts_itself &&
+      options_.restart_with.empty() && access(up->restart.c_str(), X_OK) != 0) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        process.name, " was started by deploy/local/up, but its program '", up->restart,
+        "' was not found; give --restart-with "
+        "DIR/deploy/local/restart"));
   }
   commands_[process.name] = *command;
   const int signal = fault == Fault::kKill ? SIGKILL : fault == Fault::kStop ? SIGSTOP : SIGTERM;
@@ -189,6 +207,9 @@ absl::Status LocalTarget::Restart(const ChaosProcess& process) {
   const auto command = commands_.find(process.name);
   if (command == commands_.end()) {
     return absl::NotFoundError(absl::StrCat(process.name, ": its command line is not known"));
+  }
+  if (const auto up = StartedByUp(command->second.environment); up.has_value()) {
+    return OutputOf({up->restart, up->name}).status();
   }
   const auto port = ports_.find(process.name);
   return StartDetached(port == ports_.end() ? command->second

@@ -7,6 +7,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -24,9 +25,19 @@ struct LocalOptions {
   // Something else starts processes that ended, such as systemd or skein-node.
   bool restarts_itself = false;
   // A program that starts the process whose name is its argument, as deploy/local/restart does.
-  // Empty: a process is started again by its own command line.
+  // Empty: a process of deploy/local/up is started again by the program that `up` left for it,
+  // any other one by its own command line.
   std::string restart_with;
 };
+
+// A process that deploy/local/up has started: its name there, and the program that starts it again
+// when it gets that name.
+struct UpProcess {
+  std::string name;
+  std::string restart;
+};
+// By SKEIN_UP="NAME RUN_DIR" of its environment; nullopt: `up` has not started it.
+std::optional<UpProcess> StartedByUp(const std::vector<std::string>& environment);
 
 // The instances and routers of a status, sorted by name. `host`: this host's name.
 std::vector<ChaosProcess> ProcessesOf(const v1::StatusResponse& status, const ProcessNames& names,

@@ -172,16 +172,16 @@ class PlayTest : public ::testing::Test {
   Row PlayKill(const FakeRouter::Spoil& spoil) {
     ChaosLoad load(Options());
     EXPECT_TRUE(load.Open().ok());
-    std::vector<Answer> expected;
+    std::vector<Reference> references;
     for (size_t i = 0; i < 2; ++i) {
       auto alone = load.Alone(i);
       EXPECT_TRUE(alone.ok()) << alone.status();
-      expected.push_back(*std::move(alone));
+      references.push_back(ReferenceOf(Options().requests[i], *alone));
     }
     router_.SpoilBy(spoil);
     router_.Hold();
     ChaosPlayer player(
-        &target_, &load, expected,
+        &target_, &load, references,
         {.streams = kStreams, .probes = 2, .restart_after_s = 0, .spare = {}, .stall_s = 60}, {},
         [](const std::string&) {});
     const auto row = player.Play(*FindScenario("kill-decode"));
@@ -249,14 +249,28 @@ TEST_F(PlayTest, ARefusalGoesToTheNextRouterAndIsAFailureAtTheLast) {
   EXPECT_EQ(refused.status().message(), "a request by itself failed: HTTP 503: refused on purpose");
 }
 
-TEST(ChaosLoad, ABodyAsksForAStreamOfTokenIds) {
-  const Json body = Json::parse(
-      BodyOf("m", {.prompt = {3, 4}, .output_tokens = 9, .temperature = 0.5, .seed = 6}));
-  EXPECT_EQ(body["prompt"], (std::vector<int>{3, 4}));
-  EXPECT_EQ(body["max_tokens"], 9);
-  EXPECT_EQ(body["seed"], 6);
-  for (const char* field : {"stream", "return_token_ids", "ignore_eos"})
-    EXPECT_EQ(body[field], true);
+TEST(ChaosLoad, ARouterIsFoundByItsAddressOrItsPort) {
+  const std::vector<bench::Url> routers = {{.host = "127.0.0.1", .port = "8000", .path = ""},
+                                           {.host = "127.0.0.1", .port = "8001", .path = ""},
+                                           {.host = "10.0.0.2", .port = "8001", .path = ""}};
+  EXPECT_EQ(RouterAmong(routers, "127.0.0.1:8001"), 1);
+  EXPECT_EQ(RouterAmong(routers, "this-host:8000"), 0);
+  EXPECT_EQ(RouterAmong(routers, "this-host:8001"), -1) << "two have this port";
+  EXPECT_EQ(RouterAmong(routers, "this-host:9"), -1);
+  EXPECT_EQ(RouterAmong(routers, ""), -1);
+}
+
+TEST(VictimAmong, IsTheLeaderOrAStandby) {
+  std::vector<ChaosProcess> processes = {
+      {.name = "a", .role = "orchestrator", .serving = true},
+      {.name = "b", .role = "orchestrator", .leads = true, .serving = true}};
+  EXPECT_EQ(VictimAmong(processes, "orchestrator", {})->name, "b");
+  EXPECT_EQ(VictimAmong(processes, "standby", {})->name, "a");
+  EXPECT_EQ(VictimAmong(processes, "standby", {"a"}), nullptr);
+  EXPECT_EQ(VictimAmong(processes, "orchestrator", {"b"}), nullptr) << "not another one instead";
+  processes[1].leads = false;
+  EXPECT_EQ(VictimAmong(processes, "orchestrator", {})->name, "a") << "nobody is known to lead";
+  EXPECT_EQ(VictimAmong(processes, "standby", {}), nullptr);
 }
 
 TEST(Scenarios, AreAskedForByTheirNameTheirMomentOrAll) {

@@ -66,6 +66,8 @@ std::vector<Scenario> MakeScenarios() {
       for (const Fault fault : {Fault::kKill, Fault::kStop}) all.push_back(At(moment, fault, role));
     }
   }
+  all.push_back(One(Fault::kKill, "standby",
+                    "SIGKILL to an orchestrator that stands by, which is then started again."));
   all.push_back({.name = "restart-each",
                  .summary = "SIGTERM to every process, one after another; each is started again.",
                  .play = Play::kEach,

@@ -50,7 +50,8 @@ struct Scenario {
   std::string summary;  // a sentence
   Play play = Play::kOne;
   Fault fault = Fault::kKill;
-  std::string role;              // "prefill", "decode", "orchestrator", "router"; kOne
+  // "prefill", "decode", "router", "orchestrator" (the one that leads), "standby"; kOne.
+  std::string role;
   Moment moment = Moment::kAny;  // kOne
   bool in_all = true;            // "all" includes it
 };

@@ -1,10 +1,11 @@
-// Reads one streamed completion with `return_token_ids` as its bytes arrive. Pure: the caller
-// passes the time.
+// Reads one answer with `return_token_ids` as its bytes arrive: a completion or a chat, streamed or
+// not, of one choice or several. Pure: the caller passes the time.
 #pragma once
 
 #include <string>
 #include <string_view>
 
+#include "nlohmann/json_fwd.hpp"
 #include "services/skeinctl/bench/sse_parser.h"
 #include "services/skeinctl/chaos/stream_record.h"
 
@@ -12,7 +13,7 @@ namespace skein::services::chaos {
 
 class StreamReader {
  public:
-  // `record` outlives this.
+  // `record` outlives this; its `streamed` says which form is expected.
   explicit StreamReader(StreamRecord* record);
   StreamReader(const StreamReader&) = delete;
   StreamReader& operator=(const StreamReader&) = delete;
@@ -27,11 +28,13 @@ class StreamReader {
 
  private:
   void OnEvent(const std::string& data);
+  void OnJson(const std::string& text);
+  bool OnChoice(const nlohmann::json& choice);  // false: it is malformed
   void Fail(const std::string& kind, const std::string& message);
 
   StreamRecord* const record_;
   bench::SseParser events_;
-  std::string body_;  // of an answer that is no stream
+  std::string body_;  // of an answer that is no stream, or of an error
   int status_ = 0;    // 0: no answer began
   double now_s_ = 0;
 };

@@ -148,6 +148,14 @@ TEST(LocalTarget, ProcessesOfOtherHostsAreListedAndLeftAlone) {
   EXPECT_FALSE(processes[2].serving) << "it drains";
 }
 
+TEST(LocalTarget, UpTellsItsProcessesHowTheyAreStartedAgain) {
+  const auto up = StartedByUp({"HOME=/h", "SKEIN_UP=decode-1 /run dir"});
+  ASSERT_TRUE(up.has_value());
+  EXPECT_EQ(up->name, "decode-1");
+  EXPECT_EQ(up->restart, "/run dir/restart");
+  EXPECT_FALSE(StartedByUp({"HOME=/h", "NOT_SKEIN_UP=a b"}).has_value());
+}
+
 TEST(LocalTarget, AnotherProgramWithTheNumberIsNoTarget) {
   EXPECT_TRUE(MayHaveRole({"/usr/bin/skein-decode-worker", "--port=1"}, "decode"));
   EXPECT_TRUE(MayHaveRole({"router"}, "router"));

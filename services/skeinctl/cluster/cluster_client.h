@@ -29,6 +29,8 @@ class ClusterClient {
   explicit ClusterClient(std::string orchestrator);
 
   const std::string& orchestrator() const { return orchestrator_; }
+  // After a call that an orchestrator has answered: its address, as given or as a standby named it.
+  std::string answered_by() const { return orchestrators_.Current(); }
   // UNAVAILABLE, with its address: the orchestrator does not answer. Other codes are the
   // orchestrator's.
   absl::StatusOr<v1::StatusResponse> Status();
