@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 #include <variant>
 
 #include "absl/strings/str_cat.h"
@@ -133,68 +134,25 @@ void ElectionWorld::Do(int index, const Call& call) {
   if (Chance() < lost_share_) return;
   At(now_ + Upto(options_.delay_max_us), [=, this] {
     if (now_ < cut_until_) return;
-    const ElectionEvent::Any event = Handle(call);
+    ElectionEvent::Any event;
+    ChangeStore([&] { event = register_.Handle(call, now_); });
     if (std::exchange(lose_next_answer_, false) || Chance() < lost_share_) return;
     At(now_ + Upto(options_.delay_max_us), [=] { answer(event); });
   });
 }
 
-ElectionEvent::Any ElectionWorld::Handle(const ElectionEffect::Grant& call) {
-  leases_[++leases_granted_] = {call.ttl_us, now_ + call.ttl_us};
-  ExpireLater(leases_granted_);
-  return ElectionEvent::Granted{leases_granted_, call.ttl_us};
-}
-
-ElectionEvent::Any ElectionWorld::Handle(const ElectionEffect::Claim& call) {
-  if (leader_revision_ != 0 || generation_revision_ != call.generation_revision ||
-      !leases_.contains(call.lease)) {
-    return ElectionEvent::Failed{ElectionFailure::kRefused};
-  }
-  leader_revision_ = generation_revision_ = ++revision_;
-  leader_lease_ = call.lease;
-  generation_ = call.generation;
-  TellAll();
-  return ElectionEvent::Committed{revision_};
-}
-
-ElectionEvent::Any ElectionWorld::Handle(const ElectionEffect::Renew& call) {
-  const auto lease = leases_.find(call.lease);
-  if (lease == leases_.end()) return ElectionEvent::Failed{ElectionFailure::kRefused};
-  lease->second.second = now_ + lease->second.first;
-  ExpireLater(call.lease);
-  return ElectionEvent::Renewed{lease->second.first};
-}
-
-ElectionEvent::Any ElectionWorld::Handle(const ElectionEffect::PutGeneration& call) {
-  if (leader_revision_ != call.leader_revision ||
-      generation_revision_ != call.generation_revision) {
-    return ElectionEvent::Failed{ElectionFailure::kRefused};
-  }
-  generation_revision_ = ++revision_;
-  generation_ = call.generation;
-  TellAll();
-  return ElectionEvent::Committed{revision_};
-}
-
-ElectionEvent::Any ElectionWorld::Handle(const ElectionEffect::Revoke& call) {
-  if (!leases_.contains(call.lease)) return ElectionEvent::Failed{ElectionFailure::kRefused};
-  EndLease(call.lease);
-  return ElectionEvent::Revoked{};
-}
-
-void ElectionWorld::ExpireLater(uint64_t lease) {
-  At(leases_.at(lease).second, [this, lease] {
-    const auto found = leases_.find(lease);
-    if (found != leases_.end() && found->second.second <= now_) EndLease(lease);
+void ElectionWorld::ChangeStore(const std::function<void()>& change) {
+  const int64_t revision = register_.view().revision;
+  change();
+  if (register_.view().revision != revision) TellAll();
+  const TimeUs next = register_.NextExpiry();
+  if (next == kNever || next == expires_at_) return;
+  expires_at_ = next;
+  At(next, [this, next] {
+    if (expires_at_ != next) return;
+    expires_at_ = kNever;
+    ChangeStore([this] { register_.Expire(now_); });
   });
-}
-
-void ElectionWorld::EndLease(uint64_t lease) {
-  leases_.erase(lease);
-  if (leader_revision_ == 0 || leader_lease_ != lease) return;
-  leader_revision_ = 0;
-  ++revision_;
-  TellAll();
 }
 
 void ElectionWorld::TellAll() {
@@ -203,7 +161,7 @@ void ElectionWorld::TellAll() {
 
 void ElectionWorld::Tell(int index) {
   Candidate& candidate = candidates_[index];
-  const ElectionView view = {revision_, leader_revision_, generation_revision_, generation_};
+  const ElectionView view = register_.view();
   const TimeUs at = std::max({candidate.last_news, cut_until_, now_ + Upto(options_.delay_max_us)});
   candidate.last_news = at;
   At(at, [this, index, view, life = candidate.life] {

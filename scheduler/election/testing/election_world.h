@@ -10,12 +10,12 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "scheduler/base/time.h"
 #include "scheduler/election/election_core.h"
+#include "scheduler/election/testing/election_register.h"
 #include "scheduler/simulator/random.h"
 
 namespace skein::scheduler {
@@ -60,8 +60,8 @@ class ElectionWorld {
   // The candidate that leads now by its own clock, or -1.
   int Leader() const;
   const std::vector<Reign>& reigns() const { return reigns_; }
-  uint64_t stored_generation() const { return generation_; }
-  bool store_has_leader() const { return leader_revision_ != 0; }
+  uint64_t stored_generation() const { return register_.view().generation; }
+  bool store_has_leader() const { return register_.view().leader_revision != 0; }
   // The first broken promise, or "".
   const std::string& broken() const { return broken_; }
   double Chance() { return random_.Uniform(); }
@@ -92,14 +92,8 @@ class ElectionWorld {
   template <class Call>
   void Do(int candidate, const Call& call);
 
-  // The store.
-  ElectionEvent::Any Handle(const ElectionEffect::Grant& call);
-  ElectionEvent::Any Handle(const ElectionEffect::Claim& call);
-  ElectionEvent::Any Handle(const ElectionEffect::Renew& call);
-  ElectionEvent::Any Handle(const ElectionEffect::PutGeneration& call);
-  ElectionEvent::Any Handle(const ElectionEffect::Revoke& call);
-  void EndLease(uint64_t lease);
-  void ExpireLater(uint64_t lease);
+  // The store. Whoever watches it is told what has changed.
+  void ChangeStore(const std::function<void()>& change);
   void TellAll();
   void Tell(int candidate);
 
@@ -114,13 +108,8 @@ class ElectionWorld {
   double lost_share_ = 0;
   bool lose_next_answer_ = false;
 
-  int64_t revision_ = 1;
-  int64_t leader_revision_ = 0;
-  uint64_t leader_lease_ = 0;
-  int64_t generation_revision_ = 0;
-  uint64_t generation_ = 0;
-  uint64_t leases_granted_ = 0;
-  std::map<uint64_t, std::pair<TimeUs, TimeUs>> leases_;  // time to live, end
+  ElectionRegister register_;
+  TimeUs expires_at_ = kNever;  // the next look at leases
 };
 
 }  // namespace skein::scheduler
