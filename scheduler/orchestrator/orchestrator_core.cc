@@ -252,7 +252,7 @@ absl::Status OrchestratorCore::Impl::Follow(const Generation& seen) {
 void OrchestratorCore::Impl::On(const SubmitCalled& event) {
   const RequestId id = event.spec->id;
   router_side_.Heard(id.router, now_);
-  const bool holds = router_side_.Holds(now_) || Settling();
+  const bool holds = router_side_.Holds(now_) || Settling() || FitsLater(event);
   if (!holds || requests_.Find(id) != nullptr) return Submit(event);
   const bool comes = !event.accepted && !router_side_.HasHeld(id);
   if (absl::Status room = HasRoom(); comes && !room.ok()) return Refuse(id, std::move(room));
@@ -272,7 +272,30 @@ void OrchestratorCore::Impl::SubmitEarly() {
   if (router_side_.held() > 0 && !router_side_.Waits(now_) && Settling()) {
     return router_side_.HoldUntil(std::min(settled_by_us_, now_ + kLookAgainUs));
   }
-  for (const SubmitCalled& one : router_side_.TakeHeld(now_)) Submit(one);
+  bool some_wait = false;
+  for (const SubmitCalled& one : router_side_.TakeHeld(now_)) {
+    if (FitsLater(one)) {
+      router_side_.Hold(one);
+      some_wait = true;
+    } else {
+      Submit(one);
+    }
+  }
+  if (some_wait) router_side_.HoldUntil(std::min(settled_by_us_, now_ + kLookAgainUs));
+}
+
+// Nothing here says yet how much the instances hold together, and which models they serve.
+bool OrchestratorCore::Impl::FitsLater(const SubmitCalled& event) const {
+  if (now_ >= settled_by_us_) return false;
+  const absl::Status may = MaySubmit(event);
+  if (absl::IsNotFound(may) || absl::IsInvalidArgument(may)) return true;
+  const RequestHead& spec = *event.spec;
+  const auto pool = registry_.Pool(spec.model, Role::kPrefill);
+  if (pool.empty()) return true;
+  const auto blocks = registry_.BlocksOfPool(spec.model, Role::kPrefill);
+  const bool one = spec.want_prompt_logprobs || config_.planning == nullptr;
+  return BlocksOf(pool.front()->identity.shape, PromptTokens(spec)) >
+         (one ? blocks.largest : blocks.together);
 }
 
 void OrchestratorCore::Impl::Refuse(RequestId id, absl::Status status) {

@@ -44,7 +44,8 @@
 //
 // A successor holds submitted requests for half a lease, until the instances have reconnected; or,
 // with settle_us, for that time, and then until every model has instances of both roles, at most a
-// lease.
+// lease. Until then it also holds a request that fits none of those that have come, and would be
+// refused.
 //
 // A request whose epoch has another generation was issued by a predecessor. It is left alone (its
 // token stream continues between router and workers) and counts through its instance's reported

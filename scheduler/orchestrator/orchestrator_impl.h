@@ -96,6 +96,8 @@ class OrchestratorCore::Impl final : private orchestrator::RequestEnds {
   // Instances are still to come.
   bool Settling() const { return now_ < settled_by_us_ && !ServesAll(); }
   bool ServesAll() const;  // there is a model, and each has instances of both roles
+  // The same, for this request: it fits none of those that have come, in any way.
+  bool FitsLater(const SubmitCalled& event) const;
 
   void RunTimers();
   void RunTimers(Request& request);

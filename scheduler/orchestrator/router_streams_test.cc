@@ -223,6 +223,33 @@ TEST_F(RouterStreamsTest, ASuccessorThatIsLookedForWaitsALeaseAtMost) {
   EXPECT_EQ(Updates<Failed>(Until(begin + config.instance_lease_us + kMillisecondUs)).size(), 1u);
 }
 
+// It cannot know yet how much the instances hold together: one that can take a long prompt may be
+// still to come. Others do not wait for it.
+TEST_F(RouterStreamsTest, ASuccessorRefusesNoLongPromptBeforeAllHadTheTimeToCome) {
+  const OrchestratorConfig config{.generation = 2, .settle_us = 500 * kMillisecondUs};
+  core_ = std::make_unique<OrchestratorCore>(config);
+  Do(OrchestratorTick{});
+  const TimeUs begin = now_;
+  RouterConnects(7);
+  const InstanceId decode = Up(Role::kDecode, 9);
+  total_blocks_ = 2;
+  UpPrefill(1);
+  Until(begin + 600 * kMillisecondUs);
+  const Effects waits = Submit(1, 4000);
+  EXPECT_TRUE(Ends(waits).empty() && Of<CallAssign>(waits).empty());
+  Submit(2, 8);
+  EXPECT_EQ(Of<CallAssign>(Until(now_ + 100 * kMillisecondUs)).size(), 1u);
+  EXPECT_TRUE(Ends(Until(begin + 2 * kSecondUs)).empty());
+  total_blocks_ = 100000;
+  UpPrefill(1);
+  EXPECT_EQ(Of<CallAssign>(Until(now_ + 100 * kMillisecondUs)).size(), 1u);
+  Report(decode);
+  EXPECT_TRUE(Ends(Submit(3, 4'000'000)).empty());
+  const auto failed = Updates<Failed>(Until(begin + config.instance_lease_us + kMillisecondUs));
+  ASSERT_EQ(failed.size(), 1u) << "it fits none";
+  EXPECT_TRUE(absl::IsInvalidArgument(failed[0].status)) << failed[0].status;
+}
+
 // The limit counts them, too: what a router can offer in that time has no other bound.
 TEST_F(RouterStreamsTest, NoMoreWaitThanTheOrchestratorTakes) {
   core_ =
