@@ -86,6 +86,7 @@ inline void Add(const Outcome& one, Outcome* sum) {
   sum->granted_again += one.granted_again;
   sum->refused += one.refused;
   sum->connections_refused += one.connections_refused;
+  sum->leaderships += one.leaderships;
   sum->binds += one.binds;
   sum->releases += one.releases;
   sum->switches_failed += one.switches_failed;
