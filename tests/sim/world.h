@@ -51,6 +51,9 @@ struct Outcome {
   int64_t moves = 0;  // of the last routers: attempts given up because their instance drains
   int64_t instances_lost = 0;  // taken for dead by the last orchestrator
   int64_t misses = 0;          // by the last orchestrator: instances that only routers heard
+  // By the last orchestrator: how often an instance was suspect or set aside by its pace, and how
+  // often requests left one whose step did not end.
+  int64_t suspected = 0, set_aside = 0, hung = 0;
   // Grants of decode blocks to requests that had some under a former plan.
   int64_t granted_again = 0;
   int64_t refused = 0;              // by the last orchestrator, for lack of capacity
