@@ -78,7 +78,7 @@ std::optional<scheduler::RequestId> RequestOf(const T& event) {
 }
 
 // Derived has Execute(Effect alternative&) for every alternative, and kStates, and may have
-// Executed(), which runs after the effects of an event.
+// Executed(), which runs after the effects of an event, and MayHandle(): false drops the event.
 template <class Derived, class Core, class Event, class Effect, class TickEvent>
 class CoreProcess : public Process {
  public:
@@ -95,6 +95,9 @@ class CoreProcess : public Process {
   }
 
   void Dispatch(const Event& event) {
+    if constexpr (requires { static_cast<Derived*>(this)->MayHandle(); }) {
+      if (!static_cast<Derived*>(this)->MayHandle()) return;
+    }
     Trace& trace = network_->trace();
     const TimeUs now = network_->time().now();
     std::visit([&]<class T>(const T& e) { trace.Note(now, endpoint(), TypeName<T>(), About(e)); },

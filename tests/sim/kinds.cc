@@ -2,6 +2,7 @@
 
 #include "tests/sim/formation_worlds.h"
 #include "tests/sim/pointed_worlds.h"
+#include "tests/sim/several_orchestrators.h"
 #include "tests/sim/several_routers.h"
 #include "tests/sim/single_faults.h"
 #include "tests/sim/small_pools.h"
@@ -68,6 +69,8 @@ constexpr Kind kKinds[] = {{"alone", MakeScenario},
                            {"long", MakeLongScenario},
                            {"several_routers", MakeSeveralRoutersScenario},
                            {"one_router", MakeOneRouterScenario},
+                           {"several_orchestrators", MakeSeveralOrchestratorsScenario},
+                           {"one_leader", MakeOneLeaderScenario},
                            {"single_faults", MakeAnySingleFaultScenario},
                            {"formations", MakeFormationScenario},
                            {"formations_no_excuse", FormationsChanged<LeaveNoExcuse>},

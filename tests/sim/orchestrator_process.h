@@ -7,13 +7,18 @@
 #include <set>
 #include <string>
 #include <variant>
+#include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "scheduler/orchestrator/orchestrator_core.h"
+#include "tests/sim/candidate.h"
 #include "tests/sim/core_process.h"
 
 namespace skein::sim {
 
-inline constexpr char kOrchestrator[] = "orch";
+inline std::string OrchestratorEndpoint(int number) {
+  return number == 0 ? "orch" : absl::StrCat("orch", number);
+}
 
 // CallAssign and CallAnnounce as their worker gets them.
 struct Assigned {
@@ -40,6 +45,21 @@ using RouterPort = std::function<void(const RouterMessage&)>;  // runs at the ro
 using Departures = std::map<scheduler::RequestId, TimeUs>;
 using EndedSet = std::set<std::pair<scheduler::RequestId, scheduler::Epoch>>;
 
+class OrchestratorProcess;
+// What all orchestrators of a world did, over all their generations.
+struct CellRecord {
+  std::vector<const OrchestratorProcess*> orchestrators;
+  std::map<scheduler::Incarnation, EndedSet> ends_heard;  // by worker, those that arrived
+  std::set<scheduler::Incarnation> engines_failed;        // workers that reported it
+  std::set<scheduler::Epoch> sp_plans;                    // on more than one instance
+  scheduler::Epoch last_epoch;
+  int64_t drains_ordered = 0;  // and not refused
+  int64_t deaths_after_engine_failure = 0;
+  int64_t binds = 0, releases = 0;  // that ended as they should
+  int64_t switches_failed = 0;      // the others
+  int64_t leaderships = 0;          // begun, where they elect a leader
+};
+
 class OrchestratorProcess
     : public CoreProcess<OrchestratorProcess, scheduler::OrchestratorCore,
                          scheduler::OrchestratorEvent, scheduler::OrchestratorEffect,
@@ -54,11 +74,24 @@ class OrchestratorProcess
 
   using CoreProcess::CoreProcess;
 
-  // Of requests: when their clients went away, or their router died.
+  // Of requests: when their clients went away; or, where their router died, by when decode workers
+  // have to have freed their blocks.
   void Watch(const Departures* departures, const Departures* abandoned) {
     departures_ = departures;
     abandoned_ = abandoned;
   }
+  void NoteIn(CellRecord* record) {
+    record_ = record;
+    number_ = record->orchestrators.size();
+    record->orchestrators.push_back(this);
+  }
+  // It is one of several: it stands by until it has won. REQUIRES: it has not started.
+  void ElectIn(StoreProcess* store);
+  // Whether it takes calls: it lives, and leads at this moment.
+  bool Serves() const;
+  // By its own clock, and alive.
+  bool HoldsLease() const { return alive() && candidate_ != nullptr && candidate_->Leads(); }
+  bool MayHandle();
 
   // Called by other processes: a worker or router opens its stream, or a message comes on it.
   // `told`: the ends that the worker reported on earlier streams; its request must repeat those
@@ -73,10 +106,6 @@ class OrchestratorProcess
   void Order(const scheduler::orchestrator::FormationOrder& order);
   // Orders about formations that this process has not answered yet.
   size_t open_orders() const { return open_orders_.size(); }
-  // Over all its generations: switches that ended as they should, and others.
-  int64_t binds() const { return binds_; }
-  int64_t releases() const { return releases_; }
-  int64_t switches_failed() const { return switches_failed_; }
   // Whether all instances of all groups work alone, and no switch is under way.
   bool AllWorkAlone() const;
 
@@ -111,19 +140,20 @@ class OrchestratorProcess
   void Execute(scheduler::FormationSwitched& effect);
   void Execute(scheduler::PromptTaken& effect) {}  // improvement rates stay as they are
 
-  int64_t drains_ordered() const { return drains_ordered_; }  // and not refused
-  // Plans on more than one instance, over all its generations.
-  int64_t sp_plans() const { return static_cast<int64_t>(sp_plans_.size()); }
-  int64_t deaths_after_engine_failure() const { return deaths_; }
-  // Over all its generations.
-  int64_t engine_failures_heard() const { return static_cast<int64_t>(engines_failed_.size()); }
   bool Quiet() const;  // no request is alive
 
  protected:
   void OnStart() override;
   void OnCrash() override;
+  void OnClockJump() override;
 
  private:
+  // As OrchestratorShell and Candidacy.
+  void Lead(uint64_t generation);
+  void StepDown();
+  scheduler::OrchestratorConfig ConfigOf(uint64_t generation) const;
+  void Forget();                                      // its peers
+  bool Turns(const std::shared_ptr<Duplex>& stream);  // away, with the leader's endpoint
   void DieAfter(const scheduler::PlanUpdate& update);
   scheduler::orchestrator::FormationConfig FormationsOf(const Scenario& scenario) const;
 
@@ -165,23 +195,20 @@ class OrchestratorProcess
   std::map<scheduler::CallId, ConnectedRouter> routers_;  // by stream
   std::map<uint64_t, scheduler::CallId> router_streams_;  // by router, those welcomed
   uint64_t stored_generation_ = 0;                        // outlives a crash
-  // By worker, those that arrived: over all its generations.
-  std::map<scheduler::Incarnation, EndedSet> ends_heard_;
-  std::map<scheduler::CallId, Connected> workers_;  // by stream
+  std::map<scheduler::CallId, Connected> workers_;        // by stream
   std::map<const Duplex*, scheduler::CallId> calls_;
   std::map<scheduler::InstanceId, scheduler::CallId> streams_;
   const Departures* departures_ = nullptr;
   const Departures* abandoned_ = nullptr;
-  std::set<scheduler::Epoch> sp_plans_;
-  int64_t drains_ordered_ = 0;
-  int64_t deaths_ = 0;
   // Of this generation: the most decode workers at a time; whether one has drained.
   int64_t most_decode_ = 0;
   bool saw_drain_ = false;
   std::set<scheduler::CallId> open_orders_;
-  int64_t binds_ = 0, releases_ = 0, switches_failed_ = 0;
-  std::set<scheduler::Incarnation> engines_failed_;  // workers that reported it
-  scheduler::Epoch last_epoch_;                      // over all its generations
+  CellRecord* record_ = nullptr;
+  uint64_t number_ = 0;  // among the orchestrators
+  StoreProcess* store_ = nullptr;
+  std::unique_ptr<Candidate> candidate_;  // null: it is the only one
+  bool stands_by_ = false;
 };
 
 }  // namespace skein::sim

@@ -29,10 +29,24 @@ void RouterProcess::OnStart() {
   tokens_ = std::make_unique<TokenStreamClient>(kCredit,
                                                 network_->scenario().Resumes() ? 50 * unit_us : 0);
   tokens_due_us_ = kNever;
+  cell_.Start(this, network_->scenario());
   incarnation_ = kRouter + kRouterNumbers * number_ + generation() / 2;
   Run(std::make_unique<RouterCore>(config));
   Dispatch(Join{{.router = incarnation_, .endpoint = endpoint(), .host = "h"}});
 }
+
+namespace {
+
+// 2 s of the product's time, 1.5 s of which the decode worker waits for the router to come back. It
+// does not notice the death of one that it has not heard of yet; then leases end.
+TimeUs FreedWithinUs(const Scenario& scenario, bool was_heard) {
+  const TimeUs unit_us = scenario.time_scale * kMillisecondUs;
+  const TimeUs noticed_us = 200 * unit_us + 2 * scenario.step_us;
+  if (was_heard) return noticed_us;
+  return noticed_us + (scenario.instance_lease_ms + scenario.attach_lease_ms) * unit_us;
+}
+
+}  // namespace
 
 // The clients' connections end.
 void RouterProcess::OnCrash() {
@@ -45,7 +59,8 @@ void RouterProcess::OnCrash() {
     ++client.ends;
     ++abandoned_clients_;
     client.status = absl::UnavailableError("the router died");
-    (*abandoned_)[client.plan.spec->id] = network_->time().now();
+    (*abandoned_)[client.plan.spec->id] =
+        network_->time().now() + FreedWithinUs(network_->scenario(), !client.tokens.empty());
   }
 }
 
@@ -192,12 +207,16 @@ void RouterProcess::Execute(OpenLink& effect) {
   HeardInstances::Told heard = tokens_->heard().TellAll(0);
   effect.hello.load.heard = std::move(heard.heard);
   effect.hello.load.not_heard = std::move(heard.not_heard);
+  cell_.BeginRound();
+  OpenLinkWith(network_->Encoded(effect.hello));
+}
+
+void RouterProcess::OpenLinkWith(const RouterHello& hello) {
   const uint64_t number = ++links_;
   welcome_ = {};
   link_ = network_->OpenDuplex(
-      this, kOrchestrator,
-      [this, number, hello = network_->Encoded(effect.hello)](Process* callee,
-                                                              std::shared_ptr<Duplex> stream) {
+      this, cell_.Ask(),
+      [this, number, hello](Process* callee, std::shared_ptr<Duplex> stream) {
         static_cast<OrchestratorProcess*>(callee)->ConnectRouter(
             stream,
             [this, number](const RouterMessage& message) {
@@ -205,9 +224,10 @@ void RouterProcess::Execute(OpenLink& effect) {
             },
             hello);
       },
-      [this, number](absl::Status status) {
+      [this, number, hello](absl::Status status) {
         if (number != links_) return;
         link_.reset();
+        if (cell_.Ended(status) && !welcome_.welcomed()) return OpenLinkWith(hello);
         Dispatch(LinkBroken{std::move(status)});
       });
 }
@@ -216,13 +236,15 @@ void RouterProcess::Execute(CloseLink&) {
   ++links_;
   if (link_ != nullptr) link_->Close(Duplex::kClient, absl::CancelledError("closed"));
   link_.reset();
+  cell_.WasSilent();
 }
 
 void RouterProcess::ToOrchestrator(OrchestratorEvent message) {
   if (link_ == nullptr) return;
-  link_->Send(Duplex::kClient, [stream = link_, message = std::move(message), network = network_] {
+  link_->Send(Duplex::kClient, [stream = link_, message = std::move(message), network = network_,
+                                asked = cell_.asked()] {
     // Found when it arrives: it may have been dead when the message was sent.
-    Process* orchestrator = network->Find(kOrchestrator);
+    Process* orchestrator = network->Find(asked);
     if (orchestrator == nullptr) return;
     static_cast<OrchestratorProcess*>(orchestrator)->Take(stream, message);
   });

@@ -12,6 +12,7 @@
 #include "scheduler/router/token_stream_client.h"
 #include "services/orchestrator_link/welcome_check.h"
 #include "tests/sim/answers.h"
+#include "tests/sim/cell_link.h"
 #include "tests/sim/core_process.h"
 #include "tests/sim/orchestrator_process.h"
 #include "tests/sim/scenario.h"
@@ -35,7 +36,8 @@ class RouterProcess
 
   // Of several: the second one has the number 1. REQUIRES: it has not started.
   void Number(int number) { number_ = static_cast<uint64_t>(number); }
-  // Where requests are noted whose clients went away, and those that were open when it died.
+  // Where requests are noted whose clients went away, and those that were open when it died
+  // (OrchestratorProcess::Watch).
   void NoteIn(Departures* departures, Departures* abandoned) {
     departures_ = departures;
     abandoned_ = abandoned;
@@ -99,6 +101,7 @@ class RouterProcess
   void OnTokenBatch(scheduler::TokenStreamId stream, const scheduler::TokenBatch& batch);
   void OnTokenStreamEnded(scheduler::TokenStreamId stream, const absl::Status& status);
   Client& ClientOf(scheduler::RequestId id) { return clients_.at(id.serial); }
+  void OpenLinkWith(const scheduler::RouterHello& hello);
   void ToOrchestrator(scheduler::OrchestratorEvent message);
   void Take(const RouterMessage& message);
   void TakeDrain(bool drain);
@@ -115,7 +118,8 @@ class RouterProcess
   std::unique_ptr<scheduler::TokenStreamClient> tokens_;
   TimeUs tokens_due_us_ = scheduler::kNever;  // their next tick
   std::map<scheduler::TokenStreamId, std::shared_ptr<Stream>> token_links_;
-  uint64_t incarnation_ = kRouter;      // another one at each start
+  uint64_t incarnation_ = kRouter;  // another one at each start
+  CellLink cell_;
   std::shared_ptr<Duplex> link_;        // to the orchestrator; null: there is none
   uint64_t links_ = 0;                  // messages of an older one are not heard any more
   services::WelcomeCheck welcome_;      // of link_

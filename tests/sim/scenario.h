@@ -52,7 +52,8 @@ enum class FaultKind {
   kCut,  // of what goes from one process to another
   kClockJump,
   kOtherBuild,  // a decode worker dies and comes back with blocks of another layout
-  kRefusal      // what one process opens to another is refused at once
+  kRefusal,     // what one process opens to another is refused at once
+  kStoreLoss    // the store of the orchestrators dies, and is back with all that it had
 };
 
 // Beside the workers, of a standstill, a cut, a refusal or a clock's jump; a router of an ordered
@@ -60,6 +61,9 @@ enum class FaultKind {
 inline constexpr int kTheOrchestrator = -1;
 inline constexpr int kTheRouter = -2;  // the first one; the others are below
 constexpr int RouterAt(int number) { return kTheRouter - number; }
+// Of several orchestrators, the one that leads when the fault strikes; and their store.
+inline constexpr int kTheLeader = -1000;
+inline constexpr int kTheStore = -1001;
 
 struct Fault {
   FaultKind kind = FaultKind::kCrash;
@@ -139,7 +143,10 @@ struct Scenario {
   TimeUs step_us = 1000;
   int64_t slowness = 20;  // of a slow worker's steps
   TimeUs heals_us = 0;    // from then on nothing breaks
-  int routers = 1;        // clients and their further choices are dealt over them
+  // More than one elect a leader, in a store that is a process of its own.
+  int orchestrators = 1;
+  int64_t leader_lease_ms = 100;  // times time_scale
+  int routers = 1;                // clients and their further choices are dealt over them
   int prefill_workers = 2;
   int prefill_nodes = 1;    // that these are on in turn
   int prefill_blocks = 28;  // of each; a long prompt may need the memory of several
@@ -175,6 +182,11 @@ struct Scenario {
   std::vector<ClientPlan> probes;  // come after the healing; must be served
 };
 
+// The router that a request goes to; the choices of an answer go to the same one.
+inline int RouterNumberOf(const scheduler::RequestSpec& spec, const Scenario& scenario) {
+  return static_cast<int>(spec.prompt_of.value_or(spec.id).serial %
+                          static_cast<uint64_t>(scenario.routers));
+}
 // The node that a prefill worker says it is on.
 std::string NodeOfPrefill(const Scenario& scenario, int worker);
 

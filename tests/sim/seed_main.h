@@ -76,6 +76,9 @@ inline void Add(const Outcome& one, Outcome* sum) {
   sum->abandoned += one.abandoned;
   sum->misses += one.misses;
   sum->moves += one.moves;
+  sum->suspected += one.suspected;
+  sum->set_aside += one.set_aside;
+  sum->hung += one.hung;
   sum->failed_alone += one.failed_alone;
   sum->sp_plans += one.sp_plans;
   sum->joint_steps += one.joint_steps;
@@ -86,6 +89,7 @@ inline void Add(const Outcome& one, Outcome* sum) {
   sum->granted_again += one.granted_again;
   sum->refused += one.refused;
   sum->connections_refused += one.connections_refused;
+  sum->leaderships += one.leaderships;
   sum->binds += one.binds;
   sum->releases += one.releases;
   sum->switches_failed += one.switches_failed;
@@ -125,17 +129,25 @@ inline std::string FormationsOf(const Outcome& sum) {
                       " requests finished that fit no instance alone\n");
 }
 
+// A line, if an instance was slow or hung.
+inline std::string PacesOf(const Outcome& sum) {
+  if (sum.suspected + sum.set_aside + sum.hung == 0) return "";
+  return absl::StrCat("paces: ", sum.suspected, " times suspect, ", sum.set_aside,
+                      " times set aside, ", sum.hung, " times hung\n");
+}
+
 inline void PrintStatistics() {
   const Outcome& sum = statistics.sum;
   std::printf(
       "%lld worlds: %.0f virtual seconds with a request in flight, %lld requests, %lld finished, "
-      "%lld of %lld faults met a running request, %llu events, %.0f a second\n%s%s%s",
+      "%lld of %lld faults met a running request, %llu events, %.0f a second\n%s%s%s%s",
       static_cast<long long>(statistics.worlds), static_cast<double>(sum.in_flight_us) * 1e-6,
       static_cast<long long>(sum.requests), static_cast<long long>(sum.finished),
       static_cast<long long>(sum.faults_met), static_cast<long long>(sum.faults),
       static_cast<unsigned long long>(sum.actions),
       static_cast<double>(sum.actions) / std::max(statistics.seconds, 1e-9),
-      FormationsOf(sum).c_str(), sum.coverage.Lines().c_str(), sum.coverage.Report().c_str());
+      FormationsOf(sum).c_str(), PacesOf(sum).c_str(), sum.coverage.Lines().c_str(),
+      sum.coverage.Report().c_str());
 }
 
 // Runs the seeds of one slice: none fails, and a third of the requests or more is served.

@@ -75,6 +75,8 @@ const char* NameOf(FaultKind kind) {
       return "other_build";
     case FaultKind::kRefusal:
       return "refusal";
+    case FaultKind::kStoreLoss:
+      return "store_loss";
   }
   return "";
 }
@@ -186,6 +188,7 @@ TimeUs NoticedWithinUs(const SingleFault& single, const Scenario& scenario) {
     case FaultKind::kEngineHang:
       return kStepTimeoutUnits * unit_us + kLastWordsUs;
     case FaultKind::kOrchestratorCrash:
+    case FaultKind::kStoreLoss:
       return lasts_us + reconnects_us;
     case FaultKind::kStandstill:
       if (single.party == Party::kRouter) return lasts_us;

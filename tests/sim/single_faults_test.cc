@@ -29,7 +29,9 @@ TEST_P(SingleFaultsTest, FailsNoRequestAndRecoversInTime) {
     ASSERT_EQ(without.violation, "") << "without the fault of --seed=" << seed;
     ASSERT_EQ(with.violation, "") << "replay with --seed=" << seed << " --trace";
     EXPECT_EQ(with.finished + with.abandoned, with.requests);
-    if (fault.kind != FaultKind::kRouterCrash) EXPECT_EQ(with.abandoned, 0);
+    if (fault.kind != FaultKind::kRouterCrash) {
+      EXPECT_EQ(with.abandoned, 0);
+    }
     const TimeUs most_us =
         LongestWaitUs(fault, scenario, without.longest_waits, with.longest_waits);
     for (const auto& [serial, wait_us] : with.longest_waits) {

@@ -19,6 +19,7 @@
 #include "scheduler/worker/token_streams.h"
 #include "services/orchestrator_link/welcome_check.h"
 #include "tests/sim/answers.h"
+#include "tests/sim/cell_link.h"
 #include "tests/sim/core_process.h"
 #include "tests/sim/engine_thread.h"
 #include "tests/sim/formation_feeds.h"
@@ -72,13 +73,16 @@ class WorkerProcess : public CoreProcess<Derived, Core, Event, Effect, scheduler
   void Execute(scheduler::CallRegister& effect) {
     const EndedSet told = ended_;  // before, on other streams
     CheckEnded(effect.request.held, effect.request.ended);
-    welcome_ = {};
     static_cast<Derived*>(this)->AddToLoad(&effect.request.load);
+    cell_.BeginRound();
+    RegisterWith(this->network_->Encoded(effect.request), told);
+  }
+  void RegisterWith(const scheduler::RegisterRequest& request, const EndedSet& told) {
+    welcome_ = {};
     const uint64_t number = ++connections_;  // messages of an older one are not heard any more
     stream_ = this->network_->OpenDuplex(
-        this, kOrchestrator,
-        [this, number, told, request = this->network_->Encoded(effect.request)](
-            Process* callee, std::shared_ptr<Duplex> stream) {
+        this, cell_.Ask(),
+        [this, number, told, request](Process* callee, std::shared_ptr<Duplex> stream) {
           static_cast<OrchestratorProcess*>(callee)->Connect(
               stream,
               [this, number](const WorkerMessage& message) {
@@ -86,9 +90,10 @@ class WorkerProcess : public CoreProcess<Derived, Core, Event, Effect, scheduler
               },
               request, told);
         },
-        [this, number](absl::Status status) {
+        [this, number, told, request](absl::Status status) {
           if (number != connections_) return;
           stream_.reset();
+          if (cell_.Ended(status) && !welcome_.welcomed()) return RegisterWith(request, told);
           Ended(std::move(status));
         });
   }
@@ -105,6 +110,7 @@ class WorkerProcess : public CoreProcess<Derived, Core, Event, Effect, scheduler
     ++connections_;
     if (stream_ != nullptr) stream_->Close(Duplex::kClient, absl::CancelledError("closed"));
     stream_.reset();
+    cell_.WasSilent();
   }
   // The process ends after its last words.
   void Execute(scheduler::EngineFailed& effect) {
@@ -135,13 +141,13 @@ class WorkerProcess : public CoreProcess<Derived, Core, Event, Effect, scheduler
   }
   void ToOrchestrator(scheduler::OrchestratorEvent message) {
     if (stream_ == nullptr) return;
-    stream_->Send(Duplex::kClient,
-                  [stream = stream_, message = std::move(message), network = this->network_] {
-                    // Found when it arrives: it may have been dead when the message was sent.
-                    Process* orchestrator = network->Find(kOrchestrator);
-                    if (orchestrator == nullptr) return;
-                    static_cast<OrchestratorProcess*>(orchestrator)->Take(stream, message);
-                  });
+    stream_->Send(Duplex::kClient, [stream = stream_, message = std::move(message),
+                                    network = this->network_, asked = cell_.asked()] {
+      // Found when it arrives: it may have been dead when the message was sent.
+      Process* orchestrator = network->Find(asked);
+      if (orchestrator == nullptr) return;
+      static_cast<OrchestratorProcess*>(orchestrator)->Take(stream, message);
+    });
   }
   void Take(const WorkerMessage& message) {
     const auto* welcome = std::get_if<scheduler::RegisterReply>(&message);
@@ -194,6 +200,7 @@ class WorkerProcess : public CoreProcess<Derived, Core, Event, Effect, scheduler
     }
     engine_ = *engine::EmulatedEngine::Create(options);
     engine_thread_ = {};
+    cell_.Start(this, scenario);
     engine_failed_ = false;
     ended_.clear();
     drained_ = false;
@@ -231,6 +238,7 @@ class WorkerProcess : public CoreProcess<Derived, Core, Event, Effect, scheduler
   }
 
   Transfers* transfers_;
+  CellLink cell_;
   std::shared_ptr<Duplex> stream_;  // to the orchestrator; null: there is none
   uint64_t connections_ = 0;        // that were opened
   services::WelcomeCheck welcome_;  // of stream_

@@ -45,9 +45,13 @@ World::World(Scenario scenario, bool print_trace)
     router.ExcuseBy([this](const std::string& decode) { return watch_.HasStruck(decode); });
   };
   add_router("router");
-  orchestrator_ =
-      std::make_unique<OrchestratorProcess>(&network_, kOrchestrator, offset(), &verdict_);
-  orchestrator_->Watch(&departures_, &abandoned_);
+  const auto add_orchestrator = [&](int number) {
+    orchestrators_.push_back(std::make_unique<OrchestratorProcess>(
+        &network_, OrchestratorEndpoint(number), offset(), &verdict_));
+    orchestrators_.back()->Watch(&departures_, &abandoned_);
+    orchestrators_.back()->NoteIn(&cell_);
+  };
+  add_orchestrator(0);
   for (int i = 0; i < scenario_.prefill_workers; ++i) {
     prefill_.push_back(std::make_unique<PrefillProcess>(&network_, absl::StrCat("prefill", i),
                                                         offset(), &verdict_, &transfers_));
@@ -60,6 +64,12 @@ World::World(Scenario scenario, bool print_trace)
     decode_.back()->BindWithOthersBy(&feeds_, &group_steps_, &watch_);
   }
   for (int i = 1; i < scenario_.routers; ++i) add_router(absl::StrCat("router", i));
+  for (int i = 1; i < scenario_.orchestrators; ++i) add_orchestrator(i);
+  if (scenario_.orchestrators > 1) {
+    store_ = std::make_unique<StoreProcess>(&network_, kStore, offset());
+    for (const auto& orchestrator : orchestrators_) orchestrator->ElectIn(store_.get());
+    network_.Add(store_.get());
+  }
   watch_.CountHandoffsBy([this](const std::string& at) { return transfers_.OpenAt(at); });
   feeds_.WhenBroken(
       [this](const FormationFeeds::ContextPtr& context) { group_steps_.Break(context); });
@@ -74,7 +84,7 @@ World::World(Scenario scenario, bool print_trace)
   for (const auto& worker : prefill_) network_.Add(worker.get());
   for (const auto& worker : decode_) network_.Add(worker.get());
   for (const auto& router : routers_) network_.Add(router.get());
-  network_.Add(orchestrator_.get());
+  for (const auto& orchestrator : orchestrators_) network_.Add(orchestrator.get());
 }
 
 RemoteMemory World::FindMemory(const std::string& description) {
@@ -108,7 +118,8 @@ void World::ScheduleFaults() {
 void World::Strike(const Fault& fault) {
   const bool of_worker = fault.worker >= 0 && fault.kind != FaultKind::kOrchestratorCrash &&
                          fault.kind != FaultKind::kRouterCrash && fault.kind != FaultKind::kCut &&
-                         fault.kind != FaultKind::kRefusal && fault.kind != FaultKind::kClockJump;
+                         fault.kind != FaultKind::kRefusal && fault.kind != FaultKind::kStoreLoss &&
+                         fault.kind != FaultKind::kClockJump;
   if (!of_worker) {
     ++faults_;
     faults_met_ += Open() > 0 ? 1 : 0;
@@ -135,9 +146,15 @@ void World::Strike(const Fault& fault) {
   } else if (fault.kind == FaultKind::kStandstill && fault.worker < 0) {
     ProcessAt(fault.worker)->StandStill(time_.now() + fault.lasts_us);
   } else if (fault.kind == FaultKind::kOrchestratorCrash) {
-    orchestrator_->Crash();
+    Process* struck = fault.worker == kTheLeader ? &Leader() : orchestrators_.front().get();
+    struck->Crash();
+    time_.At(time_.now() + fault.lasts_us, [struck] {
+      if (!struck->alive()) struck->Start();
+    });
+  } else if (fault.kind == FaultKind::kStoreLoss) {
+    store_->Crash();
     time_.At(time_.now() + fault.lasts_us, [this] {
-      if (!orchestrator_->alive()) orchestrator_->Start();
+      if (!store_->alive()) store_->Start();
     });
   } else if (fault.worker < scenario_.prefill_workers) {
     StrikeWorker(*prefill_[fault.worker], fault);
@@ -147,10 +164,19 @@ void World::Strike(const Fault& fault) {
 }
 
 Process* World::ProcessAt(int index) {
+  if (index == kTheStore) return store_.get();
+  if (index == kTheLeader) return &Leader();
   if (index <= kTheRouter) return &RouterAt(index);
-  if (index == kTheOrchestrator) return orchestrator_.get();
+  if (index == kTheOrchestrator) return orchestrators_.front().get();
   if (index < scenario_.prefill_workers) return prefill_[index].get();
   return decode_[index - scenario_.prefill_workers].get();
+}
+
+OrchestratorProcess& World::Leader() const {
+  for (const auto& orchestrator : orchestrators_) {
+    if (orchestrator->Serves()) return *orchestrator;
+  }
+  return *orchestrators_.front();
 }
 
 // Again, if it was not heard.
@@ -161,9 +187,8 @@ void World::UndoRouterDrain(int router) {
   });
 }
 
-// The choices of an answer go to one router.
 RouterProcess& World::RouterOf(const scheduler::RequestSpec& spec) const {
-  return *routers_[spec.prompt_of.value_or(spec.id).serial % routers_.size()];
+  return *routers_[static_cast<size_t>(RouterNumberOf(spec, scenario_))];
 }
 
 int64_t World::Open() const {
@@ -218,6 +243,7 @@ void World::StrikeWorker(Worker& worker, const Fault& fault) {
     case FaultKind::kRouterCrash:
     case FaultKind::kCut:
     case FaultKind::kRefusal:
+    case FaultKind::kStoreLoss:
     case FaultKind::kClockJump:
       return;
   }
@@ -235,8 +261,8 @@ void World::Replace(Worker& worker, bool other_build) {
 template <class Worker>
 void World::Order(Worker& worker, bool undo) {
   const auto snapshot = worker.core()->Snapshot(worker.LocalNow());
-  if (!orchestrator_->alive() || !snapshot.registered) return;
-  orchestrator_->Drain({.instance = snapshot.instance, .undo = undo});
+  if (!Leader().Serves() || !snapshot.registered) return;
+  Leader().Drain({.instance = snapshot.instance, .undo = undo});
 }
 
 // Again, if it was not heard: the orchestrator may be dead, or not know the instance yet.
@@ -251,8 +277,8 @@ void World::UndoDrain(Worker& worker) {
 
 // Without force it would be refused for the only one.
 void World::OrderRouter(int router, bool undo) {
-  if (!orchestrator_->alive() || !RouterAt(router).alive()) return;
-  orchestrator_->Drain({.router = RouterAt(router).incarnation(), .undo = undo, .force = true});
+  if (!Leader().Serves() || !RouterAt(router).alive()) return;
+  Leader().Drain({.router = RouterAt(router).incarnation(), .undo = undo, .force = true});
 }
 
 // A process that has gone comes back under a new incarnation; one that still drains is waited for.
@@ -280,7 +306,10 @@ void World::Heal() {
   for (const auto& router : routers_) {
     if (!router->alive()) router->Start();
   }
-  if (!orchestrator_->alive()) orchestrator_->Start();
+  if (store_ != nullptr && !store_->alive()) store_->Start();
+  for (const auto& orchestrator : orchestrators_) {
+    if (!orchestrator->alive()) orchestrator->Start();
+  }
   for (const auto& worker : prefill_) heal(*worker);
   for (const auto& worker : decode_) heal(*worker);
 }
@@ -289,7 +318,8 @@ bool World::Served() const {
   const bool routers_rest = std::all_of(routers_.begin(), routers_.end(), [](const auto& router) {
     return router->AllEnded() && !router->draining();
   });
-  if (!routers_rest || !orchestrator_->Quiet() || transfers_.size() > 0) return false;
+  if (!routers_rest || !Leader().Serves() || !Leader().Quiet()) return false;
+  if (transfers_.size() > 0) return false;
   const auto empty = [](const auto& worker) {
     if (!worker->alive()) return false;
     const auto snapshot = worker->core()->Snapshot(worker->LocalNow());
@@ -306,7 +336,8 @@ void World::CheckRest() {
     verdict_.Require(router->AllEnded(), "a request never ended");
     verdict_.Require(!router->draining(), absl::StrCat(router->endpoint(), " is not back"));
   }
-  verdict_.Require(orchestrator_->Quiet(), "the orchestrator keeps a request");
+  verdict_.Require(Leader().Serves(), "no orchestrator leads");
+  verdict_.Require(Leader().Quiet(), "the orchestrator keeps a request");
   verdict_.Require(transfers_.size() == 0, "a transfer never ended");
   const auto check = [this](const auto& worker) {
     const auto snapshot = worker->core()->Snapshot(worker->LocalNow());
@@ -365,7 +396,8 @@ void World::RunProbes(const std::vector<ClientPlan>& probes) {
 
 Outcome World::Run() {
   for (const auto& router : routers_) router->Start();
-  orchestrator_->Start();
+  if (store_ != nullptr) store_->Start();
+  for (const auto& orchestrator : orchestrators_) orchestrator->Start();
   for (const auto& worker : prefill_) worker->Start();
   for (const auto& worker : decode_) worker->Start();
   ScheduleClients();
@@ -387,8 +419,7 @@ Outcome World::Run() {
 }
 
 Outcome World::Summary() {
-  const OrchestratorSnapshot orchestrator =
-      orchestrator_->core()->Snapshot(orchestrator_->LocalNow());
+  const OrchestratorSnapshot orchestrator = Leader().core()->Snapshot(Leader().LocalNow());
   auto requests = static_cast<int64_t>(scenario_.clients.size() + scenario_.probes.size());
   if (scenario_.formations.has_value()) requests += static_cast<int64_t>(alone_probes_.size());
   int64_t parts_copied = 0;
@@ -427,26 +458,30 @@ Outcome World::Summary() {
           .abandoned = of_routers(&RouterProcess::abandoned),
           .failed_alone = of_routers(&RouterProcess::failed_alone),
           .longest_waits = std::move(waits),
-          .sp_plans = orchestrator_->sp_plans(),
+          .sp_plans = std::ssize(cell_.sp_plans),
           .joint_steps = joint_steps_.run(),
           .tensor_steps = joint_steps_.tensor_run(),
           .joint_steps_broken = joint_steps_.broken(),
           .parts_copied = parts_copied,
           .resumed = resumed,
           .engines_failed = engines_failed,
-          .engine_failures_heard = orchestrator_->engine_failures_heard(),
-          .deaths_after_engine_failure = orchestrator_->deaths_after_engine_failure(),
-          .drains_ordered = orchestrator_->drains_ordered(),
+          .engine_failures_heard = std::ssize(cell_.engines_failed),
+          .deaths_after_engine_failure = cell_.deaths_after_engine_failure,
+          .drains_ordered = cell_.drains_ordered,
           .router_drains = of_routers(&RouterProcess::drains_taken),
           .moves = of_routers(&RouterProcess::moves),
           .instances_lost = static_cast<int64_t>(orchestrator.instances_lost),
           .misses = static_cast<int64_t>(orchestrator.misses),
+          .suspected = static_cast<int64_t>(orchestrator.suspected),
+          .set_aside = static_cast<int64_t>(orchestrator.set_aside),
+          .hung = static_cast<int64_t>(orchestrator.hung),
           .granted_again = granted_again,
           .refused = static_cast<int64_t>(orchestrator.refused),
           .connections_refused = network_.connections_refused(),
-          .binds = orchestrator_->binds(),
-          .releases = orchestrator_->releases(),
-          .switches_failed = orchestrator_->switches_failed(),
+          .leaderships = cell_.leaderships,
+          .binds = cell_.binds,
+          .releases = cell_.releases,
+          .switches_failed = cell_.switches_failed,
           .group_steps = group_steps_.run(),
           .group_steps_in_sp = group_steps_.run_in_sp(),
           .group_steps_broken = group_steps_.broken(),

@@ -1,5 +1,5 @@
-// One run of a scenario: 1 router or more, 1 orchestrator, 2 prefill workers or more and 2 to 8
-// decode workers.
+// One run of a scenario: 1 router or more, 1 orchestrator or more, 2 prefill workers or more and 2
+// to 8 decode workers.
 #pragma once
 
 #include <cstdint>
@@ -17,6 +17,7 @@
 #include "tests/sim/orchestrator_process.h"
 #include "tests/sim/router_process.h"
 #include "tests/sim/scenario.h"
+#include "tests/sim/store_process.h"
 #include "tests/sim/transfers.h"
 #include "tests/sim/worker_process.h"
 
@@ -50,10 +51,14 @@ struct Outcome {
   int64_t moves = 0;  // of the last routers: attempts given up because their instance drains
   int64_t instances_lost = 0;  // taken for dead by the last orchestrator
   int64_t misses = 0;          // by the last orchestrator: instances that only routers heard
+  // By the last orchestrator: how often an instance was suspect or set aside by its pace, and how
+  // often requests left one whose step did not end.
+  int64_t suspected = 0, set_aside = 0, hung = 0;
   // Grants of decode blocks to requests that had some under a former plan.
   int64_t granted_again = 0;
   int64_t refused = 0;              // by the last orchestrator, for lack of capacity
   int64_t connections_refused = 0;  // by a FaultKind::kRefusal
+  int64_t leaderships = 0;          // begun, where orchestrators elect a leader
   int64_t binds = 0, releases = 0;  // that ended as they should
   int64_t switches_failed = 0;      // the others
   int64_t group_steps = 0;          // of bound groups, run to their end
@@ -97,6 +102,8 @@ class World {
   void RunAlone();
   Outcome Summary();
   Process* ProcessAt(int index);
+  // The orchestrator that leads, or the first one.
+  OrchestratorProcess& Leader() const;
   RouterProcess& RouterOf(const scheduler::RequestSpec& spec) const;
   RouterProcess& RouterAt(int index) const { return *routers_[sim::RouterAt(0) - index]; }
   int64_t Open() const;  // clients that have not got their answer
@@ -121,7 +128,9 @@ class World {
   std::vector<ClientPlan> alone_probes_;  // come when all groups are released
   Departures departures_, abandoned_;
   std::vector<std::unique_ptr<RouterProcess>> routers_;
-  std::unique_ptr<OrchestratorProcess> orchestrator_;
+  CellRecord cell_;
+  std::unique_ptr<StoreProcess> store_;  // null: there is one orchestrator
+  std::vector<std::unique_ptr<OrchestratorProcess>> orchestrators_;
   std::vector<std::unique_ptr<PrefillProcess>> prefill_;
   std::vector<std::unique_ptr<DecodeProcess>> decode_;
   TimeUs in_flight_us_ = 0;

@@ -23,18 +23,18 @@ std::vector<scheduler::InstanceId> World::DecodeInstances() const {
 
 // What cannot be is refused, which is fine.
 void World::Act(const FormationAct& act) {
-  if (!orchestrator_->alive()) return;
+  if (!Leader().Serves()) return;
   scheduler::orchestrator::FormationOrder order = act.order;
   if (act.size == 0) {
     order.group = "m@h";
-    return orchestrator_->Order(order);
+    return Leader().Order(order);
   }
   const std::vector<scheduler::InstanceId> instances = DecodeInstances();
   const size_t first = std::min(static_cast<size_t>(act.first), instances.size());
   const size_t end = std::min(first + static_cast<size_t>(act.size), instances.size());
   order.instances.assign(instances.begin() + static_cast<std::ptrdiff_t>(first),
                          instances.begin() + static_cast<std::ptrdiff_t>(end));
-  if (!order.instances.empty()) orchestrator_->Order(order);
+  if (!order.instances.empty()) Leader().Order(order);
 }
 
 // All groups are released for good: within bounded time all work alone, and serve.
@@ -46,10 +46,10 @@ void World::RunAlone() {
   const TimeUs until = time_.now() + kSwitchUs * scenario_.time_scale;
   while (verdict_.ok() && time_.now() < until) {
     RunAction();
-    if (orchestrator_->open_orders() == 0 && orchestrator_->AllWorkAlone()) break;
+    if (Leader().open_orders() == 0 && Leader().AllWorkAlone()) break;
   }
-  verdict_.Require(orchestrator_->AllWorkAlone(), "a switch of a group never ended");
-  verdict_.Require(orchestrator_->open_orders() == 0, "an order about a formation has no answer");
+  verdict_.Require(Leader().AllWorkAlone(), "a switch of a group never ended");
+  verdict_.Require(Leader().open_orders() == 0, "an order about a formation has no answer");
   const int64_t steps = group_steps_.run();
   RunProbes(alone_probes_);
   verdict_.Require(group_steps_.run() == steps, "a released group goes on to run steps");

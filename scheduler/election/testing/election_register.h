@@ -1,5 +1,6 @@
 // ElectionRegister: what an election keeps in a store, in memory and in its caller's time: the
-// entries of the leader and of the generation, and leases. Worlds in virtual time carry calls to it.
+// entries of the leader and of the generation, and leases. Worlds in virtual time carry calls to
+// it.
 #pragma once
 
 #include <cstdint>
@@ -21,8 +22,7 @@ class ElectionRegister {
   // Ends the leases that are over. Call by NextExpiry.
   void Expire(TimeUs now);
   TimeUs NextExpiry() const;  // kNever: there is no lease
-  // The store is back after it was lost: each lease lasts for its whole time
-  // again, as in etcd.
+  // The store is back after it was lost: each lease lasts for its whole time again, as in etcd.
   void BeginLeasesAnew(TimeUs now);
 
   // Its revision grows with each change of an entry.

@@ -1,0 +1,19 @@
+// Worlds of several orchestrators that elect a leader in a store. The leader dies, stands still, is
+// cut off, or its clock jumps; the store is lost for a while, or stands still. Another one leads
+// then, and loses nothing that was submitted; two never lead at once (OrchestratorProcess).
+#pragma once
+
+#include <cstdint>
+
+#include "tests/sim/scenario.h"
+
+namespace skein::sim {
+
+// A world of MakeSeveralRoutersScenario with two or three orchestrators, some of which break, too,
+// unless it is faultless.
+Scenario MakeSeveralOrchestratorsScenario(uint64_t seed);
+// A world of MakeUnbrokenScenario with two or three orchestrators, in which one thing breaks: the
+// leader, its path to the store, or the store. No client may get an error.
+Scenario MakeOneLeaderScenario(uint64_t seed);
+
+}  // namespace skein::sim
