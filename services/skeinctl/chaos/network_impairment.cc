@@ -112,6 +112,7 @@ absl::Status NetworkImpairment::End() {
   queue_.LetGo();
   absl::Status removed = RemoveRules();
   queue_.LetGo();
+  queue_.Close();
   return removed;
 }
 

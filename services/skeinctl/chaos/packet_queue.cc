@@ -83,8 +83,11 @@ Packet PacketOf(std::span<const uint8_t> message) {
 
 }  // namespace
 
-PacketQueue::~PacketQueue() {
+PacketQueue::~PacketQueue() { Close(); }
+
+void PacketQueue::Close() {
   if (socket_ >= 0) ::close(socket_);
+  socket_ = -1;
 }
 
 absl::Status PacketQueue::Open(uint16_t number) {

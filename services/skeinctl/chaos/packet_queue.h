@@ -38,6 +38,9 @@ class PacketQueue {
   // Lets all packets go: those that wait and those that are still in the queue.
   void LetGo();
 
+  // Gives the queue back.
+  void Close();
+
  private:
   absl::Status Configure(uint16_t type, const void* value, size_t size);
   void Receive(const std::function<PacketVerdict(std::span<const uint8_t>)>& decide);
