@@ -435,6 +435,7 @@ void OrchestratorCore::Impl::RunTimers(Request& request) {
 // RESOURCE_EXHAUSTED would tell the router that nothing of the request was begun.
 void OrchestratorCore::Impl::Fail(Request& request, const absl::Status& status) {
   explanations_.NoteFailed(&request);
+  router_side_.NoteLost(request);  // its router may try again
   router_side_.TellFailed(
       request.spec->id,
       {absl::IsResourceExhausted(status) ? absl::UnavailableError(status.message()) : status,

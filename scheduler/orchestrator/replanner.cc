@@ -39,6 +39,7 @@ void Replanner::GiveUpPlan(Request& request, const absl::Status& why, TimeUs now
   const std::string text(why.message());
   parts_.sharing->Forget(request);
   request.shares_prompt = false;
+  request.kept_at = {};  // it was there
   parts_.longs->Forget(request);
   request.in_group = false;
   parts_.explanations->Note(Degraded::kReplanned, &request);

@@ -130,6 +130,11 @@ void ReportedEnds::TakePrefillEnded(Request& request, Member& member, const Ende
         request,
         absl::InternalError("an instance ended the request before it had computed its part"), now);
   }
+  // Nobody here has cancelled it: its decode instance had ended it when this one committed, such as
+  // with a group, and tells why itself, perhaps later.
+  if (absl::IsCancelled(ended.status)) {
+    return parts_.replanner->Replan(request, absl::UnavailableError(ended.status.message()), now);
+  }
   if (Replanner::MayReplan(request, ended.status)) {
     return parts_.replanner->Replan(request, ended.status, now);
   }

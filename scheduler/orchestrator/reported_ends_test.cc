@@ -78,6 +78,18 @@ TEST_F(ReportedEndsTest, ARingThatBrokeBarsItsMembersAsPairs) {
   EXPECT_EQ(prefill_.ring_pairs().barred(), 0);
 }
 
+// A group ended with the request; the decode instance's own report comes later.
+TEST_F(ReportedEndsTest, ARequestThatItsDecodeInstanceHadEndedIsPlannedAgain) {
+  Request& request = Submit(1);
+  Accept(request);
+  Open(request);
+  const Epoch before = request.epoch;
+  Report(prefill_at_, EndOf(request, absl::CancelledError("the request has ended")));
+  ASSERT_NE(requests_.Find({7, 1}), nullptr) << "it has not failed";
+  EXPECT_TRUE(replanner_.IsGivenUp({7, 1}, before) || request.epoch != before);
+  EXPECT_EQ(decode_.pairs().barred(), 0) << "they reach each other";
+}
+
 TEST_F(ReportedEndsTest, AHandoffThatWasCommittedForgetsThePair) {
   decode_.NoteUnreached(prefill_at_, decode_at_, now_);
   Request& request = Submit(1);

@@ -79,9 +79,16 @@ class KeptPromptTest : public ResumedTest {
  protected:
   void SetUp() override {
     ResumedTest::SetUp();
-    Up(Role::kPrefill, 4);
+    second_ = Up(Role::kPrefill, 4);
   }
-  // The prefill instance that computes this attempt, which is not opened yet.
+  // The first attempt, whose KV its decode instance has.
+  CallAssign Prefill() {
+    CallAssign assign = Place(1);
+    const uint64_t incarnation = assign.instance == second_ ? 4 : 1;
+    Report(assign.instance, incarnation, {}, {{.id = first_, .epoch = assign.request.epoch}});
+    return assign;
+  }
+  // Which is not opened yet.
   CallAssign SubmitAttempt(uint64_t attempt) {
     auto spec = std::make_shared<RequestHead>(*Spec(1));
     spec->id = first_.Attempt(attempt);
@@ -89,24 +96,43 @@ class KeptPromptTest : public ResumedTest {
     EXPECT_EQ(assigns.size(), 1u);
     return assigns.at(0);
   }
+
+  InstanceId second_;
 };
 
 TEST_F(KeptPromptTest, TheNextAttemptGoesToWhereThePromptWasComputed) {
-  const CallAssign first = Place(1);
+  const CallAssign first = Prefill();
   EndAttempt(first_);
   EXPECT_EQ(Submit(2).instance, first.instance) << "it is busy, and the other one is idle";
   EXPECT_EQ(SubmitAttempt(1).instance, first.instance);
 }
 
+// The orchestrator noticed first.
+TEST_F(KeptPromptTest, AnAttemptThatThisEndedIsNotForgotten) {
+  const CallAssign first = Prefill();
+  Do(UnregisterCalled{Call(), {freest_, {2}}});
+  Do(RouterEnded{{.id = first_, .how = RouterEnd::How::kResumed, .why = "it failed"}});
+  Report(other_, 3);
+  EXPECT_EQ(Submit(2).instance, first.instance);
+  EXPECT_EQ(SubmitAttempt(1).instance, first.instance);
+}
+
 TEST_F(KeptPromptTest, AnInstanceThatLeavesIsNotWaitedFor) {
-  const CallAssign first = Place(1);
+  const CallAssign first = Prefill();
   EndAttempt(first_);
   Do(DrainCalled{Call(), {.instance = first.instance}});
   EXPECT_NE(SubmitAttempt(1).instance, first.instance);
 }
 
-TEST_F(KeptPromptTest, OneThatCannotTakeThePlanIsPassedOver) {
+TEST_F(KeptPromptTest, APromptThatWasNotComputedIsNowhere) {
   const CallAssign first = Place(1);
+  EndAttempt(first_);
+  EXPECT_EQ(Submit(2).instance, first.instance);
+  EXPECT_NE(SubmitAttempt(1).instance, first.instance) << "that one is busy";
+}
+
+TEST_F(KeptPromptTest, OneThatCannotTakeThePlanIsPassedOver) {
+  const CallAssign first = Prefill();
   EndAttempt(first_);
   const CallAssign assign = SubmitAttempt(1);
   EXPECT_EQ(assign.instance, first.instance);

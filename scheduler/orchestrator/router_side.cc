@@ -134,6 +134,7 @@ void RouterSide::TakeEnd(const RouterEnd& end) {
     request->router_end = end;
     parts_.ends->CloseByRouter(*request);
   } else {
+    if (end.how != RouterEnd::How::kResumed) lost_.Forget(end.id);
     parts_.explanations->TakeRouterEnd(end);
   }
 }
@@ -144,7 +145,8 @@ void RouterSide::NoteLost(const Request& request) {
   decodes.insert(request.old_decodes.begin(), request.old_decodes.end());
   if (request.decode != InstanceId{}) decodes.insert(request.decode);
   // Each member of an SP plan has a part of the prompt only.
-  const bool alone = request.members.size() == 1 && request.IsPlanWhole();
+  const bool alone =
+      request.members.size() == 1 && request.IsPlanWhole() && request.explanation.prefilled_us >= 0;
   const InstanceId kept_at = alone ? request.members.front().instance : request.kept_at;
   lost_.Note(request.spec->id, {std::move(decodes), kept_at});
 }

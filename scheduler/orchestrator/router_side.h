@@ -78,6 +78,8 @@ class RouterSide {
   size_t held() const { return early_.size(); }
 
   // An attempt of a request is submitted: where the attempts before it were lost.
+  // The attempt ends, and its router may try again.
+  void NoteLost(const Request& request);
   LostAttempts::Lost TakeLost(RequestId attempt) { return lost_.Take(attempt); }
 
   void Heard(uint64_t router, TimeUs now);  // a message of its stream
@@ -91,7 +93,6 @@ class RouterSide {
 
   void Tell(const OrchestratorEffect& effect) { parts_.effects->push_back(effect); }
   void TakeEnd(const RouterEnd& end);
-  void NoteLost(const Request& request);
   void Lose(uint64_t router, const std::string& why, Gone how, TimeUs now);
   void CloseUnlisted(uint64_t router, const std::vector<RouterRequest>& listed);
   void Welcome(const RouterConnected& event, const Generation& own);

@@ -114,7 +114,7 @@ void ServerCore::AdmitOrRefuseWaiting() {
   error_code ec;
   acceptor_.non_blocking(true, ec);
   while (!ec) {
-    tcp::socket socket(io_);
+    tcp::socket socket(asio::make_strand(io_));  // a connection's calls run one at a time
     acceptor_.accept(socket, ec);
     if (!ec) {
       Admit(std::move(socket));

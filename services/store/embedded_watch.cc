@@ -62,7 +62,11 @@ void EmbeddedWatch::Run() {
 }
 
 absl::StatusOr<StoreSnapshot> EmbeddedWatch::Look() {
-  if (file_.has_value() && file_->Moved()) file_.reset();
+  // Told, so that what was seen of the other file, with greater revisions perhaps, is forgotten.
+  if (file_.has_value() && file_->Moved()) {
+    file_.reset();
+    return absl::UnavailableError("the store's file was replaced");
+  }
   if (!file_.has_value()) {
     auto opened = SqliteFile::Open(path_);
     if (!opened.ok()) return opened.status();

@@ -94,7 +94,7 @@ def the_exit_status_is_the_health():
         cluster.kill("decode-1")
         await_health(cluster, DEGRADED)
         shown = skeinctl(cluster, "status").stdout
-        assert "was lost: its lease expired" in shown and str(gone["instance"]) in shown, shown
+        assert "was lost: its stream broke, and its address refuses connections" in shown and str(gone["instance"]) in shown, shown
         cluster.kill("decode-0")
         await_health(cluster, CANNOT_SERVE)
         assert "no serving decode instance" in skeinctl(cluster, "status").stdout

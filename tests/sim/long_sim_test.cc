@@ -28,7 +28,7 @@ TEST_P(LongSimTest, KeepsTheInvariantsAndHeals) {
 // Nothing else breaks. Requests stream on at an instance that the orchestrator misses, and no
 // client gets an error. Only prompts that had no decode blocks yet are computed again.
 TEST_P(LongSimTest, ACutBetweenDecodeAndOrchestratorFailsNoRequest) {
-  constexpr uint64_t kSeeds = 3;
+  constexpr uint64_t kSeeds = 4;  // in one world of them at least it misses one
   int64_t misses = 0;
   for (uint64_t i = 0; i < kSeeds; ++i) {
     const uint64_t first = (seed_flags.first_seed - 1) / 8 + GetParam() * kSeeds;

@@ -66,6 +66,16 @@ PlanChoice PlanChooser::Choose(const Request& request, PrefillPools& pools, Pool
   return choice;
 }
 
+bool PlanChooser::HasParted(const Pool& pool) const {
+  if (!pairs_.any()) return false;
+  SKEIN_LOOKED(pool.instances.size());
+  return std::any_of(pool.slot_of.begin(), pool.slot_of.end(), [&](const auto& one) {
+    const std::set<InstanceId>& barred = pairs_.BarredFor(one.first);
+    return std::any_of(barred.begin(), barred.end(),
+                       [&](InstanceId id) { return pool.slot_of.contains(id); });
+  });
+}
+
 std::optional<InstanceId> PlanChooser::PartedIn(const std::vector<PlannedChunk>& chunks) const {
   const std::vector<InstanceId>& all = chunks.back().instances;  // those of the ones before, too
   for (const InstanceId one : all) {
@@ -96,7 +106,7 @@ PlanChoice PlanChooser::ChooseWithout(const Instances& without, const Request& r
     return ChooseOne(request, *pool, queue, "one instance: no other is available");
   }
   if (pool->planner.rolling() == nullptr) return ChooseByPolicy(request, *pool, queue, now);
-  if (pairs_.any() && EachHoldsAll(request, *pool, queue)) {
+  if (HasParted(*pool) && EachHoldsAll(request, *pool, queue)) {
     return ChooseOne(request, *pool, queue, "one instance: some do not reach each other now");
   }
   return EachHoldsAll(request, *pool, queue) ? Roll(request, *pool, queue)

@@ -77,6 +77,8 @@ class PlanChooser {
   // By others than `without`, of which the request's tried_prefill are some.
   PlanChoice ChooseWithout(const Instances& without, const Request& request, PrefillPools& pools,
                            Pool* pool, TimeUs now);
+  // Some of the pool do not reach each other.
+  bool HasParted(const Pool& pool) const;
   // One of a barred pair that a chunk has together; none: there is no such pair.
   std::optional<InstanceId> PartedIn(const std::vector<PlannedChunk>& chunks) const;
   PlanChoice ChooseByRate(const Request& request);

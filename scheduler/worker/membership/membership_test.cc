@@ -159,7 +159,7 @@ TEST_F(MembershipTest, AReportCollectsWhatHappensWithinItsSpacing) {
   ASSERT_TRUE(report.has_value());
   EXPECT_EQ(report->request.ended.size(), 2u);
   membership_.On(ReportReplied{report->request.serial, {}}, now_);
-  EXPECT_GT(membership_.NextDeadline(), now_ + kLeaseUs / 4) << "nothing more is wanted soon";
+  EXPECT_GT(membership_.NextDeadline(), now_ + kLeaseUs / 8) << "nothing more is wanted soon";
 }
 
 TEST_F(MembershipTest, WhatIsWithdrawnAndHeldAgainIsToldAsBoth) {
