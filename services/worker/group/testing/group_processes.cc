@@ -385,7 +385,7 @@ void GroupProcesses::ExpectAtRest() {
   Await(
       [this] {
         const auto look = prefill_.Look();
-        return look->snapshot.blocks.free == kPrefillBlocks && look->snapshot.handoffs == 0;
+        return look->snapshot.blocks.held == 0 && look->snapshot.handoffs == 0;
       },
       "the prefill-worker holds no block");
   EXPECT_TRUE(prefill_.CheckInvariants().ok());
