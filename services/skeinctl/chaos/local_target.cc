@@ -142,6 +142,11 @@ absl::StatusOr<std::vector<ChaosProcess>> LocalTarget::Processes() {
 
 absl::Status LocalTarget::Allows(Fault) const { return absl::OkStatus(); }
 
+absl::Status LocalTarget::AllowsAbsence() const {
+  if (!options_.restarts_itself) return absl::OkStatus();
+  return absl::UnimplementedError("something else starts ended processes again at once");
+}
+
 absl::Status LocalTarget::Break(const ChaosProcess& process, Fault fault) {
   const auto pid = static_cast<pid_t>(process.pid);
   const auto command = CommandOf(pid);

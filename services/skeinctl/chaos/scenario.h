@@ -39,6 +39,7 @@ struct Scenario {
   // "prefill", "decode", "router", "orchestrator" (the one that leads), "standby"; kOne.
   std::string role;
   Moment moment = Moment::kAny;  // kOne
+  bool stays_away = false;       // kOne of kTerm: it is started again when the scenario has ended
   bool in_all = true;            // "all" includes it
 };
 
