@@ -25,8 +25,8 @@ absl::Status CheckNames(const std::vector<std::string>& names) {
 std::string ScenarioList() {
   std::string list;
   for (const chaos::Scenario& one : chaos::Scenarios()) {
-    absl::StrAppend(&list, "  ", one.name, std::string(27 - one.name.size(), ' '), one.summary,
-                    one.in_all ? "" : " Not in all.", "\n");
+    absl::StrAppend(&list, "  ", one.name, std::string(chaos::kNameColumns - one.name.size(), ' '),
+                    one.summary, one.in_all ? "" : " Not in all.", "\n");
   }
   return list;
 }

@@ -1,6 +1,7 @@
 // What `skeinctl chaos` can play. Pure.
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -42,6 +43,9 @@ struct Scenario {
   bool stays_away = false;       // kOne of kTerm: it is started again when the scenario has ended
   bool in_all = true;            // "all" includes it
 };
+
+// Of the column of names in the help; each name is shorter.
+inline constexpr size_t kNameColumns = 27;
 
 // In the order in which "all" plays them. The first is the one without a fault.
 const std::vector<Scenario>& Scenarios();
