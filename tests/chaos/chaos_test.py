@@ -37,7 +37,8 @@ def assert_unnoticed(code, result, scenarios):
 
 
 def workers_and_orchestrator_break_and_no_client_notices():
-    scenarios = ["kill-decode", "stop-decode", "term-decode", "kill-prefill", "term-prefill", "kill-orchestrator"]
+    scenarios = ["kill-decode", "stop-decode", "term-decode", "kill-prefill", "term-prefill", "kill-orchestrator",
+                 "scale-in-decode"]
     with tempfile.TemporaryDirectory() as folder, cluster_of(folder) as cluster:
         assert_unnoticed(*cluster.chaos(*scenarios, *LOAD), scenarios)
         assert cluster.restarts >= 5, cluster.restarts
@@ -45,8 +46,8 @@ def workers_and_orchestrator_break_and_no_client_notices():
 
 
 def faults_in_the_midst_of_handoffs_and_switches_are_not_noticed():
-    scenarios = ["handoff-kill-decode", "handoff-stop-decode", "handoff-kill-prefill", "handoff-kill-orchestrator", "bind-kill-decode",
-                 "bind-stop-decode", "release-kill-decode", "release-kill-orchestrator"]
+    scenarios = ["handoff-kill-decode", "handoff-stop-decode", "handoff-kill-prefill", "handoff-term-prefill", "handoff-kill-orchestrator",
+                 "bind-kill-decode", "bind-stop-decode", "release-kill-decode", "release-kill-orchestrator"]
     with tempfile.TemporaryDirectory() as folder, cluster_of(folder) as cluster:
         assert_unnoticed(*cluster.chaos(*scenarios, "--handoff-prompt-tokens=20000", *LOAD), scenarios)
         cluster.assert_idle_and_whole()

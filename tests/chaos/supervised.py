@@ -1,4 +1,5 @@
-"""A real cluster whose processes are started again when they end, as Kubernetes or systemd do, while `skeinctl chaos` breaks them.
+"""A real cluster whose processes are started again when they end badly, as systemd does, while `skeinctl chaos` breaks them. One that
+ended well stays away until `skeinctl chaos` asks for it, by the program that the process has in its environment.
 
     with Supervised(binaries_from_argv(), model=DIR, ...) as cluster:
         code, result = cluster.chaos("kill-decode", "--streams=6")
@@ -13,6 +14,10 @@ import time
 from cluster import Cluster, bound, free_ports
 
 LIMIT_S = 900
+RESTART = """#!/bin/sh
+# Asks for a process to be started again: restart NAME
+: >"${0%/*}/$1.wanted"
+"""
 
 
 class Supervised(Cluster):
@@ -20,7 +25,11 @@ class Supervised(Cluster):
         super().__init__(*arguments, **more)
         first = free_ports(2)
         self.ports = {"orchestrator": first, "router": first + 1}
-        self.restart_after_s = restart_after_s
+        self.restart_after_s = restart_after_s  # of one that ended badly
+        self.restart = os.path.join(self.folder, "restart")
+        with open(self.restart, "w", encoding="utf-8") as file:
+            file.write(RESTART)
+        os.chmod(self.restart, 0o755)
         self.commands = {}      # by name: what run() was called with
         self.ended = {}         # by name: when its end was noticed
         self.restarts = 0
@@ -29,15 +38,23 @@ class Supervised(Cluster):
         port = self.ports.get(name, 0)
         arguments = ["--port=%d" % port if one == "--port=0" else one for one in arguments]
         self.commands[name] = (binary, arguments)
+        self.environments.setdefault(name, {})["SKEIN_UP"] = "%s %s" % (name, self.folder)  # as deploy/local/up tells it
         super().run(name, binary, arguments)
 
-    def restart_ended(self):
-        """Starts processes again that ended restart_after_s ago. On the main thread: a process ends with its thread."""
+    def restart_ended(self, everyone=False):
+        """Starts processes again that are asked for, or ended badly restart_after_s ago. On the main thread: a process ends with its
+        thread."""
         now = time.monotonic()
         for name, process in list(self.processes.items()):
-            if process.popen.poll() is None or now < self.ended.setdefault(name, now) + self.restart_after_s:
+            wanted = os.path.join(self.folder, name + ".wanted")
+            asked = os.path.exists(wanted)
+            ended = process.popen.poll() is not None  # later than the line above: what runs now was started after it was asked for
+            badly = ended and process.popen.returncode != 0 and now >= self.ended.setdefault(name, now) + self.restart_after_s
+            if asked:
+                os.remove(wanted)
+            if not ended or not (asked or badly or everyone):
                 continue
-            del self.ended[name]
+            self.ended.pop(name, None)
             self.restarts += 1
             self.run(name, *self.commands[name])
 
@@ -48,7 +65,7 @@ class Supervised(Cluster):
         if os.path.exists(result):
             os.remove(result)
         command = [self.binaries["skeinctl"], "chaos", "--orchestrator", self.orchestrator, "--url", self.url, "--yes",
-                   "--restarts-itself", "--out", result, *arguments]
+                   "--out", result, *arguments]
         end = time.monotonic() + limit_s
         with subprocess.Popen(bound(command), stdin=subprocess.DEVNULL) as played:
             try:
@@ -59,9 +76,7 @@ class Supervised(Cluster):
                     time.sleep(0.02)
             finally:
                 played.kill()
-        while any(process.popen.poll() is not None for process in self.processes.values()):
-            self.restart_ended()
-            time.sleep(0.02)
+        self.restart_ended(everyone=True)
         if not os.path.exists(result):
             return played.returncode, None
         with open(result, encoding="utf-8") as file:

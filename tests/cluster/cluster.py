@@ -78,9 +78,10 @@ def module_of(tree, name):
 
 
 class Process:
-    """A process that ends with the thread that makes this object (`bound`). Its standard error goes to `stderr`, else to its log."""
+    """A process that ends with the thread that makes this object (`bound`). Its standard error goes to `stderr`, else to its log.
+    `environment`: variables beside our own."""
 
-    def __init__(self, name, command, folder, stderr=None):
+    def __init__(self, name, command, folder, stderr=None, environment=None):
         self.name = name
         self.log = os.path.join(folder, name + ".log")
         self.admin_port_file = os.path.join(folder, name + ".admin")
@@ -89,7 +90,7 @@ class Process:
                 os.remove(argument.split("=", 1)[1])
         with open(self.log, "ab") as log:
             self.popen = subprocess.Popen(bound(command), stdout=log, stderr=log if stderr is None else stderr,
-                                          stdin=subprocess.DEVNULL)
+                                          stdin=subprocess.DEVNULL, env={**os.environ, **(environment or {})})
 
     def text(self):
         with open(self.log, encoding="utf-8", errors="replace") as log:
@@ -126,6 +127,7 @@ class Cluster:
         self.folder = tempfile.mkdtemp(prefix="cluster-", dir=os.environ.get("TEST_TMPDIR"))
         self.processes = {}
         self.stderr = {}  # name: descriptor, of processes whose standard error is no file
+        self.environments = {}  # name: variables of its own
 
     # ---- life cycle ----
 
@@ -176,7 +178,7 @@ class Cluster:
         admin = os.path.join(self.folder, name + ".admin")
         command = [self.binaries[binary], *arguments, "--admin-port=0", "--admin-port-file=" + admin,
                    *self.flags.get(name, [])]
-        self.processes[name] = Process(name, command, self.folder, self.stderr.get(name))
+        self.processes[name] = Process(name, command, self.folder, self.stderr.get(name), self.environments.get(name))
 
     def port_file(self, name):
         return os.path.join(self.folder, name + ".port")

@@ -282,6 +282,7 @@ class Chaos {
                         .restart_after_s = flags_.restart_after_s,
                         .fault_every_s = flags_.fault_every_s,
                         .duration_s = flags_.duration_s,
+                        .rounds = flags_.rounds,
                         .whole_within_s = flags_.whole_within_s,
                         .seed = static_cast<uint64_t>(flags_.seed),
                         .spare = flags_.spare,

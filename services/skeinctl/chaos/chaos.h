@@ -40,6 +40,7 @@ struct ChaosFlags {
   double fault_every_s = 10;
   double duration_s = 3600;
   double whole_within_s = 120;
+  int64_t rounds = 1;
 
   std::string format = "table";
   std::string out;

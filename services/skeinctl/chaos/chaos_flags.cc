@@ -136,6 +136,7 @@ void ChaosFlags::RegisterFaults(FlagSet* set) {
               "Time after which an ended process is started again.", 0, 3600);
   set->Double(&whole_within_s, "whole-within-s", "Longest time until all processes serve again.", 1,
               86400);
+  set->Int(&rounds, "rounds", "How often restart-each restarts every process.", 1, 1000000);
   set->Double(&fault_every_s, "fault-every-s", "Time between faults of the random scenario.", 0.1,
               86400);
   set->Double(&duration_s, "duration-s", "Duration of the random scenario.", 1, 1e7);

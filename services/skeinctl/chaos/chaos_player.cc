@@ -83,23 +83,12 @@ absl::StatusOr<Row> ChaosPlayer::Play(const Scenario& scenario) {
   auto whole = target_.Processes();
   if (!whole.ok()) return whole.status();
   whole_ = *std::move(whole);
-  if (scenario.play != Play::kNothing && scenario.play != Play::kRandom) {
-    const absl::Status allowed = target_.Allows(scenario.fault);
-    if (!allowed.ok()) row.skipped = std::string(allowed.message());
-  }
-  const bool needs_role = !scenario.role.empty();
-  if (row.skipped.empty() && needs_role &&
-      VictimAmong(whole_, scenario.role, options_.spare) == nullptr) {
-    row.skipped = absl::StrCat("no ", scenario.role, " that may be broken serves here");
-  }
-  const bool handoffs = scenario.moment == Moment::kHandoff;
-  if (row.skipped.empty() && handoffs && moments_.handoffs == nullptr) {
-    row.skipped = "nobody tells of handoffs here";
-  }
+  row.skipped = WhySkipped(scenario);
   if (!row.skipped.empty()) {
     told_(absl::StrCat(scenario.name, ": skipped: ", row.skipped));
     return row;
   }
+  const bool handoffs = scenario.moment == Moment::kHandoff;
   if (handoffs) {
     if (absl::Status ready = moments_.handoffs->Prepare(); !ready.ok()) return ready;
   }
@@ -107,18 +96,39 @@ absl::StatusOr<Row> ChaosPlayer::Play(const Scenario& scenario) {
   told_(absl::StrCat(scenario.name, ": ", scenario.summary));
   load_.Start();
   if (handoffs) moments_.handoffs->Start();
-  const absl::Status done = Run(scenario, &row);
+  absl::Status done = Run(scenario, &row);
   const std::vector<StreamRecord> records = load_.Stop();
   const Row handed = handoffs ? moments_.handoffs->Stop(marks_) : Row();
+  const double seconds = load_.NowS();
+  done.Update(BringBack());
   if (!done.ok()) {
     return absl::Status(done.code(), absl::StrCat(scenario.name, ": ", done.message()));
   }
   if (!row.skipped.empty()) return row;
   Row judged = RowOf(scenario.name, records, references_, marks_, options_.stall_s, options_.ties);
   judged.clients_may_fail = row.clients_may_fail;
-  judged.seconds = load_.NowS();
+  judged.seconds = seconds;
   AddCounts(handed, &judged);
   return judged;
+}
+
+std::string ChaosPlayer::WhySkipped(const Scenario& scenario) const {
+  if (scenario.play != Play::kNothing && scenario.play != Play::kRandom) {
+    const absl::Status allowed = target_.Allows(scenario.fault);
+    if (!allowed.ok()) return std::string(allowed.message());
+  }
+  if (scenario.stays_away) {
+    const absl::Status allowed = target_.AllowsAbsence();
+    if (!allowed.ok()) return std::string(allowed.message());
+    if (ServingByRole(whole_)[scenario.role] < 2) {
+      return absl::StrCat("no other ", scenario.role, " serves here");
+    }
+  }
+  if (!scenario.role.empty() && VictimAmong(whole_, scenario.role, options_.spare) == nullptr) {
+    return absl::StrCat("no ", scenario.role, " that may be broken serves here");
+  }
+  const bool handoffs = scenario.moment == Moment::kHandoff;
+  return handoffs && moments_.handoffs == nullptr ? "nobody tells of handoffs here" : "";
 }
 
 absl::Status ChaosPlayer::Run(const Scenario& scenario, Row* row) {
@@ -131,6 +141,7 @@ absl::Status ChaosPlayer::Run(const Scenario& scenario, Row* row) {
       if (absl::Status waited = Wait(options_.calm_s); !waited.ok()) return waited;
       return AwaitProbes();
     case Play::kOne:
+      if (scenario.stays_away) return TakeAway(scenario.role);
       if (scenario.moment == Moment::kAny) return BreakOne(scenario.role, scenario.fault, row);
       if (scenario.moment == Moment::kHandoff) return BreakInAHandoff(scenario, row);
       return BreakInASwitch(scenario, row);
@@ -151,14 +162,38 @@ absl::Status ChaosPlayer::BreakOne(const std::string& role, Fault fault, Row* ro
   return BreakAndMend(*victim, fault);
 }
 
+// The streams of the process go on at others while it is away.
+absl::Status ChaosPlayer::TakeAway(const std::string& role) {
+  const auto processes = target_.Processes();
+  if (!processes.ok()) return processes.status();
+  const ChaosProcess* victim = VictimAmong(*processes, role, options_.spare);
+  if (victim == nullptr) return absl::UnavailableError(absl::StrCat("no ", role, " serves"));
+  if (absl::Status broken = Break(*victim, Fault::kTerm); !broken.ok()) return broken;
+  if (absl::Status ended = target_.End(*victim, Fault::kTerm); !ended.ok()) return ended;
+  away_ = *victim;
+  marks_.back().until_s = load_.NowS();
+  return AwaitProbes();
+}
+
+absl::Status ChaosPlayer::BringBack() {
+  if (!away_.has_value()) return absl::OkStatus();
+  const ChaosProcess process = *std::exchange(away_, std::nullopt);
+  if (absl::Status back = target_.Restart(process); !back.ok()) return back;
+  return AwaitWhole();
+}
+
 // The orchestrator and the routers come last: the workers need both to come back.
 absl::Status ChaosPlayer::BreakEach(Fault fault, Row* row) {
-  for (const char* role : {"prefill", "decode", "orchestrator", "router"}) {
-    for (const ChaosProcess& one : std::vector(whole_)) {
-      if (one.role != role || !MayBreak(one, options_.spare)) continue;
-      if (one.role == "router") row->clients_may_fail = ClientsMayFail(fault);
-      if (absl::Status done = BreakAndMend(one, fault); !done.ok()) return done;
-      if (absl::Status streams = AwaitStreams(); !streams.ok()) return streams;
+  for (int64_t round = 0; round < options_.rounds; ++round) {
+    const auto processes = target_.Processes();
+    if (!processes.ok()) return processes.status();
+    for (const char* role : {"prefill", "decode", "orchestrator", "router"}) {
+      for (const ChaosProcess& one : *processes) {
+        if (one.role != role || !MayBreak(one, options_.spare)) continue;
+        if (one.role == "router") row->clients_may_fail = ClientsMayFail(fault);
+        if (absl::Status done = BreakAndMend(one, fault); !done.ok()) return done;
+        if (absl::Status streams = AwaitStreams(); !streams.ok()) return streams;
+      }
     }
   }
   return absl::OkStatus();
@@ -250,7 +285,7 @@ std::optional<RouterLoss> ChaosPlayer::LossBy(const ChaosProcess& process, Fault
                     .leaves_none = routers == 1};
 }
 
-absl::Status ChaosPlayer::BreakAndMend(const ChaosProcess& process, Fault fault) {
+absl::Status ChaosPlayer::Break(const ChaosProcess& process, Fault fault) {
   const auto index = static_cast<int64_t>(marks_.size());
   const std::string what = absl::StrCat(NameOf(fault), " ", process.name);
   const int64_t running = load_.Running();
@@ -260,6 +295,11 @@ absl::Status ChaosPlayer::BreakAndMend(const ChaosProcess& process, Fault fault)
       {.at_s = at_s, .until_s = at_s, .what = what, .router_loss = LossBy(process, fault)});
   load_.Probe(index, options_.probes);
   told_(absl::StrFormat("  %.1f s: %s, while %d streams run", at_s, what, running));
+  return absl::OkStatus();
+}
+
+absl::Status ChaosPlayer::BreakAndMend(const ChaosProcess& process, Fault fault) {
+  if (absl::Status broken = Break(process, fault); !broken.ok()) return broken;
 
   // Mend it even after a stop signal.
   absl::Status held = Wait(Lasts(fault) ? options_.stop_s : 0);

@@ -25,6 +25,7 @@ struct PlayOptions {
   double calm_s = 10;           // of the scenario without a fault
   double fault_every_s = 10;    // of the random one
   double duration_s = 3600;     // of the random one
+  int64_t rounds = 1;           // of restart-each
   double whole_within_s = 120;  // all processes serve again after a fault
   uint64_t seed = 1;
   std::vector<std::string> spare;  // names or pids of processes that are not broken
@@ -67,7 +68,10 @@ class ChaosPlayer {
 
  private:
   absl::Status Run(const Scenario& scenario, Row* row);
+  std::string WhySkipped(const Scenario& scenario) const;  // empty: it is played
   absl::Status BreakOne(const std::string& role, Fault fault, Row* row);
+  absl::Status TakeAway(const std::string& role);
+  absl::Status BringBack();  // what was taken away
   absl::Status BreakEach(Fault fault, Row* row);
   bool ClientsMayFail(Fault fault) const;  // when their router is broken so
   std::optional<RouterLoss> LossBy(const ChaosProcess& process, Fault fault) const;
@@ -75,6 +79,7 @@ class ChaosPlayer {
   absl::Status BreakInASwitch(const Scenario& scenario, Row* row);
   absl::Status BreakInAHandoff(const Scenario& scenario, Row* row);
   absl::Status BreakAndMend(const ChaosProcess& process, Fault fault);
+  absl::Status Break(const ChaosProcess& process, Fault fault);
   absl::Status AwaitStreams();
   absl::Status AwaitWhole();
   absl::Status AwaitProbes();
@@ -88,6 +93,7 @@ class ChaosPlayer {
   const std::function<void(const std::string&)> told_;
   std::vector<ChaosProcess> whole_;  // before the scenario
   std::vector<FaultMark> marks_;
+  std::optional<ChaosProcess> away_;  // taken away, and not yet brought back
 };
 
 }  // namespace skein::services::chaos

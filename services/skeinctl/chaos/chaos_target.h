@@ -34,6 +34,9 @@ class ChaosTarget {
   // UNIMPLEMENTED says why no process of this cluster can be broken so.
   virtual absl::Status Allows(Fault fault) const = 0;
 
+  // UNIMPLEMENTED says what starts ended processes again before Restart is called.
+  virtual absl::Status AllowsAbsence() const = 0;
+
   // Returns as soon as the order was given. FAILED_PRECONDITION or PERMISSION_DENIED: it was not.
   virtual absl::Status Break(const ChaosProcess& process, Fault fault) = 0;
 

@@ -88,6 +88,10 @@ absl::Status KubernetesTarget::Allows(Fault fault) const {
       "Kubernetes has no way to stop a container's first process and let it go on");
 }
 
+absl::Status KubernetesTarget::AllowsAbsence() const {
+  return absl::UnimplementedError("Kubernetes replaces a deleted pod at once");
+}
+
 absl::StatusOr<std::string> KubernetesTarget::UidOf(const std::string& pod) const {
   return Kubectl({"get", "pod", pod, "--ignore-not-found", "--output=jsonpath={.metadata.uid}"});
 }

@@ -30,6 +30,7 @@ class KubernetesTarget final : public ChaosTarget {
 
   absl::StatusOr<std::vector<ChaosProcess>> Processes() override;
   absl::Status Allows(Fault fault) const override;
+  absl::Status AllowsAbsence() const override;
   absl::Status Break(const ChaosProcess& process, Fault fault) override;
   absl::Status End(const ChaosProcess& process, Fault fault) override;
   absl::Status Restart(const ChaosProcess&) override { return absl::OkStatus(); }

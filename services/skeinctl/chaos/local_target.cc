@@ -145,6 +145,11 @@ absl::Status LocalTarget::Allows(Fault fault) const {
   return NetworkFaultOf(fault) ? NetworkImpairment::Possible() : absl::OkStatus();
 }
 
+absl::Status LocalTarget::AllowsAbsence() const {
+  if (!options_.restarts_itself) return absl::OkStatus();
+  return absl::UnimplementedError("something else starts ended processes again at once");
+}
+
 absl::Status LocalTarget::Break(const ChaosProcess& process, Fault fault) {
   const auto pid = static_cast<pid_t>(process.pid);
   const auto command = CommandOf(pid);

@@ -76,6 +76,11 @@ class FakeRouter {
     std::lock_guard lock(mu_);
     spoil_ = std::move(spoil);
   }
+  // Answers that have begun and not ended.
+  int64_t Open() {
+    std::lock_guard lock(mu_);
+    return open_;
+  }
   // The next requests are answered with this status.
   void Refuse(int status) {
     std::lock_guard lock(mu_);
@@ -95,6 +100,7 @@ class FakeRouter {
     http::Response head;
     head.content_type = "text/event-stream";
     responder->StartStream(std::move(head));
+    ++open_;
     responder->Write(Event(tokens.front(), false));
     tokens.erase(tokens.begin());
     if (!holds_) return Finish(responder, std::move(tokens));
@@ -108,10 +114,12 @@ class FakeRouter {
     }
     responder->Write("data: [DONE]\n\n");
     responder->Finish();
+    --open_;
   }
 
   std::mutex mu_;
   bool holds_ = false;
+  int64_t open_ = 0;
   int refusal_ = 0;
   Spoil spoil_;
   std::vector<std::pair<ResponderPtr, std::vector<int32_t>>> held_;
@@ -119,18 +127,25 @@ class FakeRouter {
   std::unique_ptr<http::Server> server_;  // last: its threads use the above
 };
 
-// One decode process, whose death makes the router hold its streams until it is started again.
+// A decode process, whose death makes the router hold its streams until it is started again, or
+// until it has ended, where another one takes them.
 class FakeTarget final : public ChaosTarget {
  public:
   explicit FakeTarget(FakeRouter* router) : router_(*router) {}
 
   absl::StatusOr<std::vector<ChaosProcess>> Processes() override {
-    return std::vector<ChaosProcess>{
+    std::vector<ChaosProcess> processes = {
         {.name = "decode-0", .role = "decode", .pid = 7, .running = 1, .serving = alive_}};
+    if (has_another) processes.push_back({.name = "decode-1", .role = "decode", .serving = true});
+    return processes;
   }
   absl::Status Allows(Fault fault) const override {
     return fault == Fault::kStop ? absl::UnimplementedError("it cannot be stopped")
                                  : absl::OkStatus();
+  }
+  absl::Status AllowsAbsence() const override {
+    return comes_back_at_once ? absl::UnimplementedError("it comes back at once")
+                              : absl::OkStatus();
   }
   absl::Status Break(const ChaosProcess&, Fault fault) override {
     orders += std::string(NameOf(fault)) + " ";
@@ -139,17 +154,22 @@ class FakeTarget final : public ChaosTarget {
   }
   absl::Status End(const ChaosProcess&, Fault) override {
     orders += "end ";
+    if (has_another) router_.Release();
     return absl::OkStatus();
   }
   absl::Status Restart(const ChaosProcess&) override {
     orders += "restart ";
     alive_ = true;
+    open_at_restart = router_.Open();
     router_.Release();
     return absl::OkStatus();
   }
   std::string Describe() const override { return "fakes"; }
 
   std::string orders;
+  bool has_another = false;
+  bool comes_back_at_once = false;
+  int64_t open_at_restart = -1;  // answers that had begun and not ended
 
  private:
   FakeRouter& router_;
@@ -169,7 +189,10 @@ class PlayTest : public ::testing::Test {
   }
 
   // A row of the scenario kill-decode, after right answers to each request alone.
-  Row PlayKill(const FakeRouter::Spoil& spoil) {
+  Row PlayKill(const FakeRouter::Spoil& spoil) { return Play("kill-decode", spoil); }
+
+  Row Play(const char* scenario, const FakeRouter::Spoil& spoil) {
+    router_.Release();
     ChaosLoad load(Options());
     EXPECT_TRUE(load.Open().ok());
     std::vector<Reference> references;
@@ -184,7 +207,7 @@ class PlayTest : public ::testing::Test {
         &target_, &load, references,
         {.streams = kStreams, .probes = 2, .restart_after_s = 0, .spare = {}, .stall_s = 60}, {},
         [](const std::string&) {});
-    const auto row = player.Play(*FindScenario("kill-decode"));
+    const auto row = player.Play(*FindScenario(scenario));
     EXPECT_TRUE(row.ok()) << row.status();
     return row.ok() ? *row : Row();
   }
@@ -201,6 +224,22 @@ TEST_F(PlayTest, AFaultThatNobodyNoticesMakesAGoodRow) {
   EXPECT_EQ(row.failed + row.wrong + row.lost + row.doubled + row.hung, 0);
   EXPECT_GE(row.recovery_s(), 0);
   EXPECT_TRUE(row.good());
+}
+
+TEST_F(PlayTest, OneThatIsTakenAwayComesBackWhenAllStreamsHaveEnded) {
+  target_.has_another = true;
+  const Row row = Play("scale-in-decode", nullptr);
+  EXPECT_EQ(target_.orders, "term end restart ");
+  EXPECT_EQ(target_.open_at_restart, 0);
+  EXPECT_EQ(row.running(), kStreams);
+  EXPECT_TRUE(row.good());
+}
+
+TEST_F(PlayTest, OneIsTakenAwayOnlyWhereAnotherTakesItsStreamsAndNobodyStartsIt) {
+  EXPECT_EQ(Play("scale-in-decode", nullptr).skipped, "no other decode serves here");
+  target_.has_another = target_.comes_back_at_once = true;
+  EXPECT_EQ(Play("scale-in-decode", nullptr).skipped, "it comes back at once");
+  EXPECT_EQ(target_.orders, "");
 }
 
 TEST_F(PlayTest, ADroppedTokenIsCaught) {
@@ -281,6 +320,8 @@ TEST(Scenarios, AreAskedForByTheirNameTheirMomentOrAll) {
   EXPECT_FALSE(Asks("all", handoff)) << "they take long";
   EXPECT_TRUE(Asks("all", *FindScenario("kill-decode")));
   EXPECT_FALSE(Asks("", *FindScenario("kill-decode")));
+  EXPECT_TRUE(Asks("handoff", *FindScenario("handoff-term-prefill")));
+  EXPECT_EQ(FindScenario("bind-term-decode"), nullptr);
 }
 
 TEST(HandoffsUnderWay, HaveAPlaceAndNotYetAllTheirKv) {

@@ -33,10 +33,16 @@ const char* TextOf(Moment moment) {
                                     : "while a group of two decode instances is released";
 }
 
+const char* SignalOf(Fault fault) {
+  return fault == Fault::kKill   ? "SIGKILL"
+         : fault == Fault::kStop ? "SIGSTOP, then SIGCONT,"
+                                 : "SIGTERM";
+}
+
 Scenario At(Moment moment, Fault fault, const std::string& role) {
   return {.name = absl::StrCat(NameOf(moment), "-", NameOf(fault), "-", role),
-          .summary = absl::StrCat(fault == Fault::kKill ? "SIGKILL" : "SIGSTOP, then SIGCONT,",
-                                  " to a process of the role ", role, " ", TextOf(moment), "."),
+          .summary = absl::StrCat(SignalOf(fault), " to a process of the role ", role, " ",
+                                  TextOf(moment), "."),
           .play = Play::kOne,
           .fault = fault,
           .role = role,
@@ -64,12 +70,22 @@ std::vector<Scenario> MakeScenarios() {
   for (const Moment moment : {Moment::kHandoff, Moment::kBind, Moment::kRelease}) {
     for (const char* role : {"decode", "prefill", "orchestrator", "router"}) {
       for (const Fault fault : {Fault::kKill, Fault::kStop}) all.push_back(At(moment, fault, role));
+      // A worker that leaves while its KV is still wanted.
+      if (moment == Moment::kHandoff) all.push_back(At(moment, Fault::kTerm, role));
     }
   }
   all.push_back(One(Fault::kKill, "standby",
                     "SIGKILL to an orchestrator that stands by, which is then started again."));
+  all.push_back({.name = "scale-in-decode",
+                 .summary = "SIGTERM to a process of the role decode, which is started again when "
+                            "all streams have ended.",
+                 .play = Play::kOne,
+                 .fault = Fault::kTerm,
+                 .role = "decode",
+                 .stays_away = true});
   all.push_back({.name = "restart-each",
-                 .summary = "SIGTERM to every process, one after another; each is started again.",
+                 .summary = "SIGTERM to every process, one after another, --rounds times; each is "
+                            "started again.",
                  .play = Play::kEach,
                  .fault = Fault::kTerm,
                  .role = ""});

@@ -1,6 +1,7 @@
 // What `skeinctl chaos` can play. Pure.
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -53,6 +54,7 @@ struct Scenario {
   // "prefill", "decode", "router", "orchestrator" (the one that leads), "standby"; kOne.
   std::string role;
   Moment moment = Moment::kAny;  // kOne
+  bool stays_away = false;       // kOne of kTerm: it is started again when the scenario has ended
   bool in_all = true;            // "all" includes it
 };
 

@@ -204,6 +204,7 @@ TEST(KubernetesTarget, AKillIsADeletionWithoutGraceAndNothingCanBeStopped) {
                                   uid + every + "delete pod decode-0 --wait=false\n");
   EXPECT_EQ(target.Allows(Fault::kStop).code(), absl::StatusCode::kUnimplemented);
   EXPECT_TRUE(target.Allows(Fault::kKill).ok());
+  EXPECT_EQ(target.AllowsAbsence().code(), absl::StatusCode::kUnimplemented);
 }
 
 }  // namespace
