@@ -89,7 +89,7 @@ struct EndedRequest {
   bool engine_failed = false;         // in a step with this request
   HandoffPath handoff = {};           // prefill: path of the committed KV
   std::optional<RingPath> ring = {};  // prefill: of its steps with other instances; none: no step
-  bool ring_broken = false;  // prefill: a step with other instances failed
+  bool ring_broken = false;           // prefill: a step with other instances failed
   // Decode: no router attached in time. All sampled tokens were lost, even of a complete answer.
   bool unclaimed = false;
 };
