@@ -109,9 +109,10 @@ std::shared_ptr<grpc::Channel> Channels::Get(const std::string& endpoint) {
   const Clock::time_point now = now_();
   std::lock_guard lock(mu_);
   DropIdle(now);
-  auto& [channel, used] = channels_[endpoint];
+  auto& [channel, used, made] = channels_[endpoint];
   used = now;
   if (channel == nullptr) {
+    made = now;
     grpc::ChannelArguments arguments;
     arguments.SetMaxReceiveMessageSize(kLogprobsMessageBytesMax);
     arguments.SetMaxSendMessageSize(kLogprobsMessageBytesMax);
@@ -130,8 +131,13 @@ std::shared_ptr<grpc::Channel> Channels::Get(const std::string& endpoint) {
 }
 
 void Channels::Forget(const std::string& endpoint) {
+  const Clock::time_point now = now_();
   std::lock_guard lock(mu_);
-  channels_.erase(endpoint);
+  const auto it = channels_.find(endpoint);
+  if (it == channels_.end() || now < it->second.made + kFresh) return;
+  it->second.used = now;
+  forgotten_.push_back(std::move(it->second));
+  channels_.erase(it);
 }
 
 size_t Channels::size() const {
@@ -144,6 +150,7 @@ void Channels::DropIdle(Clock::time_point now) {
   if (now < next_drop_) return;
   next_drop_ = now + kIdle / 2;
   std::erase_if(channels_, [now](const auto& entry) { return now - entry.second.used >= kIdle; });
+  std::erase_if(forgotten_, [now](const Entry& entry) { return now - entry.used >= kIdle; });
 }
 
 absl::Status EndOfCall(const grpc::Status& status, std::string_view peer,

@@ -52,13 +52,16 @@ class Channels {
  public:
   using Clock = std::chrono::steady_clock;
   static constexpr std::chrono::seconds kIdle{60};
+  static constexpr std::chrono::seconds kFresh{1};
 
   explicit Channels(std::function<Clock::time_point()> now = Clock::now);
 
   std::shared_ptr<grpc::Channel> Get(const std::string& endpoint);
-  // The next Get makes a new channel, which looks the name up anew. For a process that is gone: one
-  // that is started again may have the same name at another address, as pods have. A channel tries
-  // the old address first, and where nobody answers there, that takes seconds.
+  // The next Get makes a new channel, which looks the name up anew, unless this one was made within
+  // kFresh. For a process that is gone: one that is started again may have the same name at another
+  // address, as pods have. A channel tries the old address first, and where nobody answers there,
+  // that takes seconds. The old channel is kept for kIdle: gRPC (1.51) does not always survive that
+  // one is destroyed at the moment in which its connection ends.
   void Forget(const std::string& endpoint);
   size_t size() const;
 
@@ -66,6 +69,7 @@ class Channels {
   struct Entry {
     std::shared_ptr<grpc::Channel> channel;
     Clock::time_point used;
+    Clock::time_point made;
   };
 
   void DropIdle(Clock::time_point now);
@@ -73,6 +77,7 @@ class Channels {
   const std::function<Clock::time_point()> now_;
   mutable std::mutex mu_;
   std::map<std::string, Entry> channels_;
+  std::vector<Entry> forgotten_;
   Clock::time_point next_drop_;
 };
 

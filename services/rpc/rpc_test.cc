@@ -443,12 +443,20 @@ TEST(Channels, OneThatNobodyAsksForIsLetGo) {
 }
 
 TEST(Channels, OneThatIsForgottenIsMadeAnew) {
-  Channels channels;
-  const auto first = channels.Get("127.0.0.1:1");
+  Channels::Clock::time_point now{};
+  Channels channels([&now] { return now; });
+  std::weak_ptr<grpc::Channel> first = channels.Get("127.0.0.1:1");
+  channels.Forget("127.0.0.1:1");
+  EXPECT_EQ(channels.Get("127.0.0.1:1"), first.lock()) << "it has only just been made";
+  now += Channels::kFresh;
   channels.Forget("127.0.0.1:1");
   channels.Forget("127.0.0.1:2");  // there is none
   EXPECT_EQ(channels.size(), 0u);
-  EXPECT_NE(channels.Get("127.0.0.1:1"), first);
+  EXPECT_NE(channels.Get("127.0.0.1:1"), first.lock());
+  EXPECT_FALSE(first.expired()) << "its connection may be ending now";
+  now += Channels::kIdle;
+  channels.Get("127.0.0.1:1");
+  EXPECT_TRUE(first.expired());
 }
 
 TEST_F(RpcTest, AnAddressThatIsTakenIsNamed) {
