@@ -43,8 +43,8 @@ class Knock {
   Knock(const Knock&) = delete;
   Knock& operator=(const Knock&) = delete;
 
-  int fd() const { return fd_; }
-  Answer answer() const { return answer_; }
+  int Fd() const { return fd_; }
+  Answer GetAnswer() const { return answer_; }
   void Ready() {
     int error = 0;
     socklen_t size = sizeof error;
@@ -71,27 +71,27 @@ class Tries {
     if (getaddrinfo(address->host.c_str(), port.c_str(), &hints, &found) == 0) found_.reset(found);
   }
 
-  const scheduler::DialWorker& worker() const { return worker_; }
-  size_t tries() const { return worker_.broke ? WorkerDials::kTriesUs.size() : 1; }
-  bool over() const { return found_ == nullptr || (begun_ == tries() && knocks_.empty()); }
-  int64_t due_us() const {
+  const scheduler::DialWorker& Worker() const { return worker_; }
+  size_t CountTries() const { return worker_.broke ? WorkerDials::kTriesUs.size() : 1; }
+  bool IsOver() const { return found_ == nullptr || (begun_ == CountTries() && knocks_.empty()); }
+  int64_t DueUs() const {
     if (!knocks_.empty()) return gives_up_us_;
     return asked_us_ + WorkerDials::kTriesUs[begun_];
   }
   void AddTo(std::vector<pollfd>* polled) const {
     for (const auto& knock : knocks_) {
-      if (knock->answer() == Answer::kNone) polled->push_back({knock->fd(), POLLOUT, 0});
+      if (knock->GetAnswer() == Answer::kNone) polled->push_back({knock->Fd(), POLLOUT, 0});
     }
   }
   // In the order of AddTo.
   void Take(std::vector<pollfd>::const_iterator* polled) {
     for (const auto& knock : knocks_) {
-      if (knock->answer() == Answer::kNone && (*polled)++->revents != 0) knock->Ready();
+      if (knock->GetAnswer() == Answer::kNone && (*polled)++->revents != 0) knock->Ready();
     }
   }
   // Begins and ends what is due; what the try that has ended says.
   Answer Step(int64_t now_us) {
-    if (knocks_.empty() && now_us >= due_us()) {
+    if (knocks_.empty() && now_us >= DueUs()) {
       ++begun_;
       gives_up_us_ = now_us + WorkerDials::kPatienceUs;
       for (const addrinfo* one = found_.get(); one != nullptr; one = one->ai_next) {
@@ -100,7 +100,7 @@ class Tries {
     }
     const auto count = [this](Answer answer) {
       return std::count_if(knocks_.begin(), knocks_.end(),
-                           [answer](const auto& knock) { return knock->answer() == answer; });
+                           [answer](const auto& knock) { return knock->GetAnswer() == answer; });
     };
     const bool all_refused =
         !knocks_.empty() && count(Answer::kRefused) == static_cast<int64_t>(knocks_.size());
@@ -174,16 +174,16 @@ void WorkerDials::Run() {
     int64_t due_us = std::numeric_limits<int64_t>::max();
     bool ended = false;
     for (auto it = all.begin(); it != all.end();) {
-      const Answer said = it->over() ? Answer::kNone : it->Step(MonotonicUs());
+      const Answer said = it->IsOver() ? Answer::kNone : it->Step(MonotonicUs());
       if (said != Answer::kNone) {
-        const scheduler::DialWorker& worker = it->worker();
+        const scheduler::DialWorker& worker = it->Worker();
         told_({worker.instance, worker.incarnation, said == Answer::kAccepted});
       }
-      if (it->over()) {
+      if (it->IsOver()) {
         it = all.erase(it);
         ended = true;
       } else {
-        due_us = std::min(due_us, it->due_us());
+        due_us = std::min(due_us, it->DueUs());
         ++it;
       }
     }
