@@ -14,6 +14,7 @@ import time
 from cluster import Cluster, bound, free_ports
 
 LIMIT_S = 900
+ENDED_WITHIN_S = 1
 RESTART = """#!/bin/sh
 # Asks for a process to be started again: restart NAME
 : >"${0%/*}/$1.wanted"
@@ -48,9 +49,10 @@ class Supervised(Cluster):
         for name, process in list(self.processes.items()):
             wanted = os.path.join(self.folder, name + ".wanted")
             asked = os.path.exists(wanted)
-            ended = process.popen.poll() is not None  # later than the line above: what runs now was started after it was asked for
+            ended = process.popen.poll() is not None
             badly = ended and process.popen.returncode != 0 and now >= self.ended.setdefault(name, now) + self.restart_after_s
-            if asked:
+            # The last threads of a process may still run when its end is seen. What runs on was started by itself before.
+            if asked and (ended or time.time() > os.path.getmtime(wanted) + ENDED_WITHIN_S):
                 os.remove(wanted)
             if not ended or not (asked or badly or everyone):
                 continue

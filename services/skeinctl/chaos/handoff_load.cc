@@ -26,7 +26,8 @@ LoadOptions WithLongPrompts(LoadOptions load, int64_t prompt_tokens, uint64_t se
   load.requests.clear();
   load.requests.reserve(prompts.size());
   for (const auto& one : prompts) {
-    load.requests.push_back({.prompt = std::get<std::vector<int32_t>>(one.prompt),
+    load.requests.push_back({.kind = "handoff",
+                             .prompt = std::get<std::vector<int32_t>>(one.prompt),
                              .output_tokens = kOutputTokens,
                              .temperature = 0,
                              .seed = seed});
@@ -49,14 +50,8 @@ std::vector<std::string> HandoffsUnderWay(const v1::ListRequestsResponse& reques
 }
 
 void AddCounts(const Row& other, Row* row) {
-  row->requests += other.requests;
-  row->failed += other.failed;
-  row->excused += other.excused;
-  row->wrong += other.wrong;
-  row->lost += other.lost;
-  row->doubled += other.doubled;
-  row->hung += other.hung;
-  row->tokens += other.tokens;
+  row->Add(other);
+  for (const auto& [kind, counts] : other.kinds) row->kinds[kind].Add(counts);
   for (const auto& [error, count] : other.errors) row->errors[error] += count;
 }
 

@@ -304,6 +304,18 @@ bool Counts::good() const {
   return failed == excused && wrong == 0 && lost == 0 && doubled == 0 && hung == 0;
 }
 
+void Counts::Add(const Counts& other) {
+  requests += other.requests;
+  failed += other.failed;
+  excused += other.excused;
+  wrong += other.wrong;
+  near_ties += other.near_ties;
+  lost += other.lost;
+  doubled += other.doubled;
+  hung += other.hung;
+  tokens += other.tokens;
+}
+
 bool Row::good() const { return !skipped.empty() || (Counts::good() && recovery_s() >= 0); }
 
 Row RowOf(const std::string& scenario, const std::vector<StreamRecord>& records,

@@ -100,6 +100,7 @@ struct Counts {
 
   // None wrong, lost, doubled or hung, and none failed without an excuse.
   bool good() const;
+  void Add(const Counts& other);
 };
 
 // One row of the fault table.

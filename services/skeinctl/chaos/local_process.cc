@@ -147,7 +147,15 @@ bool IsAlive(pid_t pid) {
   const size_t name_end = stat->rfind(')');  // the name may have brackets itself
   if (name_end == std::string::npos || name_end + 2 >= stat->size()) return false;
   const char state = (*stat)[name_end + 2];
-  return state != 'Z' && state != 'X';
+  if (state != 'Z' && state != 'X') return true;
+  // Its first thread has ended; others may still hold its ports.
+  int threads = 0;
+  std::error_code gone;
+  for (fs::directory_iterator it(ProcPath(pid, "task"), gone), end; !gone && it != end;
+       it.increment(gone)) {
+    ++threads;
+  }
+  return threads > 1;
 }
 
 pid_t ListenerOn(uint16_t port) {

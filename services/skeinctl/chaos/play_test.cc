@@ -324,6 +324,24 @@ TEST(Scenarios, AreAskedForByTheirNameTheirMomentOrAll) {
   EXPECT_EQ(FindScenario("bind-term-decode"), nullptr);
 }
 
+TEST(AddCounts, AddsEachKind) {
+  Row row;
+  row.requests = 3;
+  row.kinds["greedy"].requests = 3;
+  Row handed;
+  handed.requests = handed.kinds["handoff"].requests = 2;
+  handed.near_ties = handed.kinds["handoff"].near_ties = 1;
+  handed.errors["HTTP 500: x"] = 1;
+  AddCounts(handed, &row);
+  AddCounts(handed, &row);
+  EXPECT_EQ(row.requests, 7);
+  EXPECT_EQ(row.near_ties, 2);
+  EXPECT_EQ(row.kinds["greedy"].requests, 3);
+  EXPECT_EQ(row.kinds["handoff"].requests, 4);
+  EXPECT_EQ(row.kinds["handoff"].near_ties, 2);
+  EXPECT_EQ(row.errors["HTTP 500: x"], 2);
+}
+
 TEST(HandoffsUnderWay, HaveAPlaceAndNotYetAllTheirKv) {
   v1::ListRequestsResponse requests;
   const auto add = [&requests](uint64_t serial) {

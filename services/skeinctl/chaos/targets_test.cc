@@ -3,12 +3,15 @@
 #include <signal.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
+#include <string>
+#include <thread>
 
 #include "gtest/gtest.h"
 #include "services/base/file.h"
@@ -49,6 +52,30 @@ TEST(LocalProcess, AnEndedChildDoesNotLiveThoughItHasItsNumberStill) {
   waitpid(child, nullptr, 0);
   EXPECT_EQ(Signal(child, SIGTERM).code(), absl::StatusCode::kNotFound);
   EXPECT_EQ(Signal(1, SIGTERM).code(), absl::StatusCode::kNotFound) << "init is no target";
+}
+
+// As when a process is killed: its threads end one after another.
+TEST(LocalProcess, OneWhoseFirstThreadHasEndedLivesWhileOthersRun) {
+  int told[2];
+  ASSERT_EQ(pipe(told), 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    std::thread([pid = getpid(), to = told[1]] {
+      while (ReadFile("/proc/" + std::to_string(pid) + "/stat")->find(") Z ") == std::string::npos)
+        std::this_thread::yield();
+      if (write(to, "z", 1) == 1) pause();
+      _exit(1);
+    }).detach();
+    syscall(SYS_exit, 0);  // of this thread
+  }
+  char byte = 0;
+  ASSERT_EQ(read(told[0], &byte, 1), 1);
+  EXPECT_TRUE(IsAlive(child));
+  EXPECT_TRUE(Signal(child, SIGKILL).ok());
+  EXPECT_EQ(waitpid(child, nullptr, 0), child);
+  EXPECT_FALSE(IsAlive(child));
+  close(told[0]);
+  close(told[1]);
 }
 
 TEST(LocalProcess, TheListenerOfAPortIsFound) {
