@@ -63,7 +63,7 @@ class EtcdMembers:
     def leader(self):
         """The index of the member that leads, of those that answer; None: nobody knows one."""
         told = [status for index in self.processes if (status := self._status(index))]
-        leading = [index for index, status in told if status["leader"] == status["header"]["member_id"]]
+        leading = [index for index, status in told if status.get("leader") == status["header"]["member_id"]]
         # One that was stopped may believe that it leads still; the highest term decides.
         return max(leading, key=lambda index: int(dict(told)[index]["raftTerm"])) if leading else None
 
