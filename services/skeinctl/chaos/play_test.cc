@@ -203,10 +203,15 @@ class PlayTest : public ::testing::Test {
     }
     router_.SpoilBy(spoil);
     router_.Hold();
-    ChaosPlayer player(
-        &target_, &load, references,
-        {.streams = kStreams, .probes = 2, .restart_after_s = 0, .spare = {}, .stall_s = 60}, {},
-        [](const std::string&) {});
+    ChaosPlayer player(&target_, &load, references,
+                       {.streams = kStreams,
+                        .probes = 2,
+                        .restart_after_s = 0,
+                        .fault_every_s = 86400,
+                        .duration_s = 0.01,
+                        .spare = {},
+                        .stall_s = 60},
+                       {}, [](const std::string&) {});
     const auto row = player.Play(*FindScenario(scenario));
     EXPECT_TRUE(row.ok()) << row.status();
     return row.ok() ? *row : Row();
@@ -261,6 +266,12 @@ TEST_F(PlayTest, AChangedTokenIsCaught) {
   EXPECT_EQ(row.wrong, row.requests);
   EXPECT_EQ(row.lost + row.doubled, 0);
   EXPECT_FALSE(row.good());
+}
+
+TEST_F(PlayTest, FaultsByChanceEndWithTheirDurationThoughTheNextOneIsFarAway) {
+  const Row row = Play("random", nullptr);
+  EXPECT_EQ(row.faults.size(), 1U);
+  EXPECT_TRUE(row.good());
 }
 
 TEST_F(PlayTest, WhatTheTargetDoesNotAllowIsSkipped) {
