@@ -66,15 +66,21 @@ MixOptions MixOf(const ChaosFlags& flags) {
   return {.requests = flags.prompts,
           .prompt_tokens = flags.prompt_tokens,
           .tokens = flags.tokens,
-          .seed = static_cast<uint64_t>(flags.seed)};
+          .seed = static_cast<uint64_t>(flags.seed),
+          .short_share = flags.short_share,
+          .short_tokens = flags.short_tokens};
 }
 
 std::string LoadText(const ChaosFlags& flags) {
+  const std::string shorts =
+      flags.short_share == 0 ? ""
+                             : absl::StrFormat("; %g %% of the requests have answers of %d tokens",
+                                               flags.short_share * 100, flags.short_tokens);
   return absl::StrFormat(
       "%d streams of %d to %d tokens, %d different requests of all kinds, half of them sampled, "
-      "prompts of %d tokens",
+      "prompts of %d tokens%s",
       flags.streams, flags.tokens, 2 * flags.tokens - flags.tokens / flags.prompts, flags.prompts,
-      flags.prompt_tokens);
+      flags.prompt_tokens, shorts);
 }
 
 std::string ClusterText(const ChaosTarget& target, const std::vector<ChaosProcess>& processes) {
@@ -221,7 +227,7 @@ class Chaos {
   }
 
   absl::Status AskAlone() {
-    Tell(absl::StrFormat("%d requests, each alone", flags_.prompts));
+    Tell(absl::StrFormat("%d requests, each alone", requests_.size()));
     references_.reserve(requests_.size());
     for (size_t i = 0; i < requests_.size(); ++i) {
       if (StopSignalled()) return absl::AbortedError("interrupted");
