@@ -122,6 +122,9 @@ class Chaos {
              .machine = MachineText(),
              .cluster = ClusterText(*target_, processes_),
              .load = LoadText(flags_)};
+    choice_ = Choose(flags_.scenarios, [this](Fault fault) { return target_->Allows(fault); });
+    head_.left_out = choice_.left_out;
+    if (!choice_.left_out.empty()) Tell(choice_.left_out);
     return PrepareLoad();
   }
 
@@ -188,24 +191,9 @@ class Chaos {
     return bench::AskForModel(&io, &client, {.url = url, .model = "", .api_key = options.api_key});
   }
 
-  bool Named(const Scenario& scenario) const {
-    const auto& names = flags_.scenarios;
-    return std::any_of(names.begin(), names.end(),
-                       [&](const std::string& name) { return Asks(name, scenario); });
-  }
-
-  std::vector<const Scenario*> Asked() const {
-    std::vector<const Scenario*> asked;
-    for (const Scenario& one : Scenarios()) {
-      const bool first = one.play == Play::kNothing;  // what the others are compared with
-      if (first || Named(one)) asked.push_back(&one);
-    }
-    return asked;
-  }
-
   // skeinctl has started none of these processes.
   bool Agreed() const {
-    if (flags_.yes || Asked().size() == 1) return true;
+    if (flags_.yes || choice_.scenarios.size() == 1) return true;
     std::string text = absl::StrCat(absl::StrJoin(flags_.scenarios, ", "),
                                     ": this breaks processes of a running cluster, and all its "
                                     "clients feel it:\n");
@@ -296,7 +284,7 @@ class Chaos {
                         .ties = Ties()};
     ChaosPlayer player(target_.get(), load_.get(), references_, std::move(options), MomentsOf(),
                        [this](const std::string& line) { Tell(line); });
-    for (const Scenario* scenario : Asked()) {
+    for (const Scenario* scenario : choice_.scenarios) {
       auto row = player.Play(*scenario);
       if (!row.ok()) return row.status();
       if (scenario->play == Play::kNothing) {
@@ -358,6 +346,7 @@ class Chaos {
   std::string orchestrator_;  // empty with Kubernetes
   std::unique_ptr<ChaosTarget> target_;
   std::vector<ChaosProcess> processes_;
+  Choice choice_;
   LoadOptions load_options_;
   std::unique_ptr<ChaosLoad> load_;
   std::unique_ptr<HandoffLoad> handoffs_;  // null with --kubernetes

@@ -556,8 +556,12 @@ TEST(FaultTable, HasARowForEachScenarioAndSaysWhatWasSkipped) {
   Row skipped;
   skipped.scenario = "stop-decode";
   skipped.skipped = "cannot be";
-  const TableHead head{
-      .version = "1", .machine = "m", .cluster = "c", .load = "l", .stall_s = 0.25};
+  const TableHead head{.version = "1",
+                       .machine = "m",
+                       .cluster = "c",
+                       .load = "l",
+                       .stall_s = 0.25,
+                       .left_out = "Not a, as b."};
   const std::string text = FaultText(head, {played, skipped});
   EXPECT_NE(text.find("stop-decode: skipped: cannot be\n"), std::string::npos) << text;
   const auto json = nlohmann::json::parse(FaultJson(head, {played, skipped}));
@@ -576,6 +580,9 @@ TEST(FaultTable, HasARowForEachScenarioAndSaysWhatWasSkipped) {
   EXPECT_NE(markdown.find("| kill-decode | 1 | 1 | 0 | 0 | 0 | 0 | 0 | 0 | 0.00 | 0.10 | 0.10 |\n"),
             std::string::npos)
       << markdown;
+  EXPECT_NE(text.find("\nNot a, as b.\n"), std::string::npos) << text;
+  EXPECT_NE(markdown.find("\nNot a, as b.\n"), std::string::npos) << markdown;
+  EXPECT_EQ(json["left_out"], "Not a, as b.");
 }
 
 TEST(Scenario, NamesAreDistinctAndTheFirstBreaksNothing) {
