@@ -20,6 +20,7 @@ namespace {
 
 constexpr size_t kReadBytes = 16 << 10;
 constexpr auto kLingerTimeout = std::chrono::seconds(2);
+constexpr auto kFirstRequestTimeout = std::chrono::milliseconds(200);  // while the server stops
 
 Response TooManyBytes(size_t limit_bytes) {
   Response response =
@@ -27,6 +28,12 @@ Response TooManyBytes(size_t limit_bytes) {
                     "The server's limit for bytes held by all requests (--max-held-bytes, " +
                         std::to_string(limit_bytes) + ") is reached. Retry later.",
                     {}, "rate_limit_exceeded");
+  response.headers.push_back({"Retry-After", "1"});
+  return response;
+}
+
+Response Stopping() {
+  Response response = ErrorResponse(503, "This server is shutting down.", {}, "draining");
   response.headers.push_back({"Retry-After", "1"});
   return response;
 }
@@ -59,9 +66,12 @@ void Connection::BeginDrain() {
   if (serial_ > 0) CloseIfIdle();
 }
 
-void Connection::EndWhenIdle() {
+void Connection::BeginStop() {
+  if (closed()) return;
   draining_ = true;
-  CloseIfIdle();
+  stopping_ = true;
+  if (serial_ > 0) return CloseIfIdle();
+  if (!reader_.started()) Arm(kFirstRequestTimeout);
 }
 
 void Connection::CloseIfIdle() {
@@ -337,6 +347,9 @@ void Connection::OnDeadline() {
   if (Clock::now() < deadline_) return WaitForDeadline();
   if (state_ == State::kReading && reader_.started()) {
     return Fail(ErrorResponse(408, "The request did not arrive in time.", {}, "request_timeout"));
+  }
+  if (state_ == State::kReading && stopping_) {
+    return Fail(Stopping());
   }
   Close(state_ == State::kAnswering ? Gone::kStalled : Gone::kClient);
 }

@@ -33,8 +33,10 @@ class Connection : public std::enable_shared_from_this<Connection> {
   ~Connection();
 
   void Start();
-  void BeginDrain();   // close after the current answer, or the first; if idle after one: now
-  void EndWhenIdle();  // close when idle, or after the current answer
+  void BeginDrain();  // close after the current answer, or the first; if idle after one: now
+  // Close when idle, or after the current answer. One that has brought no request yet has a moment
+  // to bring it, and is told 503 if none comes.
+  void BeginStop();
   void EndAfterAnswer() { draining_ = true; }  // to the first request. REQUIRES: not started yet
   void Close(Gone why = Gone::kClient);
   void Stop() { Close(Gone::kStopped); }
@@ -99,7 +101,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
       Clock::time_point::max();  // of the current answer's last byte
   bool reading_ = false, eof_ = false, writing_ = false, timer_waits_ = false;
   bool keep_alive_ = true, chunked_ = false, answer_ended_ = false, draining_ = false,
-       head_request_ = false, watched_ = false, dropped_ = false;
+       head_request_ = false, watched_ = false, dropped_ = false, stopping_ = false;
   std::atomic<size_t> unsent_{0};
   std::atomic<bool> closed_{false};
 };

@@ -12,6 +12,7 @@
 
 #include "services/http/connection.h"
 #include "services/http/error.h"
+#include "services/http/handshakes.h"
 #include "services/http/request_id.h"
 #include "services/http/server_core.h"
 
@@ -22,6 +23,10 @@ using boost::system::error_code;
 using tcp = asio::ip::tcp;
 
 namespace {
+
+// A handshake that the kernel has answered ends within this time, or is reset when the socket
+// closes: more than a round trip to a load balancer or a client of the same continent.
+constexpr auto kHandshakeTime = std::chrono::milliseconds(100);
 
 bool NoDescriptor(error_code ec) {
   return ec == asio::error::no_descriptors || ec.value() == ENFILE;
@@ -69,6 +74,7 @@ void ServerCore::Run() {
 
 void ServerCore::Accept() {
   if (!acceptor_.is_open()) return;
+  accepting_ = true;
   acceptor_.async_accept(asio::make_strand(io_),
                          [self = shared_from_this()](error_code ec, tcp::socket socket) {
                            self->OnAccept(ec, std::move(socket));
@@ -76,11 +82,10 @@ void ServerCore::Accept() {
 }
 
 void ServerCore::OnAccept(error_code ec, tcp::socket socket) {
-  if (!acceptor_.is_open()) return;
-  if (!ec) {
-    Admit(std::move(socket));
-    return Accept();
-  }
+  accepting_ = false;
+  if (!ec) Admit(std::move(socket));  // also if the acceptor was closed meanwhile
+  if (!acceptor_.is_open()) return accept_ended_.set_value();
+  if (!ec) return Accept();
   // Recover after running out of descriptors or memory: connections continue. New clients are
   // refused, so that they go elsewhere, and do not wait in the backlog.
   if (NoDescriptor(ec)) AdmitOrRefuseWaiting();
@@ -96,18 +101,19 @@ void ServerCore::Admit(tcp::socket socket) {
     std::lock_guard<std::mutex> lock(mutex_);
     stopping = stopping_;
     draining = draining_;
-    if (!stopping_ && connections_.size() < options_.connections_max) {
+    if (connections_.size() < options_.connections_max) {
       connection = std::make_shared<Connection>(std::move(socket), shared_from_this());
       connections_.insert(connection.get());
     }
   }
   if (connection != nullptr) {
-    return asio::post(connection->executor(), [connection, draining] {
+    return asio::post(connection->executor(), [connection, stopping, draining] {
       if (draining) connection->EndAfterAnswer();
       connection->Start();
+      if (stopping) connection->BeginStop();
     });
   }
-  Refuse(std::move(socket), stopping ? Refusal::kStopping : Refusal::kTooMany);
+  Refuse(std::move(socket), Refusal::kTooMany);
 }
 
 void ServerCore::AdmitOrRefuseWaiting() {
@@ -130,8 +136,6 @@ void ServerCore::AdmitOrRefuseWaiting() {
 
 Response ServerCore::RefusalResponse(Refusal why) const {
   switch (why) {
-    case Refusal::kStopping:
-      return ErrorResponse(503, "This server is shutting down.", {}, "draining");
     case Refusal::kTooMany:
       return ErrorResponse(429,
                            "Too many connections: the limit is " +
@@ -203,9 +207,18 @@ void ServerCore::EndDrain() {
   draining_ = false;
 }
 
-bool ServerCore::WaitUntilEmpty(std::chrono::milliseconds grace) {
+bool ServerCore::WaitUntilEmpty(std::chrono::steady_clock::time_point until) {
   std::unique_lock<std::mutex> lock(mutex_);
-  return emptied_.wait_for(lock, grace, [this] { return connections_.empty(); });
+  return emptied_.wait_until(lock, until, [this] { return connections_.empty(); });
+}
+
+// What waits in the backlog would be reset by the close.
+void ServerCore::StopAccepting() {
+  AdmitOrRefuseWaiting();
+  error_code ignored;
+  acceptor_.close(ignored);
+  retry_.cancel();
+  if (!accepting_) accept_ended_.set_value();
 }
 
 void ServerCore::Stop(std::chrono::milliseconds grace) {
@@ -213,15 +226,16 @@ void ServerCore::Stop(std::chrono::milliseconds grace) {
     std::lock_guard<std::mutex> lock(mutex_);
     if (std::exchange(stopping_, true)) return;
   }
-  asio::post(acceptor_.get_executor(), [self = shared_from_this()] {
-    error_code ignored;
-    self->acceptor_.close(ignored);
-    self->retry_.cancel();
-  });
-  ForEachConnection(&Connection::EndWhenIdle);
-  if (!WaitUntilEmpty(grace)) {
+  const auto until = std::chrono::steady_clock::now() + grace;
+  asio::post(acceptor_.get_executor(),
+             [self = shared_from_this()] { DropNewHandshakes(self->acceptor_.native_handle()); });
+  ForEachConnection(&Connection::BeginStop);
+  std::this_thread::sleep_for(std::min<std::chrono::milliseconds>(kHandshakeTime, grace / 2));
+  asio::post(acceptor_.get_executor(), [self = shared_from_this()] { self->StopAccepting(); });
+  accept_ended_.get_future().wait();
+  if (!WaitUntilEmpty(until)) {
     ForEachConnection(&Connection::Stop);
-    WaitUntilEmpty(std::chrono::seconds(5));
+    WaitUntilEmpty(std::chrono::steady_clock::now() + std::chrono::seconds(5));
   }
   work_.reset();
   for (std::thread& thread : threads_) thread.join();

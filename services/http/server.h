@@ -77,7 +77,10 @@ class Server {
   void EndDrain();
 
   // Stops listening, closes idle connections, waits up to `grace` for running answers, then closes
-  // the rest. Blocks; idempotent; not from a server thread.
+  // the rest. A client that connects meanwhile gets an answer or is refused, and never reset: for
+  // 0.1 s (at most half of `grace`) new connections wait, those whose handshake has begun are still
+  // accepted, and one that brings no request within 0.2 s is told 503. Blocks; idempotent; not from
+  // a server thread.
   void Stop(std::chrono::milliseconds grace);
 
  private:

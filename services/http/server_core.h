@@ -6,7 +6,9 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/steady_timer.hpp>
+#include <chrono>
 #include <condition_variable>
+#include <future>
 #include <memory>
 #include <mutex>
 #include <thread>
@@ -45,14 +47,15 @@ class ServerCore : public std::enable_shared_from_this<ServerCore> {
   void Accept();
   void OnAccept(boost::system::error_code ec, boost::asio::ip::tcp::socket socket);
   void Admit(boost::asio::ip::tcp::socket socket);
-  // Why a connection is refused: the server stops, has as many as it may, or no descriptor is left.
-  enum class Refusal { kStopping, kTooMany, kNoDescriptor };
+  // Why a connection is refused: the server has as many as it may, or no descriptor is left.
+  enum class Refusal { kTooMany, kNoDescriptor };
   Response RefusalResponse(Refusal why) const;
   void Refuse(boost::asio::ip::tcp::socket socket, Refusal why);
   // Those that are in the backlog. On the acceptor's strand.
   void AdmitOrRefuseWaiting();
   void ForEachConnection(void (Connection::*call)());
-  bool WaitUntilEmpty(std::chrono::milliseconds grace);
+  void StopAccepting();  // on the acceptor's strand, once
+  bool WaitUntilEmpty(std::chrono::steady_clock::time_point until);
 
   const ServerOptions options_;
   const RequestFn fn_;
@@ -60,6 +63,8 @@ class ServerCore : public std::enable_shared_from_this<ServerCore> {
   boost::asio::executor_work_guard<boost::asio::io_context::executor_type> work_;
   boost::asio::ip::tcp::acceptor acceptor_;  // used on its own strand
   boost::asio::steady_timer retry_;
+  bool accepting_ = false;           // a call of async_accept has not ended; on the strand
+  std::promise<void> accept_ended_;  // the acceptor is closed, and all that it accepted is admitted
   std::vector<std::thread> threads_;
   uint16_t port_ = 0;
   int spare_ = -1;  // a descriptor that is given up to refuse a connection when there is none left

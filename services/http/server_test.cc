@@ -669,7 +669,11 @@ TEST_F(ServerTest, StopLetsAnswersEnd) {
   auto responder = Held();
   responder->StartStream({});
   std::thread stopper([&] { server_->Stop(kLong); });
-  EXPECT_TRUE(idle.AtEnd());  // so the stop has begun
+  const Response told = idle.ReadResponse();  // so the stop has begun
+  EXPECT_EQ(told.status, 503);
+  EXPECT_EQ(FindHeader(told.headers, "Retry-After"), "1");
+  EXPECT_EQ(FindHeader(told.headers, "Connection"), "close");
+  EXPECT_TRUE(idle.AtEnd());
   responder->Write("last words");
   responder->Finish();
   EXPECT_EQ(busy.ReadResponse().body, "last words");

@@ -162,11 +162,13 @@ class Router {
     while (Running() > 0 && std::chrono::steady_clock::now() < limit) {
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
     }
-    LogInfo("drained", {{"requests_cut_off", Running()}});
+    const int64_t cut_off = Running();
+    LogInfo("drained", {{"requests_cut_off", cut_off}});
     LogLeftOut(/*at_end=*/true);
+    if (cut_off == 0) StopServing(limit);
     shell_.TellStop();
     shell_.Leave();
-    server_->Stop(std::chrono::milliseconds(500));
+    StopServing({});
   }
 
   ProcessStatus Status() {
@@ -230,6 +232,13 @@ class Router {
     } else if (!stopping_.load()) {
       server_->EndDrain();
     }
+  }
+
+  // Requests that came in the last moments still get their answers, until `limit`. Idempotent.
+  void StopServing(std::chrono::steady_clock::time_point limit) {
+    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
+        limit - std::chrono::steady_clock::now());
+    server_->Stop(std::max(left, std::chrono::milliseconds(500)));
   }
 
   absl::Status ListenForClients() {

@@ -66,15 +66,21 @@ MixOptions MixOf(const ChaosFlags& flags) {
   return {.requests = flags.prompts,
           .prompt_tokens = flags.prompt_tokens,
           .tokens = flags.tokens,
-          .seed = static_cast<uint64_t>(flags.seed)};
+          .seed = static_cast<uint64_t>(flags.seed),
+          .short_share = flags.short_share,
+          .short_tokens = flags.short_tokens};
 }
 
 std::string LoadText(const ChaosFlags& flags) {
+  const std::string shorts =
+      flags.short_share == 0 ? ""
+                             : absl::StrFormat("; %g %% of the requests have answers of %d tokens",
+                                               flags.short_share * 100, flags.short_tokens);
   return absl::StrFormat(
       "%d streams of %d to %d tokens, %d different requests of all kinds, half of them sampled, "
-      "prompts of %d tokens",
+      "prompts of %d tokens%s",
       flags.streams, flags.tokens, 2 * flags.tokens - flags.tokens / flags.prompts, flags.prompts,
-      flags.prompt_tokens);
+      flags.prompt_tokens, shorts);
 }
 
 std::string ClusterText(const ChaosTarget& target, const std::vector<ChaosProcess>& processes) {
@@ -116,6 +122,9 @@ class Chaos {
              .machine = MachineText(),
              .cluster = ClusterText(*target_, processes_),
              .load = LoadText(flags_)};
+    choice_ = Choose(flags_.scenarios, [this](Fault fault) { return target_->Allows(fault); });
+    head_.left_out = choice_.left_out;
+    if (!choice_.left_out.empty()) Tell(choice_.left_out);
     return PrepareLoad();
   }
 
@@ -182,24 +191,9 @@ class Chaos {
     return bench::AskForModel(&io, &client, {.url = url, .model = "", .api_key = options.api_key});
   }
 
-  bool Named(const Scenario& scenario) const {
-    const auto& names = flags_.scenarios;
-    return std::any_of(names.begin(), names.end(),
-                       [&](const std::string& name) { return Asks(name, scenario); });
-  }
-
-  std::vector<const Scenario*> Asked() const {
-    std::vector<const Scenario*> asked;
-    for (const Scenario& one : Scenarios()) {
-      const bool first = one.play == Play::kNothing;  // what the others are compared with
-      if (first || Named(one)) asked.push_back(&one);
-    }
-    return asked;
-  }
-
   // skeinctl has started none of these processes.
   bool Agreed() const {
-    if (flags_.yes || Asked().size() == 1) return true;
+    if (flags_.yes || choice_.scenarios.size() == 1) return true;
     std::string text = absl::StrCat(absl::StrJoin(flags_.scenarios, ", "),
                                     ": this breaks processes of a running cluster, and all its "
                                     "clients feel it:\n");
@@ -221,7 +215,7 @@ class Chaos {
   }
 
   absl::Status AskAlone() {
-    Tell(absl::StrFormat("%d requests, each alone", flags_.prompts));
+    Tell(absl::StrFormat("%d requests, each alone", requests_.size()));
     references_.reserve(requests_.size());
     for (size_t i = 0; i < requests_.size(); ++i) {
       if (StopSignalled()) return absl::AbortedError("interrupted");
@@ -290,7 +284,7 @@ class Chaos {
                         .ties = Ties()};
     ChaosPlayer player(target_.get(), load_.get(), references_, std::move(options), MomentsOf(),
                        [this](const std::string& line) { Tell(line); });
-    for (const Scenario* scenario : Asked()) {
+    for (const Scenario* scenario : choice_.scenarios) {
       auto row = player.Play(*scenario);
       if (!row.ok()) return row.status();
       if (scenario->play == Play::kNothing) {
@@ -352,6 +346,7 @@ class Chaos {
   std::string orchestrator_;  // empty with Kubernetes
   std::unique_ptr<ChaosTarget> target_;
   std::vector<ChaosProcess> processes_;
+  Choice choice_;
   LoadOptions load_options_;
   std::unique_ptr<ChaosLoad> load_;
   std::unique_ptr<HandoffLoad> handoffs_;  // null with --kubernetes

@@ -30,6 +30,8 @@ struct ChaosFlags {
   int64_t prompts = 8;
   int64_t prompt_tokens = 64;
   int64_t tokens = 500;
+  double short_share = 0;
+  int64_t short_tokens = 32;
   int64_t handoff_prompt_tokens = 2048;
   bool near_ties = false;
   double hung_after_s = 180;

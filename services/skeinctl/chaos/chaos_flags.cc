@@ -116,6 +116,9 @@ void ChaosFlags::RegisterLoad(FlagSet* set) {
   set->Int(&prompt_tokens, "prompt-tokens", "Length of a prompt.", 1, 1 << 20);
   set->Int(&tokens, "tokens", "Length of the shortest answer; the longest is nearly twice as long.",
            1, 1 << 20);
+  set->Double(&short_share, "short-share",
+              "Share of requests with short answers, which are sent between the others.", 0, 0.99);
+  set->Int(&short_tokens, "short-tokens", "Length of a short answer.", 1, 1 << 20);
   set->Int(&handoff_prompt_tokens, "handoff-prompt-tokens",
            "Length of the prompts that are handed off all the time in the handoff scenarios.", 1,
            1 << 20);

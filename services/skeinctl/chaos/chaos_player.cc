@@ -203,12 +203,14 @@ absl::Status ChaosPlayer::BreakAtRandom() {
   scheduler::Random random(options_.seed);
   const auto begin = Clock::now();
   const auto end = begin + Milliseconds(options_.duration_s);
-  for (int64_t i = 0; Clock::now() < end; ++i) {
+  for (int64_t i = 0; i == 0 || Clock::now() < end; ++i) {
     const auto due = begin + Milliseconds(options_.fault_every_s * static_cast<double>(i));
-    if (Clock::now() < due) {
-      const double left = std::chrono::duration<double>(due - Clock::now()).count();
+    const auto next = std::min(due, end);
+    if (Clock::now() < next) {
+      const double left = std::chrono::duration<double>(next - Clock::now()).count();
       if (absl::Status waited = Wait(left); !waited.ok()) return waited;
     }
+    if (due >= end) break;
     const auto processes = target_.Processes();
     if (!processes.ok()) return processes.status();
     std::vector<const ChaosProcess*> victims;

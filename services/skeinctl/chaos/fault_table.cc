@@ -128,6 +128,7 @@ Json JsonOf(const Row& row) {
 std::string FaultText(const TableHead& head, const std::vector<Row>& rows) {
   std::string text = absl::StrCat(head.cluster, "; ", head.machine, "\n", head.load, "\n\n",
                                   AlignedTable(CellsOf(rows)));
+  if (!head.left_out.empty()) absl::StrAppend(&text, head.left_out, "\n");
   for (const Row& row : rows) {
     if (!row.skipped.empty())
       absl::StrAppend(&text, row.scenario, ": skipped: ", row.skipped, "\n");
@@ -151,6 +152,7 @@ std::string FaultMarkdown(const TableHead& head, const std::vector<Row>& rows) {
     for (size_t column = 0; column < cells[0].size(); ++column) text += "---|";
     text += "\n";
   }
+  if (!head.left_out.empty()) absl::StrAppend(&text, "\n", head.left_out, "\n");
   return text;
 }
 
@@ -161,6 +163,7 @@ std::string FaultJson(const TableHead& head, const std::vector<Row>& rows) {
   json["cluster"] = head.cluster;
   json["load"] = head.load;
   json["stall_s"] = head.stall_s;
+  json["left_out"] = head.left_out.empty() ? Json() : Json(head.left_out);
   json["rows"] = Json::array();
   for (const Row& row : rows) json["rows"].push_back(JsonOf(row));
   return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";

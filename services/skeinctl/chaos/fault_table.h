@@ -12,9 +12,10 @@ namespace skein::services::chaos {
 struct TableHead {
   std::string version;  // of skeinctl
   std::string machine;
-  std::string cluster;  // "2 prefill, 2 decode, 1 orchestrator, 1 router, local processes"
-  std::string load;     // "16 streams of 500 to 1000 tokens, half of them sampled"
-  double stall_s = 0;   // a longer gap between two tokens counts as a pause
+  std::string cluster;   // "2 prefill, 2 decode, 1 orchestrator, 1 router, local processes"
+  std::string load;      // "16 streams of 500 to 1000 tokens, half of them sampled"
+  double stall_s = 0;    // a longer gap between two tokens counts as a pause
+  std::string left_out;  // of the scenarios asked for, and why: a sentence; empty: nothing
 };
 
 // For people: head, table, and below it the kinds of requests and the errors that clients saw.

@@ -219,6 +219,38 @@ TEST(LoadMix, HasEachKindByTurnsAndEveryOtherIsGreedy) {
   for (const auto& [kind, count] : kinds) EXPECT_EQ(count, 2) << kind;
 }
 
+TEST(LoadMix, ShortOnesComeEvenlyInAdditionAndChangeNoOther) {
+  const MixOptions longs{.requests = 8, .prompt_tokens = 5, .tokens = 100, .seed = 3};
+  const auto without = MixedRequests(longs);
+  MixOptions mixed = longs;
+  mixed.short_tokens = 9;
+  for (const double share : {0.5, 0.2, 0.75}) {
+    mixed.short_share = share;
+    const auto requests = MixedRequests(mixed);
+    const auto all = static_cast<double>(requests.size());
+    size_t long_ones = 0, short_ones = 0, greedy = 0;
+    for (const StreamRequest& one : requests) {
+      if (one.kind == "short") {
+        ++short_ones;
+        greedy += one.temperature == 0 ? 1 : 0;
+        EXPECT_EQ(one.output_tokens, 9);
+        EXPECT_EQ(one.prompt.size(), 5U);
+        EXPECT_TRUE(one.streamed);
+      } else {
+        EXPECT_EQ(one.kind, without[long_ones].kind);
+        EXPECT_EQ(one.prompt, without[long_ones].prompt);
+        EXPECT_EQ(one.output_tokens, without[long_ones].output_tokens);
+        ++long_ones;
+      }
+      EXPECT_NEAR(static_cast<double>(short_ones),
+                  static_cast<double>(long_ones) * share / (1 - share), 4);
+    }
+    EXPECT_EQ(long_ones, 8U);
+    EXPECT_NEAR(static_cast<double>(short_ones) / all, share, 0.01);
+    EXPECT_EQ(greedy, short_ones / 2);
+  }
+}
+
 TEST(LoadMix, ABodySaysWhatIsAskedFor) {
   StreamRequest request{.prompt = {3, 4},
                         .message = "",
@@ -524,8 +556,12 @@ TEST(FaultTable, HasARowForEachScenarioAndSaysWhatWasSkipped) {
   Row skipped;
   skipped.scenario = "stop-decode";
   skipped.skipped = "cannot be";
-  const TableHead head{
-      .version = "1", .machine = "m", .cluster = "c", .load = "l", .stall_s = 0.25};
+  const TableHead head{.version = "1",
+                       .machine = "m",
+                       .cluster = "c",
+                       .load = "l",
+                       .stall_s = 0.25,
+                       .left_out = "Not a, as b."};
   const std::string text = FaultText(head, {played, skipped});
   EXPECT_NE(text.find("stop-decode: skipped: cannot be\n"), std::string::npos) << text;
   const auto json = nlohmann::json::parse(FaultJson(head, {played, skipped}));
@@ -544,6 +580,9 @@ TEST(FaultTable, HasARowForEachScenarioAndSaysWhatWasSkipped) {
   EXPECT_NE(markdown.find("| kill-decode | 1 | 1 | 0 | 0 | 0 | 0 | 0 | 0 | 0.00 | 0.10 | 0.10 |\n"),
             std::string::npos)
       << markdown;
+  EXPECT_NE(text.find("\nNot a, as b.\n"), std::string::npos) << text;
+  EXPECT_NE(markdown.find("\nNot a, as b.\n"), std::string::npos) << markdown;
+  EXPECT_EQ(json["left_out"], "Not a, as b.");
 }
 
 TEST(Scenario, NamesAreDistinctAndTheFirstBreaksNothing) {

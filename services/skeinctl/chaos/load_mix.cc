@@ -1,6 +1,7 @@
 #include "services/skeinctl/chaos/load_mix.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 #include <variant>
 
@@ -36,6 +37,26 @@ std::vector<StreamRequest> Kinds() {
           logprobs,         Sampled("stop"),    whole,          penalties};
 }
 
+// The number of short requests beside `longs` others.
+int64_t ShortOnes(int64_t longs, double share) {
+  return std::llround(static_cast<double>(longs) * share / (1 - share));
+}
+
+// Puts `shorts` evenly between the others.
+std::vector<StreamRequest> Between(std::vector<StreamRequest> longs,
+                                   std::vector<StreamRequest> shorts) {
+  std::vector<StreamRequest> all;
+  all.reserve(longs.size() + shorts.size());
+  size_t put = 0;
+  for (size_t i = 0; i < longs.size(); ++i) {
+    all.push_back(std::move(longs[i]));
+    for (; put < shorts.size() * (i + 1) / longs.size(); ++put) {
+      all.push_back(std::move(shorts[put]));
+    }
+  }
+  return all;
+}
+
 bool IsPlain(const std::string& text) {
   return std::all_of(text.begin(), text.end(), [](char c) { return c >= ' ' && c <= '~'; });
 }
@@ -43,16 +64,17 @@ bool IsPlain(const std::string& text) {
 }  // namespace
 
 std::vector<StreamRequest> MixedRequests(const MixOptions& options) {
+  const int64_t shorts = ShortOnes(options.requests, options.short_share);
   const bench::LengthSpec input{.mean = options.prompt_tokens, .deviation = 0};
   const bench::LengthSpec output{.mean = options.tokens, .deviation = 0};
-  const auto ids = bench::RandomRequests(options.requests, input, output,
+  const auto ids = bench::RandomRequests(options.requests + shorts, input, output,
                                          bench::PromptForm::kTokens, options.seed);
   const auto words = bench::RandomRequests(options.requests, input, output,
                                            bench::PromptForm::kWords, options.seed);
   const std::vector<StreamRequest> kinds = Kinds();
   std::vector<StreamRequest> requests;
-  requests.reserve(ids.size());
-  for (size_t i = 0; i < ids.size(); ++i) {
+  requests.reserve(words.size());
+  for (size_t i = 0; i < words.size(); ++i) {
     StreamRequest request = kinds[i % kinds.size()];
     request.prompt = std::get<std::vector<int32_t>>(ids[i].prompt);
     if (request.kind == "chat") request.message = std::get<std::string>(words[i].prompt);
@@ -61,7 +83,16 @@ std::vector<StreamRequest> MixedRequests(const MixOptions& options) {
     request.seed = options.seed + i;
     requests.push_back(std::move(request));
   }
-  return requests;
+  std::vector<StreamRequest> short_ones;
+  short_ones.reserve(static_cast<size_t>(shorts));
+  for (size_t i = words.size(); i < ids.size(); ++i) {
+    StreamRequest request = i % 2 == 0 ? Greedy("short") : Sampled("short");
+    request.prompt = std::get<std::vector<int32_t>>(ids[i].prompt);
+    request.output_tokens = options.short_tokens;
+    request.seed = options.seed + i;
+    short_ones.push_back(std::move(request));
+  }
+  return Between(std::move(requests), std::move(short_ones));
 }
 
 std::string StopIn(const std::string& text) {

@@ -14,11 +14,14 @@ struct MixOptions {
   int64_t prompt_tokens = 1;
   int64_t tokens = 1;  // of the shortest answer; the longest is nearly twice as long
   uint64_t seed = 1;
+  double short_share = 0;  // of all requests; below 1. The short ones come in addition
+  int64_t short_tokens = 1;
 };
 
 // Requests of each kind by turns: greedy, sampled, chat, choices (n = 2), logprobs, stop (its text
 // is set later, by StopIn), whole (not streamed), penalties. Every other one is greedy, the rest
-// are sampled with a seed. Their lengths differ, so that they do not end together.
+// are sampled with a seed. Their lengths differ, so that they do not end together. Between them are
+// short ones of the kind "short", streamed, by turns greedy and sampled.
 std::vector<StreamRequest> MixedRequests(const MixOptions& options);
 
 // A text that occurs in the last fifth of `text` and nowhere before; empty: there is none.

@@ -2,6 +2,7 @@
 // and called by its kind.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <functional>
 #include <memory>
@@ -203,10 +204,15 @@ class PlayTest : public ::testing::Test {
     }
     router_.SpoilBy(spoil);
     router_.Hold();
-    ChaosPlayer player(
-        &target_, &load, references,
-        {.streams = kStreams, .probes = 2, .restart_after_s = 0, .spare = {}, .stall_s = 60}, {},
-        [](const std::string&) {});
+    ChaosPlayer player(&target_, &load, references,
+                       {.streams = kStreams,
+                        .probes = 2,
+                        .restart_after_s = 0,
+                        .fault_every_s = 86400,
+                        .duration_s = 0.01,
+                        .spare = {},
+                        .stall_s = 60},
+                       {}, [](const std::string&) {});
     const auto row = player.Play(*FindScenario(scenario));
     EXPECT_TRUE(row.ok()) << row.status();
     return row.ok() ? *row : Row();
@@ -261,6 +267,12 @@ TEST_F(PlayTest, AChangedTokenIsCaught) {
   EXPECT_EQ(row.wrong, row.requests);
   EXPECT_EQ(row.lost + row.doubled, 0);
   EXPECT_FALSE(row.good());
+}
+
+TEST_F(PlayTest, FaultsByChanceEndWithTheirDurationThoughTheNextOneIsFarAway) {
+  const Row row = Play("random", nullptr);
+  EXPECT_EQ(row.faults.size(), 1U);
+  EXPECT_TRUE(row.good());
 }
 
 TEST_F(PlayTest, WhatTheTargetDoesNotAllowIsSkipped) {
@@ -320,8 +332,52 @@ TEST(Scenarios, AreAskedForByTheirNameTheirMomentOrAll) {
   EXPECT_FALSE(Asks("all", handoff)) << "they take long";
   EXPECT_TRUE(Asks("all", *FindScenario("kill-decode")));
   EXPECT_FALSE(Asks("", *FindScenario("kill-decode")));
+  EXPECT_TRUE(Asks("all", *FindScenario("partition-both-decode")));
   EXPECT_TRUE(Asks("handoff", *FindScenario("handoff-term-prefill")));
   EXPECT_EQ(FindScenario("bind-term-decode"), nullptr);
+}
+
+// A case for each of two machines: one that lets the network be broken, one that does not.
+TEST(Scenarios, OfTheNetworkAreInAllWhereTheyCanBePlayed) {
+  int asked = 0;
+  const auto allowed = [&asked](Fault) {
+    ++asked;
+    return absl::OkStatus();
+  };
+  const auto refused = [&asked](Fault) {
+    ++asked;
+    return absl::PermissionDeniedError("they need root");
+  };
+  const auto names = [](const Choice& choice) {
+    std::vector<std::string> all;
+    all.reserve(choice.scenarios.size());
+    for (const Scenario* one : choice.scenarios) all.push_back(one->name);
+    return all;
+  };
+  const auto has = [&](const Choice& choice, const std::string& name) {
+    const auto all = names(choice);
+    return std::count(all.begin(), all.end(), name) == 1;
+  };
+  const Choice whole = Choose({"all"}, allowed);
+  EXPECT_TRUE(has(whole, "kill-decode") && has(whole, "loss-router"));
+  EXPECT_FALSE(has(whole, "random"));
+  EXPECT_EQ(whole.left_out, "");
+  EXPECT_EQ(asked, 1);
+
+  const Choice without = Choose({"all"}, refused);
+  EXPECT_TRUE(has(without, "kill-decode"));
+  EXPECT_FALSE(has(without, "loss-router"));
+  const size_t left_out = whole.scenarios.size() - without.scenarios.size();
+  EXPECT_EQ(without.left_out, "The " + std::to_string(left_out) +
+                                  " scenarios of the network are left out: they need root.");
+
+  // One that is named is not left out: its row says why it was not played.
+  const Choice one = Choose({"all", "loss-router"}, refused);
+  EXPECT_TRUE(has(one, "loss-router"));
+  EXPECT_EQ(one.scenarios.size(), without.scenarios.size() + 1);
+  asked = 0;
+  EXPECT_EQ(names(Choose({"loss-router", "bind"}, refused)).front(), "none");
+  EXPECT_EQ(asked, 0);
 }
 
 TEST(AddCounts, AddsEachKind) {

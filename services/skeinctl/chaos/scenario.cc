@@ -1,5 +1,8 @@
 #include "services/skeinctl/chaos/scenario.h"
 
+#include <algorithm>
+#include <optional>
+
 #include "absl/strings/str_cat.h"
 #include "services/skeinctl/chaos/network_fault.h"
 
@@ -22,7 +25,6 @@ void AddNetworkScenarios(std::vector<Scenario>* all) {
       const bool any = fault == Fault::kDelay || fault == Fault::kLoss;
       if (std::string_view(role) == "orchestrator" && data && !any) continue;
       all->push_back(One(fault, role, NetworkSummary(fault, role)));
-      all->back().in_all = false;
     }
   }
 }
@@ -149,6 +151,39 @@ bool Asks(std::string_view name, const Scenario& scenario) {
   if (name == "all") return scenario.in_all;
   return name == scenario.name ||
          (scenario.moment != Moment::kAny && name == NameOf(scenario.moment));
+}
+
+Choice Choose(const std::vector<std::string>& names,
+              const std::function<absl::Status(Fault)>& allows) {
+  const auto named = [&](const Scenario& scenario) {
+    return std::any_of(names.begin(), names.end(), [&](const std::string& name) {
+      return name != "all" && Asks(name, scenario);
+    });
+  };
+  const bool all = std::find(names.begin(), names.end(), "all") != names.end();
+  Choice choice;
+  std::optional<absl::Status> network;  // none: not yet asked
+  int64_t left_out = 0;
+  for (const Scenario& one : Scenarios()) {
+    const bool first = one.play == Play::kNothing;  // what the others are compared with
+    if (first || named(one)) {
+      choice.scenarios.push_back(&one);
+      continue;
+    }
+    if (!all || !one.in_all) continue;
+    const bool on_network = NetworkFaultOf(one.fault).has_value();
+    if (on_network && !network) network = allows(one.fault);
+    if (on_network && !network->ok()) {
+      ++left_out;
+    } else {
+      choice.scenarios.push_back(&one);
+    }
+  }
+  if (left_out > 0) {
+    choice.left_out = absl::StrCat("The ", left_out, " scenarios of the network are left out: ",
+                                   std::string(network->message()), ".");
+  }
+  return choice;
 }
 
 bool Lasts(Fault fault) { return fault == Fault::kStop || NetworkFaultOf(fault).has_value(); }

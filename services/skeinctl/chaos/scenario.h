@@ -2,9 +2,12 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "absl/status/status.h"
 
 namespace skein::services::chaos {
 
@@ -63,6 +66,16 @@ const std::vector<Scenario>& Scenarios();
 
 // Whether a name asks for this scenario: its own, that of its moment, or "all".
 bool Asks(std::string_view name, const Scenario& scenario);
+
+struct Choice {
+  std::vector<const Scenario*> scenarios;  // the one without a fault is always the first
+  std::string left_out;                    // a sentence; empty: nothing is
+};
+
+// What `names` ask for. Faults of the network that only "all" asks for are left out where `allows`
+// refuses them; it is called once for all of them.
+Choice Choose(const std::vector<std::string>& names,
+              const std::function<absl::Status(Fault)>& allows);
 
 // Null: no scenario has this name.
 const Scenario* FindScenario(std::string_view name);
