@@ -163,12 +163,12 @@ void Refresh(const scheduler::OrchestratorSnapshot& totals, const absl::Status& 
                  {}, totals.hung);
   metrics
       ->Gauge("skein_unreached_pairs",
-              "Pairs of a prefill and a decode instance that are not planned together for a while, "
-              "because a handoff between them failed.")
+              "Pairs of instances that are not planned together for a while, because a handoff "
+              "between them, or a step that computed a prompt together, failed.")
       .Set(static_cast<double>(totals.unreached_pairs));
   metrics->Total("skein_pair_failures_total",
-                 "How often a pair of a prefill and a decode instance did not reach each other.",
-                 {}, totals.pair_failures);
+                 "How often a pair of instances did not reach each other.", {},
+                 totals.pair_failures);
   metrics->Total("skein_spanning_plans_total", "Plans on more than one instance.", {},
                  totals.sp_plans);
   metrics->Total("skein_shared_prompts_total",
