@@ -151,7 +151,7 @@ std::vector<OrchestratorEffect> OrchestratorCore::Impl::Handle(const Orchestrato
                                                                TimeUs now) {
   now_ = std::max(now_, now);
   effects_.clear();
-  if (!std::exchange(started_, true) && numbers_.generation() > 1) Settle();
+  if (!std::exchange(started_, true) && MayHavePredecessor()) Settle();
   std::visit(
       [this](const auto& e) {
         if constexpr (requires { router_side_.On(e, now_); }) {

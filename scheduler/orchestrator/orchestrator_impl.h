@@ -85,6 +85,9 @@ class OrchestratorCore::Impl final : private orchestrator::RequestEnds {
   // FAILED_PRECONDITION: no protocol revision in common; `peer` is shown as refused.
   absl::Status CheckBuild(RefusedPeer peer, const PeerBuild& build);
   Generation Own() const { return {numbers_.generation(), config_.incarnation}; }
+  // The store of those that elect a leader may have been lost, with the number of the one before:
+  // who has listened to that one says so before anything is planned.
+  bool MayHavePredecessor() const { return numbers_.generation() > 1 || config_.settle_us > 0; }
   // A new orchestrator does not know at once which instances exist. Submitted requests wait until
   // instances have reconnected.
   void Settle() {
