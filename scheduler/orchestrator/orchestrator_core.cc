@@ -4,6 +4,7 @@
 #include <set>
 #include <string>
 #include <utility>
+#include <variant>
 
 #include "absl/strings/str_cat.h"
 #include "scheduler/base/plant.h"
@@ -15,6 +16,11 @@ namespace {
 
 // How often a successor looks whether the instances have come.
 constexpr TimeUs kLookAgainUs = 20 * kMillisecondUs;
+
+bool ComesAnew(const OrchestratorEvent& event) {
+  return std::holds_alternative<RegisterCalled>(event) ||
+         std::holds_alternative<RouterConnected>(event);
+}
 
 // Of a request that ends: the instances whose reports may still tell that its KV was taken, and how
 // it ended.
@@ -151,7 +157,8 @@ std::vector<OrchestratorEffect> OrchestratorCore::Impl::Handle(const Orchestrato
                                                                TimeUs now) {
   now_ = std::max(now_, now);
   effects_.clear();
-  if (!std::exchange(started_, true) && MayHavePredecessor()) Settle();
+  const bool begins = !std::exchange(started_, true) || (ComesAnew(event) && Streams() == 0);
+  if (begins && MayHavePredecessor()) Settle();
   std::visit(
       [this](const auto& e) {
         if constexpr (requires { router_side_.On(e, now_); }) {

@@ -88,8 +88,10 @@ class OrchestratorCore::Impl final : private orchestrator::RequestEnds {
   // The store of those that elect a leader may have been lost, with the number of the one before:
   // who has listened to that one says so before anything is planned.
   bool MayHavePredecessor() const { return numbers_.generation() > 1 || config_.settle_us > 0; }
-  // A new orchestrator does not know at once which instances exist. Submitted requests wait until
-  // instances have reconnected.
+  // Of workers and routers, that stand.
+  size_t Streams() const { return registry_.streams() + router_side_.routers().streams(); }
+  // A new orchestrator does not know at once which instances exist, and neither does one to which
+  // nobody could come for long. Submitted requests wait until instances have reconnected.
   void Settle() {
     const TimeUs lease_us = config_.instance_lease_us;
     const bool looks = config_.settle_us > 0;

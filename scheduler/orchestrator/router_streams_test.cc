@@ -233,6 +233,20 @@ TEST_F(RouterStreamsTest, AnElectedLeaderOfTheFirstGenerationPlansNothingUnderAn
   EXPECT_EQ(GenerationOf(assigned[0].request.epoch.value), 2u);
 }
 
+// The network was cut when it began, and a router is back before the workers.
+TEST_F(RouterStreamsTest, ASuccessorToWhichNobodyCouldComeSettlesWhenTheFirstComes) {
+  const OrchestratorConfig config{.generation = 2, .settle_us = 500 * kMillisecondUs};
+  core_ = std::make_unique<OrchestratorCore>(config);
+  Do(OrchestratorTick{});
+  Until(now_ + 10 * config.instance_lease_us);
+  RouterConnects(7);
+  Submit(1, 8);
+  EXPECT_TRUE(Ends(Until(now_ + kSecondUs)).empty());
+  UpPrefill(1);
+  Up(Role::kDecode, 9);
+  EXPECT_EQ(Of<CallAssign>(Until(now_ + 200 * kMillisecondUs)).size(), 1u);
+}
+
 TEST_F(RouterStreamsTest, ASuccessorThatIsLookedForWaitsALeaseAtMost) {
   const OrchestratorConfig config{.generation = 2, .settle_us = 500 * kMillisecondUs};
   core_ = std::make_unique<OrchestratorCore>(config);
