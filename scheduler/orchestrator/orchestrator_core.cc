@@ -59,6 +59,7 @@ std::vector<Explanation> OrchestratorCore::Requests(RequestOrder order, size_t l
 
 OrchestratorCore::Impl::Impl(const OrchestratorConfig& config)
     : config_(config),
+      hearing_(config.instance_lease_us),
       numbers_(config.generation),
       registry_(FirstNumberOf(config.generation), config.instance_lease_us,
                 {.silent_us = config.instance_silent_us,
@@ -159,6 +160,7 @@ std::vector<OrchestratorEffect> OrchestratorCore::Impl::Handle(const Orchestrato
   effects_.clear();
   const bool begins = !std::exchange(started_, true) || (ComesAnew(event) && Streams() == 0);
   if (begins && MayHavePredecessor()) Settle();
+  NoteHearing(event);
   std::visit(
       [this](const auto& e) {
         if constexpr (requires { router_side_.On(e, now_); }) {
@@ -409,8 +411,25 @@ absl::Status OrchestratorCore::Impl::HasCapacity(const std::string& model) const
                                                    ", what its instances hold). Retry later."));
 }
 
+// The others come from this process itself, or from an operator. An address that answers says that
+// this host is reached.
+void OrchestratorCore::Impl::NoteHearing(const OrchestratorEvent& event) {
+  const bool own = std::holds_alternative<OrchestratorTick>(event) ||
+                   std::holds_alternative<ReplacePlanningTables>(event) ||
+                   std::holds_alternative<DrainCalled>(event) ||
+                   std::holds_alternative<FormationCalled>(event);
+  if (!own) hearing_.Heard(registry_.listening().At(now_));
+}
+
+void OrchestratorCore::Impl::LookWhetherDeaf() {
+  if (hearing_.TakeDeaf(Streams(), registry_.listening().elapsed())) {
+    effects_.push_back(HearsNobody{});
+  }
+}
+
 void OrchestratorCore::Impl::On(const OrchestratorTick&) {
   worker_side_.LoseTheSilent(now_);
+  LookWhetherDeaf();
   worker_side_.LeaveTheSilent(now_);
   router_side_.LoseTheSilent(now_);
   replanner_.LeaveTheSilent(now_);

@@ -27,6 +27,7 @@
 #include "scheduler/orchestrator/groups/group_control.h"
 #include "scheduler/orchestrator/groups/group_needs.h"
 #include "scheduler/orchestrator/groups/long_requests.h"
+#include "scheduler/orchestrator/hearing.h"
 #include "scheduler/orchestrator/orchestrator_core.h"
 #include "scheduler/orchestrator/plan_numbers.h"
 #include "scheduler/orchestrator/plan_sender.h"
@@ -104,6 +105,9 @@ class OrchestratorCore::Impl final : private orchestrator::RequestEnds {
   // The same, for this request: it fits none of those that have come, in any way.
   bool FitsLater(const SubmitCalled& event) const;
 
+  void NoteHearing(const OrchestratorEvent& event);
+  void LookWhetherDeaf();  // at a tick
+
   void RunTimers();
   void RunTimers(Request& request);
 
@@ -120,6 +124,7 @@ class OrchestratorCore::Impl final : private orchestrator::RequestEnds {
   bool started_ = false;      // the first event was handled
   std::vector<OrchestratorEffect> effects_;
   std::vector<RequestId> submitted_;  // in this event
+  orchestrator::Hearing hearing_;
   orchestrator::PlanNumbers numbers_;
   orchestrator::RequestTable requests_;
   Registry registry_;

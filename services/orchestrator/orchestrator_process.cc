@@ -372,7 +372,11 @@ absl::Status RunOrchestrator(const OrchestratorOptions& options,
     if (candidacy != nullptr) return candidacy->Raise(generation);
     keeper.Keep(generation);
   });
-  if (candidacy != nullptr) shell.StandBy([&candidacy] { return candidacy->Leads(); });
+  if (candidacy != nullptr) {
+    shell.StandBy([&candidacy] { return candidacy->Leads(); });
+    shell.WatchHearing({.nobody = [&candidacy] { candidacy->StepAside(); },
+                        .somebody = [&candidacy] { candidacy->Heard(); }});
+  }
   shell.WatchFormations([&formation_metrics](const scheduler::FormationSwitched& switched) {
     formation_metrics.Count(switched);
   });
