@@ -8,8 +8,18 @@
 
 namespace skein::scheduler {
 
+namespace {
+
+constexpr TimeUs kAsideLeases = 2;
+constexpr TimeUs kAsidesFirstLeases = 4, kAsidesLongestLeases = 64;
+
+}  // namespace
+
 ElectionCore::ElectionCore(TimeUs lease_us)
-    : lease_us_(lease_us), ttl_us_(lease_us), claims_(lease_us / 32, lease_us / 4) {}
+    : lease_us_(lease_us),
+      ttl_us_(lease_us),
+      claims_(lease_us / 32, lease_us / 4),
+      asides_(kAsidesFirstLeases * lease_us, kAsidesLongestLeases * lease_us) {}
 
 ElectionCore::Effects ElectionCore::Handle(const ElectionEvent::Any& event, TimeUs now) {
   now_ = std::max(now_, now);
@@ -28,7 +38,7 @@ TimeUs ElectionCore::NextDeadline() const {
     }
     return next;
   }
-  return call_ == Call::kNone && !resigned_ && Free() ? claim_at_us_ : kNever;
+  return call_ == Call::kNone ? ClaimAt() : kNever;
 }
 
 template <class Effect>
@@ -40,6 +50,8 @@ void ElectionCore::Order(Call call, Effect effect) {
 
 void ElectionCore::On(const ElectionEvent::Seen& event) {
   if (view_known_ && event.view.revision < view_.revision) return;
+  const bool was_free = view_known_ && view_.leader_revision == 0;
+  if (!was_free) free_since_us_ = now_;
   view_ = event.view;
   view_known_ = true;
   if (view_.leader_revision != 0) claims_.Succeeded();
@@ -84,6 +96,8 @@ void ElectionCore::On(const ElectionEvent::Committed& event) {
     return;
   }
   leading_ = true;
+  led_since_us_ = now_;
+  aside_ = false;
   raise_to_ = 0;
   effects_.push_back(ElectionEffect::Led{generation_});
 }
@@ -140,6 +154,16 @@ void ElectionCore::On(const ElectionEvent::Resign&) {
   if (leading_) Lose(absl::OkStatus());
 }
 
+void ElectionCore::On(const ElectionEvent::StepAside&) {
+  if (!leading_ || now_ < may_step_aside_at_us_) return;
+  if (now_ - led_since_us_ >= kAsidesLongestLeases * lease_us_) asides_.Succeeded();
+  may_step_aside_at_us_ = now_ + asides_.Failed();
+  aside_ = true;
+  free_since_us_ = now_;  // the view may be from before the claim
+  Lose(absl::CancelledError(
+      "none of the workers and routers is heard any more, so another orchestrator may lead"));
+}
+
 void ElectionCore::On(const ElectionEvent::Raise& event) {
   if (!leading_ || event.generation <= std::max(stored_generation_, raise_to_)) return;
   raise_to_ = event.generation;
@@ -148,6 +172,11 @@ void ElectionCore::On(const ElectionEvent::Raise& event) {
 
 bool ElectionCore::Free() const {
   return view_known_ && view_.leader_revision == 0 && view_.generation < kGenerationMax - 1;
+}
+
+TimeUs ElectionCore::ClaimAt() const {
+  if (resigned_ || !Free()) return kNever;
+  return aside_ ? std::max(claim_at_us_, free_since_us_ + kAsideLeases * ttl_us_) : claim_at_us_;
 }
 
 void ElectionCore::ClaimFailed() { claim_at_us_ = now_ + claims_.Failed(); }
@@ -173,7 +202,7 @@ void ElectionCore::Advance() {
   if (std::exchange(give_up_lease_, false) && lease_ != 0) {
     return Order(Call::kRevoke, ElectionEffect::Revoke{lease_, CallTimeout()});
   }
-  if (resigned_ || !Free() || now_ < claim_at_us_) return;
+  if (now_ < ClaimAt()) return;
   Order(Call::kGrant, ElectionEffect::Grant{lease_us_, lease_us_ / 2});
 }
 

@@ -9,6 +9,11 @@
 // which is before the store can have handled it, and ends a tenth early: for clocks of different
 // speed, and for the time between a look at the clock and what is done then.
 //
+// A leader that its owner finds deaf steps aside: it gives the leadership up and lets another one
+// claim it. It claims again when its owner has heard somebody, or when the store has shown no
+// leader for two leases: then there is no other one. How often it steps aside is bounded: for 4
+// leases after it did so it does not again, then for 8, up to 64. A reign of 64 leases ends that.
+//
 // A call whose outcome is unknown counts as failed and as done: after a claim without an answer the
 // lease is revoked, so that a leadership that nobody acts on does not last, and its generation is
 // never used.
@@ -60,12 +65,14 @@ struct ElectionEvent {
     ElectionFailure failure = ElectionFailure::kUnknown;
   };
   struct Resign {};
+  struct StepAside {};  // the owner hears none of those that it leads
+  struct Heard {};      // the owner has heard one of them while another one led
   struct Raise {
     uint64_t generation = 0;
   };
   struct Tick {};
-  using Any =
-      std::variant<Seen, Unseen, Granted, Committed, Renewed, Revoked, Failed, Resign, Raise, Tick>;
+  using Any = std::variant<Seen, Unseen, Granted, Committed, Renewed, Revoked, Failed, Resign,
+                           StepAside, Heard, Raise, Tick>;
 };
 
 struct ElectionEffect {
@@ -102,7 +109,7 @@ struct ElectionEffect {
     uint64_t generation = 0;
   };
   struct Lost {
-    absl::Status why;  // OK: it resigned. See Election::Hooks::lost
+    absl::Status why;  // OK: it resigned; CANCELLED: it stepped aside. See Election::Hooks::lost
   };
   using Any = std::variant<Grant, Claim, Renew, PutGeneration, Revoke, Led, Lost>;
 };
@@ -122,6 +129,7 @@ class ElectionCore {
   // This candidate leads while now < LeadsUntil(), in its owner's eyes; 0: it does not lead.
   TimeUs LeadsUntil() const { return leading_ ? until_us_ : 0; }
   uint64_t generation() const { return generation_; }  // of the leadership, or of the last one
+  bool StandsAside() const { return aside_; }          // and wants to hear of Heard
   // It resigned, and no call is in flight.
   bool Ended() const { return resigned_ && call_ == Call::kNone; }
   // Whether Resign's call told the store. True if there was nothing to tell.
@@ -138,6 +146,8 @@ class ElectionCore {
   void On(const ElectionEvent::Revoked&);
   void On(const ElectionEvent::Failed& event);
   void On(const ElectionEvent::Resign&);
+  void On(const ElectionEvent::StepAside&);
+  void On(const ElectionEvent::Heard&) { aside_ = false; }
   void On(const ElectionEvent::Raise& event);
   void On(const ElectionEvent::Tick&) {}
 
@@ -145,6 +155,7 @@ class ElectionCore {
   void Advance();
   void AdvanceLeader();
   bool Free() const;  // the view has no leader
+  TimeUs ClaimAt() const;
   void Lapse();
   void Lose(absl::Status why);
   void ClaimFailed();
@@ -168,9 +179,15 @@ class ElectionCore {
   TimeUs until_us_ = 0;  // the lease's end as this candidate counts it
   bool give_up_lease_ = false;
   Backoff claims_;
-  TimeUs claim_at_us_ = 0;  // not earlier
+  TimeUs claim_at_us_ = 0;    // not earlier
+  TimeUs free_since_us_ = 0;  // the view has had no leader since
+
+  bool aside_ = false;
+  Backoff asides_;
+  TimeUs may_step_aside_at_us_ = 0;  // not earlier
 
   bool leading_ = false;
+  TimeUs led_since_us_ = 0;
   uint64_t generation_ = 0;
   int64_t leader_revision_ = 0;      // of the claim
   int64_t generation_revision_ = 0;  // of the claim or the last raise

@@ -64,6 +64,62 @@ TEST(ElectionCore, AResignedLeaderIsFollowedAtOnceAndCampaignsNoMore) {
   EXPECT_EQ(world.broken(), "");
 }
 
+TEST(ElectionCore, ALeaderThatStepsAsideIsFollowedAtOnceByAnother) {
+  ElectionWorld world({.candidates = 3});
+  ASSERT_TRUE(world.RunUntilLed(kCampaign, 1));
+  const int first = world.Leader();
+  world.StepAside(first);
+  EXPECT_NE(world.Leader(), first);  // before anything was sent
+  ASSERT_TRUE(world.reigns()[0].lost.has_value());
+  EXPECT_EQ(world.reigns()[0].lost->code(), absl::StatusCode::kCancelled);
+  ASSERT_TRUE(world.RunUntilLed(kCampaign, 2));
+  const int second = world.Leader();
+  EXPECT_NE(second, first);
+  EXPECT_EQ(world.reigns()[1].generation, 2u);
+  // It leaves it to the third, and claims again after it has heard somebody.
+  world.Kill(second);
+  ASSERT_TRUE(world.RunUntilLed(kLease + kCampaign, 3));
+  EXPECT_EQ(world.Leader(), 3 - first - second);
+  world.Kill(world.Leader());
+  world.Hear(first);
+  ASSERT_TRUE(world.RunUntilLed(kLease + kCampaign, 4));
+  EXPECT_EQ(world.Leader(), first);
+  EXPECT_EQ(world.broken(), "");
+}
+
+TEST(ElectionCore, OneThatStepsAsideLeadsAgainWhenNoOtherDoes) {
+  ElectionWorld world({.candidates = 1});
+  ASSERT_TRUE(world.RunUntilLed(kCampaign, 1));
+  world.RunFor(kLease / 3);
+  world.StepAside(0);
+  world.RunFor(2 * kLease - kMs);
+  EXPECT_EQ(world.reigns().size(), 1u) << "others have the time to claim";
+  EXPECT_TRUE(world.RunUntilLed(kCampaign, 2));
+  world.RunFor(64 * kLease);
+  world.StepAside(0);
+  world.Hear(0);
+  EXPECT_TRUE(world.RunUntilLed(kCampaign, 3)) << "at once";
+  EXPECT_EQ(world.broken(), "");
+}
+
+// Whoever leads is deaf, and hears somebody as soon as it does not lead.
+TEST(ElectionCore, HowOftenOneStepsAsideIsBounded) {
+  ElectionWorld world({.candidates = 2});
+  const TimeUs begin = world.now();
+  while (world.now() < begin + 600 * kLease) {
+    const int leader = world.Leader();
+    if (leader >= 0) world.StepAside(leader);
+    for (int i = 0; i < 2; ++i) {
+      if (i != world.Leader()) world.Hear(i);
+    }
+    world.RunFor(kLease / 4);
+  }
+  // Each after 4, 8, 16, 32 and 64 leases, and then after each 64.
+  EXPECT_GT(world.reigns().size(), 10u);
+  EXPECT_LT(world.reigns().size(), 2 * (6 + 600 / 64) + 4);
+  EXPECT_EQ(world.broken(), "");
+}
+
 TEST(ElectionCore, AStoppedLeaderHasLostByItsOwnClockWhenItGoesOn) {
   ElectionWorld world({.candidates = 2});
   ASSERT_TRUE(world.RunUntilLed(kCampaign, 1));
@@ -174,7 +230,7 @@ TEST(ElectionCore, NeverCampaignsWhereGenerationsEnd) {
 // One fault after the other on whoever is hit, at random times.
 void Disturb(ElectionWorld* world, int candidates) {
   const int victim = static_cast<int>(world->Upto(candidates - 1));
-  switch (world->Upto(6)) {
+  switch (world->Upto(7)) {
     case 0:
       world->Kill(victim);
       break;
@@ -192,6 +248,9 @@ void Disturb(ElectionWorld* world, int candidates) {
       break;
     case 5:
       if (world->Lives(victim)) world->Raise(victim, world->stored_generation() + world->Upto(3));
+      break;
+    case 6:
+      if (world->Lives(victim)) world->StepAside(victim);
       break;
     default:
       world->LoseNextAnswer();

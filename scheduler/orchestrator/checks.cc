@@ -51,7 +51,8 @@ ModelTotals::Paces PacesOf(const PoolCounts& counts) {
 }  // namespace
 
 TimeUs OrchestratorCore::Impl::NextDeadline() const {
-  return std::min({registry_.NextTick(), router_side_.NextTick(), requests_.NextTimer(),
+  const TimeUs deaf_us = registry_.listening().NextTick(hearing_.NextDue(Streams()));
+  return std::min({registry_.NextTick(), router_side_.NextTick(), deaf_us, requests_.NextTimer(),
                    groups_.NextDue(), formations_.NextDue(), longs_.NextDue(), decode_.NextDue(),
                    prefill_.NextDue()});
 }

@@ -4,6 +4,7 @@
 #include <set>
 #include <string>
 #include <utility>
+#include <variant>
 
 #include "absl/strings/str_cat.h"
 #include "scheduler/base/plant.h"
@@ -15,6 +16,11 @@ namespace {
 
 // How often a successor looks whether the instances have come.
 constexpr TimeUs kLookAgainUs = 20 * kMillisecondUs;
+
+bool ComesAnew(const OrchestratorEvent& event) {
+  return std::holds_alternative<RegisterCalled>(event) ||
+         std::holds_alternative<RouterConnected>(event);
+}
 
 // Of a request that ends: the instances whose reports may still tell that its KV was taken, and how
 // it ended.
@@ -53,6 +59,7 @@ std::vector<Explanation> OrchestratorCore::Requests(RequestOrder order, size_t l
 
 OrchestratorCore::Impl::Impl(const OrchestratorConfig& config)
     : config_(config),
+      hearing_(config.instance_lease_us),
       numbers_(config.generation),
       registry_(FirstNumberOf(config.generation), config.instance_lease_us,
                 {.silent_us = config.instance_silent_us,
@@ -151,7 +158,9 @@ std::vector<OrchestratorEffect> OrchestratorCore::Impl::Handle(const Orchestrato
                                                                TimeUs now) {
   now_ = std::max(now_, now);
   effects_.clear();
-  if (!std::exchange(started_, true) && numbers_.generation() > 1) Settle();
+  const bool begins = !std::exchange(started_, true) || (ComesAnew(event) && Streams() == 0);
+  if (begins && MayHavePredecessor()) Settle();
+  NoteHearing(event);
   std::visit(
       [this](const auto& e) {
         if constexpr (requires { router_side_.On(e, now_); }) {
@@ -402,8 +411,25 @@ absl::Status OrchestratorCore::Impl::HasCapacity(const std::string& model) const
                                                    ", what its instances hold). Retry later."));
 }
 
+// The others come from this process itself, or from an operator. An address that answers says that
+// this host is reached.
+void OrchestratorCore::Impl::NoteHearing(const OrchestratorEvent& event) {
+  const bool own = std::holds_alternative<OrchestratorTick>(event) ||
+                   std::holds_alternative<ReplacePlanningTables>(event) ||
+                   std::holds_alternative<DrainCalled>(event) ||
+                   std::holds_alternative<FormationCalled>(event);
+  if (!own) hearing_.Heard(registry_.listening().At(now_));
+}
+
+void OrchestratorCore::Impl::LookWhetherDeaf() {
+  if (hearing_.TakeDeaf(Streams(), registry_.listening().elapsed())) {
+    effects_.push_back(HearsNobody{});
+  }
+}
+
 void OrchestratorCore::Impl::On(const OrchestratorTick&) {
   worker_side_.LoseTheSilent(now_);
+  LookWhetherDeaf();
   worker_side_.LeaveTheSilent(now_);
   router_side_.LoseTheSilent(now_);
   replanner_.LeaveTheSilent(now_);

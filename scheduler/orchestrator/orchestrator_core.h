@@ -107,8 +107,8 @@ struct OrchestratorConfig {
   // two thirds of it on it gets nothing new. At least half a lease: workers report every sixth. 0:
   // only leases count.
   TimeUs instance_silent_us = 0;
-  // Of a successor that peers look for at once, as after an election: the time in which nearly all
-  // find it. 0: half a lease, whoever has come.
+  // Of one that peers look for at once, as after an election: the time in which nearly all find it,
+  // whatever its generation. 0: half a lease, whoever has come, from the second generation on.
   TimeUs settle_us = 0;
   // How often a lead that waits for decode room is checked: it may have to give its prefill blocks
   // back (DecodeFlow::WaitedLong).

@@ -189,6 +189,9 @@ struct FormationSwitched {
   std::string group;  // its name (GroupStatus)
   orchestrator::SwitchEnded ended;
 };
+// Their streams stand, and none of the workers and routers has said a word for long: what they send
+// does not arrive here (hearing.h). Where another orchestrator stands by, let that one lead.
+struct HearsNobody {};
 // The stream is not this instance's any more: close it.
 struct CloseWorker {
   CallId call;
@@ -255,6 +258,6 @@ using OrchestratorEffect =
                  AnswerReport, AnswerUnregister, CloseWorker, DialWorker, AnswerDrain, CallAssign,
                  CallStart, CallAnnounce, CallWithdraw, CallCancel, CallDrainOrder, CallPeer,
                  CallGroup, CallPrepareFormation, CallCommitFormation, CallEndFormation,
-                 AnswerFormation, FormationSwitched, PromptTaken>;
+                 AnswerFormation, FormationSwitched, PromptTaken, HearsNobody>;
 
 }  // namespace skein::scheduler

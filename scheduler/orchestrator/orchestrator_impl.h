@@ -27,6 +27,7 @@
 #include "scheduler/orchestrator/groups/group_control.h"
 #include "scheduler/orchestrator/groups/group_needs.h"
 #include "scheduler/orchestrator/groups/long_requests.h"
+#include "scheduler/orchestrator/hearing.h"
 #include "scheduler/orchestrator/orchestrator_core.h"
 #include "scheduler/orchestrator/plan_numbers.h"
 #include "scheduler/orchestrator/plan_sender.h"
@@ -85,8 +86,13 @@ class OrchestratorCore::Impl final : private orchestrator::RequestEnds {
   // FAILED_PRECONDITION: no protocol revision in common; `peer` is shown as refused.
   absl::Status CheckBuild(RefusedPeer peer, const PeerBuild& build);
   Generation Own() const { return {numbers_.generation(), config_.incarnation}; }
-  // A new orchestrator does not know at once which instances exist. Submitted requests wait until
-  // instances have reconnected.
+  // The store of those that elect a leader may have been lost, with the number of the one before:
+  // who has listened to that one says so before anything is planned.
+  bool MayHavePredecessor() const { return numbers_.generation() > 1 || config_.settle_us > 0; }
+  // Of workers and routers, that stand.
+  size_t Streams() const { return registry_.streams() + router_side_.routers().streams(); }
+  // A new orchestrator does not know at once which instances exist, and neither does one to which
+  // nobody could come for long. Submitted requests wait until instances have reconnected.
   void Settle() {
     const TimeUs lease_us = config_.instance_lease_us;
     const bool looks = config_.settle_us > 0;
@@ -98,6 +104,9 @@ class OrchestratorCore::Impl final : private orchestrator::RequestEnds {
   bool ServesAll() const;  // there is a model, and each has instances of both roles
   // The same, for this request: it fits none of those that have come, in any way.
   bool FitsLater(const SubmitCalled& event) const;
+
+  void NoteHearing(const OrchestratorEvent& event);
+  void LookWhetherDeaf();  // at a tick
 
   void RunTimers();
   void RunTimers(Request& request);
@@ -115,6 +124,7 @@ class OrchestratorCore::Impl final : private orchestrator::RequestEnds {
   bool started_ = false;      // the first event was handled
   std::vector<OrchestratorEffect> effects_;
   std::vector<RequestId> submitted_;  // in this event
+  orchestrator::Hearing hearing_;
   orchestrator::PlanNumbers numbers_;
   orchestrator::RequestTable requests_;
   Registry registry_;

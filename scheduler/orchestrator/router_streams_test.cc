@@ -211,6 +211,42 @@ TEST_F(RouterStreamsTest, ASuccessorThatIsLookedForSettlesWhenBothRolesHaveCome)
   EXPECT_EQ(Of<CallAssign>(Submit(3, 8)).size(), 1u);
 }
 
+// A store that was lost begins anew at the generation of a leader that has planned under it. Those
+// who listened to that one come within the time to settle, and nothing is planned before it.
+TEST_F(RouterStreamsTest, AnElectedLeaderOfTheFirstGenerationPlansNothingUnderAnothersNumbers) {
+  const OrchestratorConfig config{
+      .generation = 1, .incarnation = {2}, .settle_us = 500 * kMillisecondUs};
+  core_ = std::make_unique<OrchestratorCore>(config);
+  Do(OrchestratorTick{});
+  const TimeUs begin = now_;
+  UpPrefill(1);
+  Up(Role::kDecode, 9);
+  RouterConnects(7);
+  EXPECT_TRUE(Of<CallAssign>(Submit(1, 8)).empty());
+  EXPECT_TRUE(Of<CallAssign>(Until(begin + 400 * kMillisecondUs)).empty());
+  const Effects knows = RouterConnects(8, {}, {.number = 1, .orchestrator = {1}});
+  ASSERT_EQ(Of<StoreGeneration>(knows).size(), 1u);
+  UpPrefill(1);
+  Up(Role::kDecode, 9);
+  const auto assigned = Of<CallAssign>(Until(now_ + kSecondUs));
+  ASSERT_EQ(assigned.size(), 1u);
+  EXPECT_EQ(GenerationOf(assigned[0].request.epoch.value), 2u);
+}
+
+// The network was cut when it began, and a router is back before the workers.
+TEST_F(RouterStreamsTest, ASuccessorToWhichNobodyCouldComeSettlesWhenTheFirstComes) {
+  const OrchestratorConfig config{.generation = 2, .settle_us = 500 * kMillisecondUs};
+  core_ = std::make_unique<OrchestratorCore>(config);
+  Do(OrchestratorTick{});
+  Until(now_ + 10 * config.instance_lease_us);
+  RouterConnects(7);
+  Submit(1, 8);
+  EXPECT_TRUE(Ends(Until(now_ + kSecondUs)).empty());
+  UpPrefill(1);
+  Up(Role::kDecode, 9);
+  EXPECT_EQ(Of<CallAssign>(Until(now_ + 200 * kMillisecondUs)).size(), 1u);
+}
+
 TEST_F(RouterStreamsTest, ASuccessorThatIsLookedForWaitsALeaseAtMost) {
   const OrchestratorConfig config{.generation = 2, .settle_us = 500 * kMillisecondUs};
   core_ = std::make_unique<OrchestratorCore>(config);

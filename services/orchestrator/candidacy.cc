@@ -119,6 +119,16 @@ void Candidacy::Raise(uint64_t generation) {
   if (election != nullptr) election->Raise(generation);
 }
 
+void Candidacy::StepAside() {
+  Election* election = running_.load();
+  if (election != nullptr) election->StepAside();
+}
+
+void Candidacy::Heard() {
+  Election* election = running_.load();
+  if (election != nullptr) election->Heard();
+}
+
 void Candidacy::Led(uint64_t generation) {
   running_.wait(nullptr);  // the shell asks Leads
   shell_->Lead(generation);

@@ -32,6 +32,10 @@ class Candidacy {
 
   // Campaigns, for a shell that has started and stands by. `port`: of gRPC. Once.
   absl::Status Campaign(OrchestratorShell* shell, uint64_t incarnation, int port);
+  // This leader hears none of its workers and routers: another one may lead (Election::StepAside).
+  void StepAside();
+  // One of them came while this process stands by.
+  void Heard();
   // A clean end: the shell steps down, and then the store is told, so that another one leads at
   // once. Waits for the store at most a second; a failure is logged.
   void Resign();

@@ -32,7 +32,8 @@ bool Await(const std::function<bool()>& condition) {
 
 class Orchestrator {
  public:
-  Orchestrator(const std::string& folder, uint64_t incarnation) {
+  Orchestrator(const std::string& folder, uint64_t incarnation,
+               int64_t instance_lease_us = 3'000'000) {
     options_.store = "embedded";
     options_.state_dir = folder;
     auto candidacy = Candidacy::Open(options_);
@@ -40,9 +41,12 @@ class Orchestrator {
     candidacy_ = *std::move(candidacy);
     scheduler::OrchestratorConfig config;
     config.incarnation = {incarnation};
+    config.instance_lease_us = instance_lease_us;
     shell_ = std::make_unique<OrchestratorShell>(
         config, 64, [this](uint64_t generation) { candidacy_->Raise(generation); });
     shell_->StandBy([this] { return candidacy_->Leads(); });
+    shell_->WatchHearing({.nobody = [this] { candidacy_->StepAside(); },
+                          .somebody = [this] { candidacy_->Heard(); }});
     shell_->Start();
     service_ = std::make_unique<OrchestratorService>(shell_.get());
     server_ = *ServeRpc("127.0.0.1:0", {service_.get()});
@@ -133,6 +137,29 @@ TEST_F(CandidacyTest, AfterALeadersDeathTheOtherLeads) {
   first_.reset();  // it does not resign
   ASSERT_TRUE(Await([this] { return second_->IsLeading(); }));
   EXPECT_GT(second_->LedGeneration(), before);
+}
+
+// The store is reached, and nothing comes from the workers any more.
+TEST_F(CandidacyTest, ALeaderThatHearsNobodyLetsTheOtherLeadUntilItHearsSomebody) {
+  constexpr int64_t kLeaseUs = 300'000;
+  const std::string folder = folder_ + "_deaf";
+  Orchestrator deaf(folder, 11, kLeaseUs);
+  ASSERT_TRUE(Await([&] { return deaf.IsLeading(); }));
+  Orchestrator other(folder, 12, kLeaseUs);
+  ASSERT_TRUE(Await([&] { return LeaderOf(other.Ask()) == deaf.Address(); }));
+  for (const uint64_t worker : {1, 2}) {
+    scheduler::RegisterCalled event{{worker}, {}};
+    event.request.identity = {
+        .model = "m", .endpoint = absl::StrCat("w", worker), .incarnation = {worker}};
+    event.request.identity.shape.block_tokens = event.request.identity.shape.num_layers = 1;
+    event.request.identity.total_blocks = 1;
+    deaf.OfShell().Post(event);
+  }
+  ASSERT_TRUE(Await([&] { return other.IsLeading(); }));
+  EXPECT_FALSE(deaf.IsLeading());
+  EXPECT_TRUE(Await([&] { return LeaderOf(deaf.AskByStream()) == other.Address(); }));
+  other.Resign();
+  EXPECT_TRUE(Await([&] { return deaf.IsLeading(); }));
 }
 
 // A leader that steps down ends its streams. Its router finds the next leader by itself.

@@ -163,12 +163,12 @@ void Refresh(const scheduler::OrchestratorSnapshot& totals, const absl::Status& 
                  {}, totals.hung);
   metrics
       ->Gauge("skein_unreached_pairs",
-              "Pairs of a prefill and a decode instance that are not planned together for a while, "
-              "because a handoff between them failed.")
+              "Pairs of instances that are not planned together for a while, because a handoff "
+              "between them, or a step that computed a prompt together, failed.")
       .Set(static_cast<double>(totals.unreached_pairs));
   metrics->Total("skein_pair_failures_total",
-                 "How often a pair of a prefill and a decode instance did not reach each other.",
-                 {}, totals.pair_failures);
+                 "How often a pair of instances did not reach each other.", {},
+                 totals.pair_failures);
   metrics->Total("skein_spanning_plans_total", "Plans on more than one instance.", {},
                  totals.sp_plans);
   metrics->Total("skein_shared_prompts_total",
@@ -372,7 +372,11 @@ absl::Status RunOrchestrator(const OrchestratorOptions& options,
     if (candidacy != nullptr) return candidacy->Raise(generation);
     keeper.Keep(generation);
   });
-  if (candidacy != nullptr) shell.StandBy([&candidacy] { return candidacy->Leads(); });
+  if (candidacy != nullptr) {
+    shell.StandBy([&candidacy] { return candidacy->Leads(); });
+    shell.WatchHearing({.nobody = [&candidacy] { candidacy->StepAside(); },
+                        .somebody = [&candidacy] { candidacy->Heard(); }});
+  }
   shell.WatchFormations([&formation_metrics](const scheduler::FormationSwitched& switched) {
     formation_metrics.Count(switched);
   });

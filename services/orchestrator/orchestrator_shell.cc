@@ -27,7 +27,7 @@ OrchestratorShell::OrchestratorShell(const scheduler::OrchestratorConfig& config
                           {{"instance", instance.value}, {"reason", std::string(why.message())}});
                       Handle(scheduler::WorkerDisconnected{{call}});
                     },
-                .admit = [this] { return Standing(); }}),
+                .admit = [this] { return Admit(); }}),
       routers_(
           &loop_, kRouterStreamsMax, "router",
           {.message = [this](uint64_t call, uint64_t router,
@@ -38,7 +38,7 @@ OrchestratorShell::OrchestratorShell(const scheduler::OrchestratorConfig& config
                             {{"router", router}, {"reason", std::string(why.message())}});
                  Handle(scheduler::RouterDisconnected{{call}});
                },
-           .admit = [this] { return Standing(); }}),
+           .admit = [this] { return Admit(); }}),
       dials_([this](const scheduler::WorkerDialled& dialled) {
         loop_.PostFirst([this, dialled] { Handle(dialled); });
       }) {}
@@ -101,6 +101,12 @@ absl::Status OrchestratorShell::Standing() const {
   const bool leads = !leads_ || leads_();
   std::lock_guard lock(standing_mutex_);
   return stands_by_ || !leads ? StandbyError(leader_) : absl::OkStatus();
+}
+
+absl::Status OrchestratorShell::Admit() {
+  absl::Status standing = Standing();
+  if (!standing.ok()) hearing_.somebody();
+  return standing;
 }
 
 void OrchestratorShell::Stop() {

@@ -55,6 +55,12 @@ class OrchestratorShell
   void WatchPrompts(std::function<void(const scheduler::PromptTaken&)> watch) {
     watch_prompts_ = std::move(watch);
   }
+  // For one of several orchestrators; called on the loop; must not block. Before Start.
+  struct Hearing {
+    std::function<void()> nobody;    // it leads, and scheduler::HearsNobody
+    std::function<void()> somebody;  // it stands by, and a worker or router has come to it
+  };
+  void WatchHearing(Hearing watch) { hearing_ = std::move(watch); }
   // From Start on it stands by. `leads`: whether this process leads at this moment; asked on the
   // loop before each event, and by Standing. Before Start.
   void StandBy(std::function<bool()> leads);
@@ -149,6 +155,7 @@ class OrchestratorShell
     int64_t taken_us = 0;
   };
 
+  absl::Status Admit();  // a further stream
   bool MayHandle() { return !leads_ || leads_(); }
   absl::Status CheckParts();  // the copy tells of the last check, which this one is from now on
   // On the loop; the fresh one, if there is one.
@@ -172,6 +179,7 @@ class OrchestratorShell
   void On(const scheduler::AnswerFormation& effect);
   void On(const scheduler::FormationSwitched& effect);
   void On(const scheduler::PromptTaken& effect) { watch_prompts_(effect); }
+  void On(const scheduler::HearsNobody&) { hearing_.nobody(); }
   void On(const scheduler::CallAssign& effect);
   void On(const scheduler::CallStart& effect);
   void On(const scheduler::CallAnnounce& effect);
@@ -209,6 +217,7 @@ class OrchestratorShell
       [](const scheduler::FormationSwitched&) {};
   std::function<void(const scheduler::PromptTaken&)> watch_prompts_ =
       [](const scheduler::PromptTaken&) {};
+  Hearing hearing_ = {[] {}, [] {}};
   std::atomic<uint64_t> copies_made_{0};
   std::atomic<uint64_t> checks_made_{0};
   Shared<Copy> copy_;

@@ -77,6 +77,14 @@ class Election::Shell {
 
   void Post(const ElectionEvent::Any& event) { Post(Input{event}); }
 
+  void Heard() {
+    {
+      std::lock_guard lock(leads_mu_);
+      if (!std::exchange(stands_aside_, false)) return;
+    }
+    Post(ElectionEvent::Heard{});
+  }
+
  private:
   // What the deciding thread takes: an event, and what came with it for the owner.
   struct Input {
@@ -138,6 +146,7 @@ class Election::Shell {
     ElectionCore::Effects effects = core_.Handle(event, BootTimeUs());
     until_us_ = core_.LeadsUntil();
     generation_ = core_.generation();
+    stands_aside_ = core_.StandsAside();
     return effects;
   }
 
@@ -157,10 +166,15 @@ class Election::Shell {
     });
   }
 
+  static bool FromOwner(const ElectionEvent::Any& event) {
+    return std::holds_alternative<ElectionEvent::Resign>(event) ||
+           std::holds_alternative<ElectionEvent::StepAside>(event) ||
+           std::holds_alternative<ElectionEvent::Heard>(event) ||
+           std::holds_alternative<ElectionEvent::Raise>(event);
+  }
+
   void TellStore(const Input& input) {
-    if (!std::holds_alternative<ElectionEvent::Resign>(input.event) &&
-        !std::holds_alternative<ElectionEvent::Raise>(input.event) &&
-        std::exchange(store_ok_, input.store.ok()) != input.store.ok()) {
+    if (!FromOwner(input.event) && std::exchange(store_ok_, input.store.ok()) != input.store.ok()) {
       teller_.Post([this, status = input.store] {
         if (hooks_.store) hooks_.store(status);
       });
@@ -262,6 +276,7 @@ class Election::Shell {
   int64_t until_us_ = 0;
   uint64_t generation_ = 0;
   uint64_t told_generation_ = 0;  // `led` has begun for it
+  bool stands_aside_ = false;     // and nobody was heard since
 
   // Of the deciding thread.
   ElectionCore core_;
@@ -298,6 +313,8 @@ absl::Status Election::Resign(int64_t timeout_us) { return shell_->Resign(timeou
 bool Election::Leads() const { return shell_->Leadership().has_value(); }
 std::optional<uint64_t> Election::Leadership() const { return shell_->Leadership(); }
 double Election::LeaseLeftS() const { return shell_->LeaseLeftS(); }
+void Election::StepAside() { shell_->Post(ElectionEvent::StepAside{}); }
+void Election::Heard() { shell_->Heard(); }
 void Election::Raise(uint64_t generation) { shell_->Post(ElectionEvent::Raise{generation}); }
 
 }  // namespace skein::services

@@ -56,6 +56,7 @@ class Election {
     // It no longer does. The election goes on: it campaigns again, for a new generation, unless it
     // resigned. `why`:
     //   OK           it resigned.
+    //   CANCELLED    it stepped aside.
     //   ABORTED      the store has ended the lease, or has another leader.
     //   UNAVAILABLE  the store did not answer for the lease's time. Nothing says that another one
     //                leads, and as long as the store is down none can. The owner may go on serving
@@ -91,6 +92,15 @@ class Election {
   // could not be told, and the next leader has to wait for the lease's end. OK soon if this process
   // does not lead. Any thread but the election's.
   absl::Status Resign(int64_t timeout_us);
+
+  // This leader hears none of those that it leads: it gives the leadership up, so that another one
+  // leads at once, and goes on as a candidate. It claims the leadership again after Heard, or when
+  // no other one has led for two leases. `lost` is told first, as by Resign. Ignored if it does not
+  // lead, or has stepped aside of late (scheduler/election). Any thread; does not wait.
+  void StepAside();
+  // This process has heard one of them. Any thread; does not wait, and costs nothing unless this
+  // process has stepped aside.
+  void Heard();
 
   // Any thread, cheap (a lock held for moments, and the clock): whether this process leads now. To
   // be asked right before each action that only a leader may take. It may be false before `lost`

@@ -72,6 +72,14 @@ void Candidate::ReadStore() {
       });
 }
 
+void Candidate::StepAside() {
+  process_->After(0, [this] { Handle(ElectionEvent::StepAside{}); });
+}
+
+void Candidate::Heard() {
+  if (core_.StandsAside()) process_->After(0, [this] { Handle(ElectionEvent::Heard{}); });
+}
+
 void Candidate::Raise(uint64_t generation) {
   process_->After(0, [this, generation] { Handle(ElectionEvent::Raise{generation}); });
 }

@@ -30,6 +30,9 @@ class Candidate {
   bool Leads() const { return process_->LocalNow() < core_.LeadsUntil(); }
   // Where another one leads, as far as is known; empty: none does.
   const std::string& leader() const { return leader_; }
+  // The leader hears nobody, and a standby somebody.
+  void StepAside();
+  void Heard();
   // A peer has seen a higher generation, and the leader took this one.
   void Raise(uint64_t generation);
   void ClockJumped();

@@ -96,6 +96,7 @@ bool OrchestratorProcess::MayHandle() {
 
 bool OrchestratorProcess::Turns(const std::shared_ptr<Duplex>& stream) {
   if (Serves()) return false;
+  candidate_->Heard();
   stream->Close(Duplex::kServer, services::StandbyError(candidate_->leader()));
   return true;
 }

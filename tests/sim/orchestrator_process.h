@@ -138,6 +138,9 @@ class OrchestratorProcess
   void Execute(scheduler::CallEndFormation& effect);
   void Execute(scheduler::AnswerFormation& effect);
   void Execute(scheduler::FormationSwitched& effect);
+  void Execute(scheduler::HearsNobody& effect) {
+    if (candidate_ != nullptr) candidate_->StepAside();
+  }
   void Execute(scheduler::PromptTaken& effect) {}  // improvement rates stay as they are
 
   bool Quiet() const;  // no request is alive

@@ -64,6 +64,7 @@ constexpr int RouterAt(int number) { return kTheRouter - number; }
 // Of several orchestrators, the one that leads when the fault strikes; and their store.
 inline constexpr int kTheLeader = -1000;
 inline constexpr int kTheStore = -1001;
+constexpr int OrchestratorAt(int number) { return -2000 - number; }
 
 struct Fault {
   FaultKind kind = FaultKind::kCrash;

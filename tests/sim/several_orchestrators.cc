@@ -53,6 +53,20 @@ void BreakLeader(Random& random, TimeUs at_us, bool peers, Scenario* scenario) {
   }
 }
 
+// What all workers and routers send to this one, and in some worlds what it sends to them.
+void Deafen(int orchestrator, bool both_ways, Fault fault, Scenario* scenario) {
+  fault.kind = FaultKind::kCut;
+  const auto cut = [&](int peer) {
+    fault.worker = peer;
+    fault.to = orchestrator;
+    scenario->faults.push_back(fault);
+    std::swap(fault.worker, fault.to);
+    if (both_ways) scenario->faults.push_back(fault);
+  };
+  for (int i = 0; i < scenario->prefill_workers + scenario->decode_workers; ++i) cut(i);
+  for (int i = 0; i < scenario->routers; ++i) cut(RouterAt(i));
+}
+
 }  // namespace
 
 Scenario MakeSeveralOrchestratorsScenario(uint64_t seed) {
@@ -77,6 +91,25 @@ Scenario MakeOneLeaderScenario(uint64_t seed) {
               &scenario);
   for (const Fault& fault : scenario.faults) {
     scenario.heals_us = std::max(scenario.heals_us, fault.at_us + fault.lasts_us);
+  }
+  return scenario;
+}
+
+Scenario MakeDeafLeaderScenario(uint64_t seed) {
+  Scenario scenario = MakeUnbrokenScenario(seed);
+  Random random(seed * 0x9e3779b97f4a7c15u + 151);
+  scenario.orchestrators = static_cast<int>(random.Between(2, 3));
+  const TimeUs unit_us = scenario.time_scale * kMillisecondUs;
+  const ClientPlan& met = scenario.clients[static_cast<size_t>(
+      random.Between(0, static_cast<int64_t>(scenario.clients.size()) - 1))];
+  const bool all = DeafensAll(seed);
+  const Fault fault{.at_us = met.arrives_us + random.Between(0, 20) * unit_us,
+                    .lasts_us = (all ? random.Between(250, 1500) : 6000) * unit_us};
+  scenario.heals_us = std::max(scenario.heals_us, fault.at_us + fault.lasts_us);
+  const bool both_ways = random.Chance(0.5);
+  if (!all) Deafen(kTheLeader, both_ways, fault, &scenario);
+  for (int i = 0; all && i < scenario.orchestrators; ++i) {
+    Deafen(OrchestratorAt(i), both_ways, fault, &scenario);
   }
   return scenario;
 }

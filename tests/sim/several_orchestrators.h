@@ -15,5 +15,10 @@ Scenario MakeSeveralOrchestratorsScenario(uint64_t seed);
 // A world of MakeUnbrokenScenario with two or three orchestrators, in which one thing breaks: the
 // leader, its path to the store, or the store. No client may get an error.
 Scenario MakeOneLeaderScenario(uint64_t seed);
+// The same, and what breaks is the way of all workers and routers to the leader, for longer than
+// routers wait for one, while the store is reached; or, in each fourth world, to all orchestrators,
+// for less than that.
+inline bool DeafensAll(uint64_t seed) { return seed % 4 == 3; }
+Scenario MakeDeafLeaderScenario(uint64_t seed);
 
 }  // namespace skein::sim

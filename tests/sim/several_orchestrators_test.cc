@@ -1,6 +1,6 @@
 // Worlds of two and three orchestrators (several_orchestrators.h). A failing seed is printed with
-// the flags that replay it, but one of MakeOneLeaderScenario: tests/sim:search --kind=one_leader
-// replays it.
+// the flags that replay it, but one of MakeOneLeaderScenario or MakeDeafLeaderScenario:
+// tests/sim:search --kind=one_leader or --kind=deaf_leader replays it.
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -35,6 +35,22 @@ TEST_P(SeveralOrchestratorsTest, ALeaderThatIsLostFailsNoRequest) {
   }
   EXPECT_GT(sum.faults_met, 0);
   EXPECT_GT(sum.leaderships, static_cast<int64_t>(kSeeds));
+}
+
+// Another one leads, if it can hear; and where none can, leadership does not change for ever.
+TEST_P(SeveralOrchestratorsTest, ALeaderThatHearsNobodyFailsNoRequest) {
+  constexpr uint64_t kSeeds = 8;
+  Outcome sum;
+  for (uint64_t i = 0; i < kSeeds; ++i) {
+    const uint64_t seed = seed_flags.first_seed + GetParam() * kSeeds + i;
+    const Outcome outcome = RunWorld(MakeDeafLeaderScenario(seed));
+    EXPECT_EQ(outcome.violation, "") << "replay with --kind=deaf_leader --first_seed=" << seed;
+    EXPECT_EQ(outcome.finished, outcome.requests) << "seed " << seed;
+    EXPECT_GE(outcome.leaderships, 2) << "seed " << seed;
+    EXPECT_LE(outcome.leaderships, 4) << "seed " << seed;
+    Add(outcome, &sum);
+  }
+  EXPECT_GT(sum.faults_met, 0);
 }
 
 INSTANTIATE_TEST_SUITE_P(Slices, SeveralOrchestratorsTest, ::testing::Range<uint64_t>(0, kSlices));

@@ -166,6 +166,7 @@ void World::Strike(const Fault& fault) {
 Process* World::ProcessAt(int index) {
   if (index == kTheStore) return store_.get();
   if (index == kTheLeader) return &Leader();
+  if (index <= OrchestratorAt(0)) return orchestrators_[OrchestratorAt(0) - index].get();
   if (index <= kTheRouter) return &RouterAt(index);
   if (index == kTheOrchestrator) return orchestrators_.front().get();
   if (index < scenario_.prefill_workers) return prefill_[index].get();

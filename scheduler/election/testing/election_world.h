@@ -48,6 +48,8 @@ class ElectionWorld {
   void Restart(int candidate);
   void Stop(int candidate, TimeUs for_us) { candidates_[candidate].stopped_until = now_ + for_us; }
   void Resign(int candidate) { Give(candidate, ElectionEvent::Resign{}); }
+  void StepAside(int candidate) { Give(candidate, ElectionEvent::StepAside{}); }
+  void Hear(int candidate) { Give(candidate, ElectionEvent::Heard{}); }
   void Raise(int candidate, uint64_t to) { Give(candidate, ElectionEvent::Raise{to}); }
   // The store answers nothing, and tells nothing, until then.
   void CutStore(TimeUs for_us) { cut_until_ = now_ + for_us; }

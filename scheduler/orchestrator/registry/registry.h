@@ -151,6 +151,7 @@ class Registry {
     return instances_;
   }
   int64_t Count(Role role) const { return count_[static_cast<size_t>(role)]; }
+  size_t streams() const { return by_connection_.size(); }  // that stand
   // INTERNAL if a count or an index does not agree with the instances.
   absl::Status CheckInvariants() const;
 

@@ -75,6 +75,7 @@ class Routers {
   std::vector<uint64_t> TakeSilent(TimeUs listened_us);
   TimeUs NextLeaseEnd() const { return leases_.Next(); }  // by the listening clock
   const std::map<uint64_t, Router>& all() const { return routers_; }
+  size_t streams() const { return by_connection_.size(); }  // that stand
 
   // Each router has a lease, each stream belongs to one router, and neither belongs to another;
   // only routers that are known here hear instances.
