@@ -88,10 +88,14 @@ class JobStore {
   absl::StatusOr<std::vector<Job>> ListJobs(const v1::ListJobsRequest& request, bool* more);
   // FAILED_PRECONDITION: it has ended.
   absl::StatusOr<Job> BeginCancel(const std::string& id);
-  // Those that have not ended, by number, as events for the core. `at_us`: what a time in seconds
-  // since 1970 is in the core's time.
-  absl::StatusOr<std::vector<scheduler::jobs::AddJob>> Load(
-      const std::function<scheduler::TimeUs(int64_t)>& at_us);
+  // Those that have not ended, by number. `at_us`: what a time in seconds since 1970 is in the
+  // core's time.
+  using AtUs = std::function<scheduler::TimeUs(int64_t)>;
+  struct Loaded {
+    v1::JobStatus status;
+    scheduler::jobs::AddJob event;  // for the core
+  };
+  absl::StatusOr<std::vector<Loaded>> Load(const AtUs& at_us);
 
   // --- A job's life, by number.
 

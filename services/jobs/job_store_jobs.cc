@@ -146,8 +146,7 @@ absl::StatusOr<JobStore::Job> JobStore::BeginCancel(const std::string& id) {
   return job;
 }
 
-absl::StatusOr<std::vector<core::AddJob>> JobStore::Load(
-    const std::function<scheduler::TimeUs(int64_t)>& at_us) {
+absl::StatusOr<std::vector<JobStore::Loaded>> JobStore::Load(const AtUs& at_us) {
   std::vector<uint64_t> numbers;
   {
     SqliteStatement rows(&file_, "SELECT number FROM jobs WHERE ended = 0 ORDER BY number");
@@ -158,15 +157,15 @@ absl::StatusOr<std::vector<core::AddJob>> JobStore::Load(
       numbers.push_back(static_cast<uint64_t>(rows.Number(0)));
     }
   }
-  std::vector<core::AddJob> jobs;
+  std::vector<Loaded> jobs;
   jobs.reserve(numbers.size());
   for (const uint64_t number : numbers) {
-    const auto job = ReadJob("number = ?", number, "");
+    auto job = ReadJob("number = ?", number, "");
     if (!job.ok()) return job.status();
     auto loaded = LoadJob(*job);
     if (!loaded.ok()) return loaded.status();
     loaded->expires = at_us(job->status.expires_s());
-    jobs.push_back(*std::move(loaded));
+    jobs.push_back({std::move(job->status), *std::move(loaded)});
   }
   return jobs;
 }

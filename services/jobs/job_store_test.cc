@@ -114,7 +114,9 @@ class JobStoreTest : public ::testing::Test {
   std::vector<core::AddJob> Load() {
     auto jobs = store_->Load([](int64_t s) { return s * scheduler::kSecondUs; });
     EXPECT_TRUE(jobs.ok()) << jobs.status();
-    return *jobs;
+    std::vector<core::AddJob> events;
+    for (auto& job : *jobs) events.push_back(std::move(job.event));
+    return events;
   }
   v1::JobStatus StatusOf(const std::string& id) { return store_->GetJob(id)->status; }
 
