@@ -90,7 +90,7 @@ absl::StatusOr<SqliteFile> OpenFile(const std::string& folder, const HostIdentit
         absl::StrCat("cannot create the folder ", folder, ": ", error.message()));
   }
   if (absl::Status local = CheckLocalFolder(folder); !local.ok()) return local;
-  auto file = SqliteFile::Open(PathIn(folder));
+  auto file = SqliteFile::Open(PathIn(folder), kIfDamaged);
   if (!file.ok()) return file.status();
   if (absl::Status status = SetUpWhenFree(&*file, host); !status.ok()) return status;
   // A checkpoint waits for the disk, and so would the renewal of a lease. Watches make them.

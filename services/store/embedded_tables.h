@@ -12,6 +12,11 @@
 
 namespace skein::services {
 
+// What an operator is to do when the file is damaged.
+inline constexpr char kIfDamaged[] =
+    "stop all orchestrators of this host and remove the file, generations are learnt again from "
+    "workers and routers";
+
 // Sets up a connection, and the tables if they are not there, for this host. FAILED_PRECONDITION:
 // the file is of another host, or of a newer version.
 absl::Status SetUpTables(SqliteFile* file, const HostIdentity& host);

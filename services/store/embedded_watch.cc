@@ -68,7 +68,7 @@ absl::StatusOr<StoreSnapshot> EmbeddedWatch::Look() {
     return absl::UnavailableError("the store's file was replaced");
   }
   if (!file_.has_value()) {
-    auto opened = SqliteFile::Open(path_);
+    auto opened = SqliteFile::Open(path_, kIfDamaged);
     if (!opened.ok()) return opened.status();
     opened->SetBusyTimeout(kBusyTimeoutUs);
     file_.emplace(*std::move(opened));

@@ -9,24 +9,28 @@
 
 namespace skein::services {
 
-absl::StatusOr<SqliteFile> SqliteFile::Open(const std::string& path) {
+absl::StatusOr<SqliteFile> SqliteFile::Open(const std::string& path, std::string if_damaged) {
   sqlite3* file = nullptr;
   const int code =
       sqlite3_open_v2(path.c_str(), &file,
                       SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX, nullptr);
-  SqliteFile opened(path, file);
+  SqliteFile opened(path, std::move(if_damaged), file);
   if (code != SQLITE_OK) return opened.Error(code);
   return opened;
 }
 
-SqliteFile::SqliteFile(std::string path, sqlite3* file) : path_(std::move(path)), file_(file) {
+SqliteFile::SqliteFile(std::string path, std::string if_damaged, sqlite3* file)
+    : path_(std::move(path)), if_damaged_(std::move(if_damaged)), file_(file) {
   if (file_ != nullptr) sqlite3_extended_result_codes(file_, 1);
 }
 SqliteFile::~SqliteFile() { sqlite3_close_v2(file_); }
 SqliteFile::SqliteFile(SqliteFile&& other) noexcept
-    : path_(std::move(other.path_)), file_(std::exchange(other.file_, nullptr)) {}
+    : path_(std::move(other.path_)),
+      if_damaged_(std::move(other.if_damaged_)),
+      file_(std::exchange(other.file_, nullptr)) {}
 SqliteFile& SqliteFile::operator=(SqliteFile&& other) noexcept {
   std::swap(path_, other.path_);
+  std::swap(if_damaged_, other.if_damaged_);
   std::swap(file_, other.file_);
   return *this;
 }
@@ -46,6 +50,11 @@ bool SqliteFile::Busy() const { return (sqlite3_errcode(file_) & 0xff) == SQLITE
 
 bool SqliteFile::Full() const { return (sqlite3_errcode(file_) & 0xff) == SQLITE_FULL; }
 
+bool SqliteFile::Damaged() const {
+  const int code = sqlite3_errcode(file_) & 0xff;
+  return code == SQLITE_CORRUPT || code == SQLITE_NOTADB;
+}
+
 bool SqliteFile::Moved() const {
   int moved = 0;
   if (file_ == nullptr) return false;
@@ -56,8 +65,9 @@ bool SqliteFile::Moved() const {
 absl::Status SqliteFile::Error(int code) const {
   // SQLite's text is of the latest call; without a connection there is none.
   const char* const said = file_ == nullptr ? sqlite3_errstr(code) : sqlite3_errmsg(file_);
-  const auto failed = [&](const char* what) {
-    return absl::UnavailableError(absl::StrCat("the store ", path_, " ", what, " (", said, ")"));
+  const auto failed = [&](std::string_view what) {
+    return absl::UnavailableError(absl::StrCat(
+        "the store ", path_, " ", absl::string_view(what.data(), what.size()), " (", said, ")"));
   };
   switch (code & 0xff) {
     case SQLITE_BUSY:
@@ -67,9 +77,7 @@ absl::Status SqliteFile::Error(int code) const {
       return failed("cannot grow: its disk is full");
     case SQLITE_CORRUPT:
     case SQLITE_NOTADB:
-      return failed(
-          "is damaged; stop all orchestrators of this host and remove the file, generations are "
-          "learnt again from workers and routers");
+      return failed(absl::StrCat("is damaged", if_damaged_.empty() ? "" : "; ", if_damaged_));
     case SQLITE_CANTOPEN:
       return failed("cannot be opened");
     case SQLITE_READONLY:

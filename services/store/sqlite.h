@@ -16,8 +16,9 @@ namespace skein::services {
 // One thread at a time, like its statements.
 class SqliteFile {
  public:
-  // Opens the file, creates it if need be.
-  static absl::StatusOr<SqliteFile> Open(const std::string& path);
+  // Opens the file, creates it if need be. `if_damaged`: what an operator is to do when the file
+  // turns out to be damaged, for the error's text.
+  static absl::StatusOr<SqliteFile> Open(const std::string& path, std::string if_damaged = "");
   ~SqliteFile();
   SqliteFile(SqliteFile&& other) noexcept;
   SqliteFile& operator=(SqliteFile&& other) noexcept;
@@ -33,6 +34,8 @@ class SqliteFile {
   bool Busy() const;
   // Whether it failed because the disk is full.
   bool Full() const;
+  // Whether it failed because the file is damaged, or none of SQLite's.
+  bool Damaged() const;
   // Whether the file at `path()` is another one by now, or none: this connection's was removed,
   // renamed or replaced. False for a file that was moved from.
   bool Moved() const;
@@ -45,9 +48,10 @@ class SqliteFile {
   sqlite3* get() const { return file_; }
 
  private:
-  SqliteFile(std::string path, sqlite3* file);
+  SqliteFile(std::string path, std::string if_damaged, sqlite3* file);
 
   std::string path_;
+  std::string if_damaged_;
   sqlite3* file_;  // nullptr: moved from
 };
 
