@@ -6,13 +6,12 @@
 #include <optional>
 #include <utility>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "services/base/random_bits.h"
 #include "services/openai/openapi.h"
 #include "services/openai/responses.h"
 #include "services/router/api/api_error_map.h"
+#include "services/router/api/body_notes.h"
 #include "services/router/api/identity.h"
 #include "services/router/generation/token_range.h"
 
@@ -32,18 +31,6 @@ const ApiError kSaturated = {429, "Too many requests are waiting. Retry later.",
                              "rate_limit_exceeded"};
 const ApiError kTooLate = {504, "The request's deadline passed before it was tokenized.", "",
                            "deadline_exceeded"};
-
-// What keeps the body from being read as JSON; "" when nothing does.
-std::string WhyNotPlainJson(const http::Request& request) {
-  const std::string_view coding = request.Get("Content-Encoding");
-  const absl::string_view given(coding.data(), std::min<size_t>(coding.size(), 64));
-  if (!given.empty() && !absl::EqualsIgnoreCase(given, "identity")) {
-    return absl::StrCat("The request body is compressed ('Content-Encoding: ", given,
-                        "'). Send it as it is.");
-  }
-  if (http::IsMediaType(request.Get("Content-Type"), "application/json")) return {};
-  return "The request body must be plain JSON with 'Content-Type: application/json'.";
-}
 
 void Refuse(const std::shared_ptr<http::Responder>& responder, const ApiError& error,
             std::vector<http::Header> headers = {}) {
@@ -177,24 +164,13 @@ MaybeError RouterApi::FindModel(const std::string& name, bool required,
 
 openai::ParseLimits RouterApi::Limits() const { return {options_.max_choices, options_.strict}; }
 
-std::vector<http::Header> RouterApi::Note(const http::Request& request,
-                                          const openai::BodyNotes& notes) const {
-  if (notes.unknown == 0) return {};
-  metrics_->CountUnknownParameters(request.path, notes.unknown);
-  if (notes.warnings.empty()) return {};  // with --strict-api the error says it
-  std::string text = absl::StrJoin(notes.warnings, "; ");
-  const auto rest = notes.unknown - static_cast<int64_t>(notes.warnings.size());
-  if (rest > 0) absl::StrAppend(&text, "; and ", rest, " more");
-  return {{"X-Skein-Warning", std::move(text)}};
-}
-
 void RouterApi::Complete(const http::Request& request, const ResponderPtr& responder,
                          int64_t arrived_us) {
   openai::CompletionRequest asked;
   AnswerPlan plan;
   std::vector<PreparedPrompt> prompts;
   MaybeError error = openai::Parse(request.body, Limits(), &asked);
-  plan.headers = Note(request, asked.notes);
+  plan.headers = NoteBody(request, asked.notes, metrics_);
   if (!error) error = FindModel(asked.model, true, &plan.model);
   for (size_t i = 0; !error && i < asked.prompts.size(); ++i) {
     prompts.emplace_back();
@@ -218,7 +194,7 @@ void RouterApi::Chat(const http::Request& request, const ResponderPtr& responder
   AnswerPlan plan;
   std::vector<PreparedPrompt> prompts(1);
   MaybeError error = openai::Parse(request.body, Limits(), &asked);
-  plan.headers = Note(request, asked.notes);
+  plan.headers = NoteBody(request, asked.notes, metrics_);
   if (!error) error = FindModel(asked.model, true, &plan.model);
   if (!error) error = PrepareInput(*plan.model, asked.input, &prompts[0]);
   plan.options = std::move(asked.options);
@@ -234,7 +210,7 @@ void RouterApi::Respond(const http::Request& request, const ResponderPtr& respon
   AnswerPlan plan;
   std::vector<PreparedPrompt> prompts(1);
   MaybeError error = openai::Parse(request.body, Limits(), &asked);
-  plan.headers = Note(request, asked.chat.notes);
+  plan.headers = NoteBody(request, asked.chat.notes, metrics_);
   if (!error) error = FindModel(asked.chat.model, true, &plan.model);
   if (!error) error = PrepareInput(*plan.model, asked.chat.input, &prompts[0]);
   plan.options = std::move(asked.chat.options);
@@ -357,7 +333,7 @@ void RouterApi::Tokenize(const http::Request& request, const ResponderPtr& respo
   const ServedModel* model = nullptr;
   PreparedPrompt prompt;
   MaybeError error = openai::Parse(request.body, Limits(), &asked);
-  std::vector<http::Header> headers = Note(request, asked.notes);
+  std::vector<http::Header> headers = NoteBody(request, asked.notes, metrics_);
   if (!error) error = FindModel(asked.model, false, &model);
   if (error) return Refuse(responder, *error, std::move(headers));
   if (const auto* text = std::get_if<std::string>(&asked.input)) {
@@ -383,7 +359,7 @@ void RouterApi::Detokenize(const http::Request& request, const ResponderPtr& res
   openai::DetokenizeRequest asked;
   const ServedModel* model = nullptr;
   MaybeError error = openai::Parse(request.body, Limits(), &asked);
-  std::vector<http::Header> headers = Note(request, asked.notes);
+  std::vector<http::Header> headers = NoteBody(request, asked.notes, metrics_);
   if (!error) error = FindModel(asked.model, false, &model);
   if (!error) {
     error = CheckTokenCount("tokens", asked.tokens.size(), LimitsOf(*model).prompt_tokens_max());

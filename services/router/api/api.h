@@ -71,9 +71,6 @@ class RouterApi {
   openai::MaybeError FindModel(const std::string& name, bool required,
                                const ServedModel** model) const;
   openai::ParseLimits Limits() const;
-  // Counts what a body has that this API does not know; the headers that tell the client so.
-  std::vector<http::Header> Note(const http::Request& request,
-                                 const openai::BodyNotes& notes) const;
   openai::MaybeError CheckChoices(const AnswerPlan& plan, size_t prompts) const;
   LengthLimits LimitsOf(const ServedModel& model) const;
   openai::MaybeError PrepareInput(const ServedModel& model, const openai::ChatInput& input,
