@@ -150,6 +150,10 @@ void RouterApi::RunLine(const http::Request& request, const ResponderPtr& respon
   const Arrival arrival{
       .us = MonotonicUs(), .deadline_us = std::min(within_us, kLineDeadlineUs), .offline = true};
   if (draining()) return Refuse(responder, kDraining);
+  const scheduler::RouterSnapshot now = shell_->Snapshot();
+  if (now.queued > 0 || now.submitted + now.streaming >= options_.max_streams) {
+    return Refuse(responder, kSaturated);
+  }
   if (request.path == "/v1/chat/completions") return Chat(request, responder, arrival);
   if (request.path == "/v1/completions") return Complete(request, responder, arrival);
   Refuse(responder, InvalidParam("url", absl::StrCat("Invalid value: '", request.path,

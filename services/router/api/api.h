@@ -55,8 +55,9 @@ class RouterApi {
   // The longest deadline of a line. The shell's own limit (RouterConfig) has to be as long.
   static constexpr int64_t kLineDeadlineUs = int64_t{24} * 3600 * 1'000'000;
   // A line of an offline job: answered as a POST of its body to its path is, but whole, and with
-  // kLinePriority, whatever the body says. `within_us`: its deadline, if that is not longer. Parses
-  // and tokenises on the calling thread. The latencies of lines are not counted as those of clients
+  // kLinePriority, whatever the body says. `within_us`: its deadline, if that is not longer. 429
+  // where requests wait for --max-streams already, whose queue knows no priorities. Parses and
+  // tokenises on the calling thread. The latencies of lines are not counted as those of clients
   // are.
   void RunLine(const http::Request& request, const std::shared_ptr<http::Responder>& responder,
                int64_t within_us);

@@ -29,8 +29,8 @@ class LinesTest : public RouterTest {
     RouterTest::TearDown();
   }
 
-  void Start(FakeCluster::ScriptFn script) {
-    StartRouter(std::move(script));
+  void Start(FakeCluster::ScriptFn script, scheduler::RouterConfig core = {}) {
+    StartRouter(std::move(script), core);
     jobs_->lines().Start();
     const v1::RouterLines hello = jobs_service_.Next();
     ASSERT_TRUE(hello.has_hello());
@@ -169,6 +169,28 @@ TEST_F(LinesTest, AFailureOfTheClusterGivesTheLineBack) {
   EXPECT_EQ(message.returned().line().line(), 1u);
   EXPECT_EQ(message.returned().why(), "503: no instance is left");
   ExpectHeld(0);
+}
+
+// The router's queue knows no priorities, so lines do not go there.
+TEST_F(LinesTest, LinesDoNotWaitAmongOnlineRequests) {
+  scheduler::RouterConfig core;
+  core.max_streams = 1;
+  Start(
+      [](const v1::RequestSpec&) {
+        Script script = Says("x");
+        script.hold = true;
+        return script;
+      },
+      core);
+  RawClient online(server_->port());
+  const Json body = {{"model", "m"}, {"prompt", "p"}, {"stream", true}};
+  online.Send(MakeRequest("POST", "/v1/completions", body.dump()));
+  EXPECT_EQ(online.ReadHead().status, 200);
+  Give(1);
+  const v1::RouterLines message = jobs_service_.Next();
+  ASSERT_TRUE(message.has_returned()) << message.DebugString();
+  EXPECT_EQ(message.returned().why().rfind("429", 0), 0u) << message.returned().why();
+  EXPECT_EQ(cluster_->specs().size(), 1u);
 }
 
 TEST_F(LinesTest, TheSameLineMayComeAgain) {
