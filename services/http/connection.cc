@@ -44,7 +44,8 @@ Connection::Connection(tcp::socket socket, std::shared_ptr<ServerCore> core)
     : core_(std::move(core)),
       socket_(std::move(socket)),
       timer_(socket_.get_executor()),
-      reader_(core_->options().header_bytes_max, core_->options().body_bytes_max) {}
+      reader_(core_->options().header_bytes_max, core_->options().body_bytes_max,
+              core_->options().plan_body, core_->options().planned_bytes_max) {}
 
 Connection::~Connection() { core_->Remove(this); }
 
@@ -87,6 +88,8 @@ void Connection::Close(Gone why) {
   core_->Remove(this);
   if (auto exchange = exchange_.lock()) exchange->OnGone(why);
   exchange_.reset();
+  if (state_ == State::kReading) reader_.Forget();  // with the sink of a body that ends here
+  waits_for_room_ = nullptr;
 }
 
 // ---- reading ----
@@ -96,7 +99,8 @@ bool Connection::InIsFull() const {
 }
 
 void Connection::Read() {
-  if (reading_ || eof_ || closed() || (InIsFull() && !watched_)) return;
+  if (reading_ || eof_ || closed() || waits_for_room_ != nullptr || (InIsFull() && !watched_))
+    return;
   reading_ = true;
   scratch_.resize(kReadBytes);
   socket_.async_read_some(
@@ -137,22 +141,53 @@ void Connection::Parse() {
   size_t consumed = 0;
   const RequestReader::State state = reader_.Feed(in_, &consumed);
   in_.erase(0, consumed);
-  if (state != RequestReader::State::kError && !HoldBody()) {
-    return Fail(TooManyBytes(core_->options().bodies->bytes_max()));
-  }
+  if (state == RequestReader::State::kError) return Fail(reader_.error());
+  if (reader_.sink() != nullptr) PassBody();
+  if (!HoldBody()) return Fail(TooManyBytes(core_->options().bodies->bytes_max()));
   switch (state) {
     case RequestReader::State::kMore:
-      if (!had_started && reader_.started()) Arm(core_->options().read_timeout);
+      if (!had_started && reader_.started() && reader_.sink() == nullptr) {
+        Arm(core_->options().read_timeout);
+      }
       return;
     case RequestReader::State::kContinue:
       Queue("HTTP/1.1 100 Continue\r\n\r\n");
-      if (!had_started) Arm(core_->options().read_timeout);
+      if (!had_started && reader_.sink() == nullptr) Arm(core_->options().read_timeout);
       return Flush();
     case RequestReader::State::kDone:
       return Dispatch();
     case RequestReader::State::kError:
-      return Fail(reader_.error());
+      break;
   }
+}
+
+// What has arrived of the body goes to its sink. A sink that is full is not the client's fault, so
+// no time of the client's runs meanwhile.
+void Connection::PassBody() {
+  const std::shared_ptr<BodySink>& sink = reader_.sink();
+  if (sink_.lock() != sink) {
+    sink_ = sink;
+    body_deadline_ = Clock::now() + kSunkBodyMax;
+    sink->Start([weak = weak_from_this(), serial = serial_ + 1] {
+      const auto self = weak.lock();
+      if (self == nullptr) return;
+      asio::post(self->executor(), [self, serial] { self->OnRoom(serial); });
+    });
+  }
+  const std::string piece = reader_.TakeBody();
+  if (!piece.empty() && !sink->Take(piece)) {
+    waits_for_room_ = shared_from_this();
+    return Disarm();
+  }
+  ArmAt(std::min(Clock::now() + core_->options().read_timeout, body_deadline_));
+}
+
+// The sink of the request that becomes the exchange `serial` takes more.
+void Connection::OnRoom(uint64_t serial) {
+  if (closed() || serial != serial_ + 1) return;
+  if (std::exchange(waits_for_room_, nullptr) == nullptr) return;
+  ArmAt(std::min(Clock::now() + core_->options().read_timeout, body_deadline_));
+  Read();
 }
 
 // False: the byte budget for all connections has no room for what has arrived.
@@ -171,6 +206,7 @@ void Connection::Watched(uint64_t exchange) {
 
 void Connection::Dispatch() {
   core_->CountRequest();
+  waits_for_room_ = nullptr;
   Disarm();
   BeginAnswer();
   answer_ended_ = false;
@@ -200,6 +236,7 @@ void Connection::Fail(const Response& error) {
   asked_.id = RequestIdOf(asked_.headers);
   head_request_ = asked_.method == "HEAD";
   reader_.Forget();
+  waits_for_room_ = nullptr;
   held_.reset();
   SendHead(++serial_, error, false);
 }

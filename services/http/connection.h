@@ -66,6 +66,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void OnReadEnd(boost::system::error_code ec);
   void Parse();
   bool HoldBody();
+  void PassBody();
+  void OnRoom(uint64_t serial);
   void Dispatch();
   void Fail(const Response& error);
   void BeginAnswer();
@@ -96,12 +98,17 @@ class Connection : public std::enable_shared_from_this<Connection> {
   std::weak_ptr<Exchange> exchange_;
   uint64_t serial_ = 0;  // of the current exchange
   State state_ = State::kReading;
+  Clock::time_point body_deadline_ = Clock::time_point::max();  // of a body that a sink takes
   Clock::time_point deadline_ = Clock::time_point::max();
   Clock::time_point answer_deadline_ =
       Clock::time_point::max();  // of the current answer's last byte
   bool reading_ = false, eof_ = false, writing_ = false, timer_waits_ = false;
   bool keep_alive_ = true, chunked_ = false, answer_ended_ = false, draining_ = false,
        head_request_ = false, watched_ = false, dropped_ = false, stopping_ = false;
+  std::weak_ptr<BodySink> sink_;  // that takes the current request's body
+  // Set: the sink is full, and nothing is read until it has room. This itself, because no call that
+  // waits keeps it then.
+  std::shared_ptr<Connection> waits_for_room_;
   std::atomic<size_t> unsent_{0};
   std::atomic<bool> closed_{false};
 };

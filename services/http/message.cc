@@ -161,4 +161,23 @@ bool ParseTarget(std::string_view target, std::string* path, std::string* query)
   return PercentDecode(target.substr(0, mark), path);
 }
 
+bool ParseQuery(std::string_view query, std::vector<std::pair<std::string, std::string>>* fields) {
+  fields->clear();
+  const auto decode = [](std::string_view text, std::string* out) {
+    std::string spaced(text);
+    std::replace(spaced.begin(), spaced.end(), '+', ' ');
+    return PercentDecode(spaced, out);
+  };
+  while (!query.empty()) {
+    const std::string_view field = query.substr(0, query.find('&'));
+    query.remove_prefix(std::min(query.size(), field.size() + 1));
+    if (field.empty()) continue;
+    const size_t equals = std::min(field.find('='), field.size());
+    auto& [name, value] = fields->emplace_back();
+    if (!decode(field.substr(0, equals), &name)) return false;
+    if (!decode(field.substr(std::min(field.size(), equals + 1)), &value)) return false;
+  }
+  return true;
+}
+
 }  // namespace skein::services::http

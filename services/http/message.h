@@ -6,11 +6,14 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "services/http/byte_budget.h"
 
 namespace skein::services::http {
+
+class BodySink;
 
 struct Header {
   std::string name;
@@ -33,6 +36,8 @@ struct Request {
   std::string id;      // in logs and in X-Request-Id; made by the server
   // The request's share of ServerOptions::bodies, until its last copy is destroyed; null: none.
   std::shared_ptr<ByteBudget::Lease> held = nullptr;
+  // What took its body, which is empty here (body_sink.h); null: nothing did.
+  std::shared_ptr<BodySink> sink = nullptr;
   // Not sent: the priority of the API key that it came with, if that has one (api_keys.h).
   std::optional<int32_t> key_priority = {};
 
@@ -71,5 +76,8 @@ std::string HttpDate(int64_t unix_seconds);
 // Splits a request target (origin form, absolute form or "*") into path and query, and decodes the
 // path. False: malformed.
 bool ParseTarget(std::string_view target, std::string* path, std::string* query);
+
+// Splits a query ("a=1&b=two+words") into decoded names and values, in order. False: malformed.
+bool ParseQuery(std::string_view query, std::vector<std::pair<std::string, std::string>>* fields);
 
 }  // namespace skein::services::http

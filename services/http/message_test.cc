@@ -67,6 +67,35 @@ Response Serve(const Routes& routes, std::string method, std::string path) {
   return recorder->sent;
 }
 
+TEST(RoutesTest, OneSegmentInTheMiddle) {
+  Routes routes;
+  const auto page = [](std::string text) {
+    return [text](const Request&) { return Response{.body = text}; };
+  };
+  routes.AddPage("/files", page("all"));
+  routes.AddPage("/files/*", page("one"));
+  routes.AddPage("/files/*/content", page("content"));
+  EXPECT_EQ(Serve(routes, "GET", "/files").body, "all");
+  EXPECT_EQ(Serve(routes, "GET", "/files/a").body, "one");
+  EXPECT_EQ(Serve(routes, "GET", "/files/a/content").body, "content");
+  EXPECT_EQ(Serve(routes, "GET", "/files/a/b/content").body, "one");
+  EXPECT_EQ(Serve(routes, "GET", "/files//content").body, "one");
+  EXPECT_EQ(Serve(routes, "GET", "/files/").status, 404);
+  EXPECT_EQ(routes.PatternOf("/files/a/content"), "/files/*/content");
+  EXPECT_EQ(routes.All().size(), 3u);
+}
+
+TEST(QueryTest, FieldsAreDecodedInOrder) {
+  std::vector<std::pair<std::string, std::string>> fields;
+  ASSERT_TRUE(ParseQuery("a=1&&b=two+words%21&c&a=", &fields));
+  const std::vector<std::pair<std::string, std::string>> want = {
+      {"a", "1"}, {"b", "two words!"}, {"c", ""}, {"a", ""}};
+  EXPECT_EQ(fields, want);
+  EXPECT_TRUE(ParseQuery("", &fields));
+  EXPECT_TRUE(fields.empty());
+  for (const char* bad : {"a=%", "a=%zz", "%00=1"}) EXPECT_FALSE(ParseQuery(bad, &fields)) << bad;
+}
+
 TEST(RoutesTest, LongestPrefixMethodsAndAllow) {
   Routes routes;
   const auto page = [](std::string text) {

@@ -47,8 +47,12 @@ bool IsChunkedOnly(std::string_view codings) {
 
 }  // namespace
 
-RequestReader::RequestReader(size_t header_bytes_max, size_t body_bytes_max)
-    : header_bytes_max_(header_bytes_max), body_bytes_max_(body_bytes_max) {
+RequestReader::RequestReader(size_t header_bytes_max, size_t body_bytes_max, BodyPlanFn plan,
+                             size_t planned_bytes_max)
+    : header_bytes_max_(header_bytes_max),
+      body_bytes_max_(body_bytes_max),
+      parser_bytes_max_(std::max(body_bytes_max, planned_bytes_max)),
+      plan_(std::move(plan)) {
   Reset();
 }
 
@@ -57,9 +61,11 @@ RequestReader::~RequestReader() = default;
 void RequestReader::Reset() {
   parser_ = std::make_unique<Parser>();
   parser_->http.header_limit(static_cast<uint32_t>(header_bytes_max_));
-  parser_->http.body_limit(body_bytes_max_);
+  parser_->http.body_limit(parser_bytes_max_);
   parser_->http.eager(true);
   started_ = header_checked_ = false;
+  bytes_max_ = body_bytes_max_;
+  taken_bytes_ = 0;
   request_ = Request();
 }
 
@@ -84,7 +90,7 @@ RequestReader::State RequestReader::Feed(std::string_view bytes, size_t* consume
     *consumed += n;
     bytes.remove_prefix(n);
     if (ec == beast_http::error::need_more) break;
-    if (ec) return Fail(TranslateError(ec, header_bytes_max_, body_bytes_max_));
+    if (ec) return Fail(TranslateError(ec, header_bytes_max_, parser_bytes_max_));
     if (n == 0) break;
   }
   return Classify(bytes);
@@ -94,12 +100,14 @@ RequestReader::State RequestReader::Classify(std::string_view rest) {
   bool first_look = false;
   if (parser_->http.is_header_done() && !header_checked_) {
     header_checked_ = first_look = true;
-    if (!CheckHeader()) return State::kError;
+    if (!CheckHeader() || !PlanBody()) return State::kError;
+  }
+  if (taken_bytes_ + body_bytes() > bytes_max_) {
+    return Fail(TranslateError(beast_http::error::body_limit, header_bytes_max_, bytes_max_));
   }
   if (parser_->http.is_done()) return State::kDone;
   if (rest.size() > header_bytes_max_) {  // an endless chunk extension or trailer
-    return Fail(
-        TranslateError(beast_http::error::header_limit, header_bytes_max_, body_bytes_max_));
+    return Fail(TranslateError(beast_http::error::header_limit, header_bytes_max_, bytes_max_));
   }
   const bool expects = first_look && !request_.Get("Expect").empty() && !http10_;
   return expects && rest.empty() && parser_->http.get().body().empty() ? State::kContinue
@@ -145,6 +153,29 @@ bool RequestReader::CheckHeader() {
     return fail(501, "The only transfer coding served is chunked.");
   }
   return true;
+}
+
+bool RequestReader::PlanBody() {
+  if (plan_) {
+    BodyPlan plan = plan_(request_);
+    if (plan.refusal.has_value()) {
+      Fail(*std::move(plan.refusal));
+      return false;
+    }
+    bytes_max_ = std::min(plan.bytes_max, parser_bytes_max_);
+    request_.sink = std::move(plan.sink);
+  }
+  const auto length = parser_->http.content_length();
+  if (!length.has_value() || *length <= bytes_max_) return true;
+  Fail(TranslateError(beast_http::error::body_limit, header_bytes_max_, bytes_max_));
+  return false;
+}
+
+std::string RequestReader::TakeBody() {
+  std::string body;
+  body.swap(parser_->http.get().body());
+  taken_bytes_ += body.size();
+  return body;
 }
 
 Request RequestReader::Take() {

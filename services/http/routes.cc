@@ -25,15 +25,23 @@ std::string OneOf(const Methods& methods) {
   return text;
 }
 
+// Whether something, without a slash unless `after` is empty, stands between the two.
+bool Matches(std::string_view path, std::string_view before, std::string_view after) {
+  if (path.size() <= before.size() + after.size()) return false;
+  if (!path.starts_with(before) || !path.ends_with(after)) return false;
+  path.remove_prefix(before.size());
+  path.remove_suffix(after.size());
+  return after.empty() || path.find('/') == std::string_view::npos;
+}
+
 }  // namespace
 
 void Routes::Add(std::string method, std::string path, RequestFn fn) {
-  if (!path.empty() && path.back() == '*') {
-    path.pop_back();
-    prefix_[path][std::move(method)] = std::move(fn);
-  } else {
-    exact_[path][std::move(method)] = std::move(fn);
-  }
+  const size_t star = path.find('*');
+  Methods& methods = star == std::string::npos
+                         ? exact_[path]
+                         : wild_[{path.substr(0, star), path.substr(star + 1)}];
+  methods[std::move(method)] = std::move(fn);
 }
 
 void Routes::AddPage(std::string path, PageFn page) {
@@ -47,8 +55,10 @@ std::vector<std::pair<std::string, std::string>> Routes::All() const {
   for (const auto& [path, methods] : exact_) {
     for (const auto& [method, fn] : methods) all.emplace_back(method, path);
   }
-  for (const auto& [prefix, methods] : prefix_) {
-    for (const auto& [method, fn] : methods) all.emplace_back(method, prefix + "*");
+  for (const auto& [around, methods] : wild_) {
+    for (const auto& [method, fn] : methods) {
+      all.emplace_back(method, around.first + "*" + around.second);
+    }
   }
   return all;
 }
@@ -56,10 +66,13 @@ std::vector<std::pair<std::string, std::string>> Routes::All() const {
 Routes::Found Routes::Find(const std::string& path) const {
   if (auto it = exact_.find(path); it != exact_.end()) return {it->first, &it->second};
   Found best;
-  for (const auto& [prefix, methods] : prefix_) {  // ordered: the longest match comes last
-    if (path.size() > prefix.size() && path.compare(0, prefix.size(), prefix) == 0) {
-      best = {prefix + "*", &methods};
-    }
+  std::pair<size_t, size_t> best_sizes;
+  for (const auto& [around, methods] : wild_) {
+    const auto& [before, after] = around;
+    const std::pair<size_t, size_t> sizes = {before.size(), after.size()};
+    if (sizes < best_sizes || !Matches(path, before, after)) continue;
+    best_sizes = sizes;
+    best = {before + "*" + after, &methods};
   }
   return best;
 }

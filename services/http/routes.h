@@ -23,8 +23,9 @@ using PageFn = std::function<Response(const Request&)>;
 // OPTIONS answers 204 with Allow.
 class Routes {
  public:
-  // `path` must match completely; with a trailing '*' it matches every longer path with that
-  // prefix.
+  // `path` must match completely. A '*' at its end matches any rest, one elsewhere matches one
+  // segment of the path; neither matches nothing. At most one '*'. A request goes to the path with
+  // the longest text before the '*' that matches, and of those to the one with the longest after.
   void Add(std::string method, std::string path, RequestFn fn);
   void AddPage(std::string path, PageFn page);  // GET
 
@@ -48,7 +49,7 @@ class Routes {
   Found Find(const std::string& path) const;
 
   std::map<std::string, Methods> exact_;
-  std::map<std::string, Methods> prefix_;
+  std::map<std::pair<std::string, std::string>, Methods> wild_;  // by what is before and after '*'
 };
 
 }  // namespace skein::services::http

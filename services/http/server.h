@@ -17,9 +17,12 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "services/http/body_sink.h"
 #include "services/http/routes.h"
 
 namespace skein::services::http {
+
+inline constexpr std::chrono::hours kSunkBodyMax{1};
 
 struct ServerOptions {
   std::string host = "127.0.0.1";
@@ -30,10 +33,16 @@ struct ServerOptions {
   size_t connections_max = 8192;        // more: 429 and closed
   size_t buffer_bytes_max = 256 << 10;  // unsent bytes of one streamed answer
   // Budget for the bodies of all connections, from the first byte until the request is dropped. A
-  // body that exceeds it is refused with 429 and Retry-After at once. Null: no limit.
+  // body that exceeds it is refused with 429 and Retry-After at once. Null: no limit. What a sink
+  // takes is not counted here.
   std::shared_ptr<ByteBudget> bodies = nullptr;
-  std::chrono::milliseconds idle_timeout{75'000};   // between requests: closed silently
-  std::chrono::milliseconds read_timeout{30'000};   // first byte to last of a request: 408
+  // What becomes of a request's body. Empty: it is collected, up to body_bytes_max.
+  BodyPlanFn plan_body;
+  size_t planned_bytes_max = 0;                    // the largest BodyPlan::bytes_max
+  std::chrono::milliseconds idle_timeout{75'000};  // between requests: closed silently
+  // First byte to last of a request: 408. Where a sink takes the body: between two pieces of it,
+  // and kSunkBodyMax for all.
+  std::chrono::milliseconds read_timeout{30'000};
   std::chrono::milliseconds write_timeout{30'000};  // no byte accepted: closed
   // An answer that is still being sent at answer_timeout + write_timeout after its request has
   // arrived is cut off, however steadily the client reads. 0: no limit.

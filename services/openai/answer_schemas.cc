@@ -149,6 +149,69 @@ Json ResponseEventSchema() {
                  "text", "logprobs", "code", "message", "param"});
 }
 
+Json FileSchema() {
+  return Object({{"id", Of("string")},
+                 {"object", Of("string")},
+                 {"bytes", Of("integer")},
+                 {"created_at", Of("integer")},
+                 {"expires_at", Of("integer")},
+                 {"filename", Of("string")},
+                 {"purpose", Of("string")},
+                 {"status", Of("string")}},
+                {"expires_at"});
+}
+
+Json PageSchema(const char* of) {
+  return Object({{"object", Of("string")},
+                 {"data", ListOf(Ref(of))},
+                 {"first_id", Maybe("string")},
+                 {"last_id", Maybe("string")},
+                 {"has_more", Of("boolean")}});
+}
+
+Json BatchSchema() {
+  const Json error = Object({{"code", Of("string")},
+                             {"message", Of("string")},
+                             {"param", Maybe("string")},
+                             {"line", Maybe("integer")}});
+  const Json usage =
+      Object({{"input_tokens", Of("integer")},
+              {"input_tokens_details", Object({{"cached_tokens", Of("integer")}})},
+              {"output_tokens", Of("integer")},
+              {"output_tokens_details", Object({{"reasoning_tokens", Of("integer")}})},
+              {"total_tokens", Of("integer")}});
+  const Json ours = Object({{"running", Of("integer")},
+                            {"tokens_per_s", Of("number")},
+                            {"left_s", Maybe("integer")},
+                            {"late", Of("boolean")}});
+  return Object({{"id", Of("string")},
+                 {"object", Of("string")},
+                 {"endpoint", Of("string")},
+                 {"errors", OrNull(Object({{"object", Of("string")}, {"data", ListOf(error)}}))},
+                 {"input_file_id", Of("string")},
+                 {"completion_window", Of("string")},
+                 {"status", Of("string")},
+                 {"output_file_id", Maybe("string")},
+                 {"error_file_id", Maybe("string")},
+                 {"created_at", Of("integer")},
+                 {"in_progress_at", Maybe("integer")},
+                 {"expires_at", Maybe("integer")},
+                 {"finalizing_at", Maybe("integer")},
+                 {"completed_at", Maybe("integer")},
+                 {"failed_at", Maybe("integer")},
+                 {"expired_at", Maybe("integer")},
+                 {"cancelling_at", Maybe("integer")},
+                 {"cancelled_at", Maybe("integer")},
+                 {"request_counts", Object({{"total", Of("integer")},
+                                            {"completed", Of("integer")},
+                                            {"failed", Of("integer")}})},
+                 {"usage", usage},
+                 {"metadata", Maybe("object")},
+                 {"x_skein", ours},
+                 {"model", Of("string")}},
+                {"model"});
+}
+
 Json ErrorSchema() {
   return Object({{"error", Object({{"message", Of("string")},
                                    {"type", Of("string")},
@@ -183,7 +246,13 @@ Json AnswerSchemas() {
                              {"token_strs", OrNull(ListOf(Of("string")))}})},
           {"Prompt", Object({{"prompt", Of("string")}})},
           {"Model", ModelSchema()},
-          {"Models", Object({{"object", Of("string")}, {"data", ListOf(Ref("Model"))}})}};
+          {"Models", Object({{"object", Of("string")}, {"data", ListOf(Ref("Model"))}})},
+          {"File", FileSchema()},
+          {"Files", PageSchema("File")},
+          {"FileDeleted",
+           Object({{"id", Of("string")}, {"object", Of("string")}, {"deleted", Of("boolean")}})},
+          {"Batch", BatchSchema()},
+          {"Batches", PageSchema("Batch")}};
 }
 
 std::string_view SchemaName(Body body) {
@@ -202,6 +271,17 @@ std::string_view SchemaName(Body body) {
       return "Model";
     case Body::kModels:
       return "Models";
+    case Body::kFile:
+      return "File";
+    case Body::kFiles:
+      return "Files";
+    case Body::kFileDeleted:
+      return "FileDeleted";
+    case Body::kBatch:
+      return "Batch";
+    case Body::kBatches:
+      return "Batches";
+    case Body::kBytes:
     case Body::kJson:
     case Body::kText:
       break;

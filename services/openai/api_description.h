@@ -58,16 +58,34 @@ struct ErrorCase {
 };
 
 // The form of an answer, by its schema's name in /openapi.json.
-enum class Body { kCompletion, kChat, kResponse, kTokens, kPrompt, kModel, kModels, kJson, kText };
+enum class Body {
+  kCompletion,
+  kChat,
+  kResponse,
+  kTokens,
+  kPrompt,
+  kModel,
+  kModels,
+  kFile,
+  kFiles,
+  kFileDeleted,
+  kBatch,
+  kBatches,
+  kBytes,
+  kJson,
+  kText
+};
 
 struct Endpoint {
   std::string_view method;
-  std::string_view path;  // a trailing "*" matches any rest
+  std::string_view path;  // a trailing "*" matches any rest, one in the middle a segment
   std::string_view summary;
   std::vector<Parameter> parameters;
   Body answer = Body::kJson;
   std::vector<std::string_view> errors;  // codes of ErrorCases()
   bool streams = false;                  // "stream": true gives server-sent events
+  std::vector<Parameter> form = {};      // set: the body is a form (multipart/form-data) of these
+  std::vector<Parameter> query = {};     // of the URL
 };
 
 // A header with a meaning in this API beyond HTTP's own.

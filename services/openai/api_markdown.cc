@@ -120,9 +120,15 @@ std::string ApiTables() {
   }
   std::string out = Paths();
   for (const Endpoint& endpoint : Endpoints()) {
+    const std::string path(endpoint.path);
+    if (!endpoint.form.empty())
+      out += "\n## Form of " + path + "\n" + ParameterTable(endpoint.form);
+    if (!endpoint.query.empty()) {
+      out += "\n## Query of " + path + "\n" + ParameterTable(endpoint.query);
+    }
     if (endpoint.parameters.empty()) continue;
-    out += "\n## Parameters of " + std::string(endpoint.path) + "\n" +
-           ParameterTable(Without(endpoint.parameters, shared));
+    out +=
+        "\n## Parameters of " + path + "\n" + ParameterTable(Without(endpoint.parameters, shared));
   }
   out += "\n## Parameters of all that generate\n" + ParameterTable(SamplingParameters());
   out += "\n## Accepted without effect\n" + ParameterTable(IgnoredParameters());

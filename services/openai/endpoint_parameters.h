@@ -18,4 +18,7 @@ std::vector<Parameter> TokenizeParameters();
 std::vector<Parameter> TokenizeChatParameters();
 std::vector<Parameter> DetokenizeParameters();
 
+// The endpoints of files and batches (job_endpoints.cc), without the errors of the server.
+std::vector<Endpoint> JobEndpoints();
+
 }  // namespace skein::services::openai

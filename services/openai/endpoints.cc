@@ -49,8 +49,9 @@ void AddErrorsOfTheServer(Endpoint* endpoint) {
   for (const std::string_view code : {"bad_request", "too_many_connections", "header_too_large"}) {
     endpoint->errors.push_back(code);
   }
-  if (!endpoint->parameters.empty()) endpoint->errors.push_back("request_too_large");
-  const bool needs_key = !endpoint->parameters.empty() || endpoint->path.starts_with("/v1/");
+  const bool has_body = !endpoint->parameters.empty() || !endpoint->form.empty();
+  if (has_body) endpoint->errors.push_back("request_too_large");
+  const bool needs_key = has_body || endpoint->path.starts_with("/v1/");
   if (needs_key) endpoint->errors.push_back("invalid_api_key");
 }
 
@@ -101,6 +102,8 @@ std::vector<Endpoint> MakeEndpoints() {
                  .parameters = DetokenizeParameters(),
                  .answer = Body::kPrompt,
                  .errors = BodyErrors()});
+  std::vector<Endpoint> jobs = JobEndpoints();
+  std::move(jobs.begin(), jobs.end(), std::back_inserter(all));
   all.push_back(Get("/openapi.json", "This description, as OpenAPI 3.1.", Body::kJson));
   all.push_back(Get("/livez", "200 while the process is alive.", Body::kText));
   all.push_back(Get("/readyz", "200 when requests can be served.", Body::kText, {"not_ready"}));

@@ -80,10 +80,14 @@ void Place(const Parameter& row, Json* schema) {
   outer["properties"][std::string(row.name.substr(dot + 1))] = SchemaOf(row);
 }
 
+const std::vector<Parameter>& BodyOf(const Endpoint& endpoint) {
+  return endpoint.form.empty() ? endpoint.parameters : endpoint.form;
+}
+
 Json RequestSchema(const Endpoint& endpoint) {
   Json schema = {{"type", "object"}, {"properties", Json::object()}};
   Json refused = Json::array();
-  for (const Parameter& row : endpoint.parameters) {
+  for (const Parameter& row : BodyOf(endpoint)) {
     const bool never = row.support == Support::kRefused && row.neutral.empty();
     never ? refused.push_back(row.name) : Place(row, &schema);
   }
@@ -100,6 +104,8 @@ Json Success(const Endpoint& endpoint) {
   const std::string_view schema = SchemaName(endpoint.answer);
   if (endpoint.answer == Body::kText) {
     content = Content("text/plain", {{"type", "string"}});
+  } else if (endpoint.answer == Body::kBytes) {
+    content = Content("application/octet-stream", {{"type", "string"}, {"format", "binary"}});
   } else {
     content = Content("application/json", schema.empty() ? Json{{"type", "object"}} : Ref(schema));
   }
@@ -151,13 +157,18 @@ Json Operation(const Endpoint& endpoint, const std::string& request_schema) {
   Json operation = {{"operationId", OperationId(endpoint)},
                     {"summary", endpoint.summary},
                     {"parameters", Headers()}};
-  if (endpoint.path.back() == '*') {
+  if (endpoint.path.find('*') != std::string_view::npos) {
     operation["parameters"].push_back(
         {{"name", "rest"}, {"in", "path"}, {"required", true}, {"schema", {{"type", "string"}}}});
   }
-  if (!endpoint.parameters.empty()) {
+  for (const Parameter& row : endpoint.query) {
+    operation["parameters"].push_back(
+        {{"name", row.name}, {"in", "query"}, {"schema", SchemaOf(row)}});
+  }
+  if (!BodyOf(endpoint).empty()) {
+    const char* media = endpoint.form.empty() ? "application/json" : "multipart/form-data";
     operation["requestBody"] = {{"required", true},
-                                {"content", Content("application/json", Ref(request_schema))}};
+                                {"content", Content(media, Ref(request_schema))}};
   }
   const auto& errors = endpoint.errors;
   if (std::find(errors.begin(), errors.end(), "invalid_api_key") != errors.end()) {
@@ -176,10 +187,12 @@ std::string OpenApiJson() {
                         {"description", "Where the router has keys (--api-key-file)."}};
   for (const Endpoint& endpoint : Endpoints()) {
     std::string path(endpoint.path), method;
-    if (path.back() == '*') path.replace(path.size() - 1, 1, "{rest}");
+    if (const size_t star = path.find('*'); star != std::string::npos) {
+      path.replace(star, 1, "{rest}");
+    }
     for (const char c : endpoint.method) method += static_cast<char>(c | 32);
     const std::string schema = OperationId(endpoint) + "_request";
-    if (!endpoint.parameters.empty()) schemas[schema] = RequestSchema(endpoint);
+    if (!BodyOf(endpoint).empty()) schemas[schema] = RequestSchema(endpoint);
     paths[path][method] = Operation(endpoint, schema);
   }
   return Json{{"openapi", "3.1.0"},

@@ -141,6 +141,7 @@ http::Response ErrorTest::Provoke(const std::string& code) {
        }},
       {"rate_limit_exceeded", [this] { return Saturated(); }},
       {"internal_error", [this] { return Unplanned(absl::InternalError("broken")); }},
+      {"jobs_off", [this] { return StartSimple(), Get("/v1/files"); }},  // no such service
       {"unavailable", [this] { return Unplanned(absl::UnavailableError("none")); }},
       {"deadline_exceeded", [this] { return Unplanned(absl::DeadlineExceededError("late")); }},
       {"invalid_api_key",

@@ -59,6 +59,10 @@ void RegisterLimits(RouterOptions* options, FlagSet* f) {
          "beyond that is answered 429. At least twice --max-body-bytes. 0 means a quarter of the "
          "memory that the process may use.",
          0, int64_t{1} << 50);
+  f->Int(&options->max_file_bytes, "max-file-bytes",
+         "Largest file of a batch's requests that a client may upload. It is passed on while it "
+         "arrives, so it takes no memory of that size here.",
+         1024, int64_t{1} << 40);
   f->Int(&options->max_header_bytes, "max-header-bytes", "Longest header of a request.", 1024,
          1 << 20);
   f->Int(&options->max_connections, "max-connections", "Maximum number of client connections.", 1,
@@ -75,6 +79,11 @@ void RegisterLimits(RouterOptions* options, FlagSet* f) {
          1 << 20);
   f->Int(&options->max_queued, "max-queued",
          "Maximum number of waiting choices; a request beyond that is answered 429.", 0, 1 << 20);
+  f->Int(&options->job_lines_max, "job-lines-max",
+         "Maximum number of lines of offline jobs that this router computes at a time; 0 means "
+         "none. At most half of --max-streams, whatever is given here, so that online requests "
+         "find places.",
+         0, 1 << 16);
 }
 
 void RegisterTimes(RouterOptions* options, FlagSet* f) {

@@ -26,6 +26,7 @@ struct RouterOptions {
 
   int64_t max_body_bytes = 8 << 20;
   int64_t max_held_bytes = 0;  // 0: a quarter of the memory
+  int64_t max_file_bytes = 200'000'000;
   int64_t max_header_bytes = 32 << 10;
   int64_t max_connections = 8192;
   int64_t max_prompt_tokens = 0;
@@ -34,6 +35,7 @@ struct RouterOptions {
   bool strict_api = false;
   int64_t max_streams = 2048;
   int64_t max_queued = 1024;
+  int64_t job_lines_max = 256;
   double request_deadline_s = 600;
   double resume_wait_s = 30;
   double idle_timeout_s = 75;

@@ -29,6 +29,7 @@
 #include "services/router/api/cluster_page.h"
 #include "services/router/api/edge.h"
 #include "services/router/api/http_metrics.h"
+#include "services/router/jobs/offline_jobs.h"
 
 namespace skein::services {
 namespace {
@@ -46,7 +47,9 @@ RouterShellOptions ShellOptions(const RouterOptions& options) {
   RouterShellOptions out;
   out.core.max_streams = options.max_streams;
   out.core.max_queued = options.max_queued;
-  out.core.request_deadline_us = static_cast<int64_t>(options.request_deadline_s * 1e6);
+  // Requests bring their deadlines; lines of jobs have longer ones.
+  out.core.request_deadline_us =
+      std::max(static_cast<int64_t>(options.request_deadline_s * 1e6), RouterApi::kLineDeadlineUs);
   out.core.resume_wait_us = static_cast<int64_t>(options.resume_wait_s * 1e6);
   out.orchestrators = options.orchestrators();
   out.incarnation = RandomIncarnation();
@@ -93,6 +96,21 @@ RouterApiOptions ApiOptions(const RouterOptions& options, TraceRecorder* trace) 
   return out;
 }
 
+// The orchestrators of the first cell keep the jobs; their lines may be computed in any cell.
+OfflineJobsOptions JobsOptions(const RouterOptions& options, uint64_t incarnation,
+                               const std::shared_ptr<http::ByteBudget>& bodies,
+                               const RouterApi* api) {
+  const auto draining = [api] { return api->draining(); };
+  return {.client = {.orchestrators = options.orchestrators().front()},
+          .files = {.file_bytes_max = static_cast<size_t>(options.max_file_bytes),
+                    .bodies = bodies,
+                    .draining = draining},
+          .batches = {.strict = options.strict_api, .draining = draining},
+          .lines = {.router = incarnation,
+                    .lines_max = std::min(options.job_lines_max, options.max_streams / 2),
+                    .bodies = bodies}};
+}
+
 std::vector<std::string> Names(const Models& models) {
   std::vector<std::string> names;
   for (const auto& [name, model] : models.all()) names.push_back(name);
@@ -123,14 +141,21 @@ class Router {
         trace_(std::move(trace)),
         router_metrics_(metrics),
         http_metrics_(metrics),
-        shell_(ShellOptions(options)),
+        shell_options_(ShellOptions(options)),
+        shell_(shell_options_),
         watch_(&shell_.channels(), options.orchestrators(), Names(models_)),
-        api_(ApiOptions(options, trace_.get()), &models_, &shell_, &watch_, &router_metrics_) {
+        api_(ApiOptions(options, trace_.get()), &models_, &shell_, &watch_, &router_metrics_),
+        jobs_(
+            JobsOptions(options, shell_options_.incarnation, bodies_, &api_), &shell_.channels(),
+            [this](const http::Request& request, const std::shared_ptr<http::Responder>& to,
+                   int64_t within_us) { api_.RunLine(request, to, within_us); },
+            &router_metrics_, metrics) {
     for (const auto& [name, model] : models_.all()) {
       router_metrics_.AddModel(name, model->max_positions);
     }
     shell_.Start();
     api_.AddRoutes(&routes_);
+    jobs_.AddRoutes(&routes_);
     AddPages(&routes_);
   }
 
@@ -140,6 +165,7 @@ class Router {
     LogInfo("listening", {{"port", static_cast<int>(server_->port())},
                           {"admin_port", static_cast<int>(admin_->port())}});
     shell_.Join(Self());
+    jobs_.lines().Start();
     joined_.store(true);
     return status;
   }
@@ -156,6 +182,7 @@ class Router {
   // closed, so that their next requests go to another router.
   void Drain() {
     stopping_.store(true);
+    jobs_.lines().SetDraining(true);
     api_.BeginDrain();
     server_->BeginDrain();
     const auto limit = std::chrono::steady_clock::now() + Milliseconds(options_.drain_grace_s);
@@ -166,6 +193,7 @@ class Router {
     LogInfo("drained", {{"requests_cut_off", cut_off}});
     LogLeftOut(/*at_end=*/true);
     if (cut_off == 0) StopServing(limit);
+    jobs_.lines().Leave(std::chrono::milliseconds(500));
     shell_.TellStop();
     shell_.Leave();
     StopServing({});
@@ -226,6 +254,7 @@ class Router {
   // Connections that clients keep open are closed at the order already, so that no request comes
   // over them to be refused. Any thread.
   void FollowDrainOrder(bool drain) {
+    jobs_.lines().SetDraining(drain || stopping_.load());
     api_.OrderDrain(drain);
     if (drain) {
       server_->BeginDrain();
@@ -247,6 +276,8 @@ class Router {
     if (!edge.ok()) return edge.status();
     edge_ = *std::move(edge);
     http::ServerOptions http_options = HttpOptions(options_, bodies_);
+    http_options.planned_bytes_max = jobs_.files().body_bytes_max();
+    http_options.plan_body = [this](const http::Request& head) { return PlanBody(head); };
     http_options.complete = [edge = edge_.get()](const http::Request& request,
                                                  http::Response* response) {
       edge->Complete(request, response);
@@ -258,6 +289,15 @@ class Router {
     if (!started.ok()) return AboutListening("port", started.status());
     server_ = *std::move(started);
     return absl::OkStatus();
+  }
+
+  // An upload is not read before its key is known to be valid.
+  http::BodyPlan PlanBody(const http::Request& head) const {
+    if (!FilesApi::IsUpload(head)) {
+      return {.bytes_max = static_cast<size_t>(options_.max_body_bytes)};
+    }
+    if (auto refusal = edge_->Refusal(head)) return {.refusal = std::move(refusal)};
+    return jobs_.files().PlanBody(head);
   }
 
   // Probes are on the API's port, too, and metrics as an endpoint picker wants them.
@@ -307,7 +347,7 @@ class Router {
   int64_t Running() {
     Settle();
     const scheduler::RouterSnapshot snapshot = shell_.Snapshot();
-    return snapshot.queued + snapshot.submitted + snapshot.streaming;
+    return snapshot.queued + snapshot.submitted + snapshot.streaming + jobs_.lines().Held();
   }
 
   const RouterOptions options_;
@@ -321,9 +361,11 @@ class Router {
   HttpMetrics http_metrics_;
   const std::shared_ptr<http::ByteBudget> bodies_ =
       std::make_shared<http::ByteBudget>(HeldBytesMax(options_));
+  const RouterShellOptions shell_options_;
   RouterShell shell_;
   ModelWatch watch_;
   RouterApi api_;
+  OfflineJobs jobs_;
   http::Routes routes_;
   std::unique_ptr<Edge> edge_;
   std::unique_ptr<http::Server> server_;

@@ -6,13 +6,12 @@
 #include <optional>
 #include <utility>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "services/base/random_bits.h"
 #include "services/openai/openapi.h"
 #include "services/openai/responses.h"
 #include "services/router/api/api_error_map.h"
+#include "services/router/api/body_notes.h"
 #include "services/router/api/identity.h"
 #include "services/router/generation/token_range.h"
 
@@ -30,20 +29,9 @@ std::chrono::sys_seconds Now() {
 
 const ApiError kSaturated = {429, "Too many requests are waiting. Retry later.", "",
                              "rate_limit_exceeded"};
+const ApiError kDraining = {503, "This router is shutting down. Retry.", "", "draining"};
 const ApiError kTooLate = {504, "The request's deadline passed before it was tokenized.", "",
                            "deadline_exceeded"};
-
-// What keeps the body from being read as JSON; "" when nothing does.
-std::string WhyNotPlainJson(const http::Request& request) {
-  const std::string_view coding = request.Get("Content-Encoding");
-  const absl::string_view given(coding.data(), std::min<size_t>(coding.size(), 64));
-  if (!given.empty() && !absl::EqualsIgnoreCase(given, "identity")) {
-    return absl::StrCat("The request body is compressed ('Content-Encoding: ", given,
-                        "'). Send it as it is.");
-  }
-  if (http::IsMediaType(request.Get("Content-Type"), "application/json")) return {};
-  return "The request body must be plain JSON with 'Content-Type: application/json'.";
-}
 
 void Refuse(const std::shared_ptr<http::Responder>& responder, const ApiError& error,
             std::vector<http::Header> headers = {}) {
@@ -51,6 +39,9 @@ void Refuse(const std::shared_ptr<http::Responder>& responder, const ApiError& e
   std::move(headers.begin(), headers.end(), std::back_inserter(response.headers));
   responder->Send(std::move(response));
 }
+
+const ApiError kNoStream =
+    openai::Unsupported("stream", "the answers of a batch are whole; omit it, or set it to false.");
 
 // What a request holds from its plan to its end: its prompts, and each choice's copy in its spec
 // and in the message to the orchestrator.
@@ -136,22 +127,37 @@ void RouterApi::AddPost(const char* path, WorkFn work, http::Routes* routes) {
 
 // On a server thread: refuses at once what needs no look inside.
 void RouterApi::Dispatch(WorkFn work, http::Request request, ResponderPtr responder) {
-  const int64_t arrived_us = MonotonicUs();
+  const Arrival arrival{.us = MonotonicUs(), .deadline_us = options_.request_deadline_us};
   if (draining()) {
-    return Refuse(responder, {503, "This router is shutting down. Retry.", "", "draining"});
+    return Refuse(responder, kDraining);
   }
   // A page of another site can make a browser post plain text without a preflight, but not JSON.
   if (std::string why = WhyNotPlainJson(request); !why.empty()) {
     return Refuse(responder, {415, std::move(why), "", "unsupported_media_type"});
   }
-  if (request.body.size() <= kSmallBodyBytes) return (this->*work)(request, responder, arrived_us);
+  if (request.body.size() <= kSmallBodyBytes) return (this->*work)(request, responder, arrival);
   Loop& loop = *loops_[next_loop_.fetch_add(1) % loops_.size()];
   auto held = std::make_shared<http::Request>(std::move(request));
-  const bool taken = loop.TryPost([this, work, held, responder, arrived_us] {
-    if (TimeLeftUs(arrived_us) <= 0) return Refuse(responder, kTooLate);
-    (this->*work)(*held, responder, arrived_us);
+  const bool taken = loop.TryPost([this, work, held, responder, arrival] {
+    if (TimeLeftUs(arrival) <= 0) return Refuse(responder, kTooLate);
+    (this->*work)(*held, responder, arrival);
   });
   if (!taken) Refuse(responder, kSaturated);
+}
+
+void RouterApi::RunLine(const http::Request& request, const ResponderPtr& responder,
+                        int64_t within_us) {
+  const Arrival arrival{
+      .us = MonotonicUs(), .deadline_us = std::min(within_us, kLineDeadlineUs), .offline = true};
+  if (draining()) return Refuse(responder, kDraining);
+  const scheduler::RouterSnapshot now = shell_->Snapshot();
+  if (now.queued > 0 || now.submitted + now.streaming >= options_.max_streams) {
+    return Refuse(responder, kSaturated);
+  }
+  if (request.path == "/v1/chat/completions") return Chat(request, responder, arrival);
+  if (request.path == "/v1/completions") return Complete(request, responder, arrival);
+  Refuse(responder, InvalidParam("url", absl::StrCat("Invalid value: '", request.path,
+                                                     "' is not served in a batch.")));
 }
 
 ApiError RouterApi::NoSuchModel(const std::string& name) const {
@@ -177,24 +183,13 @@ MaybeError RouterApi::FindModel(const std::string& name, bool required,
 
 openai::ParseLimits RouterApi::Limits() const { return {options_.max_choices, options_.strict}; }
 
-std::vector<http::Header> RouterApi::Note(const http::Request& request,
-                                          const openai::BodyNotes& notes) const {
-  if (notes.unknown == 0) return {};
-  metrics_->CountUnknownParameters(request.path, notes.unknown);
-  if (notes.warnings.empty()) return {};  // with --strict-api the error says it
-  std::string text = absl::StrJoin(notes.warnings, "; ");
-  const auto rest = notes.unknown - static_cast<int64_t>(notes.warnings.size());
-  if (rest > 0) absl::StrAppend(&text, "; and ", rest, " more");
-  return {{"X-Skein-Warning", std::move(text)}};
-}
-
 void RouterApi::Complete(const http::Request& request, const ResponderPtr& responder,
-                         int64_t arrived_us) {
+                         const Arrival& arrival) {
   openai::CompletionRequest asked;
   AnswerPlan plan;
   std::vector<PreparedPrompt> prompts;
   MaybeError error = openai::Parse(request.body, Limits(), &asked);
-  plan.headers = Note(request, asked.notes);
+  plan.headers = NoteBody(request, asked.notes, metrics_);
   if (!error) error = FindModel(asked.model, true, &plan.model);
   for (size_t i = 0; !error && i < asked.prompts.size(); ++i) {
     prompts.emplace_back();
@@ -209,32 +204,32 @@ void RouterApi::Complete(const http::Request& request, const ResponderPtr& respo
   plan.held = request.held;
   if (!error) error = Plan(Kind::kCompletion, std::move(prompts), &plan);
   if (error) return Refuse(responder, *error, std::move(plan.headers));
-  Launch(request, responder, arrived_us, std::move(plan));
+  Launch(request, responder, arrival, std::move(plan));
 }
 
 void RouterApi::Chat(const http::Request& request, const ResponderPtr& responder,
-                     int64_t arrived_us) {
+                     const Arrival& arrival) {
   openai::ChatRequest asked;
   AnswerPlan plan;
   std::vector<PreparedPrompt> prompts(1);
   MaybeError error = openai::Parse(request.body, Limits(), &asked);
-  plan.headers = Note(request, asked.notes);
+  plan.headers = NoteBody(request, asked.notes, metrics_);
   if (!error) error = FindModel(asked.model, true, &plan.model);
   if (!error) error = PrepareInput(*plan.model, asked.input, &prompts[0]);
   plan.options = std::move(asked.options);
   plan.held = request.held;
   if (!error) error = Plan(Kind::kChat, std::move(prompts), &plan);
   if (error) return Refuse(responder, *error, std::move(plan.headers));
-  Launch(request, responder, arrived_us, std::move(plan));
+  Launch(request, responder, arrival, std::move(plan));
 }
 
 void RouterApi::Respond(const http::Request& request, const ResponderPtr& responder,
-                        int64_t arrived_us) {
+                        const Arrival& arrival) {
   openai::ResponsesRequest asked;
   AnswerPlan plan;
   std::vector<PreparedPrompt> prompts(1);
   MaybeError error = openai::Parse(request.body, Limits(), &asked);
-  plan.headers = Note(request, asked.chat.notes);
+  plan.headers = NoteBody(request, asked.chat.notes, metrics_);
   if (!error) error = FindModel(asked.chat.model, true, &plan.model);
   if (!error) error = PrepareInput(*plan.model, asked.chat.input, &prompts[0]);
   plan.options = std::move(asked.chat.options);
@@ -245,7 +240,7 @@ void RouterApi::Respond(const http::Request& request, const ResponderPtr& respon
   plan.head.id = absl::StrCat("resp_", RandomHex());
   plan.responses = std::make_shared<openai::ResponsesWriter>(
       plan.head, absl::StrCat("msg_", RandomHex()), std::move(asked.settings));
-  Launch(request, responder, arrived_us, std::move(plan));
+  Launch(request, responder, arrival, std::move(plan));
 }
 
 MaybeError RouterApi::PrepareInput(const ServedModel& model, const openai::ChatInput& input,
@@ -322,21 +317,26 @@ MaybeError RouterApi::Plan(Kind kind, std::vector<PreparedPrompt> prompts, Answe
 }
 
 void RouterApi::Launch(const http::Request& request, const ResponderPtr& responder,
-                       int64_t arrived_us, AnswerPlan plan) {
+                       const Arrival& arrival, AnswerPlan plan) {
   if (MaybeError error = ReadHints(request.headers, &plan.hints)) return Refuse(responder, *error);
   int64_t priority = 0;
   if (MaybeError error = ResolvePriority(plan.options.priority, request.key_priority, &priority)) {
     return Refuse(responder, *error);
   }
-  if (plan.options.priority.has_value() || request.key_priority.has_value()) {
+  if (arrival.offline) {
+    if (plan.options.stream) return Refuse(responder, kNoStream);
+    priority = -int64_t{kLinePriority};
+    plan.hints.priority = "offline";
+  } else if (plan.options.priority.has_value() || request.key_priority.has_value()) {
     plan.hints.priority = absl::StrCat("priority: ", priority);
   }
   plan.path = request.path;
   plan.request_id = request.id;
   plan.traceparent = TraceparentOf(request);
-  plan.arrived_us = arrived_us;
+  plan.arrived_us = arrival.us;
+  plan.offline = arrival.offline;
   plan.trace = options_.trace;
-  const int64_t left_us = TimeLeftUs(arrived_us);
+  const int64_t left_us = TimeLeftUs(arrival);
   if (left_us <= 0) return Refuse(responder, kTooLate);
   scheduler::RequestId id = shell_->NextIds(plan.specs.size());
   for (auto& spec : plan.specs) {
@@ -352,12 +352,13 @@ void RouterApi::Launch(const http::Request& request, const ResponderPtr& respond
   Refuse(responder, kSaturated);
 }
 
-void RouterApi::Tokenize(const http::Request& request, const ResponderPtr& responder, int64_t) {
+void RouterApi::Tokenize(const http::Request& request, const ResponderPtr& responder,
+                         const Arrival&) {
   openai::TokenizeRequest asked;
   const ServedModel* model = nullptr;
   PreparedPrompt prompt;
   MaybeError error = openai::Parse(request.body, Limits(), &asked);
-  std::vector<http::Header> headers = Note(request, asked.notes);
+  std::vector<http::Header> headers = NoteBody(request, asked.notes, metrics_);
   if (!error) error = FindModel(asked.model, false, &model);
   if (error) return Refuse(responder, *error, std::move(headers));
   if (const auto* text = std::get_if<std::string>(&asked.input)) {
@@ -379,11 +380,12 @@ void RouterApi::Tokenize(const http::Request& request, const ResponderPtr& respo
                                 asked.return_token_strs ? &strings : nullptr));
 }
 
-void RouterApi::Detokenize(const http::Request& request, const ResponderPtr& responder, int64_t) {
+void RouterApi::Detokenize(const http::Request& request, const ResponderPtr& responder,
+                           const Arrival&) {
   openai::DetokenizeRequest asked;
   const ServedModel* model = nullptr;
   MaybeError error = openai::Parse(request.body, Limits(), &asked);
-  std::vector<http::Header> headers = Note(request, asked.notes);
+  std::vector<http::Header> headers = NoteBody(request, asked.notes, metrics_);
   if (!error) error = FindModel(asked.model, false, &model);
   if (!error) {
     error = CheckTokenCount("tokens", asked.tokens.size(), LimitsOf(*model).prompt_tokens_max());

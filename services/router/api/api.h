@@ -48,6 +48,20 @@ class RouterApi {
   static constexpr size_t kSmallBodyBytes = 4096;
 
   void AddRoutes(http::Routes* routes);
+
+  // The priority of an offline job's line (RequestSpec::priority): below every one that a client
+  // may name, so that whatever waits for a place goes before lines.
+  static constexpr int32_t kLinePriority = INT32_MIN;
+  // The longest deadline of a line. The shell's own limit (RouterConfig) has to be as long.
+  static constexpr int64_t kLineDeadlineUs = int64_t{24} * 3600 * 1'000'000;
+  // A line of an offline job: answered as a POST of its body to its path is, but whole, and with
+  // kLinePriority, whatever the body says. `within_us`: its deadline, if that is not longer. 429
+  // where requests wait for --max-streams already, whose queue knows no priorities. Parses and
+  // tokenises on the calling thread. The latencies of lines are not counted as those of clients
+  // are.
+  void RunLine(const http::Request& request, const std::shared_ptr<http::Responder>& responder,
+               int64_t within_us);
+
   // New requests get 503 from now on.
   void BeginDrain() { draining_.store(true); }
   // The same as long as an operator orders it.
@@ -56,24 +70,29 @@ class RouterApi {
 
  private:
   using ResponderPtr = std::shared_ptr<http::Responder>;
-  using WorkFn = void (RouterApi::*)(const http::Request&, const ResponderPtr&, int64_t arrived_us);
+  struct Arrival {
+    int64_t us = 0;
+    int64_t deadline_us = 0;  // so long after it
+    bool offline = false;     // a line of a job
+  };
+  using WorkFn = void (RouterApi::*)(const http::Request&, const ResponderPtr&, const Arrival&);
 
   void AddPost(const char* path, WorkFn work, http::Routes* routes);
   void Dispatch(WorkFn work, http::Request request, ResponderPtr responder);
-  void Complete(const http::Request& request, const ResponderPtr& responder, int64_t arrived_us);
-  void Chat(const http::Request& request, const ResponderPtr& responder, int64_t arrived_us);
-  void Respond(const http::Request& request, const ResponderPtr& responder, int64_t arrived_us);
-  void Tokenize(const http::Request& request, const ResponderPtr& responder, int64_t arrived_us);
-  void Detokenize(const http::Request& request, const ResponderPtr& responder, int64_t arrived_us);
+  void Complete(const http::Request& request, const ResponderPtr& responder,
+                const Arrival& arrival);
+  void Chat(const http::Request& request, const ResponderPtr& responder, const Arrival& arrival);
+  void Respond(const http::Request& request, const ResponderPtr& responder, const Arrival& arrival);
+  void Tokenize(const http::Request& request, const ResponderPtr& responder,
+                const Arrival& arrival);
+  void Detokenize(const http::Request& request, const ResponderPtr& responder,
+                  const Arrival& arrival);
   http::Response ListModels() const;  // those that can answer; 503 when none can
   http::Response ShowModel(const http::Request& request) const;
 
   openai::MaybeError FindModel(const std::string& name, bool required,
                                const ServedModel** model) const;
   openai::ParseLimits Limits() const;
-  // Counts what a body has that this API does not know; the headers that tell the client so.
-  std::vector<http::Header> Note(const http::Request& request,
-                                 const openai::BodyNotes& notes) const;
   openai::MaybeError CheckChoices(const AnswerPlan& plan, size_t prompts) const;
   LengthLimits LimitsOf(const ServedModel& model) const;
   openai::MaybeError PrepareInput(const ServedModel& model, const openai::ChatInput& input,
@@ -83,13 +102,13 @@ class RouterApi {
                                   const AnswerPlan& plan, std::vector<int64_t>* max_tokens) const;
   openai::MaybeError Plan(openai::Kind kind, std::vector<PreparedPrompt> prompts,
                           AnswerPlan* plan) const;
-  void Launch(const http::Request& request, const ResponderPtr& responder, int64_t arrived_us,
+  void Launch(const http::Request& request, const ResponderPtr& responder, const Arrival& arrival,
               AnswerPlan plan);
   void SendJson(const http::Request& request, const ResponderPtr& responder,
                 std::vector<http::Header> headers, std::string body);
   // Until the deadline; not positive: it has passed.
-  int64_t TimeLeftUs(int64_t arrived_us) const {
-    return options_.request_deadline_us - (MonotonicUs() - arrived_us);
+  static int64_t TimeLeftUs(const Arrival& arrival) {
+    return arrival.deadline_us - (MonotonicUs() - arrival.us);
   }
   openai::ApiError NoSuchModel(const std::string& name) const;
   int64_t MaxPositions(const ServedModel& model) const;

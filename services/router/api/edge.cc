@@ -80,6 +80,13 @@ absl::StatusOr<std::unique_ptr<Edge>> Edge::Create(const EdgeOptions& options,
   return edge;
 }
 
+std::optional<http::Response> Edge::Refusal(const http::Request& request) const {
+  if (IsOpenPath(request.path) || keys_.Admits(BearerOf(request.Get("Authorization")))) {
+    return std::nullopt;
+  }
+  return NoKey(request);
+}
+
 void Edge::Serve(http::Request request, std::shared_ptr<http::Responder> responder) const {
   if (http::Cors::IsPreflight(request)) {  // browsers send no key with it
     return responder->Send(cors_.Preflight(request, routes_->Allow(request.path)));

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -35,6 +36,8 @@ class Edge {
                                                       const http::Routes* routes,
                                                       RouterMetrics* metrics);
 
+  // The answer to a request without a valid key; nullopt: it has one, or needs none.
+  std::optional<http::Response> Refusal(const http::Request& request) const;
   // Answers 401 to requests without a valid key, answers preflights, and passes everything else to
   // the routes.
   void Serve(http::Request request, std::shared_ptr<http::Responder> responder) const;

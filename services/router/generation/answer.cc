@@ -90,7 +90,9 @@ void Answer::Begin(size_t index, const std::string& prompt_logprobs) {
 void Answer::Measure(ChoiceState* choice) {
   const int64_t now = MonotonicUs();
   RouterMetrics::Model& series = metrics_->Of(plan_.model->name);
-  if (choice->last_token_us == 0) {
+  if (plan_.offline) {
+    // not observed
+  } else if (choice->last_token_us == 0) {
     series.ttft_s.Observe(static_cast<double>(now - plan_.arrived_us) * 1e-6);
   } else {
     series.inter_token_s.Observe(static_cast<double>(now - choice->last_token_us) * 1e-6);
@@ -161,13 +163,15 @@ void Answer::OnEnd(const scheduler::End& end) {
   if (!end.status.ok()) return Fail(ErrorFrom(end.status), 0, end.begun);
   Accept(index);
   --uncounted_;
-  metrics_->CountFinished(
-      plan_.model->name,
-      {.reason = end.reason == scheduler::FinishReason::kLength ? "length" : "stop",
-       .times = choice.times,
-       .prompt_tokens = end.prompt_tokens,
-       .output_tokens = end.output_tokens,
-       .max_tokens = plan_.specs[index]->max_tokens});
+  if (!plan_.offline) {
+    metrics_->CountFinished(
+        plan_.model->name,
+        {.reason = end.reason == scheduler::FinishReason::kLength ? "length" : "stop",
+         .times = choice.times,
+         .prompt_tokens = end.prompt_tokens,
+         .output_tokens = end.output_tokens,
+         .max_tokens = plan_.specs[index]->max_tokens});
+  }
   Begin(index, end.prompt_logprobs);
   const auto& eos = plan_.model->eos_ids;
   choice.text.Finish(end.reason == scheduler::FinishReason::kLength, end.stop_token,
@@ -274,7 +278,7 @@ void Answer::CountPrompts() {
 }
 
 void Answer::Complete() {
-  CountPrompts();
+  if (!plan_.offline) CountPrompts();
   const openai::Usage usage = TotalUsage();
   if (plan_.options.stream) {
     if (plan_.head.include_usage) Emit(openai::UsageEvent(plan_.head, usage, MetricsAtEnd()));
@@ -297,7 +301,8 @@ void Answer::Complete() {
 void Answer::Fail(const openai::ApiError& error, int64_t retry_after_us, bool begun) {
   CancelRest();
   // A client's mistake, and a refusal for want of room, are no faults of ours.
-  if (error.status >= 500) metrics_->CountEnds(plan_.model->name, "error", uncounted_);
+  if (error.status >= 500 && !plan_.offline)
+    metrics_->CountEnds(plan_.model->name, "error", uncounted_);
   Close(error.status, begun ? "failed" : "refused", error);
   if (headed_) {
     responder_->Write(plan_.responses != nullptr ? plan_.responses->Failed(error, TotalUsage())
@@ -314,8 +319,10 @@ void Answer::Fail(const openai::ApiError& error, int64_t retry_after_us, bool be
 void Answer::OnGone(http::Gone why) {
   if (closed_) return;
   CancelRest();
-  metrics_->CountEnds(plan_.model->name, why == http::Gone::kStopped ? "error" : "abort",
-                      uncounted_);
+  if (!plan_.offline) {
+    metrics_->CountEnds(plan_.model->name, why == http::Gone::kStopped ? "error" : "abort",
+                        uncounted_);
+  }
   switch (why) {
     case http::Gone::kClient:
       return Close(499, "client disconnected");
@@ -341,8 +348,11 @@ void Answer::Close(int status, std::string_view outcome, const openai::ApiError&
   for (size_t i = 0; recorded && i < choices_.size(); ++i) {
     plan_.trace->Record({plan_.arrived_us, plan_.specs[i], choices_[i].output_tokens});
   }
-  metrics_->CountAnswer(plan_.path, status);
-  metrics_->Of(plan_.model->name).e2e_s.Observe(static_cast<double>(now - plan_.arrived_us) * 1e-6);
+  if (!plan_.offline) {
+    metrics_->CountAnswer(plan_.path, status);
+    metrics_->Of(plan_.model->name)
+        .e2e_s.Observe(static_cast<double>(now - plan_.arrived_us) * 1e-6);
+  }
   const Level level = status == 500 || status == 503 ? Level::kWarning : Level::kInfo;
   const std::initializer_list<LogField> fields = {
       {"request_id", plan_.request_id},

@@ -41,10 +41,12 @@ Script Says(const std::string& text) {
   return script;
 }
 
-FakeCluster::FakeCluster(std::string model, ScriptFn script, scheduler::TimeUs hold_us)
+FakeCluster::FakeCluster(std::string model, ScriptFn script, scheduler::TimeUs hold_us,
+                         std::vector<grpc::Service*> more)
     : model_(std::move(model)), script_(std::move(script)), tokens_(hold_us) {
-  auto rpc = ServeRpc("127.0.0.1:0", {static_cast<v1::Orchestrator::CallbackService*>(this),
-                                      static_cast<v1::DecodeWorker::CallbackService*>(this)});
+  more.push_back(static_cast<v1::Orchestrator::CallbackService*>(this));
+  more.push_back(static_cast<v1::DecodeWorker::CallbackService*>(this));
+  auto rpc = ServeRpc("127.0.0.1:0", more);
   if (!rpc.ok()) std::abort();
   rpc_ = *std::move(rpc);
 }

@@ -48,7 +48,9 @@ class FakeCluster final : public v1::Orchestrator::CallbackService,
 
   // `hold_us`: how long the decode worker keeps the requests of a stream that broke; it has no
   // clock, so above 0 it is for ever.
-  FakeCluster(std::string model, ScriptFn script, scheduler::TimeUs hold_us = 0);
+  // `more`: services of the same server; they outlive it.
+  FakeCluster(std::string model, ScriptFn script, scheduler::TimeUs hold_us = 0,
+              std::vector<grpc::Service*> more = {});
   ~FakeCluster();
 
   std::string endpoint() const { return "127.0.0.1:" + std::to_string(rpc_.port); }

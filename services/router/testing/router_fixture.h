@@ -17,6 +17,7 @@
 #include "services/metrics/metrics.h"
 #include "services/router/api/api.h"
 #include "services/router/api/edge.h"
+#include "services/router/jobs/offline_jobs.h"
 #include "services/router/testing/byte_model.h"
 #include "services/router/testing/fake_cluster.h"
 
@@ -30,7 +31,7 @@ class RouterTest : public ::testing::Test {
  protected:
   void StartRouter(FakeCluster::ScriptFn script, scheduler::RouterConfig core = {},
                    http::ServerOptions http_options = {}) {
-    cluster_ = std::make_unique<FakeCluster>("m", std::move(script));
+    cluster_ = std::make_unique<FakeCluster>("m", std::move(script), 0, services_);
     core.resume_wait_us = resume_wait_us_;
     models_.Add(model_ != nullptr ? std::move(model_) : MakeByteModel("m", max_positions_));
     shell_ = std::make_unique<RouterShell>(RouterShellOptions{core, {cluster_->endpoint()}, 7});
@@ -48,6 +49,7 @@ class RouterTest : public ::testing::Test {
     api_ = std::make_unique<RouterApi>(api_options_, &models_, shell_.get(), watch_.get(),
                                        &router_metrics_);
     api_->AddRoutes(&routes_);
+    StartJobs();
     http::AddAdminPages({.service = "router",
                          .version = "0",
                          .ready = [this] { return watch_->Ready(); },
@@ -56,6 +58,11 @@ class RouterTest : public ::testing::Test {
     auto edge = Edge::Create(edge_options_, &routes_, &router_metrics_);
     ASSERT_TRUE(edge.ok()) << edge.status();
     edge_ = *std::move(edge);
+    http_options.planned_bytes_max = jobs_->files().body_bytes_max();
+    http_options.plan_body = [this, most = http_options.body_bytes_max](const http::Request& head) {
+      return FilesApi::IsUpload(head) ? jobs_->files().PlanBody(head)
+                                      : http::BodyPlan{.bytes_max = most};
+    };
     http_options.complete = [this](const http::Request& request, http::Response* response) {
       edge_->Complete(request, response);
     };
@@ -71,10 +78,23 @@ class RouterTest : public ::testing::Test {
         shell_ == nullptr ? absl::UnavailableError("it did not start") : shell_->CheckInvariants();
     EXPECT_TRUE(invariants.ok()) << invariants;
     server_.reset();
+    jobs_.reset();
     api_.reset();
     watch_.reset();
     shell_.reset();
     cluster_.reset();
+  }
+
+  // The routes of files and batches, and the lines that this router computes.
+  void StartJobs() {
+    jobs_options_.client.orchestrators = cluster_->endpoint();
+    jobs_options_.lines.router = 7;
+    jobs_ = std::make_unique<OfflineJobs>(
+        jobs_options_, &shell_->channels(),
+        [this](const http::Request& request, const std::shared_ptr<http::Responder>& responder,
+               int64_t within_us) { api_->RunLine(request, responder, within_us); },
+        &router_metrics_, &metrics_);
+    jobs_->AddRoutes(&routes_);
   }
 
   http::Response Post(const std::string& path, const Json& body,
@@ -121,6 +141,8 @@ class RouterTest : public ::testing::Test {
   std::unique_ptr<ServedModel> model_;    // named "m"; null: the byte model
   RouterApiOptions api_options_;
   EdgeOptions edge_options_;
+  std::vector<grpc::Service*> services_;  // of the cluster's server besides its own
+  OfflineJobsOptions jobs_options_;
   std::unique_ptr<FakeCluster> cluster_;
   Models models_;
   Metrics metrics_;
@@ -128,6 +150,7 @@ class RouterTest : public ::testing::Test {
   std::unique_ptr<RouterShell> shell_;
   std::unique_ptr<ModelWatch> watch_;
   std::unique_ptr<RouterApi> api_;
+  std::unique_ptr<OfflineJobs> jobs_;
   http::Routes routes_;
   std::unique_ptr<Edge> edge_;
   std::unique_ptr<http::Server> server_;
