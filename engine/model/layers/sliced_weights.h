@@ -26,10 +26,10 @@ class SlicedWeights final : public WeightSource {
   SlicedWeights(const ModelWeights& full, const ShardLayout& layout, int head_dim);
 
   const LayerWeights& Layer(int layer) override { return layers_[static_cast<size_t>(layer)]; }
-  absl::StatusOr<const FeedForwardWeights*> FeedForward(int layer) override {
+  absl::StatusOr<const FeedForwardWeights*> FeedForward(int layer, int /*tile*/) override {
     return &Layer(layer).feed_forward;
   }
-  void Used(int /*layer*/) override {}
+  void Used(int /*layer*/, int /*tile*/) override {}
 
  private:
   std::vector<LayerWeights> layers_;
