@@ -39,7 +39,7 @@ class SlicedWeights final : public WeightSource {
 // before the first step that needs them. Used by one thread at a time.
 class WeightSlices {
  public:
-  // Both outlive this, and stay as they are from the first call on.
+  // Both outlive this, and stay as they are from the first call on, or MakeAgain is called.
   WeightSlices(const ModelWeights* full, const ModelConfig* config)
       : full_(*full), config_(*config) {}
 
@@ -49,6 +49,9 @@ class WeightSlices {
 
   // Of the layout's tp_rank, made now if they are not there. Stays where it is.
   WeightSource& Of(const ShardLayout& layout);
+
+  // All that were made, where they are, of weights that lie elsewhere now.
+  void MakeAgain();
 
   size_t made() const { return slices_.size(); }
 
