@@ -59,7 +59,7 @@ absl::StatusOr<std::unique_ptr<ComputeCalls>> ComputeCalls::Make(
     std::shared_ptr<CallCounts> counts) {
   std::unique_ptr<ComputeCalls> calls(
       new ComputeCalls(std::move(options), std::move(wire), std::move(areas), std::move(counts)));
-  const absl::Status allocated = calls->AllocateBuffers();
+  absl::Status allocated = calls->AllocateBuffers();
   if (!allocated.ok()) return allocated;
   calls->server_ = std::thread([c = calls.get()] { c->Serve(); });
   return calls;
@@ -166,6 +166,7 @@ void ComputeCalls::Serve() {
         Take({.rank = rank, .message = std::move(message)});
       } else {
         wire_->Send(rank, std::move(message));
+        ++counts_->messages;
       }
     }
     if (!pending_.empty()) ServeFirst();

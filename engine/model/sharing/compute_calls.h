@@ -41,6 +41,7 @@ struct CallCounts {
 
   std::vector<std::atomic<int64_t>> rows_sent;    // to other ranks, by layer, answered
   std::vector<std::atomic<int64_t>> rows_served;  // for all ranks, its own too, by layer
+  std::atomic<int64_t> messages = 0;              // calls and probes on their way to others
   std::atomic<int64_t> products = 0;              // fused ones that it computed
   std::atomic<int64_t> given_up = 0;              // calls that an owner did not answer
 };

@@ -29,6 +29,7 @@ WeightSharing::~WeightSharing() = default;
 void WeightSharing::Bind(Parts parts) {
   SKEIN_CHECK(parts_.model == nullptr);
   parts_ = std::move(parts);
+  shapes_.reserve(parts_.weights->layers.size());
   for (const LayerWeights& layer : parts_.weights->layers) shapes_.push_back(layer.feed_forward);
 }
 
@@ -65,7 +66,7 @@ absl::StatusOr<SharingOffer> WeightSharing::Offer(int rank, int ranks) {
   absl::StatusOr<std::unique_ptr<RankWire>> wire = RankWire::Make();
   if (!wire.ok()) return wire.status();
   if (owned_ != nullptr && (rank != rank_ || ranks != owners_.ranks)) {
-    const absl::Status home = MoveHome();
+    absl::Status home = MoveHome();
     if (!home.ok()) return home;
   }
   rank_ = rank;
@@ -74,7 +75,7 @@ absl::StatusOr<SharingOffer> WeightSharing::Offer(int rank, int ranks) {
   if (areas == nullptr) {
     return absl::ResourceExhaustedError("shared weights: no memory for the rows of calls");
   }
-  const absl::Status moved = MoveOut();
+  absl::Status moved = MoveOut();
   if (!moved.ok()) return moved;
   wire_ = *std::move(wire);
   calls_areas_ = std::move(areas);
@@ -237,6 +238,7 @@ absl::Status WeightSharing::BeginCalls(std::vector<std::unique_ptr<CallAreas>> a
                                    .rank = rank_,
                                    .owned = {},
                                    .answer_max = options_.answer_max};
+  options.owned.reserve(shapes_.size());
   for (const LayerWeights& layer : parts_.weights->layers) {
     options.owned.push_back(layer.feed_forward);  // empty where another rank owns it
   }

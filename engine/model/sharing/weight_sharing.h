@@ -89,7 +89,8 @@ class WeightSharing {
   // RESOURCE_EXHAUSTED: no memory that others can map. UNAVAILABLE: no wire between processes.
   absl::StatusOr<SharingOffer> Offer(int rank, int ranks);
 
-  // `offers`: of all ranks, by rank, this one's as Offer gave it. What others own is let go: their
+  // `epoch`: of this order, the same at all ranks. `offers`: of all ranks, by rank, this one's as
+  // Offer gave it. What others own is let go: their
   // pages are the system's again when this returns. After an error it has all weights as before:
   // FAILED_PRECONDITION (a late epoch, or no Offer), INVALID_ARGUMENT (offers that do not fit
   // together, a mode that this engine has no Ops for), UNAVAILABLE (a rank has ended, or is not on
@@ -110,7 +111,7 @@ class WeightSharing {
   SharedMode mode() const { return mode_; }
   // By shape, whether it shares or not. REQUIRES: an engine.
   SharingBytes Bytes(int ranks) const;
-  // Since Enter; null before the first. Any thread may read them.
+  // Since Enter; null before the first. Any thread may read what they point to.
   std::shared_ptr<const ReadCounts> read_counts() const { return read_counts_; }
   std::shared_ptr<const CallCounts> call_counts() const { return call_counts_; }
 
