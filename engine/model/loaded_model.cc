@@ -38,6 +38,9 @@ absl::Status CheckOptions(const ModelEngineOptions& options) {
   if (!asked && !options.kv_fills_device) {
     return bad("num_blocks", 0, "above 0 when kv_bytes is 0");
   }
+  if (options.sharing != nullptr && options.feed_forward.has_value()) {
+    return absl::InvalidArgumentError("sharing: not with feed_forward");
+  }
   if (asked && options.kv_fills_device) {
     return absl::InvalidArgumentError("kv_fills_device: not with num_blocks or kv_bytes");
   }
@@ -62,6 +65,7 @@ absl::Status PlaceOnDevice(const LoadProgress& progress, Device* device, LoadedM
   if (!uploaded.ok()) return uploaded.status();
   loaded->weights = std::move(uploaded->weights);
   loaded->placed = std::move(uploaded->owned);
+  loaded->placed_feed_forward = std::move(uploaded->feed_forward);
   RopeTable& rope = loaded->model.rope;
   const size_t bytes =
       static_cast<size_t>(rope.max_positions * (rope.head_dim / 2)) * sizeof(float);
@@ -119,6 +123,10 @@ LoadedModel::LoadedModel(std::unique_ptr<Ops> ops_in, std::unique_ptr<Device> de
   }
 }
 
+LoadedModel::~LoadedModel() {
+  if (sharing != nullptr) sharing->Unbind();
+}
+
 namespace {
 
 // The steps of LoadModel, in their order.
@@ -144,6 +152,7 @@ class Loader {
         model_dir, placed_on_ == nullptr ? MappedUse::kAgainAndAgain : MappedUse::kOnce);
     if (!tensors.ok()) return tensors.status();
     tensors_ = std::make_shared<const TensorStore>(*std::move(tensors));
+    model_dir_ = model_dir;
     absl::StatusOr<ModelWeights> weights = BindWeights(config_, *tensors_);
     if (!weights.ok()) return weights.status();
     weights_ = *std::move(weights);
@@ -184,6 +193,7 @@ class Loader {
     if (ring_tp_max_ > 1) loaded->slices.Make(ring_tp_max_);
     if (made.ok()) made = MakeDeviceParts(loaded.get());
     if (!made.ok()) return made;
+    if (options_.sharing != nullptr) BindSharing(loaded.get());
     return loaded;
   }
 
@@ -226,10 +236,23 @@ class Loader {
     return absl::OkStatus();
   }
 
+  void BindSharing(LoadedModel* loaded) {
+    loaded->sharing = options_.sharing;
+    loaded->sharing->Bind({.config = &loaded->config,
+                           .model = &loaded->model,
+                           .weights = &loaded->weights,
+                           .feed_forward = &loaded->placed_feed_forward,
+                           .source = &loaded->source,
+                           .slices = &loaded->slices,
+                           .device = placed_on_,
+                           .model_dir = model_dir_,
+                           .model_hash = loaded->spec.model_hash});
+  }
+
   // The largest RingStep::tp with which ring steps share the dense part.
   int RingTpMax() const {
     // Weights that are read into slots come whole.
-    if (options_.feed_forward.has_value()) return 1;
+    if (options_.feed_forward.has_value() || options_.sharing != nullptr) return 1;
     const int most = static_cast<int>(
         std::min<int64_t>({options_.ring_tp_max, kRingTpMax, options_.max_batch_tokens}));
     int tp = 1;
@@ -301,7 +324,8 @@ class Loader {
       loaded->token_sampler = *std::move(made);
     }
     // Its graphs would hold the copies into slots, too.
-    if (options_.make_decode_runner && !options_.feed_forward.has_value()) {
+    if (options_.make_decode_runner && !options_.feed_forward.has_value() &&
+        options_.sharing == nullptr) {
       const DecodeShape shape = {.kv = loaded->spec.kv,
                                  .query_heads = loaded->config.num_heads,
                                  .rows_max = options_.max_batch_tokens,
@@ -319,6 +343,7 @@ class Loader {
   std::unique_ptr<Device> device_;
   Device* const placed_on_;
   ModelConfig config_;
+  std::string model_dir_;
   std::shared_ptr<const TensorStore> tensors_;
   ModelWeights weights_;
   std::vector<FeedForwardWeights> feed_forward_;  // of all layers, where not all are kept

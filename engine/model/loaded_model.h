@@ -31,6 +31,7 @@ namespace skein::engine {
 struct LoadedModel {
   LoadedModel(const LoadedModel&) = delete;
   LoadedModel& operator=(const LoadedModel&) = delete;
+  ~LoadedModel();
   LoadedModel(std::unique_ptr<Ops> ops, std::unique_ptr<Device> device,
               std::shared_ptr<const TensorStore> tensors, ModelConfig config, ModelWeights weights,
               EngineSpec spec, RunState state, std::unique_ptr<RingRunner> ring, int64_t tokens_max,
@@ -42,8 +43,9 @@ struct LoadedModel {
   std::shared_ptr<const TensorStore> tensors;  // what `weights` are views of, or null
   // Where `tensors` is null: what `weights` and `model.rope` are views of.
   std::vector<DeviceBuffer> placed;
-  std::unique_ptr<TokenSampler> token_sampler;  // null: on the host
-  std::unique_ptr<DecodeRunner> decode_runner;  // null: decode steps run as all others
+  std::vector<DeviceBuffer> placed_feed_forward;  // of each layer
+  std::unique_ptr<TokenSampler> token_sampler;    // null: on the host
+  std::unique_ptr<DecodeRunner> decode_runner;    // null: decode steps run as all others
   ModelConfig config;
   ModelWeights weights;
   EngineSpec spec;
@@ -53,7 +55,8 @@ struct LoadedModel {
   std::optional<GroupBuffers> group_buffers;  // if it runs steps of groups
   std::unique_ptr<RingRunner> ring;           // runs steps that span instances
   std::unique_ptr<WeightSource> source;
-  WeightSlices slices;  // of `weights`
+  WeightSlices slices;                     // of `weights`
+  std::shared_ptr<WeightSharing> sharing;  // ModelEngineOptions::sharing
   RingLimits ring_limits;
   std::vector<KvRegion> regions;
   Model model;

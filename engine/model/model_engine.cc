@@ -93,6 +93,11 @@ class ModelEngine final : public Engine {
 
   absl::Status RunAlone(const std::function<void(int layer)>& layer_queued) {
     PlainAttention attention(&loaded_->model, &batch_, &loaded_->state);
+    if (loaded_->sharing != nullptr && loaded_->sharing->shares()) {
+      SharedFeedForward shared = loaded_->sharing->FeedForward(&loaded_->state);
+      return RunLayers({attention, shared, *loaded_->source}, loaded_->config.num_layers,
+                       layer_queued);
+    }
     LocalFeedForward feed_forward(&loaded_->model, &loaded_->state);
     return RunLayers({attention, feed_forward, *loaded_->source}, loaded_->config.num_layers,
                      layer_queued);

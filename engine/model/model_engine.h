@@ -17,6 +17,7 @@
 #include "engine/device/device.h"
 #include "engine/engine.h"
 #include "engine/model/load/feed_forward_places.h"
+#include "engine/model/sharing/weight_sharing.h"
 #include "engine/ops/decode_runner.h"
 #include "engine/ops/ops.h"
 #include "engine/sampling/token_sampler.h"
@@ -41,6 +42,10 @@ struct ModelEngineOptions {
   // takes any error of a plain step, except INVALID_ARGUMENT, for the engine's end, as workers do.
   // Not for engines of a group.
   std::optional<SlotOptions> feed_forward;
+  // Not null: the engine's owner can let it share its feed-forward weights with other ranks of its
+  // node, and take them back, while it serves (sharing/weight_sharing.h). One engine has it. Not
+  // with feed_forward.
+  std::shared_ptr<WeightSharing> sharing;
   // Tokens of all sequences of one step together; Step refuses more (INVALID_ARGUMENT).
   int max_batch_tokens = 2048;
   // Ring steps pass KV round in segments of about so many bytes, three of which are held; the same

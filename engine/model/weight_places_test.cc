@@ -365,7 +365,7 @@ class OwnersFeedForward final : public FeedForwardPhase {
 
   absl::Status Run(const LayerWeights& w, WeightSource& weights, int layer,
                    const Batch& rows) override {
-    const auto there = weights.FeedForward(layer);
+    const auto there = weights.FeedForward(layer, 0);
     if (!there.ok() || *there != nullptr) return local_.Run(w, weights, layer, rows);
     ++layers_at_owner;
     Carry(here_.state, owner_.state, rows.tokens());

@@ -88,6 +88,9 @@ absl::Status GroupEngine::StepTogether(const GroupPart& part,
                                        std::vector<SequenceResult>* results) {
   const absl::StatusOr<ShardLayout> layout = CheckPart(part);
   if (!layout.ok()) return layout.status();
+  if (loaded_->sharing != nullptr && loaded_->sharing->shares()) {
+    return absl::InvalidArgumentError("mode: its weights are shared, so it has no slices of them");
+  }
   const int ranks = part.all->Size();
   group_spec_.max_positions = MaxPositions(ranks);
   absl::Status status =

@@ -4,11 +4,12 @@
 //
 //   step            attention        feed-forward        weights
 //   alone           PlainAttention   LocalFeedForward    here, or in slots
+//   alone, shared   PlainAttention   SharedFeedForward   here, in slots, or at another rank
 //   ring            RingAttention    LocalFeedForward    here, or in slots
 //   ring, tp > 1    RingAttention    TensorFeedForward   here; ring_check refuses slots
 //   group           GroupAttention   SummedFeedForward   here; GroupEngine refuses slots
 //
-// Weights that are elsewhere have a place (kElsewhere), but no engine has a phase for them.
+// Layers that are elsewhere for good have a place (kElsewhere), but no engine has a phase for them.
 //
 // State between the parts (RunState): `residual` is the stream; `projected` is what the last part
 // adds to it, and the next part's norm adds it (or End).
@@ -49,8 +50,8 @@ class AttentionPhase {
   virtual absl::Status End() = 0;
 };
 
-// The feed-forward part of a layer. Implementations: LocalFeedForward, SummedFeedForward,
-// TensorFeedForward.
+// The feed-forward part of a layer. Implementations: LocalFeedForward, SharedFeedForward,
+// SummedFeedForward, TensorFeedForward.
 class FeedForwardPhase {
  public:
   virtual ~FeedForwardPhase() = default;

@@ -52,12 +52,12 @@ class SlotWeights : public WeightSource {
   SlotWeights(Calls* calls, int layers) : calls_(*calls), layers_(static_cast<size_t>(layers)) {}
 
   const LayerWeights& Layer(int layer) override { return layers_[static_cast<size_t>(layer)]; }
-  absl::StatusOr<const FeedForwardWeights*> FeedForward(int layer) override {
+  absl::StatusOr<const FeedForwardWeights*> FeedForward(int layer, int /*tile*/) override {
     calls_.push_back(At("fill", layer));
     if (layer == absent_at) return nullptr;
     return &slot_;
   }
-  void Used(int layer) override { calls_.push_back(At("used", layer)); }
+  void Used(int layer, int /*tile*/) override { calls_.push_back(At("used", layer)); }
 
   int absent_at = -1;
 

@@ -8,7 +8,8 @@
 namespace skein::engine {
 
 // FAILED_PRECONDITION: the layer's weights are not here. Else what `weights` says, never null.
-absl::StatusOr<const FeedForwardWeights*> FeedForwardHere(WeightSource& weights, int layer);
+absl::StatusOr<const FeedForwardWeights*> FeedForwardHere(WeightSource& weights, int layer,
+                                                          int tile);
 
 // out = down(silu(gate(x)) * up(x)); the rows of x are those of `rows`.
 void MultiplyFeedForward(const Model& model, const FeedForwardWeights& weights, const Batch& rows,
@@ -18,7 +19,7 @@ class LocalFeedForward final : public FeedForwardPhase {
  public:
   LocalFeedForward(const Model* model, RunState* state) : model_(*model), state_(*state) {}
 
-  // As FeedForwardHere.
+  // As FeedForwardHere. Waits for each tile when it needs it, not for the layer.
   absl::Status Run(const LayerWeights& w, WeightSource& weights, int layer,
                    const Batch& rows) override;
 

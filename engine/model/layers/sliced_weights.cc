@@ -79,6 +79,14 @@ void WeightSlices::Make(int ranks_max) {
   }
 }
 
+void WeightSlices::MakeAgain() {
+  for (auto& [place, slices] : slices_) {
+    const auto layout = MakeShardLayout(ShapeOf(config_), {1, place.first}, place.second);
+    SKEIN_CHECK(layout.ok());  // it was made before
+    slices = SlicedWeights(full_, *layout, config_.head_dim);
+  }
+}
+
 WeightSource& WeightSlices::Of(const ShardLayout& layout) {
   const std::pair place(layout.mode.tp, layout.tp_rank);
   return slices_.try_emplace(place, full_, layout, config_.head_dim).first->second;

@@ -26,10 +26,10 @@ class SlicedWeights final : public WeightSource {
   SlicedWeights(const ModelWeights& full, const ShardLayout& layout, int head_dim);
 
   const LayerWeights& Layer(int layer) override { return layers_[static_cast<size_t>(layer)]; }
-  absl::StatusOr<const FeedForwardWeights*> FeedForward(int layer) override {
+  absl::StatusOr<const FeedForwardWeights*> FeedForward(int layer, int /*tile*/) override {
     return &Layer(layer).feed_forward;
   }
-  void Used(int /*layer*/) override {}
+  void Used(int /*layer*/, int /*tile*/) override {}
 
  private:
   std::vector<LayerWeights> layers_;
@@ -39,7 +39,7 @@ class SlicedWeights final : public WeightSource {
 // before the first step that needs them. Used by one thread at a time.
 class WeightSlices {
  public:
-  // Both outlive this, and stay as they are from the first call on.
+  // Both outlive this, and stay as they are from the first call on, or MakeAgain is called.
   WeightSlices(const ModelWeights* full, const ModelConfig* config)
       : full_(*full), config_(*config) {}
 
@@ -49,6 +49,9 @@ class WeightSlices {
 
   // Of the layout's tp_rank, made now if they are not there. Stays where it is.
   WeightSource& Of(const ShardLayout& layout);
+
+  // All that were made, where they are, of weights that lie elsewhere now.
+  void MakeAgain();
 
   size_t made() const { return slices_.size(); }
 

@@ -1,11 +1,11 @@
-// SlotWeights: a model whose layers keep their feed-forward weights here, in a slot, or elsewhere
+// SlotWeights: a model whose layers keep their feed-forward weights here, in slots, or elsewhere
 // (SiDP's weights as a service: the weights of most layers are read ahead from their owners into a
 // few slots; CaS: they are not read at all).
 //
-// A thread of its own fills the slots in the order in which the layers run, round and round, so
-// that the first layers of a step are read while the one before it ends: a slot is free again once
-// its layer was used. Only the layer whose slot is not full yet waits. The bytes come from a
-// FeedForwardReader, in pieces.
+// A slot holds a tile. A thread of its own fills the slots, in the order of fill_order.h, round and
+// round, so that the first layers of a step are read while the one before it ends: a slot is free
+// again once its tile was used. Only the tile whose slot is not full yet is waited for. The bytes
+// come from a FeedForwardReader, in pieces.
 //
 // On the host a slot is filled in place. On a device the piece is copied in the order of the
 // device's own work (Device::Copy), which is right on any device, and hides no copy on a GPU: that
@@ -18,16 +18,18 @@
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "engine/device/device.h"
 #include "engine/model/forward/run_state.h"
+#include "engine/model/layers/fill_order.h"
 #include "engine/model/layers/weight_source.h"
 #include "engine/model/load/feed_forward_places.h"
 #include "engine/model/load/feed_forward_reader.h"
-#include "engine/model/load/packed_feed_forward.h"
+#include "engine/model/load/feed_forward_tiles.h"
 
 namespace skein::engine {
 
@@ -49,21 +51,31 @@ class SlotWeights final : public WeightSource {
   // Layer 0 begins a step: what an ended one has left over, or could not read, is put aside.
   const LayerWeights& Layer(int layer) override;
 
+  int Tiles(int layer) const override;
   // The reader's error, with the layer, or DEADLINE_EXCEEDED after wait_max. A next step reads the
-  // layer again.
-  absl::StatusOr<const FeedForwardWeights*> FeedForward(int layer) override;
-  void Used(int layer) override;
+  // tile again.
+  absl::StatusOr<const FeedForwardWeights*> FeedForward(int layer, int tile) override;
+  void Used(int layer, int tile) override;
+
+  // Between steps. False: from now on no tile is read before its layer asks for its first one, for
+  // steps that need few of the layers. True, as at first: all are read ahead.
+  void ReadAhead(bool ahead);
 
  private:
+  // Tiles are numbered on over the steps (fill_order.h).
   struct Slot {
     enum class State { kFree, kFilling, kFull, kFailed };
     State state = State::kFree;
-    int layer = -1;
+    int64_t number = -1;
     // Nobody waits for the fill that is under way. Written with the lock held.
     std::atomic<bool> dropped = false;
     absl::Status error;  // of kFailed
     FeedForwardWeights weights;
     DeviceBuffer memory;
+  };
+  struct Tile {
+    int layer = 0;
+    int index = 0;  // of the layer's tiles
   };
 
   SlotWeights(const ModelWeights* weights, const std::vector<FeedForwardWeights>& layers,
@@ -76,25 +88,31 @@ class SlotWeights final : public WeightSource {
   absl::Status Fill(Slot& slot);
 
   // REQUIRE the lock.
-  void Seek(int layer);  // the slots' first is, or will be, this layer
-  void DropFirst();
-  void FillFrom(int layer);
-  size_t OrderOf(int layer) const;
+  Slot* Holder(int64_t number);
+  std::optional<int64_t> NextNumber();  // to be read now
+  int64_t NumberFrom(int64_t from, int layer, int tile) const;
+  void Seek(int64_t number);  // nobody needs those before it any more
+  void Drop(Slot& slot);
+  const Tile& TileOf(int64_t number) const;
 
   const ModelWeights& weights_;
   const SlotOptions options_;
   const std::unique_ptr<FeedForwardReader> reader_;
   Device* const device_;
-  std::vector<PackedFeedForward> packed_;  // by layer
-  std::vector<int> order_;                 // the layers in slots
-  std::vector<std::byte> piece_;           // on its way to a device
+  std::vector<std::vector<FeedForwardTile>> tiles_;  // by layer; of those in slots
+  std::vector<Tile> needed_;                         // by a step, in its order
+  std::vector<int64_t> first_;                       // of needed_, by layer
+  std::optional<FillOrder> order_;                   // where there are tiles
+  std::vector<std::byte> piece_;                     // on its way to a device
 
   std::mutex mu_;
   std::condition_variable changed_;
   std::deque<Slot> slots_;
-  std::deque<Slot*> queue_;  // full or being filled, in the order of their layers; the rest is free
-  size_t next_ = 0;          // of order_: the layer to read next
-  bool failed_ = false;      // the last of queue_ has; nothing more is read until a step begins
+  int64_t now_ = 0;                 // the tile that is needed next, or in use
+  int64_t position_ = 0;            // in the order: the next to be read ahead
+  bool ahead_ = true;               // else only what is asked for is read: from now_ to ...
+  int64_t asked_end_ = 0;           // ... here
+  bool failed_ = false;             // a fill has; nothing more is read until a step begins
   std::atomic<bool> stop_ = false;  // written with the lock held
   std::thread filler_;
 };

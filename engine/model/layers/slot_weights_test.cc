@@ -119,6 +119,12 @@ std::vector<float> NumbersOf(const ConstMatrix& m) {
   return numbers;
 }
 
+void Append(const ConstMatrix& m, std::vector<float>* numbers) {
+  if (m.empty()) return;
+  const std::vector<float> more = NumbersOf(m);
+  numbers->insert(numbers->end(), more.begin(), more.end());
+}
+
 void ExpectSame(const FeedForwardWeights& w, const FeedForwardWeights& expected) {
   for (const auto& [got, want] :
        {std::pair(&w.gate, &expected.gate), std::pair(&w.up, &expected.up),
@@ -146,13 +152,24 @@ class SlotWeightsTest : public ::testing::Test {
     return Make({.places = std::vector(kLayers, Place::kSlot), .slots = slots}, held);
   }
 
-  // A layer as the loop runs it.
+  // A layer as the loop runs it, tile by tile.
   absl::Status Run(int layer) {
     source_->Layer(layer);
-    const auto w = source_->FeedForward(layer);
-    if (!w.ok()) return w.status();
-    ExpectSame(**w, layers_.all[static_cast<size_t>(layer)]);
-    source_->Used(layer);
+    const FeedForwardWeights& all = layers_.all[static_cast<size_t>(layer)];
+    const int tiles = source_->Tiles(layer);
+    std::vector<float> gate, up, down;
+    for (int tile = 0; tile < tiles; ++tile) {
+      const auto w = source_->FeedForward(layer, tile);
+      if (!w.ok()) return w.status();
+      if (tiles == 1) ExpectSame(**w, all);
+      Append((*w)->gate.weight, &gate);
+      Append((*w)->up.weight, &up);
+      Append((*w)->down.weight, &down);
+      source_->Used(layer, tile);
+    }
+    EXPECT_EQ(gate, NumbersOf(all.gate.weight));
+    EXPECT_EQ(up, NumbersOf(all.up.weight));
+    EXPECT_EQ(down, NumbersOf(all.down.weight));
     return absl::OkStatus();
   }
   absl::Status RunStep(int layers = kLayers) {
@@ -177,6 +194,59 @@ TEST_F(SlotWeightsTest, EveryLayerHasItsWeightsStepAfterStep) {
   }
 }
 
+// 24 bytes are one row of gate and of up with a float to spare, or two rows of down.
+TEST_F(SlotWeightsTest, TilesMakeUpTheLayerWhateverTheSlotsAndTheOrder) {
+  for (const int64_t tile_bytes : {1, 24, 40, 1000}) {
+    for (const int slots : {1, 2, 3, 5, 100}) {
+      for (int rank = 0; rank < 3; ++rank) {
+        SlotOptions options = {.places = std::vector(kLayers, Place::kSlot),
+                               .slots = slots,
+                               .tile_bytes = tile_bytes,
+                               .rank = rank,
+                               .ranks = 3};
+        for (int layer = rank; layer < kLayers; layer += 3) {
+          options.places[static_cast<size_t>(layer)] = Place::kHere;
+          model_.layers[static_cast<size_t>(layer)].feed_forward =
+              layers_.all[static_cast<size_t>(layer)];
+        }
+        Make(options);
+        for (int step = 0; step < 5; ++step) ASSERT_EQ(RunStep(), absl::OkStatus());
+        ASSERT_EQ(RunStep(2), absl::OkStatus());
+        ASSERT_EQ(RunStep(), absl::OkStatus());
+      }
+    }
+  }
+}
+
+// Rank 1 of 3 owns layer 1 and reads the cycle's layers 2 and 0 in this order, then layer 3.
+TEST_F(SlotWeightsTest, ReadsAreShiftedByRankWithinACycle) {
+  model_.layers[1].feed_forward = layers_.all[1];
+  Make({.places = {Place::kSlot, Place::kHere, Place::kSlot, Place::kSlot},
+        .slots = 2,
+        .rank = 1,
+        .ranks = 3});
+  ASSERT_TRUE(reader_->Begun(2));
+  EXPECT_EQ(RunStep(), absl::OkStatus());
+  ASSERT_TRUE(reader_->Begun(5));
+  EXPECT_THAT(reader_->Reads(), ElementsAre(2, 0, 3, 2, 0));
+}
+
+TEST_F(SlotWeightsTest, WithoutReadAheadOnlyWhatIsAskedForIsRead) {
+  SlotWeights& source = MakeSlots(2);
+  EXPECT_EQ(RunStep(), absl::OkStatus());
+  ASSERT_TRUE(reader_->Begun(6));
+  source.ReadAhead(false);
+  for (int step = 0; step < 3; ++step) {
+    source.Layer(0);  // runs elsewhere
+    EXPECT_EQ(Run(1), absl::OkStatus());
+    EXPECT_EQ(Run(3), absl::OkStatus());
+  }
+  EXPECT_THAT(reader_->Reads(), ElementsAre(0, 1, 2, 3, 0, 1, 1, 3, 1, 3, 1, 3));
+  source.ReadAhead(true);
+  ASSERT_TRUE(reader_->Begun(14));
+  for (int step = 0; step < 3; ++step) EXPECT_EQ(RunStep(), absl::OkStatus());
+}
+
 // gate and up are one behind the other, so that a GPU makes one product of theirs.
 TEST_F(SlotWeightsTest, BiasesAndNeighbours) {
   const auto joined = [](const FeedForwardWeights& w) {
@@ -195,7 +265,7 @@ TEST_F(SlotWeightsTest, BiasesAndNeighbours) {
     SlotWeights& source = MakeSlots(2);
     EXPECT_EQ(RunStep(), absl::OkStatus());
     source.Layer(0);
-    EXPECT_TRUE(joined(**source.FeedForward(0)));
+    EXPECT_TRUE(joined(**source.FeedForward(0, 0)));
     source_.reset();  // it reads the layers
   }
 }
@@ -206,9 +276,9 @@ TEST_F(SlotWeightsTest, OnlyLayersInSlotsAreRead) {
       Make({.places = {Place::kSlot, Place::kElsewhere, Place::kHere, Place::kSlot}, .slots = 2});
   for (int step = 0; step < 3; ++step) {
     EXPECT_EQ(Run(0), absl::OkStatus());
-    EXPECT_EQ(*source.FeedForward(1), nullptr);
-    EXPECT_EQ(*source.FeedForward(2), &model_.layers[2].feed_forward);
-    source.Used(2);
+    EXPECT_EQ(*source.FeedForward(1, 0), nullptr);
+    EXPECT_EQ(*source.FeedForward(2, 0), &model_.layers[2].feed_forward);
+    source.Used(2, 0);
     EXPECT_EQ(Run(3), absl::OkStatus());
   }
   for (const int layer : reader_->Reads()) EXPECT_TRUE(layer == 0 || layer == 3) << layer;
@@ -217,7 +287,7 @@ TEST_F(SlotWeightsTest, OnlyLayersInSlotsAreRead) {
 TEST_F(SlotWeightsTest, WithoutLayersInSlotsNothingIsRead) {
   SlotWeights& source = Make({.places = std::vector(kLayers, Place::kElsewhere)});
   source.Layer(0);
-  EXPECT_EQ(*source.FeedForward(0), nullptr);
+  EXPECT_EQ(*source.FeedForward(0, 0), nullptr);
   EXPECT_THAT(reader_->Reads(), ElementsAre());
 }
 
@@ -228,12 +298,12 @@ TEST_F(SlotWeightsTest, SlotsAreFilledAheadAndNoneThatIsInUse) {
   ASSERT_TRUE(reader_->Begun(2));
   for (int layer = 0; layer < kLayers; ++layer) {
     source.Layer(layer);
-    const auto w = source.FeedForward(layer);
+    const auto w = source.FeedForward(layer, 0);
     ASSERT_TRUE(w.ok());
     ASSERT_TRUE(reader_->Begun(static_cast<size_t>(layer) + 2));
     ExpectSame(**w, layers_.all[static_cast<size_t>(layer)]);
     EXPECT_EQ(reader_->Reads().size(), static_cast<size_t>(layer) + 2);
-    source.Used(layer);
+    source.Used(layer, 0);
   }
   ASSERT_TRUE(reader_->Begun(6));
   EXPECT_THAT(reader_->Reads(), ElementsAre(0, 1, 2, 3, 0, 1));
@@ -275,7 +345,7 @@ TEST_F(SlotWeightsTest, AnErrorOfAReadAheadIsNotTheNextStepsIfItCanBeRead) {
   EXPECT_EQ(RunStep(kLayers - 1), absl::OkStatus());
   reader_->Fail(0, absl::UnavailableError("passing"));
   EXPECT_EQ(Run(kLayers - 1), absl::OkStatus());
-  EXPECT_TRUE(absl::IsUnavailable(source.FeedForward(0).status()));  // it has failed
+  EXPECT_TRUE(absl::IsUnavailable(source.FeedForward(0, 0).status()));  // it has failed
   reader_->Fail(0, absl::OkStatus());
   EXPECT_EQ(RunStep(), absl::OkStatus());
 }
@@ -289,7 +359,7 @@ TEST_F(SlotWeightsTest, AStepMayEndAnywhere) {
       if (layers < kLayers) {
         // One that takes its weights and then fails.
         source_->Layer(0);
-        EXPECT_TRUE(source_->FeedForward(layers).ok());
+        EXPECT_TRUE(source_->FeedForward(layers, 0).ok());
       }
       EXPECT_EQ(RunStep(), absl::OkStatus()) << slots << " slots, after " << layers << " layers";
     }

@@ -16,15 +16,20 @@ class WeightSource {
   // The layer's norms and attention, which are always here; its feed_forward may be empty.
   virtual const LayerWeights& Layer(int layer) = 0;
 
-  // The layer's feed-forward weights. The loop asks when the layer's attention is queued, so a
+  // In how many tiles the layer's feed-forward weights come (load/feed_forward_tiles.h). Where it
+  // is one, the tile is the layer.
+  virtual int Tiles(int /*layer*/) const { return 1; }
+
+  // A tile of the layer's feed-forward weights, asked for in their order: of gate and up, of down,
+  // or of all; the others are empty. The loop asks when the layer's attention is queued, so a
   // source may fill a slot while earlier layers run: work that is queued on the device afterwards
   // sees it filled. Null: they are not here, and the feed-forward phase must have another way. An
   // error ends the step.
-  virtual absl::StatusOr<const FeedForwardWeights*> FeedForward(int layer) = 0;
+  virtual absl::StatusOr<const FeedForwardWeights*> FeedForward(int layer, int tile) = 0;
 
-  // Everything that reads what FeedForward(layer) returned is queued: a slot may be filled anew
-  // behind it.
-  virtual void Used(int layer) = 0;
+  // Everything that reads what FeedForward(layer, tile) returned is queued: a slot may be filled
+  // anew behind it.
+  virtual void Used(int layer, int tile) = 0;
 };
 
 class WholeWeights final : public WeightSource {
@@ -34,10 +39,10 @@ class WholeWeights final : public WeightSource {
   const LayerWeights& Layer(int layer) override {
     return weights_.layers[static_cast<size_t>(layer)];
   }
-  absl::StatusOr<const FeedForwardWeights*> FeedForward(int layer) override {
+  absl::StatusOr<const FeedForwardWeights*> FeedForward(int layer, int /*tile*/) override {
     return &Layer(layer).feed_forward;
   }
-  void Used(int /*layer*/) override {}
+  void Used(int /*layer*/, int /*tile*/) override {}
 
  private:
   const ModelWeights& weights_;

@@ -17,16 +17,21 @@ int64_t Aligned(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * 
 // Tensors, in the order in which they lie, without gaps between those of one dtype.
 using Neighbours = std::vector<ConstMatrix*>;
 
-std::vector<Neighbours> NeighboursOf(LayerWeights& w) {
+// Of a layer's feed-forward weights.
+std::vector<Neighbours> FeedForwardOf(LayerWeights& w) {
   FeedForwardWeights& ffn = w.feed_forward;
+  return {{&ffn.gate.weight, &ffn.up.weight},
+          {&ffn.gate.bias, &ffn.up.bias},
+          {&ffn.down.weight},
+          {&ffn.down.bias}};
+}
+
+// Of its others.
+std::vector<Neighbours> NeighboursOf(LayerWeights& w) {
   return {{&w.query.weight, &w.key.weight, &w.value.weight},
           {&w.query.bias, &w.key.bias, &w.value.bias},
-          {&ffn.gate.weight, &ffn.up.weight},
-          {&ffn.gate.bias, &ffn.up.bias},
           {&w.attention_out.weight},
           {&w.attention_out.bias},
-          {&ffn.down.weight},
-          {&ffn.down.bias},
           {&w.attention_norm},
           {&w.query_norm},
           {&w.key_norm},
@@ -77,6 +82,12 @@ class Placer {
   void Join(const ConstMatrix& last) { used_ -= Aligned(BytesOf(last)) - BytesOf(last); }
 
   const absl::Status& status() const { return status_; }
+  // REQUIRES: status is OK.
+  DeviceBuffer TakeLast() {
+    DeviceBuffer last = std::move(owned_.back());
+    owned_.pop_back();
+    return last;
+  }
   std::vector<DeviceBuffer> TakeOwned() { return std::move(owned_); }
 
  private:
@@ -89,17 +100,21 @@ class Placer {
   absl::Status status_;
 };
 
-int64_t LayerBytes(LayerWeights w) {
+int64_t BytesOf(const std::vector<Neighbours>& all) {
   int64_t bytes = 0;
-  for (const Neighbours& neighbours : NeighboursOf(w)) {
+  for (const Neighbours& neighbours : all) {
     for (const ConstMatrix* m : neighbours) bytes += m->empty() ? 0 : Aligned(BytesOf(*m));
   }
   return bytes;
 }
 
-void PlaceLayer(LayerWeights& w, Placer& placer) {
-  placer.Open(LayerBytes(w));
-  for (const Neighbours& neighbours : NeighboursOf(w)) {
+int64_t LayerBytes(LayerWeights w) { return BytesOf(NeighboursOf(w)); }
+int64_t FeedForwardBytes(LayerWeights w) { return BytesOf(FeedForwardOf(w)); }
+
+// Into a buffer of their own.
+void PlaceTogether(const std::vector<Neighbours>& all, Placer& placer) {
+  placer.Open(BytesOf(all));
+  for (const Neighbours& neighbours : all) {
     const ConstMatrix* last = nullptr;
     for (ConstMatrix* m : neighbours) {
       if (m->empty()) continue;
@@ -124,18 +139,20 @@ int64_t PlacedBytes(const ModelWeights& weights) {
   size_t bytes = DeviceBytes(static_cast<size_t>(BytesOutsideLayers(weights)));
   for (const LayerWeights& layer : weights.layers) {
     bytes += DeviceBytes(static_cast<size_t>(LayerBytes(layer)));
+    const int64_t feed_forward = FeedForwardBytes(layer);
+    if (feed_forward > 0) bytes += DeviceBytes(static_cast<size_t>(feed_forward));
   }
   return static_cast<int64_t>(bytes);
 }
 
 absl::StatusOr<DeviceWeights> UploadWeights(const ModelWeights& weights, Device* device,
                                             const LoadProgress& progress) {
-  DeviceWeights out{weights, {}};
+  DeviceWeights out{weights, {}, {}};
   ModelWeights& w = out.weights;
   const bool tied = Ties(w);
   const int64_t of_model = BytesOutsideLayers(w);
   int64_t total = of_model;
-  for (const LayerWeights& layer : w.layers) total += LayerBytes(layer);
+  for (const LayerWeights& layer : w.layers) total += LayerBytes(layer) + FeedForwardBytes(layer);
   Placer placer(device, progress, total);
   placer.Open(of_model);
   placer.Place(w.embedding);
@@ -145,7 +162,13 @@ absl::StatusOr<DeviceWeights> UploadWeights(const ModelWeights& weights, Device*
   } else {
     placer.Place(w.lm_head);
   }
-  for (LayerWeights& layer : w.layers) PlaceLayer(layer, placer);
+  for (LayerWeights& layer : w.layers) {
+    PlaceTogether(NeighboursOf(layer), placer);
+    DeviceBuffer& feed_forward = out.feed_forward.emplace_back();
+    if (FeedForwardBytes(layer) == 0) continue;
+    PlaceTogether(FeedForwardOf(layer), placer);
+    if (placer.status().ok()) feed_forward = placer.TakeLast();
+  }
   if (!placer.status().ok()) return placer.status();
   const absl::Status arrived = device->Synchronize();
   if (!arrived.ok()) return arrived;

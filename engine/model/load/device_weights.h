@@ -18,8 +18,10 @@ namespace skein::engine {
 using LoadProgress = std::function<void(int64_t done_bytes, int64_t total_bytes)>;
 
 struct DeviceWeights {
-  ModelWeights weights;             // as given, with views of `owned`
+  ModelWeights weights;             // as given, with views of the buffers
   std::vector<DeviceBuffer> owned;  // the device outlives them
+  // Each layer's feed-forward weights, which may be let go by themselves; empty where it has none.
+  std::vector<DeviceBuffer> feed_forward;
 };
 
 // What UploadWeights takes of a device's memory.

@@ -1,5 +1,6 @@
 // FeedForwardReader: where the bytes of feed-forward weights that are not on an instance come from.
-// Implementations: CheckpointReader (the mapped file).
+// Implementations: CheckpointReader (the mapped file), OwnersReader (other ranks' memory) and
+// CheckpointFile (the file, when it is first needed) in model/sharing.
 #pragma once
 
 #include <cstddef>

@@ -19,6 +19,9 @@ class PackedFeedForward {
 
   int64_t bytes() const { return bytes_; }
 
+  // Where the weights of gate, up and down, then their biases begin; -1 of what is empty.
+  const std::vector<int64_t>& offsets() const { return offsets_; }
+
   // The weights as views of `packed`, bytes() long.
   FeedForwardWeights At(const void* packed) const;
 

@@ -6,7 +6,7 @@ namespace skein::engine {
 
 absl::Status TensorFeedForward::Run(const LayerWeights& w, WeightSource& weights, int layer,
                                     const Batch& rows) {
-  const absl::StatusOr<const FeedForwardWeights*> here = FeedForwardHere(weights, layer);
+  const absl::StatusOr<const FeedForwardWeights*> here = FeedForwardHere(weights, layer, 0);
   if (!here.ok()) return here.status();
   const int64_t tokens = rows.tokens();
   const Matrix projected = FirstRows(state_.projected, tokens);
@@ -23,7 +23,7 @@ absl::Status TensorFeedForward::Run(const LayerWeights& w, WeightSource& weights
     absl::Status summed = tensor_.ScatterSum(piece, partial, projected);
     if (!summed.ok()) return summed;
   }
-  weights.Used(layer);
+  weights.Used(layer, 0);
   return absl::OkStatus();
 }
 

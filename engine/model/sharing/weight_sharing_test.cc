@@ -1,0 +1,599 @@
+// Ranks that share feed-forward weights, as threads of one process: they say the bits that an
+// engine with all weights says, in either mode and while modes change, from an owner's memory alone
+// (the checkpoint cannot be read after load); what sharing frees and moves is what was counted.
+#include "engine/model/sharing/weight_sharing.h"
+
+#include <chrono>
+#include <condition_variable>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "engine/comm/local/local_fabric.h"
+#include "engine/comm/testing/ranks.h"
+#include "engine/device/cpu_device.h"
+#include "engine/device/memory_budget.h"
+#include "engine/host/process_watch.h"
+#include "engine/model/group/group_comms.h"
+#include "engine/model/group/group_engine.h"
+#include "engine/model/model_engine.h"
+#include "engine/model/sharing/testing/watched_ops.h"
+#include "engine/model/testing/sequence_runner.h"
+#include "engine/ops/cpu/cpu_ops.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
+#include "tools/random_checkpoint/random_checkpoint.h"
+
+namespace skein::engine {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr int kLayers = 9;
+constexpr int64_t kBudget = 8 << 20;
+constexpr int kHidden = 64;
+
+using Outputs = std::pair<std::vector<std::vector<int32_t>>, std::vector<float>>;
+
+// Calls `before` between the steps of an engine.
+class Ordered final : public Engine {
+ public:
+  Ordered(Engine* engine, std::function<void(int step)> before)
+      : engine_(*engine), before_(std::move(before)) {}
+
+  const EngineSpec& Spec() const override { return engine_.Spec(); }
+  std::span<const KvRegion> KvRegions() const override { return engine_.KvRegions(); }
+  absl::Status Step(std::span<const SequenceStep> sequences, StepProgress* progress,
+                    std::vector<SequenceResult>* results) override {
+    before_(step_++);
+    return engine_.Step(sequences, progress, results);
+  }
+  absl::Status StepTogether(const GroupPart& part, std::span<const SequenceStep> sequences,
+                            StepProgress* progress, std::vector<SequenceResult>* results) override {
+    return engine_.StepTogether(part, sequences, progress, results);
+  }
+
+ private:
+  Engine& engine_;
+  const std::function<void(int step)> before_;
+  int step_ = 0;
+};
+
+class WeightSharingTest : public ::testing::Test {
+ protected:
+  struct Rank {
+    std::shared_ptr<MemoryBudget> budget;
+    std::shared_ptr<WeightSharing> sharing;
+    std::unique_ptr<Engine> engine;
+    size_t free_before = 0;
+  };
+
+  WeightSharingTest() {
+    dir_ = ::testing::TempDir() + "/weight_sharing_" +
+           ::testing::UnitTest::GetInstance()->current_test_info()->name();
+    const nlohmann::json config = {{"architectures", {"Qwen2ForCausalLM"}},
+                                   {"hidden_size", kHidden},
+                                   {"intermediate_size", 161},
+                                   {"num_hidden_layers", kLayers},
+                                   {"num_attention_heads", 4},
+                                   {"num_key_value_heads", 2},
+                                   {"vocab_size", 90},
+                                   {"max_position_embeddings", 256}};
+    EXPECT_TRUE(
+        tools::WriteRandomCheckpoint(dir_, config, {.dtype = DType::kBF16, .seed = 7}).ok());
+    sharing_.answer_max = std::chrono::minutes(1);  // every rank answers, however busy the machine
+  }
+  ~WeightSharingTest() override { std::filesystem::remove_all(dir_); }
+
+  std::unique_ptr<Ops> MakeOps() const {
+    return *MakeCpuOps({.threads = 1, .reproducible = reproducible_});
+  }
+
+  Rank MakeRank() {
+    Rank rank;
+    rank.budget = std::make_shared<MemoryBudget>(kBudget);
+    SharingOptions sharing = sharing_;
+    sharing.make_serving_ops = [this] { return MakeOps(); };
+    sharing.budget = rank.budget;
+    rank.sharing = std::make_shared<WeightSharing>(sharing);
+    ModelEngineOptions options;
+    options.kv_fills_device = fills_device_;
+    options.num_blocks = fills_device_ ? 0 : 60;
+    options.block_tokens = 4;
+    options.max_batch_tokens = 96;
+    options.ring_segment_bytes = 3000;
+    options.weights_device = MakeBudgetedDevice(MakeCpuDevice(), rank.budget);
+    options.sharing = rank.sharing;
+    auto engine =
+        MakeModelEngine(dir_, MakeOps(), MakeBudgetedDevice(MakeCpuDevice(), rank.budget), options);
+    EXPECT_TRUE(engine.ok()) << engine.status();
+    rank.engine = *std::move(engine);
+    rank.free_before = rank.budget->Use().free_bytes;
+    return rank;
+  }
+  // All weights at each; then the checkpoint is gone.
+  void MakeRanks(int count, bool keep_checkpoint = false) {
+    while (static_cast<int>(ranks_.size()) < count) ranks_.push_back(MakeRank());
+    if (!keep_checkpoint) std::filesystem::resize_file(dir_ + "/model.safetensors", 0);
+  }
+
+  std::vector<SharingOffer> OffersOfAll() {
+    std::vector<SharingOffer> offers;
+    for (size_t rank = 0; rank < ranks_.size(); ++rank) {
+      auto offer =
+          ranks_[rank].sharing->Offer(static_cast<int>(rank), static_cast<int>(ranks_.size()));
+      EXPECT_TRUE(offer.ok()) << offer.status();
+      offers.push_back(*std::move(offer));
+    }
+    return offers;
+  }
+  void EnterAll(SharedMode mode) {
+    const std::vector<SharingOffer> offers = OffersOfAll();
+    ++epoch_;
+    for (Rank& rank : ranks_) {
+      EXPECT_EQ(rank.sharing->Enter(epoch_, offers, mode), absl::OkStatus());
+    }
+  }
+  void SwitchAll(SharedMode mode) {
+    ++epoch_;
+    for (Rank& rank : ranks_) EXPECT_EQ(rank.sharing->SwitchTo(epoch_, mode), absl::OkStatus());
+  }
+  void LeaveAll() {
+    ++epoch_;
+    for (Rank& rank : ranks_) EXPECT_EQ(rank.sharing->Leave(epoch_), absl::OkStatus());
+  }
+
+  // Prompts whole, in slices and late, then decode in a batch; every rank its own.
+  static Outputs OutputsOf(Engine& engine, size_t of_rank) {
+    std::vector<GreedyRun> runs = {{.tokens_wanted = 12},
+                                   {.tokens_wanted = 9, .slice_tokens = 7},
+                                   {.tokens_wanted = 7, .first_step = 3}};
+    auto id = static_cast<int32_t>(of_rank + 1);
+    for (size_t i = 0; i < runs.size(); ++i) {
+      for (size_t n = 0; n < 20 + 9 * i; ++n) runs[i].prompt.push_back(id = (id * 7 + 3) % 90);
+    }
+    RunTogether(engine, {&runs[0], &runs[1], &runs[2]});
+    Outputs outputs;
+    for (const GreedyRun& run : runs) outputs.first.push_back(run.output);
+    outputs.second = LogitsAfter(engine, {5, 4, 3, 2, static_cast<int32_t>(of_rank)});
+    return outputs;
+  }
+  void ExpectAll(const std::vector<Outputs>& expected) {
+    std::vector<std::thread> threads;
+    std::vector<Outputs> outputs(ranks_.size());
+    for (size_t rank = 0; rank < ranks_.size(); ++rank) {
+      threads.emplace_back([&, rank] { outputs[rank] = OutputsOf(*ranks_[rank].engine, rank); });
+    }
+    for (std::thread& thread : threads) thread.join();
+    for (size_t rank = 0; rank < ranks_.size(); ++rank) EXPECT_EQ(outputs[rank], expected[rank]);
+  }
+  // By an engine that has all weights.
+  std::vector<Outputs> Expected() {
+    std::vector<Outputs> expected;
+    for (size_t rank = 0; rank < ranks_.size(); ++rank) {
+      expected.push_back(OutputsOf(*ranks_[rank].engine, rank));
+    }
+    return expected;
+  }
+  int64_t BytesOfLayer(const Rank& rank) const { return rank.sharing->Bytes(2).whole / kLayers; }
+
+  std::string dir_;
+  bool reproducible_ = true;
+  bool fills_device_ = false;  // no byte is left for buffers of calls
+  SharingOptions sharing_;
+  uint64_t epoch_ = 0;
+  std::vector<Rank> ranks_;
+};
+
+class RanksTest : public WeightSharingTest, public ::testing::WithParamInterface<int> {};
+
+TEST_P(RanksTest, SayTheBitsOfAllWeightsInBothModesAndAreWhatTheyWereAfterwards) {
+  MakeRanks(GetParam());
+  const std::vector<Outputs> expected = Expected();
+  EnterAll(SharedMode::kWeights);
+  ExpectAll(expected);
+  SwitchAll(SharedMode::kCompute);
+  ExpectAll(expected);
+  for (const Rank& rank : ranks_) EXPECT_EQ(rank.sharing->call_counts()->given_up, 0);
+  SwitchAll(SharedMode::kWeights);
+  ExpectAll(expected);
+  LeaveAll();
+  ExpectAll(expected);
+  for (const Rank& rank : ranks_) EXPECT_EQ(rank.budget->Use().free_bytes, rank.free_before);
+  EnterAll(SharedMode::kCompute);
+  ExpectAll(expected);
+}
+
+// Enter, switches and Leave while sequences are under way, each rank at its own pace.
+TEST_P(RanksTest, SequencesGoOnWhileModesChange) {
+  sharing_.answer_max = std::chrono::milliseconds(20);  // of ranks that have not entered yet
+  MakeRanks(GetParam());
+  const std::vector<Outputs> expected = Expected();
+  const std::vector<SharingOffer> offers = OffersOfAll();
+  std::vector<Outputs> outputs(ranks_.size());
+  std::vector<std::thread> threads;
+  for (size_t rank = 0; rank < ranks_.size(); ++rank) {
+    threads.emplace_back([&, rank] {
+      WeightSharing& sharing = *ranks_[rank].sharing;
+      Ordered engine(ranks_[rank].engine.get(), [&](int step) {
+        absl::Status done;
+        if (step == 2) done = sharing.Enter(1, offers, SharedMode::kWeights);
+        if (step == 4) done = sharing.SwitchTo(2, SharedMode::kCompute);
+        if (step == 6) done = sharing.SwitchTo(3, SharedMode::kWeights);
+        if (step == 7) done = sharing.SwitchTo(4, SharedMode::kCompute);
+        if (step == 9) done = sharing.Leave(5);
+        EXPECT_EQ(done, absl::OkStatus());
+      });
+      outputs[rank] = OutputsOf(engine, rank);
+      EXPECT_FALSE(sharing.shares());
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (size_t rank = 0; rank < ranks_.size(); ++rank) EXPECT_EQ(outputs[rank], expected[rank]);
+}
+
+INSTANTIATE_TEST_SUITE_P(Counts, RanksTest, ::testing::Values(2, 3, 4, 8));
+
+TEST_F(WeightSharingTest, NotReproducibleOpsSayTheSameTokens) {
+  reproducible_ = false;
+  MakeRanks(2);
+  const std::vector<Outputs> expected = Expected();
+  for (const SharedMode mode : {SharedMode::kWeights, SharedMode::kCompute}) {
+    EnterAll(mode);
+    for (size_t rank = 0; rank < 2; ++rank) {
+      const Outputs outputs = OutputsOf(*ranks_[rank].engine, rank);
+      EXPECT_EQ(outputs.first, expected[rank].first);
+      for (size_t i = 0; i < outputs.second.size(); ++i) {
+        EXPECT_NEAR(outputs.second[i], expected[rank].second[i], 1e-4);
+      }
+    }
+    LeaveAll();
+  }
+}
+
+TEST_F(WeightSharingTest, WhatIsFreedIsWhatWasCounted) {
+  sharing_.call_rows_max = 4;
+  fills_device_ = true;
+  MakeRanks(4);
+  const std::vector<Outputs> expected = Expected();
+  EnterAll(SharedMode::kWeights);
+  ExpectAll(expected);
+  for (size_t i = 0; i < ranks_.size(); ++i) {
+    const SharingBytes bytes = ranks_[i].sharing->Bytes(4);
+    const auto freed =
+        static_cast<int64_t>(ranks_[i].budget->Use().free_bytes - ranks_[i].free_before);
+    // Pages round, and the serving thread has buffers.
+    const int64_t serving = 4 * 4 * (kHidden * 6 + 161 * 10);
+    EXPECT_NEAR(static_cast<double>(freed),
+                static_cast<double>(bytes.Freed(static_cast<int>(i)) - serving),
+                static_cast<double>(30 * kDevicePageBytes));
+    EXPECT_GT(bytes.Freed(static_cast<int>(i)), bytes.whole / 4);
+  }
+  LeaveAll();
+  ExpectAll(expected);
+  for (const Rank& rank : ranks_) EXPECT_EQ(rank.budget->Use().free_bytes, rank.free_before);
+}
+
+TEST_F(WeightSharingTest, BytesReadAreThoseOfEachStepAndOwner) {
+  MakeRanks(3);
+  EnterAll(SharedMode::kWeights);
+  constexpr int kSteps = 40;
+  std::vector<GreedyRun> runs = {{.prompt = {1, 2, 3}, .tokens_wanted = kSteps}};
+  RunTogether(*ranks_[1].engine, {&runs[0]});
+  const int64_t of_layer = BytesOfLayer(ranks_[1]);
+  const auto counts = ranks_[1].sharing->read_counts();
+  for (size_t layer = 0; layer < kLayers; ++layer) {
+    const int64_t read = counts->from_owner[layer];
+    EXPECT_EQ(counts->from_file[layer], 0);
+    if (layer % 3 == 1) {
+      EXPECT_EQ(read, 0) << layer;
+      continue;
+    }
+    // What is read ahead for a next step comes on top.
+    EXPECT_GE(read, kSteps * of_layer) << layer;
+    EXPECT_LE(read, (kSteps + 1) * of_layer) << layer;
+  }
+  for (const size_t idle : {0, 2}) {
+    for (size_t layer = 0; layer < kLayers; ++layer) {
+      EXPECT_LE(ranks_[idle].sharing->read_counts()->from_owner[layer], of_layer);
+    }
+  }
+}
+
+// In CaS one rank works, and the others, without work of their own, compute for it; nothing is
+// read.
+TEST_F(WeightSharingTest, OwnersWithoutWorkServeAndRowsSentAreThoseOfTheBatch) {
+  MakeRanks(3);
+  const Outputs expected = OutputsOf(*ranks_[1].engine, 1);
+  EnterAll(SharedMode::kCompute);
+  const auto reads = ranks_[1].sharing->read_counts();
+  std::vector<int64_t> before;
+  before.reserve(kLayers);
+  for (const auto& bytes : reads->from_owner) before.push_back(bytes);
+  EXPECT_EQ(OutputsOf(*ranks_[1].engine, 1), expected);
+  for (size_t layer = 0; layer < kLayers; ++layer) {
+    EXPECT_LE(reads->from_owner[layer] - before[layer], BytesOfLayer(ranks_[1]));
+    const int64_t sent = ranks_[1].sharing->call_counts()->rows_sent[layer];
+    const int64_t served = ranks_[layer % 3].sharing->call_counts()->rows_served[layer];
+    EXPECT_GT(served, 0);
+    EXPECT_EQ(sent, layer % 3 == 1 ? 0 : served) << layer;
+  }
+  // All rows of all steps, but in the last layer those alone that need logits.
+  const auto& rows = ranks_[1].sharing->call_counts()->rows_sent;
+  EXPECT_EQ(rows[0], rows[2]);
+  EXPECT_LT(rows[8], rows[0]);
+  for (const size_t idle : {0, 2}) {
+    for (const auto& sent : ranks_[idle].sharing->call_counts()->rows_sent) EXPECT_EQ(sent, 0);
+  }
+}
+
+TEST_F(WeightSharingTest, StepsWithMoreRowsThanACallTakesReadTheWeights) {
+  sharing_.call_rows_max = 8;
+  MakeRanks(2);
+  const std::vector<Outputs> expected = Expected();
+  EnterAll(SharedMode::kCompute);
+  ExpectAll(expected);
+  EXPECT_GT(ranks_[0].sharing->read_counts()->from_owner[1], 0);
+  EXPECT_GT(ranks_[0].sharing->call_counts()->rows_sent[1], 0);
+}
+
+// One that leaves serves no more: the others read its memory, which it keeps.
+TEST_F(WeightSharingTest, AnOwnerThatLeftIsReadFrom) {
+  sharing_.answer_max = std::chrono::milliseconds(50);  // its last word may not have come
+  MakeRanks(2);
+  const std::vector<Outputs> expected = Expected();
+  EnterAll(SharedMode::kCompute);
+  ASSERT_EQ(ranks_[1].sharing->Leave(++epoch_), absl::OkStatus());
+  ExpectAll(expected);
+  EXPECT_GT(ranks_[0].sharing->read_counts()->from_owner[1], 0);
+  ASSERT_EQ(ranks_[0].sharing->Leave(epoch_), absl::OkStatus());
+  ExpectAll(expected);
+}
+
+TEST_F(WeightSharingTest, AGroupOfAnotherSizeMayFollow) {
+  MakeRanks(3);
+  const std::vector<Outputs> expected = Expected();
+  EnterAll(SharedMode::kWeights);
+  LeaveAll();
+  ranks_.pop_back();
+  EnterAll(SharedMode::kWeights);
+  ExpectAll(expected);
+}
+
+TEST_F(WeightSharingTest, LateOrdersAreRefusedAndRepeatedOnesChangeNothing) {
+  MakeRanks(2);
+  WeightSharing& sharing = *ranks_[0].sharing;
+  EXPECT_TRUE(absl::IsFailedPrecondition(sharing.SwitchTo(1, SharedMode::kCompute)));
+  EXPECT_TRUE(absl::IsFailedPrecondition(sharing.Leave(1)));
+  EXPECT_TRUE(absl::IsFailedPrecondition(sharing.Enter(1, {}, SharedMode::kWeights)));
+  EXPECT_TRUE(absl::IsInvalidArgument(sharing.Offer(2, 2).status()));
+  EXPECT_TRUE(absl::IsInvalidArgument(sharing.Offer(0, 1).status()));
+  std::vector<SharingOffer> offers = OffersOfAll();
+  std::vector<SharingOffer> other = offers;
+  other[1].model_hash = "x";
+  EXPECT_TRUE(absl::IsInvalidArgument(sharing.Enter(1, other, SharedMode::kWeights)));
+  other = {offers[0]};
+  EXPECT_TRUE(absl::IsInvalidArgument(sharing.Enter(1, other, SharedMode::kWeights)));
+  other = offers;
+  other[1].layers = "77 1";
+  const absl::Status unreached = sharing.Enter(1, other, SharedMode::kWeights);
+  EXPECT_TRUE(absl::IsUnavailable(unreached)) << unreached;
+  EXPECT_THAT(std::string(unreached.message()), HasSubstr("rank 1"));
+  EXPECT_FALSE(sharing.shares());
+
+  epoch_ = 4;
+  EnterAll(SharedMode::kWeights);
+  EXPECT_EQ(sharing.Enter(5, offers, SharedMode::kWeights), absl::OkStatus());
+  EXPECT_TRUE(absl::IsFailedPrecondition(sharing.Offer(0, 2).status()));
+  EXPECT_EQ(sharing.SwitchTo(6, SharedMode::kCompute), absl::OkStatus());
+  EXPECT_EQ(sharing.SwitchTo(6, SharedMode::kCompute), absl::OkStatus());
+  EXPECT_TRUE(absl::IsFailedPrecondition(sharing.SwitchTo(6, SharedMode::kWeights)));
+  const absl::Status late = sharing.SwitchTo(5, SharedMode::kWeights);
+  EXPECT_TRUE(absl::IsFailedPrecondition(late));
+  EXPECT_THAT(std::string(late.message()), HasSubstr("epoch 5 came after one of epoch 6"));
+  EXPECT_EQ(sharing.mode(), SharedMode::kCompute);
+  EXPECT_EQ(sharing.Leave(7), absl::OkStatus());
+  EXPECT_EQ(sharing.Leave(7), absl::OkStatus());
+}
+
+// Logits of a prompt that two ranks run in TP, at each.
+std::vector<absl::StatusOr<std::vector<float>>> RunTogetherInTp(
+    TestingRanks& ranks, const std::vector<GroupEngine*>& engines, uint64_t group) {
+  const std::vector<int> members = {0, 1};
+  const std::vector<std::string> addresses = ranks.Addresses(members);
+  const std::vector<GroupMode> modes = {{1, 2}};
+  std::vector<absl::StatusOr<std::vector<float>>> logits(2);
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < 2; ++rank) {
+    threads.emplace_back([&, rank] {
+      auto& answer = logits[static_cast<size_t>(rank)];
+      auto comms = GroupComms::Make(ranks.fabric(rank), GroupId{group, 1}, addresses, rank, modes);
+      ASSERT_TRUE(comms.ok()) << comms.status();
+      const std::vector<int32_t> tokens = {1, 2, 3, 4, 5}, blocks = {0, 1};
+      SequenceStep step;
+      step.tokens = tokens;
+      step.block_table = blocks;
+      step.layout = KvLayout{2};
+      step.want_logits = true;
+      std::vector<SequenceResult> results;
+      const absl::Status ran = engines[static_cast<size_t>(rank)]->StepTogether(
+          comms->Part(modes[0], Later()), {&step, 1}, nullptr, &results);
+      answer = ran.ok() ? absl::StatusOr<std::vector<float>>(results[0].logits) : ran;
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return logits;
+}
+
+TEST_F(WeightSharingTest, GroupsRunBeforeAndAfterButNotMeanwhile) {
+  LocalHub hub;
+  TestingRanks fabrics([&] { return hub.MakeFabric(); }, 2);
+  std::vector<std::unique_ptr<GroupEngine>> made;
+  std::vector<GroupEngine*> engines;
+  for (int rank = 0; rank < 2; ++rank) {
+    Rank& parts = ranks_.emplace_back();
+    parts.sharing = std::make_shared<WeightSharing>(SharingOptions{});
+    ModelEngineOptions options;
+    options.num_blocks = 60;
+    options.max_batch_tokens = 96;
+    options.weights_device = MakeCpuDevice();
+    options.sharing = parts.sharing;
+    auto engine = GroupEngine::Make(dir_, MakeOps(), MakeCpuDevice(), options, 2);
+    ASSERT_TRUE(engine.ok()) << engine.status();
+    made.push_back(*std::move(engine));
+    engines.push_back(made.back().get());
+  }
+  std::filesystem::resize_file(dir_ + "/model.safetensors", 0);
+  const auto before = RunTogetherInTp(fabrics, engines, 11);
+  ASSERT_TRUE(before[0].ok()) << before[0].status();
+  const std::vector<float> alone = LogitsAfter(*engines[0], {1, 2, 3});
+  EXPECT_TRUE(
+      absl::IsInvalidArgument(ranks_[0].sharing->Enter(1, OffersOfAll(), SharedMode::kCompute)));
+  EnterAll(SharedMode::kWeights);
+  EXPECT_EQ(LogitsAfter(*engines[0], {1, 2, 3}), alone);
+  for (const auto& refused : RunTogetherInTp(fabrics, engines, 12)) {
+    EXPECT_TRUE(absl::IsInvalidArgument(refused.status())) << refused.status();
+  }
+  LeaveAll();
+  const auto after = RunTogetherInTp(fabrics, engines, 13);
+  for (size_t rank = 0; rank < 2; ++rank) {
+    ASSERT_TRUE(after[rank].ok()) << after[rank].status();
+    EXPECT_EQ(*after[rank], *before[rank]);
+  }
+}
+
+// Rank 0's first product for others waits until all three ranks have called; the next ones are of
+// all that is there.
+TEST_F(WeightSharingTest, CallsOfALayerThatAreThereAreOneProduct) {
+  constexpr int kRanks = 3;
+  constexpr int64_t kRows = 5;
+  std::vector<FeedForwardWeights> shapes(1);
+  std::vector<float> weights(3 * 4 * 8);
+  for (size_t i = 0; i < weights.size(); ++i) weights[i] = static_cast<float>(i % 7) - 3;
+  shapes[0].gate.weight = {&weights[0], DType::kF32, 8, 4, 4};
+  shapes[0].up.weight = {&weights[32], DType::kF32, 8, 4, 4};
+  shapes[0].down.weight = {&weights[64], DType::kF32, 4, 8, 8};
+  ModelConfig config;
+  config.hidden_size = 4;
+  config.intermediate_size = 8;
+  const CallShape shape = {.ranks = kRanks, .rows_max = kRows, .hidden = 4};
+
+  std::mutex mu;
+  std::condition_variable changed;
+  bool held = true, waits = false;
+  std::vector<int64_t> products;
+  WatchedOps ops(MakeOps(), [&](int64_t rows) {
+    std::unique_lock lock(mu);
+    products.push_back(rows);
+    waits = true;
+    changed.notify_all();
+    changed.wait(lock, [&] { return !held; });
+  });
+  std::vector<std::unique_ptr<RankWire>> wires;
+  std::vector<std::string> names;
+  std::vector<std::unique_ptr<CallAreas>> own;
+  for (int rank = 0; rank < kRanks; ++rank) {
+    wires.push_back(*RankWire::Make());
+    names.push_back(wires.back()->name());
+    own.push_back(CallAreas::Allocate(shape));
+  }
+  std::vector<std::string> areas_of;
+  areas_of.reserve(own.size());
+  for (const auto& areas : own) areas_of.push_back(areas->name());
+  const std::unique_ptr<Device> device = MakeCpuDevice();
+  const std::unique_ptr<Ops> others = MakeOps();
+  std::vector<std::shared_ptr<CallCounts>> counts;
+  std::vector<std::unique_ptr<ComputeCalls>> calls;
+  for (int rank = 0; rank < kRanks; ++rank) {
+    const auto i = static_cast<size_t>(rank);
+    ASSERT_EQ(wires[i]->Join(3, names, rank), absl::OkStatus());
+    std::vector<std::unique_ptr<CallAreas>> areas;
+    for (size_t r = 0; r < kRanks; ++r) {
+      areas.push_back(r == i ? std::move(own[i])
+                             : CallAreas::Map(shape, ThisProcess(), areas_of[r]));
+      ASSERT_NE(areas.back(), nullptr);
+    }
+    counts.push_back(std::make_shared<CallCounts>(1));
+    auto made =
+        ComputeCalls::Make({.shape = shape,
+                            .config = &config,
+                            .device = device.get(),
+                            .ops = rank == 0 ? static_cast<Ops*>(&ops) : others.get(),
+                            .rank = rank,
+                            .owned = rank == 0 ? shapes : std::vector<FeedForwardWeights>(1),
+                            .answer_max = std::chrono::minutes(1)},
+                           std::move(wires[i]), std::move(areas), counts.back());
+    ASSERT_TRUE(made.ok()) << made.status();
+    calls.push_back(*std::move(made));
+  }
+
+  // Row r of every rank is r, r, r, r: the same results wherever it was computed.
+  std::vector<std::vector<float>> results(kRanks);
+  const auto call = [&](int rank, int64_t rows) {
+    ComputeCalls& mine = *calls[static_cast<size_t>(rank)];
+    ASSERT_TRUE(mine.Reaches(0));
+    const Matrix in = mine.In(0, rows);
+    for (int64_t i = 0; i < rows * 4; ++i) {
+      static_cast<float*>(in.data)[i] = static_cast<float>(i / 4 + 1);
+    }
+    Batch batch;
+    batch.ids.resize(static_cast<size_t>(rows));
+    SequenceSpan span;
+    span.token_count = rows;
+    batch.sequences = {span};
+    std::vector<float>& out = results[static_cast<size_t>(rank)];
+    out.resize(static_cast<size_t>(rows) * 4);
+    EXPECT_EQ(mine.Call(0, 0, batch, {out.data(), DType::kF32, rows, 4, 4}), absl::OkStatus());
+  };
+  std::vector<std::thread> threads;
+  threads.emplace_back([&] { call(0, 2); });
+  {
+    std::unique_lock lock(mu);
+    changed.wait(lock, [&] { return waits; });
+  }
+  threads.emplace_back([&] { call(1, 5); });
+  threads.emplace_back([&] { call(2, 3); });
+  // What has been sent when its product ends is there.
+  while (counts[1]->messages == 0 || counts[2]->messages == 0) std::this_thread::yield();
+  {
+    std::lock_guard lock(mu);
+    held = false;
+    changed.notify_all();
+  }
+  for (std::thread& thread : threads) thread.join();
+  // Each product is two of Ops: gate with up, and down.
+  EXPECT_THAT(products, ::testing::ElementsAre(2, 2, 8, 8));
+  EXPECT_EQ(counts[0]->products, 2);
+  EXPECT_EQ(counts[0]->rows_served[0], 10);
+  for (size_t i = 0; i < 8; ++i) {
+    EXPECT_EQ(results[0][i], results[1][i]);
+    EXPECT_EQ(results[0][i], results[2][i]);
+  }
+}
+
+// Reads nothing.
+class NoFile final : public FeedForwardReader {
+ public:
+  absl::Status Read(int, int64_t, std::span<std::byte>) override {
+    return absl::NotFoundError("no such folder");
+  }
+};
+
+TEST(OwnersReader, AnOwnerThatIsNotReachedIsNamedWithItsLayer) {
+  OwnersReader reader({{}, {}, {}}, std::make_unique<NoFile>(), std::make_shared<ReadCounts>(6));
+  std::byte to[8];
+  const absl::Status failed = reader.Read(5, 0, to);
+  EXPECT_TRUE(absl::IsUnavailable(failed));
+  EXPECT_EQ(failed.message(),
+            "owner 2 of layer 5 has ended or is not reached, and the checkpoint cannot be read: "
+            "no such folder");
+}
+
+}  // namespace
+}  // namespace skein::engine
