@@ -239,13 +239,22 @@ void SimulateFlags::Register(FlagSet* set) {
       .Value("FILE");
   set->String(&format, "format", "Output format.").Value("FORMAT").OneOf({"table", "json"});
   aggregated.Register(set);
+  offline.Register(set);
   set->Check([this] {
     if (seeds == 1 || (format == "json" && out.empty())) return absl::OkStatus();
     return absl::InvalidArgumentError("--seeds: more than 1 needs --format json and no --out");
   });
+  set->Check([this] {
+    if (!offline.offline || !aggregated.aggregated) return absl::OkStatus();
+    return absl::InvalidArgumentError("--offline: cannot be given together with --aggregated");
+  });
 }
 
 int RunSimulate(const SimulateFlags& flags) {
+  if (flags.offline.offline) {
+    return RunOffline(flags.offline, flags.aggregated.options.devices, flags.sim.requests,
+                      flags.sim.seed, flags.format);
+  }
   if (flags.aggregated.aggregated) {
     return RunAggregated(flags.aggregated, flags.sim.profile, flags.sim.requests, flags.sim.seed,
                          flags.format);

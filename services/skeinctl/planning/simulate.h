@@ -8,6 +8,7 @@
 #include "scheduler/simulator/simulator.h"
 #include "services/skeinctl/planning/aggregated.h"
 #include "services/skeinctl/planning/decode_formations.h"
+#include "services/skeinctl/planning/offline.h"
 #include "services/skeinctl/planning/sim_inputs.h"
 
 namespace skein::services {
@@ -28,6 +29,7 @@ struct SimulateFlags {
   std::string chunks;
   std::string format = "table";
   AggregatedFlags aggregated;
+  OfflineFlags offline;
 
   void Register(FlagSet* set);
 };
