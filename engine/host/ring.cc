@@ -1,9 +1,11 @@
 #include "engine/host/ring.h"
 
+#include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <utility>
@@ -17,6 +19,7 @@ namespace {
 constexpr size_t kPageBytes = 64 << 10;  // of any machine, and its multiples
 constexpr size_t kFileBytes = kPageBytes + kRingBytes;
 constexpr size_t kMappedBytes = kFileBytes + kRingBytes;
+constexpr auto kGiveBackSpacing = std::chrono::seconds(1);
 static_assert(sizeof(RingState) <= kPageBytes && kRingBytes % kPageBytes == 0);
 static_assert(std::atomic<uint64_t>::is_always_lock_free);
 
@@ -66,6 +69,8 @@ absl::StatusOr<Ring> Ring::Open(int fd) {
 Ring::Ring(Ring&& other) noexcept
     : state_(std::exchange(other.state_, nullptr)),
       fd_(std::exchange(other.fd_, -1)),
+      looked_(other.looked_),
+      next_give_back_(other.next_give_back_),
       written_(other.written_),
       read_(other.read_),
       front_bytes_(other.front_bytes_) {}
@@ -91,6 +96,7 @@ bool Ring::Write(std::span<const std::span<const std::byte>> parts) {
   const size_t record = RecordBytes(bytes);
   SKEIN_CHECK(record <= kRingBytes);
   if (!Fits(record)) return false;
+  GiveBackAtTimes();
   std::byte* place = Place(written_);
   std::memcpy(place, &bytes, sizeof bytes);
   place += sizeof bytes;
@@ -102,6 +108,33 @@ bool Ring::Write(std::span<const std::span<const std::byte>> parts) {
   // In one order with the reader's going to sleep (Mailbox).
   state_->written.store(written_, std::memory_order_seq_cst);
   return true;
+}
+
+// The messages before have been read by now, as a rule.
+void Ring::GiveBackAtTimes() {
+  if (written_ / kPageBytes == looked_ / kPageBytes) return;
+  looked_ = written_;
+  const auto now = std::chrono::steady_clock::now();
+  if (now < next_give_back_) return;
+  next_give_back_ = now + kGiveBackSpacing;
+  GiveBack();
+}
+
+// Only the writer writes, and the reader reads what is written and not read: whole pages beyond
+// that are the writer's alone.
+void Ring::GiveBack() {
+  read_ = state_->read.load(std::memory_order_seq_cst);
+  if (written_ - read_ > kRingBytes) return;
+  uint64_t begin = (written_ + kPageBytes - 1) / kPageBytes * kPageBytes;
+  const uint64_t end = (read_ + kRingBytes) / kPageBytes * kPageBytes;
+  while (begin < end) {
+    const uint64_t at = begin % kRingBytes;
+    const uint64_t bytes = std::min(end - begin, kRingBytes - at);
+    // Where it is refused the memory is kept.
+    fallocate(fd_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(kPageBytes + at),
+              static_cast<off_t>(bytes));
+    begin += bytes;
+  }
 }
 
 bool Ring::AwaitRoom(size_t bytes) {

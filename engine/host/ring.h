@@ -6,6 +6,7 @@
 
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -52,6 +53,10 @@ class Ring {
   // For the writer, before it sleeps until the reader's HasWaiter. False: there is room for
   // `bytes`.
   bool AwaitRoom(size_t bytes);
+  // For the writer: gives memory back to the system that holds no unread message. Write does so
+  // when the messages have gone through another 64 KiB, but at most once a second, so that a ring
+  // with few messages does not hold all of its memory after hours.
+  void GiveBack();
 
   // For the reader: the oldest message, valid until Pop; nullopt if there is none.
   std::optional<std::span<const std::byte>> Front();
@@ -64,9 +69,12 @@ class Ring {
   static absl::StatusOr<RingState*> Map(int fd);
   std::byte* Place(uint64_t position) const;
   bool Fits(size_t bytes);
+  void GiveBackAtTimes();
 
   RingState* state_;
   int fd_;
+  uint64_t looked_ = 0;  // the position at which GiveBackAtTimes looked at the time last
+  std::chrono::steady_clock::time_point next_give_back_;
   // What each side remembers of the other's position.
   uint64_t written_ = 0;
   uint64_t read_ = 0;

@@ -22,10 +22,13 @@ ProcessLimit& TheLimit() {
 bool RepeatLimit::Admit(const std::string& kind, int64_t now_us) {
   const auto it = logged_us_.find(kind);
   if (it != logged_us_.end() && now_us - it->second < kSpacingUs) return false;
-  if (it == logged_us_.end() && logged_us_.size() >= kKindsMax) {
-    // Those that were not heard of for long have ended without a word.
+  const bool full = logged_us_.size() >= kKindsMax;
+  if (it == logged_us_.end() && (full || now_us >= next_forget_us_)) {
+    // Those that were not heard of for long have ended without a word, as a peer that was started
+    // again at another address.
     std::erase_if(logged_us_,
                   [now_us](const auto& one) { return now_us - one.second >= 2 * kSpacingUs; });
+    next_forget_us_ = now_us + kSpacingUs;
     if (logged_us_.size() >= kKindsMax) return true;
   }
   logged_us_[kind] = now_us;

@@ -20,9 +20,12 @@ class RepeatLimit {
   void Over(const std::string& kind) { logged_us_.erase(kind); }
   // The same of all kinds.
   void Clear() { logged_us_.clear(); }
+  // Kinds that are remembered. Those of peers that never come back are forgotten after a while.
+  size_t size() const { return logged_us_.size(); }
 
  private:
   std::map<std::string, int64_t> logged_us_;  // by kind, when it was logged last
+  int64_t next_forget_us_ = 0;
 };
 
 // The same for the whole process, by the time now. Thread-safe.

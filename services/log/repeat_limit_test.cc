@@ -1,5 +1,8 @@
 #include "services/log/repeat_limit.h"
 
+#include <algorithm>
+#include <string>
+
 #include "gtest/gtest.h"
 
 namespace skein::services {
@@ -39,6 +42,17 @@ TEST(RepeatLimit, WhatIsRememberedIsBounded) {
   const int64_t later = kSecond + 2 * RepeatLimit::kSpacingUs;
   EXPECT_TRUE(limit.Admit("more", later));
   EXPECT_FALSE(limit.Admit("more", later)) << "the others were forgotten";
+}
+
+TEST(RepeatLimit, PeersThatNeverComeBackAreForgotten) {
+  RepeatLimit limit;
+  size_t most = 0;
+  for (int i = 0; i < 500; ++i) {
+    const int64_t now = (1 + i) * kSecond;
+    EXPECT_TRUE(limit.Admit("worker 127.0.0.1:" + std::to_string(i), now));
+    most = std::max(most, limit.size());
+  }
+  EXPECT_LE(most, static_cast<size_t>(3 * RepeatLimit::kSpacingUs / kSecond));
 }
 
 }  // namespace
