@@ -170,6 +170,7 @@ void JobShell::Close(const absl::Status& why) {
   if (phase_ == Phase::kOpen) {
     LogInfo("jobs are not served any more", {{"reason", std::string(why.message())}});
   }
+  AddTotals(&before_);
   phase_ = Phase::kClosed;
   ++term_;
   open_at_us_ = MonotonicUs() + kAgainUs;
@@ -355,14 +356,27 @@ void JobShell::Commit(JobStore* store, uint64_t term, const std::shared_ptr<Comm
   if (more) Back(term, again);
 }
 
+void JobShell::AddTotals(core::JobSnapshot* totals) const {
+  if (phase_ != Phase::kOpen) return;
+  const core::JobSnapshot snapshot = core_->Snapshot(MonotonicUs());
+  totals->completed += snapshot.completed;
+  totals->failed += snapshot.failed;
+  totals->returned += snapshot.returned;
+  totals->duplicate += snapshot.duplicate;
+}
+
 std::optional<JobFigures> JobShell::Figures() {
   std::optional<JobFigures> figures;
   loop_.RunAndWait([this, &figures] {
     figures.emplace();
     figures->serves = phase_ == Phase::kOpen;
     figures->ended = ended_;
-    if (!figures->serves) return;
-    figures->snapshot = core_->Snapshot(MonotonicUs());
+    if (figures->serves) figures->snapshot = core_->Snapshot(MonotonicUs());
+    figures->snapshot.completed = before_.completed;
+    figures->snapshot.failed = before_.failed;
+    figures->snapshot.returned = before_.returned;
+    figures->snapshot.duplicate = before_.duplicate;
+    AddTotals(&figures->snapshot);
     for (const auto& [number, job] : known_) {
       int64_t& oldest = figures->oldest_created_s;
       oldest = oldest == 0 ? job.created_s : std::min(oldest, job.created_s);

@@ -158,6 +158,8 @@ class JobShell : public CoreShell<JobShell, scheduler::jobs::JobCore, scheduler:
   void Close(const absl::Status& why);
   void Know(uint64_t number, const v1::JobStatus& status);
   void Gone(uint64_t number, const std::string& outcome);
+  // The totals of the core that runs, if one does, are added.
+  void AddTotals(scheduler::jobs::JobSnapshot* totals) const;
   void Later(std::function<void()> task);  // after a second, if the store is still open
   // `task` runs on the store's thread, if this store is open then.
   void Store(std::function<void(JobStore*)> task);
@@ -213,6 +215,7 @@ class JobShell : public CoreShell<JobShell, scheduler::jobs::JobCore, scheduler:
   uint64_t payloads_ = 0;
   std::vector<std::pair<int64_t, std::function<void()>>> later_;
   std::map<std::string, uint64_t> ended_;
+  scheduler::jobs::JobSnapshot before_;  // its totals: of the cores before this one
 
   std::shared_ptr<CommitQueue> commits_;  // of this opening
 

@@ -199,6 +199,28 @@ void RegisterSlowInstances(OrchestratorOptions* options, FlagSet* flags) {
                 0, 86400);
 }
 
+void RegisterJobs(OrchestratorOptions* options, FlagSet* flags) {
+  flags->Group("Offline jobs");
+  flags
+      ->String(&options->jobs_dir, "jobs-dir",
+               "Folder for the files and results of offline jobs (/v1/files, /v1/batches); none: "
+               "there are no jobs. Of several orchestrators of a cell the one that leads uses it, "
+               "so with --store etcd it is on a volume that all of them mount.")
+      .Value("FOLDER")
+      .Default("jobs in --state-dir; none without one, or with --store etcd");
+  flags->Int(&options->jobs_max, "jobs-max", "Maximum number of offline jobs that have not ended.",
+             1, 1 << 20);
+  flags
+      ->Int(&options->jobs_file_mib, "jobs-file-mib", "Largest file that is taken, in MiB.", 1,
+            1 << 20)
+      .Value("MIB");
+  flags->Int(
+      &options->jobs_lines_max, "jobs-lines-max",
+      "Lines of offline jobs that are computed at a time at most; fewer when online requests "
+      "wait or KV blocks are short.",
+      1, 1 << 20);
+}
+
 }  // namespace
 
 void OrchestratorOptions::Register(FlagSet* flags) {
@@ -210,6 +232,7 @@ void OrchestratorOptions::Register(FlagSet* flags) {
   RegisterLimits(this, flags);
   RegisterSlowInstances(this, flags);
   RegisterStandbys(this, flags);
+  RegisterJobs(this, flags);
   RegisterLogFlags(&log_level, flags);
 }
 

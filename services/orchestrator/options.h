@@ -47,6 +47,10 @@ struct OrchestratorOptions {
   std::string formation_own_priority = "soft";
   double formation_own_pause_s = 60;
   double formation_wait_s = 10;
+  std::string jobs_dir;  // empty: a folder in state_dir, if there is one; "none": no jobs
+  int64_t jobs_max = 1000;
+  int64_t jobs_file_mib = 200;
+  int64_t jobs_lines_max = 1024;
   std::string log_level = "info";
 
   void Register(FlagSet* flags);

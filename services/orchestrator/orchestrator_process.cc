@@ -4,6 +4,7 @@
 #include <atomic>
 #include <chrono>
 #include <csignal>
+#include <ctime>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -11,6 +12,8 @@
 #include "services/base/process.h"
 #include "services/base/signals.h"
 #include "services/http/admin.h"
+#include "services/jobs/job_metrics.h"
+#include "services/jobs/job_service.h"
 #include "services/log/log.h"
 #include "services/metrics/metrics.h"
 #include "services/metrics/process_metrics.h"
@@ -18,6 +21,7 @@
 #include "services/orchestrator/formation_metrics.h"
 #include "services/orchestrator/generation_file.h"
 #include "services/orchestrator/group_page.h"
+#include "services/orchestrator/offline_jobs.h"
 #include "services/orchestrator/orchestrator_service.h"
 #include "services/orchestrator/planning_options.h"
 #include "services/orchestrator/retuner.h"
@@ -214,15 +218,17 @@ std::vector<std::string> ModelsOf(const scheduler::OrchestratorSnapshot& totals)
 // What the admin pages need.
 struct Pages {
   Pages(OrchestratorShell* orchestrator_shell, Retuner* of_tables, const Candidacy* of_election,
-        Metrics* of_process)
+        JobShell* of_jobs, Metrics* of_process)
       : shell(orchestrator_shell),
         retuner(of_tables),
         candidacy(of_election),
+        jobs(of_jobs),
         metrics(*of_process) {}
 
   OrchestratorShell* const shell;
   Retuner* const retuner;
   const Candidacy* const candidacy;  // null without --store
+  JobShell* const jobs;              // null: offline jobs are turned off
   OrchestratorService service{shell};
   Metrics& metrics;
   ProcessMetrics process{"orchestrator", &metrics};
@@ -285,6 +291,8 @@ AdminHooks HooksOf(const OrchestratorOptions& options, Pages* pages) {
                   Refresh(copy->snapshot, copy->invariants, &pages->metrics);
                   pages->retuner->Refresh(ModelsOf(copy->snapshot));
                 }
+                SetJobMetrics(pages->jobs ? pages->jobs->Figures() : std::nullopt,
+                              std::time(nullptr), &pages->metrics);
                 pages->process.Refresh();
                 Metrics groups;
                 if (const auto look = pages->shell->Look()) {
@@ -293,7 +301,12 @@ AdminHooks HooksOf(const OrchestratorOptions& options, Pages* pages) {
                 }
                 return pages->metrics.RenderWith(groups);
               },
-          .invariants = [pages] { return pages->shell->CheckInvariants(); },
+          .invariants =
+              [pages] {
+                absl::Status status = pages->shell->CheckInvariants();
+                if (pages->jobs != nullptr) status.Update(pages->jobs->CheckInvariants());
+                return status;
+              },
           .more =
               [pages](http::Routes* routes) {
                 http::AddJsonPage(
@@ -385,12 +398,16 @@ absl::Status RunOrchestrator(const OrchestratorOptions& options,
   shell.WatchPrompts([&retuner](const scheduler::PromptTaken& prompt) {
     retuner.Saw(prompt.model, prompt.tokens, MonotonicUs());
   });
-  Pages pages(&shell, &retuner, candidacy.get(), &metrics);
+  const std::unique_ptr<JobShell> jobs = MakeJobs(options, &shell);
+  JobService job_service(jobs.get());
+  Pages pages(&shell, &retuner, candidacy.get(), jobs.get(), &metrics);
   shell.Start();
+  if (jobs != nullptr) jobs->Start();
   retuner.Start();
   auto admin = AdminServer::Start(options.admin, options.host, HooksOf(options, &pages));
   if (!admin.ok()) return admin.status();
-  auto rpc = ServeRpc(absl::StrCat(options.host, ":", options.port), {&pages.service});
+  auto rpc =
+      ServeRpc(absl::StrCat(options.host, ":", options.port), {&pages.service, &job_service});
   if (!rpc.ok()) return AboutListening("port", rpc.status());
   pages.port.store(rpc->port);
   if (auto written = WritePortFile(options.port_file, rpc->port); !written.ok()) return written;
@@ -406,6 +423,7 @@ absl::Status RunOrchestrator(const OrchestratorOptions& options,
   LogInfo("stopping");
   pages.stopping.store(true);
   retuner.Stop();
+  if (jobs != nullptr) jobs->Stop();  // before another one leads, and may take the folder
   if (candidacy != nullptr) candidacy->Resign();
   shell.Stop();
   rpc->server->Shutdown(std::chrono::system_clock::now() + std::chrono::seconds(2));

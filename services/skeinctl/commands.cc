@@ -7,6 +7,7 @@
 #include "services/skeinctl/cluster/explain.h"
 #include "services/skeinctl/cluster/formation.h"
 #include "services/skeinctl/cluster/formation_orders.h"
+#include "services/skeinctl/cluster/jobs.h"
 #include "services/skeinctl/cluster/logs.h"
 #include "services/skeinctl/cluster/requests.h"
 #include "services/skeinctl/cluster/status.h"
@@ -32,6 +33,7 @@ const std::vector<Command>& Commands() {
       MakeCommand<ReleaseFlags>("release", RunRelease),
       MakeCommand<PinFlags>("pin", RunPin),
       MakeCommand<UnpinFlags>("unpin", RunUnpin),
+      MakeCommand<JobsFlags>("jobs", RunJobs),
       MakeCommand<DrainFlags>("drain", RunDrain),
       MakeCommand<LogsFlags>("logs", RunLogs),
       MakeCommand<PlanFlags>("plan", RunPlan),

@@ -40,19 +40,19 @@ absl::StatusOr<std::string> FindOrchestrator(const std::string& flag,
 ClusterClient::ClusterClient(std::string orchestrator)
     : orchestrator_(std::move(orchestrator)), orchestrators_(orchestrator_) {}
 
-template <typename Method, typename Request, typename Response>
+template <typename Service, typename Method, typename Request, typename Response>
 grpc::Status ClusterClient::CallOnce(const std::string& orchestrator,
                                      std::chrono::milliseconds time, Method method,
                                      const Request& request, Response* response) {
   grpc::ClientContext context;
   context.set_deadline(std::chrono::system_clock::now() + time);
-  const auto stub = v1::Orchestrator::NewStub(channels_.Get(orchestrator));
+  const auto stub = Service::NewStub(channels_.Get(orchestrator));
   return (stub.get()->*method)(&context, request, response);
 }
 
 // Every order may be given twice, so one that may have been carried out is given to the next
 // orchestrator, too.
-template <typename Method, typename Request, typename Response>
+template <typename Service, typename Method, typename Request, typename Response>
 grpc::Status ClusterClient::CallWithin(std::chrono::milliseconds time,
                                        std::chrono::milliseconds once, Method method,
                                        const Request& request, Response* response) {
@@ -64,7 +64,8 @@ grpc::Status ClusterClient::CallWithin(std::chrono::milliseconds time,
     for (bool another = true; another;) {
       const std::string orchestrator = orchestrators_.Current();
       const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(end - Clock::now());
-      grpc::Status status = CallOnce(orchestrator, std::min(once, left), method, request, response);
+      grpc::Status status =
+          CallOnce<Service>(orchestrator, std::min(once, left), method, request, response);
       const absl::Status told = FromGrpc(status, "orchestrator");
       const bool stands_by = LeaderOf(told).has_value();
       if (!stands_by && !IsTransportFailure(status)) return status;
@@ -77,10 +78,10 @@ grpc::Status ClusterClient::CallWithin(std::chrono::milliseconds time,
   }
 }
 
-template <typename Method, typename Request, typename Response>
+template <typename Service, typename Method, typename Request, typename Response>
 absl::Status ClusterClient::Call(Method method, const Request& request, Response* response) {
   const grpc::Status status =
-      CallWithin(kTimeout, OnceOf(orchestrator_), method, request, response);
+      CallWithin<Service>(kTimeout, OnceOf(orchestrator_), method, request, response);
   if (status.ok()) return absl::OkStatus();
   const auto code = static_cast<absl::StatusCode>(status.error_code());
   const bool silent =
@@ -143,6 +144,31 @@ absl::StatusOr<v1::ChangeFormationResponse> ClusterClient::ChangeFormation(
   }
   return absl::DeadlineExceededError(absl::StrCat("not done within ", wait.count() / 1000,
                                                   " s; the orchestrator goes on with it"));
+}
+
+absl::StatusOr<v1::ListJobsResponse> ClusterClient::Jobs(const v1::ListJobsRequest& request) {
+  v1::ListJobsResponse response;
+  const absl::Status status = Call<v1::Jobs>(&v1::Jobs::Stub::ListJobs, request, &response);
+  if (!status.ok()) return status;
+  return response;
+}
+
+absl::StatusOr<v1::JobStatus> ClusterClient::Job(const std::string& id) {
+  v1::JobId request;
+  request.set_id(id);
+  v1::JobStatus response;
+  const absl::Status status = Call<v1::Jobs>(&v1::Jobs::Stub::GetJob, request, &response);
+  if (!status.ok()) return status;
+  return response;
+}
+
+absl::StatusOr<v1::JobStatus> ClusterClient::CancelJob(const std::string& id) {
+  v1::JobId request;
+  request.set_id(id);
+  v1::JobStatus response;
+  const absl::Status status = Call<v1::Jobs>(&v1::Jobs::Stub::CancelJob, request, &response);
+  if (!status.ok()) return status;
+  return response;
 }
 
 void RegisterCluster(std::string* target, FlagSet* set) {

@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "proto/jobs.grpc.pb.h"
 #include "proto/orchestrator.grpc.pb.h"
 #include "services/flags/flags.h"
 #include "services/orchestrator_link/cell_orchestrators.h"
@@ -42,13 +43,20 @@ class ClusterClient {
   absl::StatusOr<v1::ChangeFormationResponse> ChangeFormation(
       const v1::ChangeFormationRequest& request, std::chrono::milliseconds wait);
 
+  absl::StatusOr<v1::ListJobsResponse> Jobs(const v1::ListJobsRequest& request);
+  absl::StatusOr<v1::JobStatus> Job(const std::string& id);
+  absl::StatusOr<v1::JobStatus> CancelJob(const std::string& id);
+
  private:
-  template <typename Method, typename Request, typename Response>
+  template <typename Service = v1::Orchestrator, typename Method, typename Request,
+            typename Response>
   absl::Status Call(Method method, const Request& request, Response* response);
-  template <typename Method, typename Request, typename Response>
+  template <typename Service = v1::Orchestrator, typename Method, typename Request,
+            typename Response>
   grpc::Status CallWithin(std::chrono::milliseconds time, std::chrono::milliseconds once,
                           Method method, const Request& request, Response* response);
-  template <typename Method, typename Request, typename Response>
+  template <typename Service = v1::Orchestrator, typename Method, typename Request,
+            typename Response>
   grpc::Status CallOnce(const std::string& orchestrator, std::chrono::milliseconds time,
                         Method method, const Request& request, Response* response);
   absl::Status Silent(const grpc::Status& status) const;
