@@ -5,7 +5,7 @@
 
 #include "services/http/multipart.h"
 #include "services/router/api/api_error_map.h"
-#include "services/router/jobs/file_download.h"
+#include "services/router/jobs/client_download.h"
 #include "services/router/jobs/job_objects.h"
 #include "services/router/jobs/list_query.h"
 #include "services/router/jobs/upload_form.h"
@@ -15,7 +15,7 @@ namespace {
 
 constexpr char kPath[] = "/v1/files";
 constexpr char kContent[] = "/content";
-constexpr size_t kUploadBytes = 2 * FileUpload::kBufferBytes;  // that one holds, at most
+constexpr size_t kUploadBytes = 2 * ClientUpload::kBufferBytes;  // that one holds, at most
 constexpr int64_t kListMax = 10'000;
 
 // Of "/v1/files/ID" and "/v1/files/ID/content".
@@ -69,7 +69,7 @@ void FilesApi::AddRoutes(http::Routes* routes) {
   routes->Add("GET", "/v1/files/*/content",
               [this](const http::Request& request, const ResponderPtr& responder) {
                 const std::string id = IdOf(request);
-                FileDownload::Begin(jobs_, id, responder, [id, responder](const auto& status) {
+                ClientDownload::Begin(jobs_, id, responder, [id, responder](const auto& status) {
                   responder->Send(ToResponse(JobsError(status, NoSuchFile(id, "id", 404))));
                 });
               });

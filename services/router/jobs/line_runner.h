@@ -1,11 +1,11 @@
 // LineRunner: computes lines of offline jobs that the leading orchestrator gives to this router.
 //
-// One stream to the orchestrator (ComputeLines in proto/jobs.proto) brings orders. Each line runs as
-// a client's request does, and its result is sent until the orchestrator says that it is kept. A
+// One stream to the orchestrator (ComputeLines in proto/jobs.proto) brings orders. Each line runs
+// as a client's request does, and its result is sent until the orchestrator says that it is kept. A
 // failure that is the cluster's and not the line's (429, 503, 504) gives the line back, after a
-// pause that doubles with each such failure in a row: meanwhile the line takes up room, so a cluster
-// without room for lines is asked seldom. When the stream breaks, lines go on; the next one names
-// them.
+// pause that doubles with each such failure in a row: meanwhile the line takes up room, so a
+// cluster without room for lines is asked seldom. When the stream breaks, lines go on; the next one
+// names them.
 //
 //   ordered ──▶ running ──▶ answered ──kept──▶ gone
 //                  └──cluster's failure──▶ pausing ──returned──▶ gone
@@ -59,7 +59,8 @@ class LineRunner {
   // Lines that are held here: running, pausing, or not kept yet. Any thread but the loop of `jobs`.
   int64_t Held();
   // Gives back what still runs, and waits until that is sent, for at most `wait`. Nothing is taken
-  // from then on. The stream stays open, so that what was sent is read. Not from the loop of `jobs`.
+  // from then on. The stream stays open, so that what was sent is read. Not from the loop of
+  // `jobs`.
   void Leave(std::chrono::milliseconds wait);
   // After it nothing runs here. Not from the loop of `jobs`; idempotent.
   void Stop();
@@ -74,7 +75,7 @@ class LineRunner {
     void Post(Loop::Task task);
   };
   struct Line {
-    uint64_t number = 0;                       // no two lines that are ever held have the same
+    uint64_t number = 0;  // no two lines that are ever held have the same
     std::string request_id;
     std::shared_ptr<LineResponder> responder;  // null: it has been answered
     v1::RouterLines result;                    // empty: there is none yet

@@ -35,7 +35,7 @@ UploadForm::~UploadForm() {
 }
 
 void UploadForm::Start(std::function<void()> room) {
-  upload_ = std::make_shared<FileUpload>(jobs_, std::move(room));
+  upload_ = std::make_shared<ClientUpload>(jobs_, std::move(room));
 }
 
 bool UploadForm::Take(std::string_view bytes) {

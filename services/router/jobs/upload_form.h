@@ -13,7 +13,7 @@
 #include "services/http/byte_budget.h"
 #include "services/http/multipart.h"
 #include "services/openai/api_error.h"
-#include "services/router/jobs/file_upload.h"
+#include "services/router/jobs/client_upload.h"
 
 namespace skein::services {
 
@@ -45,9 +45,9 @@ class UploadForm : public http::BodySink {
   const std::string id_;
   const int64_t now_s_;
   http::MultipartReader reader_;
-  std::shared_ptr<FileUpload> upload_;
+  std::shared_ptr<ClientUpload> upload_;
   std::map<std::string, std::string> fields_;
-  std::string part_;     // the name of the part that is read
+  std::string part_;      // the name of the part that is read
   std::string filename_;  // of the file
   size_t file_bytes_ = 0;
   bool in_file_ = false, has_file_ = false, room_ = true, finished_ = false;

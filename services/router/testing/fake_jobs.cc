@@ -85,7 +85,9 @@ grpc::Status FakeJobs::CreateFile(grpc::ServerContext*,
     if (message.has_trailer()) file.trailer = message.trailer();
     file.content += message.content();
   }
-  if (file.file.bytes() != 0 && file.file.bytes() != file.content.size()) {
+  const bool ended = file.file.bytes() != 0 || file.trailer.has_value();
+  const uint64_t bytes = file.trailer.has_value() ? file.trailer->bytes() : file.file.bytes();
+  if (!ended || bytes != file.content.size()) {
     return {grpc::StatusCode::INVALID_ARGUMENT, "the content is not as the header says"};
   }
   if (file.trailer.has_value()) file.file.set_expires_s(file.trailer->expires_s());

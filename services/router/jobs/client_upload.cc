@@ -1,4 +1,4 @@
-#include "services/router/jobs/file_upload.h"
+#include "services/router/jobs/client_upload.h"
 
 #include <algorithm>
 #include <chrono>
@@ -14,10 +14,10 @@ constexpr std::chrono::hours kUploadMax{1};
 }  // namespace
 
 // One call of CreateFile.
-class FileUpload::Stream : public grpc::ClientWriteReactor<v1::CreateFileRequest>,
-                           public std::enable_shared_from_this<FileUpload::Stream> {
+class ClientUpload::Stream : public grpc::ClientWriteReactor<v1::CreateFileRequest>,
+                             public std::enable_shared_from_this<ClientUpload::Stream> {
  public:
-  Stream(std::shared_ptr<FileUpload> upload, std::shared_ptr<JobsClient::Stub> stub,
+  Stream(std::shared_ptr<ClientUpload> upload, std::shared_ptr<JobsClient::Stub> stub,
          JobsClient::Ended ended)
       : upload_(std::move(upload)), stub_(std::move(stub)), ended_(std::move(ended)) {}
 
@@ -75,7 +75,7 @@ class FileUpload::Stream : public grpc::ClientWriteReactor<v1::CreateFileRequest
   }
 
  private:
-  const std::shared_ptr<FileUpload> upload_;
+  const std::shared_ptr<ClientUpload> upload_;
   const std::shared_ptr<JobsClient::Stub> stub_;
   const JobsClient::Ended ended_;
   grpc::ClientContext context_;
@@ -86,17 +86,18 @@ class FileUpload::Stream : public grpc::ClientWriteReactor<v1::CreateFileRequest
   std::shared_ptr<Stream> self_;
 };
 
-FileUpload::~FileUpload() = default;
+ClientUpload::~ClientUpload() = default;
 
-void FileUpload::Describe(v1::StoredFile header) {
+void ClientUpload::Describe(v1::StoredFile header) {
   std::lock_guard lock(mu_);
   header_ = std::move(header);
 }
 
-bool FileUpload::Add(std::string_view bytes) {
+bool ClientUpload::Add(std::string_view bytes) {
   std::lock_guard lock(mu_);
   if (ended_.has_value()) return true;
   content_.append(bytes);
+  came_bytes_ += bytes.size();
   if (!begun_ && content_.size() > kBufferBytes) Begin();
   if (stream_ != nullptr) stream_->Pump();
   room_due_ = begun_ && IsFull();
@@ -104,7 +105,7 @@ bool FileUpload::Add(std::string_view bytes) {
 }
 
 // A standby would break the stream with what it was sent, so the leader is found before.
-void FileUpload::Begin() {
+void ClientUpload::Begin() {
   begun_ = true;
   v1::FileId id;
   id.set_id(header_.id());
@@ -124,7 +125,7 @@ void FileUpload::Begin() {
               });
 }
 
-void FileUpload::OpenStream(std::shared_ptr<JobsClient::Stub> stub, JobsClient::Ended ended) {
+void ClientUpload::OpenStream(std::shared_ptr<JobsClient::Stub> stub, JobsClient::Ended ended) {
   header_sent_ = trailer_sent_ = false;
   at_ = 0;
   stream_ = std::make_shared<Stream>(shared_from_this(), std::move(stub), std::move(ended));
@@ -133,7 +134,7 @@ void FileUpload::OpenStream(std::shared_ptr<JobsClient::Stub> stub, JobsClient::
 
 // Sent bytes are dropped where the file is passed on while it comes, and kept for another attempt
 // where it is not.
-bool FileUpload::TakeNext(v1::CreateFileRequest* message) {
+bool ClientUpload::TakeNext(v1::CreateFileRequest* message) {
   message->Clear();
   if (!std::exchange(header_sent_, true)) {
     *message->mutable_header() = header_;
@@ -146,14 +147,15 @@ bool FileUpload::TakeNext(v1::CreateFileRequest* message) {
     if (begun_) content_.erase(0, std::exchange(at_, 0));
     return true;
   }
-  const bool expires_otherwise =
-      last_header_.has_value() && last_header_->expires_s() != header_.expires_s();
-  if (!expires_otherwise || std::exchange(trailer_sent_, true)) return false;
+  // Whoever reads a content of unknown size needs its end: a call that is cancelled may look like
+  // one that is complete.
+  const bool ends = begun_ && last_header_.has_value();
+  if (!ends || std::exchange(trailer_sent_, true)) return false;
   *message->mutable_trailer() = *last_header_;
   return true;
 }
 
-void FileUpload::Sent() {
+void ClientUpload::Sent() {
   {
     std::lock_guard lock(mu_);
     if (!room_due_ || IsFull()) return;
@@ -162,7 +164,7 @@ void FileUpload::Sent() {
   room_();
 }
 
-void FileUpload::Finish(v1::StoredFile header, Done done) {
+void ClientUpload::Finish(v1::StoredFile header, Done done) {
   std::unique_lock lock(mu_);
   done_ = std::move(done);
   if (ended_.has_value()) {
@@ -174,12 +176,12 @@ void FileUpload::Finish(v1::StoredFile header, Done done) {
     header_.set_bytes(content_.size());
   }
   last_header_ = std::move(header);
-  last_header_->set_bytes(0);
+  last_header_->set_bytes(came_bytes_);
   if (stream_ != nullptr) stream_->Pump();
   if (!begun_) SendWhole();
 }
 
-void FileUpload::SendWhole() {
+void ClientUpload::SendWhole() {
   const auto self = shared_from_this();
   jobs_->Run(
       [self](std::shared_ptr<JobsClient::Stub> stub, JobsClient::Ended ended) {
@@ -194,7 +196,7 @@ void FileUpload::SendWhole() {
 }
 
 // On the loop. The first end counts.
-void FileUpload::Ended(const absl::Status& status) {
+void ClientUpload::Ended(const absl::Status& status) {
   Done done;
   absl::StatusOr<v1::StoredFile> result;
   bool room = false;
@@ -224,7 +226,7 @@ void FileUpload::Ended(const absl::Status& status) {
   if (done) done(std::move(result));
 }
 
-void FileUpload::Cancel() {
+void ClientUpload::Cancel() {
   std::shared_ptr<Stream> stream;
   {
     std::lock_guard lock(mu_);

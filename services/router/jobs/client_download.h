@@ -1,5 +1,5 @@
-// Sends a stored file to a client as the orchestrator reads it. When the orchestrator is lost in the
-// middle, the next one is asked for the file again, and what the client has is passed over.
+// Sends a stored file to a client as the orchestrator reads it. When the orchestrator is lost in
+// the middle, the next one is asked for the file again, and what the client has is passed over.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 namespace skein::services {
 
-class FileDownload : public std::enable_shared_from_this<FileDownload> {
+class ClientDownload : public std::enable_shared_from_this<ClientDownload> {
  public:
   // `refuse`: answers a call that failed before the first byte was sent.
   using Refuse = std::function<void(const absl::Status&)>;
@@ -23,8 +23,8 @@ class FileDownload : public std::enable_shared_from_this<FileDownload> {
   static void Begin(JobsClient* jobs, const std::string& id,
                     std::shared_ptr<http::Responder> responder, Refuse refuse);
 
-  FileDownload(JobsClient* jobs, std::string id, std::shared_ptr<http::Responder> responder,
-               Refuse refuse);
+  ClientDownload(JobsClient* jobs, std::string id, std::shared_ptr<http::Responder> responder,
+                 Refuse refuse);
 
  private:
   class Stream;

@@ -1,4 +1,4 @@
-#include "services/router/jobs/file_download.h"
+#include "services/router/jobs/client_download.h"
 
 #include <algorithm>
 #include <chrono>
@@ -14,10 +14,10 @@ constexpr std::chrono::hours kDownloadMax{1};
 }  // namespace
 
 // One call of ReadFile.
-class FileDownload::Stream : public grpc::ClientReadReactor<v1::FileContent>,
-                             public std::enable_shared_from_this<FileDownload::Stream> {
+class ClientDownload::Stream : public grpc::ClientReadReactor<v1::FileContent>,
+                               public std::enable_shared_from_this<ClientDownload::Stream> {
  public:
-  Stream(std::shared_ptr<FileDownload> download, std::shared_ptr<JobsClient::Stub> stub,
+  Stream(std::shared_ptr<ClientDownload> download, std::shared_ptr<JobsClient::Stub> stub,
          JobsClient::Ended ended)
       : download_(std::move(download)), stub_(std::move(stub)), ended_(std::move(ended)) {}
 
@@ -75,7 +75,7 @@ class FileDownload::Stream : public grpc::ClientReadReactor<v1::FileContent>,
     if (std::exchange(paused_, false)) StartRead(&message_);
   }
 
-  const std::shared_ptr<FileDownload> download_;
+  const std::shared_ptr<ClientDownload> download_;
   const std::shared_ptr<JobsClient::Stub> stub_;
   const JobsClient::Ended ended_;
   grpc::ClientContext context_;
@@ -87,17 +87,17 @@ class FileDownload::Stream : public grpc::ClientReadReactor<v1::FileContent>,
   std::shared_ptr<Stream> self_;
 };
 
-FileDownload::FileDownload(JobsClient* jobs, std::string id,
-                           std::shared_ptr<http::Responder> responder, Refuse refuse)
+ClientDownload::ClientDownload(JobsClient* jobs, std::string id,
+                               std::shared_ptr<http::Responder> responder, Refuse refuse)
     : jobs_(jobs),
       id_(std::move(id)),
       responder_(std::move(responder)),
       refuse_(std::move(refuse)) {}
 
-void FileDownload::Begin(JobsClient* jobs, const std::string& id,
-                         std::shared_ptr<http::Responder> responder, Refuse refuse) {
-  auto self = std::make_shared<FileDownload>(jobs, id, std::move(responder), std::move(refuse));
-  const std::weak_ptr<FileDownload> weak = self;
+void ClientDownload::Begin(JobsClient* jobs, const std::string& id,
+                           std::shared_ptr<http::Responder> responder, Refuse refuse) {
+  auto self = std::make_shared<ClientDownload>(jobs, id, std::move(responder), std::move(refuse));
+  const std::weak_ptr<ClientDownload> weak = self;
   self->responder_->Watch(
       [weak](http::Gone) {
         if (const auto download = weak.lock()) download->OnGone();
@@ -120,7 +120,7 @@ void FileDownload::Begin(JobsClient* jobs, const std::string& id,
       [self](const absl::Status& status) { self->Ended(status); });
 }
 
-bool FileDownload::Send(uint64_t at, std::string bytes) {
+bool ClientDownload::Send(uint64_t at, std::string bytes) {
   uint64_t skip = 0;
   bool head = false;
   {
@@ -138,7 +138,7 @@ bool FileDownload::Send(uint64_t at, std::string bytes) {
   return responder_->Write(std::move(bytes));
 }
 
-void FileDownload::OnDrained() {
+void ClientDownload::OnDrained() {
   std::shared_ptr<Stream> stream;
   {
     std::lock_guard lock(mu_);
@@ -147,7 +147,7 @@ void FileDownload::OnDrained() {
   if (stream != nullptr) stream->Resume();
 }
 
-void FileDownload::OnGone() {
+void ClientDownload::OnGone() {
   std::shared_ptr<Stream> stream;
   {
     std::lock_guard lock(mu_);
@@ -158,7 +158,7 @@ void FileDownload::OnGone() {
 }
 
 // On the loop of `jobs`. An empty file has no message.
-void FileDownload::Ended(const absl::Status& status) {
+void ClientDownload::Ended(const absl::Status& status) {
   bool headed = false;
   {
     std::lock_guard lock(mu_);
