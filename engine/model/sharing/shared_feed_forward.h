@@ -1,6 +1,6 @@
 // SharedFeedForward: the feed-forward part of a rank that shares its weights. In WaS it is computed
 // here, from slots; in CaS by the layer's owner, or from slots where the owner cannot be called or
-// does not answer, and where a step has more rows than a call takes (chunks of prompts, whose rows
+// does not answer, and where a step has more rows than a call takes (slices of prompts, whose rows
 // are worth the weights). Either way a layer gets the same numbers.
 #pragma once
 

@@ -4,25 +4,17 @@
 #include "engine/model/sharing/weight_sharing.h"
 
 #include <chrono>
-#include <condition_variable>
 #include <filesystem>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
-#include "engine/comm/local/local_fabric.h"
-#include "engine/comm/testing/ranks.h"
 #include "engine/device/cpu_device.h"
 #include "engine/device/memory_budget.h"
-#include "engine/host/process_watch.h"
-#include "engine/model/group/group_comms.h"
-#include "engine/model/group/group_engine.h"
 #include "engine/model/model_engine.h"
-#include "engine/model/sharing/testing/watched_ops.h"
 #include "engine/model/testing/sequence_runner.h"
 #include "engine/ops/cpu/cpu_ops.h"
 #include "gmock/gmock.h"
@@ -283,7 +275,7 @@ TEST_F(WeightSharingTest, WhatIsFreedIsWhatWasCounted) {
 TEST_F(WeightSharingTest, BytesReadAreThoseOfEachStepAndOwner) {
   MakeRanks(3);
   EnterAll(SharedMode::kWeights);
-  constexpr int kSteps = 40;
+  constexpr int kSteps = 150;
   std::vector<GreedyRun> runs = {{.prompt = {1, 2, 3}, .tokens_wanted = kSteps}};
   RunTogether(*ranks_[1].engine, {&runs[0]});
   const int64_t of_layer = BytesOfLayer(ranks_[1]);
@@ -298,6 +290,14 @@ TEST_F(WeightSharingTest, BytesReadAreThoseOfEachStepAndOwner) {
     // What is read ahead for a next step comes on top.
     EXPECT_GE(read, kSteps * of_layer) << layer;
     EXPECT_LE(read, (kSteps + 1) * of_layer) << layer;
+  }
+  // By owner, within 1 % of what was counted.
+  const std::vector<int64_t> counted = ranks_[1].sharing->Bytes(3).read[1];
+  for (const size_t owner : {0, 2}) {
+    int64_t read = 0;
+    for (size_t layer = owner; layer < kLayers; layer += 3) read += counts->from_owner[layer];
+    const auto expected = static_cast<double>(kSteps * counted[owner]);
+    EXPECT_NEAR(static_cast<double>(read), expected, 0.01 * expected);
   }
   for (const size_t idle : {0, 2}) {
     for (size_t layer = 0; layer < kLayers; ++layer) {
@@ -400,199 +400,6 @@ TEST_F(WeightSharingTest, LateOrdersAreRefusedAndRepeatedOnesChangeNothing) {
   EXPECT_EQ(sharing.mode(), SharedMode::kCompute);
   EXPECT_EQ(sharing.Leave(7), absl::OkStatus());
   EXPECT_EQ(sharing.Leave(7), absl::OkStatus());
-}
-
-// Logits of a prompt that two ranks run in TP, at each.
-std::vector<absl::StatusOr<std::vector<float>>> RunTogetherInTp(
-    TestingRanks& ranks, const std::vector<GroupEngine*>& engines, uint64_t group) {
-  const std::vector<int> members = {0, 1};
-  const std::vector<std::string> addresses = ranks.Addresses(members);
-  const std::vector<GroupMode> modes = {{1, 2}};
-  std::vector<absl::StatusOr<std::vector<float>>> logits(2);
-  std::vector<std::thread> threads;
-  for (int rank = 0; rank < 2; ++rank) {
-    threads.emplace_back([&, rank] {
-      auto& answer = logits[static_cast<size_t>(rank)];
-      auto comms = GroupComms::Make(ranks.fabric(rank), GroupId{group, 1}, addresses, rank, modes);
-      ASSERT_TRUE(comms.ok()) << comms.status();
-      const std::vector<int32_t> tokens = {1, 2, 3, 4, 5}, blocks = {0, 1};
-      SequenceStep step;
-      step.tokens = tokens;
-      step.block_table = blocks;
-      step.layout = KvLayout{2};
-      step.want_logits = true;
-      std::vector<SequenceResult> results;
-      const absl::Status ran = engines[static_cast<size_t>(rank)]->StepTogether(
-          comms->Part(modes[0], Later()), {&step, 1}, nullptr, &results);
-      answer = ran.ok() ? absl::StatusOr<std::vector<float>>(results[0].logits) : ran;
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
-  return logits;
-}
-
-TEST_F(WeightSharingTest, GroupsRunBeforeAndAfterButNotMeanwhile) {
-  LocalHub hub;
-  TestingRanks fabrics([&] { return hub.MakeFabric(); }, 2);
-  std::vector<std::unique_ptr<GroupEngine>> made;
-  std::vector<GroupEngine*> engines;
-  for (int rank = 0; rank < 2; ++rank) {
-    Rank& parts = ranks_.emplace_back();
-    parts.sharing = std::make_shared<WeightSharing>(SharingOptions{});
-    ModelEngineOptions options;
-    options.num_blocks = 60;
-    options.max_batch_tokens = 96;
-    options.weights_device = MakeCpuDevice();
-    options.sharing = parts.sharing;
-    auto engine = GroupEngine::Make(dir_, MakeOps(), MakeCpuDevice(), options, 2);
-    ASSERT_TRUE(engine.ok()) << engine.status();
-    made.push_back(*std::move(engine));
-    engines.push_back(made.back().get());
-  }
-  std::filesystem::resize_file(dir_ + "/model.safetensors", 0);
-  const auto before = RunTogetherInTp(fabrics, engines, 11);
-  ASSERT_TRUE(before[0].ok()) << before[0].status();
-  const std::vector<float> alone = LogitsAfter(*engines[0], {1, 2, 3});
-  EXPECT_TRUE(
-      absl::IsInvalidArgument(ranks_[0].sharing->Enter(1, OffersOfAll(), SharedMode::kCompute)));
-  EnterAll(SharedMode::kWeights);
-  EXPECT_EQ(LogitsAfter(*engines[0], {1, 2, 3}), alone);
-  for (const auto& refused : RunTogetherInTp(fabrics, engines, 12)) {
-    EXPECT_TRUE(absl::IsInvalidArgument(refused.status())) << refused.status();
-  }
-  LeaveAll();
-  const auto after = RunTogetherInTp(fabrics, engines, 13);
-  for (size_t rank = 0; rank < 2; ++rank) {
-    ASSERT_TRUE(after[rank].ok()) << after[rank].status();
-    EXPECT_EQ(*after[rank], *before[rank]);
-  }
-}
-
-// Rank 0's first product for others waits until all three ranks have called; the next ones are of
-// all that is there.
-TEST_F(WeightSharingTest, CallsOfALayerThatAreThereAreOneProduct) {
-  constexpr int kRanks = 3;
-  constexpr int64_t kRows = 5;
-  std::vector<FeedForwardWeights> shapes(1);
-  std::vector<float> weights(3 * 4 * 8);
-  for (size_t i = 0; i < weights.size(); ++i) weights[i] = static_cast<float>(i % 7) - 3;
-  shapes[0].gate.weight = {&weights[0], DType::kF32, 8, 4, 4};
-  shapes[0].up.weight = {&weights[32], DType::kF32, 8, 4, 4};
-  shapes[0].down.weight = {&weights[64], DType::kF32, 4, 8, 8};
-  ModelConfig config;
-  config.hidden_size = 4;
-  config.intermediate_size = 8;
-  const CallShape shape = {.ranks = kRanks, .rows_max = kRows, .hidden = 4};
-
-  std::mutex mu;
-  std::condition_variable changed;
-  bool held = true, waits = false;
-  std::vector<int64_t> products;
-  WatchedOps ops(MakeOps(), [&](int64_t rows) {
-    std::unique_lock lock(mu);
-    products.push_back(rows);
-    waits = true;
-    changed.notify_all();
-    changed.wait(lock, [&] { return !held; });
-  });
-  std::vector<std::unique_ptr<RankWire>> wires;
-  std::vector<std::string> names;
-  std::vector<std::unique_ptr<CallAreas>> own;
-  for (int rank = 0; rank < kRanks; ++rank) {
-    wires.push_back(*RankWire::Make());
-    names.push_back(wires.back()->name());
-    own.push_back(CallAreas::Allocate(shape));
-  }
-  std::vector<std::string> areas_of;
-  areas_of.reserve(own.size());
-  for (const auto& areas : own) areas_of.push_back(areas->name());
-  const std::unique_ptr<Device> device = MakeCpuDevice();
-  const std::unique_ptr<Ops> others = MakeOps();
-  std::vector<std::shared_ptr<CallCounts>> counts;
-  std::vector<std::unique_ptr<ComputeCalls>> calls;
-  for (int rank = 0; rank < kRanks; ++rank) {
-    const auto i = static_cast<size_t>(rank);
-    ASSERT_EQ(wires[i]->Join(3, names, rank), absl::OkStatus());
-    std::vector<std::unique_ptr<CallAreas>> areas;
-    for (size_t r = 0; r < kRanks; ++r) {
-      areas.push_back(r == i ? std::move(own[i])
-                             : CallAreas::Map(shape, ThisProcess(), areas_of[r]));
-      ASSERT_NE(areas.back(), nullptr);
-    }
-    counts.push_back(std::make_shared<CallCounts>(1));
-    auto made =
-        ComputeCalls::Make({.shape = shape,
-                            .config = &config,
-                            .device = device.get(),
-                            .ops = rank == 0 ? static_cast<Ops*>(&ops) : others.get(),
-                            .rank = rank,
-                            .owned = rank == 0 ? shapes : std::vector<FeedForwardWeights>(1),
-                            .answer_max = std::chrono::minutes(1)},
-                           std::move(wires[i]), std::move(areas), counts.back());
-    ASSERT_TRUE(made.ok()) << made.status();
-    calls.push_back(*std::move(made));
-  }
-
-  // Row r of every rank is r, r, r, r: the same results wherever it was computed.
-  std::vector<std::vector<float>> results(kRanks);
-  const auto call = [&](int rank, int64_t rows) {
-    ComputeCalls& mine = *calls[static_cast<size_t>(rank)];
-    ASSERT_TRUE(mine.Reaches(0));
-    const Matrix in = mine.In(0, rows);
-    for (int64_t i = 0; i < rows * 4; ++i) {
-      static_cast<float*>(in.data)[i] = static_cast<float>(i / 4 + 1);
-    }
-    Batch batch;
-    batch.ids.resize(static_cast<size_t>(rows));
-    SequenceSpan span;
-    span.token_count = rows;
-    batch.sequences = {span};
-    std::vector<float>& out = results[static_cast<size_t>(rank)];
-    out.resize(static_cast<size_t>(rows) * 4);
-    EXPECT_EQ(mine.Call(0, 0, batch, {out.data(), DType::kF32, rows, 4, 4}), absl::OkStatus());
-  };
-  std::vector<std::thread> threads;
-  threads.emplace_back([&] { call(0, 2); });
-  {
-    std::unique_lock lock(mu);
-    changed.wait(lock, [&] { return waits; });
-  }
-  threads.emplace_back([&] { call(1, 5); });
-  threads.emplace_back([&] { call(2, 3); });
-  // What has been sent when its product ends is there.
-  while (counts[1]->messages == 0 || counts[2]->messages == 0) std::this_thread::yield();
-  {
-    std::lock_guard lock(mu);
-    held = false;
-    changed.notify_all();
-  }
-  for (std::thread& thread : threads) thread.join();
-  // Each product is two of Ops: gate with up, and down.
-  EXPECT_THAT(products, ::testing::ElementsAre(2, 2, 8, 8));
-  EXPECT_EQ(counts[0]->products, 2);
-  EXPECT_EQ(counts[0]->rows_served[0], 10);
-  for (size_t i = 0; i < 8; ++i) {
-    EXPECT_EQ(results[0][i], results[1][i]);
-    EXPECT_EQ(results[0][i], results[2][i]);
-  }
-}
-
-// Reads nothing.
-class NoFile final : public FeedForwardReader {
- public:
-  absl::Status Read(int, int64_t, std::span<std::byte>) override {
-    return absl::NotFoundError("no such folder");
-  }
-};
-
-TEST(OwnersReader, AnOwnerThatIsNotReachedIsNamedWithItsLayer) {
-  OwnersReader reader({{}, {}, {}}, std::make_unique<NoFile>(), std::make_shared<ReadCounts>(6));
-  std::byte to[8];
-  const absl::Status failed = reader.Read(5, 0, to);
-  EXPECT_TRUE(absl::IsUnavailable(failed));
-  EXPECT_EQ(failed.message(),
-            "owner 2 of layer 5 has ended or is not reached, and the checkpoint cannot be read: "
-            "no such folder");
 }
 
 }  // namespace
