@@ -3,7 +3,7 @@
 #include <deque>
 #include <string>
 
-#include "gtest/gtest.h"
+#include <gtest/gtest.h>
 #include "scheduler/simulator/offline/rank_batch.h"
 
 namespace skein::scheduler {

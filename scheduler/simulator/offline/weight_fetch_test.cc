@@ -1,6 +1,6 @@
 #include "scheduler/simulator/offline/weight_fetch.h"
 
-#include "gtest/gtest.h"
+#include <gtest/gtest.h>
 
 namespace skein::scheduler {
 namespace {

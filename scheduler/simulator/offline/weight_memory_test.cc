@@ -1,6 +1,6 @@
 #include "scheduler/simulator/offline/weight_memory.h"
 
-#include "gtest/gtest.h"
+#include <gtest/gtest.h>
 #include "scheduler/simulator/offline/offline_profile.h"
 
 namespace skein::scheduler {
