@@ -1,6 +1,7 @@
 #include "tests/sim/kinds.h"
 
 #include "tests/sim/formation_worlds.h"
+#include "tests/sim/gray_worlds.h"
 #include "tests/sim/pointed_worlds.h"
 #include "tests/sim/several_orchestrators.h"
 #include "tests/sim/several_routers.h"
@@ -72,6 +73,8 @@ constexpr Kind kKinds[] = {{"alone", MakeScenario},
                            {"several_orchestrators", MakeSeveralOrchestratorsScenario},
                            {"one_leader", MakeOneLeaderScenario},
                            {"single_faults", MakeAnySingleFaultScenario},
+                           {"gray", MakeGrayScenario},
+                           {"unread", MakeUnreadScenario},
                            {"formations", MakeFormationScenario},
                            {"formations_no_excuse", FormationsChanged<LeaveNoExcuse>},
                            {"formations_small_pools", MakeFormationsInSmallPools},

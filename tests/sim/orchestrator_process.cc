@@ -9,6 +9,7 @@
 
 #include "services/rpc/status_map.h"
 #include "tests/sim/formation_limits.h"
+#include "tests/sim/gray_worlds.h"
 #include "tests/sim/long_limits.h"
 #include "tests/sim/worker_process.h"
 
@@ -56,6 +57,7 @@ OrchestratorConfig OrchestratorProcess::ConfigOf(uint64_t generation_number) con
   config.request_deadline_us = 20'000 * unit_us;
   config.planning = scenario.planning;
   config.formations = FormationsOf(scenario);
+  JudgeBySeed(scenario, &config);
   return config;
 }
 

@@ -53,7 +53,9 @@ enum class FaultKind {
   kClockJump,
   kOtherBuild,  // a decode worker dies and comes back with blocks of another layout
   kRefusal,     // what one process opens to another is refused at once
-  kStoreLoss    // the store of the orchestrators dies, and is back with all that it had
+  kStoreLoss,   // the store of the orchestrators dies, and is back with all that it had
+  kGray,        // as kSlow; and in this world slow instances are judged soon (gray_worlds.h)
+  kUnread       // half of the clients do not read their answers
 };
 
 // Beside the workers, of a standstill, a cut, a refusal or a clock's jump; a router of an ordered

@@ -56,6 +56,7 @@ const char* NameOf(FaultKind kind) {
     case FaultKind::kRouterCrash:
       return "crash";
     case FaultKind::kSlow:
+    case FaultKind::kGray:
       return "slowness";
     case FaultKind::kDrain:
       return "drain";
@@ -77,6 +78,8 @@ const char* NameOf(FaultKind kind) {
       return "refusal";
     case FaultKind::kStoreLoss:
       return "store_loss";
+    case FaultKind::kUnread:
+      return "unread_answers";
   }
   return "";
 }
@@ -180,6 +183,8 @@ TimeUs NoticedWithinUs(const SingleFault& single, const Scenario& scenario) {
     case FaultKind::kOrderedDrain:
     case FaultKind::kOtherBuild:
     case FaultKind::kSlow:
+    case FaultKind::kGray:
+    case FaultKind::kUnread:
     case FaultKind::kRouterCrash:  // to the clients of others
       return 0;                    // connections end, or nothing is to be noticed
     case FaultKind::kEngineFailure:

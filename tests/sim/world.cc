@@ -119,7 +119,7 @@ void World::Strike(const Fault& fault) {
   const bool of_worker = fault.worker >= 0 && fault.kind != FaultKind::kOrchestratorCrash &&
                          fault.kind != FaultKind::kRouterCrash && fault.kind != FaultKind::kCut &&
                          fault.kind != FaultKind::kRefusal && fault.kind != FaultKind::kStoreLoss &&
-                         fault.kind != FaultKind::kClockJump;
+                         fault.kind != FaultKind::kClockJump && fault.kind != FaultKind::kUnread;
   if (!of_worker) {
     ++faults_;
     faults_met_ += Open() > 0 ? 1 : 0;
@@ -137,6 +137,8 @@ void World::Strike(const Fault& fault) {
     time_.At(time_.now() + fault.lasts_us, [&router] {
       if (!router.alive()) router.Start();
     });
+  } else if (fault.kind == FaultKind::kUnread) {
+    for (const auto& router : routers_) router->LeaveUnread(time_.now() + fault.lasts_us);
   } else if (fault.kind == FaultKind::kClockJump) {
     ProcessAt(fault.worker)->JumpClock(fault.lasts_us);
   } else if (fault.kind == FaultKind::kOrderedDrain && fault.worker < 0) {
@@ -213,6 +215,7 @@ void World::StrikeWorker(Worker& worker, const Fault& fault) {
       worker.Crash();
       break;
     case FaultKind::kSlow:
+    case FaultKind::kGray:
       worker.SlowDown(scenario_.slowness);
       time_.At(time_.now() + fault.lasts_us, [&worker] { worker.SlowDown(1); });
       return;
@@ -245,6 +248,7 @@ void World::StrikeWorker(Worker& worker, const Fault& fault) {
     case FaultKind::kRefusal:
     case FaultKind::kStoreLoss:
     case FaultKind::kClockJump:
+    case FaultKind::kUnread:
       return;
   }
   if (fault.returns) Return(worker, fault.lasts_us);
@@ -475,6 +479,7 @@ Outcome World::Summary() {
           .suspected = static_cast<int64_t>(orchestrator.suspected),
           .set_aside = static_cast<int64_t>(orchestrator.set_aside),
           .hung = static_cast<int64_t>(orchestrator.hung),
+          .paused = of_routers(&RouterProcess::paused),
           .granted_again = granted_again,
           .refused = static_cast<int64_t>(orchestrator.refused),
           .connections_refused = network_.connections_refused(),

@@ -54,6 +54,7 @@ struct Outcome {
   // By the last orchestrator: how often an instance was suspect or set aside by its pace, and how
   // often requests left one whose step did not end.
   int64_t suspected = 0, set_aside = 0, hung = 0;
+  int64_t paused = 0;  // how often tokens of a client were held back, since it did not read
   // Grants of decode blocks to requests that had some under a former plan.
   int64_t granted_again = 0;
   int64_t refused = 0;              // by the last orchestrator, for lack of capacity
