@@ -1,5 +1,6 @@
 #include "tests/sim/kinds.h"
 
+#include "tests/sim/dense_worlds.h"
 #include "tests/sim/formation_worlds.h"
 #include "tests/sim/gray_worlds.h"
 #include "tests/sim/pointed_worlds.h"
@@ -73,6 +74,7 @@ constexpr Kind kKinds[] = {{"alone", MakeScenario},
                            {"several_orchestrators", MakeSeveralOrchestratorsScenario},
                            {"one_leader", MakeOneLeaderScenario},
                            {"single_faults", MakeAnySingleFaultScenario},
+                           {"dense", MakeDenseScenario},
                            {"gray", MakeGrayScenario},
                            {"unread", MakeUnreadScenario},
                            {"formations", MakeFormationScenario},
