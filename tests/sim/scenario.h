@@ -154,7 +154,10 @@ struct Scenario {
   int prefill_blocks = 28;  // of each; a long prompt may need the memory of several
   int decode_blocks = 40;
   int decode_workers = kDecodeWorkers;
-  int kv_heads = 1;  // of the model
+  int kv_heads = 1;                   // of the model
+  int max_positions = 512;            // likewise
+  int64_t prefill_batch_tokens = 16;  // of a step
+  uint64_t max_actions = 1'000'000;   // of the world; more are a violation
   // Decode workers make the communicators of their group, and bind. Empty: they never do.
   std::optional<FormationPlan> formations;
   std::vector<FormationAct> orders;
@@ -189,6 +192,7 @@ inline int RouterNumberOf(const scheduler::RequestSpec& spec, const Scenario& sc
   return static_cast<int>(spec.prompt_of.value_or(spec.id).serial %
                           static_cast<uint64_t>(scenario.routers));
 }
+int NumberOfWorker(const std::string& endpoint);  // 12 of "prefill12"
 // The node that a prefill worker says it is on.
 std::string NodeOfPrefill(const Scenario& scenario, int worker);
 

@@ -15,7 +15,6 @@ using scheduler::OrchestratorSnapshot;
 
 namespace {
 
-constexpr uint64_t kMaxActions = 1'000'000;
 template <class Snapshot>
 int64_t StagingBuffersHeld(const Snapshot& snapshot) {
   if constexpr (requires { snapshot.staging_buffers_held; }) return snapshot.staging_buffers_held;
@@ -373,7 +372,7 @@ void World::RunUntilServed(TimeUs from) {
       if (Served()) break;
     }
     RunAction();
-    verdict_.Require(time_.actions() < kMaxActions, "a million actions and no end");
+    verdict_.Require(time_.actions() < scenario_.max_actions, "so many actions and no end");
   }
   CheckRest();
 }
