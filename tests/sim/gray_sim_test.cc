@@ -1,6 +1,7 @@
-// Slow devices, steps that hang and clients that do not read (gray_worlds.h): no request fails, no
-// answer is lost or wrong, everything ends; and the rules for slow and hung instances are met, with
-// limits that each seed chooses. A failing seed is printed with the flags that replay it.
+// Slow devices, steps that hang and clients that do not read (gray_worlds.h), and token streams
+// that fall silent (silent_worlds.h): no request fails, no answer is lost or wrong, everything
+// ends; and the rules for slow and hung instances are met, with limits that each seed chooses. A
+// failing seed is printed; tests/sim:search --kind=gray (unread, silent_streams) replays it.
 #include "tests/sim/gray_worlds.h"
 
 #include <gtest/gtest.h>
@@ -8,6 +9,7 @@
 #include <cstdint>
 
 #include "tests/sim/seed_main.h"
+#include "tests/sim/silent_worlds.h"
 
 namespace skein::sim {
 namespace {
@@ -37,6 +39,13 @@ TEST(GraySimTest, GrayDevicesAndHungStepsFailNoRequest) {
 TEST(GraySimTest, ClientsThatDoNotReadLoseNothing) {
   const Outcome sum = RunAll(MakeUnreadScenario);
   EXPECT_GT(sum.paused, 0);
+}
+
+// Only a keepalive tells the ends of some of them, and only the silence's end those of others.
+TEST(GraySimTest, TokenStreamsThatFallSilentFailNoRequest) {
+  const Outcome sum = RunAll(MakeSilentScenario);
+  EXPECT_GT(sum.faults_met, 0);
+  EXPECT_GT(sum.keepalives, 0);
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include "tests/sim/pointed_worlds.h"
 #include "tests/sim/several_orchestrators.h"
 #include "tests/sim/several_routers.h"
+#include "tests/sim/silent_worlds.h"
 #include "tests/sim/single_faults.h"
 #include "tests/sim/small_pools.h"
 #include "tests/sim/variations.h"
@@ -74,6 +75,7 @@ constexpr Kind kKinds[] = {{"alone", MakeScenario},
                            {"several_orchestrators", MakeSeveralOrchestratorsScenario},
                            {"one_leader", MakeOneLeaderScenario},
                            {"single_faults", MakeAnySingleFaultScenario},
+                           {"silent_streams", MakeSilentScenario},
                            {"dense", MakeDenseScenario},
                            {"gray", MakeGrayScenario},
                            {"unread", MakeUnreadScenario},

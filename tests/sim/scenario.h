@@ -55,11 +55,12 @@ enum class FaultKind {
   kRefusal,     // what one process opens to another is refused at once
   kStoreLoss,   // the store of the orchestrators dies, and is back with all that it had
   kGray,        // as kSlow; and in this world slow instances are judged soon (gray_worlds.h)
-  kUnread       // half of the clients do not read their answers
+  kUnread,      // half of the clients do not read their answers
+  kSilence      // what a router's token stream to a decode worker carries vanishes, both ways
 };
 
-// Beside the workers, of a standstill, a cut, a refusal or a clock's jump; a router of an ordered
-// drain and of its death, too.
+// Beside the workers, of a standstill, a cut, a refusal or a clock's jump; a router of a silence,
+// of an ordered drain and of its death, too.
 inline constexpr int kTheOrchestrator = -1;
 inline constexpr int kTheRouter = -2;  // the first one; the others are below
 constexpr int RouterAt(int number) { return kTheRouter - number; }
@@ -72,9 +73,9 @@ struct Fault {
   int worker = 0;  // index among the workers, or one of the above
   TimeUs at_us = 0;
   TimeUs lasts_us = 0;  // crash: comes back after; slow, standstill, ordered drain, cut, refusal,
-                        // other build: ends after; clock jump: forward by so much
+                        // silence, other build: ends after; clock jump: forward by so much
   bool returns = true;
-  int to = 0;  // of a cut or a refusal
+  int to = 0;  // of a cut, a refusal or a silence
 };
 
 // How the groups of decode workers bind and release.

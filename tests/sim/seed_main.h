@@ -91,6 +91,7 @@ inline void Add(const Outcome& one, Outcome* sum) {
   sum->refused += one.refused;
   sum->connections_refused += one.connections_refused;
   sum->leaderships += one.leaderships;
+  sum->keepalives += one.keepalives;
   sum->binds += one.binds;
   sum->releases += one.releases;
   sum->switches_failed += one.switches_failed;

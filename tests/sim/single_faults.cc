@@ -80,6 +80,8 @@ const char* NameOf(FaultKind kind) {
       return "store_loss";
     case FaultKind::kUnread:
       return "unread_answers";
+    case FaultKind::kSilence:
+      return "silence";
   }
   return "";
 }
@@ -201,6 +203,7 @@ TimeUs NoticedWithinUs(const SingleFault& single, const Scenario& scenario) {
       return std::min(lasts_us, of_prefill ? std::max(lease_us, writing_us) : lease_us);
     case FaultKind::kCut:
     case FaultKind::kRefusal:
+    case FaultKind::kSilence:
       break;
   }
   if (is(Party::kPrefill, Party::kDecode)) return std::min(lasts_us, writing_us);

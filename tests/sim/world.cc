@@ -118,7 +118,8 @@ void World::Strike(const Fault& fault) {
   const bool of_worker = fault.worker >= 0 && fault.kind != FaultKind::kOrchestratorCrash &&
                          fault.kind != FaultKind::kRouterCrash && fault.kind != FaultKind::kCut &&
                          fault.kind != FaultKind::kRefusal && fault.kind != FaultKind::kStoreLoss &&
-                         fault.kind != FaultKind::kClockJump && fault.kind != FaultKind::kUnread;
+                         fault.kind != FaultKind::kClockJump && fault.kind != FaultKind::kUnread &&
+                         fault.kind != FaultKind::kSilence;
   if (!of_worker) {
     ++faults_;
     faults_met_ += Open() > 0 ? 1 : 0;
@@ -130,6 +131,9 @@ void World::Strike(const Fault& fault) {
   } else if (fault.kind == FaultKind::kRefusal) {
     network_.Refuse(ProcessAt(fault.worker)->endpoint(), ProcessAt(fault.to)->endpoint(),
                     time_.now() + fault.lasts_us);
+  } else if (fault.kind == FaultKind::kSilence) {
+    network_.Silence(ProcessAt(fault.worker)->endpoint(), ProcessAt(fault.to)->endpoint(),
+                     time_.now() + fault.lasts_us);
   } else if (fault.kind == FaultKind::kRouterCrash) {
     RouterProcess& router = RouterAt(fault.worker < 0 ? fault.worker : kTheRouter);
     router.Crash();
@@ -248,6 +252,7 @@ void World::StrikeWorker(Worker& worker, const Fault& fault) {
     case FaultKind::kStoreLoss:
     case FaultKind::kClockJump:
     case FaultKind::kUnread:
+    case FaultKind::kSilence:
       return;
   }
   if (fault.returns) Return(worker, fault.lasts_us);
@@ -483,6 +488,7 @@ Outcome World::Summary() {
           .refused = static_cast<int64_t>(orchestrator.refused),
           .connections_refused = network_.connections_refused(),
           .leaderships = cell_.leaderships,
+          .keepalives = network_.keepalives(),
           .binds = cell_.binds,
           .releases = cell_.releases,
           .switches_failed = cell_.switches_failed,

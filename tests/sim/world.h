@@ -60,6 +60,7 @@ struct Outcome {
   int64_t refused = 0;              // by the last orchestrator, for lack of capacity
   int64_t connections_refused = 0;  // by a FaultKind::kRefusal
   int64_t leaderships = 0;          // begun, where orchestrators elect a leader
+  int64_t keepalives = 0;           // that ended a token stream which had fallen silent
   int64_t binds = 0, releases = 0;  // that ended as they should
   int64_t switches_failed = 0;      // the others
   int64_t group_steps = 0;          // of bound groups, run to their end
