@@ -74,6 +74,7 @@ constexpr Kind kKinds[] = {{"alone", MakeScenario},
                            {"one_router", MakeOneRouterScenario},
                            {"several_orchestrators", MakeSeveralOrchestratorsScenario},
                            {"one_leader", MakeOneLeaderScenario},
+                           {"resigning_leaders", MakeResigningScenario},
                            {"single_faults", MakeAnySingleFaultScenario},
                            {"silent_streams", MakeSilentScenario},
                            {"dense", MakeDenseScenario},
@@ -86,6 +87,7 @@ constexpr Kind kKinds[] = {{"alone", MakeScenario},
                            {"formations_long_no_excuse", LongRequestsChanged<LeaveNoExcuse>},
                            {"formations_long_resyncs", LongRequestsChanged<BreakLinks>},
                            {"formations_half_open", FormationsChanged<HalfOpenStreams>},
+                           {"formations_several", MakeFormationsOfSeveralScenario},
                            {"formations_points", MakePointedScenario}};
 
 }  // namespace

@@ -21,6 +21,7 @@ namespace {
 
 constexpr TimeUs kDialUs = 2 * kMillisecondUs;  // until the answer
 constexpr int64_t kSettleUnits = 75;
+constexpr int64_t kResignUnits = 100;            // for the store to answer
 constexpr uint64_t kOrchestratorNumbers = 1000;  // between the incarnations of two orchestrators
 
 }  // namespace
@@ -94,6 +95,12 @@ bool OrchestratorProcess::MayHandle() {
     verdict_->Require(other == this || !other->HoldsLease(), "two orchestrators lead");
   }
   return true;
+}
+
+void OrchestratorProcess::Resign() {
+  if (!alive()) return;
+  After(kResignUnits * network_->scenario().time_scale * kMillisecondUs, [this] { Crash(); });
+  candidate_->Resign([this] { Crash(); });
 }
 
 bool OrchestratorProcess::Turns(const std::shared_ptr<Duplex>& stream) {

@@ -56,7 +56,8 @@ enum class FaultKind {
   kStoreLoss,   // the store of the orchestrators dies, and is back with all that it had
   kGray,        // as kSlow; and in this world slow instances are judged soon (gray_worlds.h)
   kUnread,      // half of the clients do not read their answers
-  kSilence      // what a router's token stream to a decode worker carries vanishes, both ways
+  kSilence,     // what a router's token stream to a decode worker carries vanishes, both ways
+  kResign       // of several orchestrators the leader: it ends, and says so to the store
 };
 
 // Beside the workers, of a standstill, a cut, a refusal or a clock's jump; a router of a silence,
@@ -72,8 +73,9 @@ struct Fault {
   FaultKind kind = FaultKind::kCrash;
   int worker = 0;  // index among the workers, or one of the above
   TimeUs at_us = 0;
-  TimeUs lasts_us = 0;  // crash: comes back after; slow, standstill, ordered drain, cut, refusal,
-                        // silence, other build: ends after; clock jump: forward by so much
+  TimeUs lasts_us = 0;  // crash, resignation: comes back after; slow, standstill, ordered drain,
+                        // cut, refusal, silence, other build: ends after; clock jump: forward by
+                        // so much
   bool returns = true;
   int to = 0;  // of a cut, a refusal or a silence
 };

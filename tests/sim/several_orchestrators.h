@@ -15,5 +15,10 @@ Scenario MakeSeveralOrchestratorsScenario(uint64_t seed);
 // A world of MakeUnbrokenScenario with two or three orchestrators, in which one thing breaks: the
 // leader, its path to the store, or the store. No client may get an error.
 Scenario MakeOneLeaderScenario(uint64_t seed);
+// The same, but one leader after another resigns and ends, as at SIGTERM, and is back later.
+Scenario MakeResigningScenario(uint64_t seed);
+// A world of MakeFormationScenario with two or three orchestrators. Unless it is faultless leaders
+// resign, and break as in MakeSeveralOrchestratorsScenario.
+Scenario MakeFormationsOfSeveralScenario(uint64_t seed);
 
 }  // namespace skein::sim

@@ -82,6 +82,8 @@ const char* NameOf(FaultKind kind) {
       return "unread_answers";
     case FaultKind::kSilence:
       return "silence";
+    case FaultKind::kResign:
+      return "resignation";
   }
   return "";
 }
@@ -204,6 +206,7 @@ TimeUs NoticedWithinUs(const SingleFault& single, const Scenario& scenario) {
     case FaultKind::kCut:
     case FaultKind::kRefusal:
     case FaultKind::kSilence:
+    case FaultKind::kResign:
       break;
   }
   if (is(Party::kPrefill, Party::kDecode)) return std::min(lasts_us, writing_us);

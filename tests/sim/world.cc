@@ -119,7 +119,7 @@ void World::Strike(const Fault& fault) {
                          fault.kind != FaultKind::kRouterCrash && fault.kind != FaultKind::kCut &&
                          fault.kind != FaultKind::kRefusal && fault.kind != FaultKind::kStoreLoss &&
                          fault.kind != FaultKind::kClockJump && fault.kind != FaultKind::kUnread &&
-                         fault.kind != FaultKind::kSilence;
+                         fault.kind != FaultKind::kSilence && fault.kind != FaultKind::kResign;
   if (!of_worker) {
     ++faults_;
     faults_met_ += Open() > 0 ? 1 : 0;
@@ -150,9 +150,10 @@ void World::Strike(const Fault& fault) {
              [this, &fault] { UndoRouterDrain(fault.worker); });
   } else if (fault.kind == FaultKind::kStandstill && fault.worker < 0) {
     ProcessAt(fault.worker)->StandStill(time_.now() + fault.lasts_us);
-  } else if (fault.kind == FaultKind::kOrchestratorCrash) {
-    Process* struck = fault.worker == kTheLeader ? &Leader() : orchestrators_.front().get();
-    struck->Crash();
+  } else if (fault.kind == FaultKind::kOrchestratorCrash || fault.kind == FaultKind::kResign) {
+    OrchestratorProcess* struck =
+        fault.worker == kTheLeader ? &Leader() : orchestrators_.front().get();
+    fault.kind == FaultKind::kResign ? struck->Resign() : struck->Crash();
     time_.At(time_.now() + fault.lasts_us, [struck] {
       if (!struck->alive()) struck->Start();
     });
@@ -253,6 +254,7 @@ void World::StrikeWorker(Worker& worker, const Fault& fault) {
     case FaultKind::kClockJump:
     case FaultKind::kUnread:
     case FaultKind::kSilence:
+    case FaultKind::kResign:
       return;
   }
   if (fault.returns) Return(worker, fault.lasts_us);
