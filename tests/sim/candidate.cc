@@ -27,6 +27,13 @@ void Candidate::Handle(const ElectionEvent::Any& event) {
     std::visit([this](const auto& e) { Do(e); }, effect);
   }
   Arm();
+  if (resigned_ == nullptr || !core_.Ended()) return;
+  process_->After(0, std::exchange(resigned_, nullptr));
+}
+
+void Candidate::Resign(std::function<void()> ended) {
+  resigned_ = std::move(ended);
+  Handle(ElectionEvent::Resign{});
 }
 
 void Candidate::Arm() {

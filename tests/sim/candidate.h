@@ -36,6 +36,8 @@ class Candidate {
   // A peer has seen a higher generation, and the leader took this one.
   void Raise(uint64_t generation);
   void ClockJumped();
+  // It gives the leadership up. `ended` runs when the store knows, or could not be told.
+  void Resign(std::function<void()> ended);
 
  private:
   void Handle(const scheduler::ElectionEvent::Any& event);
@@ -51,6 +53,7 @@ class Candidate {
   Process* process_;
   Hooks hooks_;
   scheduler::ElectionCore core_;
+  std::function<void()> resigned_;  // to be told; null: it stands, or told it
   TimeUs armed_us_ = scheduler::kNever;
   std::string leader_;
   int64_t news_revision_ = 0;  // of leader_

@@ -61,11 +61,6 @@ bool Duplex::Joins(const std::string& a, const std::string& b) const {
   return (client == a && server == b) || (client == b && server == a);
 }
 
-TimeUs Duplex::Keepalive() {
-  const TimeUs unit_us = network_->scenario().time_scale * scheduler::kMillisecondUs;
-  return network_->random().Between(300, 1000) * unit_us;
-}
-
 void Duplex::At(Side side, std::function<void()> action) {
   const End& end = ends_[side];
   if (end.process == nullptr || !end.process->alive()) return;
@@ -153,19 +148,22 @@ void Duplex::Break() {
   for (const Side side : {kClient, kServer}) {
     LoseSome(side);
     const bool waits = half_open && side == unaware;
-    const TimeUs told_us = network_->time().now() + (waits ? Keepalive() : network_->Delay());
+    const TimeUs told_us =
+        network_->time().now() + (waits ? network_->Keepalive() : network_->Delay());
     LearnAt(std::max(told_us, ends_[side].last_arrival_us), side);
   }
 }
 
 void Duplex::Starve() {
   for (const Side side : {kClient, kServer}) {
-    network_->time().At(network_->time().now() + Keepalive(), [self = shared_from_this(), side] {
-      const std::string& client = self->ends_[kClient].endpoint;
-      const std::string& server = self->ends_[kServer].endpoint;
-      const Network& network = *self->network_;
-      if (network.IsCut(client, server) || network.IsCut(server, client)) self->GiveUp(side);
-    });
+    network_->time().At(network_->time().now() + network_->Keepalive(),
+                        [self = shared_from_this(), side] {
+                          const std::string& client = self->ends_[kClient].endpoint;
+                          const std::string& server = self->ends_[kServer].endpoint;
+                          const Network& network = *self->network_;
+                          if (network.IsCut(client, server) || network.IsCut(server, client))
+                            self->GiveUp(side);
+                        });
   }
 }
 
@@ -179,7 +177,7 @@ void Duplex::GiveUp(Side side) {
   if (network_->random().Chance(0.5)) {
     Push(other, [this, other] { Tell(other, absl::UnavailableError("connection lost")); });
   } else {
-    LearnAt(network_->time().now() + Keepalive(), other);
+    LearnAt(network_->time().now() + network_->Keepalive(), other);
   }
 }
 

@@ -95,7 +95,6 @@ class Duplex : public std::enable_shared_from_this<Duplex> {
   void Learn(Side side);  // of the break, by itself
   void LoseSome(Side to);
   void GiveUp(Side side);
-  TimeUs Keepalive();
 
   Network* network_;
   End ends_[2];

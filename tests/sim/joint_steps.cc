@@ -162,7 +162,7 @@ void JointSteps::CheckSamePiece(const Meeting& meeting) {
 void JointSteps::CheckNodes(const Meeting& meeting) const {
   const auto node_of = [&](int rank) {
     const Process& process = *meeting.entrants.at(rank).process;
-    return NodeOfPrefill(network_->scenario(), process.endpoint().back() - '0');
+    return NodeOfPrefill(network_->scenario(), NumberOfWorker(process.endpoint()));
   };
   for (const auto& [rank, entrant] : meeting.entrants) {
     const int first = rank / PartOf(entrant).tp * PartOf(entrant).tp;

@@ -1,9 +1,12 @@
 #include "tests/sim/kinds.h"
 
+#include "tests/sim/dense_worlds.h"
 #include "tests/sim/formation_worlds.h"
+#include "tests/sim/gray_worlds.h"
 #include "tests/sim/pointed_worlds.h"
 #include "tests/sim/several_orchestrators.h"
 #include "tests/sim/several_routers.h"
+#include "tests/sim/silent_worlds.h"
 #include "tests/sim/single_faults.h"
 #include "tests/sim/small_pools.h"
 #include "tests/sim/variations.h"
@@ -72,7 +75,12 @@ constexpr Kind kKinds[] = {{"alone", MakeScenario},
                            {"several_orchestrators", MakeSeveralOrchestratorsScenario},
                            {"one_leader", MakeOneLeaderScenario},
                            {"deaf_leader", MakeDeafLeaderScenario},
+                           {"resigning_leaders", MakeResigningScenario},
                            {"single_faults", MakeAnySingleFaultScenario},
+                           {"silent_streams", MakeSilentScenario},
+                           {"dense", MakeDenseScenario},
+                           {"gray", MakeGrayScenario},
+                           {"unread", MakeUnreadScenario},
                            {"formations", MakeFormationScenario},
                            {"formations_no_excuse", FormationsChanged<LeaveNoExcuse>},
                            {"formations_small_pools", MakeFormationsInSmallPools},
@@ -80,6 +88,7 @@ constexpr Kind kKinds[] = {{"alone", MakeScenario},
                            {"formations_long_no_excuse", LongRequestsChanged<LeaveNoExcuse>},
                            {"formations_long_resyncs", LongRequestsChanged<BreakLinks>},
                            {"formations_half_open", FormationsChanged<HalfOpenStreams>},
+                           {"formations_several", MakeFormationsOfSeveralScenario},
                            {"formations_points", MakePointedScenario}};
 
 }  // namespace

@@ -40,7 +40,7 @@ int64_t TokensOfGroup(const Scenario& scenario, int size) {
   // Each keeps a part of the heads of every token, at least one head.
   const int64_t parts = std::min(size, scenario.kv_heads);
   const int64_t tokens = parts * scenario.decode_blocks * options.kv.block_tokens;
-  return std::min<int64_t>(tokens, options.max_positions);
+  return std::min<int64_t>(tokens, scenario.max_positions);
 }
 
 std::optional<LongLimits> LongLimitsOf(const absl::Status& status) {

@@ -86,7 +86,9 @@ void Stream::SendToServer(std::function<void()> deliver) {
   if (over_) return;
   if (server_ == nullptr) return before_accept_.push_back(std::move(deliver));
   if (network_->Happens(network_->scenario().break_chance)) return Break();
-  AtServer([self = shared_from_this(), deliver = std::move(deliver)] { deliver(); });
+  AtServer([self = shared_from_this(), deliver = std::move(deliver)] {
+    if (!self->given_up_) deliver();
+  });
 }
 
 void Stream::Send(std::function<void()> deliver) {
@@ -96,10 +98,10 @@ void Stream::Send(std::function<void()> deliver) {
   const std::string& client = client_->endpoint();
   if (network_->IsCut(server, client) || network_->IsCut(client, server)) return Break();
   const TimeUs delay = network_->TokenDelay();
-  last_arrival_us_ = std::max(last_arrival_us_, network_->time().now() + delay);
+  last_arrival_us_ = std::max(last_arrival_us_, Arrival(delay));
   network_->time().At(last_arrival_us_, [self = shared_from_this(), deliver = std::move(deliver)] {
     self->AtClient([self, deliver] {
-      if (!self->client_done_) deliver();
+      if (!self->client_done_ && !self->given_up_) deliver();
     });
   });
 }
@@ -124,6 +126,31 @@ void Stream::Break() {
   TellServer();
 }
 
+// Where both ends live and the network is back, the end that was told later learns it at once.
+void Stream::FallSilent() {
+  network_->time().At(network_->time().now() + network_->Keepalive(), [self = shared_from_this()] {
+    Network& network = *self->network_;
+    const TimeUs until_us = network.SilentUntil(self->client_->endpoint(), self->endpoint_);
+    if (self->over_ || until_us == 0) return;
+    network.NoteKeepalive();
+    self->over_ = self->given_up_ = true;
+    const TimeUs later_us = std::min(until_us, network.time().now() + network.Keepalive());
+    const bool client_first = network.random().Chance(0.5);
+    self->last_arrival_us_ = client_first ? 0 : later_us;
+    self->last_arrival_at_server_us_ = client_first ? later_us : 0;
+    self->TellClient(absl::UnavailableError("keepalive timeout"));
+    self->TellServer();
+  });
+}
+
+// Of what a silence holds up: after it, when it is sent again. An end that gave up says nothing.
+TimeUs Stream::Arrival(TimeUs delay) const {
+  const TimeUs now = network_->time().now();
+  const TimeUs silent_until = network_->SilentUntil(client_->endpoint(), endpoint_);
+  if (silent_until == 0 || given_up_) return now + delay;
+  return silent_until + network_->random().Between(1, (silent_until - now) / 2 + 1);
+}
+
 void Stream::Refuse() {
   if (over_) return;
   over_ = true;
@@ -136,7 +163,7 @@ void Stream::AtClient(std::function<void()> action) {
 
 // After everything that was sent before.
 void Stream::TellClient(absl::Status status) {
-  last_arrival_us_ = std::max(last_arrival_us_, network_->time().now() + network_->Delay());
+  last_arrival_us_ = std::max(last_arrival_us_, Arrival(network_->Delay()));
   network_->time().At(last_arrival_us_, [self = shared_from_this(), status] {
     self->AtClient([self, status] {
       if (!std::exchange(self->client_done_, true)) self->client_ended_(status);
@@ -153,7 +180,7 @@ void Stream::TellServer() {
 // After everything that was sent before.
 void Stream::AtServer(std::function<void()> action) {
   TimeUs& last = last_arrival_at_server_us_;
-  last = std::max(last, network_->time().now() + network_->Delay());
+  last = std::max(last, Arrival(network_->Delay()));
   network_->time().At(last, [self = shared_from_this(), action = std::move(action)] {
     if (self->server_->alive() && self->server_->generation() == self->server_generation_) {
       self->server_->WhenAwake(action);
@@ -180,7 +207,7 @@ Process* Network::Find(const std::string& endpoint) {
 std::shared_ptr<Stream> Network::Open(Process* client, const std::string& endpoint,
                                       std::function<void(Process*, std::shared_ptr<Stream>)> accept,
                                       std::function<void(absl::Status)> ended) {
-  auto stream = std::make_shared<Stream>(this, client, std::move(ended));
+  auto stream = std::make_shared<Stream>(this, client, endpoint, std::move(ended));
   streams_.push_back(stream);
   if (Refuses(client->endpoint(), endpoint)) {
     stream->Break();
@@ -191,7 +218,13 @@ std::shared_ptr<Stream> Network::Open(Process* client, const std::string& endpoi
     stream->Break();
     return stream;
   }
-  time_->At(time_->now() + Delay(), [this, stream, endpoint, accept = std::move(accept)] {
+  TimeUs reached_us = time_->now() + Delay();
+  if (const TimeUs silent_until = SilentUntil(client->endpoint(), endpoint); silent_until > 0) {
+    reached_us += silent_until - time_->now();
+    stream->FallSilent();
+  }
+  time_->At(reached_us, [this, stream, endpoint, accept = std::move(accept)] {
+    if (stream->given_up()) return;
     Process* server = Find(endpoint);
     if (server == nullptr) return stream->Break();
     if (Happens(scenario_.refusal_chance)) return stream->Refuse();
@@ -238,6 +271,27 @@ bool Network::Refuses(const std::string& from, const std::string& to) {
   if (it == refusals_.end() || it->second <= time_->now()) return false;
   ++connections_refused_;
   return true;
+}
+
+void Network::Silence(const std::string& client, const std::string& server, TimeUs until) {
+  trace_->Note(time_->now(), client, "hears nothing of", static_cast<uint64_t>(until));
+  TimeUs& end = silences_[{client, server}];
+  end = std::max(end, until);
+  for (const auto& weak : streams_) {
+    const std::shared_ptr<Stream> stream = weak.lock();
+    if (stream != nullptr && stream->Joins(client, server)) stream->FallSilent();
+  }
+}
+
+TimeUs Network::SilentUntil(const std::string& client, const std::string& server) const {
+  if (silences_.empty() || healed()) return 0;
+  const auto it = silences_.find({client, server});
+  if (it == silences_.end() || it->second <= time_->now()) return 0;
+  return std::min(it->second, scenario_.heals_us);
+}
+
+TimeUs Network::Keepalive() {
+  return random_->Between(300, 1000) * scenario_.time_scale * scheduler::kMillisecondUs;
 }
 
 std::shared_ptr<Duplex> Network::OpenDuplex(Process* client, const std::string& endpoint,

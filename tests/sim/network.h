@@ -10,7 +10,10 @@
 // stops reading, so messages wait, as they do behind a delay or in a paused process. A cut stops
 // what goes from one process to another, while the other direction works. It breaks their server
 // streams, loses calls, and holds up their bidirectional streams, as TCP does. A refusal breaks
-// what one process has opened to another, and each further attempt fails at once.
+// what one process has opened to another, and each further attempt fails at once. A silence holds
+// up all that their server streams carry, in both directions, and nothing else. After it what was
+// sent comes, unless a keepalive has ended the stream: each end learns that at its own time, and
+// what was held up is lost. A stream that is opened under it is reached after it.
 #pragma once
 
 #include <deque>
@@ -79,9 +82,11 @@ class Process {
 // longer called.
 class Stream : public std::enable_shared_from_this<Stream> {
  public:
-  Stream(Network* network, Process* client, std::function<void(absl::Status)> ended)
+  Stream(Network* network, Process* client, std::string endpoint,
+         std::function<void(absl::Status)> ended)
       : network_(network),
         client_(client),
+        endpoint_(std::move(endpoint)),
         client_generation_(client->generation()),
         client_ended_(std::move(ended)) {}
 
@@ -95,6 +100,7 @@ class Stream : public std::enable_shared_from_this<Stream> {
   void Close();
 
   void Break();                                       // the connection is lost
+  void FallSilent();                                  // ends by a keepalive, if it lasts
   void Refuse();                                      // instead of being accepted
   void Reach(Process* server) { reached_ = server; }  // it will accept, if it lives on
   bool Uses(const Process* process) const {
@@ -105,6 +111,10 @@ class Stream : public std::enable_shared_from_this<Stream> {
     return client_->endpoint() == client && at != nullptr && at->endpoint() == server;
   }
   bool over() const { return over_; }
+  bool given_up() const { return given_up_; }  // by a keepalive
+  bool Joins(const std::string& client, const std::string& server) const {
+    return client_->endpoint() == client && endpoint_ == server;
+  }
   Process* server() const { return server_; }  // null until Accept
 
  private:
@@ -112,9 +122,11 @@ class Stream : public std::enable_shared_from_this<Stream> {
   void TellServer();
   void AtClient(std::function<void()> action);
   void AtServer(std::function<void()> action);
+  TimeUs Arrival(TimeUs delay) const;  // of what is sent now
 
   Network* network_;
   Process* client_;
+  std::string endpoint_;  // the server's
   uint64_t client_generation_;
   std::function<void(absl::Status)> client_ended_;
   Process* reached_ = nullptr;
@@ -125,6 +137,7 @@ class Stream : public std::enable_shared_from_this<Stream> {
   TimeUs last_arrival_at_server_us_ = 0;
   std::vector<std::function<void()>> before_accept_;
   bool over_ = false;         // nothing more is sent
+  bool given_up_ = false;     // and nothing more comes
   bool client_done_ = false;  // closed, or told of the end
   bool server_done_ = false;
 };
@@ -182,6 +195,12 @@ class Network {
   // Until then, or until the world heals, nothing that one opens to the other is taken.
   void Refuse(const std::string& from, const std::string& to, TimeUs until);
   int64_t connections_refused() const { return connections_refused_; }  // so
+  // Until then, or until the world heals, nothing gets through their server streams.
+  void Silence(const std::string& client, const std::string& server, TimeUs until);
+  TimeUs SilentUntil(const std::string& client, const std::string& server) const;  // 0: not now
+  void NoteKeepalive() { ++keepalives_; }
+  int64_t keepalives() const { return keepalives_; }  // that ended a server stream
+  TimeUs Keepalive();  // until an end notices that nothing gets through
 
  private:
   // Counts it.
@@ -195,7 +214,9 @@ class Network {
   std::vector<std::weak_ptr<Stream>> streams_;
   std::map<std::pair<std::string, std::string>, TimeUs> cuts_;      // from, to: until
   std::map<std::pair<std::string, std::string>, TimeUs> refusals_;  // likewise
+  std::map<std::pair<std::string, std::string>, TimeUs> silences_;  // client, server: until
   int64_t connections_refused_ = 0;
+  int64_t keepalives_ = 0;
   Coverage coverage_;
   std::vector<std::weak_ptr<Duplex>> duplexes_;
   uint64_t sessions_ = 0;  // of duplexes, so far

@@ -9,6 +9,7 @@
 
 #include "services/rpc/status_map.h"
 #include "tests/sim/formation_limits.h"
+#include "tests/sim/gray_worlds.h"
 #include "tests/sim/long_limits.h"
 #include "tests/sim/worker_process.h"
 
@@ -20,6 +21,7 @@ namespace {
 
 constexpr TimeUs kDialUs = 2 * kMillisecondUs;  // until the answer
 constexpr int64_t kSettleUnits = 75;
+constexpr int64_t kResignUnits = 100;            // for the store to answer
 constexpr uint64_t kOrchestratorNumbers = 1000;  // between the incarnations of two orchestrators
 
 }  // namespace
@@ -56,6 +58,7 @@ OrchestratorConfig OrchestratorProcess::ConfigOf(uint64_t generation_number) con
   config.request_deadline_us = 20'000 * unit_us;
   config.planning = scenario.planning;
   config.formations = FormationsOf(scenario);
+  JudgeBySeed(scenario, &config);
   return config;
 }
 
@@ -92,6 +95,12 @@ bool OrchestratorProcess::MayHandle() {
     verdict_->Require(other == this || !other->HoldsLease(), "two orchestrators lead");
   }
   return true;
+}
+
+void OrchestratorProcess::Resign() {
+  if (!alive()) return;
+  After(kResignUnits * network_->scenario().time_scale * kMillisecondUs, [this] { Crash(); });
+  candidate_->Resign([this] { Crash(); });
 }
 
 bool OrchestratorProcess::Turns(const std::shared_ptr<Duplex>& stream) {

@@ -92,6 +92,8 @@ class OrchestratorProcess
   // By its own clock, and alive.
   bool HoldsLease() const { return alive() && candidate_ != nullptr && candidate_->Leads(); }
   bool MayHandle();
+  // As at SIGTERM: it gives the leadership up, and ends. REQUIRES: it is one of several.
+  void Resign();
 
   // Called by other processes: a worker or router opens its stream, or a message comes on it.
   // `told`: the ends that the worker reported on earlier streams; its request must repeat those

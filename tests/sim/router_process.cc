@@ -291,10 +291,41 @@ void RouterProcess::TakeDrain(bool drain) {
 }
 
 void RouterProcess::Execute(OpenTokens& effect) {
-  ClientOf(effect.id.First()).decode = effect.endpoint;  // of any attempt
+  Client& client = ClientOf(effect.id.First());  // of any attempt
+  client.decode = effect.endpoint;
+  client.attempt = effect.id;
   tokens_->Attach(effect.id, effect.epoch,
-                  {effect.endpoint, {effect.cell, effect.decode}, effect.ahead}, "",
-                  /*paused=*/false, LocalNow());
+                  {effect.endpoint, {effect.cell, effect.decode}, effect.ahead}, "", client.paused,
+                  LocalNow());
+}
+
+void RouterProcess::LeaveUnread(TimeUs until) {
+  unread_until_us_ = std::max(unread_until_us_, until);
+  VirtualTime& time = network_->time();
+  time.At(until, [this] { ReadAll(); });
+}
+
+void RouterProcess::ReadAll() {
+  if (network_->time().now() < unread_until_us_) return;
+  for (auto& [serial, client] : clients_) {
+    client.unread = 0;
+    if (!std::exchange(client.paused, false) || client.ends > 0) continue;
+    tokens_->SetPaused(client.attempt, false);
+  }
+  if (alive()) Executed();
+}
+
+// What is under way when a client's connection is full still comes; more than that may not.
+void RouterProcess::NoteUnread(Client& client) {
+  if (client.plan.spec->id.serial / 2 % 2 == 0 || network_->time().now() >= unread_until_us_)
+    return;
+  ++client.unread;
+  if (client.unread > kUnreadMax + kCredit) {
+    Violated(client, "tokens pile up for a client that does not read");
+  }
+  if (client.unread < kUnreadMax || std::exchange(client.paused, true)) return;
+  ++paused_;
+  tokens_->SetPaused(client.attempt, true);
 }
 
 void RouterProcess::Execute(CloseTokens& effect) { tokens_->Detach(effect.id, effect.epoch); }
@@ -384,6 +415,7 @@ void RouterProcess::Execute(DeliverToken& effect) {
   client.tokens.push_back(effect.token);
   client.last_token_us = network_->time().now();
   NoteWait(client);
+  NoteUnread(client);
   client.prompt_logprobs += effect.prompt_logprobs;
   const size_t place = client.tokens.size() - 1;
   if (place >= client.expected.tokens.size() || client.expected.tokens[place] != effect.token) {

@@ -44,6 +44,9 @@ class RouterProcess
   }
 
   void Arrive(const ClientPlan& plan);
+  // Until then, half of the clients do not read their answers.
+  void LeaveUnread(TimeUs until);
+  int64_t paused() const { return paused_; }  // how often tokens of a client were held back
   bool AllEnded() const;
   // What became of the request of this serial, once it ended.
   absl::Status StatusOf(uint64_t serial) const { return clients_.at(serial).status; }
@@ -90,8 +93,11 @@ class RouterProcess
     scheduler::TimeUs waits_since_us = 0;  // for its next token, or the end
     scheduler::TimeUs longest_wait_us = 0;
     std::string prompt_logprobs;
-    std::string decode;     // the endpoint where it was attached last
-    bool accepted = false;  // the orchestrator has planned it, or said that it will
+    std::string decode;            // the endpoint where it was attached last
+    scheduler::RequestId attempt;  // that was attached last
+    int64_t unread = 0;            // tokens that it was sent, and did not read
+    bool paused = false;           // it has room for no more of them
+    bool accepted = false;         // the orchestrator has planned it, or said that it will
     int ends = 0;
     absl::Status status;
   };
@@ -105,6 +111,8 @@ class RouterProcess
   void ToOrchestrator(scheduler::OrchestratorEvent message);
   void Take(const RouterMessage& message);
   void TakeDrain(bool drain);
+  void NoteUnread(Client& client);
+  void ReadAll();
   void Ended(Client& client, absl::Status status);
   void NoteWait(Client& client);  // it ends, with a token or the end
   void CheckAnswer(const Client& client, const scheduler::End& end);
@@ -114,6 +122,7 @@ class RouterProcess
 
   // Little credit, so that streams wait for more.
   static constexpr int64_t kCredit = 4;
+  static constexpr int64_t kUnreadMax = 3;  // tokens that the connection to a client holds
 
   std::unique_ptr<scheduler::TokenStreamClient> tokens_;
   TimeUs tokens_due_us_ = scheduler::kNever;  // their next tick
@@ -131,6 +140,8 @@ class RouterProcess
   Struck struck_;
   bool draining_ = false;
   int64_t drains_taken_ = 0;
+  TimeUs unread_until_us_ = 0;
+  int64_t paused_ = 0;
   int64_t turned_away_ = 0;  // clients that come again
   int64_t open_ = 0;
   int64_t finished_ = 0;

@@ -99,6 +99,10 @@ void MakeStaging(uint64_t seed, Scenario& scenario) {
 
 }  // namespace
 
+int NumberOfWorker(const std::string& endpoint) {
+  return std::stoi(endpoint.substr(endpoint.find_first_of("0123456789")));
+}
+
 std::string NodeOfPrefill(const Scenario& scenario, int worker) {
   return scenario.prefill_nodes == 1 ? "h" : absl::StrCat("h", worker % scenario.prefill_nodes);
 }

@@ -53,11 +53,15 @@ enum class FaultKind {
   kClockJump,
   kOtherBuild,  // a decode worker dies and comes back with blocks of another layout
   kRefusal,     // what one process opens to another is refused at once
-  kStoreLoss    // the store of the orchestrators dies, and is back with all that it had
+  kStoreLoss,   // the store of the orchestrators dies, and is back with all that it had
+  kGray,        // as kSlow; and in this world slow instances are judged soon (gray_worlds.h)
+  kUnread,      // half of the clients do not read their answers
+  kSilence,     // what a router's token stream to a decode worker carries vanishes, both ways
+  kResign       // of several orchestrators the leader: it ends, and says so to the store
 };
 
-// Beside the workers, of a standstill, a cut, a refusal or a clock's jump; a router of an ordered
-// drain and of its death, too.
+// Beside the workers, of a standstill, a cut, a refusal or a clock's jump; a router of a silence,
+// of an ordered drain and of its death, too.
 inline constexpr int kTheOrchestrator = -1;
 inline constexpr int kTheRouter = -2;  // the first one; the others are below
 constexpr int RouterAt(int number) { return kTheRouter - number; }
@@ -70,10 +74,11 @@ struct Fault {
   FaultKind kind = FaultKind::kCrash;
   int worker = 0;  // index among the workers, or one of the above
   TimeUs at_us = 0;
-  TimeUs lasts_us = 0;  // crash: comes back after; slow, standstill, ordered drain, cut, refusal,
-                        // other build: ends after; clock jump: forward by so much
+  TimeUs lasts_us = 0;  // crash, resignation: comes back after; slow, standstill, ordered drain,
+                        // cut, refusal, silence, other build: ends after; clock jump: forward by
+                        // so much
   bool returns = true;
-  int to = 0;  // of a cut or a refusal
+  int to = 0;  // of a cut, a refusal or a silence
 };
 
 // How the groups of decode workers bind and release.
@@ -153,7 +158,10 @@ struct Scenario {
   int prefill_blocks = 28;  // of each; a long prompt may need the memory of several
   int decode_blocks = 40;
   int decode_workers = kDecodeWorkers;
-  int kv_heads = 1;  // of the model
+  int kv_heads = 1;                   // of the model
+  int max_positions = 512;            // likewise
+  int64_t prefill_batch_tokens = 16;  // of a step
+  uint64_t max_actions = 1'000'000;   // of the world; more are a violation
   // Decode workers make the communicators of their group, and bind. Empty: they never do.
   std::optional<FormationPlan> formations;
   std::vector<FormationAct> orders;
@@ -188,6 +196,7 @@ inline int RouterNumberOf(const scheduler::RequestSpec& spec, const Scenario& sc
   return static_cast<int>(spec.prompt_of.value_or(spec.id).serial %
                           static_cast<uint64_t>(scenario.routers));
 }
+int NumberOfWorker(const std::string& endpoint);  // 12 of "prefill12"
 // The node that a prefill worker says it is on.
 std::string NodeOfPrefill(const Scenario& scenario, int worker);
 

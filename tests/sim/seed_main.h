@@ -79,6 +79,7 @@ inline void Add(const Outcome& one, Outcome* sum) {
   sum->suspected += one.suspected;
   sum->set_aside += one.set_aside;
   sum->hung += one.hung;
+  sum->paused += one.paused;
   sum->failed_alone += one.failed_alone;
   sum->sp_plans += one.sp_plans;
   sum->joint_steps += one.joint_steps;
@@ -90,6 +91,7 @@ inline void Add(const Outcome& one, Outcome* sum) {
   sum->refused += one.refused;
   sum->connections_refused += one.connections_refused;
   sum->leaderships += one.leaderships;
+  sum->keepalives += one.keepalives;
   sum->binds += one.binds;
   sum->releases += one.releases;
   sum->switches_failed += one.switches_failed;
@@ -129,11 +131,12 @@ inline std::string FormationsOf(const Outcome& sum) {
                       " requests finished that fit no instance alone\n");
 }
 
-// A line, if an instance was slow or hung.
+// A line, if there is anything to say.
 inline std::string PacesOf(const Outcome& sum) {
-  if (sum.suspected + sum.set_aside + sum.hung == 0) return "";
+  if (sum.suspected + sum.set_aside + sum.hung + sum.paused == 0) return "";
   return absl::StrCat("paces: ", sum.suspected, " times suspect, ", sum.set_aside,
-                      " times set aside, ", sum.hung, " times hung\n");
+                      " times set aside, ", sum.hung, " times hung; ", sum.paused,
+                      " times a client did not read\n");
 }
 
 inline void PrintStatistics() {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "tests/sim/formation_worlds.h"
 #include "tests/sim/several_routers.h"
 #include "tests/sim/single_faults.h"
 #include "tests/sim/virtual_time.h"
@@ -67,6 +68,18 @@ void Deafen(int orchestrator, bool both_ways, Fault fault, Scenario* scenario) {
   for (int i = 0; i < scenario->routers; ++i) cut(RouterAt(i));
 }
 
+// Another one leads long before the next resignation.
+void LetLeadersResign(Random& random, Scenario* scenario) {
+  const TimeUs unit_us = scenario->time_scale * kMillisecondUs;
+  TimeUs at_us = random.Between(100, 400) * unit_us;
+  for (int64_t i = random.Between(1, 3); i > 0 && at_us < scenario->heals_us; --i) {
+    Fault fault{.kind = FaultKind::kResign, .worker = kTheLeader, .at_us = at_us};
+    fault.lasts_us = random.Between(150, 600) * unit_us;
+    scenario->faults.push_back(fault);
+    at_us += fault.lasts_us + random.Between(100, 600) * unit_us;
+  }
+}
+
 }  // namespace
 
 Scenario MakeSeveralOrchestratorsScenario(uint64_t seed) {
@@ -110,6 +123,27 @@ Scenario MakeDeafLeaderScenario(uint64_t seed) {
   if (!all) Deafen(kTheLeader, both_ways, fault, &scenario);
   for (int i = 0; all && i < scenario.orchestrators; ++i) {
     Deafen(OrchestratorAt(i), both_ways, fault, &scenario);
+  }
+  return scenario;
+}
+
+Scenario MakeResigningScenario(uint64_t seed) {
+  Scenario scenario = MakeUnbrokenScenario(seed);
+  Random random(seed * 0x9e3779b97f4a7c15u + 157);
+  scenario.orchestrators = static_cast<int>(random.Between(2, 3));
+  LetLeadersResign(random, &scenario);
+  return scenario;
+}
+
+Scenario MakeFormationsOfSeveralScenario(uint64_t seed) {
+  Scenario scenario = MakeFormationScenario(seed);
+  Random random(seed * 0x9e3779b97f4a7c15u + 163);
+  scenario.orchestrators = static_cast<int>(random.Between(2, 3));
+  if (scenario.faultless) return scenario;
+  if (random.Chance(0.5)) LetLeadersResign(random, &scenario);
+  for (int64_t i = random.Between(0, 2); i > 0; --i) {
+    BreakLeader(random, random.Between(50 * kMillisecondUs, scenario.heals_us), /*peers=*/true,
+                &scenario);
   }
   return scenario;
 }

@@ -20,5 +20,10 @@ Scenario MakeOneLeaderScenario(uint64_t seed);
 // for less than that.
 inline bool DeafensAll(uint64_t seed) { return seed % 4 == 3; }
 Scenario MakeDeafLeaderScenario(uint64_t seed);
+// The same, but one leader after another resigns and ends, as at SIGTERM, and is back later.
+Scenario MakeResigningScenario(uint64_t seed);
+// A world of MakeFormationScenario with two or three orchestrators. Unless it is faultless leaders
+// resign, and break as in MakeSeveralOrchestratorsScenario.
+Scenario MakeFormationsOfSeveralScenario(uint64_t seed);
 
 }  // namespace skein::sim

@@ -1,6 +1,7 @@
 // Worlds of two and three orchestrators (several_orchestrators.h). A failing seed is printed with
-// the flags that replay it, but one of MakeOneLeaderScenario or MakeDeafLeaderScenario:
-// tests/sim:search --kind=one_leader or --kind=deaf_leader replays it.
+// the flags that replay it, but those of other worlds than MakeSeveralOrchestratorsScenario:
+// tests/sim:search --kind=one_leader (deaf_leader, resigning_leaders, formations_several) replays
+// these.
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -51,6 +52,28 @@ TEST_P(SeveralOrchestratorsTest, ALeaderThatHearsNobodyFailsNoRequest) {
     Add(outcome, &sum);
   }
   EXPECT_GT(sum.faults_met, 0);
+}
+
+TEST_P(SeveralOrchestratorsTest, ALeaderThatResignsFailsNoRequest) {
+  constexpr uint64_t kSeeds = 4;
+  Outcome sum;
+  for (uint64_t i = 0; i < kSeeds; ++i) {
+    const uint64_t seed = seed_flags.first_seed + GetParam() * kSeeds + i;
+    const Outcome outcome = RunWorld(MakeResigningScenario(seed));
+    EXPECT_EQ(outcome.violation, "")
+        << "replay with --kind=resigning_leaders --first_seed=" << seed;
+    EXPECT_EQ(outcome.finished, outcome.requests) << "seed " << seed;
+    Add(outcome, &sum);
+  }
+  EXPECT_GT(sum.faults_met, 0);
+  EXPECT_GT(sum.leaderships, static_cast<int64_t>(kSeeds));
+}
+
+TEST_P(SeveralOrchestratorsTest, FormationsGoOnUnderTheNextLeader) {
+  constexpr uint64_t kSeeds = 4;
+  const Outcome sum = RunSlice(GetParam(), kSeeds, MakeFormationsOfSeveralScenario);
+  EXPECT_GT(sum.binds, 0);
+  EXPECT_GT(sum.leaderships, static_cast<int64_t>(kSeeds));
 }
 
 INSTANTIATE_TEST_SUITE_P(Slices, SeveralOrchestratorsTest, ::testing::Range<uint64_t>(0, kSlices));

@@ -56,6 +56,7 @@ const char* NameOf(FaultKind kind) {
     case FaultKind::kRouterCrash:
       return "crash";
     case FaultKind::kSlow:
+    case FaultKind::kGray:
       return "slowness";
     case FaultKind::kDrain:
       return "drain";
@@ -77,6 +78,12 @@ const char* NameOf(FaultKind kind) {
       return "refusal";
     case FaultKind::kStoreLoss:
       return "store_loss";
+    case FaultKind::kUnread:
+      return "unread_answers";
+    case FaultKind::kSilence:
+      return "silence";
+    case FaultKind::kResign:
+      return "resignation";
   }
   return "";
 }
@@ -180,6 +187,8 @@ TimeUs NoticedWithinUs(const SingleFault& single, const Scenario& scenario) {
     case FaultKind::kOrderedDrain:
     case FaultKind::kOtherBuild:
     case FaultKind::kSlow:
+    case FaultKind::kGray:
+    case FaultKind::kUnread:
     case FaultKind::kRouterCrash:  // to the clients of others
       return 0;                    // connections end, or nothing is to be noticed
     case FaultKind::kEngineFailure:
@@ -196,6 +205,8 @@ TimeUs NoticedWithinUs(const SingleFault& single, const Scenario& scenario) {
       return std::min(lasts_us, of_prefill ? std::max(lease_us, writing_us) : lease_us);
     case FaultKind::kCut:
     case FaultKind::kRefusal:
+    case FaultKind::kSilence:
+    case FaultKind::kResign:
       break;
   }
   if (is(Party::kPrefill, Party::kDecode)) return std::min(lasts_us, writing_us);

@@ -18,9 +18,9 @@ MembershipConfig MembershipOf(Role role, const Process& process,
   config.identity.role = role;
   config.identity.model = "m";
   config.identity.endpoint = process.endpoint();
-  const auto index = static_cast<uint64_t>(process.endpoint().back() - '0');
-  config.identity.incarnation = {process.generation() * 1000 + index * 10 +
-                                 (role == Role::kPrefill ? 1 : 2)};
+  const auto number = static_cast<uint64_t>(NumberOfWorker(process.endpoint()));
+  config.identity.incarnation = {number / 10 * 1'000'000 + process.generation() * 1000 +
+                                 number % 10 * 10 + (role == Role::kPrefill ? 1 : 2)};
   config.identity.shape = {spec.kv, "emulated"};
   config.identity.total_blocks = spec.kv.num_blocks - 1;
   config.identity.max_positions = spec.max_positions;
@@ -43,7 +43,7 @@ EngineWatchConfig EngineWatchOf(const engine::EmulatedEngine& engine, TimeUs uni
 
 BatchLimits BatchOf(Role role, const Scenario& scenario) {
   if (role == Role::kPrefill) {
-    return {.max_batch_tokens = 16,
+    return {.max_batch_tokens = scenario.prefill_batch_tokens,
             .max_batch_sequences = 4,
             .max_slice_tokens = scenario.slice_tokens};
   }
@@ -61,7 +61,7 @@ void PrefillProcess::OnStart() {
   const TimeUs unit_us = scenario.time_scale * kMillisecondUs;
   PrefillConfig config;
   config.membership = MembershipOf(Role::kPrefill, *this, *engine_, unit_us, /*has_links=*/true);
-  config.membership.identity.node = NodeOfPrefill(scenario, endpoint().back() - '0');
+  config.membership.identity.node = NodeOfPrefill(scenario, NumberOfWorker(endpoint()));
   config.engine = EngineWatchOf(*engine_, unit_us);
   config.batch = BatchOf(Role::kPrefill, scenario);
   config.max_requests = scenario.prefill_requests;

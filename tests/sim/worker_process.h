@@ -190,6 +190,7 @@ class WorkerProcess : public CoreProcess<Derived, Core, Event, Effect, scheduler
   }
   void StartEngine(scheduler::Role role) {
     engine::EmulatedOptions options = EngineOptions(role, this->network_->scenario().kv_heads);
+    options.max_positions = this->network_->scenario().max_positions;
     const Scenario& scenario = this->network_->scenario();
     const bool prefill = role == scheduler::Role::kPrefill;
     options.kv.num_blocks = prefill ? scenario.prefill_blocks : scenario.decode_blocks;

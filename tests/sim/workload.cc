@@ -192,6 +192,25 @@ void MakeFormationWorkload(Random& random, Scenario& scenario) {
   for (uint64_t i = 1; i <= 3; ++i) scenario.probes.push_back(MakeClient(random, 1000 + i, 0));
 }
 
+void MakeShortWorkload(Random& random, Scenario& scenario) {
+  constexpr TimeUs kLastsUs = 4 * scheduler::kSecondUs;
+  TimeUs when = 100 * kMillisecondUs;
+  for (uint64_t serial = 1; when < kLastsUs; ++serial) {
+    ClientPlan client = MakeClient(random, serial, when);
+    MakeDifficult(random, client);
+    auto spec = std::make_shared<scheduler::RequestSpec>(*client.spec);
+    const auto prompt = static_cast<size_t>(random.Between(1, 8));
+    if (spec->prompt.size() > prompt) spec->prompt.resize(prompt);
+    if (!client.impossible) spec->max_tokens = random.Between(1, 4);
+    spec->min_tokens = std::min(spec->min_tokens, spec->max_tokens);
+    client.spec = spec;
+    scenario.clients.push_back(std::move(client));
+    when += random.Between(500, 5000);
+  }
+  scenario.heals_us = kLastsUs;
+  for (uint64_t i = 1; i <= 3; ++i) scenario.probes.push_back(MakeClient(random, 1'000'000 + i, 0));
+}
+
 void MakeSteadyWorkload(Random& random, Scenario& scenario) {
   const TimeUs lasts = random.Between(1600, 2400) * kMillisecondUs;
   uint64_t serial = 0;

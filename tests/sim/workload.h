@@ -15,6 +15,8 @@ void MakeLongWorkload(Random& random, Scenario& scenario);  // for half a minute
 void MakeFormationWorkload(Random& random, Scenario& scenario);
 // For two seconds so many prompts, most of them long, that handoffs are always on their way.
 void MakeSteadyWorkload(Random& random, Scenario& scenario);
+// For four seconds about 1,450 short prompts with short answers.
+void MakeShortWorkload(Random& random, Scenario& scenario);
 void MakeSpWorkload(Random& random, Scenario& scenario);  // longer prompts, more cancels
 
 // The sampling parameters of all clients and probes; some clients whose sequences fail. Each draws

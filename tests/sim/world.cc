@@ -15,7 +15,6 @@ using scheduler::OrchestratorSnapshot;
 
 namespace {
 
-constexpr uint64_t kMaxActions = 1'000'000;
 template <class Snapshot>
 int64_t StagingBuffersHeld(const Snapshot& snapshot) {
   if constexpr (requires { snapshot.staging_buffers_held; }) return snapshot.staging_buffers_held;
@@ -119,7 +118,8 @@ void World::Strike(const Fault& fault) {
   const bool of_worker = fault.worker >= 0 && fault.kind != FaultKind::kOrchestratorCrash &&
                          fault.kind != FaultKind::kRouterCrash && fault.kind != FaultKind::kCut &&
                          fault.kind != FaultKind::kRefusal && fault.kind != FaultKind::kStoreLoss &&
-                         fault.kind != FaultKind::kClockJump;
+                         fault.kind != FaultKind::kClockJump && fault.kind != FaultKind::kUnread &&
+                         fault.kind != FaultKind::kSilence && fault.kind != FaultKind::kResign;
   if (!of_worker) {
     ++faults_;
     faults_met_ += Open() > 0 ? 1 : 0;
@@ -131,12 +131,17 @@ void World::Strike(const Fault& fault) {
   } else if (fault.kind == FaultKind::kRefusal) {
     network_.Refuse(ProcessAt(fault.worker)->endpoint(), ProcessAt(fault.to)->endpoint(),
                     time_.now() + fault.lasts_us);
+  } else if (fault.kind == FaultKind::kSilence) {
+    network_.Silence(ProcessAt(fault.worker)->endpoint(), ProcessAt(fault.to)->endpoint(),
+                     time_.now() + fault.lasts_us);
   } else if (fault.kind == FaultKind::kRouterCrash) {
     RouterProcess& router = RouterAt(fault.worker < 0 ? fault.worker : kTheRouter);
     router.Crash();
     time_.At(time_.now() + fault.lasts_us, [&router] {
       if (!router.alive()) router.Start();
     });
+  } else if (fault.kind == FaultKind::kUnread) {
+    for (const auto& router : routers_) router->LeaveUnread(time_.now() + fault.lasts_us);
   } else if (fault.kind == FaultKind::kClockJump) {
     ProcessAt(fault.worker)->JumpClock(fault.lasts_us);
   } else if (fault.kind == FaultKind::kOrderedDrain && fault.worker < 0) {
@@ -145,9 +150,10 @@ void World::Strike(const Fault& fault) {
              [this, &fault] { UndoRouterDrain(fault.worker); });
   } else if (fault.kind == FaultKind::kStandstill && fault.worker < 0) {
     ProcessAt(fault.worker)->StandStill(time_.now() + fault.lasts_us);
-  } else if (fault.kind == FaultKind::kOrchestratorCrash) {
-    Process* struck = fault.worker == kTheLeader ? &Leader() : orchestrators_.front().get();
-    struck->Crash();
+  } else if (fault.kind == FaultKind::kOrchestratorCrash || fault.kind == FaultKind::kResign) {
+    OrchestratorProcess* struck =
+        fault.worker == kTheLeader ? &Leader() : orchestrators_.front().get();
+    fault.kind == FaultKind::kResign ? struck->Resign() : struck->Crash();
     time_.At(time_.now() + fault.lasts_us, [struck] {
       if (!struck->alive()) struck->Start();
     });
@@ -214,6 +220,7 @@ void World::StrikeWorker(Worker& worker, const Fault& fault) {
       worker.Crash();
       break;
     case FaultKind::kSlow:
+    case FaultKind::kGray:
       worker.SlowDown(scenario_.slowness);
       time_.At(time_.now() + fault.lasts_us, [&worker] { worker.SlowDown(1); });
       return;
@@ -246,6 +253,9 @@ void World::StrikeWorker(Worker& worker, const Fault& fault) {
     case FaultKind::kRefusal:
     case FaultKind::kStoreLoss:
     case FaultKind::kClockJump:
+    case FaultKind::kUnread:
+    case FaultKind::kSilence:
+    case FaultKind::kResign:
       return;
   }
   if (fault.returns) Return(worker, fault.lasts_us);
@@ -370,7 +380,7 @@ void World::RunUntilServed(TimeUs from) {
       if (Served()) break;
     }
     RunAction();
-    verdict_.Require(time_.actions() < kMaxActions, "a million actions and no end");
+    verdict_.Require(time_.actions() < scenario_.max_actions, "so many actions and no end");
   }
   CheckRest();
 }
@@ -476,10 +486,12 @@ Outcome World::Summary() {
           .suspected = static_cast<int64_t>(orchestrator.suspected),
           .set_aside = static_cast<int64_t>(orchestrator.set_aside),
           .hung = static_cast<int64_t>(orchestrator.hung),
+          .paused = of_routers(&RouterProcess::paused),
           .granted_again = granted_again,
           .refused = static_cast<int64_t>(orchestrator.refused),
           .connections_refused = network_.connections_refused(),
           .leaderships = cell_.leaderships,
+          .keepalives = network_.keepalives(),
           .binds = cell_.binds,
           .releases = cell_.releases,
           .switches_failed = cell_.switches_failed,

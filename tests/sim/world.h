@@ -54,11 +54,13 @@ struct Outcome {
   // By the last orchestrator: how often an instance was suspect or set aside by its pace, and how
   // often requests left one whose step did not end.
   int64_t suspected = 0, set_aside = 0, hung = 0;
+  int64_t paused = 0;  // how often tokens of a client were held back, since it did not read
   // Grants of decode blocks to requests that had some under a former plan.
   int64_t granted_again = 0;
   int64_t refused = 0;              // by the last orchestrator, for lack of capacity
   int64_t connections_refused = 0;  // by a FaultKind::kRefusal
   int64_t leaderships = 0;          // begun, where orchestrators elect a leader
+  int64_t keepalives = 0;           // that ended a token stream which had fallen silent
   int64_t binds = 0, releases = 0;  // that ended as they should
   int64_t switches_failed = 0;      // the others
   int64_t group_steps = 0;          // of bound groups, run to their end
