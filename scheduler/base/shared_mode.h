@@ -2,8 +2,6 @@
 // that another one of them owns (SiDP, sections 4.2 and 4.3).
 #pragma once
 
-#include <string_view>
-
 namespace skein::scheduler {
 
 enum class SharedMode {
@@ -11,7 +9,7 @@ enum class SharedMode {
   kCas,  // compute as a service: each sends its rows to the owner, which sends the results back
 };
 
-inline std::string_view ToString(SharedMode mode) {
+inline const char* ToString(SharedMode mode) {
   return mode == SharedMode::kWas ? "was" : "cas";
 }
 
