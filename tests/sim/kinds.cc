@@ -79,6 +79,7 @@ constexpr Kind kKinds[] = {{"alone", MakeScenario},
                            {"formations_long_no_excuse", LongRequestsChanged<LeaveNoExcuse>},
                            {"formations_long_resyncs", LongRequestsChanged<BreakLinks>},
                            {"formations_half_open", FormationsChanged<HalfOpenStreams>},
+                           {"formations_shared", FormationsChanged<ShareWeights>},
                            {"formations_points", MakePointedScenario}};
 
 }  // namespace

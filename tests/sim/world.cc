@@ -481,6 +481,8 @@ Outcome World::Summary() {
           .leaderships = cell_.leaderships,
           .binds = cell_.binds,
           .releases = cell_.releases,
+          .shares = cell_.shares,
+          .modes_changed = cell_.modes_changed,
           .switches_failed = cell_.switches_failed,
           .group_steps = group_steps_.run(),
           .group_steps_in_sp = group_steps_.run_in_sp(),
