@@ -7,6 +7,14 @@
 // want the epoch any more answers that plan with FeedEnd, and all work alone as before. What was
 // prepared costs nothing and stops nobody: each instance runs its own steps until it is bound.
 //
+// A formation may instead be of instances that share their weights (SiDP): each goes on with its
+// own batch, and reads the feed-forward weights of most layers from the member that owns them, or
+// has that one compute with them (SharedMode). It has no feed and no steps of its own. So all
+// members are told to commit, each enters at the end of the step that it runs, and each is told to
+// end. Nothing waits for the others to enter or to leave: from kPrepared on a member serves the
+// layers that it owns, and after kEnded it goes on until it prepares a newer epoch. The mode
+// changes in two phases, too (OrderMode).
+//
 // An epoch ends once, for all members: by order (EndFormation to the lead, which first lets the
 // bound sequences end, or takes them back), by a member's death, by a step that failed, or by a
 // deadline. Each member tells FormationTold::Phase::kEnded then.
@@ -19,6 +27,7 @@
 
 #include "absl/status/status.h"
 #include "scheduler/base/ids.h"
+#include "scheduler/base/shared_mode.h"
 #include "scheduler/base/time.h"
 
 namespace skein::scheduler {
@@ -80,9 +89,14 @@ struct PrepareFormation {
   // kHardPreempt: the longest pause of own sequences, from the bind on. Empty: as the decode-worker
   // is configured.
   std::optional<TimeUs> own_pause_us = {};
+  // Set: the members share their weights, and begin in this mode. `shift`, `own` and `own_pause_us`
+  // are of no meaning then. An instance whose engine cannot share refuses, with a reason that names
+  // the engine.
+  std::optional<SharedMode> shared = {};
 };
 
-// To the lead: all are prepared. An epoch that it has not prepared is told as kEnded.
+// To the lead: all are prepared. Of shared weights: to each member, which tells kBound when it has
+// entered. An epoch that it has not prepared is told as kEnded.
 struct CommitFormation {
   uint64_t epoch = 0;
 };
@@ -94,20 +108,51 @@ enum class Switch {
 };
 
 // To the lead of a bound group: release it. To one that is only prepared: forget it. Another member
-// of a bound group ignores kSequential, and ends the epoch for all by kHard.
+// of a bound group ignores kSequential, and ends the epoch for all by kHard. Of shared weights: to
+// each member, which has its weights back when it tells kEnded. With kSequential it first lets the
+// sequences end that only fit because of the blocks that sharing has freed; with kHard it preempts
+// them.
 struct EndFormation {
   uint64_t epoch = 0;
   Switch how = Switch::kSequential;
   absl::Status why;
 };
 
+// To each member of a formation that shares its weights: the mode changes. First all are told to be
+// ready (kReady): from then on until the epoch ends a member serves the mode to the others, and
+// goes on in its own. When all are, all are told to change (kSet), each at the end of the step that
+// it runs; one without work does so at once. So no member works in a mode that another does not
+// serve, whatever is lost or late. Each answers both by ModeTold; a repeated order is answered
+// again. One that is told kDrop forgets that it is ready.
+struct OrderMode {
+  enum class Act { kReady, kSet, kDrop };
+  uint64_t epoch = 0;
+  uint64_t turn =
+      0;  // counts the changes of the epoch; a later one takes the place of a former one
+  SharedMode mode = SharedMode::kWas;
+  Act act = Act::kReady;
+};
+
 // ---- from a decode-worker to the orchestrator; not answered ----
+
+// How far the instance is with an OrderMode.
+struct ModeTold {
+  enum class Phase {
+    kReady,
+    kSet,
+    kRefused,  // of kReady: it goes on in the mode that it has; `why` says the reason
+  };
+  uint64_t epoch = 0;
+  uint64_t turn = 0;
+  Phase phase = Phase::kRefused;
+  absl::Status why = {};
+};
 
 // Repeated at the start of each stream, for the epoch that is held, else for the latest.
 struct FormationTold {
   enum class Phase {
     kPrepared,
-    kBound,  // it has run, or is about to run, the epoch's first step
+    kBound,  // it has run, or is about to run, the epoch's first step; or shares its weights now
     kEnded,  // or was never prepared; `why` says the reason
   };
   uint64_t epoch = 0;

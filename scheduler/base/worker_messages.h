@@ -43,6 +43,7 @@ struct WorkerIdentity {
   // The kind of its device, such as "cpu" or "cuda"; "": unknown. Read from `details` by the
   // receiver's codec.
   std::string device_kind = {};
+  bool shares_weights = false;  // decode: its engine can share its weights (formation_messages.h)
 };
 
 struct HeldRequest {

@@ -18,7 +18,7 @@ using orchestrator::GroupControl;
 FormationStatus StatusOf(const Formations::Shown::One& formation, TimeUs now) {
   const auto size = static_cast<int32_t>(formation.members.size());
   return {.members = formation.members,
-          .name = orchestrator::FormationName(formation.epoch == 0 ? 1 : size),
+          .name = orchestrator::FormationName(formation.epoch == 0 ? 1 : size, formation.mode),
           .stage = formation.stage,
           .epoch = formation.epoch,
           .pinned = formation.pinned,

@@ -101,6 +101,10 @@ class DecodeFlow {
   int64_t WaitingOf(const std::string& model) const {
     return static_cast<int64_t>(placement_.WaitingOf(model));
   }
+  // Whether one of them has this priority or a higher one.
+  bool SomeWaitFrom(const std::string& model, int32_t priority) const {
+    return placement_.SomeWaitFrom(model, priority);
+  }
   TimeUs OldestWait(TimeUs now) const;  // 0: nobody waits
   absl::Status CheckInvariants() const;
 

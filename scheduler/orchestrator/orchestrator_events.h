@@ -86,6 +86,16 @@ struct FormationReported {
   InstanceId instance;
   FormationTold told;
 };
+// How far it is with a change of its mode (OrderMode), likewise.
+struct ModeReported {
+  InstanceId instance;
+  ModeTold told;
+};
+// So many lines of offline jobs of the model wait to be computed, from now on.
+struct OfflineQueued {
+  std::string model;
+  int64_t lines = 0;
+};
 // Answers of a worker, on its stream.
 struct AssignReplied {
   InstanceId instance;
@@ -109,8 +119,9 @@ struct OrchestratorTick {};
 using OrchestratorEvent =
     std::variant<SubmitCalled, RouterEnded, PlaceDecodeCalled, RegisterCalled, ReportCalled,
                  UnregisterCalled, WorkerDisconnected, RouterConnected, RouterReported, RouterLeft,
-                 RouterDisconnected, DrainCalled, FormationCalled, FormationReported, AssignReplied,
-                 TransferOpened, ReplacePlanningTables, WorkerDialled, OrchestratorTick>;
+                 RouterDisconnected, DrainCalled, FormationCalled, FormationReported, ModeReported,
+                 OfflineQueued, AssignReplied, TransferOpened, ReplacePlanningTables, WorkerDialled,
+                 OrchestratorTick>;
 
 // ---- effects ----
 
@@ -192,6 +203,11 @@ struct FormationSwitched {
 // Their streams stand, and none of the workers and routers has said a word for long: what they send
 // does not arrive here (hearing.h). Where another orchestrator stands by, let that one lead.
 struct HearsNobody {};
+// Likewise, a change of the mode of instances that share their weights.
+struct SharedModeChanged {
+  std::string group;
+  orchestrator::ModeChanged changed;
+};
 // The stream is not this instance's any more: close it.
 struct CloseWorker {
   CallId call;
@@ -251,13 +267,17 @@ struct CallEndFormation {
   InstanceId instance;
   EndFormation request;
 };
+struct CallMode {
+  InstanceId instance;
+  OrderMode request;
+};
 
 using OrchestratorEffect =
     std::variant<SendPlanUpdate, WelcomeRouter, AnswerRouterReport, AnswerRouterGoodbye,
                  OrderRouterDrain, CloseRouter, StoreGeneration, AnswerPlaceDecode, AnswerRegister,
                  AnswerReport, AnswerUnregister, CloseWorker, DialWorker, AnswerDrain, CallAssign,
                  CallStart, CallAnnounce, CallWithdraw, CallCancel, CallDrainOrder, CallPeer,
-                 CallGroup, CallPrepareFormation, CallCommitFormation, CallEndFormation,
-                 AnswerFormation, FormationSwitched, PromptTaken, HearsNobody>;
+                 CallGroup, CallPrepareFormation, CallCommitFormation, CallEndFormation, CallMode,
+                 AnswerFormation, FormationSwitched, SharedModeChanged, PromptTaken, HearsNobody>;
 
 }  // namespace skein::scheduler

@@ -38,6 +38,23 @@ absl::StatusOr<scheduler::OwnSequences> FromProto(v1::PrepareFormation::Own own)
   }
 }
 
+v1::SharedMode ToProto(scheduler::SharedMode mode) {
+  return mode == scheduler::SharedMode::kCas ? v1::SHARED_MODE_CAS : v1::SHARED_MODE_WAS;
+}
+
+absl::StatusOr<std::optional<scheduler::SharedMode>> FromProto(v1::SharedMode mode) {
+  switch (mode) {
+    case v1::SHARED_MODE_UNSPECIFIED:
+      return std::nullopt;
+    case v1::SHARED_MODE_WAS:
+      return scheduler::SharedMode::kWas;
+    case v1::SHARED_MODE_CAS:
+      return scheduler::SharedMode::kCas;
+    default:
+      return Invalid("mode", absl::StrCat(static_cast<int>(mode), " is unknown"));
+  }
+}
+
 absl::StatusOr<std::optional<scheduler::ShiftRule>> ShiftFrom(std::optional<uint64_t> tokens,
                                                               uint32_t tp) {
   if (tp > kMaxCount) return TooLarge("shift_tp", tp, kMaxCount);
@@ -63,6 +80,7 @@ v1::PrepareFormation ToProto(const scheduler::PrepareFormation& order) {
   }
   out.set_own(ToProto(order.own));
   if (order.own_pause_us) out.set_own_pause_us(static_cast<uint64_t>(*order.own_pause_us));
+  if (order.shared) out.set_shared(ToProto(*order.shared));
   return out;
 }
 
@@ -94,6 +112,9 @@ absl::StatusOr<scheduler::PrepareFormation> FromProto(const v1::PrepareFormation
                    absl::StrCat(out.shift->tp, " is not a power of two below the size ", out.size));
   }
   if (order.has_own_pause_us()) out.own_pause_us = *pause_us;
+  const auto shared = FromProto(order.shared());
+  if (!shared.ok()) return shared.status();
+  out.shared = *shared;
   return out;
 }
 
@@ -128,6 +149,64 @@ absl::StatusOr<scheduler::EndFormation> FromProto(const v1::EndFormation& order)
                                                    : scheduler::Switch::kSequential,
       .why = order.has_why() ? FromProto(order.why())
                              : absl::CancelledError("the orchestrator released the group")};
+}
+
+v1::ModeOrder ToProto(const scheduler::OrderMode& order) {
+  using Act = scheduler::OrderMode::Act;
+  v1::ModeOrder out;
+  out.set_epoch(order.epoch);
+  out.set_turn(order.turn);
+  out.set_mode(ToProto(order.mode));
+  out.set_act(order.act == Act::kReady ? v1::ModeOrder::READY
+              : order.act == Act::kSet ? v1::ModeOrder::SET
+                                       : v1::ModeOrder::DROP);
+  return out;
+}
+
+absl::StatusOr<scheduler::OrderMode> FromProto(const v1::ModeOrder& order) {
+  using Act = scheduler::OrderMode::Act;
+  if (order.epoch() == 0) return Invalid("epoch", "is 0");
+  if (order.turn() == 0) return Invalid("turn", "is 0");
+  const auto mode = FromProto(order.mode());
+  if (!mode.ok()) return mode.status();
+  if (!mode->has_value()) return Invalid("mode", "is missing");
+  if (!v1::ModeOrder::Act_IsValid(order.act())) {
+    return Invalid("act", absl::StrCat(static_cast<int>(order.act()), " is unknown"));
+  }
+  return scheduler::OrderMode{.epoch = order.epoch(),
+                              .turn = order.turn(),
+                              .mode = **mode,
+                              .act = order.act() == v1::ModeOrder::READY ? Act::kReady
+                                     : order.act() == v1::ModeOrder::SET ? Act::kSet
+                                                                         : Act::kDrop};
+}
+
+v1::ModeTold ToProto(const scheduler::ModeTold& told) {
+  using Phase = scheduler::ModeTold::Phase;
+  v1::ModeTold out;
+  out.set_epoch(told.epoch);
+  out.set_turn(told.turn);
+  out.set_phase(told.phase == Phase::kReady ? v1::ModeTold::READY
+                : told.phase == Phase::kSet ? v1::ModeTold::SET
+                                            : v1::ModeTold::REFUSED);
+  if (!told.why.ok()) ToProto(told.why, out.mutable_why());
+  return out;
+}
+
+absl::StatusOr<scheduler::ModeTold> FromProto(const v1::ModeTold& told) {
+  using Phase = scheduler::ModeTold::Phase;
+  if (told.epoch() == 0) return Invalid("epoch", "is 0");
+  if (told.turn() == 0) return Invalid("turn", "is 0");
+  if (!v1::ModeTold::Phase_IsValid(told.phase())) {
+    return Invalid("phase", absl::StrCat(static_cast<int>(told.phase()), " is unknown"));
+  }
+  scheduler::ModeTold out{.epoch = told.epoch(),
+                          .turn = told.turn(),
+                          .phase = told.phase() == v1::ModeTold::READY ? Phase::kReady
+                                   : told.phase() == v1::ModeTold::SET ? Phase::kSet
+                                                                       : Phase::kRefused};
+  if (told.has_why()) out.why = FromProto(told.why());
+  return out;
 }
 
 v1::FormationTold ToProto(const scheduler::FormationTold& told) {

@@ -26,6 +26,8 @@ v1::RingPath ToProto(const scheduler::RingPath& path);
 v1::PrepareFormation::Own ToProto(scheduler::OwnSequences own);
 absl::StatusOr<scheduler::OwnSequences> FromProto(v1::PrepareFormation::Own own);
 
+v1::SharedMode ToProto(scheduler::SharedMode mode);
+absl::StatusOr<std::optional<scheduler::SharedMode>> FromProto(v1::SharedMode mode);
 // Of a message with `optional uint64 shift_tokens` and `uint32 shift_tp`.
 absl::StatusOr<std::optional<scheduler::ShiftRule>> ShiftFrom(std::optional<uint64_t> tokens,
                                                               uint32_t tp);

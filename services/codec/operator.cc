@@ -78,6 +78,8 @@ absl::StatusOr<scheduler::orchestrator::FormationOrder::Act> ActFrom(
       return Act::kPin;
     case v1::ChangeFormationRequest::ACT_UNPIN:
       return Act::kUnpin;
+    case v1::ChangeFormationRequest::ACT_SHARE:
+      return Act::kShare;
     default:
       return Invalid("act", absl::StrCat(static_cast<int>(act), " is unknown"));
   }
@@ -131,6 +133,9 @@ absl::StatusOr<scheduler::orchestrator::FormationOrder> FromProto(
   const absl::StatusOr<scheduler::OwnSequences> own = FromProto(request.own());
   if (!own.ok()) return own.status();
   out.own = *own;
+  const auto shared = FromProto(request.shared());
+  if (!shared.ok()) return shared.status();
+  out.shared = *shared;
   out.group = request.group();
   out.size = static_cast<int32_t>(request.size());
   if (request.how() == v1::EndFormation::HARD) out.how = scheduler::Switch::kHard;

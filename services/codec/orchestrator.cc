@@ -170,6 +170,7 @@ void Fill(const scheduler::WorkerIdentity& identity, v1::RegisterRequest* out) {
   out->set_max_requests(static_cast<uint64_t>(identity.max_requests));
   SetBuild(identity.build, out);
   if (identity.kv_digest != 0) out->set_kv_digest(identity.kv_digest);
+  out->set_shares_weights(identity.shares_weights);
 }
 
 std::string DetailsOf(const v1::RegisterRequest& request) {
@@ -216,6 +217,7 @@ absl::StatusOr<scheduler::WorkerIdentity> IdentityFrom(const v1::RegisterRequest
   out.shape = *std::move(shape);
   out.total_blocks = static_cast<int64_t>(request.kv().num_blocks());
   out.kv_digest = request.kv_digest();
+  out.shares_weights = request.shares_weights();
   absl::StatusOr<scheduler::PeerBuild> build = BuildFrom(request.version(), request.protocol());
   if (!build.ok()) return build.status();
   out.build = *std::move(build);

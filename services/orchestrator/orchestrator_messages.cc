@@ -70,6 +70,12 @@ absl::Status OrchestratorShell::Take(uint64_t call, scheduler::InstanceId instan
       Handle(scheduler::FormationReported{instance, *std::move(told)});
       return absl::OkStatus();
     }
+    case v1::WorkerMessage::kMode: {
+      auto told = FromProto(message.mode());
+      if (!told.ok()) return told.status();
+      Handle(scheduler::ModeReported{instance, *std::move(told)});
+      return absl::OkStatus();
+    }
     default:
       return absl::InvalidArgumentError("message: is missing");
   }

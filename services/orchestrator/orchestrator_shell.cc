@@ -367,8 +367,8 @@ void OrchestratorShell::On(const scheduler::FormationSwitched& effect) {
   const scheduler::orchestrator::SwitchEnded& ended = effect.ended;
   LogInfo("formation switched", {{"group", effect.group},
                                  {"formation_epoch", ended.epoch},
-                                 {"from", FormationName(ended.from)},
-                                 {"to", FormationName(ended.to)},
+                                 {"from", FormationName(ended.from, ended.shared)},
+                                 {"to", FormationName(ended.to, ended.shared)},
                                  {"own", std::string(ToString(ended.own))},
                                  {"outcome", std::string(NameOf(ended.outcome))},
                                  {"took_us", ended.took_us},
@@ -376,6 +376,21 @@ void OrchestratorShell::On(const scheduler::FormationSwitched& effect) {
                                  {"cut_over_us", ended.cut_over_us},
                                  {"ordered_because", ended.why},
                                  {"reason", ended.reason}});
+}
+
+void OrchestratorShell::On(const scheduler::SharedModeChanged& effect) {
+  DropCopies();
+  using scheduler::orchestrator::FormationName;
+  const scheduler::orchestrator::ModeChanged& changed = effect.changed;
+  const auto size = static_cast<int32_t>(changed.members.size());
+  LogInfo("mode of shared weights changed", {{"group", effect.group},
+                                             {"formation_epoch", changed.epoch},
+                                             {"from", FormationName(size, changed.from)},
+                                             {"to", FormationName(size, changed.to)},
+                                             {"outcome", std::string(NameOf(changed.outcome))},
+                                             {"took_us", changed.took_us},
+                                             {"ordered_because", changed.why},
+                                             {"reason", changed.reason}});
 }
 
 void OrchestratorShell::On(const scheduler::CallAssign& effect) {
@@ -435,6 +450,12 @@ void OrchestratorShell::On(const scheduler::CallCommitFormation& effect) {
 void OrchestratorShell::On(const scheduler::CallEndFormation& effect) {
   v1::OrchestratorMessage message;
   *message.mutable_end_formation() = ToProto(effect.request);
+  SendTo(effect.instance, std::move(message));
+}
+
+void OrchestratorShell::On(const scheduler::CallMode& effect) {
+  v1::OrchestratorMessage message;
+  *message.mutable_mode_order() = ToProto(effect.request);
   SendTo(effect.instance, std::move(message));
 }
 

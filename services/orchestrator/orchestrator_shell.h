@@ -178,6 +178,7 @@ class OrchestratorShell
   void On(const scheduler::AnswerDrain& effect);
   void On(const scheduler::AnswerFormation& effect);
   void On(const scheduler::FormationSwitched& effect);
+  void On(const scheduler::SharedModeChanged& effect);
   void On(const scheduler::PromptTaken& effect) { watch_prompts_(effect); }
   void On(const scheduler::HearsNobody&) { hearing_.nobody(); }
   void On(const scheduler::CallAssign& effect);
@@ -191,6 +192,7 @@ class OrchestratorShell
   void On(const scheduler::CallPrepareFormation& effect);
   void On(const scheduler::CallCommitFormation& effect);
   void On(const scheduler::CallEndFormation& effect);
+  void On(const scheduler::CallMode& effect);
 
   absl::Status Take(uint64_t call, scheduler::InstanceId instance,
                     const v1::WorkerMessage& message);

@@ -30,6 +30,7 @@ const std::vector<Command>& Commands() {
       MakeCommand<TransportsFlags>("transports", RunTransports),
       MakeCommand<FormationFlags>("formation", RunFormation),
       MakeCommand<BindFlags>("bind", RunBind),
+      MakeCommand<ShareFlags>("share", RunShare),
       MakeCommand<ReleaseFlags>("release", RunRelease),
       MakeCommand<PinFlags>("pin", RunPin),
       MakeCommand<UnpinFlags>("unpin", RunUnpin),

@@ -21,7 +21,10 @@ inline FormationTimes FormationTimesOf(const Scenario& scenario) {
   return {.orders = {.prepare_us = 200 * unit_us,
                      .commit_us = 500 * unit_us,
                      .release_us = 1500 * unit_us,
-                     .end_us = 500 * unit_us},
+                     .end_us = 500 * unit_us,
+                     .leave_us = 500 * unit_us,
+                     .ready_us = 200 * unit_us,
+                     .set_us = 500 * unit_us},
           .feed = {.answer_us = 200 * unit_us, .step_us = 400 * unit_us},
           .step_max_us = 300 * unit_us,
           .lease_us = scenario.instance_lease_ms * unit_us};

@@ -35,6 +35,22 @@ TEST_P(FormationSimTest, SmallPoolsLoseNothing) {
   }
 }
 
+// Instances share their weights, change the mode and give them back, while all else happens.
+TEST_P(FormationSimTest, SharedWeightsLoseNothing) {
+  const Slice& slice = GetParam();
+  Outcome sum;
+  for (uint64_t seed = slice.first(); seed < slice.first() + 4; ++seed) {
+    Scenario scenario = slice.make(seed);
+    ShareWeights(&scenario);
+    const Outcome one = RunWorld(std::move(scenario));
+    EXPECT_EQ(one.violation, "") << "seed " << seed;
+    sum.shares += one.shares;
+    sum.modes_changed += one.modes_changed;
+  }
+  EXPECT_GT(sum.shares, 0);
+  EXPECT_GT(sum.modes_changed, 0);
+}
+
 INSTANTIATE_TEST_SUITE_P(Formations, FormationSimTest, kSlices);
 INSTANTIATE_TEST_SUITE_P(Formations, EveryWorldTest, kSlices);
 

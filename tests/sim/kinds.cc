@@ -89,6 +89,7 @@ constexpr Kind kKinds[] = {{"alone", MakeScenario},
                            {"formations_long_resyncs", LongRequestsChanged<BreakLinks>},
                            {"formations_half_open", FormationsChanged<HalfOpenStreams>},
                            {"formations_several", MakeFormationsOfSeveralScenario},
+                           {"formations_shared", FormationsChanged<ShareWeights>},
                            {"formations_points", MakePointedScenario}};
 
 }  // namespace

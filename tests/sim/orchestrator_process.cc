@@ -68,6 +68,8 @@ void OrchestratorProcess::Lead(uint64_t generation_number) {
   stands_by_ = false;
   if (store_ != nullptr) ++record_->leaderships;
   Run(std::make_unique<OrchestratorCore>(ConfigOf(generation_number)));
+  const auto& plan = network_->scenario().formations;
+  if (plan.has_value() && plan->shares) Dispatch(OfflineQueued{"m", plan->offline_lines});
 }
 
 // An empty core handles nothing.
@@ -125,6 +127,10 @@ orchestrator::FormationConfig OrchestratorProcess::FormationsOf(const Scenario& 
   config.policy.release_sequences = plan.release_sequences;
   config.policy.min_dwell_us = plan.dwell_ms * unit_us;
   config.limits = FormationTimesOf(scenario).orders;
+  config.policy.share_lines = 1;
+  config.shared = {.threshold = 2,
+                   .persists_us = plan.dwell_ms * unit_us / 4,
+                   .min_dwell_us = plan.dwell_ms * unit_us / 2};
   config.profiles[""] = {.gains = {{2, 1.5}, {4, 2.2}, {8, 3.1}}};
   return config;
 }
@@ -310,7 +316,13 @@ void OrchestratorProcess::Execute(FormationSwitched& effect) {
     ++record_->switches_failed;
   } else {
     ++(ended.to > 1 ? record_->binds : record_->releases);
+    if (ended.shared) ++(ended.to > 1 ? record_->shares : record_->unshares);
   }
+}
+
+void OrchestratorProcess::Execute(SharedModeChanged& effect) {
+  const bool done = effect.changed.outcome == orchestrator::SwitchOutcome::kDone;
+  ++(done ? record_->modes_changed : record_->modes_kept);
 }
 
 bool OrchestratorProcess::AllWorkAlone() const {
@@ -506,6 +518,9 @@ void OrchestratorProcess::Execute(scheduler::CallCommitFormation& effect) {
 }
 void OrchestratorProcess::Execute(scheduler::CallEndFormation& effect) {
   SendOrder<scheduler::CallEndFormation>(effect);
+}
+void OrchestratorProcess::Execute(scheduler::CallMode& effect) {
+  SendOrder<scheduler::CallMode>(effect);
 }
 
 }  // namespace skein::sim

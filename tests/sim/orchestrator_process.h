@@ -35,7 +35,7 @@ using WorkerMessage =
                  scheduler::PlaceDecodeReplied, Assigned, scheduler::CallStart, Announced,
                  scheduler::CallWithdraw, scheduler::CallCancel, scheduler::CallDrainOrder,
                  scheduler::CallPeer, scheduler::CallGroup, scheduler::CallPrepareFormation,
-                 scheduler::CallCommitFormation, scheduler::CallEndFormation>;
+                 scheduler::CallCommitFormation, scheduler::CallEndFormation, scheduler::CallMode>;
 using WorkerPort = std::function<void(const WorkerMessage&)>;  // runs at the worker
 // To a router, on its stream.
 using RouterMessage = std::variant<scheduler::RouterWelcome, scheduler::SendPlanUpdate,
@@ -55,9 +55,11 @@ struct CellRecord {
   scheduler::Epoch last_epoch;
   int64_t drains_ordered = 0;  // and not refused
   int64_t deaths_after_engine_failure = 0;
-  int64_t binds = 0, releases = 0;  // that ended as they should
-  int64_t switches_failed = 0;      // the others
-  int64_t leaderships = 0;          // begun, where they elect a leader
+  int64_t binds = 0, releases = 0;   // that ended as they should
+  int64_t switches_failed = 0;       // the others
+  int64_t shares = 0, unshares = 0;  // of these, with shared weights
+  int64_t modes_changed = 0, modes_kept = 0;
+  int64_t leaderships = 0;  // begun, where they elect a leader
 };
 
 class OrchestratorProcess
@@ -138,11 +140,13 @@ class OrchestratorProcess
   void Execute(scheduler::CallPrepareFormation& effect);
   void Execute(scheduler::CallCommitFormation& effect);
   void Execute(scheduler::CallEndFormation& effect);
+  void Execute(scheduler::CallMode& effect);
   void Execute(scheduler::AnswerFormation& effect);
   void Execute(scheduler::FormationSwitched& effect);
   void Execute(scheduler::HearsNobody& effect) {
     if (candidate_ != nullptr) candidate_->StepAside();
   }
+  void Execute(scheduler::SharedModeChanged& effect);
   void Execute(scheduler::PromptTaken& effect) {}  // improvement rates stay as they are
 
   bool Quiet() const;  // no request is alive

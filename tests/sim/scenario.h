@@ -92,6 +92,10 @@ struct FormationPlan {
   double own_share = 0;            // GroupConfig's
   double feed_spike_chance = 0;    // a message between ranks that takes up to spike_us
   double feed_failure_chance = 0;  // communicators that cannot be made, or are gone when it binds
+  // The engines can share their weights, and some of `orders` say so. So many lines of offline jobs
+  // wait all the time, for an orchestrator that decides.
+  bool shares = false;
+  int64_t offline_lines = 0;
 };
 
 // An operator's order about the formation of some decode workers.

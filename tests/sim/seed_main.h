@@ -94,6 +94,8 @@ inline void Add(const Outcome& one, Outcome* sum) {
   sum->keepalives += one.keepalives;
   sum->binds += one.binds;
   sum->releases += one.releases;
+  sum->shares += one.shares;
+  sum->modes_changed += one.modes_changed;
   sum->switches_failed += one.switches_failed;
   sum->group_steps += one.group_steps;
   sum->group_steps_in_sp += one.group_steps_in_sp;
@@ -123,11 +125,12 @@ inline Outcome RunWorld(Scenario scenario) {
 // A line, if there were any.
 inline std::string FormationsOf(const Outcome& sum) {
   if (sum.binds + sum.switches_failed == 0) return "";
-  return absl::StrCat("formations: ", sum.binds, " binds, ", sum.releases, " releases, ",
-                      sum.switches_failed, " switches failed, ", sum.group_steps,
-                      " steps of groups, ", sum.group_steps_in_sp, " of them in SP, ",
-                      sum.group_steps_broken, " more broken, ", sum.granted_to_groups,
-                      " prompts for all ranks, ", sum.finished_in_groups,
+  return absl::StrCat("formations: ", sum.binds, " binds, ", sum.releases, " releases (",
+                      sum.shares, " of the binds share weights, ", sum.modes_changed,
+                      " modes changed), ", sum.switches_failed, " switches failed, ",
+                      sum.group_steps, " steps of groups, ", sum.group_steps_in_sp,
+                      " of them in SP, ", sum.group_steps_broken, " more broken, ",
+                      sum.granted_to_groups, " prompts for all ranks, ", sum.finished_in_groups,
                       " requests finished that fit no instance alone\n");
 }
 

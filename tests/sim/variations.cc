@@ -193,6 +193,20 @@ void LetClientsFailEngines(int64_t clients, Scenario* scenario) {
   }
 }
 
+void ShareWeights(Scenario* scenario) {
+  using Act = scheduler::orchestrator::FormationOrder::Act;
+  Random random(scenario->seed * 0x9e3779b97f4a7c15u + 29);
+  scenario->formations->shares = true;
+  scenario->formations->offline_lines = random.Between(0, 40);
+  for (FormationAct& act : scenario->orders) {
+    if (act.order.act != Act::kBind || random.Chance(0.5)) continue;
+    act.order.act = Act::kShare;
+    act.order.shift.reset();
+    const int64_t mode = random.Between(0, 2);
+    if (mode < 2) act.order.shared = static_cast<scheduler::SharedMode>(mode);
+  }
+}
+
 void OrderDrains(Scenario* scenario) {
   Random random(scenario->seed * 0x9e3779b97f4a7c15u + 23);
   const int workers = scenario->prefill_workers + scenario->decode_workers;

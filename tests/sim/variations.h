@@ -39,6 +39,9 @@ void LimitRequests(Scenario* scenario);
 void JumpClocks(Scenario* scenario);
 // Lets so many of the clients that can be served fail engines, and all of them be patient.
 void LetClientsFailEngines(int64_t clients, Scenario* scenario);
+// Of a scenario with formations: decode workers can share their weights, and half of the orders to
+// bind are to share. Where the orchestrator decides, lines of offline jobs wait.
+void ShareWeights(Scenario* scenario);
 // An operator drains one worker after the other, and once the router, and undoes each order after a
 // while.
 void OrderDrains(Scenario* scenario);

@@ -234,6 +234,7 @@ void DecodeProcess::OnStart() {
                     .step_max_us = times.step_max_us,
                     .shift_tokens = plan->shift_tokens,
                     .own_share = plan->own_share};
+    if (plan->shares) config.group.can_share = absl::OkStatus();
   }
   StartStaging(&config.staging);
   Run(std::make_unique<DecodeCore>(config));
@@ -326,6 +327,7 @@ void DecodeProcess::Serve(const CallWithdraw& message) {
 void DecodeProcess::Serve(const CallGroup& message) { feeds_->Take(this, message.request); }
 
 void DecodeProcess::ServeFormation(const PrepareFormation& order) {
+  if (order.shared) return Dispatch(order);  // no point of a bind
   const int index = feeds_->IndexOf(this, order.generation);
   const FormationWatch::Part part{
       .epoch = order.epoch, .rank = index - order.first, .size = order.size, .own = order.own};
@@ -347,6 +349,26 @@ void DecodeProcess::ServeFormation(const EndFormation& order) {
   const auto take = [this, order] { Dispatch(order); };
   if (!part.has_value() || !part->bound) return take();  // no release
   watch_->Pass(FaultPoint::kReleaseOrdered, this, *part, take);
+}
+
+void DecodeProcess::ServeFormation(const OrderMode& order) { Dispatch(order); }
+
+// The engine shares its weights: nothing moves, but it takes a while, and may refuse.
+void DecodeProcess::Execute(CallSharing& effect) {
+  const bool prepares = std::holds_alternative<PrepareShared>(effect.call) ||
+                        std::holds_alternative<ReadyMode>(effect.call);
+  verdict_->Require(prepares || !engine_thread_.busy,
+                    "the engine is to share its weights otherwise while a step runs");
+  const Scenario& scenario = network_->scenario();
+  const bool refuses = prepares && network_->Happens(scenario.formations->feed_failure_chance);
+  const uint64_t call = std::visit([](const auto& one) { return one.call; }, effect.call);
+  DispatchAfter(10 * network_->Delay(),
+                SharingDone{call, refuses ? absl::UnavailableError("the engine has no room for it")
+                                          : absl::OkStatus()});
+}
+
+void DecodeProcess::Execute(TellMode& effect) {
+  ToOrchestrator(ModeReported{{}, network_->Encoded(effect.told)});
 }
 
 void DecodeProcess::AddToLoad(WorkerLoad* load) const {

@@ -175,6 +175,7 @@ class WorkerProcess : public CoreProcess<Derived, Core, Event, Effect, scheduler
   void On(const scheduler::CallPrepareFormation& order) { TakeFormation(order.request); }
   void On(const scheduler::CallCommitFormation& order) { TakeFormation(order.request); }
   void On(const scheduler::CallEndFormation& order) { TakeFormation(order.request); }
+  void On(const scheduler::CallMode& order) { TakeFormation(order.request); }
   template <class Order>
   void TakeFormation(const Order& order) {
     if constexpr (requires(Derived * worker) { worker->ServeFormation(order); }) {
@@ -339,6 +340,7 @@ class DecodeProcess : public WorkerProcess<DecodeProcess, scheduler::DecodeCore,
   void ServeFormation(const scheduler::PrepareFormation& order);
   void ServeFormation(const scheduler::CommitFormation& order);
   void ServeFormation(const scheduler::EndFormation& order);
+  void ServeFormation(const scheduler::OrderMode& order);
   void Serve(const Assigned& message) {}
   void Serve(const scheduler::CallStart& message) {}
   void Serve(const scheduler::PlaceDecodeReplied& message) {}
@@ -383,6 +385,8 @@ class DecodeProcess : public WorkerProcess<DecodeProcess, scheduler::DecodeCore,
   void Execute(scheduler::CloseFeed& effect);
   void Execute(scheduler::SendOnFeed& effect);
   void Execute(scheduler::TellFormation& effect);
+  void Execute(scheduler::TellMode& effect);
+  void Execute(scheduler::CallSharing& effect);
   void Execute(scheduler::StreamGap& effect) {
     verdict_->Require(effect.gap_us >= 0, "a stream's gap at a switch is negative");
   }

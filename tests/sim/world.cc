@@ -494,6 +494,8 @@ Outcome World::Summary() {
           .keepalives = network_.keepalives(),
           .binds = cell_.binds,
           .releases = cell_.releases,
+          .shares = cell_.shares,
+          .modes_changed = cell_.modes_changed,
           .switches_failed = cell_.switches_failed,
           .group_steps = group_steps_.run(),
           .group_steps_in_sp = group_steps_.run_in_sp(),

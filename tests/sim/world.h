@@ -62,9 +62,10 @@ struct Outcome {
   int64_t leaderships = 0;          // begun, where orchestrators elect a leader
   int64_t keepalives = 0;           // that ended a token stream which had fallen silent
   int64_t binds = 0, releases = 0;  // that ended as they should
-  int64_t switches_failed = 0;      // the others
-  int64_t group_steps = 0;          // of bound groups, run to their end
-  int64_t group_steps_in_sp = 0;    // of those
+  int64_t shares = 0, modes_changed = 0;
+  int64_t switches_failed = 0;    // the others
+  int64_t group_steps = 0;        // of bound groups, run to their end
+  int64_t group_steps_in_sp = 0;  // of those
   int64_t group_steps_broken = 0;
   int64_t granted_to_groups = 0;   // prompts whose KV came to all ranks
   int64_t finished_in_groups = 0;  // of `finished`, those that fit no decode worker alone

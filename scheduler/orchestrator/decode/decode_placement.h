@@ -76,6 +76,11 @@ class DecodePlacement {
   void Wait(const std::string& model, Place place, RequestId request);
   void Leave(const std::string& model, Place place);  // idempotent
   bool SomeWait(const std::string& model) const { return lines_.count(model) > 0; }
+  // Whether the first of them has this priority or a higher one.
+  bool SomeWaitFrom(const std::string& model, int32_t priority) const {
+    const auto line = lines_.find(model);
+    return line != lines_.end() && line->second.all.begin()->first.priority >= priority;
+  }
   // Whether its lead asks; ignored for a request that does not wait.
   void SetAsking(const std::string& model, Place place, bool asks);
   // The first request that may be tried now; empty: none may.

@@ -15,6 +15,7 @@ namespace skein::scheduler {
 // What a switch was ordered for.
 enum class SwitchCause {
   kLoad,
+  kOffline,   // lines of offline jobs, or that they are over
   kPriority,  // a request of high priority
   kContext,   // a request that no instance alone holds
   kOperator,

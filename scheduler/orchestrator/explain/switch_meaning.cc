@@ -20,6 +20,8 @@ const char* NameOf(SwitchCause cause) {
   switch (cause) {
     case SwitchCause::kLoad:
       return "load";
+    case SwitchCause::kOffline:
+      return "offline";
     case SwitchCause::kPriority:
       return "priority";
     case SwitchCause::kContext:

@@ -1,17 +1,19 @@
 // Words about formations that FormationSwitch and the policy share: which members of a group may
-// be bound together, and how people call it.
+// be bound together or share their weights, and how people call it.
 #pragma once
 
 #include <bit>
 #include <compare>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "scheduler/base/ids.h"
 #include "scheduler/base/messages.h"
+#include "scheduler/base/shared_mode.h"
 
 namespace skein::scheduler::orchestrator {
 
@@ -46,9 +48,12 @@ inline std::vector<InstanceId> MembersOf(const GroupOrder& order, const Subset& 
   return members;
 }
 
-// "independent" for one instance, else "bound(size)".
-inline std::string FormationName(int32_t size) {
-  return size <= 1 ? "independent" : absl::StrCat("bound(", size, ")");
+// "independent" for one instance, else "bound(size)"; of shared weights "shared(was)" or
+// "shared(cas)".
+inline std::string FormationName(int32_t size, std::optional<SharedMode> shared = {}) {
+  if (size <= 1) return "independent";
+  return shared ? absl::StrCat("shared(", ToString(*shared), ")")
+                : absl::StrCat("bound(", size, ")");
 }
 
 }  // namespace skein::scheduler::orchestrator

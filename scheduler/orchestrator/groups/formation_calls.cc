@@ -109,6 +109,7 @@ absl::Status Formations::Take(const Key& key, State& state, Call* call) const {
   const FormationOrder& order = call->order;
   switch (order.act) {
     case Act::kBind:
+    case Act::kShare:
       return TakeBind(state, call);
     case Act::kRelease:
       for (const auto& [epoch, live] : state.formation.live()) {
@@ -165,7 +166,8 @@ absl::Status Formations::TakeBind(const State& state, Call* call) const {
         absl::StrCat("shift_tp: ", shift->tp, " is not a power of two below the size ", size));
   }
   for (std::vector<InstanceId>& members : wanted) {
-    call->wants.push_back({std::move(members), /*bound=*/true});
+    call->wants.push_back(
+        {std::move(members), /*bound=*/true, /*shares=*/call->order.act == Act::kShare});
   }
   return absl::OkStatus();
 }
@@ -193,6 +195,11 @@ void Formations::Pin(const Key& key, const Call& call, State& state) const {
         state.pins.Bind(want.members, {call.order.own, call.order.shift});
       }
       return;
+    case Act::kShare:
+      for (const Call::Want& want : call.wants) {
+        state.pins.Bind(want.members, {.shares = true, .mode = call.order.shared});
+      }
+      return;
     case Act::kRelease:
       return state.pins.Alone(meant);
     case Act::kUnpin:
@@ -209,7 +216,9 @@ void Formations::PinAsItIs(const std::vector<InstanceId>& meant, State& state) {
   for (const auto& [epoch, live] : state.formation.live()) {
     if (live.stage > FormationSwitch::Stage::kBound || !Overlap(live.members, meant)) continue;
     const PinnedBind* how = before.BoundAs(live.members);
-    state.pins.Bind(live.members, how == nullptr ? PinnedBind{.own = live.own} : *how);
+    state.pins.Bind(live.members, how == nullptr
+                                      ? PinnedBind{.own = live.own, .shares = live.mode.has_value()}
+                                      : *how);
   }
 }
 
@@ -225,7 +234,8 @@ Switch Formations::HowOf(const Key& key, const State& state,
   }
   const bool lets_end =
       state.pins.Has(live.members.front()) || parts_.needs->LongestIn(key, live.report.epoch) > 0;
-  return lets_end ? Switch::kSequential : state.choice.release;
+  if (lets_end) return Switch::kSequential;
+  return live.mode ? state.choice.release_shared : state.choice.release;
 }
 
 // Those that wait for a bind that is concerned; their pins are gone with them.
@@ -265,8 +275,8 @@ void Formations::NoteDone(State& state, const SwitchEnded& ended) {
   for (Call& call : state.calls) {
     std::erase_if(call.wants, [&](const Call::Want& want) {
       if (want.bound != binds || want.members != ended.members) return false;
-      std::string done = absl::StrCat(FormationName(ended.to), ": ", Listed(ended.members), ", in ",
-                                      TookText(ended.took_us));
+      std::string done = absl::StrCat(FormationName(ended.to, ended.shared), ": ",
+                                      Listed(ended.members), ", in ", TookText(ended.took_us));
       if (binds) absl::StrAppend(&done, " (cut-over ", TookText(ended.cut_over_us), ")");
       if (ended.outcome == SwitchOutcome::kForced) absl::StrAppend(&done, ", by force");
       if (!ended.reason.empty()) absl::StrAppend(&done, ": ", ended.reason);
@@ -284,11 +294,13 @@ void Formations::AnswerCalls(State& state) {
         if (live == nullptr) live = state.formation.LiveOf(member);
       }
       const bool met = want.bound ? live != nullptr && live->members == want.members &&
+                                        live->mode.has_value() == want.shares &&
                                         live->stage == FormationSwitch::Stage::kBound
                                   : live == nullptr;
       if (!met) return false;
-      call.done.push_back(absl::StrCat(FormationName(want.bound ? live->subset.size : 1), ": ",
-                                       Listed(want.members), " already"));
+      call.done.push_back(
+          absl::StrCat(want.bound ? FormationName(live->subset.size, live->mode) : FormationName(1),
+                       ": ", Listed(want.members), " already"));
       return true;
     });
     if (!call.wants.empty()) return false;

@@ -1,5 +1,6 @@
 // Chooser: one call of ChooseFormation (formation_policy.h). The needs of long and urgent requests
-// are in formation_chooser_needs.cc, the rest in formation_policy.cc. Nothing else includes this.
+// are in formation_chooser_needs.cc, of offline jobs in formation_chooser_offline.cc, the rest in
+// formation_policy.cc. Nothing else includes this.
 #pragma once
 
 #include <cstddef>
@@ -33,6 +34,7 @@ class Chooser {
     KeepLong();
     TakeForLength();
     TakeForPriority();
+    TakeForOffline();
     TakeByLoad();
     Conclude();
     return std::move(choice_);
@@ -48,6 +50,11 @@ class Chooser {
   void TakeForLength();
   void TakeForPriority();
   void KeepForPriority();
+  void TakeForOffline();
+  std::string WhyNotShared(bool is_shared) const;
+  bool IsOfflineOver() const;  // no line waits or runs
+  void ShareFree(const std::string& why);
+  void Share(const Subset& subset, const std::string& why);
   void TakeByLoad();
   void Conclude();
 

@@ -3,11 +3,13 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 
 #include "scheduler/base/formation_messages.h"
 #include "scheduler/orchestrator/groups/formation_policy.h"
 #include "scheduler/orchestrator/groups/formation_switch.h"
+#include "scheduler/orchestrator/groups/shared_mode_policy.h"
 
 namespace skein::scheduler::orchestrator {
 
@@ -17,6 +19,9 @@ struct FormationProfile {
   std::map<int32_t, double> gains;  // by size, from 2 on
   // By size, which each fits, where it was measured. Without one all steps run in TP.
   std::map<int32_t, ShiftRule> shifts = {};
+  // Of instances that share their weights: from this batch of one instance on WaS hides the reads
+  // of weights (SiDP's B_th). Empty: not measured.
+  std::optional<int64_t> shared_batch_threshold = {};
 };
 
 struct FormationConfig {
@@ -37,6 +42,9 @@ struct FormationConfig {
   }
   // For so long a long request waits while no group can be bound for it (LongRequests).
   TimeUs long_wait_us = 10 * kSecondUs;
+  // How the mode of instances that share their weights is chosen. The threshold is that of models
+  // whose profile has none.
+  SharedModeConfig shared = {};
   // By model; of "": for models that have none of their own. Without one nothing is bound for load
   // or priority, because nothing says that it gains.
   std::map<std::string, FormationProfile> profiles = {};

@@ -140,11 +140,16 @@ void Chooser::Conclude() {
   if (config_.release_waiting_tokens > 0 && FewPromptsWait()) choice_.release = Switch::kHard;
   std::sort(choice_.bound.begin(), choice_.bound.end(),
             [](const auto& a, const auto& b) { return a.subset < b.subset; });
+  std::sort(choice_.shared.begin(), choice_.shared.end(),
+            [](const auto& a, const auto& b) { return a.subset < b.subset; });
   std::vector<std::string> whys;
-  for (const FormationChoice::Bound& bound : choice_.bound) {
-    if (std::find(whys.begin(), whys.end(), bound.why) == whys.end()) whys.push_back(bound.why);
+  for (const std::vector<FormationChoice::Bound>* all : {&choice_.bound, &choice_.shared}) {
+    for (const FormationChoice::Bound& one : *all) {
+      if (std::find(whys.begin(), whys.end(), one.why) == whys.end()) whys.push_back(one.why);
+    }
   }
-  const bool all_pinned = choice_.bound.empty() && taken_.size() == members_ && members_ > 0;
+  const bool all_pinned =
+      choice_.bound.empty() && choice_.shared.empty() && taken_.size() == members_ && members_ > 0;
   if (whys.empty()) whys.push_back(all_pinned ? "pinned by an operator" : rule_why_);
   for (const std::string& why : whys) {
     absl::StrAppend(&choice_.why, choice_.why.empty() ? "" : "; ", why);
@@ -249,6 +254,10 @@ absl::Status CheckFormationPolicy(const FormationPolicyConfig& config) {
   if (!(config.release_waiting_tokens >= 0)) {
     return absl::InvalidArgumentError(
         absl::StrCat("release_waiting_tokens: ", config.release_waiting_tokens, " is below 0"));
+  }
+  if (!(config.share_lines >= 0)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("share_lines: ", config.share_lines, " is below 0"));
   }
   if (config.min_dwell_us < 0) {
     return absl::InvalidArgumentError(

@@ -11,11 +11,15 @@
 //             the rest serves the others; a group of fewer than 4 binds none for it. Such requests
 //             often follow one another, and each bind delays what its members run alone, so the
 //             group stays bound for min_dwell_us after the last of them;
+//   offline   lines of offline jobs wait: the rest shares its weights (SiDP), which frees memory
+//   for
+//             more sequences at a time. It ends when no lines are left, and at once when online
+//             requests need the instances: one of them waits, or the group is busy with them;
 //   load      quiet: the rest is bound with the size that gains most; busy, by the sequences or by
 //             the tokens of prompts that wait: it works alone; between the thresholds: what load
 //             has bound stays so; what a need has bound that is over is released. For a while after
 //             each change all stays as it is.
-// The last two bind only where the profile of this model and device says that binding gains.
+// Priority and load bind only where the profile of this model and device says that binding gains.
 //
 // No state, no clock: equal arguments give equal choices.
 #pragma once
@@ -51,12 +55,18 @@ struct FormationPolicyConfig {
   double min_gain = 1.05;
   // A request of this priority or a higher one gets a bound group. The default priority is 0.
   int32_t dedicated_priority = 1;
+  // Requests of a lower priority than this one are offline ones, all others online.
+  int32_t online_priority = 0;
+  // Lines of offline jobs that wait, an instance: from so many on the group shares its weights, if
+  // its online requests are few (bind_sequences). 0: never. Few lines are computed before the
+  // weights have moved.
+  double share_lines = 64;
 };
 // INVALID_ARGUMENT names the field that is impossible.
 absl::Status CheckFormationPolicy(const FormationPolicyConfig& config);
 
 // Why members are bound.
-enum class BindReason { kPin, kLength, kPriority, kLoad };
+enum class BindReason { kPin, kLength, kPriority, kOffline, kLoad };
 
 // What is known of one size of formation. Size 1: an instance alone.
 struct FormationSize {
@@ -96,7 +106,16 @@ struct GroupLoad {
   std::optional<int32_t> highest_priority;
   // When one of dedicated_priority or a higher one was there last; empty: none ever was.
   std::optional<TimeUs> urgent_us;
-  std::vector<Subset> pinned;  // by operators; of size 1: works alone
+  // This group's share of the model's: lines of offline jobs that wait, offline requests that were
+  // begun, and online requests. `online_waits`: one of these waits for a place.
+  int64_t offline_lines = 0;
+  int64_t offline_requests = 0;
+  int64_t online_requests = 0;
+  bool online_waits = false;
+  std::vector<Subset> shared;  // share their weights now, as chosen before
+  // Aligned subsets that cannot share their weights now and do not, with the reason.
+  std::map<Subset, std::string> unshareable;
+  std::vector<Subset> pinned;  // by operators; of size 1: works alone, or is pinned otherwise
   std::vector<Present> bound;
   TimeUs since_us = 0;  // of its latest change
 };
@@ -111,13 +130,16 @@ struct FormationChoice {
     std::string formation;  // FormationName
     std::string why;
   };
-  std::vector<Bound> bound;        // ascending, disjoint; all others work alone
+  std::vector<Bound> bound;        // ascending, disjoint
+  std::vector<Bound> shared;       // likewise, and with `bound`; all others work alone
   std::string why;                 // for people
   std::vector<Rejected> rejected;  // alternatives, with what speaks against each
   // How to release what is bound now and not chosen. kSequential: its sequences end first. kHard:
   // its lead computes them anew, which costs less in all, but delays the prompts that wait there.
   // So kHard only while few wait, by release_waiting_tokens; without that always kSequential.
   Switch release = Switch::kSequential;
+  // The same of what shares its weights. kSequential only when its job is over.
+  Switch release_shared = Switch::kHard;
   // INVALID_ARGUMENT: the longest request fits no formation; the text names the limit.
   absl::Status too_long;
 };

@@ -26,8 +26,17 @@ std::vector<GroupLoad::Present> PresentIn(const FormationSwitch& formation,
   for (const auto& [epoch, live] : formation.live()) {
     const std::optional<Subset> subset = SubsetOf(formation.order(), live.members);
     const auto reason = reasons.find(epoch);
-    if (live.stage > Stage::kBound || !subset || reason == reasons.end()) continue;
+    if (live.stage > Stage::kBound || !subset || reason == reasons.end() || live.mode) continue;
     present.push_back({.subset = *subset, .reason = reason->second, .epoch = epoch});
+  }
+  return present;
+}
+
+std::vector<Subset> SharedPresentIn(const FormationSwitch& formation) {
+  std::vector<Subset> present;
+  for (const auto& [epoch, live] : formation.live()) {
+    const std::optional<Subset> subset = SubsetOf(formation.order(), live.members);
+    if (live.stage <= Stage::kBound && live.mode && subset) present.push_back(*subset);
   }
   return present;
 }

@@ -15,10 +15,14 @@
 
 namespace skein::scheduler::orchestrator {
 
-// What is bound, or being bound, for the policy. Those of epochs without a reason, and of members
-// that are no neighbours in the latest order any more, are left out.
+// What is bound, or being bound, for the policy; what shares its weights is not. Those of epochs
+// without a reason, and of members that are no neighbours in the latest order any more, are left
+// out.
 std::vector<GroupLoad::Present> PresentIn(const FormationSwitch& formation,
                                           const std::map<uint64_t, BindReason>& reasons);
+
+// Likewise, what shares its weights, or is about to.
+std::vector<Subset> SharedPresentIn(const FormationSwitch& formation);
 
 struct ReleaseStep {
   uint64_t epoch = 0;

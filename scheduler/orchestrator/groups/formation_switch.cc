@@ -19,14 +19,6 @@ bool All(const Live& live, Held held) {
   return std::all_of(live.held.begin(), live.held.end(), [&](Held h) { return h == held; });
 }
 
-// The rank of a member that may hold the epoch; empty: none that does.
-std::optional<size_t> RankOf(const Live& live, InstanceId instance) {
-  for (size_t rank = 0; rank < live.members.size(); ++rank) {
-    if (live.members[rank] == instance && live.held[rank] != Held::kNothing) return rank;
-  }
-  return std::nullopt;
-}
-
 void Enter(Live& live, Stage stage, TimeUs now, TimeUs due_us) {
   live.stage = stage;
   live.since_us = now;
@@ -34,7 +26,7 @@ void Enter(Live& live, Stage stage, TimeUs now, TimeUs due_us) {
 }
 
 // A switch of the live epoch begins.
-void Begin(uint64_t epoch, Live& live, int32_t to, std::string why, TimeUs now) {
+void BeginSwitch(uint64_t epoch, Live& live, int32_t to, std::string why, TimeUs now) {
   const int32_t size = live.subset.size;
   live.why = why;
   live.began_us = now;
@@ -43,11 +35,13 @@ void Begin(uint64_t epoch, Live& live, int32_t to, std::string why, TimeUs now) 
                  .from = to == 1 ? size : 1,
                  .to = to,
                  .own = live.own,
-                 .why = std::move(why)};
+                 .why = std::move(why),
+                 .shared = live.mode};
 }
 
 void Report(const Live& live, TimeUs now, SwitchEffects* effects) {
   SwitchEnded report = live.report;
+  report.shared = live.mode;
   report.took_us = std::max<TimeUs>(0, now - live.began_us);
   effects->push_back(std::move(report));
 }
@@ -88,6 +82,20 @@ FormationSwitch::FormationSwitch(const FormationLimits& limits, FormationEpochs*
 
 absl::StatusOr<uint64_t> FormationSwitch::Bind(const Subset& subset, std::string why, TimeUs now,
                                                SwitchEffects* effects, OwnSequences own) {
+  return Begin(subset, {.own = own, .own_pause_us = limits_.own_pause_us}, std::move(why), now,
+               effects);
+}
+
+absl::StatusOr<uint64_t> FormationSwitch::Share(const Subset& subset, SharedMode mode,
+                                                std::string why, TimeUs now,
+                                                SwitchEffects* effects) {
+  return Begin(subset, {.shared = mode}, std::move(why), now, effects);
+}
+
+// Completes the order and sends it to all members.
+absl::StatusOr<uint64_t> FormationSwitch::Begin(const Subset& subset, PrepareFormation order,
+                                                std::string why, TimeUs now,
+                                                SwitchEffects* effects) {
   if (order_.generation == 0) {
     return absl::FailedPreconditionError(
         "the group's instances have not been told to make communicators yet");
@@ -98,7 +106,7 @@ absl::StatusOr<uint64_t> FormationSwitch::Bind(const Subset& subset, std::string
         " cannot be bound: the size must be a power of 2, at least 2, and the first a multiple of "
         "it"));
   }
-  if (const absl::Status free = CheckFree(subset); !free.ok()) return free;
+  if (const absl::Status free = CheckFree(subset, order.shared); !free.ok()) return free;
   const uint64_t epoch = epochs_->Next();
   Live& live = live_[epoch];
   live.generation = order_.generation;
@@ -107,18 +115,17 @@ absl::StatusOr<uint64_t> FormationSwitch::Bind(const Subset& subset, std::string
     live.members.push_back(order_.members[static_cast<size_t>(i)].instance);
   }
   live.held.assign(live.members.size(), Held::kAsked);
-  live.own = own;
-  Begin(epoch, live, subset.size, std::move(why), now);
-  const bool drains = OwnEndFirst(own, /*leads=*/false);
+  live.own = order.own;
+  live.mode = order.shared;
+  BeginSwitch(epoch, live, subset.size, std::move(why), now);
+  const bool drains = OwnEndFirst(order.own, /*leads=*/false);
   const TimeUs prepare_us = limits_.prepare_us + (drains ? limits_.release_us : 0);
   Enter(live, Stage::kPreparing, now, now + prepare_us);
-  const PrepareFormation order = {.epoch = epoch,
-                                  .generation = live.generation,
-                                  .first = subset.first,
-                                  .size = subset.size,
-                                  .keep_us = prepare_us + limits_.commit_us,
-                                  .own = own,
-                                  .own_pause_us = limits_.own_pause_us};
+  order.epoch = epoch;
+  order.generation = live.generation;
+  order.first = subset.first;
+  order.size = subset.size;
+  order.keep_us = prepare_us + limits_.commit_us;
   for (const InstanceId member : live.members) effects->push_back(SendPrepare{member, order});
   return epoch;
 }
@@ -138,11 +145,14 @@ absl::Status FormationSwitch::Release(InstanceId member, Switch how, std::string
   const bool hastens =
       live.stage == Stage::kReleasing && live.how == Switch::kSequential && how == Switch::kHard;
   if (live.stage != Stage::kBound && !hastens) return absl::FailedPreconditionError(HeldBy(member));
-  if (!hastens) Begin(it->first, live, 1, std::move(why), now);
+  if (live.turn) EndTurn(it, SwitchOutcome::kAborted, "the formation is released", now, effects);
+  if (!hastens) BeginSwitch(it->first, live, 1, std::move(why), now);
   live.how = how;
   Enter(live, Stage::kReleasing, now,
-        now + (how == Switch::kSequential ? limits_.release_us : limits_.end_us));
-  SendAgain(it, 0, effects);
+        now + (how == Switch::kSequential ? limits_.release_us : EndUs(live)));
+  for (size_t rank = 0; rank < live.members.size(); ++rank) {
+    if (rank == 0 || live.held[rank] != Held::kNothing) SendAgain(it, rank, effects);
+  }
   return absl::OkStatus();
 }
 
@@ -152,7 +162,7 @@ void FormationSwitch::Take(InstanceId instance, const FormationTold& told, TimeU
                            SwitchEffects* effects) {
   const LiveIt it = live_.find(told.epoch);
   if (it != live_.end()) {
-    if (const auto rank = RankOf(it->second, instance)) return Note(it, *rank, told, now, effects);
+    if (const auto rank = it->second.RankOf(instance)) return Note(it, *rank, told, now, effects);
   }
   NoteStray(instance, told, now, effects);
 }
@@ -187,8 +197,10 @@ void FormationSwitch::NoteEnded(LiveIt it, size_t rank, std::string reason, Time
                                 SwitchEffects* effects) {
   Live& live = it->second;
   live.held[rank] = Held::kNothing;
-  // One has ended as it was told; the others follow.
-  if (live.stage == Stage::kReleasing) live.due_us = std::min(live.due_us, now + limits_.end_us);
+  // One has ended as it was told; the others follow, unless each lets its own sequences end.
+  if (live.stage == Stage::kReleasing && !live.mode) {
+    live.due_us = std::min(live.due_us, now + limits_.end_us);
+  }
   if (live.stage < Stage::kReleasing) return Fail(it, std::move(reason), now, effects);
   ForgetIfEnded(it, now, effects);
 }
@@ -207,7 +219,7 @@ void FormationSwitch::NoteStray(InstanceId instance, const FormationTold& told, 
   if (const LiveIt it = Find(instance); it != live_.end()) {
     const std::string reason =
         absl::StrCat("instance ", instance.value, " holds epoch ", told.epoch);
-    NoteEnded(it, *RankOf(it->second, instance), reason, now, effects);
+    NoteEnded(it, *it->second.RankOf(instance), reason, now, effects);
   }
   strays_[instance] = {told.epoch, now + limits_.release_us};
   effects->push_back(EndOf(instance, told.epoch, Switch::kSequential,
@@ -223,28 +235,34 @@ void FormationSwitch::Reconnected(InstanceId instance, const std::optional<Forma
     if (it != live_.end()) {
       const std::string reason =
           absl::StrCat("instance ", instance.value, " came back without epoch ", it->first);
-      NoteEnded(it, *RankOf(it->second, instance), reason, now, effects);
+      NoteEnded(it, *it->second.RankOf(instance), reason, now, effects);
     }
     if (latest) Take(instance, *latest, now, effects);
     return;
   }
-  const size_t rank = *RankOf(it->second, instance);
+  const size_t rank = *it->second.RankOf(instance);
   const bool is_prepared = latest->phase == FormationTold::Phase::kPrepared;
-  if (it->second.stage == Stage::kCommitting && rank == 0 && is_prepared) {
+  const bool awaited = it->second.stage == Stage::kCommitting && is_prepared;
+  if (awaited && rank == 0 && !it->second.mode) {
     return Fail(it, "the lead came back, and may not have been told to commit", now, effects);
   }
   if (latest->phase != FormationTold::Phase::kEnded) SendAgain(it, rank, effects);
   Note(it, rank, *latest, now, effects);
 }
 
-// The order to end, to a member that may not have got it. Nothing else is sent again.
+// The order to end, to a member that may not have got it. Of shared weights also the order to
+// enter, and that to change the mode. Nothing else is sent again.
 void FormationSwitch::SendAgain(LiveIt it, size_t rank, SwitchEffects* effects) const {
   const Live& live = it->second;
   const InstanceId member = live.members[rank];
   if (live.stage == Stage::kEnding) {
     effects->push_back(EndOf(member, it->first, Switch::kHard, live.report.reason));
-  } else if (live.stage == Stage::kReleasing && rank == 0) {
+  } else if (live.stage == Stage::kReleasing && (rank == 0 || live.mode)) {
     effects->push_back(EndOf(member, it->first, live.how, live.why));
+  } else if (live.stage == Stage::kCommitting && live.mode) {
+    effects->push_back(SendCommit{member, {.epoch = it->first}});
+  } else if (live.turn && !live.turn->answered[rank]) {
+    SendTurn(it, rank, effects);
   }
 }
 
@@ -257,7 +275,7 @@ void FormationSwitch::Left(InstanceId instance, TimeUs now, SwitchEffects* effec
   }
   const LiveIt it = Find(instance);
   if (it == live_.end()) return;
-  it->second.held[*RankOf(it->second, instance)] = Held::kNothing;
+  it->second.held[*it->second.RankOf(instance)] = Held::kNothing;
   Fail(it, absl::StrCat("instance ", instance.value, " left"), now, effects);
 }
 
@@ -288,7 +306,10 @@ void FormationSwitch::Regrouped(const GroupOrder& order, TimeUs now, SwitchEffec
 void FormationSwitch::Commit(LiveIt it, TimeUs now, SwitchEffects* effects) {
   Live& live = it->second;
   Enter(live, Stage::kCommitting, now, now + limits_.commit_us);
-  effects->push_back(SendCommit{live.members.front(), {.epoch = it->first}});
+  for (const InstanceId member : live.members) {
+    effects->push_back(SendCommit{member, {.epoch = it->first}});
+    if (!live.mode) return;  // the lead's first step binds the others
+  }
 }
 
 void FormationSwitch::Complete(LiveIt it, TimeUs now, SwitchEffects* effects) {
@@ -301,7 +322,8 @@ void FormationSwitch::Fail(LiveIt it, std::string reason, TimeUs now, SwitchEffe
   Live& live = it->second;
   if (live.stage == Stage::kEnding) return ForgetIfEnded(it, now, effects);
   const bool binds = live.stage < Stage::kBound;
-  if (live.stage == Stage::kBound) Begin(it->first, live, 1, reason, now);
+  if (live.turn) EndTurn(it, SwitchOutcome::kFailed, reason, now, effects);
+  if (live.stage == Stage::kBound) BeginSwitch(it->first, live, 1, reason, now);
   live.report.outcome = binds ? SwitchOutcome::kAborted : SwitchOutcome::kFailed;
   live.report.reason = std::move(reason);
   EndEverywhere(it, now, effects);
@@ -310,7 +332,7 @@ void FormationSwitch::Fail(LiveIt it, std::string reason, TimeUs now, SwitchEffe
 
 void FormationSwitch::EndEverywhere(LiveIt it, TimeUs now, SwitchEffects* effects) {
   Live& live = it->second;
-  Enter(live, Stage::kEnding, now, now + limits_.end_us);
+  Enter(live, Stage::kEnding, now, now + EndUs(live));
   live.why = live.report.reason;
   for (size_t rank = 0; rank < live.members.size(); ++rank) {
     if (live.held[rank] != Held::kNothing) SendAgain(it, rank, effects);
@@ -362,7 +384,7 @@ void FormationSwitch::Expire(LiveIt it, TimeUs now, SwitchEffects* effects) {
       return Fail(it, late([](Held h) { return h != Held::kBound; }, " was not bound within "), now,
                   effects);
     case Stage::kBound:
-      return;
+      return ExpireTurn(it, now, effects);
     case Stage::kReleasing:
       live.report.outcome = SwitchOutcome::kForced;
       live.report.reason =
@@ -371,28 +393,6 @@ void FormationSwitch::Expire(LiveIt it, TimeUs now, SwitchEffects* effects) {
     case Stage::kEnding:
       return Forget(it, now, effects);
   }
-}
-
-TimeUs FormationSwitch::NextDeadline() const {
-  TimeUs next = kNever;
-  for (const auto& [epoch, live] : live_) next = std::min(next, live.due_us);
-  for (const auto& [instance, stray] : strays_) next = std::min(next, stray.due_us);
-  return next;
-}
-
-// ---- looking ----
-
-FormationSwitch::LiveIt FormationSwitch::Find(InstanceId instance) {
-  return std::find_if(live_.begin(), live_.end(), [&](const auto& entry) {
-    return RankOf(entry.second, instance).has_value();
-  });
-}
-
-const FormationSwitch::Live* FormationSwitch::LiveOf(InstanceId instance) const {
-  for (const auto& [epoch, live] : live_) {
-    if (RankOf(live, instance)) return &live;
-  }
-  return nullptr;
 }
 
 }  // namespace skein::scheduler::orchestrator

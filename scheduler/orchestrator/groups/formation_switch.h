@@ -23,19 +23,31 @@
 // the start of a stream an instance tells the epoch that it holds, if it holds one, even if it has
 // refused a later one.
 //
+// Shared weights (formation_messages.h) go the same way, with three differences: every member is
+// told to commit and to end, because there is no feed; a member that comes back is told again what
+// it may have missed; and `leave_us` stands for end_us, because weights are read back. The mode
+// changes in a turn of two phases (SetMode): all members are told to be ready, and when all are, to
+// change. If one refuses or is late to be ready, the turn is dropped and the mode stays. If one is
+// late to change, the formation is ended for all.
+//
 // Own sequences (OwnSequences): where they are to end before the bind (OwnEndFirst), members are
 // given release_us more to prepare, as long as bound sequences are to end before a release.
 //
 // Without faults every switch ends: a bind within prepare_us (+ release_us) + commit_us + end_us, a
-// release within release_us (kSequential) or end_us (kHard), plus end_us.
+// release within release_us (kSequential) or end_us (kHard), plus end_us; a turn within ready_us +
+// set_us.
 //
 // Invariants, by number (CheckInvariants names them):
 //   1. An instance holds at most one epoch: as a member of a live one, or as a stray.
 //   2. The members of a live epoch are an aligned subset of its group, whose size is a power of 2.
 //   3. Epochs only grow: no live one is above the last that was given out.
-//   4. Only a bound group that nobody releases waits for nothing; all else has a deadline.
+//   4. Only a bound group that nobody releases, and whose mode does not change, waits for nothing;
+//      all else has a deadline.
 //   5. No half of a switch: a bind is committed when all members have prepared, and done when all
 //      are bound; none of them has ended the epoch then. What has ended everywhere is forgotten.
+//   6. Only a bound group that shares its weights has a turn, to a mode that it does not have, and
+//   a
+//      member of it that has not answered. None is told to change before all are ready.
 //
 // A call costs the live epochs and strays of the group, times its members.
 #pragma once
@@ -55,6 +67,7 @@
 #include "scheduler/base/formation_messages.h"
 #include "scheduler/base/ids.h"
 #include "scheduler/base/messages.h"
+#include "scheduler/base/shared_mode.h"
 #include "scheduler/base/time.h"
 #include "scheduler/orchestrator/groups/formation.h"
 
@@ -77,6 +90,9 @@ struct FormationLimits {
   TimeUs commit_us = 5 * kSecondUs;    // from then until all are bound: a step in flight, twice
   TimeUs release_us = 60 * kSecondUs;  // for sequences to end by themselves, bound or own ones
   TimeUs end_us = 5 * kSecondUs;       // from an order to end at once until all have ended
+  TimeUs leave_us = 15 * kSecondUs;    // the same of shared weights, which are read back
+  TimeUs ready_us = 2 * kSecondUs;     // from SetMode until all are ready for it
+  TimeUs set_us = 5 * kSecondUs;       // from then until all have changed: a step in flight
   // kHardPreempt: the longest pause of what members run alone, from the bind on.
   TimeUs own_pause_us = 60 * kSecondUs;
 };
@@ -93,6 +109,11 @@ struct SendCommit {
 struct SendEnd {
   InstanceId to;
   EndFormation order;
+};
+
+struct SendMode {
+  InstanceId to;
+  OrderMode order;
 };
 
 enum class SwitchOutcome {
@@ -117,14 +138,37 @@ struct SwitchEnded {
   std::string why;                          // it was asked for
   std::string reason;                       // of an outcome other than kDone
   std::vector<InstanceId> unanswered = {};  // strays now
+  std::optional<SharedMode> shared = {};    // the formation shares its weights; its latest mode
 };
-using SwitchEffect = std::variant<SendPrepare, SendCommit, SendEnd, SwitchEnded>;
+
+// Effect: a turn has ended; for metrics and logs. Every accepted SetMode leads to one.
+struct ModeChanged {
+  uint64_t epoch = 0;
+  std::vector<InstanceId> members;
+  SharedMode from = SharedMode::kWas, to = SharedMode::kWas;
+  // kDone; kAborted: the mode is as before; kFailed: the formation ends.
+  SwitchOutcome outcome = SwitchOutcome::kDone;
+  TimeUs took_us = 0;
+  std::string why;     // it was asked for
+  std::string reason;  // of an outcome other than kDone
+};
+using SwitchEffect =
+    std::variant<SendPrepare, SendCommit, SendEnd, SendMode, SwitchEnded, ModeChanged>;
 using SwitchEffects = std::vector<SwitchEffect>;
 
 class FormationSwitch {
  public:
   enum class Stage { kPreparing, kCommitting, kBound, kReleasing, kEnding };
   enum class Held { kAsked, kPrepared, kBound, kNothing };  // by a member, as far as is known
+
+  struct Turn {  // a change of the mode
+    uint64_t number = 0;
+    SharedMode to = SharedMode::kWas;
+    bool setting = false;        // all were ready, and are told to change
+    std::vector<bool> answered;  // by rank, of this phase
+    TimeUs began_us = 0;
+    std::string why;
+  };
 
   struct Live {  // an epoch that some member may hold
     uint64_t generation = 0;
@@ -135,7 +179,13 @@ class FormationSwitch {
     Stage stage = Stage::kPreparing;
     TimeUs since_us = 0;  // that it is in this stage
     TimeUs due_us = kNever;
-    std::string why;  // it is in this stage; for people
+    std::string why;                      // it is in this stage; for people
+    std::optional<SharedMode> mode = {};  // of shared weights
+    std::optional<Turn> turn = {};        // that is under way
+    uint64_t turns = 0;                   // begun so far
+
+    // The rank of a member that may hold the epoch; empty: none that does.
+    std::optional<size_t> RankOf(InstanceId instance) const;
 
     // Of the switch under way, or the last one.
     Switch how = Switch::kHard;
@@ -155,6 +205,13 @@ class FormationSwitch {
   // or hold an epoch; the text names them and it. Nothing has changed then.
   absl::StatusOr<uint64_t> Bind(const Subset& subset, std::string why, TimeUs now,
                                 SwitchEffects* effects, OwnSequences own = OwnSequences::kShare);
+  // As Bind, but the members share their weights, and begin in this mode.
+  absl::StatusOr<uint64_t> Share(const Subset& subset, SharedMode mode, std::string why, TimeUs now,
+                                 SwitchEffects* effects);
+  // The formation of the epoch is to work in this mode. FAILED_PRECONDITION: it does not stand,
+  // shares no weights, works in that mode or changes its mode already.
+  absl::Status SetMode(uint64_t epoch, SharedMode mode, std::string why, TimeUs now,
+                       SwitchEffects* effects);
   // Releases the group that `member` is bound in, or aborts the bind. A kSequential release that is
   // under way becomes kHard. FAILED_PRECONDITION: the instance works alone, or is released already.
   absl::Status Release(InstanceId member, Switch how, std::string why, TimeUs now,
@@ -162,6 +219,7 @@ class FormationSwitch {
 
   // The instance told this on its stream, in this order.
   void Take(InstanceId instance, const FormationTold& told, TimeUs now, SwitchEffects* effects);
+  void Take(InstanceId instance, const ModeTold& told, TimeUs now, SwitchEffects* effects);
   // It left or was lost, for good.
   void Left(InstanceId instance, TimeUs now, SwitchEffects* effects);
   // A stream of the instance began, with what it has told last (none: nothing). What was sent to it
@@ -185,7 +243,9 @@ class FormationSwitch {
   using LiveIt = std::map<uint64_t, Live>::iterator;
 
   LiveIt Find(InstanceId instance);
-  absl::Status CheckFree(const Subset& subset) const;
+  absl::StatusOr<uint64_t> Begin(const Subset& subset, PrepareFormation order, std::string why,
+                                 TimeUs now, SwitchEffects* effects);
+  absl::Status CheckFree(const Subset& subset, std::optional<SharedMode> shared) const;
   std::string HeldBy(InstanceId instance) const;
   void Note(LiveIt it, size_t rank, const FormationTold& told, TimeUs now, SwitchEffects* effects);
   void NoteEnded(LiveIt it, size_t rank, std::string reason, TimeUs now, SwitchEffects* effects);
@@ -199,7 +259,15 @@ class FormationSwitch {
   void ForgetIfEnded(LiveIt it, TimeUs now, SwitchEffects* effects);
   void Forget(LiveIt it, TimeUs now, SwitchEffects* effects);
   void SendAgain(LiveIt it, size_t rank, SwitchEffects* effects) const;
+  void SendTurn(LiveIt it, size_t rank, SwitchEffects* effects) const;
+  void AskAll(LiveIt it, TimeUs due_us, SwitchEffects* effects);
+  void DropTurn(LiveIt it, std::string reason, TimeUs now, SwitchEffects* effects);
+  void EndTurn(LiveIt it, SwitchOutcome outcome, std::string reason, TimeUs now,
+               SwitchEffects* effects);
+  void ExpireTurn(LiveIt it, TimeUs now, SwitchEffects* effects);
+  TimeUs EndUs(const Live& live) const { return live.mode ? limits_.leave_us : limits_.end_us; }
   absl::Status CheckLive(uint64_t epoch, const Live& live) const;
+  absl::Status CheckTurn(uint64_t epoch, const Live& live) const;
 
   const FormationLimits limits_;
   FormationEpochs* const epochs_;

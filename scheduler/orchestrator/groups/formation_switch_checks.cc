@@ -1,5 +1,7 @@
-// What FormationSwitch checks: whether instances can be bound now, and its invariants.
+// What FormationSwitch looks up and checks: whether instances can be bound now, and its invariants.
+#include <algorithm>
 #include <cstddef>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -46,15 +48,46 @@ absl::Status Violated(int number, uint64_t epoch, const char* what) {
 
 }  // namespace
 
-absl::Status FormationSwitch::CheckFree(const Subset& subset) const {
+// ---- looking ----
+
+std::optional<size_t> Live::RankOf(InstanceId instance) const {
+  for (size_t rank = 0; rank < members.size(); ++rank) {
+    if (members[rank] == instance && held[rank] != Held::kNothing) return rank;
+  }
+  return std::nullopt;
+}
+
+FormationSwitch::LiveIt FormationSwitch::Find(InstanceId instance) {
+  return std::find_if(live_.begin(), live_.end(),
+                      [&](const auto& entry) { return entry.second.RankOf(instance).has_value(); });
+}
+
+const FormationSwitch::Live* FormationSwitch::LiveOf(InstanceId instance) const {
+  for (const auto& [epoch, live] : live_) {
+    if (live.RankOf(instance)) return &live;
+  }
+  return nullptr;
+}
+
+TimeUs FormationSwitch::NextDeadline() const {
+  TimeUs next = kNever;
+  for (const auto& [epoch, live] : live_) next = std::min(next, live.due_us);
+  for (const auto& [instance, stray] : strays_) next = std::min(next, stray.due_us);
+  return next;
+}
+
+// ---- checks ----
+
+absl::Status FormationSwitch::CheckFree(const Subset& subset,
+                                        std::optional<SharedMode> shared) const {
   std::vector<std::string> held;
   for (int32_t i = subset.first; i < subset.end(); ++i) {
     std::string text = HeldBy(order_.members[static_cast<size_t>(i)].instance);
     if (!text.empty()) held.push_back(std::move(text));
   }
   if (held.empty()) return absl::OkStatus();
-  return absl::FailedPreconditionError(
-      absl::StrCat("cannot make ", FormationName(subset.size), ": ", absl::StrJoin(held, "; ")));
+  return absl::FailedPreconditionError(absl::StrCat(
+      "cannot make ", FormationName(subset.size, shared), ": ", absl::StrJoin(held, "; ")));
 }
 
 // Why the instance cannot be bound now; empty: it can.
@@ -67,7 +100,8 @@ std::string FormationSwitch::HeldBy(InstanceId instance) const {
   const Live* live = LiveOf(instance);
   if (live == nullptr) return "";
   return absl::StrCat("instance ", instance.value, " ", NameOf(live->stage), " (",
-                      FormationName(live->subset.size), ", epoch ", live->report.epoch, ")");
+                      FormationName(live->subset.size, live->mode), ", epoch ", live->report.epoch,
+                      ")");
 }
 
 absl::Status FormationSwitch::CheckInvariants() const {
@@ -95,7 +129,7 @@ absl::Status FormationSwitch::CheckLive(uint64_t epoch, const Live& live) const 
       static_cast<size_t>(live.subset.size) != size || live.held.size() != size) {
     return Violated(2, epoch, "is of no aligned subset");
   }
-  if ((live.due_us == kNever) != (live.stage == Stage::kBound)) {
+  if ((live.due_us == kNever) != (live.stage == Stage::kBound && !live.turn)) {
     return Violated(4, epoch, "has a deadline that does not fit its stage");
   }
   const bool is_half =
@@ -103,7 +137,21 @@ absl::Status FormationSwitch::CheckLive(uint64_t epoch, const Live& live) const 
       (live.stage == Stage::kPreparing && !Any(live, Held::kAsked)) ||
       (live.stage == Stage::kCommitting && (Any(live, Held::kAsked) || All(live, Held::kBound))) ||
       (live.stage == Stage::kBound && !All(live, Held::kBound)) || All(live, Held::kNothing);
-  return is_half ? Violated(5, epoch, "has members that do not fit its stage") : absl::OkStatus();
+  return is_half ? Violated(5, epoch, "has members that do not fit its stage")
+                 : CheckTurn(epoch, live);
+}
+
+absl::Status FormationSwitch::CheckTurn(uint64_t epoch, const Live& live) const {
+  if (!live.turn) return absl::OkStatus();
+  if (!live.mode || live.stage != Stage::kBound || live.turn->to == *live.mode) {
+    return Violated(6, epoch, "has a turn that does not fit its stage or mode");
+  }
+  const std::vector<bool>& answered = live.turn->answered;
+  const bool all = std::find(answered.begin(), answered.end(), false) == answered.end();
+  if (all || answered.size() != live.members.size() || live.turn->number != live.turns) {
+    return Violated(6, epoch, "has a turn that is over");
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace skein::scheduler::orchestrator

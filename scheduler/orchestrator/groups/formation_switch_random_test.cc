@@ -39,6 +39,26 @@ void Recovers(FormationWorld& world) {
   world.CheckSettled();
 }
 
+// Weights are shared, the mode changes and they are given back as ever.
+void Shares(FormationWorld& world) {
+  const absl::StatusOr<uint64_t> epoch = world.ShareWidest(SharedMode::kWas);
+  ASSERT_TRUE(epoch.ok()) << epoch.status();
+  world.RunFor(FormationWorld::kLimits.commit_us);
+  const size_t members = std::bit_floor(world.workers());
+  EXPECT_EQ(world.Sharing(SharedMode::kWas), members);
+  for (const SharedMode mode : {SharedMode::kCas, SharedMode::kWas, SharedMode::kCas}) {
+    ASSERT_TRUE(world.SetMode(*epoch, mode).ok());
+    world.RunFor(FormationWorld::kLimits.ready_us + FormationWorld::kLimits.set_us);
+    EXPECT_EQ(world.Sharing(mode), members);
+    world.CheckSettled();
+  }
+  world.ReleaseAll(Switch::kHard);
+  world.RunFor(FormationWorld::kLimits.leave_us);
+  EXPECT_EQ(world.bound(), 0u);
+  EXPECT_EQ(world.last_ended()->outcome, SwitchOutcome::kDone) << world.last_ended()->reason;
+  world.CheckSettled();
+}
+
 TEST(FormationSwitchRandomTest, EveryEpochIsHeldByAllOrByNone) {
   std::map<std::string, int64_t> counts;
   for (uint64_t seed = 1; seed <= kSeeds; ++seed) {
@@ -46,6 +66,7 @@ TEST(FormationSwitchRandomTest, EveryEpochIsHeldByAllOrByNone) {
     FormationWorld world(seed, 2 + seed % 7);
     world.RunWithFaults(30 * kSecondUs);
     Recovers(world);
+    Shares(world);
     for (const std::string& error : world.errors) ADD_FAILURE() << error;
     for (const auto& [what, count] : world.counts) counts[what] += count;
     if (HasFailure()) break;
@@ -74,7 +95,19 @@ TEST(FormationSwitchRandomTest, EveryEpochIsHeldByAllOrByNone) {
                            "own soft done",
                            "own hard done",
                            "own sequential aborted",
-                           "own soft aborted"}) {
+                           "own soft aborted",
+                           "shares",
+                           "share done",
+                           "share aborted",
+                           "unshare done",
+                           "unshare forced",
+                           "unshare failed",
+                           "shares forgotten",
+                           "modes",
+                           "modes refused",
+                           "mode done",
+                           "mode aborted",
+                           "mode failed"}) {
     EXPECT_GE(counts[what], 20) << what;
   }
 }
@@ -97,7 +130,7 @@ TEST(FormationSwitchRandomTest, WhateverIsToldTheInvariantsHold) {
     for (int i = 0; i < 500; ++i) {
       now += static_cast<TimeUs>(random(kSecondUs));
       const InstanceId instance = {1 + random(9)};
-      switch (random(8)) {
+      switch (random(10)) {
         case 0: {
           GroupOrder order = {.generation = random(40)};
           for (uint64_t id = 1 + random(3); id < 9; ++id) order.members.push_back({{id}, ""});
@@ -124,6 +157,21 @@ TEST(FormationSwitchRandomTest, WhateverIsToldTheInvariantsHold) {
           break;
         case 5:
           formations.Tick(now, &effects);
+          break;
+        case 6: {
+          const auto mode = static_cast<SharedMode>(random(2));
+          const auto first = static_cast<int32_t>(random(4)) * 2;
+          (void)formations.Share({first, 2}, mode, "", now, &effects);
+          (void)formations.SetMode(1 + random(epochs.last() + 2), mode, "", now, &effects);
+          break;
+        }
+        case 7:
+          formations.Take(instance,
+                          ModeTold{.epoch = 1 + random(epochs.last() + 2),
+                                   .turn = random(4),
+                                   .phase = static_cast<ModeTold::Phase>(random(3)),
+                                   .why = absl::UnavailableError("no")},
+                          now, &effects);
           break;
         default:
           formations.Take(instance, told(), now, &effects);

@@ -117,7 +117,7 @@ bool WaitsForOwn(InstanceId instance, const Live& live) {
 }
 
 Marks MarksOf(InstanceId instance, const Live* live, const BindReasons& reasons) {
-  if (live == nullptr) return {};
+  if (live == nullptr || live->mode) return {};  // it runs its own
   if (WaitsForOwn(instance, *live)) return {.closed = true};
   const bool leads = live->members.front() == instance;
   // While it is released the group takes nothing new, so each of its members does.
@@ -159,12 +159,16 @@ void Formations::Carry(const Key& key, State& state, SwitchEffects effects, Time
   NoteUnderWay(state.formation, state.reasons, state.ordered, parts_.switches);
   for (SwitchEffect& effect : effects) {
     if (auto* prepare = std::get_if<SendPrepare>(&effect)) {
-      prepare->order.shift = ShiftOf(key, state, prepare->order);
+      if (!prepare->order.shared) prepare->order.shift = ShiftOf(key, state, prepare->order);
       parts_.sender->Send(CallPrepareFormation{prepare->to, prepare->order});
     } else if (const auto* commit = std::get_if<SendCommit>(&effect)) {
       parts_.sender->Send(CallCommitFormation{commit->to, commit->order});
     } else if (const auto* end = std::get_if<SendEnd>(&effect)) {
       parts_.sender->Send(CallEndFormation{end->to, end->order});
+    } else if (const auto* mode = std::get_if<SendMode>(&effect)) {
+      parts_.sender->Send(CallMode{mode->to, mode->order});
+    } else if (const auto* changed = std::get_if<ModeChanged>(&effect)) {
+      NoteChanged(key, state, *changed, now);
     } else {
       NoteEnded(key, state, std::get<SwitchEnded>(effect), now);
       ended = true;
@@ -195,6 +199,7 @@ void Formations::NoteEnded(const Key& key, State& state, const SwitchEnded& ende
   const bool ordered = state.ordered.erase(ended.epoch) > 0;
   if (done || !binds) state.since_us = now;
   if (!done || !binds) state.reasons.erase(ended.epoch);
+  if (!done || !binds) state.sharing.erase(ended.epoch);
   if (!binds && ordered) state.pause_us = kRetryMinUs;
   const bool failed = binds ? !done : ended.outcome == SwitchOutcome::kFailed;
   if (failed && !ordered) {
@@ -220,6 +225,7 @@ void Formations::Drive(const Key& key, State& state, TimeUs now) {
   ReleaseOthers(key, state, targets, now);
   AnswerCalls(state);
   BindFree(key, state, targets, now);
+  ChangeModes(key, state, now);
   AnswerCalls(state);
   Mark(key, state);  // the reasons may have changed
 }
@@ -244,7 +250,7 @@ std::vector<Formations::Target> Formations::Choose(const Key& key, State& state,
   for (const FormationChoice::Bound& bound : state.choice.bound) {
     Target target = {MembersOf(order, bound.subset), bound.subset, bound.reason, bound.why};
     const Live* live = state.formation.LiveOf(target.members.front());
-    const bool stands = live != nullptr && live->members == target.members;
+    const bool stands = live != nullptr && live->members == target.members && !live->mode;
     const absl::Status can = stands ? CanServe(target.members) : CanBind(key, target.members);
     if (stands) state.reasons[live->report.epoch] = bound.reason;
     if (can.ok()) {
@@ -254,6 +260,7 @@ std::vector<Formations::Target> Formations::Choose(const Key& key, State& state,
     state.choice.rejected.push_back({FormationName(bound.subset.size), std::string(can.message())});
     if (bound.reason == BindReason::kPin) FailBindsOf(state, target.members, can);
   }
+  AddShared(key, state, &targets);
   return targets;
 }
 
@@ -276,7 +283,11 @@ std::optional<BindReason> NeedFor(const std::vector<InstanceId>& members,
 void Formations::ReleaseOthers(const Key& key, State& state, const std::vector<Target>& targets,
                                TimeUs now) {
   std::vector<std::vector<InstanceId>> chosen;
-  for (const Target& target : targets) chosen.push_back(target.members);
+  for (const Target& target : targets) {
+    const Live* live = state.formation.LiveOf(target.members.front());
+    const bool otherwise = live != nullptr && live->mode.has_value() != target.shares;
+    if (!otherwise) chosen.push_back(target.members);
+  }
   std::vector<std::pair<ReleaseStep, std::string>> steps;
   const auto how = [&](const Live& live) { return HowOf(key, state, live); };
   for (const ReleaseStep& step : ReleaseSteps(state.formation, chosen, how)) {
@@ -323,22 +334,26 @@ void Formations::BindFree(const Key& key, State& state, const std::vector<Target
     std::vector<Call::Want*> wants;
     for (Call& call : state.calls) {
       for (Call::Want& want : call.wants) {
-        if (want.bound && want.members == target.members) wants.push_back(&want);
+        const bool same = want.bound && want.shares == target.shares;
+        if (same && want.members == target.members) wants.push_back(&want);
       }
     }
     if (!IsFree(state.formation, target.members)) continue;
     if (now < state.retry_us && wants.empty()) continue;
     SwitchEffects effects;
     const absl::StatusOr<uint64_t> epoch =
-        state.formation.Bind(target.subset, target.why, now, &effects, OwnOf(state, target));
+        target.shares
+            ? state.formation.Share(target.subset, FirstMode(key, state, target).mode, target.why,
+                                    now, &effects)
+            : state.formation.Bind(target.subset, target.why, now, &effects, OwnOf(state, target));
     if (epoch.ok()) {
       state.reasons[*epoch] = target.reason;
       for (Call::Want* want : wants) want->epoch = *epoch;
       Carry(key, state, std::move(effects), now);
       continue;
     }
-    state.choice.rejected.push_back(
-        {FormationName(target.subset.size), std::string(epoch.status().message())});
+    state.choice.rejected.push_back({target.shares ? "shared" : FormationName(target.subset.size),
+                                     std::string(epoch.status().message())});
     FailBindsOf(state, target.members, epoch.status());
   }
 }
@@ -365,6 +380,13 @@ absl::Status Formations::CheckInvariants() const {
       if (marks == MarksOf(instance)) continue;
       return absl::InternalError(
           absl::StrCat("Formations: instance ", member.value, " is not marked as it is bound"));
+    }
+    for (const auto& [epoch, sharing] : state.sharing) {
+      const auto live = state.formation.live().find(epoch);
+      if (live == state.formation.live().end() || !live->second.mode) {
+        return absl::InternalError(absl::StrCat("Formations: epoch ", epoch, " shares nothing"));
+      }
+      if (absl::Status ok = sharing.policy.CheckInvariants(); !ok.ok()) return ok;
     }
     for (const auto& [epoch, cause] : state.ordered) {
       if (state.formation.live().contains(epoch)) continue;

@@ -23,6 +23,10 @@
 // there are many, and the lead alone would get all of them, or because its lead serves no more. The
 // lead of a group that is bound for priority is marked: decode_pool.h says who gets it.
 //
+// Instances that share their weights (formations_shared.cc) each go on with their own requests, so
+// all of them get new ones. While they stand the mode follows their batches (SharedModePolicy), or
+// is what an operator has pinned.
+//
 // Each switch is noted, from its begin on and with its cause, for the explanations of the requests
 // at its members (explain/switch_notes.h).
 //
@@ -57,6 +61,7 @@
 #include "scheduler/orchestrator/groups/group_control.h"
 #include "scheduler/orchestrator/groups/group_needs.h"
 #include "scheduler/orchestrator/groups/pins.h"
+#include "scheduler/orchestrator/groups/shared_mode_policy.h"
 #include "scheduler/orchestrator/groups/switch_causes.h"
 #include "scheduler/orchestrator/orchestrator_events.h"
 #include "scheduler/orchestrator/plan_sender.h"
@@ -83,6 +88,7 @@ class Formations {
 
   static constexpr TimeUs kChooseUs = kSecondUs / 4;
   static constexpr TimeUs kRetryMinUs = kSecondUs, kRetryMaxUs = 600 * kSecondUs;
+  static constexpr TimeUs kModeRetryUs = 10 * kSecondUs;  // after a change of a mode that failed
 
   // REQUIRES: CheckFormationPolicy(config.policy).ok().
   Formations(const FormationConfig& config, const Parts& parts) : config_(config), parts_(parts) {}
@@ -100,6 +106,8 @@ class Formations {
 
   void On(const FormationReported& event, TimeUs now);
   void On(const FormationCalled& event, TimeUs now);
+  void On(const ModeReported& event, TimeUs now);
+  void On(const OfflineQueued& event, TimeUs now);
   void Tick(TimeUs now);
   TimeUs NextDue() const { return due_.Next(); }
 
@@ -123,9 +131,10 @@ class Formations {
   // `key` names a group of GroupControl. `formations`, `why`, `rejected` and `for_us` of it.
   struct Shown {
     struct One {
-      std::vector<InstanceId> members;  // by rank
-      std::string_view stage;           // static
-      uint64_t epoch = 0;               // 0: they work alone
+      std::vector<InstanceId> members;      // by rank
+      std::string_view stage;               // static
+      uint64_t epoch = 0;                   // 0: they work alone
+      std::optional<SharedMode> mode = {};  // they share their weights
       bool pinned = false;
       TimeUs since_us = 0;
       std::string why;
@@ -143,8 +152,9 @@ class Formations {
   struct Call {
     struct Want {
       std::vector<InstanceId> members;
-      bool bound = false;  // together; otherwise each alone
-      uint64_t epoch = 0;  // under which they are being bound; 0: not yet
+      bool bound = false;   // together; otherwise each alone
+      bool shares = false;  // not bound, but sharing their weights
+      uint64_t epoch = 0;   // under which they are being bound; 0: not yet
     };
     CallId id;
     FormationOrder order;
@@ -166,12 +176,19 @@ class Formations {
     TimeUs pause_us = kRetryMinUs;
     TimeUs retry_us = 0;  // not bound before, after a failure
     std::string failure;  // the latest
+    struct Sharing {
+      SharedModePolicy policy;
+      std::string why;      // it works in its mode
+      TimeUs retry_us = 0;  // not changed before, after a failure
+    };
+    std::map<uint64_t, Sharing> sharing;  // by epoch, of those that stand
   };
   struct Target {
     std::vector<InstanceId> members;
     Subset subset;
     BindReason reason = BindReason::kLoad;
     std::string why;
+    bool shares = false;
   };
 
   State& StateOf(const Key& key, TimeUs now);
@@ -209,6 +226,17 @@ class Formations {
                        const std::vector<InstanceId>& members) const;
   void ReleaseOthers(const Key& key, State& state, const std::vector<Target>& targets, TimeUs now);
   OwnSequences OwnOf(const State& state, const Target& target) const;
+  // ---- shared weights ----
+  void AddOffline(const Key& key, const State& state, GroupLoad* load) const;
+  absl::Status CanShare(const Key& key, const State& state,
+                        const std::vector<InstanceId>& members) const;
+  void AddShared(const Key& key, State& state, std::vector<Target>* targets);
+  SharedModeConfig ModeConfigOf(const Key& key) const;
+  std::vector<int64_t> BatchesOf(const std::vector<InstanceId>& members) const;
+  SharedModePolicy::Choice FirstMode(const Key& key, const State& state,
+                                     const Target& target) const;
+  void ChangeModes(const Key& key, State& state, TimeUs now);
+  void NoteChanged(const Key& key, State& state, const ModeChanged& changed, TimeUs now);
   void BindFree(const Key& key, State& state, const std::vector<Target>& targets, TimeUs now);
 
   // ---- orders of operators ----
@@ -229,7 +257,8 @@ class Formations {
   const FormationConfig config_;
   const Parts parts_;
   FormationEpochs epochs_;
-  std::map<Key, State> states_;  // of groups that ever had an order
+  std::map<std::string, int64_t> offline_;  // lines that wait, by model; none is 0
+  std::map<Key, State> states_;             // of groups that ever had an order
   TimerQueue<Key> due_;
 };
 

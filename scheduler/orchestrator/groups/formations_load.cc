@@ -25,11 +25,21 @@ GroupLoad Formations::LoadOf(const Key& key, const State& state, TimeUs now) con
   }
   const auto pool = static_cast<int64_t>(parts_.registry->Pool(key.model, Role::kDecode).size());
   const auto members = static_cast<int64_t>(order.members.size());
-  const int64_t waiting = parts_.decode->WaitingOf(key.model);
-  load.waiting_requests = pool == 0 ? 0 : (waiting * members + pool - 1) / pool;
+  const auto share = [&](int64_t of_model) {
+    return pool == 0 ? 0 : (of_model * members + pool - 1) / pool;
+  };
+  load.waiting_requests = share(parts_.decode->WaitingOf(key.model));
+  const int32_t online = config_.policy.online_priority;
+  load.online_requests = share(parts_.requests->CountFrom(key.model, online));
+  load.offline_requests =
+      share(parts_.requests->CountOf(key.model) - parts_.requests->CountFrom(key.model, online));
+  load.online_waits = parts_.decode->SomeWaitFrom(key.model, online);
+  const auto lines = offline_.find(key.model);
+  load.offline_lines = lines == offline_.end() ? 0 : share(lines->second);
   load.sizes = SizesOf(key, state);
   load.pinned = state.pins.In(order);
   load.bound = PresentIn(state.formation, state.reasons);
+  AddOffline(key, state, &load);
   load.since_us = state.since_us;
   AddLimits(key, state, &load);
   AddNeeds(key, state, now, &load);
@@ -45,7 +55,7 @@ void Formations::AddLimits(const Key& key, const State& state, GroupLoad* load) 
       const int64_t tokens = TokensIn(members);
       if (tokens != size.tokens_max) load->tokens_max[subset] = tokens;
       const FormationSwitch::Live* live = state.formation.LiveOf(members.front());
-      if (live != nullptr && live->members == members) continue;
+      if (live != nullptr && live->members == members && !live->mode) continue;
       if (absl::Status may = MayBind(key, state, members); !may.ok()) {
         load->blocked[subset] = std::string(may.message());
       }

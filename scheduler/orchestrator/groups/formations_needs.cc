@@ -78,7 +78,8 @@ absl::Status Formations::RefusedBy(const State& state, int64_t tokens,
                                    const std::set<uint64_t>& refused) const {
   absl::Status why;
   for (const auto& [epoch, live] : state.formation.live()) {
-    if (live.stage > FormationSwitch::Stage::kBound || TokensIn(live.members) < tokens) continue;
+    if (live.stage > FormationSwitch::Stage::kBound || live.mode) continue;
+    if (TokensIn(live.members) < tokens) continue;
     if (!refused.contains(epoch)) return absl::OkStatus();
     why = absl::UnavailableError(absl::StrCat(FormationName(live.subset.size), ", led by instance ",
                                               live.members.front().value, ", did not take it"));
@@ -208,8 +209,8 @@ absl::Status Formations::MayBeBound(const Key& key, const State& state, const Su
     return absl::FailedPreconditionError("formations are ordered by hand (--formations=manual)");
   }
   const FormationSwitch::Live* live = state.formation.LiveOf(members.front());
-  const bool stands =
-      live != nullptr && live->members == members && live->stage <= FormationSwitch::Stage::kBound;
+  const bool stands = live != nullptr && live->members == members && !live->mode &&
+                      live->stage <= FormationSwitch::Stage::kBound;
   if (stands) return passing(CanServe(members));
   if (absl::Status can = MayBind(key, state, members); !can.ok()) return passing(can);
   if (now >= state.retry_us) return absl::OkStatus();

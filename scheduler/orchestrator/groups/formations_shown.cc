@@ -2,10 +2,12 @@
 #include <algorithm>
 #include <iterator>
 #include <set>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "scheduler/orchestrator/groups/formations.h"
 
 namespace skein::scheduler::orchestrator {
@@ -53,14 +55,19 @@ Formations::Shown Formations::Show(const Key& key) const {
     std::vector<Shown::One>& all = shown.formations;
     if (live == nullptr) {
       const bool joins = !all.empty() && all.back().epoch == 0 && all.back().pinned == pinned;
-      if (!joins) all.push_back({{}, "stands", 0, pinned, shown.since_us, shown.why});
+      if (!joins) all.push_back({{}, "stands", 0, {}, pinned, shown.since_us, shown.why});
       all.back().members.push_back(member);
     } else if (seen.insert(live->report.epoch).second) {
       std::vector<InstanceId> holders;  // the others have ended it
       std::copy_if(live->members.begin(), live->members.end(), std::back_inserter(holders),
                    [&](InstanceId one) { return LiveOf(one) == live; });
-      all.push_back({std::move(holders), NameOf(live->stage), live->report.epoch, pinned,
-                     live->since_us, live->why});
+      std::string why = live->why;
+      const auto sharing = it->second.sharing.find(live->report.epoch);
+      if (sharing != it->second.sharing.end()) {
+        absl::StrAppend(&why, "; ", ToString(*live->mode), ": ", sharing->second.why);
+      }
+      all.push_back({std::move(holders), NameOf(live->stage), live->report.epoch, live->mode,
+                     pinned, live->since_us, std::move(why)});
     }
   }
   return shown;

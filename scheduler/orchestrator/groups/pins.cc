@@ -56,11 +56,26 @@ std::vector<Subset> Pins::In(const GroupOrder& order) const {
   std::vector<Subset> subsets;
   for (const auto& [members, how] : bound_) {
     const std::optional<int32_t> first = IndexOf(order, members.front());
-    if (first) subsets.push_back({*first, static_cast<int32_t>(members.size())});
+    if (first && !how.shares) subsets.push_back({*first, static_cast<int32_t>(members.size())});
+    for (size_t i = 0; how.shares && i < members.size(); ++i) {
+      const std::optional<int32_t> index = IndexOf(order, members[i]);
+      if (index) subsets.push_back({*index, 1});
+    }
   }
   for (const InstanceId instance : alone_) {
     const std::optional<int32_t> index = IndexOf(order, instance);
     if (index) subsets.push_back({*index, 1});
+  }
+  std::sort(subsets.begin(), subsets.end());
+  return subsets;
+}
+
+std::vector<Subset> Pins::SharedIn(const GroupOrder& order) const {
+  std::vector<Subset> subsets;
+  for (const auto& [members, how] : bound_) {
+    if (!how.shares) continue;
+    const std::optional<int32_t> first = IndexOf(order, members.front());
+    if (first) subsets.push_back({*first, static_cast<int32_t>(members.size())});
   }
   std::sort(subsets.begin(), subsets.end());
   return subsets;

@@ -1,6 +1,6 @@
-// Pins: what operators have pinned of one group: instances that are to be bound together, with how
-// they are to be bound, and instances that are to work alone. An instance is in one pin at most; a
-// later pin takes the place of all that it overlaps.
+// Pins: what operators have pinned of one group: instances that are to be bound together or to
+// share their weights, with how, and instances that are to work alone. An instance is in one pin at
+// most; a later pin takes the place of all that it overlaps.
 #pragma once
 
 #include <cstdint>
@@ -13,6 +13,7 @@
 #include "scheduler/base/formation_messages.h"
 #include "scheduler/base/ids.h"
 #include "scheduler/base/messages.h"
+#include "scheduler/base/shared_mode.h"
 #include "scheduler/orchestrator/groups/formation.h"
 
 namespace skein::scheduler::orchestrator {
@@ -21,6 +22,9 @@ namespace skein::scheduler::orchestrator {
 struct PinnedBind {
   OwnSequences own = OwnSequences::kShare;  // as in PrepareFormation
   std::optional<ShiftRule> shift = {};      // likewise; empty: as the profile says
+  // They share their weights instead, always in this mode, or as the batch says.
+  bool shares = false;
+  std::optional<SharedMode> mode = {};
 };
 
 class Pins {
@@ -35,8 +39,10 @@ class Pins {
   const PinnedBind* BoundAs(const std::vector<InstanceId>& members) const;  // null: not pinned so
   bool empty() const { return bound_.empty() && alone_.empty(); }
   // As subsets of the order. What was bound there once may not be bindable any more; what has no
-  // place in it is left out.
+  // place in it is left out. Those that share their weights are pinned alone here, and together in
+  // SharedIn: whoever asks for what is bound finds them taken.
   std::vector<Subset> In(const GroupOrder& order) const;
+  std::vector<Subset> SharedIn(const GroupOrder& order) const;
   absl::Status CheckInvariants() const;
 
  private:

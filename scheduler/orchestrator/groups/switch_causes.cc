@@ -12,6 +12,8 @@ SwitchCause CauseOf(BindReason reason) {
       return SwitchCause::kOperator;
     case BindReason::kLength:
       return SwitchCause::kContext;
+    case BindReason::kOffline:
+      return SwitchCause::kOffline;
     case BindReason::kPriority:
       return SwitchCause::kPriority;
     case BindReason::kLoad:

@@ -112,6 +112,13 @@ std::optional<int32_t> RequestTable::HighestPriorityOf(const std::string& model)
   return it->second.rbegin()->first;
 }
 
+int64_t RequestTable::CountFrom(const std::string& model, int32_t priority) const {
+  const auto it = priorities_.find(model);
+  if (it == priorities_.end()) return 0;
+  return std::accumulate(it->second.lower_bound(priority), it->second.end(), int64_t{0},
+                         [](int64_t sum, const auto& one) { return sum + one.second; });
+}
+
 absl::Status RequestTable::CheckInvariants() const {
   const auto violated = [](RequestId id, const char* what) {
     return absl::InternalError(absl::StrCat("RequestTable: ", ToString(id), " ", what));

@@ -53,7 +53,9 @@ class RequestTable {
   int64_t CountOf(const std::string& model) const;
   int64_t CountOf(const std::string& model, State state) const;
   std::optional<int32_t> HighestPriorityOf(const std::string& model) const;  // empty: it has none
-  uint64_t submitted() const { return submitted_; }                          // ever
+  // Those of this priority or a higher one. A walk over the priorities that are there.
+  int64_t CountFrom(const std::string& model, int32_t priority) const;
+  uint64_t submitted() const { return submitted_; }  // ever
 
   // Calls visit(const Request&) for each, in the order of submission.
   template <class Visit>

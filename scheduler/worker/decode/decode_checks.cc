@@ -40,6 +40,7 @@ TimeUs DecodeCore::Impl::NextDeadline() const {
   const TimeUs listened = std::min(sequences_.NextAttachEnd(), kv_in_.NextDeadline());
   TimeUs next = std::min({membership_.NextDeadline(), clock_.listening.NextTick(listened),
                           orders_.NextDeadline(), opening_.NextDeadline(), group_.NextTick(),
+                          shared_.NextTick(),
                           steps_.engine().NextDeadline(/*may_probe=*/!membership_.leaving())});
   if (!Empty() && clock_.now < drain_end_us_) next = std::min(next, drain_end_us_);
   const bool may_ask = membership_.connected() && steps_.engine().ok();
@@ -99,9 +100,10 @@ absl::Status DecodeCore::Impl::CheckGaps() const {
 absl::Status DecodeCore::Impl::CheckInvariants() const {
   for (const absl::Status& status :
        {kv_in_.CheckInvariants(group_.batch_blocks()), group_.CheckInvariants(),
-        sequences_.CheckInvariants(), expected_streams_.CheckInvariants(), steps_.CheckInvariants(),
-        running_.CheckInvariants(), ends_.CheckInvariants(), orders_.CheckInvariants(),
-        opening_.CheckInvariants(), membership_.CheckInvariants(Held()), CheckGaps()}) {
+        shared_.CheckInvariants(), sequences_.CheckInvariants(),
+        expected_streams_.CheckInvariants(), steps_.CheckInvariants(), running_.CheckInvariants(),
+        ends_.CheckInvariants(), orders_.CheckInvariants(), opening_.CheckInvariants(),
+        membership_.CheckInvariants(Held()), CheckGaps()}) {
     if (!status.ok()) return status;
   }
   return absl::OkStatus();

@@ -16,6 +16,7 @@ namespace {
 MembershipConfig MembershipOf(const DecodeConfig& config) {
   MembershipConfig membership = config.membership;
   membership.identity.max_requests = config.max_requests;
+  membership.identity.shares_weights = config.group.can_share.ok();
   return membership;
 }
 
@@ -84,6 +85,10 @@ DecodeCore::Impl::Impl(const DecodeConfig& config)
           [this](BoundEffect effect) {
             std::visit([this](auto& one) { Carry(std::move(one)); }, effect);
           }),
+      shared_(config.group.can_share,
+              [this](SharedEffect effect) {
+                std::visit([this](auto& one) { effects_.push_back(std::move(one)); }, effect);
+              }),
       ends_({.clock = &clock_,
              .kv_in = &kv_in_,
              .sequences = &sequences_,
@@ -173,6 +178,7 @@ void DecodeCore::Impl::On(const RegisterReplied& event) {
   membership_.On(event, clock_.now);
   if (!membership_.connected()) return;  // refused: a former orchestrator orders nothing
   group_.Registered(hello_epoch_);
+  shared_.Registered(hello_epoch_);
   moves_.TakeRoom({});  // this orchestrator has told of none yet
   for (const HeldRequest& held : event.reply.cancel) orders_.CancelUnknown(held);
 }
@@ -191,7 +197,9 @@ void DecodeCore::Impl::On(const OrderDrain& event) {
 void DecodeCore::Impl::On(const Drain& event) {
   if (membership_.leaving()) return;
   membership_.StartDrain();
-  group_.Abandon(absl::UnavailableError("an instance of the group is shutting down"), clock_.now);
+  const auto why = absl::UnavailableError("an instance of the group is shutting down");
+  group_.Abandon(why, clock_.now);
+  shared_.Abandon(why, clock_.now);
   drain_end_us_ = clock_.now + event.grace_us;
   moves_.Start(clock_.now, drain_end_us_);
 }
@@ -246,6 +254,7 @@ void DecodeCore::Impl::RunTimers() {
   opening_.RunTimers();
   kv_in_.RunTimers(clock_.listening.elapsed());
   group_.Tick(clock_.now);
+  shared_.Tick(clock_.now);
   TakeOutcomes();
   if (kv_in_.TakeFreed()) membership_.ReportSoon();
 }
@@ -263,6 +272,7 @@ void DecodeCore::Impl::StartSteps() {
   if (group_.runs_steps()) StartStepsOfGroup();
   if (group_.runs_steps()) return;
   TakeBack();
+  if (PausesForSharing()) return;
   if (steps_.MayLaunch()) StartIdle();
   if (!config_.launch_ahead || group_.about_to_step()) return;
   if (!steps_.MayLaunchAhead() || !running_.GrowTables()) return;
@@ -333,6 +343,7 @@ void DecodeCore::Impl::TakeResult(Sequence& sequence, bool sampled, const StepRe
 void DecodeCore::Impl::LeaveWithFailedEngine(const std::vector<StepSequence>& in_flight) {
   ends_.EndAll(steps_.engine().EndOfRequests());
   group_.Abandon(steps_.engine().EndOfRequests(), clock_.now);
+  shared_.Fail(steps_.engine().EndOfRequests());
   while (running_.InFlight()) running_.EndStep();
   for (const StepSequence& one : in_flight) {
     if (Sequence* sequence = sequences_.Find(one.id)) ends_.Release(*sequence);
@@ -366,9 +377,9 @@ void DecodeCore::Impl::Report() {
   std::optional<MembershipEffect> due = membership_.Due(
       clock_.now, Empty(), [this] { return Load(); }, [this] { return Held(); });
   if (!due.has_value()) return;
-  if (auto* hello = std::get_if<CallRegister>(&*due); hello != nullptr && group_.told().epoch > 0) {
-    hello->request.formation = group_.told();
-    hello_epoch_ = group_.told().epoch;
+  if (auto* hello = std::get_if<CallRegister>(&*due); hello != nullptr && LatestTold().epoch > 0) {
+    hello->request.formation = LatestTold();
+    hello_epoch_ = LatestTold().epoch;
   }
   std::visit([this](auto& effect) { effects_.push_back(std::move(effect)); }, *due);
 }

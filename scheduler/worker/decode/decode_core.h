@@ -96,6 +96,8 @@ struct GroupConfig {
   int64_t shift_tokens = std::numeric_limits<int64_t>::max();  // BoundGroupConfig's
   double own_share = 0;                                        // likewise
   TimeUs own_pause_us = kOwnPauseUs;                           // likewise
+  // SharingEngine::CanShare of this instance's engine.
+  absl::Status can_share = absl::UnimplementedError("engine: it cannot share its weights");
 };
 
 struct DecodeConfig {

@@ -11,6 +11,8 @@
 #include "scheduler/worker/decode/stream_gaps.h"
 #include "scheduler/worker/decode/token_events.h"
 #include "scheduler/worker/group/bound_group.h"
+#include "scheduler/worker/group/shared_part.h"
+#include "scheduler/worker/group/sharing_engine.h"
 #include "scheduler/worker/kv_in/kv_in_events.h"
 #include "scheduler/worker/membership/membership_events.h"
 #include "scheduler/worker/steps/step.h"
@@ -51,8 +53,8 @@ using DecodeEvent =
                  AcquireStagingBufferCalled, TakePartCalled, ReleaseStagingBufferCalled, PartCopied,
                  GrantClosed, CommitCalled, CancelCalled, AbortCalled, AttachCalled, DetachCalled,
                  StepDone, RegisterReplied, ReportReplied, UnregisterReplied, Disconnected, Drain,
-                 OrderDrain, PrepareFormation, CommitFormation, EndFormation, FeedOpened,
-                 FeedArrived, FeedLost, Tick>;
+                 OrderDrain, PrepareFormation, CommitFormation, EndFormation, OrderMode,
+                 SharingDone, FeedOpened, FeedArrived, FeedLost, Tick>;
 
 // ---- effects ----
 
@@ -73,6 +75,7 @@ using DecodeEffect =
                  AnswerTakePart, AnswerReleaseStagingBuffer, CopyPart, AnswerCommit, CloseGrant,
                  EmitToken, EndStream, AskToMove, RunStep, ReleaseSequence, CallRegister,
                  CallReport, CallUnregister, CloseStream, EngineFailed, Drained, OpenFeed,
-                 CloseFeed, SendOnFeed, TellFormation, StreamGap, DecodeBegan>;
+                 CloseFeed, SendOnFeed, TellFormation, TellMode, CallSharing, StreamGap,
+                 DecodeBegan>;
 
 }  // namespace skein::scheduler

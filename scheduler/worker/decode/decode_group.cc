@@ -11,13 +11,47 @@
 namespace skein::scheduler {
 
 void DecodeCore::Impl::On(const PrepareFormation& event) {
-  if (!membership_.leaving() && !membership_.draining() && steps_.engine().ok()) {
-    return group_.Prepare(event, clock_.now);
+  const bool other_is_held = event.shared ? group_.holds_any() : shared_.holds_any();
+  if (membership_.leaving() || membership_.draining() || !steps_.engine().ok()) {
+    RefuseFormation(event.epoch,
+                    absl::UnavailableError("the decode instance is draining or has failed"));
+  } else if (other_is_held) {
+    RefuseFormation(event.epoch, absl::FailedPreconditionError(absl::StrCat(
+                                     "this instance holds epoch ", LatestTold().epoch, " still")));
+  } else if (event.shared) {
+    shared_.Prepare(event, clock_.now);
+  } else {
+    group_.Prepare(event, clock_.now);
   }
+}
+
+void DecodeCore::Impl::RefuseFormation(uint64_t epoch, absl::Status why) {
   effects_.push_back(TellFormation{
-      {.epoch = event.epoch,
-       .phase = FormationTold::Phase::kEnded,
-       .why = absl::UnavailableError("the decode instance is draining or has failed")}});
+      {.epoch = epoch, .phase = FormationTold::Phase::kEnded, .why = std::move(why)}});
+}
+
+void DecodeCore::Impl::On(const CommitFormation& event) {
+  shared_.Holds(event.epoch) ? shared_.Commit(event, clock_.now) : group_.Commit(event, clock_.now);
+}
+
+void DecodeCore::Impl::On(const EndFormation& event) {
+  shared_.Holds(event.epoch) ? shared_.End(event, clock_.now) : group_.End(event, clock_.now);
+}
+
+void DecodeCore::Impl::On(const SharingDone& event) {
+  const absl::Status status = shared_.Done(event, clock_.now);
+  if (!status.ok() && steps_.engine().ok()) LeaveWithFailedEngine(steps_.Fail(status));
+}
+
+// The engine enters, changes its mode or leaves between two steps.
+bool DecodeCore::Impl::PausesForSharing() {
+  if (!shared_.WantsPause()) return false;
+  if (steps_.MayLaunch()) shared_.AtPause(clock_.now);
+  return true;
+}
+
+const FormationTold& DecodeCore::Impl::LatestTold() const {
+  return shared_.told().epoch > group_.told().epoch ? shared_.told() : group_.told();
 }
 
 void DecodeCore::Impl::StartStepsOfGroup() {

@@ -7,6 +7,7 @@
 //   RunningBatch      the sequences that run: their steps, blocks and preemption
 //   GroupRequests     requests that the bound group computes from their first token on
 //   BoundGroup        the formation of its group; steps that it runs with others
+//   SharedPart        likewise, where the group shares its weights and each runs its own steps
 //   DecodeEnds        how requests end
 //   StreamGaps        the pauses that streams see when the formation changes
 //   StreamMoves       in a drain: the streams whose routers are asked to move them
@@ -36,6 +37,7 @@
 #include "scheduler/worker/decode/stream_moves.h"
 #include "scheduler/worker/decode/transfer_opening.h"
 #include "scheduler/worker/group/bound_group.h"
+#include "scheduler/worker/group/shared_part.h"
 #include "scheduler/worker/kv_in/kv_in.h"
 #include "scheduler/worker/membership/membership.h"
 #include "scheduler/worker/steps/step_loop.h"
@@ -66,8 +68,10 @@ class DecodeCore::Impl {
   void On(const Drain& event);
   void On(const OrderDrain& event);
   void On(const PrepareFormation& event);
-  void On(const CommitFormation& event) { group_.Commit(event, clock_.now); }
-  void On(const EndFormation& event) { group_.End(event, clock_.now); }
+  void On(const CommitFormation& event);
+  void On(const EndFormation& event);
+  void On(const OrderMode& event) { shared_.Order(event); }
+  void On(const SharingDone& event);
   void On(const FeedOpened& event) { group_.FeedOpened(event.epoch, event.rank, clock_.now); }
   void On(const FeedArrived& event) { group_.FeedArrived(event.rank, event.message, clock_.now); }
   void On(const FeedLost& event) { group_.FeedLost(event.rank, event.why, clock_.now); }
@@ -122,6 +126,9 @@ class DecodeCore::Impl {
   bool StartOwnOfGroup(int64_t tokens);
   void EndStepOfGroup(const StepLoop::Ended& ended, const StepDone& event);
   void TellOwn();
+  void RefuseFormation(uint64_t epoch, absl::Status why);
+  bool PausesForSharing();  // no step may begin now
+  const FormationTold& LatestTold() const;
   void MoveToGroup();    // what this rank runs when it is bound, where that is ordered
   void JoinGroup();      // at the lead: the preempted ones
   void JoinPreempted();  // those that the group can compute
@@ -156,6 +163,7 @@ class DecodeCore::Impl {
   StepLoop steps_;
   RunningBatch running_;
   BoundGroup group_;
+  SharedPart shared_;
   std::vector<FormationOver> overs_;  // not taken back yet
   uint64_t hello_epoch_ = 0;          // of formations, that the latest hello told; 0: none
   DecodeEnds ends_;

@@ -117,6 +117,8 @@ class BoundGroup {
   TimeUs NextTick() const;
 
   bool bound() const { return held_.bound(); }
+  bool Holds(uint64_t epoch) const { return held_.Holds(epoch); }
+  bool holds_any() const { return held_.holds_any(); }
   // Own steps run only by TakeStep while this is true: from the epoch's first step on.
   bool runs_steps() const { return bound() && (has_run_ || entered_.has_value()); }
   // The epoch's first step may come at any moment. An own step that was launched behind the one

@@ -124,6 +124,11 @@ void StepLoop::AddTokens(int64_t tokens, TimeUs took_us) {
   ++measured_;
 }
 
+std::vector<StepSequence> StepLoop::Fail(const absl::Status& status) {
+  engine_.Fail(status, {});
+  return TakeInFlight();
+}
+
 std::vector<StepSequence> StepLoop::FailOverdue() {
   engine_.Fail(engine_.OverdueStatus(),
                engine_.probing() ? std::vector<StepSequence>() : in_flight_.front().sequences);

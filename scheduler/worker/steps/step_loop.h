@@ -75,6 +75,8 @@ class StepLoop {
   // The same mean of their times, and how many AddTokens has counted.
   TimeUs MeanStepUs() const { return static_cast<TimeUs>(mean_us_); }
   int64_t measured() const { return measured_; }
+  // Fails the engine for what happened between steps; gives the sequences in flight.
+  std::vector<StepSequence> Fail(const absl::Status& status);
   // Fails the engine by its overdue step; gives the sequences in flight. REQUIRES: Overdue.
   std::vector<StepSequence> FailOverdue();
 

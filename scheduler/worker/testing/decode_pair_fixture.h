@@ -37,6 +37,7 @@ class DecodePairTest : public ::testing::Test {
       config.launch_ahead = false;
       config.max_requests = max_requests;
       config.max_sequence_tokens = 100;
+      config.group.can_share = absl::OkStatus();
       At(rank).core = std::make_unique<DecodeCore>(config);
       Do(rank, Tick{});
       Do(rank, RegisterReplied{{absl::OkStatus(), {3 + static_cast<uint64_t>(rank)}, 1'000'000}});
@@ -191,6 +192,8 @@ class DecodePairTest : public ::testing::Test {
   struct Instance {
     std::unique_ptr<DecodeCore> core;
     std::deque<RunStep> engine;
+    std::deque<SharingCall> sharing;  // that the engine has not answered
+    std::vector<ModeTold> modes;      // told
     FormationTold told;
     TimeUs told_us = 0;
     bool dead = false;
@@ -253,6 +256,14 @@ class DecodePairTest : public ::testing::Test {
   void On(int rank, const TellFormation& effect) {
     At(rank).told = effect.told;
     At(rank).told_us = now_;
+  }
+  void On(int rank, const CallSharing& effect) {
+    EXPECT_TRUE(At(rank).engine.empty() || !WantsNoStep(effect.call)) << "a step runs";
+    At(rank).sharing.push_back(effect.call);
+  }
+  void On(int rank, const TellMode& effect) { At(rank).modes.push_back(effect.told); }
+  static bool WantsNoStep(const SharingCall& call) {
+    return !std::holds_alternative<PrepareShared>(call) && !std::holds_alternative<ReadyMode>(call);
   }
   void On(int rank, const DecodeBegan& effect) {
     EXPECT_TRUE(At(rank).waits_us.emplace(effect.spec->id.serial, effect.waited_us).second);

@@ -75,6 +75,8 @@ absl::StatusOr<v1::ChangeFormationRequest> OrderOf(v1::ChangeFormationRequest::A
   order.set_size(static_cast<uint32_t>(flags.size));
   order.set_how(flags.hard ? v1::EndFormation::HARD : v1::EndFormation::SEQUENTIAL);
   order.set_own(OwnOf(flags.own));
+  if (flags.mode == "was") order.set_shared(v1::SHARED_MODE_WAS);
+  if (flags.mode == "cas") order.set_shared(v1::SHARED_MODE_CAS);
   return order;
 }
 
@@ -109,6 +111,16 @@ void FormationOrderFlags::RegisterOrder(const std::string& about, const char* of
   });
 }
 
+void FormationOrderFlags::RegisterSize(FlagSet* set) {
+  set->Int(&size, "size",
+           "With --group: instances of each formation; 0: as many as can be bound together.", 0,
+           1024);
+  set->Check([this]() -> absl::Status {
+    if (size == 0 || !group.empty()) return absl::OkStatus();
+    return absl::InvalidArgumentError("--size: only with --group; INSTANCE says how many");
+  });
+}
+
 void FormationOrderFlags::RegisterHard(FlagSet* set) {
   set->Bool(&hard, "hard",
             "Do not wait until the requests of a bound group have ended: its lead takes them back, "
@@ -123,9 +135,7 @@ void BindFlags::Register(FlagSet* set) {
       "If one of them refuses or is lost, all work alone as before. Formations that overlap are "
       "released first.",
       "Exactly these are bound together.", "All instances of this group.", set);
-  set->Int(&size, "size",
-           "With --group: instances of each formation; 0: as many as can be bound together.", 0,
-           1024);
+  RegisterSize(set);
   set->String(&own, "own",
               "How the requests that these instances run alone fare. share: they go on, in turns "
               "with the group's. sequential: they end first, for at most a minute, and no new ones "
@@ -136,16 +146,33 @@ void BindFlags::Register(FlagSet* set) {
       .OneOf({"share", "sequential", "soft", "hard"})
       .Value("HOW");
   RegisterHard(set);
-  set->Check([this]() -> absl::Status {
-    if (size == 0 || !group.empty()) return absl::OkStatus();
-    return absl::InvalidArgumentError("--size: only with --group; INSTANCE says how many");
-  });
+}
+
+void ShareFlags::Register(FlagSet* set) {
+  RegisterOrder(
+      "Have decode instances of a node share their weights, and pin them so.\n\nEach goes on with "
+      "its own requests. The feed-forward weights of a layer stay at one of them, which frees "
+      "memory for more requests at a time. Which instances can share with each other is as with "
+      "skeinctl bind. If one of them refuses, such as because its engine cannot share, or is lost, "
+      "all work alone as before. Formations that overlap are released first.",
+      "Exactly these share their weights.", "All instances of this group.", set);
+  RegisterSize(set);
+  set->String(
+         &mode, "mode",
+         "was: each instance reads the weights from their owner ahead of its step, which is "
+         "faster for large batches. cas: the owner computes with them for the others, which is "
+         "faster for small ones. auto: the orchestrator chooses by the batches, and changes "
+         "it.")
+      .OneOf({"auto", "was", "cas"})
+      .Value("MODE");
+  RegisterHard(set);
 }
 
 void ReleaseFlags::Register(FlagSet* set) {
   RegisterOrder(
       "Release bound instances, so that each works alone, and pin them so.\n\nThe requests of the "
-      "bound group end first, for at most a minute.",
+      "bound group end first, for at most a minute. Instances that share their weights take them "
+      "back.",
       "Each formation that one of these is in.", "All formations of this group.", set);
   RegisterHard(set);
 }
@@ -162,6 +189,9 @@ void UnpinFlags::Register(FlagSet* set) {
 
 int RunBind(const BindFlags& flags) {
   return Run("bind", v1::ChangeFormationRequest::ACT_BIND, flags);
+}
+int RunShare(const ShareFlags& flags) {
+  return Run("share", v1::ChangeFormationRequest::ACT_SHARE, flags);
 }
 int RunRelease(const ReleaseFlags& flags) {
   return Run("release", v1::ChangeFormationRequest::ACT_RELEASE, flags);

@@ -1,4 +1,4 @@
-// skeinctl bind, release, pin and unpin: orders about the formation of a group.
+// skeinctl bind, share, release, pin and unpin: orders about the formation of a group.
 #pragma once
 
 #include <cstdint>
@@ -12,12 +12,13 @@
 
 namespace skein::services {
 
-// Flags of the four commands; `size`, `own` and `hard` are not of all.
+// Flags of the five commands; `size`, `own`, `mode` and `hard` are not of all.
 struct FormationOrderFlags {
   std::vector<std::string> instances;
   std::string group;
   int64_t size = 0;
   std::string own = "share";
+  std::string mode = "auto";
   bool hard = false;
   double timeout_s = 90;
   std::string orchestrator;
@@ -26,10 +27,14 @@ struct FormationOrderFlags {
  protected:
   void RegisterOrder(const std::string& about, const char* of_instances, const char* of_group,
                      FlagSet* set);
+  void RegisterSize(FlagSet* set);
   void RegisterHard(FlagSet* set);
 };
 
 struct BindFlags : FormationOrderFlags {
+  void Register(FlagSet* set);
+};
+struct ShareFlags : FormationOrderFlags {
   void Register(FlagSet* set);
 };
 struct ReleaseFlags : FormationOrderFlags {
@@ -44,6 +49,7 @@ struct UnpinFlags : FormationOrderFlags {
 
 // Exit code: exit_codes.h; kNotInTime if the switch has not ended in time.
 int RunBind(const BindFlags& flags);
+int RunShare(const ShareFlags& flags);
 int RunRelease(const ReleaseFlags& flags);
 int RunPin(const PinFlags& flags);
 int RunUnpin(const UnpinFlags& flags);

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/transport/description.h"
+#include "scheduler/vocabulary/check.h"
 #include "services/codec/codec.h"
 #include "services/log/log.h"
 #include "services/worker/engine/sampling_codec.h"
@@ -52,7 +53,9 @@ void DecodeShell::Start(const scheduler::DecodeConfig& config, std::function<voi
       [this] { engine_->transport->Wake(); });
   copier_.Start(
       "copier", [] { return INT64_MAX; }, [] {});
-  StartCore("decode", config, scheduler::Tick{});
+  scheduler::DecodeConfig known = config;
+  if (sharing_ != nullptr) known.group.can_share = sharing_->CanShare();
+  StartCore("decode", known, scheduler::Tick{});
 }
 
 void DecodeShell::StopParts() {
@@ -94,6 +97,7 @@ absl::Status DecodeShell::Take(const v1::OrchestratorMessage& message) {
   if (message.has_prepare_formation()) return TakeFormation(message.prepare_formation());
   if (message.has_commit_formation()) return TakeFormation(message.commit_formation());
   if (message.has_end_formation()) return TakeFormation(message.end_formation());
+  if (message.has_mode_order()) return TakeFormation(message.mode_order());
   return absl::InvalidArgumentError("message: a decode-worker does not take this kind");
 }
 
@@ -325,6 +329,17 @@ void DecodeShell::On(const scheduler::TellFormation& effect) {
   v1::WorkerMessage message;
   *message.mutable_formation() = ToProto(told);
   orchestrator_.Send(std::move(message));
+}
+
+void DecodeShell::On(const scheduler::TellMode& effect) {
+  v1::WorkerMessage message;
+  *message.mutable_mode() = ToProto(effect.told);
+  orchestrator_.Send(std::move(message));
+}
+
+void DecodeShell::On(const scheduler::CallSharing& effect) {
+  SKEIN_CHECK(sharing_ != nullptr);  // the core was told that it cannot
+  std::visit([this](const auto& call) { sharing_->Begin(call); }, effect.call);
 }
 
 void DecodeShell::On(const scheduler::DecodeBegan& effect) {

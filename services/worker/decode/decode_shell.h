@@ -13,6 +13,7 @@
 #include "prometheus/histogram.h"
 #include "proto/decode_worker.grpc.pb.h"
 #include "scheduler/worker/decode/decode_core.h"
+#include "scheduler/worker/group/sharing_engine.h"
 #include "scheduler/worker/token_streams.h"
 #include "services/codec/codec.h"
 #include "services/rpc/bidi_stream.h"
@@ -45,6 +46,12 @@ class DecodeShell : public WorkerShell<DecodeShell, scheduler::DecodeCore, sched
   // Seconds that requests waited for their first decode step are observed in it (DecodeBegan).
   // Before Start; it outlives the shell.
   void ObserveDecodeQueue(prometheus::Histogram* seconds) { decode_queue_s_ = seconds; }
+
+  // Has the engine share its weights when the orchestrator orders it. Before Start; it outlives the
+  // shell. Without it no order to share is taken (DecodeConfig::group).
+  void ShareBy(scheduler::SharingEngine* sharing) { sharing_ = sharing; }
+  // Its answer. Any thread.
+  void SharingAnswered(const scheduler::SharingDone& done) { Post(done, Loop::kHelp); }
 
   // From gRPC threads. False: the inbox is full.
   [[nodiscard]] bool OpenTransfer(scheduler::OpenTransferRequest request,
@@ -119,6 +126,8 @@ class DecodeShell : public WorkerShell<DecodeShell, scheduler::DecodeCore, sched
   void On(const scheduler::CloseFeed& effect);
   void On(scheduler::SendOnFeed& effect);
   void On(const scheduler::TellFormation& effect);
+  void On(const scheduler::TellMode& effect);
+  void On(const scheduler::CallSharing& effect);
   void On(const scheduler::DecodeBegan& effect);
   // The context of these members of the group, and this instance's rank in it.
   absl::StatusOr<int> OpenGroup(const scheduler::OpenFeed& effect);
@@ -128,6 +137,7 @@ class DecodeShell : public WorkerShell<DecodeShell, scheduler::DecodeCore, sched
   void On(const scheduler::Drained&) { core_drained_ = true; }
   void On(const scheduler::EngineFailed& effect);
 
+  scheduler::SharingEngine* sharing_ = nullptr;
   prometheus::Histogram* decode_queue_s_ = nullptr;
   std::atomic<uint64_t> next_call_{1};
   std::atomic<uint64_t> next_token_stream_{1};

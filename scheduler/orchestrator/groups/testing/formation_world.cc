@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <iterator>
 
 #include "absl/strings/str_cat.h"
 
@@ -38,6 +39,7 @@ void FormationWorld::RunFor(TimeUs duration) {
       what();
     }
     CheckHalves();
+    CheckModes();
     if (errors.size() > 5) return;
   }
   now_ = end_us;
@@ -75,6 +77,24 @@ absl::StatusOr<uint64_t> FormationWorld::Bind(const Subset& subset, OwnSequences
   return epoch;
 }
 
+absl::StatusOr<uint64_t> FormationWorld::Share(const Subset& subset, SharedMode mode) {
+  absl::StatusOr<uint64_t> epoch;
+  Ask([&](SwitchEffects* effects) {
+    epoch = switch_->Share(subset, mode, "asked", now_, effects);
+  });
+  if (epoch.ok()) calls_[*epoch];
+  return epoch;
+}
+
+absl::Status FormationWorld::SetMode(uint64_t epoch, SharedMode mode) {
+  absl::Status set;
+  Ask([&](SwitchEffects* effects) {
+    set = switch_->SetMode(epoch, mode, "asked", now_, effects);
+    if (set.ok()) ++turns_[epoch];
+  });
+  return set;
+}
+
 absl::Status FormationWorld::Release(InstanceId member, Switch how) {
   absl::Status released;
   Ask([&](SwitchEffects* effects) {
@@ -93,15 +113,27 @@ void FormationWorld::Carry(const SwitchEffects& effects) {
       ToWorker(commit->to, [this, epoch = commit->order.epoch](size_t w) { TakeCommit(w, epoch); });
     } else if (const auto* end = std::get_if<SendEnd>(&effect)) {
       ToWorker(end->to, [this, order = end->order](size_t w) { TakeEnd(w, order); });
+    } else if (const auto* mode = std::get_if<SendMode>(&effect)) {
+      ToWorker(mode->to, [this, order = mode->order](size_t w) { TakeMode(w, order); });
+    } else if (const auto* changed = std::get_if<ModeChanged>(&effect)) {
+      NoteChanged(*changed);
     } else {
       NoteEnded(std::get<SwitchEnded>(effect));
     }
   }
 }
 
+void FormationWorld::NoteChanged(const ModeChanged& changed) {
+  ++counts["mode " + std::string(NameOf(changed.outcome))];
+  if (--turns_[changed.epoch] != 0) Wrong("a turn has an end too many");
+}
+
 void FormationWorld::NoteEnded(const SwitchEnded& ended) {
-  ++counts[(ended.to > 1 ? "bind " : "release ") + std::string(NameOf(ended.outcome))];
-  ++counts["own " + std::string(ToString(ended.own)) + " " + std::string(NameOf(ended.outcome))];
+  const std::string kind =
+      ended.shared ? (ended.to > 1 ? "share " : "unshare ") : (ended.to > 1 ? "bind " : "release ");
+  ++counts[kind + std::string(NameOf(ended.outcome))];
+  if (!ended.shared)
+    ++counts["own " + std::string(ToString(ended.own)) + " " + std::string(NameOf(ended.outcome))];
   if (!ended.unanswered.empty()) ++counts["unanswered"];
   std::vector<SwitchEnded>& before = calls_[ended.epoch];
   const bool is_bind = ended.to > 1;
@@ -129,6 +161,7 @@ void FormationWorld::Restart() {
   epochs_.BeginAt(FirstNumberOf(orchestrators_));
   switch_ = std::make_unique<FormationSwitch>(kLimits, &epochs_);
   calls_.clear();
+  turns_.clear();
   for (size_t w = 0; w < workers_.size(); ++w) {
     Worker& worker = workers_[w];
     worker.id = {};
@@ -176,6 +209,7 @@ void FormationWorld::Regroup() {
 void FormationWorld::SwitchAtRandom() {
   const std::vector<GroupMember>& members = switch_->order().members;
   if (members.empty()) return;
+  if (Chance(30)) ChangeModeAtRandom();
   if (Chance(40)) {
     const InstanceId member = members[Random(members.size())].instance;
     const Switch how = Chance(50) ? Switch::kSequential : Switch::kHard;
@@ -185,9 +219,20 @@ void FormationWorld::SwitchAtRandom() {
   Subset subset = {static_cast<int32_t>(Random(members.size())), int32_t{1} << (1 + Random(3))};
   while (subset.size > static_cast<int32_t>(members.size()) && Chance(95)) subset.size /= 2;
   if (Chance(95)) subset.first -= subset.first % subset.size;
-  const absl::Status bound = Bind(subset, static_cast<OwnSequences>(Random(4))).status();
-  ++counts[bound.ok() ? "binds"
-                      : absl::StrCat("refused: ", absl::StatusCodeToString(bound.code()))];
+  const bool shares = Chance(40);
+  const absl::Status bound = shares ? Share(subset, static_cast<SharedMode>(Random(2))).status()
+                                    : Bind(subset, static_cast<OwnSequences>(Random(4))).status();
+  ++counts[shares && bound.ok() ? "shares"
+           : bound.ok()         ? "binds"
+                        : absl::StrCat("refused: ", absl::StatusCodeToString(bound.code()))];
+}
+
+void FormationWorld::ChangeModeAtRandom() {
+  if (switch_->live().empty()) return;
+  auto it = switch_->live().begin();
+  std::advance(it, static_cast<std::ptrdiff_t>(Random(switch_->live().size())));
+  const auto mode = static_cast<SharedMode>(Random(2));
+  ++counts[SetMode(it->first, mode).ok() ? "modes" : "modes refused"];
 }
 
 // ---- faults ----
@@ -223,8 +268,9 @@ void FormationWorld::Cut(size_t w, TimeUs pause_us) {
   const InstanceId id = worker.id;
   const bool lost = pause_us >= kLeaseUs;
   if (lost) {
-    At(now_ + kLeaseUs, [this, w, id] {
-      if (workers_[w].id == id) LoseRegistration(id);
+    At(now_ + kLeaseUs, [this, w, id, stream = worker.stream] {
+      const bool came_back = workers_[w].stream != stream;  // what an earlier fault had put off
+      if (workers_[w].id == id && !came_back) LoseRegistration(id);
     });
   }
   AtWorker(now_ + pause_us, w, [this, w, lost] { Open(w, lost); });
@@ -239,7 +285,7 @@ void FormationWorld::Die(size_t w) {
   At(now_ + static_cast<TimeUs>(Random(kLeaseUs)),
      [this, id = worker.id] { LoseRegistration(id); });
   At(now_ + static_cast<TimeUs>(Random(2 * kLeaseUs)), [this] { Start(); });
-  if (!part || !(part->bound || part->committed)) return;
+  if (!part || part->order.shared || !(part->bound || part->committed)) return;
   for (const size_t peer : part->peers) {  // they see their links to it break
     AtWorker(now_ + static_cast<TimeUs>(Random(kAnswerUs)), peer,
              [this, peer, epoch = part->order.epoch] {
@@ -261,7 +307,7 @@ void FormationWorld::Wrong(std::string what) {
 void FormationWorld::CheckHalves() {
   std::set<uint64_t> halves;
   for (const Worker& worker : workers_) {
-    if (!worker.part || !worker.part->bound) continue;
+    if (!worker.part || !worker.part->bound || worker.part->order.shared) continue;
     const uint64_t epoch = worker.part->order.epoch;
     for (const size_t peer : worker.part->peers) {
       if (PartOf(peer, epoch) == nullptr) halves.insert(epoch);
@@ -271,6 +317,21 @@ void FormationWorld::CheckHalves() {
   for (const uint64_t epoch : halves) {
     const TimeUs since_us = half_since_us_.try_emplace(epoch, now_).first->second;
     if (now_ - since_us > kHalfUs) Wrong(absl::StrCat("half of epoch ", epoch, " is bound"));
+  }
+}
+
+// Who shares its weights works in a mode that all others of its epoch serve. Whether they hold the
+// epoch still, or have died, is no matter: they serve until the next one, and nobody serves it
+// then.
+void FormationWorld::CheckModes() {
+  for (const Worker& worker : workers_) {
+    if (!worker.part || !worker.part->order.shared || !worker.part->bound) continue;
+    for (const size_t peer : worker.part->peers) {
+      const Part* part = PartOf(peer, worker.part->order.epoch);
+      if (part == nullptr || part->serves.contains(worker.part->mode)) continue;
+      Wrong(absl::StrCat("instance ", worker.id.value, " works in ", ToString(worker.part->mode),
+                         ", which instance ", workers_[peer].id.value, " does not serve"));
+    }
   }
 }
 
@@ -290,6 +351,16 @@ void FormationWorld::CheckSettled() {
       Wrong(absl::StrCat("instance ", worker.id.value, " holds epoch ", holds, ", not ", wanted));
     }
   }
+  for (const auto& [epoch, open] : turns_) {
+    if (open != 0) Wrong(absl::StrCat("a turn of epoch ", epoch, " was not answered"));
+  }
+  for (const auto& [epoch, live] : switch_->live()) {
+    for (const Worker& worker : workers_) {
+      const bool differs = worker.alive && worker.part && worker.part->order.epoch == epoch &&
+                           live.mode && worker.part->mode != *live.mode;
+      if (differs) Wrong(absl::StrCat("instance ", worker.id.value, " works in another mode"));
+    }
+  }
   for (const auto& [epoch, ends] : calls_) {
     const bool is_done = !ends.empty() && ends[0].outcome == SwitchOutcome::kDone;
     const size_t awaited = is_done && !switch_->live().contains(epoch) ? 2 : 1;
@@ -300,6 +371,19 @@ void FormationWorld::CheckSettled() {
 absl::StatusOr<uint64_t> FormationWorld::BindWidest() {
   const auto members = static_cast<uint32_t>(switch_->order().members.size());
   return Bind({0, static_cast<int32_t>(std::bit_floor(members))}, OwnSequences::kShare);
+}
+
+absl::StatusOr<uint64_t> FormationWorld::ShareWidest(SharedMode mode) {
+  const auto members = static_cast<uint32_t>(switch_->order().members.size());
+  return Share({0, static_cast<int32_t>(std::bit_floor(members))}, mode);
+}
+
+size_t FormationWorld::Sharing(SharedMode mode) const {
+  return static_cast<size_t>(
+      std::count_if(workers_.begin(), workers_.end(), [&](const Worker& worker) {
+        return worker.part && worker.part->bound && worker.part->order.shared &&
+               worker.part->mode == mode;
+      }));
 }
 
 void FormationWorld::ReleaseAll(Switch how) {

@@ -35,7 +35,10 @@ class FormationWorld {
   static constexpr FormationLimits kLimits = {.prepare_us = kSecondUs,
                                               .commit_us = 2 * kSecondUs,
                                               .release_us = 5 * kSecondUs,
-                                              .end_us = kSecondUs};
+                                              .end_us = kSecondUs,
+                                              .leave_us = 2 * kSecondUs,
+                                              .ready_us = kSecondUs,
+                                              .set_us = 2 * kSecondUs};
   static constexpr TimeUs kLeaseUs = 3 * kSecondUs;
   static constexpr TimeUs kSettleUs = kSecondUs / 2;
   static constexpr TimeUs kAnswerUs = kSecondUs;  // a wait within the feed
@@ -45,7 +48,9 @@ class FormationWorld {
   static constexpr TimeUs kHalfUs = 3 * (kAnswerUs + kPauseUs);
   // After the last fault, all that was begun has ended.
   static constexpr TimeUs kHealUs = 2 * kLeaseUs + kSettleUs + kPauseUs + kLimits.prepare_us +
-                                    kLimits.commit_us + kLimits.release_us + 4 * kLimits.end_us;
+                                    kLimits.commit_us + kLimits.ready_us + kLimits.set_us +
+                                    kLimits.release_us + 4 * kLimits.leave_us;
+  static constexpr TimeUs kStepUs = kSecondUs / 5;  // the longest own step of a worker
 
   FormationWorld(uint64_t seed, size_t workers);
 
@@ -55,6 +60,11 @@ class FormationWorld {
 
   // As many members as can be bound together, from the first on.
   absl::StatusOr<uint64_t> BindWidest();
+  // The same, but they share their weights.
+  absl::StatusOr<uint64_t> ShareWidest(SharedMode mode);
+  absl::Status SetMode(uint64_t epoch, SharedMode mode);
+  // Workers that share their weights in this mode.
+  size_t Sharing(SharedMode mode) const;
   void ReleaseAll(Switch how);
   // The switch and the workers agree, nothing is under way, and every accepted call has ended.
   void CheckSettled();
@@ -76,6 +86,10 @@ class FormationWorld {
     bool draining = false;
     uint64_t step = 0;
     std::set<size_t> ready;  // of this step, at the lead
+    // Of shared weights.
+    std::set<SharedMode> serves;  // to the others
+    SharedMode mode = SharedMode::kWas;
+    uint64_t turn = 0;  // that it has changed its mode by, or is ready for
   };
   struct Worker {
     InstanceId id;
@@ -104,9 +118,11 @@ class FormationWorld {
   // Calls the switch, and carries out what it wants.
   void Ask(const std::function<void(SwitchEffects*)>& call);
   absl::StatusOr<uint64_t> Bind(const Subset& subset, OwnSequences own);
+  absl::StatusOr<uint64_t> Share(const Subset& subset, SharedMode mode);
   absl::Status Release(InstanceId member, Switch how);
   void Carry(const SwitchEffects& effects);
   void NoteEnded(const SwitchEnded& ended);
+  void NoteChanged(const ModeChanged& changed);
   // Lost, if there is no stream; and what is on its way when the stream breaks.
   void ToWorker(InstanceId to, const std::function<void(size_t worker)>& deliver);
   void Restart();
@@ -114,6 +130,7 @@ class FormationWorld {
   void RegroupSoon();
   void Regroup();
   void SwitchAtRandom();
+  void ChangeModeAtRandom();
 
   // A worker.
   void Open(size_t worker, bool anew);
@@ -127,6 +144,11 @@ class FormationWorld {
   void TakeCommit(size_t worker, uint64_t epoch);
   void TakeEnd(size_t worker, const EndFormation& order);
   void EndPart(size_t worker, const std::string& why, bool tell_peers);
+  void EnterShared(size_t worker, uint64_t epoch);
+  void LeaveShared(size_t worker, const EndFormation& order);
+  void TakeMode(size_t worker, const OrderMode& order);
+  void ChangeMode(size_t worker, const OrderMode& order);
+  void TellMode(size_t worker, const ModeTold& told);
 
   // The feed.
   Part* PartOf(size_t worker, uint64_t epoch);
@@ -138,6 +160,7 @@ class FormationWorld {
 
   void FaultAtRandom();
   void CheckHalves();
+  void CheckModes();
   void Wrong(std::string what);
 
   uint64_t random_;
@@ -159,6 +182,7 @@ class FormationWorld {
   FormationEpochs epochs_;
   std::unique_ptr<FormationSwitch> switch_;
   std::map<uint64_t, std::vector<SwitchEnded>> calls_;  // of this orchestrator, by epoch
+  std::map<uint64_t, int64_t> turns_;  // accepted and not ended, by epoch, of this orchestrator
   std::optional<SwitchEnded> last_ended_;
   std::map<uint64_t, TimeUs> half_since_us_;
 };

@@ -69,6 +69,10 @@ void FormationWorld::TakePrepare(size_t w, const PrepareFormation& order) {
   worker.part->order = order;
   const std::vector<size_t>& all = orders_.at(order.generation);
   worker.part->peers.assign(all.begin() + order.first, all.begin() + order.first + order.size);
+  if (order.shared) {
+    worker.part->mode = *order.shared;
+    worker.part->serves = {SharedMode::kWas, *order.shared};  // reads need nothing of the owner
+  }
   if (OwnEndFirst(order.own, worker.part->peers.front() == w)) {
     const bool too_long = faults_ && Chance(10);
     const TimeUs drain_us = too_long ? order.keep_us : static_cast<TimeUs>(Random(2 * kSecondUs));
@@ -79,7 +83,7 @@ void FormationWorld::TakePrepare(size_t w, const PrepareFormation& order) {
   AtWorker(now_ + order.keep_us, w, [this, w, epoch = order.epoch] {
     Part* part = PartOf(w, epoch);
     if (part == nullptr || part->bound || part->committed) return;
-    ++counts["forgotten"];
+    ++counts[part->order.shared ? "shares forgotten" : "forgotten"];
     EndPart(w, "no plan came", false);
   });
 }
@@ -95,6 +99,7 @@ void FormationWorld::TakeCommit(size_t w, uint64_t epoch) {
   if (PartOf(w, epoch) == nullptr || !PartOf(w, epoch)->prepared) {
     return Tell(w, {epoch, FormationTold::Phase::kEnded, absl::NotFoundError("not prepared")});
   }
+  if (PartOf(w, epoch)->order.shared) return EnterShared(w, epoch);
   AtWorker(now_ + static_cast<TimeUs>(Random(200'000)), w, [this, w, epoch] {
     Part* part = PartOf(w, epoch);
     if (part == nullptr || part->committed) return;
@@ -108,6 +113,7 @@ void FormationWorld::TakeEnd(size_t w, const EndFormation& order) {
   if (part == nullptr) return;
   const bool is_lead = part->peers.front() == w;
   if (!part->bound && !part->committed) return EndPart(w, "ordered", false);
+  if (part->order.shared) return LeaveShared(w, order);
   if (order.how == Switch::kHard) return EndPart(w, "ordered, hard", true);
   if (!is_lead || std::exchange(part->draining, true)) return;
   if (faults_ && Chance(20)) return;  // its sequences are too long
@@ -126,6 +132,70 @@ void FormationWorld::EndPart(size_t w, const std::string& why, bool tell_peers) 
     SendFeed(w, peer, epoch, Feed::kEnd, 0);
   }
   Tell(w, {epoch, FormationTold::Phase::kEnded, absl::CancelledError(why)});
+}
+
+// ---- shared weights ----
+
+void FormationWorld::EnterShared(size_t w, uint64_t epoch) {
+  Part* part = PartOf(w, epoch);
+  if (std::exchange(part->committed, true)) return;
+  AtWorker(now_ + static_cast<TimeUs>(Random(kStepUs)), w, [this, w, epoch] {
+    Part* entered = PartOf(w, epoch);
+    if (entered == nullptr) return;
+    entered->bound = true;
+    Tell(w, {epoch, FormationTold::Phase::kBound, absl::OkStatus(), 1'000, 1'000});
+  });
+}
+
+void FormationWorld::LeaveShared(size_t w, const EndFormation& order) {
+  Part* part = PartOf(w, order.epoch);
+  const bool hard = order.how == Switch::kHard;
+  if (!hard && std::exchange(part->draining, true)) return;
+  if (!hard && faults_ && Chance(20)) return;  // its sequences are too long
+  const auto longest = static_cast<uint64_t>(hard ? 3 * kStepUs : 2 * kSecondUs);
+  AtWorker(now_ + static_cast<TimeUs>(Random(longest)), w, [this, w, epoch = order.epoch] {
+    if (PartOf(w, epoch) != nullptr) EndPart(w, "it has its weights back", false);
+  });
+}
+
+void FormationWorld::TakeMode(size_t w, const OrderMode& order) {
+  Part* part = PartOf(w, order.epoch);
+  if (part == nullptr || order.turn < part->turn) return;
+  const bool refuses = faults_ && Chance(3) && order.act == OrderMode::Act::kReady;
+  if (order.turn > part->turn && order.act == OrderMode::Act::kSet) Wrong("it was not ready");
+  part->turn = order.turn;
+  switch (order.act) {
+    case OrderMode::Act::kReady:
+      if (refuses) {
+        return TellMode(
+            w, {order.epoch, order.turn, ModeTold::Phase::kRefused, absl::UnavailableError("no")});
+      }
+      part->serves.insert(order.mode);
+      return TellMode(w, {order.epoch, order.turn, ModeTold::Phase::kReady});
+    case OrderMode::Act::kSet:
+      return AtWorker(now_ + static_cast<TimeUs>(Random(kStepUs)), w,
+                      [this, w, order] { ChangeMode(w, order); });
+    case OrderMode::Act::kDrop:
+      return;
+  }
+}
+
+void FormationWorld::ChangeMode(size_t w, const OrderMode& order) {
+  Part* part = PartOf(w, order.epoch);
+  if (part == nullptr || part->turn != order.turn) return;
+  part->mode = order.mode;
+  TellMode(w, {order.epoch, order.turn, ModeTold::Phase::kSet});
+}
+
+void FormationWorld::TellMode(size_t w, const ModeTold& told) {
+  Worker& worker = workers_[w];
+  if (worker.stream % 2 == 0) return;
+  worker.up_us = std::max(worker.up_us, now_ + Delay());
+  At(worker.up_us, [this, w, told, stream = worker.stream] {
+    Worker& self = workers_[w];
+    if (self.stream != stream || !self.heard) return;
+    Ask([&](SwitchEffects* effects) { switch_->Take(self.id, told, now_, effects); });
+  });
 }
 
 // ---- the feed ----
