@@ -192,6 +192,9 @@ struct CancelRequest {
   RequestId id;
   Epoch epoch;
   std::string why;
+  // To its decode instance, where its KV goes: only if no router has attached to its tokens. It
+  // ends as at the end of the attach lease. Understood from protocol revision 1 on.
+  bool unless_claimed = false;
 };
 
 }  // namespace skein::scheduler

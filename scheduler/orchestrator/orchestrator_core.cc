@@ -125,6 +125,7 @@ OrchestratorCore::Impl::Impl(const OrchestratorConfig& config)
                     .gone = &gone_,
                     .ends = this,
                     .effects = &effects_,
+                    .sender = &sender_,
                     .build = config.build}),
       worker_side_({.lease_us = config.instance_lease_us,
                     .pace = config.pace,
@@ -254,7 +255,7 @@ absl::Status OrchestratorCore::Impl::Follow(const Generation& seen) {
   Settle();
   effects_.push_back(StoreGeneration{numbers_.generation()});
   const absl::Status why = absl::AbortedError("the orchestrator takes a higher generation");
-  router_side_.CloseStreams(why);
+  router_side_.CloseStreams(why, now_);
   worker_side_.CloseStreams(why);
   groups_.OrderAgain(now_);
   return absl::OkStatus();
@@ -432,6 +433,7 @@ void OrchestratorCore::Impl::On(const OrchestratorTick&) {
   LookWhetherDeaf();
   worker_side_.LeaveTheSilent(now_);
   router_side_.LoseTheSilent(now_);
+  router_side_.LeaveTheAbsent();
   replanner_.LeaveTheSilent(now_);
   SubmitEarly();
 }

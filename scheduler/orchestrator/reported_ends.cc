@@ -84,13 +84,16 @@ void ReportedEnds::TakeDecodeEnded(Request& request, const EndedRequest& ended, 
 }
 
 // A router whose lease has not expired may reach another decode instance; its stream may be broken,
-// so that it never heard of this one. A router that was lost may be dead: then nobody would take
-// the tokens there either. If it is not dead, it submits the request anew.
+// so that it never heard of this one. A router that was lost, or is absent, may be dead: then
+// nobody would take the tokens there either. If it is not dead, it submits the request anew.
 void ReportedEnds::TakeUnclaimed(Request& request, const absl::Status& why, TimeUs now) {
-  parts_.explanations->Note(Degraded::kUnclaimed, &request);
-  if (parts_.routers->routers().Find(request.spec->id.router) != nullptr) {
-    return parts_.replanner->Replan(request, why, now);
+  const Router* router = parts_.routers->routers().Find(request.spec->id.router);
+  if (router != nullptr && router->absent) {
+    parts_.decode->TakeFromDecode(request);
+    return parts_.ends->CloseByRouter(request);
   }
+  parts_.explanations->Note(Degraded::kUnclaimed, &request);
+  if (router != nullptr) return parts_.replanner->Replan(request, why, now);
   parts_.decode->TakeFromDecode(request);
   parts_.ends->Fail(request, why);
 }

@@ -5,9 +5,13 @@
 #include <set>
 #include <utility>
 
-#include "scheduler/orchestrator/plan_sender.h"
-
 namespace skein::scheduler::orchestrator {
+namespace {
+
+// From this protocol revision on decode-workers understand CancelRequest::unless_claimed.
+constexpr uint32_t kCancelsUnclaimed = 1;
+
+}  // namespace
 
 void RouterSide::Connect(const RouterConnected& event, const Generation& own, TimeUs now) {
   const RouterHello& hello = event.hello;
@@ -88,8 +92,10 @@ void RouterSide::TellFailed(RequestId id, Failed failed) {
   Tell(SendPlanUpdate{id, std::move(failed)});
 }
 
-void RouterSide::On(const RouterDisconnected& event, TimeUs) {
-  if (Router* router = routers_.FindConnected(event.call)) routers_.Disconnect(*router);
+void RouterSide::On(const RouterDisconnected& event, TimeUs now) {
+  if (Router* router = routers_.FindConnected(event.call)) {
+    routers_.Disconnect(*router, parts_.registry->listening().At(now));
+  }
 }
 
 void RouterSide::On(const RouterReported& event, TimeUs now) {
@@ -163,6 +169,31 @@ void RouterSide::LoseTheSilent(TimeUs now) {
   }
 }
 
+void RouterSide::LeaveTheAbsent() {
+  for (const uint64_t absent : routers_.TakeAbsent(parts_.registry->listening().elapsed())) {
+    early_.ForgetRouter(absent);
+    LeaveUnclaimed(absent, "its router's stream broke, and the router did not come back");
+  }
+}
+
+// The router may be alive and cut off from here only. Then it submits again, when it is back, what
+// is not known here any more; and what it has attached to goes on, which its decode instance knows.
+void RouterSide::LeaveUnclaimed(uint64_t router, const std::string& why) {
+  const uint32_t revision = std::min(parts_.build.protocol.newest, kCancelsUnclaimed);
+  for (const RequestId id : parts_.requests->OfRouter(router)) {
+    Request* request = parts_.requests->Find(id);
+    if (request == nullptr) continue;
+    if (request->state != State::kPlaced) {
+      parts_.ends->CloseByRouter(*request);
+      continue;
+    }
+    const Instance* decode = parts_.registry->Find(request->decode);
+    if (decode == nullptr || decode->identity.build.protocol.newest < revision) continue;
+    parts_.sender->Send(CallCancel{
+        decode->id, {.id = id, .epoch = request->epoch, .why = why, .unless_claimed = true}});
+  }
+}
+
 // A silent router may still be alive. Its placed requests are left to their decode instances, which
 // notice when its token streams end. It submits the others again if it returns.
 void RouterSide::Lose(uint64_t router, const std::string& why, Gone how, TimeUs now) {
@@ -184,8 +215,10 @@ void RouterSide::Lose(uint64_t router, const std::string& why, Gone how, TimeUs 
   }
 }
 
-void RouterSide::CloseStreams(const absl::Status& why) {
-  for (const CallId stream : routers_.DisconnectAll()) Tell(CloseRouter{stream, why});
+void RouterSide::CloseStreams(const absl::Status& why, TimeUs now) {
+  for (const CallId stream : routers_.DisconnectAll(parts_.registry->listening().At(now))) {
+    Tell(CloseRouter{stream, why});
+  }
 }
 
 absl::Status RouterSide::Drain(const DrainRequest& request) {
@@ -204,7 +237,7 @@ std::vector<SubmitCalled> RouterSide::TakeHeld(TimeUs now) {
 
 TimeUs RouterSide::NextTick() const {
   const TimeUs early_us = early_.empty() ? kNever : early_until_us_;
-  return std::min(parts_.registry->listening().NextTick(routers_.NextLeaseEnd()), early_us);
+  return std::min(parts_.registry->listening().NextTick(routers_.NextDue()), early_us);
 }
 
 absl::Status RouterSide::CheckInvariants() const {

@@ -20,6 +20,7 @@
 #include "scheduler/base/time.h"
 #include "scheduler/orchestrator/explain/explanation_log.h"
 #include "scheduler/orchestrator/orchestrator_events.h"
+#include "scheduler/orchestrator/plan_sender.h"
 #include "scheduler/orchestrator/registry/gone_list.h"
 #include "scheduler/orchestrator/registry/latest_streams.h"
 #include "scheduler/orchestrator/registry/registry.h"
@@ -42,6 +43,7 @@ class RouterSide {
     GoneList* gone = nullptr;
     RequestEnds* ends = nullptr;
     std::vector<OrchestratorEffect>* effects = nullptr;
+    PlanSender* sender = nullptr;
     PeerBuild build = {};  // of this process
   };
   // `requests_max`: the most requests that the orchestrator holds at a time.
@@ -55,7 +57,8 @@ class RouterSide {
   void On(const RouterLeft& event, TimeUs now);
   void On(const RouterDisconnected& event, TimeUs now);
   void LoseTheSilent(TimeUs now);
-  void CloseStreams(const absl::Status& why);  // of all
+  void LeaveTheAbsent();                                   // after LoseTheSilent
+  void CloseStreams(const absl::Status& why, TimeUs now);  // of all
   // See Routers::Drain. The router hears of it.
   absl::Status Drain(const DrainRequest& request);
 
@@ -94,6 +97,7 @@ class RouterSide {
   void Tell(const OrchestratorEffect& effect) { parts_.effects->push_back(effect); }
   void TakeEnd(const RouterEnd& end);
   void Lose(uint64_t router, const std::string& why, Gone how, TimeUs now);
+  void LeaveUnclaimed(uint64_t router, const std::string& why);
   void CloseUnlisted(uint64_t router, const std::vector<RouterRequest>& listed);
   void Welcome(const RouterConnected& event, const Generation& own);
   CellReport Cell() const;  // what the cell can take, for routers

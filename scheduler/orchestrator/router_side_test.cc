@@ -26,6 +26,24 @@ class RouterSideTest : public ::testing::Test, public RequestEnds {
     spec->model = "m";
     return spec;
   }
+  // A decode instance of a build that speaks the protocol up to this revision.
+  InstanceId AddDecode(uint64_t process, uint32_t revision) {
+    WorkerIdentity identity{.role = Role::kDecode,
+                            .model = "m",
+                            .endpoint = "d:" + std::to_string(process),
+                            .incarnation = {process},
+                            .total_blocks = 10};
+    identity.shape.block_tokens = identity.shape.num_layers = 1;
+    identity.build.protocol.newest = revision;
+    const auto registered = registry_.Register({.identity = identity}, {1000 + process}, now_);
+    EXPECT_TRUE(registered.ok()) << registered.status();
+    return registered->id;
+  }
+  void Place(Request& request, InstanceId decode) {
+    request.decode = decode;
+    request.epoch = {5};
+    requests_.Enter(request, State::kPlaced);
+  }
   Request& Add(uint64_t router, uint64_t serial) {
     Request& request = requests_.Add(Spec(router, serial), now_, now_ + 600 * kSecondUs);
     requests_.Enter(request, State::kParked);
@@ -54,6 +72,7 @@ class RouterSideTest : public ::testing::Test, public RequestEnds {
     for (const TimeUs end = now_ + time; now_ < end; now_ += kLeaseUs / 16) {
       registry_.Listened(now_);
       side_.LoseTheSilent(now_);
+      side_.LeaveTheAbsent();
     }
   }
   void TearDown() override { EXPECT_TRUE(side_.CheckInvariants().ok()) << side_.CheckInvariants(); }
@@ -65,6 +84,7 @@ class RouterSideTest : public ::testing::Test, public RequestEnds {
   GoneList gone_{10, 600 * kSecondUs};
   std::vector<OrchestratorEffect> effects_;
   std::vector<uint64_t> closed_;
+  PlanSender sender_{&registry_, &effects_};
   RouterSide side_{kLeaseUs,
                    100,
                    {.requests = &requests_,
@@ -72,7 +92,9 @@ class RouterSideTest : public ::testing::Test, public RequestEnds {
                     .explanations = &explanations_,
                     .gone = &gone_,
                     .ends = this,
-                    .effects = &effects_}};
+                    .effects = &effects_,
+                    .sender = &sender_,
+                    .build = {"test", {0, 1}}}};
 };
 
 TEST_F(RouterSideTest, OneThatComesBackHearsHowItsRequestsStand) {
@@ -135,6 +157,44 @@ TEST_F(RouterSideTest, OfASilentOneOnlyThoseThatArePlacedGoOn) {
   EXPECT_EQ(side_.routers().Find(7), nullptr);
   EXPECT_EQ(closed_, std::vector<uint64_t>{2});
   EXPECT_EQ(gone_.Latest(now_).size(), 1u);
+}
+
+// Whether it has attached to a placed one only the decode instance knows.
+TEST_F(RouterSideTest, OneThatDoesNotComeBackLosesWhatItHasNotAttachedTo) {
+  const InstanceId decode = AddDecode(1, 1), old = AddDecode(2, 0);
+  Connect(7, 1);
+  Connect(8, 2);
+  Place(Add(7, 1), decode);
+  Place(Add(7, 2), old);
+  Add(7, 3);
+  Add(8, 4);
+  Listen(kLeaseUs / 4);
+  effects_.clear();
+  side_.On(RouterDisconnected{{1}}, now_);
+  Listen(kLeaseUs / 4);
+  EXPECT_TRUE(Of<CallCancel>().empty() && closed_.empty()) << "it may come back";
+  side_.Heard(8, now_);
+  Listen(kLeaseUs / 4 + kLeaseUs / 16);
+  EXPECT_EQ(closed_, std::vector<uint64_t>{3});
+  ASSERT_EQ(Of<CallCancel>().size(), 1u) << "an older one would cancel it in any case";
+  EXPECT_EQ(Of<CallCancel>()[0].instance, decode);
+  EXPECT_EQ(Of<CallCancel>()[0].request.id, (RequestId{7, 1}));
+  EXPECT_EQ(Of<CallCancel>()[0].request.epoch, Epoch{5});
+  EXPECT_TRUE(Of<CallCancel>()[0].request.unless_claimed);
+  EXPECT_NE(side_.routers().Find(7), nullptr) << "it has its lease";
+  Connect(7, 3, {{7, 1}, {7, 2}, {7, 3}});
+  EXPECT_EQ(Of<WelcomeRouter>()[0].welcome.unknown, (std::vector<RequestId>{{7, 3}}))
+      << "which it submits again";
+}
+
+TEST_F(RouterSideTest, OneThatComesBackInTimeLosesNothing) {
+  Connect(7, 1);
+  Add(7, 1);
+  side_.On(RouterDisconnected{{1}}, now_);
+  Listen(kLeaseUs / 4);
+  Connect(7, 2, {{7, 1}});
+  Listen(kLeaseUs / 2);
+  EXPECT_TRUE(closed_.empty());
 }
 
 TEST_F(RouterSideTest, OneThatLeavesTakesAllOfItsRequestsAlong) {

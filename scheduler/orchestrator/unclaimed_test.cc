@@ -53,6 +53,25 @@ TEST_F(UnclaimedTest, ItIsPlannedAnewIfItsRouterMayComeBack) {
   EXPECT_EQ(Of<CallAssign>(effects).size(), 1u);
 }
 
+// It was absent for half a lease, and its decode instance was told: if the router is back later, it
+// submits the request anew.
+TEST_F(UnclaimedTest, ItIsForgottenIfItsRouterDidNotComeBack) {
+  RouterConnects(7);
+  const CallAssign assign = Decoded(1);
+  Do(RouterDisconnected{router_stream_});
+  const auto cancels = Of<CallCancel>(Until(now_ + 1600 * kMillisecondUs));
+  ASSERT_EQ(cancels.size(), 1u);
+  EXPECT_EQ(cancels[0].instance, opened_at_);
+  EXPECT_TRUE(cancels[0].request.unless_claimed);
+  const Effects effects = NobodyCame(assign);
+  EXPECT_TRUE(Updates<Failed>(effects).empty());
+  EXPECT_TRUE(Of<CallAssign>(effects).empty());
+  EXPECT_EQ(core_->StateOf({7, 1}), "");
+  EXPECT_EQ(Counted(), 0u);
+  const auto welcome = Of<WelcomeRouter>(RouterConnects(7, {{.id = {7, 1}}}));
+  EXPECT_EQ(welcome.at(0).welcome.unknown, (std::vector<RequestId>{{7, 1}}));
+}
+
 // Nobody would take the tokens there either.
 TEST_F(UnclaimedTest, ItFailsIfItsRouterIsNotHeardOf) {
   const auto failed = Updates<Failed>(NobodyCame(Decoded(1)));

@@ -227,6 +227,7 @@ absl::StatusOr<scheduler::StartRequest> FromProto(const v1::StartRequest& reques
 v1::CancelRequest ToProto(const scheduler::CancelRequest& request) {
   auto out = WithIdAndEpoch<v1::CancelRequest>(request);
   out.set_why(request.why);
+  out.set_unless_claimed(request.unless_claimed);
   return out;
 }
 
@@ -234,6 +235,7 @@ absl::StatusOr<scheduler::CancelRequest> FromProto(const v1::CancelRequest& requ
   scheduler::CancelRequest out;
   if (absl::Status status = ReadIdAndEpoch(request, &out); !status.ok()) return status;
   out.why = request.why();
+  out.unless_claimed = request.unless_claimed();
   return out;
 }
 

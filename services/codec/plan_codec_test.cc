@@ -102,6 +102,8 @@ TEST(PlanCodec, StartAndCancelSurviveBothWays) {
   cancel.set_why("w");
   ASSERT_TRUE(FromProto(cancel).ok());
   EXPECT_TRUE(MessageDifferencer::Equals(ToProto(*FromProto(cancel)), cancel));
+  cancel.set_unless_claimed(true);
+  EXPECT_TRUE(MessageDifferencer::Equals(ToProto(*FromProto(cancel)), cancel));
   cancel.clear_epoch();
   EXPECT_FALSE(FromProto(cancel).ok());
 }

@@ -21,7 +21,9 @@ Routers::Connected Routers::Connect(const RouterHello& hello, CallId connection,
       connected.replaced.push_back(id);
     }
   }
-  Disconnect(router);
+  LeaveStream(router);
+  absences_.Remove(it->first);
+  router.absent = false;
   router.identity = hello.identity;
   router.connection = connection;
   by_connection_[connection] = it->first;
@@ -52,17 +54,22 @@ void Routers::Heard(uint64_t router, TimeUs listened_us) {
   if (routers_.contains(router)) leases_.Set(router, listened_us + lease_us_);
 }
 
-void Routers::Disconnect(Router& router) {
+void Routers::Disconnect(Router& router, TimeUs listened_us) {
+  LeaveStream(router);
+  absences_.Set(router.identity.router, listened_us + lease_us_ / 2);
+}
+
+void Routers::LeaveStream(Router& router) {
   by_connection_.erase(router.connection);
   router.connection = CallId{};
 }
 
-std::vector<CallId> Routers::DisconnectAll() {
+std::vector<CallId> Routers::DisconnectAll(TimeUs listened_us) {
   std::vector<CallId> streams;
   for (auto& [id, router] : routers_) {
     if (router.connection == CallId{}) continue;
     streams.push_back(router.connection);
-    Disconnect(router);
+    Disconnect(router, listened_us);
   }
   return streams;
 }
@@ -111,7 +118,8 @@ const Router* Routers::Find(uint64_t router) const {
 void Routers::Remove(uint64_t router) {
   const auto it = routers_.find(router);
   if (it == routers_.end()) return;
-  Disconnect(it->second);
+  LeaveStream(it->second);
+  absences_.Remove(router);
   evidence_.ForgetRouter(router);
   leases_.Remove(router);
   routers_.erase(it);
@@ -125,6 +133,15 @@ std::vector<uint64_t> Routers::TakeSilent(TimeUs listened_us) {
   return silent;
 }
 
+std::vector<uint64_t> Routers::TakeAbsent(TimeUs listened_us) {
+  std::vector<uint64_t> absent;
+  while (const std::optional<uint64_t> router = absences_.TakeDue(listened_us)) {
+    routers_.at(*router).absent = true;
+    absent.push_back(*router);
+  }
+  return absent;
+}
+
 absl::Status Routers::CheckInvariants() const {
   if (absl::Status status = evidence_.CheckInvariants(); !status.ok()) return status;
   size_t connected = 0;
@@ -132,7 +149,13 @@ absl::Status Routers::CheckInvariants() const {
     if (leases_.Of(id) == kNever) {
       return absl::InternalError(absl::StrCat("Routers: router ", id, " has no lease"));
     }
-    if (router.connection == CallId{}) continue;
+    const bool gone = router.connection == CallId{};
+    if (gone != (router.absent || absences_.Of(id) != kNever)) {
+      return absl::InternalError(absl::StrCat(
+          "Routers: router ", id,
+          gone ? " has no stream and is not waited for" : " has a stream and is absent"));
+    }
+    if (gone) continue;
     ++connected;
     const auto known = by_connection_.find(router.connection);
     if (known == by_connection_.end() || known->second != id) {

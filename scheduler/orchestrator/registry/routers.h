@@ -2,6 +2,8 @@
 // orders to drain them, and the failures that they have not confirmed. Part of OrchestratorCore.
 //
 // A router that was silent for a lease, while the orchestrator listened (ListeningClock), is lost.
+// One whose stream broke, and that has not opened another one for half a lease, is absent: most
+// likely its process has ended, since one that lives comes back at once.
 // Which decode instances the routers hear is in `evidence`: what a router said holds until it says
 // otherwise, leaves or is lost.
 //
@@ -9,6 +11,7 @@
 // number of routers. Connect walks over all of them.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -29,6 +32,7 @@ struct Router {
   CallId connection;  // its stream; 0: it is broken
   TimeUs heard_us = 0;
   std::optional<bool> drain_order;
+  bool absent = false;
   // Of its requests, until it says how they ended for its clients: a stream that broke may have
   // lost them.
   std::map<RequestId, Failed> failures;
@@ -55,9 +59,9 @@ class Routers {
   Router* FindConnected(CallId connection);
   void Report(Router& router, const RouterLoad& load, TimeUs now, TimeUs listened_us);
   void Heard(uint64_t router, TimeUs listened_us);  // any message of its stream renews its lease
-  void Disconnect(Router& router);                  // its stream is broken
+  void Disconnect(Router& router, TimeUs listened_us);  // its stream is broken
   // All streams are broken. Returns them.
-  std::vector<CallId> DisconnectAll();
+  std::vector<CallId> DisconnectAll(TimeUs listened_us);
 
   void NoteFailure(RequestId id, const Failed& failed);
   void ForgetFailure(RequestId id);
@@ -73,7 +77,10 @@ class Routers {
   void Remove(uint64_t router);
   // Those whose lease has ended, each once: the caller Removes them.
   std::vector<uint64_t> TakeSilent(TimeUs listened_us);
-  TimeUs NextLeaseEnd() const { return leases_.Next(); }  // by the listening clock
+  // Those that are absent from now on, each once.
+  std::vector<uint64_t> TakeAbsent(TimeUs listened_us);
+  // When the next is silent or absent, by the listening clock.
+  TimeUs NextDue() const { return std::min(leases_.Next(), absences_.Next()); }
   const std::map<uint64_t, Router>& all() const { return routers_; }
   size_t streams() const { return by_connection_.size(); }  // that stand
 
@@ -82,13 +89,15 @@ class Routers {
   absl::Status CheckInvariants() const;
 
  private:
+  void LeaveStream(Router& router);
   void TakeLoad(Router& router, const RouterLoad& load, TimeUs now, TimeUs listened_us);
 
   TimeUs lease_us_;
   std::map<uint64_t, Router> routers_;
   Evidence evidence_;
   std::map<CallId, uint64_t> by_connection_;
-  TimerQueue<uint64_t> leases_;  // by the listening clock
+  TimerQueue<uint64_t> leases_;    // by the listening clock
+  TimerQueue<uint64_t> absences_;  // likewise; of those without a stream that are not absent yet
 };
 
 }  // namespace skein::scheduler

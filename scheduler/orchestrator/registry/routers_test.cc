@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <vector>
 
 namespace skein::scheduler {
 namespace {
@@ -17,13 +18,32 @@ class RoutersTest : public ::testing::Test {
     const RouterHello hello{.identity = {.router = router, .endpoint = endpoint, .host = host}};
     return routers_.Connect(hello, {stream}, at, at);
   }
-  void Break(uint64_t stream) { routers_.Disconnect(*routers_.FindConnected({stream})); }
+  void Break(uint64_t stream, TimeUs at = 0) {
+    routers_.Disconnect(*routers_.FindConnected({stream}), at);
+  }
   void TearDown() override {
     EXPECT_TRUE(routers_.CheckInvariants().ok()) << routers_.CheckInvariants();
   }
 
   Routers routers_{kLeaseUs};
 };
+
+TEST_F(RoutersTest, OneThatDoesNotComeBackIsAbsent) {
+  using Ids = std::vector<uint64_t>;
+  for (const uint64_t router : {7, 8, 9}) Connect(router, router, 0, "r", std::to_string(router));
+  Break(7, 100);
+  Break(8, 100);
+  Connect(8, 10, 200, "r", "8");
+  EXPECT_EQ(routers_.NextDue(), 100 + kLeaseUs / 2);
+  EXPECT_EQ(routers_.TakeAbsent(99 + kLeaseUs / 2), Ids{});
+  EXPECT_EQ(routers_.TakeAbsent(100 + kLeaseUs / 2), Ids{7});
+  EXPECT_EQ(routers_.TakeAbsent(kLeaseUs), Ids{}) << "once";
+  EXPECT_TRUE(routers_.Find(7)->absent);
+  EXPECT_FALSE(routers_.Find(8)->absent);
+  Connect(7, 11, kLeaseUs, "r", "7");
+  EXPECT_FALSE(routers_.Find(7)->absent);
+  EXPECT_EQ(routers_.TakeAbsent(10 * kLeaseUs), Ids{});
+}
 
 TEST_F(RoutersTest, IsFoundByItsStreamUntilThatBreaksOrAnotherTakesItsPlace) {
   EXPECT_TRUE(Connect(7, 1).is_new);
@@ -78,9 +98,9 @@ TEST_F(RoutersTest, AllStreamsMayBreakAtOnce) {
   Connect(8, 2, 0, "0.0.0.0:8001");
   Connect(9, 3, 0, "0.0.0.0:8002");
   Break(2);
-  EXPECT_EQ(routers_.DisconnectAll(), (std::vector<CallId>{{1}, {3}}));
+  EXPECT_EQ(routers_.DisconnectAll(0), (std::vector<CallId>{{1}, {3}}));
   EXPECT_EQ(routers_.FindConnected({1}), nullptr);
-  EXPECT_TRUE(routers_.DisconnectAll().empty());
+  EXPECT_TRUE(routers_.DisconnectAll(0).empty());
 }
 
 TEST_F(RoutersTest, AnotherProcessReplacesOneAtItsPlaceWhoseStreamIsBroken) {
@@ -94,19 +114,19 @@ TEST_F(RoutersTest, AnotherProcessReplacesOneAtItsPlaceWhoseStreamIsBroken) {
 }
 
 TEST_F(RoutersTest, IsSilentWhenItsLeaseEnds) {
-  EXPECT_EQ(routers_.NextLeaseEnd(), kNever);
+  EXPECT_EQ(routers_.NextDue(), kNever);
   Connect(7, 1);
   Connect(8, 2, kSecondUs, "0.0.0.0:8001");
-  EXPECT_EQ(routers_.NextLeaseEnd(), kLeaseUs);
+  EXPECT_EQ(routers_.NextDue(), kLeaseUs);
   routers_.Report(*routers_.FindConnected({1}), {}, 2 * kSecondUs, 2 * kSecondUs);
-  EXPECT_EQ(routers_.NextLeaseEnd(), kSecondUs + kLeaseUs);
+  EXPECT_EQ(routers_.NextDue(), kSecondUs + kLeaseUs);
   EXPECT_TRUE(routers_.TakeSilent(kSecondUs + kLeaseUs - 1).empty());
   EXPECT_EQ(routers_.TakeSilent(kSecondUs + kLeaseUs), std::vector<uint64_t>{8});
   routers_.Remove(8);
-  EXPECT_EQ(routers_.NextLeaseEnd(), 2 * kSecondUs + kLeaseUs);
+  EXPECT_EQ(routers_.NextDue(), 2 * kSecondUs + kLeaseUs);
   EXPECT_EQ(routers_.Find(7)->heard_us, 2 * kSecondUs);
   routers_.Remove(7);
-  EXPECT_EQ(routers_.NextLeaseEnd(), kNever);
+  EXPECT_EQ(routers_.NextDue(), kNever);
 }
 
 TEST_F(RoutersTest, TheLastOneThatServesIsDrainedByForceOnly) {

@@ -145,6 +145,27 @@ TEST_F(DecodeCoreTest, AWholeAnswerThatNobodyTookIsCancelled) {
   EXPECT_EQ(ended_.at({7, 1}).code(), absl::StatusCode::kCancelled);
 }
 
+// Its router is gone, as far as the orchestrator can tell. Whether it reached this instance before
+// is known here only.
+TEST_F(DecodeCoreTest, WhatNoRouterHasAttachedToMayBeCancelledAlone) {
+  for (const uint64_t serial : {1, 2, 3}) {
+    Announce(Spec(serial));
+    OpenTransfer(serial);
+  }
+  Commit(1);
+  Commit(2);
+  Attach(2, 50);
+  Step(41);
+  for (const uint64_t serial : {1, 2, 3, 4}) {
+    Do(CancelCalled{{{7, serial}, {5}, "its router has gone", /*unless_claimed=*/true}});
+  }
+  EXPECT_EQ(unclaimed_, (std::set<RequestId>{{7, 1}, {7, 3}}));
+  EXPECT_EQ(ended_.at({7, 1}).code(), absl::StatusCode::kCancelled);
+  EXPECT_EQ(ended_.at({7, 3}).code(), absl::StatusCode::kCancelled) << "its KV was on its way";
+  EXPECT_EQ(ended_.count({7, 2}), 0u);
+  EXPECT_EQ(core_.StateOf({7, 2}), "running");
+}
+
 TEST_F(DecodeCoreTest, Invariant2ACancelledGrantIsQuarantinedUntilItIsClosed) {
   writers_live_ = false;
   Announce(Spec(1));

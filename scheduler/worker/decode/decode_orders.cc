@@ -110,7 +110,17 @@ void DecodeOrders::EndSharers(RequestId from) {
 
 void DecodeOrders::On(const CancelCalled& event) {
   if (!parts_.membership->CheckEpoch(event.request.epoch).ok()) return;
+  if (event.request.unless_claimed) return CancelUnclaimed(event.request);
   CancelUpTo(event.request.id, event.request.epoch, event.request.why);
+}
+
+// A router that has attached lives, or its stream will break, and only this process can tell.
+void DecodeOrders::CancelUnclaimed(const CancelRequest& cancel) {
+  DecodeSequence* sequence = parts_.sequences->Find(cancel.id, cancel.epoch);
+  if (sequence == nullptr || sequence->stream != DecodeSequence::Stream::kUnattached) return;
+  parts_.sequences->GiveUpUnclaimed(*sequence);
+  parts_.ends->Touch(cancel.id);
+  parts_.ends->End(*sequence, FinishReason::kError, absl::CancelledError(cancel.why));
 }
 
 void DecodeOrders::CancelUpTo(RequestId id, Epoch epoch, const std::string& why) {

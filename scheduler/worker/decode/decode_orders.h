@@ -85,6 +85,7 @@ class DecodeOrders {
   absl::Status CheckInvariants() const;
 
  private:
+  void CancelUnclaimed(const CancelRequest& cancel);
   bool MayAnnounce(const AnnounceRequest& request);
   void AwaitPrompt(RequestId id, RequestId from);
   void TakeEarlyAborts(const AnnounceRequest& request);

@@ -124,10 +124,16 @@ DecodeSequence* DecodeSequences::TakeUnclaimed(TimeUs listening) {
   const std::optional<RequestId> id = attach_ends_.TakeDue(listening);
   if (!id.has_value()) return nullptr;
   DecodeSequence& sequence = sequences_.at(*id);
+  GiveUpUnclaimed(sequence);
+  return &sequence;
+}
+
+void DecodeSequences::GiveUpUnclaimed(DecodeSequence& sequence) {
+  SKEIN_CHECK(sequence.stream == Stream::kUnattached);
+  attach_ends_.Remove(sequence.id());
   unclaimed_ -= sequence.phase == Phase::kEnded;
   sequence.stream = Stream::kClosed;
   sequence.unclaimed = true;
-  return &sequence;
 }
 
 void DecodeSequences::Flush(DecodeSequence& sequence) {

@@ -122,6 +122,8 @@ class DecodeSequences {
   DecodeSequence* Detach(CallId call);
   // One whose attach lease is over; its stream is closed now.
   DecodeSequence* TakeUnclaimed(TimeUs listening);
+  // The same of this one now. REQUIRES: no router has attached, and its lease is not over.
+  void GiveUpUnclaimed(DecodeSequence& sequence);
   TimeUs NextAttachEnd() const { return attach_ends_.Next(); }  // by the listening clock
 
   int64_t Count(Phase phase) const { return counts_[static_cast<size_t>(phase)]; }
