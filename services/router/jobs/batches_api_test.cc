@@ -2,37 +2,37 @@
 #include <gtest/gtest.h>
 
 #include "services/openai/answer_schemas.h"
-#include "services/router/testing/fake_jobs.h"
+#include "services/router/jobs/testing/jobs_fixture.h"
 #include "services/router/testing/fits_schema.h"
-#include "services/router/testing/router_fixture.h"
 
 namespace skein::services::testing {
 namespace {
 
-class BatchesTest : public RouterTest {
+class BatchesTest : public JobsTest {
  protected:
   void SetUp() override {
-    services_.push_back(&jobs_service_);
-    jobs_options_.client.pause_us = 1000;
-    jobs_service_.Put("file-1", "{}");
-    StartRouter([](const v1::RequestSpec&) { return Says("x"); });
+    options_.client.pause_us = 1000;
+    service_.Put("file-1", "{}");
+    StartJobs();
   }
 
-  http::Response Get(const std::string& path) {
-    return http::testing::Fetch(server_->port(), "GET", path);
+  http::Response Get(const std::string& path) { return Call("GET", path); }
+  http::Response Post(const std::string& path, const Json& body) {
+    return Call("POST", path, body.dump());
+  }
+  Json Ask(const std::string& path, const Json& body) {
+    const http::Response response = Post(path, body);
+    EXPECT_EQ(response.status, 200) << response.body;
+    return Json::parse(response.body, nullptr, false);
   }
   http::Response Cancel(const std::string& id) {
-    return http::testing::Fetch(server_->port(), "POST", "/v1/batches/" + id + "/cancel");
-  }
-  static Json ErrorOf(const http::Response& response) {
-    return Json::parse(response.body, nullptr, false)["error"];
+    return Call("POST", "/v1/batches/" + id + "/cancel");
   }
 
   const Json kBody = {{"input_file_id", "file-1"},
                       {"endpoint", "/v1/chat/completions"},
                       {"completion_window", "24h"},
                       {"metadata", {{"team", "a"}}}};
-  FakeJobs jobs_service_;
 };
 
 TEST_F(BatchesTest, ABatchIsCreatedAndRetrieved) {
@@ -50,7 +50,7 @@ TEST_F(BatchesTest, ABatchIsCreatedAndRetrieved) {
   EXPECT_EQ(batch["request_counts"], Json({{"total", 0}, {"completed", 0}, {"failed", 0}}));
   EXPECT_EQ(batch["expires_at"].get<int64_t>() - batch["created_at"].get<int64_t>(), 86400);
   EXPECT_EQ(Json::parse(Get("/v1/batches/" + id).body), batch);
-  const auto created = jobs_service_.created();
+  const auto created = service_.created();
   ASSERT_EQ(created.size(), 1u);
   EXPECT_EQ(created[0].window_s(), 86400u);
 }
@@ -79,7 +79,7 @@ TEST_F(BatchesTest, AllThatIsKnownOfAJobIsInTheObject) {
   job.set_late(true);
   job.set_failed_s(1'700'000'001);
   job.set_model("m");
-  jobs_service_.PutJob(job);
+  service_.PutJob(job);
   const Json batch = Json::parse(Get("/v1/batches/batch_9").body);
   const Json schemas = openai::AnswerSchemas();
   ExpectFits(batch, schemas["Batch"], schemas, "batch");
@@ -106,7 +106,7 @@ TEST_F(BatchesTest, PagesAreNewestFirst) {
   ExpectFits(first, schemas["Batches"], schemas, "batches");
   EXPECT_EQ(first["data"].size(), 2u);
   EXPECT_EQ(first["has_more"], true);
-  EXPECT_EQ(first["data"][0]["id"], jobs_service_.created().back().id());
+  EXPECT_EQ(first["data"][0]["id"], service_.created().back().id());
   const std::string last = first["last_id"];
   const Json second = Json::parse(Get("/v1/batches?limit=2&after=" + last).body);
   EXPECT_EQ(second["data"].size(), 1u);
@@ -126,7 +126,7 @@ TEST_F(BatchesTest, CancelledOnce) {
   v1::JobStatus ended;
   ended.set_id("batch_9");
   ended.set_state(v1::JOB_STATE_COMPLETED);
-  jobs_service_.PutJob(ended);
+  service_.PutJob(ended);
   const http::Response refused = Cancel("batch_9");
   EXPECT_EQ(refused.status, 409);
   EXPECT_EQ(ErrorOf(refused)["message"], "Cannot cancel a batch with status 'completed'.");
@@ -144,9 +144,9 @@ TEST_F(BatchesTest, WhatDoesNotExistIsNamed) {
 }
 
 TEST_F(BatchesTest, ACallThatIsRepeatedIsTheSameBatch) {
-  jobs_service_.FailNext(2, absl::UnavailableError("not yet"));
+  service_.FailNext(2, absl::UnavailableError("not yet"));
   Ask("/v1/batches", kBody);
-  EXPECT_EQ(jobs_service_.created().size(), 1u);
+  EXPECT_EQ(service_.created().size(), 1u);
 }
 
 TEST_F(BatchesTest, UnknownParametersAreNamed) {

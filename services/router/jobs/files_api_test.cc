@@ -2,9 +2,8 @@
 #include <gtest/gtest.h>
 
 #include "services/openai/answer_schemas.h"
-#include "services/router/testing/fake_jobs.h"
+#include "services/router/jobs/testing/jobs_fixture.h"
 #include "services/router/testing/fits_schema.h"
-#include "services/router/testing/router_fixture.h"
 
 namespace skein::services::testing {
 namespace {
@@ -20,28 +19,16 @@ std::string FilePart(const std::string& name, const std::string& content) {
          "\"\r\nContent-Type: application/octet-stream\r\n\r\n" + content + "\r\n";
 }
 
-class FilesTest : public RouterTest {
+class FilesTest : public JobsTest {
  protected:
-  void SetUp() override {
-    services_.push_back(&jobs_service_);
-    jobs_options_.client.pause_us = 1000;
-  }
-  void Start() {
-    StartRouter([](const v1::RequestSpec&) { return Says("x"); });
-  }
+  void SetUp() override { options_.client.pause_us = 1000; }
+  void Start() { StartJobs(); }
 
   http::Response Upload(const std::string& form) {
-    return http::testing::Fetch(server_->port(), "POST", "/v1/files", form + "--b--\r\n",
-                                {{"Content-Type", "multipart/form-data; boundary=b"}});
+    return Call("POST", "/v1/files", form + "--b--\r\n",
+                {{"Content-Type", "multipart/form-data; boundary=b"}});
   }
-  http::Response Ask(const char* method, const std::string& path) {
-    return http::testing::Fetch(server_->port(), method, path);
-  }
-  static Json ErrorOf(const http::Response& response) {
-    return Json::parse(response.body, nullptr, false)["error"];
-  }
-
-  FakeJobs jobs_service_;
+  http::Response Ask(const char* method, const std::string& path) { return Call(method, path); }
 };
 
 TEST_F(FilesTest, AFileIsStoredReadListedAndDeleted) {
@@ -105,14 +92,14 @@ TEST_F(FilesTest, ALongFileIsPassedOnWhole) {
   const http::Response stored = Upload(FilePart("a", content) + Field("purpose", "batch"));
   ASSERT_EQ(stored.status, 200) << stored.body;
   const std::string id = Json::parse(stored.body)["id"];
-  const auto files = jobs_service_.files();
+  const auto files = service_.files();
   EXPECT_TRUE(files.at(id).content == content);
   EXPECT_GT(files.at(id).messages, 2u);
   EXPECT_TRUE(Ask("GET", "/v1/files/" + id + "/content").body == content);
 }
 
 TEST_F(FilesTest, AWrongFormIsRefusedByFieldAndValue) {
-  jobs_options_.files.file_bytes_max = 2 << 20;
+  options_.files.file_bytes_max = 2 << 20;
   Start();
   const std::string file = FilePart("a", "{}"), purpose = Field("purpose", "batch");
   struct Case {
@@ -141,8 +128,8 @@ TEST_F(FilesTest, AWrongFormIsRefusedByFieldAndValue) {
     EXPECT_EQ(response.status, wrong.status) << response.body;
     EXPECT_EQ(ErrorOf(response)["param"], wrong.param) << response.body;
   }
-  for (const auto& [id, kept] : jobs_service_.files()) ADD_FAILURE() << id << " was stored";
-  const http::Response json = Post("/v1/files", Json::object());
+  for (const auto& [id, kept] : service_.files()) ADD_FAILURE() << id << " was stored";
+  const http::Response json = Call("POST", "/v1/files", "{}");
   EXPECT_EQ(json.status, 415);
   const http::Response cut =
       http::testing::Fetch(server_->port(), "POST", "/v1/files", purpose + file,
@@ -152,7 +139,7 @@ TEST_F(FilesTest, AWrongFormIsRefusedByFieldAndValue) {
 
 TEST_F(FilesTest, PagesFollowOneAnother) {
   Start();
-  for (const char* id : {"file-1", "file-2", "file-3"}) jobs_service_.Put(id, "{}");
+  for (const char* id : {"file-1", "file-2", "file-3"}) service_.Put(id, "{}");
   const Json first = Json::parse(Ask("GET", "/v1/files?limit=2").body);
   EXPECT_EQ(first["first_id"], "file-3");
   EXPECT_EQ(first["last_id"], "file-2");
@@ -177,22 +164,22 @@ TEST_F(FilesTest, PagesFollowOneAnother) {
 // The id is the router's, so that it is the same file whoever stores it in the end.
 TEST_F(FilesTest, CallsAreRepeatedUntilAnOrchestratorLeads) {
   Start();
-  jobs_service_.FailNext(3, absl::UnavailableError("the store does not answer"));
+  service_.FailNext(3, absl::UnavailableError("the store does not answer"));
   EXPECT_EQ(Upload(Field("purpose", "batch") + FilePart("a", "{}")).status, 200);
-  EXPECT_EQ(jobs_service_.files().size(), 1u);
-  EXPECT_GE(jobs_service_.calls(), 4);
+  EXPECT_EQ(service_.files().size(), 1u);
+  EXPECT_GE(service_.calls(), 4);
 }
 
 class FailureTest : public FilesTest {
  protected:
   void SetUp() override {
     FilesTest::SetUp();
-    jobs_options_.client.retry_for_us = 1;
+    options_.client.retry_for_us = 1;
   }
 };
 
 TEST_F(FailureTest, AnOrchestratorThatNeverAnswersIsA503WithRetryAfter) {
-  jobs_service_.FailAll(absl::UnavailableError("no"));
+  service_.FailAll(absl::UnavailableError("no"));
   Start();
   const std::string file = Field("purpose", "batch") + FilePart("a", "{}");
   const std::string large = Field("purpose", "batch") + FilePart("a", std::string(2 << 20, 'x'));
@@ -206,7 +193,7 @@ TEST_F(FailureTest, AnOrchestratorThatNeverAnswersIsA503WithRetryAfter) {
 }
 
 TEST_F(FailureTest, WithoutJobsTheErrorSaysSo) {
-  jobs_service_.FailAll(absl::FailedPreconditionError("jobs are turned off (--jobs-dir)"));
+  service_.FailAll(absl::FailedPreconditionError("jobs are turned off (--jobs-dir)"));
   Start();
   const http::Response response = Ask("GET", "/v1/files");
   EXPECT_EQ(response.status, 501);
@@ -215,27 +202,26 @@ TEST_F(FailureTest, WithoutJobsTheErrorSaysSo) {
 }
 
 TEST_F(FilesTest, NoRoomIsA429) {
-  jobs_service_.FailAll(absl::ResourceExhaustedError("the store is full"));
+  service_.FailAll(absl::ResourceExhaustedError("the store is full"));
   Start();
   EXPECT_EQ(Upload(Field("purpose", "batch") + FilePart("a", "{}")).status, 429);
 }
 
 TEST_F(FilesTest, AnUploadWhoseClientLeavesLeavesNothing) {
   Start();
-  RawClient client(server_->port());
+  http::testing::RawClient client(server_->port());
   client.Send(
       "POST /v1/files HTTP/1.1\r\nHost: a\r\nContent-Type: multipart/form-data; boundary=b\r\n"
       "Content-Length: 9000000\r\n\r\n" +
       FilePart("a", std::string(2 << 20, 'x')));
   client.Close();
   EXPECT_EQ(Upload(Field("purpose", "batch") + FilePart("b", "{}")).status, 200);
-  EXPECT_EQ(jobs_service_.files().size(), 1u);
+  EXPECT_EQ(service_.files().size(), 1u);
 }
 
 TEST_F(FilesTest, ARouterThatDrainsRefusesUploads) {
-  jobs_options_.files.draining = [this] { return api_->draining(); };
+  options_.files.draining = [] { return true; };
   Start();
-  api_->BeginDrain();
   const http::Response response = Upload(Field("purpose", "batch") + FilePart("a", "{}"));
   EXPECT_EQ(response.status, 503);
   EXPECT_EQ(ErrorOf(response)["code"], "draining");
