@@ -1,5 +1,6 @@
 #include "services/skeinctl/planning/offline.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <utility>
 
@@ -57,10 +58,15 @@ absl::StatusOr<Inputs> LoadInputs(const OfflineFlags& flags) {
 
 // {tp, dp} of all devices; of --tp and --dp where they are given.
 absl::StatusOr<std::vector<std::pair<int64_t, int64_t>>> LayoutsOf(const OfflineFlags& flags,
-                                                                   int64_t devices) {
+                                                                   int64_t devices,
+                                                                   int64_t kv_heads) {
+  if (flags.tp > kv_heads) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--tp: ", flags.tp, " is above the model's ", kv_heads, " KV heads"));
+  }
   if (flags.tp > 0 && flags.dp > 0) return std::vector{std::pair(flags.tp, flags.dp)};
   std::vector<std::pair<int64_t, int64_t>> layouts;
-  for (int64_t tp = 1; tp <= devices; tp *= 2) {
+  for (int64_t tp = 1; tp <= std::min(devices, kv_heads); tp *= 2) {
     if (devices % tp != 0) continue;
     if (flags.tp > 0 && tp != flags.tp) continue;
     if (flags.dp > 0 && devices / tp != flags.dp) continue;
@@ -152,7 +158,9 @@ void OfflineFlags::Register(FlagSet* set) {
   set->Double(&memory_share, "memory-share",
               "Share of a device's memory for weights and KV; a step profile has its own number.",
               0.01, 1);
-  set->Int(&tp, "tp", "Devices of an instance, in TP; 0: each power of two that divides --devices.",
+  set->Int(&tp, "tp",
+           "Devices of an instance, in TP, at most the model's KV heads; 0: each power of two that "
+           "divides --devices.",
            0, 1 << 16);
   set->Int(&dp, "dp", "Instances, which share weights with SiDP; 0: --devices over --tp.", 0,
            1 << 16);
@@ -184,7 +192,7 @@ void OfflineFlags::Register(FlagSet* set) {
 absl::StatusOr<OfflineComparison> CompareOffline(const OfflineFlags& flags, int64_t devices) {
   const auto inputs = LoadInputs(flags);
   if (!inputs.ok()) return inputs.status();
-  const auto layouts = LayoutsOf(flags, devices);
+  const auto layouts = LayoutsOf(flags, devices, inputs->model.shape.kv_heads);
   if (!layouts.ok()) return layouts.status();
   OfflineComparison comparison = {.model = inputs->model.name,
                                   .device = inputs->device.device.name,

@@ -115,6 +115,8 @@ TEST(Offline, ErrorsNameFlagAndValue) {
   flags = Small();
   flags.tp = 3;
   EXPECT_NE(ErrorOf(flags).find("--tp: 3 does not divide --devices 8"), std::string::npos);
+  flags.tp = 16;
+  EXPECT_EQ(ErrorOf(flags, 16), "--tp: 16 is above the model's 8 KV heads");
   EXPECT_EQ(Exit({"--aggregated"}), kUsage);
   EXPECT_EQ(Exit({"--memory-share", "2"}), kUsage);
 }
