@@ -47,6 +47,9 @@ struct OrchestratorOptions {
   std::string formation_own_priority = "soft";
   double formation_own_pause_s = 60;
   double formation_wait_s = 10;
+  double formation_share_lines = 64;
+  int64_t shared_batch_threshold = 0;  // 0: none
+  double shared_mode_dwell_s = 60;
   std::string log_level = "info";
 
   void Register(FlagSet* flags);
