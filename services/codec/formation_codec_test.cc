@@ -54,6 +54,41 @@ TEST(FormationCodec, OrdersOfAFormationAndWhatIsToldOfItComeAsTheyWereSent) {
   }
 }
 
+TEST(FormationCodec, OrdersAboutSharedWeightsComeAsTheyWereSent) {
+  using scheduler::SharedMode;
+  scheduler::PrepareFormation prepare{.epoch = 5, .generation = 7, .size = 4};
+  EXPECT_FALSE(FromProto(ToProto(prepare))->shared.has_value());
+  for (const SharedMode mode : {SharedMode::kWas, SharedMode::kCas}) {
+    prepare.shared = mode;
+    EXPECT_EQ(FromProto(ToProto(prepare))->shared, mode);
+    using Act = scheduler::OrderMode::Act;
+    for (const Act act : {Act::kReady, Act::kSet, Act::kDrop}) {
+      const auto order = FromProto(ToProto(scheduler::OrderMode{5, 3, mode, act}));
+      ASSERT_TRUE(order.ok()) << order.status();
+      EXPECT_EQ(order->epoch, 5u);
+      EXPECT_EQ(order->turn, 3u);
+      EXPECT_EQ(order->mode, mode);
+      EXPECT_EQ(order->act, act);
+    }
+  }
+  using Phase = scheduler::ModeTold::Phase;
+  const absl::Status why = absl::ResourceExhaustedError("no slots");
+  for (const Phase phase : {Phase::kReady, Phase::kSet, Phase::kRefused}) {
+    const auto told = FromProto(ToProto(scheduler::ModeTold{5, 3, phase, why}));
+    ASSERT_TRUE(told.ok()) << told.status();
+    EXPECT_EQ(told->epoch, 5u);
+    EXPECT_EQ(told->turn, 3u);
+    EXPECT_EQ(told->phase, phase);
+    EXPECT_EQ(told->why, why);
+  }
+  EXPECT_EQ(FromProto(v1::ModeOrder()).status().message(), "epoch: is 0");
+  v1::ModeOrder order = ToProto(scheduler::OrderMode{5, 3});
+  order.set_mode(v1::SHARED_MODE_UNSPECIFIED);
+  EXPECT_EQ(FromProto(order).status().message(), "mode: is missing");
+  order.set_mode(static_cast<v1::SharedMode>(9));
+  EXPECT_EQ(FromProto(order).status().message(), "mode: 9 is unknown");
+}
+
 TEST(FormationCodec, TheBaseOfStepsComesAsItWasSentAndOneThatDoesNotFitNamesItsField) {
   scheduler::PrepareFormation order{.epoch = 5, .generation = 7, .size = 8};
   EXPECT_FALSE(FromProto(ToProto(order))->shift.has_value());

@@ -275,6 +275,12 @@ absl::StatusOr<FormationProfile> ParseFormations(const Json& json) {
   return profile;
 }
 
+absl::StatusOr<int64_t> ParseThreshold(const Json& json) {
+  const bool whole = json.is_number_integer() && json >= 1 && json <= 1'000'000;
+  if (whole) return json.get<int64_t>();
+  return Wrong("shared_batch_threshold is ", Shown(json), ", not a whole number from 1 to 1e6");
+}
+
 Json FormationsJson(const FormationProfile& profile) {
   Json rows = Json::array();
   for (const auto& [size, gain] : profile.gains) {
@@ -375,7 +381,17 @@ absl::Status ParseMember(const std::string& key, const Json& value, Profile* pro
   if (key == "formations") {
     auto formations = ParseFormations(value);
     if (!formations.ok()) return formations.status();
+    if (profile->formations) {
+      formations->shared_batch_threshold = profile->formations->shared_batch_threshold;
+    }
     profile->formations = *std::move(formations);
+    return absl::OkStatus();
+  }
+  if (key == "shared_batch_threshold") {
+    const auto threshold = ParseThreshold(value);
+    if (!threshold.ok()) return threshold.status();
+    if (!profile->formations) profile->formations.emplace();
+    profile->formations->shared_batch_threshold = *threshold;
     return absl::OkStatus();
   }
   if (key == "base_devices") {
@@ -435,6 +451,9 @@ std::string ProfileJson(const Profile& profile) {
   }
   if (profile.rolling.has_value()) json["rolling"] = RollingJson(*profile.rolling);
   if (profile.formations.has_value()) json["formations"] = FormationsJson(*profile.formations);
+  if (profile.formations.has_value() && profile.formations->shared_batch_threshold) {
+    json["shared_batch_threshold"] = *profile.formations->shared_batch_threshold;
+  }
   if (profile.base_devices != 1) json["base_devices"] = profile.base_devices;
   if (profile.decode.has_value()) json["decode"] = DecodeJson(*profile.decode);
   return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";

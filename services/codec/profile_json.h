@@ -11,6 +11,7 @@
 //                 "waiting_weight": …, "calm_s": …, "commit": "tetris", "improvement_rate": 0.05},
 //                …],
 //    "formations": [{"instances": 4, "gain": 1.6, "shift_tokens": 96, "shift_tp": 2}, …],
+//    "shared_batch_threshold": 64,
 //    "base_devices": 4,
 //    "decode": {"blocks": …, "block_tokens": …, "step_base_s": …, "step_per_sequence_s": …,
 //               "step_per_kv_token_s": …, "step_weights_s": …, "prefill_instances": …}}
@@ -22,8 +23,10 @@
 // says how many times as fast as one decode instance a bound group of so many makes the tokens of
 // few sequences; steps of more tokens than "shift_tokens" (optional) run in the base, SP instances
 // / tp x TP tp, where tp is "shift_tp" (optional; 1, pure SP): a power of two below "instances".
-// Any other key, or a missing number, is an error. In a row of "rolling", "commit" (tetris, single
-// or fixedN) is optional; "improvement_rate" is allowed only with "commit": tetris or single.
+// "shared_batch_threshold" (optional) is the batch of an instance from which on instances that
+// share their weights are faster in WaS than in CaS. Any other key, or a missing number, is an
+// error. In a row of "rolling", "commit" (tetris, single or fixedN) is optional; "improvement_rate"
+// is allowed only with "commit": tetris or single.
 //
 // Samples: a header line with the columns sp, history_tokens, chunk_tokens and seconds in any order
 // (other columns are ignored), then one sample per line. Empty lines and lines that begin with #

@@ -272,5 +272,23 @@ TEST(Samples, AreRefusedWithLineAndColumn) {
   EXPECT_NE(why("sp,chunk_tokens,seconds\n1.5,2,3").find("sp: '1.5'"), std::string::npos);
 }
 
+TEST(Profile, TheThresholdOfSharedWeightsIsKept) {
+  const auto profile = ParseProfile(R"({"formations": [], "shared_batch_threshold": 64})");
+  ASSERT_TRUE(profile.ok()) << profile.status();
+  const auto again = ParseProfile(ProfileJson(*profile));
+  ASSERT_TRUE(again.ok()) << again.status();
+  for (const Profile& one : {*profile, *again}) {
+    EXPECT_EQ(one.formations->shared_batch_threshold, 64);
+    EXPECT_TRUE(one.formations->gains.empty());
+  }
+  EXPECT_FALSE(ParseProfile(R"({"formations": []})")->formations->shared_batch_threshold);
+  for (const std::string wrong : {"0", "1.5", "2000000", "true"}) {
+    const auto refused =
+        ParseProfile(R"({"formations": [], "shared_batch_threshold": )" + wrong + "}");
+    const std::string why(refused.status().message());
+    EXPECT_NE(why.find("shared_batch_threshold is " + wrong), std::string::npos) << why;
+  }
+}
+
 }  // namespace
 }  // namespace skein::services

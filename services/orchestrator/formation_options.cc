@@ -43,6 +43,9 @@ absl::StatusOr<scheduler::orchestrator::FormationConfig> FormationsFrom(
       OwnFrom(options.formation_own_priority);
   config.limits.own_pause_us = std::llround(options.formation_own_pause_s * 1e6);
   config.long_wait_us = std::llround(options.formation_wait_s * 1e6);
+  config.policy.share_lines = options.formation_share_lines;
+  if (options.shared_batch_threshold > 0) config.shared.threshold = options.shared_batch_threshold;
+  config.shared.min_dwell_us = std::llround(options.shared_mode_dwell_s * 1e6);
   const absl::Status status = CheckFormationPolicy(config.policy);
   ReadProfile(options, &config);
   if (status.ok()) return config;

@@ -24,6 +24,9 @@ TEST(FormationOptions, DefaultsAreThoseOfThePolicy) {
   EXPECT_EQ(config->own_for, defaults.own_for);
   EXPECT_EQ(config->limits.own_pause_us, defaults.limits.own_pause_us);
   EXPECT_EQ(config->long_wait_us, defaults.long_wait_us);
+  EXPECT_EQ(config->policy.share_lines, policy.share_lines);
+  EXPECT_FALSE(config->shared.threshold.has_value());
+  EXPECT_EQ(config->shared.min_dwell_us, defaults.shared.min_dwell_us);
   EXPECT_TRUE(config->profiles.empty());
 }
 
@@ -38,6 +41,9 @@ TEST(FormationOptions, EachFlagIsTaken) {
   options.formation_priority = -3;
   options.formation_own_pause_s = 2.5;
   options.formation_wait_s = 0.5;
+  options.formation_share_lines = 12;
+  options.shared_batch_threshold = 48;
+  options.shared_mode_dwell_s = 30;
   const auto config = FormationsFrom(options);
   ASSERT_TRUE(config.ok()) << config.status();
   EXPECT_FALSE(config->automatic);
@@ -48,6 +54,9 @@ TEST(FormationOptions, EachFlagIsTaken) {
   EXPECT_EQ(config->policy.dedicated_priority, 3);
   EXPECT_EQ(config->limits.own_pause_us, 2'500'000);
   EXPECT_EQ(config->long_wait_us, 500'000);
+  EXPECT_EQ(config->policy.share_lines, 12);
+  EXPECT_EQ(config->shared.threshold, 48);
+  EXPECT_EQ(config->shared.min_dwell_us, 30'000'000);
 }
 
 TEST(FormationOptions, HowOwnSequencesFareIsTaken) {

@@ -61,8 +61,9 @@ void RegisterFormations(OrchestratorOptions* options, FlagSet* flags) {
   flags
       ->String(
           &options->formations, "formations",
-          "Whether load, priorities and long requests bind and release the decode instances of "
-          "a node (auto), or only skeinctl bind and release do (manual).")
+          "Whether load, priorities, long requests and offline jobs bind and release the decode "
+          "instances of a node, and have them share their weights (auto), or only skeinctl bind, "
+          "share and release do (manual).")
       .OneOf({"auto", "manual"})
       .Value("MODE");
   flags->Double(
@@ -116,6 +117,18 @@ void RegisterFormations(OrchestratorOptions* options, FlagSet* flags) {
                 "A request that fits no instance waits this long while no group can be bound for "
                 "it, such as after binds that failed. Then it ends with the reason (503).",
                 0, 86400);
+  flags->Double(&options->formation_share_lines, "formation-share-lines",
+                "While at least so many lines of offline jobs an instance wait and its online "
+                "requests are few, the instances of a group share their weights, if their engines "
+                "can. 0: never.",
+                0, 1e9);
+  flags->Int(&options->shared_batch_threshold, "shared-batch-threshold",
+             "Instances that share their weights send their rows to the owner of a layer (CaS) "
+             "while their mean batch is smaller than this, and read its weights (WaS) otherwise. "
+             "Where the profile has a shared_batch_threshold, that counts. 0: always WaS.",
+             0, 1000000);
+  flags->Double(&options->shared_mode_dwell_s, "shared-mode-dwell-s",
+                "That mode does not change sooner than this time after its last change.", 0, 86400);
 }
 
 void RegisterStandbys(OrchestratorOptions* options, FlagSet* flags) {

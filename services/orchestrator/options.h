@@ -51,6 +51,9 @@ struct OrchestratorOptions {
   int64_t jobs_max = 1000;
   int64_t jobs_file_mib = 200;
   int64_t jobs_lines_max = 1024;
+  double formation_share_lines = 64;
+  int64_t shared_batch_threshold = 0;  // 0: none
+  double shared_mode_dwell_s = 60;
   std::string log_level = "info";
 
   void Register(FlagSet* flags);

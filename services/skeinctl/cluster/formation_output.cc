@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "services/skeinctl/cluster/formation.h"
@@ -66,7 +67,7 @@ std::string Headline(const v1::GroupStatus& group) {
 void AddFormation(const v1::GroupStatus::Formation& formation, const InstanceNames& names,
                   std::vector<Line>* lines) {
   std::string text = Names(formation.members(), names);
-  if (formation.epoch() != 0) text += "; the first leads";
+  if (absl::StartsWith(formation.name(), "bound")) text += "; the first leads";
   absl::StrAppend(&text, "; for ", DurationText(Seconds(formation.for_us())));
   if (formation.pinned()) text += ", pinned";
   lines->push_back({formation.name(), std::move(text)});

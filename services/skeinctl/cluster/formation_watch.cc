@@ -3,6 +3,7 @@
 #include <thread>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "services/http/client.h"
 #include "services/skeinctl/cluster/formation_verify.h"
@@ -47,7 +48,8 @@ std::vector<Watch> WatchesOf(const std::vector<v1::GroupStatus>& groups,
   std::vector<Watch> watches;
   for (const v1::GroupStatus& group : groups) {
     for (const v1::GroupStatus::Formation& formation : group.formations()) {
-      if (formation.epoch() == 0 || formation.stage() != "stands") continue;  // not bound
+      const bool bound = absl::StartsWith(formation.name(), "bound");
+      if (!bound || formation.stage() != "stands") continue;
       Watch watch;
       watch.checks = {.group = group.name(),
                       .formation = formation.name(),
