@@ -186,6 +186,7 @@ class World {
     const uint64_t number = store_.size() + 1;
     StoredJob& job = store_[number];
     const uint64_t lines = 1 + Below(40);
+    job.lines.reserve(lines);
     for (uint64_t line = 1; line <= lines; ++line) {
       job.lines.push_back({line, Below(4), static_cast<int64_t>(Below(1000))});
     }

@@ -32,6 +32,7 @@ class JobCoreTest : public ::testing::Test {
   }
   static std::vector<LineInfo> Lines(uint64_t count) {
     std::vector<LineInfo> lines;
+    lines.reserve(count);
     for (uint64_t line = 1; line <= count; ++line) lines.push_back({line, line, 100});
     return lines;
   }
@@ -40,8 +41,10 @@ class JobCoreTest : public ::testing::Test {
     return Do(AddJob{.job = job, .expires = expires, .checked = true, .lines = Lines(lines)});
   }
   static std::vector<LineKey> Given(const std::vector<JobEffect>& effects) {
+    const auto given = Of<GiveLine>(effects);
     std::vector<LineKey> keys;
-    for (const GiveLine& one : Of<GiveLine>(effects)) keys.push_back(one.key);
+    keys.reserve(given.size());
+    for (const GiveLine& one : given) keys.push_back(one.key);
     return keys;
   }
   std::vector<JobEffect> Answer(uint64_t stream, LineKey key, uint64_t payload = 0) {

@@ -88,9 +88,9 @@ class JobServiceTest : public ::testing::Test {
     }
     return text;
   }
-  // In pieces of some bytes.
+  // In pieces of some bytes. `told_bytes`: in the header; 0: in the trailer, unless it is cut off.
   grpc::Status Upload(const std::string& id, const std::string& content, v1::StoredFile* file,
-                      int64_t told_bytes = 0, bool break_off = false) {
+                      int64_t told_bytes = 0, bool cut_off = false) {
     grpc::ClientContext context;
     const auto stream = stub().CreateFile(&context, file);
     v1::CreateFileRequest part;
@@ -102,7 +102,11 @@ class JobServiceTest : public ::testing::Test {
       part.set_content(content.substr(at, 100));
       stream->Write(part);
     }
-    if (break_off) context.TryCancel();
+    if (told_bytes == 0 && !cut_off) {
+      part.mutable_trailer()->set_bytes(content.size());
+      part.mutable_trailer()->set_expires_s(1LL << 40);
+      stream->Write(part);
+    }
     stream->WritesDone();
     return stream->Finish();
   }
@@ -222,6 +226,9 @@ TEST_F(JobServiceTest, AFileComesBackAsItWent) {
   ASSERT_TRUE(Upload("file-1", content, &file, 600'000).ok());
   EXPECT_EQ(file.bytes(), 600'000u);
   EXPECT_GT(file.created_s(), 0);
+  ASSERT_TRUE(Upload("file-3", content, &file).ok());
+  EXPECT_EQ(file.expires_s(), 1LL << 40);
+  ASSERT_TRUE(Upload("file-4", "", &file).ok()) << "an empty file is one";
   EXPECT_EQ(Download("file-1"), content);
   EXPECT_EQ(Download("file-2"), "there is no file 'file-2'");
 }
@@ -232,7 +239,8 @@ TEST_F(JobServiceTest, AnUploadIsWholeOrNothing) {
   EXPECT_EQ(Upload("file-1", std::string(2 << 20, 'x'), &file).error_code(),
             grpc::StatusCode::INVALID_ARGUMENT);
   EXPECT_EQ(Upload("../1", "abc", &file).error_code(), grpc::StatusCode::INVALID_ARGUMENT);
-  EXPECT_FALSE(Upload("file-1", "abc", &file, 0, true).ok());
+  EXPECT_EQ(Upload("file-1", "abc", &file, 0, true).error_code(),
+            grpc::StatusCode::INVALID_ARGUMENT);
   EXPECT_EQ(Download("file-1"), "there is no file 'file-1'");
 }
 

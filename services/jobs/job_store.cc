@@ -127,7 +127,7 @@ absl::StatusOr<std::unique_ptr<JobStore>> JobStore::Open(Options options) {
 
 absl::Status JobStore::TakeOver() {
   if (absl::Status s = file_.Run("BEGIN IMMEDIATE"); !s.ok()) return s;
-  const absl::Status status = [this]() -> absl::Status {
+  absl::Status status = [this]() -> absl::Status {
     if (absl::Status s = file_.Run(kTables); !s.ok()) return s;
     absl::Status s =
         SqliteStatement(&file_, "INSERT OR IGNORE INTO about VALUES (1, ?, 0)").Bind(kFormat).Run();

@@ -115,6 +115,7 @@ class JobStoreTest : public ::testing::Test {
     auto jobs = store_->Load([](int64_t s) { return s * scheduler::kSecondUs; });
     EXPECT_TRUE(jobs.ok()) << jobs.status();
     std::vector<core::AddJob> events;
+    events.reserve(jobs->size());
     for (auto& job : *jobs) events.push_back(std::move(job.event));
     return events;
   }
@@ -263,6 +264,7 @@ TEST_F(JobStoreTest, TheOutputIsWrittenAnewAfterADeathInItsMidst) {
   Reopen();
   const uint64_t job = RunningJob(700);  // several slices
   std::vector<LineResult> results;
+  results.reserve(700);
   for (uint64_t line = 1; line <= 700; ++line) {
     results.push_back(Answer(job, line, absl::StrCat(line)));
   }

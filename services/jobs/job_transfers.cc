@@ -39,6 +39,8 @@ absl::Status FileUpload::TakePart() {
   if (content_ == nullptr) return absl::InvalidArgumentError("header: it is the first message");
   if (part_.has_trailer()) {
     header_.set_expires_s(part_.trailer().expires_s());
+    header_.set_bytes(part_.trailer().bytes());
+    whole_ = true;
     return absl::OkStatus();
   }
   if (content_->bytes() + part_.content().size() > shell_->options().file_bytes_max) {
@@ -57,6 +59,7 @@ absl::Status FileUpload::TakeHeader(const v1::StoredFile& header) {
                      shell_->options().file_bytes_max, " (--jobs-file-mib)"));
   }
   header_ = header;
+  whole_ = header.bytes() != 0;
   header_.set_created_s(0);  // the store's clock says it
   auto content = JobStore::BeginFile(shell_->options().folder, header.id());
   if (!content.ok()) return content.status();
@@ -64,16 +67,21 @@ absl::Status FileUpload::TakeHeader(const v1::StoredFile& header) {
   return absl::OkStatus();
 }
 
-// A client that breaks off is not one that has sent all.
+// A client that breaks off ends the reads as one that has sent all.
+absl::Status FileUpload::CheckWhole() const {
+  if (content_ == nullptr) return absl::InvalidArgumentError("header: it is missing");
+  if (!whole_) {
+    return absl::InvalidArgumentError(
+        "trailer: it is missing, and the header does not say how long the content is");
+  }
+  if (header_.bytes() == content_->bytes()) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("content: it has ", content_->bytes(),
+                                                 " bytes, and was to have ", header_.bytes()));
+}
+
 void FileUpload::End() {
   if (context_->IsCancelled()) return Finish(grpc::Status::CANCELLED);
-  if (content_ == nullptr) {
-    return Finish(ToGrpc(absl::InvalidArgumentError("header: it is missing")));
-  }
-  if (header_.bytes() != 0 && header_.bytes() != content_->bytes()) {
-    return Finish(ToGrpc(absl::InvalidArgumentError(absl::StrCat(
-        "content: it has ", content_->bytes(), " bytes, and header.bytes is ", header_.bytes()))));
-  }
+  if (absl::Status whole = CheckWhole(); !whole.ok()) return Finish(ToGrpc(whole));
   if (absl::Status synced = content_->Sync(); !synced.ok()) return Finish(ToGrpc(synced));
   shell_->OnStore(this, [this](JobStore* store) {
     if (context_->IsCancelled()) return Finish(grpc::Status::CANCELLED);

@@ -27,6 +27,7 @@ class FileUpload : public grpc::ServerReadReactor<v1::CreateFileRequest> {
   // On the thread of files.
   absl::Status TakePart();
   absl::Status TakeHeader(const v1::StoredFile& header);
+  absl::Status CheckWhole() const;
   void End();
 
   JobShell* const shell_;
@@ -35,6 +36,7 @@ class FileUpload : public grpc::ServerReadReactor<v1::CreateFileRequest> {
   v1::CreateFileRequest part_;
   v1::StoredFile header_;
   std::unique_ptr<NewFile> content_;  // null: the header has not come
+  bool whole_ = false;                // the header or the trailer says how long the content is
 };
 
 class FileDownload : public grpc::ServerWriteReactor<v1::FileContent> {
