@@ -74,6 +74,14 @@ class LinesTest : public RouterTest {
     }
     EXPECT_EQ(jobs_->lines().Held(), lines);
   }
+  // Waits until so many requests are under way at the decode worker.
+  void AwaitAttached(int requests) {
+    const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+    while (cluster_->attached() < requests && std::chrono::steady_clock::now() < limit) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    EXPECT_EQ(cluster_->attached(), requests);
+  }
   // Waits until the cluster has so many requests.
   void AwaitSpecs(size_t specs) {
     const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(30);
@@ -243,7 +251,7 @@ TEST_F(LinesTest, ABrokenStreamIsOpenedAnewAndNamesWhatIsHeld) {
 TEST_F(LinesTest, WhatIsCancelledEndsAtTheCluster) {
   StartHolding();
   Give(1);
-  AwaitSpecs(1);
+  AwaitAttached(1);
   v1::OrchestratorLines cancel;
   cancel.mutable_cancel()->set_job("batch_1");
   cancel.mutable_cancel()->set_line(1);
@@ -272,7 +280,7 @@ TEST_F(LinesTest, ARouterThatLeavesGivesBackWhatRuns) {
   StartHolding();
   Give(1);
   Give(2);
-  AwaitSpecs(2);
+  AwaitAttached(2);
   jobs_->lines().Leave(std::chrono::seconds(30));
   std::set<uint64_t> returned;
   for (int i = 0; i < 2; ++i) {
