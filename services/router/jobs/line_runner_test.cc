@@ -91,7 +91,7 @@ class LinesTest : public RouterTest {
     EXPECT_EQ(cluster_->specs().size(), specs);
   }
   double Counted(const char* outcome) {
-    return metrics_.Counter("skein_job_lines_total", "", {{"outcome", outcome}}).Value();
+    return metrics_.Counter("skein_router_job_lines_total", "", {{"outcome", outcome}}).Value();
   }
 
   FakeJobs jobs_service_;
@@ -298,7 +298,7 @@ TEST_F(LinesTest, LinesAreNotCountedAmongClientsRequests) {
   jobs_service_.Keep(NextResult().line());
   ExpectHeld(0);
   const std::string page = metrics_.Render();
-  EXPECT_NE(page.find("skein_job_lines_running 0"), std::string::npos);
+  EXPECT_NE(page.find("skein_router_job_lines_running 0"), std::string::npos);
   EXPECT_EQ(page.find("skein_router_answers_total{path=\"/v1/chat/completions\",status=\"200\"} 1"),
             std::string::npos);
   EXPECT_EQ(router_metrics_.Of("m").generation_tokens.Value(), 1);
