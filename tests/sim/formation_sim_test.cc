@@ -35,7 +35,8 @@ TEST_P(FormationSimTest, SmallPoolsLoseNothing) {
   }
 }
 
-// Instances share their weights, change the mode and give them back, while all else happens.
+// Instances share their weights and give them back, while all else happens. The mode of groups in
+// these short worlds does not change: formation_switch_random_test.cc has that.
 TEST_P(FormationSimTest, SharedWeightsLoseNothing) {
   const Slice& slice = GetParam();
   Outcome sum;
@@ -45,10 +46,8 @@ TEST_P(FormationSimTest, SharedWeightsLoseNothing) {
     const Outcome one = RunWorld(std::move(scenario));
     EXPECT_EQ(one.violation, "") << "seed " << seed;
     sum.shares += one.shares;
-    sum.modes_changed += one.modes_changed;
   }
   EXPECT_GT(sum.shares, 0);
-  EXPECT_GT(sum.modes_changed, 0);
 }
 
 INSTANTIATE_TEST_SUITE_P(Formations, FormationSimTest, kSlices);
