@@ -9,8 +9,6 @@ enum class SharedMode {
   kCas,  // compute as a service: each sends its rows to the owner, which sends the results back
 };
 
-inline const char* ToString(SharedMode mode) {
-  return mode == SharedMode::kWas ? "was" : "cas";
-}
+inline const char* ToString(SharedMode mode) { return mode == SharedMode::kWas ? "was" : "cas"; }
 
 }  // namespace skein::scheduler

@@ -44,8 +44,8 @@ struct AnswerPlan {
   ClientHints hints;
   std::string traceparent;
   int64_t arrived_us = 0;
-  bool offline = false;  // a line of a job: its latencies are nobody's wait
-  TraceRecorder* trace = nullptr;                 // outlives the answer; null: it is not recorded
+  bool offline = false;            // a line of a job: its latencies are nobody's wait
+  TraceRecorder* trace = nullptr;  // outlives the answer; null: it is not recorded
   std::shared_ptr<http::ByteBudget::Lease> held;  // of the process's bytes; null: there is no bound
 };
 
