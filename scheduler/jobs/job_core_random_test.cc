@@ -6,7 +6,7 @@
 #include <set>
 #include <utility>
 
-#include "gtest/gtest.h"
+#include <gtest/gtest.h>
 #include "scheduler/jobs/job_core.h"
 #include "scheduler/vocabulary/mix64.h"
 

@@ -1,6 +1,6 @@
 #include "scheduler/jobs/job_core.h"
 
-#include "gtest/gtest.h"
+#include <gtest/gtest.h>
 
 namespace skein::scheduler::jobs {
 namespace {

@@ -1,6 +1,6 @@
 #include "scheduler/jobs/job_pace.h"
 
-#include "gtest/gtest.h"
+#include <gtest/gtest.h>
 
 namespace skein::scheduler::jobs {
 namespace {

@@ -77,7 +77,7 @@ absl::StatusOr<JobStore::Job> JobStore::CreateJob(const v1::CreateJobRequest& re
   status.set_state(v1::JOB_STATE_VALIDATING);
   status.set_created_s(Now());
   status.set_expires_s(Now() + static_cast<int64_t>(request.window_s()));
-  const absl::Status kept = Write([&] {
+  absl::Status kept = Write([&] {
     return SqliteStatement(&file_,
                            "INSERT INTO jobs (id, input, output_expires, ending, ended, status) "
                            "VALUES (?, ?, ?, 0, 0, ?)")

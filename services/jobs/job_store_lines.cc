@@ -43,7 +43,7 @@ void SetEnd(core::JobEnd how, int64_t now_s, v1::JobStatus* status) {
 absl::StatusOr<std::unique_ptr<JobStore::Check>> JobStore::BeginCheck(uint64_t number) {
   const auto job = ReadJob("number = ?", number, "");
   if (!job.ok()) return job.status();
-  const absl::Status cleared = Write([&] {
+  absl::Status cleared = Write([&] {
     return SqliteStatement(&file_, "DELETE FROM lines WHERE job = ?")
         .Bind(static_cast<int64_t>(number))
         .Run();
@@ -120,7 +120,7 @@ absl::StatusOr<std::optional<JobStore::Checked>> JobStore::EndCheck(uint64_t num
     job->status.set_failed_s(Now());
     for (const v1::JobError& error : check.errors()) *job->status.add_errors() = error;
   }
-  const absl::Status kept = Write([&]() -> absl::Status {
+  absl::Status kept = Write([&]() -> absl::Status {
     if (absl::Status s = PutJob(*job); !s.ok() || good) return s;
     return SqliteStatement(&file_, "UPDATE jobs SET ended = 1 WHERE number = ?")
         .Bind(static_cast<int64_t>(number))
@@ -204,7 +204,7 @@ absl::StatusOr<std::unique_ptr<JobStore::Output>> JobStore::BeginOutput(uint64_t
     job->status.set_state(v1::JOB_STATE_FINALIZING);
     if (job->status.finalizing_s() == 0) job->status.set_finalizing_s(Now());
   }
-  const absl::Status begun = Write([&]() -> absl::Status {
+  absl::Status begun = Write([&]() -> absl::Status {
     if (absl::Status s = PutJob(*job); !s.ok()) return s;
     return SqliteStatement(&file_, "UPDATE jobs SET ending = ? WHERE number = ?")
         .Bind(static_cast<int64_t>(how) + 1)
@@ -303,7 +303,7 @@ absl::StatusOr<bool> JobStore::Clean(uint64_t number) {
   const auto job = static_cast<int64_t>(number);
   int64_t changed = 0;
   for (const char* table : {"results", "lines"}) {
-    const absl::Status status = Write([&] {
+    absl::Status status = Write([&] {
       absl::Status s =
           SqliteStatement(&file_, absl::StrCat("DELETE FROM ", table,
                                                " WHERE job = ? AND line IN (SELECT line FROM ",

@@ -124,7 +124,7 @@ absl::Status WeightSharing::MoveHome() {
     absl::StatusOr<DeviceBuffer> memory =
         DeviceBuffer::Allocate(parts_.device, static_cast<size_t>(packed.bytes()));
     if (!memory.ok()) return memory.status();
-    const absl::Status copied =
+    absl::Status copied =
         parts_.device->Copy(memory->data(), owned_->At(layer), static_cast<size_t>(packed.bytes()),
                             CopyKind::kHostToDevice);
     if (!copied.ok()) return copied;
@@ -320,7 +320,7 @@ absl::Status WeightSharing::SwitchTo(uint64_t epoch, SharedMode mode) {
 
 absl::Status WeightSharing::Leave(uint64_t epoch) {
   if (epoch == epoch_ && !shares_) return absl::OkStatus();
-  const absl::Status status = CheckEpoch(epoch);
+  absl::Status status = CheckEpoch(epoch);
   if (!status.ok()) return status;
   if (!shares_) return absl::FailedPreconditionError("shared weights: it does not share");
   calls_.reset();

@@ -106,7 +106,7 @@ absl::StatusOr<uint64_t> FormationSwitch::Begin(const Subset& subset, PrepareFor
         " cannot be bound: the size must be a power of 2, at least 2, and the first a multiple of "
         "it"));
   }
-  if (const absl::Status free = CheckFree(subset, order.shared); !free.ok()) return free;
+  if (absl::Status free = CheckFree(subset, order.shared); !free.ok()) return free;
   const uint64_t epoch = epochs_->Next();
   Live& live = live_[epoch];
   live.generation = order_.generation;

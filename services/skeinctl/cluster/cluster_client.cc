@@ -148,7 +148,7 @@ absl::StatusOr<v1::ChangeFormationResponse> ClusterClient::ChangeFormation(
 
 absl::StatusOr<v1::ListJobsResponse> ClusterClient::Jobs(const v1::ListJobsRequest& request) {
   v1::ListJobsResponse response;
-  const absl::Status status = Call<v1::Jobs>(&v1::Jobs::Stub::ListJobs, request, &response);
+  absl::Status status = Call<v1::Jobs>(&v1::Jobs::Stub::ListJobs, request, &response);
   if (!status.ok()) return status;
   return response;
 }
@@ -157,7 +157,7 @@ absl::StatusOr<v1::JobStatus> ClusterClient::Job(const std::string& id) {
   v1::JobId request;
   request.set_id(id);
   v1::JobStatus response;
-  const absl::Status status = Call<v1::Jobs>(&v1::Jobs::Stub::GetJob, request, &response);
+  absl::Status status = Call<v1::Jobs>(&v1::Jobs::Stub::GetJob, request, &response);
   if (!status.ok()) return status;
   return response;
 }
@@ -166,7 +166,7 @@ absl::StatusOr<v1::JobStatus> ClusterClient::CancelJob(const std::string& id) {
   v1::JobId request;
   request.set_id(id);
   v1::JobStatus response;
-  const absl::Status status = Call<v1::Jobs>(&v1::Jobs::Stub::CancelJob, request, &response);
+  absl::Status status = Call<v1::Jobs>(&v1::Jobs::Stub::CancelJob, request, &response);
   if (!status.ok()) return status;
   return response;
 }

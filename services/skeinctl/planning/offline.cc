@@ -49,7 +49,7 @@ absl::StatusOr<Inputs> LoadInputs(const OfflineFlags& flags) {
     if (!link.ok()) return link.status();
     device->device.peaks.link_bytes_per_s = *link;
   }
-  const absl::Status load = CheckOfflineLoad(flags.load);
+  absl::Status load = CheckOfflineLoad(flags.load);
   if (!load.ok()) return load;
   Inputs inputs = {*std::move(model), *std::move(device), GenerateOfflineLoad(flags.load)};
   inputs.context = static_cast<int64_t>(flags.load.prompt_mean + flags.load.output_mean / 2);
@@ -202,7 +202,7 @@ absl::StatusOr<OfflineComparison> CompareOffline(const OfflineFlags& flags, int6
                                   .load = flags.load};
   for (const auto& layout : *layouts) {
     const OfflineProfile profile = inputs->Profile(flags, layout.first);
-    const absl::Status valid = CheckOfflineProfile(profile);
+    absl::Status valid = CheckOfflineProfile(profile);
     if (!valid.ok()) return valid;
     SharedSteps steps(profile, {.ranks = layout.second, .unhindered = flags.reads == "unhindered"});
     for (const auto& strategy : kStrategies) {
