@@ -57,8 +57,9 @@ void PrintKvCapacity() {
   PrintKvRow("llama-3.1-70b", 1, "only SiDP, ~1.0 M");
   PrintBesideHead("Figure 2 (a): Qwen3-32B, 8 H20");
   const auto full = [](int64_t tp) {
+    const int64_t ranks = 8 / tp;
     return static_cast<double>(
-        FullMemory(OfflineProfileOf("qwen3-32b", "h20", tp).step, 8 / tp).kv_tokens);
+        FullMemory(OfflineProfileOf("qwen3-32b", "h20", tp).step, ranks).kv_tokens);
   };
   PrintBeside("KV lost by DP 8 against TP 8, %", 45, 100 * (1 - full(1) / full(8)));
 }

@@ -66,8 +66,11 @@ bool ReadDisposition(std::string_view value, FormPart* part) {
     std::string name, text;
     if (!TakeParameter(&value, &name, &text)) return false;
     if (name == "name" && std::exchange(named, true)) return false;
-    if (name == "name") part->name = std::move(text);
-    if (name == "filename") part->filename = std::move(text);
+    if (name == "name") {
+      part->name = std::move(text);
+    } else if (name == "filename") {
+      part->filename = std::move(text);
+    }
   }
   return named;
 }
