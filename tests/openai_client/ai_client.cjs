@@ -7,6 +7,7 @@ const assert = require('node:assert/strict');
 const { createRequire } = require('node:module');
 const path = require('node:path');
 const { pathToFileURL } = require('node:url');
+const runCases = require('./run_cases.cjs');
 
 const load = createRequire(path.join(process.env.SKEIN_NPM, 'package.json'));
 const { generateText, streamText, jsonSchema, tool, APICallError } = load('ai');
@@ -102,18 +103,4 @@ async function streamError(options) {
   return found;
 }
 
-(async () => {
-  const count = { passed: 0, failed: 0 };
-  for (const [title, test] of Object.entries(tests)) {
-    try {
-      await test();
-      count.passed += 1;
-      console.log(`passed   ${title}`);
-    } catch (error) {
-      count.failed += 1;
-      console.log(`failed   ${title}\n${error.stack}`);
-    }
-  }
-  console.log(`CASES ${count.passed} passed, ${count.failed} failed, 0 skipped`);
-  process.exitCode = count.failed ? 1 : 0;
-})();
+runCases(tests);

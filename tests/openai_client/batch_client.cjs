@@ -7,6 +7,7 @@ const { createRequire } = require('node:module');
 const fs = require('node:fs');
 const os = require('node:os');
 const path = require('node:path');
+const runCases = require('./run_cases.cjs');
 
 const load = createRequire(path.join(process.env.SKEIN_NPM, 'package.json'));
 const { OpenAI, toFile } = load('openai');
@@ -126,18 +127,4 @@ if (computes) {
   };
 }
 
-(async () => {
-  const count = { passed: 0, failed: 0 };
-  for (const [name, test] of Object.entries(tests)) {
-    try {
-      await test();
-      count.passed += 1;
-      console.log(`passed   ${name}`);
-    } catch (error) {
-      count.failed += 1;
-      console.log(`failed   ${name}\n${error.stack}`);
-    }
-  }
-  console.log(`CASES ${count.passed} passed, ${count.failed} failed, 0 skipped`);
-  process.exitCode = count.failed ? 1 : 0;
-})();
+runCases(tests);

@@ -5,6 +5,7 @@
 const assert = require('node:assert/strict');
 const { createRequire } = require('node:module');
 const path = require('node:path');
+const runCases = require('./run_cases.cjs');
 
 const load = createRequire(path.join(process.env.SKEIN_NPM, 'package.json'));
 const OpenAI = load('openai').OpenAI;
@@ -253,18 +254,4 @@ const tests = {
   },
 };
 
-(async () => {
-  const count = { passed: 0, failed: 0 };
-  for (const [name, test] of Object.entries(tests)) {
-    try {
-      await test();
-      count.passed += 1;
-      console.log(`passed   ${name}`);
-    } catch (error) {
-      count.failed += 1;
-      console.log(`failed   ${name}\n${error.stack}`);
-    }
-  }
-  console.log(`CASES ${count.passed} passed, ${count.failed} failed, 0 skipped`);
-  process.exitCode = count.failed ? 1 : 0;
-})();
+runCases(tests);
