@@ -57,7 +57,7 @@ void Connection::Start() {
   const auto peer = socket_.remote_endpoint(ec);
   if (ec) return Close();
   remote_ = peer.address().to_string();
-  Arm(core_->options().idle_timeout);
+  Arm(stopping_ ? kFirstRequestTimeout : core_->options().idle_timeout);
   Read();
 }
 
@@ -273,6 +273,7 @@ void Connection::SendPiece(uint64_t exchange, std::string piece) {
   if (exchange != serial_ || closed()) return;
   if (head_request_) {
     unsent_.fetch_sub(piece.size());
+    if (auto exchange = exchange_.lock()) exchange->OnSent();  // nothing is sent of it
     return;
   }
   out_ += piece;

@@ -311,6 +311,9 @@ absl::Status WeightSharing::SwitchTo(uint64_t epoch, SharedMode mode) {
   if (epoch == epoch_ && mode == mode_) return absl::OkStatus();
   absl::Status status = CheckEpoch(epoch);
   if (status.ok()) status = CheckMode(mode);
+  if (status.ok() && mode == SharedMode::kCompute && calls_ == nullptr) {
+    status = absl::FailedPreconditionError("shared weights: it serves no calls any more");
+  }
   if (!status.ok()) return status;
   epoch_ = epoch;
   mode_ = mode;
