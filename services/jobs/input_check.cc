@@ -84,6 +84,7 @@ void InputCheck::TooLong() {
        "", number_ + 1);
   begun_.clear();
   skips_ = true;
+  ended_ = errors_.size() >= kErrorsMax;
 }
 
 void InputCheck::End() {

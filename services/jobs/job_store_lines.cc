@@ -58,6 +58,18 @@ absl::StatusOr<std::unique_ptr<JobStore::Check>> JobStore::BeginCheck(uint64_t n
 
 absl::StatusOr<std::optional<JobStore::Checked>> JobStore::CheckInput(uint64_t number) {
   auto kept = checks_.extract(number);  // back only if it goes on
+  // Before anything is deleted: the call before this one may have committed its end and failed.
+  const auto job = ReadJob("number = ?", number, "");
+  if (!job.ok()) return job.status();
+  const v1::JobState state = job->status.state();
+  if (state == v1::JOB_STATE_IN_PROGRESS) {
+    auto lines = LinesLeft(number);
+    if (!lines.ok()) return lines.status();
+    return std::optional<Checked>({.ok = true, .lines = *std::move(lines)});
+  }
+  if (state != v1::JOB_STATE_VALIDATING) {  // it has failed, or is to be cancelled
+    return std::optional<Checked>({.ok = state != v1::JOB_STATE_FAILED, .lines = {}});
+  }
   std::unique_ptr<Check> check;
   if (!kept.empty()) {
     check = std::move(kept.mapped());
@@ -65,11 +77,6 @@ absl::StatusOr<std::optional<JobStore::Checked>> JobStore::CheckInput(uint64_t n
     auto begun = BeginCheck(number);
     if (!begun.ok()) return begun.status();
     check = *std::move(begun);
-  }
-  const auto job = ReadJob("number = ?", number, "");
-  if (!job.ok()) return job.status();
-  if (job->status.state() != v1::JOB_STATE_VALIDATING) {
-    return std::optional<Checked>({.ok = true, .lines = {}});  // it is to be cancelled
   }
   const auto piece = check->file->Read(check->at, kCheckBytes);
   if (!piece.ok()) return piece.status();

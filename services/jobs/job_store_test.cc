@@ -126,6 +126,13 @@ class JobStoreTest : public ::testing::Test {
   std::unique_ptr<JobStore> store_;
 };
 
+TEST_F(JobStoreTest, ACheckThatIsRepeatedAfterItsEndLosesNoLine) {
+  const uint64_t job = RunningJob(3);
+  const JobStore::Checked again = CheckAll(job);
+  EXPECT_TRUE(again.ok);
+  EXPECT_EQ(again.lines.size(), 3u);
+}
+
 TEST_F(JobStoreTest, AFileIsTheSameAfterAReopening) {
   Reopen();
   const auto made = Upload("file-1", "hello");
