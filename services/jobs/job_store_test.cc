@@ -127,6 +127,7 @@ class JobStoreTest : public ::testing::Test {
 };
 
 TEST_F(JobStoreTest, ACheckThatIsRepeatedAfterItsEndLosesNoLine) {
+  Reopen();
   const uint64_t job = RunningJob(3);
   const JobStore::Checked again = CheckAll(job);
   EXPECT_TRUE(again.ok);
