@@ -131,6 +131,7 @@ void InputCheck::Check(std::string_view text, CheckedLine* line) {
     }
   }
   line->custom_id = json["custom_id"].get<std::string>();
+  if (line->custom_id.size() > kNameBytesMax) return FailTooLong("custom_id", line->custom_id);
   if (!ids_.insert(line->custom_id).second) {
     return Fail("duplicate_custom_id",
                 absl::StrCat("The custom_id '", line->custom_id,
@@ -160,8 +161,10 @@ void InputCheck::Check(std::string_view text, CheckedLine* line) {
     return Fail("missing_required_parameter", "Missing required parameter: 'body.model'.",
                 "body.model");
   }
-  if (model_.empty()) model_ = model->get<std::string>();
-  if (*model != model_) {
+  const auto name = model->get<std::string>();
+  if (name.size() > kNameBytesMax) return FailTooLong("body.model", name);
+  if (model_.empty()) model_ = name;
+  if (name != model_) {
     return Fail("model_mismatch",
                 absl::StrCat("The model of this request is not the one of the requests before, '",
                              model_, "'. All requests of a batch have one model."),
@@ -177,6 +180,13 @@ void InputCheck::Fail(std::string_view code, std::string message, std::string_vi
   error.set_message(std::move(message));
   error.set_param(std::string(param));
   error.set_line(line != 0 ? line : number_);
+}
+
+void InputCheck::FailTooLong(const char* param, const std::string& value) {
+  Fail("invalid_value",
+       absl::StrCat("Invalid value for '", param, "': it has ", value.size(),
+                    " bytes; the limit is ", kNameBytesMax, "."),
+       param);
 }
 
 void InputCheck::FailWhole(std::string_view code, std::string message) {

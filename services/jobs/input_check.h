@@ -30,6 +30,8 @@ class InputCheck {
   static constexpr size_t kErrorsMax = 50;       // further ones are not told, and the check ends
   // Of a line: an order for a router carries it in one message.
   static constexpr size_t kLineBytesMax = size_t{15} << 20;
+  // Of a custom_id and a model's name: errors and the job's status hold them.
+  static constexpr size_t kNameBytesMax = 512;
 
   explicit InputCheck(std::string endpoint) : endpoint_(std::move(endpoint)) {}
 
@@ -53,6 +55,7 @@ class InputCheck {
   // `line`: 0: the current one.
   void Fail(std::string_view code, std::string message, std::string_view param = "",
             uint64_t line = 0);
+  void FailTooLong(const char* param, const std::string& value);  // a name of the current line
   void FailWhole(std::string_view code, std::string message);
 
   const std::string endpoint_;

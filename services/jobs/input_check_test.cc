@@ -54,6 +54,10 @@ TEST(InputCheck, NamesWhatIsWrongWithTheLinesNumber) {
   EXPECT_EQ(ErrorOf(good + good), "2: duplicate_custom_id custom_id");
   EXPECT_EQ(ErrorOf(good + Request("b", "m", "/v1/completions")), "2: url_mismatch url");
   EXPECT_EQ(ErrorOf(good + Request("b", "other")), "2: model_mismatch body.model");
+  const std::string longest(InputCheck::kNameBytesMax, 'x');  // errors and the job's status hold it
+  EXPECT_EQ(ErrorOf(Request(longest, longest)), "none");
+  EXPECT_EQ(ErrorOf(good + Request(longest + "x")), "2: invalid_value custom_id");
+  EXPECT_EQ(ErrorOf(good + Request("b", longest + "x")), "2: invalid_value body.model");
   EXPECT_EQ(ErrorOf(R"({"custom_id": "a", "method": "GET", "url": "u", "body": {}})"),
             "1: invalid_value method");
   EXPECT_EQ(ErrorOf(R"({"method": "POST", "url": "u", "body": {}})"),
