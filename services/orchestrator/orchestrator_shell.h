@@ -98,6 +98,10 @@ class OrchestratorShell
                                      Calls<v1::ChangeFormationResponse>::Call call);
   // In force from the next plan on, for one model, or for all ("").
   void ReplaceTables(scheduler::PlanningTables tables, std::string model = "");
+  // So many lines of offline jobs of the model wait, from now on. Any thread.
+  void QueueOffline(const std::string& model, int64_t lines) {
+    Post(scheduler::OfflineQueued{model, lines});
+  }
 
   // Used by Status: a copy at most kCopyAgeUs old that includes every answered registration,
   // departure and drain order. The loop makes one copy in kCopyAgeUs, and one more after each of
