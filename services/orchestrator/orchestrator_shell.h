@@ -50,6 +50,10 @@ class OrchestratorShell
   void WatchFormations(std::function<void(const scheduler::FormationSwitched&)> watch) {
     watch_formations_ = std::move(watch);
   }
+  // The same with each change of the mode of instances that share their weights.
+  void WatchModes(std::function<void(const scheduler::SharedModeChanged&)> watch) {
+    watch_modes_ = std::move(watch);
+  }
   // Called on the loop with each prompt that prefill instances are to compute; must not block.
   // Before Start.
   void WatchPrompts(std::function<void(const scheduler::PromptTaken&)> watch) {
@@ -221,6 +225,8 @@ class OrchestratorShell
   const std::function<void(uint64_t)> store_generation_;
   std::function<void(const scheduler::FormationSwitched&)> watch_formations_ =
       [](const scheduler::FormationSwitched&) {};
+  std::function<void(const scheduler::SharedModeChanged&)> watch_modes_ =
+      [](const scheduler::SharedModeChanged&) {};
   std::function<void(const scheduler::PromptTaken&)> watch_prompts_ =
       [](const scheduler::PromptTaken&) {};
   Hearing hearing_ = {[] {}, [] {}};
