@@ -121,8 +121,12 @@ class BoundWorker {
   }
 
   WatchedEngine& engine() { return *watched_; }
-  // Its weights, with others. Between orders.
-  bool shares() { return worker_->engine().sharing->shares(); }
+  // Its weights, with others.
+  bool shares() {
+    engine::WeightSharing& sharing = *worker_->engine().sharing;
+    const auto between_orders = sharing.DuringStep();
+    return sharing.shares();
+  }
   DecodeShell& shell() { return worker_->shell(); }
   scheduler::DecodeSnapshot Look() { return shell().Look()->snapshot; }
   // Of steps together, without own ones.
