@@ -11,6 +11,7 @@ import sys
 import tempfile
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from batches import Job  # noqa: E402
 from cluster import Cluster, binaries_from_argv, run_tests  # noqa: E402
 
 MODEL = "deploy/models/fledgling"
@@ -145,6 +146,28 @@ def a_member_that_is_killed_takes_no_answer_with_it():
         cluster.assert_idle_and_whole()
 
 
+def a_group_shares_its_weights_for_a_job_by_itself():
+    with tempfile.TemporaryDirectory(dir=os.environ.get("TEST_TMPDIR")) as folder:
+        flags = ["--jobs-dir=" + os.path.join(folder, "jobs"), "--formation-share-lines=2", "--formation-dwell-s=0"]
+        with up(orchestrator_flags=flags) as cluster:
+            await_group(cluster, 2)
+            bodies = asked(6)
+            expected = [answer_of(cluster, body)[0] for body in bodies]
+            lines = {"line-%d" % i: {"model": cluster.name, **bodies[i % len(bodies)]} for i in range(120)}
+            job = Job([cluster.url], lines)
+            job.submit()
+            state = job.await_end(180)
+            assert state["status"] == "completed" and state["request_counts"]["completed"] == len(lines), state
+            for line in job.output(state):
+                choice, = line["response"]["body"]["choices"]
+                assert choice["token_ids"] == expected[int(line["custom_id"].split("-")[1]) % len(bodies)], line
+            orchestrator = cluster.processes["orchestrator"]
+            binds = cluster.metric(orchestrator, "skein_formation_switches_total", 'kind="bind",outcome="done",own="share"')
+            assert binds >= 1, group_of(cluster)
+            cluster.until(lambda: [name for name, _ in shown(cluster)] == ["independent"], "the instances work alone after the job")
+            cluster.assert_idle_and_whole()
+
+
 def wide_model(folder):
     """A model of random weights with large feed-forward parts, and fledgling's tokenizer."""
     shutil.copytree(MODEL, folder)
@@ -232,4 +255,4 @@ def what_is_shared_is_in_memory_once():
 
 if __name__ == "__main__":
     run_tests(answers_are_those_of_independent_instances, a_member_that_is_killed_takes_no_answer_with_it,
-              what_is_shared_is_in_memory_once)
+              a_group_shares_its_weights_for_a_job_by_itself, what_is_shared_is_in_memory_once)
