@@ -7,8 +7,9 @@ import planner from './planner.mjs';
 import instances from './instances.mjs';
 import formations from './formations.mjs';
 import failover from './failover.mjs';
+import offline from './offline.mjs';
 
 const folder = process.argv[2];
-for (const [name, board] of Object.entries({ overview, disaggregation, planner, instances, formations, failover })) {
+for (const [name, board] of Object.entries({ overview, disaggregation, planner, instances, formations, failover, offline })) {
   fs.writeFileSync(path.join(folder, `skein_${name}.json`), JSON.stringify(board, null, 1) + '\n');
 }

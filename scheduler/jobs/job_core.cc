@@ -109,7 +109,9 @@ void JobCore::Claim(Router* router, const LineKey& key) {
 void JobCore::On(const RouterDisconnected& event) {
   const auto it = streams_.find(event.stream);
   if (it == streams_.end()) return;
-  routers_.at(it->second).stream = 0;
+  Router& router = routers_.at(it->second);
+  router.stream = 0;
+  router.until_us = std::min(router.until_us, now_ + config_.away_us);
   streams_.erase(it);
 }
 

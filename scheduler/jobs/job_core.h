@@ -4,9 +4,9 @@
 // Jobs are computed in the order of their ends (completion_window), and of two with one end the
 // older first. Their lines are given to routers, in the order of line_order.h, while JobRoom's
 // limit and the routers' room allow. A router has its lines until it answers or returns them, a
-// later stream of it does not hold them, or it was silent for a lease; then they are given again. A
-// line may so be answered twice: the first answer is kept, the later one is acknowledged and
-// dropped.
+// later stream of it does not hold them, it was silent for a lease, or its stream broke and for
+// away_us it opened no other; then they are given again. A line may so be answered twice: the first
+// answer is kept, the later one is acknowledged and dropped.
 //
 // A job ends when all its lines have results that are kept; when its time is up, or it is
 // cancelled: then what routers compute is withdrawn, and what is being kept is waited for.
@@ -40,6 +40,7 @@ namespace skein::scheduler::jobs {
 
 struct JobCoreConfig {
   TimeUs lease_us = 30 * kSecondUs;  // of the lines of a router that is silent
+  TimeUs away_us = 5 * kSecondUs;    // of one whose stream broke, until it opens another
   TimeUs settle_us = 2 * kSecondUs;
   JobRoom::Config room = {};
 };

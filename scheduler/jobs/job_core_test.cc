@@ -143,6 +143,18 @@ TEST_F(JobCoreTest, ASilentRoutersLinesGoToAnother) {
   EXPECT_EQ(Of<KeepResult>(effects).size(), 1u);
 }
 
+TEST_F(JobCoreTest, ARouterWhoseStreamBrokeLosesItsLinesSoonerThanASilentOne) {
+  Do(RouterConnected{1, 11, 2, {}});
+  EXPECT_EQ(Given(Add(1, 2)).size(), 2u);
+  Do(RouterConnected{2, 12, 2, {}});
+  Do(RouterDisconnected{1});
+  now_ += config_.away_us - 1;
+  EXPECT_TRUE(Given(Do(JobTick{})).empty()) << "it may come back";
+  EXPECT_EQ(core_.NextDeadline(), now_ + 1);
+  now_ += 1;
+  EXPECT_EQ(Given(Do(JobTick{})).size(), 2u);
+}
+
 TEST_F(JobCoreTest, TheSecondAnswerIsAcknowledgedWhenTheFirstIsKept) {
   Do(RouterConnected{1, 11, 2, {}});
   Add(1, 1);

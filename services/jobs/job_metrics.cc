@@ -37,15 +37,24 @@ void SetJobMetrics(const std::optional<JobFigures>& figures, int64_t now_s, Metr
   const JobFigures& all = figures.has_value() ? *figures : none;
   metrics->Gauge("skein_jobs_served", "1 while this orchestrator serves offline jobs, else 0.")
       .Set(all.serves ? 1 : 0);
+  metrics
+      ->Gauge("skein_jobs_refused",
+              "1 while this orchestrator leads and cannot use the folder of offline jobs, else 0.")
+      .Set(all.refused ? 1 : 0);
+  metrics->Total("skein_job_store_failures_total",
+                 "Times that the folder of offline jobs could not be read or written.", {},
+                 all.store_failed);
   std::map<std::string, int> states = {
       {"validating", 0}, {"in_progress", 0}, {"finalizing", 0}, {"cancelling", 0}};
   double tokens_per_s = 0;
   double left_s = 0;
+  int64_t lines_left = 0;
   int late = 0;
   for (const auto& [number, job] : all.snapshot.jobs) {
     ++states[StateOf(job)];
     tokens_per_s += job.tokens_per_s;
     left_s = std::max(left_s, job.left_s);
+    if (!job.end.has_value()) lines_left += job.left;  // the others are given to nobody
     late += job.late ? 1 : 0;
   }
   for (const auto& [state, count] : states) {
@@ -58,6 +67,8 @@ void SetJobMetrics(const std::optional<JobFigures>& figures, int64_t now_s, Metr
                    {{"outcome", outcome}}, it == all.ended.end() ? 0 : it->second);
   }
   SetLines(all.snapshot, metrics);
+  metrics->Gauge("skein_job_lines_left", "Lines of offline jobs that have no result yet.")
+      .Set(static_cast<double>(lines_left));
   metrics
       ->Gauge("skein_job_tokens_per_second",
               "Tokens of prompts and answers of offline jobs per second, of late.")

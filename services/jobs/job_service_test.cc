@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <functional>
 #include <map>
 #include <memory>
@@ -364,6 +365,18 @@ TEST_F(JobServiceTest, OnlyTheLeaderServesAndASuccessorTakesTheFolder) {
   EXPECT_TRUE(standby.stub->GetJob(&context, request, &status).ok());
   leads = false;
   Await([&] { return !standby.shell.Figures()->serves; });
+}
+
+TEST_F(JobServiceTest, TellsOperatorsThatItsFolderCannotBeUsed) {
+  const std::string folder = folder_ + "/file";
+  std::ofstream(folder) << "not a folder";
+  std::atomic<bool> leads = true;
+  Orchestrator other(folder,
+                     [&leads] { return leads.load() ? absl::OkStatus() : StandbyError("host:1"); });
+  Await([&] { return other.shell.Figures()->refused; });
+  EXPECT_FALSE(other.shell.Figures()->serves);
+  leads = false;  // then the folder is another one's concern
+  Await([&] { return !other.shell.Figures()->refused; });
 }
 
 TEST(JobService, SaysThatJobsAreTurnedOff) {

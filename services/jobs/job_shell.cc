@@ -96,6 +96,7 @@ void JobShell::See(const absl::Status& standing, const core::ClusterLoad& load) 
   const int64_t now_us = MonotonicUs();
   load_ = load;
   if (!standing.ok()) {
+    refused_ = false;
     if (phase_ != Phase::kClosed) Close(standing);
     return;
   }
@@ -161,6 +162,7 @@ void JobShell::Opened(uint64_t term, const absl::Status& status,
     LogError("the folder of jobs cannot be used",
              {{"folder", options_.folder}, {"reason", std::string(status.message())}});
     Refuse(status);
+    refused_ = true;
     phase_ = Phase::kClosed;
     open_at_us_ = MonotonicUs() + 5 * kAgainUs;
     return;
@@ -168,6 +170,7 @@ void JobShell::Opened(uint64_t term, const absl::Status& status,
   LogInfo("jobs are served",
           {{"folder", options_.folder}, {"jobs", static_cast<int64_t>(jobs.size())}});
   phase_ = Phase::kOpen;
+  refused_ = false;
   commits_ = std::make_shared<CommitQueue>();
   Refuse(absl::OkStatus());
   BeginCore(options_.core, core::LoadSeen{load_});
@@ -234,6 +237,7 @@ void JobShell::Failed(uint64_t term, const char* what, const absl::Status& statu
                       std::function<void()> again) {
   LogWarning(what, {{"folder", options_.folder}, {"reason", std::string(status.message())}});
   Back(term, [this, status, again = std::move(again)] {
+    ++store_failed_;
     if (absl::IsAborted(status)) return Close(status);
     Later(again);
   });
@@ -385,6 +389,8 @@ std::optional<JobFigures> JobShell::Figures() {
     figures.emplace();
     figures->serves = phase_ == Phase::kOpen;
     figures->ended = ended_;
+    figures->refused = refused_;
+    figures->store_failed = store_failed_;
     if (figures->serves) figures->snapshot = core_->Snapshot(MonotonicUs());
     figures->snapshot.completed = before_.completed;
     figures->snapshot.failed = before_.failed;

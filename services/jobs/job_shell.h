@@ -47,6 +47,8 @@ struct JobFigures {
   int64_t oldest_created_s = 0;  // of the jobs that have not ended; 0: there is none
   // Since the start of the process, by outcome: "completed", "expired", "cancelled", "failed".
   std::map<std::string, uint64_t> ended;
+  bool refused = false;       // this process leads, and cannot use the folder
+  uint64_t store_failed = 0;  // times since the start of the process; each was tried again
 };
 
 class JobShell : public CoreShell<JobShell, scheduler::jobs::JobCore, scheduler::jobs::JobEvent,
@@ -222,6 +224,8 @@ class JobShell : public CoreShell<JobShell, scheduler::jobs::JobCore, scheduler:
   uint64_t payloads_ = 0;
   std::vector<std::pair<int64_t, std::function<void()>>> later_;
   std::map<std::string, uint64_t> ended_;
+  bool refused_ = false;  // the last time that it was opened, by this leadership
+  uint64_t store_failed_ = 0;
   scheduler::jobs::JobSnapshot before_;  // its totals: of the cores before this one
 
   std::shared_ptr<CommitQueue> commits_;  // of this opening

@@ -30,13 +30,12 @@ def kill(cluster, *names):
 
 def each_line_is_answered_once_while_every_role_is_killed():
     with tempfile.TemporaryDirectory() as folder, cluster_of(folder) as cluster:
-        job = Job([cluster.url], lines_of(cluster.name, LINES))
+        job = Job([cluster.url], lines_of(cluster.name, LINES), cluster.restart_ended)
         job.submit()
         for step, name in enumerate(ROLES):
-            job.await_completed((step + 1) * LINES // 8, 60, cluster.restart_ended)
+            job.await_completed((step + 1) * LINES // 8, 60)
             kill(cluster, name)
-        state = job.await_end(120, cluster.restart_ended)
-        job.check(state)
+        job.check(job.await_end(120))
         assert cluster.restarts >= len(ROLES), cluster.restarts
         cluster.restart_ended(everyone=True)
         cluster.await_ready()

@@ -2,8 +2,7 @@
 
     job = Job(cluster.urls, lines_of(model, 200))
     job.submit()
-    job.await_end(cluster, 60)
-    job.check()
+    job.check(job.await_end(60))
 
 A call that meets a broken or an unready router is sent again to the next one, within a bound, as a client would.
 """
@@ -26,10 +25,11 @@ class Refused(Exception):
         self.code, self.body = code, body
 
 
-def call(urls, method, path, data=None, content_type="application/json", seconds=CALL_S):
-    """The answer's bytes, of the first router that gives one."""
+def call(urls, method, path, data=None, content_type="application/json", seconds=CALL_S, each=lambda: None):
+    """The answer's bytes, of the first router that gives one. `each` is called before each try."""
     end, turn = time.monotonic() + seconds, 0
     while True:
+        each()
         url = urls[turn % len(urls)]
         turn += 1
         request = urllib.request.Request(url + path, data, {"Content-Type": content_type} if data is not None else {}, method=method)
@@ -67,10 +67,10 @@ def lines_of(model, count, tokens=40):
 
 
 class Job:
-    """One batch of completions; `lines` as lines_of."""
+    """One batch of completions; `lines` as lines_of. `each` is called again and again while an answer is waited for."""
 
-    def __init__(self, urls, lines):
-        self.urls, self.lines, self.id, self.seen = urls, lines, None, []
+    def __init__(self, urls, lines, each=lambda: None):
+        self.urls, self.lines, self.each, self.id, self.seen = urls, lines, each, None, []
 
     def submit(self):
         content = "".join(json.dumps({"custom_id": name, "method": "POST", "url": "/v1/completions", "body": body}) + "\n"
@@ -83,13 +83,12 @@ class Job:
         return made
 
     def state(self):
-        return json.loads(call(self.urls, "GET", "/v1/batches/" + self.id))
+        return json.loads(call(self.urls, "GET", "/v1/batches/" + self.id, each=self.each))
 
-    def await_completed(self, lines, seconds, each=lambda: None):
-        """Waits until so many lines are completed, or the job has ended. `each` is called meanwhile."""
+    def await_completed(self, lines, seconds):
+        """Waits until so many lines are completed, or the job has ended."""
         end = time.monotonic() + seconds
         while True:
-            each()
             state = self.state()
             done = state["request_counts"]["completed"]
             assert done >= (self.seen[-1] if self.seen else 0), "completed lines went from %d to %d" % (self.seen[-1], done)
@@ -99,11 +98,8 @@ class Job:
             assert time.monotonic() < end, "not within %d s: %d lines: %s" % (seconds, lines, state)
             time.sleep(0.05)
 
-    def await_end(self, seconds, each=lambda: None):
-        end = time.monotonic() + seconds
-        state = self.await_completed(len(self.lines) + 1, seconds, each)
-        assert state["status"] in ENDED and time.monotonic() < end + seconds, state
-        return state
+    def await_end(self, seconds):
+        return self.await_completed(len(self.lines) + 1, seconds)
 
     def output(self, state):
         """The lines of the output file, in order."""

@@ -410,6 +410,25 @@ def kv_fits_into_memory():
             assert int(number) * GIB[unit] >= needed_gib, "%s %s: %s%s, needed %.2f GiB" % (folder, name, number, unit, needed_gib)
 
 
+def jobs_outlive_their_pods():
+    """Offline jobs are turned off, or kept in a claim that every orchestrator can mount; never in a volume of the pod."""
+    kept = set()
+    for folder in kustomizations():
+        claims = {d["metadata"]["name"]: d["spec"] for d in objects(folder) if d["kind"] == "PersistentVolumeClaim"}
+        for name, pod, _, _ in skeins_workloads(objects(folder)):
+            if name != "orchestrator":
+                continue
+            jobs = value_of(pod, "jobs-dir", "")
+            if jobs == "none":
+                continue
+            (mount,) = [m for m in pod["containers"][0]["volumeMounts"] if m["mountPath"] == jobs]
+            (volume,) = [v for v in pod["volumes"] if v["name"] == mount["name"]]
+            assert not mount.get("readOnly"), (folder, mount)
+            assert claims[volume["persistentVolumeClaim"]["claimName"]]["accessModes"] == ["ReadWriteMany"], (folder, volume)
+            kept.add(folder)
+    assert kept == {"examples/jobs"}, kept
+
+
 def every_flag_exists():
     """On command lines, in variables and in preStop."""
     flags = flag_defaults()
@@ -568,4 +587,4 @@ def probes_paths_exist():
 if __name__ == "__main__":
     run_tests(prometheus_takes_its_configuration, the_program_prints_the_pairs, what_is_generated_is_up_to_date, runbooks_have_addresses, autoscalers_find_their_metrics, the_page_has_the_pairs, render_says_what_kubectl_says, the_policies_allow_who_must_talk_and_nobody_else, a_policy_less_or_more_is_seen,
               without_policies_all_is_open, an_endpoint_picker_may_work, ports_are_those_of_the_programs, every_flag_exists, probes_paths_exist, programs_are_in_the_image, clients_name_the_orchestrators, pods_have_time_to_drain,
-              images_are_those_that_are_built, starts_have_time, kv_fits_into_memory, variables_are_defined_before_they_are_used)
+              images_are_those_that_are_built, starts_have_time, kv_fits_into_memory, jobs_outlive_their_pods, variables_are_defined_before_they_are_used)

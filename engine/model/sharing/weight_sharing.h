@@ -7,9 +7,10 @@
 //   Leave     at every rank: reads back what others own, from them or from the checkpoint
 //
 // Orders have an epoch, which grows at each rank: a late one is refused, one that comes twice
-// changes nothing.
-// No order waits for another rank. A rank that has left still keeps the memory of the layers that
-// it owns, so the order in which ranks leave does not matter; it serves no calls any more.
+// changes nothing. No order waits for another rank, but a rank that has left cannot be entered with
+// any more: the order to leave follows when all have entered. A rank that has left still keeps the
+// memory of the layers that it owns, so the order in which ranks leave does not matter; it serves no
+// calls any more.
 //
 // The memory is the host's (Device::IsHost), and the weights must be this process's own
 // (ModelEngineOptions::weights_device): those where the checkpoint is mapped are shared by all

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <filesystem>
 #include <functional>
+#include <latch>
 #include <memory>
 #include <string>
 #include <thread>
@@ -203,12 +204,14 @@ TEST_P(RanksTest, SayTheBitsOfAllWeightsInBothModesAndAreWhatTheyWereAfterwards)
   ExpectAll(expected);
 }
 
-// Enter, switches and Leave while sequences are under way, each rank at its own pace.
+// Enter, switches and Leave while sequences are under way, each rank at its own pace; but none
+// leaves before all have entered, as whoever orders it sees to.
 TEST_P(RanksTest, SequencesGoOnWhileModesChange) {
   sharing_.answer_max = std::chrono::milliseconds(20);  // of ranks that have not entered yet
   MakeRanks(GetParam());
   const std::vector<Outputs> expected = Expected();
   const std::vector<SharingOffer> offers = OffersOfAll();
+  std::latch entered(static_cast<std::ptrdiff_t>(ranks_.size()));
   std::vector<Outputs> outputs(ranks_.size());
   std::vector<std::thread> threads;
   for (size_t rank = 0; rank < ranks_.size(); ++rank) {
@@ -217,6 +220,8 @@ TEST_P(RanksTest, SequencesGoOnWhileModesChange) {
       Ordered engine(ranks_[rank].engine.get(), [&](int step) {
         absl::Status done;
         if (step == 2) done = sharing.Enter(1, offers, SharedMode::kWeights);
+        if (step == 2) entered.count_down();
+        if (step == 9) entered.wait();
         if (step == 4) done = sharing.SwitchTo(2, SharedMode::kCompute);
         if (step == 6) done = sharing.SwitchTo(3, SharedMode::kWeights);
         if (step == 7) done = sharing.SwitchTo(4, SharedMode::kCompute);

@@ -91,7 +91,7 @@ TEST_F(DecodeSharedTest, TheModeChangesBetweenSteps) {
     EXPECT_EQ(At(rank).modes[0].phase, ModeTold::Phase::kReady);
     Order(rank, OrderMode::Act::kSet);
   }
-  EXPECT_TRUE(Asked<SetMode>(1)) << "without work it waits for nobody";
+  EXPECT_TRUE(Asked<SetMode>(1)) << "a rank without work waits for nobody";
   EXPECT_FALSE(Asked<SetMode>(0)) << "a step runs";
   Step();
   ASSERT_TRUE(Asked<SetMode>(0));

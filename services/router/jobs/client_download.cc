@@ -32,7 +32,12 @@ class ClientDownload::Stream : public grpc::ClientReadReactor<v1::FileContent>,
     StartCall();
   }
 
-  void Cancel() { context_.TryCancel(); }
+  // Without a read under way nothing else would end the hold.
+  void Cancel() {
+    context_.TryCancel();
+    std::lock_guard lock(mu_);
+    if (std::exchange(paused_, false)) RemoveHold();
+  }
 
   // The client has taken what it was sent.
   void Resume() {

@@ -44,14 +44,20 @@ class ClientUpload::Stream : public grpc::ClientWriteReactor<v1::CreateFileReque
     }
   }
 
-  void Cancel() { context_.TryCancel(); }
+  // Without a write under way nothing else would end the hold.
+  void Cancel() {
+    cancelled_ = true;
+    context_.TryCancel();
+    if (writing_ || std::exchange(over_, true)) return;
+    RemoveHold();
+  }
 
   void OnWriteDone(bool ok) override {
     bool over = false;
     {
       std::lock_guard lock(upload_->mu_);
       writing_ = false;
-      if (ok) {
+      if (ok && !cancelled_) {
         Pump();
       } else {
         over = !std::exchange(over_, true);
@@ -83,6 +89,7 @@ class ClientUpload::Stream : public grpc::ClientWriteReactor<v1::CreateFileReque
   v1::CreateFileRequest message_;  // while `writing_`
   bool writing_ = false;
   bool over_ = false;  // nothing more is written
+  bool cancelled_ = false;
   std::shared_ptr<Stream> self_;
 };
 
@@ -227,16 +234,12 @@ void ClientUpload::Ended(const absl::Status& status) {
 }
 
 void ClientUpload::Cancel() {
-  std::shared_ptr<Stream> stream;
-  {
-    std::lock_guard lock(mu_);
-    if (ended_.has_value() || done_ != nullptr) return;
-    ended_ = absl::CancelledError("the client has gone");
-    content_ = {};
-    at_ = 0;
-    stream = stream_;
-  }
-  if (stream != nullptr) stream->Cancel();
+  std::lock_guard lock(mu_);
+  if (ended_.has_value() || done_ != nullptr) return;
+  ended_ = absl::CancelledError("the client has gone");
+  content_ = {};
+  at_ = 0;
+  if (stream_ != nullptr) stream_->Cancel();
 }
 
 }  // namespace skein::services

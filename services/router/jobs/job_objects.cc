@@ -100,6 +100,14 @@ Json BatchObject(const v1::JobStatus& job) {
   return json;
 }
 
+// What an orchestrator without this service answers: in an older version its own text for what it
+// cannot parse (services/rpc/rpc.cc).
+bool HasNoJobs(const absl::Status& status) {
+  return absl::IsUnimplemented(status) ||
+         (absl::IsInvalidArgument(status) &&
+          status.message() == "the message is not of this method's type");
+}
+
 }  // namespace
 
 std::string_view StateName(v1::JobState state) {
@@ -141,7 +149,7 @@ std::string BatchListBody(const v1::ListJobsResponse& list) {
 
 openai::ApiError JobsError(const absl::Status& status, openai::ApiError missing) {
   if (absl::IsNotFound(status)) return missing;
-  if (absl::IsUnimplemented(status)) {
+  if (HasNoJobs(status)) {
     return {501, "This cluster's orchestrator keeps no files and batches: it is too old.", "",
             "jobs_off"};
   }

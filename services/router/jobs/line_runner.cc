@@ -327,7 +327,7 @@ void LineRunner::Forget(const Key& key) {
 // ---- metrics ----
 
 prometheus::Counter& LineRunner::CounterOf(const char* outcome) {
-  return metrics_->Counter("skein_job_lines_total",
+  return metrics_->Counter("skein_router_job_lines_total",
                            "Lines of offline jobs that ended here, by outcome.",
                            {{"outcome", outcome}});
 }
@@ -336,7 +336,8 @@ void LineRunner::ShowRunning() {
   const auto running = std::count_if(lines_.begin(), lines_.end(), [](const auto& line) {
     return !line.second.result.has_result();
   });
-  metrics_->Gauge("skein_job_lines_running", "Lines of offline jobs that are computed here now.")
+  metrics_
+      ->Gauge("skein_router_job_lines_running", "Lines of offline jobs that are computed here now.")
       .Set(static_cast<double>(running));
 }
 

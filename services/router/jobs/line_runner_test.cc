@@ -74,6 +74,14 @@ class LinesTest : public RouterTest {
     }
     EXPECT_EQ(jobs_->lines().Held(), lines);
   }
+  // Waits until so many requests are under way at the decode worker.
+  void AwaitAttached(int requests) {
+    const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+    while (cluster_->attached() < requests && std::chrono::steady_clock::now() < limit) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    EXPECT_EQ(cluster_->attached(), requests);
+  }
   // Waits until the cluster has so many requests.
   void AwaitSpecs(size_t specs) {
     const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(30);
@@ -83,7 +91,7 @@ class LinesTest : public RouterTest {
     EXPECT_EQ(cluster_->specs().size(), specs);
   }
   double Counted(const char* outcome) {
-    return metrics_.Counter("skein_job_lines_total", "", {{"outcome", outcome}}).Value();
+    return metrics_.Counter("skein_router_job_lines_total", "", {{"outcome", outcome}}).Value();
   }
 
   FakeJobs jobs_service_;
@@ -243,7 +251,7 @@ TEST_F(LinesTest, ABrokenStreamIsOpenedAnewAndNamesWhatIsHeld) {
 TEST_F(LinesTest, WhatIsCancelledEndsAtTheCluster) {
   StartHolding();
   Give(1);
-  AwaitSpecs(1);
+  AwaitAttached(1);
   v1::OrchestratorLines cancel;
   cancel.mutable_cancel()->set_job("batch_1");
   cancel.mutable_cancel()->set_line(1);
@@ -272,7 +280,7 @@ TEST_F(LinesTest, ARouterThatLeavesGivesBackWhatRuns) {
   StartHolding();
   Give(1);
   Give(2);
-  AwaitSpecs(2);
+  AwaitAttached(2);
   jobs_->lines().Leave(std::chrono::seconds(30));
   std::set<uint64_t> returned;
   for (int i = 0; i < 2; ++i) {
@@ -290,7 +298,7 @@ TEST_F(LinesTest, LinesAreNotCountedAmongClientsRequests) {
   jobs_service_.Keep(NextResult().line());
   ExpectHeld(0);
   const std::string page = metrics_.Render();
-  EXPECT_NE(page.find("skein_job_lines_running 0"), std::string::npos);
+  EXPECT_NE(page.find("skein_router_job_lines_running 0"), std::string::npos);
   EXPECT_EQ(page.find("skein_router_answers_total{path=\"/v1/chat/completions\",status=\"200\"} 1"),
             std::string::npos);
   EXPECT_EQ(router_metrics_.Of("m").generation_tokens.Value(), 1);

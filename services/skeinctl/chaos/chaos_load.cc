@@ -213,11 +213,14 @@ class ChaosLoad::Loop {
     Try(flight);
   }
 
+  // On a connection of its own. Any server may close a kept one at the moment when a request is
+  // sent on it, and nobody can tell then whether that was a fault.
   bench::HttpCall CallTo(size_t router, const std::string& path, const std::string& body) const {
     bench::HttpCall call{.method = "POST",
                          .target = options_.routers[router].path + path,
                          .headers = {{"Host", hosts_[router]},
                                      {"User-Agent", "skeinctl-chaos"},
+                                     {"Connection", "close"},
                                      {"Content-Type", "application/json"}},
                          .body = body};
     if (!options_.api_key.empty()) {
