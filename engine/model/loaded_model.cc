@@ -276,10 +276,18 @@ class Loader {
             : AnglesBytes(Positions(KvLayout{group_ranks_max_}), config_.head_dim);
     const int64_t slots =
         options_.feed_forward.has_value() ? SlotBytes(*options_.feed_forward, feed_forward_) : 0;
-    blocks = rest->Blocks(angles + slots);
+    blocks = rest->Blocks(angles + slots + RoomForSharing());
     if (!blocks.ok()) return blocks.status();
     spec_.kv.num_blocks = *blocks;
     return AllocateKv(spec_.kv, device_.get(), &state_);
+  }
+
+  int64_t RoomForSharing() const {
+    if (options_.sharing == nullptr) return 0;
+    std::vector<FeedForwardWeights> layers;
+    layers.reserve(weights_.layers.size());
+    for (const LayerWeights& layer : weights_.layers) layers.push_back(layer.feed_forward);
+    return options_.sharing->RoomFor(layers, config_, weights_.activation);
   }
 
   absl::Status AllocateStepBuffers() {

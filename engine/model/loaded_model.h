@@ -4,11 +4,13 @@
 
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "engine/base/fair_mutex.h"
 #include "engine/checkpoint/model_config.h"
 #include "engine/checkpoint/tensor_store.h"
 #include "engine/device/device.h"
@@ -60,6 +62,11 @@ struct LoadedModel {
   RingLimits ring_limits;
   std::vector<KvRegion> regions;
   Model model;
+
+  // Held during each step: orders to share come between steps.
+  std::unique_lock<FairMutex> DuringStep() {
+    return sharing == nullptr ? std::unique_lock<FairMutex>() : sharing->DuringStep();
+  }
 
   // `logits` of the device as the host can read them, until the next call. The device's errors.
   absl::StatusOr<ConstMatrix> OnHost(const ConstMatrix& logits);

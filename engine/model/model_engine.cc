@@ -31,6 +31,7 @@ class ModelEngine final : public Engine {
 
   absl::Status Step(std::span<const SequenceStep> sequences, StepProgress* progress,
                     std::vector<SequenceResult>* results) override {
+    const auto during_step = loaded_->DuringStep();
     if (sequences.size() == 1 && sequences.front().ring != nullptr) {
       results->assign(1, {});
       results->front().status =

@@ -12,8 +12,8 @@
 #include <utility>
 #include <vector>
 
+#include "engine/base/fair_mutex.h"
 #include "engine/transport/description.h"
-#include "engine/transport/fair_mutex.h"
 #include "engine/transport/peer_queue.h"
 #include "engine/transport/pieces.h"
 #include "engine/transport/transport.h"

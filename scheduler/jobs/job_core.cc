@@ -336,6 +336,11 @@ JobSnapshot JobCore::Snapshot(TimeUs now) const {
   return snapshot;
 }
 
+int64_t JobCore::Waiting(uint64_t job) const {
+  const auto it = jobs_.find(job);
+  return it == jobs_.end() || it->second.end.has_value() ? 0 : it->second.lines.ready();
+}
+
 absl::Status JobCore::CheckInvariants() const {
   std::map<LineKey, int> holders;
   for (const auto& [id, router] : routers_) {

@@ -78,6 +78,8 @@ class JobCore {
   TimeUs NextDeadline() const;
   absl::Status CheckInvariants() const;
   JobSnapshot Snapshot(TimeUs now) const;
+  // Lines of a job that wait to be given to a router. 0 of one that ends, or is not there.
+  int64_t Waiting(uint64_t job) const;
   // Whether the router of this stream is to compute this line.
   bool Gives(uint64_t stream, const LineKey& key) const;
 

@@ -82,6 +82,18 @@ TEST_F(JobCoreTest, AJobEndsWhenItsLastResultIsKept) {
   EXPECT_TRUE(core_.Snapshot(now_).jobs.empty());
 }
 
+TEST_F(JobCoreTest, LinesWaitUntilTheyAreGivenOrTheJobEnds) {
+  Do(AddJob{.job = 1});
+  EXPECT_EQ(core_.Waiting(1), 0) << "its input is not checked";
+  Do(JobChecked{1, Lines(5)});
+  EXPECT_EQ(core_.Waiting(1), 5);
+  Do(RouterConnected{1, 11, 2, {}});
+  EXPECT_EQ(core_.Waiting(1), 3);
+  Do(CancelJob{1});
+  EXPECT_EQ(core_.Waiting(1), 0);
+  EXPECT_EQ(core_.Waiting(2), 0) << "there is no such job";
+}
+
 TEST_F(JobCoreTest, AJobWithAllItsResultsEndsWhenItIsLoaded) {
   EXPECT_EQ(Of<EndJob>(Add(1, 0)).size(), 1u);
   EXPECT_EQ(Of<EndJob>(Do(AddJob{.job = 2, .end = JobEnd::kCancelled})).at(0).how,

@@ -13,6 +13,7 @@ void SwitchToProto(const scheduler::SwitchExplanation& one, v1::PlanExplanation:
   out->set_formation_epoch(one.epoch);
   out->set_from_instances(static_cast<uint32_t>(one.from));
   out->set_to_instances(static_cast<uint32_t>(one.to));
+  if (one.shared.has_value()) out->set_shared(ToProto(*one.shared));
   out->set_cause(NameOf(one.cause));
   out->set_why(one.why);
   out->set_own(std::string(ToString(one.own)));

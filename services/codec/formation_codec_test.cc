@@ -149,6 +149,7 @@ TEST(FormationCodec, AnExplanationTellsTheSwitchesOfTheGroup) {
   plan.switches[0] = {.epoch = 7,
                       .from = 1,
                       .to = 4,
+                      .shared = scheduler::SharedMode::kCas,
                       .began_us = -500'000,
                       .ended_us = 250'000,
                       .cause = scheduler::SwitchCause::kContext,
@@ -163,6 +164,8 @@ TEST(FormationCodec, AnExplanationTellsTheSwitchesOfTheGroup) {
   EXPECT_EQ(told.switches(0).formation_epoch(), 7u);
   EXPECT_EQ(told.switches(0).from_instances(), 1u);
   EXPECT_EQ(told.switches(0).to_instances(), 4u);
+  EXPECT_EQ(told.switches(0).shared(), v1::SHARED_MODE_CAS);
+  EXPECT_EQ(told.switches(1).shared(), v1::SHARED_MODE_UNSPECIFIED);
   EXPECT_EQ(told.switches(0).start_s(), -0.5);
   EXPECT_EQ(told.switches(0).end_s(), 0.25);
   EXPECT_EQ(told.switches(0).cause(), "context");

@@ -36,7 +36,9 @@ struct Orchestrator {
                    [] {
                      return scheduler::jobs::ClusterLoad{
                          .instances = 4, .waiting = 0, .free_kv = 1};
-                   }}),
+                   },
+               .waiting = [this](const std::string& model,
+                                 int64_t lines) { waits_for_m = model == "m" ? lines : -1; }}),
         service(&shell) {
     shell.Start();
     auto served = ServeRpc("127.0.0.1:0", {&service});
@@ -50,6 +52,7 @@ struct Orchestrator {
     rpc.server->Shutdown(std::chrono::system_clock::now());
   }
 
+  std::atomic<int64_t> waits_for_m = 0;  // lines, as told last; -1: of another model
   JobShell shell;
   JobService service;
   RpcServer rpc;
@@ -281,6 +284,20 @@ TEST_F(JobServiceTest, EachLineOnceThoughTheOrchestratorDiesAgainAndAgain) {
   for (int line = 1; line <= 30; ++line) {
     EXPECT_EQ(answers.at(absl::StrCat("id-", line)), absl::StrCat("p", line));
   }
+}
+
+TEST_F(JobServiceTest, TellsHowManyLinesOfAModelWait) {
+  Create(9);
+  Await([this] { return orchestrator_->waits_for_m == 9; });
+  Begin();
+  Await([this] { return orchestrator_->waits_for_m == 9; });
+  FakeRouter router(&stub(), 1);
+  Await([this] { return orchestrator_->waits_for_m < 9; });
+  std::thread runs([&router] { router.Run(9); });
+  AwaitState(v1::JOB_STATE_COMPLETED);
+  Await([this] { return orchestrator_->waits_for_m == 0; });
+  router.End();
+  runs.join();
 }
 
 TEST_F(JobServiceTest, ACancelWithdrawsTheLinesAndEndsTheJob) {

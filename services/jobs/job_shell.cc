@@ -103,6 +103,7 @@ void JobShell::See(const absl::Status& standing, const core::ClusterLoad& load) 
   if (phase_ == Phase::kClosed && now_us >= open_at_us_) return Open();
   if (phase_ != Phase::kOpen) return;
   Handle(core::LoadSeen{load});
+  TellWaiting();
   std::vector<std::function<void()>> due;
   const auto not_due = std::stable_partition(
       later_.begin(), later_.end(), [now_us](const auto& one) { return one.first > now_us; });
@@ -116,6 +117,16 @@ void JobShell::See(const absl::Status& standing, const core::ClusterLoad& load) 
       LogWarning("files whose time is up were not deleted", {{"reason", std::string(s.message())}});
     }
   });
+}
+
+void JobShell::TellWaiting() {
+  if (!hooks_.waiting) return;
+  for (auto& [model, lines] : lines_waiting_) lines = 0;
+  for (const auto& [number, job] : known_) {
+    if (!job.model.empty()) lines_waiting_[job.model] += core_->Waiting(number);
+  }
+  for (const auto& [model, lines] : lines_waiting_) hooks_.waiting(model, lines);
+  std::erase_if(lines_waiting_, [](const auto& one) { return one.second == 0; });
 }
 
 void JobShell::Open() {
@@ -182,6 +193,7 @@ void JobShell::Close(const absl::Status& why) {
   for (auto& [call, peer] : peers_) peer.stream->Close(ToGrpc(why));
   peers_.clear();
   known_.clear();
+  TellWaiting();
   numbers_.clear();
   results_.clear();
   later_.clear();
@@ -189,7 +201,7 @@ void JobShell::Close(const absl::Status& why) {
 }
 
 void JobShell::Know(uint64_t number, const v1::JobStatus& status) {
-  known_[number] = {status.id(), status.endpoint(), status.created_s()};
+  known_[number] = {status.id(), status.endpoint(), status.created_s(), status.model()};
   numbers_[status.id()] = number;
 }
 
@@ -275,6 +287,8 @@ void JobShell::CheckSlice(JobStore* store, uint64_t term, uint64_t number) {
   if (!checked->has_value()) return Back(term, again);
   Back(term, [this, number, checked = **std::move(checked)]() mutable {
     if (!checked.ok) return Gone(number, "failed");
+    const auto known = known_.find(number);
+    if (known != known_.end()) known->second.model = checked.model;
     Handle(core::JobChecked{number, std::move(checked.lines)});
   });
 }

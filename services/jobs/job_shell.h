@@ -60,6 +60,10 @@ class JobShell : public CoreShell<JobShell, scheduler::jobs::JobCore, scheduler:
     std::function<absl::Status()> standing;
     // May wait. On the thread that asks.
     std::function<scheduler::jobs::ClusterLoad()> load;
+    // So many lines of each model wait to be computed. At each look at the load, and once with 0
+    // when a model has no job any more, or no job is served. On the loop; must not block. Empty:
+    // nobody asks.
+    std::function<void(const std::string& model, int64_t lines)> waiting = nullptr;
   };
   static constexpr std::chrono::milliseconds kLookEvery{250};
   static constexpr char kNotOpenYet[] = "the store of jobs is being opened";
@@ -148,6 +152,7 @@ class JobShell : public CoreShell<JobShell, scheduler::jobs::JobCore, scheduler:
     std::string id;
     std::string endpoint;
     int64_t created_s = 0;
+    std::string model;  // empty: its input has not been read
   };
 
   void Watch();  // the thread's
@@ -155,6 +160,7 @@ class JobShell : public CoreShell<JobShell, scheduler::jobs::JobCore, scheduler:
 
   // On the loop.
   void See(const absl::Status& standing, const scheduler::jobs::ClusterLoad& load);
+  void TellWaiting();
   void Open();
   void Opened(uint64_t term, const absl::Status& status, std::vector<JobStore::Loaded> jobs);
   void Close(const absl::Status& why);
@@ -211,6 +217,7 @@ class JobShell : public CoreShell<JobShell, scheduler::jobs::JobCore, scheduler:
   int64_t open_at_us_ = 0;
   int64_t expire_at_us_ = 0;
   std::map<uint64_t, Known> known_;
+  std::map<std::string, int64_t> lines_waiting_;  // by model, as told last; none is 0
   std::map<std::string, uint64_t, std::less<>> numbers_;
   std::map<uint64_t, Peer> peers_;          // by call
   std::map<uint64_t, LineResult> results_;  // that the core was told of, by payload

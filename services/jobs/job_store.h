@@ -102,6 +102,7 @@ class JobStore {
   // Checks a piece of the input. Empty: call it again.
   struct Checked {
     bool ok = false;  // else the job has failed
+    std::string model;
     std::vector<scheduler::jobs::LineInfo> lines;
   };
   absl::StatusOr<std::optional<Checked>> CheckInput(uint64_t number);

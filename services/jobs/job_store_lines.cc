@@ -134,7 +134,7 @@ absl::StatusOr<std::optional<JobStore::Checked>> JobStore::EndCheck(uint64_t num
         .Run();
   });
   if (!kept.ok()) return kept;
-  Checked checked{.ok = good, .lines = {}};
+  Checked checked{.ok = good, .model = check.model(), .lines = {}};
   if (good) {
     auto lines = LinesLeft(number);
     if (!lines.ok()) return lines.status();

@@ -8,6 +8,7 @@ namespace skein::services {
 namespace {
 
 using scheduler::OwnSequences;
+using scheduler::SharedMode;
 using scheduler::orchestrator::SwitchEnded;
 using scheduler::orchestrator::SwitchOutcome;
 
@@ -55,6 +56,12 @@ FormationMetrics::FormationMetrics(Metrics* metrics)
       }
     }
   }
+  for (const SharedMode to : {SharedMode::kWas, SharedMode::kCas}) {
+    for (const SwitchOutcome outcome :
+         {SwitchOutcome::kDone, SwitchOutcome::kAborted, SwitchOutcome::kFailed}) {
+      ModeChanges(to, outcome);
+    }
+  }
 }
 
 prometheus::Counter& FormationMetrics::Switches(bool bind, SwitchOutcome outcome,
@@ -65,6 +72,13 @@ prometheus::Counter& FormationMetrics::Switches(bool bind, SwitchOutcome outcome
                            {{"kind", KindOf(bind)},
                             {"outcome", std::string(scheduler::orchestrator::NameOf(outcome))},
                             {"own", std::string(ToString(own))}});
+}
+
+prometheus::Counter& FormationMetrics::ModeChanges(SharedMode to, SwitchOutcome outcome) {
+  return metrics_->Counter(
+      "skein_shared_mode_changes_total",
+      "Changes of the mode of instances that share their weights, by the new mode and outcome.",
+      {{"to", ToString(to)}, {"outcome", std::string(scheduler::orchestrator::NameOf(outcome))}});
 }
 
 prometheus::Histogram& FormationMetrics::Drain(bool bind) {
@@ -89,6 +103,10 @@ void FormationMetrics::Count(const scheduler::FormationSwitched& switched) {
   } else if (!bind && ended.outcome != SwitchOutcome::kFailed) {
     release_drain_.Observe(drain_s);
   }
+}
+
+void FormationMetrics::Count(const scheduler::SharedModeChanged& changed) {
+  ModeChanges(changed.changed.to, changed.changed.outcome).Increment();
 }
 
 void SetFormations(const std::vector<scheduler::GroupStatus>& groups, Metrics* metrics) {

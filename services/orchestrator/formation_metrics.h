@@ -16,11 +16,14 @@ class FormationMetrics {
   explicit FormationMetrics(Metrics* metrics);
 
   void Count(const scheduler::FormationSwitched& switched);
+  void Count(const scheduler::SharedModeChanged& changed);
 
  private:
   prometheus::Counter& Switches(bool bind, scheduler::orchestrator::SwitchOutcome outcome,
                                 scheduler::OwnSequences own);
   prometheus::Histogram& Drain(bool bind);
+  prometheus::Counter& ModeChanges(scheduler::SharedMode to,
+                                   scheduler::orchestrator::SwitchOutcome outcome);
 
   Metrics* const metrics_;
   prometheus::Counter& unanswered_;

@@ -34,6 +34,12 @@ TEST(FormationMetrics, AllSeriesExistFromTheStart) {
       }
     }
   }
+  for (const char* to : {"was", "cas"}) {
+    for (const char* outcome : {"done", "aborted", "failed"}) {
+      ExpectHas(metrics, std::string("skein_shared_mode_changes_total{outcome=\"") + outcome +
+                             "\",to=\"" + to + "\"} 0");
+    }
+  }
   ExpectHas(metrics, "skein_formation_unanswered_total 0");
   ExpectHas(metrics, "skein_formation_drain_seconds_count{kind=\"bind\"} 0");
   ExpectHas(metrics, "skein_formation_drain_seconds_count{kind=\"release\"} 0");
@@ -55,6 +61,21 @@ TEST(FormationMetrics, SwitchesCountByKindOutcomeAndHowOwnSequencesFare) {
                              "kind=\"release\",outcome=\"forced\",own=\"share\""}) {
     ExpectHas(metrics, std::string("skein_formation_switches_total{") + series + "} 1");
   }
+}
+
+TEST(FormationMetrics, ChangesOfTheModeCountByModeAndOutcome) {
+  Metrics metrics;
+  FormationMetrics formations(&metrics);
+  scheduler::SharedModeChanged changed{.group = "m@a", .changed = {}};
+  changed.changed.to = scheduler::SharedMode::kCas;
+  changed.changed.outcome = SwitchOutcome::kDone;
+  formations.Count(changed);
+  formations.Count(changed);
+  changed.changed.outcome = SwitchOutcome::kAborted;
+  formations.Count(changed);
+  ExpectHas(metrics, "skein_shared_mode_changes_total{outcome=\"done\",to=\"cas\"} 2");
+  ExpectHas(metrics, "skein_shared_mode_changes_total{outcome=\"aborted\",to=\"cas\"} 1");
+  ExpectHas(metrics, "skein_shared_mode_changes_total{outcome=\"done\",to=\"was\"} 0");
 }
 
 // A bind that was aborted cut over nothing, and a group that failed let no sequence end.

@@ -43,15 +43,18 @@ std::unique_ptr<JobShell> MakeJobs(const OrchestratorOptions& options, Orchestra
   jobs.file_bytes_max = static_cast<uint64_t>(options.jobs_file_mib) << 20;
   jobs.core.room.limit_max = options.jobs_lines_max;
   return std::make_unique<JobShell>(
-      std::move(jobs), JobShell::Hooks{.standing = [shell] { return shell->Standing(); },
-                                       .load =
-                                           [shell] {
-                                             const auto copy = shell->Count();
-                                             if (!copy.has_value() || shell->draining()) {
-                                               return scheduler::jobs::ClusterLoad{};
-                                             }
-                                             return JobLoadOf(copy->snapshot);
-                                           }});
+      std::move(jobs),
+      JobShell::Hooks{.standing = [shell] { return shell->Standing(); },
+                      .load =
+                          [shell] {
+                            const auto copy = shell->Count();
+                            if (!copy.has_value() || shell->draining()) {
+                              return scheduler::jobs::ClusterLoad{};
+                            }
+                            return JobLoadOf(copy->snapshot);
+                          },
+                      .waiting = [shell](const std::string& model,
+                                         int64_t lines) { shell->QueueOffline(model, lines); }});
 }
 
 }  // namespace skein::services

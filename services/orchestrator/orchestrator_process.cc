@@ -393,6 +393,9 @@ absl::Status RunOrchestrator(const OrchestratorOptions& options,
   shell.WatchFormations([&formation_metrics](const scheduler::FormationSwitched& switched) {
     formation_metrics.Count(switched);
   });
+  shell.WatchModes([&formation_metrics](const scheduler::SharedModeChanged& changed) {
+    formation_metrics.Count(changed);
+  });
   Retuner retuner(std::chrono::duration<double>(options.retune_hours * 3600),
                   WhyNotRetuned(options), planning, RetuneHooks(&shell), &metrics);
   shell.WatchPrompts([&retuner](const scheduler::PromptTaken& prompt) {

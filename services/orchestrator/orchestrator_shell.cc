@@ -380,6 +380,7 @@ void OrchestratorShell::On(const scheduler::FormationSwitched& effect) {
 
 void OrchestratorShell::On(const scheduler::SharedModeChanged& effect) {
   DropCopies();
+  watch_modes_(effect);
   using scheduler::orchestrator::FormationName;
   const scheduler::orchestrator::ModeChanged& changed = effect.changed;
   const auto size = static_cast<int32_t>(changed.members.size());

@@ -50,6 +50,10 @@ class OrchestratorShell
   void WatchFormations(std::function<void(const scheduler::FormationSwitched&)> watch) {
     watch_formations_ = std::move(watch);
   }
+  // The same with each change of the mode of instances that share their weights.
+  void WatchModes(std::function<void(const scheduler::SharedModeChanged&)> watch) {
+    watch_modes_ = std::move(watch);
+  }
   // Called on the loop with each prompt that prefill instances are to compute; must not block.
   // Before Start.
   void WatchPrompts(std::function<void(const scheduler::PromptTaken&)> watch) {
@@ -98,6 +102,10 @@ class OrchestratorShell
                                      Calls<v1::ChangeFormationResponse>::Call call);
   // In force from the next plan on, for one model, or for all ("").
   void ReplaceTables(scheduler::PlanningTables tables, std::string model = "");
+  // So many lines of offline jobs of the model wait, from now on. Any thread.
+  void QueueOffline(const std::string& model, int64_t lines) {
+    Post(scheduler::OfflineQueued{model, lines});
+  }
 
   // Used by Status: a copy at most kCopyAgeUs old that includes every answered registration,
   // departure and drain order. The loop makes one copy in kCopyAgeUs, and one more after each of
@@ -217,6 +225,8 @@ class OrchestratorShell
   const std::function<void(uint64_t)> store_generation_;
   std::function<void(const scheduler::FormationSwitched&)> watch_formations_ =
       [](const scheduler::FormationSwitched&) {};
+  std::function<void(const scheduler::SharedModeChanged&)> watch_modes_ =
+      [](const scheduler::SharedModeChanged&) {};
   std::function<void(const scheduler::PromptTaken&)> watch_prompts_ =
       [](const scheduler::PromptTaken&) {};
   Hearing hearing_ = {[] {}, [] {}};

@@ -88,6 +88,7 @@ absl::Status GroupEngine::StepTogether(const GroupPart& part,
                                        std::vector<SequenceResult>* results) {
   const absl::StatusOr<ShardLayout> layout = CheckPart(part);
   if (!layout.ok()) return layout.status();
+  const auto during_step = loaded_->DuringStep();
   if (loaded_->sharing != nullptr && loaded_->sharing->shares()) {
     return absl::InvalidArgumentError("mode: its weights are shared, so it has no slices of them");
   }

@@ -1,6 +1,7 @@
 #include "engine/model/sharing/compute_calls.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <utility>
 
@@ -22,6 +23,19 @@ enum class Kind : int32_t {
 
 constexpr int32_t kOk = 0;
 constexpr int32_t kRefused = 1;  // not an owner's layer, or rows that are none
+
+int64_t RowsOf(const CallShape& shape, int fused_calls_max) {
+  return std::min(shape.ranks, fused_calls_max) * shape.rows_max;
+}
+
+// Of the serving thread's buffers: normed, projected, gate_up, ffn.
+std::array<std::pair<DType, int64_t>, 4> ColumnsOf(const CallShape& shape,
+                                                   const ModelConfig& config) {
+  return {{{shape.activation, shape.hidden},
+           {DType::kF32, shape.hidden},
+           {DType::kF32, 2 * config.intermediate_size},
+           {shape.activation, config.intermediate_size}}};
+}
 
 }  // namespace
 
@@ -65,23 +79,28 @@ absl::StatusOr<std::unique_ptr<ComputeCalls>> ComputeCalls::Make(
   return calls;
 }
 
+int64_t ComputeCalls::BufferBytes(const CallShape& shape, const ModelConfig& config) {
+  int64_t bytes = 0;
+  for (const auto& [dtype, cols] : ColumnsOf(shape, config)) {
+    const auto rows = static_cast<size_t>(RowsOf(shape, kFusedCallsMax));
+    bytes += static_cast<int64_t>(DeviceBytes(rows * static_cast<size_t>(cols) * BytesOf(dtype)));
+  }
+  return bytes;
+}
+
 absl::Status ComputeCalls::AllocateBuffers() {
-  const int64_t rows =
-      std::min(options_.shape.ranks, options_.fused_calls_max) * options_.shape.rows_max;
-  const int64_t inner = options_.config->intermediate_size, hidden = options_.shape.hidden;
-  const auto allocate = [&](DType dtype, int64_t cols, Matrix* m) -> absl::Status {
+  const int64_t rows = RowsOf(options_.shape, options_.fused_calls_max);
+  const auto columns = ColumnsOf(options_.shape, *options_.config);
+  Matrix* const matrices[] = {&state_.normed, &state_.projected, &state_.gate_up, &state_.ffn};
+  for (size_t i = 0; i < columns.size(); ++i) {
+    const auto [dtype, cols] = columns[i];
     auto buffer =
         DeviceBuffer::Allocate(options_.device, static_cast<size_t>(rows * cols) * BytesOf(dtype));
     if (!buffer.ok()) return buffer.status();
-    *m = {buffer->data(), dtype, rows, cols, cols};
+    *matrices[i] = {buffer->data(), dtype, rows, cols, cols};
     state_.owned.push_back(*std::move(buffer));
-    return absl::OkStatus();
-  };
-  absl::Status status = allocate(options_.shape.activation, hidden, &state_.normed);
-  if (status.ok()) status = allocate(DType::kF32, hidden, &state_.projected);
-  if (status.ok()) status = allocate(DType::kF32, 2 * inner, &state_.gate_up);
-  if (status.ok()) status = allocate(options_.shape.activation, inner, &state_.ffn);
-  return status;
+  }
+  return absl::OkStatus();
 }
 
 ComputeCalls::~ComputeCalls() {

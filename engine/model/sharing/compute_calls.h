@@ -48,16 +48,20 @@ struct CallCounts {
 
 class ComputeCalls {
  public:
+  static constexpr int kFusedCallsMax = 4;
   struct Options {
     CallShape shape;
-    const ModelConfig* config = nullptr;  // outlives this
-    Device* device = nullptr;             // the host; for the serving thread's buffers
-    int fused_calls_max = 4;              // full ones, in one product
-    Ops* ops = nullptr;                   // of the serving thread alone
+    const ModelConfig* config = nullptr;   // outlives this
+    Device* device = nullptr;              // the host; for the serving thread's buffers
+    int fused_calls_max = kFusedCallsMax;  // full ones, in one product
+    Ops* ops = nullptr;                    // of the serving thread alone
     int rank = 0;
     std::vector<FeedForwardWeights> owned;  // by layer; of those that this rank owns
     std::chrono::nanoseconds answer_max = std::chrono::seconds(1);
   };
+
+  // What the serving thread's buffers take of the device, with the default of fused_calls_max.
+  static int64_t BufferBytes(const CallShape& shape, const ModelConfig& config);
 
   // Begins to serve. `wire` has joined the group; `areas`: by rank, its own the one that it
   // allocated. RESOURCE_EXHAUSTED: no memory for the serving thread's buffers.

@@ -1,6 +1,7 @@
 #include "engine/model/sharing/weight_sharing.h"
 
 #include <algorithm>
+#include <mutex>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -8,6 +9,7 @@
 #include "engine/model/load/packed_feed_forward.h"
 #include "engine/model/sharing/checkpoint_file.h"
 #include "scheduler/vocabulary/check.h"
+#include "scheduler/vocabulary/mix64.h"
 
 namespace skein::engine {
 namespace {
@@ -18,6 +20,16 @@ int64_t BytesOf(const FeedForwardWeights& layer) { return PackedFeedForward(laye
 
 size_t BudgetBytes(const FeedForwardWeights& layer) {
   return DeviceBytes(static_cast<size_t>(BytesOf(layer)));
+}
+
+// Each rank has a new wire with each offer, so the same names are never those of another group.
+uint64_t IdOf(const std::vector<std::string>& wires) {
+  uint64_t id = kMix64Step;
+  for (const std::string& wire : wires) {
+    for (const char c : wire) id = Mix64(id ^ static_cast<unsigned char>(c));
+    id += kMix64Step;
+  }
+  return id;
 }
 
 }  // namespace
@@ -54,6 +66,7 @@ CallShape WeightSharing::ShapeOfCalls() const {
 }
 
 absl::StatusOr<SharingOffer> WeightSharing::Offer(int rank, int ranks) {
+  const std::lock_guard lock(steps_);
   if (ranks < 2 || rank < 0 || rank >= ranks) {
     return absl::InvalidArgumentError(
         absl::StrCat("rank ", rank, " of ", ranks, ": must be one of 2 or more"));
@@ -188,6 +201,7 @@ absl::Status WeightSharing::MapOthers(std::span<const SharingOffer> offers,
 
 absl::Status WeightSharing::Enter(uint64_t epoch, std::span<const SharingOffer> offers,
                                   SharedMode mode) {
+  const std::lock_guard lock(steps_);
   if (epoch == epoch_ && shares_) return absl::OkStatus();
   absl::Status status = CheckEpoch(epoch);
   if (status.ok()) status = CheckMode(mode);
@@ -200,7 +214,7 @@ absl::Status WeightSharing::Enter(uint64_t epoch, std::span<const SharingOffer> 
   std::vector<std::string> wires;
   wires.reserve(offers.size());
   for (const SharingOffer& offer : offers) wires.push_back(offer.wire);
-  status = wire_->Join(epoch, wires, rank_);
+  status = wire_->Join(IdOf(wires), wires, rank_);
   if (!status.ok()) return status;
 
   epoch_ = epoch;
@@ -307,6 +321,7 @@ absl::Status WeightSharing::ReadBack() {
 }
 
 absl::Status WeightSharing::SwitchTo(uint64_t epoch, SharedMode mode) {
+  const std::lock_guard lock(steps_);
   if (!shares_) return absl::FailedPreconditionError("shared weights: it does not share");
   if (epoch == epoch_ && mode == mode_) return absl::OkStatus();
   absl::Status status = CheckEpoch(epoch);
@@ -322,6 +337,7 @@ absl::Status WeightSharing::SwitchTo(uint64_t epoch, SharedMode mode) {
 }
 
 absl::Status WeightSharing::Leave(uint64_t epoch) {
+  const std::lock_guard lock(steps_);
   if (epoch == epoch_ && !shares_) return absl::OkStatus();
   absl::Status status = CheckEpoch(epoch);
   if (!status.ok()) return status;
@@ -344,6 +360,33 @@ absl::Status WeightSharing::Leave(uint64_t epoch) {
 
 SharingBytes WeightSharing::Bytes(int ranks) const {
   return CountSharing(shapes_, ranks, DefaultSlots(shapes_, ranks, options_.slot_bytes_max));
+}
+
+int64_t WeightSharing::RoomFor(const std::vector<FeedForwardWeights>& layers,
+                               const ModelConfig& config, DType activation) const {
+  int64_t room = 0;
+  for (int ranks = 2; ranks <= options_.ranks_max; ranks *= 2) {
+    const SlotPlan plan = DefaultSlots(layers, ranks, options_.slot_bytes_max);
+    const auto slot = static_cast<int64_t>(DeviceBytes(static_cast<size_t>(plan.tile_bytes)));
+    int64_t taken = plan.slots * slot;
+    if (options_.make_serving_ops) {
+      taken += ComputeCalls::BufferBytes({.ranks = ranks,
+                                          .rows_max = options_.call_rows_max,
+                                          .hidden = config.hidden_size,
+                                          .activation = activation},
+                                         config);
+    }
+    std::vector<int64_t> freed(static_cast<size_t>(ranks));
+    const WeightOwners owners{ranks};
+    for (size_t i = 0; i < layers.size(); ++i) {
+      for (int rank = 0; rank < ranks; ++rank) {
+        if (owners.OwnerOf(static_cast<int>(i)) == rank) continue;
+        freed[static_cast<size_t>(rank)] += static_cast<int64_t>(BudgetBytes(layers[i]));
+      }
+    }
+    room = std::max(room, taken - *std::min_element(freed.begin(), freed.end()));
+  }
+  return room;
 }
 
 SharedFeedForward WeightSharing::FeedForward(RunState* state) const {

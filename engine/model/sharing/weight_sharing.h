@@ -6,11 +6,11 @@
 //   SwitchTo  WaS (weights are read) or CaS (rows are sent); each rank may be in either for a while
 //   Leave     at every rank: reads back what others own, from them or from the checkpoint
 //
-// Orders have an epoch, which grows: a late one is refused, one that comes twice changes nothing.
-// No order waits for another rank, but a rank that has left cannot be entered with any more: the
-// order to leave follows when all have entered. A rank that has left still keeps the memory of the
-// layers that it owns, so the order in which ranks leave does not matter; it serves no calls any
-// more.
+// Orders have an epoch, which grows at each rank: a late one is refused, one that comes twice
+// changes nothing. No order waits for another rank, but a rank that has left cannot be entered with
+// any more: the order to leave follows when all have entered. A rank that has left still keeps the
+// memory of the layers that it owns, so the order in which ranks leave does not matter; it serves no
+// calls any more.
 //
 // The memory is the host's (Device::IsHost), and the weights must be this process's own
 // (ModelEngineOptions::weights_device): those where the checkpoint is mapped are shared by all
@@ -24,12 +24,15 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "engine/base/dtype.h"
+#include "engine/base/fair_mutex.h"
 #include "engine/checkpoint/model_config.h"
 #include "engine/device/device.h"
 #include "engine/device/memory_budget.h"
@@ -65,6 +68,9 @@ struct SharingOptions {
   std::chrono::nanoseconds answer_max = std::chrono::seconds(1);
   // Of weights_device, if it has one: what is shared counts in it as it did before.
   std::shared_ptr<MemoryBudget> budget;
+  // A KV pool that fills the device leaves the room that sharing by so many ranks at most takes
+  // beyond what it frees: nothing, unless the model has few layers. 0: it leaves none.
+  int ranks_max = 0;
 };
 
 // What a rank tells the others. Plain values, which may travel.
@@ -84,15 +90,15 @@ class WeightSharing {
   ~WeightSharing();
   WeightSharing(const WeightSharing&) = delete;
 
-  // The calls from here on are for the engine's owner, between steps: no step is in flight.
+  // The calls from here on are for the engine's owner, one thread at a time. They may come while
+  // steps run: each waits for the step that does, and the next step waits for it.
 
   // After an error its weights are all its own, as before. FAILED_PRECONDITION: no engine has this
   // yet, its weights are not its own, or it shares. INVALID_ARGUMENT: not a rank of 2 or more.
   // RESOURCE_EXHAUSTED: no memory that others can map. UNAVAILABLE: no wire between processes.
   absl::StatusOr<SharingOffer> Offer(int rank, int ranks);
 
-  // `epoch`: of this order, the same at all ranks. `offers`: of all ranks, by rank, this one's as
-  // Offer gave it. What others own is let go: their
+  // `offers`: of all ranks, by rank, this one's as Offer gave it. What others own is let go: their
   // pages are the system's again when this returns. After an error it has all weights as before:
   // FAILED_PRECONDITION (a late epoch, or no Offer), INVALID_ARGUMENT (offers that do not fit
   // together, a mode that this engine has no Ops for), UNAVAILABLE (a rank has ended, or is not on
@@ -118,6 +124,12 @@ class WeightSharing {
   std::shared_ptr<const CallCounts> call_counts() const { return call_counts_; }
 
   // The rest is for the engine.
+
+  // Held during each step.
+  std::unique_lock<FairMutex> DuringStep() { return std::unique_lock(steps_); }
+  // SharingOptions::ranks_max. `layers`: of the whole model, by shape.
+  int64_t RoomFor(const std::vector<FeedForwardWeights>& layers, const ModelConfig& config,
+                  DType activation) const;
 
   // What sharing changes of a loaded model.
   struct Parts {
@@ -155,6 +167,7 @@ class WeightSharing {
   LayerWeights& Layer(int layer) { return parts_.weights->layers[static_cast<size_t>(layer)]; }
 
   const SharingOptions options_;
+  FairMutex steps_;
   Parts parts_;
   std::vector<FeedForwardWeights> shapes_;  // by layer
   WeightOwners owners_;                     // since Offer

@@ -3,6 +3,7 @@
 // (the checkpoint cannot be read after load); what sharing frees and moves is what was counted.
 #include "engine/model/sharing/weight_sharing.h"
 
+#include <atomic>
 #include <chrono>
 #include <filesystem>
 #include <functional>
@@ -369,6 +370,41 @@ TEST_F(WeightSharingTest, AGroupOfAnotherSizeMayFollow) {
   ranks_.pop_back();
   EnterAll(SharedMode::kWeights);
   ExpectAll(expected);
+}
+
+// Each waits for the step that runs, and the next step for it.
+TEST_F(WeightSharingTest, OrdersMayComeWhileStepsRun) {
+  sharing_.answer_max = std::chrono::milliseconds(20);  // of ranks that have not entered yet
+  MakeRanks(2);
+  const std::vector<Outputs> expected = Expected();
+  std::atomic<bool> stop = false;
+  std::vector<std::thread> threads;
+  for (size_t rank = 0; rank < ranks_.size(); ++rank) {
+    threads.emplace_back([&, rank] {
+      do {
+        EXPECT_EQ(OutputsOf(*ranks_[rank].engine, rank), expected[rank]);
+      } while (!stop);
+    });
+  }
+  for (int round = 0; round < 3; ++round) {
+    EnterAll(SharedMode::kWeights);
+    SwitchAll(SharedMode::kCompute);
+    LeaveAll();
+  }
+  stop = true;
+  for (std::thread& thread : threads) thread.join();
+}
+
+// With 9 layers 4 ranks free less than slots and buffers of calls take.
+TEST_F(WeightSharingTest, APoolThatFillsTheDeviceLeavesRoomIfItIsTold) {
+  fills_device_ = true;
+  sharing_.ranks_max = 4;
+  MakeRanks(4);
+  const std::vector<Outputs> expected = Expected();
+  EnterAll(SharedMode::kCompute);
+  ExpectAll(expected);
+  LeaveAll();
+  for (const Rank& rank : ranks_) EXPECT_EQ(rank.budget->Use().free_bytes, rank.free_before);
 }
 
 TEST_F(WeightSharingTest, LateOrdersAreRefusedAndRepeatedOnesChangeNothing) {

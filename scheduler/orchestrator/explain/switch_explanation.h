@@ -7,6 +7,7 @@
 #include <string>
 
 #include "scheduler/base/formation_messages.h"
+#include "scheduler/base/shared_mode.h"
 #include "scheduler/base/time.h"
 #include "scheduler/orchestrator/groups/formation_switch.h"
 
@@ -38,9 +39,10 @@ const char* NameOf(SwitchMeaning meaning);  // "alone", "paused", …
 
 struct SwitchExplanation {
   uint64_t epoch = 0;
-  int32_t from = 1, to = 1;        // instances that work together; 1: each alone
-  TimeUs began_us = 0;             // from the plan's decision; negative: before it
-  std::optional<TimeUs> ended_us;  // likewise; empty: not while the request was there
+  int32_t from = 1, to = 1;          // instances that work together; 1: each alone
+  std::optional<SharedMode> shared;  // its members share their weights; empty: they are bound
+  TimeUs began_us = 0;               // from the plan's decision; negative: before it
+  std::optional<TimeUs> ended_us;    // likewise; empty: not while the request was there
   SwitchCause cause = SwitchCause::kLoad;
   std::string why;                          // of the cause, for people
   OwnSequences own = OwnSequences::kShare;  // of the bind, also when the group is released

@@ -24,6 +24,7 @@ SwitchNotes::OneNote* SwitchNotes::Add(const SwitchEnded& report, const Begun& b
   note->told.epoch = report.epoch;
   note->told.from = report.from;
   note->told.to = report.to;
+  note->told.shared = report.shared;
   note->told.began_us = begun.began_us;
   note->told.cause = begun.cause;
   note->told.why = report.why;

@@ -70,8 +70,16 @@ std::string RingText(const v1::PlanExplanation::Ring& ring) {
                       " with the others: through host memory; no faster path: ", ring.path().why());
 }
 
-std::string FormationText(uint32_t instances) {
-  return instances <= 1 ? "independent" : absl::StrCat("bound(", instances, ")");
+// Empty: its members are bound.
+std::string ModeText(v1::SharedMode shared) {
+  if (shared == v1::SHARED_MODE_UNSPECIFIED) return "";
+  return shared == v1::SHARED_MODE_CAS ? "cas" : "was";
+}
+
+std::string FormationText(uint32_t instances, v1::SharedMode shared) {
+  if (instances <= 1) return "independent";
+  const std::string mode = ModeText(shared);
+  return mode.empty() ? absl::StrCat("bound(", instances, ")") : absl::StrCat("shared(", mode, ")");
 }
 
 std::string MeaningText(const std::string& meaning) {
@@ -89,11 +97,11 @@ std::string MeaningText(const std::string& meaning) {
 }
 
 std::string SwitchText(const v1::PlanExplanation::Switch& one, bool over) {
-  std::string text =
-      absl::StrCat("      ", one.has_end_s() ? "" : "from ", Time(one.start_s()),
-                   one.has_end_s() ? absl::StrCat(" to ", Time(one.end_s())) : " on", ": ",
-                   FormationText(one.from_instances()), " to ", FormationText(one.to_instances()),
-                   ", cause: ", one.cause(), " (", one.why(), "); ");
+  std::string text = absl::StrCat("      ", one.has_end_s() ? "" : "from ", Time(one.start_s()),
+                                  one.has_end_s() ? absl::StrCat(" to ", Time(one.end_s())) : " on",
+                                  ": ", FormationText(one.from_instances(), one.shared()), " to ",
+                                  FormationText(one.to_instances(), one.shared()),
+                                  ", cause: ", one.cause(), " (", one.why(), "); ");
   if (one.has_end_s()) {
     absl::StrAppend(&text, one.outcome());
     const bool told = one.reason().empty() || one.reason() == one.why();
@@ -204,6 +212,8 @@ Json SwitchJson(const v1::PlanExplanation::Switch& one) {
   json["formation_epoch"] = one.formation_epoch();
   json["from_instances"] = one.from_instances();
   json["to_instances"] = one.to_instances();
+  const std::string mode = ModeText(one.shared());
+  json["shared"] = mode.empty() ? Json() : Json(mode);
   json["cause"] = one.cause();
   json["why"] = one.why();
   json["own"] = one.own();

@@ -132,6 +132,7 @@ TEST(Explain, JsonTellsTheSwitchesOfTheDecodeGroup) {
                                                  {"formation_epoch", 78},
                                                  {"from_instances", 1},
                                                  {"to_instances", 4},
+                                                 {"shared", nullptr},
                                                  {"cause", "operator"},
                                                  {"why", "pinned by an operator"},
                                                  {"own", "hard"},
@@ -143,6 +144,19 @@ TEST(Explain, JsonTellsTheSwitchesOfTheDecodeGroup) {
   EXPECT_TRUE(plan["switches"][1]["reason"].is_null());
   EXPECT_EQ(nlohmann::json::parse(ExplainJson(Example()))["requests"][0]["plans"][0]["switches"],
             nlohmann::json::array());
+}
+
+TEST(Explain, InstancesThatShareTheirWeightsAreNotBound) {
+  v1::ExplainResponse response = Switched();
+  v1::PlanExplanation* plan = response.mutable_requests(0)->mutable_plans(0);
+  plan->mutable_switches(0)->set_shared(v1::SHARED_MODE_WAS);
+  plan->mutable_switches(1)->set_shared(v1::SHARED_MODE_CAS);
+  const std::string text = ExplainText(response);
+  EXPECT_NE(text.find(": independent to shared(was), cause"), std::string::npos) << text;
+  EXPECT_NE(text.find(": shared(cas) to independent, cause"), std::string::npos) << text;
+  const auto told = nlohmann::json::parse(ExplainJson(response))["requests"][0]["plans"][0];
+  EXPECT_EQ(told["switches"][0]["shared"], "was");
+  EXPECT_EQ(told["switches"][1]["shared"], "cas");
 }
 
 TEST(Explain, AChunkHasTheShapeOfItsInstances) {

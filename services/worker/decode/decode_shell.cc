@@ -28,7 +28,20 @@ grpc::Status TokenStreamHalfClosed() {
 
 DecodeShell::DecodeShell(WorkerEngine* engine, const std::string& orchestrator, size_t inbox)
     : WorkerShell(engine, orchestrator, inbox), copier_(inbox) {
-  if (engine->fabric != nullptr) groups_.emplace(engine->fabric.get());
+  if (engine->fabric == nullptr) return;
+  groups_.emplace(engine->fabric.get());
+  if (engine->sharing == nullptr) return;
+  sharing_.emplace(
+      engine->sharing,
+      SharedWeights::Peers{
+          .open = [this](const scheduler::SharingMembers& members) { return OpenSharing(members); },
+          .send =
+              [this](int rank, const std::string& message) {
+                loop_.Post([this, rank, message] {
+                  if (feed_.has_value()) feed_->SendSharing(rank, message);
+                });
+              },
+          .done = [this](const scheduler::SharingDone& done) { Post(done, Loop::kHelp); }});
 }
 
 DecodeShell::~DecodeShell() { Stop(); }
@@ -54,13 +67,14 @@ void DecodeShell::Start(const scheduler::DecodeConfig& config, std::function<voi
   copier_.Start(
       "copier", [] { return INT64_MAX; }, [] {});
   scheduler::DecodeConfig known = config;
-  if (sharing_ != nullptr) known.group.can_share = sharing_->CanShare();
+  if (sharing_.has_value()) known.group.can_share = sharing_->CanShare();
   StartCore("decode", known, scheduler::Tick{});
 }
 
 void DecodeShell::StopParts() {
   if (feed_.has_value()) feed_->context()->Abort(absl::UnavailableError("the worker is stopping"));
   feed_.reset();
+  if (sharing_.has_value()) sharing_->Stop();
   const grpc::Status gone = ToGrpc(absl::UnavailableError("the worker is stopping"));
   grants_.AbortAll(gone);
   renews_.AbortAll(gone);
@@ -265,25 +279,33 @@ void DecodeShell::On(const scheduler::OpenFeed& effect) {
   Queue(scheduler::FeedOpened{effect.epoch, OpenGroup(effect)});
 }
 
+absl::StatusOr<std::shared_ptr<engine::GroupContext>> DecodeShell::ContextOf(uint64_t generation,
+                                                                             int32_t first,
+                                                                             int32_t size) const {
+  if (!groups_.has_value()) {
+    return absl::FailedPreconditionError("this instance has no links to others of its node");
+  }
+  std::vector<int> members(static_cast<size_t>(size));
+  std::iota(members.begin(), members.end(), first);
+  absl::StatusOr<std::shared_ptr<engine::GroupContext>> context = groups_->contexts().Take(members);
+  if (!context.ok()) return context.status();
+  if ((*context)->generation() != generation) {
+    return absl::FailedPreconditionError(absl::StrCat("generation: the communicators are of ",
+                                                      (*context)->generation(), ", not of ",
+                                                      generation));
+  }
+  if ((*context)->broken()) return absl::UnavailableError("the communicators have broken");
+  return context;
+}
+
 absl::StatusOr<int> DecodeShell::OpenGroup(const scheduler::OpenFeed& effect) {
   if (effect.size > engine_->group_ranks_max) {
     return absl::FailedPreconditionError(
         absl::StrCat("size: ", effect.size, " instances, but this model's heads can be dealt to ",
                      engine_->group_ranks_max, " at most"));
   }
-  if (!groups_.has_value()) {
-    return absl::FailedPreconditionError("this instance has no links to others of its node");
-  }
-  std::vector<int> members(static_cast<size_t>(effect.size));
-  std::iota(members.begin(), members.end(), effect.first);
-  absl::StatusOr<std::shared_ptr<engine::GroupContext>> context = groups_->contexts().Take(members);
+  auto context = ContextOf(effect.generation, effect.first, effect.size);
   if (!context.ok()) return context.status();
-  if ((*context)->generation() != effect.generation) {
-    return absl::FailedPreconditionError(absl::StrCat("generation: the communicators are of ",
-                                                      (*context)->generation(), ", not of ",
-                                                      effect.generation));
-  }
-  if ((*context)->broken()) return absl::UnavailableError("the communicators have broken");
   feed_.reset();
   // Of a former feed nothing counts, but for deaths in the same group, which are told only once.
   const auto handle = [this, of = *context](auto event) {
@@ -337,8 +359,27 @@ void DecodeShell::On(const scheduler::TellMode& effect) {
   orchestrator_.Send(std::move(message));
 }
 
+// Who has ended is told once for each context, which is of no more use then.
+absl::StatusOr<int> DecodeShell::OpenSharing(const scheduler::SharingMembers& members) {
+  const auto context = ContextOf(members.generation, members.first, members.size);
+  if (!context.ok()) return context.status();
+  feed_.reset();
+  feed_.emplace(*context,
+                GroupFeed::Told{.arrived = [](int, const scheduler::FeedMessage&) {},
+                                .lost =
+                                    [this, of = *context](int rank, const absl::Status& why) {
+                                      of->Abort(why);
+                                      sharing_->Lost(rank, why);
+                                    },
+                                .sharing =
+                                    [this](int rank, const std::string& message) {
+                                      sharing_->Arrived(rank, message);
+                                    }});
+  return (*context)->rank();
+}
+
 void DecodeShell::On(const scheduler::CallSharing& effect) {
-  SKEIN_CHECK(sharing_ != nullptr);  // the core was told that it cannot
+  SKEIN_CHECK(sharing_.has_value());  // the core was told that it cannot
   std::visit([this](const auto& call) { sharing_->Begin(call); }, effect.call);
 }
 

@@ -20,6 +20,7 @@
 #include "services/rpc/calls.h"
 #include "services/worker/group/group_feed.h"
 #include "services/worker/group/node_groups.h"
+#include "services/worker/group/shared_weights.h"
 #include "services/worker/worker_shell.h"
 
 namespace skein::services {
@@ -46,12 +47,6 @@ class DecodeShell : public WorkerShell<DecodeShell, scheduler::DecodeCore, sched
   // Seconds that requests waited for their first decode step are observed in it (DecodeBegan).
   // Before Start; it outlives the shell.
   void ObserveDecodeQueue(prometheus::Histogram* seconds) { decode_queue_s_ = seconds; }
-
-  // Has the engine share its weights when the orchestrator orders it. Before Start; it outlives the
-  // shell. Without it no order to share is taken (DecodeConfig::group).
-  void ShareBy(scheduler::SharingEngine* sharing) { sharing_ = sharing; }
-  // Its answer. Any thread.
-  void SharingAnswered(const scheduler::SharingDone& done) { Post(done, Loop::kHelp); }
 
   // From gRPC threads. False: the inbox is full.
   [[nodiscard]] bool OpenTransfer(scheduler::OpenTransferRequest request,
@@ -129,15 +124,19 @@ class DecodeShell : public WorkerShell<DecodeShell, scheduler::DecodeCore, sched
   void On(const scheduler::TellMode& effect);
   void On(const scheduler::CallSharing& effect);
   void On(const scheduler::DecodeBegan& effect);
-  // The context of these members of the group, and this instance's rank in it.
+  // The context of these members of the node's group.
+  absl::StatusOr<std::shared_ptr<engine::GroupContext>> ContextOf(uint64_t generation,
+                                                                  int32_t first,
+                                                                  int32_t size) const;
+  // Opens the feed to the members; this instance's rank among them.
   absl::StatusOr<int> OpenGroup(const scheduler::OpenFeed& effect);
+  absl::StatusOr<int> OpenSharing(const scheduler::SharingMembers& members);
   void On(const scheduler::StreamGap& effect) {
     if (gap_seen_) gap_seen_(effect);
   }
   void On(const scheduler::Drained&) { core_drained_ = true; }
   void On(const scheduler::EngineFailed& effect);
 
-  scheduler::SharingEngine* sharing_ = nullptr;
   prometheus::Histogram* decode_queue_s_ = nullptr;
   std::atomic<uint64_t> next_call_{1};
   std::atomic<uint64_t> next_token_stream_{1};
@@ -148,8 +147,9 @@ class DecodeShell : public WorkerShell<DecodeShell, scheduler::DecodeCore, sched
   int64_t last_words_us_ = 0;                  // as configured
   int64_t tokens_await_until_us_ = INT64_MAX;  // routers may take tokens so long, then it leaves
   scheduler::TokenStreams tokens_;
-  std::optional<NodeGroups> groups_;  // without a fabric, none
-  std::optional<GroupFeed> feed_;     // of the formation that is prepared or bound
+  std::optional<NodeGroups> groups_;      // without a fabric, none
+  std::optional<SharedWeights> sharing_;  // of an engine that can share its weights
+  std::optional<GroupFeed> feed_;  // of the formation that is prepared, bound or shares its weights
   std::map<scheduler::TokenStreamId, std::shared_ptr<TokenStream>> token_calls_;
   Calls<v1::OpenTransferResponse> grants_;
   Calls<v1::RenewResponse> renews_;

@@ -17,9 +17,11 @@
 #include "engine/model/group/group_contexts.h"
 #include "engine/model/group/group_engine.h"
 #include "engine/model/model_engine.h"
+#include "engine/model/sharing/weight_sharing.h"
 #include "engine/ops/cpu/cpu_ops.h"
 #include "engine/transport/registered_device.h"
 #include "engine/transport/ucx/ucx_transport.h"
+#include "scheduler/vocabulary/check.h"
 #include "services/log/log.h"
 #include "services/worker/engine/data_plane.h"
 #include "services/worker/engine/emulated_device.h"
@@ -89,11 +91,38 @@ int GroupRanksWanted(scheduler::Role role) {
   return role == scheduler::Role::kDecode ? engine::kGroupRanksMax : 1;
 }
 
-// A worker's engine, and the largest group that it can run steps in; 1: none.
+// A worker's engine, the largest group that it can run steps in (1: none), and whether it can share
+// its weights (null: it cannot).
 struct MadeEngine {
   std::unique_ptr<engine::StepEngine> engine;
   int group_ranks_max = 1;
+  std::shared_ptr<engine::WeightSharing> sharing = nullptr;
 };
+
+// Why a worker's engine cannot share its weights with others.
+absl::Status CannotShare(const WorkerOptions& options) {
+  if (options.device == "cpu") {
+    return absl::FailedPreconditionError(
+        "engine: without --device-memory-gib the weights of a worker on --device cpu are those of "
+        "the mapped file, which all processes of the node share already");
+  }
+  return absl::UnimplementedError(absl::StrCat("engine: the one on device '", options.device,
+                                               "' cannot share its weights with others"));
+}
+
+// Of an engine whose weights are within `budget`, in memory of its own on the host.
+std::shared_ptr<engine::WeightSharing> MakeSharing(const engine::CpuOpsOptions& ops,
+                                                   std::shared_ptr<engine::MemoryBudget> budget) {
+  engine::SharingOptions sharing;
+  sharing.budget = std::move(budget);
+  sharing.ranks_max = engine::kGroupRanksMax;
+  sharing.make_serving_ops = [ops] {
+    auto made = engine::MakeCpuOps(ops);
+    SKEIN_CHECK_MSG(made.ok(), made.status().ToString().c_str());  // as the engine's own
+    return *std::move(made);
+  };
+  return std::make_shared<engine::WeightSharing>(std::move(sharing));
+}
 
 absl::StatusOr<MadeEngine> MakeModel(const WorkerOptions& options, int group_ranks,
                                      std::unique_ptr<engine::Ops> ops,
@@ -117,6 +146,11 @@ absl::StatusOr<MadeEngine> MakeCpuEngine(const WorkerOptions& options, scheduler
                                          const Progress& progress) {
   auto engine_options = ModelOptionsOf(options, role);
   if (!engine_options.ok()) return engine_options.status();
+  const auto isa = IsaOf(options.isa);
+  if (!isa.ok()) return isa.status();
+  const engine::CpuOpsOptions ops_options = {.threads = static_cast<int>(options.threads),
+                                             .isa = *isa,
+                                             .reproducible = IsReproducible(options, *isa)};
   if (options.device_memory_gib > 0) {
     // Only KV is for other processes to reach.
     const auto budget = std::make_shared<engine::MemoryBudget>(
@@ -124,15 +158,16 @@ absl::StatusOr<MadeEngine> MakeCpuEngine(const WorkerOptions& options, scheduler
     device = engine::MakeBudgetedDevice(std::move(device), budget);
     engine_options->weights_device = engine::MakeBudgetedDevice(engine::MakeCpuDevice(), budget);
     engine_options->progress = LogProgress(progress);
+    if (role == scheduler::Role::kDecode) {
+      engine_options->sharing = MakeSharing(ops_options, budget);
+    }
   }
-  const auto isa = IsaOf(options.isa);
-  if (!isa.ok()) return isa.status();
-  auto ops = engine::MakeCpuOps({.threads = static_cast<int>(options.threads),
-                                 .isa = *isa,
-                                 .reproducible = IsReproducible(options, *isa)});
+  auto ops = engine::MakeCpuOps(ops_options);
   if (!ops.ok()) return ops.status();
-  return MakeModel(options, GroupRanksWanted(role), *std::move(ops), std::move(device),
-                   *engine_options);
+  auto made = MakeModel(options, GroupRanksWanted(role), *std::move(ops), std::move(device),
+                        *engine_options);
+  if (made.ok()) made->sharing = engine_options->sharing;
+  return made;
 }
 
 // An error of the engine under the name of the flag that the user gave, in place of the engine's
@@ -333,6 +368,8 @@ absl::StatusOr<WorkerEngine> MakeWorkerEngine(const WorkerOptions& options, sche
   if (!made.ok()) return made.status();
   out.engine = std::move(made->engine);
   out.group_ranks_max = made->group_ranks_max;
+  out.sharing = std::move(made->sharing);
+  out.cannot_share = CannotShare(options);
   auto fabric = MakeFabric(options, role, *plane, std::move(gpu));
   if (!fabric.ok()) {
     const absl::Status named = NameTheFlag(options, fabric.status());

@@ -8,10 +8,12 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "engine/comm/paths/path_fabric.h"
 #include "engine/device/copy_stream.h"
 #include "engine/handoff/staging_receiver.h"
+#include "engine/model/sharing/weight_sharing.h"
 #include "engine/stepping/step_engine.h"
 #include "engine/transport/transport.h"
 #include "scheduler/base/messages.h"
@@ -26,6 +28,9 @@ struct WorkerEngine {
   std::unique_ptr<engine::PathFabric> fabric;  // to step together with others; may be null
   std::unique_ptr<engine::StepEngine> engine;
   int group_ranks_max = 1;  // of the largest group that the engine runs steps in; 1: none
+  // The engine's, if it can share its weights with others of its node; else null, and why not.
+  std::shared_ptr<engine::WeightSharing> sharing;
+  absl::Status cannot_share = absl::UnimplementedError("engine: it cannot share its weights");
   std::vector<engine::RegionId> regions;             // one a layer
   std::string description;                           // of the regions, for grants
   std::unique_ptr<engine::StagingReceiver> staging;  // decode with --handoff=staging

@@ -5,11 +5,16 @@
 #include <chrono>
 #include <span>
 #include <string>
+#include <utility>
+#include <variant>
 
 namespace skein::services {
 namespace {
 
 constexpr auto kIdleMax = std::chrono::seconds(10);
+// The first byte of what SendSharing sends: the number of no kind of feed message.
+constexpr char kSharing = 0x7f;
+static_assert(std::variant_size_v<scheduler::FeedMessage> < kSharing);
 constexpr auto kFlush = std::chrono::milliseconds(1);
 
 }  // namespace
@@ -32,9 +37,17 @@ GroupFeed::~GroupFeed() {
 }
 
 void GroupFeed::Send(int rank, const scheduler::FeedMessage& message) {
+  Queue(rank, Encode(message));
+}
+
+void GroupFeed::SendSharing(int rank, const std::string& message) {
+  Queue(rank, kSharing + message);
+}
+
+void GroupFeed::Queue(int rank, std::string message) {
   {
     const std::lock_guard lock(mutex_);
-    queued_.emplace_back(rank, Encode(message));
+    queued_.emplace_back(rank, std::move(message));
   }
   wire_->Wake();
 }
@@ -66,6 +79,10 @@ bool GroupFeed::SendQueued() {
 void GroupFeed::Tell(const engine::RankWire::Arrival& arrival) {
   if (arrival.died) {
     return told_.lost(arrival.rank, absl::UnavailableError("its process has ended"));
+  }
+  if (!arrival.message.empty() && arrival.message.front() == kSharing) {
+    if (told_.sharing) told_.sharing(arrival.rank, arrival.message.substr(1));
+    return;
   }
   absl::StatusOr<scheduler::FeedMessage> message =
       scheduler::DecodeFeed(std::as_bytes(std::span(arrival.message)));

@@ -1,5 +1,4 @@
 #include "absl/status/status.h"
-#include "absl/strings/str_cat.h"
 #include "services/http/admin.h"
 #include "services/worker/decode/decode_service.h"
 #include "services/worker/process/bound_metrics.h"
@@ -28,8 +27,7 @@ scheduler::DecodeConfig ConfigOf(const WorkerOptions& options, const WorkerEngin
   config.engine.evidence_us = config.request_deadline_us;
   config.max_requests = options.max_requests;
   config.group.own_share = options.formation_own_share;
-  config.group.can_share = absl::UnimplementedError(absl::StrCat(
-      "engine: the one on device '", options.device, "' cannot share its weights with others"));
+  config.group.can_share = engine.cannot_share;  // unless the shell has its engine share
   config.max_sequence_tokens = spec.max_positions;
   config.lease_us = static_cast<int64_t>(options.lease_s * 1e6);
   return config;

@@ -92,6 +92,12 @@ class FormationOrchestrator final : public v1::Orchestrator::CallbackService {
     TellOfFormation(worker, order.epoch, std::move(message));
   }
 
+  void Tell(uint64_t worker, const scheduler::OrderMode& order) {
+    v1::OrchestratorMessage message;
+    *message.mutable_mode_order() = ToProto(order);
+    SendTo(worker, std::move(message));
+  }
+
   void Tell(uint64_t worker, v1::OrchestratorMessage message) {
     SendTo(worker, std::move(message));
   }
@@ -125,6 +131,21 @@ class FormationOrchestrator final : public v1::Orchestrator::CallbackService {
     return told;
   }
 
+  // What the worker tells of this change of its mode when it is that far, or has refused it.
+  scheduler::ModeTold AwaitMode(uint64_t worker, uint64_t epoch, uint64_t turn,
+                                scheduler::ModeTold::Phase phase) {
+    std::unique_lock lock(mutex_);
+    const scheduler::ModeTold& told = workers_[worker].mode;
+    SKEIN_CHECK_MSG(AwaitLocked(&lock,
+                                [&] {
+                                  return told.epoch == epoch && told.turn == turn &&
+                                         (told.phase == phase ||
+                                          told.phase == scheduler::ModeTold::Phase::kRefused);
+                                }),
+                    "a worker does not tell of a mode");
+    return told;
+  }
+
   grpc::ServerBidiReactor<v1::WorkerMessages, v1::OrchestratorMessages>* ConnectWorker(
       grpc::CallbackServerContext* context) override {
     auto stream = Stream::Make(context, [](const std::function<void()>& hook) { hook(); });
@@ -151,6 +172,7 @@ class FormationOrchestrator final : public v1::Orchestrator::CallbackService {
     uint64_t groups_made = 0;                       // a generation
     std::optional<v1::OrchestratorMessage> groups;  // the latest order
     scheduler::FormationTold told;
+    scheduler::ModeTold mode;
     uint64_t ordered_epoch = 0;                   // of the formation of these
     std::vector<v1::OrchestratorMessage> orders;  // prepare, commit, end, as far as they were given
     std::set<Attempt> announced;                  // what ended later is named, too
@@ -180,6 +202,10 @@ class FormationOrchestrator final : public v1::Orchestrator::CallbackService {
       Send(&worker, std::move(answer));
     } else if (message.has_formation()) {
       TakeTold(&workers_[connection->worker], message.formation());
+    } else if (message.has_mode()) {
+      const auto told = FromProto(message.mode());
+      SKEIN_CHECK_MSG(told.ok(), told.status().ToString().c_str());
+      workers_[connection->worker].mode = *told;
     } else if (message.has_place_decode()) {
       Drop(&workers_[connection->worker], message.place_decode());
     }

@@ -16,6 +16,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
+#include "scheduler/base/formation_messages.h"
 #include "services/worker/group/testing/tiny_model.h"
 #include "services/worker/testing/emulated_decode_worker.h"
 #include "services/worker/testing/formation_orchestrator.h"
@@ -120,6 +121,12 @@ class BoundWorker {
   }
 
   WatchedEngine& engine() { return *watched_; }
+  // Its weights, with others.
+  bool shares() {
+    engine::WeightSharing& sharing = *worker_->engine().sharing;
+    const auto between_orders = sharing.DuringStep();
+    return sharing.shares();
+  }
   DecodeShell& shell() { return worker_->shell(); }
   scheduler::DecodeSnapshot Look() { return shell().Look()->snapshot; }
   // Of steps together, without own ones.
@@ -193,6 +200,45 @@ class BoundWorkers {
     orchestrator_.Tell(0, scheduler::EndFormation{epoch_, how, absl::CancelledError("released")});
     for (int i = 0; i < size(); ++i) Expect(i, Phase::kEnded);
   }
+  // All of them share their weights, under a new epoch.
+  void Share(scheduler::SharedMode mode) {
+    ++epoch_;
+    turn_ = 0;
+    for (int i = 0; i < size(); ++i) {
+      orchestrator_.Tell(i, scheduler::PrepareFormation{.epoch = epoch_,
+                                                        .generation = 1,
+                                                        .first = 0,
+                                                        .size = size(),
+                                                        .keep_us = kKeepUs,
+                                                        .shared = mode});
+    }
+    for (int i = 0; i < size(); ++i) Expect(i, Phase::kPrepared);
+    for (int i = 0; i < size(); ++i) orchestrator_.Tell(i, scheduler::CommitFormation{epoch_});
+    for (int i = 0; i < size(); ++i) Expect(i, Phase::kBound);
+  }
+  void SetMode(scheduler::SharedMode mode) {
+    using Act = scheduler::OrderMode::Act;
+    using Told = scheduler::ModeTold::Phase;
+    ++turn_;
+    for (const auto& [act, phase] :
+         {std::pair{Act::kReady, Told::kReady}, {Act::kSet, Told::kSet}}) {
+      for (int i = 0; i < size(); ++i) {
+        orchestrator_.Tell(i, scheduler::OrderMode{epoch_, turn_, mode, act});
+      }
+      for (int i = 0; i < size(); ++i) {
+        const scheduler::ModeTold told = orchestrator_.AwaitMode(i, epoch_, turn_, phase);
+        EXPECT_EQ(told.phase, phase) << "worker " << i << ": " << told.why;
+      }
+    }
+  }
+  // Each has its own weights again.
+  void Unshare() {
+    for (int i = 0; i < size(); ++i) {
+      orchestrator_.Tell(
+          i, scheduler::EndFormation{epoch_, Switch::kHard, absl::CancelledError("released")});
+    }
+    for (int i = 0; i < size(); ++i) Expect(i, Phase::kEnded);
+  }
   void Expect(uint64_t worker, Phase phase) {
     const scheduler::FormationTold told = orchestrator_.Await(worker, epoch_, phase);
     EXPECT_EQ(told.phase, phase) << "worker " << worker << ": " << told.why;
@@ -202,6 +248,7 @@ class BoundWorkers {
   FormationOrchestrator orchestrator_;
   std::vector<std::unique_ptr<BoundWorker>> workers_;
   uint64_t epoch_ = 0;
+  uint64_t turn_ = 0;  // the latest of that epoch
 };
 
 }  // namespace skein::services::testing
