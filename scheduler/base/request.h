@@ -36,6 +36,11 @@ struct RequestSpec {
   std::vector<std::string> names;  // ids that the client knows the request by; for people
   // The first choice of the answer of which this is a further one: the same prompt, to be shared.
   std::optional<RequestId> prompt_of = std::nullopt;
+  std::string tenant;         // whose request it is; empty: nobody's
+  int64_t tenant_weight = 1;  // its share beside other tenants'; at least 1
+  TimeUs ttft_goal_us = 0;    // what the client wants at best; 0: it does not say
+  TimeUs tpot_goal_us = 0;
+  std::string traceparent;  // W3C Trace Context: the router's span; empty: not traced
 };
 
 using SpecPtr = std::shared_ptr<const RequestSpec>;
@@ -52,6 +57,11 @@ struct RequestHead {
   TimeUs deadline_us = 0;
   std::vector<std::string> names;
   std::optional<RequestId> prompt_of = std::nullopt;
+  std::string tenant;         // whose request it is; empty: nobody's
+  int64_t tenant_weight = 1;  // its share beside other tenants'; at least 1
+  TimeUs ttft_goal_us = 0;    // what the client wants at best; 0: it does not say
+  TimeUs tpot_goal_us = 0;
+  std::string traceparent;  // W3C Trace Context: the router's span; empty: not traced
   std::shared_ptr<const std::string> encoded;  // the spec; opaque to the cores, shared by all uses
 };
 

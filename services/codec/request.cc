@@ -13,6 +13,10 @@
 namespace skein::services {
 namespace {
 
+constexpr size_t kMaxTenantBytes = 256;
+constexpr int64_t kMaxTenantWeight = 1'000'000;
+constexpr size_t kMaxTraceparentBytes = 64;
+
 absl::Status CheckNames(const v1::RequestSpec& spec) {
   constexpr int kMaxNames = 4;
   constexpr size_t kMaxNameBytes = 256;
@@ -43,7 +47,28 @@ absl::Status CheckHead(const v1::RequestSpec& spec) {
   if (const auto deadline_us = DurationFrom("deadline_us", spec.deadline_us()); !deadline_us.ok()) {
     return deadline_us.status();
   }
+  for (const auto& [field, goal_us] :
+       {std::pair("ttft_goal_us", spec.ttft_goal_us()), {"tpot_goal_us", spec.tpot_goal_us()}}) {
+    if (const auto us = DurationFrom(field, goal_us); !us.ok()) return us.status();
+  }
+  if (spec.tenant().size() > kMaxTenantBytes) return Invalid("tenant", "has more than 256 bytes");
+  if (spec.tenant_weight() > kMaxTenantWeight) {
+    return TooLarge("tenant_weight", spec.tenant_weight(), kMaxTenantWeight);
+  }
+  if (spec.traceparent().size() > kMaxTraceparentBytes) {
+    return Invalid("traceparent", "has more than 64 bytes");
+  }
   return CheckNames(spec);
+}
+
+// What RequestSpec and RequestHead both have behind the fields that planning needs.
+template <class Out>
+void ReadOrigin(const v1::RequestSpec& spec, Out* out) {
+  out->tenant = spec.tenant();
+  out->tenant_weight = std::max<int64_t>(1, spec.tenant_weight());
+  out->ttft_goal_us = static_cast<int64_t>(spec.ttft_goal_us());
+  out->tpot_goal_us = static_cast<int64_t>(spec.tpot_goal_us());
+  out->traceparent = spec.traceparent();
 }
 
 absl::StatusOr<v1::RequestSpec> Parsed(const std::string& encoded) {
@@ -104,6 +129,11 @@ v1::RequestSpec ToProto(const scheduler::RequestSpec& spec) {
   out.set_deadline_us(static_cast<uint64_t>(spec.deadline_us));
   for (const std::string& name : spec.names) out.add_names(name);
   if (spec.prompt_of.has_value()) *out.mutable_prompt_of() = ToProto(*spec.prompt_of);
+  out.set_tenant(spec.tenant);
+  if (spec.tenant_weight > 1) out.set_tenant_weight(static_cast<uint32_t>(spec.tenant_weight));
+  out.set_ttft_goal_us(static_cast<uint64_t>(spec.ttft_goal_us));
+  out.set_tpot_goal_us(static_cast<uint64_t>(spec.tpot_goal_us));
+  out.set_traceparent(spec.traceparent);
   return out;
 }
 
@@ -118,6 +148,11 @@ scheduler::HeadPtr Encode(const scheduler::RequestSpec& spec) {
   head->deadline_us = spec.deadline_us;
   head->names = spec.names;
   head->prompt_of = spec.prompt_of;
+  head->tenant = spec.tenant;
+  head->tenant_weight = spec.tenant_weight;
+  head->ttft_goal_us = spec.ttft_goal_us;
+  head->tpot_goal_us = spec.tpot_goal_us;
+  head->traceparent = spec.traceparent;
   head->encoded = std::make_shared<const std::string>(ToProto(spec).SerializeAsString());
   return head;
 }
@@ -176,6 +211,7 @@ absl::StatusOr<scheduler::HeadPtr> HeadFrom(const std::string& encoded) {
   head->deadline_us = static_cast<int64_t>(spec->deadline_us());
   head->names.assign(spec->names().begin(), spec->names().end());
   if (absl::Status status = ReadPromptOf(*spec, &head->prompt_of); !status.ok()) return status;
+  ReadOrigin(*spec, head.get());
   head->encoded = std::make_shared<const std::string>(encoded);
   return head;
 }
@@ -203,6 +239,7 @@ absl::StatusOr<scheduler::SpecPtr> SpecFrom(const std::string& encoded) {
   out->deadline_us = static_cast<int64_t>(spec.deadline_us());
   out->names.assign(spec.names().begin(), spec.names().end());
   if (absl::Status status = ReadPromptOf(spec, &out->prompt_of); !status.ok()) return status;
+  ReadOrigin(spec, out.get());
   return out;
 }
 

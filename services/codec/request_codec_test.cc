@@ -35,6 +35,21 @@ void ExpectHeadOfGoodSpec(const scheduler::RequestHead& head) {
   EXPECT_EQ(head.deadline_us, 1000000);
   EXPECT_EQ(head.names, std::vector<std::string>{"cmpl-1"});
   EXPECT_EQ(head.prompt_of, (scheduler::RequestId{7, 8}));
+  EXPECT_EQ(head.tenant, "red");
+  EXPECT_EQ(head.tenant_weight, 2);
+  EXPECT_EQ(head.ttft_goal_us, 500'000);
+  EXPECT_EQ(head.tpot_goal_us, 20'000);
+  EXPECT_EQ(head.traceparent, GoodSpec().traceparent());
+}
+
+TEST(RequestCodec, ARequestOfAnOlderRouterBelongsToNobody) {
+  v1::RequestSpec spec = GoodSpec();
+  spec.clear_tenant();
+  spec.clear_tenant_weight();
+  const auto head = HeadFrom(spec.SerializeAsString());
+  ASSERT_TRUE(head.ok()) << head.status();
+  EXPECT_EQ((*head)->tenant, "");
+  EXPECT_EQ((*head)->tenant_weight, 1);
 }
 
 // What the orchestrator sends on is, byte for byte, what the router made, with fields that this
@@ -172,6 +187,11 @@ TEST(RequestCodec, AMalformedRequestIsRefusedByName) {
       {"max_tokens", [](auto* s) { s->set_max_tokens(4000000000u); }},
       {"deadline_us", [](auto* s) { s->set_deadline_us(~0ull); }},
       {"prompt_of: id.serial", [](auto* s) { s->mutable_prompt_of()->clear_serial(); }},
+      {"ttft_goal_us", [](auto* s) { s->set_ttft_goal_us(~0ull); }},
+      {"tpot_goal_us", [](auto* s) { s->set_tpot_goal_us(~0ull); }},
+      {"tenant", [](auto* s) { s->set_tenant(std::string(300, 'n')); }},
+      {"tenant_weight", [](auto* s) { s->set_tenant_weight(4000000000u); }},
+      {"traceparent", [](auto* s) { s->set_traceparent(std::string(65, '0')); }},
       {"names", [](auto* s) { s->add_names(std::string(300, 'n')); }},
       {"names",
        [](auto* s) {

@@ -25,6 +25,11 @@ inline v1::RequestSpec GoodSpec() {
   spec.add_names("cmpl-1");
   spec.mutable_prompt_of()->set_router(7);
   spec.mutable_prompt_of()->set_serial(8);
+  spec.set_tenant("red");
+  spec.set_tenant_weight(2);
+  spec.set_ttft_goal_us(500'000);
+  spec.set_tpot_goal_us(20'000);
+  spec.set_traceparent("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01");
   return spec;
 }
 
