@@ -260,6 +260,9 @@ void Connection::SendHead(uint64_t exchange, Response response, bool stream) {
   const Framing framing = !stream    ? Framing::kLength
                           : chunked_ ? Framing::kChunked
                                      : Framing::kUntilClose;
+  if (response.within.has_value() && answer_deadline_ != Clock::time_point::max()) {
+    answer_deadline_ = Clock::now() + *response.within + core_->options().write_timeout;
+  }
   Queue(SerializeHead(response, framing, keep_alive_, std::time(nullptr)));
   if (!stream) {
     if (!head_request_) Queue(response.body);

@@ -1,6 +1,7 @@
 // HTTP requests and answers as plain values, independent of sockets.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -55,6 +56,8 @@ struct Response {
   // Not sent: a share of ServerOptions::bodies that is freed when the answer has been sent. Of Send
   // only, not of a stream.
   std::shared_ptr<ByteBudget::Lease> held = nullptr;
+  // Not sent: of a stream, in place of ServerOptions::answer_timeout, from its head on.
+  std::optional<std::chrono::milliseconds> within = std::nullopt;
   // Not sent: whoever made the answer has logged and counted it.
   bool noted = false;
 };

@@ -665,6 +665,12 @@ TEST_F(SinkTest, LimitsHoldHoweverTheBodyComes) {
   echo.Send("POST /echo HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n65\r\n" +
             std::string(101, 'x') + "\r\n0\r\n\r\n");
   EXPECT_EQ(echo.ReadResponse().status, 413);
+  // The limit that is named is the one of this request, not the largest that any may have.
+  RawClient named(port());
+  named.Send("POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: " + too_long + "\r\n\r\n");
+  const Response refused = named.ReadResponse();
+  EXPECT_EQ(refused.status, 413);
+  EXPECT_NE(refused.body.find(" 100 bytes"), std::string::npos) << refused.body;
 }
 
 TEST_F(SinkTest, ARefusalComesBeforeTheBody) {

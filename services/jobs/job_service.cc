@@ -43,8 +43,8 @@ grpc::ServerUnaryReactor* JobService::Unary(grpc::CallbackServerContext* context
     reactor->Finish(TurnedOff());
     return reactor;
   }
-  shell_->OnStore(reactor, [reactor, answer = std::move(answer)](JobStore* store) {
-    reactor->Finish(ToGrpc(answer(store)));
+  shell_->OnStore(reactor, [this, reactor, answer = std::move(answer)](JobStore* store) {
+    reactor->Finish(ToGrpc(shell_->Told(answer(store))));
   });
   return reactor;
 }

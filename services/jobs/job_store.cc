@@ -65,6 +65,7 @@ CREATE TABLE IF NOT EXISTS results (
   output INTEGER NOT NULL,
   body BLOB NOT NULL,
   PRIMARY KEY (job, line));
+CREATE INDEX IF NOT EXISTS open_jobs ON jobs (input) WHERE ended = 0;
 )";
 
 absl::Status CheckId(const std::string& id) {

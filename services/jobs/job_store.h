@@ -149,6 +149,11 @@ class JobStore {
   absl::StatusOr<std::unique_ptr<Output>> BeginOutput(uint64_t number, scheduler::jobs::JobEnd how);
   absl::StatusOr<bool> WriteOutput(Output* output, scheduler::jobs::JobEnd how);
   absl::Status EndOutput(Output* output, scheduler::jobs::JobEnd how);
+  // `files` has those that are published, or may be, also after a failure.
+  absl::Status Publish(Output* output, std::vector<v1::StoredFile>* files);
+  absl::Status EndWith(const Job& job, const std::vector<v1::StoredFile>& files);
+  absl::StatusOr<bool> HasEnded(uint64_t number);
+  absl::Status DropLines(uint64_t number);
   absl::StatusOr<std::vector<scheduler::jobs::LineInfo>> LinesLeft(uint64_t number);
 
   const Options options_;

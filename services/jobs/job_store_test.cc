@@ -384,6 +384,22 @@ TEST_F(JobStoreTest, ADamagedFolderIsRefusedByName) {
   EXPECT_THAT(std::string(opened.status().message()), HasSubstr(folder_));
 }
 
+TEST_F(JobStoreTest, AJobWhoseInputCannotBeReadCanExpire) {
+  Reopen();
+  ASSERT_TRUE(Upload("file-1", Line(1)).ok());
+  const uint64_t job = store_->CreateJob(JobOf("batch_1", "file-1"))->number;
+  fs::rename(folder_ + "/files/file-1", folder_ + "/away");
+  EXPECT_FALSE(store_->CheckInput(job).ok());
+  EndAll(job, core::JobEnd::kExpired);
+  EXPECT_EQ(StatusOf("batch_1").state(), v1::JOB_STATE_EXPIRED);
+  EXPECT_EQ(StatusOf("batch_1").lines(), 0u);
+  // A check that comes late changes nothing, and neither does a second end.
+  fs::rename(folder_ + "/away", folder_ + "/files/file-1");
+  EXPECT_TRUE(CheckAll(job).lines.empty());
+  EndAll(job, core::JobEnd::kCancelled);
+  EXPECT_EQ(StatusOf("batch_1").state(), v1::JOB_STATE_EXPIRED);
+}
+
 TEST_F(JobStoreTest, AFullDatabaseLosesNothing) {
   Reopen();
   const uint64_t job = RunningJob(2);

@@ -155,7 +155,7 @@ void JobShell::ReadBody(JobStore* store, uint64_t term, const core::GiveLine& ef
     // No further line until the disk answers again; this one is given back at once.
     Back(term, [this] { Handle(core::StoreStands{false}); });
     Back(term, [this, effect] { Handle(core::LineReturned{effect.stream, effect.key}); });
-    return Failed(term, "a line of a job was not read", body.status(),
+    return Failed(term, "a line of a job was not read", effect.key.job, body.status(),
                   [this] { Handle(core::StoreStands{true}); });
   }
   Back(term, [this, effect, body = std::move(body)] { SendOrder(effect, body); });

@@ -87,7 +87,7 @@ void FileUpload::End() {
     if (context_->IsCancelled()) return Finish(grpc::Status::CANCELLED);
     auto file = store->AddFile(header_, content_.get());
     if (file.ok()) *response_ = *std::move(file);
-    Finish(ToGrpc(file.status()));
+    Finish(ToGrpc(shell_->Told(file.status())));
   });
 }
 
@@ -95,7 +95,9 @@ FileDownload* FileDownload::Begin(JobShell* shell, const std::string& id) {
   auto* const download = new FileDownload(shell);
   shell->OnStore(download, [download, id](JobStore* store) {
     auto file = store->ReadFile(id);
-    if (!file.ok()) return download->Finish(ToGrpc(file.status()));
+    if (!file.ok()) {
+      return download->Finish(ToGrpc(download->shell_->Told(file.status())));
+    }
     download->file_ = *std::move(file);
     download->shell_->OnFiles(download, [download] { download->Next(); });
   });

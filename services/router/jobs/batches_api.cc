@@ -16,20 +16,11 @@ constexpr char kPath[] = "/v1/batches";
 constexpr char kCancel[] = "/cancel";
 constexpr int64_t kListMax = 100;
 
-// Of "/v1/batches/ID" and "/v1/batches/ID/cancel".
-std::string IdOf(const http::Request& request) {
-  std::string id = request.path.substr(sizeof(kPath));
-  if (id.ends_with(kCancel)) id.resize(id.size() - (sizeof(kCancel) - 1));
-  return id;
-}
-
 v1::JobId JobIdOf(const std::string& id) {
   v1::JobId out;
   out.set_id(id);
   return out;
 }
-
-const openai::ApiError kDraining = {503, "This router is shutting down. Retry.", "", "draining"};
 
 v1::CreateJobRequest JobOf(const openai::BatchRequest& batch) {
   v1::CreateJobRequest job;
@@ -61,7 +52,7 @@ void BatchesApi::AddRoutes(http::Routes* routes) {
 }
 
 void BatchesApi::Create(const http::Request& request, const ResponderPtr& responder) {
-  if (options_.draining()) return responder->Send(ToResponse(kDraining));
+  if (options_.draining()) return responder->Send(ToResponse(Draining()));
   if (std::string why = WhyNotPlainJson(request); !why.empty()) {
     return responder->Send(ToResponse({415, std::move(why), "", "unsupported_media_type"}));
   }
@@ -100,7 +91,7 @@ void BatchesApi::List(const http::Request& request, const ResponderPtr& responde
 }
 
 void BatchesApi::Retrieve(const http::Request& request, const ResponderPtr& responder) {
-  const std::string id = IdOf(request);
+  const std::string id = IdIn(request, kPath, kCancel);
   jobs_->Call(&JobsClient::Stub::async_interface::GetJob, JobIdOf(id),
               [responder, id](const absl::StatusOr<v1::JobStatus>& job) {
                 responder->Send(job.ok() ? JsonAnswer(BatchBody(*job))
@@ -109,7 +100,7 @@ void BatchesApi::Retrieve(const http::Request& request, const ResponderPtr& resp
 }
 
 void BatchesApi::Cancel(const http::Request& request, const ResponderPtr& responder) {
-  const std::string id = IdOf(request);
+  const std::string id = IdIn(request, kPath, kCancel);
   jobs_->Call(&JobsClient::Stub::async_interface::CancelJob, JobIdOf(id),
               [this, responder, id](const absl::StatusOr<v1::JobStatus>& job) {
                 if (absl::IsFailedPrecondition(job.status())) return RefuseCancel(id, responder);

@@ -137,6 +137,7 @@ bool ClientDownload::Send(uint64_t at, std::string bytes) {
   if (head) {
     http::Response response;
     response.content_type = "application/octet-stream";
+    response.within = kDownloadMax;
     responder_->StartStream(std::move(response));
   }
   bytes.erase(0, skip);

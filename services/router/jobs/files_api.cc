@@ -18,20 +18,12 @@ constexpr char kContent[] = "/content";
 constexpr size_t kUploadBytes = 2 * ClientUpload::kBufferBytes;  // that one holds, at most
 constexpr int64_t kListMax = 10'000;
 
-// Of "/v1/files/ID" and "/v1/files/ID/content".
-std::string IdOf(const http::Request& request) {
-  std::string id = request.path.substr(sizeof(kPath));
-  if (id.ends_with(kContent)) id.resize(id.size() - (sizeof(kContent) - 1));
-  return id;
-}
-
 v1::FileId FileIdOf(const std::string& id) {
   v1::FileId out;
   out.set_id(id);
   return out;
 }
 
-const openai::ApiError kDraining = {503, "This router is shutting down. Retry.", "", "draining"};
 const openai::ApiError kNoForm = {
     415,
     "The request body must be a form: 'Content-Type: multipart/form-data' with a boundary, sent as "
@@ -68,7 +60,7 @@ void FilesApi::AddRoutes(http::Routes* routes) {
   add("DELETE", "/v1/files/*", &FilesApi::Delete);
   routes->Add("GET", "/v1/files/*/content",
               [this](const http::Request& request, const ResponderPtr& responder) {
-                const std::string id = IdOf(request);
+                const std::string id = IdIn(request, kPath, kContent);
                 ClientDownload::Begin(jobs_, id, responder, [id, responder](const auto& status) {
                   responder->Send(ToResponse(JobsError(status, NoSuchFile(id, "id", 404))));
                 });
@@ -83,7 +75,7 @@ http::BodyPlan FilesApi::PlanBody(const http::Request& head) const {
   const auto refuse = [](const openai::ApiError& error) {
     return http::BodyPlan{.refusal = ToResponse(error)};
   };
-  if (options_.draining()) return refuse(kDraining);
+  if (options_.draining()) return refuse(Draining());
   const std::string boundary = http::BoundaryOf(head.Get("Content-Type"));
   const std::string_view coding = head.Get("Content-Encoding");
   if (boundary.empty() || (!coding.empty() && coding != "identity")) return refuse(kNoForm);
@@ -121,7 +113,7 @@ void FilesApi::List(const http::Request& request, const ResponderPtr& responder)
 }
 
 void FilesApi::Retrieve(const http::Request& request, const ResponderPtr& responder) {
-  const std::string id = IdOf(request);
+  const std::string id = IdIn(request, kPath, kContent);
   jobs_->Call(&JobsClient::Stub::async_interface::GetFile, FileIdOf(id),
               [responder, id](const absl::StatusOr<v1::StoredFile>& file) {
                 responder->Send(
@@ -131,7 +123,7 @@ void FilesApi::Retrieve(const http::Request& request, const ResponderPtr& respon
 }
 
 void FilesApi::Delete(const http::Request& request, const ResponderPtr& responder) {
-  const std::string id = IdOf(request);
+  const std::string id = IdIn(request, kPath, kContent);
   jobs_->Call(&JobsClient::Stub::async_interface::DeleteFile, FileIdOf(id),
               [responder, id](const absl::StatusOr<v1::DeleteFileResponse>& deleted) {
                 responder->Send(deleted.ok() ? JsonAnswer(FileDeletedBody(id))
