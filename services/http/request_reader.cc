@@ -4,6 +4,8 @@
 #include <boost/asio/buffer.hpp>
 #include <boost/beast/http/parser.hpp>
 #include <boost/beast/http/string_body.hpp>
+#include <cstdint>
+#include <limits>
 #include <utility>
 
 #include "services/http/error.h"
@@ -61,7 +63,8 @@ RequestReader::~RequestReader() = default;
 void RequestReader::Reset() {
   parser_ = std::make_unique<Parser>();
   parser_->http.header_limit(static_cast<uint32_t>(header_bytes_max_));
-  parser_->http.body_limit(boost::none);  // the limit is the request's own: Classify, PlanBody
+  // The limit is the request's own: Classify, PlanBody.
+  parser_->http.body_limit(std::numeric_limits<uint64_t>::max());
   parser_->http.eager(true);
   started_ = header_checked_ = false;
   bytes_max_ = body_bytes_max_;
