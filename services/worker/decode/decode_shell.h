@@ -134,6 +134,7 @@ class DecodeShell : public WorkerShell<DecodeShell, scheduler::DecodeCore, sched
   void On(const scheduler::StreamGap& effect) {
     if (gap_seen_) gap_seen_(effect);
   }
+  void On(const scheduler::SequenceNote&) {}
   void On(const scheduler::Drained&) { core_drained_ = true; }
   void On(const scheduler::EngineFailed& effect);
 
