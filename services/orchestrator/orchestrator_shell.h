@@ -187,6 +187,7 @@ class OrchestratorShell
   void On(const scheduler::AnswerFormation& effect);
   void On(const scheduler::FormationSwitched& effect);
   void On(const scheduler::SharedModeChanged& effect);
+  void On(const scheduler::TracedEnded&) {}
   void On(const scheduler::PromptTaken& effect) { watch_prompts_(effect); }
   void On(const scheduler::HearsNobody&) { hearing_.nobody(); }
   void On(const scheduler::CallAssign& effect);
