@@ -61,7 +61,9 @@ size_t BytesOf(const Span& span) {
 }
 
 Tracer::Tracer(TracerOptions options)
-    : options_(options), unix_offset_us_(UnixUs() - MonotonicUs()) {}
+    : options_(options),
+      unix_offset_us_(UnixUs() - MonotonicUs()),
+      recent_(options.recent_spans_max, options.recent_bytes_max) {}
 
 SpanId Tracer::NewSpanId() {
   SpanId id = 0;
@@ -91,12 +93,13 @@ void Tracer::Record(Span span) {
 }
 
 void Tracer::Enqueue(Span span, size_t bytes) {
+  span.context.sampled = true;
+  recent_.Add(span, bytes);
   if (queue_.size() >= options_.queue_spans_max ||
       queue_bytes_ + bytes > options_.queue_bytes_max) {
     ++counts_.dropped;
     return;
   }
-  span.context.sampled = true;
   queue_bytes_ += bytes;
   queue_.push_back({std::move(span), bytes});
   ++counts_.recorded;

@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "services/tracing/context.h"
+#include "services/tracing/recent_spans.h"
 #include "services/tracing/span.h"
 
 namespace skein::services {
@@ -35,6 +36,9 @@ struct TracerOptions {
   size_t held_spans_max = 16384;  // of unsampled traces
   size_t held_bytes_max = 16 << 20;
   size_t kept_traces_max = 4096;  // traces of which Keep was called latest
+  // Of the latest exported spans, which stay for /debug/trace (recent_spans.h).
+  size_t recent_spans_max = 4096;
+  size_t recent_bytes_max = 8 << 20;
 };
 
 // Any thread, on which no call waits for I/O, memory of others or the exporter: a mutex is held for
@@ -81,6 +85,9 @@ class Tracer {
   };
   Counts counts() const;
 
+  // The latest spans that were exported, or would have been where nothing exports them.
+  const RecentSpans& recent() const { return recent_; }
+
   const TracerOptions& options() const { return options_; }
 
  private:
@@ -113,6 +120,7 @@ class Tracer {
   std::set<TraceId> kept_;
   std::deque<TraceId> kept_order_;
   Counts counts_;
+  RecentSpans recent_;  // has a lock of its own
 };
 
 // What a span takes in memory, about.

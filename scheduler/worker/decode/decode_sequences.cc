@@ -48,6 +48,7 @@ DecodeSequence* DecodeSequences::Find(RequestId id, Epoch epoch) {
 void DecodeSequences::Run(DecodeSequence& sequence, std::string prompt_logprobs,
                           const std::optional<PrefillTimes>& times) {
   SetPhase(sequence, Phase::kRunning);
+  Note(sequence, SequenceNote::What::kReady);
   sequence.committed = true;
   sequence.prompt_logprobs = std::move(prompt_logprobs);
   sequence.times = times;

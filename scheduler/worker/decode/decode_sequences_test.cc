@@ -86,13 +86,13 @@ TEST_F(DecodeSequencesTest, OnlyTracedOnesAreNoted) {
     sequences_.Unbind(*sequence);
   }
   using What = SequenceNote::What;
-  const std::vector<What> expected = {What::kPreempted, What::kResumed, What::kPreempted,
-                                      What::kEnteredGroup, What::kLeftGroup};
+  const std::vector<What> expected = {What::kReady,     What::kPreempted,    What::kResumed,
+                                      What::kPreempted, What::kEnteredGroup, What::kLeftGroup};
   std::vector<What> noted;
   for (const SequenceNote& note : Of<SequenceNote>(effects_)) {
     EXPECT_EQ(note.id, traced.id());
     EXPECT_EQ(note.epoch, kEpoch);
-    EXPECT_EQ(note.tokens, 7);
+    EXPECT_EQ(note.tokens, note.what == What::kReady ? 6 : 7);
     noted.push_back(note.what);
   }
   EXPECT_EQ(noted, expected);

@@ -59,9 +59,10 @@ struct AskToMove {
   CallId call;
 };
 
-// What became of a running sequence whose request is traced (RequestSpec::traceparent). For people.
+// What became of a sequence whose request is traced (RequestSpec::traceparent). For people.
 struct SequenceNote {
   enum class What {
+    kReady,         // its KV is whole
     kPreempted,     // it gave its blocks back
     kResumed,       // it has blocks again; its `tokens` so far are computed anew
     kEnteredGroup,  // the bound group runs it from here on
