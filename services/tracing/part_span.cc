@@ -29,9 +29,10 @@ void AddEvent(const Tracer& tracer, std::string name, int64_t at_us,
   span->events.push_back({tracer.UnixNs(at_us), std::move(name), std::move(attributes)});
 }
 
-void Fail(std::string_view why, Span* span) {
+void NoteStatus(const absl::Status& status, Span* span) {
+  if (status.ok()) return;
   span->failed = true;
-  span->failure = std::string(why);
+  span->failure = std::string(status.message());
 }
 
 void EndSpan(int64_t end_us, Span span, Tracer* tracer) {
