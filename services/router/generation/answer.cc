@@ -23,6 +23,13 @@ std::vector<size_t> Iota(size_t n) {
   return numbers;
 }
 
+// For the log; empty: it has none.
+std::string TraceIdOf(const AnswerPlan& plan) {
+  if (plan.spans != nullptr) return Hex(plan.spans->context().trace);
+  const auto of_client = ParseTraceparent(plan.traceparent);
+  return of_client.has_value() ? Hex(of_client->trace) : "";
+}
+
 }  // namespace
 
 Answer::Answer(AnswerPlan plan, std::shared_ptr<http::Responder> responder, RouterShell* shell,
@@ -59,7 +66,8 @@ void Answer::Start() {
   // Choices share their prompt's KV, so they belong in one cell.
   if (affinity == 0 && plan_.specs.size() > 1) affinity = Mix64(plan_.specs.front()->id.serial);
   for (size_t i = 0; i < plan_.specs.size() && !closed_; ++i) {
-    shell_->Submit(*plan_.specs[i], plan_.traceparent, shared_from_this(), /*shape=*/{}, affinity);
+    shell_->Submit(*plan_.specs[i], plan_.traceparent, shared_from_this(), /*shape=*/{}, affinity,
+                   plan_.spans);
     if (plan_.trace == nullptr) plan_.specs[i]->prompt = {};  // the router has it as bytes
   }
 }
@@ -98,7 +106,10 @@ void Answer::Measure(ChoiceState* choice) {
     series.inter_token_s.Observe(static_cast<double>(now - choice->last_token_us) * 1e-6);
   }
   if (choice->first_token_us == 0) choice->first_token_us = now;
-  if (first_token_us_ == 0) first_token_us_ = now;
+  if (first_token_us_ == 0) {
+    first_token_us_ = now;
+    if (plan_.spans != nullptr) plan_.spans->Enter(RequestPhase::kStream, now);
+  }
   choice->last_token_us = now;
   ++choice->output_tokens;
   series.generation_tokens.Increment();
@@ -163,14 +174,13 @@ void Answer::OnEnd(const scheduler::End& end) {
   if (!end.status.ok()) return Fail(ErrorFrom(end.status), 0, end.begun);
   Accept(index);
   --uncounted_;
+  choice.finish_reason = end.reason == scheduler::FinishReason::kLength ? "length" : "stop";
   if (!plan_.offline) {
-    metrics_->CountFinished(
-        plan_.model->name,
-        {.reason = end.reason == scheduler::FinishReason::kLength ? "length" : "stop",
-         .times = choice.times,
-         .prompt_tokens = end.prompt_tokens,
-         .output_tokens = end.output_tokens,
-         .max_tokens = plan_.specs[index]->max_tokens});
+    metrics_->CountFinished(plan_.model->name, {.reason = choice.finish_reason,
+                                                .times = choice.times,
+                                                .prompt_tokens = end.prompt_tokens,
+                                                .output_tokens = end.output_tokens,
+                                                .max_tokens = plan_.specs[index]->max_tokens});
   }
   Begin(index, end.prompt_logprobs);
   const auto& eos = plan_.model->eos_ids;
@@ -340,10 +350,33 @@ void Answer::CancelRest() {
   }
 }
 
+void Answer::EndSpans(int status, const openai::ApiError& error, const openai::Usage& usage,
+                      int64_t now_us) {
+  if (plan_.spans == nullptr) return;
+  RequestSpans& spans = *plan_.spans;
+  std::vector<std::string> reasons;
+  reasons.reserve(choices_.size());
+  for (const ChoiceState& choice : choices_) {
+    reasons.emplace_back(choice.finish_reason.empty() ? "error" : choice.finish_reason);
+  }
+  spans.Add({"gen_ai.response.id", plan_.head.id});
+  spans.Add({"gen_ai.response.model", plan_.model->name});
+  spans.Add({"gen_ai.response.finish_reasons", std::move(reasons)});
+  spans.Add({"gen_ai.usage.input_tokens", usage.prompt_tokens});
+  spans.Add({"gen_ai.usage.output_tokens", usage.completion_tokens});
+  if (first_token_us_ != 0) {
+    spans.Add({"gen_ai.response.time_to_first_chunk",
+               static_cast<double>(first_token_us_ - plan_.arrived_us) * 1e-6});
+  }
+  const std::string_view code = status == 499 ? "client_disconnected" : error.code;
+  spans.End(status, code.empty() && status >= 400 ? "error" : code, now_us);
+}
+
 void Answer::Close(int status, std::string_view outcome, const openai::ApiError& error) {
   closed_ = true;
   const int64_t now = MonotonicUs();
   const openai::Usage usage = TotalUsage();
+  EndSpans(status, error, usage, now);
   const bool recorded = plan_.trace != nullptr && outcome != "refused";
   for (size_t i = 0; recorded && i < choices_.size(); ++i) {
     plan_.trace->Record({plan_.arrived_us, plan_.specs[i], choices_[i].output_tokens});
@@ -356,6 +389,7 @@ void Answer::Close(int status, std::string_view outcome, const openai::ApiError&
   const Level level = status == 500 || status == 503 ? Level::kWarning : Level::kInfo;
   const std::initializer_list<LogField> fields = {
       {"request_id", plan_.request_id},
+      {"trace_id", TraceIdOf(plan_)},
       {"id", plan_.head.id},
       {"path", plan_.path},
       {"model", plan_.model->name},
