@@ -25,6 +25,7 @@
 #include "services/log/log.h"
 #include "services/log/log_limit.h"
 #include "services/metrics/metrics.h"
+#include "services/metrics/metrics_page.h"
 #include "services/metrics/process_metrics.h"
 #include "services/router/api/api.h"
 #include "services/router/api/cluster_page.h"
@@ -407,17 +408,15 @@ class Pages {
     reason_ = what;
   }
 
-  AdminHooks Hooks() {
-    return {.service = "router",
-            .status = [this] { return Status(); },
-            .order = [this](const DrainOrder& order) { return Order(order); },
-            .metrics =
-                [this] {
-                  router.With([](Router& running) { running.RefreshMetrics(); });
-                  process_.Refresh();
-                  return metrics.Render();
-                },
-            .invariants = [this] { return Invariants(); }};
+  // `exemplars`: scrapers are offered a format that has them.
+  AdminHooks Hooks(bool exemplars) {
+    AdminHooks hooks = PlainHooks();
+    if (exemplars) {
+      hooks.metrics_page = [this](const http::Request& request) {
+        return MetricsPage(request, [this](Metrics::Format format) { return Render(format); });
+      };
+    }
+    return hooks;
   }
 
   // After `router` was put: what was ordered before.
@@ -431,6 +430,20 @@ class Pages {
   Slot<Router> router;  // while it listens
 
  private:
+  AdminHooks PlainHooks() {
+    return {.service = "router",
+            .status = [this] { return Status(); },
+            .order = [this](const DrainOrder& order) { return Order(order); },
+            .metrics = [this] { return Render(Metrics::Format::kPrometheus); },
+            .invariants = [this] { return Invariants(); }};
+  }
+
+  std::string Render(Metrics::Format format) {
+    router.With([](Router& running) { running.RefreshMetrics(); });
+    process_.Refresh();
+    return metrics.Render(format);
+  }
+
   ProcessStatus Status() {
     ProcessStatus status{.role = "router", .state = ProcessState::kLoading};
     status.safe_to_delete = true;
@@ -482,7 +495,8 @@ absl::StatusOr<Models> LoadModels(const RouterOptions& options, Pages* pages) {
 absl::Status RunRouter(const RouterOptions& options) {
   BlockReloadSignal();
   Pages pages;
-  auto admin = AdminServer::Start(options.admin, options.host, pages.Hooks());
+  auto admin = AdminServer::Start(options.admin, options.host,
+                                  pages.Hooks(!options.tracing.endpoint.empty()));
   if (!admin.ok()) return admin.status();
   auto models = LoadModels(options, &pages);
   if (!models.ok()) return models.status();

@@ -45,11 +45,16 @@ OtlpExporter::OtlpExporter(OtlpExporterOptions options, Tracer* tracer)
 
 OtlpExporter::~OtlpExporter() {
   {
-    std::lock_guard lock(mu_);
+    std::unique_lock lock(mu_);
     stopping_ = true;
-    cancelled_.store(true);
+    stop_by_ = Clock::now() + options_.flush_for;
+    wake_.notify_all();
+    // A call that is under way is given half of the time, so that a collector that answers is not
+    // sent the same again.
+    if (!wake_.wait_for(lock, options_.flush_for / 2, [this] { return flushing_; })) {
+      cancelled_.store(true);
+    }
   }
-  wake_.notify_all();
   thread_.join();
 }
 
@@ -141,8 +146,14 @@ void OtlpExporter::GiveUp(size_t spans, const std::string& why) {
 }
 
 void OtlpExporter::Flush(std::optional<Batch> batch) {
-  const Clock::time_point end = Clock::now() + options_.flush_for;
-  cancelled_.store(false);  // that ended the call that was under way
+  Clock::time_point end;
+  {
+    std::lock_guard lock(mu_);
+    flushing_ = true;
+    end = stop_by_;
+    cancelled_.store(false);  // that ended the call that was under way
+  }
+  wake_.notify_all();
   bool reached = true;
   if (!batch.has_value()) batch = Next();
   for (; batch.has_value(); batch = Next()) {

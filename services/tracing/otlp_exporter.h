@@ -75,7 +75,9 @@ class OtlpExporter {
   std::atomic<bool> cancelled_{false};  // ends a call that is under way
   std::mutex mu_;
   std::condition_variable wake_;
-  bool stopping_ = false;  // guarded by mu_
+  bool flushing_ = false;      // guarded by mu_
+  Clock::time_point stop_by_;  // guarded by mu_; once stopping_
+  bool stopping_ = false;      // guarded by mu_
   std::chrono::milliseconds pause_{
       0};            // of its thread: the latest between two calls; 0: the collector answers
   std::string why_;  // likewise: what was wrong with the latest call

@@ -89,6 +89,8 @@ class Answer : public RequestListener, public std::enable_shared_from_this<Answe
   const PreparedPrompt& PromptOf(size_t index) const;
   void Begin(size_t index, const std::string& prompt_logprobs);
   void Measure(ChoiceState* choice);
+  void Observe(double seconds, prometheus::Histogram* histogram, SeriesExemplars* exemplars) const;
+  void CountTokens(const ChoiceState& choice);
   RequestTimes TimesOf(const ChoiceState& choice, const scheduler::RequestTimes& before) const;
   void EmitText(size_t index);
   std::vector<openai::Choice> TakeChoices();
@@ -107,6 +109,7 @@ class Answer : public RequestListener, public std::enable_shared_from_this<Answe
   void Close(int status, std::string_view outcome, const openai::ApiError& error = {});
   void EndSpans(int status, const openai::ApiError& error, const openai::Usage& usage,
                 int64_t now_us);
+  void CountAnswer(int status, const openai::ApiError& error, int64_t now_us);
   openai::Usage TotalUsage() const;
 
   AnswerPlan plan_;

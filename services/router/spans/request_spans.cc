@@ -49,6 +49,8 @@ std::shared_ptr<RequestSpans> RequestSpans::Begin(const RequestTracing* tracing,
 RequestSpans::RequestSpans(const RequestTracing* tracing, Span server, int64_t arrived_us)
     : tracing_(tracing),
       arrived_us_(arrived_us),
+      trace_id_(Hex(server.context.trace)),
+      exported_(server.context.sampled),
       server_(std::move(server)),
       phases_({{RequestPhase::kTokenize, arrived_us}}) {}
 
@@ -140,6 +142,7 @@ void RequestSpans::End(int status, std::string_view error, int64_t now_us) {
   tracing_->tracer->Record(std::move(server_));
   server_.context = context;
   if (context.sampled || !tracing_->tracer->IsSlow(now_us - arrived_us_)) return;
+  exported_.store(true);
   tracing_->tracer->Keep(context.trace);
   tracing_->slow(context.trace);
 }

@@ -13,6 +13,7 @@
 // fewer of them.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -46,6 +47,10 @@ class RequestSpans {
 
   // Of the server span; its trace's id is in the request's log line.
   const SpanContext& context() const { return server_.context; }
+
+  // The trace's id in hexadecimal, for exemplars; empty: it is not exported, as far as it is known
+  // now.
+  std::string_view ExemplarId() const { return exported_.load() ? trace_id_ : std::string_view(); }
 
   // The server span's name, "unnamed" before: the operation and the model.
   void Name(std::string_view operation, std::string_view model);
@@ -81,6 +86,8 @@ class RequestSpans {
 
   const RequestTracing* const tracing_;
   const int64_t arrived_us_;
+  const std::string trace_id_;
+  std::atomic<bool> exported_;
   std::mutex mu_;
   Span server_;                // guarded by mu_, but its context, which is constant
   std::vector<Phase> phases_;  // likewise; in their order
