@@ -391,6 +391,7 @@ class DecodeProcess : public WorkerProcess<DecodeProcess, scheduler::DecodeCore,
     verdict_->Require(effect.gap_us >= 0, "a stream's gap at a switch is negative");
   }
   void Execute(scheduler::DecodeBegan&) {}
+  void Execute(scheduler::SequenceNote&) {}
 
   // To whom it has granted blocks, in all incarnations.
   const std::set<std::pair<scheduler::RequestId, scheduler::Epoch>>& granted() const {
