@@ -143,11 +143,11 @@ void BlockPool::Shrink() {
 
 std::optional<BlockId> BlockPool::Replace(BlockId going) {
   const Block block = InUse(going, "only held blocks are replaced");
-  SKEIN_CHECK_MSG(block.quarantines == 0 && Goes(going), "the block stays, or is in quarantine");
+  SKEIN_CHECK_MSG(Goes(going), "the block stays");
   if (own_runs_.empty()) return std::nullopt;
   const BlockId own{own_runs_.Take(1).start};
-  Change(own, block);
-  Change(going, {});
+  Change(own, {.tables = block.tables});
+  Change(going, {.quarantines = block.quarantines});
   return own;
 }
 

@@ -77,8 +77,8 @@ class BlockPool {
   // The block is an extra one that goes. REQUIRES: it is in use.
   bool Goes(BlockId block) const { return !Stays(block); }
   int64_t going() const { return going_; }  // such blocks
-  // An own block takes the place of one that goes, in as many tables; nullopt: none is free.
-  // REQUIRES: a table uses `going`, no quarantine keeps it.
+  // An own block takes the place of one that goes, in as many tables; nullopt: none is free. What
+  // quarantines it has it keeps. REQUIRES: a table uses `going`.
   std::optional<BlockId> Replace(BlockId going);
 
   int64_t own() const { return own_; }
