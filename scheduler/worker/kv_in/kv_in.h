@@ -169,7 +169,7 @@ class KvIn {
 
   // Of sequences whose KV became whole, or failed, since the last call, in order.
   std::vector<Outcome> TakeOutcomes() { return std::exchange(outcomes_, {}); }
-  // Blocks became free since the last call.
+  // Blocks became free, came or went since the last call.
   bool TakeFreed() {
     const bool quarantined_freed = quarantine_.TakeFreed();
     return std::exchange(freed_, false) || quarantined_freed;
@@ -180,7 +180,10 @@ class KvIn {
     pool_.Grow(extra);
     freed_ = true;
   }
-  void Shrink() { pool_.Shrink(); }
+  void Shrink() {
+    pool_.Shrink();
+    freed_ = true;  // their number is told as soon
+  }
   // What keeps blocks that go.
   struct Going {
     std::vector<RequestId> coming;  // sequences whose KV comes into them
