@@ -41,8 +41,10 @@ void ExtraBlocks::RunTimers() {
 
 TimeUs ExtraBlocks::NextDeadline() const {
   if (asked_us_ == kNever) return kNever;
-  const TimeUs first = asked_us_ + wait_us_;
-  return parts_.clock->now < first ? first : asked_us_ + 2 * wait_us_;
+  for (const TimeUs end : {asked_us_ + wait_us_, asked_us_ + 2 * wait_us_}) {
+    if (parts_.clock->now < end) return end;
+  }
+  return kNever;  // a step is waited for
 }
 
 }  // namespace skein::scheduler

@@ -36,7 +36,8 @@ class ExtraBlocks {
 
   // The engine has them. REQUIRES: there are none, or they were given back.
   void Come(BlockRange extra);
-  // The engine wants them back. True: it may have them at the next pause.
+  // The engine wants them back. True: it may have them at the next pause. While there are some it
+  // costs as much as all tables have blocks, as Go does.
   bool MayGo();
   // The copies to be made before they are given back. REQUIRES: MayGo(), no step is in flight.
   std::vector<BlockMove> Go();
