@@ -95,7 +95,7 @@ absl::Status TransferOpening::CheckTokens(const RequestSpec& spec) const {
 
 absl::Status TransferOpening::FitsAlone(const RequestSpec& spec) const {
   const int64_t tokens = PromptTokens(spec) + spec.max_tokens;
-  const int64_t total = parts_.kv_in->blocks().total;
+  const int64_t total = parts_.kv_in->own_blocks();  // extra ones may go before it has ended
   if (parts_.kv_in->BlocksFor(tokens) <= total) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
       "prompt + max_tokens: ", tokens, " tokens exceed the KV cache of this instance, ",
