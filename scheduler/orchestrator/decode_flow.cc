@@ -25,7 +25,11 @@ DecodePlacement::Place PlaceOf(const Request& request) {
 void DecodeFlow::Answer(Request& request, absl::Status status) {
   if (!request.asking.has_value()) return;
   PlaceDecodeReply reply{std::move(status), {}};
-  if (reply.status.ok()) reply.placed = PlacedOf(request);
+  if (reply.status.ok()) {
+    reply.placed = PlacedOf(request);
+    const Instance* lead = parts_.registry->Find(request.members[0].instance);
+    if (lead != nullptr) reply.placed.writer = lead->identity.incarnation;
+  }
   parts_.effects->push_back(
       AnswerPlaceDecode{*request.asking, request.spec->id, request.epoch, std::move(reply)});
   ForgetAsking(request);

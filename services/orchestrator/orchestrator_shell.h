@@ -22,6 +22,7 @@
 #include "services/orchestrator/peer_streams.h"
 #include "services/orchestrator/request_spans.h"
 #include "services/orchestrator/worker_dials.h"
+#include "services/permits/permit.h"
 #include "services/rpc/calls.h"
 #include "services/rpc/rpc.h"
 #include "services/shell/core_shell.h"
@@ -175,6 +176,10 @@ class OrchestratorShell
     if (left != nullptr) kept_traces_.Forget(left->call.value);
   }
   absl::Status Admit();  // a further stream
+  void MakeSigner();     // for the generation that leads from now on
+  // Of this plan and place, for placed.writer; it is in force for as long as a request may wait.
+  void Permit(scheduler::RequestId id, scheduler::Epoch epoch, int64_t deadline_us,
+              const scheduler::Placed& placed, v1::DecodePlace* out);
   bool MayHandle() { return !leads_ || leads_(); }
   absl::Status CheckParts();  // the copy tells of the last check, which this one is from now on
   // On the loop; the fresh one, if there is one.
@@ -254,6 +259,8 @@ class OrchestratorShell
   KeptTraces kept_traces_;
   const scheduler::OrchestratorConfig config_;
   std::map<std::string, scheduler::PlanningTables> tables_;  // replaced since the start, by model
+  std::optional<PermitSigner> signer_;
+  uint64_t generation_ = 0;  // of the signer's permits
   Calls<v1::DrainResponse> drains_;
   Calls<v1::ChangeFormationResponse> changes_;  // of formations
   WorkerStreams workers_;

@@ -51,6 +51,7 @@ void DecodeShell::Start(const scheduler::DecodeConfig& config, std::function<voi
   StartLink(std::move(drained), std::move(engine_failed));
   last_words_us_ = config.engine.last_words_us;
   tokens_.SetProcess(config.membership.identity.incarnation);
+  permits_.SetProcess(config.membership.identity.incarnation);
   runner_ = std::make_unique<EngineRunner>(
       engine_->engine.get(), EngineRunner::Told{.ended = [this](bool idle) { StepEnded(idle); }},
       EngineRunner::Records{.counts = &step_counts_});
@@ -86,6 +87,12 @@ void DecodeShell::StopParts() {
   token_calls_.clear();
   // After the answers: a copy hangs when the engine does.
   copier_.Stop();
+}
+
+void DecodeShell::Registered(const scheduler::RegisterReply& reply) {
+  tokens_.SetLease(reply.lease_us);
+  const absl::Status taken = permits_.TakeKey(reply.generation.number, reply.permit_key);
+  if (!taken.ok()) LogWarning("no permits", {{"reason", std::string(taken.message())}});
 }
 
 absl::Status DecodeShell::Take(const v1::OrchestratorMessage& message) {
@@ -405,6 +412,7 @@ void DecodeShell::On(const scheduler::CloseGrant& effect) {
 }
 
 void DecodeShell::On(const scheduler::AnswerOpenTransfer& effect) {
+  if (absl::IsPermissionDenied(effect.reply.status)) permits_.CountMissing();
   grants_.Answer(effect.call.value, ToGrpc(effect.reply.status), [&](v1::OpenTransferResponse* r) {
     *r = ToProto(effect.reply);
     r->set_memory(MemoryUnder(effect.grant, effect.reply.memory));

@@ -17,6 +17,7 @@
 #include "scheduler/worker/group/sharing_engine.h"
 #include "scheduler/worker/token_streams.h"
 #include "services/codec/codec.h"
+#include "services/permits/permit_gate.h"
 #include "services/rpc/bidi_stream.h"
 #include "services/rpc/calls.h"
 #include "services/worker/group/group_feed.h"
@@ -65,6 +66,8 @@ class DecodeShell : public WorkerShell<DecodeShell, scheduler::DecodeCore, sched
   TokenStream* OpenTokenStream(grpc::CallbackServerContext* context);
   // Finishes `call` when the core has heard of it.
   [[nodiscard]] bool Abort(scheduler::AbortRequest request, grpc::ServerUnaryReactor* call);
+  // What a caller shows of its right to a call, checked before the calls above. Any thread.
+  PermitGate* permits() { return &permits_; }
   uint64_t NextCall() { return next_call_.fetch_add(1); }
   // Called on the loop with each gap that a stream saw at a switch. Before Start.
   void ObserveGaps(std::function<void(const scheduler::StreamGap&)> seen) {
@@ -90,7 +93,7 @@ class DecodeShell : public WorkerShell<DecodeShell, scheduler::DecodeCore, sched
 
   using WorkerShell::On;
 
-  void Registered(const scheduler::RegisterReply& reply) { tokens_.SetLease(reply.lease_us); }
+  void Registered(const scheduler::RegisterReply& reply);
   void AddToLoad(ShellLoad* load);
   void Handled() { SendTokens(); }
   int64_t PartsDeadline() const;
@@ -146,6 +149,7 @@ class DecodeShell : public WorkerShell<DecodeShell, scheduler::DecodeCore, sched
   void On(const scheduler::Drained&) { core_drained_ = true; }
   void On(const scheduler::EngineFailed& effect);
 
+  PermitGate permits_;
   prometheus::Histogram* decode_queue_s_ = nullptr;
   std::atomic<uint64_t> next_call_{1};
   std::atomic<uint64_t> next_token_stream_{1};

@@ -9,12 +9,15 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "engine/handoff/handoff_sender.h"
+#include "proto/decode_worker.grpc.pb.h"
 #include "proto/orchestrator.pb.h"
 #include "scheduler/worker/prefill/prefill_core.h"
 #include "services/codec/codec.h"
+#include "services/rpc/rpc.h"
 #include "services/worker/engine/comm_log.h"
 #include "services/worker/engine/ring_groups.h"
 #include "services/worker/engine/step_log.h"
@@ -85,6 +88,12 @@ class PrefillShell : public WorkerShell<PrefillShell, scheduler::PrefillCore,
   absl::Status Take(const v1::OrchestratorMessage& message);
   void Assign(const scheduler::AssignRequest& request);
   // The handoff side: prefill_handoff.cc.
+  template <typename Response>
+  using Done = std::function<void(absl::Status, const Response&)>;
+  template <typename Request, typename Response, typename Core>
+  void CallDecode(UnaryMethod<v1::DecodeWorker, Request, Response> method,
+                  const scheduler::DecodeCall<Core>& effect,
+                  std::type_identity_t<Done<Response>> done);
   engine::HandoffEnds Ends();
   void ForgetHandoffsOf(const std::vector<scheduler::EndedRequest>& ended);
   void Pump();
