@@ -88,7 +88,8 @@ def sampling_follows_parent_ratio_and_slowness():
     with Collector() as collector, traced(collector.url, "--trace-ratio=0") as cluster:
         chat(cluster)
         chat(cluster, traceparent("00"))
-        for malformed in ("00-" + "0" * 32 + "-" + PARENT + "-01", "ff-%s-%s-01" % (TRACE, PARENT), "00-%s-%s" % (TRACE, PARENT), "x" * 2000):
+        for malformed in ("00-" + "0" * 32 + "-" + PARENT + "-01", "ff-%s-%s-01" % (TRACE, PARENT), "00-%s-%s" % (TRACE, PARENT),
+                          "x" * 2000):
             chat(cluster, {"traceparent": malformed})
         chat(cluster, {**traceparent("01", "2" * 32), "tracestate": "vendor=1"})
         spans = collector.until(servers, "the sampled one")

@@ -1,12 +1,9 @@
-// The spans of one API request at the router.
-//
-//   chat MODEL                          SERVER: from the request's arrival to the end of its answer
-//   ├─ tokenize                         INTERNAL, the phases: one follows the other without a gap,
-//   so ├─ admission                        that their durations add up to that of the request ├─
-//   plan ├─ first token ├─ stream └─ attempt                          CLIENT, one for each
-//   submission of a choice, beside the phases;
-//                                       spans of orchestrator and workers stand under it
-//
+// The spans of one API request at the router: a tree of two levels.
+// - "chat MODEL" (SERVER): from the request's arrival to the end of its answer. Under it:
+// - the phases (INTERNAL), "tokenize", "admission", "plan", "first token" and "stream". One follows
+//   the other without a gap, so their durations add up to that of the request.
+// - "attempt" (CLIENT), one for each submission of a choice, beside the phases. The spans of
+//   orchestrator and workers stand under it.
 // A phase ends when the first choice is further: `tokenize` when the request's choices are
 // submitted to this router's core, `admission` when one is sent to an orchestrator, `plan` when the
 // router knows a decode instance, `first token` with the first token. A request that ends early has
