@@ -43,7 +43,7 @@ class RequestSpans {
                                              const http::Request& request, int64_t arrived_us);
 
   // Of the server span; its trace's id is in the request's log line.
-  const SpanContext& context() const { return server_.context; }
+  const SpanContext& context() const { return context_; }
 
   // The trace's id in hexadecimal, for exemplars; empty: it is not exported, as far as it is known
   // now.
@@ -73,23 +73,20 @@ class RequestSpans {
     RequestPhase phase = RequestPhase::kTokenize;
     int64_t begin_us = 0;
   };
-  struct Attempt {
-    Span span;
-  };
-
   RequestSpans(const RequestTracing* tracing, Span server, int64_t arrived_us);
-  void RecordPhases(int64_t now_us);                                      // with mu_ held
-  void Close(Attempt attempt, std::string_view failure, int64_t now_us);  // with mu_ held
+  void RecordPhases(int64_t now_us);                                   // with mu_ held
+  void Close(Span attempt, std::string_view failure, int64_t now_us);  // with mu_ held
 
   const RequestTracing* const tracing_;
+  const SpanContext context_;
   const int64_t arrived_us_;
   const std::string trace_id_;
   std::atomic<bool> exported_;
   std::mutex mu_;
-  Span server_;                // guarded by mu_, but its context, which is constant
-  std::vector<Phase> phases_;  // likewise; in their order
-  std::map<scheduler::RequestId, Attempt> attempts_;  // likewise; open ones
-  bool ended_ = false;                                // likewise
+  Span server_;                                    // guarded by mu_
+  std::vector<Phase> phases_;                      // likewise; in their order
+  std::map<scheduler::RequestId, Span> attempts_;  // likewise; open ones
+  bool ended_ = false;                             // likewise
 };
 
 }  // namespace skein::services
