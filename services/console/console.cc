@@ -68,16 +68,10 @@ void Busy(http::Responder& responder) {
   Answer(responder, std::move(response));
 }
 
-http::Response FileResponse(const ConsoleFile& file, const http::Request& request) {
-  const std::string tag = absl::StrCat("\"", std::string(file.tag), "\"");
+http::Response FileResponse(const ConsoleFile& file) {
   http::Response response;
   response.content_type = std::string(file.content_type);
-  if (request.Get("If-None-Match") == tag) {
-    response.status = 304;
-  } else {
-    response.body = std::string(file.content);
-  }
-  response.headers.push_back({"ETag", tag});
+  response.body = std::string(file.content);
   AddConsoleHeaders(&response);
   return response;
 }
@@ -131,7 +125,7 @@ void Console::Stop() {
 
 void Console::AddFiles() {
   for (const ConsoleFile& file : ConsoleFiles()) {
-    const auto page = [&file](const http::Request& request) { return FileResponse(file, request); };
+    const auto page = [&file](const http::Request&) { return FileResponse(file); };
     routes_.AddPage(absl::StrCat(kRoot, "/", std::string(file.name)), page);
     if (file.name == "index.html") routes_.AddPage(absl::StrCat(kRoot, "/"), page);
   }

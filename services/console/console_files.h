@@ -11,7 +11,6 @@ namespace skein::services {
 struct ConsoleFile {
   std::string_view name;  // "main.mjs"
   std::string_view content_type;
-  std::string_view tag;  // changes with its content
   std::string_view content;
 };
 

@@ -3,7 +3,6 @@
 
     embed_files.py OUTPUT FILE...
 """
-import hashlib
 import os
 import sys
 
@@ -29,8 +28,8 @@ def main():
         with open(path, "rb") as source:
             data = source.read()
         name = NAMES.get(os.path.basename(path), os.path.basename(path))
-        rows.append('      {"%s", "%s", "%s",\n       std::string_view(\n    %s, %d)},\n' % (
-            name, TYPES[os.path.splitext(name)[1]], hashlib.sha256(data).hexdigest()[:16], literal(data), len(data)))
+        rows.append('      {"%s", "%s",\n       std::string_view(\n    %s, %d)},\n' % (
+            name, TYPES[os.path.splitext(name)[1]], literal(data), len(data)))
     with open(output, "w", encoding="ascii") as out:
         out.write('#include "services/console/console_files.h"\n\nnamespace skein::services {\n\n'
                   "const std::vector<ConsoleFile>& ConsoleFiles() {\n  static const std::vector<ConsoleFile> files = {\n"

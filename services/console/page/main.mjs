@@ -61,32 +61,52 @@ function drawConnection() {
   element.classList.toggle("bad", silent || missing.length > 0);
 }
 
+const kBudgetMs = 8; // of scripts in a frame; a part that is begun is ended
+const element = (/** @type {string} */ id) => /** @type {HTMLDetailsElement} */ (byId(id));
+
+/** The parts of the page, and the members of the view that each one shows. @type {{of: string[], draw: (nowMs: number) => void}[]} */
+const parts = [
+  { of: ["self"], draw: drawSelf },
+  { of: ["instances", "requests"], draw: () => drawTiles(totals(state.view)) },
+  { of: ["events"], draw: () => drawEvents(state.view) },
+  { of: ["instances", "groups"], draw: () => operator.draw(state.view) },
+  { of: ["instances", "requests"], draw: (nowMs) => { if (state.heardAt > 0) charts.draw(nowMs, totals(state.view)); } },
+  { of: ["requests"], draw: (nowMs) => drawRequests(state.view, nowMs, showRequest) },
+  { of: ["instances", "groups"], draw: () => { if (element("instances-table").open) table.draw(state.view); } },
+  { of: ["jobs"], draw: () => drawJobs(state.view) },
+  { of: ["gone"], draw: () => drawGone(state.view) },
+];
+/** Those that are to be drawn. @type {Set<number>} */
+const waiting = new Set();
+
+/** @param {string} key */
+function showRequest(key) {
+  request.show(state.view.requests[key].cell, state.view.requests[key].id);
+}
+
+function drawSelf() {
+  prompt.configure(state.view.self);
+  operator.configure(state.view);
+  setText(byId("version"), state.view.self.version);
+}
+
+/** Draws the cluster, and as many of the parts that have changed as there is time for; the others with the next frame. */
 function frame() {
   scheduled = false;
   const began = performance.now();
   const at = Date.now();
   const nowMs = state.now(at);
-  const { view } = state;
   const changed = state.takeChanged();
-  const has = (/** @type {string[]} */ ...names) => names.some((name) => changed.has(name));
-  if (has("self")) {
-    prompt.configure(view.self);
-    operator.configure(view);
-    setText(byId("version"), view.self.version);
+  parts.forEach((part, i) => { if (part.of.some((name) => changed.has(name))) waiting.add(i); });
+  const moves = cluster.draw(state.view, at, still.matches);
+  for (const i of [...waiting]) {
+    if (performance.now() - began > kBudgetMs) break;
+    waiting.delete(i);
+    parts[i].draw(nowMs);
   }
-  const sums = totals(view);
-  if (has("instances", "requests")) drawTiles(sums);
-  if (has("requests")) drawRequests(view, nowMs, (key) => request.show(view.requests[key].cell, view.requests[key].id));
-  if (has("instances", "groups") && /** @type {HTMLDetailsElement} */ (byId("instances-table")).open) table.draw(view);
-  if (has("instances", "groups")) operator.draw(view);
-  if (has("jobs")) drawJobs(view);
-  if (has("gone")) drawGone(view);
-  if (has("events")) drawEvents(view);
-  if (state.heardAt > 0) charts.draw(nowMs, sums);
-  const moves = cluster.draw(view, at, still.matches);
   drawConnection();
   void request.refresh(at);
-  if (moves) schedule();
+  if (moves || waiting.size > 0) schedule();
   drawn.push(performance.now() - began);
   if (drawn.length > 1000) drawn.shift();
 }
@@ -98,7 +118,7 @@ Object.assign(window, { skeinConsole: { drawn, state } });
 function retheme() {
   cluster.forgetColours();
   charts.remake();
-  schedule();
+  again("instances");
 }
 
 /** The theme that a person chose, beside the system's. */
