@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""The console in a browser, beside a real cluster: it shows a bind, a kill, a resume and a drain as they happen, a prompt with its plan, and
-gives an operator's orders; without the token it gives none. axe finds nothing in both themes."""
+"""The console in a browser, beside a real cluster: it shows a bind, a kill, a resume and a drain as they happen, a prompt with its plan,
+and gives an operator's orders; without the token it gives none. axe finds nothing in both themes."""
 import os
 import sys
 import tempfile

@@ -66,7 +66,7 @@ const commands = {
       return result.value;
     };
     await evaluate(`${axe}; undefined`);
-    const found = JSON.parse(await evaluate("axe.run(document, {resultTypes: ['violations']}).then((r) => JSON.stringify({passes: r.passes.length, violations: r.violations.map((v) => ({id: v.id, help: v.help, nodes: v.nodes.map((n) => n.html.slice(0, 200) + ' ' + n.failureSummary)}))}))"));
+    const found = JSON.parse(await evaluate("axe.run(document, {resultTypes: ['violations']}).then((r) => JSON.stringify({passes: r.passes.length, violations: r.violations.map((v) => ({id: v.id, help: v.help, nodes: v.nodes.slice(0, 3).map((n) => n.html.slice(0, 200) + ' ' + n.failureSummary)}))}))"));
     await session.detach();
     return found;
   },

@@ -38,15 +38,16 @@ const kWidth = 640;
 /**
  * @param {WholePlan} plan
  * @param {number} nowS
+ * @param {number} number of the plan, in its request
  * @returns {HTMLElement}
  */
-export function gantt(plan, nowS) {
+export function gantt(plan, nowS, number) {
   const { bars, instances, end } = barsOf(plan, nowS);
   if (bars.length === 0) return h("p", {}, "This plan has no chunks yet.");
   const height = instances.length * kRow + 24;
   const scale = (kWidth - kLeft - 10) / Math.max(end, 1e-6);
   const words = plan.chunks.map((chunk, i) => `chunk ${i + 1}: ${chunk.tokens} tokens on instances ${chunk.instances.join(", ")}`).join("; ");
-  const drawing = svg("svg", { viewBox: `0 0 ${kWidth} ${height}`, role: "img", class: "gantt", "aria-label": `Plan over time: ${words}` });
+  const drawing = svg("svg", { viewBox: `0 0 ${kWidth} ${height}`, role: "img", class: "gantt", "aria-label": `Plan ${number} over time: ${words}` });
   instances.forEach((instance, row) => {
     drawing.append(svg("line", { x1: kLeft, x2: kWidth - 10, y1: (row + 1) * kRow, y2: (row + 1) * kRow, class: "grid" }));
     drawing.append(svg("text", { x: 0, y: row * kRow + 19 }, `instance ${instance}`));
@@ -66,7 +67,7 @@ export function gantt(plan, nowS) {
     const at = (end * i) / 4;
     drawing.append(svg("text", { x: kLeft + at * scale, y: height - 6, "text-anchor": i === 4 ? "end" : i === 0 ? "start" : "middle" }, seconds(at)));
   }
-  return h("div", { class: "gantt-box" }, drawing, legend(), chunkTable(plan));
+  return h("div", { class: "gantt-box" }, drawing, legend(), chunkTable(plan, number));
 }
 
 function legend() {
@@ -74,8 +75,8 @@ function legend() {
     h("span", { class: "swatch running" }), " running");
 }
 
-/** @param {WholePlan} plan */
-function chunkTable(plan) {
+/** @param {WholePlan} plan @param {number} number */
+function chunkTable(plan, number) {
   const body = h("tbody");
   plan.chunks.forEach((chunk, i) => {
     const shape = chunk.tp > 1 ? `SP ${chunk.instances.length / chunk.tp} × TP ${chunk.tp}` : `SP ${chunk.instances.length}`;
@@ -84,6 +85,6 @@ function chunkTable(plan) {
       h("td", {}, chunk.start_s === undefined ? "–" : `${seconds(chunk.start_s)} to ${chunk.end_s === undefined ? "now" : seconds(chunk.end_s)}`)));
   });
   const head = h("tr", {}, ...["Chunk", "Tokens", "Shape", "Instances", "Estimated", "Actual"].map((name) => h("th", { scope: "col" }, name)));
-  return h("details", {}, h("summary", {}, "The chunks as a table"), h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Chunks" },
+  return h("details", {}, h("summary", {}, "The chunks as a table"), h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": `Table of the chunks of plan ${number}` },
     h("table", {}, h("thead", {}, head), body)));
 }

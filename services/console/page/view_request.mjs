@@ -98,7 +98,7 @@ function describePlan(plan, number, of, nowS) {
     h("p", {}, `${plan.how}. Decided ${seconds(plan.decided_s)} after submission; estimated time to first token ${seconds(plan.estimated_ttft_s)}.`),
   ];
   if (plan.lost) parts.push(h("p", { class: "warning" }, `Given up: ${plan.lost}`));
-  parts.push(gantt(plan, nowS));
+  parts.push(gantt(plan, nowS, number));
   const lines = [];
   if (plan.decode !== undefined) lines.push(`Decodes on instance ${plan.decode}${plan.group > 1 ? `, in a bound group of ${plan.group}` : ""}.`);
   for (const one of plan.handoffs) {
