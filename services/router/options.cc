@@ -47,6 +47,13 @@ void RegisterAccess(RouterOptions* options, FlagSet* f) {
              "Web origin whose pages may use the API (CORS): scheme://host[:port], or * for all.")
       .Value("ORIGIN")
       .Default("* with --api-key-file, else this machine's own pages");
+  f->Bool(&options->console, "console",
+          "Serve the console, a page that shows the cluster live, at /console/ of the admin port.");
+  f->Strings(&options->console_hosts, "console-host",
+             "Name under which browsers reach the console, beside addresses, localhost, "
+             "--advertise and the host's name. Pages of other names are refused, because any site "
+             "can make its name lead here.")
+      .Value("NAME");
   f->Bool(&options->strict_api, "strict-api",
           "Refuse a request that has unknown parameters, instead of naming them in a header.");
 }

@@ -17,6 +17,8 @@ struct RouterOptions {
   std::string port_file;
   std::string advertise;
   AdminOptions admin{.port = 8001};
+  bool console = true;
+  std::vector<std::string> console_hosts;
   std::string record_trace;
   std::string orchestrator = "127.0.0.1:7100";  // or several, with commas
   std::vector<std::string> models;

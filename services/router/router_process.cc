@@ -20,7 +20,9 @@
 #include "services/base/random_bits.h"
 #include "services/base/signals.h"
 #include "services/base/version.h"
+#include "services/console/console.h"
 #include "services/http/admin.h"
+#include "services/http/error.h"
 #include "services/http/server.h"
 #include "services/log/log.h"
 #include "services/log/log_limit.h"
@@ -118,6 +120,19 @@ OfflineJobsOptions JobsOptions(const RouterOptions& options, uint64_t incarnatio
                     .bodies = bodies}};
 }
 
+ConsoleOptions ConsoleOptionsOf(const RouterOptions& options, std::vector<std::string> models,
+                                uint64_t incarnation) {
+  ConsoleOptions out{.cells = options.orchestrators(),
+                     .models = std::move(models),
+                     .hosts = options.console_hosts,
+                     .token_file = options.admin.token_file,
+                     .needs_api_key = !options.api_key_file.empty(),
+                     .router = absl::StrCat(incarnation)};
+  out.hosts.insert(out.hosts.end(),
+                   {HostName(), options.host, options.advertise, options.admin.host});
+  return out;
+}
+
 std::vector<std::string> Names(const Models& models) {
   std::vector<std::string> names;
   for (const auto& [name, model] : models.all()) names.push_back(name);
@@ -170,6 +185,13 @@ class Router {
 
   absl::Status Listen() {
     if (absl::Status status = ListenForClients(); !status.ok()) return status;
+    if (options_.console) {
+      console_ = std::make_unique<Console>(
+          ConsoleOptionsOf(options_, Names(models_), shell_options_.incarnation),
+          &shell_.channels(), [this](http::Request request, auto responder) {
+            ServeClient(std::move(request), std::move(responder));
+          });
+    }
     absl::Status status = WritePortFile(options_.port_file, server_->port());
     LogInfo("listening", {{"port", static_cast<int>(server_->port())},
                           {"admin_port", static_cast<int>(admin_->port())}});
@@ -191,6 +213,7 @@ class Router {
   // closed, so that their next requests go to another router.
   void Drain() {
     stopping_.store(true);
+    if (console_ != nullptr) console_->Stop();
     jobs_.lines().SetDraining(true);
     api_.BeginDrain();
     server_->BeginDrain();
@@ -260,7 +283,17 @@ class Router {
 
   absl::Status Invariants() { return shell_.CheckInvariants(); }
 
+  // A request to a path of the console; it has one.
+  void ServeConsole(http::Request request, std::shared_ptr<http::Responder> responder) {
+    console_->Serve(std::move(request), std::move(responder));
+  }
+
  private:
+  void ServeClient(http::Request request, const std::shared_ptr<http::Responder>& responder) {
+    auto watched = http_metrics_.Watched(request, routes_.PatternOf(request.path), responder);
+    edge_->Serve(std::move(request), std::move(watched));
+  }
+
   // Connections that clients keep open are closed at the order already, so that no request comes
   // over them to be refused. Any thread.
   void FollowDrainOrder(bool drain) {
@@ -293,8 +326,7 @@ class Router {
       edge->Complete(request, response);
     };
     auto started = http::Server::Start(http_options, [this](http::Request request, auto responder) {
-      auto watched = http_metrics_.Watched(request, routes_.PatternOf(request.path), responder);
-      edge_->Serve(std::move(request), std::move(watched));
+      ServeClient(std::move(request), std::move(responder));
     });
     if (!started.ok()) return AboutListening("port", started.status());
     server_ = *std::move(started);
@@ -390,11 +422,14 @@ class Router {
   http::Routes routes_;
   std::unique_ptr<Edge> edge_;
   std::unique_ptr<http::Server> server_;
+  std::unique_ptr<Console> console_;  // null: --console=false
 };
 
 // What the admin pages need, also before there is a router. Outlives the admin server.
 class Pages {
  public:
+  explicit Pages(bool console) : console_(console) {}
+
   void WaitFor(const std::string& what) {
     std::lock_guard lock(mutex_);
     reason_ = what;
@@ -433,6 +468,10 @@ class Pages {
                 [this](http::Routes* routes) {
                   AddTracePage([this] { return tracing != nullptr ? tracing->recent() : nullptr; },
                                routes);
+                  const auto serve = [this](http::Request request, auto responder) {
+                    ServeConsole(std::move(request), std::move(responder));
+                  };
+                  if (console_) AddConsoleRoutes(serve, routes);
                 }};
   }
 
@@ -461,12 +500,21 @@ class Pages {
     return obeyed;
   }
 
+  void ServeConsole(http::Request request, const std::shared_ptr<http::Responder>& responder) {
+    const bool served =
+        router.With([&](Router& running) { running.ServeConsole(std::move(request), responder); });
+    if (served) return;
+    responder->Send(
+        http::ErrorResponse(503, "The router is starting, or stops. Retry.", {}, "not_started"));
+  }
+
   absl::Status Invariants() {
     absl::Status found = absl::UnavailableError("starting or stopping");
     router.With([&found](Router& running) { found = running.Invariants(); });
     return found;
   }
 
+  const bool console_;
   ProcessMetrics process_{"router", &metrics};
   std::mutex mutex_;
   std::string reason_;  // guarded by mutex_
@@ -492,7 +540,7 @@ absl::StatusOr<Models> LoadModels(const RouterOptions& options, Pages* pages) {
 
 absl::Status RunRouter(const RouterOptions& options) {
   BlockReloadSignal();
-  Pages pages;
+  Pages pages(options.console);
   const std::unique_ptr<Tracing> tracing =
       Tracing::Start(options.tracing, ThisProcess("router"), &pages.metrics);
   pages.tracing = tracing.get();
