@@ -58,6 +58,10 @@ struct FairOwner {
   int32_t priority = 0;
 };
 
+// What a token of an answer counts, beside one of a prompt: as in the paper, and about what
+// services ask for one.
+inline constexpr int64_t kAnswerTokenCost = 2;
+
 template <class Spec>  // RequestSpec or RequestHead
 FairOwner OwnerOf(const Spec& spec) {
   return {spec.tenant, spec.tenant_weight, spec.priority};
@@ -128,18 +132,14 @@ class FairLevel {
     it->second.goal_turns = first ? 0 : it->second.goal_turns + 1;
   }
 
-  // Of the tenant with the least counter. Goals that `now` is too late for are given up.
-  std::optional<Key> First(TimeUs now) {
-    if (waiting_.empty()) return std::nullopt;
-    Tenant& tenant = tenants_.find(waiting_.begin()->second)->second;
-    while (!tenant.goals.empty() && tenant.goals.begin()->first < now) {
-      tenant.keys.at(tenant.goals.begin()->second) = kNever;
-      tenant.goals.erase(tenant.goals.begin());
+  // Of the tenant with the least counter, of those that may(name). Goals that `now` is too late for
+  // are given up.
+  template <class May>
+  std::optional<Key> First(TimeUs now, May& may) {
+    for (const auto& [counter, name] : waiting_) {
+      if (may(name)) return FirstOf(tenants_.find(name)->second, now);
     }
-    if (!tenant.goals.empty() && tenant.goal_turns < kGoalTurns) {
-      return tenant.goals.begin()->second;
-    }
-    return tenant.keys.begin()->first;
+    return std::nullopt;
   }
 
   // Visits keys as if each one visited were served: visit(key) gives the tokens that it would be
@@ -230,6 +230,17 @@ class FairLevel {
     return absl::InternalError(absl::StrCat("FairOrder: tenant '", std::string(name), "' ", what));
   }
 
+  static Key FirstOf(Tenant& tenant, TimeUs now) {
+    while (!tenant.goals.empty() && tenant.goals.begin()->first < now) {
+      tenant.keys.at(tenant.goals.begin()->second) = kNever;
+      tenant.goals.erase(tenant.goals.begin());
+    }
+    if (!tenant.goals.empty() && tenant.goal_turns < kGoalTurns) {
+      return tenant.goals.begin()->second;
+    }
+    return tenant.keys.begin()->first;
+  }
+
   int64_t Least() const { return waiting_.empty() ? floor_ : waiting_.begin()->first; }
 
   typename Tenants::iterator Find(std::string_view name) {
@@ -290,8 +301,14 @@ class FairOrder {
 
   // The next to be served; empty: none waits.
   std::optional<Key> First(TimeUs now = 0) {
+    return First(now, [](std::string_view) { return true; });
+  }
+  // The next of those whose tenant may be served now: may(name). Costs one call for each that may
+  // not.
+  template <class May>
+  std::optional<Key> First(TimeUs now, May may) {
     for (auto& [priority, level] : levels_) {
-      if (level.size() > 0) return level.First(now);
+      if (std::optional<Key> first = level.First(now, may); first.has_value()) return first;
     }
     return std::nullopt;
   }

@@ -80,10 +80,10 @@ class TenantPlaces {
     return tenants_.size() == 1 || IsBelowShare(tenant) || held_ < places_ - places_ / 8;
   }
   // All are taken, and the tenant has its share. Others may have places beyond the number of all,
-  // up to their shares: at most twice as many are held, and the tenant that has filled them alone
-  // is the one that is refused.
+  // up to their shares, and up to twice that number together: so the tenant that has filled all of
+  // them is the one that is refused.
   bool IsFullFor(std::string_view tenant) const {
-    return held_ >= places_ && !IsBelowShare(tenant);
+    return held_ >= places_ && (held_ >= 2 * places_ || !IsBelowShare(tenant));
   }
   // Tenants that have asked longest ago are not known any more.
   void Expire(TimeUs now) {
