@@ -75,6 +75,10 @@ class FairLevel {
   static constexpr size_t kIdleMax = 1024;
   static constexpr int kGoalTurns = 3;
 
+  FairLevel() = default;
+  FairLevel(FairLevel&&) = default;  // no copies: the orders refer to the names in the map
+  FairLevel& operator=(FairLevel&&) = default;
+
   // REQUIRES: the tenant has no such key.
   void Add(std::string_view name, int64_t weight, const Key& key, TimeUs latest_start_us) {
     const auto it = Find(name);

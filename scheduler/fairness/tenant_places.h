@@ -31,6 +31,8 @@ class TenantPlaces {
   static constexpr size_t kIdleMax = 1024;
 
   explicit TenantPlaces(int64_t places) : places_(places) {}
+  TenantPlaces(const TenantPlaces&) = delete;  // the order refers to the names in the map
+  TenantPlaces& operator=(const TenantPlaces&) = delete;
 
   // The tenant asks for a place, whether it gets one or not.
   void Ask(std::string_view tenant, int64_t weight, TimeUs now) {
