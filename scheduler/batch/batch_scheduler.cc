@@ -1,6 +1,7 @@
 #include "scheduler/batch/batch_scheduler.h"
 
 #include <algorithm>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -16,16 +17,21 @@ BatchScheduler::BatchScheduler(const BatchLimits& limits) : limits_(limits) {
 }
 
 void BatchScheduler::Add(RequestId id, PlanSequence order, int64_t known, int64_t computed,
-                         bool alone) {
+                         bool alone, const FairOwner& owner) {
   SKEIN_CHECK_MSG(known >= 1 && computed >= 0 && computed < known, "nothing to compute");
   const bool decoding = computed > 0 && computed + 1 == known;
-  const auto [it, added] =
-      sequences_.emplace(id, Sequence{order, known, computed, decoding, 0, alone});
+  const auto [it, added] = sequences_.emplace(id, Sequence{.order = order,
+                                                           .known = known,
+                                                           .computed = computed,
+                                                           .decoding = decoding,
+                                                           .alone = alone,
+                                                           .tenant = std::string(owner.tenant),
+                                                           .weight = owner.weight});
   SKEIN_CHECK_MSG(added, "sequence added twice");
   if (decoding) {
     decoding_.emplace(0, id);
   } else {
-    prompts_.insert(KeyOf(id, it->second));
+    prompts_.Add(it->second.Owner(), {order, id});
     pending_ += known - computed;
   }
 }
@@ -33,9 +39,11 @@ void BatchScheduler::Add(RequestId id, PlanSequence order, int64_t known, int64_
 void BatchScheduler::PutLast(RequestId id, bool last) {
   const auto it = sequences_.find(id);
   if (it == sequences_.end() || it->second.decoding) return;
-  prompts_.erase(KeyOf(id, it->second));
-  it->second.last = last;
-  prompts_.insert(KeyOf(id, it->second));
+  Sequence& sequence = it->second;
+  if (sequence.last == last) return;
+  prompts_.Remove(sequence.Owner(), {sequence.order, id});
+  sequence.last = last;
+  prompts_.Add(sequence.Owner(), {sequence.order, id});
 }
 
 std::vector<StepItem> BatchScheduler::Plan(PlanSequence before) {
@@ -56,7 +64,8 @@ void BatchScheduler::Advance(const StepItem& item, Step* step) {
     decoding_.erase({sequence.last_turn, item.id});
   } else {
     step->prompt_tokens += item.count;
-    if (item.sample) prompts_.erase(KeyOf(item.id, sequence));
+    prompts_.Charge(sequence.Owner(), item.count);
+    if (item.sample) prompts_.Remove(sequence.Owner(), {sequence.order, item.id});
   }
   sequence.last_turn = ++turns_;
   sequence.computed += item.count;
@@ -66,8 +75,14 @@ void BatchScheduler::Advance(const StepItem& item, Step* step) {
 }
 
 bool BatchScheduler::FirstPromptIsAlone(PlanSequence before) const {
-  if (prompts_.empty() || !IsBefore(*prompts_.begin(), before)) return false;
-  return sequences_.at(prompts_.begin()->id).alone;
+  bool alone = false;
+  prompts_.Walk([&](const PromptKey& key) {
+    const Sequence& sequence = sequences_.at(key.id);
+    if (!IsBefore(sequence, before)) return FairOrder<PromptKey>::kNextTenant;
+    alone = sequence.alone;
+    return FairOrder<PromptKey>::kStop;
+  });
+  return alone;
 }
 
 void BatchScheduler::PlanDecode(std::vector<StepItem>* step) const {
@@ -90,19 +105,21 @@ void BatchScheduler::PlanPrompts(PlanSequence before, std::vector<StepItem>* ste
   if (!step->empty() && sequences_.at(step->front().id).alone) return;
   int64_t tokens = limits_.max_batch_tokens - static_cast<int64_t>(step->size());
   int64_t places = limits_.max_batch_sequences - static_cast<int64_t>(step->size());
-  for (const PromptKey& key : prompts_) {
-    if (tokens == 0 || places == 0 || !IsBefore(key, before)) break;
+  prompts_.Walk([&](const PromptKey& key) -> int64_t {
+    if (tokens == 0 || places == 0) return FairOrder<PromptKey>::kStop;
     const Sequence& sequence = sequences_.at(key.id);
-    if (sequence.alone && !step->empty()) break;
+    if (!IsBefore(sequence, before)) return FairOrder<PromptKey>::kNextTenant;
+    if (sequence.alone && !step->empty()) return FairOrder<PromptKey>::kStop;
     const int64_t left = sequence.known - sequence.computed;
-    if (SKEIN_PLANT(prompt_starved) && left > 2 * limits_.max_slice_tokens) continue;
+    if (SKEIN_PLANT(prompt_starved) && left > 2 * limits_.max_slice_tokens) return 0;
     const int64_t count = std::min({left, tokens, limits_.max_slice_tokens});
     step->push_back(
         {.id = key.id, .position = sequence.computed, .count = count, .sample = count == left});
-    if (sequence.alone) break;
+    if (sequence.alone) return FairOrder<PromptKey>::kStop;
     tokens -= count;
     --places;
-  }
+    return count;
+  });
 }
 
 int64_t BatchScheduler::StepTokens() const {
@@ -128,7 +145,7 @@ void BatchScheduler::Remove(RequestId id) {
   if (sequence.decoding) {
     decoding_.erase({sequence.last_turn, id});
   } else {
-    prompts_.erase(KeyOf(id, sequence));
+    prompts_.Remove(sequence.Owner(), {sequence.order, id});
     pending_ -= sequence.known - sequence.computed;
   }
   sequences_.erase(it);
@@ -149,7 +166,7 @@ absl::Status BatchScheduler::CheckInvariants() const {
       return absl::InternalError(
           absl::StrCat("BatchScheduler 2: ", ToString(id), " is missing in the order of decoding"));
     }
-    if (prompts_.count(KeyOf(id, sequence)) != (sequence.decoding ? 0 : 1)) {
+    if (prompts_.Has(sequence.Owner(), {sequence.order, id}) == sequence.decoding) {
       return absl::InternalError(
           absl::StrCat("BatchScheduler 3: ", ToString(id), " is missing in the order of prompts"));
     }
@@ -161,6 +178,7 @@ absl::Status BatchScheduler::CheckInvariants() const {
                                             " sequences, or their ", pending_,
                                             " pending tokens, are miscounted"));
   }
+  if (absl::Status status = prompts_.CheckInvariants(); !status.ok()) return status;
   return CheckSteps();
 }
 

@@ -3,29 +3,34 @@
 // if all in flight had ended well: what it runs may be the token that the one before samples.
 //
 // Decode tokens come first; if there are too many, those of the least recently stepped sequences.
-// Prefill slices fill the rest, in plan order. While a prompt waits, decode tokens leave at least
-// `min_slice_tokens` of the budget to prompts, so neither side starves. A sequence that must run
-// alone gets its own steps: the prompts behind its prompt wait, and when it decodes it takes turns
-// with the others. Prompts that are put last come behind all
-// others, so they only fill what is left of a step.
+// Prefill slices fill the rest, fairly by tenant (fairness/fair_order.h) and of one tenant in plan
+// order. So a tenant whose prompt comes while others compute long ones has a slice in the next step
+// that is planned, behind one slice of each tenant at most that was given no more than it; two
+// steps may be in flight. While a prompt waits, decode tokens leave at least `min_slice_tokens` of
+// the budget to prompts, so neither side starves. A sequence that must run alone gets its own
+// steps: the prompts behind its prompt wait, and when it decodes it takes turns with the others.
+// Prompts that are put last come behind all others, so they only fill what is left of a step.
 //
 // Invariants, by number:
 //   1. 0 <= computed < known for every sequence, as of the end of the steps in flight; computed + 1
 //      == known for a decoding one.
 //   2. A step holds a sequence at most once and never exceeds the limits.
-//   3. Prompts advance in plan order, those that are put last behind the others: a step that has no
-//      slice of a prompt has none of later ones.
+//   3. Prompts of one tenant advance in plan order, those that are put last behind the others: a
+//   step
+//      that has no slice of a prompt has none of later ones.
 #pragma once
 
 #include <cstdint>
 #include <deque>
 #include <map>
 #include <set>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "scheduler/base/ids.h"
+#include "scheduler/fairness/fair_order.h"
 
 namespace skein::scheduler {
 
@@ -51,8 +56,9 @@ class BatchScheduler {
   explicit BatchScheduler(const BatchLimits& limits);
 
   // A sequence with `known` tokens (>= 1) of which `computed` have their KV. `alone`: it runs in
-  // steps of its own. REQUIRES: id unknown.
-  void Add(RequestId id, PlanSequence order, int64_t known, int64_t computed, bool alone = false);
+  // steps of its own. Priorities of owners are not looked at. REQUIRES: id unknown.
+  void Add(RequestId id, PlanSequence order, int64_t known, int64_t computed, bool alone = false,
+           const FairOwner& owner = {});
   // A prompt is put last, or is no longer. Unknown ids and decoding sequences are ignored.
   void PutLast(RequestId id, bool last);
 
@@ -92,10 +98,13 @@ class BatchScheduler {
     uint64_t last_turn = 0;  // position in the order of the last steps
     bool alone = false;
     bool last = false;
+    std::string tenant;
+    int64_t weight = 1;
+
+    // Those put last stand behind the others.
+    FairOwner Owner() const { return {tenant, weight, last ? -1 : 0}; }
   };
-  // Those put last behind the others.
   struct PromptKey {
-    bool last = false;
     PlanSequence order;
     RequestId id;
     auto operator<=>(const PromptKey&) const = default;
@@ -105,11 +114,8 @@ class BatchScheduler {
     int64_t prompt_tokens = 0;
   };
 
-  static PromptKey KeyOf(RequestId id, const Sequence& sequence) {
-    return {sequence.last, sequence.order, id};
-  }
-  static bool IsBefore(const PromptKey& key, PlanSequence before) {
-    return before == kAll || (!key.last && key.order < before);
+  static bool IsBefore(const Sequence& sequence, PlanSequence before) {
+    return before == kAll || (!sequence.last && sequence.order < before);
   }
   bool FirstPromptIsAlone(PlanSequence before) const;
   void PlanDecode(std::vector<StepItem>* step) const;
@@ -119,7 +125,7 @@ class BatchScheduler {
 
   BatchLimits limits_;
   std::map<RequestId, Sequence> sequences_;
-  std::set<PromptKey> prompts_;                        // those not decoding, in order
+  FairOrder<PromptKey> prompts_;                       // those not decoding, in order
   std::set<std::pair<uint64_t, RequestId>> decoding_;  // the others, by last turn
   // Tokens of prompts that are not in a step, and of those that are in one in flight.
   int64_t pending_ = 0;

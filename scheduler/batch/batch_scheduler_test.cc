@@ -2,7 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+#include <map>
 #include <random>
+#include <utility>
 
 namespace skein::scheduler {
 namespace {
@@ -33,6 +36,63 @@ TEST(BatchSchedulerTest, Invariant3PromptsFillTheStepInPlanOrder) {
   batch.Add(Id(1), {20}, 5, 0);
   batch.Add(Id(2), {10}, 9, 0);
   EXPECT_EQ(batch.Plan(), (std::vector<StepItem>{{Id(2), 0, 6, false}, {Id(1), 0, 2, false}}));
+}
+
+TEST(BatchSchedulerTest, ALongPromptOfOneTenantHoldsUpNoOtherOnes) {
+  BatchScheduler batch({.max_batch_tokens = 8, .max_slice_tokens = 8});
+  batch.Add(Id(1), {1}, 1000, 0, false, {"long", 1});
+  batch.Add(Id(2), {2}, 1000, 0, false, {"long", 1});
+  for (int step = 0; step < 10; ++step) {
+    EXPECT_EQ(batch.Plan().front().id, Id(1));
+    batch.Complete();
+  }
+  batch.Plan();
+  batch.Add(Id(3), {3}, 12, 0, false, {"short", 1});
+  const auto first_of = [&] {
+    const StepItem first = batch.Plan().front();
+    batch.Complete();
+    EXPECT_TRUE(batch.CheckInvariants().ok()) << batch.CheckInvariants();
+    return std::pair(first.id.serial, first.count);
+  };
+  EXPECT_EQ(first_of(), std::pair(uint64_t{1}, int64_t{8})) << "none has had more than the other";
+  EXPECT_EQ(first_of(), std::pair(uint64_t{3}, int64_t{8}));
+  EXPECT_EQ(first_of().first, 1U);
+  EXPECT_EQ(first_of(), std::pair(uint64_t{3}, int64_t{4}));
+}
+
+// Two tenants with prompts for all steps get the same, by weight, up to a slice of each.
+TEST(BatchSchedulerTest, TenantsThatComputeAllTheTimeGetTokensByWeight) {
+  for (uint32_t seed = 0; seed < 10; ++seed) {
+    std::mt19937 random(seed);
+    constexpr int64_t kSlice = 20;
+    BatchScheduler batch({.max_batch_tokens = 32, .max_slice_tokens = kSlice});
+    uint64_t serial = 0;
+    std::map<RequestId, bool> of_b;
+    const auto add = [&](bool b) {
+      of_b[Id(++serial)] = b;
+      batch.Add(Id(serial), {1 + random() % 1000}, 1 + static_cast<int64_t>(random() % 300), 0,
+                false, b ? FairOwner{"b", 2} : FairOwner{"a", 1});
+    };
+    for (int i = 0; i < 5; ++i) {
+      add(false);
+      add(true);
+    }
+    int64_t a = 0, b = 0;
+    for (int step = 0; step < 2000; ++step) {
+      for (const StepItem& item : batch.Plan()) {
+        const bool to_b = of_b.at(item.id);
+        if (item.sample) {
+          batch.Remove(item.id);  // it decodes elsewhere
+          add(to_b);
+        }
+        (to_b ? b : a) += item.count;
+      }
+      batch.Complete();
+      ASSERT_TRUE(batch.CheckInvariants().ok()) << batch.CheckInvariants();
+      ASSERT_LE(std::abs(static_cast<double>(a) - static_cast<double>(b) / 2), 2 * kSlice + 2)
+          << "seed " << seed << " step " << step;
+    }
+  }
 }
 
 TEST(BatchSchedulerTest, WhatMustBeAloneDecodesInTurnsWithTheOthers) {

@@ -1,6 +1,8 @@
 #include "scheduler/router/client_requests.h"
 
 #include <algorithm>
+#include <optional>
+#include <string_view>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -10,6 +12,7 @@ namespace skein::scheduler {
 namespace {
 
 constexpr size_t kRecentEnds = 64;
+constexpr int64_t kChargedAtOnce = 16;  // tokens of an answer
 
 }  // namespace
 
@@ -41,24 +44,47 @@ void ClientRequests::SetState(ClientRequest& request, State state) {
   Count(request, 1);
 }
 
-bool ClientRequests::IsFull() const {
-  return running_ >= config_.max_streams &&
-         static_cast<int64_t>(queue_.size()) >= config_.max_queued;
+std::string ClientRequests::WhyFull(const RequestHead& spec, TimeUs now) {
+  streams_.Ask(spec.tenant, spec.tenant_weight, now);
+  places_.Ask(spec.tenant, spec.tenant_weight, now);
+  const bool starts =
+      streams_.MayTake(spec.tenant) && order_.WaitingOf({spec.tenant, spec.tenant_weight, 0}) == 0;
+  if (starts || !places_.IsFullFor(spec.tenant)) return "";
+  const int64_t own = places_.HeldBy(spec.tenant);
+  if (own == static_cast<int64_t>(queue_.size())) {
+    return absl::StrCat("The request queue is full (", config_.max_queued,
+                        " waiting). Retry later.");
+  }
+  return absl::StrCat("Too many requests of this tenant wait (", own, ", of ", queue_.size(),
+                      " in the request queue; its share is ", places_.ShareOf(spec.tenant),
+                      "). Retry later.");
 }
 
 void ClientRequests::Add(ClientRequest request) {
   request.asked = request.spec;
   const RequestId id = request.spec->id.First();
+  const RequestHead& spec = *request.asked;
   request.number = ++last_number_;
   Count(request, 1);
   queue_.emplace(request.number, id);
+  streams_.Ask(spec.tenant, spec.tenant_weight, request.arrived_us);
+  places_.Ask(spec.tenant, spec.tenant_weight, request.arrived_us);
+  places_.Take(spec.tenant);
+  const TimeUs latest_us = spec.ttft_goal_us > 0 ? request.arrived_us + spec.ttft_goal_us : kNever;
+  order_.Add(OwnerOf(request), {request.number, id}, latest_us);
   requests_.emplace(id, std::move(request));
 }
 
 ClientRequest* ClientRequests::Admit(TimeUs now) {
   if (running_ >= config_.max_streams || queue_.empty()) return nullptr;
-  ClientRequest& request = requests_.at(queue_.begin()->second);
-  queue_.erase(queue_.begin());
+  streams_.Expire(now);
+  const std::optional<QueueKey> first =
+      order_.First(now, [this](std::string_view tenant) { return streams_.MayTake(tenant); });
+  if (!first.has_value()) return nullptr;
+  ClientRequest& request = requests_.at(first->second);
+  order_.Serve(OwnerOf(request), *first, PromptTokens(*request.asked));
+  LeaveQueue(request);
+  streams_.Take(request.asked->tenant);
   ++running_;
   SetState(request, State::kSubmitted);
   request.submitted_us = now;
@@ -66,12 +92,25 @@ ClientRequest* ClientRequests::Admit(TimeUs now) {
   return &request;
 }
 
+void ClientRequests::LeaveQueue(const ClientRequest& request) {
+  queue_.erase(request.number);
+  places_.GiveBack(request.asked->tenant);
+}
+
+void ClientRequests::NoteDelivered(const ClientRequest& request) {
+  if (request.delivered % kChargedAtOnce != 0) return;
+  order_.Charge(OwnerOf(request), kChargedAtOnce * kAnswerTokenCost);
+}
+
 void ClientRequests::Erase(ClientRequest& request, TimeUs now) {
   const RequestId id = request.spec->id.First();
   if (request.state == State::kQueued) {
-    queue_.erase(request.number);
+    order_.Remove(OwnerOf(request), {request.number, id});
+    LeaveQueue(request);
   } else {
     --running_;
+    streams_.GiveBack(request.asked->tenant);
+    order_.Charge(OwnerOf(request), request.delivered % kChargedAtOnce * kAnswerTokenCost);
     recent_ends_.push_back(now);
     if (recent_ends_.size() > kRecentEnds) recent_ends_.pop_front();
   }
@@ -150,17 +189,24 @@ absl::Status ClientRequests::CheckInvariants() const {
     }
   }
   const auto queued = static_cast<int64_t>(requests_.size()) - running;
-  if (running != running_ || running > config_.max_streams || queued > config_.max_queued ||
-      queued != static_cast<int64_t>(queue_.size()) ||
-      (queued > 0 && running < config_.max_streams)) {
+  if (running != running_ || running > config_.max_streams || running != streams_.held() ||
+      queued > 2 * config_.max_queued || queued != static_cast<int64_t>(queue_.size()) ||
+      queued != places_.held() || queued != static_cast<int64_t>(order_.size())) {
     return absl::InternalError(absl::StrCat("RouterCore 1: ", running, " running, ", queued,
                                             " queued: miscounted or above a limit"));
   }
+  for (const absl::Status& status :
+       {order_.CheckInvariants(), streams_.CheckInvariants(), places_.CheckInvariants()}) {
+    if (!status.ok()) return status;
+  }
   for (const auto& [number, id] : queue_) {
     const auto it = requests_.find(id);
-    if (it != requests_.end() && it->second.state == State::kQueued && it->second.number == number)
-      continue;
-    return absl::InternalError(absl::StrCat("RouterCore 1: ", ToString(id), " is not queued"));
+    const bool queues =
+        it != requests_.end() && it->second.state == State::kQueued && it->second.number == number;
+    if (queues && !streams_.MayTake(it->second.asked->tenant)) continue;
+    return absl::InternalError(
+        absl::StrCat("RouterCore 1: ", ToString(id),
+                     queues ? " is queued, but may have a stream" : " is not queued"));
   }
   if (queued != snapshot_.queued || streaming != snapshot_.streaming ||
       running != snapshot_.submitted + snapshot_.streaming) {

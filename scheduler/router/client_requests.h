@@ -1,9 +1,18 @@
 // ClientRequests: the requests of a router, their counts by state and model, and the queue of those
 // that wait for a free stream. Part of RouterCore, and used only on its thread. A call costs
-// O(log requests).
+// O(log requests), and Admit as much as there are tenants that wait.
+//
+// Tenants. The queue is served fairly by tenant (fairness/fair_order.h), by the tokens of prompts
+// and of answers. While several tenants are known, one that has its share of the streams leaves an
+// eighth of them free for the others, and one that has its share of the places in the queue gets no
+// further one when all are taken, while the others do (fairness/tenant_places.h). So the tenant
+// that sends too much is the one that waits, and that is refused.
+//
+// Goals. Within a tenant, requests that can still reach their TTFT go before others.
 //
 // Invariants (CheckInvariants names them, by RouterCore's numbers):
-//   1. running <= max_streams, queued <= max_queued; nothing is queued while a stream is free.
+//   1. running <= max_streams, queued <= 2 max_queued; no request is queued whose tenant may have a
+//      stream.
 //   2. The present attempt at a request has delivered nothing, unless it is placed or was lost.
 //   4. The snapshot counts the requests there are, by state.
 #pragma once
@@ -13,11 +22,14 @@
 #include <map>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "scheduler/base/ids.h"
 #include "scheduler/base/time.h"
+#include "scheduler/fairness/fair_order.h"
+#include "scheduler/fairness/tenant_places.h"
 #include "scheduler/router/client_request.h"
 
 namespace skein::scheduler {
@@ -62,16 +74,23 @@ class ClientRequests {
 
   // `snapshot` outlives this.
   ClientRequests(const AdmissionConfig& config, RouterSnapshot* snapshot)
-      : config_(config), snapshot_(*snapshot) {}
+      : config_(config),
+        snapshot_(*snapshot),
+        streams_(config.max_streams),
+        places_(config.max_queued) {}
 
-  // Neither a stream is free nor a place in the queue.
-  bool IsFull() const;
+  // For its tenant neither a stream is free nor a place in the queue. Empty: it is not; else the
+  // reason, for its client.
+  std::string WhyFull(const RequestHead& spec, TimeUs now);
   // How long until a place in the queue is likely to be free: one more end at the recent rate.
   TimeUs RetryAfter(TimeUs now) const;
-  // A new request, queued. REQUIRES: its id is unknown, and !IsFull().
+  // A new request, queued. REQUIRES: its id is unknown, and WhyFull is empty.
   void Add(ClientRequest request);
-  // The first queued request, submitted from now on, if a stream is free; null: there is none.
+  // The next queued request, submitted from now on, if a stream is free for its tenant; null: there
+  // is none.
   ClientRequest* Admit(TimeUs now);
+  // One more token was delivered to its client.
+  void NoteDelivered(const ClientRequest& request);
   void SetState(ClientRequest& request, State state);  // REQUIRES: it is not queued
   // Its end.
   void Erase(ClientRequest& request, TimeUs now);
@@ -91,13 +110,23 @@ class ClientRequests {
   absl::Status CheckInvariants() const;
 
  private:
+  using QueueKey = std::pair<uint64_t, RequestId>;  // by ClientRequest::number
+
   void Count(const ClientRequest& request, int64_t change);  // in its state
+  void LeaveQueue(const ClientRequest& request);
+  // The queue is one of all priorities.
+  static FairOwner OwnerOf(const ClientRequest& request) {
+    return {request.asked->tenant, request.asked->tenant_weight, 0};
+  }
 
   const AdmissionConfig config_;
   RouterSnapshot& snapshot_;
   std::map<RequestId, ClientRequest> requests_;
   int64_t running_ = 0;
   std::map<uint64_t, RequestId> queue_;  // by ClientRequest::number
+  FairOrder<QueueKey> order_;            // of the same
+  TenantPlaces streams_;                 // of those that are not queued
+  TenantPlaces places_;                  // of those that are
   uint64_t last_number_ = 0;
   std::deque<TimeUs> recent_ends_;  // of requests that had been submitted, for RetryAfter
 };

@@ -85,14 +85,10 @@ void RouterCore::On(const Arrived& event) {
     effects_.push_back(Reject{id, absl::AlreadyExistsError("the id was used before"), 0});
     return;
   }
-  if (requests_.IsFull()) {
+  if (const std::string why = requests_.WhyFull(*event.spec, now_); !why.empty()) {
     ++snapshot_.rejected;
     ++snapshot_.version;
-    effects_.push_back(
-        Reject{id,
-               absl::ResourceExhaustedError(absl::StrCat(
-                   "The request queue is full (", config_.max_queued, " waiting). Retry later.")),
-               requests_.RetryAfter(now_)});
+    effects_.push_back(Reject{id, absl::ResourceExhaustedError(why), requests_.RetryAfter(now_)});
     return;
   }
   ++snapshot_.accepted;
@@ -322,6 +318,7 @@ void RouterCore::On(const TokenReceived& event) {
   request->sent.push_back(event.token);
   effects_.push_back(DeliverToken{request->asked->id, request->delivered++, event.token,
                                   event.payload, event.prompt_logprobs});
+  requests_.NoteDelivered(*request);
 }
 
 void RouterCore::TakeAgain(Request& request, const TokenReceived& event) {

@@ -49,7 +49,8 @@
 // attempt after it.
 //
 // Invariants, by number (CheckInvariants names them):
-//   1. running <= max_streams, queued <= max_queued; nothing is queued while a stream is free.
+//   1. running <= max_streams, queued <= 2 max_queued (client_requests.h); no request is queued
+//      whose tenant may have a stream.
 //   2. Delivered token indices are 0, 1, 2 …, over all attempts; a gap or a repetition ends the
 //      request with INTERNAL and is counted. So does a token that comes again after a break of its
 //      stream, and differs.

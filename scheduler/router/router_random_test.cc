@@ -214,6 +214,9 @@ void RandomRouter::Arrive() {
   spec->prompt_tokens = 1;
   spec->max_tokens = kTokens;
   clients_[spec->id] = {};
+  spec->tenant = std::string(Draw(3), 't');
+  spec->tenant_weight = 1 + static_cast<int64_t>(spec->tenant.size());
+  spec->ttft_goal_us = Draw(2) == 0 ? 0 : static_cast<TimeUs>(Draw(3) * kSecondUs);
   Do(Arrived{spec, {}, Draw(5)});
 }
 

@@ -99,7 +99,7 @@ RouterApiOptions ApiOptions(const RouterOptions& options, TraceRecorder* trace,
   out.default_max_tokens = options.default_max_tokens;
   out.request_deadline_us = static_cast<int64_t>(options.request_deadline_s * 1e6);
   out.strict = options.strict_api;
-  out.queue_max = static_cast<size_t>(options.max_streams + options.max_queued);
+  out.queue_max = static_cast<size_t>(options.max_streams + 2 * options.max_queued);
   out.trace = trace;
   out.tracing = tracing;
   return out;

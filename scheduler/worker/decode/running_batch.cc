@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "scheduler/base/plant.h"
+#include "scheduler/fairness/fair_order.h"
 #include "scheduler/vocabulary/check.h"
 
 namespace skein::scheduler {
@@ -17,7 +18,8 @@ void RunningBatch::Add(const DecodeSequence& sequence, int64_t computed) {
 }
 
 void RunningBatch::AddToBatch(const DecodeSequence& sequence, int64_t known, int64_t computed) {
-  batch_.Add(sequence.id(), PlanSequence{sequence.epoch.value}, known, computed, sequence.suspect);
+  batch_.Add(sequence.id(), PlanSequence{sequence.epoch.value}, known, computed, sequence.suspect,
+             OwnerOf(*sequence.spec));
 }
 
 // Of prompt and output, when the steps in flight have ended.

@@ -33,7 +33,7 @@ PrefillRequest& PrefillRequests::Add(PrefillRequest request) {
   const auto [it, added] = requests_.emplace(id, std::move(request));
   SKEIN_CHECK(added && it->second.phase == Phase::kQueued);
   CountIn(it->second, 1);
-  queue_.Wait(PlaceOf(it->second));
+  Wait(it->second);
   timers_.Set(id, DeadlineOf(it->second));
   return it->second;
 }
@@ -76,21 +76,29 @@ PrefillRequest* PrefillRequests::FindLive(RequestId id, Epoch epoch) {
   return live ? request : nullptr;
 }
 
-PrefillRequest* PrefillRequests::Admit(std::vector<RequestId>* gave_back) {
-  const std::optional<RequestId> first = queue_.First();
+// Beginning later than its goal it misses that: its TTFT counts since before it came here.
+void PrefillRequests::Wait(const PrefillRequest& request) {
+  const TimeUs goal_us = request.spec->ttft_goal_us;
+  queue_.Wait(PlaceOf(request), goal_us > 0 ? request.arrived_us + goal_us : kNever);
+}
+
+PrefillRequest* PrefillRequests::Admit(std::vector<RequestId>* gave_back, TimeUs now) {
+  const std::optional<RequestId> first = queue_.First(now);
   if (!first.has_value()) return nullptr;
   PrefillRequest& request = requests_.at(*first);
   if (!TakeRoom(request) && !TakeRoomOfYounger(request, gave_back)) return nullptr;
   Enter(request, request.IsPlain() ? Phase::kComputing : Phase::kHolding, request.transfer);
-  queue_.StopWaiting(PlaceOf(request));
+  queue_.Serve(PlaceOf(request), PromptTokens(*request.spec));
   if (!request.IsPlaced()) queue_.AddUnplaced(PlaceOf(request));
-  if (request.OpensTransfer()) queue_.EnterFront(request.id(), PromptTokens(*request.spec));
+  if (request.OpensTransfer()) {
+    queue_.EnterFront(request.id(), request.spec->tenant, PromptTokens(*request.spec));
+  }
   timers_.Set(*first, DeadlineOf(request));
   return &request;
 }
 
 bool PrefillRequests::TakeRoom(PrefillRequest& request) {
-  if (request.OpensTransfer() && !queue_.MayEnterFront()) return false;
+  if (request.OpensTransfer() && !queue_.MayEnterFront(request.spec->tenant)) return false;
   if (request.blocks_wanted == 0) {  // of a short chunk a member may get nothing
     request.blocks = std::make_shared<const std::vector<BlockId>>();
     return true;
@@ -158,7 +166,7 @@ void PrefillRequests::BackToQueue(PrefillRequest& request) {
   Enter(request, Phase::kQueued, request.transfer);
   queue_.RemoveUnplaced(PlaceOf(request));
   queue_.LeaveFront(request.id());
-  queue_.Wait(PlaceOf(request));
+  Wait(request);
   timers_.Set(request.id(), DeadlineOf(request));
 }
 

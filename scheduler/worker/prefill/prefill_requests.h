@@ -2,7 +2,7 @@
 // hold. Part of PrefillCore. Each call costs the logarithm of the number of requests, or the blocks
 // that it moves.
 //
-// Requests get all their blocks at once, in plan-sequence order (plan_queue.h). A plain prompt, or
+// Requests get all their blocks at once, in the order of plan_queue.h. A plain prompt, or
 // the lead of an SP plan, must also have room in front. If the first request lacks either, SP
 // plans with larger sequences and without a decode place give both back; their blocks are still
 // empty.
@@ -157,7 +157,7 @@ class PrefillRequests {
   // The next queued request that gets blocks and room in front: a plain one in kComputing now, one
   // of an SP plan in kHolding; null: none does. `gave_back`: those that are queued again, because
   // it took their blocks or their room in front.
-  PrefillRequest* Admit(std::vector<RequestId>* gave_back);
+  PrefillRequest* Admit(std::vector<RequestId>* gave_back, TimeUs now = 0);
   // It gives its blocks back; what was computed in them is lost. REQUIRES: it has blocks, is not
   // ending and not opened, and nothing touches its blocks.
   void BackToQueue(PrefillRequest& request);
@@ -189,11 +189,16 @@ class PrefillRequests {
 
  private:
   static PlanQueue::Place PlaceOf(const PrefillRequest& request) {
-    return {request.sequence, request.id(), !request.IsPlain()};
+    return {.sequence = request.sequence,
+            .id = request.id(),
+            .sequence_parallel = !request.IsPlain(),
+            .tenant = request.spec->tenant,
+            .weight = request.spec->tenant_weight};
   }
   static TimeUs DeadlineOf(const PrefillRequest& request);
   void Enter(PrefillRequest& request, Phase phase, Transfer transfer);
   void CountIn(const PrefillRequest& request, int64_t times);
+  void Wait(const PrefillRequest& request);
   void Remove(RequestId id);  // but for its blocks
   void FreeTable(const BlockTable& blocks) {
     if (blocks != nullptr) pool_.Free(*blocks);

@@ -3,13 +3,16 @@
 #include <algorithm>
 #include <utility>
 
+#include "scheduler/fairness/fair_order.h"
+
 namespace skein::scheduler {
 
 void PrefillSteps::Add(const PrefillRequest& request) {
   // The step of the last token samples.
   const int64_t prompt_tokens = PromptTokens(*request.spec);
   const int64_t computed = std::min(request.kept_tokens, prompt_tokens - 1);
-  batch_.Add(request.id(), request.sequence, prompt_tokens, computed, request.suspect);
+  batch_.Add(request.id(), request.sequence, prompt_tokens, computed, request.suspect,
+             OwnerOf(*request.spec));
   kept_tokens_ += computed;
   Rank(request);
 }

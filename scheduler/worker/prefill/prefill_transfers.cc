@@ -10,10 +10,10 @@ namespace skein::scheduler {
 
 using Phase = PrefillRequest::Phase;
 
-// In plan-sequence order, and none overtakes one that waits for blocks.
+// In the order of the queue, and none overtakes one that waits for blocks.
 void PrefillTransfers::AdmitQueued() {
   std::vector<RequestId> gave_back;
-  while (Request* request = parts_.requests->Admit(&gave_back)) {
+  while (Request* request = parts_.requests->Admit(&gave_back, *parts_.now)) {
     for (const RequestId id : std::exchange(gave_back, {})) parts_.place_calls->Suspend(id);
     Begin(*request);
   }

@@ -1,0 +1,359 @@
+// FairOrder: whose request is next, where requests of several tenants wait for one another. The
+// queues of routers, orchestrators and workers all use it, each with a unit of its own for what is
+// handed out: tokens of prompts, or of prompts and answers.
+//
+// Of requests of one priority, those of a higher one go first. Within a priority each tenant has a
+// counter of the tokens that it was given, divided by its weight, and the tenant with the least one
+// is next. This is the Virtual Token Counter of "Fairness in Serving Large Language Models" (OSDI
+// 2024, arXiv 2401.00588), algorithm 2: a tenant that begins to wait while others do is lifted to
+// the least counter of these, so that it has no credit for the time in which it asked for nothing;
+// if none waits, to that of the last one that did. Here what is handed out while nobody waits is
+// not counted: it is taken from nobody.
+//
+// The bound (theorem 4.4 of the paper, with U the most tokens charged at once, divided by the
+// weight). Counters of two tenants that wait differ by U at most. So between two tenants that wait
+// all through an interval, of any length, the tokens given differ by 2 U at most. Where a queue
+// charges what it hands out later than it hands it out, U grows by what is not charged yet.
+//
+// Work-conserving: whoever waits is served if there is no other, at once and to no limit. Of one
+// tenant the keys are served in their order, so with a single tenant this is the queue of its keys.
+//
+// Goals. A request may have a latest start, by which it has to be served to reach its goal. Within
+// a tenant those that can still reach it go first, the one with the least slack before the others.
+// One that cannot any more stands in the order of keys again, so it pushes out none that can. Every
+// kGoalTurns + 1st turn of a tenant goes to its first key. So a request with k keys of its tenant
+// in front of it is served after (kGoalTurns + 1)(k + 1) turns of its tenant at most: none starves.
+//
+// Not thread-safe. A call costs O(log requests), Walk besides as much for each request visited, and
+// once for each tenant that waits. Tenants are forgotten when they wait for nothing and owe
+// nothing; of those that owe, kIdleMax are remembered.
+//
+// Invariants (CheckInvariants): a tenant waits exactly if it has keys; the counter of one that does
+// not is above the least of those that do; each goal is of a key.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <queue>
+#include <set>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "scheduler/base/time.h"
+
+namespace skein::scheduler {
+
+// Whose request it is. The name is read during the call only.
+struct FairOwner {
+  std::string_view tenant;
+  int64_t weight = 1;  // at least 1
+  int32_t priority = 0;
+};
+
+// What a token of an answer counts, beside one of a prompt: as in the paper, and about what
+// services ask for one.
+inline constexpr int64_t kAnswerTokenCost = 2;
+
+template <class Spec>  // RequestSpec or RequestHead
+FairOwner OwnerOf(const Spec& spec) {
+  return {spec.tenant, spec.tenant_weight, spec.priority};
+}
+
+// The tenants of one priority. Key: ordered, and unique within a tenant.
+template <class Key>
+class FairLevel {
+ public:
+  static constexpr int64_t kUnit = 4096;  // of a counter, for a token at weight 1
+  static constexpr size_t kIdleMax = 1024;
+  static constexpr int kGoalTurns = 3;
+
+  FairLevel() = default;
+  FairLevel(FairLevel&&) = default;  // no copies: the orders refer to the names in the map
+  FairLevel& operator=(FairLevel&&) = default;
+
+  // REQUIRES: the tenant has no such key.
+  void Add(std::string_view name, int64_t weight, const Key& key, TimeUs latest_start_us) {
+    const auto it = Find(name);
+    Tenant& tenant = it->second;
+    if (tenant.keys.empty()) {
+      idle_.erase({tenant.counter, it->first});
+      tenant.counter = std::max(tenant.counter, Least());
+      waiting_.emplace(tenant.counter, it->first);
+    }
+    tenant.weight = std::max<int64_t>(1, weight);
+    tenant.keys.emplace(key, latest_start_us);
+    if (latest_start_us != kNever) tenant.goals.emplace(latest_start_us, key);
+    ++size_;
+    Forget();
+  }
+
+  // False: it has none.
+  bool Remove(std::string_view name, const Key& key) {
+    const auto it = tenants_.find(name);
+    if (it == tenants_.end()) return false;
+    Tenant& tenant = it->second;
+    const auto found = tenant.keys.find(key);
+    if (found == tenant.keys.end()) return false;
+    tenant.goals.erase({found->second, key});
+    tenant.keys.erase(found);
+    --size_;
+    if (tenant.keys.empty()) {
+      waiting_.erase({tenant.counter, it->first});
+      if (waiting_.empty()) floor_ = tenant.counter;
+      idle_.emplace(tenant.counter, it->first);
+      tenant.goal_turns = 0;
+    }
+    Forget();
+    return true;
+  }
+
+  // It is counted for the tenant whether it waits or not, as long as any does.
+  void Charge(std::string_view name, int64_t weight, int64_t tokens) {
+    if (waiting_.empty() || tokens <= 0) return;
+    const auto it = Find(name);
+    Tenant& tenant = it->second;
+    auto& in = tenant.keys.empty() ? idle_ : waiting_;
+    const int64_t from = std::max(tenant.counter, Least());
+    in.erase({tenant.counter, it->first});
+    tenant.counter = from + Cost(tokens, weight);
+    in.emplace(tenant.counter, it->first);
+    Forget();
+  }
+
+  // The key of this tenant had its turn.
+  void NoteTurn(std::string_view name, const Key& key) {
+    const auto it = tenants_.find(name);
+    if (it == tenants_.end() || it->second.keys.empty()) return;
+    const bool first = it->second.keys.begin()->first == key;
+    it->second.goal_turns = first ? 0 : it->second.goal_turns + 1;
+  }
+
+  // Of the tenant with the least counter, of those that may(name). Goals that `now` is too late for
+  // are given up.
+  template <class May>
+  std::optional<Key> First(TimeUs now, May& may) {
+    for (const auto& [counter, name] : waiting_) {
+      if (may(name)) return FirstOf(tenants_.find(name)->second, now);
+    }
+    return std::nullopt;
+  }
+
+  // Visits keys as if each one visited were served: visit(key) gives the tokens that it would be
+  // charged; kStop: no further one; kNextTenant: none of this tenant. False: it was stopped. Goals
+  // are not looked at.
+  static constexpr int64_t kStop = -1;
+  static constexpr int64_t kNextTenant = -2;
+  template <class Visit>
+  bool Walk(Visit& visit) const {
+    if (waiting_.size() == 1) {
+      for (const auto& [key, latest] : tenants_.find(waiting_.begin()->second)->second.keys) {
+        const int64_t tokens = visit(key);
+        if (tokens == kStop) return false;
+        if (tokens == kNextTenant) break;
+      }
+      return true;
+    }
+    using Next = std::pair<std::pair<int64_t, std::string_view>, size_t>;
+    std::priority_queue<Next, std::vector<Next>, std::greater<>> next;
+    std::vector<std::pair<typename Keys::const_iterator, const Tenant*>> at;
+    for (const auto& place : waiting_) {
+      const Tenant& tenant = tenants_.find(place.second)->second;
+      next.emplace(place, at.size());
+      at.emplace_back(tenant.keys.begin(), &tenant);
+    }
+    while (!next.empty()) {
+      auto [place, index] = next.top();
+      next.pop();
+      auto& [key, tenant] = at[index];
+      const int64_t tokens = visit(key->first);
+      if (tokens == kStop) return false;
+      if (tokens == kNextTenant || ++key == tenant->keys.end()) continue;
+      place.first += tokens > 0 ? Cost(tokens, tenant->weight) : 0;
+      next.emplace(place, index);
+    }
+    return true;
+  }
+
+  bool Has(std::string_view name, const Key& key) const {
+    const auto it = tenants_.find(name);
+    return it != tenants_.end() && it->second.keys.count(key) > 0;
+  }
+  size_t WaitingOf(std::string_view name) const {
+    const auto it = tenants_.find(name);
+    return it == tenants_.end() ? 0 : it->second.keys.size();
+  }
+  size_t size() const { return size_; }
+  size_t tenants() const { return waiting_.size(); }  // that wait
+  bool IsOver() const { return waiting_.empty() && idle_.empty(); }
+
+  absl::Status CheckInvariants() const {
+    size_t keys = 0;
+    for (const auto& [name, tenant] : tenants_) {
+      const std::pair<int64_t, std::string_view> place{tenant.counter, name};
+      const bool waits = !tenant.keys.empty();
+      keys += tenant.keys.size();
+      if (waiting_.count(place) != (waits ? 1 : 0) || idle_.count(place) != (waits ? 0 : 1)) {
+        return Violated(name, "waits without a key, or has one and does not wait");
+      }
+      if (!waits && tenant.counter <= Least()) return Violated(name, "owes nothing, and is kept");
+      for (const auto& [latest, key] : tenant.goals) {
+        const auto found = tenant.keys.find(key);
+        if (found == tenant.keys.end() || found->second != latest) {
+          return Violated(name, "has the goal of a key that it has not");
+        }
+      }
+    }
+    if (keys == size_ && waiting_.size() + idle_.size() == tenants_.size()) return absl::OkStatus();
+    return absl::InternalError("FairOrder: keys or tenants are miscounted");
+  }
+
+ private:
+  using Keys = std::map<Key, TimeUs>;  // with the latest start; kNever: it has none
+  struct Tenant {
+    int64_t counter = 0;
+    int64_t weight = 1;
+    Keys keys;
+    std::set<std::pair<TimeUs, Key>> goals;  // of some of the keys
+    int goal_turns = 0;                      // by goals, since the last of the first key
+  };
+  using Tenants = std::map<std::string, Tenant, std::less<>>;
+  using Order = std::set<std::pair<int64_t, std::string_view>>;  // by counter; names of tenants_
+
+  static int64_t Cost(int64_t tokens, int64_t weight) {
+    return std::max<int64_t>(1, tokens * kUnit / std::max<int64_t>(1, weight));
+  }
+  static absl::Status Violated(std::string_view name, const char* what) {
+    return absl::InternalError(absl::StrCat("FairOrder: tenant '", std::string(name), "' ", what));
+  }
+
+  static Key FirstOf(Tenant& tenant, TimeUs now) {
+    while (!tenant.goals.empty() && tenant.goals.begin()->first < now) {
+      tenant.keys.at(tenant.goals.begin()->second) = kNever;
+      tenant.goals.erase(tenant.goals.begin());
+    }
+    if (!tenant.goals.empty() && tenant.goal_turns < kGoalTurns) {
+      return tenant.goals.begin()->second;
+    }
+    return tenant.keys.begin()->first;
+  }
+
+  int64_t Least() const { return waiting_.empty() ? floor_ : waiting_.begin()->first; }
+
+  typename Tenants::iterator Find(std::string_view name) {
+    const auto it = tenants_.find(name);
+    if (it != tenants_.end()) return it;
+    return tenants_.emplace(std::string(name), Tenant{.counter = Least()}).first;
+  }
+
+  // Those that would be lifted anyway; and those that owe least, if they are too many.
+  void Forget() {
+    while (!idle_.empty() && (idle_.begin()->first <= Least() || idle_.size() > kIdleMax)) {
+      const auto it = tenants_.find(idle_.begin()->second);
+      idle_.erase(idle_.begin());
+      tenants_.erase(it);
+    }
+  }
+
+  Tenants tenants_;
+  Order waiting_;      // those with keys
+  Order idle_;         // the others
+  int64_t floor_ = 0;  // while none waits: the counter of the last one that did
+  size_t size_ = 0;
+};
+
+// The levels, the highest priority first.
+template <class Key>
+class FairOrder {
+ public:
+  using Level = FairLevel<Key>;
+  static constexpr int64_t kStop = Level::kStop;
+  static constexpr int64_t kNextTenant = Level::kNextTenant;
+
+  // `latest_start_us`: served later, it misses its goal; kNever: it has none.
+  // REQUIRES: the tenant has no such key of this priority.
+  void Add(const FairOwner& owner, const Key& key, TimeUs latest_start_us = kNever) {
+    levels_[owner.priority].Add(owner.tenant, owner.weight, key, latest_start_us);
+  }
+  // It leaves unserved. False: it was not here.
+  bool Remove(const FairOwner& owner, const Key& key) {
+    const auto level = levels_.find(owner.priority);
+    if (level == levels_.end() || !level->second.Remove(owner.tenant, key)) return false;
+    if (level->second.IsOver()) levels_.erase(level);
+    return true;
+  }
+  // It leaves, and its tenant is charged so many tokens. False: it was not here.
+  bool Serve(const FairOwner& owner, const Key& key, int64_t tokens) {
+    const auto level = levels_.find(owner.priority);
+    if (level == levels_.end() || !level->second.Has(owner.tenant, key)) return false;
+    level->second.NoteTurn(owner.tenant, key);
+    level->second.Charge(owner.tenant, owner.weight, tokens);
+    return Remove(owner, key);
+  }
+  // Tokens that the tenant is given besides, or later.
+  void Charge(const FairOwner& owner, int64_t tokens) {
+    const auto level = levels_.find(owner.priority);
+    if (level != levels_.end()) level->second.Charge(owner.tenant, owner.weight, tokens);
+  }
+
+  // The next to be served; empty: none waits.
+  std::optional<Key> First(TimeUs now = 0) {
+    return First(now, [](std::string_view) { return true; });
+  }
+  // The next of those whose tenant may be served now: may(name). Costs one call for each that may
+  // not.
+  template <class May>
+  std::optional<Key> First(TimeUs now, May may) {
+    for (auto& [priority, level] : levels_) {
+      if (std::optional<Key> first = level.First(now, may); first.has_value()) return first;
+    }
+    return std::nullopt;
+  }
+  // See FairLevel. kNextTenant passes over the tenant's other keys of this priority.
+  template <class Visit>
+  void Walk(Visit visit) const {
+    for (const auto& [priority, level] : levels_) {
+      if (!level.Walk(visit)) return;
+    }
+  }
+
+  bool Has(const FairOwner& owner, const Key& key) const {
+    const auto level = levels_.find(owner.priority);
+    return level != levels_.end() && level->second.Has(owner.tenant, key);
+  }
+  // So many tenants wait at this priority; 0: none does.
+  size_t TenantsAt(int32_t priority) const {
+    const auto level = levels_.find(priority);
+    return level == levels_.end() ? 0 : level->second.tenants();
+  }
+  size_t WaitingOf(const FairOwner& owner) const {
+    const auto level = levels_.find(owner.priority);
+    return level == levels_.end() ? 0 : level->second.WaitingOf(owner.tenant);
+  }
+  size_t size() const {
+    size_t size = 0;
+    for (const auto& [priority, level] : levels_) size += level.size();
+    return size;
+  }
+  bool empty() const { return size() == 0; }
+
+  absl::Status CheckInvariants() const {
+    for (const auto& [priority, level] : levels_) {
+      if (absl::Status status = level.CheckInvariants(); !status.ok()) return status;
+      if (level.IsOver()) return absl::InternalError("FairOrder: an empty priority was kept");
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  std::map<int32_t, Level, std::greater<>> levels_;
+};
+
+}  // namespace skein::scheduler
