@@ -169,21 +169,28 @@ void Console::Stream(const http::Request& request, const ResponderPtr& responder
 
 void Console::Explain(const http::Request& request, const ResponderPtr& responder) {
   std::vector<std::pair<std::string, std::string>> fields;
-  size_t cell = 0;
+  size_t first = 0;
+  size_t end = cells_.size();
   v1::ExplainRequest ask;
   bool good = http::ParseQuery(request.query, &fields);
   for (const auto& [name, value] : fields) {
     if (name == "request") ask.set_request(value);
-    if (name == "cell") good = good && absl::SimpleAtoi(value, &cell);
+    if (name != "cell") continue;
+    good = good && absl::SimpleAtoi(value, &first) && first < cells_.size();
+    end = first + 1;
   }
-  if (!good || ask.request().empty() || cell >= cells_.size()) {
+  if (!good || ask.request().empty()) {
     return Refuse(*responder, absl::InvalidArgumentError("Give ?request=ID, and &cell=NUMBER"));
   }
-  const bool taken = questions_.TryPost([this, cell, ask, responder] {
+  const bool taken = questions_.TryPost([this, first, end, ask, responder] {
     v1::ExplainResponse found;
-    const absl::Status status =
-        FromGrpc(cells_[cell]->Call(&v1::Orchestrator::Stub::Explain, ask, &found, kQuestionTime),
-                 "orchestrator");
+    absl::Status status;
+    for (size_t cell = first; cell < end; ++cell) {
+      status =
+          FromGrpc(cells_[cell]->Call(&v1::Orchestrator::Stub::Explain, ask, &found, kQuestionTime),
+                   "orchestrator");
+      if (status.ok()) break;
+    }
     if (!status.ok()) return Refuse(*responder, status);
     const int64_t now_ms = ConsoleFeed::NowMs();
     Json answer = {{"requests", Json::array()}, {"now_ms", now_ms}};

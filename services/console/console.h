@@ -4,7 +4,8 @@
 //   GET  /console/                      the page; /console leads there
 //   GET  /console/FILE                  its scripts and styles
 //   GET  /console/stream                server-sent events: the state, then what changes in it
-//   GET  /console/explain?cell=&request=  all that is known of one request, as JSON
+//   GET  /console/explain?request=ID    all that is known of one request, as JSON; &cell=NUMBER
+//                                       asks only that cell
 //   POST /console/order                 an operator's order, with the operators' token
 //   POST /console/v1/...                a prompt, as at the router's API
 #pragma once

@@ -57,12 +57,11 @@ void ConsoleFeed::Run() {
     watched_ = watched;
     const auto took = Clock::now() - begun;
     lock.lock();
-    const auto rest = [this] { return stopping_ || awake_; };
     if (watched) {
-      wake_.wait_for(lock, std::max<Clock::duration>(kPeriod, 3 * took),
+      wake_.wait_for(lock, std::clamp<Clock::duration>(3 * took, kPeriod, kRestMax),
                      [this] { return stopping_; });
     } else {
-      wake_.wait(lock, rest);
+      wake_.wait(lock, [this] { return stopping_ || awake_; });
     }
   }
 }

@@ -1,5 +1,6 @@
 // ConsoleFeed: asks the orchestrators how their cells stand, and gives what it heard to the open
-// pages. It asks only while a page is open, kPeriod apart, and at most a quarter of the time.
+// pages. It asks only while a page is open. Between two looks it rests three times as long as the
+// look took, but at least kPeriod and at most kRestMax.
 #pragma once
 
 #include <chrono>
@@ -23,6 +24,7 @@ namespace skein::services {
 class ConsoleFeed {
  public:
   static constexpr std::chrono::milliseconds kPeriod{200};
+  static constexpr std::chrono::milliseconds kRestMax{600};
   static constexpr std::chrono::milliseconds kTimeout{1000};  // of one call
   static constexpr int kRequests = 100;                       // the latest ones
   // Plans that are asked for at a look, of each cell: those that were asked for longest ago.

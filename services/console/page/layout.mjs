@@ -80,7 +80,9 @@ export function layOut(view, width) {
       .sort((a, b) => order(a) - order(b) || byNumber(a, b)));
     const columns = Math.min(perRow, Math.max(4, ...rows.map((row) => Math.min(row.length, 8))));
     const lines = rows.reduce((sum, row) => sum + Math.ceil(row.length / columns), 0);
-    const frame = { x, y, width: columns * step - kGap + 2 * kPad, height: lines * step - kGap + 2 * kPad + kHead, label: name.slice(name.indexOf(":") + 1) };
+    const labels = new Set(keys.map((key) => formations.get(key)).filter((one) => one !== undefined && one.formation !== "").map((one) => one?.label));
+    const label = [name.slice(name.indexOf(":") + 1), ...labels].join(" · ");
+    const frame = { x, y, width: columns * step - kGap + 2 * kPad, height: lines * step - kGap + 2 * kPad + kHead, label };
     if (x > 0 && x + frame.width > width) {
       x = frame.x = 0;
       y = frame.y = y + rowHeight + kPad;

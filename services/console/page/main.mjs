@@ -21,7 +21,7 @@ const choose = (/** @type {string} */ key) => {
 const cluster = new ClusterView(choose);
 const table = new InstanceTable(choose);
 const charts = new Charts((name) => cluster.colour(name));
-const prompt = new PromptBox((name) => request.show(0, name));
+const prompt = new PromptBox((name) => request.show(name));
 const still = window.matchMedia("(prefers-reduced-motion: reduce)");
 const dark = window.matchMedia("(prefers-color-scheme: dark)");
 
@@ -81,7 +81,7 @@ const waiting = new Set();
 
 /** @param {string} key */
 function showRequest(key) {
-  request.show(state.view.requests[key].cell, state.view.requests[key].id);
+  request.show(state.view.requests[key].id, state.view.requests[key].cell);
 }
 
 function drawSelf() {

@@ -10,7 +10,7 @@ const kEachMs = 400; // how often a request that goes on is asked for
 export class RequestView {
   constructor() {
     this.root = byId("request");
-    this.cell = 0;
+    this.cell = ""; // in the query; "": any
     this.request = ""; // a name of it; "": none is shown
     this.askedAt = 0;
     this.asking = false;
@@ -18,11 +18,11 @@ export class RequestView {
   }
 
   /**
-   * @param {number} cell
    * @param {string} request
+   * @param {number} [cell] where to look for it; else in all
    */
-  show(cell, request) {
-    [this.cell, this.request, this.askedAt, this.over] = [cell, request, 0, false];
+  show(request, cell) {
+    [this.cell, this.request, this.askedAt, this.over] = [cell === undefined ? "" : `&cell=${cell}`, request, 0, false];
     setText(byId("request-name"), request);
     void this.refresh(Date.now());
   }
@@ -36,7 +36,7 @@ export class RequestView {
     [this.asking, this.askedAt] = [true, at];
     const asked = this.request;
     try {
-      const answer = await fetch(`explain?cell=${this.cell}&request=${encodeURIComponent(asked)}`);
+      const answer = await fetch(`explain?request=${encodeURIComponent(asked)}${this.cell}`);
       const body = await answer.json();
       if (asked !== this.request) return;
       if (!answer.ok) return this.draw([h("p", {}, body.error?.message ?? "No explanation.")]);
