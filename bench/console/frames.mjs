@@ -19,7 +19,7 @@ const seconds = option("seconds", 20);
 const { chromium } = createRequire(join(process.env.SKEIN_NPM ?? "", "node_modules", "x.js"))("playwright-core");
 const executablePath = ["/usr/bin/chromium-headless-shell", "/usr/bin/chromium"].find((path) => existsSync(path));
 
-const router = await serve({ files: [join(root, "services/console/page"), join(root, "third_party/uplot")], count: instances });
+const router = await serve({ files: [join(root, "services/console/page"), join(process.env.SKEIN_NPM ?? "", "node_modules/uplot/dist")], count: instances });
 const browser = await chromium.launch({ executablePath, args: ["--no-sandbox"] });
 const page = await browser.newPage({ viewport: { width: 1400, height: 1000 } });
 await browser.startTracing(page, { categories: ["toplevel", "devtools.timeline", "disabled-by-default-devtools.timeline", "__metadata"] });

@@ -8,7 +8,7 @@ import sys
 
 TYPES = {".html": "text/html; charset=utf-8", ".css": "text/css; charset=utf-8", ".mjs": "text/javascript; charset=utf-8",
          ".js": "text/javascript; charset=utf-8", ".txt": "text/plain; charset=utf-8"}
-NAMES = {"LICENSE": "uPlot-LICENSE.txt"}  # third_party/uplot's, which has to come with it
+NAMES = {"LICENSE": "uPlot-LICENSE.txt"}  # uPlot's (tools/build/uplot_configure.bzl), which has to come with it
 PIECE = 12000  # bytes of one literal: compilers must take 65,536 characters, and an escaped byte has four
 
 

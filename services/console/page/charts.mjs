@@ -1,4 +1,4 @@
-// Lines over the last minutes: KV fill, streams, tokens per second. Drawn by uPlot (third_party/uplot).
+// Lines over the last minutes: KV fill, streams, tokens per second. Drawn by uPlot, where the router was built with it.
 import { byId } from "./dom.mjs";
 import { count } from "./format.mjs";
 /** @typedef {import("../view").View} View */
@@ -50,6 +50,7 @@ export class Charts {
     /** @type {uPlot[]} */
     this.plots = [];
     this.width = 0;
+    byId("charts-by").hidden = !("uPlot" in globalThis);
   }
 
   /** After a change of the theme or of the width. */
@@ -64,6 +65,11 @@ export class Charts {
    */
   draw(nowMs, sums) {
     const root = byId("charts");
+    if (!("uPlot" in globalThis)) {
+      if (!this.history.add(nowMs / 1e3, sums)) return;
+      root.textContent = kCharts.map((chart) => `${chart.title}: ${this.now(chart)}`).join(" · ");
+      return;
+    }
     const width = Math.max(160, Math.floor(root.clientWidth / Math.max(1, Math.floor(root.clientWidth / 300))) - 12);
     if (width !== this.width) this.remake();
     this.width = width;
@@ -77,9 +83,13 @@ export class Charts {
     kCharts.forEach((chart, i) => {
       const lines = chart.lines.map((line) => this.history.series[line.series]);
       this.plots[i].setData([this.history.times, ...lines]);
-      const last = chart.lines.map((line, n) => `${line.label} ${count(lines[n][lines[n].length - 1])}`).join(", ");
-      this.plots[i].root.setAttribute("aria-label", `${chart.title} over the last ${kKeptS / 60} minutes; now ${last}`);
+      this.plots[i].root.setAttribute("aria-label", `${chart.title} over the last ${kKeptS / 60} minutes; now ${this.now(chart)}`);
     });
+  }
+
+  /** @param {{lines: {series: number, label: string}[]}} chart */
+  now(chart) {
+    return chart.lines.map((line) => `${line.label} ${count(this.history.series[line.series].at(-1) ?? 0)}`).join(", ");
   }
 
   /**
