@@ -1,6 +1,7 @@
 // Flags of tracing, the same in every process: --trace-endpoint, --trace-ratio, --trace-slow-ms.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "services/flags/flags.h"
@@ -13,7 +14,7 @@ struct TracingOptions {
   // `skeinctl trace`; empty: tracing is off.
   std::string endpoint;
   double ratio = 0.1;
-  double slow_ms = 0;
+  int64_t slow_ms = 0;
 
   static constexpr char kLocal[] = "local";
   bool IsLocal() const { return endpoint == kLocal; }

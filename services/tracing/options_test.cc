@@ -19,10 +19,10 @@ absl::Status ParseFlags(TracingOptions* options, std::vector<const char*> flags)
 TEST(TracingOptions, TellTheTracerWhatToSample) {
   TracingOptions options;
   ASSERT_TRUE(ParseFlags(&options, {"--trace-endpoint=http://collector:4318", "--trace-ratio=0.25",
-                                    "--trace-slow-ms=1.5"})
+                                    "--trace-slow-ms=15"})
                   .ok());
   EXPECT_EQ(options.tracer().ratio, 0.25);
-  EXPECT_EQ(options.tracer().slow_us, 1500);
+  EXPECT_EQ(options.tracer().slow_us, 15'000);
 }
 
 TEST(TracingOptions, RefuseAnEndpointThatIsNoneByName) {

@@ -135,7 +135,8 @@ class Span:
         return (self.end - self.start) * 1e-9
 
     def __repr__(self):
-        return "%s %s %s<%s %.6f s %s" % (self.resource.get("service.name"), self.name, self.id, self.parent, self.seconds(), self.attributes)
+        return "%s %s %s<%s %.6f s %s" % (self.resource.get("service.name"), self.name, self.id, self.parent, self.seconds(),
+                                          self.attributes)
 
 
 INTERNAL, SERVER, CLIENT = 1, 2, 3

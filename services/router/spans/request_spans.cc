@@ -48,9 +48,10 @@ std::shared_ptr<RequestSpans> RequestSpans::Begin(const RequestTracing* tracing,
 
 RequestSpans::RequestSpans(const RequestTracing* tracing, Span server, int64_t arrived_us)
     : tracing_(tracing),
+      context_(server.context),
       arrived_us_(arrived_us),
-      trace_id_(Hex(server.context.trace)),
-      exported_(server.context.sampled),
+      trace_id_(Hex(context_.trace)),
+      exported_(context_.sampled),
       server_(std::move(server)),
       phases_({{RequestPhase::kTokenize, arrived_us}}) {}
 
@@ -75,8 +76,8 @@ std::string RequestSpans::BeginAttempt(scheduler::RequestId attempt, size_t cell
     Close(std::move(former.mapped()), "it was submitted again", now_us);
   }
   Span span;
-  span.context = tracing_->tracer->ChildOf(server_.context);
-  span.parent = server_.context.span;
+  span.context = tracing_->tracer->ChildOf(context_);
+  span.parent = context_.span;
   span.name = "attempt";
   span.kind = SpanKind::kClient;
   span.start_unix_ns = tracing_->tracer->UnixNs(now_us);
@@ -84,7 +85,7 @@ std::string RequestSpans::BeginAttempt(scheduler::RequestId attempt, size_t cell
                      {"skein.attempt", static_cast<int64_t>(attempt.attempt())},
                      {"skein.cell", static_cast<int64_t>(cell)}};
   std::string traceparent = FormatTraceparent(span.context);
-  if (!ended_) attempts_.emplace(attempt, Attempt{std::move(span)});
+  if (!ended_) attempts_.emplace(attempt, std::move(span));
   return traceparent;
 }
 
@@ -93,7 +94,7 @@ void RequestSpans::Event(scheduler::RequestId attempt, std::string name,
   std::lock_guard lock(mu_);
   const auto it = attempts_.find(attempt);
   if (it == attempts_.end()) return;
-  it->second.span.events.push_back(
+  it->second.events.push_back(
       {tracing_->tracer->UnixNs(now_us), std::move(name), std::move(attributes)});
 }
 
@@ -105,18 +106,18 @@ void RequestSpans::EndAttempt(scheduler::RequestId attempt, std::string_view fai
   }
 }
 
-void RequestSpans::Close(Attempt attempt, std::string_view failure, int64_t now_us) {
-  attempt.span.end_unix_ns = tracing_->tracer->UnixNs(now_us);
-  attempt.span.failed = !failure.empty();
-  attempt.span.failure = failure;
-  tracing_->tracer->Record(std::move(attempt.span));
+void RequestSpans::Close(Span attempt, std::string_view failure, int64_t now_us) {
+  attempt.end_unix_ns = tracing_->tracer->UnixNs(now_us);
+  attempt.failed = !failure.empty();
+  attempt.failure = failure;
+  tracing_->tracer->Record(std::move(attempt));
 }
 
 void RequestSpans::RecordPhases(int64_t now_us) {
   for (size_t i = 0; i < phases_.size(); ++i) {
     Span span;
-    span.context = tracing_->tracer->ChildOf(server_.context);
-    span.parent = server_.context.span;
+    span.context = tracing_->tracer->ChildOf(context_);
+    span.parent = context_.span;
     span.name = NameOf(phases_[i].phase);
     span.start_unix_ns = tracing_->tracer->UnixNs(phases_[i].begin_us);
     span.end_unix_ns =
@@ -138,13 +139,11 @@ void RequestSpans::End(int status, std::string_view error, int64_t now_us) {
   if (!error.empty()) server_.attributes.emplace_back("error.type", error);
   // A client's mistake is no failure of the server (OpenTelemetry's conventions for HTTP spans).
   server_.failed = status >= 500;
-  const SpanContext context = server_.context;
   tracing_->tracer->Record(std::move(server_));
-  server_.context = context;
-  if (context.sampled || !tracing_->tracer->IsSlow(now_us - arrived_us_)) return;
+  if (context_.sampled || !tracing_->tracer->IsSlow(now_us - arrived_us_)) return;
   exported_.store(true);
-  tracing_->tracer->Keep(context.trace);
-  tracing_->slow(context.trace);
+  tracing_->tracer->Keep(context_.trace);
+  tracing_->slow(context_.trace);
 }
 
 }  // namespace skein::services

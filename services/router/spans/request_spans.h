@@ -1,12 +1,9 @@
-// The spans of one API request at the router.
-//
-//   chat MODEL                          SERVER: from the request's arrival to the end of its answer
-//   ├─ tokenize                         INTERNAL, the phases: one follows the other without a gap,
-//   so ├─ admission                        that their durations add up to that of the request ├─
-//   plan ├─ first token ├─ stream └─ attempt                          CLIENT, one for each
-//   submission of a choice, beside the phases;
-//                                       spans of orchestrator and workers stand under it
-//
+// The spans of one API request at the router: a tree of two levels.
+// - "chat MODEL" (SERVER): from the request's arrival to the end of its answer. Under it:
+// - the phases (INTERNAL), "tokenize", "admission", "plan", "first token" and "stream". One follows
+//   the other without a gap, so their durations add up to that of the request.
+// - "attempt" (CLIENT), one for each submission of a choice, beside the phases. The spans of
+//   orchestrator and workers stand under it.
 // A phase ends when the first choice is further: `tokenize` when the request's choices are
 // submitted to this router's core, `admission` when one is sent to an orchestrator, `plan` when the
 // router knows a decode instance, `first token` with the first token. A request that ends early has
@@ -46,7 +43,7 @@ class RequestSpans {
                                              const http::Request& request, int64_t arrived_us);
 
   // Of the server span; its trace's id is in the request's log line.
-  const SpanContext& context() const { return server_.context; }
+  const SpanContext& context() const { return context_; }
 
   // The trace's id in hexadecimal, for exemplars; empty: it is not exported, as far as it is known
   // now.
@@ -76,23 +73,20 @@ class RequestSpans {
     RequestPhase phase = RequestPhase::kTokenize;
     int64_t begin_us = 0;
   };
-  struct Attempt {
-    Span span;
-  };
-
   RequestSpans(const RequestTracing* tracing, Span server, int64_t arrived_us);
-  void RecordPhases(int64_t now_us);                                      // with mu_ held
-  void Close(Attempt attempt, std::string_view failure, int64_t now_us);  // with mu_ held
+  void RecordPhases(int64_t now_us);                                   // with mu_ held
+  void Close(Span attempt, std::string_view failure, int64_t now_us);  // with mu_ held
 
   const RequestTracing* const tracing_;
+  const SpanContext context_;
   const int64_t arrived_us_;
   const std::string trace_id_;
   std::atomic<bool> exported_;
   std::mutex mu_;
-  Span server_;                // guarded by mu_, but its context, which is constant
-  std::vector<Phase> phases_;  // likewise; in their order
-  std::map<scheduler::RequestId, Attempt> attempts_;  // likewise; open ones
-  bool ended_ = false;                                // likewise
+  Span server_;                                    // guarded by mu_
+  std::vector<Phase> phases_;                      // likewise; in their order
+  std::map<scheduler::RequestId, Span> attempts_;  // likewise; open ones
+  bool ended_ = false;                             // likewise
 };
 
 }  // namespace skein::services
