@@ -421,6 +421,7 @@ absl::Status RunOrchestrator(const OrchestratorOptions& options,
   retuner.Start();
   auto admin = AdminServer::Start(options.admin, options.host, HooksOf(options, &pages));
   if (!admin.ok()) return admin.status();
+  pages.service.SetAdminPort((*admin)->port());
   auto rpc =
       ServeRpc(absl::StrCat(options.host, ":", options.port), {&pages.service, &job_service});
   if (!rpc.ok()) return AboutListening("port", rpc.status());
