@@ -86,7 +86,11 @@ export default board({
         'losing attempts.', unit: 'percentunit',
         queries: [['skein_router_resumes_total', 'all'], ['skein_router_drain_moves_total', 'moved'],
           ['skein_router_unreached_total', 'not reached'], ['skein_router_retries_delayed_total', 'waited']]
-          .map(([name, legend]) => query(ratio(rate(name, WHERE), rate('skein_router_requests_total', `result="accepted", ${WHERE}`)), legend)) })),
+          .map(([name, legend]) => query(ratio(rate(name, WHERE), rate('skein_router_requests_total', `result="accepted", ${WHERE}`)), legend)) }),
+      curves({ title: 'Goals reached', about: 'Choices that reached the goal that their request or tenant has, as a share of those that ended and had one. ' +
+        'TTFT: from arrival to the first token; TPOT: mean time between tokens.', unit: 'percentunit', width: 16,
+        queries: ['ttft', 'tpot'].map((goal) => query(ratio(rate('skein_router_goals_total', `goal="${goal}", result="met", ${WHERE}`),
+          rate('skein_router_goals_total', `goal="${goal}", ${WHERE}`)), goal)) })),
     row('Load',
       curves({ title: 'Running and waiting', about: 'Requests in all processes. One in prefill also waits at its decode instance.',
         unit: 'none', width: 6, queries: [query(`sum (vllm:num_requests_running{${MODEL}})`, 'running'),

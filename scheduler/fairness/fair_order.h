@@ -2,18 +2,20 @@
 // queues of routers, orchestrators and workers all use it, each with a unit of its own for what is
 // handed out: tokens of prompts, or of prompts and answers.
 //
-// Of requests of one priority, those of a higher one go first. Within a priority each tenant has a
-// counter of the tokens that it was given, divided by its weight, and the tenant with the least one
-// is next. This is the Virtual Token Counter of "Fairness in Serving Large Language Models" (OSDI
-// 2024, arXiv 2401.00588), algorithm 2: a tenant that begins to wait while others do is lifted to
-// the least counter of these, so that it has no credit for the time in which it asked for nothing;
-// if none waits, to that of the last one that did. Here what is handed out while nobody waits is
-// not counted: it is taken from nobody.
+// Those of a higher priority go first. Within a priority each tenant has a counter of the tokens
+// that it was given, divided by its weight, and the tenant with the least one is next. This is the
+// Virtual Token Counter of "Fairness in Serving Large Language Models" (OSDI 2024, arXiv
+// 2401.00588), algorithm 2. The virtual time V is the greatest value that the least counter of
+// those that wait has had. A tenant that begins to wait is lifted to V - K, so that of the time in
+// which it asked for nothing it keeps no more credit than K, the *credit* (0 in the paper). With it
+// a tenant that asks for less than its share does not only get that share while it asks, it is
+// served at once, so that its latency does not depend on what the others ask for. What is handed
+// out while nobody waits is not counted: it is taken from nobody.
 //
-// The bound (theorem 4.4 of the paper, with U the most tokens charged at once, divided by the
-// weight). Counters of two tenants that wait differ by U at most. So between two tenants that wait
-// all through an interval, of any length, the tokens given differ by 2 U at most. Where a queue
-// charges what it hands out later than it hands it out, U grows by what is not charged yet.
+// The bound (theorem 4.4 of the paper, with U the most tokens charged at once; both by weight).
+// Counters of tenants that wait are between V - K and V + U. So what two tenants are given that
+// wait all through an interval, of any length, differs by 2 (U + K) at most. Where a queue charges
+// what it hands out later than it hands it out, U grows by what is not charged yet.
 //
 // Work-conserving: whoever waits is served if there is no other, at once and to no limit. Of one
 // tenant the keys are served in their order, so with a single tenant this is the queue of its keys.
@@ -67,6 +69,10 @@ FairOwner OwnerOf(const Spec& spec) {
   return {spec.tenant, spec.tenant_weight, spec.priority};
 }
 
+// K in most queues: a tenant that asks for less than its share has prompts of this many tokens
+// served before those of tenants that have had more.
+inline constexpr int64_t kFairCreditTokens = 16384;
+
 // The tenants of one priority. Key: ordered, and unique within a tenant.
 template <class Key>
 class FairLevel {
@@ -75,7 +81,7 @@ class FairLevel {
   static constexpr size_t kIdleMax = 1024;
   static constexpr int kGoalTurns = 3;
 
-  FairLevel() = default;
+  explicit FairLevel(int64_t credit_tokens) : credit_(credit_tokens * kUnit) {}
   FairLevel(FairLevel&&) = default;  // no copies: the orders refer to the names in the map
   FairLevel& operator=(FairLevel&&) = default;
 
@@ -85,14 +91,14 @@ class FairLevel {
     Tenant& tenant = it->second;
     if (tenant.keys.empty()) {
       idle_.erase({tenant.counter, it->first});
-      tenant.counter = std::max(tenant.counter, Least());
+      tenant.counter = std::max(tenant.counter, Lift());
       waiting_.emplace(tenant.counter, it->first);
     }
     tenant.weight = std::max<int64_t>(1, weight);
     tenant.keys.emplace(key, latest_start_us);
     if (latest_start_us != kNever) tenant.goals.emplace(latest_start_us, key);
     ++size_;
-    Forget();
+    Advance();
   }
 
   // False: it has none.
@@ -107,11 +113,11 @@ class FairLevel {
     --size_;
     if (tenant.keys.empty()) {
       waiting_.erase({tenant.counter, it->first});
-      if (waiting_.empty()) floor_ = tenant.counter;
+      if (waiting_.empty()) time_ = std::max(time_, tenant.counter);
       idle_.emplace(tenant.counter, it->first);
       tenant.goal_turns = 0;
     }
-    Forget();
+    Advance();
     return true;
   }
 
@@ -121,11 +127,11 @@ class FairLevel {
     const auto it = Find(name);
     Tenant& tenant = it->second;
     auto& in = tenant.keys.empty() ? idle_ : waiting_;
-    const int64_t from = std::max(tenant.counter, Least());
+    const int64_t from = std::max(tenant.counter, Lift());
     in.erase({tenant.counter, it->first});
     tenant.counter = from + Cost(tokens, weight);
     in.emplace(tenant.counter, it->first);
-    Forget();
+    Advance();
   }
 
   // The key of this tenant had its turn.
@@ -203,7 +209,8 @@ class FairLevel {
       if (waiting_.count(place) != (waits ? 1 : 0) || idle_.count(place) != (waits ? 0 : 1)) {
         return Violated(name, "waits without a key, or has one and does not wait");
       }
-      if (!waits && tenant.counter <= Least()) return Violated(name, "owes nothing, and is kept");
+      if (waits && tenant.counter < Lift()) return Violated(name, "has more than the credit");
+      if (!waits && tenant.counter <= Lift()) return Violated(name, "has all credit, and is kept");
       for (const auto& [latest, key] : tenant.goals) {
         const auto found = tenant.keys.find(key);
         if (found == tenant.keys.end() || found->second != latest) {
@@ -245,27 +252,30 @@ class FairLevel {
     return tenant.keys.begin()->first;
   }
 
-  int64_t Least() const { return waiting_.empty() ? floor_ : waiting_.begin()->first; }
+  int64_t Lift() const { return time_ - credit_; }
 
   typename Tenants::iterator Find(std::string_view name) {
     const auto it = tenants_.find(name);
     if (it != tenants_.end()) return it;
-    return tenants_.emplace(std::string(name), Tenant{.counter = Least()}).first;
+    return tenants_.emplace(std::string(name), Tenant{.counter = Lift()}).first;
   }
 
-  // Those that would be lifted anyway; and those that owe least, if they are too many.
-  void Forget() {
-    while (!idle_.empty() && (idle_.begin()->first <= Least() || idle_.size() > kIdleMax)) {
+  // Virtual time, and forgets those that would be lifted anyway; and those that were given least,
+  // if they are too many.
+  void Advance() {
+    if (!waiting_.empty()) time_ = std::max(time_, waiting_.begin()->first);
+    while (!idle_.empty() && (idle_.begin()->first <= Lift() || idle_.size() > kIdleMax)) {
       const auto it = tenants_.find(idle_.begin()->second);
       idle_.erase(idle_.begin());
       tenants_.erase(it);
     }
   }
 
+  int64_t credit_;  // K
   Tenants tenants_;
-  Order waiting_;      // those with keys
-  Order idle_;         // the others
-  int64_t floor_ = 0;  // while none waits: the counter of the last one that did
+  Order waiting_;     // those with keys
+  Order idle_;        // the others
+  int64_t time_ = 0;  // V
   size_t size_ = 0;
 };
 
@@ -274,13 +284,15 @@ template <class Key>
 class FairOrder {
  public:
   using Level = FairLevel<Key>;
+  explicit FairOrder(int64_t credit_tokens = kFairCreditTokens) : credit_tokens_(credit_tokens) {}
   static constexpr int64_t kStop = Level::kStop;
   static constexpr int64_t kNextTenant = Level::kNextTenant;
 
   // `latest_start_us`: served later, it misses its goal; kNever: it has none.
   // REQUIRES: the tenant has no such key of this priority.
   void Add(const FairOwner& owner, const Key& key, TimeUs latest_start_us = kNever) {
-    levels_[owner.priority].Add(owner.tenant, owner.weight, key, latest_start_us);
+    const auto level = levels_.try_emplace(owner.priority, credit_tokens_).first;
+    level->second.Add(owner.tenant, owner.weight, key, latest_start_us);
   }
   // It leaves unserved. False: it was not here.
   bool Remove(const FairOwner& owner, const Key& key) {
@@ -353,6 +365,7 @@ class FairOrder {
   }
 
  private:
+  int64_t credit_tokens_;
   std::map<int32_t, Level, std::greater<>> levels_;
 };
 

@@ -22,7 +22,7 @@ FairOwner Of(const std::string& tenant, int64_t weight = 1, int32_t priority = 0
 }
 
 TEST(FairOrder, OneTenantAloneIsServedInTheOrderOfItsKeys) {
-  Order order;
+  Order order(/*credit_tokens=*/0);
   for (const int key : {3, 1, 2}) order.Add(Of(""), key);
   for (const int key : {1, 2, 3}) {
     EXPECT_EQ(order.First(), key);
@@ -34,7 +34,7 @@ TEST(FairOrder, OneTenantAloneIsServedInTheOrderOfItsKeys) {
 
 TEST(FairOrder, TwoTenantsTakeTurnsByTokensAndWeight) {
   const std::string heavy = "heavy", light = "light";
-  Order order;
+  Order order(/*credit_tokens=*/0);
   for (int key = 0; key < 40; ++key) {
     order.Add(Of(heavy, 3), key);
     order.Add(Of(light, 1), 100 + key);
@@ -50,7 +50,7 @@ TEST(FairOrder, TwoTenantsTakeTurnsByTokensAndWeight) {
 }
 
 TEST(FairOrder, ATenantThatWasIdleHasNoCreditForIt) {
-  Order order;
+  Order order(/*credit_tokens=*/0);
   for (int key = 0; key < 100; ++key) order.Add(Of("busy"), key);
   for (int key = 0; key < 50; ++key) order.Serve(Of("busy"), key, 100);
   for (int key = 100; key < 150; ++key) order.Add(Of("idle"), key);
@@ -64,7 +64,7 @@ TEST(FairOrder, ATenantThatWasIdleHasNoCreditForIt) {
 }
 
 TEST(FairOrder, WhatATenantGetsWhileItDoesNotWaitCountsIfAnotherOneWaits) {
-  Order order;
+  Order order(/*credit_tokens=*/0);
   order.Add(Of("waits"), 1);
   order.Charge(Of("runs"), 1000);
   order.Add(Of("runs"), 2);
@@ -83,7 +83,7 @@ TEST(FairOrder, WhatATenantGetsWhileItDoesNotWaitCountsIfAnotherOneWaits) {
 }
 
 TEST(FairOrder, AHigherPriorityGoesFirstWhosesoeverItIs) {
-  Order order;
+  Order order(/*credit_tokens=*/0);
   order.Add(Of("a"), 1);
   order.Add(Of("b", 1, 2), 5);
   order.Add(Of("a", 1, 2), 6);
@@ -97,7 +97,7 @@ TEST(FairOrder, AHigherPriorityGoesFirstWhosesoeverItIs) {
 }
 
 TEST(FairOrder, LeastSlackFirstAndWhoIsTooLatePushesOutNobody) {
-  Order order;
+  Order order(/*credit_tokens=*/0);
   order.Add(Of(""), 1);
   order.Add(Of(""), 2, /*latest_start_us=*/100);
   order.Add(Of(""), 3, /*latest_start_us=*/200);
@@ -111,7 +111,7 @@ TEST(FairOrder, LeastSlackFirstAndWhoIsTooLatePushesOutNobody) {
 }
 
 TEST(FairOrder, NobodyStarvesBehindGoals) {
-  Order order;
+  Order order(/*credit_tokens=*/0);
   order.Add(Of(""), 0);
   for (int key = 1; key <= 100; ++key) order.Add(Of(""), key, 1000);
   int turns = 0;
@@ -123,7 +123,7 @@ TEST(FairOrder, NobodyStarvesBehindGoals) {
 }
 
 TEST(FairOrder, AWalkVisitsAsServingWould) {
-  Order order;
+  Order order(/*credit_tokens=*/0);
   for (int key = 0; key < 6; ++key) order.Add(Of("a"), key);
   for (int key = 10; key < 16; ++key) order.Add(Of("b", 2), key);
   std::vector<int> walked;
@@ -142,7 +142,7 @@ TEST(FairOrder, AWalkVisitsAsServingWould) {
 }
 
 TEST(FairOrder, AWalkPassesOverATenant) {
-  Order order;
+  Order order(/*credit_tokens=*/0);
   for (const int key : {1, 2}) order.Add(Of("a"), key);
   for (const int key : {11, 12}) order.Add(Of("b"), key);
   std::vector<int> walked;
@@ -154,7 +154,7 @@ TEST(FairOrder, AWalkPassesOverATenant) {
 }
 
 TEST(FairOrder, ForgetsTenantsThatOweNothing) {
-  Order order;
+  Order order(/*credit_tokens=*/0);
   for (int i = 0; i < 3000; ++i) {
     const std::string tenant = "t" + std::to_string(i);
     order.Add(Of(tenant), i);
@@ -191,16 +191,27 @@ class Reference {
     }
     return least;
   }
-  int64_t Least(int32_t priority) { return LeastWaiting(priority).value_or(floors_[priority]); }
+  explicit Reference(int64_t credit) : credit_(credit * FairLevel<int>::kUnit) {}
+  int64_t Lift(int32_t priority) {
+    times_[priority] = std::max(times_[priority], LeastWaiting(priority).value_or(0));
+    return times_[priority] - credit_;
+  }
+  int64_t& CounterOf(const Name& name) {
+    const auto [it, added] = counters_.try_emplace(name, 0);
+    if (added) it->second = Lift(name.first);
+    return it->second;
+  }
   void Add(const Waiter& w) {
     const Name name{w.priority, w.tenant};
-    if (!Waits(name)) counters_[name] = std::max(counters_[name], Least(w.priority));
+    if (!Waits(name)) CounterOf(name) = std::max(CounterOf(name), Lift(w.priority));
     waiters_.push_back(w);
+    Lift(w.priority);
   }
   void Charge(const Name& name, int64_t weight, int64_t tokens) {
     if (!LeastWaiting(name.first).has_value()) return;
-    counters_[name] = std::max(counters_[name], Least(name.first)) +
+    CounterOf(name) = std::max(CounterOf(name), Lift(name.first)) +
                       std::max<int64_t>(1, tokens * FairLevel<int>::kUnit / weight);
+    Lift(name.first);
   }
   void Remove(int key) {
     const auto it = std::find_if(waiters_.begin(), waiters_.end(),
@@ -208,7 +219,10 @@ class Reference {
     const Name name{it->priority, it->tenant};
     waiters_.erase(it);
     if (!Waits(name)) turns_[name] = 0;
-    if (!LeastWaiting(name.first).has_value()) floors_[name.first] = counters_[name];
+    if (!LeastWaiting(name.first).has_value()) {
+      times_[name.first] = std::max(times_[name.first], counters_.at(name));
+    }
+    Lift(name.first);
   }
   void Serve(const Waiter& w, int64_t tokens) {
     const Name name{w.priority, w.tenant};
@@ -253,7 +267,8 @@ class Reference {
 
   std::vector<Waiter> waiters_;
   std::map<Name, int64_t> counters_;
-  std::map<int32_t, int64_t> floors_;
+  std::map<int32_t, int64_t> times_;
+  const int64_t credit_;
   std::map<Name, int> turns_;
 };
 
@@ -261,8 +276,9 @@ TEST(FairOrder, DoesWhatTheReferenceDoes) {
   for (uint32_t seed = 0; seed < 60; ++seed) {
     std::mt19937 random(seed);
     const auto pick = [&random](int64_t n) { return static_cast<int64_t>(random() % n); };
-    Order order;
-    Reference reference;
+    const int64_t credit = seed % 2 == 0 ? 0 : 60;
+    Order order(credit);
+    Reference reference(credit);
     TimeUs now = 0;
     for (int step = 0; step < 400; ++step) {
       now += pick(20);
@@ -310,14 +326,31 @@ TEST(FairOrder, DoesWhatTheReferenceDoes) {
   }
 }
 
+TEST(FairOrder, ATenantThatAsksForLessThanItsShareIsServedAtOnce) {
+  Order order(/*credit_tokens=*/100);
+  for (int key = 0; key < 1000; ++key) order.Add(Of("much"), key);
+  const auto serve = [&order](int tokens) {
+    const int key = *order.First();
+    order.Serve(key < 1000 ? Of("much") : Of("little"), key, tokens);
+    return key;
+  };
+  for (int i = 0; i < 20; ++i) serve(10);
+  for (int key = 1000; key < 1020; ++key) order.Add(Of("little"), key);
+  for (int i = 0; i < 10; ++i) EXPECT_EQ(serve(10), 1000 + i);
+  int of_little = 0;  // it has used its credit up
+  for (int i = 0; i < 10; ++i) of_little += serve(10) >= 1000 ? 1 : 0;
+  EXPECT_EQ(of_little, 5);
+}
+
 // Theorem 4.4: between tenants that wait all through an interval, the tokens by weight differ by
-// twice the largest charge at most, whatever others come and go.
+// twice the largest charge and the credit at most, whatever others come and go.
 TEST(FairOrder, TenantsThatAlwaysWaitGetTheSameUpToTheBound) {
   constexpr int64_t kMostTokens = 500;
   const std::vector<int64_t> weights = {1, 2, 5};
   for (uint32_t seed = 0; seed < 20; ++seed) {
     std::mt19937 random(seed);
-    Order order;
+    const int64_t credit = seed % 2 == 0 ? 0 : 700;
+    Order order(credit);
     int next = 0;
     std::map<int, std::string> owners;
     std::vector<double> given(weights.size());
@@ -348,7 +381,8 @@ TEST(FairOrder, TenantsThatAlwaysWaitGetTheSameUpToTheBound) {
       fill();
       order.Serve(Of(owner, weight), key, tokens);
       const auto [least, most] = std::minmax_element(given.begin(), given.end());
-      ASSERT_LE(*most - *least, 2.0 * kMostTokens) << "seed " << seed << " turn " << turn;
+      ASSERT_LE(*most - *least, 2.0 * static_cast<double>(kMostTokens + credit))
+          << "seed " << seed << " turn " << turn;
     }
   }
 }

@@ -20,6 +20,31 @@ DecodePlacement::Place PlaceOf(const Request& request) {
   return {request.waiting_number, request.spec->priority};
 }
 
+// Whose request it is, what it is to reach, and with how many it shared the wait for decode room.
+std::string TellClaim(const Request& request) {
+  const RequestHead& spec = *request.spec;
+  std::string told;
+  if (!spec.tenant.empty()) {
+    absl::StrAppend(&told, "; of tenant '", spec.tenant, "' with weight ", spec.tenant_weight);
+  }
+  const auto goal = [&told](const char* name, TimeUs goal_us) {
+    if (goal_us > 0) absl::StrAppend(&told, "; ", name, " goal ", goal_us / 1000, " ms");
+  };
+  goal("TTFT", spec.ttft_goal_us);
+  goal("TPOT", spec.tpot_goal_us);
+  if (request.waited_with_tenants > 1) {
+    absl::StrAppend(&told, "; waited for decode room, in turns with requests of ",
+                    request.waited_with_tenants - 1, " other tenants");
+  }
+  return told;
+}
+
+// Placed later, it misses its TTFT.
+TimeUs LatestOf(const Request& request) {
+  const TimeUs goal_us = request.spec->ttft_goal_us;
+  return goal_us > 0 ? request.submitted_us + goal_us : kNever;
+}
+
 }  // namespace
 
 void DecodeFlow::Answer(Request& request, absl::Status status) {
@@ -63,7 +88,10 @@ void DecodeFlow::EnterLine(Request& request, TimeUs now) {
     plan->waiting_us = now - request.submitted_us;
   }
   parts_.requests->Enter(request, State::kWaiting);
-  placement_.Wait(request.spec->model, PlaceOf(request), request.spec->id);
+  const RequestHead& spec = *request.spec;
+  placement_.Wait(
+      spec.model, PlaceOf(request), spec.id,
+      {.tenant = spec.tenant, .weight = spec.tenant_weight, .latest_us = LatestOf(request)});
   entered_.push_back(request.spec->id);
   placement_.SetAsking(request.spec->model, PlaceOf(request), request.asking.has_value());
 }
@@ -105,8 +133,8 @@ void DecodeFlow::ForgetPlan(Request& request) {
   EndUnopened(request);
 }
 
-void DecodeFlow::PlaceWaiting() {
-  for (const std::string& model : placement_.TakeChanged()) PlaceWaiting(model);
+void DecodeFlow::PlaceWaiting(TimeUs now) {
+  for (const std::string& model : placement_.TakeChanged()) PlaceWaiting(model, now);
   for (const RequestId id : std::exchange(entered_, {})) {
     Request* request = parts_.requests->Find(id);
     if (request == nullptr || request->state != State::kWaiting) continue;
@@ -115,9 +143,9 @@ void DecodeFlow::PlaceWaiting() {
 }
 
 // The first request that waits only for room blocks those behind it, so that large requests are not
-// overtaken by small ones.
-void DecodeFlow::PlaceWaiting(const std::string& model) {
-  while (const std::optional<RequestId> first = placement_.FirstReady(model)) {
+// overtaken by small ones, but for those of a tenant that was given less.
+void DecodeFlow::PlaceWaiting(const std::string& model, TimeUs now) {
+  while (const std::optional<RequestId> first = placement_.FirstReady(model, now)) {
     Request& request = parts_.requests->At(*first);
     if (MustWaitForOlder(request)) {
       placement_.Block(model, PlaceOf(request), request.chunks[0].sequence);
@@ -189,7 +217,10 @@ bool DecodeFlow::TryPlace(Request& request) {
     case DecodePool::Outcome::kPlaced:
       break;
   }
-  LeaveLine(request);
+  const int32_t priority = request.spec->priority;
+  const size_t tenants = placement_.TenantsReady(request.spec->model, priority);
+  request.waited_with_tenants = std::max(request.waited_with_tenants, tenants);
+  placement_.Serve(request.spec->model, PlaceOf(request), PromptTokens(*request.spec));
   parts_.requests->Enter(request, State::kReserving);
   PlaceAt(request, choice.instance, /*with_plan=*/false);
   Answer(request, absl::OkStatus());
@@ -301,6 +332,7 @@ void DecodeFlow::Opened(Request& request, TimeUs now) {
                         ? ", decoded in a group that is bound for urgent requests"
                         : "");
   }
+  absl::StrAppend(&plan.how, TellClaim(request));
   parts_.effects->push_back(SendPlanUpdate{request.spec->id, PlacedOf(request)});
   parts_.sender->StartMembers(request);
 }

@@ -93,9 +93,9 @@ class DecodeFlow {
 
   // An instance of the model may have room now, or a plan has left its instances.
   void NoteChange(const std::string& model) { placement_.NoteChange(model); }
-  // Within a model those of a higher priority come first, then those that asked first. Those that
-  // asked since the last call and wait on are counted as degraded.
-  void PlaceWaiting();
+  // In the order of decode_placement.h. Those that asked since the last call and wait on are
+  // counted as degraded.
+  void PlaceWaiting(TimeUs now = 0);
 
   // Requests of the model that wait for room.
   int64_t WaitingOf(const std::string& model) const {
@@ -109,7 +109,7 @@ class DecodeFlow {
   absl::Status CheckInvariants() const;
 
  private:
-  void PlaceWaiting(const std::string& model);
+  void PlaceWaiting(const std::string& model, TimeUs now);
   bool IsUrgent(const Request& request) const {
     return request.spec->priority >= limits_.urgent_priority;
   }

@@ -178,7 +178,7 @@ std::vector<OrchestratorEffect> OrchestratorCore::Impl::Handle(const Orchestrato
       },
       event);
   RunTimers();
-  decode_.PlaceWaiting();
+  decode_.PlaceWaiting(now_);
   longs_.PlaceWaiting(now_);
   prefill_.PlanParked(now_);
   prefill_.DecideRolling(now_);

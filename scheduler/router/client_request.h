@@ -69,6 +69,8 @@ struct ClientRequest {
   TimeUs arrived_us = 0;
   TimeUs submitted_us = 0;
   TimeUs first_token_us = -1;  // of this attempt; -1: none came
+  TimeUs first_us = kNever;    // its first token, of any attempt; kNever: none came
+  TimeUs last_us = 0;          // its last token so far
   TimeUs placed_us = kNever;   // this attempt, for the first time
   RequestTimes times;
   TimeUs deadline_us = kNever;

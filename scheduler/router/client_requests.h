@@ -53,7 +53,13 @@ struct RouterSnapshot {
   uint64_t unreached = 0;  // attempts that were lost since the router does not reach their instance
   uint64_t retries_delayed = 0;  // attempts that waited for the RetryBudget
   uint64_t reattached = 0;       // streams with tokens that went on at their instance after a break
-  std::vector<bool> ready;       // by cell
+  // Of choices that ended and whose clients had such a goal. One that failed missed it; one that
+  // its client cancelled is not counted.
+  struct Goal {
+    uint64_t met = 0, missed = 0;
+  };
+  Goal ttft_goals, tpot_goals;
+  std::vector<bool> ready;  // by cell
   struct OfModel {
     int64_t queued = 0, submitted = 0, streaming = 0;
   };

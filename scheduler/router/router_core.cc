@@ -313,6 +313,8 @@ void RouterCore::On(const TokenReceived& event) {
                                             request->DeliveredNow(), " was expected"));
   }
   if (request->DeliveredNow() == 0) request->first_token_us = now_;
+  if (request->first_us == kNever) request->first_us = now_;
+  request->last_us = now_;
   if (std::exchange(request->paid, false)) budget_.Progressed();
   if (event.times.has_value() && request->delivered == 0) request->times.prefill = event.times;
   request->sent.push_back(event.token);
@@ -443,6 +445,22 @@ void RouterCore::FailIndex(Request& request, const std::string& what) {
   Finish(request, FinishReason::kError, absl::InternalError(what));
 }
 
+// From arrival to the first token, and the mean time between tokens, as its client sees them.
+void RouterCore::CountGoals(const Request& request, bool complete) {
+  const RequestHead& asked = *request.asked;
+  const bool has_token = complete && request.first_us != kNever;
+  const auto count = [](RouterSnapshot::Goal& goal, bool met) { ++(met ? goal.met : goal.missed); };
+  if (asked.ttft_goal_us > 0) {
+    count(snapshot_.ttft_goals,
+          has_token && request.first_us - request.arrived_us <= asked.ttft_goal_us);
+  }
+  if (asked.tpot_goal_us > 0 && !(complete && request.delivered < 2)) {
+    const int64_t gaps = request.delivered - 1;
+    count(snapshot_.tpot_goals,
+          has_token && request.last_us - request.first_us <= gaps * asked.tpot_goal_us);
+  }
+}
+
 void RouterCore::Finish(Request& request, FinishReason reason, absl::Status status,
                         int32_t stop_token, std::string prompt_logprobs, bool client_gone) {
   const RequestId id = request.asked->id;
@@ -450,6 +468,7 @@ void RouterCore::Finish(Request& request, FinishReason reason, absl::Status stat
   const bool complete = reason == FinishReason::kStop || reason == FinishReason::kLength;
   const bool cancelled = reason == FinishReason::kCancelled;
   ++(complete ? snapshot_.finished : cancelled ? snapshot_.cancelled : snapshot_.failed);
+  if (!cancelled) CountGoals(request, complete);
   End end{.id = id,
           .reason = reason,
           .status = std::move(status),

@@ -167,6 +167,7 @@ class RouterCore {
   void BeginAttempt(Request& request);
   void TakeAgain(Request& request, const TokenReceived& event);
   void FailIndex(Request& request, const std::string& what);
+  void CountGoals(const Request& request, bool complete);
   void Finish(Request& request, FinishReason reason, absl::Status status, int32_t stop_token = -1,
               std::string prompt_logprobs = {}, bool client_gone = false);  // erases it
   void RunTimers();

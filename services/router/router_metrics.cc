@@ -255,6 +255,15 @@ void RouterMetrics::Refresh(const scheduler::RouterSnapshot& snapshot, int64_t n
       "skein_router_reattached_streams_total",
       "Times that a choice went on at its decode instance after its token stream broke.", {},
       snapshot.reattached);
+  const auto goals = [this](const char* goal, const scheduler::RouterSnapshot::Goal& of) {
+    for (const auto& [result, value] : {std::pair("met", of.met), std::pair("missed", of.missed)}) {
+      metrics_->Total("skein_router_goals_total",
+                      "Choices that ended and had a goal (ttft, tpot), by whether they reached it.",
+                      {{"goal", goal}, {"result", result}}, value);
+    }
+  };
+  goals("ttft", snapshot.ttft_goals);
+  goals("tpot", snapshot.tpot_goals);
   int64_t ready = 0;
   for (const bool cell : snapshot.ready) ready += cell ? 1 : 0;
   gauge("skein_router_cells", "Orchestrators in --orchestrator.",

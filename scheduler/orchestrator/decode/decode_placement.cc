@@ -24,8 +24,9 @@ bool DecodePlacement::MustWait(InstanceId member, PlanSequence first) const {
   return plans != unopened_.end() && *plans->second.begin() < first;
 }
 
-void DecodePlacement::Wait(const std::string& model, Place place, RequestId request) {
-  const bool added = lines_[model].all.emplace(place, Waiter{request, {}}).second;
+void DecodePlacement::Wait(const std::string& model, Place place, RequestId request,
+                           DecodeClaim claim) {
+  const bool added = lines_[model].all.emplace(place, Waiter{request, std::move(claim), {}}).second;
   SKEIN_CHECK_MSG(added, "a place in the line is given once");
 }
 
@@ -38,30 +39,50 @@ void DecodePlacement::Leave(const std::string& model, Place place) {
   NoteChange(model);
 }
 
+void DecodePlacement::Serve(const std::string& model, Place place, int64_t tokens) {
+  Line& line = lines_.at(model);
+  line.ready.Serve(OwnerOf(place, line.all.at(place)), place, tokens);
+  Leave(model, place);
+}
+
+size_t DecodePlacement::TenantsReady(const std::string& model, int32_t priority) const {
+  const auto line = lines_.find(model);
+  return line == lines_.end() ? 0 : line->second.ready.TenantsAt(priority);
+}
+
+void DecodePlacement::MakeReady(Line& line, Place place) {
+  const Waiter& waiter = line.all.at(place);
+  if (line.ready.Has(OwnerOf(place, waiter), place)) return;
+  line.ready.Add(OwnerOf(place, waiter), place, waiter.claim.latest_us);
+}
+
 void DecodePlacement::SetAsking(const std::string& model, Place place, bool asks) {
   const auto line = lines_.find(model);
   if (line == lines_.end()) return;
   const auto waiter = line->second.all.find(place);
   if (waiter == line->second.all.end()) return;
   if (!asks) {
-    line->second.ready.erase(place);
+    line->second.ready.Remove(OwnerOf(place, waiter->second), place);
     blocked_.erase(std::exchange(waiter->second.blocked, {}));
   } else if (waiter->second.blocked == PlanSequence{}) {
-    line->second.ready.insert(place);
+    MakeReady(line->second, place);
     NoteChange(model);
   }
 }
 
-std::optional<RequestId> DecodePlacement::FirstReady(const std::string& model) const {
+std::optional<RequestId> DecodePlacement::FirstReady(const std::string& model, TimeUs now) {
   const auto line = lines_.find(model);
-  if (line == lines_.end() || line->second.ready.empty()) return std::nullopt;
-  return line->second.all.at(*line->second.ready.begin()).request;
+  if (line == lines_.end()) return std::nullopt;
+  const std::optional<Place> first = line->second.ready.First(now);
+  if (!first.has_value()) return std::nullopt;
+  return line->second.all.at(*first).request;
 }
 
 void DecodePlacement::Block(const std::string& model, Place place, PlanSequence first) {
   Line& line = lines_.at(model);
-  SKEIN_CHECK(line.ready.erase(place) == 1);
-  line.all.at(place).blocked = first;
+  Waiter& waiter = line.all.at(place);
+  SKEIN_CHECK(line.ready.Remove(OwnerOf(place, waiter), place));
+  waiter.blocked = first;
   blocked_[first] = {model, place};
 }
 
@@ -72,7 +93,7 @@ void DecodePlacement::Unblock(PlanSequence first) {
   const auto& [model, place] = found.mapped();
   Line& line = lines_.at(model);
   line.all.at(place).blocked = {};
-  line.ready.insert(place);
+  MakeReady(line, place);
   NoteChange(model);
 }
 
@@ -84,7 +105,7 @@ DecodePlacement::Standing DecodePlacement::StandingOf(const std::string& model, 
   if (waiter == line->second.all.end() || waiter->second.request != request) {
     return Standing::kAbsent;
   }
-  if (line->second.ready.count(place) > 0) return Standing::kReady;
+  if (line->second.ready.Has(OwnerOf(place, waiter->second), place)) return Standing::kReady;
   return waiter->second.blocked == PlanSequence{} ? Standing::kNotAsking : Standing::kBlocked;
 }
 
@@ -113,13 +134,14 @@ absl::Status DecodePlacement::CheckInvariants() const {
       return absl::InternalError(
           absl::StrCat("DecodePlacement: the empty line of model ", model, " was kept"));
     }
-    for (const Place& place : line.ready) {
-      if (line.all.count(place) == 0 || line.all.at(place).blocked != PlanSequence{}) {
-        return absl::InternalError(
-            "DecodePlacement: a request that is blocked or does not wait is marked ready");
-      }
-    }
+    if (absl::Status status = line.ready.CheckInvariants(); !status.ok()) return status;
+    size_t ready = 0;
     for (const auto& [place, waiter] : line.all) {
+      const bool is_ready = line.ready.Has(OwnerOf(place, waiter), place);
+      ready += is_ready ? 1 : 0;
+      if (is_ready && waiter.blocked != PlanSequence{}) {
+        return absl::InternalError("DecodePlacement: a request that is blocked is marked ready");
+      }
       if (place.number > last_number_) {
         return absl::InternalError(
             "DecodePlacement: a waiting request has a number that was not issued");
@@ -129,6 +151,9 @@ absl::Status DecodePlacement::CheckInvariants() const {
       if (known != blocked_.end() && known->second == std::pair(model, place)) continue;
       return absl::InternalError(
           "DecodePlacement: no plan is listed as blocking a blocked request");
+    }
+    if (ready != line.ready.size()) {
+      return absl::InternalError("DecodePlacement: a request that does not wait is marked ready");
     }
   }
   for (const auto& [instance, plans] : unopened_) {

@@ -4,16 +4,18 @@
 // A request's decode instance is chosen and announced with its plan, if one has room. That takes no
 // blocks: the plan's lead allocates them when its first chunk is about to start (it "opens" the
 // transfer). A lead without a decode instance, or whose instance refused, asks for one. It then
-// holds prefill blocks and waits here in its model's queue: those of a higher priority first, then
-// in order of arrival. A plain request's prompt is computed meanwhile, so that when it gets an
-// instance, its blocks there are held for the handoff only. The members of an SP plan compute
-// nothing before its transfer is open.
+// holds prefill blocks and waits here in its model's queue: those of a higher priority first,
+// within a priority fairly by tenant, by the tokens of prompts (fairness/fair_order.h), and of one
+// tenant in order of arrival, those whose TTFT can still be reached before others. A plain
+// request's prompt is computed meanwhile, so that when it gets an instance, its blocks there are
+// held for the handoff only. The members of an SP plan compute nothing before its transfer is open.
 //
 // What counts as room: decode_pool.h.
 //
 // Fairness. While a request waits in the queue, no plan of its model gets an instance. Only
 // requests placed before it asked, which are finitely many, and those ahead of it in the queue can
-// take room first. A request that is refused again keeps its number.
+// take room first; of other tenants these are as many as the bound of FairOrder allows. A request
+// that is refused again keeps its number.
 //
 // No deadlock. Only opened requests hold decode room; what an unopened one has computed is in its
 // prefill blocks. An opened plain request has its prefill blocks and waits for no other request, so
@@ -46,8 +48,17 @@
 #include "absl/container/btree_set.h"
 #include "absl/status/status.h"
 #include "scheduler/base/ids.h"
+#include "scheduler/base/time.h"
+#include "scheduler/fairness/fair_order.h"
 
 namespace skein::scheduler {
+
+// Whose request it is, and when it has to be placed to reach its goal (kNever: it has none).
+struct DecodeClaim {
+  std::string tenant;
+  int64_t weight = 1;
+  TimeUs latest_us = kNever;
+};
 
 class DecodePlacement {
  public:
@@ -73,8 +84,12 @@ class DecodePlacement {
     }
   };
   uint64_t NextNumber() { return ++last_number_; }
-  void Wait(const std::string& model, Place place, RequestId request);
+  void Wait(const std::string& model, Place place, RequestId request, DecodeClaim claim = {});
   void Leave(const std::string& model, Place place);  // idempotent
+  // It leaves, since it was placed: its tenant has had its turn, for so many tokens.
+  void Serve(const std::string& model, Place place, int64_t tokens);
+  // So many tenants have a request that may be tried, at this priority.
+  size_t TenantsReady(const std::string& model, int32_t priority) const;
   bool SomeWait(const std::string& model) const { return lines_.count(model) > 0; }
   // Whether the first of them has this priority or a higher one.
   bool SomeWaitFrom(const std::string& model, int32_t priority) const {
@@ -84,7 +99,7 @@ class DecodePlacement {
   // Whether its lead asks; ignored for a request that does not wait.
   void SetAsking(const std::string& model, Place place, bool asks);
   // The first request that may be tried now; empty: none may.
-  std::optional<RequestId> FirstReady(const std::string& model) const;
+  std::optional<RequestId> FirstReady(const std::string& model, TimeUs now = 0);
   // The request must wait for an older plan; `first` is its own sequence. REQUIRES: it is ready.
   void Block(const std::string& model, Place place, PlanSequence first);
   enum class Standing { kAbsent, kNotAsking, kReady, kBlocked };
@@ -112,12 +127,17 @@ class DecodePlacement {
  private:
   struct Waiter {
     RequestId request;
+    DecodeClaim claim;
     PlanSequence blocked;  // its plan, if it is blocked; 0: it is not
   };
   struct Line {
     std::map<Place, Waiter> all;
-    std::set<Place> ready;
+    FairOrder<Place> ready;
   };
+  static FairOwner OwnerOf(Place place, const Waiter& waiter) {
+    return {waiter.claim.tenant, waiter.claim.weight, place.priority};
+  }
+  static void MakeReady(Line& line, Place place);
   void Unblock(PlanSequence first);
 
   Unopened unopened_;

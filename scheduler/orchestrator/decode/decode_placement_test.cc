@@ -133,5 +133,26 @@ TEST(DecodePlacement, ThoseOfAHigherPriorityGoFirst) {
   EXPECT_EQ(order, (std::vector<uint64_t>{3, 5, 1, 4, 2}));
 }
 
+TEST(DecodePlacementTest, TenantsOfALineTakeTurnsByTokens) {
+  DecodePlacement placement;
+  std::vector<DecodePlacement::Place> places;
+  const auto wait = [&](const char* tenant, TimeUs latest_us) {
+    places.push_back({placement.NextNumber()});
+    placement.Wait("m", places.back(), {7, places.size()}, {tenant, 1, latest_us});
+    placement.SetAsking("m", places.back(), true);
+  };
+  for (int i = 0; i < 4; ++i) wait("burst", kNever);
+  for (int i = 0; i < 2; ++i) wait("quiet", kNever);
+  wait("quiet", /*latest_us=*/500);
+  EXPECT_EQ(placement.TenantsReady("m", 0), 2U);
+  std::vector<uint64_t> served;
+  while (const auto first = placement.FirstReady("m", /*now=*/400)) {
+    served.push_back(first->serial);
+    placement.Serve("m", places[first->serial - 1], 100);
+    EXPECT_TRUE(placement.CheckInvariants().ok()) << placement.CheckInvariants();
+  }
+  EXPECT_EQ(served, (std::vector<uint64_t>{1, 7, 2, 5, 3, 6, 4}));
+}
+
 }  // namespace
 }  // namespace skein::scheduler
