@@ -102,7 +102,7 @@ TEST_F(StolenHandoffTest, WithoutThePermitItGetsNoBlocksAndNoMemoryKeys) {
   ExpectDenied(Open(""));
   EXPECT_EQ(opened_.blocks_size(), 0);
   EXPECT_TRUE(opened_.memory().empty());
-  ExpectDenied(Open(std::string(kPermitBytes, '\1')));
+  ExpectDenied(Open(std::string(kPermitBytes, 'x')));
   const PermitSigner thief = *PermitSigner::Make();
   ExpectDenied(Open(*thief.Sign({.id = kId,
                                  .epoch = kEpoch,
