@@ -14,6 +14,7 @@
 #include "services/http/admin.h"
 #include "services/http/error.h"
 #include "services/http/server.h"
+#include "services/http/site_check.h"
 #include "services/log/log.h"
 #include "services/shell/loop.h"
 
@@ -92,12 +93,15 @@ class AdminServer::Pages {
   absl::Status Listen(const AdminOptions& options, const std::string& service_host) {
     loop_.Start(
         "admin", [this] { return next_look_us_; }, [this] { Tick(); });
-    auto started = http::Server::Start({.host = options.host.empty() ? service_host : options.host,
-                                        .port = static_cast<uint16_t>(options.port),
-                                        .threads = 1},
-                                       [this](http::Request request, ResponderPtr responder) {
-                                         routes_.Serve(std::move(request), std::move(responder));
-                                       });
+    const std::string host = options.host.empty() ? service_host : options.host;
+    if (http::IsLoopbackHost(host)) sites_ = http::SiteCheck({}, "");
+    auto started = http::Server::Start(
+        {.host = host, .port = static_cast<uint16_t>(options.port), .threads = 1},
+        [this](http::Request request, ResponderPtr responder) {
+          auto foreign = sites_.RefuseHost(request);
+          if (foreign) return responder->Send(*std::move(foreign));
+          routes_.Serve(std::move(request), std::move(responder));
+        });
     if (!started.ok()) return AboutListening("admin-port", started.status());
     server_ = *std::move(started);
     return WritePortFile(options.port_file, server_->port());
@@ -244,6 +248,7 @@ class AdminServer::Pages {
   const int64_t started_us_ = MonotonicUs();
   StateClock clock_;
   http::Routes routes_;
+  http::SiteCheck sites_;
   // Used only on the loop:
   std::list<Waiter> waiters_;
   int64_t next_look_us_ = 0;

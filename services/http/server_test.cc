@@ -183,6 +183,22 @@ TEST_F(ServerTest, TruncatedAndSlowRequests) {
   EXPECT_TRUE(idle.AtEnd());
 }
 
+// A slow-loris: each byte comes long before any timeout, and the header never ends.
+TEST_F(ServerTest, AClientThatDripsItsHeaderIsCutOff) {
+  ServerOptions options;
+  options.read_timeout = std::chrono::milliseconds(200);
+  StartServer(options);
+  RawClient loris(port());
+  loris.Send("POST /echo HTTP/1.1\r\nX: ");
+  Response answer;
+  for (int drips = 0; answer.status == 0 && drips < 4000; ++drips) {
+    loris.Send("a");
+    answer = loris.ReadResponse(/*head_only=*/false, /*timeout_ms=*/5);
+  }
+  EXPECT_EQ(answer.status, 408) << "the time counts from the first byte";
+  EXPECT_EQ(Fetch(port(), "GET", "/livez").status, 200);
+}
+
 TEST_F(ServerTest, StreamsChunks) {
   StartServer();
   RawClient client(port());

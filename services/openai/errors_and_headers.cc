@@ -22,7 +22,12 @@ const std::vector<ErrorCase>& ErrorCases() {
        "With --api-key-file: no `Authorization: Bearer KEY` whose key is in the file. Pages that "
        "probes and metrics read need none."},
       {403, "origin_not_allowed",
-       "A browser's preflight from a page that --allowed-origins does not list."},
+       "A browser's preflight from a page that --allowed-origins does not list, or a request of "
+       "such a "
+       "page that would change something."},
+      {403, "host_not_allowed",
+       "The Host header has a name that is not this server's: a page on the web has made its own "
+       "name resolve to this machine. See --allowed-hosts."},
       {404, "model_not_found", "No model of this name is served here."},
       {404, "unknown_url", "No such path."},
       {405, "method_not_allowed",

@@ -16,8 +16,9 @@ using scheduler::CallId;
 
 namespace {
 
-// Between the clocks of two hosts, at most: a permit is in force for so much longer.
-constexpr int64_t kClocksDifferS = 300;
+// A permit is in force for so much longer than its request may take: its writer's calls are
+// repeated.
+constexpr int64_t kPermitSpareS = 60;
 
 }  // namespace
 
@@ -79,13 +80,15 @@ void OrchestratorShell::MakeSigner() {
 void OrchestratorShell::Permit(scheduler::RequestId id, scheduler::Epoch epoch, int64_t deadline_us,
                                const scheduler::Placed& placed, v1::DecodePlace* out) {
   const int64_t wait_us = std::max(config_.request_deadline_us, deadline_us);
+  const int64_t now_s = MonotonicUs() / 1'000'000;
   const absl::StatusOr<std::string> permit =
       signer_->Sign({.id = id,
                      .epoch = epoch,
                      .writer = placed.writer,
                      .decode = placed.incarnation,
                      .generation = generation_,
-                     .expires_s = std::time(nullptr) + wait_us / 1'000'000 + kClocksDifferS});
+                     .issued_s = now_s,
+                     .expires_s = now_s + wait_us / 1'000'000 + kPermitSpareS});
   if (permit.ok()) return out->set_permit(*permit);
   LogWarning("permit not signed",
              {{"request_id", ToString(id)}, {"reason", std::string(permit.status().message())}});

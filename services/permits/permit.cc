@@ -11,7 +11,7 @@ namespace {
 
 constexpr char kFormat = 1;
 constexpr std::string_view kContext = "skein handoff permit";
-constexpr size_t kNumbers = 9;
+constexpr size_t kNumbers = 10;
 constexpr size_t kBodyBytes = 1 + kNumbers * sizeof(uint64_t);
 constexpr size_t kSignatureBytes = 64;
 static_assert(kBodyBytes + kSignatureBytes == kPermitBytes);
@@ -30,6 +30,7 @@ std::string BodyOf(const Permit& permit) {
                            permit.writer.value,
                            permit.decode.value,
                            permit.generation,
+                           static_cast<uint64_t>(permit.issued_s),
                            static_cast<uint64_t>(permit.expires_s),
                            permit.key,
                            permit.nonce};
@@ -100,9 +101,10 @@ std::optional<Permit> ReadPermit(std::string_view bytes) {
                 .writer = {numbers[3]},
                 .decode = {numbers[4]},
                 .generation = numbers[5],
-                .expires_s = static_cast<int64_t>(numbers[6]),
-                .key = numbers[7],
-                .nonce = numbers[8]};
+                .issued_s = static_cast<int64_t>(numbers[6]),
+                .expires_s = static_cast<int64_t>(numbers[7]),
+                .key = numbers[8],
+                .nonce = numbers[9]};
 }
 
 uint64_t PermitKeyId(std::string_view public_key) { return NumberAt(public_key); }

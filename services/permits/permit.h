@@ -2,9 +2,9 @@
 // decode-worker. The orchestrator signs (PermitSigner); the decode-worker verifies (PermitGate,
 // permit_gate.h); a prefill-worker carries the bytes and does not read them.
 //
-// A permit has 137 bytes: the format (1 byte, kFormat), nine numbers of 8 bytes in little-endian
+// A permit has 145 bytes: the format (1 byte, kFormat), ten numbers of 8 bytes in little-endian
 // order (the fields of Permit as they are declared, the request's id as two), and the Ed25519
-// signature (RFC 8032) of these 73 bytes behind the text kContext, so that no other signature of
+// signature (RFC 8032) of these 81 bytes behind the text kContext, so that no other signature of
 // the key, if there should ever be one, is taken for a permit.
 #pragma once
 
@@ -28,13 +28,16 @@ struct Permit {
   scheduler::Incarnation writer;  // the prefill-worker's process
   scheduler::Incarnation decode;  // the decode-worker's process
   uint64_t generation = 0;        // of the orchestrator
-  int64_t expires_s = 0;          // Unix time
-  uint64_t key = 0;               // PermitKeyId of the signer's key
-  uint64_t nonce = 0;             // makes each permit another one
+  // By the orchestrator's own clock, which starts anywhere, so that hosts need not agree on the
+  // time.
+  int64_t issued_s = 0;
+  int64_t expires_s = 0;
+  uint64_t key = 0;    // PermitKeyId of the signer's key
+  uint64_t nonce = 0;  // makes each permit another one
   bool operator==(const Permit&) const = default;
 };
 
-inline constexpr size_t kPermitBytes = 137;
+inline constexpr size_t kPermitBytes = 145;
 inline constexpr size_t kPermitKeyBytes = 32;
 
 struct FreeKey {

@@ -1,12 +1,12 @@
 #include "services/permits/permit_gate.h"
 
 #include <algorithm>
-#include <ctime>
 
 #include "absl/strings/str_cat.h"
 #include "openssl/crypto.h"
 #include "services/log/log.h"
 #include "services/log/repeat_limit.h"
+#include "services/shell/loop.h"
 
 namespace skein::services {
 namespace {
@@ -37,7 +37,7 @@ std::string HostOfPeer(std::string_view peer) {
 }
 
 PermitGate::PermitGate(std::function<int64_t()> now_s)
-    : now_s_(now_s ? std::move(now_s) : [] { return static_cast<int64_t>(std::time(nullptr)); }) {}
+    : now_s_(now_s ? std::move(now_s) : [] { return MonotonicUs() / 1'000'000; }) {}
 
 std::string_view PermitGate::NameOf(Refusal why) {
   switch (why) {
@@ -112,7 +112,7 @@ absl::Status PermitGate::Verify(const std::string& bytes, scheduler::RequestId i
   if (key == nullptr || !IsSignedBy(key.get(), bytes)) {
     return Refuse(Refusal::kForged, "permit: not signed by an orchestrator of this worker");
   }
-  if (now_s_() > permit->expires_s) return Refuse(Refusal::kExpired, "permit: it has expired");
+  if (HasExpired(*permit)) return Refuse(Refusal::kExpired, "permit: it has expired");
   if (permit->id != id || permit->epoch != epoch) {
     return Refuse(
         Refusal::kOtherRequest,
@@ -130,12 +130,23 @@ absl::Status PermitGate::Verify(const std::string& bytes, scheduler::RequestId i
   return absl::OkStatus();
 }
 
+bool PermitGate::HasExpired(const Permit& permit) {
+  const int64_t now_s = now_s_();
+  std::lock_guard lock(mutex_);
+  const auto known = keys_.find(permit.key);
+  if (known == keys_.end()) return true;
+  int64_t& ahead_s = known->second.ahead_s;
+  ahead_s = std::max(ahead_s, permit.issued_s - now_s);
+  return now_s + ahead_s > permit.expires_s;
+}
+
 absl::Status PermitGate::Use(const Permit& permit, const Shown& shown, const Transfer& transfer,
                              bool ends) {
   const char* replayed = nullptr;
+  const int64_t now_s = now_s_();
   {
     std::lock_guard lock(mutex_);
-    ForgetExpired(now_s_());
+    ForgetExpired(now_s);
     const Used* opened = UsedOf(transfer);
     const auto known = used_.find(permit.nonce);
     if (opened != nullptr && opened->writer != permit.writer) {
@@ -143,7 +154,7 @@ absl::Status PermitGate::Use(const Permit& permit, const Shown& shown, const Tra
     } else if (known == used_.end()) {
       used_[permit.nonce] = {shown.permit, shown.from, permit.writer, transfer, ends};
       open_[transfer] = permit.nonce;
-      expiring_.insert({permit.expires_s, permit.nonce});
+      expiring_.insert({now_s + (permit.expires_s - permit.issued_s), permit.nonce});
     } else if (known->second.from != shown.from) {
       replayed = "permit: already used from another address";
     } else if (known->second.spent && !ends) {

@@ -7,6 +7,10 @@
 // for kFormerKeyS, so that what they had granted goes on. An orchestrator of an older build has no
 // key: then no permit is asked for.
 //
+// Whether a permit has expired is judged by the clock of its orchestrator, as far as its permits
+// tell it: that is never later than it is, so hosts whose clocks differ refuse nothing, and a
+// permit that is the first of its key counts as fresh.
+//
 // A permit is bound to the address (without the port) that showed it first, until it expires. After
 // its writer's Commit or Abort it opens nothing more.
 //
@@ -66,7 +70,7 @@ class PermitGate {
     std::string from;    // HostOfPeer
   };
 
-  explicit PermitGate(std::function<int64_t()> now_s = nullptr);  // Unix time; null: the clock's
+  explicit PermitGate(std::function<int64_t()> now_s = nullptr);  // null: the steady clock's
 
   // This decode-worker's process. Before the first call.
   void SetProcess(scheduler::Incarnation process) { process_ = process; }
@@ -96,6 +100,7 @@ class PermitGate {
   struct Key {
     std::shared_ptr<EVP_PKEY> key;
     int64_t until_s = INT64_MAX;
+    int64_t ahead_s = INT64_MIN;  // its owner's clock before this one's, at least
   };
   struct Used {
     std::string permit;
@@ -108,6 +113,7 @@ class PermitGate {
   absl::Status Refuse(Refusal why, const std::string& text);
   absl::Status Verify(const std::string& bytes, scheduler::RequestId id, scheduler::Epoch epoch,
                       scheduler::Incarnation writer, Permit* out);
+  bool HasExpired(const Permit& permit);
   absl::Status Use(const Permit& permit, const Shown& shown, const Transfer& transfer, bool ends);
   absl::Status GoOn(const Transfer& transfer, const std::string& permit, bool ends);
   const Used* UsedOf(const Transfer& transfer) const;  // REQUIRES: mutex_ held
@@ -123,7 +129,7 @@ class PermitGate {
   std::map<uint64_t, Key> keys_;                     // by PermitKeyId
   std::map<uint64_t, Used> used_;                    // by nonce
   std::map<Transfer, uint64_t> open_;                // the nonce of the permit that opened it
-  std::set<std::pair<int64_t, uint64_t>> expiring_;  // of used_: time and nonce
+  std::set<std::pair<int64_t, uint64_t>> expiring_;  // of used_: time here, and nonce
   std::array<uint64_t, kRefusals> refused_{};
 };
 

@@ -34,7 +34,8 @@ class PermitGateTest : public ::testing::Test {
             .writer = kWriter,
             .decode = kDecode,
             .generation = kGeneration,
-            .expires_s = now_s_ + 900};
+            .issued_s = now_s_ + ahead_s_,
+            .expires_s = now_s_ + ahead_s_ + 900};
   }
   std::string Sign(const Permit& permit) const { return *signer_.Sign(permit); }
   absl::Status Open(const std::string& permit, const std::string& from = kHost) {
@@ -60,6 +61,7 @@ class PermitGateTest : public ::testing::Test {
   }
 
   int64_t now_s_ = 1'000'000;
+  int64_t ahead_s_ = 50'000;  // the orchestrator's clock
   PermitSigner signer_ = *PermitSigner::Make();
   PermitGate gate_;
   OpenTransferRequest open_;
@@ -136,7 +138,24 @@ TEST_F(PermitGateTest, ForAnotherDecodeWorker) {
 TEST_F(PermitGateTest, Expired) {
   const std::string permit = Sign(Good());
   now_s_ += 901;
+  Permit fresh = Good();
+  fresh.id = {7, 13};
+  OpenTransferRequest other{
+      .id = fresh.id, .epoch = kEpoch, .prefill = kPrefill, .incarnation = kWriter};
+  EXPECT_TRUE(gate_.Open(&other, {Sign(fresh), kHost}).ok()) << "it tells the time";
   ExpectRefused(Open(permit), Refusal::kExpired, "expired");
+}
+
+// Each orchestrator has a clock of its own.
+TEST_F(PermitGateTest, ClocksOfHostsNeedNotAgree) {
+  EXPECT_TRUE(Open(Sign(Good())).ok());
+  const PermitSigner next = *PermitSigner::Make();
+  EXPECT_TRUE(gate_.TakeKey(kGeneration + 1, next.public_key()).ok());
+  ahead_s_ = -900'000;
+  Permit permit = Good();
+  permit.epoch = {6};
+  open_ = {.id = kId, .epoch = {6}, .prefill = kPrefill, .incarnation = kWriter};
+  EXPECT_TRUE(gate_.Open(&open_, {*next.Sign(permit), kHost}).ok());
 }
 
 TEST_F(PermitGateTest, ReplayedFromAnotherHost) {

@@ -54,6 +54,12 @@ void RegisterAccess(RouterOptions* options, FlagSet* f) {
              "--advertise and the host's name. Pages of other names are refused, because any site "
              "can make its name lead here.")
       .Value("NAME");
+  f->Strings(&options->allowed_hosts, "allowed-hosts",
+             "DNS name under which clients reach this router, as their Host header says, such as "
+             "that of a proxy. Other names are answered 403; addresses and names without a dot are "
+             "always allowed.")
+      .Value("NAME")
+      .Default("none if --host is a loopback address and there is no --api-key-file, else any");
   f->Bool(&options->strict_api, "strict-api",
           "Refuse a request that has unknown parameters, instead of naming them in a header.");
 }

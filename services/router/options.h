@@ -24,6 +24,7 @@ struct RouterOptions {
   std::vector<std::string> models;
   double wait_for_model_s = 0;
   std::vector<std::string> allowed_origins;
+  std::vector<std::string> allowed_hosts;
   std::string api_key_file;
   std::string log_level = "info";
   TracingOptions tracing;

@@ -314,8 +314,9 @@ class Router {
   }
 
   absl::Status ListenForClients() {
-    auto edge =
-        Edge::Create({options_.allowed_origins, options_.api_key_file}, &routes_, &router_metrics_);
+    auto edge = Edge::Create(
+        {options_.allowed_origins, options_.api_key_file, options_.host, options_.allowed_hosts},
+        &routes_, &router_metrics_);
     if (!edge.ok()) return edge.status();
     edge_ = *std::move(edge);
     http::ServerOptions http_options = HttpOptions(options_, bodies_);

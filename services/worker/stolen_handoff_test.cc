@@ -1,6 +1,5 @@
 // A thief that reaches a decode-worker's port and knows everything about a handoff but its permit:
 // the request's id and epoch, the writer's instance and process. Over gRPC, as a thief would.
-#include <ctime>
 #include <memory>
 #include <string>
 
@@ -44,7 +43,8 @@ class StolenHandoffTest : public ::testing::Test {
                           .writer = kWriter,
                           .decode = kDecode,
                           .generation = 1,
-                          .expires_s = std::time(nullptr) + 900});
+                          .issued_s = 1,
+                          .expires_s = 900});
   }
   template <typename Request, typename Response>
   grpc::Status Call(grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&, Response*),
@@ -102,14 +102,15 @@ TEST_F(StolenHandoffTest, WithoutThePermitItGetsNoBlocksAndNoMemoryKeys) {
   ExpectDenied(Open(""));
   EXPECT_EQ(opened_.blocks_size(), 0);
   EXPECT_TRUE(opened_.memory().empty());
-  ExpectDenied(Open(std::string(kPermitBytes, '\1')));
+  ExpectDenied(Open(std::string(kPermitBytes, 'x')));
   const PermitSigner thief = *PermitSigner::Make();
   ExpectDenied(Open(*thief.Sign({.id = kId,
                                  .epoch = kEpoch,
                                  .writer = kWriter,
                                  .decode = kDecode,
                                  .generation = 1,
-                                 .expires_s = std::time(nullptr) + 900})));
+                                 .issued_s = 1,
+                                 .expires_s = 900})));
   EXPECT_TRUE(Open(Sign()).ok()) << "the writer that the orchestrator named";
   EXPECT_GT(opened_.blocks_size(), 0);
   EXPECT_EQ(worker_.shell().permits()->Refused()[0], 1u) << "missing, counted";

@@ -77,10 +77,15 @@ absl::StatusOr<std::unique_ptr<Edge>> Edge::Create(const EdgeOptions& options,
     return absl::InvalidArgumentError(absl::StrCat("--allowed-origins: ", cors.status().message()));
   }
   edge->cors_ = *std::move(cors);
+  const bool only_here = http::IsLoopbackHost(options.host) && !edge->keys_.required();
+  if (only_here || !options.allowed_hosts.empty()) {
+    edge->sites_ = http::SiteCheck(options.allowed_hosts);
+  }
   return edge;
 }
 
 std::optional<http::Response> Edge::Refusal(const http::Request& request) const {
+  if (auto foreign = sites_.Refuse(request, cors_); foreign.has_value()) return foreign;
   if (IsOpenPath(request.path) || keys_.Admits(BearerOf(request.Get("Authorization")))) {
     return std::nullopt;
   }
@@ -90,6 +95,9 @@ std::optional<http::Response> Edge::Refusal(const http::Request& request) const 
 void Edge::Serve(http::Request request, std::shared_ptr<http::Responder> responder) const {
   if (http::Cors::IsPreflight(request)) {  // browsers send no key with it
     return responder->Send(cors_.Preflight(request, routes_->Allow(request.path)));
+  }
+  if (auto foreign = sites_.Refuse(request, cors_); foreign.has_value()) {
+    return responder->Send(*std::move(foreign));
   }
   if (!IsOpenPath(request.path)) {
     const auto grant = keys_.Find(BearerOf(request.Get("Authorization")));

@@ -11,6 +11,7 @@
 #include "services/http/cors.h"
 #include "services/http/responder.h"
 #include "services/http/routes.h"
+#include "services/http/site_check.h"
 #include "services/router/api/api_keys.h"
 #include "services/router/router_metrics.h"
 
@@ -19,6 +20,10 @@ namespace skein::services {
 struct EdgeOptions {
   std::vector<std::string> allowed_origins;  // as http::Cors; empty: DefaultOrigins
   std::string api_key_file;
+  std::string host = {};  // that the server listens at
+  // Names in Host headers. Empty: where no key is required and `host` is a loopback address, only
+  // this machine's; elsewhere any.
+  std::vector<std::string> allowed_hosts = {};
 };
 
 // Any page when requests need a key, since a page of another site has none; otherwise only pages
@@ -36,9 +41,10 @@ class Edge {
                                                       const http::Routes* routes,
                                                       RouterMetrics* metrics);
 
-  // The answer to a request without a valid key; nullopt: it has one, or needs none.
+  // The answer to a request of another site's page (http::SiteCheck), or to one without a valid
+  // key; nullopt: it is neither.
   std::optional<http::Response> Refusal(const http::Request& request) const;
-  // Answers 401 to requests without a valid key, answers preflights, and passes everything else to
+  // Answers requests as Refusal does, answers preflights, and passes everything else to
   // the routes.
   void Serve(http::Request request, std::shared_ptr<http::Responder> responder) const;
   // As ServerOptions::complete: adds cross-origin headers and, to 429, 503 and 504, why the request
@@ -56,6 +62,7 @@ class Edge {
   RouterMetrics* const metrics_;
   ApiKeyFile keys_;
   http::Cors cors_;
+  http::SiteCheck sites_;
 };
 
 }  // namespace skein::services
