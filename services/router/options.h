@@ -22,6 +22,11 @@ struct RouterOptions {
   double wait_for_model_s = 0;
   std::vector<std::string> allowed_origins;
   std::string api_key_file;
+  std::string tenants_file;
+  int64_t tenant_routers = 1;
+  double key_reload_s = 0;
+  std::string audit_log;
+  int64_t audit_log_bytes = 0;
   std::string log_level = "info";
 
   int64_t max_body_bytes = 8 << 20;

@@ -23,13 +23,17 @@
 #include "services/http/server.h"
 #include "services/log/log.h"
 #include "services/log/log_limit.h"
+#include "services/log/repeat_limit.h"
 #include "services/metrics/metrics.h"
 #include "services/metrics/process_metrics.h"
+#include "services/router/access/accounts.h"
+#include "services/router/access/audit_log.h"
 #include "services/router/api/api.h"
 #include "services/router/api/cluster_page.h"
 #include "services/router/api/edge.h"
 #include "services/router/api/http_metrics.h"
 #include "services/router/jobs/offline_jobs.h"
+#include "services/shell/loop.h"
 
 namespace skein::services {
 namespace {
@@ -81,8 +85,9 @@ http::ServerOptions HttpOptions(const RouterOptions& options,
   return out;
 }
 
-// `trace` may be null.
-RouterApiOptions ApiOptions(const RouterOptions& options, TraceRecorder* trace) {
+// `trace` and `accounts` may be null.
+RouterApiOptions ApiOptions(const RouterOptions& options, TraceRecorder* trace,
+                            Accounts* accounts) {
   RouterApiOptions out;
   out.max_prompt_tokens = options.max_prompt_tokens;
   out.max_choices = options.max_choices;
@@ -93,6 +98,7 @@ RouterApiOptions ApiOptions(const RouterOptions& options, TraceRecorder* trace) 
   out.strict = options.strict_api;
   out.queue_max = static_cast<size_t>(options.max_streams + options.max_queued);
   out.trace = trace;
+  out.accounts = accounts;
   return out;
 }
 
@@ -128,23 +134,34 @@ absl::StatusOr<std::unique_ptr<TraceRecorder>> OpenTrace(const RouterOptions& op
   return trace;
 }
 
+// Null without --audit-log.
+absl::StatusOr<std::unique_ptr<AuditLog>> OpenAudit(const RouterOptions& options) {
+  if (options.audit_log.empty()) return nullptr;
+  auto log = AuditLog::Open({.path = options.audit_log, .bytes_max = options.audit_log_bytes});
+  if (!log.ok()) return AboutFlag("audit-log", log.status());
+  return log;
+}
+
 // Everything with a thread, in the order in which it is built; destroyed in reverse.
 class Router {
  public:
-  // `trace` may be null. `metrics` and `admin` outlive it.
+  // `trace` and `audit` may be null. `metrics` and `admin` outlive it.
   Router(const RouterOptions& options, Models models, std::unique_ptr<TraceRecorder> trace,
-         Metrics* metrics, const AdminServer* admin)
+         std::unique_ptr<AuditLog> audit, Metrics* metrics, const AdminServer* admin)
       : options_(options),
         metrics_(metrics),
         admin_(admin),
         models_(std::move(models)),
         trace_(std::move(trace)),
+        audit_(std::move(audit)),
+        accounts_(audit_.get()),
         router_metrics_(metrics),
         http_metrics_(metrics),
         shell_options_(ShellOptions(options)),
         shell_(shell_options_),
         watch_(&shell_.channels(), options.orchestrators(), Names(models_)),
-        api_(ApiOptions(options, trace_.get()), &models_, &shell_, &watch_, &router_metrics_),
+        api_(ApiOptions(options, trace_.get(), KeepsAccounts() ? &accounts_ : nullptr), &models_,
+             &shell_, &watch_, &router_metrics_),
         jobs_(
             JobsOptions(options, shell_options_.incarnation, bodies_, &api_), &shell_.channels(),
             [this](const http::Request& request, const std::shared_ptr<http::Responder>& to,
@@ -170,12 +187,11 @@ class Router {
     return status;
   }
 
-  // SIGHUP: the keys as they are in the file now; a bad file changes nothing.
+  // SIGHUP: the keys and tenants as they are in the files now; a bad file changes nothing. The
+  // audit log is opened anew.
   void Reload() {
-    if (absl::Status status = edge_->ReadKeys(); !status.ok()) {
-      LogError("API keys not reloaded; the previous keys stay valid",
-               {{"reason", std::string(status.message())}});
-    }
+    if (audit_ != nullptr) audit_->Reopen();
+    NoteReload(edge_->ReadKeys(), /*repeats=*/false);
   }
 
   // Probes are served until the last answer has ended; connections that clients keep open are
@@ -246,9 +262,18 @@ class Router {
     router_metrics_.Refresh(shell_.Snapshot(), MonotonicUs(), connections);
     router_metrics_.RefreshHeldBytes(*bodies_);
     if (trace_ != nullptr) router_metrics_.RefreshTrace(trace_->written(), trace_->dropped());
+    if (KeepsAccounts()) accounts_.Refresh(metrics_);
+    if (audit_ != nullptr) router_metrics_.RefreshAudit(audit_->counts());
+    if (edge_ != nullptr && edge_->access().required()) {
+      router_metrics_.RefreshKeyRefusals(edge_->access().refusals());
+    }
   }
 
-  absl::Status Invariants() { return shell_.CheckInvariants(); }
+  absl::Status Invariants() {
+    const std::string broken = accounts_.CheckInvariants();
+    if (!broken.empty()) return absl::InternalError("tenants: " + broken);
+    return shell_.CheckInvariants();
+  }
 
  private:
   // Connections that clients keep open are closed at the order already, so that no request comes
@@ -270,11 +295,40 @@ class Router {
     server_->Stop(std::max(left, std::chrono::milliseconds(500)));
   }
 
+  // Whether requests have tenants, or are to be written down.
+  bool KeepsAccounts() const { return !options_.api_key_file.empty() || audit_ != nullptr; }
+
+  // `repeats`: it is logged in part.
+  static void NoteReload(const absl::Status& read, bool repeats) {
+    if (read.ok() || (repeats && !AdmitRepeated("keys not reloaded"))) return;
+    LogError("API keys not reloaded; the previous keys stay valid",
+             {{"reason", std::string(read.message())}});
+  }
+
+  // Looks at the files of keys and tenants every --key-reload-s.
+  void WatchKeys() {
+    key_watch_.Start(
+        "keys", [this] { return next_key_look_us_; },
+        [this] {
+          NoteReload(edge_->ReadChangedKeys(), /*repeats=*/true);
+          next_key_look_us_ = MonotonicUs() + KeyReloadUs();
+        });
+  }
+  int64_t KeyReloadUs() const { return static_cast<int64_t>(options_.key_reload_s * 1e6); }
+
   absl::Status ListenForClients() {
-    auto edge =
-        Edge::Create({options_.allowed_origins, options_.api_key_file}, &routes_, &router_metrics_);
+    auto edge = Edge::Create({.allowed_origins = options_.allowed_origins,
+                              .api_key_file = options_.api_key_file,
+                              .tenants_file = options_.tenants_file,
+                              .accounts = &accounts_,
+                              .routers = options_.tenant_routers},
+                             &routes_, &router_metrics_);
     if (!edge.ok()) return edge.status();
     edge_ = *std::move(edge);
+    if (options_.key_reload_s > 0 && edge_->access().required()) {
+      next_key_look_us_ = MonotonicUs() + KeyReloadUs();
+      WatchKeys();
+    }
     http::ServerOptions http_options = HttpOptions(options_, bodies_);
     http_options.planned_bytes_max = jobs_.files().body_bytes_max();
     http_options.plan_body = [this](const http::Request& head) { return PlanBody(head); };
@@ -296,8 +350,9 @@ class Router {
     if (!FilesApi::IsUpload(head)) {
       return {.bytes_max = static_cast<size_t>(options_.max_body_bytes)};
     }
-    if (auto refusal = edge_->Refusal(head)) return {.refusal = std::move(refusal)};
-    return jobs_.files().PlanBody(head);
+    http::Request asked = head;
+    if (auto refusal = edge_->Admit(&asked)) return {.refusal = std::move(refusal)};
+    return jobs_.files().PlanBody(asked);
   }
 
   // Probes are on the API's port, too, and metrics as an endpoint picker wants them.
@@ -357,6 +412,8 @@ class Router {
   std::atomic<bool> joined_{false};
   const Models models_;
   const std::unique_ptr<TraceRecorder> trace_;  // null: nothing is recorded
+  const std::unique_ptr<AuditLog> audit_;       // null: there is none
+  Accounts accounts_;
   RouterMetrics router_metrics_;
   HttpMetrics http_metrics_;
   const std::shared_ptr<http::ByteBudget> bodies_ =
@@ -369,6 +426,8 @@ class Router {
   http::Routes routes_;
   std::unique_ptr<Edge> edge_;
   std::unique_ptr<http::Server> server_;
+  int64_t next_key_look_us_ = INT64_MAX;
+  Loop key_watch_{1};  // last: its thread uses the above
 };
 
 // What the admin pages need, also before there is a router. Outlives the admin server.
@@ -460,7 +519,10 @@ absl::Status RunRouter(const RouterOptions& options) {
   if (!models.ok()) return models.status();
   auto trace = OpenTrace(options);
   if (!trace.ok()) return trace.status();
-  Router router(options, *std::move(models), *std::move(trace), &pages.metrics, admin->get());
+  auto audit = OpenAudit(options);
+  if (!audit.ok()) return audit.status();
+  Router router(options, *std::move(models), *std::move(trace), *std::move(audit), &pages.metrics,
+                admin->get());
   if (absl::Status status = router.Listen(); !status.ok()) return status;
   pages.router.Put(&router);
   pages.ObeyEarlyOrder();
