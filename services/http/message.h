@@ -4,13 +4,18 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "services/http/byte_budget.h"
+
+namespace skein::services {
+
+struct Caller;
+
+}  // namespace skein::services
 
 namespace skein::services::http {
 
@@ -39,8 +44,9 @@ struct Request {
   std::shared_ptr<ByteBudget::Lease> held = nullptr;
   // What took its body, which is empty here (body_sink.h); null: nothing did.
   std::shared_ptr<BodySink> sink = nullptr;
-  // Not sent: the priority of the API key that it came with, if that has one (api_keys.h).
-  std::optional<int32_t> key_priority = {};
+  // Not sent: whose API key it came with; null: it had none, or none is needed. What a Caller is
+  // belongs to the service (services/router/access/caller.h).
+  std::shared_ptr<const Caller> caller = nullptr;
 
   std::string_view Get(std::string_view name) const { return FindHeader(headers, name); }
 };

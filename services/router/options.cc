@@ -43,6 +43,24 @@ void RegisterAccess(RouterOptions* options, FlagSet* f) {
   f->String(&options->api_key_file, "api-key-file",
             "File of API keys, one per line, plain or as sha256:HEX. A request without one of "
             "them is answered 401. SIGHUP reads the file again.");
+  f->String(&options->tenants_file, "tenants-file",
+            "YAML file of the tenants that API keys name, and of their limits. SIGHUP reads it "
+            "again.")
+      .Value("FILE");
+  f->Int(&options->tenant_routers, "tenant-routers",
+         "Number of routers that share the tenants' limits: each enforces its part by itself.", 1,
+         10'000);
+  f->Double(&options->key_reload_s, "key-reload-s",
+            "How often to look whether the files of keys and tenants have changed, and read them "
+            "then; 0 means only at SIGHUP.",
+            0, 86400);
+  f->String(&options->audit_log, "audit-log",
+            "File to append a line to for each request that ended or was refused: tenant, key's "
+            "id, model, tokens, outcome. SIGHUP opens it anew.")
+      .Value("FILE");
+  f->Int(&options->audit_log_bytes, "audit-log-bytes",
+         "Size at which --audit-log is renamed to FILE.TIME and begun anew; 0 means never.", 0,
+         int64_t{1} << 50);
   f->Strings(&options->allowed_origins, "allowed-origins",
              "Web origin whose pages may use the API (CORS): scheme://host[:port], or * for all.")
       .Value("ORIGIN")
@@ -133,6 +151,16 @@ void CheckHeldBytes(const RouterOptions* options, FlagSet* f) {
   });
 }
 
+// Without keys anyone could name himself as he likes.
+void CheckTenants(const RouterOptions* options, FlagSet* f) {
+  f->Check([options] {
+    if (options->tenants_file.empty() || !options->api_key_file.empty()) return absl::OkStatus();
+    return absl::InvalidArgumentError(
+        "--tenants-file: needs --api-key-file, which says whose key "
+        "is whose");
+  });
+}
+
 void CheckOrchestrators(const RouterOptions* options, FlagSet* f) {
   f->Check([options] {
     std::set<std::string> seen;
@@ -169,6 +197,7 @@ void RouterOptions::Register(FlagSet* f) {
   RegisterLogFlags(&log_level, f);
   CheckHeldBytes(this, f);
   CheckOrchestrators(this, f);
+  CheckTenants(this, f);
 }
 
 }  // namespace skein::services

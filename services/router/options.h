@@ -26,6 +26,11 @@ struct RouterOptions {
   std::vector<std::string> allowed_origins;
   std::vector<std::string> allowed_hosts;
   std::string api_key_file;
+  std::string tenants_file;
+  int64_t tenant_routers = 1;
+  double key_reload_s = 0;
+  std::string audit_log;
+  int64_t audit_log_bytes = 0;
   std::string log_level = "info";
   TracingOptions tracing;
 

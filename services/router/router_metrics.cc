@@ -186,6 +186,27 @@ void RouterMetrics::RefreshTrace(uint64_t written, uint64_t dropped) {
   }
 }
 
+void RouterMetrics::RefreshAudit(const AuditLog::Counts& counts) {
+  for (const auto& [result, value] :
+       {std::pair("written", counts.written), std::pair("lost", counts.lost)}) {
+    metrics_->Total("skein_router_audit_lines_total", "Lines of --audit-log, by result.",
+                    {{"result", result}}, value);
+  }
+  metrics_
+      ->Gauge("skein_router_audit_failing",
+              "1 while --audit-log cannot be written, and its lines wait.")
+      .Set(counts.failing ? 1 : 0);
+}
+
+void RouterMetrics::RefreshKeyRefusals(const KeyRefusals& refusals) {
+  for (const auto& [reason, value] :
+       {std::pair("missing", refusals.missing), std::pair("wrong", refusals.wrong),
+        std::pair("held_off", refusals.held)}) {
+    metrics_->Total("skein_router_key_refusals_total",
+                    "Requests without a valid API key, by reason.", {{"reason", reason}}, value);
+  }
+}
+
 void RouterMetrics::RefreshHeldBytes(const http::ByteBudget& bodies) {
   metrics_
       ->Gauge("skein_router_held_bytes", "Bytes that bodies and prompts of running requests hold.")

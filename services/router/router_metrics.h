@@ -15,6 +15,8 @@
 #include "scheduler/router/router_core.h"
 #include "services/http/byte_budget.h"
 #include "services/metrics/metrics.h"
+#include "services/router/access/access.h"
+#include "services/router/access/audit_log.h"
 #include "services/router/gen_ai_metrics.h"
 #include "services/router/request_times.h"
 
@@ -84,6 +86,8 @@ class RouterMetrics {
   // Choices recorded as a trace, and those dropped because the file was too slow.
   void RefreshTrace(uint64_t written, uint64_t dropped);
   void Refresh(const scheduler::RouterSnapshot& snapshot, int64_t now_us, size_t connections);
+  void RefreshAudit(const AuditLog::Counts& counts);
+  void RefreshKeyRefusals(const KeyRefusals& refusals);
   void RefreshHeldBytes(const http::ByteBudget& bodies);
 
  private:

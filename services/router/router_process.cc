@@ -26,15 +26,19 @@
 #include "services/http/server.h"
 #include "services/log/log.h"
 #include "services/log/log_limit.h"
+#include "services/log/repeat_limit.h"
 #include "services/metrics/metrics.h"
 #include "services/metrics/metrics_page.h"
 #include "services/metrics/process_metrics.h"
+#include "services/router/access/accounts.h"
+#include "services/router/access/audit_log.h"
 #include "services/router/api/api.h"
 #include "services/router/api/cluster_page.h"
 #include "services/router/api/edge.h"
 #include "services/router/api/http_metrics.h"
 #include "services/router/jobs/offline_jobs.h"
 #include "services/router/spans/request_spans.h"
+#include "services/shell/loop.h"
 #include "services/tracing/trace_page.h"
 #include "services/tracing/tracing.h"
 
@@ -88,9 +92,9 @@ http::ServerOptions HttpOptions(const RouterOptions& options,
   return out;
 }
 
-// `trace` and `tracing` may be null.
+// `trace`, `tracing` and `accounts` may be null.
 RouterApiOptions ApiOptions(const RouterOptions& options, TraceRecorder* trace,
-                            const RequestTracing* tracing) {
+                            const RequestTracing* tracing, Accounts* accounts) {
   RouterApiOptions out;
   out.max_prompt_tokens = options.max_prompt_tokens;
   out.max_choices = options.max_choices;
@@ -102,6 +106,7 @@ RouterApiOptions ApiOptions(const RouterOptions& options, TraceRecorder* trace,
   out.queue_max = static_cast<size_t>(options.max_streams + 2 * options.max_queued);
   out.trace = trace;
   out.tracing = tracing;
+  out.accounts = accounts;
   return out;
 }
 
@@ -150,25 +155,37 @@ absl::StatusOr<std::unique_ptr<TraceRecorder>> OpenTrace(const RouterOptions& op
   return trace;
 }
 
+// Null without --audit-log.
+absl::StatusOr<std::unique_ptr<AuditLog>> OpenAudit(const RouterOptions& options) {
+  if (options.audit_log.empty()) return nullptr;
+  auto log = AuditLog::Open({.path = options.audit_log, .bytes_max = options.audit_log_bytes});
+  if (!log.ok()) return AboutFlag("audit-log", log.status());
+  return log;
+}
+
 // Everything with a thread, in the order in which it is built; destroyed in reverse.
 class Router {
  public:
-  // `trace` and `tracing` may be null. `tracing`, `metrics` and `admin` outlive it.
+  // `trace`, `audit` and `tracing` may be null. `tracing`, `metrics` and `admin` outlive it.
   Router(const RouterOptions& options, Models models, std::unique_ptr<TraceRecorder> trace,
-         Tracing* tracing, Metrics* metrics, const AdminServer* admin)
+         std::unique_ptr<AuditLog> audit, Tracing* tracing, Metrics* metrics,
+         const AdminServer* admin)
       : options_(options),
         tracing_(tracing),
         metrics_(metrics),
         admin_(admin),
         models_(std::move(models)),
         trace_(std::move(trace)),
+        audit_(std::move(audit)),
+        accounts_(audit_.get()),
         router_metrics_(metrics),
         http_metrics_(metrics),
         shell_options_(ShellOptions(options)),
         shell_(shell_options_),
         watch_(&shell_.channels(), options.orchestrators(), Names(models_)),
-        api_(ApiOptions(options, trace_.get(), TracingOfRequests()), &models_, &shell_, &watch_,
-             &router_metrics_),
+        api_(ApiOptions(options, trace_.get(), TracingOfRequests(),
+                        KeepsAccounts() ? &accounts_ : nullptr),
+             &models_, &shell_, &watch_, &router_metrics_),
         jobs_(
             JobsOptions(options, shell_options_.incarnation, bodies_, &api_), &shell_.channels(),
             [this](const http::Request& request, const std::shared_ptr<http::Responder>& to,
@@ -201,12 +218,11 @@ class Router {
     return status;
   }
 
-  // SIGHUP: the keys as they are in the file now; a bad file changes nothing.
+  // SIGHUP: the keys and tenants as they are in the files now; a bad file changes nothing. The
+  // audit log is opened anew.
   void Reload() {
-    if (absl::Status status = edge_->ReadKeys(); !status.ok()) {
-      LogError("API keys not reloaded; the previous keys stay valid",
-               {{"reason", std::string(status.message())}});
-    }
+    if (audit_ != nullptr) audit_->Reopen();
+    NoteReload(edge_->ReadKeys(), /*repeats=*/false);
   }
 
   // Probes are served until the last answer has ended; connections that clients keep open are
@@ -279,9 +295,18 @@ class Router {
     router_metrics_.RefreshHeldBytes(*bodies_);
     if (trace_ != nullptr) router_metrics_.RefreshTrace(trace_->written(), trace_->dropped());
     if (tracing_ != nullptr) tracing_->RefreshMetrics();
+    if (KeepsAccounts()) accounts_.Refresh(metrics_);
+    if (audit_ != nullptr) router_metrics_.RefreshAudit(audit_->counts());
+    if (edge_ != nullptr && edge_->access().required()) {
+      router_metrics_.RefreshKeyRefusals(edge_->access().refusals());
+    }
   }
 
-  absl::Status Invariants() { return shell_.CheckInvariants(); }
+  absl::Status Invariants() {
+    const std::string broken = accounts_.CheckInvariants();
+    if (!broken.empty()) return absl::InternalError("tenants: " + broken);
+    return shell_.CheckInvariants();
+  }
 
   // A request to a path of the console; it has one.
   void ServeConsole(http::Request request, std::shared_ptr<http::Responder> responder) {
@@ -313,12 +338,42 @@ class Router {
     server_->Stop(std::max(left, std::chrono::milliseconds(500)));
   }
 
+  // Whether requests have tenants, or are to be written down.
+  bool KeepsAccounts() const { return !options_.api_key_file.empty() || audit_ != nullptr; }
+
+  // `repeats`: it is logged in part.
+  static void NoteReload(const absl::Status& read, bool repeats) {
+    if (read.ok() || (repeats && !AdmitRepeated("keys not reloaded"))) return;
+    LogError("API keys not reloaded; the previous keys stay valid",
+             {{"reason", std::string(read.message())}});
+  }
+
+  // Looks at the files of keys and tenants every --key-reload-s.
+  void WatchKeys() {
+    key_watch_.Start(
+        "keys", [this] { return next_key_look_us_; },
+        [this] {
+          NoteReload(edge_->ReadChangedKeys(), /*repeats=*/true);
+          next_key_look_us_ = MonotonicUs() + KeyReloadUs();
+        });
+  }
+  int64_t KeyReloadUs() const { return static_cast<int64_t>(options_.key_reload_s * 1e6); }
+
   absl::Status ListenForClients() {
-    auto edge = Edge::Create(
-        {options_.allowed_origins, options_.api_key_file, options_.host, options_.allowed_hosts},
-        &routes_, &router_metrics_);
+    auto edge = Edge::Create({.allowed_origins = options_.allowed_origins,
+                              .api_key_file = options_.api_key_file,
+                              .host = options_.host,
+                              .allowed_hosts = options_.allowed_hosts,
+                              .tenants_file = options_.tenants_file,
+                              .accounts = &accounts_,
+                              .routers = options_.tenant_routers},
+                             &routes_, &router_metrics_);
     if (!edge.ok()) return edge.status();
     edge_ = *std::move(edge);
+    if (options_.key_reload_s > 0 && edge_->access().required()) {
+      next_key_look_us_ = MonotonicUs() + KeyReloadUs();
+      WatchKeys();
+    }
     http::ServerOptions http_options = HttpOptions(options_, bodies_);
     http_options.planned_bytes_max = jobs_.files().body_bytes_max();
     http_options.plan_body = [this](const http::Request& head) { return PlanBody(head); };
@@ -339,8 +394,9 @@ class Router {
     if (!FilesApi::IsUpload(head)) {
       return {.bytes_max = static_cast<size_t>(options_.max_body_bytes)};
     }
-    if (auto refusal = edge_->Refusal(head)) return {.refusal = std::move(refusal)};
-    return jobs_.files().PlanBody(head);
+    http::Request asked = head;
+    if (auto refusal = edge_->Admit(&asked)) return {.refusal = std::move(refusal)};
+    return jobs_.files().PlanBody(asked);
   }
 
   // Probes are on the API's port, too, and metrics as an endpoint picker wants them.
@@ -411,6 +467,8 @@ class Router {
   std::atomic<bool> joined_{false};
   const Models models_;
   const std::unique_ptr<TraceRecorder> trace_;  // null: nothing is recorded
+  const std::unique_ptr<AuditLog> audit_;       // null: there is none
+  Accounts accounts_;
   RouterMetrics router_metrics_;
   HttpMetrics http_metrics_;
   const std::shared_ptr<http::ByteBudget> bodies_ =
@@ -424,6 +482,8 @@ class Router {
   std::unique_ptr<Edge> edge_;
   std::unique_ptr<http::Server> server_;
   std::unique_ptr<Console> console_;  // null: --console=false
+  int64_t next_key_look_us_ = INT64_MAX;
+  Loop key_watch_{1};  // last: its thread uses the above
 };
 
 // What the admin pages need, also before there is a router. Outlives the admin server.
@@ -552,8 +612,10 @@ absl::Status RunRouter(const RouterOptions& options) {
   if (!models.ok()) return models.status();
   auto trace = OpenTrace(options);
   if (!trace.ok()) return trace.status();
-  Router router(options, *std::move(models), *std::move(trace), tracing.get(), &pages.metrics,
-                admin->get());
+  auto audit = OpenAudit(options);
+  if (!audit.ok()) return audit.status();
+  Router router(options, *std::move(models), *std::move(trace), *std::move(audit), tracing.get(),
+                &pages.metrics, admin->get());
   if (absl::Status status = router.Listen(); !status.ok()) return status;
   pages.router.Put(&router);
   pages.ObeyEarlyOrder();

@@ -540,8 +540,13 @@ TEST_F(EdgeTest, WithAKeyFileOnlyItsKeysAreServed) {
   }
   EXPECT_EQ(Post("/v1/completions", Completion(), right).status, 200);
   EXPECT_EQ(Get("/v1/models", right).status, 200);
-  for (const char* path : {"/livez", "/readyz", "/health", "/ping", "/version", "/metrics"}) {
+  for (const char* path : {"/livez", "/readyz", "/health", "/ping"}) {
     EXPECT_EQ(Get(path).status, 200) << path;
+  }
+  for (const char* path : {"/version", "/metrics", "/openapi.json"}) {
+    EXPECT_EQ(Get(path).status, 401) << path;
+    EXPECT_EQ(Get(path, wrong).status, 401) << path;
+    EXPECT_EQ(Get(path, right).status, 200) << path;
   }
   // A browser asks for leave without the key.
   const http::Response preflight =

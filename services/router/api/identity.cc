@@ -1,5 +1,6 @@
 #include "services/router/api/identity.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <string_view>
 
@@ -13,7 +14,7 @@ namespace {
 
 struct Alias {
   const char* header;
-  enum { kSession, kTenant, kPriorityName, kPriorityNumber } meaning;
+  enum { kSession, kTenant, kPriorityName, kPriorityNumber, kTtftGoal, kTpotGoal } meaning;
 };
 
 // Agents, gateways and load generators that send them: Dynamo, Claude Code, OpenCode, Codex,
@@ -32,6 +33,10 @@ constexpr Alias kAliases[] = {
     {"x-dynamo-request-strict-priority", Alias::kPriorityNumber},
     {"x-llm-d-inference-objective", Alias::kPriorityName},
     {"x-smg-priority", Alias::kPriorityName},
+    {"x-llm-d-slo-ttft-ms", Alias::kTtftGoal},
+    {"x-slo-ttft-ms", Alias::kTtftGoal},
+    {"x-llm-d-slo-tpot-ms", Alias::kTpotGoal},
+    {"x-slo-tpot-ms", Alias::kTpotGoal},
 };
 
 bool IsInt32(std::string_view text) {
@@ -45,6 +50,17 @@ openai::ApiError BadPriority(const Alias& alias) {
                                  : "a name of 1 to 128 printable ASCII characters";
   return openai::InvalidParam(alias.header,
                               absl::StrCat("Header ", alias.header, " must be ", wanted, "."));
+}
+
+constexpr double kGoalMsMax = 86'400'000;  // a day
+
+// False: it is no time in milliseconds, above 0 and at most a day.
+bool ReadGoal(std::string_view text, int64_t* goal_us) {
+  double ms = 0;
+  const bool number = absl::SimpleAtod(absl::string_view(text.data(), text.size()), &ms) &&
+                      ms > 0 && ms <= kGoalMsMax;
+  if (number) *goal_us = std::max<int64_t>(1, static_cast<int64_t>(ms * 1000));
+  return number;
 }
 
 }  // namespace
@@ -68,6 +84,18 @@ openai::MaybeError ReadHints(const std::vector<http::Header>& headers, ClientHin
   for (const Alias& alias : kAliases) {
     const std::string value(http::FindHeader(headers, alias.header));
     if (value.empty()) continue;
+    if (alias.meaning == Alias::kTtftGoal || alias.meaning == Alias::kTpotGoal) {
+      int64_t* const goal_us =
+          alias.meaning == Alias::kTtftGoal ? &hints->ttft_goal_us : &hints->tpot_goal_us;
+      if (int64_t read_us = 0; !ReadGoal(value, &read_us)) {
+        return openai::InvalidParam(
+            alias.header, absl::StrCat("Header ", alias.header,
+                                       " must be milliseconds, above 0 and at most 86400000."));
+      } else if (*goal_us == 0) {
+        *goal_us = read_us;
+      }
+      continue;
+    }
     const bool plain = http::IsPlainName(value);
     const bool number = alias.meaning == Alias::kPriorityNumber;
     if (number || alias.meaning == Alias::kPriorityName) {

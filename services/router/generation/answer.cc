@@ -411,11 +411,29 @@ void Answer::CountAnswer(int status, const openai::ApiError& error, int64_t now_
                                      Seconds(first_token_us_ - plan_.arrived_us));
 }
 
+// What a tenant has used: what instances may have worked for. A request that was refused, or that
+// failed before its first token, costs nothing; one whose client has left costs its prompt.
+void Answer::Charged(int status, std::string_view outcome, const openai::ApiError& error,
+                     const openai::Usage& usage) {
+  using scheduler::tenants::Outcome;
+  if (plan_.charge == nullptr) return;
+  const bool counts = status == 200 || status == 499 || first_token_us_ != 0;
+  const Outcome how = status == 200          ? Outcome::kFinished
+                      : status == 499        ? Outcome::kCancelled
+                      : outcome == "refused" ? Outcome::kRefused
+                                             : Outcome::kFailed;
+  plan_.charge->End(how, status, error.code,
+                    counts
+                        ? scheduler::tenants::TokenUse{usage.prompt_tokens, usage.completion_tokens}
+                        : scheduler::tenants::TokenUse{});
+}
+
 void Answer::Close(int status, std::string_view outcome, const openai::ApiError& error) {
   closed_ = true;
   const int64_t now = MonotonicUs();
   const openai::Usage usage = TotalUsage();
   EndSpans(status, error, usage, now);
+  Charged(status, outcome, error, usage);
   const bool recorded = plan_.trace != nullptr && outcome != "refused";
   for (size_t i = 0; recorded && i < choices_.size(); ++i) {
     plan_.trace->Record({plan_.arrived_us, plan_.specs[i], choices_[i].output_tokens});

@@ -17,6 +17,7 @@
 #include "services/openai/request.h"
 #include "services/openai/response.h"
 #include "services/openai/responses.h"
+#include "services/router/access/accounts.h"
 #include "services/router/api/identity.h"
 #include "services/router/generation/best_of.h"
 #include "services/router/generation/choice_text.h"
@@ -49,6 +50,7 @@ struct AnswerPlan {
   bool offline = false;            // a line of a job: its latencies are nobody's wait
   TraceRecorder* trace = nullptr;  // outlives the answer; null: it is not recorded
   std::shared_ptr<http::ByteBudget::Lease> held;  // of the process's bytes; null: there is no bound
+  std::shared_ptr<Charge> charge;                 // the tenant's; null: no accounts are kept
 };
 
 class Answer : public RequestListener, public std::enable_shared_from_this<Answer> {
@@ -110,6 +112,8 @@ class Answer : public RequestListener, public std::enable_shared_from_this<Answe
   void EndSpans(int status, const openai::ApiError& error, const openai::Usage& usage,
                 int64_t now_us);
   void CountAnswer(int status, const openai::ApiError& error, int64_t now_us);
+  void Charged(int status, std::string_view outcome, const openai::ApiError& error,
+               const openai::Usage& usage);
   openai::Usage TotalUsage() const;
 
   AnswerPlan plan_;

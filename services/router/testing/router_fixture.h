@@ -15,6 +15,8 @@
 #include "services/http/server.h"
 #include "services/http/testing/raw_client.h"
 #include "services/metrics/metrics.h"
+#include "services/router/access/accounts.h"
+#include "services/router/access/audit_log.h"
 #include "services/router/api/api.h"
 #include "services/router/api/edge.h"
 #include "services/router/jobs/offline_jobs.h"
@@ -46,6 +48,10 @@ class RouterTest : public ::testing::Test {
     }
     api_options_.max_streams = core.max_streams;
     api_options_.max_queued = core.max_queued;
+    if (!edge_options_.api_key_file.empty() || audit_ != nullptr) {
+      accounts_ = std::make_unique<Accounts>(audit_.get());
+      api_options_.accounts = edge_options_.accounts = accounts_.get();
+    }
     api_ = std::make_unique<RouterApi>(api_options_, &models_, shell_.get(), watch_.get(),
                                        &router_metrics_);
     api_->AddRoutes(&routes_);
@@ -77,6 +83,9 @@ class RouterTest : public ::testing::Test {
     const absl::Status invariants =
         shell_ == nullptr ? absl::UnavailableError("it did not start") : shell_->CheckInvariants();
     EXPECT_TRUE(invariants.ok()) << invariants;
+    if (accounts_ != nullptr) {
+      EXPECT_EQ(accounts_->CheckInvariants(), "");
+    }
     server_.reset();
     jobs_.reset();
     api_.reset();
@@ -143,6 +152,8 @@ class RouterTest : public ::testing::Test {
   EdgeOptions edge_options_;
   std::vector<grpc::Service*> services_;  // of the cluster's server besides its own
   OfflineJobsOptions jobs_options_;
+  std::unique_ptr<AuditLog> audit_;  // null: there is none
+  std::unique_ptr<Accounts> accounts_;
   std::unique_ptr<FakeCluster> cluster_;
   Models models_;
   Metrics metrics_;
