@@ -179,6 +179,7 @@ void RouterSide::LeaveTheAbsent() {
 // The router may be alive and cut off from here only. Then it submits again, when it is back, what
 // is not known here any more; and what it has attached to goes on, which its decode instance knows.
 void RouterSide::LeaveUnclaimed(uint64_t router, const std::string& why) {
+  const uint32_t revision = std::min(parts_.build.protocol.newest, kCancelsUnclaimed);
   for (const RequestId id : parts_.requests->OfRouter(router)) {
     Request* request = parts_.requests->Find(id);
     if (request == nullptr) continue;
@@ -187,9 +188,7 @@ void RouterSide::LeaveUnclaimed(uint64_t router, const std::string& why) {
       continue;
     }
     const Instance* decode = parts_.registry->Find(request->decode);
-    if (decode == nullptr || decode->identity.build.protocol.newest < kCancelsUnclaimed) {
-      continue;
-    }
+    if (decode == nullptr || decode->identity.build.protocol.newest < revision) continue;
     parts_.sender->Send(CallCancel{
         decode->id, {.id = id, .epoch = request->epoch, .why = why, .unless_claimed = true}});
   }
