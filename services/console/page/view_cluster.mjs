@@ -131,7 +131,7 @@ export class ClusterView {
     if (size < 30) return;
     context.fillStyle = this.colour("box-text");
     context.font = "11px system-ui, sans-serif";
-    context.fillText(`${one.role === "prefill" ? "P" : "D"}${one.id}`, x + 4, y + 13, size - 8);
+    context.fillText(shortName(one), x + 4, y + 13, size - 8);
     if (size >= 50) context.fillText(`${one.running}${one.waiting > 0 ? `+${one.waiting}` : ""}`, x + 4, y + size - 5, size - 8);
   }
 
@@ -175,6 +175,14 @@ export class ClusterView {
     if (this.canvas.getAttribute("aria-label") !== text) this.canvas.setAttribute("aria-label", text);
     setText(byId("cluster-words"), text);
   }
+}
+
+/**
+ * An id has the orchestrator's generation in its upper bits, for which a box has no room.
+ * @param {{role: string, id: number}} one
+ */
+export function shortName(one) {
+  return `${one.role === "prefill" ? "P" : "D"}${one.id % 2 ** 40}`;
 }
 
 /** @param {Instance} one */

@@ -2,6 +2,7 @@
 import { byId, h, input, keyed, row, setCells, setText } from "./dom.mjs";
 import { clock, count, percent, seconds } from "./format.mjs";
 import { byNumber } from "./layout.mjs";
+import { shortName } from "./view_cluster.mjs";
 /** @typedef {import("../view").View} View */
 
 const kRows = 50; // of a page of instances
@@ -34,8 +35,8 @@ export function drawRequests(view, nowMs, open) {
 /** @param {import("../view").Plan | undefined} plan */
 function planWords(plan) {
   if (plan === undefined) return "–";
-  const chunks = plan.chunks.map((chunk) => `${count(chunk.tokens)} on ${chunk.instances.length === 1 ? `P${chunk.instances[0]}` : `${chunk.instances.length}`}`).join(", ");
-  return `${chunks || "no chunk"}${plan.decode === undefined ? "" : ` → D${plan.decode}`}${plan.group > 1 ? ` ×${plan.group}` : ""}`;
+  const chunks = plan.chunks.map((chunk) => `${count(chunk.tokens)} on ${chunk.instances.length === 1 ? shortName({ role: "prefill", id: chunk.instances[0] }) : `${chunk.instances.length} instances`}`).join(", ");
+  return `${chunks || "no chunk"}${plan.decode === undefined ? "" : ` → ${shortName({ role: "decode", id: plan.decode })}`}${plan.group > 1 ? ` ×${plan.group}` : ""}`;
 }
 
 /** @param {Record<string, number>} degraded */
