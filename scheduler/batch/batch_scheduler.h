@@ -4,20 +4,20 @@
 //
 // Decode tokens come first; if there are too many, those of the least recently stepped sequences.
 // Prefill slices fill the rest, fairly by tenant (fairness/fair_order.h) and of one tenant in plan
-// order. So a tenant whose prompt comes while others compute long ones has a slice in the next step
-// that is planned, behind one slice of each tenant at most that was given no more than it; two
-// steps may be in flight. While a prompt waits, decode tokens leave at least `min_slice_tokens` of
-// the budget to prompts, so neither side starves. A sequence that must run alone gets its own
-// steps: the prompts behind its prompt wait, and when it decodes it takes turns with the others.
-// Prompts that are put last come behind all others, so they only fill what is left of a step.
+// order. So the prompt of a tenant that asks for less than its share is first in the next step that
+// is planned, whatever prompts of other tenants are on the way: it waits for the end of the steps
+// in flight, two at most, and what others get of its own last step. While a prompt waits, decode
+// tokens leave at least `min_slice_tokens` of the budget to prompts, so neither side starves. A
+// sequence that must run alone gets its own steps: the prompts behind its prompt wait, and when it
+// decodes it takes turns with the others. Prompts that are put last come behind all others, so they
+// only fill what is left of a step.
 //
 // Invariants, by number:
 //   1. 0 <= computed < known for every sequence, as of the end of the steps in flight; computed + 1
 //      == known for a decoding one.
 //   2. A step holds a sequence at most once and never exceeds the limits.
 //   3. Prompts of one tenant advance in plan order, those that are put last behind the others: a
-//   step
-//      that has no slice of a prompt has none of later ones.
+//      step that has no slice of a prompt has none of later ones.
 #pragma once
 
 #include <cstdint>
