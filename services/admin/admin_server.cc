@@ -67,7 +67,8 @@ class AdminServer::Pages {
                          .version = kVersion,
                          .ready = [this] { return Ready(); },
                          .live = hooks_.live,
-                         .metrics = hooks_.metrics},
+                         .metrics = hooks_.metrics,
+                         .metrics_page = hooks_.metrics_page},
                         &routes_);
     routes_.AddPage("/startupz", [this](const http::Request&) { return Startup(); });
     http::AddJsonPage(

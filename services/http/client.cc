@@ -20,6 +20,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 constexpr size_t kAnswerBytesMax = 16 << 20;
+constexpr int64_t kCancelMs = 100;  // between two looks whether a call was cancelled
 
 class Socket {
  public:
@@ -38,6 +39,7 @@ class Socket {
 struct Call {
   std::string where;  // host:port
   Clock::time_point end;
+  const std::atomic<bool>* cancelled = nullptr;  // may be null
 
   absl::Status Late() const { return absl::DeadlineExceededError(where + ": no answer in time"); }
   absl::Status Failed(int error) const {
@@ -45,12 +47,16 @@ struct Call {
   }
   // Waits until the socket can be read or written.
   absl::Status Await(int fd, short events) const {
+    const int64_t longest = cancelled == nullptr ? 1 << 30 : kCancelMs;
     while (true) {
+      if (cancelled != nullptr && cancelled->load()) {
+        return absl::CancelledError(where + ": the call was cancelled");
+      }
       const auto left =
           std::chrono::duration_cast<std::chrono::milliseconds>(end - Clock::now()).count();
       if (left <= 0) return Late();
       pollfd one{.fd = fd, .events = events, .revents = 0};
-      const int ready = poll(&one, 1, static_cast<int>(std::min<int64_t>(left, 1 << 30)));
+      const int ready = poll(&one, 1, static_cast<int>(std::min<int64_t>(left, longest)));
       if (ready > 0) return absl::OkStatus();
       if (ready < 0 && errno != EINTR) return Failed(errno);
     }
@@ -176,16 +182,18 @@ absl::StatusOr<Address> ParseAddress(const std::string& text) {
 
 absl::StatusOr<Response> Ask(const Address& address, const ClientRequest& request,
                              std::chrono::milliseconds timeout) {
-  const Call call{absl::StrCat(address.host, ":", address.port), Clock::now() + timeout};
+  const Call call{absl::StrCat(address.host, ":", address.port), Clock::now() + timeout,
+                  request.cancelled};
   const auto socket = Connect(call, address);
   if (!socket.ok()) return socket.status();
   std::string text =
       absl::StrCat(request.method, " ", request.target, " HTTP/1.1\r\nHost: ", call.where,
-                   "\r\nConnection: close\r\nContent-Length: 0\r\n");
+                   "\r\nConnection: close\r\nContent-Length: ", request.body.size(), "\r\n");
   for (const Header& header : request.headers) {
     absl::StrAppend(&text, header.name, ": ", header.value, "\r\n");
   }
-  if (absl::Status sent = Send(call, (*socket)->fd(), text + "\r\n"); !sent.ok()) return sent;
+  absl::StrAppend(&text, "\r\n", request.body);
+  if (absl::Status sent = Send(call, (*socket)->fd(), text); !sent.ok()) return sent;
   const absl::StatusOr<std::string> answer = ReadAll(call, (*socket)->fd());
   if (!answer.ok()) return answer.status();
   return Parse(call, *answer);

@@ -1,6 +1,7 @@
-// One blocking HTTP request to an admin port, on its own connection.
+// One blocking HTTP request, on its own connection.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <string>
@@ -23,6 +24,9 @@ struct ClientRequest {
   std::string method = "GET";
   std::string target = "/";
   std::vector<Header> headers;
+  std::string body = {};
+  // Set by another thread: the call ends with CANCELLED within a tenth of a second. May be null.
+  const std::atomic<bool>* cancelled = nullptr;
 };
 
 // UNAVAILABLE: nothing listens, or the answer is not HTTP. DEADLINE_EXCEEDED: no complete answer

@@ -149,6 +149,7 @@ void RouterOptions::Register(FlagSet* f) {
   RegisterAccess(this, f);
   RegisterLimits(this, f);
   RegisterTimes(this, f);
+  tracing.Register(f);
   RegisterLogFlags(&log_level, f);
   CheckHeldBytes(this, f);
   CheckOrchestrators(this, f);

@@ -7,6 +7,7 @@
 
 #include "services/admin/admin_server.h"
 #include "services/flags/flags.h"
+#include "services/tracing/options.h"
 
 namespace skein::services {
 
@@ -23,6 +24,7 @@ struct RouterOptions {
   std::vector<std::string> allowed_origins;
   std::string api_key_file;
   std::string log_level = "info";
+  TracingOptions tracing;
 
   int64_t max_body_bytes = 8 << 20;
   int64_t max_held_bytes = 0;  // 0: a quarter of the memory

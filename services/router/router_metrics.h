@@ -15,6 +15,7 @@
 #include "scheduler/router/router_core.h"
 #include "services/http/byte_budget.h"
 #include "services/metrics/metrics.h"
+#include "services/router/gen_ai_metrics.h"
 #include "services/router/request_times.h"
 
 namespace skein::services {
@@ -30,7 +31,9 @@ struct FinishedChoice {
 
 class RouterMetrics {
  public:
-  explicit RouterMetrics(Metrics* metrics) : metrics_(metrics) { AddAnswers(); }
+  explicit RouterMetrics(Metrics* metrics) : metrics_(metrics), gen_ai_(metrics) { AddAnswers(); }
+
+  GenAiMetrics& gen_ai() { return gen_ai_; }
 
   // Shows every series of a model that is served, so that a rate sees the first increment. A model
   // that was not added has the buckets of 2^17 positions.
@@ -38,6 +41,9 @@ class RouterMetrics {
 
   // The series of one model. References stay valid as long as the metrics.
   struct Model {
+    SeriesExemplars& ttft_exemplars;
+    SeriesExemplars& inter_token_exemplars;
+    SeriesExemplars& e2e_exemplars;
     prometheus::Histogram& ttft_s;
     prometheus::Histogram& inter_token_s;
     prometheus::Histogram& e2e_s;
@@ -86,6 +92,7 @@ class RouterMetrics {
   Model Make(const std::string& model, int64_t max_positions);
 
   Metrics* const metrics_;
+  GenAiMetrics gen_ai_;
   std::mutex mutex_;
   std::map<std::string, Model> models_;  // guarded by mutex_
 };

@@ -17,6 +17,7 @@
 #include "services/admin/slot.h"
 #include "services/admin/start_signals.h"
 #include "services/base/process.h"
+#include "services/base/random_bits.h"
 #include "services/base/signals.h"
 #include "services/base/version.h"
 #include "services/http/admin.h"
@@ -24,12 +25,15 @@
 #include "services/log/log.h"
 #include "services/log/log_limit.h"
 #include "services/metrics/metrics.h"
+#include "services/metrics/metrics_page.h"
 #include "services/metrics/process_metrics.h"
 #include "services/router/api/api.h"
 #include "services/router/api/cluster_page.h"
 #include "services/router/api/edge.h"
 #include "services/router/api/http_metrics.h"
 #include "services/router/jobs/offline_jobs.h"
+#include "services/router/spans/request_spans.h"
+#include "services/tracing/tracing.h"
 
 namespace skein::services {
 namespace {
@@ -81,8 +85,9 @@ http::ServerOptions HttpOptions(const RouterOptions& options,
   return out;
 }
 
-// `trace` may be null.
-RouterApiOptions ApiOptions(const RouterOptions& options, TraceRecorder* trace) {
+// `trace` and `tracing` may be null.
+RouterApiOptions ApiOptions(const RouterOptions& options, TraceRecorder* trace,
+                            const RequestTracing* tracing) {
   RouterApiOptions out;
   out.max_prompt_tokens = options.max_prompt_tokens;
   out.max_choices = options.max_choices;
@@ -93,6 +98,7 @@ RouterApiOptions ApiOptions(const RouterOptions& options, TraceRecorder* trace) 
   out.strict = options.strict_api;
   out.queue_max = static_cast<size_t>(options.max_streams + options.max_queued);
   out.trace = trace;
+  out.tracing = tracing;
   return out;
 }
 
@@ -128,13 +134,23 @@ absl::StatusOr<std::unique_ptr<TraceRecorder>> OpenTrace(const RouterOptions& op
   return trace;
 }
 
+// Null without --trace-endpoint.
+std::unique_ptr<Tracing> StartTracing(const RouterOptions& options, Metrics* metrics) {
+  return Tracing::Start(options.tracing,
+                        {.service = "router",
+                         .instance = RandomHex(),
+                         .more = {{"host.name", HostName()}, {"process.pid", int{getpid()}}}},
+                        metrics);
+}
+
 // Everything with a thread, in the order in which it is built; destroyed in reverse.
 class Router {
  public:
-  // `trace` may be null. `metrics` and `admin` outlive it.
+  // `trace` and `tracing` may be null. `tracing`, `metrics` and `admin` outlive it.
   Router(const RouterOptions& options, Models models, std::unique_ptr<TraceRecorder> trace,
-         Metrics* metrics, const AdminServer* admin)
+         Tracing* tracing, Metrics* metrics, const AdminServer* admin)
       : options_(options),
+        tracing_(tracing),
         metrics_(metrics),
         admin_(admin),
         models_(std::move(models)),
@@ -144,7 +160,8 @@ class Router {
         shell_options_(ShellOptions(options)),
         shell_(shell_options_),
         watch_(&shell_.channels(), options.orchestrators(), Names(models_)),
-        api_(ApiOptions(options, trace_.get()), &models_, &shell_, &watch_, &router_metrics_),
+        api_(ApiOptions(options, trace_.get(), TracingOfRequests()), &models_, &shell_, &watch_,
+             &router_metrics_),
         jobs_(
             JobsOptions(options, shell_options_.incarnation, bodies_, &api_), &shell_.channels(),
             [this](const http::Request& request, const std::shared_ptr<http::Responder>& to,
@@ -246,6 +263,7 @@ class Router {
     router_metrics_.Refresh(shell_.Snapshot(), MonotonicUs(), connections);
     router_metrics_.RefreshHeldBytes(*bodies_);
     if (trace_ != nullptr) router_metrics_.RefreshTrace(trace_->written(), trace_->dropped());
+    if (tracing_ != nullptr) tracing_->RefreshMetrics();
   }
 
   absl::Status Invariants() { return shell_.CheckInvariants(); }
@@ -314,6 +332,15 @@ class Router {
                         routes);
   }
 
+  // Null: requests are not traced. `shell_` is there when one is slow.
+  const RequestTracing* TracingOfRequests() {
+    if (tracing_ == nullptr) return nullptr;
+    request_tracing_ = {.tracer = tracing_->tracer(), .slow = [this](const TraceId& trace) {
+                          shell_.loop().Post([this, trace] { shell_.KeepTrace(trace); });
+                        }};
+    return &request_tracing_;
+  }
+
   std::string Endpoint(uint16_t port) const {
     return absl::StrCat(options_.advertise.empty() ? options_.host : options_.advertise, ":", port);
   }
@@ -351,6 +378,8 @@ class Router {
   }
 
   const RouterOptions options_;
+  Tracing* const tracing_;  // null: nothing is traced
+  RequestTracing request_tracing_;
   Metrics* const metrics_;
   const AdminServer* const admin_;
   std::atomic<bool> stopping_{false};
@@ -379,17 +408,15 @@ class Pages {
     reason_ = what;
   }
 
-  AdminHooks Hooks() {
-    return {.service = "router",
-            .status = [this] { return Status(); },
-            .order = [this](const DrainOrder& order) { return Order(order); },
-            .metrics =
-                [this] {
-                  router.With([](Router& running) { running.RefreshMetrics(); });
-                  process_.Refresh();
-                  return metrics.Render();
-                },
-            .invariants = [this] { return Invariants(); }};
+  // `exemplars`: scrapers are offered a format that has them.
+  AdminHooks Hooks(bool exemplars) {
+    AdminHooks hooks = PlainHooks();
+    if (exemplars) {
+      hooks.metrics_page = [this](const http::Request& request) {
+        return MetricsPage(request, [this](Metrics::Format format) { return Render(format); });
+      };
+    }
+    return hooks;
   }
 
   // After `router` was put: what was ordered before.
@@ -403,6 +430,20 @@ class Pages {
   Slot<Router> router;  // while it listens
 
  private:
+  AdminHooks PlainHooks() {
+    return {.service = "router",
+            .status = [this] { return Status(); },
+            .order = [this](const DrainOrder& order) { return Order(order); },
+            .metrics = [this] { return Render(Metrics::Format::kPrometheus); },
+            .invariants = [this] { return Invariants(); }};
+  }
+
+  std::string Render(Metrics::Format format) {
+    router.With([](Router& running) { running.RefreshMetrics(); });
+    process_.Refresh();
+    return metrics.Render(format);
+  }
+
   ProcessStatus Status() {
     ProcessStatus status{.role = "router", .state = ProcessState::kLoading};
     status.safe_to_delete = true;
@@ -454,13 +495,16 @@ absl::StatusOr<Models> LoadModels(const RouterOptions& options, Pages* pages) {
 absl::Status RunRouter(const RouterOptions& options) {
   BlockReloadSignal();
   Pages pages;
-  auto admin = AdminServer::Start(options.admin, options.host, pages.Hooks());
+  auto admin = AdminServer::Start(options.admin, options.host,
+                                  pages.Hooks(!options.tracing.endpoint.empty()));
   if (!admin.ok()) return admin.status();
   auto models = LoadModels(options, &pages);
   if (!models.ok()) return models.status();
   auto trace = OpenTrace(options);
   if (!trace.ok()) return trace.status();
-  Router router(options, *std::move(models), *std::move(trace), &pages.metrics, admin->get());
+  const std::unique_ptr<Tracing> tracing = StartTracing(options, &pages.metrics);
+  Router router(options, *std::move(models), *std::move(trace), tracing.get(), &pages.metrics,
+                admin->get());
   if (absl::Status status = router.Listen(); !status.ok()) return status;
   pages.router.Put(&router);
   pages.ObeyEarlyOrder();

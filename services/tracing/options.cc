@@ -17,10 +17,10 @@ void TracingOptions::Register(FlagSet* flags) {
                 "traceparent is traced if its sampled flag is set.",
                 0, 1);
   flags
-      ->Double(&slow_ms, "trace-slow-ms",
-               "A request that takes at least this long is traced in any case. Spans of all "
-               "requests are then held until it is known; 0 does not do that.",
-               0, 86'400'000)
+      ->Int(&slow_ms, "trace-slow-ms",
+            "A request that takes at least this long is traced in any case. Spans of all requests "
+            "are then held until it is known; 0 does not do that.",
+            0, 86'400'000)
       .Value("MILLISECONDS");
   flags->Check([this] {
     if (endpoint.empty()) return absl::OkStatus();
@@ -34,7 +34,7 @@ void TracingOptions::Register(FlagSet* flags) {
 TracerOptions TracingOptions::tracer() const {
   TracerOptions out;
   out.ratio = ratio;
-  out.slow_us = static_cast<int64_t>(slow_ms * 1e3);
+  out.slow_us = slow_ms * 1000;
   return out;
 }
 

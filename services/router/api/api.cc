@@ -14,6 +14,8 @@
 #include "services/router/api/body_notes.h"
 #include "services/router/api/identity.h"
 #include "services/router/generation/token_range.h"
+#include "services/router/spans/gen_ai.h"
+#include "services/router/spans/traced_responder.h"
 
 namespace skein::services {
 namespace {
@@ -38,6 +40,28 @@ void Refuse(const std::shared_ptr<http::Responder>& responder, const ApiError& e
   http::Response response = ToResponse(error);
   std::move(headers.begin(), headers.end(), std::back_inserter(response.headers));
   responder->Send(std::move(response));
+}
+
+// What the conventions for generative AI want to know of a request that is answered.
+void Describe(const AnswerPlan& plan, RequestSpans* spans) {
+  const openai::GenerationOptions& options = plan.options;
+  const std::string_view operation = OperationOf(plan.head.kind);
+  spans->Name(operation, plan.model->name);
+  spans->Add({"gen_ai.operation.name", operation});
+  spans->Add({"gen_ai.provider.name", kProviderName});
+  spans->Add({"gen_ai.request.model", plan.model->name});
+  spans->Add({"gen_ai.request.stream", options.stream});
+  spans->Add({"gen_ai.request.max_tokens", plan.specs.front()->max_tokens});
+  if (plan.specs.size() > 1) {
+    spans->Add({"gen_ai.request.choice.count", static_cast<int64_t>(plan.specs.size())});
+  }
+  if (options.temperature) spans->Add({"gen_ai.request.temperature", *options.temperature});
+  if (options.top_p) spans->Add({"gen_ai.request.top_p", *options.top_p});
+  if (options.top_k) spans->Add({"gen_ai.request.top_k", *options.top_k});
+  if (options.seed) spans->Add({"gen_ai.request.seed", *options.seed});
+  if (!plan.hints.session.empty()) spans->Add({"gen_ai.conversation.id", plan.hints.session});
+  if (plan.offline) spans->Add({"skein.offline", true});
+  spans->Enter(RequestPhase::kAdmission, MonotonicUs());
 }
 
 const ApiError kNoStream =
@@ -127,7 +151,8 @@ void RouterApi::AddPost(const char* path, WorkFn work, http::Routes* routes) {
 
 // On a server thread: refuses at once what needs no look inside.
 void RouterApi::Dispatch(WorkFn work, http::Request request, ResponderPtr responder) {
-  const Arrival arrival{.us = MonotonicUs(), .deadline_us = options_.request_deadline_us};
+  Arrival arrival{.us = MonotonicUs(), .deadline_us = options_.request_deadline_us};
+  Trace(request, &responder, &arrival);
   if (draining()) {
     return Refuse(responder, kDraining);
   }
@@ -145,10 +170,11 @@ void RouterApi::Dispatch(WorkFn work, http::Request request, ResponderPtr respon
   if (!taken) Refuse(responder, kSaturated);
 }
 
-void RouterApi::RunLine(const http::Request& request, const ResponderPtr& responder,
-                        int64_t within_us) {
-  const Arrival arrival{
+void RouterApi::RunLine(const http::Request& request, const ResponderPtr& to, int64_t within_us) {
+  ResponderPtr responder = to;
+  Arrival arrival{
       .us = MonotonicUs(), .deadline_us = std::min(within_us, kLineDeadlineUs), .offline = true};
+  Trace(request, &responder, &arrival);
   if (draining()) return Refuse(responder, kDraining);
   const scheduler::RouterSnapshot now = shell_->Snapshot();
   if (now.queued > 0 || now.submitted + now.streaming >= options_.max_streams) {
@@ -158,6 +184,14 @@ void RouterApi::RunLine(const http::Request& request, const ResponderPtr& respon
   if (request.path == "/v1/completions") return Complete(request, responder, arrival);
   Refuse(responder, InvalidParam("url", absl::StrCat("Invalid value: '", request.path,
                                                      "' is not served in a batch.")));
+}
+
+void RouterApi::Trace(const http::Request& request, ResponderPtr* responder,
+                      Arrival* arrival) const {
+  arrival->spans = RequestSpans::Begin(options_.tracing, request, arrival->us);
+  if (arrival->spans == nullptr) return;
+  arrival->spans->Name(request.method, request.path);
+  *responder = Traced(arrival->spans, std::move(*responder));
 }
 
 ApiError RouterApi::NoSuchModel(const std::string& name) const {
@@ -333,6 +367,7 @@ void RouterApi::Launch(const http::Request& request, const ResponderPtr& respond
   plan.path = request.path;
   plan.request_id = request.id;
   plan.traceparent = TraceparentOf(request);
+  plan.spans = arrival.spans;
   plan.arrived_us = arrival.us;
   plan.offline = arrival.offline;
   plan.trace = options_.trace;
@@ -347,6 +382,7 @@ void RouterApi::Launch(const http::Request& request, const ResponderPtr& respond
     ++id.serial;
   }
   SharePrompts(plan.options.best_of, &plan.specs);
+  if (plan.spans != nullptr) Describe(plan, plan.spans.get());
   if (Answer::Launch(std::make_shared<Answer>(std::move(plan), responder, shell_, metrics_)))
     return;
   Refuse(responder, kSaturated);

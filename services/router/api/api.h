@@ -35,6 +35,7 @@ struct RouterApiOptions {
   int threads = 2;                 // that parse and tokenise bodies above kSmallBodyBytes
   size_t queue_max = 256;          // requests waiting for a thread; more: 429
   TraceRecorder* trace = nullptr;  // outlives the API and its shell; null: nothing is recorded
+  const RequestTracing* tracing = nullptr;  // likewise; null: nothing is traced
 };
 
 class RouterApi {
@@ -72,8 +73,9 @@ class RouterApi {
   using ResponderPtr = std::shared_ptr<http::Responder>;
   struct Arrival {
     int64_t us = 0;
-    int64_t deadline_us = 0;  // so long after it
-    bool offline = false;     // a line of a job
+    int64_t deadline_us = 0;                        // so long after it
+    bool offline = false;                           // a line of a job
+    std::shared_ptr<RequestSpans> spans = nullptr;  // null: it is not traced
   };
   using WorkFn = void (RouterApi::*)(const http::Request&, const ResponderPtr&, const Arrival&);
 
@@ -104,6 +106,8 @@ class RouterApi {
                           AnswerPlan* plan) const;
   void Launch(const http::Request& request, const ResponderPtr& responder, const Arrival& arrival,
               AnswerPlan plan);
+  // Begins the request's spans, if it is traced, and makes *responder end them.
+  void Trace(const http::Request& request, ResponderPtr* responder, Arrival* arrival) const;
   void SendJson(const http::Request& request, const ResponderPtr& responder,
                 std::vector<http::Header> headers, std::string body);
   // Until the deadline; not positive: it has passed.

@@ -6,17 +6,10 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "services/http/request_id.h"
+#include "services/tracing/context.h"
 
 namespace skein::services {
 namespace {
-
-bool IsLowerHex(std::string_view text) {
-  return text.find_first_not_of("0123456789abcdef") == std::string_view::npos;
-}
-
-bool AllZero(std::string_view text) {
-  return text.find_first_not_of('0') == std::string_view::npos;
-}
 
 struct Alias {
   const char* header;
@@ -57,15 +50,8 @@ openai::ApiError BadPriority(const Alias& alias) {
 }  // namespace
 
 std::string TraceparentOf(const http::Request& request) {
-  const std::string_view text = request.Get("traceparent");
-  const bool framed =
-      text.size() == 55 && text.substr(0, 3) == "00-" && text[35] == '-' && text[52] == '-';
-  if (!framed) return {};
-  const std::string_view trace = text.substr(3, 32), span = text.substr(36, 16),
-                         flags = text.substr(53);
-  const bool valid = IsLowerHex(trace) && IsLowerHex(span) && IsLowerHex(flags) &&
-                     !AllZero(trace) && !AllZero(span);
-  return valid ? std::string(text) : std::string();
+  const auto context = ParseTraceparent(request.Get("traceparent"));
+  return context.has_value() ? FormatTraceparent(*context) : "";
 }
 
 // FNV-1a (Fowler, Noll and Vo), 64 bits.

@@ -10,7 +10,7 @@
 
 namespace skein::services {
 
-// The client's traceparent when it is well-formed (W3C Trace Context, version 00), else "".
+// The client's traceparent when it is well-formed (W3C Trace Context), as version 00; else "".
 std::string TraceparentOf(const http::Request& request);
 
 // One meaning each, under the names that clients and gateways of other servers use. Sessions and

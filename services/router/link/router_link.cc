@@ -8,6 +8,12 @@
 #include "services/orchestrator_link/own_build.h"
 
 namespace skein::services {
+namespace {
+
+constexpr int kKeepTracesInReport = 256;  // as RouterLoad.keep_traces allows
+constexpr size_t kKeepTracesMax = 4096;   // that wait for reports, while none is sent
+
+}  // namespace
 
 RouterLink::RouterLink(uint64_t router, CallTracker* calls, Loop* loop, Channels* channels,
                        const Cell& cell, Handle handle)
@@ -62,8 +68,18 @@ void RouterLink::Leave() {
 void RouterLink::Report(scheduler::RouterLoad load) {
   FillIn(&load);
   v1::RouterMessage message;
-  *message.mutable_report() = ToProto(load);
+  v1::RouterLoad& report = *message.mutable_report();
+  report = ToProto(load);
+  for (; !keep_traces_.empty() && report.keep_traces_size() < kKeepTracesInReport;
+       keep_traces_.pop_front()) {
+    report.add_keep_traces(std::move(keep_traces_.front()));
+  }
   Send(std::move(message));
+}
+
+void RouterLink::KeepTrace(const TraceId& trace) {
+  keep_traces_.emplace_back(trace.begin(), trace.end());
+  if (keep_traces_.size() > kKeepTracesMax) keep_traces_.pop_front();
 }
 
 void RouterLink::Ended(const absl::Status& why, bool welcomed) {
