@@ -29,13 +29,18 @@ void AddEvent(const Tracer& tracer, std::string name, int64_t at_us,
   span->events.push_back({tracer.UnixNs(at_us), std::move(name), std::move(attributes)});
 }
 
-void Fail(std::string_view why, Span* span) {
+void NoteStatus(const absl::Status& status, Span* span) {
+  if (status.ok()) return;
   span->failed = true;
-  span->failure = std::string(why);
+  span->failure = std::string(status.message());
+}
+
+void CloseSpan(const Tracer& tracer, int64_t end_us, Span* span) {
+  span->end_unix_ns = std::max(span->start_unix_ns, tracer.UnixNs(end_us));
 }
 
 void EndSpan(int64_t end_us, Span span, Tracer* tracer) {
-  span.end_unix_ns = std::max(span.start_unix_ns, tracer->UnixNs(end_us));
+  CloseSpan(*tracer, end_us, &span);
   tracer->Record(std::move(span));
 }
 

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "services/tracing/context.h"
 #include "services/tracing/span.h"
 #include "services/tracing/tracer.h"
@@ -21,9 +22,11 @@ std::optional<SpanContext> ParentOf(const Tracer* tracer, std::string_view trace
 Span BeginSpan(const Tracer& tracer, const SpanContext& parent, std::string name, int64_t start_us);
 void AddEvent(const Tracer& tracer, std::string name, int64_t at_us,
               std::vector<SpanAttribute> attributes, Span* span);
-// It failed, and why, for people.
-void Fail(std::string_view why, Span* span);
-// Ends at `end_us`, or when it begins if that is later, and is recorded.
+// It failed with `status`, unless that is OK.
+void NoteStatus(const absl::Status& status, Span* span);
+// Ends at `end_us`, or when it begins if that is later.
+void CloseSpan(const Tracer& tracer, int64_t end_us, Span* span);
+// The same, and it is recorded.
 void EndSpan(int64_t end_us, Span span, Tracer* tracer);
 
 }  // namespace skein::services

@@ -138,6 +138,11 @@ absl::Status WorkerLink::Take(const v1::OrchestratorMessage& message) {
       auto reply = FromProto(message.report_taken());
       if (!reply.ok()) return reply.status();
       drain_orders_.Tell();
+      if (events_.keep_trace) {
+        for (const std::string& trace : message.report_taken().keep_traces()) {
+          events_.keep_trace(trace);
+        }
+      }
       events_.reported({last_serial_, *std::move(reply)});  // one is unanswered at a time
       return absl::OkStatus();
     }

@@ -42,6 +42,8 @@ class WorkerLink {
     std::function<void(scheduler::OrderDrain)> ordered;
     // Another instance of the pool is reached there.
     std::function<void(const std::string& comm_address)> peer;
+    // The trace of a slow request, 16 bytes: its spans are to be exported.
+    std::function<void(const std::string& trace)> keep_trace;
     // The messages of the worker's own role. Not OK: it is malformed, and the stream is closed.
     std::function<absl::Status(const v1::OrchestratorMessage&)> other;
   };

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
@@ -21,6 +22,7 @@
 #include "services/worker/group/group_feed.h"
 #include "services/worker/group/node_groups.h"
 #include "services/worker/group/shared_weights.h"
+#include "services/worker/spans/decode_spans.h"
 #include "services/worker/worker_shell.h"
 
 namespace skein::services {
@@ -79,6 +81,12 @@ class DecodeShell : public WorkerShell<DecodeShell, scheduler::DecodeCore, sched
  private:
   friend CoreShell;
   friend WorkerShell;
+
+  void MakeSpans(Tracer* tracer) { spans_.emplace(tracer); }
+  void Saw(const scheduler::DecodeEvent& event, const std::vector<scheduler::DecodeEffect>& effects,
+           int64_t now_us) {
+    if (spans_.has_value()) spans_->Saw(event, effects, now_us);
+  }
 
   using WorkerShell::On;
 
@@ -143,6 +151,7 @@ class DecodeShell : public WorkerShell<DecodeShell, scheduler::DecodeCore, sched
   std::atomic<uint64_t> next_token_stream_{1};
   std::function<void(const scheduler::StreamGap&)> gap_seen_;  // empty: nobody counts them
   // Only on the loop.
+  std::optional<DecodeSpans> spans_;  // none: tracing is off
   bool core_drained_ = false;
   bool drained_told_ = false;
   int64_t last_words_us_ = 0;                  // as configured

@@ -2,9 +2,11 @@
 // instances.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -16,6 +18,7 @@
 #include "services/worker/engine/comm_log.h"
 #include "services/worker/engine/ring_groups.h"
 #include "services/worker/engine/step_log.h"
+#include "services/worker/spans/prefill_spans.h"
 #include "services/worker/worker_shell.h"
 
 namespace skein::services {
@@ -46,6 +49,12 @@ class PrefillShell : public WorkerShell<PrefillShell, scheduler::PrefillCore,
  private:
   friend CoreShell;
   friend WorkerShell;
+
+  void MakeSpans(Tracer* tracer) { spans_.emplace(tracer); }
+  void Saw(const scheduler::PrefillEvent& event,
+           const std::vector<scheduler::PrefillEffect>& effects, int64_t now_us) {
+    if (spans_.has_value()) spans_->Saw(event, effects, now_us);
+  }
 
   using WorkerShell::On;
 
@@ -90,6 +99,7 @@ class PrefillShell : public WorkerShell<PrefillShell, scheduler::PrefillCore,
   CommLog comm_log_;
   StepLog step_log_;
   // Only on the loop.
+  std::optional<PrefillSpans> spans_;                     // none: tracing is off
   std::map<uint64_t, scheduler::AssignReplied> assigns_;  // unanswered
   uint64_t next_call_ = 1;
   std::set<engine::HandoffKey> opened_;
