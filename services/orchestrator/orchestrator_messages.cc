@@ -1,4 +1,6 @@
 // What arrives on the streams of workers and routers, as events of the core.
+#include <algorithm>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -117,6 +119,7 @@ absl::Status OrchestratorShell::TakeFromRouter(uint64_t call, uint64_t router,
     case v1::RouterMessage::kReport: {
       const auto load = FromProto(message.report());
       if (!load.ok()) return load.status();
+      KeepTraces(message.report());
       Handle(scheduler::RouterReported{{call}, *load});
       return absl::OkStatus();
     }
@@ -126,6 +129,16 @@ absl::Status OrchestratorShell::TakeFromRouter(uint64_t call, uint64_t router,
       return absl::OkStatus();
     default:
       return absl::InvalidArgumentError("message: is missing");
+  }
+}
+
+void OrchestratorShell::KeepTraces(const v1::RouterLoad& load) {
+  for (const std::string& trace : load.keep_traces()) {
+    TraceId id{};
+    if (trace.size() != id.size()) continue;
+    std::copy(trace.begin(), trace.end(), id.begin());
+    if (tracer_ != nullptr) tracer_->Keep(id);
+    kept_traces_.Add(trace);
   }
 }
 

@@ -327,6 +327,11 @@ void OrchestratorShell::On(const scheduler::AnswerReport& effect) {
   if (!effect.reply.status.ok()) return workers_.Drop(effect.call.value, effect.reply.status);
   v1::OrchestratorMessage message;
   *message.mutable_report_taken() = ToProto(effect.reply);
+  if (!kept_traces_.empty()) {
+    for (std::string& trace : kept_traces_.TakeFor(effect.call.value)) {
+      message.mutable_report_taken()->add_keep_traces(std::move(trace));
+    }
+  }
   workers_.Send(effect.call.value, std::move(message));
 }
 
