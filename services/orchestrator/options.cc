@@ -246,6 +246,7 @@ void OrchestratorOptions::Register(FlagSet* flags) {
   RegisterSlowInstances(this, flags);
   RegisterStandbys(this, flags);
   RegisterJobs(this, flags);
+  tracing.Register(flags);
   RegisterLogFlags(&log_level, flags);
 }
 

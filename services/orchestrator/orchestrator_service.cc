@@ -41,9 +41,11 @@ grpc::ServerUnaryReactor* OrchestratorService::Status(grpc::CallbackServerContex
                                                       v1::StatusResponse* response) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   if (Refused(*shell_, reactor)) return reactor;
-  const bool posted = shell_->LookLater(
-      [response, reactor, started_us = started_us_](const OrchestratorShell::Copy& copy) {
+  const bool posted =
+      shell_->LookLater([response, reactor, started_us = started_us_,
+                         admin_port = admin_port_.load()](const OrchestratorShell::Copy& copy) {
         FillStatus(copy.snapshot, copy.invariants, MonotonicUs(), response);
+        response->set_admin_port(admin_port);
         response->set_version(kVersion);
         response->set_uptime_us(static_cast<uint64_t>(MonotonicUs() - started_us));
         reactor->Finish(grpc::Status::OK);

@@ -33,6 +33,7 @@
 #include "services/router/api/http_metrics.h"
 #include "services/router/jobs/offline_jobs.h"
 #include "services/router/spans/request_spans.h"
+#include "services/tracing/trace_page.h"
 #include "services/tracing/tracing.h"
 
 namespace skein::services {
@@ -132,15 +133,6 @@ absl::StatusOr<std::unique_ptr<TraceRecorder>> OpenTrace(const RouterOptions& op
   }
   LogInfo("requests are recorded", {{"file", (*trace)->path()}});
   return trace;
-}
-
-// Null without --trace-endpoint.
-std::unique_ptr<Tracing> StartTracing(const RouterOptions& options, Metrics* metrics) {
-  return Tracing::Start(options.tracing,
-                        {.service = "router",
-                         .instance = RandomHex(),
-                         .more = {{"host.name", HostName()}, {"process.pid", int{getpid()}}}},
-                        metrics);
 }
 
 // Everything with a thread, in the order in which it is built; destroyed in reverse.
@@ -427,7 +419,8 @@ class Pages {
   }
 
   Metrics metrics;
-  Slot<Router> router;  // while it listens
+  Slot<Router> router;         // while it listens
+  Tracing* tracing = nullptr;  // set before the admin server starts; null: tracing is off
 
  private:
   AdminHooks PlainHooks() {
@@ -435,7 +428,12 @@ class Pages {
             .status = [this] { return Status(); },
             .order = [this](const DrainOrder& order) { return Order(order); },
             .metrics = [this] { return Render(Metrics::Format::kPrometheus); },
-            .invariants = [this] { return Invariants(); }};
+            .invariants = [this] { return Invariants(); },
+            .more =
+                [this](http::Routes* routes) {
+                  AddTracePage([this] { return tracing != nullptr ? tracing->recent() : nullptr; },
+                               routes);
+                }};
   }
 
   std::string Render(Metrics::Format format) {
@@ -495,6 +493,9 @@ absl::StatusOr<Models> LoadModels(const RouterOptions& options, Pages* pages) {
 absl::Status RunRouter(const RouterOptions& options) {
   BlockReloadSignal();
   Pages pages;
+  const std::unique_ptr<Tracing> tracing =
+      Tracing::Start(options.tracing, ThisProcess("router"), &pages.metrics);
+  pages.tracing = tracing.get();
   auto admin = AdminServer::Start(options.admin, options.host,
                                   pages.Hooks(!options.tracing.endpoint.empty()));
   if (!admin.ok()) return admin.status();
@@ -502,7 +503,6 @@ absl::Status RunRouter(const RouterOptions& options) {
   if (!models.ok()) return models.status();
   auto trace = OpenTrace(options);
   if (!trace.ok()) return trace.status();
-  const std::unique_ptr<Tracing> tracing = StartTracing(options, &pages.metrics);
   Router router(options, *std::move(models), *std::move(trace), tracing.get(), &pages.metrics,
                 admin->get());
   if (absl::Status status = router.Listen(); !status.ok()) return status;

@@ -10,7 +10,8 @@ void TracingOptions::Register(FlagSet* flags) {
   flags
       ->String(&endpoint, "trace-endpoint",
                "Collector to which spans are sent by OTLP/HTTP in protobuf, to its path "
-               "/v1/traces. Without it nothing is traced.")
+               "/v1/traces; or local, which sends none. The latest ones are kept here in both "
+               "cases, for skeinctl trace. Without it nothing is traced.")
       .Value("http://HOST:PORT");
   flags->Double(&ratio, "trace-ratio",
                 "Share of the requests that are traced, of those without a traceparent; one with a "
@@ -23,7 +24,7 @@ void TracingOptions::Register(FlagSet* flags) {
             0, 86'400'000)
       .Value("MILLISECONDS");
   flags->Check([this] {
-    if (endpoint.empty()) return absl::OkStatus();
+    if (endpoint.empty() || IsLocal()) return absl::OkStatus();
     const auto parsed = ParseTraceEndpoint(endpoint);
     if (parsed.ok()) return absl::OkStatus();
     return absl::InvalidArgumentError(
@@ -34,6 +35,7 @@ void TracingOptions::Register(FlagSet* flags) {
 TracerOptions TracingOptions::tracer() const {
   TracerOptions out;
   out.ratio = ratio;
+  if (IsLocal()) out.queue_spans_max = 0;
   out.slow_us = slow_ms * 1000;
   return out;
 }

@@ -10,9 +10,14 @@
 namespace skein::services {
 
 struct TracingOptions {
-  std::string endpoint;  // http://HOST:PORT of an OTLP/HTTP collector; empty: tracing is off
+  // http://HOST:PORT of an OTLP/HTTP collector; kLocal: spans are only kept here, for
+  // `skeinctl trace`; empty: tracing is off.
+  std::string endpoint;
   double ratio = 0.1;
   int64_t slow_ms = 0;
+
+  static constexpr char kLocal[] = "local";
+  bool IsLocal() const { return endpoint == kLocal; }
 
   // Registers the flags, and the check of --trace-endpoint. The options stay where they are until
   // the flags are parsed.

@@ -95,6 +95,7 @@ void Tracer::Record(Span span) {
 void Tracer::Enqueue(Span span, size_t bytes) {
   span.context.sampled = true;
   recent_.Add(span, bytes);
+  if (options_.queue_spans_max == 0) return;
   if (queue_.size() >= options_.queue_spans_max ||
       queue_bytes_ + bytes > options_.queue_bytes_max) {
     ++counts_.dropped;

@@ -31,7 +31,7 @@ namespace skein::services {
 struct TracerOptions {
   double ratio = 0;     // of the traces that begin here without a parent, in [0, 1]
   int64_t slow_us = 0;  // a request that takes at least this long is exported in any case; 0: none
-  size_t queue_spans_max = 8192;  // ended spans that wait for the exporter
+  size_t queue_spans_max = 8192;  // ended spans that wait for the exporter; 0: there is none
   size_t queue_bytes_max = 16 << 20;
   size_t held_spans_max = 16384;  // of unsampled traces
   size_t held_bytes_max = 16 << 20;

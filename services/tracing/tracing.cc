@@ -1,7 +1,10 @@
 #include "services/tracing/tracing.h"
 
+#include <unistd.h>
+
 #include <utility>
 
+#include "services/base/random_bits.h"
 #include "services/base/version.h"
 #include "services/tracing/endpoint.h"
 #include "services/tracing/otlp_exporter.h"
@@ -25,6 +28,14 @@ OtlpExporterOptions ExporterOptions(const TracingOptions& options, const TraceRe
 
 }  // namespace
 
+TraceResource ThisProcess(std::string service) {
+  char host[256] = {};
+  const bool named = gethostname(host, sizeof host - 1) == 0;
+  return {.service = std::move(service),
+          .instance = RandomHex(),
+          .more = {{"host.name", named ? host : ""}, {"process.pid", int{getpid()}}}};
+}
+
 std::unique_ptr<Tracing> Tracing::Start(const TracingOptions& options,
                                         const TraceResource& resource, Metrics* metrics) {
   if (options.endpoint.empty()) return nullptr;
@@ -32,9 +43,10 @@ std::unique_ptr<Tracing> Tracing::Start(const TracingOptions& options,
 }
 
 Tracing::Tracing(const TracingOptions& options, const TraceResource& resource, Metrics* metrics)
-    : metrics_(metrics),
-      tracer_(options.tracer()),
-      exporter_(std::make_unique<OtlpExporter>(ExporterOptions(options, resource), &tracer_)) {
+    : metrics_(metrics), tracer_(options.tracer()) {
+  if (!options.IsLocal()) {
+    exporter_ = std::make_unique<OtlpExporter>(ExporterOptions(options, resource), &tracer_);
+  }
   RefreshMetrics();
 }
 
@@ -42,7 +54,8 @@ Tracing::~Tracing() = default;
 
 void Tracing::RefreshMetrics() {
   const Tracer::Counts spans = tracer_.counts();
-  const OtlpExporter::Counts sent = exporter_->counts();
+  const OtlpExporter::Counts sent =
+      exporter_ != nullptr ? exporter_->counts() : OtlpExporter::Counts();
   for (const auto& [result, value] :
        {std::pair("exported", sent.exported), std::pair("failed", sent.failed),
         std::pair("dropped", spans.dropped)}) {

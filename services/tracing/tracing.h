@@ -14,6 +14,7 @@
 namespace skein::services {
 
 class OtlpExporter;
+class RecentSpans;
 
 // Whose spans they are: OpenTelemetry's resource.
 struct TraceResource {
@@ -21,6 +22,9 @@ struct TraceResource {
   std::string instance;  // service.instance.id: unique among processes of this service
   std::vector<SpanAttribute> more;
 };
+
+// This process: a random instance id, its host and its process id.
+TraceResource ThisProcess(std::string service);
 
 class Tracing {
  public:
@@ -32,6 +36,7 @@ class Tracing {
   ~Tracing();
 
   Tracer* tracer() { return &tracer_; }
+  const RecentSpans* recent() const { return &tracer_.recent(); }
   // Brings the metrics up to date. Any thread.
   void RefreshMetrics();
 
@@ -40,7 +45,7 @@ class Tracing {
 
   Metrics* const metrics_;
   Tracer tracer_;
-  std::unique_ptr<OtlpExporter> exporter_;
+  std::unique_ptr<OtlpExporter> exporter_;  // null: --trace-endpoint=local
 };
 
 }  // namespace skein::services

@@ -246,6 +246,7 @@ void WorkerOptions::RegisterPrefill(FlagSet* flags) {
                "Latency profile that gives the time of a prefill step: a built-in name "
                "(llama3-8b-a100) or a file. Without it prefill takes no time.")
       .Value("PROFILE");
+  tracing.Register(flags);
   RegisterLogFlags(&log_level, flags);
   CheckModel(this, flags);
   CheckReproducible(this, flags);
@@ -297,6 +298,7 @@ void WorkerOptions::RegisterDecode(FlagSet* flags) {
           "are computed anew. Without it the first are as fast as those of one instance, and "
           "the others take no time.")
       .Value("PROFILE");
+  tracing.Register(flags);
   RegisterLogFlags(&log_level, flags);
   CheckModel(this, flags);
   CheckReproducible(this, flags);

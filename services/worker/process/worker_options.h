@@ -7,6 +7,7 @@
 
 #include "services/admin/admin_server.h"
 #include "services/flags/flags.h"
+#include "services/tracing/options.h"
 
 namespace skein::services {
 
@@ -57,6 +58,7 @@ struct WorkerOptions {
   std::string comm_path = "auto";
   int64_t handoff_staging_buffers = 4;
   int64_t handoff_staging_bytes = 8 << 20;
+  TracingOptions tracing;
   std::string log_level = "info";
 
   bool IsCuda() const { return device.rfind("cuda", 0) == 0; }
