@@ -11,6 +11,7 @@
 #include "services/skeinctl/cluster/logs.h"
 #include "services/skeinctl/cluster/requests.h"
 #include "services/skeinctl/cluster/status.h"
+#include "services/skeinctl/cluster/trace.h"
 #include "services/skeinctl/cluster/transports.h"
 #include "services/skeinctl/planning/fit.h"
 #include "services/skeinctl/planning/plan.h"
@@ -27,6 +28,7 @@ const std::vector<Command>& Commands() {
       MakeCommand<TopFlags>("top", RunTop),
       MakeCommand<RequestsFlags>("requests", RunRequests),
       MakeCommand<ExplainFlags>("explain", RunExplain),
+      MakeCommand<TraceFlags>("trace", RunTrace),
       MakeCommand<TransportsFlags>("transports", RunTransports),
       MakeCommand<FormationFlags>("formation", RunFormation),
       MakeCommand<BindFlags>("bind", RunBind),
