@@ -22,16 +22,16 @@ LAYERS = 8
 # All processes are on one host and have one clock. A process hears of a request's end when a message comes, and a test machine may
 # be busy: a span may end so long after its parent.
 SKEW_S = 1.0
-EMULATED = ["--device=emulated", "--kv-gib=0.01"]
+MEMORY = "--kv-gib=0.01"
 PROFILE = "--profile=llama3-8b-a100"
 
 
-def up(folder, endpoint, ratio=1, worker_flags=(), decode_flags=(), prefill_flags=(), orchestrator_flags=(), **more):
+def up(folder, endpoint, ratio=1, worker_flags=(), decode_flags=(), prefill_flags=(), orchestrator_flags=(), memory=MEMORY, **more):
     """A cluster all of whose processes send their spans there."""
     tracing = ["--trace-endpoint=" + endpoint]
-    return Cluster(binaries_from_argv(), emulated_model(folder, FLEDGLING), worker_flags=[*EMULATED, *worker_flags, *tracing],
-                   decode_flags=decode_flags, prefill_flags=prefill_flags, orchestrator_flags=[*orchestrator_flags, *tracing],
-                   router_flags=[*tracing, "--trace-ratio=%g" % ratio], **more)
+    return Cluster(binaries_from_argv(), emulated_model(folder, FLEDGLING), worker_flags=["--device=emulated", *worker_flags, *tracing],
+                   decode_flags=[memory, *decode_flags], prefill_flags=[MEMORY, *prefill_flags],
+                   orchestrator_flags=[*orchestrator_flags, *tracing], router_flags=[*tracing, "--trace-ratio=%g" % ratio], **more)
 
 
 def prompt_of(length, seed=1):
@@ -154,7 +154,7 @@ def kv(blocks):
 def a_preempted_request():
     with tempfile.TemporaryDirectory() as folder, Collector() as collector, \
             up(folder, collector.url, prefill=1, decode=1, worker_flags=["--emulated-layers=%d" % LAYERS],
-               decode_flags=[kv(64), "--emulated-decode-step-us=4000"]) as cluster:
+               memory=kv(64), decode_flags=["--emulated-decode-step-us=4000"]) as cluster:
         asked = [(prompt_of(40, seed), 300) for seed in range(8)]
         with concurrent.futures.ThreadPoolExecutor(len(asked)) as pool:
             answers = list(pool.map(lambda one: complete(cluster, *one), asked))
